@@ -1,0 +1,29 @@
+# Chorus: two commands matter. `make demo` runs the main job, `make test` passes the tests.
+GO      ?= go
+PYTHON  ?= python3
+VENV    := .venv
+TORCH   := 2.13.0
+
+.PHONY: demo test build venv clean
+
+build:
+	CGO_ENABLED=0 $(GO) build ./...
+
+# The PyTorch that the interoperability checks talk to: about one minute and 4.7 GB,
+# because PyPI's wheel brings CUDA libraries along.
+$(VENV)/torch-$(TORCH).ok:
+	@$(PYTHON) -m venv $(VENV) || { echo "make venv: $(PYTHON) can't make a virtual environment;" \
+		"install its venv module (Debian: python3-venv), or name another one: make venv PYTHON=..." >&2; exit 1; }
+	$(VENV)/bin/pip install -q --disable-pip-version-check torch==$(TORCH) numpy
+	touch $@
+
+venv: $(VENV)/torch-$(TORCH).ok
+
+demo:
+	$(GO) run ./cmd/chorus demo
+
+test:
+	bash scripts/test.sh
+
+clean:
+	rm -rf $(VENV) bin out
