@@ -1,0 +1,60 @@
+package kern
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/dtype"
+)
+
+// Reduce computes r[i] = srcs[0][i] op srcs[1][i] op ..., from left to right, for i < n, and writes r to every
+// destination, in one pass: each source element is read once and each destination element written once. A single source is copied.
+// Destinations may be given among the sources. There must be at least one source and one destination, and [Supports] must
+// hold, else Reduce panics.
+func Reduce(op Op, dt dtype.DType, dsts, srcs []unsafe.Pointer, n int) {
+	if !Supports(op, dt) {
+		panic(fmt.Sprintf("kern: %v is not defined for %v", op, dt))
+	}
+	if len(dsts) == 0 || len(srcs) == 0 || n < 0 {
+		panic(fmt.Sprintf("kern: reduce of %d elements from %d sources to %d destinations", n, len(srcs), len(dsts)))
+	}
+	if len(srcs) == 1 {
+		for _, d := range dsts {
+			Copy(d, srcs[0], n*dt.Size())
+		}
+		return
+	}
+	op, dt, n = simplify(op, dt, n)
+	size := dt.Size()
+	to, from := hideSlice(dsts), hideSlice(srcs)
+	off := 0
+	if k := &active.reduce[op][dt]; k.run != nil {
+		for n >= k.step {
+			run := min(n, maxRun)
+			run -= run % k.step
+			k.run(to, from, off, run)
+			off += run * size
+			n -= run
+		}
+	}
+	if n > 0 {
+		portable.reduce[op][dt].run(to, from, off, n)
+	}
+}
+
+// simplify returns a reduction that does the same with one of fewer operations and types: bools and the bitwise operations
+// work on bytes, a complex sum on real numbers.
+func simplify(op Op, dt dtype.DType, n int) (Op, dtype.DType, int) {
+	switch {
+	case dt == dtype.Bool:
+		return boolLike[op], dtype.Uint8, n
+	case op >= BAnd:
+		return op, dtype.Uint8, n * dt.Size()
+	case op == Sum:
+		dt, n = parts(dt, n)
+	}
+	return op, dt, n
+}
+
+// boolLike gives the bitwise operation on bytes that does an operation's work on bools, which are 0 or 1.
+var boolLike = [opCount]Op{Sum: BOr, Product: BAnd, Min: BAnd, Max: BOr, BAnd: BAnd, BOr: BOr, BXor: BXor}
