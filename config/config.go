@@ -1,0 +1,128 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"time"
+)
+
+// Config is what the environment says. Options in code win over it.
+type Config struct {
+	// AbortOnError makes a timeout or a broken communicator abort the process. Torchcomms does so unless told
+	// otherwise; Chorus does so only when asked.
+	AbortOnError bool // TORCHCOMM_ABORT_ON_ERROR
+
+	// Timeout is the deadline of an operation that names none. Always positive.
+	Timeout time.Duration // TORCHCOMM_TIMEOUT_SECONDS
+
+	// Log is the lowest level that is logged.
+	Log slog.Level // CHORUS_LOG
+
+	// HostID overrides the identity by which ranks decide whether they share a host; empty: found out from the kernel.
+	HostID string // CHORUS_HOST_ID
+
+	// Fabric is how bytes move between ranks.
+	Fabric Fabric // CHORUS_FABRIC
+
+	// Interface is the network interface whose address TCP links bind; empty: the one that routes to the rendezvous.
+	Interface string // CHORUS_INTERFACE
+
+	// Addr is the address that TCP links bind and publish; the zero Addr: taken from Interface, or from the route.
+	Addr netip.Addr // CHORUS_ADDR
+
+	// TCPConnections is the number of connections to each peer that large messages are spread over.
+	TCPConnections int // CHORUS_TCP_CONNECTIONS
+
+	// SHMStageBytes is the size of the shared segment through which each rank stages memory that its peers cannot map.
+	SHMStageBytes int // CHORUS_SHM_STAGE_BYTES
+
+	// WaitPolicy is how a rank waits for a peer on the same host.
+	WaitPolicy WaitPolicy // CHORUS_WAIT_POLICY
+
+	// CMA says whether to try copying straight out of a peer process (cross-memory attach).
+	CMA CMA // CHORUS_CMA
+
+	// Kernels limits which implementation of the reduction loops is used.
+	Kernels Kernels // CHORUS_KERNELS
+
+	// Run is the identity of the job, set by `chorus run` for the ranks it starts; empty under any other launcher.
+	Run string // CHORUS_RUN
+
+	vars []Var
+}
+
+// Fabric names a way to move bytes between ranks.
+type Fabric string
+
+const (
+	FabricAuto Fabric = "auto" // shared memory within a host, TCP between hosts
+	FabricSHM  Fabric = "shm"  // shared memory only: an error if a peer is on another host
+	FabricTCP  Fabric = "tcp"  // TCP only, within a host too
+)
+
+// WaitPolicy names how a rank waits for a word in shared memory to change.
+type WaitPolicy string
+
+const (
+	WaitAuto  WaitPolicy = "auto"  // spin when the local ranks fit on the cores, yield when not
+	WaitSpin  WaitPolicy = "spin"  // poll for a while, then sleep in the kernel
+	WaitYield WaitPolicy = "yield" // give the core away between polls
+	WaitBlock WaitPolicy = "block" // sleep in the kernel at once
+)
+
+// CMA says whether process_vm_readv and process_vm_writev may be used.
+type CMA string
+
+const (
+	CMAAuto CMA = "auto" // where a probe shows that the kernel permits it
+	CMAOff  CMA = "off"  // never
+)
+
+// Kernels names an implementation of the reduction loops.
+type Kernels string
+
+const (
+	KernelsAuto     Kernels = "auto"     // the best one that the processor has
+	KernelsAVX512   Kernels = "avx512"   // amd64 with AVX-512
+	KernelsAVX2     Kernels = "avx2"     // amd64 with AVX2 and F16C
+	KernelsNEON     Kernels = "neon"     // arm64
+	KernelsPortable Kernels = "portable" // plain Go
+)
+
+// Load reads the environment through lookup, which has the contract of [os.LookupEnv]; nil means os.LookupEnv itself.
+//
+// The Config is complete even when the error is not nil: a variable with a bad value then has its default. The error joins
+// one [*Error] for each bad variable.
+func Load(lookup func(name string) (string, bool)) (*Config, error) {
+	if lookup == nil {
+		lookup = os.LookupEnv
+	}
+	c := new(Config)
+	var errs []error
+	for _, s := range specs {
+		if err := s.set(c, s.def); err != nil {
+			panic(fmt.Sprintf("config: default of %s: %v", s.name, err)) // a mistake in the table; TestDefaults guards it
+		}
+		v := Var{Name: s.name, Value: s.def, Default: s.def, Origin: Default, Doc: s.doc}
+		if text, ok := lookup(s.name); ok && text != "" {
+			v.Value, v.Origin = text, Environment
+			if err := s.set(c, text); err != nil {
+				v.Err = &Error{Name: s.name, Value: text, Reason: err.Error()}
+				errs = append(errs, v.Err)
+			}
+		}
+		c.vars = append(c.vars, v)
+	}
+	return c, errors.Join(errs...)
+}
+
+// Error is a variable whose value cannot be used.
+type Error struct {
+	Name, Value string
+	Reason      string // what would be accepted
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%s=%q: %s", e.Name, e.Value, e.Reason) }

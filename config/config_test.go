@@ -1,0 +1,151 @@
+package config
+
+import (
+	"errors"
+	"log/slog"
+	"math"
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+func from(env map[string]string) func(string) (string, bool) {
+	return func(name string) (string, bool) { v, ok := env[name]; return v, ok }
+}
+
+func TestDefaults(t *testing.T) {
+	c, err := Load(from(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := *c
+	got.vars = nil
+	want := Config{
+		Timeout: 600 * time.Second, Log: slog.LevelWarn, Fabric: FabricAuto, TCPConnections: 2,
+		SHMStageBytes: 8 << 20, WaitPolicy: WaitAuto, CMA: CMAAuto, Kernels: KernelsAuto,
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	for _, v := range c.Vars() {
+		if v.Origin != Default || v.Value != v.Default || v.Err != nil || v.Doc == "" {
+			t.Errorf("unset variable described as %+v", v)
+		}
+	}
+}
+
+// samples has a value other than the default for every variable, and values that must be refused.
+var samples = map[string]struct {
+	good string
+	want any
+	bad  []string
+}{
+	"TORCHCOMM_ABORT_ON_ERROR":  {"Yes", true, []string{"2", "maybe"}},
+	"TORCHCOMM_TIMEOUT_SECONDS": {"1.5", 1500 * time.Millisecond, []string{"0", "-1", "NaN", "1e300", "10s", "inf"}},
+	"CHORUS_LOG":                {"debug", slog.LevelDebug, []string{"loud", "-4"}},
+	"CHORUS_HOST_ID":            {"rack7", "rack7", nil},
+	"CHORUS_FABRIC":             {"TCP", FabricTCP, []string{"ucx", "tcp,shm"}},
+	"CHORUS_INTERFACE":          {"eth1", "eth1", nil},
+	"CHORUS_ADDR":               {"fd00::7", netip.MustParseAddr("fd00::7"), []string{"localhost", "0.0.0.0", "10.0.0.1:80", "ff02::1"}},
+	"CHORUS_TCP_CONNECTIONS":    {"4", 4, []string{"0", "65", "two", "1.5"}},
+	"CHORUS_SHM_STAGE_BYTES":    {"1 MiB", 1 << 20, []string{"1", "-1", "1 parsec", "999999999999G", "64KiBB", "1e6"}},
+	"CHORUS_WAIT_POLICY":        {"block", WaitBlock, []string{"sleep"}},
+	"CHORUS_CMA":                {"off", CMAOff, []string{"on", "1"}},
+	"CHORUS_KERNELS":            {"portable", KernelsPortable, []string{"sse2"}},
+	"CHORUS_RUN":                {"job-1", "job-1", nil},
+}
+
+// TestEveryFieldHasItsVariable sets one variable at a time and checks that exactly the field at its place changes.
+func TestEveryFieldHasItsVariable(t *testing.T) {
+	base, _ := Load(from(nil))
+	fields := reflect.TypeFor[Config]()
+	if exported := fields.NumField() - 1; exported != len(specs) || len(samples) != len(specs) {
+		t.Fatalf("%d fields, %d variables, %d samples", exported, len(specs), len(samples))
+	}
+	for i, s := range specs {
+		sample := samples[s.name]
+		c, err := Load(from(map[string]string{s.name: sample.good}))
+		if err != nil {
+			t.Errorf("%s=%s: %v", s.name, sample.good, err)
+		}
+		for j := range specs {
+			got, was := reflect.ValueOf(*c).Field(j).Interface(), reflect.ValueOf(*base).Field(j).Interface()
+			if j == i && got != sample.want {
+				t.Errorf("%s=%s set %s to %v, want %v", s.name, sample.good, fields.Field(j).Name, got, sample.want)
+			}
+			if j != i && got != was {
+				t.Errorf("%s=%s changed %s to %v", s.name, sample.good, fields.Field(j).Name, got)
+			}
+		}
+		if v := c.Vars()[i]; v.Name != s.name || v.Value != sample.good || v.Origin != Environment {
+			t.Errorf("described as %+v", v)
+		}
+		for _, bad := range sample.bad {
+			c, err := Load(from(map[string]string{s.name: bad}))
+			var e *Error
+			if !errors.As(err, &e) || e.Name != s.name || !strings.Contains(err.Error(), s.name) {
+				t.Errorf("%s=%s: error %v does not name the variable", s.name, bad, err)
+			}
+			if got, was := reflect.ValueOf(*c).Field(i).Interface(), reflect.ValueOf(*base).Field(i).Interface(); got != was {
+				t.Errorf("%s=%s left %v, want the default %v", s.name, bad, got, was)
+			}
+			if c.Vars()[i].Err == nil {
+				t.Errorf("%s=%s: Vars does not show the error", s.name, bad)
+			}
+		}
+	}
+}
+
+func TestEveryBadVariableIsNamed(t *testing.T) {
+	_, err := Load(from(map[string]string{"CHORUS_FABRIC": "x", "CHORUS_CMA": "y"}))
+	for _, want := range []string{"CHORUS_FABRIC", "CHORUS_CMA"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v does not name %s", err, want)
+		}
+	}
+}
+
+func TestEmptyIsUnset(t *testing.T) {
+	env := map[string]string{}
+	for _, s := range specs {
+		env[s.name] = ""
+	}
+	c, err := Load(from(env))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range c.Vars() {
+		if v.Origin != Default {
+			t.Errorf("%s: origin %s", v.Name, v.Origin)
+		}
+	}
+}
+
+func TestParseBytes(t *testing.T) {
+	for text, want := range map[string]int64{
+		"0": 0, "8": 8, "4096": 4096, "64k": 64 << 10, "8MiB": 8 << 20, "256 MB": 256 << 20, "1.5G": 3 << 29, "2t": 2 << 40, "12b": 12,
+		"9223372036854775807": math.MaxInt64,
+	} {
+		if got, err := ParseBytes(text); err != nil || got != want {
+			t.Errorf("ParseBytes(%q) = %d, %v; want %d", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "k", ".", "1..5k", "-1", "+1", "0x10", "1e3", "9223372036854775808", "8388608T", "1ib", "nan"} {
+		if got, err := ParseBytes(text); err == nil {
+			t.Errorf("ParseBytes(%q) = %d, want an error", text, got)
+		}
+	}
+}
+
+func FuzzParseBytes(f *testing.F) {
+	for _, s := range []string{"", "8", "64KiB", "1.5g", "9223372036854775807t", "-1", "1 m"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if n, err := ParseBytes(s); n < 0 || err != nil && n != 0 {
+			t.Errorf("ParseBytes(%q) = %d, %v", s, n, err)
+		}
+	})
+}

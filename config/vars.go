@@ -1,0 +1,190 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Origin says where the value of a variable comes from.
+type Origin string
+
+const (
+	Default     Origin = "default"
+	Environment Origin = "environment"
+)
+
+// Var describes one variable. Value is the text that was found, or the default.
+type Var struct {
+	Name    string `json:"name"`
+	Value   string `json:"value"`
+	Default string `json:"default"`
+	Origin  Origin `json:"origin"`
+	Doc     string `json:"doc"`
+	Err     error  `json:"-"` // why the value cannot be used, an [*Error], or nil
+}
+
+// Vars describes every variable in the order of the fields of Config. The slice is the caller's.
+func (c *Config) Vars() []Var { return slices.Clone(c.vars) }
+
+// spec ties a variable to its field: set parses text into the field and leaves the field alone when it cannot.
+type spec struct {
+	name, def, doc string
+	set            func(c *Config, text string) error
+}
+
+const (
+	maxTCPConnections = 64
+	minStageBytes     = 64 << 10
+	maxStageBytes     = 16 << 30
+)
+
+// specs is in the order of the fields of Config.
+var specs = []spec{
+	{"TORCHCOMM_ABORT_ON_ERROR", "false", "abort the process when an operation times out or the communicator breaks",
+		func(c *Config, s string) error { return setBool(&c.AbortOnError, s) }},
+	{"TORCHCOMM_TIMEOUT_SECONDS", "600", "deadline in seconds of an operation that names none",
+		func(c *Config, s string) error { return setSeconds(&c.Timeout, s) }},
+	{"CHORUS_LOG", "warn", "lowest level that is logged: debug, info, warn or error",
+		func(c *Config, s string) error { return setLevel(&c.Log, s) }},
+	{"CHORUS_HOST_ID", "", "identity by which ranks decide whether they share a host; empty: found out from the kernel",
+		func(c *Config, s string) error { c.HostID = s; return nil }},
+	{"CHORUS_FABRIC", string(FabricAuto), "how bytes move between ranks: auto, shm or tcp",
+		func(c *Config, s string) error { return setChoice(&c.Fabric, s, FabricAuto, FabricSHM, FabricTCP) }},
+	{"CHORUS_INTERFACE", "", "network interface for TCP links; empty: the one that routes to the rendezvous",
+		func(c *Config, s string) error { c.Interface = s; return nil }},
+	{"CHORUS_ADDR", "", "IP address that TCP links bind and publish; empty: chosen by interface or route",
+		func(c *Config, s string) error { return setAddr(&c.Addr, s) }},
+	{"CHORUS_TCP_CONNECTIONS", "2", "connections to each peer that large messages are spread over",
+		func(c *Config, s string) error { return setInt(&c.TCPConnections, s, 1, maxTCPConnections) }},
+	{"CHORUS_SHM_STAGE_BYTES", "8MiB", "size of each rank's shared staging segment; KiB, MiB and GiB are understood",
+		func(c *Config, s string) error { return setBytes(&c.SHMStageBytes, s, minStageBytes, maxStageBytes) }},
+	{"CHORUS_WAIT_POLICY", string(WaitAuto), "how a rank waits for a peer on its host: auto, spin, yield or block",
+		func(c *Config, s string) error {
+			return setChoice(&c.WaitPolicy, s, WaitAuto, WaitSpin, WaitYield, WaitBlock)
+		}},
+	{"CHORUS_CMA", string(CMAAuto), "copying straight out of a peer process: auto or off",
+		func(c *Config, s string) error { return setChoice(&c.CMA, s, CMAAuto, CMAOff) }},
+	{"CHORUS_KERNELS", string(KernelsAuto), "implementation of the reduction loops: auto, avx512, avx2, neon or portable",
+		func(c *Config, s string) error {
+			return setChoice(&c.Kernels, s, KernelsAuto, KernelsAVX512, KernelsAVX2, KernelsNEON, KernelsPortable)
+		}},
+	{"CHORUS_RUN", "", "identity of the job; chorus run sets it for the ranks it starts",
+		func(c *Config, s string) error { c.Run = s; return nil }},
+}
+
+func setChoice[T ~string](field *T, text string, choices ...T) error {
+	if i := slices.Index(choices, T(strings.ToLower(text))); i >= 0 {
+		*field = choices[i]
+		return nil
+	}
+	names := make([]string, len(choices))
+	for i, c := range choices {
+		names[i] = string(c)
+	}
+	return fmt.Errorf("want one of %s", strings.Join(names, ", "))
+}
+
+func setBool(field *bool, text string) error {
+	switch strings.ToLower(text) {
+	case "1", "t", "true", "y", "yes", "on":
+		*field = true
+	case "0", "f", "false", "n", "no", "off":
+		*field = false
+	default:
+		return errors.New("want true or false")
+	}
+	return nil
+}
+
+func setInt(field *int, text string, lo, hi int) error {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < lo || n > hi {
+		return fmt.Errorf("want an integer from %d to %d", lo, hi)
+	}
+	*field = n
+	return nil
+}
+
+// setSeconds accepts fractions. A duration of zero would make every operation time out, so it is refused.
+func setSeconds(field *time.Duration, text string) error {
+	s, err := strconv.ParseFloat(text, 64)
+	ns := s * float64(time.Second)
+	if err != nil || !(ns >= 1) || ns >= math.MaxInt64 {
+		return errors.New("want a positive number of seconds")
+	}
+	*field = time.Duration(ns)
+	return nil
+}
+
+func setLevel(field *slog.Level, text string) error {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(text)); err != nil {
+		return errors.New("want debug, info, warn or error")
+	}
+	*field = l
+	return nil
+}
+
+func setAddr(field *netip.Addr, text string) error {
+	if text == "" {
+		return nil
+	}
+	a, err := netip.ParseAddr(text)
+	if err != nil {
+		return errors.New("want an IP address such as 10.0.0.7 or fd00::7")
+	}
+	if a.IsUnspecified() || a.IsMulticast() {
+		return errors.New("want an address of this host that peers can connect to")
+	}
+	*field = a
+	return nil
+}
+
+func setBytes(field *int, text string, lo, hi int) error {
+	n, err := ParseBytes(text)
+	if err != nil {
+		return err
+	}
+	if n < int64(lo) || n > int64(hi) {
+		return fmt.Errorf("want %d to %d bytes", lo, hi)
+	}
+	*field = int(n)
+	return nil
+}
+
+// ParseBytes reads a size in bytes such as "4096", "64K", "8MiB" or "1.5GB". All suffixes are powers of 1024, as
+// benchmarks and allocators mean them; upper and lower case are the same. A size is never negative.
+func ParseBytes(text string) (int64, error) {
+	bad := fmt.Errorf("want a size such as 4096, 64K or 8MiB, not %q", text)
+	s := strings.ToLower(strings.TrimSpace(text))
+	digits := strings.TrimRight(s, "bikmgt")
+	shift, ok := map[string]uint{
+		"": 0, "b": 0,
+		"k": 10, "kb": 10, "kib": 10,
+		"m": 20, "mb": 20, "mib": 20,
+		"g": 30, "gb": 30, "gib": 30,
+		"t": 40, "tb": 40, "tib": 40,
+	}[s[len(digits):]]
+	digits = strings.TrimSpace(digits)
+	if !ok || strings.Trim(digits, "0123456789.") != "" {
+		return 0, bad
+	}
+	if n, err := strconv.ParseInt(digits, 10, 64); err == nil {
+		if n > math.MaxInt64>>shift {
+			return 0, bad
+		}
+		return n << shift, nil
+	}
+	f, err := strconv.ParseFloat(digits, 64)
+	if err != nil || math.Ldexp(f, int(shift)) >= math.MaxInt64 {
+		return 0, bad
+	}
+	return int64(math.Ldexp(f, int(shift))), nil
+}

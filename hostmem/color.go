@@ -1,0 +1,95 @@
+package hostmem
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// colorSpan is the distance at which addresses begin to alias: bits 12 to 27 repeat.
+	colorSpan = 256 << 20
+
+	// rankPages separates ranks, laneStep the segments of one rank. Three pages between ranks were measured to be enough;
+	// the step is the one with which, among 16 ranks with 8 segments each, no two buffers streamed together share the
+	// predictor's hash on more than 0.6 % of their pages. Since a step is longer than all ranks' pages together, a
+	// rank's output never has the colour of another rank's input.
+	rankPages = 3
+	laneStep  = 2 << 20
+	lanes     = colorSpan / laneStep
+)
+
+var pageSize = os.Getpagesize()
+
+// palette hands out colours to the segments of this process.
+var palette = struct {
+	sync.Mutex
+	rank int
+	next int
+	live [lanes]int // segments alive in each lane
+}{rank: os.Getpid()} // ranks started together have neighbouring process IDs, so even without SetColor they differ
+
+// SetColor tells which rank of this host the process is: segments made from now on are mapped where no other rank's
+// segments alias them. Call it before the first allocation. Until then the process ID stands in for the rank.
+func SetColor(rank int) {
+	palette.Lock()
+	palette.rank = rank
+	palette.Unlock()
+}
+
+// takeLane reserves the least used lane and returns it with the colour (in pages) for a segment in it.
+func takeLane() (lane, color int) {
+	palette.Lock()
+	defer palette.Unlock()
+	lane = palette.next
+	for i := range lanes {
+		if l := (palette.next + i) % lanes; palette.live[l] < palette.live[lane] {
+			lane = l
+		}
+	}
+	palette.next = (lane + 1) % lanes
+	palette.live[lane]++
+	return lane, colorOf(palette.rank, lane)
+}
+
+func dropLane(lane int) {
+	palette.Lock()
+	palette.live[lane]--
+	palette.Unlock()
+}
+
+// colorOf returns the colour, in pages, of a rank's segment in a lane.
+func colorOf(rank, lane int) int {
+	ranks := laneStep / (rankPages * pageSize)
+	r := ((rank % ranks) + ranks) % ranks
+	return (r*rankPages*pageSize + lane*laneStep) % colorSpan / pageSize
+}
+
+// mapAt maps size bytes of fd, shared and writable, at an address that is color pages above a multiple of 256 MiB.
+// size must be a multiple of the page size.
+func mapAt(fd, size, color int) (unsafe.Pointer, error) {
+	// Reserve room enough to contain such an address, map over the middle, give the ends back.
+	room := uintptr(size) + colorSpan
+	area, err := unix.MmapPtr(-1, 0, nil, room, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	if err != nil {
+		return nil, fmt.Errorf("hostmem: reserve %d bytes of address space: %w", room, err)
+	}
+	residue := uintptr(color%(colorSpan/pageSize)) * uintptr(pageSize)
+	head := (residue - uintptr(area)%colorSpan + colorSpan) % colorSpan
+	base := unsafe.Add(area, head)
+	_, err = unix.MmapPtr(fd, 0, base, uintptr(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_FIXED)
+	if err != nil {
+		unix.MunmapPtr(area, room)
+		return nil, fmt.Errorf("hostmem: map %d bytes: %w", size, err)
+	}
+	if head > 0 {
+		unix.MunmapPtr(area, head)
+	}
+	if tail := colorSpan - head; tail > 0 {
+		unix.MunmapPtr(unsafe.Add(base, size), tail)
+	}
+	return base, nil
+}

@@ -1,0 +1,64 @@
+package hostmem
+
+import (
+	"fmt"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// ByID returns the open segment of this process with the ID, or nil. It takes no lock and does not allocate. The caller
+// answers for the segment's staying open.
+func ByID(id uint64) *Segment {
+	for _, s := range index.snapshot() {
+		if s.id == id {
+			return s
+		}
+	}
+	return nil
+}
+
+// Share returns a new descriptor of the open segment with the ID, to be passed to a peer and then closed by the caller,
+// with the size and colour that [Map] wants. It's safe against a concurrent Close of the segment.
+func Share(id uint64) (fd, size, color int, err error) {
+	index.mu.Lock() // Close removes the segment under this lock before it closes the descriptor
+	defer index.mu.Unlock()
+	s := ByID(id)
+	if s == nil {
+		return -1, 0, 0, fmt.Errorf("hostmem: no segment has ID %d", id)
+	}
+	if fd, err = unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+		return -1, 0, 0, fmt.Errorf("hostmem: duplicate the descriptor of a segment: %w", err)
+	}
+	return fd, s.size, s.color, nil
+}
+
+var closers = struct {
+	sync.Mutex
+	next  int
+	funcs map[int]func(id uint64)
+}{funcs: map[int]func(uint64){}}
+
+// OnClose calls f with the ID of every segment that is closed from now on, so that peers can be told to unmap it, until
+// stop is called. f must not block, and must not allocate from, free to or share segments of this package.
+func OnClose(f func(id uint64)) (stop func()) {
+	closers.Lock()
+	defer closers.Unlock()
+	k := closers.next
+	closers.next++
+	closers.funcs[k] = f
+	return func() {
+		closers.Lock()
+		defer closers.Unlock()
+		delete(closers.funcs, k)
+	}
+}
+
+// announceClose tells the listeners of [OnClose].
+func announceClose(id uint64) {
+	closers.Lock()
+	defer closers.Unlock()
+	for _, f := range closers.funcs {
+		f(id)
+	}
+}
