@@ -1,0 +1,142 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+)
+
+// ErrNoAlgorithm is what errors of Select match when no algorithm serves a
+// request, or not the one that the hint asks for.
+var ErrNoAlgorithm = errors.New("no algorithm")
+
+// Select chooses the algorithm for a request: the one that hint names, or else
+// the cheapest that supports it by m. It does not look at q.Rank or at the
+// counts of an uneven all-to-all, so that every rank chooses the same.
+//
+// A hint is a name ("ring"), or a list of collectives with names
+// ("allreduce=ring,broadcast=binomial") that leaves other collectives alone.
+// allow, if not nil, says which algorithms come into question at all.
+func Select(q Request, m Machine, hint string, allow func(Algorithm) bool) (Algorithm, error) {
+	if err := q.Validate(); err != nil {
+		return Algorithm{}, err
+	}
+	name, err := hinted(hint, q.Collective)
+	if err != nil {
+		return Algorithm{}, err
+	}
+	if name != "" {
+		return named(q, name, allow)
+	}
+	best, lowest := Algorithm{}, math.Inf(1)
+	var refusals []error
+	for _, a := range Algorithms(q.Collective) {
+		if allow != nil && !allow(a) {
+			continue
+		}
+		if err := a.Check(q); err != nil {
+			refusals = append(refusals, err)
+			continue
+		}
+		cost := Cost(a, q, m)
+		if best.Generate == nil || cost < lowest {
+			best, lowest = a, cost
+		}
+	}
+	if best.Generate == nil {
+		return best, errors.Join(append([]error{fmt.Errorf("plan: %s: %w serves this request", q.Collective, ErrNoAlgorithm)}, refusals...)...)
+	}
+	return best, nil
+}
+
+// Cost returns the estimated seconds of an algorithm for a request, the same on
+// every rank, whether or not that rank works in place: its own formula, or the
+// price of the plans of rank 0, the root and its neighbour.
+func Cost(a Algorithm, q Request, m Machine) float64 {
+	cost := 0.0
+	q.SendCounts, q.RecvCounts, q.InPlace = nil, nil, false // the ranks may differ in these
+	if a.Cost != nil {
+		q.Rank = 0
+		cost = a.Cost(q, m)
+	} else {
+		ranks := []int{0}
+		if q.Collective.Rooted() {
+			ranks = append(ranks, q.Root, (q.Root+1)%q.World)
+		}
+		for _, q.Rank = range ranks {
+			p, err := a.Generate(q)
+			if err != nil {
+				return math.Inf(1)
+			}
+			cost = max(cost, Price(p, m))
+		}
+	}
+	if math.IsNaN(cost) {
+		return math.Inf(1)
+	}
+	return cost
+}
+
+func named(q Request, name string, allow func(Algorithm) bool) (Algorithm, error) {
+	a, ok := Lookup(q.Collective, name)
+	if !ok {
+		var known []string
+		for _, a := range Algorithms(q.Collective) {
+			known = append(known, a.Name)
+		}
+		return a, fmt.Errorf("plan: %s: %w is called %q; there are %s", q.Collective, ErrNoAlgorithm, name, strings.Join(known, ", "))
+	}
+	if allow != nil && !allow(a) {
+		return a, fmt.Errorf("plan: %s: %w %q may be used here (it needs %s)", q.Collective, ErrNoAlgorithm, name, a.needs())
+	}
+	return a, a.Check(q)
+}
+
+// needs says in words what the algorithm needs of memory and placement.
+func (a Algorithm) needs() string {
+	switch {
+	case a.Mapped:
+		return "memory that all ranks of the host can map"
+	case a.OneHost:
+		return "all ranks on one host, with shared scratch"
+	case a.OneSided:
+		return "shared scratch on each host"
+	}
+	return "nothing but messages"
+}
+
+// hinted returns the name that a hint has for a collective, "" if it has none.
+func hinted(hint string, c Collective) (string, error) {
+	hint = strings.TrimSpace(hint)
+	if !strings.ContainsAny(hint, "=,") {
+		return hint, nil
+	}
+	name := ""
+	for part := range strings.SplitSeq(hint, ",") {
+		of, is, ok := strings.Cut(part, "=")
+		is = strings.TrimSpace(is)
+		if !ok || is == "" {
+			return "", fmt.Errorf("plan: hint %q: %q is not collective=algorithm", hint, part)
+		}
+		collective, err := ParseCollective(of)
+		if err != nil {
+			return "", fmt.Errorf("plan: hint %q: %w", hint, err)
+		}
+		if collective == c {
+			name = is
+		}
+	}
+	return name, nil
+}
+
+// ParseCollective reads a collective's name, with or without its underscores.
+func ParseCollective(s string) (Collective, error) {
+	plain := func(s string) string { return strings.ToLower(strings.ReplaceAll(strings.TrimSpace(s), "_", "")) }
+	for c := Broadcast; c <= Barrier; c++ {
+		if plain(s) == plain(c.String()) {
+			return c, nil
+		}
+	}
+	return 0, fmt.Errorf("unknown collective %q", strings.TrimSpace(s))
+}
