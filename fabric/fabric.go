@@ -1,0 +1,156 @@
+package fabric
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"sync"
+	"time"
+	"unsafe"
+)
+
+// Fabric is one rank's links to the other ranks of a job. All methods may be
+// called from any goroutine.
+type Fabric interface {
+	// Name is the name under which the fabric is registered.
+	Name() string
+	// Rank and Size place this rank; they never change.
+	Rank() int
+	Size() int
+
+	// Send posts m.Buf to m.Peer and returns at once. The buffer may not be
+	// written until m is done. A message to oneself is allowed.
+	Send(m *Msg)
+	// Recv posts a receive of at most m.Len bytes from m.Peer, which may be
+	// AnySource, into m.Buf. The buffer may not be touched until m is done.
+	// Shorter messages are allowed (m.N tells); a longer one is refused with
+	// *TruncatedError and leaves the buffer as it was. Messages still to come from, or
+	// go to, a peer that died or closed fail with *PeerError.
+	Recv(m *Msg)
+	// Wait drives progress until m is done, and returns m.Err; or returns w's
+	// reason to give up, with m still posted.
+	Wait(m *Msg, w *Waiter) error
+	// Cancel withdraws a message. If it's already under way, Cancel waits until
+	// the fabric no longer touches its buffer. Afterwards m is done.
+	Cancel(m *Msg)
+
+	// Announce says which collective a communicator is in: a message of another
+	// operation under the same number is then reported to the Handler even if
+	// nothing is posted that it would match. Forget ends a communicator.
+	Announce(comm uint32, tag uint64, desc *Desc)
+	Forget(comm uint32)
+
+	// Control sends a small out-of-band payload (at most MaxControl bytes) to
+	// the peer's Handler. It doesn't wait for the peer and overtakes posted messages
+	// where it can.
+	Control(peer int, payload []byte) error
+	// Handle installs the receiver of events. It must be called before the
+	// first Send, Recv or Space.
+	Handle(h Handler)
+
+	// Path tells how bytes reach the peer: "mem", "shm", "tcp", "self".
+	Path(peer int) string
+	// Hosts returns for each rank the number of its host, as plan.Topology
+	// defines it; ranks with equal numbers can share memory if the fabric is a Sharer.
+	Hosts() []int
+
+	// Close says goodbye to the peers and frees all resources. Messages still
+	// posted complete with ErrClosed. A peer that closes is not lost.
+	Close(ctx context.Context) error
+}
+
+// Sharer is implemented by fabrics whose ranks of one host share memory.
+type Sharer interface {
+	// Space opens the shared memory of communicator comm for members, which are
+	// ascending ranks of this host including this one. Every member must call
+	// it with equal arguments. stageBytes of scratch are set up per member.
+	Space(ctx context.Context, comm uint32, members []int, stageBytes int) (*Space, error)
+}
+
+// Placer is implemented by fabrics that know where memory lies that peers can map.
+type Placer interface {
+	// Place returns the place of n bytes at p, or the zero Place if peers cannot
+	// map all of them. It doesn't allocate.
+	Place(p unsafe.Pointer, n int) Place
+}
+
+// Handler receives what happens outside of posted messages. Its methods are
+// called on the fabric's goroutines and must not block.
+type Handler interface {
+	// PeerLost reports that a peer died or its link broke. Called at most once per peer.
+	PeerLost(peer int, err error)
+	// Mismatch reports that peer sent a collective message whose description
+	// differs from what this rank announced under the same key.
+	Mismatch(peer int, key Key, local, remote Desc)
+	// Control delivers a payload sent by the peer's Control. The slice is the handler's.
+	Control(peer int, payload []byte)
+}
+
+// MaxControl is the largest control payload in bytes.
+const MaxControl = 4096
+
+// Config is what a fabric needs to open its links.
+type Config struct {
+	Rank, Size int
+	// Exchange gives every rank's payload to every rank, in rank order. It
+	// returns an error that names the missing ranks if they don't appear in time.
+	Exchange func(ctx context.Context, payload []byte) ([][]byte, error)
+	// HostID identifies the memory domain of this rank: equal for ranks that can share memory.
+	HostID string
+	// Rendezvous is a host name or address that the route to the peers is chosen by; may be empty.
+	Rendezvous string
+	// Timeout bounds opening and every connect; 0 means DefaultTimeout.
+	Timeout time.Duration
+	// Options are the fabric's own settings, by name; unknown names are an error.
+	Options map[string]string
+}
+
+// DefaultTimeout bounds what has no deadline of its own.
+const DefaultTimeout = 600 * time.Second
+
+// Opener opens this rank's end of a fabric. Every rank calls it.
+type Opener func(ctx context.Context, c Config) (Fabric, error)
+
+var (
+	openersMu sync.RWMutex
+	openers   = map[string]Opener{}
+)
+
+// Register makes a fabric available under a name. It panics if the name is taken.
+func Register(name string, open Opener) {
+	openersMu.Lock()
+	defer openersMu.Unlock()
+	if _, dup := openers[name]; dup {
+		panic("fabric: Register called twice for " + name)
+	}
+	openers[name] = open
+}
+
+// Names returns the registered fabrics, sorted.
+func Names() []string {
+	openersMu.RLock()
+	defer openersMu.RUnlock()
+	names := make([]string, 0, len(openers))
+	for n := range openers {
+		names = append(names, n)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// Open opens the named fabric.
+func Open(ctx context.Context, name string, c Config) (Fabric, error) {
+	openersMu.RLock()
+	open := openers[name]
+	openersMu.RUnlock()
+	if open == nil {
+		return nil, fmt.Errorf("fabric: unknown fabric %q; have %v", name, Names())
+	}
+	if c.Size < 1 || c.Rank < 0 || c.Rank >= c.Size {
+		return nil, fmt.Errorf("fabric: rank %d is not in a world of %d", c.Rank, c.Size)
+	}
+	if c.Timeout == 0 {
+		c.Timeout = DefaultTimeout
+	}
+	return open(ctx, c)
+}

@@ -1,0 +1,55 @@
+//go:build !race
+
+package fabrictest
+
+import (
+	"runtime"
+	"runtime/debug"
+	"testing"
+
+	"github.com/chorus-comms/chorus/fabric"
+)
+
+// testAllocs exchanges messages and counts what all goroutines together allocate.
+// The meetings around the count, and the runtime (threads, its own queues), allocate a
+// little now and then, so the best of several counts is taken.
+func testAllocs(t *testing.T, s *suite) {
+	const rounds, counts, limit = 200, 4, 50
+	for _, n := range []int{8, 4096, 200_000, 1 << 20} {
+		best := ^uint64(0)
+		each(t, s.world(t, 2), func(r *rank) {
+			peer := 1 - r.Rank()
+			var in, out fabric.Msg
+			out = *r.message(peer, p2p(0), make([]byte, n))
+			in = *r.message(peer, p2p(0), make([]byte, n))
+			for count := range counts + 1 { // the first one only warms up
+				var before, after runtime.MemStats
+				r.meet(1)
+				if r.Rank() == 0 {
+					defer debug.SetGCPercent(debug.SetGCPercent(-1))
+					runtime.ReadMemStats(&before)
+				}
+				r.meet(2)
+				for range rounds {
+					out.Reset(r.w)
+					in.Reset(r.w)
+					in.Peer, out.Peer = peer, peer
+					r.Fabric.Recv(&in)
+					r.Fabric.Send(&out)
+					r.w.Begin(nil, patience)
+					must(r.Fabric.Wait(&in, r.w))
+					must(r.Fabric.Wait(&out, r.w))
+				}
+				r.meet(3)
+				if r.Rank() == 0 && count > 0 {
+					runtime.ReadMemStats(&after)
+					best = min(best, after.Mallocs-before.Mallocs)
+				}
+			}
+			r.meet(4)
+		})
+		if best > limit {
+			t.Errorf("%d exchanges of %d bytes: %d allocations", rounds, n, best)
+		}
+	}
+}

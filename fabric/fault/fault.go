@@ -1,0 +1,397 @@
+package fault
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/fabric"
+)
+
+func init() { fabric.Register("fault", open) }
+
+func open(ctx context.Context, c fabric.Config) (fabric.Fabric, error) {
+	options := maps.Clone(c.Options)
+	inner, script := options["inner"], options["script"]
+	delete(options, "inner")
+	delete(options, "script")
+	if inner == "" {
+		inner = "tcp"
+	}
+	s, err := ParseScript(script)
+	if err != nil {
+		return nil, err
+	}
+	c.Options = options
+	f, err := fabric.Open(ctx, inner, c)
+	if err != nil {
+		return nil, err
+	}
+	wrapped, faults := Wrap(f, s.Rules...)
+	faults.Seed(s.Seed)
+	return wrapped, nil
+}
+
+// Faults is the handle of a wrapped fabric. Safe for concurrent use.
+type Faults struct {
+	inner fabric.Fabric
+
+	mu      sync.Mutex
+	rules   []Rule
+	seen    []int // messages that each rule applied to
+	broken  map[Action]int
+	rng     *rand.Rand
+	lines   map[int]*line       // to peers with delayed messages
+	posted  map[*fabric.Msg]int // receives and their sources
+	handler fabric.Handler
+	closed  bool
+	timers  sync.WaitGroup
+
+	cut sync.Map // *fabric.PeerError by peer; apart from the lock, because handlers look at it
+}
+
+func (x *Faults) cutOff(peer int) error {
+	if err, ok := x.cut.Load(peer); ok {
+		return err.(error)
+	}
+	return nil
+}
+
+// line holds back what goes to one peer.
+type line struct {
+	held    []*fabric.Msg
+	stalled bool
+	timer   *time.Timer
+}
+
+// Wrap returns f with faults. If f is a Sharer or Placer, so is what it returns.
+func Wrap(f fabric.Fabric, rules ...Rule) (fabric.Fabric, *Faults) {
+	x := &Faults{inner: f, rules: rules, seen: make([]int, len(rules)), broken: map[Action]int{}, rng: rand.New(rand.NewPCG(0, 0)),
+		lines: map[int]*line{}, posted: map[*fabric.Msg]int{}}
+	w := &wrapped{f, x}
+	s, sharer := f.(fabric.Sharer)
+	p, placer := f.(fabric.Placer)
+	switch {
+	case sharer && placer:
+		return struct {
+			fabric.Fabric
+			fabric.Sharer
+			fabric.Placer
+		}{w, s, p}, x
+	case sharer:
+		return struct {
+			fabric.Fabric
+			fabric.Sharer
+		}{w, s}, x
+	}
+	return w, x
+}
+
+// Seed makes what is random repeatable.
+func (x *Faults) Seed(seed uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.rng = rand.New(rand.NewPCG(seed, 0))
+}
+
+// Broken returns how many messages an action was done to.
+func (x *Faults) Broken(a Action) int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.broken[a]
+}
+
+// Cut makes this rank lose a peer: its handler is told, what waits for the peer
+// fails, and nothing gets through to it any more. The peer notices nothing unless
+// its side is cut, too.
+func (x *Faults) Cut(peer int, cause error) {
+	err := &fabric.PeerError{Peer: peer, Err: cause}
+	if _, cut := x.cut.LoadOrStore(peer, err); cut {
+		return
+	}
+	x.mu.Lock()
+	h := x.handler
+	held := x.take(peer)
+	for m, from := range x.posted {
+		if from == peer {
+			x.inner.Cancel(m) // Wait says why; it needs the lock before m can be used again
+		}
+	}
+	x.mu.Unlock()
+	for _, m := range held {
+		m.Complete(0, peer, err)
+	}
+	if h != nil {
+		h.PeerLost(peer, err)
+	}
+}
+
+// take empties a peer's line. The caller holds the lock.
+func (x *Faults) take(peer int) []*fabric.Msg {
+	l := x.lines[peer]
+	if l == nil {
+		return nil
+	}
+	delete(x.lines, peer)
+	if l.timer != nil && l.timer.Stop() {
+		x.timers.Done()
+	}
+	return l.held
+}
+
+// Release sends what is held back for a peer.
+func (x *Faults) Release(peer int) {
+	x.mu.Lock()
+	l := x.lines[peer]
+	if l != nil {
+		l.stalled = false
+	}
+	x.mu.Unlock()
+	if l != nil {
+		x.drain(peer, l)
+	}
+}
+
+// drain sends a line's messages, and ends it when there are no more: until then new
+// ones queue up behind.
+func (x *Faults) drain(peer int, l *line) {
+	for {
+		x.mu.Lock()
+		if x.lines[peer] != l || l.stalled {
+			x.mu.Unlock()
+			return
+		}
+		held := l.held
+		l.held = nil
+		if len(held) == 0 {
+			x.take(peer)
+		}
+		x.mu.Unlock()
+		if len(held) == 0 {
+			return
+		}
+		for _, m := range held {
+			x.inner.Send(m)
+		}
+	}
+}
+
+// wrapped is the fabric that applies the faults.
+type wrapped struct {
+	fabric.Fabric
+	x *Faults
+}
+
+// Handle implements fabric.Fabric.
+func (w *wrapped) Handle(h fabric.Handler) {
+	w.x.mu.Lock()
+	w.x.handler = h
+	w.x.mu.Unlock()
+	w.Fabric.Handle(filter{h, w.x})
+}
+
+// filter keeps losses of peers that were cut from being told twice.
+type filter struct {
+	fabric.Handler
+	x *Faults
+}
+
+// PeerLost implements fabric.Handler.
+func (f filter) PeerLost(peer int, err error) {
+	if f.x.cutOff(peer) == nil {
+		f.Handler.PeerLost(peer, err)
+	}
+}
+
+// Control implements fabric.Handler: nothing comes from a peer that was cut.
+func (f filter) Control(peer int, payload []byte) {
+	if f.x.cutOff(peer) == nil {
+		f.Handler.Control(peer, payload)
+	}
+}
+
+// Send implements fabric.Fabric.
+func (w *wrapped) Send(m *fabric.Msg) {
+	x := w.x
+	x.mu.Lock()
+	r := x.choose(m)
+	x.mu.Unlock()
+	if r != nil && r.Do == Cut {
+		x.Cut(m.Peer, fmt.Errorf("cut by a rule after %d messages", r.After))
+	}
+	if err := x.cutOff(m.Peer); err != nil {
+		m.Complete(0, m.Peer, err)
+		return
+	}
+	if r == nil {
+		x.pass(m)
+		return
+	}
+	switch r.Do {
+	case Drop:
+		m.Complete(m.Len, m.Peer, nil)
+	case Truncate, Corrupt:
+		x.pass(x.altered(m, r.Do))
+		m.Complete(m.Len, m.Peer, nil)
+	case Duplicate:
+		x.pass(x.altered(m, Duplicate))
+		x.pass(m)
+	default:
+		x.hold(m.Peer, r)
+		x.pass(m)
+	}
+}
+
+// choose returns the rule that breaks m, if any. The caller holds the lock.
+func (x *Faults) choose(m *fabric.Msg) *Rule {
+	var found *Rule
+	for i := range x.rules {
+		r := &x.rules[i]
+		if !r.matches(m) {
+			continue
+		}
+		x.seen[i]++
+		n := x.seen[i] - r.After
+		lucky := r.Chance > 0 && x.rng.Float64() >= r.Chance
+		if found == nil && n > 0 && (r.Count == 0 || n <= r.Count) && !lucky {
+			found = r
+			x.broken[r.Do]++
+		}
+	}
+	return found
+}
+
+// pass sends m, or puts it in line.
+func (x *Faults) pass(m *fabric.Msg) {
+	x.mu.Lock()
+	if l := x.lines[m.Peer]; l != nil {
+		l.held = append(l.held, m)
+		x.mu.Unlock()
+		return
+	}
+	x.mu.Unlock()
+	x.inner.Send(m)
+}
+
+// hold makes a peer's messages wait.
+func (x *Faults) hold(peer int, r *Rule) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.closed {
+		return
+	}
+	l := x.lines[peer]
+	if l == nil {
+		l = &line{}
+		x.lines[peer] = l
+	}
+	if r.Do == Stall {
+		l.stalled = true
+		return
+	}
+	if !l.stalled && l.timer == nil {
+		x.timers.Add(1)
+		l.timer = time.AfterFunc(r.Delay, func() {
+			defer x.timers.Done()
+			x.drain(peer, l)
+		})
+	}
+}
+
+// altered returns a copy of m, with a buffer of its own.
+func (x *Faults) altered(m *fabric.Msg, do Action) *fabric.Msg {
+	n := m.Len
+	if do == Truncate {
+		n /= 2
+	}
+	buf := make([]byte, n+1)[:n] // so that there's an address even if it's empty
+	copy(buf, m.Bytes())
+	g := &fabric.Msg{Peer: m.Peer, Key: m.Key, Desc: m.Desc, Buf: unsafe.Pointer(unsafe.SliceData(buf)), Len: n}
+	g.Reset(nil)
+	if do == Corrupt && n > 0 {
+		x.mu.Lock()
+		bit := x.rng.IntN(8 * n)
+		x.mu.Unlock()
+		buf[bit/8] ^= 1 << (bit % 8)
+	}
+	return g
+}
+
+// Recv implements fabric.Fabric.
+func (w *wrapped) Recv(m *fabric.Msg) {
+	x := w.x
+	x.mu.Lock()
+	if err := x.cutOff(m.Peer); err != nil {
+		x.mu.Unlock()
+		m.Complete(0, m.Peer, err)
+		return
+	}
+	x.posted[m] = m.Peer
+	x.mu.Unlock()
+	w.Fabric.Recv(m)
+}
+
+// Wait implements fabric.Fabric.
+func (w *wrapped) Wait(m *fabric.Msg, by *fabric.Waiter) error {
+	err := w.Fabric.Wait(m, by)
+	if !m.Done() {
+		return err
+	}
+	x := w.x
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if from, ok := x.posted[m]; ok {
+		delete(x.posted, m)
+		if cut := x.cutOff(from); cut != nil && m.Err == fabric.ErrCanceled {
+			m.Err = cut
+		}
+	}
+	return m.Err
+}
+
+// Cancel implements fabric.Fabric.
+func (w *wrapped) Cancel(m *fabric.Msg) {
+	x := w.x
+	x.mu.Lock()
+	delete(x.posted, m)
+	for _, l := range x.lines {
+		if i := slices.Index(l.held, m); i >= 0 {
+			l.held = slices.Delete(l.held, i, i+1)
+			x.mu.Unlock()
+			m.Complete(0, m.Peer, fabric.ErrCanceled)
+			return
+		}
+	}
+	x.mu.Unlock()
+	w.Fabric.Cancel(m)
+}
+
+// Control implements fabric.Fabric.
+func (w *wrapped) Control(peer int, payload []byte) error {
+	if err := w.x.cutOff(peer); err != nil {
+		return err
+	}
+	return w.Fabric.Control(peer, payload)
+}
+
+// Close implements fabric.Fabric. What is held back fails.
+func (w *wrapped) Close(ctx context.Context) error {
+	x := w.x
+	x.mu.Lock()
+	x.closed = true
+	var held []*fabric.Msg
+	for peer := range x.lines {
+		held = append(held, x.take(peer)...)
+	}
+	x.mu.Unlock()
+	for _, m := range held {
+		m.Complete(0, m.Peer, fabric.ErrClosed)
+	}
+	x.timers.Wait()
+	return w.Fabric.Close(ctx)
+}

@@ -1,0 +1,382 @@
+package fabric
+
+import "sync"
+
+// Arrival is the news of a message that a peer has sent. The transport that
+// made it keeps what it needs to fetch the payload in Payload and Priv.
+type Arrival struct {
+	From    int
+	Key     Key
+	Desc    Desc
+	Len     int    // bytes
+	Payload []byte // the message itself, if it came along
+	Priv    [6]uint64
+	Via     Fetcher
+
+	order uint64
+	next  *Arrival
+}
+
+// Fetcher is the transport behind an Arrival. Fetch moves the payload into the
+// receive that matched and completes it, now or later; with a nil receive it
+// discards the payload. It's called once per arrival, without locks held; a is
+// the transport's again. It also checks that the message fits: *TruncatedError.
+type Fetcher interface {
+	Fetch(a *Arrival, m *Msg)
+}
+
+// Matcher pairs posted receives with arrivals, each in order, for all transports
+// of one rank. It's what the fabrics of this module share. Safe for concurrent use.
+type Matcher struct {
+	mu       sync.Mutex
+	size     int
+	posted   map[matchKey]*MsgQueue
+	anyone   map[Key]*MsgQueue // receives from AnySource
+	arrived  map[matchKey]*arrivalQueue
+	waiting  int // arrivals in arrived
+	current  map[uint32]*history
+	handler  Handler
+	lost     map[int]error // *PeerError of the peers that died or left
+	controls []control     // payloads that came before there was a handler
+	closed   error
+	order    uint64 // of posts and arrivals
+	freeMsgs []*MsgQueue
+	freeArrs []*arrivalQueue
+}
+
+type matchKey struct {
+	from int
+	key  Key
+}
+
+// history is what a communicator of this rank has announced lately: a rank that
+// needs nobody's message may be operations ahead when one comes that shows that
+// the ranks disagreed.
+type history struct {
+	tags  [remembered]uint64 // 0: none yet; operations count from 1
+	descs [remembered]Desc
+}
+
+const remembered = 256
+
+func (h *history) add(tag uint64, desc *Desc) {
+	h.tags[tag%remembered], h.descs[tag%remembered] = tag, *desc
+}
+
+// differs reports whether operation tag was announced as another one than desc.
+func (h *history) differs(tag uint64, desc *Desc) bool {
+	return h != nil && tag != 0 && h.tags[tag%remembered] == tag && h.descs[tag%remembered] != *desc
+}
+
+// NewMatcher returns a matcher for a rank in a world of size ranks.
+func NewMatcher(size int) *Matcher {
+	return &Matcher{
+		size:   size,
+		posted: map[matchKey]*MsgQueue{}, anyone: map[Key]*MsgQueue{}, arrived: map[matchKey]*arrivalQueue{},
+		current: map[uint32]*history{}, lost: map[int]error{},
+	}
+}
+
+// Post posts a receive. If its message has arrived already, it is fetched.
+func (x *Matcher) Post(m *Msg) {
+	x.mu.Lock()
+	if x.closed != nil {
+		x.mu.Unlock()
+		m.Complete(0, m.Peer, x.closed)
+		return
+	}
+	x.order++
+	m.order = x.order
+	from := m.Peer
+	if from == AnySource {
+		from = x.firstArrived(m.Key)
+	}
+	if from != AnySource {
+		k := matchKey{from, m.Key}
+		if q := x.arrived[k]; q != nil {
+			a := q.pop()
+			x.waiting--
+			if q.head == nil {
+				delete(x.arrived, k)
+				x.freeArrs = append(x.freeArrs, q)
+			}
+			h := x.handler
+			x.mu.Unlock()
+			x.deliver(a, m, h)
+			return
+		}
+		if err := x.lost[from]; err != nil {
+			x.mu.Unlock()
+			m.Complete(0, from, err)
+			return
+		}
+		q := x.posted[k]
+		if q == nil {
+			q = x.newMsgQueue()
+			x.posted[k] = q
+		}
+		q.Push(m)
+	} else {
+		if len(x.lost) > 0 && len(x.lost) >= x.size-1 {
+			err := x.anyLoss()
+			x.mu.Unlock()
+			m.Complete(0, AnySource, err)
+			return
+		}
+		q := x.anyone[m.Key]
+		if q == nil {
+			q = x.newMsgQueue()
+			x.anyone[m.Key] = q
+		}
+		q.Push(m)
+	}
+	x.mu.Unlock()
+}
+
+// Arrive takes the news of a message. If a receive is posted for it, a.Via
+// fetches it into that at once; otherwise when one is.
+func (x *Matcher) Arrive(a *Arrival) {
+	x.mu.Lock()
+	if x.closed != nil {
+		x.mu.Unlock()
+		a.Via.Fetch(a, nil)
+		return
+	}
+	h := x.handler
+	said := x.current[a.Key.Comm]
+	mismatch := a.Key.Lane == Collective && said.differs(a.Key.Tag, &a.Desc)
+	if m := x.takePosted(a); m != nil {
+		x.mu.Unlock()
+		x.deliver(a, m, h)
+		return
+	}
+	x.order++
+	a.order = x.order
+	k := matchKey{a.From, a.Key}
+	q := x.arrived[k]
+	if q == nil {
+		if n := len(x.freeArrs); n > 0 {
+			q, x.freeArrs = x.freeArrs[n-1], x.freeArrs[:n-1]
+		} else {
+			q = &arrivalQueue{}
+		}
+		x.arrived[k] = q
+	}
+	q.push(a)
+	x.waiting++
+	var local Desc
+	if mismatch {
+		local = said.descs[a.Key.Tag%remembered]
+	}
+	from, key, desc := a.From, a.Key, a.Desc
+	x.mu.Unlock()
+	if mismatch && h != nil {
+		h.Mismatch(from, key, local, desc)
+	}
+}
+
+// deliver hands a matched arrival to its transport, unless the two belong to
+// different operations.
+func (x *Matcher) deliver(a *Arrival, m *Msg, h Handler) {
+	if a.Key.Lane == Collective && a.Desc != m.Desc {
+		err := &MismatchError{Peer: a.From, Local: m.Desc, Remote: a.Desc}
+		key := a.Key
+		a.Via.Fetch(a, nil)
+		if h != nil {
+			h.Mismatch(err.Peer, key, err.Local, err.Remote)
+		}
+		m.Complete(0, err.Peer, err)
+		return
+	}
+	m.Sent = a.Desc
+	a.Via.Fetch(a, m)
+}
+
+// takePosted removes the receive that a matches: the earlier posted of those for
+// its sender and those for anyone.
+func (x *Matcher) takePosted(a *Arrival) *Msg {
+	k := matchKey{a.From, a.Key}
+	q, any := x.posted[k], x.anyone[a.Key]
+	switch {
+	case q == nil && any == nil:
+		return nil
+	case q == nil || any != nil && any.head.order < q.head.order:
+		m := any.Pop()
+		if any.head == nil {
+			delete(x.anyone, a.Key)
+			x.freeMsgs = append(x.freeMsgs, any)
+		}
+		return m
+	default:
+		m := q.Pop()
+		if q.head == nil {
+			delete(x.posted, k)
+			x.freeMsgs = append(x.freeMsgs, q)
+		}
+		return m
+	}
+}
+
+func (x *Matcher) newMsgQueue() *MsgQueue {
+	if n := len(x.freeMsgs); n > 0 {
+		q := x.freeMsgs[n-1]
+		x.freeMsgs = x.freeMsgs[:n-1]
+		return q
+	}
+	return &MsgQueue{}
+}
+
+// firstArrived returns the sender of the oldest waiting message under key, or AnySource.
+func (x *Matcher) firstArrived(key Key) int {
+	if x.waiting == 0 {
+		return AnySource
+	}
+	best, order := AnySource, uint64(0)
+	for from := range x.size {
+		if q := x.arrived[matchKey{from, key}]; q != nil && (best == AnySource || q.head.order < order) {
+			best, order = from, q.head.order
+		}
+	}
+	return best
+}
+
+// Withdraw removes a posted receive and completes it with the error. It reports
+// false if the receive is no longer posted: its message is being fetched, or it's done.
+func (x *Matcher) Withdraw(m *Msg, err error) bool {
+	x.mu.Lock()
+	var found bool
+	if m.Peer == AnySource {
+		if q := x.anyone[m.Key]; q != nil && q.Remove(m) {
+			found = true
+			if q.head == nil {
+				delete(x.anyone, m.Key)
+				x.freeMsgs = append(x.freeMsgs, q)
+			}
+		}
+	} else if q := x.posted[matchKey{m.Peer, m.Key}]; q != nil && q.Remove(m) {
+		found = true
+		if q.head == nil {
+			delete(x.posted, matchKey{m.Peer, m.Key})
+			x.freeMsgs = append(x.freeMsgs, q)
+		}
+	}
+	x.mu.Unlock()
+	if found {
+		m.Complete(0, m.Peer, err)
+	}
+	return found
+}
+
+// Announce says which collective operation a communicator of this rank is in, so
+// that a message of another operation under the same number is reported even if
+// no receive is posted for it.
+func (x *Matcher) Announce(comm uint32, tag uint64, desc *Desc) {
+	x.mu.Lock()
+	said := x.current[comm]
+	if said == nil {
+		said = new(history)
+		x.current[comm] = said
+	}
+	said.add(tag, desc)
+	if x.waiting == 0 {
+		x.mu.Unlock()
+		return
+	}
+	key := Key{Comm: comm, Lane: Collective, Tag: tag}
+	h := x.handler
+	for from := range x.size {
+		if q := x.arrived[matchKey{from, key}]; q != nil && q.head.Desc != *desc {
+			remote := q.head.Desc
+			x.mu.Unlock()
+			if h != nil {
+				h.Mismatch(from, key, *desc, remote)
+			}
+			return
+		}
+	}
+	x.mu.Unlock()
+}
+
+// Retract takes back arrivals that nothing was posted for, if their sender has
+// withdrawn them, and returns them. pick is called with the matcher locked.
+func (x *Matcher) Retract(pick func(*Arrival) bool) []*Arrival {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var found []*Arrival
+	for k, q := range x.arrived {
+		found = q.removeAll(pick, found)
+		if q.head == nil {
+			delete(x.arrived, k)
+			x.freeArrs = append(x.freeArrs, q)
+		}
+	}
+	x.waiting -= len(found)
+	return found
+}
+
+// Forget drops what is known of a communicator that is no more.
+func (x *Matcher) Forget(comm uint32) {
+	x.mu.Lock()
+	delete(x.current, comm)
+	var drop []*Arrival
+	for k, q := range x.arrived {
+		if k.key.Comm != comm {
+			continue
+		}
+		for q.head != nil {
+			drop = append(drop, q.pop())
+			x.waiting--
+		}
+		delete(x.arrived, k)
+	}
+	x.mu.Unlock()
+	for _, a := range drop {
+		a.Via.Fetch(a, nil)
+	}
+}
+
+// Close completes every posted receive with the error, drops every arrival and
+// refuses what comes later.
+func (x *Matcher) Close(err error) {
+	x.mu.Lock()
+	if x.closed != nil {
+		x.mu.Unlock()
+		return
+	}
+	x.closed = err
+	var fail []*Msg
+	var drop []*Arrival
+	for _, q := range x.posted {
+		for q.head != nil {
+			fail = append(fail, q.Pop())
+		}
+	}
+	for _, q := range x.anyone {
+		for q.head != nil {
+			fail = append(fail, q.Pop())
+		}
+	}
+	for _, q := range x.arrived {
+		for q.head != nil {
+			drop = append(drop, q.pop())
+		}
+	}
+	clear(x.posted)
+	clear(x.anyone)
+	clear(x.arrived)
+	x.waiting = 0
+	x.mu.Unlock()
+	for _, m := range fail {
+		m.Complete(0, m.Peer, err)
+	}
+	for _, a := range drop {
+		a.Via.Fetch(a, nil)
+	}
+}
+
+// Closed reports whether Close was called.
+func (x *Matcher) Closed() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.closed != nil
+}

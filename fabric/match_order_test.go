@@ -1,0 +1,146 @@
+package fabric
+
+import (
+	"errors"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// model is a Matcher that is slow and plain: lists in order of time.
+type model struct {
+	posted  []*Msg
+	arrived []*Arrival
+}
+
+func (x *model) post(m *Msg) (got *Arrival) {
+	for i, a := range x.arrived {
+		if (m.Peer == AnySource || m.Peer == a.From) && m.Key == a.Key {
+			x.arrived = append(x.arrived[:i:i], x.arrived[i+1:]...)
+			return a
+		}
+	}
+	x.posted = append(x.posted, m)
+	return nil
+}
+
+func (x *model) arrive(a *Arrival) (got *Msg) {
+	for i, m := range x.posted {
+		if (m.Peer == AnySource || m.Peer == a.From) && m.Key == a.Key {
+			x.posted = append(x.posted[:i:i], x.posted[i+1:]...)
+			return m
+		}
+	}
+	x.arrived = append(x.arrived, a)
+	return nil
+}
+
+// pairs is a transport that notes what was matched.
+type pairs map[*Msg]*Arrival
+
+func (p pairs) Fetch(a *Arrival, m *Msg) {
+	if m != nil {
+		p[m] = a
+		m.Complete(a.Len, a.From, nil)
+	}
+}
+
+// TestMatcherAgreesWithModel does random posts, arrivals and withdrawals.
+func TestMatcherAgreesWithModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const size = 3
+		x, plain, got := NewMatcher(size), &model{}, pairs{}
+		want := map[*Msg]*Arrival{}
+		key := func() Key {
+			return Key{Comm: uint32(rapid.IntRange(0, 1).Draw(t, "comm")), Lane: PointToPoint, Tag: uint64(rapid.IntRange(0, 1).Draw(t, "tag"))}
+		}
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			switch rapid.IntRange(0, 6).Draw(t, "step") {
+			case 0, 1, 2:
+				m := &Msg{Peer: rapid.IntRange(AnySource, size-1).Draw(t, "source"), Key: key()}
+				m.Reset(nil)
+				if a := plain.post(m); a != nil {
+					want[m] = a
+				}
+				x.Post(m)
+			case 3, 4, 5:
+				a := &Arrival{From: rapid.IntRange(0, size-1).Draw(t, "sender"), Key: key(), Via: got}
+				if m := plain.arrive(a); m != nil {
+					want[m] = a
+				}
+				x.Arrive(a)
+			default:
+				if n := len(plain.posted); n > 0 {
+					i := rapid.IntRange(0, n-1).Draw(t, "which")
+					m := plain.posted[i]
+					plain.posted = append(plain.posted[:i:i], plain.posted[i+1:]...)
+					if !x.Withdraw(m, ErrCanceled) || m.Err != ErrCanceled || x.Withdraw(m, ErrCanceled) {
+						t.Fatal("a posted receive can be withdrawn once")
+					}
+				}
+			}
+			if len(want) != len(got) {
+				t.Fatalf("%d pairs; want %d", len(got), len(want))
+			}
+		}
+		for m, a := range want {
+			if got[m] != a {
+				t.Fatal("a receive got another message")
+			}
+		}
+		x.Close(ErrClosed)
+		for _, m := range plain.posted {
+			if m.Err != ErrClosed {
+				t.Fatalf("posted when the matcher closed: %v", m.Err)
+			}
+		}
+	})
+}
+
+func TestRetractAndLeave(t *testing.T) {
+	x, via := NewMatcher(3), &arrivals{}
+	k := Key{Lane: PointToPoint}
+	all := []*Arrival{{From: 1, Key: k, Via: via}, {From: 1, Key: k, Via: via, Len: 5}, {From: 2, Key: k, Via: via}}
+	for _, a := range all {
+		x.Arrive(a)
+	}
+	if found := x.Retract(func(a *Arrival) bool { return a == all[0] }); len(found) != 1 || found[0] != all[0] {
+		t.Fatalf("retracted %d", len(found))
+	}
+	x.Left(1)
+	post := func(from int) *Msg {
+		m := &Msg{Peer: from, Key: k}
+		m.Reset(nil)
+		x.Post(m)
+		return m
+	}
+	if m := post(1); m.Err != nil || m.N != 5 {
+		t.Errorf("a message that came before the peer left: %v", m.Err)
+	}
+	if m := post(1); !errors.Is(m.Err, ErrLeft) {
+		t.Errorf("after that: %v", m.Err)
+	}
+	h := &lossHandler{}
+	x.Lost(2, errors.New("gone"))
+	x.Control(2, []byte("last words"))
+	x.Handle(h)
+	if len(h.lost) != 1 || h.lost[0] != 2 || len(h.controls) != 1 {
+		t.Errorf("told of losses %v, control %q", h.lost, h.controls)
+	}
+	if m := post(2); m.Err != nil {
+		t.Errorf("a message that came before the peer was lost: %v", m.Err)
+	}
+	var lost *PeerError
+	if m := post(AnySource); !errors.As(m.Err, &lost) {
+		t.Errorf("nobody is left: %v", m.Err)
+	}
+}
+
+type lossHandler struct {
+	lost     []int
+	controls [][]byte
+}
+
+func (h *lossHandler) PeerLost(peer int, _ error)    { h.lost = append(h.lost, peer) }
+func (h *lossHandler) Mismatch(int, Key, Desc, Desc) {}
+func (h *lossHandler) Control(_ int, payload []byte) { h.controls = append(h.controls, payload) }

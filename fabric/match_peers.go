@@ -1,0 +1,110 @@
+package fabric
+
+// What a Matcher knows of its peers, and tells its Handler.
+
+// Handle installs the receiver of mismatches, losses and control payloads, and
+// tells it what happened before it was there.
+func (x *Matcher) Handle(h Handler) {
+	x.mu.Lock()
+	x.handler = h
+	controls := x.controls
+	x.controls = nil
+	var lost []*PeerError
+	for _, err := range x.lost {
+		if e := err.(*PeerError); e.Err != ErrLeft {
+			lost = append(lost, e)
+		}
+	}
+	x.mu.Unlock()
+	if h == nil {
+		return
+	}
+	for _, c := range controls {
+		h.Control(c.from, c.payload)
+	}
+	for _, e := range lost {
+		h.PeerLost(e.Peer, e)
+	}
+}
+
+type control struct {
+	from    int
+	payload []byte
+}
+
+// maxEarlyControls bounds what is kept for a handler that isn't there yet.
+const maxEarlyControls = 4096
+
+// Control passes a control payload, which is the handler's from then on, or
+// keeps it until there is a handler.
+func (x *Matcher) Control(from int, payload []byte) {
+	x.mu.Lock()
+	h := x.handler
+	if h == nil && x.closed == nil && len(x.controls) < maxEarlyControls {
+		x.controls = append(x.controls, control{from, payload})
+	}
+	x.mu.Unlock()
+	if h != nil {
+		h.Control(from, payload)
+	}
+}
+
+// Lost fails all receives that wait for the peer, and those posted later. The
+// handler hears of it once. Messages that have arrived whole can still be received.
+func (x *Matcher) Lost(peer int, err error) { x.gone(peer, err, true) }
+
+// Left is Lost for a peer that has closed its fabric, which nobody is told of:
+// only messages that still wait for the peer fail, with ErrLeft.
+func (x *Matcher) Left(peer int) { x.gone(peer, ErrLeft, false) }
+
+func (x *Matcher) gone(peer int, err error, tell bool) {
+	x.mu.Lock()
+	if x.closed != nil || x.lost[peer] != nil {
+		x.mu.Unlock()
+		return
+	}
+	perr := &PeerError{Peer: peer, Err: err}
+	x.lost[peer] = perr
+	var fail []*Msg
+	for k, q := range x.posted {
+		if k.from == peer {
+			for q.head != nil {
+				fail = append(fail, q.Pop())
+			}
+			delete(x.posted, k)
+		}
+	}
+	if len(x.lost) >= x.size-1 {
+		for k, q := range x.anyone {
+			for q.head != nil {
+				fail = append(fail, q.Pop())
+			}
+			delete(x.anyone, k)
+		}
+	}
+	h := x.handler
+	x.mu.Unlock()
+	for _, m := range fail {
+		m.Complete(0, peer, perr)
+	}
+	if tell && h != nil {
+		h.PeerLost(peer, perr)
+	}
+}
+
+// LostError returns the *PeerError of a peer that is lost or has left, or nil.
+func (x *Matcher) LostError(peer int) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.lost[peer]
+}
+
+func (x *Matcher) anyLoss() error {
+	best := -1
+	for p := range x.lost {
+		if best < 0 || p < best {
+			best = p
+		}
+	}
+	return x.lost[best]
+}

@@ -1,0 +1,47 @@
+package fabric
+
+import "testing"
+
+// arrivals is a transport whose messages have no bytes.
+type arrivals struct{ dropped int }
+
+func (t *arrivals) Fetch(a *Arrival, m *Msg) {
+	if m == nil {
+		t.dropped++
+		return
+	}
+	m.Complete(a.Len, a.From, nil)
+}
+
+type mismatches struct{ locals, remotes []Desc }
+
+func (h *mismatches) PeerLost(int, error) {}
+func (h *mismatches) Control(int, []byte) {}
+func (h *mismatches) Mismatch(_ int, _ Key, local, remote Desc) {
+	h.locals, h.remotes = append(h.locals, local), append(h.remotes, remote)
+}
+
+// TestLateMismatch has a message arrive when its receiver is operations further
+// on: it needed nobody's message, being the root of a broadcast, say.
+func TestLateMismatch(t *testing.T) {
+	for _, ahead := range []uint64{0, 1, 5, remembered - 1} {
+		x, h, via := NewMatcher(2), &mismatches{}, &arrivals{}
+		x.Handle(h)
+		for tag := uint64(1); tag <= 3+ahead; tag++ {
+			x.Announce(7, tag, &Desc{byte(tag), 1})
+		}
+		arrive := func(comm uint32, tag uint64, d Desc) {
+			x.Arrive(&Arrival{From: 1, Key: Key{Comm: comm, Lane: Collective, Tag: tag}, Desc: d, Via: via})
+		}
+		arrive(7, 3, Desc{3, 1})    // the same operation
+		arrive(8, 3, Desc{3, 2})    // another communicator
+		arrive(7, 4+ahead, Desc{9}) // an operation to come
+		if len(h.locals) != 0 {
+			t.Fatalf("%d operations ahead: mismatches %v", ahead, h.remotes)
+		}
+		arrive(7, 3, Desc{3, 2})
+		if len(h.locals) != 1 || h.locals[0] != (Desc{3, 1}) || h.remotes[0] != (Desc{3, 2}) {
+			t.Errorf("%d operations ahead: told of %v against %v", ahead, h.locals, h.remotes)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package fabric
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+)
+
+// AnySource, as the Peer of a receive, matches a message from every rank.
+const AnySource = -1
+
+// Lane keeps kinds of traffic apart that share a communicator.
+type Lane uint8
+
+// The lanes.
+const (
+	Collective   Lane = iota // Tag is the operation's sequence number
+	PointToPoint             // Tag is the user's tag
+	Internal                 // the communicator's own protocols: split, windows, objects
+)
+
+// Key names a stream of messages between two ranks of a communicator.
+type Key struct {
+	Comm uint32
+	Lane Lane
+	Tag  uint64
+}
+
+// Desc is a compact description of the operation that a message belongs to.
+// The fabric carries it and compares it, without knowing what it says.
+type Desc [32]byte
+
+// Msg is one posted send or receive. The poster owns it and may reuse it after
+// it's done; the fabric owns it in between.
+type Msg struct {
+	Peer int // destination, or source; AnySource only in a Recv
+	Key  Key
+	Desc Desc
+	Buf  unsafe.Pointer
+	Len  int // bytes to send, or capacity to receive
+
+	// Results, valid once Done.
+	N    int   // bytes moved
+	From int   // the sender of a received message
+	Sent Desc  // the description that a received message carried
+	Err  error // nil, or why the message failed
+
+	done   atomic.Uint32
+	waiter *Waiter
+	order  uint64 // among all posts, for the Matcher
+
+	// Scratch of the fabric while the message is posted.
+	Next  *Msg
+	Priv  [4]uint64
+	PrivP any
+}
+
+// Reset makes m ready to be posted again; w, if not nil, is woken when it's done.
+func (m *Msg) Reset(w *Waiter) {
+	m.done.Store(0)
+	m.waiter = w
+	m.N, m.From, m.Err = 0, 0, nil
+	m.Next, m.PrivP = nil, nil
+	m.Priv = [4]uint64{}
+}
+
+// Done reports whether the message has completed.
+func (m *Msg) Done() bool { return m.done.Load() != 0 }
+
+// Complete ends the message and wakes its waiter. Fabrics call it, once per post.
+func (m *Msg) Complete(n, from int, err error) {
+	w := m.waiter
+	m.N, m.From, m.Err = n, from, err
+	m.done.Store(1) // from here on the poster may reuse m
+	if w != nil {
+		w.Wake()
+	}
+}
+
+// Bytes returns the message's buffer.
+func (m *Msg) Bytes() []byte {
+	if m.Len == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(m.Buf), m.Len)
+}
+
+// Errors that messages complete with.
+var (
+	ErrClosed   = errors.New("fabric: closed")
+	ErrCanceled = errors.New("fabric: message canceled")
+	// ErrLeft is the cause in the *PeerError of a message for, or from, a peer that has closed its fabric.
+	ErrLeft = errors.New("it has closed its end")
+)
+
+// PeerError reports that a peer is lost: it died, its link broke, or (ErrLeft) it has closed.
+type PeerError struct {
+	Peer int
+	Err  error
+}
+
+func (e *PeerError) Error() string { return fmt.Sprintf("rank %d is lost: %v", e.Peer, e.Err) }
+func (e *PeerError) Unwrap() error { return e.Err }
+
+// TruncatedError reports that a message was longer than the receive that it matched.
+type TruncatedError struct {
+	Peer           int
+	Sent, Capacity int // bytes
+}
+
+func (e *TruncatedError) Error() string {
+	return fmt.Sprintf("message of %d bytes from rank %d is longer than the %d bytes posted to receive it", e.Sent, e.Peer, e.Capacity)
+}
+
+// MismatchError reports that a message belongs to another operation than the receive that it matched.
+type MismatchError struct {
+	Peer          int
+	Seq           uint64 // the operation, if it isn't the one under way
+	Local, Remote Desc
+}
+
+func (e *MismatchError) Error() string {
+	return fmt.Sprintf("rank %d is in another operation under the same sequence number", e.Peer)
+}

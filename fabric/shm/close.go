@@ -1,0 +1,119 @@
+package shm
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/chorus-comms/chorus/fabric"
+)
+
+// goodbyeTime bounds how long Close waits for a peer that doesn't read its socket.
+const goodbyeTime = time.Second
+
+// Close implements fabric.Fabric. It waits, at most until ctx ends, for peers that
+// are reading messages of this rank right now. Spaces must have been closed before.
+func (f *Fabric) Close(ctx context.Context) error {
+	var err error
+	f.closing.Do(func() { err = f.close(ctx) })
+	return err
+}
+
+func (f *Fabric) close(ctx context.Context) error {
+	f.closed.Store(true)
+	close(f.stop)
+	if f.unhook != nil {
+		f.unhook()
+	}
+	f.kick()
+	f.own.CancelAll(f.match, fabric.ErrClosed)
+	f.match.Close(fabric.ErrClosed)
+
+	f.acquire()
+	f.endPulls(fabric.ErrClosed)
+	f.finishSends(ctx)
+	f.down = true
+	f.unlock()
+
+	deadline := time.Now().Add(goodbyeTime)
+	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
+		deadline = d
+	}
+	var links sync.WaitGroup
+	for _, p := range f.near {
+		p.link.send(encodeGoodbye(), -1)
+		links.Go(func() { p.link.close(deadline) })
+	}
+	links.Wait()
+	f.kick()
+	f.workers.Wait()
+
+	f.bellMu.Lock()
+	f.mute = true
+	f.bellMu.Unlock()
+	f.offers.close()
+	var errs []error
+	for _, p := range f.near {
+		p.maps.fail(fabric.ErrClosed)
+		errs = append(errs, p.maps.unmap(), p.mapping.Unmap())
+	}
+	return errors.Join(append(errs, f.inbox.Close())...)
+}
+
+var errKilled = errors.New("killed")
+
+// Kill drops every link without a goodbye, as a crash would: for tests.
+func (f *Fabric) Kill() {
+	for _, p := range f.near {
+		p.link.abandon(errKilled)
+	}
+}
+
+// endPulls completes every receive that copies. The engine lock is held.
+func (f *Fabric) endPulls(err error) {
+	s := &f.pulls
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.gather()
+	for _, x := range s.active {
+		f.finish(x, err)
+	}
+	s.active = nil
+	for _, p := range f.near {
+		f.forsake(p, err)
+	}
+}
+
+// finishSends completes every send: those that a peer is reading once it has
+// finished, the others at once. The engine lock is held.
+func (f *Fabric) finishSends(ctx context.Context) {
+	limit := time.Now().Add(cancelTime)
+	for f.revokeAll() && ctx.Err() == nil && time.Now().Before(limit) {
+		time.Sleep(20 * time.Microsecond)
+	}
+	for _, p := range f.near {
+		p.fail(fabric.ErrClosed)
+	}
+}
+
+// revokeAll takes back all sends that aren't being read, and reports whether others are left.
+func (f *Fabric) revokeAll() (left bool) {
+	for _, p := range f.near {
+		if a := p.acks.Load(); a != p.acked {
+			p.collect(a)
+		}
+		p.mu.Lock()
+		for !p.queue.Empty() {
+			p.queue.Pop().Complete(0, p.rank, fabric.ErrClosed)
+		}
+		p.outs.all(func(id uint64, o *outgoing) {
+			if !p.revoke(id, o, fabric.ErrClosed) {
+				left = true
+			}
+		})
+		p.mu.Unlock()
+	}
+	return left
+}

@@ -1,0 +1,328 @@
+package shm
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/hostmem"
+)
+
+// Endpoint is a rank that can be reached by the others of its host, but has not
+// joined them yet.
+type Endpoint struct {
+	config   fabric.Config
+	opts     options
+	listener *net.UnixListener
+	offer    offerCard
+}
+
+// offerCard is how an Endpoint is found, and recognized.
+type offerCard struct {
+	Socket string // in the abstract namespace: nothing in the file system
+	Token  [tokenBytes]byte
+}
+
+// Listen prepares a rank. It fails if this process can't share memory. Of the
+// configuration it uses the ranks, the timeout and the options.
+func Listen(c fabric.Config) (*Endpoint, error) {
+	opts, err := parseOptions(c.Options)
+	if err != nil {
+		return nil, err
+	}
+	probe, err := hostmem.NewSegment(1)
+	if err != nil {
+		return nil, fmt.Errorf("shm: no shared memory: %w", err)
+	}
+	probe.Close()
+	e := &Endpoint{config: c, opts: opts}
+	var name [16]byte
+	rand.Read(name[:])
+	rand.Read(e.offer.Token[:])
+	e.offer.Socket = "@chorus-" + hex.EncodeToString(name[:])
+	e.listener, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: e.offer.Socket, Net: "unixpacket"})
+	if err != nil {
+		return nil, fmt.Errorf("shm: %w", err)
+	}
+	return e, nil
+}
+
+// Offer is what the other ranks need to reach this one. It's a secret of the job.
+func (e *Endpoint) Offer() []byte {
+	b, err := json.Marshal(e.offer)
+	if err != nil {
+		panic(err) // it's made of bytes and a string
+	}
+	return b
+}
+
+// Close stops listening. It may be called after Join, whose fabric doesn't need it.
+func (e *Endpoint) Close() error { return e.listener.Close() }
+
+// Join links this rank with the other locals, which are ascending ranks of its
+// host, itself included. offers holds by rank what their Endpoints offered.
+// Messages are matched by match, which may serve other fabrics of the rank too.
+func (e *Endpoint) Join(ctx context.Context, locals []int, offers [][]byte, match *fabric.Matcher) (*Fabric, error) {
+	c := e.config
+	f := &Fabric{
+		rank: c.Rank, size: c.Size, local: slices.Index(locals, c.Rank), locals: slices.Clone(locals),
+		opts: e.opts, policy: e.opts.policy(len(locals)), shape: shapeOf(len(locals)), timeout: c.Timeout,
+		peers: make([]*peer, c.Size), match: match, stop: make(chan struct{}),
+	}
+	if f.local < 0 {
+		return nil, fmt.Errorf("shm: rank %d is not among the ranks %v of its host", c.Rank, locals)
+	}
+	f.own = fabric.NewLocal(f.rank, match, wholeMax)
+	hostmem.SetColor(f.local)
+	var err error
+	if f.inbox, err = hostmem.NewSegment(f.shape.inboxBytes()); err != nil {
+		return nil, fmt.Errorf("shm: %w", err)
+	}
+	f.page = (*inboxPage)(f.inbox.Base())
+	var random [8]byte
+	rand.Read(random[:])
+	f.page.probe = binary.LittleEndian.Uint64(random[:])
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	if err := f.connect(ctx, e, offers); err != nil {
+		for _, p := range f.near {
+			p.link.conn.Close()
+			p.mapping.Unmap()
+		}
+		f.inbox.Close()
+		return nil, err
+	}
+	for _, p := range f.near {
+		if p.pid == os.Getpid() {
+			f.policy.InProcess = true
+		}
+	}
+	f.unhook = hostmem.OnClose(func(id uint64) {
+		for _, p := range f.near {
+			p.closedSegment(id)
+		}
+	})
+	f.workers.Add(len(f.near))
+	for _, p := range f.near {
+		go f.read(p)
+	}
+	if len(f.near) > 0 {
+		f.workers.Add(1)
+		go f.steward()
+	}
+	return f, nil
+}
+
+// connect dials the local ranks below this one and awaits the calls of those above.
+func (f *Fabric) connect(ctx context.Context, e *Endpoint, offers [][]byte) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(ctx, func() { e.listener.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	var mu sync.Mutex
+	var tasks sync.WaitGroup
+	left := len(f.locals) - 1
+	add := func(p *peer) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		if f.peers[p.rank] != nil {
+			return false
+		}
+		f.peers[p.rank] = p
+		f.near = append(f.near, p)
+		if left--; left == 0 {
+			e.listener.SetDeadline(time.Unix(1, 0)) // ends the loop below
+		}
+		return true
+	}
+	for _, r := range f.locals[:f.local] {
+		tasks.Go(func() {
+			p, err := f.dial(ctx, e, r, offers[r])
+			if err != nil {
+				cancel(fmt.Errorf("connect to rank %d: %w", r, err))
+				return
+			}
+			add(p)
+		})
+	}
+	for len(f.locals) > 1 { // until all are there, the deadline comes or a dial fails
+		conn, err := e.listener.AcceptUnix()
+		if err != nil {
+			break
+		}
+		tasks.Go(func() {
+			p, err := f.welcome(ctx, e, conn, offers)
+			if err != nil || !add(p) {
+				conn.Close() // a stranger; who belongs here is missed below
+			}
+		})
+	}
+	tasks.Wait()
+	var missing []int
+	for _, r := range f.locals {
+		if r != f.rank && f.peers[r] == nil {
+			missing = append(missing, r)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("shm: no link to ranks %s of this host: %w", joinRanks(missing), context.Cause(ctx))
+	}
+	slices.SortFunc(f.near, func(a, b *peer) int { return a.rank - b.rank })
+	return nil
+}
+
+// greetTime bounds how long a stranger can hold a connection without greeting.
+const greetTime = 10 * time.Second
+
+// dial calls a rank and greets it.
+func (f *Fabric) dial(ctx context.Context, e *Endpoint, rank int, offer []byte) (*peer, error) {
+	var k offerCard
+	if err := json.Unmarshal(offer, &k); err != nil {
+		return nil, err
+	}
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unixpacket", k.Socket)
+	if err != nil {
+		return nil, err
+	}
+	conn := c.(*net.UnixConn)
+	p, err := func() (*peer, error) {
+		defer bound(ctx, conn, f.timeout)()
+		if err := f.greet(conn, k.Token); err != nil {
+			return nil, err
+		}
+		return f.meet(conn, e.offer.Token, func(h hello) bool { return int(h.rank) == rank })
+	}()
+	if err != nil {
+		conn.Close()
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return nil, err
+	}
+	return p, nil
+}
+
+// welcome answers a call from a rank above this one.
+func (f *Fabric) welcome(ctx context.Context, e *Endpoint, conn *net.UnixConn, offers [][]byte) (*peer, error) {
+	defer bound(ctx, conn, greetTime)()
+	p, err := f.meet(conn, e.offer.Token, func(h hello) bool {
+		return int(h.rank) > f.rank && slices.Contains(f.locals, int(h.rank))
+	})
+	if err != nil {
+		return nil, err
+	}
+	var k offerCard
+	if err = json.Unmarshal(offers[p.rank], &k); err == nil {
+		err = f.greet(conn, k.Token)
+	}
+	if err != nil {
+		p.mapping.Unmap()
+		return nil, err
+	}
+	return p, nil
+}
+
+// bound ends reads and writes of conn with ctx or after d, until the returned function is called.
+func bound(ctx context.Context, conn *net.UnixConn, d time.Duration) (release func()) {
+	conn.SetDeadline(time.Now().Add(d))
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	return func() {
+		if stop() {
+			conn.SetDeadline(time.Time{})
+		}
+	}
+}
+
+// greet proves to the peer that this is a rank of the job, and gives it the inbox.
+func (f *Fabric) greet(conn *net.UnixConn, token [tokenBytes]byte) error {
+	h := hello{
+		token: token, rank: uint32(f.rank), world: uint32(f.size), locals: uint32(len(f.locals)),
+		probeAddr: uint64(uintptr(unsafe.Pointer(&f.page.probe))), probe: f.page.probe,
+	}
+	return writePacket(conn, encodeHello(h, f.inbox.Size(), f.inbox.Color()), f.inbox.FD())
+}
+
+// meet reads the peer's greeting, checks who it is, and maps its inbox.
+func (f *Fabric) meet(conn *net.UnixConn, token [tokenBytes]byte, expected func(hello) bool) (*peer, error) {
+	pid, err := sameUser(conn)
+	if err != nil {
+		return nil, err
+	}
+	fr, fd, err := readPacket(conn, make([]byte, maxPacket), make([]byte, 128))
+	if err != nil {
+		return nil, err
+	}
+	defer closeFD(fd)
+	h := fr.hello
+	if fr.kind != frameHello || h.token != token {
+		return nil, errors.New("it is not a rank of this job")
+	}
+	if !expected(h) || int(h.world) != f.size || int(h.locals) != len(f.locals) {
+		return nil, fmt.Errorf("it calls itself rank %d of %d, with %d ranks on this host", h.rank, h.world, h.locals)
+	}
+	if fr.size != int64(f.inbox.Size()) {
+		return nil, fmt.Errorf("its inbox has %d bytes, this one %d", fr.size, f.inbox.Size())
+	}
+	m, err := hostmem.Map(fd, fr.size, fr.color)
+	if err != nil {
+		return nil, err
+	}
+	return f.newPeer(conn, int(h.rank), pid, m, h), nil
+}
+
+// sameUser returns the process at the other end, which must belong to the same user.
+func sameUser(conn *net.UnixConn) (pid int, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var cred *unix.Ucred
+	if e := raw.Control(func(fd uintptr) {
+		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); e != nil {
+		return 0, e
+	}
+	if err != nil {
+		return 0, err
+	}
+	if int(cred.Uid) != os.Geteuid() {
+		return 0, fmt.Errorf("its process belongs to user %d, this one to %d", cred.Uid, os.Geteuid())
+	}
+	return int(cred.Pid), nil
+}
+
+func (f *Fabric) newPeer(conn *net.UnixConn, rank, pid int, inbox *hostmem.Mapping, h hello) *peer {
+	p := &peer{f: f, rank: rank, local: slices.Index(f.locals, rank), pid: pid, link: newLink(conn), mapping: inbox}
+	p.page = (*inboxPage)(inbox.Base())
+	mine, area := f.shape.lane(f.inbox.Base(), p.local)
+	p.in = inRing{head: mine, area: area}
+	p.acks, p.slots = &mine.acks, &mine.slots
+	theirs, area := f.shape.lane(inbox.Base(), f.local)
+	p.out = outRing{head: theirs, area: area}
+	p.theirAcks, p.theirSlots = &theirs.acks, &theirs.slots
+	p.canRead = f.opts.reading && f.mayRead(pid, h)
+	return p
+}
+
+// mayRead finds out whether the kernel lets this process read the peer's memory.
+func (f *Fabric) mayRead(pid int, h hello) bool {
+	var word uint64
+	local := []unix.Iovec{{Base: (*byte)(unsafe.Pointer(&word))}}
+	local[0].SetLen(8)
+	n, err := unix.ProcessVMReadv(pid, local, []unix.RemoteIovec{{Base: uintptr(h.probeAddr), Len: 8}}, 0)
+	return err == nil && n == 8 && word == h.probe
+}

@@ -1,0 +1,265 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chorus-comms/chorus/fabric"
+)
+
+// link is the socket to a peer. Sending never blocks: what the socket doesn't
+// take at once is queued, and a goroutine lives for as long as the queue does.
+type link struct {
+	conn *net.UnixConn
+
+	mu      sync.Mutex
+	queue   []packet
+	writing bool
+	drained *sync.Cond // queue became empty
+	err     error      // why nothing is sent any more
+}
+
+type packet struct {
+	b  []byte
+	fd int // to be passed along and then closed; -1 for none
+}
+
+// maxQueue bounds the packets for a peer that doesn't read them.
+const maxQueue = 4096
+
+func newLink(conn *net.UnixConn) *link {
+	l := &link{conn: conn}
+	l.drained = sync.NewCond(&l.mu)
+	return l
+}
+
+// send queues a packet. It takes over fd.
+func (l *link) send(b []byte, fd int) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := l.err
+	if err == nil && len(l.queue) >= maxQueue {
+		err = fmt.Errorf("shm: the peer has left %d control messages unread", maxQueue)
+	}
+	if err != nil {
+		closeFD(fd)
+		return err
+	}
+	l.queue = append(l.queue, packet{b, fd})
+	if !l.writing {
+		l.writing = true
+		go l.write()
+	}
+	return nil
+}
+
+func (l *link) write() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.queue) > 0 && l.err == nil {
+		p := l.queue[0]
+		l.queue = slices.Delete(l.queue, 0, 1)
+		l.mu.Unlock()
+		err := writePacket(l.conn, p.b, p.fd)
+		closeFD(p.fd)
+		l.mu.Lock()
+		if err != nil && l.err == nil {
+			l.err = err
+		}
+	}
+	for _, p := range l.queue {
+		closeFD(p.fd)
+	}
+	l.queue = nil
+	l.writing = false
+	l.drained.Broadcast()
+}
+
+// abandon ends the link because the peer can't be trusted or is gone. Its reader
+// then reports the reason. It's called once or more; the first reason counts.
+func (l *link) abandon(err error) {
+	l.mu.Lock()
+	if l.err == nil {
+		l.err = err
+	}
+	l.mu.Unlock()
+	l.conn.SetDeadline(time.Unix(1, 0)) // wakes the reader, which closes
+}
+
+func (l *link) reason() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+// close waits until the queue is sent or the deadline has come, and closes the socket.
+func (l *link) close(deadline time.Time) error {
+	l.conn.SetWriteDeadline(deadline)
+	l.mu.Lock()
+	for l.writing {
+		l.drained.Wait()
+	}
+	if l.err == nil {
+		l.err = fabric.ErrClosed
+	}
+	l.mu.Unlock()
+	return l.conn.Close()
+}
+
+func closeFD(fd int) {
+	if fd >= 0 {
+		unix.Close(fd)
+	}
+}
+
+func writePacket(conn *net.UnixConn, b []byte, fd int) error {
+	var oob []byte
+	if fd >= 0 {
+		oob = unix.UnixRights(fd)
+	}
+	_, _, err := conn.WriteMsgUnix(b, oob, nil)
+	return err
+}
+
+// readPacket returns the next packet, which is valid until buf is used again, and
+// its descriptor or -1. The descriptor is the caller's.
+func readPacket(conn *net.UnixConn, buf, oob []byte) (f frame, fd int, err error) {
+	n, on, flags, _, err := conn.ReadMsgUnix(buf, oob)
+	if err != nil {
+		return frame{}, -1, err
+	}
+	fds, err := descriptors(oob[:on])
+	if err == nil && flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+		err = errors.New("a packet that is too long")
+	}
+	if err == nil {
+		f, err = decodeFrame(buf[:n], len(fds))
+	}
+	if err != nil {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+		return frame{}, -1, &nonsenseError{err}
+	}
+	if len(fds) == 1 {
+		return f, fds[0], nil
+	}
+	return f, -1, nil
+}
+
+// nonsenseError is what a peer is guilty of that speaks another language.
+type nonsenseError struct{ err error }
+
+func (e *nonsenseError) Error() string { return "it sent " + e.err.Error() }
+func (e *nonsenseError) Unwrap() error { return e.err }
+
+// descriptors returns those that came along, all of them, even if there's an error.
+// ReadMsgUnix has made them close-on-exec.
+func descriptors(oob []byte) ([]int, error) {
+	if len(oob) == 0 {
+		return nil, nil
+	}
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, err
+	}
+	var fds []int
+	for i := range messages {
+		got, e := unix.ParseUnixRights(&messages[i])
+		if e != nil {
+			err = e
+		}
+		fds = append(fds, got...)
+	}
+	return fds, err
+}
+
+// read serves a peer's packets until it leaves or dies.
+func (f *Fabric) read(p *peer) {
+	defer f.workers.Done()
+	defer p.link.conn.Close()
+	buf, oob := make([]byte, maxPacket), make([]byte, 128)
+	for resets := 0; ; {
+		fr, fd, err := readPacket(p.link.conn, buf, oob)
+		if errors.Is(err, unix.ECONNRESET) && resets == 0 {
+			resets++ // the peer closed with packets of ours unread; its last ones still stand
+			continue
+		}
+		if err == nil && fr.kind == frameGoodbye {
+			f.left(p)
+			return
+		}
+		if err != nil {
+			if f.closed.Load() {
+				return
+			}
+			if why := p.link.reason(); why != nil {
+				err = why
+			} else if errors.Is(err, net.ErrClosed) {
+				err = fabric.ErrClosed
+			} else if nonsense := (*nonsenseError)(nil); !errors.As(err, &nonsense) {
+				err = fmt.Errorf("its process has died (%w)", err)
+			}
+			f.lose(p, err)
+			return
+		}
+		f.serve(p, &fr, fd)
+		closeFD(fd)
+	}
+}
+
+// serve handles one packet. The descriptor is closed by the caller.
+func (f *Fabric) serve(p *peer, fr *frame, fd int) {
+	switch fr.kind {
+	case frameControl:
+		f.match.Control(p.rank, slices.Clone(fr.payload))
+	case frameWant:
+		p.give(fr.id)
+	case frameHave:
+		p.maps.answer(fr.id, fd, fr.size, fr.color, nil)
+		f.kick()
+	case frameNone:
+		p.maps.answer(fr.id, -1, 0, 0, errors.New("its owner has no such segment"))
+		f.kick()
+	case frameEnded:
+		p.maps.retire(fr.id)
+	case frameOffer, frameRefuse:
+		f.offers.put(p.rank, fr, fd)
+	default:
+		p.distrust(fmt.Errorf("it sent a packet of kind %d out of order", fr.kind))
+	}
+}
+
+// lose handles the death of a peer, or the end of all trust in it.
+func (f *Fabric) lose(p *peer, err error) {
+	perr := &fabric.PeerError{Peer: p.rank, Err: err}
+	f.cutOff(p, perr)
+	f.match.Lost(p.rank, err)
+}
+
+// left handles a peer's goodbye. What it has sent before still counts.
+func (f *Fabric) left(p *peer) {
+	f.cutOff(p, &fabric.PeerError{Peer: p.rank, Err: fabric.ErrLeft})
+	f.match.Left(p.rank)
+}
+
+// cutOff takes what the peer has sent and ends all that it would have to answer.
+func (f *Fabric) cutOff(p *peer, err error) {
+	p.link.abandon(err)
+	f.acquire()
+	if !f.down {
+		f.drain(p)
+		p.fail(err)
+		f.forsake(p, err)
+		f.pull()
+	}
+	f.unlock()
+	p.maps.fail(err)
+	f.offers.fail(p.rank, err)
+}

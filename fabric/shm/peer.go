@@ -1,0 +1,334 @@
+package shm
+
+import (
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/hostmem"
+	"github.com/chorus-comms/chorus/internal/futex"
+)
+
+// peer is another rank of this host.
+type peer struct {
+	f       *Fabric
+	rank    int
+	local   int
+	pid     int
+	link    *link
+	mapping *hostmem.Mapping // its inbox
+	page    *inboxPage       // of its inbox
+	canRead bool             // this process may read its memory; engine lock
+	maps    segments
+	shared  shared
+
+	// Sending.
+	mu      sync.Mutex
+	out     outRing
+	queue   fabric.MsgQueue // messages that found the ring full, in order
+	notes   []note          // likewise; they go first
+	outs    table[outgoing]
+	pushing []uint64    // messages that are sent in pieces
+	behind  atomic.Bool // flush has something to do
+	slots   *[slotCount]slot
+	err     error // why nothing can be sent any more
+	failed  atomic.Bool
+
+	// Receiving; engine lock.
+	in         inRing
+	broken     bool // in is corrupt
+	acks       *atomic.Uint64
+	acked      uint64
+	theirSlots *[slotCount]slot
+	theirAcks  *atomic.Uint64
+	staged     table[*pull]
+}
+
+// outgoing is an announced message that isn't complete.
+type outgoing struct {
+	m       *fabric.Msg
+	slotted bool // the peer may read it by itself
+	pulled  bool // the peer asked for pieces
+	pull    uint64
+	sent    int // bytes
+}
+
+// note is a word for the peer's engine.
+type note struct {
+	kind     uint8
+	id, pull uint64
+}
+
+// failure returns why the peer can't be reached, or nil.
+func (p *peer) failure() error {
+	if !p.failed.Load() {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err
+}
+
+// send posts a message.
+func (p *peer) send(m *fabric.Msg) {
+	p.mu.Lock()
+	if p.err != nil {
+		err := p.err
+		if p.f.closed.Load() {
+			err = fabric.ErrClosed
+		}
+		p.mu.Unlock()
+		m.Complete(0, m.Peer, err)
+		return
+	}
+	if !p.queue.Empty() || !p.emit(m) {
+		p.queue.Push(m)
+		p.behind.Store(true)
+	}
+	p.ring()
+	p.mu.Unlock()
+}
+
+// emit writes a message to the ring and reports false if it's full.
+func (p *peer) emit(m *fabric.Msg) bool {
+	if m.Len <= wholeMax {
+		ok, err := p.out.whole(m)
+		if ok {
+			m.Complete(m.Len, p.f.rank, nil)
+		} else if err != nil {
+			p.distrust(err)
+		}
+		return ok
+	}
+	id := p.outs.put(outgoing{m: m})
+	if i := uint32(id); i < slotCount {
+		p.outs.get(id).slotted = true
+		p.slots[i].word.Store(slotWord(id, slotOpen))
+	}
+	ok, err := p.out.ready(m, id, p.f.Place(m.Buf, m.Len))
+	if !ok {
+		p.outs.drop(id)
+		if err != nil {
+			p.distrust(err)
+		}
+		return false
+	}
+	m.Priv[0], m.Priv[1] = id, 1
+	return true
+}
+
+// slotWord is what a message's slot holds.
+func slotWord(id uint64, state uint64) uint64 { return id>>32<<8 | state }
+
+// ring wakes the peer if it sleeps. Its lock or the engine's is held, so that the
+// page is still mapped.
+func (p *peer) ring() { p.page.ring() }
+
+func (g *inboxPage) ring() {
+	if g.sleepers.Load() != 0 {
+		g.bell.Add(1)
+		futex.Wake(word(&g.bell))
+	}
+}
+
+func word(v *atomic.Uint32) *uint32 { return (*uint32)(unsafe.Pointer(v)) }
+
+// tell sends a note, now or when there's room.
+func (p *peer) tell(kind uint8, id, pull uint64) {
+	p.mu.Lock()
+	p.tellLocked(kind, id, pull)
+	p.mu.Unlock()
+}
+
+func (p *peer) tellLocked(kind uint8, id, pull uint64) {
+	if p.err != nil {
+		return
+	}
+	if len(p.notes) == 0 {
+		ok, err := p.out.note(kind, id, pull)
+		if ok {
+			p.ring()
+			return
+		}
+		if err != nil {
+			p.distrust(err)
+			return
+		}
+	}
+	p.notes = append(p.notes, note{kind, id, pull})
+	p.behind.Store(true)
+}
+
+// flush sends what found the ring full, as far as there's room now.
+func (p *peer) flush() (progress bool) {
+	p.mu.Lock()
+	if p.err != nil {
+		p.behind.Store(false)
+		p.mu.Unlock()
+		return false
+	}
+	if progress = p.flushLocked(); progress {
+		p.ring()
+	}
+	p.mu.Unlock()
+	return progress
+}
+
+func (p *peer) flushLocked() (progress bool) {
+	done := 0
+	for _, n := range p.notes {
+		ok, err := p.out.note(n.kind, n.id, n.pull)
+		if !ok {
+			if err != nil {
+				p.distrust(err)
+			}
+			break
+		}
+		done++
+	}
+	p.notes = append(p.notes[:0], p.notes[done:]...)
+	progress = done > 0
+	if len(p.notes) > 0 {
+		return progress
+	}
+	for !p.queue.Empty() {
+		m := p.queue.Pop()
+		if !p.emit(m) {
+			p.queue.Unpop(m)
+			return progress
+		}
+		progress = true
+	}
+	if p.push() {
+		progress = true
+	}
+	if len(p.pushing) == 0 {
+		p.behind.Store(false)
+	}
+	return progress
+}
+
+// push sends pieces of the messages that the peer pulls, in turn.
+func (p *peer) push() (progress bool) {
+	for i := 0; i < len(p.pushing); {
+		if crowded, err := p.out.crowded(); crowded || err != nil {
+			if err != nil {
+				p.distrust(err)
+			}
+			return progress
+		}
+		id := p.pushing[i]
+		o := p.outs.get(id)
+		n := min(o.m.Len-o.sent, p.f.shape.pieceMax())
+		ok, err := p.out.piece(o.pull, unsafe.Add(o.m.Buf, o.sent), n)
+		if !ok {
+			if err != nil {
+				p.distrust(err)
+			}
+			return progress
+		}
+		progress = true
+		if o.sent += n; o.sent < o.m.Len {
+			i++
+			continue
+		}
+		m := o.m
+		p.outs.drop(id)
+		p.pushing = append(p.pushing[:i], p.pushing[i+1:]...)
+		m.Complete(m.Len, p.f.rank, nil)
+	}
+	return progress
+}
+
+// pulled answers the peer's wish for the pieces of a message.
+func (p *peer) pulled(id, pull uint64) {
+	p.mu.Lock()
+	if o := p.outs.get(id); o == nil || o.pulled {
+		p.tellLocked(kindGone, id, pull)
+	} else if p.err == nil {
+		o.pulled, o.pull = true, pull
+		p.pushing = append(p.pushing, id)
+		p.behind.Store(true)
+	}
+	p.mu.Unlock()
+}
+
+// dropped completes a message that the peer doesn't want.
+func (p *peer) dropped(id uint64) {
+	p.mu.Lock()
+	if o := p.outs.get(id); o != nil && !o.pulled {
+		m := o.m
+		p.outs.drop(id)
+		m.Complete(m.Len, p.f.rank, nil)
+	}
+	p.mu.Unlock()
+}
+
+// collect completes the messages that the peer has read.
+func (p *peer) collect(acks uint64) {
+	p.acked = acks
+	p.mu.Lock()
+	for i := range min(slotCount, len(p.outs.items)) {
+		it := &p.outs.items[i]
+		if !it.live || !it.value.slotted {
+			continue
+		}
+		id := uint64(it.gen)<<32 | uint64(i)
+		if p.slots[i].word.Load() == slotWord(id, slotDone) {
+			m := it.value.m
+			p.outs.drop(id)
+			p.unpush(id)
+			m.Complete(m.Len, p.f.rank, nil)
+		}
+	}
+	p.mu.Unlock()
+}
+
+func (p *peer) unpush(id uint64) {
+	for i, x := range p.pushing {
+		if x == id {
+			p.pushing = append(p.pushing[:i], p.pushing[i+1:]...)
+			return
+		}
+	}
+}
+
+// distrust breaks the link with a peer that wrote nonsense; its reader reports the loss.
+func (p *peer) distrust(err error) { p.link.abandon(err) }
+
+// refuse tells the peer that its message won't be read.
+func (p *peer) refuse(id uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil {
+		return
+	}
+	if i := uint32(id); i >= slotCount {
+		p.tellLocked(kindDrop, id, 0)
+	} else if p.theirSlots[i].word.CompareAndSwap(slotWord(id, slotOpen), slotWord(id, slotDone)) {
+		p.theirAcks.Add(1)
+		p.ring()
+	}
+}
+
+// fail completes all that waits to be sent. It's called once, with the reason
+// why nothing can be sent any more.
+func (p *peer) fail(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil {
+		return
+	}
+	p.err = err
+	p.failed.Store(true)
+	for !p.queue.Empty() {
+		p.queue.Pop().Complete(0, p.rank, err)
+	}
+	p.notes, p.pushing = nil, nil
+	p.outs.all(func(id uint64, o *outgoing) {
+		m := o.m
+		p.outs.drop(id)
+		m.Complete(0, p.rank, err)
+	})
+}

@@ -1,0 +1,282 @@
+package shm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/hostmem"
+)
+
+// offers are the peers' parts of Spaces that this rank has not opened yet. A
+// member offers its part to all others as soon as it calls Space.
+type offers struct {
+	mu      sync.Mutex
+	waiting map[offerKey][]offer
+	failed  map[int]error // by rank
+	changed chan struct{} // closed at the next change
+	closed  bool
+}
+
+type offerKey struct {
+	comm uint32
+	from int
+}
+
+type offer struct {
+	frame
+	fd  int
+	err error
+}
+
+// maxOffers bounds what a peer may offer ahead.
+const maxOffers = 1024
+
+func (o *offers) put(from int, fr *frame, fd int) {
+	of := offer{frame: *fr, fd: -1}
+	if fr.kind == frameRefuse {
+		of.err = errors.New(string(fr.payload))
+	} else if of.fd, of.err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); of.err != nil {
+		of.fd = -1
+	}
+	of.payload = nil
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	k := offerKey{fr.comm, from}
+	if o.closed || len(o.waiting[k]) >= maxOffers {
+		closeFD(of.fd)
+		return
+	}
+	if o.waiting == nil {
+		o.waiting = map[offerKey][]offer{}
+	}
+	o.waiting[k] = append(o.waiting[k], of)
+	o.signal()
+}
+
+func (o *offers) signal() {
+	if o.changed != nil {
+		close(o.changed)
+		o.changed = nil
+	}
+}
+
+func (o *offers) fail(rank int, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.failed == nil {
+		o.failed = map[int]error{}
+	}
+	o.failed[rank] = err
+	o.signal()
+}
+
+// await takes the member's oldest offer.
+func (o *offers) await(ctx context.Context, comm uint32, from int) (offer, error) {
+	k := offerKey{comm, from}
+	for {
+		o.mu.Lock()
+		if list := o.waiting[k]; len(list) > 0 {
+			of := list[0]
+			if o.waiting[k] = slices.Delete(list, 0, 1); len(list) == 1 {
+				delete(o.waiting, k)
+			}
+			o.mu.Unlock()
+			return of, of.err
+		}
+		err := o.failed[from]
+		if o.closed {
+			err = fabric.ErrClosed
+		}
+		if o.changed == nil {
+			o.changed = make(chan struct{})
+		}
+		changed := o.changed
+		o.mu.Unlock()
+		if err != nil {
+			return offer{}, err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return offer{}, context.Cause(ctx)
+		}
+	}
+}
+
+func (o *offers) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+	for _, list := range o.waiting {
+		for _, of := range list {
+			closeFD(of.fd)
+		}
+	}
+	o.waiting = nil
+	o.signal()
+}
+
+func hashMembers(members []int) uint64 {
+	h := fnv.New64a()
+	fmt.Fprint(h, members)
+	return h.Sum64()
+}
+
+// Space implements fabric.Sharer. Each member's part is one segment: its control
+// block, then its stage. hostmem maps it where no other rank's memory aliases it.
+func (f *Fabric) Space(ctx context.Context, comm uint32, members []int, stageBytes int) (*fabric.Space, error) {
+	self, err := f.checkMembers(members, stageBytes)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	s := &opening{f: f, comm: comm, members: members, self: self, stage: stageBytes}
+	sp, err := s.open(ctx)
+	if err != nil {
+		s.release()
+		return nil, err
+	}
+	return sp, nil
+}
+
+func (f *Fabric) checkMembers(members []int, stageBytes int) (self int, err error) {
+	if stageBytes < 0 || stageBytes > maxMessage {
+		return 0, fmt.Errorf("shm: a stage of %d bytes", stageBytes)
+	}
+	for i, r := range members {
+		if i > 0 && r <= members[i-1] {
+			return 0, fmt.Errorf("shm: the members %v of a space are not ascending", members)
+		}
+		if r != f.rank {
+			if _, err := f.peer(r); err != nil {
+				return 0, err
+			}
+		}
+	}
+	if self = slices.Index(members, f.rank); self < 0 {
+		return 0, fmt.Errorf("shm: rank %d is not among the members %v", f.rank, members)
+	}
+	return self, nil
+}
+
+// opening is a Space on its way, and later what has to be given back.
+type opening struct {
+	f       *Fabric
+	comm    uint32
+	members []int
+	self    int
+	stage   int
+	mine    *hostmem.Segment
+	theirs  []*hostmem.Mapping
+}
+
+func (s *opening) open(ctx context.Context) (*fabric.Space, error) {
+	f := s.f
+	if err := s.offer(); err != nil {
+		return nil, err
+	}
+	c := fabric.SpaceConfig{
+		Members: slices.Clone(s.members), Self: s.self,
+		Control: make([]unsafe.Pointer, len(s.members)), Stages: make([]unsafe.Pointer, len(s.members)),
+		StageBytes: s.stage, Resolve: s.resolver(), Policy: f.policy, Release: s.release,
+	}
+	for i, r := range s.members {
+		base := s.mine.Base()
+		if i != s.self {
+			m, err := s.accept(ctx, r)
+			if err != nil {
+				return nil, fmt.Errorf("shm: space of ranks %v: rank %d: %w", s.members, r, err)
+			}
+			base = m.Base()
+		}
+		c.Control[i] = base
+		if s.stage > 0 {
+			c.Stages[i] = unsafe.Add(base, fabric.ControlBytes)
+		}
+	}
+	return fabric.NewSpace(c), nil
+}
+
+// offer makes this rank's part and sends it to the other members; or tells them that it couldn't.
+func (s *opening) offer() error {
+	f := s.f
+	seg, err := hostmem.NewSegment(fabric.ControlBytes + s.stage)
+	s.mine = seg
+	for i, r := range s.members {
+		if i == s.self {
+			continue
+		}
+		p := f.peers[r]
+		if err != nil {
+			p.link.send(encodeRefuse(s.comm, err.Error()), -1)
+			continue
+		}
+		fd, size, color, e := hostmem.Share(seg.ID())
+		if e == nil {
+			e = p.link.send(encodeOffer(s.comm, hashMembers(s.members), s.stage, size, color), fd)
+		}
+		if e != nil {
+			return fmt.Errorf("shm: offer memory to rank %d: %w", r, e)
+		}
+	}
+	return err
+}
+
+func (s *opening) accept(ctx context.Context, rank int) (*hostmem.Mapping, error) {
+	of, err := s.f.offers.await(ctx, s.comm, rank)
+	if err != nil {
+		return nil, err
+	}
+	defer closeFD(of.fd)
+	if of.members != hashMembers(s.members) || of.stage != int64(s.stage) {
+		return nil, fmt.Errorf("it opens the space with other members, or with a stage of %d bytes instead of %d", of.stage, s.stage)
+	}
+	if of.size < int64(fabric.ControlBytes+s.stage) {
+		return nil, fmt.Errorf("it offers only %d bytes", of.size)
+	}
+	m, err := hostmem.Map(of.fd, of.size, of.color)
+	if err != nil {
+		return nil, err
+	}
+	s.theirs = append(s.theirs, m)
+	return m, nil
+}
+
+// resolver finds the members' buffers without a look-up by rank.
+func (s *opening) resolver() fabric.Resolver {
+	peers := make([]*peer, len(s.members))
+	for i, r := range s.members {
+		peers[i] = s.f.peers[r]
+	}
+	return func(member int, at fabric.Place, n int) (unsafe.Pointer, error) {
+		if p := peers[member]; p != nil {
+			return p.resolve(at, n)
+		}
+		g := hostmem.ByID(at.Segment)
+		if g == nil {
+			return nil, fmt.Errorf("shm: this process has no segment %d", at.Segment)
+		}
+		return within(g.Base(), uint64(g.Size()), at, n)
+	}
+}
+
+func (s *opening) release() error {
+	var errs []error
+	for _, m := range s.theirs {
+		errs = append(errs, m.Unmap())
+	}
+	if s.mine != nil {
+		errs = append(errs, s.mine.Close())
+	}
+	s.theirs, s.mine = nil, nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,363 @@
+package fabric
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/internal/futex"
+	"github.com/chorus-comms/chorus/kern"
+)
+
+// Space is the memory that the ranks of one host share for one communicator. It
+// carries a sequence of operations that all members take part in, one at a time
+// and in the same order. Each member owns a control block and a stage (scratch)
+// that all members can load and store.
+//
+// An operation with sequence number seq runs like this on each member:
+//
+//	sp.Begin(w, seq, desc, in, out)   // my slot says what I do and where my buffers are
+//	sp.Notify(phase)                  // raise my flag; what I wrote before is visible
+//	sp.AwaitAll(w, phase)             // the others' flags; the first look also compares descriptions
+//	...                               // loads and stores of sp.Stage(member), sp.Resolve(...)
+//	sp.End()                          // I no longer look at anybody's slot or stage
+//
+// Slots and stages are used in turn (four slots, two halves of the stage), so
+// that End needs no second synchronization: Begin waits until every member has
+// ended the operation before the last one, which in a steady state it already knows.
+//
+// The flag of a slot is seq<<24 | phase: it only grows, so nothing is ever reset.
+// A Space is used by one goroutine of each member at a time.
+type Space struct {
+	self    int
+	members []int
+	blocks  []*controlBlock
+	stages  []unsafe.Pointer // nil where a member has none
+	half    int              // bytes of half a stage
+	resolve Resolver
+	policy  Policy
+	release func() error
+
+	// The operation under way.
+	seq     uint64
+	checked [][slots]uint64 // per member: the operations for which its description was compared
+	ended   []uint64        // up to which operation a member is known to have ended
+}
+
+// Place says where a buffer lies: in which of its owner's segments and at which
+// offset. The zero Place is memory that cannot be mapped.
+type Place struct{ Segment, Offset uint64 }
+
+// Mappable reports whether peers can reach the place.
+func (p Place) Mappable() bool { return p.Segment != 0 }
+
+// Resolver turns a member's Place into an address of this process. It must check
+// that n bytes from there lie inside the segment.
+type Resolver func(member int, p Place, n int) (unsafe.Pointer, error)
+
+// InlineBytes is how much scratch lies in the same cache line as the flag.
+const InlineBytes = 48
+
+const slots = 4
+
+// slot is one operation's announcement of one member: two cache lines, the
+// first of which is all that a small operation touches.
+type slot struct {
+	flag   atomic.Uint64
+	print  uint64
+	inline [InlineBytes]byte
+	desc   Desc
+	in     Place
+	out    Place
+}
+
+// controlBlock is a member's page. Words that different members write lie in
+// different pairs of cache lines, because processors prefetch lines in pairs.
+type controlBlock struct {
+	slots    [slots]slot
+	ended    atomic.Uint64 // last operation that this member has ended
+	_        [120]byte
+	sleepers atomic.Uint32 // members asleep on one of this block's words
+	_        [124]byte
+}
+
+// ControlBytes is the size of a member's control block, rounded up to pages.
+const ControlBytes = 4096
+
+var _ [ControlBytes - int(unsafe.Sizeof(controlBlock{}))]struct{}
+
+// SpaceConfig is what a fabric lays out before it calls NewSpace.
+type SpaceConfig struct {
+	Members    []int            // ascending ranks
+	Self       int              // index of this rank in Members
+	Control    []unsafe.Pointer // per member: ControlBytes of zeroed shared memory, aligned to 128 bytes
+	Stages     []unsafe.Pointer // per member: StageBytes of shared memory, aligned to 64 bytes
+	StageBytes int
+	Resolve    Resolver
+	Policy     Policy
+	Release    func() error // called by Close
+}
+
+// NewSpace puts a Space together from memory that a fabric has mapped.
+func NewSpace(c SpaceConfig) *Space {
+	s := &Space{
+		self: c.Self, members: c.Members, stages: c.Stages, half: c.StageBytes / 2 &^ 63,
+		resolve: c.Resolve, policy: c.Policy, release: c.Release,
+		blocks:  make([]*controlBlock, len(c.Members)),
+		checked: make([][slots]uint64, len(c.Members)), ended: make([]uint64, len(c.Members)),
+	}
+	for i, p := range c.Control {
+		s.blocks[i] = (*controlBlock)(p)
+	}
+	return s
+}
+
+// Members returns the ranks that share the space, ascending. Not to be modified.
+func (s *Space) Members() []int { return s.members }
+
+// Self returns this rank's index among the members.
+func (s *Space) Self() int { return s.self }
+
+// StageBytes returns how much stage one operation may use.
+func (s *Space) StageBytes() int { return s.half }
+
+// Policy returns how waits on this space spend their time.
+func (s *Space) Policy() Policy { return s.policy }
+
+// SetPolicy changes it, for the calls that follow.
+func (s *Space) SetPolicy(p Policy) { s.policy = p }
+
+// print64 condenses a description into the word beside the flag (FNV-1a by words).
+func print64(d *Desc) uint64 {
+	w := (*[4]uint64)(unsafe.Pointer(d))
+	h := uint64(14695981039346656037)
+	for _, v := range w {
+		h = (h ^ v) * 1099511628211
+		h ^= h >> 29
+	}
+	return h
+}
+
+// Begin enters operation seq, which must be one more than the last one's. It
+// fills this member's slot but raises no flag: Arrive or Notify does.
+func (s *Space) Begin(w *Waiter, seq uint64, desc *Desc, in, out Place) error {
+	if seq > 2 {
+		for m := range s.blocks {
+			if m == s.self {
+				continue
+			}
+			if s.ended[m] < seq-2 {
+				if err := s.awaitEnded(w, m, seq-2); err != nil {
+					return err
+				}
+			}
+			// A rank that needed nobody in an operation, such as a broadcast's root, looks
+			// now whether the others took it for the same.
+			if s.checked[m][(seq-2)%slots] != seq-2 {
+				if err := s.compare(m, seq-2); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	s.seq = seq
+	b := &s.blocks[s.self].slots[seq%slots]
+	b.print = print64(desc)
+	b.desc, b.in, b.out = *desc, in, out
+	return nil
+}
+
+// Arrive raises this member's flag to phase 0: it's here, and its slot can be read.
+// Phases of Notify follow.
+func (s *Space) Arrive() { s.raise(s.seq << 24) }
+
+// Notify raises this member's flag to the phase, from 1 up: all that it wrote before is
+// visible to members that await it.
+func (s *Space) Notify(phase uint32) { s.raise(s.seq<<24 | uint64(phase)) }
+
+func (s *Space) raise(v uint64) {
+	me := s.blocks[s.self]
+	f := &me.slots[s.seq%slots].flag
+	f.Store(v)
+	if me.sleepers.Load() != 0 {
+		futex.Wake(low32(f))
+	}
+}
+
+// End leaves the operation: this member reads no slot, stage or buffer of
+// another one on its account any more.
+func (s *Space) End() {
+	me := s.blocks[s.self]
+	me.ended.Store(s.seq)
+	if me.sleepers.Load() != 0 {
+		futex.Wake(low32(&me.ended))
+	}
+}
+
+// Await blocks until the member has reached the phase (0: has arrived) in this
+// operation. The first time it compares the member's description with this
+// rank's and returns *MismatchError if they differ.
+func (s *Space) Await(w *Waiter, member int, phase uint32) error {
+	want := s.seq<<24 | uint64(phase)
+	sl := &s.blocks[member].slots[s.seq%slots]
+	if sl.flag.Load() < want {
+		if err := s.wait(w, member, &sl.flag, want); err != nil {
+			return err
+		}
+	}
+	if s.checked[member][s.seq%slots] != s.seq {
+		return s.compare(member, s.seq)
+	}
+	return nil
+}
+
+// AwaitAll awaits every other member.
+func (s *Space) AwaitAll(w *Waiter, phase uint32) error {
+	for m := range s.blocks {
+		if m == s.self {
+			continue
+		}
+		if err := s.Await(w, m, phase); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compare demands that a member's description of an operation equals this
+// rank's. The member has announced it, and nobody can have reused the slots yet.
+func (s *Space) compare(member int, seq uint64) error {
+	s.checked[member][seq%slots] = seq
+	s.ended[member] = max(s.ended[member], seq-1) // it could not have begun this one otherwise
+	mine, theirs := &s.blocks[s.self].slots[seq%slots], &s.blocks[member].slots[seq%slots]
+	if mine.print == theirs.print {
+		return nil
+	}
+	return &MismatchError{Peer: s.members[member], Seq: seq, Local: mine.desc, Remote: theirs.desc}
+}
+
+func (s *Space) awaitEnded(w *Waiter, member int, seq uint64) error {
+	word := &s.blocks[member].ended
+	if word.Load() < seq {
+		if err := s.wait(w, member, word, seq); err != nil {
+			return err
+		}
+	}
+	s.ended[member] = word.Load()
+	return nil
+}
+
+// sleep bounds one sleep, so that an abort or a dead peer is noticed even
+// if nobody wakes the sleeper.
+const sleep = 5 * time.Millisecond
+
+// wait blocks until *word >= want. The word belongs to the member's block.
+func (s *Space) wait(w *Waiter, member int, word *atomic.Uint64, want uint64) error {
+	p := s.policy
+	for i := 1; ; i++ {
+		v := word.Load()
+		if v >= want {
+			return nil
+		}
+		switch {
+		case i < p.Spins:
+			kern.Pause(1)
+			continue
+		case i < p.Spins+p.Yields:
+			if p.InProcess {
+				runtime.Gosched()
+			} else {
+				futex.Yield()
+				if i%64 == 0 {
+					runtime.Gosched() // let this process's own goroutines run too
+				}
+			}
+			if i%32 != 0 {
+				continue
+			}
+		default:
+			sl := &s.blocks[member].sleepers
+			sl.Add(1)
+			if v = word.Load(); v < want {
+				futex.Wait(low32(word), uint32(v), sleep)
+			}
+			sl.Add(^uint32(0))
+		}
+		if err := w.Check(); err != nil {
+			return err
+		}
+		// A member that has arrived with another operation will never get where it's waited for.
+		if v>>24 == s.seq && s.checked[member][s.seq%slots] != s.seq {
+			if err := s.compare(member, s.seq); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// low32 returns the half of a 64-bit counter that changes with every step: the word
+// that a futex can wait for. Little-endian, as every platform that Chorus supports.
+func low32(p *atomic.Uint64) *uint32 { return (*uint32)(unsafe.Pointer(p)) }
+
+// Inline returns a member's scratch beside its flag, InlineBytes long, for this operation.
+func (s *Space) Inline(member int) unsafe.Pointer {
+	return unsafe.Pointer(&s.blocks[member].slots[s.seq%slots].inline)
+}
+
+// Stage returns a member's scratch for this operation, StageBytes long.
+func (s *Space) Stage(member int) unsafe.Pointer {
+	return unsafe.Add(s.stages[member], int(s.seq&1)*s.half)
+}
+
+// Places returns where an arrived member says its buffers are. The values come
+// from another process: Resolve checks them.
+func (s *Space) Places(member int) (in, out Place) {
+	sl := &s.blocks[member].slots[s.seq%slots]
+	return sl.in, sl.out
+}
+
+// Resolve returns the address in this process of n bytes of a member's buffer.
+func (s *Space) Resolve(member int, p Place, n int) (unsafe.Pointer, error) {
+	if !p.Mappable() {
+		return nil, fmt.Errorf("fabric: memory of rank %d cannot be mapped", s.members[member])
+	}
+	return s.resolve(member, p, n)
+}
+
+// Arrived reports which operation a member has last arrived at, and its phase,
+// for messages that explain a wait. seq is 0 if it has not arrived at any yet.
+func (s *Space) Arrived(member int) (seq uint64, phase uint32) {
+	var top uint64
+	for i := range s.blocks[member].slots {
+		top = max(top, s.blocks[member].slots[i].flag.Load())
+	}
+	return top >> 24, uint32(top & (1<<24 - 1))
+}
+
+// Close releases the mappings. No operation may be under way.
+func (s *Space) Close() error {
+	if s.release == nil {
+		return nil
+	}
+	r := s.release
+	s.release = nil
+	return r()
+}
+
+// NewSoloSpace returns the space of a rank that has no other on its host, for
+// plans that treat every host alike. Its memory is this process's own.
+func NewSoloSpace(rank, stageBytes int) *Space {
+	const align = 128
+	mem := make([]byte, ControlBytes+stageBytes+align)
+	start := unsafe.Pointer(unsafe.SliceData(mem))
+	start = unsafe.Add(start, -uintptr(start)&(align-1))
+	return NewSpace(SpaceConfig{
+		Members: []int{rank}, Control: []unsafe.Pointer{start}, Stages: []unsafe.Pointer{unsafe.Add(start, ControlBytes)}, StageBytes: stageBytes,
+		Resolve: func(int, Place, int) (unsafe.Pointer, error) {
+			return nil, errors.New("fabric: no other rank shares memory")
+		},
+	})
+}

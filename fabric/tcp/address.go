@@ -1,0 +1,159 @@
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+)
+
+// listen binds this rank's listeners: at the address or interface that was asked
+// for; else at the loopback address, for peers on this host, and at the address
+// from which the rendezvous is reached, for all others.
+func listen(o options, rendezvous string) ([]net.Listener, error) {
+	var want []netip.Addr
+	switch {
+	case o.addr.IsValid():
+		want = []netip.Addr{o.addr}
+	case o.iface != "":
+		a, err := interfaceAddr(o.iface)
+		if err != nil {
+			return nil, err
+		}
+		want = []netip.Addr{a}
+	default:
+		want = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}
+		if a := routeTo(rendezvous); a.IsValid() && !a.IsLoopback() {
+			want = append(want, a)
+		} else if a := firstAddr(); a.IsValid() {
+			want = append(want, a)
+		}
+	}
+	var all []net.Listener
+	var errs []error
+	for _, a := range want {
+		l, err := bind(a, o)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		all = append(all, l)
+	}
+	if len(all) == 0 {
+		// A host without IPv4.
+		l, err := bind(netip.IPv6Loopback(), o)
+		if err != nil || o.addr.IsValid() || o.iface != "" {
+			return nil, errors.Join(errs...)
+		}
+		all = append(all, l)
+	}
+	return all, nil
+}
+
+func bind(a netip.Addr, o options) (net.Listener, error) {
+	var l net.Listener
+	var err error
+	for port := o.portLow; port <= o.portHigh; port++ { // 0 to 0 if any will do
+		if l, err = net.Listen("tcp", net.JoinHostPort(a.String(), strconv.Itoa(port))); err == nil {
+			return l, nil
+		}
+	}
+	return nil, fmt.Errorf("tcp: listening on %v: %w", a, err)
+}
+
+// routeTo returns the address of this host from which packets to the rendezvous
+// leave. Connecting a UDP socket sends nothing.
+func routeTo(rendezvous string) netip.Addr {
+	host := rendezvous
+	if h, _, err := net.SplitHostPort(rendezvous); err == nil {
+		host = h
+	}
+	if host == "" {
+		return netip.Addr{}
+	}
+	c, err := net.Dial("udp", net.JoinHostPort(host, "9"))
+	if err != nil {
+		return netip.Addr{}
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+}
+
+// firstAddr returns the address of the first network interface that has one for
+// other hosts to use.
+func firstAddr() netip.Addr {
+	all, err := net.Interfaces()
+	if err != nil {
+		return netip.Addr{}
+	}
+	for _, i := range all {
+		if i.Flags&net.FlagUp == 0 || i.Flags&net.FlagLoopback != 0 {
+			continue
+		}
+		if a, ok := usable(i); ok {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+func interfaceAddr(name string) (netip.Addr, error) {
+	i, err := net.InterfaceByName(name)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("tcp: interface %q: %w", name, err)
+	}
+	a, ok := usable(*i)
+	if !ok {
+		return netip.Addr{}, fmt.Errorf("tcp: interface %q has no address to listen on", name)
+	}
+	return a, nil
+}
+
+// usable returns an interface's first IPv4 address, else its first IPv6 one.
+// Link-local addresses are only valid together with an interface, so they don't count.
+func usable(i net.Interface) (netip.Addr, bool) {
+	addrs, err := i.Addrs()
+	if err != nil {
+		return netip.Addr{}, false
+	}
+	var best netip.Addr
+	for _, a := range addrs {
+		n, ok := a.(*net.IPNet)
+		if !ok {
+			continue
+		}
+		ip, ok := netip.AddrFromSlice(n.IP)
+		if ip = ip.Unmap(); !ok || ip.IsLinkLocalUnicast() || ip.IsMulticast() {
+			continue
+		}
+		if ip.Is4() {
+			return ip, true
+		}
+		if !best.IsValid() {
+			best = ip
+		}
+	}
+	return best, best.IsValid()
+}
+
+// dial tries a peer's addresses in turn.
+func (f *Fabric) dial(ctx context.Context, p *peer) (*net.TCPConn, error) {
+	var errs []error
+	for _, a := range p.addrs {
+		d := net.Dialer{Timeout: dialTimeout, KeepAlive: -1}
+		if f.o.addr.IsValid() || f.o.iface != "" {
+			d.LocalAddr = &net.TCPAddr{IP: f.listeners[0].Addr().(*net.TCPAddr).IP}
+		}
+		nc, err := d.DialContext(ctx, "tcp", a.String())
+		if err == nil {
+			return nc.(*net.TCPConn), nil
+		}
+		errs = append(errs, err)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, errors.Join(errs...)
+}

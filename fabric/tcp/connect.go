@@ -1,0 +1,218 @@
+package tcp
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+)
+
+// Either rank may connect a pipe, when it first has something to send on it. If
+// both do at once, the lower rank's connection counts: it turns the other's away,
+// and the higher rank, which accepts, gives its own up.
+
+const (
+	dialAttempts = 4
+	dialPause    = 50 * time.Millisecond // before the second attempt; doubled each time
+	maxHellos    = 256                   // connections that are saying hello at once
+)
+
+var (
+	errTie     = errors.New("the peer dials, too")
+	errRefused = errors.New("the peer refused the connection")
+)
+
+// connect starts to connect the pipe, unless that has happened. The caller holds
+// the lock, and the link has not ended.
+func (pp *pipe) connect() {
+	if pp.state != idle {
+		return
+	}
+	pp.state = dialing
+	pp.p.f.others.Go(func() {
+		if err := pp.dial(); err != nil {
+			pp.abandon(fmt.Errorf("connecting: %w", err))
+		}
+	})
+}
+
+// abandon gives up a pipe that could not be connected.
+func (pp *pipe) abandon(err error) {
+	pp.p.fail(err)
+	pp.p.mu.Lock()
+	pp.close()
+	pp.p.mu.Unlock()
+}
+
+// dial connects the pipe, or waits until the peer has.
+func (pp *pipe) dial() error {
+	p := pp.p
+	ctx, cancel := context.WithTimeout(p.f.ctx, p.f.timeout)
+	defer cancel()
+	pause := dialPause
+	for attempt := 1; ; attempt++ {
+		nc, err := p.f.dial(ctx, p)
+		if err == nil {
+			if err = pp.greet(nc); err == nil {
+				pp.install(nc)
+				return nil
+			}
+			nc.Close()
+		}
+		if errors.Is(err, errTie) {
+			attempt-- // the peer is there
+		}
+		p.mu.Lock()
+		done := pp.state != dialing
+		p.mu.Unlock()
+		switch {
+		case done:
+			return nil
+		case attempt == dialAttempts || ctx.Err() != nil:
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		case <-pp.quit:
+		}
+		pause = min(2*pause, time.Second)
+	}
+}
+
+// greet says hello on a connection that this rank has made.
+func (pp *pipe) greet(nc net.Conn) error {
+	f := pp.p.f
+	h := hello{from: uint32(f.rank), to: uint32(pp.p.rank), size: uint32(f.size), index: uint32(pp.index), token: f.token}
+	nc.SetDeadline(time.Now().Add(min(helloLimit, f.timeout)))
+	// A fabric that closes still says goodbye on a connection that the peer may
+	// have taken.
+	defer context.AfterFunc(f.ctx, func() { nc.SetDeadline(time.Now().Add(time.Second)) })()
+	if _, err := nc.Write(h.encode()); err != nil {
+		return err
+	}
+	var a [1]byte
+	if _, err := io.ReadFull(nc, a[:]); err != nil {
+		return fmt.Errorf("no answer to hello: %w", err)
+	}
+	switch answer(a[0]) {
+	case welcome:
+		return nil
+	case tie:
+		return errTie
+	}
+	return errRefused
+}
+
+// accept takes connections from a listener.
+func (f *Fabric) accept(l net.Listener) {
+	slots := make(chan struct{}, maxHellos)
+	for {
+		nc, err := l.Accept()
+		if err != nil {
+			if f.closed.Load() {
+				return
+			}
+			select { // out of file descriptors, perhaps
+			case <-f.ctx.Done():
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+			continue
+		}
+		slots <- struct{}{}
+		f.others.Go(func() {
+			defer func() { <-slots }()
+			f.admit(nc.(*net.TCPConn))
+		})
+	}
+}
+
+// admit reads a hello. A connection that doesn't belong here is closed without a word.
+func (f *Fabric) admit(nc *net.TCPConn) {
+	nc.SetDeadline(time.Now().Add(min(helloLimit, f.timeout)))
+	defer context.AfterFunc(f.ctx, func() { nc.SetDeadline(time.Unix(1, 0)) })()
+	var b [helloBytes]byte
+	if _, err := io.ReadFull(nc, b[:]); err != nil {
+		nc.Close()
+		return
+	}
+	pp, err := f.identify(b[:])
+	if err != nil {
+		nc.Close()
+		return
+	}
+	p := pp.p
+	p.mu.Lock()
+	reply := welcome
+	switch {
+	case p.err != nil || pp.state == up || pp.state == accepting || pp.state == closed:
+		reply = refused
+	case pp.state == dialing && f.rank < p.rank:
+		reply = tie
+	default:
+		pp.state = accepting
+	}
+	p.mu.Unlock()
+	_, err = nc.Write([]byte{byte(reply)})
+	switch {
+	case reply != welcome:
+		nc.Close()
+	case err != nil:
+		nc.Close()
+		pp.abandon(fmt.Errorf("accepting a connection: %w", err))
+	default:
+		pp.install(nc)
+	}
+}
+
+// identify finds the pipe that a hello is for.
+func (f *Fabric) identify(b []byte) (*pipe, error) {
+	var h hello
+	if err := h.decode(b); err != nil {
+		return nil, err
+	}
+	if subtle.ConstantTimeCompare(h.token[:], f.token[:]) != 1 {
+		return nil, errors.New("hello of another job")
+	}
+	if h.to != uint32(f.rank) || h.size != uint32(f.size) || h.from >= h.size || h.from == h.to {
+		return nil, fmt.Errorf("hello from rank %d of %d to rank %d", h.from, h.size, h.to)
+	}
+	p := f.peers[h.from]
+	if h.index >= uint32(len(p.pipes)) {
+		return nil, fmt.Errorf("hello for connection %d of %d", h.index, len(p.pipes))
+	}
+	return p.pipes[h.index], nil
+}
+
+// install brings the pipe up on a connection that both sides have agreed on.
+func (pp *pipe) install(nc *net.TCPConn) {
+	p := pp.p
+	nc.SetDeadline(time.Time{})
+	nc.SetNoDelay(true)
+	if n := p.f.o.buffer; n > 0 {
+		nc.SetReadBuffer(n)
+		nc.SetWriteBuffer(n)
+	}
+	raw, err := nc.SyscallConn()
+	if err != nil {
+		nc.Close()
+		pp.abandon(lost(pp.index, err))
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if pp.state != dialing && pp.state != accepting {
+		nc.Close() // the fabric has closed meanwhile, or the peer's connection came first
+		return
+	}
+	pp.nc, pp.raw, pp.state = nc, raw, up
+	p.heard.Store(p.f.ticks.Load())
+	p.readers++
+	p.f.links.Go(newReader(pp).run)
+	p.f.links.Go(pp.write)
+	pp.rouse()
+}

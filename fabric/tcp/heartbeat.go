@@ -1,0 +1,48 @@
+package tcp
+
+import (
+	"fmt"
+	"time"
+)
+
+// missed is how many heartbeats a peer may miss before it's lost.
+const missed = 3
+
+// beat sends a ping to every connected peer at each interval, and gives up those from
+// which nothing has come for too long: a cable that was cut tells nobody.
+func (f *Fabric) beat() {
+	t := time.NewTicker(f.o.heartbeat)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-f.ctx.Done():
+			return
+		}
+		now := f.ticks.Add(1)
+		for _, p := range f.peers {
+			if p != nil {
+				p.beat(now)
+			}
+		}
+	}
+}
+
+func (p *peer) beat(now int64) {
+	p.mu.Lock()
+	if p.err != nil || p.pipes[0].state != up {
+		p.mu.Unlock()
+		return
+	}
+	if silent := now - p.heard.Load(); silent > missed {
+		p.mu.Unlock()
+		p.fail(fmt.Errorf("nothing heard of it for %v", time.Duration(silent)*p.f.o.heartbeat))
+		return
+	}
+	if !p.pinged {
+		p.pinged = true
+		p.note(kindPing, 0, 0)
+	}
+	p.mu.Unlock()
+	p.pipes[0].work(inline)
+}

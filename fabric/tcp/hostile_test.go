@@ -1,0 +1,267 @@
+package tcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/fabric"
+)
+
+// stranger plays rank 1 of a world of two by hand, against a real rank 0.
+type stranger struct {
+	t     testing.TB
+	f     *Fabric // rank 0
+	own   net.Listener
+	lost  chan error
+	conns []net.Conn
+}
+
+func (s *stranger) PeerLost(_ int, err error)                          { s.lost <- err }
+func (s *stranger) Mismatch(int, fabric.Key, fabric.Desc, fabric.Desc) {}
+func (s *stranger) Control(int, []byte)                                {}
+
+func newStranger(t testing.TB, options map[string]string) *stranger {
+	t.Helper()
+	own, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stranger{t: t, own: own, lost: make(chan error, 4)}
+	o, err := parseOptions(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exchange := func(_ context.Context, payload []byte) ([][]byte, error) {
+		mine, err := json.Marshal(record{Fabric: "tcp", Version: version, Host: "h", Token: make([]byte, tokenBytes),
+			Addrs: addrs(own), Connections: o.connections, Window: o.window})
+		return [][]byte{payload, mine}, err
+	}
+	s.f, err = Open(context.Background(), fabric.Config{Rank: 0, Size: 2, Exchange: exchange, HostID: "h", Options: options, Timeout: 10 * time.Second}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.f.Handle(s)
+	t.Cleanup(func() {
+		own.Close()
+		for _, c := range s.conns {
+			c.Close()
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		s.f.Close(ctx)
+	})
+	return s
+}
+
+// dial connects and sends bytes.
+func (s *stranger) dial(b []byte) net.Conn {
+	c, err := net.Dial("tcp", s.f.listeners[0].Addr().String())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.conns = append(s.conns, c)
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.Write(b)
+	return c
+}
+
+func (s *stranger) hello() hello { return hello{from: 1, to: 0, size: 2, token: s.f.token} }
+
+// join says hello for a connection and awaits the welcome.
+func (s *stranger) join(index uint32) net.Conn {
+	h := s.hello()
+	h.index = index
+	c := s.dial(h.encode())
+	var a [1]byte
+	if _, err := io.ReadFull(c, a[:]); err != nil || answer(a[0]) != welcome {
+		s.t.Fatalf("answer %q, %v", a, err)
+	}
+	return c
+}
+
+// expectLost waits for the loss of rank 1 and checks its cause.
+func (s *stranger) expectLost(cause string) {
+	s.t.Helper()
+	select {
+	case err := <-s.lost:
+		var p *fabric.PeerError
+		if !errors.As(err, &p) || p.Peer != 1 || !strings.Contains(err.Error(), cause) {
+			s.t.Errorf("lost for %v; want %q", err, cause)
+		}
+	case <-time.After(20 * time.Second):
+		s.t.Errorf("rank 1 isn't lost; want %q", cause)
+	}
+}
+
+// TestForeignConnections has no effect: they're closed, and the job goes on.
+func TestForeignConnections(t *testing.T) {
+	s := newStranger(t, nil)
+	bad := func(change func(*hello)) []byte {
+		h := s.hello()
+		change(&h)
+		return h.encode()
+	}
+	for name, b := range map[string][]byte{
+		"http":           []byte("GET / HTTP/1.1\r\nHost: example.com\r\nAccept: everything\r\n\r\n"),
+		"another token":  bad(func(h *hello) { h.token[3]++ }),
+		"another rank":   bad(func(h *hello) { h.to = 1 }),
+		"itself":         bad(func(h *hello) { h.from = 0 }),
+		"unknown rank":   bad(func(h *hello) { h.from = 2 }),
+		"another size":   bad(func(h *hello) { h.size = 3 }),
+		"unknown index":  bad(func(h *hello) { h.index = 9 }),
+		"another magic":  append([]byte("CHORUSX"), bad(func(*hello) {})[7:]...),
+		"newer version":  append([]byte("CHORUST\x02"), bad(func(*hello) {})[8:]...),
+		"enormous index": bad(func(h *hello) { h.index = 1<<32 - 1 }),
+	} {
+		c := s.dial(b)
+		if n, err := c.Read(make([]byte, 1)); n != 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: read %d bytes, %v; want an end", name, n, err)
+		}
+	}
+	silent := s.dial([]byte("CHO")) // keeps quiet; Close doesn't wait for it
+	defer silent.Close()
+
+	c := s.join(0)
+	if _, err := c.Write(append(headerOf(header{kind: kindEager, payload: 2, length: 2, lane: fabric.PointToPoint}), "hi"...)); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 2)
+	w := fabric.NewWaiter(fabric.NewAbort())
+	w.Begin(nil, 20*time.Second)
+	m := &fabric.Msg{Peer: 1, Key: fabric.Key{Lane: fabric.PointToPoint}, Buf: unsafe.Pointer(&buf[0]), Len: 2}
+	m.Reset(w)
+	s.f.Recv(m)
+	if err := s.f.Wait(m, w); err != nil || string(buf) != "hi" {
+		t.Errorf("received %q, %v", buf, err)
+	}
+	second := s.dial(bad(func(*hello) {}))
+	var a [1]byte
+	if _, err := io.ReadFull(second, a[:]); err != nil || answer(a[0]) != refused {
+		t.Errorf("a second connection under the same index: %q, %v", a, err)
+	}
+	select {
+	case err := <-s.lost:
+		t.Errorf("lost rank 1: %v", err)
+	default:
+	}
+}
+
+// TestHostileFrames come from a peer that knows the token: the link ends, with the reason.
+func TestHostileFrames(t *testing.T) {
+	options := map[string]string{"window": "1000", "eager": "1000"}
+	ask := headerOf(header{kind: kindAsk, id: 0, length: 100})
+	for _, c := range []struct {
+		name  string
+		index uint32
+		bytes []byte
+		cause string
+	}{
+		{"garbage", 0, make([]byte, headerBytes), "not a frame"},
+		{"unknown kind", 0, headerOf(header{kind: kindEnd}), "unknown kind"},
+		{"beyond the window", 0, headerOf(header{kind: kindPush, length: 5000}), "window"},
+		{"beyond the window in all", 0, append(append(headerOf(header{kind: kindPush, length: 600}), headerOf(header{kind: kindPush, id: 1, length: 600})...), 0), "window"},
+		{"announced twice", 0, append(append([]byte{}, ask...), ask...), "announced after"},
+		{"chunk where none belongs", 0, headerOf(header{kind: kindChunk, payload: 1, length: 1}), "on connection 0"},
+		{"message where none belongs", 1, ask, "on connection 1"},
+		{"chunk that wasn't asked for", 1, headerOf(header{kind: kindChunk, id: 0, payload: 1, length: 100}), "not asked for"},
+		{"chunk of another length", 1, headerOf(header{kind: kindChunk, id: 0, payload: 1, length: 101}), "announced with"},
+		{"credit without end", 0, headerOf(header{kind: kindCredit, length: 1 << 40}), "credit"},
+		{"end in a header", 0, ask[:20], "goodbye"},
+		{"no goodbye", 0, nil, "goodbye"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newStranger(t, options)
+			first := s.join(0)
+			conn := first
+			if c.index > 0 {
+				first.Write(ask)
+				conn = s.join(c.index)
+			}
+			conn.Write(c.bytes)
+			if len(c.bytes)%headerBytes != 1 {
+				conn.(*net.TCPConn).CloseWrite()
+			}
+			s.expectLost(c.cause)
+		})
+	}
+}
+
+// TestSilentPeer is connected but says nothing, as after a cut of the cable.
+func TestSilentPeer(t *testing.T) {
+	s := newStranger(t, map[string]string{"heartbeat": "5ms"})
+	s.join(0)
+	s.expectLost("nothing heard")
+}
+
+// TestCancelStuckSend withdraws a message to a peer that has stopped reading: it
+// costs the link, but the caller gets its buffer back.
+func TestCancelStuckSend(t *testing.T) {
+	s := newStranger(t, map[string]string{"window": "134217728", "connections": "1"})
+	s.join(0)
+	s.join(1)
+	buf := make([]byte, 64<<20)
+	m := &fabric.Msg{Peer: 1, Buf: unsafe.Pointer(&buf[0]), Len: len(buf)}
+	m.Reset(nil)
+	s.f.Send(m)
+	s.f.Cancel(m)
+	if !m.Done() || m.Err == nil {
+		t.Errorf("done %v, error %v", m.Done(), m.Err)
+	}
+}
+
+// FuzzFrames sends arbitrary bytes on an admitted connection while receives are
+// posted: they must all end when the link does.
+func FuzzFrames(f *testing.F) {
+	f.Add(append(headerOf(header{kind: kindEager, payload: 3, length: 3}), "abc"...), uint8(0))
+	f.Add(append(headerOf(header{kind: kindAsk, length: 10}), headerOf(header{kind: kindRetract})...), uint8(0))
+	f.Add(append(headerOf(header{kind: kindPush, length: 10}), headerOf(header{kind: kindGoodbye})...), uint8(0))
+	f.Add(headerOf(header{kind: kindChunk, payload: 5, length: 10}), uint8(1))
+	f.Add(append(headerOf(header{kind: kindGrant}), headerOf(header{kind: kindDrop})...), uint8(0))
+	f.Fuzz(func(t *testing.T, data []byte, index uint8) {
+		s := newStranger(t, map[string]string{"connections": "1", "eager": "1000", "window": "5000"})
+		first := s.join(0)
+		conn := first
+		if index%2 == 1 {
+			first.Write(headerOf(header{kind: kindPush, length: 10}))
+			conn = s.join(1)
+		}
+		var ms []*fabric.Msg
+		post := func(peer int, n int, op func(*fabric.Msg)) {
+			buf := make([]byte, n)
+			m := &fabric.Msg{Peer: peer, Buf: unsafe.Pointer(&buf[0]), Len: n}
+			m.Reset(nil)
+			op(m)
+			ms = append(ms, m)
+		}
+		post(1, 10, s.f.Recv)
+		post(fabric.AnySource, 10, s.f.Recv)
+		post(1, 100, s.f.Send)
+		post(1, 100_000, s.f.Send)
+		conn.Write(data)
+		conn.Close()
+		first.Close()
+		var wg sync.WaitGroup
+		for _, m := range ms {
+			wg.Go(func() {
+				if !awaitDone(m, 20*time.Second) {
+					t.Errorf("a message of %d bytes still waits", m.Len)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+func addrs(l net.Listener) []netip.AddrPort {
+	return []netip.AddrPort{l.Addr().(*net.TCPAddr).AddrPort()}
+}

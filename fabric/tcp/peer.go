@@ -1,0 +1,332 @@
+package tcp
+
+import (
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/fabric"
+)
+
+// peer is the link to another rank: its connections, and all messages that are
+// under way in either direction. Its lock is never held while the Matcher is
+// called, a message is completed, or bytes move.
+type peer struct {
+	f     *Fabric
+	rank  int
+	addrs []netip.AddrPort
+	heard atomic.Int64 // tick of the heartbeat at which bytes came last
+
+	mu      sync.Mutex
+	changed *sync.Cond // an id was announced, or the link ended
+	err     error      // why nothing can be posted any more
+	pipes   []*pipe    // 0: announcements and small messages; others: chunks
+	readers int        // goroutines that read a connection
+
+	// Sending.
+	nextOut uint64
+	out     map[uint64]*outgoing // announced, not done
+	bulk    outQueue             // chunks to send
+	room    int                  // bytes that may be sent without asking
+	frames  *frame               // unused
+	spent   *outgoing            // unused
+	pinged  bool                 // a ping waits to be written
+
+	// Receiving.
+	nextIn   uint64               // id of the next announcement
+	in       map[uint64]*incoming // announced with chunks to come
+	unasked  int                  // bytes that the peer sent unasked and that are not yet paid back
+	consumed int                  // of them, those that will be paid back with the next credit
+	idle     *incoming            // unused
+}
+
+func newPeer(f *Fabric, rank int, addrs []netip.AddrPort, window int) *peer {
+	p := &peer{f: f, rank: rank, addrs: addrs, out: map[uint64]*outgoing{}, in: map[uint64]*incoming{}, room: window}
+	p.changed = sync.NewCond(&p.mu)
+	for i := range f.o.connections + 1 {
+		p.pipes = append(p.pipes, newPipe(p, i))
+	}
+	return p
+}
+
+// overhead is what a message counts against the window besides its bytes, so
+// that many empty ones don't fill the receiver's memory either.
+const overhead = headerBytes
+
+// send announces a message, with its bytes or without.
+func (p *peer) send(m *fabric.Msg) {
+	p.mu.Lock()
+	if err := p.err; err != nil {
+		p.mu.Unlock()
+		m.Complete(0, m.Peer, err)
+		return
+	}
+	id := p.nextOut
+	p.nextOut++
+	h := header{lane: m.Key.Lane, comm: m.Key.Comm, tag: m.Key.Tag, id: id, length: uint64(m.Len), desc: m.Desc}
+	fr := p.frame()
+	switch cost := m.Len + overhead; {
+	case m.Len <= p.f.o.eager && cost <= p.room:
+		p.room -= cost
+		h.kind, h.payload = kindEager, uint32(m.Len)
+		fr.m, fr.payload = m, m.Bytes()
+	case cost <= p.room:
+		p.room -= cost
+		h.kind = kindPush
+		o := p.outgoing(m, id, cost)
+		p.bulk.push(o)
+	default:
+		h.kind = kindAsk
+		p.outgoing(m, id, 0)
+	}
+	h.put(&fr.head)
+	p.post(0, fr)
+	if h.kind == kindPush {
+		p.startBulk(m.Len)
+	}
+	p.mu.Unlock()
+	p.pipes[0].work(inline)
+}
+
+// control sends a control payload ahead of what waits.
+func (p *peer) control(payload []byte) error {
+	p.mu.Lock()
+	if err := p.err; err != nil {
+		p.mu.Unlock()
+		return err
+	}
+	fr := p.frame()
+	fr.payload = append([]byte(nil), payload...)
+	h := header{kind: kindControl, payload: uint32(len(payload))}
+	h.put(&fr.head)
+	p.urge(fr)
+	p.mu.Unlock()
+	p.pipes[0].work(inline)
+	return nil
+}
+
+// note queues a frame without a payload. The caller holds the lock, and calls
+// work on pipe 0 when it no longer does.
+func (p *peer) note(k kind, id uint64, length int) {
+	if p.err != nil {
+		return
+	}
+	fr := p.frame()
+	h := header{kind: k, id: id, length: uint64(length)}
+	h.put(&fr.head)
+	p.urge(fr)
+}
+
+// post queues a frame, and urge one that goes first: grants and control payloads
+// don't wait for messages. Both connect the pipe if it isn't yet.
+func (p *peer) post(index int, fr *frame) {
+	p.pipes[index].queue.push(fr)
+	p.pipes[index].connect()
+}
+
+func (p *peer) urge(fr *frame) {
+	p.pipes[0].urgent.push(fr)
+	p.pipes[0].connect()
+}
+
+// startBulk sets data connections to work, no more than a message of n bytes has
+// chunks. Those that are at work already take chunks, too, when they're free.
+func (p *peer) startBulk(n int) {
+	chunks := max(1, (n+chunkBytes-1)/chunkBytes)
+	for _, pp := range p.pipes[1:] {
+		pp.connect()
+		if chunks > 0 && pp.state == up && !pp.writing {
+			pp.rouse()
+			chunks--
+		}
+	}
+}
+
+// frame returns an unused frame. The caller holds the lock.
+func (p *peer) frame() *frame {
+	fr := p.frames
+	if fr == nil {
+		return &frame{}
+	}
+	p.frames, fr.next = fr.next, nil
+	return fr
+}
+
+func (p *peer) reuse(fr *frame) {
+	fr.m, fr.payload, fr.last = nil, nil, false
+	fr.next, p.frames = p.frames, fr
+}
+
+// settle counts bytes that came unasked and have been dealt with, and pays them
+// back in good portions. The caller holds the lock and calls work afterwards.
+func (p *peer) settle(cost int) {
+	p.unasked -= cost
+	p.consumed += cost
+	if p.consumed >= p.f.o.window/8 {
+		p.note(kindCredit, 0, p.consumed)
+		p.consumed = 0
+	}
+}
+
+// moves reports whether m is under way with this peer.
+func (p *peer) moves(m *fabric.Msg) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, o := range p.out {
+		if o.m == m {
+			return true
+		}
+	}
+	for _, in := range p.in {
+		if in.m == m {
+			return true
+		}
+	}
+	for _, pp := range p.pipes {
+		if pp.cur != nil && pp.cur.m == m || pp.into != nil && pp.into.m == m {
+			return true
+		}
+	}
+	return false
+}
+
+// loudness tells whether the Handler hears of an end.
+type loudness bool
+
+const (
+	loudly  loudness = true
+	quietly loudness = false
+)
+
+// fail ends the link because it broke.
+func (p *peer) fail(cause error) { p.end(cause, loudly) }
+
+// end breaks all connections and fails everything under way. What goroutines are
+// reading or writing at the moment, they fail themselves. If the link has ended
+// already, what breaks during its last exchanges is of no interest.
+func (p *peer) end(cause error, l loudness) {
+	p.mu.Lock()
+	first := p.err == nil
+	if !first && l == loudly {
+		p.mu.Unlock()
+		return
+	}
+	if first {
+		p.err = &fabric.PeerError{Peer: p.rank, Err: cause}
+		if cause == fabric.ErrClosed {
+			p.err = cause
+		}
+	}
+	err := p.err
+	failed := p.strip()
+	failed = p.stripIn(failed)
+	for _, pp := range p.pipes {
+		pp.close()
+	}
+	p.changed.Broadcast()
+	p.mu.Unlock()
+	if first && l == loudly {
+		p.f.match.Lost(p.rank, cause)
+	}
+	for _, m := range failed {
+		m.Complete(0, p.rank, err)
+	}
+}
+
+// strip takes all sends that no goroutine is writing out of the link.
+func (p *peer) strip() (failed []*fabric.Msg) {
+	for _, pp := range p.pipes {
+		for _, q := range []*frameQueue{&pp.urgent, &pp.queue} {
+			for q.head != nil {
+				if fr := q.pop(); fr.m != nil {
+					failed = append(failed, fr.m)
+				}
+			}
+		}
+	}
+	p.bulk = outQueue{}
+	for id, o := range p.out {
+		o.queued = false
+		if o.busy == 0 {
+			failed = append(failed, o.m)
+			delete(p.out, id)
+		}
+	}
+	return failed
+}
+
+// stripIn takes all receives that no goroutine is reading out of the link.
+func (p *peer) stripIn(failed []*fabric.Msg) []*fabric.Msg {
+	for id, in := range p.in {
+		if in.busy == 0 && in.m != nil {
+			failed = append(failed, in.m)
+			in.m = nil
+			delete(p.in, id)
+		}
+		in.broken = true
+	}
+	return failed
+}
+
+// left takes note of the peer's goodbye: nothing new comes, and nothing that is
+// posted for it will be read.
+func (p *peer) left() {
+	p.mu.Lock()
+	first := p.err == nil
+	if first {
+		p.err = &fabric.PeerError{Peer: p.rank, Err: fabric.ErrLeft}
+	}
+	err := p.err
+	failed := p.strip()
+	p.changed.Broadcast()
+	p.mu.Unlock()
+	if first {
+		p.f.match.Left(p.rank)
+	}
+	for _, m := range failed {
+		m.Complete(0, p.rank, err)
+	}
+}
+
+// goodbye fails what is posted, and ends every connection with a last frame.
+func (p *peer) goodbye() {
+	p.mu.Lock()
+	if p.err == nil {
+		p.err = fabric.ErrClosed
+	}
+	failed := p.stripIn(p.strip())
+	for _, pp := range p.pipes {
+		if pp.state == idle {
+			pp.close()
+		}
+		if pp.state == closed {
+			continue
+		}
+		fr := p.frame()
+		fr.last = true
+		h := header{kind: kindGoodbye}
+		h.put(&fr.head)
+		pp.queue.push(fr)
+		pp.rouse()
+	}
+	p.changed.Broadcast()
+	p.mu.Unlock()
+	for _, m := range failed {
+		m.Complete(0, p.rank, fabric.ErrClosed)
+	}
+}
+
+// hangUp closes the connections of a peer that took too long to say goodbye.
+func (p *peer) hangUp() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, pp := range p.pipes {
+		pp.close()
+	}
+	p.changed.Broadcast()
+}
+
+func at(m *fabric.Msg, offset, n int) []byte {
+	return unsafe.Slice((*byte)(unsafe.Add(m.Buf, offset)), n)
+}

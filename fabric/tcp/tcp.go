@@ -1,0 +1,275 @@
+package tcp
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/chorus-comms/chorus/fabric"
+)
+
+// Fabric is one rank's links over TCP.
+type Fabric struct {
+	rank, size int
+	o          options
+	timeout    time.Duration // of a connect
+	token      [tokenBytes]byte
+	hosts      []int
+	peers      []*peer // nil for this rank itself
+	match      *fabric.Matcher
+	local      *fabric.Local
+	buffers    pool
+	listeners  []net.Listener
+
+	watchful bool         // readers look again and again while somebody waits
+	waiting  atomic.Int32 // goroutines in Wait
+
+	ticks  atomic.Int64 // of the heartbeat
+	closed atomic.Bool
+	ctx    context.Context // ends with Close
+	stop   context.CancelFunc
+	links  sync.WaitGroup // goroutines that read or write a connection
+	others sync.WaitGroup // all other goroutines
+	once   sync.Once      // Close
+}
+
+const (
+	selfBuffer  = 1024             // messages to oneself up to this size don't wait
+	dialTimeout = 10 * time.Second // for one address
+	helloLimit  = 10 * time.Second // for a hello, or the answer to it
+	closeGrace  = 5 * time.Second  // for peers to take what is under way when this rank closes
+	cancelGrace = 2 * time.Second  // for the rest of a message that is withdrawn while it's moving
+)
+
+func newFabric(c fabric.Config, match *fabric.Matcher) *Fabric {
+	f := &Fabric{rank: c.Rank, size: c.Size, timeout: c.Timeout, hosts: make([]int, c.Size), peers: make([]*peer, c.Size),
+		match: match, local: fabric.NewLocal(c.Rank, match, selfBuffer)}
+	f.ctx, f.stop = context.WithCancel(context.Background())
+	return f
+}
+
+func (f *Fabric) start() {
+	for _, l := range f.listeners {
+		f.others.Go(func() { f.accept(l) })
+	}
+	if f.o.heartbeat > 0 && f.size > 1 {
+		f.others.Go(f.beat)
+	}
+}
+
+// looks is how often a connection is looked at while somebody waits for what
+// moves over it, before the goroutine sleeps: for some tens of microseconds, the time in
+// which an idle core takes to wake up in a virtual machine, and in which most answers come.
+const looks = 150
+
+// watch lets other goroutines run, and reports whether to look once more.
+func (f *Fabric) watch(look int) bool {
+	if !f.watchful || look == looks || f.waiting.Load() == 0 {
+		return false
+	}
+	runtime.Gosched()
+	return true
+}
+
+// Name implements fabric.Fabric.
+func (f *Fabric) Name() string { return "tcp" }
+
+// Rank implements fabric.Fabric.
+func (f *Fabric) Rank() int { return f.rank }
+
+// Size implements fabric.Fabric.
+func (f *Fabric) Size() int { return f.size }
+
+// Hosts implements fabric.Fabric.
+func (f *Fabric) Hosts() []int { return slices.Clone(f.hosts) }
+
+// Path implements fabric.Fabric.
+func (f *Fabric) Path(peer int) string {
+	if peer == f.rank {
+		return "self"
+	}
+	return "tcp"
+}
+
+// Handle implements fabric.Fabric.
+func (f *Fabric) Handle(h fabric.Handler) { f.match.Handle(h) }
+
+// Announce implements fabric.Fabric.
+func (f *Fabric) Announce(comm uint32, tag uint64, desc *fabric.Desc) {
+	f.match.Announce(comm, tag, desc)
+}
+
+// Forget implements fabric.Fabric.
+func (f *Fabric) Forget(comm uint32) { f.match.Forget(comm) }
+
+func (f *Fabric) noRank(peer int) error {
+	return fmt.Errorf("tcp: rank %d is not in a world of %d", peer, f.size)
+}
+
+// Send implements fabric.Fabric.
+func (f *Fabric) Send(m *fabric.Msg) {
+	m.PrivP = f // marks a send, for Cancel
+	switch {
+	case m.Peer < 0 || m.Peer >= f.size:
+		m.Complete(0, m.Peer, f.noRank(m.Peer))
+	case f.closed.Load():
+		m.Complete(0, m.Peer, fabric.ErrClosed)
+	case m.Peer == f.rank:
+		f.local.Send(f.match, m)
+		if f.closed.Load() { // Close may have looked before the message was there
+			f.local.CancelAll(f.match, fabric.ErrClosed)
+		}
+	default:
+		f.peers[m.Peer].send(m)
+	}
+}
+
+// Recv implements fabric.Fabric.
+func (f *Fabric) Recv(m *fabric.Msg) {
+	m.PrivP = nil
+	if m.Peer < fabric.AnySource || m.Peer >= f.size {
+		m.Complete(0, m.Peer, f.noRank(m.Peer))
+		return
+	}
+	f.match.Post(m)
+}
+
+// Wait implements fabric.Fabric. It doesn't spin: the goroutines that complete
+// messages need the core.
+func (f *Fabric) Wait(m *fabric.Msg, w *fabric.Waiter) error {
+	if m.Done() {
+		return m.Err
+	}
+	f.waiting.Add(1)
+	err := w.Block(m.Done)
+	f.waiting.Add(-1)
+	if err != nil {
+		return err
+	}
+	return m.Err
+}
+
+// Cancel implements fabric.Fabric. A message whose bytes are moving and don't
+// come to an end costs the link.
+func (f *Fabric) Cancel(m *fabric.Msg) {
+	if m.Done() {
+		return
+	}
+	switch {
+	case m.PrivP == nil:
+		f.match.Withdraw(m, fabric.ErrCanceled)
+	case m.Peer == f.rank:
+		f.local.Cancel(f.match, m, fabric.ErrCanceled)
+	default:
+		f.peers[m.Peer].cancel(m)
+	}
+	if !awaitDone(m, cancelGrace) {
+		for _, p := range f.peers {
+			if p != nil && p.moves(m) {
+				p.fail(fmt.Errorf("a message of %d bytes was withdrawn on its way, and the link stood still for %v", m.Len, cancelGrace))
+			}
+		}
+		awaitDone(m, 0)
+	}
+}
+
+// awaitDone waits until m is done, at most limit unless that is 0. A Waiter can't do it: the
+// message's own has given up.
+func awaitDone(m *fabric.Msg, limit time.Duration) bool {
+	start := time.Now()
+	for i := 0; !m.Done(); i++ {
+		if i < 100 {
+			runtime.Gosched()
+			continue
+		}
+		if limit > 0 && time.Since(start) > limit {
+			return false
+		}
+		time.Sleep(100 * time.Microsecond)
+	}
+	return true
+}
+
+// Control implements fabric.Fabric.
+func (f *Fabric) Control(peer int, payload []byte) error {
+	switch {
+	case peer < 0 || peer >= f.size:
+		return f.noRank(peer)
+	case len(payload) > fabric.MaxControl:
+		return fmt.Errorf("tcp: control payload of %d bytes; the limit is %d", len(payload), fabric.MaxControl)
+	case f.closed.Load():
+		return fabric.ErrClosed
+	case peer == f.rank:
+		own := slices.Clone(payload)
+		go f.match.Control(f.rank, own) // the handler may be the caller
+		return nil
+	}
+	return f.peers[peer].control(payload)
+}
+
+// Close implements fabric.Fabric. It waits until the peers have read what was
+// sent to them, for as long as ctx allows and closeGrace at most.
+func (f *Fabric) Close(ctx context.Context) error {
+	f.once.Do(func() { f.shut(ctx) })
+	return nil
+}
+
+func (f *Fabric) shut(ctx context.Context) {
+	f.closed.Store(true)
+	f.closeListeners()
+	f.local.CancelAll(f.match, fabric.ErrClosed)
+	f.match.Close(fabric.ErrClosed)
+	for _, p := range f.peers {
+		if p != nil {
+			p.goodbye()
+		}
+	}
+	f.stop() // now that no peer seems to fail by it
+	ctx, cancel := context.WithTimeout(ctx, closeGrace)
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		f.others.Wait() // those that connect; they may bring a last pipe up
+		f.links.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		for _, p := range f.peers {
+			if p != nil {
+				p.hangUp()
+			}
+		}
+		<-ended
+	}
+}
+
+func (f *Fabric) closeListeners() {
+	for _, l := range f.listeners {
+		l.Close()
+	}
+}
+
+// Kill drops every connection without a goodbye, as a crash would: for tests.
+func (f *Fabric) Kill() {
+	f.once.Do(func() {
+		f.closed.Store(true)
+		f.closeListeners()
+		for _, p := range f.peers {
+			if p != nil {
+				p.end(fabric.ErrClosed, quietly)
+			}
+		}
+		f.stop()
+		f.local.CancelAll(f.match, fabric.ErrClosed)
+		f.match.Close(fabric.ErrClosed)
+		f.others.Wait()
+		f.links.Wait()
+	})
+}

@@ -1,0 +1,191 @@
+package tcp_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/fabric/fabrictest"
+	"github.com/chorus-comms/chorus/fabric/tcp"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// exchange returns the Exchange of size ranks that are goroutines.
+func exchange(size int) func(rank int) func(context.Context, []byte) ([][]byte, error) {
+	var mu sync.Mutex
+	all, missing, full := make([][]byte, size), size, make(chan struct{})
+	return func(rank int) func(context.Context, []byte) ([][]byte, error) {
+		return func(ctx context.Context, payload []byte) ([][]byte, error) {
+			mu.Lock()
+			all[rank] = payload
+			if missing--; missing == 0 {
+				close(full)
+			}
+			mu.Unlock()
+			select {
+			case <-full:
+				return all, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+	}
+}
+
+// open opens a world; change may alter each rank's configuration.
+func open(size int, change func(*fabric.Config)) ([]fabric.Fabric, error) {
+	x := exchange(size)
+	fabrics, errs := make([]fabric.Fabric, size), make([]error, size)
+	var wg sync.WaitGroup
+	for r := range size {
+		wg.Go(func() {
+			c := fabric.Config{Rank: r, Size: size, Exchange: x(r), HostID: "one", Timeout: 20 * time.Second, Options: map[string]string{}}
+			if change != nil {
+				change(&c)
+			}
+			fabrics[r], errs[r] = fabric.Open(context.Background(), "tcp", c)
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		for _, f := range fabrics {
+			if f != nil {
+				f.Close(context.Background())
+			}
+		}
+		return nil, err
+	}
+	return fabrics, nil
+}
+
+func world(t testing.TB, size int, change func(*fabric.Config)) []fabric.Fabric {
+	t.Helper()
+	fabrics, err := open(size, change)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fabrics
+}
+
+func kill(f fabric.Fabric) { f.(*tcp.Fabric).Kill() }
+
+func TestFabric(t *testing.T) {
+	for _, options := range []map[string]string{
+		nil,
+		{"connections": "1", "eager": "0", "window": "0"},
+		{"connections": "5", "eager": "1000", "window": "100000"},
+	} {
+		t.Run(fmt.Sprint(options), func(t *testing.T) {
+			fabrictest.Run(t, func(t testing.TB, size int) []fabric.Fabric {
+				return world(t, size, func(c *fabric.Config) { c.Options = options })
+			}, fabrictest.Kill(kill))
+		})
+	}
+}
+
+// TestWhere opens worlds on addresses and interfaces of choice.
+func TestWhere(t *testing.T) {
+	for _, options := range []map[string]string{{"addr": "::1"}, {"addr": "127.0.0.2"}, {"interface": "lo"}, {"ports": "21000-21099"}} {
+		t.Run(fmt.Sprint(options), func(t *testing.T) {
+			ranks, err := open(3, func(c *fabric.Config) { c.Options, c.HostID = options, fmt.Sprint(c.Rank) })
+			if err != nil && options["addr"] == "::1" {
+				t.Skip("no IPv6 here: ", err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			program(t, ranks)
+		})
+	}
+}
+
+// TestHosts has ranks on hosts of their own; they reach each other nevertheless.
+func TestHosts(t *testing.T) {
+	ranks := world(t, 3, func(c *fabric.Config) { c.HostID, c.Rendezvous = []string{"b", "a", "b"}[c.Rank], "127.0.0.1:29500" })
+	if h := ranks[1].Hosts(); h[0] != 0 || h[1] != 1 || h[2] != 0 {
+		t.Errorf("hosts %v", h)
+	}
+	program(t, ranks)
+}
+
+// TestBothDial has both ranks of a pair connect at once, many times.
+func TestBothDial(t *testing.T) {
+	for range 40 {
+		program(t, world(t, 2, func(c *fabric.Config) { c.Options = map[string]string{"connections": "3", "eager": "100"} }))
+	}
+}
+
+// program runs a random program on a world and closes it.
+func program(t *testing.T, ranks []fabric.Fabric) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for _, f := range ranks {
+		wg.Go(func() {
+			if err := fabrictest.Program(f, 1); err != nil {
+				t.Errorf("rank %d: %v", f.Rank(), err)
+			}
+			f.Close(context.Background())
+		})
+	}
+	wg.Wait()
+}
+
+// TestOpenFails reports at every rank what keeps one of them from taking part.
+func TestOpenFails(t *testing.T) {
+	for _, c := range []struct {
+		option, value, want string
+	}{
+		{"connections", "7", "connections"}, {"interface", "none such", "interface"}, {"speed", "11", "speed"}, {"addr", "192.0.2.1", "192.0.2.1"},
+	} {
+		_, err := open(3, func(f *fabric.Config) {
+			if f.Rank == 1 {
+				f.Options[c.option] = c.value
+			}
+		})
+		if err == nil || strings.Count(err.Error(), c.want) < 3 {
+			t.Errorf("%s=%s: %v", c.option, c.value, err)
+		}
+	}
+}
+
+// TestPeerGone connects to a rank that isn't there any more.
+func TestPeerGone(t *testing.T) {
+	ranks := world(t, 2, nil)
+	defer ranks[0].Close(context.Background())
+	kill(ranks[1])
+	w := fabric.NewWaiter(fabric.NewAbort())
+	w.Begin(nil, 20*time.Second)
+	m := &fabric.Msg{Peer: 1}
+	m.Reset(w)
+	ranks[0].Send(m)
+	var p *fabric.PeerError
+	if err := ranks[0].Wait(m, w); !errors.As(err, &p) || p.Peer != 1 {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestProcesses runs random programs between processes.
+func TestProcesses(t *testing.T) {
+	fabrictest.Processes(t, 3, func(t *testing.T, c fabric.Config) {
+		f, err := fabric.Open(t.Context(), "tcp", c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for seed := range uint64(3) {
+			if err := fabrictest.Program(f, seed); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := f.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,202 @@
+package fabric
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/chorus-comms/chorus/kern"
+)
+
+// Abort is the state of a communicator that every wait of it watches: raised
+// once, it stays raised and keeps its first cause.
+type Abort struct {
+	raised atomic.Uint32
+	mu     sync.Mutex
+	cause  error
+	done   chan struct{}
+}
+
+// NewAbort returns a state that isn't raised.
+func NewAbort() *Abort { return &Abort{done: make(chan struct{})} }
+
+// Raise ends all waits with the cause. It reports whether it was the first.
+func (a *Abort) Raise(cause error) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.cause != nil {
+		return false
+	}
+	a.cause = cause
+	a.raised.Store(1)
+	close(a.done)
+	return true
+}
+
+// Raised reports whether Raise was called. It's cheap enough for a spin loop.
+func (a *Abort) Raised() bool { return a.raised.Load() != 0 }
+
+// Cause returns the first cause, or nil.
+func (a *Abort) Cause() error {
+	if !a.Raised() {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.cause
+}
+
+// Done is closed when the state is raised.
+func (a *Abort) Done() <-chan struct{} { return a.done }
+
+// ErrTimeout is what a wait returns when its time is over.
+var ErrTimeout = errors.New("fabric: timed out")
+
+// Waiter is how one goroutine waits: until when, for whose sake, and how it is
+// woken. One Waiter serves one goroutine at a time and is reused from wait to
+// wait. A fast wait never looks at the clock.
+type Waiter struct {
+	Abort   *Abort          // never nil
+	Ctx     context.Context // nil means no cancellation
+	Timeout time.Duration   // counted from the first slow check after Begin; 0 means none
+	Policy  Policy
+
+	start    time.Time
+	deadline time.Time
+	parked   atomic.Uint32
+	wake     chan struct{}
+	timer    *time.Timer
+}
+
+// NewWaiter returns a Waiter that watches a.
+func NewWaiter(a *Abort) *Waiter {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return &Waiter{Abort: a, Policy: SpinPolicy, wake: make(chan struct{}, 1), timer: t}
+}
+
+// Begin starts a new operation: its time counts from the first moment at which
+// a wait turns out to be slow.
+func (w *Waiter) Begin(ctx context.Context, timeout time.Duration) {
+	w.Ctx, w.Timeout = ctx, timeout
+	w.start = time.Time{}
+}
+
+// Elapsed returns how long the operation has been waited for, as far as the waiter looked.
+func (w *Waiter) Elapsed() time.Duration {
+	if w.start.IsZero() {
+		return 0
+	}
+	return time.Since(w.start)
+}
+
+// Check is the slow check of a wait loop: it returns why to give up, or nil.
+func (w *Waiter) Check() error {
+	if w.Abort.Raised() {
+		return w.Abort.Cause()
+	}
+	if w.Ctx != nil {
+		select {
+		case <-w.Ctx.Done():
+			return context.Cause(w.Ctx)
+		default:
+		}
+	}
+	if w.Timeout > 0 {
+		now := time.Now()
+		if w.start.IsZero() {
+			w.start, w.deadline = now, now.Add(w.Timeout)
+		} else if now.After(w.deadline) {
+			return ErrTimeout
+		}
+	} else if w.start.IsZero() {
+		w.start = time.Now()
+	}
+	return nil
+}
+
+// Wake ends the current or next Park.
+func (w *Waiter) Wake() {
+	if w.parked.Load() != 0 {
+		select {
+		case w.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Park waits until done() holds, first spinning as the policy says, then blocked.
+// It suits fabrics where another core completes messages; done must become true
+// before Wake is called.
+func (w *Waiter) Park(done func() bool) error {
+	for range w.Policy.Spins {
+		if done() {
+			return nil
+		}
+		kern.Pause(1)
+	}
+	return w.Block(done)
+}
+
+// Block is Park without the spinning: for fabrics whose own goroutines complete
+// messages, and need this core to do so.
+func (w *Waiter) Block(done func() bool) error {
+	w.parked.Store(1)
+	defer w.parked.Store(0)
+	for {
+		if done() {
+			return nil
+		}
+		if err := w.Check(); err != nil {
+			return err
+		}
+		var ctxDone <-chan struct{}
+		if w.Ctx != nil {
+			ctxDone = w.Ctx.Done()
+		}
+		var expired <-chan time.Time
+		if w.Timeout > 0 {
+			w.timer.Reset(max(0, time.Until(w.deadline)) + time.Microsecond)
+			expired = w.timer.C
+		}
+		select {
+		case <-w.wake:
+		case <-w.Abort.Done():
+		case <-ctxDone:
+		case <-expired:
+		}
+		w.timer.Stop()
+	}
+}
+
+// Policy says how a wait on shared memory spends its time: first Spins looks
+// with a pause between, then Yields looks that give the core away, then sleep.
+type Policy struct {
+	Spins  int
+	Yields int
+	// InProcess: the peers are goroutines, so yielding means runtime.Gosched.
+	InProcess bool
+}
+
+// The policies follow measurements of hops between processes: with a core per
+// rank a short spin is the fastest by far; with more ranks than cores spinning
+// costs milliseconds per hop, and giving the core away at once costs two microseconds.
+// A sleeper takes 50 to 100 us to wake up in a virtual machine: ranks that give up
+// sooner than that may go on to find each other asleep, again and again.
+var (
+	SpinPolicy    = Policy{Spins: 2000, Yields: 2000}
+	CrowdedPolicy = Policy{Spins: 0, Yields: 100}
+	BlockPolicy   = Policy{}
+)
+
+// PolicyFor chooses by the number of ranks on this host and the cores this
+// process may use.
+func PolicyFor(localRanks int) Policy {
+	if localRanks <= runtime.NumCPU() {
+		return SpinPolicy
+	}
+	return CrowdedPolicy
+}

@@ -1,0 +1,111 @@
+package fabric
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+func TestAbort(t *testing.T) {
+	a := NewAbort()
+	if a.Raised() || a.Cause() != nil {
+		t.Fatal("raised from the start")
+	}
+	var wg sync.WaitGroup
+	var first atomic.Int32
+	causes := []error{errors.New("one"), errors.New("two"), errors.New("three")}
+	for _, c := range causes {
+		wg.Go(func() {
+			if a.Raise(c) {
+				first.Add(1)
+			}
+		})
+	}
+	<-a.Done()
+	wg.Wait()
+	cause := a.Cause()
+	if first.Load() != 1 || !a.Raised() || cause == nil {
+		t.Errorf("%d were first; cause %v", first.Load(), cause)
+	}
+	a.Raise(errors.New("later"))
+	if a.Cause() != cause {
+		t.Error("the cause changed")
+	}
+}
+
+// TestWaitEnds ends waits in all ways, blocked and spinning.
+func TestWaitEnds(t *testing.T) {
+	broken, changed := errors.New("broken"), errors.New("changed my mind")
+	for name, policy := range map[string]Policy{"spin": SpinPolicy, "block": BlockPolicy} {
+		w := NewWaiter(NewAbort())
+		w.Policy = policy
+		never := func() bool { return false }
+
+		w.Begin(nil, time.Millisecond)
+		if err := w.Park(never); err != ErrTimeout {
+			t.Errorf("%s, timeout: %v", name, err)
+		}
+		if w.Elapsed() < time.Millisecond {
+			t.Errorf("%s: timed out after %v", name, w.Elapsed())
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		w.Begin(ctx, 0)
+		go cancel(changed)
+		if err := w.Park(never); err != changed {
+			t.Errorf("%s, cancellation: %v", name, err)
+		}
+		w.Begin(nil, time.Minute)
+		var m Msg
+		m.Reset(w)
+		go m.Complete(3, 1, nil)
+		if err := w.Park(m.Done); err != nil || m.N != 3 || m.From != 1 {
+			t.Errorf("%s, completion: %v, %+v", name, err, &m)
+		}
+		w.Begin(nil, 0)
+		go w.Abort.Raise(broken)
+		if err := w.Park(never); err != broken {
+			t.Errorf("%s, abort: %v", name, err)
+		}
+		if err := w.Park(func() bool { return true }); err != nil {
+			t.Errorf("%s: what is done is refused: %v", name, err)
+		}
+	}
+}
+
+// TestWakeIsNeverMissed completes a message while its waiter goes to sleep, many times.
+func TestWakeIsNeverMissed(t *testing.T) {
+	w := NewWaiter(NewAbort())
+	w.Policy = BlockPolicy
+	work := make(chan *Msg)
+	go func() {
+		for m := range work {
+			m.Complete(0, 0, nil)
+		}
+	}()
+	defer close(work)
+	var m Msg
+	for range 20_000 {
+		m.Reset(w)
+		work <- &m
+		w.Begin(nil, time.Minute)
+		if err := w.Block(m.Done); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestWaitDoesNotAllocate(t *testing.T) {
+	w := NewWaiter(NewAbort())
+	var m Msg
+	if n := testing.AllocsPerRun(1000, func() {
+		m.Reset(w)
+		m.Complete(0, 0, nil)
+		w.Begin(nil, time.Second)
+		w.Park(m.Done)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
