@@ -1,0 +1,224 @@
+package bootstrap
+
+import (
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// methodVar selects a launcher by hand. Its values auto, torchrun, mpi and pals
+// are those of torchcomms; the names of launchers are ours.
+const methodVar = "TORCHCOMM_BOOTSTRAP_RANKSIZE_QUERY_METHOD"
+
+// defaultPort is PyTorch's default for MASTER_PORT.
+const defaultPort = 29500
+
+// A method reads the variables of one launcher. It returns nil if they are not
+// set.
+type method struct {
+	name string
+	vars string // for the message that lists what was looked for
+	read func(e env) (*Info, error)
+}
+
+// methods in the order in which they are tried. The order is that of torchcomms
+// with two additions. A process whose environment shows that chorus run or
+// torchrun started it (CHORUS_RUN, TORCHELASTIC_RUN_ID) believes them before an
+// MPI launcher or Slurm, because these start launchers and not the other way
+// round. Slurm and Kubernetes come last, because what runs below them may have
+// been started by any of the others.
+var methods = []method{
+	{TorchComm, "TORCHCOMM_RANK/TORCHCOMM_SIZE", readTorchComm},
+	{ChorusRun, "CHORUS_RUN with RANK/WORLD_SIZE", readChorusRun},
+	{TorchRun, "TORCHELASTIC_RUN_ID with RANK/WORLD_SIZE", readElastic},
+	{OpenMPI, "OMPI_COMM_WORLD_RANK/OMPI_COMM_WORLD_SIZE", readOpenMPI},
+	{PMI, "PMI_RANK/PMI_SIZE", readPMI},
+	{PMIx, "PMIX_RANK with SLURM_NTASKS or WORLD_SIZE", readPMIx},
+	{PALS, "PALS_RANKID/PALS_SIZE", readPALS},
+	{TorchRun, "RANK/WORLD_SIZE", readTorchRun},
+	{Slurm, "SLURM_PROCID/SLURM_NTASKS in a step of srun", readSlurm},
+	{Kubernetes, "JOB_COMPLETION_INDEX with WORLD_SIZE", readKubernetes},
+}
+
+// selections says which methods each value of methodVar admits besides the
+// variables of torchcomms, which always come first.
+var selections = map[string][]string{
+	"auto":     {TorchComm, ChorusRun, TorchRun, OpenMPI, PMI, PMIx, PALS, Slurm, Kubernetes},
+	"torchrun": {TorchComm, ChorusRun, TorchRun},
+	"mpi":      {TorchComm, OpenMPI, PMI, PMIx},
+	PALS:       {TorchComm, PALS},
+	ChorusRun:  {TorchComm, ChorusRun},
+	OpenMPI:    {TorchComm, OpenMPI},
+	PMI:        {TorchComm, PMI},
+	PMIx:       {TorchComm, PMIx},
+	Slurm:      {TorchComm, Slurm},
+	Kubernetes: {TorchComm, Kubernetes},
+}
+
+// Detect finds out from the launcher's variables where this process stands; env
+// is os.Getenv outside of tests. An empty variable counts as unset. A value that
+// makes no sense is an error that names the variable. If no launcher is found the
+// error wraps ErrNoLauncher and lists what was looked for.
+func Detect(getenv func(string) string) (Info, error) {
+	e := env{getenv}
+	choice := strings.ToLower(e.get(methodVar))
+	if choice == "" {
+		choice = "auto"
+	}
+	admitted, ok := selections[choice]
+	if !ok {
+		var names []string
+		for name := range selections {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		return Info{}, e.bad(methodVar, "one of "+strings.Join(names, ", "))
+	}
+	var looked []string
+	for _, m := range methods {
+		if !slices.Contains(admitted, m.name) {
+			continue
+		}
+		info, err := m.read(e)
+		if err == nil && info != nil {
+			err = info.complete(e)
+		}
+		if err != nil {
+			return Info{}, fmt.Errorf("bootstrap: %s: %w", m.name, err)
+		}
+		if info != nil {
+			info.Launcher = m.name
+			return *info, nil
+		}
+		looked = append(looked, m.vars)
+	}
+	return Info{}, fmt.Errorf("%w; looked for %s%s", ErrNoLauncher, strings.Join(looked, ", "), e.hint())
+}
+
+// hint mentions variables that are half of what would be needed.
+func (e env) hint() string {
+	for _, pair := range [][2]string{
+		{"RANK", "WORLD_SIZE"}, {"WORLD_SIZE", "RANK"},
+		{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, {"PMI_RANK", "PMI_SIZE"},
+		{"PMIX_RANK", "a size"}, {"PALS_RANKID", "a size"},
+		{"JOB_COMPLETION_INDEX", "WORLD_SIZE"}, {"SLURM_PROCID", "SLURM_STEP_ID (start the program with srun)"},
+	} {
+		if e.has(pair[0]) && !e.has(pair[1]) {
+			return fmt.Sprintf("; %s=%s is set, but not %s", pair[0], e.get(pair[0]), pair[1])
+		}
+	}
+	return ""
+}
+
+// complete checks rank and size and fills in what any launcher's job may have.
+func (i *Info) complete(e env) error {
+	switch {
+	case i.Size < 1:
+		return fmt.Errorf("a world of %d ranks makes no sense", i.Size)
+	case i.Rank < 0 || i.Rank >= i.Size:
+		return fmt.Errorf("%s=%d is not in a world of %d ranks (0 to %d)", i.rankVar, i.Rank, i.Size, i.Size-1)
+	}
+	if addr := e.get("MASTER_ADDR"); addr != "" {
+		i.MasterAddr = strings.Trim(addr, "[]")
+		i.MasterPort = 0
+	}
+	port, err := e.number("MASTER_PORT", 0)
+	if err != nil {
+		return err
+	}
+	if port < 0 || port > 65535 {
+		return e.bad("MASTER_PORT", "a port from 1 to 65535")
+	}
+	switch {
+	case i.MasterAddr == "":
+	case port > 0:
+		i.MasterPort = port
+	case i.MasterPort == 0:
+		i.MasterPort = i.derivedPort()
+	}
+	return nil
+}
+
+// derivedPort is a port on which the ranks of one job agree without a word. It
+// lies below the range from which systems give out ports.
+func (i *Info) derivedPort() int {
+	if i.RunID == "" {
+		return defaultPort
+	}
+	h := fnv.New32a()
+	h.Write([]byte(i.RunID))
+	return 16000 + int(h.Sum32()%16000)
+}
+
+// env is an environment.
+type env struct{ getenv func(string) string }
+
+func (e env) get(name string) string { return strings.TrimSpace(e.getenv(name)) }
+
+func (e env) has(names ...string) bool {
+	for _, n := range names {
+		if e.get(n) == "" {
+			return false
+		}
+	}
+	return true
+}
+
+// first returns the first of names that is set, or "".
+func (e env) first(names ...string) string {
+	for _, n := range names {
+		if e.has(n) {
+			return n
+		}
+	}
+	return ""
+}
+
+func (e env) bad(name, want string) error {
+	return fmt.Errorf("%s=%q is not %s", name, e.get(name), want)
+}
+
+// number reads an integer; unset is what it is if the variable is not set.
+func (e env) number(name string, unset int) (int, error) {
+	if name == "" || !e.has(name) {
+		return unset, nil
+	}
+	n, err := strconv.Atoi(e.get(name))
+	if err != nil {
+		return 0, e.bad(name, "an integer")
+	}
+	return n, nil
+}
+
+// numbers reads several integers into their places, stopping at the first error.
+func (e env) numbers(fields ...field) error {
+	for _, f := range fields {
+		n, err := e.number(f.name, f.unset)
+		if err != nil {
+			return err
+		}
+		*f.to = n
+	}
+	return nil
+}
+
+// A field ties a variable to its place.
+type field struct {
+	to    *int
+	name  string
+	unset int
+}
+
+// world reads rank and size, and the local and node numbers whose variables are
+// named.
+func (e env) world(rank, size, localRank, localSize, node, nodes string) (*Info, error) {
+	i := &Info{rankVar: rank}
+	err := e.numbers(
+		field{&i.Rank, rank, 0}, field{&i.Size, size, 0},
+		field{&i.LocalRank, localRank, -1}, field{&i.LocalSize, localSize, 0},
+		field{&i.NodeRank, node, -1}, field{&i.Nodes, nodes, 0},
+	)
+	return i, err
+}

@@ -1,0 +1,148 @@
+package bootstrap
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chorus-comms/chorus/store"
+)
+
+// openLocal meets at a socket that is named after the job.
+func openLocal(ctx context.Context, info Info, opts Options) (store.Store, error) {
+	name, err := socketName(info)
+	if err != nil {
+		return nil, err
+	}
+	if info.Rank != 0 {
+		st, err := store.DialTCP(ctx, name, store.TCPOptions{Timeout: opts.Timeout, Dial: dialSameUser})
+		if err != nil {
+			return nil, fmt.Errorf("bootstrap: rank %d can't reach rank 0: %w", info.Rank, err)
+		}
+		return st, nil
+	}
+	l, err := net.Listen("unix", name)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("bootstrap: rank 0 can't serve: another process is rank 0 of job %s already: %w", info.RunID, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("bootstrap: rank 0 can't serve: %w", err)
+	}
+	return serve(sameUserListener{l}, opts)
+}
+
+// socketName is a name in the abstract name space on which the ranks of one job
+// agree, and others don't. It needs no clean-up.
+func socketName(info Info) (string, error) {
+	job := info.RunID
+	if job == "" {
+		var err error
+		if job, err = launcherProcess(os.Getpid(), info.rankVar); err != nil {
+			return "", fmt.Errorf("bootstrap: %s does not name the job, and its process can't be found (set MASTER_ADDR and MASTER_PORT): %w", info.Launcher, err)
+		}
+	}
+	sum := sha256.Sum256(fmt.Append(nil, os.Getuid(), "\x00", info.Launcher, "\x00", job, "\x00", info.RestartCount, "\x00", info.Size))
+	return "@chorus-store-" + hex.EncodeToString(sum[:16]), nil
+}
+
+// launcherProcess identifies the process that started the ranks: the nearest
+// ancestor whose environment does not have the variable with the rank. There may
+// be shells in between. The time of its start tells it from a later process with
+// the same number.
+func launcherProcess(pid int, rankVar string) (string, error) {
+	for range 64 {
+		_, parent, err := procStat(pid)
+		if err != nil {
+			return "", err
+		}
+		if parent <= 1 {
+			return "", errors.New("it is not among the ancestors of this process")
+		}
+		environ, err := os.ReadFile("/proc/" + strconv.Itoa(parent) + "/environ")
+		if err != nil {
+			return "", err
+		}
+		if !strings.Contains("\x00"+string(environ), "\x00"+rankVar+"=") {
+			start, _, err := procStat(parent)
+			return fmt.Sprintf("pid %d started %s", parent, start), err
+		}
+		pid = parent
+	}
+	return "", errors.New("too many ancestors")
+}
+
+// procStat returns when a process was started, in ticks since boot, and its
+// parent (proc(5), fields 22 and 4 of stat).
+func procStat(pid int) (start string, parent int, err error) {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return "", 0, err
+	}
+	// The second field is the program's name in parentheses and may hold anything.
+	fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
+	if len(fields) < 20 {
+		return "", 0, fmt.Errorf("/proc/%d/stat has too few fields", pid)
+	}
+	parent, err = strconv.Atoi(fields[1])
+	return fields[19], parent, err
+}
+
+// sameUserListener closes connections of other users: names in the abstract name
+// space have no permissions.
+type sameUserListener struct{ net.Listener }
+
+func (l sameUserListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if sameUser(c) == nil {
+			return c, nil
+		}
+		c.Close()
+	}
+}
+
+// dialSameUser connects to name if a process of the same user listens there.
+func dialSameUser(ctx context.Context, _, name string) (net.Conn, error) {
+	c, err := (&net.Dialer{}).DialContext(ctx, "unix", name)
+	if err != nil {
+		return nil, err
+	}
+	if err := sameUser(c); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func sameUser(c net.Conn) error {
+	raw, err := c.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return err
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return err
+	}
+	if credErr != nil {
+		return credErr
+	}
+	if int(cred.Uid) != os.Getuid() {
+		return fmt.Errorf("the socket belongs to user %d, not to user %d", cred.Uid, os.Getuid())
+	}
+	return nil
+}

@@ -1,0 +1,144 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/chorus-comms/chorus/store"
+)
+
+// Options configures Open.
+type Options struct {
+	// Timeout bounds Open and, on the store, calls whose context has no
+	// deadline; 0 is store.DefaultTimeout.
+	Timeout time.Duration
+	// Bind is the host or address that rank 0 listens on. Empty means loopback
+	// if MasterAddr is loopback, and all addresses otherwise.
+	Bind string
+	// Linger is how long rank 0 goes on serving in Close while others are still
+	// connected; 0 is 5 s.
+	Linger time.Duration
+	// Logger is told what the server has to say; nil is silence.
+	Logger *slog.Logger
+}
+
+// Open opens the store at which the ranks of a job meet. Where the launcher
+// serves it, all ranks connect; otherwise rank 0 serves and the others connect,
+// trying until their deadline. Without a master's address, ranks on one host meet
+// at a socket in the abstract name space, which is named after the job, admits
+// only the same user, and vanishes with rank 0. A world of one needs no socket.
+//
+// The store of rank 0 must be closed after those of the others; its Close waits
+// for them, but not longer than Linger.
+//
+// After a restart by torchrun, whose store outlives the ranks, the store is a
+// prefix "attempt_N" of the launcher's, so that keys of the former attempt are
+// out of sight.
+func Open(ctx context.Context, info Info, opts Options) (store.Store, error) {
+	if info.Size < 1 || info.Rank < 0 || info.Rank >= info.Size {
+		return nil, fmt.Errorf("bootstrap: rank %d is not in a world of %d", info.Rank, info.Size)
+	}
+	if _, ok := ctx.Deadline(); !ok && opts.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, opts.Timeout)
+		defer cancel()
+	}
+	switch {
+	case info.Size == 1:
+		return store.NewHash(opts.Timeout), nil
+	case info.AgentStore:
+		return openAgent(ctx, info, opts)
+	case info.MasterAddr != "":
+		return openMaster(ctx, info, opts)
+	case info.OneHost():
+		return openLocal(ctx, info, opts)
+	}
+	return nil, fmt.Errorf("bootstrap: %s gives rank %d of %d no address where the ranks could meet, and does not say that they share one host: set MASTER_ADDR to the host of rank 0, and MASTER_PORT", info.Launcher, info.Rank, info.Size)
+}
+
+// openAgent connects to the launcher's store.
+func openAgent(ctx context.Context, info Info, opts Options) (store.Store, error) {
+	if info.MasterAddr == "" {
+		return nil, errors.New("bootstrap: TORCHELASTIC_USE_AGENT_STORE=True, but MASTER_ADDR is not set")
+	}
+	dialect := store.DialectS1
+	if info.Launcher != ChorusRun {
+		dialect = store.DialectProbe // a torchrun of any version
+	}
+	st, err := store.DialTCP(ctx, info.master(), store.TCPOptions{Timeout: opts.Timeout, Dialect: dialect})
+	if err != nil {
+		return nil, fmt.Errorf("bootstrap: rank %d can't reach the launcher's store: %w", info.Rank, err)
+	}
+	if info.RestartCount > 0 {
+		return attempt{store.NewPrefix("attempt_"+strconv.Itoa(info.RestartCount), st), st}, nil
+	}
+	return st, nil
+}
+
+// attempt is a prefix that owns its store.
+type attempt struct {
+	*store.PrefixStore
+	base store.Store
+}
+
+func (a attempt) Close() error { return a.base.Close() }
+
+// openMaster meets at MasterAddr.
+func openMaster(ctx context.Context, info Info, opts Options) (store.Store, error) {
+	if info.Rank != 0 {
+		st, err := store.DialTCP(ctx, info.master(), store.TCPOptions{Timeout: opts.Timeout})
+		if err != nil {
+			return nil, fmt.Errorf("bootstrap: rank %d can't reach rank 0: %w", info.Rank, err)
+		}
+		return st, nil
+	}
+	bind := opts.Bind
+	if ip := net.ParseIP(info.MasterAddr); bind == "" && (info.MasterAddr == "localhost" || ip != nil && ip.IsLoopback()) {
+		bind = info.MasterAddr
+	}
+	at := net.JoinHostPort(bind, strconv.Itoa(info.MasterPort))
+	l, err := net.Listen("tcp", at)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("bootstrap: rank 0 can't serve at %s: another program, perhaps an earlier run of this job, listens there; choose another MASTER_PORT: %w", at, err)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return nil, fmt.Errorf("bootstrap: rank 0 can't serve at %s: this host does not have that address: %w", at, err)
+	case err != nil:
+		return nil, fmt.Errorf("bootstrap: rank 0 can't serve: %w", err)
+	}
+	return serve(l, opts)
+}
+
+// serve makes this process the one that serves.
+func serve(l net.Listener, opts Options) (store.Store, error) {
+	s, err := store.Serve(l, store.ServerOptions{Timeout: opts.Timeout, Logger: opts.Logger})
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
+	linger := opts.Linger
+	if linger <= 0 {
+		linger = 5 * time.Second
+	}
+	return &served{HashStore: s.Local(), server: s, linger: linger}, nil
+}
+
+// served is the store of the rank that serves it.
+type served struct {
+	*store.HashStore
+	server *store.TCPServer
+	linger time.Duration
+}
+
+// Close waits for the other ranks and ends the server.
+func (s *served) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), s.linger)
+	defer cancel()
+	return errors.Join(s.server.Drain(ctx), s.server.Close())
+}

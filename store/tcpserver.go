@@ -1,0 +1,179 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+)
+
+// ServerOptions configures a TCPServer. The zero value serves both dialects with
+// the limits of PyTorch's own server.
+type ServerOptions struct {
+	// Dialect is DialectDefault to let each connection speak its own, or S0 or
+	// S1 to refuse the other.
+	Dialect Dialect
+	// Limits bounds keys and values.
+	Limits Limits
+	// Timeout bounds calls on Local whose context has no deadline; 0 is
+	// DefaultTimeout. Clients have timeouts of their own.
+	Timeout time.Duration
+	// Logger is told why a connection was ended; nil is silence.
+	Logger *slog.Logger
+}
+
+// A TCPServer serves PyTorch's TCPStore protocol. No message of a peer can make
+// it allocate more than has arrived, or take it down; a peer that breaks the
+// protocol loses its connection.
+type TCPServer struct {
+	table    *table
+	opts     ServerOptions
+	listener net.Listener
+	local    *HashStore
+	serving  sync.WaitGroup
+
+	mu     sync.Mutex
+	conns  map[*serverConn]struct{}
+	empty  chan struct{} // closed when the last connection has gone
+	closed bool
+}
+
+// ListenTCP serves at addr, which is host:port. Port 0 takes any free port; an
+// empty host means all addresses of the machine, IPv4 and IPv6.
+func ListenTCP(addr string, opts ServerOptions) (*TCPServer, error) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("store: listen: %w", err)
+	}
+	s, err := Serve(l, opts)
+	if err != nil {
+		l.Close()
+	}
+	return s, err
+}
+
+// Serve serves the connections of a listener of any kind, which it owns from then
+// on.
+func Serve(l net.Listener, opts ServerOptions) (*TCPServer, error) {
+	if opts.Dialect == DialectProbe {
+		return nil, errors.New("store: a server can't probe: its dialect is S0, S1 or default")
+	}
+	s := &TCPServer{
+		table:    newTable(),
+		opts:     opts,
+		listener: l,
+		conns:    map[*serverConn]struct{}{},
+	}
+	s.local = newHash(s.table, "/", opts.Timeout)
+	s.serving.Go(s.accept)
+	return s, nil
+}
+
+// Addr returns the address that the server listens on.
+func (s *TCPServer) Addr() net.Addr { return s.listener.Addr() }
+
+// Port returns the TCP port that the server listens on, or 0 if there is none.
+func (s *TCPServer) Port() int {
+	if a, ok := s.Addr().(*net.TCPAddr); ok {
+		return a.Port
+	}
+	return 0
+}
+
+// Local returns the store itself, for the process that serves it: the same keys
+// that clients see, without a connection.
+func (s *TCPServer) Local() *HashStore { return s.local }
+
+func (s *TCPServer) accept() {
+	for {
+		c, err := s.listener.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			// Out of descriptors or aborted by the peer: neither is the end of
+			// the server, and both pass.
+			s.log("accept", "error", err)
+			time.Sleep(50 * time.Millisecond)
+			continue
+		}
+		s.start(c)
+	}
+}
+
+func (s *TCPServer) log(msg string, args ...any) {
+	if s.opts.Logger != nil {
+		s.opts.Logger.Info("store server: "+msg, args...)
+	}
+}
+
+// start serves one connection on a goroutine of its own.
+func (s *TCPServer) start(nc net.Conn) {
+	c := newServerConn(s, nc)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		nc.Close()
+		return
+	}
+	if len(s.conns) == 0 {
+		s.empty = make(chan struct{})
+	}
+	s.conns[c] = struct{}{}
+	s.serving.Go(func() {
+		err := c.serve()
+		c.end()
+		s.mu.Lock()
+		delete(s.conns, c)
+		if len(s.conns) == 0 {
+			close(s.empty)
+		}
+		s.mu.Unlock()
+		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+			s.log("connection ended", "peer", nc.RemoteAddr().String(), "error", err)
+		}
+	})
+}
+
+// Drain waits until no client is connected, or until ctx ends. A process that
+// serves others calls it before Close, so that nobody loses the store while it
+// is in use.
+func (s *TCPServer) Drain(ctx context.Context) error {
+	s.mu.Lock()
+	n, empty := len(s.conns), s.empty
+	s.mu.Unlock()
+	if n == 0 {
+		return nil
+	}
+	select {
+	case <-empty:
+		return nil
+	case <-ctx.Done():
+		s.mu.Lock()
+		n = len(s.conns)
+		s.mu.Unlock()
+		return fmt.Errorf("store: drain: %d clients still connected: %w", n, context.Cause(ctx))
+	}
+}
+
+// Close ends all connections and the listener, and closes Local.
+func (s *TCPServer) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	for c := range s.conns {
+		c.nc.Close()
+	}
+	s.mu.Unlock()
+	err := s.listener.Close()
+	s.local.Close()
+	s.serving.Wait()
+	return err
+}
