@@ -1,0 +1,125 @@
+package backend
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/chorus-comms/chorus/store"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+// Backend carries out the operations of one communicator on one rank.
+type Backend interface {
+	// Capabilities says what the backend can do. It never changes.
+	Capabilities() Capabilities
+
+	// Submit begins an operation. Collectives are complete when it returns;
+	// the communicator calls it for one of them at a time, in issue order. A Send or
+	// Recv is only posted, in issue order among those of its goroutine; Wait completes it.
+	Submit(op *Op) error
+	// Wait completes a posted Send or Recv. It's called once, from any goroutine.
+	Wait(op *Op) error
+
+	// Split makes communicators of parts of this one. It is collective over all
+	// ranks; group lists this rank's part, in the order of the new ranks, and is empty
+	// for a rank that takes part in none, which gets a nil Backend.
+	Split(ctx context.Context, name string, group []int, timeout time.Duration, hints map[string]string) (Backend, error)
+
+	// Abort breaks the communicator on this rank and tells the others why. It
+	// returns at once; what waits returns the cause soon. Only the first cause counts.
+	Abort(cause error)
+	// Broken is closed when the communicator has been broken, by whichever side, and Cause says why.
+	Broken() <-chan struct{}
+	Cause() error
+
+	// Finalize ends this rank's part after its operations are done.
+	Finalize(ctx context.Context) error
+}
+
+// Windower is implemented by backends with one-sided windows.
+type Windower interface {
+	// NewWindow is collective. t is this rank's exposed memory, at least shaped alike
+	// in dtype on every rank; sizes may differ.
+	NewWindow(ctx context.Context, t *tensor.Tensor, timeout time.Duration) (Window, error)
+}
+
+// Registrar is implemented by backends that prepare memory before its first use.
+type Registrar interface {
+	Register(t *tensor.Tensor) error
+	Deregister(t *tensor.Tensor) error
+}
+
+// Capabilities is what a backend can do.
+type Capabilities struct {
+	Name       string
+	Devices    []string // device types, such as "cpu"
+	Windows    bool
+	SharedMem  bool // some peers' memory can be mapped
+	Abort      bool
+	AnySource  bool
+	Tags       bool
+	InProcess  bool // ranks may be goroutines of one process
+	MaxWorld   int  // 0: no limit
+	NoOp       bool // operations succeed without moving data (fake)
+	Reductions []ReduceKind
+}
+
+// Config is what a backend needs to begin.
+type Config struct {
+	Name       string
+	Rank, Size int
+	Store      store.Store // keys are this communicator's own; nil if Size is 1
+	Device     string
+	Timeout    time.Duration // for start-up and for operations without their own
+	Hints      map[string]string
+	MasterAddr string // host that the route to the peers is chosen by; may be empty
+	Log        *slog.Logger
+}
+
+// Opener begins this rank's part of a communicator; every rank calls it.
+type Opener func(ctx context.Context, c Config) (Backend, error)
+
+var (
+	mu      sync.RWMutex
+	openers = map[string]Opener{}
+)
+
+// Register makes a backend available under a name. It panics if the name is taken.
+func Register(name string, open Opener) {
+	mu.Lock()
+	defer mu.Unlock()
+	if open == nil {
+		panic("backend: Register with a nil opener for " + name)
+	}
+	if _, dup := openers[name]; dup {
+		panic("backend: Register called twice for " + name)
+	}
+	openers[name] = open
+}
+
+// Names returns the registered backends, sorted.
+func Names() []string {
+	mu.RLock()
+	defer mu.RUnlock()
+	names := make([]string, 0, len(openers))
+	for n := range openers {
+		names = append(names, n)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// Open begins a communicator with the named backend.
+func Open(ctx context.Context, name string, c Config) (Backend, error) {
+	mu.RLock()
+	open := openers[name]
+	mu.RUnlock()
+	if open == nil {
+		return nil, fmt.Errorf("unknown backend %q; registered are %v (a backend registers when its package is imported)", name, Names())
+	}
+	return open(ctx, c)
+}

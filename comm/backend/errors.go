@@ -1,0 +1,187 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Where says which operation of which communicator an error belongs to.
+type Where struct {
+	Comm string // communicator name
+	Op   string // operation, such as "all_reduce"; empty outside of one
+	Seq  uint64 // sequence number of the operation on its communicator; 0 outside of one
+	Rank int    // the rank that reports
+}
+
+func (w Where) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "chorus: rank %d of %q", w.Rank, w.Comm)
+	if w.Op != "" {
+		fmt.Fprintf(&b, ": %s", w.Op)
+		if w.Seq != 0 {
+			fmt.Fprintf(&b, " #%d", w.Seq)
+		}
+	}
+	return b.String()
+}
+
+// At returns where an error happened; all errors of this package have it.
+func (w Where) At() Where { return w }
+
+// The kinds of error, for errors.Is. Each concrete type below is one of them.
+var (
+	ErrInvalidArgument = errors.New("invalid argument")
+	ErrMismatch        = errors.New("ranks call different operations")
+	ErrTimeout         = errors.New("timed out")
+	ErrPeerLost        = errors.New("peer lost")
+	ErrAborted         = errors.New("aborted")
+	ErrUnsupported     = errors.New("unsupported")
+	ErrInternal        = errors.New("internal error")
+	ErrFinalized       = errors.New("communicator is finalized")
+	ErrCanceled        = errors.New("context ended")
+)
+
+// InvalidArgumentError reports arguments that were refused before any byte moved.
+// The communicator stays usable.
+type InvalidArgumentError struct {
+	Where
+	Detail string
+}
+
+func (e *InvalidArgumentError) Error() string        { return e.Where.String() + ": " + e.Detail }
+func (e *InvalidArgumentError) Is(target error) bool { return target == ErrInvalidArgument }
+
+// MismatchError reports that two ranks take part in different operations under
+// the same sequence number. It breaks the communicator on every rank, unless it's
+// a message that does not fit its Recv.
+type MismatchError struct {
+	Where
+	RankA, RankB int
+	OpA, OpB     string // each side's operation in full: kind, dtype, count, root, reduction
+}
+
+func (e *MismatchError) Error() string {
+	return fmt.Sprintf("%v: ranks call different operations: rank %d calls %s, rank %d calls %s", e.Where, e.RankA, e.OpA, e.RankB, e.OpB)
+}
+func (e *MismatchError) Is(target error) bool { return target == ErrMismatch }
+
+// TimeoutError reports that an operation's time was over: its timeout, or its
+// context's deadline. A collective that timed out breaks the communicator on every rank.
+type TimeoutError struct {
+	Where
+	Elapsed time.Duration
+	Arrived []int // ranks known to have entered the operation
+	Missing []int // ranks known not to have entered it
+	Unknown []int // ranks of which this rank could not learn
+}
+
+func (e *TimeoutError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v: timed out after %v", e.Where, e.Elapsed.Round(time.Millisecond))
+	for _, part := range []struct {
+		name  string
+		ranks []int
+	}{{"missing", e.Missing}, {"no answer from", e.Unknown}, {"arrived", e.Arrived}} {
+		if len(part.ranks) > 0 {
+			fmt.Fprintf(&b, "; %s: %s", part.name, Ranks(part.ranks))
+		}
+	}
+	return b.String()
+}
+
+// Is makes the error ErrTimeout and context.DeadlineExceeded.
+func (e *TimeoutError) Is(target error) bool {
+	return target == ErrTimeout || target == context.DeadlineExceeded
+}
+
+// Timeout makes the error a net.Error-like timeout.
+func (e *TimeoutError) Timeout() bool { return true }
+
+// PeerLostError reports that a rank died or its link broke.
+type PeerLostError struct {
+	Where
+	Peer  int // the lost rank, or -1 if it is not a member of this communicator
+	Cause string
+}
+
+func (e *PeerLostError) Error() string {
+	return fmt.Sprintf("%v: rank %d is lost: %s", e.Where, e.Peer, e.Cause)
+}
+func (e *PeerLostError) Is(target error) bool { return target == ErrPeerLost }
+
+// AbortedError reports that a rank called Abort, or gave up in the middle of a
+// collective because its context was cancelled.
+type AbortedError struct {
+	Where
+	By     int // the rank that aborted
+	Reason string
+	Err    error // on rank By: the reason as it was given; nil elsewhere
+}
+
+func (e *AbortedError) Error() string {
+	return fmt.Sprintf("%v: aborted by rank %d: %s", e.Where, e.By, e.Reason)
+}
+func (e *AbortedError) Is(target error) bool { return target == ErrAborted }
+func (e *AbortedError) Unwrap() error        { return e.Err }
+
+// CanceledError reports that a context had ended before the operation began, or
+// before a message, or one-sided operation, was through. The communicator stays usable.
+type CanceledError struct {
+	Where
+	Err error // the context's cause
+}
+
+func (e *CanceledError) Error() string {
+	return fmt.Sprintf("%v: its context has ended: %v", e.Where, e.Err)
+}
+func (e *CanceledError) Is(target error) bool { return target == ErrCanceled }
+func (e *CanceledError) Unwrap() error        { return e.Err }
+
+// UnsupportedError reports what a backend, a device or this machine cannot do.
+type UnsupportedError struct {
+	Where
+	Detail string
+}
+
+func (e *UnsupportedError) Error() string        { return e.Where.String() + ": " + e.Detail }
+func (e *UnsupportedError) Is(target error) bool { return target == ErrUnsupported }
+
+// InternalError reports what should not have happened.
+type InternalError struct {
+	Where
+	Err error
+}
+
+func (e *InternalError) Error() string        { return fmt.Sprintf("%v: internal error: %v", e.Where, e.Err) }
+func (e *InternalError) Is(target error) bool { return target == ErrInternal }
+func (e *InternalError) Unwrap() error        { return e.Err }
+
+// FinalizedError reports a call on a communicator after Finalize.
+type FinalizedError struct{ Where }
+
+func (e *FinalizedError) Error() string        { return e.Where.String() + ": communicator is finalized" }
+func (e *FinalizedError) Is(target error) bool { return target == ErrFinalized }
+
+// Ranks formats a list of ranks, with runs shortened: "0-3, 7".
+func Ranks(ranks []int) string {
+	var b strings.Builder
+	for i := 0; i < len(ranks); {
+		j := i
+		for j+1 < len(ranks) && ranks[j+1] == ranks[j]+1 {
+			j++
+		}
+		if b.Len() > 0 {
+			b.WriteString(", ")
+		}
+		if j > i {
+			fmt.Fprintf(&b, "%d-%d", ranks[i], ranks[j])
+		} else {
+			fmt.Fprintf(&b, "%d", ranks[i])
+		}
+		i = j + 1
+	}
+	return b.String()
+}

@@ -1,0 +1,106 @@
+package comm
+
+import (
+	"context"
+	"errors"
+
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+// Batch collects sends and receives that are issued together, so that their
+// order among the ranks cannot deadlock. It is used by one goroutine.
+//
+//	b := c.Batch()
+//	b.Send(x, right)
+//	b.Recv(y, left)
+//	err := b.Issue(ctx)
+type Batch struct {
+	c     *Comm
+	calls []*call
+}
+
+// Batch returns an empty batch.
+func (c *Comm) Batch() *Batch { return &Batch{c: c} }
+
+// Send adds a send of t to rank dst. Options: Tag; time is Issue's.
+func (b *Batch) Send(t *tensor.Tensor, dst int, opts ...Option) {
+	o := new(call)
+	b.c.fill(o, context.Background(), backend.Send, opts)
+	o.In, o.Peer = t, dst
+	b.calls = append(b.calls, o)
+}
+
+// Recv adds a receive into t from rank src, or AnySource. Options: Tag, From.
+func (b *Batch) Recv(t *tensor.Tensor, src int, opts ...Option) {
+	o := new(call)
+	b.c.fill(o, context.Background(), backend.Recv, opts)
+	o.Out, o.Peer = t, src
+	b.calls = append(b.calls, o)
+}
+
+// Len returns the number of transfers in the batch.
+func (b *Batch) Len() int { return len(b.calls) }
+
+// Issue posts all transfers at once and waits for them; the batch is empty afterwards. Nothing
+// is posted, and the batch stays as it is, if any of them is invalid. Options: Async, Timeout.
+func (b *Batch) Issue(ctx context.Context, opts ...Option) error {
+	c := b.c
+	var all call
+	c.fill(&all, ctx, backend.Send, opts)
+	if len(b.calls) == 0 {
+		return c.invalid("batch", "the batch is empty")
+	}
+	if all.Tag != 0 || all.from != nil || all.hasInto {
+		return c.invalid("batch", "Issue takes Async and Timeout; Tag and From belong to a transfer")
+	}
+	for _, o := range b.calls {
+		if o.work != nil {
+			return c.invalid("batch", "Async belongs to Issue, not to a transfer of the batch")
+		}
+		o.Ctx, o.Timeout = all.Ctx, all.Timeout
+		if err := c.validate(o); err != nil {
+			return err
+		}
+	}
+	if !c.gate.enter() {
+		return &FinalizedError{Where: c.at("batch")}
+	}
+	if all.work != nil {
+		if err := all.work.issue(); err != nil {
+			c.gate.exit()
+			return c.invalid("batch", "%v", err)
+		}
+		all.work.start()
+	}
+	calls := b.calls
+	b.calls = nil
+	posted := 0
+	var err error
+	for _, o := range calls {
+		if err = c.post(o); err != nil {
+			break
+		}
+		posted++
+	}
+	finish := func() error {
+		for _, o := range calls[:posted] {
+			err = errors.Join(err, c.await(o))
+		}
+		c.gate.exit()
+		return single(err)
+	}
+	if all.work == nil {
+		return finish()
+	}
+	go func() { all.work.finish(finish()) }()
+	return nil
+}
+
+// single unwraps a join of one error.
+func single(err error) error {
+	if j, ok := err.(interface{ Unwrap() []error }); ok && len(j.Unwrap()) == 1 {
+		return j.Unwrap()[0]
+	}
+	return err
+}

@@ -1,0 +1,126 @@
+package comm
+
+import (
+	"context"
+	"time"
+
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+// call is an operation on its way from a method to the backend.
+type call struct {
+	backend.Op
+	work    *Work
+	into    *tensor.Tensor
+	hasInto bool
+	from    *int
+	owner   bool   // holds the lane
+	id      uint64 // for hooks
+}
+
+// begin makes a call for a collective: the communicator's own, if the lane is
+// free, so that nothing is allocated.
+func (c *Comm) begin(ctx context.Context, kind Kind, opts []Option) *call {
+	o := &c.own
+	if c.lane.tryAcquire() {
+		o.owner = true
+	} else {
+		o = new(call)
+	}
+	c.fill(o, ctx, kind, opts)
+	return o
+}
+
+func (c *Comm) fill(o *call, ctx context.Context, kind Kind, opts []Option) {
+	o.Kind, o.Ctx = kind, ctx
+	if ctx == nil {
+		o.Ctx = context.Background()
+	}
+	o.Timeout = time.Duration(c.timeout.Load())
+	if h := c.hints.Load(); h != nil {
+		o.Hints = *h
+	}
+	for _, f := range opts {
+		f(o)
+	}
+	if o.Hints != nil {
+		o.Algo = o.Hints["algorithm"]
+	}
+}
+
+// collective validates a call and runs it, or issues it if it's asynchronous.
+func (c *Comm) collective(o *call) error {
+	if err := c.validate(o); err != nil {
+		if o.owner {
+			c.disown()
+		}
+		return err
+	}
+	if o.work == nil && o.owner {
+		err := c.run(o)
+		c.disown()
+		if err != nil {
+			c.fatal(err)
+		}
+		return err
+	}
+	if o.owner { // asynchronous: the lane's own call must stay free for the next
+		moved := *o
+		moved.owner = false
+		c.disown()
+		o = &moved
+	}
+	return c.issue(o)
+}
+
+// disown ends the use of the communicator's own call, which keeps no tensor alive, and of the lane.
+func (c *Comm) disown() {
+	c.own = call{}
+	c.lane.release()
+}
+
+// issue queues a call behind all that were issued before.
+func (c *Comm) issue(o *call) error {
+	w, wait := o.work, o.work == nil
+	if wait {
+		w = new(Work)
+	}
+	if err := w.issue(); err != nil {
+		return c.invalid(o.Kind.String(), "%v", err)
+	}
+	c.lane.enqueue(func() {
+		w.start()
+		err := c.run(o)
+		w.finish(err)
+		if err != nil {
+			c.fatal(err)
+		}
+	})
+	if wait {
+		<-w.done
+		return w.err
+	}
+	return nil
+}
+
+// run passes a collective to the backend, between its hooks.
+func (c *Comm) run(o *call) error {
+	h := c.hooks.Load()
+	if h == nil {
+		return c.b.Submit(&o.Op)
+	}
+	return c.hooked(h, o, func() error { return c.b.Submit(&o.Op) })
+}
+
+// exclusive runs f in the order of the collectives and waits for it.
+func (c *Comm) exclusive(f func() error) error {
+	var err error
+	done := make(chan struct{})
+	c.lane.enqueue(func() {
+		err = f()
+		close(done)
+	})
+	<-done
+	return err
+}

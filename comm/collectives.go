@@ -1,0 +1,166 @@
+package comm
+
+import (
+	"context"
+
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+// Broadcast copies root's t to every rank's t.
+//
+// Shapes: the same dtype and number of elements on every rank.
+func (c *Comm) Broadcast(ctx context.Context, t *tensor.Tensor, root int, opts ...Option) error {
+	o := c.begin(ctx, backend.Broadcast, opts)
+	o.Out, o.Root = t, root
+	return c.collective(o)
+}
+
+// AllReduce combines the ranks' tensors element by element and leaves the result
+// in every rank's t, or in the tensor given by Into.
+//
+// Shapes: the same dtype and number of elements on every rank.
+func (c *Comm) AllReduce(ctx context.Context, t *tensor.Tensor, r Reduction, opts ...Option) error {
+	o := c.begin(ctx, backend.AllReduce, opts)
+	o.In, o.Out, o.Reduce = t, t, r
+	if o.hasInto {
+		o.Out = o.into
+	}
+	return c.collective(o)
+}
+
+// Reduce is AllReduce whose result only root gets; the other ranks' t is left as it is.
+func (c *Comm) Reduce(ctx context.Context, t *tensor.Tensor, root int, r Reduction, opts ...Option) error {
+	o := c.begin(ctx, backend.Reduce, opts)
+	o.In, o.Root, o.Reduce = t, root, r
+	if c.rank == root {
+		o.Out = t
+		if o.hasInto {
+			o.Out = o.into
+		}
+	}
+	return c.collective(o)
+}
+
+// AllGather gives every rank every rank's t: out[r] = t of rank r.
+//
+// Shapes: out has one tensor per rank, each with t's dtype and number of elements.
+func (c *Comm) AllGather(ctx context.Context, out []*tensor.Tensor, t *tensor.Tensor, opts ...Option) error {
+	o := c.begin(ctx, backend.AllGather, opts)
+	o.In, o.Outs = t, out
+	return c.collective(o)
+}
+
+// AllGatherSingle is AllGather into one tensor: block r of out = in of rank r.
+//
+// Shapes: out has world size times in's elements. In place if in is this rank's block of out.
+func (c *Comm) AllGatherSingle(ctx context.Context, out, in *tensor.Tensor, opts ...Option) error {
+	o := c.begin(ctx, backend.AllGatherSingle, opts)
+	o.In, o.Out = in, out
+	return c.collective(o)
+}
+
+// AllGatherV is AllGather with tensors of different sizes.
+//
+// Shapes: out[r] has the elements of rank r's t; all ranks pass the same sizes.
+func (c *Comm) AllGatherV(ctx context.Context, out []*tensor.Tensor, t *tensor.Tensor, opts ...Option) error {
+	o := c.begin(ctx, backend.AllGatherV, opts)
+	o.In, o.Outs = t, out
+	return c.collective(o)
+}
+
+// ReduceScatter combines the ranks' lists element by element and gives rank r the
+// result of in[r].
+//
+// Shapes: in has one tensor per rank, each with out's dtype and number of elements.
+func (c *Comm) ReduceScatter(ctx context.Context, out *tensor.Tensor, in []*tensor.Tensor, r Reduction, opts ...Option) error {
+	o := c.begin(ctx, backend.ReduceScatter, opts)
+	o.Ins, o.Out, o.Reduce = in, out, r
+	return c.collective(o)
+}
+
+// ReduceScatterSingle is ReduceScatter of one tensor: rank r gets the result of block r.
+//
+// Shapes: in has world size times out's elements. In place if out is this rank's block of in.
+func (c *Comm) ReduceScatterSingle(ctx context.Context, out, in *tensor.Tensor, r Reduction, opts ...Option) error {
+	o := c.begin(ctx, backend.ReduceScatterSingle, opts)
+	o.In, o.Out, o.Reduce = in, out, r
+	return c.collective(o)
+}
+
+// ReduceScatterV is ReduceScatter with tensors of different sizes.
+//
+// Shapes: in[r] has the elements of rank r's out; all ranks pass the same sizes.
+func (c *Comm) ReduceScatterV(ctx context.Context, out *tensor.Tensor, in []*tensor.Tensor, r Reduction, opts ...Option) error {
+	o := c.begin(ctx, backend.ReduceScatterV, opts)
+	o.Ins, o.Out, o.Reduce = in, out, r
+	return c.collective(o)
+}
+
+// AllToAll sends in[s] to rank s and receives from rank r into out[r].
+//
+// Shapes: in[s] on rank r has the elements of out[r] on rank s.
+func (c *Comm) AllToAll(ctx context.Context, out, in []*tensor.Tensor, opts ...Option) error {
+	o := c.begin(ctx, backend.AllToAll, opts)
+	o.Ins, o.Outs = in, out
+	return c.collective(o)
+}
+
+// AllToAllSingle is AllToAll with equal blocks of one tensor.
+//
+// Shapes: in and out have the same number of elements, divisible by the world size.
+func (c *Comm) AllToAllSingle(ctx context.Context, out, in *tensor.Tensor, opts ...Option) error {
+	o := c.begin(ctx, backend.AllToAllSingle, opts)
+	o.In, o.Out = in, out
+	return c.collective(o)
+}
+
+// AllToAllVSingle is AllToAll with blocks of one tensor of different sizes. Splits
+// count elements of the first dimension, as in PyTorch, one per rank; together they may
+// be less than the whole. inSplits[s] on rank r equals outSplits[r] on rank s.
+func (c *Comm) AllToAllVSingle(ctx context.Context, out, in *tensor.Tensor, outSplits, inSplits []int, opts ...Option) error {
+	o := c.begin(ctx, backend.AllToAllVSingle, opts)
+	o.In, o.Out, o.InSplits, o.OutSplits = in, out, inSplits, outSplits
+	return c.collective(o)
+}
+
+// Barrier returns when every rank has called it.
+func (c *Comm) Barrier(ctx context.Context, opts ...Option) error {
+	return c.collective(c.begin(ctx, backend.Barrier, opts))
+}
+
+// Scatter gives rank r root's in[r]. in is ignored on other ranks.
+//
+// Shapes: in has one tensor per rank, each with out's dtype and number of elements.
+func (c *Comm) Scatter(ctx context.Context, out *tensor.Tensor, in []*tensor.Tensor, root int, opts ...Option) error {
+	o := c.begin(ctx, backend.Scatter, opts)
+	o.Out, o.Root = out, root
+	if c.rank == root {
+		o.Ins = in
+	}
+	return c.collective(o)
+}
+
+// Gather gives root every rank's t: out[r] = t of rank r. out is ignored on other ranks.
+//
+// Shapes: out has one tensor per rank, each with t's dtype and number of elements.
+func (c *Comm) Gather(ctx context.Context, out []*tensor.Tensor, t *tensor.Tensor, root int, opts ...Option) error {
+	o := c.begin(ctx, backend.Gather, opts)
+	o.In, o.Root = t, root
+	if c.rank == root {
+		o.Outs = out
+	}
+	return c.collective(o)
+}
+
+// GatherSingle is Gather into one tensor: block r of root's out = in of rank r.
+//
+// Shapes: out has world size times in's elements; it's ignored on other ranks.
+func (c *Comm) GatherSingle(ctx context.Context, out, in *tensor.Tensor, root int, opts ...Option) error {
+	o := c.begin(ctx, backend.GatherSingle, opts)
+	o.In, o.Root = in, root
+	if c.rank == root {
+		o.Out = out
+	}
+	return c.collective(o)
+}

@@ -1,0 +1,360 @@
+package comm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/chorus-comms/chorus/bootstrap"
+	"github.com/chorus-comms/chorus/comm/backend"
+	_ "github.com/chorus-comms/chorus/comm/native" // the default backend
+	"github.com/chorus-comms/chorus/config"
+	"github.com/chorus-comms/chorus/hostmem"
+	"github.com/chorus-comms/chorus/store"
+)
+
+// Comm is one rank's part of a communicator. See the package comment.
+type Comm struct {
+	b            backend.Backend
+	name         string
+	backend      string
+	device       string
+	rank, size   int
+	abortOnError bool
+	log          *slog.Logger
+
+	timeout atomic.Int64                      // nanoseconds
+	hints   atomic.Pointer[map[string]string] // for every operation; never modified
+	hooks   atomic.Pointer[hookSet]
+	hooksMu sync.Mutex
+	ids     atomic.Uint64 // of operations, for hooks
+
+	lane      lane
+	own       call // the synchronous collective under way; belongs to the lane's owner
+	transfers sync.Pool
+	gate      gate // of what runs beside the lane: transfers, window operations
+
+	ended   *ending
+	cleanup runtime.Cleanup
+}
+
+// ending is what a communicator's end needs even when the Comm itself is gone.
+type ending struct {
+	mu        sync.Mutex
+	finalized bool
+	done      chan struct{}
+	b         backend.Backend
+	name      string
+	log       *slog.Logger
+	leave     func() error // of the launcher's store; may be nil
+}
+
+// New joins a communicator. All of its ranks call it; it returns when they have
+// found each other, or with an error that names those who did not come. Rank, world size and
+// store come from the options or else from the launcher's environment; without
+// either it's a world of one.
+func New(ctx context.Context, opts ...NewOption) (*Comm, error) {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	o := newOptions{backend: "native", device: "cpu", name: "world", log: slog.Default()}
+	for _, f := range opts {
+		f(&o)
+	}
+	fail := func(format string, args ...any) (*Comm, error) {
+		return nil, fmt.Errorf("chorus: communicator %q: "+format, append([]any{o.name}, args...)...)
+	}
+	cfg, err := config.Load(nil)
+	if err != nil {
+		return fail("%w", err)
+	}
+	if o.timeout == 0 {
+		o.timeout = cfg.Timeout
+	}
+	if o.timeout < 0 {
+		return fail("%w: negative timeout %v", ErrInvalidArgument, o.timeout)
+	}
+	abort := cfg.AbortOnError
+	if o.abortOnError != nil {
+		abort = *o.abortOnError
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	launched, err := o.place(ctx)
+	if err != nil {
+		return fail("%w", err)
+	}
+	if o.name == "" || strings.ContainsAny(o.name, "/\x00") {
+		return fail("%w: a name must not be empty or contain a slash", ErrInvalidArgument)
+	}
+	hostmem.SetColor(o.rank)
+	var st store.Store
+	if o.size > 1 {
+		st = store.NewPrefix("chorus/"+o.name, o.store)
+		if err := claimName(ctx, st, o.size); err != nil {
+			return fail("%w", err)
+		}
+	}
+	own, opHints := splitHints(o.hints)
+	b, err := backend.Open(ctx, o.backend, backend.Config{Name: o.name, Rank: o.rank, Size: o.size, Store: st,
+		Device: o.device, Timeout: o.timeout, Hints: own, MasterAddr: o.masterAddr, Log: o.log})
+	if err == nil && st != nil {
+		err = arrived(ctx, st, o.size)
+	}
+	if err != nil {
+		return fail("rank %d of %d: %w", o.rank, o.size, err)
+	}
+	if caps := b.Capabilities(); len(caps.Devices) > 0 && !slices.Contains(caps.Devices, o.device) {
+		b.Finalize(ctx)
+		return fail("%w: backend %q has no device %q, only %v", ErrUnsupported, o.backend, o.device, caps.Devices)
+	}
+	c := newComm(b, &o, abort)
+	if launched && st != nil {
+		c.ended.leave = func() error { return leave(st, o.rank) }
+	}
+	if len(opHints) > 0 {
+		c.hints.Store(&opHints)
+	}
+	return c, nil
+}
+
+// splitHints divides hints into those of the communicator and those that apply
+// to each of its operations.
+func splitHints(all map[string]string) (own, op map[string]string) {
+	own, op = map[string]string{}, map[string]string{}
+	for k, v := range all {
+		if opHint(k) {
+			op[k] = v
+		} else {
+			own[k] = v
+		}
+	}
+	return own, op
+}
+
+func opHint(name string) bool {
+	return name == "algorithm" || name == "mapped" || name == "chunk_bytes"
+}
+
+// claimName makes sure that nobody used the name on this store before.
+func claimName(ctx context.Context, st store.Store, size int) error {
+	n, err := st.Add(ctx, "joined", 1)
+	if err != nil {
+		return err
+	}
+	if n > int64(size) {
+		return fmt.Errorf("%w: the name was used on this store before, or more than %d ranks join; give each communicator a name of its own (WithName)", ErrInvalidArgument, size)
+	}
+	return nil
+}
+
+// place finds out rank, size and store where the options don't say; launched
+// tells that the store is the launcher's.
+func (o *newOptions) place(ctx context.Context) (launched bool, err error) {
+	if o.explicit && (o.size < 1 || o.rank < 0 || o.rank >= o.size) {
+		return false, fmt.Errorf("%w: rank %d is not in a world of %d", ErrInvalidArgument, o.rank, o.size)
+	}
+	if o.explicit && (o.store != nil || o.size == 1) {
+		return false, nil
+	}
+	info, err := bootstrap.Detect(os.Getenv)
+	switch {
+	case errors.Is(err, bootstrap.ErrNoLauncher) && !o.explicit:
+		o.rank, o.size = 0, 1
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	if o.explicit {
+		info.Rank, info.Size = o.rank, o.size
+	}
+	o.rank, o.size, o.masterAddr = info.Rank, info.Size, info.MasterAddr
+	if o.store != nil || o.size == 1 {
+		return false, nil
+	}
+	o.store, err = openShared(ctx, info, o.timeout)
+	return err == nil, err
+}
+
+func newComm(b backend.Backend, o *newOptions, abort bool) *Comm {
+	c := &Comm{b: b, name: o.name, backend: o.backend, device: o.device, rank: o.rank, size: o.size, abortOnError: abort, log: o.log,
+		gate: gate{shut: make(chan struct{})}, ended: &ending{b: b, name: o.name, log: o.log, done: make(chan struct{})}}
+	c.timeout.Store(int64(o.timeout))
+	c.transfers.New = func() any { return new(call) }
+	c.cleanup = runtime.AddCleanup(c, forgotten, c.ended)
+	return c
+}
+
+// forgotten runs when a communicator was dropped without Finalize.
+func forgotten(e *ending) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.finalized {
+		return
+	}
+	e.finalized = true
+	close(e.done)
+	e.log.Warn("chorus: communicator was not finalized before it was dropped", "comm", e.name)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		e.b.Finalize(ctx)
+		if e.leave != nil {
+			e.leave()
+		}
+	}()
+}
+
+// Rank returns this rank, from 0.
+func (c *Comm) Rank() int { return c.rank }
+
+// Size returns the number of ranks.
+func (c *Comm) Size() int { return c.size }
+
+// Name returns the communicator's name.
+func (c *Comm) Name() string { return c.name }
+
+// Backend returns the name of the backend.
+func (c *Comm) Backend() string { return c.backend }
+
+// Device returns the device type of the communicator's tensors.
+func (c *Comm) Device() string { return c.device }
+
+// Capabilities says what the backend can do.
+func (c *Comm) Capabilities() Capabilities { return c.b.Capabilities() }
+
+// Options are a communicator's settings, as they stand now.
+type Options struct {
+	Backend      string
+	Device       string
+	Timeout      time.Duration
+	AbortOnError bool
+	Hints        map[string]string // those that apply to operations
+}
+
+// Options returns the settings.
+func (c *Comm) Options() Options {
+	o := Options{Backend: c.backend, Device: c.device, Timeout: time.Duration(c.timeout.Load()), AbortOnError: c.abortOnError, Hints: map[string]string{}}
+	if h := c.hints.Load(); h != nil {
+		maps.Copy(o.Hints, *h)
+	}
+	return o
+}
+
+// SetTimeout changes the timeout of the operations issued from now on.
+func (c *Comm) SetTimeout(d time.Duration) error {
+	if d <= 0 {
+		return c.invalid("", "timeout %v", d)
+	}
+	c.timeout.Store(int64(d))
+	return nil
+}
+
+// SetHints replaces the hints that apply to the operations issued from now on:
+// algorithm, mapped, chunk_bytes. Every rank must set the same at the same point of its program.
+func (c *Comm) SetHints(hints map[string]string) error {
+	for k := range hints {
+		if !opHint(k) {
+			return c.invalid("", "hint %q cannot be changed after New; algorithm, mapped and chunk_bytes can", k)
+		}
+	}
+	if len(hints) == 0 {
+		c.hints.Store(nil)
+		return nil
+	}
+	h := maps.Clone(hints)
+	c.hints.Store(&h)
+	return nil
+}
+
+// Finalize ends this rank's part of the communicator, after the operations that
+// were issued before; if ctx ends first it aborts them. Windows that are still open end with it. It
+// does not wait for the other ranks' Finalize. A second call returns *FinalizedError;
+// forgetting it logs a warning once the Comm is garbage.
+func (c *Comm) Finalize(ctx context.Context) error {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	e := c.ended
+	e.mu.Lock()
+	if e.finalized {
+		e.mu.Unlock()
+		return &FinalizedError{Where: c.at("finalize")}
+	}
+	e.finalized = true
+	c.gate.close()
+	close(e.done)
+	e.mu.Unlock()
+	c.cleanup.Stop()
+	var err error
+	finished := make(chan struct{})
+	c.lane.enqueue(func() {
+		<-c.gate.shut
+		err = c.b.Finalize(ctx)
+		close(finished)
+	})
+	select {
+	case <-finished:
+	case <-ctx.Done():
+		c.b.Abort(fmt.Errorf("finalize gave up: %w", context.Cause(ctx)))
+		<-finished
+	}
+	if e.leave != nil {
+		err = errors.Join(err, e.leave())
+	}
+	return err
+}
+
+// Abort breaks the communicator at once: every operation under way or issued
+// later, on every rank, returns *AbortedError with the reason. Finalize is still due.
+func (c *Comm) Abort(reason error) {
+	if reason == nil {
+		reason = errors.New("no reason given")
+	}
+	c.b.Abort(reason)
+}
+
+// Err returns why the communicator is broken, or nil.
+func (c *Comm) Err() error { return c.b.Cause() }
+
+// Broken is closed when the communicator is broken, by whichever rank.
+func (c *Comm) Broken() <-chan struct{} { return c.b.Broken() }
+
+// at says where an error that concerns no numbered operation happened.
+func (c *Comm) at(op string) Where { return Where{Comm: c.name, Rank: c.rank, Op: op} }
+
+// usable is the first check of every call: an operation of a communicator that is
+// finalized, or with a context that has ended, does not begin.
+func (c *Comm) usable(ctx context.Context, op string) error {
+	if c.gate.closed() {
+		return &FinalizedError{Where: c.at(op)}
+	}
+	if ctx.Err() != nil {
+		return &CanceledError{Where: c.at(op), Err: context.Cause(ctx)}
+	}
+	return nil
+}
+
+func (c *Comm) invalid(op, format string, args ...any) error {
+	return &InvalidArgumentError{Where: c.at(op), Detail: fmt.Sprintf(format, args...)}
+}
+
+// fatal aborts the process if the communicator was told to, on errors that break it.
+func (c *Comm) fatal(err error) {
+	if !c.abortOnError || errors.Is(err, ErrInvalidArgument) || errors.Is(err, ErrFinalized) || c.b.Cause() == nil {
+		return
+	}
+	fmt.Fprintf(os.Stderr, "%v\nchorus: aborting the process, as TORCHCOMM_ABORT_ON_ERROR or WithAbortOnError asks\n", err)
+	syscall.Kill(os.Getpid(), syscall.SIGABRT)
+	select {}
+}

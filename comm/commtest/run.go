@@ -1,0 +1,120 @@
+package commtest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chorus-comms/chorus/comm"
+)
+
+// Config says what to test.
+type Config struct {
+	// Open returns a communicator for each rank of a new world. The suite finalizes them.
+	Open func(t testing.TB, size int) []*comm.Comm
+	// Worlds are the world sizes; nil means 1, 2, 3, 4 (and 7, 8 in long runs).
+	Worlds []int
+	// Shared makes the suite use memory from Comm.Empty for half of its tensors.
+	Shared bool
+}
+
+// Long reports whether the long form of the suite was asked for.
+func Long() bool { return os.Getenv("CHORUS_TEST_LONG") == "1" }
+
+func (c Config) worlds() []int {
+	if c.Worlds != nil {
+		return c.Worlds
+	}
+	if Long() {
+		return []int{1, 2, 3, 4, 7, 8}
+	}
+	return []int{1, 2, 3, 4}
+}
+
+// Run runs the whole suite.
+func Run(t *testing.T, c Config) {
+	for _, part := range []struct {
+		name string
+		run  func(*testing.T, Config)
+	}{
+		{"Collectives", Collectives},
+		{"InPlace", InPlace},
+		{"Algorithms", Algorithms},
+		{"PointToPoint", PointToPoint},
+		{"Split", Split},
+		{"Async", Async},
+		{"Hooks", Hooks},
+		{"Objects", Objects},
+		{"Windows", Windows},
+		{"Memory", Memory},
+		{"InvalidArguments", InvalidArguments},
+		{"Mismatches", Mismatches},
+		{"Timeouts", Timeouts},
+		{"Abort", Abort},
+		{"Lifecycle", Lifecycle},
+		{"RandomPrograms", RandomPrograms},
+	} {
+		t.Run(part.name, func(t *testing.T) { part.run(t, c) })
+	}
+}
+
+// limit bounds what one world does in one test: a hang fails, with all stacks.
+const limit = 60 * time.Second
+
+// world is an open world under test.
+type world struct {
+	t     *testing.T
+	comms []*comm.Comm
+	cfg   Config
+}
+
+// open opens a world and finalizes it at the end of the test.
+func (c Config) open(t *testing.T, size int) *world {
+	t.Helper()
+	w := &world{t: t, comms: c.Open(t, size), cfg: c}
+	if len(w.comms) != size {
+		t.Fatalf("Open returned %d communicators for a world of %d", len(w.comms), size)
+	}
+	t.Cleanup(func() {
+		w.each(func(ctx context.Context, c *comm.Comm) error {
+			if err := c.Finalize(ctx); err != nil && !isFinalized(err) && c.Err() == nil {
+				return fmt.Errorf("finalize: %w", err)
+			}
+			return nil
+		})
+	})
+	return w
+}
+
+// run runs f on every rank at once and returns each rank's error.
+func (w *world) run(f func(ctx context.Context, c *comm.Comm) error) []error {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	errs := make([]error, len(w.comms))
+	var wg sync.WaitGroup
+	for r, c := range w.comms {
+		wg.Go(func() { errs[r] = f(ctx, c) })
+	}
+	done := make(chan struct{})
+	go func() { wg.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(limit + 30*time.Second):
+		panic("commtest: a rank did not return although its context had ended")
+	}
+	return errs
+}
+
+// each is run for what must succeed on every rank.
+func (w *world) each(f func(ctx context.Context, c *comm.Comm) error) {
+	w.t.Helper()
+	for r, err := range w.run(f) {
+		if err != nil {
+			w.t.Errorf("world of %d, rank %d: %v", len(w.comms), r, err)
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package comm
+
+import (
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+// OpInfo describes an operation to hooks.
+type OpInfo struct {
+	ID      uint64 // counts this communicator's operations on this rank
+	Comm    string
+	Kind    Kind
+	Seq     uint64 // in completion hooks: the collective's sequence number
+	In, Out *tensor.Tensor
+	Ins     []*tensor.Tensor
+	Outs    []*tensor.Tensor
+	Root    int
+	Peer    int
+	Tag     int
+	Reduce  Reduction
+	Async   bool
+	// Algorithm is what carried the operation out; in completion hooks.
+	Algorithm string
+}
+
+// PreHook runs before an operation starts; an error keeps it from starting and
+// is returned by it. Hooks of collectives run one at a time, within their communicator's
+// order of operations: a hook that waits for a collective, Split or Finalize of the same
+// communicator waits for ever.
+type PreHook func(OpInfo) error
+
+// CompletionHook runs when an operation is done, with its error.
+type CompletionHook func(OpInfo, error)
+
+// AbortHook runs once, when the communicator breaks, with the first cause.
+type AbortHook func(error)
+
+// Hook is a registered hook.
+type Hook struct {
+	once   sync.Once
+	remove func()
+}
+
+// Remove takes the hook away; operations that have begun may still call it. It
+// does nothing the second time.
+func (h *Hook) Remove() { h.once.Do(h.remove) }
+
+type hookSet struct {
+	pre      []*PreHook
+	complete []*CompletionHook
+}
+
+// RegisterPreHook adds a hook that runs before each operation, in the order of registration.
+func (c *Comm) RegisterPreHook(f PreHook) *Hook {
+	p := &f
+	c.changeHooks(func(s *hookSet) { s.pre = append(slices.Clone(s.pre), p) })
+	return &Hook{remove: func() {
+		c.changeHooks(func(s *hookSet) {
+			s.pre = slices.DeleteFunc(slices.Clone(s.pre), func(x *PreHook) bool { return x == p })
+		})
+	}}
+}
+
+// RegisterCompletionHook adds a hook that runs after each operation, on the goroutine that completed it.
+func (c *Comm) RegisterCompletionHook(f CompletionHook) *Hook {
+	p := &f
+	c.changeHooks(func(s *hookSet) { s.complete = append(slices.Clone(s.complete), p) })
+	return &Hook{remove: func() {
+		c.changeHooks(func(s *hookSet) {
+			s.complete = slices.DeleteFunc(slices.Clone(s.complete), func(x *CompletionHook) bool { return x == p })
+		})
+	}}
+}
+
+// RegisterAbortHook adds a hook for the moment at which the communicator breaks.
+// If it's broken already the hook runs soon.
+func (c *Comm) RegisterAbortHook(f AbortHook) *Hook {
+	removed := make(chan struct{})
+	broken, ended, b := c.b.Broken(), c.ended.done, c.b
+	go func() {
+		select {
+		case <-removed:
+			return
+		case <-ended:
+		case <-broken:
+		}
+		// Finalize breaks the communicator, too, in its way.
+		cause := b.Cause()
+		if cause == nil || errors.Is(cause, ErrFinalized) {
+			return
+		}
+		select {
+		case <-removed:
+		default:
+			f(cause)
+		}
+	}()
+	return &Hook{remove: func() { close(removed) }}
+}
+
+func (c *Comm) changeHooks(change func(*hookSet)) {
+	c.hooksMu.Lock()
+	defer c.hooksMu.Unlock()
+	var s hookSet
+	if old := c.hooks.Load(); old != nil {
+		s = *old
+	}
+	change(&s)
+	if len(s.pre)+len(s.complete) == 0 {
+		c.hooks.Store(nil)
+		return
+	}
+	c.hooks.Store(&s)
+}
+
+func (c *Comm) info(o *call) OpInfo {
+	return OpInfo{ID: o.id, Comm: c.name, Kind: o.Kind, Seq: o.Seq, In: o.In, Out: o.Out, Ins: o.Ins, Outs: o.Outs,
+		Root: o.Root, Peer: o.Peer, Tag: o.Tag, Reduce: o.Reduce, Async: o.work != nil, Algorithm: o.Op.Algorithm}
+}
+
+// hooked runs a submission between its hooks. A transfer's completion hooks run when it has been waited for.
+func (c *Comm) hooked(h *hookSet, o *call, submit func() error) error {
+	o.id = c.ids.Add(1)
+	info := c.info(o)
+	for _, f := range h.pre {
+		if err := (*f)(info); err != nil {
+			c.completed(h, o, err)
+			return err
+		}
+	}
+	err := submit()
+	if err != nil || !o.Kind.PointToPoint() {
+		c.completed(h, o, err)
+	}
+	return err
+}
+
+func (c *Comm) completed(h *hookSet, o *call, err error) {
+	if len(h.complete) == 0 {
+		return
+	}
+	info := c.info(o)
+	for _, f := range h.complete {
+		(*f)(info, err)
+	}
+}

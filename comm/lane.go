@@ -1,0 +1,66 @@
+package comm
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// lane runs a communicator's collectives one at a time, in issue order. A caller
+// that finds it free runs its own operation, without a lock or an allocation;
+// others queue, and a goroutine that lives as long as the queue does runs them.
+type lane struct {
+	busy   atomic.Uint32 // 1 while somebody owns the lane
+	queued atomic.Int32  // calls in queue
+	mu     sync.Mutex
+	queue  []func()
+}
+
+// tryAcquire takes the lane if nobody has it and nobody waits.
+func (l *lane) tryAcquire() bool {
+	if !l.busy.CompareAndSwap(0, 1) {
+		return false
+	}
+	if l.queued.Load() != 0 {
+		l.release()
+		return false
+	}
+	return true
+}
+
+// release gives the lane back, or on to those who queued meanwhile.
+func (l *lane) release() {
+	l.busy.Store(0)
+	if l.queued.Load() != 0 && l.busy.CompareAndSwap(0, 1) {
+		go l.drain()
+	}
+}
+
+// enqueue runs f after everything that was issued before.
+func (l *lane) enqueue(f func()) {
+	l.mu.Lock()
+	l.queue = append(l.queue, f)
+	l.queued.Add(1)
+	l.mu.Unlock()
+	if l.busy.CompareAndSwap(0, 1) {
+		go l.drain()
+	}
+}
+
+// drain runs the queue; the caller has acquired the lane for it.
+func (l *lane) drain() {
+	for {
+		l.mu.Lock()
+		if len(l.queue) == 0 {
+			l.queue = nil
+			l.mu.Unlock()
+			l.release()
+			return
+		}
+		f := l.queue[0]
+		l.queue[0] = nil
+		l.queue = l.queue[1:]
+		l.mu.Unlock()
+		f()
+		l.queued.Add(-1)
+	}
+}

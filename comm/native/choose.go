@@ -1,0 +1,95 @@
+package native
+
+import (
+	"fmt"
+
+	"github.com/chorus-comms/chorus/plan"
+)
+
+// lookup finds or makes the programs for a request.
+func (g *group) lookup(q *plan.Request, algo string, mappedOff bool) (*compiled, error) {
+	key := shape{kind: q.Collective, elem: q.ElemSize, count: q.Count, root: q.Root, inPlace: q.InPlace, algo: algo, chunk: q.ChunkBytes, noMapped: mappedOff}
+	if q.Counts != nil {
+		key.counts = hashInts(q.Counts) | 1
+	} else if q.SendCounts != nil {
+		key.counts = hashInts(q.SendCounts)*31 ^ hashInts(q.RecvCounts) | 1
+	}
+	if c := g.current; c != nil && c.shape == key && (key.counts == 0 || c.sameCounts(q)) {
+		return c, nil
+	}
+	if c := g.programs[key]; c != nil && (key.counts == 0 || c.sameCounts(q)) {
+		return c, nil
+	}
+	c, err := g.build(q, key)
+	if err != nil {
+		return nil, err
+	}
+	if g.programSteps += c.steps(); g.programSteps > maxSteps {
+		clear(g.programs)
+		g.programSteps = c.steps()
+	}
+	g.programs[key] = c
+	return c, nil
+}
+
+// build selects the algorithms for a request and compiles their plans.
+func (g *group) build(q *plan.Request, key shape) (*compiled, error) {
+	req := *q
+	req.Counts = append([]int(nil), q.Counts...)
+	req.SendCounts = append([]int(nil), q.SendCounts...)
+	req.RecvCounts = append([]int(nil), q.RecvCounts...)
+	if q.Counts == nil {
+		req.Counts = nil
+	}
+	if q.SendCounts == nil {
+		req.SendCounts, req.RecvCounts = nil, nil
+	}
+	c := &compiled{shape: key, req: req}
+	choose := func(mapped bool, hint string) (plan.Algorithm, error) {
+		return plan.Select(req, g.machine, hint, func(a plan.Algorithm) bool { return a.Mapped == mapped })
+	}
+	plain, err := choose(false, key.algo)
+	if g.placer != nil && !key.noMapped && req.World > 1 {
+		mapped, merr := choose(true, key.algo)
+		switch {
+		case merr != nil && err != nil && key.algo != "":
+			return nil, fmt.Errorf("%w; for mapped memory: %v", err, merr)
+		case merr != nil:
+		case err != nil && key.algo != "":
+			// The hint names an algorithm for mapped memory; other memory takes the default.
+			plain, err = choose(false, "")
+			fallthrough
+		case err == nil && (key.algo != "" || plan.Cost(mapped, req, g.machine) < plan.Cost(plain, req, g.machine)):
+			if c.mapped, merr = compileMapped(mapped, req); merr != nil {
+				return nil, merr
+			}
+		}
+	}
+	if err == nil {
+		base := uint32(0)
+		if c.mapped != nil {
+			base = 1 // phase 1 is the exchange of places
+		}
+		c.plain, err = compilePlan(plain, req, 0, base)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func compilePlan(a plan.Algorithm, req plan.Request, skip int, base uint32) (*program, error) {
+	p, err := a.Plan(req)
+	if err != nil {
+		return nil, err
+	}
+	return compile(p, skip, base), nil
+}
+
+// compileMapped compiles a plan for mapped memory, which runs after the exchange of places: phase 1.
+func compileMapped(a plan.Algorithm, req plan.Request) (*program, error) {
+	if opensWithSync(a, req) {
+		return compilePlan(a, req, 2, 0)
+	}
+	return compilePlan(a, req, 0, 1)
+}

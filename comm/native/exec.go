@@ -1,0 +1,316 @@
+package native
+
+import (
+	"time"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/kern"
+	"github.com/chorus-comms/chorus/plan"
+)
+
+// job is a collective as the executor sees it: flat buffers and how to reduce.
+type job struct {
+	dt       dtype.DType
+	elem     int
+	red      kern.Op
+	average  bool
+	in, out  unsafe.Pointer
+	inBytes  int
+	outBytes int
+	desc     fabric.Desc
+}
+
+// run carries out one collective: choose between the programs, then execute.
+func (g *group) run(op *backend.Op, c *compiled, j *job) error {
+	w := g.waiter
+	w.Begin(op.Ctx, op.Timeout)
+	prog := c.plain
+	if g.space != nil {
+		var in, out fabric.Place
+		if c.mapped != nil {
+			in, out = g.places(j)
+		}
+		if err := g.space.Begin(w, g.seq, &j.desc, in, out); err != nil {
+			return err
+		}
+		if c.mapped != nil {
+			// Phase 1 exchanges places; everybody takes the mapped program, or nobody does.
+			g.space.Notify(1)
+			if in.Mappable() && out.Mappable() {
+				all, err := g.allMappable()
+				if err != nil {
+					return err
+				}
+				if all {
+					prog = c.mapped
+				}
+			}
+		} else if prog.early {
+			g.space.Arrive()
+		}
+	}
+	op.Algorithm = prog.name
+	if err := g.bind(prog, j); err != nil {
+		return err
+	}
+	if prog.twoSided || g.space == nil { // a program without steps, too, must be told from the others'
+		g.announced.Store(g.seq)
+		g.world.fab.Announce(g.id, g.seq, &j.desc)
+	}
+	if err := g.execute(prog, j); err != nil {
+		return err
+	}
+	if g.space != nil {
+		g.space.End()
+	}
+	return nil
+}
+
+// places tells where this rank's buffers are. A buffer that this rank has no use
+// for is said to be where the other one is, so that it's no obstacle.
+func (g *group) places(j *job) (in, out fabric.Place) {
+	if g.placer == nil {
+		return
+	}
+	switch {
+	case j.inBytes > 0 && j.outBytes > 0:
+		in = g.placer.Place(j.in, j.inBytes)
+		if j.out == j.in && j.outBytes == j.inBytes {
+			return in, in
+		}
+		return in, g.placer.Place(j.out, j.outBytes)
+	case j.inBytes > 0:
+		in = g.placer.Place(j.in, j.inBytes)
+		return in, in
+	default:
+		out = g.placer.Place(j.out, j.outBytes)
+		return out, out
+	}
+}
+
+func (g *group) allMappable() (bool, error) {
+	if err := g.space.AwaitAll(g.waiter, 1); err != nil {
+		return false, err
+	}
+	for m := range g.local {
+		if in, out := g.space.Places(m); m != g.space.Self() && !(in.Mappable() && out.Mappable()) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// bind fills the base table for a program: where each buffer of each rank is.
+func (g *group) bind(p *program, j *job) error {
+	n := len(g.members)
+	g.base[baseOf(plan.In, g.rank, n)] = j.in
+	g.base[baseOf(plan.Out, g.rank, n)] = j.out
+	if p.tmp+p.recvTmp > 0 {
+		tmp, err := g.scratch.take(p.tmp + p.recvTmp + 64)
+		if err != nil {
+			return err
+		}
+		g.base[baseOf(plan.Tmp, g.rank, n)] = tmp
+		g.recvTmp = unsafe.Add(tmp, (p.tmp+63)&^63)
+	}
+	if p.needsSpace && p.stage > 0 {
+		if p.stage <= fabric.InlineBytes {
+			for m, r := range g.local {
+				g.base[baseOf(plan.Stage, r, n)] = g.space.Inline(m)
+			}
+		} else {
+			for m, r := range g.local {
+				g.base[baseOf(plan.Stage, r, n)] = g.space.Stage(m)
+			}
+		}
+	}
+	if p.remote {
+		for m, r := range g.local {
+			if r == g.rank {
+				continue
+			}
+			in, out := g.space.Places(m)
+			inBytes, outBytes := g.sizes(r, j)
+			var err error
+			if inBytes > 0 {
+				if g.base[baseOf(plan.In, r, n)], err = g.space.Resolve(m, in, inBytes); err != nil {
+					return err
+				}
+			}
+			if outBytes > 0 {
+				if g.base[baseOf(plan.Out, r, n)], err = g.space.Resolve(m, out, outBytes); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// sizes returns how many bytes another rank's buffers have in the operation that is being bound.
+func (g *group) sizes(rank int, j *job) (in, out int) {
+	q := g.current.req
+	q.Rank = rank
+	i, o := q.Sizes()
+	return i * j.elem, o * j.elem
+}
+
+func (g *group) at(r ref) unsafe.Pointer { return unsafe.Add(g.base[r.base], r.off) }
+
+// execute runs the steps, and measures those that fill much of a stage.
+func (g *group) execute(p *program, j *job) error {
+	if p.fills == 0 {
+		return g.exec(p, j)
+	}
+	var class *storeClass
+	class, g.bypass = g.storing.choose(p.fills)
+	start := time.Now()
+	err := g.exec(p, j)
+	class.measured(g.bypass, time.Since(start))
+	return err
+}
+
+// exec runs the steps.
+func (g *group) exec(p *program, j *job) error {
+	g.posted = g.posted[:0]
+	for i := range p.steps {
+		s := &p.steps[i]
+		var err error
+		switch s.kind {
+		case plan.Copy:
+			src := g.at(s.src[0])
+			for i, d := range s.dst {
+				dst := g.at(d)
+				switch {
+				case dst == src:
+				case s.fill && i == 0 && g.bypass:
+					kern.CopyNT(dst, src, s.bytes)
+				default:
+					kern.Copy(dst, src, s.bytes)
+				}
+			}
+		case plan.Fold:
+			g.fold(s, j)
+		case plan.Notify:
+			g.space.Notify(s.phase)
+		case plan.Await:
+			if s.peer == plan.All {
+				err = g.space.AwaitAll(g.waiter, s.phase)
+			} else {
+				err = g.space.Await(g.waiter, g.localIndex[s.peer], s.phase)
+			}
+		case plan.Send, plan.Recv, plan.RecvReduce:
+			g.post(s, j)
+		case plan.Wait:
+			err = g.complete(j)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// foldBlock is how many elements are folded before an average divides them:
+// few enough to stay in the nearest cache.
+const foldBlock = 4096
+
+func (g *group) fold(s *step, j *job) {
+	dst, src := g.dsts[:len(s.dst)], g.srcs[:len(s.src)]
+	for i, r := range s.dst {
+		dst[i] = g.at(r)
+	}
+	for i, r := range s.src {
+		src[i] = g.at(r)
+	}
+	if !(j.average && s.final) {
+		kern.Reduce(j.red, j.dt, dst, src, s.n)
+		return
+	}
+	for done := 0; done < s.n; done += foldBlock {
+		if done > 0 { // not after the last block: no pointer may leave its memory
+			advance(dst, foldBlock*j.elem)
+			advance(src, foldBlock*j.elem)
+		}
+		n := min(foldBlock, s.n-done)
+		kern.Reduce(j.red, j.dt, dst[:1], src, n)
+		kern.Average(j.dt, dst[0], n, len(g.members))
+		for _, d := range dst[1:] {
+			kern.Copy(d, dst[0], n*j.elem)
+		}
+	}
+}
+
+func advance(ps []unsafe.Pointer, bytes int) {
+	for i := range ps {
+		ps[i] = unsafe.Add(ps[i], bytes)
+	}
+}
+
+// post hands a message of the step to the fabric.
+func (g *group) post(s *step, j *job) {
+	k := len(g.posted)
+	if k == len(g.msgs) {
+		g.msgs = append(g.msgs, new(fabric.Msg))
+	}
+	m := g.msgs[k]
+	g.posted = append(g.posted, s)
+	m.Reset(g.waiter)
+	m.Peer = g.members[s.peer]
+	m.Key = fabric.Key{Comm: g.id, Lane: fabric.Collective, Tag: g.seq}
+	m.Desc = j.desc
+	m.Len = s.bytes
+	switch s.kind {
+	case plan.Send:
+		m.Buf = g.at(s.src[0])
+		g.world.fab.Send(m)
+	case plan.Recv:
+		m.Buf = g.at(s.dst[0])
+		g.world.fab.Recv(m)
+	default:
+		m.Buf = unsafe.Add(g.recvTmp, s.recvTmp)
+		g.world.fab.Recv(m)
+	}
+}
+
+// complete waits for all that was posted, and reduces what arrived for that.
+func (g *group) complete(j *job) error {
+	for k, s := range g.posted {
+		m := g.msgs[k]
+		if err := g.world.fab.Wait(m, g.waiter); err != nil {
+			return err
+		}
+		buf := m.Buf
+		m.Buf = nil // so that it doesn't outlive its owner's interest in it
+		if s.kind == plan.Send {
+			continue
+		}
+		if m.N != m.Len {
+			return &fabric.TruncatedError{Peer: m.From, Sent: m.N, Capacity: m.Len}
+		}
+		if s.kind == plan.RecvReduce {
+			dst, src := g.dsts[:1], g.srcs[:2]
+			dst[0], src[0], src[1] = g.at(s.dst[0]), g.at(s.src[0]), buf
+			kern.Reduce(j.red, j.dt, dst, src, s.n)
+			if s.final && j.average {
+				kern.Average(j.dt, dst[0], s.n, len(g.members))
+			}
+		}
+	}
+	g.posted = g.posted[:0]
+	return nil
+}
+
+// withdraw takes back every message of a failed operation, after which the
+// fabric no longer touches any buffer of it.
+func (g *group) withdraw() {
+	for k := range g.posted {
+		if m := g.msgs[k]; !m.Done() {
+			g.world.fab.Cancel(m)
+		}
+	}
+	g.posted = g.posted[:0]
+}

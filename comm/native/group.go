@@ -1,0 +1,294 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/plan"
+)
+
+// group is one rank's part of one communicator. It implements backend.Backend.
+type group struct {
+	world    *world
+	id       uint32
+	name     string
+	rank     int
+	members  []int // fabric rank of each rank
+	settings settings
+	machine  plan.Machine
+	abort    *fabric.Abort
+
+	fabricToRank map[int]int
+
+	// What the ranks of this host share; space is nil if no host has two ranks.
+	space      *fabric.Space
+	placer     fabric.Placer
+	topo       *plan.Topology
+	local      []int // ranks on this host, in the order of the space's members
+	localIndex []int // their index there; -1 for ranks elsewhere
+	stageBytes int
+
+	// Owned by the collective under way.
+	waiter       *fabric.Waiter
+	seq          uint64
+	purpose      purpose
+	req          plan.Request
+	job          job
+	current      *compiled
+	programs     map[shape]*compiled
+	programSteps int
+	scratch      scratch
+	base         []unsafe.Pointer // by baseOf
+	recvTmp      unsafe.Pointer
+	dsts, srcs   []unsafe.Pointer
+	msgs         []*fabric.Msg
+	posted       []*step
+	storing      storing
+	bypass       bool // large copies into the stage bypass the cache
+
+	announced atomic.Uint64 // last operation known to have sent messages
+
+	status     statusBoard
+	registered registry
+	windows    uint64 // made so far
+	open       map[*window]struct{}
+	p2p        sync.Pool // *transfer
+}
+
+// Capabilities implements backend.Backend.
+func (g *group) Capabilities() backend.Capabilities {
+	return backend.Capabilities{
+		Name: Name, Devices: []string{"cpu"}, Windows: true, SharedMem: g.placer != nil, Abort: true, AnySource: true,
+		Tags: true, InProcess: true,
+		Reductions: []backend.ReduceKind{backend.SumKind, backend.ProductKind, backend.MinKind, backend.MaxKind,
+			backend.BAndKind, backend.BOrKind, backend.BXorKind, backend.AvgKind, backend.PremulSumKind},
+	}
+}
+
+// Submit implements backend.Backend.
+func (g *group) Submit(op *backend.Op) error {
+	if op.Kind.PointToPoint() {
+		return g.postTransfer(op)
+	}
+	if g.abort.Raised() {
+		return g.relocate(g.abort.Cause(), op)
+	}
+	q, j := &g.req, &g.job
+	g.scratch.reset()
+	t, err := g.settings.tune(op)
+	if err != nil {
+		return g.invalid(op, err)
+	}
+	g.request(op, &t, q, j)
+	c, err := g.lookup(q, t.algo, t.mappedOff)
+	if err != nil {
+		return g.invalid(op, err)
+	}
+	// From here on the others may count on this rank: every failure is theirs, too.
+	g.current = c
+	g.seq++
+	op.Seq = g.seq
+	after, err := g.prepare(op, j)
+	if err == nil {
+		err = g.run(op, c, j)
+	}
+	if err != nil {
+		err = g.broken(op, err)
+		g.withdraw() // only now, so that the others hear why
+		return err
+	}
+	after.unpack()
+	g.forget(c)
+	return nil
+}
+
+// forget keeps no buffer of an operation that is done alive.
+func (g *group) forget(c *compiled) {
+	g.job = job{}
+	clear(g.dsts)
+	clear(g.srcs)
+	n := len(g.members)
+	if c.mapped != nil {
+		clear(g.base[:baseOf(plan.Out, n, n)])
+		return
+	}
+	g.base[baseOf(plan.In, g.rank, n)], g.base[baseOf(plan.Out, g.rank, n)] = nil, nil
+}
+
+// invalid reports an operation that was refused before anything moved.
+func (g *group) invalid(op *backend.Op, err error) error {
+	return &backend.InvalidArgumentError{Where: g.whereIs(op), Detail: err.Error()}
+}
+
+func (g *group) where() backend.Where { return backend.Where{Comm: g.name, Rank: g.rank} }
+
+func (g *group) whereIs(op *backend.Op) backend.Where {
+	at := backend.Where{Comm: g.name, Rank: g.rank, Op: op.Kind.String(), Seq: op.Seq}
+	if !op.Kind.PointToPoint() && g.purpose != 0 {
+		at.Op = g.purpose.String()
+	}
+	return at
+}
+
+// broken turns the failure of a collective into a typed error, breaks the
+// communicator with it and tells the other ranks.
+func (g *group) broken(op *backend.Op, err error) error {
+	g.awaitReason(err)
+	if g.abort.Raised() {
+		return g.relocate(g.abort.Cause(), op)
+	}
+	at := g.whereIs(op)
+	var typed error
+	var mm *fabric.MismatchError
+	var lost *fabric.PeerError
+	var long *fabric.TruncatedError
+	switch {
+	case errors.As(err, &mm):
+		seq := op.Seq
+		if mm.Seq != 0 {
+			seq = mm.Seq
+		}
+		typed = g.mismatch(mm.Peer, mm.Local, mm.Remote, seq)
+	case errors.As(err, &long):
+		typed = g.unequalBlocks(at, long)
+	case errors.As(err, &lost):
+		typed = &backend.PeerLostError{Where: at, Peer: g.rankOf(lost.Peer), Cause: cause(lost.Err)}
+	case errors.Is(err, fabric.ErrTimeout):
+		typed = g.timedOut(op)
+	case op.Ctx.Err() == context.DeadlineExceeded:
+		typed = g.timedOut(op)
+	case op.Ctx.Err() != nil:
+		typed = &backend.AbortedError{Where: at, By: g.rank, Reason: fmt.Sprintf("its context ended in the middle of the operation: %v", err), Err: err}
+	default:
+		typed = &backend.InternalError{Where: at, Err: err}
+	}
+	g.fail(typed)
+	return g.relocate(g.abort.Cause(), op)
+}
+
+// reasonTimeout is how long a rank whose peer has left, or withdrawn a message, in the
+// middle of an operation waits for the news that made the peer do so.
+const reasonTimeout = time.Second
+
+// awaitReason gives the others' word about a failure the time to come: a rank
+// that has heard of it withdraws its messages and may leave at once, which can
+// overtake the word of the rank that found it.
+func (g *group) awaitReason(err error) {
+	if !errors.Is(err, fabric.ErrLeft) && !errors.Is(err, fabric.ErrCanceled) {
+		return
+	}
+	select {
+	case <-g.abort.Done():
+	case <-time.After(reasonTimeout):
+	}
+}
+
+// mismatch states both sides of a disagreement in the order of their ranks.
+func (g *group) mismatch(peer int, local, remote fabric.Desc, seq uint64) error {
+	e := &backend.MismatchError{Where: g.where(), RankA: g.rank, RankB: g.rankOf(peer), OpA: describe(local), OpB: describe(remote)}
+	e.Op, e.Seq = operation(local), seq
+	if e.RankB < e.RankA {
+		e.RankA, e.RankB, e.OpA, e.OpB = e.RankB, e.RankA, e.OpB, e.OpA
+	}
+	return e
+}
+
+// unequalBlocks is the error of ranks that agree about everything but how much
+// one sends the other: in an uneven all-to-all only these two know.
+func (g *group) unequalBlocks(at backend.Where, e *fabric.TruncatedError) error {
+	side := func(verb string, bytes int) string {
+		if elem := g.job.elem; bytes%elem == 0 {
+			return fmt.Sprintf("%s(%s %v[%d] of a block)", at.Op, verb, g.job.dt, bytes/elem)
+		}
+		return fmt.Sprintf("%s(%s %d bytes of a block)", at.Op, verb, bytes)
+	}
+	typed := &backend.MismatchError{Where: at, RankA: g.rankOf(e.Peer), RankB: g.rank, OpA: side("sends", e.Sent), OpB: side("expects", e.Capacity)}
+	if typed.RankB < typed.RankA {
+		typed.RankA, typed.RankB, typed.OpA, typed.OpB = typed.RankB, typed.RankA, typed.OpB, typed.OpA
+	}
+	return typed
+}
+
+// rankOf translates a fabric's rank into this communicator's; -1 if it's not a member.
+func (g *group) rankOf(fabricRank int) int {
+	if r, ok := g.fabricToRank[fabricRank]; ok {
+		return r
+	}
+	return -1
+}
+
+// breakWith raises the first cause on this rank. It reports whether it was the first.
+func (g *group) breakWith(cause error) bool { return g.abort.Raise(cause) }
+
+// fail breaks the communicator on this rank and tells the others why.
+func (g *group) fail(cause error) {
+	if g.breakWith(cause) {
+		g.tell(cause)
+	}
+}
+
+// relocate returns the cause as an error of the given operation.
+func (g *group) relocate(cause error, op *backend.Op) error {
+	return g.relocateTo(cause, g.whereIs(op))
+}
+
+func (g *group) relocateTo(cause error, at backend.Where) error {
+	switch e := cause.(type) {
+	case *backend.MismatchError:
+		c := *e
+		if c.Op == "" {
+			c.Where = at
+		}
+		return &c
+	case *backend.TimeoutError:
+		c := *e
+		return &c
+	case *backend.PeerLostError:
+		c := *e
+		c.Where = at
+		return &c
+	case *backend.AbortedError:
+		c := *e
+		c.Where = at
+		return &c
+	case *backend.InternalError:
+		c := *e
+		return &c
+	case *backend.FinalizedError:
+		return &backend.FinalizedError{Where: at}
+	}
+	return &backend.InternalError{Where: at, Err: cause}
+}
+
+// Abort implements backend.Backend.
+func (g *group) Abort(cause error) {
+	g.fail(&backend.AbortedError{Where: g.where(), By: g.rank, Reason: cause.Error(), Err: cause})
+}
+
+// Broken implements backend.Backend.
+func (g *group) Broken() <-chan struct{} { return g.abort.Done() }
+
+// Cause implements backend.Backend.
+func (g *group) Cause() error { return g.abort.Cause() }
+
+// Finalize implements backend.Backend.
+func (g *group) Finalize(ctx context.Context) error {
+	var errs []error
+	g.breakWith(&backend.FinalizedError{Where: g.where()})
+	for w := range g.open {
+		w.end()
+	}
+	if g.space != nil {
+		errs = append(errs, g.space.Close())
+	}
+	errs = append(errs, g.world.leave(ctx, g))
+	g.scratch.free()
+	return errors.Join(errs...)
+}

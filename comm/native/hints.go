@@ -1,0 +1,159 @@
+package native
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/config"
+	"github.com/chorus-comms/chorus/kern"
+)
+
+// settings are a communicator's hints, parsed.
+type settings struct {
+	fabric        string
+	host          string
+	algo          string
+	chunkBytes    int
+	stageBytes    int
+	mapped        string
+	fabricOptions map[string]string
+}
+
+// parseHints reads a communicator's hints. An unknown one is an error, for a
+// hint that does nothing is a mistake that costs its author an afternoon.
+func parseHints(hints map[string]string) (settings, error) {
+	s := settings{fabricOptions: map[string]string{}}
+	names := make([]string, 0, len(hints))
+	for k := range hints {
+		names = append(names, k)
+	}
+	sort.Strings(names)
+	var err error
+	for _, k := range names {
+		v := hints[k]
+		switch k {
+		case "fabric":
+			s.fabric = v
+		case "host_id":
+			s.host = v
+		case "algorithm":
+			s.algo = v
+		case "mapped":
+			if v != "on" && v != "off" {
+				return s, fmt.Errorf("hint mapped=%q: want on or off", v)
+			}
+			s.mapped = v
+		case "chunk_bytes":
+			s.chunkBytes, err = positive(k, v)
+		case "stage_bytes":
+			s.stageBytes, err = positive(k, v)
+		default:
+			name, ok := strings.CutPrefix(k, "fabric.")
+			if !ok {
+				return s, fmt.Errorf("unknown hint %q; known are fabric, host_id, algorithm, chunk_bytes, stage_bytes, mapped and fabric.<option>", k)
+			}
+			s.fabricOptions[name] = v
+		}
+		if err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// minStage is the least stage that a rank offers, in bytes.
+const minStage = 4096
+
+func positive(name, value string) (int, error) {
+	n, err := strconv.Atoi(value)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("hint %s=%q: want a positive number", name, value)
+	}
+	return n, nil
+}
+
+// fillFrom takes what no hint said from the environment.
+func (s *settings) fillFrom(c *config.Config) {
+	if s.fabric == "" {
+		s.fabric = string(c.Fabric)
+	}
+	if s.stageBytes == 0 {
+		s.stageBytes = c.SHMStageBytes
+	}
+	s.stageBytes = max(s.stageBytes, minStage)
+	option := func(name, value string, of ...config.Fabric) {
+		if _, said := s.fabricOptions[name]; !said && value != "" && slices.Contains(of, config.Fabric(s.fabric)) {
+			s.fabricOptions[name] = value
+		}
+	}
+	for _, v := range c.Vars() {
+		if v.Origin == config.Default {
+			continue
+		}
+		switch v.Name {
+		case "CHORUS_WAIT_POLICY":
+			option("wait", string(c.WaitPolicy), config.FabricAuto, config.FabricSHM)
+		case "CHORUS_CMA":
+			option("cma", string(c.CMA), config.FabricAuto, config.FabricSHM)
+		case "CHORUS_INTERFACE":
+			option("interface", c.Interface, config.FabricAuto, config.FabricTCP)
+		case "CHORUS_ADDR":
+			option("addr", c.Addr.String(), config.FabricAuto, config.FabricTCP)
+		case "CHORUS_TCP_CONNECTIONS":
+			option("connections", strconv.Itoa(c.TCPConnections), config.FabricAuto, config.FabricTCP)
+		}
+	}
+}
+
+// useKernels switches to the reduction loops that the environment asks for,
+// before the first of them runs.
+func useKernels(c *config.Config) error {
+	name := string(c.Kernels)
+	if c.Kernels == config.KernelsAuto || name == kern.Level() {
+		return nil
+	}
+	if !slices.Contains(kern.Levels(), name) {
+		return fmt.Errorf("CHORUS_KERNELS=%s: this processor has %v", name, kern.Levels())
+	}
+	chooseKernels.Do(func() { kern.SetLevel(name) })
+	return nil
+}
+
+var chooseKernels sync.Once
+
+// tuning is what hints set for one operation.
+type tuning struct {
+	algo      string
+	chunk     int
+	mappedOff bool
+}
+
+// tune merges an operation's hints with the communicator's.
+func (s *settings) tune(op *backend.Op) (tuning, error) {
+	t := tuning{algo: op.Algo, chunk: s.chunkBytes, mappedOff: s.mapped == "off"}
+	if t.algo == "" {
+		t.algo = s.algo
+	}
+	if op.Hints == nil {
+		return t, nil
+	}
+	if v, ok := op.Hints["mapped"]; ok {
+		if v != "on" && v != "off" {
+			return t, fmt.Errorf("hint mapped=%q: want on or off", v)
+		}
+		t.mappedOff = v == "off"
+	}
+	if v, ok := op.Hints["chunk_bytes"]; ok {
+		n, err := positive("chunk_bytes", v)
+		if err != nil {
+			return t, err
+		}
+		t.chunk = n
+	}
+	return t, nil
+}

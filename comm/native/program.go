@@ -1,0 +1,162 @@
+package native
+
+import (
+	"slices"
+
+	"github.com/chorus-comms/chorus/plan"
+)
+
+// program is a plan made ready to run: places are indexes into a table of base
+// addresses plus byte offsets, and everything that can be known beforehand is.
+type program struct {
+	name       string
+	steps      []step
+	tmp        int    // bytes of private scratch
+	recvTmp    int    // bytes for arriving data that is then reduced
+	posts      int    // most messages posted between two Waits
+	stage      int    // bytes of stage
+	phaseBase  uint32 // added to the plan's phases
+	needsSpace bool   // uses flags or stages
+	twoSided   bool
+	early      bool // tells the others at once that this rank has arrived
+	remote     bool // refers to other ranks' In or Out
+	fills      int  // bytes of a stage that large copies fill
+}
+
+type step struct {
+	kind     plan.Kind
+	final    bool
+	fill     bool // a large copy into a stage
+	peer     int32
+	phase    uint32
+	n        int // elements
+	bytes    int
+	recvTmp  int
+	dst, src []ref
+}
+
+// ref is a place: entry of the base table and byte offset.
+type ref struct {
+	base int
+	off  int
+}
+
+// baseOf is the index of a rank's buffer in the base table.
+func baseOf(b plan.Buf, rank, world int) int { return int(b)*world + rank }
+
+// compile translates a plan, whose first skip steps are left out. phaseBase keeps
+// its phases above those that the executor uses itself.
+func compile(p *plan.Plan, skip int, phaseBase uint32) *program {
+	world, elem := p.Request.World, p.Request.ElemSize
+	g := &program{name: p.Algorithm, tmp: p.Tmp * elem, stage: p.Stage * elem, phaseBase: phaseBase}
+	convert := func(refs []plan.Ref) []ref {
+		out := make([]ref, len(refs))
+		for i, r := range refs {
+			out[i] = ref{base: baseOf(r.Buf, int(r.Rank), world), off: r.Off * elem}
+			if r.Buf == plan.Stage {
+				g.needsSpace = true
+			}
+			if int(r.Rank) != p.Request.Rank && r.Buf <= plan.Out {
+				g.remote = true
+			}
+		}
+		return out
+	}
+	posted, recv := 0, 0
+	for _, s := range p.Steps[skip:] {
+		t := step{kind: s.Kind, final: s.Final, peer: s.Peer, phase: s.Phase + phaseBase, n: s.N, bytes: s.N * elem,
+			dst: convert(s.Dst), src: convert(s.Src)}
+		switch s.Kind {
+		case plan.Copy:
+			if t.fill = s.Dst[0].Buf == plan.Stage && t.bytes >= storeThreshold; t.fill {
+				g.fills += t.bytes
+			}
+		case plan.Send, plan.Recv, plan.RecvReduce:
+			g.twoSided = true
+			if s.Kind == plan.RecvReduce {
+				t.recvTmp = recv
+				recv += (t.bytes + 63) &^ 63
+			}
+			posted++
+			g.posts = max(g.posts, posted)
+			g.recvTmp = max(g.recvTmp, recv)
+		case plan.Wait:
+			posted, recv = 0, 0
+		case plan.Notify, plan.Await:
+			g.needsSpace = true
+		}
+		g.steps = append(g.steps, t)
+	}
+	g.early = !announcesItself(g.steps)
+	g.needsSpace = g.needsSpace || p.Stage > 0
+	return g
+}
+
+// announcesItself reports whether a plan raises its flag so soon that a flag of
+// its own for arriving would only cost time.
+func announcesItself(s []step) bool {
+	if len(s) >= 2 && s[0].kind == plan.Copy && s[0].bytes <= smallCopy {
+		s = s[1:]
+	}
+	return len(s) >= 1 && s[0].kind == plan.Notify
+}
+
+// smallCopy is how many bytes may be copied before a rank tells that it has arrived.
+const smallCopy = 16 << 10
+
+// opensWithSync reports whether every rank's plan begins with a synchronization
+// of all: the executor's exchange of places, which is one, can then take its place.
+func opensWithSync(alg plan.Algorithm, q plan.Request) bool {
+	const most = 64 // ranks for which it's worth while to generate all plans
+	if q.SendCounts != nil || q.World > most {
+		return false
+	}
+	for q.Rank = range q.World {
+		p, err := alg.Plan(q)
+		if err != nil {
+			return false
+		}
+		s := p.Steps
+		if len(s) < 2 || s[0].Kind != plan.Notify || s[0].Phase != 1 ||
+			s[1].Kind != plan.Await || s[1].Phase != 1 || s[1].Peer != plan.All {
+			return false
+		}
+	}
+	return true
+}
+
+// shape is what two operations must have in common to run the same programs.
+type shape struct {
+	kind     plan.Collective
+	elem     int
+	count    int
+	root     int
+	inPlace  bool
+	counts   uint64 // hash of the uneven counts; 0 if there are none
+	algo     string
+	chunk    int
+	noMapped bool
+}
+
+// compiled is what a group keeps for a shape.
+type compiled struct {
+	shape  shape
+	req    plan.Request
+	plain  *program // runs on any memory
+	mapped *program // runs if everybody's memory can be mapped; nil if there's none
+}
+
+func (c *compiled) sameCounts(q *plan.Request) bool {
+	return slices.Equal(c.req.Counts, q.Counts) && slices.Equal(c.req.SendCounts, q.SendCounts) && slices.Equal(c.req.RecvCounts, q.RecvCounts)
+}
+
+func (c *compiled) steps() int {
+	n := len(c.plain.steps)
+	if c.mapped != nil {
+		n += len(c.mapped.steps)
+	}
+	return n
+}
+
+// maxSteps bounds what a group's cache of programs holds; beyond it the cache starts anew.
+const maxSteps = 1 << 18

@@ -1,0 +1,55 @@
+package native
+
+import (
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/hostmem"
+)
+
+// scratch is a group's private working memory: taken piece by piece during an
+// operation and all given back at its end. It's shared memory, so that peers can
+// fetch messages from it without a detour.
+type scratch struct {
+	blocks []*hostmem.Block
+	used   int // bytes of the last block
+	want   int // bytes of the next block, at least: what an operation has needed
+}
+
+// take returns n bytes, aligned to a cache line, undefined in content, until reset.
+func (s *scratch) take(n int) (unsafe.Pointer, error) {
+	n = (n + 63) &^ 63
+	if k := len(s.blocks); k > 0 {
+		if b := s.blocks[k-1]; s.used+n <= b.Len() {
+			p := unsafe.Add(b.Pointer(), s.used)
+			s.used += n
+			return p, nil
+		}
+	}
+	b, err := hostmem.Alloc(max(n, s.want, 64<<10))
+	if err != nil {
+		return nil, err
+	}
+	s.blocks = append(s.blocks, b)
+	s.used = n
+	return b.Pointer(), nil
+}
+
+// reset gives everything back. If it took several blocks, the next operation gets one
+// that holds as much.
+func (s *scratch) reset() {
+	s.used = 0
+	if len(s.blocks) > 1 {
+		s.want = 0
+		for _, b := range s.blocks {
+			s.want += b.Len()
+		}
+		s.free()
+	}
+}
+
+func (s *scratch) free() {
+	for _, b := range s.blocks {
+		b.Free()
+	}
+	s.blocks = nil
+}

@@ -1,0 +1,135 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+// Split implements backend.Backend. Every rank learns every rank's list, so that
+// all of them come to the same verdict.
+func (g *group) Split(ctx context.Context, name string, ranks []int, timeout time.Duration, hints map[string]string) (backend.Backend, error) {
+	s := g.settings
+	if len(hints) > 0 {
+		own, err := parseHints(hints)
+		if err != nil {
+			return nil, &backend.InvalidArgumentError{Where: g.where(), Detail: err.Error()}
+		}
+		if own.fabric != "" || own.host != "" || len(own.fabricOptions) > 0 {
+			return nil, &backend.InvalidArgumentError{Where: g.where(), Detail: "a split shares its parent's fabric; it takes no hints about it"}
+		}
+		s.algo, s.chunkBytes = own.algo, own.chunkBytes
+		if own.stageBytes > 0 {
+			s.stageBytes = own.stageBytes
+		}
+		if own.mapped != "" {
+			s.mapped = own.mapped
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	offers, err := g.exchangeOffers(ctx, ranks, s.stageBytes, timeout)
+	if err != nil {
+		return nil, err
+	}
+	if err := g.checkLists(offers); err != nil {
+		return nil, err
+	}
+	if len(ranks) == 0 {
+		return nil, nil
+	}
+	members := make([]int, len(ranks))
+	for i, r := range ranks {
+		members[i] = g.members[r]
+		s.stageBytes = min(s.stageBytes, offers[r].stage)
+	}
+	at := g.where()
+	at.Op = "split"
+	id := offers[g.lowest(ranks)].id
+	if id == 0 {
+		return nil, &backend.InternalError{Where: at, Err: errors.New("this world has had all the communicators that it can have")}
+	}
+	child, err := g.world.newGroup(ctx, id, name, members, s)
+	if err != nil {
+		return nil, g.splitError(at, ctx, err)
+	}
+	return child, nil
+}
+
+// splitError is the error of a rank that couldn't make its part of a new communicator.
+func (g *group) splitError(at backend.Where, ctx context.Context, err error) error {
+	var lost *fabric.PeerError
+	switch {
+	case errors.As(err, &lost):
+		return &backend.PeerLostError{Where: at, Peer: g.rankOf(lost.Peer), Cause: cause(lost.Err)}
+	case ctx.Err() == context.DeadlineExceeded:
+		return &backend.TimeoutError{Where: at}
+	case ctx.Err() != nil:
+		return &backend.CanceledError{Where: at, Err: context.Cause(ctx)}
+	}
+	return &backend.InternalError{Where: at, Err: err}
+}
+
+// lowest returns the rank of a list that has the lowest fabric rank; it numbers the new communicator.
+func (g *group) lowest(ranks []int) int {
+	return slices.MinFunc(ranks, func(a, b int) int { return g.members[a] - g.members[b] })
+}
+
+// offer is what a rank brings into a split.
+type offer struct {
+	id    uint32 // of the new communicator, if this rank is to number it
+	stage int    // bytes of stage that it can have
+	list  []int  // what it passed
+}
+
+// exchangeOffers gathers every rank's offer.
+func (g *group) exchangeOffers(ctx context.Context, ranks []int, stage int, timeout time.Duration) ([]offer, error) {
+	const head = 3
+	n := len(g.members)
+	width := head + n
+	mine, all := make([]int64, width), make([]int64, width*n)
+	if len(ranks) > 0 && g.lowest(ranks) == g.rank {
+		mine[0] = int64(g.world.newID())
+	}
+	mine[1], mine[2] = int64(stage), int64(len(ranks))
+	for i, r := range ranks {
+		mine[head+i] = int64(r)
+	}
+	op := &backend.Op{Kind: backend.AllGatherSingle, In: tensor.Of(mine), Out: tensor.Of(all), Ctx: ctx, Timeout: timeout}
+	if err := g.own(forSplit, op); err != nil {
+		return nil, err
+	}
+	offers := make([]offer, n)
+	for r := range offers {
+		row := all[r*width : (r+1)*width]
+		o := offer{id: uint32(row[0]), stage: max(minStage, int(row[1]))}
+		for _, x := range row[head : head+min(max(int(row[2]), 0), n)] {
+			o.list = append(o.list, int(x))
+		}
+		offers[r] = o
+	}
+	return offers, nil
+}
+
+// checkLists demands that every listed rank passed the very list that it stands in.
+func (g *group) checkLists(offers []offer) error {
+	for r, o := range offers {
+		for _, m := range o.list {
+			if m < 0 || m >= len(offers) || !slices.Equal(offers[m].list, o.list) {
+				e := &backend.MismatchError{Where: g.where(), RankA: r, RankB: m, OpA: fmt.Sprintf("split%v", o.list), OpB: "split of an invalid rank"}
+				if m >= 0 && m < len(offers) {
+					e.OpB = fmt.Sprintf("split%v", offers[m].list)
+				}
+				e.Op = "split"
+				return e
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,329 @@
+package native
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/bootstrap"
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/config"
+	"github.com/chorus-comms/chorus/fabric"
+	_ "github.com/chorus-comms/chorus/fabric/hybrid" // "auto", and with it "shm"
+	_ "github.com/chorus-comms/chorus/fabric/mem"
+	_ "github.com/chorus-comms/chorus/fabric/tcp"
+	"github.com/chorus-comms/chorus/plan"
+	"github.com/chorus-comms/chorus/store"
+)
+
+// Name is the name under which the backend is registered.
+const Name = "native"
+
+func init() { backend.Register(Name, Open) }
+
+// Open joins a new communicator: it opens a fabric over the store and makes the
+// first group on it.
+func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
+	s, err := parseHints(c.Hints)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := config.Load(nil)
+	if err != nil {
+		return nil, err
+	}
+	s.fillFrom(cfg)
+	if err := useKernels(cfg); err != nil {
+		return nil, err
+	}
+	host := cfg.HostID
+	if h := s.host; h != "" {
+		host = h
+	}
+	if host == "" {
+		host = bootstrap.HostID()
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	round := 0
+	exchange := func(ctx context.Context, payload []byte) ([][]byte, error) {
+		if c.Size == 1 {
+			return [][]byte{payload}, nil
+		}
+		round++
+		return bootstrap.Exchange(ctx, store.NewPrefix(fmt.Sprintf("open/%d", round), c.Store), c.Rank, c.Size, payload)
+	}
+	mine := terms{Fabric: s.fabric, Cores: runtime.NumCPU(), StageBytes: s.stageBytes}
+	agreed, err := mine.agree(ctx, backend.Where{Comm: c.Name, Rank: c.Rank, Op: "new"}, exchange)
+	if err != nil {
+		return nil, err
+	}
+	s.stageBytes = agreed.StageBytes
+	fab, err := fabric.Open(ctx, s.fabric, fabric.Config{
+		Rank: c.Rank, Size: c.Size, Exchange: exchange, HostID: host, Rendezvous: c.MasterAddr,
+		Timeout: c.Timeout, Options: s.fabricOptions,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("opening fabric %q: %w", s.fabric, err)
+	}
+	w := &world{fab: fab, groups: map[uint32]*group{}, timeout: c.Timeout, hosts: fab.Hosts(), machine: plan.DefaultMachine()}
+	w.machine.Cores = agreed.Cores
+	w.placer, _ = fab.(fabric.Placer)
+	w.sharer, _ = fab.(fabric.Sharer)
+	fab.Handle(w)
+	members := make([]int, c.Size)
+	for r := range members {
+		members[r] = r
+	}
+	g, err := w.newGroup(ctx, rootID, c.Name, members, s)
+	if err != nil {
+		fab.Close(ctx)
+		return nil, err
+	}
+	return g, nil
+}
+
+// terms are what the ranks of a world must have in common: the same fabric, and
+// the same numbers to choose algorithms by, which are the least that any rank has.
+type terms struct {
+	Fabric     string
+	Cores      int
+	StageBytes int
+}
+
+func (t terms) agree(ctx context.Context, at backend.Where, exchange func(context.Context, []byte) ([][]byte, error)) (terms, error) {
+	payload, err := json.Marshal(t)
+	if err != nil {
+		return t, err
+	}
+	all, err := exchange(ctx, payload)
+	if err != nil {
+		return t, err
+	}
+	var first terms
+	for r, b := range all {
+		var x terms
+		if err := json.Unmarshal(b, &x); err != nil || x.Cores < 1 || x.StageBytes < minStage {
+			return t, &backend.InternalError{Where: at, Err: fmt.Errorf("rank %d offers the terms %q", r, b)}
+		}
+		if r == 0 {
+			first = x
+		}
+		if x.Fabric != first.Fabric {
+			return t, &backend.MismatchError{Where: at, RankA: 0, RankB: r, OpA: "new(fabric " + first.Fabric + ")", OpB: "new(fabric " + x.Fabric + ")"}
+		}
+		t.Cores, t.StageBytes = min(t.Cores, x.Cores), min(t.StageBytes, x.StageBytes)
+	}
+	return t, nil
+}
+
+// world is what the groups that were split from each other share.
+type world struct {
+	fab     fabric.Fabric
+	placer  fabric.Placer // nil if no memory can be mapped
+	sharer  fabric.Sharer
+	hosts   []int
+	timeout time.Duration
+	machine plan.Machine // the same on every rank
+
+	mu     sync.Mutex
+	groups map[uint32]*group
+	led    uint32 // groups made whose lowest fabric rank is this one
+	lost   map[int]error
+	early  []early
+}
+
+// early is a notice about a communicator that this rank has not made yet: others
+// may have, and failed.
+type early struct {
+	peer int
+	n    notice
+}
+
+const maxEarly = 1024
+
+// rootID is the number of the group of all ranks.
+const rootID = 1
+
+// newID numbers a group that this rank is the lowest fabric rank of. No two groups of
+// the world have the same number, whoever makes them and whenever: it tells the rank and
+// which of the rank's groups it is. 0 means that there are no numbers left.
+func (w *world) newID() uint32 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	id := rootID + 1 + uint64(w.led)*uint64(w.fab.Size()) + uint64(w.fab.Rank())
+	if id > math.MaxUint32 {
+		return 0
+	}
+	w.led++
+	return uint32(id)
+}
+
+// newGroup makes the part of this rank in a communicator of the given fabric ranks.
+func (w *world) newGroup(ctx context.Context, id uint32, name string, members []int, s settings) (*group, error) {
+	n := len(members)
+	g := &group{world: w, id: id, name: name, members: members, settings: s, abort: fabric.NewAbort(),
+		programs: map[shape]*compiled{}, base: make([]unsafe.Pointer, 4*n), dsts: make([]unsafe.Pointer, n+1), srcs: make([]unsafe.Pointer, n+1),
+		fabricToRank: map[int]int{}, machine: w.machine}
+	for r, m := range members {
+		g.fabricToRank[m] = r
+		if m == w.fab.Rank() {
+			g.rank = r
+		}
+	}
+	g.waiter = fabric.NewWaiter(g.abort)
+	if err := g.share(ctx); err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	w.groups[id] = g
+	for p, err := range w.lost {
+		if r := g.rankOf(p); r >= 0 {
+			g.breakWith(&backend.PeerLostError{Where: g.where(), Peer: r, Cause: cause(err)})
+		}
+	}
+	var mine []early
+	w.early = slices.DeleteFunc(w.early, func(e early) bool {
+		if e.n.Comm == id {
+			mine = append(mine, e)
+		}
+		return e.n.Comm == id
+	})
+	w.mu.Unlock()
+	for _, e := range mine {
+		g.notice(e.peer, e.n)
+	}
+	return g, nil
+}
+
+// leave takes a group out of the world; the last one closes the fabric.
+func (w *world) leave(ctx context.Context, g *group) error {
+	w.mu.Lock()
+	delete(w.groups, g.id)
+	last := len(w.groups) == 0
+	w.mu.Unlock()
+	w.fab.Forget(g.id)
+	if !last {
+		return nil
+	}
+	return w.fab.Close(ctx)
+}
+
+// recipient returns the group that a notice is for, or keeps the notice until there is one.
+func (w *world) recipient(peer int, n notice) *group {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	g := w.groups[n.Comm]
+	if g == nil { // or the communicator is no more; then the notice is pushed out some day
+		if len(w.early) == maxEarly {
+			w.early = slices.Delete(w.early, 0, 1)
+		}
+		w.early = append(w.early, early{peer, n})
+	}
+	return g
+}
+
+func (w *world) group(id uint32) *group {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.groups[id]
+}
+
+// PeerLost breaks every group that the peer is a member of, and tells their
+// other members, who may have no link to the peer.
+func (w *world) PeerLost(peer int, err error) {
+	w.mu.Lock()
+	if w.lost == nil {
+		w.lost = map[int]error{}
+	}
+	w.lost[peer] = err
+	var hit []*group
+	for _, g := range w.groups {
+		if _, ok := g.fabricToRank[peer]; ok {
+			hit = append(hit, g)
+		}
+	}
+	w.mu.Unlock()
+	for _, g := range hit {
+		g.fail(&backend.PeerLostError{Where: g.where(), Peer: g.fabricToRank[peer], Cause: cause(err)})
+	}
+}
+
+// Mismatch breaks the group whose ranks disagree about an operation.
+func (w *world) Mismatch(peer int, key fabric.Key, local, remote fabric.Desc) {
+	if g := w.group(key.Comm); g != nil {
+		g.fail(g.mismatch(peer, local, remote, key.Tag))
+	}
+}
+
+// cause strips the fabric's own wording from an error about a peer.
+func cause(err error) string {
+	for {
+		p, ok := err.(*fabric.PeerError)
+		if !ok {
+			return err.Error()
+		}
+		err = p.Err
+	}
+}
+
+// share opens the memory that the group's ranks of this host have in common.
+func (g *group) share(ctx context.Context) (err error) {
+	w := g.world
+	g.localIndex = make([]int, len(g.members))
+	for r := range g.localIndex {
+		g.localIndex[r] = -1
+	}
+	if w.sharer == nil || len(g.members) == 1 {
+		return nil
+	}
+	topo, crowded := g.topology()
+	if !crowded {
+		return nil // no two ranks share a host
+	}
+	g.topo = topo
+	mine := topo.Host[g.rank]
+	var local []int
+	for r, h := range topo.Host {
+		if h == mine {
+			local = append(local, r)
+		}
+	}
+	// A space lists its members by ascending fabric rank.
+	slices.SortFunc(local, func(a, b int) int { return g.members[a] - g.members[b] })
+	ranks := make([]int, len(local))
+	for i, r := range local {
+		ranks[i] = g.members[r]
+		g.localIndex[r] = i
+	}
+	if len(ranks) == 1 {
+		g.space = fabric.NewSoloSpace(ranks[0], g.settings.stageBytes)
+	} else if g.space, err = w.sharer.Space(ctx, g.id, ranks, g.settings.stageBytes); err != nil {
+		return fmt.Errorf("sharing memory with ranks %s: %w", backend.Ranks(local), err)
+	}
+	g.local = local
+	g.stageBytes = g.settings.stageBytes / 2 &^ 63
+	g.placer = w.placer
+	return nil
+}
+
+// topology numbers the hosts of the group's ranks by their lowest rank, and
+// tells whether any host has two.
+func (g *group) topology() (*plan.Topology, bool) {
+	t := &plan.Topology{Host: make([]int, len(g.members))}
+	number := map[int]int{}
+	for r, m := range g.members {
+		h := g.world.hosts[m]
+		if _, ok := number[h]; !ok {
+			number[h] = len(number)
+		}
+		t.Host[r] = number[h]
+	}
+	return t, len(number) < len(g.members)
+}

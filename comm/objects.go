@@ -1,0 +1,316 @@
+package comm
+
+import (
+	"bytes"
+	"context"
+	"encoding/gob"
+	"encoding/json"
+
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+// Codec turns values into bytes and back. What it decodes comes from other
+// ranks, so it must not be a format that can carry code.
+type Codec interface {
+	Encode(v any) ([]byte, error)
+	Decode(data []byte, v any) error
+}
+
+// The codecs of this package. Gob keeps Go types exactly and is the default; JSON
+// can be read by other languages.
+var (
+	Gob  Codec = gobCodec{}
+	JSON Codec = jsonCodec{}
+)
+
+type gobCodec struct{}
+
+func (gobCodec) Encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	err := gob.NewEncoder(&b).Encode(v)
+	return b.Bytes(), err
+}
+
+func (gobCodec) Decode(data []byte, v any) error {
+	return gob.NewDecoder(bytes.NewReader(data)).Decode(v)
+}
+
+type jsonCodec struct{}
+
+func (jsonCodec) Encode(v any) ([]byte, error)    { return json.Marshal(v) }
+func (jsonCodec) Decode(data []byte, v any) error { return json.Unmarshal(data, v) }
+
+// MaxObjectBytes bounds an encoded object, so that a broken peer cannot make this rank allocate without end.
+const MaxObjectBytes = 1 << 30
+
+// Objects carries values that encode, over a communicator: sizes first, then the
+// bytes. Every rank calls the same functions in the same order. Options are those of
+// single operations, but for Async; Timeout bounds each of the two steps.
+type Objects struct {
+	C     *Comm
+	Codec Codec // nil means Gob
+}
+
+func (o Objects) codec() Codec {
+	if o.Codec == nil {
+		return Gob
+	}
+	return o.Codec
+}
+
+// check refuses what object operations cannot take: they need each step's result for the next.
+func (o Objects) check(op string, opts []Option) error {
+	var c call
+	for _, f := range opts {
+		f(&c)
+	}
+	if c.work != nil {
+		return o.C.invalid(op, "Async does not apply to objects")
+	}
+	return nil
+}
+
+func (o Objects) encode(op string, v any) ([]byte, error) {
+	data, err := o.codec().Encode(v)
+	if err != nil {
+		return nil, o.C.invalid(op, "encoding a %T: %v", v, err)
+	}
+	if len(data) > MaxObjectBytes {
+		return nil, o.C.invalid(op, "an encoded %T has %d bytes, more than %d", v, len(data), MaxObjectBytes)
+	}
+	return data, nil
+}
+
+func (o Objects) decode(op string, from int, data []byte, v any) error {
+	if err := o.codec().Decode(data, v); err != nil {
+		return o.C.invalid(op, "decoding what rank %d sent into a %T: %v", from, v, err)
+	}
+	return nil
+}
+
+// size checks a length that came from another rank.
+func (o Objects) size(op string, from int, n int64) (int, error) {
+	if n < 0 || n > MaxObjectBytes {
+		return 0, o.C.invalid(op, "rank %d announces an object of %d bytes", from, n)
+	}
+	return int(n), nil
+}
+
+// AllGather returns every rank's v, by rank.
+func AllGather[T any](ctx context.Context, o Objects, v T, opts ...Option) ([]T, error) {
+	const op = "all_gather_object"
+	if err := o.check(op, opts); err != nil {
+		return nil, err
+	}
+	mine, err := o.encode(op, v)
+	if err != nil {
+		return nil, err
+	}
+	sizes := make([]int64, o.C.Size())
+	if err := o.C.AllGatherSingle(ctx, tensor.Of(sizes), tensor.Of([]int64{int64(len(mine))}), opts...); err != nil {
+		return nil, err
+	}
+	out := make([]*tensor.Tensor, len(sizes))
+	data := make([][]byte, len(sizes))
+	for r, s := range sizes {
+		n, err := o.size(op, r, s)
+		if err != nil {
+			return nil, err
+		}
+		data[r] = make([]byte, n)
+		out[r] = tensor.Of(data[r])
+	}
+	if err := o.C.AllGatherV(ctx, out, tensor.Of(mine), opts...); err != nil {
+		return nil, err
+	}
+	values := make([]T, len(sizes))
+	for r := range values {
+		if err := o.decode(op, r, data[r], &values[r]); err != nil {
+			return nil, err
+		}
+	}
+	return values, nil
+}
+
+// Broadcast returns root's v on every rank.
+func Broadcast[T any](ctx context.Context, o Objects, v T, root int, opts ...Option) (T, error) {
+	const op = "broadcast_object"
+	if err := o.check(op, opts); err != nil {
+		return v, err
+	}
+	var data []byte
+	var err error
+	if o.C.Rank() == root {
+		if data, err = o.encode(op, v); err != nil {
+			return v, err
+		}
+	}
+	size := []int64{int64(len(data))}
+	if err := o.C.Broadcast(ctx, tensor.Of(size), root, opts...); err != nil {
+		return v, err
+	}
+	if o.C.Rank() != root {
+		n, err := o.size(op, root, size[0])
+		if err != nil {
+			return v, err
+		}
+		data = make([]byte, n)
+	}
+	if err := o.C.Broadcast(ctx, tensor.Of(data), root, opts...); err != nil {
+		return v, err
+	}
+	if o.C.Rank() == root {
+		return v, nil
+	}
+	var got T
+	err = o.decode(op, root, data, &got)
+	return got, err
+}
+
+// Gather returns every rank's v at root, by rank, and nil elsewhere.
+func Gather[T any](ctx context.Context, o Objects, v T, root int, opts ...Option) ([]T, error) {
+	const op = "gather_object"
+	if err := o.check(op, opts); err != nil {
+		return nil, err
+	}
+	mine, err := o.encode(op, v)
+	if err != nil {
+		return nil, err
+	}
+	c := o.C
+	var sizes []int64
+	var out *tensor.Tensor
+	if c.Rank() == root {
+		sizes = make([]int64, c.Size())
+		out = tensor.Of(sizes)
+	}
+	if err := c.GatherSingle(ctx, out, tensor.Of([]int64{int64(len(mine))}), root, opts...); err != nil {
+		return nil, err
+	}
+	b := c.Batch()
+	if c.Rank() != root {
+		b.Send(tensor.Of(mine), root, Tag(objectTag))
+		return nil, b.Issue(ctx, opts...)
+	}
+	data := make([][]byte, c.Size())
+	for r, s := range sizes {
+		n, err := o.size(op, r, s)
+		if err != nil {
+			return nil, err
+		}
+		data[r] = make([]byte, n)
+		if r == root {
+			copy(data[r], mine)
+			continue
+		}
+		b.Recv(tensor.Of(data[r]), r, Tag(objectTag))
+	}
+	if b.Len() > 0 {
+		if err := b.Issue(ctx, opts...); err != nil {
+			return nil, err
+		}
+	}
+	values := make([]T, c.Size())
+	for r := range values {
+		if err := o.decode(op, r, data[r], &values[r]); err != nil {
+			return nil, err
+		}
+	}
+	return values, nil
+}
+
+// Scatter gives rank r root's vs[r]; vs is ignored elsewhere.
+func Scatter[T any](ctx context.Context, o Objects, vs []T, root int, opts ...Option) (T, error) {
+	const op = "scatter_object"
+	var zero T
+	if err := o.check(op, opts); err != nil {
+		return zero, err
+	}
+	c := o.C
+	var encoded [][]byte
+	var sizes []*tensor.Tensor
+	if c.Rank() == root {
+		if len(vs) != c.Size() {
+			return zero, c.invalid(op, "there are %d objects for %d ranks", len(vs), c.Size())
+		}
+		for _, v := range vs {
+			data, err := o.encode(op, v)
+			if err != nil {
+				return zero, err
+			}
+			encoded = append(encoded, data)
+			sizes = append(sizes, tensor.Of([]int64{int64(len(data))}))
+		}
+	}
+	size := []int64{0}
+	if err := c.Scatter(ctx, tensor.Of(size), sizes, root, opts...); err != nil {
+		return zero, err
+	}
+	b := c.Batch()
+	if c.Rank() == root {
+		for r, data := range encoded {
+			if r != root {
+				b.Send(tensor.Of(data), r, Tag(objectTag))
+			}
+		}
+		if b.Len() > 0 {
+			if err := b.Issue(ctx, opts...); err != nil {
+				return zero, err
+			}
+		}
+		return vs[root], nil
+	}
+	n, err := o.size(op, root, size[0])
+	if err != nil {
+		return zero, err
+	}
+	data := make([]byte, n)
+	b.Recv(tensor.Of(data), root, Tag(objectTag))
+	if err := b.Issue(ctx, opts...); err != nil {
+		return zero, err
+	}
+	var got T
+	err = o.decode(op, root, data, &got)
+	return got, err
+}
+
+// Send sends v to rank dst; Recv there receives it.
+func Send[T any](ctx context.Context, o Objects, v T, dst int, opts ...Option) error {
+	if err := o.check("send_object", opts); err != nil {
+		return err
+	}
+	data, err := o.encode("send_object", v)
+	if err != nil {
+		return err
+	}
+	if err := o.C.Send(ctx, tensor.Of([]int64{int64(len(data))}), dst, opts...); err != nil {
+		return err
+	}
+	return o.C.Send(ctx, tensor.Of(data), dst, opts...)
+}
+
+// Recv receives the value that rank src sends with Send, and tells who sent it; src may be AnySource.
+func Recv[T any](ctx context.Context, o Objects, src int, opts ...Option) (v T, from int, err error) {
+	const op = "recv_object"
+	if err := o.check(op, opts); err != nil {
+		return v, src, err
+	}
+	size := []int64{0}
+	from = src
+	if err := o.C.Recv(ctx, tensor.Of(size), src, append(opts[:len(opts):len(opts)], From(&from))...); err != nil {
+		return v, from, err
+	}
+	n, err := o.size(op, from, size[0])
+	if err != nil {
+		return v, from, err
+	}
+	data := make([]byte, n)
+	if err := o.C.Recv(ctx, tensor.Of(data), from, opts...); err != nil {
+		return v, from, err
+	}
+	err = o.decode(op, from, data, &v)
+	return v, from, err
+}
+
+// objectTag keeps the payloads of object collectives apart from a program's own messages.
+const objectTag = 1<<62 + 1

@@ -1,0 +1,105 @@
+package comm
+
+import (
+	"log/slog"
+	"maps"
+	"time"
+
+	"github.com/chorus-comms/chorus/store"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+// NewOption configures a new communicator.
+type NewOption func(*newOptions)
+
+type newOptions struct {
+	backend      string
+	device       string
+	name         string
+	rank, size   int
+	explicit     bool
+	store        store.Store
+	timeout      time.Duration
+	hints        map[string]string
+	abortOnError *bool
+	log          *slog.Logger
+	masterAddr   string
+}
+
+// WithBackend chooses the backend by its registered name; the default is "native".
+func WithBackend(name string) NewOption { return func(o *newOptions) { o.backend = name } }
+
+// WithDevice names the device type of the tensors; the default is "cpu".
+func WithDevice(device string) NewOption { return func(o *newOptions) { o.device = device } }
+
+// WithName names the communicator in messages and keeps its keys in the store
+// apart from those of others. The name must be the same on all ranks and fresh
+// on its store; the default is "world".
+func WithName(name string) NewOption { return func(o *newOptions) { o.name = name } }
+
+// WithRank sets rank and world size. It wins over every launcher's.
+func WithRank(rank, size int) NewOption {
+	return func(o *newOptions) { o.rank, o.size, o.explicit = rank, size, true }
+}
+
+// WithStore sets the store through which the ranks find each other. The caller
+// keeps it open until New returns and closes it.
+func WithStore(s store.Store) NewOption { return func(o *newOptions) { o.store = s } }
+
+// WithTimeout bounds New and every operation without a Timeout of its own. The
+// default is TORCHCOMM_TIMEOUT_SECONDS, or 600 seconds.
+func WithTimeout(d time.Duration) NewOption { return func(o *newOptions) { o.timeout = d } }
+
+// WithHints passes settings to the backend; unknown names are an error.
+func WithHints(hints map[string]string) NewOption {
+	return func(o *newOptions) {
+		if o.hints == nil {
+			o.hints = map[string]string{}
+		}
+		maps.Copy(o.hints, hints)
+	}
+}
+
+// WithFabric is short for the hint "fabric": auto, shm, tcp, mem.
+func WithFabric(name string) NewOption { return WithHints(map[string]string{"fabric": name}) }
+
+// WithAbortOnError makes a failure that breaks the communicator abort the
+// process. The default is TORCHCOMM_ABORT_ON_ERROR, or false.
+func WithAbortOnError(abort bool) NewOption {
+	return func(o *newOptions) { o.abortOnError = &abort }
+}
+
+// WithLogger sets where warnings go; the default is slog.Default.
+func WithLogger(l *slog.Logger) NewOption { return func(o *newOptions) { o.log = l } }
+
+// Option changes one operation.
+type Option func(*call)
+
+// Async makes the operation return as soon as it is issued; w tells when it's
+// done. The tensors belong to the operation until then.
+func Async(w *Work) Option { return func(c *call) { c.work = w } }
+
+// Timeout bounds this operation; it counts from the operation's start.
+func Timeout(d time.Duration) Option { return func(c *call) { c.Timeout = d } }
+
+// Tag distinguishes messages between the same ranks; a Recv matches a Send with the same tag.
+func Tag(tag int) Option { return func(c *call) { c.Tag = tag } }
+
+// Into puts the result of AllReduce or Reduce (at the root) into out and leaves the input as it is.
+func Into(out *tensor.Tensor) Option { return func(c *call) { c.into, c.hasInto = out, true } }
+
+// From receives the source's rank once a Recv from AnySource is done.
+func From(rank *int) Option { return func(c *call) { c.from = rank } }
+
+// Hint passes a setting to the backend for this operation; every rank must pass the same.
+func Hint(name, value string) Option {
+	return func(c *call) {
+		h := make(map[string]string, len(c.Hints)+1)
+		maps.Copy(h, c.Hints)
+		h[name] = value
+		c.Hints = h
+	}
+}
+
+// Algorithm is short for Hint("algorithm", name).
+func Algorithm(name string) Option { return Hint("algorithm", name) }

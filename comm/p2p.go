@@ -1,0 +1,94 @@
+package comm
+
+import (
+	"context"
+
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+// Send sends t to rank dst. It returns when t may be reused, which may be before or
+// after the message was received.
+//
+// Options: Tag, Async, Timeout.
+func (c *Comm) Send(ctx context.Context, t *tensor.Tensor, dst int, opts ...Option) error {
+	o := c.transfer(ctx, backend.Send, opts)
+	o.In, o.Peer = t, dst
+	return c.pointToPoint(o)
+}
+
+// Recv receives a message from rank src, or from any with AnySource, into t. The message must
+// have t's dtype and number of elements: *MismatchError otherwise.
+//
+// Options: Tag, From, Async, Timeout.
+func (c *Comm) Recv(ctx context.Context, t *tensor.Tensor, src int, opts ...Option) error {
+	o := c.transfer(ctx, backend.Recv, opts)
+	o.Out, o.Peer = t, src
+	return c.pointToPoint(o)
+}
+
+func (c *Comm) transfer(ctx context.Context, kind Kind, opts []Option) *call {
+	o := c.transfers.Get().(*call)
+	*o = call{}
+	c.fill(o, ctx, kind, opts)
+	return o
+}
+
+// pointToPoint posts a transfer on the caller's goroutine, so that messages
+// match in the order in which they were issued, and completes it here or behind.
+func (c *Comm) pointToPoint(o *call) error {
+	if err := c.validate(o); err != nil {
+		return err
+	}
+	if !c.gate.enter() {
+		return &FinalizedError{Where: c.at(o.Kind.String())}
+	}
+	if o.work == nil {
+		err := c.post(o)
+		if err == nil {
+			err = c.await(o)
+		}
+		c.gate.exit()
+		*o = call{}
+		c.transfers.Put(o)
+		return err
+	}
+	w := o.work
+	if err := w.issue(); err != nil {
+		c.gate.exit()
+		return c.invalid(o.Kind.String(), "%v", err)
+	}
+	w.start()
+	if err := c.post(o); err != nil {
+		c.gate.exit()
+		w.finish(err)
+		return err
+	}
+	go func() {
+		err := c.await(o)
+		c.gate.exit()
+		w.finish(err)
+	}()
+	return nil
+}
+
+func (c *Comm) post(o *call) error {
+	if h := c.hooks.Load(); h != nil {
+		return c.hooked(h, o, func() error { return c.b.Submit(&o.Op) })
+	}
+	return c.b.Submit(&o.Op)
+}
+
+func (c *Comm) await(o *call) error {
+	err := c.b.Wait(&o.Op)
+	if err == nil && o.from != nil {
+		*o.from = o.Op.From
+	}
+	if h := c.hooks.Load(); h != nil {
+		c.completed(h, o, err)
+	}
+	if err != nil {
+		c.fatal(err)
+	}
+	return err
+}

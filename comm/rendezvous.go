@@ -1,0 +1,64 @@
+package comm
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/chorus-comms/chorus/bootstrap"
+	"github.com/chorus-comms/chorus/store"
+)
+
+// The store of a launcher's job is opened once per process, however many
+// communicators find each other through it: rank 0 serves it, and others may
+// still need it when the first communicator ends.
+var shared struct {
+	sync.Mutex
+	open map[string]store.Store
+}
+
+func openShared(ctx context.Context, info bootstrap.Info, timeout time.Duration) (store.Store, error) {
+	key := info.Key()
+	shared.Lock()
+	defer shared.Unlock()
+	if st := shared.open[key]; st != nil {
+		return st, nil
+	}
+	st, err := bootstrap.Open(ctx, info, bootstrap.Options{Timeout: timeout})
+	if err != nil {
+		return nil, err
+	}
+	if shared.open == nil {
+		shared.open = map[string]store.Store{}
+	}
+	shared.open[key] = st
+	return st, nil
+}
+
+// settle bounds how long the rank that serves the store waits, before it leaves,
+// for others that are still on their way in.
+const settle = 5 * time.Second
+
+// arrived tells that this rank needs the store of a communicator no more.
+func arrived(ctx context.Context, st store.Store, size int) error {
+	n, err := st.Add(ctx, "ready", 1)
+	if err == nil && n == int64(size) {
+		err = st.Set(ctx, "all_ready", nil)
+	}
+	return err
+}
+
+// leave is called when a communicator that met at a launcher's store ends. The
+// store stays open for the next one; but the rank that may be serving it does not go
+// while others still need it.
+func leave(st store.Store, rank int) error {
+	if rank != 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), settle)
+	defer cancel()
+	if err := st.Wait(ctx, "all_ready"); err != nil && ctx.Err() == nil {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+package comm
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/chorus-comms/chorus/comm/backend"
+)
+
+// SplitOption configures a communicator made by Split. Timeout, abort-on-error and hints
+// are the parent's unless an option says otherwise.
+type SplitOption func(*splitOptions)
+
+type splitOptions struct {
+	name    string
+	timeout time.Duration
+	hints   map[string]string
+}
+
+// SplitName names the new communicator; the default is the parent's name, a dot and its lowest parent rank.
+func SplitName(name string) SplitOption { return func(o *splitOptions) { o.name = name } }
+
+// SplitTimeout is the new communicator's timeout.
+func SplitTimeout(d time.Duration) SplitOption { return func(o *splitOptions) { o.timeout = d } }
+
+// SplitHints are the new communicator's hints.
+func SplitHints(h map[string]string) SplitOption { return func(o *splitOptions) { o.hints = h } }
+
+// Split makes communicators of parts of this one. Every rank of c calls it. ranks
+// lists, by ranks of c, the members of the group that this rank joins; their order
+// gives their new ranks. Ranks that pass the same list join the same group, so that one call may make
+// several disjoint groups. A rank that passes an empty list joins none and gets nil, without an error.
+//
+// If the lists don't agree, every rank gets a *MismatchError and c stays usable.
+// Parent and children are finalized independently.
+func (c *Comm) Split(ctx context.Context, ranks []int, opts ...SplitOption) (*Comm, error) {
+	const op = "split"
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	if err := c.usable(ctx, op); err != nil {
+		return nil, err
+	}
+	o := splitOptions{timeout: time.Duration(c.timeout.Load())}
+	for _, f := range opts {
+		f(&o)
+	}
+	if o.timeout <= 0 {
+		return nil, c.invalid(op, "timeout %v", o.timeout)
+	}
+	me, lowest := -1, c.size
+	seen := make(map[int]bool, len(ranks))
+	for i, r := range ranks {
+		if bad := c.peer(r, "each rank"); bad != "" {
+			return nil, c.invalid(op, "%s", bad)
+		}
+		if seen[r] {
+			return nil, c.invalid(op, "rank %d is listed twice", r)
+		}
+		seen[r] = true
+		lowest = min(lowest, r)
+		if r == c.rank {
+			me = i
+		}
+	}
+	if len(ranks) > 0 && me < 0 {
+		return nil, c.invalid(op, "this rank, %d, is not in its own list %v", c.rank, ranks)
+	}
+	if o.name == "" {
+		o.name = fmt.Sprintf("%s.%d", c.name, lowest)
+	}
+	own, opHints := splitHints(o.hints)
+	if o.hints == nil {
+		if h := c.hints.Load(); h != nil {
+			opHints = *h
+		}
+	}
+	group := append([]int(nil), ranks...)
+	var b backend.Backend
+	err := c.exclusive(func() (err error) {
+		b, err = c.b.Split(ctx, o.name, group, o.timeout, own)
+		return err
+	})
+	if err != nil {
+		c.fatal(err)
+		return nil, err
+	}
+	if b == nil {
+		return nil, nil
+	}
+	child := newComm(b, &newOptions{name: o.name, backend: c.backend, device: c.device, rank: me, size: len(ranks), timeout: o.timeout, log: c.log}, c.abortOnError)
+	if len(opHints) > 0 {
+		child.hints.Store(&opHints)
+	}
+	return child, nil
+}

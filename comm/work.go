@@ -1,0 +1,117 @@
+package comm
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// Work is the handle of an asynchronous operation. The zero Work is ready to be
+// passed to Async, and may be again once the operation is done. All methods may
+// be called from any goroutine.
+type Work struct {
+	mu     sync.Mutex
+	done   chan struct{}
+	status Status
+	err    error
+}
+
+// Status is where an operation stands.
+type Status uint8
+
+// The states of an operation.
+const (
+	NotStarted Status = iota
+	InProgress
+	Completed
+	TimedOut
+	Failed
+)
+
+var statusNames = [...]string{"not_started", "in_progress", "completed", "timed_out", "failed"}
+
+func (s Status) String() string { return statusNames[s] }
+
+// issue binds the work to a new operation.
+func (w *Work) issue() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.done != nil && (w.status == NotStarted || w.status == InProgress) {
+		return errors.New("the Work passed to Async belongs to an operation that is still under way")
+	}
+	w.done, w.status, w.err = make(chan struct{}), NotStarted, nil
+	return nil
+}
+
+func (w *Work) start() {
+	w.mu.Lock()
+	w.status = InProgress
+	w.mu.Unlock()
+}
+
+func (w *Work) finish(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.err = err
+	switch {
+	case err == nil:
+		w.status = Completed
+	case errors.Is(err, ErrTimeout):
+		w.status = TimedOut
+	default:
+		w.status = Failed
+	}
+	close(w.done)
+}
+
+// Done is closed when the operation is done. It's nil before the Work is issued.
+func (w *Work) Done() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.done
+}
+
+// Status returns where the operation stands.
+func (w *Work) Status() Status {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.status
+}
+
+// Completed reports whether the operation is done, well or not.
+func (w *Work) Completed() bool { return w.Status() >= Completed }
+
+// Err returns the operation's error; nil while it's under way.
+func (w *Work) Err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// Wait blocks until the operation is done and returns its error. If ctx ends
+// first it returns the context's cause, and the operation goes on.
+func (w *Work) Wait(ctx context.Context) error {
+	done := w.Done()
+	if done == nil {
+		return errors.New("chorus: Wait on a Work that was never issued")
+	}
+	select {
+	case <-done:
+		return w.Err()
+	default:
+	}
+	select {
+	case <-done:
+		return w.Err()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// WaitTimeout is Wait for at most d; then it returns context.DeadlineExceeded and the operation goes on.
+func (w *Work) WaitTimeout(d time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	return w.Wait(ctx)
+}
