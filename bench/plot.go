@@ -1,0 +1,42 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/chorus-comms/chorus/internal/svgplot"
+)
+
+// WritePlot draws the bandwidths over the sizes as SVG.
+func (r *Result) WritePlot(w io.Writer) error {
+	p := svgplot.Plot{XLabel: "size (bytes)", YLabel: "GB/s"}
+	if len(r.Rows) > 0 {
+		f := r.Rows[0]
+		p.Title = fmt.Sprintf("%s, %s, %d ranks, %s, %s memory", f.Operation, f.DType, f.Ranks, f.Fabric, f.Memory)
+	}
+	for _, inPlace := range []bool{false, true} {
+		suffix := ""
+		if inPlace {
+			suffix = " in place"
+		}
+		for _, line := range []struct {
+			name string
+			of   func(Row) float64
+		}{
+			{"algbw", func(r Row) float64 { return r.AlgBW }},
+			{"busbw", func(r Row) float64 { return r.BusBW }},
+			{"memory limit", func(r Row) float64 { return r.Limit }},
+		} {
+			s := svgplot.Series{Name: line.name + suffix}
+			for _, row := range r.Rows {
+				if row.InPlace == inPlace {
+					s.X, s.Y = append(s.X, float64(row.Bytes)), append(s.Y, line.of(row))
+				}
+			}
+			if len(s.X) > 0 {
+				p.Series = append(p.Series, s)
+			}
+		}
+	}
+	return p.Write(w)
+}

@@ -1,0 +1,297 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"time"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/kern"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+// Run measures an operation. It's collective: all ranks call it with the same config,
+// and nothing else runs on c meanwhile. It returns at the first error.
+func Run(ctx context.Context, c *comm.Comm, g Config) (Result, error) {
+	op, err := g.fill(c.Size())
+	if err != nil {
+		return Result{}, err
+	}
+	r := &runner{ctx: ctx, c: c, cfg: g, op: op, hints: c.Options().Hints}
+	r.patterns = newPatterns(values{dt: g.DType, n: c.Size()})
+	if op.reduces {
+		r.patterns.red = g.Reduction.Kind
+	}
+	res := Result{Rows: []Row{}, Machine: ThisMachine()}
+	if res.Placement.Before, err = r.placement(); err != nil {
+		return res, err
+	}
+	if err := r.rows(&res); err != nil {
+		return res, err
+	}
+	res.Placement.After, err = r.placement()
+	return res, err
+}
+
+// runner measures on one rank.
+type runner struct {
+	ctx      context.Context
+	c        *comm.Comm
+	cfg      Config
+	op       *operation
+	patterns *patterns
+	hints    map[string]string // of the communicator, without ours
+	a, b     *tensor.Tensor
+}
+
+func (r *runner) rows(res *Result) error {
+	unit := r.cfg.DType.Size()
+	if r.op.blocks {
+		unit *= r.c.Size()
+	}
+	sizes := r.cfg.sizes(unit)
+	if r.op.empty {
+		sizes = []int{0}
+	}
+	count := sizes[len(sizes)-1] / r.cfg.DType.Size()
+	var err error
+	if r.a, err = r.allocate(count); err != nil {
+		return err
+	}
+	defer r.a.Free()
+	// In place needs one, but the limit is measured with two.
+	if r.b, err = r.allocate(count); err != nil {
+		return err
+	}
+	defer r.b.Free()
+	for _, size := range sizes {
+		for _, form := range []struct{ wanted, inPlace bool }{{r.cfg.OutOfPlace, false}, {r.cfg.InPlace, true}} {
+			if !form.wanted {
+				continue
+			}
+			row, err := r.row(size, form.inPlace)
+			if err != nil {
+				return fmt.Errorf("bench: %s of %d bytes: %w", r.op.name, size, err)
+			}
+			res.Rows = append(res.Rows, row)
+			if r.cfg.OnRow != nil {
+				r.cfg.OnRow(row)
+			}
+		}
+	}
+	return nil
+}
+
+func (r *runner) allocate(count int) (*tensor.Tensor, error) {
+	if r.cfg.Memory == Mapped {
+		return r.c.Zeros(r.cfg.DType, count)
+	}
+	return tensor.Zeros(r.cfg.DType, count)
+}
+
+// row measures one size in one form.
+func (r *runner) row(size int, inPlace bool) (Row, error) {
+	s := &setup{ctx: r.ctx, c: r.c, red: r.cfg.Reduction, root: r.cfg.Root, inPlace: inPlace,
+		count: size / r.cfg.DType.Size(), a: r.a, b: r.b}
+	rd := r.op.prepare(s)
+	rd.ways = max(rd.ways, 1)
+	row := Row{Operation: r.op.name, Bytes: size, Count: s.count, DType: r.cfg.DType.Short(),
+		Reduction: reductionName(r.op, r.cfg.Reduction), InPlace: inPlace, Ranks: r.c.Size(), Fabric: r.cfg.Fabric,
+		Memory: string(r.cfg.Memory), Refill: r.cfg.Refill}
+
+	wrong, err := r.check(rd, &row.Algorithm)
+	if err != nil {
+		return row, err
+	}
+	st, rounds, err := r.measure(rd)
+	if err != nil {
+		return row, err
+	}
+	again, err := r.check(rd, &row.Algorithm)
+	if err != nil {
+		return row, err
+	}
+	pass, err := r.limit(rd.pass)
+	if err != nil {
+		return row, err
+	}
+	if row.Errors, err = r.total(wrong + again); err != nil {
+		return row, err
+	}
+	row.fill(r.op, st, rounds*rd.ways, pass)
+	return row, nil
+}
+
+// check runs the operation once on known values and counts this rank's wrong elements.
+func (r *runner) check(rd round, algorithm *string) (int, error) {
+	if rd.out != nil {
+		if err := poison(rd.out); err != nil {
+			return 0, err
+		}
+	}
+	if err := r.patterns.fill(rd.in, rd.inSpans); err != nil {
+		return 0, err
+	}
+	hook := r.c.RegisterCompletionHook(func(i comm.OpInfo, _ error) { *algorithm = i.Algorithm })
+	err := r.hinted(rd.call)
+	hook.Remove()
+	if err != nil {
+		return 0, err
+	}
+	return r.patterns.errors(rd.out, rd.outSpans)
+}
+
+// poison sets every byte of an output to something that no check expects.
+func poison(t *tensor.Tensor) error {
+	mem, err := t.Bytes()
+	for i := range mem {
+		mem[i] = 0xa5
+	}
+	return err
+}
+
+// hinted calls f with the algorithm that the config asks for. The hint names the operation, so that
+// what runs beside it chooses for itself.
+func (r *runner) hinted(f func() error) error {
+	if r.cfg.Algorithm == "" || r.op.name == "send_recv" {
+		return f()
+	}
+	with := map[string]string{"algorithm": r.op.name + "=" + r.cfg.Algorithm}
+	for k, v := range r.hints {
+		if k != "algorithm" {
+			with[k] = v
+		}
+	}
+	if err := r.c.SetHints(with); err != nil {
+		return err
+	}
+	err := f()
+	if back := r.c.SetHints(r.hints); err == nil {
+		err = back
+	}
+	return err
+}
+
+// measure times a round and returns the slowest rank's statistics, per way.
+func (r *runner) measure(rd round) (st stats, rounds int, err error) {
+	// Zeros stay what they are under any reduction, however many rounds run.
+	if rd.in != nil {
+		rd.in.Zero()
+	}
+	if rd.out != nil {
+		rd.out.Zero()
+	}
+	if r.cfg.Refill {
+		return r.refilled(rd)
+	}
+	once, err := r.agreed(rd.call, schedule{1, 2})
+	if err != nil {
+		return st, 0, err
+	}
+	warmup := r.cfg.Warmup
+	if warmup == 0 {
+		warmup = int(min(mostWarmup, max(1, r.cfg.Time.Seconds()/10/once)))
+	}
+	each, err := r.agreed(rd.call, schedule{1, warmup})
+	if err != nil {
+		return st, 0, err
+	}
+	s := plan(r.cfg.Time, each, r.cfg.Iters)
+	var samples []float64
+	err = r.hinted(func() (err error) { samples, err = s.timed(rd.call); return err })
+	if err != nil {
+		return st, 0, err
+	}
+	st, err = r.slowest(samples, rd.ways)
+	return st, s.rounds(), err
+}
+
+// agreed returns the slowest rank's seconds of a round.
+func (r *runner) agreed(call func() error, s schedule) (float64, error) {
+	var samples []float64
+	err := r.hinted(func() (err error) { samples, err = s.timed(call); return err })
+	if err != nil {
+		return 0, err
+	}
+	st, err := r.slowest(samples, 1)
+	return max(st.median, 1e-9), err
+}
+
+// refilled measures rounds whose inputs have just been written.
+func (r *runner) refilled(rd round) (st stats, rounds int, err error) {
+	var zero [16]byte // an element of any dtype
+	round := func() (float64, error) {
+		if rd.in != nil {
+			kern.Fill(rd.in.DType(), rd.in.Pointer(), rd.in.NumEl(), unsafe.Pointer(&zero))
+		}
+		if err := r.c.Barrier(r.ctx); err != nil {
+			return 0, err
+		}
+		start := time.Now()
+		err := rd.call()
+		return time.Since(start).Seconds(), err
+	}
+	run := func(n int) (samples []float64, err error) {
+		samples = make([]float64, n)
+		err = r.hinted(func() (err error) {
+			for i := range samples {
+				if samples[i], err = round(); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		return samples, err
+	}
+	warmup := max(r.cfg.Warmup, 2)
+	start := time.Now()
+	if _, err = run(warmup); err != nil {
+		return st, 0, err
+	}
+	took, err := r.slowest([]float64{time.Since(start).Seconds() / float64(warmup)}, 1)
+	if err != nil {
+		return st, 0, err
+	}
+	rounds = r.cfg.Iters
+	if rounds == 0 {
+		rounds = int(min(mostBlocks, max(fewestBlocks, r.cfg.Time.Seconds()/max(took.median, 1e-9))))
+	}
+	samples, err := run(rounds)
+	if err != nil {
+		return st, 0, err
+	}
+	st, err = r.slowest(samples, rd.ways)
+	return st, rounds, err
+}
+
+// limit returns the seconds of a pass over this rank's buffers while the other ranks do
+// the same; 0 if no rank has anything to do.
+func (r *runner) limit(pass func()) (float64, error) {
+	if err := r.c.Barrier(r.ctx); err != nil {
+		return 0, err
+	}
+	var samples []float64
+	if pass != nil {
+		f := func() error { pass(); return nil }
+		first, _ := schedule{1, 2}.timed(f)
+		samples, _ = plan(r.cfg.Time/4, first[0], 0).timed(f)
+	}
+	st, err := r.slowest(samples, 1)
+	return st.median, err
+}
+
+// slowest returns the statistics of the slowest rank, divided by ways.
+func (r *runner) slowest(samples []float64, ways int) (stats, error) {
+	st := summarize(samples)
+	v := []float64{st.median / float64(ways), st.p99 / float64(ways)}
+	err := r.c.AllReduce(r.ctx, tensor.Of(v), comm.Max)
+	return stats{v[0], v[1]}, err
+}
+
+// total adds up a number of all ranks.
+func (r *runner) total(n int) (int, error) {
+	v := []int64{int64(n)}
+	err := r.c.AllReduce(r.ctx, tensor.Of(v), comm.Sum)
+	return int(v[0]), err
+}

@@ -1,0 +1,68 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+)
+
+// Table writes rows as they come, in the manner of nccl-tests.
+type Table struct{ w io.Writer }
+
+// NewTable writes the head of a table.
+func NewTable(w io.Writer) *Table {
+	fmt.Fprintf(w, "#%11s %12s %9s %10s %9s %10s %10s %8s %8s %7s %6s  %s\n",
+		"size", "count", "type", "redop", "in place", "time", "p99", "algbw", "busbw", "#wrong", "limit", "algorithm")
+	fmt.Fprintf(w, "#%11s %12s %9s %10s %9s %10s %10s %8s %8s %7s %6s\n",
+		"(B)", "(elements)", "", "", "", "(us)", "(us)", "(GB/s)", "(GB/s)", "", "(%)")
+	return &Table{w}
+}
+
+// Row writes one line.
+func (t *Table) Row(r Row) {
+	place, share := "no", "-"
+	if r.InPlace {
+		place = "yes"
+	}
+	if r.Limit > 0 {
+		share = fmt.Sprintf("%.0f", r.Share*100)
+	}
+	fmt.Fprintf(t.w, "%12d %12d %9s %10s %9s %10s %10s %8.2f %8.2f %7d %6s  %s\n",
+		r.Bytes, r.Count, r.DType, r.Reduction, place, micros(r.MedianUS), micros(r.P99US), r.AlgBW, r.BusBW, r.Errors, share, r.Algorithm)
+}
+
+// micros shows a time with three digits or more.
+func micros(us float64) string {
+	switch {
+	case us < 1:
+		return fmt.Sprintf("%.3f", us)
+	case us < 100:
+		return fmt.Sprintf("%.2f", us)
+	}
+	return fmt.Sprintf("%.0f", us)
+}
+
+// End writes what the table was measured on.
+func (t *Table) End(r *Result) {
+	tw := tabwriter.NewWriter(t.w, 0, 0, 1, ' ', 0)
+	fmt.Fprintf(tw, "#\tmachine\t%s, %d cores, %s, kernels %s\n", r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.Kernels)
+	fmt.Fprintf(tw, "#\tcores\tbefore %v, after %v\n", r.Placement.Before, r.Placement.After)
+	if r.Version != "" {
+		fmt.Fprintf(tw, "#\tversion\t%s\n", r.Version)
+	}
+	wrong := 0
+	for _, row := range r.Rows {
+		wrong += row.Errors
+	}
+	fmt.Fprintf(tw, "#\twrong\t%d elements\n", wrong)
+	tw.Flush()
+}
+
+// WriteTable writes a whole table.
+func (r *Result) WriteTable(w io.Writer) {
+	t := NewTable(w)
+	for _, row := range r.Rows {
+		t.Row(row)
+	}
+	t.End(r)
+}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/chorus-comms/chorus/bench"
+	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/dtype"
+)
+
+// benchFlags are the flags of chorus bench, as they were typed.
+type benchFlags struct {
+	ranks       rankFlags
+	config      bench.Config
+	min, max    string
+	dtype, op   string
+	memory      string
+	connections int
+
+	json, csv, plot string
+}
+
+func newBenchCmd() *cobra.Command {
+	var f benchFlags
+	cmd := &cobra.Command{
+		Use:   "bench [flags] [operation]",
+		Short: "Measure a collective, ping-pong or barrier, and check its results",
+		Long: `Measure an operation over a range of sizes and check every element of its results.
+
+Operations: ` + strings.Join(bench.Operations(), ", ") + `. The default is all_reduce.
+
+The command starts ranks of its own; under chorus run, torchrun or mpirun it uses theirs, and rank 0 prints. Sizes and
+bandwidths are those of nccl-tests: a size counts all blocks of operations that move one block per rank, send_recv is
+a ping-pong whose time is one way. The column limit is the share of the bandwidth of the same traffic without synchronization.
+The rows state the slowest rank's median and 99th percentile. Rounds run back to back; those shorter than 20 us are timed
+in blocks, whose mean is one sample.
+
+The exit status is 1 if any element was wrong.`,
+		Example: `  chorus bench
+  chorus bench all_reduce --ranks 2 --min 8 --max 256MiB --dtype f32 --fabric shm --memory mapped --json -
+  chorus bench all_gather --fabric tcp --algorithm ring --plot all_gather.svg
+  chorus run -n 2 chorus bench send_recv`,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: cobra.FixedCompletions(bench.Operations(), cobra.ShellCompDirectiveNoFileComp),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.parse(args); err != nil {
+				return err
+			}
+			rank, err := f.ranks.isRank(cmd)
+			if err != nil {
+				return err
+			}
+			if !rank { // one complaint rather than one from each rank
+				if err := f.config.Check(f.ranks.ranks); err != nil {
+					return err
+				}
+			}
+			hints := map[string]string{}
+			if f.connections > 0 {
+				hints["fabric.connections"] = strconv.Itoa(f.connections)
+			}
+			return f.ranks.run(cmd, cmd.OutOrStdout(), []comm.NewOption{comm.WithHints(hints)}, func(ctx context.Context, c *comm.Comm) error {
+				return f.measure(ctx, c, cmd.OutOrStdout())
+			})
+		},
+	}
+	f.ranks.add(cmd, 2, "auto")
+	fs := cmd.Flags()
+	g := &f.config
+	fs.StringVar(&f.min, "min", "8", "smallest size in bytes, such as 8 or 4KiB")
+	fs.StringVar(&f.max, "max", "64MiB", "largest size")
+	fs.IntVar(&g.Step, "step", 4, "factor between sizes")
+	fs.StringVar(&f.dtype, "dtype", "f32", "type of the elements")
+	fs.StringVar(&f.op, "op", "sum", "reduction: sum, product, min, max, band, bor, bxor, avg or premul_sum")
+	fs.IntVar(&g.Root, "root", 0, "root of broadcast, reduce, gather and scatter")
+	fs.StringVar(&f.memory, "memory", string(bench.Mapped), "mapped (peers on this host can map it) or ordinary")
+	fs.BoolVar(&g.InPlace, "in-place", false, "measure the form whose output is its input; the default where it is usual")
+	fs.BoolVar(&g.OutOfPlace, "out-of-place", false, "measure the form with two buffers")
+	fs.BoolVar(&g.Refill, "refill", false, "write the inputs anew before each round, outside the clock")
+	fs.StringVar(&g.Algorithm, "algorithm", "", "algorithm, see chorus plan --list; empty: the best by the cost model")
+	fs.DurationVar(&g.Time, "time", 0, "time to measure each row for (default 200ms)")
+	fs.IntVar(&g.Warmup, "warmup", 0, "rounds before the clock starts; 0: a tenth of --time")
+	fs.IntVar(&g.Iters, "iters", 0, "rounds to measure; 0: what fits in --time")
+	fs.IntVar(&f.connections, "connections", 0, "TCP connections of each pair; 0: as CHORUS_TCP_CONNECTIONS says")
+	fs.StringVar(&f.json, "json", "", "write a JSON document to a file, or - for standard output instead of the table")
+	fs.StringVar(&f.csv, "csv", "", "write the rows as CSV to a file, or - for standard output instead of the table")
+	fs.StringVar(&f.plot, "plot", "", "draw the bandwidths as SVG into a file")
+	return cmd
+}
+
+// parse turns what was typed into a config.
+func (f *benchFlags) parse(args []string) (err error) {
+	g := &f.config
+	if len(args) > 0 {
+		g.Operation = args[0]
+	}
+	if g.Min, err = bench.ParseSize(f.min); err != nil {
+		return fmt.Errorf("--min: %w", err)
+	}
+	if g.Max, err = bench.ParseSize(f.max); err != nil {
+		return fmt.Errorf("--max: %w", err)
+	}
+	if g.DType, err = dtype.Parse(f.dtype); err != nil {
+		return fmt.Errorf("--dtype: %w", err)
+	}
+	if g.Reduction, err = bench.ParseReduction(f.op); err != nil {
+		return fmt.Errorf("--op: %w", err)
+	}
+	g.Memory, g.Fabric = bench.Memory(f.memory), f.ranks.fabric
+	if f.json == "-" && f.csv == "-" {
+		return errors.New("--json and --csv can't both have standard output")
+	}
+	return nil
+}
+
+// measure runs on each rank; rank 0 reports.
+func (f *benchFlags) measure(ctx context.Context, c *comm.Comm, stdout io.Writer) error {
+	if c.Rank() != 0 {
+		_, err := bench.Run(ctx, c, f.config)
+		return err
+	}
+	g := f.config
+	var table *bench.Table
+	if f.json != "-" && f.csv != "-" {
+		table = bench.NewTable(stdout)
+		g.OnRow = table.Row
+	}
+	res, err := bench.Run(ctx, c, g)
+	if err != nil {
+		return err
+	}
+	res.Version, res.Command = readVersion().String(), strings.Join(f.command(), " ")
+	if table != nil {
+		table.End(&res)
+	}
+	for _, out := range []struct {
+		path  string
+		write func(io.Writer) error
+	}{{f.json, res.WriteJSON}, {f.csv, res.WriteCSV}, {f.plot, res.WritePlot}} {
+		if err := writeTo(out.path, stdout, out.write); err != nil {
+			return err
+		}
+	}
+	for _, row := range res.Rows {
+		if row.Errors > 0 {
+			return fmt.Errorf("bench: %s of %d bytes: %d wrong elements", row.Operation, row.Bytes, row.Errors)
+		}
+	}
+	return nil
+}
+
+// command is what the user typed.
+func (f *benchFlags) command() []string {
+	var typed []string
+	for _, a := range append([]string{"chorus"}, os.Args[1:]...) {
+		if a != "--rank-main" {
+			typed = append(typed, a)
+		}
+	}
+	return typed
+}
+
+// writeTo writes to a file, to standard output if the path is "-", and not at all if it's empty.
+func writeTo(path string, stdout io.Writer, write func(io.Writer) error) error {
+	switch path {
+	case "":
+		return nil
+	case "-":
+		return write(stdout)
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(file), file.Close())
+}

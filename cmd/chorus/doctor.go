@@ -1,0 +1,175 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/chorus-comms/chorus/config"
+)
+
+// diagnosis is all that chorus doctor finds.
+type diagnosis struct {
+	Version  version       `json:"version"`
+	Host     hostFacts     `json:"host"`
+	CPU      cpuFacts      `json:"cpu"`
+	Memory   memoryFacts   `json:"memory"`
+	Shared   sharedFacts   `json:"shared_memory"`
+	Network  networkFacts  `json:"network"`
+	Launcher launcherFacts `json:"launcher"`
+	Settings []setting     `json:"settings"`
+
+	// Problems prevent Chorus from working here, Warnings from working well.
+	Problems []string `json:"problems"`
+	Warnings []string `json:"warnings"`
+}
+
+// setting is a variable and what is wrong with it.
+type setting struct {
+	config.Var
+	Error string `json:"error,omitempty"`
+}
+
+func newDoctorCmd() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Examine this machine and show every setting",
+		Long: `Show what this machine offers to Chorus: cores, memory, ways of sharing memory between processes, network
+interfaces, the launcher around this process if there is one, and every environment variable that Chorus reads, with
+its value and where that comes from.
+
+Nothing is assumed where it can be tried: memory is shared, and copied between processes, to see whether that works.
+The exit status is 1 if something prevents Chorus from working.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			d := diagnose(cmd.Context())
+			out := cmd.OutOrStdout()
+			if asJSON {
+				enc := json.NewEncoder(out)
+				enc.SetIndent("", "  ")
+				if err := enc.Encode(d); err != nil {
+					return err
+				}
+			} else if err := d.print(out); err != nil {
+				return err
+			}
+			if len(d.Problems) > 0 {
+				return errReported
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// settings describes every variable; a bad value is a problem, because programs refuse to start with it.
+func (d *diagnosis) settings() {
+	cfg, _ := config.Load(nil) // each error is in its variable
+	for _, v := range cfg.Vars() {
+		s := setting{Var: v}
+		if e := (*config.Error)(nil); errors.As(v.Err, &e) {
+			s.Error = e.Reason
+			d.Problems = append(d.Problems, e.Error())
+		}
+		d.Settings = append(d.Settings, s)
+	}
+}
+
+func (d *diagnosis) problem(format string, args ...any) {
+	d.Problems = append(d.Problems, fmt.Sprintf(format, args...))
+}
+
+func (d *diagnosis) warn(format string, args ...any) {
+	d.Warnings = append(d.Warnings, fmt.Sprintf(format, args...))
+}
+
+// print shows the diagnosis to people.
+func (d *diagnosis) print(w io.Writer) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	section := func(name string) { fmt.Fprintf(tw, "%s\n", name) }
+	row := func(name, format string, args ...any) {
+		fmt.Fprintf(tw, "  %s\t%s\n", name, fmt.Sprintf(format, args...))
+	}
+	section(d.Version.String())
+	section("host")
+	row("name", "%s", d.Host.Name)
+	row("kernel", "%s", d.Host.Kernel)
+	row("identity", "%s", d.Host.ID)
+	row("launcher", "%s", d.Launcher)
+
+	section("processor")
+	row("model", "%s", d.CPU.Model)
+	row("cores", "%d online, %d usable by this process (%s)", d.CPU.Online, d.CPU.Usable, d.CPU.Affinity)
+	row("cgroup limit", "%s", orNone(d.CPU.CgroupCores > 0, "%.4g cores", d.CPU.CgroupCores))
+	row("kernels", "%s (available: %s)", d.CPU.Kernels, strings.Join(d.CPU.KernelsAvailable, ", "))
+	for _, n := range d.CPU.NUMA {
+		row(fmt.Sprintf("NUMA node %d", n.ID), "cores %s, %s", n.Cores, bytesText(n.MemoryBytes))
+	}
+
+	section("memory")
+	row("total", "%s, %s available", bytesText(d.Memory.TotalBytes), bytesText(d.Memory.AvailableBytes))
+	row("cgroup limit", "%s", orNone(d.Memory.CgroupBytes > 0, "%s", bytesText(d.Memory.CgroupBytes)))
+	row("huge pages", "%d of %s, %d free; transparent for shared memory: %s",
+		d.Memory.HugePages, bytesText(d.Memory.HugePageBytes), d.Memory.HugePagesFree, d.Memory.TransparentShared)
+
+	section("shared memory")
+	row("memory files", "%s", d.Shared.MemoryFile)
+	row("with huge pages", "%s", d.Shared.HugeMemoryFile)
+	row("copy across processes", "%s", d.Shared.CrossProcessCopy)
+	row("Yama scope", "%s", d.Shared.YamaScope)
+
+	section("network")
+	row("loopback", "%s", d.Network.Loopback)
+	for _, i := range d.Network.Interfaces {
+		addresses := strings.Join(i.Addresses, ", ")
+		if addresses == "" {
+			addresses = "no address"
+		}
+		state := ""
+		if !i.Up {
+			state = ", down"
+		}
+		row(i.Name, "%s, MTU %d%s", addresses, i.MTU, state)
+	}
+
+	section("settings")
+	for _, s := range d.Settings {
+		row(s.Name, "%q\t%s\t%s", s.Value, s.Origin, s.Doc)
+	}
+	for _, text := range d.Warnings {
+		fmt.Fprintf(tw, "warning: %s\n", text)
+	}
+	for _, text := range d.Problems {
+		fmt.Fprintf(tw, "problem: %s\n", text)
+	}
+	if len(d.Problems) == 0 {
+		section("Chorus can work here")
+	}
+	return tw.Flush()
+}
+
+func orNone(ok bool, format string, args ...any) string {
+	if !ok {
+		return "none"
+	}
+	return fmt.Sprintf(format, args...)
+}
+
+// bytesText shows a size in the largest unit that it fills.
+func bytesText(n int64) string {
+	v, unit := float64(n), "B"
+	for _, u := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if v < 1024 {
+			break
+		}
+		v, unit = v/1024, u
+	}
+	return fmt.Sprintf("%.4g %s", v, unit)
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/chorus-comms/chorus/bootstrap"
+	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/launch"
+	"github.com/chorus-comms/chorus/store"
+)
+
+// rankFlags say where the ranks of a command come from. Under a launcher the command is one of its ranks; else it
+// starts ranks of its own: this very command again, as processes, or goroutines for the fabric mem.
+type rankFlags struct {
+	ranks    int
+	fabric   string
+	timeout  time.Duration
+	rankMain bool
+}
+
+func (f *rankFlags) add(cmd *cobra.Command, ranks int, fabric string) {
+	fs := cmd.Flags()
+	fs.IntVarP(&f.ranks, "ranks", "n", ranks, "ranks to start; under a launcher its own are used")
+	fs.StringVar(&f.fabric, "fabric", fabric, "how bytes move: auto, shm, tcp, or mem (ranks are goroutines)")
+	fs.DurationVar(&f.timeout, "timeout", time.Minute, "deadline of each operation, and of the ranks' finding each other")
+	fs.BoolVar(&f.rankMain, "rank-main", false, "be a rank and start none, whatever the environment says")
+	fs.MarkHidden("rank-main")
+}
+
+// run calls main on each rank: on this process's, or on those that it starts. A rank that is a process writes to
+// the command's own output; of several, only rank 0 should.
+func (f *rankFlags) run(cmd *cobra.Command, stdout io.Writer, opts []comm.NewOption, main func(context.Context, *comm.Comm) error) error {
+	opts = append([]comm.NewOption{comm.WithFabric(f.fabric), comm.WithTimeout(f.timeout)}, opts...)
+	rank, err := f.isRank(cmd)
+	switch {
+	case err != nil:
+		return err
+	case rank:
+		return asRank(cmd.Context(), opts, main)
+	case f.fabric == "mem":
+		return asGoroutines(cmd.Context(), f.ranks, f.timeout, opts, main)
+	}
+	return startRanks(cmd.Context(), f.ranks, stdout)
+}
+
+// isRank reports whether this process is one of a launcher's ranks.
+func (f *rankFlags) isRank(cmd *cobra.Command) (bool, error) {
+	if f.ranks < 1 {
+		return false, fmt.Errorf("--ranks %d: want at least 1", f.ranks)
+	}
+	info, err := bootstrap.Detect(os.Getenv)
+	if f.rankMain {
+		return true, err
+	}
+	if errors.Is(err, bootstrap.ErrNoLauncher) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if !cmd.Flags().Changed("ranks") || f.ranks == info.Size {
+		return true, nil
+	}
+	if info.Size == 1 { // a shell in an allocation, for example
+		return false, nil
+	}
+	return false, fmt.Errorf("--ranks %d, but %s has started %d", f.ranks, info.Launcher, info.Size)
+}
+
+func asRank(ctx context.Context, opts []comm.NewOption, main func(context.Context, *comm.Comm) error) error {
+	c, err := comm.New(ctx, opts...)
+	if err != nil {
+		return err
+	}
+	return errors.Join(main(ctx, c), c.Finalize(ctx))
+}
+
+func asGoroutines(ctx context.Context, n int, timeout time.Duration, opts []comm.NewOption, main func(context.Context, *comm.Comm) error) error {
+	st := store.NewHash(timeout)
+	defer st.Close()
+	errs := make([]error, n)
+	var all sync.WaitGroup
+	for r := range n {
+		all.Go(func() {
+			own := append(opts[:len(opts):len(opts)], comm.WithRank(r, n), comm.WithStore(st))
+			if err := asRank(ctx, own, main); err != nil {
+				errs[r] = fmt.Errorf("rank %d: %w", r, err)
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// startRanks runs this command again as n ranks on this host. Rank 0's output becomes ours.
+func startRanks(ctx context.Context, n int, stdout io.Writer) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	job := &launch.Job{
+		Command:      append(append([]string{self}, os.Args[1:]...), "--rank-main"),
+		RanksPerNode: n,
+		Console:      []int{0},
+		Env:          ownLauncher(os.Environ()),
+		Stdout:       &bareWriter{w: stdout},
+		Stderr:       os.Stderr,
+		Signals:      catchSignals(),
+		Guard:        []string{self, "guard"},
+	}
+	return job.Run(ctx)
+}
+
+// ownLauncher takes away what would make the ranks believe another launcher than ours.
+func ownLauncher(env []string) []string {
+	return slices.DeleteFunc(slices.Clone(env), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return name == "TORCHCOMM_RANK" || name == "TORCHCOMM_SIZE" || name == "TORCHCOMM_BOOTSTRAP_RANKSIZE_QUERY_METHOD"
+	})
+}
+
+// bareWriter takes away what package launch puts before the lines of rank 0.
+type bareWriter struct{ w io.Writer }
+
+var rankZero = []byte("[0]: ")
+
+func (b *bareWriter) Write(p []byte) (int, error) {
+	var bare []byte
+	for line := range bytes.Lines(p) {
+		bare = append(bare, bytes.TrimPrefix(line, rankZero)...)
+	}
+	_, err := b.w.Write(bare)
+	return len(p), err
+}

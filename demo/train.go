@@ -1,0 +1,138 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+// Epoch is how training stands after a pass over the data.
+type Epoch struct {
+	Epoch    int     `json:"epoch"` // from 1
+	Epochs   int     `json:"epochs"`
+	Loss     float64 `json:"loss"`     // mean over the epoch
+	Accuracy float64 `json:"accuracy"` // share of the held-out images that are recognized
+	Speed    float64 `json:"images_per_s"`
+}
+
+// trainer is one rank's part in training.
+type trainer struct {
+	ctx context.Context
+	c   *comm.Comm
+	cfg Config
+	d   *data
+	net network[float32]
+
+	paramsT, gradT *tensor.Tensor
+	params         []float32
+	// grad has an element more than there are parameters: the loss travels with the gradient.
+	grad     []float32
+	momentum []float32
+}
+
+// newTrainer allocates; rank 0's initial parameters become everybody's.
+func newTrainer(ctx context.Context, c *comm.Comm, cfg Config, d *data) (*trainer, error) {
+	t := &trainer{ctx: ctx, c: c, cfg: cfg, d: d, momentum: make([]float32, parameters)}
+	var err error
+	if t.paramsT, t.params, err = empty(c, parameters); err != nil {
+		return nil, err
+	}
+	if t.gradT, t.grad, err = empty(c, parameters+1); err != nil {
+		t.free()
+		return nil, err
+	}
+	if c.Rank() == 0 {
+		initialize(t.params, rand.New(rand.NewPCG(cfg.Seed, 0)))
+	}
+	if err := c.Broadcast(ctx, t.paramsT, 0); err != nil {
+		t.free()
+		return nil, err
+	}
+	return t, nil
+}
+
+func empty(c *comm.Comm, n int) (*tensor.Tensor, []float32, error) {
+	t, err := c.Empty(dtype.Float32, n)
+	if err != nil {
+		return nil, nil, err
+	}
+	v, err := tensor.Slice[float32](t)
+	return t, v, err
+}
+
+// free gives the shared memory back; params and grad end with it.
+func (t *trainer) free() {
+	t.paramsT.Free()
+	if t.gradT != nil {
+		t.gradT.Free()
+	}
+}
+
+// train runs all epochs and returns the last one's standing.
+func (t *trainer) train(onEpoch func(Epoch)) (Epoch, error) {
+	last := Epoch{Epochs: t.cfg.Epochs}
+	for e := range t.cfg.Epochs {
+		start := time.Now()
+		order := t.d.epoch(t.cfg.Seed, e)
+		sum := 0.0
+		for lo := 0; lo < len(order); lo += t.cfg.Batch {
+			batch := order[lo:min(lo+t.cfg.Batch, len(order))]
+			loss, err := t.step(batch)
+			if err != nil {
+				return last, fmt.Errorf("demo: epoch %d: %w", e+1, err)
+			}
+			sum += loss * float64(len(batch))
+		}
+		took := time.Since(start).Seconds()
+		right, err := t.accuracy()
+		if err != nil {
+			return last, err
+		}
+		last = Epoch{Epoch: e + 1, Epochs: t.cfg.Epochs, Loss: sum / float64(len(order)), Accuracy: right, Speed: float64(len(order)) / took}
+		if onEpoch != nil {
+			onEpoch(last)
+		}
+	}
+	return last, nil
+}
+
+// step learns from a batch and returns its mean loss.
+func (t *trainer) step(batch []int) (float64, error) {
+	clear(t.grad)
+	ranks := t.c.Size()
+	// The average over the ranks of these weighted sums is the mean over the batch, even
+	// if the shares differ by an image.
+	weight := float32(ranks) / float32(len(batch))
+	for _, i := range share(batch, t.c.Rank(), ranks) {
+		label := t.d.set.Label(i)
+		t.net.forward(t.params, t.d.set.Image(i))
+		t.net.backward(t.params, t.grad, label, weight)
+		t.grad[parameters] += t.net.loss(label) * weight
+	}
+	if err := t.c.AllReduce(t.ctx, t.gradT, comm.Avg); err != nil {
+		return 0, err
+	}
+	for i, g := range t.grad[:parameters] {
+		t.momentum[i] = momentum*t.momentum[i] + g
+		t.params[i] -= t.cfg.Rate * t.momentum[i]
+	}
+	return float64(t.grad[parameters]), nil
+}
+
+// accuracy tests each rank's share of the held-out images.
+func (t *trainer) accuracy() (float64, error) {
+	right := []int64{0}
+	for _, i := range share(t.d.test, t.c.Rank(), t.c.Size()) {
+		t.net.forward(t.params, t.d.set.Image(i))
+		if t.net.best() == t.d.set.Label(i) {
+			right[0]++
+		}
+	}
+	err := t.c.AllReduce(t.ctx, tensor.Of(right), comm.Sum)
+	return float64(right[0]) / float64(len(t.d.test)), err
+}

@@ -1,0 +1,68 @@
+package svgplot
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"math"
+	"strings"
+	"testing"
+)
+
+// elements reads an XML document to its end and counts its elements by name.
+func elements(t *testing.T, doc []byte) map[string]int {
+	t.Helper()
+	count := map[string]int{}
+	for d := xml.NewDecoder(bytes.NewReader(doc)); ; {
+		tok, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return count
+		}
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, doc)
+		}
+		if e, ok := tok.(xml.StartElement); ok {
+			count[e.Name.Local]++
+		}
+	}
+}
+
+func TestWrite(t *testing.T) {
+	p := Plot{Title: `a<b & "c"`, XLabel: "bytes", YLabel: "GB/s", Series: []Series{
+		{Name: "shm", X: []float64{8, 4096, 1 << 28}, Y: []float64{0.1, 20, 56.25}},
+		{Name: "tcp <lo>", X: []float64{8, 4096, 1 << 28, 1 << 30}, Y: []float64{0.01, 0, math.NaN(), math.Inf(1)}},
+	}}
+	var b bytes.Buffer
+	if err := p.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	got := elements(t, b.Bytes())
+	if got["polyline"] != 2 || got["circle"] != 4 || got["svg"] != 1 {
+		t.Errorf("%v: want 2 lines with the 4 points that can be drawn", got)
+	}
+	for _, want := range []string{"&lt;b &amp;", ">bytes<", ">GB/s<", ">60<", "tcp &lt;lo&gt;", "256 Mi"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in the plot", want)
+		}
+	}
+	if strings.Contains(b.String(), "NaN") || strings.Contains(b.String(), "Inf") {
+		t.Error("a point is nowhere")
+	}
+}
+
+func TestWriteNothing(t *testing.T) {
+	var b bytes.Buffer
+	if err := (&Plot{}).Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	elements(t, b.Bytes())
+}
+
+func TestNiceStep(t *testing.T) {
+	for x, want := range map[float64]float64{0: 1, 0.9: 1, 1: 1, 1.1: 2, 3: 5, 6: 10, 12: 20, 0.03: 0.05} {
+		if got := niceStep(x); math.Abs(got-want) > want*1e-9 {
+			t.Errorf("niceStep(%v) = %v, want %v", x, got, want)
+		}
+	}
+}

@@ -1,0 +1,26 @@
+// Package launch starts the ranks of a job, watches over them, and says why the job failed.
+//
+//	job := &launch.Job{
+//		Command:      []string{"./train", "--epochs", "3"},
+//		RanksPerNode: 4,
+//		Stdout:       os.Stdout,
+//		Stderr:       os.Stderr,
+//	}
+//	err := job.Run(ctx)
+//	os.Exit(launch.ExitCode(err))
+//
+// Each rank gets torchrun's environment, so that programs written for torchrun run unchanged. The launcher of the first
+// node hosts the job's TCPStore at MASTER_ADDR:MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE=True); no rank binds a port for it.
+// With several nodes, one launcher runs on each; they meet in a second store, the rendezvous, at a known endpoint.
+//
+// Invariants:
+//
+//   - When Run returns, every rank it started, and every process in the ranks' process groups, is dead and reaped, and all
+//     their output has been written.
+//   - A launcher that is killed takes its ranks along: the kernel kills each rank with the thread that started it, and the
+//     guard (see [Guard]) kills what the ranks had started themselves.
+//   - All ranks of a job run in the same attempt. When one fails, all are stopped, on every node, before any is started again.
+//   - Each attempt has a TCPStore of its own, so that no key of an earlier attempt is ever seen.
+//   - The first failure of an attempt is the one that is explained, the same one on every node.
+//   - Output is passed on in whole lines, never lost, never mixed within a line.
+package launch

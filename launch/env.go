@@ -1,0 +1,52 @@
+package launch
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"strconv"
+)
+
+// place is where a rank stands in the job.
+type place struct {
+	rank, worldSize         int
+	localRank, localSize    int
+	node, nodes             int
+	roleRank, roleWorldSize int
+}
+
+// environ is what a rank finds in its environment: torchrun's variables, and CHORUS_RUN, by which a rank knows that the
+// launcher is ours. Later entries win over the base environment.
+func (j *Job) environ(p place, attempt int, masterAddr string, masterPort int, errorFile string) []string {
+	n := strconv.Itoa
+	env := append(j.Env[:len(j.Env):len(j.Env)],
+		"RANK="+n(p.rank),
+		"WORLD_SIZE="+n(p.worldSize),
+		"LOCAL_RANK="+n(p.localRank),
+		"LOCAL_WORLD_SIZE="+n(p.localSize),
+		"GROUP_RANK="+n(p.node),
+		"GROUP_WORLD_SIZE="+n(p.nodes),
+		"ROLE_RANK="+n(p.roleRank),
+		"ROLE_WORLD_SIZE="+n(p.roleWorldSize),
+		"ROLE_NAME="+j.Role,
+		"MASTER_ADDR="+masterAddr,
+		"MASTER_PORT="+n(masterPort),
+		"TORCHELASTIC_RESTART_COUNT="+n(attempt),
+		"TORCHELASTIC_MAX_RESTARTS="+n(j.MaxRestarts),
+		"TORCHELASTIC_RUN_ID="+j.RunID,
+		"TORCHELASTIC_USE_AGENT_STORE=True",
+		"TORCHELASTIC_ERROR_FILE="+errorFile,
+		"CHORUS_RUN="+j.RunID,
+	)
+	return env
+}
+
+// newRunID names a job that was given no name. Several launchers cannot agree on a random one before they have met, and
+// jobs that meet at different endpoints do not see each other's names, so torchrun's default serves them.
+func newRunID(nodes int) string {
+	if nodes > 1 {
+		return "none"
+	}
+	var b [4]byte
+	rand.Read(b[:]) // never fails
+	return "run-" + hex.EncodeToString(b[:])
+}

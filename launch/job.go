@@ -1,0 +1,142 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// Job is one node's share of a job. Fill the fields, then call Run once.
+type Job struct {
+	Command      []string // the program and its arguments; the program is looked up in PATH
+	RanksPerNode int      // ranks that this node starts; at least 1
+
+	// Several nodes. With Nodes of 0 or 1 the other fields here are ignored.
+	Nodes       int           // launchers that take part
+	NodeRank    int           // this launcher's place among them, or AnyNodeRank
+	Endpoint    string        // host:port of the rendezvous; the launcher of node 0 listens there
+	JoinTimeout time.Duration // how long to wait for all nodes, and for all to be ready for another attempt; 0: 5 minutes
+	LostAfter   time.Duration // a node that is silent for so long is taken for dead; 0: 30 s
+
+	RunID      string // TORCHELASTIC_RUN_ID and CHORUS_RUN; empty: made up (several nodes: "none", torchrun's default)
+	Role       string // ROLE_NAME; empty: "default"
+	MasterAddr string // MASTER_ADDR; empty: the host of Endpoint, or 127.0.0.1 when there is one node
+	MasterPort int    // MASTER_PORT; 0: any free one, another for each attempt
+
+	MaxRestarts int           // how often all ranks may be started again after a failure
+	Grace       time.Duration // time between asking a rank to stop and killing it; 0: 10 s
+	Monitor     time.Duration // interval at which launchers look for news of each other; 0: 100 ms
+
+	LogDir   string // log files go to LogDir/RunID/attempt_N/RANK/{stdout,stderr}.log; empty: no log files
+	Redirect StreamMap
+	Tee      StreamMap // with neither Redirect nor Tee, a LogDir tees everything
+	Console  []int     // local ranks whose output is shown; nil: all
+
+	Env    []string  // environment that the ranks' variables are added to; nil: os.Environ()
+	Stdin  *os.File  // standard input of local rank 0; nil, and for all other ranks: /dev/null
+	Stdout io.Writer // nil: discarded
+	Stderr io.Writer // the ranks' standard error and the launcher's own messages; nil: discarded
+	Color  bool      // colour the prefix of each line by rank
+
+	Signals <-chan os.Signal // delivered to the ranks; see Run
+	Guard   []string         // a command that calls Guard with its standard input; empty: no guard
+}
+
+// AnyNodeRank asks for a node rank by order of arrival.
+const AnyNodeRank = -1
+
+const (
+	defaultJoinTimeout = 5 * time.Minute
+	defaultLostAfter   = 30 * time.Second
+	defaultGrace       = 10 * time.Second
+	defaultMonitor     = 100 * time.Millisecond
+)
+
+// Run starts the ranks and returns nil when every rank of every node has exited with status 0.
+//
+// When a rank fails, all others are stopped and, while MaxRestarts permits, everything is started again. The last failure
+// is returned as a [*Failure]; each has been explained on Stderr by then. Other errors mean that no attempt was made
+// (bad arguments, nodes missing at the deadline); they have not been printed.
+//
+// SIGUSR1 and SIGUSR2 on Signals are passed on to the ranks. Any other signal is passed on as well and ends the job: ranks
+// that are still there after Grace, or at the next such signal, are killed. The end of ctx works like SIGTERM.
+func (j *Job) Run(ctx context.Context) error {
+	if err := j.prepare(); err != nil {
+		return err
+	}
+	r, err := j.newRunner(ctx)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	return r.run(ctx)
+}
+
+// prepare checks the fields and fills in the defaults.
+func (j *Job) prepare() error {
+	if len(j.Command) == 0 {
+		return errors.New("launch: no program given")
+	}
+	if _, err := exec.LookPath(j.Command[0]); err != nil {
+		return &startError{err}
+	}
+	if j.RanksPerNode < 1 {
+		return fmt.Errorf("launch: %d ranks per node: want at least 1", j.RanksPerNode)
+	}
+	if j.MaxRestarts < 0 {
+		return fmt.Errorf("launch: %d restarts: want 0 or more", j.MaxRestarts)
+	}
+	if j.MasterPort < 0 || j.MasterPort > 65535 {
+		return fmt.Errorf("launch: master port %d is not a port", j.MasterPort)
+	}
+	for _, l := range j.Console {
+		if l < 0 || l >= j.RanksPerNode {
+			return fmt.Errorf("launch: no local rank %d to show: this node has ranks 0 to %d", l, j.RanksPerNode-1)
+		}
+	}
+	if j.Nodes > 1 {
+		if err := j.prepareNodes(); err != nil {
+			return err
+		}
+	}
+	j.Nodes = max(j.Nodes, 1)
+	if j.RunID == "" {
+		j.RunID = newRunID(j.Nodes)
+	}
+	if strings.ContainsAny(j.RunID, "/\x00") || j.RunID == "." || j.RunID == ".." {
+		return fmt.Errorf("launch: run id %q cannot name a directory", j.RunID)
+	}
+	setDefault(&j.Role, "default")
+	setDefault(&j.JoinTimeout, defaultJoinTimeout)
+	setDefault(&j.LostAfter, defaultLostAfter)
+	setDefault(&j.Grace, defaultGrace)
+	setDefault(&j.Monitor, defaultMonitor)
+	if j.Env == nil {
+		j.Env = os.Environ()
+	}
+	if j.Stdout == nil {
+		j.Stdout = io.Discard
+	}
+	if j.Stderr == nil {
+		j.Stderr = io.Discard
+	}
+	if j.LogDir != "" && j.Redirect.empty() && j.Tee.empty() {
+		j.Tee = StreamMap{All: Both}
+	}
+	if j.LogDir == "" && (!j.Redirect.empty() || !j.Tee.empty()) {
+		return errors.New("launch: redirect and tee need a log directory")
+	}
+	return nil
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}

@@ -1,0 +1,310 @@
+package launch
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// The test binary is also the program of the ranks, the launcher that is killed, and the guard: role names which.
+const role = "CHORUS_LAUNCH_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv(role); name != "" {
+		f, ok := roles[name]
+		if !ok {
+			fmt.Fprintln(os.Stderr, "no role", name)
+			os.Exit(99)
+		}
+		f(os.Args[1:])
+		os.Exit(0)
+	}
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // under the race detector every process would end a second later
+	goleak.VerifyTestMain(m)
+}
+
+var roles = map[string]func(args []string){
+	// env prints the variables that args name.
+	"env": func(args []string) {
+		for _, name := range args {
+			fmt.Printf("%s=%s\n", name, os.Getenv(name))
+		}
+	},
+	// fail runs one of failures on the rank args[0], while the others wait to be stopped. With a directory args[2] all
+	// ranks have begun before.
+	"fail": func(args []string) {
+		if len(args) > 2 {
+			check(os.WriteFile(filepath.Join(args[2], os.Getenv("RANK")), nil, 0o600))
+			awaitFiles(args[2], os.Getenv("WORLD_SIZE"))
+		}
+		if os.Getenv("RANK") == args[0] {
+			failures[args[1]]()
+		}
+		forever()
+	},
+	// stubborn ignores SIGTERM, says so, and waits; the rank args[0] exits with status 3 when all others are deaf.
+	"stubborn": func(args []string) {
+		signal.Ignore(syscall.SIGTERM)
+		mark := filepath.Join(args[1], os.Getenv("RANK"))
+		check(os.WriteFile(mark, nil, 0o600))
+		if os.Getenv("RANK") == args[0] {
+			awaitFiles(args[1], os.Getenv("WORLD_SIZE"))
+			os.Exit(3)
+		}
+		forever()
+	},
+	// echo prints the signals it gets, and exits with status 0 at one that is not SIGUSR1 or SIGUSR2.
+	"echo": func([]string) {
+		c := make(chan os.Signal, 8)
+		signal.Notify(c)
+		fmt.Println("ready")
+		for s := range c {
+			switch s {
+			case syscall.SIGURG, syscall.SIGCONT: // the Go runtime's own; comes with every stop
+			case syscall.SIGUSR1, syscall.SIGUSR2:
+				fmt.Println("got", s)
+			default:
+				fmt.Println("ended by", s)
+				return
+			}
+		}
+	},
+	// parent starts a child that outlives it and shares the open fifo args[0]; then it exits, or waits if args[1] is wait.
+	"parent": func(args []string) {
+		fifo, err := os.OpenFile(args[0], os.O_WRONLY, 0)
+		check(err)
+		child := exec.Command("sleep", "1000")
+		child.ExtraFiles = []*os.File{fifo}
+		check(child.Start())
+		fmt.Fprintln(fifo, "started")
+		if args[1] == "wait" {
+			forever()
+		}
+	},
+	// hold keeps the fifo args[0] open.
+	"hold": func(args []string) {
+		fifo, err := os.OpenFile(args[0], os.O_WRONLY, 0)
+		check(err)
+		fmt.Fprintln(fifo, "started")
+		forever()
+	},
+	// launcher runs two ranks that play the role args[0] with the rest of args; parents get a guard.
+	"launcher": func(args []string) {
+		job := &Job{
+			Command: append(self(), args[1:]...), RanksPerNode: 2,
+			Env:    append(os.Environ(), role+"="+args[0]),
+			Stdout: os.Stdout, Stderr: os.Stderr,
+		}
+		if args[0] == "parent" {
+			job.Guard = self()
+		}
+		check(os.Setenv(role, "guard")) // for the guard, which gets this process's environment
+		os.Exit(ExitCode(job.Run(context.Background())))
+	},
+	"guard": func([]string) { check(Guard(os.Stdin)) },
+	// node is node args[0] of two, which meet at args[1].
+	"node": func(args []string) {
+		job := &Job{
+			Command: self(), RanksPerNode: 1, Nodes: 2, NodeRank: int(args[0][0] - '0'), Endpoint: args[1],
+			Env:    append(os.Environ(), role+"=echo"),
+			Stdout: os.Stdout, Stderr: os.Stderr,
+		}
+		os.Exit(ExitCode(job.Run(context.Background())))
+	},
+	// flood writes a mebibyte without a line end, then a last line without one, on both streams, and exits at once.
+	"flood": func([]string) {
+		line := append(bytes.Repeat([]byte("x"), 1<<20), '\n')
+		for _, f := range []*os.File{os.Stdout, os.Stderr} {
+			f.Write(line)
+			fmt.Fprint(f, "the end")
+		}
+	},
+	// flaky fails in every attempt before args[0].
+	"flaky": func(args []string) {
+		fmt.Printf("attempt %s at port %s\n", os.Getenv("TORCHELASTIC_RESTART_COUNT"), os.Getenv("MASTER_PORT"))
+		if os.Getenv("TORCHELASTIC_RESTART_COUNT") < args[0] {
+			if os.Getenv("RANK") == "0" {
+				os.Exit(5)
+			}
+			forever()
+		}
+	},
+	"cat": func([]string) {
+		in := bufio.NewScanner(os.Stdin)
+		for in.Scan() {
+			fmt.Println(in.Text())
+		}
+	},
+}
+
+var failures = map[string]func(){
+	"exit":   func() { fmt.Fprintln(os.Stderr, "first\nlast words"); os.Exit(42) },
+	"signal": func() { syscall.Kill(os.Getpid(), syscall.SIGKILL); forever() },
+	"error-file": func() {
+		check(os.WriteFile(os.Getenv("TORCHELASTIC_ERROR_FILE"),
+			[]byte(`{"message": {"message": "ValueError: bad shape", "extraInfo": {"timestamp": "1"}}}`), 0o600))
+		os.Exit(1)
+	},
+	"panic": func() {
+		deep(2 * tailLines)
+	},
+	"chatter": func() {
+		for i := range 100 {
+			fmt.Fprintln(os.Stderr, "line", i, strings.Repeat("y", 1000))
+		}
+		os.Exit(1)
+	},
+}
+
+// deep panics below enough frames to push the reason out of the last lines.
+func deep(frames int) int {
+	if frames == 0 {
+		panic("the reason")
+	}
+	return deep(frames-1) + 1
+}
+
+// forever ends with a signal, or with an error before the test's own time is over.
+func forever() {
+	time.Sleep(time.Minute)
+	os.Exit(98)
+}
+
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(97)
+	}
+}
+
+// awaitFiles returns when dir holds n files, which the ranks make.
+func awaitFiles(dir, n string) {
+	for end := time.Now().Add(20 * time.Second); ; {
+		if time.Now().After(end) {
+			check(fmt.Errorf("%s never held %s files", dir, n))
+		}
+		entries, err := os.ReadDir(dir)
+		check(err)
+		if fmt.Sprint(len(entries)) == n {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func self() []string { return []string{os.Args[0]} }
+
+// buffer collects output and lets a test wait for it.
+type buffer struct {
+	mu   sync.Mutex
+	data bytes.Buffer
+	more chan struct{}
+}
+
+func newBuffer() *buffer { return &buffer{more: make(chan struct{}, 1)} }
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case b.more <- struct{}{}:
+	default:
+	}
+	return b.data.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.data.String()
+}
+
+// await waits until text has been written n times.
+func (b *buffer) await(t *testing.T, text string, n int) {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	for strings.Count(b.String(), text) < n {
+		select {
+		case <-b.more:
+		case <-deadline:
+			t.Fatalf("%q was not written %d times:\n%s", text, n, b)
+		}
+	}
+}
+
+// lines returns the written lines that begin with prefix, without it.
+func (b *buffer) lines(prefix string) []string {
+	var out []string
+	for line := range strings.Lines(b.String()) {
+		if rest, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), prefix); ok {
+			out = append(out, rest)
+		}
+	}
+	return out
+}
+
+// newJob is a job whose ranks play a role of the test binary.
+func newJob(t *testing.T, ranks int, name string, args ...string) (job *Job, out, errs *buffer) {
+	out, errs = newBuffer(), newBuffer()
+	return &Job{
+		Command:      append(self(), args...),
+		RanksPerNode: ranks,
+		Env:          append(os.Environ(), role+"="+name),
+		Stdout:       out,
+		Stderr:       errs,
+		JoinTimeout:  20 * time.Second,
+	}, out, errs
+}
+
+func wantFailure(t *testing.T, err error) *Failure {
+	t.Helper()
+	f, ok := errors.AsType[*Failure](err)
+	if !ok {
+		t.Fatalf("got %v, want a failure", err)
+	}
+	return f
+}
+
+func wantText(t *testing.T, text string, parts ...string) {
+	t.Helper()
+	for _, p := range parts {
+		if !strings.Contains(text, p) {
+			t.Errorf("no %q in:\n%s", p, text)
+		}
+	}
+}
+
+// freeEndpoint returns an address that nobody listens at.
+func freeEndpoint(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func mustJSON(t *testing.T, v any) []byte {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}

@@ -1,0 +1,174 @@
+package launch
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	maxLine = 1 << 20 // a line is shown in pieces rather than more than this kept of it
+
+	// How long to wait for output after a rank is gone, when a process that left the rank's process group holds the pipe.
+	drainTime = 2 * time.Second
+)
+
+// console is the launcher's own output. One lock for both streams keeps lines whole even where both are one terminal.
+type console struct {
+	mu       sync.Mutex
+	out, err io.Writer
+}
+
+// printf writes a message of the launcher; every line of it gets the prefix.
+func (c *console) printf(format string, args ...any) {
+	var b bytes.Buffer
+	for line := range strings.Lines(fmt.Sprintf(format, args...)) {
+		fmt.Fprintf(&b, "chorus: %s\n", strings.TrimRight(line, "\n"))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err.Write(b.Bytes())
+}
+
+// lineWriter passes whole lines on to the console, each after the prefix. A carriage return ends a line as well, so that
+// a progress bar is seen while it moves.
+type lineWriter struct {
+	console *console
+	w       io.Writer
+	prefix  string
+	pending []byte // the beginning of a line
+	out     []byte // scratch
+	skipLF  bool   // the last line ended with a carriage return; a line feed now belongs to it
+}
+
+func (l *lineWriter) Write(p []byte) (int, error) {
+	l.out = l.out[:0]
+	for rest := p; len(rest) > 0; {
+		if l.skipLF && rest[0] == '\n' {
+			rest = rest[1:]
+		}
+		l.skipLF = false
+		i := bytes.IndexAny(rest, "\r\n")
+		if i < 0 {
+			n := min(len(rest), maxLine-len(l.pending))
+			l.pending = append(l.pending, rest[:n]...)
+			rest = rest[n:]
+			if len(l.pending) == maxLine {
+				l.emit(nil)
+			}
+			continue
+		}
+		l.skipLF = rest[i] == '\r'
+		l.emit(rest[:i])
+		rest = rest[i+1:]
+	}
+	l.flush()
+	return len(p), nil
+}
+
+// emit ends the pending line with text.
+func (l *lineWriter) emit(text []byte) {
+	l.out = append(l.out, l.prefix...)
+	l.out = append(l.out, l.pending...)
+	l.out = append(l.out, text...)
+	l.out = append(l.out, '\n')
+	l.pending = l.pending[:0]
+}
+
+func (l *lineWriter) flush() {
+	if len(l.out) == 0 {
+		return
+	}
+	l.console.mu.Lock()
+	defer l.console.mu.Unlock()
+	l.w.Write(l.out) // if the console is gone, so is whoever would want to know
+	l.out = l.out[:0]
+}
+
+// close shows a last line that has no end.
+func (l *lineWriter) close() {
+	if len(l.pending) > 0 {
+		l.emit(nil)
+	}
+	l.flush()
+}
+
+// stream carries one output stream of a rank from its pipe to where it should go.
+type stream struct {
+	r, w *os.File // w belongs to the child
+	line *lineWriter
+	file *os.File
+	tail *tail
+	log  *console // told when the log file cannot be written
+	done chan struct{}
+}
+
+// copy runs until the pipe ends, or, when others hold it beyond the deadline that drain sets, until what was in it at the
+// deadline has been taken.
+func (s *stream) copy() {
+	defer close(s.done)
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := s.r.Read(buf)
+		s.pass(buf[:n])
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			s.r.SetReadDeadline(time.Time{}) // an expired deadline hides bytes that are there
+			for left := s.buffered(); left > 0 && err != io.EOF; left -= n {
+				n, err = s.r.Read(buf[:min(left, len(buf))])
+				s.pass(buf[:n])
+			}
+			break
+		}
+		if err != nil {
+			break
+		}
+	}
+	if s.line != nil {
+		s.line.close()
+	}
+	if s.file != nil {
+		s.file.Close()
+	}
+	s.r.Close()
+}
+
+func (s *stream) pass(p []byte) {
+	if len(p) == 0 {
+		return
+	}
+	if s.line != nil {
+		s.line.Write(p)
+	}
+	if s.tail != nil {
+		s.tail.Write(p)
+	}
+	if s.file != nil {
+		if _, err := s.file.Write(p); err != nil {
+			s.log.printf("%v: no more is written there", err)
+			s.file.Close()
+			s.file = nil
+		}
+	}
+}
+
+// buffered returns how many bytes the pipe holds.
+func (s *stream) buffered() int {
+	n := 0
+	if raw, err := s.r.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+	}
+	return n
+}
+
+// drain gives the stream time to end after the rank is gone.
+func (s *stream) drain() {
+	s.r.SetReadDeadline(time.Now().Add(drainTime))
+	<-s.done
+}

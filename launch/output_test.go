@@ -1,0 +1,239 @@
+package launch
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func writeLines(prefix string, chunks ...string) string {
+	var b bytes.Buffer
+	l := &lineWriter{console: &console{}, w: &b, prefix: prefix}
+	for _, c := range chunks {
+		l.Write([]byte(c))
+	}
+	l.close()
+	return b.String()
+}
+
+func TestLines(t *testing.T) {
+	for _, test := range []struct {
+		chunks []string
+		want   string
+	}{
+		{[]string{""}, ""},
+		{[]string{"a\n"}, ">a\n"},
+		{[]string{"a"}, ">a\n"},
+		{[]string{"\n\n"}, ">\n>\n"},
+		{[]string{"a", "b\nc", "", "d"}, ">ab\n>cd\n"},
+		{[]string{"a\r\nb\r", "\nc\r"}, ">a\n>b\n>c\n"},
+		{[]string{"10%\r20%\r30%\n"}, ">10%\n>20%\n>30%\n"},
+		{[]string{"a\r\r\n"}, ">a\n>\n"},
+		{[]string{strings.Repeat("x", maxLine+5), "\n"}, ">" + strings.Repeat("x", maxLine) + "\n>xxxxx\n"},
+	} {
+		if got := writeLines(">", test.chunks...); got != test.want {
+			t.Errorf("%.40q: got %.40q, want %.40q", test.chunks, got, test.want)
+		}
+	}
+}
+
+// TestLinesDoNotDependOnChunks cuts a text at random places.
+func TestLinesDoNotDependOnChunks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringOfN(rapid.SampledFrom([]rune("ab\r\n")), 0, 60, -1).Draw(t, "text")
+		var chunks []string
+		for rest := text; rest != ""; {
+			n := rapid.IntRange(1, len(rest)).Draw(t, "cut")
+			chunks = append(chunks, rest[:n])
+			rest = rest[n:]
+		}
+		want := ""
+		if s := strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\r", "\n"); s != "" {
+			for line := range strings.SplitSeq(strings.TrimSuffix(s, "\n"), "\n") {
+				want += "[7]: " + line + "\n"
+			}
+		}
+		if got := writeLines("[7]: ", chunks...); got != want {
+			t.Fatalf("%q: got %q, want %q", chunks, got, want)
+		}
+	})
+}
+
+// slowWriter writes byte by byte, as a console may.
+type slowWriter struct{ b bytes.Buffer }
+
+func (w *slowWriter) Write(p []byte) (int, error) {
+	for _, c := range p {
+		w.b.WriteByte(c)
+	}
+	return len(p), nil
+}
+
+func TestLinesOfRanksDoNotMix(t *testing.T) {
+	var w slowWriter
+	c := &console{out: &w, err: &w}
+	var wg sync.WaitGroup
+	for rank := range 8 {
+		l := &lineWriter{console: c, w: &w, prefix: fmt.Sprintf("[%d]: ", rank)}
+		wg.Go(func() {
+			for i := range 100 {
+				fmt.Fprintf(l, "%d says", rank)
+				fmt.Fprintf(l, " %d\n", i)
+				c.printf("a word of\nthe launcher")
+			}
+			l.close()
+		})
+	}
+	wg.Wait()
+	next := make([]int, 8)
+	for line := range strings.Lines(w.b.String()) {
+		var rank, again, i int
+		if line == "chorus: a word of\n" || line == "chorus: the launcher\n" {
+			continue
+		}
+		if _, err := fmt.Sscanf(line, "[%d]: %d says %d\n", &rank, &again, &i); err != nil || rank != again || next[rank] != i {
+			t.Fatalf("broken line %q", line)
+		}
+		next[rank]++
+	}
+	if slices.Min(next) != 100 {
+		t.Errorf("lines of each rank: %v", next)
+	}
+}
+
+func TestTail(t *testing.T) {
+	var l tail
+	for i := range 30 {
+		fmt.Fprintf(&l, "line %d\r\n", i)
+	}
+	fmt.Fprint(&l, "bad \xff, ", strings.Repeat("z", 2*tailWidth))
+	got := l.last()
+	if len(got) != tailLines || got[0] != "line 11" || !strings.HasPrefix(got[19], "bad ?, zz") || !strings.HasSuffix(got[19], "z...") {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestParseStreams(t *testing.T) {
+	for text, want := range map[string][3]Streams{
+		"0": {}, "1": {1, 1, 1}, "3": {3, 3, 3}, "0:3,2:1": {3, 0, 1}, " 1:2": {0, 2, 0},
+	} {
+		m, err := ParseStreams(text)
+		if got := [3]Streams{m.Of(0), m.Of(1), m.Of(2)}; err != nil || got != want {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "4", "-1", "x", "0:4", "0:", ":1", "0:1,", "0:1,0:2", "-1:1", "0:1:2", "257"} {
+		if m, err := ParseStreams(text); err == nil {
+			t.Errorf("%q: %v, want an error", text, m)
+		}
+	}
+}
+
+func FuzzParseStreams(f *testing.F) {
+	for _, s := range []string{"0", "3", "0:3,1:2", ":", "1:", "-1:2"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		m, err := ParseStreams(s)
+		if err != nil {
+			return
+		}
+		for r, v := range m.Rank {
+			if r < 0 || v > Both {
+				t.Errorf("%q: rank %d has %d", s, r, v)
+			}
+		}
+		if m.All > Both {
+			t.Errorf("%q: all have %d", s, m.All)
+		}
+	})
+}
+
+func TestErrorFiles(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"message": {"message": "ValueError: x\n", "extraInfo": {"timestamp": "1"}}}`: "ValueError: x",
+		`{"message": "plain"}`: "plain",
+		`{"message": 3}`:       "", `{}`: "", `[`: "", ``: "", `null`: "", `{"message": {"message": {}}}`: "",
+	} {
+		if got := parseErrorFile([]byte(text)); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
+
+func FuzzErrorFile(f *testing.F) {
+	f.Add([]byte(`{"message": {"message": "x", "extraInfo": {"timestamp": "1"}}}`))
+	f.Add([]byte(`{"message": "plain"}`))
+	f.Add([]byte(`{"message": [{}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if parseErrorFile(data) != "" && !json.Valid(data) {
+			t.Error("a message from what is not JSON")
+		}
+	})
+}
+
+func TestFailureTexts(t *testing.T) {
+	for want, f := range map[string]Failure{
+		"rank 3 (local rank 1, pid 7 on h) exited with status 2, 1.5s after its start":                                                 {Kind: Exited, ExitStatus: 2},
+		"rank 3 (local rank 1, pid 7 on h) was killed by SIGSEGV (core dumped), 1.5s after its start":                                  {Kind: Signaled, Signal: syscall.SIGSEGV, CoreDumped: true},
+		"rank 3 (local rank 1, pid 7 on h) was killed by SIGKILL (by hand, or by the kernel for want of memory), 1.5s after its start": {Kind: Signaled, Signal: syscall.SIGKILL},
+		"rank 3 (local rank 1, pid 7 on h) was killed by signal 40, 1.5s after its start":                                              {Kind: Signaled, Signal: 40},
+		"rank 3 (local rank 1 on h) could not be started: why":                                                                         {Kind: NotStarted, Reason: "why"},
+		"the launcher of node 1 (h) received SIGINT":                                                                                   {Kind: Interrupted, Signal: syscall.SIGINT},
+		"node 1 (h) is lost: why": {Kind: NodeLost, Reason: "why"},
+	} {
+		f.Rank, f.LocalRank, f.Pid, f.Node, f.Host, f.After = 3, 1, 7, 1, "h", 1500*time.Millisecond
+		if got := f.Error(); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+		// What one node publishes is what another reads.
+		if again := decodeFailure(mustJSON(t, f)); again.Error() != want || again.Code() != f.Code() {
+			t.Errorf("%s became %s", want, again)
+		}
+	}
+}
+
+func FuzzDecodeFailure(f *testing.F) {
+	f.Add([]byte(`{"Kind":"exited","Rank":1}`))
+	f.Add([]byte(`{"Signal":-5,"Kind":"signaled"}`))
+	f.Add([]byte(`x`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if decodeFailure(data).Error() == "" {
+			t.Error("a failure without words")
+		}
+	})
+}
+
+func TestExitCodes(t *testing.T) {
+	for want, err := range map[int]error{
+		0:   nil,
+		1:   errors.New("bad argument"),
+		9:   &Failure{Kind: Exited, ExitStatus: 9},
+		137: fmt.Errorf("run: %w", &Failure{Kind: Signaled, Signal: syscall.SIGKILL}),
+		130: &Failure{Kind: Interrupted, Signal: syscall.SIGINT},
+		126: &Failure{Kind: NotStarted},
+	} {
+		if got := ExitCode(err); got != want {
+			t.Errorf("%v: %d, want %d", err, got, want)
+		}
+	}
+}
+
+func TestRankLists(t *testing.T) {
+	for want, ranks := range map[string][]int{
+		"rank 3": {3}, "ranks 0, 1": {1, 0}, "ranks 0 to 2": {2, 0, 1}, "ranks 0, 2 to 4, 6": {6, 4, 3, 2, 0},
+	} {
+		if got := rankList(ranks); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

@@ -1,0 +1,452 @@
+package launch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/chorus-comms/chorus/store"
+)
+
+// rendezvous is the peers of a job with several nodes. The launchers meet in a store that the first one serves:
+//
+//	job                   what all must agree on, from the launcher that serves
+//	node/N                the member that is node N; written once, by compare-and-set
+//	refused               why the job cannot begin
+//	beat/N                a number that node N keeps raising while it is alive
+//	attempt/A/store       the address of the attempt's own store, which the serving launcher serves too
+//	attempt/A/failure     the first failure of the attempt; written once, by compare-and-set
+//	attempt/A/finished/N  node N's ranks have finished well
+//	attempt/A/stopped/N   node N's ranks are dead
+type rendezvous struct {
+	job      *Job
+	endpoint string
+	node     int
+	world    []member
+
+	server *store.TCPServer // of the rendezvous; nil unless this launcher serves
+	store  *store.PrefixStore
+	client *store.TCPStore  // below store; nil if this launcher serves
+	ranks  *store.TCPServer // of the current attempt; nil unless this launcher serves
+
+	gone      atomic.Bool // the store does not answer; nobody asks it again
+	beats     *ticking
+	watching  *ticking // news of the current attempt
+	events    chan *Failure
+	pulse     []pulse // of each node; used by one goroutine at a time
+	serverPos int     // the node that serves
+}
+
+// terms are what all launchers of a job must have been told alike.
+type terms struct {
+	Nodes, MaxRestarts int
+	Server             int // the node that serves
+	Host               string
+}
+
+// pulse is when a node's beat was last seen to change.
+type pulse struct {
+	beat string
+	at   time.Time
+}
+
+// reconnectTime is how long a launcher tries to reach the rendezvous again after its connection broke.
+const reconnectTime = 2 * time.Second
+
+func (j *Job) prepareNodes() error {
+	host, port, err := net.SplitHostPort(j.Endpoint)
+	n, perr := strconv.Atoi(port)
+	if err != nil || perr != nil || host == "" || n < 1 || n > 65535 {
+		return fmt.Errorf("launch: %d nodes need a rendezvous endpoint such as node0:29400, not %q", j.Nodes, j.Endpoint)
+	}
+	if j.NodeRank != AnyNodeRank && (j.NodeRank < 0 || j.NodeRank >= j.Nodes) {
+		return fmt.Errorf("launch: node rank %d: %d nodes have ranks 0 to %d", j.NodeRank, j.Nodes, j.Nodes-1)
+	}
+	return nil
+}
+
+// join takes this launcher's place among the nodes and returns when all have come.
+func join(ctx context.Context, j *Job, host string) (*rendezvous, error) {
+	ctx, cancel := context.WithTimeout(ctx, j.JoinTimeout)
+	defer cancel()
+	rv := &rendezvous{job: j, endpoint: j.Endpoint, events: make(chan *Failure, 1)}
+	err := rv.connect(ctx)
+	if err == nil {
+		err = rv.enter(ctx, host)
+	}
+	if err == nil {
+		err = rv.gather(ctx)
+	}
+	if err != nil {
+		rv.close()
+		return nil, err
+	}
+	rv.pulse = make([]pulse, j.Nodes)
+	for i := range rv.pulse {
+		rv.pulse[i].at = time.Now()
+	}
+	rv.beats = tick(j.LostAfter/10, rv.beat)
+	return rv, nil
+}
+
+// connect serves the rendezvous if it is this launcher's to serve, and connects to it otherwise. Node 0 serves; where nobody
+// was given a number, the first launcher on the host of the endpoint does.
+func (rv *rendezvous) connect(ctx context.Context) error {
+	j := rv.job
+	host, portText, _ := net.SplitHostPort(j.Endpoint)
+	port, _ := strconv.Atoi(portText)
+	_, here := localAddr(host)
+	if j.NodeRank == 0 || j.NodeRank == AnyNodeRank && here {
+		server, err := serve(host, port)
+		switch {
+		case err == nil:
+			rv.server = server
+			rv.store = store.NewPrefix("chorus/"+j.RunID, server.Local())
+			return nil
+		case j.NodeRank == 0 || !errors.Is(err, syscall.EADDRINUSE):
+			return fmt.Errorf("launch: cannot serve the rendezvous: %w", err)
+		}
+	}
+	client, err := store.DialTCP(ctx, j.Endpoint, store.TCPOptions{Reconnect: reconnectTime})
+	if err != nil {
+		return fmt.Errorf("launch: cannot reach the launcher of node 0, which serves the rendezvous at %s: %w", j.Endpoint, err)
+	}
+	rv.client = client
+	rv.store = store.NewPrefix("chorus/"+j.RunID, client)
+	return nil
+}
+
+// enter claims a node rank. The serving launcher does so first, and only then lets the others in.
+func (rv *rendezvous) enter(ctx context.Context, host string) error {
+	j := rv.job
+	mine, _ := json.Marshal(j.member(host))
+	if rv.server == nil {
+		if err := rv.agree(ctx); err != nil {
+			return err
+		}
+	}
+	first, last := 0, j.Nodes-1
+	if j.NodeRank != AnyNodeRank {
+		first, last = j.NodeRank, j.NodeRank
+	}
+	var holder member
+	for rv.node = first; ; rv.node++ {
+		if rv.node > last {
+			if first == last {
+				return fmt.Errorf("launch: node rank %d is taken (%v)", first, holder)
+			}
+			return fmt.Errorf("launch: all %d nodes of job %q have come already", j.Nodes, j.RunID)
+		}
+		held, err := rv.store.CompareSet(ctx, fmt.Sprintf("node/%d", rv.node), nil, mine)
+		if err != nil {
+			return fmt.Errorf("launch: rendezvous at %s: %w", rv.endpoint, err)
+		}
+		if string(held) == string(mine) {
+			break
+		}
+		json.Unmarshal(held, &holder)
+	}
+	if rv.server == nil {
+		return nil
+	}
+	rv.serverPos = rv.node
+	t, _ := json.Marshal(terms{Nodes: j.Nodes, MaxRestarts: j.MaxRestarts, Server: rv.node, Host: host})
+	return rv.store.Set(ctx, "job", t)
+}
+
+// agree compares the terms of the serving launcher with this one's.
+func (rv *rendezvous) agree(ctx context.Context) error {
+	data, err := rv.store.Get(ctx, "job")
+	if err != nil {
+		return fmt.Errorf("launch: no job %q at the rendezvous at %s: %w", rv.job.RunID, rv.endpoint, err)
+	}
+	var t terms
+	if err := json.Unmarshal(data, &t); err != nil {
+		return fmt.Errorf("launch: rendezvous at %s: bad job record: %w", rv.endpoint, err)
+	}
+	if t.Nodes != rv.job.Nodes || t.MaxRestarts != rv.job.MaxRestarts {
+		return fmt.Errorf("launch: node %d (%s) was started for %d nodes and %d restarts, this one for %d and %d",
+			t.Server, t.Host, t.Nodes, t.MaxRestarts, rv.job.Nodes, rv.job.MaxRestarts)
+	}
+	rv.serverPos = t.Server
+	return nil
+}
+
+// gather waits until all nodes have come. Whoever finds at its deadline that some have not tells the others, so that all
+// give the same reason.
+func (rv *rendezvous) gather(ctx context.Context) error {
+	keys := rv.keys("node/%d")
+	err := rv.poll(ctx, "refused", keys)
+	if refusal := (*refusedError)(nil); errors.As(err, &refusal) {
+		return fmt.Errorf("launch: %s", refusal.value)
+	}
+	if ctx.Err() == context.DeadlineExceeded {
+		why := fmt.Sprintf("%s of %d did not come within %s", rv.missing(keys), rv.job.Nodes, rv.job.JoinTimeout)
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), rv.job.Grace)
+		defer cancel()
+		rv.store.Set(late, "refused", []byte(why))
+		return fmt.Errorf("launch: %s", why)
+	}
+	if err != nil {
+		return fmt.Errorf("launch: rendezvous at %s: %w", rv.endpoint, err)
+	}
+	values, err := store.MultiGet(ctx, rv.store, keys...)
+	if err != nil {
+		return fmt.Errorf("launch: rendezvous at %s: %w", rv.endpoint, err)
+	}
+	rv.world = make([]member, len(values))
+	for i, v := range values {
+		if err := json.Unmarshal(v, &rv.world[i]); err != nil || rv.world[i].Ranks < 1 {
+			return fmt.Errorf("launch: rendezvous at %s: bad record of node %d", rv.endpoint, i)
+		}
+	}
+	return nil
+}
+
+// begin implements peers.
+func (rv *rendezvous) begin(ctx context.Context, attempt int) (string, int, error) {
+	ctx, cancel := context.WithTimeout(ctx, rv.job.JoinTimeout)
+	defer cancel()
+	if rv.server != nil {
+		if err := rv.open(ctx, attempt); err != nil {
+			return "", 0, err
+		}
+	}
+	key := attemptKey(attempt, "store")
+	err := rv.poll(ctx, attemptKey(attempt, "failure"), []string{key})
+	var addr []byte
+	if err == nil {
+		addr, err = rv.store.Get(ctx, key)
+	}
+	if refusal := (*refusedError)(nil); errors.As(err, &refusal) {
+		return "", 0, decodeFailure(refusal.value)
+	}
+	if err != nil {
+		return "", 0, fmt.Errorf("launch: node %d does not begin attempt %d: %w", rv.serverPos, attempt, err)
+	}
+	host, portText, err := net.SplitHostPort(string(addr))
+	port, perr := strconv.Atoi(portText)
+	if err = errors.Join(err, perr); err != nil {
+		return "", 0, fmt.Errorf("launch: rendezvous at %s: bad store address: %w", rv.endpoint, err)
+	}
+	rv.watching = tick(rv.job.Monitor, func() bool { return rv.look(attempt) })
+	return host, port, nil
+}
+
+// open serves the store of an attempt once every node's ranks of the one before are dead.
+func (rv *rendezvous) open(ctx context.Context, attempt int) error {
+	if attempt > 0 {
+		keys := rv.keys(attemptKey(attempt-1, "stopped/%d"))
+		if err := rv.poll(ctx, attemptKey(attempt, "failure"), keys); err != nil {
+			return fmt.Errorf("launch: %s did not stop for attempt %d: %w", rv.missing(keys), attempt, err)
+		}
+		rv.ranks.Close()
+	}
+	host, _, _ := net.SplitHostPort(rv.endpoint)
+	if rv.job.MasterAddr != "" {
+		host = rv.job.MasterAddr
+	}
+	var err error
+	if rv.ranks, err = serve(host, rv.job.MasterPort); err != nil {
+		return fmt.Errorf("launch: cannot serve the job's store: %w", err)
+	}
+	return rv.store.Set(ctx, attemptKey(attempt, "store"), []byte(net.JoinHostPort(host, strconv.Itoa(rv.ranks.Port()))))
+}
+
+func (rv *rendezvous) news() <-chan *Failure { return rv.events }
+
+// finished implements peers. If the store does not answer, look will find out.
+func (rv *rendezvous) finished(attempt int) {
+	ctx, cancel := rv.brief()
+	defer cancel()
+	rv.store.Set(ctx, attemptKey(attempt, "finished/"+strconv.Itoa(rv.node)), []byte("1"))
+}
+
+// failed implements peers.
+func (rv *rendezvous) failed(f *Failure) *Failure {
+	ctx, cancel := rv.brief()
+	defer cancel()
+	data, _ := json.Marshal(f)
+	first, err := rv.store.CompareSet(ctx, attemptKey(f.Attempt, "failure"), nil, data)
+	if err != nil {
+		return f // the others cannot be told; for this node it is the first
+	}
+	return decodeFailure(first)
+}
+
+// stopped implements peers.
+func (rv *rendezvous) stopped(attempt int) {
+	rv.watching.stop()
+	select {
+	case <-rv.events: // not wanted any more
+	default:
+	}
+	ctx, cancel := rv.brief()
+	defer cancel()
+	rv.store.Set(ctx, attemptKey(attempt, "stopped/"+strconv.Itoa(rv.node)), []byte("1"))
+}
+
+// close implements peers. The launcher that serves stays until the others have gone, so that they learn the outcome.
+func (rv *rendezvous) close() {
+	rv.watching.stop()
+	rv.beats.stop()
+	if rv.client != nil {
+		rv.client.Close()
+	}
+	if rv.server != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*rv.job.Grace+drainTime)
+		defer cancel()
+		rv.server.Drain(ctx)
+		rv.server.Close()
+	}
+	if rv.ranks != nil {
+		rv.ranks.Close()
+	}
+}
+
+// look looks for the outcome of an attempt and reports whether to go on looking.
+func (rv *rendezvous) look(attempt int) bool {
+	ctx, cancel := rv.brief()
+	defer cancel()
+	failure := attemptKey(attempt, "failure")
+	failed, err := rv.store.Check(ctx, failure)
+	if err == nil && failed {
+		var data []byte
+		if data, err = rv.store.Get(ctx, failure); err == nil {
+			rv.events <- decodeFailure(data)
+			return false
+		}
+	}
+	if err == nil {
+		var done bool
+		if done, err = rv.store.Check(ctx, rv.keys(attemptKey(attempt, "finished/%d"))...); err == nil && done {
+			rv.events <- nil
+			return false
+		}
+	}
+	if err != nil {
+		rv.gone.Store(true)
+		reason := fmt.Sprintf("its rendezvous at %s does not answer: %v", rv.endpoint, err)
+		rv.events <- rv.lost(rv.serverPos, attempt, reason)
+		return false
+	}
+	if rv.server != nil {
+		rv.takePulses(ctx, attempt)
+	}
+	return true
+}
+
+// takePulses declares a node lost whose beat has not changed for too long.
+func (rv *rendezvous) takePulses(ctx context.Context, attempt int) {
+	now := time.Now()
+	for n := range rv.pulse {
+		p := &rv.pulse[n]
+		key := fmt.Sprintf("beat/%d", n)
+		beat := ""
+		if ok, err := rv.store.Check(ctx, key); err == nil && ok {
+			v, _ := rv.store.Get(ctx, key)
+			beat = string(v)
+		}
+		if beat != p.beat || n == rv.node {
+			*p = pulse{beat, now}
+			continue
+		}
+		if silent := now.Sub(p.at); silent > rv.job.LostAfter {
+			rv.failed(rv.lost(n, attempt, fmt.Sprintf("its launcher has been silent for %s", seconds(silent))))
+			return
+		}
+	}
+}
+
+func (rv *rendezvous) lost(node, attempt int, reason string) *Failure {
+	return &Failure{Kind: NodeLost, Attempt: attempt, Node: node, Host: rv.world[node].Host, Reason: reason}
+}
+
+// beat shows that this launcher is alive.
+func (rv *rendezvous) beat() bool {
+	ctx, cancel := rv.brief()
+	defer cancel()
+	rv.store.Add(ctx, fmt.Sprintf("beat/%d", rv.node), 1)
+	return true
+}
+
+// brief bounds an operation on the store; a store that takes longer is as good as lost, and gets no time at all once it is.
+func (rv *rendezvous) brief() (context.Context, context.CancelFunc) {
+	limit := rv.job.LostAfter
+	if rv.gone.Load() {
+		limit = 0
+	}
+	return context.WithTimeout(context.Background(), limit)
+}
+
+// refusedError is the value of the key that ends a poll early.
+type refusedError struct{ value []byte }
+
+func (e *refusedError) Error() string { return string(e.value) }
+
+// poll waits until all keys exist, or veto does, which is a *refusedError.
+func (rv *rendezvous) poll(ctx context.Context, veto string, keys []string) error {
+	t := time.NewTicker(rv.job.Monitor)
+	defer t.Stop()
+	for {
+		if no, err := rv.store.Check(ctx, veto); err != nil {
+			return err
+		} else if no {
+			value, err := rv.store.Get(ctx, veto)
+			if err != nil {
+				return err
+			}
+			return &refusedError{value}
+		}
+		if yes, err := rv.store.Check(ctx, keys...); yes || err != nil {
+			return err
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// missing names the nodes whose keys do not exist.
+func (rv *rendezvous) missing(keys []string) string {
+	ctx, cancel := rv.brief()
+	defer cancel()
+	var nodes []string
+	for n, k := range keys {
+		if ok, err := rv.store.Check(ctx, k); err == nil && !ok {
+			nodes = append(nodes, strconv.Itoa(n))
+		}
+	}
+	if len(nodes) == 1 {
+		return "node " + nodes[0]
+	}
+	return "nodes " + strings.Join(nodes, ", ")
+}
+
+// keys fills in the number of each node.
+func (rv *rendezvous) keys(format string) []string {
+	keys := make([]string, rv.job.Nodes)
+	for n := range keys {
+		keys[n] = fmt.Sprintf(format, n)
+	}
+	return keys
+}
+
+func attemptKey(attempt int, name string) string { return fmt.Sprintf("attempt/%d/%s", attempt, name) }
+
+func decodeFailure(data []byte) *Failure {
+	f := new(Failure)
+	if err := json.Unmarshal(data, f); err != nil {
+		return &Failure{Kind: NodeLost, Reason: "a failure was reported, but not legibly: " + err.Error()}
+	}
+	return f
+}

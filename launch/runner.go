@@ -1,0 +1,378 @@
+package launch
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// scratchPrefix begins the name of the directory that a launcher keeps while it runs.
+const scratchPrefix = "chorus-run-"
+
+// runner is a Job that runs.
+type runner struct {
+	job     *Job
+	console *console
+	spawner *spawner
+	guard   *guard
+	peers   peers
+	host    string  // name of this host
+	node    int     // place of this node
+	places  []place // of the ranks of this node
+	logDir  string  // of this run
+	scratch string  // for error files; removed at the end
+}
+
+// peers is what a launcher knows of the launchers on other nodes, and shares with them.
+type peers interface {
+	// begin agrees on the start of an attempt and returns the address of its store, which is fresh. The error is a *Failure
+	// if the attempt has failed on another node meanwhile; then stopped follows, as after any failure.
+	begin(ctx context.Context, attempt int) (addr string, port int, err error)
+	// news delivers at most one event for each attempt: the first failure there was, or nil when all ranks of all nodes
+	// have finished well.
+	news() <-chan *Failure
+	// finished says that the ranks of this node have finished well.
+	finished(attempt int)
+	// failed publishes a failure and returns the first one of the attempt.
+	failed(f *Failure) *Failure
+	// stopped says that the ranks of this node are dead, after a failure.
+	stopped(attempt int)
+	// close leaves the job.
+	close()
+}
+
+func (j *Job) newRunner(ctx context.Context) (r *runner, err error) {
+	r = &runner{job: j, console: &console{out: j.Stdout, err: j.Stderr}}
+	if r.host, err = os.Hostname(); err != nil {
+		r.host = "localhost"
+	}
+	if r.scratch, err = os.MkdirTemp("", scratchPrefix); err != nil {
+		return nil, fmt.Errorf("launch: %w", err)
+	}
+	if err := r.open(ctx); err != nil {
+		r.close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// open makes what the runner needs; close undoes it, also when only part of it was made.
+func (r *runner) open(ctx context.Context) (err error) {
+	j := r.job
+	if j.LogDir != "" {
+		if r.logDir, err = filepath.Abs(filepath.Join(j.LogDir, j.RunID)); err != nil {
+			return fmt.Errorf("launch: %w", err)
+		}
+		if err = os.MkdirAll(r.logDir, 0o777); err != nil {
+			return fmt.Errorf("launch: log directory: %w", err)
+		}
+	}
+	if r.guard, err = startGuard(j.Guard, r.scratch); err != nil {
+		return err
+	}
+	r.spawner = newSpawner()
+
+	world := []member{j.member(r.host)}
+	if j.Nodes == 1 {
+		r.peers = &alone{job: j, events: make(chan *Failure, 1)}
+	} else {
+		waiting, stop := j.untilSignal(ctx, max(j.NodeRank, 0), r.host)
+		rv, err := join(waiting, j, r.host)
+		err = r.interrupted(waiting, 0, err)
+		stop()
+		if err != nil {
+			return err
+		}
+		r.peers, r.node, world = rv, rv.node, rv.world
+	}
+	r.places = places(world, r.node)
+	return nil
+}
+
+// close gives back everything; the ranks are dead.
+func (r *runner) close() {
+	if r.peers != nil {
+		r.peers.close()
+	}
+	if r.spawner != nil {
+		r.spawner.close()
+	}
+	r.guard.close()
+	os.RemoveAll(r.scratch)
+}
+
+// run makes attempts until one succeeds or no more are allowed.
+func (r *runner) run(ctx context.Context) error {
+	for attempt := 0; ; attempt++ {
+		waiting, stop := r.job.untilSignal(ctx, r.node, r.host)
+		addr, port, err := r.peers.begin(waiting, attempt)
+		err = r.interrupted(waiting, attempt, err)
+		stop()
+		f, over := err.(*Failure) // over before it began here, by a failure on another node or a signal
+		switch {
+		case over:
+			r.peers.stopped(attempt)
+		case err != nil:
+			return err
+		default:
+			f = r.attempt(ctx, attempt, addr, port)
+		}
+		if f == nil {
+			return nil
+		}
+		if !f.restartable() || attempt == r.job.MaxRestarts {
+			return f
+		}
+		r.console.printf("restarting all ranks: restart %d of %d", attempt+1, r.job.MaxRestarts)
+	}
+}
+
+// attempt is the state of one attempt on this node. Its methods run on one goroutine.
+type attempt struct {
+	*runner
+	number int
+	exits  chan exit
+	alive  map[*process]bool
+	ended  []exit // in order of time
+
+	failure *Failure  // the first one, once there is one
+	asked   time.Time // when the ranks were asked to stop
+	grace   <-chan time.Time
+	killed  map[*process]bool
+}
+
+// attempt runs the ranks of this node once and returns the failure that ended the attempt, which it has explained.
+func (r *runner) attempt(ctx context.Context, number int, addr string, port int) *Failure {
+	a := &attempt{
+		runner: r, number: number,
+		exits: make(chan exit, len(r.places)),
+		alive: map[*process]bool{}, killed: map[*process]bool{},
+	}
+	for _, p := range r.places {
+		proc, err := r.startProcess(p, number, addr, port)
+		if err != nil {
+			a.fail(r.notStarted(p, number, err))
+			break
+		}
+		a.alive[proc] = true
+		go proc.wait(a.exits, r.guard)
+	}
+	a.watch(ctx)
+	for _, e := range a.ended {
+		e.p.drain()
+	}
+	if a.failure == nil {
+		return nil
+	}
+	a.summarize()
+	r.peers.stopped(number)
+	return a.failure
+}
+
+// watch returns when the ranks of this node are dead and the outcome of the attempt is known.
+func (a *attempt) watch(ctx context.Context) {
+	done := ctx.Done()
+	told := false // the peers know that this node's ranks have finished well
+	for {
+		if len(a.alive) == 0 {
+			if a.failure != nil {
+				return
+			}
+			if !told {
+				a.peers.finished(a.number)
+				told = true
+			}
+		}
+		select {
+		case e := <-a.exits:
+			a.exited(e)
+		case f := <-a.peers.news():
+			if f == nil {
+				return
+			}
+			if a.failure == nil {
+				a.stop(syscall.SIGTERM)
+				a.explain(f)
+			}
+		case sig := <-a.job.Signals:
+			a.signal(sig.(syscall.Signal))
+		case <-done:
+			done = nil
+			a.signal(syscall.SIGTERM)
+		case <-a.grace:
+			if len(a.killed) > 0 {
+				a.console.printf("%s cannot be killed: the kernel does not let go of it; still trying", ranksOf(a.alive))
+			}
+			a.kill()
+		}
+	}
+}
+
+// exited notes the end of a rank, and of those that ended at about the same time: the first of them that failed is the one
+// to explain, and it is likely the cause of the others' failures.
+func (a *attempt) exited(e exit) {
+	batch := []exit{e}
+	for len(a.exits) > 0 {
+		batch = append(batch, <-a.exits)
+	}
+	slices.SortFunc(batch, func(x, y exit) int { return x.at.Compare(y.at) })
+	var first *exit
+	for i, e := range batch {
+		delete(a.alive, e.p)
+		if !e.ok() && first == nil {
+			first = &batch[i]
+		}
+	}
+	a.ended = append(a.ended, batch...)
+	if first != nil && a.failure == nil {
+		a.stop(syscall.SIGTERM)
+		a.fail(a.runner.failure(*first, a.number))
+	}
+}
+
+// signal handles a signal that the launcher received.
+func (a *attempt) signal(sig syscall.Signal) {
+	switch {
+	case sig == syscall.SIGUSR1 || sig == syscall.SIGUSR2:
+		for p := range a.alive {
+			p.signal(sig)
+		}
+	case sig == syscall.SIGPIPE && a.failure != nil: // one comes for every write
+	case a.failure != nil: // it is all stopping already, but somebody is impatient
+		a.kill()
+	default:
+		pass := sig
+		if sig == syscall.SIGPIPE { // about the launcher's output; it means nothing to the ranks
+			pass = syscall.SIGTERM
+		}
+		a.stop(pass)
+		a.fail(&Failure{Kind: Interrupted, Attempt: a.number, Node: a.node, Host: a.host, Signal: sig})
+	}
+}
+
+// stop asks the ranks to end.
+func (a *attempt) stop(sig syscall.Signal) {
+	a.asked = time.Now()
+	a.grace = time.After(a.job.Grace)
+	for p := range a.alive {
+		p.signal(sig)
+		p.signal(syscall.SIGCONT) // a stopped process notices nothing else
+	}
+}
+
+// kill ends the ranks that are left. They may still take a moment, or long if they hang in the kernel.
+func (a *attempt) kill() {
+	a.grace = time.After(a.job.Grace)
+	for p := range a.alive {
+		a.killed[p] = true
+		p.signal(syscall.SIGKILL)
+	}
+}
+
+// fail tells the peers of a failure of this node and explains the first one that there was.
+func (a *attempt) fail(f *Failure) {
+	if a.asked.IsZero() {
+		a.stop(syscall.SIGTERM)
+	}
+	a.explain(a.peers.failed(f))
+}
+
+// explain remembers the first failure and says what went wrong, as soon as it is known.
+func (a *attempt) explain(f *Failure) {
+	a.failure = f
+	a.runner.explain(f)
+	if len(a.alive) > 0 {
+		a.console.printf("stopping %s", ranksOf(a.alive))
+	}
+}
+
+func (r *runner) explain(f *Failure) {
+	var b strings.Builder
+	b.WriteString(f.Error())
+	if f.Message != "" {
+		fmt.Fprintf(&b, "\nits error: %s", strings.ReplaceAll(f.Message, "\n", "\n  "))
+	}
+	if len(f.Stderr) > 0 {
+		b.WriteString("\nthe last it wrote to standard error:")
+		for _, line := range f.Stderr {
+			b.WriteString("\n  | " + line)
+		}
+	}
+	r.console.printf("%s", b.String())
+}
+
+// summarize says what became of the other ranks of this node.
+func (a *attempt) summarize() {
+	var stopped, killed, failed, finished []int
+	for _, e := range a.ended {
+		own := a.failure.Node == a.node && a.failure.Rank == e.p.rank &&
+			(a.failure.Kind == Exited || a.failure.Kind == Signaled)
+		switch {
+		case own:
+		case a.killed[e.p]:
+			killed = append(killed, e.p.rank)
+		case e.at.After(a.asked):
+			stopped = append(stopped, e.p.rank)
+		case e.ok():
+			finished = append(finished, e.p.rank)
+		default:
+			failed = append(failed, e.p.rank)
+		}
+	}
+	var parts []string
+	for _, part := range []struct {
+		what  string
+		ranks []int
+	}{
+		{"stopped %s", stopped},
+		{"killed %s", killed},
+		{"%s had failed as well", failed},
+		{"%s had finished", finished},
+	} {
+		if len(part.ranks) > 0 {
+			parts = append(parts, fmt.Sprintf(part.what, rankList(part.ranks)))
+		}
+	}
+	if len(parts) > 0 {
+		a.console.printf("%s", strings.Join(parts, "; "))
+	}
+}
+
+func ranksOf(set map[*process]bool) string {
+	var ranks []int
+	for p := range set {
+		ranks = append(ranks, p.rank)
+	}
+	return rankList(ranks)
+}
+
+// rankList names ranks: "rank 3", "ranks 0 to 6, 9".
+func rankList(ranks []int) string {
+	slices.Sort(ranks)
+	if len(ranks) == 1 {
+		return "rank " + strconv.Itoa(ranks[0])
+	}
+	var parts []string
+	for i := 0; i < len(ranks); {
+		j := i
+		for j+1 < len(ranks) && ranks[j+1] == ranks[j]+1 {
+			j++
+		}
+		switch {
+		case j-i >= 2:
+			parts = append(parts, fmt.Sprintf("%d to %d", ranks[i], ranks[j]))
+		case j-i == 1:
+			parts = append(parts, strconv.Itoa(ranks[i]), strconv.Itoa(ranks[j]))
+		default:
+			parts = append(parts, strconv.Itoa(ranks[i]))
+		}
+		i = j + 1
+	}
+	return "ranks " + strings.Join(parts, ", ")
+}

@@ -1,0 +1,117 @@
+package launch
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+
+	"github.com/chorus-comms/chorus/store"
+)
+
+// member is what a launcher tells the others about itself.
+type member struct {
+	Host  string
+	Pid   int
+	Ranks int
+	Role  string
+	Nonce string // in containers host and pid may be the same
+}
+
+func (j *Job) member(host string) member {
+	return member{Host: host, Pid: os.Getpid(), Ranks: j.RanksPerNode, Role: j.Role, Nonce: rand.Text()}
+}
+
+func (m member) String() string { return fmt.Sprintf("%s, pid %d", m.Host, m.Pid) }
+
+// places numbers the ranks of a node: ranks count through the nodes in order, and so do the ranks of each role.
+func places(world []member, node int) []place {
+	me := world[node]
+	p := place{localSize: me.Ranks, node: node, nodes: len(world)}
+	for i, m := range world {
+		if i < node {
+			p.rank += m.Ranks
+		}
+		p.worldSize += m.Ranks
+		if m.Role == me.Role {
+			if i < node {
+				p.roleRank += m.Ranks
+			}
+			p.roleWorldSize += m.Ranks
+		}
+	}
+	out := make([]place, me.Ranks)
+	for l := range out {
+		out[l] = p
+		out[l].localRank = l
+		out[l].rank += l
+		out[l].roleRank += l
+	}
+	return out
+}
+
+// alone is the peers of a job with one node: nobody.
+type alone struct {
+	job    *Job
+	store  *store.TCPServer
+	events chan *Failure
+}
+
+func (p *alone) begin(_ context.Context, _ int) (string, int, error) {
+	p.close() // that of the attempt before
+	addr := p.job.MasterAddr
+	setDefault(&addr, "127.0.0.1")
+	var err error
+	if p.store, err = serve(addr, p.job.MasterPort); err != nil {
+		return "", 0, fmt.Errorf("launch: cannot serve the job's store: %w", err)
+	}
+	return addr, p.store.Port(), nil
+}
+
+func (p *alone) news() <-chan *Failure      { return p.events }
+func (p *alone) finished(int)               { p.events <- nil }
+func (p *alone) failed(f *Failure) *Failure { return f }
+func (p *alone) stopped(int)                {}
+
+func (p *alone) close() {
+	if p.store != nil {
+		p.store.Close()
+	}
+}
+
+// serve listens for those who know this machine as host.
+func serve(host string, port int) (*store.TCPServer, error) {
+	bind, _ := localAddr(host)
+	return store.ListenTCP(net.JoinHostPort(bind, strconv.Itoa(port)), store.ServerOptions{})
+}
+
+// localAddr reports whether host is this machine, and the address to listen at for those who know it by that name; "" is
+// all addresses. A name may mean another address elsewhere: many systems give their own name to a loopback address, and
+// behind an address translation or a service the name leads to none of our addresses. So only localhost and what is
+// certain are narrowed down.
+func localAddr(host string) (bind string, local bool) {
+	if host == "localhost" {
+		return "127.0.0.1", true
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() {
+		return host, true
+	}
+	addrs, err := net.LookupIP(host)
+	if err != nil {
+		return "", false
+	}
+	own, _ := net.InterfaceAddrs()
+	for _, a := range addrs {
+		if a.IsLoopback() {
+			return "", true
+		}
+		for _, o := range own {
+			if n, ok := o.(*net.IPNet); ok && n.IP.Equal(a) {
+				return a.String(), true
+			}
+		}
+	}
+	return "", false
+}
