@@ -1,0 +1,244 @@
+// Package docs holds the documentation to what the code does.
+package docs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/config"
+	"github.com/chorus-comms/chorus/plan"
+	"github.com/chorus-comms/chorus/store"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// pages returns every page of documentation, by its path from here.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	found := map[string]string{"../README.md": read(t, "../README.md"), "../CHANGELOG.md": read(t, "../CHANGELOG.md")}
+	for _, root := range []string{".", "../examples"} {
+		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && strings.HasSuffix(path, ".md") {
+				found[path] = read(t, path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return found
+}
+
+// TestLinks follows every link to a file of the repository.
+func TestLinks(t *testing.T) {
+	code := regexp.MustCompile("(?s)```.*?```|`[^`\n]*`")
+	link := regexp.MustCompile(`\]\(([^)]+)\)|src="([^"]+)"`)
+	links := 0
+	for page, text := range pages(t) {
+		text = code.ReplaceAllString(text, "")
+		for _, m := range link.FindAllStringSubmatch(text, -1) {
+			target, err := url.Parse(m[1] + m[2])
+			if err != nil {
+				t.Errorf("%s: %v", page, err)
+				continue
+			}
+			if target.Scheme != "" || target.Path == "" {
+				continue
+			}
+			links++
+			if _, err := os.Stat(filepath.Join(filepath.Dir(page), target.Path)); err != nil {
+				t.Errorf("%s: %v", page, err)
+			}
+		}
+	}
+	if links < 20 {
+		t.Errorf("found only %d links", links)
+	}
+}
+
+// TestExcerpts demands that code which a page takes from a file, as the comment
+// "from: path" above it says, stands in that file.
+func TestExcerpts(t *testing.T) {
+	excerpt := regexp.MustCompile("(?s)<!-- from: (\\S+) -->\n```[a-z]*\n(.*?)```")
+	found := 0
+	for page, text := range pages(t) {
+		for _, m := range excerpt.FindAllStringSubmatch(text, -1) {
+			found++
+			if !strings.Contains(read(t, filepath.Join("..", m[1])), m[2]) {
+				t.Errorf("%s: this is not in %s:\n%s", page, m[1], m[2])
+			}
+		}
+	}
+	if found < 4 {
+		t.Errorf("found only %d excerpts", found)
+	}
+}
+
+// TestVariables demands that the page lists every variable, with its default,
+// and none that doesn't exist.
+func TestVariables(t *testing.T) {
+	cfg, err := config.Load(func(string) (string, bool) { return "", false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := read(t, "configuration.md")
+	known := map[string]bool{}
+	for _, v := range cfg.Vars() {
+		known[v.Name] = true
+		def := "(empty)"
+		if v.Default != "" {
+			def = "`" + v.Default + "`"
+		}
+		if row := fmt.Sprintf("| `%s` | %s | %s |", v.Name, def, v.Doc); !strings.Contains(page, row+"\n") {
+			t.Errorf("configuration.md lacks the row\n%s", row)
+		}
+	}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([A-Z_]+)` \\| [^|]+ \\| [^|]+ \\|$").FindAllStringSubmatch(page, -1) {
+		if !known[m[1]] {
+			t.Errorf("configuration.md lists %s, which package config doesn't know", m[1])
+		}
+	}
+}
+
+// TestAlgorithms demands that the page lists every algorithm of this module.
+func TestAlgorithms(t *testing.T) {
+	page := read(t, "algorithms.md")
+	for c := plan.Broadcast; c <= plan.Barrier; c++ {
+		for _, a := range plan.Algorithms(c) {
+			if !strings.Contains(page, "`"+a.Name+"`") {
+				t.Errorf("algorithms.md lacks %v %s", c, a.Name)
+			}
+		}
+	}
+}
+
+// varying matches what differs from run to run in messages: times, and whether
+// an operation had its number yet when it was aborted.
+var varying = regexp.MustCompile(`\b\d+(\.\d+)?(ms|s)\b| #1\b`)
+
+// TestMessages provokes the errors that the page explains and looks for their
+// words in it.
+func TestMessages(t *testing.T) {
+	page := varying.ReplaceAllString(read(t, "debugging.md"), "T")
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	vector := func(n int) *tensor.Tensor { return tensor.Of(make([]float32, n)) }
+	received := make(chan struct{})
+	for name, provoke := range map[string]func(c *comm.Comm) error{
+		"mismatch": func(c *comm.Comm) error {
+			if c.Rank() == c.Size()-1 {
+				return c.AllReduce(ctx, vector(9), comm.Sum)
+			}
+			return c.AllReduce(ctx, vector(8), comm.Sum)
+		},
+		"missing": func(c *comm.Comm) error {
+			if c.Rank() == 2 {
+				<-c.Broken()
+				return nil
+			}
+			return c.AllReduce(ctx, vector(8), comm.Sum, comm.Timeout(200*time.Millisecond))
+		},
+		"message": func(c *comm.Comm) error {
+			if c.Rank() == 0 {
+				defer close(received)
+				return c.Recv(ctx, vector(8), 2, comm.Timeout(200*time.Millisecond))
+			}
+			<-received
+			return nil
+		},
+		"abort": func(c *comm.Comm) error {
+			if c.Rank() == 2 {
+				c.Abort(errors.New("loss is NaN"))
+			}
+			return c.Barrier(ctx)
+		},
+		"finalized": func(c *comm.Comm) error {
+			if err := c.Finalize(ctx); err != nil {
+				return err
+			}
+			return c.Barrier(ctx)
+		},
+		"invalid": func(c *comm.Comm) error { return c.Broadcast(ctx, vector(8), 3) },
+		"canceled": func(c *comm.Comm) error {
+			if c.Rank() == 2 {
+				<-c.Broken()
+				return nil
+			}
+			short, cancel := context.WithCancel(ctx)
+			defer time.AfterFunc(50*time.Millisecond, cancel).Stop()
+			if c.Rank() == 0 {
+				return c.Barrier(short)
+			}
+			return c.Barrier(ctx)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			size := 3
+			if name == "mismatch" {
+				size = 2 // with three it depends on the timing which two are named
+			}
+			errs := run(t, ctx, size, size, time.Minute, provoke)
+			if errs[0] == nil {
+				t.Fatal("no error")
+			}
+			if text := varying.ReplaceAllString(errs[0].Error(), "T"); !strings.Contains(page, text+"\n") {
+				t.Errorf("debugging.md lacks\n%s", errs[0])
+			}
+		})
+	}
+	t.Run("rendezvous", func(t *testing.T) {
+		errs := run(t, ctx, 3, 2, time.Second, nil)
+		if text := varying.ReplaceAllString(errs[0].Error(), "T"); !strings.Contains(page, text+"\n") {
+			t.Errorf("debugging.md lacks\n%s", errs[0])
+		}
+	})
+	t.Run("lost", func(t *testing.T) { // as fabrics report it; a rank can't be killed here
+		err := &comm.PeerLostError{Where: backend.Where{Comm: "world", Op: "all_reduce", Seq: 18, Rank: 0}, Peer: 2, Cause: "connection 0: connection reset by peer"}
+		if !strings.Contains(page, err.Error()+"\n") {
+			t.Errorf("debugging.md lacks\n%v", err)
+		}
+	})
+}
+
+// run opens a world whose first ranks are present and returns what f, or New, returned on each.
+func run(t *testing.T, ctx context.Context, size, present int, timeout time.Duration, f func(c *comm.Comm) error) []error {
+	t.Helper()
+	st := store.NewHash(time.Minute)
+	errs := make([]error, size)
+	var wg sync.WaitGroup
+	for r := range present {
+		wg.Go(func() {
+			c, err := comm.New(ctx, comm.WithRank(r, size), comm.WithStore(st), comm.WithTimeout(timeout), comm.WithFabric("mem"))
+			if err != nil {
+				errs[r] = err
+				return
+			}
+			if errs[r] = f(c); !errors.Is(errs[r], comm.ErrFinalized) {
+				c.Finalize(ctx)
+			}
+		})
+	}
+	wg.Wait()
+	return errs
+}

@@ -1,0 +1,14 @@
+// Package thirdparty is a module outside of Chorus whose packages plug into it
+// through the doors that its own parts use:
+//
+//	mybackend  a backend: every operation through one hub, over TCP
+//	myfabric   a fabric: unix sockets
+//	myplan     an algorithm: an all-reduce that uses a ring in both directions
+//
+// Each passes the suite that Chorus' own parts pass: comm/commtest,
+// fabric/fabrictest and plan.Prove. A program uses them by importing them:
+//
+//	import _ "example.com/thirdparty/mybackend"
+//
+//	c, err := comm.New(ctx, comm.WithBackend("star"))
+package thirdparty

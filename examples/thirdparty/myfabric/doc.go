@@ -1,0 +1,19 @@
+// Package myfabric is a fabric written outside of Chorus: unix sockets between
+// the processes of one host.
+//
+//	import _ "example.com/thirdparty/myfabric"
+//
+//	c, err := comm.New(ctx, comm.WithFabric("unix"))
+//
+// Every two ranks have a connection, and every rank one to itself. A goroutine
+// writes what was posted, another reads whatever comes and keeps it until it's
+// asked for, and sends a receipt for what is large; the pairing is done by
+// fabric.Matcher, as in Chorus' own fabrics.
+// The sockets have abstract names, so nothing is left in the file system.
+//
+// open.go connects the ranks, link.go moves frames, unix.go is the fabric.Fabric.
+//
+// Invariants: a reader never waits for its own rank, so that no two ranks can
+// block each other by sending at once; a frame's header is checked before it's
+// used; only processes of the same user are let in.
+package myfabric

@@ -1,0 +1,383 @@
+package myfabric
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/kern"
+)
+
+// A frame is a header and a payload. The header, little-endian:
+//
+//	0 kind, 1 lane, 2..3 zero, 4..7 communicator, 8..15 tag, 16..23 bytes of payload,
+//	24..31 number that the receipt names, or 0; 32..63 description
+const headerBytes = 64
+
+const (
+	frameMessage = iota + 1
+	frameReceipt // of a large message: it was received
+	frameControl
+	frameGoodbye
+)
+
+// buffered is up to which size a send is done once it's written. A larger one is
+// done when it was received, so that a sender who waits doesn't run ahead.
+const buffered = 64 << 10
+
+// maxMessage bounds what a peer can make this rank allocate at once.
+const maxMessage = 1 << 32
+
+// link is this rank's end of what it has with one peer. Frames are written to out
+// and read from in: one connection, but for the link to oneself.
+type link struct {
+	f    *Fabric
+	peer int
+	out  net.Conn
+	in   net.Conn
+
+	mu         sync.Mutex
+	work       sync.Cond
+	head, tail *fabric.Msg // sends that wait, linked by Next
+	writing    *fabric.Msg
+	sent       *fabric.Msg // large ones that no receipt has come for, linked by Next; Priv[0] is the number
+	numbered   uint64
+	receipts   []uint64 // to be written, and spare to take its place meanwhile
+	spare      []uint64
+	controls   [][]byte
+	ending     bool
+	bye        bool
+	gone       bool // the peer will say no more
+
+	readDone  chan struct{}
+	writeDone chan struct{}
+}
+
+// post queues a send. It reports false if the link is about to end.
+func (l *link) post(m *fabric.Msg) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ending {
+		return false
+	}
+	m.PrivP = l
+	if l.tail == nil {
+		l.head = m
+	} else {
+		l.tail.Next = m
+	}
+	l.tail = m
+	l.work.Signal()
+	return true
+}
+
+// cancel withdraws a send, unless it's being written. One that is with the peer already is done.
+func (l *link) cancel(m *fabric.Msg) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.unqueue(m) {
+		m.Complete(0, m.Peer, fabric.ErrCanceled)
+	} else if l.writing != m && l.settle(m) {
+		m.Complete(m.Len, m.Peer, nil)
+	}
+}
+
+// unqueue removes a send that waits. The caller holds the lock; so for settle.
+func (l *link) unqueue(m *fabric.Msg) bool {
+	var before *fabric.Msg
+	for x := l.head; x != nil; before, x = x, x.Next {
+		if x != m {
+			continue
+		}
+		if before == nil {
+			l.head = x.Next
+		} else {
+			before.Next = x.Next
+		}
+		if l.tail == x {
+			l.tail = before
+		}
+		return true
+	}
+	return false
+}
+
+// settle removes a send from those that wait for a receipt.
+func (l *link) settle(m *fabric.Msg) bool {
+	for at := &l.sent; *at != nil; at = &(*at).Next {
+		if *at == m {
+			*at = m.Next
+			return true
+		}
+	}
+	return false
+}
+
+// received completes the send that a receipt names.
+func (l *link) received(number uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for m := l.sent; m != nil; m = m.Next {
+		if m.Priv[0] == number {
+			l.settle(m)
+			m.Complete(m.Len, m.Peer, nil)
+			return
+		}
+	}
+}
+
+// receipt queues the receipt of a large message.
+func (l *link) receipt(number uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.receipts = append(l.receipts, number)
+	l.work.Signal()
+}
+
+// fail completes what waits for receipts that won't come.
+func (l *link) fail(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.gone = true
+	for m := l.sent; m != nil; {
+		next := m.Next
+		if m != l.writing { // the writer fails that one itself
+			l.settle(m)
+			m.Complete(0, m.Peer, err)
+		}
+		m = next
+	}
+}
+
+// control queues a control payload, which overtakes the sends that wait.
+func (l *link) control(payload []byte) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ending {
+		return false
+	}
+	l.controls = append(l.controls, append([]byte(nil), payload...))
+	l.work.Signal()
+	return true
+}
+
+// end makes the writer say goodbye, if bye, and close. Sends that wait fail.
+func (l *link) end(bye bool) {
+	l.mu.Lock()
+	if l.ending {
+		l.mu.Unlock()
+		return
+	}
+	l.ending, l.bye = true, bye
+	waiting := l.head
+	l.head, l.tail = nil, nil
+	l.work.Signal()
+	l.mu.Unlock()
+	for m := waiting; m != nil; {
+		next := m.Next
+		m.Complete(0, m.Peer, fabric.ErrClosed)
+		m = next
+	}
+}
+
+// write is the goroutine that sends.
+func (l *link) write() {
+	defer close(l.writeDone)
+	defer l.out.Close()
+	var header [headerBytes]byte
+	for {
+		l.mu.Lock()
+		for l.head == nil && len(l.controls) == 0 && len(l.receipts) == 0 && !l.ending {
+			l.work.Wait()
+		}
+		switch {
+		case len(l.receipts) > 0:
+			numbers := l.receipts
+			l.receipts, l.spare = l.spare[:0], numbers
+			l.mu.Unlock()
+			for _, n := range numbers {
+				fill(&header, frameReceipt, fabric.Key{}, &fabric.Desc{}, 0, n)
+				l.put(header[:], nil)
+			}
+		case len(l.controls) > 0:
+			payload := l.controls[0]
+			l.controls = l.controls[1:]
+			l.mu.Unlock()
+			fill(&header, frameControl, fabric.Key{}, &fabric.Desc{}, len(payload), 0)
+			l.put(header[:], payload)
+		case l.head != nil:
+			l.writeMessage(&header) // unlocks
+		default:
+			l.mu.Unlock()
+			if l.bye {
+				fill(&header, frameGoodbye, fabric.Key{}, &fabric.Desc{}, 0, 0)
+				l.put(header[:], nil)
+			}
+			return
+		}
+	}
+}
+
+// writeMessage writes the first send that waits. From the moment at which its
+// last byte is written a receipt may complete a large one.
+func (l *link) writeMessage(header *[headerBytes]byte) {
+	m := l.head
+	if l.head = m.Next; l.head == nil {
+		l.tail = nil
+	}
+	m.Next = nil
+	l.writing = m
+	large, number := m.Len > buffered, uint64(0)
+	if large {
+		l.numbered++
+		number = l.numbered
+		m.Priv[0] = number
+		m.Next, l.sent = l.sent, m
+	}
+	l.mu.Unlock()
+	fill(header, frameMessage, m.Key, &m.Desc, m.Len, number)
+	ok := l.put(header[:], m.Bytes())
+	var err error
+	if !ok {
+		err = l.why()
+	}
+	l.mu.Lock()
+	l.writing = nil
+	mine := !large
+	if large && (!ok || l.gone) {
+		if mine = l.settle(m); mine && err == nil {
+			err = l.reason()
+		}
+	}
+	l.mu.Unlock()
+	if mine {
+		n := m.Len
+		if err != nil {
+			n = 0
+		}
+		m.Complete(n, m.Peer, err)
+	}
+}
+
+func fill(h *[headerBytes]byte, kind byte, k fabric.Key, d *fabric.Desc, n int, number uint64) {
+	h[0], h[1] = kind, byte(k.Lane)
+	binary.LittleEndian.PutUint32(h[4:], k.Comm)
+	binary.LittleEndian.PutUint64(h[8:], k.Tag)
+	binary.LittleEndian.PutUint64(h[16:], uint64(n))
+	binary.LittleEndian.PutUint64(h[24:], number)
+	copy(h[32:], d[:])
+}
+
+func (l *link) put(header, payload []byte) bool {
+	_, err := l.out.Write(header)
+	if err == nil && len(payload) > 0 { // the peer may have read an empty message and left
+		_, err = l.out.Write(payload)
+	}
+	return err == nil
+}
+
+// why waits until the reader knows what became of the peer, as it's sure to once writing fails.
+func (l *link) why() error {
+	<-l.readDone
+	return l.reason()
+}
+
+func (l *link) reason() error {
+	if err := l.f.match.LostError(l.peer); err != nil && !l.f.closed.Load() {
+		return err
+	}
+	return fabric.ErrClosed
+}
+
+// read is the goroutine that receives: it takes all that comes, at once.
+func (l *link) read() {
+	defer func() {
+		l.in.Close()
+		l.fail(l.reason())
+		close(l.readDone)
+	}()
+	f := l.f
+	var header [headerBytes]byte
+	for {
+		if _, err := io.ReadFull(l.in, header[:]); err != nil {
+			l.lost(err)
+			return
+		}
+		n := binary.LittleEndian.Uint64(header[16:])
+		switch kind := header[0]; {
+		case kind == frameGoodbye && n == 0:
+			f.match.Left(l.peer)
+			return
+		case kind == frameReceipt && n == 0:
+			l.received(binary.LittleEndian.Uint64(header[24:]))
+		case kind == frameControl && n <= fabric.MaxControl:
+			payload := make([]byte, n)
+			if _, err := io.ReadFull(l.in, payload); err != nil {
+				l.lost(err)
+				return
+			}
+			f.match.Control(l.peer, payload)
+		case kind == frameMessage && n <= maxMessage && header[1] <= byte(fabric.Internal):
+			p := f.take(int(n))
+			if _, err := io.ReadFull(l.in, p.data); err != nil {
+				f.give(p)
+				l.lost(err)
+				return
+			}
+			p.From, p.Len = l.peer, int(n)
+			p.Key = fabric.Key{Comm: binary.LittleEndian.Uint32(header[4:]), Lane: fabric.Lane(header[1]), Tag: binary.LittleEndian.Uint64(header[8:])}
+			copy(p.Desc[:], header[32:])
+			p.number = binary.LittleEndian.Uint64(header[24:])
+			f.match.Arrive(&p.Arrival)
+		default:
+			l.lost(fmt.Errorf("it sent a frame of kind %d with %d bytes", kind, n))
+			return
+		}
+	}
+}
+
+func (l *link) lost(err error) {
+	if l.f.closed.Load() {
+		return // this rank's own doing
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = errors.New("its connection ended without a goodbye")
+	}
+	l.f.match.Lost(l.peer, err)
+}
+
+// parcel is a message that has come and waits for its receive.
+type parcel struct {
+	fabric.Arrival
+	f    *Fabric
+	data []byte
+	next *parcel
+
+	number uint64 // for the receipt; 0 if none is asked for
+}
+
+// Fetch implements fabric.Fetcher.
+func (p *parcel) Fetch(_ *fabric.Arrival, m *fabric.Msg) {
+	n, from := p.Len, p.From
+	var err error
+	switch {
+	case m == nil:
+	case n > m.Len:
+		err = &fabric.TruncatedError{Peer: from, Sent: n, Capacity: m.Len}
+		n = 0
+	case n > 0:
+		kern.Copy(m.Buf, unsafe.Pointer(&p.data[0]), n)
+	}
+	if p.number != 0 {
+		p.f.links[from].receipt(p.number)
+	}
+	p.f.give(p)
+	if m != nil {
+		m.Complete(n, from, err)
+	}
+}
