@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Passes the tests: `make test` runs this. What a machine lacks is left out, and
+# said at the end. CHORUS_TEST_PYTORCH=0 leaves out PyTorch, CHORUS_TEST_LONG=1
+# runs the long forms of the suites.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+GO=${GO:-go}
+skipped=()
+step() { printf '\n== %s\n' "$*"; }
+
+step "format and vet"
+unformatted=$(gofmt -l $(git ls-files '*.go' 2>/dev/null || find . -name '*.go' -not -path './.venv/*'))
+if [ -n "$unformatted" ]; then
+	echo "gofmt: $unformatted"
+	exit 1
+fi
+$GO vet ./...
+
+step "build without cgo, for amd64 and arm64"
+CGO_ENABLED=0 $GO build ./...
+CGO_ENABLED=0 GOARCH=arm64 $GO build ./...
+CGO_ENABLED=0 GOARCH=arm64 $GO vet ./...
+
+if [ "${CHORUS_TEST_PYTORCH:-1}" = 0 ]; then
+	skipped+=("PyTorch: CHORUS_TEST_PYTORCH=0")
+elif ! command -v "${PYTHON:-python3}" >/dev/null; then
+	export CHORUS_TEST_PYTORCH=0
+	skipped+=("PyTorch: no python3 on this machine")
+elif step "PyTorch for the interoperability checks" && ! make venv; then
+	export CHORUS_TEST_PYTORCH=0
+	skipped+=("PyTorch: .venv could not be made, see above")
+fi
+
+step "tests"
+$GO test -timeout 20m ./...
+
+step "tests without AVX-512, and without any vector instructions"
+GODEBUG=cpu.avx512f=off,cpu.avx512bw=off $GO test ./kern ./tensor
+GODEBUG=cpu.all=off $GO test ./dtype ./kern ./tensor
+GODEBUG=cpu.all=off $GO test -run 'Mem' ./comm
+
+if command -v gcc >/dev/null; then
+	step "race detector, where all ranks are in one process"
+	CGO_ENABLED=1 $GO test -race -short ./fabric/... ./store/...
+	CGO_ENABLED=1 $GO test -race -short -run "Mem|Example" ./comm
+else
+	skipped+=("race detector: no C compiler")
+fi
+
+if command -v qemu-aarch64-static >/dev/null; then
+	step "arm64 under emulation"
+	CGO_ENABLED=0 GOARCH=arm64 $GO test -exec qemu-aarch64-static ./dtype ./kern
+	CGO_ENABLED=0 GOARCH=arm64 $GO test -short -exec qemu-aarch64-static ./plan
+else
+	skipped+=("arm64: qemu-aarch64-static is not installed")
+fi
+
+step "the modules beside the main one"
+(cd internal/asmgen && $GO test ./...)
+(cd examples/thirdparty && $GO test ./...)
+
+step "passed"
+for s in "${skipped[@]+"${skipped[@]}"}"; do
+	echo "left out: $s"
+done
+command -v mpirun >/dev/null || echo "left out: mpirun (Open MPI is not installed)"
