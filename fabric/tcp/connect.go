@@ -42,9 +42,7 @@ func (pp *pipe) connect() {
 // abandon gives up a pipe that could not be connected.
 func (pp *pipe) abandon(err error) {
 	pp.p.fail(err)
-	pp.p.mu.Lock()
-	pp.close()
-	pp.p.mu.Unlock()
+	pp.over()
 }
 
 // dial connects the pipe, or waits until the peer has.
@@ -211,7 +209,6 @@ func (pp *pipe) install(nc *net.TCPConn) {
 	}
 	pp.nc, pp.raw, pp.state = nc, raw, up
 	p.heard.Store(p.f.ticks.Load())
-	p.readers++
 	p.f.links.Go(newReader(pp).run)
 	p.f.links.Go(pp.write)
 	pp.rouse()

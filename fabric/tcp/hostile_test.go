@@ -203,6 +203,50 @@ func TestSilentPeer(t *testing.T) {
 	s.expectLost("nothing heard")
 }
 
+// TestGoodbyeOvertakes lets the goodbye on the first connection be read while the connection with the
+// message's bytes has been agreed on, but isn't up yet at this end.
+func TestGoodbyeOvertakes(t *testing.T) {
+	s := newStranger(t, nil)
+	first := s.join(0)
+	p := s.f.peers[1]
+	p.mu.Lock()
+	p.pipes[1].state = accepting
+	p.mu.Unlock()
+	buf := make([]byte, 3)
+	w := fabric.NewWaiter(fabric.NewAbort())
+	w.Begin(nil, 20*time.Second)
+	m := &fabric.Msg{Peer: 1, Key: fabric.Key{Lane: fabric.PointToPoint}, Buf: unsafe.Pointer(&buf[0]), Len: 3}
+	m.Reset(w)
+	s.f.Recv(m)
+	first.Write(append(headerOf(header{kind: kindPush, length: 3, lane: fabric.PointToPoint}), headerOf(header{kind: kindGoodbye})...))
+	p.mu.Lock()
+	for p.pipes[0].state != closed {
+		p.changed.Wait() // until the goodbye has been dealt with
+	}
+	p.mu.Unlock()
+
+	back := make(chan net.Conn)
+	go func() {
+		c, err := s.own.Accept()
+		if err != nil {
+			t.Error(err)
+		}
+		back <- c
+	}()
+	c, err := net.Dial("tcp", s.own.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := <-back
+	s.conns = append(s.conns, data)
+	p.pipes[1].install(c.(*net.TCPConn))
+	data.Write(append(headerOf(header{kind: kindChunk, payload: 3, length: 3}), "end"...))
+	data.Write(headerOf(header{kind: kindGoodbye}))
+	if err := s.f.Wait(m, w); err != nil || string(buf) != "end" {
+		t.Errorf("received %q, %v", buf, err)
+	}
+}
+
 // TestCancelStuckSend withdraws a message to a peer that has stopped reading: it
 // costs the link, but the caller gets its buffer back.
 func TestCancelStuckSend(t *testing.T) {

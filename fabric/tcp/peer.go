@@ -22,7 +22,6 @@ type peer struct {
 	changed *sync.Cond // an id was announced, or the link ended
 	err     error      // why nothing can be posted any more
 	pipes   []*pipe    // 0: announcements and small messages; others: chunks
-	readers int        // goroutines that read a connection
 
 	// Sending.
 	nextOut uint64

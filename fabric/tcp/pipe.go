@@ -365,3 +365,21 @@ func (pp *pipe) close() {
 		pp.nc.Close()
 	}
 }
+
+// over closes the pipe. If the link has ended and no other pipe can bring
+// anything, what was on its way doesn't come any more. A pipe that is only about to come up
+// can: a peer may send its last bytes and say goodbye before this side has noticed that they agree on the connection.
+func (pp *pipe) over() {
+	p := pp.p
+	p.mu.Lock()
+	pp.close()
+	p.changed.Broadcast()
+	last := p.err != nil
+	for _, other := range p.pipes {
+		last = last && (other.state == idle || other.state == closed)
+	}
+	p.mu.Unlock()
+	if last {
+		p.end(fabric.ErrLeft, quietly)
+	}
+}

@@ -6,8 +6,6 @@ import (
 	"io"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/chorus-comms/chorus/fabric"
 )
 
 // A reader reads ahead into its buffer while it waits for bytes that go elsewhere.
@@ -121,15 +119,7 @@ func (r *reader) run() {
 		}
 		p.fail(lost(r.pp.index, err))
 	}
-	p.mu.Lock()
-	r.pp.close()
-	p.changed.Broadcast()
-	p.readers--
-	last := p.readers == 0 && p.err != nil
-	p.mu.Unlock()
-	if last {
-		p.end(fabric.ErrLeft, quietly) // what was on its way doesn't come any more
-	}
+	r.pp.over()
 }
 
 // frame acts on the frame whose header was read.
