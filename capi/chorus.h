@@ -1,0 +1,548 @@
+/*
+ * chorus.h: Chorus from C, and from every language that can call C.
+ *
+ * Written by capi/gen; don't edit. How to use it: docs/capi.md.
+ *
+ *	chorus_comm comm;
+ *	chorus_comm_options options = {.size = sizeof options, .rank = -1, .abort_on_error = -1};
+ *	if (chorus_comm_create(&options, &comm) != CHORUS_OK)	// rank, size and store from the launcher
+ *		return fail(chorus_last_error()->message);
+ *
+ *	float x[1024];
+ *	chorus_op op = {.size = sizeof op, .kind = CHORUS_ALL_REDUCE, .dtype = CHORUS_FLOAT32, .reduction = CHORUS_SUM,
+ *			.in = x, .in_count = 1024, .out = x, .out_count = 1024};
+ *	chorus_submit(comm, &op, NULL);				// done when it returns
+ *
+ * Status. Every function that can fail returns a chorus_status, CHORUS_OK or
+ * why not; chorus_last_error() has the facts. Nothing ends the process unless
+ * abort_on_error asks for it.
+ *
+ * Structs begin with their size, which the caller sets to sizeof: a newer
+ * library fills in what an older caller doesn't know. Unused fields are zero.
+ *
+ * Handles are numbers and never reused; 0 is none. A handle that was released
+ * is refused with CHORUS_INVALID_ARGUMENT. What takes a handle may be called
+ * from any thread.
+ *
+ * Memory passed in belongs to the caller. Structs, strings and arrays are copied
+ * before a function returns; the elements of tensors must stay where they are
+ * until the operation is done, whether or not its work is still held.
+ *
+ * [blocks] marks functions that may wait for other ranks, a store or a work.
+ * Every such wait has a deadline. See chorus_set_host for interrupting them.
+ *
+ * fork. In a child made by fork without exec, every function returns
+ * CHORUS_FORKED. Panics. After a bug in the library was caught, every function
+ * returns CHORUS_PANICKED, and chorus_last_error() says where it was.
+ */
+#ifndef CHORUS_H
+#define CHORUS_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The ABI that this header describes. Within one major version, functions,
+ * fields at the end of structs and constants are only added. */
+#define CHORUS_ABI_MAJOR 1
+#define CHORUS_ABI_MINOR 0
+
+#ifndef CHORUS_API
+#define CHORUS_API
+#endif
+
+/* ---- constants ---- */
+
+/* chorus_status says how a call ended. */
+typedef int32_t chorus_status;
+enum {
+	CHORUS_OK = 0,
+	CHORUS_INVALID_ARGUMENT = 1, /* refused before any byte moved; nothing has changed */
+	CHORUS_MISMATCH = 2,         /* ranks call different operations */
+	CHORUS_TIMEOUT = 3,
+	CHORUS_PEER_LOST = 4,        /* a rank died, or its link broke */
+	CHORUS_ABORTED = 5,          /* a rank called chorus_comm_abort, or was interrupted in a collective */
+	CHORUS_UNSUPPORTED = 6,      /* by the backend, the device or this machine */
+	CHORUS_INTERNAL = 7,         /* what should not have happened */
+	CHORUS_FINALIZED = 8,        /* the communicator is finalized */
+	CHORUS_CANCELED = 9,         /* a message was given up; the communicator stays usable */
+	CHORUS_PENDING = 16,         /* the work is under way */
+	CHORUS_INTERRUPTED = 17,     /* the host's check said so; a work goes on, a synchronous collective has aborted its communicator */
+	CHORUS_PANICKED = 18,        /* a bug of the library was caught; it can't be used any more */
+	CHORUS_FORKED = 19,          /* the library does not work in a child made by fork */
+};
+
+/* The element types. */
+enum {
+	CHORUS_BOOL = 1,           /* 1 byte */
+	CHORUS_UINT8 = 2,          /* 1 byte */
+	CHORUS_UINT16 = 3,         /* 2 bytes */
+	CHORUS_UINT32 = 4,         /* 4 bytes */
+	CHORUS_UINT64 = 5,         /* 8 bytes */
+	CHORUS_INT8 = 6,           /* 1 byte */
+	CHORUS_INT16 = 7,          /* 2 bytes */
+	CHORUS_INT32 = 8,          /* 4 bytes */
+	CHORUS_INT64 = 9,          /* 8 bytes */
+	CHORUS_FLOAT16 = 10,       /* 2 bytes */
+	CHORUS_BFLOAT16 = 11,      /* 2 bytes */
+	CHORUS_FLOAT8_E4M3FN = 12, /* 1 byte */
+	CHORUS_FLOAT8_E5M2 = 13,   /* 1 byte */
+	CHORUS_FLOAT32 = 14,       /* 4 bytes */
+	CHORUS_FLOAT64 = 15,       /* 8 bytes */
+	CHORUS_COMPLEX64 = 16,     /* 8 bytes */
+	CHORUS_COMPLEX128 = 17,    /* 16 bytes */
+};
+
+/* The operations, with the fields of chorus_op that each uses. Counts are
+ * elements; n is the number of ranks. Inputs are never written. */
+enum {
+	CHORUS_SEND = 1,                   /* in, peer, tag */
+	CHORUS_RECV = 2,                   /* out, peer or CHORUS_ANY, tag */
+	CHORUS_BROADCAST = 3,              /* out (root's is the source), root */
+	CHORUS_ALL_REDUCE = 4,             /* in, out (may be one), reduction */
+	CHORUS_REDUCE = 5,                 /* in, out (root only; may be one), root, reduction */
+	CHORUS_ALL_GATHER = 6,             /* in, outs: in_count each */
+	CHORUS_ALL_GATHER_SINGLE = 7,      /* in, out: n * in_count */
+	CHORUS_ALL_GATHER_V = 8,           /* in, outs of any sizes, the same on all ranks */
+	CHORUS_REDUCE_SCATTER = 9,         /* ins: out_count each; out, reduction */
+	CHORUS_REDUCE_SCATTER_SINGLE = 10, /* in: n * out_count; out, reduction */
+	CHORUS_REDUCE_SCATTER_V = 11,      /* ins of any sizes, the same on all ranks; out, reduction */
+	CHORUS_ALL_TO_ALL = 12,            /* ins, outs of any sizes */
+	CHORUS_ALL_TO_ALL_SINGLE = 13,     /* in, out: n equal blocks each */
+	CHORUS_ALL_TO_ALL_V_SINGLE = 14,   /* in, out, in_splits, out_splits */
+	CHORUS_BARRIER = 15,               /* no tensor */
+	CHORUS_SCATTER = 16,               /* ins (root only): out_count each; out, root */
+	CHORUS_GATHER = 17,                /* in, outs (root only): in_count each; root */
+	CHORUS_GATHER_SINGLE = 18,         /* in, out (root only): n * in_count; root */
+};
+
+/* The reductions. */
+enum {
+	CHORUS_SUM = 1,
+	CHORUS_PRODUCT = 2,
+	CHORUS_MIN = 3,        /* NaN wins */
+	CHORUS_MAX = 4,        /* NaN wins */
+	CHORUS_BAND = 5,       /* integers and bool */
+	CHORUS_BOR = 6,        /* integers and bool */
+	CHORUS_BXOR = 7,       /* integers and bool */
+	CHORUS_AVG = 8,        /* the sum divided by n; integers truncate toward zero */
+	CHORUS_PREMUL_SUM = 9, /* the sum of factor times input; floating and complex types */
+};
+
+/* The operations on windows, with the fields of chorus_window_op that each uses. */
+enum {
+	CHORUS_PUT = 1,              /* data, count, rank, offset; visible after a signal or fence that follows */
+	CHORUS_GET = 2,              /* data, count, rank, offset */
+	CHORUS_ACCUMULATE = 3,       /* data, count, rank, offset, reduction; atomic for each element */
+	CHORUS_FETCH_OP = 4,         /* data, old, rank, offset, reduction */
+	CHORUS_COMPARE_AND_SWAP = 5, /* data, expected, old, rank, offset */
+	CHORUS_SIGNAL = 6,           /* rank, slot; after this rank's earlier operations there */
+	CHORUS_WAIT_SIGNAL = 7,      /* rank, slot; consumes one signal of that rank */
+	CHORUS_FENCE = 8,            /* rank or CHORUS_ANY; this rank's earlier operations are complete there */
+};
+
+/* What a communicator can do: bits of chorus_comm_info.capabilities. */
+enum {
+	CHORUS_CAN_WINDOW = 1,     /* one-sided windows */
+	CHORUS_CAN_SHARE = 2,      /* some peers' memory can be mapped */
+	CHORUS_CAN_ABORT = 4,
+	CHORUS_CAN_ANY_SOURCE = 8, /* receive from CHORUS_ANY */
+	CHORUS_CAN_TAG = 16,
+	CHORUS_CAN_THREADS = 32,   /* ranks may be threads of one process */
+	CHORUS_CAN_REGISTER = 64,  /* chorus_register */
+	CHORUS_CAN_NOTHING = 128,  /* operations succeed without moving data */
+};
+
+/* A peer that stands for every rank: the source of a receive, or whom a fence is for. */
+#define CHORUS_ANY (-1)
+
+/* Independent signal counters between each two ranks of a window. */
+#define CHORUS_SIGNAL_SLOTS 64
+
+/* ---- the library ---- */
+
+/* chorus_abi_version returns CHORUS_ABI_MAJOR << 16 | CHORUS_ABI_MINOR of the
+ * library. A program works with the same major and an equal or higher minor. */
+CHORUS_API uint32_t chorus_abi_version(void);
+
+/* chorus_version returns the library's version as text. */
+CHORUS_API const char *chorus_version(void);
+
+/* chorus_backends returns the names of the backends, separated by commas. The
+ * string is the library's. NULL after a fork or a panic. */
+CHORUS_API const char *chorus_backends(void);
+
+/* A host is a language runtime with a lock that its threads hold while they run
+ * (Python's GIL), or a program that wants to be asked during long waits. */
+typedef struct chorus_host {
+	uint32_t size;
+	uint32_t reserved;
+	/* leave gives the lock back before a wait and enter, with what leave returned,
+	 * takes it again. Both may be NULL. If they aren't, functions marked [blocks]
+	 * must be called with the lock held. Python: PyEval_SaveThread and
+	 * PyEval_RestoreThread, with the library loaded as ctypes.PyDLL. */
+	void *(*leave)(void);
+	void (*enter)(void *left);
+	/* check is called every interval of a wait, on the waiting thread, with the lock held;
+	 * it must not call functions marked [blocks]. If it returns non-zero the wait is given up
+	 * as chorus_status CHORUS_INTERRUPTED says. May be NULL. Python: PyErr_CheckSignals,
+	 * whose exception is pending when the function returns. */
+	int (*check)(void);
+	/* The only thread on which check is called, as pthread_self numbers it; 0: all. */
+	uint64_t thread;
+	/* Between two checks, in nanoseconds; 0 means 20 ms. */
+	int64_t interval_ns;
+} chorus_host;
+
+/* chorus_set_host sets the host of this process; NULL removes it. No other
+ * function of the library may be running. */
+CHORUS_API chorus_status chorus_set_host(const chorus_host *host);
+
+/* ---- errors ---- */
+
+/* The facts of a failure. Strings are never NULL; lists may be empty. Ranks are
+ * those of the communicator; -1 means none. */
+typedef struct chorus_error {
+	uint32_t size;
+	chorus_status status;
+	const char *message;  /* all of it, on one line */
+	const char *comm;     /* communicator */
+	const char *op;       /* operation, such as "all_reduce", or "" */
+	uint64_t seq;         /* the operation's number on its communicator, or 0 */
+	int32_t rank;         /* the rank that reports */
+	int32_t peer;         /* PEER_LOST: the rank that is lost; ABORTED: the one that aborted */
+	const char *detail;   /* why: an argument's fault, how a peer was lost, the reason of an abort */
+	int64_t elapsed_ns;   /* TIMEOUT: how long it waited */
+	const int32_t *missing; /* TIMEOUT: ranks known not to have come */
+	const int32_t *arrived; /* TIMEOUT: ranks known to have come */
+	const int32_t *unknown; /* TIMEOUT: ranks of which nothing could be learned */
+	int32_t n_missing, n_arrived, n_unknown;
+	int32_t rank_a, rank_b; /* MISMATCH: the two ranks, */
+	int32_t reserved;
+	const char *op_a, *op_b; /* and what each calls: kind, dtype, count, root, reduction */
+} chorus_error;
+
+/* chorus_last_error returns the facts of the last failure on this thread. They
+ * are the library's, and valid until the next failure on this thread. Never NULL. */
+CHORUS_API const chorus_error *chorus_last_error(void);
+
+/* ---- memory ---- */
+
+/* chorus_alloc allocates memory that peers on this host can map: the fastest
+ * that collectives can have. Aligned to 256 bytes at least, or to its size rounded
+ * up to a power of two if that's less; contents undefined unless zero is set. */
+CHORUS_API chorus_status chorus_alloc(int64_t bytes, int32_t zero, void **memory);
+
+/* chorus_free frees what chorus_alloc allocated; NULL is ignored. Nothing may
+ * use it any more, here or in a peer's operation. */
+CHORUS_API chorus_status chorus_free(void *memory);
+
+/* chorus_is_shared returns 1 if the bytes lie in memory of chorus_alloc, else 0. */
+CHORUS_API int32_t chorus_is_shared(const void *memory, int64_t bytes);
+
+/* ---- stores: where ranks find each other ---- */
+
+typedef uint64_t chorus_store;
+
+/* Where a callback of chorus_store_callbacks puts its answer. */
+typedef struct chorus_reply chorus_reply;
+
+/* chorus_reply_value gives the answer of get and compare_set; the bytes are copied. */
+CHORUS_API void chorus_reply_value(chorus_reply *reply, const void *data, int64_t bytes);
+
+/* chorus_reply_error says, in words, why a callback fails; the string is copied. */
+CHORUS_API void chorus_reply_error(chorus_reply *reply, const char *message);
+
+/* A store that the caller implements, with the meaning of PyTorch's c10d::Store.
+ * Each callback returns CHORUS_OK, CHORUS_TIMEOUT, or another status after
+ * chorus_reply_error. They are called from threads of the library, several at a
+ * time, without the host's lock. Keys end in a zero byte; values are bytes.
+ * timeout_ns is what is left of the time. */
+typedef struct chorus_store_callbacks {
+	uint32_t size;
+	uint32_t reserved;
+	void *user; /* passed to every callback */
+	chorus_status (*set)(void *user, const char *key, const void *value, int64_t bytes, chorus_reply *reply);
+	/* get waits until the key exists. */
+	chorus_status (*get)(void *user, const char *key, int64_t timeout_ns, chorus_reply *reply);
+	/* add adds to a decimal number, 0 if the key is missing, and gives the sum. */
+	chorus_status (*add)(void *user, const char *key, int64_t delta, int64_t *sum, chorus_reply *reply);
+	/* wait waits until all keys exist. */
+	chorus_status (*wait)(void *user, const char *const *keys, int32_t n, int64_t timeout_ns, chorus_reply *reply);
+	/* The rest may be NULL; what needs them then fails with CHORUS_UNSUPPORTED. */
+	chorus_status (*check)(void *user, const char *const *keys, int32_t n, int32_t *all, chorus_reply *reply);
+	chorus_status (*compare_set)(void *user, const char *key, const void *expected, int64_t expected_bytes,
+		const void *desired, int64_t desired_bytes, chorus_reply *reply);
+	chorus_status (*remove)(void *user, const char *key, int32_t *existed, chorus_reply *reply);
+	chorus_status (*num_keys)(void *user, int64_t *n, chorus_reply *reply);
+	/* released is called once, when the library will use none of the callbacks any more. */
+	void (*released)(void *user);
+} chorus_store_callbacks;
+
+/* chorus_store_from_callbacks makes a store of callbacks. */
+CHORUS_API chorus_status chorus_store_from_callbacks(const chorus_store_callbacks *callbacks, chorus_store *store);
+
+/* chorus_store_open opens a store [blocks]. The address is one of
+ *	tcp://HOST:PORT		a TCPStore's server, PyTorch's or ours
+ *	tcp://HOST:PORT?listen	this process serves it as well; port 0 is not allowed
+ *	file:///PATH		a file that all ranks can reach
+ *	hash:			a store within this process, for ranks that are threads
+ * timeout_ns bounds this call and each of the store's; 0 means 300 s. */
+CHORUS_API chorus_status chorus_store_open(const char *address, int64_t timeout_ns, chorus_store *store);
+
+/* chorus_store_release closes the store. Communicators that were made from it need it no more. */
+CHORUS_API chorus_status chorus_store_release(chorus_store store);
+
+/* ---- communicators ---- */
+
+typedef uint64_t chorus_comm;
+
+typedef struct chorus_hint {
+	const char *name;
+	const char *value;
+} chorus_hint;
+
+typedef struct chorus_comm_options {
+	uint32_t size;
+	int32_t rank;           /* -1: from the launcher's environment */
+	int32_t world_size;     /* read if rank is not -1 */
+	int32_t abort_on_error; /* 1: a failure that breaks the communicator aborts the process; 0: it doesn't; -1: as TORCHCOMM_ABORT_ON_ERROR says */
+	const char *backend;    /* NULL: "native" */
+	const char *device;     /* NULL: "cpu" */
+	const char *name;       /* NULL: "world"; the same on all ranks, and fresh on its store */
+	chorus_store store;     /* 0: the launcher's; may be released once the communicator is made */
+	int64_t timeout_ns;     /* of this call, and of operations that give none; 0: as TORCHCOMM_TIMEOUT_SECONDS says, or 600 s */
+	const chorus_hint *hints;
+	int32_t n_hints;
+	int32_t reserved;
+} chorus_comm_options;
+
+/* chorus_comm_create joins a communicator [blocks]. All of its ranks call it; it
+ * returns when they have found each other, or fails naming those who did not come. */
+CHORUS_API chorus_status chorus_comm_create(const chorus_comm_options *options, chorus_comm *comm);
+
+typedef struct chorus_comm_info {
+	uint32_t size;
+	int32_t rank;
+	int32_t world_size;
+	uint32_t capabilities; /* CHORUS_CAN_... */
+	uint32_t reductions;   /* bit 1 << CHORUS_SUM, ... */
+	int32_t abort_on_error;
+	int64_t timeout_ns;
+	const char *name, *backend, *device; /* valid until the communicator is released */
+} chorus_comm_info;
+
+/* chorus_comm_get fills in what there is to know; the caller sets size. */
+CHORUS_API chorus_status chorus_comm_get(chorus_comm comm, chorus_comm_info *info);
+
+/* chorus_comm_status returns CHORUS_OK, or why the communicator is broken. */
+CHORUS_API chorus_status chorus_comm_status(chorus_comm comm);
+
+typedef struct chorus_split_options {
+	uint32_t size;
+	int32_t n_ranks;
+	const int32_t *ranks; /* the members of this rank's group, in the order of their new ranks; none: joins no group */
+	const char *name;     /* NULL: the parent's name, a dot and the lowest rank */
+	int64_t timeout_ns;   /* 0: the parent's */
+	const chorus_hint *hints; /* NULL: the parent's */
+	int32_t n_hints;
+	int32_t reserved;
+} chorus_split_options;
+
+/* chorus_comm_split makes communicators of parts of one [blocks]. Every rank
+ * calls it, each with its own group; a rank without one gets 0. */
+CHORUS_API chorus_status chorus_comm_split(chorus_comm comm, const chorus_split_options *options, chorus_comm *part);
+
+/* chorus_comm_set_timeout changes the timeout of the operations issued from now on. */
+CHORUS_API chorus_status chorus_comm_set_timeout(chorus_comm comm, int64_t timeout_ns);
+
+/* chorus_comm_set_hints replaces the hints of the operations issued from now on. */
+CHORUS_API chorus_status chorus_comm_set_hints(chorus_comm comm, const chorus_hint *hints, int32_t n);
+
+/* chorus_comm_abort breaks the communicator on all ranks at once: what waits
+ * returns CHORUS_ABORTED with the reason. It doesn't wait. */
+CHORUS_API chorus_status chorus_comm_abort(chorus_comm comm, const char *reason);
+
+/* chorus_comm_finalize ends this rank's part after the operations issued before
+ * [blocks]; after timeout_ns (0: the communicator's) it aborts them. A second call
+ * returns CHORUS_FINALIZED. */
+CHORUS_API chorus_status chorus_comm_finalize(chorus_comm comm, int64_t timeout_ns);
+
+/* chorus_comm_release gives the handle back. A communicator that was not
+ * finalized is finalized behind the scenes, with a warning on standard error. */
+CHORUS_API chorus_status chorus_comm_release(chorus_comm comm);
+
+/* chorus_register tells the backend that this memory, of chorus_alloc, will be used often;
+ * chorus_deregister ends that. Other memory is CHORUS_UNSUPPORTED, and works all the same. */
+CHORUS_API chorus_status chorus_register(chorus_comm comm, void *memory, int64_t bytes);
+CHORUS_API chorus_status chorus_deregister(chorus_comm comm, void *memory, int64_t bytes);
+
+/* ---- operations ---- */
+
+typedef uint64_t chorus_work;
+
+/* Contiguous elements of the operation's dtype, at an address that suits it. */
+typedef struct chorus_buffer {
+	void *data;
+	int64_t count; /* elements */
+} chorus_buffer;
+
+/* One operation of one rank. */
+typedef struct chorus_op {
+	uint32_t size;
+	int32_t kind;
+	int32_t dtype; /* of all its tensors */
+	int32_t reduction;
+	void *in;
+	int64_t in_count;
+	void *out;
+	int64_t out_count;
+	int32_t root;
+	int32_t peer; /* of a send or receive */
+	int32_t tag;  /* not negative; a receive matches a send with the same one */
+	int32_t n_lists; /* entries of each list and split that is used: the number of ranks */
+	const chorus_buffer *ins;
+	const chorus_buffer *outs;
+	const int64_t *in_splits; /* elements for each rank; together not more than in_count */
+	const int64_t *out_splits;
+	double factor;           /* of CHORUS_PREMUL_SUM, */
+	const void *factor_data; /* or, if not NULL, one element of dtype, which is read when the operation starts */
+	int64_t timeout_ns;      /* counts from the operation's start; 0: the communicator's */
+	const chorus_hint *hints; /* algorithm, mapped, chunk_bytes; every rank passes the same */
+	int32_t n_hints;
+	/* Results, set when a synchronous operation returns; of others see chorus_work_get. */
+	int32_t source; /* who sent what a receive got */
+	uint64_t seq;   /* a collective's number on its communicator */
+} chorus_op;
+
+/* chorus_submit runs an operation [blocks], or, if work isn't NULL, only issues it
+ * and gives the handle of what is under way. Collectives of a communicator run one
+ * at a time in the order of their submission; sends and receives run beside them.
+ *
+ * CHORUS_INVALID_ARGUMENT and CHORUS_UNSUPPORTED mean that nothing has moved and that the
+ * communicator is as it was; after any other failure of a collective it stays broken. */
+CHORUS_API chorus_status chorus_submit(chorus_comm comm, chorus_op *op, chorus_work *work);
+
+/* chorus_submit_batch submits n operations as one: the sends and receives among
+ * them are posted together, so that their order can't deadlock, and then the
+ * collectives run in order, up to the first that fails. [blocks] unless work is
+ * given. If a send or receive is invalid nothing begins. timeout_ns bounds each of
+ * them, whose own timeouts are not read; 0: the communicator's. */
+CHORUS_API chorus_status chorus_submit_batch(chorus_comm comm, chorus_op *ops, int32_t n, int64_t timeout_ns, chorus_work *work);
+
+/* chorus_work_wait waits until the work is done, for timeout_ns at most (less
+ * than 0: until its own timeout) [blocks]. It returns how the operation ended,
+ * or CHORUS_PENDING or CHORUS_INTERRUPTED, and then the operation goes on. */
+CHORUS_API chorus_status chorus_work_wait(chorus_work work, int64_t timeout_ns);
+
+/* chorus_work_test is chorus_work_wait that doesn't wait. */
+CHORUS_API chorus_status chorus_work_test(chorus_work work);
+
+typedef struct chorus_work_info {
+	uint32_t size;
+	chorus_status status; /* CHORUS_PENDING while it's under way */
+	int32_t source;       /* who sent what a receive got; -1 while unknown */
+	int32_t n_ops;        /* of a batch */
+	uint64_t seq;         /* of the last collective; 0 while unknown */
+} chorus_work_info;
+
+/* chorus_work_get fills in what is known of a work; the caller sets size. */
+CHORUS_API chorus_status chorus_work_get(chorus_work work, chorus_work_info *info);
+
+/* chorus_work_sources gives, for each operation of a batch that is done, who sent
+ * what it got, -1 for those that are no receives. */
+CHORUS_API chorus_status chorus_work_sources(chorus_work work, int32_t *sources, int32_t n);
+
+typedef void (*chorus_done_fn)(void *user, chorus_status status);
+
+/* chorus_work_notify calls done once when the work is done, from a thread of the
+ * library, without the host's lock; at once, from this thread, if it's done already. One per work.
+ * chorus_last_error() within done has the facts. */
+CHORUS_API chorus_status chorus_work_notify(chorus_work work, chorus_done_fn done, void *user);
+
+/* chorus_work_release gives the handle back. An operation under way goes on, and so
+ * does its use of the tensors; a notification that was asked for still comes. */
+CHORUS_API chorus_status chorus_work_release(chorus_work work);
+
+/* ---- windows: memory that others reach without this rank's taking part ---- */
+
+typedef uint64_t chorus_window;
+
+/* chorus_window_create exposes memory to all ranks [blocks]. It's collective; all pass
+ * the same dtype, sizes may differ, and count 0 exposes nothing. */
+CHORUS_API chorus_status chorus_window_create(chorus_comm comm, void *data, int64_t count, int32_t dtype, chorus_window *window);
+
+typedef struct chorus_window_op {
+	uint32_t size;
+	int32_t kind;
+	int32_t rank;      /* the target; CHORUS_ANY for a fence of all */
+	int32_t slot;      /* of signals, from 0 to CHORUS_SIGNAL_SLOTS - 1 */
+	int64_t offset;    /* at the target, in elements */
+	void *data;        /* source, or where a get goes, or the one element of an update */
+	int64_t count;     /* elements; 1 for CHORUS_FETCH_OP and CHORUS_COMPARE_AND_SWAP */
+	void *old;         /* where the element before goes */
+	const void *expected;
+	int32_t reduction;
+	int32_t reserved;
+	int64_t timeout_ns; /* 0: the communicator's */
+} chorus_window_op;
+
+/* chorus_window_submit runs an operation on a window [blocks], or issues it if work
+ * isn't NULL. Operations issued on a window from one thread run in order, but for
+ * CHORUS_WAIT_SIGNAL, which holds nobody up. */
+CHORUS_API chorus_status chorus_window_submit(chorus_window window, const chorus_window_op *op, chorus_work *work);
+
+/* chorus_window_map gives the address of a peer's memory in this process, if it can be
+ * mapped, else CHORUS_UNSUPPORTED. It's valid until the window is closed. */
+CHORUS_API chorus_status chorus_window_map(chorus_window window, int32_t rank, void **data);
+
+typedef struct chorus_window_peer {
+	uint32_t size;
+	int32_t mapped; /* 1 if chorus_window_map works for it */
+	int64_t count;  /* elements that it exposes */
+} chorus_window_peer;
+
+/* chorus_window_get fills in what there is to know of a peer's part; the caller sets size. */
+CHORUS_API chorus_status chorus_window_get(chorus_window window, int32_t rank, chorus_window_peer *peer);
+
+/* chorus_window_close ends the window on all ranks and gives the handle back [blocks]. It's collective. */
+CHORUS_API chorus_status chorus_window_close(chorus_window window);
+
+/* ---- hooks ---- */
+
+typedef uint64_t chorus_hook;
+
+/* chorus_on_abort calls broken once, when the communicator breaks, from a thread of the library;
+ * chorus_last_error() within it has the cause. */
+typedef void (*chorus_abort_fn)(void *user, chorus_status status);
+CHORUS_API chorus_status chorus_on_abort(chorus_comm comm, chorus_abort_fn broken, void *user, chorus_hook *hook);
+
+/* What a completion hook is told. */
+typedef struct chorus_completion {
+	uint32_t size;
+	chorus_status status;
+	int32_t kind, dtype;
+	int32_t root, peer, tag, reduction;
+	int32_t async;
+	int32_t reserved;
+	uint64_t id;  /* counts this communicator's operations on this rank */
+	uint64_t seq;
+	int64_t bytes; /* of the input, or of the output where that's all there is */
+	const char *algorithm; /* what carried it out; valid during the call */
+} chorus_completion;
+
+/* chorus_on_completion calls done after each operation, on the thread that completed it
+ * (without the host's lock), which must not wait for this communicator. */
+typedef void (*chorus_completion_fn)(void *user, const chorus_completion *completion);
+CHORUS_API chorus_status chorus_on_completion(chorus_comm comm, chorus_completion_fn done, void *user, chorus_hook *hook);
+
+/* chorus_hook_remove takes a hook away; calls that have begun may still be running. */
+CHORUS_API chorus_status chorus_hook_remove(chorus_hook hook);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
