@@ -33,6 +33,11 @@ var lastID atomic.Uint64
 // NewSegment makes a zeroed segment of at least size bytes (rounded up to whole pages) with all pages present.
 // The caller owns it and must Close it.
 func NewSegment(size int) (*Segment, error) {
+	return newSegment(size, populate)
+}
+
+// newSegment makes a segment, whose pages fill makes present.
+func newSegment(size int, fill func(fd int, base unsafe.Pointer, offset, size int) error) (*Segment, error) {
 	if size <= 0 || size > maxSize {
 		return nil, fmt.Errorf("hostmem: segment size %d is not in 1..%d", size, maxSize)
 	}
@@ -52,7 +57,7 @@ func NewSegment(size int) (*Segment, error) {
 	lane, color := takeLane()
 	base, err := mapAt(fd, size, color)
 	if err == nil {
-		if err = populate(fd, base, size); err != nil {
+		if err = fill(fd, base, 0, size); err != nil {
 			unix.MunmapPtr(base, uintptr(size))
 		}
 	}
@@ -66,11 +71,14 @@ func NewSegment(size int) (*Segment, error) {
 	return s, nil
 }
 
-// populate makes every page present, so that lack of memory is an error here and not a signal at some later store.
-func populate(fd int, base unsafe.Pointer, size int) error {
-	err := retry(func() error { return unix.Madvise(unsafe.Slice((*byte)(base), size), unix.MADV_POPULATE_WRITE) })
+// populate makes every page of a range present, so that lack of memory is an error here and not a signal at some later
+// store.
+func populate(fd int, base unsafe.Pointer, offset, size int) error {
+	err := retry(func() error {
+		return unix.Madvise(unsafe.Slice((*byte)(unsafe.Add(base, offset)), size), unix.MADV_POPULATE_WRITE)
+	})
 	if errors.Is(err, unix.EINVAL) { // Linux before 5.14: the pages exist after this, but are mapped at first touch
-		err = retry(func() error { return unix.Fallocate(fd, 0, 0, int64(size)) })
+		err = retry(func() error { return unix.Fallocate(fd, 0, int64(offset), int64(size)) })
 	}
 	if err != nil {
 		return fmt.Errorf("hostmem: populate %d bytes: %w", size, err)
