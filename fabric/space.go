@@ -29,7 +29,10 @@ import (
 // that End needs no second synchronization: Begin waits until every member has
 // ended the operation before the last one, which in a steady state it already knows.
 //
-// The flag of a slot is seq<<24 | phase: it only grows, so nothing is ever reset.
+// The flag of a slot is seq<<24 | phase: it only grows, so nothing is ever reset
+// while the member takes part. A member that gives up in the middle of an operation,
+// or wants no more of them, says so by Leave, which ends every wait for it; then
+// Settle tells whether anybody can still touch the buffers that it had announced.
 // A Space is used by one goroutine of each member at a time.
 type Space struct {
 	self    int
@@ -81,7 +84,8 @@ type controlBlock struct {
 	ended    atomic.Uint64 // last operation that this member has ended
 	_        [120]byte
 	sleepers atomic.Uint32 // members asleep on one of this block's words
-	_        [124]byte
+	gone     atomic.Uint64 // 0, or how this member has left: see departure
+	_        [112]byte
 }
 
 // ControlBytes is the size of a member's control block, rounded up to pages.
@@ -239,6 +243,23 @@ func (s *Space) compare(member int, seq uint64) error {
 	return &MismatchError{Peer: s.members[member], Seq: seq, Local: mine.desc, Remote: theirs.desc}
 }
 
+// CheckLast compares, without waiting, the last two operations with those of the members
+// that have arrived in them. Operations before are Begin's to compare, which a member that
+// begins no more would miss. It's called after End.
+func (s *Space) CheckLast() error {
+	for seq := max(s.seq, 2) - 1; seq <= s.seq; seq++ {
+		for m, b := range s.blocks {
+			if m == s.self || s.checked[m][seq%slots] == seq || b.slots[seq%slots].flag.Load()>>24 != seq {
+				continue
+			}
+			if err := s.compare(m, seq); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 func (s *Space) awaitEnded(w *Waiter, member int, seq uint64) error {
 	word := &s.blocks[member].ended
 	if word.Load() < seq {
@@ -285,6 +306,10 @@ func (s *Space) wait(w *Waiter, member int, word *atomic.Uint64, want uint64) er
 				futex.Wait(low32(word), uint32(v), sleep)
 			}
 			sl.Add(^uint32(0))
+		}
+		// The order matters: what the member did before it left, it did for good.
+		if gone := s.blocks[member].gone.Load(); gone != 0 && word.Load() < want {
+			return s.departure(member, gone)
 		}
 		if err := w.Check(); err != nil {
 			return err
@@ -333,6 +358,9 @@ func (s *Space) Arrived(member int) (seq uint64, phase uint32) {
 	var top uint64
 	for i := range s.blocks[member].slots {
 		top = max(top, s.blocks[member].slots[i].flag.Load())
+	}
+	if gone := s.blocks[member].gone.Load(); gone>>2 > top>>24 { // it has taken back its flag
+		return gone >> 2, 0
 	}
 	return top >> 24, uint32(top & (1<<24 - 1))
 }

@@ -159,6 +159,19 @@ func (e *InternalError) Error() string        { return fmt.Sprintf("%v: internal
 func (e *InternalError) Is(target error) bool { return target == ErrInternal }
 func (e *InternalError) Unwrap() error        { return e.Err }
 
+// UnsettledError adds to the error of a failed collective that ranks of this host, which
+// do not run at all, did not say in time that they no longer use the operation's tensors: they may
+// write to them at any time. Err is the error itself, which errors.As and errors.Is find.
+type UnsettledError struct {
+	Err   error
+	Ranks []int
+}
+
+func (e *UnsettledError) Error() string {
+	return fmt.Sprintf("%v; ranks that may still write to the operation's tensors: %s", e.Err, Ranks(e.Ranks))
+}
+func (e *UnsettledError) Unwrap() error { return e.Err }
+
 // FinalizedError reports a call on a communicator after Finalize.
 type FinalizedError struct{ Where }
 

@@ -102,7 +102,7 @@ func (g *group) Submit(op *backend.Op) error {
 	if err != nil {
 		err = g.broken(op, err)
 		g.withdraw() // only now, so that the others hear why
-		return err
+		return g.settle(op, err)
 	}
 	after.unpack()
 	g.forget(c)
@@ -149,7 +149,10 @@ func (g *group) broken(op *backend.Op, err error) error {
 	var mm *fabric.MismatchError
 	var lost *fabric.PeerError
 	var long *fabric.TruncatedError
+	var left *fabric.LeftError
 	switch {
+	case errors.As(err, &left):
+		typed = &backend.PeerLostError{Where: at, Peer: g.rankOf(left.Peer), Cause: departed(left)}
 	case errors.As(err, &mm):
 		seq := op.Seq
 		if mm.Seq != 0 {
@@ -181,7 +184,12 @@ const reasonTimeout = time.Second
 // that has heard of it withdraws its messages and may leave at once, which can
 // overtake the word of the rank that found it.
 func (g *group) awaitReason(err error) {
-	if !errors.Is(err, fabric.ErrLeft) && !errors.Is(err, fabric.ErrCanceled) {
+	var left *fabric.LeftError
+	if errors.As(err, &left) {
+		if !left.Failed {
+			return
+		}
+	} else if !errors.Is(err, fabric.ErrLeft) && !errors.Is(err, fabric.ErrCanceled) {
 		return
 	}
 	select {
@@ -281,11 +289,15 @@ func (g *group) Cause() error { return g.abort.Cause() }
 // Finalize implements backend.Backend.
 func (g *group) Finalize(ctx context.Context) error {
 	var errs []error
-	g.breakWith(&backend.FinalizedError{Where: g.where()})
+	if err := g.checkLast(); err != nil {
+		errs = append(errs, err)
+	}
+	healthy := g.breakWith(&backend.FinalizedError{Where: g.where()})
 	for w := range g.open {
 		w.end()
 	}
 	if g.space != nil {
+		g.space.Leave(!healthy)
 		errs = append(errs, g.space.Close())
 	}
 	errs = append(errs, g.world.leave(ctx, g))

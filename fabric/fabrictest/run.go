@@ -85,6 +85,9 @@ func Run(t *testing.T, open Open, opts ...Option) {
 		{"SpaceMismatch", testSpaceMismatch},
 		{"SpaceGivesUp", testSpaceGivesUp},
 		{"SpacePlaces", testSpacePlaces},
+		{"SpaceLeave", testSpaceLeave},
+		{"SpaceGivenUp", testSpaceGivenUp},
+		{"SpaceCheckLast", testSpaceCheckLast},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -1,0 +1,97 @@
+package fabric
+
+import (
+	"fmt"
+	"runtime"
+	"time"
+)
+
+// LeftError reports that a member of a Space takes part in no further operation.
+type LeftError struct {
+	Peer  int
+	After uint64 // the last operation that it has entered
+	// Failed tells that it gave up in the middle of that operation, and not after its end.
+	Failed bool
+}
+
+func (e *LeftError) Error() string {
+	if e.Failed {
+		return fmt.Sprintf("rank %d has given up operation %d", e.Peer, e.After)
+	}
+	return fmt.Sprintf("rank %d has left after operation %d", e.Peer, e.After)
+}
+
+// A member's word "gone" is the last operation that it has entered<<2 | failed<<1 | 1.
+func (s *Space) departure(member int, gone uint64) error {
+	return &LeftError{Peer: s.members[member], After: gone >> 2, Failed: gone&2 != 0}
+}
+
+// Leave ends this member's part for good. It reads and writes nothing of the others any
+// more, and their waits for what it has not done fail with *LeftError. failed says that
+// something went wrong; otherwise it must be between two operations.
+func (s *Space) Leave(failed bool) {
+	me := s.blocks[s.self]
+	if me.gone.Load() != 0 {
+		return
+	}
+	gone := s.seq<<2 | 1
+	if failed {
+		gone |= 2
+	}
+	me.gone.Store(gone)
+	if failed && s.underWay() {
+		// Taken back, the flag lets nobody begin with this member's buffers who hasn't yet.
+		// It costs those who look at it nothing: they wait for it, and learn in the wait.
+		me.slots[s.seq%slots].flag.Store(0)
+	}
+}
+
+// underWay reports whether this member is between Begin and End.
+func (s *Space) underWay() bool { return s.blocks[s.self].ended.Load() < s.seq }
+
+// Settle waits, after Leave(true), until no other member touches the buffers that this
+// one has announced in the operation which it gave up. lost tells of members that do nothing any
+// more. It returns the ranks that may still do so after the limit.
+//
+// Who arrives later finds the flag taken back, and begins nothing: of a member's flag and
+// this one, each writes its own before it reads the other's, so that one of the two sees.
+// Who has arrived before says when it has ended the operation, or left it.
+func (s *Space) Settle(limit time.Duration, lost func(rank int) bool) (unsettled []int) {
+	if !s.underWay() {
+		return nil
+	}
+	var deadline time.Time
+	for m, b := range s.blocks {
+		if m == s.self {
+			continue
+		}
+		busy := func() bool {
+			return b.slots[s.seq%slots].flag.Load()>>24 >= s.seq && b.ended.Load() < s.seq && b.gone.Load() == 0
+		}
+		for i := 1; busy(); i++ {
+			if i < settleYields {
+				runtime.Gosched()
+				continue
+			}
+			if deadline.IsZero() {
+				deadline = time.Now().Add(limit)
+			}
+			if lost(s.members[m]) {
+				break
+			}
+			if time.Now().After(deadline) {
+				unsettled = append(unsettled, s.members[m])
+				break
+			}
+			time.Sleep(settlePause)
+		}
+	}
+	return unsettled
+}
+
+// A member notices within microseconds if it waits, and else after a step's time: up to
+// that of copying all it has. Nobody is in a hurry by then.
+const (
+	settleYields = 100
+	settlePause  = 100 * time.Microsecond
+)
