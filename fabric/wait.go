@@ -3,6 +3,7 @@ package fabric
 import (
 	"context"
 	"errors"
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -64,6 +65,7 @@ type Waiter struct {
 	Timeout time.Duration   // counted from the first slow check after Begin; 0 means none
 	Policy  Policy
 
+	poller   Poller // Ctx, if it is one
 	start    time.Time
 	deadline time.Time
 	parked   atomic.Uint32
@@ -78,10 +80,23 @@ func NewWaiter(a *Abort) *Waiter {
 	return &Waiter{Abort: a, Policy: SpinPolicy, wake: make(chan struct{}, 1), timer: t}
 }
 
+// Poller is a context that wants to be asked on the waiting goroutine itself, as
+// language runtimes want that handle their signals on one thread: a wait calls
+// Poll at every slow check, and while it's blocked every PollInterval. An error
+// ends the wait; the context must have ended by then.
+type Poller interface {
+	context.Context
+	Poll() error
+}
+
+// PollInterval is how long a blocked wait leaves a Poller alone.
+const PollInterval = 20 * time.Millisecond
+
 // Begin starts a new operation: its time counts from the first moment at which
 // a wait turns out to be slow.
 func (w *Waiter) Begin(ctx context.Context, timeout time.Duration) {
 	w.Ctx, w.Timeout = ctx, timeout
+	w.poller, _ = ctx.(Poller)
 	w.start = time.Time{}
 }
 
@@ -97,6 +112,11 @@ func (w *Waiter) Elapsed() time.Duration {
 func (w *Waiter) Check() error {
 	if w.Abort.Raised() {
 		return w.Abort.Cause()
+	}
+	if w.poller != nil {
+		if err := w.poller.Poll(); err != nil {
+			return err
+		}
 	}
 	if w.Ctx != nil {
 		select {
@@ -158,8 +178,8 @@ func (w *Waiter) Block(done func() bool) error {
 			ctxDone = w.Ctx.Done()
 		}
 		var expired <-chan time.Time
-		if w.Timeout > 0 {
-			w.timer.Reset(max(0, time.Until(w.deadline)) + time.Microsecond)
+		if w.Timeout > 0 || w.poller != nil {
+			w.timer.Reset(w.patience())
 			expired = w.timer.C
 		}
 		select {
@@ -170,6 +190,18 @@ func (w *Waiter) Block(done func() bool) error {
 		}
 		w.timer.Stop()
 	}
+}
+
+// patience is how long a blocked wait may go without a check. Check has set the deadline.
+func (w *Waiter) patience() time.Duration {
+	d := time.Duration(math.MaxInt64)
+	if w.Timeout > 0 {
+		d = max(0, time.Until(w.deadline)) + time.Microsecond
+	}
+	if w.poller != nil {
+		d = min(d, PollInterval)
+	}
+	return d
 }
 
 // Policy says how a wait on shared memory spends its time: first Spins looks

@@ -109,3 +109,38 @@ func TestWaitDoesNotAllocate(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// asked is a context that ends itself when it has been asked often enough.
+type asked struct {
+	context.Context
+	cancel context.CancelCauseFunc
+	left   int
+}
+
+var errAskedOut = errors.New("asked often enough")
+
+func (a *asked) Poll() error {
+	if a.left--; a.left > 0 {
+		return nil
+	}
+	a.cancel(errAskedOut)
+	return errAskedOut
+}
+
+func TestPollerIsAsked(t *testing.T) {
+	for name, policy := range map[string]Policy{"spin": SpinPolicy, "block": BlockPolicy} {
+		w := NewWaiter(NewAbort())
+		w.Policy = policy
+		for _, timeout := range []time.Duration{0, time.Hour} {
+			ctx, cancel := context.WithCancelCause(context.Background())
+			w.Begin(&asked{ctx, cancel, 3}, timeout)
+			if err := w.Park(func() bool { return false }); err != errAskedOut {
+				t.Errorf("%s, timeout %v: %v", name, timeout, err)
+			}
+		}
+		w.Begin(context.Background(), time.Millisecond) // the poller of the operation before is forgotten
+		if err := w.Park(func() bool { return false }); err != ErrTimeout {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
