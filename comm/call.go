@@ -15,6 +15,7 @@ type call struct {
 	into    *tensor.Tensor
 	hasInto bool
 	from    *int
+	value   *Op    // what Submit was given: gets the results
 	owner   bool   // holds the lane
 	id      uint64 // for hooks
 }
@@ -98,19 +99,21 @@ func (c *Comm) issue(o *call) error {
 		}
 	})
 	if wait {
-		<-w.done
-		return w.err
+		return c.attend(o, w)
 	}
 	return nil
 }
 
 // run passes a collective to the backend, between its hooks.
 func (c *Comm) run(o *call) error {
-	h := c.hooks.Load()
-	if h == nil {
-		return c.b.Submit(&o.Op)
+	var err error
+	if h := c.hooks.Load(); h == nil {
+		err = c.b.Submit(&o.Op)
+	} else {
+		err = c.hooked(h, o, func() error { return c.b.Submit(&o.Op) })
 	}
-	return c.hooked(h, o, func() error { return c.b.Submit(&o.Op) })
+	o.report()
+	return err
 }
 
 // exclusive runs f in the order of the collectives and waits for it.

@@ -81,6 +81,7 @@ func (c *Comm) post(o *call) error {
 
 func (c *Comm) await(o *call) error {
 	err := c.b.Wait(&o.Op)
+	o.report()
 	if err == nil && o.from != nil {
 		*o.from = o.Op.From
 	}
