@@ -397,3 +397,34 @@ func TestCPUModel(t *testing.T) {
 		}
 	}
 }
+
+func TestRunner(t *testing.T) {
+	world(t, 2, func(ctx context.Context, c *comm.Comm) (res Result, err error) {
+		r, err := NewRunner(ctx, c, quick("all_gather"))
+		if err != nil {
+			return res, err
+		}
+		defer r.Free()
+		for _, bytes := range []int{8 << 10, 64, 8 << 10} {
+			row, err := r.Row(bytes, true, 7)
+			if err != nil {
+				return res, err
+			}
+			if row.Bytes != bytes || !row.InPlace || row.Errors != 0 || row.Rounds < 7 || row.MedianUS <= 0 {
+				t.Errorf("%+v", row)
+			}
+		}
+		if _, err := r.Row(16<<10, true, 0); err == nil {
+			t.Error("a row beyond the buffers")
+		}
+		b, err := NewRunner(ctx, c, quick("broadcast"))
+		if err != nil {
+			return res, err
+		}
+		defer b.Free()
+		if _, err := b.Row(64, false, 0); err == nil {
+			t.Error("a broadcast out of place")
+		}
+		return res, nil
+	})
+}

@@ -134,7 +134,7 @@ func pin(cpu int) {
 }
 
 // placement probes on rank 0 and tells all ranks.
-func (r *runner) placement() (Placement, error) {
+func (r *Runner) placement() (Placement, error) {
 	if err := r.c.Barrier(r.ctx); err != nil {
 		return Placement{}, err
 	}

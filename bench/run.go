@@ -14,15 +14,11 @@ import (
 // Run measures an operation. It's collective: all ranks call it with the same config,
 // and nothing else runs on c meanwhile. It returns at the first error.
 func Run(ctx context.Context, c *comm.Comm, g Config) (Result, error) {
-	op, err := g.fill(c.Size())
+	r, err := NewRunner(ctx, c, g)
 	if err != nil {
 		return Result{}, err
 	}
-	r := &runner{ctx: ctx, c: c, cfg: g, op: op, hints: c.Options().Hints}
-	r.patterns = newPatterns(values{dt: g.DType, n: c.Size()})
-	if op.reduces {
-		r.patterns.red = g.Reduction.Kind
-	}
+	defer r.Free()
 	res := Result{Rows: []Row{}, Machine: ThisMachine()}
 	if res.Placement.Before, err = r.placement(); err != nil {
 		return res, err
@@ -34,45 +30,86 @@ func Run(ctx context.Context, c *comm.Comm, g Config) (Result, error) {
 	return res, err
 }
 
-// runner measures on one rank.
-type runner struct {
+// Runner measures one row at a time, on buffers that stay, for a program that measures something else
+// between the rows. Run is for all others. One goroutine uses it.
+type Runner struct {
 	ctx      context.Context
 	c        *comm.Comm
 	cfg      Config
 	op       *operation
 	patterns *patterns
 	hints    map[string]string // of the communicator, without ours
+	sizes    []int
 	a, b     *tensor.Tensor
 }
 
-func (r *runner) rows(res *Result) error {
-	unit := r.cfg.DType.Size()
-	if r.op.blocks {
-		unit *= r.c.Size()
+// NewRunner allocates buffers for the config's sizes. All ranks call it with the same config. The runner keeps ctx
+// for its rows.
+func NewRunner(ctx context.Context, c *comm.Comm, g Config) (*Runner, error) {
+	op, err := g.fill(c.Size())
+	if err != nil {
+		return nil, err
 	}
-	sizes := r.cfg.sizes(unit)
-	if r.op.empty {
-		sizes = []int{0}
+	r := &Runner{ctx: ctx, c: c, cfg: g, op: op, hints: c.Options().Hints}
+	r.patterns = newPatterns(values{dt: g.DType, n: c.Size()})
+	if op.reduces {
+		r.patterns.red = g.Reduction.Kind
 	}
-	count := sizes[len(sizes)-1] / r.cfg.DType.Size()
-	var err error
+	unit := g.DType.Size()
+	if op.blocks {
+		unit *= c.Size()
+	}
+	r.sizes = g.sizes(unit)
+	if op.empty {
+		r.sizes = []int{0}
+	}
+	count := r.sizes[len(r.sizes)-1] / g.DType.Size()
 	if r.a, err = r.allocate(count); err != nil {
-		return err
+		return nil, err
 	}
-	defer r.a.Free()
 	// In place needs one, but the limit is measured with two.
 	if r.b, err = r.allocate(count); err != nil {
-		return err
+		r.a.Free()
+		return nil, err
 	}
-	defer r.b.Free()
-	for _, size := range sizes {
+	return r, nil
+}
+
+// Free gives the buffers back.
+func (r *Runner) Free() {
+	r.a.Free()
+	r.b.Free()
+}
+
+// Row measures one size, of at most the config's Max, in one form. rounds, if not 0, replaces the config's Iters. It's
+// collective, like Run.
+func (r *Runner) Row(bytes int, inPlace bool, rounds int) (Row, error) {
+	if bytes < 0 || bytes > r.sizes[len(r.sizes)-1] {
+		return Row{}, fmt.Errorf("bench: a row of %d bytes; the runner is for up to %d", bytes, r.sizes[len(r.sizes)-1])
+	}
+	if inPlace && !r.op.inPlace || !inPlace && !r.op.outOfPlace {
+		return Row{}, fmt.Errorf("bench: %s has no such form (in place %v)", r.op.name, inPlace)
+	}
+	if rounds != 0 {
+		defer func(iters int) { r.cfg.Iters = iters }(r.cfg.Iters)
+		r.cfg.Iters = rounds
+	}
+	row, err := r.row(bytes, inPlace)
+	if err != nil {
+		return row, fmt.Errorf("bench: %s of %d bytes: %w", r.op.name, bytes, err)
+	}
+	return row, nil
+}
+
+func (r *Runner) rows(res *Result) error {
+	for _, size := range r.sizes {
 		for _, form := range []struct{ wanted, inPlace bool }{{r.cfg.OutOfPlace, false}, {r.cfg.InPlace, true}} {
 			if !form.wanted {
 				continue
 			}
-			row, err := r.row(size, form.inPlace)
+			row, err := r.Row(size, form.inPlace, 0)
 			if err != nil {
-				return fmt.Errorf("bench: %s of %d bytes: %w", r.op.name, size, err)
+				return err
 			}
 			res.Rows = append(res.Rows, row)
 			if r.cfg.OnRow != nil {
@@ -83,7 +120,7 @@ func (r *runner) rows(res *Result) error {
 	return nil
 }
 
-func (r *runner) allocate(count int) (*tensor.Tensor, error) {
+func (r *Runner) allocate(count int) (*tensor.Tensor, error) {
 	if r.cfg.Memory == Mapped {
 		return r.c.Zeros(r.cfg.DType, count)
 	}
@@ -91,7 +128,7 @@ func (r *runner) allocate(count int) (*tensor.Tensor, error) {
 }
 
 // row measures one size in one form.
-func (r *runner) row(size int, inPlace bool) (Row, error) {
+func (r *Runner) row(size int, inPlace bool) (Row, error) {
 	s := &setup{ctx: r.ctx, c: r.c, red: r.cfg.Reduction, root: r.cfg.Root, inPlace: inPlace,
 		count: size / r.cfg.DType.Size(), a: r.a, b: r.b}
 	rd := r.op.prepare(s)
@@ -124,7 +161,7 @@ func (r *runner) row(size int, inPlace bool) (Row, error) {
 }
 
 // check runs the operation once on known values and counts this rank's wrong elements.
-func (r *runner) check(rd round, algorithm *string) (int, error) {
+func (r *Runner) check(rd round, algorithm *string) (int, error) {
 	if rd.out != nil {
 		if err := poison(rd.out); err != nil {
 			return 0, err
@@ -153,7 +190,7 @@ func poison(t *tensor.Tensor) error {
 
 // hinted calls f with the algorithm that the config asks for. The hint names the operation, so that
 // what runs beside it chooses for itself.
-func (r *runner) hinted(f func() error) error {
+func (r *Runner) hinted(f func() error) error {
 	if r.cfg.Algorithm == "" || r.op.name == "send_recv" {
 		return f()
 	}
@@ -174,7 +211,7 @@ func (r *runner) hinted(f func() error) error {
 }
 
 // measure times a round and returns the slowest rank's statistics, per way.
-func (r *runner) measure(rd round) (st stats, rounds int, err error) {
+func (r *Runner) measure(rd round) (st stats, rounds int, err error) {
 	// Zeros stay what they are under any reduction, however many rounds run.
 	if rd.in != nil {
 		rd.in.Zero()
@@ -208,7 +245,7 @@ func (r *runner) measure(rd round) (st stats, rounds int, err error) {
 }
 
 // agreed returns the slowest rank's seconds of a round.
-func (r *runner) agreed(call func() error, s schedule) (float64, error) {
+func (r *Runner) agreed(call func() error, s schedule) (float64, error) {
 	var samples []float64
 	err := r.hinted(func() (err error) { samples, err = s.timed(call); return err })
 	if err != nil {
@@ -219,7 +256,7 @@ func (r *runner) agreed(call func() error, s schedule) (float64, error) {
 }
 
 // refilled measures rounds whose inputs have just been written.
-func (r *runner) refilled(rd round) (st stats, rounds int, err error) {
+func (r *Runner) refilled(rd round) (st stats, rounds int, err error) {
 	var zero [16]byte // an element of any dtype
 	round := func() (float64, error) {
 		if rd.in != nil {
@@ -267,7 +304,7 @@ func (r *runner) refilled(rd round) (st stats, rounds int, err error) {
 
 // limit returns the seconds of a pass over this rank's buffers while the other ranks do
 // the same; 0 if no rank has anything to do.
-func (r *runner) limit(pass func()) (float64, error) {
+func (r *Runner) limit(pass func()) (float64, error) {
 	if err := r.c.Barrier(r.ctx); err != nil {
 		return 0, err
 	}
@@ -282,7 +319,7 @@ func (r *runner) limit(pass func()) (float64, error) {
 }
 
 // slowest returns the statistics of the slowest rank, divided by ways.
-func (r *runner) slowest(samples []float64, ways int) (stats, error) {
+func (r *Runner) slowest(samples []float64, ways int) (stats, error) {
 	st := summarize(samples)
 	v := []float64{st.median / float64(ways), st.p99 / float64(ways)}
 	err := r.c.AllReduce(r.ctx, tensor.Of(v), comm.Max)
@@ -290,7 +327,7 @@ func (r *runner) slowest(samples []float64, ways int) (stats, error) {
 }
 
 // total adds up a number of all ranks.
-func (r *runner) total(n int) (int, error) {
+func (r *Runner) total(n int) (int, error) {
 	v := []int64{int64(n)}
 	err := r.c.AllReduce(r.ctx, tensor.Of(v), comm.Sum)
 	return int(v[0]), err
