@@ -2,6 +2,7 @@ package comm
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/chorus-comms/chorus/comm/backend"
@@ -53,6 +54,7 @@ func (c *Comm) fill(o *call, ctx context.Context, kind Kind, opts []Option) {
 // collective validates a call and runs it, or issues it if it's asynchronous.
 func (c *Comm) collective(o *call) error {
 	if err := c.validate(o); err != nil {
+		c.refuse(o.Kind.String(), o.owner, err)
 		if o.owner {
 			c.disown()
 		}
@@ -73,6 +75,20 @@ func (c *Comm) collective(o *call) error {
 		o = &moved
 	}
 	return c.issue(o)
+}
+
+// refuse tells the backend of a collective that doesn't reach it, when it's the
+// collective's turn, for the others may be waiting for it; and returns the reason.
+func (c *Comm) refuse(op string, owner bool, why error) error {
+	b, ok := c.b.(backend.Refuser)
+	switch {
+	case !ok || errors.Is(why, ErrFinalized):
+	case owner:
+		b.Refused(op, why)
+	default:
+		c.lane.enqueue(func() { b.Refused(op, why) })
+	}
+	return why
 }
 
 // disown ends the use of the communicator's own call, which keeps no tensor alive, and of the lane.

@@ -127,6 +127,9 @@ func (c *Comm) hooked(h *hookSet, o *call, submit func() error) error {
 	info := c.info(o)
 	for _, f := range h.pre {
 		if err := (*f)(info); err != nil {
+			if !o.Kind.PointToPoint() {
+				c.refuse(o.Kind.String(), true, err)
+			}
 			c.completed(h, o, err)
 			return err
 		}

@@ -2,6 +2,7 @@ package comm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/gob"
 	"encoding/json"
@@ -46,6 +47,9 @@ const MaxObjectBytes = 1 << 30
 // Objects carries values that encode, over a communicator: sizes first, then the
 // bytes. Every rank calls the same functions in the same order. Options are those of
 // single operations, but for Async; Timeout bounds each of the two steps.
+//
+// If a rank's value can't be encoded, a collective returns *InvalidArgumentError on every rank
+// that would have received it, and the communicator is as it was.
 type Objects struct {
 	C     *Comm
 	Codec Codec // nil means Gob
@@ -88,8 +92,22 @@ func (o Objects) decode(op string, from int, data []byte, v any) error {
 	return nil
 }
 
+// refused is announced, instead of a size, for an object that doesn't come, so that nobody waits for it.
+const refused = -1
+
+// announce returns the size to announce for encoded data.
+func announce(data []byte, err error) int64 {
+	if err != nil {
+		return refused
+	}
+	return int64(len(data))
+}
+
 // size checks a length that came from another rank.
 func (o Objects) size(op string, from int, n int64) (int, error) {
+	if n == refused {
+		return 0, o.C.invalid(op, "rank %d has refused to send its object; the error there says why", from)
+	}
 	if n < 0 || n > MaxObjectBytes {
 		return 0, o.C.invalid(op, "rank %d announces an object of %d bytes", from, n)
 	}
@@ -102,13 +120,10 @@ func AllGather[T any](ctx context.Context, o Objects, v T, opts ...Option) ([]T,
 	if err := o.check(op, opts); err != nil {
 		return nil, err
 	}
-	mine, err := o.encode(op, v)
-	if err != nil {
-		return nil, err
-	}
+	mine, refusal := o.encode(op, v)
 	sizes := make([]int64, o.C.Size())
-	if err := o.C.AllGatherSingle(ctx, tensor.Of(sizes), tensor.Of([]int64{int64(len(mine))}), opts...); err != nil {
-		return nil, err
+	if err := o.C.AllGatherSingle(ctx, tensor.Of(sizes), tensor.Of([]int64{announce(mine, refusal)}), opts...); err != nil || refusal != nil {
+		return nil, cmp.Or(err, refusal)
 	}
 	out := make([]*tensor.Tensor, len(sizes))
 	data := make([][]byte, len(sizes))
@@ -139,15 +154,13 @@ func Broadcast[T any](ctx context.Context, o Objects, v T, root int, opts ...Opt
 		return v, err
 	}
 	var data []byte
-	var err error
+	var refusal error
 	if o.C.Rank() == root {
-		if data, err = o.encode(op, v); err != nil {
-			return v, err
-		}
+		data, refusal = o.encode(op, v)
 	}
-	size := []int64{int64(len(data))}
-	if err := o.C.Broadcast(ctx, tensor.Of(size), root, opts...); err != nil {
-		return v, err
+	size := []int64{announce(data, refusal)}
+	if err := o.C.Broadcast(ctx, tensor.Of(size), root, opts...); err != nil || refusal != nil {
+		return v, cmp.Or(err, refusal)
 	}
 	if o.C.Rank() != root {
 		n, err := o.size(op, root, size[0])
@@ -163,7 +176,7 @@ func Broadcast[T any](ctx context.Context, o Objects, v T, root int, opts ...Opt
 		return v, nil
 	}
 	var got T
-	err = o.decode(op, root, data, &got)
+	err := o.decode(op, root, data, &got)
 	return got, err
 }
 
@@ -173,10 +186,7 @@ func Gather[T any](ctx context.Context, o Objects, v T, root int, opts ...Option
 	if err := o.check(op, opts); err != nil {
 		return nil, err
 	}
-	mine, err := o.encode(op, v)
-	if err != nil {
-		return nil, err
-	}
+	mine, refusal := o.encode(op, v)
 	c := o.C
 	var sizes []int64
 	var out *tensor.Tensor
@@ -184,19 +194,23 @@ func Gather[T any](ctx context.Context, o Objects, v T, root int, opts ...Option
 		sizes = make([]int64, c.Size())
 		out = tensor.Of(sizes)
 	}
-	if err := c.GatherSingle(ctx, out, tensor.Of([]int64{int64(len(mine))}), root, opts...); err != nil {
-		return nil, err
+	if err := c.GatherSingle(ctx, out, tensor.Of([]int64{announce(mine, refusal)}), root, opts...); err != nil {
+		return nil, cmp.Or(err, refusal)
 	}
 	b := c.Batch()
 	if c.Rank() != root {
+		if refusal != nil {
+			return nil, refusal
+		}
 		b.Send(tensor.Of(mine), root, Tag(objectTag))
 		return nil, b.Issue(ctx, opts...)
 	}
 	data := make([][]byte, c.Size())
 	for r, s := range sizes {
 		n, err := o.size(op, r, s)
-		if err != nil {
-			return nil, err
+		if err != nil { // the others' objects are on their way and received all the same
+			refusal = cmp.Or(refusal, err)
+			continue
 		}
 		data[r] = make([]byte, n)
 		if r == root {
@@ -209,6 +223,9 @@ func Gather[T any](ctx context.Context, o Objects, v T, root int, opts ...Option
 		if err := b.Issue(ctx, opts...); err != nil {
 			return nil, err
 		}
+	}
+	if refusal != nil {
+		return nil, refusal
 	}
 	values := make([]T, c.Size())
 	for r := range values {
@@ -227,24 +244,23 @@ func Scatter[T any](ctx context.Context, o Objects, vs []T, root int, opts ...Op
 		return zero, err
 	}
 	c := o.C
-	var encoded [][]byte
+	encoded := make([][]byte, c.Size())
 	var sizes []*tensor.Tensor
+	var refusal error
 	if c.Rank() == root {
 		if len(vs) != c.Size() {
-			return zero, c.invalid(op, "there are %d objects for %d ranks", len(vs), c.Size())
+			refusal = c.invalid(op, "there are %d objects for %d ranks", len(vs), c.Size())
 		}
-		for _, v := range vs {
-			data, err := o.encode(op, v)
-			if err != nil {
-				return zero, err
-			}
-			encoded = append(encoded, data)
-			sizes = append(sizes, tensor.Of([]int64{int64(len(data))}))
+		for r := 0; r < c.Size() && refusal == nil; r++ {
+			encoded[r], refusal = o.encode(op, vs[r])
+		}
+		for _, data := range encoded { // all or none
+			sizes = append(sizes, tensor.Of([]int64{announce(data, refusal)}))
 		}
 	}
 	size := []int64{0}
-	if err := c.Scatter(ctx, tensor.Of(size), sizes, root, opts...); err != nil {
-		return zero, err
+	if err := c.Scatter(ctx, tensor.Of(size), sizes, root, opts...); err != nil || refusal != nil {
+		return zero, cmp.Or(err, refusal)
 	}
 	b := c.Batch()
 	if c.Rank() == root {

@@ -39,24 +39,25 @@ func (c *Comm) Split(ctx context.Context, ranks []int, opts ...SplitOption) (*Co
 	if ctx == nil {
 		ctx = context.Background()
 	}
+	refuse := func(err error) (*Comm, error) { return nil, c.refuse(op, false, err) }
 	if err := c.usable(ctx, op); err != nil {
-		return nil, err
+		return refuse(err)
 	}
 	o := splitOptions{timeout: time.Duration(c.timeout.Load())}
 	for _, f := range opts {
 		f(&o)
 	}
 	if o.timeout <= 0 {
-		return nil, c.invalid(op, "timeout %v", o.timeout)
+		return refuse(c.invalid(op, "timeout %v", o.timeout))
 	}
 	me, lowest := -1, c.size
 	seen := make(map[int]bool, len(ranks))
 	for i, r := range ranks {
 		if bad := c.peer(r, "each rank"); bad != "" {
-			return nil, c.invalid(op, "%s", bad)
+			return refuse(c.invalid(op, "%s", bad))
 		}
 		if seen[r] {
-			return nil, c.invalid(op, "rank %d is listed twice", r)
+			return refuse(c.invalid(op, "rank %d is listed twice", r))
 		}
 		seen[r] = true
 		lowest = min(lowest, r)
@@ -65,7 +66,7 @@ func (c *Comm) Split(ctx context.Context, ranks []int, opts ...SplitOption) (*Co
 		}
 	}
 	if len(ranks) > 0 && me < 0 {
-		return nil, c.invalid(op, "this rank, %d, is not in its own list %v", c.rank, ranks)
+		return refuse(c.invalid(op, "this rank, %d, is not in its own list %v", c.rank, ranks))
 	}
 	if o.name == "" {
 		o.name = fmt.Sprintf("%s.%d", c.name, lowest)

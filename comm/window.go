@@ -50,7 +50,7 @@ func (c *Comm) NewWindow(ctx context.Context, t *tensor.Tensor) (*Window, error)
 		ctx = context.Background()
 	}
 	if err := c.usable(ctx, op); err != nil {
-		return nil, err
+		return nil, c.refuse(op, false, err)
 	}
 	wb, ok := c.b.(backend.Windower)
 	if !ok {
@@ -59,7 +59,7 @@ func (c *Comm) NewWindow(ctx context.Context, t *tensor.Tensor) (*Window, error)
 	dt := dtype.Invalid
 	if t != nil {
 		if bad := one("tensor", t, dtype.Invalid); bad != "" {
-			return nil, c.invalid(op, "%s", bad)
+			return nil, c.refuse(op, false, c.invalid(op, "%s", bad))
 		}
 		dt = t.DType()
 	}

@@ -47,6 +47,14 @@ type Windower interface {
 	NewWindow(ctx context.Context, t *tensor.Tensor, timeout time.Duration) (Window, error)
 }
 
+// Refuser is implemented by backends that can say, to ranks which wait for a collective of
+// this one, why it doesn't come.
+type Refuser interface {
+	// Refused reports that a collective, such as "all_reduce" or "split", ended with an error before it
+	// reached the backend. Like Submit it's called for one of them at a time, in issue order.
+	Refused(op string, why error)
+}
+
 // Registrar is implemented by backends that prepare memory before its first use.
 type Registrar interface {
 	Register(t *tensor.Tensor) error

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 )
@@ -76,6 +78,9 @@ type TimeoutError struct {
 	Arrived []int // ranks known to have entered the operation
 	Missing []int // ranks known not to have entered it
 	Unknown []int // ranks of which this rank could not learn
+	// Refused says of missing ranks why the call that they made was refused there, before
+	// anything moved, if that's why they are missing: "all_reduce: output is nil".
+	Refused map[int]string
 }
 
 func (e *TimeoutError) Error() string {
@@ -88,6 +93,9 @@ func (e *TimeoutError) Error() string {
 		if len(part.ranks) > 0 {
 			fmt.Fprintf(&b, "; %s: %s", part.name, Ranks(part.ranks))
 		}
+	}
+	for _, r := range slices.Sorted(maps.Keys(e.Refused)) {
+		fmt.Fprintf(&b, "; rank %d has refused %s", r, e.Refused[r])
 	}
 	return b.String()
 }

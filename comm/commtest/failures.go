@@ -191,6 +191,42 @@ func Timeouts(t *testing.T, cfg Config) {
 	}
 }
 
+// Leaving demands that operations end which a rank took part in that then finalizes, and
+// that the others' next one fails and names it: by its timeout at the latest.
+func Leaving(t *testing.T, cfg Config) {
+	for _, n := range cfg.worlds() {
+		if n == 1 {
+			continue
+		}
+		w := cfg.open(t, n)
+		if w.comms[0].Capabilities().NoOp {
+			return
+		}
+		count := []int{10, 100_000}[n%2]
+		w.each(func(ctx context.Context, c *comm.Comm) error {
+			x := tensor.Must(tensor.Zeros(dtype.Float32, count))
+			if err := c.AllReduce(ctx, x, comm.Sum); err != nil {
+				return err
+			}
+			if c.Rank() == n-1 {
+				return c.Finalize(ctx)
+			}
+			var opts []comm.Option
+			native := c.Capabilities().Name == "native" // doesn't need the timeout
+			if !native {
+				opts = append(opts, comm.Timeout(200*time.Millisecond))
+			}
+			err := c.AllReduce(ctx, x, comm.Sum, opts...)
+			var lost *comm.PeerLostError
+			var to *comm.TimeoutError
+			if (!errors.As(err, &lost) || lost.Peer != n-1) && (native || !errors.As(err, &to) || !slices.Contains(to.Missing, n-1)) {
+				return fmt.Errorf("rank %d has finalized, and an operation gives %v", n-1, err)
+			}
+			return nil
+		})
+	}
+}
+
 // Abort demands that one rank's Abort ends every rank's waiting, with its reason.
 func Abort(t *testing.T, cfg Config) {
 	for _, n := range cfg.worlds() {

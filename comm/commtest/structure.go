@@ -333,6 +333,51 @@ func Objects(t *testing.T, cfg Config) {
 	}
 }
 
+// RefusedObjects demands that an object which can't be encoded is an error on every rank that
+// would have received it, at once, and changes nothing else.
+func RefusedObjects(t *testing.T, cfg Config) {
+	for _, n := range cfg.worlds() {
+		w := cfg.open(t, n)
+		w.each(func(ctx context.Context, c *comm.Comm) error {
+			if c.Capabilities().NoOp {
+				return nil
+			}
+			me, o := c.Rank(), comm.Objects{C: c, Codec: comm.JSON}
+			of := func(bad bool) any {
+				if bad {
+					return make(chan int)
+				}
+				return "good"
+			}
+			for culprit := range n {
+				scattered := make([]any, n)
+				for r := range scattered {
+					scattered[r] = of(r == culprit)
+				}
+				for _, x := range []struct {
+					what  string
+					fails bool
+					err   error
+				}{
+					{"all_gather", true, second(comm.AllGather(ctx, o, of(me == culprit)))},
+					{"broadcast", true, second(comm.Broadcast(ctx, o, of(me == culprit), culprit))},
+					{"gather", me == 0 || me == culprit, second(comm.Gather(ctx, o, of(me == culprit), 0))},
+					{"scatter", true, second(comm.Scatter(ctx, o, scattered, n-1))},
+					{"short scatter", true, second(comm.Scatter(ctx, o, scattered[1:], 0))},
+				} {
+					if errors.Is(x.err, comm.ErrInvalidArgument) != x.fails || x.err != nil && !x.fails {
+						return fmt.Errorf("%s with a bad object of rank %d gives %v", x.what, culprit, x.err)
+					}
+				}
+				if all, err := comm.AllGather(ctx, o, me); err != nil || len(all) != n || all[n-1] != n-1 {
+					return fmt.Errorf("after a bad object of rank %d: %v, %v", culprit, all, err)
+				}
+			}
+			return sumOfRanks(ctx, c)
+		})
+	}
+}
+
 // Memory tests persistent all-gathers and the registration of memory.
 func Memory(t *testing.T, cfg Config) {
 	w := cfg.open(t, 2)

@@ -1,10 +1,7 @@
 package native
 
 import (
-	"context"
 	"encoding/json"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/chorus-comms/chorus/comm/backend"
@@ -31,6 +28,9 @@ type notice struct {
 	Missing []int         `json:"m,omitempty"`
 	Arrived []int         `json:"a,omitempty"`
 	Unknown []int         `json:"u,omitempty"`
+	// timeout: why missing ranks are missing; answer: what this rank has refused, and under which number
+	Refused    map[int]string `json:"f,omitempty"`
+	RefusedSeq uint64         `json:"fs,omitempty"`
 }
 
 // The kinds of notice.
@@ -54,7 +54,7 @@ func (g *group) tell(cause error) {
 		n.RankA, n.RankB, n.OpA, n.OpB = e.RankA, e.RankB, e.OpA, e.OpB
 	case *backend.TimeoutError:
 		n.Kind, n.Seq, n.Op, n.Elapsed = noticeTimeout, e.Seq, e.Op, e.Elapsed
-		n.Missing, n.Arrived, n.Unknown = e.Missing, e.Arrived, e.Unknown
+		n.Missing, n.Arrived, n.Unknown, n.Refused = e.Missing, e.Arrived, e.Unknown, e.Refused
 	case *backend.AbortedError:
 		n.Kind, n.Seq, n.Op, n.Text, n.Rank = noticeAbort, e.Seq, e.Op, e.Reason, e.By
 	default:
@@ -63,8 +63,12 @@ func (g *group) tell(cause error) {
 	g.broadcast(n)
 }
 
-// shorten halves the notice's longest part: its text, or its lists of ranks.
+// shorten drops what a notice can do without, or halves its longest part: its text, or its lists of ranks.
 func (n *notice) shorten() {
+	if len(n.Refused) > 0 {
+		n.Refused = nil
+		return
+	}
 	if ranks := max(len(n.Missing), len(n.Arrived), len(n.Unknown)); ranks > len(n.Text)/8 {
 		half := func(list []int) []int { return list[:min(len(list), ranks/2)] }
 		n.Missing, n.Arrived, n.Unknown = half(n.Missing), half(n.Arrived), half(n.Unknown)
@@ -79,15 +83,24 @@ func (n *notice) shorten() {
 	*longest = (*longest)[:len(*longest)/2]
 }
 
-// broadcast sends a notice to every other member; one that can't be reached has other
-// means to learn. What is too long is shortened until it fits.
-func (g *group) broadcast(n notice) {
+// encode returns a notice as a control payload, shortened until it fits.
+func (n notice) encode() []byte {
 	payload, err := json.Marshal(n)
 	for err == nil && len(payload) > fabric.MaxControl {
 		n.shorten()
 		payload, err = json.Marshal(n)
 	}
 	if err != nil {
+		return nil
+	}
+	return payload
+}
+
+// broadcast sends a notice to every other member; one that can't be reached has other
+// means to learn.
+func (g *group) broadcast(n notice) {
+	payload := n.encode()
+	if payload == nil {
 		return
 	}
 	for r, m := range g.members {
@@ -123,117 +136,16 @@ func (g *group) notice(peer int, n notice) {
 	case noticeMismatch:
 		g.breakWith(&backend.MismatchError{Where: at, RankA: n.RankA, RankB: n.RankB, OpA: n.OpA, OpB: n.OpB})
 	case noticeTimeout:
-		g.breakWith(&backend.TimeoutError{Where: at, Elapsed: n.Elapsed, Missing: n.Missing, Arrived: n.Arrived, Unknown: n.Unknown})
+		g.breakWith(&backend.TimeoutError{Where: at, Elapsed: n.Elapsed, Missing: n.Missing, Arrived: n.Arrived, Unknown: n.Unknown, Refused: n.Refused})
 	case noticeAbort:
 		g.breakWith(&backend.AbortedError{Where: at, By: n.Rank, Reason: n.Text})
 	case noticeAsk:
-		answer, err := json.Marshal(notice{Kind: noticeAnswer, Comm: g.id, Seq: g.announced.Load(), Rank: g.rank})
-		if err == nil {
-			g.world.fab.Control(peer, answer)
+		answer := notice{Kind: noticeAnswer, Comm: g.id, Seq: g.announced.Load(), Rank: g.rank}
+		answer.RefusedSeq, answer.Text = g.refusal.get()
+		if payload := answer.encode(); payload != nil {
+			g.world.fab.Control(peer, payload)
 		}
 	case noticeAnswer:
-		g.status.answer(from, n.Seq)
-	}
-}
-
-// statusBoard collects answers to the question which operation the others are in.
-type statusBoard struct {
-	mu   sync.Mutex
-	seqs map[int]uint64
-	news chan struct{}
-}
-
-func (b *statusBoard) answer(rank int, seq uint64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.seqs == nil {
-		return // nobody asked
-	}
-	b.seqs[rank] = seq
-	select {
-	case b.news <- struct{}{}:
-	default:
-	}
-}
-
-// askTimeout is how long a rank that has already waited in vain waits for the
-// others' word about where they are.
-const askTimeout = 500 * time.Millisecond
-
-// timedOut makes the error of an operation whose time is over, with who has
-// entered it and who hasn't: from the flags in shared memory where there are
-// some, from asking where there are none.
-func (g *group) timedOut(op *backend.Op) error {
-	e := &backend.TimeoutError{Where: g.whereIs(op), Elapsed: g.waiter.Elapsed(), Arrived: []int{g.rank}}
-	var ask []int
-	for r := range g.members {
-		if r == g.rank {
-			continue
-		}
-		if m := g.localIndex[r]; m >= 0 {
-			seq, _ := g.space.Arrived(m)
-			if seq >= op.Seq {
-				e.Arrived = append(e.Arrived, r)
-			} else {
-				e.Missing = append(e.Missing, r)
-			}
-			continue
-		}
-		ask = append(ask, r)
-	}
-	if len(ask) > 0 {
-		answers := g.ask(ask)
-		for _, r := range ask {
-			switch seq, ok := answers[r]; {
-			case !ok:
-				e.Unknown = append(e.Unknown, r)
-			case seq >= op.Seq:
-				e.Arrived = append(e.Arrived, r)
-			default:
-				e.Missing = append(e.Missing, r)
-			}
-		}
-	}
-	slices.Sort(e.Arrived)
-	slices.Sort(e.Missing)
-	return e
-}
-
-// ask collects the sequence numbers that the ranks are at; who doesn't answer in time is left out.
-func (g *group) ask(ranks []int) map[int]uint64 {
-	b := &g.status
-	b.mu.Lock()
-	b.seqs, b.news = map[int]uint64{}, make(chan struct{}, 1)
-	news := b.news
-	b.mu.Unlock()
-	defer func() {
-		b.mu.Lock()
-		b.seqs = nil
-		b.mu.Unlock()
-	}()
-	payload, err := json.Marshal(notice{Kind: noticeAsk, Comm: g.id, Rank: g.rank})
-	if err != nil {
-		return nil
-	}
-	for _, r := range ranks {
-		g.world.fab.Control(g.members[r], payload)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
-	defer cancel()
-	for {
-		select {
-		case <-news:
-		case <-ctx.Done():
-		}
-		b.mu.Lock()
-		if len(b.seqs) >= len(ranks) || ctx.Err() != nil {
-			answers := make(map[int]uint64, len(b.seqs))
-			for r, s := range b.seqs {
-				answers[r] = s
-			}
-			b.mu.Unlock()
-			return answers
-		}
-		b.mu.Unlock()
+		g.status.answer(from, n)
 	}
 }

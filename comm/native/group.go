@@ -56,6 +56,7 @@ type group struct {
 	announced atomic.Uint64 // last operation known to have sent messages
 
 	status     statusBoard
+	refusal    refusal
 	registered registry
 	windows    uint64 // made so far
 	open       map[*window]struct{}
@@ -124,7 +125,9 @@ func (g *group) forget(c *compiled) {
 
 // invalid reports an operation that was refused before anything moved.
 func (g *group) invalid(op *backend.Op, err error) error {
-	return &backend.InvalidArgumentError{Where: g.whereIs(op), Detail: err.Error()}
+	refused := &backend.InvalidArgumentError{Where: g.whereIs(op), Detail: err.Error()}
+	g.Refused(refused.Op, refused)
+	return refused
 }
 
 func (g *group) where() backend.Where { return backend.Where{Comm: g.name, Rank: g.rank} }

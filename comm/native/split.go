@@ -19,10 +19,10 @@ func (g *group) Split(ctx context.Context, name string, ranks []int, timeout tim
 	if len(hints) > 0 {
 		own, err := parseHints(hints)
 		if err != nil {
-			return nil, &backend.InvalidArgumentError{Where: g.where(), Detail: err.Error()}
+			return nil, g.refuseSplit(err.Error())
 		}
 		if own.fabric != "" || own.host != "" || len(own.fabricOptions) > 0 {
-			return nil, &backend.InvalidArgumentError{Where: g.where(), Detail: "a split shares its parent's fabric; it takes no hints about it"}
+			return nil, g.refuseSplit("a split shares its parent's fabric; it takes no hints about it")
 		}
 		s.algo, s.chunkBytes = own.algo, own.chunkBytes
 		if own.stageBytes > 0 {
@@ -60,6 +60,14 @@ func (g *group) Split(ctx context.Context, name string, ranks []int, timeout tim
 		return nil, g.splitError(at, ctx, err)
 	}
 	return child, nil
+}
+
+func (g *group) refuseSplit(detail string) error {
+	at := g.where()
+	at.Op = "split"
+	err := &backend.InvalidArgumentError{Where: at, Detail: detail}
+	g.Refused(at.Op, err)
+	return err
 }
 
 // splitError is the error of a rank that couldn't make its part of a new communicator.
