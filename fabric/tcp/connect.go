@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Either rank may connect a pipe, when it first has something to send on it. If
@@ -195,21 +198,37 @@ func (pp *pipe) install(nc *net.TCPConn) {
 		nc.SetReadBuffer(n)
 		nc.SetWriteBuffer(n)
 	}
-	raw, err := nc.SyscallConn()
+	fd, err := detach(nc)
 	if err != nil {
-		nc.Close()
 		pp.abandon(lost(pp.index, err))
 		return
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	if pp.state != dialing && pp.state != accepting {
-		nc.Close() // the fabric has closed meanwhile, or the peer's connection came first
+		p.mu.Unlock()
+		unix.Close(fd) // the fabric has closed meanwhile, or the peer's connection came first
 		return
 	}
-	pp.nc, pp.raw, pp.state = nc, raw, up
+	pp.fd, pp.state = fd, up
+	pp.keeper = p.f.keepers[pp.index%len(p.f.keepers)]
 	p.heard.Store(p.f.ticks.Load())
-	p.f.links.Go(newReader(pp).run)
-	p.f.links.Go(pp.write)
-	pp.rouse()
+	p.f.links.Add(1)
+	pp.watch()
+	p.mu.Unlock()
+	pp.write(portion)
+}
+
+// detach takes a connection from the runtime, which would wake a thread for all that comes
+// over it. It closes nc.
+func detach(nc *net.TCPConn) (fd int, err error) {
+	defer nc.Close()
+	raw, err := nc.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	ctlErr := raw.Control(func(own uintptr) { fd, err = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0) })
+	if ctlErr != nil {
+		return -1, ctlErr
+	}
+	return fd, os.NewSyscallError("fcntl", err)
 }

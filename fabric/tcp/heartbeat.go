@@ -44,5 +44,5 @@ func (p *peer) beat(now int64) {
 		p.note(kindPing, 0, 0)
 	}
 	p.mu.Unlock()
-	p.pipes[0].work(inline)
+	p.pipes[0].write(portion)
 }

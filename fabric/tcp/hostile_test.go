@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -219,11 +220,11 @@ func TestGoodbyeOvertakes(t *testing.T) {
 	m.Reset(w)
 	s.f.Recv(m)
 	first.Write(append(headerOf(header{kind: kindPush, length: 3, lane: fabric.PointToPoint}), headerOf(header{kind: kindGoodbye})...))
-	p.mu.Lock()
-	for p.pipes[0].state != closed {
-		p.changed.Wait() // until the goodbye has been dealt with
+	for over := false; !over; runtime.Gosched() { // until the goodbye has been dealt with
+		p.mu.Lock()
+		over = p.pipes[0].state == closed
+		p.mu.Unlock()
 	}
-	p.mu.Unlock()
 
 	back := make(chan net.Conn)
 	go func() {

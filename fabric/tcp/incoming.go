@@ -54,9 +54,6 @@ func (p *peer) announced(h *header) (*incoming, error) {
 		p.in[h.id] = in
 	}
 	p.nextIn = h.id + 1
-	if h.kind == kindPush {
-		p.changed.Broadcast() // its first chunk may be waiting
-	}
 	return in, nil
 }
 
@@ -120,7 +117,7 @@ func (in *incoming) Fetch(_ *fabric.Arrival, m *fabric.Msg) {
 		}
 	}
 	p.mu.Unlock()
-	p.pipes[0].work(inline)
+	p.pipes[0].write(portion)
 	if done != nil {
 		if err != nil {
 			n = 0
@@ -202,7 +199,7 @@ func (p *peer) received(pp *pipe, in *incoming, n int, err error) {
 	}
 	p.release(in)
 	p.mu.Unlock()
-	p.pipes[0].work(inline)
+	p.pipes[0].write(portion)
 	if m != nil {
 		if merr != nil {
 			size = 0
@@ -229,7 +226,7 @@ func (p *peer) retracted(id uint64) {
 		err := p.why(in)
 		p.release(in)
 		p.mu.Unlock()
-		p.pipes[0].work(inline)
+		p.pipes[0].write(portion)
 		if m != nil {
 			m.Complete(0, from, err)
 		}
@@ -242,7 +239,7 @@ func (p *peer) retracted(id uint64) {
 		p.mu.Lock()
 		p.release(in)
 		p.mu.Unlock()
-		p.pipes[0].work(inline)
+		p.pipes[0].write(portion)
 	}
 }
 

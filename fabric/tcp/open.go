@@ -70,6 +70,7 @@ func Open(ctx context.Context, c fabric.Config, match *fabric.Matcher) (*Fabric,
 	}
 	if err != nil {
 		f.closeListeners()
+		f.closeKeepers()
 		return nil, err
 	}
 	f.start()
@@ -127,6 +128,9 @@ func (f *Fabric) join(records []record) error {
 			sameHost = false
 		}
 	}
+	if err := f.hire(onHost); err != nil {
+		return err
+	}
 	for r, k := range records {
 		if r == f.rank {
 			continue
@@ -145,13 +149,30 @@ func (f *Fabric) join(records []record) error {
 		})
 		f.peers[r] = newPeer(f, r, addrs, k.Window)
 	}
-	f.watchful = onHost <= runtime.NumCPU()
 	if sameHost && len(f.listeners) > 1 {
 		// Nobody needs to come in from the network.
 		for _, l := range f.listeners[1:] {
 			l.Close()
 		}
 		f.listeners = f.listeners[:1]
+	}
+	return nil
+}
+
+// hire makes the keepers: one, or with cores to spare one for each data connection.
+func (f *Fabric) hire(onHost int) error {
+	f.patient = onHost <= runtime.NumCPU()
+	f.spare = 2*onHost <= runtime.NumCPU()
+	n := 1
+	if f.spare {
+		n = f.o.connections
+	}
+	for range n {
+		k, err := newKeeper(f)
+		if err != nil {
+			return err
+		}
+		f.keepers = append(f.keepers, k)
 	}
 	return nil
 }

@@ -121,9 +121,11 @@ func (p *peer) granted(id uint64) {
 		p.retract(id) // canceled meanwhile
 	} else if !o.queued && o.next == 0 && o.cost == 0 && o.busy == 0 {
 		p.bulk.push(o)
-		p.startBulk(o.m.Len)
+		p.startBulk()
 	}
 	p.mu.Unlock()
+	p.pipes[0].write(portion)
+	p.writeBulk()
 }
 
 // unwanted completes a message that the receiver doesn't want.
@@ -165,7 +167,7 @@ func (p *peer) cancel(m *fabric.Msg) {
 		p.drop(o)
 		p.mu.Unlock()
 		m.Complete(0, m.Peer, fabric.ErrCanceled)
-		p.pipes[0].work(inline)
+		p.pipes[0].write(portion)
 		return
 	}
 	p.mu.Unlock()

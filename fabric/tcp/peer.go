@@ -18,10 +18,9 @@ type peer struct {
 	addrs []netip.AddrPort
 	heard atomic.Int64 // tick of the heartbeat at which bytes came last
 
-	mu      sync.Mutex
-	changed *sync.Cond // an id was announced, or the link ended
-	err     error      // why nothing can be posted any more
-	pipes   []*pipe    // 0: announcements and small messages; others: chunks
+	mu    sync.Mutex
+	err   error   // why nothing can be posted any more
+	pipes []*pipe // 0: announcements and small messages; others: chunks
 
 	// Sending.
 	nextOut uint64
@@ -42,7 +41,6 @@ type peer struct {
 
 func newPeer(f *Fabric, rank int, addrs []netip.AddrPort, window int) *peer {
 	p := &peer{f: f, rank: rank, addrs: addrs, out: map[uint64]*outgoing{}, in: map[uint64]*incoming{}, room: window}
-	p.changed = sync.NewCond(&p.mu)
 	for i := range f.o.connections + 1 {
 		p.pipes = append(p.pipes, newPipe(p, i))
 	}
@@ -75,17 +73,18 @@ func (p *peer) send(m *fabric.Msg) {
 		h.kind = kindPush
 		o := p.outgoing(m, id, cost)
 		p.bulk.push(o)
+		p.startBulk()
 	default:
 		h.kind = kindAsk
 		p.outgoing(m, id, 0)
 	}
 	h.put(&fr.head)
 	p.post(0, fr)
-	if h.kind == kindPush {
-		p.startBulk(m.Len)
-	}
 	p.mu.Unlock()
-	p.pipes[0].work(inline)
+	p.pipes[0].write(portion)
+	if h.kind == kindPush {
+		p.writeBulk()
+	}
 }
 
 // control sends a control payload ahead of what waits.
@@ -101,7 +100,7 @@ func (p *peer) control(payload []byte) error {
 	h.put(&fr.head)
 	p.urge(fr)
 	p.mu.Unlock()
-	p.pipes[0].work(inline)
+	p.pipes[0].write(portion)
 	return nil
 }
 
@@ -129,15 +128,62 @@ func (p *peer) urge(fr *frame) {
 	p.pipes[0].connect()
 }
 
-// startBulk sets data connections to work, no more than a message of n bytes has
-// chunks. Those that are at work already take chunks, too, when they're free.
-func (p *peer) startBulk(n int) {
-	chunks := max(1, (n+chunkBytes-1)/chunkBytes)
+// startBulk connects the data connections. The caller holds the lock, and calls writeBulk afterwards.
+func (p *peer) startBulk() {
 	for _, pp := range p.pipes[1:] {
 		pp.connect()
-		if chunks > 0 && pp.state == up && !pp.writing {
-			pp.rouse()
-			chunks--
+	}
+}
+
+// writeBulk writes chunks on all data connections that take some.
+func (p *peer) writeBulk() (moved bool) {
+	for _, pp := range p.pipes[1:] {
+		moved = pp.write(portion) || moved
+	}
+	return moved
+}
+
+// look moves what can be moved to and from the peer, in portions.
+func (p *peer) look() (moved bool) {
+	p.mu.Lock()
+	if p.pipes[0].fd < 0 {
+		p.mu.Unlock()
+		return false
+	}
+	chunksIn, chunksOut := len(p.in) > 0, p.bulk.head != nil
+	for _, pp := range p.pipes[1:] {
+		chunksOut = chunksOut || pp.chunk != nil
+	}
+	p.mu.Unlock()
+	moved = p.pipes[0].read(portion)
+	moved = p.pipes[0].write(portion) || moved
+	if chunksIn || chunksOut {
+		for _, pp := range p.pipes[1:] {
+			moved = pp.write(portion) || moved
+			moved = pp.read(portion) || moved
+		}
+	}
+	return moved
+}
+
+// stuck reports whether a pipe waits for another one. The caller holds the lock.
+func (p *peer) stuck() bool {
+	for _, pp := range p.pipes {
+		if pp.blocked {
+			return true
+		}
+	}
+	return false
+}
+
+// unblock reads pipes on which something waited for another one, or for the link's end.
+func (p *peer) unblock() {
+	for _, pp := range p.pipes[1:] {
+		p.mu.Lock()
+		blocked := pp.blocked
+		p.mu.Unlock()
+		if blocked {
+			pp.read(backlog)
 		}
 	}
 }
@@ -223,13 +269,20 @@ func (p *peer) end(cause error, l loudness) {
 	for _, pp := range p.pipes {
 		pp.close()
 	}
-	p.changed.Broadcast()
 	p.mu.Unlock()
 	if first && l == loudly {
 		p.f.match.Lost(p.rank, cause)
 	}
 	for _, m := range failed {
 		m.Complete(0, p.rank, err)
+	}
+	p.drain()
+}
+
+// drain lets go of pipes that were closed.
+func (p *peer) drain() {
+	for _, pp := range p.pipes {
+		pp.drain()
 	}
 }
 
@@ -278,7 +331,6 @@ func (p *peer) left() {
 	}
 	err := p.err
 	failed := p.strip()
-	p.changed.Broadcast()
 	p.mu.Unlock()
 	if first {
 		p.f.match.Left(p.rank)
@@ -286,6 +338,7 @@ func (p *peer) left() {
 	for _, m := range failed {
 		m.Complete(0, p.rank, err)
 	}
+	p.unblock()
 }
 
 // goodbye fails what is posted, and ends every connection with a last frame.
@@ -307,23 +360,25 @@ func (p *peer) goodbye() {
 		h := header{kind: kindGoodbye}
 		h.put(&fr.head)
 		pp.queue.push(fr)
-		pp.rouse()
 	}
-	p.changed.Broadcast()
 	p.mu.Unlock()
 	for _, m := range failed {
 		m.Complete(0, p.rank, fabric.ErrClosed)
 	}
+	for _, pp := range p.pipes {
+		pp.write(portion)
+	}
+	p.unblock()
 }
 
 // hangUp closes the connections of a peer that took too long to say goodbye.
 func (p *peer) hangUp() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	for _, pp := range p.pipes {
 		pp.close()
 	}
-	p.changed.Broadcast()
+	p.mu.Unlock()
+	p.drain()
 }
 
 func at(m *fabric.Msg, offset, n int) []byte {

@@ -2,8 +2,8 @@ package tcp
 
 import (
 	"errors"
+	"io"
 	"net"
-	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -67,75 +67,64 @@ const (
 	closed
 )
 
-// pipe is one connection to a peer, and what is to be written to it. Who sets
-// writing owns the right to write, until there's nothing left or it hands the
-// right over to the pipe's own goroutine.
+// pipe is one connection to a peer, and what is to be written to it. Whoever sets
+// reading or writing owns the right to do so until there's nothing left to do, or the
+// socket would block: goroutines that wait for a message, and the keeper, take turns.
 type pipe struct {
-	p     *peer
-	index int
+	p      *peer
+	index  int
+	keeper *keeper // once it's up
+	loose  bool    // the keeper has it on its list; guarded by the keeper's lock
 
 	// Guarded by the peer's lock.
 	state   state
+	fd      int // -1: none
+	reading bool
 	writing bool
+	ended   bool // nothing is read any more
+	blocked bool // what was read waits for another pipe
+	known   bool // to the keeper's epoll set
 	urgent  frameQueue
 	queue   frameQueue
 	cur     *frame    // being written: a frame,
 	chunk   *outgoing // or some bytes of this message
 	into    *incoming // being read
 
-	wake chan struct{} // hands the right to write to the pipe's goroutine
 	quit chan struct{} // closed with the pipe
 
-	nc  *net.TCPConn
-	raw syscall.RawConn
+	in *reader // for whoever owns the right to read
 
 	// For whoever owns the right to write.
 	out       transfer
 	bytes     int // of the chunk
 	chunkHead [headerBytes]byte
-	tryWrite  func(fd uintptr) bool
-	allWrite  func(fd uintptr) bool
 }
 
 func newPipe(p *peer, index int) *pipe {
-	pp := &pipe{p: p, index: index, wake: make(chan struct{}, 1), quit: make(chan struct{})}
-	pp.tryWrite = func(fd uintptr) bool {
-		pp.out.writev(fd)
-		return true
-	}
-	pp.allWrite = func(fd uintptr) bool {
-		for look := 0; ; look++ {
-			pp.out.writev(fd)
-			if pp.out.err != errWouldBlock {
-				return true
-			}
-			if !p.f.watch(look) {
-				return false
-			}
-		}
-	}
+	pp := &pipe{p: p, index: index, fd: -1, quit: make(chan struct{})}
+	pp.in = newReader(pp)
 	return pp
 }
 
 // transfer is up to two pieces of memory that are being written, or read into.
-type transfer struct {
-	a, b []byte
-	err  error
-}
+type transfer struct{ a, b []byte }
 
 var errWouldBlock = errors.New("would block")
 
-// writev writes as much as the socket takes.
-func (t *transfer) writev(fd uintptr) {
-	t.err = nil
+// writev writes as much as the socket takes, and about budget bytes at most.
+func (t *transfer) writev(fd, budget int) (n int, err error) {
 	for len(t.a)+len(t.b) > 0 {
-		n, err := t.vectored(unix.SYS_WRITEV, fd)
-		if err != nil {
-			t.err = err
-			return
+		if n >= budget {
+			return n, errWouldBlock
 		}
-		t.advance(n)
+		k, err := t.vectored(unix.SYS_WRITEV, fd)
+		if err != nil {
+			return n, err
+		}
+		t.advance(k)
+		n += k
 	}
+	return n, nil
 }
 
 func (t *transfer) advance(n int) {
@@ -144,7 +133,7 @@ func (t *transfer) advance(n int) {
 }
 
 // vectored calls readv or writev once.
-func (t *transfer) vectored(call, fd uintptr) (int, error) {
+func (t *transfer) vectored(call uintptr, fd int) (int, error) {
 	var iov [2]unix.Iovec
 	n := 0
 	for _, piece := range [2][]byte{t.a, t.b} {
@@ -155,7 +144,7 @@ func (t *transfer) vectored(call, fd uintptr) (int, error) {
 		}
 	}
 	for {
-		done, _, errno := unix.Syscall(call, fd, uintptr(unsafe.Pointer(&iov)), uintptr(n))
+		done, _, errno := unix.Syscall(call, uintptr(fd), uintptr(unsafe.Pointer(&iov)), uintptr(n))
 		switch errno {
 		case 0:
 			return int(done), nil
@@ -168,108 +157,122 @@ func (t *transfer) vectored(call, fd uintptr) (int, error) {
 	}
 }
 
-// manner says how work writes.
-type manner bool
-
+// How many bytes are read, or written, before something else has its turn.
 const (
-	inline   manner = false // on the caller's goroutine, never blocking
-	blocking manner = true
+	portion = 256 << 10 // by a goroutine that waits: reading and writing go hand in hand
+	backlog = 1 << 20   // by a keeper
 )
 
-// inlineBytes bounds what is written on a goroutine that has other things to do.
-const inlineBytes = 128 << 10
-
-// work writes what waits on the pipe, unless somebody else does.
-func (pp *pipe) work(how manner) {
-	pp.p.mu.Lock()
-	if pp.state != up || pp.writing {
-		pp.p.mu.Unlock()
-		return
-	}
-	pp.writing = true
-	pp.p.mu.Unlock()
-	pp.flush(how)
+// pending reports whether there's something to write. The caller holds the lock.
+func (pp *pipe) pending() bool {
+	return pp.cur != nil || pp.chunk != nil || pp.urgent.head != nil || pp.queue.head != nil || pp.index > 0 && pp.p.bulk.head != nil
 }
 
-// rouse has the pipe's goroutine write what waits. The caller holds the lock.
-func (pp *pipe) rouse() {
-	if pp.state == up && !pp.writing {
-		pp.writing = true
-		pp.handOver()
-	}
-}
-
-// handOver gives the right to write to the pipe's goroutine, which is there as
-// long as the pipe is up. It never blocks, as there's only one right. The caller
-// holds the lock.
-func (pp *pipe) handOver() { pp.wake <- struct{}{} }
-
-// passOn is handOver for a writer in the middle of something.
-func (pp *pipe) passOn() bool {
-	pp.p.mu.Lock()
-	defer pp.p.mu.Unlock()
-	if pp.state != up {
+// write writes what waits on the pipe, unless somebody else does, as far as the socket takes it and about
+// budget bytes at most. It never blocks, and reports whether anything was written.
+func (pp *pipe) write(budget int) (moved bool) {
+	p := pp.p
+	p.mu.Lock()
+	if pp.writing || pp.fd < 0 || !pp.pending() {
+		p.mu.Unlock()
 		return false
 	}
-	pp.handOver()
-	return true
-}
-
-// write is the pipe's own goroutine.
-func (pp *pipe) write() {
-	for {
-		select {
-		case <-pp.wake:
-			pp.flush(blocking)
-		case <-pp.quit:
-			select {
-			case <-pp.wake:
-				pp.flush(blocking) // fails what is half written
-			default:
-			}
-			return
-		}
-	}
-}
-
-// flush writes until nothing is left. The caller owns the right to write.
-func (pp *pipe) flush(how manner) {
-	p := pp.p
-	for {
-		p.mu.Lock()
-		if pp.cur == nil && pp.chunk == nil && !pp.take() {
-			pp.writing = false
-			p.mu.Unlock()
-			return
-		}
+	pp.writing = true
+	var err error
+	for err == nil && (pp.cur != nil || pp.chunk != nil || pp.take()) {
+		fd, gone := pp.fd, pp.state == closed
 		p.mu.Unlock()
-		err := errWouldBlock
-		if how == blocking {
-			err = pp.raw.Write(pp.allWrite)
-		} else if len(pp.out.b) <= inlineBytes {
-			err = pp.raw.Write(pp.tryWrite)
-		}
-		if err == nil {
-			err = pp.out.err
-		}
-		if err == errWouldBlock {
-			if pp.passOn() {
-				return
-			}
+		n := 0
+		if gone {
 			err = net.ErrClosed
+		} else {
+			n, err = pp.out.writev(fd, budget)
 		}
-		pp.written(err)
-		if err != nil {
-			p.mu.Lock()
-			pp.writing = false
-			broke := pp.state == up // else whoever closed it knows why
-			p.mu.Unlock()
-			if broke {
-				p.fail(lost(pp.index, err))
-			}
-			return
+		budget -= n
+		moved = moved || n > 0
+		if err != errWouldBlock {
+			pp.written(err)
+		}
+		p.mu.Lock()
+		if err == errWouldBlock && pp.state == closed {
+			err = nil // once more, to fail what is half written
 		}
 	}
+	pp.writing = false
+	broke := err != nil && err != errWouldBlock && pp.state == up // else whoever closed it knows why
+	if err == errWouldBlock {
+		pp.keeper.mind(pp)
+	}
+	pp.free()
+	p.mu.Unlock()
+	if broke {
+		p.fail(lost(pp.index, err))
+	}
+	return moved
+}
+
+// read reads what has come, unless somebody else does, about budget bytes at most. It
+// never blocks, and reports whether anything came.
+func (pp *pipe) read(budget int) (moved bool) {
+	p := pp.p
+	p.mu.Lock()
+	if pp.reading || pp.ended || pp.fd < 0 {
+		p.mu.Unlock()
+		return false
+	}
+	pp.reading = true
+	stuck := pp.blocked
+	pp.blocked = false
+	gone := pp.state == closed
+	p.mu.Unlock()
+	err := net.ErrClosed
+	if !gone {
+		moved, err = pp.in.step(budget)
+	}
+	p.mu.Lock()
+	for err == errBlocked && !pp.in.waits() {
+		p.mu.Unlock()
+		_, err = pp.in.step(budget)
+		p.mu.Lock()
+	}
+	if pp.blocked = err == errBlocked; pp.blocked {
+		err = nil
+	}
+	if err == nil && pp.state == closed {
+		err = net.ErrClosed
+	}
+	pp.reading, pp.ended = false, err != nil
+	if stuck && !pp.blocked {
+		pp.keeper.mind(pp) // it wasn't armed
+	}
+	others := moved && pp.index == 0 && p.stuck()
+	pp.free()
+	p.mu.Unlock()
+	if err != nil {
+		pp.stop(err)
+	} else if others {
+		p.unblock()
+	}
+	return moved
+}
+
+// stop ends reading, for good: the peer said goodbye, or the connection broke.
+func (pp *pipe) stop(err error) {
+	p := pp.p
+	pp.in.abort(err)
+	p.mu.Lock()
+	expected := err == errGoodbye || pp.state != up || p.err != nil
+	p.mu.Unlock()
+	if err == errGoodbye && pp.index == 0 {
+		p.left()
+	}
+	if !expected {
+		if err == io.EOF {
+			err = errors.New("closed without a goodbye; its process may have died")
+		}
+		p.fail(lost(pp.index, err))
+	}
+	pp.over()
 }
 
 // take chooses what is written next. Pipe 0 serves frames; the others chunks, and
@@ -326,7 +329,7 @@ func (pp *pipe) written(err error) {
 		perr := p.err
 		p.mu.Unlock()
 		if last && err == nil {
-			pp.nc.CloseWrite()
+			unix.Shutdown(pp.fd, unix.SHUT_WR)
 		}
 		if m != nil {
 			if err == nil {
@@ -354,31 +357,51 @@ func (pp *pipe) written(err error) {
 	}
 }
 
-// close ends the connection. The caller holds the lock.
+// close ends the connection. The caller holds the lock, and calls drain afterwards.
 func (pp *pipe) close() {
 	if pp.state == closed {
 		return
 	}
 	pp.state = closed
 	close(pp.quit)
-	if pp.nc != nil {
-		pp.nc.Close()
+	if pp.fd >= 0 {
+		unix.Shutdown(pp.fd, unix.SHUT_RDWR)
+	}
+}
+
+// drain fails what was half read or half written when the pipe was closed, unless
+// somebody is at it who will.
+func (pp *pipe) drain() {
+	pp.write(backlog)
+	pp.read(backlog)
+	pp.p.mu.Lock()
+	pp.free()
+	pp.p.mu.Unlock()
+}
+
+// free gives the descriptor back when the pipe is closed and nobody uses it. The caller holds the lock.
+func (pp *pipe) free() {
+	if pp.state == closed && pp.fd >= 0 && !pp.reading && !pp.writing && pp.ended && pp.cur == nil && pp.chunk == nil {
+		unix.Close(pp.fd)
+		pp.fd = -1
+		pp.p.f.links.Done()
 	}
 }
 
 // over closes the pipe. If the link has ended and no other pipe can bring
-// anything, what was on its way doesn't come any more. A pipe that is only about to come up
-// can: a peer may send its last bytes and say goodbye before this side has noticed that they agree on the connection.
+// anything, what was on its way doesn't come any more. A pipe that is only about to
+// come up can: a peer may send its last bytes and say goodbye before this end has
+// noticed that the two agree on the connection.
 func (pp *pipe) over() {
 	p := pp.p
 	p.mu.Lock()
 	pp.close()
-	p.changed.Broadcast()
 	last := p.err != nil
 	for _, other := range p.pipes {
 		last = last && (other.state == idle || other.state == closed)
 	}
 	p.mu.Unlock()
+	pp.drain()
 	if last {
 		p.end(fabric.ErrLeft, quietly)
 	}

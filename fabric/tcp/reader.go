@@ -16,18 +16,36 @@ const (
 	chunkAhead   = headerBytes
 )
 
-// reader reads one connection. It's used by the pipe's reading goroutine.
+// reader turns the bytes of one connection into what they mean. It's a machine that
+// stops wherever the bytes stop, for whoever has the right to read the pipe to go on.
 type reader struct {
-	pp   *pipe
-	buf  []byte // all of it
-	have []byte // of it, what isn't used yet
-	in   transfer
-	n    int
-	read func(fd uintptr) bool
-	skip []byte // where unwanted bytes go
-	head [headerBytes]byte
-	h    header
+	pp    *pipe
+	buf   []byte // all of it
+	have  []byte // of it, what isn't used yet
+	in    transfer
+	want  []byte    // what is being filled: a header, part of a message, a control payload
+	doing doing     // what it is, and what follows
+	msg   *incoming // whose bytes they are,
+	n     int       // and how many of them this frame has
+	waste int       // of them, those still to be thrown away
+	skip  []byte    // where those go
+	head  [headerBytes]byte
+	h     header
 }
+
+type doing int
+
+const (
+	onHeader doing = iota
+	onFrame        // whose header is complete
+	onMessage
+	onControl
+)
+
+var (
+	errGoodbye = errors.New("goodbye")
+	errBlocked = errors.New("what this belongs to comes over another connection")
+)
 
 func newReader(pp *pipe) *reader {
 	ahead := messageAhead
@@ -35,91 +53,125 @@ func newReader(pp *pipe) *reader {
 		ahead = chunkAhead
 	}
 	r := &reader{pp: pp, buf: make([]byte, ahead)}
-	r.read = func(fd uintptr) bool {
-		for look := 0; ; look++ {
-			r.n, r.in.err = r.in.vectored(unix.SYS_READV, fd)
-			if r.in.err != errWouldBlock {
-				return true
-			}
-			if !pp.p.f.watch(look) {
-				return false
-			}
-		}
-	}
+	r.want = r.head[:]
 	return r
 }
 
-// full fills dst.
-func (r *reader) full(dst []byte) error {
-	k := copy(dst, r.have)
-	dst, r.have = dst[k:], r.have[k:]
-	for len(dst) > 0 {
-		r.in.a, r.in.b = dst, r.buf
-		err := r.pp.raw.Read(r.read)
-		r.in.a, r.in.b = nil, nil
-		if err == nil {
-			err = r.in.err
+// step reads until the socket is empty (nil), about budget bytes are read (nil), another pipe has to
+// be read first (errBlocked), or the connection is at its end.
+func (r *reader) step(budget int) (moved bool, err error) {
+	for empty := false; ; {
+		for len(r.want) > 0 {
+			if len(r.have) == 0 && (empty || budget <= 0) {
+				return moved, nil
+			}
+			n, short, err := r.fill()
+			if err == errWouldBlock {
+				return moved, nil
+			}
+			if err != nil {
+				return moved, err
+			}
+			empty = empty || short
+			moved = true
+			budget -= n
 		}
-		if err == nil && r.n == 0 {
-			err = io.EOF
+		if err := r.filled(); err != nil {
+			return moved, err
 		}
-		if err != nil {
+	}
+}
+
+// fill puts bytes into want, those read ahead first. It's short if the socket had fewer than it asked for.
+func (r *reader) fill() (n int, short bool, err error) {
+	if len(r.have) > 0 {
+		k := copy(r.want, r.have)
+		r.want, r.have = r.want[k:], r.have[k:]
+		return 0, false, nil
+	}
+	r.in = transfer{r.want, r.buf}
+	n, err = r.in.vectored(unix.SYS_READV, r.pp.fd)
+	r.in = transfer{}
+	if err == nil && n == 0 {
+		err = io.EOF
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	r.pp.p.heard.Store(r.pp.p.f.ticks.Load())
+	k := min(n, len(r.want))
+	short = n < len(r.want)+len(r.buf)
+	r.want, r.have = r.want[k:], r.buf[:n-k]
+	return n, short, nil
+}
+
+// filled goes on after want has been filled.
+func (r *reader) filled() error {
+	switch r.doing {
+	case onHeader:
+		if err := r.h.parse(&r.head); err != nil {
 			return err
 		}
-		r.pp.p.heard.Store(r.pp.p.f.ticks.Load())
-		k := min(r.n, len(dst))
-		dst, r.have = dst[k:], r.buf[:r.n-k]
+		r.doing = onFrame
+		return r.frame()
+	case onFrame:
+		return r.frame()
+	case onMessage:
+		if r.waste > 0 {
+			r.throwAway()
+			return nil
+		}
+		r.nextFrame()
+		in, n := r.msg, r.n
+		r.msg = nil
+		if in != nil {
+			r.pp.p.received(r.pp, in, n, nil)
+		}
+	case onControl:
+		payload := r.skip
+		r.skip = nil
+		r.nextFrame()
+		r.pp.p.f.match.Control(r.pp.p.rank, payload)
 	}
 	return nil
 }
 
-// drop reads n bytes that nobody wants.
-func (r *reader) drop(n int) error {
+func (r *reader) nextFrame() { r.want, r.doing = r.head[:], onHeader }
+
+// throwAway has the next part of what nobody wants read.
+func (r *reader) throwAway() {
 	if r.skip == nil {
 		r.skip = make([]byte, 64<<10)
 	}
-	for n > 0 {
-		k := min(n, len(r.skip))
-		if err := r.full(r.skip[:k]); err != nil {
-			return err
-		}
-		n -= k
-	}
-	return nil
+	r.want = r.skip[:min(r.waste, len(r.skip))]
+	r.waste -= len(r.want)
 }
 
-var errGoodbye = errors.New("goodbye")
+// expect has n bytes of a message read to where begin said that they go; nil means nowhere.
+func (r *reader) expect(in *incoming, dst []byte, n int) {
+	r.doing, r.msg, r.n = onMessage, in, n
+	if r.want = dst; dst == nil {
+		r.waste = n
+	}
+}
 
-// run is the pipe's reading goroutine.
-func (r *reader) run() {
+// abort ends what was half read.
+func (r *reader) abort(err error) {
+	if r.msg != nil {
+		in := r.msg
+		r.msg = nil
+		r.pp.p.received(r.pp, in, r.n, err)
+	}
+}
+
+// waits reports whether the frame must wait for another pipe: a chunk for the announcement of its message, a
+// goodbye for the end of the link, which is announced there, too. The caller holds the lock.
+func (r *reader) waits() bool {
 	p := r.pp.p
-	var err error
-	for err == nil {
-		if err = r.full(r.head[:]); err == nil {
-			if err = r.h.parse(&r.head); err == nil {
-				err = r.frame()
-			}
-		}
+	if p.err != nil || r.pp.state != up {
+		return false
 	}
-	p.mu.Lock()
-	if err == errGoodbye && r.pp.index > 0 {
-		// What the messages of this connection belong to is announced on the first.
-		for p.err == nil {
-			p.changed.Wait()
-		}
-	}
-	expected := err == errGoodbye || r.pp.state != up || p.err != nil
-	p.mu.Unlock()
-	if err == errGoodbye && r.pp.index == 0 {
-		p.left()
-	}
-	if !expected {
-		if err == io.EOF {
-			err = errors.New("closed without a goodbye; its process may have died")
-		}
-		p.fail(lost(r.pp.index, err))
-	}
-	r.pp.over()
+	return r.h.kind == kindChunk && r.h.id >= p.nextIn || r.h.kind == kindGoodbye && r.pp.index > 0
 }
 
 // frame acts on the frame whose header was read.
@@ -128,6 +180,13 @@ func (r *reader) frame() error {
 	if (h.kind == kindChunk) != (r.pp.index > 0) && h.kind != kindGoodbye {
 		return fmt.Errorf("frame of kind %d on connection %d", h.kind, r.pp.index)
 	}
+	if h.kind == kindChunk {
+		return r.chunk()
+	}
+	if h.kind == kindGoodbye {
+		return r.goodbye()
+	}
+	r.nextFrame()
 	switch h.kind {
 	case kindEager:
 		return r.eager()
@@ -137,28 +196,30 @@ func (r *reader) frame() error {
 			p.f.match.Arrive(&in.Arrival)
 		}
 		return err
-	case kindChunk:
-		return r.chunk()
 	case kindControl:
-		payload := make([]byte, h.payload)
-		if err := r.full(payload); err != nil {
-			return err
-		}
-		p.f.match.Control(p.rank, payload)
+		r.skip = make([]byte, h.payload) // the handler's, in the end
+		r.want, r.doing = r.skip, onControl
 	case kindGrant:
 		p.granted(h.id)
-		p.pipes[0].work(inline)
 	case kindDrop:
 		p.unwanted(h.id)
 	case kindRetract:
 		p.retracted(h.id)
 	case kindCredit:
 		return p.credited(h.length)
-	case kindPing:
-	case kindGoodbye:
-		return errGoodbye
 	}
 	return nil
+}
+
+// goodbye ends the connection.
+func (r *reader) goodbye() error {
+	p := r.pp.p
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r.waits() {
+		return errBlocked
+	}
+	return errGoodbye
 }
 
 // eager receives a message that follows its announcement.
@@ -175,45 +236,32 @@ func (r *reader) eager() error {
 	p.mu.Lock()
 	dst, err := p.begin(r.pp, in, 0, n)
 	p.mu.Unlock()
-	if err != nil {
-		return err
+	if err == nil {
+		r.expect(in, dst, n)
 	}
-	return r.bytes(in, dst, n)
+	return err
 }
 
 // chunk receives some bytes of a message.
 func (r *reader) chunk() error {
 	p, h := r.pp.p, &r.h
+	n := int(h.payload)
 	p.mu.Lock()
-	for h.id >= p.nextIn && p.err == nil && r.pp.state == up {
-		p.changed.Wait() // for the announcement, on the first connection
+	defer p.mu.Unlock()
+	if r.waits() {
+		return errBlocked
 	}
 	in := p.in[h.id]
 	if in == nil {
-		p.mu.Unlock()
-		return r.drop(int(h.payload)) // canceled on the way
+		r.expect(nil, nil, n) // canceled on the way
+		return nil
 	}
-	var dst []byte
-	var err error
-	if h.length == uint64(in.Len) {
-		dst, err = p.begin(r.pp, in, int(h.offset), int(h.payload))
-	} else {
-		err = fmt.Errorf("chunk of a message of %d bytes, announced with %d", h.length, in.Len)
+	if h.length != uint64(in.Len) {
+		return fmt.Errorf("chunk of a message of %d bytes, announced with %d", h.length, in.Len)
 	}
-	p.mu.Unlock()
-	if err != nil {
-		return err
+	dst, err := p.begin(r.pp, in, int(h.offset), n)
+	if err == nil {
+		r.expect(in, dst, n)
 	}
-	return r.bytes(in, dst, int(h.payload))
-}
-
-// bytes reads n bytes of a message to where begin said that they go.
-func (r *reader) bytes(in *incoming, dst []byte, n int) (err error) {
-	if dst == nil {
-		err = r.drop(n)
-	} else {
-		err = r.full(dst)
-	}
-	r.pp.p.received(r.pp, in, n, err)
 	return err
 }

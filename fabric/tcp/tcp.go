@@ -26,16 +26,19 @@ type Fabric struct {
 	buffers    pool
 	listeners  []net.Listener
 
-	watchful bool         // readers look again and again while somebody waits
-	waiting  atomic.Int32 // goroutines in Wait
+	keepers []*keeper
+	patient bool         // a wait looks again and again before it sleeps: every rank has a core
+	spare   bool         // there are cores besides, so keepers help those that wait
+	drivers atomic.Int32 // goroutines in Wait that look
 
-	ticks  atomic.Int64 // of the heartbeat
-	closed atomic.Bool
-	ctx    context.Context // ends with Close
-	stop   context.CancelFunc
-	links  sync.WaitGroup // goroutines that read or write a connection
-	others sync.WaitGroup // all other goroutines
-	once   sync.Once      // Close
+	ticks   atomic.Int64 // of the heartbeat
+	closed  atomic.Bool
+	ctx     context.Context // ends with Close
+	stop    context.CancelFunc
+	links   sync.WaitGroup // connections
+	others  sync.WaitGroup // goroutines that connect, accept and beat
+	keeping sync.WaitGroup // the keepers' goroutines
+	once    sync.Once      // Close
 }
 
 const (
@@ -57,23 +60,62 @@ func (f *Fabric) start() {
 	for _, l := range f.listeners {
 		f.others.Go(func() { f.accept(l) })
 	}
+	for _, k := range f.keepers {
+		f.keeping.Go(k.run)
+	}
 	if f.o.heartbeat > 0 && f.size > 1 {
 		f.others.Go(f.beat)
 	}
 }
 
-// looks is how often a connection is looked at while somebody waits for what
-// moves over it, before the goroutine sleeps: for some tens of microseconds, the time in
-// which an idle core takes to wake up in a virtual machine, and in which most answers come.
+// looks is how often a waiting goroutine looks in vain before it sleeps: for some tens
+// of microseconds, the time in which an idle core takes to wake up in a virtual machine,
+// and in which most answers come.
 const looks = 150
 
-// watch lets other goroutines run, and reports whether to look once more.
-func (f *Fabric) watch(look int) bool {
-	if !f.watchful || look == looks || f.waiting.Load() == 0 {
+// driven reports whether connections are best left to those that wait.
+func (f *Fabric) driven() bool { return !f.spare && f.drivers.Load() > 0 }
+
+// look moves what can be moved: for one peer, or for all.
+func (f *Fabric) look(peer int, all bool) (moved bool) {
+	if !all && peer >= 0 {
+		if p := f.peers[peer]; p != nil {
+			return p.look()
+		}
 		return false
 	}
-	runtime.Gosched()
-	return true
+	for _, p := range f.peers {
+		if p != nil {
+			moved = p.look() || moved
+		}
+	}
+	return moved
+}
+
+// drive is the first part of a wait: as long as bytes come, or may be about to, this goroutine
+// moves them itself.
+func (f *Fabric) drive(m *fabric.Msg, w *fabric.Waiter) error {
+	f.drivers.Add(1)
+	defer f.drivers.Add(-1)
+	for i, vain := 0, 0; vain < looks; i++ {
+		if f.look(m.Peer, i%8 == 7) {
+			vain = 0
+		} else {
+			vain++
+		}
+		if m.Done() {
+			return nil
+		}
+		if i%64 == 63 || w.Abort.Raised() {
+			if err := w.Check(); err != nil {
+				return err
+			}
+		}
+		if i%8 == 7 {
+			runtime.Gosched()
+		}
+	}
+	return nil
 }
 
 // Name implements fabric.Fabric.
@@ -139,19 +181,31 @@ func (f *Fabric) Recv(m *fabric.Msg) {
 	f.match.Post(m)
 }
 
-// Wait implements fabric.Fabric. It doesn't spin: the goroutines that complete
-// messages need the core.
+// Wait implements fabric.Fabric.
 func (f *Fabric) Wait(m *fabric.Msg, w *fabric.Waiter) error {
 	if m.Done() {
 		return m.Err
 	}
-	f.waiting.Add(1)
-	err := w.Block(m.Done)
-	f.waiting.Add(-1)
-	if err != nil {
+	if f.patient {
+		if err := f.drive(m, w); err != nil {
+			return err
+		}
+		if m.Done() {
+			return m.Err
+		}
+	}
+	f.rouse()
+	if err := w.Block(m.Done); err != nil {
 		return err
 	}
 	return m.Err
+}
+
+// rouse makes the keepers look after their connections now.
+func (f *Fabric) rouse() {
+	for _, k := range f.keepers {
+		k.rouse()
+	}
 }
 
 // Cancel implements fabric.Fabric. A message whose bytes are moving and don't
@@ -168,6 +222,7 @@ func (f *Fabric) Cancel(m *fabric.Msg) {
 	default:
 		f.peers[m.Peer].cancel(m)
 	}
+	f.rouse()
 	if !awaitDone(m, cancelGrace) {
 		for _, p := range f.peers {
 			if p != nil && p.moves(m) {
@@ -230,6 +285,7 @@ func (f *Fabric) shut(ctx context.Context) {
 		}
 	}
 	f.stop() // now that no peer seems to fail by it
+	f.rouse()
 	ctx, cancel := context.WithTimeout(ctx, closeGrace)
 	defer cancel()
 	ended := make(chan struct{})
@@ -248,6 +304,14 @@ func (f *Fabric) shut(ctx context.Context) {
 		}
 		<-ended
 	}
+	f.closeKeepers()
+}
+
+func (f *Fabric) closeKeepers() {
+	for _, k := range f.keepers {
+		k.close()
+	}
+	f.keeping.Wait()
 }
 
 func (f *Fabric) closeListeners() {
@@ -271,5 +335,6 @@ func (f *Fabric) Kill() {
 		f.match.Close(fabric.ErrClosed)
 		f.others.Wait()
 		f.links.Wait()
+		f.closeKeepers()
 	})
 }

@@ -1,0 +1,158 @@
+package tcp
+
+import (
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// keeper moves bytes over its connections when nobody waits for them who does it
+// himself. It watches through an epoll set of its own, in which a connection that has
+// fired stays mute until it's armed again: were it the runtime's, every segment that comes
+// would wake a thread, also while a waiting goroutine reads the connection anyway.
+//
+// While goroutines drive, the keeper pauses, and looks now and then whether they still do.
+type keeper struct {
+	f    *Fabric
+	fd   int
+	file *os.File // of fd; the runtime watches it
+	raw  syscall.RawConn
+	call chan struct{} // ends a pause
+
+	mu     sync.Mutex
+	asleep bool    // waits for events: all pipes are armed
+	loose  []*pipe // to be looked after before it sleeps
+
+	events [64]unix.EpollEvent
+	fired  int
+	poll   func(fd uintptr) bool
+}
+
+// pause is how long a keeper leaves its connections to those that drive.
+const pause = time.Millisecond
+
+func newKeeper(f *Fabric) (*keeper, error) {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("epoll_create1", err)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	k := &keeper{f: f, fd: fd, file: os.NewFile(uintptr(fd), "epoll"), call: make(chan struct{}, 1)}
+	if k.raw, err = k.file.SyscallConn(); err != nil {
+		k.file.Close()
+		return nil, err
+	}
+	k.poll = func(fd uintptr) bool {
+		n, err := unix.EpollWait(int(fd), k.events[:], 0)
+		k.fired = max(n, 0)
+		return n > 0 || err != nil && err != unix.EINTR
+	}
+	return k, nil
+}
+
+// close ends the keeper's goroutine.
+func (k *keeper) close() {
+	k.file.Close()
+	k.rouse()
+}
+
+// rouse ends a pause. It costs little if there's none.
+func (k *keeper) rouse() {
+	select {
+	case k.call <- struct{}{}:
+	default:
+	}
+}
+
+// run is the keeper's goroutine.
+func (k *keeper) run() {
+	tick := time.NewTimer(pause)
+	defer tick.Stop()
+	for {
+		for k.f.driven() {
+			tick.Reset(pause)
+			select {
+			case <-k.call:
+			case <-tick.C:
+			}
+		}
+		k.tidy()
+		if k.raw.Read(k.poll) != nil {
+			return
+		}
+		k.mu.Lock()
+		k.asleep = false
+		for _, ev := range k.events[:k.fired] {
+			pp := k.f.peers[ev.Fd].pipes[ev.Pad]
+			if !pp.loose {
+				pp.loose = true
+				k.loose = append(k.loose, pp)
+			}
+		}
+		k.mu.Unlock()
+	}
+}
+
+// tidy moves what can be moved over all loose pipes, and arms them.
+func (k *keeper) tidy() {
+	k.mu.Lock()
+	for len(k.loose) > 0 {
+		last := len(k.loose) - 1
+		pp := k.loose[last]
+		k.loose[last] = nil
+		k.loose = k.loose[:last]
+		k.mu.Unlock()
+		pp.read(backlog)
+		pp.write(backlog)
+		pp.p.mu.Lock()
+		k.mu.Lock()
+		pp.loose = false // from here on others mind it again
+		pp.watch()
+		pp.p.mu.Unlock()
+	}
+	k.asleep = true
+	k.mu.Unlock()
+}
+
+// mind sees to it that the keeper looks after a pipe on which something was left
+// undone. The caller holds the peer's lock.
+func (k *keeper) mind(pp *pipe) {
+	k.mu.Lock()
+	asleep := k.asleep
+	if !asleep && !pp.loose {
+		pp.loose = true
+		k.loose = append(k.loose, pp)
+	}
+	k.mu.Unlock()
+	if asleep {
+		pp.watch()
+	}
+}
+
+// watch arms the pipe for what it waits for. The caller holds the lock.
+func (pp *pipe) watch() {
+	if pp.fd < 0 || pp.state != up || pp.blocked && !pp.pending() {
+		return // what unblocks a pipe sees to it that it's armed
+	}
+	ev := unix.EpollEvent{Events: unix.EPOLLONESHOT, Fd: int32(pp.p.rank), Pad: int32(pp.index)}
+	if !pp.blocked {
+		ev.Events |= unix.EPOLLIN | unix.EPOLLRDHUP
+	}
+	if pp.pending() {
+		ev.Events |= unix.EPOLLOUT
+	}
+	op := unix.EPOLL_CTL_MOD
+	if !pp.known {
+		op, pp.known = unix.EPOLL_CTL_ADD, true
+	}
+	if err := unix.EpollCtl(pp.keeper.fd, op, pp.fd, &ev); err != nil {
+		// Out of memory or of watches: nobody would notice what comes.
+		go pp.p.fail(lost(pp.index, os.NewSyscallError("epoll_ctl", err)))
+	}
+}
