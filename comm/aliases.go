@@ -14,6 +14,7 @@ type (
 	InternalError        = backend.InternalError
 	FinalizedError       = backend.FinalizedError
 	CanceledError        = backend.CanceledError
+	UnsettledError       = backend.UnsettledError
 	Where                = backend.Where
 
 	Kind         = backend.Kind

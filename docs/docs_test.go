@@ -133,18 +133,22 @@ func TestAlgorithms(t *testing.T) {
 	}
 }
 
-// varying matches what differs from run to run in messages: times, and whether
+// constant replaces what differs from run to run in messages: times, and whether
 // an operation had its number yet when it was aborted.
-var varying = regexp.MustCompile(`\b\d+(\.\d+)?(ms|s)\b| #1\b`)
+func constant(message string) string {
+	return numbered.ReplaceAllString(timed.ReplaceAllString(message, "T"), "")
+}
+
+var timed, numbered = regexp.MustCompile(`\b\d+(\.\d+)?(ms|s)\b`), regexp.MustCompile(` #1\b`)
 
 // TestMessages provokes the errors that the page explains and looks for their
 // words in it.
 func TestMessages(t *testing.T) {
-	page := varying.ReplaceAllString(read(t, "debugging.md"), "T")
+	page := constant(read(t, "debugging.md"))
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	vector := func(n int) *tensor.Tensor { return tensor.Of(make([]float32, n)) }
-	received := make(chan struct{})
+	received, refused, left := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	for name, provoke := range map[string]func(c *comm.Comm) error{
 		"mismatch": func(c *comm.Comm) error {
 			if c.Rank() == c.Size()-1 {
@@ -179,6 +183,28 @@ func TestMessages(t *testing.T) {
 			}
 			return c.Barrier(ctx)
 		},
+		"refused": func(c *comm.Comm) error {
+			if c.Rank() == 2 {
+				c.AllReduce(ctx, vector(8), comm.Sum, comm.Into(vector(9)))
+				close(refused)
+				<-c.Broken()
+				return nil
+			}
+			<-refused
+			return c.AllReduce(ctx, vector(8), comm.Sum, comm.Timeout(200*time.Millisecond))
+		},
+		"left": func(c *comm.Comm) error {
+			if err := c.AllReduce(ctx, vector(8), comm.Sum); err != nil {
+				return err
+			}
+			if c.Rank() == 2 {
+				err := c.Finalize(ctx)
+				close(left)
+				return err
+			}
+			<-left
+			return c.AllReduce(ctx, vector(8), comm.Sum)
+		},
 		"invalid": func(c *comm.Comm) error { return c.Broadcast(ctx, vector(8), 3) },
 		"canceled": func(c *comm.Comm) error {
 			if c.Rank() == 2 {
@@ -202,20 +228,26 @@ func TestMessages(t *testing.T) {
 			if errs[0] == nil {
 				t.Fatal("no error")
 			}
-			if text := varying.ReplaceAllString(errs[0].Error(), "T"); !strings.Contains(page, text+"\n") {
+			if text := constant(errs[0].Error()); !strings.Contains(page, text+"\n") {
 				t.Errorf("debugging.md lacks\n%s", errs[0])
 			}
 		})
 	}
 	t.Run("rendezvous", func(t *testing.T) {
 		errs := run(t, ctx, 3, 2, time.Second, nil)
-		if text := varying.ReplaceAllString(errs[0].Error(), "T"); !strings.Contains(page, text+"\n") {
+		if text := constant(errs[0].Error()); !strings.Contains(page, text+"\n") {
 			t.Errorf("debugging.md lacks\n%s", errs[0])
+		}
+	})
+	t.Run("withdrawn", func(t *testing.T) { // as the native backend reports it; package commtest provokes it
+		err := &comm.AbortedError{Where: backend.Where{Comm: "world", Op: "recv", Rank: 0}, By: 2, Reason: "it withdrew the message on its way"}
+		if !strings.Contains(page, constant(err.Error())+"\n") {
+			t.Errorf("debugging.md lacks\n%v", err)
 		}
 	})
 	t.Run("lost", func(t *testing.T) { // as fabrics report it; a rank can't be killed here
 		err := &comm.PeerLostError{Where: backend.Where{Comm: "world", Op: "all_reduce", Seq: 18, Rank: 0}, Peer: 2, Cause: "connection 0: connection reset by peer"}
-		if !strings.Contains(page, err.Error()+"\n") {
+		if !strings.Contains(page, constant(err.Error())+"\n") {
 			t.Errorf("debugging.md lacks\n%v", err)
 		}
 	})

@@ -121,7 +121,8 @@ func (e *PeerLostError) Error() string {
 func (e *PeerLostError) Is(target error) bool { return target == ErrPeerLost }
 
 // AbortedError reports that a rank called Abort, or gave up in the middle of a
-// collective because its context was cancelled.
+// collective because its context was cancelled. A Recv whose message was withdrawn by its
+// sender when it was on its way fails with it too, without consequences for the communicator.
 type AbortedError struct {
 	Where
 	By     int // the rank that aborted

@@ -191,6 +191,47 @@ func Timeouts(t *testing.T, cfg Config) {
 	}
 }
 
+// Withdrawn has senders give up large messages at all moments: the receiver gets all of one, or
+// learns from a typed error that it doesn't come, and the communicator stays whole.
+func Withdrawn(t *testing.T, cfg Config) {
+	const n, count = 2, 4 << 20
+	w := cfg.open(t, n)
+	if w.comms[0].Capabilities().NoOp {
+		return
+	}
+	sent := make([]float32, count)
+	for i := range sent {
+		sent[i] = float32(i % 1000)
+	}
+	w.each(func(ctx context.Context, c *comm.Comm) error {
+		for round := range 8 {
+			if err := c.Barrier(ctx); err != nil {
+				return err
+			}
+			if c.Rank() == 0 {
+				short, cancel := context.WithCancel(ctx)
+				time.AfterFunc(time.Duration(round)*500*time.Microsecond, cancel)
+				err := c.Send(short, tensor.Of(sent), 1, comm.Tag(round))
+				cancel()
+				if err != nil && !errors.Is(err, comm.ErrCanceled) {
+					return fmt.Errorf("round %d: a send whose context ends gives %v", round, err)
+				}
+				continue
+			}
+			got := make([]float32, count)
+			switch err := c.Recv(ctx, tensor.Of(got), 0, comm.Tag(round), comm.Timeout(500*time.Millisecond)); {
+			case err == nil:
+				if !slices.Equal(got, sent) {
+					return fmt.Errorf("round %d: a part of the message is missing", round)
+				}
+			case !errors.Is(err, comm.ErrAborted) && !errors.Is(err, comm.ErrTimeout):
+				return fmt.Errorf("round %d: a message that is withdrawn gives %v", round, err)
+			}
+		}
+		return sumOfRanks(ctx, c)
+	})
+}
+
 // Leaving demands that operations end which a rank took part in that then finalizes, and
 // that the others' next one fails and names it: by its timeout at the latest.
 func Leaving(t *testing.T, cfg Config) {

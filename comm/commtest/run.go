@@ -54,6 +54,7 @@ func Run(t *testing.T, c Config) {
 		{"InvalidArguments", InvalidArguments},
 		{"Mismatches", Mismatches},
 		{"Timeouts", Timeouts},
+		{"Withdrawn", Withdrawn},
 		{"Leaving", Leaving},
 		{"Abort", Abort},
 		{"Lifecycle", Lifecycle},

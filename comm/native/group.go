@@ -172,6 +172,8 @@ func (g *group) broken(op *backend.Op, err error) error {
 		typed = g.timedOut(op)
 	case op.Ctx.Err() != nil:
 		typed = &backend.AbortedError{Where: at, By: g.rank, Reason: fmt.Sprintf("its context ended in the middle of the operation: %v", err), Err: err}
+	case errors.Is(err, fabric.ErrCanceled):
+		typed = &backend.AbortedError{Where: at, By: g.withdrawer(), Reason: withdrew}
 	default:
 		typed = &backend.InternalError{Where: at, Err: err}
 	}
@@ -209,6 +211,16 @@ func (g *group) mismatch(peer int, local, remote fabric.Desc, seq uint64) error 
 		e.RankA, e.RankB, e.OpA, e.OpB = e.RankB, e.RankA, e.OpB, e.OpA
 	}
 	return e
+}
+
+// withdrawer returns the rank that withdrew a message of the operation under way, or -1.
+func (g *group) withdrawer() int {
+	for _, m := range g.msgs[:len(g.posted)] {
+		if m.Done() && errors.Is(m.Err, fabric.ErrCanceled) {
+			return g.rankOf(m.From)
+		}
+	}
+	return -1
 }
 
 // unequalBlocks is the error of ranks that agree about everything but how much

@@ -104,11 +104,16 @@ func (g *group) transferError(op *backend.Op, t *transfer, err error) error {
 		return e
 	case op.Ctx.Err() != nil:
 		return &backend.CanceledError{Where: at, Err: err}
+	case errors.Is(err, fabric.ErrCanceled):
+		return &backend.AbortedError{Where: at, By: g.rankOf(m.From), Reason: withdrew}
 	case errors.Is(err, fabric.ErrClosed):
 		return &backend.FinalizedError{Where: at}
 	}
 	return &backend.InternalError{Where: at, Err: err}
 }
+
+// withdrew is what a rank did whose message ends in its middle.
+const withdrew = "it withdrew the message on its way"
 
 // unequal states what was sent and what was to be received.
 func (g *group) unequal(op *backend.Op, m *fabric.Msg) error {
