@@ -48,6 +48,18 @@ type Config struct {
 	// Kernels limits which implementation of the reduction loops is used.
 	Kernels Kernels // CHORUS_KERNELS
 
+	// DeviceAutoload says whether registered device drivers are loaded when their device is first named. The name is PyTorch's.
+	DeviceAutoload bool // TORCH_DEVICE_BACKEND_AUTOLOAD
+
+	// AccInteDevices is the number of emulated accelerators.
+	AccInteDevices int // CHORUS_ACCINTE_DEVICES
+
+	// AccInteMemory is the memory of each in bytes.
+	AccInteMemory int // CHORUS_ACCINTE_MEMORY
+
+	// AccIntePeers says whether they can touch each other's memory.
+	AccIntePeers bool // CHORUS_ACCINTE_PEERS
+
 	// Run is the identity of the job, set by `chorus run` for the ranks it starts; empty under any other launcher.
 	Run string // CHORUS_RUN
 

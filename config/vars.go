@@ -43,6 +43,9 @@ const (
 	maxTCPConnections = 64
 	minStageBytes     = 64 << 10
 	maxStageBytes     = 16 << 30
+	maxAccInteDevices = 64
+	minAccInteMemory  = 64 << 10
+	maxAccInteMemory  = 1 << 40
 )
 
 // specs is in the order of the fields of Config.
@@ -75,6 +78,16 @@ var specs = []spec{
 		func(c *Config, s string) error {
 			return setChoice(&c.Kernels, s, KernelsAuto, KernelsAVX512, KernelsAVX2, KernelsNEON, KernelsPortable)
 		}},
+	{"TORCH_DEVICE_BACKEND_AUTOLOAD", "true", "load registered device drivers when their device is first named",
+		func(c *Config, s string) error { return setBool(&c.DeviceAutoload, s) }},
+	{"CHORUS_ACCINTE_DEVICES", "2", "number of emulated accelerators",
+		func(c *Config, s string) error { return setInt(&c.AccInteDevices, s, 1, maxAccInteDevices) }},
+	{"CHORUS_ACCINTE_MEMORY", "4GiB", "memory of each emulated accelerator; KiB, MiB and GiB are understood",
+		func(c *Config, s string) error {
+			return setBytes(&c.AccInteMemory, s, minAccInteMemory, maxAccInteMemory)
+		}},
+	{"CHORUS_ACCINTE_PEERS", "true", "let emulated accelerators touch each other's memory",
+		func(c *Config, s string) error { return setBool(&c.AccIntePeers, s) }},
 	{"CHORUS_RUN", "", "identity of the job; chorus run sets it for the ranks it starts",
 		func(c *Config, s string) error { c.Run = s; return nil }},
 }

@@ -3,6 +3,7 @@ package device
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Kind is a kind of error, to be matched with errors.Is.
@@ -24,6 +25,7 @@ const (
 	ErrOutOfMemory     Kind = "out of memory"
 	ErrUnsupported     Kind = "unsupported"
 	ErrTimeout         Kind = "timed out"
+	ErrCanceled        Kind = "canceled"
 	ErrNotReady        Kind = "not ready"    // asked for a result of work that is still under way
 	ErrFailed          Kind = "work failed"  // every [*WorkError]
 	ErrLoad            Kind = "load failed"  // a driver that could not be loaded
@@ -83,7 +85,8 @@ func (e *Error) Unwrap() error { return e.Err }
 type WorkError struct {
 	Device string // of the stream on which the work failed
 	Stream StreamHandle
-	Work   string // such as "copy 4096 bytes", or the name that the caller gave
+	Work   string // such as "copy 4096 bytes device to host", or the name that the caller gave
+	At     time.Time
 	Err    error
 }
 

@@ -1,0 +1,75 @@
+package device
+
+import (
+	"context"
+	"errors"
+)
+
+// Host is the name of the type of device that the host is, which is never the accelerator.
+const Host = "cpu"
+
+// Accelerator returns the accelerator of this process: the one named by [SetAccelerator], else the first registered type
+// of device, but for the host, that loads and has a device. If there is none the error says why each isn't.
+func Accelerator() (*Runtime, error) {
+	registry.RLock()
+	chosen, names := registry.accelerator, types()
+	registry.RUnlock()
+	if chosen != "" {
+		return Open(chosen)
+	}
+	var errs []error
+	for _, name := range names {
+		if name == Host {
+			continue
+		}
+		rt, err := Open(name)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case !rt.Available():
+			errs = append(errs, Errorf(ErrNoDevice, name, "", "there is no device of this type on this machine: %v", rt.Err()))
+		default:
+			return rt, nil
+		}
+	}
+	if errs == nil {
+		return nil, Errorf(ErrNoDevice, "", "accelerator", "no type of device is registered but the host")
+	}
+	return nil, Errorf(ErrNoDevice, "", "accelerator", "none is available: %w", errors.Join(errs...))
+}
+
+// SetAccelerator chooses the accelerator of this process where several types of device are registered. The empty name
+// leaves the choice to Accelerator again.
+func SetAccelerator(name string) error {
+	registry.Lock()
+	defer registry.Unlock()
+	if name != "" {
+		if lookup(name) == nil {
+			return unknown(name)
+		}
+		if name == Host {
+			return Errorf(ErrInvalidArgument, name, "set accelerator", "the host is no accelerator")
+		}
+	}
+	registry.accelerator = name
+	return nil
+}
+
+// Synchronize waits for all work of the current device.
+func Synchronize(ctx context.Context) error {
+	d, err := Current(ctx)
+	if err != nil {
+		return err
+	}
+	return d.Synchronize(ctx)
+}
+
+// Of returns the device whose memory p points into, of whatever loaded type.
+func Of(p Ptr) (*Device, error) {
+	for _, rt := range loaded() {
+		if at, err := rt.drv.Attributes(p); err == nil && at.Type == DeviceMemory {
+			return rt.Device(at.Device)
+		}
+	}
+	return nil, Errorf(ErrInvalidPointer, "", "", "%v is memory of no loaded device", p)
+}

@@ -1,0 +1,112 @@
+package cpu
+
+import (
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/internal/engine"
+	"github.com/chorus-comms/chorus/hostmem"
+)
+
+func init() {
+	device.RegisterLoader(device.Host, func() (device.Driver, error) { return New(), nil })
+}
+
+// Driver is the host.
+type Driver struct {
+	*engine.Engine
+	space *engine.Space
+}
+
+var (
+	_ device.Driver  = (*Driver)(nil)
+	_ device.Kernels = (*Driver)(nil)
+	_ device.Graphs  = (*Driver)(nil)
+	_ device.Tracer  = (*Driver)(nil)
+)
+
+// New makes a driver with the host as its one device, on which as many kernels run at once as the process has processors.
+func New() *Driver {
+	d := &Driver{space: &engine.Space{}}
+	d.Engine = engine.New(device.Host, d.space, engine.Device{Units: runtime.GOMAXPROCS(0), Levels: 1})
+	return d
+}
+
+// Properties is [device.Driver].Properties.
+func (d *Driver) Properties(dev int) (device.Properties, error) {
+	if err := d.Check("properties", dev); err != nil {
+		return device.Properties{}, err
+	}
+	_, total, err := d.MemInfo(dev)
+	p := device.Properties{Name: runtime.GOARCH, TotalMemory: total, Units: runtime.GOMAXPROCS(0), PriorityLevels: 1, HostAccess: true}
+	copy(p.UUID[:], device.Host)
+	return p, err
+}
+
+// MemInfo is [device.Memory].MemInfo: what the kernel says of the machine.
+func (d *Driver) MemInfo(dev int) (free, total int64, err error) {
+	if err := d.Check("memory info", dev); err != nil {
+		return 0, 0, err
+	}
+	var si unix.Sysinfo_t
+	if err := unix.Sysinfo(&si); err != nil {
+		return 0, 0, device.Errorf(device.ErrInternal, device.Host, "memory info", "%w", err)
+	}
+	return int64(uint64(si.Freeram) * uint64(si.Unit)), int64(uint64(si.Totalram) * uint64(si.Unit)), nil
+}
+
+func (d *Driver) allocate(op string, bytes int, typ device.MemoryType) (device.Ptr, error) {
+	if bytes <= 0 {
+		return 0, device.Errorf(device.ErrInvalidArgument, device.Host, op, "%d bytes", bytes)
+	}
+	if _, total, err := d.MemInfo(0); err == nil && int64(bytes) > total {
+		return 0, device.Errorf(device.ErrOutOfMemory, device.Host, op, "%d bytes asked for, the machine has %d", bytes, total)
+	}
+	b, err := hostmem.Alloc(bytes)
+	if err != nil {
+		return 0, device.Errorf(device.ErrOutOfMemory, device.Host, op, "%w", err)
+	}
+	p := device.Ptr(uintptr(b.Pointer()))
+	d.space.Add(&engine.Alloc{Base: p, Bytes: bytes, View: b.Pointer(), Type: typ, Release: b.Free})
+	return p, nil
+}
+
+func (d *Driver) release(op string, p device.Ptr, typ device.MemoryType) error {
+	if p == 0 {
+		return nil
+	}
+	return d.space.Remove(op, p, func(a *engine.Alloc) error {
+		if a.Type != typ {
+			return device.Errorf(device.ErrWrongKind, device.Host, op, "%v is %v memory", p, a.Type)
+		}
+		return nil
+	})
+}
+
+// Malloc is [device.Memory].Malloc.
+func (d *Driver) Malloc(dev int, bytes int) (device.Ptr, error) {
+	if err := d.Check("allocate", dev); err != nil {
+		return 0, err
+	}
+	return d.allocate("allocate", bytes, device.DeviceMemory)
+}
+
+// Free is [device.Memory].Free.
+func (d *Driver) Free(dev int, p device.Ptr) error {
+	if err := d.Check("free", dev); err != nil {
+		return err
+	}
+	return d.release("free", p, device.DeviceMemory)
+}
+
+// MallocHost is [device.Memory].MallocHost.
+func (d *Driver) MallocHost(bytes int) (device.Ptr, error) {
+	return d.allocate("allocate host memory", bytes, device.HostMemory)
+}
+
+// FreeHost is [device.Memory].FreeHost.
+func (d *Driver) FreeHost(p device.Ptr) error {
+	return d.release("free host memory", p, device.HostMemory)
+}

@@ -1,0 +1,77 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// Device is one device of a type. There is one *Device for each; they may be compared.
+type Device struct {
+	rt    *Runtime
+	index int
+	props Properties
+
+	mu      sync.Mutex
+	def     *Stream
+	pools   [][]*Stream // by priority; made when first taken
+	next    []int       // of each pool: whose turn it is
+	created int64       // streams of NewStream so far, for their IDs
+}
+
+// Name is type and index, such as "accinte:1".
+func (d *Device) Name() string { return fmt.Sprintf("%s:%d", d.rt.Name(), d.index) }
+
+func (d *Device) String() string { return d.Name() }
+
+// Runtime is what the device belongs to.
+func (d *Device) Runtime() *Runtime { return d.rt }
+
+// Index is the device's number within its type.
+func (d *Device) Index() int { return d.index }
+
+// Properties describes the device.
+func (d *Device) Properties() Properties { return d.props }
+
+// Malloc allocates device memory straight from the driver.
+func (d *Device) Malloc(bytes int) (Ptr, error) { return d.rt.drv.Malloc(d.index, bytes) }
+
+// Free returns memory of Malloc.
+func (d *Device) Free(p Ptr) error { return d.rt.drv.Free(d.index, p) }
+
+// MemInfo returns free and total memory in bytes.
+func (d *Device) MemInfo() (free, total int64, err error) { return d.rt.drv.MemInfo(d.index) }
+
+// Synchronize waits for all work of the device.
+func (d *Device) Synchronize(ctx context.Context) error { return d.rt.drv.Synchronize(ctx, d.index) }
+
+// SetPeerAccess lets the device's kernels touch a peer's memory, or no longer.
+func (d *Device) SetPeerAccess(peer *Device, enabled bool) error {
+	p, err := optional[Peers](d.rt, "set peer access")
+	if err != nil {
+		return err
+	}
+	if peer.rt != d.rt {
+		return Errorf(ErrWrongDevice, d.Name(), "set peer access", "%s is of another type", peer.Name())
+	}
+	return p.SetPeerAccess(d.index, peer.index, enabled)
+}
+
+// close destroys the device's own streams.
+func (d *Device) close() (err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.def != nil {
+		err = d.rt.drv.StreamDestroy(d.def.h)
+	}
+	for _, pool := range d.pools {
+		for _, s := range pool {
+			if s != nil {
+				err = errors.Join(err, d.rt.drv.StreamDestroy(s.h))
+			}
+		}
+	}
+	d.def, d.pools, d.next = nil, nil, nil
+	return err
+}

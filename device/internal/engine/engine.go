@@ -1,0 +1,224 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/chorus-comms/chorus/device"
+)
+
+// Device says how one device of an engine is built.
+type Device struct {
+	Units  int // copies and kernels that run at once; at least 1
+	Levels int // of priority; at least 1
+}
+
+// Engine runs the work of a driver's devices. It implements, for the driver that embeds it, [device.Streams],
+// [device.Events], [device.Graphs], [device.Kernels], [device.Tracer] and the parts of [device.Memory] that are the same
+// for all.
+type Engine struct {
+	*Space
+
+	// CanTouch reports whether kernels of dev may touch memory of another device, and copies go directly. It must be set
+	// before use if there are several devices.
+	CanTouch func(dev, other int) bool
+
+	devs    []*dev
+	handles atomic.Uintptr
+	streams table[stream]
+	events  table[event]
+	graphs  table[graph]
+	execs   table[exec]
+	capmu   sync.Mutex // guards captures and membership in them
+	trace   atomic.Pointer[trace]
+	lastCor atomic.Uint64
+	copies  counters
+}
+
+type dev struct {
+	index  int
+	name   string
+	levels int
+	units  units
+
+	mu      sync.Mutex
+	streams map[*stream]struct{} // alive, or destroyed and with work to do
+}
+
+// engines counts the engines of the process, so that each has handles that no other has.
+var engines atomic.Uintptr
+
+const tagShift = 40
+
+// New makes an engine of devices called name:0 and so on, whose memory is what space says.
+func New(name string, space *Space, devs ...Device) *Engine {
+	e := &Engine{Space: space}
+	space.name = name
+	e.handles.Store(engines.Add(1) << tagShift)
+	for i, d := range devs {
+		e.devs = append(e.devs, &dev{
+			index: i, name: fmt.Sprintf("%s:%d", name, i), levels: d.Levels, streams: map[*stream]struct{}{},
+			units: units{free: d.Units, waiting: make([][]chan struct{}, d.Levels)},
+		})
+	}
+	return e
+}
+
+// DeviceCount is [device.Driver].DeviceCount.
+func (e *Engine) DeviceCount() (int, error) { return len(e.devs), nil }
+
+// Check reports an index that is not one of the devices'.
+func (e *Engine) Check(op string, index int) error {
+	_, err := e.dev(op, index)
+	return err
+}
+
+func (e *Engine) dev(op string, index int) (*dev, error) {
+	if index < 0 || index >= len(e.devs) {
+		return nil, device.Errorf(device.ErrWrongDevice, e.name, op, "there is no device %d: the index must be in [0, %d)", index, len(e.devs))
+	}
+	return e.devs[index], nil
+}
+
+// Synchronize is [device.Driver].Synchronize.
+func (e *Engine) Synchronize(ctx context.Context, index int) error {
+	d, err := e.dev("synchronize", index)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	list := make([]*stream, 0, len(d.streams))
+	for s := range d.streams {
+		list = append(list, s)
+	}
+	d.mu.Unlock()
+	for _, s := range list {
+		if err := s.refuseCaptured("synchronize the device"); err != nil {
+			return err
+		}
+	}
+	// All markers first, so that what is waited for is the work of this moment.
+	tails := make([]*point, len(list))
+	for i, s := range list {
+		tails[i] = s.tail()
+	}
+	var first error
+	for i, s := range list {
+		if err := s.await(ctx, "synchronize", tails[i]); err != nil {
+			if ctx.Err() != nil {
+				return err
+			}
+			first = earlier(first, err)
+		}
+	}
+	return first
+}
+
+// earlier returns the error whose failure came first.
+func earlier(a, b error) error {
+	var fa, fb *device.WorkError
+	if a == nil || errors.As(a, &fa) && errors.As(b, &fb) && fb.At.Before(fa.At) {
+		return b
+	}
+	return a
+}
+
+// table finds things by handle. A handle is never used again.
+type table[T any] struct {
+	mu sync.RWMutex
+	m  map[uintptr]*T
+}
+
+func (t *table[T]) add(h uintptr, v *T) uintptr {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.m == nil {
+		t.m = map[uintptr]*T{}
+	}
+	t.m[h] = v
+	return h
+}
+
+func (t *table[T]) get(h uintptr) *T {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.m[h]
+}
+
+func (t *table[T]) remove(h uintptr) *T {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	v := t.m[h]
+	delete(t.m, h)
+	return v
+}
+
+func (t *table[T]) all() []*T {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	list := make([]*T, 0, len(t.m))
+	for _, v := range t.m {
+		list = append(list, v)
+	}
+	return list
+}
+
+// badHandle explains why a handle is none of the engine's.
+func (e *Engine) badHandle(op, what string, h uintptr) error {
+	why := "it was destroyed, or is something else"
+	switch {
+	case h == 0:
+		why = "it is null"
+	case h>>tagShift != e.handles.Load()>>tagShift:
+		why = "it was not made by this driver"
+	}
+	return device.Errorf(device.ErrInvalidHandle, e.name, op, "%#x is no %s: %s", h, what, why)
+}
+
+func (e *Engine) stream(op string, h device.StreamHandle) (*stream, error) {
+	if s := e.streams.get(uintptr(h)); s != nil {
+		return s, nil
+	}
+	return nil, e.badHandle(op, "stream", uintptr(h))
+}
+
+func (e *Engine) event(op string, h device.EventHandle) (*event, error) {
+	if v := e.events.get(uintptr(h)); v != nil {
+		return v, nil
+	}
+	return nil, e.badHandle(op, "event", uintptr(h))
+}
+
+// Counters are the copies between devices that ran.
+type Counters struct {
+	Direct, Staged           uint64 // one device's memory to another's; by way of the host
+	DirectBytes, StagedBytes uint64
+}
+
+type counters struct{ direct, staged, directBytes, stagedBytes atomic.Uint64 }
+
+// Counters returns the counts since the engine was made.
+func (e *Engine) Counters() Counters {
+	c := &e.copies
+	return Counters{c.direct.Load(), c.staged.Load(), c.directBytes.Load(), c.stagedBytes.Load()}
+}
+
+// Live is what a leak check looks at.
+type Live struct{ Streams, Events, Graphs, Execs, Allocations int }
+
+// Live counts what was made and not destroyed, with streams that still run off their work.
+func (e *Engine) Live() (l Live) {
+	for _, d := range e.devs {
+		d.mu.Lock()
+		l.Streams += len(d.streams)
+		d.mu.Unlock()
+	}
+	l.Events, l.Graphs, l.Execs = len(e.events.all()), len(e.graphs.all()), len(e.execs.all())
+	e.Space.mu.RLock()
+	defer e.Space.mu.RUnlock()
+	l.Allocations = len(e.Space.allocs)
+	return l
+}

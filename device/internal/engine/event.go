@@ -1,0 +1,192 @@
+package engine
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/chorus-comms/chorus/device"
+)
+
+// point is a moment in the order of a stream.
+type point struct {
+	done chan struct{}     // closed when it is reached
+	at   time.Time         // then
+	err  *device.WorkError // what the stream carried then
+
+	s       *stream  // on which it was recorded; nil for a mark of the engine's own
+	capture *capture // in which it was recorded, if it was
+	nodes   []int    // the nodes that it stands for in that
+}
+
+func newPoint() *point { return &point{done: make(chan struct{})} }
+
+// reached returns a point that is reached already.
+func reached(f *device.WorkError) *point {
+	p := newPoint()
+	p.reach(f)
+	return p
+}
+
+func (p *point) reach(f *device.WorkError) {
+	p.at, p.err = time.Now(), f
+	close(p.done)
+}
+
+func (p *point) isReached() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// event stands for its last point.
+type event struct {
+	dev    *dev
+	timing bool
+	mu     sync.Mutex
+	last   *point // nil: never recorded
+}
+
+func (v *event) point() *point {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.last
+}
+
+// EventCreate is [device.Events].EventCreate.
+func (e *Engine) EventCreate(index int, timing bool) (device.EventHandle, error) {
+	d, err := e.dev("create event", index)
+	if err != nil {
+		return 0, err
+	}
+	return device.EventHandle(e.events.add(e.handles.Add(1), &event{dev: d, timing: timing})), nil
+}
+
+// EventDestroy is [device.Events].EventDestroy.
+func (e *Engine) EventDestroy(h device.EventHandle) error {
+	if e.events.remove(uintptr(h)) == nil {
+		return e.badHandle("destroy event", "event", uintptr(h))
+	}
+	return nil
+}
+
+// EventRecord is [device.Events].EventRecord.
+func (e *Engine) EventRecord(h device.EventHandle, sh device.StreamHandle) error {
+	v, err := e.event("record", h)
+	if err != nil {
+		return err
+	}
+	s, err := e.stream("record", sh)
+	if err != nil {
+		return err
+	}
+	if v.dev != s.dev {
+		return device.Errorf(device.ErrWrongDevice, e.name, "record", "the event is of %s, the stream of %s", v.dev.name, s.dev.name)
+	}
+	p := newPoint()
+	p.s = s
+	if s.captureRecord(p) {
+		v.mu.Lock()
+		v.last = p
+		v.mu.Unlock()
+		return nil
+	}
+	// The event's lock is held over both, so that records of one event on several streams agree on which is the last.
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.last = p
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.idle() {
+		p.reach(s.err)
+	} else {
+		s.pushLocked(&task{kind: taskMark, point: p})
+	}
+	return nil
+}
+
+// StreamWaitEvent is [device.Streams].StreamWaitEvent.
+func (e *Engine) StreamWaitEvent(sh device.StreamHandle, h device.EventHandle) error {
+	s, err := e.stream("wait for event", sh)
+	if err != nil {
+		return err
+	}
+	v, err := e.event("wait for event", h)
+	if err != nil {
+		return err
+	}
+	p := v.point()
+	if captured, err := s.captureWait(p); captured || err != nil {
+		return err
+	}
+	if p == nil || p.s == s || p.isReached() && p.err == nil {
+		return nil // nothing to wait for, or what the order of the stream gives anyway
+	}
+	t := &task{kind: taskWait, point: p}
+	if tr := e.trace.Load(); tr != nil {
+		tr.call(s, t, "wait for event", time.Now())
+	}
+	s.push(t)
+	return nil
+}
+
+// hostPoint returns the point that a host's question about an event is about.
+func (e *Engine) hostPoint(op string, h device.EventHandle) (*event, *point, error) {
+	v, err := e.event(op, h)
+	if err != nil {
+		return nil, nil, err
+	}
+	p := v.point()
+	if p != nil && p.capture != nil {
+		p.capture.invalidate(e, op+" of an event recorded in it")
+		return nil, nil, device.Errorf(device.ErrCapture, v.dev.name, op, "the event was last recorded in a capture: it never happens by itself")
+	}
+	return v, p, nil
+}
+
+// EventQuery is [device.Events].EventQuery.
+func (e *Engine) EventQuery(h device.EventHandle) (bool, error) {
+	_, p, err := e.hostPoint("query event", h)
+	if err != nil || p == nil {
+		return err == nil, err
+	}
+	if !p.isReached() {
+		return false, nil
+	}
+	return true, carried(p.err)
+}
+
+// EventSynchronize is [device.Events].EventSynchronize.
+func (e *Engine) EventSynchronize(ctx context.Context, h device.EventHandle) error {
+	_, p, err := e.hostPoint("synchronize event", h)
+	if err != nil || p == nil {
+		return err
+	}
+	return p.s.await(ctx, "synchronize event", p)
+}
+
+// EventElapsed is [device.Events].EventElapsed.
+func (e *Engine) EventElapsed(start, end device.EventHandle) (time.Duration, error) {
+	var at [2]time.Time
+	var d *dev
+	for i, h := range []device.EventHandle{start, end} {
+		v, p, err := e.hostPoint("elapsed time", h)
+		switch {
+		case err != nil:
+			return 0, err
+		case !v.timing:
+			return 0, device.Errorf(device.ErrInvalidArgument, v.dev.name, "elapsed time", "event %#x was made without timing", uintptr(h))
+		case p == nil:
+			return 0, device.Errorf(device.ErrInvalidArgument, v.dev.name, "elapsed time", "event %#x was never recorded", uintptr(h))
+		case d != nil && d != v.dev:
+			return 0, device.Errorf(device.ErrWrongDevice, e.name, "elapsed time", "one event is of %s, the other of %s", d.name, v.dev.name)
+		case !p.isReached():
+			return 0, device.Errorf(device.ErrNotReady, v.dev.name, "elapsed time", "event %#x is still to come", uintptr(h))
+		}
+		d, at[i] = v.dev, p.at
+	}
+	return at[1].Sub(at[0]), nil
+}

@@ -1,0 +1,244 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/chorus-comms/chorus/device"
+)
+
+type graph struct{ nodes []node }
+
+// exec is a graph that can run. The nodes are never changed but replaced, so that runs which are enqueued keep theirs.
+type exec struct {
+	mu    sync.Mutex
+	nodes []node
+	last  *point // the end of the run enqueued last
+}
+
+// run is one run of a graph, as enqueued.
+type run struct {
+	nodes []node
+	prev  *point // must be reached first; nil: nothing
+	end   *point
+}
+
+func (e *Engine) graph(op string, h device.GraphHandle) (*graph, error) {
+	if g := e.graphs.get(uintptr(h)); g != nil {
+		return g, nil
+	}
+	return nil, e.badHandle(op, "graph", uintptr(h))
+}
+
+func (e *Engine) exec(op string, h device.ExecHandle) (*exec, error) {
+	if x := e.execs.get(uintptr(h)); x != nil {
+		return x, nil
+	}
+	return nil, e.badHandle(op, "instantiated graph", uintptr(h))
+}
+
+// GraphNodes is [device.Graphs].GraphNodes.
+func (e *Engine) GraphNodes(h device.GraphHandle) ([]device.Node, error) {
+	g, err := e.graph("graph nodes", h)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]device.Node, len(g.nodes))
+	for i := range g.nodes {
+		n := &g.nodes[i]
+		list[i] = device.Node{Kind: n.work.kind, Name: n.work.String(), Deps: slices.Clone(n.deps)}
+	}
+	return list, nil
+}
+
+// GraphDestroy is [device.Graphs].GraphDestroy.
+func (e *Engine) GraphDestroy(h device.GraphHandle) error {
+	if e.graphs.remove(uintptr(h)) == nil {
+		return e.badHandle("destroy graph", "graph", uintptr(h))
+	}
+	return nil
+}
+
+// Instantiate is [device.Graphs].Instantiate.
+func (e *Engine) Instantiate(h device.GraphHandle) (device.ExecHandle, error) {
+	g, err := e.graph("instantiate", h)
+	if err != nil {
+		return 0, err
+	}
+	return device.ExecHandle(e.execs.add(e.handles.Add(1), &exec{nodes: g.nodes})), nil
+}
+
+// ExecDestroy is [device.Graphs].ExecDestroy.
+func (e *Engine) ExecDestroy(h device.ExecHandle) error {
+	if e.execs.remove(uintptr(h)) == nil {
+		return e.badHandle("destroy instantiated graph", "instantiated graph", uintptr(h))
+	}
+	return nil
+}
+
+// GraphUpdate is [device.Graphs].GraphUpdate.
+func (e *Engine) GraphUpdate(xh device.ExecHandle, gh device.GraphHandle) error {
+	x, err := e.exec("update graph", xh)
+	if err != nil {
+		return err
+	}
+	g, err := e.graph("update graph", gh)
+	if err != nil {
+		return err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(x.nodes) != len(g.nodes) {
+		return device.Errorf(device.ErrInvalidArgument, e.name, "update graph", "there are %d nodes, and were %d", len(g.nodes), len(x.nodes))
+	}
+	for i := range x.nodes {
+		was, is := &x.nodes[i], &g.nodes[i]
+		if was.work.kind != is.work.kind || was.dev != is.dev {
+			return device.Errorf(device.ErrInvalidArgument, e.name, "update graph", "node %d is a %v on %s, and was a %v on %s",
+				i, is.work.kind, is.dev.name, was.work.kind, was.dev.name)
+		}
+		if !slices.Equal(was.deps, is.deps) {
+			return device.Errorf(device.ErrInvalidArgument, e.name, "update graph", "node %d (%v) comes after the nodes %v, and came after %v", i, &is.work, is.deps, was.deps)
+		}
+	}
+	x.nodes = g.nodes
+	return nil
+}
+
+// GraphLaunch is [device.Graphs].GraphLaunch.
+func (e *Engine) GraphLaunch(xh device.ExecHandle, sh device.StreamHandle) error {
+	begin := time.Now()
+	x, err := e.exec("launch graph", xh)
+	if err != nil {
+		return err
+	}
+	s, err := e.stream("launch graph", sh)
+	if err != nil {
+		return err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if captured, err := s.captureGraph(x.nodes); captured {
+		return err
+	}
+	t := s.newTask()
+	t.kind = taskGraph
+	t.run = &run{nodes: x.nodes, prev: x.last, end: newPoint()}
+	x.last = t.run.end
+	if tr := e.trace.Load(); tr != nil {
+		tr.call(s, t, "launch graph", begin)
+	}
+	s.push(t) // under the lock, so that runs are in one order for the streams and for prev
+	return nil
+}
+
+// runGraph runs the nodes of a graph, those that don't depend on each other side by side.
+func (s *stream) runGraph(t *task) {
+	r := t.run
+	defer r.end.reach(nil)
+	if r.prev != nil {
+		<-r.prev.done
+		r.prev = nil
+	}
+	if s.carries() != nil {
+		return
+	}
+	start := time.Now()
+	err := s.runNodes(t)
+	t.trace.ran(s, t, device.ActivityGraph, t, start, 0, err != nil)
+	if f, ok := err.(*nodeError); ok {
+		s.fail(f.work, f.err)
+	}
+}
+
+// nodeError is the failure of a node.
+type nodeError struct {
+	work *work
+	err  error
+}
+
+func (e *nodeError) Error() string { return fmt.Sprintf("%v: %v", e.work, e.err) }
+
+func (s *stream) runNodes(t *task) error {
+	nodes := t.run.nodes
+	if chain(nodes) {
+		for i := range nodes {
+			if err := s.runNode(t, &nodes[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	missing, after := make([]int, len(nodes)), make([][]int, len(nodes))
+	ended := make(chan int)
+	errs := make([]error, len(nodes))
+	running := 0
+	begin := func(i int) {
+		running++
+		go func() {
+			debug.SetPanicOnFault(true)
+			errs[i] = &nodeError{&nodes[i].work, errGone}
+			defer func() { ended <- i }()
+			errs[i] = s.runNode(t, &nodes[i])
+		}()
+	}
+	for i := range nodes {
+		missing[i] = len(nodes[i].deps)
+		for _, d := range nodes[i].deps {
+			after[d] = append(after[d], i)
+		}
+	}
+	for i, n := range missing {
+		if n == 0 {
+			begin(i)
+		}
+	}
+	failed := false
+	for running > 0 {
+		i := <-ended
+		running--
+		failed = failed || errs[i] != nil
+		for _, j := range after[i] {
+			if missing[j]--; missing[j] == 0 && !failed {
+				begin(j)
+			}
+		}
+	}
+	for _, err := range errs { // the first in the order of capture, whichever was faster
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// chain reports whether each node comes right after the one before it.
+func chain(nodes []node) bool {
+	for i := range nodes {
+		if i == 0 && len(nodes[i].deps) != 0 || i > 0 && (len(nodes[i].deps) != 1 || nodes[i].deps[0] != i-1) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *stream) runNode(t *task, n *node) error {
+	var b bound
+	start := time.Now()
+	err := s.e.bind(n.dev, &n.work, &b)
+	if err == nil {
+		defer b.drop() // also if the function ends its goroutine
+		err = s.e.execute(n.dev, n.level, &n.work, &b)
+	}
+	t.trace.ran(s, t, n.work.kind, &n.work, start, n.work.bytes, err != nil)
+	if err != nil {
+		return &nodeError{&n.work, err}
+	}
+	return nil
+}
+
+var errGone = errors.New("the function ended its goroutine")

@@ -1,0 +1,206 @@
+package engine
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/device"
+)
+
+// Alloc is an allocation that a driver knows of.
+type Alloc struct {
+	Base    device.Ptr
+	Bytes   int
+	View    unsafe.Pointer // where this process's engines touch it
+	Type    device.MemoryType
+	Device  int
+	Remote  bool
+	Owner   any    // the driver's own
+	Release func() // called once it has been removed and nobody holds it any more
+
+	// Mapped tells of an allocation with holes which range is present; nil if it has none.
+	Mapped func(offset, bytes int) (base, size int, ok bool)
+
+	holds atomic.Int64 // one for being in the space, and one for each task that uses it
+}
+
+// drop lets go of the allocation.
+func (a *Alloc) drop() {
+	if a != nil && a.holds.Add(-1) == 0 && a.Release != nil {
+		a.Release()
+	}
+}
+
+// Space is what a driver's pointers mean: its allocations by address.
+type Space struct {
+	// Owned reports whether an address is one that only device memory can have, so that it isn't taken for host memory
+	// when nothing is allocated there; nil: there are none such.
+	Owned func(p device.Ptr) bool
+
+	name   string
+	mu     sync.RWMutex
+	allocs []*Alloc // ascending by Base, not overlapping
+}
+
+// search returns the position of the first allocation that begins above p.
+func (sp *Space) search(p device.Ptr) int {
+	lo, hi := 0, len(sp.allocs)
+	for lo < hi {
+		if mid := int(uint(lo+hi) >> 1); sp.allocs[mid].Base <= p {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+// Add makes an allocation known.
+func (sp *Space) Add(a *Alloc) {
+	a.holds.Store(1)
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	sp.allocs = slices.Insert(sp.allocs, sp.search(a.Base), a)
+}
+
+// Remove forgets the allocation that begins at p, if check has nothing against it; its memory is released when the last
+// task that uses it is done. op names the call in errors.
+func (sp *Space) Remove(op string, p device.Ptr, check func(a *Alloc) error) error {
+	sp.mu.Lock()
+	i := sp.search(p) - 1
+	if i < 0 || !sp.allocs[i].contains(p) {
+		sp.mu.Unlock()
+		return device.Errorf(device.ErrInvalidPointer, sp.name, op, "%v is not allocated, or was freed before", p)
+	}
+	a := sp.allocs[i]
+	if a.Base != p {
+		sp.mu.Unlock()
+		return device.Errorf(device.ErrInvalidPointer, sp.name, op, "%v lies %d bytes inside the allocation at %v", p, p-a.Base, a.Base)
+	}
+	if err := check(a); err != nil {
+		sp.mu.Unlock()
+		return err
+	}
+	sp.allocs = slices.Delete(sp.allocs, i, i+1)
+	sp.mu.Unlock()
+	a.drop()
+	return nil
+}
+
+// Drain removes all allocations, as a driver that closes does.
+func (sp *Space) Drain() {
+	sp.mu.Lock()
+	all := sp.allocs
+	sp.allocs = nil
+	sp.mu.Unlock()
+	for _, a := range all {
+		a.drop()
+	}
+}
+
+func (a *Alloc) contains(p device.Ptr) bool {
+	return p >= a.Base && uintptr(p-a.Base) < uintptr(a.Bytes)
+}
+
+// find returns the allocation that p lies in, or nil. The lock is held.
+func (sp *Space) find(p device.Ptr) *Alloc {
+	if i := sp.search(p) - 1; i >= 0 && sp.allocs[i].contains(p) {
+		return sp.allocs[i]
+	}
+	return nil
+}
+
+// Attributes is [device.Memory].Attributes.
+func (sp *Space) Attributes(p device.Ptr) (device.Attributes, error) {
+	if p == 0 {
+		return device.Attributes{}, device.Errorf(device.ErrInvalidPointer, sp.name, "attributes", "null")
+	}
+	sp.mu.RLock()
+	defer sp.mu.RUnlock()
+	a := sp.find(p)
+	if a == nil {
+		if sp.Owned != nil && sp.Owned(p) {
+			return device.Attributes{}, device.Errorf(device.ErrInvalidPointer, sp.name, "attributes", "%v is a device address, but nothing is allocated there", p)
+		}
+		return device.Attributes{Type: device.Unmanaged, Device: -1, Base: p}, nil
+	}
+	at := device.Attributes{Type: a.Type, Device: -1, Base: a.Base, Bytes: a.Bytes, Remote: a.Remote}
+	if a.Type == device.DeviceMemory {
+		at.Device = a.Device
+	}
+	if a.Mapped != nil {
+		base, size, ok := a.Mapped(int(p-a.Base), 1)
+		if !ok {
+			return device.Attributes{}, device.Errorf(device.ErrInvalidPointer, sp.name, "attributes", "%v is reserved, but nothing is mapped there", p)
+		}
+		at.Base, at.Bytes = a.Base.Add(base), size
+	}
+	return at, nil
+}
+
+// view is a range of memory as an engine touches it. It holds its allocation until dropped.
+type view struct {
+	p     unsafe.Pointer
+	alloc *Alloc // nil for unmanaged memory
+	typ   device.MemoryType
+	dev   int
+}
+
+func (v *view) drop() {
+	v.alloc.drop()
+	*v = view{}
+}
+
+// acquire finds n bytes at p and holds their allocation.
+func (sp *Space) acquire(op string, p device.Ptr, n int) (view, error) {
+	if p == 0 {
+		return view{}, device.Errorf(device.ErrInvalidPointer, sp.name, op, "null")
+	}
+	if n < 0 {
+		return view{}, device.Errorf(device.ErrInvalidArgument, sp.name, op, "%d bytes", n)
+	}
+	sp.mu.RLock()
+	defer sp.mu.RUnlock()
+	a := sp.find(p)
+	if a == nil {
+		if sp.Owned != nil && sp.Owned(p) {
+			return view{}, device.Errorf(device.ErrInvalidPointer, sp.name, op, "%v is a device address, but nothing is allocated there", p)
+		}
+		return view{p: pointer(uintptr(p)), typ: device.Unmanaged, dev: -1}, nil
+	}
+	offset := int(p - a.Base)
+	if n > a.Bytes-offset {
+		return view{}, device.Errorf(device.ErrOutOfBounds, sp.name, op, "%d bytes at %v leave the allocation of %d bytes at %v by %d",
+			n, p, a.Bytes, a.Base, n-(a.Bytes-offset))
+	}
+	if a.Mapped != nil {
+		if _, _, ok := a.Mapped(offset, n); !ok {
+			return view{}, device.Errorf(device.ErrOutOfBounds, sp.name, op, "%d bytes at %v are reserved, but not all are mapped", n, p)
+		}
+	}
+	a.holds.Add(1)
+	dev := -1
+	if a.Type == device.DeviceMemory {
+		dev = a.Device
+	}
+	return view{p: unsafe.Add(a.View, offset), alloc: a, typ: a.Type, dev: dev}, nil
+}
+
+// View is [device.Kernels].View.
+func (sp *Space) View(p device.Ptr, n int) (unsafe.Pointer, error) {
+	v, err := sp.acquire("view", p, n)
+	if err != nil {
+		return nil, err
+	}
+	defer v.drop()
+	if v.typ == device.Unmanaged {
+		return nil, device.Errorf(device.ErrWrongKind, sp.name, "view", "%v is not memory of the driver", p)
+	}
+	return v.p, nil
+}
+
+// pointer turns an address of memory that is not Go's, or that somebody keeps alive, into a pointer. The detour keeps vet
+// and checkptr from taking it for arithmetic on a Go pointer.
+func pointer(p uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }

@@ -1,0 +1,435 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/device"
+)
+
+// stream runs tasks one after the other.
+type stream struct {
+	e       *Engine
+	dev     *dev
+	handle  device.StreamHandle
+	level   int
+	capture atomic.Pointer[capture] // changed under e.capmu
+	tailOf  []int                   // in a capture: the nodes that the stream's next one comes after; under e.capmu
+
+	mu          sync.Mutex
+	first, last *task
+	current     *task
+	since       time.Time // when current began
+	behind      int       // tasks in the list
+	spare       *task     // for reuse
+	working     bool      // a goroutine runs tasks
+	destroyed   bool
+	err         *device.WorkError
+	external    []uint64
+}
+
+// carried returns what a stream carries as an error.
+func carried(f *device.WorkError) error {
+	if f == nil {
+		return nil
+	}
+	return f
+}
+
+type taskKind uint8
+
+const (
+	taskWork    taskKind = iota
+	taskMark             // a point is reached
+	taskRecover          // the same, and the stream's error ends here
+	taskWait             // a point of another stream must be reached
+	taskGraph
+)
+
+type task struct {
+	next     *task
+	kind     taskKind
+	work     work
+	bound    bound
+	point    *point
+	run      *run
+	trace    *trace
+	cor      uint64
+	external uint64
+}
+
+func (t *task) String() string {
+	switch t.kind {
+	case taskWork:
+		return t.work.String()
+	case taskWait:
+		return "wait for an event"
+	case taskGraph:
+		return "graph"
+	}
+	return "record"
+}
+
+// StreamCreate is [device.Streams].StreamCreate.
+func (e *Engine) StreamCreate(index, priority int) (device.StreamHandle, error) {
+	d, err := e.dev("create stream", index)
+	if err != nil {
+		return 0, err
+	}
+	if priority < 0 || priority >= d.levels {
+		return 0, device.Errorf(device.ErrInvalidArgument, d.name, "create stream", "priority %d is not in [0, %d)", priority, d.levels)
+	}
+	s := &stream{e: e, dev: d, level: priority, handle: device.StreamHandle(e.handles.Add(1))}
+	d.mu.Lock()
+	d.streams[s] = struct{}{}
+	d.mu.Unlock()
+	e.streams.add(uintptr(s.handle), s)
+	return s.handle, nil
+}
+
+// StreamDestroy is [device.Streams].StreamDestroy.
+func (e *Engine) StreamDestroy(h device.StreamHandle) error {
+	s, err := e.stream("destroy stream", h)
+	if err != nil {
+		return err
+	}
+	if s.capture.Load() != nil {
+		return device.Errorf(device.ErrCapture, s.dev.name, "destroy stream", "stream %#x is being captured", uintptr(h))
+	}
+	if e.streams.remove(uintptr(h)) == nil {
+		return e.badHandle("destroy stream", "stream", uintptr(h)) // somebody else was faster
+	}
+	s.mu.Lock()
+	s.destroyed = true
+	idle := !s.working
+	s.mu.Unlock()
+	if idle {
+		s.forget()
+	}
+	return nil
+}
+
+func (s *stream) forget() {
+	s.dev.mu.Lock()
+	delete(s.dev.streams, s)
+	s.dev.mu.Unlock()
+}
+
+// StreamQuery is [device.Streams].StreamQuery.
+func (e *Engine) StreamQuery(h device.StreamHandle) (bool, error) {
+	s, err := e.stream("query stream", h)
+	if err == nil {
+		err = s.refuseCaptured("query it")
+	}
+	if err != nil {
+		return false, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.idle(), carried(s.err)
+}
+
+// StreamSynchronize is [device.Streams].StreamSynchronize.
+func (e *Engine) StreamSynchronize(ctx context.Context, h device.StreamHandle) error {
+	s, err := e.stream("synchronize stream", h)
+	if err == nil {
+		err = s.refuseCaptured("synchronize it")
+	}
+	if err != nil {
+		return err
+	}
+	return s.await(ctx, "synchronize stream", s.tail())
+}
+
+// StreamRecover is [device.Streams].StreamRecover.
+func (e *Engine) StreamRecover(ctx context.Context, h device.StreamHandle) error {
+	s, err := e.stream("recover stream", h)
+	if err == nil {
+		err = s.refuseCaptured("recover it")
+	}
+	if err != nil {
+		return err
+	}
+	p := newPoint()
+	s.push(&task{kind: taskRecover, point: p})
+	return s.await(ctx, "recover stream", p)
+}
+
+// HostFunc is [device.Streams].HostFunc.
+func (e *Engine) HostFunc(h device.StreamHandle, name string, f func() error) error {
+	return e.submit("host function", h, work{kind: device.ActivityHost, name: name, host: f})
+}
+
+// Copy is [device.Memory].Copy.
+func (e *Engine) Copy(h device.StreamHandle, dst, src device.Ptr, bytes int, kind device.CopyKind) error {
+	return e.submit("copy", h, work{kind: device.ActivityCopy, dst: dst, src: src, bytes: bytes, between: kind})
+}
+
+// Fill is [device.Memory].Fill.
+func (e *Engine) Fill(h device.StreamHandle, dst device.Ptr, value byte, bytes int) error {
+	return e.submit("fill", h, work{kind: device.ActivityFill, dst: dst, value: value, bytes: bytes})
+}
+
+// Launch is [device.Kernels].Launch.
+func (e *Engine) Launch(h device.StreamHandle, name string, operands []device.Span, f func(views []unsafe.Pointer) error) error {
+	return e.submit("launch", h, work{kind: device.ActivityKernel, name: name, operands: operands, kernel: f})
+}
+
+// submit checks work and enqueues it, or adds it to the stream's capture.
+func (e *Engine) submit(op string, h device.StreamHandle, w work) error {
+	tr := e.trace.Load()
+	var begin time.Time
+	if tr != nil {
+		begin = time.Now()
+	}
+	s, err := e.stream(op, h)
+	if err != nil {
+		return err
+	}
+	t := s.newTask()
+	t.work = w
+	if err := e.bind(s.dev, &t.work, &t.bound); err != nil {
+		s.recycle(t)
+		return err
+	}
+	if captured, err := s.captureWork(&t.work); captured {
+		t.bound.drop()
+		s.recycle(t)
+		return err
+	}
+	if tr != nil {
+		tr.call(s, t, op, begin)
+	}
+	s.push(t)
+	return nil
+}
+
+func (s *stream) newTask() *task {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.spare
+	if t == nil {
+		return new(task)
+	}
+	s.spare, t.next = t.next, nil
+	return t
+}
+
+func (s *stream) recycle(t *task) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.recycleLocked(t)
+}
+
+func (s *stream) recycleLocked(t *task) {
+	*t = task{next: s.spare, bound: bound{operands: t.bound.operands[:0]}}
+	s.spare = t
+}
+
+// push enqueues a task, and sees to it that somebody runs it.
+func (s *stream) push(t *task) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pushLocked(t)
+}
+
+func (s *stream) pushLocked(t *task) {
+	if s.last == nil {
+		s.first = t
+	} else {
+		s.last.next = t
+	}
+	s.last = t
+	s.behind++
+	if !s.working {
+		s.working = true
+		go s.serve()
+	}
+}
+
+func (s *stream) idle() bool { return s.first == nil && s.current == nil }
+
+// tail returns the point at which all work enqueued so far is done.
+func (s *stream) tail() *point {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.idle() {
+		return reached(s.err)
+	}
+	p := newPoint()
+	s.pushLocked(&task{kind: taskMark, point: p})
+	return p
+}
+
+// serve runs tasks until there are none.
+func (s *stream) serve() {
+	debug.SetPanicOnFault(true) // a kernel that touches what it must not is an error, not the end of the process
+	done := false
+	defer func() {
+		if !done { // a function of the user's has called runtime.Goexit
+			s.fail(s.current, errGone)
+			s.finish(s.current)
+			go s.serve()
+		}
+	}()
+	for {
+		s.mu.Lock()
+		t := s.first
+		if t == nil {
+			s.working = false
+			gone := s.destroyed
+			s.mu.Unlock()
+			if gone {
+				s.forget()
+			}
+			done = true
+			return
+		}
+		if s.first = t.next; s.first == nil {
+			s.last = nil
+		}
+		s.behind--
+		s.current, s.since = t, time.Now()
+		s.mu.Unlock()
+		s.perform(t)
+		s.finish(t)
+	}
+}
+
+func (s *stream) finish(t *task) {
+	t.bound.drop()
+	s.mu.Lock()
+	s.current = nil
+	s.recycleLocked(t)
+	s.mu.Unlock()
+}
+
+func (s *stream) carries() *device.WorkError {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// perform runs one task. The stream's error is written by this goroutine only.
+func (s *stream) perform(t *task) {
+	switch t.kind {
+	case taskMark:
+		t.point.reach(s.carries())
+	case taskRecover:
+		f := s.carries()
+		s.mu.Lock()
+		s.err = nil
+		s.mu.Unlock()
+		t.point.reach(f)
+	case taskWait:
+		if s.carries() != nil {
+			return
+		}
+		start := time.Now()
+		<-t.point.done
+		t.trace.ran(s, t, device.ActivityWait, t, start, 0, false)
+		if f := t.point.err; f != nil {
+			s.carry(f)
+		}
+	case taskGraph:
+		s.runGraph(t)
+	case taskWork:
+		if s.carries() != nil {
+			return
+		}
+		start := time.Now()
+		err := s.e.execute(s.dev, s.level, &t.work, &t.bound)
+		t.trace.ran(s, t, t.work.kind, &t.work, start, t.work.bytes, err != nil)
+		if err != nil {
+			s.fail(t, err)
+		}
+	}
+}
+
+// fail lets the stream carry what a task failed with.
+func (s *stream) fail(t fmt.Stringer, err error) {
+	s.carry(&device.WorkError{Device: s.dev.name, Stream: s.handle, Work: t.String(), At: time.Now(), Err: err})
+}
+
+func (s *stream) carry(f *device.WorkError) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err = f
+	}
+}
+
+// await waits for a point of the stream.
+func (s *stream) await(ctx context.Context, op string, p *point) error {
+	select {
+	case <-p.done: // first, so that what is done is done whatever the context says
+		return carried(p.err)
+	default:
+	}
+	select {
+	case <-p.done:
+		return carried(p.err)
+	case <-ctx.Done():
+		return gaveUp(ctx, s.dev.name, op, s.state())
+	}
+}
+
+// gaveUp is the error of a wait that a context ended.
+func gaveUp(ctx context.Context, name, op, state string) error {
+	kind := device.ErrCanceled
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		kind = device.ErrTimeout
+	}
+	e := device.Errorf(kind, name, op, "%s", state)
+	e.Err = context.Cause(ctx)
+	return e
+}
+
+// state tells what the stream is at.
+func (s *stream) state() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.current != nil:
+		return fmt.Sprintf("stream %#x has been at %q for %v, with %d more behind it",
+			uintptr(s.handle), s.current, time.Since(s.since).Round(time.Millisecond), s.behind)
+	case s.first != nil:
+		return fmt.Sprintf("stream %#x is about to begin %q", uintptr(s.handle), s.first)
+	}
+	return fmt.Sprintf("stream %#x is idle", uintptr(s.handle))
+}
+
+// Tail returns a channel that is closed when all work enqueued on a stream so far is done, and the stream's device.
+func (e *Engine) Tail(op string, h device.StreamHandle) (done <-chan struct{}, dev int, err error) {
+	s, err := e.stream(op, h)
+	if err == nil {
+		err = s.refuseCaptured(op)
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	return s.tail().done, s.dev.index, nil
+}
+
+// Busy describes a stream that has work to do, empty if none has.
+func (e *Engine) Busy() string {
+	for _, d := range e.devs {
+		d.mu.Lock()
+		for s := range d.streams {
+			if s.mu.Lock(); !s.idle() {
+				s.mu.Unlock()
+				d.mu.Unlock()
+				return s.state()
+			}
+			s.mu.Unlock()
+		}
+		d.mu.Unlock()
+	}
+	return ""
+}

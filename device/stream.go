@@ -1,0 +1,147 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"unsafe"
+)
+
+// Stream is a queue of work of a device, which runs in the order in which it was enqueued.
+type Stream struct {
+	dev   *Device
+	h     StreamHandle
+	id    int64
+	level int
+	owned bool // of NewStream
+}
+
+// Device is the device that the stream's work runs on.
+func (s *Stream) Device() *Device { return s.dev }
+
+// Handle is the driver's.
+func (s *Stream) Handle() StreamHandle { return s.h }
+
+// ID identifies the stream among those of its device.
+func (s *Stream) ID() int64 { return s.id }
+
+// Priority is the level, from 0.
+func (s *Stream) Priority() Priority { return Priority(s.level) }
+
+func (s *Stream) String() string {
+	return fmt.Sprintf("stream device_type=%s, device_index=%d, stream_id=%d", s.dev.rt.Name(), s.dev.index, s.id)
+}
+
+// Equal reports whether both are the same stream.
+func (s *Stream) Equal(o *Stream) bool { return s == o || o != nil && s.dev == o.dev && s.h == o.h }
+
+func (s *Stream) drv() Driver { return s.dev.rt.drv }
+
+// Close destroys a stream of [Device.NewStream]; its work still runs. Other streams are not the caller's to close.
+func (s *Stream) Close() error {
+	if !s.owned {
+		return Errorf(ErrInvalidHandle, s.dev.Name(), "close", "%v belongs to its device, or to somebody else", s)
+	}
+	return s.drv().StreamDestroy(s.h)
+}
+
+// Query reports whether all work is done. The error is one that the stream carries.
+func (s *Stream) Query() (bool, error) { return s.drv().StreamQuery(s.h) }
+
+// Synchronize waits until all work enqueued so far is done, and returns what it failed with: a [*WorkError], each time
+// until Recover. If ctx ends first the work goes on.
+func (s *Stream) Synchronize(ctx context.Context) error { return s.drv().StreamSynchronize(ctx, s.h) }
+
+// Recover waits as Synchronize does and takes the error from the stream, so that it runs work again. It returns that error.
+func (s *Stream) Recover(ctx context.Context) error { return s.drv().StreamRecover(ctx, s.h) }
+
+// Copy enqueues a copy of n bytes. Each side is device memory, pinned memory, or other host memory that somebody keeps in
+// place, alive and unchanged until the copy is done; for Go memory use [Stream.CopyIn] and [Stream.CopyOut].
+func (s *Stream) Copy(dst, src Ptr, n int) error {
+	return s.drv().Copy(s.h, dst, src, n, CopyDefault)
+}
+
+// CopyIn copies a slice to the device, in the stream's order, and returns when that is done. No bytes are no copy.
+func (s *Stream) CopyIn(ctx context.Context, dst Ptr, src []byte) error {
+	return s.copySlice(ctx, dst, src, HostToDevice)
+}
+
+// CopyOut copies from the device to a slice, in the stream's order, and returns when that is done.
+func (s *Stream) CopyOut(ctx context.Context, dst []byte, src Ptr) error {
+	return s.copySlice(ctx, src, dst, DeviceToHost)
+}
+
+func (s *Stream) copySlice(ctx context.Context, p Ptr, b []byte, kind CopyKind) error {
+	if len(b) == 0 {
+		return nil
+	}
+	if s.Capturing() {
+		return Errorf(ErrCapture, s.dev.Name(), "copy", "a copy of Go memory can't be captured, as a replay could come after the memory's life: use pinned memory")
+	}
+	// What the driver gets of the slice is a number, so somebody must hold it while the copy is under way, also when ctx
+	// has ended; and since a goroutine holds it, it never lies on a stack, which could move.
+	host := Ptr(uintptr(unsafe.Pointer(unsafe.SliceData(b))))
+	dst, src := p, host
+	if kind == DeviceToHost {
+		dst, src = host, p
+	}
+	if err := s.drv().Copy(s.h, dst, src, len(b), kind); err != nil {
+		return err
+	}
+	err := s.Synchronize(ctx)
+	if errors.Is(err, ErrTimeout) || errors.Is(err, ErrCanceled) {
+		go func() {
+			_ = s.Synchronize(context.WithoutCancel(ctx))
+			runtime.KeepAlive(b)
+		}()
+	}
+	return err
+}
+
+// Fill enqueues setting n bytes of device memory to value.
+func (s *Stream) Fill(dst Ptr, value byte, n int) error { return s.drv().Fill(s.h, dst, value, n) }
+
+// HostFunc enqueues a function of the host; see [Streams].HostFunc. While the stream is captured it becomes a node of the
+// graph, and runs at each replay.
+func (s *Stream) HostFunc(name string, f func() error) error { return s.drv().HostFunc(s.h, name, f) }
+
+// Launch enqueues a kernel; see [Kernels].Launch.
+func (s *Stream) Launch(name string, operands []Span, f func(views []unsafe.Pointer) error) error {
+	k, err := optional[Kernels](s.dev.rt, "launch "+name)
+	if err != nil {
+		return err
+	}
+	return k.Launch(s.h, name, operands, f)
+}
+
+// Record lets e stand for all work enqueued so far.
+func (s *Stream) Record(e *Event) error { return e.record(s) }
+
+// Wait makes work enqueued from now on wait for what e stands for now. An event that was never recorded stands for nothing.
+func (s *Stream) Wait(e *Event) error {
+	d, h := e.handle()
+	if h == 0 {
+		return nil
+	}
+	if d.rt != s.dev.rt {
+		return Errorf(ErrInvalidHandle, s.dev.Name(), "wait for event", "the event is of %s, another type of device", d.Name())
+	}
+	return s.drv().StreamWaitEvent(s.h, h)
+}
+
+// WaitStream makes work enqueued from now on wait for all work that o has now.
+func (s *Stream) WaitStream(o *Stream) error {
+	if s.Equal(o) {
+		return nil
+	}
+	var e Event
+	if err := o.Record(&e); err != nil {
+		return err
+	}
+	return errors.Join(s.Wait(&e), e.Close())
+}
+
+// setPanicOnFault is debug.SetPanicOnFault, of this goroutine.
+func setPanicOnFault(on bool) bool { return debug.SetPanicOnFault(on) }
