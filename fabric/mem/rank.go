@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/chorus-comms/chorus/fabric"
 )
@@ -114,10 +115,18 @@ func (f *Rank) Cancel(m *fabric.Msg) {
 	} else {
 		f.match.Withdraw(m, fabric.ErrCanceled)
 	}
-	for !m.Done() { // being copied
-		runtime.Gosched()
+	// Being copied, or about to be completed: by a goroutine that waits for nobody, so this ends.
+	for i := 0; !m.Done(); i++ {
+		if i < yields {
+			runtime.Gosched()
+		} else {
+			time.Sleep(cancelPause)
+		}
 	}
 }
+
+// cancelPause is how long Cancel leaves a copy alone that takes longer than a few turns of the scheduler.
+const cancelPause = 20 * time.Microsecond
 
 // Control implements fabric.Fabric.
 func (f *Rank) Control(peer int, payload []byte) error {
