@@ -167,7 +167,8 @@ enum {
  * library. A program works with the same major and an equal or higher minor. */
 CHORUS_API uint32_t chorus_abi_version(void);
 
-/* chorus_version returns the library's version as text. */
+/* chorus_version returns the library's version as text. The string is the library's. NULL
+ * after a fork or a panic. */
 CHORUS_API const char *chorus_version(void);
 
 /* chorus_backends returns the names of the backends, separated by commas. The
@@ -258,8 +259,9 @@ CHORUS_API void chorus_reply_error(chorus_reply *reply, const char *message);
 /* A store that the caller implements, with the meaning of PyTorch's c10d::Store.
  * Each callback returns CHORUS_OK, CHORUS_TIMEOUT, or another status after
  * chorus_reply_error. They are called from threads of the library, several at a
- * time, without the host's lock. Keys end in a zero byte; values are bytes.
- * timeout_ns is what is left of the time. */
+ * time, without the host's lock, and none is running any more when the function that needed
+ * them returns. Keys end in a zero byte; values are bytes. timeout_ns is how long the
+ * callback may wait, a second at most: it's called again while there is time. */
 typedef struct chorus_store_callbacks {
 	uint32_t size;
 	uint32_t reserved;
@@ -459,8 +461,18 @@ typedef void (*chorus_done_fn)(void *user, chorus_status status);
 
 /* chorus_work_notify calls done once when the work is done, from a thread of the
  * library, without the host's lock; at once, from this thread, if it's done already. One per work.
- * chorus_last_error() within done has the facts. */
+ * chorus_last_error() within done has the facts. With NULL for done, the work is put into the
+ * queue of chorus_next_done instead. */
 CHORUS_API chorus_status chorus_work_notify(chorus_work work, chorus_done_fn done, void *user);
+
+/* chorus_next_done takes the next work that is done from the queue, in the order in which they
+ * were done, and waits for one for timeout_ns at most (less than 0: without limit) [blocks].
+ * CHORUS_PENDING: there was none in time, or chorus_wake_done was called. A work that was released
+ * meanwhile is in the queue all the same. */
+CHORUS_API chorus_status chorus_next_done(int64_t timeout_ns, chorus_work *work);
+
+/* chorus_wake_done makes all chorus_next_done that wait return. */
+CHORUS_API chorus_status chorus_wake_done(void);
 
 /* chorus_work_release gives the handle back. An operation under way goes on, and so
  * does its use of the tensors; a notification that was asked for still comes. */

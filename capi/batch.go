@@ -1,0 +1,129 @@
+//go:build cgo
+
+package main
+
+// #include "shim.h"
+import "C"
+
+import (
+	"context"
+
+	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/comm/backend"
+)
+
+// batch is several operations that are submitted as one.
+type batch struct {
+	m         *communicator
+	ctx       context.Context
+	calls     []*call
+	transfers *comm.Batch
+	opts      []comm.Option
+}
+
+func newBatch(h C.chorus_comm, ops *C.chorus_op, n C.int32_t, ns C.int64_t, ctx context.Context) (*batch, error) {
+	m, err := find(h)
+	if err != nil {
+		return nil, err
+	}
+	if n <= 0 || ops == nil {
+		return nil, refused("a batch of %d operations at %p", n, ops)
+	}
+	b := &batch{m: m, ctx: ctx, transfers: m.Batch()}
+	if ns != 0 {
+		b.opts = append(b.opts, comm.Timeout(timeout(ns)))
+	}
+	list := slice(ops, n)
+	for i := range list {
+		k := new(call)
+		if err := k.fill(m, &list[i], ctx); err != nil {
+			return nil, err
+		}
+		switch k.op.Kind {
+		case backend.Send:
+			b.transfers.Send(k.op.In, k.op.Peer, comm.Tag(k.op.Tag))
+		case backend.Recv:
+			k.op.From = -1
+			b.transfers.Recv(k.op.Out, k.op.Peer, comm.Tag(k.op.Tag), comm.From(&k.op.From))
+		}
+		b.calls = append(b.calls, k)
+	}
+	return b, nil
+}
+
+// collectives calls f for each collective, in order, until one fails.
+func (b *batch) collectives(f func(*call) error) error {
+	for _, k := range b.calls {
+		if !k.op.Kind.PointToPoint() {
+			if err := f(k); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+//export goSubmitBatch
+func goSubmitBatch(h C.chorus_comm, ops *C.chorus_op, n C.int32_t, ns C.int64_t, checked C.int32_t) (status C.chorus_status) {
+	defer contain(&status)
+	var asker call // only for its context
+	b, err := newBatch(h, ops, n, ns, asker.context(checked))
+	if err == nil {
+		err = asker.interrupted(b.run(), checked)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	for i, k := range b.calls {
+		k.results(&slice(ops, n)[i])
+	}
+	return C.CHORUS_OK
+}
+
+func (b *batch) run() error {
+	if b.transfers.Len() > 0 {
+		if err := b.transfers.Issue(b.ctx, b.opts...); err != nil {
+			return err
+		}
+	}
+	return b.collectives(func(k *call) error { return b.m.Submit(&k.op, nil) })
+}
+
+//export goIssueBatch
+func goIssueBatch(h C.chorus_comm, ops *C.chorus_op, n C.int32_t, ns C.int64_t, out *C.chorus_work) (status C.chorus_status) {
+	defer contain(&status)
+	*out = 0
+	b, err := newBatch(h, ops, n, ns, context.Background())
+	if err != nil {
+		return fail(err)
+	}
+	w := &work{ops: b.calls}
+	if b.transfers.Len() > 0 {
+		posted := new(comm.Work)
+		if err := b.transfers.Issue(b.ctx, append(b.opts, comm.Async(posted))...); err != nil {
+			return fail(err)
+		}
+		w.parts = append(w.parts, posted)
+	}
+	// A collective that is invalid ends the batch, but what was issued before is under way and needs its work.
+	if err := b.collectives(func(k *call) error {
+		err := b.m.Submit(&k.op, &k.work)
+		if err == nil {
+			w.parts = append(w.parts, &k.work)
+		}
+		return err
+	}); err != nil {
+		if len(w.parts) == 0 {
+			return fail(err)
+		}
+		w.parts = append(w.parts, failed(err))
+	}
+	return fail(giveWork(w, out))
+}
+
+// failed is a part that has ended.
+func failed(err error) part {
+	e := &eventual{done: make(chan struct{}), err: err}
+	close(e.done)
+	return e
+}

@@ -1,0 +1,293 @@
+//go:build cgo
+
+package main
+
+// #include <stdlib.h>
+// #include "shim.h"
+import "C"
+
+import (
+	"context"
+	"errors"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/comm/backend"
+	_ "github.com/chorus-comms/chorus/comm/fake"
+)
+
+// communicator is what a chorus_comm stands for.
+type communicator struct {
+	*comm.Comm
+	caps    C.uint32_t
+	reds    C.uint32_t
+	aborts  C.int32_t
+	strings [3]*C.char // name, backend, device
+	// idle is a call that synchronous operations use in turn, so that they allocate nothing.
+	idle atomic.Pointer[call]
+}
+
+func newCommunicator(c *comm.Comm) *communicator {
+	m := &communicator{Comm: c, strings: [3]*C.char{C.CString(c.Name()), C.CString(c.Backend()), C.CString(c.Device())}}
+	caps := c.Capabilities()
+	for i, can := range []bool{caps.Windows, caps.SharedMem, caps.Abort, caps.AnySource, caps.Tags, caps.InProcess, caps.SharedMem, caps.NoOp} {
+		if can {
+			m.caps |= 1 << i
+		}
+	}
+	for _, k := range caps.Reductions {
+		m.reds |= 1 << k
+	}
+	if c.Options().AbortOnError {
+		m.aborts = 1
+	}
+	return m
+}
+
+// give makes a handle for a communicator that was made.
+func give(c *comm.Comm, out *C.chorus_comm) error {
+	h := comms.put(newCommunicator(c))
+	if h == 0 {
+		return errors.New("chorus: too many communicators")
+	}
+	*out = C.chorus_comm(h)
+	return nil
+}
+
+// find returns the communicator of a handle.
+func find(h C.chorus_comm) (*communicator, error) {
+	if m := comms.get(uint64(h)); m != nil {
+		return m, nil
+	}
+	return nil, refused("%#x is no communicator; it may have been released", uint64(h))
+}
+
+// cString makes a C string once, for functions that return the library's own.
+func cString(f func() string) func() *C.char {
+	return sync.OnceValue(func() *C.char { return C.CString(f()) })
+}
+
+var versionText = cString(func() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+})
+
+var backendsText = cString(func() string { return strings.Join(backend.Names(), ",") })
+
+//export goVersion
+func goVersion() *C.char { return versionText() }
+
+//export goBackends
+func goBackends() *C.char { return backendsText() }
+
+//export goCommCreate
+func goCommCreate(o *C.chorus_comm_options, out *C.chorus_comm, checked C.int32_t) (status C.chorus_status) {
+	defer contain(&status)
+	return fail(create(o, out, checked))
+}
+
+func create(o *C.chorus_comm_options, out *C.chorus_comm, checked C.int32_t) error {
+	if o == nil || out == nil {
+		return refused("chorus_comm_create got NULL")
+	}
+	*out = 0
+	if err := sized("chorus_comm_options", o.size, unsafe.Sizeof(*o)); err != nil {
+		return err
+	}
+	h, err := hints(o.hints, o.n_hints)
+	if err != nil {
+		return err
+	}
+	opts := []comm.NewOption{comm.WithBackend(text(o.backend, "native")), comm.WithDevice(text(o.device, "cpu")),
+		comm.WithName(text(o.name, "world")), comm.WithTimeout(timeout(o.timeout_ns)), comm.WithHints(h)}
+	if o.rank != -1 {
+		opts = append(opts, comm.WithRank(int(o.rank), int(o.world_size)))
+	}
+	if o.abort_on_error >= 0 {
+		opts = append(opts, comm.WithAbortOnError(o.abort_on_error != 0))
+	}
+	release := func() {}
+	if o.store != 0 {
+		ref := stores.get(uint64(o.store))
+		if ref == nil || !ref.use() {
+			return refused("%#x is no store; it may have been released", uint64(o.store))
+		}
+		release = ref.drop
+		opts = append(opts, comm.WithStore(ref.Store))
+	}
+	var c *comm.Comm
+	err = running(checked, func(ctx context.Context) (err error) {
+		defer release()
+		c, err = comm.New(ctx, opts...)
+		return err
+	}, func() { discard(c) })
+	if err != nil {
+		return err
+	}
+	return give(c, out)
+}
+
+// discard ends a communicator that nobody waited for.
+func discard(c *comm.Comm) {
+	if c == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	c.Finalize(ctx)
+}
+
+//export goCommGet
+func goCommGet(h C.chorus_comm, info *C.chorus_comm_info) (status C.chorus_status) {
+	defer contain(&status)
+	m, err := find(h)
+	if err == nil && info == nil {
+		err = refused("chorus_comm_get got NULL")
+	}
+	if err == nil {
+		err = sized("chorus_comm_info", info.size, unsafe.Sizeof(*info))
+	}
+	if err != nil {
+		return fail(err)
+	}
+	size := info.size
+	*info = C.chorus_comm_info{size: size, rank: C.int32_t(m.Rank()), world_size: C.int32_t(m.Size()), capabilities: m.caps, reductions: m.reds,
+		abort_on_error: m.aborts, timeout_ns: C.int64_t(m.Options().Timeout), name: m.strings[0], backend: m.strings[1], device: m.strings[2]}
+	return C.CHORUS_OK
+}
+
+//export goCommStatus
+func goCommStatus(h C.chorus_comm) (status C.chorus_status) {
+	defer contain(&status)
+	m, err := find(h)
+	if err == nil {
+		err = m.Err()
+	}
+	return fail(err)
+}
+
+//export goCommSplit
+func goCommSplit(h C.chorus_comm, o *C.chorus_split_options, out *C.chorus_comm, checked C.int32_t) (status C.chorus_status) {
+	defer contain(&status)
+	return fail(split(h, o, out, checked))
+}
+
+func split(h C.chorus_comm, o *C.chorus_split_options, out *C.chorus_comm, checked C.int32_t) error {
+	m, err := find(h)
+	if err != nil {
+		return err
+	}
+	if o == nil || out == nil {
+		return refused("chorus_comm_split got NULL")
+	}
+	*out = 0
+	if err := sized("chorus_split_options", o.size, unsafe.Sizeof(*o)); err != nil {
+		return err
+	}
+	if o.n_ranks < 0 || o.n_ranks > 0 && o.ranks == nil {
+		return refused("%d ranks at %p", o.n_ranks, o.ranks)
+	}
+	ranks := make([]int, 0, o.n_ranks)
+	for _, r := range slice(o.ranks, o.n_ranks) {
+		ranks = append(ranks, int(r))
+	}
+	var opts []comm.SplitOption
+	if o.name != nil {
+		opts = append(opts, comm.SplitName(C.GoString(o.name)))
+	}
+	if o.timeout_ns != 0 {
+		opts = append(opts, comm.SplitTimeout(timeout(o.timeout_ns)))
+	}
+	if o.hints != nil {
+		hs, err := hints(o.hints, o.n_hints)
+		if err != nil {
+			return err
+		}
+		if hs == nil {
+			hs = map[string]string{} // none, not the parent's
+		}
+		opts = append(opts, comm.SplitHints(hs))
+	}
+	var part *comm.Comm
+	err = running(checked, func(ctx context.Context) (err error) {
+		part, err = m.Split(ctx, ranks, opts...)
+		return err
+	}, func() { discard(part) })
+	if err != nil || part == nil {
+		return err
+	}
+	return give(part, out)
+}
+
+//export goCommSetTimeout
+func goCommSetTimeout(h C.chorus_comm, ns C.int64_t) (status C.chorus_status) {
+	defer contain(&status)
+	m, err := find(h)
+	if err == nil {
+		err = m.SetTimeout(timeout(ns))
+	}
+	return fail(err)
+}
+
+//export goCommSetHints
+func goCommSetHints(h C.chorus_comm, p *C.chorus_hint, n C.int32_t) (status C.chorus_status) {
+	defer contain(&status)
+	m, err := find(h)
+	if err != nil {
+		return fail(err)
+	}
+	hs, err := hints(p, n)
+	if err == nil {
+		err = m.SetHints(hs)
+	}
+	return fail(err)
+}
+
+//export goCommAbort
+func goCommAbort(h C.chorus_comm, reason *C.char) (status C.chorus_status) {
+	defer contain(&status)
+	m, err := find(h)
+	if err == nil {
+		m.Abort(errors.New(text(reason, "no reason given")))
+	}
+	return fail(err)
+}
+
+//export goCommFinalize
+func goCommFinalize(h C.chorus_comm, ns C.int64_t, checked C.int32_t) (status C.chorus_status) {
+	defer contain(&status)
+	m, err := find(h)
+	if err != nil {
+		return fail(err)
+	}
+	limit := timeout(ns)
+	if limit <= 0 {
+		limit = m.Options().Timeout
+	}
+	return fail(running(checked, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		return m.Finalize(ctx)
+	}, nil))
+}
+
+//export goCommRelease
+func goCommRelease(h C.chorus_comm) (status C.chorus_status) {
+	defer contain(&status)
+	m := comms.take(uint64(h))
+	if m == nil {
+		_, err := find(h)
+		return fail(err)
+	}
+	for _, s := range m.strings {
+		C.free(unsafe.Pointer(s))
+	}
+	return C.CHORUS_OK
+}

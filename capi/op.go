@@ -1,0 +1,258 @@
+//go:build cgo
+
+package main
+
+// #include "shim.h"
+import "C"
+
+import (
+	"context"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+// call is room for one operation: what it takes to turn a chorus_op into a comm.Op
+// without allocating.
+type call struct {
+	op        comm.Op
+	in, out   tensor.Slot
+	factor    tensor.Slot
+	ins, outs list
+	inSplits  []int
+	outSplits []int
+	asking    *asking
+	work      comm.Work // of an asynchronous one
+}
+
+// list is room for a list of tensors.
+type list struct {
+	slots []tensor.Slot
+	ts    []*tensor.Tensor
+}
+
+// set fills the list, which keeps its room.
+func (l *list) set(what string, dt dtype.DType, bs []C.chorus_buffer) ([]*tensor.Tensor, error) {
+	if cap(l.slots) < len(bs) {
+		l.slots, l.ts = make([]tensor.Slot, len(bs)), make([]*tensor.Tensor, len(bs))
+	}
+	l.ts = l.ts[:len(bs)]
+	for i, b := range bs {
+		t, err := l.slots[:len(bs)][i].Set(dt, b.data, int(b.count))
+		if err != nil {
+			return nil, refused("%s %d: %v", what, i, err)
+		}
+		l.ts[i] = t
+	}
+	return l.ts, nil
+}
+
+// splits copies split sizes into room that is kept.
+func splits(room *[]int, s []C.int64_t) []int {
+	*room = (*room)[:0]
+	for _, n := range s {
+		*room = append(*room, int(n))
+	}
+	return *room
+}
+
+// What the operations use: tensors, lists and splits.
+const (
+	usesIn = 1 << iota
+	usesOut
+	usesIns
+	usesOuts
+	usesSplits
+	rootIns  // ins only at the root
+	rootOuts // outs only at the root
+	rootOut  // out only at the root
+	reduces
+)
+
+var uses = [...]int{
+	backend.Send: usesIn, backend.Recv: usesOut, backend.Broadcast: usesOut,
+	backend.AllReduce: usesIn | usesOut | reduces, backend.Reduce: usesIn | usesOut | rootOut | reduces,
+	backend.AllGather: usesIn | usesOuts, backend.AllGatherSingle: usesIn | usesOut, backend.AllGatherV: usesIn | usesOuts,
+	backend.ReduceScatter: usesIns | usesOut | reduces, backend.ReduceScatterSingle: usesIn | usesOut | reduces,
+	backend.ReduceScatterV: usesIns | usesOut | reduces,
+	backend.AllToAll:       usesIns | usesOuts, backend.AllToAllSingle: usesIn | usesOut, backend.AllToAllVSingle: usesIn | usesOut | usesSplits,
+	backend.Barrier: 0, backend.Scatter: usesIns | usesOut | rootIns, backend.Gather: usesIn | usesOuts | rootOuts,
+	backend.GatherSingle: usesIn | usesOut | rootOut,
+}
+
+// fill turns o into k.op. ctx is what bounds a synchronous operation.
+func (k *call) fill(m *communicator, o *C.chorus_op, ctx context.Context) error {
+	if o == nil {
+		return refused("chorus_submit got NULL")
+	}
+	if err := sized("chorus_op", o.size, unsafe.Sizeof(*o)); err != nil {
+		return err
+	}
+	if o.kind <= 0 || int(o.kind) >= len(uses) {
+		return refused("there is no operation %d", o.kind)
+	}
+	use := uses[o.kind]
+	op := &k.op
+	*op = comm.Op{Kind: comm.Kind(o.kind), Root: int(o.root), Peer: int(o.peer), Tag: int(o.tag), Ctx: ctx, Timeout: timeout(o.timeout_ns)}
+	if use == 0 {
+		return k.settings(o)
+	}
+	if o.dtype < 0 || o.dtype >= dtype.Count {
+		return refused("%v: there is no dtype %d", op.Kind, o.dtype)
+	}
+	dt := dtype.DType(o.dtype)
+	atRoot := m.Rank() == op.Root
+	var err error
+	if use&usesIn != 0 {
+		if op.In, err = k.in.Set(dt, o.in, int(o.in_count)); err != nil {
+			return refused("%v: input: %v", op.Kind, err)
+		}
+	}
+	if use&usesOut != 0 && (use&rootOut == 0 || atRoot) {
+		if use&usesIn != 0 && o.out == o.in && o.out_count == o.in_count {
+			op.Out = op.In
+		} else if op.Out, err = k.out.Set(dt, o.out, int(o.out_count)); err != nil {
+			return refused("%v: output: %v", op.Kind, err)
+		}
+	}
+	if use&(usesIns|usesOuts|usesSplits) != 0 {
+		if err := k.lists(o, use, dt, atRoot); err != nil {
+			return err
+		}
+	}
+	if use&reduces != 0 {
+		op.Reduce = comm.Reduction{Kind: backend.ReduceKind(max(0, min(o.reduction, 255))), Factor: float64(o.factor)}
+		if o.factor_data != nil && op.Reduce.Kind == backend.PremulSumKind {
+			if op.Reduce.FactorTensor, err = k.factor.Set(dt, o.factor_data, 1); err != nil {
+				return refused("%v: factor: %v", op.Kind, err)
+			}
+		}
+	}
+	return k.settings(o)
+}
+
+// lists fills the lists and splits that an operation uses.
+func (k *call) lists(o *C.chorus_op, use int, dt dtype.DType, atRoot bool) (err error) {
+	n := o.n_lists
+	missing := func(what string) error { return refused("%v: n_lists is %d and %s is NULL", k.op.Kind, n, what) }
+	if n < 0 {
+		return refused("%v: n_lists is %d", k.op.Kind, n)
+	}
+	if use&usesIns != 0 && (use&rootIns == 0 || atRoot) {
+		if o.ins == nil && n > 0 {
+			return missing("ins")
+		}
+		if k.op.Ins, err = k.ins.set("input", dt, slice(o.ins, n)); err != nil {
+			return err
+		}
+	}
+	if use&usesOuts != 0 && (use&rootOuts == 0 || atRoot) {
+		if o.outs == nil && n > 0 {
+			return missing("outs")
+		}
+		if k.op.Outs, err = k.outs.set("output", dt, slice(o.outs, n)); err != nil {
+			return err
+		}
+	}
+	if use&usesSplits != 0 {
+		if (o.in_splits == nil || o.out_splits == nil) && n > 0 {
+			return missing("in_splits or out_splits")
+		}
+		k.op.InSplits, k.op.OutSplits = splits(&k.inSplits, slice(o.in_splits, n)), splits(&k.outSplits, slice(o.out_splits, n))
+	}
+	return nil
+}
+
+// settings fills in what every operation may carry.
+func (k *call) settings(o *C.chorus_op) (err error) {
+	if o.n_hints != 0 {
+		k.op.Hints, err = hints(o.hints, o.n_hints)
+	}
+	return err
+}
+
+// results writes what a synchronous operation found out.
+func (k *call) results(o *C.chorus_op) {
+	o.source, o.seq = -1, C.uint64_t(k.op.Seq)
+	if k.op.Kind == backend.Recv {
+		o.source = C.int32_t(k.op.From)
+	}
+}
+
+// context returns what a synchronous operation of this call watches.
+func (k *call) context(checked C.int32_t) context.Context {
+	if checked == 0 {
+		return context.Background()
+	}
+	if k.asking == nil || k.asking.over.Load() {
+		k.asking = newAsking()
+	}
+	k.asking.begin()
+	return k.asking
+}
+
+// interrupted tells an operation that the host gave up from one that failed on its own.
+func (k *call) interrupted(err error, checked C.int32_t) error {
+	if err != nil && checked != 0 && k.asking.over.Load() {
+		return &interruptedError{err}
+	}
+	return err
+}
+
+// interruptedError is the error of an operation that the host gave up.
+type interruptedError struct{ err error }
+
+func (e *interruptedError) Error() string   { return "interrupted: " + e.err.Error() }
+func (e *interruptedError) Unwrap() []error { return []error{errInterrupted, e.err} }
+
+// borrow returns a call for a synchronous operation; giveBack ends its use.
+func (m *communicator) borrow() *call {
+	if k := m.idle.Swap(nil); k != nil {
+		return k
+	}
+	return new(call)
+}
+
+func (m *communicator) giveBack(k *call) { m.idle.Store(k) }
+
+//export goSubmit
+func goSubmit(h C.chorus_comm, o *C.chorus_op, checked C.int32_t) (status C.chorus_status) {
+	defer contain(&status)
+	m, err := find(h)
+	if err != nil {
+		return fail(err)
+	}
+	k := m.borrow()
+	err = k.fill(m, o, k.context(checked))
+	if err == nil {
+		err = k.interrupted(m.Submit(&k.op, nil), checked)
+		k.results(o)
+	}
+	m.giveBack(k)
+	if err != nil {
+		return fail(err)
+	}
+	return C.CHORUS_OK
+}
+
+//export goIssue
+func goIssue(h C.chorus_comm, o *C.chorus_op, out *C.chorus_work) (status C.chorus_status) {
+	defer contain(&status)
+	*out = 0
+	m, err := find(h)
+	if err != nil {
+		return fail(err)
+	}
+	k := new(call)
+	err = k.fill(m, o, context.Background())
+	if err == nil {
+		err = m.Submit(&k.op, &k.work)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return fail(giveWork(&work{parts: []part{&k.work}, ops: []*call{k}}, out))
+}

@@ -1,0 +1,284 @@
+// The exported functions. Each looks at one word first, because in a forked child,
+// and after a panic, Go must not be entered; then it passes its arguments on.
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "_cgo_export.h"
+#include "shim.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+// ---- state of the process ----
+
+static _Atomic uint32_t refusal; // 0, CHORUS_PANICKED or CHORUS_FORKED
+static chorus_host host;
+
+#define NOTHING .comm = "", .op = "", .rank = -1, .peer = -1, .detail = "", .rank_a = -1, .rank_b = -1, .op_a = "", .op_b = ""
+
+static const chorus_error none = {.size = sizeof(chorus_error), .status = CHORUS_OK, .message = "no error", NOTHING};
+static const chorus_error forked = {.size = sizeof(chorus_error), .status = CHORUS_FORKED, NOTHING,
+	.message = "chorus: this process was made by fork from one that had loaded Chorus, whose threads a fork doesn't copy; "
+		"start it with exec (in Python: multiprocessing's start methods \"spawn\" or \"forkserver\"), or don't use Chorus in it"};
+static _Atomic(const chorus_error *) panicked;
+
+// ---- state of a thread ----
+
+static _Thread_local struct {
+	const chorus_error *last;
+	chorus_error *owned; // last, if it's to be freed
+	void *left;          // what host.leave returned
+	int waiting;         // in a function that may block
+} thread;
+
+static pthread_key_t at_exit; // of a thread: frees its last error
+
+static void after_fork(void) { refusal = CHORUS_FORKED; }
+
+__attribute__((constructor)) static void loaded(void) {
+	pthread_atfork(NULL, NULL, after_fork);
+	pthread_key_create(&at_exit, free);
+}
+
+void shim_set_error(chorus_error *e) {
+	free(thread.owned);
+	thread.owned = e;
+	thread.last = e;
+	pthread_setspecific(at_exit, e);
+}
+
+void shim_poison(chorus_error *e) {
+	const chorus_error *before = NULL;
+	if (!atomic_compare_exchange_strong(&panicked, &before, e))
+		free(e);
+	uint32_t fine = 0;
+	atomic_compare_exchange_strong(&refusal, &fine, CHORUS_PANICKED);
+}
+
+static chorus_status refuse(uint32_t why) {
+	thread.last = why == CHORUS_FORKED ? &forked : panicked;
+	return (chorus_status)why;
+}
+
+void shim_refuse(void) { refuse(CHORUS_PANICKED); }
+
+#define REFUSE                                                                        \
+	uint32_t refused_ = atomic_load_explicit(&refusal, memory_order_relaxed);     \
+	if (__builtin_expect(refused_ != 0, 0))                                       \
+	return refuse(refused_)
+
+EXPORT const chorus_error *chorus_last_error(void) { return thread.last ? thread.last : &none; }
+
+// ---- waiting ----
+
+static int here(void) { return host.check && (!host.thread || host.thread == (uint64_t)(uintptr_t)pthread_self()); }
+
+static void begin_wait(void) {
+	thread.waiting++;
+	if (host.leave)
+		thread.left = host.leave();
+}
+
+static void end_wait(void) {
+	if (host.enter)
+		host.enter(thread.left);
+	thread.waiting--;
+}
+
+int shim_check(void) {
+	if (!thread.waiting || !here())
+		return -1;
+	if (host.enter)
+		host.enter(thread.left);
+	int stop = host.check();
+	if (host.leave)
+		thread.left = host.leave();
+	return stop != 0;
+}
+
+// BLOCKS passes a call on that may wait. checked says whether the host wants to be asked meanwhile.
+#define BLOCKS(call)                      \
+	do {                              \
+		REFUSE;                   \
+		int32_t checked = here(); \
+		begin_wait();             \
+		chorus_status s = (call); \
+		end_wait();               \
+		return s;                 \
+	} while (0)
+
+// CALLS passes a call on that doesn't wait.
+#define CALLS(call)           \
+	do {                  \
+		REFUSE;       \
+		return (call); \
+	} while (0)
+
+EXPORT chorus_status chorus_set_host(const chorus_host *h) {
+	REFUSE;
+	if (h && h->size < sizeof *h)
+		return goRefuse((char *)"chorus_host.size is too small; set it to sizeof");
+	if (h && (!h->leave != !h->enter))
+		return goRefuse((char *)"a host has both leave and enter, or neither");
+	if (h && h->interval_ns < 0)
+		return goRefuse((char *)"chorus_host.interval_ns is negative");
+	host = h ? *h : (chorus_host){0};
+	return goSetInterval(host.interval_ns);
+}
+
+// ---- the library ----
+
+EXPORT uint32_t chorus_abi_version(void) { return (uint32_t)CHORUS_ABI_MAJOR << 16 | CHORUS_ABI_MINOR; }
+
+static const char *text(char *(*of)(void)) {
+	uint32_t why = refusal;
+	if (why) {
+		refuse(why);
+		return NULL;
+	}
+	return of();
+}
+
+EXPORT const char *chorus_version(void) { return text(goVersion); }
+EXPORT const char *chorus_backends(void) { return text(goBackends); }
+
+// ---- memory ----
+
+EXPORT chorus_status chorus_alloc(int64_t bytes, int32_t zero, void **memory) { CALLS(goAlloc(bytes, zero, memory)); }
+EXPORT chorus_status chorus_free(void *memory) { CALLS(goFree(memory)); }
+EXPORT int32_t chorus_is_shared(const void *memory, int64_t bytes) { return refusal ? 0 : goIsShared((void *)memory, bytes); }
+
+// ---- stores ----
+
+EXPORT void chorus_reply_value(chorus_reply *r, const void *data, int64_t bytes) {
+	void *copy = bytes > 0 ? malloc((size_t)bytes) : NULL;
+	if (copy)
+		memcpy(copy, data, (size_t)bytes);
+	free(r->data);
+	r->data = copy;
+	r->bytes = copy ? bytes : 0;
+}
+
+EXPORT void chorus_reply_error(chorus_reply *r, const char *message) {
+	free(r->error);
+	r->error = message ? strdup(message) : NULL;
+}
+
+EXPORT chorus_status chorus_store_from_callbacks(const chorus_store_callbacks *c, chorus_store *store) {
+	CALLS(goStoreFromCallbacks((chorus_store_callbacks *)c, store));
+}
+EXPORT chorus_status chorus_store_open(const char *address, int64_t timeout_ns, chorus_store *store) {
+	BLOCKS(goStoreOpen((char *)address, timeout_ns, store, checked));
+}
+EXPORT chorus_status chorus_store_release(chorus_store store) { CALLS(goStoreRelease(store)); }
+
+chorus_status shim_store_set(const chorus_store_callbacks *c, const char *key, const void *value, int64_t bytes, chorus_reply *r) {
+	return c->set(c->user, key, value, bytes, r);
+}
+chorus_status shim_store_get(const chorus_store_callbacks *c, const char *key, int64_t timeout_ns, chorus_reply *r) {
+	return c->get(c->user, key, timeout_ns, r);
+}
+chorus_status shim_store_add(const chorus_store_callbacks *c, const char *key, int64_t delta, int64_t *sum, chorus_reply *r) {
+	return c->add(c->user, key, delta, sum, r);
+}
+chorus_status shim_store_wait(const chorus_store_callbacks *c, const char *const *keys, int32_t n, int64_t timeout_ns, chorus_reply *r) {
+	return c->wait(c->user, keys, n, timeout_ns, r);
+}
+chorus_status shim_store_check(const chorus_store_callbacks *c, const char *const *keys, int32_t n, int32_t *all, chorus_reply *r) {
+	return c->check ? c->check(c->user, keys, n, all, r) : CHORUS_UNSUPPORTED;
+}
+chorus_status shim_store_compare_set(const chorus_store_callbacks *c, const char *key, const void *expected, int64_t expected_bytes,
+	const void *desired, int64_t desired_bytes, chorus_reply *r) {
+	return c->compare_set ? c->compare_set(c->user, key, expected, expected_bytes, desired, desired_bytes, r) : CHORUS_UNSUPPORTED;
+}
+chorus_status shim_store_remove(const chorus_store_callbacks *c, const char *key, int32_t *existed, chorus_reply *r) {
+	return c->remove ? c->remove(c->user, key, existed, r) : CHORUS_UNSUPPORTED;
+}
+chorus_status shim_store_num_keys(const chorus_store_callbacks *c, int64_t *n, chorus_reply *r) {
+	return c->num_keys ? c->num_keys(c->user, n, r) : CHORUS_UNSUPPORTED;
+}
+void shim_store_released(const chorus_store_callbacks *c) {
+	if (c->released)
+		c->released(c->user);
+}
+
+// ---- communicators ----
+
+EXPORT chorus_status chorus_comm_create(const chorus_comm_options *o, chorus_comm *comm) {
+	BLOCKS(goCommCreate((chorus_comm_options *)o, comm, checked));
+}
+EXPORT chorus_status chorus_comm_get(chorus_comm comm, chorus_comm_info *info) { CALLS(goCommGet(comm, info)); }
+EXPORT chorus_status chorus_comm_status(chorus_comm comm) { CALLS(goCommStatus(comm)); }
+EXPORT chorus_status chorus_comm_split(chorus_comm comm, const chorus_split_options *o, chorus_comm *part) {
+	BLOCKS(goCommSplit(comm, (chorus_split_options *)o, part, checked));
+}
+EXPORT chorus_status chorus_comm_set_timeout(chorus_comm comm, int64_t timeout_ns) { CALLS(goCommSetTimeout(comm, timeout_ns)); }
+EXPORT chorus_status chorus_comm_set_hints(chorus_comm comm, const chorus_hint *hints, int32_t n) {
+	CALLS(goCommSetHints(comm, (chorus_hint *)hints, n));
+}
+EXPORT chorus_status chorus_comm_abort(chorus_comm comm, const char *reason) { CALLS(goCommAbort(comm, (char *)reason)); }
+EXPORT chorus_status chorus_comm_finalize(chorus_comm comm, int64_t timeout_ns) { BLOCKS(goCommFinalize(comm, timeout_ns, checked)); }
+EXPORT chorus_status chorus_comm_release(chorus_comm comm) { CALLS(goCommRelease(comm)); }
+EXPORT chorus_status chorus_register(chorus_comm comm, void *memory, int64_t bytes) { CALLS(goRegister(comm, memory, bytes, 1)); }
+EXPORT chorus_status chorus_deregister(chorus_comm comm, void *memory, int64_t bytes) { CALLS(goRegister(comm, memory, bytes, 0)); }
+
+// ---- operations ----
+
+EXPORT chorus_status chorus_submit(chorus_comm comm, chorus_op *op, chorus_work *work) {
+	if (work)
+		CALLS(goIssue(comm, op, work));
+	BLOCKS(goSubmit(comm, op, checked));
+}
+EXPORT chorus_status chorus_submit_batch(chorus_comm comm, chorus_op *ops, int32_t n, int64_t timeout_ns, chorus_work *work) {
+	if (work)
+		CALLS(goIssueBatch(comm, ops, n, timeout_ns, work));
+	BLOCKS(goSubmitBatch(comm, ops, n, timeout_ns, checked));
+}
+EXPORT chorus_status chorus_work_wait(chorus_work work, int64_t timeout_ns) {
+	REFUSE;
+	chorus_status now = goWorkTest(work);
+	if (now != CHORUS_PENDING || timeout_ns == 0)
+		return now;
+	BLOCKS(goWorkWait(work, timeout_ns, checked));
+}
+EXPORT chorus_status chorus_work_test(chorus_work work) { CALLS(goWorkTest(work)); }
+EXPORT chorus_status chorus_work_get(chorus_work work, chorus_work_info *info) { CALLS(goWorkGet(work, info)); }
+EXPORT chorus_status chorus_work_sources(chorus_work work, int32_t *sources, int32_t n) { CALLS(goWorkSources(work, sources, n)); }
+EXPORT chorus_status chorus_work_notify(chorus_work work, chorus_done_fn done, void *user) { CALLS(goWorkNotify(work, done, user)); }
+EXPORT chorus_status chorus_next_done(int64_t timeout_ns, chorus_work *work) { BLOCKS(goNextDone(timeout_ns, work, checked)); }
+EXPORT chorus_status chorus_wake_done(void) { CALLS(goWakeDone()); }
+EXPORT chorus_status chorus_work_release(chorus_work work) { CALLS(goWorkRelease(work)); }
+
+// ---- windows ----
+
+EXPORT chorus_status chorus_window_create(chorus_comm comm, void *data, int64_t count, int32_t dtype, chorus_window *window) {
+	BLOCKS(goWindowCreate(comm, data, count, dtype, window, checked));
+}
+EXPORT chorus_status chorus_window_submit(chorus_window window, const chorus_window_op *op, chorus_work *work) {
+	if (work)
+		CALLS(goWindowIssue(window, (chorus_window_op *)op, work));
+	BLOCKS(goWindowSubmit(window, (chorus_window_op *)op, checked));
+}
+EXPORT chorus_status chorus_window_map(chorus_window window, int32_t rank, void **data) { CALLS(goWindowMap(window, rank, data)); }
+EXPORT chorus_status chorus_window_get(chorus_window window, int32_t rank, chorus_window_peer *peer) { CALLS(goWindowGet(window, rank, peer)); }
+EXPORT chorus_status chorus_window_close(chorus_window window) { BLOCKS(goWindowClose(window, checked)); }
+
+// ---- hooks ----
+
+EXPORT chorus_status chorus_on_abort(chorus_comm comm, chorus_abort_fn broken, void *user, chorus_hook *hook) {
+	CALLS(goOnAbort(comm, broken, user, hook));
+}
+EXPORT chorus_status chorus_on_completion(chorus_comm comm, chorus_completion_fn done, void *user, chorus_hook *hook) {
+	CALLS(goOnCompletion(comm, done, user, hook));
+}
+EXPORT chorus_status chorus_hook_remove(chorus_hook hook) { CALLS(goHookRemove(hook)); }
+
+void shim_done(chorus_done_fn done, void *user, chorus_status status, chorus_error *e) {
+	if (e)
+		shim_set_error(e);
+	done(user, status);
+}
+
+void shim_completion(chorus_completion_fn done, void *user, const chorus_completion *completion) { done(user, completion); }
