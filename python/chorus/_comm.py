@@ -1,0 +1,432 @@
+"""The communicator that both PyTorch faces stand on, and its asynchronous operations.
+
+Tensors are addresses and counts here; the faces keep them alive and decide what
+to do with those that are not contiguous.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import queue
+import struct
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch.distributed as dist
+
+from chorus import _lib, _store
+from chorus.errors import Error, InvalidArgumentError, TimeoutError, check, last_error
+
+_submit = _lib.library.chorus_submit
+_work_wait = _lib.library.chorus_work_wait
+_work_test = _lib.library.chorus_work_test
+_work_release = _lib.library.chorus_work_release
+_pack_op = _lib.OP.pack_into
+_OP_SIZE = _lib.OP.size
+_RECV, _BATCH = _lib.RECV, 0
+
+# How long a thread that waits in the background does so before it looks whether the
+# interpreter is about to exit.
+_LOOK_NS = 50_000_000
+# How long the interpreter's exit waits for operations that were issued before it.
+_EXIT_NS = 2_000_000_000
+
+_exiting = threading.Event()
+_communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()
+# The operations under way, by handle: they keep their tensors, and their communicator, alive.
+_live: dict[int, Pending] = {}
+_watchers: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+
+
+class _Slot(threading.local):
+    """A chorus_op and a handle of each thread's own, so that a call allocates none."""
+
+    def __init__(self) -> None:
+        self.op = ctypes.create_string_buffer(_OP_SIZE)
+        self.op_at = ctypes.addressof(self.op)
+        self.work = ctypes.c_uint64()
+        self.work_at = ctypes.addressof(self.work)
+
+
+_slot = _Slot()
+
+
+class Pending:
+    """An asynchronous operation.
+
+    It holds the tensors of the operation until that is done, also when nobody holds
+    the Pending: its communicator does. All methods may be called from any thread.
+
+    Attributes:
+        done: whether the operation is known to be over; see :meth:`test`.
+        error: why it failed, once it's done.
+        source: who sent what a receive got, once it's done; -1 otherwise.
+    """
+
+    __slots__ = ("comm", "handle", "kind", "keep", "after", "done", "error", "source", "_callbacks")
+
+    def __init__(self, comm: Communicator, handle: int, kind: int, keep: object, after: Callable[[], None] | None):
+        self.comm = comm
+        self.handle = handle
+        self.kind = kind
+        self.keep = keep
+        self.after = after
+        self.done = False
+        self.error: BaseException | None = None
+        self.source = -1
+        self._callbacks: list[Callable[[Pending], None]] | None = None
+
+    def wait(self, timeout_ns: int = -1) -> None:
+        """Wait until the operation is done, for ``timeout_ns`` at most if that isn't negative.
+
+        Raises what the operation failed with; TimeoutError if this wait's time is over,
+        and then the operation goes on, as it does after a KeyboardInterrupt.
+        """
+        if not self.done:
+            status = _work_wait(self.handle, timeout_ns)
+            if status == _lib.PENDING:
+                raise TimeoutError(
+                    f"chorus: rank {self.comm.rank} of {self.comm.name!r}: a wait of {timeout_ns / 1e9:g} s is over; "
+                    "the operation goes on",
+                    comm=self.comm.name,
+                    rank=self.comm.rank,
+                    reporter=self.comm.rank,
+                    elapsed=timeout_ns / 1e9,
+                )
+            if status == _lib.INTERRUPTED:
+                raise KeyboardInterrupt
+            self._settle(status)
+        if self.error is not None:
+            raise self.error.with_traceback(None)
+
+    def test(self) -> bool:
+        """Whether the operation is done."""
+        if not self.done:
+            status = _work_test(self.handle)
+            if status == _lib.PENDING:
+                return False
+            self._settle(status)
+        return True
+
+    def when_done(self, call: Callable[[Pending], None]) -> None:
+        """Call ``call(self)`` once the operation is done: here, or on a background thread."""
+        with self.comm.settling:
+            if not self.done:
+                if self._callbacks is None:
+                    self._callbacks = []
+                    self.comm.watch(self)
+                self._callbacks.append(call)
+                return
+        call(self)
+
+    def _settle(self, status: int) -> None:
+        """Take note of the end, once: whoever learns of it first does so."""
+        with self.comm.settling:
+            if self.done:
+                return
+            if status:
+                self.error = last_error(status)
+            elif self.kind <= _RECV:
+                info = _lib.WorkInfo(size=ctypes.sizeof(_lib.WorkInfo))
+                if self.kind == _RECV and not _lib.library.chorus_work_get(self.handle, ctypes.byref(info)):
+                    self.source = info.source
+            if self.after is not None:
+                if not status:
+                    try:
+                        self.after()
+                    except Exception as error:  # it belongs to whoever waits, not to whoever came by
+                        self.error = error
+                self.after = None
+            self.keep = None
+            self.done = True
+            _live.pop(self.handle, None)
+            _work_release(self.handle)
+            callbacks, self._callbacks = self._callbacks, None
+        for call in callbacks or ():
+            call(self)
+
+
+class Communicator:
+    """One rank's part in a group of ranks: chorus_comm.
+
+    All methods may be called from any thread. Collectives run one at a time, in
+    the order in which they were issued.
+
+    Attributes:
+        rank, size, name: as of the communicator.
+        finalized: whether finalize was called.
+        issued: how many collectives this rank has issued.
+    """
+
+    def __init__(self, handle: int) -> None:
+        info = _lib.CommInfo(size=ctypes.sizeof(_lib.CommInfo))
+        check(_lib.library.chorus_comm_get(handle, ctypes.byref(info)))
+        self.handle = handle
+        self.rank: int = info.rank
+        self.size: int = info.world_size
+        self.name: str = info.name.decode()
+        self.issued = 0
+        self.settling = threading.RLock()
+        self._batch: list[tuple[bytes, object, Callable[[], None] | None, object]] | None = None
+        self._watched: queue.SimpleQueue[Pending | None] | None = None
+        self.finalized = False
+        _communicators.add(self)
+
+    @classmethod
+    def create(
+        cls,
+        rank: int,
+        size: int,
+        store: dist.Store | None,
+        *,
+        name: str = "world",
+        timeout_ns: int = 0,
+        hints: dict[str, str] | None = None,
+        abort_on_error: bool | None = None,
+        backend: str | None = None,
+    ) -> Communicator:
+        """Join a communicator. All ranks call it; it waits until they have found each other."""
+        array, n_hints = _lib.hints(hints)
+        handle = ctypes.c_uint64()
+        with _store.opened(store) as opened:
+            options = _lib.CommOptions(
+                size=ctypes.sizeof(_lib.CommOptions),
+                rank=rank,
+                world_size=size,
+                abort_on_error=-1 if abort_on_error is None else int(abort_on_error),
+                backend=backend.encode() if backend else None,
+                name=name.encode(),
+                store=opened,
+                timeout_ns=timeout_ns,
+                hints=array,
+                n_hints=n_hints,
+            )
+            check(_lib.library.chorus_comm_create(ctypes.byref(options), ctypes.byref(handle)))
+        return cls(handle.value)
+
+    def split(
+        self, ranks: Sequence[int], *, name: str | None = None, timeout_ns: int = 0, hints: dict[str, str] | None = None
+    ) -> Communicator | None:
+        """A communicator of some of this one's ranks, in the given order. Every rank
+        calls it with its own group; one that passes no ranks gets None."""
+        array, n_hints = _lib.hints(hints)
+        members = (ctypes.c_int32 * len(ranks))(*ranks) if ranks else None
+        options = _lib.SplitOptions(
+            size=ctypes.sizeof(_lib.SplitOptions),
+            n_ranks=len(ranks),
+            ranks=members,
+            name=name.encode() if name else None,
+            timeout_ns=timeout_ns,
+            hints=array,
+            n_hints=n_hints,
+        )
+        handle = ctypes.c_uint64()
+        check(_lib.library.chorus_comm_split(self.handle, ctypes.byref(options), ctypes.byref(handle)))
+        return Communicator(handle.value) if handle.value else None
+
+    def run(
+        self,
+        asynchronous: bool,
+        keep: object,
+        after: Callable[[], None] | None,
+        kind: int,
+        dtype: int = 0,
+        reduction: int = 0,
+        in_: int = 0,
+        in_count: int = 0,
+        out: int = 0,
+        out_count: int = 0,
+        root: int = 0,
+        peer: int = 0,
+        tag: int = 0,
+        ins: list[int] | None = None,
+        outs: list[int] | None = None,
+        in_splits: Sequence[int] | None = None,
+        out_splits: Sequence[int] | None = None,
+        factor: float = 0.0,
+        factor_data: int = 0,
+        timeout_ns: int = 0,
+    ) -> Pending | None:
+        """Run an operation, or issue it and return what is under way.
+
+        The arguments are those of chorus_op; lists of buffers are address, count,
+        address, count, and so on. ``keep`` is what must live until the operation is
+        done; ``after`` is called once it has succeeded, before anybody learns of it.
+        """
+        slot = _slot
+        memory: Any = None
+        ins_at = outs_at = in_splits_at = out_splits_at = n = 0
+        if ins is not None or outs is not None or in_splits is not None:
+            # Addresses and counts are 64 bits wide all, so that one array serves them all.
+            values = [*(ins or ()), *(outs or ()), *(in_splits or ()), *(out_splits or ())]
+            memory = ctypes.create_string_buffer(struct.pack(f"={len(values)}q", *values), 8 * len(values) or 1)
+            at = ctypes.addressof(memory)
+            n = self.size
+            if ins is not None:
+                ins_at, at = at, at + 8 * len(ins)
+                n = len(ins) // 2
+            if outs is not None:
+                outs_at, at = at, at + 8 * len(outs)
+                n = len(outs) // 2
+            if in_splits is not None:
+                in_splits_at, at = at, at + 8 * len(in_splits)
+                out_splits_at = at
+                n = len(in_splits)
+        if kind > _RECV:
+            self.issued += 1
+        if self._batch is not None:
+            packed = _lib.OP.pack(_OP_SIZE, kind, dtype, reduction, in_, in_count, out, out_count, root, peer, tag, n,
+                ins_at, outs_at, in_splits_at, out_splits_at, factor, factor_data, timeout_ns, 0, 0, 0, 0)  # fmt: skip
+            self._batch.append((packed, keep, after, memory))
+            return None
+        _pack_op(slot.op, 0, _OP_SIZE, kind, dtype, reduction, in_, in_count, out, out_count, root, peer, tag, n,
+            ins_at, outs_at, in_splits_at, out_splits_at, factor, factor_data, timeout_ns, 0, 0, 0, 0)  # fmt: skip
+        if not asynchronous:
+            status = _submit(self.handle, slot.op_at, None)
+            if status:
+                raise KeyboardInterrupt if status == _lib.INTERRUPTED else last_error(status)
+            if after is not None:
+                after()
+            return None
+        status = _submit(self.handle, slot.op_at, slot.work_at)
+        if status:
+            raise last_error(status)
+        return self._issued(slot.work.value, kind, keep, after)
+
+    def _issued(self, handle: int, kind: int, keep: object, after: Callable[[], None] | None) -> Pending:
+        pending = Pending(self, handle, kind, keep, after)
+        _live[handle] = pending
+        if after is not None:  # it must happen, whether or not somebody waits
+            self.watch(pending)
+        if len(_live) >= _sweep_at[0]:
+            sweep()
+            _sweep_at[0] = 64 + 2 * len(_live)
+        return pending
+
+    def begin_batch(self) -> None:
+        """Collect the operations that follow, to issue them as one."""
+        if self._batch is not None:
+            raise InvalidArgumentError("chorus: operations are already being collected into a batch", comm=self.name)
+        self._batch = []
+
+    def drop_batch(self) -> None:
+        """Forget the operations collected since :meth:`begin_batch`."""
+        self._batch = None
+
+    def end_batch(self, asynchronous: bool) -> Pending | None:
+        """Issue the operations collected since :meth:`begin_batch`; None if there are none."""
+        batch, self._batch = self._batch, None
+        if batch is None:
+            raise InvalidArgumentError("chorus: no batch was begun", comm=self.name)
+        if not batch:
+            return None
+        ops = ctypes.create_string_buffer(b"".join(packed for packed, _, _, _ in batch), _OP_SIZE * len(batch))
+        keep = [(tensors, memory) for _, tensors, _, memory in batch]
+        afters = [after for _, _, after, _ in batch if after is not None]
+
+        def after() -> None:
+            for call in afters:
+                call()
+
+        slot = _slot
+        submit = _lib.library.chorus_submit_batch
+        status = submit(self.handle, ctypes.addressof(ops), len(batch), 0, slot.work_at if asynchronous else None)
+        if status:
+            raise KeyboardInterrupt if status == _lib.INTERRUPTED else last_error(status)
+        if asynchronous:
+            return self._issued(slot.work.value, _BATCH, keep, after if afters else None)
+        after()
+        return None
+
+    def watch(self, pending: Pending) -> None:
+        """Have a background thread take note of the operation's end."""
+        if 0 < pending.kind <= _RECV:  # completes in any order, so that it needs a thread of its own
+            self._start(lambda: _watch(pending))
+            return
+        with self.settling:
+            if self._watched is None:
+                self._watched = watched = queue.SimpleQueue()
+                self._start(lambda: _watch_all(watched))
+            self._watched.put(pending)
+
+    def _start(self, target: Callable[[], None]) -> None:
+        thread = threading.Thread(target=target, name=f"chorus-{self.name}", daemon=True)
+        _watchers.add(thread)
+        thread.start()
+
+    def failure(self) -> Error | None:
+        """Why the communicator is broken; None if it isn't."""
+        status = _lib.library.chorus_comm_status(self.handle)
+        return last_error(status) if status else None
+
+    def set_timeout(self, timeout_ns: int) -> None:
+        """Change the timeout of the operations issued from now on."""
+        check(_lib.library.chorus_comm_set_timeout(self.handle, timeout_ns))
+
+    def set_hints(self, values: dict[str, str]) -> None:
+        """Replace the hints of the operations issued from now on."""
+        array, n = _lib.hints(values)
+        check(_lib.library.chorus_comm_set_hints(self.handle, array, n))
+
+    def abort(self, reason: str) -> None:
+        """Break the communicator on all ranks at once. It doesn't wait."""
+        check(_lib.library.chorus_comm_abort(self.handle, reason.encode()))
+
+    def finalize(self, timeout_ns: int = 0) -> None:
+        """End this rank's part, after the operations issued before."""
+        self.finalized = True
+        check(_lib.library.chorus_comm_finalize(self.handle, timeout_ns))
+
+    def __del__(self) -> None:
+        # A communicator that was dropped without finalize is finalized behind the scenes.
+        if not _exiting.is_set() and hasattr(self, "finalized"):
+            if self._watched is not None:
+                self._watched.put(None)
+            _lib.library.chorus_comm_release(self.handle)
+
+
+_sweep_at = [64]
+
+
+def sweep() -> None:
+    """Let go of the tensors of operations that are done and that nobody waited for.
+
+    It happens by itself as operations are issued; tests call it to see that it does.
+    """
+    for pending in list(_live.values()):
+        pending.test()
+
+
+def _watch(pending: Pending) -> None:
+    while not pending.done and not _exiting.is_set():
+        status = _work_wait(pending.handle, _LOOK_NS)
+        if status != _lib.PENDING:
+            pending._settle(status)
+
+
+def _watch_all(watched: queue.SimpleQueue[Pending | None]) -> None:
+    while (pending := watched.get()) is not None:
+        _watch(pending)
+        del pending  # or the communicator would live as long as this thread
+
+
+def _exit() -> None:
+    """Leave the interpreter in peace: operations end, and so do the threads that wait for them.
+
+    A communicator that nobody finalized is finalized here, so that its peers learn that this
+    rank has left and not that it was lost.
+    """
+    _exiting.set()
+    for comm in list(_communicators):
+        if not comm.finalized:
+            _lib.library.chorus_comm_finalize(comm.handle, _EXIT_NS)
+        if comm._watched is not None:
+            comm._watched.put(None)
+    for thread in list(_watchers):
+        thread.join(timeout=1)
+
+
+atexit.register(_exit)

@@ -1,0 +1,318 @@
+"""The shared library and its C ABI, as capi/chorus.h describes it.
+
+Importing this module loads libchorus.so. The library is loaded so that calls keep
+the GIL (PyDLL) and gives it up itself for as long as it waits, because a wait
+must take it back now and then to let signal handlers run: that's how Ctrl-C ends
+a wait, with the exception that the handler raised.
+
+Errors are raised by :func:`chorus.errors.last_error`; nothing here allocates or
+copies tensors.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import os
+import pathlib
+import struct
+import threading
+from ctypes import (
+    POINTER,
+    Structure,
+    c_char_p,
+    c_double,
+    c_int32,
+    c_int64,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
+from typing import Any
+
+ABI_MAJOR = 1
+ABI_MINOR = 0
+
+
+class Status(enum.IntEnum):
+    """How a call ended."""
+
+    OK = 0
+    INVALID_ARGUMENT = 1
+    MISMATCH = 2
+    TIMEOUT = 3
+    PEER_LOST = 4
+    ABORTED = 5
+    UNSUPPORTED = 6
+    INTERNAL = 7
+    FINALIZED = 8
+    CANCELED = 9
+    PENDING = 16
+    INTERRUPTED = 17
+    PANICKED = 18
+    FORKED = 19
+
+
+# Plain integers from here on: they stand in the path of every operation, where an
+# enumeration's members cost as much as the call.
+OK, PENDING, INTERRUPTED, FORKED = 0, 16, 17, 19
+
+BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64 = range(1, 10)
+FLOAT16, BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT32, FLOAT64, COMPLEX64, COMPLEX128 = range(10, 18)
+
+SEND, RECV, BROADCAST, ALL_REDUCE, REDUCE, ALL_GATHER, ALL_GATHER_SINGLE, ALL_GATHER_V = range(1, 9)
+REDUCE_SCATTER, REDUCE_SCATTER_SINGLE, REDUCE_SCATTER_V = 9, 10, 11
+ALL_TO_ALL, ALL_TO_ALL_SINGLE, ALL_TO_ALL_V_SINGLE, BARRIER, SCATTER, GATHER, GATHER_SINGLE = range(12, 19)
+
+SUM, PRODUCT, MIN, MAX, BAND, BOR, BXOR, AVG, PREMUL_SUM = range(1, 10)
+
+ANY = -1
+
+# chorus_op, packed in one go: size kind dtype reduction, in in_count out out_count,
+# root peer tag n_lists, ins outs in_splits out_splits, factor factor_data,
+# timeout_ns, hints n_hints, source seq.
+OP = struct.Struct("=IiiiQqQqiiiiQQQQdQqQiiQ")
+OP_RESULTS = struct.Struct("=iQ")  # source seq, at the end
+OP_RESULTS_AT = OP.size - OP_RESULTS.size
+
+
+class Host(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("reserved", c_uint32),
+        ("leave", c_void_p),
+        ("enter", c_void_p),
+        ("check", c_void_p),
+        ("thread", c_uint64),
+        ("interval_ns", c_int64),
+    ]
+
+
+class ErrorFacts(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("status", c_int32),
+        ("message", c_char_p),
+        ("comm", c_char_p),
+        ("op", c_char_p),
+        ("seq", c_uint64),
+        ("rank", c_int32),
+        ("peer", c_int32),
+        ("detail", c_char_p),
+        ("elapsed_ns", c_int64),
+        ("missing", POINTER(c_int32)),
+        ("arrived", POINTER(c_int32)),
+        ("unknown", POINTER(c_int32)),
+        ("n_missing", c_int32),
+        ("n_arrived", c_int32),
+        ("n_unknown", c_int32),
+        ("rank_a", c_int32),
+        ("rank_b", c_int32),
+        ("reserved", c_int32),
+        ("op_a", c_char_p),
+        ("op_b", c_char_p),
+    ]
+
+
+class Hint(Structure):
+    _fields_ = [("name", c_char_p), ("value", c_char_p)]
+
+
+class CommOptions(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("rank", c_int32),
+        ("world_size", c_int32),
+        ("abort_on_error", c_int32),
+        ("backend", c_char_p),
+        ("device", c_char_p),
+        ("name", c_char_p),
+        ("store", c_uint64),
+        ("timeout_ns", c_int64),
+        ("hints", POINTER(Hint)),
+        ("n_hints", c_int32),
+        ("reserved", c_int32),
+    ]
+
+
+class CommInfo(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("rank", c_int32),
+        ("world_size", c_int32),
+        ("capabilities", c_uint32),
+        ("reductions", c_uint32),
+        ("abort_on_error", c_int32),
+        ("timeout_ns", c_int64),
+        ("name", c_char_p),
+        ("backend", c_char_p),
+        ("device", c_char_p),
+    ]
+
+
+class SplitOptions(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("n_ranks", c_int32),
+        ("ranks", POINTER(c_int32)),
+        ("name", c_char_p),
+        ("timeout_ns", c_int64),
+        ("hints", POINTER(Hint)),
+        ("n_hints", c_int32),
+        ("reserved", c_int32),
+    ]
+
+
+class WorkInfo(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("status", c_int32),
+        ("source", c_int32),
+        ("n_ops", c_int32),
+        ("seq", c_uint64),
+    ]
+
+
+class Op(Structure):
+    """chorus_op, for tests of the layout; calls pack :data:`OP`."""
+
+    _fields_ = [
+        ("size", c_uint32),
+        ("kind", c_int32),
+        ("dtype", c_int32),
+        ("reduction", c_int32),
+        ("in_", c_void_p),
+        ("in_count", c_int64),
+        ("out", c_void_p),
+        ("out_count", c_int64),
+        ("root", c_int32),
+        ("peer", c_int32),
+        ("tag", c_int32),
+        ("n_lists", c_int32),
+        ("ins", c_void_p),
+        ("outs", c_void_p),
+        ("in_splits", c_void_p),
+        ("out_splits", c_void_p),
+        ("factor", c_double),
+        ("factor_data", c_void_p),
+        ("timeout_ns", c_int64),
+        ("hints", c_void_p),
+        ("n_hints", c_int32),
+        ("source", c_int32),
+        ("seq", c_uint64),
+    ]
+
+
+_KEYS = POINTER(c_char_p)
+SET_FN = ctypes.CFUNCTYPE(c_int32, c_void_p, c_char_p, c_void_p, c_int64, c_void_p)
+GET_FN = ctypes.CFUNCTYPE(c_int32, c_void_p, c_char_p, c_int64, c_void_p)
+ADD_FN = ctypes.CFUNCTYPE(c_int32, c_void_p, c_char_p, c_int64, POINTER(c_int64), c_void_p)
+WAIT_FN = ctypes.CFUNCTYPE(c_int32, c_void_p, _KEYS, c_int32, c_int64, c_void_p)
+CHECK_FN = ctypes.CFUNCTYPE(c_int32, c_void_p, _KEYS, c_int32, POINTER(c_int32), c_void_p)
+COMPARE_SET_FN = ctypes.CFUNCTYPE(c_int32, c_void_p, c_char_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p)
+REMOVE_FN = ctypes.CFUNCTYPE(c_int32, c_void_p, c_char_p, POINTER(c_int32), c_void_p)
+NUM_KEYS_FN = ctypes.CFUNCTYPE(c_int32, c_void_p, POINTER(c_int64), c_void_p)
+RELEASED_FN = ctypes.CFUNCTYPE(None, c_void_p)
+
+
+class StoreCallbacks(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("reserved", c_uint32),
+        ("user", c_void_p),
+        ("set", SET_FN),
+        ("get", GET_FN),
+        ("add", ADD_FN),
+        ("wait", WAIT_FN),
+        ("check", CHECK_FN),
+        ("compare_set", COMPARE_SET_FN),
+        ("remove", REMOVE_FN),
+        ("num_keys", NUM_KEYS_FN),
+        ("released", RELEASED_FN),
+    ]
+
+
+# The functions of the header that this package calls: result, arguments.
+_u64, _i64, _i32, _ptr, _str = c_uint64, c_int64, c_int32, c_void_p, c_char_p
+FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
+    "abi_version": (c_uint32, []),
+    "version": (_str, []),
+    "backends": (_str, []),
+    "set_host": (_i32, [POINTER(Host)]),
+    "last_error": (POINTER(ErrorFacts), []),
+    "alloc": (_i32, [_i64, _i32, POINTER(_ptr)]),
+    "free": (_i32, [_ptr]),
+    "is_shared": (_i32, [_ptr, _i64]),
+    "reply_value": (None, [_ptr, _str, _i64]),
+    "reply_error": (None, [_ptr, _str]),
+    "store_from_callbacks": (_i32, [POINTER(StoreCallbacks), POINTER(_u64)]),
+    "store_open": (_i32, [_str, _i64, POINTER(_u64)]),
+    "store_release": (_i32, [_u64]),
+    "comm_create": (_i32, [POINTER(CommOptions), POINTER(_u64)]),
+    "comm_get": (_i32, [_u64, POINTER(CommInfo)]),
+    "comm_status": (_i32, [_u64]),
+    "comm_split": (_i32, [_u64, POINTER(SplitOptions), POINTER(_u64)]),
+    "comm_set_timeout": (_i32, [_u64, _i64]),
+    "comm_set_hints": (_i32, [_u64, POINTER(Hint), _i32]),
+    "comm_abort": (_i32, [_u64, _str]),
+    "comm_finalize": (_i32, [_u64, _i64]),
+    "comm_release": (_i32, [_u64]),
+    "submit": (_i32, [_u64, _ptr, _ptr]),
+    "submit_batch": (_i32, [_u64, _ptr, _i32, _i64, _ptr]),
+    "work_wait": (_i32, [_u64, _i64]),
+    "work_test": (_i32, [_u64]),
+    "work_get": (_i32, [_u64, POINTER(WorkInfo)]),
+    "work_sources": (_i32, [_u64, POINTER(_i32), _i32]),
+    "work_release": (_i32, [_u64]),
+}
+
+
+def _path() -> str:
+    path = pathlib.Path(__file__).with_name("libchorus.so")
+    if path.exists():
+        return str(path)
+    raise ImportError(f"chorus: {path} is missing; `pip install ./python` builds it, with Go and a C compiler")
+
+
+def _load() -> ctypes.PyDLL:
+    if os.name != "posix":
+        raise ImportError("chorus: only Linux is supported")
+    library = ctypes.PyDLL(_path())
+    for name, (result, arguments) in FUNCTIONS.items():
+        function = getattr(library, "chorus_" + name)
+        function.restype, function.argtypes = result, arguments
+    version: int = library.chorus_abi_version()
+    if version >> 16 != ABI_MAJOR or version & 0xFFFF < ABI_MINOR:
+        raise ImportError(
+            f"chorus: {_path()} has ABI {version >> 16}.{version & 0xFFFF}; this package needs {ABI_MAJOR}.{ABI_MINOR}"
+        )
+    api = ctypes.pythonapi
+    host = Host(
+        size=ctypes.sizeof(Host),
+        leave=ctypes.cast(api.PyEval_SaveThread, c_void_p).value,
+        enter=ctypes.cast(api.PyEval_RestoreThread, c_void_p).value,
+        check=ctypes.cast(api.PyErr_CheckSignals, c_void_p).value,
+        thread=threading.main_thread().ident,  # signal handlers run nowhere else
+    )
+    if status := library.chorus_set_host(ctypes.byref(host)):
+        raise ImportError(f"chorus: the library refused its host ({Status(status).name})")
+    return library
+
+
+library = _load()
+
+
+def version() -> str:
+    """The library's version."""
+    text: bytes = library.chorus_version()
+    return text.decode()
+
+
+def hints(values: dict[str, str] | None) -> tuple[Any, int]:
+    """An array of chorus_hint and its length; keep the array until the call is over."""
+    if not values:
+        return None, 0
+    array = (Hint * len(values))()
+    for i, (name, value) in enumerate(values.items()):
+        array[i].name, array[i].value = name.encode(), value.encode()
+    return array, len(values)

@@ -1,0 +1,143 @@
+"""A store of PyTorch, used as it is, for the library.
+
+The library calls the callbacks from its own threads, while the thread that makes
+a communicator waits without the GIL; it lets go of all of them when the
+communicator is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from chorus import _lib
+from chorus.errors import check
+
+_OK, _TIMEOUT, _INTERNAL = int(_lib.Status.OK), int(_lib.Status.TIMEOUT), int(_lib.Status.INTERNAL)
+
+
+class _Bridge:
+    """One store and its callbacks."""
+
+    def __init__(self, store: dist.Store) -> None:
+        self.store = store
+        self.callbacks = _lib.StoreCallbacks(
+            size=ctypes.sizeof(_lib.StoreCallbacks),
+            set=_lib.SET_FN(self._set),
+            get=_lib.GET_FN(self._get),
+            add=_lib.ADD_FN(self._add),
+            wait=_lib.WAIT_FN(self._wait),
+            check=_lib.CHECK_FN(self._check),
+            compare_set=_lib.COMPARE_SET_FN(self._compare_set),
+            remove=_lib.REMOVE_FN(self._remove),
+            num_keys=_lib.NUM_KEYS_FN(self._num_keys),
+            released=_lib.RELEASED_FN(self._released),
+        )
+
+    def _answer(self, reply: int, timeout_ns: int, call: Callable[[], object]) -> int:
+        """Run a call on the store and turn its exception into a status."""
+        deadline = time.monotonic() + timeout_ns / 1e9
+        try:
+            call()
+        except BaseException as error:  # an exception can't cross the library
+            # PyTorch tells a timeout from other failures only in words.
+            if isinstance(error, dist.DistStoreError) and timeout_ns and time.monotonic() >= deadline - 0.01:
+                return _TIMEOUT
+            _lib.library.chorus_reply_error(reply, f"{type(error).__name__}: {error}".encode())
+            return _INTERNAL
+        return _OK
+
+    def _set(self, _: Any, key: bytes, value: int, n: int, reply: int) -> int:
+        data = ctypes.string_at(value, n) if n else b""
+        return self._answer(reply, 0, lambda: self.store.set(key.decode(), data))  # type: ignore[arg-type]
+
+    def _get(self, _: Any, key: bytes, timeout_ns: int, reply: int) -> int:
+        def call() -> None:
+            name = key.decode()
+            self.store.wait([name], _limit(timeout_ns))
+            value = self.store.get(name)
+            _lib.library.chorus_reply_value(reply, value, len(value))
+
+        return self._answer(reply, timeout_ns, call)
+
+    def _add(self, _: Any, key: bytes, delta: int, total: Any, reply: int) -> int:
+        def call() -> None:
+            total[0] = self.store.add(key.decode(), delta)
+
+        return self._answer(reply, 0, call)
+
+    def _wait(self, _: Any, keys: Any, n: int, timeout_ns: int, reply: int) -> int:
+        names = [keys[i].decode() for i in range(n)]
+        return self._answer(reply, timeout_ns, lambda: self.store.wait(names, _limit(timeout_ns)))
+
+    def _check(self, _: Any, keys: Any, n: int, every: Any, reply: int) -> int:
+        def call() -> None:
+            every[0] = int(self.store.check([keys[i].decode() for i in range(n)]))
+
+        return self._answer(reply, 0, call)
+
+    def _compare_set(self, _: Any, key: bytes, old: int, n_old: int, new: int, n_new: int, reply: int) -> int:
+        def call() -> None:
+            expected = ctypes.string_at(old, n_old) if n_old else b""
+            desired = ctypes.string_at(new, n_new) if n_new else b""
+            value = self.store.compare_set(key.decode(), expected, desired)  # type: ignore[arg-type]
+            _lib.library.chorus_reply_value(reply, value, len(value))
+
+        return self._answer(reply, 0, call)
+
+    def _remove(self, _: Any, key: bytes, existed: Any, reply: int) -> int:
+        def call() -> None:
+            existed[0] = int(self.store.delete_key(key.decode()))
+
+        return self._answer(reply, 0, call)
+
+    def _num_keys(self, _: Any, count: Any, reply: int) -> int:
+        def call() -> None:
+            count[0] = self.store.num_keys()
+
+        return self._answer(reply, 0, call)
+
+    def _released(self, user: int) -> None:
+        with _lock:
+            _bridges.pop(user, None)
+
+
+def _limit(timeout_ns: int) -> timedelta:
+    return timedelta(milliseconds=max(1, timeout_ns // 1_000_000))
+
+
+# What the library may still call, by the number that it passes back.
+_bridges: dict[int, _Bridge] = {}
+_numbers = itertools.count(1)
+_lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def opened(store: dist.Store | None) -> Iterator[int]:
+    """The library's handle of a store of PyTorch for the time of a ``with``; 0 for None."""
+    if store is None:
+        yield 0
+        return
+    bridge = _Bridge(store)
+    with _lock:
+        bridge.callbacks.user = number = next(_numbers)
+        _bridges[number] = bridge
+    handle = ctypes.c_uint64()
+    try:
+        check(_lib.library.chorus_store_from_callbacks(ctypes.byref(bridge.callbacks), ctypes.byref(handle)))
+    except BaseException:
+        with _lock:
+            _bridges.pop(number, None)
+        raise
+    try:
+        yield handle.value
+    finally:
+        _lib.library.chorus_store_release(handle)

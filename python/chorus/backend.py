@@ -1,0 +1,174 @@
+"""How PyTorch comes to a process group of Chorus."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+if TYPE_CHECKING:
+    from chorus.process_group import ProcessGroup
+
+NAME = "chorus"
+
+
+def register() -> None:
+    """Make ``"chorus"`` a backend of torch.distributed, for CPU tensors. Calling it again changes nothing."""
+    if NAME.upper() not in dist.Backend._plugins:
+        dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])
+
+
+def _create(options: Any, backend_options: Any) -> ProcessGroup:
+    """What PyTorch calls for every group with this backend.
+
+    ``backend_options`` is what the user gave as ``pg_options``: None, or a dict of
+    hints for the communicator.
+    """
+    from chorus._comm import Communicator
+    from chorus.errors import InvalidArgumentError
+    from chorus.process_group import ProcessGroup, timeout_ns
+
+    others = _other_backends(options, sys._getframe(1).f_locals)
+    hints = backend_options if isinstance(backend_options, dict) else None
+    if backend_options is not None and hints is None and not others:
+        raise InvalidArgumentError(
+            f"chorus: pg_options must be a dict of hints, such as {{'fabric': 'tcp'}}, not {type(backend_options).__name__}"
+        )
+    comm = Communicator.create(
+        options.group_rank,
+        options.group_size,
+        _fresh(options.store, options.group_size),
+        name=options.group_id or "world",
+        timeout_ns=timeout_ns(options.timeout),
+        hints=hints,
+    )
+    group = ProcessGroup(comm, options.store, options.timeout)
+    for device, (kind, backend) in others.items():
+        group._add_backend(torch.device(device), kind, backend)
+    return group
+
+
+def _fresh(store: dist.Store, size: int) -> dist.Store:
+    """The part of a store for this generation of a group.
+
+    A program may destroy its groups and make them again under the same names on the same
+    store. Nobody begins a generation before everybody has joined the one before.
+    """
+    generation = (store.add("chorus/joined", 1) - 1) // size
+    return dist.PrefixStore(f"chorus/{generation}", store)
+
+
+def _other_backends(options: Any, caller: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """The backends of a group's other devices, by device type.
+
+    PyTorch takes a process group that is written in Python for the whole group: it drops the
+    backends that it made before, and makes none after. Which there should be stands only in the local
+    variables of its function that calls us, ``_new_process_group_helper``.
+    """
+    config, group = caller.get("backend_config"), caller.get("pg")
+    if config is None or group is None:
+        return {}
+    found: dict[str, tuple[Any, Any]] = {}
+    for device, name in config.get_device_backend_map().items():
+        if name == NAME:
+            continue
+        kind = dist.Backend.backend_type_map[name]
+        try:
+            backend = group._get_backend(torch.device(device))
+        except RuntimeError:  # it would have been made after us
+            store = dist.PrefixStore(f"{device}/", caller["prefix_store"])
+            backend = _make(name, store, options, caller.get("backend_options"))
+        found[device] = kind, backend
+    return found
+
+
+def _make(name: str, store: dist.Store, options: Any, backend_options: Any) -> Any:
+    """A backend of PyTorch, as _new_process_group_helper makes it."""
+    from chorus.errors import UnsupportedError
+
+    rank, size, timeout = options.group_rank, options.group_size, options.timeout
+    if name == dist.Backend.NCCL:
+        if not dist.is_nccl_available():
+            raise UnsupportedError("chorus: this PyTorch was built without NCCL")
+        nccl: Any = dist.ProcessGroupNCCL
+        if not isinstance(backend_options, nccl.Options):
+            backend_options = nccl.Options()
+            backend_options.is_high_priority_stream = False
+        backend_options._timeout = timeout
+        backend_options.global_ranks_in_group = options.global_ranks_in_group
+        backend_options.group_name = options.group_id
+        backend = nccl(store, rank, size, backend_options)
+        backend._set_sequence_number_for_group()
+        return backend
+    if name == dist.Backend.GLOO:
+        gloo: Any = dist.ProcessGroupGloo
+        backend = gloo(store, rank, size, timeout=timeout)
+        backend._set_sequence_number_for_group()
+        return backend
+    plugin = dist.Backend._plugins.get(name.upper())
+    if plugin is None:
+        raise UnsupportedError(f"chorus: the backend {name!r} can't be in one group with chorus")
+    if not plugin.extended_api:
+        return plugin.creator_fn(store, rank, size, timeout)
+    theirs: Any = dist.distributed_c10d._DistributedBackendOptions()
+    theirs.store = store
+    for field in ("group_rank", "group_size", "timeout", "group_id", "global_ranks_in_group"):
+        setattr(theirs, field, getattr(options, field))
+    return plugin.creator_fn(theirs, backend_options)
+
+
+def monitored_barrier(group: Any = None, timeout: Any = None) -> None:
+    """A barrier that names all ranks that didn't come within the timeout.
+
+    What ``torch.distributed.monitored_barrier`` does, which itself refuses every backend but Gloo. Raises
+    :class:`chorus.TimeoutError`, on every rank that came.
+    """
+    _ours(group).monitored_barrier(timeout)
+
+
+def split_group(ranks: list[int], group: Any = None, **options: Any) -> ProcessGroup | None:
+    """A group of some of a group's ranks, known to PyTorch like one of ``new_group``.
+
+    Every rank of ``group`` (default: the world) calls it with the ranks, in ``group``, of its own part, in the
+    order of their new ranks; a rank that isn't among those it passes gets None. Options are
+    those of :meth:`ProcessGroup.split_group`. ``torch.distributed.split_group`` itself needs
+    an accelerator.
+    """
+    parent = _ours(group)
+    part = parent.split_group(ranks, **options)
+    if part is None:
+        return None
+    c10d: Any = dist.distributed_c10d
+    world = c10d._world
+    members = {dist.get_global_rank(parent, r): i for i, r in enumerate(ranks)}
+    world.pg_map[part] = (NAME, part.get_group_store())
+    world.pg_names[part] = part.group_name
+    world.pg_backend_config[part] = f"cpu:{NAME}"
+    world.pg_group_ranks[part] = members
+    tag = f"ptd:{part.group_name}"
+    world.pg_to_tag[part] = tag
+    world.tags_to_pg.setdefault("", []).append(part)
+    world.tags_to_pg.setdefault(tag, []).append(part)
+    c10d._register_process_group(part.group_name, part)
+    return part
+
+
+def failure(group: Any = None) -> Exception | None:
+    """Why a group (default: the world) is broken, with all facts; None if it isn't.
+
+    Where PyTorch passes an error through C++, as DistributedDataParallel's backward does, a
+    RuntimeError with its words arrives; this is the :class:`chorus.Error` itself.
+    """
+    return _ours(group).failure
+
+
+def _ours(group: Any) -> ProcessGroup:
+    from chorus.errors import InvalidArgumentError
+    from chorus.process_group import ProcessGroup
+
+    group = group if group is not None else dist.group.WORLD
+    if not isinstance(group, ProcessGroup):
+        raise InvalidArgumentError(f"chorus: {group!r} is not a group of the backend {NAME!r}")
+    return group

@@ -1,0 +1,157 @@
+"""What can go wrong, as exceptions.
+
+Every exception is a :class:`chorus.Error`, hence a
+``torch.distributed.DistBackendError`` and a ``RuntimeError``, and tells which
+communicator, operation and ranks it is about.
+"""
+
+from __future__ import annotations
+
+import torch.distributed as dist
+
+from chorus import _lib
+
+
+class Error(dist.DistBackendError):
+    """A failure of Chorus.
+
+    Attributes:
+        comm: the communicator's name, ``""`` outside of one.
+        op: the operation, such as ``"all_reduce"``, or ``""``.
+        seq: the operation's number on its communicator, 0 if it had none yet.
+        rank: the rank that the failure is about: who was lost, who aborted; otherwise
+            the rank that reports. ``reporter`` is always the latter. -1 if unknown.
+        missing_ranks: ranks known not to have come; for a lost peer, that peer.
+        arrived_ranks: ranks known to have come.
+        unknown_ranks: ranks of which nothing could be learned.
+        elapsed: seconds that a wait which timed out had taken.
+        detail: why, without the facts above.
+
+    Ranks are those of the communicator (``torch.distributed.get_global_rank`` translates).
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        comm: str = "",
+        op: str = "",
+        seq: int = 0,
+        rank: int = -1,
+        reporter: int = -1,
+        missing_ranks: tuple[int, ...] = (),
+        arrived_ranks: tuple[int, ...] = (),
+        unknown_ranks: tuple[int, ...] = (),
+        elapsed: float = 0.0,
+        detail: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.comm = comm
+        self.op = op
+        self.seq = seq
+        self.rank = rank
+        self.reporter = reporter
+        self.missing_ranks = missing_ranks
+        self.arrived_ranks = arrived_ranks
+        self.unknown_ranks = unknown_ranks
+        self.elapsed = elapsed
+        self.detail = detail or message
+
+
+class InvalidArgumentError(Error):
+    """Arguments that were refused before any byte moved; nothing has changed."""
+
+
+class MismatchError(Error):
+    """Ranks call different operations.
+
+    Attributes:
+        ranks: two of them. calls: what each calls, in full.
+    """
+
+    ranks: tuple[int, int] = (-1, -1)
+    calls: tuple[str, str] = ("", "")
+
+
+class TimeoutError(Error):
+    """An operation's time was over. ``missing_ranks`` says who didn't come."""
+
+
+class PeerLostError(Error):
+    """A rank died or its link broke; ``rank`` says which."""
+
+
+class AbortedError(Error):
+    """Rank ``rank`` called abort, or was interrupted in the middle of a collective."""
+
+
+class UnsupportedError(Error):
+    """What the backend, the device or this machine can't do."""
+
+
+class InternalError(Error):
+    """What should not have happened."""
+
+
+class FinalizedError(Error):
+    """The communicator is finalized."""
+
+
+class CanceledError(Error):
+    """A message was given up; the communicator stays usable."""
+
+
+class PanickedError(InternalError):
+    """A bug of the library was caught. It can't be used any more in this process."""
+
+
+class ForkedError(Error):
+    """Chorus does not work in a child made by fork; start processes by spawn or forkserver."""
+
+
+_TYPES: dict[int, type[Error]] = {
+    _lib.Status.INVALID_ARGUMENT: InvalidArgumentError,
+    _lib.Status.MISMATCH: MismatchError,
+    _lib.Status.TIMEOUT: TimeoutError,
+    _lib.Status.PEER_LOST: PeerLostError,
+    _lib.Status.ABORTED: AbortedError,
+    _lib.Status.UNSUPPORTED: UnsupportedError,
+    _lib.Status.INTERNAL: InternalError,
+    _lib.Status.FINALIZED: FinalizedError,
+    _lib.Status.CANCELED: CanceledError,
+    _lib.Status.PANICKED: PanickedError,
+    _lib.Status.FORKED: ForkedError,
+}
+
+
+def last_error(status: int) -> Error:
+    """The exception for a status that a call on this thread has just returned."""
+    facts = _lib.library.chorus_last_error().contents
+    kind = _TYPES.get(status, InternalError)
+    reporter, peer = facts.rank, facts.peer
+    missing = tuple(facts.missing[: facts.n_missing])
+    if kind is PeerLostError and not missing and peer >= 0:
+        missing = (peer,)
+    error = kind(
+        facts.message.decode(errors="replace"),
+        comm=facts.comm.decode(errors="replace"),
+        op=facts.op.decode(),
+        seq=facts.seq,
+        rank=peer if peer >= 0 else reporter,
+        reporter=reporter,
+        missing_ranks=missing,
+        arrived_ranks=tuple(facts.arrived[: facts.n_arrived]),
+        unknown_ranks=tuple(facts.unknown[: facts.n_unknown]),
+        elapsed=facts.elapsed_ns / 1e9,
+        detail=facts.detail.decode(errors="replace"),
+    )
+    if isinstance(error, MismatchError):
+        error.ranks = (facts.rank_a, facts.rank_b)
+        error.calls = (facts.op_a.decode(), facts.op_b.decode())
+    return error
+
+
+def check(status: int) -> None:
+    """Raise unless the status is OK."""
+    if status:
+        raise last_error(status)

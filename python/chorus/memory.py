@@ -1,0 +1,175 @@
+"""Tensors in memory that peers on this host can map: the fastest that collectives can have."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar, overload
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from chorus import _lib
+from chorus.errors import check
+
+__all__ = ["empty", "is_shared", "share", "shared_memory", "zeros"]
+
+_T = TypeVar("_T", torch.Tensor, torch.nn.Module)
+
+
+class _Block:
+    """Memory of the library, which goes back to it with the last tensor in it."""
+
+    def __init__(self, nbytes: int, zero: bool) -> None:
+        memory = ctypes.c_void_p()
+        check(_lib.library.chorus_alloc(max(nbytes, 1), int(zero), ctypes.byref(memory)))
+        assert memory.value is not None
+        self.at: int = memory.value
+        self.bytes = (ctypes.c_uint8 * nbytes).from_address(self.at)
+        # The array is what PyTorch holds on to; it can't have a __del__ of its own.
+        weakref.finalize(self.bytes, _lib.library.chorus_free, ctypes.c_void_p(self.at)).atexit = False
+
+
+def _shape(size: tuple[Any, ...]) -> tuple[int, ...]:
+    if len(size) == 1 and isinstance(size[0], Sequence):
+        size = tuple(size[0])
+    return tuple(int(n) for n in size)
+
+
+def _storage(nbytes: int, zero: bool) -> torch.Tensor:
+    """A flat tensor of bytes."""
+    if nbytes == 0:
+        return torch.empty(0, dtype=torch.uint8)
+    return torch.frombuffer(_Block(nbytes, zero).bytes, dtype=torch.uint8)
+
+
+def _new(size: tuple[Any, ...], dtype: torch.dtype | None, requires_grad: bool, zero: bool) -> torch.Tensor:
+    shape = _shape(size)
+    dtype = dtype or torch.get_default_dtype()
+    with torch.utils._python_dispatch._disable_current_modes():
+        tensor = _storage(math.prod(shape) * dtype.itemsize, zero).view(dtype).view(shape)
+    return tensor.requires_grad_() if requires_grad else tensor
+
+
+def empty(*size: Any, dtype: torch.dtype | None = None, requires_grad: bool = False) -> torch.Tensor:
+    """A CPU tensor with undefined contents in memory that peers on this host can map.
+
+    Like ``torch.empty``: ``size`` are integers or one sequence of them; ``dtype``
+    defaults to PyTorch's default. The memory is freed with the last tensor that uses
+    it. Raises :class:`chorus.Error` if there is no memory.
+    """
+    return _new(size, dtype, requires_grad, False)
+
+
+def zeros(*size: Any, dtype: torch.dtype | None = None, requires_grad: bool = False) -> torch.Tensor:
+    """:func:`empty`, filled with zeros."""
+    return _new(size, dtype, requires_grad, True)
+
+
+def is_shared(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's storage lies in memory that peers can map."""
+    if not tensor.is_cpu or tensor.layout is not torch.strided:
+        return False
+    storage = tensor.untyped_storage()
+    return storage.nbytes() > 0 and bool(_lib.library.chorus_is_shared(storage.data_ptr(), storage.nbytes()))
+
+
+def _moved(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy of a tensor's whole storage in shared memory, seen as the tensor sees it."""
+    storage = tensor.untyped_storage()
+    target = _storage(storage.nbytes(), False)
+    target.copy_(torch.empty(0, dtype=torch.uint8).set_(storage))  # type: ignore[call-overload]
+    return torch.empty(0, dtype=tensor.dtype).set_(  # type: ignore[call-overload,no-any-return]
+        target.untyped_storage(), tensor.storage_offset(), tensor.size(), tensor.stride()
+    )
+
+
+class _SharedMemory(TorchDispatchMode):
+    """Moves the results of operators that made new CPU memory."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        # A result that is an argument, or a view of one, is not new.
+        known = {
+            t.untyped_storage().data_ptr()
+            for t in torch.utils._pytree.tree_leaves((args, kwargs))
+            if isinstance(t, torch.Tensor) and t.layout is torch.strided
+        }
+
+        def move(x: Any) -> Any:
+            if type(x) is not torch.Tensor or not x.is_cpu or x.layout is not torch.strided:
+                return x
+            if x.untyped_storage().data_ptr() in known or x.untyped_storage().nbytes() == 0 or is_shared(x):
+                return x
+            return _moved(x)
+
+        return torch.utils._pytree.tree_map(move, result)
+
+
+@contextlib.contextmanager
+def shared_memory() -> Iterator[None]:
+    """Within this, new CPU tensors are in memory that peers on this host can map.
+
+    Meant for building things, as every operator copies its result once more::
+
+        with chorus.shared_memory():
+            model = Transformer()
+
+    It applies to the thread that enters it.
+    """
+    with _SharedMemory():
+        yield
+
+
+def _share_tensor(tensor: torch.Tensor, done: dict[int, torch.Tensor]) -> None:
+    """Move a tensor's storage; tensors that had one in common have it still."""
+    if not tensor.is_cpu or tensor.layout is not torch.strided or is_shared(tensor):
+        return
+    at = tensor.untyped_storage().data_ptr()
+    if at == 0:
+        return
+    if at not in done:
+        done[at] = _moved(tensor)
+    moved = done[at].untyped_storage()
+    with torch.no_grad():
+        tensor.data = torch.empty(0, dtype=tensor.dtype).set_(  # type: ignore[call-overload]
+            moved, tensor.storage_offset(), tensor.size(), tensor.stride()
+        )
+
+
+@overload
+def share(what: torch.Tensor) -> torch.Tensor: ...
+@overload
+def share(what: torch.nn.Module) -> torch.nn.Module: ...
+def share(what: Any) -> Any:
+    """Move a tensor, or all of a module, to memory that peers on this host can map.
+
+    Of a module: parameters, gradients that exist, and buffers; tied ones stay tied. Of a
+    ``DistributedDataParallel``: its buckets too, as they are rebuilt after the first
+    step, so share it before training (``gradient_as_bucket_view=True`` then puts
+    the gradients there). Values stay as they are. Optimizers, which hold on to
+    the parameters themselves and not to their memory, are not disturbed.
+
+    Returns what it was given.
+    """
+    done: dict[int, torch.Tensor] = {}
+    if isinstance(what, torch.Tensor):
+        _share_tensor(what, done)
+        return what
+    for tensor in (*what.parameters(), *what.buffers()):
+        _share_tensor(tensor, done)
+        if tensor.grad is not None:
+            _share_tensor(tensor.grad, done)
+    if isinstance(what, torch.nn.parallel.DistributedDataParallel):
+        what.register_forward_pre_hook(_rebuild_buckets)
+    return what
+
+
+def _rebuild_buckets(module: torch.nn.Module, _: Any) -> None:
+    """What DistributedDataParallel does at the beginning of its forward, in shared memory."""
+    if torch.is_grad_enabled():
+        with shared_memory():
+            module.reducer._rebuild_buckets()

@@ -1,0 +1,724 @@
+"""The torch.distributed backend ``chorus``.
+
+``torch.distributed.init_process_group("chorus")`` makes a :class:`ProcessGroup`; its
+methods are what PyTorch calls, with PyTorch's names and argument order. Two names
+for one method are the older and the newer PyTorch's.
+
+A call whose options say ``asyncOp = False`` is done when it returns. Others
+return a :class:`Work` at once. Tensors that are not contiguous are staged through
+contiguous copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from chorus import _lib, memory
+from chorus._comm import Communicator, Pending
+from chorus._reductions import reduction_of
+from chorus.errors import Error, InvalidArgumentError, TimeoutError, UnsupportedError
+
+_Tensors = list[torch.Tensor]
+
+# The element types. Tensors of others can be moved, not reduced; they are sent as bytes.
+_DTYPES: dict[torch.dtype, int] = {
+    torch.bool: _lib.BOOL,
+    torch.uint8: _lib.UINT8,
+    torch.uint16: _lib.UINT16,
+    torch.uint32: _lib.UINT32,
+    torch.uint64: _lib.UINT64,
+    torch.int8: _lib.INT8,
+    torch.int16: _lib.INT16,
+    torch.int32: _lib.INT32,
+    torch.int64: _lib.INT64,
+    torch.float16: _lib.FLOAT16,
+    torch.bfloat16: _lib.BFLOAT16,
+    torch.float8_e4m3fn: _lib.FLOAT8_E4M3FN,
+    torch.float8_e5m2: _lib.FLOAT8_E5M2,
+    torch.float32: _lib.FLOAT32,
+    torch.float64: _lib.FLOAT64,
+    torch.complex64: _lib.COMPLEX64,
+    torch.complex128: _lib.COMPLEX128,
+}
+
+
+def timeout_ns(timeout: timedelta | None) -> int:
+    """What the library calls a timeout; 0, the communicator's, for PyTorch's unset and zero ones."""
+    if timeout is None or timeout.days < 0:
+        return 0
+    return (timeout.days * 86400 + timeout.seconds) * 1_000_000_000 + timeout.microseconds * 1000
+
+
+class _FailedValue:
+    """What the future of a failed operation holds.
+
+    A future made in Python can't carry an exception to its C++ users: they find a value, whatever it
+    is, and take the tensors out of it by pickling. So this one raises when that is done.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise self.error.with_traceback(None)
+
+
+def _raise(value: Any) -> Any:
+    if isinstance(value, _FailedValue):
+        raise value.error.with_traceback(None)
+
+
+class Work(dist.Work):
+    """The handle of an operation. It may be dropped; the operation goes on."""
+
+    def __init__(self, pending: Pending | None, value: Any) -> None:
+        super().__init__()
+        self._pending = pending  # None: it is done, and all went well
+        self._value = value
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait until the operation is done; raise what it failed with.
+
+        A ``timeout`` that isn't zero bounds this wait, after which the operation goes on;
+        otherwise the operation's own timeout ends it.
+        """
+        if self._pending is not None:
+            self._pending.wait(timeout_ns(timeout) or -1)
+        return True
+
+    def is_completed(self) -> bool:
+        return self._pending is None or self._pending.test()
+
+    def is_success(self) -> bool:
+        return self.is_completed() and (self._pending is None or self._pending.error is None)
+
+    def exception(self) -> BaseException | None:
+        return self._pending.error if self._pending is not None and self._pending.test() else None
+
+    def result(self) -> Any:
+        """The tensors that the operation fills, as lists like those that were passed in."""
+        self.wait()
+        return self._value
+
+    def source_rank(self) -> int:
+        """Who sent what a receive got."""
+        return self._pending.source if self._pending is not None and self._pending.test() else -1
+
+    _source_rank = source_rank
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def block_current_stream(self) -> None:
+        self.wait()
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        """A future of the result. Its error, if it has one, is that of :meth:`wait`."""
+        future: torch.futures.Future[Any] = torch.futures.Future()
+        if self._pending is None:
+            future.set_result(self._value)
+            return future
+        future._set_unwrap_func(_raise)  # type: ignore[attr-defined]
+        value = self._value
+
+        def finish(pending: Pending) -> None:
+            future.set_result(value if pending.error is None else _FailedValue(pending.error))
+
+        self._pending.when_done(finish)
+        return future
+
+    def get_future_result(self) -> torch.futures.Future[Any]:
+        """A future that holds 0 (WorkResult.SUCCESS), 1 (TIMEOUT) or 2 (COMM_ERROR)."""
+        future: torch.futures.Future[Any] = torch.futures.Future()
+
+        def finish(pending: Pending) -> None:
+            error = pending.error
+            future.set_result(0 if error is None else 1 if isinstance(error, TimeoutError) else 2)
+
+        if self._pending is None:
+            future.set_result(0)
+        else:
+            self._pending.when_done(finish)
+        return future
+
+
+class _Staging:
+    """The contiguous copies of one operation's tensors, and what becomes of them."""
+
+    __slots__ = ("back",)
+
+    def __init__(self) -> None:
+        self.back: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def input(self, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj():
+            return tensor
+        return tensor.resolve_conj().resolve_neg().contiguous()
+
+    def output(self, tensor: torch.Tensor, load: bool = False) -> torch.Tensor:
+        """A tensor to fill in place of this one; ``load`` if its elements are read as well."""
+        if tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj():
+            return tensor
+        copy = tensor.detach().resolve_conj().resolve_neg().contiguous() if load else torch.empty(tensor.shape, dtype=tensor.dtype)  # fmt: skip
+        self.back.append((tensor.detach(), copy))
+        return copy
+
+    def after(self) -> Callable[[], None] | None:
+        if not self.back:
+            return None
+
+        def copy_back() -> None:
+            for tensor, copy in self.back:
+                tensor.copy_(copy)
+
+        return copy_back
+
+
+def _single(tensors: Sequence[torch.Tensor], op: str) -> torch.Tensor:
+    if len(tensors) != 1:
+        raise InvalidArgumentError(f"chorus: {op}: takes a list of one tensor, not of {len(tensors)}", op=op)
+    return tensors[0]
+
+
+def _dense(tensor: torch.Tensor, op: str) -> None:
+    if tensor.layout is not torch.strided:
+        raise InvalidArgumentError(f"chorus: {op}: the tensor's layout is {tensor.layout}; it must be dense", op=op)
+
+
+def _moved_as(tensor: torch.Tensor) -> tuple[int, int]:
+    """The type under which a tensor's elements are moved, and how many of it make one."""
+    code = _DTYPES.get(tensor.dtype)
+    return (code, 1) if code else (_lib.UINT8, tensor.element_size())
+
+
+def _reduced_as(tensor: torch.Tensor, op: str) -> int:
+    code = _DTYPES.get(tensor.dtype)
+    if code is None:
+        raise InvalidArgumentError(f"chorus: {op}: {tensor.dtype} can't be reduced", op=op)
+    return code
+
+
+def _buffers(tensors: Sequence[torch.Tensor], dtype: torch.dtype, width: int, op: str) -> list[int]:
+    values = []
+    for i, tensor in enumerate(tensors):
+        _dense(tensor, op)
+        if tensor.dtype != dtype:
+            raise InvalidArgumentError(f"chorus: {op}: tensor {i} of a list is {tensor.dtype}, another {dtype}", op=op)
+        values += (tensor.data_ptr(), tensor.numel() * width)
+    return values
+
+
+def _even(tensors: Sequence[torch.Tensor]) -> bool:
+    return all(t.numel() == tensors[0].numel() for t in tensors)
+
+
+class ProcessGroup(dist.ProcessGroup):
+    """A torch.distributed process group whose CPU side is a Chorus communicator.
+
+    PyTorch makes it. Tensors of other devices go to the backends that are
+    registered for these, as in ``init_process_group("cpu:chorus,cuda:nccl")``.
+    """
+
+    # What PyTorch asks of a backend before it relies on a feature.
+    supports_splitting = True
+    supports_coalescing = False
+    supports_time_estimate = False
+    supports_shrinking = False
+    supports_reconfigure = False
+    supports_window = False
+
+    def __init__(self, comm: Communicator, store: dist.Store | None, timeout: timedelta) -> None:
+        super().__init__(comm.rank, comm.size)
+        self.comm = comm
+        self._store = store
+        self._timeout = timeout
+        self._group_name = ""
+        self._group_desc = "undefined"
+        self._others: list[torch.device] = []
+
+    # ---- collectives: one tensor ----
+
+    def allreduce(self, tensors: _Tensors, opts: Any = None) -> dist.Work:
+        """Combine the ranks' tensors, in place. Shapes: the same on every rank.
+
+        Sparse COO tensors are gathered and added up; SUM and AVG only.
+        """
+        tensor = tensors[0]
+        if not tensor.is_cpu:
+            return super().allreduce(tensors, *_given(opts))
+        if len(tensors) != 1:
+            return self.allreduce_coalesced(tensors, opts)
+        if tensor.layout is not torch.strided:
+            from chorus import _sparse
+
+            return Work(None, [_sparse.allreduce(self, tensor, opts)])
+        reduction, factor, factor_data = reduction_of(opts)
+        keep, after = tensor, None
+        if not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
+            staging = _Staging()
+            keep = staging.output(tensor, load=True)
+            after = staging.after()
+        at, n = keep.data_ptr(), keep.numel()
+        pending = self.comm.run(
+            opts is None or getattr(opts, "asyncOp", True), (keep, factor_data), after, _lib.ALL_REDUCE,
+            _reduced_as(tensor, "all_reduce"), reduction, at, n, at, n, factor=factor,
+            factor_data=factor_data.data_ptr() if factor_data is not None else 0, timeout_ns=_timeout_of(opts),
+        )  # fmt: skip
+        return Work(pending, tensors)
+
+    def broadcast(self, tensors: _Tensors, opts: Any = None) -> dist.Work:
+        """Copy the root's tensor to every rank. Shapes: the same on every rank."""
+        tensor = _single(tensors, "broadcast")
+        if not tensor.is_cpu:
+            return super().broadcast(tensors, *_given(opts))
+        root = opts.rootRank if opts is not None else 0
+        _dense(tensor, "broadcast")
+        staging = _Staging()
+        dtype, width = _moved_as(tensor)
+        if root == self.comm.rank:
+            data = staging.input(tensor)
+        else:
+            data = staging.output(tensor)
+        return self._run(opts, tensors, data, staging, _lib.BROADCAST, dtype, out=data.data_ptr(),
+            out_count=data.numel() * width, root=root)  # fmt: skip
+
+    def reduce(self, tensors: _Tensors, opts: Any = None) -> dist.Work:
+        """Combine the ranks' tensors into the root's; the others' are left as they are."""
+        tensor = _single(tensors, "reduce")
+        if not tensor.is_cpu:
+            return super().reduce(tensors, *_given(opts))
+        _dense(tensor, "reduce")
+        root = opts.rootRank if opts is not None else 0
+        reduction, factor, factor_data = reduction_of(opts)
+        staging = _Staging()
+        if root == self.comm.rank:
+            data = staging.output(tensor, load=True)
+            out, out_count = data.data_ptr(), data.numel()
+        else:
+            data, out, out_count = staging.input(tensor), 0, 0
+        return self._run(opts, tensors, (data, factor_data), staging, _lib.REDUCE, _reduced_as(tensor, "reduce"),
+            reduction, data.data_ptr(), data.numel(), out, out_count, root=root, factor=factor,
+            factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
+
+    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
+        """Block r of ``output`` becomes rank r's ``input``. Shapes: world size times the elements."""
+        if not input.is_cpu:
+            return super()._allgather_base(output, input, *_given(opts))
+        op = "all_gather_single"
+        staging = _Staging()
+        dtype, width = self._alike(output, input, op)
+        source, target = staging.input(input), staging.output(output)
+        return self._run(opts, [output], (source, target), staging, _lib.ALL_GATHER_SINGLE, dtype,
+            in_=source.data_ptr(), in_count=source.numel() * width, out=target.data_ptr(),
+            out_count=target.numel() * width)  # fmt: skip
+
+    _allgather_base = all_gather_single
+
+    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
+        """``output`` becomes the combination of block rank of all ``input``. Shapes: world size times the elements."""
+        if not input.is_cpu:
+            return super()._reduce_scatter_base(output, input, *_given(opts))
+        op = "reduce_scatter_single"
+        self._alike(output, input, op)
+        reduction, factor, factor_data = reduction_of(opts)
+        staging = _Staging()
+        source, target = staging.input(input), staging.output(output)
+        return self._run(opts, [output], (source, target, factor_data), staging, _lib.REDUCE_SCATTER_SINGLE,
+            _reduced_as(input, op), reduction, source.data_ptr(), source.numel(), target.data_ptr(), target.numel(),
+            factor=factor, factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
+
+    _reduce_scatter_base = reduce_scatter_single
+
+    def all_to_all_single(
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor,
+        output_split_sizes: Sequence[int],
+        input_split_sizes: Sequence[int],
+        opts: Any = None,
+    ) -> dist.Work:
+        """Send block s of ``input`` to rank s and receive block r of ``output`` from rank r.
+
+        Shapes: splits count rows, that is, steps of dimension 0; empty splits are equal ones.
+        """
+        if not input.is_cpu:
+            return super().alltoall_base(output, input, list(output_split_sizes), list(input_split_sizes), *_given(opts))  # fmt: skip
+        op = "all_to_all_single"
+        dtype, width = self._alike(output, input, op)
+        staging = _Staging()
+        source, target = staging.input(input), staging.output(output)
+        fields: dict[str, Any] = dict(in_=source.data_ptr(), in_count=source.numel() * width, out=target.data_ptr(),
+            out_count=target.numel() * width)  # fmt: skip
+        kind = _lib.ALL_TO_ALL_SINGLE
+        if output_split_sizes or input_split_sizes:
+            kind = _lib.ALL_TO_ALL_V_SINGLE
+            fields["in_splits"] = self._elements(input, input_split_sizes, width, "input", op)
+            fields["out_splits"] = self._elements(output, output_split_sizes, width, "output", op)
+        elif input.dim() and input.size(0) % self.comm.size:
+            raise self._invalid(op, f"dimension 0 has {input.size(0)} rows, which {self.comm.size} ranks can't share equally")  # fmt: skip
+        return self._run(opts, [output], (source, target), staging, kind, dtype, **fields)
+
+    alltoall_base = all_to_all_single
+
+    # ---- collectives: lists ----
+
+    def allgather(self, outputs: list[_Tensors], inputs: _Tensors, opts: Any = None) -> dist.Work:
+        """``outputs[0][r]`` becomes rank r's ``inputs[0]``. Sizes may differ between ranks."""
+        input = _single(inputs, "all_gather")
+        if not input.is_cpu:
+            return super().allgather(outputs, inputs, *_given(opts))
+        if len(outputs) != 1:
+            raise self._invalid("all_gather", f"takes one list of outputs, not {len(outputs)}")
+        _dense(input, "all_gather")
+        staging = _Staging()
+        dtype, width = _moved_as(input)
+        source = staging.input(input)
+        targets = [staging.output(t) for t in outputs[0]]
+        kind = _lib.ALL_GATHER if _even(targets) else _lib.ALL_GATHER_V
+        return self._run(opts, outputs[0], (source, targets), staging, kind, dtype, in_=source.data_ptr(),
+            in_count=source.numel() * width, outs=_buffers(targets, input.dtype, width, "all_gather"))  # fmt: skip
+
+    def reduce_scatter(self, outputs: _Tensors, inputs: list[_Tensors], opts: Any = None) -> dist.Work:
+        """``outputs[0]`` becomes the combination of all ``inputs[0][rank]``. Sizes may differ between ranks."""
+        output = _single(outputs, "reduce_scatter")
+        if not output.is_cpu:
+            return super().reduce_scatter(outputs, inputs, *_given(opts))
+        if len(inputs) != 1:
+            raise self._invalid("reduce_scatter", f"takes one list of inputs, not {len(inputs)}")
+        _dense(output, "reduce_scatter")
+        reduction, factor, factor_data = reduction_of(opts)
+        staging = _Staging()
+        target = staging.output(output)
+        sources = [staging.input(t) for t in inputs[0]]
+        kind = _lib.REDUCE_SCATTER if _even(sources) else _lib.REDUCE_SCATTER_V
+        return self._run(opts, outputs, (sources, target, factor_data), staging, kind,
+            _reduced_as(output, "reduce_scatter"), reduction, out=target.data_ptr(), out_count=target.numel(),
+            ins=_buffers(sources, output.dtype, 1, "reduce_scatter"), factor=factor,
+            factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
+
+    def alltoall(self, outputs: _Tensors, inputs: _Tensors, opts: Any = None) -> dist.Work:
+        """Send ``inputs[s]`` to rank s and receive ``outputs[r]`` from rank r, of any sizes."""
+        if inputs and not inputs[0].is_cpu:
+            return super().alltoall(outputs, inputs, *_given(opts))
+        if not inputs or not outputs:
+            raise self._invalid("all_to_all", f"a list is empty; it must have {self.comm.size} tensors, one per rank")
+        staging = _Staging()
+        dtype, width = _moved_as(inputs[0])
+        sources = [staging.input(t) for t in inputs]
+        targets = [staging.output(t) for t in outputs]
+        return self._run(opts, outputs, (sources, targets), staging, _lib.ALL_TO_ALL, dtype,
+            ins=_buffers(sources, inputs[0].dtype, width, "all_to_all"),
+            outs=_buffers(targets, inputs[0].dtype, width, "all_to_all"))  # fmt: skip
+
+    def gather(self, outputs: list[_Tensors], inputs: _Tensors, opts: Any = None) -> dist.Work:
+        """The root's ``outputs[0][r]`` becomes rank r's ``inputs[0]``."""
+        input = _single(inputs, "gather")
+        if not input.is_cpu:
+            return super().gather(outputs, inputs, *_given(opts))
+        _dense(input, "gather")
+        root = opts.rootRank if opts is not None else 0
+        if (root == self.comm.rank) != (len(outputs) == 1):
+            raise self._invalid("gather", "the root passes one list of outputs, the others none")
+        staging = _Staging()
+        dtype, width = _moved_as(input)
+        source = staging.input(input)
+        targets = [staging.output(t) for t in outputs[0]] if outputs else []
+        outs = _buffers(targets, input.dtype, width, "gather") if outputs else None
+        return self._run(opts, outputs[0] if outputs else [], (source, targets), staging, _lib.GATHER, dtype,
+            in_=source.data_ptr(), in_count=source.numel() * width, outs=outs, root=root)  # fmt: skip
+
+    def scatter(self, outputs: _Tensors, inputs: list[_Tensors], opts: Any = None) -> dist.Work:
+        """``outputs[0]`` becomes the root's ``inputs[0][rank]``."""
+        output = _single(outputs, "scatter")
+        if not output.is_cpu:
+            return super().scatter(outputs, inputs, *_given(opts))
+        _dense(output, "scatter")
+        root = opts.rootRank if opts is not None else 0
+        if (root == self.comm.rank) != (len(inputs) == 1):
+            raise self._invalid("scatter", "the root passes one list of inputs, the others none")
+        staging = _Staging()
+        dtype, width = _moved_as(output)
+        target = staging.output(output)
+        sources = [staging.input(t) for t in inputs[0]] if inputs else []
+        ins = _buffers(sources, output.dtype, width, "scatter") if inputs else None
+        return self._run(opts, outputs, (sources, target), staging, _lib.SCATTER, dtype, out=target.data_ptr(),
+            out_count=target.numel() * width, ins=ins, root=root)  # fmt: skip
+
+    def barrier(self, opts: Any = None) -> dist.Work:
+        """Wait until every rank has come here."""
+        if opts is not None and self._others and getattr(opts, "device", None) in self._others:
+            return super().barrier(opts)
+        asynchronous = opts is None or getattr(opts, "asyncOp", True)
+        return Work(self.comm.run(asynchronous, None, None, _lib.BARRIER, timeout_ns=_timeout_of(opts)), [])
+
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+        """A barrier whose :class:`chorus.TimeoutError` names all ranks that didn't come, on every rank that did.
+
+        ``wait_all_ranks`` is accepted; what it asks for is always done.
+        """
+        self.comm.run(False, None, None, _lib.BARRIER, timeout_ns=timeout_ns(timeout))
+
+    # ---- several operations as one ----
+
+    def allreduce_coalesced(self, tensors: _Tensors, opts: Any = None) -> dist.Work:
+        """:meth:`allreduce` of each tensor."""
+        if not tensors[0].is_cpu:
+            return super().allreduce_coalesced(tensors, *_given(opts))
+        return self._coalesced(opts, tensors, [(self.allreduce, ([t], opts)) for t in tensors])
+
+    def all_gather_single_coalesced(self, outputs: _Tensors, inputs: _Tensors, opts: Any = None) -> dist.Work:
+        """:meth:`all_gather_single` of each pair."""
+        if not inputs[0].is_cpu:
+            return super().allgather_into_tensor_coalesced(outputs, inputs, *_given(opts))
+        calls = [(self.all_gather_single, (o, i, opts)) for o, i in zip(outputs, inputs, strict=True)]
+        return self._coalesced(opts, outputs, calls)
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def reduce_scatter_single_coalesced(self, outputs: _Tensors, inputs: _Tensors, opts: Any = None) -> dist.Work:
+        """:meth:`reduce_scatter_single` of each pair."""
+        if not inputs[0].is_cpu:
+            return super().reduce_scatter_tensor_coalesced(outputs, inputs, *_given(opts))
+        calls = [(self.reduce_scatter_single, (o, i, opts)) for o, i in zip(outputs, inputs, strict=True)]
+        return self._coalesced(opts, outputs, calls)
+
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    def allgather_coalesced(self, outputs: list[_Tensors], inputs: _Tensors, opts: Any = None) -> dist.Work:
+        """``outputs[r][i]`` becomes rank r's ``inputs[i]``."""
+        if not inputs[0].is_cpu:
+            return super().allgather_coalesced(outputs, inputs, *_given(opts))
+        calls = [(self.allgather, ([[o[i] for o in outputs]], [t], opts)) for i, t in enumerate(inputs)]
+        return self._coalesced(opts, outputs, calls)
+
+    def _coalesced(self, opts: Any, value: Any, calls: list[tuple[Callable[..., Any], tuple[Any, ...]]]) -> dist.Work:
+        self.comm.begin_batch()
+        try:
+            for call, arguments in calls:
+                call(*arguments)
+        except BaseException:
+            self.comm.drop_batch()
+            raise
+        return Work(self.comm.end_batch(opts is None or getattr(opts, "asyncOp", True)), value)
+
+    def _start_coalescing(self, device: torch.device) -> None:
+        """Collect the operations that follow, until :meth:`_end_coalescing`."""
+        if device.type != "cpu":
+            return super()._start_coalescing(device)
+        self.comm.begin_batch()
+
+    def _end_coalescing(self, device: torch.device) -> dist.Work:
+        """Issue the operations collected, as one; those that move messages can't block each other."""
+        if device.type != "cpu":
+            return super()._end_coalescing(device)
+        return Work(self.comm.end_batch(True), [])
+
+    # ---- messages ----
+
+    def send(self, tensors: _Tensors, dst: int, tag: int) -> dist.Work:
+        """Send a tensor; done when it may be reused."""
+        tensor = _single(tensors, "send")
+        if not tensor.is_cpu:
+            return super().send(tensors, dst, tag)
+        _dense(tensor, "send")
+        staging = _Staging()
+        dtype, width = _moved_as(tensor)
+        data = staging.input(tensor)
+        return self._run(None, tensors, data, staging, _lib.SEND, dtype, in_=data.data_ptr(),
+            in_count=data.numel() * width, peer=dst, tag=tag)  # fmt: skip
+
+    def recv(self, tensors: _Tensors, src: int, tag: int) -> dist.Work:
+        """Receive a tensor. Shapes: dtype and number of elements must be the message's."""
+        tensor = _single(tensors, "recv")
+        if not tensor.is_cpu:
+            return super().recv(tensors, src, tag)
+        _dense(tensor, "recv")
+        staging = _Staging()
+        dtype, width = _moved_as(tensor)
+        data = staging.output(tensor)
+        return self._run(None, tensors, data, staging, _lib.RECV, dtype, out=data.data_ptr(),
+            out_count=data.numel() * width, peer=src, tag=tag)  # fmt: skip
+
+    def recv_anysource(self, tensors: _Tensors, tag: int) -> dist.Work:
+        """:meth:`recv` from any rank; ``Work.source_rank`` says from which."""
+        if tensors and not tensors[0].is_cpu:
+            return super().recv_anysource(tensors, tag)
+        return self.recv(tensors, _lib.ANY, tag)
+
+    # ---- the group itself ----
+
+    @property
+    def failure(self) -> Error | None:
+        """Why the group is broken, with all facts; None if it isn't."""
+        return self.comm.failure()
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Change the timeout of the operations issued from now on."""
+        self.comm.set_timeout(timeout_ns(timeout))
+        self._timeout = timeout
+        if self._others:
+            super().set_timeout(timeout)
+
+    def abort(self) -> None:
+        """Break the group on all ranks at once; what waits raises :class:`chorus.AbortedError`."""
+        self.comm.abort("abort was called")
+        if self._others:
+            super().abort()
+
+    def shutdown(self) -> None:
+        """End this rank's part, after the operations issued before. A broken group ends as well."""
+        if not self.comm.finalized:
+            self.comm.finalize(timeout_ns(self._timeout))
+        if self._others:
+            super().shutdown()
+
+    def split_group(
+        self,
+        ranks: Sequence[int],
+        timeout: timedelta | None = None,
+        opts: Any = None,
+        group_name: str | None = None,
+        group_desc: str | None = None,
+        device_types: list[torch.device] | None = None,
+    ) -> ProcessGroup | None:
+        """A group of some of this one's ranks. Every rank calls it, with the ranks of its own
+        part; one that isn't among the ranks it passes gets None."""
+        if self._others:
+            raise UnsupportedError("chorus: a group of several devices can't be split; use new_group", op="split")
+        members = list(ranks) if self.comm.rank in ranks else []
+        comm = self.comm.split(members, name=group_name if members else None, timeout_ns=timeout_ns(timeout))
+        if comm is None:
+            return None
+        name = group_name or comm.name
+        store = dist.PrefixStore(name, self._store) if self._store is not None else None
+        group = ProcessGroup(comm, store, timeout or self._timeout)
+        group.setGroupName(name)
+        group.setGroupDesc(group_desc or f"{self._group_desc}:split")
+        return group
+
+    splitGroup = split_group
+
+    def merge_remote_group(self, *args: Any, **kwargs: Any) -> Any:
+        raise UnsupportedError("chorus: groups can't be merged", op="merge")
+
+    mergeRemoteGroup = merge_remote_group
+
+    def get_group_store(self) -> dist.Store:
+        if self._store is None:
+            raise UnsupportedError("chorus: this group was made without a store")
+        return self._store
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        return device.type == "cpu"
+
+    def allocate_tensor(self, *size: Any, dtype: torch.dtype | None = None, device: Any = None) -> torch.Tensor:
+        """A tensor in memory that peers on this host can map; FSDP asks for it."""
+        return memory.empty(*size, dtype=dtype)
+
+    # ---- what PyTorch wants to know ----
+
+    def name(self) -> str:
+        return "chorus"
+
+    getBackendName = name
+    _get_backend_name = name
+
+    @property
+    def options(self) -> Any:
+        """What split_group copies: this backend has no options of its own."""
+        return None
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device("cpu"), *self._others]
+
+    def _get_backend(self, device: torch.device) -> Any:
+        return self if device.type == "cpu" else super()._get_backend(device)
+
+    def _add_backend(self, device: torch.device, kind: Any, backend: Any) -> None:
+        self._register_backend(device, kind, backend)
+        self._others.append(device)
+
+    def _has_hooks(self) -> bool:
+        return False
+
+    def _wait_for_pending_works(self) -> None:
+        pass
+
+    def _set_sequence_number_for_group(self) -> None:
+        pass
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self.comm.issued
+
+    # The base class keeps these names in a backend that a group written in Python doesn't have.
+
+    @property
+    def group_name(self) -> str:
+        return self._group_name
+
+    def getGroupName(self) -> str:
+        return self._group_name
+
+    def setGroupName(self, name: str) -> None:
+        self._group_name = name
+
+    _set_group_name = setGroupName
+
+    @property
+    def group_desc(self) -> str:
+        return self._group_desc
+
+    def getGroupDesc(self) -> str:
+        return self._group_desc
+
+    def setGroupDesc(self, desc: str) -> None:
+        self._group_desc = desc
+
+    _set_group_desc = setGroupDesc
+
+    # ---- helpers ----
+
+    def _run(self, opts: Any, value: Any, keep: object, staging: _Staging, kind: int, *args: Any, **fields: Any) -> Work:
+        asynchronous = opts is None or getattr(opts, "asyncOp", True)
+        return Work(
+            self.comm.run(asynchronous, keep, staging.after(), kind, *args, timeout_ns=_timeout_of(opts), **fields), value
+        )
+
+    def _invalid(self, op: str, detail: str) -> InvalidArgumentError:
+        comm = self.comm
+        message = f"chorus: rank {comm.rank} of {comm.name!r}: {op}: {detail}"
+        return InvalidArgumentError(message, comm=comm.name, op=op, rank=comm.rank, reporter=comm.rank, detail=detail)
+
+    def _alike(self, output: torch.Tensor, input: torch.Tensor, op: str) -> tuple[int, int]:
+        _dense(output, op)
+        _dense(input, op)
+        if output.dtype != input.dtype:
+            raise self._invalid(op, f"the output is {output.dtype} and the input {input.dtype}")
+        return _moved_as(input)
+
+    def _elements(self, tensor: torch.Tensor, rows: Sequence[int], width: int, what: str, op: str) -> list[int]:
+        """Splits in elements of the type that is moved, from splits in rows."""
+        n, height = self.comm.size, tensor.size(0) if tensor.dim() else 1
+        if not rows:
+            if height % n:
+                raise self._invalid(op, f"the {what} has {height} rows, which {n} ranks can't share equally")
+            rows = [height // n] * n
+        if len(rows) != n or sum(rows) != height:
+            raise self._invalid(op, f"the {what} splits {list(rows)} don't make up its {height} rows on {n} ranks")
+        size = tensor.numel() // height * width if height else 0
+        return [r * size for r in rows]
+
+
+def _given(opts: Any) -> tuple[Any, ...]:
+    """Options as the base class takes them: it has defaults of its own."""
+    return () if opts is None else (opts,)
+
+
+def _timeout_of(opts: Any) -> int:
+    return 0 if opts is None else timeout_ns(opts.timeout)

@@ -1,0 +1,36 @@
+import os
+import sys
+
+import pytest
+
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.insert(0, os.path.dirname(__file__))
+
+from worlds import World  # noqa: E402
+
+_worlds = {}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _close_worlds():
+    yield
+    for world in _worlds.values():
+        world.close()
+
+
+def world_of(size):
+    """The world of a size; a new one if a test has broken the last."""
+    if size not in _worlds or _worlds[size].broken:
+        _worlds[size] = World(size)
+    return _worlds[size]
+
+
+@pytest.fixture(params=[1, 2, 3, 4], ids=lambda n: f"world{n}")
+def world(request):
+    return world_of(request.param)
+
+
+@pytest.fixture
+def pair():
+    return world_of(2)

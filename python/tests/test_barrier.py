@@ -1,0 +1,23 @@
+import datetime
+
+import torch.distributed as dist
+import chorus
+
+
+def _barrier(peers):
+    """Nobody leaves before everybody has come: each counts itself in before, and finds all counted after."""
+    store = dist.distributed_c10d._get_default_store()
+    for i, async_op in enumerate((False, True, True)):
+        store.add(f"came {i}", 1)
+        work = dist.barrier(async_op=async_op)
+        if async_op:
+            work.wait()
+        assert store.add(f"came {i}", 0) == peers.size
+    dist.barrier(async_op=True)
+    dist.barrier(device_ids=None)
+    chorus.monitored_barrier(timeout=datetime.timedelta(seconds=30))
+    dist.group.WORLD.monitored_barrier(datetime.timedelta(seconds=30), wait_all_ranks=True)
+
+
+def test_barrier(world):
+    world.run(_barrier)

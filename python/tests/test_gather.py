@@ -1,0 +1,39 @@
+import torch
+import torch.distributed as dist
+from table import ANY, GLOO, data, run, same
+
+
+class Gather:
+    dtypes = ANY
+    gloo = GLOO
+
+    @staticmethod
+    def tensors(rank, size, dtype, n):
+        return [torch.zeros(n, dtype=dtype) for _ in range(size if rank == 0 else 0)], [data(rank, dtype, n)]
+
+    @staticmethod
+    def call(outs, ins, group, async_op):
+        return dist.gather(ins[0], outs or None, dst=0, group=group, async_op=async_op)
+
+    @staticmethod
+    def expected(rank, size, dtype, n):
+        return [data(r, dtype, n) for r in range(size if rank == 0 else 0)]
+
+
+def test_table(world):
+    assert min(world.run(run, Gather)) >= 5 * 3 * len(ANY)
+
+
+def _roots_and_objects(peers):
+    for root in range(peers.size):
+        outs = [torch.zeros(3) for _ in range(peers.size)] if peers.rank == root else None
+        dist.gather(data(peers.rank, torch.float32, 3), outs, dst=root)
+        for r, out in enumerate(outs or []):
+            assert same(out, data(r, torch.float32, 3))
+        things = [None] * peers.size if peers.rank == root else None
+        dist.gather_object({"rank": peers.rank}, things, dst=root)
+        assert things is None or things == [{"rank": r} for r in range(peers.size)]
+
+
+def test_roots_and_objects(world):
+    world.run(_roots_and_objects)

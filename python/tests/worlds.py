@@ -1,0 +1,106 @@
+"""Worlds of processes that run functions of the tests, rank by rank.
+
+The processes of a world live as long as the tests do, so that a test costs no start of
+PyTorch. Their default group is of the backend "chorus"; ``peers.gloo`` is a group of Gloo
+with the same ranks, to compare with.
+"""
+
+import datetime
+import multiprocessing
+import os
+import socket
+import traceback
+
+TIMEOUT = 60  # seconds, of every operation in a test
+LONG = os.environ.get("CHORUS_TEST_LONG") == "1"
+
+context = multiprocessing.get_context("forkserver")
+context.set_forkserver_preload(["torch", "torch.distributed"])
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def _serve(rank, size, port, pipe):
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    store = dist.TCPStore("127.0.0.1", port, size, rank == 0, timeout=datetime.timedelta(seconds=TIMEOUT))
+    dist.init_process_group(
+        "chorus", store=store, rank=rank, world_size=size, timeout=datetime.timedelta(seconds=TIMEOUT)
+    )
+    gloo = dist.new_group(backend="gloo", timeout=datetime.timedelta(seconds=TIMEOUT))
+    pipe.send(None)
+    while (job := pipe.recv()) is not None:
+        call, args = job
+        try:
+            pipe.send((True, call(Peers(rank, size, gloo, port), *args)))
+        except BaseException:
+            pipe.send((False, traceback.format_exc()))
+    dist.destroy_process_group()
+    pipe.send(None)
+
+
+class Peers:
+    """What a function that a world runs is told."""
+
+    def __init__(self, rank, size, gloo, port):
+        self.rank, self.size, self.gloo, self.port = rank, size, gloo, port
+
+
+class World:
+    """``size`` processes that stand ready."""
+
+    def __init__(self, size):
+        self.size = size
+        port = free_port()
+        self.processes, self.pipes = [], []
+        for rank in range(size):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(rank, size, port, theirs), daemon=True)
+            process.start()
+            theirs.close()
+            self.processes.append(process)
+            self.pipes.append(ours)
+        self._answers()
+        self.broken = False
+
+    def _answers(self, seconds=3 * TIMEOUT):
+        answers = []
+        for rank, pipe in enumerate(self.pipes):
+            if not pipe.poll(seconds):
+                self.kill()
+                raise AssertionError(f"rank {rank} of {self.size} gave no answer")
+            answers.append(pipe.recv())
+        return answers
+
+    def run(self, call, *args):
+        """Run ``call(peers, *args)`` on every rank and return what they returned, by rank."""
+        for pipe in self.pipes:
+            pipe.send((call, args))
+        answers = self._answers()
+        failures = [f"rank {r}: {text}" for r, (fine, text) in enumerate(answers) if not fine]
+        if failures:
+            self.kill()
+            raise AssertionError("\n".join(failures))
+        return [value for _, value in answers]
+
+    def kill(self):
+        self.broken = True
+        for process in self.processes:
+            process.kill()
+            process.join()
+
+    def close(self):
+        if self.broken:
+            return
+        for pipe in self.pipes:
+            pipe.send(None)
+        self._answers()
+        for process in self.processes:
+            process.join()
+            assert process.exitcode == 0
