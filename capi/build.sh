@@ -7,6 +7,6 @@ shift
 case $out in /*) ;; *) out=$PWD/$out ;; esac
 cd "$(dirname "$0")"
 CGO_ENABLED=1 "${GO:-go}" build -buildmode=c-shared -trimpath \
-	-ldflags "-s -w -extldflags '-Wl,--version-script=$PWD/chorus.map -Wl,-soname,libchorus.so.1 -Wl,-z,nodelete'" \
+	-ldflags "-s -w -extldflags '-Wl,--version-script=$PWD/chorus.map -Wl,-soname,libchorus.so -Wl,-z,nodelete'" \
 	"$@" -o "$out" .
 rm -f "${out%.so}.h" # cgo's own header, of the functions that stay inside

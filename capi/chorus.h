@@ -471,7 +471,7 @@ CHORUS_API chorus_status chorus_work_notify(chorus_work work, chorus_done_fn don
  * meanwhile is in the queue all the same. */
 CHORUS_API chorus_status chorus_next_done(int64_t timeout_ns, chorus_work *work);
 
-/* chorus_wake_done makes all chorus_next_done that wait return. */
+/* chorus_wake_done makes all chorus_next_done that wait return, or the next call if none does. */
 CHORUS_API chorus_status chorus_wake_done(void);
 
 /* chorus_work_release gives the handle back. An operation under way goes on, and so

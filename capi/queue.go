@@ -15,7 +15,9 @@ type doneQueue struct {
 	mu      sync.Mutex
 	works   []C.chorus_work
 	changed chan struct{} // closed and replaced when there's something to see
-	wakes   int           // calls of wake
+	waiting int           // callers of next
+	wakes   int           // how often those who waited were woken
+	owed    bool          // a wake that came while nobody waited
 }
 
 var finished = doneQueue{changed: make(chan struct{})}
@@ -27,11 +29,34 @@ func (q *doneQueue) put(h C.chorus_work) {
 	q.tell()
 }
 
+// wake makes all who wait go, or the next who comes.
 func (q *doneQueue) wake() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.waiting == 0 {
+		q.owed = true
+		return
+	}
 	q.wakes++
 	q.tell()
+}
+
+// enter and leave enclose a wait; enter tells how many wakes there were before it.
+func (q *doneQueue) enter() (wakes int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiting++
+	if q.owed {
+		q.owed = false
+		return q.wakes - 1
+	}
+	return q.wakes
+}
+
+func (q *doneQueue) leave() {
+	q.mu.Lock()
+	q.waiting--
+	q.mu.Unlock()
 }
 
 func (q *doneQueue) tell() {
@@ -63,8 +88,10 @@ func goNextDone(ns C.int64_t, out *C.chorus_work, checked C.int32_t) (status C.c
 		defer t.Stop()
 		expired = t.C
 	}
-	h, changed, before := finished.take()
-	for wakes := before; h == 0 && wakes == before; h, changed, wakes = finished.take() {
+	before := finished.enter()
+	defer finished.leave()
+	h, changed, wakes := finished.take()
+	for ; h == 0 && wakes == before; h, changed, wakes = finished.take() {
 		switch interrupted, late := attend(changed, expired, checked); {
 		case interrupted:
 			return fail(errInterrupted)
