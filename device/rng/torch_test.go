@@ -32,7 +32,7 @@ for line in sys.stdin:
 func torchEval(t *testing.T, env []string, lines []string) [][]byte {
 	t.Helper()
 	cmd := pytest.Command(t, torchScript)
-	cmd.Env = append(cmd.Env, env...)
+	cmd.Env = append(append(cmd.Env, "TORCH_DEVICE_BACKEND_AUTOLOAD=0"), env...)
 	cmd.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
@@ -141,7 +141,7 @@ func floatSteps[T Float]() []step {
 		double = 4
 	}
 	var s []step
-	for _, n := range []int{1, 5, 15, 16, 17, 31, 32, 700, 100_000} {
+	for _, n := range []int{1, 5, 15, 16, 17, 31, 32, 700, 20_001} {
 		s = append(s,
 			floatStep("uniform_()", n, func(g Generator, d []T) error { return Uniform(g, d, 0, 1) }),
 			floatStep("uniform_(-3.3, 7.7)", n, func(g Generator, d []T) error { return Uniform(g, d, -3.3, 7.7) }),
@@ -157,7 +157,7 @@ func floatSteps[T Float]() []step {
 
 func numberSteps[T Number]() []step {
 	var s []step
-	for _, n := range []int{1, 10, 1000, 30_000} {
+	for _, n := range []int{1, 10, 1000, 9_999} {
 		s = append(s,
 			numberStep("bernoulli_(0.3)", n, func(g Generator, d []T) error { return Bernoulli(g, d, 0.3) }),
 			numberStep("random_()", n, func(g Generator, d []T) error { return Random(g, d) }),
@@ -220,7 +220,7 @@ func TestTorchCPU(t *testing.T) {
 	for _, span := range []int64{1<<28 - 1, 1 << 28, 1<<40 + 12345, 1<<63 - 1} {
 		steps = append(steps, numberStep(fmt.Sprintf("random_(-5, %d)", span-5), 1000, func(g Generator, d []int64) error { return Integers(g, d, -5, span-5) }))
 	}
-	for _, n := range []int{0, 1, 2, 10, 100_000} {
+	for _, n := range []int{0, 1, 2, 10, 30_000} {
 		steps = append(steps, step{torch: fmt.Sprintf("torch.randperm(%d)", n), fill: func(g Generator) ([]byte, error) {
 			dst := make([]int64, n)
 			err := Permutation(g.(*CPU), dst)
