@@ -60,6 +60,15 @@ type Config struct {
 	// AccIntePeers says whether they can touch each other's memory.
 	AccIntePeers bool // CHORUS_ACCINTE_PEERS
 
+	// AllocConf is how the caching allocators of devices work. [Config.DeviceAllocator] says which settings hold.
+	AllocConf Allocator // PYTORCH_ALLOC_CONF
+
+	// CUDAAllocConf is what holds where AllocConf isn't set.
+	CUDAAllocConf Allocator // PYTORCH_CUDA_ALLOC_CONF
+
+	// NoMemoryCaching makes the caching allocators ask the driver each time, to find errors in the use of memory.
+	NoMemoryCaching bool // PYTORCH_NO_CUDA_MEMORY_CACHING
+
 	// Run is the identity of the job, set by `chorus run` for the ranks it starts; empty under any other launcher.
 	Run string // CHORUS_RUN
 

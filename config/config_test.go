@@ -26,6 +26,7 @@ func TestDefaults(t *testing.T) {
 		Timeout: 600 * time.Second, Log: slog.LevelWarn, Fabric: FabricAuto, TCPConnections: 2,
 		SHMStageBytes: 8 << 20, WaitPolicy: WaitAuto, CMA: CMAAuto, Kernels: KernelsAuto,
 		DeviceAutoload: true, AccInteDevices: 2, AccInteMemory: 4 << 30, AccIntePeers: true,
+		AllocConf: DefaultAllocator(), CUDAAllocConf: DefaultAllocator(),
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -43,23 +44,32 @@ var samples = map[string]struct {
 	want any
 	bad  []string
 }{
-	"TORCHCOMM_ABORT_ON_ERROR":      {"Yes", true, []string{"2", "maybe"}},
-	"TORCHCOMM_TIMEOUT_SECONDS":     {"1.5", 1500 * time.Millisecond, []string{"0", "-1", "NaN", "1e300", "10s", "inf"}},
-	"CHORUS_LOG":                    {"debug", slog.LevelDebug, []string{"loud", "-4"}},
-	"CHORUS_HOST_ID":                {"rack7", "rack7", nil},
-	"CHORUS_FABRIC":                 {"TCP", FabricTCP, []string{"ucx", "tcp,shm"}},
-	"CHORUS_INTERFACE":              {"eth1", "eth1", nil},
-	"CHORUS_ADDR":                   {"fd00::7", netip.MustParseAddr("fd00::7"), []string{"localhost", "0.0.0.0", "10.0.0.1:80", "ff02::1"}},
-	"CHORUS_TCP_CONNECTIONS":        {"4", 4, []string{"0", "65", "two", "1.5"}},
-	"CHORUS_SHM_STAGE_BYTES":        {"1 MiB", 1 << 20, []string{"1", "-1", "1 parsec", "999999999999G", "64KiBB", "1e6"}},
-	"CHORUS_WAIT_POLICY":            {"block", WaitBlock, []string{"sleep"}},
-	"CHORUS_CMA":                    {"off", CMAOff, []string{"on", "1"}},
-	"CHORUS_KERNELS":                {"portable", KernelsPortable, []string{"sse2"}},
-	"TORCH_DEVICE_BACKEND_AUTOLOAD": {"0", false, []string{"2"}},
-	"CHORUS_ACCINTE_DEVICES":        {"4", 4, []string{"0", "65", "two"}},
-	"CHORUS_ACCINTE_MEMORY":         {"1GiB", 1 << 30, []string{"1K", "2T", "much"}},
-	"CHORUS_ACCINTE_PEERS":          {"off", false, []string{"maybe"}},
-	"CHORUS_RUN":                    {"job-1", "job-1", nil},
+	"TORCHCOMM_ABORT_ON_ERROR":       {"Yes", true, []string{"2", "maybe"}},
+	"TORCHCOMM_TIMEOUT_SECONDS":      {"1.5", 1500 * time.Millisecond, []string{"0", "-1", "NaN", "1e300", "10s", "inf"}},
+	"CHORUS_LOG":                     {"debug", slog.LevelDebug, []string{"loud", "-4"}},
+	"CHORUS_HOST_ID":                 {"rack7", "rack7", nil},
+	"CHORUS_FABRIC":                  {"TCP", FabricTCP, []string{"ucx", "tcp,shm"}},
+	"CHORUS_INTERFACE":               {"eth1", "eth1", nil},
+	"CHORUS_ADDR":                    {"fd00::7", netip.MustParseAddr("fd00::7"), []string{"localhost", "0.0.0.0", "10.0.0.1:80", "ff02::1"}},
+	"CHORUS_TCP_CONNECTIONS":         {"4", 4, []string{"0", "65", "two", "1.5"}},
+	"CHORUS_SHM_STAGE_BYTES":         {"1 MiB", 1 << 20, []string{"1", "-1", "1 parsec", "999999999999G", "64KiBB", "1e6"}},
+	"CHORUS_WAIT_POLICY":             {"block", WaitBlock, []string{"sleep"}},
+	"CHORUS_CMA":                     {"off", CMAOff, []string{"on", "1"}},
+	"CHORUS_KERNELS":                 {"portable", KernelsPortable, []string{"sse2"}},
+	"TORCH_DEVICE_BACKEND_AUTOLOAD":  {"0", false, []string{"2"}},
+	"CHORUS_ACCINTE_DEVICES":         {"4", 4, []string{"0", "65", "two"}},
+	"CHORUS_ACCINTE_MEMORY":          {"1GiB", 1 << 30, []string{"1K", "2T", "much"}},
+	"CHORUS_ACCINTE_PEERS":           {"off", false, []string{"maybe"}},
+	"PYTORCH_ALLOC_CONF":             {"expandable_segments:True", expandable(), []string{"expandable_segments:yes", "max_split_size_mb"}},
+	"PYTORCH_CUDA_ALLOC_CONF":        {"expandable_segments:True", expandable(), []string{"unknown:1"}},
+	"PYTORCH_NO_CUDA_MEMORY_CACHING": {"1", true, []string{"perhaps"}},
+	"CHORUS_RUN":                     {"job-1", "job-1", nil},
+}
+
+func expandable() Allocator {
+	a := DefaultAllocator()
+	a.Expandable = true
+	return a
 }
 
 // TestEveryFieldHasItsVariable sets one variable at a time and checks that exactly the field at its place changes.

@@ -88,6 +88,12 @@ var specs = []spec{
 		}},
 	{"CHORUS_ACCINTE_PEERS", "true", "let emulated accelerators touch each other's memory",
 		func(c *Config, s string) error { return setBool(&c.AccIntePeers, s) }},
+	{"PYTORCH_ALLOC_CONF", "", "settings of the caching allocators of devices, such as max_split_size_mb:128,expandable_segments:True",
+		func(c *Config, s string) error { return setAllocator(&c.AllocConf, s) }},
+	{"PYTORCH_CUDA_ALLOC_CONF", "", "older name of PYTORCH_ALLOC_CONF, which wins",
+		func(c *Config, s string) error { return setAllocator(&c.CUDAAllocConf, s) }},
+	{"PYTORCH_NO_CUDA_MEMORY_CACHING", "false", "ask the driver of a device for memory each time, without a cache",
+		func(c *Config, s string) error { return setBool(&c.NoMemoryCaching, s) }},
 	{"CHORUS_RUN", "", "identity of the job; chorus run sets it for the ranks it starts",
 		func(c *Config, s string) error { c.Run = s; return nil }},
 }
@@ -102,6 +108,14 @@ func setChoice[T ~string](field *T, text string, choices ...T) error {
 		names[i] = string(c)
 	}
 	return fmt.Errorf("want one of %s", strings.Join(names, ", "))
+}
+
+func setAllocator(field *Allocator, text string) error {
+	a, err := ParseAllocator(text)
+	if err == nil {
+		*field = a
+	}
+	return err
 }
 
 func setBool(field *bool, text string) error {
