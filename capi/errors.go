@@ -28,7 +28,6 @@ var statuses = []struct {
 	err    error
 	status C.chorus_status
 }{
-	{errInterrupted, C.CHORUS_INTERRUPTED},
 	{comm.ErrInvalidArgument, C.CHORUS_INVALID_ARGUMENT},
 	{comm.ErrMismatch, C.CHORUS_MISMATCH},
 	{comm.ErrPeerLost, C.CHORUS_PEER_LOST},
@@ -44,6 +43,10 @@ var statuses = []struct {
 func statusOf(err error) C.chorus_status {
 	if err == nil {
 		return C.CHORUS_OK
+	}
+	// Only what was interrupted itself: an operation that an interrupt of another one aborted has it among its causes.
+	if _, ok := err.(*interruptedError); ok || err == errInterrupted {
+		return C.CHORUS_INTERRUPTED
 	}
 	for _, s := range statuses {
 		if errors.Is(err, s.err) {

@@ -13,8 +13,10 @@ import (
 	"github.com/chorus-comms/chorus/fabric"
 )
 
-// interval is how often a host with a check is asked.
+// interval is how often a host with a check is asked, in nanoseconds.
 var interval atomic.Int64
+
+func init() { interval.Store(int64(fabric.PollInterval)) }
 
 //export goSetInterval
 func goSetInterval(ns C.int64_t) (status C.chorus_status) {

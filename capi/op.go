@@ -100,7 +100,7 @@ func (k *call) fill(m *communicator, o *C.chorus_op, ctx context.Context) error 
 	if use == 0 {
 		return k.settings(o)
 	}
-	if o.dtype < 0 || o.dtype >= dtype.Count {
+	if o.dtype <= 0 || o.dtype >= dtype.Count {
 		return refused("%v: there is no dtype %d", op.Kind, o.dtype)
 	}
 	dt := dtype.DType(o.dtype)
@@ -205,8 +205,8 @@ func (k *call) interrupted(err error, checked C.int32_t) error {
 // interruptedError is the error of an operation that the host gave up.
 type interruptedError struct{ err error }
 
-func (e *interruptedError) Error() string   { return "interrupted: " + e.err.Error() }
-func (e *interruptedError) Unwrap() []error { return []error{errInterrupted, e.err} }
+func (e *interruptedError) Error() string { return "interrupted: " + e.err.Error() }
+func (e *interruptedError) Unwrap() error { return e.err }
 
 // borrow returns a call for a synchronous operation; giveBack ends its use.
 func (m *communicator) borrow() *call {

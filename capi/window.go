@@ -49,7 +49,7 @@ func createWindow(h C.chorus_comm, data unsafe.Pointer, count C.int64_t, dt C.in
 		return refused("chorus_window_create got NULL")
 	}
 	*out = 0
-	if dt < 0 || dt >= dtype.Count {
+	if dt <= 0 || dt >= dtype.Count {
 		return refused("there is no dtype %d", dt)
 	}
 	t, err := tensor.FromPointer(dtype.DType(dt), data, int(count))
