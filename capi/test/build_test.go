@@ -1,0 +1,133 @@
+// Package test holds the C ABI to its header: it builds libchorus.so, and C
+// programs that use it. Without a C compiler it's skipped.
+package test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chorus-comms/chorus/internal/pytest"
+)
+
+var scratch string // removed when the tests are over
+
+func TestMain(m *testing.M) {
+	var err error
+	if scratch, err = os.MkdirTemp("", "capi"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(scratch)
+	os.Exit(code)
+}
+
+// compiler returns the C compiler, and skips the test where there's none.
+func compiler(t testing.TB) string {
+	t.Helper()
+	cc, err := exec.LookPath("gcc")
+	if err != nil {
+		t.Skip("left out: no C compiler (gcc)")
+	}
+	return cc
+}
+
+// run runs a command and wants it to succeed.
+func run(t testing.TB, dir, name string, args ...string) {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+}
+
+// A program is a C program beside its own copy of the library.
+type program struct {
+	once sync.Once
+	dir  string
+}
+
+// build builds the library with flags of go build, and a program with flags of the compiler.
+func (p *program) build(t testing.TB, name string, goFlags, ccFlags []string, sources ...string) string {
+	t.Helper()
+	cc := compiler(t)
+	p.once.Do(func() {
+		dir := filepath.Join(scratch, name)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		root := pytest.Root(t)
+		run(t, root, "sh", append([]string{"capi/build.sh", filepath.Join(dir, "libchorus.so")}, goFlags...)...)
+		args := append([]string{"-g", "-O1", "-Wall", "-Wextra", "-Werror", "-Icapi", "-o", filepath.Join(dir, "program")}, ccFlags...)
+		for _, s := range sources {
+			files, err := filepath.Glob(filepath.Join(root, s))
+			if err != nil || len(files) == 0 {
+				t.Fatalf("no %s: %v", s, err)
+			}
+			args = append(args, files...)
+		}
+		run(t, root, cc, append(args, "-L"+dir, "-lchorus", "-lpthread", "-ldl", "-Wl,-rpath,$ORIGIN")...)
+		p.dir = dir
+	})
+	if p.dir == "" {
+		t.Fatal("it could not be built, see above")
+	}
+	return filepath.Join(p.dir, "program")
+}
+
+var debug, sanitized, example program
+
+func harness(t testing.TB) string {
+	flags := []string{"-tags", "chorus_debug"}
+	if raceEnabled {
+		flags = append(flags, "-race")
+	}
+	return debug.build(t, "harness", flags, nil, "capi/test/harness/*.c")
+}
+
+// ranks runs a program as the ranks of a world, each with its arguments, and returns what they printed.
+func ranks(t testing.TB, size int, command func(rank int) *exec.Cmd) []string {
+	t.Helper()
+	out := make([]bytes.Buffer, size)
+	errs := make([]error, size)
+	var wg sync.WaitGroup
+	for r := range size {
+		cmd := command(r)
+		cmd.Stdout, cmd.Stderr = &out[r], &out[r]
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() {
+			defer time.AfterFunc(2*time.Minute, func() { cmd.Process.Kill() }).Stop()
+			errs[r] = cmd.Wait()
+		})
+	}
+	wg.Wait()
+	text := make([]string, size)
+	for r := range size {
+		text[r] = out[r].String()
+		if errs[r] != nil {
+			t.Errorf("rank %d of %d: %v\n%s", r, size, errs[r], text[r])
+		}
+	}
+	return text
+}
+
+// scenario runs one of the harness's scenarios.
+func scenario(t testing.TB, path, name string, size int, env ...string) []string {
+	t.Helper()
+	store := filepath.Join(t.TempDir(), "store")
+	return ranks(t, size, func(r int) *exec.Cmd {
+		cmd := exec.Command(path, name, fmt.Sprint(r), fmt.Sprint(size), "file://"+store)
+		cmd.Env = append(os.Environ(), env...)
+		return cmd
+	})
+}
