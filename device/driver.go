@@ -123,7 +123,7 @@ type Memory interface {
 	Malloc(dev int, bytes int) (Ptr, error)
 
 	// Free returns memory of Malloc. p must be what Malloc returned and not have been freed; freeing null does nothing.
-	// Work that uses the memory must be done; a driver that can't tell synchronizes the device.
+	// Copies and kernels enqueued before still use the memory: the driver waits for them, or keeps it until they have run.
 	Free(dev int, p Ptr) error
 
 	// MallocHost allocates pinned host memory: any code may touch it, and asynchronous copies to and from it need no
@@ -143,7 +143,7 @@ type Memory interface {
 	// Copies between devices always work. Host memory must stay valid, and must not be written, until the copy is done.
 	Copy(s StreamHandle, dst, src Ptr, bytes int, kind CopyKind) error
 
-	// Fill enqueues setting bytes of device memory to value.
+	// Fill enqueues setting bytes of memory of the stream's device to value.
 	Fill(s StreamHandle, dst Ptr, value byte, bytes int) error
 }
 

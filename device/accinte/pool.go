@@ -23,7 +23,7 @@ type pool struct {
 	dev           int
 	limit, retain int64
 	used, held    int64 // bytes handed out; bytes of the device's memory, those included
-	kept          []piece
+	kept          []*piece
 	destroyed     bool
 }
 
@@ -31,22 +31,13 @@ type pool struct {
 type piece struct {
 	at, size int
 	stream   device.StreamHandle // behind whose work it was freed
-	done     <-chan struct{}     // closed when that work is done
-}
-
-func (p *piece) free() bool {
-	select {
-	case <-p.done:
-		return true
-	default:
-		return false
-	}
+	free     bool                // that work is done
 }
 
 // loan marks an allocation as a pool's.
 type loan struct {
-	pool *pool
-	piece
+	pool  *pool
+	piece *piece
 }
 
 // PoolCreate is [device.Pools].PoolCreate.
@@ -101,7 +92,7 @@ func (d *Driver) PoolInfo(h device.PoolHandle) (used, held int64, err error) {
 
 // PoolMalloc is [device.Pools].PoolMalloc.
 func (d *Driver) PoolMalloc(h device.PoolHandle, s device.StreamHandle, bytes int) (device.Ptr, error) {
-	_, dev, err := d.Tail("allocate from pool", s)
+	dev, err := d.StreamDevice("allocate from pool", s)
 	if err != nil {
 		return 0, err
 	}
@@ -129,16 +120,15 @@ func (d *Driver) PoolMalloc(h device.PoolHandle, s device.StreamHandle, bytes in
 }
 
 // take finds a piece for bytes that s may use from now on: one that is kept, or new memory.
-func (d *Driver) take(p *pool, s device.StreamHandle, bytes int) (piece, error) {
+func (d *Driver) take(p *pool, s device.StreamHandle, bytes int) (*piece, error) {
 	a := d.arenas[p.dev]
 	if bytes > a.limit {
-		return piece{}, d.outOfMemory(p.dev, bytes)
+		return nil, d.outOfMemory(p.dev, bytes)
 	}
 	size := roundUp(bytes, pageSize)
 	best := -1
-	for i := range p.kept {
-		k := &p.kept[i]
-		if k.size >= size && k.size <= 2*size && (k.stream == s || k.free()) && (best < 0 || k.size < p.kept[best].size) {
+	for i, k := range p.kept {
+		if k.size >= size && k.size <= 2*size && (k.stream == s || k.free) && (best < 0 || k.size < p.kept[best].size) {
 			best = i
 		}
 	}
@@ -150,12 +140,12 @@ func (d *Driver) take(p *pool, s device.StreamHandle, bytes int) (piece, error) 
 	if p.limit > 0 && p.held+int64(size) > p.limit {
 		d.release(p, p.held+int64(size)-p.limit)
 		if p.held+int64(size) > p.limit {
-			return piece{}, device.Errorf(device.ErrOutOfMemory, d.name(p.dev), "allocate from pool", "%d bytes asked for, the pool holds %d of %d", bytes, p.held, p.limit)
+			return nil, device.Errorf(device.ErrOutOfMemory, d.name(p.dev), "allocate from pool", "%d bytes asked for, the pool holds %d of %d", bytes, p.held, p.limit)
 		}
 	}
 	at, ok := a.place(size)
 	if !ok {
-		return piece{}, device.Errorf(device.ErrOutOfMemory, d.name(p.dev), "allocate from pool", "no range of %d addresses is free", size)
+		return nil, device.Errorf(device.ErrOutOfMemory, d.name(p.dev), "allocate from pool", "no range of %d addresses is free", size)
 	}
 	enough, err := a.commit(at, size)
 	if err == nil && !enough {
@@ -166,15 +156,15 @@ func (d *Driver) take(p *pool, s device.StreamHandle, bytes int) (piece, error) 
 	}
 	if err != nil {
 		a.unplace(at, size)
-		return piece{}, device.Errorf(device.ErrOutOfMemory, d.name(p.dev), "allocate from pool", "%w", err)
+		return nil, device.Errorf(device.ErrOutOfMemory, d.name(p.dev), "allocate from pool", "%w", err)
 	}
 	p.held += int64(size)
-	return piece{at: at, size: size}, nil
+	return &piece{at: at, size: size}, nil
 }
 
 // PoolFree is [device.Pools].PoolFree.
 func (d *Driver) PoolFree(ptr device.Ptr, s device.StreamHandle) error {
-	done, dev, err := d.Tail("free to pool", s)
+	dev, err := d.StreamDevice("free to pool", s)
 	if err != nil {
 		return err
 	}
@@ -195,21 +185,19 @@ func (d *Driver) PoolFree(ptr device.Ptr, s device.StreamHandle) error {
 	if err != nil {
 		return err
 	}
+	p := l.pool
+	k := &piece{at: l.piece.at, size: l.piece.size, stream: s} // a new one, which only this free's end is about
 	d.pools.mu.Lock()
 	defer d.pools.mu.Unlock()
-	l.stream, l.done = s, done
-	l.pool.used -= int64(l.size)
-	l.pool.kept = append(l.pool.kept, l.piece)
-	if l.free() {
-		d.trim(l.pool)
-	} else {
-		go func() {
-			<-done
-			d.pools.mu.Lock()
-			defer d.pools.mu.Unlock()
-			d.trim(l.pool)
-		}()
-	}
+	p.used -= int64(k.size)
+	p.kept = append(p.kept, k)
+	k.free = !d.After(s, func() {
+		d.pools.mu.Lock()
+		defer d.pools.mu.Unlock()
+		k.free = true
+		d.trim(p)
+	})
+	d.trim(p)
 	return nil
 }
 
@@ -230,8 +218,8 @@ func (d *Driver) trim(p *pool) {
 // release gives kept memory back to the device, oldest first, until it is want bytes. The lock is held.
 func (d *Driver) release(p *pool, want int64) {
 	a := d.arenas[p.dev]
-	p.kept = slices.DeleteFunc(p.kept, func(k piece) bool {
-		if want <= 0 || !k.free() {
+	p.kept = slices.DeleteFunc(p.kept, func(k *piece) bool {
+		if want <= 0 || !k.free {
 			return false
 		}
 		want -= int64(k.size)

@@ -13,6 +13,7 @@ type point struct {
 	done chan struct{}     // closed when it is reached
 	at   time.Time         // then
 	err  *device.WorkError // what the stream carried then
+	then func()            // called just after, if not nil
 
 	s       *stream  // on which it was recorded; nil for a mark of the engine's own
 	capture *capture // in which it was recorded, if it was
@@ -31,6 +32,9 @@ func reached(f *device.WorkError) *point {
 func (p *point) reach(f *device.WorkError) {
 	p.at, p.err = time.Now(), f
 	close(p.done)
+	if p.then != nil {
+		p.then()
+	}
 }
 
 func (p *point) isReached() bool {

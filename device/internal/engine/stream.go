@@ -405,16 +405,34 @@ func (s *stream) state() string {
 	return fmt.Sprintf("stream %#x is idle", uintptr(s.handle))
 }
 
-// Tail returns a channel that is closed when all work enqueued on a stream so far is done, and the stream's device.
-func (e *Engine) Tail(op string, h device.StreamHandle) (done <-chan struct{}, dev int, err error) {
+// StreamDevice returns the device of a stream that is not being captured.
+func (e *Engine) StreamDevice(op string, h device.StreamHandle) (dev int, err error) {
 	s, err := e.stream(op, h)
 	if err == nil {
 		err = s.refuseCaptured(op)
 	}
 	if err != nil {
-		return nil, 0, err
+		return 0, err
 	}
-	return s.tail().done, s.dev.index, nil
+	return s.dev.index, nil
+}
+
+// After calls then when all work enqueued on the stream so far is done, before any later work. If there is no such work, as
+// for a stream that was destroyed, it doesn't, and returns false.
+func (e *Engine) After(h device.StreamHandle, then func()) bool {
+	s := e.streams.get(uintptr(h))
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.idle() {
+		return false
+	}
+	p := newPoint()
+	p.then = then
+	s.pushLocked(&task{kind: taskMark, point: p})
+	return true
 }
 
 // Busy describes a stream that has work to do, empty if none has.
