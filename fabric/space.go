@@ -3,6 +3,7 @@ package fabric
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -43,6 +44,8 @@ type Space struct {
 	resolve Resolver
 	policy  Policy
 	release func() error
+	commit  func(offset, n int) error
+	backed  int // bytes of each half of this member's stage that have memory
 
 	// The operation under way.
 	seq     uint64
@@ -103,18 +106,23 @@ type SpaceConfig struct {
 	Resolve    Resolver
 	Policy     Policy
 	Release    func() error // called by Close
+	// Commit puts memory behind n bytes at an offset of this member's stage; nil if all of it has some.
+	Commit func(offset, n int) error
 }
 
 // NewSpace puts a Space together from memory that a fabric has mapped.
 func NewSpace(c SpaceConfig) *Space {
 	s := &Space{
 		self: c.Self, members: c.Members, stages: c.Stages, half: c.StageBytes / 2 &^ 63,
-		resolve: c.Resolve, policy: c.Policy, release: c.Release,
+		resolve: c.Resolve, policy: c.Policy, release: c.Release, commit: c.Commit,
 		blocks:  make([]*controlBlock, len(c.Members)),
 		checked: make([][slots]uint64, len(c.Members)), ended: make([]uint64, len(c.Members)),
 	}
 	for i, p := range c.Control {
 		s.blocks[i] = (*controlBlock)(p)
+	}
+	if s.commit == nil {
+		s.backed = s.half
 	}
 	return s
 }
@@ -127,6 +135,26 @@ func (s *Space) Self() int { return s.self }
 
 // StageBytes returns how much stage one operation may use.
 func (s *Space) StageBytes() int { return s.half }
+
+// leastBacked is the least memory that is put behind half a stage, in bytes; more comes by doubling.
+const leastBacked = 64 << 10
+
+// Reserve makes sure that there is memory behind the first n bytes of this member's stage, for this
+// operation and those that follow. A member calls it before Begin of an operation that uses its stage,
+// so that lack of memory is an error here, and not a signal at a store; what no operation uses costs nothing.
+func (s *Space) Reserve(n int) error {
+	if n <= s.backed {
+		return nil
+	}
+	n = min(s.half, max(leastBacked, 1<<bits.Len(uint(n-1))))
+	for _, half := range [2]int{0, s.half} {
+		if err := s.commit(half+s.backed, n-s.backed); err != nil {
+			return err
+		}
+	}
+	s.backed = n
+	return nil
+}
 
 // Policy returns how waits on this space spend their time.
 func (s *Space) Policy() Policy { return s.policy }

@@ -75,6 +75,7 @@ func (g *group) build(q *plan.Request, key shape) (*compiled, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.finish()
 	return c, nil
 }
 

@@ -29,6 +29,9 @@ func (g *group) run(op *backend.Op, c *compiled, j *job) error {
 	w.Begin(op.Ctx, op.Timeout)
 	prog := c.plain
 	if g.space != nil {
+		if err := g.space.Reserve(c.stage); err != nil {
+			return err
+		}
 		var in, out fabric.Place
 		if c.mapped != nil {
 			in, out = g.places(j)
@@ -133,7 +136,7 @@ func (g *group) bind(p *program, j *job) error {
 				continue
 			}
 			in, out := g.space.Places(m)
-			inBytes, outBytes := g.sizes(r, j)
+			inBytes, outBytes := g.current.sizes[r].in, g.current.sizes[r].out
 			var err error
 			if inBytes > 0 {
 				if g.base[baseOf(plan.In, r, n)], err = g.space.Resolve(m, in, inBytes); err != nil {
@@ -148,14 +151,6 @@ func (g *group) bind(p *program, j *job) error {
 		}
 	}
 	return nil
-}
-
-// sizes returns how many bytes another rank's buffers have in the operation that is being bound.
-func (g *group) sizes(rank int, j *job) (in, out int) {
-	q := g.current.req
-	q.Rank = rank
-	i, o := q.Sizes()
-	return i * j.elem, o * j.elem
 }
 
 func (g *group) at(r ref) unsafe.Pointer { return unsafe.Add(g.base[r.base], r.off) }

@@ -3,6 +3,7 @@ package native
 import (
 	"slices"
 
+	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/plan"
 )
 
@@ -144,6 +145,28 @@ type compiled struct {
 	req    plan.Request
 	plain  *program // runs on any memory
 	mapped *program // runs if everybody's memory can be mapped; nil if there's none
+	sizes  []sizes  // of every rank's buffers, if the mapped program refers to them
+	stage  int      // most bytes of the stage that either needs
+}
+
+// sizes are the bytes of a rank's buffers in an operation.
+type sizes struct{ in, out int }
+
+// finish works out what the programs have in common.
+func (c *compiled) finish() {
+	for _, p := range []*program{c.plain, c.mapped} {
+		if p != nil && p.stage > fabric.InlineBytes {
+			c.stage = max(c.stage, p.stage)
+		}
+	}
+	if c.mapped == nil || !c.mapped.remote {
+		return
+	}
+	q := c.req
+	for q.Rank = range q.World {
+		in, out := q.Sizes()
+		c.sizes = append(c.sizes, sizes{in * q.ElemSize, out * q.ElemSize})
+	}
 }
 
 func (c *compiled) sameCounts(q *plan.Request) bool {

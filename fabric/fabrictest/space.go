@@ -31,6 +31,8 @@ func (r *rank) space(comm uint32, members []int, stage int) *fabric.Space {
 	if n := len(members); len(sp.Members()) != n || sp.Members()[sp.Self()] != r.Rank() {
 		fail("space of %v: members %v, self %d", members, sp.Members(), sp.Self())
 	}
+	must(sp.Reserve(sp.StageBytes() / 3))
+	must(sp.Reserve(sp.StageBytes()))
 	return sp
 }
 

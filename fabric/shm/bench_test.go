@@ -146,3 +146,21 @@ func BenchmarkSpaceBarrier(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkSpaceOpen opens and closes the space of three ranks, as New and every Split do.
+func BenchmarkSpaceOpen(b *testing.B) {
+	for _, stage := range []int{64 << 10, 8 << 20} {
+		b.Run(fmt.Sprint(stage), func(b *testing.B) {
+			ranks := openWorld(b, 3, nil)
+			for comm := uint32(1); b.Loop(); comm++ {
+				each(b, ranks, func(f *Fabric, _ *fabric.Waiter) error {
+					sp, err := f.Space(context.Background(), comm, f.Locals(), stage)
+					if err != nil {
+						return err
+					}
+					return sp.Close()
+				})
+			}
+		})
+	}
+}

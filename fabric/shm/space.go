@@ -131,7 +131,7 @@ func hashMembers(members []int) uint64 {
 }
 
 // Space implements fabric.Sharer. Each member's part is one segment: its control
-// block, then its stage. hostmem maps it where no other rank's memory aliases it.
+// block, then its stage, which gets memory as it's used. hostmem maps it where no other rank's memory aliases it.
 func (f *Fabric) Space(ctx context.Context, comm uint32, members []int, stageBytes int) (*fabric.Space, error) {
 	self, err := f.checkMembers(members, stageBytes)
 	if err != nil {
@@ -187,7 +187,7 @@ func (s *opening) open(ctx context.Context) (*fabric.Space, error) {
 	c := fabric.SpaceConfig{
 		Members: slices.Clone(s.members), Self: s.self,
 		Control: make([]unsafe.Pointer, len(s.members)), Stages: make([]unsafe.Pointer, len(s.members)),
-		StageBytes: s.stage, Resolve: s.resolver(), Policy: f.policy, Release: s.release,
+		StageBytes: s.stage, Resolve: s.resolver(), Policy: f.policy, Release: s.release, Commit: s.commit,
 	}
 	for i, r := range s.members {
 		base := s.mine.Base()
@@ -206,11 +206,21 @@ func (s *opening) open(ctx context.Context) (*fabric.Space, error) {
 	return fabric.NewSpace(c), nil
 }
 
-// offer makes this rank's part and sends it to the other members; or tells them that it couldn't.
+// commit puts memory behind a range of this rank's stage.
+func (s *opening) commit(offset, n int) error {
+	start, end := fabric.ControlBytes+offset, fabric.ControlBytes+offset+n
+	start &^= pageBytes - 1
+	end = min((end+pageBytes-1)&^(pageBytes-1), s.mine.Size())
+	return s.mine.Commit(start, end-start)
+}
+
+// offer makes this rank's part, with memory behind the control block, and sends it to the other members; or tells them that it couldn't.
 func (s *opening) offer() error {
 	f := s.f
-	seg, err := hostmem.NewSegment(fabric.ControlBytes + s.stage)
-	s.mine = seg
+	seg, err := hostmem.NewSparse(fabric.ControlBytes + s.stage)
+	if s.mine = seg; err == nil {
+		err = seg.Commit(0, fabric.ControlBytes)
+	}
 	for i, r := range s.members {
 		if i == s.self {
 			continue
