@@ -93,11 +93,12 @@ class _SharedMemory(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         # A result that is an argument, or a view of one, is not new.
-        known = {
+        # lift_fresh is how torch.tensor brings in what it made out of sight of modes.
+        known = set() if func is torch.ops.aten.lift_fresh.default else {
             t.untyped_storage().data_ptr()
             for t in torch.utils._pytree.tree_leaves((args, kwargs))
             if isinstance(t, torch.Tensor) and t.layout is torch.strided
-        }
+        }  # fmt: skip
 
         def move(x: Any) -> Any:
             if type(x) is not torch.Tensor or not x.is_cpu or x.layout is not torch.strided:

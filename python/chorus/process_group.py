@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from chorus import _lib, memory
+from chorus import _dynamo, _lib, memory
 from chorus._comm import Communicator, Pending
 from chorus._reductions import reduction_of
 from chorus.errors import Error, InvalidArgumentError, TimeoutError, UnsupportedError
@@ -722,3 +722,6 @@ def _given(opts: Any) -> tuple[Any, ...]:
 
 def _timeout_of(opts: Any) -> int:
     return 0 if opts is None else timeout_ns(opts.timeout)
+
+
+_dynamo.leave_alone()

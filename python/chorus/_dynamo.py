@@ -1,0 +1,52 @@
+"""Keeps torch.compile from compiling this package.
+
+While compiled code runs, PyTorch compiles every Python function that is called, also those that
+C++ calls, such as a process group's methods. Dynamo has a list of what it leaves alone; but it is
+big, and most programs never load it, so this package adds itself when it's loaded.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+_RULES = "torch._dynamo.trace_rules"
+
+
+class _Loader(importlib.abc.Loader):
+    """Loads a module as another loader does, then adds this package to its list."""
+
+    def __init__(self, loader: importlib.abc.Loader) -> None:
+        self.loader = loader
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self.loader.exec_module(module)
+        module.add(__package__)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != _RULES:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader)
+        return spec
+
+
+def leave_alone() -> None:
+    """Call once."""
+    if _RULES in sys.modules:
+        sys.modules[_RULES].add(__package__)
+    else:
+        sys.meta_path.insert(0, _Finder())

@@ -1,0 +1,131 @@
+import datetime
+import os
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+from conftest import world_of
+from worlds import World
+
+import chorus
+
+
+def _refused(peers):
+    """What one rank can see is refused before anything moves; the group stays usable."""
+    x = torch.ones(4)
+    for call in (
+        lambda: dist.all_gather([torch.ones(4)] * (peers.size + 1), x),
+        lambda: dist.all_gather_into_tensor(torch.ones(4 * peers.size + 1), x),
+        lambda: dist.all_gather_into_tensor(torch.ones(4 * peers.size, dtype=torch.int32), x),
+        lambda: dist.reduce_scatter_tensor(x, torch.ones(4 * peers.size + 1)),
+        lambda: dist.all_to_all_single(x, torch.ones(4), [1] * (peers.size + 1), [1] * peers.size),
+        lambda: dist.group.WORLD.send([x], peers.size, 0),
+        lambda: dist.group.WORLD.recv([x], -2, 0),
+        lambda: dist.all_reduce(torch.ones(3), op=dist.ReduceOp.BAND),
+        lambda: dist.all_reduce(torch.ones(3).to(torch.float8_e4m3fnuz)),
+        lambda: dist.group.WORLD.broadcast([x, x]),
+        lambda: dist.broadcast(torch.sparse_coo_tensor([[0]], [1.0], (2,)), 0),
+    ):
+        with pytest.raises(chorus.InvalidArgumentError) as caught:
+            call()
+        assert isinstance(caught.value, dist.DistBackendError) and isinstance(caught.value, RuntimeError)
+    dist.all_reduce(x)
+    assert x[0] == peers.size and chorus.failure() is None
+
+
+def test_refused(world):
+    world.run(_refused)
+
+
+def _mismatch(peers, async_op):
+    group = dist.new_group()
+    with pytest.raises(chorus.MismatchError) as caught:
+        work = dist.all_reduce(torch.ones(4 + peers.rank), group=group, async_op=async_op)
+        if async_op:
+            work.wait()
+    error = caught.value
+    assert error.op == "all_reduce" and error.seq > 0 and set(error.ranks) == {0, 1}
+    assert "4" in error.calls[error.ranks.index(0)] and "5" in error.calls[error.ranks.index(1)]
+    with pytest.raises(chorus.Error):  # it stays broken, and says why
+        dist.barrier(group)
+    assert type(chorus.failure(group)) is chorus.MismatchError
+    dist.destroy_process_group(group)
+    dist.barrier()
+
+
+@pytest.mark.parametrize("async_op", [False, True])
+def test_mismatch(pair, async_op):
+    pair.run(_mismatch, async_op)
+
+
+def _timeout(peers, how):
+    group = dist.new_group(timeout=datetime.timedelta(milliseconds=300))
+    store = dist.distributed_c10d._get_default_store()
+    if peers.rank == peers.size - 1:
+        store.wait([f"timed out {how}"], datetime.timedelta(seconds=30))
+    else:
+        with pytest.raises(chorus.TimeoutError) as caught:
+            if how == "monitored_barrier":
+                chorus.monitored_barrier(group, datetime.timedelta(milliseconds=200))
+            elif how == "wait":
+                dist.all_reduce(torch.ones(4), group=group, async_op=True).wait()
+            elif how == "future":
+                dist.all_reduce(torch.ones(4), group=group, async_op=True).get_future().wait()
+            else:
+                dist.all_reduce(torch.ones(4), group=group)
+        error = caught.value
+        assert error.missing_ranks == (peers.size - 1,), error
+        assert error.elapsed >= 0.15 and error.seq == 1
+        assert error.op == ("barrier" if how == "monitored_barrier" else "all_reduce")
+        if peers.rank == 0:
+            store.set(f"timed out {how}", "1")
+    dist.destroy_process_group(group)
+    dist.barrier()
+
+
+@pytest.mark.parametrize("how", ["call", "wait", "future", "monitored_barrier"])
+def test_timeout(how):
+    world_of(3).run(_timeout, how)
+
+
+def _abort(peers):
+    group = dist.new_group()
+    if peers.rank == 0:
+        group.abort()
+    with pytest.raises(chorus.AbortedError) as caught:
+        while True:
+            dist.all_reduce(torch.ones(4), group=group)
+    assert caught.value.rank == 0
+    dist.destroy_process_group(group)
+    with pytest.raises(chorus.FinalizedError):
+        group.barrier().wait()
+    dist.barrier()
+
+
+def test_abort():
+    world_of(3).run(_abort)
+
+
+def _killed(peers):
+    dist.barrier()
+    if peers.rank == 1:
+        os.kill(os.getpid(), 9)
+    begin = time.monotonic()
+    with pytest.raises(chorus.PeerLostError) as caught:
+        while True:
+            dist.all_reduce(torch.ones(1 << 16))
+    error = caught.value
+    assert error.rank == 1 and error.missing_ranks == (1,) and error.op == "all_reduce" and error.seq > 0, vars(error)
+    return time.monotonic() - begin
+
+
+def test_killed_rank_is_named():
+    world = World(3)
+    for pipe in world.pipes:
+        pipe.send((_killed, ()))
+    for rank in (0, 2):
+        assert world.pipes[rank].poll(30)
+        fine, value = world.pipes[rank].recv()
+        assert fine, value
+    world.kill()

@@ -1,0 +1,142 @@
+import datetime
+
+import pytest
+import torch
+import torch.distributed as dist
+from table import data, same, total
+
+import chorus
+
+
+def _sum(peers, group, ranks, n=9):
+    x = data(peers.rank, torch.float32, n)
+    dist.all_reduce(x, group=group)
+    assert same(x, total([data(r, torch.float32, n) for r in ranks]))
+
+
+def _new_group(peers):
+    evens, odds = [list(range(i, peers.size, 2)) for i in (0, 1)]
+    groups = [dist.new_group(ranks) for ranks in (evens, odds) if ranks]
+    mine, ranks = (groups[0], evens) if peers.rank % 2 == 0 else (groups[1], odds)
+    _sum(peers, mine, ranks)
+    assert dist.get_backend(mine) == "chorus" and dist.get_process_group_ranks(mine) == ranks
+    assert dist.get_group_rank(mine, peers.rank) == ranks.index(peers.rank)
+    dist.broadcast(torch.ones(1), src=ranks[-1], group=mine)
+    dist.barrier(mine)
+    dist.destroy_process_group(mine)
+    again = dist.new_group(backend="chorus", timeout=datetime.timedelta(seconds=30), group_desc="again")
+    assert again.group_desc == "again" and again.name() == "chorus"
+    _sum(peers, again, range(peers.size))
+    dist.destroy_process_group(again)
+    tcp = dist.new_group(pg_options={"fabric": "tcp"})
+    _sum(peers, tcp, range(peers.size))
+    dist.destroy_process_group(tcp)
+    _sum(peers, None, range(peers.size))
+
+
+def test_new_group(world):
+    world.run(_new_group)
+
+
+def _split(peers):
+    half = (peers.size + 1) // 2
+    ranks = list(range(half)) if peers.rank < half else list(range(half, peers.size))[::-1]
+    part = chorus.split_group(ranks)
+    _sum(peers, part, ranks)
+    assert dist.get_group_rank(part, peers.rank) == ranks.index(peers.rank)
+    assert dist.get_process_group_ranks(part) == sorted(ranks) or dist.get_process_group_ranks(part) == ranks
+    dist.destroy_process_group(part)
+    none = chorus.split_group([0], group_name="alone")
+    assert (none is None) == (peers.rank != 0)
+    if none is not None:
+        _sum(peers, none, [0])
+        dist.destroy_process_group(none)
+
+
+def test_split(world):
+    world.run(_split)
+
+
+def _mesh(peers):
+    from torch.distributed.device_mesh import init_device_mesh
+
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("row", "column"))
+    row, column = peers.rank // 2, peers.rank % 2
+    _sum(peers, mesh.get_group("column"), [2 * row, 2 * row + 1])
+    _sum(peers, mesh.get_group("row"), [column, column + 2])
+    assert mesh["column"].get_local_rank() == column
+    flat = mesh._flatten("all")
+    _sum(peers, flat.get_group(), range(4))
+
+
+def test_mesh():
+    from conftest import world_of
+
+    world_of(4).run(_mesh)
+
+
+@pytest.mark.parametrize("backend", ["cpu:chorus,cuda:gloo", "cuda:gloo,cpu:chorus", "cpu:chorus", "CHORUS"])
+def test_backend_strings(pair, backend):
+    pair.run(_string, backend)
+
+
+def _string(peers, backend):
+    """One group, several devices: each device's backend is there. (Gloo stands for NCCL, which has no GPU here.)"""
+    group = dist.new_group(backend=backend)
+    _sum(peers, group, range(peers.size))
+    devices = {d.type for d in group._device_types}
+    assert devices == ({"cpu", "cuda"} if "cuda" in backend else {"cpu"})
+    if "cuda" in backend:
+        other = group._get_backend(torch.device("cuda"))
+        assert other.name() == "gloo"
+        x = torch.ones(4) * (peers.rank + 1)
+        other.allreduce([x]).wait()
+        assert x.tolist() == [3.0] * 4
+    dist.destroy_process_group(group)
+
+
+def _facts(peers):
+    group = dist.group.WORLD
+    assert isinstance(group, chorus.ProcessGroup) and isinstance(group, dist.ProcessGroup)
+    assert dist.get_backend() == "chorus" and dist.is_initialized()
+    assert group.rank() == peers.rank and group.size() == peers.size
+    assert dist.get_backend_config() == "cpu:chorus"
+    assert group.get_group_store().num_keys() > 0
+    group.set_timeout(datetime.timedelta(seconds=60))
+    before = group._get_sequence_number_for_group()
+    dist.barrier()
+    assert group._get_sequence_number_for_group() == before + 1
+    assert chorus.failure() is None
+    assert group._get_backend(torch.device("cpu")).supports_splitting
+
+
+def test_facts(world):
+    world.run(_facts)
+
+
+def _concurrent(peers):
+    """Groups don't hold each other up, and threads of one process may use several at a time."""
+    import threading
+
+    groups = [dist.new_group() for _ in range(3)]
+    errors = []
+
+    def train(group):
+        try:
+            for _ in range(50):
+                _sum(peers, group, range(peers.size), 100)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=train, args=(g,)) for g in groups]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors, errors
+    for group in groups:
+        dist.destroy_process_group(group)
+
+
+def test_concurrent(world):
+    world.run(_concurrent)

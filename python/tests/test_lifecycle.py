@@ -1,0 +1,262 @@
+"""What happens to processes: they are interrupted, fork, exit, die and are started again."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+HEADER = """
+import os, sys, time, signal, datetime
+import torch, torch.distributed as dist
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+def ready(): print("ready", flush=True)
+def init():
+    dist.init_process_group("chorus", timeout=datetime.timedelta(seconds=60))
+    dist.all_reduce(torch.ones(1))
+    ready()
+"""
+
+
+class Script:
+    """A program on every rank of a small world."""
+
+    def __init__(self, body, size=2):
+        from worlds import free_port
+
+        env = dict(os.environ, WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
+        text = HEADER + textwrap.dedent(body)
+        self.ranks = [
+            subprocess.Popen(
+                [sys.executable, "-c", text], env=dict(env, RANK=str(r)), text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            )  # fmt: skip
+            for r in range(size)
+        ]
+
+    def await_ready(self):
+        for process in self.ranks:
+            assert process.stdout.readline() == "ready\n", process.communicate()[1]
+
+    def ended(self, codes=None):
+        """Standard output and error of each rank, which must end with the given codes."""
+        results = []
+        for process in self.ranks:
+            try:
+                results.append(process.communicate(timeout=90))
+            except subprocess.TimeoutExpired:
+                for other in self.ranks:
+                    other.kill()
+                raise
+        got = [p.returncode for p in self.ranks]
+        assert got == (codes or [0] * len(self.ranks)), (got, results)
+        return results
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "dist.all_reduce(x)",
+        "dist.all_reduce(x, async_op=True).wait()",
+        "dist.barrier()",
+        "dist.recv(x, 1)",
+        "dist.recv(x)",
+        "dist.group.WORLD.recv([x], 1, 0).wait(datetime.timedelta(seconds=50))",
+        "dist.new_group()",
+    ],
+)
+def test_interrupt(wait):
+    """Ctrl-C ends any wait; the handler that the program has set is what runs."""
+    script = Script(
+        f"""
+        init()
+        x = torch.ones(1 << 16)
+        try:
+            if rank == 0:
+                {wait}
+            else:
+                time.sleep(100)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+            os._exit(7)
+        """
+    )
+    script.await_ready()
+    time.sleep(0.3)  # so that it's likely to be in the wait; before it, the interrupt must work as well
+    script.ranks[0].send_signal(signal.SIGINT)
+    assert script.ranks[0].wait(30) == 7, script.ranks[0].communicate()
+    script.ranks[1].send_signal(signal.SIGINT)
+    script.ended([7, 7])
+
+
+def test_exit_without_destroy():
+    """An exit says nothing and waits for nobody, whatever is under way."""
+    script = Script(
+        """
+        init()
+        work = dist.all_reduce(torch.ones(1 << 18), async_op=True)
+        future = dist.all_reduce(torch.ones(1 << 18), async_op=True).get_future()
+        futures = [dist.all_reduce(torch.ones(8), async_op=True).get_future() for _ in range(5)]
+        strange = torch.ones(64, 64).t()[::2]
+        dist.all_reduce(strange, async_op=True)
+        if rank == 0:
+            never = dist.irecv(torch.ones(4), 1)
+            another = dist.irecv(torch.ones(4), 1).get_future()
+        """
+    )
+    for _, error in script.ended():
+        assert error == ""
+
+
+def test_exit_in_a_daemon_thread():
+    script = Script(
+        """
+        import threading
+        init()
+        if rank == 0:
+            for i in range(3):
+                threading.Thread(target=lambda: dist.recv(torch.ones(4), 1, tag=i), daemon=True).start()
+            time.sleep(0.2)
+        """
+    )
+    script.ended()
+
+
+def test_destroy_and_again():
+    """Groups may be destroyed and made again, under the same names and with the same store."""
+    script = Script(
+        """
+        for i in range(3):
+            init() if i == 0 else dist.init_process_group("chorus")
+            x = torch.ones(10)
+            dist.all_reduce(x, group=dist.new_group())
+            assert x[0] == size
+            dist.destroy_process_group()
+        store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]) , size, rank == 0)
+        for i in range(3):
+            dist.init_process_group("chorus", store=store, rank=rank, world_size=size)
+            dist.all_reduce(x)
+            dist.destroy_process_group()
+        store.set(f"over {rank}", "1")
+        store.wait([f"over {r}" for r in range(size)])
+        """,
+        size=3,
+    )
+    for _, error in script.ended():
+        assert error == ""
+
+
+def test_fork():
+    """DataLoader workers made by fork don't disturb the group, nor does a child that tries to use it."""
+    script = Script(
+        """
+        import chorus, gc, multiprocessing
+        from torch.utils.data import DataLoader
+        init()
+        shared = chorus.ones(5) if hasattr(chorus, "ones") else chorus.zeros(5)
+        pending = dist.irecv(torch.zeros(1), 1 - rank)
+        data = [torch.full((2,), float(i)) for i in range(8)]
+        total = torch.zeros(2)
+        for batch in DataLoader(data, batch_size=2, num_workers=2, multiprocessing_context="fork"):
+            total += batch.sum(0)
+        dist.all_reduce(total)
+        assert total[0] == 28 * size, total
+
+        def child():
+            try:
+                dist.all_reduce(torch.ones(3))
+            except chorus.ForkedError as error:
+                assert "fork" in str(error)
+            else:
+                os._exit(3)
+            try:
+                chorus.zeros(3)
+            except chorus.ForkedError:
+                pass
+            else:
+                os._exit(4)
+            global shared, pending
+            shared = pending = None
+            gc.collect()
+            sys.exit(5)  # through the interpreter's own exit
+
+        process = multiprocessing.get_context("fork").Process(target=child)
+        process.start()
+        process.join(60)
+        assert process.exitcode == 5, process.exitcode
+        dist.send(torch.ones(1), 1 - rank)
+        pending.wait()
+        dist.barrier()
+        """
+    )
+    script.ended()
+
+
+TRAIN = """
+import os, sys, datetime
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("chorus", timeout=datetime.timedelta(seconds=60))
+rank = dist.get_rank()
+torch.manual_seed(0)
+model = DistributedDataParallel(torch.nn.Linear(300, 300))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+start = 0
+path = os.environ["CHECKPOINT"]
+if os.path.exists(path):
+    start = torch.load(path, weights_only=True)["step"]
+for step in range(start, 20):
+    model(torch.ones(4, 300)).sum().backward()
+    if step == 10 and start == 0 and rank == 1:
+        os.kill(os.getpid(), 9)
+    optimizer.step()
+    optimizer.zero_grad()
+    if step == 9:
+        if rank == 0:
+            torch.save({"step": 10}, path)
+        dist.barrier()
+print(f"finished {rank} from {start}", flush=True)
+dist.destroy_process_group()
+"""
+
+
+def test_torchrun_restarts(tmp_path):
+    """A rank of a job with DistributedDataParallel dies, and torchrun starts it again."""
+    script = tmp_path / "train.py"
+    script.write_text(TRAIN)
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--max-restarts=1", "--monitor-interval=0.1",
+         "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", str(script)],
+        env=dict(os.environ, CHECKPOINT=str(tmp_path / "checkpoint")), capture_output=True, text=True, timeout=150,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "finished 0 from 10" in done.stdout and "finished 1 from 10" in done.stdout
+
+
+def test_killed_rank_of_ddp():
+    """Every other rank's backward raises an error that names the rank; it has all facts on the group."""
+    script = Script(
+        """
+        import chorus
+        from torch.nn.parallel import DistributedDataParallel
+        init()
+        model = DistributedDataParallel(torch.nn.Sequential(*[torch.nn.Linear(100, 100) for _ in range(5)]), bucket_cap_mb=0.05)
+        begin = None
+        try:
+            while True:
+                model(torch.ones(4, 100)).sum().backward()
+                if rank == 1 and begin is None:
+                    os.kill(os.getpid(), 9)
+        except RuntimeError as error:
+            assert "rank 1 is lost" in str(error), error
+            failure = chorus.failure()
+            assert isinstance(failure, chorus.PeerLostError) and failure.rank == 1 and failure.op == "all_reduce"
+            sys.exit(9)
+        """,
+        size=3,
+    )
+    script.ended([9, -9, 9])

@@ -1,0 +1,97 @@
+"""The package itself: what it loads, that it fits the header, that its types are sound."""
+
+import ctypes
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import chorus
+from chorus import _lib
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def header():
+    return (ROOT / "capi" / "chorus.h").read_text()
+
+
+def test_constants_are_the_headers():
+    found = dict(re.findall(r"^\s*CHORUS_([A-Z0-9_]+) = (\d+),", header(), re.M))
+    checked = 0
+    for name, value in found.items():
+        ours = getattr(_lib, name, getattr(_lib.Status, name, None))
+        if ours is not None:
+            assert int(ours) == int(value), name
+            checked += 1
+    assert checked >= 14 + 17 + 18 + 9
+
+
+def test_structs_are_the_headers(tmp_path):
+    """A C compiler's sizes and offsets against ours."""
+    structs = {
+        "chorus_host": _lib.Host, "chorus_error": _lib.ErrorFacts, "chorus_hint": _lib.Hint,
+        "chorus_comm_options": _lib.CommOptions, "chorus_comm_info": _lib.CommInfo, "chorus_op": _lib.Op,
+        "chorus_split_options": _lib.SplitOptions, "chorus_work_info": _lib.WorkInfo,
+        "chorus_store_callbacks": _lib.StoreCallbacks,
+    }  # fmt: skip
+    lines = []
+    for name, struct in structs.items():
+        lines.append(f'printf("{name} size %zu\\n", sizeof({name}));')
+        for field, *_ in struct._fields_:
+            lines.append(f'printf("{name} {field} %zu\\n", offsetof({name}, {field.rstrip("_")}));')
+    source = tmp_path / "layout.c"
+    source.write_text(f'#include "{ROOT}/capi/chorus.h"\n#include <stddef.h>\n#include <stdio.h>\nint main(void) {{ {" ".join(lines)} }}')
+    subprocess.run(["cc", "-o", tmp_path / "layout", source], check=True)
+    output = subprocess.run([tmp_path / "layout"], check=True, capture_output=True, text=True).stdout
+    theirs = {tuple(line.split()[:2]): int(line.split()[2]) for line in output.splitlines()}
+    for name, struct in structs.items():
+        assert ctypes.sizeof(struct) == theirs.pop((name, "size")), name
+        for field, *_ in struct._fields_:
+            offset = theirs.get((name, field))
+            if offset is not None and field != "size":
+                assert getattr(struct, field).offset == offset, (name, field)
+    assert _lib.OP.size == ctypes.sizeof(_lib.Op)
+    assert _lib.OP_RESULTS_AT == _lib.Op.source.offset
+
+
+def test_functions_are_the_headers():
+    for name in _lib.FUNCTIONS:
+        assert re.search(rf"\bchorus_{name}\(", header()), name
+
+
+def run(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+
+def test_import_torch_is_quiet():
+    done = run(
+        "import sys, torch; print(sorted(m for m in sys.modules if m.startswith('chorus')), 'ctypes' in sys.modules,"
+        " torch.distributed.Backend.default_device_backend_map['cpu'], 'chorus' in torch.distributed.Backend.backend_list)"
+    )
+    assert done.stderr == ""
+    assert done.stdout == "['chorus', 'chorus.backend'] True gloo True\n"
+
+
+def test_registration_without_autoload():
+    run("import os; os.environ['TORCH_DEVICE_BACKEND_AUTOLOAD'] = '0'; import torch, chorus; chorus.register(); chorus.register();"
+        "import torch.distributed as dist; assert 'chorus' in dist.Backend.backend_list")  # fmt: skip
+
+
+def test_names():
+    for name in chorus.__all__:
+        value = getattr(chorus, name)
+        assert value.__doc__, f"{name} has no docstring"
+    assert set(chorus.__all__) <= set(dir(chorus))
+    with pytest.raises(AttributeError):
+        chorus.nothing  # noqa: B018
+    assert chorus.version() and issubclass(chorus.Error, torch.distributed.DistBackendError)
+
+
+def test_types():
+    pytest.importorskip("mypy")
+    done = subprocess.run([sys.executable, "-m", "mypy"], cwd=ROOT / "python", capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

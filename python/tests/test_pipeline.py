@@ -1,0 +1,46 @@
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from training import batch, compare, model
+
+
+def _train(peers, group, schedule_of):
+    """One stage per rank: activations go forward as messages, gradients back."""
+    torch.manual_seed(0)
+    whole = [torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()) for _ in range(peers.size - 1)]
+    part = [*whole, model()][peers.rank]
+    optimizer = torch.optim.SGD(part.parameters(), lr=0.1)
+    stage = PipelineStage(part, peers.rank, peers.size, torch.device("cpu"), group=group)
+    schedule = schedule_of(stage, n_microbatches=3, loss_fn=torch.nn.functional.mse_loss)
+    history = []
+    for step in range(3):
+        x, y = batch(0, step)
+        losses = []
+        if peers.rank == 0:
+            schedule.step(x)
+        elif peers.rank == peers.size - 1:
+            schedule.step(target=y, losses=losses)
+            assert len(losses) == 3
+        else:
+            schedule.step()
+        optimizer.step()
+        optimizer.zero_grad()
+        history.append([p.detach().clone() for p in part.parameters()])
+    return history
+
+
+def _compare(peers, schedule_of):
+    ours, theirs = (_train(peers, group, schedule_of) for group in (dist.group.WORLD, peers.gloo))
+    compare(ours, theirs, 1)  # nothing is added up between ranks
+
+
+@pytest.mark.parametrize("schedule_of", [ScheduleGPipe, Schedule1F1B])
+def test_like_gloo(pair, schedule_of):
+    pair.run(_compare, schedule_of)
+
+
+def test_three_stages():
+    from conftest import world_of
+
+    world_of(3).run(_compare, Schedule1F1B)
