@@ -198,6 +198,9 @@ func (pp *pipe) install(nc *net.TCPConn) {
 		nc.SetReadBuffer(n)
 		nc.SetWriteBuffer(n)
 	}
+	if p.f.hosts[p.rank] == p.f.hosts[p.f.rank] {
+		unpace(nc)
+	}
 	fd, err := detach(nc)
 	if err != nil {
 		pp.abandon(lost(pp.index, err))
@@ -231,4 +234,22 @@ func detach(nc *net.TCPConn) (fd int, err error) {
 		return -1, ctlErr
 	}
 	return fd, os.NewSyscallError("fcntl", err)
+}
+
+// unpace has a connection within a host sent at full speed, if the kernel's congestion control is one that
+// paces, like BBR: there's no network to spare. What isn't permitted stays as it is.
+func unpace(nc *net.TCPConn) {
+	raw, err := nc.SyscallConn()
+	if err != nil {
+		return
+	}
+	raw.Control(func(own uintptr) {
+		fd := int(own)
+		if now, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION); err != nil || now == "cubic" || now == "reno" {
+			return
+		}
+		if unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "cubic") != nil {
+			unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "reno")
+		}
+	})
 }

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/chorus-comms/chorus/fabric"
 )
 
@@ -150,16 +152,41 @@ func (p *peer) look() (moved bool) {
 		p.mu.Unlock()
 		return false
 	}
-	chunksIn, chunksOut := len(p.in) > 0, p.bulk.head != nil
+	chunks := len(p.in) > 0 || p.bulk.head != nil
 	for _, pp := range p.pipes[1:] {
-		chunksOut = chunksOut || pp.chunk != nil
+		chunks = chunks || pp.chunk != nil
 	}
 	p.mu.Unlock()
 	moved = p.pipes[0].read(portion)
 	moved = p.pipes[0].write(portion) || moved
-	if chunksIn || chunksOut {
-		for _, pp := range p.pipes[1:] {
+	if chunks {
+		moved = p.lookForChunks() || moved
+	}
+	return moved
+}
+
+// lookForChunks asks the kernel first which data connections are ready: that takes no lock, while reading an
+// empty socket takes the one that the peer's bytes need to get in.
+func (p *peer) lookForChunks() (moved bool) {
+	var fds [maxConnections]unix.PollFd
+	n := 0
+	p.mu.Lock()
+	for _, pp := range p.pipes[1:] {
+		fds[n] = unix.PollFd{Fd: int32(pp.fd), Events: unix.POLLIN} // ignored if negative
+		if pp.pending() {
+			fds[n].Events |= unix.POLLOUT
+		}
+		n++
+	}
+	p.mu.Unlock()
+	if k, err := unix.Poll(fds[:n], 0); k <= 0 || err != nil {
+		return false
+	}
+	for i, pp := range p.pipes[1:] {
+		if fds[i].Revents&unix.POLLOUT != 0 {
 			moved = pp.write(portion) || moved
+		}
+		if fds[i].Revents&^unix.POLLOUT != 0 {
 			moved = pp.read(portion) || moved
 		}
 	}

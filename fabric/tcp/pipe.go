@@ -163,9 +163,23 @@ const (
 	backlog = 1 << 20   // by a keeper
 )
 
+// mine reports whether this rank writes chunks to the pipe. Within a host, where a sender delivers its
+// bytes into the receiver's socket itself, the two directions don't share a socket: the lock of each would be
+// held by the other rank whenever it's needed.
+func (pp *pipe) mine() bool {
+	p := pp.p
+	if pp.index == 0 {
+		return false
+	}
+	if len(p.pipes) < 3 || p.f.hosts[p.rank] != p.f.hosts[p.f.rank] {
+		return true
+	}
+	return pp.index%2 == 1 == (p.f.rank < p.rank)
+}
+
 // pending reports whether there's something to write. The caller holds the lock.
 func (pp *pipe) pending() bool {
-	return pp.cur != nil || pp.chunk != nil || pp.urgent.head != nil || pp.queue.head != nil || pp.index > 0 && pp.p.bulk.head != nil
+	return pp.cur != nil || pp.chunk != nil || pp.urgent.head != nil || pp.queue.head != nil || pp.mine() && pp.p.bulk.head != nil
 }
 
 // write writes what waits on the pipe, unless somebody else does, as far as the socket takes it and about
@@ -284,7 +298,7 @@ func (pp *pipe) take() bool {
 	switch {
 	case pp.urgent.head != nil:
 		pp.cur = pp.urgent.pop()
-	case pp.index > 0 && pp.p.bulk.head != nil:
+	case pp.mine() && pp.p.bulk.head != nil:
 		pp.takeChunk()
 		return true
 	case pp.queue.head != nil:
