@@ -1,0 +1,241 @@
+package cache
+
+import (
+	"slices"
+
+	"github.com/chorus-comms/chorus/config"
+)
+
+// grow gets a new block from the driver, and when there isn't enough memory gives back more and more of what the cache holds. The
+// block is in no set. It returns nil with the last error of the driver, which is nil if the memory fraction forbids more.
+func (c *Cache) grow(p *pool, size int64, s Stream) (*block, error) {
+	if c.collects() {
+		if err := c.collectGarbage(); err != nil {
+			return nil, err
+		}
+	}
+	b, err := c.newSegment(p, size, s)
+	if b != nil || err != nil && !isOutOfMemory(err) {
+		return b, err
+	}
+	if released, err := c.releaseAvailable(p, size, s); err != nil {
+		return nil, err
+	} else if released {
+		if b, err = c.newSegment(p, size, s); b != nil || err != nil && !isOutOfMemory(err) {
+			return b, err
+		}
+	}
+	if c.capturing > 0 {
+		return nil, err // events can't be waited for, and what a graph uses can't be given back
+	}
+	if err := c.releaseCached(); err != nil {
+		return nil, err
+	}
+	c.stats.NumAllocRetries++
+	// What waited for events may be a part of a segment that can't be given back, and large enough. (PyTorch doesn't look again.)
+	if b := c.findFree(p, size, s); b != nil {
+		return b, nil
+	}
+	return c.newSegment(p, size, s)
+}
+
+// newSegment asks the driver once.
+func (c *Cache) newSegment(p *pool, size int64, s Stream) (*block, error) {
+	bytes := c.segmentSize(size)
+	if c.allowed > 0 && c.reserved+bytes > c.allowed {
+		return nil, nil
+	}
+	if c.reserver != nil {
+		return c.expand(p, size, s)
+	}
+	c.reserved += bytes
+	if c.opts.UnlockForDriver {
+		c.mu.Unlock()
+	}
+	addr, err := c.driver.Alloc(bytes)
+	if c.opts.UnlockForDriver {
+		c.mu.Lock()
+	}
+	if err != nil {
+		c.reserved -= bytes
+		return nil, err
+	}
+	seg := &segment{addr: addr, size: bytes}
+	c.addSegment(seg)
+	b := c.newBlock(seg, p, s, addr, bytes)
+	seg.first = b
+	if p.private != nil {
+		p.private.segments++
+	}
+	c.stats.Segment.change(p, 1)
+	c.stats.ReservedBytes.change(p, bytes)
+	c.stats.NumDeviceAlloc++
+	if bytes >= c.opts.MaxSplitSize {
+		c.stats.OversizeSegments.change(1)
+	}
+	c.history.add(actionSegmentAlloc, b, addr, bytes)
+	return b, nil
+}
+
+func (c *Cache) addSegment(seg *segment) {
+	i, _ := slices.BinarySearchFunc(c.segments, seg, bySegmentAddress)
+	c.segments = slices.Insert(c.segments, i, seg)
+}
+
+func (c *Cache) removeSegment(seg *segment) {
+	i, _ := slices.BinarySearchFunc(c.segments, seg, bySegmentAddress)
+	c.segments = slices.Delete(c.segments, i, i+1)
+}
+
+func bySegmentAddress(a, b *segment) int {
+	switch {
+	case a.addr < b.addr:
+		return -1
+	case a.addr > b.addr:
+		return 1
+	}
+	return 0
+}
+
+// releaseSegment gives the segment of a free block, which is all of it, back to the driver.
+func (c *Cache) releaseSegment(b *block) error {
+	seg, p := b.seg, b.pool
+	if err := c.driver.Free(seg.addr); err != nil {
+		return err
+	}
+	p.free.remove(b)
+	c.reserved -= seg.size
+	c.stats.Segment.change(p, -1)
+	c.stats.ReservedBytes.change(p, -seg.size)
+	c.stats.NumDeviceFree++
+	if seg.size >= c.opts.MaxSplitSize {
+		c.stats.OversizeSegments.change(-1)
+	}
+	c.history.add(actionSegmentFree, b, seg.addr, seg.size)
+	c.removeSegment(seg)
+	c.dropBlock(b)
+	c.leftPool(p)
+	return nil
+}
+
+// EmptyCache waits for all events and gives all free segments back to the driver.
+func (c *Cache) EmptyCache() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.capturing > 0 {
+		return invalid("EmptyCache while a graph is captured")
+	}
+	return c.releaseCached()
+}
+
+// releaseCached makes all freed blocks free, and gives all free segments back.
+func (c *Cache) releaseCached() error {
+	if err := c.waitEvents(); err != nil {
+		return err
+	}
+	return c.release(func(*block) bool { return true })
+}
+
+// release gives back the free segments, of ordinary pools and of private pools that were released, whose block is wanted. Of expandable segments
+// it gives back whole pages.
+func (c *Cache) release(wanted func(*block) bool) error {
+	pools := []*pool{&c.large, &c.small}
+	for _, pp := range c.private {
+		if pp.users == 0 {
+			pools = append(pools, &pp.large, &pp.small)
+		}
+	}
+	for _, p := range pools {
+		for _, b := range p.free.all() {
+			if !wanted(b) {
+				continue
+			}
+			if b.seg.expandable {
+				if err := c.unmapBlock(b); err != nil {
+					return err
+				}
+			} else if !b.isSplit() {
+				if err := c.releaseSegment(b); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// releaseAvailable gives back oversize blocks of the stream, if blocks have a limit to splitting: one that is large enough, or
+// several, the largest first, that are large enough together.
+func (c *Cache) releaseAvailable(p *pool, size int64, s Stream) (bool, error) {
+	if c.opts.MaxSplitSize == config.Unlimited {
+		return false, nil
+	}
+	want := max(size, c.opts.MaxSplitSize)
+	c.key.stream, c.key.size, c.key.addr = s, want, 0
+	oversize := func(b *block) bool {
+		return b != nil && b.stream == s && b.size >= c.opts.MaxSplitSize && !b.seg.expandable && !b.isSplit()
+	}
+	if b := p.free.lowerBound(&c.key); oversize(b) {
+		return true, c.releaseSegment(b)
+	}
+	var released int64
+	for b := p.free.previous(&c.key); released < want && oversize(b); b = p.free.previous(&c.key) {
+		released += b.size
+		if err := c.releaseSegment(b); err != nil {
+			return false, err
+		}
+	}
+	return released >= want, nil
+}
+
+// collects says whether garbage is collected.
+func (c *Cache) collects() bool { return c.allowed > 0 && c.opts.GarbageThreshold > 0 }
+
+// collectGarbage gives back large segments that were free for a long time, as long as more is reserved than the threshold says: first those
+// that are at least as old as the average, then of the rest those, and so on.
+func (c *Cache) collectGarbage() error {
+	excess := c.reserved - int64(c.opts.GarbageThreshold*float64(c.allowed))
+	if excess <= 0 {
+		return nil
+	}
+	var old []*block
+	var ages uint64
+	for _, b := range c.large.free.all() {
+		if !b.isSplit() && !b.seg.expandable {
+			old = append(old, b)
+			ages += c.large.clock - b.born
+		}
+	}
+	for excess > 0 && len(old) > 0 {
+		average := ages / uint64(len(old))
+		var rest []*block
+		for _, b := range old {
+			age := c.large.clock - b.born
+			if age < average {
+				rest = append(rest, b)
+				continue
+			}
+			excess -= b.size
+			ages -= age
+			if err := c.releaseSegment(b); err != nil {
+				return err
+			}
+		}
+		old = rest
+	}
+	return nil
+}
+
+// outOfMemory counts a failure and describes it.
+func (c *Cache) outOfMemory(n int64, s Stream, cause error) *OutOfMemoryError {
+	free, total, err := c.driver.Memory()
+	if err != nil {
+		free, total = 0, 0 // the failure that is told of is the allocation's
+	}
+	c.stats.NumOOMs++
+	c.history.addOutOfMemory(free, n, s)
+	return &OutOfMemoryError{
+		Device: c.opts.Device, Requested: n, Total: total, Free: free, Allowed: c.allowed,
+		Allocated: c.stats.AllocatedBytes[All].Current, Reserved: c.stats.ReservedBytes[All].Current, Err: cause,
+	}
+}
