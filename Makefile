@@ -4,7 +4,7 @@ PYTHON  ?= python3
 VENV    := .venv
 TORCH   := 2.13.0
 
-.PHONY: demo test build venv clean
+.PHONY: demo test build venv capi clean
 
 build:
 	CGO_ENABLED=0 $(GO) build ./...
@@ -18,6 +18,12 @@ $(VENV)/torch-$(TORCH).ok:
 	touch $@
 
 venv: $(VENV)/torch-$(TORCH).ok
+
+# The C ABI: a shared library and its header.
+capi:
+	mkdir -p bin
+	GO="$(GO)" sh capi/build.sh bin/libchorus.so
+	cp capi/chorus.h bin/chorus.h
 
 demo:
 	$(GO) run ./cmd/chorus demo

@@ -15,6 +15,7 @@ import (
 
 	"github.com/chorus-comms/chorus/bootstrap"
 	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/fabric"
 )
 
 // errInterrupted is why a wait ends whose host wants control back.
@@ -53,6 +54,9 @@ func statusOf(err error) C.chorus_status {
 			return s.status
 		}
 	}
+	if _, ok := errors.AsType[*fabric.PeerError](err); ok { // while the communicator was being made
+		return C.CHORUS_PEER_LOST
+	}
 	return C.CHORUS_INTERNAL
 }
 
@@ -79,6 +83,9 @@ func factsOf(err error, status C.chorus_status) facts {
 	}
 	if e, ok := errors.AsType[*bootstrap.MissingRanksError](err); ok {
 		f.at.Rank, f.elapsed, f.missing = e.Rank, int64(e.Waited), e.Missing
+	}
+	if e, ok := errors.AsType[*fabric.PeerError](err); ok {
+		f.peer, f.detail = e.Peer, e.Err.Error()
 	}
 	if e, ok := errors.AsType[*comm.PeerLostError](err); ok {
 		f.peer, f.detail = e.Peer, e.Cause

@@ -43,8 +43,10 @@ if command -v gcc >/dev/null; then
 	step "race detector, where all ranks are in one process"
 	CGO_ENABLED=1 $GO test -race -short ./fabric/... ./store/...
 	CGO_ENABLED=1 $GO test -race -short -run "Mem|Example" ./comm
+	step "race detector, from C"
+	CGO_ENABLED=1 $GO test -race -short ./capi/test
 else
-	skipped+=("race detector: no C compiler")
+	skipped+=("race detector, and the C ABI: no C compiler")
 fi
 
 if command -v qemu-aarch64-static >/dev/null; then

@@ -65,8 +65,13 @@ func (p *program) build(t testing.TB, name string, goFlags, ccFlags []string, so
 			t.Fatal(err)
 		}
 		root := pytest.Root(t)
-		run(t, root, "sh", append([]string{"capi/build.sh", filepath.Join(dir, "libchorus.so")}, goFlags...)...)
 		args := append([]string{"-g", "-O1", "-Wall", "-Wextra", "-Werror", "-Icapi", "-o", filepath.Join(dir, "program")}, ccFlags...)
+		if raceEnabled { // the race detector wants Go's data at low addresses, where no shared library is mapped
+			run(t, root, "go", append(append([]string{"build", "-race", "-buildmode=c-archive", "-o", filepath.Join(dir, "libchorus.a")}, goFlags...), "./capi")...)
+			args = append(args, "-no-pie")
+		} else {
+			run(t, root, "sh", append([]string{"capi/build.sh", filepath.Join(dir, "libchorus.so")}, goFlags...)...)
+		}
 		for _, s := range sources {
 			files, err := filepath.Glob(filepath.Join(root, s))
 			if err != nil || len(files) == 0 {
@@ -74,7 +79,7 @@ func (p *program) build(t testing.TB, name string, goFlags, ccFlags []string, so
 			}
 			args = append(args, files...)
 		}
-		run(t, root, cc, append(args, "-L"+dir, "-lchorus", "-lpthread", "-ldl", "-Wl,-rpath,$ORIGIN")...)
+		run(t, root, cc, append(args, "-L"+dir, "-lchorus", "-lpthread", "-Wl,-rpath,$ORIGIN")...)
 		p.dir = dir
 	})
 	if p.dir == "" {
@@ -86,11 +91,7 @@ func (p *program) build(t testing.TB, name string, goFlags, ccFlags []string, so
 var debug, sanitized, example program
 
 func harness(t testing.TB) string {
-	flags := []string{"-tags", "chorus_debug"}
-	if raceEnabled {
-		flags = append(flags, "-race")
-	}
-	return debug.build(t, "harness", flags, nil, "capi/test/harness/*.c")
+	return debug.build(t, "harness", []string{"-tags", "chorus_debug"}, nil, "capi/test/harness/*.c")
 }
 
 // ranks runs a program as the ranks of a world, each with its arguments, and returns what they printed.
