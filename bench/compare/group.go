@@ -51,6 +51,7 @@ type member struct {
 type group struct {
 	name    string
 	stops   bool // whether its ranks are stopped between turns
+	guard   *guard
 	members []member
 	procs   []*exec.Cmd
 	output  lockedBuffer
@@ -77,14 +78,14 @@ func (b *lockedBuffer) lastLines() string {
 }
 
 // startGroup starts the commands, which together are ranks ranks that connect to the socket.
-func startGroup(ctx context.Context, name, socket string, ranks int, stops bool, env []string, commands [][]string) (g *group, err error) {
+func startGroup(ctx context.Context, name, socket string, ranks int, stops bool, gd *guard, env []string, commands [][]string) (_ *group, err error) {
 	os.Remove(socket)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {
 		return nil, err
 	}
 	defer l.Close()
-	g = &group{name: name, stops: stops, members: make([]member, ranks), ended: make(chan error, len(commands))}
+	g := &group{name: name, stops: stops, guard: gd, members: make([]member, ranks), ended: make(chan error, len(commands))}
 	defer func() {
 		if err != nil {
 			g.kill()
@@ -101,6 +102,7 @@ func startGroup(ctx context.Context, name, socket string, ranks int, stops bool,
 			return nil, err
 		}
 		g.procs = append(g.procs, cmd)
+		gd.add(cmd.Process.Pid)
 		go func() { g.ended <- cmd.Wait() }()
 	}
 	deadline := time.Now().Add(startLimit)
@@ -112,12 +114,13 @@ func startGroup(ctx context.Context, name, socket string, ranks int, stops bool,
 		in := bufio.NewReader(conn)
 		var hello greeting
 		if err := readLine(conn, in, deadline, &hello); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+			return nil, fmt.Errorf("%s did not start: %w: %s", name, err, g.output.lastLines())
 		}
 		if hello.Rank < 0 || hello.Rank >= ranks || g.members[hello.Rank].conn != nil {
 			return nil, fmt.Errorf("%s: a rank %d among %d", name, hello.Rank, ranks)
 		}
 		g.members[hello.Rank] = member{conn, in, hello.PID}
+		gd.add(hello.PID)
 	}
 	g.signal(syscall.SIGSTOP)
 	return g, nil
@@ -221,20 +224,32 @@ func (g *group) end() {
 			return
 		}
 	}
+	g.unguard()
 }
 
 // kill ends the group's processes, and the ranks that their launcher started elsewhere.
 func (g *group) kill() {
 	for _, p := range g.procs {
-		syscall.Kill(-p.Process.Pid, syscall.SIGKILL)
+		killHard(p.Process.Pid)
 	}
 	for _, m := range g.members {
 		if m.pid > 0 {
-			syscall.Kill(m.pid, syscall.SIGKILL)
+			killHard(m.pid)
 		}
 		if m.conn != nil {
 			m.conn.Close()
 		}
+	}
+	g.unguard()
+}
+
+// unguard takes what has ended away from the guard, since the kernel gives process ids to others again.
+func (g *group) unguard() {
+	for _, p := range g.procs {
+		g.guard.remove(p.Process.Pid)
+	}
+	for _, m := range g.members {
+		g.guard.remove(m.pid)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/chorus-comms/chorus/bench"
@@ -34,6 +35,7 @@ type harness struct {
 	min     int
 	max     int
 	log     io.Writer
+	guard   *guard
 
 	groups   map[string]*group
 	failures map[string]string // of settings that started or measured not
@@ -87,28 +89,22 @@ func (h *harness) start(ctx context.Context, m *measure) ([]series, error) {
 	wanted := map[string]bool{}
 	name := fmt.Sprintf("chorus.%s.%d", m.fabric, m.ranks)
 	wanted[name] = true
-	mine, err := h.group(name, func() (*group, error) { return h.startOurs(ctx, name, m) })
-	if err != nil {
-		return nil, err
+	mine := h.groups[name]
+	if mine == nil {
+		var err error
+		if mine, err = h.startOurs(ctx, name, m); err != nil {
+			return nil, err
+		}
+		h.groups[name] = mine
 	}
 	for _, o := range m.ours {
 		lines = append(lines, series{o.name, mine, o.memory + " " + o.dtype})
 	}
 	for i := range settings {
 		s := &settings[i]
-		if !m.takesPart(s) || !h.has(s.peer().name) {
-			continue
+		if m.takesPart(s) && h.has(s.peer().name) {
+			wanted[s.name] = true
 		}
-		wanted[s.name] = true
-		g, err := h.group(s.name, func() (*group, error) { return h.startPeer(ctx, s, m.ranks) })
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		if err != nil {
-			h.fail(s.name, err)
-			continue
-		}
-		lines = append(lines, series{name: s.name, group: g})
 	}
 	for name, g := range h.groups {
 		if !wanted[name] {
@@ -116,7 +112,41 @@ func (h *harness) start(ctx context.Context, m *measure) ([]series, error) {
 			delete(h.groups, name)
 		}
 	}
-	return lines, nil
+	h.startPeers(ctx, m, wanted)
+	for i := range settings {
+		if g := h.groups[settings[i].name]; g != nil && wanted[settings[i].name] {
+			lines = append(lines, series{name: settings[i].name, group: g})
+		}
+	}
+	return lines, ctx.Err()
+}
+
+// startPeers starts those that don't run yet, side by side: starting takes seconds. One that failed is not started again.
+func (h *harness) startPeers(ctx context.Context, m *measure, wanted map[string]bool) {
+	const together = 4
+	var all sync.WaitGroup
+	slots := make(chan struct{}, together)
+	groups, errs := make([]*group, len(settings)), make([]error, len(settings))
+	for i := range settings {
+		s := &settings[i]
+		if !wanted[s.name] || h.groups[s.name] != nil || h.failures[s.name] != "" {
+			continue
+		}
+		all.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			groups[i], errs[i] = h.startPeer(ctx, s, m.ranks)
+		})
+	}
+	all.Wait()
+	for i := range settings {
+		switch {
+		case groups[i] != nil:
+			h.groups[settings[i].name] = groups[i]
+		case errs[i] != nil && ctx.Err() == nil:
+			h.fail(settings[i].name, errs[i])
+		}
+	}
 }
 
 func (h *harness) has(peer string) bool {
@@ -135,21 +165,6 @@ func (h *harness) fail(name string, err error) {
 	}
 }
 
-// group returns a running group, or starts it. One that failed is not started again.
-func (h *harness) group(name string, start func() (*group, error)) (*group, error) {
-	if g := h.groups[name]; g != nil {
-		return g, nil
-	}
-	if text := h.failures[name]; text != "" {
-		return nil, errors.New(text)
-	}
-	g, err := start()
-	if err == nil {
-		h.groups[name] = g
-	}
-	return g, err
-}
-
 func (h *harness) startOurs(ctx context.Context, name string, m *measure) (*group, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -157,10 +172,11 @@ func (h *harness) startOurs(ctx context.Context, name string, m *measure) (*grou
 	}
 	var commands [][]string
 	socket, store := h.socket(name), filepath.Join(h.scratch, name+".store")
+	os.Remove(store) // of a group of this name that has ended
 	for r := range m.ranks {
 		commands = append(commands, []string{self, "worker", socket, store, strconv.Itoa(r), strconv.Itoa(m.ranks), m.fabric, strconv.FormatBool(m.bind)})
 	}
-	return startGroup(ctx, name, socket, m.ranks, false, nil, commands)
+	return startGroup(ctx, name, socket, m.ranks, false, h.guard, nil, commands)
 }
 
 func (h *harness) startPeer(ctx context.Context, s *setting, ranks int) (*group, error) {
@@ -169,7 +185,7 @@ func (h *harness) startPeer(ctx context.Context, s *setting, ranks int) (*group,
 	for _, v := range s.env {
 		env = append(env, strings.ReplaceAll(v, "{HOME}", h.home.dir))
 	}
-	return startGroup(ctx, s.name, socket, ranks, true, env, p.launch(h.home, ranks, socket, s.args))
+	return startGroup(ctx, s.name, socket, ranks, true, h.guard, env, p.launch(h.home, ranks, socket, s.args))
 }
 
 func (h *harness) socket(name string) string { return filepath.Join(h.scratch, name+".sock") }
@@ -271,7 +287,7 @@ func (h *harness) turn(ctx context.Context, m *measure, op string, size, round i
 			return err
 		}
 		after := bench.Probe()
-		if size >= hugeBytes {
+		if size >= hugeBytes && !isOurs(e.name) { // ours share one group
 			if _, err := e.group.ask("drop"); err != nil {
 				return err
 			}

@@ -66,7 +66,8 @@ func newCommand() *cobra.Command {
 	fs.BoolVar(&f.installOnly, "install-only", false, "install the libraries and measure nothing")
 	fs.BoolVar(&f.add, "add", false, "add to the bursts that the document has")
 	fs.BoolVar(&f.reportOnly, "report", false, "measure nothing: report on the document that is there")
-	cmd.AddCommand(newWorkerCommand())
+	cmd.AddCommand(newWorkerCommand(), &cobra.Command{Use: "guard", Hidden: true,
+		RunE: func(*cobra.Command, []string) error { return watch(os.Stdin, killHard) }})
 	return cmd
 }
 
@@ -171,7 +172,12 @@ func (f *flags) measure(ctx context.Context, hm *home, r *report, least, most in
 		return err
 	}
 	defer os.RemoveAll(scratch)
-	h := &harness{home: hm, scratch: scratch, found: r.Peers, rounds: f.rounds, budget: f.budget, min: least, max: most, log: os.Stderr,
+	gd, err := startGuard()
+	if err != nil {
+		return err
+	}
+	defer gd.close()
+	h := &harness{home: hm, scratch: scratch, found: r.Peers, rounds: f.rounds, budget: f.budget, min: least, max: most, log: os.Stderr, guard: gd,
 		groups: map[string]*group{}, failures: map[string]string{}, each: map[string]float64{}, allocs: map[string]float64{}}
 	defer h.end()
 	start := time.Now()

@@ -77,41 +77,44 @@ static void give_back(struct buffer *b) {
 	b->size = 0;
 }
 
-// What rank r contributes at element i; sums of up to 8 ranks are exact.
-static float value(int rank, size_t i) { return (float)((rank + 1) * (int)(i % 251 + 1)); }
+// What a rank contributes at element i is a factor, its rank plus one, times i modulo a prime plus one; sums of up to 8
+// ranks are exact. A span is the n elements from at, which are elements from, from + 1, ... of such a contribution.
+enum { period = 251 };
 
-static float summed(int ranks, size_t i) { return (float)(ranks * (ranks + 1) / 2 * (int)(i % 251 + 1)); }
+static void fill_span(float *at, size_t n, int factor, size_t from) {
+	for (size_t i = 0, k = from % period; i < n; i++, k = k + 1 == period ? 0 : k + 1)
+		at[i] = (float)(factor * (int)(k + 1));
+}
+
+static long wrong_in_span(const float *at, size_t n, int factor, size_t from) {
+	long wrong = 0;
+	for (size_t i = 0, k = from % period; i < n; i++, k = k + 1 == period ? 0 : k + 1)
+		wrong += at[i] != (float)(factor * (int)(k + 1));
+	return wrong;
+}
 
 static void fill_known(const struct burst *b, int rank) {
-	size_t n = b->count, from = 0;
-	if (b->op == ALL_GATHER) {
-		n = b->block;
-		from = b->in_place ? (size_t)rank * b->block : 0;
-	}
-	for (size_t i = 0; i < n; i++)
-		b->in[from + i] = value(rank, i);
+	if (b->op == ALL_GATHER)
+		fill_span(b->in + (b->in_place ? (size_t)rank * b->block : 0), b->block, rank + 1, 0);
+	else
+		fill_span(b->in, b->count, rank + 1, 0);
 }
 
 static long count_wrong(const struct burst *b, int rank, int ranks) {
 	long wrong = 0;
-	size_t n = b->count, m = b->block, from = 0;
-	if (b->op == REDUCE_SCATTER) {
-		n = m;
-		from = b->in_place ? (size_t)rank * m : 0;
+	int all = ranks * (ranks + 1) / 2;
+	size_t m = b->block;
+	switch (b->op) {
+	case ALL_REDUCE: return wrong_in_span(b->out, b->count, all, 0);
+	case BROADCAST: return wrong_in_span(b->out, b->count, 1, 0);
+	case REDUCE_SCATTER: return wrong_in_span(b->out, m, all, (size_t)rank * m);
+	case ALL_GATHER:
+	case ALL_TO_ALL:
+		for (int r = 0; r < ranks; r++)
+			wrong += wrong_in_span(b->out + (size_t)r * m, m, r + 1, b->op == ALL_GATHER ? 0 : (size_t)rank * m);
+		return wrong;
+	default: return 0;
 	}
-	for (size_t i = 0; i < n; i++) {
-		float want = 0;
-		switch (b->op) {
-		case ALL_REDUCE: want = summed(ranks, i); break;
-		case BROADCAST: want = value(0, i); break;
-		case ALL_GATHER: want = value((int)(i / m), i % m); break;
-		case REDUCE_SCATTER: want = summed(ranks, (size_t)rank * m + i); break;
-		case ALL_TO_ALL: want = value((int)(i / m), (size_t)rank * m + i % m); break;
-		default: break;
-		}
-		wrong += b->out[from + i] != want;
-	}
-	return wrong;
 }
 
 // write_anew is what a program does that computes gradients; ordinary stores, where a call
