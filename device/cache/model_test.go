@@ -182,7 +182,7 @@ func TestModel(t *testing.T) {
 	uses := map[uintptr]map[Stream]bool{}
 	var live []uintptr
 	ooms := 0
-	for op := range operations(40_000) {
+	for op := range operations(100_000) {
 		switch k := r.IntN(100); {
 		case k < 50:
 			n, s := randomSize(r), Stream(r.IntN(3))
