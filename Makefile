@@ -4,7 +4,7 @@ PYTHON  ?= python3
 VENV    := .venv
 TORCH   := 2.13.0
 
-.PHONY: demo test build venv capi clean
+.PHONY: demo test build venv capi python clean
 
 build:
 	CGO_ENABLED=0 $(GO) build ./...
@@ -25,11 +25,25 @@ capi:
 	GO="$(GO)" sh capi/build.sh bin/libchorus.so
 	cp capi/chorus.h bin/chorus.h
 
+# The package chorus for PyTorch, in .venv, with what its tests need. Its modules are
+# used where they are; run this again when Go code has changed.
+python: venv
+	$(VENV)/bin/pip install -q --disable-pip-version-check 'setuptools>=77' 'pytest>=8' 'mypy>=1.15'
+	GO="$(GO)" $(VENV)/bin/pip install -q --disable-pip-version-check --no-build-isolation --no-deps \
+		--config-settings editable_mode=compat -e ./python
+
 demo:
 	$(GO) run ./cmd/chorus demo
 
 test:
 	bash scripts/test.sh
 
+# Other libraries beside ours, and the targets: docs/performance.md. They live in .peers (about 1.5 GB); what can't be
+# had is left out, with the reason, PyTorch included.
+COMPARE_FLAGS ?=
+compare:
+	-@$(MAKE) --no-print-directory venv
+	$(GO) run ./bench/compare --venv $(VENV) $(COMPARE_FLAGS)
+
 clean:
-	rm -rf $(VENV) bin out
+	rm -rf $(VENV) .peers bin out
