@@ -102,7 +102,12 @@ void errors(void) {
 			GETS(CHORUS_TIMEOUT, chorus_submit(c, &op, NULL));
 		}
 		e = chorus_last_error();
-		EXPECT(e->n_missing == 1 && e->missing[0] == size - 1 && e->n_arrived + e->n_unknown == size - 1 && e->elapsed_ns >= SECOND / 5);
+		// On a busy machine an answer may come too late: then nothing is known of that rank.
+		EXPECT(e->n_missing + e->n_arrived + e->n_unknown == size && e->elapsed_ns >= SECOND / 5);
+		for (int i = 0; i < e->n_missing; i++)
+			EXPECT(e->missing[i] == size - 1);
+		for (int i = 0; i < e->n_arrived; i++)
+			EXPECT(e->arrived[i] != size - 1);
 		if (rank == 0)
 			OK(chorus_work_release(w));
 	}
