@@ -34,6 +34,16 @@ fi
 step "tests"
 $GO test -timeout 20m ./...
 
+if [ "${CHORUS_TEST_PYTORCH:-1}" = 0 ]; then
+	skipped+=("the Python package: it needs PyTorch, see there")
+elif ! command -v cc >/dev/null; then
+	skipped+=("the Python package: no C compiler")
+else
+	step "the Python package"
+	make python
+	.venv/bin/python -m pytest -q python/tests
+fi
+
 step "tests without AVX-512, and without any vector instructions"
 GODEBUG=cpu.avx512f=off,cpu.avx512bw=off $GO test ./kern ./tensor
 GODEBUG=cpu.all=off $GO test ./dtype ./kern ./tensor

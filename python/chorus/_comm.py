@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch.distributed as dist
+from torch._C._distributed_c10d import Store
 
 from chorus import _lib, _store
 from chorus.errors import Error, InvalidArgumentError, TimeoutError, check, last_error
@@ -180,7 +180,7 @@ class Communicator:
         cls,
         rank: int,
         size: int,
-        store: dist.Store | None,
+        store: Store | None,
         *,
         name: str = "world",
         timeout_ns: int = 0,
@@ -348,7 +348,8 @@ class Communicator:
             return
         with self.settling:
             if self._watched is None:
-                self._watched = watched = queue.SimpleQueue()
+                watched: queue.SimpleQueue[Pending | None] = queue.SimpleQueue()
+                self._watched = watched
                 self._start(lambda: _watch_all(watched))
             self._watched.put(pending)
 

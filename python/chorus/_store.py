@@ -17,6 +17,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
+from torch._C._distributed_c10d import Store
 
 from chorus import _lib
 from chorus.errors import check
@@ -27,8 +28,8 @@ _OK, _TIMEOUT, _INTERNAL = int(_lib.Status.OK), int(_lib.Status.TIMEOUT), int(_l
 class _Bridge:
     """One store and its callbacks."""
 
-    def __init__(self, store: dist.Store) -> None:
-        self.store = store
+    def __init__(self, store: Store) -> None:
+        self.store: Any = store  # PyTorch's stubs don't know that values may be bytes
         self.callbacks = _lib.StoreCallbacks(
             size=ctypes.sizeof(_lib.StoreCallbacks),
             set=_lib.SET_FN(self._set),
@@ -57,7 +58,7 @@ class _Bridge:
 
     def _set(self, _: Any, key: bytes, value: int, n: int, reply: int) -> int:
         data = ctypes.string_at(value, n) if n else b""
-        return self._answer(reply, 0, lambda: self.store.set(key.decode(), data))  # type: ignore[arg-type]
+        return self._answer(reply, 0, lambda: self.store.set(key.decode(), data))
 
     def _get(self, _: Any, key: bytes, timeout_ns: int, reply: int) -> int:
         def call() -> None:
@@ -88,7 +89,7 @@ class _Bridge:
         def call() -> None:
             expected = ctypes.string_at(old, n_old) if n_old else b""
             desired = ctypes.string_at(new, n_new) if n_new else b""
-            value = self.store.compare_set(key.decode(), expected, desired)  # type: ignore[arg-type]
+            value = self.store.compare_set(key.decode(), expected, desired)
             _lib.library.chorus_reply_value(reply, value, len(value))
 
         return self._answer(reply, 0, call)
@@ -121,7 +122,7 @@ _lock = threading.Lock()
 
 
 @contextlib.contextmanager
-def opened(store: dist.Store | None) -> Iterator[int]:
+def opened(store: Store | None) -> Iterator[int]:
     """The library's handle of a store of PyTorch for the time of a ``with``; 0 for None."""
     if store is None:
         yield 0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store, _DistributedBackendOptions
 
 if TYPE_CHECKING:
     from chorus.process_group import ProcessGroup
@@ -50,14 +51,14 @@ def _create(options: Any, backend_options: Any) -> ProcessGroup:
     return group
 
 
-def _fresh(store: dist.Store, size: int) -> dist.Store:
+def _fresh(store: Store, size: int) -> Store:
     """The part of a store for this generation of a group.
 
     A program may destroy its groups and make them again under the same names on the same
     store. Nobody begins a generation before everybody has joined the one before.
     """
     generation = (store.add("chorus/joined", 1) - 1) // size
-    return dist.PrefixStore(f"chorus/{generation}", store)
+    return PrefixStore(f"chorus/{generation}", store)
 
 
 def _other_backends(options: Any, caller: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -78,13 +79,13 @@ def _other_backends(options: Any, caller: dict[str, Any]) -> dict[str, tuple[Any
         try:
             backend = group._get_backend(torch.device(device))
         except RuntimeError:  # it would have been made after us
-            store = dist.PrefixStore(f"{device}/", caller["prefix_store"])
+            store = PrefixStore(f"{device}/", caller["prefix_store"])
             backend = _make(name, store, options, caller.get("backend_options"))
         found[device] = kind, backend
     return found
 
 
-def _make(name: str, store: dist.Store, options: Any, backend_options: Any) -> Any:
+def _make(name: str, store: Store, options: Any, backend_options: Any) -> Any:
     """A backend of PyTorch, as _new_process_group_helper makes it."""
     from chorus.errors import UnsupportedError
 
@@ -112,7 +113,7 @@ def _make(name: str, store: dist.Store, options: Any, backend_options: Any) -> A
         raise UnsupportedError(f"chorus: the backend {name!r} can't be in one group with chorus")
     if not plugin.extended_api:
         return plugin.creator_fn(store, rank, size, timeout)
-    theirs: Any = dist.distributed_c10d._DistributedBackendOptions()
+    theirs = _DistributedBackendOptions()
     theirs.store = store
     for field in ("group_rank", "group_size", "timeout", "group_id", "global_ranks_in_group"):
         setattr(theirs, field, getattr(options, field))

@@ -7,7 +7,7 @@ import ctypes
 import math
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -17,7 +17,7 @@ from chorus.errors import check
 
 __all__ = ["empty", "is_shared", "share", "shared_memory", "zeros"]
 
-_T = TypeVar("_T", torch.Tensor, torch.nn.Module)
+_T = TypeVar("_T", bound=torch.Tensor | torch.nn.Module)
 
 
 class _Block:
@@ -81,13 +81,13 @@ def _moved(tensor: torch.Tensor) -> torch.Tensor:
     """A copy of a tensor's whole storage in shared memory, seen as the tensor sees it."""
     storage = tensor.untyped_storage()
     target = _storage(storage.nbytes(), False)
-    target.copy_(torch.empty(0, dtype=torch.uint8).set_(storage))  # type: ignore[call-overload]
-    return torch.empty(0, dtype=tensor.dtype).set_(  # type: ignore[call-overload,no-any-return]
+    target.copy_(torch.empty(0, dtype=torch.uint8).set_(storage))
+    return torch.empty(0, dtype=tensor.dtype).set_(
         target.untyped_storage(), tensor.storage_offset(), tensor.size(), tensor.stride()
     )
 
 
-class _SharedMemory(TorchDispatchMode):
+class _SharedMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Moves the results of operators that made new CPU memory."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -121,7 +121,7 @@ def shared_memory() -> Iterator[None]:
 
     It applies to the thread that enters it.
     """
-    with _SharedMemory():
+    with _SharedMemory():  # type: ignore[no-untyped-call]
         yield
 
 
@@ -136,16 +136,12 @@ def _share_tensor(tensor: torch.Tensor, done: dict[int, torch.Tensor]) -> None:
         done[at] = _moved(tensor)
     moved = done[at].untyped_storage()
     with torch.no_grad():
-        tensor.data = torch.empty(0, dtype=tensor.dtype).set_(  # type: ignore[call-overload]
+        tensor.data = torch.empty(0, dtype=tensor.dtype).set_(
             moved, tensor.storage_offset(), tensor.size(), tensor.stride()
         )
 
 
-@overload
-def share(what: torch.Tensor) -> torch.Tensor: ...
-@overload
-def share(what: torch.nn.Module) -> torch.nn.Module: ...
-def share(what: Any) -> Any:
+def share(what: _T) -> _T:
     """Move a tensor, or all of a module, to memory that peers on this host can map.
 
     Of a module: parameters, gradients that exist, and buffers; tied ones stay tied. Of a
@@ -169,7 +165,7 @@ def share(what: Any) -> Any:
     return what
 
 
-def _rebuild_buckets(module: torch.nn.Module, _: Any) -> None:
+def _rebuild_buckets(module: Any, _: Any) -> None:
     """What DistributedDataParallel does at the beginning of its forward, in shared memory."""
     if torch.is_grad_enabled():
         with shared_memory():

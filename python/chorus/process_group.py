@@ -1,3 +1,5 @@
+# PyTorch's stubs give the methods of the base class other overloads than PyTorch calls.
+# mypy: disable-error-code="override, assignment"
 """The torch.distributed backend ``chorus``.
 
 ``torch.distributed.init_process_group("chorus")`` makes a :class:`ProcessGroup`; its
@@ -17,6 +19,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store
 
 from chorus import _dynamo, _lib, memory
 from chorus._comm import Communicator, Pending
@@ -123,7 +126,7 @@ class Work(dist.Work):
         if self._pending is None:
             future.set_result(self._value)
             return future
-        future._set_unwrap_func(_raise)  # type: ignore[attr-defined]
+        future._set_unwrap_func(_raise)
         value = self._value
 
         def finish(pending: Pending) -> None:
@@ -204,7 +207,7 @@ def _reduced_as(tensor: torch.Tensor, op: str) -> int:
 
 
 def _buffers(tensors: Sequence[torch.Tensor], dtype: torch.dtype, width: int, op: str) -> list[int]:
-    values = []
+    values: list[int] = []
     for i, tensor in enumerate(tensors):
         _dense(tensor, op)
         if tensor.dtype != dtype:
@@ -232,8 +235,8 @@ class ProcessGroup(dist.ProcessGroup):
     supports_reconfigure = False
     supports_window = False
 
-    def __init__(self, comm: Communicator, store: dist.Store | None, timeout: timedelta) -> None:
-        super().__init__(comm.rank, comm.size)
+    def __init__(self, comm: Communicator, store: Store | None, timeout: timedelta) -> None:
+        super().__init__(comm.rank, comm.size)  # type: ignore[call-arg]
         self.comm = comm
         self._store = store
         self._timeout = timeout
@@ -595,7 +598,7 @@ class ProcessGroup(dist.ProcessGroup):
         if comm is None:
             return None
         name = group_name or comm.name
-        store = dist.PrefixStore(name, self._store) if self._store is not None else None
+        store = PrefixStore(name, self._store) if self._store is not None else None
         group = ProcessGroup(comm, store, timeout or self._timeout)
         group.setGroupName(name)
         group.setGroupDesc(group_desc or f"{self._group_desc}:split")
@@ -608,7 +611,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     mergeRemoteGroup = merge_remote_group
 
-    def get_group_store(self) -> dist.Store:
+    def get_group_store(self) -> Store:
         if self._store is None:
             raise UnsupportedError("chorus: this group was made without a store")
         return self._store
@@ -684,11 +687,10 @@ class ProcessGroup(dist.ProcessGroup):
 
     # ---- helpers ----
 
-    def _run(self, opts: Any, value: Any, keep: object, staging: _Staging, kind: int, *args: Any, **fields: Any) -> Work:
+    def _run(self, opts: Any, value: Any, keep: object, staging: _Staging, *args: Any, **fields: Any) -> Work:
         asynchronous = opts is None or getattr(opts, "asyncOp", True)
-        return Work(
-            self.comm.run(asynchronous, keep, staging.after(), kind, *args, timeout_ns=_timeout_of(opts), **fields), value
-        )
+        fields["timeout_ns"] = _timeout_of(opts)
+        return Work(self.comm.run(asynchronous, keep, staging.after(), *args, **fields), value)
 
     def _invalid(self, op: str, detail: str) -> InvalidArgumentError:
         comm = self.comm
