@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
+	"github.com/chorus-comms/chorus/internal/ranklist"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -22,33 +22,11 @@ type MissingRanksError struct {
 }
 
 func (e *MissingRanksError) Error() string {
-	return fmt.Sprintf("bootstrap: rank %d of %d waited %v for %s", e.Rank, e.Size, e.Waited.Round(time.Millisecond), ranks(e.Missing))
+	return fmt.Sprintf("bootstrap: rank %d of %d waited %v for %s", e.Rank, e.Size, e.Waited.Round(time.Millisecond), ranklist.Named(e.Missing))
 }
 
 // Unwrap returns the store's error.
 func (e *MissingRanksError) Unwrap() error { return e.Err }
-
-// ranks writes a list of ranks with its runs shortened: "ranks 0, 4-7, 9".
-func ranks(list []int) string {
-	word := "rank "
-	if len(list) > 1 {
-		word = "ranks "
-	}
-	var parts []string
-	for i := 0; i < len(list); {
-		j := i
-		for j+1 < len(list) && list[j+1] == list[j]+1 {
-			j++
-		}
-		part := strconv.Itoa(list[i])
-		if j > i {
-			part += "-" + strconv.Itoa(list[j])
-		}
-		parts = append(parts, part)
-		i = j + 1
-	}
-	return word + strings.Join(parts, ", ")
-}
 
 // Exchange gives every rank the payloads of all ranks, in order of rank. All
 // ranks of a world call it with a store, or a prefix of one, that was not used

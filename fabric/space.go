@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/internal/futex"
+	"github.com/chorus-comms/chorus/internal/hash64"
 	"github.com/chorus-comms/chorus/kern"
 )
 
@@ -162,13 +163,11 @@ func (s *Space) Policy() Policy { return s.policy }
 // SetPolicy changes it, for the calls that follow.
 func (s *Space) SetPolicy(p Policy) { s.policy = p }
 
-// print64 condenses a description into the word beside the flag (FNV-1a by words).
+// print64 condenses a description into the word beside the flag.
 func print64(d *Desc) uint64 {
-	w := (*[4]uint64)(unsafe.Pointer(d))
-	h := uint64(14695981039346656037)
-	for _, v := range w {
-		h = (h ^ v) * 1099511628211
-		h ^= h >> 29
+	h := hash64.Start
+	for _, v := range (*[4]uint64)(unsafe.Pointer(d)) {
+		h = hash64.Add(h, v)
 	}
 	return h
 }

@@ -92,7 +92,7 @@ func TestStubbornRanksAreKilled(t *testing.T) {
 	if err := job.Run(t.Context()); ExitCode(err) != 3 {
 		t.Errorf("got %v", err)
 	}
-	wantText(t, errs.String(), "rank 2 ", "exited with status 3", "stopping ranks 0, 1", "killed ranks 0, 1")
+	wantText(t, errs.String(), "rank 2 ", "exited with status 3", "stopping ranks 0-1", "killed ranks 0-1")
 }
 
 func TestProgramsThatCannotStart(t *testing.T) {
@@ -168,7 +168,7 @@ func TestSignals(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 			out.await(t, fmt.Sprintln("ended by", test.seen), 2)
-			wantText(t, errs.String(), "received "+signalName(test.signal), "stopped ranks 0, 1")
+			wantText(t, errs.String(), "received "+signalName(test.signal), "stopped ranks 0-1")
 		})
 	}
 }
@@ -186,7 +186,7 @@ func TestSecondSignalKills(t *testing.T) {
 	if err := <-result; ExitCode(err) != 128+15 {
 		t.Errorf("got %v", err)
 	}
-	wantText(t, errs.String(), "killed ranks 0, 1")
+	wantText(t, errs.String(), "killed ranks 0-1")
 }
 
 func TestContextEndsTheJob(t *testing.T) {

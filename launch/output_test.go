@@ -227,13 +227,3 @@ func TestExitCodes(t *testing.T) {
 		}
 	}
 }
-
-func TestRankLists(t *testing.T) {
-	for want, ranks := range map[string][]int{
-		"rank 3": {3}, "ranks 0, 1": {1, 0}, "ranks 0 to 2": {2, 0, 1}, "ranks 0, 2 to 4, 6": {6, 4, 3, 2, 0},
-	} {
-		if got := rankList(ranks); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
-	}
-}

@@ -6,10 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/chorus-comms/chorus/internal/ranklist"
 )
 
 // scratchPrefix begins the name of the directory that a launcher keeps while it runs.
@@ -336,7 +337,7 @@ func (a *attempt) summarize() {
 		{"%s had finished", finished},
 	} {
 		if len(part.ranks) > 0 {
-			parts = append(parts, fmt.Sprintf(part.what, rankList(part.ranks)))
+			parts = append(parts, fmt.Sprintf(part.what, ranklist.Named(part.ranks)))
 		}
 	}
 	if len(parts) > 0 {
@@ -349,30 +350,5 @@ func ranksOf(set map[*process]bool) string {
 	for p := range set {
 		ranks = append(ranks, p.rank)
 	}
-	return rankList(ranks)
-}
-
-// rankList names ranks: "rank 3", "ranks 0 to 6, 9".
-func rankList(ranks []int) string {
-	slices.Sort(ranks)
-	if len(ranks) == 1 {
-		return "rank " + strconv.Itoa(ranks[0])
-	}
-	var parts []string
-	for i := 0; i < len(ranks); {
-		j := i
-		for j+1 < len(ranks) && ranks[j+1] == ranks[j]+1 {
-			j++
-		}
-		switch {
-		case j-i >= 2:
-			parts = append(parts, fmt.Sprintf("%d to %d", ranks[i], ranks[j]))
-		case j-i == 1:
-			parts = append(parts, strconv.Itoa(ranks[i]), strconv.Itoa(ranks[j]))
-		default:
-			parts = append(parts, strconv.Itoa(ranks[i]))
-		}
-		i = j + 1
-	}
-	return "ranks " + strings.Join(parts, ", ")
+	return ranklist.Named(ranks)
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/chorus-comms/chorus/internal/ranklist"
 )
 
 // Where says which operation of which communicator an error belongs to.
@@ -188,22 +190,4 @@ func (e *FinalizedError) Error() string        { return e.Where.String() + ": co
 func (e *FinalizedError) Is(target error) bool { return target == ErrFinalized }
 
 // Ranks formats a list of ranks, with runs shortened: "0-3, 7".
-func Ranks(ranks []int) string {
-	var b strings.Builder
-	for i := 0; i < len(ranks); {
-		j := i
-		for j+1 < len(ranks) && ranks[j+1] == ranks[j]+1 {
-			j++
-		}
-		if b.Len() > 0 {
-			b.WriteString(", ")
-		}
-		if j > i {
-			fmt.Fprintf(&b, "%d-%d", ranks[i], ranks[j])
-		} else {
-			fmt.Fprintf(&b, "%d", ranks[i])
-		}
-		i = j + 1
-	}
-	return b.String()
-}
+func Ranks(ranks []int) string { return ranklist.Format(ranks) }

@@ -3,6 +3,7 @@ package native
 import (
 	"fmt"
 
+	"github.com/chorus-comms/chorus/internal/hash64"
 	"github.com/chorus-comms/chorus/plan"
 )
 
@@ -10,9 +11,9 @@ import (
 func (g *group) lookup(q *plan.Request, algo string, mappedOff bool) (*compiled, error) {
 	key := shape{kind: q.Collective, elem: q.ElemSize, count: q.Count, root: q.Root, inPlace: q.InPlace, algo: algo, chunk: q.ChunkBytes, noMapped: mappedOff}
 	if q.Counts != nil {
-		key.counts = hashInts(q.Counts) | 1
+		key.counts = hash64.Ints(q.Counts) | 1
 	} else if q.SendCounts != nil {
-		key.counts = hashInts(q.SendCounts)*31 ^ hashInts(q.RecvCounts) | 1
+		key.counts = hash64.Ints(q.SendCounts)*31 ^ hash64.Ints(q.RecvCounts) | 1
 	}
 	if c := g.current; c != nil && c.shape == key && (key.counts == 0 || c.sameCounts(q)) {
 		return c, nil

@@ -271,31 +271,43 @@ func (g *group) post(s *step, j *job) {
 	}
 }
 
-// complete waits for all that was posted, and reduces what arrived for that.
+// complete waits for all that was posted, and reduces what arrived for that: first
+// for what comes in, so that it's reduced while it's hot and while the rest moves.
 func (g *group) complete(j *job) error {
-	for k, s := range g.posted {
-		m := g.msgs[k]
-		if err := g.world.fab.Wait(m, g.waiter); err != nil {
-			return err
-		}
-		buf := m.Buf
-		m.Buf = nil // so that it doesn't outlive its owner's interest in it
-		if s.kind == plan.Send {
-			continue
-		}
-		if m.N != m.Len {
-			return &fabric.TruncatedError{Peer: m.From, Sent: m.N, Capacity: m.Len}
-		}
-		if s.kind == plan.RecvReduce {
-			dst, src := g.dsts[:1], g.srcs[:2]
-			dst[0], src[0], src[1] = g.at(s.dst[0]), g.at(s.src[0]), buf
-			kern.Reduce(j.red, j.dt, dst, src, s.n)
-			if s.final && j.average {
-				kern.Average(j.dt, dst[0], s.n, len(g.members))
+	for _, sends := range [2]bool{false, true} {
+		for k, s := range g.posted {
+			if s.kind == plan.Send != sends {
+				continue
 			}
+			m := g.msgs[k]
+			if err := g.world.fab.Wait(m, g.waiter); err != nil {
+				return err
+			}
+			if !sends {
+				if err := g.arrived(s, m, j); err != nil {
+					return err
+				}
+			}
+			m.Buf = nil // so that it doesn't outlive its owner's interest in it
 		}
 	}
 	g.posted = g.posted[:0]
+	return nil
+}
+
+// arrived reduces a message that has come, if it's one to be reduced.
+func (g *group) arrived(s *step, m *fabric.Msg, j *job) error {
+	if m.N != m.Len {
+		return &fabric.TruncatedError{Peer: m.From, Sent: m.N, Capacity: m.Len}
+	}
+	if s.kind == plan.RecvReduce {
+		dst, src := g.dsts[:1], g.srcs[:2]
+		dst[0], src[0], src[1] = g.at(s.dst[0]), g.at(s.src[0]), m.Buf
+		kern.Reduce(j.red, j.dt, dst, src, s.n)
+		if s.final && j.average {
+			kern.Average(j.dt, dst[0], s.n, len(g.members))
+		}
+	}
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/internal/hash64"
 	"github.com/chorus-comms/chorus/kern"
 	"github.com/chorus-comms/chorus/plan"
 	"github.com/chorus-comms/chorus/tensor"
@@ -232,7 +233,7 @@ func fillDesc(d *fabric.Desc, op *backend.Op, t *tuning, q *plan.Request, dt dty
 	}
 	binary.LittleEndian.PutUint64(d[8:], uint64(q.Count))
 	if q.Counts != nil {
-		binary.LittleEndian.PutUint64(d[16:], hashInts(q.Counts))
+		binary.LittleEndian.PutUint64(d[16:], hash64.Ints(q.Counts))
 	}
 	if t.algo != "" || t.chunk != 0 || t.mappedOff {
 		binary.LittleEndian.PutUint64(d[24:], t.hash())
@@ -302,22 +303,13 @@ func describe(d fabric.Desc) string {
 }
 
 func (t *tuning) hash() uint64 {
-	h := uint64(14695981039346656037)
+	h := hash64.Start
 	for i := range len(t.algo) {
-		h = (h ^ uint64(t.algo[i])) * 1099511628211
+		h = hash64.Add(h, uint64(t.algo[i]))
 	}
-	h = (h ^ uint64(t.chunk)) * 1099511628211
+	h = hash64.Add(h, uint64(t.chunk))
 	if t.mappedOff {
 		h = ^h
-	}
-	return h
-}
-
-func hashInts(v []int) uint64 {
-	h := uint64(14695981039346656037)
-	for _, x := range v {
-		h = (h ^ uint64(x)) * 1099511628211
-		h ^= h >> 29
 	}
 	return h
 }

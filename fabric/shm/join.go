@@ -19,6 +19,7 @@ import (
 
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/hostmem"
+	"github.com/chorus-comms/chorus/internal/ranklist"
 )
 
 // Endpoint is a rank that can be reached by the others of its host, but has not
@@ -178,7 +179,7 @@ func (f *Fabric) connect(ctx context.Context, e *Endpoint, offers [][]byte) erro
 		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("shm: no link to ranks %s of this host: %w", joinRanks(missing), context.Cause(ctx))
+		return fmt.Errorf("shm: no link to %s of this host: %w", ranklist.Named(missing), context.Cause(ctx))
 	}
 	slices.SortFunc(f.near, func(a, b *peer) int { return a.rank - b.rank })
 	return nil

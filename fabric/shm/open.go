@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/internal/ranklist"
 )
 
 // Name is the name under which the fabric is registered.
@@ -68,14 +68,15 @@ func readCards(c fabric.Config, all [][]byte) ([][]byte, error) {
 		return nil, fmt.Errorf("shm: the exchange returned %d cards for %d ranks", len(all), c.Size)
 	}
 	offers := make([][]byte, c.Size)
-	var elsewhere, failed []string
+	var elsewhere []int
+	var failed []string
 	for r, b := range all {
 		var k card
 		if err := json.Unmarshal(b, &k); err != nil {
 			return nil, fmt.Errorf("shm: the card of rank %d: %w", r, err)
 		}
 		if k.Host != c.HostID {
-			elsewhere = append(elsewhere, fmt.Sprint(r))
+			elsewhere = append(elsewhere, r)
 		}
 		if k.Failure != "" {
 			failed = append(failed, fmt.Sprintf("rank %d: %s", r, k.Failure))
@@ -83,20 +84,10 @@ func readCards(c fabric.Config, all [][]byte) ([][]byte, error) {
 		offers[r] = k.Offer
 	}
 	if len(elsewhere) > 0 {
-		return nil, fmt.Errorf("shm: all ranks must be on one host; not on rank %d's are ranks %s", c.Rank, strings.Join(elsewhere, ", "))
+		return nil, fmt.Errorf("shm: all ranks must be on one host; not on rank %d's are %s", c.Rank, ranklist.Named(elsewhere))
 	}
 	if len(failed) > 0 {
 		return nil, fmt.Errorf("shm: %s", strings.Join(failed, "; "))
 	}
 	return offers, nil
-}
-
-// joinRanks lists ranks for a message.
-func joinRanks(ranks []int) string {
-	slices.Sort(ranks)
-	text := make([]string, len(ranks))
-	for i, r := range ranks {
-		text[i] = fmt.Sprint(r)
-	}
-	return strings.Join(text, ", ")
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"slices"
 	"sync"
 	"unsafe"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/hostmem"
+	"github.com/chorus-comms/chorus/internal/hash64"
 )
 
 // offers are the peers' parts of Spaces that this rank has not opened yet. A
@@ -124,12 +124,6 @@ func (o *offers) close() {
 	o.signal()
 }
 
-func hashMembers(members []int) uint64 {
-	h := fnv.New64a()
-	fmt.Fprint(h, members)
-	return h.Sum64()
-}
-
 // Space implements fabric.Sharer. Each member's part is one segment: its control
 // block, then its stage, which gets memory as it's used. hostmem maps it where no other rank's memory aliases it.
 func (f *Fabric) Space(ctx context.Context, comm uint32, members []int, stageBytes int) (*fabric.Space, error) {
@@ -232,7 +226,7 @@ func (s *opening) offer() error {
 		}
 		fd, size, color, e := hostmem.Share(seg.ID())
 		if e == nil {
-			e = p.link.send(encodeOffer(s.comm, hashMembers(s.members), s.stage, size, color), fd)
+			e = p.link.send(encodeOffer(s.comm, hash64.Ints(s.members), s.stage, size, color), fd)
 		}
 		if e != nil {
 			return fmt.Errorf("shm: offer memory to rank %d: %w", r, e)
@@ -247,7 +241,7 @@ func (s *opening) accept(ctx context.Context, rank int) (*hostmem.Mapping, error
 		return nil, err
 	}
 	defer closeFD(of.fd)
-	if of.members != hashMembers(s.members) || of.stage != int64(s.stage) {
+	if of.members != hash64.Ints(s.members) || of.stage != int64(s.stage) {
 		return nil, fmt.Errorf("it opens the space with other members, or with a stage of %d bytes instead of %d", of.stage, s.stage)
 	}
 	if of.size < int64(fabric.ControlBytes+s.stage) {
