@@ -86,19 +86,23 @@ func (a *arena) place(n int) (at int, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	need := room(n)
-	first, _ := slices.BinarySearchFunc(a.free, a.next, func(h hole, at int) int { return h.at - at })
-	for i := range a.free {
-		k := (first + i) % len(a.free)
-		h := &a.free[k]
-		if h.size < need {
+	first := slices.IndexFunc(a.free, func(h hole) bool { return h.at+h.size > a.next })
+	if len(a.free) == 0 {
+		return 0, false
+	}
+	for i := range len(a.free) + 1 { // the first twice: what lies before next in it comes last
+		k := (max(first, 0) + i) % len(a.free)
+		h := a.free[k]
+		at := h.at
+		if i == 0 && first >= 0 {
+			at = max(at, a.next)
+		}
+		if h.at+h.size-at < need {
 			continue
 		}
-		at = h.at
-		if h.size -= need; h.size == 0 {
-			a.free = slices.Delete(a.free, k, k+1)
-		} else {
-			h.at += need
-		}
+		rest := []hole{{h.at, at - h.at}, {at + need, h.at + h.size - at - need}}
+		rest = slices.DeleteFunc(rest, func(h hole) bool { return h.size == 0 })
+		a.free = slices.Replace(a.free, k, k+1, rest...)
 		a.next = at + need
 		return at, true
 	}

@@ -37,6 +37,7 @@ type suite struct {
 	skip     []string
 	programs int
 	shared   bool
+	stuck    string // the case that doesn't end, if there is one
 }
 
 func newSuite(drv device.Driver, opts []Option) *suite {
@@ -124,8 +125,12 @@ func (s *suite) all(do func(name string, f func() Result) Result) *Report {
 					res.Skipped = "left out on request"
 				case r.Devices < tc.devices:
 					res.Skipped = fmt.Sprintf("needs %d devices", tc.devices)
+				case s.stuck != "":
+					res.Skipped = s.stuck + " doesn't end"
 				default:
-					res.Err = s.run(tc)
+					if res.Err = s.watch(tc); errors.Is(res.Err, errStuck) {
+						s.stuck = name
+					}
 				}
 				return res
 			})
@@ -195,6 +200,22 @@ type test struct {
 
 // failure is what a case panics with to end.
 type failure struct{ err error }
+
+var errStuck = errors.New("the case doesn't end: a call of the driver waits that must not")
+
+// watch runs a case, but no longer than makes sense. What it leaves then can't be taken back.
+func (s *suite) watch(tc testCase) error {
+	ended := make(chan error, 1)
+	go func() { ended <- s.run(tc) }()
+	late := time.NewTimer(2 * s.patience)
+	defer late.Stop()
+	select {
+	case err := <-ended:
+		return err
+	case <-late.C:
+		return errStuck
+	}
+}
 
 func (s *suite) run(tc testCase) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.patience)

@@ -1,0 +1,5 @@
+//go:build race
+
+package accinte
+
+const raceEnabled = true

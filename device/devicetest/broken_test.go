@@ -1,0 +1,216 @@
+package devicetest_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/accinte"
+	"github.com/chorus-comms/chorus/device/devicetest"
+)
+
+// plain hides the optional interfaces of a driver, and lets a method be replaced.
+type plain struct{ device.Driver }
+
+// reordering copies on a stream of its own, so that copies don't wait for what is in front of them.
+type reordering struct {
+	device.Driver
+	side device.StreamHandle
+}
+
+func (d *reordering) Copy(s device.StreamHandle, dst, src device.Ptr, n int, kind device.CopyKind) error {
+	if _, err := d.StreamQuery(s); err != nil {
+		return err
+	}
+	return errors.Join(d.Driver.Copy(d.side, dst, src, n, kind), d.Driver.StreamSynchronize(context.Background(), d.side))
+}
+
+// forgetful drops the errors of work.
+type forgetful struct{ device.Driver }
+
+func (d *forgetful) StreamSynchronize(ctx context.Context, s device.StreamHandle) error {
+	return forget(d.Driver.StreamSynchronize(ctx, s))
+}
+
+func forget(err error) error {
+	if errors.Is(err, device.ErrFailed) {
+		return nil
+	}
+	return err
+}
+
+// unversioned waits for what an event stands for when the wait's turn comes.
+type unversioned struct{ device.Driver }
+
+func (d *unversioned) StreamWaitEvent(s device.StreamHandle, e device.EventHandle) error {
+	if _, err := d.EventQuery(e); err != nil && !errors.Is(err, device.ErrFailed) {
+		return err
+	}
+	return d.HostFunc(s, "wait", func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		return d.EventSynchronize(ctx, e)
+	})
+}
+
+// blocking runs host functions before it returns.
+type blocking struct{ device.Driver }
+
+func (d *blocking) HostFunc(s device.StreamHandle, name string, f func() error) error {
+	return errors.Join(d.Driver.HostFunc(s, name, f), d.Driver.StreamSynchronize(context.Background(), s))
+}
+
+// everywhere synchronizes device 0, whichever it is asked for.
+type everywhere struct{ device.Driver }
+
+func (d *everywhere) Synchronize(ctx context.Context, dev int) error {
+	if _, err := d.Properties(dev); err != nil {
+		return err
+	}
+	return d.Driver.Synchronize(ctx, 0)
+}
+
+// boundless takes any length for good.
+type boundless struct{ device.Driver }
+
+func (d *boundless) Copy(s device.StreamHandle, dst, src device.Ptr, n int, kind device.CopyKind) error {
+	for _, p := range []device.Ptr{dst, src} {
+		if at, err := d.Attributes(p); err == nil && at.Type != device.Unmanaged {
+			n = min(n, at.Bytes-int(p-at.Base))
+		}
+	}
+	return d.Driver.Copy(s, dst, src, n, kind)
+}
+
+// leaky keeps some of what is freed.
+type leaky struct {
+	device.Driver
+	mu sync.Mutex
+	n  int
+}
+
+func (d *leaky) Malloc(dev, bytes int) (device.Ptr, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.n++; d.n%7 == 0 {
+		if _, err := d.Driver.Malloc(dev, 1); err != nil {
+			return 0, err
+		}
+	}
+	return d.Driver.Malloc(dev, bytes)
+}
+
+// hasty replays the nodes of all graphs twice.
+type hasty struct {
+	device.Driver
+	device.Graphs
+}
+
+func (d *hasty) GraphLaunch(x device.ExecHandle, s device.StreamHandle) error {
+	return errors.Join(d.Graphs.GraphLaunch(x, s), d.Graphs.GraphLaunch(x, s))
+}
+
+// unchecked lets kernels have what they want.
+type unchecked struct {
+	device.Driver
+	device.Kernels
+}
+
+func (d *unchecked) Launch(s device.StreamHandle, name string, ops []device.Span, f func([]unsafe.Pointer) error) error {
+	ops = slices.Clone(ops)
+	for i, o := range ops {
+		if at, err := d.Attributes(o.Ptr); err == nil && at.Type == device.DeviceMemory {
+			ops[i].Bytes = min(o.Bytes, at.Bytes-int(o.Ptr-at.Base))
+		}
+	}
+	return d.Kernels.Launch(s, name, ops, f)
+}
+
+// Drivers that break one promise each fail where that promise is tested, and nowhere that has nothing to do with it.
+func TestBrokenDrivers(t *testing.T) {
+	for _, b := range []struct {
+		name    string
+		breakIt func(d *accinte.Driver) device.Driver
+		fails   []string // all of these
+		passes  []string // none of these groups
+	}{
+		{"sound", func(d *accinte.Driver) device.Driver { return plain{d} }, nil,
+			[]string{"Devices", "Memory", "Copies", "Streams", "Errors", "Events", "Misuse", "Programs"}},
+		{"wrong order", func(d *accinte.Driver) device.Driver {
+			s, err := d.StreamCreate(0, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return &reordering{d, s}
+		}, []string{"Streams/HostFuncSeesCopies", "Events/Wait", "Programs/Random"}, []string{"Devices", "Errors"}},
+		{"lost error", func(d *accinte.Driver) device.Driver { return &forgetful{d} },
+			[]string{"Errors/AsyncError", "Errors/ErrorStopsWork"}, []string{"Devices", "Memory", "Copies", "Streams", "Events", "Programs"}},
+		{"no event versions", func(d *accinte.Driver) device.Driver { return &unversioned{d} },
+			[]string{"Events/Versions"}, []string{"Devices", "Memory", "Copies", "Streams"}},
+		{"not asynchronous", func(d *accinte.Driver) device.Driver { return &blocking{d} },
+			[]string{"Memory/FreeUnderWork"}, []string{"Devices", "Copies", "Errors"}},
+		{"wrong device", func(d *accinte.Driver) device.Driver { return &everywhere{d} },
+			[]string{"Streams/SynchronizeNamedDevice"}, []string{"Devices", "Memory", "Copies", "Misuse"}},
+		{"no bounds", func(d *accinte.Driver) device.Driver { return &boundless{d} },
+			[]string{"Copies/Bounds"}, []string{"Devices", "Memory", "Streams", "Errors", "Events"}},
+		{"leak", func(d *accinte.Driver) device.Driver { return &leaky{Driver: d} },
+			[]string{"Memory/Malloc"}, []string{"Devices", "Events"}},
+		{"graphs run twice", func(d *accinte.Driver) device.Driver { return &hasty{d, d} },
+			[]string{"Graphs/Replay", "Graphs/Order"}, []string{"Memory", "Copies", "Streams", "Errors", "Events"}},
+		{"unchecked kernels", func(d *accinte.Driver) device.Driver { return &unchecked{d, d} },
+			[]string{"Kernels/Refused"}, []string{"Memory", "Copies", "Streams", "Errors", "Events"}},
+	} {
+		t.Run(b.name, func(t *testing.T) {
+			d, err := accinte.New(accinte.Options{MemoryBytes: 64 << 20, Units: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Cases that fail may leave work behind, which the driver must not lose its memory under.
+			r := devicetest.Check(b.breakIt(d), devicetest.Patience(2*time.Second), devicetest.Programs(20))
+			failed := r.Failed()
+			for _, want := range b.fails {
+				if !slices.Contains(failed, want) {
+					t.Errorf("%s passes", want)
+				}
+			}
+			for _, name := range failed {
+				if group, _, _ := strings.Cut(name, "/"); slices.Contains(b.passes, group) {
+					t.Errorf("%s fails, which has nothing to do with it", name)
+				}
+			}
+			if t.Failed() || testing.Verbose() {
+				t.Logf("\n%v", r)
+			}
+		})
+	}
+}
+
+// The report says what is missing.
+func TestReport(t *testing.T) {
+	d, err := accinte.New(accinte.Options{MemoryBytes: 64 << 20, Devices: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := devicetest.Check(plain{d}, devicetest.Skip("Programs", "Misuse/Events"))
+	text := r.String()
+	for _, want := range []string{
+		"a driver with 1 devices", "not implemented: device.Graphs", "not implemented: device.IPC",
+		"left out  AcrossDevices: needs 2 devices", "left out  Events: left out on request", "Memory     12 passed",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the report lacks %q", want)
+		}
+	}
+	if failed := r.Failed(); failed != nil {
+		t.Error(failed)
+	}
+	if t.Failed() {
+		t.Log("\n" + text)
+	}
+}
