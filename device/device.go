@@ -5,6 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
+
+	"github.com/chorus-comms/chorus/device/cache"
+	"github.com/chorus-comms/chorus/device/rng"
 )
 
 // Device is one device of a type. There is one *Device for each; they may be compared.
@@ -18,6 +22,8 @@ type Device struct {
 	pools   [][]*Stream // by priority; made when first taken
 	next    []int       // of each pool: whose turn it is
 	created int64       // streams of NewStream so far, for their IDs
+	gen     rng.Generator
+	cache   atomic.Pointer[cache.Cache]
 }
 
 // Name is type and index, such as "accinte:1".
@@ -34,7 +40,7 @@ func (d *Device) Index() int { return d.index }
 // Properties describes the device.
 func (d *Device) Properties() Properties { return d.props }
 
-// Malloc allocates device memory straight from the driver.
+// Malloc allocates device memory straight from the driver; [Device.Alloc] is faster.
 func (d *Device) Malloc(bytes int) (Ptr, error) { return d.rt.drv.Malloc(d.index, bytes) }
 
 // Free returns memory of Malloc.
@@ -58,12 +64,13 @@ func (d *Device) SetPeerAccess(peer *Device, enabled bool) error {
 	return p.SetPeerAccess(d.index, peer.index, enabled)
 }
 
-// close destroys the device's own streams.
+// close gives back what the device has for itself: cached memory and streams.
 func (d *Device) close() (err error) {
+	err = d.EmptyCache()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.def != nil {
-		err = d.rt.drv.StreamDestroy(d.def.h)
+		err = errors.Join(err, d.rt.drv.StreamDestroy(d.def.h))
 	}
 	for _, pool := range d.pools {
 		for _, s := range pool {

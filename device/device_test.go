@@ -23,7 +23,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // open makes two emulated accelerators and demands that nothing of them is left at the end.
 func open(t *testing.T) (rt *device.Runtime, a, b *device.Device, ctx context.Context) {
 	t.Helper()
-	drv, err := accinte.New(accinte.Options{MemoryBytes: 16 << 20})
+	return openWith(t, 16<<20)
+}
+
+func openWith(t *testing.T, memory int) (rt *device.Runtime, a, b *device.Device, ctx context.Context) {
+	t.Helper()
+	drv, err := accinte.New(accinte.Options{MemoryBytes: memory})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,16 +3,16 @@
 // The vendor writes a [Driver] (memory, copies, streams, events), and whichever of the small optional interfaces the
 // hardware can do ([Graphs], [IPC], [Peers], [Kernels], [Reserver], [Pools], [Tracer]), and registers it under a name.
 // Package devicetest tells whether it behaves. The rest is here and shared by all drivers: devices, streams from pools,
-// events, the current device and stream, pinned memory, profiles.
+// events, the caching allocator, generators, the current device and stream, pinned memory, profiles.
 //
 //	import _ "github.com/chorus-comms/chorus/device/accinte" // registers itself; loaded when first named
 //
 //	d, err := device.Get("accinte:1")
-//	p, err := d.Malloc(1 << 20)           // a device.Ptr: not a Go pointer, and no Go code can read through it
-//	s, err := d.Stream()                  // from the device's pool
-//	err = s.CopyIn(p, data)               // in the stream's order, host to device
-//	e, err := s.Record()                  // an event behind the copy
-//	err = other.Wait(e)                   // other's later work comes after it
+//	s, err := d.Stream(device.Normal)     // from the device's pool
+//	p, err := d.Alloc(1<<20, s)           // a device.Ptr: not a Go pointer, and no Go code can read through it
+//	err = s.CopyIn(ctx, p, data)          // in the stream's order, host to device
+//	err = s.Record(&e)                    // e is an event behind the copy
+//	err = other.Wait(&e)                  // other's later work comes after it
 //	err = s.Synchronize(ctx)              // the host waits, and learns of errors of the work
 //	ctx = device.WithStream(ctx, s)       // calls with this ctx use s as the current stream
 //

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"runtime/debug"
 	"unsafe"
+
+	"github.com/chorus-comms/chorus/device/cache"
 )
 
 // Stream is a queue of work of a device, which runs in the order in which it was enqueued.
@@ -43,6 +45,12 @@ func (s *Stream) drv() Driver { return s.dev.rt.drv }
 func (s *Stream) Close() error {
 	if !s.owned {
 		return Errorf(ErrInvalidHandle, s.dev.Name(), "close", "%v belongs to its device, or to somebody else", s)
+	}
+	if c := s.dev.cache.Load(); c != nil {
+		// The allocator may hold memory for the stream, which goes back to the driver; work that uses it keeps it.
+		if err := c.ForgetStream(cache.Stream(s.h)); err != nil {
+			return s.dev.cacheError("close stream", err)
+		}
 	}
 	return s.drv().StreamDestroy(s.h)
 }
