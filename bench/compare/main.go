@@ -89,9 +89,14 @@ func newWorkerCommand() *cobra.Command {
 
 func (f *flags) run(ctx context.Context) error {
 	r, err := f.report(ctx)
-	if r == nil || err != nil {
+	if r == nil {
 		return err
 	}
+	// What was measured before an interruption, or a failure, counts.
+	return errors.Join(err, f.finish(r))
+}
+
+func (f *flags) finish(r *report) error {
 	r.Verdicts = judge(poolBursts(r.Bursts), r.Allocs)
 	if err := os.MkdirAll(filepath.Dir(f.out), 0o755); err != nil {
 		return err
@@ -138,19 +143,20 @@ func (f *flags) report(ctx context.Context) (*report, error) {
 		return nil, err
 	}
 	r := &report{Machine: bench.ThisMachine(), Date: time.Now().Format(time.DateOnly), Peers: all}
-	if err := f.measure(ctx, hm, r, least, most); err != nil {
-		return nil, err
-	}
+	var earlier *report
 	if f.add {
-		earlier, err := readReport(f.out)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
+		if earlier, err = readReport(f.out); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, err
 		}
-		if err == nil {
-			r.join(earlier)
-		}
 	}
-	return r, nil
+	err = f.measure(ctx, hm, r, least, most)
+	if len(r.Bursts) == 0 && len(r.Allocs) == 0 {
+		return nil, err
+	}
+	if earlier != nil {
+		r.join(earlier)
+	}
+	return r, err
 }
 
 func (f *flags) home() (*home, error) {
@@ -181,6 +187,9 @@ func (f *flags) measure(ctx context.Context, hm *home, r *report, least, most in
 		groups: map[string]*group{}, failures: map[string]string{}, each: map[string]float64{}, allocs: map[string]float64{}}
 	defer h.end()
 	start := time.Now()
+	defer func() {
+		r.Seconds, r.Bursts, r.Failures, r.Allocs = time.Since(start).Seconds(), h.bursts, h.failures, h.allocs
+	}()
 	for i := range measures {
 		if m := &measures[i]; slices.Contains(f.only, m.name) {
 			if err := h.run(ctx, m); err != nil {
@@ -188,6 +197,5 @@ func (f *flags) measure(ctx context.Context, hm *home, r *report, least, most in
 			}
 		}
 	}
-	r.Seconds, r.Bursts, r.Failures, r.Allocs = time.Since(start).Seconds(), h.bursts, h.failures, h.allocs
 	return nil
 }
