@@ -66,6 +66,40 @@ func TestAllocator(t *testing.T) {
 	ok(t, must[*device.Stream](t)(a.DefaultStream()).Synchronize(ctx))
 }
 
+// Memory allocated in a capture stays the graph's until it's closed.
+func TestGraphMemory(t *testing.T) {
+	_, a, _, ctx := open(t)
+	s := must[*device.Stream](t)(a.Stream(device.Normal))
+	out := must[device.Ptr](t)(a.Alloc(100, s))
+	var tmp device.Ptr
+	g := must[*device.Graph](t)(device.Capture(s, func() (err error) {
+		if tmp, err = a.Alloc(100, s); err != nil {
+			return err
+		}
+		ok(t, s.Fill(tmp, 7, 100))
+		ok(t, s.Copy(out, tmp, 100))
+		return a.Dealloc(tmp)
+	}))
+	other := must[device.Ptr](t)(a.Alloc(100, s))
+	if other == tmp {
+		t.Error("the graph's memory is given to others")
+	}
+	ok(t, s.Fill(other, 1, 100))
+	ok(t, g.Replay(s))
+	got := make([]byte, 100)
+	ok(t, s.CopyOut(ctx, got, out))
+	if !bytes.Equal(got, bytes.Repeat([]byte{7}, 100)) {
+		t.Errorf("%v", got)
+	}
+	ok(t, g.Close())
+	ok(t, a.Dealloc(out))
+	ok(t, a.Dealloc(other))
+	ok(t, a.EmptyCache())
+	if st := a.MemoryStats(); st.ReservedBytes[0].Current != 0 {
+		t.Errorf("%d bytes stay reserved", st.ReservedBytes[0].Current)
+	}
+}
+
 func TestExpandableSegments(t *testing.T) {
 	t.Setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
 	_, a, _, ctx := openWith(t, 128<<20)

@@ -3,16 +3,24 @@ package device
 import (
 	"errors"
 	"sync"
+
+	"github.com/chorus-comms/chorus/device/cache"
 )
 
 // Graph is captured work, ready to be replayed. Close it when done.
+//
+// Memory from [Device.Alloc] for captured streams is the graph's own until it's closed, also what is deallocated before:
+// replays use it again.
 type Graph struct {
 	drv  Graphs
 	rt   *Runtime
-	mu   sync.Mutex
-	g    GraphHandle
-	x    ExecHandle
-	done bool
+	pool cache.PoolID
+
+	mu     sync.Mutex
+	g      GraphHandle
+	x      ExecHandle
+	caches []*cache.Cache // whose pool the graph uses, once for each capture
+	done   bool
 }
 
 // Capture runs f while the work that it enqueues on s, and on streams that come to wait for s, becomes a graph instead of
@@ -22,15 +30,48 @@ func Capture(s *Stream, f func() error) (*Graph, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := capture(drv, s, f)
-	if err != nil {
-		return nil, err
+	g := &Graph{drv: drv, rt: s.dev.rt, pool: cache.NewPoolID()}
+	if g.g, err = g.capture(s, f); err != nil {
+		return nil, errors.Join(err, g.releasePools())
 	}
-	x, err := drv.Instantiate(g)
-	if err != nil {
-		return nil, errors.Join(err, drv.GraphDestroy(g))
+	if g.x, err = drv.Instantiate(g.g); err != nil {
+		return nil, errors.Join(err, drv.GraphDestroy(g.g), g.releasePools())
 	}
-	return &Graph{drv: drv, rt: s.dev.rt, g: g, x: x}, nil
+	return g, nil
+}
+
+// capture returns what f enqueues as a graph of the driver's, with memory of the graph's own.
+func (g *Graph) capture(s *Stream, f func() error) (GraphHandle, error) {
+	if _, err := s.dev.Allocator(); err != nil {
+		return 0, err
+	}
+	captured := func(h cache.Stream) bool {
+		st, err := g.drv.CaptureStatus(StreamHandle(h))
+		return err == nil && st != NotCapturing
+	}
+	for _, d := range g.rt.devices {
+		c := d.cache.Load()
+		if c == nil {
+			continue
+		}
+		if err := c.BeginPool(g.pool, captured, true); err != nil {
+			return 0, d.cacheError("capture", err)
+		}
+		g.mu.Lock()
+		g.caches = append(g.caches, c)
+		g.mu.Unlock()
+		defer c.EndPool(g.pool)
+	}
+	return capture(g.drv, s, f)
+}
+
+// releasePools lets the graph's memory go.
+func (g *Graph) releasePools() (err error) {
+	for _, c := range g.caches {
+		err = errors.Join(err, c.ReleasePool(g.pool))
+	}
+	g.caches = nil
+	return err
 }
 
 // capture returns what f enqueued as a graph of the driver's.
@@ -97,7 +138,7 @@ func (g *Graph) Update(s *Stream, f func() error) error {
 	if err != nil {
 		return err
 	}
-	next, err := capture(g.drv, s, f)
+	next, err := g.capture(s, f)
 	if err != nil {
 		return err
 	}
@@ -129,5 +170,5 @@ func (g *Graph) Close() error {
 		return nil
 	}
 	g.done = true
-	return errors.Join(g.drv.ExecDestroy(g.x), g.drv.GraphDestroy(g.g))
+	return errors.Join(g.drv.ExecDestroy(g.x), g.drv.GraphDestroy(g.g), g.releasePools())
 }
