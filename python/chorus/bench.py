@@ -41,13 +41,15 @@ def call_of(op: str, nbytes: int, size: int, shared: bool) -> Callable[[Any], ob
     whole = make(n).fill_(1)
     part = make(max(n // size, 1)).fill_(1)
     other = make(n).fill_(1) if op == "all_to_all" else whole
+    all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)  # newer, older names
+    reduce_scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
     # Values don't grow: what is reduced is the maximum.
     return {
         "all_reduce": lambda g: dist.all_reduce(whole, op=dist.ReduceOp.MAX, group=g),
         "broadcast": lambda g: dist.broadcast(whole, src=0, group=g),
         "barrier": lambda g: dist.barrier(group=g),
-        "all_gather": lambda g: dist.all_gather_into_tensor(whole, part, group=g),
-        "reduce_scatter": lambda g: dist.reduce_scatter_tensor(part, whole, op=dist.ReduceOp.MAX, group=g),
+        "all_gather": lambda g: all_gather(whole, part, group=g),
+        "reduce_scatter": lambda g: reduce_scatter(part, whole, op=dist.ReduceOp.MAX, group=g),
         "all_to_all": lambda g: dist.all_to_all_single(other, whole, group=g),
     }[op]
 

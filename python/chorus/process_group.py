@@ -281,14 +281,17 @@ class ProcessGroup(dist.ProcessGroup):
             return super().broadcast(tensors, *_given(opts))
         root = opts.rootRank if opts is not None else 0
         _dense(tensor, "broadcast")
-        staging = _Staging()
         dtype, width = _moved_as(tensor)
-        if root == self.comm.rank:
-            data = staging.input(tensor)
-        else:
-            data = staging.output(tensor)
-        return self._run(opts, tensors, data, staging, _lib.BROADCAST, dtype, out=data.data_ptr(),
-            out_count=data.numel() * width, root=root)  # fmt: skip
+        data, after = tensor, None
+        if not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
+            staging = _Staging()
+            data = staging.input(tensor) if root == self.comm.rank else staging.output(tensor)
+            after = staging.after()
+        pending = self.comm.run(
+            opts is None or getattr(opts, "asyncOp", True), data, after, _lib.BROADCAST, dtype,
+            out=data.data_ptr(), out_count=data.numel() * width, root=root, timeout_ns=_timeout_of(opts),
+        )  # fmt: skip
+        return Work(pending, tensors)
 
     def reduce(self, tensors: _Tensors, opts: Any = None) -> dist.Work:
         """Combine the ranks' tensors into the root's; the others' are left as they are."""
