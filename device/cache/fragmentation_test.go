@@ -2,7 +2,6 @@ package cache
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -40,7 +39,8 @@ func workloads() []workload {
 			live = slices.Delete(live, i, i+1)
 			continue
 		}
-		live = append(live, mixed.alloc(int64(512*math.Exp2(16*r.Float64()))))
+		k := r.IntN(16)
+		live = append(live, mixed.alloc(512<<k+r.Int64N(512<<k)))
 	}
 
 	training := workload{name: "training, 24 layers, other sequence lengths each step"}

@@ -189,7 +189,7 @@ func cudaUniform[T Float](g *CUDA, dst []T, from, to float64) error {
 
 // cudaFill fills dst with what then makes of numbers: in float64 for float64, in float32 for all others.
 func cudaFill[T Float](g *CUDA, dst []T,
-	numbers32 func([4]uint32) [4]float32, numbers64 func([4]uint32) [2]float64,
+	numbers32 func(block [4]uint32, need int) [4]float32, numbers64 func([4]uint32) [2]float64,
 	then32 func(float32) float32, then64 func(float64) float64) error {
 	if dst, is := any(dst).([]float64); is {
 		return g.draw(len(dst), 8, true, func(block [4]uint32, i, step, n int) {
@@ -203,20 +203,20 @@ func cudaFill[T Float](g *CUDA, dst []T,
 	}
 	round := kindOf[T]().from32
 	return g.draw(len(dst), sizeOf[T](), false, func(block [4]uint32, i, step, n int) {
-		for _, x := range numbers32(block) {
-			if i >= n {
-				return
-			}
+		need := min(4, (n-i+step-1)/step)
+		x := numbers32(block, need)
+		for _, x := range x[:need] {
 			dst[i] = round(then32(x))
 			i += step
 		}
 	})
 }
 
-// uniform32 is curand_uniform4: numbers in (0, 1].
-func uniform32(b [4]uint32) (u [4]float32) {
+// uniform32 is curand_uniform4: numbers in (0, 1]. Products with a power of two are exact, so it's all the same whether they are
+// fused with the sums. All are made, however few are needed.
+func uniform32(b [4]uint32, _ int) (u [4]float32) {
 	for i, x := range b {
-		u[i] = fma32(float32(x), 0x1p-32, 0x1p-33)
+		u[i] = float32(x)*0x1p-32 + 0x1p-33
 	}
 	return u
 }
@@ -227,14 +227,15 @@ func uniform64(b [4]uint32) [2]float64 {
 }
 
 func uniform53(x, y uint32) float64 {
-	return math.FMA(float64(uint64(x)^uint64(y)<<21), 0x1p-53, 0x1p-54)
+	return float64(uint64(x)^uint64(y)<<21)*0x1p-53 + 0x1p-54
 }
 
-// gauss32 is curand_normal4 with exact elementary functions, rounded to float32, in place of the GPU's approximations.
-func gauss32(b [4]uint32) (x [4]float32) {
+// gauss32 is curand_normal4 with exact elementary functions, rounded to float32, in place of the GPU's approximations. It makes as
+// many pairs as are needed.
+func gauss32(b [4]uint32, need int) (x [4]float32) {
 	const turn = float32(2 * math.Pi * 0x1p-32)
-	for i := 0; i < 4; i += 2 {
-		u := fma32(float32(b[i]), 0x1p-32, 0x1p-33)
+	for i := 0; i < need; i += 2 {
+		u := float32(b[i])*0x1p-32 + 0x1p-33
 		v := fma32(float32(b[i+1]), turn, turn/2)
 		s := sqrt32(-2 * float32(math.Log(float64(u))))
 		sin, cos := math.Sincos(float64(v))

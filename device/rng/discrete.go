@@ -76,7 +76,7 @@ func BernoulliEach[T Number, P Float](g Generator, dst []T, p []P) error {
 			return errCaptured
 		}
 		for i := 0; i < len(dst); i += 4 {
-			for j, u := range uniform32(philoxAt(g.seed, uint64(i/4), g.offset/4, 0)) {
+			for j, u := range uniform32(philoxAt(g.seed, uint64(i/4), g.offset/4, 0), 4) {
 				if i+j < len(dst) {
 					q := widen(p[i+j])
 					if !exact {
@@ -183,7 +183,7 @@ func cudaUniforms[T Number](g *CUDA, dst []T, f func(u float64) T) error {
 			}
 			return
 		}
-		for _, u := range uniform32(b) {
+		for _, u := range uniform32(b, 4) {
 			if i < n {
 				dst[i] = f(float64(u))
 			}
