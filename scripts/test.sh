@@ -52,6 +52,7 @@ GODEBUG=cpu.all=off $GO test -run 'Mem' ./comm
 if command -v gcc >/dev/null; then
 	step "race detector, where all ranks are in one process"
 	CGO_ENABLED=1 $GO test -race -short ./fabric/... ./store/...
+	CGO_ENABLED=1 $GO test -race -short ./device ./device/accinte ./device/cpu ./device/internal/...
 	CGO_ENABLED=1 $GO test -race -short -run "Mem|Example" ./comm
 	step "race detector, from C"
 	CGO_ENABLED=1 $GO test -race -short ./capi/test
