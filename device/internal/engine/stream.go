@@ -107,7 +107,7 @@ func (e *Engine) StreamDestroy(h device.StreamHandle) error {
 	}
 	s.mu.Lock()
 	s.destroyed = true
-	idle := !s.working
+	idle := s.idle()
 	s.mu.Unlock()
 	if idle {
 		s.forget()
@@ -297,9 +297,25 @@ func (s *stream) serve() {
 		s.behind--
 		s.current, s.since = t, time.Now()
 		s.mu.Unlock()
+		if t.kind == taskMark || t.kind == taskRecover {
+			s.mark(t)
+			continue
+		}
 		s.perform(t)
 		s.finish(t)
 	}
+}
+
+// mark lets a point be reached. The task is over before, so that who waited for it finds the stream idle if nothing follows.
+func (s *stream) mark(t *task) {
+	p, f := t.point, s.carries()
+	if t.kind == taskRecover {
+		s.mu.Lock()
+		s.err = nil
+		s.mu.Unlock()
+	}
+	s.finish(t)
+	p.reach(f)
 }
 
 func (s *stream) finish(t *task) {
@@ -319,14 +335,6 @@ func (s *stream) carries() *device.WorkError {
 // perform runs one task. The stream's error is written by this goroutine only.
 func (s *stream) perform(t *task) {
 	switch t.kind {
-	case taskMark:
-		t.point.reach(s.carries())
-	case taskRecover:
-		f := s.carries()
-		s.mu.Lock()
-		s.err = nil
-		s.mu.Unlock()
-		t.point.reach(f)
 	case taskWait:
 		if s.carries() != nil {
 			return
