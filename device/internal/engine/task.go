@@ -1,0 +1,134 @@
+package engine
+
+import (
+	"time"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/device"
+)
+
+type taskKind uint8
+
+const (
+	taskWork    taskKind = iota
+	taskMark             // a point is reached
+	taskRecover          // the same, and the stream's error ends here
+	taskWait             // a point of another stream must be reached
+	taskGraph
+)
+
+type task struct {
+	next     *task
+	kind     taskKind
+	work     work
+	bound    bound
+	point    *point
+	run      *run
+	trace    *trace
+	cor      uint64
+	external uint64
+}
+
+func (t *task) String() string {
+	switch t.kind {
+	case taskWork:
+		return t.work.String()
+	case taskWait:
+		return "wait for an event"
+	case taskGraph:
+		return "graph"
+	}
+	return "record"
+}
+
+// HostFunc is [device.Streams].HostFunc.
+func (e *Engine) HostFunc(h device.StreamHandle, name string, f func() error) error {
+	return e.submit("host function", h, work{kind: device.ActivityHost, name: name, host: f})
+}
+
+// Copy is [device.Memory].Copy.
+func (e *Engine) Copy(h device.StreamHandle, dst, src device.Ptr, bytes int, kind device.CopyKind) error {
+	return e.submit("copy", h, work{kind: device.ActivityCopy, dst: dst, src: src, bytes: bytes, between: kind})
+}
+
+// Fill is [device.Memory].Fill.
+func (e *Engine) Fill(h device.StreamHandle, dst device.Ptr, value byte, bytes int) error {
+	return e.submit("fill", h, work{kind: device.ActivityFill, dst: dst, value: value, bytes: bytes})
+}
+
+// Launch is [device.Kernels].Launch.
+func (e *Engine) Launch(h device.StreamHandle, name string, operands []device.Span, f func(views []unsafe.Pointer) error) error {
+	return e.submit("launch", h, work{kind: device.ActivityKernel, name: name, operands: operands, kernel: f})
+}
+
+// submit checks work and enqueues it, or adds it to the stream's capture.
+func (e *Engine) submit(op string, h device.StreamHandle, w work) error {
+	tr := e.trace.Load()
+	var begin time.Time
+	if tr != nil {
+		begin = time.Now()
+	}
+	s, err := e.stream(op, h)
+	if err != nil {
+		return err
+	}
+	t := s.newTask()
+	t.work = w
+	if err := e.bind(s.dev, &t.work, &t.bound); err != nil {
+		s.recycle(t)
+		return err
+	}
+	if captured, err := s.captureWork(&t.work); captured {
+		t.bound.drop()
+		s.recycle(t)
+		return err
+	}
+	if tr != nil {
+		tr.call(s, t, op, begin)
+	}
+	s.push(t)
+	return nil
+}
+
+func (s *stream) newTask() *task {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.spare
+	if t == nil {
+		return new(task)
+	}
+	s.spare, t.next = t.next, nil
+	return t
+}
+
+func (s *stream) recycle(t *task) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.recycleLocked(t)
+}
+
+func (s *stream) recycleLocked(t *task) {
+	*t = task{next: s.spare, bound: bound{operands: t.bound.operands[:0]}}
+	s.spare = t
+}
+
+// push enqueues a task, and sees to it that somebody runs it.
+func (s *stream) push(t *task) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pushLocked(t)
+}
+
+func (s *stream) pushLocked(t *task) {
+	if s.last == nil {
+		s.first = t
+	} else {
+		s.last.next = t
+	}
+	s.last = t
+	s.behind++
+	if !s.working {
+		s.working = true
+		go s.serve()
+	}
+}
