@@ -8,6 +8,14 @@ package plan
 // several messages then cross the same link.
 const detour = 1.25
 
+// detour is what bytes to partners at a distance cost: two ranks are neighbors anyway.
+func (t terms) detour() float64 {
+	if t.n <= 2 {
+		return 1
+	}
+	return detour
+}
+
 // terms gathers what the formulas need.
 type terms struct {
 	Link
@@ -53,12 +61,12 @@ func costDoublingAllReduce(q Request, m Machine) float64 {
 	if t.uneven {
 		steps++ // one level less in the core, two messages for those outside it
 	}
-	return steps * (t.time(t.bytes*detour) + t.bytes*t.reduce)
+	return steps * (t.time(t.bytes*t.detour()) + t.bytes*t.reduce)
 }
 
 func costRabenseifner(q Request, m Machine) float64 {
 	t := newTerms(q, m)
-	cost := 2*t.levels*t.Latency + 2*t.bytes*detour*t.perByte() + t.bytes*t.reduce
+	cost := 2*t.levels*t.Latency + 2*t.bytes*t.detour()*t.perByte() + t.bytes*t.reduce
 	if t.uneven {
 		cost += 2*t.bytes*t.perByte() + t.bytes*t.reduce
 	}
@@ -77,7 +85,7 @@ func costHalving(q Request, m Machine) float64 {
 
 func costDoublingAllGather(q Request, m Machine) float64 {
 	t := newTerms(q, m)
-	cost := t.levels*t.Latency + t.n*t.bytes*detour*t.perByte()
+	cost := t.levels*t.Latency + t.n*t.bytes*t.detour()*t.perByte()
 	if t.uneven {
 		cost += t.Latency + t.n*t.bytes*t.perByte()
 	}
@@ -86,7 +94,7 @@ func costDoublingAllGather(q Request, m Machine) float64 {
 
 func costBruckAllGather(q Request, m Machine) float64 {
 	t := newTerms(q, m)
-	return t.levels*(t.Latency+t.Overhead) + t.n*t.bytes*detour*t.perByte()
+	return t.levels*(t.Latency+t.Overhead) + t.n*t.bytes*t.detour()*t.perByte()
 }
 
 func costBruckAllToAll(q Request, m Machine) float64 {
@@ -99,12 +107,12 @@ func costBruckAllToAll(q Request, m Machine) float64 {
 // uneven all-to-alls are priced by Count alone.
 func costPairwise(q Request, m Machine) float64 {
 	t := newTerms(q, m)
-	return (t.n - 1) * t.time(t.bytes*detour)
+	return (t.n - 1) * t.time(t.bytes*t.detour())
 }
 
 func costPairwiseReduceScatter(q Request, m Machine) float64 {
 	t := newTerms(q, m)
-	return (t.n - 1) * (t.time(t.bytes*detour) + t.bytes*t.reduce)
+	return (t.n - 1) * (t.time(t.bytes*t.detour()) + t.bytes*t.reduce)
 }
 
 func costLinear(q Request, m Machine) float64 {

@@ -88,14 +88,14 @@ func (b *Builder) doublingAllReduce(g group, n int, src, dst Ref) {
 		if left%2 == 1 {
 			to = tmp
 		}
-		b.Send(peer, n, cur)
+		b.eachPiece(n, func(o, k int) { b.Send(peer, k, cur.Plus(o)) })
 		if b.home(to) == b.home(cur) { // only in place, before the first sum
-			b.Recv(peer, n, tmp)
+			b.eachPiece(n, func(o, k int) { b.Recv(peer, k, tmp.Plus(o)) })
 			b.Wait()
 			b.Fold(n, final, []Ref{cur, tmp}, dst)
 			to = dst
 		} else {
-			b.RecvReduce(peer, n, cur, to, final)
+			b.eachPiece(n, func(o, k int) { b.RecvReduce(peer, k, cur.Plus(o), to.Plus(o), final) })
 			b.Wait()
 		}
 		cur = to

@@ -225,6 +225,6 @@ const (
 	// wireChunk is the default piece of a two-sided message: large enough to make
 	// the cost of a message small beside its bytes on TCP, small enough to stay in
 	// a core's cache between its arrival and its reduction.
-	wireChunk = 512 << 10
+	wireChunk = 2048 << 10
 	maxPieces = 64
 )

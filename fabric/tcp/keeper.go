@@ -135,6 +135,18 @@ func (k *keeper) mind(pp *pipe) {
 	}
 }
 
+// help writes what was left undone on some loose pipes, for a goroutine that drives.
+func (k *keeper) help() (moved bool) {
+	var some [8]*pipe
+	k.mu.Lock()
+	n := copy(some[:], k.loose)
+	k.mu.Unlock()
+	for _, pp := range some[:n] {
+		moved = pp.write(portion) || moved
+	}
+	return moved
+}
+
 // watch arms the pipe for what it waits for. The caller holds the lock.
 func (pp *pipe) watch() {
 	if pp.fd < 0 || pp.state != up || pp.blocked && !pp.pending() {

@@ -80,9 +80,12 @@ func (f *Fabric) driven() bool { return !f.spare && f.drivers.Load() > 0 }
 func (f *Fabric) look(peer int, all bool) (moved bool) {
 	if !all && peer >= 0 {
 		if p := f.peers[peer]; p != nil {
-			return p.look()
+			moved = p.look()
 		}
-		return false
+		for _, k := range f.keepers {
+			moved = k.help() || moved
+		}
+		return moved
 	}
 	for _, p := range f.peers {
 		if p != nil {

@@ -48,7 +48,7 @@ type header struct {
 const (
 	headerBytes = 80
 	headerMagic = 0x4843 // "CH"
-	chunkBytes  = 512 << 10
+	chunkBytes  = 2048 << 10
 	maxMessage  = 1 << 62
 )
 
