@@ -149,6 +149,10 @@ class Pending:
             call(self)
 
 
+# Operations that are to be issued as one: packed, what they keep, what comes after, their memory.
+Batch = list[tuple[bytes, object, Callable[[], None] | None, object]]
+
+
 class Communicator:
     """One rank's part in a group of ranks: chorus_comm.
 
@@ -170,7 +174,7 @@ class Communicator:
         self.name: str = info.name.decode()
         self.issued = 0
         self.settling = threading.RLock()
-        self._batch: list[tuple[bytes, object, Callable[[], None] | None, object]] | None = None
+        self._batch: Batch | None = None
         self._watched: queue.SimpleQueue[Pending | None] | None = None
         self.finalized = False
         _communicators.add(self)
@@ -249,12 +253,15 @@ class Communicator:
         factor: float = 0.0,
         factor_data: int = 0,
         timeout_ns: int = 0,
+        hints: dict[str, str] | None = None,
+        batch: Batch | None = None,
     ) -> Pending | None:
         """Run an operation, or issue it and return what is under way.
 
         The arguments are those of chorus_op; lists of buffers are address, count,
         address, count, and so on. ``keep`` is what must live until the operation is
         done; ``after`` is called once it has succeeded, before anybody learns of it.
+        With a ``batch`` the operation is put there, for :meth:`issue`.
         """
         slot = _slot
         memory: Any = None
@@ -275,15 +282,21 @@ class Communicator:
                 in_splits_at, at = at, at + 8 * len(in_splits)
                 out_splits_at = at
                 n = len(in_splits)
+        hints_at = n_hints = 0
+        if hints:
+            array, n_hints = _lib.hints(hints)
+            hints_at, memory = ctypes.addressof(array), (array, memory)
         if kind > _RECV:
             self.issued += 1
-        if self._batch is not None:
+        if batch is None:
+            batch = self._batch
+        if batch is not None:
             packed = _lib.OP.pack(_OP_SIZE, kind, dtype, reduction, in_, in_count, out, out_count, root, peer, tag, n,
-                ins_at, outs_at, in_splits_at, out_splits_at, factor, factor_data, timeout_ns, 0, 0, 0, 0)  # fmt: skip
-            self._batch.append((packed, keep, after, memory))
+                ins_at, outs_at, in_splits_at, out_splits_at, factor, factor_data, timeout_ns, hints_at, n_hints, 0, 0)  # fmt: skip
+            batch.append((packed, keep, after, memory))
             return None
         _pack_op(slot.op, 0, _OP_SIZE, kind, dtype, reduction, in_, in_count, out, out_count, root, peer, tag, n,
-            ins_at, outs_at, in_splits_at, out_splits_at, factor, factor_data, timeout_ns, 0, 0, 0, 0)  # fmt: skip
+            ins_at, outs_at, in_splits_at, out_splits_at, factor, factor_data, timeout_ns, hints_at, n_hints, 0, 0)  # fmt: skip
         if not asynchronous:
             status = _submit(self.handle, slot.op_at, None)
             if status:
@@ -321,8 +334,10 @@ class Communicator:
         batch, self._batch = self._batch, None
         if batch is None:
             raise InvalidArgumentError("chorus: no batch was begun", comm=self.name)
-        if not batch:
-            return None
+        return self.issue(batch, asynchronous) if batch else None
+
+    def issue(self, batch: Batch, asynchronous: bool, timeout_ns: int = 0) -> Pending | None:
+        """Run the operations of a batch as one, or issue them; there must be one at least."""
         ops = ctypes.create_string_buffer(b"".join(packed for packed, _, _, _ in batch), _OP_SIZE * len(batch))
         keep = [(tensors, memory) for _, tensors, _, memory in batch]
         afters = [after for _, _, after, _ in batch if after is not None]
@@ -333,7 +348,7 @@ class Communicator:
 
         slot = _slot
         submit = _lib.library.chorus_submit_batch
-        status = submit(self.handle, ctypes.addressof(ops), len(batch), 0, slot.work_at if asynchronous else None)
+        status = submit(self.handle, ctypes.addressof(ops), len(batch), timeout_ns, slot.work_at if asynchronous else None)
         if status:
             raise KeyboardInterrupt if status == _lib.INTERRUPTED else last_error(status)
         if asynchronous:
@@ -362,6 +377,12 @@ class Communicator:
         """Why the communicator is broken; None if it isn't."""
         status = _lib.library.chorus_comm_status(self.handle)
         return last_error(status) if status else None
+
+    def info(self) -> _lib.CommInfo:
+        """What the library knows of the communicator."""
+        info = _lib.CommInfo(size=ctypes.sizeof(_lib.CommInfo))
+        check(_lib.library.chorus_comm_get(self.handle, ctypes.byref(info)))
+        return info
 
     def set_timeout(self, timeout_ns: int) -> None:
         """Change the timeout of the operations issued from now on."""

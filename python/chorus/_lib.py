@@ -66,7 +66,11 @@ ALL_TO_ALL, ALL_TO_ALL_SINGLE, ALL_TO_ALL_V_SINGLE, BARRIER, SCATTER, GATHER, GA
 
 SUM, PRODUCT, MIN, MAX, BAND, BOR, BXOR, AVG, PREMUL_SUM = range(1, 10)
 
+PUT, GET, ACCUMULATE, FETCH_OP, COMPARE_AND_SWAP, SIGNAL, WAIT_SIGNAL, FENCE = range(1, 9)
+CAN_WINDOW, CAN_SHARE, CAN_ABORT = 1, 2, 4
+
 ANY = -1
+SIGNAL_SLOTS = 64
 
 # chorus_op, packed in one go: size kind dtype reduction, in in_count out out_count,
 # root peer tag n_lists, ins outs in_splits out_splits, factor factor_data,
@@ -173,6 +177,27 @@ class WorkInfo(Structure):
     ]
 
 
+class WindowOp(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("kind", c_int32),
+        ("rank", c_int32),
+        ("slot", c_int32),
+        ("offset", c_int64),
+        ("data", c_void_p),
+        ("count", c_int64),
+        ("old", c_void_p),
+        ("expected", c_void_p),
+        ("reduction", c_int32),
+        ("reserved", c_int32),
+        ("timeout_ns", c_int64),
+    ]
+
+
+class WindowPeer(Structure):
+    _fields_ = [("size", c_uint32), ("mapped", c_int32), ("count", c_int64)]
+
+
 class Op(Structure):
     """chorus_op, for tests of the layout; calls pack :data:`OP`."""
 
@@ -213,6 +238,7 @@ COMPARE_SET_FN = ctypes.CFUNCTYPE(c_int32, c_void_p, c_char_p, c_void_p, c_int64
 REMOVE_FN = ctypes.CFUNCTYPE(c_int32, c_void_p, c_char_p, POINTER(c_int32), c_void_p)
 NUM_KEYS_FN = ctypes.CFUNCTYPE(c_int32, c_void_p, POINTER(c_int64), c_void_p)
 RELEASED_FN = ctypes.CFUNCTYPE(None, c_void_p)
+ABORT_FN = ctypes.CFUNCTYPE(None, c_void_p, c_int32)
 
 
 class StoreCallbacks(Structure):
@@ -264,6 +290,13 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "work_get": (_i32, [_u64, POINTER(WorkInfo)]),
     "work_sources": (_i32, [_u64, POINTER(_i32), _i32]),
     "work_release": (_i32, [_u64]),
+    "window_create": (_i32, [_u64, _ptr, _i64, _i32, POINTER(_u64)]),
+    "window_submit": (_i32, [_u64, POINTER(WindowOp), POINTER(_u64)]),
+    "window_map": (_i32, [_u64, _i32, POINTER(_ptr)]),
+    "window_get": (_i32, [_u64, _i32, POINTER(WindowPeer)]),
+    "window_close": (_i32, [_u64]),
+    "on_abort": (_i32, [_u64, ABORT_FN, _ptr, POINTER(_u64)]),
+    "hook_remove": (_i32, [_u64]),
 }
 
 

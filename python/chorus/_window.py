@@ -1,0 +1,82 @@
+"""Memory of every rank that the others reach without its taking part: chorus_window.
+
+Like :mod:`chorus._comm` this knows addresses and counts, not tensors.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+from chorus import _lib
+from chorus._comm import Communicator, Pending
+from chorus.errors import check, last_error
+
+
+class Window:
+    """One rank's part in a window. Making and closing it is collective.
+
+    All methods may be called from any thread; what is issued from one thread runs in order,
+    but for WAIT_SIGNAL, which holds nobody up.
+    """
+
+    def __init__(self, comm: Communicator, data: int, count: int, dtype: int) -> None:
+        handle = ctypes.c_uint64()
+        check(_lib.library.chorus_window_create(comm.handle, data, count, dtype, ctypes.byref(handle)))
+        self.comm = comm
+        self.handle = handle.value
+
+    def run(
+        self,
+        asynchronous: bool,
+        keep: object,
+        kind: int,
+        rank: int,
+        *,
+        slot: int = 0,
+        offset: int = 0,
+        data: int = 0,
+        count: int = 0,
+        old: int = 0,
+        expected: int = 0,
+        reduction: int = 0,
+        timeout_ns: int = 0,
+    ) -> Pending | None:
+        """Run an operation, or issue it and return what is under way. The arguments are chorus_window_op's."""
+        op = _lib.WindowOp(
+            size=ctypes.sizeof(_lib.WindowOp),
+            kind=kind,
+            rank=rank,
+            slot=slot,
+            offset=offset,
+            data=data,
+            count=count,
+            old=old,
+            expected=expected,
+            reduction=reduction,
+            timeout_ns=timeout_ns,
+        )
+        if not asynchronous:
+            status = _lib.library.chorus_window_submit(self.handle, ctypes.byref(op), None)
+            if status:
+                raise KeyboardInterrupt if status == _lib.INTERRUPTED else last_error(status)
+            return None
+        work = ctypes.c_uint64()
+        check(_lib.library.chorus_window_submit(self.handle, ctypes.byref(op), ctypes.byref(work)))
+        # A wait for a signal is done out of turn, as a message is.
+        return self.comm._issued(work.value, _lib.SEND if kind == _lib.WAIT_SIGNAL else 0, keep, None)
+
+    def map(self, rank: int) -> int:
+        """The address of a rank's memory in this process, valid until the window is closed."""
+        data = ctypes.c_void_p()
+        check(_lib.library.chorus_window_map(self.handle, rank, ctypes.byref(data)))
+        return data.value or 0
+
+    def peer(self, rank: int) -> tuple[bool, int]:
+        """Whether a rank's memory can be mapped, and how many elements it exposes."""
+        peer = _lib.WindowPeer(size=ctypes.sizeof(_lib.WindowPeer))
+        check(_lib.library.chorus_window_get(self.handle, rank, ctypes.byref(peer)))
+        return bool(peer.mapped), peer.count
+
+    def close(self) -> None:
+        """End the window, on all ranks."""
+        check(_lib.library.chorus_window_close(self.handle))
