@@ -84,7 +84,7 @@ func TestPoolComparesLikeWithLike(t *testing.T) {
 	}
 	p := poolBursts(bursts)
 	c := cell{"all_reduce", "near", "all_reduce", mib}
-	if f := p[c]["chorus.mapped"]; f.us != 5 || !f.inPlace || f.bursts != 1 || f.limitUS != 4 {
+	if f := p[c]["chorus.mapped"]; f.us != 5 || !f.inPlace || f.bursts != 3 || f.limitUS != 4 {
 		t.Errorf("the faster form: %+v", f)
 	}
 	if f := p[c]["impi"]; f.us != 20 || f.bursts != 3 {
@@ -138,7 +138,11 @@ func TestJudge(t *testing.T) {
 		o2.Bytes = b.Bytes
 		tiny := at("near", "impi", 0, 0.1) // outside the bounds
 		tiny.Bytes = 8
-		return poolBursts([]burst{a, b, o, o2, tiny})
+		again := o
+		again.Round = 1
+		again2 := again
+		again2.Bytes = b.Bytes
+		return poolBursts([]burst{a, b, o, o2, again, again2, tiny})
 	}
 	for _, x := range []struct {
 		p       pool
@@ -152,6 +156,9 @@ func TestJudge(t *testing.T) {
 		{two(2, 2), "far", skipped, "never far"},
 		{poolBursts([]burst{at("near", "chorus.mapped", 0, 1)}), "near", skipped, "no peer"},
 		{poolBursts([]burst{at("near", "impi", 0, 1)}), "near", skipped, "not measured"},
+		{poolBursts([]burst{at("near", "impi", 0, 9), at("near", "chorus.mapped", 0, 1)}), "near", skipped, "too few"},
+		{poolBursts([]burst{at("near", "impi", 0, 9), at("far", "ompi4", 0, 9), at("far", "ccl", 0, 9), at("near", "chorus.mapped", 0, 1), at("near", "chorus.mapped", 1, 1)}),
+			"near", skipped, "too few"},
 	} {
 		v := tgt.judge(x.p, x.where)
 		if v.Verdict != x.verdict || !strings.Contains(v.Reached+v.Reason, x.says) {
@@ -160,7 +167,7 @@ func TestJudge(t *testing.T) {
 	}
 	o := at("near", "chorus.mapped", 0, 10)
 	o.LimitUS = 9
-	if points, _ := againstLimit(poolBursts([]burst{o}), "near"); len(points) != 1 || points[0].Ratio != 0.9 {
+	if points, _ := againstLimit(poolBursts([]burst{o, o}), "near"); len(points) != 1 || points[0].Ratio != 0.9 {
 		t.Errorf("share of the limit: %+v", points)
 	}
 	if v := judgeAllocs(map[string]float64{"all_reduce": 0, "barrier": 2}); v.Verdict != fail || v.Reached != "2 (barrier)" {
@@ -230,7 +237,7 @@ func TestJoin(t *testing.T) {
 
 func TestReportGoesRoundAndIntoDocs(t *testing.T) {
 	dir := t.TempDir()
-	r := &report{Date: "2026-11-21", Bursts: []burst{at("near", "impi", 0, 30), at("near", "chorus.mapped", 0, 10)},
+	r := &report{Date: "2026-11-21", Bursts: []burst{at("near", "impi", 0, 30), at("near", "chorus.mapped", 0, 10), at("near", "chorus.mapped", 1, 10)},
 		Peers: []found{{Peer: "ccl", Title: "oneCCL", Skipped: "no network"}}, Failures: map[string]string{"ompi4": "did\nnot start"}}
 	r.Verdicts = judge(poolBursts(r.Bursts), nil)
 	path := filepath.Join(dir, "c.json")
@@ -238,7 +245,7 @@ func TestReportGoesRoundAndIntoDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	back, err := readReport(path)
-	if err != nil || len(back.Bursts) != 2 || len(back.Verdicts) != len(r.Verdicts) {
+	if err != nil || len(back.Bursts) != 3 || len(back.Verdicts) != len(r.Verdicts) {
 		t.Fatalf("%+v, %v", back, err)
 	}
 	page := filepath.Join(dir, "page.md")

@@ -25,7 +25,7 @@ type flags struct {
 	docs             string
 	min, max         string
 	rounds           int
-	budget           time.Duration
+	budget, limit    time.Duration
 	installOnly, add bool
 	reportOnly       bool
 }
@@ -63,6 +63,7 @@ func newCommand() *cobra.Command {
 	fs.StringVar(&f.max, "max", "256MiB", "largest size")
 	fs.IntVar(&f.rounds, "rounds", 8, "bursts of each series at each size; fewer from 16 MiB")
 	fs.DurationVar(&f.budget, "burst", 6*time.Millisecond, "time of a burst of small rounds")
+	fs.DurationVar(&f.limit, "limit", 14*time.Minute, "end measuring after this long; what is missing is skipped")
 	fs.BoolVar(&f.installOnly, "install-only", false, "install the libraries and measure nothing")
 	fs.BoolVar(&f.add, "add", false, "add to the bursts that the document has")
 	fs.BoolVar(&f.reportOnly, "report", false, "measure nothing: report on the document that is there")
@@ -190,11 +191,20 @@ func (f *flags) measure(ctx context.Context, hm *home, r *report, least, most in
 	defer func() {
 		r.Seconds, r.Bursts, r.Failures, r.Allocs = time.Since(start).Seconds(), h.bursts, h.failures, h.allocs
 	}()
+	limited, cancel := context.WithTimeout(ctx, f.limit)
+	defer cancel()
 	for i := range measures {
-		if m := &measures[i]; slices.Contains(f.only, m.name) {
-			if err := h.run(ctx, m); err != nil {
-				return fmt.Errorf("%s: %w", m.name, err)
-			}
+		m := &measures[i]
+		if !slices.Contains(f.only, m.name) {
+			continue
+		}
+		err := h.run(limited, m)
+		if ctx.Err() == nil && limited.Err() != nil {
+			fmt.Fprintf(os.Stderr, "stopped in %s after %v (--limit)\n", m.name, f.limit)
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", m.name, err)
 		}
 	}
 	return nil

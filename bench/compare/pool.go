@@ -15,7 +15,7 @@ type cell struct {
 type figure struct {
 	us        float64 // median of the bursts' medians, in the faster form
 	inPlace   bool    // that form
-	bursts    int     // of that form
+	bursts    int     // of both forms
 	byRound   map[int]float64
 	limitUS   float64 // median; 0 without one
 	algorithm string  // the last burst's
@@ -56,9 +56,13 @@ func poolBursts(bursts []burst) pool {
 		if p[k.cell] == nil {
 			p[k.cell] = map[string]figure{}
 		}
-		if other, ok := p[k.cell][k.series]; !ok || f.us < other.us {
-			p[k.cell][k.series] = f
+		other, ok := p[k.cell][k.series]
+		f.bursts += other.bursts
+		if ok && other.us <= f.us {
+			other.bursts = f.bursts
+			f = other
 		}
+		p[k.cell][k.series] = f
 	}
 	return p
 }
@@ -71,6 +75,29 @@ func (p pool) best(c cell, match func(series string) bool) (series string, f fig
 		}
 	}
 	return series, f, ok
+}
+
+// covered reports whether a cell has at least half of the matching series that are not hopeless at the same size in
+// some placement: the best of a few is no envelope.
+func (p pool) covered(c cell, match func(series string) bool) bool {
+	here := 0
+	everywhere := map[string]bool{}
+	for other, figures := range p {
+		if other.measure != c.measure || other.op != c.op || other.bytes != c.bytes {
+			continue
+		}
+		_, fastest, _ := p.best(other, match)
+		for name, f := range figures {
+			if !match(name) || f.us > hopeless*fastest.us {
+				continue
+			}
+			everywhere[name] = true
+			if other == c {
+				here++
+			}
+		}
+	}
+	return here > 0 && 2*here >= len(everywhere)
 }
 
 // sizes returns the sizes that a measure has in a placement, ascending.

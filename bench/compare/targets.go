@@ -37,6 +37,9 @@ const (
 	skipped = "SKIPPED"
 )
 
+// fewestBursts of ours make a point; what was seen in passing, as the placement changed, does not.
+const fewestBursts = 2
+
 // target is one promise. Points come from compare, which says why there are none; the
 // ratios' geometric mean must reach mean, and the least of them least. Zero asks for nothing.
 type target struct {
@@ -89,6 +92,10 @@ func againstPeers(measure, ours string, ops []string, match func(string) bool, l
 					reason = "no peer to compare with"
 					continue
 				}
+				if mine.bursts < fewestBursts || !p.covered(c, match) {
+					reason = "too few bursts"
+					continue
+				}
 				points = append(points, newPoint(c, mine, other, name))
 			}
 		}
@@ -105,7 +112,7 @@ func againstSeries(measure, ours, other string) func(pool, string) ([]point, str
 func againstLimit(p pool, where string) (points []point, reason string) {
 	for _, size := range between(p.sizes("all_reduce", where, "all_reduce"), mib, 0) {
 		c := cell{"all_reduce", where, "all_reduce", size}
-		if f, ok := p[c]["chorus.mapped"]; ok && f.limitUS > 0 {
+		if f, ok := p[c]["chorus.mapped"]; ok && f.limitUS > 0 && f.bursts >= fewestBursts {
 			points = append(points, newPoint(c, f, figure{us: f.limitUS}, "one pass"))
 		}
 	}
