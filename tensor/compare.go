@@ -10,11 +10,21 @@ import (
 	"github.com/chorus-comms/chorus/dtype"
 )
 
+// mustBeOnHost panics with [device.ErrHostAccess] for tensors on a device.
+func mustBeOnHost(list ...*Tensor) {
+	for _, t := range list {
+		if err := t.hostAccess("compare"); err != nil {
+			panic(err)
+		}
+	}
+}
+
 // Equal reports whether two tensors have the same type, shape and elements. As in Go, NaN equals nothing and -0 equals 0.
 func Equal(a, b *Tensor) bool {
 	if a.dt != b.dt || !slices.Equal(a.shape, b.shape) {
 		return false
 	}
+	mustBeOnHost(a, b)
 	equal := true
 	if a.numel == 0 {
 		return equal
@@ -41,6 +51,7 @@ func AllClose(a, b *Tensor, rtol, atol float64) bool {
 	if !slices.Equal(a.shape, b.shape) {
 		return false
 	}
+	mustBeOnHost(a, b)
 	close := true
 	if a.numel == 0 {
 		return close

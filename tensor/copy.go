@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"unsafe"
@@ -11,11 +12,11 @@ import (
 // CopyFrom writes the elements of src into t, converted as [kern.Convert] describes. Shapes must be equal ([Tensor.Expand]
 // repeats where they are not). The two may overlap: src is read as it was before.
 func (t *Tensor) CopyFrom(src *Tensor) error {
-	if !slices.Equal(t.shape, src.shape) {
-		return fmt.Errorf("tensor: copy from shape %v into %v", src.shape, t.shape)
+	if err := t.checkCopy(src); err != nil {
+		return err
 	}
-	if t.HasInternalOverlap() {
-		return fmt.Errorf("tensor: elements of shape %v with strides %v overlap and can't be written", t.shape, t.strides)
+	if err := errors.Join(t.hostAccess("copy into"), src.hostAccess("copy from")); err != nil {
+		return err
 	}
 	if t.numel == 0 {
 		return nil
@@ -36,6 +37,17 @@ func (t *Tensor) CopyFrom(src *Tensor) error {
 		return nil
 	}
 	copyRuns(t, src)
+	return nil
+}
+
+// checkCopy refuses shapes that differ, and a t that can't be written.
+func (t *Tensor) checkCopy(src *Tensor) error {
+	if !slices.Equal(t.shape, src.shape) {
+		return fmt.Errorf("tensor: copy from shape %v into %v", src.shape, t.shape)
+	}
+	if t.HasInternalOverlap() {
+		return fmt.Errorf("tensor: elements of shape %v with strides %v overlap and can't be written", t.shape, t.strides)
+	}
 	return nil
 }
 
@@ -89,6 +101,9 @@ func (t *Tensor) Contiguous() (*Tensor, error) {
 
 // Fill sets every element to v, converted as [Tensor.SetAt] does.
 func (t *Tensor) Fill(v any) error {
+	if err := t.hostAccess("fill"); err != nil {
+		return err
+	}
 	tmp := scratches.Get().(*scratch)
 	defer scratches.Put(tmp)
 	elem := unsafe.Pointer(&tmp.a)
@@ -112,12 +127,12 @@ func (t *Tensor) Fill(v any) error {
 	return nil
 }
 
-// Zero sets every element to zero.
-func (t *Tensor) Zero() {
-	if t.contiguous {
+// Zero sets every element to zero. It's an error for a tensor on a device; see [Fill].
+func (t *Tensor) Zero() error {
+	if t.contiguous && t.On() == nil {
 		clear(t.raw())
 		keep(t)
-		return
+		return nil
 	}
-	_ = t.Fill(uint8(0)) // a constant of a type that every type converts from
+	return t.Fill(uint8(0)) // a constant of a type that every type converts from
 }

@@ -73,6 +73,9 @@ func truncated(err error, total int) error {
 
 // writeElements writes a tensor's elements in row-major order.
 func writeElements(w io.Writer, t *Tensor) error {
+	if err := t.hostAccess("write elements"); err != nil {
+		return err
+	}
 	c, err := t.Contiguous()
 	if err != nil {
 		return err

@@ -8,8 +8,13 @@ import (
 	"github.com/chorus-comms/chorus/kern"
 )
 
-// at is the address of an element. It panics if there is none.
+// at is the address of an element. It panics if there is none, or if it's on a device.
 func (t *Tensor) at(index []int) unsafe.Pointer {
+	if t.store.place != nil {
+		if err := t.hostAccess("element"); err != nil {
+			panic(err)
+		}
+	}
 	if len(index) != len(t.shape) {
 		panic(fmt.Sprintf("tensor: index %v of shape %v", index, t.shape))
 	}

@@ -13,10 +13,14 @@ const (
 	longest = 100
 )
 
-// String shows type, shape and elements, such as "float32[2 2] [[1 2] [3 4]]". Of many elements it shows the first and last.
+// String shows type, shape and elements, such as "float32[2 2] [[1 2] [3 4]]". Of many elements it shows the
+// first and last, of a tensor on a device the place instead.
 func (t *Tensor) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v%v ", t.dt, t.shape)
+	if d := t.On(); d != nil {
+		return b.String() + "on " + d.Name()
+	}
 	t.show(&b, make([]int, 0, t.Dim()))
 	return b.String()
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"unsafe"
 
+	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/hostmem"
 )
@@ -32,6 +33,8 @@ type storage struct {
 	base  unsafe.Pointer
 	bytes int
 	block *hostmem.Block // holds shared memory; nil for other memory, which base itself keeps alive if it is Go's
+	place *place         // on a device, or pinned; nil for ordinary host memory
+	of    *storage       // what this is another view of, and keeps alive; nil if it's none
 }
 
 // newTensor describes memory whose bounds and alignment have been checked.
@@ -150,8 +153,13 @@ func (t *Tensor) Shared() (seg *hostmem.Segment, offset int, ok bool) {
 // SharesStorage reports whether two tensors are views of the same storage.
 func (t *Tensor) SharesStorage(u *Tensor) bool { return t.store == u.store }
 
-// Device names the device whose memory this is: "cpu".
-func (t *Tensor) Device() string { return "cpu" }
+// Device names the device whose memory this is: "cpu", "accinte:1".
+func (t *Tensor) Device() string {
+	if d := t.On(); d != nil {
+		return d.Name()
+	}
+	return device.Host
+}
 
 // Dim is the number of dimensions.
 func (t *Tensor) Dim() int { return len(t.shape) }
@@ -165,7 +173,7 @@ func (t *Tensor) Strides() []int { return t.strides }
 // Offset is the distance in elements from the start of the storage to the first element.
 func (t *Tensor) Offset() int { return t.offset }
 
-// Free returns memory from [EmptyShared] and its kin to the pool, for this tensor and all its views; none of them may be
+// Free returns memory from [EmptyShared], [EmptyOn], [EmptyPinned] and their kin to the pool, for this tensor and all its views; none of them may be
 // used afterwards. For other memory it does nothing.
 //
 // Without Free the memory returns when the last tensor over it has become unreachable, provided that no slice of it was
@@ -175,10 +183,16 @@ func (t *Tensor) Free() {
 	if b := t.store.block; b != nil {
 		b.Free()
 	}
+	if pl := t.store.place; pl != nil {
+		pl.release()
+	}
 }
 
 // Bytes returns the memory of a contiguous tensor.
 func (t *Tensor) Bytes() ([]byte, error) {
+	if err := t.hostAccess("bytes"); err != nil {
+		return nil, err
+	}
 	if !t.contiguous {
 		return nil, fmt.Errorf("tensor: shape %v with strides %v is not contiguous", t.shape, t.strides)
 	}

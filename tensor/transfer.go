@@ -1,0 +1,244 @@
+package tensor
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/dtype"
+)
+
+// Copy writes the elements of src into dst as [Tensor.CopyFrom] does, wherever both are.
+//
+// What a device does comes in the order of its current stream; between two devices, in the order of both. If one side is
+// ordinary host memory Copy returns when that may be touched again. Otherwise, and with pinned memory ([EmptyPinned]), it
+// returns at once: the host may touch pinned memory after it has synchronized the stream, and both tensors may be freed.
+// Between a host and a device elements are converted on the host. Strides and conversions on a device need a driver that
+// is [device.Kernels].
+func Copy(ctx context.Context, dst, src *Tensor) error {
+	if err := dst.checkCopy(src); err != nil || dst.numel == 0 {
+		return err
+	}
+	to, from := dst.On(), src.On()
+	switch {
+	case to == nil && from == nil:
+		return dst.CopyFrom(src)
+	case from == nil:
+		return upload(ctx, dst, src)
+	case to == nil:
+		return download(ctx, dst, src)
+	case to == from:
+		return within(ctx, dst, src)
+	}
+	return between(ctx, dst, src)
+}
+
+// plain reports whether a copy is one of bytes.
+func plain(dst, src *Tensor) bool { return dst.contiguous && src.contiguous && dst.dt == src.dt }
+
+// upload copies from the host to a device.
+func upload(ctx context.Context, dst, src *Tensor) error {
+	if !src.contiguous || src.dt != dst.dt {
+		host, err := Empty(dst.dt, dst.shape...)
+		if err == nil {
+			err = host.CopyFrom(src)
+		}
+		if err != nil {
+			return err
+		}
+		src = host
+	}
+	if !dst.contiguous {
+		tmp, err := EmptyOn(ctx, dst.On(), dst.dt, dst.shape...)
+		if err != nil {
+			return err
+		}
+		defer tmp.Free()
+		return errors.Join(upload(ctx, tmp, src), within(ctx, dst, tmp))
+	}
+	s, err := dst.use(ctx)
+	if err != nil {
+		return err
+	}
+	if src.Pinned(dst.store.place.rt) {
+		return s.Copy(dst.devicePtr(), src.devicePtr(), dst.nbytes)
+	}
+	return settled(ctx, s, src, s.CopyIn(ctx, dst.devicePtr(), src.raw()))
+}
+
+// download copies from a device to the host.
+func download(ctx context.Context, dst, src *Tensor) error {
+	if !src.contiguous {
+		tmp, err := Compact(ctx, src)
+		if err != nil {
+			return err
+		}
+		defer tmp.Free()
+		src = tmp
+	}
+	if !dst.contiguous || src.dt != dst.dt {
+		host, err := Empty(src.dt, src.shape...)
+		if err == nil {
+			err = download(ctx, host, src)
+		}
+		if err != nil {
+			return err
+		}
+		return dst.CopyFrom(host)
+	}
+	s, err := src.use(ctx)
+	if err != nil {
+		return err
+	}
+	if dst.Pinned(src.store.place.rt) {
+		return s.Copy(dst.devicePtr(), src.devicePtr(), dst.nbytes)
+	}
+	return settled(ctx, s, dst, s.CopyOut(ctx, dst.raw(), src.devicePtr()))
+}
+
+// settled keeps a host tensor while a copy that was given up is still under way.
+func settled(ctx context.Context, s *device.Stream, host *Tensor, err error) error {
+	if errors.Is(err, device.ErrTimeout) || errors.Is(err, device.ErrCanceled) {
+		go func() {
+			_ = s.Synchronize(context.WithoutCancel(ctx)) // its error is the stream's, for others to see
+			keep(host)
+		}()
+	}
+	keep(host)
+	return err
+}
+
+// use returns the current stream of the tensor's device, and notes that it uses the tensor.
+func (t *Tensor) use(ctx context.Context) (*device.Stream, error) {
+	s, err := t.On().CurrentStream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s, t.UsedBy(s)
+}
+
+// within copies on one device.
+func within(ctx context.Context, dst, src *Tensor) error {
+	s, err := dst.use(ctx)
+	if err == nil {
+		err = src.UsedBy(s)
+	}
+	if err != nil {
+		return err
+	}
+	overlap := dst.Overlaps(src)
+	if overlap && dst.ptr == src.ptr && dst.dt == src.dt && slices.Equal(dst.strides, src.strides) {
+		return nil
+	}
+	if plain(dst, src) && !overlap {
+		return s.Copy(dst.devicePtr(), src.devicePtr(), dst.nbytes)
+	}
+	return s.Launch("copy_elements", []device.Span{dst.span(), src.span()}, func(views []unsafe.Pointer) error {
+		return dst.over(views[0]).CopyFrom(src.over(views[1]))
+	})
+}
+
+// between copies from one device to another: what both streams have comes before, and both go on behind it.
+func between(ctx context.Context, dst, src *Tensor) error {
+	if !plain(dst, src) {
+		tmp, err := EmptyOn(ctx, src.On(), dst.dt, dst.shape...)
+		if err != nil {
+			return err
+		}
+		defer tmp.Free()
+		if err := within(ctx, tmp, src); err != nil {
+			return err
+		}
+		if dst.contiguous {
+			return between(ctx, dst, tmp)
+		}
+		there, err := EmptyOn(ctx, dst.On(), dst.dt, dst.shape...)
+		if err != nil {
+			return err
+		}
+		defer there.Free()
+		return errors.Join(between(ctx, there, tmp), within(ctx, dst, there))
+	}
+	to, err := dst.use(ctx)
+	if err != nil {
+		return err
+	}
+	from, err := src.use(ctx)
+	if err != nil {
+		return err
+	}
+	if dst.On().Runtime() != src.On().Runtime() {
+		return device.Errorf(device.ErrUnsupported, dst.On().Name(), "copy", "from %s: devices of different types have no way but through the host", src.On().Name())
+	}
+	if err := from.WaitStream(to); err != nil {
+		return err
+	}
+	if err := from.Copy(dst.devicePtr(), src.devicePtr(), dst.nbytes); err != nil {
+		return err
+	}
+	return to.WaitStream(from)
+}
+
+// Fill sets every element to v as [Tensor.Fill] does, wherever the tensor is; on a device in the order of its current stream.
+func Fill(ctx context.Context, t *Tensor, v any) error {
+	if t.On() == nil {
+		return t.Fill(v)
+	}
+	var elem [16]byte // the widest element, complex128
+	e, err := FromPointer(dtype.Complex128, unsafe.Pointer(new(complex128)))
+	if err != nil {
+		return err
+	}
+	if err := putScalar(t.dt, e.ptr, v); err != nil {
+		return err
+	}
+	size := t.dt.Size()
+	copy(elem[:], unsafe.Slice((*byte)(e.ptr), size))
+	if t.numel == 0 {
+		return nil
+	}
+	s, err := t.use(ctx)
+	if err != nil {
+		return err
+	}
+	if t.contiguous && !slices.ContainsFunc(elem[:size], func(b byte) bool { return b != elem[0] }) {
+		return s.Fill(t.devicePtr(), elem[0], t.nbytes)
+	}
+	value := load(t.dt, e.ptr)
+	return s.Launch("fill_elements", []device.Span{t.span()}, func(views []unsafe.Pointer) error {
+		return t.over(views[0]).Fill(value)
+	})
+}
+
+// To is a contiguous copy on a device, or on the host if d is nil; see [Copy]. It's t itself if that's there and contiguous.
+func (t *Tensor) To(ctx context.Context, d *device.Device) (*Tensor, error) {
+	if t.On() == d && t.contiguous {
+		return t, nil
+	}
+	return t.copied(ctx, d, t.dt)
+}
+
+// Cast is a contiguous copy with elements of another type, where t is; t itself if it is contiguous and of that type.
+func Cast(ctx context.Context, t *Tensor, dt dtype.DType) (*Tensor, error) {
+	if t.dt == dt && t.contiguous {
+		return t, nil
+	}
+	return t.copied(ctx, t.On(), dt)
+}
+
+// Compact is a contiguous copy where t is.
+func Compact(ctx context.Context, t *Tensor) (*Tensor, error) { return t.copied(ctx, t.On(), t.dt) }
+
+func (t *Tensor) copied(ctx context.Context, d *device.Device, dt dtype.DType) (c *Tensor, err error) {
+	if d == nil {
+		c, err = Empty(dt, t.shape...)
+	} else {
+		c, err = EmptyOn(ctx, d, dt, t.shape...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c, Copy(ctx, c, t)
+}
