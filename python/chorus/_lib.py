@@ -295,6 +295,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "window_map": (_i32, [_u64, _i32, POINTER(_ptr)]),
     "window_get": (_i32, [_u64, _i32, POINTER(WindowPeer)]),
     "window_close": (_i32, [_u64]),
+    "register": (_i32, [_u64, _ptr, _i64]),
+    "deregister": (_i32, [_u64, _ptr, _i64]),
     "on_abort": (_i32, [_u64, ABORT_FN, _ptr, POINTER(_u64)]),
     "hook_remove": (_i32, [_u64]),
 }

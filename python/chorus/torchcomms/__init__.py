@@ -1,0 +1,71 @@
+"""The torchcomms interface over Chorus: communicators as objects, for CPU tensors.
+
+::
+
+    from chorus import torchcomms
+
+    comm = torchcomms.new_comm("gloo", torch.device("cpu"), name="main")   # under torchrun
+    x = torch.full((1024,), float(comm.get_rank()))
+    comm.all_reduce(x, torchcomms.ReduceOp.SUM, async_op=False)
+    comm.finalize()
+
+Names, arguments and defaults are the original's, so that the distribution
+``chorus-torchcomms``, which gives this package the name ``torchcomms``, runs programs that were
+written for it. ``"gloo"`` is another name of ``"native"`` here.
+"""
+
+from __future__ import annotations
+
+from chorus.torchcomms._backend import (
+    TorchCommBackend,
+    _is_backend_registered,
+    built_backends,
+    is_backend_built,
+    register_backend,
+)
+from chorus.torchcomms._hook_args import OpName, RemovableHandle
+from chorus.torchcomms._types import (
+    BatchP2POptions,
+    CommOptions,
+    P2POp,
+    P2POpType,
+    ReconfigureOptions,
+    RedOpType,
+    ReduceOp,
+    Timeout,
+    TorchCommWinAccessType,
+    TorchCommWindowAttr,
+    WorkStatus,
+)
+from chorus.torchcomms._window import TorchCommWindow
+from chorus.torchcomms._work import TorchWork, WorkWrapper
+from chorus.torchcomms.comm import BatchSendRecv, MemAllocator, TorchComm, get_mem_allocator, new_comm
+
+__all__ = [
+    "BatchP2POptions",
+    "BatchSendRecv",
+    "CommOptions",
+    "MemAllocator",
+    "OpName",
+    "P2POp",
+    "P2POpType",
+    "ReconfigureOptions",
+    "RedOpType",
+    "ReduceOp",
+    "RemovableHandle",
+    "Timeout",
+    "TorchComm",
+    "TorchCommBackend",
+    "TorchCommWinAccessType",
+    "TorchCommWindow",
+    "TorchCommWindowAttr",
+    "TorchWork",
+    "WorkStatus",
+    "WorkWrapper",
+    "_is_backend_registered",
+    "built_backends",
+    "get_mem_allocator",
+    "is_backend_built",
+    "new_comm",
+    "register_backend",
+]

@@ -1,0 +1,403 @@
+"""The library's backends for CPU tensors."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import chorus
+from chorus import _lib
+from chorus._comm import Batch, Communicator, Pending
+from chorus.errors import InvalidArgumentError, check
+from chorus.process_group import _buffers, _dense, _moved_as, _reduced_as, _Staging, timeout_ns
+from chorus.torchcomms import _hints
+from chorus.torchcomms._backend import TorchCommBackend
+from chorus.torchcomms._types import Options, P2POp, P2POpType, RedOpType, ReduceOp
+from chorus.torchcomms._work import TorchWork
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_Tensor = torch.Tensor
+_Tensors = list[torch.Tensor]
+
+# The callbacks of abort hooks: the library may call one for as long as the process lives.
+_callbacks: list[Any] = []
+
+
+class NativeBackend(TorchCommBackend):
+    """A communicator of the library. Tensors that aren't contiguous are staged through copies."""
+
+    def __init__(self, comm: Communicator, name: str) -> None:
+        self.comm = comm
+        self._name = name
+
+    def finalize(self) -> None:
+        self.comm.finalize()
+
+    def get_rank(self) -> int:
+        return self.comm.rank
+
+    def get_size(self) -> int:
+        return self.comm.size
+
+    def get_backend_name(self) -> str:
+        return self._name
+
+    def get_comm_name(self) -> str:
+        return self.comm.name
+
+    def get_backend_version(self) -> str:
+        return chorus.version()
+
+    # ---- messages ----
+
+    def send(self, tensor: _Tensor, dst: int, async_op: bool, **options: Unpack[Options]) -> TorchWork:
+        return self._send(tensor, dst, async_op, None, options)
+
+    def recv(self, tensor: _Tensor, src: int, async_op: bool, **options: Unpack[Options]) -> TorchWork:
+        return self._recv(tensor, src, async_op, None, options)
+
+    def batch_op_issue(self, ops: list[P2POp], async_op: bool, **options: Unpack[Options]) -> TorchWork:
+        batch: Batch = []
+        shared: Options = {"hints": options["hints"]} if "hints" in options else {}
+        for op in ops:
+            issue = self._send if op.type is P2POpType.SEND else self._recv
+            issue(op.tensor, op.peer, True, batch, shared)
+        if not batch:
+            raise self._invalid("batch_op_issue", "the batch has no operations")
+        return TorchWork(self.comm.issue(batch, async_op, timeout_ns(options.get("timeout"))))
+
+    def _send(self, tensor: _Tensor, dst: int, async_op: bool, batch: Batch | None, options: Options) -> TorchWork:
+        dtype, width = self._moved(tensor, "send")
+        self._in_range(dst, "dst", "send")
+        staging = _Staging()
+        data = staging.input(tensor)
+        return self._run(data, staging, async_op, options, _lib.SEND, dtype, in_=data.data_ptr(),
+            in_count=data.numel() * width, peer=dst, batch=batch)  # fmt: skip
+
+    def _recv(self, tensor: _Tensor, src: int, async_op: bool, batch: Batch | None, options: Options) -> TorchWork:
+        dtype, width = self._moved(tensor, "recv")
+        self._in_range(src, "src", "recv")
+        staging = _Staging()
+        data = staging.output(tensor)
+        return self._run(data, staging, async_op, options, _lib.RECV, dtype, out=data.data_ptr(),
+            out_count=data.numel() * width, peer=src, batch=batch)  # fmt: skip
+
+    # ---- collectives on one tensor ----
+
+    def broadcast(self, tensor: _Tensor, root: int, async_op: bool, **options: Unpack[Options]) -> TorchWork:
+        dtype, width = self._moved(tensor, "broadcast")
+        self._in_range(root, "root", "broadcast")
+        staging = _Staging()
+        data = staging.input(tensor) if root == self.comm.rank else staging.output(tensor)
+        return self._run(data, staging, async_op, options, _lib.BROADCAST, dtype, out=data.data_ptr(),
+            out_count=data.numel() * width, root=root)  # fmt: skip
+
+    def all_reduce(self, tensor: _Tensor, op: ReduceOp, async_op: bool, **options: Unpack[Options]) -> TorchWork:
+        dtype, reduction, factor, factor_data = self._reduced(tensor, op, "all_reduce")
+        staging = _Staging()
+        data = staging.output(tensor, load=True)
+        at, n = data.data_ptr(), data.numel()
+        return self._run((data, factor_data), staging, async_op, options, _lib.ALL_REDUCE, dtype, reduction,
+            at, n, at, n, factor=factor, factor_data=_at(factor_data))  # fmt: skip
+
+    def reduce(self, tensor: _Tensor, root: int, op: ReduceOp, async_op: bool, **options: Unpack[Options]) -> TorchWork:
+        dtype, reduction, factor, factor_data = self._reduced(tensor, op, "reduce")
+        self._in_range(root, "root", "reduce")
+        staging = _Staging()
+        if root == self.comm.rank:
+            data = staging.output(tensor, load=True)
+            out, out_count = data.data_ptr(), data.numel()
+        else:
+            data, out, out_count = staging.input(tensor), 0, 0
+        return self._run((data, factor_data), staging, async_op, options, _lib.REDUCE, dtype, reduction,
+            data.data_ptr(), data.numel(), out, out_count, root=root, factor=factor,
+            factor_data=_at(factor_data))  # fmt: skip
+
+    # ---- collectives on two tensors ----
+
+    def all_gather_single(
+        self, output: _Tensor, input: _Tensor, async_op: bool, **options: Unpack[Options]
+    ) -> TorchWork:
+        return self._blocks(_lib.ALL_GATHER_SINGLE, "all_gather_single", output, input, async_op, options)
+
+    def gather_single(
+        self, output: _Tensor, input: _Tensor, root: int, async_op: bool, **options: Unpack[Options]
+    ) -> TorchWork:
+        self._in_range(root, "root", "gather_single")
+        if root == self.comm.rank:
+            return self._blocks(_lib.GATHER_SINGLE, "gather_single", output, input, async_op, options, root)
+        dtype, width = self._moved(input, "gather_single")
+        staging = _Staging()
+        source = staging.input(input)
+        return self._run(source, staging, async_op, options, _lib.GATHER_SINGLE, dtype,
+            in_=source.data_ptr(), in_count=source.numel() * width, root=root)  # fmt: skip
+
+    def all_to_all_single(
+        self, output: _Tensor, input: _Tensor, async_op: bool, **options: Unpack[Options]
+    ) -> TorchWork:
+        rows = input.size(0) if input.dim() else 1
+        if rows % self.comm.size:
+            raise self._invalid("all_to_all_single", f"the input's {rows} rows must be divisible by comm_size ({self.comm.size})")  # fmt: skip
+        return self._blocks(_lib.ALL_TO_ALL_SINGLE, "all_to_all_single", output, input, async_op, options)
+
+    def _blocks(
+        self,
+        kind: int,
+        what: str,
+        output: _Tensor,
+        input: _Tensor,
+        async_op: bool,
+        options: Options,
+        root: int = 0,
+        **splits: Any,
+    ) -> TorchWork:
+        dtype, width = self._alike(output, input, what)
+        staging = _Staging()
+        source, target = staging.input(input), staging.output(output, load=bool(splits))
+        return self._run((source, target), staging, async_op, options, kind, dtype, in_=source.data_ptr(),
+            in_count=source.numel() * width, out=target.data_ptr(), out_count=target.numel() * width, root=root,
+            **splits)  # fmt: skip
+
+    def all_to_all_v_single(
+        self,
+        output: _Tensor,
+        input: _Tensor,
+        output_split_sizes: list[int],
+        input_split_sizes: list[int],
+        async_op: bool,
+        **options: Unpack[Options],
+    ) -> TorchWork:
+        what = "all_to_all_v_single"
+        _, width = self._alike(output, input, what)
+        ins = self._elements(input, input_split_sizes, width, "input")
+        outs = self._elements(output, output_split_sizes, width, "output")
+        return self._blocks(_lib.ALL_TO_ALL_V_SINGLE, what, output, input, async_op, options,
+            in_splits=ins, out_splits=outs)  # fmt: skip
+
+    def reduce_scatter_single(
+        self, output: _Tensor, input: _Tensor, op: ReduceOp, async_op: bool, **options: Unpack[Options]
+    ) -> TorchWork:
+        self._alike(output, input, "reduce_scatter_single")
+        dtype, reduction, factor, factor_data = self._reduced(input, op, "reduce_scatter_single")
+        staging = _Staging()
+        source, target = staging.input(input), staging.output(output)
+        return self._run((source, target, factor_data), staging, async_op, options,
+            _lib.REDUCE_SCATTER_SINGLE, dtype, reduction, source.data_ptr(), source.numel(), target.data_ptr(),
+            target.numel(), factor=factor, factor_data=_at(factor_data))  # fmt: skip
+
+    # ---- collectives on lists ----
+
+    def all_gather(
+        self, tensor_list: _Tensors, tensor: _Tensor, async_op: bool, **options: Unpack[Options]
+    ) -> TorchWork:
+        return self._gathered(_lib.ALL_GATHER, "all_gather", tensor_list, tensor, async_op, options)
+
+    def all_gather_v(
+        self, tensor_list: _Tensors, tensor: _Tensor, async_op: bool, **options: Unpack[Options]
+    ) -> TorchWork:
+        return self._gathered(_lib.ALL_GATHER_V, "all_gather_v", tensor_list, tensor, async_op, options)
+
+    def gather(
+        self, output_tensor_list: _Tensors, input_tensor: _Tensor, root: int, async_op: bool, **options: Unpack[Options]
+    ) -> TorchWork:
+        self._in_range(root, "root", "gather")
+        outputs = output_tensor_list if root == self.comm.rank else None
+        return self._gathered(_lib.GATHER, "gather", outputs, input_tensor, async_op, options, root)
+
+    def _gathered(
+        self,
+        kind: int,
+        what: str,
+        outputs: _Tensors | None,
+        input: _Tensor,
+        async_op: bool,
+        options: Options,
+        root: int = 0,
+    ) -> TorchWork:
+        dtype, width = self._moved(input, what)
+        staging = _Staging()
+        source = staging.input(input)
+        targets = None if outputs is None else [staging.output(t) for t in self._listed(outputs, "output", what)]
+        outs = None if targets is None else _buffers(targets, input.dtype, width, what)
+        return self._run((source, targets), staging, async_op, options, kind, dtype, in_=source.data_ptr(),
+            in_count=source.numel() * width, outs=outs, root=root)  # fmt: skip
+
+    def reduce_scatter(
+        self, output: _Tensor, input_list: _Tensors, op: ReduceOp, async_op: bool, **options: Unpack[Options]
+    ) -> TorchWork:
+        return self._scattered(_lib.REDUCE_SCATTER, "reduce_scatter", output, input_list, op, async_op, options)
+
+    def reduce_scatter_v(
+        self, output: _Tensor, input_list: _Tensors, op: ReduceOp, async_op: bool, **options: Unpack[Options]
+    ) -> TorchWork:
+        return self._scattered(_lib.REDUCE_SCATTER_V, "reduce_scatter_v", output, input_list, op, async_op, options)  # fmt: skip
+
+    def _scattered(
+        self, kind: int, what: str, output: _Tensor, inputs: _Tensors, op: ReduceOp, async_op: bool, options: Options
+    ) -> TorchWork:
+        dtype, reduction, factor, factor_data = self._reduced(output, op, what)
+        staging = _Staging()
+        target = staging.output(output)
+        sources = [staging.input(t) for t in self._listed(inputs, "input", what)]
+        return self._run((sources, target, factor_data), staging, async_op, options, kind, dtype, reduction,
+            out=target.data_ptr(), out_count=target.numel(), ins=_buffers(sources, output.dtype, 1, what),
+            factor=factor, factor_data=_at(factor_data))  # fmt: skip
+
+    def all_to_all(
+        self, output_tensor_list: _Tensors, input_tensor_list: _Tensors, async_op: bool, **options: Unpack[Options]
+    ) -> TorchWork:
+        inputs = self._listed(input_tensor_list, "input", "all_to_all")
+        outputs = self._listed(output_tensor_list, "output", "all_to_all")
+        dtype, width = _moved_as(inputs[0])
+        staging = _Staging()
+        sources = [staging.input(t) for t in inputs]
+        targets = [staging.output(t) for t in outputs]
+        return self._run((sources, targets), staging, async_op, options, _lib.ALL_TO_ALL, dtype,
+            ins=_buffers(sources, inputs[0].dtype, width, "all_to_all"),
+            outs=_buffers(targets, inputs[0].dtype, width, "all_to_all"))  # fmt: skip
+
+    def scatter(
+        self, output_tensor: _Tensor, input_tensor_list: _Tensors, root: int, async_op: bool, **options: Unpack[Options]
+    ) -> TorchWork:
+        dtype, width = self._moved(output_tensor, "scatter")
+        self._in_range(root, "root", "scatter")
+        staging = _Staging()
+        target = staging.output(output_tensor)
+        sources: _Tensors = []
+        ins = None
+        if root == self.comm.rank:
+            sources = [staging.input(t) for t in self._listed(input_tensor_list, "input", "scatter")]
+            ins = _buffers(sources, output_tensor.dtype, width, "scatter")
+        return self._run((sources, target), staging, async_op, options, _lib.SCATTER, dtype,
+            out=target.data_ptr(), out_count=target.numel() * width, ins=ins, root=root)  # fmt: skip
+
+    def barrier(self, async_op: bool, **options: Unpack[Options]) -> TorchWork:
+        return self._run(None, _Staging(), async_op, options, _lib.BARRIER)
+
+    # ---- the communicator itself ----
+
+    def split(self, ranks: list[int], name: str | None, **options: Unpack[Options]) -> NativeBackend | None:
+        own = _hints.of_communicator(options["hints"])[0] if "hints" in options else None
+        timeout = timeout_ns(options.get("timeout"))
+        part = self.comm.split(ranks, name=name if ranks else None, timeout_ns=timeout, hints=own)
+        return None if part is None else NativeBackend(part, self._name)
+
+    def is_abort_supported(self) -> bool:
+        return bool(self.comm.info().capabilities & _lib.CAN_ABORT)
+
+    def abort(self) -> None:
+        self.comm.abort("abort was called")
+
+    def is_aborted(self) -> bool:
+        return self.comm.failure() is not None
+
+    def on_abort(self, call: Callable[[], None]) -> None:
+        def broken(_user: int, _status: int) -> None:
+            try:
+                call()
+            except Exception:  # there is nobody here to raise it to
+                logging.getLogger("chorus").exception("an abort hook failed")
+
+        callback = _lib.ABORT_FN(broken)
+        _callbacks.append(callback)
+        hook = ctypes.c_uint64()
+        check(_lib.library.chorus_on_abort(self.comm.handle, callback, None, ctypes.byref(hook)))
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        ns = timeout_ns(timeout)
+        if ns == 0:
+            raise self._invalid("set_timeout", f"the timeout is {timeout}; it must be positive")
+        self.comm.set_timeout(ns)
+
+    def set_hints(self, hints: dict[str, str]) -> None:
+        self.comm.set_hints(_hints.of_operation(hints) or {})
+
+    def tensor_register(self, tensor: _Tensor) -> None:
+        self._moved(tensor, "tensor_register")
+        storage = tensor.untyped_storage()
+        check(_lib.library.chorus_register(self.comm.handle, storage.data_ptr(), storage.nbytes()))
+
+    def tensor_deregister(self, tensor: _Tensor) -> None:
+        storage = tensor.untyped_storage()
+        check(_lib.library.chorus_deregister(self.comm.handle, storage.data_ptr(), storage.nbytes()))
+
+    # ---- helpers ----
+
+    def _run(
+        self, keep: object, staging: _Staging, async_op: bool, options: Options, *args: Any, **fields: Any
+    ) -> TorchWork:
+        if options:
+            fields["hints"] = _hints.of_operation(options.get("hints"))
+            fields["timeout_ns"] = timeout_ns(options.get("timeout"))
+        pending: Pending | None = self.comm.run(async_op, keep, staging.after(), *args, **fields)
+        return TorchWork(pending)
+
+    def _invalid(self, op: str, detail: str) -> InvalidArgumentError:
+        comm = self.comm
+        message = f"chorus: rank {comm.rank} of {comm.name!r}: {op}: {detail}"
+        return InvalidArgumentError(message, comm=comm.name, op=op, rank=comm.rank, reporter=comm.rank, detail=detail)
+
+    def _in_range(self, rank: int, what: str, op: str) -> None:
+        if not 0 <= rank < self.comm.size:  # the library's "any rank" is negative, and not of this interface
+            raise self._invalid(op, f"{what} must be in range [0, {self.comm.size}), but got {rank}")
+
+    def _on_cpu(self, tensor: _Tensor, op: str) -> None:
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{op}: expected a tensor, not {type(tensor).__name__}")
+        if not tensor.is_cpu:
+            raise self._invalid(op, f"Expected tensor on cpu but found tensor on {tensor.device.type}")
+        _dense(tensor, op)
+
+    def _moved(self, tensor: _Tensor, op: str) -> tuple[int, int]:
+        self._on_cpu(tensor, op)
+        return _moved_as(tensor)
+
+    def _alike(self, output: _Tensor, input: _Tensor, op: str) -> tuple[int, int]:
+        self._on_cpu(output, op)
+        self._on_cpu(input, op)
+        if output.dtype != input.dtype:
+            raise self._invalid(op, f"the output is {output.dtype} and the input {input.dtype}")
+        return _moved_as(input)
+
+    def _listed(self, tensors: Sequence[_Tensor], what: str, op: str) -> Sequence[_Tensor]:
+        if len(tensors) != self.comm.size:
+            raise self._invalid(op, f"the list of {what}s has {len(tensors)} tensors; its size must equal comm_size ({self.comm.size})")  # fmt: skip
+        for tensor in tensors:
+            self._on_cpu(tensor, op)
+        return tensors
+
+    def _elements(self, tensor: _Tensor, rows: Sequence[int], width: int, what: str) -> list[int]:
+        """Splits in elements of the type that is moved, from splits in rows, which may be fewer than there are."""
+        op, height = "all_to_all_v_single", tensor.size(0) if tensor.dim() else 1
+        if len(rows) != self.comm.size:
+            raise self._invalid(op, f"there are {len(rows)} {what} splits; there must be {self.comm.size}, one per rank")
+        if min(rows) < 0 or sum(rows) > height:
+            raise self._invalid(op, f"the {what} splits {list(rows)} don't fit into {height} rows")
+        size = tensor.numel() // height * width if height else 0
+        return [int(r) * size for r in rows]
+
+    def _reduced(self, tensor: _Tensor, op: ReduceOp, what: str) -> tuple[int, int, float, _Tensor | None]:
+        """The tensor's type, the reduction, and PREMUL_SUM's factor as number or tensor."""
+        self._on_cpu(tensor, what)
+        if not isinstance(op, ReduceOp):
+            raise TypeError(f"{what}: op must be a ReduceOp of torchcomms, not {op!r}")
+        dtype = _reduced_as(tensor, what)
+        factor = op.factor
+        if op.type is not RedOpType.PREMUL_SUM:
+            return dtype, op.type.value, 0.0, None
+        if isinstance(factor, torch.Tensor):
+            if factor.dtype != tensor.dtype:
+                raise self._invalid(what, f"PREMUL_SUM's factor is {factor.dtype}; it must have the data's type, {tensor.dtype}")  # fmt: skip
+            return dtype, op.type.value, 0.0, factor.detach().cpu().contiguous()
+        return dtype, op.type.value, factor or 0.0, None
+
+
+def _at(tensor: _Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()

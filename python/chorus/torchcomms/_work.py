@@ -1,0 +1,85 @@
+"""Handles of operations."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from chorus._comm import Pending
+from chorus.errors import TimeoutError
+from chorus.process_group import timeout_ns
+from chorus.torchcomms._types import WorkStatus
+
+
+class TorchWork:
+    """An operation under way. It may be dropped; the operation goes on.
+
+    Backends written in Python make them without arguments, or subclass this.
+    """
+
+    __slots__ = ("_pending", "_status", "__weakref__")
+
+    def __init__(self, pending: Pending | None = None, status: WorkStatus = WorkStatus.COMPLETED) -> None:
+        self._pending = pending
+        self._status = status
+
+    def wait(self, timeout: timedelta | None = None) -> None:
+        """Wait until the operation is done; raise what it failed with.
+
+        ``timeout`` bounds this wait, after which the operation goes on; without one the
+        operation's own timeout ends it. Raises :class:`chorus.Error`, a RuntimeError.
+        """
+        if self._pending is not None:
+            self._pending.wait(timeout_ns(timeout) or -1)
+
+    def wait_blocking(self, timeout: timedelta | None = None) -> None:
+        """:meth:`wait`; on CPUs the two are the same."""
+        self.wait(timeout)
+
+    def is_completed(self) -> bool:
+        """Whether the operation is over, well or not. Nobody has to wait for that to come true."""
+        if self._pending is not None:
+            return self._pending.test()
+        return self._status not in (WorkStatus.NOT_STARTED, WorkStatus.INPROGRESS)
+
+    def exception(self) -> BaseException | None:
+        """What the operation failed with; None if it didn't, or isn't over."""
+        return self._pending.error if self._pending is not None and self._pending.test() else None
+
+    def status(self) -> WorkStatus:
+        """What became of the operation so far."""
+        if self._pending is None:
+            return self._status
+        if not self._pending.test():
+            return WorkStatus.INPROGRESS
+        error = self._pending.error
+        if error is None:
+            return WorkStatus.COMPLETED
+        return WorkStatus.TIMEDOUT if isinstance(error, TimeoutError) else WorkStatus.ERROR
+
+    def _set_status(self, status: WorkStatus) -> None:
+        """For backends written in Python."""
+        self._status = status
+
+
+class WorkWrapper(TorchWork):
+    """The handle of an operation of a backend written in Python: anything with a ``wait``."""
+
+    __slots__ = ("_inner",)
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(status=WorkStatus.INPROGRESS)
+        self._inner = inner
+
+    def wait(self, timeout: timedelta | None = None) -> None:
+        if self._status is WorkStatus.INPROGRESS:
+            if timeout is None:
+                self._inner.wait()
+            else:
+                self._inner.wait(timeout)
+            self._status = WorkStatus.COMPLETED
+
+    def is_completed(self) -> bool:
+        if self._status is WorkStatus.INPROGRESS and hasattr(self._inner, "is_completed"):
+            return bool(self._inner.is_completed())
+        return super().is_completed()

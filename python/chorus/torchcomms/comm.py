@@ -1,0 +1,703 @@
+"""The communicator of the torchcomms interface."""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import warnings
+import weakref
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch._C._distributed_c10d import PrefixStore, Store
+
+import chorus
+from chorus import memory
+from chorus._comm import Communicator
+from chorus.backend import _fresh
+from chorus.errors import InvalidArgumentError, UnsupportedError
+from chorus.process_group import timeout_ns
+from chorus.torchcomms import _backend, _hints, _launcher
+from chorus.torchcomms._backend import TorchCommBackend
+from chorus.torchcomms._hook_args import POST, PRE, Hooks, OpName, RemovableHandle
+from chorus.torchcomms._native import NativeBackend
+from chorus.torchcomms._types import BatchP2POptions, CommOptions, Options, P2POp, P2POpType, ReduceOp
+from chorus.torchcomms._window import TorchCommWindow
+from chorus.torchcomms._work import TorchWork, WorkWrapper
+
+_Tensor = torch.Tensor
+_Tensors = list[torch.Tensor]
+_Hints = Mapping[str, str] | None
+
+# Numbers of operations, for hooks: one sequence for the whole process; finalize has a number of its own.
+_op_ids = itertools.count()
+_FINALIZE_ID = (1 << 64) - 1
+_unnamed = itertools.count()
+_open: weakref.WeakSet[TorchComm] = weakref.WeakSet()
+
+
+class MemAllocator:
+    """Gives memory that peers on this host can map, the fastest for a communicator's tensors.
+
+    What :func:`chorus.empty`, :func:`chorus.zeros` and :func:`chorus.shared_memory` give; ``with`` it, new
+    CPU tensors are in such memory::
+
+        with comm.get_mem_allocator():
+            x = torch.zeros(1024)
+    """
+
+    empty = staticmethod(memory.empty)
+    zeros = staticmethod(memory.zeros)
+
+    def __init__(self) -> None:
+        self._entered: list[Any] = []
+
+    def __enter__(self) -> MemAllocator:
+        entered = memory.shared_memory()
+        entered.__enter__()
+        self._entered.append(entered)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._entered.pop().__exit__(*error)
+
+
+def get_mem_allocator(backend: str) -> MemAllocator:
+    """The allocator of a backend's memory. Raises RuntimeError for backends without one."""
+    if _backend.native_name(backend) != "native":
+        raise UnsupportedError(f"chorus: No allocator factory registered for backend {backend!r}")
+    return MemAllocator()
+
+
+class PersistentAllGather:
+    """What :meth:`TorchComm.all_gather_p_init` gives."""
+
+    def __init__(self, output: _Tensor, hints: _Hints, timeout: timedelta | None) -> None:
+        self.output: _Tensor | None = output
+        self.hints = hints
+        self.timeout = timeout
+
+
+class BatchSendRecv:
+    """Messages to be posted together, so that their order can't deadlock. They match those of other ranks in order.
+
+    Attributes:
+        ops: the messages so far; the list may be changed.
+    """
+
+    def __init__(self, comm: TorchComm) -> None:
+        self._comm = comm
+        self.ops: list[P2POp] = []
+
+    def send(self, tensor: _Tensor, dst: int) -> None:
+        """Add a send to rank ``dst``."""
+        self.ops.append(P2POp(P2POpType.SEND, tensor, dst))
+
+    def recv(self, tensor: _Tensor, src: int) -> None:
+        """Add a receive from rank ``src``. Shapes: dtype and number of elements must be the message's."""
+        self.ops.append(P2POp(P2POpType.RECV, tensor, src))
+
+    def issue(self, async_op: bool = False, options: BatchP2POptions | None = None) -> TorchWork:
+        """Post the messages. Without ``async_op`` they have all arrived when this returns.
+
+        Raises :class:`chorus.InvalidArgumentError`, before anything is posted, for an empty batch.
+        """
+        hints, timeout = (None, None) if options is None else (options.hints, options.timeout)
+        return self._comm._issue(OpName.batch_op_issue, (self.ops,), async_op, hints, timeout)
+
+
+class TorchComm:
+    """One rank's part in a group of ranks. :func:`new_comm` and :meth:`split` make them.
+
+    Operations: without ``async_op`` they are done when they return; with it they return a
+    :class:`TorchWork` at once, and collectives run one at a time in the order in which they were issued,
+    which must be the same on all ranks. ``hints`` (``algorithm``, ``mapped``,
+    ``chunk_bytes``; the same on all ranks) and ``timeout`` are the communicator's if they
+    are None or empty. Tensors are on the CPU, of any dtype where they are only moved; inputs
+    are never written.
+
+    Operations raise, or their ``wait`` raises, :class:`chorus.InvalidArgumentError` before anything moves,
+    :class:`chorus.MismatchError`, :class:`chorus.TimeoutError`, :class:`chorus.PeerLostError` and
+    :class:`chorus.AbortedError`; all are RuntimeErrors that name the ranks concerned.
+
+    Methods may be called from any thread.
+    """
+
+    def __init__(self, impl: TorchCommBackend, device: torch.device, options: CommOptions, ranks: list[int]) -> None:
+        self._impl = impl
+        self._device = device
+        self._options = options
+        self._ranks = ranks
+        self._hooks = Hooks()
+        self._watching = False
+        self._finalized = False
+        _open.add(self)
+
+    # ---- what it is ----
+
+    def get_rank(self) -> int:
+        """This process's rank in the communicator."""
+        return self._impl.get_rank()
+
+    def get_size(self) -> int:
+        """The number of ranks."""
+        return self._impl.get_size()
+
+    def get_name(self) -> str:
+        """The communicator's name."""
+        return self._impl.get_comm_name()
+
+    def get_device(self) -> torch.device:
+        """The device that the communicator is bound to."""
+        return self._device
+
+    def get_backend(self) -> str:
+        """The name of the backend, as given to :func:`new_comm`."""
+        return self._impl.get_backend_name()
+
+    def get_backend_version(self) -> str:
+        """The version of what carries out the operations."""
+        return self._impl.get_backend_version()
+
+    def get_backend_impl(self) -> TorchCommBackend:
+        """The backend itself."""
+        return self._impl
+
+    def unsafe_get_backend(self) -> TorchCommBackend:
+        """The older name of :meth:`get_backend_impl`."""
+        warnings.warn("unsafe_get_backend is deprecated; use get_backend_impl", DeprecationWarning, stacklevel=2)
+        return self._impl
+
+    def get_options(self) -> CommOptions:
+        """The options in force."""
+        return self._options
+
+    def get_ranks(self) -> list[int]:
+        """For each rank, its rank in the communicator that was made by :func:`new_comm`."""
+        return list(self._ranks)
+
+    def __repr__(self) -> str:
+        return f"<TorchComm {self.get_name()!r}: rank {self.get_rank()} of {self.get_size()}, {self.get_backend()}>"
+
+    def __copy__(self) -> TorchComm:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> TorchComm:
+        return self
+
+    # ---- messages ----
+
+    def send(
+        self, tensor: _Tensor, dst: int, async_op: bool = False, hints: _Hints = None, timeout: timedelta | None = None
+    ) -> TorchWork:
+        """Send a tensor to rank ``dst``. It may be reused when the operation is done."""
+        return self._issue(OpName.send, (tensor, dst), async_op, hints, timeout)
+
+    def recv(
+        self, tensor: _Tensor, src: int, async_op: bool = False, hints: _Hints = None, timeout: timedelta | None = None
+    ) -> TorchWork:
+        """Receive a tensor from rank ``src``. Shapes: dtype and number of elements must be the message's."""
+        return self._issue(OpName.recv, (tensor, src), async_op, hints, timeout)
+
+    def batch_op_create(self) -> BatchSendRecv:
+        """An empty batch of messages."""
+        return BatchSendRecv(self)
+
+    # ---- collectives ----
+
+    def broadcast(
+        self, tensor: _Tensor, root: int, async_op: bool = False, hints: _Hints = None, timeout: timedelta | None = None
+    ) -> TorchWork:
+        """Copy the root's tensor to every rank. Shapes: the same on every rank."""
+        return self._issue(OpName.broadcast, (tensor, root), async_op, hints, timeout)
+
+    def all_reduce(
+        self,
+        tensor: _Tensor,
+        op: ReduceOp,
+        async_op: bool = False,
+        hints: _Hints = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """Combine the ranks' tensors, in place. Shapes: the same on every rank."""
+        return self._issue(OpName.all_reduce, (tensor, op), async_op, hints, timeout)
+
+    def reduce(
+        self,
+        tensor: _Tensor,
+        root: int,
+        op: ReduceOp,
+        async_op: bool = False,
+        hints: _Hints = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """Combine the ranks' tensors into the root's; the others' stay as they are. Shapes: the same on every rank."""
+        return self._issue(OpName.reduce, (tensor, root, op), async_op, hints, timeout)
+
+    def all_gather(
+        self,
+        tensor_list: _Tensors,
+        tensor: _Tensor,
+        async_op: bool = False,
+        hints: _Hints = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """``tensor_list[r]`` becomes rank r's ``tensor``. Shapes: all of one number of elements."""
+        return self._issue(OpName.all_gather, (tensor_list, tensor), async_op, hints, timeout)
+
+    def all_gather_v(
+        self,
+        tensor_list: _Tensors,
+        tensor: _Tensor,
+        async_op: bool = False,
+        hints: _Hints = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """:meth:`all_gather` of sizes that differ between ranks; every rank passes the same sizes."""
+        return self._issue(OpName.all_gather_v, (tensor_list, tensor), async_op, hints, timeout)
+
+    def all_gather_single(
+        self,
+        output: _Tensor,
+        input: _Tensor,
+        async_op: bool = False,
+        hints: _Hints = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """Block r of ``output`` becomes rank r's ``input``. Shapes: get_size() times the input's elements."""
+        return self._issue(OpName.all_gather_single, (output, input), async_op, hints, timeout)
+
+    def reduce_scatter(
+        self,
+        output: _Tensor,
+        input_list: _Tensors,
+        op: ReduceOp,
+        async_op: bool = False,
+        hints: _Hints = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """``output`` becomes the combination of ``input_list[rank]`` of all ranks. Shapes: all of one size."""
+        return self._issue(OpName.reduce_scatter, (output, input_list, op), async_op, hints, timeout)
+
+    def reduce_scatter_v(
+        self,
+        output: _Tensor,
+        input_list: _Tensors,
+        op: ReduceOp,
+        async_op: bool = False,
+        hints: _Hints = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """:meth:`reduce_scatter` of sizes that differ between ranks; every rank passes the same sizes."""
+        return self._issue(OpName.reduce_scatter_v, (output, input_list, op), async_op, hints, timeout)
+
+    def reduce_scatter_single(
+        self,
+        output: _Tensor,
+        input: _Tensor,
+        op: ReduceOp,
+        async_op: bool = False,
+        hints: _Hints = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """``output`` becomes the combination of block rank of all ``input``. Shapes: input get_size() times output."""
+        return self._issue(OpName.reduce_scatter_single, (output, input, op), async_op, hints, timeout)
+
+    def all_to_all(
+        self,
+        output_tensor_list: _Tensors,
+        input_tensor_list: _Tensors,
+        async_op: bool = False,
+        hints: _Hints = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """Send entry s of the inputs to rank s, and receive entry r of the outputs from rank r, of any sizes."""
+        return self._issue(OpName.all_to_all, (output_tensor_list, input_tensor_list), async_op, hints, timeout)
+
+    def all_to_all_single(
+        self,
+        output: _Tensor,
+        input: _Tensor,
+        async_op: bool = False,
+        hints: _Hints = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """Send block s of ``input`` to rank s, and receive block r of ``output`` from rank r.
+
+        Shapes: both the same; dimension 0 divisible by get_size().
+        """
+        return self._issue(OpName.all_to_all_single, (output, input), async_op, hints, timeout)
+
+    def all_to_all_v_single(
+        self,
+        output: _Tensor,
+        input: _Tensor,
+        output_split_sizes: list[int],
+        input_split_sizes: list[int],
+        async_op: bool = False,
+        hints: _Hints = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """:meth:`all_to_all_single` with blocks of given sizes, in steps of dimension 0.
+
+        The sizes may add up to less than the tensor; the rest is neither sent nor changed.
+        """
+        args = (output, input, output_split_sizes, input_split_sizes)
+        return self._issue(OpName.all_to_all_v_single, args, async_op, hints, timeout)
+
+    def barrier(self, async_op: bool = False, hints: _Hints = None, timeout: timedelta | None = None) -> TorchWork:
+        """Wait until every rank has come here. A timeout names those that didn't."""
+        return self._issue(OpName.barrier, (), async_op, hints, timeout)
+
+    def scatter(
+        self,
+        output_tensor: _Tensor,
+        input_tensor_list: _Tensors,
+        root: int,
+        async_op: bool = False,
+        hints: _Hints = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """``output_tensor`` becomes the root's ``input_tensor_list[rank]``; the others' lists are not looked at."""
+        return self._issue(OpName.scatter, (output_tensor, input_tensor_list, root), async_op, hints, timeout)
+
+    def gather(
+        self,
+        output_tensor_list: _Tensors,
+        input_tensor: _Tensor,
+        root: int,
+        async_op: bool = False,
+        hints: _Hints = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """The root's ``output_tensor_list[r]`` becomes rank r's ``input_tensor``; the others' lists are not looked at."""
+        return self._issue(OpName.gather, (output_tensor_list, input_tensor, root), async_op, hints, timeout)
+
+    def gather_single(
+        self,
+        output: _Tensor,
+        input: _Tensor,
+        root: int,
+        async_op: bool = False,
+        hints: _Hints = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """Block r of the root's ``output`` becomes rank r's ``input``; the others' outputs are not looked at."""
+        return self._issue(OpName.gather_single, (output, input, root), async_op, hints, timeout)
+
+    # ---- persistent all-gather ----
+
+    def all_gather_p_init(
+        self, output: _Tensor, hints: _Hints = None, timeout: timedelta | None = None
+    ) -> PersistentAllGather:
+        """Prepare all-gathers into ``output``, to be run by :meth:`all_gather_p_exec`."""
+        if output.numel() % self.get_size():
+            raise InvalidArgumentError(
+                f"chorus: all_gather_p_init: the output's {output.numel()} elements must be divisible by {self.get_size()}",
+                comm=self.get_name(),
+                op="all_gather_p_init",
+            )
+        return PersistentAllGather(output, hints, timeout)
+
+    def all_gather_p_exec(
+        self,
+        handle: PersistentAllGather,
+        input: _Tensor,
+        async_op: bool = False,
+        hints: _Hints = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """:meth:`all_gather_single` into the handle's output. Hooks don't see it."""
+        if handle.output is None:
+            raise InvalidArgumentError("chorus: all_gather_p_exec: the handle was freed", comm=self.get_name())
+        options = _options(hints or handle.hints, timeout or handle.timeout)
+        return _work(self._impl.all_gather_single(handle.output, input, async_op, **options))
+
+    def all_gather_p_free(self, handle: PersistentAllGather) -> None:
+        """Let go of the handle's output."""
+        if handle.output is None:
+            raise InvalidArgumentError("chorus: all_gather_p_free: the handle was freed", comm=self.get_name())
+        handle.output = None
+
+    # ---- other communicators, windows, memory ----
+
+    def split(
+        self, ranks: list[int], name: str | None = None, hints: _Hints = None, timeout: timedelta | None = None
+    ) -> TorchComm | None:
+        """A communicator of some of this one's ranks, in the given order. Collective.
+
+        Every rank calls it, each with the ranks of its own group; one that passes none gets None.
+        Timeout and hints are this communicator's unless given. Both are finalized on their own; hooks
+        don't follow. Raises :class:`chorus.InvalidArgumentError` for ranks out of range or listed twice, or
+        if this rank is not among them.
+        """
+        ranks = [int(r) for r in ranks]
+        op_id = self._before(OpName.split, lambda: (ranks, name))
+        impl = self._impl.split(ranks, name, **_options(hints, timeout))
+        if impl is None:
+            return None
+        options = CommOptions(**vars(self._options))
+        options.hints = dict(hints or options.hints)
+        options.timeout = timeout or options.timeout
+        comm = TorchComm(impl, self._device, options, [self._ranks[r] for r in ranks])
+        self._after(OpName.split, op_id, comm)
+        return comm
+
+    def new_window(self, tensor: _Tensor | None = None) -> TorchCommWindow:
+        """A window, with ``tensor`` registered if there is one; then it's collective."""
+        op_id = self._before(OpName.new_window, lambda: (tensor,))
+        if not isinstance(self._impl, NativeBackend):
+            raise self._impl._lacks("new_window")
+        window = TorchCommWindow(self._impl.comm, self._device)
+        if tensor is not None:
+            window.tensor_register(tensor)
+        self._after(OpName.new_window, op_id, window)
+        return window
+
+    def get_mem_allocator(self) -> MemAllocator:
+        """The allocator of memory that this communicator is fastest with."""
+        return get_mem_allocator(self.get_backend())
+
+    @property
+    def mem_allocator(self) -> MemAllocator:
+        """The older name of :meth:`get_mem_allocator`."""
+        warnings.warn("mem_allocator is deprecated; use get_mem_allocator()", DeprecationWarning, stacklevel=2)
+        return self.get_mem_allocator()
+
+    def tensor_register(self, tensor: _Tensor) -> None:
+        """Tell the backend that a tensor of :meth:`get_mem_allocator` will be used often.
+
+        Raises :class:`chorus.UnsupportedError` for other memory, which works all the same.
+        """
+        self._impl.tensor_register(tensor)
+
+    def tensor_deregister(self, tensor: _Tensor) -> None:
+        """End what :meth:`tensor_register` began."""
+        self._impl.tensor_deregister(tensor)
+
+    def get_device_transport(self) -> int:
+        """Not on CPUs: :class:`chorus.UnsupportedError`."""
+        raise self._impl._lacks("get_device_transport")
+
+    # ---- settings, failures, the end ----
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Change the timeout of the operations issued from now on."""
+        self._impl.set_timeout(timeout)
+        self._options.timeout = timeout
+
+    def set_hints(self, hints: dict[str, str]) -> None:
+        """Replace the hints of the operations issued from now on: algorithm, mapped, chunk_bytes."""
+        self._impl.set_hints(hints)
+        self._options.hints = dict(hints)
+
+    def abort(self) -> None:
+        """Break the communicator on all ranks at once; what waits raises :class:`chorus.AbortedError`. It doesn't wait."""
+        self._impl.abort()
+
+    def is_abort_supported(self) -> bool:
+        """Whether :meth:`abort` works."""
+        return self._impl.is_abort_supported()
+
+    def is_aborted(self) -> bool:
+        """Whether the communicator is broken, by an abort or by any other failure."""
+        return self._impl.is_aborted()
+
+    def get_init_handle(self) -> str:
+        """Belongs to :meth:`reconfigure`."""
+        raise self._no_reconfigure("get_init_handle")
+
+    def reconfigure(
+        self,
+        uuid: int,
+        init_handles: list[str] | set[str],
+        timeout: timedelta | None = None,
+        hints: _Hints = None,
+    ) -> TorchWork:
+        """Not there yet: :class:`chorus.UnsupportedError`."""
+        raise self._no_reconfigure("reconfigure")
+
+    def _no_reconfigure(self, what: str) -> UnsupportedError:
+        return UnsupportedError(
+            f"chorus: {what}: this version of Chorus can't give a communicator other members; make a new one",
+            comm=self.get_name(),
+            op=what,
+        )
+
+    def finalize(self) -> None:
+        """End this rank's part, after the operations issued before. A second call raises :class:`chorus.FinalizedError`."""
+        if self._hooks.pre and not self._finalized:
+            self._run_pre(OpName.finalize, _FINALIZE_ID, ())
+        self._finalized = True
+        self._impl.finalize()
+        if self._hooks.post:
+            self._after(OpName.finalize, _FINALIZE_ID)
+
+    # ---- hooks ----
+
+    def register_pre_hook(self, callback: Callable[[OpName, int, Any], None]) -> RemovableHandle:
+        """Call ``callback(name, op_id, args)`` before each operation; ``args`` is its class of arguments.
+
+        What the callback raises ends the call, and nothing is issued. Numbers count the operations of the
+        process; finalize's is 2^64-1.
+        """
+        return self._hook(self._hooks.pre, callback)
+
+    def register_post_hook(self, callback: Callable[[int, Any], None]) -> RemovableHandle:
+        """Call ``callback(op_id, args)`` after each operation was issued; one that failed to be is left out.
+
+        ``args.work``, ``args.comm`` or ``args.window`` is what the call returns.
+        """
+        return self._hook(self._hooks.post, callback)
+
+    def register_abort_hook(self, callback: Callable[[], None]) -> RemovableHandle:
+        """Call ``callback()`` once when the communicator breaks, from a thread of its own.
+
+        What the callback raises is logged.
+        """
+        if not self._watching:
+            hooks = self._hooks.abort  # not self: the library would keep the communicator alive
+
+            def broken() -> None:
+                for hook in list(hooks):
+                    hook()
+
+            self._impl.on_abort(broken)
+            self._watching = True
+        return self._hook(self._hooks.abort, callback)
+
+    @staticmethod
+    def _hook(hooks: list[Any], callback: Callable[..., None]) -> RemovableHandle:
+        hooks.append(callback)
+        return RemovableHandle(hooks, callback)
+
+    def _run_pre(self, op: OpName, op_id: int, args: tuple[Any, ...]) -> None:
+        told = PRE[op](*args)
+        for hook in list(self._hooks.pre):
+            hook(op, op_id, told)
+
+    def _before(self, op: OpName, args: Callable[[], tuple[Any, ...]]) -> int:
+        op_id = next(_op_ids)
+        if self._hooks.pre:
+            self._run_pre(op, op_id, args())
+        return op_id
+
+    def _after(self, op: OpName, op_id: int, *result: Any) -> None:
+        if self._hooks.post:
+            told = POST[op](*result)
+            for hook in list(self._hooks.post):
+                hook(op_id, told)
+
+    def _issue(
+        self, op: OpName, args: tuple[Any, ...], async_op: bool, hints: _Hints, timeout: timedelta | None
+    ) -> TorchWork:
+        op_id = next(_op_ids)
+        hooks = self._hooks
+        if hooks.pre:
+            self._run_pre(op, op_id, (*args, async_op))
+        work = _work(getattr(self._impl, op.name)(*args, async_op, **_options(hints, timeout)))
+        if hooks.post:
+            self._after(op, op_id, work)
+        return work
+
+
+def _options(hints: _Hints, timeout: timedelta | None) -> Options:
+    """Keyword arguments for a backend, which need not take what isn't given."""
+    options: Options = {}
+    if hints:
+        options["hints"] = hints
+    if timeout:
+        options["timeout"] = timeout
+    return options
+
+
+def _work(result: Any) -> TorchWork:
+    if isinstance(result, TorchWork):
+        return result
+    return TorchWork() if result is None else WorkWrapper(result)
+
+
+def new_comm(
+    backend: str,
+    device: torch.device | str,
+    name: str | None = None,
+    abort_process_on_timeout_or_error: bool | None = None,
+    timeout: timedelta | None = None,
+    is_high_priority_stream: bool | None = None,
+    store: Store | None = None,
+    enable_reconfigure: bool = False,
+    hints: dict[str, str] | None = None,
+    *,
+    high_priority_stream: bool | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+) -> TorchComm:
+    """Join a communicator. All of its ranks call it; it returns when they have found each other.
+
+    Args:
+        backend: "native" (also "chorus" and "gloo"), "fake", which moves nothing, or one that was registered.
+        device: the CPU.
+        name: the same on all ranks; without one, the process's communicators are numbered.
+        abort_process_on_timeout_or_error: whether a failure aborts the process; as
+            TORCHCOMM_ABORT_ON_ERROR says, or no.
+        timeout: of this call, and of operations that give none; as TORCHCOMM_TIMEOUT_SECONDS says, or 600 s.
+        is_high_priority_stream, high_priority_stream: for devices; no meaning for CPUs.
+        store: where the ranks meet, any store of PyTorch; without one, at MASTER_ADDR and MASTER_PORT.
+        hints: for the backend, under Chorus's names or the original's; unknown ones are a warning.
+        rank, world_size: which rank this is; as the launcher's environment says. Not in the original.
+
+    Raises ModuleNotFoundError for an unknown backend, :class:`chorus.UnsupportedError` for what this version lacks,
+    and :class:`chorus.TimeoutError`, which names the ranks that didn't come.
+    """
+    device = torch.device(device)
+    native = _backend.native_name(backend)
+    made_of = _backend.registered_class(backend) if native is None else None
+    if enable_reconfigure:
+        raise UnsupportedError(f"chorus: new_comm: backend {backend!r} has no reconfigure yet")
+    if native is not None and device.type != "cpu":
+        raise UnsupportedError(f"chorus: new_comm: backend {backend!r} is for CPU tensors, not for {device.type}")
+    if (rank is None) != (world_size is None):
+        raise InvalidArgumentError("chorus: new_comm: rank and world_size are given together or not at all")
+    own, priority = _hints.of_communicator(hints)
+    for said in (is_high_priority_stream, high_priority_stream):
+        priority = priority if said is None else said
+    if name is None:
+        name = f"comm{next(_unnamed)}"
+    options = CommOptions(bool(abort_process_on_timeout_or_error), timeout or timedelta(seconds=600), bool(priority),
+        store, False, dict(hints or {}))  # fmt: skip
+    if made_of is not None:
+        impl = made_of()
+        impl.init(device, name, options)
+        return TorchComm(impl, device, options, list(range(impl.get_size())))
+    if rank is None or world_size is None:
+        rank, world_size = _launcher.query_ranksize()
+    if store is None and world_size > 1:
+        store = _launcher.store_of_environment(rank, world_size, options.timeout)
+    if store is not None and world_size > 1:
+        store = _fresh(PrefixStore(f"torchcomms/{name}", store), world_size)
+    comm = Communicator.create(
+        rank,
+        world_size,
+        store,
+        name=name,
+        timeout_ns=timeout_ns(timeout),
+        hints=own,
+        abort_on_error=abort_process_on_timeout_or_error,
+        backend=native,
+    )
+    info = comm.info()
+    options.timeout = timedelta(microseconds=info.timeout_ns / 1000)
+    options.abort_process_on_timeout_or_error = bool(info.abort_on_error)
+    return TorchComm(NativeBackend(comm, backend), device, options, list(range(comm.size)))
+
+
+def _warn() -> None:
+    """Say at the interpreter's exit which communicators were not finalized; they are, behind the scenes."""
+    for comm in list(_open):
+        if not comm._finalized:
+            warnings.warn(f"chorus: {comm!r} was not finalized", RuntimeWarning, stacklevel=1)
+
+
+atexit.register(_warn)
