@@ -63,6 +63,17 @@ func (b *Batch) Issue(ctx context.Context, opts ...Option) error {
 			return err
 		}
 	}
+	on := b.calls[0].on
+	for _, o := range b.calls {
+		if o.on != on {
+			return c.invalid("batch", "%s", apartFrom(b.calls[0].First(), o.First()))
+		}
+	}
+	if on {
+		calls := b.calls
+		b.calls = nil
+		return c.transferOn("batch", all.work, all.Ctx, calls...)
+	}
 	if !c.gate.enter() {
 		return &FinalizedError{Where: c.at("batch")}
 	}
@@ -78,6 +89,7 @@ func (b *Batch) Issue(ctx context.Context, opts ...Option) error {
 	posted := 0
 	var err error
 	for _, o := range calls {
+		o.record = c.rec.Begin(&o.Op, all.work != nil, false)
 		if err = c.post(o); err != nil {
 			break
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/observe"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -19,6 +20,8 @@ type call struct {
 	value   *Op    // what Submit was given: gets the results
 	owner   bool   // holds the lane
 	id      uint64 // for hooks
+	on      bool   // its tensors are on the communicator's device
+	record  uint64 // for the recorder
 }
 
 // begin makes a call for a collective: the communicator's own, if the lane is
@@ -53,7 +56,11 @@ func (c *Comm) fill(o *call, ctx context.Context, kind Kind, opts []Option) {
 
 // collective validates a call and runs it, or issues it if it's asynchronous.
 func (c *Comm) collective(o *call) error {
+	if c.dev != nil {
+		return c.collectiveOn(o)
+	}
 	if err := c.validate(o); err != nil {
+		c.rec.Refused(err)
 		c.refuse(o.Kind.String(), o.owner, err)
 		if o.owner {
 			c.disown()
@@ -61,6 +68,7 @@ func (c *Comm) collective(o *call) error {
 		return err
 	}
 	if o.work == nil && o.owner {
+		o.record = c.rec.Begin(&o.Op, false, false)
 		err := c.run(o)
 		c.disown()
 		if err != nil {
@@ -74,6 +82,7 @@ func (c *Comm) collective(o *call) error {
 		c.disown()
 		o = &moved
 	}
+	o.record = c.rec.Begin(&o.Op, o.work != nil, true)
 	return c.issue(o)
 }
 
@@ -104,10 +113,13 @@ func (c *Comm) issue(o *call) error {
 		w = new(Work)
 	}
 	if err := w.issue(); err != nil {
-		return c.invalid(o.Kind.String(), "%v", err)
+		err = c.invalid(o.Kind.String(), "%v", err)
+		c.rec.Drop(o.record, err)
+		return err
 	}
 	c.lane.enqueue(func() {
 		w.start()
+		c.rec.Start(o.record)
 		err := c.run(o)
 		w.finish(err)
 		if err != nil {
@@ -128,18 +140,23 @@ func (c *Comm) run(o *call) error {
 	} else {
 		err = c.hooked(h, o, func() error { return c.b.Submit(&o.Op) })
 	}
+	c.rec.End(o.record, &o.Op, err)
+	c.failed(err)
 	o.report()
 	return err
 }
 
-// exclusive runs f in the order of the collectives and waits for it.
-func (c *Comm) exclusive(f func() error) error {
+// exclusive runs f in the order of the collectives and waits for it; kind and n are for the recorder.
+func (c *Comm) exclusive(kind observe.Special, n int, f func() error) error {
 	var err error
+	record := c.rec.BeginSpecial(kind, n)
 	done := make(chan struct{})
 	c.lane.enqueue(func() {
 		err = f()
 		close(done)
 	})
 	<-done
+	c.rec.Drop(record, err)
+	c.failed(err)
 	return err
 }

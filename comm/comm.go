@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +19,7 @@ import (
 	_ "github.com/chorus-comms/chorus/comm/native" // the default backend
 	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/hostmem"
+	"github.com/chorus-comms/chorus/observe"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -38,11 +38,13 @@ type Comm struct {
 	hooks   atomic.Pointer[hookSet]
 	hooksMu sync.Mutex
 	ids     atomic.Uint64 // of operations, for hooks
+	rec     *observe.Recorder
 
 	lane      lane
 	own       call // the synchronous collective under way; belongs to the lane's owner
 	transfers sync.Pool
-	gate      gate // of what runs beside the lane: transfers, window operations
+	gate      gate     // of what runs beside the lane: transfers, window operations
+	dev       *streams // nil for a communicator of the host
 
 	ended   *ending
 	cleanup runtime.Cleanup
@@ -57,6 +59,16 @@ type ending struct {
 	name      string
 	log       *slog.Logger
 	leave     func() error // of the launcher's store; may be nil
+	rec       *observe.Recorder
+}
+
+// watch has the rank dumped when the communicator breaks, though this rank may be in no operation of it.
+func (e *ending) watch() {
+	select {
+	case <-e.done:
+	case <-e.b.Broken():
+	}
+	e.rec.Failed(e.b.Cause())
 }
 
 // New joins a communicator. All of its ranks call it; it returns when they have
@@ -105,6 +117,9 @@ func New(ctx context.Context, opts ...NewOption) (*Comm, error) {
 			return fail("%w", err)
 		}
 	}
+	if err := o.takePriority(); err != nil {
+		return fail("%w", err)
+	}
 	own, opHints := splitHints(o.hints)
 	b, err := backend.Open(ctx, o.backend, backend.Config{Name: o.name, Rank: o.rank, Size: o.size, Store: st,
 		Device: o.device, Timeout: o.timeout, Hints: own, MasterAddr: o.masterAddr, Log: o.log})
@@ -114,11 +129,14 @@ func New(ctx context.Context, opts ...NewOption) (*Comm, error) {
 	if err != nil {
 		return fail("rank %d of %d: %w", o.rank, o.size, err)
 	}
-	if caps := b.Capabilities(); len(caps.Devices) > 0 && !slices.Contains(caps.Devices, o.device) {
+	dev, err := o.onDevice(ctx, b.Capabilities())
+	if err != nil {
 		b.Finalize(ctx)
-		return fail("%w: backend %q has no device %q, only %v", ErrUnsupported, o.backend, o.device, caps.Devices)
+		return fail("%w", err)
 	}
+	o.recorder = observe.Open(observe.Settings{Entries: cfg.Record, Dir: cfg.DumpDir}, o.job, o.name, o.rank, o.size)
 	c := newComm(b, &o, abort)
+	c.dev = dev
 	if launched && st != nil {
 		c.ended.leave = func() error { return leave(st, o.rank) }
 	}
@@ -178,7 +196,7 @@ func (o *newOptions) place(ctx context.Context) (launched bool, err error) {
 	if o.explicit {
 		info.Rank, info.Size = o.rank, o.size
 	}
-	o.rank, o.size, o.masterAddr = info.Rank, info.Size, info.MasterAddr
+	o.rank, o.size, o.masterAddr, o.job = info.Rank, info.Size, info.MasterAddr, info.RunID
 	if o.store != nil || o.size == 1 {
 		return false, nil
 	}
@@ -187,11 +205,14 @@ func (o *newOptions) place(ctx context.Context) (launched bool, err error) {
 }
 
 func newComm(b backend.Backend, o *newOptions, abort bool) *Comm {
-	c := &Comm{b: b, name: o.name, backend: o.backend, device: o.device, rank: o.rank, size: o.size, abortOnError: abort, log: o.log,
-		gate: gate{shut: make(chan struct{})}, ended: &ending{b: b, name: o.name, log: o.log, done: make(chan struct{})}}
+	c := &Comm{b: b, name: o.name, backend: o.backend, device: o.device, rank: o.rank, size: o.size, abortOnError: abort, log: o.log, rec: o.recorder,
+		gate: gate{shut: make(chan struct{})}, ended: &ending{b: b, name: o.name, log: o.log, done: make(chan struct{}), rec: o.recorder}}
 	c.timeout.Store(int64(o.timeout))
 	c.transfers.New = func() any { return new(call) }
 	c.cleanup = runtime.AddCleanup(c, forgotten, c.ended)
+	if c.rec.Watches() {
+		go c.ended.watch()
+	}
 	return c
 }
 
@@ -204,6 +225,7 @@ func forgotten(e *ending) {
 	}
 	e.finalized = true
 	close(e.done)
+	e.rec.Close()
 	e.log.Warn("chorus: communicator was not finalized before it was dropped", "comm", e.name)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -227,7 +249,7 @@ func (c *Comm) Name() string { return c.name }
 // Backend returns the name of the backend.
 func (c *Comm) Backend() string { return c.backend }
 
-// Device returns the device type of the communicator's tensors.
+// Device returns the device of the communicator's tensors, such as "cpu" or "accinte:1".
 func (c *Comm) Device() string { return c.device }
 
 // Capabilities says what the backend can do.
@@ -285,6 +307,7 @@ func (c *Comm) Finalize(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
+	_ = c.quiesce(ctx) // if ctx ends, so does the rest
 	e := c.ended
 	e.mu.Lock()
 	if e.finalized {
@@ -295,6 +318,7 @@ func (c *Comm) Finalize(ctx context.Context) error {
 	c.gate.close()
 	close(e.done)
 	e.mu.Unlock()
+	defer c.rec.Close()
 	c.cleanup.Stop()
 	var err error
 	finished := make(chan struct{})
@@ -308,6 +332,9 @@ func (c *Comm) Finalize(ctx context.Context) error {
 	case <-ctx.Done():
 		c.b.Abort(fmt.Errorf("finalize gave up: %w", context.Cause(ctx)))
 		<-finished
+	}
+	if c.dev != nil {
+		c.dev.close()
 	}
 	if e.leave != nil {
 		err = errors.Join(err, e.leave())
@@ -347,6 +374,13 @@ func (c *Comm) usable(ctx context.Context, op string) error {
 
 func (c *Comm) invalid(op, format string, args ...any) error {
 	return &InvalidArgumentError{Where: c.at(op), Detail: fmt.Sprintf(format, args...)}
+}
+
+// failed has the rank dumped if an error broke the communicator; whoever gets the error may end the process.
+func (c *Comm) failed(err error) {
+	if err != nil {
+		c.rec.Failed(c.b.Cause())
+	}
 }
 
 // fatal aborts the process if the communicator was told to, on errors that break it.

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"time"
 
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/observe"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -24,12 +26,17 @@ type newOptions struct {
 	abortOnError *bool
 	log          *slog.Logger
 	masterAddr   string
+	priority     device.Priority // of the streams of asynchronous operations
+	job          string          // the launcher's name for it
+	recorder     *observe.Recorder
 }
 
 // WithBackend chooses the backend by its registered name; the default is "native".
 func WithBackend(name string) NewOption { return func(o *newOptions) { o.backend = name } }
 
-// WithDevice names the device type of the tensors; the default is "cpu".
+// WithDevice names the device of the tensors: a type and perhaps an index, as in "accinte:1". Without an index it's the
+// current device of that type ([device.Current]). The default is "cpu", the host.
+// On a device, operations are enqueued on streams; see the package comment.
 func WithDevice(device string) NewOption { return func(o *newOptions) { o.device = device } }
 
 // WithName names the communicator in messages and keeps its keys in the store

@@ -40,9 +40,13 @@ func (c *Comm) pointToPoint(o *call) error {
 	if err := c.validate(o); err != nil {
 		return err
 	}
+	if o.on {
+		return c.transferOn(o.Kind.String(), o.work, o.Ctx, o)
+	}
 	if !c.gate.enter() {
 		return &FinalizedError{Where: c.at(o.Kind.String())}
 	}
+	o.record = c.rec.Begin(&o.Op, o.work != nil, false)
 	if o.work == nil {
 		err := c.post(o)
 		if err == nil {
@@ -56,7 +60,9 @@ func (c *Comm) pointToPoint(o *call) error {
 	w := o.work
 	if err := w.issue(); err != nil {
 		c.gate.exit()
-		return c.invalid(o.Kind.String(), "%v", err)
+		err = c.invalid(o.Kind.String(), "%v", err)
+		c.rec.Drop(o.record, err)
+		return err
 	}
 	w.start()
 	if err := c.post(o); err != nil {
@@ -73,14 +79,23 @@ func (c *Comm) pointToPoint(o *call) error {
 }
 
 func (c *Comm) post(o *call) error {
+	var err error
 	if h := c.hooks.Load(); h != nil {
-		return c.hooked(h, o, func() error { return c.b.Submit(&o.Op) })
+		err = c.hooked(h, o, func() error { return c.b.Submit(&o.Op) })
+	} else {
+		err = c.b.Submit(&o.Op)
 	}
-	return c.b.Submit(&o.Op)
+	if err != nil {
+		c.rec.End(o.record, &o.Op, err)
+		c.failed(err)
+	}
+	return err
 }
 
 func (c *Comm) await(o *call) error {
 	err := c.b.Wait(&o.Op)
+	c.rec.End(o.record, &o.Op, err)
+	c.failed(err)
 	o.report()
 	if err == nil && o.from != nil {
 		*o.from = o.Op.From

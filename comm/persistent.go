@@ -63,6 +63,9 @@ func (c *Comm) Register(t *tensor.Tensor) error {
 	if err != nil {
 		return err
 	}
+	if t, err = t.EngineView(); err != nil {
+		return c.deviceError("register", err)
+	}
 	return r.Register(t)
 }
 
@@ -71,6 +74,9 @@ func (c *Comm) Deregister(t *tensor.Tensor) error {
 	r, err := c.registrar("deregister", t)
 	if err != nil {
 		return err
+	}
+	if t, err = t.EngineView(); err != nil {
+		return c.deviceError("deregister", err)
 	}
 	return r.Deregister(t)
 }

@@ -2,10 +2,12 @@ package comm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/observe"
 )
 
 // SplitOption configures a communicator made by Split. Timeout, abort-on-error and hints
@@ -77,9 +79,12 @@ func (c *Comm) Split(ctx context.Context, ranks []int, opts ...SplitOption) (*Co
 			opHints = *h
 		}
 	}
+	if err := c.quiesce(ctx); err != nil {
+		return refuse(err)
+	}
 	group := append([]int(nil), ranks...)
 	var b backend.Backend
-	err := c.exclusive(func() (err error) {
+	err := c.exclusive(observe.Split, len(group), func() (err error) {
 		b, err = c.b.Split(ctx, o.name, group, o.timeout, own)
 		return err
 	})
@@ -90,9 +95,15 @@ func (c *Comm) Split(ctx context.Context, ranks []int, opts ...SplitOption) (*Co
 	if b == nil {
 		return nil, nil
 	}
-	child := newComm(b, &newOptions{name: o.name, backend: c.backend, device: c.device, rank: me, size: len(ranks), timeout: o.timeout, log: c.log}, c.abortOnError)
+	child := newComm(b, &newOptions{name: o.name, backend: c.backend, device: c.device, rank: me, size: len(ranks), timeout: o.timeout, log: c.log,
+		recorder: c.rec.Split(o.name, me, group)}, c.abortOnError)
 	if len(opHints) > 0 {
 		child.hints.Store(&opHints)
+	}
+	if c.dev != nil {
+		if child.dev, err = newStreams(c.dev.dev, c.dev.priority); err != nil {
+			return nil, errors.Join(c.deviceError(op, err), child.Finalize(ctx))
+		}
 	}
 	return child, nil
 }

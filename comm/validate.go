@@ -23,7 +23,11 @@ func (c *Comm) validate(o *call) error {
 			return c.invalid(o.Kind.String(), "unknown hint %q; an operation takes algorithm, mapped and chunk_bytes", k)
 		}
 	}
-	if detail := c.check(o); detail != "" {
+	detail := c.check(o)
+	if detail == "" {
+		detail = c.placed(o)
+	}
+	if detail != "" {
 		return c.invalid(o.Kind.String(), "%s", detail)
 	}
 	return nil

@@ -2,10 +2,12 @@ package comm
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/observe"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -19,12 +21,17 @@ import (
 //
 // Offsets and sizes count elements of the window's dtype. All methods may be
 // called from any goroutine; bounds and dtypes are checked before anything moves.
+//
+// In the communicator of a device, operations on its tensors, signals and fences are enqueued on the current stream.
 type Window struct {
 	c       *Comm
 	w       backend.Window
 	dt      dtype.DType
 	gate    gate // of the operations that reach memory or peers
 	closing atomic.Bool
+
+	mu    sync.Mutex
+	order chain // of operations on a device
 }
 
 // Target names a place in a rank's window.
@@ -43,7 +50,8 @@ const (
 const SignalSlots = backend.SignalSlots
 
 // NewWindow exposes t, which stays the caller's, to all ranks. It's collective. Every rank
-// passes the same dtype; sizes may differ; nil exposes nothing.
+// passes the same dtype; sizes may differ; nil exposes nothing. A tensor on a device is exposed when what the current
+// stream does to it is done.
 func (c *Comm) NewWindow(ctx context.Context, t *tensor.Tensor) (*Window, error) {
 	const op = "new_window"
 	if ctx == nil {
@@ -63,8 +71,19 @@ func (c *Comm) NewWindow(ctx context.Context, t *tensor.Tensor) (*Window, error)
 		}
 		dt = t.DType()
 	}
+	t, err := c.exposed(ctx, op, t)
+	if err == nil {
+		err = c.quiesce(ctx)
+	}
+	if err != nil {
+		return nil, c.refuse(op, false, err)
+	}
 	var w backend.Window
-	err := c.exclusive(func() (err error) {
+	n := 0
+	if t != nil {
+		n = t.NumEl()
+	}
+	err = c.exclusive(observe.NewWindow, n, func() (err error) {
 		w, err = wb.NewWindow(ctx, t, c.Options().Timeout)
 		return err
 	})
@@ -134,6 +153,14 @@ func (w *Window) Put(ctx context.Context, src *tensor.Tensor, to Target, opts ..
 	if err := w.inside("put", src, to); err != nil || src.NumEl() == 0 {
 		return err
 	}
+	if on, bad := w.onStream(src); bad != "" {
+		return w.c.invalid("put", "%s", bad)
+	} else if on {
+		timeout := o.Timeout
+		return w.enqueue(o.Ctx, "put", true, func(ts []*tensor.Tensor) error {
+			return w.w.Put(context.Background(), ts[0], to, timeout)
+		}, src)
+	}
 	return w.w.Put(o.Ctx, src, to, o.Timeout)
 }
 
@@ -146,6 +173,14 @@ func (w *Window) Get(ctx context.Context, dst *tensor.Tensor, from Target, opts 
 	defer w.end()
 	if err := w.inside("get", dst, from); err != nil || dst.NumEl() == 0 {
 		return err
+	}
+	if on, bad := w.onStream(dst); bad != "" {
+		return w.c.invalid("get", "%s", bad)
+	} else if on {
+		timeout := o.Timeout
+		return w.enqueue(o.Ctx, "get", true, func(ts []*tensor.Tensor) error {
+			return w.w.Get(context.Background(), ts[0], from, timeout)
+		}, dst)
 	}
 	return w.w.Get(o.Ctx, dst, from, o.Timeout)
 }
@@ -176,6 +211,14 @@ func (w *Window) Accumulate(ctx context.Context, src *tensor.Tensor, r Reduction
 	if err != nil || src.NumEl() == 0 {
 		return err
 	}
+	if on, bad := w.onStream(src); bad != "" {
+		return w.c.invalid(op, "%s", bad)
+	} else if on {
+		timeout := o.Timeout
+		return w.enqueue(o.Ctx, op, true, func(ts []*tensor.Tensor) error {
+			return w.w.Accumulate(context.Background(), ts[0], r.Kind, to, timeout)
+		}, src)
+	}
 	return w.w.Accumulate(o.Ctx, src, r.Kind, to, o.Timeout)
 }
 
@@ -193,6 +236,14 @@ func (w *Window) FetchOp(ctx context.Context, old, src *tensor.Tensor, r Reducti
 	if err != nil {
 		return err
 	}
+	if on, bad := w.onStream(old, src); bad != "" {
+		return w.c.invalid(op, "%s", bad)
+	} else if on {
+		timeout := o.Timeout
+		return w.enqueue(o.Ctx, op, true, func(ts []*tensor.Tensor) error {
+			return w.w.FetchOp(context.Background(), ts[0], ts[1], r.Kind, to, timeout)
+		}, old, src)
+	}
 	return w.w.FetchOp(o.Ctx, old, src, r.Kind, to, o.Timeout)
 }
 
@@ -207,6 +258,14 @@ func (w *Window) CompareAndSwap(ctx context.Context, old, expected, desired *ten
 	defer w.end()
 	if err := w.scalars(op, to, old, expected, desired); err != nil {
 		return err
+	}
+	if on, bad := w.onStream(old, expected, desired); bad != "" {
+		return w.c.invalid(op, "%s", bad)
+	} else if on {
+		timeout := o.Timeout
+		return w.enqueue(o.Ctx, op, true, func(ts []*tensor.Tensor) error {
+			return w.w.CompareAndSwap(context.Background(), ts[0], ts[1], ts[2], to, timeout)
+		}, old, expected, desired)
 	}
 	return w.w.CompareAndSwap(o.Ctx, old, expected, desired, to, o.Timeout)
 }
@@ -234,6 +293,12 @@ func (w *Window) Signal(ctx context.Context, peer, slot int, opts ...Option) err
 	if err := w.signals(op, peer, slot); err != nil {
 		return err
 	}
+	if on, _ := w.onStream(); on {
+		timeout := o.Timeout
+		return w.enqueue(o.Ctx, op, true, func([]*tensor.Tensor) error {
+			return w.w.Signal(context.Background(), peer, slot, timeout)
+		})
+	}
 	return w.w.Signal(o.Ctx, peer, slot, o.Timeout)
 }
 
@@ -247,6 +312,12 @@ func (w *Window) WaitSignal(ctx context.Context, peer, slot int, opts ...Option)
 	}
 	if err != nil {
 		return err
+	}
+	if on, _ := w.onStream(); on {
+		timeout := o.Timeout
+		return w.enqueue(o.Ctx, op, false, func([]*tensor.Tensor) error {
+			return w.w.WaitSignal(context.Background(), peer, slot, timeout)
+		})
 	}
 	return w.w.WaitSignal(o.Ctx, peer, slot, o.Timeout)
 }
@@ -274,12 +345,21 @@ func (w *Window) Fence(ctx context.Context, peer int, opts ...Option) error {
 	if bad := w.c.peer(peer, "peer"); bad != "" && peer != -1 {
 		return w.c.invalid(op, "%s", bad)
 	}
+	if on, _ := w.onStream(); on {
+		timeout := o.Timeout
+		return w.enqueue(o.Ctx, op, true, func([]*tensor.Tensor) error {
+			return w.w.Fence(context.Background(), peer, timeout)
+		})
+	}
 	return w.w.Fence(o.Ctx, peer, o.Timeout)
 }
 
 // Map returns the peer's memory as a one-dimensional tensor of this process, if Access(peer) is Unified.
-// It's valid until Close.
+// It's valid until Close. In the communicator of a device, whose memory isn't the host's to touch, it's an *UnsupportedError.
 func (w *Window) Map(peer int) (*tensor.Tensor, error) {
+	if w.c.dev != nil {
+		return nil, &UnsupportedError{Where: w.c.at("map"), Detail: "windows of a device can't be mapped for the host: Get copies"}
+	}
 	if bad := w.c.peer(peer, "peer"); bad != "" {
 		return nil, w.c.invalid("map", "%s", bad)
 	}
@@ -291,7 +371,7 @@ func (w *Window) Map(peer int) (*tensor.Tensor, error) {
 
 // Access tells how the peer's memory can be reached.
 func (w *Window) Access(peer int) Access {
-	if peer < 0 || peer >= w.c.size {
+	if peer < 0 || peer >= w.c.size || w.c.dev != nil {
 		return Separate
 	}
 	return w.w.Access(peer)
@@ -312,11 +392,17 @@ func (w *Window) Close(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
+	if err := w.quiesce(ctx); err != nil {
+		return err
+	}
 	if w.c.gate.closed() || !w.closing.CompareAndSwap(false, true) {
 		return &FinalizedError{Where: w.c.at(op)}
 	}
 	w.gate.close()
-	err := w.c.exclusive(func() error {
+	if err := w.c.quiesce(ctx); err != nil {
+		return err
+	}
+	err := w.c.exclusive(observe.CloseWindow, 0, func() error {
 		<-w.gate.shut
 		return w.w.Close(ctx, w.c.Options().Timeout)
 	})

@@ -10,11 +10,14 @@ import (
 // Work is the handle of an asynchronous operation. The zero Work is ready to be
 // passed to Async, and may be again once the operation is done. All methods may
 // be called from any goroutine.
+//
+// An operation that was captured counts as completed when it has become a node of the graph.
 type Work struct {
 	mu     sync.Mutex
 	done   chan struct{}
 	status Status
 	err    error
+	on     *deviceWork // nil for an operation on the host
 }
 
 // Status is where an operation stands.
@@ -35,12 +38,13 @@ func (s Status) String() string { return statusNames[s] }
 
 // issue binds the work to a new operation.
 func (w *Work) issue() error {
+	w.poll()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.done != nil && (w.status == NotStarted || w.status == InProgress) {
 		return errors.New("the Work passed to Async belongs to an operation that is still under way")
 	}
-	w.done, w.status, w.err = make(chan struct{}), NotStarted, nil
+	w.done, w.status, w.err, w.on = make(chan struct{}), NotStarted, nil, nil
 	return nil
 }
 
@@ -53,6 +57,10 @@ func (w *Work) start() {
 func (w *Work) finish(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.finishLocked(err)
+}
+
+func (w *Work) finishLocked(err error) {
 	w.err = err
 	switch {
 	case err == nil:
@@ -67,6 +75,9 @@ func (w *Work) finish(err error) {
 
 // Done is closed when the operation is done. It's nil before the Work is issued.
 func (w *Work) Done() <-chan struct{} {
+	if on := w.onDevice(); on != nil && !w.Completed() {
+		on.watch.Do(func() { go w.Synchronize(context.Background()) }) // it may be left out
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.done
@@ -74,9 +85,8 @@ func (w *Work) Done() <-chan struct{} {
 
 // Status returns where the operation stands.
 func (w *Work) Status() Status {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.status
+	w.poll()
+	return w.state()
 }
 
 // Completed reports whether the operation is done, well or not.
@@ -84,6 +94,7 @@ func (w *Work) Completed() bool { return w.Status() >= Completed }
 
 // Err returns the operation's error; nil while it's under way.
 func (w *Work) Err() error {
+	w.poll()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
@@ -91,7 +102,16 @@ func (w *Work) Err() error {
 
 // Wait blocks until the operation is done and returns its error. If ctx ends
 // first it returns the context's cause, and the operation goes on.
+//
+// For an operation on a device it makes the current stream of the device wait, and returns at once; what it returns is the
+// error of an operation that has failed before. One that fails later is the stream's error. [Work.Synchronize] blocks.
 func (w *Work) Wait(ctx context.Context) error {
+	if on := w.onDevice(); on != nil {
+		if err := w.Err(); err != nil {
+			return err
+		}
+		return on.wait(ctx)
+	}
 	done := w.Done()
 	if done == nil {
 		return errors.New("chorus: Wait on a Work that was never issued")
@@ -109,9 +129,9 @@ func (w *Work) Wait(ctx context.Context) error {
 	}
 }
 
-// WaitTimeout is Wait for at most d; then it returns context.DeadlineExceeded and the operation goes on.
+// WaitTimeout is Synchronize for at most d; then it returns context.DeadlineExceeded and the operation goes on.
 func (w *Work) WaitTimeout(d time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
-	return w.Wait(ctx)
+	return w.Synchronize(ctx)
 }

@@ -72,6 +72,13 @@ type Config struct {
 	// Run is the identity of the job, set by `chorus run` for the ranks it starts; empty under any other launcher.
 	Run string // CHORUS_RUN
 
+	// Record is the number of operations that the flight recorder of each communicator keeps; 0: nothing is recorded.
+	Record int // CHORUS_RECORD
+
+	// DumpDir is where each rank writes its flight record at its first failure and at SIGUSR1; empty: nowhere, and SIGUSR1 is
+	// left to the program.
+	DumpDir string // CHORUS_DUMP_DIR
+
 	vars []Var
 }
 

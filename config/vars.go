@@ -46,6 +46,7 @@ const (
 	maxAccInteDevices = 64
 	minAccInteMemory  = 64 << 10
 	maxAccInteMemory  = 1 << 40
+	maxRecord         = 1 << 20
 )
 
 // specs is in the order of the fields of Config.
@@ -96,6 +97,10 @@ var specs = []spec{
 		func(c *Config, s string) error { return setBool(&c.NoMemoryCaching, s) }},
 	{"CHORUS_RUN", "", "identity of the job; chorus run sets it for the ranks it starts",
 		func(c *Config, s string) error { c.Run = s; return nil }},
+	{"CHORUS_RECORD", "1024", "operations that each communicator's flight recorder keeps; 0: nothing is recorded",
+		func(c *Config, s string) error { return setInt(&c.Record, s, 0, maxRecord) }},
+	{"CHORUS_DUMP_DIR", "", "directory to which each rank dumps its flight record at its first failure and at SIGUSR1; empty: nowhere",
+		func(c *Config, s string) error { c.DumpDir = s; return nil }},
 }
 
 func setChoice[T ~string](field *T, text string, choices ...T) error {

@@ -53,10 +53,12 @@ var (
 type InvalidArgumentError struct {
 	Where
 	Detail string
+	Err    error // the cause, if it's a device's error; else nil
 }
 
 func (e *InvalidArgumentError) Error() string        { return e.Where.String() + ": " + e.Detail }
 func (e *InvalidArgumentError) Is(target error) bool { return target == ErrInvalidArgument }
+func (e *InvalidArgumentError) Unwrap() error        { return e.Err }
 
 // MismatchError reports that two ranks take part in different operations under
 // the same sequence number. It breaks the communicator on every rank, unless it's

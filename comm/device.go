@@ -1,0 +1,261 @@
+package comm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+// streams is what the communicator of a device has besides: the streams that its operations are enqueued on, and their order.
+type streams struct {
+	dev  *device.Device
+	home *device.Stream // memory of Empty is allocated for it, and nothing else is ever enqueued on it
+
+	mu        sync.Mutex
+	own       *device.Stream   // of asynchronous collectives
+	order     chain            // of collectives
+	posts     chain            // of sends and receives, up to where they are posted
+	transfers []*device.Stream // of asynchronous sends and receives
+	priority  device.Priority
+}
+
+// openDevice returns the device that WithDevice names; without an index, the current one of its type.
+func openDevice(ctx context.Context, spec string) (*device.Device, error) {
+	name, index, err := device.Parse(spec)
+	if err != nil {
+		return nil, err
+	}
+	rt, err := device.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	if index < 0 {
+		return rt.CurrentOf(ctx)
+	}
+	return rt.Device(index)
+}
+
+// onDevice makes the communicator's streams for the device that the options name, nil for the host. A backend for the
+// host does for every device whose memory engines of the process can touch.
+func (o *newOptions) onDevice(ctx context.Context, caps Capabilities) (*streams, error) {
+	if o.device == device.Host || len(caps.Devices) == 0 || slices.Contains(caps.Devices, o.device) {
+		return nil, nil
+	}
+	d, err := openDevice(ctx, o.device)
+	if err != nil {
+		return nil, fmt.Errorf("%w: device %q: %w", ErrUnsupported, o.device, err)
+	}
+	if d.Properties().HostAccess {
+		return nil, nil
+	}
+	if _, ok := d.Runtime().Driver().(device.Kernels); !ok || !slices.Contains(caps.Devices, device.Host) {
+		return nil, fmt.Errorf("%w: backend %q has no device %q, only %v", ErrUnsupported, o.backend, o.device, caps.Devices)
+	}
+	o.device = d.Name()
+	return newStreams(d, o.priority)
+}
+
+func newStreams(d *device.Device, priority device.Priority) (s *streams, err error) {
+	s = &streams{dev: d, priority: priority}
+	if s.own, err = takeStream(d, priority); err == nil {
+		s.home, err = takeStream(d, device.Normal)
+	}
+	return s, err
+}
+
+// takePriority takes the hint for streams of high priority, under both of its names in torchcomms, out of the hints of a
+// communicator.
+func (o *newOptions) takePriority() error {
+	for _, name := range []string{"is_high_priority_stream", "torchcomm::ncclx::high_priority_stream"} {
+		text, ok := o.hints[name]
+		if !ok {
+			continue
+		}
+		high, err := strconv.ParseBool(text)
+		if err != nil {
+			return fmt.Errorf("%w: hint %s=%q is neither true nor false", ErrInvalidArgument, name, text)
+		}
+		if high {
+			o.priority = device.High
+		}
+		delete(o.hints, name)
+	}
+	return nil
+}
+
+// idle are streams that communicators have had. A stream of a device's pool won't do: its work may wait for that of another
+// communicator, which could then be behind it; and one that was destroyed can't be, since memory may still be
+// recorded as used by it.
+var idle struct {
+	sync.Mutex
+	streams map[*device.Device][]*device.Stream
+}
+
+func takeStream(d *device.Device, p device.Priority) (*device.Stream, error) {
+	idle.Lock()
+	list := idle.streams[d]
+	for i, s := range list {
+		if (s.Priority() > 0) == (p > 0 && d.Properties().PriorityLevels > 1) {
+			idle.streams[d] = slices.Delete(list, i, i+1)
+			idle.Unlock()
+			return s, nil
+		}
+	}
+	idle.Unlock()
+	return d.NewStream(p)
+}
+
+// putStream keeps a stream for the next who needs one, if it has nothing to do.
+func putStream(s *device.Stream) {
+	if s == nil || s.Capturing() {
+		return
+	}
+	if done, err := s.Query(); !done || err != nil {
+		return
+	}
+	idle.Lock()
+	defer idle.Unlock()
+	if idle.streams == nil {
+		idle.streams = map[*device.Device][]*device.Stream{}
+	}
+	d := s.Device()
+	idle.streams[d] = append(idle.streams[d], s)
+}
+
+// close gives the streams back. The communicator's operations are done.
+func (s *streams) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range append(s.transfers, s.own, s.home, s.order.captured, s.posts.captured) {
+		putStream(x)
+	}
+	s.transfers = nil
+	_ = errors.Join(s.order.event.Close(), s.posts.event.Close()) // which nobody waits for any more
+}
+
+// quiesce waits until the collectives that were enqueued are done, and sends and receives are posted. That they failed
+// is for others to see.
+func (c *Comm) quiesce(ctx context.Context) error {
+	if c.dev == nil {
+		return nil
+	}
+	for _, ch := range []*chain{&c.dev.order, &c.dev.posts} {
+		if err := ch.event.Synchronize(ctx); err != nil && ctx.Err() != nil && !errors.Is(err, device.ErrFailed) {
+			return &CanceledError{Where: c.at(""), Err: context.Cause(ctx)}
+		}
+	}
+	return nil
+}
+
+// Stream is the stream that the asynchronous collectives of a device's communicator run on; nil if it's the host's.
+func (c *Comm) Stream() *device.Stream {
+	if c.dev == nil {
+		return nil
+	}
+	return c.dev.own
+}
+
+// placed finds out where a call's tensors are, and returns what is wrong with that, or "".
+func (c *Comm) placed(o *call) string {
+	var on *device.Device
+	if first := o.First(); first != nil {
+		on = first.On()
+	} else if c.dev != nil {
+		on = c.dev.dev
+	}
+	o.on = on != nil
+	if o.on {
+		if bad := c.here(on); bad != "" {
+			return bad
+		}
+	}
+	if o.In != nil && o.In.On() != on || o.Out != nil && o.Out.On() != on {
+		return apartFrom(o.In, o.Out)
+	}
+	for _, list := range [2][]*tensor.Tensor{o.Ins, o.Outs} {
+		for _, t := range list {
+			if t.On() != on {
+				return apartFrom(o.First(), t)
+			}
+		}
+	}
+	if f := o.Reduce.FactorTensor; f != nil && f.On() != nil && f.On() != on {
+		return apartFrom(o.First(), f)
+	}
+	return ""
+}
+
+// here reports a device that isn't the communicator's.
+func (c *Comm) here(on *device.Device) string {
+	if c.dev == nil || on != c.dev.dev {
+		return fmt.Sprintf("the tensor is on %s, the communicator for %s (see WithDevice)", on.Name(), c.device)
+	}
+	return ""
+}
+
+func apartFrom(a, b *tensor.Tensor) string {
+	return fmt.Sprintf("one tensor is on %s, another on %s", a.Device(), b.Device())
+}
+
+// deviceError gives an error of a device its kind here. What work has failed with stays as it is: it has one, or is the
+// program's own.
+func (c *Comm) deviceError(op string, err error) error {
+	at := c.at(op)
+	switch {
+	case err == nil || errors.Is(err, device.ErrFailed):
+		return err
+	case errors.Is(err, device.ErrInvalidArgument):
+		return &InvalidArgumentError{Where: at, Detail: err.Error(), Err: err}
+	case errors.Is(err, device.ErrUnsupported):
+		return &UnsupportedError{Where: at, Detail: err.Error()}
+	case errors.Is(err, device.ErrTimeout):
+		return &TimeoutError{Where: at}
+	case errors.Is(err, device.ErrCanceled):
+		return &CanceledError{Where: at, Err: err}
+	}
+	return &InternalError{Where: at, Err: err}
+}
+
+// engineViews replaces an operation's tensors by what the backend can touch, and notes that s uses them.
+func engineViews(o *backend.Op, s *device.Stream) (err error) {
+	one := func(t *tensor.Tensor) *tensor.Tensor {
+		if t == nil || err != nil || t.On() == nil {
+			return t
+		}
+		if err = t.UsedBy(s); err != nil {
+			return t
+		}
+		var v *tensor.Tensor
+		if v, err = t.EngineView(); err != nil {
+			return t
+		}
+		return v
+	}
+	list := func(ts []*tensor.Tensor) []*tensor.Tensor {
+		if ts == nil {
+			return nil
+		}
+		views := make([]*tensor.Tensor, len(ts))
+		for i, t := range ts {
+			views[i] = one(t)
+		}
+		return views
+	}
+	same := o.In == o.Out
+	o.In = one(o.In)
+	if same {
+		o.Out = o.In
+	} else {
+		o.Out = one(o.Out)
+	}
+	o.Ins, o.Outs = list(o.Ins), list(o.Outs)
+	o.Reduce.FactorTensor = one(o.Reduce.FactorTensor)
+	return err
+}

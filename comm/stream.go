@@ -1,0 +1,240 @@
+package comm
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/chorus-comms/chorus/device"
+)
+
+// chain keeps things in the order in which they are enqueued, on whatever streams.
+type chain struct {
+	event device.Event   // behind the last one
+	last  *device.Stream // of it
+	// In a capture, of which there can be one at a time, a stream that has joined takes the event's place.
+	captured *device.Stream
+}
+
+// before lets what is enqueued on s next come after the last one.
+func (ch *chain) before(s *device.Stream) error {
+	if s.Capturing() {
+		if ch.captured != nil && ch.captured.Capturing() {
+			return s.WaitStream(ch.captured)
+		}
+		return nil
+	}
+	if s.Equal(ch.last) {
+		return nil
+	}
+	return s.Wait(&ch.event)
+}
+
+// after makes what was enqueued on s the last one.
+func (ch *chain) after(s *device.Stream) error {
+	if s.Capturing() {
+		c, err := ch.inCapture(s)
+		if err != nil {
+			return err
+		}
+		return c.WaitStream(s)
+	}
+	ch.last = s
+	return s.Record(&ch.event)
+}
+
+// inCapture returns the chain's own stream for captures.
+func (ch *chain) inCapture(s *device.Stream) (*device.Stream, error) {
+	if ch.captured == nil {
+		c, err := takeStream(s.Device(), s.Priority())
+		if err != nil {
+			return nil, err
+		}
+		ch.captured = c
+	}
+	return ch.captured, nil
+}
+
+// inherited are the settings that an operation has from its communicator. A captured one has those of the time of the
+// replay, so that a graph needs no new capture when they change.
+type inherited struct{ timeout, hints bool }
+
+func (c *Comm) inherits(o *call) inherited {
+	i := inherited{timeout: o.Timeout == time.Duration(c.timeout.Load())}
+	if h := c.hints.Load(); h == nil {
+		i.hints = o.Hints == nil
+	} else {
+		i.hints = len(o.Hints) == len(*h)
+		for k, v := range *h {
+			i.hints = i.hints && o.Hints[k] == v
+		}
+	}
+	return i
+}
+
+// renew gives a captured operation the communicator's settings as they are now.
+func (c *Comm) renew(o *call, i inherited) {
+	if i.timeout {
+		o.Timeout = time.Duration(c.timeout.Load())
+	}
+	if i.hints {
+		o.Hints, o.Algo = nil, ""
+		if h := c.hints.Load(); h != nil {
+			o.Hints, o.Algo = *h, (*h)["algorithm"]
+		}
+	}
+}
+
+// collectiveOn is collective for the communicator of a device: it enqueues the call where its tensors are on the
+// device. Operations on the host come after what was enqueued before, as everywhere.
+func (c *Comm) collectiveOn(o *call) error {
+	if o.owner {
+		moved := *o
+		moved.owner = false
+		c.disown()
+		o = &moved
+	}
+	err := c.validate(o)
+	if err == nil && o.on {
+		err = c.enqueue(o)
+	}
+	if err != nil {
+		c.refuseOn(o, err)
+		return err
+	}
+	if o.on {
+		return nil
+	}
+	if err := c.quiesce(o.Ctx); err != nil {
+		return c.refuse(o.Kind.String(), false, err)
+	}
+	return c.issue(o)
+}
+
+// enqueue puts a collective on a stream: a synchronous one on the current stream, an asynchronous one on the communicator's
+// own, behind what the current stream has.
+func (c *Comm) enqueue(o *call) error {
+	if cause := c.b.Cause(); cause != nil {
+		return cause
+	}
+	op := o.Kind.String()
+	cur, err := c.dev.dev.CurrentStream(o.Ctx)
+	if err != nil {
+		return c.deviceError(op, err)
+	}
+	if o.work != nil {
+		if err := o.work.issueOn(c, op); err != nil {
+			return err
+		}
+	}
+	if err := c.push(o, cur); err != nil {
+		err = c.deviceError(op, err)
+		if o.work != nil {
+			o.work.settle(err)
+		}
+		return err
+	}
+	return nil
+}
+
+// push is enqueue without what concerns the Work and errors.
+func (c *Comm) push(o *call, cur *device.Stream) (err error) {
+	d := c.dev
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s, capturing := cur, cur.Capturing()
+	if o.work != nil {
+		if s = d.own; capturing {
+			if s, err = d.order.inCapture(cur); err != nil {
+				return err
+			}
+		}
+		if err := s.WaitStream(cur); err != nil {
+			return err
+		}
+	}
+	if err := engineViews(&o.Op, s); err != nil {
+		return err
+	}
+	o.Ctx = context.Background() // the caller's is for the call; what is enqueued has its timeout
+	f := func() error { return c.perform(o) }
+	if capturing {
+		own := c.inherits(o)
+		work := o.work
+		f = func() error {
+			x := *o
+			x.work = nil
+			c.renew(&x, own)
+			return c.perform(&x)
+		}
+		defer func() {
+			if err == nil && work != nil {
+				work.settle(nil) // there is a node now; what it does at replays is the streams' to tell
+			}
+		}()
+	}
+	if err := d.order.before(s); err != nil {
+		return err
+	}
+	if err := s.HostFunc(o.Kind.String(), f); err != nil {
+		return err
+	}
+	if o.work != nil {
+		if err := s.Record(&o.work.on.event); err != nil {
+			return err
+		}
+	}
+	return d.order.after(s)
+}
+
+// perform runs an enqueued collective when its stream gets there, alone as always.
+func (c *Comm) perform(o *call) error {
+	if o.work != nil {
+		o.work.start()
+	}
+	run := func() error {
+		if c.gate.closed() {
+			return &FinalizedError{Where: c.at(o.Kind.String())}
+		}
+		return c.run(o)
+	}
+	var err error
+	if c.lane.tryAcquire() {
+		err = run()
+		c.lane.release()
+	} else {
+		done := make(chan struct{})
+		c.lane.enqueue(func() {
+			err = run()
+			close(done)
+		})
+		<-done
+	}
+	if o.work != nil {
+		o.work.settle(err)
+	}
+	if err != nil {
+		c.fatal(err)
+	}
+	return err
+}
+
+// refuseOn is refuse for what would have been enqueued. Nobody waits for what isn't captured.
+func (c *Comm) refuseOn(o *call, why error) {
+	if errors.Is(why, ErrFinalized) || c.b.Cause() != nil {
+		return
+	}
+	cur, err := c.dev.dev.CurrentStream(o.Ctx)
+	if err != nil || cur.Capturing() {
+		return
+	}
+	d, op := c.dev, o.Kind.String()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.order.before(d.own) != nil {
+		return
+	}
+	if d.own.HostFunc("refuse "+op, func() error { c.refuse(op, false, why); return nil }) == nil {
+		_ = d.order.after(d.own)
+	}
+}

@@ -1,0 +1,110 @@
+package comm_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/device"
+	_ "github.com/chorus-comms/chorus/device/accinte"
+	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+// onAccInte opens a world of communicators for one device each, in turn of the two that there are.
+func onAccInte(fabric string) func(t testing.TB, size int) []*comm.Comm {
+	return func(t testing.TB, size int) []*comm.Comm {
+		return open(t, size, func(r int) []comm.NewOption {
+			return []comm.NewOption{comm.WithFabric(fabric), comm.WithDevice(fmt.Sprintf("accinte:%d", r%2))}
+		})
+	}
+}
+
+// eachOn runs f for every rank at once, with a stream of its own as the current one.
+func eachOn(t *testing.T, comms []*comm.Comm, f func(ctx context.Context, c *comm.Comm, s *device.Stream) error) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for _, c := range comms {
+		wg.Go(func() {
+			s, err := c.Stream().Device().NewStream(device.Normal)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer s.Close()
+			if err := f(device.WithStream(context.Background(), s), c, s); err != nil {
+				t.Errorf("rank %d: %v", c.Rank(), err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func finalizeAll(t *testing.T, comms []*comm.Comm) {
+	t.Helper()
+	eachOn(t, comms, func(ctx context.Context, c *comm.Comm, _ *device.Stream) error { return c.Finalize(ctx) })
+}
+
+func numbers(ctx context.Context, c *comm.Comm, n int, v float64) (*tensor.Tensor, error) {
+	x, err := tensor.EmptyOn(ctx, c.Stream().Device(), dtype.Float32, n)
+	if err != nil {
+		return nil, err
+	}
+	return x, tensor.Fill(ctx, x, v)
+}
+
+func holds(ctx context.Context, x *tensor.Tensor, v float64) error {
+	host, err := x.To(ctx, nil)
+	if err != nil {
+		return err
+	}
+	for i := range host.NumEl() {
+		if host.At(i) != v {
+			return fmt.Errorf("element %d is %v, want %v", i, host.At(i), v)
+		}
+	}
+	return nil
+}
+
+// A synchronous operation comes in the order of the current stream, an asynchronous one when Wait says so.
+func TestCollectivesAreInStreamOrder(t *testing.T) {
+	comms := onAccInte("shm")(t, 3)
+	defer finalizeAll(t, comms)
+	eachOn(t, comms, func(ctx context.Context, c *comm.Comm, s *device.Stream) error {
+		x, err := numbers(ctx, c, 1000, float64(c.Rank()))
+		if err != nil {
+			return err
+		}
+		gate := make(chan struct{})
+		if err := s.HostFunc("gate", func() error { <-gate; return nil }); err != nil {
+			return err
+		}
+		if err := c.AllReduce(ctx, x, comm.Sum); err != nil { // returns although nothing can have run
+			return err
+		}
+		var w comm.Work
+		if err := c.AllReduce(ctx, x, comm.Sum, comm.Async(&w)); err != nil {
+			return err
+		}
+		if w.Completed() {
+			return errors.New("the operation is done before its input is")
+		}
+		if err := w.Wait(ctx); err != nil {
+			return err
+		}
+		close(gate)
+		if err := holds(ctx, x, 9); err != nil {
+			return err
+		}
+		if err := w.Synchronize(ctx); err != nil {
+			return err
+		}
+		if !w.Completed() {
+			return errors.New("synchronized, not completed")
+		}
+		return nil
+	})
+}

@@ -1,0 +1,88 @@
+package comm
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/chorus-comms/chorus/device"
+)
+
+// deviceWork is what the Work of an operation on a device has besides.
+type deviceWork struct {
+	dev   *device.Device
+	event device.Event // behind the operation
+	watch sync.Once    // for Done
+}
+
+// issueOn is issue for an operation on a device.
+func (w *Work) issueOn(c *Comm, op string) error {
+	if err := w.issue(); err != nil {
+		return c.invalid(op, "%v", err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.on = &deviceWork{dev: c.dev.dev}
+	return nil
+}
+
+// onDevice returns what an operation on a device has, nil for the host's.
+func (w *Work) onDevice() *deviceWork {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.on
+}
+
+// settle is finish for what may have been settled before: an operation that its stream leaves out, because of an error of
+// other work, is settled by whoever finds out first.
+func (w *Work) settle(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.status == NotStarted || w.status == InProgress {
+		w.finishLocked(err)
+	}
+}
+
+// poll settles an operation on a device that was left out.
+func (w *Work) poll() {
+	on := w.onDevice()
+	if on == nil || w.state() >= Completed {
+		return
+	}
+	if done, err := on.event.Query(); done && errors.Is(err, device.ErrFailed) {
+		w.settle(err)
+	}
+}
+
+func (w *Work) state() Status {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.status
+}
+
+// wait makes the current stream wait for the operation.
+func (on *deviceWork) wait(ctx context.Context) error {
+	s, err := on.dev.CurrentStream(ctx)
+	if err != nil {
+		return err
+	}
+	return s.Wait(&on.event)
+}
+
+// Synchronize blocks until the operation is done and returns its error, as Wait does for an operation on the host. If ctx
+// ends first it returns the context's cause, and the operation goes on. It's an error for an operation that was captured.
+func (w *Work) Synchronize(ctx context.Context) error {
+	on := w.onDevice()
+	if on == nil {
+		return w.Wait(ctx)
+	}
+	err := on.event.Synchronize(ctx)
+	switch {
+	case err == nil || errors.Is(err, device.ErrFailed):
+		w.settle(err)
+		return w.Err()
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return err
+}

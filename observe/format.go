@@ -1,0 +1,103 @@
+package observe
+
+// Dump is what one rank wrote: a file of JSON in the structure of PyTorch's flight recorder, version [Version], with the
+// members chorus beside PyTorch's own.
+type Dump struct {
+	Chorus  Header           `json:"chorus"`
+	Version string           `json:"version"`
+	Groups  map[string]Group `json:"pg_config"`
+	Entries []Entry          `json:"entries"` // in the order in which they were called
+}
+
+// Version is that of PyTorch's structure; its analyzer demands the same of all ranks.
+const Version = "2.10"
+
+// Format is the version of the members chorus.
+const Format = 1
+
+// Header says whose dump it is, and how its communicators stand.
+type Header struct {
+	Format int         `json:"format"`
+	Job    string      `json:"job"`
+	Rank   int         `json:"rank"`
+	Size   int         `json:"size"`
+	Host   string      `json:"host"`
+	Pid    int         `json:"pid"`
+	Time   int64       `json:"time_ns"` // since 1970
+	Reason string      `json:"reason"`  // failure, SIGUSR1 or request
+	Comms  []CommState `json:"comms"`
+	Stacks string      `json:"stacks"` // of all goroutines, as the Go runtime prints them; cut off if too long
+}
+
+// CommState is where a communicator stands on this rank.
+type CommState struct {
+	Name     string   `json:"name"`
+	Rank     int      `json:"rank"`
+	Members  []int    `json:"members"`           // ranks of the job, by rank of the communicator
+	Recorded uint64   `json:"recorded"`          // operations so far; the dump has the last of them
+	Done     uint64   `json:"done"`              // sequence number of the last collective that is done
+	Refused  string   `json:"refused,omitempty"` // the last call that was refused for its arguments
+	Failure  *Failure `json:"failure,omitempty"`
+}
+
+// Failure is the first cause of a broken communicator, as its error tells it. Ranks are the communicator's.
+type Failure struct {
+	Kind    string         `json:"kind"` // a Status
+	Message string         `json:"message"`
+	Time    int64          `json:"time_ns"`
+	Op      string         `json:"op,omitempty"`
+	Seq     uint64         `json:"seq,omitempty"`
+	Peer    *int           `json:"peer,omitempty"` // who is lost, or who aborted
+	Missing []int          `json:"missing,omitempty"`
+	Arrived []int          `json:"arrived,omitempty"`
+	Refused map[int]string `json:"refused,omitempty"`
+}
+
+// Group is a communicator, to PyTorch.
+type Group struct {
+	Name  string `json:"name"`
+	Desc  string `json:"desc"`
+	Ranks string `json:"ranks"` // a Python list
+}
+
+// Frame is a place in a program.
+type Frame struct {
+	Name string `json:"name"`
+	File string `json:"filename"`
+	Line int    `json:"line"`
+}
+
+// Entry is one operation. Sizes are numbers of elements.
+type Entry struct {
+	Record       uint64    `json:"record_id"`
+	Group        [2]string `json:"process_group"`
+	Seq          uint64    `json:"collective_seq_id"`
+	P2PSeq       uint64    `json:"p2p_seq_id"`
+	Op           uint64    `json:"op_id"`
+	Name         string    `json:"profiling_name"`
+	Created      int64     `json:"time_created_ns"`
+	Started      *int64    `json:"time_discovered_started_ns"`
+	Completed    *int64    `json:"time_discovered_completed_ns"`
+	InSizes      [][]int   `json:"input_sizes"`
+	InDTypes     []string  `json:"input_dtypes"`
+	OutSizes     [][]int   `json:"output_sizes"`
+	OutDTypes    []string  `json:"output_dtypes"`
+	State        string    `json:"state"` // scheduled, started or completed
+	Retired      bool      `json:"retired"`
+	PointToPoint bool      `json:"is_p2p"`
+	Frames       []Frame   `json:"frames"`
+	Chorus       Detail    `json:"chorus"`
+}
+
+// Detail is what PyTorch's structure has no place for.
+type Detail struct {
+	Comm      int    `json:"comm"` // index in Header.Comms
+	Op        string `json:"op"`
+	Status    string `json:"status"` // a Status
+	Async     bool   `json:"async,omitempty"`
+	Root      int    `json:"root,omitempty"`
+	Peer      *int   `json:"peer,omitempty"` // of the communicator; -1: any source
+	Tag       int    `json:"tag,omitempty"`
+	Reduce    string `json:"reduce,omitempty"`
+	Algorithm string `json:"algorithm,omitempty"`
+}

@@ -1,0 +1,158 @@
+package observe
+
+import (
+	"os"
+	"os/signal"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Settings say what is recorded and where dumps go.
+type Settings struct {
+	Entries int    // operations that each communicator's recorder keeps; 0: none, and nothing is ever dumped
+	Dir     string // where dumps go at the first failure and at SIGUSR1; empty: nowhere
+}
+
+// Rank is one rank of a job in this process, with the recorders of its communicators. They are what a dump holds.
+type Rank struct {
+	Settings
+	job        string
+	rank, size int
+
+	first sync.Once // dump of the first failure
+	mu    sync.Mutex
+	comms []*Recorder
+}
+
+// ranks are those of this process. There are several where ranks are goroutines.
+var ranks struct {
+	sync.Mutex
+	all       []*Rank
+	listening bool
+}
+
+// Open makes the recorder of a communicator that was not split off another, and whose ranks are therefore the job's. It returns
+// nil if nothing is to be recorded. Communicators of the same job and rank share their dump.
+func Open(s Settings, job, name string, rank, size int) *Recorder {
+	if s.Entries == 0 {
+		return nil
+	}
+	ranks.Lock()
+	defer ranks.Unlock()
+	i := slices.IndexFunc(ranks.all, func(r *Rank) bool {
+		return r.job == job && r.rank == rank && r.size == size && r.Settings == s && !r.has(name)
+	})
+	if i < 0 {
+		i = len(ranks.all)
+		ranks.all = append(ranks.all, &Rank{Settings: s, job: job, rank: rank, size: size})
+	}
+	if s.Dir != "" && !ranks.listening {
+		ranks.listening = true
+		listen()
+	}
+	members := make([]int, size)
+	for m := range members {
+		members[m] = m
+	}
+	return ranks.all[i].add(name, rank, members)
+}
+
+// has reports whether the rank has a communicator of this name. One process can hold two ranks 0 of as many worlds called
+// "world"; they are told apart by that.
+func (r *Rank) has(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(r.comms, func(c *Recorder) bool { return c.name == name })
+}
+
+func (r *Rank) add(name string, me int, members []int) *Recorder {
+	rec := newRecorder(r, name, me, members, r.Entries)
+	r.mu.Lock()
+	r.comms = append(r.comms, rec)
+	r.mu.Unlock()
+	return rec
+}
+
+// Split makes the recorder of a communicator that was split off this one's; group lists its members by ranks of this one.
+func (r *Recorder) Split(name string, me int, group []int) *Recorder {
+	if r == nil {
+		return nil
+	}
+	members := make([]int, len(group))
+	for i, m := range group {
+		members[i] = r.members[m]
+	}
+	return r.rank.add(name, me, members)
+}
+
+// Close ends the recorder with its communicator: later dumps don't hold it.
+func (r *Recorder) Close() {
+	if r == nil {
+		return
+	}
+	ranks.Lock()
+	defer ranks.Unlock()
+	k := r.rank
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.comms = slices.DeleteFunc(k.comms, func(c *Recorder) bool { return c == r })
+	if len(k.comms) == 0 {
+		ranks.all = slices.DeleteFunc(ranks.all, func(x *Rank) bool { return x == k })
+	}
+}
+
+// listen dumps all ranks at each SIGUSR1, for as long as the process lives. Nothing else that is notified of the
+// signal misses it.
+func listen() {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGUSR1)
+	go func() {
+		for range c {
+			for _, r := range all() {
+				if r.Dir != "" {
+					r.dump(r.Dir, "SIGUSR1")
+				}
+			}
+		}
+	}()
+}
+
+func all() []*Rank {
+	ranks.Lock()
+	defer ranks.Unlock()
+	return slices.Clone(ranks.all)
+}
+
+// failed dumps the rank at its first failure. All callers return when the dump is written.
+func (r *Rank) failed() {
+	if r.Dir == "" {
+		return
+	}
+	r.first.Do(func() { r.dump(r.Dir, "failure") })
+}
+
+// Watches reports whether somebody should wait for the communicator to break, and call Failed even if no operation is under way.
+func (r *Recorder) Watches() bool { return r != nil && r.rank.Dir != "" }
+
+// DumpAll writes the dump of every rank of this process into dir, which is made if need be, and returns the files' paths.
+// It may be called at any time, whatever the communicators are doing.
+func DumpAll(dir string) ([]string, error) {
+	var files []string
+	for _, r := range all() {
+		path, err := r.dump(dir, "request")
+		if err != nil {
+			return files, err
+		}
+		files = append(files, path)
+	}
+	return files, nil
+}
+
+// cause returns why the communicator is broken and since when, and the last refusal.
+func (r *Recorder) cause() (err error, at time.Time, refused string) {
+	r.cold.Lock()
+	defer r.cold.Unlock()
+	return r.cold.cause, r.cold.at, r.cold.refused
+}

@@ -1,0 +1,286 @@
+package observe
+
+import (
+	"errors"
+	"math/bits"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+// frames is the number of return addresses kept of each call.
+const frames = 5
+
+// slot is one operation in the ring: two cache lines of words, which are stored by put and loaded atomically.
+type slot struct {
+	begun     uint64 // the operation's number; stored before all else
+	what      uint64 // kind, dtype, reduction and flags, one byte each; root or peer
+	tag       uint64
+	seq       uint64
+	in, out   uint64 // elements
+	issued    uint64 // ticks
+	started   uint64
+	ended     uint64 // ticks, or untimed
+	result    uint64 // status; the algorithm's index << 8; From << 32
+	callers   [frames]uintptr
+	published uint64 // the operation's number; stored after all else
+}
+
+const (
+	flagAsync     = 1 << 24
+	flagSpecial   = 1 << 25 // no operation of the backend: the kind is a special one
+	untimed       = 1       // ended, but nobody looked at the clock
+	timedElements = 4 << 10
+	timedPeriod   = 8
+)
+
+// Special is what a recorder knows besides the operations of the backend.
+type Special uint8
+
+// What is recorded besides operations.
+const (
+	Split     Special = iota + 1 // the elements in are the ranks of the new communicator
+	NewWindow                    // the elements in are the window's
+	CloseWindow
+)
+
+var specialNames = [...]string{"", "split", "new_window", "close_window"}
+
+// Recorder is the flight recorder of one communicator on one rank. A nil Recorder records nothing.
+type Recorder struct {
+	next  atomic.Uint64 // numbers given
+	seq   uint64        // of the last collective; belongs to the lane's owner
+	mask  uint64
+	slots []slot
+
+	rank    *Rank
+	name    string
+	me      int
+	members []int // ranks of the job, by rank of the communicator
+
+	algos struct {
+		last  string // belongs to the lane's owner
+		index uint64
+		sync.Mutex
+		all []string
+	}
+	cold struct {
+		sync.Mutex
+		cause   error
+		at      time.Time
+		refused string
+	}
+}
+
+func newRecorder(r *Rank, name string, me int, members []int, entries int) *Recorder {
+	n := 1 << bits.Len(uint(entries-1))
+	return &Recorder{rank: r, name: name, me: me, members: slices.Clone(members), slots: make([]slot, n), mask: uint64(n - 1)}
+}
+
+// Begin records that an operation was called, and is under way, unless it's queued: then Start tells when it is. For a
+// collective that is under way the caller owns the lane. It returns the operation's number, which is 0 only without a recorder.
+func (r *Recorder) Begin(op *backend.Op, async, queued bool) uint64 {
+	if r == nil {
+		return 0
+	}
+	id := r.next.Add(1)
+	s := &r.slots[id&r.mask]
+	put(&s.begun, id)
+	tick := sample(&s.callers)
+	if !steady {
+		tick = now()
+	}
+	var dt dtype.DType
+	var in, out int
+	if op.In != nil {
+		dt, in = op.In.DType(), op.In.NumEl()
+	}
+	if op.Out != nil {
+		dt, out = op.Out.DType(), op.Out.NumEl()
+	}
+	if len(op.Ins)+len(op.Outs) > 0 {
+		dt, in, out = op.First().DType(), in+elements(op.Ins), out+elements(op.Outs)
+	}
+	where := op.Root
+	if op.Kind.PointToPoint() {
+		where = op.Peer
+	}
+	what := uint64(op.Kind) | uint64(dt)<<8 | uint64(op.Reduce.Kind)<<16 | uint64(uint32(int32(where)))<<32
+	if async {
+		what |= flagAsync
+	}
+	put(&s.what, what)
+	put(&s.tag, uint64(op.Tag))
+	put(&s.in, uint64(in))
+	put(&s.out, uint64(out))
+	var seq, started uint64
+	if !queued {
+		started = tick
+		if !op.Kind.PointToPoint() {
+			seq = r.seq + 1 // what it will be, unless it's refused
+		}
+	}
+	put(&s.seq, seq)
+	put(&s.issued, tick)
+	put(&s.started, started)
+	put(&s.ended, 0)
+	put(&s.result, 0)
+	put(&s.published, id)
+	return id
+}
+
+func elements(list []*tensor.Tensor) int {
+	n := 0
+	for _, t := range list {
+		n += t.NumEl()
+	}
+	return n
+}
+
+// Start records that an issued collective is under way; the caller owns the lane.
+func (r *Recorder) Start(id uint64) {
+	if s := r.slot(id); s != nil {
+		put(&s.seq, r.seq+1)
+		put(&s.started, now())
+	}
+}
+
+// slot returns the slot of an operation, or nil if a later one has taken it.
+func (r *Recorder) slot(id uint64) *slot {
+	if id == 0 {
+		return nil
+	}
+	s := &r.slots[id&r.mask]
+	if atomic.LoadUint64(&s.begun) != id {
+		return nil
+	}
+	return s
+}
+
+// End records that an operation is done. For a collective the caller still owns the lane.
+//
+// The end of a small synchronous operation is timed only for one in eight, the same ones on every rank: looking at the
+// clock would cost more than all else that is recorded.
+func (r *Recorder) End(id uint64, op *backend.Op, err error) {
+	if id == 0 {
+		return
+	}
+	p2p := op.Kind.PointToPoint()
+	seq := op.Seq
+	if !p2p {
+		if seq == 0 && err == nil { // a backend that doesn't count
+			seq = r.seq + 1
+		}
+		if seq != 0 {
+			r.seq = seq
+		}
+	}
+	s := r.slot(id)
+	if s == nil {
+		return
+	}
+	var result uint64
+	if p2p {
+		result = uint64(uint32(int32(op.From)))<<32 | r.shared(op.Algorithm)<<8
+	} else {
+		result = r.algorithm(op.Algorithm) << 8
+		put(&s.seq, seq)
+	}
+	status := Done
+	if err != nil {
+		status = statusOf(err)
+	}
+	put(&s.result, result|uint64(status))
+	end := uint64(untimed)
+	if err != nil || p2p || seq%timedPeriod == 0 || atomic.LoadUint64(&s.what)&flagAsync != 0 || atomic.LoadUint64(&s.in)+atomic.LoadUint64(&s.out) >= timedElements {
+		end = now()
+	}
+	put(&s.ended, end)
+}
+
+// algorithm returns the index of a name, from 1, for the lane's owner; 0 means none.
+func (r *Recorder) algorithm(name string) uint64 {
+	if len(name) == len(r.algos.last) && unsafe.StringData(name) == unsafe.StringData(r.algos.last) { // plans keep their names
+		return r.algos.index
+	}
+	r.algos.last, r.algos.index = name, r.shared(name)
+	return r.algos.index
+}
+
+// shared is algorithm for anybody.
+func (r *Recorder) shared(name string) uint64 {
+	if name == "" {
+		return 0
+	}
+	r.algos.Lock()
+	defer r.algos.Unlock()
+	i := slices.Index(r.algos.all, name)
+	if i < 0 {
+		i = len(r.algos.all)
+		r.algos.all = append(r.algos.all, name)
+	}
+	return uint64(i + 1)
+}
+
+// BeginSpecial records something that is no operation of the backend, and EndSpecial its end.
+func (r *Recorder) BeginSpecial(kind Special, n int) uint64 {
+	if r == nil {
+		return 0
+	}
+	id := r.next.Add(1)
+	s := &r.slots[id&r.mask]
+	put(&s.begun, id)
+	tick := sample(&s.callers)
+	if !steady {
+		tick = now()
+	}
+	put(&s.what, uint64(kind)|flagSpecial|uint64(1<<32-1)<<32)
+	put(&s.tag, 0)
+	put(&s.seq, 0)
+	put(&s.in, uint64(n))
+	put(&s.out, 0)
+	put(&s.issued, tick)
+	put(&s.started, tick)
+	put(&s.ended, 0)
+	put(&s.result, 0)
+	put(&s.published, id)
+	return id
+}
+
+// Drop records the end of what BeginSpecial began, or of an operation that never came to be under way.
+func (r *Recorder) Drop(id uint64, err error) {
+	if s := r.slot(id); s != nil {
+		put(&s.result, uint64(statusOf(err)))
+		put(&s.ended, now())
+	}
+}
+
+// Refused records why a call was refused before it became an operation.
+func (r *Recorder) Refused(why error) {
+	if r == nil {
+		return
+	}
+	r.cold.Lock()
+	r.cold.refused = why.Error()
+	r.cold.Unlock()
+}
+
+// Failed records why the communicator is broken, and writes the rank's dump if it's the first failure of the
+// rank and there is a directory for it. Only the first cause counts.
+func (r *Recorder) Failed(cause error) {
+	if r == nil || cause == nil || errors.Is(cause, backend.ErrFinalized) {
+		return
+	}
+	r.cold.Lock()
+	if r.cold.cause == nil {
+		r.cold.cause, r.cold.at = cause, time.Now()
+	}
+	r.cold.Unlock()
+	r.rank.failed()
+}
