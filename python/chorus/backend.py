@@ -141,19 +141,23 @@ def split_group(ranks: list[int], group: Any = None, **options: Any) -> ProcessG
     part = parent.split_group(ranks, **options)
     if part is None:
         return None
+    adopt(part, part.group_name, [dist.get_global_rank(parent, r) for r in ranks], part.get_group_store())
+    return part
+
+
+def adopt(group: ProcessGroup, name: str, global_ranks: list[int], store: Store | None) -> None:
+    """Make a group known to PyTorch like one of ``new_group``; ``global_ranks`` are its members in the world."""
     c10d: Any = dist.distributed_c10d
     world = c10d._world
-    members = {dist.get_global_rank(parent, r): i for i, r in enumerate(ranks)}
-    world.pg_map[part] = (NAME, part.get_group_store())
-    world.pg_names[part] = part.group_name
-    world.pg_backend_config[part] = f"cpu:{NAME}"
-    world.pg_group_ranks[part] = members
-    tag = f"ptd:{part.group_name}"
-    world.pg_to_tag[part] = tag
-    world.tags_to_pg.setdefault("", []).append(part)
-    world.tags_to_pg.setdefault(tag, []).append(part)
-    c10d._register_process_group(part.group_name, part)
-    return part
+    world.pg_map[group] = (NAME, store)
+    world.pg_names[group] = name
+    world.pg_backend_config[group] = f"cpu:{NAME}"
+    world.pg_group_ranks[group] = {r: i for i, r in enumerate(global_ranks)}
+    tag = f"ptd:{name}"
+    world.pg_to_tag[group] = tag
+    world.tags_to_pg.setdefault("", []).append(group)
+    world.tags_to_pg.setdefault(tag, []).append(group)
+    c10d._register_process_group(name, group)
 
 
 def failure(group: Any = None) -> Exception | None:

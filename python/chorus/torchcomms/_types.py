@@ -181,6 +181,8 @@ class ReconfigureOptions:
 
 
 class P2POpType(enum.Enum):
+    """Which way a message of a batch goes."""
+
     SEND = 0
     RECV = 1
 

@@ -16,9 +16,9 @@ from torch._C._distributed_c10d import PrefixStore, Store
 import chorus
 from chorus import memory
 from chorus._comm import Communicator
-from chorus.backend import _fresh
+from chorus.backend import _fresh, _ours
 from chorus.errors import InvalidArgumentError, UnsupportedError
-from chorus.process_group import timeout_ns
+from chorus.process_group import ProcessGroup, timeout_ns
 from chorus.torchcomms import _backend, _hints, _launcher
 from chorus.torchcomms._backend import TorchCommBackend
 from chorus.torchcomms._hook_args import POST, PRE, Hooks, OpName, RemovableHandle
@@ -36,6 +36,7 @@ _op_ids = itertools.count()
 _FINALIZE_ID = (1 << 64) - 1
 _unnamed = itertools.count()
 _open: weakref.WeakSet[TorchComm] = weakref.WeakSet()
+_of_groups: weakref.WeakKeyDictionary[ProcessGroup, TorchComm] = weakref.WeakKeyDictionary()
 
 
 class MemAllocator:
@@ -691,6 +692,21 @@ def new_comm(
     options.timeout = timedelta(microseconds=info.timeout_ns / 1000)
     options.abort_process_on_timeout_or_error = bool(info.abort_on_error)
     return TorchComm(NativeBackend(comm, backend), device, options, list(range(comm.size)))
+
+
+def of_group(group: Any = None) -> TorchComm:
+    """The communicator of a group of the backend "chorus" (default: the world).
+
+    The group keeps it: destroying the group finalizes it.
+    """
+    owner = _ours(group)
+    if owner not in _of_groups:
+        info = owner.comm.info()
+        options = CommOptions(bool(info.abort_on_error), timedelta(microseconds=info.timeout_ns / 1000))
+        comm = TorchComm(NativeBackend(owner.comm, "chorus"), torch.device("cpu"), options, list(range(owner.comm.size)))
+        _open.discard(comm)
+        _of_groups[owner] = comm
+    return _of_groups[owner]
 
 
 def _warn() -> None:
