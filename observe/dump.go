@@ -129,10 +129,11 @@ func (r *Recorder) snapshot(index int, l timeline, place placer) (CommState, []E
 		}
 		entries = append(entries, e)
 	}
-	err, at, refused := r.cause()
-	st.Refused = refused
-	if err != nil {
-		st.Failure = failure(err, at)
+	r.cold.Lock()
+	defer r.cold.Unlock()
+	st.Refused, st.RefusedAt = r.cold.refused, r.cold.after
+	if r.cold.cause != nil {
+		st.Failure = failure(r.cold.cause, r.cold.at)
 	}
 	return st, entries
 }
@@ -167,7 +168,11 @@ func (r *Recorder) entry(s *slot, l timeline, algos []string, place placer) Entr
 		kind := backend.Kind(s.what & 0xff)
 		where := int(int32(s.what >> 32))
 		d.Op, e.Name = kind.String(), torchBackend+kind.String()
-		e.InDTypes = []string{torchDType(dtype.DType(s.what >> 8 & 0xff))}
+		dt := dtype.DType(s.what >> 8 & 0xff)
+		if dt != dtype.Invalid {
+			d.DType = dt.String()
+		}
+		e.InDTypes = []string{torchDType(dt)}
 		e.OutDTypes = e.InDTypes
 		if red := backend.ReduceKind(s.what >> 16 & 0xff); red != 0 {
 			d.Reduce = red.String()

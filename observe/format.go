@@ -31,13 +31,15 @@ type Header struct {
 
 // CommState is where a communicator stands on this rank.
 type CommState struct {
-	Name     string   `json:"name"`
-	Rank     int      `json:"rank"`
-	Members  []int    `json:"members"`           // ranks of the job, by rank of the communicator
-	Recorded uint64   `json:"recorded"`          // operations so far; the dump has the last of them
-	Done     uint64   `json:"done"`              // sequence number of the last collective that is done
-	Refused  string   `json:"refused,omitempty"` // the last call that was refused for its arguments
-	Failure  *Failure `json:"failure,omitempty"`
+	Name     string `json:"name"`
+	Rank     int    `json:"rank"`
+	Members  []int  `json:"members"`           // ranks of the job, by rank of the communicator
+	Recorded uint64 `json:"recorded"`          // operations so far; the dump has the last of them
+	Done     uint64 `json:"done"`              // sequence number of the last collective that is done
+	Refused  string `json:"refused,omitempty"` // the last call that was refused for its arguments
+	// RefusedAt is what Recorded was then.
+	RefusedAt uint64   `json:"refused_at,omitempty"`
+	Failure   *Failure `json:"failure,omitempty"`
 }
 
 // Failure is the first cause of a broken communicator, as its error tells it. Ranks are the communicator's.
@@ -94,6 +96,7 @@ type Detail struct {
 	Comm      int    `json:"comm"` // index in Header.Comms
 	Op        string `json:"op"`
 	Status    string `json:"status"` // a Status
+	DType     string `json:"dtype,omitempty"`
 	Async     bool   `json:"async,omitempty"`
 	Root      int    `json:"root,omitempty"`
 	Peer      *int   `json:"peer,omitempty"` // of the communicator; -1: any source

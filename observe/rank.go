@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 	"syscall"
-	"time"
 )
 
 // Settings say what is recorded and where dumps go.
@@ -148,11 +147,4 @@ func DumpAll(dir string) ([]string, error) {
 		files = append(files, path)
 	}
 	return files, nil
-}
-
-// cause returns why the communicator is broken and since when, and the last refusal.
-func (r *Recorder) cause() (err error, at time.Time, refused string) {
-	r.cold.Lock()
-	defer r.cold.Unlock()
-	return r.cold.cause, r.cold.at, r.cold.refused
 }

@@ -75,6 +75,7 @@ type Recorder struct {
 		cause   error
 		at      time.Time
 		refused string
+		after   uint64 // next when it was refused
 	}
 }
 
@@ -267,7 +268,7 @@ func (r *Recorder) Refused(why error) {
 		return
 	}
 	r.cold.Lock()
-	r.cold.refused = why.Error()
+	r.cold.refused, r.cold.after = why.Error(), r.next.Load()
 	r.cold.Unlock()
 }
 

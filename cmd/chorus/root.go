@@ -14,6 +14,7 @@ var commands = []func() *cobra.Command{
 	newBenchCmd,
 	newDemoCmd,
 	newPlanCmd,
+	newExplainCmd,
 	newMemvizCmd,
 	newDoctorCmd,
 	newProbeCopyCmd,

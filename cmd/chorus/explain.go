@@ -1,0 +1,74 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/chorus-comms/chorus/observe"
+)
+
+func newExplainCmd() *cobra.Command {
+	var asJSON bool
+	var last int
+	var trace, torch string
+	cmd := &cobra.Command{
+		Use:   "explain DIR",
+		Short: "Say from the dumps of a job which rank is to blame for a hang or a failure",
+		Long: `Read the flight records that the ranks of a job have dumped into a directory, and say which rank is to blame, what it
+does and where, and what the others wait for.
+
+Ranks dump if CHORUS_DUMP_DIR names a directory: at the first failure, and at SIGUSR1 (kill -USR1 PID), whatever they are
+doing. A program can ask for it, too: observe.DumpAll.
+
+The exit status is 0 if there is nobody to blame, and 1 if there is.`,
+		Example: `  CHORUS_DUMP_DIR=dumps chorus run -n 4 ./train
+  chorus explain dumps
+  chorus explain --trace trace.json dumps   # for chrome://tracing or ui.perfetto.dev
+  chorus explain --torch out dumps && torchfrtrace out`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if trace != "" || torch != "" {
+				last = 0
+			}
+			dumps, err := observe.ReadDir(args[0], last)
+			if err != nil {
+				return err
+			}
+			if torch != "" {
+				return observe.WriteTorch(torch, dumps)
+			}
+			if trace != "" {
+				f, err := os.Create(trace)
+				if err != nil {
+					return err
+				}
+				defer f.Close()
+				if err := observe.WriteTrace(f, dumps); err != nil {
+					return err
+				}
+				return f.Close()
+			}
+			report := observe.Explain(dumps)
+			if asJSON {
+				enc := json.NewEncoder(cmd.OutOrStdout())
+				enc.SetIndent("", "  ")
+				err = enc.Encode(report)
+			} else {
+				_, err = cmd.OutOrStdout().Write([]byte(report.String()))
+			}
+			if err == nil && len(report.Findings) > 0 {
+				err = errReported
+			}
+			return err
+		},
+	}
+	fs := cmd.Flags()
+	fs.BoolVar(&asJSON, "json", false, "print JSON")
+	fs.IntVar(&last, "last", 256, "how many of each rank's last operations to look at; 0: all")
+	fs.StringVar(&trace, "trace", "", "write what the ranks did to this file, in Chrome's trace format, instead")
+	fs.StringVar(&torch, "torch", "", "write the dumps to this directory, for PyTorch's torchfrtrace, instead")
+	cmd.MarkFlagsMutuallyExclusive("json", "trace", "torch")
+	return cmd
+}

@@ -1,0 +1,583 @@
+package observe
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// Explain finds out from the dumps of a job's ranks who is to blame. The dumps are as ReadDir returns them.
+func Explain(dumps []*Dump) *Report {
+	x := &explainer{waits: map[int]*stall{}}
+	r := &Report{Findings: []Finding{}, Missing: []int{}}
+	if len(dumps) == 0 {
+		return r
+	}
+	r.Job, r.Size = dumps[0].Chorus.Job, dumps[0].Chorus.Size
+	x.dumps = make([]*Dump, r.Size)
+	for _, d := range dumps {
+		x.dumps[d.Chorus.Rank] = d
+		x.spread = max(x.spread, float64(d.Chorus.Time-dumps[0].Chorus.Time)/1e9, float64(dumps[0].Chorus.Time-d.Chorus.Time)/1e9)
+	}
+	for rank, d := range x.dumps {
+		if d == nil {
+			r.Missing = append(r.Missing, rank)
+		}
+	}
+	x.collect()
+	for _, g := range x.groups {
+		x.examine(g)
+	}
+	for rank, d := range x.dumps {
+		if d != nil {
+			x.messages(rank, d)
+		}
+	}
+	x.blame()
+	if len(x.stalls) == 0 {
+		for _, g := range x.groups {
+			x.slow(g)
+		}
+	}
+	// A rank that is gone is gone from all its communicators; those in which nobody waits for it add nothing.
+	x.findings = slices.DeleteFunc(x.findings, func(f Finding) bool {
+		return f.Op == nothing && slices.ContainsFunc(x.findings, func(o Finding) bool { return o.Op != nothing && o.Op != "" && slices.Contains(o.Ranks, f.Ranks[0]) })
+	})
+	slices.SortStableFunc(x.findings, func(a, b Finding) int { return cmp.Compare(severity[a.Kind], severity[b.Kind]) })
+	r.Findings = append(r.Findings, x.findings...)
+	return r
+}
+
+// nothing stands for the operation of a communicator that broke while no rank was in one.
+const nothing = "no operation"
+
+// severity orders findings: those that are causes by themselves first.
+var severity = map[Kind]int{KindMismatch: 0, KindOrder: 0, KindCrossed: 1, KindRefused: 2, KindAborted: 2, KindNoDump: 3, KindLeft: 4,
+	KindMissing: 5, KindLost: 6, KindSlow: 7}
+
+type explainer struct {
+	dumps    []*Dump // by rank; nil if there is none
+	groups   []*group
+	stalls   []*stall
+	waits    map[int]*stall // what each rank is stuck in
+	spread   float64        // seconds between the first and the last dump
+	findings []Finding
+}
+
+// group is a communicator as its members saw it.
+type group struct {
+	name    string
+	members []int
+	views   []view // by rank of the communicator
+}
+
+// view is one member's part in a communicator.
+type view struct {
+	dump    *Dump
+	state   *CommState // nil if the member's dump doesn't have the communicator
+	entries []*Entry   // collectives, splits and windows
+	at      *Entry     // the first that is not done
+	pos     uint64     // of at; see position
+}
+
+// stall is something that ranks are stuck in. Ranks are the job's.
+type stall struct {
+	comm    string
+	entry   *Entry // of one of those who wait
+	seq     uint64
+	waiting []Party
+	missing []int
+	group   *group // nil for messages
+}
+
+// collect finds the communicators. The same name with other members is another one.
+func (x *explainer) collect() {
+	index := map[string]*group{}
+	for _, d := range x.dumps {
+		if d == nil {
+			continue
+		}
+		own := make([]*view, len(d.Chorus.Comms))
+		for i := range d.Chorus.Comms {
+			st := &d.Chorus.Comms[i]
+			key := st.Name + "\x00" + fmt.Sprint(st.Members)
+			g := index[key]
+			if g == nil {
+				g = &group{name: st.Name, members: st.Members, views: make([]view, len(st.Members))}
+				for m, rank := range g.members {
+					g.views[m].dump = x.dumps[rank]
+				}
+				index[key] = g
+				x.groups = append(x.groups, g)
+			}
+			own[i] = &g.views[st.Rank]
+			own[i].state = st
+		}
+		for i := range d.Entries {
+			e := &d.Entries[i]
+			if v := own[e.Chorus.Comm]; v != nil && !e.PointToPoint && len(e.InSizes) > 0 && len(e.InSizes[0]) > 0 && len(e.OutSizes) > 0 && len(e.OutSizes[0]) > 0 {
+				v.entries = append(v.entries, e)
+			}
+		}
+	}
+	for _, g := range x.groups {
+		for m := range g.views {
+			g.views[m].stop()
+		}
+	}
+}
+
+// Positions order what the members of a communicator do: a collective has twice its number, and what has none, such as a split,
+// comes after the collective before it.
+func (v *view) stop() {
+	if v.state == nil {
+		return
+	}
+	done, queued := v.state.Done, uint64(0)
+	for _, e := range v.entries {
+		if s := e.Chorus.Status; s == Done.String() || s == Refused.String() {
+			continue
+		}
+		switch {
+		case special(e):
+			v.pos = 2*(done+queued) + 1
+		case e.Seq != 0:
+			v.pos = 2 * e.Seq
+		default:
+			queued++
+			v.pos = 2 * (done + queued)
+		}
+		v.at = e
+		return
+	}
+}
+
+func special(e *Entry) bool { return slices.Contains(specialNames[1:], e.Chorus.Op) }
+
+// passed returns the position up to which the member has done everything.
+func (v *view) passed() uint64 {
+	if v.state == nil {
+		return 0
+	}
+	return 2 * v.state.Done
+}
+
+// entryAt returns the member's collective with a position, or nil.
+func (v *view) entryAt(pos uint64) *Entry {
+	if v.at != nil && v.pos == pos {
+		return v.at
+	}
+	for i := len(v.entries) - 1; i >= 0 && pos%2 == 0; i-- {
+		if v.entries[i].Seq == pos/2 {
+			return v.entries[i]
+		}
+	}
+	return nil
+}
+
+// examine finds out where the members of a communicator are stuck, if they are, and whether they agree.
+func (x *explainer) examine(g *group) {
+	pos := uint64(0)
+	for m := range g.views {
+		if v := &g.views[m]; v.at != nil && (pos == 0 || v.pos < pos) {
+			pos = v.pos
+		}
+	}
+	if pos == 0 {
+		x.failed(g, nil)
+		return
+	}
+	s := &stall{comm: g.name, seq: pos / 2 * (1 - pos%2), group: g}
+	var waiting []Party
+	longest := 0.0
+	for m := range g.views {
+		v := &g.views[m]
+		rank := g.members[m]
+		switch e := v.entryAt(pos); {
+		case v.at != nil && v.pos == pos:
+			if s.entry == nil {
+				s.entry = e
+			}
+			p := Party{Ranks: []int{rank}, Does: numbered(e, s.seq), At: site(e.Frames), Waited: waited(v.dump, e)}
+			waiting = append(waiting, p)
+			longest = max(longest, p.Waited)
+			if !e.Chorus.Async || x.waits[rank] == nil {
+				x.waits[rank] = s
+			}
+		case v.passed() < pos:
+			s.missing = append(s.missing, rank)
+		}
+	}
+	s.waiting = gather(waiting)
+	if x.disagree(g, s, pos) || x.failed(g, s) {
+		return
+	}
+	if longest < x.spread && !g.broken() { // the dumps of a job that goes on were not all made at once
+		for rank, w := range x.waits {
+			if w == s {
+				delete(x.waits, rank)
+			}
+		}
+		return
+	}
+	x.stalls = append(x.stalls, s)
+}
+
+// signature is what all ranks of a collective have in common: sizes only where they must agree.
+func signature(e *Entry) string {
+	d := &e.Chorus
+	in, out := e.InSizes[0][0], e.OutSizes[0][0]
+	count := ""
+	switch d.Op {
+	case "all_to_all", "all_to_all_v_single", "barrier", "split", "new_window", "close_window":
+	case "reduce", "gather", "gather_single", "reduce_scatter_v":
+		count = fmt.Sprint(in)
+	case "broadcast", "scatter", "all_gather_v":
+		count = fmt.Sprint(out)
+	default:
+		count = fmt.Sprint(in, out)
+	}
+	return fmt.Sprintf("%s %s %s %d %s", d.Op, d.DType, count, d.Root, d.Reduce)
+}
+
+// disagree looks for members that call something else than the most under one number.
+func (x *explainer) disagree(g *group, s *stall, pos uint64) bool {
+	calls := map[string][]int{}
+	for m := range g.views {
+		if e := g.views[m].entryAt(pos); e != nil {
+			calls[signature(e)] = append(calls[signature(e)], m)
+		}
+	}
+	if len(calls) < 2 {
+		return false
+	}
+	norm := ""
+	for sig, ms := range calls {
+		if n := calls[norm]; len(ms) > len(n) || len(ms) == len(n) && ms[0] < n[0] {
+			norm = sig
+		}
+	}
+	f := Finding{Kind: KindMismatch, Comm: g.name, Seq: s.seq}
+	tie := true
+	var culprits, waiting []Party
+	for m := range g.views {
+		v := &g.views[m]
+		e := v.entryAt(pos)
+		if e == nil {
+			continue
+		}
+		p := Party{Ranks: []int{g.members[m]}, Does: numbered(e, s.seq), At: site(e.Frames)}
+		if signature(e) == norm {
+			waiting = append(waiting, p)
+			f.Op = call(e)
+			continue
+		}
+		tie = tie && len(calls[signature(e)]) == len(calls[norm])
+		culprits = append(culprits, p)
+		f.Ranks = append(f.Ranks, g.members[m])
+		if slices.ContainsFunc(v.entries, func(later *Entry) bool { return later.Seq == 0 && !special(later) && signature(later) == norm }) {
+			f.Kind = KindOrder
+		}
+	}
+	if tie {
+		f.Detail = "as many ranks call the one as the other: the culprit may be on either side"
+	}
+	f.Culprits, f.Waiting = gather(culprits), gather(waiting)
+	x.findings = append(x.findings, f)
+	return true
+}
+
+// failed reports what the communicator's own first cause tells and the entries don't: that somebody gave up, or that
+// a link broke between ranks that live.
+func (x *explainer) failed(g *group, s *stall) bool {
+	var first *Failure
+	for m := range g.views {
+		if st := g.views[m].state; st != nil && st.Failure != nil && (first == nil || st.Failure.Time < first.Time) {
+			first = st.Failure
+		}
+	}
+	if first == nil || first.Peer == nil || *first.Peer < 0 || *first.Peer >= len(g.members) {
+		return false
+	}
+	peer := *first.Peer
+	rank := g.members[peer]
+	f := Finding{Comm: g.name, Op: first.Op, Seq: first.Seq, Ranks: []int{rank}, Detail: first.Message}
+	switch {
+	case s != nil:
+		f.Op, f.Seq = call(s.entry), s.seq
+	case f.Op == "":
+		f.Op = nothing
+	}
+	v := &g.views[peer]
+	switch {
+	case first.Kind == Aborted.String():
+		f.Kind = KindAborted
+	case first.Kind == PeerLost.String() && v.dump == nil:
+		f.Kind = KindNoDump
+	case first.Kind == PeerLost.String() && v.state == nil:
+		f.Kind = KindLeft
+	case first.Kind == PeerLost.String():
+		f.Kind = KindLost
+	default:
+		return false
+	}
+	f.Culprits = []Party{x.party(rank, v, s)}
+	if s != nil {
+		for _, p := range s.waiting {
+			p.Ranks = slices.DeleteFunc(slices.Clone(p.Ranks), func(r int) bool { return r == rank })
+			if len(p.Ranks) > 0 {
+				f.Waiting = append(f.Waiting, p)
+			}
+		}
+	}
+	x.findings = append(x.findings, f)
+	return true
+}
+
+// party says what a member does that is to blame.
+func (x *explainer) party(rank int, v *view, s *stall) Party {
+	p := Party{Ranks: []int{rank}}
+	switch {
+	case v != nil && v.dump == nil || x.dumps[rank] == nil:
+		p.Does = "left no dump"
+		return p
+	case v != nil && v.at != nil:
+		p.Does, p.At = numbered(v.at, v.at.Seq), site(v.at.Frames)
+		return p
+	}
+	var last *Entry
+	if v != nil && len(v.entries) > 0 {
+		last = v.entries[len(v.entries)-1]
+	} else if d := x.dumps[rank]; len(d.Entries) > 0 {
+		last = &d.Entries[len(d.Entries)-1]
+	}
+	p.Does, p.At = whereabouts(x.dumps[rank], last)
+	if last != nil && len(last.InSizes) > 0 {
+		p.Does += fmt.Sprintf(" after %s", numbered(last, last.Seq))
+		if at := site(last.Frames); at != "" {
+			p.Does += " of " + at
+		}
+	}
+	return p
+}
+
+// broken reports whether a member says that the communicator has failed.
+func (g *group) broken() bool {
+	return slices.ContainsFunc(g.views, func(v view) bool { return v.state != nil && v.state.Failure != nil })
+}
+
+// waited returns for how many seconds an operation had gone on when the dump was made, or until it failed.
+func waited(d *Dump, e *Entry) float64 {
+	until := d.Chorus.Time
+	if e.Completed != nil {
+		until = *e.Completed
+	}
+	return float64(until-e.Created) / 1e9
+}
+
+// messages finds the receives and sends in which a rank is stuck.
+func (x *explainer) messages(rank int, d *Dump) {
+	for i := range d.Entries {
+		e := &d.Entries[i]
+		if !e.PointToPoint || e.Chorus.Async || e.Chorus.Peer == nil || waited(d, e) < x.spread {
+			continue
+		}
+		// A message that is late breaks nothing: only the last operation tells that the program didn't go on.
+		if s := e.Chorus.Status; s != Pending.String() && (s != TimedOut.String() || i < len(d.Entries)-1) {
+			continue
+		}
+		c := &d.Chorus.Comms[e.Chorus.Comm]
+		peer := *e.Chorus.Peer
+		if peer < 0 || peer >= len(c.Members) || len(e.InSizes) == 0 || len(e.InSizes[0]) == 0 || len(e.OutSizes) == 0 || len(e.OutSizes[0]) == 0 {
+			continue
+		}
+		s := &stall{comm: c.Name, entry: e, missing: []int{c.Members[peer]}, waiting: []Party{{Ranks: []int{rank}, Does: call(e), At: site(e.Frames), Waited: waited(d, e)}}}
+		x.stalls = append(x.stalls, s)
+		x.waits[rank] = s
+		return
+	}
+}
+
+// blame follows from each stall whom its ranks wait for, until somebody waits for nobody, or a circle closes.
+func (x *explainer) blame() {
+	reported := map[*stall]bool{}
+	for _, s := range x.stalls {
+		if circle := x.circle(s); circle != nil {
+			if !slices.ContainsFunc(circle, func(c *stall) bool { return reported[c] }) {
+				x.crossed(circle)
+			}
+			for _, c := range circle {
+				reported[c] = true
+			}
+		}
+	}
+	for _, s := range x.stalls {
+		if !reported[s] {
+			x.absent(s)
+		}
+	}
+}
+
+// circle returns the stalls through which the ranks of s wait for each other, or nil.
+func (x *explainer) circle(s *stall) []*stall {
+	var path []*stall
+	seen := map[*stall]bool{}
+	var walk func(at *stall) bool
+	walk = func(at *stall) bool {
+		seen[at] = true
+		path = append(path, at)
+		for _, m := range at.missing {
+			next := x.waits[m]
+			if next == s || next != nil && !seen[next] && walk(next) {
+				return true
+			}
+		}
+		path = path[:len(path)-1]
+		return false
+	}
+	if walk(s) {
+		return path
+	}
+	return nil
+}
+
+func (x *explainer) crossed(circle []*stall) {
+	f := Finding{Kind: KindCrossed, Comm: circle[0].comm, Op: call(circle[0].entry), Seq: circle[0].seq}
+	for i, s := range circle {
+		before := circle[(i+len(circle)-1)%len(circle)]
+		for _, p := range s.waiting {
+			p.Does += fmt.Sprintf(" of %q", s.comm)
+			for _, r := range p.Ranks { // of many that wait in it, those for whom the one before waits
+				if slices.Contains(before.missing, r) {
+					f.Ranks = append(f.Ranks, r)
+				}
+			}
+			f.Culprits = append(f.Culprits, p)
+		}
+	}
+	slices.Sort(f.Ranks)
+	f.Ranks = slices.Compact(f.Ranks)
+	x.findings = append(x.findings, f)
+}
+
+// absent blames those whom a stall waits for and who wait for nobody themselves.
+func (x *explainer) absent(s *stall) {
+	byKind := map[Kind]*Finding{}
+	refused := s.refusals()
+	for _, rank := range s.missing {
+		if x.waits[rank] != nil {
+			continue // what it waits for is a stall of its own
+		}
+		var v *view
+		if s.group != nil {
+			v = &s.group.views[slices.Index(s.group.members, rank)]
+		}
+		p := x.party(rank, v, s)
+		kind := KindMissing
+		switch {
+		case x.dumps[rank] == nil:
+			kind = KindNoDump
+		case refused[rank] != "":
+			kind = KindRefused
+			p.Does = refused[rank] + "; " + p.Does
+		case v != nil && v.state == nil:
+			kind = KindLeft
+		}
+		f := byKind[kind]
+		if f == nil {
+			f = &Finding{Kind: kind, Comm: s.comm, Op: call(s.entry), Seq: s.seq, Waiting: s.waiting}
+			byKind[kind] = f
+		}
+		f.Ranks = append(f.Ranks, rank)
+		f.Culprits = append(f.Culprits, p)
+	}
+	for _, f := range byKind {
+		f.Culprits = gather(f.Culprits)
+		x.findings = append(x.findings, *f)
+	}
+}
+
+// refusals returns why members refused their calls, by rank of the job.
+func (s *stall) refusals() map[int]string {
+	all := map[int]string{}
+	if s.group == nil {
+		return all
+	}
+	for m := range s.group.views {
+		st := s.group.views[m].state
+		if st == nil {
+			continue
+		}
+		if st.Refused != "" && st.RefusedAt == st.Recorded { // nothing was called since
+			all[s.group.members[m]] = st.Refused
+		}
+	}
+	return all
+}
+
+// slow looks for a rank that the others wait for in most operations: the one whose own wait is the shortest.
+// That needs no common clock.
+func (x *explainer) slow(g *group) {
+	const (
+		least = 8   // operations that were timed on all ranks
+		often = 0.8 // of them it was the last
+		share = 0.2 // of the time from the first to the last the others have waited for it
+	)
+	if len(g.views) < 2 {
+		return
+	}
+	type timed struct {
+		entries []*Entry
+	}
+	bySeq := map[uint64]*timed{}
+	for m := range g.views {
+		for _, e := range g.views[m].entries {
+			if e.Seq == 0 || e.Started == nil || e.Completed == nil || e.Chorus.Status != Done.String() {
+				continue
+			}
+			t := bySeq[e.Seq]
+			if t == nil {
+				t = &timed{entries: make([]*Entry, len(g.views))}
+				bySeq[e.Seq] = t
+			}
+			t.entries[m] = e
+		}
+	}
+	last := make([]int, len(g.views))
+	lost := make([]int64, len(g.views))
+	n := 0
+	var from, to int64
+	for _, t := range bySeq {
+		if slices.Contains(t.entries, nil) {
+			continue
+		}
+		n++
+		took := make([]int64, len(t.entries))
+		for m, e := range t.entries {
+			took[m] = *e.Completed - *e.Started
+		}
+		least := slices.Min(took)
+		late := slices.Index(took, least)
+		sorted := slices.Sorted(slices.Values(took))
+		last[late]++
+		lost[late] += sorted[len(sorted)/2] - least
+		e := t.entries[late]
+		if from == 0 || *e.Started < from {
+			from = *e.Started
+		}
+		to = max(to, *e.Completed)
+	}
+	for m := range last {
+		// Of small operations one in eight is timed, so that the waits that are seen are at least as many as are counted.
+		if n < least || float64(last[m]) < often*float64(n) || float64(lost[m]) < share*float64(to-from)/timedPeriod {
+			continue
+		}
+		v := &g.views[m]
+		e := v.entries[len(v.entries)-1]
+		rank := g.members[m]
+		f := Finding{Kind: KindSlow, Comm: g.name, Op: e.Chorus.Op, Ranks: []int{rank},
+			Culprits: []Party{{Ranks: []int{rank}, Does: fmt.Sprintf("last in %d of %d timed operations", last[m], n), At: site(e.Frames)}},
+			Detail:   fmt.Sprintf("the others waited %.3f s for it in them", float64(lost[m])/1e9)}
+		x.findings = append(x.findings, f)
+	}
+}

@@ -1,0 +1,211 @@
+package observe
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/chorus-comms/chorus/comm/backend"
+)
+
+// Kind says what sort of thing went wrong.
+type Kind string
+
+// The kinds of finding.
+const (
+	KindMismatch Kind = "mismatch" // ranks call different operations under one number
+	KindOrder    Kind = "order"    // they call the same ones in another order
+	KindCrossed  Kind = "crossed"  // ranks wait for each other in different communicators, or for each other's messages
+	KindNoDump   Kind = "no_dump"  // a rank that is waited for left no dump: it's dead, stopped or cut off
+	KindMissing  Kind = "missing"  // a rank that is waited for is busy elsewhere
+	KindRefused  Kind = "refused"  // a rank's call was refused for its arguments
+	KindLeft     Kind = "left"     // a rank has ended the communicator, or never made it
+	KindAborted  Kind = "aborted"  // a rank gave up
+	KindLost     Kind = "lost"     // a link broke though both of its ranks live
+	KindSlow     Kind = "slow"     // nothing is stuck, but the others mostly wait for one rank
+)
+
+// Report is what the dumps of a job tell.
+type Report struct {
+	Job      string    `json:"job"`
+	Size     int       `json:"size"`
+	Missing  []int     `json:"no_dump"` // ranks of which there is no dump
+	Findings []Finding `json:"findings"`
+}
+
+// Finding is one thing that went wrong, and who did it. Ranks are the job's.
+type Finding struct {
+	Kind     Kind    `json:"kind"`
+	Comm     string  `json:"comm"`
+	Op       string  `json:"op"` // the operation that the others are in, in full
+	Seq      uint64  `json:"seq,omitempty"`
+	Ranks    []int   `json:"ranks"` // the culprits
+	Culprits []Party `json:"culprits"`
+	Waiting  []Party `json:"waiting"` // who waits for them, by call site
+	Detail   string  `json:"detail,omitempty"`
+}
+
+// Party is one or more ranks at one place of the program.
+type Party struct {
+	Ranks []int  `json:"ranks"`
+	Does  string `json:"does"`         // the operation it's in, or what else it does
+	At    string `json:"at,omitempty"` // file:line (function)
+
+	Waited float64 `json:"waited_s,omitempty"` // the longest of them, in seconds
+}
+
+func (p Party) String() string {
+	s := rankNames(p.Ranks) + ": " + p.Does
+	if p.At != "" {
+		s += ", at " + p.At
+	}
+	if p.Waited > 0 {
+		s += fmt.Sprintf(", for %.3f s", p.Waited)
+	}
+	return s
+}
+
+func rankNames(ranks []int) string {
+	if len(ranks) == 1 {
+		return fmt.Sprintf("rank %d", ranks[0])
+	}
+	return "ranks " + backend.Ranks(ranks)
+}
+
+// headline says the finding in one line.
+func (f *Finding) headline() string {
+	who := rankNames(f.Ranks)
+	is, has, calls := "is", "has", "calls"
+	if len(f.Ranks) > 1 {
+		is, has, calls = "are", "have", "call"
+	}
+	op := f.Op
+	if f.Seq != 0 {
+		op += fmt.Sprintf(" #%d", f.Seq)
+	}
+	op += fmt.Sprintf(" of %q", f.Comm)
+	switch f.Kind {
+	case KindMismatch:
+		return fmt.Sprintf("%s %s something else than %s", who, calls, op)
+	case KindOrder:
+		return fmt.Sprintf("%s %s the operations in another order; the others are in %s", who, calls, op)
+	case KindCrossed:
+		return fmt.Sprintf("%s wait for each other in a circle", who)
+	case KindNoDump:
+		return fmt.Sprintf("%s left no dump (dead, stopped or cut off) and %s missing from %s", who, is, op)
+	case KindMissing:
+		return fmt.Sprintf("%s %s missing from %s", who, is, op)
+	case KindRefused:
+		return fmt.Sprintf("%s %s missing from %s, because the call was refused", who, is, op)
+	case KindLeft:
+		return fmt.Sprintf("%s %s ended the communicator while others are in %s", who, has, op)
+	case KindAborted:
+		return fmt.Sprintf("%s gave up in %s", who, op)
+	case KindLost:
+		return fmt.Sprintf("the link to %s broke in %s", who, op)
+	default:
+		return fmt.Sprintf("%s %s late in %s again and again", who, is, op)
+	}
+}
+
+// String is the report as text.
+func (r *Report) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "job %q: dumps of %d of %d ranks\n", r.Job, r.Size-len(r.Missing), r.Size)
+	if len(r.Findings) == 0 {
+		b.WriteString("nothing is stuck, and no rank is late\n")
+	}
+	for i, f := range r.Findings {
+		fmt.Fprintf(&b, "\n%d. %s: %s\n", i+1, f.Kind, f.headline())
+		for _, p := range f.Culprits {
+			fmt.Fprintf(&b, "   %v\n", p)
+		}
+		for _, p := range f.Waiting {
+			fmt.Fprintf(&b, "   waiting: %v\n", p)
+		}
+		if f.Detail != "" {
+			fmt.Fprintf(&b, "   %s\n", f.Detail)
+		}
+	}
+	if len(r.Missing) > 0 {
+		fmt.Fprintf(&b, "\nno dump: %s\n", rankNames(r.Missing))
+	}
+	return b.String()
+}
+
+// call describes an entry's operation in full, as the errors of communicators do.
+func call(e *Entry) string {
+	d := &e.Chorus
+	var parts []string
+	if d.DType != "" {
+		n := e.InSizes[0][0]
+		if n == 0 {
+			n = e.OutSizes[0][0]
+		}
+		parts = append(parts, fmt.Sprintf("%s[%d]", d.DType, n))
+	}
+	switch d.Op {
+	case "broadcast", "reduce", "scatter", "gather", "gather_single":
+		parts = append(parts, fmt.Sprintf("root %d", d.Root))
+	case "send":
+		parts = append(parts, fmt.Sprintf("to %d", *d.Peer))
+	case "recv":
+		from := "any rank"
+		if *d.Peer >= 0 {
+			from = fmt.Sprint(*d.Peer)
+		}
+		parts = append(parts, "from "+from)
+	}
+	if d.Tag != 0 {
+		parts = append(parts, fmt.Sprintf("tag %d", d.Tag))
+	}
+	if d.Reduce != "" {
+		parts = append(parts, d.Reduce)
+	}
+	if len(parts) == 0 {
+		return d.Op
+	}
+	return d.Op + "(" + strings.Join(parts, ", ") + ")"
+}
+
+// numbered is call with the operation's number.
+func numbered(e *Entry, seq uint64) string {
+	if seq == 0 {
+		return call(e)
+	}
+	return fmt.Sprintf("%s #%d", call(e), seq)
+}
+
+// site is where an operation was called.
+func site(frames []Frame) string {
+	if len(frames) == 0 {
+		return ""
+	}
+	f := frames[0]
+	return fmt.Sprintf("%s:%d (%s)", shortFile(f.File), f.Line, shortName(f.Name))
+}
+
+// shortFile keeps the last two parts of a path.
+func shortFile(path string) string {
+	dir, file := filepath.Split(path)
+	return filepath.Join(filepath.Base(dir), file)
+}
+
+// shortName keeps a function's name from its package's on.
+func shortName(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
+
+// gather joins the parties that do the same at the same place.
+func gather(parties []Party) []Party {
+	var out []Party
+	for _, p := range parties {
+		i := slices.IndexFunc(out, func(q Party) bool { return q.Does == p.Does && q.At == p.At })
+		if i < 0 {
+			out = append(out, p)
+		} else {
+			out[i].Ranks = append(out[i].Ranks, p.Ranks...)
+			out[i].Waited = max(out[i].Waited, p.Waited)
+		}
+	}
+	return out
+}

@@ -1,0 +1,83 @@
+package observe
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+)
+
+// event is one of Chrome's trace events; times are microseconds.
+type event struct {
+	Name  string         `json:"name"`
+	Phase string         `json:"ph"`
+	Pid   int            `json:"pid"`
+	Tid   int            `json:"tid"`
+	Time  float64        `json:"ts"`
+	Dur   float64        `json:"dur,omitempty"`
+	Scope string         `json:"s,omitempty"`
+	Args  map[string]any `json:"args,omitempty"`
+}
+
+// WriteTrace writes dumps as a trace in Chrome's format, which chrome://tracing and Perfetto show: a process for each rank, a thread for
+// each communicator. Operations that are still under way last until the dump; small ones whose end wasn't timed are instants.
+func WriteTrace(w io.Writer, dumps []*Dump) error {
+	b := bufio.NewWriter(w)
+	var origin int64
+	for _, d := range dumps {
+		for i := range d.Entries {
+			if t := d.Entries[i].Created; origin == 0 || t < origin {
+				origin = t
+			}
+		}
+	}
+	separator := `{"displayTimeUnit":"ns","traceEvents":[`
+	emit := func(e event) error {
+		line, err := json.Marshal(e)
+		if err != nil {
+			return err
+		}
+		b.WriteString(separator + "\n")
+		separator = ","
+		b.Write(line)
+		return nil
+	}
+	micros := func(t int64) float64 { return float64(t-origin) / 1e3 }
+	for _, d := range dumps {
+		h := &d.Chorus
+		if err := emit(event{Name: "process_name", Phase: "M", Pid: h.Rank, Args: map[string]any{"name": fmt.Sprintf("rank %d on %s", h.Rank, h.Host)}}); err != nil {
+			return err
+		}
+		for i, c := range h.Comms {
+			if err := emit(event{Name: "thread_name", Phase: "M", Pid: h.Rank, Tid: i, Args: map[string]any{"name": c.Name}}); err != nil {
+				return err
+			}
+		}
+		for i := range d.Entries {
+			e := &d.Entries[i]
+			from := e.Created
+			if e.Started != nil {
+				from = *e.Started
+			}
+			ev := event{Name: e.Chorus.Op, Phase: "X", Pid: h.Rank, Tid: e.Chorus.Comm, Time: micros(from),
+				Args: map[string]any{"seq": e.Seq, "status": e.Chorus.Status, "in": e.InSizes, "out": e.OutSizes, "dtype": e.Chorus.DType,
+					"algorithm": e.Chorus.Algorithm, "at": site(e.Frames), "queued_us": float64(from-e.Created) / 1e3}}
+			switch {
+			case e.Completed != nil:
+				ev.Dur = float64(*e.Completed-from) / 1e3
+			case e.Chorus.Status == Pending.String():
+				ev.Dur = float64(h.Time-from) / 1e3
+			default:
+				ev.Phase, ev.Scope = "i", "t"
+			}
+			if err := emit(ev); err != nil {
+				return err
+			}
+		}
+	}
+	if separator != "," {
+		b.WriteString(separator)
+	}
+	b.WriteString("\n]}\n")
+	return b.Flush()
+}
