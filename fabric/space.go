@@ -140,11 +140,11 @@ func (s *Space) StageBytes() int { return s.half }
 // leastBacked is the least memory that is put behind half a stage, in bytes; more comes by doubling.
 const leastBacked = 64 << 10
 
-// Reserve makes sure that there is memory behind the first n bytes of this member's stage, for this
+// Reserve makes sure that there is memory behind n bytes of this member's stage, for this
 // operation and those that follow. A member calls it before Begin of an operation that uses its stage,
 // so that lack of memory is an error here, and not a signal at a store; what no operation uses costs nothing.
 func (s *Space) Reserve(n int) error {
-	if n <= s.backed {
+	if n = s.window(n); n <= s.backed {
 		return nil
 	}
 	n = min(s.half, max(leastBacked, 1<<bits.Len(uint(n-1))))
@@ -359,10 +359,34 @@ func (s *Space) Inline(member int) unsafe.Pointer {
 	return unsafe.Pointer(&s.blocks[member].slots[s.seq%slots].inline)
 }
 
-// Stage returns a member's scratch for this operation, StageBytes long.
-func (s *Space) Stage(member int) unsafe.Pointer {
-	return unsafe.Add(s.stages[member], int(s.seq&1)*s.half)
+// Stage returns n bytes of a member's scratch for this operation, n being at most StageBytes and the
+// same for all members.
+func (s *Space) Stage(member, n int) unsafe.Pointer {
+	offset := int(s.seq&1) * s.half
+	if turns := s.window(n) / stride(n); turns > 1 {
+		offset += int(s.seq>>1) % turns * stride(n)
+	}
+	return unsafe.Add(s.stages[member], offset)
 }
+
+// turning is how much of each half of a stage operations take turns in. Lines that a member read a
+// moment ago lie in its nearest caches, and each must be taken from there before it can be written again;
+// by the time that operations have gone round, they have left for the cache that the cores share.
+const turning = 1 << 20
+
+// window returns how many bytes from the start of each half operations that need n bytes use.
+func (s *Space) window(n int) int {
+	if n < leastTurning {
+		return n
+	}
+	return min(s.half, max(n, turning))
+}
+
+// leastTurning is the least need, in bytes, from which on operations take turns.
+const leastTurning = 2 << 10
+
+// stride is the distance between two turns: whole pages, which keeps the segment's color.
+func stride(n int) int { return max(1, (n+4095)&^4095) }
 
 // Places returns where an arrived member says its buffers are. The values come
 // from another process: Resolve checks them.

@@ -9,7 +9,7 @@ import (
 
 // TestReserve follows what is put behind the halves of a stage, and when there is no more.
 func TestReserve(t *testing.T) {
-	const half = 1 << 20
+	const half = 4 << 20
 	type piece struct{ offset, n int }
 	var got []piece
 	var fail error
@@ -29,15 +29,48 @@ func TestReserve(t *testing.T) {
 	}{
 		{0, nil, nil},
 		{1, nil, []piece{{0, leastBacked}, {half, leastBacked}}},
-		{leastBacked, nil, nil},
-		{leastBacked + 1, full, []piece{{leastBacked, leastBacked}}},
-		{leastBacked + 1, nil, []piece{{leastBacked, leastBacked}, {half + leastBacked, leastBacked}}},
-		{half, nil, []piece{{2 * leastBacked, half - 2*leastBacked}, {half + 2*leastBacked, half - 2*leastBacked}}},
+		{leastTurning - 1, nil, nil},
+		{leastTurning, full, []piece{{leastBacked, turning - leastBacked}}},
+		{leastTurning, nil, []piece{{leastBacked, turning - leastBacked}, {half + leastBacked, turning - leastBacked}}},
+		{turning, nil, nil},
+		{turning + 1, nil, []piece{{turning, turning}, {half + turning, turning}}},
+		{half, nil, []piece{{2 * turning, half - 2*turning}, {half + 2*turning, half - 2*turning}}},
 		{3, nil, nil},
 	} {
 		got, fail = nil, step.fail
 		if err := s.Reserve(step.n); err != step.fail || !reflect.DeepEqual(got, step.want) {
 			t.Errorf("Reserve(%d): %v, puts memory behind %v, want %v", step.n, err, got, step.want)
+		}
+	}
+}
+
+// TestStageTurns demands that operations in turn get scratch that stays in their half, doesn't move within
+// an operation, and comes back only after a full round.
+func TestStageTurns(t *testing.T) {
+	const half = 3 << 20
+	mem := make([]byte, 2*half)
+	block := make([]uint64, ControlBytes/8)
+	start := unsafe.Pointer(&mem[0])
+	s := NewSpace(SpaceConfig{Members: []int{0}, Control: []unsafe.Pointer{unsafe.Pointer(&block[0])}, Stages: []unsafe.Pointer{start}, StageBytes: 2 * half})
+	for _, n := range []int{1, 64, leastTurning - 1, leastTurning, 5000, 64 << 10, turning / 2, turning/2 + 1, turning, turning + 1, half} {
+		turns := max(1, s.window(n)/stride(n))
+		if n < leastTurning {
+			turns = 1
+		}
+		seen := map[int]bool{}
+		for seq := uint64(1); seq <= uint64(2*turns); seq++ {
+			s.seq = seq
+			off := int(uintptr(s.Stage(0, n)) - uintptr(start))
+			if low := int(seq&1) * half; off < low || off+n > low+half {
+				t.Errorf("%d bytes in operation %d: at %d, outside of its half", n, seq, off)
+			}
+			if seen[off] {
+				t.Errorf("%d bytes in operation %d: at %d again before the round is over", n, seq, off)
+			}
+			seen[off] = true
+		}
+		if s.seq += 1; !seen[int(uintptr(s.Stage(0, n))-uintptr(start))] {
+			t.Errorf("%d bytes: a round has more than %d turns", n, turns)
 		}
 	}
 }

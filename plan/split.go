@@ -10,9 +10,9 @@ import "fmt"
 // leaders per host as the smallest host has ranks.
 
 const (
-	splitChunk = 128 << 10
-	splitSlots = 3        // a chunk is copied in, the one before reduced, the one before that copied out
-	smallWire  = 16 << 10 // up to here hosts exchange by recursive doubling, beyond by rings
+	splitChunk = 512 << 10 // so that a ring of slots is larger than the nearest caches: see turning in package fabric
+	splitSlots = 3         // a chunk is copied in, the one before reduced, the one before that copied out
+	smallWire  = 16 << 10  // up to here hosts exchange by recursive doubling, beyond by rings
 )
 
 func init() {

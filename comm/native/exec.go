@@ -126,7 +126,7 @@ func (g *group) bind(p *program, j *job) error {
 			}
 		} else {
 			for m, r := range g.local {
-				g.base[baseOf(plan.Stage, r, n)] = g.space.Stage(m)
+				g.base[baseOf(plan.Stage, r, n)] = g.space.Stage(m, p.stage)
 			}
 		}
 	}

@@ -55,8 +55,8 @@ func testSpace(t *testing.T, s *suite) {
 		}
 		for range 2 {
 			all := r.space(1, []int{0, 1, 2}, 4096)
-			if all.StageBytes() < 2048-64 || all.StageBytes() > 2048 || uintptr(all.Stage(all.Self()))%64 != 0 {
-				fail("stage of %d bytes at %p", all.StageBytes(), all.Stage(all.Self()))
+			if all.StageBytes() < 2048-64 || all.StageBytes() > 2048 || uintptr(all.Stage(all.Self(), all.StageBytes()))%64 != 0 {
+				fail("stage of %d bytes at %p", all.StageBytes(), all.Stage(all.Self(), all.StageBytes()))
 			}
 			var pair *fabric.Space
 			if r.Rank() != 1 {
@@ -113,8 +113,8 @@ func testSpaceRandom(t *testing.T, s *suite) {
 					runtime.Gosched()
 				}
 			}
-			write := func() { fill(bytes(sp.Stage(self), n), id(seq, self)) }
-			read := func(m int) { verify(bytes(sp.Stage(m), n), id(seq, m)) }
+			write := func() { fill(bytes(sp.Stage(self, n), n), id(seq, self)) }
+			read := func(m int) { verify(bytes(sp.Stage(m, n), n), id(seq, m)) }
 			switch kind {
 			case exchangeInline:
 				fill(bytes(sp.Inline(self), fabric.InlineBytes), id(seq, self))
@@ -151,7 +151,7 @@ func testSpaceRandom(t *testing.T, s *suite) {
 				}
 			case pipeline:
 				for piece := range 4 {
-					p := bytes(unsafe.Add(sp.Stage(root), piece*n), n)
+					p := bytes(unsafe.Add(sp.Stage(root, 4*n), piece*n), n)
 					if self == root {
 						fill(p, id(seq, piece))
 						sp.Notify(uint32(piece + 1))
