@@ -296,7 +296,7 @@ def _classes(when: str) -> dict[OpName, type[Any]]:
 PRE = _classes("Pre")
 POST = _classes("Post")
 
-__all__ = ["OpName", "CollectivePostHookArgs", *(c.__name__ for c in (*PRE.values(), *POST.values()))]
+__all__ = ["CollectivePostHookArgs", "OpName", *(c.__name__ for c in (*PRE.values(), *POST.values()))]
 
 
 @dataclass
