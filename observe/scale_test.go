@@ -3,6 +3,7 @@ package observe
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -85,15 +86,21 @@ func FuzzParse(f *testing.F) {
 	}
 	r.BeginSpecial(Split, 2)
 	r.Failed(&backend.PeerLostError{Peer: 1})
-	files, err := DumpAll(f.TempDir())
-	if err != nil {
-		f.Fatal(err)
-	}
-	data, err := os.ReadFile(files[0])
-	if err != nil {
-		f.Fatal(err)
-	}
+	d := r.rank.Snapshot("request")
 	r.Close()
+	d.Chorus.Stacks = "goroutine 1 [select, 3 minutes]:\nmain.train(...)\n\t/src/main.go:42 +0x1c\nmain.main()\n\t/src/main.go:7 +0x2\n"
+	file, err := os.Create(filepath.Join(f.TempDir(), "dump"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	defer file.Close()
+	if err := d.write(file); err != nil {
+		f.Fatal(err)
+	}
+	data, err := os.ReadFile(file.Name())
+	if err != nil {
+		f.Fatal(err)
+	}
 	f.Add(data, 2)
 	f.Add(data, 0)
 	f.Add([]byte(`{"chorus":{"format":1,"size":1},"entries":[`+"\n]}"), 1)
