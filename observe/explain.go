@@ -268,6 +268,9 @@ func (x *explainer) disagree(g *group, s *stall, pos uint64) bool {
 		}
 		p := Party{Ranks: []int{g.members[m]}, Does: numbered(e, s.seq), At: site(e.Frames)}
 		if signature(e) == norm {
+			if e == v.at {
+				p.Waited = waited(v.dump, e)
+			}
 			waiting = append(waiting, p)
 			f.Op = call(e)
 			continue
