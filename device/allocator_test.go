@@ -146,3 +146,40 @@ func TestGenerators(t *testing.T) {
 		}
 	}
 }
+
+// Memory that a stream uses waits for its work also when the stream was closed meanwhile.
+func TestAllocatorOutlivesStreams(t *testing.T) {
+	_, a, b, ctx := open(t)
+	s := must[*device.Stream](t)(a.NewStream(device.Normal))
+	for _, d := range []*device.Device{a, b} {
+		o := must[*device.Stream](t)(d.NewStream(device.Normal))
+		p := must[device.Ptr](t)(a.Alloc(1000, s))
+		ok(t, a.RecordStream(p, o))
+		gate := make(chan struct{})
+		ok(t, o.HostFunc("hold", func() error { <-gate; return nil }))
+		var e device.Event
+		ok(t, o.Record(&e))
+		ok(t, o.Close())
+		ok(t, a.Dealloc(p))
+		q := must[device.Ptr](t)(a.Alloc(1000, s))
+		if q == p {
+			t.Errorf("memory is given out that a closed stream of %v still uses", d)
+		}
+		close(gate)
+		ok(t, e.Synchronize(ctx))
+		ok(t, e.Close())
+		ok(t, a.Dealloc(q))
+	}
+	p := must[device.Ptr](t)(a.Alloc(1000, s)) // a use that is over doesn't free what is in use
+	o := must[*device.Stream](t)(b.NewStream(device.Normal))
+	ok(t, a.RecordStream(p, o))
+	ok(t, o.Close())
+	q := must[device.Ptr](t)(a.Alloc(1000, s))
+	if q == p {
+		t.Error("memory is given out twice")
+	}
+	ok(t, a.Dealloc(q))
+	ok(t, a.Dealloc(p))
+	ok(t, s.Close())
+	ok(t, a.EmptyCache())
+}

@@ -46,10 +46,13 @@ func (s *Stream) Close() error {
 	if !s.owned {
 		return Errorf(ErrInvalidHandle, s.dev.Name(), "close", "%v belongs to its device, or to somebody else", s)
 	}
-	if c := s.dev.cache.Load(); c != nil {
-		// The allocator may hold memory for the stream, which goes back to the driver; work that uses it keeps it.
-		if err := c.ForgetStream(cache.Stream(s.h)); err != nil {
-			return s.dev.cacheError("close stream", err)
+	for _, d := range s.dev.rt.devices {
+		// Allocators may hold memory for the stream, which goes back to the driver; work that uses it keeps it. And memory
+		// that the stream uses must not need it any more to find out when it doesn't.
+		if c := d.cache.Load(); c != nil {
+			if err := c.ForgetStream(cache.Stream(s.h)); err != nil {
+				return d.cacheError("close stream", err)
+			}
 		}
 	}
 	return s.drv().StreamDestroy(s.h)

@@ -385,11 +385,18 @@ func (c *Cache) wrongPointer(op string, addr uintptr) error {
 	return e
 }
 
-// ForgetStream tells that a stream is destroyed, all of whose work is done. It can't be allocated for any more, unless the driver
+// ForgetStream tells that a stream is about to be destroyed; allocations that its work uses wait for that as before. It can't be allocated for any more, unless the driver
 // has a stream of that name again; its free memory goes back to the driver.
 func (c *Cache) ForgetStream(s Stream) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for _, b := range slices.Concat(c.allocated.slots, c.deferred) {
+		if b != nil {
+			if err := c.endUse(b, s); err != nil {
+				return err
+			}
+		}
+	}
 	delete(c.streams, s)
 	if c.capturing > 0 {
 		return nil // later allocations that need memory give it back

@@ -1,5 +1,7 @@
 package cache
 
+import "slices"
+
 // eventQueue has the events of one stream in order, each with the block that waits for it. They happen in that order.
 type eventQueue struct {
 	stream Stream
@@ -37,6 +39,24 @@ func (c *Cache) recordUses(b *block) error {
 	return nil
 }
 
+// endUse replaces uses by a stream, which is about to be destroyed, by events on it.
+func (c *Cache) endUse(b *block, s Stream) error {
+	i := slices.Index(b.uses, s)
+	if i < 0 {
+		return nil
+	}
+	e, err := c.driver.Record(s)
+	if err != nil {
+		return err
+	}
+	q := c.queue(s)
+	q.events = append(q.events, blockEvent{e, b})
+	b.events++
+	c.outstanding++
+	b.uses = slices.Delete(b.uses, i, i+1)
+	return nil
+}
+
 func (c *Cache) queue(s Stream) *eventQueue {
 	for i := range c.pending {
 		if c.pending[i].stream == s {
@@ -56,7 +76,7 @@ func (c *Cache) pop(q *eventQueue) error {
 	}
 	c.outstanding--
 	c.driver.Release(e.event)
-	if e.block.events--; e.block.events == 0 && len(e.block.uses) == 0 {
+	if e.block.events--; e.block.events == 0 && len(e.block.uses) == 0 && !e.block.allocated {
 		return c.freeBlock(e.block)
 	}
 	return nil
