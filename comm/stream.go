@@ -99,6 +99,7 @@ func (c *Comm) collectiveOn(o *call) error {
 		err = c.enqueue(o)
 	}
 	if err != nil {
+		c.rec.Refused(err)
 		c.refuseOn(o, err)
 		return err
 	}
@@ -196,6 +197,7 @@ func (c *Comm) perform(o *call) error {
 		if c.gate.closed() {
 			return &FinalizedError{Where: c.at(o.Kind.String())}
 		}
+		o.record = c.rec.Begin(&o.Op, o.work != nil, false)
 		return c.run(o)
 	}
 	var err error

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/comm/commtest"
 	"github.com/chorus-comms/chorus/device"
 	_ "github.com/chorus-comms/chorus/device/accinte"
 	"github.com/chorus-comms/chorus/dtype"
@@ -107,4 +108,14 @@ func TestCollectivesAreInStreamOrder(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+func TestConformanceAccInteMem(t *testing.T) {
+	commtest.Run(t, commtest.Config{Open: onAccInte("mem"), Shared: true, Device: true})
+}
+func TestConformanceAccInteSHM(t *testing.T) {
+	commtest.Run(t, commtest.Config{Open: onAccInte("shm"), Shared: true, Device: true})
+}
+func TestConformanceAccInteTCP(t *testing.T) {
+	commtest.Run(t, commtest.Config{Open: onAccInte("tcp"), Shared: true, Device: true})
 }

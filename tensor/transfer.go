@@ -21,6 +21,7 @@ func Copy(ctx context.Context, dst, src *Tensor) error {
 	if err := dst.checkCopy(src); err != nil || dst.numel == 0 {
 		return err
 	}
+	defer keep(dst, src) // until what needs their memory is enqueued
 	to, from := dst.On(), src.On()
 	switch {
 	case to == nil && from == nil:
@@ -186,29 +187,24 @@ func Fill(ctx context.Context, t *Tensor, v any) error {
 	if t.On() == nil {
 		return t.Fill(v)
 	}
-	var elem [16]byte // the widest element, complex128
-	e, err := FromPointer(dtype.Complex128, unsafe.Pointer(new(complex128)))
-	if err != nil {
-		return err
+	one, err := Empty(t.dt)
+	if err == nil {
+		err = one.SetAt(v)
 	}
-	if err := putScalar(t.dt, e.ptr, v); err != nil {
+	if err != nil || t.numel == 0 {
 		return err
-	}
-	size := t.dt.Size()
-	copy(elem[:], unsafe.Slice((*byte)(e.ptr), size))
-	if t.numel == 0 {
-		return nil
 	}
 	s, err := t.use(ctx)
 	if err != nil {
 		return err
 	}
-	if t.contiguous && !slices.ContainsFunc(elem[:size], func(b byte) bool { return b != elem[0] }) {
+	defer keep(t)
+	elem := one.raw()
+	if t.contiguous && !slices.ContainsFunc(elem, func(b byte) bool { return b != elem[0] }) {
 		return s.Fill(t.devicePtr(), elem[0], t.nbytes)
 	}
-	value := load(t.dt, e.ptr)
 	return s.Launch("fill_elements", []device.Span{t.span()}, func(views []unsafe.Pointer) error {
-		return t.over(views[0]).Fill(value)
+		return t.over(views[0]).Fill(one.Value())
 	})
 }
 

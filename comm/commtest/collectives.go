@@ -2,6 +2,7 @@ package commtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -34,8 +35,17 @@ func (x cell) String() string {
 // uneven is the block size of a rank in the V operations: some are empty.
 func uneven(count, rank int) int { return count * ((rank + 1) % 3) / 2 }
 
-// exec runs one cell on one rank and compares the result with its definition.
+// exec runs one cell on one rank and compares the result with its definition. What fails on a stream, for which a hint may
+// be the reason, is over when it returns.
 func (x cell) exec(ctx context.Context, c *comm.Comm, m *maker) error {
+	err := x.run(ctx, c, m)
+	if err != nil || len(x.opts) > 0 {
+		err = errors.Join(err, settle(ctx, c, nil))
+	}
+	return err
+}
+
+func (x cell) run(ctx context.Context, c *comm.Comm, m *maker) error {
 	n, me, dt, count := c.Size(), c.Rank(), x.dt, x.count
 	v := func(rank, i int) float64 { return value(x.red, dt, rank, i) }
 	reduced := func(i int) float64 {
@@ -47,7 +57,7 @@ func (x cell) exec(ctx context.Context, c *comm.Comm, m *maker) error {
 	}
 	input := func(size int) *tensor.Tensor { return m.of(dt, size, func(i int) float64 { return v(me, i) }) }
 	unchanged := func(t *tensor.Tensor) error {
-		return check("input after the operation", t, func(i int) float64 { return v(me, i) })
+		return check(ctx, "input after the operation", t, func(i int) float64 { return v(me, i) })
 	}
 	list := func(size func(r int) int) []*tensor.Tensor {
 		ts := make([]*tensor.Tensor, n)
@@ -77,7 +87,7 @@ func (x cell) exec(ctx context.Context, c *comm.Comm, m *maker) error {
 	}
 	all := func(ts []*tensor.Tensor, want func(r, i int) float64) error {
 		for r, t := range ts {
-			if err := check(fmt.Sprintf("output %d", r), t, func(i int) float64 { return want(r, i) }); err != nil {
+			if err := check(ctx, fmt.Sprintf("output %d", r), t, func(i int) float64 { return want(r, i) }); err != nil {
 				return err
 			}
 		}
@@ -98,7 +108,7 @@ func (x cell) exec(ctx context.Context, c *comm.Comm, m *maker) error {
 		if err := c.Broadcast(ctx, t, x.root, x.opts...); err != nil {
 			return wrap(err)
 		}
-		return wrap(check("output", t, func(i int) float64 { return v(x.root, i) }))
+		return wrap(check(ctx, "output", t, func(i int) float64 { return v(x.root, i) }))
 	case backend.AllReduce, backend.Reduce:
 		t := input(count)
 		out, opts := t, x.opts
@@ -113,7 +123,7 @@ func (x cell) exec(ctx context.Context, c *comm.Comm, m *maker) error {
 			err = c.Reduce(ctx, t, x.root, x.red, opts...)
 		}
 		if err == nil && (x.kind == backend.AllReduce || me == x.root) {
-			err = check("output", out, reduced)
+			err = check(ctx, "output", out, reduced)
 		}
 		if err == nil && (out != t || x.kind == backend.Reduce && me != x.root) {
 			err = unchanged(t)
@@ -142,14 +152,14 @@ func (x cell) exec(ctx context.Context, c *comm.Comm, m *maker) error {
 		t, out := input(count), m.poisoned(dt, n*count)
 		err := c.AllGatherSingle(ctx, out, t, x.opts...)
 		if err == nil {
-			err = check("output", out, func(i int) float64 { return v(i/count, i%count) })
+			err = check(ctx, "output", out, func(i int) float64 { return v(i/count, i%count) })
 		}
 		return wrap(err)
 	case backend.ReduceScatterSingle:
 		t, out := input(n*count), m.poisoned(dt, count)
 		err := c.ReduceScatterSingle(ctx, out, t, x.red, x.opts...)
 		if err == nil {
-			err = check("output", out, func(i int) float64 { return reduced(me*count + i) })
+			err = check(ctx, "output", out, func(i int) float64 { return reduced(me*count + i) })
 		}
 		if err == nil {
 			err = unchanged(t)
@@ -168,14 +178,14 @@ func (x cell) exec(ctx context.Context, c *comm.Comm, m *maker) error {
 			err = c.ReduceScatterV(ctx, out, ins, x.red, x.opts...)
 		}
 		if err == nil {
-			err = check("output", out, func(i int) float64 { return reduced(before(size, me) + i) })
+			err = check(ctx, "output", out, func(i int) float64 { return reduced(before(size, me) + i) })
 		}
 		return wrap(err)
 	case backend.AllToAllSingle:
 		t, out := input(n*count), m.poisoned(dt, n*count)
 		err := c.AllToAllSingle(ctx, out, t, x.opts...)
 		if err == nil {
-			err = check("output", out, func(i int) float64 { return v(i/count, me*count+i%count) })
+			err = check(ctx, "output", out, func(i int) float64 { return v(i/count, me*count+i%count) })
 		}
 		return wrap(err)
 	case backend.AllToAll, backend.AllToAllVSingle:
@@ -200,7 +210,7 @@ func (x cell) exec(ctx context.Context, c *comm.Comm, m *maker) error {
 		if err == nil {
 			for r := range n {
 				part := tensor.Must(out.Narrow(0, before(to, r), to(r)))
-				if err = check(fmt.Sprintf("block %d", r), part, func(i int) float64 { return want(r, i) }); err != nil {
+				if err = check(ctx, fmt.Sprintf("block %d", r), part, func(i int) float64 { return want(r, i) }); err != nil {
 					break
 				}
 			}
@@ -216,7 +226,7 @@ func (x cell) exec(ctx context.Context, c *comm.Comm, m *maker) error {
 		out := m.poisoned(dt, count)
 		err := c.Scatter(ctx, out, ins, x.root, x.opts...)
 		if err == nil {
-			err = check("output", out, func(i int) float64 { return v(x.root, me*count+i) })
+			err = check(ctx, "output", out, func(i int) float64 { return v(x.root, me*count+i) })
 		}
 		return wrap(err)
 	case backend.Gather:
@@ -238,7 +248,7 @@ func (x cell) exec(ctx context.Context, c *comm.Comm, m *maker) error {
 		}
 		err := c.GatherSingle(ctx, out, t, x.root, x.opts...)
 		if err == nil && me == x.root {
-			err = check("output", out, func(i int) float64 { return v(i/count, i%count) })
+			err = check(ctx, "output", out, func(i int) float64 { return v(i/count, i%count) })
 		}
 		return wrap(err)
 	}
@@ -293,7 +303,7 @@ func Collectives(t *testing.T, cfg Config) {
 				if c.Capabilities().NoOp {
 					return nil
 				}
-				m := &maker{c: c, shared: cfg.Shared}
+				m := &maker{ctx: ctx, c: c, shared: cfg.Shared}
 				for i, kind := range collectiveKinds() {
 					for _, dt := range dtype.All() {
 						for j, count := range counts {
@@ -322,7 +332,7 @@ func Collectives(t *testing.T, cfg Config) {
 				if c.Capabilities().NoOp {
 					return nil
 				}
-				m := &maker{c: c, shared: cfg.Shared}
+				m := &maker{ctx: ctx, c: c, shared: cfg.Shared}
 				for _, kind := range collectiveKinds() {
 					for _, dt := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Int64} {
 						for _, count := range large {

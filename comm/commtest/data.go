@@ -1,6 +1,7 @@
 package commtest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -67,8 +68,9 @@ func combine(r comm.Reduction, dt dtype.DType, xs []float64) float64 {
 	return acc
 }
 
-// maker makes tensors: ordinary ones, or in shared memory every other time.
+// maker makes tensors where the communicator's are: ordinary ones, or in memory of the communicator's every other time.
 type maker struct {
+	ctx    context.Context
 	c      *comm.Comm
 	shared bool
 	n      int
@@ -78,6 +80,9 @@ func (m *maker) empty(dt dtype.DType, n int) *tensor.Tensor {
 	m.n++
 	if m.shared && m.n%4 != 0 {
 		return tensor.Must(m.c.Empty(dt, n))
+	}
+	if s := m.c.Stream(); s != nil {
+		return tensor.Must(tensor.EmptyOn(m.ctx, s.Device(), dt, n))
 	}
 	return tensor.Must(tensor.Empty(dt, n))
 }
@@ -89,7 +94,7 @@ func (m *maker) of(dt dtype.DType, n int, f func(i int) float64) *tensor.Tensor 
 	for i := range v {
 		v[i] = f(i)
 	}
-	if err := t.CopyFrom(tensor.Of(v)); err != nil {
+	if err := tensor.Copy(m.ctx, t, tensor.Of(v)); err != nil {
 		panic(err)
 	}
 	return t
@@ -106,12 +111,12 @@ func (m *maker) poisoned(dt dtype.DType, n int) *tensor.Tensor {
 }
 
 // check compares a tensor with the expected values.
-func check(what string, t *tensor.Tensor, want func(i int) float64) error {
+func check(ctx context.Context, what string, t *tensor.Tensor, want func(i int) float64) error {
 	dt := t.DType()
 	got := make([]float64, t.NumEl())
 	if dt.IsComplex() {
 		v := make([]complex128, t.NumEl())
-		if err := tensor.Of(v).CopyFrom(t); err != nil {
+		if err := tensor.Copy(ctx, tensor.Of(v), t); err != nil {
 			return err
 		}
 		for i := range v {
@@ -120,7 +125,7 @@ func check(what string, t *tensor.Tensor, want func(i int) float64) error {
 			}
 			got[i] = real(v[i])
 		}
-	} else if err := tensor.Of(got).CopyFrom(t); err != nil {
+	} else if err := tensor.Copy(ctx, tensor.Of(got), t); err != nil {
 		return err
 	}
 	tol := tolerance(dt)

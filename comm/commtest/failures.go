@@ -71,7 +71,7 @@ func InvalidArguments(t *testing.T, cfg Config) {
 			}
 		}
 		if c.Capabilities().Name == "native" {
-			if err := c.Barrier(ctx, comm.Algorithm("no-such")); !errors.Is(err, comm.ErrInvalidArgument) {
+			if err := settle(ctx, c, c.Barrier(ctx, comm.Algorithm("no-such"))); !errors.Is(err, comm.ErrInvalidArgument) {
 				return fmt.Errorf("unknown algorithm gives %v", err)
 			}
 		}

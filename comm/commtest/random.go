@@ -53,7 +53,7 @@ func RandomPrograms(t *testing.T, cfg Config) {
 					return
 				}
 				w.each(func(ctx context.Context, c *comm.Comm) error {
-					m := &maker{c: c, shared: cfg.Shared}
+					m := &maker{ctx: ctx, c: c, shared: cfg.Shared}
 					group := c
 					for i, x := range program(seed, n, 60) {
 						if i%13 == 12 { // go on in a group of the same ranks, turned around

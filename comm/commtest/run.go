@@ -2,6 +2,7 @@ package commtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -17,6 +18,9 @@ type Config struct {
 	Open func(t testing.TB, size int) []*comm.Comm
 	// Worlds are the world sizes; nil means 1, 2, 3, 4 (and 7, 8 in long runs).
 	Worlds []int
+	// Device says that Open's communicators are those of a device (comm.WithDevice). The suite then makes its tensors there, a
+	// stream for each rank, and tests what is particular to streams in place of what the host alone has.
+	Device bool
 	// Shared makes the suite use memory from Comm.Empty for half of its tensors.
 	Shared bool
 }
@@ -37,32 +41,49 @@ func (c Config) worlds() []int {
 // Run runs the whole suite.
 func Run(t *testing.T, c Config) {
 	for _, part := range []struct {
-		name string
-		run  func(*testing.T, Config)
+		name  string
+		run   func(*testing.T, Config)
+		where place
 	}{
-		{"Collectives", Collectives},
-		{"InPlace", InPlace},
-		{"Algorithms", Algorithms},
-		{"PointToPoint", PointToPoint},
-		{"Split", Split},
-		{"Async", Async},
-		{"Hooks", Hooks},
-		{"Objects", Objects},
-		{"RefusedObjects", RefusedObjects},
-		{"Windows", Windows},
-		{"Memory", Memory},
-		{"InvalidArguments", InvalidArguments},
-		{"Mismatches", Mismatches},
-		{"Timeouts", Timeouts},
-		{"Withdrawn", Withdrawn},
-		{"Leaving", Leaving},
-		{"Abort", Abort},
-		{"Lifecycle", Lifecycle},
-		{"RandomPrograms", RandomPrograms},
+		{"Collectives", Collectives, anywhere},
+		{"InPlace", InPlace, anywhere},
+		{"Algorithms", Algorithms, anywhere},
+		{"PointToPoint", PointToPoint, anywhere},
+		{"Split", Split, anywhere},
+		{"Async", Async, anywhere},
+		{"Hooks", Hooks, onHost},
+		{"Objects", Objects, anywhere},
+		{"RefusedObjects", RefusedObjects, anywhere},
+		{"Windows", Windows, onHost},
+		{"Memory", Memory, anywhere},
+		{"InvalidArguments", InvalidArguments, anywhere},
+		{"Mismatches", Mismatches, onHost},
+		{"Timeouts", Timeouts, onHost},
+		{"Withdrawn", Withdrawn, onHost},
+		{"Leaving", Leaving, onHost},
+		{"Abort", Abort, onHost},
+		{"Lifecycle", Lifecycle, onHost},
+		{"RandomPrograms", RandomPrograms, anywhere},
+		{"Streams", Streams, onDevice},
+		{"StreamFailures", StreamFailures, onDevice},
+		{"StreamWindows", StreamWindows, onDevice},
+		{"Graphs", Graphs, onDevice},
+		{"StreamPrograms", StreamPrograms, onDevice},
 	} {
-		t.Run(part.name, func(t *testing.T) { part.run(t, c) })
+		if part.where == anywhere || c.Device == (part.where == onDevice) {
+			t.Run(part.name, func(t *testing.T) { part.run(t, c) })
+		}
 	}
 }
+
+// place says which communicators a part of the suite is for.
+type place uint8
+
+const (
+	anywhere place = iota
+	onHost
+	onDevice
+)
 
 // limit bounds what one world does in one test: a hang fails, with all stacks.
 const limit = 60 * time.Second
@@ -100,7 +121,13 @@ func (w *world) run(f func(ctx context.Context, c *comm.Comm) error) []error {
 	errs := make([]error, len(w.comms))
 	var wg sync.WaitGroup
 	for r, c := range w.comms {
-		wg.Go(func() { errs[r] = f(ctx, c) })
+		wg.Go(func() {
+			ctx, done, err := ownStream(ctx, c)
+			if err == nil {
+				err = errors.Join(f(ctx, c), done())
+			}
+			errs[r] = err
+		})
 	}
 	done := make(chan struct{})
 	go func() { wg.Wait(); close(done) }()

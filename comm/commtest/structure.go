@@ -52,7 +52,7 @@ func Split(t *testing.T, cfg Config) {
 				if err := sumOfRanks(ctx, g); err != nil {
 					return fmt.Errorf("split%v: %w", ranks, err)
 				}
-				m := &maker{c: g, shared: cfg.Shared}
+				m := &maker{ctx: ctx, c: g, shared: cfg.Shared}
 				if !g.Capabilities().NoOp {
 					x := cell{kind: backend.AllGatherSingle, dt: dtype.Int32, count: 513}
 					if err := x.exec(ctx, g, m); err != nil {
@@ -129,7 +129,7 @@ func Async(t *testing.T, cfg Config) {
 			if c.Capabilities().NoOp {
 				return nil
 			}
-			m := &maker{c: c, shared: cfg.Shared}
+			m := &maker{ctx: ctx, c: c, shared: cfg.Shared}
 			me := c.Rank()
 			// A chain through one tensor: each step depends on the one before.
 			x := m.of(dtype.Int64, 100, func(int) float64 { return 1 })
@@ -139,7 +139,7 @@ func Async(t *testing.T, cfg Config) {
 					return err
 				}
 			}
-			if err := c.Barrier(ctx); err != nil { // runs behind them
+			if err := settle(ctx, c, c.Barrier(ctx)); err != nil { // runs behind them
 				return err
 			}
 			for k := range works {
@@ -154,7 +154,7 @@ func Async(t *testing.T, cfg Config) {
 			for range works {
 				want *= float64(n)
 			}
-			if err := check("chain", x, func(int) float64 { return want }); err != nil {
+			if err := check(ctx, "chain", x, func(int) float64 { return want }); err != nil {
 				return err
 			}
 			// Handles that nobody keeps.
@@ -173,7 +173,7 @@ func Async(t *testing.T, cfg Config) {
 			if err := c.Broadcast(ctx, y, 0, comm.Async(&busy)); err != nil {
 				return fmt.Errorf("a finished Work is used again: %w", err)
 			}
-			if err := busy.Wait(ctx); err != nil || busy.Status() != comm.Completed {
+			if err := busy.Synchronize(ctx); err != nil || busy.Status() != comm.Completed {
 				return fmt.Errorf("status %v, error %v", busy.Status(), err)
 			}
 			// Many goroutines, sends and receives beside collectives that only one of them issues.

@@ -22,7 +22,7 @@ func InPlace(t *testing.T, cfg Config) {
 			if c.Capabilities().NoOp {
 				return nil
 			}
-			m := &maker{c: c, shared: cfg.Shared}
+			m := &maker{ctx: ctx, c: c, shared: cfg.Shared}
 			me := c.Rank()
 			for _, count := range []int{1, 5, 1027, 70_001} {
 				for mode := range 3 { // nobody, everybody, odd ranks in place
@@ -40,7 +40,7 @@ func InPlace(t *testing.T, cfg Config) {
 					block := tensor.Must(out.Narrow(0, me*count, count))
 					src := m.of(dt, count, func(i int) float64 { return v(me, i) })
 					if in {
-						if err := block.CopyFrom(src); err != nil {
+						if err := tensor.Copy(ctx, block, src); err != nil {
 							return err
 						}
 						src = block
@@ -48,7 +48,7 @@ func InPlace(t *testing.T, cfg Config) {
 					if err := c.AllGatherSingle(ctx, out, src); err != nil {
 						return err
 					}
-					if err := check("all_gather_single", out, func(i int) float64 { return v(i/count, i%count) }); err != nil {
+					if err := check(ctx, "all_gather_single", out, func(i int) float64 { return v(i/count, i%count) }); err != nil {
 						return fmt.Errorf("count %d, mode %d: %w", count, mode, err)
 					}
 					whole := m.of(dt, n*count, func(i int) float64 { return v(me, i) })
@@ -59,7 +59,7 @@ func InPlace(t *testing.T, cfg Config) {
 					if err := c.ReduceScatterSingle(ctx, dst, whole, comm.Sum); err != nil {
 						return err
 					}
-					if err := check("reduce_scatter_single", dst, func(i int) float64 { return sum(me*count + i) }); err != nil {
+					if err := check(ctx, "reduce_scatter_single", dst, func(i int) float64 { return sum(me*count + i) }); err != nil {
 						return fmt.Errorf("count %d, mode %d: %w", count, mode, err)
 					}
 					x := cell{kind: backend.AllReduce, dt: dt, count: count, red: comm.Sum, into: !in}
@@ -87,7 +87,7 @@ func Algorithms(t *testing.T, cfg Config) {
 			if c.Capabilities().Name != "native" {
 				return nil
 			}
-			m := &maker{c: c, shared: cfg.Shared}
+			m := &maker{ctx: ctx, c: c, shared: cfg.Shared}
 			for collective, kind := range ordered(kinds) {
 				for _, a := range plan.Algorithms(collective) {
 					for _, count := range []int{0, 1, 1027, 40_000} {
@@ -123,7 +123,7 @@ func PointToPoint(t *testing.T, cfg Config) {
 			if caps.NoOp {
 				return nil
 			}
-			m := &maker{c: c, shared: cfg.Shared}
+			m := &maker{ctx: ctx, c: c, shared: cfg.Shared}
 			me := c.Rank()
 			right, left := (me+1)%n, (me+n-1)%n
 			dt := dtype.Int32
@@ -143,7 +143,7 @@ func PointToPoint(t *testing.T, cfg Config) {
 					if err := c.Recv(ctx, got, left); err != nil {
 						return err
 					}
-					if err := check("ring", got, v(left, k)); err != nil {
+					if err := check(ctx, "ring", got, v(left, k)); err != nil {
 						return err
 					}
 				}
@@ -171,7 +171,7 @@ func PointToPoint(t *testing.T, cfg Config) {
 						return err
 					}
 					for i, x := range got {
-						if err := check("batch", x, v(i/2, i%2)); err != nil {
+						if err := check(ctx, "batch", x, v(i/2, i%2)); err != nil {
 							return err
 						}
 					}
@@ -186,14 +186,14 @@ func PointToPoint(t *testing.T, cfg Config) {
 						}
 						for range n {
 							got, from := m.poisoned(dt, size), -5
-							if err := c.Recv(ctx, got, comm.AnySource, comm.Tag(9), comm.From(&from)); err != nil {
+							if err := settle(ctx, c, c.Recv(ctx, got, comm.AnySource, comm.Tag(9), comm.From(&from))); err != nil {
 								return err
 							}
 							if from < 0 || from >= n || seen[from] {
 								return fmt.Errorf("received from rank %d again or from nowhere", from)
 							}
 							seen[from] = true
-							if err := check("any source", got, v(from, 3)); err != nil {
+							if err := check(ctx, "any source", got, v(from, 3)); err != nil {
 								return err
 							}
 						}
@@ -216,12 +216,12 @@ func PointToPoint(t *testing.T, cfg Config) {
 			}
 			if n > 1 && me == 1 {
 				for range 2 {
-					if err := c.Recv(ctx, m.poisoned(dt, 4), 0); !errors.Is(err, comm.ErrMismatch) {
+					if err := settle(ctx, c, c.Recv(ctx, m.poisoned(dt, 4), 0)); !errors.Is(err, comm.ErrMismatch) {
 						return fmt.Errorf("receive of another size or dtype gives %v", err)
 					}
 				}
 			}
-			return c.Barrier(ctx)
+			return settle(ctx, c, c.Barrier(ctx))
 		})
 	}
 }
