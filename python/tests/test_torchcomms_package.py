@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from worlds import free_port
 
 PYTHON = pathlib.Path(__file__).resolve().parents[1]
 EXAMPLES = PYTHON / "examples" / "torchcomms"
@@ -110,3 +111,26 @@ def test_a_world_of_one_and_no_finalize(installed):
         assert torch.distributed.get_world_size() == 1 and mesh.get_group().get_comm() is comm
     """)
     assert "was not finalized" in done.stderr and "Error" not in done.stderr
+
+
+MEETING = """
+import torch
+from chorus import torchcomms
+for name in ("first", "second", None, None, "first"):
+    comm = torchcomms.new_comm("gloo", "cpu", name)
+    x = torch.tensor([float(comm.get_rank())])
+    comm.all_reduce(x, torchcomms.ReduceOp.SUM, False)
+    assert x.item() == 1, x
+    comm.finalize()
+"""
+
+
+def test_ranks_meet_at_master_addr():
+    """As processes that somebody starts by hand do: rank 0 serves the store."""
+    common = {k: v for k, v in os.environ.items() if not k.startswith("TORCHELASTIC")}
+    common.update(WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT=str(free_port()))
+    ranks = [subprocess.Popen([sys.executable, "-c", MEETING], env=dict(common, RANK=str(r)), stderr=subprocess.PIPE, text=True)
+             for r in range(2)]  # fmt: skip
+    for rank in ranks:
+        _, errors = rank.communicate(timeout=100)
+        assert rank.returncode == 0, errors

@@ -186,6 +186,7 @@ def register_backend(name: str, backend_class: type[TorchCommBackend]) -> None:
 
 
 def _is_backend_registered(name: str) -> bool:
+    """Whether a backend of this name is known, be it there or not."""
     return name in _registered or name in _NATIVE
 
 
