@@ -135,7 +135,7 @@ func pin(cpu int) {
 
 // placement probes on rank 0 and tells all ranks.
 func (r *Runner) placement() (Placement, error) {
-	if err := r.c.Barrier(r.ctx); err != nil {
+	if err := r.barrier(); err != nil {
 		return Placement{}, err
 	}
 	v := []float64{0}

@@ -37,6 +37,7 @@ type Row struct {
 	Fabric    string  `json:"fabric"`
 	Algorithm string  `json:"algorithm"`
 	Memory    string  `json:"memory"`
+	Device    string  `json:"device,omitempty"`
 	Refill    bool    `json:"refill"`
 	InPlace   bool    `json:"in_place"`
 	Ranks     int     `json:"ranks"`

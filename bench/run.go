@@ -121,7 +121,7 @@ func (r *Runner) rows(res *Result) error {
 }
 
 func (r *Runner) allocate(count int) (*tensor.Tensor, error) {
-	if r.cfg.Memory == Mapped {
+	if r.cfg.Memory == Mapped || r.c.Stream() != nil {
 		return r.c.Zeros(r.cfg.DType, count)
 	}
 	return tensor.Zeros(r.cfg.DType, count)
@@ -130,12 +130,18 @@ func (r *Runner) allocate(count int) (*tensor.Tensor, error) {
 // row measures one size in one form.
 func (r *Runner) row(size int, inPlace bool) (Row, error) {
 	s := &setup{ctx: r.ctx, c: r.c, red: r.cfg.Reduction, root: r.cfg.Root, inPlace: inPlace,
-		count: size / r.cfg.DType.Size(), a: r.a, b: r.b}
+		count: size / r.cfg.DType.Size()}
+	if err := r.touchable(s); err != nil {
+		return Row{}, err
+	}
 	rd := r.op.prepare(s)
+	if err := r.onDevice(&rd, s); err != nil {
+		return Row{}, err
+	}
 	rd.ways = max(rd.ways, 1)
 	row := Row{Operation: r.op.name, Bytes: size, Count: s.count, DType: r.cfg.DType.Short(),
 		Reduction: reductionName(r.op, r.cfg.Reduction), InPlace: inPlace, Ranks: r.c.Size(), Fabric: r.cfg.Fabric,
-		Memory: string(r.cfg.Memory), Refill: r.cfg.Refill}
+		Memory: string(r.cfg.Memory), Device: r.a.Device(), Refill: r.cfg.Refill}
 
 	wrong, err := r.check(rd, &row.Algorithm)
 	if err != nil {
@@ -262,7 +268,7 @@ func (r *Runner) refilled(rd round) (st stats, rounds int, err error) {
 		if rd.in != nil {
 			kern.Fill(rd.in.DType(), rd.in.Pointer(), rd.in.NumEl(), unsafe.Pointer(&zero))
 		}
-		if err := r.c.Barrier(r.ctx); err != nil {
+		if err := r.barrier(); err != nil {
 			return 0, err
 		}
 		start := time.Now()
@@ -305,7 +311,7 @@ func (r *Runner) refilled(rd round) (st stats, rounds int, err error) {
 // limit returns the seconds of a pass over this rank's buffers while the other ranks do
 // the same; 0 if no rank has anything to do.
 func (r *Runner) limit(pass func()) (float64, error) {
-	if err := r.c.Barrier(r.ctx); err != nil {
+	if err := r.barrier(); err != nil {
 		return 0, err
 	}
 	var samples []float64

@@ -16,6 +16,8 @@ import (
 
 	"github.com/chorus-comms/chorus/bootstrap"
 	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/device"
+	_ "github.com/chorus-comms/chorus/device/accinte" // for --device
 	"github.com/chorus-comms/chorus/launch"
 	"github.com/chorus-comms/chorus/store"
 )
@@ -25,6 +27,7 @@ import (
 type rankFlags struct {
 	ranks    int
 	fabric   string
+	device   string
 	timeout  time.Duration
 	rankMain bool
 }
@@ -33,6 +36,7 @@ func (f *rankFlags) add(cmd *cobra.Command, ranks int, fabric string) {
 	fs := cmd.Flags()
 	fs.IntVarP(&f.ranks, "ranks", "n", ranks, "ranks to start; under a launcher its own are used")
 	fs.StringVar(&f.fabric, "fabric", fabric, "how bytes move: auto, shm, tcp, or mem (ranks are goroutines)")
+	fs.StringVar(&f.device, "device", device.Host, "where the tensors are: cpu, or accinte (emulated), perhaps with an index")
 	fs.DurationVar(&f.timeout, "timeout", time.Minute, "deadline of each operation, and of the ranks' finding each other")
 	fs.BoolVar(&f.rankMain, "rank-main", false, "be a rank and start none, whatever the environment says")
 	fs.MarkHidden("rank-main")
@@ -41,7 +45,7 @@ func (f *rankFlags) add(cmd *cobra.Command, ranks int, fabric string) {
 // run calls main on each rank: on this process's, or on those that it starts. A rank that is a process writes to
 // the command's own output; of several, only rank 0 should.
 func (f *rankFlags) run(cmd *cobra.Command, stdout io.Writer, opts []comm.NewOption, main func(context.Context, *comm.Comm) error) error {
-	opts = append([]comm.NewOption{comm.WithFabric(f.fabric), comm.WithTimeout(f.timeout)}, opts...)
+	opts = append([]comm.NewOption{comm.WithFabric(f.fabric), comm.WithTimeout(f.timeout), comm.WithDevice(f.device)}, opts...)
 	rank, err := f.isRank(cmd)
 	switch {
 	case err != nil:
@@ -82,6 +86,14 @@ func asRank(ctx context.Context, opts []comm.NewOption, main func(context.Contex
 	c, err := comm.New(ctx, opts...)
 	if err != nil {
 		return err
+	}
+	if s := c.Stream(); s != nil { // ranks that are goroutines must not share one
+		own, err := s.Device().NewStream(device.Normal)
+		if err != nil {
+			return errors.Join(err, c.Finalize(ctx))
+		}
+		on := device.WithStream(ctx, own)
+		return errors.Join(main(on, c), own.Synchronize(ctx), c.Finalize(ctx), own.Close())
 	}
 	return errors.Join(main(ctx, c), c.Finalize(ctx))
 }
