@@ -104,13 +104,28 @@ def test_a_world_of_one_and_no_finalize(installed):
     done = run(environment, """if True:
         import torch, torchcomms
         comm = torchcomms.new_comm("gloo", torch.device("cpu"))
-        assert comm.get_size() == 1 and torchcomms.new_comm("fake", "cpu").get_size() == 1
+        assert comm.get_size() == 1 and torchcomms.new_comm("fake", "cpu", "dropped").get_size() == 1
+        kept = torchcomms.new_comm("fake", "cpu", "kept")
         mesh = torchcomms.device_mesh.init_device_mesh((comm,), ("dp",))
         x = torch.ones(2)
         torch.distributed.all_reduce(x)
         assert torch.distributed.get_world_size() == 1 and mesh.get_group().get_comm() is comm
+        torch.distributed.destroy_process_group()
+        assert not torch.distributed.is_initialized()
+        try:
+            comm.finalize()
+        except RuntimeError as error:
+            assert "finalized" in str(error)
     """)
-    assert "was not finalized" in done.stderr and "Error" not in done.stderr
+    for name in ("dropped", "kept"):
+        assert f"<TorchComm '{name}': rank 0 of 1, fake> was not finalized" in done.stderr
+    assert done.stderr.count("was not finalized") == 2 and "Error" not in done.stderr, done.stderr
+
+
+def test_types():
+    pytest.importorskip("mypy")
+    done = subprocess.run([sys.executable, "-m", "mypy"], cwd=PYTHON / "torchcomms", capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 MEETING = """

@@ -136,6 +136,10 @@ class TorchComm:
         self._finalized = False
         _open.add(self)
 
+    def __del__(self) -> None:
+        if not getattr(self, "_finalized", True):
+            _warn_of(self)
+
     # ---- what it is ----
 
     def get_rank(self) -> int:
@@ -704,16 +708,21 @@ def of_group(group: Any = None) -> TorchComm:
         info = owner.comm.info()
         options = CommOptions(bool(info.abort_on_error), timedelta(microseconds=info.timeout_ns / 1000))
         comm = TorchComm(NativeBackend(owner.comm, "chorus"), torch.device("cpu"), options, list(range(owner.comm.size)))
-        _open.discard(comm)
+        comm._finalized = True  # the group does it
         _of_groups[owner] = comm
     return _of_groups[owner]
 
 
+def _warn_of(comm: TorchComm) -> None:
+    comm._finalized = True
+    warnings.warn(f"chorus: {comm!r} was not finalized; it is now, behind the scenes", RuntimeWarning, stacklevel=2)
+
+
 def _warn() -> None:
-    """Say at the interpreter's exit which communicators were not finalized; they are, behind the scenes."""
+    """Say at the interpreter's exit which communicators were not finalized."""
     for comm in list(_open):
         if not comm._finalized:
-            warnings.warn(f"chorus: {comm!r} was not finalized", RuntimeWarning, stacklevel=1)
+            _warn_of(comm)
 
 
 atexit.register(_warn)
