@@ -3,7 +3,7 @@ package bench
 import "errors"
 
 // onDevice makes a round of a communicator of a device out of one that is prepared on the buffers as this process can touch them:
-// what is checked stays there, and what is timed works on the device's buffers and lasts until the stream is done.
+// what is checked stays there, and what is timed is enqueued, on the device's buffers, in blocks at whose end the host waits.
 func (r *Runner) onDevice(rd *round, s *setup) error {
 	if r.c.Stream() == nil {
 		return nil
@@ -14,14 +14,30 @@ func (r *Runner) onDevice(rd *round, s *setup) error {
 	if err != nil {
 		return err
 	}
-	call := r.op.prepare(&there).call
-	rd.call = func() error {
-		if err := call(); err != nil {
-			return err
-		}
-		return stream.Synchronize(r.ctx)
-	}
+	rd.call = r.op.prepare(&there).call
+	rd.settle = func() error { return stream.Synchronize(r.ctx) }
 	return nil
+}
+
+// once runs a round to its end.
+func (rd *round) once() error {
+	err := rd.call()
+	if err == nil && rd.settle != nil {
+		err = rd.settle()
+	}
+	return err
+}
+
+// deviceRounds is how many rounds at least a device has enqueued at a time: that the host waits for the last is its cost, not
+// the device's.
+const deviceRounds = 20
+
+// grouped is the schedule with blocks of n rounds at least.
+func (s schedule) grouped(n int) schedule {
+	if s.perBlock >= n {
+		return s
+	}
+	return schedule{blocks: max(1, s.rounds()/n), perBlock: n}
 }
 
 // touchable gives a setup the buffers by addresses that this process can follow.

@@ -66,13 +66,18 @@ func percentile(samples []float64, p float64) float64 {
 	return samples[max(0, at-1)]
 }
 
-// timed runs the schedule and returns the mean seconds of a round for each block.
-func (s schedule) timed(f func() error) ([]float64, error) {
+// timed runs the schedule and returns the mean seconds of a round for each block, at whose end a device is waited for.
+func (s schedule) timed(rd round) ([]float64, error) {
 	samples := make([]float64, s.blocks)
 	last := time.Now()
 	for i := range samples {
 		for range s.perBlock {
-			if err := f(); err != nil {
+			if err := rd.call(); err != nil {
+				return nil, err
+			}
+		}
+		if rd.settle != nil {
+			if err := rd.settle(); err != nil {
 				return nil, err
 			}
 		}

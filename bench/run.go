@@ -177,7 +177,7 @@ func (r *Runner) check(rd round, algorithm *string) (int, error) {
 		return 0, err
 	}
 	hook := r.c.RegisterCompletionHook(func(i comm.OpInfo, _ error) { *algorithm = i.Algorithm })
-	err := r.hinted(rd.call)
+	err := r.hinted(rd.once)
 	hook.Remove()
 	if err != nil {
 		return 0, err
@@ -228,7 +228,7 @@ func (r *Runner) measure(rd round) (st stats, rounds int, err error) {
 	if r.cfg.Refill {
 		return r.refilled(rd)
 	}
-	once, err := r.agreed(rd.call, schedule{1, 2})
+	once, err := r.agreed(rd, schedule{1, 2})
 	if err != nil {
 		return st, 0, err
 	}
@@ -236,13 +236,16 @@ func (r *Runner) measure(rd round) (st stats, rounds int, err error) {
 	if warmup == 0 {
 		warmup = int(min(mostWarmup, max(1, r.cfg.Time.Seconds()/10/once)))
 	}
-	each, err := r.agreed(rd.call, schedule{1, warmup})
+	each, err := r.agreed(rd, schedule{1, warmup})
 	if err != nil {
 		return st, 0, err
 	}
 	s := plan(r.cfg.Time, each, r.cfg.Iters)
+	if rd.settle != nil {
+		s = s.grouped(deviceRounds)
+	}
 	var samples []float64
-	err = r.hinted(func() (err error) { samples, err = s.timed(rd.call); return err })
+	err = r.hinted(func() (err error) { samples, err = s.timed(rd); return err })
 	if err != nil {
 		return st, 0, err
 	}
@@ -251,9 +254,9 @@ func (r *Runner) measure(rd round) (st stats, rounds int, err error) {
 }
 
 // agreed returns the slowest rank's seconds of a round.
-func (r *Runner) agreed(call func() error, s schedule) (float64, error) {
+func (r *Runner) agreed(rd round, s schedule) (float64, error) {
 	var samples []float64
-	err := r.hinted(func() (err error) { samples, err = s.timed(call); return err })
+	err := r.hinted(func() (err error) { samples, err = s.timed(rd); return err })
 	if err != nil {
 		return 0, err
 	}
@@ -272,7 +275,7 @@ func (r *Runner) refilled(rd round) (st stats, rounds int, err error) {
 			return 0, err
 		}
 		start := time.Now()
-		err := rd.call()
+		err := rd.once()
 		return time.Since(start).Seconds(), err
 	}
 	run := func(n int) (samples []float64, err error) {
@@ -316,7 +319,7 @@ func (r *Runner) limit(pass func()) (float64, error) {
 	}
 	var samples []float64
 	if pass != nil {
-		f := func() error { pass(); return nil }
+		f := round{call: func() error { pass(); return nil }}
 		first, _ := schedule{1, 2}.timed(f)
 		samples, _ = plan(r.cfg.Time/4, first[0], 0).timed(f)
 	}
