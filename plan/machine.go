@@ -28,12 +28,12 @@ type Link struct {
 
 // DefaultMachine returns what was measured on a virtual machine of two cores
 // (AMD EPYC with AVX-512, 2026): 55 to 325 ns for a cache line between the
-// cores, 2 us for a hop with yielding ranks, 6 to 8 us and 4 to 5 GB/s for TCP
+// cores, 2 us for a hop with yielding ranks, 7 to 11 us and 4 to 5 GB/s for TCP
 // over loopback, about 50 GB/s for copies and sums within the caches of a core.
 func DefaultMachine() Machine {
 	return Machine{
 		Local:       Link{Latency: 0.4e-6, Overhead: 0.1e-6, Bandwidth: 12e9},
-		Remote:      Link{Latency: 8e-6, Overhead: 2e-6, Bandwidth: 4.5e9},
+		Remote:      Link{Latency: 11e-6, Overhead: 2e-6, Bandwidth: 4.5e9},
 		Sync:        0.1e-6,
 		CrowdedSync: 2e-6,
 		Copy:        50e9,

@@ -84,10 +84,17 @@ func (p *peer) send(m *fabric.Msg) {
 	p.post(0, fr)
 	p.mu.Unlock()
 	p.pipes[0].write(portion)
-	if h.kind == kindPush {
+	switch {
+	case h.kind == kindPush && m.Len <= atOnce:
 		p.writeBulk()
+	case h.kind == kindPush:
+		p.leaveBulk()
 	}
 }
+
+// atOnce is the largest pushed message, in bytes, that is written when it's posted. What is larger is
+// left to the wait for it, which reads as it writes, or to the keeper.
+const atOnce = 1 << 20
 
 // control sends a control payload ahead of what waits.
 func (p *peer) control(payload []byte) error {
@@ -145,6 +152,17 @@ func (p *peer) writeBulk() (moved bool) {
 	return moved
 }
 
+// leaveBulk leaves chunks to those that wait, and to the keeper if nobody does.
+func (p *peer) leaveBulk() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, pp := range p.pipes[1:] {
+		if pp.state == up && pp.pending() {
+			pp.keeper.mind(pp)
+		}
+	}
+}
+
 // look moves what can be moved to and from the peer, in portions.
 func (p *peer) look() (moved bool) {
 	p.mu.Lock()
@@ -183,11 +201,16 @@ func (p *peer) lookForChunks() (moved bool) {
 		return false
 	}
 	for i, pp := range p.pipes[1:] {
-		if fds[i].Revents&unix.POLLOUT != 0 {
-			moved = pp.write(portion) || moved
-		}
 		if fds[i].Revents&^unix.POLLOUT != 0 {
 			moved = pp.read(portion) || moved
+		}
+	}
+	if moved {
+		return true // what has come is hot, and its sender goes on while it's read
+	}
+	for i, pp := range p.pipes[1:] {
+		if fds[i].Revents&unix.POLLOUT != 0 {
+			moved = pp.write(small) || moved
 		}
 	}
 	return moved

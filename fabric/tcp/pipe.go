@@ -159,8 +159,9 @@ func (t *transfer) vectored(call uintptr, fd int) (int, error) {
 
 // How many bytes are read, or written, before something else has its turn.
 const (
-	portion = 4 << 20 // by a goroutine that waits: reading and writing go hand in hand
-	backlog = 1 << 20 // by a keeper
+	portion = 4 << 20  // by a goroutine that waits, or posts
+	backlog = 1 << 20  // by a keeper
+	small   = 64 << 10 // of chunks, by a goroutine that waits and had nothing to read just now
 )
 
 // mine reports whether this rank writes chunks to the pipe. Within a host, where a sender delivers its
