@@ -20,6 +20,7 @@ type (
 	Kind         = backend.Kind
 	Reduction    = backend.Reduction
 	Capabilities = backend.Capabilities
+	Traffic      = backend.Traffic
 )
 
 // The kinds of error, for errors.Is.

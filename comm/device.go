@@ -162,6 +162,15 @@ func (c *Comm) Stream() *device.Stream {
 	return c.dev.own
 }
 
+// Traffic counts how the data of this rank's collectives moved so far: in place in the ranks' own memory, or through other. It's
+// zero for backends that don't say.
+func (c *Comm) Traffic() Traffic {
+	if b, ok := c.b.(backend.Counter); ok {
+		return b.Traffic()
+	}
+	return Traffic{}
+}
+
 // placed finds out where a call's tensors are, and returns what is wrong with that, or "".
 func (c *Comm) placed(o *call) string {
 	var on *device.Device

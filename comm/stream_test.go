@@ -110,6 +110,32 @@ func TestCollectivesAreInStreamOrder(t *testing.T) {
 	})
 }
 
+// Large collectives on device memory work in place: nothing is staged.
+func TestDeviceMemoryIsNotStaged(t *testing.T) {
+	for _, n := range []int{2, 3} {
+		comms := onAccInte("shm")(t, n)
+		eachOn(t, comms, func(ctx context.Context, c *comm.Comm, s *device.Stream) error {
+			x, err := numbers(ctx, c, 1<<20, 1)
+			if err != nil {
+				return err
+			}
+			for range 5 {
+				if err := c.AllReduce(ctx, x, comm.Avg); err != nil {
+					return err
+				}
+			}
+			if err := holds(ctx, x, 1); err != nil {
+				return err
+			}
+			if got := c.Traffic(); got.Mapped != 5 || got.Staged != 0 {
+				return fmt.Errorf("%+v", got)
+			}
+			return nil
+		})
+		finalizeAll(t, comms)
+	}
+}
+
 func TestConformanceAccInteMem(t *testing.T) {
 	commtest.Run(t, commtest.Config{Open: onAccInte("mem"), Shared: true, Device: true})
 }

@@ -61,6 +61,17 @@ type Registrar interface {
 	Deregister(t *tensor.Tensor) error
 }
 
+// Counter is implemented by backends that count how the data of collectives moved.
+type Counter interface {
+	Traffic() Traffic
+}
+
+// Traffic counts the collectives of several ranks on this rank.
+type Traffic struct {
+	Mapped uint64 // that read and wrote the ranks' own memory in place
+	Staged uint64 // whose data went through memory of the backend, or messages
+}
+
 // Capabilities is what a backend can do.
 type Capabilities struct {
 	Name       string

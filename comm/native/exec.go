@@ -56,6 +56,7 @@ func (g *group) run(op *backend.Op, c *compiled, j *job) error {
 		}
 	}
 	op.Algorithm = prog.name
+	g.count(prog)
 	if err := g.bind(prog, j); err != nil {
 		return err
 	}

@@ -58,6 +58,7 @@ type group struct {
 	status     statusBoard
 	refusal    refusal
 	registered registry
+	traffic    traffic
 	windows    uint64 // made so far
 	open       map[*window]struct{}
 	p2p        sync.Pool // *transfer
