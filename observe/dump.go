@@ -111,23 +111,31 @@ func stacks() string {
 
 // snapshot returns the communicator's state and its operations, oldest first.
 func (r *Recorder) snapshot(index int, l timeline, place placer) (CommState, []Entry) {
-	last := r.next.Load()
-	st := CommState{Name: r.name, Rank: r.me, Members: r.members, Recorded: last}
+	st := CommState{Name: r.name, Rank: r.me, Members: r.members, Recorded: r.recorded()}
 	r.algos.Lock()
 	algos := slices.Clone(r.algos.all)
 	r.algos.Unlock()
 	var entries []Entry
-	for id := max(last, r.mask) - r.mask; id <= last; id++ {
-		s, ok := r.slots[id&r.mask].load(id)
-		if !ok {
-			continue
+	read := func(g *ring, flag uint64) {
+		last := atomic.LoadUint64(&g.next)
+		for id := max(last, uint64(len(g.slots))) - uint64(len(g.slots)) + 1; id <= last; id++ {
+			s, ok := g.at(id).load(id | flag)
+			if !ok {
+				continue
+			}
+			e := r.entry(&s, l, algos, place)
+			e.Chorus.Comm = index
+			if e.Chorus.Status == Done.String() && !e.PointToPoint {
+				st.Done = max(st.Done, e.Seq)
+			}
+			entries = append(entries, e)
 		}
-		e := r.entry(&s, l, algos, place)
-		e.Record, e.Chorus.Comm = id-1, index
-		if e.Chorus.Status == Done.String() && !e.PointToPoint {
-			st.Done = max(st.Done, e.Seq)
-		}
-		entries = append(entries, e)
+	}
+	read(&r.own, 0)
+	read(r.sharing(), shared)
+	slices.SortStableFunc(entries, func(a, b Entry) int { return cmp.Compare(a.Created, b.Created) })
+	for i := range entries {
+		entries[i].Record = st.Recorded - min(st.Recorded, uint64(len(entries))) + uint64(i)
 	}
 	r.cold.Lock()
 	defer r.cold.Unlock()

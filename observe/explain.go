@@ -177,50 +177,65 @@ func (v *view) entryAt(pos uint64) *Entry {
 
 // examine finds out where the members of a communicator are stuck, if they are, and whether they agree.
 func (x *explainer) examine(g *group) {
-	pos := uint64(0)
+	var positions []uint64
 	for m := range g.views {
-		if v := &g.views[m]; v.at != nil && (pos == 0 || v.pos < pos) {
-			pos = v.pos
+		if v := &g.views[m]; v.at != nil {
+			positions = append(positions, v.pos)
 		}
 	}
-	if pos == 0 {
+	slices.Sort(positions)
+	positions = slices.Compact(positions)
+	if len(positions) == 0 {
 		x.failed(g, nil)
+	}
+	// Where everybody has arrived nobody is stuck: some were just about to leave when a later operation failed.
+	for i, pos := range positions {
+		s, longest := g.stall(pos, positions[:i])
+		if x.disagree(g, s, pos) {
+			return
+		}
+		if len(s.missing) == 0 && i+1 < len(positions) {
+			continue
+		}
+		if x.failed(g, s) {
+			return
+		}
+		if longest < x.spread && !g.broken() { // the dumps of a job that goes on were not all made at once
+			return
+		}
+		x.stalls = append(x.stalls, s)
+		for m := range g.views {
+			if v := &g.views[m]; v.at != nil && v.pos == pos && (!v.at.Chorus.Async || x.waits[g.members[m]] == nil) {
+				x.waits[g.members[m]] = s
+			}
+		}
 		return
 	}
+}
+
+// stall returns who has arrived at a position, and for how many seconds at most, and who has not. Members that are at one of the positions
+// that they can leave are neither.
+func (g *group) stall(pos uint64, leaving []uint64) (*stall, float64) {
 	s := &stall{comm: g.name, seq: pos / 2 * (1 - pos%2), group: g}
 	var waiting []Party
 	longest := 0.0
 	for m := range g.views {
 		v := &g.views[m]
 		rank := g.members[m]
-		switch e := v.entryAt(pos); {
+		switch {
 		case v.at != nil && v.pos == pos:
 			if s.entry == nil {
-				s.entry = e
+				s.entry = v.at
 			}
-			p := Party{Ranks: []int{rank}, Does: numbered(e, s.seq), At: site(e.Frames), Waited: waited(v.dump, e)}
+			p := Party{Ranks: []int{rank}, Does: numbered(v.at, s.seq), At: site(v.at.Frames), Waited: waited(v.dump, v.at)}
 			waiting = append(waiting, p)
 			longest = max(longest, p.Waited)
-			if !e.Chorus.Async || x.waits[rank] == nil {
-				x.waits[rank] = s
-			}
-		case v.passed() < pos:
+		case v.passed() < pos && (v.at == nil || !slices.Contains(leaving, v.pos)):
 			s.missing = append(s.missing, rank)
 		}
 	}
 	s.waiting = gather(waiting)
-	if x.disagree(g, s, pos) || x.failed(g, s) {
-		return
-	}
-	if longest < x.spread && !g.broken() { // the dumps of a job that goes on were not all made at once
-		for rank, w := range x.waits {
-			if w == s {
-				delete(x.waits, rank)
-			}
-		}
-		return
-	}
-	x.stalls = append(x.stalls, s)
+	return s, longest
 }
 
 // signature is what all ranks of a collective have in common: sizes only where they must agree.
@@ -304,6 +319,9 @@ func (x *explainer) failed(g *group, s *stall) bool {
 	}
 	peer := *first.Peer
 	rank := g.members[peer]
+	if first.Kind == PeerLost.String() && x.dumps[rank] != nil && s != nil && len(s.missing) > 0 {
+		return false // it ended after it had failed elsewhere: what it was stuck in tells more
+	}
 	f := Finding{Comm: g.name, Op: first.Op, Seq: first.Seq, Ranks: []int{rank}, Detail: first.Message}
 	switch {
 	case s != nil:

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -148,6 +149,10 @@ func job(t *testing.T, name string) (*observe.Report, []*observe.Dump) {
 }
 
 func TestJobs(t *testing.T) {
+	page, err := os.ReadFile("../docs/observability.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, want := range map[string]struct {
 		kind    observe.Kind
 		ranks   []int
@@ -168,6 +173,12 @@ func TestJobs(t *testing.T) {
 			f := r.Findings[0]
 			if f.Kind != want.kind || want.ranks != nil && !slices.Equal(f.Ranks, want.ranks) || !strings.Contains(f.Op, want.op) || !strings.Contains(r.String(), want.say) {
 				t.Errorf("got %+v", f)
+			}
+			// The page shows the first line as it's printed.
+			number := regexp.MustCompile(`#\d+`) // which depends on how far the others were when a rank died
+			line := number.ReplaceAllString(strings.Split(r.String(), "\n")[2], "#")
+			if name != "slow" && name != "refuse" && !strings.Contains(number.ReplaceAllString(string(page), "#"), line+"\n") {
+				t.Errorf("observability.md lacks\n%s", line)
 			}
 			if name == "crossed" && !slices.Contains(f.Ranks, 2) {
 				t.Errorf("rank 2 is not in the circle: %v", f.Ranks)

@@ -54,10 +54,10 @@ var specialNames = [...]string{"", "split", "new_window", "close_window"}
 
 // Recorder is the flight recorder of one communicator on one rank. A nil Recorder records nothing.
 type Recorder struct {
-	next  atomic.Uint64 // numbers given
-	seq   uint64        // of the last collective; belongs to the lane's owner
-	mask  uint64
-	slots []slot
+	own    ring   // of the synchronous collectives; belongs to the lane's owner
+	seq    uint64 // of the last collective; belongs to the lane's owner
+	others ring   // of what anybody may call at any time; has slots once it's used, by sharing
+	once   sync.Once
 
 	rank    *Rank
 	name    string
@@ -75,13 +75,63 @@ type Recorder struct {
 		cause   error
 		at      time.Time
 		refused string
-		after   uint64 // next when it was refused
+		after   uint64 // what had been recorded by then
 	}
+}
+
+// ring is the last operations of one sort.
+type ring struct {
+	next  uint64 // numbers given
+	slots []slot
+}
+
+// shared, in an operation's number, says that it's in the ring of the others.
+const shared = 1 << 63
+
+func (g *ring) at(id uint64) *slot { return &g.slots[id&uint64(len(g.slots)-1)] }
+
+// claim takes the next slot; of the recorder's own ring only for the lane's owner, who needs no locked instruction.
+func (r *Recorder) claim(owner bool) (*slot, uint64) {
+	if owner {
+		id := r.own.next + 1
+		put(&r.own.next, id)
+		return r.own.at(id), id
+	}
+	g := r.sharing()
+	id := atomic.AddUint64(&g.next, 1) | shared
+	return g.at(id), id
+}
+
+// sharing returns the ring of the others, which has its memory from now on.
+func (r *Recorder) sharing() *ring {
+	r.once.Do(func() { r.others.slots = make([]slot, len(r.own.slots)) })
+	return &r.others
+}
+
+// slot returns the slot of an operation, or nil if a later one has taken it.
+func (r *Recorder) slot(id uint64) *slot {
+	if id == 0 {
+		return nil
+	}
+	g := &r.own
+	if id&shared != 0 {
+		g = &r.others
+	}
+	s := g.at(id)
+	if atomic.LoadUint64(&s.begun) != id {
+		return nil
+	}
+	return s
+}
+
+// recorded returns the number of operations so far.
+func (r *Recorder) recorded() uint64 {
+	return atomic.LoadUint64(&r.own.next) + atomic.LoadUint64(&r.others.next)
 }
 
 func newRecorder(r *Rank, name string, me int, members []int, entries int) *Recorder {
 	n := 1 << bits.Len(uint(entries-1))
-	return &Recorder{rank: r, name: name, me: me, members: slices.Clone(members), slots: make([]slot, n), mask: uint64(n - 1)}
+	return &Recorder{rank: r, name: name, me: me, members: slices.Clone(members), own: ring{slots: make([]slot, n)}}
 }
 
 // Begin records that an operation was called, and is under way, unless it's queued: then Start tells when it is. For a
@@ -90,8 +140,7 @@ func (r *Recorder) Begin(op *backend.Op, async, queued bool) uint64 {
 	if r == nil {
 		return 0
 	}
-	id := r.next.Add(1)
-	s := &r.slots[id&r.mask]
+	s, id := r.claim(!queued && !op.Kind.PointToPoint())
 	put(&s.begun, id)
 	tick := sample(&s.callers)
 	if !steady {
@@ -152,18 +201,6 @@ func (r *Recorder) Start(id uint64) {
 	}
 }
 
-// slot returns the slot of an operation, or nil if a later one has taken it.
-func (r *Recorder) slot(id uint64) *slot {
-	if id == 0 {
-		return nil
-	}
-	s := &r.slots[id&r.mask]
-	if atomic.LoadUint64(&s.begun) != id {
-		return nil
-	}
-	return s
-}
-
 // End records that an operation is done. For a collective the caller still owns the lane.
 //
 // The end of a small synchronous operation is timed only for one in eight, the same ones on every rank: looking at the
@@ -188,7 +225,7 @@ func (r *Recorder) End(id uint64, op *backend.Op, err error) {
 	}
 	var result uint64
 	if p2p {
-		result = uint64(uint32(int32(op.From)))<<32 | r.shared(op.Algorithm)<<8
+		result = uint64(uint32(int32(op.From)))<<32 | r.index(op.Algorithm)<<8
 	} else {
 		result = r.algorithm(op.Algorithm) << 8
 		put(&s.seq, seq)
@@ -210,12 +247,12 @@ func (r *Recorder) algorithm(name string) uint64 {
 	if len(name) == len(r.algos.last) && unsafe.StringData(name) == unsafe.StringData(r.algos.last) { // plans keep their names
 		return r.algos.index
 	}
-	r.algos.last, r.algos.index = name, r.shared(name)
+	r.algos.last, r.algos.index = name, r.index(name)
 	return r.algos.index
 }
 
-// shared is algorithm for anybody.
-func (r *Recorder) shared(name string) uint64 {
+// index is algorithm for anybody.
+func (r *Recorder) index(name string) uint64 {
 	if name == "" {
 		return 0
 	}
@@ -234,8 +271,7 @@ func (r *Recorder) BeginSpecial(kind Special, n int) uint64 {
 	if r == nil {
 		return 0
 	}
-	id := r.next.Add(1)
-	s := &r.slots[id&r.mask]
+	s, id := r.claim(false)
 	put(&s.begun, id)
 	tick := sample(&s.callers)
 	if !steady {
@@ -268,7 +304,7 @@ func (r *Recorder) Refused(why error) {
 		return
 	}
 	r.cold.Lock()
-	r.cold.refused, r.cold.after = why.Error(), r.next.Load()
+	r.cold.refused, r.cold.after = why.Error(), r.recorded()
 	r.cold.Unlock()
 }
 
