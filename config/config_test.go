@@ -64,6 +64,8 @@ var samples = map[string]struct {
 	"PYTORCH_CUDA_ALLOC_CONF":        {"expandable_segments:True", expandable(), []string{"unknown:1"}},
 	"PYTORCH_NO_CUDA_MEMORY_CACHING": {"1", true, []string{"perhaps"}},
 	"CHORUS_RUN":                     {"job-1", "job-1", nil},
+	"CHORUS_RECORD":                  {"64", 64, []string{"-1", "many", "2000000"}},
+	"CHORUS_DUMP_DIR":                {"/tmp/dumps", "/tmp/dumps", nil},
 }
 
 func expandable() Allocator {
