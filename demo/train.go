@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+	"unsafe"
 
 	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -46,10 +48,15 @@ func newTrainer(ctx context.Context, c *comm.Comm, cfg Config, d *data) (*traine
 		t.free()
 		return nil, err
 	}
-	if c.Rank() == 0 {
-		initialize(t.params, rand.New(rand.NewPCG(cfg.Seed, 0)))
+	err = t.compute("initialize", func() {
+		if c.Rank() == 0 {
+			initialize(t.params, rand.New(rand.NewPCG(cfg.Seed, 0)))
+		}
+	})
+	if err == nil {
+		err = c.Broadcast(ctx, t.paramsT, 0)
 	}
-	if err := c.Broadcast(ctx, t.paramsT, 0); err != nil {
+	if err != nil {
 		t.free()
 		return nil, err
 	}
@@ -61,8 +68,44 @@ func empty(c *comm.Comm, n int) (*tensor.Tensor, []float32, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	v, err := tensor.Slice[float32](t)
+	view, err := t.EngineView() // which only compute's functions touch
+	if err != nil {
+		return nil, nil, err
+	}
+	v, err := tensor.Slice[float32](view)
 	return t, v, err
+}
+
+// compute runs f on the communicator's device: as a kernel in stream order, or at once on the host.
+func (t *trainer) compute(name string, f func()) error {
+	if t.c.Stream() == nil {
+		f()
+		return nil
+	}
+	s, err := t.paramsT.On().CurrentStream(t.ctx)
+	if err != nil {
+		return err
+	}
+	var spans []device.Span
+	for _, x := range []*tensor.Tensor{t.paramsT, t.gradT} {
+		if err := x.UsedBy(s); err != nil {
+			return err
+		}
+		spans = append(spans, device.Span{Ptr: device.Ptr(uintptr(x.Pointer())), Bytes: x.NBytes()})
+	}
+	return s.Launch(name, spans, func([]unsafe.Pointer) error { f(); return nil })
+}
+
+// settle waits for the device.
+func (t *trainer) settle() error {
+	if t.c.Stream() == nil {
+		return nil
+	}
+	s, err := t.paramsT.On().CurrentStream(t.ctx)
+	if err != nil {
+		return err
+	}
+	return s.Synchronize(t.ctx)
 }
 
 // free gives the shared memory back; params and grad end with it.
@@ -103,36 +146,56 @@ func (t *trainer) train(onEpoch func(Epoch)) (Epoch, error) {
 
 // step learns from a batch and returns its mean loss.
 func (t *trainer) step(batch []int) (float64, error) {
-	clear(t.grad)
 	ranks := t.c.Size()
 	// The average over the ranks of these weighted sums is the mean over the batch, even
 	// if the shares differ by an image.
 	weight := float32(ranks) / float32(len(batch))
-	for _, i := range share(batch, t.c.Rank(), ranks) {
-		label := t.d.set.Label(i)
-		t.net.forward(t.params, t.d.set.Image(i))
-		t.net.backward(t.params, t.grad, label, weight)
-		t.grad[parameters] += t.net.loss(label) * weight
+	err := t.compute("gradient", func() {
+		clear(t.grad)
+		for _, i := range share(batch, t.c.Rank(), ranks) {
+			label := t.d.set.Label(i)
+			t.net.forward(t.params, t.d.set.Image(i))
+			t.net.backward(t.params, t.grad, label, weight)
+			t.grad[parameters] += t.net.loss(label) * weight
+		}
+	})
+	if err != nil {
+		return 0, err
 	}
 	if err := t.c.AllReduce(t.ctx, t.gradT, comm.Avg); err != nil {
 		return 0, err
 	}
-	for i, g := range t.grad[:parameters] {
-		t.momentum[i] = momentum*t.momentum[i] + g
-		t.params[i] -= t.cfg.Rate * t.momentum[i]
+	loss := 0.0
+	err = t.compute("update", func() {
+		for i, g := range t.grad[:parameters] {
+			t.momentum[i] = momentum*t.momentum[i] + g
+			t.params[i] -= t.cfg.Rate * t.momentum[i]
+		}
+		loss = float64(t.grad[parameters])
+	})
+	if err == nil {
+		err = t.settle()
 	}
-	return float64(t.grad[parameters]), nil
+	return loss, err
 }
 
 // accuracy tests each rank's share of the held-out images.
 func (t *trainer) accuracy() (float64, error) {
 	right := []int64{0}
-	for _, i := range share(t.d.test, t.c.Rank(), t.c.Size()) {
-		t.net.forward(t.params, t.d.set.Image(i))
-		if t.net.best() == t.d.set.Label(i) {
-			right[0]++
+	err := t.compute("test", func() {
+		for _, i := range share(t.d.test, t.c.Rank(), t.c.Size()) {
+			t.net.forward(t.params, t.d.set.Image(i))
+			if t.net.best() == t.d.set.Label(i) {
+				right[0]++
+			}
 		}
+	})
+	if err == nil {
+		err = t.settle()
 	}
-	err := t.c.AllReduce(t.ctx, tensor.Of(right), comm.Sum)
+	if err != nil {
+		return 0, err
+	}
+	err = t.c.AllReduce(t.ctx, tensor.Of(right), comm.Sum)
 	return float64(right[0]) / float64(len(t.d.test)), err
 }
