@@ -25,7 +25,7 @@ func TestDefaults(t *testing.T) {
 	want := Config{
 		Timeout: 600 * time.Second, Log: slog.LevelWarn, Fabric: FabricAuto, TCPConnections: 2,
 		SHMStageBytes: 8 << 20, WaitPolicy: WaitAuto, CMA: CMAAuto, Kernels: KernelsAuto,
-		DeviceAutoload: true, AccInteDevices: 2, AccInteMemory: 4 << 30, AccIntePeers: true,
+		DeviceAutoload: true, AccInteDevices: 2, AccInteMemory: 4 << 30, AccIntePeers: true, Record: 1024,
 		AllocConf: DefaultAllocator(), CUDAAllocConf: DefaultAllocator(),
 	}
 	if !reflect.DeepEqual(got, want) {
