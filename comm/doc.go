@@ -29,6 +29,13 @@
 // asynchronous ones included, run one at a time in the order in which they were
 // issued; sends and receives run beside them.
 //
+// In the communicator of a device ([WithDevice]) operations on tensors there are
+// enqueued: a synchronous one on the device's current stream, an asynchronous one
+// on the communicator's own, and [Work.Wait] makes the current stream wait. What
+// fails then is the stream's error; [Work.Synchronize] blocks and returns it. During
+// a capture operations become nodes of the graph. docs/devices-and-communication.md
+// has the rules.
+//
 // Tensors must be contiguous ([InvalidArgumentError] otherwise; see
 // tensor.Contiguous) and stay untouched until their operation is done. Inputs are
 // never written.
