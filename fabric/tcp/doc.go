@@ -17,10 +17,16 @@
 // Bytes are written from the sender's buffer with vectored writes, and read straight
 // into the receiver's if its receive was posted by the time they come.
 //
-// Who writes: the goroutine that posts a small message, as far as the socket takes
-// it without blocking, and one goroutine per connection for everything else. A
-// goroutine that reads never blocks on writing, so two ranks that both send
-// can't hold each other up.
+// Who moves bytes: a goroutine that waits for a message reads and writes the sockets
+// itself as long as something comes, or may be about to; one that posts a message writes what the
+// socket takes; and a keeper does the rest when nobody waits. None of them ever
+// blocks on a socket, so two ranks that both send can't hold each other up. The sockets
+// aren't the runtime's: its poller would wake a thread for every segment that
+// arrives, also while somebody reads it anyway.
+//
+// Within a host the two directions of a pair's chunks take different connections,
+// for the lock of a socket is held by whoever reads it just when the other rank's
+// bytes are to go in; and a congestion control that paces, such as BBR, is replaced.
 //
 // Invariants: nothing from the wire is used before it was checked, and a
 // connection that doesn't know the job's token has no effect; announcements of one
