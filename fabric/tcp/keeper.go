@@ -89,11 +89,7 @@ func (k *keeper) run() {
 		k.mu.Lock()
 		k.asleep = false
 		for _, ev := range k.events[:k.fired] {
-			pp := k.f.peers[ev.Fd].pipes[ev.Pad]
-			if !pp.loose {
-				pp.loose = true
-				k.loose = append(k.loose, pp)
-			}
+			k.loosen(k.f.peers[ev.Fd].pipes[ev.Pad])
 		}
 		k.mu.Unlock()
 	}
@@ -120,14 +116,21 @@ func (k *keeper) tidy() {
 	k.mu.Unlock()
 }
 
+// loosen puts a pipe on the list of those to look after. The caller holds the keeper's lock.
+func (k *keeper) loosen(pp *pipe) {
+	if !pp.loose {
+		pp.loose = true
+		k.loose = append(k.loose, pp)
+	}
+}
+
 // mind sees to it that the keeper looks after a pipe on which something was left
 // undone. The caller holds the peer's lock.
 func (k *keeper) mind(pp *pipe) {
 	k.mu.Lock()
 	asleep := k.asleep
-	if !asleep && !pp.loose {
-		pp.loose = true
-		k.loose = append(k.loose, pp)
+	if !asleep {
+		k.loosen(pp)
 	}
 	k.mu.Unlock()
 	if asleep {

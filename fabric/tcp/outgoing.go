@@ -111,7 +111,7 @@ func (p *peer) retract(id uint64) {
 	fr := p.frame()
 	h := header{kind: kindRetract, id: id}
 	h.put(&fr.head)
-	p.post(0, fr)
+	p.post(fr)
 }
 
 // granted starts sending a message that the receiver wants.

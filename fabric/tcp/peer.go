@@ -81,7 +81,7 @@ func (p *peer) send(m *fabric.Msg) {
 		p.outgoing(m, id, 0)
 	}
 	h.put(&fr.head)
-	p.post(0, fr)
+	p.post(fr)
 	p.mu.Unlock()
 	p.pipes[0].write(portion)
 	switch {
@@ -114,7 +114,7 @@ func (p *peer) control(payload []byte) error {
 }
 
 // note queues a frame without a payload. The caller holds the lock, and calls
-// work on pipe 0 when it no longer does.
+// write on pipe 0 when it no longer does.
 func (p *peer) note(k kind, id uint64, length int) {
 	if p.err != nil {
 		return
@@ -126,10 +126,10 @@ func (p *peer) note(k kind, id uint64, length int) {
 }
 
 // post queues a frame, and urge one that goes first: grants and control payloads
-// don't wait for messages. Both connect the pipe if it isn't yet.
-func (p *peer) post(index int, fr *frame) {
-	p.pipes[index].queue.push(fr)
-	p.pipes[index].connect()
+// don't wait for messages. Both connect the first pipe if it isn't yet.
+func (p *peer) post(fr *frame) {
+	p.pipes[0].queue.push(fr)
+	p.pipes[0].connect()
 }
 
 func (p *peer) urge(fr *frame) {
@@ -137,7 +137,7 @@ func (p *peer) urge(fr *frame) {
 	p.pipes[0].connect()
 }
 
-// startBulk connects the data connections. The caller holds the lock, and calls writeBulk afterwards.
+// startBulk connects the data connections. The caller holds the lock, and calls writeBulk or leaveBulk afterwards.
 func (p *peer) startBulk() {
 	for _, pp := range p.pipes[1:] {
 		pp.connect()
@@ -186,18 +186,17 @@ func (p *peer) look() (moved bool) {
 // lookForChunks asks the kernel first which data connections are ready: that takes no lock, while reading an
 // empty socket takes the one that the peer's bytes need to get in.
 func (p *peer) lookForChunks() (moved bool) {
-	var fds [maxConnections]unix.PollFd
-	n := 0
+	var room [maxConnections]unix.PollFd
+	fds := room[:len(p.pipes)-1]
 	p.mu.Lock()
-	for _, pp := range p.pipes[1:] {
-		fds[n] = unix.PollFd{Fd: int32(pp.fd), Events: unix.POLLIN} // ignored if negative
+	for i, pp := range p.pipes[1:] {
+		fds[i] = unix.PollFd{Fd: int32(pp.fd), Events: unix.POLLIN} // ignored if negative
 		if pp.pending() {
-			fds[n].Events |= unix.POLLOUT
+			fds[i].Events |= unix.POLLOUT
 		}
-		n++
 	}
 	p.mu.Unlock()
-	if k, err := unix.Poll(fds[:n], 0); k <= 0 || err != nil {
+	if k, err := unix.Poll(fds, 0); k <= 0 || err != nil {
 		return false
 	}
 	for i, pp := range p.pipes[1:] {
@@ -254,7 +253,7 @@ func (p *peer) reuse(fr *frame) {
 }
 
 // settle counts bytes that came unasked and have been dealt with, and pays them
-// back in good portions. The caller holds the lock and calls work afterwards.
+// back in good portions. The caller holds the lock and writes on pipe 0 afterwards.
 func (p *peer) settle(cost int) {
 	p.unasked -= cost
 	p.consumed += cost
