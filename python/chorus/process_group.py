@@ -24,31 +24,10 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from chorus import _dynamo, _lib, memory
 from chorus._comm import Communicator, Pending
 from chorus._reductions import reduction_of
+from chorus._tensors import Staging, buffers, dense, even, moved_as, reduced_as, single
 from chorus.errors import Error, InvalidArgumentError, TimeoutError, UnsupportedError
 
 _Tensors = list[torch.Tensor]
-
-# The element types. Tensors of others can be moved, not reduced; they are sent as bytes.
-_DTYPES: dict[torch.dtype, int] = {
-    torch.bool: _lib.BOOL,
-    torch.uint8: _lib.UINT8,
-    torch.uint16: _lib.UINT16,
-    torch.uint32: _lib.UINT32,
-    torch.uint64: _lib.UINT64,
-    torch.int8: _lib.INT8,
-    torch.int16: _lib.INT16,
-    torch.int32: _lib.INT32,
-    torch.int64: _lib.INT64,
-    torch.float16: _lib.FLOAT16,
-    torch.bfloat16: _lib.BFLOAT16,
-    torch.float8_e4m3fn: _lib.FLOAT8_E4M3FN,
-    torch.float8_e5m2: _lib.FLOAT8_E5M2,
-    torch.float32: _lib.FLOAT32,
-    torch.float64: _lib.FLOAT64,
-    torch.complex64: _lib.COMPLEX64,
-    torch.complex128: _lib.COMPLEX128,
-}
-
 
 def timeout_ns(timeout: timedelta | None) -> int:
     """What the library calls a timeout; 0, the communicator's, for PyTorch's unset and zero ones."""
@@ -150,76 +129,6 @@ class Work(dist.Work):
         return future
 
 
-class _Staging:
-    """The contiguous copies of one operation's tensors, and what becomes of them."""
-
-    __slots__ = ("back",)
-
-    def __init__(self) -> None:
-        self.back: list[tuple[torch.Tensor, torch.Tensor]] = []
-
-    def input(self, tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj():
-            return tensor
-        return tensor.resolve_conj().resolve_neg().contiguous()
-
-    def output(self, tensor: torch.Tensor, load: bool = False) -> torch.Tensor:
-        """A tensor to fill in place of this one; ``load`` if its elements are read as well."""
-        if tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj():
-            return tensor
-        copy = tensor.detach().resolve_conj().resolve_neg().contiguous() if load else torch.empty(tensor.shape, dtype=tensor.dtype)  # fmt: skip
-        self.back.append((tensor.detach(), copy))
-        return copy
-
-    def after(self) -> Callable[[], None] | None:
-        if not self.back:
-            return None
-
-        def copy_back() -> None:
-            for tensor, copy in self.back:
-                tensor.copy_(copy)
-
-        return copy_back
-
-
-def _single(tensors: Sequence[torch.Tensor], op: str) -> torch.Tensor:
-    if len(tensors) != 1:
-        raise InvalidArgumentError(f"chorus: {op}: takes a list of one tensor, not of {len(tensors)}", op=op)
-    return tensors[0]
-
-
-def _dense(tensor: torch.Tensor, op: str) -> None:
-    if tensor.layout is not torch.strided:
-        raise InvalidArgumentError(f"chorus: {op}: the tensor's layout is {tensor.layout}; it must be dense", op=op)
-
-
-def _moved_as(tensor: torch.Tensor) -> tuple[int, int]:
-    """The type under which a tensor's elements are moved, and how many of it make one."""
-    code = _DTYPES.get(tensor.dtype)
-    return (code, 1) if code else (_lib.UINT8, tensor.element_size())
-
-
-def _reduced_as(tensor: torch.Tensor, op: str) -> int:
-    code = _DTYPES.get(tensor.dtype)
-    if code is None:
-        raise InvalidArgumentError(f"chorus: {op}: {tensor.dtype} can't be reduced", op=op)
-    return code
-
-
-def _buffers(tensors: Sequence[torch.Tensor], dtype: torch.dtype, width: int, op: str) -> list[int]:
-    values: list[int] = []
-    for i, tensor in enumerate(tensors):
-        _dense(tensor, op)
-        if tensor.dtype != dtype:
-            raise InvalidArgumentError(f"chorus: {op}: tensor {i} of a list is {tensor.dtype}, another {dtype}", op=op)
-        values += (tensor.data_ptr(), tensor.numel() * width)
-    return values
-
-
-def _even(tensors: Sequence[torch.Tensor]) -> bool:
-    return all(t.numel() == tensors[0].numel() for t in tensors)
-
-
 class ProcessGroup(dist.ProcessGroup):
     """A torch.distributed process group whose CPU side is a Chorus communicator.
 
@@ -263,28 +172,28 @@ class ProcessGroup(dist.ProcessGroup):
         reduction, factor, factor_data = reduction_of(opts)
         keep, after = tensor, None
         if not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
-            staging = _Staging()
+            staging = Staging()
             keep = staging.output(tensor, load=True)
             after = staging.after()
         at, n = keep.data_ptr(), keep.numel()
         pending = self.comm.run(
             opts is None or getattr(opts, "asyncOp", True), (keep, factor_data), after, _lib.ALL_REDUCE,
-            _reduced_as(tensor, "all_reduce"), reduction, at, n, at, n, factor=factor,
+            reduced_as(tensor, "all_reduce"), reduction, at, n, at, n, factor=factor,
             factor_data=factor_data.data_ptr() if factor_data is not None else 0, timeout_ns=_timeout_of(opts),
         )  # fmt: skip
         return Work(pending, tensors)
 
     def broadcast(self, tensors: _Tensors, opts: Any = None) -> dist.Work:
         """Copy the root's tensor to every rank. Shapes: the same on every rank."""
-        tensor = _single(tensors, "broadcast")
+        tensor = single(tensors, "broadcast")
         if not tensor.is_cpu:
             return super().broadcast(tensors, *_given(opts))
         root = opts.rootRank if opts is not None else 0
-        _dense(tensor, "broadcast")
-        dtype, width = _moved_as(tensor)
+        dense(tensor, "broadcast")
+        dtype, width = moved_as(tensor)
         data, after = tensor, None
         if not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
-            staging = _Staging()
+            staging = Staging()
             data = staging.input(tensor) if root == self.comm.rank else staging.output(tensor)
             after = staging.after()
         pending = self.comm.run(
@@ -295,19 +204,19 @@ class ProcessGroup(dist.ProcessGroup):
 
     def reduce(self, tensors: _Tensors, opts: Any = None) -> dist.Work:
         """Combine the ranks' tensors into the root's; the others' are left as they are."""
-        tensor = _single(tensors, "reduce")
+        tensor = single(tensors, "reduce")
         if not tensor.is_cpu:
             return super().reduce(tensors, *_given(opts))
-        _dense(tensor, "reduce")
+        dense(tensor, "reduce")
         root = opts.rootRank if opts is not None else 0
         reduction, factor, factor_data = reduction_of(opts)
-        staging = _Staging()
+        staging = Staging()
         if root == self.comm.rank:
             data = staging.output(tensor, load=True)
             out, out_count = data.data_ptr(), data.numel()
         else:
             data, out, out_count = staging.input(tensor), 0, 0
-        return self._run(opts, tensors, (data, factor_data), staging, _lib.REDUCE, _reduced_as(tensor, "reduce"),
+        return self._run(opts, tensors, (data, factor_data), staging, _lib.REDUCE, reduced_as(tensor, "reduce"),
             reduction, data.data_ptr(), data.numel(), out, out_count, root=root, factor=factor,
             factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
 
@@ -316,7 +225,7 @@ class ProcessGroup(dist.ProcessGroup):
         if not input.is_cpu:
             return super()._allgather_base(output, input, *_given(opts))
         op = "all_gather_single"
-        staging = _Staging()
+        staging = Staging()
         dtype, width = self._alike(output, input, op)
         source, target = staging.input(input), staging.output(output)
         return self._run(opts, [output], (source, target), staging, _lib.ALL_GATHER_SINGLE, dtype,
@@ -332,10 +241,10 @@ class ProcessGroup(dist.ProcessGroup):
         op = "reduce_scatter_single"
         self._alike(output, input, op)
         reduction, factor, factor_data = reduction_of(opts)
-        staging = _Staging()
+        staging = Staging()
         source, target = staging.input(input), staging.output(output)
         return self._run(opts, [output], (source, target, factor_data), staging, _lib.REDUCE_SCATTER_SINGLE,
-            _reduced_as(input, op), reduction, source.data_ptr(), source.numel(), target.data_ptr(), target.numel(),
+            reduced_as(input, op), reduction, source.data_ptr(), source.numel(), target.data_ptr(), target.numel(),
             factor=factor, factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
 
     _reduce_scatter_base = reduce_scatter_single
@@ -356,7 +265,7 @@ class ProcessGroup(dist.ProcessGroup):
             return super().alltoall_base(output, input, list(output_split_sizes), list(input_split_sizes), *_given(opts))  # fmt: skip
         op = "all_to_all_single"
         dtype, width = self._alike(output, input, op)
-        staging = _Staging()
+        staging = Staging()
         source, target = staging.input(input), staging.output(output)
         fields: dict[str, Any] = dict(in_=source.data_ptr(), in_count=source.numel() * width, out=target.data_ptr(),
             out_count=target.numel() * width)  # fmt: skip
@@ -375,36 +284,36 @@ class ProcessGroup(dist.ProcessGroup):
 
     def allgather(self, outputs: list[_Tensors], inputs: _Tensors, opts: Any = None) -> dist.Work:
         """``outputs[0][r]`` becomes rank r's ``inputs[0]``. Sizes may differ between ranks."""
-        input = _single(inputs, "all_gather")
+        input = single(inputs, "all_gather")
         if not input.is_cpu:
             return super().allgather(outputs, inputs, *_given(opts))
         if len(outputs) != 1:
             raise self._invalid("all_gather", f"takes one list of outputs, not {len(outputs)}")
-        _dense(input, "all_gather")
-        staging = _Staging()
-        dtype, width = _moved_as(input)
+        dense(input, "all_gather")
+        staging = Staging()
+        dtype, width = moved_as(input)
         source = staging.input(input)
         targets = [staging.output(t) for t in outputs[0]]
-        kind = _lib.ALL_GATHER if _even(targets) else _lib.ALL_GATHER_V
+        kind = _lib.ALL_GATHER if even(targets) else _lib.ALL_GATHER_V
         return self._run(opts, outputs[0], (source, targets), staging, kind, dtype, in_=source.data_ptr(),
-            in_count=source.numel() * width, outs=_buffers(targets, input.dtype, width, "all_gather"))  # fmt: skip
+            in_count=source.numel() * width, outs=buffers(targets, input.dtype, width, "all_gather"))  # fmt: skip
 
     def reduce_scatter(self, outputs: _Tensors, inputs: list[_Tensors], opts: Any = None) -> dist.Work:
         """``outputs[0]`` becomes the combination of all ``inputs[0][rank]``. Sizes may differ between ranks."""
-        output = _single(outputs, "reduce_scatter")
+        output = single(outputs, "reduce_scatter")
         if not output.is_cpu:
             return super().reduce_scatter(outputs, inputs, *_given(opts))
         if len(inputs) != 1:
             raise self._invalid("reduce_scatter", f"takes one list of inputs, not {len(inputs)}")
-        _dense(output, "reduce_scatter")
+        dense(output, "reduce_scatter")
         reduction, factor, factor_data = reduction_of(opts)
-        staging = _Staging()
+        staging = Staging()
         target = staging.output(output)
         sources = [staging.input(t) for t in inputs[0]]
-        kind = _lib.REDUCE_SCATTER if _even(sources) else _lib.REDUCE_SCATTER_V
+        kind = _lib.REDUCE_SCATTER if even(sources) else _lib.REDUCE_SCATTER_V
         return self._run(opts, outputs, (sources, target, factor_data), staging, kind,
-            _reduced_as(output, "reduce_scatter"), reduction, out=target.data_ptr(), out_count=target.numel(),
-            ins=_buffers(sources, output.dtype, 1, "reduce_scatter"), factor=factor,
+            reduced_as(output, "reduce_scatter"), reduction, out=target.data_ptr(), out_count=target.numel(),
+            ins=buffers(sources, output.dtype, 1, "reduce_scatter"), factor=factor,
             factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
 
     def alltoall(self, outputs: _Tensors, inputs: _Tensors, opts: Any = None) -> dist.Work:
@@ -413,45 +322,45 @@ class ProcessGroup(dist.ProcessGroup):
             return super().alltoall(outputs, inputs, *_given(opts))
         if not inputs or not outputs:
             raise self._invalid("all_to_all", f"a list is empty; it must have {self.comm.size} tensors, one per rank")
-        staging = _Staging()
-        dtype, width = _moved_as(inputs[0])
+        staging = Staging()
+        dtype, width = moved_as(inputs[0])
         sources = [staging.input(t) for t in inputs]
         targets = [staging.output(t) for t in outputs]
         return self._run(opts, outputs, (sources, targets), staging, _lib.ALL_TO_ALL, dtype,
-            ins=_buffers(sources, inputs[0].dtype, width, "all_to_all"),
-            outs=_buffers(targets, inputs[0].dtype, width, "all_to_all"))  # fmt: skip
+            ins=buffers(sources, inputs[0].dtype, width, "all_to_all"),
+            outs=buffers(targets, inputs[0].dtype, width, "all_to_all"))  # fmt: skip
 
     def gather(self, outputs: list[_Tensors], inputs: _Tensors, opts: Any = None) -> dist.Work:
         """The root's ``outputs[0][r]`` becomes rank r's ``inputs[0]``."""
-        input = _single(inputs, "gather")
+        input = single(inputs, "gather")
         if not input.is_cpu:
             return super().gather(outputs, inputs, *_given(opts))
-        _dense(input, "gather")
+        dense(input, "gather")
         root = opts.rootRank if opts is not None else 0
         if (root == self.comm.rank) != (len(outputs) == 1):
             raise self._invalid("gather", "the root passes one list of outputs, the others none")
-        staging = _Staging()
-        dtype, width = _moved_as(input)
+        staging = Staging()
+        dtype, width = moved_as(input)
         source = staging.input(input)
         targets = [staging.output(t) for t in outputs[0]] if outputs else []
-        outs = _buffers(targets, input.dtype, width, "gather") if outputs else None
+        outs = buffers(targets, input.dtype, width, "gather") if outputs else None
         return self._run(opts, outputs[0] if outputs else [], (source, targets), staging, _lib.GATHER, dtype,
             in_=source.data_ptr(), in_count=source.numel() * width, outs=outs, root=root)  # fmt: skip
 
     def scatter(self, outputs: _Tensors, inputs: list[_Tensors], opts: Any = None) -> dist.Work:
         """``outputs[0]`` becomes the root's ``inputs[0][rank]``."""
-        output = _single(outputs, "scatter")
+        output = single(outputs, "scatter")
         if not output.is_cpu:
             return super().scatter(outputs, inputs, *_given(opts))
-        _dense(output, "scatter")
+        dense(output, "scatter")
         root = opts.rootRank if opts is not None else 0
         if (root == self.comm.rank) != (len(inputs) == 1):
             raise self._invalid("scatter", "the root passes one list of inputs, the others none")
-        staging = _Staging()
-        dtype, width = _moved_as(output)
+        staging = Staging()
+        dtype, width = moved_as(output)
         target = staging.output(output)
         sources = [staging.input(t) for t in inputs[0]] if inputs else []
-        ins = _buffers(sources, output.dtype, width, "scatter") if inputs else None
+        ins = buffers(sources, output.dtype, width, "scatter") if inputs else None
         return self._run(opts, outputs, (sources, target), staging, _lib.SCATTER, dtype, out=target.data_ptr(),
             out_count=target.numel() * width, ins=ins, root=root)  # fmt: skip
 
@@ -528,24 +437,24 @@ class ProcessGroup(dist.ProcessGroup):
 
     def send(self, tensors: _Tensors, dst: int, tag: int) -> dist.Work:
         """Send a tensor; done when it may be reused."""
-        tensor = _single(tensors, "send")
+        tensor = single(tensors, "send")
         if not tensor.is_cpu:
             return super().send(tensors, dst, tag)
-        _dense(tensor, "send")
-        staging = _Staging()
-        dtype, width = _moved_as(tensor)
+        dense(tensor, "send")
+        staging = Staging()
+        dtype, width = moved_as(tensor)
         data = staging.input(tensor)
         return self._run(None, tensors, data, staging, _lib.SEND, dtype, in_=data.data_ptr(),
             in_count=data.numel() * width, peer=dst, tag=tag)  # fmt: skip
 
     def recv(self, tensors: _Tensors, src: int, tag: int) -> dist.Work:
         """Receive a tensor. Shapes: dtype and number of elements must be the message's."""
-        tensor = _single(tensors, "recv")
+        tensor = single(tensors, "recv")
         if not tensor.is_cpu:
             return super().recv(tensors, src, tag)
-        _dense(tensor, "recv")
-        staging = _Staging()
-        dtype, width = _moved_as(tensor)
+        dense(tensor, "recv")
+        staging = Staging()
+        dtype, width = moved_as(tensor)
         data = staging.output(tensor)
         return self._run(None, tensors, data, staging, _lib.RECV, dtype, out=data.data_ptr(),
             out_count=data.numel() * width, peer=src, tag=tag)  # fmt: skip
@@ -690,7 +599,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     # ---- helpers ----
 
-    def _run(self, opts: Any, value: Any, keep: object, staging: _Staging, *args: Any, **fields: Any) -> Work:
+    def _run(self, opts: Any, value: Any, keep: object, staging: Staging, *args: Any, **fields: Any) -> Work:
         asynchronous = opts is None or getattr(opts, "asyncOp", True)
         fields["timeout_ns"] = _timeout_of(opts)
         return Work(self.comm.run(asynchronous, keep, staging.after(), *args, **fields), value)
@@ -701,11 +610,11 @@ class ProcessGroup(dist.ProcessGroup):
         return InvalidArgumentError(message, comm=comm.name, op=op, rank=comm.rank, reporter=comm.rank, detail=detail)
 
     def _alike(self, output: torch.Tensor, input: torch.Tensor, op: str) -> tuple[int, int]:
-        _dense(output, op)
-        _dense(input, op)
+        dense(output, op)
+        dense(input, op)
         if output.dtype != input.dtype:
             raise self._invalid(op, f"the output is {output.dtype} and the input {input.dtype}")
-        return _moved_as(input)
+        return moved_as(input)
 
     def _elements(self, tensor: torch.Tensor, rows: Sequence[int], width: int, what: str, op: str) -> list[int]:
         """Splits in elements of the type that is moved, from splits in rows."""

@@ -13,8 +13,9 @@ import torch
 import chorus
 from chorus import _lib
 from chorus._comm import Batch, Communicator, Pending
+from chorus._tensors import Staging, buffers, dense, moved_as, reduced_as
 from chorus.errors import InvalidArgumentError, check
-from chorus.process_group import _buffers, _dense, _moved_as, _reduced_as, _Staging, timeout_ns
+from chorus.process_group import timeout_ns
 from chorus.torchcomms import _hints
 from chorus.torchcomms._backend import TorchCommBackend
 from chorus.torchcomms._types import Options, P2POp, P2POpType, RedOpType, ReduceOp
@@ -76,7 +77,7 @@ class NativeBackend(TorchCommBackend):
     def _send(self, tensor: _Tensor, dst: int, async_op: bool, batch: Batch | None, options: Options) -> TorchWork:
         dtype, width = self._moved(tensor, "send")
         self._in_range(dst, "dst", "send")
-        staging = _Staging()
+        staging = Staging()
         data = staging.input(tensor)
         return self._run(data, staging, async_op, options, _lib.SEND, dtype, in_=data.data_ptr(),
             in_count=data.numel() * width, peer=dst, batch=batch)  # fmt: skip
@@ -84,7 +85,7 @@ class NativeBackend(TorchCommBackend):
     def _recv(self, tensor: _Tensor, src: int, async_op: bool, batch: Batch | None, options: Options) -> TorchWork:
         dtype, width = self._moved(tensor, "recv")
         self._in_range(src, "src", "recv")
-        staging = _Staging()
+        staging = Staging()
         data = staging.output(tensor)
         return self._run(data, staging, async_op, options, _lib.RECV, dtype, out=data.data_ptr(),
             out_count=data.numel() * width, peer=src, batch=batch)  # fmt: skip
@@ -94,14 +95,14 @@ class NativeBackend(TorchCommBackend):
     def broadcast(self, tensor: _Tensor, root: int, async_op: bool, **options: Unpack[Options]) -> TorchWork:
         dtype, width = self._moved(tensor, "broadcast")
         self._in_range(root, "root", "broadcast")
-        staging = _Staging()
+        staging = Staging()
         data = staging.input(tensor) if root == self.comm.rank else staging.output(tensor)
         return self._run(data, staging, async_op, options, _lib.BROADCAST, dtype, out=data.data_ptr(),
             out_count=data.numel() * width, root=root)  # fmt: skip
 
     def all_reduce(self, tensor: _Tensor, op: ReduceOp, async_op: bool, **options: Unpack[Options]) -> TorchWork:
         dtype, reduction, factor, factor_data = self._reduced(tensor, op, "all_reduce")
-        staging = _Staging()
+        staging = Staging()
         data = staging.output(tensor, load=True)
         at, n = data.data_ptr(), data.numel()
         return self._run((data, factor_data), staging, async_op, options, _lib.ALL_REDUCE, dtype, reduction,
@@ -110,7 +111,7 @@ class NativeBackend(TorchCommBackend):
     def reduce(self, tensor: _Tensor, root: int, op: ReduceOp, async_op: bool, **options: Unpack[Options]) -> TorchWork:
         dtype, reduction, factor, factor_data = self._reduced(tensor, op, "reduce")
         self._in_range(root, "root", "reduce")
-        staging = _Staging()
+        staging = Staging()
         if root == self.comm.rank:
             data = staging.output(tensor, load=True)
             out, out_count = data.data_ptr(), data.numel()
@@ -134,7 +135,7 @@ class NativeBackend(TorchCommBackend):
         if root == self.comm.rank:
             return self._blocks(_lib.GATHER_SINGLE, "gather_single", output, input, async_op, options, root)
         dtype, width = self._moved(input, "gather_single")
-        staging = _Staging()
+        staging = Staging()
         source = staging.input(input)
         return self._run(source, staging, async_op, options, _lib.GATHER_SINGLE, dtype,
             in_=source.data_ptr(), in_count=source.numel() * width, root=root)  # fmt: skip
@@ -159,7 +160,7 @@ class NativeBackend(TorchCommBackend):
         **splits: Any,
     ) -> TorchWork:
         dtype, width = self._alike(output, input, what)
-        staging = _Staging()
+        staging = Staging()
         source, target = staging.input(input), staging.output(output, load=bool(splits))
         return self._run((source, target), staging, async_op, options, kind, dtype, in_=source.data_ptr(),
             in_count=source.numel() * width, out=target.data_ptr(), out_count=target.numel() * width, root=root,
@@ -186,7 +187,7 @@ class NativeBackend(TorchCommBackend):
     ) -> TorchWork:
         self._alike(output, input, "reduce_scatter_single")
         dtype, reduction, factor, factor_data = self._reduced(input, op, "reduce_scatter_single")
-        staging = _Staging()
+        staging = Staging()
         source, target = staging.input(input), staging.output(output)
         return self._run((source, target, factor_data), staging, async_op, options,
             _lib.REDUCE_SCATTER_SINGLE, dtype, reduction, source.data_ptr(), source.numel(), target.data_ptr(),
@@ -222,10 +223,10 @@ class NativeBackend(TorchCommBackend):
         root: int = 0,
     ) -> TorchWork:
         dtype, width = self._moved(input, what)
-        staging = _Staging()
+        staging = Staging()
         source = staging.input(input)
         targets = None if outputs is None else [staging.output(t) for t in self._listed(outputs, "output", what)]
-        outs = None if targets is None else _buffers(targets, input.dtype, width, what)
+        outs = None if targets is None else buffers(targets, input.dtype, width, what)
         return self._run((source, targets), staging, async_op, options, kind, dtype, in_=source.data_ptr(),
             in_count=source.numel() * width, outs=outs, root=root)  # fmt: skip
 
@@ -243,11 +244,11 @@ class NativeBackend(TorchCommBackend):
         self, kind: int, what: str, output: _Tensor, inputs: _Tensors, op: ReduceOp, async_op: bool, options: Options
     ) -> TorchWork:
         dtype, reduction, factor, factor_data = self._reduced(output, op, what)
-        staging = _Staging()
+        staging = Staging()
         target = staging.output(output)
         sources = [staging.input(t) for t in self._listed(inputs, "input", what)]
         return self._run((sources, target, factor_data), staging, async_op, options, kind, dtype, reduction,
-            out=target.data_ptr(), out_count=target.numel(), ins=_buffers(sources, output.dtype, 1, what),
+            out=target.data_ptr(), out_count=target.numel(), ins=buffers(sources, output.dtype, 1, what),
             factor=factor, factor_data=_at(factor_data))  # fmt: skip
 
     def all_to_all(
@@ -255,31 +256,31 @@ class NativeBackend(TorchCommBackend):
     ) -> TorchWork:
         inputs = self._listed(input_tensor_list, "input", "all_to_all")
         outputs = self._listed(output_tensor_list, "output", "all_to_all")
-        dtype, width = _moved_as(inputs[0])
-        staging = _Staging()
+        dtype, width = moved_as(inputs[0])
+        staging = Staging()
         sources = [staging.input(t) for t in inputs]
         targets = [staging.output(t) for t in outputs]
         return self._run((sources, targets), staging, async_op, options, _lib.ALL_TO_ALL, dtype,
-            ins=_buffers(sources, inputs[0].dtype, width, "all_to_all"),
-            outs=_buffers(targets, inputs[0].dtype, width, "all_to_all"))  # fmt: skip
+            ins=buffers(sources, inputs[0].dtype, width, "all_to_all"),
+            outs=buffers(targets, inputs[0].dtype, width, "all_to_all"))  # fmt: skip
 
     def scatter(
         self, output_tensor: _Tensor, input_tensor_list: _Tensors, root: int, async_op: bool, **options: Unpack[Options]
     ) -> TorchWork:
         dtype, width = self._moved(output_tensor, "scatter")
         self._in_range(root, "root", "scatter")
-        staging = _Staging()
+        staging = Staging()
         target = staging.output(output_tensor)
         sources: _Tensors = []
         ins = None
         if root == self.comm.rank:
             sources = [staging.input(t) for t in self._listed(input_tensor_list, "input", "scatter")]
-            ins = _buffers(sources, output_tensor.dtype, width, "scatter")
+            ins = buffers(sources, output_tensor.dtype, width, "scatter")
         return self._run((sources, target), staging, async_op, options, _lib.SCATTER, dtype,
             out=target.data_ptr(), out_count=target.numel() * width, ins=ins, root=root)  # fmt: skip
 
     def barrier(self, async_op: bool, **options: Unpack[Options]) -> TorchWork:
-        return self._run(None, _Staging(), async_op, options, _lib.BARRIER)
+        return self._run(None, Staging(), async_op, options, _lib.BARRIER)
 
     # ---- the communicator itself ----
 
@@ -331,7 +332,7 @@ class NativeBackend(TorchCommBackend):
     # ---- helpers ----
 
     def _run(
-        self, keep: object, staging: _Staging, async_op: bool, options: Options, *args: Any, **fields: Any
+        self, keep: object, staging: Staging, async_op: bool, options: Options, *args: Any, **fields: Any
     ) -> TorchWork:
         if options:
             fields["hints"] = _hints.of_operation(options.get("hints"))
@@ -353,18 +354,18 @@ class NativeBackend(TorchCommBackend):
             raise TypeError(f"{op}: expected a tensor, not {type(tensor).__name__}")
         if not tensor.is_cpu:
             raise self._invalid(op, f"Expected tensor on cpu but found tensor on {tensor.device.type}")
-        _dense(tensor, op)
+        dense(tensor, op)
 
     def _moved(self, tensor: _Tensor, op: str) -> tuple[int, int]:
         self._on_cpu(tensor, op)
-        return _moved_as(tensor)
+        return moved_as(tensor)
 
     def _alike(self, output: _Tensor, input: _Tensor, op: str) -> tuple[int, int]:
         self._on_cpu(output, op)
         self._on_cpu(input, op)
         if output.dtype != input.dtype:
             raise self._invalid(op, f"the output is {output.dtype} and the input {input.dtype}")
-        return _moved_as(input)
+        return moved_as(input)
 
     def _listed(self, tensors: Sequence[_Tensor], what: str, op: str) -> Sequence[_Tensor]:
         if len(tensors) != self.comm.size:
@@ -388,7 +389,7 @@ class NativeBackend(TorchCommBackend):
         self._on_cpu(tensor, what)
         if not isinstance(op, ReduceOp):
             raise TypeError(f"{what}: op must be a ReduceOp of torchcomms, not {op!r}")
-        dtype = _reduced_as(tensor, what)
+        dtype = reduced_as(tensor, what)
         factor = op.factor
         if op.type is not RedOpType.PREMUL_SUM:
             return dtype, op.type.value, 0.0, None

@@ -11,9 +11,10 @@ import torch
 
 from chorus import _lib
 from chorus._comm import Communicator
+from chorus._tensors import moved_as, reduced_as
 from chorus._window import Window
 from chorus.errors import InvalidArgumentError, UnsupportedError
-from chorus.process_group import _moved_as, _reduced_as, timeout_ns
+from chorus.process_group import timeout_ns
 from chorus.torchcomms._types import ReduceOp, TorchCommWinAccessType, TorchCommWindowAttr
 from chorus.torchcomms._work import TorchWork
 
@@ -51,7 +52,7 @@ class TorchCommWindow:
             raise self._invalid("tensor_register", f"Expected tensor on cpu but found tensor on {tensor.device.type}")
         if not tensor.is_contiguous():
             raise self._invalid("tensor_register", "the tensor must be contiguous")
-        dtype, width = _moved_as(tensor)
+        dtype, width = moved_as(tensor)
         self._window = Window(self._comm, tensor.data_ptr(), tensor.numel() * width, dtype)
         self._tensor, self._owning, self._width = tensor, owning, width
 
@@ -96,7 +97,7 @@ class TorchCommWindow:
         timeout: timedelta | None = None,
     ) -> TorchWork:
         """Combine a tensor into rank ``dst_rank``'s; each element atomically. Not in the original."""
-        _reduced_as(tensor, "accumulate")
+        reduced_as(tensor, "accumulate")
         return self._move(_lib.ACCUMULATE, "accumulate", tensor, dst_rank, target_offset_nelems, async_op, timeout,
             reduction=op.type.value)  # fmt: skip
 

@@ -1,0 +1,106 @@
+"""Tensors as the library takes them: contiguous, by address, with the codes of their types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from chorus import _lib
+from chorus.errors import InvalidArgumentError
+
+# The element types. Tensors of others can be moved, not reduced; they are sent as bytes.
+_DTYPES: dict[torch.dtype, int] = {
+    torch.bool: _lib.BOOL,
+    torch.uint8: _lib.UINT8,
+    torch.uint16: _lib.UINT16,
+    torch.uint32: _lib.UINT32,
+    torch.uint64: _lib.UINT64,
+    torch.int8: _lib.INT8,
+    torch.int16: _lib.INT16,
+    torch.int32: _lib.INT32,
+    torch.int64: _lib.INT64,
+    torch.float16: _lib.FLOAT16,
+    torch.bfloat16: _lib.BFLOAT16,
+    torch.float8_e4m3fn: _lib.FLOAT8_E4M3FN,
+    torch.float8_e5m2: _lib.FLOAT8_E5M2,
+    torch.float32: _lib.FLOAT32,
+    torch.float64: _lib.FLOAT64,
+    torch.complex64: _lib.COMPLEX64,
+    torch.complex128: _lib.COMPLEX128,
+}
+
+
+class Staging:
+    """The contiguous copies of one operation's tensors, and what becomes of them."""
+
+    __slots__ = ("back",)
+
+    def __init__(self) -> None:
+        self.back: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def input(self, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj():
+            return tensor
+        return tensor.resolve_conj().resolve_neg().contiguous()
+
+    def output(self, tensor: torch.Tensor, load: bool = False) -> torch.Tensor:
+        """A tensor to fill in place of this one; ``load`` if its elements are read as well."""
+        if tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj():
+            return tensor
+        copy = tensor.detach().resolve_conj().resolve_neg().contiguous() if load else torch.empty(tensor.shape, dtype=tensor.dtype)  # fmt: skip
+        self.back.append((tensor.detach(), copy))
+        return copy
+
+    def after(self) -> Callable[[], None] | None:
+        if not self.back:
+            return None
+
+        def copy_back() -> None:
+            for tensor, copy in self.back:
+                tensor.copy_(copy)
+
+        return copy_back
+
+
+def single(tensors: Sequence[torch.Tensor], op: str) -> torch.Tensor:
+    """The tensor of a list that PyTorch passes where there is only one."""
+    if len(tensors) != 1:
+        raise InvalidArgumentError(f"chorus: {op}: takes a list of one tensor, not of {len(tensors)}", op=op)
+    return tensors[0]
+
+
+def dense(tensor: torch.Tensor, op: str) -> None:
+    """Refuse a sparse tensor."""
+    if tensor.layout is not torch.strided:
+        raise InvalidArgumentError(f"chorus: {op}: the tensor's layout is {tensor.layout}; it must be dense", op=op)
+
+
+def moved_as(tensor: torch.Tensor) -> tuple[int, int]:
+    """The type under which a tensor's elements are moved, and how many of it make one."""
+    code = _DTYPES.get(tensor.dtype)
+    return (code, 1) if code else (_lib.UINT8, tensor.element_size())
+
+
+def reduced_as(tensor: torch.Tensor, op: str) -> int:
+    """The type under which a tensor's elements are reduced."""
+    code = _DTYPES.get(tensor.dtype)
+    if code is None:
+        raise InvalidArgumentError(f"chorus: {op}: {tensor.dtype} can't be reduced", op=op)
+    return code
+
+
+def buffers(tensors: Sequence[torch.Tensor], dtype: torch.dtype, width: int, op: str) -> list[int]:
+    """A list of contiguous tensors of one type as addresses and counts: address, count, address, count, and so on."""
+    values: list[int] = []
+    for i, tensor in enumerate(tensors):
+        dense(tensor, op)
+        if tensor.dtype != dtype:
+            raise InvalidArgumentError(f"chorus: {op}: tensor {i} of a list is {tensor.dtype}, another {dtype}", op=op)
+        values += (tensor.data_ptr(), tensor.numel() * width)
+    return values
+
+
+def even(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether all tensors have as many elements."""
+    return all(t.numel() == tensors[0].numel() for t in tensors)
