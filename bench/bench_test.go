@@ -386,18 +386,6 @@ func TestPlacement(t *testing.T) {
 	}
 }
 
-func TestCPUModel(t *testing.T) {
-	for info, want := range map[string]string{
-		"processor\t: 0\nmodel\t\t: 2\nmodel name\t: AMD EPYC\n": "AMD EPYC",
-		"CPU part\t: 0xd40\n": "0xd40",
-		"":                    "unknown",
-	} {
-		if got := cpuModel(info); got != want {
-			t.Errorf("%q: %q", info, got)
-		}
-	}
-}
-
 func TestRunner(t *testing.T) {
 	world(t, 2, func(ctx context.Context, c *comm.Comm) (res Result, err error) {
 		r, err := NewRunner(ctx, c, quick("all_gather"))

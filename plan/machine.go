@@ -1,8 +1,10 @@
 package plan
 
+import "fmt"
+
 // Machine holds the numbers from which costs are computed. All ranks of a
 // communicator must use the same values, or they would choose different
-// algorithms. It encodes to JSON, so that a calibration can be kept in a file.
+// algorithms. It encodes to JSON: package calibration keeps measured values in a file.
 type Machine struct {
 	// Local carries messages between ranks of one host, Remote between hosts.
 	Local  Link `json:"local"`
@@ -40,6 +42,39 @@ func DefaultMachine() Machine {
 		Reduce:      50e9,
 	}
 }
+
+// Validate reports a number that no machine has: times outside 1 ns to 10 s, rates outside 1 kB/s to 1 PB/s. Values
+// that come from a file or from another rank are checked before they decide anything.
+func (m Machine) Validate() error {
+	for _, v := range []struct {
+		name             string
+		value, low, high float64
+	}{
+		{"local.latency_s", m.Local.Latency, leastTime, mostTime},
+		{"local.overhead_s", m.Local.Overhead, leastTime, mostTime},
+		{"local.bytes_per_s", m.Local.Bandwidth, leastRate, mostRate},
+		{"remote.latency_s", m.Remote.Latency, leastTime, mostTime},
+		{"remote.overhead_s", m.Remote.Overhead, leastTime, mostTime},
+		{"remote.bytes_per_s", m.Remote.Bandwidth, leastRate, mostRate},
+		{"sync_s", m.Sync, leastTime, mostTime},
+		{"crowded_sync_s", m.CrowdedSync, leastTime, mostTime},
+		{"copy_bytes_per_s", m.Copy, leastRate, mostRate},
+		{"reduce_bytes_per_s", m.Reduce, leastRate, mostRate},
+	} {
+		if !(v.value >= v.low && v.value <= v.high) { // not a number is neither
+			return fmt.Errorf("plan: %s is %g; it can be from %g to %g", v.name, v.value, v.low, v.high)
+		}
+	}
+	if m.Cores < 0 {
+		return fmt.Errorf("plan: a machine of %d cores", m.Cores)
+	}
+	return nil
+}
+
+const (
+	leastTime, mostTime = 1e-9, 10.0
+	leastRate, mostRate = 1e3, 1e15
+)
 
 // crowd returns how many ranks share a core of the fullest host, at least 1.
 func (m Machine) crowd(q Request) float64 {

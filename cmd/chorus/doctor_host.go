@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/chorus-comms/chorus/bootstrap"
+	"github.com/chorus-comms/chorus/internal/cpuinfo"
 	"github.com/chorus-comms/chorus/kern"
 )
 
@@ -85,13 +86,7 @@ func (d *diagnosis) host() {
 
 func (d *diagnosis) cpu() {
 	c := &d.CPU
-	c.Model = "unknown"
-	for line := range strings.Lines(readText("/proc/cpuinfo")) {
-		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
-			c.Model = strings.TrimSpace(value)
-			break
-		}
-	}
+	c.Model = cpuinfo.Read().Model
 	c.Online = countCores(readText("/sys/devices/system/cpu/online"))
 	var set unix.CPUSet
 	if unix.SchedGetaffinity(0, &set) == nil {
