@@ -44,6 +44,9 @@ func (s *Space) Leave(failed bool) {
 		// It costs those who look at it nothing: they wait for it, and learn in the wait.
 		me.slots[s.seq%slots].flag.Store(0)
 	}
+	if s.lot != nil && me.sleepers.Load() != 0 {
+		s.lot.wake() // a sleeper on a futex looks by itself
+	}
 }
 
 // underWay reports whether this member is between Begin and End.

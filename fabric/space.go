@@ -46,6 +46,7 @@ type Space struct {
 	policy  Policy
 	release func() error
 	commit  func(offset, n int) error
+	lot     *Lot
 	backed  int // bytes of each half of this member's stage that have memory
 
 	// The operation under way.
@@ -109,13 +110,15 @@ type SpaceConfig struct {
 	Release    func() error // called by Close
 	// Commit puts memory behind n bytes at an offset of this member's stage; nil if all of it has some.
 	Commit func(offset, n int) error
+	// Lot is where waits sleep if all members are goroutines of this process, who share it; nil: on a futex.
+	Lot *Lot
 }
 
 // NewSpace puts a Space together from memory that a fabric has mapped.
 func NewSpace(c SpaceConfig) *Space {
 	s := &Space{
 		self: c.Self, members: c.Members, stages: c.Stages, half: c.StageBytes / 2 &^ 63,
-		resolve: c.Resolve, policy: c.Policy, release: c.Release, commit: c.Commit,
+		resolve: c.Resolve, policy: c.Policy, release: c.Release, commit: c.Commit, lot: c.Lot,
 		blocks:  make([]*controlBlock, len(c.Members)),
 		checked: make([][slots]uint64, len(c.Members)), ended: make([]uint64, len(c.Members)),
 	}
@@ -214,7 +217,7 @@ func (s *Space) raise(v uint64) {
 	f := &me.slots[s.seq%slots].flag
 	f.Store(v)
 	if me.sleepers.Load() != 0 {
-		futex.Wake(low32(f))
+		s.wake(f)
 	}
 }
 
@@ -224,8 +227,17 @@ func (s *Space) End() {
 	me := s.blocks[s.self]
 	me.ended.Store(s.seq)
 	if me.sleepers.Load() != 0 {
-		futex.Wake(low32(&me.ended))
+		s.wake(&me.ended)
 	}
+}
+
+// wake wakes who sleeps on a word of this member.
+func (s *Space) wake(word *atomic.Uint64) {
+	if s.lot != nil {
+		s.lot.wake()
+		return
+	}
+	futex.Wake(low32(word))
 }
 
 // Await blocks until the member has reached the phase (0: has arrived) in this
@@ -327,12 +339,15 @@ func (s *Space) wait(w *Waiter, member int, word *atomic.Uint64, want uint64) er
 				continue
 			}
 		default:
-			sl := &s.blocks[member].sleepers
-			sl.Add(1)
-			if v = word.Load(); v < want {
+			b := s.blocks[member]
+			b.sleepers.Add(1)
+			if s.lot != nil {
+				s.lot.sleep(w, func() bool { return word.Load() < want && b.gone.Load() == 0 })
+				v = word.Load()
+			} else if v = word.Load(); v < want {
 				futex.Wait(low32(word), uint32(v), sleep)
 			}
-			sl.Add(^uint32(0))
+			b.sleepers.Add(^uint32(0))
 		}
 		// The order matters: what the member did before it left, it did for good.
 		if gone := s.blocks[member].gone.Load(); gone != 0 && word.Load() < want {

@@ -173,23 +173,29 @@ func (w *Waiter) Block(done func() bool) error {
 		if err := w.Check(); err != nil {
 			return err
 		}
-		var ctxDone <-chan struct{}
-		if w.Ctx != nil {
-			ctxDone = w.Ctx.Done()
-		}
-		var expired <-chan time.Time
-		if w.Timeout > 0 || w.poller != nil {
-			w.timer.Reset(w.patience())
-			expired = w.timer.C
-		}
-		select {
-		case <-w.wake:
-		case <-w.Abort.Done():
-		case <-ctxDone:
-		case <-expired:
-		}
-		w.timer.Stop()
+		w.doze()
 	}
+}
+
+// doze blocks until somebody calls Wake or there may be a reason to give up. Whoever calls it
+// has announced itself by parked, and looked once more at what it waits for.
+func (w *Waiter) doze() {
+	var ctxDone <-chan struct{}
+	if w.Ctx != nil {
+		ctxDone = w.Ctx.Done()
+	}
+	var expired <-chan time.Time
+	if w.Timeout > 0 || w.poller != nil {
+		w.timer.Reset(w.patience())
+		expired = w.timer.C
+	}
+	select {
+	case <-w.wake:
+	case <-w.Abort.Done():
+	case <-ctxDone:
+	case <-expired:
+	}
+	w.timer.Stop()
 }
 
 // patience is how long a blocked wait may go without a check. Check has set the deadline.

@@ -19,6 +19,7 @@ type record struct {
 	World   string // rank 0's is the name of the world
 	Host    string
 	Buffer  int
+	Wait    string
 }
 
 var process = rand.Text()
@@ -35,15 +36,20 @@ type joining struct {
 }
 
 // open finds the ranks that are opened elsewhere in this process. Options:
-// "buffer", the size in bytes up to which messages are buffered; -1 for none.
+// "buffer", the size in bytes up to which messages are buffered, -1 for none; "wait", which
+// is auto, or block for waits that sleep at once. Rank 0's count.
 func open(ctx context.Context, c fabric.Config) (fabric.Fabric, error) {
 	own := record{Process: process, World: rand.Text(), Host: c.HostID, Buffer: defaultBuffer}
 	for k, v := range c.Options {
 		n, err := strconv.Atoi(v)
-		if k != "buffer" || err != nil || n < -1 || n > 1<<20 {
-			return nil, fmt.Errorf("mem: option %s=%q; the only one is buffer, a number of bytes", k, v)
+		switch {
+		case k == "buffer" && err == nil && n >= -1 && n <= 1<<20:
+			own.Buffer = n
+		case k == "wait" && (v == "auto" || v == "block"):
+			own.Wait = v
+		default:
+			return nil, fmt.Errorf("mem: option %s=%q; there are buffer, a number of bytes, and wait, auto or block", k, v)
 		}
-		own.Buffer = n
 	}
 	records := []record{own}
 	if c.Size > 1 {
@@ -77,7 +83,7 @@ func join(records []record) *world {
 	defer opening.Unlock()
 	j := opening.worlds[name]
 	if j == nil {
-		s := settings{buffer: records[0].Buffer}
+		s := settings{buffer: records[0].Buffer, blocking: records[0].Wait == "block"}
 		for _, r := range records {
 			s.hosts = append(s.hosts, r.Host)
 		}

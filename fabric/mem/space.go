@@ -25,6 +25,7 @@ type spaceMemory struct {
 	stages     []unsafe.Pointer
 	joined     []bool
 	missing    int
+	lot        fabric.Lot
 }
 
 const page = 4096
@@ -84,12 +85,15 @@ func (f *Rank) Space(_ context.Context, comm uint32, members []int, stageBytes i
 	w.mu.Unlock()
 
 	policy := fabric.Policy{Yields: 2000, InProcess: true}
-	if len(members) <= runtime.GOMAXPROCS(0) {
+	switch {
+	case w.blocking:
+		policy.Yields = 0
+	case len(members) <= runtime.GOMAXPROCS(0):
 		policy.Spins = 200
 	}
 	return fabric.NewSpace(fabric.SpaceConfig{
 		Members: s.members, Self: self, Control: s.control, Stages: s.stages, StageBytes: stageBytes,
-		Resolve: resolve, Policy: policy,
+		Resolve: resolve, Policy: policy, Lot: &s.lot,
 	}), nil
 }
 

@@ -9,16 +9,18 @@ import (
 
 // world is what the ranks have in common.
 type world struct {
-	ranks []*Rank
-	hosts []int
+	ranks    []*Rank
+	hosts    []int
+	blocking bool // waits sleep at once
 
 	mu     sync.Mutex
 	spaces map[spaceKey]*spaceMemory // being joined
 }
 
 type settings struct {
-	hosts  []string
-	buffer int
+	hosts    []string
+	buffer   int
+	blocking bool
 }
 
 // Option changes a world.
@@ -57,7 +59,7 @@ func NewWorld(size int, opts ...Option) []fabric.Fabric {
 }
 
 func newWorld(s settings) *world {
-	w := &world{spaces: map[spaceKey]*spaceMemory{}, ranks: make([]*Rank, len(s.hosts)), hosts: number(s.hosts)}
+	w := &world{spaces: map[spaceKey]*spaceMemory{}, ranks: make([]*Rank, len(s.hosts)), hosts: number(s.hosts), blocking: s.blocking}
 	for r := range w.ranks {
 		m := fabric.NewMatcher(len(w.ranks))
 		w.ranks[r] = &Rank{world: w, rank: r, match: m, local: fabric.NewLocal(r, m, s.buffer)}
