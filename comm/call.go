@@ -22,6 +22,7 @@ type call struct {
 	id      uint64 // for hooks
 	on      bool   // its tensors are on the communicator's device
 	record  uint64 // for the recorder
+	given   *given // on a device, where the operation has views of the memory in place of the tensors
 }
 
 // begin makes a call for a collective: the communicator's own, if the lane is

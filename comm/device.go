@@ -232,8 +232,17 @@ func (c *Comm) deviceError(op string, err error) error {
 	return &InternalError{Where: at, Err: err}
 }
 
-// engineViews replaces an operation's tensors by what the backend can touch, and notes that s uses them.
-func engineViews(o *backend.Op, s *device.Stream) (err error) {
+// given is what the caller of an operation on a device gave.
+type given struct {
+	in, out, factor *tensor.Tensor
+	ins, outs       []*tensor.Tensor
+	async           bool
+}
+
+// engineViews replaces an operation's tensors by what the backend can touch, and notes that s uses them. Hooks get what the
+// caller gave: a view would let them read device memory.
+func engineViews(o *call, s *device.Stream) (err error) {
+	o.given = &given{o.In, o.Out, o.Reduce.FactorTensor, o.Ins, o.Outs, o.work != nil}
 	one := func(t *tensor.Tensor) *tensor.Tensor {
 		if t == nil || err != nil || t.On() == nil {
 			return t

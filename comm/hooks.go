@@ -117,8 +117,12 @@ func (c *Comm) changeHooks(change func(*hookSet)) {
 }
 
 func (c *Comm) info(o *call) OpInfo {
-	return OpInfo{ID: o.id, Comm: c.name, Kind: o.Kind, Seq: o.Seq, In: o.In, Out: o.Out, Ins: o.Ins, Outs: o.Outs,
+	info := OpInfo{ID: o.id, Comm: c.name, Kind: o.Kind, Seq: o.Seq, In: o.In, Out: o.Out, Ins: o.Ins, Outs: o.Outs,
 		Root: o.Root, Peer: o.Peer, Tag: o.Tag, Reduce: o.Reduce, Async: o.work != nil, Algorithm: o.Op.Algorithm}
+	if g := o.given; g != nil {
+		info.In, info.Out, info.Ins, info.Outs, info.Reduce.FactorTensor, info.Async = g.in, g.out, g.ins, g.outs, g.factor, g.async
+	}
+	return info
 }
 
 // hooked runs a submission between its hooks. A transfer's completion hooks run when it has been waited for.

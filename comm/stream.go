@@ -154,7 +154,7 @@ func (c *Comm) push(o *call, cur *device.Stream) (err error) {
 			return err
 		}
 	}
-	if err := engineViews(&o.Op, s); err != nil {
+	if err := engineViews(o, s); err != nil {
 		return err
 	}
 	o.Ctx = context.Background() // the caller's is for the call; what is enqueued has its timeout

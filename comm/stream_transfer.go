@@ -48,7 +48,7 @@ func (c *Comm) pushTransfers(op string, w *Work, cur *device.Stream, calls []*ca
 	}
 	own := make([]inherited, len(calls))
 	for i, o := range calls {
-		if err := engineViews(&o.Op, s); err != nil {
+		if err := engineViews(o, s); err != nil {
 			return err
 		}
 		o.Ctx = context.Background()

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/plan"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -187,6 +189,7 @@ func StreamFailures(t *testing.T, cfg Config) {
 			return w.Synchronize(ctx)
 		})
 	})
+	t.Run("Replays", replays(cfg))
 	t.Run("WrongPlace", func(t *testing.T) {
 		w := cfg.open(t, 1)
 		w.each(func(ctx context.Context, c *comm.Comm) error {
@@ -201,4 +204,66 @@ func StreamFailures(t *testing.T, cfg Config) {
 			return nil
 		})
 	})
+}
+
+// replays tests that hooks run at each replay, and that timeouts and hints which change apply to the next without a new capture.
+func replays(cfg Config) func(t *testing.T) {
+	return func(t *testing.T) {
+		w := cfg.open(t, 2)
+		w.each(func(ctx context.Context, c *comm.Comm) error {
+			s := current(ctx, c)
+			x := (&maker{ctx: ctx, c: c}).of(dtype.Int64, 5000, func(int) float64 { return 1 })
+			g, err := device.Capture(s, func() error { return c.AllReduce(ctx, x, comm.Sum) })
+			if err != nil {
+				return err
+			}
+			var before int
+			var algorithms []string // hooks run on the stream, which the host waits for before it looks
+			c.RegisterPreHook(func(o comm.OpInfo) error {
+				if o.In == x {
+					before++
+				}
+				return nil
+			})
+			c.RegisterCompletionHook(func(o comm.OpInfo, err error) {
+				if err == nil {
+					algorithms = append(algorithms, o.Algorithm)
+				}
+			})
+			var tried int
+			var want []string
+			for _, a := range plan.Algorithms(plan.AllReduce) {
+				if c.Capabilities().Name != "native" {
+					break
+				}
+				if err := c.SetHints(map[string]string{"algorithm": a.Name}); err != nil {
+					return err
+				}
+				tried++
+				switch err := settle(ctx, c, g.Replay(s)); {
+				case err == nil:
+					want = append(want, a.Name)
+				case !errors.Is(err, comm.ErrInvalidArgument): // it isn't for this machine
+					return fmt.Errorf("replayed with algorithm %s: %w", a.Name, err)
+				}
+			}
+			if before != tried || !slices.Equal(algorithms, want) || tried > 0 && len(want) < 2 {
+				return fmt.Errorf("hooks saw %d of %d replays, with algorithms %q, want %q", before, tried, algorithms, want)
+			}
+			if err := errors.Join(c.SetHints(nil), settle(ctx, c, c.Barrier(ctx))); err != nil {
+				return err
+			}
+			if c.Rank() == 1 {
+				<-c.Broken()
+				return g.Close()
+			}
+			if err := c.SetTimeout(50 * time.Millisecond); err != nil {
+				return err
+			}
+			if err := settle(ctx, c, g.Replay(s)); !errors.Is(err, comm.ErrTimeout) {
+				return fmt.Errorf("a replay that rank 1 doesn't take part in gives %v", err)
+			}
+			return g.Close()
+		})
+	}
 }

@@ -84,19 +84,23 @@ func second[T any](_ T, err error) error { return err }
 // Mismatches demands that ranks which call different things learn so, on every
 // rank, with both sides stated, and that the communicator stays broken.
 func Mismatches(t *testing.T, cfg Config) {
-	type step = func(context.Context, *comm.Comm) error
+	type step = func(context.Context, *comm.Comm) issue
 	reduce := func(dt dtype.DType, n int, r comm.Reduction) step {
-		return func(ctx context.Context, c *comm.Comm) error {
-			return c.AllReduce(ctx, tensor.Must(tensor.Zeros(dt, n)), r)
+		return func(ctx context.Context, c *comm.Comm) issue {
+			x := zeros(ctx, c, dt, n)
+			return func(opts ...comm.Option) error { return c.AllReduce(ctx, x, r, opts...) }
 		}
 	}
 	bcast := func(n, root int) step {
-		return func(ctx context.Context, c *comm.Comm) error {
-			return c.Broadcast(ctx, tensor.Must(tensor.Zeros(dtype.Float32, n)), root)
+		return func(ctx context.Context, c *comm.Comm) issue {
+			x := zeros(ctx, c, dtype.Float32, n)
+			return func(opts ...comm.Option) error { return c.Broadcast(ctx, x, root, opts...) }
 		}
 	}
-	barrier := func(ctx context.Context, c *comm.Comm) error { return c.Barrier(ctx) }
-	for _, x := range []struct {
+	barrier := func(ctx context.Context, c *comm.Comm) issue {
+		return func(opts ...comm.Option) error { return c.Barrier(ctx, opts...) }
+	}
+	for i, x := range []struct {
 		name       string
 		most, last step
 		say        []string
@@ -126,10 +130,10 @@ func Mismatches(t *testing.T, cfg Config) {
 					// A slow rank may learn of the mismatch while it's still in the operation before.
 					err := sumOfRanks(ctx, c)
 					if err == nil {
-						err = f(ctx, c)
+						err = wayOf(c, i+n).run(ctx, c, f(ctx, c))
 					}
 					for err == nil { // a rank that needs nobody learns at one of the next calls
-						err = c.Barrier(ctx)
+						err = synchronous(ctx, c, barrier(ctx, c))
 					}
 					var mm *comm.MismatchError
 					if !errors.As(err, &mm) {
@@ -140,7 +144,7 @@ func Mismatches(t *testing.T, cfg Config) {
 							return fmt.Errorf("the error does not say %q: %v", s, err)
 						}
 					}
-					if again := c.Barrier(ctx); !errors.Is(again, comm.ErrMismatch) {
+					if again := synchronous(ctx, c, barrier(ctx, c)); !errors.Is(again, comm.ErrMismatch) {
 						return fmt.Errorf("after a mismatch a barrier gives %v", again)
 					}
 					return nil
@@ -161,15 +165,22 @@ func Timeouts(t *testing.T, cfg Config) {
 			return
 		}
 		w.each(func(ctx context.Context, c *comm.Comm) error {
-			x := tensor.Must(tensor.Zeros(dtype.Float32, 10))
-			if err := c.Recv(ctx, x, (c.Rank()+1)%n, comm.Timeout(20*time.Millisecond)); !errors.Is(err, comm.ErrTimeout) {
-				return fmt.Errorf("a message that never comes gives %v", err)
+			x := zeros(ctx, c, dtype.Float32, 10)
+			for _, how := range ways(c) {
+				err := how.run(ctx, c, func(opts ...comm.Option) error {
+					return c.Recv(ctx, x, (c.Rank()+1)%n, append(opts, comm.Timeout(20*time.Millisecond))...)
+				})
+				if !errors.Is(err, comm.ErrTimeout) {
+					return fmt.Errorf("a message that never comes, %s, gives %v", how.name, err)
+				}
 			}
-			short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
-			err := c.Recv(short, x, comm.AnySource)
-			cancel()
-			if !errors.Is(err, context.DeadlineExceeded) {
-				return fmt.Errorf("a receive whose context ends gives %v", err)
+			if c.Stream() == nil { // what is enqueued has its timeout alone
+				short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+				err := c.Recv(short, x, comm.AnySource)
+				cancel()
+				if !errors.Is(err, context.DeadlineExceeded) {
+					return fmt.Errorf("a receive whose context ends gives %v", err)
+				}
 			}
 			if err := sumOfRanks(ctx, c); err != nil {
 				return err
@@ -178,10 +189,13 @@ func Timeouts(t *testing.T, cfg Config) {
 				<-c.Broken()
 				return nil
 			}
-			err = c.AllReduce(ctx, x, comm.Sum, comm.Timeout(200*time.Millisecond))
+			how := wayOf(c, n)
+			err := how.run(ctx, c, func(opts ...comm.Option) error {
+				return c.AllReduce(ctx, x, comm.Sum, append(opts, comm.Timeout(200*time.Millisecond))...)
+			})
 			var to *comm.TimeoutError
 			if !errors.As(err, &to) {
-				return fmt.Errorf("not a *TimeoutError: %v", err)
+				return fmt.Errorf("%s: not a *TimeoutError: %v", how.name, err)
 			}
 			if !slices.Contains(to.Missing, n-1) || slices.Contains(to.Arrived, n-1) {
 				return fmt.Errorf("missing is rank %d, but the error says: %v", n-1, err)
@@ -192,7 +206,8 @@ func Timeouts(t *testing.T, cfg Config) {
 }
 
 // Withdrawn has senders give up large messages at all moments: the receiver gets all of one, or
-// learns from a typed error that it doesn't come, and the communicator stays whole.
+// learns from a typed error that it doesn't come, and the communicator stays whole. On a device, where contexts are for
+// calls alone, timeouts make them give up.
 func Withdrawn(t *testing.T, cfg Config) {
 	const n, count = 2, 4 << 20
 	w := cfg.open(t, n)
@@ -204,23 +219,36 @@ func Withdrawn(t *testing.T, cfg Config) {
 		sent[i] = float32(i % 1000)
 	}
 	w.each(func(ctx context.Context, c *comm.Comm) error {
+		x := zeros(ctx, c, dtype.Float32, count)
+		if err := tensor.Copy(ctx, x, tensor.Of(sent)); err != nil {
+			return err
+		}
 		for round := range 8 {
-			if err := c.Barrier(ctx); err != nil {
+			if err := settle(ctx, c, c.Barrier(ctx)); err != nil {
 				return err
 			}
 			if c.Rank() == 0 {
+				after, opts := time.Duration(round)*500*time.Microsecond, []comm.Option{comm.Tag(round)}
 				short, cancel := context.WithCancel(ctx)
-				time.AfterFunc(time.Duration(round)*500*time.Microsecond, cancel)
-				err := c.Send(short, tensor.Of(sent), 1, comm.Tag(round))
+				if c.Stream() == nil {
+					time.AfterFunc(after, cancel)
+				} else {
+					opts = append(opts, comm.Timeout(after+1))
+				}
+				err := settle(ctx, c, c.Send(short, x, 1, opts...))
 				cancel()
-				if err != nil && !errors.Is(err, comm.ErrCanceled) {
-					return fmt.Errorf("round %d: a send whose context ends gives %v", round, err)
+				if err != nil && !errors.Is(err, comm.ErrCanceled) && !(c.Stream() != nil && errors.Is(err, comm.ErrTimeout)) {
+					return fmt.Errorf("round %d: a send that is given up gives %v", round, err)
 				}
 				continue
 			}
-			got := make([]float32, count)
-			switch err := c.Recv(ctx, tensor.Of(got), 0, comm.Tag(round), comm.Timeout(500*time.Millisecond)); {
+			into := zeros(ctx, c, dtype.Float32, count)
+			switch err := settle(ctx, c, c.Recv(ctx, into, 0, comm.Tag(round), comm.Timeout(200*time.Millisecond))); {
 			case err == nil:
+				got := make([]float32, count)
+				if err := tensor.Copy(ctx, tensor.Of(got), into); err != nil {
+					return err
+				}
 				if !slices.Equal(got, sent) {
 					return fmt.Errorf("round %d: a part of the message is missing", round)
 				}
@@ -245,23 +273,25 @@ func Leaving(t *testing.T, cfg Config) {
 		}
 		count := []int{10, 100_000}[n%2]
 		w.each(func(ctx context.Context, c *comm.Comm) error {
-			x := tensor.Must(tensor.Zeros(dtype.Float32, count))
-			if err := c.AllReduce(ctx, x, comm.Sum); err != nil {
+			x := zeros(ctx, c, dtype.Float32, count)
+			how := wayOf(c, n)
+			if err := how.run(ctx, c, func(opts ...comm.Option) error { return c.AllReduce(ctx, x, comm.Sum, opts...) }); err != nil {
 				return err
 			}
 			if c.Rank() == n-1 {
 				return c.Finalize(ctx)
 			}
-			var opts []comm.Option
 			native := c.Capabilities().Name == "native" // doesn't need the timeout
-			if !native {
-				opts = append(opts, comm.Timeout(200*time.Millisecond))
-			}
-			err := c.AllReduce(ctx, x, comm.Sum, opts...)
+			err := how.run(ctx, c, func(opts ...comm.Option) error {
+				if !native {
+					opts = append(opts, comm.Timeout(200*time.Millisecond))
+				}
+				return c.AllReduce(ctx, x, comm.Sum, opts...)
+			})
 			var lost *comm.PeerLostError
 			var to *comm.TimeoutError
 			if (!errors.As(err, &lost) || lost.Peer != n-1) && (native || !errors.As(err, &to) || !slices.Contains(to.Missing, n-1)) {
-				return fmt.Errorf("rank %d has finalized, and an operation gives %v", n-1, err)
+				return fmt.Errorf("rank %d has finalized, and an operation, %s, gives %v", n-1, how.name, err)
 			}
 			return nil
 		})
@@ -282,22 +312,24 @@ func Abort(t *testing.T, cfg Config) {
 			told := make(chan error, 1)
 			c.RegisterAbortHook(func(err error) { told <- err })
 			var recv comm.Work
-			if err := c.Recv(ctx, tensor.Of(make([]int32, 4)), c.Rank(), comm.Tag(5), comm.Async(&recv)); err != nil {
+			if err := c.Recv(ctx, zeros(ctx, c, dtype.Int32, 4), c.Rank(), comm.Tag(5), comm.Async(&recv)); err != nil {
 				return err
 			}
 			if c.Rank() == 0 {
 				time.AfterFunc(20*time.Millisecond, func() { c.Abort(errors.New("enough")) })
 				<-c.Broken()
 			}
-			err := c.Barrier(ctx)
+			barrier := func(opts ...comm.Option) error { return c.Barrier(ctx, opts...) }
+			how := wayOf(c, n)
+			err := how.run(ctx, c, barrier)
 			for err == nil && n == 1 {
-				err = c.Barrier(ctx)
+				err = how.run(ctx, c, barrier)
 			}
 			var ab *comm.AbortedError
 			if !errors.As(err, &ab) || ab.By != 0 || !strings.Contains(ab.Reason, "enough") {
-				return fmt.Errorf("an aborted barrier gives %v", err)
+				return fmt.Errorf("an aborted barrier, %s, gives %v", how.name, err)
 			}
-			if err := recv.Wait(ctx); !errors.Is(err, comm.ErrAborted) {
+			if err := recv.Synchronize(ctx); !errors.Is(err, comm.ErrAborted) {
 				return fmt.Errorf("an aborted receive gives %v", err)
 			}
 			select {

@@ -227,20 +227,23 @@ func Hooks(t *testing.T, cfg Config) {
 			defer mu.Unlock()
 			log = append(log, fmt.Sprintf("done %v %v", o.Kind, err))
 		})
-		if err := c.Barrier(ctx); err != nil {
+		if err := settle(ctx, c, c.Barrier(ctx)); err != nil {
 			return err
 		}
-		var work comm.Work
-		x := []float32{1}
-		if err := c.AllReduce(ctx, tensor.Of(x), comm.Sum, comm.Async(&work)); err != nil {
+		var seen comm.OpInfo
+		look := c.RegisterPreHook(func(o comm.OpInfo) error { seen = o; return nil })
+		x := zeros(ctx, c, dtype.Float32, 1)
+		reduce := func(opts ...comm.Option) error { return c.AllReduce(ctx, x, comm.Sum, opts...) }
+		if err := asynchronous(ctx, c, reduce); err != nil {
 			return err
 		}
-		if err := work.Wait(ctx); err != nil {
-			return err
+		if seen.In != x || seen.Out != x || !seen.Async || seen.Comm != c.Name() {
+			return fmt.Errorf("a hook saw %+v for an operation on %v", seen, x)
 		}
+		look.Remove()
 		refusal := errors.New("refused")
 		refuse := c.RegisterPreHook(func(comm.OpInfo) error { return refusal })
-		if err := c.Barrier(ctx); !errors.Is(err, refusal) {
+		if err := settle(ctx, c, c.Barrier(ctx)); !errors.Is(err, refusal) {
 			return fmt.Errorf("a refused operation returns %v", err)
 		}
 		refuse.Remove()
