@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"strconv"
 	"time"
 )
 
@@ -79,8 +80,54 @@ type Config struct {
 	// left to the program.
 	DumpDir string // CHORUS_DUMP_DIR
 
+	// Secret is the text of the job's secret, which authenticates stores and links; empty: none, or that of SecretFile. It is never shown.
+	Secret Hidden // CHORUS_SECRET
+
+	// SecretFile is the path of a file with the text of the job's secret. chorus run sets it for the ranks it starts.
+	SecretFile string // CHORUS_SECRET_FILE
+
+	// TLS encrypts the connections of stores and the TCP links, with certificates that the processes make for themselves. It needs a secret.
+	TLS bool // CHORUS_TLS
+
+	// TLSCert, TLSKey and TLSCA are paths of PEM files: a certificate, its key, and the authorities that sign the job's certificates. All
+	// three together switch TLS on.
+	TLSCert string // CHORUS_TLS_CERT
+	TLSKey  string // CHORUS_TLS_KEY
+	TLSCA   string // CHORUS_TLS_CA
+
+	// Insecure permits to listen where other hosts can connect without a secret or certificates.
+	Insecure bool // CHORUS_INSECURE
+
+	// StorePlain says who may use a store that a process of Chorus serves without proving to know the secret, as PyTorch's clients do.
+	StorePlain Plain // CHORUS_STORE_PLAIN
+
 	vars []Var
 }
+
+// Hidden is text that is not shown: String and MarshalText say only whether there is any.
+type Hidden string
+
+func (h Hidden) String() string {
+	if h == "" {
+		return ""
+	}
+	return "(set)"
+}
+
+// GoString keeps %#v from showing the text.
+func (h Hidden) GoString() string { return strconv.Quote(h.String()) }
+
+// MarshalText keeps encodings such as JSON from showing the text.
+func (h Hidden) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
+
+// Plain says whose connections a store takes without the job's secret.
+type Plain string
+
+const (
+	PlainNone Plain = "none" // nobody's, if there is a secret
+	PlainUser Plain = "user" // those of processes of the same user on the same host, who could read the secret anyway
+	PlainAny  Plain = "any"  // everybody's
+)
 
 // Fabric names a way to move bytes between ranks.
 type Fabric string
@@ -141,6 +188,9 @@ func Load(lookup func(name string) (string, bool)) (*Config, error) {
 				v.Err = &Error{Name: s.name, Value: text, Reason: err.Error()}
 				errs = append(errs, v.Err)
 			}
+		}
+		if s.name == secretVar {
+			v.Value = c.Secret.String()
 		}
 		c.vars = append(c.vars, v)
 	}

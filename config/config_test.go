@@ -1,7 +1,9 @@
 package config
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"net/netip"
@@ -26,7 +28,7 @@ func TestDefaults(t *testing.T) {
 		Timeout: 600 * time.Second, Log: slog.LevelWarn, Fabric: FabricAuto, TCPConnections: 2,
 		SHMStageBytes: 8 << 20, WaitPolicy: WaitAuto, CMA: CMAAuto, Kernels: KernelsAuto,
 		DeviceAutoload: true, AccInteDevices: 2, AccInteMemory: 4 << 30, AccIntePeers: true, Record: 1024,
-		AllocConf: DefaultAllocator(), CUDAAllocConf: DefaultAllocator(),
+		AllocConf: DefaultAllocator(), CUDAAllocConf: DefaultAllocator(), StorePlain: PlainUser,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -66,6 +68,14 @@ var samples = map[string]struct {
 	"CHORUS_RUN":                     {"job-1", "job-1", nil},
 	"CHORUS_RECORD":                  {"64", 64, []string{"-1", "many", "2000000"}},
 	"CHORUS_DUMP_DIR":                {"/tmp/dumps", "/tmp/dumps", nil},
+	"CHORUS_SECRET":                  {"correct horse battery", Hidden("correct horse battery"), nil},
+	"CHORUS_SECRET_FILE":             {"job.secret", "job.secret", nil},
+	"CHORUS_TLS":                     {"on", true, []string{"1.3"}},
+	"CHORUS_TLS_CERT":                {"rank.pem", "rank.pem", nil},
+	"CHORUS_TLS_KEY":                 {"rank.key", "rank.key", nil},
+	"CHORUS_TLS_CA":                  {"ca.pem", "ca.pem", nil},
+	"CHORUS_INSECURE":                {"1", true, []string{"very"}},
+	"CHORUS_STORE_PLAIN":             {"any", PlainAny, []string{"all", "root"}},
 }
 
 func expandable() Allocator {
@@ -96,7 +106,11 @@ func TestEveryFieldHasItsVariable(t *testing.T) {
 				t.Errorf("%s=%s changed %s to %v", s.name, sample.good, fields.Field(j).Name, got)
 			}
 		}
-		if v := c.Vars()[i]; v.Name != s.name || v.Value != sample.good || v.Origin != Environment {
+		shown := sample.good
+		if s.name == secretVar {
+			shown = "(set)"
+		}
+		if v := c.Vars()[i]; v.Name != s.name || v.Value != shown || v.Origin != Environment {
 			t.Errorf("described as %+v", v)
 		}
 		for _, bad := range sample.bad {
@@ -111,6 +125,26 @@ func TestEveryFieldHasItsVariable(t *testing.T) {
 			if c.Vars()[i].Err == nil {
 				t.Errorf("%s=%s: Vars does not show the error", s.name, bad)
 			}
+		}
+	}
+}
+
+// TestTheSecretIsNotShown prints a configuration in every way.
+func TestTheSecretIsNotShown(t *testing.T) {
+	c, err := Load(from(map[string]string{"CHORUS_SECRET": "correct horse"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	asJSON, err := json.Marshal(struct {
+		*Config
+		Vars []Var
+	}{c, c.Vars()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{fmt.Sprint(c), fmt.Sprintf("%+v", c), fmt.Sprintf("%#v", c), string(asJSON)} {
+		if strings.Contains(text, "horse") || !strings.Contains(text, "(set)") {
+			t.Error(text)
 		}
 	}
 }

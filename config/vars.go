@@ -39,6 +39,9 @@ type spec struct {
 	set            func(c *Config, text string) error
 }
 
+// secretVar is the one variable whose value is not shown.
+const secretVar = "CHORUS_SECRET"
+
 const (
 	maxTCPConnections = 64
 	minStageBytes     = 64 << 10
@@ -101,6 +104,22 @@ var specs = []spec{
 		func(c *Config, s string) error { return setInt(&c.Record, s, 0, maxRecord) }},
 	{"CHORUS_DUMP_DIR", "", "directory to which each rank dumps its flight record at its first failure and at SIGUSR1; empty: nowhere",
 		func(c *Config, s string) error { c.DumpDir = s; return nil }},
+	{secretVar, "", "secret of the job, at least 16 random characters, by which its processes know each other; never shown",
+		func(c *Config, s string) error { c.Secret = Hidden(s); return nil }},
+	{"CHORUS_SECRET_FILE", "", "file that holds the secret of the job; chorus run makes one for the ranks it starts",
+		func(c *Config, s string) error { c.SecretFile = s; return nil }},
+	{"CHORUS_TLS", "false", "encrypt the connections of stores and the TCP links; needs a secret, or the three files below",
+		func(c *Config, s string) error { return setBool(&c.TLS, s) }},
+	{"CHORUS_TLS_CERT", "", "PEM file with the certificate to show; empty: each process makes its own, and the secret vouches for it",
+		func(c *Config, s string) error { c.TLSCert = s; return nil }},
+	{"CHORUS_TLS_KEY", "", "PEM file with the key of the certificate",
+		func(c *Config, s string) error { c.TLSKey = s; return nil }},
+	{"CHORUS_TLS_CA", "", "PEM file with the authorities that sign the certificates of the job",
+		func(c *Config, s string) error { c.TLSCA = s; return nil }},
+	{"CHORUS_INSECURE", "false", "let stores listen for other hosts without a secret or certificates",
+		func(c *Config, s string) error { return setBool(&c.Insecure, s) }},
+	{"CHORUS_STORE_PLAIN", string(PlainUser), "who may use a store of Chorus without the secret, as PyTorch's clients do: none, user (the same user on the same host) or any",
+		func(c *Config, s string) error { return setChoice(&c.StorePlain, s, PlainNone, PlainUser, PlainAny) }},
 }
 
 func setChoice[T ~string](field *T, text string, choices ...T) error {

@@ -1,0 +1,135 @@
+package secure
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// What the two sides send, after the hello of whoever connected:
+//
+//	initiator: 32 random bytes
+//	responder: 32 random bytes
+//	initiator: its proof
+//	responder: its proof
+//
+// A proof is HMAC-SHA256 of: the role, the hello, both random values, and within TLS the exporter of the connection.
+const (
+	nonceBytes = 32
+	proofBytes = sha256.Size
+
+	// HandshakeBytes is what each side sends, and reads, besides the hello.
+	HandshakeBytes = nonceBytes + proofBytes
+)
+
+var (
+	// ErrRefused says that the other end has another secret than this one, or none.
+	ErrRefused = errors.New("the other end doesn't have the secret of this job")
+	// ErrNoSecret says that the other end asks for no proof, because it has no secret.
+	ErrNoSecret = errors.New("the other end has no secret, but this one has")
+)
+
+// noSecret takes the place of the responder's random bytes.
+var noSecret [nonceBytes]byte
+
+// Initiate sends hello, proves that this end knows the secret, and has the other end prove it. It's for whoever connected. Deadlines are the caller's to set
+// on c; nothing may have been read ahead. The errors ErrRefused and ErrNoSecret don't go away by trying again.
+func (s Secret) Initiate(c io.ReadWriter, hello []byte) error {
+	binding, err := channel(c)
+	if err != nil {
+		return err
+	}
+	out := make([]byte, len(hello)+nonceBytes)
+	mine := out[copy(out, hello):]
+	rand.Read(mine)
+	if _, err := c.Write(out); err != nil {
+		return err
+	}
+	var theirs [nonceBytes]byte
+	if _, err := io.ReadFull(c, theirs[:]); err != nil {
+		return fmt.Errorf("no answer to the hello: %w", err)
+	}
+	if theirs == noSecret {
+		return ErrNoSecret
+	}
+	if _, err := c.Write(s.proof(initiator, hello, mine, theirs[:], binding)); err != nil {
+		return fmt.Errorf("%w (%w)", ErrRefused, err)
+	}
+	var proof [proofBytes]byte
+	if _, err := io.ReadFull(c, proof[:]); err != nil {
+		if isTimeout(err) {
+			return fmt.Errorf("no answer to the proof: %w", err)
+		}
+		return fmt.Errorf("%w: it closed the connection instead of proving itself (%w)", ErrRefused, err)
+	}
+	if !hmac.Equal(proof[:], s.proof(responder, hello, mine, theirs[:], binding)) {
+		return ErrRefused
+	}
+	return nil
+}
+
+// Respond is the other side of Initiate, for whoever accepted the connection and has read hello. If it returns an error the connection
+// must be closed, without a word.
+func (s Secret) Respond(c io.ReadWriter, hello []byte) error {
+	binding, err := channel(c)
+	if err != nil {
+		return err
+	}
+	var theirs, mine [nonceBytes]byte
+	if _, err := io.ReadFull(c, theirs[:]); err != nil {
+		return err
+	}
+	rand.Read(mine[:])
+	if _, err := c.Write(mine[:]); err != nil {
+		return err
+	}
+	var proof [proofBytes]byte
+	if _, err := io.ReadFull(c, proof[:]); err != nil {
+		return err
+	}
+	if !hmac.Equal(proof[:], s.proof(initiator, hello, theirs[:], mine[:], binding)) {
+		return ErrRefused
+	}
+	_, err = c.Write(s.proof(responder, hello, theirs[:], mine[:], binding))
+	return err
+}
+
+// Decline answers Initiate on behalf of a process that has no secret, so that the other end learns what is wrong.
+func Decline(c io.Writer) error {
+	_, err := c.Write(noSecret[:])
+	return err
+}
+
+type role string
+
+const (
+	initiator role = "initiator"
+	responder role = "responder"
+)
+
+func (s Secret) proof(r role, hello, first, second, binding []byte) []byte {
+	return s.mac([]byte("proof"), []byte(r), hello, first, second, binding)
+}
+
+// channel returns what tells a TLS connection from all others, which both ends know and nobody between them can have (RFC 9266); nothing for
+// a connection without TLS.
+func channel(c io.ReadWriter) ([]byte, error) {
+	t, ok := c.(*tls.Conn)
+	if !ok {
+		return nil, nil
+	}
+	state := t.ConnectionState()
+	return state.ExportKeyingMaterial("EXPORTER-Channel-Binding", nil, 32)
+}
+
+func isTimeout(err error) bool {
+	t, ok := errors.AsType[interface {
+		error
+		Timeout() bool
+	}](err)
+	return ok && t.Timeout()
+}
