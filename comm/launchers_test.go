@@ -44,8 +44,8 @@ func TestMain(m *testing.M) {
 }
 
 // join makes this process a rank of the job that its test, or else a launcher, has described.
-func join(ctx context.Context) (*comm.Comm, error) {
-	opts := []comm.NewOption{comm.WithTimeout(20 * time.Second)}
+func join(ctx context.Context, more ...comm.NewOption) (*comm.Comm, error) {
+	opts := append(more, comm.WithTimeout(20*time.Second))
 	if addr := os.Getenv("CHORUS_TEST_STORE"); addr != "" {
 		st, err := store.DialTCP(ctx, addr, store.TCPOptions{})
 		if err != nil {
@@ -201,8 +201,12 @@ func start(t *testing.T, mode, fabric string, n int) ([]*exec.Cmd, []*lines) {
 	return cmds, outs
 }
 
-func killOne(t *testing.T, fabric string, n int) {
-	cmds, outs := start(t, "doomed", fabric, n)
+func killOne(t *testing.T, fabric string, n int) { killOneOf(t, "doomed", fabric, n) }
+
+// killOneOf starts ranks of a program, which say that they are ready, and kills the last; the others must say that it is lost.
+func killOneOf(t *testing.T, program, fabric string, n int) {
+	t.Helper()
+	cmds, outs := start(t, program, fabric, n)
 	victim := n - 1
 	for r := range n {
 		if !outs[r].wait("ready", 60*time.Second) {
@@ -215,7 +219,7 @@ func killOne(t *testing.T, fabric string, n int) {
 		if r == victim {
 			continue
 		}
-		if want := fmt.Sprintf("lost %d ", victim); err != nil || !strings.Contains(outs[r].String(), want) {
+		if want := fmt.Sprintf("lost %d", victim); err != nil || !strings.Contains(outs[r].String(), want) {
 			t.Errorf("rank %d: %v; its output lacks %q:\n%s", r, err, want, outs[r])
 		}
 	}
