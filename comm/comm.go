@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -160,9 +161,10 @@ func splitHints(all map[string]string) (own, op map[string]string) {
 	return own, op
 }
 
-func opHint(name string) bool {
-	return name == "algorithm" || name == "mapped" || name == "chunk_bytes"
-}
+// opHints are the hints that one operation may have.
+var opHints = []string{"algorithm", "chunk_bytes", "mapped", "slots", "stores"}
+
+func opHint(name string) bool { return slices.Contains(opHints, name) }
 
 // claimName makes sure that nobody used the name on this store before.
 func claimName(ctx context.Context, st store.Store, size int) error {
@@ -283,11 +285,11 @@ func (c *Comm) SetTimeout(d time.Duration) error {
 }
 
 // SetHints replaces the hints that apply to the operations issued from now on:
-// algorithm, mapped, chunk_bytes. Every rank must set the same at the same point of its program.
+// algorithm, chunk_bytes, mapped, slots, stores. Every rank must set the same at the same point of its program.
 func (c *Comm) SetHints(hints map[string]string) error {
 	for k := range hints {
 		if !opHint(k) {
-			return c.invalid("", "hint %q cannot be changed after New; algorithm, mapped and chunk_bytes can", k)
+			return c.invalid("", "hint %q cannot be changed after New; %s can", k, strings.Join(opHints, ", "))
 		}
 	}
 	if len(hints) == 0 {

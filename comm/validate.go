@@ -2,6 +2,7 @@ package comm
 
 import (
 	"fmt"
+	"strings"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/comm/backend"
@@ -20,7 +21,7 @@ func (c *Comm) validate(o *call) error {
 	}
 	for k := range o.Hints {
 		if !opHint(k) {
-			return c.invalid(o.Kind.String(), "unknown hint %q; an operation takes algorithm, mapped and chunk_bytes", k)
+			return c.invalid(o.Kind.String(), "unknown hint %q; an operation takes %s", k, strings.Join(opHints, ", "))
 		}
 	}
 	detail := c.check(o)

@@ -49,6 +49,10 @@ type Config struct {
 	// Kernels limits which implementation of the reduction loops is used.
 	Kernels Kernels // CHORUS_KERNELS
 
+	// Calibration says whether algorithms are chosen by what `chorus bench --calibrate` measured: off; on, by the file in
+	// the user's cache directory; or the path of a file. Rank 0's file counts for all ranks of a communicator.
+	Calibration string // CHORUS_CALIBRATION
+
 	// DeviceAutoload says whether registered device drivers are loaded when their device is first named. The name is PyTorch's.
 	DeviceAutoload bool // TORCH_DEVICE_BACKEND_AUTOLOAD
 

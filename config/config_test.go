@@ -26,7 +26,7 @@ func TestDefaults(t *testing.T) {
 	got.vars = nil
 	want := Config{
 		Timeout: 600 * time.Second, Log: slog.LevelWarn, Fabric: FabricAuto, TCPConnections: 2,
-		SHMStageBytes: 8 << 20, WaitPolicy: WaitAuto, CMA: CMAAuto, Kernels: KernelsAuto,
+		SHMStageBytes: 8 << 20, WaitPolicy: WaitAuto, CMA: CMAAuto, Kernels: KernelsAuto, Calibration: "off",
 		DeviceAutoload: true, AccInteDevices: 2, AccInteMemory: 4 << 30, AccIntePeers: true, Record: 1024,
 		AllocConf: DefaultAllocator(), CUDAAllocConf: DefaultAllocator(), StorePlain: PlainUser,
 	}
@@ -58,6 +58,7 @@ var samples = map[string]struct {
 	"CHORUS_WAIT_POLICY":             {"block", WaitBlock, []string{"sleep"}},
 	"CHORUS_CMA":                     {"off", CMAOff, []string{"on", "1"}},
 	"CHORUS_KERNELS":                 {"portable", KernelsPortable, []string{"sse2"}},
+	"CHORUS_CALIBRATION":             {"./my.json", "./my.json", []string{"maybe", "my.json"}},
 	"TORCH_DEVICE_BACKEND_AUTOLOAD":  {"0", false, []string{"2"}},
 	"CHORUS_ACCINTE_DEVICES":         {"4", 4, []string{"0", "65", "two"}},
 	"CHORUS_ACCINTE_MEMORY":          {"1GiB", 1 << 30, []string{"1K", "2T", "much"}},

@@ -82,6 +82,8 @@ var specs = []spec{
 		func(c *Config, s string) error {
 			return setChoice(&c.Kernels, s, KernelsAuto, KernelsAVX512, KernelsAVX2, KernelsNEON, KernelsPortable)
 		}},
+	{"CHORUS_CALIBRATION", "off", "choose algorithms by what chorus bench --calibrate measured: off, on, or the path of its file",
+		func(c *Config, s string) error { return setFile(&c.Calibration, s) }},
 	{"TORCH_DEVICE_BACKEND_AUTOLOAD", "true", "load registered device drivers when their device is first named",
 		func(c *Config, s string) error { return setBool(&c.DeviceAutoload, s) }},
 	{"CHORUS_ACCINTE_DEVICES", "2", "number of emulated accelerators",
@@ -132,6 +134,17 @@ func setChoice[T ~string](field *T, text string, choices ...T) error {
 		names[i] = string(c)
 	}
 	return fmt.Errorf("want one of %s", strings.Join(names, ", "))
+}
+
+// setFile accepts off, on, or a path, which has a slash.
+func setFile(field *string, text string) error {
+	if low := strings.ToLower(text); low == "off" || low == "on" {
+		text = low
+	} else if !strings.Contains(text, "/") {
+		return errors.New("want off, on, or a path with a slash")
+	}
+	*field = text
+	return nil
 }
 
 func setAllocator(field *Allocator, text string) error {

@@ -8,8 +8,9 @@ import (
 )
 
 // lookup finds or makes the programs for a request.
-func (g *group) lookup(q *plan.Request, algo string, mappedOff bool) (*compiled, error) {
-	key := shape{kind: q.Collective, elem: q.ElemSize, count: q.Count, root: q.Root, inPlace: q.InPlace, algo: algo, chunk: q.ChunkBytes, noMapped: mappedOff}
+func (g *group) lookup(q *plan.Request, t *tuning) (*compiled, error) {
+	key := shape{kind: q.Collective, elem: q.ElemSize, count: q.Count, root: q.Root, inPlace: q.InPlace, algo: t.algo, chunk: q.ChunkBytes,
+		mapped: t.prefer.mapped, slots: t.prefer.slots}
 	if q.Counts != nil {
 		key.counts = hash64.Ints(q.Counts) | 1
 	} else if q.SendCounts != nil {
@@ -50,7 +51,7 @@ func (g *group) build(q *plan.Request, key shape) (*compiled, error) {
 		return plan.Select(req, g.machine, hint, func(a plan.Algorithm) bool { return a.Mapped == mapped })
 	}
 	plain, err := choose(false, key.algo)
-	if g.placer != nil && !key.noMapped && req.World > 1 {
+	if g.placer != nil && key.mapped != "off" && req.World > 1 {
 		mapped, merr := choose(true, key.algo)
 		switch {
 		case merr != nil && err != nil && key.algo != "":
@@ -60,7 +61,7 @@ func (g *group) build(q *plan.Request, key shape) (*compiled, error) {
 			// The hint names an algorithm for mapped memory; other memory takes the default.
 			plain, err = choose(false, "")
 			fallthrough
-		case err == nil && (key.algo != "" || plan.Cost(mapped, req, g.machine) < plan.Cost(plain, req, g.machine)):
+		case err == nil && (key.algo != "" || key.mapped == "on" || plan.Cost(mapped, req, g.machine) < plan.Cost(plain, req, g.machine)):
 			if c.mapped, merr = compileMapped(mapped, req); merr != nil {
 				return nil, merr
 			}

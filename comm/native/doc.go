@@ -19,7 +19,10 @@
 //	algorithm*   a name for every collective ("ring"), or a list ("all_reduce=ring,broadcast=binomial")
 //	chunk_bytes* pipeline granularity
 //	stage_bytes  shared scratch per rank
-//	mapped*      "off" stages memory that could be mapped
+//	mapped*      "off" stages memory that could be mapped, "on" uses it whatever the cost
+//	slots*       "off" keeps small messages out of the slots beside the flags
+//	stores*      "cached" or "bypass": how large copies into a stage are stored
+//	calibration  "on", or a path: the cost model's numbers are measured ones
 //	fabric.<x>   option x of the fabric, such as fabric.connections
 //
 // Invariants: one collective of a group at a time; every wait watches the group's

@@ -21,6 +21,7 @@ type job struct {
 	inBytes  int
 	outBytes int
 	desc     fabric.Desc
+	stores   string // how large copies into a stage are made: cached, bypass, or as measured
 }
 
 // run carries out one collective: choose between the programs, then execute.
@@ -121,7 +122,7 @@ func (g *group) bind(p *program, j *job) error {
 		g.recvTmp = unsafe.Add(tmp, (p.tmp+63)&^63)
 	}
 	if p.needsSpace && p.stage > 0 {
-		if p.stage <= fabric.InlineBytes {
+		if p.inSlots {
 			for m, r := range g.local {
 				g.base[baseOf(plan.Stage, r, n)] = g.space.Inline(m)
 			}
@@ -159,6 +160,10 @@ func (g *group) at(r ref) unsafe.Pointer { return unsafe.Add(g.base[r.base], r.o
 // execute runs the steps, and measures those that fill much of a stage.
 func (g *group) execute(p *program, j *job) error {
 	if p.fills == 0 {
+		return g.exec(p, j)
+	}
+	if j.stores != "" {
+		g.bypass = j.stores == "bypass"
 		return g.exec(p, j)
 	}
 	var class *storeClass

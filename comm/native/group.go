@@ -89,7 +89,7 @@ func (g *group) Submit(op *backend.Op) error {
 		return g.invalid(op, err)
 	}
 	g.request(op, &t, q, j)
-	c, err := g.lookup(q, t.algo, t.mappedOff)
+	c, err := g.lookup(q, &t)
 	if err != nil {
 		return g.invalid(op, err)
 	}

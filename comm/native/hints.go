@@ -10,6 +10,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/config"
+	"github.com/chorus-comms/chorus/internal/hash64"
 	"github.com/chorus-comms/chorus/kern"
 )
 
@@ -20,8 +21,46 @@ type settings struct {
 	algo          string
 	chunkBytes    int
 	stageBytes    int
-	mapped        string
+	calibration   string // off, on or a path
+	prefer        preferences
 	fabricOptions map[string]string
+}
+
+// preferences choose among ways to do the same. A choice that's empty is this package's own, by cost or by measuring.
+type preferences struct {
+	mapped string // on, off
+	slots  string // on, off
+	stores string // cached, bypass
+}
+
+// choices are the values of the hints that are preferences. The first leaves the choice to this package.
+var choices = [...]struct {
+	name   string
+	values []string
+	field  func(*preferences) *string
+}{
+	{"mapped", []string{"auto", "on", "off"}, func(p *preferences) *string { return &p.mapped }},
+	{"slots", []string{"auto", "on", "off"}, func(p *preferences) *string { return &p.slots }},
+	{"stores", []string{"auto", "cached", "bypass"}, func(p *preferences) *string { return &p.stores }},
+}
+
+// fill takes from hints the preferences that they state.
+func (p *preferences) fill(hints map[string]string) error {
+	for i := range choices {
+		c := &choices[i]
+		v, ok := hints[c.name]
+		if !ok {
+			continue
+		}
+		if !slices.Contains(c.values, v) {
+			return fmt.Errorf("hint %s=%q: want %s", c.name, v, strings.Join(c.values, ", "))
+		}
+		if v == c.values[0] {
+			v = ""
+		}
+		*c.field(p) = v
+	}
+	return nil
 }
 
 // parseHints reads a communicator's hints. An unknown one is an error, for a
@@ -43,11 +82,10 @@ func parseHints(hints map[string]string) (settings, error) {
 			s.host = v
 		case "algorithm":
 			s.algo = v
-		case "mapped":
-			if v != "on" && v != "off" {
-				return s, fmt.Errorf("hint mapped=%q: want on or off", v)
-			}
-			s.mapped = v
+		case "calibration":
+			s.calibration = v
+		case "mapped", "slots", "stores":
+			// preferences: taken together below
 		case "chunk_bytes":
 			s.chunkBytes, err = positive(k, v)
 		case "stage_bytes":
@@ -55,7 +93,7 @@ func parseHints(hints map[string]string) (settings, error) {
 		default:
 			name, ok := strings.CutPrefix(k, "fabric.")
 			if !ok {
-				return s, fmt.Errorf("unknown hint %q; known are fabric, host_id, algorithm, chunk_bytes, stage_bytes, mapped and fabric.<option>", k)
+				return s, fmt.Errorf("unknown hint %q; known are fabric, host_id, calibration, algorithm, chunk_bytes, stage_bytes, mapped, slots, stores and fabric.<option>", k)
 			}
 			s.fabricOptions[name] = v
 		}
@@ -63,7 +101,7 @@ func parseHints(hints map[string]string) (settings, error) {
 			return s, err
 		}
 	}
-	return s, nil
+	return s, s.prefer.fill(hints)
 }
 
 // minStage is the least stage that a rank offers, in bytes.
@@ -81,6 +119,9 @@ func positive(name, value string) (int, error) {
 func (s *settings) fillFrom(c *config.Config) {
 	if s.fabric == "" {
 		s.fabric = string(c.Fabric)
+	}
+	if s.calibration == "" {
+		s.calibration = c.Calibration
 	}
 	if s.stageBytes == 0 {
 		s.stageBytes = c.SHMStageBytes
@@ -128,25 +169,22 @@ var chooseKernels sync.Once
 
 // tuning is what hints set for one operation.
 type tuning struct {
-	algo      string
-	chunk     int
-	mappedOff bool
+	algo   string
+	chunk  int
+	prefer preferences
 }
 
 // tune merges an operation's hints with the communicator's.
 func (s *settings) tune(op *backend.Op) (tuning, error) {
-	t := tuning{algo: op.Algo, chunk: s.chunkBytes, mappedOff: s.mapped == "off"}
+	t := tuning{algo: op.Algo, chunk: s.chunkBytes, prefer: s.prefer}
 	if t.algo == "" {
 		t.algo = s.algo
 	}
 	if op.Hints == nil {
 		return t, nil
 	}
-	if v, ok := op.Hints["mapped"]; ok {
-		if v != "on" && v != "off" {
-			return t, fmt.Errorf("hint mapped=%q: want on or off", v)
-		}
-		t.mappedOff = v == "off"
+	if err := t.prefer.fill(op.Hints); err != nil {
+		return t, err
 	}
 	if v, ok := op.Hints["chunk_bytes"]; ok {
 		n, err := positive("chunk_bytes", v)
@@ -156,4 +194,19 @@ func (s *settings) tune(op *backend.Op) (tuning, error) {
 		t.chunk = n
 	}
 	return t, nil
+}
+
+// hash condenses what the ranks must have in common, which is all but how each of them stores; 0 if no hint was given.
+func (t *tuning) hash() uint64 {
+	if t.algo == "" && t.chunk == 0 && t.prefer.mapped == "" && t.prefer.slots == "" {
+		return 0
+	}
+	h := hash64.Start
+	for _, text := range [...]string{t.algo, t.prefer.mapped, t.prefer.slots} {
+		for i := range len(text) {
+			h = hash64.Add(h, uint64(text[i]))
+		}
+		h = hash64.Add(h, uint64(len(text)))
+	}
+	return hash64.Add(h, uint64(t.chunk))
 }

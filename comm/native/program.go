@@ -16,6 +16,7 @@ type program struct {
 	recvTmp    int    // bytes for arriving data that is then reduced
 	posts      int    // most messages posted between two Waits
 	stage      int    // bytes of stage
+	inSlots    bool   // the stage is beside the flags
 	phaseBase  uint32 // added to the plan's phases
 	needsSpace bool   // uses flags or stages
 	twoSided   bool
@@ -128,15 +129,16 @@ func opensWithSync(alg plan.Algorithm, q plan.Request) bool {
 
 // shape is what two operations must have in common to run the same programs.
 type shape struct {
-	kind     plan.Collective
-	elem     int
-	count    int
-	root     int
-	inPlace  bool
-	counts   uint64 // hash of the uneven counts; 0 if there are none
-	algo     string
-	chunk    int
-	noMapped bool
+	kind    plan.Collective
+	elem    int
+	count   int
+	root    int
+	inPlace bool
+	counts  uint64 // hash of the uneven counts; 0 if there are none
+	algo    string
+	chunk   int
+	mapped  string // preferences
+	slots   string
 }
 
 // compiled is what a group keeps for a shape.
@@ -155,7 +157,10 @@ type sizes struct{ in, out int }
 // finish works out what the programs have in common.
 func (c *compiled) finish() {
 	for _, p := range []*program{c.plain, c.mapped} {
-		if p != nil && p.stage > fabric.InlineBytes {
+		if p == nil {
+			continue
+		}
+		if p.inSlots = p.stage <= fabric.InlineBytes && c.shape.slots != "off"; !p.inSlots {
 			c.stage = max(c.stage, p.stage)
 		}
 	}

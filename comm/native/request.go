@@ -28,7 +28,7 @@ var collectiveOf = [...]plan.Collective{
 func (g *group) request(op *backend.Op, t *tuning, q *plan.Request, j *job) {
 	n := len(g.members)
 	*q = plan.Request{Collective: collectiveOf[op.Kind], World: n, Rank: g.rank, Root: op.Root, Topo: g.topo, StageBytes: g.stageBytes, ChunkBytes: t.chunk}
-	*j = job{}
+	*j = job{stores: t.prefer.stores}
 	if first := op.First(); first != nil {
 		j.dt = first.DType()
 		j.elem = j.dt.Size()
@@ -235,9 +235,7 @@ func fillDesc(d *fabric.Desc, op *backend.Op, t *tuning, q *plan.Request, dt dty
 	if q.Counts != nil {
 		binary.LittleEndian.PutUint64(d[16:], hash64.Ints(q.Counts))
 	}
-	if t.algo != "" || t.chunk != 0 || t.mappedOff {
-		binary.LittleEndian.PutUint64(d[24:], t.hash())
-	}
+	binary.LittleEndian.PutUint64(d[24:], t.hash())
 }
 
 // purpose is what a collective of the communicator's own is for; 0 for those of the program.
@@ -300,16 +298,4 @@ func describe(d fabric.Desc) string {
 	}
 	b.WriteString(")")
 	return b.String()
-}
-
-func (t *tuning) hash() uint64 {
-	h := hash64.Start
-	for i := range len(t.algo) {
-		h = hash64.Add(h, uint64(t.algo[i]))
-	}
-	h = hash64.Add(h, uint64(t.chunk))
-	if t.mappedOff {
-		h = ^h
-	}
-	return h
 }

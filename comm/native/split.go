@@ -21,16 +21,14 @@ func (g *group) Split(ctx context.Context, name string, ranks []int, timeout tim
 		if err != nil {
 			return nil, g.refuseSplit(err.Error())
 		}
-		if own.fabric != "" || own.host != "" || len(own.fabricOptions) > 0 {
-			return nil, g.refuseSplit("a split shares its parent's fabric; it takes no hints about it")
+		if own.fabric != "" || own.host != "" || own.calibration != "" || len(own.fabricOptions) > 0 {
+			return nil, g.refuseSplit("a split shares its parent's fabric and calibration; it takes no hints about them")
 		}
 		s.algo, s.chunkBytes = own.algo, own.chunkBytes
 		if own.stageBytes > 0 {
 			s.stageBytes = own.stageBytes
 		}
-		if own.mapped != "" {
-			s.mapped = own.mapped
-		}
+		s.prefer = own.prefer
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

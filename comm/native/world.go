@@ -2,7 +2,6 @@ package native
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
 	"runtime"
@@ -59,7 +58,7 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 		round++
 		return bootstrap.Exchange(ctx, store.NewPrefix(fmt.Sprintf("open/%d", round), c.Store), c.Rank, c.Size, payload)
 	}
-	mine := terms{Fabric: s.fabric, Cores: runtime.NumCPU(), StageBytes: s.stageBytes}
+	mine := terms{Fabric: s.fabric, Cores: runtime.NumCPU(), StageBytes: s.stageBytes, Machine: s.calibrated(c)}
 	agreed, err := mine.agree(ctx, backend.Where{Comm: c.Name, Rank: c.Rank, Op: "new"}, exchange)
 	if err != nil {
 		return nil, err
@@ -72,8 +71,7 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening fabric %q: %w", s.fabric, err)
 	}
-	w := &world{fab: fab, groups: map[uint32]*group{}, timeout: c.Timeout, hosts: fab.Hosts(), machine: plan.DefaultMachine()}
-	w.machine.Cores = agreed.Cores
+	w := &world{fab: fab, groups: map[uint32]*group{}, timeout: c.Timeout, hosts: fab.Hosts(), machine: agreed.machine()}
 	w.placer, _ = fab.(fabric.Placer)
 	w.sharer, _ = fab.(fabric.Sharer)
 	fab.Handle(w)
@@ -87,40 +85,6 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 		return nil, err
 	}
 	return g, nil
-}
-
-// terms are what the ranks of a world must have in common: the same fabric, and
-// the same numbers to choose algorithms by, which are the least that any rank has.
-type terms struct {
-	Fabric     string
-	Cores      int
-	StageBytes int
-}
-
-func (t terms) agree(ctx context.Context, at backend.Where, exchange func(context.Context, []byte) ([][]byte, error)) (terms, error) {
-	payload, err := json.Marshal(t)
-	if err != nil {
-		return t, err
-	}
-	all, err := exchange(ctx, payload)
-	if err != nil {
-		return t, err
-	}
-	var first terms
-	for r, b := range all {
-		var x terms
-		if err := json.Unmarshal(b, &x); err != nil || x.Cores < 1 || x.StageBytes < minStage {
-			return t, &backend.InternalError{Where: at, Err: fmt.Errorf("rank %d offers the terms %q", r, b)}
-		}
-		if r == 0 {
-			first = x
-		}
-		if x.Fabric != first.Fabric {
-			return t, &backend.MismatchError{Where: at, RankA: 0, RankB: r, OpA: "new(fabric " + first.Fabric + ")", OpB: "new(fabric " + x.Fabric + ")"}
-		}
-		t.Cores, t.StageBytes = min(t.Cores, x.Cores), min(t.StageBytes, x.StageBytes)
-	}
-	return t, nil
 }
 
 // world is what the groups that were split from each other share.

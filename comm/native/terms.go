@@ -1,0 +1,79 @@
+package native
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/plan"
+	"github.com/chorus-comms/chorus/plan/calibration"
+)
+
+// terms are what the ranks of a world must have in common: the same fabric, and
+// the same numbers to choose algorithms by. Of cores and stages those are the least that any rank has; the costs are
+// what rank 0 has measured, if it's to use that.
+type terms struct {
+	Fabric     string
+	Cores      int
+	StageBytes int
+	Machine    *plan.Machine `json:",omitempty"`
+}
+
+func (t terms) agree(ctx context.Context, at backend.Where, exchange func(context.Context, []byte) ([][]byte, error)) (terms, error) {
+	payload, err := json.Marshal(t)
+	if err != nil {
+		return t, err
+	}
+	all, err := exchange(ctx, payload)
+	if err != nil {
+		return t, err
+	}
+	var first terms
+	for r, b := range all {
+		var x terms
+		if err := json.Unmarshal(b, &x); err != nil || x.Cores < 1 || x.StageBytes < minStage || x.Machine != nil && x.Machine.Validate() != nil {
+			return t, &backend.InternalError{Where: at, Err: fmt.Errorf("rank %d offers the terms %q", r, b)}
+		}
+		if r == 0 {
+			first = x
+		}
+		if x.Fabric != first.Fabric {
+			return t, &backend.MismatchError{Where: at, RankA: 0, RankB: r, OpA: "new(fabric " + first.Fabric + ")", OpB: "new(fabric " + x.Fabric + ")"}
+		}
+		t.Cores, t.StageBytes = min(t.Cores, x.Cores), min(t.StageBytes, x.StageBytes)
+	}
+	t.Machine = first.Machine
+	return t, nil
+}
+
+// machine is what all ranks compute costs from.
+func (t terms) machine() plan.Machine {
+	m := plan.DefaultMachine()
+	if t.Machine != nil {
+		m = *t.Machine
+	}
+	m.Cores = t.Cores
+	return m
+}
+
+// calibrated returns what was measured on this host for worlds of this size; nil if that isn't wanted, or can't be had,
+// which is a warning: the communicator works all the same. Only rank 0's counts.
+func (s *settings) calibrated(c backend.Config) *plan.Machine {
+	if c.Rank != 0 || c.Size == 1 {
+		return nil
+	}
+	path, err := calibration.Path(s.calibration)
+	if path == "" && err == nil {
+		return nil
+	}
+	var e calibration.Entry
+	if err == nil {
+		e, err = calibration.Lookup(path, c.Size)
+	}
+	if err != nil {
+		c.Log.Warn("algorithms are chosen by the default costs", "communicator", c.Name, "reason", err)
+		return nil
+	}
+	return &e.Machine
+}
