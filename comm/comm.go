@@ -212,6 +212,9 @@ func newComm(b backend.Backend, o *newOptions, abort bool) *Comm {
 	c.timeout.Store(int64(o.timeout))
 	c.transfers.New = func() any { return new(call) }
 	c.cleanup = runtime.AddCleanup(c, forgotten, c.ended)
+	if t, ok := b.(backend.Teller); ok && c.rec != nil {
+		t.Tell(c.rec.Doing)
+	}
 	if c.rec.Watches() {
 		go c.ended.watch()
 	}

@@ -137,14 +137,22 @@ func (x *Matcher) Post(m *Msg) {
 // fetches it into that at once; otherwise when one is.
 func (x *Matcher) Arrive(a *Arrival) {
 	x.mu.Lock()
-	if x.closed != nil {
-		x.mu.Unlock()
-		a.Via.Fetch(a, nil)
-		return
-	}
 	h := x.handler
 	said := x.current[a.Key.Comm]
 	mismatch := a.Key.Lane == Collective && said.differs(a.Key.Tag, &a.Desc)
+	if x.closed != nil {
+		from, key, desc := a.From, a.Key, a.Desc
+		var local Desc
+		if mismatch {
+			local = said.descs[key.Tag%remembered]
+		}
+		x.mu.Unlock()
+		a.Via.Fetch(a, nil)
+		if mismatch && h != nil { // in the last operation before the end
+			h.Mismatch(from, key, local, desc)
+		}
+		return
+	}
 	if m := x.takePosted(a); m != nil {
 		x.mu.Unlock()
 		x.deliver(a, m, h)

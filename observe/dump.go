@@ -90,11 +90,8 @@ func (r *Rank) Snapshot(reason string) *Dump {
 	host, _ := os.Hostname()
 	d := &Dump{Version: Version, Groups: map[string]Group{}, Chorus: Header{Format: Format, Job: r.job, Rank: r.rank, Size: r.size,
 		Host: host, Pid: os.Getpid(), Time: time.Now().UnixNano(), Reason: reason, Stacks: stacks()}}
-	r.mu.Lock()
-	comms := slices.Clone(r.comms)
-	r.mu.Unlock()
 	place := placer{}
-	for i, c := range comms {
+	for i, c := range r.recorders() {
 		st, entries := c.snapshot(i, l, place)
 		d.Chorus.Comms = append(d.Chorus.Comms, st)
 		d.Groups[c.name] = Group{Name: c.name, Desc: c.name, Ranks: "[" + strings.Trim(strings.ReplaceAll(fmt.Sprint(c.members), " ", ", "), "[]") + "]"}
@@ -116,23 +113,14 @@ func (r *Recorder) snapshot(index int, l timeline, place placer) (CommState, []E
 	algos := slices.Clone(r.algos.all)
 	r.algos.Unlock()
 	var entries []Entry
-	read := func(g *ring, flag uint64) {
-		last := atomic.LoadUint64(&g.next)
-		for id := max(last, uint64(len(g.slots))) - uint64(len(g.slots)) + 1; id <= last; id++ {
-			s, ok := g.at(id).load(id | flag)
-			if !ok {
-				continue
-			}
-			e := r.entry(&s, l, algos, place)
-			e.Chorus.Comm = index
-			if e.Chorus.Status == Done.String() && !e.PointToPoint {
-				st.Done = max(st.Done, e.Seq)
-			}
-			entries = append(entries, e)
+	for s := range r.all() {
+		e := r.entry(&s, l, algos, place)
+		e.Chorus.Comm = index
+		if e.Chorus.Status == Done.String() && !e.PointToPoint {
+			st.Done = max(st.Done, e.Seq)
 		}
+		entries = append(entries, e)
 	}
-	read(&r.own, 0)
-	read(r.sharing(), shared)
 	slices.SortStableFunc(entries, func(a, b Entry) int { return cmp.Compare(a.Created, b.Created) })
 	for i := range entries {
 		entries[i].Record = st.Recorded - min(st.Recorded, uint64(len(entries))) + uint64(i)
@@ -257,12 +245,12 @@ func failure(err error, at time.Time) *Failure {
 	if w := interface{ At() backend.Where }(nil); errors.As(err, &w) {
 		f.Op, f.Seq = w.At().Op, w.At().Seq
 	}
-	var timeout *backend.TimeoutError
+	if a := interface{ Attended() *backend.Attendance }(nil); errors.As(err, &a) {
+		f.Missing, f.Arrived, f.Refused, f.Doing = a.Attended().Missing, a.Attended().Arrived, a.Attended().Refused, a.Attended().Doing
+	}
 	var lost *backend.PeerLostError
 	var aborted *backend.AbortedError
 	switch {
-	case errors.As(err, &timeout):
-		f.Missing, f.Arrived, f.Refused = timeout.Missing, timeout.Arrived, timeout.Refused
 	case errors.As(err, &lost):
 		f.Peer = &lost.Peer
 	case errors.As(err, &aborted):

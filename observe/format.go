@@ -53,6 +53,7 @@ type Failure struct {
 	Missing []int          `json:"missing,omitempty"`
 	Arrived []int          `json:"arrived,omitempty"`
 	Refused map[int]string `json:"refused,omitempty"`
+	Doing   map[int]string `json:"doing,omitempty"` // of those missing, instead
 }
 
 // Group is a communicator, to PyTorch.

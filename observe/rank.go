@@ -66,6 +66,13 @@ func (r *Rank) has(name string) bool {
 	return slices.ContainsFunc(r.comms, func(c *Recorder) bool { return c.name == name })
 }
 
+// recorders returns those of the rank's communicators.
+func (r *Rank) recorders() []*Recorder {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.comms)
+}
+
 func (r *Rank) add(name string, me int, members []int) *Recorder {
 	rec := newRecorder(r, name, me, members, r.Entries)
 	r.mu.Lock()

@@ -55,6 +55,13 @@ type Refuser interface {
 	Refused(op string, why error)
 }
 
+// Teller is implemented by backends that can say, to ranks which wait for this one in vain, what it does instead.
+type Teller interface {
+	// Tell gives the backend a function that says so, as in Attendance.Doing. It may be called from any goroutine at any
+	// time, and takes no lock that an operation holds.
+	Tell(doing func() string)
+}
+
 // Registrar is implemented by backends that prepare memory before its first use.
 type Registrar interface {
 	Register(t *tensor.Tensor) error

@@ -60,6 +60,55 @@ func (e *InvalidArgumentError) Error() string        { return e.Where.String() +
 func (e *InvalidArgumentError) Is(target error) bool { return target == ErrInvalidArgument }
 func (e *InvalidArgumentError) Unwrap() error        { return e.Err }
 
+// Attendance says who took part in an operation of all ranks that failed, as far as the rank that reports could learn. It's
+// empty for what concerns no such operation.
+type Attendance struct {
+	Elapsed time.Duration // how long the operation, and so each rank that is missing, was waited for
+	Arrived []int         // ranks known to have entered the operation
+	Missing []int         // ranks known not to have entered it
+	Unknown []int         // ranks of which this rank could not learn
+	// Refused says of missing ranks why the call that they made was refused there, before
+	// anything moved, if that's why they are missing: "all_reduce: output is nil".
+	Refused map[int]string
+	// Doing says of missing ranks what they do instead, if they could say so: `in barrier #1 of "part", at train.go:79
+	// (main.step), for 502ms`.
+	Doing map[int]string
+}
+
+// describe appends who was there and who wasn't, and what of the latter is known.
+func (a *Attendance) describe(b *strings.Builder) {
+	for _, part := range []struct {
+		name  string
+		ranks []int
+	}{{"missing", a.Missing}, {"no answer from", a.Unknown}, {"arrived", a.Arrived}} {
+		if len(part.ranks) > 0 {
+			fmt.Fprintf(b, "; %s: %s", part.name, Ranks(part.ranks))
+		}
+	}
+	for _, r := range slices.Sorted(maps.Keys(a.Refused)) {
+		fmt.Fprintf(b, "; rank %d has refused %s", r, a.Refused[r])
+	}
+	for _, r := range slices.Sorted(maps.Keys(a.Doing)) {
+		if a.Refused[r] == "" {
+			fmt.Fprintf(b, "; rank %d is %s", r, a.Doing[r])
+		}
+	}
+}
+
+// after is describe, with the time before it, of an error that happened before the operation's time was over.
+func (a *Attendance) after() string {
+	if len(a.Arrived) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "; waited %v", a.Elapsed.Round(time.Millisecond))
+	a.describe(&b)
+	return b.String()
+}
+
+// Attended returns the attendance; errors that have one share this method.
+func (a *Attendance) Attended() *Attendance { return a }
+
 // MismatchError reports that two ranks take part in different operations under
 // the same sequence number. It breaks the communicator on every rank, unless it's
 // a message that does not fit its Recv.
@@ -67,10 +116,11 @@ type MismatchError struct {
 	Where
 	RankA, RankB int
 	OpA, OpB     string // each side's operation in full: kind, dtype, count, root, reduction
+	Attendance
 }
 
 func (e *MismatchError) Error() string {
-	return fmt.Sprintf("%v: ranks call different operations: rank %d calls %s, rank %d calls %s", e.Where, e.RankA, e.OpA, e.RankB, e.OpB)
+	return fmt.Sprintf("%v: ranks call different operations: rank %d calls %s, rank %d calls %s%s", e.Where, e.RankA, e.OpA, e.RankB, e.OpB, e.after())
 }
 func (e *MismatchError) Is(target error) bool { return target == ErrMismatch }
 
@@ -78,29 +128,13 @@ func (e *MismatchError) Is(target error) bool { return target == ErrMismatch }
 // context's deadline. A collective that timed out breaks the communicator on every rank.
 type TimeoutError struct {
 	Where
-	Elapsed time.Duration
-	Arrived []int // ranks known to have entered the operation
-	Missing []int // ranks known not to have entered it
-	Unknown []int // ranks of which this rank could not learn
-	// Refused says of missing ranks why the call that they made was refused there, before
-	// anything moved, if that's why they are missing: "all_reduce: output is nil".
-	Refused map[int]string
+	Attendance
 }
 
 func (e *TimeoutError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v: timed out after %v", e.Where, e.Elapsed.Round(time.Millisecond))
-	for _, part := range []struct {
-		name  string
-		ranks []int
-	}{{"missing", e.Missing}, {"no answer from", e.Unknown}, {"arrived", e.Arrived}} {
-		if len(part.ranks) > 0 {
-			fmt.Fprintf(&b, "; %s: %s", part.name, Ranks(part.ranks))
-		}
-	}
-	for _, r := range slices.Sorted(maps.Keys(e.Refused)) {
-		fmt.Fprintf(&b, "; rank %d has refused %s", r, e.Refused[r])
-	}
+	e.describe(&b)
 	return b.String()
 }
 
@@ -117,10 +151,11 @@ type PeerLostError struct {
 	Where
 	Peer  int // the lost rank, or -1 if it is not a member of this communicator
 	Cause string
+	Attendance
 }
 
 func (e *PeerLostError) Error() string {
-	return fmt.Sprintf("%v: rank %d is lost: %s", e.Where, e.Peer, e.Cause)
+	return fmt.Sprintf("%v: rank %d is lost: %s%s", e.Where, e.Peer, e.Cause, e.after())
 }
 func (e *PeerLostError) Is(target error) bool { return target == ErrPeerLost }
 

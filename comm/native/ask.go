@@ -43,6 +43,25 @@ func (r *refusal) get() (seq uint64, text string) {
 	return r.seq, r.text
 }
 
+// Tell implements backend.Teller. All communicators of a world tell the same, what their rank does.
+func (g *group) Tell(doing func() string) {
+	w := g.world
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.does = doing
+}
+
+// doing says what this rank does, to one that waits for it in vain.
+func (w *world) doing() string {
+	w.mu.Lock()
+	f := w.does
+	w.mu.Unlock()
+	if f == nil {
+		return ""
+	}
+	return f()
+}
+
 // statusBoard collects answers to the question which operation the others are in.
 type statusBoard struct {
 	mu      sync.Mutex
@@ -63,56 +82,100 @@ func (b *statusBoard) answer(rank int, n notice) {
 	}
 }
 
-// askTimeout is how long a rank that has already waited in vain waits for the
-// others' word about where they are.
-const askTimeout = 500 * time.Millisecond
+// How long a rank waits for the others' word about where they are: when it has waited in vain already, and when
+// another failure is to be explained, which must not take long.
+const (
+	askTimeout   = 500 * time.Millisecond
+	askQuickly   = 200 * time.Millisecond
+	fewToBeAsked = 64 // ranks of a communicator in which all may ask all, when all learn of a failure at once
+)
 
 // timedOut makes the error of an operation whose time is over, with who has
-// entered it and who hasn't: from the flags in shared memory where there are
-// some, from asking where there are none.
+// entered it and who hasn't.
 func (g *group) timedOut(op *backend.Op) error {
-	e := &backend.TimeoutError{Where: g.whereIs(op), Elapsed: g.waiter.Elapsed(), Arrived: []int{g.rank}}
-	var ask []int
+	return &backend.TimeoutError{Where: g.whereIs(op), Attendance: g.attendance(op, askTimeout, true)}
+}
+
+// attended adds to the error of a collective that failed before its time was over who was there.
+func (g *group) attended(err error, op *backend.Op) error {
+	var lost *backend.PeerLostError
+	var mm *backend.MismatchError
+	switch {
+	case op.Seq == 0:
+	case errors.As(err, &lost):
+		lost.Attendance = g.attendance(op, askQuickly, len(g.members) <= fewToBeAsked)
+	case errors.As(err, &mm) && mm.Seq == op.Seq:
+		mm.Attendance = g.attendance(op, askQuickly, len(g.members) <= fewToBeAsked)
+	}
+	return err
+}
+
+// attendance finds out who has entered an operation: from the flags in shared memory where there are
+// some, from asking where there are none. Ranks that have not entered it are asked what they do instead.
+func (g *group) attendance(op *backend.Op, limit time.Duration, mayAsk bool) backend.Attendance {
+	a := backend.Attendance{Elapsed: g.waiter.Elapsed(), Arrived: []int{g.rank}}
+	var absent []int
 	for r := range g.members {
 		if r == g.rank {
 			continue
 		}
 		if m := g.localIndex[r]; m >= 0 {
 			if seq, _ := g.space.Arrived(m); seq >= op.Seq {
-				e.Arrived = append(e.Arrived, r)
+				a.Arrived = append(a.Arrived, r)
 				continue
 			}
 		}
-		ask = append(ask, r)
+		if g.departures.before(r, op.Seq) {
+			a.Missing = append(a.Missing, r)
+			continue
+		}
+		absent = append(absent, r)
 	}
-	answers := g.ask(ask)
-	for _, r := range ask {
+	var answers map[int]notice
+	if mayAsk {
+		answers = g.ask(absent, limit)
+	}
+	for _, r := range absent {
 		said, ok := answers[r]
 		switch {
 		case g.localIndex[r] >= 0: // its flag said so
-			e.Missing = append(e.Missing, r)
+			a.Missing = append(a.Missing, r)
 		case !ok:
-			e.Unknown = append(e.Unknown, r)
+			a.Unknown = append(a.Unknown, r)
 			continue
 		case said.Seq >= op.Seq:
-			e.Arrived = append(e.Arrived, r)
+			a.Arrived = append(a.Arrived, r)
 			continue
 		default:
-			e.Missing = append(e.Missing, r)
+			a.Missing = append(a.Missing, r)
 		}
-		if ok && said.RefusedSeq == op.Seq {
-			if e.Refused == nil {
-				e.Refused = map[int]string{}
-			}
-			e.Refused[r] = said.Text
+		if !ok {
+			continue
+		}
+		if said.RefusedSeq == op.Seq {
+			note(&a.Refused, r, said.Text)
+		}
+		if said.Doing != "" {
+			note(&a.Doing, r, said.Doing)
 		}
 	}
-	slices.Sort(e.Arrived)
-	return e
+	slices.Sort(a.Arrived)
+	slices.Sort(a.Missing)
+	return a
+}
+
+func note(m *map[int]string, rank int, text string) {
+	if *m == nil {
+		*m = map[int]string{}
+	}
+	(*m)[rank] = text
 }
 
 // ask collects the answers of ranks; who can't be asked, or doesn't answer in time, is left out.
-func (g *group) ask(ranks []int) map[int]notice {
+func (g *group) ask(ranks []int, limit time.Duration) map[int]notice {
+	if len(ranks) == 0 {
+		return nil
+	}
 	b := &g.status
 	b.mu.Lock()
 	b.answers, b.news = map[int]notice{}, make(chan struct{}, 1)
@@ -121,11 +184,11 @@ func (g *group) ask(ranks []int) map[int]notice {
 	payload := notice{Kind: noticeAsk, Comm: g.id, Rank: g.rank}.encode()
 	asked := 0
 	for _, r := range ranks {
-		if g.world.fab.Control(g.members[r], payload) == nil {
+		if !g.world.isLost(g.members[r]) && g.world.fab.Control(g.members[r], payload) == nil {
 			asked++
 		}
 	}
-	timer := time.NewTimer(askTimeout)
+	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	for waiting := true; ; {
 		b.mu.Lock()

@@ -31,6 +31,11 @@ type notice struct {
 	// timeout: why missing ranks are missing; answer: what this rank has refused, and under which number
 	Refused    map[int]string `json:"f,omitempty"`
 	RefusedSeq uint64         `json:"fs,omitempty"`
+	// timeout: what missing ranks do; answer: what this rank does
+	Others map[int]string `json:"d,omitempty"`
+	Doing  string         `json:"do,omitempty"`
+	// left: what the rank described its last operation as
+	Desc []byte `json:"x,omitempty"`
 }
 
 // The kinds of notice.
@@ -41,6 +46,7 @@ const (
 	noticeAbort    = "abort"
 	noticeAsk      = "ask"    // which operation are you in?
 	noticeAnswer   = "answer" // to it: Seq
+	noticeLeft     = "left"   // I take part in no operation after Seq
 )
 
 // tell passes the first cause of a failure on to all other members.
@@ -54,7 +60,7 @@ func (g *group) tell(cause error) {
 		n.RankA, n.RankB, n.OpA, n.OpB = e.RankA, e.RankB, e.OpA, e.OpB
 	case *backend.TimeoutError:
 		n.Kind, n.Seq, n.Op, n.Elapsed = noticeTimeout, e.Seq, e.Op, e.Elapsed
-		n.Missing, n.Arrived, n.Unknown, n.Refused = e.Missing, e.Arrived, e.Unknown, e.Refused
+		n.Missing, n.Arrived, n.Unknown, n.Refused, n.Others = e.Missing, e.Arrived, e.Unknown, e.Refused, e.Doing
 	case *backend.AbortedError:
 		n.Kind, n.Seq, n.Op, n.Text, n.Rank = noticeAbort, e.Seq, e.Op, e.Reason, e.By
 	default:
@@ -65,8 +71,8 @@ func (g *group) tell(cause error) {
 
 // shorten drops what a notice can do without, or halves its longest part: its text, or its lists of ranks.
 func (n *notice) shorten() {
-	if len(n.Refused) > 0 {
-		n.Refused = nil
+	if len(n.Refused)+len(n.Others) > 0 {
+		n.Refused, n.Others = nil, nil
 		return
 	}
 	if ranks := max(len(n.Missing), len(n.Arrived), len(n.Unknown)); ranks > len(n.Text)/8 {
@@ -75,7 +81,7 @@ func (n *notice) shorten() {
 		return
 	}
 	longest := &n.Text
-	for _, s := range []*string{&n.OpA, &n.OpB} {
+	for _, s := range []*string{&n.OpA, &n.OpB, &n.Doing} {
 		if len(*s) > len(*longest) {
 			longest = s
 		}
@@ -136,12 +142,16 @@ func (g *group) notice(peer int, n notice) {
 	case noticeMismatch:
 		g.breakWith(&backend.MismatchError{Where: at, RankA: n.RankA, RankB: n.RankB, OpA: n.OpA, OpB: n.OpB})
 	case noticeTimeout:
-		g.breakWith(&backend.TimeoutError{Where: at, Elapsed: n.Elapsed, Missing: n.Missing, Arrived: n.Arrived, Unknown: n.Unknown, Refused: n.Refused})
+		g.breakWith(&backend.TimeoutError{Where: at, Attendance: backend.Attendance{
+			Elapsed: n.Elapsed, Missing: n.Missing, Arrived: n.Arrived, Unknown: n.Unknown, Refused: n.Refused, Doing: n.Others}})
 	case noticeAbort:
 		g.breakWith(&backend.AbortedError{Where: at, By: n.Rank, Reason: n.Text})
+	case noticeLeft:
+		g.hasLeft(from, n)
 	case noticeAsk:
 		answer := notice{Kind: noticeAnswer, Comm: g.id, Seq: g.announced.Load(), Rank: g.rank}
 		answer.RefusedSeq, answer.Text = g.refusal.get()
+		answer.Doing = g.world.doing()
 		if payload := answer.encode(); payload != nil {
 			g.world.fab.Control(peer, payload)
 		}

@@ -62,8 +62,11 @@ func (g *group) run(op *backend.Op, c *compiled, j *job) error {
 		return err
 	}
 	if prog.twoSided || g.space == nil { // a program without steps, too, must be told from the others'
+		if err := g.announce(&j.desc); err != nil {
+			return err
+		}
+	} else if len(g.local) < len(g.members) { // ranks of other hosts can't see this one's flag
 		g.announced.Store(g.seq)
-		g.world.fab.Announce(g.id, g.seq, &j.desc)
 	}
 	if err := g.execute(prog, j); err != nil {
 		return err
@@ -259,6 +262,7 @@ func (g *group) post(s *step, j *job) {
 	}
 	m := g.msgs[k]
 	g.posted = append(g.posted, s)
+	g.met[s.peer] = true
 	m.Reset(g.waiter)
 	m.Peer = g.members[s.peer]
 	m.Key = fabric.Key{Comm: g.id, Lane: fabric.Collective, Tag: g.seq}

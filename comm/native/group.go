@@ -50,12 +50,15 @@ type group struct {
 	dsts, srcs   []unsafe.Pointer
 	msgs         []*fabric.Msg
 	posted       []*step
+	told         bool   // an operation has returned the failure that broke the communicator
+	met          []bool // ranks that messages were exchanged with
 	storing      storing
 	bypass       bool // large copies into the stage bypass the cache
 
 	announced atomic.Uint64 // last operation known to have sent messages
 
 	status     statusBoard
+	departures departures
 	refusal    refusal
 	registered registry
 	traffic    traffic
@@ -144,9 +147,10 @@ func (g *group) whereIs(op *backend.Op) backend.Where {
 // broken turns the failure of a collective into a typed error, breaks the
 // communicator with it and tells the other ranks.
 func (g *group) broken(op *backend.Op, err error) error {
+	g.told = true
 	g.awaitReason(err)
 	if g.abort.Raised() {
-		return g.relocate(g.abort.Cause(), op)
+		return g.attended(g.relocate(g.abort.Cause(), op), op)
 	}
 	at := g.whereIs(op)
 	var typed error
@@ -179,7 +183,7 @@ func (g *group) broken(op *backend.Op, err error) error {
 		typed = &backend.InternalError{Where: at, Err: err}
 	}
 	g.fail(typed)
-	return g.relocate(g.abort.Cause(), op)
+	return g.attended(g.relocate(g.abort.Cause(), op), op)
 }
 
 // reasonTimeout is how long a rank whose peer has left, or withdrawn a message, in the
@@ -309,6 +313,9 @@ func (g *group) Finalize(ctx context.Context) error {
 		errs = append(errs, err)
 	}
 	healthy := g.breakWith(&backend.FinalizedError{Where: g.where()})
+	if healthy {
+		g.sayGoodbye()
+	}
 	for w := range g.open {
 		w.end()
 	}
@@ -316,7 +323,7 @@ func (g *group) Finalize(ctx context.Context) error {
 		g.space.Leave(!healthy)
 		errs = append(errs, g.space.Close())
 	}
-	errs = append(errs, g.world.leave(ctx, g))
+	errs = append(errs, g.world.leave(ctx, g), g.late())
 	g.scratch.free()
 	return errors.Join(errs...)
 }

@@ -97,7 +97,7 @@ func (g *group) transferError(op *backend.Op, t *transfer, err error) error {
 		g.fail(e)
 		return e
 	case errors.Is(err, fabric.ErrTimeout), op.Ctx.Err() == context.DeadlineExceeded:
-		e := &backend.TimeoutError{Where: at, Elapsed: t.waiter.Elapsed()}
+		e := &backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: t.waiter.Elapsed()}}
 		if op.Peer != backend.AnySource {
 			e.Missing = []int{op.Peer}
 		}

@@ -14,7 +14,7 @@ import (
 // settleTime bounds how long a failed operation waits for ranks of this host that may
 // still be at work on its tensors. Such a rank stops at its next wait, so only one
 // that doesn't run at all takes longer.
-const settleTime = 5 * time.Second
+const settleTime = time.Second
 
 // settle ends this rank's part in what the ranks of the host share, after a failed
 // operation, and returns when no other rank touches the operation's tensors any more: the caller

@@ -179,7 +179,7 @@ func (w *window) failure(op string, peer int, waiter *fabric.Waiter, err error) 
 		w.g.fail(e)
 		return e
 	case errors.Is(err, fabric.ErrTimeout), waiter.Ctx.Err() == context.DeadlineExceeded:
-		return &backend.TimeoutError{Where: at, Elapsed: waiter.Elapsed(), Missing: []int{peer}}
+		return &backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: waiter.Elapsed(), Missing: []int{peer}}}
 	case waiter.Ctx.Err() != nil:
 		return &backend.CanceledError{Where: at, Err: err}
 	case errors.Is(err, fabric.ErrClosed):
@@ -291,11 +291,11 @@ func (w *window) WaitSignal(ctx context.Context, peer, slot int, timeout time.Du
 			return w.g.relocateTo(w.g.abort.Cause(), at)
 		case <-ctx.Done():
 			if ctx.Err() == context.DeadlineExceeded {
-				return &backend.TimeoutError{Where: at, Elapsed: time.Since(start), Missing: []int{peer}}
+				return &backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: time.Since(start), Missing: []int{peer}}}
 			}
 			return &backend.CanceledError{Where: at, Err: context.Cause(ctx)}
 		case <-timer.C:
-			return &backend.TimeoutError{Where: at, Elapsed: time.Since(start), Missing: []int{peer}}
+			return &backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: time.Since(start), Missing: []int{peer}}}
 		}
 	}
 }

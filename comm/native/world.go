@@ -101,6 +101,7 @@ type world struct {
 	led    uint32 // groups made whose lowest fabric rank is this one
 	lost   map[int]error
 	early  []early
+	does   func() string // what this rank does, if there is somebody who knows
 }
 
 // early is a notice about a communicator that this rank has not made yet: others
@@ -134,7 +135,7 @@ func (w *world) newGroup(ctx context.Context, id uint32, name string, members []
 	n := len(members)
 	g := &group{world: w, id: id, name: name, members: members, settings: s, abort: fabric.NewAbort(),
 		programs: map[shape]*compiled{}, base: make([]unsafe.Pointer, 4*n), dsts: make([]unsafe.Pointer, n+1), srcs: make([]unsafe.Pointer, n+1),
-		fabricToRank: map[int]int{}, machine: w.machine}
+		fabricToRank: map[int]int{}, machine: w.machine, met: make([]bool, n)}
 	for r, m := range members {
 		g.fabricToRank[m] = r
 		if m == w.fab.Rank() {
@@ -169,14 +170,19 @@ func (w *world) newGroup(ctx context.Context, id uint32, name string, members []
 // leave takes a group out of the world; the last one closes the fabric.
 func (w *world) leave(ctx context.Context, g *group) error {
 	w.mu.Lock()
-	delete(w.groups, g.id)
-	last := len(w.groups) == 0
-	w.mu.Unlock()
-	w.fab.Forget(g.id)
-	if !last {
+	defer w.mu.Unlock()
+	if len(w.groups) > 1 {
+		delete(w.groups, g.id)
+		w.fab.Forget(g.id)
 		return nil
 	}
-	return w.fab.Close(ctx)
+	// The fabric reads what the others have sent until they say goodbye, too, and may find that it's of another operation
+	// than this rank's last.
+	w.mu.Unlock()
+	err := w.fab.Close(ctx)
+	w.mu.Lock()
+	delete(w.groups, g.id)
+	return err
 }
 
 // recipient returns the group that a notice is for, or keeps the notice until there is one.
@@ -222,7 +228,10 @@ func (w *world) PeerLost(peer int, err error) {
 // Mismatch breaks the group whose ranks disagree about an operation.
 func (w *world) Mismatch(peer int, key fabric.Key, local, remote fabric.Desc) {
 	if g := w.group(key.Comm); g != nil {
-		g.fail(g.mismatch(peer, local, remote, key.Tag))
+		err := g.mismatch(peer, local, remote, key.Tag)
+		if g.fail(err); key.Tag == g.announced.Load() {
+			g.departures.atLast(err)
+		}
 	}
 }
 

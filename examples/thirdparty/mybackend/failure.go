@@ -42,7 +42,7 @@ func (f *failure) at(w backend.Where) error {
 	case isMismatch:
 		return &backend.MismatchError{Where: w, RankA: f.RankA, RankB: f.RankB, OpA: f.OpA, OpB: f.OpB}
 	case isTimeout:
-		return &backend.TimeoutError{Where: w, Elapsed: f.Elapsed, Arrived: f.Arrived, Missing: f.Missing}
+		return &backend.TimeoutError{Where: w, Attendance: backend.Attendance{Elapsed: f.Elapsed, Arrived: f.Arrived, Missing: f.Missing}}
 	case isLost:
 		return &backend.PeerLostError{Where: w, Peer: f.Rank, Cause: f.Text}
 	case isAborted:

@@ -103,7 +103,7 @@ func (g *group) Wait(op *backend.Op) error {
 	case <-op.Ctx.Done():
 		err = fmt.Errorf("%v: %w", g.where(op), context.Cause(op.Ctx))
 	case <-timer.C:
-		e := &backend.TimeoutError{Where: g.where(op), Elapsed: time.Since(t.posted)}
+		e := &backend.TimeoutError{Where: g.where(op), Attendance: backend.Attendance{Elapsed: time.Since(t.posted)}}
 		if op.Peer != backend.AnySource {
 			e.Missing = []int{op.Peer}
 		}

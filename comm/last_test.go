@@ -1,0 +1,82 @@
+package comm_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/chorus-comms/chorus/comm"
+)
+
+// TestMismatchInTheLastOperation lets two ranks disagree in their last operation, in which none of them waits for the
+// other: Finalize tells at least one of them.
+func TestMismatchInTheLastOperation(t *testing.T) {
+	for _, fabric := range []string{"mem", "shm", "tcp"} {
+		t.Run(fabric, func(t *testing.T) {
+			for round := range 20 {
+				comms := over(fabric)(t, 2)
+				var told atomic.Int32
+				each(t, comms, func(ctx context.Context, c *comm.Comm) error {
+					if err := c.Barrier(ctx); err != nil {
+						return err
+					}
+					err := c.Broadcast(ctx, zeros(8), c.Rank())
+					if err == nil {
+						err = c.Finalize(ctx)
+					} else {
+						c.Finalize(ctx)
+					}
+					if errors.Is(err, comm.ErrMismatch) {
+						told.Add(1)
+						return nil
+					}
+					return err
+				})
+				if told.Load() == 0 {
+					t.Fatalf("round %d: no rank learned that the roots differed", round)
+				}
+			}
+		})
+	}
+}
+
+// TestLeavingPartOfAWorld finalizes a part of a world on one rank: those that wait for its messages learn so
+// at once, though the fabric lives on.
+func TestLeavingPartOfAWorld(t *testing.T) {
+	for _, fabric := range []string{"mem", "shm", "tcp"} {
+		t.Run(fabric, func(t *testing.T) {
+			comms := over(fabric)(t, 3)
+			each(t, comms, func(ctx context.Context, c *comm.Comm) error {
+				part, err := c.Split(ctx, []int{0, 1, 2})
+				if err != nil {
+					return err
+				}
+				defer part.Finalize(ctx)
+				ring := comm.Algorithm("ring") // by messages, also where memory is shared
+				if err := part.AllReduce(ctx, zeros(3000), comm.Sum, ring); err != nil {
+					return err
+				}
+				if c.Rank() == 1 {
+					return part.Finalize(ctx)
+				}
+				err = part.AllReduce(ctx, zeros(3000), comm.Sum, ring, comm.Timeout(25*time.Second))
+				var lost *comm.PeerLostError
+				if !errors.As(err, &lost) || lost.Peer != 1 || !strings.Contains(lost.Cause, "finalized") {
+					return fmt.Errorf("rank 1 has left, and an operation gives %v", err)
+				}
+				// A rank that learns before its call refuses that, which has no number then.
+				if lost.Op != "all_reduce" || lost.Seq == 2 && (len(lost.Arrived) == 0 || !slices.Contains(slices.Concat(lost.Missing, lost.Unknown), 1)) {
+					return fmt.Errorf("it does not say all: %+v", lost)
+				}
+				return nil
+			})
+			each(t, comms, func(ctx context.Context, c *comm.Comm) error { return c.Barrier(ctx) })
+			finalize(t, comms)
+		})
+	}
+}

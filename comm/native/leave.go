@@ -1,0 +1,132 @@
+package native
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/fabric"
+)
+
+// departures is what ranks tell each other when they leave a communicator whose fabric lives on, or before it says goodbye: those
+// that wait for their messages would otherwise learn nothing before their time is over. Ranks that share memory see
+// it there, too.
+type departures struct {
+	some atomic.Bool // somebody has left
+
+	mu   sync.Mutex
+	seq  uint64 // the last operation that this rank has announced
+	desc fabric.Desc
+	gone map[int]departure // by rank
+	last error             // a mismatch in this rank's last operation
+}
+
+// departure is the last operation that a rank which has left took part in.
+type departure struct {
+	after uint64
+	desc  fabric.Desc // zero if it sent no messages in it
+}
+
+// announce says, to this rank's fabric and to whoever leaves, which operation this rank is in. It fails if somebody has
+// left before that operation, or took part in another one under its number.
+func (g *group) announce(desc *fabric.Desc) error {
+	d := &g.departures
+	d.mu.Lock()
+	d.seq, d.desc = g.seq, *desc
+	d.mu.Unlock()
+	g.announced.Store(g.seq)
+	g.world.fab.Announce(g.id, g.seq, desc)
+	if !d.some.Load() {
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for r, x := range d.gone {
+		if err := d.verdict(g.members[r], x); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// verdict holds a departure against the operation that this rank is in. The caller holds the lock.
+func (d *departures) verdict(peer int, x departure) error {
+	switch {
+	case d.seq > x.after:
+		return &fabric.LeftError{Peer: peer, After: x.after}
+	case d.seq == x.after && x.desc != (fabric.Desc{}) && d.desc != x.desc:
+		return &fabric.MismatchError{Peer: peer, Seq: d.seq, Local: d.desc, Remote: x.desc}
+	}
+	return nil
+}
+
+// sayGoodbye tells the ranks that this one has exchanged messages with that it takes part in no further operation. It owns
+// the collectives' state.
+func (g *group) sayGoodbye() {
+	n := notice{Kind: noticeLeft, Comm: g.id, Rank: g.rank, Seq: g.seq}
+	d := &g.departures
+	d.mu.Lock()
+	if d.seq == n.Seq {
+		n.Desc = d.desc[:]
+	}
+	d.mu.Unlock()
+	payload := n.encode()
+	for r, m := range g.members {
+		if g.met[r] && !g.world.isLost(m) {
+			g.world.fab.Control(m, payload)
+		}
+	}
+}
+
+// hasLeft notes that a rank has left. Who waits for it in a later operation fails now.
+func (g *group) hasLeft(rank int, n notice) {
+	x := departure{after: n.Seq}
+	copy(x.desc[:], n.Desc)
+	d := &g.departures
+	d.mu.Lock()
+	if d.gone == nil {
+		d.gone = map[int]departure{}
+	}
+	d.gone[rank] = x
+	d.some.Store(true)
+	err := d.verdict(g.members[rank], x)
+	seq := d.seq
+	at := backend.Where{Comm: g.name, Rank: g.rank, Op: operation(d.desc), Seq: seq}
+	d.mu.Unlock()
+	switch e := err.(type) {
+	case *fabric.LeftError:
+		g.fail(&backend.PeerLostError{Where: at, Peer: rank, Cause: departed(e)})
+	case *fabric.MismatchError:
+		g.fail(g.mismatch(e.Peer, e.Local, e.Remote, e.Seq))
+	}
+}
+
+// before reports whether a rank is known to have left before an operation.
+func (d *departures) before(rank int, seq uint64) bool {
+	if !d.some.Load() {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	x, gone := d.gone[rank]
+	return gone && x.after < seq
+}
+
+// atLast notes a mismatch in this rank's last operation, which may have found it when it was leaving.
+func (d *departures) atLast(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.last == nil {
+		d.last = err
+	}
+}
+
+// late returns a mismatch in this rank's last operation, if it was found after that had returned without an error.
+func (g *group) late() error {
+	if g.told {
+		return nil
+	}
+	g.departures.mu.Lock()
+	defer g.departures.mu.Unlock()
+	return g.departures.last
+}

@@ -1,0 +1,80 @@
+package observe
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// Doing says in a line what the recorder's rank does: which operation it's in, of whichever of its communicators, or
+// which was its last, and where the program called it. It takes no lock that an operation holds.
+func (r *Recorder) Doing() string {
+	if r == nil {
+		return ""
+	}
+	place, line := placer{}, calibrate()
+	var best *slot
+	var in *Recorder
+	for _, c := range r.rank.recorders() {
+		for s := range c.all() {
+			if best == nil || s.later(best) {
+				best, in = &s, c
+			}
+		}
+	}
+	if best == nil {
+		return "elsewhere, and has called nothing yet"
+	}
+	e := in.entry(best, line, nil, place)
+	what, at := fmt.Sprintf("%s of %q", numbered(&e, e.Seq), in.name), ""
+	if s := site(e.Frames); s != "" {
+		at = ", at " + s
+	}
+	ago := func(tick uint64) time.Duration {
+		return max(0, time.Since(time.Unix(0, line.at(tick)))).Round(time.Millisecond)
+	}
+	switch {
+	case best.ended == 0:
+		return fmt.Sprintf("in %s%s, for %v", what, at, ago(best.issued))
+	case best.ended > untimed:
+		return fmt.Sprintf("elsewhere, after %s%s, which ended %v ago", what, at, ago(best.ended))
+	default:
+		return fmt.Sprintf("elsewhere, after %s%s, which began %v ago", what, at, ago(best.issued))
+	}
+}
+
+// later reports whether a tells more of what a rank does now than b: operations under way before those that are queued,
+// these before those that are done, and of each the latest.
+func (a *slot) later(b *slot) bool {
+	order := func(s *slot) int {
+		switch {
+		case s.ended != 0:
+			return 0
+		case s.started == 0:
+			return 1
+		default:
+			return 2
+		}
+	}
+	if x, y := order(a), order(b); x != y {
+		return x > y
+	}
+	return a.issued > b.issued
+}
+
+// all yields the operations that both rings hold, each oldest first.
+func (r *Recorder) all() func(func(slot) bool) {
+	return func(yield func(slot) bool) {
+		for _, g := range []struct {
+			*ring
+			flag uint64
+		}{{&r.own, 0}, {r.sharing(), shared}} {
+			last := atomic.LoadUint64(&g.next)
+			for id := max(last, uint64(len(g.slots))) - uint64(len(g.slots)) + 1; id <= last; id++ {
+				if s, ok := g.at(id).load(id | g.flag); ok && !yield(s) {
+					return
+				}
+			}
+		}
+	}
+}
