@@ -58,10 +58,12 @@ def gather_object(
     timeout: timedelta | None = None,
     weights_only: bool = True,
 ) -> None:
-    """The root's ``object_gather_list[r]`` becomes rank r's ``obj``; the others pass no list."""
+    """The root's ``object_gather_list[r]`` becomes rank r's ``obj``; a list of another rank stays as it is."""
     at_root = comm.get_rank() == root
-    if at_root != (object_gather_list is not None):
-        raise ValueError("gather_object: the root passes object_gather_list, and nobody else")
+    if not at_root:
+        object_gather_list = None
+    elif object_gather_list is None:
+        raise ValueError("gather_object: the root must pass object_gather_list")
     if object_gather_list is not None:
         _long_enough(object_gather_list, comm.get_size(), "object_gather_list")
     data = _bytes_of(obj)
