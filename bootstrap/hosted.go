@@ -1,0 +1,206 @@
+package bootstrap
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/chorus-comms/chorus/store"
+)
+
+// An Address says where a store that some process serves can be reached. It's small and travels as JSON.
+type Address struct {
+	// Unix is a socket in the abstract name space, which admits only the same user; Net is the network name space it's in.
+	Unix string `json:"u,omitempty"`
+	Net  string `json:"n,omitempty"`
+	// TCP is host:port, for other hosts; empty if the process doesn't listen there.
+	TCP string `json:"t,omitempty"`
+}
+
+// Hosted is a store that this process serves to others for as long as it likes, without being rank 0 of anything.
+type Hosted struct {
+	server  *store.TCPServer
+	address Address
+}
+
+// Host serves a store: at a socket of this host, and, if master names a host other than this
+// one's loopback, at the address from which packets leave for it.
+func Host(master string, opts Options) (*Hosted, error) {
+	name := "@chorus-seat-" + rand.Text()
+	unix, err := net.Listen("unix", name)
+	if err != nil {
+		return nil, fmt.Errorf("bootstrap: serving a store: %w", err)
+	}
+	h := &Hosted{address: Address{Unix: name, Net: networkSpace()}}
+	l := joined{listeners: []net.Listener{sameUserListener{unix}}}
+	if ip := routable(master); ip != nil {
+		tcp, err := net.Listen("tcp", net.JoinHostPort(ip.String(), "0"))
+		if err != nil {
+			unix.Close()
+			return nil, fmt.Errorf("bootstrap: serving a store at %v: %w", ip, err)
+		}
+		h.address.TCP = tcp.Addr().String()
+		l.listeners = append(l.listeners, tcp)
+	}
+	h.server, err = store.Serve(l.start(), store.ServerOptions{Timeout: opts.Timeout, Logger: opts.Logger})
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
+	return h, nil
+}
+
+// Local is the store itself.
+func (h *Hosted) Local() *store.HashStore { return h.server.Local() }
+
+// Address is where others find it.
+func (h *Hosted) Address() Address { return h.address }
+
+// Close ends it at once; who still uses it gets an error.
+func (h *Hosted) Close() error { return h.server.Close() }
+
+// ErrGone is the error, wrapped, of a store that isn't served any more: its process has closed it, or died.
+var ErrGone = errors.New("nobody serves the store")
+
+// Reach connects to a store that another process hosts. It tries until ctx ends, except
+// that a refused connection is [ErrGone] at once: the store was there when its address was made. A connection
+// that breaks later isn't made again, so that waiting for a key there is a way to learn of the process's end.
+func Reach(ctx context.Context, at Address, opts Options) (store.Store, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	addr, connect := at.TCP, (&net.Dialer{}).DialContext
+	if at.Unix != "" && (at.TCP == "" || at.Net == networkSpace()) {
+		addr, connect = at.Unix, dialSameUser
+	}
+	dial := func(dialing context.Context, network, addr string) (net.Conn, error) {
+		c, err := connect(dialing, network, addr)
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			err = fmt.Errorf("%w: %w", ErrGone, err)
+			cancel(err)
+		}
+		return c, err
+	}
+	st, err := store.DialTCP(ctx, addr, store.TCPOptions{Timeout: opts.Timeout, Reconnect: time.Nanosecond, Dial: dial})
+	if err == nil {
+		return st, nil
+	}
+	if cause := context.Cause(ctx); errors.Is(cause, ErrGone) {
+		err = cause
+	}
+	return nil, fmt.Errorf("bootstrap: store at %s: %w", addr, err)
+}
+
+// Valid reports whether an address that came from elsewhere can be one.
+func (a Address) Valid() error {
+	if a.Unix == "" && a.TCP == "" {
+		return errors.New("bootstrap: an address without a place")
+	}
+	if a.Unix != "" && (len(a.Unix) > 100 || a.Unix[0] != '@') {
+		return fmt.Errorf("bootstrap: %q is no socket in the abstract name space", a.Unix)
+	}
+	if a.TCP == "" {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(a.TCP)
+	if err == nil && net.ParseIP(host) == nil {
+		err = fmt.Errorf("%q is no IP address", host)
+	}
+	if n, bad := strconv.Atoi(port); err == nil && (bad != nil || n < 1 || n > 65535) {
+		err = fmt.Errorf("%q is no port", port)
+	}
+	if err != nil {
+		return fmt.Errorf("bootstrap: address %q: %w", a.TCP, err)
+	}
+	return nil
+}
+
+// networkSpace identifies the name space in which abstract sockets live: that of this host's network, whatever CHORUS_HOST_ID says.
+var networkSpace = sync.OnceValue(func() string {
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	space, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		space, _ = os.Hostname()
+	}
+	sum := sha256.Sum256([]byte(string(boot) + space))
+	return hex.EncodeToString(sum[:8])
+})
+
+// routable returns the address of this host that those who know master can reach; nil if master is
+// nobody, or on the loopback.
+func routable(master string) net.IP {
+	if master == "" {
+		return nil
+	}
+	ip, err := LocalAddrFor(master)
+	if err != nil || ip.IsLoopback() {
+		return nil
+	}
+	return ip
+}
+
+// joined accepts the connections of several listeners.
+type joined struct {
+	listeners []net.Listener
+	conns     chan net.Conn
+	closed    chan struct{}
+	once      *sync.Once
+}
+
+func (j joined) start() net.Listener {
+	if len(j.listeners) == 1 {
+		return j.listeners[0]
+	}
+	j.conns, j.closed, j.once = make(chan net.Conn), make(chan struct{}), new(sync.Once)
+	for _, l := range j.listeners {
+		go func() {
+			for {
+				c, err := l.Accept()
+				if errors.Is(err, net.ErrClosed) {
+					return
+				}
+				if err != nil { // it passes, as when descriptors are short
+					time.Sleep(50 * time.Millisecond)
+					continue
+				}
+				select {
+				case j.conns <- c:
+				case <-j.closed:
+					c.Close()
+					return
+				}
+			}
+		}()
+	}
+	return j
+}
+
+func (j joined) Accept() (net.Conn, error) {
+	select {
+	case c := <-j.conns:
+		return c, nil
+	case <-j.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (j joined) Close() error {
+	if j.once != nil {
+		j.once.Do(func() { close(j.closed) })
+	}
+	var errs []error
+	for _, l := range j.listeners {
+		errs = append(errs, l.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (j joined) Addr() net.Addr { return j.listeners[0].Addr() }

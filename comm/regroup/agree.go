@@ -1,0 +1,335 @@
+package regroup
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/chorus-comms/chorus/store"
+)
+
+// Keys of an attempt in the store of each member: what it knows.
+const (
+	keyList    = "list"    // a digest of the members in their order; set when the member begins
+	keyVoted   = "voted"   // set before the member tells the leader that it's ready
+	keyOutcome = "outcome" // the end; at the leader's it's the decision itself
+	keyGaveUp  = "gaveup/" // with a number: it has no outcome, and listens to no member before that number any more
+	// In the leader's only:
+	keyHere = "here/" // with a number: that member has begun
+	keyVote = "vote/" // with a number: that member is ready
+	keyOpen = "open"  // prefix of what prepare uses
+)
+
+const (
+	// settleTime bounds how long an attempt goes on beyond its deadline, for each member that has to be asked.
+	settleTime = 5 * time.Second
+	// reasonTime is what a member whose prepare failed leaves the leader to say why: it may be because another one died.
+	reasonTime = time.Second
+)
+
+// attempt is one member's part in one attempt.
+type attempt struct {
+	seat    *Seat
+	uuid    string
+	members []Member
+	me      int
+	local   store.Store
+	digest  []byte
+}
+
+// Agree takes part in the attempt named uuid to make a world of members, of which this seat must be one. The first of them
+// leads. prepare is called once, on this goroutine, with a store that all members share and nobody has used; it brings
+// up what the world needs, and its context ends early when the attempt has failed. Agree returns nil when
+// all members have prepared, everywhere; and otherwise the reason why not, an [*Error] or one of the arguments.
+//
+// What was prepared is of use only after nil. Even then a member may have died since it prepared: the world
+// has come about, and finds that out like any other world.
+func (s *Seat) Agree(ctx context.Context, uuid string, members []Member, prepare func(context.Context, store.Store) error) error {
+	a := &attempt{seat: s, uuid: uuid, members: members, me: -1}
+	h := sha256.New()
+	for i, m := range members {
+		if m.ID == s.id {
+			a.me = i
+		}
+		fmt.Fprintf(h, "%q", m.ID)
+	}
+	a.digest = h.Sum(nil)
+	if a.me < 0 {
+		return errors.New("this process is not among the members")
+	}
+	if uuid == "" || len(uuid) > 128 || strings.ContainsAny(uuid, "/\x00") {
+		return fmt.Errorf("uuid %.40q is empty, too long, or has a slash", uuid)
+	}
+	s.mu.Lock()
+	busy := s.busy || s.closed
+	s.busy = true
+	s.mu.Unlock()
+	if busy {
+		return errors.New("another attempt of this process is under way, or its seat is closed")
+	}
+	defer func() {
+		s.mu.Lock()
+		s.busy = false
+		s.mu.Unlock()
+	}()
+	a.local = a.part(s.Local())
+	if n, err := a.local.Add(ctx, "used", 1); err != nil || n > 1 {
+		return errors.Join(err, fmt.Errorf("uuid %q has been used before; each attempt takes a fresh one", uuid))
+	}
+	s.at("begin")
+	if err := a.local.Set(ctx, keyList, a.digest); err != nil {
+		return err
+	}
+	if a.me == 0 {
+		return a.lead(ctx, prepare)
+	}
+	outcome := a.follow(ctx, prepare)
+	s.at("publish")
+	// Whoever settles the attempt can rely on it from now on.
+	if err := a.local.Set(context.WithoutCancel(ctx), keyOutcome, outcome); err != nil {
+		return a.failure(Canceled, err.Error(), nil, a.me)
+	}
+	s.at("end")
+	return a.decode(outcome, 0)
+}
+
+// part is an attempt's part of a store.
+func (a *attempt) part(st store.Store) store.Store { return store.NewPrefix("attempt/"+a.uuid, st) }
+
+// reach connects to a member's store.
+func (a *attempt) reach(ctx context.Context, i int) (store.Store, func(), error) {
+	st, release, err := a.seat.Reach(ctx, a.members[i])
+	if err != nil {
+		return nil, nil, err
+	}
+	return a.part(st), release, nil
+}
+
+func numbered(key string, i int) string { return key + strconv.Itoa(i) }
+
+// lead is the part of the first member.
+func (a *attempt) lead(ctx context.Context, prepare func(context.Context, store.Store) error) error {
+	deadline := ctx
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	// The watches go on after the decision, until every member has it.
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	var watchers sync.WaitGroup
+	fail := func(e *Error) { cancel(e) }
+	watchers.Go(func() {
+		if outcome, err := a.local.Get(watching, keyOutcome); err == nil {
+			if err := a.decode(outcome, a.me); err != nil {
+				cancel(err)
+			}
+		}
+	})
+	for i := 1; i < len(a.members); i++ {
+		watchers.Go(func() { a.watch(watching, i, fail) })
+	}
+	a.seat.at("prepare")
+	err := a.local.Set(ctx, numbered(keyHere, 0), nil)
+	if err == nil {
+		err = prepare(ctx, store.NewPrefix(keyOpen, a.local))
+	}
+	a.seat.at("prepared")
+	if err == nil {
+		votes := make([]string, 0, len(a.members))
+		for i := 1; i < len(a.members); i++ {
+			votes = append(votes, numbered(keyVote, i))
+		}
+		if len(votes) > 0 {
+			err = a.local.Wait(ctx, votes...)
+		}
+	} else {
+		grace(ctx)
+	}
+	mine := []byte(committed)
+	if err != nil || ctx.Err() != nil {
+		mine = a.blame(ctx, deadline, err, a.local).encode()
+	}
+	a.seat.at("decide")
+	outcome, derr := a.local.CompareSet(watching, keyOutcome, nil, mine)
+	if derr != nil {
+		stop()
+		watchers.Wait()
+		return a.failure(Canceled, derr.Error(), nil, a.me)
+	}
+	a.seat.at("decided")
+	verdict := a.decode(outcome, a.me)
+	if verdict == nil {
+		limit := time.AfterFunc(settleTime, stop)
+		defer limit.Stop()
+	} else {
+		keepCause(verdict, err)
+		stop()
+	}
+	watchers.Wait()
+	a.seat.at("end")
+	return verdict
+}
+
+// keepCause gives the error of the member that could not prepare its cause.
+func keepCause(verdict, cause error) {
+	if e, ok := errors.AsType[*Error](verdict); ok && e.Kind == Failed && e.cause == nil && cause != nil && e.Text == cause.Error() {
+		e.cause = cause
+	}
+}
+
+// grace waits until somebody else has said why preparing failed, but not for long.
+func grace(ctx context.Context) {
+	t := time.NewTimer(reasonTime)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// watch follows another member from the leader: until it has an outcome, or dies.
+func (a *attempt) watch(ctx context.Context, i int, fail func(*Error)) {
+	st, release, err := a.reach(ctx, i)
+	if err == nil {
+		defer release()
+		var list []byte
+		if list, err = st.Get(ctx, keyList); err == nil {
+			if !bytes.Equal(list, a.digest) {
+				fail(a.failure(Mismatch, "it was given other members than the leader, or in another order", nil, i))
+				return
+			}
+			if err = a.local.Set(ctx, numbered(keyHere, i), nil); err == nil {
+				_, err = st.Get(ctx, keyOutcome)
+			}
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		fail(a.failure(Lost, err.Error(), nil, i))
+	}
+}
+
+// blame says why this member calls the attempt off, given what its prepare, or waiting for votes, ended with.
+func (a *attempt) blame(ctx, deadline context.Context, err error, leaders store.Store) *Error {
+	if e, ok := errors.AsType[*Error](context.Cause(ctx)); ok {
+		return e
+	}
+	switch {
+	case errors.Is(deadline.Err(), context.DeadlineExceeded):
+		if missing := a.missing(leaders); len(missing) > 0 {
+			return a.failure(Missing, "", nil, missing...)
+		}
+		return a.failure(Missing, "its own deadline has passed", nil, a.me)
+	case deadline.Err() != nil:
+		return a.failure(Canceled, context.Cause(deadline).Error(), nil, a.me)
+	}
+	return a.failure(Failed, err.Error(), err, a.me)
+}
+
+// missing returns the members that the leader has not seen, or else those that were not ready.
+func (a *attempt) missing(leaders store.Store) (absent []int) {
+	ctx, cancel := context.WithTimeout(context.Background(), reasonTime)
+	defer cancel()
+	for _, key := range []string{keyHere, keyVote} {
+		for i := range a.members {
+			if i == 0 && key == keyVote {
+				continue // the leader has no vote but the decision
+			}
+			if there, err := leaders.Check(ctx, numbered(key, i)); err == nil && !there {
+				absent = append(absent, i)
+			}
+		}
+		if len(absent) > 0 {
+			break
+		}
+	}
+	return absent
+}
+
+// follow is the part of every other member. It returns the outcome as it stands in stores.
+func (a *attempt) follow(ctx context.Context, prepare func(context.Context, store.Store) error) []byte {
+	a.seat.at("reach")
+	hub, release, err := a.reach(ctx, 0)
+	if err == nil {
+		defer release()
+		var list []byte
+		if list, err = hub.Get(ctx, keyList); err == nil && !bytes.Equal(list, a.digest) {
+			return a.callOff(hub, a.failure(Mismatch, "it was given other members than the leader, or in another order", nil, a.me))
+		}
+	}
+	switch {
+	case err == nil:
+	case errors.Is(ctx.Err(), context.DeadlineExceeded) || errors.Is(err, context.DeadlineExceeded):
+		return a.failure(Missing, err.Error(), nil, 0).encode()
+	case ctx.Err() != nil:
+		return a.failure(Canceled, context.Cause(ctx).Error(), nil, a.me).encode()
+	default:
+		return a.failure(Lost, err.Error(), nil, 0).encode()
+	}
+
+	// The connection that waits for the decision tells of the leader's end, too.
+	deadline := ctx
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	waiting, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var outcome []byte // valid once decided is closed; nil if the leader is lost
+	decided := make(chan struct{})
+	go func() {
+		defer close(decided)
+		var err error
+		if outcome, err = hub.Get(waiting, keyOutcome); err != nil {
+			cancel(a.failure(Lost, err.Error(), nil, 0))
+		} else if err := a.decode(outcome, 0); err != nil {
+			cancel(err)
+		}
+	}()
+	defer func() { stop(); <-decided }()
+
+	a.seat.at("prepare")
+	err = prepare(ctx, store.NewPrefix(keyOpen, hub))
+	a.seat.at("prepared")
+	if err != nil || ctx.Err() != nil {
+		grace(ctx)
+		why := a.blame(ctx, deadline, err, hub)
+		if why.Kind == Lost && why.Members[0] == 0 {
+			return why.encode() // it can't decide without this member's vote
+		}
+		return a.callOff(hub, why)
+	}
+	if err := a.local.Set(waiting, keyVoted, nil); err != nil {
+		return a.callOff(hub, a.failure(Failed, err.Error(), err, a.me))
+	}
+	a.seat.at("vote")
+	if err = hub.Set(waiting, numbered(keyVote, a.me), nil); err == nil {
+		a.seat.at("voted")
+		select {
+		case <-decided:
+			if outcome != nil {
+				return outcome
+			}
+		case <-deadline.Done():
+			final, cancel := context.WithTimeout(waiting, settleTime)
+			defer cancel()
+			if outcome, err := hub.CompareSet(final, keyOutcome, nil, a.blame(deadline, deadline, nil, hub).encode()); err == nil {
+				return outcome
+			}
+		}
+	}
+	return a.settle()
+}
+
+// callOff decides against the attempt at the leader's store, unless it's decided there already, and returns the outcome.
+// The member has not voted, so the leader's end is no harm.
+func (a *attempt) callOff(hub store.Store, why *Error) []byte {
+	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
+	defer cancel()
+	mine := why.encode()
+	if outcome, err := hub.CompareSet(ctx, keyOutcome, nil, mine); err == nil {
+		return outcome
+	}
+	return mine
+}

@@ -1,0 +1,101 @@
+package regroup
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/chorus-comms/chorus/bootstrap"
+	"github.com/chorus-comms/chorus/store"
+)
+
+// Options configures a seat.
+type Options struct {
+	// Master is a host by whose route the address for other hosts is chosen; without one the seat is reachable on this
+	// host only.
+	Master string
+	// At, if not nil, is called at each step of an attempt, with its name: for tests that fail there.
+	At func(step string)
+}
+
+// Seat is a process's part in finding a new world. It outlives the worlds that come of it. Its methods may be called
+// from any goroutine, but a seat takes part in one attempt at a time.
+type Seat struct {
+	id     string
+	host   string
+	opts   Options
+	hosted *bootstrap.Hosted
+
+	mu      sync.Mutex
+	clients map[store.Store]struct{}
+	closed  bool
+	busy    bool
+}
+
+// storeTimeout bounds calls of a store that have no deadline of their own, of which there are none.
+const storeTimeout = time.Minute
+
+// Open begins to serve a seat.
+func Open(opts Options) (*Seat, error) {
+	hosted, err := bootstrap.Host(opts.Master, bootstrap.Options{Timeout: storeTimeout})
+	if err != nil {
+		return nil, err
+	}
+	host, _ := os.Hostname()
+	return &Seat{id: rand.Text(), host: host, opts: opts, hosted: hosted, clients: map[store.Store]struct{}{}}, nil
+}
+
+// Member returns this process as a member that has a place in an old world, or none.
+func (s *Seat) Member(p Place) Member {
+	return Member{ID: s.id, Place: p, Host: s.host, PID: os.Getpid(), Address: s.hosted.Address()}
+}
+
+// Local is the store that the seat serves. Keys that begin with "attempt/" are the seat's.
+func (s *Seat) Local() store.Store { return s.hosted.Local() }
+
+// Reach connects to another member's store until release is called or the seat is closed. Refused connections are
+// [bootstrap.ErrGone].
+func (s *Seat) Reach(ctx context.Context, m Member) (st store.Store, release func(), err error) {
+	if m.ID == s.id {
+		return s.Local(), func() {}, nil
+	}
+	if st, err = bootstrap.Reach(ctx, m.Address, bootstrap.Options{Timeout: storeTimeout}); err != nil {
+		return nil, nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		st.Close()
+		return nil, nil, store.ErrClosed
+	}
+	s.clients[st] = struct{}{}
+	return st, func() {
+		s.mu.Lock()
+		delete(s.clients, st)
+		s.mu.Unlock()
+		st.Close()
+	}, nil
+}
+
+// Close ends the seat. Attempts that need it fail, and name this member.
+func (s *Seat) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	clients := s.clients
+	s.clients = map[store.Store]struct{}{}
+	s.mu.Unlock()
+	var errs []error
+	for st := range clients {
+		errs = append(errs, st.Close())
+	}
+	return errors.Join(append(errs, s.hosted.Close())...)
+}
+
+func (s *Seat) at(step string) {
+	if s.opts.At != nil {
+		s.opts.At(step)
+	}
+}
