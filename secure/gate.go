@@ -27,7 +27,7 @@ type Gate struct {
 const (
 	// maxGuests are known at once. One more closes the one that has waited longest: a stranger that keeps quiet can't
 	// keep others out, and one that belongs here needs two round trips.
-	maxGuests = 256
+	maxGuests = 1024
 
 	// Each connection that fails costs price of the listener's time, beyond a good number at once. So they come at a rate of at most
 	// 1/price, which is about one percent of a core's time.
@@ -46,12 +46,12 @@ type Guest struct {
 // Wait returns when another connection may be accepted, or when ctx ends.
 func (g *Gate) Wait(ctx context.Context) {
 	g.mu.Lock()
-	debt := time.Until(g.until) - credit
+	debt := time.Until(g.until)
 	g.mu.Unlock()
-	if debt <= 0 {
+	if debt <= credit {
 		return
 	}
-	t := time.NewTimer(debt)
+	t := time.NewTimer(debt - credit)
 	defer t.Stop()
 	select {
 	case <-t.C:

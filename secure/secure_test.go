@@ -287,6 +287,7 @@ func second[T any](_ T, err error) error { return err }
 // TestGate fills a gate and fails many times.
 func TestGate(t *testing.T) {
 	var g Gate
+	g.Wait(t.Context()) // not before anything has failed
 	var guests []*Guest
 	conns := make([]*counted, maxGuests+3)
 	for i := range conns {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -54,7 +55,11 @@ func (c *clientConn) alive() bool {
 	if c.in.r.Buffered() > 0 {
 		return false
 	}
-	sc, ok := c.nc.(syscall.Conn)
+	nc := c.nc
+	if t, ok := nc.(*tls.Conn); ok {
+		nc = t.NetConn() // nothing comes on it unasked, there being no tickets
+	}
+	sc, ok := nc.(syscall.Conn)
 	if !ok {
 		return true
 	}

@@ -67,10 +67,15 @@ func Append(ctx context.Context, st Store, key string, value []byte) error {
 	}
 }
 
+// multiGetter is the part of Extended that MultiGet uses.
+type multiGetter interface {
+	MultiGet(ctx context.Context, keys ...string) ([][]byte, error)
+}
+
 // MultiGet waits until all keys exist and returns their values in order. Without
 // help from the store it costs a round trip for each key.
 func MultiGet(ctx context.Context, st Store, keys ...string) ([][]byte, error) {
-	if x, ok := st.(Extended); ok {
+	if x, ok := st.(multiGetter); ok {
 		if v, err := x.MultiGet(ctx, keys...); !errors.Is(err, errors.ErrUnsupported) {
 			return v, err
 		}

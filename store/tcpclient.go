@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/chorus-comms/chorus/secure"
 )
 
 // TCPOptions configures a client.
@@ -28,6 +30,9 @@ type TCPOptions struct {
 	Reconnect time.Duration
 	// Limits bounds what is sent and what is accepted.
 	Limits Limits
+	// Security has the secret that the server is given proof of, and has to prove in turn, and TLS. With the zero Policy the client
+	// connects as PyTorch's do.
+	Security secure.Policy
 	// Dial replaces the ordinary way to connect. It gets the address as it was
 	// given to DialTCP, which then need not be host:port.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -125,7 +130,7 @@ func DialTCP(ctx context.Context, addr string, opts TCPOptions) (*TCPStore, erro
 
 // open makes the first connection and announces this client.
 func (s *TCPStore) open(ctx context.Context) error {
-	if s.dialect == DialectDefault {
+	if s.dialect == DialectDefault || !s.opts.Security.Secret.IsZero() { // whoever knows the secret speaks S1
 		s.dialect = DialectS1
 	}
 	c, err := s.connect(ctx, "dial", 0)
@@ -190,6 +195,7 @@ func (s *TCPStore) Dialect() Dialect { return s.dialect }
 func (s *TCPStore) connect(ctx context.Context, op string, patience time.Duration) (*clientConn, error) {
 	begin := time.Now()
 	pause := 10 * time.Millisecond
+	strange := 0 // how often the server didn't have the same secret
 	for attempt := 1; ; attempt++ {
 		if s.isClosed() {
 			return nil, ErrClosed
@@ -202,7 +208,10 @@ func (s *TCPStore) connect(ctx context.Context, op string, patience time.Duratio
 			return nil, ended(ctx, op, begin, 0, nil, err)
 		}
 		failed := &DialError{Addr: s.addr, Attempts: attempt, Waited: time.Since(begin), Err: err}
-		if patience > 0 && time.Since(begin) > patience {
+		if errors.Is(err, secure.ErrRefused) || errors.Is(err, secure.ErrNoSecret) {
+			strange++
+		}
+		if patience > 0 && time.Since(begin) > patience || strange == maxStrange {
 			return nil, failed
 		}
 		// Half of the pause is random, so that a thousand ranks whose server
@@ -227,7 +236,7 @@ func (s *TCPStore) connectOnce(ctx context.Context) (*clientConn, error) {
 	// A host that swallows packets must not use up the whole time.
 	dialCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	nc, err := s.opts.Dial(dialCtx, "tcp", s.addr)
+	nc, err := s.dial(dialCtx)
 	if err != nil {
 		return nil, err
 	}
@@ -240,9 +249,36 @@ func (s *TCPStore) connectOnce(ctx context.Context) (*clientConn, error) {
 	release()
 	if err != nil {
 		nc.Close()
+		if closedByPeer(err) && s.opts.Security.Secret.IsZero() {
+			err = fmt.Errorf("%w; if the job has a secret, this process needs it, too (CHORUS_SECRET_FILE)", err)
+		}
 		return nil, fmt.Errorf("the server does not answer the greeting of dialect S1: %w", err)
 	}
 	return c, nil
+}
+
+// maxStrange is how many servers without the same secret are enough. One that is just going down may look like one.
+const maxStrange = 3
+
+// dial opens a connection, encrypts it if that is wanted, and has both ends prove that they know the secret.
+func (s *TCPStore) dial(ctx context.Context) (net.Conn, error) {
+	nc, err := s.opts.Dial(ctx, "tcp", s.addr)
+	if err != nil {
+		return nil, err
+	}
+	policy := s.opts.Security
+	if nc, err = policy.TLS.Client(ctx, nc); err != nil || policy.Secret.IsZero() {
+		return nc, err
+	}
+	nc.SetDeadline(time.Time{})
+	stop := context.AfterFunc(ctx, func() { nc.SetDeadline(past) })
+	err = policy.Secret.Initiate(nc, authHello)
+	stop()
+	if err != nil {
+		nc.Close()
+		return nil, err
+	}
+	return nc, nil
 }
 
 // probe finds out the server's dialect with a connection of its own: S1 answers
@@ -250,7 +286,7 @@ func (s *TCPStore) connectOnce(ctx context.Context) (*clientConn, error) {
 func (s *TCPStore) probe(ctx context.Context) (Dialect, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	nc, err := s.opts.Dial(ctx, "tcp", s.addr)
+	nc, err := s.dial(ctx)
 	if err != nil {
 		return 0, err
 	}

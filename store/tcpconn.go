@@ -7,6 +7,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/chorus-comms/chorus/secure"
 )
 
 const (
@@ -36,9 +38,23 @@ type serverConn struct {
 }
 
 func newServerConn(s *TCPServer, nc net.Conn) *serverConn {
-	c := &serverConn{server: s, nc: nc, in: newWireReader(nc, s.opts.Limits)}
+	c := &serverConn{server: s, nc: nc}
 	c.drained.L = &c.mu
 	return c
+}
+
+// enter admits the client.
+func (c *serverConn) enter() error {
+	c.nc.SetDeadline(time.Now().Add(greetLimit))
+	nc, err := c.server.admit(c.nc)
+	if err != nil {
+		return err
+	}
+	c.server.mu.Lock() // Close may be looking
+	c.nc = nc
+	c.server.mu.Unlock()
+	c.in = newWireReader(nc, c.server.opts.Limits)
+	return c.greet()
 }
 
 // greet decides the dialect. S1 begins with VALIDATE, that is with a zero byte
@@ -69,17 +85,24 @@ func (c *serverConn) greet() error {
 	return nil
 }
 
-// serve answers requests until the connection ends.
-func (c *serverConn) serve() error {
-	if err := c.greet(); err != nil {
-		return err
-	}
-	for {
-		r, err := c.in.request(c.dialect)
+// serve answers requests until the connection ends. It's the gate's guest until its first request.
+func (c *serverConn) serve(guest *secure.Guest) error {
+	err := c.enter()
+	for first := true; ; first = false {
+		var r request
+		if err == nil {
+			r, err = c.in.request(c.dialect)
+		}
+		if first && !guest.Leave(err == nil) && err == nil {
+			err = errors.New("closed to make room for others")
+		}
 		if err != nil {
 			return err
 		}
-		if err := c.handle(&r); err != nil {
+		if first {
+			c.nc.SetDeadline(time.Time{})
+		}
+		if err = c.handle(&r); err != nil {
 			return fmt.Errorf("%v: %w", r.op, err)
 		}
 	}

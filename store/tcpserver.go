@@ -9,6 +9,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/chorus-comms/chorus/secure"
 )
 
 // ServerOptions configures a TCPServer. The zero value serves both dialects with
@@ -22,6 +24,9 @@ type ServerOptions struct {
 	// Timeout bounds calls on Local whose context has no deadline; 0 is
 	// DefaultTimeout. Clients have timeouts of their own.
 	Timeout time.Duration
+	// Security says who may connect. With a secret every client has to prove that it knows it, apart from those that
+	// Security.Plain admits; with TLS every connection is encrypted, again apart from those. The zero Policy admits everybody.
+	Security secure.Policy
 	// Logger is told why a connection was ended; nil is silence.
 	Logger *slog.Logger
 }
@@ -35,6 +40,9 @@ type TCPServer struct {
 	listener net.Listener
 	local    *HashStore
 	serving  sync.WaitGroup
+	gate     secure.Gate
+	ctx      context.Context // ends with Close
+	stop     context.CancelFunc
 
 	mu     sync.Mutex
 	conns  map[*serverConn]struct{}
@@ -42,9 +50,13 @@ type TCPServer struct {
 	closed bool
 }
 
-// ListenTCP serves at addr, which is host:port. Port 0 takes any free port; an
-// empty host means all addresses of the machine, IPv4 and IPv6.
+// ListenTCP serves at addr, which is host:port. Port 0 takes any free port. An
+// empty host means all addresses of the machine, IPv4 and IPv6, if opts.Security has a secret or certificates or permits
+// to do without, and otherwise the loopback address.
 func ListenTCP(addr string, opts ServerOptions) (*TCPServer, error) {
+	if host, port, err := net.SplitHostPort(addr); err == nil && host == "" && opts.Security.Check("") != nil {
+		addr = net.JoinHostPort("127.0.0.1", port)
+	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("store: listen: %w", err)
@@ -68,6 +80,7 @@ func Serve(l net.Listener, opts ServerOptions) (*TCPServer, error) {
 		listener: l,
 		conns:    map[*serverConn]struct{}{},
 	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.local = newHash(s.table, "/", opts.Timeout)
 	s.serving.Go(s.accept)
 	return s, nil
@@ -90,6 +103,7 @@ func (s *TCPServer) Local() *HashStore { return s.local }
 
 func (s *TCPServer) accept() {
 	for {
+		s.gate.Wait(s.ctx)
 		c, err := s.listener.Accept()
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) {
@@ -124,8 +138,9 @@ func (s *TCPServer) start(nc net.Conn) {
 		s.empty = make(chan struct{})
 	}
 	s.conns[c] = struct{}{}
+	guest := s.gate.Enter(nc)
 	s.serving.Go(func() {
-		err := c.serve()
+		err := c.serve(guest)
 		c.end()
 		s.mu.Lock()
 		delete(s.conns, c)
@@ -168,6 +183,7 @@ func (s *TCPServer) Close() error {
 		return nil
 	}
 	s.closed = true
+	s.stop()
 	for c := range s.conns {
 		c.nc.Close()
 	}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -300,11 +301,13 @@ func FuzzServer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		ours, theirs := net.Pipe()
 		s := &TCPServer{table: newTable()}
+		s.ctx, s.stop = context.WithCancel(context.Background())
+		defer s.stop()
 		c := newServerConn(s, theirs)
 		served := make(chan struct{})
 		go func() {
 			defer close(served)
-			c.serve()
+			c.serve(s.gate.Enter(theirs))
 			c.end()
 		}()
 		read := make(chan struct{})
