@@ -287,7 +287,7 @@ func TestSchedule(t *testing.T) {
 		{time.Second, 1.5e-6, 100, schedule{8, 14}},
 		{time.Second, 1e-6, 7, schedule{1, 7}},
 	} {
-		if got := plan(x.budget, x.each, x.iters); got != x.want {
+		if got := scheduleFor(x.budget, x.each, x.iters); got != x.want {
 			t.Errorf("%+v: %+v", x, got)
 		}
 	}

@@ -22,9 +22,9 @@ type schedule struct{ blocks, perBlock int }
 
 func (s schedule) rounds() int { return s.blocks * s.perBlock }
 
-// plan divides a time into blocks of rounds that take about each seconds. iters, if
+// scheduleFor divides a time into blocks of rounds that take about each seconds. iters, if
 // not 0, is the number of rounds instead.
-func plan(budget time.Duration, each float64, iters int) schedule {
+func scheduleFor(budget time.Duration, each float64, iters int) schedule {
 	each = max(each, 1e-9)
 	s := schedule{perBlock: max(1, int(math.Ceil(blockTime.Seconds()/each)))}
 	if iters > 0 {

@@ -240,7 +240,7 @@ func (r *Runner) measure(rd round) (st stats, rounds int, err error) {
 	if err != nil {
 		return st, 0, err
 	}
-	s := plan(r.cfg.Time, each, r.cfg.Iters)
+	s := scheduleFor(r.cfg.Time, each, r.cfg.Iters)
 	if rd.settle != nil {
 		s = s.grouped(deviceRounds)
 	}
@@ -321,7 +321,7 @@ func (r *Runner) limit(pass func()) (float64, error) {
 	if pass != nil {
 		f := round{call: func() error { pass(); return nil }}
 		first, _ := schedule{1, 2}.timed(f)
-		samples, _ = plan(r.cfg.Time/4, first[0], 0).timed(f)
+		samples, _ = scheduleFor(r.cfg.Time/4, first[0], 0).timed(f)
 	}
 	st, err := r.slowest(samples, 1)
 	return st.median, err

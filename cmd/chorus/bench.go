@@ -24,6 +24,7 @@ type benchFlags struct {
 	dtype, op   string
 	memory      string
 	connections int
+	calibration bool
 
 	json, csv, plot string
 }
@@ -43,16 +44,25 @@ a ping-pong whose time is one way. The column limit is the share of the bandwidt
 The rows state the slowest rank's median and 99th percentile. Rounds run back to back; those shorter than 20 us are timed
 in blocks, whose mean is one sample.
 
+With --calibrate, measure instead what algorithms are chosen by (latencies, bandwidths, copies and sums), for this number of
+ranks, and write it to a file of each host, which programs use if CHORUS_CALIBRATION says so.
+
 The exit status is 1 if any element was wrong.`,
 		Example: `  chorus bench
   chorus bench all_reduce --ranks 2 --min 8 --max 256MiB --dtype f32 --fabric shm --memory mapped --json -
   chorus bench all_gather --fabric tcp --algorithm ring --plot all_gather.svg
-  chorus run -n 2 chorus bench send_recv`,
+  chorus run -n 2 chorus bench send_recv
+  chorus bench --calibrate --ranks 2`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: cobra.FixedCompletions(bench.Operations(), cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.parse(args); err != nil {
 				return err
+			}
+			if f.calibration {
+				if err := f.checkCalibrate(cmd.Flags().Changed, args); err != nil {
+					return err
+				}
 			}
 			rank, err := f.ranks.isRank(cmd)
 			if err != nil {
@@ -67,7 +77,14 @@ The exit status is 1 if any element was wrong.`,
 			if f.connections > 0 {
 				hints["fabric.connections"] = strconv.Itoa(f.connections)
 			}
-			return f.ranks.run(cmd, cmd.OutOrStdout(), []comm.NewOption{comm.WithHints(hints)}, func(ctx context.Context, c *comm.Comm) error {
+			if f.calibration {
+				hints["calibration"] = "off" // it's what is about to be measured
+			}
+			opts := []comm.NewOption{comm.WithHints(hints)}
+			return f.ranks.run(cmd, cmd.OutOrStdout(), opts, func(ctx context.Context, c *comm.Comm) error {
+				if f.calibration {
+					return f.calibrate(ctx, c, opts, cmd.OutOrStdout())
+				}
 				return f.measure(ctx, c, cmd.OutOrStdout())
 			})
 		},
@@ -90,6 +107,7 @@ The exit status is 1 if any element was wrong.`,
 	fs.IntVar(&g.Warmup, "warmup", 0, "rounds before the clock starts; 0: a tenth of --time")
 	fs.IntVar(&g.Iters, "iters", 0, "rounds to measure; 0: what fits in --time")
 	fs.IntVar(&f.connections, "connections", 0, "TCP connections of each pair; 0: as CHORUS_TCP_CONNECTIONS says")
+	fs.BoolVar(&f.calibration, "calibrate", false, "measure what the choice of algorithms is computed from, in seconds, and keep it: see CHORUS_CALIBRATION")
 	fs.StringVar(&f.json, "json", "", "write a JSON document to a file, or - for standard output instead of the table")
 	fs.StringVar(&f.csv, "csv", "", "write the rows as CSV to a file, or - for standard output instead of the table")
 	fs.StringVar(&f.plot, "plot", "", "draw the bandwidths as SVG into a file")

@@ -24,6 +24,8 @@ type diagnosis struct {
 	Launcher launcherFacts `json:"launcher"`
 	Settings []setting     `json:"settings"`
 
+	Calibration calibrationFacts `json:"calibration"`
+
 	// Problems prevent Chorus from working here, Warnings from working well.
 	Problems []string `json:"problems"`
 	Warnings []string `json:"warnings"`
@@ -137,6 +139,13 @@ func (d *diagnosis) print(w io.Writer) error {
 			state = ", down"
 		}
 		row(i.Name, "%s, MTU %d%s", addresses, i.MTU, state)
+	}
+
+	section("calibration")
+	row("in use", "%s", d.Calibration.use())
+	row("file", "%s", d.Calibration.File)
+	for _, e := range d.Calibration.Entries {
+		row(fmt.Sprintf("%d ranks", e.Ranks), "%s, cores %s, %d values measured", e.Date, e.Placement, len(e.Measured))
 	}
 
 	section("settings")

@@ -71,6 +71,7 @@ func diagnose(ctx context.Context) *diagnosis {
 	d.sharedMemory(ctx)
 	d.network()
 	d.launcher()
+	d.calibration()
 	d.settings()
 	return d
 }

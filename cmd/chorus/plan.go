@@ -14,6 +14,7 @@ import (
 	"github.com/chorus-comms/chorus/bench"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/plan"
+	"github.com/chorus-comms/chorus/plan/calibration"
 )
 
 // planFlags are the flags of chorus plan.
@@ -110,7 +111,11 @@ func (f *planFlags) show(w io.Writer) error {
 		return err
 	}
 	q := f.request
-	a, err := plan.Select(q, plan.DefaultMachine(), f.algorithm, func(a plan.Algorithm) bool {
+	m, err := machineFor(q.World)
+	if err != nil {
+		return err
+	}
+	a, err := plan.Select(q, m, f.algorithm, func(a plan.Algorithm) bool {
 		return f.algorithm != "" || f.memory != string(bench.Ordinary) || !a.Mapped
 	})
 	if err != nil {
@@ -133,8 +138,18 @@ func (f *planFlags) show(w io.Writer) error {
 	if err := plan.Prove(a, f.request); err != nil {
 		return fmt.Errorf("the plans are wrong: %w", err)
 	}
-	_, err = fmt.Fprintf(w, "# proved for all %d ranks; estimated time %.3g us\n", q.World, plan.Cost(a, f.request, plan.DefaultMachine())*1e6)
+	_, err = fmt.Fprintf(w, "# proved for all %d ranks; estimated time %.3g us\n", q.World, plan.Cost(a, f.request, m)*1e6)
 	return err
+}
+
+// machineFor returns the costs by which a world of that size would choose: calibrated ones if that's switched on.
+func machineFor(world int) (plan.Machine, error) {
+	path, on, err := calibrationFile()
+	if err != nil || !on || world == 1 {
+		return plan.DefaultMachine(), err
+	}
+	e, err := calibration.Lookup(path, world)
+	return e.Machine, err
 }
 
 // complete fills in what the flags say in words.

@@ -1,0 +1,229 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/bootstrap"
+	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/config"
+	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kern"
+	"github.com/chorus-comms/chorus/plan"
+	"github.com/chorus-comms/chorus/plan/calibration"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+const (
+	calibrationTime  = 60 * time.Millisecond // of each of the measurements
+	calibrationTries = 3                     // at finding the cores where they were when it began
+
+	smallBlock     = 8         // bytes whose time is all latency
+	largeBlock     = 1 << 20   // bytes whose time is nearly all bandwidth
+	allLargeBlocks = 64 << 20  // most bytes of all ranks' large blocks together
+	loopBytes      = 256 << 10 // of a buffer of the loops, which stays in a core's own cache
+)
+
+// Calibrate measures what plan.Machine holds: on near the ways within each host, on far those between hosts. Both are
+// communicators of the same ranks, near over shared memory where there is any ("auto"), far over TCP. All ranks call it; it
+// takes about a second, and returns the same values on each. What these ranks can't show, such as synchronizations on one
+// host when each has one to itself, stays as plan.DefaultMachine has it.
+//
+// Each value is measured as the cost model uses it: with the operation whose time the model makes of it. The fields are
+// those of the slowest rank, and host.
+func Calibrate(ctx context.Context, near, far *comm.Comm) (calibration.Entry, error) {
+	e := calibration.Entry{Ranks: near.Size(), Date: time.Now().UTC().Format(time.RFC3339)}
+	if near.Size() < 2 || far.Size() != near.Size() || far.Rank() != near.Rank() {
+		return e, fmt.Errorf("bench: calibration needs two communicators of the same ranks, two at least; these have %d and %d", near.Size(), far.Size())
+	}
+	locals, err := sameHost(ctx, near)
+	if err != nil {
+		return e, err
+	}
+	host, err := near.Split(ctx, locals)
+	if err != nil {
+		return e, err
+	}
+	defer host.Finalize(ctx)
+	for range calibrationTries {
+		before, err := probed(ctx, near)
+		if err != nil {
+			return e, err
+		}
+		if e.Machine, e.Measured, err = calibrate(ctx, near, host, far); err != nil {
+			return e, err
+		}
+		after, err := probed(ctx, near)
+		if err != nil {
+			return e, err
+		}
+		if e.Placement = after.Where; before.Where == after.Where {
+			return e, nil
+		}
+		e.Placement = "moved"
+	}
+	return e, nil
+}
+
+// sameHost returns the ranks that call themselves of this one's host.
+func sameHost(ctx context.Context, c *comm.Comm) ([]int, error) {
+	cfg, err := config.Load(nil)
+	if err != nil {
+		return nil, err
+	}
+	id := cfg.HostID
+	if id == "" {
+		id = bootstrap.HostID()
+	}
+	ids, err := comm.AllGather(ctx, comm.Objects{C: c}, id)
+	if err != nil {
+		return nil, err
+	}
+	var locals []int
+	for r, other := range ids {
+		if other == id {
+			locals = append(locals, r)
+		}
+	}
+	return locals, nil
+}
+
+// probed tells all ranks how far apart rank 0's cores are.
+func probed(ctx context.Context, c *comm.Comm) (Placement, error) {
+	return (&Runner{ctx: ctx, c: c}).placement()
+}
+
+// timings are seconds of operations; 0 where these ranks can't show them.
+type timings struct {
+	barrier             float64 // of a host
+	near, far           linkTimings
+	copyLoop, reduction float64 // of a buffer, with all ranks of the host at it
+}
+
+// linkTimings are of the ring all-gather of small and of large blocks, and of the gather of small blocks by single messages.
+type linkTimings struct{ small, large, linear float64 }
+
+func (t *timings) each() []*float64 {
+	return []*float64{&t.barrier, &t.near.small, &t.near.large, &t.near.linear, &t.far.small, &t.far.large, &t.far.linear, &t.copyLoop, &t.reduction}
+}
+
+// calibrate measures once.
+func calibrate(ctx context.Context, near, host, far *comm.Comm) (m plan.Machine, measured []string, err error) {
+	var t timings
+	if host.Size() > 1 {
+		if host.Capabilities().SharedMem {
+			if t.barrier, err = timeOf(ctx, host, "barrier", "onesided", 0); err != nil {
+				return m, nil, err
+			}
+		}
+		if t.near, err = timeLink(ctx, host); err != nil {
+			return m, nil, err
+		}
+	}
+	if t.far, err = timeLink(ctx, far); err != nil {
+		return m, nil, err
+	}
+	if t.copyLoop, t.reduction, err = timeLoops(ctx, host); err != nil {
+		return m, nil, err
+	}
+	// The slowest host's values hold for all; so do the fullest host's ranks, and the fewest cores.
+	shape := []float64{float64(host.Size()), -float64(runtime.NumCPU())}
+	values := shape
+	for _, v := range t.each() {
+		values = append(values, *v)
+	}
+	if err := near.AllReduce(ctx, tensor.Of(values), comm.Max); err != nil {
+		return m, nil, err
+	}
+	for i, v := range t.each() {
+		*v = values[len(shape)+i]
+	}
+	m, measured = t.machine(near.Size(), int(values[0]), int(-values[1]))
+	return m, measured, m.Validate()
+}
+
+// machine turns timings into the numbers that the cost model would have predicted them from.
+func (t *timings) machine(world, perHost, cores int) (m plan.Machine, measured []string) {
+	m = plan.DefaultMachine()
+	crowd := max(1, float64(perHost)/float64(cores))
+	set := func(name string, field *float64, value float64) {
+		*field = value
+		measured = append(measured, name)
+	}
+	link := func(name string, l *plan.Link, t linkTimings, n int, crowd float64) {
+		if t.small == 0 {
+			return
+		}
+		hops := float64(n - 1) // costRing: hops * (latency + block/bandwidth)
+		set(name+".latency_s", &l.Latency, t.small/hops)
+		if more := t.large - t.small; more > 0 {
+			set(name+".bytes_per_s", &l.Bandwidth, crowd*hops*float64(largeBlockOf(n)-smallBlock)/more)
+		}
+		set(name+".overhead_s", &l.Overhead, min(t.linear/hops, l.Latency)) // rounds overlap, so that only the root's part is seen
+	}
+	if t.barrier > 0 && crowd == 1 {
+		set("sync_s", &m.Sync, t.barrier)
+	} else if t.barrier > 0 {
+		set("crowded_sync_s", &m.CrowdedSync, t.barrier/float64(perHost))
+	}
+	link("local", &m.Local, t.near, perHost, crowd)
+	link("remote", &m.Remote, t.far, world, 1)
+	// A loop is over before its core goes to another rank.
+	set("copy_bytes_per_s", &m.Copy, loopBytes/t.copyLoop)
+	set("reduce_bytes_per_s", &m.Reduce, loopBytes/t.reduction)
+	return m, measured
+}
+
+// largeBlockOf returns the bytes of a large block in a world of n.
+func largeBlockOf(n int) int { return max(smallBlock*2, min(largeBlock, allLargeBlocks/n)) }
+
+func timeLink(ctx context.Context, c *comm.Comm) (t linkTimings, err error) {
+	n := c.Size()
+	if t.small, err = timeOf(ctx, c, "all_gather", "ring", n*smallBlock); err != nil {
+		return t, err
+	}
+	if t.large, err = timeOf(ctx, c, "all_gather", "ring", n*largeBlockOf(n)); err != nil {
+		return t, err
+	}
+	t.linear, err = timeOf(ctx, c, "gather", "linear", n*smallBlock)
+	return t, err
+}
+
+// timeOf returns the seconds of an operation by an algorithm.
+func timeOf(ctx context.Context, c *comm.Comm, op, algorithm string, bytes int) (float64, error) {
+	r, err := NewRunner(ctx, c, Config{Operation: op, Algorithm: algorithm, Min: bytes, Max: bytes, Memory: Ordinary, Time: calibrationTime})
+	if err != nil {
+		return 0, err
+	}
+	defer r.Free()
+	row, err := r.Row(bytes, r.cfg.InPlace, 0)
+	if err == nil && row.Errors > 0 {
+		err = fmt.Errorf("bench: %s by %s: %d wrong elements", op, algorithm, row.Errors)
+	}
+	return row.MedianUS * 1e-6, err
+}
+
+// timeLoops returns the seconds that a core needs to copy a buffer, and to add one to another, while the host's other ranks do
+// the same: the slowest rank's.
+func timeLoops(ctx context.Context, host *comm.Comm) (copying, reducing float64, err error) {
+	a, err1 := tensor.Zeros(dtype.Float32, loopBytes/4)
+	b, err2 := tensor.Zeros(dtype.Float32, loopBytes/4)
+	if err := errors.Join(err1, err2); err != nil {
+		return 0, 0, err
+	}
+	r := &Runner{ctx: ctx, c: host, cfg: Config{Time: 4 * calibrationTime}} // limit takes a quarter
+	if copying, err = r.limit(copyPass(a, b)); err != nil {
+		return 0, 0, err
+	}
+	both := []unsafe.Pointer{a.Pointer(), b.Pointer()}
+	reducing, err = r.limit(func() {
+		kern.Reduce(comm.Sum.Kind.Kernel(), dtype.Float32, both[:1], both, a.NumEl())
+		runtime.KeepAlive(a)
+		runtime.KeepAlive(b)
+	})
+	return copying, reducing, err
+}
