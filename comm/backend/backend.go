@@ -62,6 +62,26 @@ type Teller interface {
 	Tell(doing func() string)
 }
 
+// Courier is implemented by backends whose ranks can send each other word also when the communicator is broken, which is
+// how its survivors find each other. Its methods may be called from any goroutine.
+type Courier interface {
+	// Word sends a payload of at most MaxWord bytes to a rank. It doesn't wait for it.
+	Word(rank int, payload []byte) error
+	// Words returns what has come since the last call. news is closed when there is more, or a rank is gone that wasn't.
+	Words() (words []Word, news <-chan struct{})
+	// Gone says which ranks are lost, and why.
+	Gone() map[int]string
+}
+
+// Word is what a rank has sent.
+type Word struct {
+	From    int
+	Payload []byte
+}
+
+// MaxWord is the most bytes of a Word.
+const MaxWord = 2048
+
 // Registrar is implemented by backends that prepare memory before its first use.
 type Registrar interface {
 	Register(t *tensor.Tensor) error

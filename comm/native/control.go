@@ -34,7 +34,7 @@ type notice struct {
 	// timeout: what missing ranks do; answer: what this rank does
 	Others map[int]string `json:"d,omitempty"`
 	Doing  string         `json:"do,omitempty"`
-	// left: what the rank described its last operation as
+	// left: what the rank described its last operation as; word: what it says
 	Desc []byte `json:"x,omitempty"`
 }
 
@@ -47,6 +47,7 @@ const (
 	noticeAsk      = "ask"    // which operation are you in?
 	noticeAnswer   = "answer" // to it: Seq
 	noticeLeft     = "left"   // I take part in no operation after Seq
+	noticeWord     = "word"   // Desc is not for this backend: backend.Courier
 )
 
 // tell passes the first cause of a failure on to all other members.
@@ -137,6 +138,7 @@ func (g *group) notice(peer int, n notice) {
 	switch n.Kind {
 	case noticeLost:
 		if n.Rank != g.rank && n.Rank >= 0 && n.Rank < len(g.members) {
+			g.words.lost(n.Rank, n.Text)
 			g.breakWith(&backend.PeerLostError{Where: at, Peer: n.Rank, Cause: n.Text})
 		}
 	case noticeMismatch:
@@ -148,6 +150,8 @@ func (g *group) notice(peer int, n notice) {
 		g.breakWith(&backend.AbortedError{Where: at, By: n.Rank, Reason: n.Text})
 	case noticeLeft:
 		g.hasLeft(from, n)
+	case noticeWord:
+		g.words.heard(from, n.Desc)
 	case noticeAsk:
 		answer := notice{Kind: noticeAnswer, Comm: g.id, Seq: g.announced.Load(), Rank: g.rank}
 		answer.RefusedSeq, answer.Text = g.refusal.get()

@@ -59,6 +59,7 @@ type group struct {
 
 	status     statusBoard
 	departures departures
+	words      words
 	refusal    refusal
 	registered registry
 	traffic    traffic

@@ -221,6 +221,7 @@ func (w *world) PeerLost(peer int, err error) {
 	}
 	w.mu.Unlock()
 	for _, g := range hit {
+		g.words.lost(g.fabricToRank[peer], "")
 		g.fail(&backend.PeerLostError{Where: g.where(), Peer: g.fabricToRank[peer], Cause: cause(err)})
 	}
 }

@@ -1,0 +1,96 @@
+package native
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/fabric"
+)
+
+// words are what members have sent each other that's not for this backend, and who can't send any more. They
+// outlive the communicator's breaking: through them its survivors find each other.
+type words struct {
+	mu   sync.Mutex
+	list []backend.Word
+	gone map[int]string // ranks that other members have lost
+	news chan struct{}  // closed at the next event; nil if nobody has asked
+}
+
+// maxWords bounds what is kept for somebody who doesn't read: more than one from each of a thousand ranks.
+const maxWords = 4096
+
+// Word implements backend.Courier.
+func (g *group) Word(rank int, payload []byte) error {
+	if rank < 0 || rank >= len(g.members) || len(payload) > backend.MaxWord {
+		return fmt.Errorf("a word of %d bytes to rank %d", len(payload), rank)
+	}
+	n := notice{Kind: noticeWord, Comm: g.id, Rank: g.rank, Desc: payload}
+	return g.world.fab.Control(g.members[rank], n.encode())
+}
+
+// Words implements backend.Courier.
+func (g *group) Words() ([]backend.Word, <-chan struct{}) {
+	x := &g.words
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	list := x.list
+	x.list = nil
+	if x.news == nil {
+		x.news = make(chan struct{})
+	}
+	return list, x.news
+}
+
+// Gone implements backend.Courier.
+func (g *group) Gone() map[int]string {
+	gone := map[int]string{}
+	g.words.mu.Lock()
+	maps.Copy(gone, g.words.gone)
+	g.words.mu.Unlock()
+	g.world.mu.Lock()
+	defer g.world.mu.Unlock()
+	for p, err := range g.world.lost {
+		if r := g.rankOf(p); r >= 0 {
+			gone[r] = cause(err)
+		}
+	}
+	return gone
+}
+
+// heard takes a word in.
+func (x *words) heard(from int, payload []byte) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(x.list) == maxWords {
+		x.list = slices.Delete(x.list, 0, 1)
+	}
+	x.list = append(x.list, backend.Word{From: from, Payload: payload})
+	x.event()
+}
+
+// lost notes that a member has lost a rank. why is empty if this rank's own fabric has told, which knows.
+func (x *words) lost(rank int, why string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if why != "" {
+		if x.gone == nil {
+			x.gone = map[int]string{}
+		}
+		x.gone[rank] = why
+	}
+	x.event()
+}
+
+// event wakes who waits. The caller holds the lock.
+func (x *words) event() {
+	if x.news != nil {
+		close(x.news)
+		x.news = nil
+	}
+}
+
+// A word must fit a control payload, in which it's written in base64, with the notice around it.
+const _ = uint(fabric.MaxControl - backend.MaxWord*4/3 - 512)
