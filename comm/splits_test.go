@@ -70,6 +70,7 @@ func TestDifferentSettings(t *testing.T) {
 	for what, settings := range map[string][2]map[string]string{
 		"fabric":      {{"fabric": "mem"}, {"fabric": "tcp"}},
 		"mapped":      {{"fabric": "mem"}, {"fabric": "mem", "mapped": "off"}},
+		"slots":       {{"fabric": "mem"}, {"fabric": "mem", "slots": "off"}},
 		"algorithm":   {{"fabric": "mem", "algorithm": "ring"}, {"fabric": "mem"}},
 		"chunk_bytes": {{"fabric": "mem", "chunk_bytes": "4096"}, {"fabric": "mem"}},
 	} {
