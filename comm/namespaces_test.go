@@ -119,7 +119,7 @@ func ip(t *testing.T, args ...string) {
 func namespacesRank() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
-	c, err := comm.New(ctx, comm.WithTimeout(30*time.Second), comm.WithFabric("auto"), comm.WithHints(map[string]string{"fabric.heartbeat": "100ms"}))
+	c, err := comm.New(ctx, comm.WithTimeout(30*time.Second), comm.WithFabric("auto"), comm.WithHints(map[string]string{"fabric.heartbeat": "500ms"}))
 	if err != nil {
 		return err
 	}

@@ -93,7 +93,7 @@ const (
 // timedOut makes the error of an operation whose time is over, with who has
 // entered it and who hasn't.
 func (g *group) timedOut(op *backend.Op) error {
-	return &backend.TimeoutError{Where: g.whereIs(op), Attendance: g.attendance(op, askTimeout, true)}
+	return &backend.TimeoutError{Where: g.whereIs(op), Attendance: g.attendance(op.Seq, askTimeout, true)}
 }
 
 // attended adds to the error of a collective that failed before its time was over who was there.
@@ -103,16 +103,16 @@ func (g *group) attended(err error, op *backend.Op) error {
 	switch {
 	case op.Seq == 0:
 	case errors.As(err, &lost):
-		lost.Attendance = g.attendance(op, askQuickly, len(g.members) <= fewToBeAsked)
-	case errors.As(err, &mm) && mm.Seq == op.Seq:
-		mm.Attendance = g.attendance(op, askQuickly, len(g.members) <= fewToBeAsked)
+		lost.Attendance = g.attendance(op.Seq, askQuickly, len(g.members) <= fewToBeAsked)
+	case errors.As(err, &mm): // perhaps of an operation before, in which this rank needed nobody
+		mm.Attendance = g.attendance(mm.Seq, askQuickly, len(g.members) <= fewToBeAsked)
 	}
 	return err
 }
 
 // attendance finds out who has entered an operation: from the flags in shared memory where there are
 // some, from asking where there are none. Ranks that have not entered it are asked what they do instead.
-func (g *group) attendance(op *backend.Op, limit time.Duration, mayAsk bool) backend.Attendance {
+func (g *group) attendance(seq uint64, limit time.Duration, mayAsk bool) backend.Attendance {
 	a := backend.Attendance{Elapsed: g.waiter.Elapsed(), Arrived: []int{g.rank}}
 	var absent []int
 	for r := range g.members {
@@ -120,12 +120,12 @@ func (g *group) attendance(op *backend.Op, limit time.Duration, mayAsk bool) bac
 			continue
 		}
 		if m := g.localIndex[r]; m >= 0 {
-			if seq, _ := g.space.Arrived(m); seq >= op.Seq {
+			if at, _ := g.space.Arrived(m); at >= seq {
 				a.Arrived = append(a.Arrived, r)
 				continue
 			}
 		}
-		if g.departures.before(r, op.Seq) {
+		if g.departures.before(r, seq) {
 			a.Missing = append(a.Missing, r)
 			continue
 		}
@@ -138,12 +138,16 @@ func (g *group) attendance(op *backend.Op, limit time.Duration, mayAsk bool) bac
 	for _, r := range absent {
 		said, ok := answers[r]
 		switch {
-		case g.localIndex[r] >= 0: // its flag said so
+		case g.localIndex[r] >= 0: // its flag said so; it may have come since
+			if at, _ := g.space.Arrived(g.localIndex[r]); at >= seq {
+				a.Arrived = append(a.Arrived, r)
+				continue
+			}
 			a.Missing = append(a.Missing, r)
 		case !ok:
 			a.Unknown = append(a.Unknown, r)
 			continue
-		case said.Seq >= op.Seq:
+		case said.Seq >= seq:
 			a.Arrived = append(a.Arrived, r)
 			continue
 		default:
@@ -152,7 +156,7 @@ func (g *group) attendance(op *backend.Op, limit time.Duration, mayAsk bool) bac
 		if !ok {
 			continue
 		}
-		if said.RefusedSeq == op.Seq {
+		if said.RefusedSeq == seq {
 			note(&a.Refused, r, said.Text)
 		}
 		if said.Doing != "" {

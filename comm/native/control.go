@@ -17,6 +17,7 @@ type notice struct {
 	Seq  uint64 `json:"s,omitempty"`
 	Op   string `json:"o,omitempty"`
 	Rank int    `json:"r"`           // lost: who; mismatch, timeout, abort: who found it
+	By   int    `json:"b,omitempty"` // lost: who found it
 	Text string `json:"t,omitempty"` // reason
 	// mismatch
 	RankA int    `json:"ra,omitempty"`
@@ -55,7 +56,7 @@ func (g *group) tell(cause error) {
 	n := notice{Comm: g.id, Rank: g.rank}
 	switch e := cause.(type) {
 	case *backend.PeerLostError:
-		n.Kind, n.Rank, n.Text, n.Op, n.Seq = noticeLost, e.Peer, e.Cause, e.Op, e.Seq
+		n.Kind, n.Rank, n.By, n.Text, n.Op, n.Seq = noticeLost, e.Peer, g.rank, e.Cause, e.Op, e.Seq
 	case *backend.MismatchError:
 		n.Kind, n.Seq, n.Op = noticeMismatch, e.Seq, e.Op
 		n.RankA, n.RankB, n.OpA, n.OpB = e.RankA, e.RankB, e.OpA, e.OpB
@@ -128,6 +129,23 @@ func (w *world) Control(peer int, payload []byte) {
 	}
 }
 
+// lost acts on the news that a rank is lost. It's passed on to that rank itself, which may well live: a link can break of which one
+// end doesn't know, or hears nothing.
+func (g *group) lost(from int, n notice, at backend.Where) {
+	size := len(g.members)
+	if n.Rank < 0 || n.Rank >= size || n.By < 0 || n.By >= size {
+		return
+	}
+	if n.Rank == g.rank {
+		g.breakWith(&backend.PeerLostError{Where: at, Peer: n.By, Cause: "it has lost its link to this rank: " + n.Text})
+		return
+	}
+	g.words.lost(n.Rank, n.Text)
+	if g.breakWith(&backend.PeerLostError{Where: at, Peer: n.Rank, Cause: n.Text}) && from == n.By {
+		g.world.fab.Control(g.members[n.Rank], n.encode())
+	}
+}
+
 // notice acts on what a member tells.
 func (g *group) notice(peer int, n notice) {
 	from := g.rankOf(peer)
@@ -137,10 +155,7 @@ func (g *group) notice(peer int, n notice) {
 	at := backend.Where{Comm: g.name, Rank: g.rank, Op: n.Op, Seq: n.Seq}
 	switch n.Kind {
 	case noticeLost:
-		if n.Rank != g.rank && n.Rank >= 0 && n.Rank < len(g.members) {
-			g.words.lost(n.Rank, n.Text)
-			g.breakWith(&backend.PeerLostError{Where: at, Peer: n.Rank, Cause: n.Text})
-		}
+		g.lost(from, n, at)
 	case noticeMismatch:
 		g.breakWith(&backend.MismatchError{Where: at, RankA: n.RankA, RankB: n.RankB, OpA: n.OpA, OpB: n.OpB})
 	case noticeTimeout:

@@ -31,5 +31,5 @@
 // Invariants: nothing from the wire is used before it was checked, and a
 // connection that doesn't know the job's token has no effect; announcements of one
 // rank to another are matched in the order in which they were posted; a link that
-// breaks, or is silent for three heartbeats, fails every message that waits for it.
+// breaks, or is silent for longer than a heartbeat, fails every message that waits for it.
 package tcp

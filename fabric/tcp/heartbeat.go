@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// missed is how many heartbeats a peer may miss before it's lost.
-const missed = 3
+// beats is how many pings a peer gets in the time that it may be silent.
+const beats = 3
 
-// beat sends a ping to every connected peer at each interval, and gives up those from
-// which nothing has come for too long: a cable that was cut tells nobody.
+// beat sends pings to every connected peer, and gives up those from which nothing has come for the time
+// of a heartbeat: a cable that was cut tells nobody.
 func (f *Fabric) beat() {
-	t := time.NewTicker(f.o.heartbeat)
+	t := time.NewTicker(f.o.heartbeat / beats)
 	defer t.Stop()
 	for {
 		select {
@@ -34,9 +34,9 @@ func (p *peer) beat(now int64) {
 		p.mu.Unlock()
 		return
 	}
-	if silent := now - p.heard.Load(); silent > missed {
+	if silent := now - p.heard.Load(); silent > beats {
 		p.mu.Unlock()
-		p.fail(fmt.Errorf("nothing heard of it for %v", time.Duration(silent)*p.f.o.heartbeat))
+		p.fail(fmt.Errorf("nothing heard of it for %v", time.Duration(silent)*p.f.o.heartbeat/beats))
 		return
 	}
 	if !p.pinged {

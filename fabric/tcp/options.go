@@ -20,7 +20,7 @@ type options struct {
 	connections int           // "connections": for the bytes of large messages, per pair
 	eager       int           // "eager": largest message, in bytes, that is sent with its announcement
 	window      int           // "window": bytes that a peer may send without having been asked for them
-	heartbeat   time.Duration // "heartbeat": interval; 0 switches it off
+	heartbeat   time.Duration // "heartbeat": how long a peer may be silent; 0: for ever
 	buffer      int           // "buffer": bytes of a socket's buffers; 0 leaves them to the kernel
 }
 
