@@ -36,9 +36,14 @@ func newBatch(h C.chorus_comm, ops *C.chorus_op, n C.int32_t, ns C.int64_t, ctx 
 	list := slice(ops, n)
 	for i := range list {
 		k := new(call)
-		if err := k.fill(m, &list[i], ctx); err != nil {
+		fill := k.fill
+		if m.Stream() != nil {
+			fill = k.fillOn
+		}
+		if err := fill(m, &list[i], ctx); err != nil {
 			return nil, err
 		}
+		b.ctx = k.op.Ctx
 		switch k.op.Kind {
 		case backend.Send:
 			b.transfers.Send(k.op.In, k.op.Peer, comm.Tag(k.op.Tag))
@@ -75,7 +80,11 @@ func goSubmitBatch(h C.chorus_comm, ops *C.chorus_op, n C.int32_t, ns C.int64_t,
 		return fail(err)
 	}
 	for i, k := range b.calls {
-		k.results(&slice(ops, n)[i])
+		if o := &slice(ops, n)[i]; b.m.Stream() == nil {
+			k.results(o)
+		} else {
+			o.source, o.seq = -1, 0
+		}
 	}
 	return C.CHORUS_OK
 }
@@ -90,12 +99,19 @@ func (b *batch) run() error {
 }
 
 //export goIssueBatch
-func goIssueBatch(h C.chorus_comm, ops *C.chorus_op, n C.int32_t, ns C.int64_t, out *C.chorus_work) (status C.chorus_status) {
+func goIssueBatch(h C.chorus_comm, ops *C.chorus_op, n C.int32_t, ns C.int64_t, out *C.chorus_work, mayWait C.int32_t) (status C.chorus_status) {
 	defer contain(&status)
 	*out = 0
 	b, err := newBatch(h, ops, n, ns, context.Background())
 	if err != nil {
 		return fail(err)
+	}
+	if b.m.Stream() != nil && mayWait == 0 {
+		for _, k := range b.calls {
+			if k.waits() {
+				return C.CHORUS_PENDING
+			}
+		}
 	}
 	w := &work{ops: b.calls}
 	if b.transfers.Len() > 0 {

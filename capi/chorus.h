@@ -68,6 +68,8 @@ enum {
 	CHORUS_INTERNAL = 7,         /* what should not have happened */
 	CHORUS_FINALIZED = 8,        /* the communicator is finalized */
 	CHORUS_CANCELED = 9,         /* a message was given up; the communicator stays usable */
+	CHORUS_OUT_OF_MEMORY = 10,   /* of a device */
+	CHORUS_WORK_FAILED = 11,     /* of a stream, which carries it until chorus_stream_recover, for a reason that is none of the above */
 	CHORUS_PENDING = 16,         /* the work is under way */
 	CHORUS_INTERRUPTED = 17,     /* the host's check said so; a work goes on, a synchronous collective has aborted its communicator */
 	CHORUS_PANICKED = 18,        /* a bug of the library was caught; it can't be used any more */
@@ -243,6 +245,163 @@ CHORUS_API chorus_status chorus_free(void *memory);
 /* chorus_is_shared returns 1 if the bytes lie in memory of chorus_alloc, else 0. */
 CHORUS_API int32_t chorus_is_shared(const void *memory, int64_t bytes);
 
+/* ---- devices: accelerators, their memory, streams, events and graphs ---- */
+
+/* Types and meaning are those of docs/devices.md. What waits does so for timeout_ns at most; 0: TORCHCOMM_TIMEOUT_SECONDS. */
+typedef uint64_t chorus_device; /* never released */
+typedef uint64_t chorus_stream;
+typedef uint64_t chorus_event;
+typedef uint64_t chorus_graph;
+
+/* chorus_device_types returns the types of device, separated by commas. The string is
+ * the library's. NULL after a fork or a panic. */
+CHORUS_API const char *chorus_device_types(void);
+
+/* chorus_device_count gives the number of devices of a type. */
+CHORUS_API chorus_status chorus_device_count(const char *type, int32_t *count);
+
+/* chorus_device_open finds a device by its name, such as "accinte:1": always the same number. */
+CHORUS_API chorus_status chorus_device_open(const char *name, chorus_device *device);
+
+typedef struct chorus_device_info {
+	uint32_t size;
+	int32_t index;
+	int32_t priorities;  /* of streams: 0 to priorities - 1, more being more urgent */
+	int32_t host_access; /* 1 if the host may touch its memory */
+	int64_t free_bytes, total_bytes;
+	const char *model; /* the library's */
+} chorus_device_info;
+
+/* chorus_device_get fills in what there is to know; the caller sets size. */
+CHORUS_API chorus_status chorus_device_get(chorus_device device, chorus_device_info *info);
+
+/* chorus_device_synchronize waits for all work of the device [blocks], and returns what a stream of it failed with. */
+CHORUS_API chorus_status chorus_device_synchronize(chorus_device device, int64_t timeout_ns);
+
+/* chorus_device_alloc allocates memory from the device's caching allocator for a stream, 0 being the
+ * current one [blocks]. The host can't touch it, unless host_access is set: it faults. Aligned to 256 bytes. */
+CHORUS_API chorus_status chorus_device_alloc(chorus_device device, int64_t bytes, chorus_stream stream, void **memory);
+
+/* chorus_device_free frees it; NULL is ignored. Work that was enqueued before may still use it. */
+CHORUS_API chorus_status chorus_device_free(void *memory);
+
+/* chorus_memory_device gives the device whose memory this points into; 0 for the host's. */
+CHORUS_API chorus_status chorus_memory_device(const void *memory, chorus_device *device);
+
+/* chorus_pin allocates host memory, and chorus_unpin frees it, that copies of the device need not wait for. */
+CHORUS_API chorus_status chorus_pin(chorus_device device, int64_t bytes, void **memory);
+CHORUS_API chorus_status chorus_unpin(void *memory);
+
+typedef struct chorus_figure {
+	const char *name; /* the library's */
+	int64_t value;
+} chorus_figure;
+
+/* chorus_device_memory_stats gives the allocator's figures under the names of torch.cuda.memory_stats,
+ * as many as there is room for, and sets n to how many there are. */
+CHORUS_API chorus_status chorus_device_memory_stats(chorus_device device, chorus_figure *figures, int32_t room, int32_t *n);
+
+/* The peaks, or the sums and counts, begin anew. */
+CHORUS_API chorus_status chorus_device_reset_peak_stats(chorus_device device);
+CHORUS_API chorus_status chorus_device_reset_accumulated_stats(chorus_device device);
+
+/* chorus_device_empty_cache gives cached memory that nobody uses back to the driver [blocks]. */
+CHORUS_API chorus_status chorus_device_empty_cache(chorus_device device);
+
+/* chorus_stream_create makes a stream, and chorus_stream_release gives it back; its work still runs. */
+CHORUS_API chorus_status chorus_stream_create(chorus_device device, int32_t priority, chorus_stream *stream);
+CHORUS_API chorus_status chorus_stream_release(chorus_stream stream);
+
+/* The stream that is always there. It's not released. */
+CHORUS_API chorus_status chorus_stream_default(chorus_device device, chorus_stream *stream);
+
+/* The calling thread's current stream of a device, which operations of communicators on device memory are enqueued on; at
+ * first the default one. A stream that is current somewhere must not be released. */
+CHORUS_API chorus_status chorus_stream_current(chorus_device device, chorus_stream *stream);
+CHORUS_API chorus_status chorus_stream_set_current(chorus_stream stream);
+
+typedef struct chorus_stream_info {
+	uint32_t size;
+	int32_t priority;
+	int32_t capturing; /* 1 between chorus_graph_begin and chorus_graph_end */
+	int32_t reserved;
+	int64_t id; /* among the streams of its device */
+	chorus_device device;
+} chorus_stream_info;
+
+/* chorus_stream_get fills in what there is to know; the caller sets size. */
+CHORUS_API chorus_status chorus_stream_get(chorus_stream stream, chorus_stream_info *info);
+
+/* chorus_stream_query returns CHORUS_PENDING while there is work. */
+CHORUS_API chorus_status chorus_stream_query(chorus_stream stream);
+
+/* chorus_stream_synchronize waits for the stream's work [blocks], and returns what it failed with, each time;
+ * chorus_stream_recover does so and takes the error away, so that the stream runs work again. */
+CHORUS_API chorus_status chorus_stream_synchronize(chorus_stream stream, int64_t timeout_ns);
+CHORUS_API chorus_status chorus_stream_recover(chorus_stream stream, int64_t timeout_ns);
+
+/* These make the stream's later work wait for all work that another stream has now, or for what an event stands for now.
+ * The host doesn't wait. */
+CHORUS_API chorus_status chorus_stream_wait_stream(chorus_stream stream, chorus_stream other);
+CHORUS_API chorus_status chorus_stream_wait_event(chorus_stream stream, chorus_event event);
+
+/* chorus_stream_uses keeps memory that is freed from others until the stream's work is done: for work that the
+ * library doesn't know of. */
+CHORUS_API chorus_status chorus_stream_uses(chorus_stream stream, const void *memory);
+
+/* chorus_stream_copy enqueues a copy. Host memory must stay until it's done; pinned memory may be freed before. */
+CHORUS_API chorus_status chorus_stream_copy(chorus_stream stream, void *to, const void *from, int64_t bytes);
+
+/* chorus_stream_fill enqueues filling memory with elements of up to 64 bytes. */
+CHORUS_API chorus_status chorus_stream_fill(chorus_stream stream, void *memory, int64_t bytes, const void *element, int32_t element_bytes);
+
+/* Device memory that a kernel touches. */
+typedef struct chorus_span {
+	void *data;
+	int64_t bytes;
+} chorus_span;
+
+/* A kernel gets addresses of its operands that it can follow, good during the call; other device memory still
+ * faults. It's called on a thread of the library, without the host's lock; what it returns, if not
+ * CHORUS_OK, becomes the stream's error. */
+typedef chorus_status (*chorus_kernel_fn)(void *user, void *const *views);
+
+/* chorus_stream_launch enqueues a kernel of an emulated device, or, without operands, a function of the host. The name
+ * is for errors and profiles. In a capture it becomes a node, and is called at each replay. */
+CHORUS_API chorus_status chorus_stream_launch(chorus_stream stream, const char *name, const chorus_span *operands, int32_t n,
+	chorus_kernel_fn kernel, void *user);
+
+/* An event stands for the work that a stream has when it's recorded; at first for none. */
+CHORUS_API chorus_status chorus_event_create(int32_t timing, chorus_event *event);
+CHORUS_API chorus_status chorus_event_record(chorus_event event, chorus_stream stream);
+CHORUS_API chorus_status chorus_event_release(chorus_event event);
+
+typedef struct chorus_event_info {
+	uint32_t size;
+	int32_t reserved;
+	int64_t id; /* 0 before the first record */
+	chorus_device device; /* of the first record, 0 before */
+} chorus_event_info;
+
+/* chorus_event_get fills in what there is to know; the caller sets size. */
+CHORUS_API chorus_status chorus_event_get(chorus_event event, chorus_event_info *info);
+
+/* chorus_event_query returns CHORUS_PENDING while there is work; chorus_event_synchronize waits for it [blocks]. */
+CHORUS_API chorus_status chorus_event_query(chorus_event event);
+CHORUS_API chorus_status chorus_event_synchronize(chorus_event event, int64_t timeout_ns);
+
+/* chorus_event_elapsed gives the milliseconds between two events with timing that have happened. */
+CHORUS_API chorus_status chorus_event_elapsed(chorus_event start, chorus_event end, double *ms);
+
+/* What is enqueued on the stream, and on streams that wait for it, between chorus_graph_begin and
+ * chorus_graph_end becomes a graph instead of running; NULL discards it. Operations of communicators become nodes. */
+CHORUS_API chorus_status chorus_graph_begin(chorus_stream stream);
+CHORUS_API chorus_status chorus_graph_end(chorus_stream stream, chorus_graph *graph);
+
+/* chorus_graph_replay enqueues a run of the graph; memory that it uses must still be there. */
+CHORUS_API chorus_status chorus_graph_replay(chorus_graph graph, chorus_stream stream);
+CHORUS_API chorus_status chorus_graph_release(chorus_graph graph);
+
 /* ---- stores: where ranks find each other ---- */
 
 typedef uint64_t chorus_store;
@@ -414,7 +573,7 @@ typedef struct chorus_op {
 	int64_t timeout_ns;      /* counts from the operation's start; 0: the communicator's */
 	const chorus_hint *hints; /* algorithm, mapped, chunk_bytes; every rank passes the same */
 	int32_t n_hints;
-	/* Results, set when a synchronous operation returns; of others see chorus_work_get. */
+	/* Results, set when a synchronous operation on the host returns; of others see chorus_work_get. */
 	int32_t source; /* who sent what a receive got */
 	uint64_t seq;   /* a collective's number on its communicator */
 } chorus_op;
@@ -422,6 +581,10 @@ typedef struct chorus_op {
 /* chorus_submit runs an operation [blocks], or, if work isn't NULL, only issues it
  * and gives the handle of what is under way. Collectives of a communicator run one
  * at a time in the order of their submission; sends and receives run beside them.
+ *
+ * In the communicator of a device an operation on memory of chorus_device_alloc is enqueued: without a work on the
+ * calling thread's current stream, and the call returns at once; with one on the communicator's own stream, and
+ * chorus_stream_wait_work makes another wait for it, chorus_work_wait the host. What fails later is the stream's error.
  *
  * CHORUS_INVALID_ARGUMENT and CHORUS_UNSUPPORTED mean that nothing has moved and that the
  * communicator is as it was; after any other failure of a collective it stays broken. */
@@ -441,6 +604,9 @@ CHORUS_API chorus_status chorus_work_wait(chorus_work work, int64_t timeout_ns);
 
 /* chorus_work_test is chorus_work_wait that doesn't wait. */
 CHORUS_API chorus_status chorus_work_test(chorus_work work);
+
+/* chorus_stream_wait_work makes a stream's later work wait for an operation on device memory. The host doesn't wait. */
+CHORUS_API chorus_status chorus_stream_wait_work(chorus_stream stream, chorus_work work);
 
 typedef struct chorus_work_info {
 	uint32_t size;

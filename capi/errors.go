@@ -15,6 +15,7 @@ import (
 
 	"github.com/chorus-comms/chorus/bootstrap"
 	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/fabric"
 )
 
@@ -39,6 +40,14 @@ var statuses = []struct {
 	{comm.ErrCanceled, C.CHORUS_CANCELED},
 	{comm.ErrUnsupported, C.CHORUS_UNSUPPORTED},
 	{errors.ErrUnsupported, C.CHORUS_UNSUPPORTED},
+	{device.ErrOutOfMemory, C.CHORUS_OUT_OF_MEMORY},
+	{device.ErrTimeout, C.CHORUS_TIMEOUT},
+	{device.ErrCanceled, C.CHORUS_CANCELED},
+	{device.ErrUnsupported, C.CHORUS_UNSUPPORTED},
+	{device.ErrFailed, C.CHORUS_WORK_FAILED},
+	{device.ErrInvalidArgument, C.CHORUS_INVALID_ARGUMENT},
+	{device.ErrNoDevice, C.CHORUS_UNSUPPORTED},
+	{device.ErrLoad, C.CHORUS_UNSUPPORTED},
 }
 
 func statusOf(err error) C.chorus_status {

@@ -22,6 +22,10 @@ const (
 	workHandles
 	windowHandles
 	hookHandles
+	deviceHandles
+	streamHandles
+	eventHandles
+	graphHandles
 )
 
 // table maps handles of one kind to values. Looking up takes no lock.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/hostmem"
-	"github.com/chorus-comms/chorus/tensor"
 )
 
 // blocks are what chorus_alloc has given out, by address.
@@ -77,7 +76,7 @@ func goRegister(h C.chorus_comm, p unsafe.Pointer, bytes C.int64_t, on C.int32_t
 	if err != nil {
 		return fail(err)
 	}
-	t, err := tensor.FromPointer(dtype.Uint8, p, int(bytes))
+	t, err := tensorAt(dtype.Uint8, p, int(bytes))
 	switch {
 	case err != nil:
 		err = refused("%v", err)

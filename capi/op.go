@@ -41,13 +41,23 @@ func (l *list) set(what string, dt dtype.DType, bs []C.chorus_buffer) ([]*tensor
 	}
 	l.ts = l.ts[:len(bs)]
 	for i, b := range bs {
-		t, err := l.slots[:len(bs)][i].Set(dt, b.data, int(b.count))
+		t, err := at(&l.slots[:len(bs)][i], dt, b.data, int(b.count))
 		if err != nil {
 			return nil, refused("%s %d: %v", what, i, err)
 		}
 		l.ts[i] = t
 	}
 	return l.ts, nil
+}
+
+// at is n elements at p: the slot's tensor if they are on the host, else one of a device's.
+func at(slot *tensor.Slot, dt dtype.DType, p unsafe.Pointer, n int) (*tensor.Tensor, error) {
+	if devmem.n.Load() > 0 && n > 0 {
+		if block, _ := blockAt(uintptr(p)); block != nil {
+			return tensorAt(dt, p, n)
+		}
+	}
+	return slot.Set(dt, p, n)
 }
 
 // splits copies split sizes into room that is kept.
@@ -107,14 +117,14 @@ func (k *call) fill(m *communicator, o *C.chorus_op, ctx context.Context) error 
 	atRoot := m.Rank() == op.Root
 	var err error
 	if use&usesIn != 0 {
-		if op.In, err = k.in.Set(dt, o.in, int(o.in_count)); err != nil {
+		if op.In, err = at(&k.in, dt, o.in, int(o.in_count)); err != nil {
 			return refused("%v: input: %v", op.Kind, err)
 		}
 	}
 	if use&usesOut != 0 && (use&rootOut == 0 || atRoot) {
 		if use&usesIn != 0 && o.out == o.in && o.out_count == o.in_count {
 			op.Out = op.In
-		} else if op.Out, err = k.out.Set(dt, o.out, int(o.out_count)); err != nil {
+		} else if op.Out, err = at(&k.out, dt, o.out, int(o.out_count)); err != nil {
 			return refused("%v: output: %v", op.Kind, err)
 		}
 	}
@@ -126,7 +136,7 @@ func (k *call) fill(m *communicator, o *C.chorus_op, ctx context.Context) error 
 	if use&reduces != 0 {
 		op.Reduce = comm.Reduction{Kind: backend.ReduceKind(max(0, min(o.reduction, 255))), Factor: float64(o.factor)}
 		if o.factor_data != nil && op.Reduce.Kind == backend.PremulSumKind {
-			if op.Reduce.FactorTensor, err = k.factor.Set(dt, o.factor_data, 1); err != nil {
+			if op.Reduce.FactorTensor, err = at(&k.factor, dt, o.factor_data, 1); err != nil {
 				return refused("%v: factor: %v", op.Kind, err)
 			}
 		}
@@ -225,6 +235,9 @@ func goSubmit(h C.chorus_comm, o *C.chorus_op, checked C.int32_t) (status C.chor
 	if err != nil {
 		return fail(err)
 	}
+	if m.Stream() != nil {
+		return fail(m.submitOn(o, checked))
+	}
 	k := m.borrow()
 	err = k.fill(m, o, k.context(checked))
 	if err == nil {
@@ -239,7 +252,7 @@ func goSubmit(h C.chorus_comm, o *C.chorus_op, checked C.int32_t) (status C.chor
 }
 
 //export goIssue
-func goIssue(h C.chorus_comm, o *C.chorus_op, out *C.chorus_work) (status C.chorus_status) {
+func goIssue(h C.chorus_comm, o *C.chorus_op, out *C.chorus_work, mayWait C.int32_t) (status C.chorus_status) {
 	defer contain(&status)
 	*out = 0
 	m, err := find(h)
@@ -247,7 +260,11 @@ func goIssue(h C.chorus_comm, o *C.chorus_op, out *C.chorus_work) (status C.chor
 		return fail(err)
 	}
 	k := new(call)
-	err = k.fill(m, o, context.Background())
+	if m.Stream() == nil {
+		err = k.fill(m, o, context.Background())
+	} else if err = k.fillOn(m, o, context.Background()); err == nil && mayWait == 0 && k.waits() {
+		return C.CHORUS_PENDING
+	}
 	if err == nil {
 		err = m.Submit(&k.op, &k.work)
 	}

@@ -116,6 +116,19 @@ int shim_check(void) {
 		return (call); \
 	} while (0)
 
+// ISSUES passes a call on that waits seldom: only if it says so by CHORUS_PENDING, it's made again as one that may.
+#define ISSUES(call, waiting)              \
+	do {                               \
+		REFUSE;                    \
+		chorus_status now = (call); \
+		if (now != CHORUS_PENDING) \
+			return now;        \
+		begin_wait();              \
+		now = (waiting);           \
+		end_wait();                \
+		return now;                \
+	} while (0)
+
 EXPORT chorus_status chorus_set_host(const chorus_host *h) {
 	REFUSE;
 	if (h && h->size < sizeof *h)
@@ -149,6 +162,99 @@ EXPORT const char *chorus_backends(void) { return text(goBackends); }
 EXPORT chorus_status chorus_alloc(int64_t bytes, int32_t zero, void **memory) { CALLS(goAlloc(bytes, zero, memory)); }
 EXPORT chorus_status chorus_free(void *memory) { CALLS(goFree(memory)); }
 EXPORT int32_t chorus_is_shared(const void *memory, int64_t bytes) { return refusal ? 0 : goIsShared((void *)memory, bytes); }
+
+// ---- devices ----
+
+// The current streams of a thread, one for each device where it's not the default one.
+static _Thread_local struct {
+	chorus_device device;
+	chorus_stream stream;
+} currents[16];
+
+chorus_stream shim_current(chorus_device device) {
+	for (size_t i = 0; i < sizeof currents / sizeof *currents; i++)
+		if (currents[i].device == device)
+			return currents[i].stream;
+	return 0;
+}
+
+int shim_set_current(chorus_device device, chorus_stream stream) {
+	for (size_t i = 0; i < sizeof currents / sizeof *currents; i++)
+		if (currents[i].device == device || !currents[i].device) {
+			currents[i].device = device;
+			currents[i].stream = stream;
+			return 1;
+		}
+	return 0;
+}
+
+chorus_status shim_kernel(chorus_kernel_fn f, void *user, void **views) { return f(user, views); }
+
+EXPORT const char *chorus_device_types(void) { return text(goDeviceTypes); }
+EXPORT chorus_status chorus_device_count(const char *type, int32_t *count) { CALLS(goDeviceCount((char *)type, count)); }
+EXPORT chorus_status chorus_device_open(const char *name, chorus_device *device) { CALLS(goDeviceOpen((char *)name, device)); }
+EXPORT chorus_status chorus_device_get(chorus_device device, chorus_device_info *info) { CALLS(goDeviceGet(device, info)); }
+EXPORT chorus_status chorus_device_synchronize(chorus_device device, int64_t timeout_ns) {
+	BLOCKS(goDeviceSynchronize(device, timeout_ns, checked));
+}
+EXPORT chorus_status chorus_device_empty_cache(chorus_device device) { BLOCKS(goDeviceEmptyCache(device, checked)); }
+EXPORT chorus_status chorus_device_memory_stats(chorus_device device, chorus_figure *figures, int32_t room, int32_t *n) {
+	CALLS(goDeviceMemoryStats(device, figures, room, n));
+}
+EXPORT chorus_status chorus_device_reset_peak_stats(chorus_device device) { CALLS(goDeviceResetStats(device, 1)); }
+EXPORT chorus_status chorus_device_reset_accumulated_stats(chorus_device device) { CALLS(goDeviceResetStats(device, 0)); }
+EXPORT chorus_status chorus_device_alloc(chorus_device device, int64_t bytes, chorus_stream stream, void **memory) {
+	BLOCKS(goDeviceAlloc(device, bytes, stream, memory, checked));
+}
+EXPORT chorus_status chorus_device_free(void *memory) { CALLS(goDeviceFree(memory)); }
+EXPORT chorus_status chorus_memory_device(const void *memory, chorus_device *device) { CALLS(goMemoryDevice((void *)memory, device)); }
+EXPORT chorus_status chorus_pin(chorus_device device, int64_t bytes, void **memory) { CALLS(goPin(device, bytes, memory)); }
+EXPORT chorus_status chorus_unpin(void *memory) { CALLS(goUnpin(memory)); }
+
+EXPORT chorus_status chorus_stream_create(chorus_device device, int32_t priority, chorus_stream *stream) {
+	CALLS(goStreamCreate(device, priority, stream));
+}
+EXPORT chorus_status chorus_stream_default(chorus_device device, chorus_stream *stream) { CALLS(goStreamCurrent(device, 1, stream)); }
+EXPORT chorus_status chorus_stream_current(chorus_device device, chorus_stream *stream) { CALLS(goStreamCurrent(device, 0, stream)); }
+EXPORT chorus_status chorus_stream_set_current(chorus_stream stream) { CALLS(goStreamSetCurrent(stream)); }
+EXPORT chorus_status chorus_stream_get(chorus_stream stream, chorus_stream_info *info) { CALLS(goStreamGet(stream, info)); }
+EXPORT chorus_status chorus_stream_query(chorus_stream stream) { CALLS(goStreamQuery(stream)); }
+EXPORT chorus_status chorus_stream_synchronize(chorus_stream stream, int64_t timeout_ns) {
+	BLOCKS(goStreamSynchronize(stream, timeout_ns, 0, checked));
+}
+EXPORT chorus_status chorus_stream_recover(chorus_stream stream, int64_t timeout_ns) {
+	BLOCKS(goStreamSynchronize(stream, timeout_ns, 1, checked));
+}
+EXPORT chorus_status chorus_stream_wait_stream(chorus_stream stream, chorus_stream other) { CALLS(goStreamWaitStream(stream, other)); }
+EXPORT chorus_status chorus_stream_wait_event(chorus_stream stream, chorus_event event) { CALLS(goStreamWaitEvent(stream, event)); }
+EXPORT chorus_status chorus_stream_wait_work(chorus_stream stream, chorus_work work) { CALLS(goStreamWaitWork(stream, work)); }
+EXPORT chorus_status chorus_stream_uses(chorus_stream stream, const void *memory) { CALLS(goStreamUses(stream, (void *)memory)); }
+EXPORT chorus_status chorus_stream_copy(chorus_stream stream, void *to, const void *from, int64_t bytes) {
+	CALLS(goStreamCopy(stream, to, (void *)from, bytes));
+}
+EXPORT chorus_status chorus_stream_fill(chorus_stream stream, void *memory, int64_t bytes, const void *element, int32_t element_bytes) {
+	CALLS(goStreamFill(stream, memory, bytes, (void *)element, element_bytes));
+}
+EXPORT chorus_status chorus_stream_launch(chorus_stream stream, const char *name, const chorus_span *operands, int32_t n,
+	chorus_kernel_fn kernel, void *user) {
+	CALLS(goStreamLaunch(stream, (char *)name, (chorus_span *)operands, n, kernel, user));
+}
+EXPORT chorus_status chorus_stream_release(chorus_stream stream) { CALLS(goStreamRelease(stream)); }
+
+EXPORT chorus_status chorus_event_create(int32_t timing, chorus_event *event) { CALLS(goEventCreate(timing, event)); }
+EXPORT chorus_status chorus_event_record(chorus_event event, chorus_stream stream) { CALLS(goEventRecord(event, stream)); }
+EXPORT chorus_status chorus_event_get(chorus_event event, chorus_event_info *info) { CALLS(goEventGet(event, info)); }
+EXPORT chorus_status chorus_event_query(chorus_event event) { CALLS(goEventQuery(event)); }
+EXPORT chorus_status chorus_event_synchronize(chorus_event event, int64_t timeout_ns) {
+	BLOCKS(goEventSynchronize(event, timeout_ns, checked));
+}
+EXPORT chorus_status chorus_event_elapsed(chorus_event start, chorus_event end, double *ms) { CALLS(goEventElapsed(start, end, ms)); }
+EXPORT chorus_status chorus_event_release(chorus_event event) { CALLS(goEventRelease(event)); }
+
+EXPORT chorus_status chorus_graph_begin(chorus_stream stream) { BLOCKS(goGraphBegin(stream)); }
+EXPORT chorus_status chorus_graph_end(chorus_stream stream, chorus_graph *graph) { BLOCKS(goGraphEnd(stream, graph)); }
+EXPORT chorus_status chorus_graph_replay(chorus_graph graph, chorus_stream stream) { CALLS(goGraphReplay(graph, stream)); }
+EXPORT chorus_status chorus_graph_release(chorus_graph graph) { CALLS(goGraphRelease(graph)); }
 
 // ---- stores ----
 
@@ -228,12 +334,12 @@ EXPORT chorus_status chorus_deregister(chorus_comm comm, void *memory, int64_t b
 
 EXPORT chorus_status chorus_submit(chorus_comm comm, chorus_op *op, chorus_work *work) {
 	if (work)
-		CALLS(goIssue(comm, op, work));
+		ISSUES(goIssue(comm, op, work, 0), goIssue(comm, op, work, 1));
 	BLOCKS(goSubmit(comm, op, checked));
 }
 EXPORT chorus_status chorus_submit_batch(chorus_comm comm, chorus_op *ops, int32_t n, int64_t timeout_ns, chorus_work *work) {
 	if (work)
-		CALLS(goIssueBatch(comm, ops, n, timeout_ns, work));
+		ISSUES(goIssueBatch(comm, ops, n, timeout_ns, work, 0), goIssueBatch(comm, ops, n, timeout_ns, work, 1));
 	BLOCKS(goSubmitBatch(comm, ops, n, timeout_ns, checked));
 }
 EXPORT chorus_status chorus_work_wait(chorus_work work, int64_t timeout_ns) {

@@ -20,6 +20,13 @@ void shim_refuse(void);
 // 0 no, -1 that this thread is not to be asked.
 int shim_check(void);
 
+// The calling thread's current stream of a device, 0 if it's the default one; and setting it, which fails (0) if there are
+// those of too many devices.
+chorus_stream shim_current(chorus_device device);
+int shim_set_current(chorus_device device, chorus_stream stream);
+
+chorus_status shim_kernel(chorus_kernel_fn f, void *user, void **views);
+
 // Calls of the caller's functions; those with an error make it the thread's last one first.
 void shim_done(chorus_done_fn done, void *user, chorus_status status, chorus_error *e);
 void shim_completion(chorus_completion_fn done, void *user, const chorus_completion *completion);

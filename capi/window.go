@@ -21,6 +21,7 @@ import (
 type window struct {
 	*comm.Window
 	dt dtype.DType
+	m  *communicator
 
 	mu    sync.Mutex
 	queue []func() // asynchronous operations that wait for those before them
@@ -52,19 +53,23 @@ func createWindow(h C.chorus_comm, data unsafe.Pointer, count C.int64_t, dt C.in
 	if dt <= 0 || dt >= dtype.Count {
 		return refused("there is no dtype %d", dt)
 	}
-	t, err := tensor.FromPointer(dtype.DType(dt), data, int(count))
+	t, err := tensorAt(dtype.DType(dt), data, int(count))
 	if err != nil {
 		return refused("%v", err)
 	}
+	scope, err := m.scope()
+	if err != nil {
+		return err
+	}
 	var made *comm.Window
 	err = running(checked, func(ctx context.Context) (err error) {
-		made, err = m.NewWindow(ctx, t)
+		made, err = m.NewWindow(scope(ctx), t)
 		return err
 	}, nil) // a window that nobody took ends with its communicator
 	if err != nil {
 		return err
 	}
-	w := windows.put(&window{Window: made, dt: t.DType()})
+	w := windows.put(&window{Window: made, dt: t.DType(), m: m})
 	if w == 0 {
 		return errors.New("chorus: too many windows")
 	}
@@ -105,7 +110,7 @@ func (w *window) prepare(o *C.chorus_window_op) (run func(ctx context.Context) e
 		if !x.used {
 			continue
 		}
-		t, err := tensor.FromPointer(w.dt, x.p, int(x.n))
+		t, err := tensorAt(w.dt, x.p, int(x.n))
 		if err != nil {
 			return nil, false, refused("%s: %s: %v", use.name, x.name, err)
 		}
@@ -118,7 +123,12 @@ func (w *window) prepare(o *C.chorus_window_op) (run func(ctx context.Context) e
 	if o.timeout_ns != 0 {
 		opts = append(opts, comm.Timeout(timeout(o.timeout_ns)))
 	}
+	scope, err := w.m.scope()
+	if err != nil {
+		return nil, false, err
+	}
 	return func(ctx context.Context) error {
+		ctx = scope(ctx)
 		switch kind {
 		case C.CHORUS_PUT:
 			return w.Put(ctx, data, to, opts...)

@@ -60,6 +60,9 @@ func (w *Work) state() Status {
 	return w.status
 }
 
+// OnDevice reports whether the operation is one on a device, for which Wait and Synchronize differ.
+func (w *Work) OnDevice() bool { return w.onDevice() != nil }
+
 // wait makes the current stream wait for the operation.
 func (on *deviceWork) wait(ctx context.Context) error {
 	s, err := on.dev.CurrentStream(ctx)

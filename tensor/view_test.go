@@ -417,3 +417,28 @@ func TestViewErrors(t *testing.T) {
 		}()
 	}
 }
+
+func TestAs(t *testing.T) {
+	x := Of([]uint32{0x3f800000, 0x40000000, 0, 1})
+	f, err := x.As(dtype.Float32, 2, 2)
+	if err != nil || f.At(0, 0) != 1 || f.At(0, 1) != 2 || !f.SharesStorage(x) {
+		t.Fatalf("%v, %v", f, err)
+	}
+	tail := Must(x.Narrow(0, 1, 2))
+	if b, err := tail.As(dtype.Uint8, 8); err != nil || b.At(3) != 0x40 {
+		t.Errorf("%v, %v", b, err)
+	}
+	if d, err := Must(x.Narrow(0, 0, 0)).As(dtype.Float64, 0); err != nil || d.NumEl() != 0 {
+		t.Errorf("%v, %v", d, err)
+	}
+	for what, bad := range map[string]func() (*Tensor, error){
+		"too few":        func() (*Tensor, error) { return x.As(dtype.Float32, 3) },
+		"not aligned":    func() (*Tensor, error) { return tail.As(dtype.Float64, 1) },
+		"not contiguous": func() (*Tensor, error) { return Must(x.Slice(0, 0, 4, 2)).As(dtype.Float32, 2) },
+		"no type":        func() (*Tensor, error) { return x.As(dtype.Invalid, 4) },
+	} {
+		if _, err := bad(); err == nil {
+			t.Errorf("%s: no error", what)
+		}
+	}
+}

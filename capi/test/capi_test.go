@@ -25,7 +25,7 @@ func TestScenarios(t *testing.T) {
 		name  string
 		sizes []int
 	}{
-		{"operations", []int{1, 2, 3, 4}}, {"errors", []int{2, 3}}, {"windows", []int{1, 2, 3}}, {"memory", []int{2}},
+		{"operations", []int{1, 2, 3, 4}}, {"errors", []int{2, 3}}, {"windows", []int{1, 2, 3}}, {"memory", []int{2}}, {"devices", []int{1, 2, 3}},
 		{"forked", []int{2}}, {"callbacks", []int{1}}, {"hosts", []int{1}}, {"interrupts", []int{2}}, {"hooked", []int{2}},
 		{"queued", []int{2}}, {"threads", []int{2}}, {"cycles", []int{2}},
 	} {
@@ -57,7 +57,7 @@ func TestAddressSanitizer(t *testing.T) {
 		t.Skip("left out: the compiler has no libasan")
 	}
 	path := sanitized.build(t, "sanitized", []string{"-tags", "chorus_debug"}, []string{"-fsanitize=address"}, "capi/test/harness/*.c")
-	for _, name := range []string{"operations", "errors", "windows", "callbacks", "hooked", "panicked"} {
+	for _, name := range []string{"operations", "errors", "windows", "callbacks", "hooked", "panicked", "devices"} {
 		t.Run(name, func(t *testing.T) {
 			size := 2
 			if name == "callbacks" {

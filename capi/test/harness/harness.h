@@ -63,6 +63,7 @@ void hosts(void);
 void interrupts(void);
 void hooked(void);
 void queued(void);
+void devices(void);
 void bench(void);
 
 #endif

@@ -1,0 +1,205 @@
+//go:build cgo
+
+package main
+
+// #include "shim.h"
+import "C"
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/config"
+	"github.com/chorus-comms/chorus/device"
+	_ "github.com/chorus-comms/chorus/device/accinte"
+	_ "github.com/chorus-comms/chorus/device/cpu"
+)
+
+var (
+	devices = table[device.Device]{kind: deviceHandles}
+	opened  struct { // the one handle that each device has
+		sync.Mutex
+		handles map[*device.Device]uint64
+	}
+)
+
+// handleOf returns a device's handle, making it when it's first needed.
+func handleOf(d *device.Device) uint64 {
+	opened.Lock()
+	defer opened.Unlock()
+	h := opened.handles[d]
+	if h == 0 {
+		if opened.handles == nil {
+			opened.handles = map[*device.Device]uint64{}
+		}
+		h = devices.put(d)
+		opened.handles[d] = h
+	}
+	return h
+}
+
+func findDevice(h C.chorus_device) (*device.Device, error) {
+	if d := devices.get(uint64(h)); d != nil {
+		return d, nil
+	}
+	return nil, refused("%#x is no device", uint64(h))
+}
+
+// within runs a wait on a device: f's context ends after ns, or after the timeout of the configuration if ns is 0, and when
+// the host gives up.
+func within(ns C.int64_t, checked C.int32_t, f func(ctx context.Context) error) error {
+	most := timeout(ns)
+	if ns <= 0 {
+		cfg, err := config.Load(nil)
+		if err != nil {
+			return refused("%v", err)
+		}
+		most = cfg.Timeout
+	}
+	return running(checked, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, most)
+		defer cancel()
+		return f(ctx)
+	}, nil)
+}
+
+//export goDeviceTypes
+func goDeviceTypes() *C.char { return deviceTypesText() }
+
+var deviceTypesText = cString(func() string { return strings.Join(device.Types(), ",") })
+
+//export goDeviceCount
+func goDeviceCount(name *C.char, n *C.int32_t) (status C.chorus_status) {
+	defer contain(&status)
+	if name == nil || n == nil {
+		return fail(refused("chorus_device_count got NULL"))
+	}
+	*n = 0
+	rt, err := device.Open(C.GoString(name))
+	if err == nil {
+		err = rt.Err()
+	}
+	if err == nil {
+		*n = C.int32_t(rt.Count())
+	}
+	return fail(err)
+}
+
+//export goDeviceOpen
+func goDeviceOpen(name *C.char, out *C.chorus_device) (status C.chorus_status) {
+	defer contain(&status)
+	if name == nil || out == nil {
+		return fail(refused("chorus_device_open got NULL"))
+	}
+	*out = 0
+	d, err := device.Get(C.GoString(name))
+	if err == nil {
+		*out = C.chorus_device(handleOf(d))
+	}
+	return fail(err)
+}
+
+//export goDeviceGet
+func goDeviceGet(h C.chorus_device, info *C.chorus_device_info) (status C.chorus_status) {
+	defer contain(&status)
+	d, err := findDevice(h)
+	if err == nil && info == nil {
+		err = refused("chorus_device_get got NULL")
+	}
+	if err == nil {
+		err = sized("chorus_device_info", info.size, unsafe.Sizeof(*info))
+	}
+	if err != nil {
+		return fail(err)
+	}
+	free, total, err := d.MemInfo()
+	if err != nil {
+		return fail(err)
+	}
+	p := d.Properties()
+	*info = C.chorus_device_info{size: info.size, index: C.int32_t(d.Index()), priorities: C.int32_t(p.PriorityLevels),
+		free_bytes: C.int64_t(free), total_bytes: C.int64_t(total), model: interned(p.Name)}
+	if p.HostAccess {
+		info.host_access = 1
+	}
+	return C.CHORUS_OK
+}
+
+//export goDeviceSynchronize
+func goDeviceSynchronize(h C.chorus_device, ns C.int64_t, checked C.int32_t) (status C.chorus_status) {
+	defer contain(&status)
+	d, err := findDevice(h)
+	if err != nil {
+		return fail(err)
+	}
+	return fail(within(ns, checked, d.Synchronize))
+}
+
+//export goDeviceEmptyCache
+func goDeviceEmptyCache(h C.chorus_device, checked C.int32_t) (status C.chorus_status) {
+	defer contain(&status)
+	d, err := findDevice(h)
+	if err == nil {
+		err = d.EmptyCache()
+	}
+	return fail(err)
+}
+
+//export goDeviceMemoryStats
+func goDeviceMemoryStats(h C.chorus_device, out *C.chorus_figure, room C.int32_t, n *C.int32_t) (status C.chorus_status) {
+	defer contain(&status)
+	d, err := findDevice(h)
+	if err == nil && (n == nil || room < 0 || room > 0 && out == nil) {
+		err = refused("chorus_device_memory_stats: room for %d figures at %p", room, out)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	list := slice(out, room)
+	i := 0
+	for name, v := range d.MemoryStats().Map() {
+		if i < len(list) {
+			list[i] = C.chorus_figure{name: interned(name), value: C.int64_t(v)}
+		}
+		i++
+	}
+	*n = C.int32_t(i)
+	return C.CHORUS_OK
+}
+
+//export goDeviceResetStats
+func goDeviceResetStats(h C.chorus_device, peak C.int32_t) (status C.chorus_status) {
+	defer contain(&status)
+	d, err := findDevice(h)
+	if err != nil {
+		return fail(err)
+	}
+	if peak != 0 {
+		d.ResetPeakMemoryStats()
+	} else {
+		d.ResetAccumulatedMemoryStats()
+	}
+	return C.CHORUS_OK
+}
+
+// interned makes a C string of which there is one, for as long as the process lives: for the few that there are.
+func interned(s string) *C.char {
+	strs.Lock()
+	defer strs.Unlock()
+	p := strs.of[s]
+	if p == nil {
+		if strs.of == nil {
+			strs.of = map[string]*C.char{}
+		}
+		p = C.CString(s)
+		strs.of[s] = p
+	}
+	return p
+}
+
+var strs struct {
+	sync.Mutex
+	of map[string]*C.char
+}

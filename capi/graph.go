@@ -1,0 +1,134 @@
+//go:build cgo
+
+package main
+
+// #include "shim.h"
+import "C"
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/chorus-comms/chorus/device"
+)
+
+var graphs = table[device.Graph]{kind: graphHandles}
+
+// defaults are the handles of default streams.
+var defaults struct {
+	sync.Mutex
+	handles map[*device.Device]C.chorus_stream
+}
+
+// captures guards the streams' captures.
+var captures sync.Mutex
+
+// capture is one that goes on between chorus_graph_begin and chorus_graph_end. device.Capture takes a function, which waits
+// on a goroutine for the end.
+type capture struct {
+	end  chan error // what the function returns
+	done chan struct{}
+	g    *device.Graph
+	err  error
+}
+
+// errDiscarded ends a capture that nobody wants.
+var errDiscarded = errors.New("discarded")
+
+//export goGraphBegin
+func goGraphBegin(h C.chorus_stream) (status C.chorus_status) {
+	defer contain(&status)
+	s, err := findStream(h)
+	if err != nil {
+		return fail(err)
+	}
+	captures.Lock()
+	defer captures.Unlock()
+	if s.capture != nil {
+		return fail(device.Errorf(device.ErrCapture, s.Device().Name(), "capture", "%v is being captured already", s.Stream))
+	}
+	c := &capture{end: make(chan error, 1), done: make(chan struct{})}
+	begun := make(chan struct{})
+	go func() {
+		defer close(c.done)
+		c.g, c.err = device.Capture(s.Stream, func() error {
+			close(begun)
+			return <-c.end
+		})
+	}()
+	select {
+	case <-begun:
+		s.capture = c
+		return C.CHORUS_OK
+	case <-c.done:
+		return fail(c.err)
+	}
+}
+
+//export goGraphEnd
+func goGraphEnd(h C.chorus_stream, out *C.chorus_graph) (status C.chorus_status) {
+	defer contain(&status)
+	s, err := findStream(h)
+	if err != nil {
+		return fail(err)
+	}
+	captures.Lock()
+	defer captures.Unlock()
+	c := s.capture
+	if c == nil {
+		return fail(device.Errorf(device.ErrCapture, s.Device().Name(), "end capture", "%v is not being captured", s.Stream))
+	}
+	s.capture = nil
+	if out == nil {
+		c.end <- errDiscarded
+		<-c.done
+		if c.err == errDiscarded || errors.Is(c.err, errDiscarded) {
+			c.err = nil
+		}
+		return fail(c.err)
+	}
+	*out = 0
+	c.end <- nil
+	<-c.done
+	if c.err != nil {
+		return fail(c.err)
+	}
+	g := graphs.put(c.g)
+	if g == 0 {
+		return fail(errors.Join(errors.New("chorus: too many graphs"), c.g.Close()))
+	}
+	*out = C.chorus_graph(g)
+	return C.CHORUS_OK
+}
+
+func findGraph(h C.chorus_graph) (*device.Graph, error) {
+	if g := graphs.get(uint64(h)); g != nil {
+		return g, nil
+	}
+	return nil, refused("%#x is no graph; it may have been released", uint64(h))
+}
+
+//export goGraphReplay
+func goGraphReplay(h C.chorus_graph, stream C.chorus_stream) (status C.chorus_status) {
+	defer contain(&status)
+	g, err := findGraph(h)
+	if err != nil {
+		return fail(err)
+	}
+	s, err := findStream(stream)
+	if err != nil {
+		return fail(err)
+	}
+	return fail(g.Replay(s.Stream))
+}
+
+//export goGraphRelease
+func goGraphRelease(h C.chorus_graph) (status C.chorus_status) {
+	defer contain(&status)
+	g := graphs.take(uint64(h))
+	if g == nil {
+		_, err := findGraph(h)
+		return fail(err)
+	}
+	return fail(g.Close())
+}

@@ -1,0 +1,213 @@
+// Devices: memory, streams, events, graphs and communicators on them.
+#include "harness.h"
+
+#define N 4096
+
+static chorus_device device;
+
+static void *on_device(int64_t bytes) {
+	void *p;
+	chorus_device there;
+	OK(chorus_device_alloc(device, bytes, 0, &p));
+	OK(chorus_memory_device((char *)p + bytes - 1, &there));
+	EXPECT(there == device);
+	return p;
+}
+
+// Copies to a device memory that holds v N times, in the order of the stream.
+static void put(chorus_stream s, void *p, int32_t v) { OK(chorus_stream_fill(s, p, N * sizeof v, &v, sizeof v)); }
+
+static void wants(chorus_stream s, void *p, int32_t v) {
+	int32_t host[N];
+	OK(chorus_stream_copy(s, host, p, sizeof host));
+	OK(chorus_stream_synchronize(s, 0));
+	for (int i = 0; i < N; i++)
+		if (host[i] != v)
+			DIE("element %d is %d, want %d", i, host[i], v);
+}
+
+static chorus_status twice(void *user, void *const *views) {
+	int32_t *x = views[0];
+	for (int i = 0; i < N; i++)
+		x[i] *= *(int *)user;
+	return CHORUS_OK;
+}
+
+static chorus_status fails(void *user, void *const *views) {
+	(void)user, (void)views;
+	return 77;
+}
+
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+
+static chorus_status passes_gate(void *user, void *const *views) {
+	(void)user, (void)views;
+	pthread_mutex_lock(&gate);
+	pthread_mutex_unlock(&gate);
+	return CHORUS_OK;
+}
+
+static void misuse(chorus_stream s, void *p) {
+	int32_t host = 0;
+	void *out;
+	chorus_device d;
+	int32_t n;
+	GETS(CHORUS_UNSUPPORTED, chorus_device_open("nonesuch:0", &d));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_device_open("accinte:99", &d));
+	GETS(CHORUS_UNSUPPORTED, chorus_device_count("nonesuch", &n));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_device_alloc(device + 1, 8, 0, &out));
+	GETS(CHORUS_OUT_OF_MEMORY, chorus_device_alloc(device, INT64_C(1) << 44, 0, &out));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_device_free((char *)p + 4));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_unpin(&host));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_stream_copy(s, p, &host, N * sizeof host + 4));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_stream_fill(s, p, 7, &host, sizeof host));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_stream_release(s)); // a default stream
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_stream_query(s + 1));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_event_query(12345));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_graph_end(s, NULL));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_graph_release(s));
+	OK(chorus_device_synchronize(device, 0));
+}
+
+static void order(chorus_stream s, void *p) {
+	chorus_stream other;
+	chorus_event a, b;
+	int factor = 3;
+	OK(chorus_stream_create(device, 1, &other));
+	OK(chorus_event_create(1, &a));
+	OK(chorus_event_create(1, &b));
+	pthread_mutex_lock(&gate);
+	OK(chorus_event_record(a, s));
+	OK(chorus_stream_launch(s, "gate", NULL, 0, passes_gate, NULL));
+	put(s, p, 5);
+	OK(chorus_event_record(b, s));
+	OK(chorus_stream_wait_event(other, b));
+	OK(chorus_stream_launch(other, "twice", &(chorus_span){p, N * 4}, 1, twice, &factor));
+	GETS(CHORUS_PENDING, chorus_event_query(b));
+	GETS(CHORUS_PENDING, chorus_stream_query(other));
+	GETS(CHORUS_TIMEOUT, chorus_stream_synchronize(other, SECOND / 100));
+	pthread_mutex_unlock(&gate);
+	OK(chorus_stream_wait_stream(s, other));
+	wants(s, p, 15);
+	OK(chorus_event_query(b));
+	double ms = -1;
+	OK(chorus_event_elapsed(a, b, &ms));
+	EXPECT(ms >= 10);
+	// What fails stays until it's taken away.
+	OK(chorus_stream_launch(other, "fails", NULL, 0, fails, NULL));
+	GETS(CHORUS_WORK_FAILED, chorus_stream_synchronize(other, 0));
+	GETS(CHORUS_WORK_FAILED, chorus_stream_recover(other, 0));
+	EXPECT(strstr(chorus_last_error()->message, "77"));
+	OK(chorus_stream_synchronize(other, 0));
+	OK(chorus_event_release(a));
+	OK(chorus_event_release(b));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_event_query(b));
+	OK(chorus_stream_release(other));
+}
+
+static void figures(void) {
+	chorus_figure f[256];
+	int32_t n;
+	OK(chorus_device_memory_stats(device, f, 256, &n));
+	EXPECT(n > 50 && n <= 256);
+	int64_t allocated = -1;
+	for (int i = 0; i < n; i++)
+		if (!strcmp(f[i].name, "allocated_bytes.all.current"))
+			allocated = f[i].value;
+	EXPECT(allocated >= N * 4);
+	OK(chorus_device_memory_stats(device, NULL, 0, &n));
+	OK(chorus_device_reset_peak_stats(device));
+	OK(chorus_device_reset_accumulated_stats(device));
+	OK(chorus_device_empty_cache(device));
+}
+
+void devices(void) {
+	char name[32];
+	int32_t n;
+	OK(chorus_device_count("accinte", &n));
+	EXPECT(n == 2 && strstr(chorus_device_types(), "accinte"));
+	snprintf(name, sizeof name, "accinte:%d", rank % 2);
+	OK(chorus_device_open(name, &device));
+	chorus_device_info info = {.size = sizeof info};
+	OK(chorus_device_get(device, &info));
+	EXPECT(info.index == rank % 2 && !info.host_access && info.total_bytes >= info.free_bytes && info.free_bytes > 0);
+	chorus_stream s, current;
+	OK(chorus_stream_default(device, &s));
+	OK(chorus_stream_current(device, &current));
+	EXPECT(current == s);
+	int32_t *p = on_device(N * sizeof *p), *q = on_device(N * sizeof *q);
+	misuse(s, p);
+	order(s, p);
+	figures();
+
+	chorus_store store;
+	OK(chorus_store_open(address, 60 * SECOND, &store));
+	chorus_comm_options o = {.size = sizeof o, .rank = rank, .world_size = size, .abort_on_error = 0, .device = name, .store = store, .timeout_ns = 30 * SECOND};
+	chorus_comm c;
+	OK(chorus_comm_create(&o, &c));
+	OK(chorus_store_release(store));
+	chorus_stream mine;
+	OK(chorus_stream_create(device, 0, &mine));
+	OK(chorus_stream_set_current(mine));
+	chorus_op op = reduce_op(CHORUS_ALL_REDUCE, p, N, q, N), host;
+	put(mine, p, rank + 1);
+	OK(chorus_submit(c, &op, NULL)); // on mine
+	wants(mine, q, size * (size + 1) / 2);
+	chorus_work w; // on the communicator's own
+	put(mine, p, 2);
+	OK(chorus_submit(c, &op, &w));
+	OK(chorus_stream_wait_work(mine, w));
+	wants(mine, q, 2 * size);
+	OK(chorus_work_wait(w, -1));
+	OK(chorus_work_release(w));
+	// The host's tensors, among them; and one side here, the other there.
+	int32_t x = 1, sum = 0;
+	host = reduce_op(CHORUS_ALL_REDUCE, &x, 1, &sum, 1);
+	OK(chorus_submit(c, &host, NULL));
+	EXPECT(sum == size);
+	OK(chorus_submit(c, &host, &w));
+	OK(chorus_work_wait(w, -1));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_stream_wait_work(mine, w));
+	OK(chorus_work_release(w));
+	host = reduce_op(CHORUS_ALL_REDUCE, &x, 1, p, 1);
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_submit(c, &host, NULL));
+	host = reduce_op(CHORUS_ALL_REDUCE, p, N + 1, q, N + 1);
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_submit(c, &host, NULL));
+	// Messages around a ring, as a batch.
+	put(mine, p, 100 + rank);
+	chorus_op ring[2] = {{.size = sizeof(chorus_op), .kind = CHORUS_SEND, .dtype = CHORUS_INT32, .in = p, .in_count = N, .peer = (rank + 1) % size},
+			     {.size = sizeof(chorus_op), .kind = CHORUS_RECV, .dtype = CHORUS_INT32, .out = q, .out_count = N, .peer = (rank + size - 1) % size}};
+	OK(chorus_submit_batch(c, ring, 2, 0, NULL));
+	wants(mine, q, 100 + (rank + size - 1) % size);
+	// A graph of a kernel and an operation, replayed; memory that is freed while it is in use.
+	static int factor = 2;
+	chorus_graph g;
+	OK(chorus_graph_begin(mine));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_graph_begin(mine));
+	OK(chorus_stream_launch(mine, "twice", &(chorus_span){p, N * 4}, 1, twice, &factor));
+	OK(chorus_submit(c, &op, NULL));
+	OK(chorus_graph_end(mine, &g));
+	put(mine, p, 1);
+	for (int i = 0; i < 4; i++)
+		OK(chorus_graph_replay(g, mine));
+	wants(mine, p, 16);
+	wants(mine, q, 16 * size);
+	OK(chorus_graph_release(g));
+	OK(chorus_graph_begin(mine));
+	put(mine, p, 9);
+	OK(chorus_graph_end(mine, NULL)); // as if nothing had been
+	wants(mine, p, 16);
+	OK(chorus_submit(c, &op, &w));
+	OK(chorus_device_free(p));
+	OK(chorus_device_free(q));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_device_free(q));
+	OK(chorus_work_wait(w, -1));
+	OK(chorus_work_release(w));
+	void *pinned;
+	OK(chorus_pin(device, 100, &pinned));
+	memset(pinned, 1, 100);
+	OK(chorus_unpin(pinned));
+	leave(c);
+	OK(chorus_stream_set_current(s));
+	OK(chorus_stream_release(mine));
+}
