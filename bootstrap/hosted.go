@@ -33,8 +33,12 @@ type Hosted struct {
 }
 
 // Host serves a store: at a socket of this host, and, if master names a host other than this
-// one's loopback, at the address from which packets leave for it.
+// one's loopback, at the address from which packets leave for it. The latter needs a secret; without one
+// the store is only reached from this host.
 func Host(master string, opts Options) (*Hosted, error) {
+	if err := opts.secure(); err != nil {
+		return nil, err
+	}
 	name := "@chorus-seat-" + rand.Text()
 	unix, err := net.Listen("unix", name)
 	if err != nil {
@@ -42,7 +46,7 @@ func Host(master string, opts Options) (*Hosted, error) {
 	}
 	h := &Hosted{address: Address{Unix: name, Net: networkSpace()}}
 	l := joined{listeners: []net.Listener{sameUserListener{unix}}}
-	if ip := routable(master); ip != nil {
+	if ip := routable(master); ip != nil && opts.Security.Check(ip.String()) == nil {
 		tcp, err := net.Listen("tcp", net.JoinHostPort(ip.String(), "0"))
 		if err != nil {
 			unix.Close()
@@ -51,7 +55,7 @@ func Host(master string, opts Options) (*Hosted, error) {
 		h.address.TCP = tcp.Addr().String()
 		l.listeners = append(l.listeners, tcp)
 	}
-	h.server, err = store.Serve(l.start(), store.ServerOptions{Timeout: opts.Timeout, Logger: opts.Logger})
+	h.server, err = store.Serve(l.start(), store.ServerOptions{Timeout: opts.Timeout, Security: *opts.Security, Logger: opts.Logger})
 	if err != nil {
 		l.Close()
 		return nil, err
@@ -75,8 +79,14 @@ var ErrGone = errors.New("nobody serves the store")
 // that a refused connection is [ErrGone] at once: the store was there when its address was made. A connection
 // that breaks later isn't made again, so that waiting for a key there is a way to learn of the process's end.
 func Reach(ctx context.Context, at Address, opts Options) (store.Store, error) {
+	if err := opts.secure(); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	if at.TCP == "" && at.Net != networkSpace() {
+		return nil, errors.New("bootstrap: the store is only reached from its own host; to be reached from others its process needs a secret when it begins (CHORUS_SECRET_FILE)")
+	}
 	addr, connect := at.TCP, (&net.Dialer{}).DialContext
 	if at.Unix != "" && (at.TCP == "" || at.Net == networkSpace()) {
 		addr, connect = at.Unix, dialSameUser
@@ -89,7 +99,7 @@ func Reach(ctx context.Context, at Address, opts Options) (store.Store, error) {
 		}
 		return c, err
 	}
-	st, err := store.DialTCP(ctx, addr, store.TCPOptions{Timeout: opts.Timeout, Reconnect: time.Nanosecond, Dial: dial})
+	st, err := store.DialTCP(ctx, addr, store.TCPOptions{Timeout: opts.Timeout, Security: *opts.Security, Reconnect: time.Nanosecond, Dial: dial})
 	if err == nil {
 		return st, nil
 	}

@@ -12,8 +12,7 @@ import (
 	"strings"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/chorus-comms/chorus/secure"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -24,7 +23,7 @@ func openLocal(ctx context.Context, info Info, opts Options) (store.Store, error
 		return nil, err
 	}
 	if info.Rank != 0 {
-		st, err := store.DialTCP(ctx, name, store.TCPOptions{Timeout: opts.Timeout, Dial: dialSameUser})
+		st, err := store.DialTCP(ctx, name, store.TCPOptions{Timeout: opts.Timeout, Security: *opts.Security, Dial: dialSameUser})
 		if err != nil {
 			return nil, fmt.Errorf("bootstrap: rank %d can't reach rank 0: %w", info.Rank, err)
 		}
@@ -106,7 +105,7 @@ func (l sameUserListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if sameUser(c) == nil {
+		if secure.SameUser(c) == nil {
 			return c, nil
 		}
 		c.Close()
@@ -119,30 +118,9 @@ func dialSameUser(ctx context.Context, _, name string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := sameUser(c); err != nil {
+	if err := secure.SameUser(c); err != nil {
 		c.Close()
 		return nil, err
 	}
 	return c, nil
-}
-
-func sameUser(c net.Conn) error {
-	raw, err := c.(*net.UnixConn).SyscallConn()
-	if err != nil {
-		return err
-	}
-	var cred *unix.Ucred
-	var credErr error
-	if err := raw.Control(func(fd uintptr) {
-		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
-		return err
-	}
-	if credErr != nil {
-		return credErr
-	}
-	if int(cred.Uid) != os.Getuid() {
-		return fmt.Errorf("the socket belongs to user %d, not to user %d", cred.Uid, os.Getuid())
-	}
-	return nil
 }

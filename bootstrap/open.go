@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/chorus-comms/chorus/secure"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -19,11 +20,15 @@ type Options struct {
 	// deadline; 0 is store.DefaultTimeout.
 	Timeout time.Duration
 	// Bind is the host or address that rank 0 listens on. Empty means loopback
-	// if MasterAddr is loopback, and all addresses otherwise.
+	// if MasterAddr is loopback, and all addresses otherwise, for which the job needs a secret: see
+	// [secure.Policy.Check].
 	Bind string
 	// Linger is how long rank 0 goes on serving in Close while others are still
 	// connected; 0 is 5 s.
 	Linger time.Duration
+	// Security protects stores that this process serves, or that another process of Chorus does; nil: what the environment
+	// says (CHORUS_SECRET_FILE and its neighbors).
+	Security *secure.Policy
 	// Logger is told what the server has to say; nil is silence.
 	Logger *slog.Logger
 }
@@ -44,6 +49,9 @@ func Open(ctx context.Context, info Info, opts Options) (store.Store, error) {
 	if info.Size < 1 || info.Rank < 0 || info.Rank >= info.Size {
 		return nil, fmt.Errorf("bootstrap: rank %d is not in a world of %d", info.Rank, info.Size)
 	}
+	if err := opts.secure(); err != nil {
+		return nil, err
+	}
 	if _, ok := ctx.Deadline(); !ok && opts.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, opts.Timeout)
@@ -62,16 +70,30 @@ func Open(ctx context.Context, info Info, opts Options) (store.Store, error) {
 	return nil, fmt.Errorf("bootstrap: %s gives rank %d of %d no address where the ranks could meet, and does not say that they share one host: set MASTER_ADDR to the host of rank 0, and MASTER_PORT", info.Launcher, info.Rank, info.Size)
 }
 
+// secure takes from the environment what protects the stores, unless the options say it.
+func (o *Options) secure() error {
+	if o.Security != nil {
+		return nil
+	}
+	p, err := secure.Environment()
+	if err == nil && p.TLS != nil && !p.Authenticates() {
+		err = p.Check("") // says what is missing
+	}
+	o.Security = &p
+	return err
+}
+
 // openAgent connects to the launcher's store.
 func openAgent(ctx context.Context, info Info, opts Options) (store.Store, error) {
 	if info.MasterAddr == "" {
 		return nil, errors.New("bootstrap: TORCHELASTIC_USE_AGENT_STORE=True, but MASTER_ADDR is not set")
 	}
-	dialect := store.DialectS1
+	o := store.TCPOptions{Timeout: opts.Timeout, Security: *opts.Security}
 	if info.Launcher != ChorusRun {
-		dialect = store.DialectProbe // a torchrun of any version
+		// A torchrun of any version, which knows nothing of secrets.
+		o.Dialect, o.Security = store.DialectProbe, secure.Policy{}
 	}
-	st, err := store.DialTCP(ctx, info.master(), store.TCPOptions{Timeout: opts.Timeout, Dialect: dialect})
+	st, err := store.DialTCP(ctx, info.master(), o)
 	if err != nil {
 		return nil, fmt.Errorf("bootstrap: rank %d can't reach the launcher's store: %w", info.Rank, err)
 	}
@@ -89,17 +111,23 @@ type attempt struct {
 
 func (a attempt) Close() error { return a.base.Close() }
 
-// openMaster meets at MasterAddr.
+// openMaster meets at MasterAddr. Where nothing says who may connect, only what is on this host can.
 func openMaster(ctx context.Context, info Info, opts Options) (store.Store, error) {
+	if err := opts.Security.Check(info.MasterAddr); err != nil && !onlyHere(info.MasterAddr) {
+		if !info.OneHost() {
+			return nil, fmt.Errorf("bootstrap: the ranks meet at MASTER_ADDR: %w", err)
+		}
+		info.MasterAddr = "127.0.0.1"
+	}
 	if info.Rank != 0 {
-		st, err := store.DialTCP(ctx, info.master(), store.TCPOptions{Timeout: opts.Timeout})
+		st, err := store.DialTCP(ctx, info.master(), store.TCPOptions{Timeout: opts.Timeout, Security: *opts.Security})
 		if err != nil {
 			return nil, fmt.Errorf("bootstrap: rank %d can't reach rank 0: %w", info.Rank, err)
 		}
 		return st, nil
 	}
 	bind := opts.Bind
-	if ip := net.ParseIP(info.MasterAddr); bind == "" && (info.MasterAddr == "localhost" || ip != nil && ip.IsLoopback()) {
+	if bind == "" && (secure.Loopback(info.MasterAddr) || opts.Security.Check("") != nil) {
 		bind = info.MasterAddr
 	}
 	at := net.JoinHostPort(bind, strconv.Itoa(info.MasterPort))
@@ -115,9 +143,20 @@ func openMaster(ctx context.Context, info Info, opts Options) (store.Store, erro
 	return serve(l, opts)
 }
 
+// onlyHere reports whether a name stands for loopback addresses alone, as the name of the host itself does on many systems.
+func onlyHere(host string) bool {
+	ips, err := net.LookupIP(host)
+	for _, ip := range ips {
+		if !ip.IsLoopback() {
+			return false
+		}
+	}
+	return err == nil && len(ips) > 0
+}
+
 // serve makes this process the one that serves.
 func serve(l net.Listener, opts Options) (store.Store, error) {
-	s, err := store.Serve(l, store.ServerOptions{Timeout: opts.Timeout, Logger: opts.Logger})
+	s, err := store.Serve(l, store.ServerOptions{Timeout: opts.Timeout, Security: *opts.Security, Logger: opts.Logger})
 	if err != nil {
 		l.Close()
 		return nil, err

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/chorus-comms/chorus/internal/pytest"
+	"github.com/chorus-comms/chorus/secure"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -257,7 +258,9 @@ func TestOpenErrors(t *testing.T) {
 		want string
 	}{
 		"in use":      {Info{Size: 2, MasterAddr: "127.0.0.1", MasterPort: port}, Options{}, "another program"},
-		"not ours":    {Info{Size: 2, MasterAddr: "x", MasterPort: port}, Options{Bind: "192.0.2.77"}, "does not have that address"},
+		"not ours":    {Info{Size: 2, MasterAddr: "x", MasterPort: port}, Options{Bind: "192.0.2.77", Security: &secure.Policy{Insecure: true}}, "does not have that address"},
+		"exposed":     {Info{Size: 2, MasterAddr: "192.0.2.77", MasterPort: port}, Options{Security: new(secure.Policy)}, "CHORUS_SECRET_FILE"},
+		"exposed, 1":  {Info{Rank: 1, Size: 2, MasterAddr: "192.0.2.77", MasterPort: port}, Options{Security: new(secure.Policy)}, "CHORUS_SECRET_FILE"},
 		"no address":  {Info{Size: 2, Launcher: OpenMPI}, Options{}, "MASTER_ADDR"},
 		"agent":       {Info{Size: 2, AgentStore: true}, Options{}, "MASTER_ADDR"},
 		"rank":        {Info{Rank: 2, Size: 2}, Options{}, "rank 2"},
@@ -274,6 +277,47 @@ func TestOpenErrors(t *testing.T) {
 			if !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%q does not mention %q", err, test.want)
 			}
+		})
+	}
+}
+
+// TestOpenProtected has ranks meet in every way with a secret, and without one at the name of a host that all of them are on.
+func TestOpenProtected(t *testing.T) {
+	secret, err := secure.Parse(secure.Generate())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tls, err := secure.SelfMade()
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := secure.Policy{Secret: secret, TLS: tls}
+	agent, err := store.ListenTCP("127.0.0.1:0", store.ServerOptions{Security: policy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer agent.Close()
+	port := agent.Port()
+	for name, test := range map[string]struct {
+		info   Info
+		policy secure.Policy
+	}{
+		"agent":  {Info{Size: 2, Launcher: ChorusRun, AgentStore: true, MasterAddr: "127.0.0.1", MasterPort: port}, policy},
+		"master": {Info{Size: 2, MasterAddr: "127.0.0.1", MasterPort: freePort(t)}, policy},
+		"local":  {Info{Size: 2, LocalSize: 2, RunID: "protected " + strconv.Itoa(os.Getpid())}, policy},
+		"none":   {Info{Size: 2, LocalSize: 2, MasterAddr: "192.0.2.77", MasterPort: freePort(t)}, secure.Policy{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			stores := world(t, test.info, Options{Timeout: 20 * time.Second, Security: &test.policy})
+			var wg sync.WaitGroup
+			for r, st := range stores {
+				wg.Go(func() {
+					if _, err := Exchange(t.Context(), store.NewPrefix(name, st), r, 2, nil); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
 		})
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/chorus-comms/chorus/secure"
 )
 
 // Job is one node's share of a job. Fill the fields, then call Run once.
@@ -37,7 +39,10 @@ type Job struct {
 	Tee      StreamMap // with neither Redirect nor Tee, a LogDir tees everything
 	Console  []int     // local ranks whose output is shown; nil: all
 
-	Env    []string  // environment that the ranks' variables are added to; nil: os.Environ()
+	// Env is the environment that the ranks' variables are added to; nil: os.Environ(). CHORUS_SECRET, CHORUS_SECRET_FILE and their
+	// neighbors in it protect the launcher's stores, too. Without a secret in it, the launcher of a single node makes one for the job; launchers of
+	// several nodes need one unless they meet on the loopback, or CHORUS_INSECURE says otherwise.
+	Env    []string
 	Stdin  *os.File  // standard input of local rank 0; nil, and for all other ranks: /dev/null
 	Stdout io.Writer // nil: discarded
 	Stderr io.Writer // the ranks' standard error and the launcher's own messages; nil: discarded
@@ -45,6 +50,9 @@ type Job struct {
 
 	Signals <-chan os.Signal // delivered to the ranks; see Run
 	Guard   []string         // a command that calls Guard with its standard input; empty: no guard
+
+	security secure.Policy // of the launcher's stores
+	fresh    string        // text of the secret that the launcher has made; empty: none
 }
 
 // AnyNodeRank asks for a node rank by order of arrival.
@@ -99,6 +107,12 @@ func (j *Job) prepare() error {
 			return fmt.Errorf("launch: no local rank %d to show: this node has ranks 0 to %d", l, j.RanksPerNode-1)
 		}
 	}
+	if j.Env == nil {
+		j.Env = os.Environ()
+	}
+	if err := j.protect(); err != nil {
+		return err
+	}
 	if j.Nodes > 1 {
 		if err := j.prepareNodes(); err != nil {
 			return err
@@ -116,9 +130,6 @@ func (j *Job) prepare() error {
 	setDefault(&j.LostAfter, defaultLostAfter)
 	setDefault(&j.Grace, defaultGrace)
 	setDefault(&j.Monitor, defaultMonitor)
-	if j.Env == nil {
-		j.Env = os.Environ()
-	}
 	if j.Stdout == nil {
 		j.Stdout = io.Discard
 	}

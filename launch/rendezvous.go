@@ -66,6 +66,9 @@ func (j *Job) prepareNodes() error {
 	if err != nil || perr != nil || host == "" || n < 1 || n > 65535 {
 		return fmt.Errorf("launch: %d nodes need a rendezvous endpoint such as node0:29400, not %q", j.Nodes, j.Endpoint)
 	}
+	if err := j.security.Check(host); err != nil {
+		return fmt.Errorf("launch: %d nodes meet at %s: %w", j.Nodes, j.Endpoint, err)
+	}
 	if j.NodeRank != AnyNodeRank && (j.NodeRank < 0 || j.NodeRank >= j.Nodes) {
 		return fmt.Errorf("launch: node rank %d: %d nodes have ranks 0 to %d", j.NodeRank, j.Nodes, j.Nodes-1)
 	}
@@ -104,7 +107,7 @@ func (rv *rendezvous) connect(ctx context.Context) error {
 	port, _ := strconv.Atoi(portText)
 	_, here := localAddr(host)
 	if j.NodeRank == 0 || j.NodeRank == AnyNodeRank && here {
-		server, err := serve(host, port)
+		server, err := store.ListenTCP(bindAddr(host, port), store.ServerOptions{Security: launchersOnly(j.security)})
 		switch {
 		case err == nil:
 			rv.server = server
@@ -114,7 +117,7 @@ func (rv *rendezvous) connect(ctx context.Context) error {
 			return fmt.Errorf("launch: cannot serve the rendezvous: %w", err)
 		}
 	}
-	client, err := store.DialTCP(ctx, j.Endpoint, store.TCPOptions{Reconnect: reconnectTime})
+	client, err := store.DialTCP(ctx, j.Endpoint, store.TCPOptions{Reconnect: reconnectTime, Security: j.security})
 	if err != nil {
 		return fmt.Errorf("launch: cannot reach the launcher of node 0, which serves the rendezvous at %s: %w", j.Endpoint, err)
 	}
@@ -254,7 +257,7 @@ func (rv *rendezvous) open(ctx context.Context, attempt int) error {
 		host = rv.job.MasterAddr
 	}
 	var err error
-	if rv.ranks, err = serve(host, rv.job.MasterPort); err != nil {
+	if rv.ranks, err = rv.job.serve(host, rv.job.MasterPort); err != nil {
 		return fmt.Errorf("launch: cannot serve the job's store: %w", err)
 	}
 	return rv.store.Set(ctx, attemptKey(attempt, "store"), []byte(net.JoinHostPort(host, strconv.Itoa(rv.ranks.Port()))))

@@ -27,7 +27,8 @@ type runner struct {
 	node    int     // place of this node
 	places  []place // of the ranks of this node
 	logDir  string  // of this run
-	scratch string  // for error files; removed at the end
+	scratch string  // for error files and the secret; removed at the end
+	secret  string  // file with the secret that this launcher has made for the job; empty: none
 }
 
 // peers is what a launcher knows of the launchers on other nodes, and shares with them.
@@ -73,6 +74,9 @@ func (r *runner) open(ctx context.Context) (err error) {
 		if err = os.MkdirAll(r.logDir, 0o777); err != nil {
 			return fmt.Errorf("launch: log directory: %w", err)
 		}
+	}
+	if err = r.keep(); err != nil {
+		return fmt.Errorf("launch: %w", err)
 	}
 	if r.guard, err = startGuard(j.Guard, r.scratch); err != nil {
 		return err

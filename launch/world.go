@@ -8,6 +8,8 @@ import (
 	"os"
 	"strconv"
 
+	"github.com/chorus-comms/chorus/config"
+	"github.com/chorus-comms/chorus/secure"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -64,7 +66,7 @@ func (p *alone) begin(_ context.Context, _ int) (string, int, error) {
 	addr := p.job.MasterAddr
 	setDefault(&addr, "127.0.0.1")
 	var err error
-	if p.store, err = serve(addr, p.job.MasterPort); err != nil {
+	if p.store, err = p.job.serve(addr, p.job.MasterPort); err != nil {
 		return "", 0, fmt.Errorf("launch: cannot serve the job's store: %w", err)
 	}
 	return addr, p.store.Port(), nil
@@ -81,10 +83,25 @@ func (p *alone) close() {
 	}
 }
 
-// serve listens for those who know this machine as host.
-func serve(host string, port int) (*store.TCPServer, error) {
+// serve serves the store of the ranks, for those who know this machine as host.
+func (j *Job) serve(host string, port int) (*store.TCPServer, error) {
+	if err := j.security.Check(host); err != nil {
+		return nil, err
+	}
+	return store.ListenTCP(bindAddr(host, port), store.ServerOptions{Security: j.security, OnPlain: func(e *store.PlainError) {
+		fmt.Fprintf(j.Stderr, "chorus: %v\n", e)
+	}})
+}
+
+// launchersOnly is the policy of a store that no program of PyTorch has to do with.
+func launchersOnly(p secure.Policy) secure.Policy {
+	p.Plain = config.PlainNone
+	return p
+}
+
+func bindAddr(host string, port int) string {
 	bind, _ := localAddr(host)
-	return store.ListenTCP(net.JoinHostPort(bind, strconv.Itoa(port)), store.ServerOptions{})
+	return net.JoinHostPort(bind, strconv.Itoa(port))
 }
 
 // localAddr reports whether host is this machine, and the address to listen at for those who know it by that name; "" is

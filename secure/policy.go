@@ -21,6 +21,15 @@ type Policy struct {
 	Plain config.Plain
 }
 
+// Environment takes the policy from the environment of the process.
+func Environment() (Policy, error) {
+	c, err := config.Load(nil)
+	if err != nil {
+		return Policy{}, err
+	}
+	return Load(c)
+}
+
 // Load takes the policy from the environment.
 func Load(c *config.Config) (Policy, error) {
 	p := Policy{Insecure: c.Insecure, Plain: c.StorePlain}

@@ -60,6 +60,9 @@ func (s *TCPServer) admit(nc net.Conn) (net.Conn, error) {
 	}
 	if first[0] != authHello[0] {
 		if err := s.admitPlain(nc, encrypted); err != nil {
+			if refused, ok := errors.AsType[*PlainError](err); ok && s.opts.OnPlain != nil {
+				s.plain.Do(func() { s.opts.OnPlain(refused) })
+			}
 			return nil, err
 		}
 		return &unread{conn, bytes.Clone(first[:])}, nil

@@ -27,6 +27,8 @@ type ServerOptions struct {
 	// Security says who may connect. With a secret every client has to prove that it knows it, apart from those that
 	// Security.Plain admits; with TLS every connection is encrypted, again apart from those. The zero Policy admits everybody.
 	Security secure.Policy
+	// OnPlain, if not nil, is told of the first client that was refused because it doesn't prove that it knows the secret.
+	OnPlain func(*PlainError)
 	// Logger is told why a connection was ended; nil is silence.
 	Logger *slog.Logger
 }
@@ -41,6 +43,7 @@ type TCPServer struct {
 	local    *HashStore
 	serving  sync.WaitGroup
 	gate     secure.Gate
+	plain    sync.Once       // OnPlain
 	ctx      context.Context // ends with Close
 	stop     context.CancelFunc
 

@@ -17,6 +17,7 @@ var commands = []func() *cobra.Command{
 	newExplainCmd,
 	newMemvizCmd,
 	newDoctorCmd,
+	newSecretCmd,
 	newProbeCopyCmd,
 	newVersionCmd,
 	newManCmd,

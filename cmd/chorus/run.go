@@ -74,6 +74,9 @@ rank, or 128 and the number of the signal that killed it.
 SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the ranks and end the job; a second one kills. SIGUSR1 and SIGUSR2 are just
 passed on. Standard input goes to local rank 0 unless it is a terminal.
 
+Nodes that don't meet on the loopback need a secret, the same on all of them, so that nobody else can join the job or give it
+orders: see chorus secret. On one node the launcher makes one and passes it to the ranks in CHORUS_SECRET_FILE.
+
 Flags may be spelled with underscores, and each may be given by a variable instead: PET_NPROC_PER_NODE for --nproc-per-node.`,
 		Example: `  chorus run -n 4 ./train --epochs 3
   chorus run --nproc-per-node auto --log-dir logs train.py
