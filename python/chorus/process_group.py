@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
-from chorus import _dynamo, _lib, memory
+from chorus import _dynamo, _kept, _lib, memory
 from chorus._comm import Communicator, Pending
 from chorus._reductions import reduction_of
 from chorus._tensors import Staging, buffers, dense, even, moved_as, reduced_as, single
@@ -62,6 +62,7 @@ class Work(dist.Work):
         super().__init__()
         self._pending = pending  # None: it is done, and all went well
         self._value = value
+        _kept.keep(self, value)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait until the operation is done; raise what it failed with.
@@ -71,6 +72,7 @@ class Work(dist.Work):
         """
         if self._pending is not None:
             self._pending.wait(timeout_ns(timeout) or -1)
+        _kept.waited(self)
         return True
 
     def is_completed(self) -> bool:
@@ -101,6 +103,7 @@ class Work(dist.Work):
 
     def get_future(self) -> torch.futures.Future[Any]:
         """A future of the result. Its error, if it has one, is that of :meth:`wait`."""
+        _kept.drop(self)
         future: torch.futures.Future[Any] = torch.futures.Future()
         if self._pending is None:
             future.set_result(self._value)
@@ -415,7 +418,7 @@ class ProcessGroup(dist.ProcessGroup):
         self.comm.begin_batch()
         try:
             for call, arguments in calls:
-                call(*arguments)
+                _kept.drop(call(*arguments))
         except BaseException:
             self.comm.drop_batch()
             raise

@@ -11,14 +11,15 @@ where Python objects must not be let go of; messages return handles.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
-
-import torchcomms
 
 from chorus.errors import UnsupportedError
 from chorus.torchcomms._types import RedOpType, ReduceOp
 from chorus.torchcomms.comm import TorchComm, new_comm
+
+torchcomms: Any = importlib.import_module("torchcomms")
 
 _COLLECTIVES = (
     "broadcast", "all_reduce", "reduce", "all_gather", "all_gather_v", "all_gather_single", "reduce_scatter",

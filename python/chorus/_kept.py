@@ -1,0 +1,48 @@
+"""Handles that only C++ holds, in PyTorch 2.6.
+
+That version forgets the Python side of a Work that it has got from a process group written in Python, and
+then waits for ever: in functional collectives, and in DistributedDataParallel. So the tensors that an operation fills
+keep its Work until it was waited for, once for each tensor, or asked for its future.
+Later versions hold it themselves; there this module does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+_NEEDED = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 7)
+_NAME = "_chorus_works"
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    else:
+        for part in value:
+            yield from _tensors(part)
+
+
+def _keep(work: Any, value: Any) -> None:
+    work.kept_by = list(_tensors(value))
+    for tensor in work.kept_by:
+        tensor.__dict__.setdefault(_NAME, []).append(work)
+
+
+def _waited(work: Any) -> None:
+    if work.kept_by:
+        work.kept_by.pop(0).__dict__[_NAME].remove(work)
+
+
+def _drop(work: Any) -> None:
+    while work.kept_by:
+        _waited(work)
+
+
+def _nothing(*_: Any) -> None:
+    pass
+
+
+keep, waited, drop = (_keep, _waited, _drop) if _NEEDED else (_nothing, _nothing, _nothing)

@@ -1,0 +1,117 @@
+"""Steps of models: what communication costs in them."""
+
+from __future__ import annotations
+
+import functools
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import chorus
+from chorus.bench.harness import GLOO, KIB, ORDINARY, SHARED, Row, agree, rounds, sample, size_text, tensor, time_text
+
+_WORDS, _WIDTH, _LAYERS, _TOKENS = 2048, 256, 12, 32
+
+
+def _transformer() -> torch.nn.Module:
+    """10.5 M parameters."""
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(_WIDTH, 4, 4 * _WIDTH, dropout=0.0, batch_first=True)
+    return torch.nn.Sequential(
+        torch.nn.Embedding(_WORDS, _WIDTH),
+        torch.nn.TransformerEncoder(layer, _LAYERS, enable_nested_tensor=False),
+        torch.nn.Linear(_WIDTH, _WORDS),
+    )
+
+
+def ddp(gloo: Any, seconds: float) -> Row:
+    """A step (forward, backward, SGD) of one sequence on every rank, by the process group of its gradients.
+
+    "compute" is the step without communication. "gloo", "ordinary" and "shared" are what is added to it,
+    medians of the differences within a round.
+    """
+    x = torch.arange(_TOKENS).reshape(1, -1)
+
+    def step_of(module: torch.nn.Module) -> Callable[[], object]:
+        optimizer = torch.optim.SGD(module.parameters(), lr=1e-3)
+
+        def step() -> None:
+            loss: Any = torch.nn.functional.cross_entropy(module(x).flatten(0, 1), x.flatten())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+        return step
+
+    steps = {"compute": step_of(_transformer())}
+    for kind in (GLOO, ORDINARY, SHARED):
+        group = gloo if kind == GLOO else None
+        module = DistributedDataParallel(_transformer(), process_group=group, gradient_as_bucket_view=True)
+        steps[kind] = step_of(chorus.share(module) if kind == SHARED else module)
+    for step in steps.values():
+        sample(step, 2)
+    times = rounds({kind: functools.partial(sample, step, 1) for kind, step in steps.items()}, seconds, least=9)
+    us = {"compute": statistics.median(times["compute"]) * 1e6}
+    for kind in (GLOO, ORDINARY, SHARED):
+        added = [t - c for t, c in zip(times[kind], times["compute"], strict=True)]
+        us[kind] = statistics.median(added) * 1e6
+    return Row("ddp", "step", 0, us)
+
+
+def show_ddp(row: Row) -> Iterator[str]:
+    compute = row.us["compute"]
+    yield f"| DDP step, 10.5 M parameters; {time_text(compute)} without communication | added | share of the step | Gloo's share, times |"
+    yield "|---|---:|---:|---:|"
+    share = {kind: max(row.us[kind], 0) / (compute + max(row.us[kind], 0)) for kind in (GLOO, ORDINARY, SHARED)}
+    for kind, title in ((GLOO, "Gloo"), (ORDINARY, "Chorus"), (SHARED, "Chorus, `chorus.share(ddp)`")):
+        yield f"| {title} | {time_text(row.us[kind])} | {share[kind]:.1%} | {share[kind] / share[GLOO]:.2f} |"
+
+
+def inference(gloo: Any, seconds: float) -> Iterator[Row]:
+    """The time that a tensor-parallel step spends in its all-reduces: two in each of eight layers.
+
+    The weights of a layer are split between the ranks, and what they compute, ``bytes`` of it, is added up. Medians
+    of the sum over a step, the ranks' mean; who comes first to an all-reduce also waits for the other.
+    """
+    width, layers = 1024, 8
+    size = dist.get_world_size()
+    shapes = [(width, width // size), (width // size, width), (width, 4 * width // size), (4 * width // size, width)]
+    weights = [[torch.randn(s) * 0.01 for s in shapes] for _ in range(layers)]
+    for nbytes in (16 * KIB, 64 * KIB, 256 * KIB):
+        tokens = nbytes // 4 // width
+
+        def take(kind: str, tokens: int = tokens) -> Callable[[], float]:
+            group = gloo if kind == GLOO else None
+            out = tensor(tokens * width, kind).reshape(tokens, width)
+
+            def step() -> float:
+                x, spent = torch.ones(tokens, width), 0.0
+                dist.barrier()
+                for layer in weights:
+                    for into, back in (layer[:2], layer[2:]):
+                        torch.mm(torch.relu(x @ into), back, out=out)
+                        begin = time.perf_counter()
+                        dist.all_reduce(out, group=group)
+                        spent += time.perf_counter() - begin
+                        x = x + out
+                return agree(spent / size, dist.ReduceOp.SUM)
+
+            return step
+
+        times = rounds({kind: take(kind) for kind in (GLOO, ORDINARY, SHARED)}, seconds)
+        yield Row("inference", "step", nbytes, {kind: statistics.median(t) * 1e6 for kind, t in times.items()})
+
+
+def show_inference(rows: list[Row]) -> Iterator[str]:
+    yield "| in 16 all_reduce of a tensor-parallel step, of | Gloo | Chorus | faster | `chorus.empty` | faster |"
+    yield "|---|---:|---:|---:|---:|---:|"
+    for row in rows:
+        cells = [time_text(row.us[GLOO])]
+        for kind in (ORDINARY, SHARED):
+            cells += [time_text(row.us[kind]), f"{row.us[GLOO] / row.us[kind]:.1f}x"]
+        yield f"| {size_text(row.bytes)} | {' | '.join(cells)} |"

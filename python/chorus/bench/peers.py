@@ -1,0 +1,63 @@
+"""All-reduce beside libraries for inference on CPUs, called from Python as their programs call them."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pathlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from chorus.bench.harness import KIB, MIB, ORDINARY, SHARED, Row, medians, size_text, tensor, time_text
+
+SIZES = [16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB]
+NAMES = {"vllm": "vLLM", "deepspeed": "DeepSpeed"}
+
+
+def load(folder: pathlib.Path, rank: int, size: int, name: str) -> dict[str, Callable[[torch.Tensor], object]]:
+    """Their all-reduces (SUM, in place), of those that ``make compare`` has put into a folder."""
+    there: dict[str, Callable[[torch.Tensor], object]] = {}
+    level = "AVX512" if torch.backends.cpu.get_cpu_capability().startswith("AVX512") else "AVX2"
+    for library in folder.glob(f"vllm/lib/python*/site-packages/vllm/_C_{level}.abi3.so"):
+        torch_ops: Any = torch.ops
+        torch_ops.load_library(str(library))
+        ops = torch_ops._C
+        handle = ops.init_shm_manager(name, size, rank, 1)
+        dist.barrier()
+        ops.join_shm_manager(handle, name)
+        there["vllm"] = functools.partial(ops.shm_allreduce, handle)
+    built = folder / "bin" / "torch"
+    if (built / "deepspeed_shm_comm.so").exists():
+        sys.path.insert(0, str(built))
+        module: Any = importlib.import_module("deepspeed_shm_comm")
+        module.initialize(size, rank)
+        there["deepspeed"] = torch.ops.deepspeed.inference_all_reduce_
+    dist.barrier()
+    return there
+
+
+def measure(libraries: dict[str, Callable[[torch.Tensor], object]], most: int, seconds: float) -> Iterator[Row]:
+    for nbytes in SIZES:
+        if nbytes > most:
+            continue
+        # They can only add. Zeros stay zeros.
+        data = {kind: tensor(nbytes // 4, kind).zero_() for kind in (ORDINARY, SHARED, *libraries)}
+        every: dict[str, Callable[[torch.Tensor], object]] = {ORDINARY: dist.all_reduce, SHARED: dist.all_reduce, **libraries}
+        calls = {kind: functools.partial(call, data[kind]) for kind, call in every.items()}
+        yield Row("peers", "all_reduce", nbytes, medians(calls, seconds))
+
+
+def show(rows: list[Row]) -> Iterator[str]:
+    names = [n for n in NAMES if n in rows[0].us]
+    yield "| all_reduce from Python | " + "".join(f"{NAMES[n]} | " for n in names) + "Chorus | faster | `chorus.empty` | faster |"
+    yield "|---|" + "---:|" * (len(names) + 4)
+    for row in rows:
+        best = min(row.us[n] for n in names)
+        cells = [time_text(row.us[n]) for n in names]
+        for kind in (ORDINARY, SHARED):
+            cells += [time_text(row.us[kind]), f"{best / row.us[kind]:.2f}x"]
+        yield f"| {size_text(row.bytes)} | {' | '.join(cells)} |"
