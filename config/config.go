@@ -164,11 +164,12 @@ const (
 type Kernels string
 
 const (
-	KernelsAuto     Kernels = "auto"     // the best one that the processor has
-	KernelsAVX512   Kernels = "avx512"   // amd64 with AVX-512
-	KernelsAVX2     Kernels = "avx2"     // amd64 with AVX2 and F16C
-	KernelsNEON     Kernels = "neon"     // arm64
-	KernelsPortable Kernels = "portable" // plain Go
+	KernelsAuto       Kernels = "auto"       // the best one that the processor has
+	KernelsAVX512BF16 Kernels = "avx512bf16" // amd64 with AVX-512 and its instructions for bfloat16
+	KernelsAVX512     Kernels = "avx512"     // amd64 with AVX-512
+	KernelsAVX2       Kernels = "avx2"       // amd64 with AVX2, F16C and FMA
+	KernelsNEON       Kernels = "neon"       // arm64
+	KernelsPortable   Kernels = "portable"   // plain Go
 )
 
 // Load reads the environment through lookup, which has the contract of [os.LookupEnv]; nil means os.LookupEnv itself.

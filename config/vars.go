@@ -78,9 +78,9 @@ var specs = []spec{
 		}},
 	{"CHORUS_CMA", string(CMAAuto), "copying straight out of a peer process: auto or off",
 		func(c *Config, s string) error { return setChoice(&c.CMA, s, CMAAuto, CMAOff) }},
-	{"CHORUS_KERNELS", string(KernelsAuto), "implementation of the reduction loops: auto, avx512, avx2, neon or portable",
+	{"CHORUS_KERNELS", string(KernelsAuto), "implementation of the reduction loops: auto, avx512bf16, avx512, avx2, neon or portable",
 		func(c *Config, s string) error {
-			return setChoice(&c.Kernels, s, KernelsAuto, KernelsAVX512, KernelsAVX2, KernelsNEON, KernelsPortable)
+			return setChoice(&c.Kernels, s, KernelsAuto, KernelsAVX512BF16, KernelsAVX512, KernelsAVX2, KernelsNEON, KernelsPortable)
 		}},
 	{"CHORUS_CALIBRATION", "off", "choose algorithms by what chorus bench --calibrate measured: off, on, or the path of its file",
 		func(c *Config, s string) error { return setFile(&c.Calibration, s) }},

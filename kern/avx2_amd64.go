@@ -9,7 +9,8 @@ import (
 )
 
 var avx2 = func() level {
-	l := level{name: "avx2"}
+	l := level{}
+	l.name = "avx2"
 	l.reduce[Sum][dtype.Int8] = reduceKernel{reduceSum8AVX2, 32}
 	l.reduce[Sum][dtype.Uint8] = reduceKernel{reduceSum8AVX2, 32}
 	l.reduce[Sum][dtype.Int16] = reduceKernel{reduceSum16AVX2, 16}

@@ -2806,51 +2806,54 @@ done241:
 	RET
 
 // func reduceSumF16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, F16C
+// Requires: AVX, AVX2, F16C, FMA3
 TEXT ·reduceSumF16AVX2(SB), NOSPLIT, $0-64
-	MOVQ dsts_base+0(FP), AX
-	MOVQ dsts_len+8(FP), CX
-	MOVQ srcs_base+24(FP), DX
-	MOVQ srcs_len+32(FP), BX
-	MOVQ off+48(FP), SI
-	MOVQ n+56(FP), DI
-	SHLQ $0x01, DI
+	MOVL         $0x3f800000, AX
+	VMOVD        AX, X0
+	VPBROADCASTD X0, Y0
+	MOVQ         dsts_base+0(FP), AX
+	MOVQ         dsts_len+8(FP), CX
+	MOVQ         srcs_base+24(FP), DX
+	MOVQ         srcs_len+32(FP), BX
+	MOVQ         off+48(FP), SI
+	MOVQ         n+56(FP), DI
+	SHLQ         $0x01, DI
 
 many246:
 	CMPQ      DI, $0x00000040
 	JL        few247
 	MOVQ      (DX), R8
-	VCVTPH2PS (R8)(SI*1), Y0
-	VCVTPH2PS 16(R8)(SI*1), Y1
-	VCVTPH2PS 32(R8)(SI*1), Y2
-	VCVTPH2PS 48(R8)(SI*1), Y3
+	VCVTPH2PS (R8)(SI*1), Y1
+	VCVTPH2PS 16(R8)(SI*1), Y2
+	VCVTPH2PS 32(R8)(SI*1), Y3
+	VCVTPH2PS 48(R8)(SI*1), Y4
 	MOVQ      $0x00000001, R9
 
 source249:
-	MOVQ      (DX)(R9*8), R8
-	VCVTPH2PS (R8)(SI*1), Y4
-	VCVTPH2PS 16(R8)(SI*1), Y5
-	VADDPS    Y4, Y0, Y0
-	VADDPS    Y5, Y1, Y1
-	VCVTPH2PS 32(R8)(SI*1), Y4
-	VCVTPH2PS 48(R8)(SI*1), Y5
-	VADDPS    Y4, Y2, Y2
-	VADDPS    Y5, Y3, Y3
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source249
-	VCVTPS2PH $0x00, Y0, X0
-	VCVTPS2PH $0x00, Y1, X1
-	VCVTPS2PH $0x00, Y2, X2
-	VCVTPS2PH $0x00, Y3, X3
-	XORQ      R9, R9
+	MOVQ        (DX)(R9*8), R8
+	VCVTPH2PS   (R8)(SI*1), Y5
+	VCVTPH2PS   16(R8)(SI*1), Y6
+	VFMADD231PS Y0, Y5, Y1
+	VFMADD231PS Y0, Y6, Y2
+	VCVTPH2PS   32(R8)(SI*1), Y5
+	VCVTPH2PS   48(R8)(SI*1), Y6
+	VFMADD231PS Y0, Y5, Y3
+	VFMADD231PS Y0, Y6, Y4
+	INCQ        R9
+	CMPQ        R9, BX
+	JNE         source249
+	VCVTPS2PH   $0x00, Y1, X1
+	VCVTPS2PH   $0x00, Y2, X2
+	VCVTPS2PH   $0x00, Y3, X3
+	VCVTPS2PH   $0x00, Y4, X4
+	XORQ        R9, R9
 
 dest250:
 	MOVQ    (AX)(R9*8), R8
-	VMOVDQU X0, (R8)(SI*1)
-	VMOVDQU X1, 16(R8)(SI*1)
-	VMOVDQU X2, 32(R8)(SI*1)
-	VMOVDQU X3, 48(R8)(SI*1)
+	VMOVDQU X1, (R8)(SI*1)
+	VMOVDQU X2, 16(R8)(SI*1)
+	VMOVDQU X3, 32(R8)(SI*1)
+	VMOVDQU X4, 48(R8)(SI*1)
 	INCQ    R9
 	CMPQ    R9, CX
 	JNE     dest250
@@ -2862,27 +2865,27 @@ few247:
 	TESTQ     DI, DI
 	JLE       done248
 	MOVQ      (DX), R8
-	VCVTPH2PS (R8)(SI*1), Y0
-	VCVTPH2PS 16(R8)(SI*1), Y1
+	VCVTPH2PS (R8)(SI*1), Y1
+	VCVTPH2PS 16(R8)(SI*1), Y2
 	MOVQ      $0x00000001, R9
 
 source251:
-	MOVQ      (DX)(R9*8), R8
-	VCVTPH2PS (R8)(SI*1), Y2
-	VCVTPH2PS 16(R8)(SI*1), Y3
-	VADDPS    Y2, Y0, Y0
-	VADDPS    Y3, Y1, Y1
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source251
-	VCVTPS2PH $0x00, Y0, X0
-	VCVTPS2PH $0x00, Y1, X1
-	XORQ      R9, R9
+	MOVQ        (DX)(R9*8), R8
+	VCVTPH2PS   (R8)(SI*1), Y3
+	VCVTPH2PS   16(R8)(SI*1), Y4
+	VFMADD231PS Y0, Y3, Y1
+	VFMADD231PS Y0, Y4, Y2
+	INCQ        R9
+	CMPQ        R9, BX
+	JNE         source251
+	VCVTPS2PH   $0x00, Y1, X1
+	VCVTPS2PH   $0x00, Y2, X2
+	XORQ        R9, R9
 
 dest252:
 	MOVQ    (AX)(R9*8), R8
-	VMOVDQU X0, (R8)(SI*1)
-	VMOVDQU X1, 16(R8)(SI*1)
+	VMOVDQU X1, (R8)(SI*1)
+	VMOVDQU X2, 16(R8)(SI*1)
 	INCQ    R9
 	CMPQ    R9, CX
 	JNE     dest252
@@ -3247,6 +3250,99 @@ source277:
 	INCQ      R9
 	CMPQ      R9, BX
 	JNE       source277
+	VCMPPS    $0x03, Y5, Y4, Y8
+	VCMPPS    $0x03, Y7, Y6, Y9
+	VPOR      Y9, Y8, Y8
+	VMOVMSKPS Y8, R8
+	TESTL     R8, R8
+	JNE       slow278
+	VPSRLD    $0x10, Y5, Y8
+	VPAND     Y2, Y8, Y8
+	VPADDD    Y1, Y8, Y8
+	VPADDD    Y5, Y8, Y8
+	VPSRLD    $0x10, Y4, Y5
+	VPAND     Y2, Y5, Y5
+	VPADDD    Y1, Y5, Y5
+	VPADDD    Y4, Y5, Y5
+	VPSRLD    $0x10, Y8, Y4
+	VPBLENDW  $0xaa, Y5, Y4, Y4
+	VPSRLD    $0x10, Y7, Y5
+	VPAND     Y2, Y5, Y5
+	VPADDD    Y1, Y5, Y5
+	VPADDD    Y7, Y5, Y5
+	VPSRLD    $0x10, Y6, Y7
+	VPAND     Y2, Y7, Y7
+	VPADDD    Y1, Y7, Y7
+	VPADDD    Y6, Y7, Y7
+	VPSRLD    $0x10, Y5, Y5
+	VPBLENDW  $0xaa, Y7, Y5, Y5
+
+packed279:
+	XORQ R9, R9
+
+dest280:
+	MOVQ    (AX)(R9*8), R8
+	VMOVDQU Y4, (R8)(SI*1)
+	VMOVDQU Y5, 32(R8)(SI*1)
+	INCQ    R9
+	CMPQ    R9, CX
+	JNE     dest280
+	ADDQ    $0x00000040, SI
+	SUBQ    $0x00000040, DI
+	JMP     many274
+
+few275:
+	TESTQ   DI, DI
+	JLE     done276
+	MOVQ    (DX), R8
+	VMOVDQU (R8)(SI*1), Y4
+	VPSLLD  $0x10, Y4, Y5
+	VPAND   Y0, Y4, Y4
+	MOVQ    $0x00000001, R9
+
+source281:
+	MOVQ      (DX)(R9*8), R8
+	VMOVDQU   (R8)(SI*1), Y6
+	VPSLLD    $0x10, Y6, Y7
+	VPAND     Y0, Y6, Y6
+	VADDPS    Y7, Y5, Y5
+	VADDPS    Y6, Y4, Y4
+	INCQ      R9
+	CMPQ      R9, BX
+	JNE       source281
+	VCMPPS    $0x03, Y5, Y4, Y6
+	VMOVMSKPS Y6, R8
+	TESTL     R8, R8
+	JNE       slow282
+	VPSRLD    $0x10, Y5, Y6
+	VPAND     Y2, Y6, Y6
+	VPADDD    Y1, Y6, Y6
+	VPADDD    Y5, Y6, Y6
+	VPSRLD    $0x10, Y4, Y5
+	VPAND     Y2, Y5, Y5
+	VPADDD    Y1, Y5, Y5
+	VPADDD    Y4, Y5, Y5
+	VPSRLD    $0x10, Y6, Y4
+	VPBLENDW  $0xaa, Y5, Y4, Y4
+
+packed283:
+	XORQ R9, R9
+
+dest284:
+	MOVQ    (AX)(R9*8), R8
+	VMOVDQU Y4, (R8)(SI*1)
+	INCQ    R9
+	CMPQ    R9, CX
+	JNE     dest284
+	ADDQ    $0x00000020, SI
+	SUBQ    $0x00000020, DI
+	JMP     few275
+
+done276:
+	VZEROUPPER
+	RET
+
+slow278:
 	VPSRLD    $0x10, Y5, Y8
 	VPAND     Y2, Y8, Y8
 	VPADDD    Y1, Y8, Y8
@@ -3261,58 +3357,27 @@ source277:
 	VCMPPS    $0x03, Y4, Y4, Y9
 	VPOR      Y3, Y4, Y4
 	VBLENDVPS Y9, Y4, Y5, Y5
-	VPSRLD    $0x10, Y8, Y8
-	VPAND     Y0, Y5, Y5
-	VPOR      Y5, Y8, Y8
-	VPSRLD    $0x10, Y7, Y4
-	VPAND     Y2, Y4, Y4
-	VPADDD    Y1, Y4, Y4
-	VPADDD    Y7, Y4, Y4
-	VCMPPS    $0x03, Y7, Y7, Y5
-	VPOR      Y3, Y7, Y7
-	VBLENDVPS Y5, Y7, Y4, Y4
-	VPSRLD    $0x10, Y6, Y5
+	VPSRLD    $0x10, Y8, Y4
+	VPBLENDW  $0xaa, Y5, Y4, Y4
+	VPSRLD    $0x10, Y7, Y5
 	VPAND     Y2, Y5, Y5
 	VPADDD    Y1, Y5, Y5
-	VPADDD    Y6, Y5, Y5
-	VCMPPS    $0x03, Y6, Y6, Y7
+	VPADDD    Y7, Y5, Y5
+	VCMPPS    $0x03, Y7, Y7, Y8
+	VPOR      Y3, Y7, Y7
+	VBLENDVPS Y8, Y7, Y5, Y5
+	VPSRLD    $0x10, Y6, Y7
+	VPAND     Y2, Y7, Y7
+	VPADDD    Y1, Y7, Y7
+	VPADDD    Y6, Y7, Y7
+	VCMPPS    $0x03, Y6, Y6, Y8
 	VPOR      Y3, Y6, Y6
-	VBLENDVPS Y7, Y6, Y5, Y5
-	VPSRLD    $0x10, Y4, Y4
-	VPAND     Y0, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	XORQ      R9, R9
+	VBLENDVPS Y8, Y6, Y7, Y7
+	VPSRLD    $0x10, Y5, Y5
+	VPBLENDW  $0xaa, Y7, Y5, Y5
+	JMP       packed279
 
-dest278:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y8, (R8)(SI*1)
-	VMOVDQU Y4, 32(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest278
-	ADDQ    $0x00000040, SI
-	SUBQ    $0x00000040, DI
-	JMP     many274
-
-few275:
-	TESTQ   DI, DI
-	JLE     done276
-	MOVQ    (DX), R8
-	VMOVDQU (R8)(SI*1), Y4
-	VPSLLD  $0x10, Y4, Y5
-	VPAND   Y0, Y4, Y4
-	MOVQ    $0x00000001, R9
-
-source279:
-	MOVQ      (DX)(R9*8), R8
-	VMOVDQU   (R8)(SI*1), Y6
-	VPSLLD    $0x10, Y6, Y7
-	VPAND     Y0, Y6, Y6
-	VADDPS    Y7, Y5, Y5
-	VADDPS    Y6, Y4, Y4
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source279
+slow282:
 	VPSRLD    $0x10, Y5, Y6
 	VPAND     Y2, Y6, Y6
 	VPADDD    Y1, Y6, Y6
@@ -3327,24 +3392,9 @@ source279:
 	VCMPPS    $0x03, Y4, Y4, Y7
 	VPOR      Y3, Y4, Y4
 	VBLENDVPS Y7, Y4, Y5, Y5
-	VPSRLD    $0x10, Y6, Y6
-	VPAND     Y0, Y5, Y5
-	VPOR      Y5, Y6, Y6
-	XORQ      R9, R9
-
-dest280:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y6, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest280
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few275
-
-done276:
-	VZEROUPPER
-	RET
+	VPSRLD    $0x10, Y6, Y4
+	VPBLENDW  $0xaa, Y5, Y4, Y4
+	JMP       packed283
 
 // func reduceProductBF16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2
@@ -3369,9 +3419,9 @@ TEXT ·reduceProductBF16AVX2(SB), NOSPLIT, $0-64
 	MOVQ         n+56(FP), DI
 	SHLQ         $0x01, DI
 
-many281:
+many285:
 	CMPQ    DI, $0x00000040
-	JL      few282
+	JL      few286
 	MOVQ    (DX), R8
 	VMOVDQU (R8)(SI*1), Y4
 	VPSLLD  $0x10, Y4, Y5
@@ -3381,7 +3431,7 @@ many281:
 	VPAND   Y0, Y6, Y6
 	MOVQ    $0x00000001, R9
 
-source284:
+source288:
 	MOVQ      (DX)(R9*8), R8
 	VMOVDQU   (R8)(SI*1), Y8
 	VPSLLD    $0x10, Y8, Y9
@@ -3395,7 +3445,100 @@ source284:
 	VMULPS    Y8, Y6, Y6
 	INCQ      R9
 	CMPQ      R9, BX
-	JNE       source284
+	JNE       source288
+	VCMPPS    $0x03, Y5, Y4, Y8
+	VCMPPS    $0x03, Y7, Y6, Y9
+	VPOR      Y9, Y8, Y8
+	VMOVMSKPS Y8, R8
+	TESTL     R8, R8
+	JNE       slow289
+	VPSRLD    $0x10, Y5, Y8
+	VPAND     Y2, Y8, Y8
+	VPADDD    Y1, Y8, Y8
+	VPADDD    Y5, Y8, Y8
+	VPSRLD    $0x10, Y4, Y5
+	VPAND     Y2, Y5, Y5
+	VPADDD    Y1, Y5, Y5
+	VPADDD    Y4, Y5, Y5
+	VPSRLD    $0x10, Y8, Y4
+	VPBLENDW  $0xaa, Y5, Y4, Y4
+	VPSRLD    $0x10, Y7, Y5
+	VPAND     Y2, Y5, Y5
+	VPADDD    Y1, Y5, Y5
+	VPADDD    Y7, Y5, Y5
+	VPSRLD    $0x10, Y6, Y7
+	VPAND     Y2, Y7, Y7
+	VPADDD    Y1, Y7, Y7
+	VPADDD    Y6, Y7, Y7
+	VPSRLD    $0x10, Y5, Y5
+	VPBLENDW  $0xaa, Y7, Y5, Y5
+
+packed290:
+	XORQ R9, R9
+
+dest291:
+	MOVQ    (AX)(R9*8), R8
+	VMOVDQU Y4, (R8)(SI*1)
+	VMOVDQU Y5, 32(R8)(SI*1)
+	INCQ    R9
+	CMPQ    R9, CX
+	JNE     dest291
+	ADDQ    $0x00000040, SI
+	SUBQ    $0x00000040, DI
+	JMP     many285
+
+few286:
+	TESTQ   DI, DI
+	JLE     done287
+	MOVQ    (DX), R8
+	VMOVDQU (R8)(SI*1), Y4
+	VPSLLD  $0x10, Y4, Y5
+	VPAND   Y0, Y4, Y4
+	MOVQ    $0x00000001, R9
+
+source292:
+	MOVQ      (DX)(R9*8), R8
+	VMOVDQU   (R8)(SI*1), Y6
+	VPSLLD    $0x10, Y6, Y7
+	VPAND     Y0, Y6, Y6
+	VMULPS    Y7, Y5, Y5
+	VMULPS    Y6, Y4, Y4
+	INCQ      R9
+	CMPQ      R9, BX
+	JNE       source292
+	VCMPPS    $0x03, Y5, Y4, Y6
+	VMOVMSKPS Y6, R8
+	TESTL     R8, R8
+	JNE       slow293
+	VPSRLD    $0x10, Y5, Y6
+	VPAND     Y2, Y6, Y6
+	VPADDD    Y1, Y6, Y6
+	VPADDD    Y5, Y6, Y6
+	VPSRLD    $0x10, Y4, Y5
+	VPAND     Y2, Y5, Y5
+	VPADDD    Y1, Y5, Y5
+	VPADDD    Y4, Y5, Y5
+	VPSRLD    $0x10, Y6, Y4
+	VPBLENDW  $0xaa, Y5, Y4, Y4
+
+packed294:
+	XORQ R9, R9
+
+dest295:
+	MOVQ    (AX)(R9*8), R8
+	VMOVDQU Y4, (R8)(SI*1)
+	INCQ    R9
+	CMPQ    R9, CX
+	JNE     dest295
+	ADDQ    $0x00000020, SI
+	SUBQ    $0x00000020, DI
+	JMP     few286
+
+done287:
+	VZEROUPPER
+	RET
+
+slow289:
 	VPSRLD    $0x10, Y5, Y8
 	VPAND     Y2, Y8, Y8
 	VPADDD    Y1, Y8, Y8
@@ -3410,58 +3553,27 @@ source284:
 	VCMPPS    $0x03, Y4, Y4, Y9
 	VPOR      Y3, Y4, Y4
 	VBLENDVPS Y9, Y4, Y5, Y5
-	VPSRLD    $0x10, Y8, Y8
-	VPAND     Y0, Y5, Y5
-	VPOR      Y5, Y8, Y8
-	VPSRLD    $0x10, Y7, Y4
-	VPAND     Y2, Y4, Y4
-	VPADDD    Y1, Y4, Y4
-	VPADDD    Y7, Y4, Y4
-	VCMPPS    $0x03, Y7, Y7, Y5
-	VPOR      Y3, Y7, Y7
-	VBLENDVPS Y5, Y7, Y4, Y4
-	VPSRLD    $0x10, Y6, Y5
+	VPSRLD    $0x10, Y8, Y4
+	VPBLENDW  $0xaa, Y5, Y4, Y4
+	VPSRLD    $0x10, Y7, Y5
 	VPAND     Y2, Y5, Y5
 	VPADDD    Y1, Y5, Y5
-	VPADDD    Y6, Y5, Y5
-	VCMPPS    $0x03, Y6, Y6, Y7
+	VPADDD    Y7, Y5, Y5
+	VCMPPS    $0x03, Y7, Y7, Y8
+	VPOR      Y3, Y7, Y7
+	VBLENDVPS Y8, Y7, Y5, Y5
+	VPSRLD    $0x10, Y6, Y7
+	VPAND     Y2, Y7, Y7
+	VPADDD    Y1, Y7, Y7
+	VPADDD    Y6, Y7, Y7
+	VCMPPS    $0x03, Y6, Y6, Y8
 	VPOR      Y3, Y6, Y6
-	VBLENDVPS Y7, Y6, Y5, Y5
-	VPSRLD    $0x10, Y4, Y4
-	VPAND     Y0, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	XORQ      R9, R9
+	VBLENDVPS Y8, Y6, Y7, Y7
+	VPSRLD    $0x10, Y5, Y5
+	VPBLENDW  $0xaa, Y7, Y5, Y5
+	JMP       packed290
 
-dest285:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y8, (R8)(SI*1)
-	VMOVDQU Y4, 32(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest285
-	ADDQ    $0x00000040, SI
-	SUBQ    $0x00000040, DI
-	JMP     many281
-
-few282:
-	TESTQ   DI, DI
-	JLE     done283
-	MOVQ    (DX), R8
-	VMOVDQU (R8)(SI*1), Y4
-	VPSLLD  $0x10, Y4, Y5
-	VPAND   Y0, Y4, Y4
-	MOVQ    $0x00000001, R9
-
-source286:
-	MOVQ      (DX)(R9*8), R8
-	VMOVDQU   (R8)(SI*1), Y6
-	VPSLLD    $0x10, Y6, Y7
-	VPAND     Y0, Y6, Y6
-	VMULPS    Y7, Y5, Y5
-	VMULPS    Y6, Y4, Y4
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source286
+slow293:
 	VPSRLD    $0x10, Y5, Y6
 	VPAND     Y2, Y6, Y6
 	VPADDD    Y1, Y6, Y6
@@ -3476,24 +3588,9 @@ source286:
 	VCMPPS    $0x03, Y4, Y4, Y7
 	VPOR      Y3, Y4, Y4
 	VBLENDVPS Y7, Y4, Y5, Y5
-	VPSRLD    $0x10, Y6, Y6
-	VPAND     Y0, Y5, Y5
-	VPOR      Y5, Y6, Y6
-	XORQ      R9, R9
-
-dest287:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y6, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest287
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few282
-
-done283:
-	VZEROUPPER
-	RET
+	VPSRLD    $0x10, Y6, Y4
+	VPBLENDW  $0xaa, Y5, Y4, Y4
+	JMP       packed294
 
 // func reduceMinBF16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2
@@ -3518,9 +3615,9 @@ TEXT ·reduceMinBF16AVX2(SB), NOSPLIT, $0-64
 	MOVQ         n+56(FP), DI
 	SHLQ         $0x01, DI
 
-many288:
+many296:
 	CMPQ    DI, $0x00000040
-	JL      few289
+	JL      few297
 	MOVQ    (DX), R8
 	VMOVDQU (R8)(SI*1), Y4
 	VPSLLD  $0x10, Y4, Y5
@@ -3530,7 +3627,7 @@ many288:
 	VPAND   Y0, Y6, Y6
 	MOVQ    $0x00000001, R9
 
-source291:
+source299:
 	MOVQ      (DX)(R9*8), R8
 	VMOVDQU   (R8)(SI*1), Y8
 	VPSLLD    $0x10, Y8, Y9
@@ -3552,7 +3649,104 @@ source291:
 	VPOR      Y9, Y6, Y6
 	INCQ      R9
 	CMPQ      R9, BX
-	JNE       source291
+	JNE       source299
+	VCMPPS    $0x03, Y5, Y4, Y8
+	VCMPPS    $0x03, Y7, Y6, Y9
+	VPOR      Y9, Y8, Y8
+	VMOVMSKPS Y8, R8
+	TESTL     R8, R8
+	JNE       slow300
+	VPSRLD    $0x10, Y5, Y8
+	VPAND     Y2, Y8, Y8
+	VPADDD    Y1, Y8, Y8
+	VPADDD    Y5, Y8, Y8
+	VPSRLD    $0x10, Y4, Y5
+	VPAND     Y2, Y5, Y5
+	VPADDD    Y1, Y5, Y5
+	VPADDD    Y4, Y5, Y5
+	VPSRLD    $0x10, Y8, Y4
+	VPBLENDW  $0xaa, Y5, Y4, Y4
+	VPSRLD    $0x10, Y7, Y5
+	VPAND     Y2, Y5, Y5
+	VPADDD    Y1, Y5, Y5
+	VPADDD    Y7, Y5, Y5
+	VPSRLD    $0x10, Y6, Y7
+	VPAND     Y2, Y7, Y7
+	VPADDD    Y1, Y7, Y7
+	VPADDD    Y6, Y7, Y7
+	VPSRLD    $0x10, Y5, Y5
+	VPBLENDW  $0xaa, Y7, Y5, Y5
+
+packed301:
+	XORQ R9, R9
+
+dest302:
+	MOVQ    (AX)(R9*8), R8
+	VMOVDQU Y4, (R8)(SI*1)
+	VMOVDQU Y5, 32(R8)(SI*1)
+	INCQ    R9
+	CMPQ    R9, CX
+	JNE     dest302
+	ADDQ    $0x00000040, SI
+	SUBQ    $0x00000040, DI
+	JMP     many296
+
+few297:
+	TESTQ   DI, DI
+	JLE     done298
+	MOVQ    (DX), R8
+	VMOVDQU (R8)(SI*1), Y4
+	VPSLLD  $0x10, Y4, Y5
+	VPAND   Y0, Y4, Y4
+	MOVQ    $0x00000001, R9
+
+source303:
+	MOVQ      (DX)(R9*8), R8
+	VMOVDQU   (R8)(SI*1), Y6
+	VPSLLD    $0x10, Y6, Y7
+	VPAND     Y0, Y6, Y6
+	VMINPS    Y7, Y5, Y8
+	VMINPS    Y5, Y7, Y5
+	VPOR      Y8, Y5, Y5
+	VMINPS    Y6, Y4, Y7
+	VMINPS    Y4, Y6, Y4
+	VPOR      Y7, Y4, Y4
+	INCQ      R9
+	CMPQ      R9, BX
+	JNE       source303
+	VCMPPS    $0x03, Y5, Y4, Y6
+	VMOVMSKPS Y6, R8
+	TESTL     R8, R8
+	JNE       slow304
+	VPSRLD    $0x10, Y5, Y6
+	VPAND     Y2, Y6, Y6
+	VPADDD    Y1, Y6, Y6
+	VPADDD    Y5, Y6, Y6
+	VPSRLD    $0x10, Y4, Y5
+	VPAND     Y2, Y5, Y5
+	VPADDD    Y1, Y5, Y5
+	VPADDD    Y4, Y5, Y5
+	VPSRLD    $0x10, Y6, Y4
+	VPBLENDW  $0xaa, Y5, Y4, Y4
+
+packed305:
+	XORQ R9, R9
+
+dest306:
+	MOVQ    (AX)(R9*8), R8
+	VMOVDQU Y4, (R8)(SI*1)
+	INCQ    R9
+	CMPQ    R9, CX
+	JNE     dest306
+	ADDQ    $0x00000020, SI
+	SUBQ    $0x00000020, DI
+	JMP     few297
+
+done298:
+	VZEROUPPER
+	RET
+
+slow300:
 	VPSRLD    $0x10, Y5, Y8
 	VPAND     Y2, Y8, Y8
 	VPADDD    Y1, Y8, Y8
@@ -3567,62 +3761,27 @@ source291:
 	VCMPPS    $0x03, Y4, Y4, Y9
 	VPOR      Y3, Y4, Y4
 	VBLENDVPS Y9, Y4, Y5, Y5
-	VPSRLD    $0x10, Y8, Y8
-	VPAND     Y0, Y5, Y5
-	VPOR      Y5, Y8, Y8
-	VPSRLD    $0x10, Y7, Y4
-	VPAND     Y2, Y4, Y4
-	VPADDD    Y1, Y4, Y4
-	VPADDD    Y7, Y4, Y4
-	VCMPPS    $0x03, Y7, Y7, Y5
-	VPOR      Y3, Y7, Y7
-	VBLENDVPS Y5, Y7, Y4, Y4
-	VPSRLD    $0x10, Y6, Y5
+	VPSRLD    $0x10, Y8, Y4
+	VPBLENDW  $0xaa, Y5, Y4, Y4
+	VPSRLD    $0x10, Y7, Y5
 	VPAND     Y2, Y5, Y5
 	VPADDD    Y1, Y5, Y5
-	VPADDD    Y6, Y5, Y5
-	VCMPPS    $0x03, Y6, Y6, Y7
+	VPADDD    Y7, Y5, Y5
+	VCMPPS    $0x03, Y7, Y7, Y8
+	VPOR      Y3, Y7, Y7
+	VBLENDVPS Y8, Y7, Y5, Y5
+	VPSRLD    $0x10, Y6, Y7
+	VPAND     Y2, Y7, Y7
+	VPADDD    Y1, Y7, Y7
+	VPADDD    Y6, Y7, Y7
+	VCMPPS    $0x03, Y6, Y6, Y8
 	VPOR      Y3, Y6, Y6
-	VBLENDVPS Y7, Y6, Y5, Y5
-	VPSRLD    $0x10, Y4, Y4
-	VPAND     Y0, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	XORQ      R9, R9
+	VBLENDVPS Y8, Y6, Y7, Y7
+	VPSRLD    $0x10, Y5, Y5
+	VPBLENDW  $0xaa, Y7, Y5, Y5
+	JMP       packed301
 
-dest292:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y8, (R8)(SI*1)
-	VMOVDQU Y4, 32(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest292
-	ADDQ    $0x00000040, SI
-	SUBQ    $0x00000040, DI
-	JMP     many288
-
-few289:
-	TESTQ   DI, DI
-	JLE     done290
-	MOVQ    (DX), R8
-	VMOVDQU (R8)(SI*1), Y4
-	VPSLLD  $0x10, Y4, Y5
-	VPAND   Y0, Y4, Y4
-	MOVQ    $0x00000001, R9
-
-source293:
-	MOVQ      (DX)(R9*8), R8
-	VMOVDQU   (R8)(SI*1), Y6
-	VPSLLD    $0x10, Y6, Y7
-	VPAND     Y0, Y6, Y6
-	VMINPS    Y7, Y5, Y8
-	VMINPS    Y5, Y7, Y5
-	VPOR      Y8, Y5, Y5
-	VMINPS    Y6, Y4, Y7
-	VMINPS    Y4, Y6, Y4
-	VPOR      Y7, Y4, Y4
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source293
+slow304:
 	VPSRLD    $0x10, Y5, Y6
 	VPAND     Y2, Y6, Y6
 	VPADDD    Y1, Y6, Y6
@@ -3637,24 +3796,9 @@ source293:
 	VCMPPS    $0x03, Y4, Y4, Y7
 	VPOR      Y3, Y4, Y4
 	VBLENDVPS Y7, Y4, Y5, Y5
-	VPSRLD    $0x10, Y6, Y6
-	VPAND     Y0, Y5, Y5
-	VPOR      Y5, Y6, Y6
-	XORQ      R9, R9
-
-dest294:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y6, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest294
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few289
-
-done290:
-	VZEROUPPER
-	RET
+	VPSRLD    $0x10, Y6, Y4
+	VPBLENDW  $0xaa, Y5, Y4, Y4
+	JMP       packed305
 
 // func reduceMaxBF16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2
@@ -3679,9 +3823,9 @@ TEXT ·reduceMaxBF16AVX2(SB), NOSPLIT, $0-64
 	MOVQ         n+56(FP), DI
 	SHLQ         $0x01, DI
 
-many295:
+many307:
 	CMPQ    DI, $0x00000040
-	JL      few296
+	JL      few308
 	MOVQ    (DX), R8
 	VMOVDQU (R8)(SI*1), Y4
 	VPSLLD  $0x10, Y4, Y5
@@ -3691,7 +3835,7 @@ many295:
 	VPAND   Y0, Y6, Y6
 	MOVQ    $0x00000001, R9
 
-source298:
+source310:
 	MOVQ      (DX)(R9*8), R8
 	VMOVDQU   (R8)(SI*1), Y8
 	VPSLLD    $0x10, Y8, Y9
@@ -3721,64 +3865,58 @@ source298:
 	VPOR      Y10, Y6, Y6
 	INCQ      R9
 	CMPQ      R9, BX
-	JNE       source298
+	JNE       source310
+	VCMPPS    $0x03, Y5, Y4, Y8
+	VCMPPS    $0x03, Y7, Y6, Y9
+	VPOR      Y9, Y8, Y8
+	VMOVMSKPS Y8, R8
+	TESTL     R8, R8
+	JNE       slow311
 	VPSRLD    $0x10, Y5, Y8
 	VPAND     Y2, Y8, Y8
 	VPADDD    Y1, Y8, Y8
 	VPADDD    Y5, Y8, Y8
-	VCMPPS    $0x03, Y5, Y5, Y9
-	VPOR      Y3, Y5, Y5
-	VBLENDVPS Y9, Y5, Y8, Y8
 	VPSRLD    $0x10, Y4, Y5
 	VPAND     Y2, Y5, Y5
 	VPADDD    Y1, Y5, Y5
 	VPADDD    Y4, Y5, Y5
-	VCMPPS    $0x03, Y4, Y4, Y9
-	VPOR      Y3, Y4, Y4
-	VBLENDVPS Y9, Y4, Y5, Y5
-	VPSRLD    $0x10, Y8, Y8
-	VPAND     Y0, Y5, Y5
-	VPOR      Y5, Y8, Y8
-	VPSRLD    $0x10, Y7, Y4
-	VPAND     Y2, Y4, Y4
-	VPADDD    Y1, Y4, Y4
-	VPADDD    Y7, Y4, Y4
-	VCMPPS    $0x03, Y7, Y7, Y5
-	VPOR      Y3, Y7, Y7
-	VBLENDVPS Y5, Y7, Y4, Y4
-	VPSRLD    $0x10, Y6, Y5
+	VPSRLD    $0x10, Y8, Y4
+	VPBLENDW  $0xaa, Y5, Y4, Y4
+	VPSRLD    $0x10, Y7, Y5
 	VPAND     Y2, Y5, Y5
 	VPADDD    Y1, Y5, Y5
-	VPADDD    Y6, Y5, Y5
-	VCMPPS    $0x03, Y6, Y6, Y7
-	VPOR      Y3, Y6, Y6
-	VBLENDVPS Y7, Y6, Y5, Y5
-	VPSRLD    $0x10, Y4, Y4
-	VPAND     Y0, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	XORQ      R9, R9
+	VPADDD    Y7, Y5, Y5
+	VPSRLD    $0x10, Y6, Y7
+	VPAND     Y2, Y7, Y7
+	VPADDD    Y1, Y7, Y7
+	VPADDD    Y6, Y7, Y7
+	VPSRLD    $0x10, Y5, Y5
+	VPBLENDW  $0xaa, Y7, Y5, Y5
 
-dest299:
+packed312:
+	XORQ R9, R9
+
+dest313:
 	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y8, (R8)(SI*1)
-	VMOVDQU Y4, 32(R8)(SI*1)
+	VMOVDQU Y4, (R8)(SI*1)
+	VMOVDQU Y5, 32(R8)(SI*1)
 	INCQ    R9
 	CMPQ    R9, CX
-	JNE     dest299
+	JNE     dest313
 	ADDQ    $0x00000040, SI
 	SUBQ    $0x00000040, DI
-	JMP     many295
+	JMP     many307
 
-few296:
+few308:
 	TESTQ   DI, DI
-	JLE     done297
+	JLE     done309
 	MOVQ    (DX), R8
 	VMOVDQU (R8)(SI*1), Y4
 	VPSLLD  $0x10, Y4, Y5
 	VPAND   Y0, Y4, Y4
 	MOVQ    $0x00000001, R9
 
-source300:
+source314:
 	MOVQ      (DX)(R9*8), R8
 	VMOVDQU   (R8)(SI*1), Y6
 	VPSLLD    $0x10, Y6, Y7
@@ -3795,7 +3933,75 @@ source300:
 	VPOR      Y8, Y4, Y4
 	INCQ      R9
 	CMPQ      R9, BX
-	JNE       source300
+	JNE       source314
+	VCMPPS    $0x03, Y5, Y4, Y6
+	VMOVMSKPS Y6, R8
+	TESTL     R8, R8
+	JNE       slow315
+	VPSRLD    $0x10, Y5, Y6
+	VPAND     Y2, Y6, Y6
+	VPADDD    Y1, Y6, Y6
+	VPADDD    Y5, Y6, Y6
+	VPSRLD    $0x10, Y4, Y5
+	VPAND     Y2, Y5, Y5
+	VPADDD    Y1, Y5, Y5
+	VPADDD    Y4, Y5, Y5
+	VPSRLD    $0x10, Y6, Y4
+	VPBLENDW  $0xaa, Y5, Y4, Y4
+
+packed316:
+	XORQ R9, R9
+
+dest317:
+	MOVQ    (AX)(R9*8), R8
+	VMOVDQU Y4, (R8)(SI*1)
+	INCQ    R9
+	CMPQ    R9, CX
+	JNE     dest317
+	ADDQ    $0x00000020, SI
+	SUBQ    $0x00000020, DI
+	JMP     few308
+
+done309:
+	VZEROUPPER
+	RET
+
+slow311:
+	VPSRLD    $0x10, Y5, Y8
+	VPAND     Y2, Y8, Y8
+	VPADDD    Y1, Y8, Y8
+	VPADDD    Y5, Y8, Y8
+	VCMPPS    $0x03, Y5, Y5, Y9
+	VPOR      Y3, Y5, Y5
+	VBLENDVPS Y9, Y5, Y8, Y8
+	VPSRLD    $0x10, Y4, Y5
+	VPAND     Y2, Y5, Y5
+	VPADDD    Y1, Y5, Y5
+	VPADDD    Y4, Y5, Y5
+	VCMPPS    $0x03, Y4, Y4, Y9
+	VPOR      Y3, Y4, Y4
+	VBLENDVPS Y9, Y4, Y5, Y5
+	VPSRLD    $0x10, Y8, Y4
+	VPBLENDW  $0xaa, Y5, Y4, Y4
+	VPSRLD    $0x10, Y7, Y5
+	VPAND     Y2, Y5, Y5
+	VPADDD    Y1, Y5, Y5
+	VPADDD    Y7, Y5, Y5
+	VCMPPS    $0x03, Y7, Y7, Y8
+	VPOR      Y3, Y7, Y7
+	VBLENDVPS Y8, Y7, Y5, Y5
+	VPSRLD    $0x10, Y6, Y7
+	VPAND     Y2, Y7, Y7
+	VPADDD    Y1, Y7, Y7
+	VPADDD    Y6, Y7, Y7
+	VCMPPS    $0x03, Y6, Y6, Y8
+	VPOR      Y3, Y6, Y6
+	VBLENDVPS Y8, Y6, Y7, Y7
+	VPSRLD    $0x10, Y5, Y5
+	VPBLENDW  $0xaa, Y7, Y5, Y5
+	JMP       packed312
+
+slow315:
 	VPSRLD    $0x10, Y5, Y6
 	VPAND     Y2, Y6, Y6
 	VPADDD    Y1, Y6, Y6
@@ -3810,24 +4016,9 @@ source300:
 	VCMPPS    $0x03, Y4, Y4, Y7
 	VPOR      Y3, Y4, Y4
 	VBLENDVPS Y7, Y4, Y5, Y5
-	VPSRLD    $0x10, Y6, Y6
-	VPAND     Y0, Y5, Y5
-	VPOR      Y5, Y6, Y6
-	XORQ      R9, R9
-
-dest301:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y6, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest301
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few296
-
-done297:
-	VZEROUPPER
-	RET
+	VPSRLD    $0x10, Y6, Y4
+	VPBLENDW  $0xaa, Y5, Y4, Y4
+	JMP       packed316
 
 // func scaleF32AVX2(dst uintptr, src uintptr, n int, c float64)
 // Requires: AVX, AVX2
@@ -3840,9 +4031,9 @@ TEXT ·scaleF32AVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSS X0, Y0
 	SHLQ         $0x02, DX
 
-many302:
+many318:
 	CMPQ    DX, $0x00000080
-	JL      few303
+	JL      few319
 	VMOVDQU (CX), Y1
 	VMULPS  Y0, Y1, Y1
 	VMOVDQU Y1, (AX)
@@ -3858,20 +4049,20 @@ many302:
 	ADDQ    $0x00000080, AX
 	ADDQ    $0x00000080, CX
 	SUBQ    $0x00000080, DX
-	JMP     many302
+	JMP     many318
 
-few303:
+few319:
 	TESTQ   DX, DX
-	JLE     done304
+	JLE     done320
 	VMOVDQU (CX), Y1
 	VMULPS  Y0, Y1, Y1
 	VMOVDQU Y1, (AX)
 	ADDQ    $0x00000020, AX
 	ADDQ    $0x00000020, CX
 	SUBQ    $0x00000020, DX
-	JMP     few303
+	JMP     few319
 
-done304:
+done320:
 	VZEROUPPER
 	RET
 
@@ -3886,9 +4077,9 @@ TEXT ·divideF32AVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSS X0, Y0
 	SHLQ         $0x02, DX
 
-many305:
+many321:
 	CMPQ    DX, $0x00000080
-	JL      few306
+	JL      few322
 	VMOVDQU (CX), Y1
 	VDIVPS  Y0, Y1, Y1
 	VMOVDQU Y1, (AX)
@@ -3904,20 +4095,20 @@ many305:
 	ADDQ    $0x00000080, AX
 	ADDQ    $0x00000080, CX
 	SUBQ    $0x00000080, DX
-	JMP     many305
+	JMP     many321
 
-few306:
+few322:
 	TESTQ   DX, DX
-	JLE     done307
+	JLE     done323
 	VMOVDQU (CX), Y1
 	VDIVPS  Y0, Y1, Y1
 	VMOVDQU Y1, (AX)
 	ADDQ    $0x00000020, AX
 	ADDQ    $0x00000020, CX
 	SUBQ    $0x00000020, DX
-	JMP     few306
+	JMP     few322
 
-done307:
+done323:
 	VZEROUPPER
 	RET
 
@@ -3930,9 +4121,9 @@ TEXT ·scaleF64AVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSD c+24(FP), Y0
 	SHLQ         $0x03, DX
 
-many308:
+many324:
 	CMPQ    DX, $0x00000080
-	JL      few309
+	JL      few325
 	VMOVDQU (CX), Y1
 	VMULPD  Y0, Y1, Y1
 	VMOVDQU Y1, (AX)
@@ -3948,20 +4139,20 @@ many308:
 	ADDQ    $0x00000080, AX
 	ADDQ    $0x00000080, CX
 	SUBQ    $0x00000080, DX
-	JMP     many308
+	JMP     many324
 
-few309:
+few325:
 	TESTQ   DX, DX
-	JLE     done310
+	JLE     done326
 	VMOVDQU (CX), Y1
 	VMULPD  Y0, Y1, Y1
 	VMOVDQU Y1, (AX)
 	ADDQ    $0x00000020, AX
 	ADDQ    $0x00000020, CX
 	SUBQ    $0x00000020, DX
-	JMP     few309
+	JMP     few325
 
-done310:
+done326:
 	VZEROUPPER
 	RET
 
@@ -3974,9 +4165,9 @@ TEXT ·divideF64AVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSD c+24(FP), Y0
 	SHLQ         $0x03, DX
 
-many311:
+many327:
 	CMPQ    DX, $0x00000080
-	JL      few312
+	JL      few328
 	VMOVDQU (CX), Y1
 	VDIVPD  Y0, Y1, Y1
 	VMOVDQU Y1, (AX)
@@ -3992,20 +4183,20 @@ many311:
 	ADDQ    $0x00000080, AX
 	ADDQ    $0x00000080, CX
 	SUBQ    $0x00000080, DX
-	JMP     many311
+	JMP     many327
 
-few312:
+few328:
 	TESTQ   DX, DX
-	JLE     done313
+	JLE     done329
 	VMOVDQU (CX), Y1
 	VDIVPD  Y0, Y1, Y1
 	VMOVDQU Y1, (AX)
 	ADDQ    $0x00000020, AX
 	ADDQ    $0x00000020, CX
 	SUBQ    $0x00000020, DX
-	JMP     few312
+	JMP     few328
 
-done313:
+done329:
 	VZEROUPPER
 	RET
 
@@ -4020,9 +4211,9 @@ TEXT ·scaleF16AVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSS X0, Y0
 	SHLQ         $0x01, DX
 
-many314:
+many330:
 	CMPQ      DX, $0x00000040
-	JL        few315
+	JL        few331
 	VCVTPH2PS (CX), Y1
 	VCVTPH2PS 16(CX), Y2
 	VMULPS    Y0, Y1, Y1
@@ -4042,11 +4233,11 @@ many314:
 	ADDQ      $0x00000040, AX
 	ADDQ      $0x00000040, CX
 	SUBQ      $0x00000040, DX
-	JMP       many314
+	JMP       many330
 
-few315:
+few331:
 	TESTQ     DX, DX
-	JLE       done316
+	JLE       done332
 	VCVTPH2PS (CX), Y1
 	VCVTPH2PS 16(CX), Y2
 	VMULPS    Y0, Y1, Y1
@@ -4058,9 +4249,9 @@ few315:
 	ADDQ      $0x00000020, AX
 	ADDQ      $0x00000020, CX
 	SUBQ      $0x00000020, DX
-	JMP       few315
+	JMP       few331
 
-done316:
+done332:
 	VZEROUPPER
 	RET
 
@@ -4075,9 +4266,9 @@ TEXT ·divideF16AVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSS X0, Y0
 	SHLQ         $0x01, DX
 
-many317:
+many333:
 	CMPQ      DX, $0x00000040
-	JL        few318
+	JL        few334
 	VCVTPH2PS (CX), Y1
 	VCVTPH2PS 16(CX), Y2
 	VDIVPS    Y0, Y1, Y1
@@ -4097,11 +4288,11 @@ many317:
 	ADDQ      $0x00000040, AX
 	ADDQ      $0x00000040, CX
 	SUBQ      $0x00000040, DX
-	JMP       many317
+	JMP       many333
 
-few318:
+few334:
 	TESTQ     DX, DX
-	JLE       done319
+	JLE       done335
 	VCVTPH2PS (CX), Y1
 	VCVTPH2PS 16(CX), Y2
 	VDIVPS    Y0, Y1, Y1
@@ -4113,9 +4304,9 @@ few318:
 	ADDQ      $0x00000020, AX
 	ADDQ      $0x00000020, CX
 	SUBQ      $0x00000020, DX
-	JMP       few318
+	JMP       few334
 
-done319:
+done335:
 	VZEROUPPER
 	RET
 
@@ -4142,68 +4333,93 @@ TEXT ·scaleBF16AVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSS X4, Y4
 	SHLQ         $0x01, DX
 
-many320:
+many336:
 	CMPQ      DX, $0x00000040
-	JL        few321
+	JL        few337
 	VMOVDQU   (CX), Y5
 	VPSLLD    $0x10, Y5, Y6
 	VPAND     Y0, Y5, Y5
 	VMULPS    Y4, Y6, Y6
 	VMULPS    Y4, Y5, Y5
+	VCMPPS    $0x03, Y6, Y5, Y7
+	VMOVMSKPS Y7, BX
+	TESTL     BX, BX
+	JNE       slow339
 	VPSRLD    $0x10, Y6, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
 	VPADDD    Y6, Y7, Y7
-	VCMPPS    $0x03, Y6, Y6, Y8
-	VPOR      Y3, Y6, Y6
-	VBLENDVPS Y8, Y6, Y7, Y7
 	VPSRLD    $0x10, Y5, Y6
 	VPAND     Y2, Y6, Y6
 	VPADDD    Y1, Y6, Y6
 	VPADDD    Y5, Y6, Y6
-	VCMPPS    $0x03, Y5, Y5, Y8
-	VPOR      Y3, Y5, Y5
-	VBLENDVPS Y8, Y5, Y6, Y6
-	VPSRLD    $0x10, Y7, Y7
-	VPAND     Y0, Y6, Y6
-	VPOR      Y6, Y7, Y7
-	VMOVDQU   Y7, (AX)
+	VPSRLD    $0x10, Y7, Y5
+	VPBLENDW  $0xaa, Y6, Y5, Y5
+
+packed340:
+	VMOVDQU   Y5, (AX)
 	VMOVDQU   32(CX), Y5
 	VPSLLD    $0x10, Y5, Y6
 	VPAND     Y0, Y5, Y5
 	VMULPS    Y4, Y6, Y6
 	VMULPS    Y4, Y5, Y5
+	VCMPPS    $0x03, Y6, Y5, Y7
+	VMOVMSKPS Y7, BX
+	TESTL     BX, BX
+	JNE       slow341
 	VPSRLD    $0x10, Y6, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
 	VPADDD    Y6, Y7, Y7
-	VCMPPS    $0x03, Y6, Y6, Y8
-	VPOR      Y3, Y6, Y6
-	VBLENDVPS Y8, Y6, Y7, Y7
 	VPSRLD    $0x10, Y5, Y6
 	VPAND     Y2, Y6, Y6
 	VPADDD    Y1, Y6, Y6
 	VPADDD    Y5, Y6, Y6
-	VCMPPS    $0x03, Y5, Y5, Y8
-	VPOR      Y3, Y5, Y5
-	VBLENDVPS Y8, Y5, Y6, Y6
-	VPSRLD    $0x10, Y7, Y7
-	VPAND     Y0, Y6, Y6
-	VPOR      Y6, Y7, Y7
-	VMOVDQU   Y7, 32(AX)
-	ADDQ      $0x00000040, AX
-	ADDQ      $0x00000040, CX
-	SUBQ      $0x00000040, DX
-	JMP       many320
+	VPSRLD    $0x10, Y7, Y5
+	VPBLENDW  $0xaa, Y6, Y5, Y5
 
-few321:
+packed342:
+	VMOVDQU Y5, 32(AX)
+	ADDQ    $0x00000040, AX
+	ADDQ    $0x00000040, CX
+	SUBQ    $0x00000040, DX
+	JMP     many336
+
+few337:
 	TESTQ     DX, DX
-	JLE       done322
+	JLE       done338
 	VMOVDQU   (CX), Y5
 	VPSLLD    $0x10, Y5, Y6
 	VPAND     Y0, Y5, Y5
 	VMULPS    Y4, Y6, Y6
 	VMULPS    Y4, Y5, Y5
+	VCMPPS    $0x03, Y6, Y5, Y7
+	VMOVMSKPS Y7, BX
+	TESTL     BX, BX
+	JNE       slow343
+	VPSRLD    $0x10, Y6, Y7
+	VPAND     Y2, Y7, Y7
+	VPADDD    Y1, Y7, Y7
+	VPADDD    Y6, Y7, Y7
+	VPSRLD    $0x10, Y5, Y6
+	VPAND     Y2, Y6, Y6
+	VPADDD    Y1, Y6, Y6
+	VPADDD    Y5, Y6, Y6
+	VPSRLD    $0x10, Y7, Y5
+	VPBLENDW  $0xaa, Y6, Y5, Y5
+
+packed344:
+	VMOVDQU Y5, (AX)
+	ADDQ    $0x00000020, AX
+	ADDQ    $0x00000020, CX
+	SUBQ    $0x00000020, DX
+	JMP     few337
+
+done338:
+	VZEROUPPER
+	RET
+
+slow339:
 	VPSRLD    $0x10, Y6, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
@@ -4218,18 +4434,47 @@ few321:
 	VCMPPS    $0x03, Y5, Y5, Y8
 	VPOR      Y3, Y5, Y5
 	VBLENDVPS Y8, Y5, Y6, Y6
-	VPSRLD    $0x10, Y7, Y7
-	VPAND     Y0, Y6, Y6
-	VPOR      Y6, Y7, Y7
-	VMOVDQU   Y7, (AX)
-	ADDQ      $0x00000020, AX
-	ADDQ      $0x00000020, CX
-	SUBQ      $0x00000020, DX
-	JMP       few321
+	VPSRLD    $0x10, Y7, Y5
+	VPBLENDW  $0xaa, Y6, Y5, Y5
+	JMP       packed340
 
-done322:
-	VZEROUPPER
-	RET
+slow341:
+	VPSRLD    $0x10, Y6, Y7
+	VPAND     Y2, Y7, Y7
+	VPADDD    Y1, Y7, Y7
+	VPADDD    Y6, Y7, Y7
+	VCMPPS    $0x03, Y6, Y6, Y8
+	VPOR      Y3, Y6, Y6
+	VBLENDVPS Y8, Y6, Y7, Y7
+	VPSRLD    $0x10, Y5, Y6
+	VPAND     Y2, Y6, Y6
+	VPADDD    Y1, Y6, Y6
+	VPADDD    Y5, Y6, Y6
+	VCMPPS    $0x03, Y5, Y5, Y8
+	VPOR      Y3, Y5, Y5
+	VBLENDVPS Y8, Y5, Y6, Y6
+	VPSRLD    $0x10, Y7, Y5
+	VPBLENDW  $0xaa, Y6, Y5, Y5
+	JMP       packed342
+
+slow343:
+	VPSRLD    $0x10, Y6, Y7
+	VPAND     Y2, Y7, Y7
+	VPADDD    Y1, Y7, Y7
+	VPADDD    Y6, Y7, Y7
+	VCMPPS    $0x03, Y6, Y6, Y8
+	VPOR      Y3, Y6, Y6
+	VBLENDVPS Y8, Y6, Y7, Y7
+	VPSRLD    $0x10, Y5, Y6
+	VPAND     Y2, Y6, Y6
+	VPADDD    Y1, Y6, Y6
+	VPADDD    Y5, Y6, Y6
+	VCMPPS    $0x03, Y5, Y5, Y8
+	VPOR      Y3, Y5, Y5
+	VBLENDVPS Y8, Y5, Y6, Y6
+	VPSRLD    $0x10, Y7, Y5
+	VPBLENDW  $0xaa, Y6, Y5, Y5
+	JMP       packed344
 
 // func divideBF16AVX2(dst uintptr, src uintptr, n int, c float64)
 // Requires: AVX, AVX2
@@ -4254,68 +4499,93 @@ TEXT ·divideBF16AVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSS X4, Y4
 	SHLQ         $0x01, DX
 
-many323:
+many345:
 	CMPQ      DX, $0x00000040
-	JL        few324
+	JL        few346
 	VMOVDQU   (CX), Y5
 	VPSLLD    $0x10, Y5, Y6
 	VPAND     Y0, Y5, Y5
 	VDIVPS    Y4, Y6, Y6
 	VDIVPS    Y4, Y5, Y5
+	VCMPPS    $0x03, Y6, Y5, Y7
+	VMOVMSKPS Y7, BX
+	TESTL     BX, BX
+	JNE       slow348
 	VPSRLD    $0x10, Y6, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
 	VPADDD    Y6, Y7, Y7
-	VCMPPS    $0x03, Y6, Y6, Y8
-	VPOR      Y3, Y6, Y6
-	VBLENDVPS Y8, Y6, Y7, Y7
 	VPSRLD    $0x10, Y5, Y6
 	VPAND     Y2, Y6, Y6
 	VPADDD    Y1, Y6, Y6
 	VPADDD    Y5, Y6, Y6
-	VCMPPS    $0x03, Y5, Y5, Y8
-	VPOR      Y3, Y5, Y5
-	VBLENDVPS Y8, Y5, Y6, Y6
-	VPSRLD    $0x10, Y7, Y7
-	VPAND     Y0, Y6, Y6
-	VPOR      Y6, Y7, Y7
-	VMOVDQU   Y7, (AX)
+	VPSRLD    $0x10, Y7, Y5
+	VPBLENDW  $0xaa, Y6, Y5, Y5
+
+packed349:
+	VMOVDQU   Y5, (AX)
 	VMOVDQU   32(CX), Y5
 	VPSLLD    $0x10, Y5, Y6
 	VPAND     Y0, Y5, Y5
 	VDIVPS    Y4, Y6, Y6
 	VDIVPS    Y4, Y5, Y5
+	VCMPPS    $0x03, Y6, Y5, Y7
+	VMOVMSKPS Y7, BX
+	TESTL     BX, BX
+	JNE       slow350
 	VPSRLD    $0x10, Y6, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
 	VPADDD    Y6, Y7, Y7
-	VCMPPS    $0x03, Y6, Y6, Y8
-	VPOR      Y3, Y6, Y6
-	VBLENDVPS Y8, Y6, Y7, Y7
 	VPSRLD    $0x10, Y5, Y6
 	VPAND     Y2, Y6, Y6
 	VPADDD    Y1, Y6, Y6
 	VPADDD    Y5, Y6, Y6
-	VCMPPS    $0x03, Y5, Y5, Y8
-	VPOR      Y3, Y5, Y5
-	VBLENDVPS Y8, Y5, Y6, Y6
-	VPSRLD    $0x10, Y7, Y7
-	VPAND     Y0, Y6, Y6
-	VPOR      Y6, Y7, Y7
-	VMOVDQU   Y7, 32(AX)
-	ADDQ      $0x00000040, AX
-	ADDQ      $0x00000040, CX
-	SUBQ      $0x00000040, DX
-	JMP       many323
+	VPSRLD    $0x10, Y7, Y5
+	VPBLENDW  $0xaa, Y6, Y5, Y5
 
-few324:
+packed351:
+	VMOVDQU Y5, 32(AX)
+	ADDQ    $0x00000040, AX
+	ADDQ    $0x00000040, CX
+	SUBQ    $0x00000040, DX
+	JMP     many345
+
+few346:
 	TESTQ     DX, DX
-	JLE       done325
+	JLE       done347
 	VMOVDQU   (CX), Y5
 	VPSLLD    $0x10, Y5, Y6
 	VPAND     Y0, Y5, Y5
 	VDIVPS    Y4, Y6, Y6
 	VDIVPS    Y4, Y5, Y5
+	VCMPPS    $0x03, Y6, Y5, Y7
+	VMOVMSKPS Y7, BX
+	TESTL     BX, BX
+	JNE       slow352
+	VPSRLD    $0x10, Y6, Y7
+	VPAND     Y2, Y7, Y7
+	VPADDD    Y1, Y7, Y7
+	VPADDD    Y6, Y7, Y7
+	VPSRLD    $0x10, Y5, Y6
+	VPAND     Y2, Y6, Y6
+	VPADDD    Y1, Y6, Y6
+	VPADDD    Y5, Y6, Y6
+	VPSRLD    $0x10, Y7, Y5
+	VPBLENDW  $0xaa, Y6, Y5, Y5
+
+packed353:
+	VMOVDQU Y5, (AX)
+	ADDQ    $0x00000020, AX
+	ADDQ    $0x00000020, CX
+	SUBQ    $0x00000020, DX
+	JMP     few346
+
+done347:
+	VZEROUPPER
+	RET
+
+slow348:
 	VPSRLD    $0x10, Y6, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
@@ -4330,18 +4600,47 @@ few324:
 	VCMPPS    $0x03, Y5, Y5, Y8
 	VPOR      Y3, Y5, Y5
 	VBLENDVPS Y8, Y5, Y6, Y6
-	VPSRLD    $0x10, Y7, Y7
-	VPAND     Y0, Y6, Y6
-	VPOR      Y6, Y7, Y7
-	VMOVDQU   Y7, (AX)
-	ADDQ      $0x00000020, AX
-	ADDQ      $0x00000020, CX
-	SUBQ      $0x00000020, DX
-	JMP       few324
+	VPSRLD    $0x10, Y7, Y5
+	VPBLENDW  $0xaa, Y6, Y5, Y5
+	JMP       packed349
 
-done325:
-	VZEROUPPER
-	RET
+slow350:
+	VPSRLD    $0x10, Y6, Y7
+	VPAND     Y2, Y7, Y7
+	VPADDD    Y1, Y7, Y7
+	VPADDD    Y6, Y7, Y7
+	VCMPPS    $0x03, Y6, Y6, Y8
+	VPOR      Y3, Y6, Y6
+	VBLENDVPS Y8, Y6, Y7, Y7
+	VPSRLD    $0x10, Y5, Y6
+	VPAND     Y2, Y6, Y6
+	VPADDD    Y1, Y6, Y6
+	VPADDD    Y5, Y6, Y6
+	VCMPPS    $0x03, Y5, Y5, Y8
+	VPOR      Y3, Y5, Y5
+	VBLENDVPS Y8, Y5, Y6, Y6
+	VPSRLD    $0x10, Y7, Y5
+	VPBLENDW  $0xaa, Y6, Y5, Y5
+	JMP       packed351
+
+slow352:
+	VPSRLD    $0x10, Y6, Y7
+	VPAND     Y2, Y7, Y7
+	VPADDD    Y1, Y7, Y7
+	VPADDD    Y6, Y7, Y7
+	VCMPPS    $0x03, Y6, Y6, Y8
+	VPOR      Y3, Y6, Y6
+	VBLENDVPS Y8, Y6, Y7, Y7
+	VPSRLD    $0x10, Y5, Y6
+	VPAND     Y2, Y6, Y6
+	VPADDD    Y1, Y6, Y6
+	VPADDD    Y5, Y6, Y6
+	VCMPPS    $0x03, Y5, Y5, Y8
+	VPOR      Y3, Y5, Y5
+	VBLENDVPS Y8, Y5, Y6, Y6
+	VPSRLD    $0x10, Y7, Y5
+	VPBLENDW  $0xaa, Y6, Y5, Y5
+	JMP       packed353
 
 // func convertF16ToF32AVX2(dst uintptr, src uintptr, n int, c float64)
 // Requires: AVX, F16C
@@ -4351,9 +4650,9 @@ TEXT ·convertF16ToF32AVX2(SB), NOSPLIT, $0-32
 	MOVQ n+16(FP), DX
 	SHLQ $0x02, DX
 
-many326:
+many354:
 	CMPQ      DX, $0x00000080
-	JL        few327
+	JL        few355
 	VCVTPH2PS (CX), Y0
 	VMOVDQU   Y0, (AX)
 	VCVTPH2PS 16(CX), Y0
@@ -4365,19 +4664,19 @@ many326:
 	ADDQ      $0x00000080, AX
 	ADDQ      $0x00000040, CX
 	SUBQ      $0x00000080, DX
-	JMP       many326
+	JMP       many354
 
-few327:
+few355:
 	TESTQ     DX, DX
-	JLE       done328
+	JLE       done356
 	VCVTPH2PS (CX), Y0
 	VMOVDQU   Y0, (AX)
 	ADDQ      $0x00000020, AX
 	ADDQ      $0x00000010, CX
 	SUBQ      $0x00000020, DX
-	JMP       few327
+	JMP       few355
 
-done328:
+done356:
 	VZEROUPPER
 	RET
 
@@ -4389,9 +4688,9 @@ TEXT ·convertBF16ToF32AVX2(SB), NOSPLIT, $0-32
 	MOVQ n+16(FP), DX
 	SHLQ $0x02, DX
 
-many329:
+many357:
 	CMPQ      DX, $0x00000080
-	JL        few330
+	JL        few358
 	VPMOVZXWD (CX), Y0
 	VPSLLD    $0x10, Y0, Y0
 	VMOVDQU   Y0, (AX)
@@ -4407,20 +4706,20 @@ many329:
 	ADDQ      $0x00000080, AX
 	ADDQ      $0x00000040, CX
 	SUBQ      $0x00000080, DX
-	JMP       many329
+	JMP       many357
 
-few330:
+few358:
 	TESTQ     DX, DX
-	JLE       done331
+	JLE       done359
 	VPMOVZXWD (CX), Y0
 	VPSLLD    $0x10, Y0, Y0
 	VMOVDQU   Y0, (AX)
 	ADDQ      $0x00000020, AX
 	ADDQ      $0x00000010, CX
 	SUBQ      $0x00000020, DX
-	JMP       few330
+	JMP       few358
 
-done331:
+done359:
 	VZEROUPPER
 	RET
 
@@ -4432,9 +4731,9 @@ TEXT ·convertF32ToF16AVX2(SB), NOSPLIT, $0-32
 	MOVQ n+16(FP), DX
 	SHLQ $0x02, DX
 
-many332:
+many360:
 	CMPQ      DX, $0x00000080
-	JL        few333
+	JL        few361
 	VMOVDQU   (CX), Y0
 	VCVTPS2PH $0x00, Y0, (AX)
 	VMOVDQU   32(CX), Y0
@@ -4446,19 +4745,19 @@ many332:
 	ADDQ      $0x00000040, AX
 	ADDQ      $0x00000080, CX
 	SUBQ      $0x00000080, DX
-	JMP       many332
+	JMP       many360
 
-few333:
+few361:
 	TESTQ     DX, DX
-	JLE       done334
+	JLE       done362
 	VMOVDQU   (CX), Y0
 	VCVTPS2PH $0x00, Y0, (AX)
 	ADDQ      $0x00000010, AX
 	ADDQ      $0x00000020, CX
 	SUBQ      $0x00000020, DX
-	JMP       few333
+	JMP       few361
 
-done334:
+done362:
 	VZEROUPPER
 	RET
 
@@ -4482,9 +4781,9 @@ TEXT ·convertF32ToBF16AVX2(SB), NOSPLIT, $0-32
 	VPBROADCASTD X2, Y2
 	SHLQ         $0x02, DX
 
-many335:
+many363:
 	CMPQ      DX, $0x00000080
-	JL        few336
+	JL        few364
 	VMOVDQU   (CX), Y3
 	VPSRLD    $0x10, Y3, Y4
 	VPAND     Y1, Y4, Y4
@@ -4536,11 +4835,11 @@ many335:
 	ADDQ      $0x00000040, AX
 	ADDQ      $0x00000080, CX
 	SUBQ      $0x00000080, DX
-	JMP       many335
+	JMP       many363
 
-few336:
+few364:
 	TESTQ     DX, DX
-	JLE       done337
+	JLE       done365
 	VMOVDQU   (CX), Y3
 	VPSRLD    $0x10, Y3, Y4
 	VPAND     Y1, Y4, Y4
@@ -4556,9 +4855,9 @@ few336:
 	ADDQ      $0x00000010, AX
 	ADDQ      $0x00000020, CX
 	SUBQ      $0x00000020, DX
-	JMP       few336
+	JMP       few364
 
-done337:
+done365:
 	VZEROUPPER
 	RET
 
@@ -4570,9 +4869,9 @@ TEXT ·convertF32ToF64AVX2(SB), NOSPLIT, $0-32
 	MOVQ n+16(FP), DX
 	SHLQ $0x03, DX
 
-many338:
+many366:
 	CMPQ      DX, $0x00000080
-	JL        few339
+	JL        few367
 	VCVTPS2PD (CX), Y0
 	VMOVDQU   Y0, (AX)
 	VCVTPS2PD 16(CX), Y0
@@ -4584,19 +4883,19 @@ many338:
 	ADDQ      $0x00000080, AX
 	ADDQ      $0x00000040, CX
 	SUBQ      $0x00000080, DX
-	JMP       many338
+	JMP       many366
 
-few339:
+few367:
 	TESTQ     DX, DX
-	JLE       done340
+	JLE       done368
 	VCVTPS2PD (CX), Y0
 	VMOVDQU   Y0, (AX)
 	ADDQ      $0x00000020, AX
 	ADDQ      $0x00000010, CX
 	SUBQ      $0x00000020, DX
-	JMP       few339
+	JMP       few367
 
-done340:
+done368:
 	VZEROUPPER
 	RET
 
@@ -4608,9 +4907,9 @@ TEXT ·convertF64ToF32AVX2(SB), NOSPLIT, $0-32
 	MOVQ n+16(FP), DX
 	SHLQ $0x03, DX
 
-many341:
+many369:
 	CMPQ       DX, $0x00000080
-	JL         few342
+	JL         few370
 	VMOVDQU    (CX), Y0
 	VCVTPD2PSY Y0, X0
 	VMOVUPS    X0, (AX)
@@ -4626,20 +4925,20 @@ many341:
 	ADDQ       $0x00000040, AX
 	ADDQ       $0x00000080, CX
 	SUBQ       $0x00000080, DX
-	JMP        many341
+	JMP        many369
 
-few342:
+few370:
 	TESTQ      DX, DX
-	JLE        done343
+	JLE        done371
 	VMOVDQU    (CX), Y0
 	VCVTPD2PSY Y0, X0
 	VMOVUPS    X0, (AX)
 	ADDQ       $0x00000010, AX
 	ADDQ       $0x00000020, CX
 	SUBQ       $0x00000020, DX
-	JMP        few342
+	JMP        few370
 
-done343:
+done371:
 	VZEROUPPER
 	RET
 
@@ -4650,9 +4949,9 @@ TEXT ·copyNTAVX2(SB), NOSPLIT, $0-24
 	MOVQ src+8(FP), CX
 	MOVQ bytes+16(FP), DX
 
-loop344:
+loop372:
 	TESTQ    DX, DX
-	JLE      done345
+	JLE      done373
 	VMOVDQU  (CX), Y0
 	VMOVDQU  32(CX), Y1
 	VMOVDQU  64(CX), Y2
@@ -4664,9 +4963,9 @@ loop344:
 	ADDQ     $0x00000080, CX
 	ADDQ     $0x00000080, AX
 	SUBQ     $0x00000080, DX
-	JMP      loop344
+	JMP      loop372
 
-done345:
+done373:
 	SFENCE
 	VZEROUPPER
 	RET

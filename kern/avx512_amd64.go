@@ -9,7 +9,8 @@ import (
 )
 
 var avx512 = func() level {
-	l := level{name: "avx512"}
+	l := level{}
+	l.name = "avx512"
 	l.reduce[Sum][dtype.Int8] = reduceKernel{reduceSum8AVX512, 1}
 	l.reduce[Sum][dtype.Uint8] = reduceKernel{reduceSum8AVX512, 1}
 	l.reduce[Sum][dtype.Int16] = reduceKernel{reduceSum16AVX512, 1}

@@ -2898,49 +2898,52 @@ done241:
 // func reduceSumF16AVX512(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2
 TEXT ·reduceSumF16AVX512(SB), NOSPLIT, $0-64
-	MOVQ dsts_base+0(FP), AX
-	MOVQ dsts_len+8(FP), CX
-	MOVQ srcs_base+24(FP), DX
-	MOVQ srcs_len+32(FP), BX
-	MOVQ off+48(FP), SI
-	MOVQ n+56(FP), DI
-	SHLQ $0x01, DI
+	MOVL         $0x3f800000, AX
+	VMOVD        AX, X0
+	VPBROADCASTD X0, Z0
+	MOVQ         dsts_base+0(FP), AX
+	MOVQ         dsts_len+8(FP), CX
+	MOVQ         srcs_base+24(FP), DX
+	MOVQ         srcs_len+32(FP), BX
+	MOVQ         off+48(FP), SI
+	MOVQ         n+56(FP), DI
+	SHLQ         $0x01, DI
 
 many246:
 	CMPQ      DI, $0x00000080
 	JL        few247
 	MOVQ      (DX), R8
-	VCVTPH2PS (R8)(SI*1), Z0
-	VCVTPH2PS 32(R8)(SI*1), Z1
-	VCVTPH2PS 64(R8)(SI*1), Z2
-	VCVTPH2PS 96(R8)(SI*1), Z3
+	VCVTPH2PS (R8)(SI*1), Z1
+	VCVTPH2PS 32(R8)(SI*1), Z2
+	VCVTPH2PS 64(R8)(SI*1), Z3
+	VCVTPH2PS 96(R8)(SI*1), Z4
 	MOVQ      $0x00000001, R9
 
 source249:
-	MOVQ      (DX)(R9*8), R8
-	VCVTPH2PS (R8)(SI*1), Z4
-	VCVTPH2PS 32(R8)(SI*1), Z5
-	VADDPS    Z4, Z0, Z0
-	VADDPS    Z5, Z1, Z1
-	VCVTPH2PS 64(R8)(SI*1), Z4
-	VCVTPH2PS 96(R8)(SI*1), Z5
-	VADDPS    Z4, Z2, Z2
-	VADDPS    Z5, Z3, Z3
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source249
-	VCVTPS2PH $0x00, Z0, Y0
-	VCVTPS2PH $0x00, Z1, Y1
-	VCVTPS2PH $0x00, Z2, Y2
-	VCVTPS2PH $0x00, Z3, Y3
-	XORQ      R9, R9
+	MOVQ        (DX)(R9*8), R8
+	VCVTPH2PS   (R8)(SI*1), Z5
+	VCVTPH2PS   32(R8)(SI*1), Z6
+	VFMADD231PS Z0, Z5, Z1
+	VFMADD231PS Z0, Z6, Z2
+	VCVTPH2PS   64(R8)(SI*1), Z5
+	VCVTPH2PS   96(R8)(SI*1), Z6
+	VFMADD231PS Z0, Z5, Z3
+	VFMADD231PS Z0, Z6, Z4
+	INCQ        R9
+	CMPQ        R9, BX
+	JNE         source249
+	VCVTPS2PH   $0x00, Z1, Y1
+	VCVTPS2PH   $0x00, Z2, Y2
+	VCVTPS2PH   $0x00, Z3, Y3
+	VCVTPS2PH   $0x00, Z4, Y4
+	XORQ        R9, R9
 
 dest250:
 	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Y0, (R8)(SI*1)
-	VMOVDQU64 Y1, 32(R8)(SI*1)
-	VMOVDQU64 Y2, 64(R8)(SI*1)
-	VMOVDQU64 Y3, 96(R8)(SI*1)
+	VMOVDQU64 Y1, (R8)(SI*1)
+	VMOVDQU64 Y2, 32(R8)(SI*1)
+	VMOVDQU64 Y3, 64(R8)(SI*1)
+	VMOVDQU64 Y4, 96(R8)(SI*1)
 	INCQ      R9
 	CMPQ      R9, CX
 	JNE       dest250
@@ -2958,29 +2961,29 @@ few247:
 	KMOVQ       R9, K1
 	MOVQ        (DX), R8
 	KSHIFTRD    $0x10, K1, K2
-	VCVTPH2PS.Z (R8)(SI*1), K1, Z0
-	VCVTPH2PS.Z 32(R8)(SI*1), K2, Z1
+	VCVTPH2PS.Z (R8)(SI*1), K1, Z1
+	VCVTPH2PS.Z 32(R8)(SI*1), K2, Z2
 	MOVQ        $0x00000001, R9
 
 source251:
 	MOVQ        (DX)(R9*8), R8
 	KSHIFTRD    $0x10, K1, K2
-	VCVTPH2PS.Z (R8)(SI*1), K1, Z2
-	VCVTPH2PS.Z 32(R8)(SI*1), K2, Z3
-	VADDPS      Z2, Z0, Z0
-	VADDPS      Z3, Z1, Z1
+	VCVTPH2PS.Z (R8)(SI*1), K1, Z3
+	VCVTPH2PS.Z 32(R8)(SI*1), K2, Z4
+	VFMADD231PS Z0, Z3, Z1
+	VFMADD231PS Z0, Z4, Z2
 	INCQ        R9
 	CMPQ        R9, BX
 	JNE         source251
-	VCVTPS2PH   $0x00, Z0, Y0
 	VCVTPS2PH   $0x00, Z1, Y1
+	VCVTPS2PH   $0x00, Z2, Y2
 	XORQ        R9, R9
 
 dest252:
 	MOVQ      (AX)(R9*8), R8
 	KSHIFTRD  $0x10, K1, K2
-	VMOVDQU16 Y0, K1, (R8)(SI*1)
-	VMOVDQU16 Y1, K2, 32(R8)(SI*1)
+	VMOVDQU16 Y1, K1, (R8)(SI*1)
+	VMOVDQU16 Y2, K2, 32(R8)(SI*1)
 	INCQ      R9
 	CMPQ      R9, CX
 	JNE       dest252
@@ -3334,6 +3337,9 @@ TEXT ·reduceSumBF16AVX512(SB), NOSPLIT, $0-64
 	MOVL         $0x00400000, AX
 	VMOVD        AX, X3
 	VPBROADCASTD X3, Z3
+	MOVL         $0x00010000, AX
+	VMOVD        AX, X4
+	VPBROADCASTD X4, Z4
 	MOVQ         dsts_base+0(FP), AX
 	MOVQ         dsts_len+8(FP), CX
 	MOVQ         srcs_base+24(FP), DX
@@ -3346,66 +3352,60 @@ many274:
 	CMPQ      DI, $0x00000080
 	JL        few275
 	MOVQ      (DX), R8
-	VMOVDQU64 (R8)(SI*1), Z4
-	VPSLLD    $0x10, Z4, Z5
-	VPANDD    Z0, Z4, Z4
-	VMOVDQU64 64(R8)(SI*1), Z6
-	VPSLLD    $0x10, Z6, Z7
-	VPANDD    Z0, Z6, Z6
+	VMOVDQU64 (R8)(SI*1), Z5
+	VPSLLD    $0x10, Z5, Z6
+	VPANDD    Z0, Z5, Z5
+	VMOVDQU64 64(R8)(SI*1), Z7
+	VPSLLD    $0x10, Z7, Z8
+	VPANDD    Z0, Z7, Z7
 	MOVQ      $0x00000001, R9
 
 source277:
 	MOVQ       (DX)(R9*8), R8
-	VMOVDQU64  (R8)(SI*1), Z8
-	VPSLLD     $0x10, Z8, Z9
-	VPANDD     Z0, Z8, Z8
+	VMOVDQU64  (R8)(SI*1), Z9
+	VPSLLD     $0x10, Z9, Z10
+	VPANDD     Z0, Z9, Z9
+	VADDPS     Z10, Z6, Z6
 	VADDPS     Z9, Z5, Z5
-	VADDPS     Z8, Z4, Z4
-	VMOVDQU64  64(R8)(SI*1), Z8
-	VPSLLD     $0x10, Z8, Z9
-	VPANDD     Z0, Z8, Z8
+	VMOVDQU64  64(R8)(SI*1), Z9
+	VPSLLD     $0x10, Z9, Z10
+	VPANDD     Z0, Z9, Z9
+	VADDPS     Z10, Z8, Z8
 	VADDPS     Z9, Z7, Z7
-	VADDPS     Z8, Z6, Z6
 	INCQ       R9
 	CMPQ       R9, BX
 	JNE        source277
-	VPSRLD     $0x10, Z5, Z8
-	VPANDD     Z2, Z8, Z8
-	VPADDD     Z1, Z8, Z8
-	VPADDD     Z5, Z8, Z8
-	VCMPPS     $0x03, Z5, Z5, K1
-	VPORD      Z3, Z5, K1, Z8
-	VPSRLD     $0x10, Z4, Z5
-	VPANDD     Z2, Z5, Z5
-	VPADDD     Z1, Z5, Z5
-	VPADDD     Z4, Z5, Z5
-	VCMPPS     $0x03, Z4, Z4, K1
-	VPORD      Z3, Z4, K1, Z5
-	VPSRLD     $0x10, Z8, Z8
-	VPTERNLOGD $0xf8, Z0, Z5, Z8
-	VPSRLD     $0x10, Z7, Z4
-	VPANDD     Z2, Z4, Z4
-	VPADDD     Z1, Z4, Z4
-	VPADDD     Z7, Z4, Z4
-	VCMPPS     $0x03, Z7, Z7, K1
-	VPORD      Z3, Z7, K1, Z4
+	VCMPPS     $0x07, Z6, Z5, K1
+	VCMPPS     $0x07, Z8, Z7, K1, K1
+	KORTESTW   K1, K1
+	JCC        slow278
+	VPTESTMD   Z4, Z6, K1
+	VPADDD     Z1, Z6, Z6
+	VPADDD     Z2, Z6, K1, Z6
+	VPTESTMD   Z4, Z5, K1
+	VPADDD     Z1, Z5, Z9
+	VPADDD     Z2, Z9, K1, Z9
 	VPSRLD     $0x10, Z6, Z5
-	VPANDD     Z2, Z5, Z5
-	VPADDD     Z1, Z5, Z5
-	VPADDD     Z6, Z5, Z5
-	VCMPPS     $0x03, Z6, Z6, K1
-	VPORD      Z3, Z6, K1, Z5
-	VPSRLD     $0x10, Z4, Z4
-	VPTERNLOGD $0xf8, Z0, Z5, Z4
-	XORQ       R9, R9
+	VPTERNLOGD $0xf8, Z0, Z9, Z5
+	VPTESTMD   Z4, Z8, K1
+	VPADDD     Z1, Z8, Z6
+	VPADDD     Z2, Z6, K1, Z6
+	VPTESTMD   Z4, Z7, K1
+	VPADDD     Z1, Z7, Z7
+	VPADDD     Z2, Z7, K1, Z7
+	VPSRLD     $0x10, Z6, Z6
+	VPTERNLOGD $0xf8, Z0, Z7, Z6
 
-dest278:
+packed279:
+	XORQ R9, R9
+
+dest280:
 	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z8, (R8)(SI*1)
-	VMOVDQU64 Z4, 64(R8)(SI*1)
+	VMOVDQU64 Z5, (R8)(SI*1)
+	VMOVDQU64 Z6, 64(R8)(SI*1)
 	INCQ      R9
 	CMPQ      R9, CX
-	JNE       dest278
+	JNE       dest280
 	ADDQ      $0x00000080, SI
 	SUBQ      $0x00000080, DI
 	JMP       many274
@@ -3419,43 +3419,42 @@ few275:
 	BZHIQ       R8, R9, R9
 	KMOVQ       R9, K1
 	MOVQ        (DX), R8
-	VMOVDQU16.Z (R8)(SI*1), K1, Z4
-	VPSLLD      $0x10, Z4, Z5
-	VPANDD      Z0, Z4, Z4
+	VMOVDQU16.Z (R8)(SI*1), K1, Z5
+	VPSLLD      $0x10, Z5, Z6
+	VPANDD      Z0, Z5, Z5
 	MOVQ        $0x00000001, R9
 
-source279:
+source281:
 	MOVQ        (DX)(R9*8), R8
-	VMOVDQU16.Z (R8)(SI*1), K1, Z6
-	VPSLLD      $0x10, Z6, Z7
-	VPANDD      Z0, Z6, Z6
+	VMOVDQU16.Z (R8)(SI*1), K1, Z7
+	VPSLLD      $0x10, Z7, Z8
+	VPANDD      Z0, Z7, Z7
+	VADDPS      Z8, Z6, Z6
 	VADDPS      Z7, Z5, Z5
-	VADDPS      Z6, Z4, Z4
 	INCQ        R9
 	CMPQ        R9, BX
-	JNE         source279
-	VPSRLD      $0x10, Z5, Z6
-	VPANDD      Z2, Z6, Z6
+	JNE         source281
+	VCMPPS      $0x07, Z6, Z5, K2
+	KORTESTW    K2, K2
+	JCC         slow282
+	VPTESTMD    Z4, Z6, K2
 	VPADDD      Z1, Z6, Z6
-	VPADDD      Z5, Z6, Z6
-	VCMPPS      $0x03, Z5, Z5, K2
-	VPORD       Z3, Z5, K2, Z6
-	VPSRLD      $0x10, Z4, Z5
-	VPANDD      Z2, Z5, Z5
-	VPADDD      Z1, Z5, Z5
-	VPADDD      Z4, Z5, Z5
-	VCMPPS      $0x03, Z4, Z4, K2
-	VPORD       Z3, Z4, K2, Z5
-	VPSRLD      $0x10, Z6, Z6
-	VPTERNLOGD  $0xf8, Z0, Z5, Z6
-	XORQ        R9, R9
+	VPADDD      Z2, Z6, K2, Z6
+	VPTESTMD    Z4, Z5, K2
+	VPADDD      Z1, Z5, Z7
+	VPADDD      Z2, Z7, K2, Z7
+	VPSRLD      $0x10, Z6, Z5
+	VPTERNLOGD  $0xf8, Z0, Z7, Z5
 
-dest280:
+packed283:
+	XORQ R9, R9
+
+dest284:
 	MOVQ      (AX)(R9*8), R8
-	VMOVDQU16 Z6, K1, (R8)(SI*1)
+	VMOVDQU16 Z5, K1, (R8)(SI*1)
 	INCQ      R9
 	CMPQ      R9, CX
-	JNE       dest280
+	JNE       dest284
 	ADDQ      $0x00000040, SI
 	SUBQ      $0x00000040, DI
 	JMP       few275
@@ -3463,6 +3462,48 @@ dest280:
 done276:
 	VZEROUPPER
 	RET
+
+slow278:
+	VPTESTMD   Z4, Z6, K1
+	VPADDD     Z1, Z6, Z9
+	VPADDD     Z2, Z9, K1, Z9
+	VCMPPS     $0x03, Z6, Z6, K1
+	VPORD      Z3, Z6, K1, Z9
+	VPTESTMD   Z4, Z5, K1
+	VPADDD     Z1, Z5, Z6
+	VPADDD     Z2, Z6, K1, Z6
+	VCMPPS     $0x03, Z5, Z5, K1
+	VPORD      Z3, Z5, K1, Z6
+	VPSRLD     $0x10, Z9, Z5
+	VPTERNLOGD $0xf8, Z0, Z6, Z5
+	VPTESTMD   Z4, Z8, K1
+	VPADDD     Z1, Z8, Z6
+	VPADDD     Z2, Z6, K1, Z6
+	VCMPPS     $0x03, Z8, Z8, K1
+	VPORD      Z3, Z8, K1, Z6
+	VPTESTMD   Z4, Z7, K1
+	VPADDD     Z1, Z7, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VCMPPS     $0x03, Z7, Z7, K1
+	VPORD      Z3, Z7, K1, Z8
+	VPSRLD     $0x10, Z6, Z6
+	VPTERNLOGD $0xf8, Z0, Z8, Z6
+	JMP        packed279
+
+slow282:
+	VPTESTMD   Z4, Z6, K2
+	VPADDD     Z1, Z6, Z7
+	VPADDD     Z2, Z7, K2, Z7
+	VCMPPS     $0x03, Z6, Z6, K2
+	VPORD      Z3, Z6, K2, Z7
+	VPTESTMD   Z4, Z5, K2
+	VPADDD     Z1, Z5, Z6
+	VPADDD     Z2, Z6, K2, Z6
+	VCMPPS     $0x03, Z5, Z5, K2
+	VPORD      Z3, Z5, K2, Z6
+	VPSRLD     $0x10, Z7, Z5
+	VPTERNLOGD $0xf8, Z0, Z6, Z5
+	JMP        packed283
 
 // func reduceProductBF16AVX512(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
@@ -3479,6 +3520,9 @@ TEXT ·reduceProductBF16AVX512(SB), NOSPLIT, $0-64
 	MOVL         $0x00400000, AX
 	VMOVD        AX, X3
 	VPBROADCASTD X3, Z3
+	MOVL         $0x00010000, AX
+	VMOVD        AX, X4
+	VPBROADCASTD X4, Z4
 	MOVQ         dsts_base+0(FP), AX
 	MOVQ         dsts_len+8(FP), CX
 	MOVQ         srcs_base+24(FP), DX
@@ -3487,127 +3531,162 @@ TEXT ·reduceProductBF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ         n+56(FP), DI
 	SHLQ         $0x01, DI
 
-many281:
+many285:
 	CMPQ      DI, $0x00000080
-	JL        few282
+	JL        few286
 	MOVQ      (DX), R8
-	VMOVDQU64 (R8)(SI*1), Z4
-	VPSLLD    $0x10, Z4, Z5
-	VPANDD    Z0, Z4, Z4
-	VMOVDQU64 64(R8)(SI*1), Z6
-	VPSLLD    $0x10, Z6, Z7
-	VPANDD    Z0, Z6, Z6
+	VMOVDQU64 (R8)(SI*1), Z5
+	VPSLLD    $0x10, Z5, Z6
+	VPANDD    Z0, Z5, Z5
+	VMOVDQU64 64(R8)(SI*1), Z7
+	VPSLLD    $0x10, Z7, Z8
+	VPANDD    Z0, Z7, Z7
 	MOVQ      $0x00000001, R9
 
-source284:
+source288:
 	MOVQ       (DX)(R9*8), R8
-	VMOVDQU64  (R8)(SI*1), Z8
-	VPSLLD     $0x10, Z8, Z9
-	VPANDD     Z0, Z8, Z8
+	VMOVDQU64  (R8)(SI*1), Z9
+	VPSLLD     $0x10, Z9, Z10
+	VPANDD     Z0, Z9, Z9
+	VMULPS     Z10, Z6, Z6
 	VMULPS     Z9, Z5, Z5
-	VMULPS     Z8, Z4, Z4
-	VMOVDQU64  64(R8)(SI*1), Z8
-	VPSLLD     $0x10, Z8, Z9
-	VPANDD     Z0, Z8, Z8
+	VMOVDQU64  64(R8)(SI*1), Z9
+	VPSLLD     $0x10, Z9, Z10
+	VPANDD     Z0, Z9, Z9
+	VMULPS     Z10, Z8, Z8
 	VMULPS     Z9, Z7, Z7
-	VMULPS     Z8, Z6, Z6
 	INCQ       R9
 	CMPQ       R9, BX
-	JNE        source284
-	VPSRLD     $0x10, Z5, Z8
-	VPANDD     Z2, Z8, Z8
-	VPADDD     Z1, Z8, Z8
-	VPADDD     Z5, Z8, Z8
-	VCMPPS     $0x03, Z5, Z5, K1
-	VPORD      Z3, Z5, K1, Z8
-	VPSRLD     $0x10, Z4, Z5
-	VPANDD     Z2, Z5, Z5
-	VPADDD     Z1, Z5, Z5
-	VPADDD     Z4, Z5, Z5
-	VCMPPS     $0x03, Z4, Z4, K1
-	VPORD      Z3, Z4, K1, Z5
-	VPSRLD     $0x10, Z8, Z8
-	VPTERNLOGD $0xf8, Z0, Z5, Z8
-	VPSRLD     $0x10, Z7, Z4
-	VPANDD     Z2, Z4, Z4
-	VPADDD     Z1, Z4, Z4
-	VPADDD     Z7, Z4, Z4
-	VCMPPS     $0x03, Z7, Z7, K1
-	VPORD      Z3, Z7, K1, Z4
+	JNE        source288
+	VCMPPS     $0x07, Z6, Z5, K1
+	VCMPPS     $0x07, Z8, Z7, K1, K1
+	KORTESTW   K1, K1
+	JCC        slow289
+	VPTESTMD   Z4, Z6, K1
+	VPADDD     Z1, Z6, Z6
+	VPADDD     Z2, Z6, K1, Z6
+	VPTESTMD   Z4, Z5, K1
+	VPADDD     Z1, Z5, Z9
+	VPADDD     Z2, Z9, K1, Z9
 	VPSRLD     $0x10, Z6, Z5
-	VPANDD     Z2, Z5, Z5
-	VPADDD     Z1, Z5, Z5
-	VPADDD     Z6, Z5, Z5
-	VCMPPS     $0x03, Z6, Z6, K1
-	VPORD      Z3, Z6, K1, Z5
-	VPSRLD     $0x10, Z4, Z4
-	VPTERNLOGD $0xf8, Z0, Z5, Z4
-	XORQ       R9, R9
+	VPTERNLOGD $0xf8, Z0, Z9, Z5
+	VPTESTMD   Z4, Z8, K1
+	VPADDD     Z1, Z8, Z6
+	VPADDD     Z2, Z6, K1, Z6
+	VPTESTMD   Z4, Z7, K1
+	VPADDD     Z1, Z7, Z7
+	VPADDD     Z2, Z7, K1, Z7
+	VPSRLD     $0x10, Z6, Z6
+	VPTERNLOGD $0xf8, Z0, Z7, Z6
 
-dest285:
+packed290:
+	XORQ R9, R9
+
+dest291:
 	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z8, (R8)(SI*1)
-	VMOVDQU64 Z4, 64(R8)(SI*1)
+	VMOVDQU64 Z5, (R8)(SI*1)
+	VMOVDQU64 Z6, 64(R8)(SI*1)
 	INCQ      R9
 	CMPQ      R9, CX
-	JNE       dest285
+	JNE       dest291
 	ADDQ      $0x00000080, SI
 	SUBQ      $0x00000080, DI
-	JMP       many281
+	JMP       many285
 
-few282:
+few286:
 	TESTQ       DI, DI
-	JLE         done283
+	JLE         done287
 	MOVQ        DI, R8
 	SHRQ        $0x01, R8
 	MOVQ        $-1, R9
 	BZHIQ       R8, R9, R9
 	KMOVQ       R9, K1
 	MOVQ        (DX), R8
-	VMOVDQU16.Z (R8)(SI*1), K1, Z4
-	VPSLLD      $0x10, Z4, Z5
-	VPANDD      Z0, Z4, Z4
+	VMOVDQU16.Z (R8)(SI*1), K1, Z5
+	VPSLLD      $0x10, Z5, Z6
+	VPANDD      Z0, Z5, Z5
 	MOVQ        $0x00000001, R9
 
-source286:
+source292:
 	MOVQ        (DX)(R9*8), R8
-	VMOVDQU16.Z (R8)(SI*1), K1, Z6
-	VPSLLD      $0x10, Z6, Z7
-	VPANDD      Z0, Z6, Z6
+	VMOVDQU16.Z (R8)(SI*1), K1, Z7
+	VPSLLD      $0x10, Z7, Z8
+	VPANDD      Z0, Z7, Z7
+	VMULPS      Z8, Z6, Z6
 	VMULPS      Z7, Z5, Z5
-	VMULPS      Z6, Z4, Z4
 	INCQ        R9
 	CMPQ        R9, BX
-	JNE         source286
-	VPSRLD      $0x10, Z5, Z6
-	VPANDD      Z2, Z6, Z6
+	JNE         source292
+	VCMPPS      $0x07, Z6, Z5, K2
+	KORTESTW    K2, K2
+	JCC         slow293
+	VPTESTMD    Z4, Z6, K2
 	VPADDD      Z1, Z6, Z6
-	VPADDD      Z5, Z6, Z6
-	VCMPPS      $0x03, Z5, Z5, K2
-	VPORD       Z3, Z5, K2, Z6
-	VPSRLD      $0x10, Z4, Z5
-	VPANDD      Z2, Z5, Z5
-	VPADDD      Z1, Z5, Z5
-	VPADDD      Z4, Z5, Z5
-	VCMPPS      $0x03, Z4, Z4, K2
-	VPORD       Z3, Z4, K2, Z5
-	VPSRLD      $0x10, Z6, Z6
-	VPTERNLOGD  $0xf8, Z0, Z5, Z6
-	XORQ        R9, R9
+	VPADDD      Z2, Z6, K2, Z6
+	VPTESTMD    Z4, Z5, K2
+	VPADDD      Z1, Z5, Z7
+	VPADDD      Z2, Z7, K2, Z7
+	VPSRLD      $0x10, Z6, Z5
+	VPTERNLOGD  $0xf8, Z0, Z7, Z5
 
-dest287:
+packed294:
+	XORQ R9, R9
+
+dest295:
 	MOVQ      (AX)(R9*8), R8
-	VMOVDQU16 Z6, K1, (R8)(SI*1)
+	VMOVDQU16 Z5, K1, (R8)(SI*1)
 	INCQ      R9
 	CMPQ      R9, CX
-	JNE       dest287
+	JNE       dest295
 	ADDQ      $0x00000040, SI
 	SUBQ      $0x00000040, DI
-	JMP       few282
+	JMP       few286
 
-done283:
+done287:
 	VZEROUPPER
 	RET
+
+slow289:
+	VPTESTMD   Z4, Z6, K1
+	VPADDD     Z1, Z6, Z9
+	VPADDD     Z2, Z9, K1, Z9
+	VCMPPS     $0x03, Z6, Z6, K1
+	VPORD      Z3, Z6, K1, Z9
+	VPTESTMD   Z4, Z5, K1
+	VPADDD     Z1, Z5, Z6
+	VPADDD     Z2, Z6, K1, Z6
+	VCMPPS     $0x03, Z5, Z5, K1
+	VPORD      Z3, Z5, K1, Z6
+	VPSRLD     $0x10, Z9, Z5
+	VPTERNLOGD $0xf8, Z0, Z6, Z5
+	VPTESTMD   Z4, Z8, K1
+	VPADDD     Z1, Z8, Z6
+	VPADDD     Z2, Z6, K1, Z6
+	VCMPPS     $0x03, Z8, Z8, K1
+	VPORD      Z3, Z8, K1, Z6
+	VPTESTMD   Z4, Z7, K1
+	VPADDD     Z1, Z7, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VCMPPS     $0x03, Z7, Z7, K1
+	VPORD      Z3, Z7, K1, Z8
+	VPSRLD     $0x10, Z6, Z6
+	VPTERNLOGD $0xf8, Z0, Z8, Z6
+	JMP        packed290
+
+slow293:
+	VPTESTMD   Z4, Z6, K2
+	VPADDD     Z1, Z6, Z7
+	VPADDD     Z2, Z7, K2, Z7
+	VCMPPS     $0x03, Z6, Z6, K2
+	VPORD      Z3, Z6, K2, Z7
+	VPTESTMD   Z4, Z5, K2
+	VPADDD     Z1, Z5, Z6
+	VPADDD     Z2, Z6, K2, Z6
+	VCMPPS     $0x03, Z5, Z5, K2
+	VPORD      Z3, Z5, K2, Z6
+	VPSRLD     $0x10, Z7, Z5
+	VPTERNLOGD $0xf8, Z0, Z6, Z5
+	JMP        packed294
 
 // func reduceMinBF16AVX512(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2
@@ -3624,6 +3703,9 @@ TEXT ·reduceMinBF16AVX512(SB), NOSPLIT, $0-64
 	MOVL         $0x00400000, AX
 	VMOVD        AX, X3
 	VPBROADCASTD X3, Z3
+	MOVL         $0x00010000, AX
+	VMOVD        AX, X4
+	VPBROADCASTD X4, Z4
 	MOVQ         dsts_base+0(FP), AX
 	MOVQ         dsts_len+8(FP), CX
 	MOVQ         srcs_base+24(FP), DX
@@ -3632,145 +3714,180 @@ TEXT ·reduceMinBF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ         n+56(FP), DI
 	SHLQ         $0x01, DI
 
-many288:
+many296:
 	CMPQ      DI, $0x00000080
-	JL        few289
+	JL        few297
 	MOVQ      (DX), R8
-	VMOVDQU64 (R8)(SI*1), Z4
-	VPSLLD    $0x10, Z4, Z5
-	VPANDD    Z0, Z4, Z4
-	VMOVDQU64 64(R8)(SI*1), Z6
-	VPSLLD    $0x10, Z6, Z7
-	VPANDD    Z0, Z6, Z6
+	VMOVDQU64 (R8)(SI*1), Z5
+	VPSLLD    $0x10, Z5, Z6
+	VPANDD    Z0, Z5, Z5
+	VMOVDQU64 64(R8)(SI*1), Z7
+	VPSLLD    $0x10, Z7, Z8
+	VPANDD    Z0, Z7, Z7
 	MOVQ      $0x00000001, R9
 
-source291:
+source299:
 	MOVQ       (DX)(R9*8), R8
-	VMOVDQU64  (R8)(SI*1), Z8
-	VPSLLD     $0x10, Z8, Z9
-	VPANDD     Z0, Z8, Z8
+	VMOVDQU64  (R8)(SI*1), Z9
+	VPSLLD     $0x10, Z9, Z10
+	VPANDD     Z0, Z9, Z9
+	VCMPPS     $0x03, Z10, Z6, K1
+	VADDPS.Z   Z10, Z6, K1, Z11
+	VRANGEPS   $0x04, Z10, Z6, Z6
+	VMOVAPS    Z11, K1, Z6
 	VCMPPS     $0x03, Z9, Z5, K1
 	VADDPS.Z   Z9, Z5, K1, Z10
 	VRANGEPS   $0x04, Z9, Z5, Z5
 	VMOVAPS    Z10, K1, Z5
-	VCMPPS     $0x03, Z8, Z4, K1
-	VADDPS.Z   Z8, Z4, K1, Z9
-	VRANGEPS   $0x04, Z8, Z4, Z4
-	VMOVAPS    Z9, K1, Z4
-	VMOVDQU64  64(R8)(SI*1), Z8
-	VPSLLD     $0x10, Z8, Z9
-	VPANDD     Z0, Z8, Z8
+	VMOVDQU64  64(R8)(SI*1), Z9
+	VPSLLD     $0x10, Z9, Z10
+	VPANDD     Z0, Z9, Z9
+	VCMPPS     $0x03, Z10, Z8, K1
+	VADDPS.Z   Z10, Z8, K1, Z11
+	VRANGEPS   $0x04, Z10, Z8, Z8
+	VMOVAPS    Z11, K1, Z8
 	VCMPPS     $0x03, Z9, Z7, K1
 	VADDPS.Z   Z9, Z7, K1, Z10
 	VRANGEPS   $0x04, Z9, Z7, Z7
 	VMOVAPS    Z10, K1, Z7
-	VCMPPS     $0x03, Z8, Z6, K1
-	VADDPS.Z   Z8, Z6, K1, Z9
-	VRANGEPS   $0x04, Z8, Z6, Z6
-	VMOVAPS    Z9, K1, Z6
 	INCQ       R9
 	CMPQ       R9, BX
-	JNE        source291
-	VPSRLD     $0x10, Z5, Z8
-	VPANDD     Z2, Z8, Z8
-	VPADDD     Z1, Z8, Z8
-	VPADDD     Z5, Z8, Z8
-	VCMPPS     $0x03, Z5, Z5, K1
-	VPORD      Z3, Z5, K1, Z8
-	VPSRLD     $0x10, Z4, Z5
-	VPANDD     Z2, Z5, Z5
-	VPADDD     Z1, Z5, Z5
-	VPADDD     Z4, Z5, Z5
-	VCMPPS     $0x03, Z4, Z4, K1
-	VPORD      Z3, Z4, K1, Z5
-	VPSRLD     $0x10, Z8, Z8
-	VPTERNLOGD $0xf8, Z0, Z5, Z8
-	VPSRLD     $0x10, Z7, Z4
-	VPANDD     Z2, Z4, Z4
-	VPADDD     Z1, Z4, Z4
-	VPADDD     Z7, Z4, Z4
-	VCMPPS     $0x03, Z7, Z7, K1
-	VPORD      Z3, Z7, K1, Z4
+	JNE        source299
+	VCMPPS     $0x07, Z6, Z5, K1
+	VCMPPS     $0x07, Z8, Z7, K1, K1
+	KORTESTW   K1, K1
+	JCC        slow300
+	VPTESTMD   Z4, Z6, K1
+	VPADDD     Z1, Z6, Z6
+	VPADDD     Z2, Z6, K1, Z6
+	VPTESTMD   Z4, Z5, K1
+	VPADDD     Z1, Z5, Z9
+	VPADDD     Z2, Z9, K1, Z9
 	VPSRLD     $0x10, Z6, Z5
-	VPANDD     Z2, Z5, Z5
-	VPADDD     Z1, Z5, Z5
-	VPADDD     Z6, Z5, Z5
-	VCMPPS     $0x03, Z6, Z6, K1
-	VPORD      Z3, Z6, K1, Z5
-	VPSRLD     $0x10, Z4, Z4
-	VPTERNLOGD $0xf8, Z0, Z5, Z4
-	XORQ       R9, R9
+	VPTERNLOGD $0xf8, Z0, Z9, Z5
+	VPTESTMD   Z4, Z8, K1
+	VPADDD     Z1, Z8, Z6
+	VPADDD     Z2, Z6, K1, Z6
+	VPTESTMD   Z4, Z7, K1
+	VPADDD     Z1, Z7, Z7
+	VPADDD     Z2, Z7, K1, Z7
+	VPSRLD     $0x10, Z6, Z6
+	VPTERNLOGD $0xf8, Z0, Z7, Z6
 
-dest292:
+packed301:
+	XORQ R9, R9
+
+dest302:
 	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z8, (R8)(SI*1)
-	VMOVDQU64 Z4, 64(R8)(SI*1)
+	VMOVDQU64 Z5, (R8)(SI*1)
+	VMOVDQU64 Z6, 64(R8)(SI*1)
 	INCQ      R9
 	CMPQ      R9, CX
-	JNE       dest292
+	JNE       dest302
 	ADDQ      $0x00000080, SI
 	SUBQ      $0x00000080, DI
-	JMP       many288
+	JMP       many296
 
-few289:
+few297:
 	TESTQ       DI, DI
-	JLE         done290
+	JLE         done298
 	MOVQ        DI, R8
 	SHRQ        $0x01, R8
 	MOVQ        $-1, R9
 	BZHIQ       R8, R9, R9
 	KMOVQ       R9, K1
 	MOVQ        (DX), R8
-	VMOVDQU16.Z (R8)(SI*1), K1, Z4
-	VPSLLD      $0x10, Z4, Z5
-	VPANDD      Z0, Z4, Z4
+	VMOVDQU16.Z (R8)(SI*1), K1, Z5
+	VPSLLD      $0x10, Z5, Z6
+	VPANDD      Z0, Z5, Z5
 	MOVQ        $0x00000001, R9
 
-source293:
+source303:
 	MOVQ        (DX)(R9*8), R8
-	VMOVDQU16.Z (R8)(SI*1), K1, Z6
-	VPSLLD      $0x10, Z6, Z7
-	VPANDD      Z0, Z6, Z6
+	VMOVDQU16.Z (R8)(SI*1), K1, Z7
+	VPSLLD      $0x10, Z7, Z8
+	VPANDD      Z0, Z7, Z7
+	VCMPPS      $0x03, Z8, Z6, K2
+	VADDPS.Z    Z8, Z6, K2, Z9
+	VRANGEPS    $0x04, Z8, Z6, Z6
+	VMOVAPS     Z9, K2, Z6
 	VCMPPS      $0x03, Z7, Z5, K2
 	VADDPS.Z    Z7, Z5, K2, Z8
 	VRANGEPS    $0x04, Z7, Z5, Z5
 	VMOVAPS     Z8, K2, Z5
-	VCMPPS      $0x03, Z6, Z4, K2
-	VADDPS.Z    Z6, Z4, K2, Z7
-	VRANGEPS    $0x04, Z6, Z4, Z4
-	VMOVAPS     Z7, K2, Z4
 	INCQ        R9
 	CMPQ        R9, BX
-	JNE         source293
-	VPSRLD      $0x10, Z5, Z6
-	VPANDD      Z2, Z6, Z6
+	JNE         source303
+	VCMPPS      $0x07, Z6, Z5, K2
+	KORTESTW    K2, K2
+	JCC         slow304
+	VPTESTMD    Z4, Z6, K2
 	VPADDD      Z1, Z6, Z6
-	VPADDD      Z5, Z6, Z6
-	VCMPPS      $0x03, Z5, Z5, K2
-	VPORD       Z3, Z5, K2, Z6
-	VPSRLD      $0x10, Z4, Z5
-	VPANDD      Z2, Z5, Z5
-	VPADDD      Z1, Z5, Z5
-	VPADDD      Z4, Z5, Z5
-	VCMPPS      $0x03, Z4, Z4, K2
-	VPORD       Z3, Z4, K2, Z5
-	VPSRLD      $0x10, Z6, Z6
-	VPTERNLOGD  $0xf8, Z0, Z5, Z6
-	XORQ        R9, R9
+	VPADDD      Z2, Z6, K2, Z6
+	VPTESTMD    Z4, Z5, K2
+	VPADDD      Z1, Z5, Z7
+	VPADDD      Z2, Z7, K2, Z7
+	VPSRLD      $0x10, Z6, Z5
+	VPTERNLOGD  $0xf8, Z0, Z7, Z5
 
-dest294:
+packed305:
+	XORQ R9, R9
+
+dest306:
 	MOVQ      (AX)(R9*8), R8
-	VMOVDQU16 Z6, K1, (R8)(SI*1)
+	VMOVDQU16 Z5, K1, (R8)(SI*1)
 	INCQ      R9
 	CMPQ      R9, CX
-	JNE       dest294
+	JNE       dest306
 	ADDQ      $0x00000040, SI
 	SUBQ      $0x00000040, DI
-	JMP       few289
+	JMP       few297
 
-done290:
+done298:
 	VZEROUPPER
 	RET
+
+slow300:
+	VPTESTMD   Z4, Z6, K1
+	VPADDD     Z1, Z6, Z9
+	VPADDD     Z2, Z9, K1, Z9
+	VCMPPS     $0x03, Z6, Z6, K1
+	VPORD      Z3, Z6, K1, Z9
+	VPTESTMD   Z4, Z5, K1
+	VPADDD     Z1, Z5, Z6
+	VPADDD     Z2, Z6, K1, Z6
+	VCMPPS     $0x03, Z5, Z5, K1
+	VPORD      Z3, Z5, K1, Z6
+	VPSRLD     $0x10, Z9, Z5
+	VPTERNLOGD $0xf8, Z0, Z6, Z5
+	VPTESTMD   Z4, Z8, K1
+	VPADDD     Z1, Z8, Z6
+	VPADDD     Z2, Z6, K1, Z6
+	VCMPPS     $0x03, Z8, Z8, K1
+	VPORD      Z3, Z8, K1, Z6
+	VPTESTMD   Z4, Z7, K1
+	VPADDD     Z1, Z7, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VCMPPS     $0x03, Z7, Z7, K1
+	VPORD      Z3, Z7, K1, Z8
+	VPSRLD     $0x10, Z6, Z6
+	VPTERNLOGD $0xf8, Z0, Z8, Z6
+	JMP        packed301
+
+slow304:
+	VPTESTMD   Z4, Z6, K2
+	VPADDD     Z1, Z6, Z7
+	VPADDD     Z2, Z7, K2, Z7
+	VCMPPS     $0x03, Z6, Z6, K2
+	VPORD      Z3, Z6, K2, Z7
+	VPTESTMD   Z4, Z5, K2
+	VPADDD     Z1, Z5, Z6
+	VPADDD     Z2, Z6, K2, Z6
+	VCMPPS     $0x03, Z5, Z5, K2
+	VPORD      Z3, Z5, K2, Z6
+	VPSRLD     $0x10, Z7, Z5
+	VPTERNLOGD $0xf8, Z0, Z6, Z5
+	JMP        packed305
 
 // func reduceMaxBF16AVX512(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2
@@ -3787,6 +3904,9 @@ TEXT ·reduceMaxBF16AVX512(SB), NOSPLIT, $0-64
 	MOVL         $0x00400000, AX
 	VMOVD        AX, X3
 	VPBROADCASTD X3, Z3
+	MOVL         $0x00010000, AX
+	VMOVD        AX, X4
+	VPBROADCASTD X4, Z4
 	MOVQ         dsts_base+0(FP), AX
 	MOVQ         dsts_len+8(FP), CX
 	MOVQ         srcs_base+24(FP), DX
@@ -3795,145 +3915,180 @@ TEXT ·reduceMaxBF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ         n+56(FP), DI
 	SHLQ         $0x01, DI
 
-many295:
+many307:
 	CMPQ      DI, $0x00000080
-	JL        few296
+	JL        few308
 	MOVQ      (DX), R8
-	VMOVDQU64 (R8)(SI*1), Z4
-	VPSLLD    $0x10, Z4, Z5
-	VPANDD    Z0, Z4, Z4
-	VMOVDQU64 64(R8)(SI*1), Z6
-	VPSLLD    $0x10, Z6, Z7
-	VPANDD    Z0, Z6, Z6
+	VMOVDQU64 (R8)(SI*1), Z5
+	VPSLLD    $0x10, Z5, Z6
+	VPANDD    Z0, Z5, Z5
+	VMOVDQU64 64(R8)(SI*1), Z7
+	VPSLLD    $0x10, Z7, Z8
+	VPANDD    Z0, Z7, Z7
 	MOVQ      $0x00000001, R9
 
-source298:
+source310:
 	MOVQ       (DX)(R9*8), R8
-	VMOVDQU64  (R8)(SI*1), Z8
-	VPSLLD     $0x10, Z8, Z9
-	VPANDD     Z0, Z8, Z8
+	VMOVDQU64  (R8)(SI*1), Z9
+	VPSLLD     $0x10, Z9, Z10
+	VPANDD     Z0, Z9, Z9
+	VCMPPS     $0x03, Z10, Z6, K1
+	VADDPS.Z   Z10, Z6, K1, Z11
+	VRANGEPS   $0x05, Z10, Z6, Z6
+	VMOVAPS    Z11, K1, Z6
 	VCMPPS     $0x03, Z9, Z5, K1
 	VADDPS.Z   Z9, Z5, K1, Z10
 	VRANGEPS   $0x05, Z9, Z5, Z5
 	VMOVAPS    Z10, K1, Z5
-	VCMPPS     $0x03, Z8, Z4, K1
-	VADDPS.Z   Z8, Z4, K1, Z9
-	VRANGEPS   $0x05, Z8, Z4, Z4
-	VMOVAPS    Z9, K1, Z4
-	VMOVDQU64  64(R8)(SI*1), Z8
-	VPSLLD     $0x10, Z8, Z9
-	VPANDD     Z0, Z8, Z8
+	VMOVDQU64  64(R8)(SI*1), Z9
+	VPSLLD     $0x10, Z9, Z10
+	VPANDD     Z0, Z9, Z9
+	VCMPPS     $0x03, Z10, Z8, K1
+	VADDPS.Z   Z10, Z8, K1, Z11
+	VRANGEPS   $0x05, Z10, Z8, Z8
+	VMOVAPS    Z11, K1, Z8
 	VCMPPS     $0x03, Z9, Z7, K1
 	VADDPS.Z   Z9, Z7, K1, Z10
 	VRANGEPS   $0x05, Z9, Z7, Z7
 	VMOVAPS    Z10, K1, Z7
-	VCMPPS     $0x03, Z8, Z6, K1
-	VADDPS.Z   Z8, Z6, K1, Z9
-	VRANGEPS   $0x05, Z8, Z6, Z6
-	VMOVAPS    Z9, K1, Z6
 	INCQ       R9
 	CMPQ       R9, BX
-	JNE        source298
-	VPSRLD     $0x10, Z5, Z8
-	VPANDD     Z2, Z8, Z8
-	VPADDD     Z1, Z8, Z8
-	VPADDD     Z5, Z8, Z8
-	VCMPPS     $0x03, Z5, Z5, K1
-	VPORD      Z3, Z5, K1, Z8
-	VPSRLD     $0x10, Z4, Z5
-	VPANDD     Z2, Z5, Z5
-	VPADDD     Z1, Z5, Z5
-	VPADDD     Z4, Z5, Z5
-	VCMPPS     $0x03, Z4, Z4, K1
-	VPORD      Z3, Z4, K1, Z5
-	VPSRLD     $0x10, Z8, Z8
-	VPTERNLOGD $0xf8, Z0, Z5, Z8
-	VPSRLD     $0x10, Z7, Z4
-	VPANDD     Z2, Z4, Z4
-	VPADDD     Z1, Z4, Z4
-	VPADDD     Z7, Z4, Z4
-	VCMPPS     $0x03, Z7, Z7, K1
-	VPORD      Z3, Z7, K1, Z4
+	JNE        source310
+	VCMPPS     $0x07, Z6, Z5, K1
+	VCMPPS     $0x07, Z8, Z7, K1, K1
+	KORTESTW   K1, K1
+	JCC        slow311
+	VPTESTMD   Z4, Z6, K1
+	VPADDD     Z1, Z6, Z6
+	VPADDD     Z2, Z6, K1, Z6
+	VPTESTMD   Z4, Z5, K1
+	VPADDD     Z1, Z5, Z9
+	VPADDD     Z2, Z9, K1, Z9
 	VPSRLD     $0x10, Z6, Z5
-	VPANDD     Z2, Z5, Z5
-	VPADDD     Z1, Z5, Z5
-	VPADDD     Z6, Z5, Z5
-	VCMPPS     $0x03, Z6, Z6, K1
-	VPORD      Z3, Z6, K1, Z5
-	VPSRLD     $0x10, Z4, Z4
-	VPTERNLOGD $0xf8, Z0, Z5, Z4
-	XORQ       R9, R9
+	VPTERNLOGD $0xf8, Z0, Z9, Z5
+	VPTESTMD   Z4, Z8, K1
+	VPADDD     Z1, Z8, Z6
+	VPADDD     Z2, Z6, K1, Z6
+	VPTESTMD   Z4, Z7, K1
+	VPADDD     Z1, Z7, Z7
+	VPADDD     Z2, Z7, K1, Z7
+	VPSRLD     $0x10, Z6, Z6
+	VPTERNLOGD $0xf8, Z0, Z7, Z6
 
-dest299:
+packed312:
+	XORQ R9, R9
+
+dest313:
 	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z8, (R8)(SI*1)
-	VMOVDQU64 Z4, 64(R8)(SI*1)
+	VMOVDQU64 Z5, (R8)(SI*1)
+	VMOVDQU64 Z6, 64(R8)(SI*1)
 	INCQ      R9
 	CMPQ      R9, CX
-	JNE       dest299
+	JNE       dest313
 	ADDQ      $0x00000080, SI
 	SUBQ      $0x00000080, DI
-	JMP       many295
+	JMP       many307
 
-few296:
+few308:
 	TESTQ       DI, DI
-	JLE         done297
+	JLE         done309
 	MOVQ        DI, R8
 	SHRQ        $0x01, R8
 	MOVQ        $-1, R9
 	BZHIQ       R8, R9, R9
 	KMOVQ       R9, K1
 	MOVQ        (DX), R8
-	VMOVDQU16.Z (R8)(SI*1), K1, Z4
-	VPSLLD      $0x10, Z4, Z5
-	VPANDD      Z0, Z4, Z4
+	VMOVDQU16.Z (R8)(SI*1), K1, Z5
+	VPSLLD      $0x10, Z5, Z6
+	VPANDD      Z0, Z5, Z5
 	MOVQ        $0x00000001, R9
 
-source300:
+source314:
 	MOVQ        (DX)(R9*8), R8
-	VMOVDQU16.Z (R8)(SI*1), K1, Z6
-	VPSLLD      $0x10, Z6, Z7
-	VPANDD      Z0, Z6, Z6
+	VMOVDQU16.Z (R8)(SI*1), K1, Z7
+	VPSLLD      $0x10, Z7, Z8
+	VPANDD      Z0, Z7, Z7
+	VCMPPS      $0x03, Z8, Z6, K2
+	VADDPS.Z    Z8, Z6, K2, Z9
+	VRANGEPS    $0x05, Z8, Z6, Z6
+	VMOVAPS     Z9, K2, Z6
 	VCMPPS      $0x03, Z7, Z5, K2
 	VADDPS.Z    Z7, Z5, K2, Z8
 	VRANGEPS    $0x05, Z7, Z5, Z5
 	VMOVAPS     Z8, K2, Z5
-	VCMPPS      $0x03, Z6, Z4, K2
-	VADDPS.Z    Z6, Z4, K2, Z7
-	VRANGEPS    $0x05, Z6, Z4, Z4
-	VMOVAPS     Z7, K2, Z4
 	INCQ        R9
 	CMPQ        R9, BX
-	JNE         source300
-	VPSRLD      $0x10, Z5, Z6
-	VPANDD      Z2, Z6, Z6
+	JNE         source314
+	VCMPPS      $0x07, Z6, Z5, K2
+	KORTESTW    K2, K2
+	JCC         slow315
+	VPTESTMD    Z4, Z6, K2
 	VPADDD      Z1, Z6, Z6
-	VPADDD      Z5, Z6, Z6
-	VCMPPS      $0x03, Z5, Z5, K2
-	VPORD       Z3, Z5, K2, Z6
-	VPSRLD      $0x10, Z4, Z5
-	VPANDD      Z2, Z5, Z5
-	VPADDD      Z1, Z5, Z5
-	VPADDD      Z4, Z5, Z5
-	VCMPPS      $0x03, Z4, Z4, K2
-	VPORD       Z3, Z4, K2, Z5
-	VPSRLD      $0x10, Z6, Z6
-	VPTERNLOGD  $0xf8, Z0, Z5, Z6
-	XORQ        R9, R9
+	VPADDD      Z2, Z6, K2, Z6
+	VPTESTMD    Z4, Z5, K2
+	VPADDD      Z1, Z5, Z7
+	VPADDD      Z2, Z7, K2, Z7
+	VPSRLD      $0x10, Z6, Z5
+	VPTERNLOGD  $0xf8, Z0, Z7, Z5
 
-dest301:
+packed316:
+	XORQ R9, R9
+
+dest317:
 	MOVQ      (AX)(R9*8), R8
-	VMOVDQU16 Z6, K1, (R8)(SI*1)
+	VMOVDQU16 Z5, K1, (R8)(SI*1)
 	INCQ      R9
 	CMPQ      R9, CX
-	JNE       dest301
+	JNE       dest317
 	ADDQ      $0x00000040, SI
 	SUBQ      $0x00000040, DI
-	JMP       few296
+	JMP       few308
 
-done297:
+done309:
 	VZEROUPPER
 	RET
+
+slow311:
+	VPTESTMD   Z4, Z6, K1
+	VPADDD     Z1, Z6, Z9
+	VPADDD     Z2, Z9, K1, Z9
+	VCMPPS     $0x03, Z6, Z6, K1
+	VPORD      Z3, Z6, K1, Z9
+	VPTESTMD   Z4, Z5, K1
+	VPADDD     Z1, Z5, Z6
+	VPADDD     Z2, Z6, K1, Z6
+	VCMPPS     $0x03, Z5, Z5, K1
+	VPORD      Z3, Z5, K1, Z6
+	VPSRLD     $0x10, Z9, Z5
+	VPTERNLOGD $0xf8, Z0, Z6, Z5
+	VPTESTMD   Z4, Z8, K1
+	VPADDD     Z1, Z8, Z6
+	VPADDD     Z2, Z6, K1, Z6
+	VCMPPS     $0x03, Z8, Z8, K1
+	VPORD      Z3, Z8, K1, Z6
+	VPTESTMD   Z4, Z7, K1
+	VPADDD     Z1, Z7, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VCMPPS     $0x03, Z7, Z7, K1
+	VPORD      Z3, Z7, K1, Z8
+	VPSRLD     $0x10, Z6, Z6
+	VPTERNLOGD $0xf8, Z0, Z8, Z6
+	JMP        packed312
+
+slow315:
+	VPTESTMD   Z4, Z6, K2
+	VPADDD     Z1, Z6, Z7
+	VPADDD     Z2, Z7, K2, Z7
+	VCMPPS     $0x03, Z6, Z6, K2
+	VPORD      Z3, Z6, K2, Z7
+	VPTESTMD   Z4, Z5, K2
+	VPADDD     Z1, Z5, Z6
+	VPADDD     Z2, Z6, K2, Z6
+	VCMPPS     $0x03, Z5, Z5, K2
+	VPORD      Z3, Z5, K2, Z6
+	VPSRLD     $0x10, Z7, Z5
+	VPTERNLOGD $0xf8, Z0, Z6, Z5
+	JMP        packed316
 
 // func scaleF32AVX512(dst uintptr, src uintptr, n int, c float64)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
@@ -3946,9 +4101,9 @@ TEXT ·scaleF32AVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS X0, Z0
 	SHLQ         $0x02, DX
 
-many302:
+many318:
 	CMPQ      DX, $0x00000100
-	JL        few303
+	JL        few319
 	VMOVDQU64 (CX), Z1
 	VMULPS    Z0, Z1, Z1
 	VMOVDQU64 Z1, (AX)
@@ -3964,11 +4119,11 @@ many302:
 	ADDQ      $0x00000100, AX
 	ADDQ      $0x00000100, CX
 	SUBQ      $0x00000100, DX
-	JMP       many302
+	JMP       many318
 
-few303:
+few319:
 	TESTQ       DX, DX
-	JLE         done304
+	JLE         done320
 	MOVQ        DX, BX
 	SHRQ        $0x02, BX
 	MOVQ        $-1, SI
@@ -3980,9 +4135,9 @@ few303:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000040, CX
 	SUBQ        $0x00000040, DX
-	JMP         few303
+	JMP         few319
 
-done304:
+done320:
 	VZEROUPPER
 	RET
 
@@ -3997,9 +4152,9 @@ TEXT ·divideF32AVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS X0, Z0
 	SHLQ         $0x02, DX
 
-many305:
+many321:
 	CMPQ      DX, $0x00000100
-	JL        few306
+	JL        few322
 	VMOVDQU64 (CX), Z1
 	VDIVPS    Z0, Z1, Z1
 	VMOVDQU64 Z1, (AX)
@@ -4015,11 +4170,11 @@ many305:
 	ADDQ      $0x00000100, AX
 	ADDQ      $0x00000100, CX
 	SUBQ      $0x00000100, DX
-	JMP       many305
+	JMP       many321
 
-few306:
+few322:
 	TESTQ       DX, DX
-	JLE         done307
+	JLE         done323
 	MOVQ        DX, BX
 	SHRQ        $0x02, BX
 	MOVQ        $-1, SI
@@ -4031,9 +4186,9 @@ few306:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000040, CX
 	SUBQ        $0x00000040, DX
-	JMP         few306
+	JMP         few322
 
-done307:
+done323:
 	VZEROUPPER
 	RET
 
@@ -4046,9 +4201,9 @@ TEXT ·scaleF64AVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSD c+24(FP), Z0
 	SHLQ         $0x03, DX
 
-many308:
+many324:
 	CMPQ      DX, $0x00000100
-	JL        few309
+	JL        few325
 	VMOVDQU64 (CX), Z1
 	VMULPD    Z0, Z1, Z1
 	VMOVDQU64 Z1, (AX)
@@ -4064,11 +4219,11 @@ many308:
 	ADDQ      $0x00000100, AX
 	ADDQ      $0x00000100, CX
 	SUBQ      $0x00000100, DX
-	JMP       many308
+	JMP       many324
 
-few309:
+few325:
 	TESTQ       DX, DX
-	JLE         done310
+	JLE         done326
 	MOVQ        DX, BX
 	SHRQ        $0x03, BX
 	MOVQ        $-1, SI
@@ -4080,9 +4235,9 @@ few309:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000040, CX
 	SUBQ        $0x00000040, DX
-	JMP         few309
+	JMP         few325
 
-done310:
+done326:
 	VZEROUPPER
 	RET
 
@@ -4095,9 +4250,9 @@ TEXT ·divideF64AVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSD c+24(FP), Z0
 	SHLQ         $0x03, DX
 
-many311:
+many327:
 	CMPQ      DX, $0x00000100
-	JL        few312
+	JL        few328
 	VMOVDQU64 (CX), Z1
 	VDIVPD    Z0, Z1, Z1
 	VMOVDQU64 Z1, (AX)
@@ -4113,11 +4268,11 @@ many311:
 	ADDQ      $0x00000100, AX
 	ADDQ      $0x00000100, CX
 	SUBQ      $0x00000100, DX
-	JMP       many311
+	JMP       many327
 
-few312:
+few328:
 	TESTQ       DX, DX
-	JLE         done313
+	JLE         done329
 	MOVQ        DX, BX
 	SHRQ        $0x03, BX
 	MOVQ        $-1, SI
@@ -4129,9 +4284,9 @@ few312:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000040, CX
 	SUBQ        $0x00000040, DX
-	JMP         few312
+	JMP         few328
 
-done313:
+done329:
 	VZEROUPPER
 	RET
 
@@ -4146,9 +4301,9 @@ TEXT ·scaleF16AVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS X0, Z0
 	SHLQ         $0x01, DX
 
-many314:
+many330:
 	CMPQ      DX, $0x00000080
-	JL        few315
+	JL        few331
 	VCVTPH2PS (CX), Z1
 	VCVTPH2PS 32(CX), Z2
 	VMULPS    Z0, Z1, Z1
@@ -4168,11 +4323,11 @@ many314:
 	ADDQ      $0x00000080, AX
 	ADDQ      $0x00000080, CX
 	SUBQ      $0x00000080, DX
-	JMP       many314
+	JMP       many330
 
-few315:
+few331:
 	TESTQ       DX, DX
-	JLE         done316
+	JLE         done332
 	MOVQ        DX, BX
 	SHRQ        $0x01, BX
 	MOVQ        $-1, SI
@@ -4191,9 +4346,9 @@ few315:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000040, CX
 	SUBQ        $0x00000040, DX
-	JMP         few315
+	JMP         few331
 
-done316:
+done332:
 	VZEROUPPER
 	RET
 
@@ -4208,9 +4363,9 @@ TEXT ·divideF16AVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS X0, Z0
 	SHLQ         $0x01, DX
 
-many317:
+many333:
 	CMPQ      DX, $0x00000080
-	JL        few318
+	JL        few334
 	VCVTPH2PS (CX), Z1
 	VCVTPH2PS 32(CX), Z2
 	VDIVPS    Z0, Z1, Z1
@@ -4230,11 +4385,11 @@ many317:
 	ADDQ      $0x00000080, AX
 	ADDQ      $0x00000080, CX
 	SUBQ      $0x00000080, DX
-	JMP       many317
+	JMP       many333
 
-few318:
+few334:
 	TESTQ       DX, DX
-	JLE         done319
+	JLE         done335
 	MOVQ        DX, BX
 	SHRQ        $0x01, BX
 	MOVQ        $-1, SI
@@ -4253,9 +4408,9 @@ few318:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000040, CX
 	SUBQ        $0x00000040, DX
-	JMP         few318
+	JMP         few334
 
-done319:
+done335:
 	VZEROUPPER
 	RET
 
@@ -4277,95 +4432,140 @@ TEXT ·scaleBF16AVX512(SB), NOSPLIT, $0-32
 	MOVL         $0x00400000, BX
 	VMOVD        BX, X3
 	VPBROADCASTD X3, Z3
-	VMOVSD       c+24(FP), X4
-	VCVTSD2SS    X4, X4, X4
-	VBROADCASTSS X4, Z4
+	MOVL         $0x00010000, BX
+	VMOVD        BX, X4
+	VPBROADCASTD X4, Z4
+	VMOVSD       c+24(FP), X5
+	VCVTSD2SS    X5, X5, X5
+	VBROADCASTSS X5, Z5
 	SHLQ         $0x01, DX
 
-many320:
+many336:
 	CMPQ       DX, $0x00000080
-	JL         few321
-	VMOVDQU64  (CX), Z5
-	VPSLLD     $0x10, Z5, Z6
-	VPANDD     Z0, Z5, Z5
-	VMULPS     Z4, Z6, Z6
-	VMULPS     Z4, Z5, Z5
-	VPSRLD     $0x10, Z6, Z7
-	VPANDD     Z2, Z7, Z7
+	JL         few337
+	VMOVDQU64  (CX), Z6
+	VPSLLD     $0x10, Z6, Z7
+	VPANDD     Z0, Z6, Z6
+	VMULPS     Z5, Z7, Z7
+	VMULPS     Z5, Z6, Z6
+	VCMPPS     $0x07, Z7, Z6, K1
+	KORTESTW   K1, K1
+	JCC        slow339
+	VPTESTMD   Z4, Z7, K1
 	VPADDD     Z1, Z7, Z7
-	VPADDD     Z6, Z7, Z7
-	VCMPPS     $0x03, Z6, Z6, K1
-	VPORD      Z3, Z6, K1, Z7
-	VPSRLD     $0x10, Z5, Z6
-	VPANDD     Z2, Z6, Z6
-	VPADDD     Z1, Z6, Z6
-	VPADDD     Z5, Z6, Z6
-	VCMPPS     $0x03, Z5, Z5, K1
-	VPORD      Z3, Z5, K1, Z6
-	VPSRLD     $0x10, Z7, Z7
-	VPTERNLOGD $0xf8, Z0, Z6, Z7
-	VMOVDQU64  Z7, (AX)
-	VMOVDQU64  64(CX), Z5
-	VPSLLD     $0x10, Z5, Z6
-	VPANDD     Z0, Z5, Z5
-	VMULPS     Z4, Z6, Z6
-	VMULPS     Z4, Z5, Z5
-	VPSRLD     $0x10, Z6, Z7
-	VPANDD     Z2, Z7, Z7
-	VPADDD     Z1, Z7, Z7
-	VPADDD     Z6, Z7, Z7
-	VCMPPS     $0x03, Z6, Z6, K1
-	VPORD      Z3, Z6, K1, Z7
-	VPSRLD     $0x10, Z5, Z6
-	VPANDD     Z2, Z6, Z6
-	VPADDD     Z1, Z6, Z6
-	VPADDD     Z5, Z6, Z6
-	VCMPPS     $0x03, Z5, Z5, K1
-	VPORD      Z3, Z5, K1, Z6
-	VPSRLD     $0x10, Z7, Z7
-	VPTERNLOGD $0xf8, Z0, Z6, Z7
-	VMOVDQU64  Z7, 64(AX)
-	ADDQ       $0x00000080, AX
-	ADDQ       $0x00000080, CX
-	SUBQ       $0x00000080, DX
-	JMP        many320
+	VPADDD     Z2, Z7, K1, Z7
+	VPTESTMD   Z4, Z6, K1
+	VPADDD     Z1, Z6, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VPSRLD     $0x10, Z7, Z6
+	VPTERNLOGD $0xf8, Z0, Z8, Z6
 
-few321:
+packed340:
+	VMOVDQU64  Z6, (AX)
+	VMOVDQU64  64(CX), Z6
+	VPSLLD     $0x10, Z6, Z7
+	VPANDD     Z0, Z6, Z6
+	VMULPS     Z5, Z7, Z7
+	VMULPS     Z5, Z6, Z6
+	VCMPPS     $0x07, Z7, Z6, K1
+	KORTESTW   K1, K1
+	JCC        slow341
+	VPTESTMD   Z4, Z7, K1
+	VPADDD     Z1, Z7, Z7
+	VPADDD     Z2, Z7, K1, Z7
+	VPTESTMD   Z4, Z6, K1
+	VPADDD     Z1, Z6, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VPSRLD     $0x10, Z7, Z6
+	VPTERNLOGD $0xf8, Z0, Z8, Z6
+
+packed342:
+	VMOVDQU64 Z6, 64(AX)
+	ADDQ      $0x00000080, AX
+	ADDQ      $0x00000080, CX
+	SUBQ      $0x00000080, DX
+	JMP       many336
+
+few337:
 	TESTQ       DX, DX
-	JLE         done322
+	JLE         done338
 	MOVQ        DX, BX
 	SHRQ        $0x01, BX
 	MOVQ        $-1, SI
 	BZHIQ       BX, SI, SI
 	KMOVQ       SI, K1
-	VMOVDQU16.Z (CX), K1, Z5
-	VPSLLD      $0x10, Z5, Z6
-	VPANDD      Z0, Z5, Z5
-	VMULPS      Z4, Z6, Z6
-	VMULPS      Z4, Z5, Z5
-	VPSRLD      $0x10, Z6, Z7
-	VPANDD      Z2, Z7, Z7
+	VMOVDQU16.Z (CX), K1, Z6
+	VPSLLD      $0x10, Z6, Z7
+	VPANDD      Z0, Z6, Z6
+	VMULPS      Z5, Z7, Z7
+	VMULPS      Z5, Z6, Z6
+	VCMPPS      $0x07, Z7, Z6, K2
+	KORTESTW    K2, K2
+	JCC         slow343
+	VPTESTMD    Z4, Z7, K2
 	VPADDD      Z1, Z7, Z7
-	VPADDD      Z6, Z7, Z7
-	VCMPPS      $0x03, Z6, Z6, K2
-	VPORD       Z3, Z6, K2, Z7
-	VPSRLD      $0x10, Z5, Z6
-	VPANDD      Z2, Z6, Z6
-	VPADDD      Z1, Z6, Z6
-	VPADDD      Z5, Z6, Z6
-	VCMPPS      $0x03, Z5, Z5, K2
-	VPORD       Z3, Z5, K2, Z6
-	VPSRLD      $0x10, Z7, Z7
-	VPTERNLOGD  $0xf8, Z0, Z6, Z7
-	VMOVDQU16   Z7, K1, (AX)
-	ADDQ        $0x00000040, AX
-	ADDQ        $0x00000040, CX
-	SUBQ        $0x00000040, DX
-	JMP         few321
+	VPADDD      Z2, Z7, K2, Z7
+	VPTESTMD    Z4, Z6, K2
+	VPADDD      Z1, Z6, Z8
+	VPADDD      Z2, Z8, K2, Z8
+	VPSRLD      $0x10, Z7, Z6
+	VPTERNLOGD  $0xf8, Z0, Z8, Z6
 
-done322:
+packed344:
+	VMOVDQU16 Z6, K1, (AX)
+	ADDQ      $0x00000040, AX
+	ADDQ      $0x00000040, CX
+	SUBQ      $0x00000040, DX
+	JMP       few337
+
+done338:
 	VZEROUPPER
 	RET
+
+slow339:
+	VPTESTMD   Z4, Z7, K1
+	VPADDD     Z1, Z7, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VCMPPS     $0x03, Z7, Z7, K1
+	VPORD      Z3, Z7, K1, Z8
+	VPTESTMD   Z4, Z6, K1
+	VPADDD     Z1, Z6, Z7
+	VPADDD     Z2, Z7, K1, Z7
+	VCMPPS     $0x03, Z6, Z6, K1
+	VPORD      Z3, Z6, K1, Z7
+	VPSRLD     $0x10, Z8, Z6
+	VPTERNLOGD $0xf8, Z0, Z7, Z6
+	JMP        packed340
+
+slow341:
+	VPTESTMD   Z4, Z7, K1
+	VPADDD     Z1, Z7, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VCMPPS     $0x03, Z7, Z7, K1
+	VPORD      Z3, Z7, K1, Z8
+	VPTESTMD   Z4, Z6, K1
+	VPADDD     Z1, Z6, Z7
+	VPADDD     Z2, Z7, K1, Z7
+	VCMPPS     $0x03, Z6, Z6, K1
+	VPORD      Z3, Z6, K1, Z7
+	VPSRLD     $0x10, Z8, Z6
+	VPTERNLOGD $0xf8, Z0, Z7, Z6
+	JMP        packed342
+
+slow343:
+	VPTESTMD   Z4, Z7, K2
+	VPADDD     Z1, Z7, Z8
+	VPADDD     Z2, Z8, K2, Z8
+	VCMPPS     $0x03, Z7, Z7, K2
+	VPORD      Z3, Z7, K2, Z8
+	VPTESTMD   Z4, Z6, K2
+	VPADDD     Z1, Z6, Z7
+	VPADDD     Z2, Z7, K2, Z7
+	VCMPPS     $0x03, Z6, Z6, K2
+	VPORD      Z3, Z6, K2, Z7
+	VPSRLD     $0x10, Z8, Z6
+	VPTERNLOGD $0xf8, Z0, Z7, Z6
+	JMP        packed344
 
 // func divideBF16AVX512(dst uintptr, src uintptr, n int, c float64)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
@@ -4385,95 +4585,140 @@ TEXT ·divideBF16AVX512(SB), NOSPLIT, $0-32
 	MOVL         $0x00400000, BX
 	VMOVD        BX, X3
 	VPBROADCASTD X3, Z3
-	VMOVSD       c+24(FP), X4
-	VCVTSD2SS    X4, X4, X4
-	VBROADCASTSS X4, Z4
+	MOVL         $0x00010000, BX
+	VMOVD        BX, X4
+	VPBROADCASTD X4, Z4
+	VMOVSD       c+24(FP), X5
+	VCVTSD2SS    X5, X5, X5
+	VBROADCASTSS X5, Z5
 	SHLQ         $0x01, DX
 
-many323:
+many345:
 	CMPQ       DX, $0x00000080
-	JL         few324
-	VMOVDQU64  (CX), Z5
-	VPSLLD     $0x10, Z5, Z6
-	VPANDD     Z0, Z5, Z5
-	VDIVPS     Z4, Z6, Z6
-	VDIVPS     Z4, Z5, Z5
-	VPSRLD     $0x10, Z6, Z7
-	VPANDD     Z2, Z7, Z7
+	JL         few346
+	VMOVDQU64  (CX), Z6
+	VPSLLD     $0x10, Z6, Z7
+	VPANDD     Z0, Z6, Z6
+	VDIVPS     Z5, Z7, Z7
+	VDIVPS     Z5, Z6, Z6
+	VCMPPS     $0x07, Z7, Z6, K1
+	KORTESTW   K1, K1
+	JCC        slow348
+	VPTESTMD   Z4, Z7, K1
 	VPADDD     Z1, Z7, Z7
-	VPADDD     Z6, Z7, Z7
-	VCMPPS     $0x03, Z6, Z6, K1
-	VPORD      Z3, Z6, K1, Z7
-	VPSRLD     $0x10, Z5, Z6
-	VPANDD     Z2, Z6, Z6
-	VPADDD     Z1, Z6, Z6
-	VPADDD     Z5, Z6, Z6
-	VCMPPS     $0x03, Z5, Z5, K1
-	VPORD      Z3, Z5, K1, Z6
-	VPSRLD     $0x10, Z7, Z7
-	VPTERNLOGD $0xf8, Z0, Z6, Z7
-	VMOVDQU64  Z7, (AX)
-	VMOVDQU64  64(CX), Z5
-	VPSLLD     $0x10, Z5, Z6
-	VPANDD     Z0, Z5, Z5
-	VDIVPS     Z4, Z6, Z6
-	VDIVPS     Z4, Z5, Z5
-	VPSRLD     $0x10, Z6, Z7
-	VPANDD     Z2, Z7, Z7
-	VPADDD     Z1, Z7, Z7
-	VPADDD     Z6, Z7, Z7
-	VCMPPS     $0x03, Z6, Z6, K1
-	VPORD      Z3, Z6, K1, Z7
-	VPSRLD     $0x10, Z5, Z6
-	VPANDD     Z2, Z6, Z6
-	VPADDD     Z1, Z6, Z6
-	VPADDD     Z5, Z6, Z6
-	VCMPPS     $0x03, Z5, Z5, K1
-	VPORD      Z3, Z5, K1, Z6
-	VPSRLD     $0x10, Z7, Z7
-	VPTERNLOGD $0xf8, Z0, Z6, Z7
-	VMOVDQU64  Z7, 64(AX)
-	ADDQ       $0x00000080, AX
-	ADDQ       $0x00000080, CX
-	SUBQ       $0x00000080, DX
-	JMP        many323
+	VPADDD     Z2, Z7, K1, Z7
+	VPTESTMD   Z4, Z6, K1
+	VPADDD     Z1, Z6, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VPSRLD     $0x10, Z7, Z6
+	VPTERNLOGD $0xf8, Z0, Z8, Z6
 
-few324:
+packed349:
+	VMOVDQU64  Z6, (AX)
+	VMOVDQU64  64(CX), Z6
+	VPSLLD     $0x10, Z6, Z7
+	VPANDD     Z0, Z6, Z6
+	VDIVPS     Z5, Z7, Z7
+	VDIVPS     Z5, Z6, Z6
+	VCMPPS     $0x07, Z7, Z6, K1
+	KORTESTW   K1, K1
+	JCC        slow350
+	VPTESTMD   Z4, Z7, K1
+	VPADDD     Z1, Z7, Z7
+	VPADDD     Z2, Z7, K1, Z7
+	VPTESTMD   Z4, Z6, K1
+	VPADDD     Z1, Z6, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VPSRLD     $0x10, Z7, Z6
+	VPTERNLOGD $0xf8, Z0, Z8, Z6
+
+packed351:
+	VMOVDQU64 Z6, 64(AX)
+	ADDQ      $0x00000080, AX
+	ADDQ      $0x00000080, CX
+	SUBQ      $0x00000080, DX
+	JMP       many345
+
+few346:
 	TESTQ       DX, DX
-	JLE         done325
+	JLE         done347
 	MOVQ        DX, BX
 	SHRQ        $0x01, BX
 	MOVQ        $-1, SI
 	BZHIQ       BX, SI, SI
 	KMOVQ       SI, K1
-	VMOVDQU16.Z (CX), K1, Z5
-	VPSLLD      $0x10, Z5, Z6
-	VPANDD      Z0, Z5, Z5
-	VDIVPS      Z4, Z6, Z6
-	VDIVPS      Z4, Z5, Z5
-	VPSRLD      $0x10, Z6, Z7
-	VPANDD      Z2, Z7, Z7
+	VMOVDQU16.Z (CX), K1, Z6
+	VPSLLD      $0x10, Z6, Z7
+	VPANDD      Z0, Z6, Z6
+	VDIVPS      Z5, Z7, Z7
+	VDIVPS      Z5, Z6, Z6
+	VCMPPS      $0x07, Z7, Z6, K2
+	KORTESTW    K2, K2
+	JCC         slow352
+	VPTESTMD    Z4, Z7, K2
 	VPADDD      Z1, Z7, Z7
-	VPADDD      Z6, Z7, Z7
-	VCMPPS      $0x03, Z6, Z6, K2
-	VPORD       Z3, Z6, K2, Z7
-	VPSRLD      $0x10, Z5, Z6
-	VPANDD      Z2, Z6, Z6
-	VPADDD      Z1, Z6, Z6
-	VPADDD      Z5, Z6, Z6
-	VCMPPS      $0x03, Z5, Z5, K2
-	VPORD       Z3, Z5, K2, Z6
-	VPSRLD      $0x10, Z7, Z7
-	VPTERNLOGD  $0xf8, Z0, Z6, Z7
-	VMOVDQU16   Z7, K1, (AX)
-	ADDQ        $0x00000040, AX
-	ADDQ        $0x00000040, CX
-	SUBQ        $0x00000040, DX
-	JMP         few324
+	VPADDD      Z2, Z7, K2, Z7
+	VPTESTMD    Z4, Z6, K2
+	VPADDD      Z1, Z6, Z8
+	VPADDD      Z2, Z8, K2, Z8
+	VPSRLD      $0x10, Z7, Z6
+	VPTERNLOGD  $0xf8, Z0, Z8, Z6
 
-done325:
+packed353:
+	VMOVDQU16 Z6, K1, (AX)
+	ADDQ      $0x00000040, AX
+	ADDQ      $0x00000040, CX
+	SUBQ      $0x00000040, DX
+	JMP       few346
+
+done347:
 	VZEROUPPER
 	RET
+
+slow348:
+	VPTESTMD   Z4, Z7, K1
+	VPADDD     Z1, Z7, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VCMPPS     $0x03, Z7, Z7, K1
+	VPORD      Z3, Z7, K1, Z8
+	VPTESTMD   Z4, Z6, K1
+	VPADDD     Z1, Z6, Z7
+	VPADDD     Z2, Z7, K1, Z7
+	VCMPPS     $0x03, Z6, Z6, K1
+	VPORD      Z3, Z6, K1, Z7
+	VPSRLD     $0x10, Z8, Z6
+	VPTERNLOGD $0xf8, Z0, Z7, Z6
+	JMP        packed349
+
+slow350:
+	VPTESTMD   Z4, Z7, K1
+	VPADDD     Z1, Z7, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VCMPPS     $0x03, Z7, Z7, K1
+	VPORD      Z3, Z7, K1, Z8
+	VPTESTMD   Z4, Z6, K1
+	VPADDD     Z1, Z6, Z7
+	VPADDD     Z2, Z7, K1, Z7
+	VCMPPS     $0x03, Z6, Z6, K1
+	VPORD      Z3, Z6, K1, Z7
+	VPSRLD     $0x10, Z8, Z6
+	VPTERNLOGD $0xf8, Z0, Z7, Z6
+	JMP        packed351
+
+slow352:
+	VPTESTMD   Z4, Z7, K2
+	VPADDD     Z1, Z7, Z8
+	VPADDD     Z2, Z8, K2, Z8
+	VCMPPS     $0x03, Z7, Z7, K2
+	VPORD      Z3, Z7, K2, Z8
+	VPTESTMD   Z4, Z6, K2
+	VPADDD     Z1, Z6, Z7
+	VPADDD     Z2, Z7, K2, Z7
+	VCMPPS     $0x03, Z6, Z6, K2
+	VPORD      Z3, Z6, K2, Z7
+	VPSRLD     $0x10, Z8, Z6
+	VPTERNLOGD $0xf8, Z0, Z7, Z6
+	JMP        packed353
 
 // func convertF16ToF32AVX512(dst uintptr, src uintptr, n int, c float64)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
@@ -4483,9 +4728,9 @@ TEXT ·convertF16ToF32AVX512(SB), NOSPLIT, $0-32
 	MOVQ n+16(FP), DX
 	SHLQ $0x02, DX
 
-many326:
+many354:
 	CMPQ      DX, $0x00000100
-	JL        few327
+	JL        few355
 	VCVTPH2PS (CX), Z0
 	VMOVDQU64 Z0, (AX)
 	VCVTPH2PS 32(CX), Z0
@@ -4497,11 +4742,11 @@ many326:
 	ADDQ      $0x00000100, AX
 	ADDQ      $0x00000080, CX
 	SUBQ      $0x00000100, DX
-	JMP       many326
+	JMP       many354
 
-few327:
+few355:
 	TESTQ       DX, DX
-	JLE         done328
+	JLE         done356
 	MOVQ        DX, BX
 	SHRQ        $0x02, BX
 	MOVQ        $-1, SI
@@ -4512,9 +4757,9 @@ few327:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000020, CX
 	SUBQ        $0x00000040, DX
-	JMP         few327
+	JMP         few355
 
-done328:
+done356:
 	VZEROUPPER
 	RET
 
@@ -4526,9 +4771,9 @@ TEXT ·convertBF16ToF32AVX512(SB), NOSPLIT, $0-32
 	MOVQ n+16(FP), DX
 	SHLQ $0x02, DX
 
-many329:
+many357:
 	CMPQ      DX, $0x00000100
-	JL        few330
+	JL        few358
 	VPMOVZXWD (CX), Z0
 	VPSLLD    $0x10, Z0, Z0
 	VMOVDQU64 Z0, (AX)
@@ -4544,11 +4789,11 @@ many329:
 	ADDQ      $0x00000100, AX
 	ADDQ      $0x00000080, CX
 	SUBQ      $0x00000100, DX
-	JMP       many329
+	JMP       many357
 
-few330:
+few358:
 	TESTQ       DX, DX
-	JLE         done331
+	JLE         done359
 	MOVQ        DX, BX
 	SHRQ        $0x02, BX
 	MOVQ        $-1, SI
@@ -4560,9 +4805,9 @@ few330:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000020, CX
 	SUBQ        $0x00000040, DX
-	JMP         few330
+	JMP         few358
 
-done331:
+done359:
 	VZEROUPPER
 	RET
 
@@ -4574,9 +4819,9 @@ TEXT ·convertF32ToF16AVX512(SB), NOSPLIT, $0-32
 	MOVQ n+16(FP), DX
 	SHLQ $0x02, DX
 
-many332:
+many360:
 	CMPQ      DX, $0x00000100
-	JL        few333
+	JL        few361
 	VMOVDQU64 (CX), Z0
 	VCVTPS2PH $0x00, Z0, (AX)
 	VMOVDQU64 64(CX), Z0
@@ -4588,11 +4833,11 @@ many332:
 	ADDQ      $0x00000080, AX
 	ADDQ      $0x00000100, CX
 	SUBQ      $0x00000100, DX
-	JMP       many332
+	JMP       many360
 
-few333:
+few361:
 	TESTQ       DX, DX
-	JLE         done334
+	JLE         done362
 	MOVQ        DX, BX
 	SHRQ        $0x02, BX
 	MOVQ        $-1, SI
@@ -4603,9 +4848,9 @@ few333:
 	ADDQ        $0x00000020, AX
 	ADDQ        $0x00000040, CX
 	SUBQ        $0x00000040, DX
-	JMP         few333
+	JMP         few361
 
-done334:
+done362:
 	VZEROUPPER
 	RET
 
@@ -4627,75 +4872,73 @@ TEXT ·convertF32ToBF16AVX512(SB), NOSPLIT, $0-32
 	MOVL         $0x00400000, BX
 	VMOVD        BX, X2
 	VPBROADCASTD X2, Z2
+	MOVL         $0x00010000, BX
+	VMOVD        BX, X3
+	VPBROADCASTD X3, Z3
 	SHLQ         $0x02, DX
 
-many335:
+many363:
 	CMPQ      DX, $0x00000100
-	JL        few336
-	VMOVDQU64 (CX), Z3
-	VPSRLD    $0x10, Z3, Z4
-	VPANDD    Z1, Z4, Z4
-	VPADDD    Z0, Z4, Z4
-	VPADDD    Z3, Z4, Z4
-	VCMPPS    $0x03, Z3, Z3, K1
-	VPORD     Z2, Z3, K1, Z4
-	VPSRLD    $0x10, Z4, Z4
-	VPMOVDW   Z4, (AX)
-	VMOVDQU64 64(CX), Z3
-	VPSRLD    $0x10, Z3, Z4
-	VPANDD    Z1, Z4, Z4
-	VPADDD    Z0, Z4, Z4
-	VPADDD    Z3, Z4, Z4
-	VCMPPS    $0x03, Z3, Z3, K1
-	VPORD     Z2, Z3, K1, Z4
-	VPSRLD    $0x10, Z4, Z4
-	VPMOVDW   Z4, 32(AX)
-	VMOVDQU64 128(CX), Z3
-	VPSRLD    $0x10, Z3, Z4
-	VPANDD    Z1, Z4, Z4
-	VPADDD    Z0, Z4, Z4
-	VPADDD    Z3, Z4, Z4
-	VCMPPS    $0x03, Z3, Z3, K1
-	VPORD     Z2, Z3, K1, Z4
-	VPSRLD    $0x10, Z4, Z4
-	VPMOVDW   Z4, 64(AX)
-	VMOVDQU64 192(CX), Z3
-	VPSRLD    $0x10, Z3, Z4
-	VPANDD    Z1, Z4, Z4
-	VPADDD    Z0, Z4, Z4
-	VPADDD    Z3, Z4, Z4
-	VCMPPS    $0x03, Z3, Z3, K1
-	VPORD     Z2, Z3, K1, Z4
-	VPSRLD    $0x10, Z4, Z4
-	VPMOVDW   Z4, 96(AX)
+	JL        few364
+	VMOVDQU64 (CX), Z4
+	VPTESTMD  Z3, Z4, K1
+	VPADDD    Z0, Z4, Z5
+	VPADDD    Z1, Z5, K1, Z5
+	VCMPPS    $0x03, Z4, Z4, K1
+	VPORD     Z2, Z4, K1, Z5
+	VPSRLD    $0x10, Z5, Z5
+	VPMOVDW   Z5, (AX)
+	VMOVDQU64 64(CX), Z4
+	VPTESTMD  Z3, Z4, K1
+	VPADDD    Z0, Z4, Z5
+	VPADDD    Z1, Z5, K1, Z5
+	VCMPPS    $0x03, Z4, Z4, K1
+	VPORD     Z2, Z4, K1, Z5
+	VPSRLD    $0x10, Z5, Z5
+	VPMOVDW   Z5, 32(AX)
+	VMOVDQU64 128(CX), Z4
+	VPTESTMD  Z3, Z4, K1
+	VPADDD    Z0, Z4, Z5
+	VPADDD    Z1, Z5, K1, Z5
+	VCMPPS    $0x03, Z4, Z4, K1
+	VPORD     Z2, Z4, K1, Z5
+	VPSRLD    $0x10, Z5, Z5
+	VPMOVDW   Z5, 64(AX)
+	VMOVDQU64 192(CX), Z4
+	VPTESTMD  Z3, Z4, K1
+	VPADDD    Z0, Z4, Z5
+	VPADDD    Z1, Z5, K1, Z5
+	VCMPPS    $0x03, Z4, Z4, K1
+	VPORD     Z2, Z4, K1, Z5
+	VPSRLD    $0x10, Z5, Z5
+	VPMOVDW   Z5, 96(AX)
 	ADDQ      $0x00000080, AX
 	ADDQ      $0x00000100, CX
 	SUBQ      $0x00000100, DX
-	JMP       many335
+	JMP       many363
 
-few336:
+few364:
 	TESTQ       DX, DX
-	JLE         done337
+	JLE         done365
 	MOVQ        DX, BX
 	SHRQ        $0x02, BX
 	MOVQ        $-1, SI
 	BZHIQ       BX, SI, SI
 	KMOVQ       SI, K1
-	VMOVDQU32.Z (CX), K1, Z3
-	VPSRLD      $0x10, Z3, Z4
-	VPANDD      Z1, Z4, Z4
-	VPADDD      Z0, Z4, Z4
-	VPADDD      Z3, Z4, Z4
-	VCMPPS      $0x03, Z3, Z3, K2
-	VPORD       Z2, Z3, K2, Z4
-	VPSRLD      $0x10, Z4, Z4
-	VPMOVDW     Z4, K1, (AX)
+	VMOVDQU32.Z (CX), K1, Z4
+	VPTESTMD    Z3, Z4, K2
+	VPADDD      Z0, Z4, Z5
+	VPADDD      Z1, Z5, K2, Z5
+	VCMPPS      $0x03, Z4, Z4, K2
+	VPORD       Z2, Z4, K2, Z5
+	VPSRLD      $0x10, Z5, Z5
+	VPMOVDW     Z5, K1, (AX)
 	ADDQ        $0x00000020, AX
 	ADDQ        $0x00000040, CX
 	SUBQ        $0x00000040, DX
-	JMP         few336
+	JMP         few364
 
-done337:
+done365:
 	VZEROUPPER
 	RET
 
@@ -4707,9 +4950,9 @@ TEXT ·convertF32ToF64AVX512(SB), NOSPLIT, $0-32
 	MOVQ n+16(FP), DX
 	SHLQ $0x03, DX
 
-many338:
+many366:
 	CMPQ      DX, $0x00000100
-	JL        few339
+	JL        few367
 	VCVTPS2PD (CX), Z0
 	VMOVDQU64 Z0, (AX)
 	VCVTPS2PD 32(CX), Z0
@@ -4721,11 +4964,11 @@ many338:
 	ADDQ      $0x00000100, AX
 	ADDQ      $0x00000080, CX
 	SUBQ      $0x00000100, DX
-	JMP       many338
+	JMP       many366
 
-few339:
+few367:
 	TESTQ       DX, DX
-	JLE         done340
+	JLE         done368
 	MOVQ        DX, BX
 	SHRQ        $0x03, BX
 	MOVQ        $-1, SI
@@ -4736,9 +4979,9 @@ few339:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000020, CX
 	SUBQ        $0x00000040, DX
-	JMP         few339
+	JMP         few367
 
-done340:
+done368:
 	VZEROUPPER
 	RET
 
@@ -4750,9 +4993,9 @@ TEXT ·convertF64ToF32AVX512(SB), NOSPLIT, $0-32
 	MOVQ n+16(FP), DX
 	SHLQ $0x03, DX
 
-many341:
+many369:
 	CMPQ      DX, $0x00000100
-	JL        few342
+	JL        few370
 	VMOVDQU64 (CX), Z0
 	VCVTPD2PS Z0, Y0
 	VMOVUPS   Y0, (AX)
@@ -4768,11 +5011,11 @@ many341:
 	ADDQ      $0x00000080, AX
 	ADDQ      $0x00000100, CX
 	SUBQ      $0x00000100, DX
-	JMP       many341
+	JMP       many369
 
-few342:
+few370:
 	TESTQ       DX, DX
-	JLE         done343
+	JLE         done371
 	MOVQ        DX, BX
 	SHRQ        $0x03, BX
 	MOVQ        $-1, SI
@@ -4784,9 +5027,9 @@ few342:
 	ADDQ        $0x00000020, AX
 	ADDQ        $0x00000040, CX
 	SUBQ        $0x00000040, DX
-	JMP         few342
+	JMP         few370
 
-done343:
+done371:
 	VZEROUPPER
 	RET
 
@@ -4797,9 +5040,9 @@ TEXT ·copyNTAVX512(SB), NOSPLIT, $0-24
 	MOVQ src+8(FP), CX
 	MOVQ bytes+16(FP), DX
 
-loop344:
+loop372:
 	TESTQ     DX, DX
-	JLE       done345
+	JLE       done373
 	VMOVDQU64 (CX), Z0
 	VMOVDQU64 64(CX), Z1
 	VMOVDQU64 128(CX), Z2
@@ -4811,9 +5054,9 @@ loop344:
 	ADDQ      $0x00000100, CX
 	ADDQ      $0x00000100, AX
 	SUBQ      $0x00000100, DX
-	JMP       loop344
+	JMP       loop372
 
-done345:
+done373:
 	SFENCE
 	VZEROUPPER
 	RET

@@ -53,7 +53,7 @@ var (
 
 func usableLevels() []*level { return append(nativeLevels(), &portable) }
 
-// Level returns the name of the instruction set in use: "avx512", "avx2", "neon" or "portable".
+// Level returns the name of the instruction set in use: "avx512bf16", "avx512", "avx2", "neon" or "portable".
 func Level() string { return active.name }
 
 // Levels returns the names of all levels that this processor can run, best first. The last is "portable".

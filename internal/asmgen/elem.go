@@ -13,8 +13,9 @@ type elem interface {
 	registers() int
 	// load reads a vector at m, all of it if mask is nil, else only the lanes of the mask (the others become zero).
 	load(g *gen, m operand.Mem, mask reg.Register) []operand.Op
-	// pack turns what load gives into what store takes, rounding where memory holds less than registers.
-	pack(g *gen, v []operand.Op) []operand.Op
+	// pack turns what load gives into what store takes, for some vectors at once, rounding where memory holds less than
+	// registers.
+	pack(g *gen, v [][]operand.Op) [][]operand.Op
 	// store writes a packed vector; lanes outside the mask are not written.
 	store(g *gen, packed []operand.Op, m operand.Mem, mask reg.Register)
 	// operands is what a fold may combine with registers: load, or memory itself.
@@ -49,7 +50,7 @@ func (p plain) load(g *gen, m operand.Mem, mask reg.Register) []operand.Op {
 	return []operand.Op{v}
 }
 
-func (p plain) pack(g *gen, v []operand.Op) []operand.Op { return v }
+func (p plain) pack(g *gen, v [][]operand.Op) [][]operand.Op { return v }
 
 func (p plain) store(g *gen, v []operand.Op, m operand.Mem, mask reg.Register) {
 	if mask == nil {
@@ -73,68 +74,6 @@ func (p plain) operands(g *gen, m operand.Mem, mask reg.Register) []operand.Op {
 		return []operand.Op{m}
 	}
 	return p.load(g, m, mask)
-}
-
-// bfloat elements are held as two vectors of float32: the elements at even places and those at odd places. A bfloat16 is the
-// upper half of a float32, so neither needs a shuffle.
-type bfloat struct {
-	upper, half, one, quiet reg.Register
-}
-
-func (b bfloat) bits() int      { return 16 }
-func (b bfloat) registers() int { return 2 }
-
-func (b bfloat) constants(g *gen) elem {
-	return bfloat{upper: g.broadcast32(0xffff0000), half: g.broadcast32(0x7fff), one: g.broadcast32(1), quiet: g.broadcast32(0x400000)}
-}
-
-func (b bfloat) load(g *gen, m operand.Mem, mask reg.Register) []operand.Op {
-	pair := plain(16).load(g, m, mask)[0]
-	even, odd := g.vec(), g.vec()
-	g.VPSLLD(operand.U8(16), pair, even)
-	g.and(b.upper, pair, odd)
-	return []operand.Op{even, odd}
-}
-
-func (b bfloat) operands(g *gen, m operand.Mem, mask reg.Register) []operand.Op {
-	return b.load(g, m, mask)
-}
-
-func (b bfloat) pack(g *gen, v []operand.Op) []operand.Op {
-	even, odd := b.round(g, v[0]), b.round(g, v[1])
-	g.VPSRLD(operand.U8(16), even, even)
-	if g.avx512 {
-		const orAnd = 0xf8 // the truth table of even | odd & upper
-		g.VPTERNLOGD(operand.U8(orAnd), b.upper, odd, even)
-	} else {
-		g.and(b.upper, odd, odd)
-		g.or(odd, even, even)
-	}
-	return []operand.Op{even}
-}
-
-func (b bfloat) store(g *gen, packed []operand.Op, m operand.Mem, mask reg.Register) {
-	plain(16).store(g, packed, m, mask)
-}
-
-// round returns v such that its upper halves are the nearest bfloat16, ties to even.
-func (b bfloat) round(g *gen, v operand.Op) reg.Register {
-	r := g.vec()
-	g.VPSRLD(operand.U8(16), v, r)
-	g.and(b.one, r, r)
-	g.VPADDD(b.half, r, r)
-	g.VPADDD(v, r, r)
-	if g.avx512 {
-		nan := g.K()
-		g.VCMPPS(unordered, v, v, nan)
-		g.VPORD(b.quiet, v, nan, r)
-		return r
-	}
-	nan, quieted := g.vec(), g.vec()
-	g.VCMPPS(unordered, v, v, nan)
-	g.or(b.quiet, v, quieted)
-	g.VBLENDVPS(nan, quieted, r, r)
-	return r
 }
 
 // half elements are held as two vectors of float32: the first and the second half of the memory.
@@ -163,12 +102,16 @@ func (h half) operands(g *gen, m operand.Mem, mask reg.Register) []operand.Op {
 	return h.load(g, m, mask)
 }
 
-func (half) pack(g *gen, v []operand.Op) []operand.Op {
+func (half) pack(g *gen, v [][]operand.Op) [][]operand.Op {
 	const toNearestEven = operand.U8(0)
-	low, high := g.halfVec(), g.halfVec()
-	g.VCVTPS2PH(toNearestEven, v[0], low)
-	g.VCVTPS2PH(toNearestEven, v[1], high)
-	return []operand.Op{low, high}
+	packed := make([][]operand.Op, len(v))
+	for i, parts := range v {
+		low, high := g.halfVec(), g.halfVec()
+		g.VCVTPS2PH(toNearestEven, parts[0], low)
+		g.VCVTPS2PH(toNearestEven, parts[1], high)
+		packed[i] = []operand.Op{low, high}
+	}
+	return packed
 }
 
 func (half) store(g *gen, packed []operand.Op, m operand.Mem, mask reg.Register) {

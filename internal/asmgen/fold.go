@@ -1,6 +1,8 @@
 package main
 
 import (
+	"math"
+
 	"github.com/mmcloughlin/avo/build"
 	"github.com/mmcloughlin/avo/operand"
 )
@@ -103,8 +105,28 @@ var (
 		(*build.Context).VCMPPD, (*build.Context).VRANGEPD, (*build.Context).VMOVAPD, (*build.Context).VADDPD_Z}
 )
 
-// unordered is the predicate of a comparison that holds where either operand is NaN.
-const unordered = operand.U8(3)
+// The predicates of comparisons that hold where either operand is NaN, and where neither is.
+const (
+	unordered = operand.U8(3)
+	ordered   = operand.U8(7)
+)
+
+// sum adds.
+func (f float) sum(in elem) prepared {
+	return func(g *gen) fold {
+		if _, ok := in.(half); ok || g.bf16 {
+			return addFused(g)
+		}
+		return instruction(f.add)(g)
+	}
+}
+
+// addFused adds float32 as acc + 1*src, which is the same number. The instruction may run where plain additions can't, and leaves
+// those places to the conversions that come with the narrow floats.
+func addFused(g *gen) fold {
+	one := g.broadcast32(math.Float32bits(1))
+	return func(g *gen, acc, src operand.Op) { g.VFMADD231PS(one, src, acc) }
+}
 
 // extreme is the minimum or maximum that propagates NaN and orders -0 before +0. VMIN and VMAX do neither: they return their
 // second operand if either is NaN or both are zero.

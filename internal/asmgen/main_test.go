@@ -13,8 +13,8 @@ func TestCommitted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(files) != 4 {
-		t.Errorf("%d files, want assembly and Go of two instruction sets", len(files))
+	if len(files) != 6 {
+		t.Errorf("%d files, want assembly and Go of three instruction sets", len(files))
 	}
 	for name, want := range files {
 		got, err := os.ReadFile(filepath.Join("..", "..", "kern", name))

@@ -49,7 +49,7 @@ func arithmetic(verb, sign, dtype string, in elem, name string, by prepared) map
 				for _, part := range v {
 					apply(g, part, by)
 				}
-				in.store(g, in.pack(g, v), dst, mask)
+				in.store(g, in.pack(g, [][]operand.Op{v})[0], dst, mask)
 			}
 		},
 	}
@@ -111,7 +111,7 @@ func conversions() []mapping {
 		conversion("F32", "BF16", single, 16, true, func(g *gen) func(dst, src operand.Mem, mask reg.Register) {
 			b := bfloat{}.constants(g).(bfloat)
 			return func(dst, src operand.Mem, mask reg.Register) {
-				v := b.round(g, single.load(g, src, mask)[0])
+				v := b.quieted(g, single.load(g, src, mask)[0])
 				g.VPSRLD(operand.U8(16), v, v)
 				switch {
 				case mask != nil:

@@ -54,7 +54,7 @@ func reductions() []reduction {
 	for _, f := range floats {
 		types := []string{f.dtype}
 		list = append(list,
-			reduction{"Sum", f.name, f.in, one(f.add), types},
+			reduction{"Sum", f.name, f.in, f.sum(f.in), types},
 			reduction{"Product", f.name, f.in, one(f.mul), types},
 			reduction{"Min", f.name, f.in, f.extreme(false), types},
 			reduction{"Max", f.name, f.in, f.extreme(true), types})
@@ -142,9 +142,7 @@ func (l *reduceLoop) stripe(g *gen, vectors int, mask reg.Register) {
 	g.CMPQ(j, l.nsrc)
 	g.JNE(operand.LabelRef(source))
 
-	for i := range acc {
-		acc[i] = l.elem.pack(g, acc[i])
-	}
+	acc = l.elem.pack(g, acc)
 	g.XORQ(j, j)
 	dest := g.label("dest")
 	g.Label(dest)
