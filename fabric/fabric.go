@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 	"unsafe"
+
+	"github.com/chorus-comms/chorus/secure"
 )
 
 // Fabric is one rank's links to the other ranks of a job. All methods may be
@@ -99,6 +101,8 @@ type Config struct {
 	HostID string
 	// Rendezvous is a host name or address that the route to the peers is chosen by; may be empty.
 	Rendezvous string
+	// Security protects the links that leave the process: who connects proves that it knows the job's secret, where there is one.
+	Security secure.Policy
 	// Timeout bounds opening and every connect; 0 means DefaultTimeout.
 	Timeout time.Duration
 	// Options are the fabric's own settings, by name; unknown names are an error.

@@ -7,11 +7,13 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+
+	"github.com/chorus-comms/chorus/secure"
 )
 
 // listen binds this rank's listeners: at the address or interface that was asked
 // for; else at the loopback address, for peers on this host, and at the address
-// from which the rendezvous is reached, for all others.
+// from which the rendezvous is reached, for all others. Ranks that meet on the loopback need no other.
 func listen(o options, rendezvous string) ([]net.Listener, error) {
 	var want []netip.Addr
 	switch {
@@ -27,6 +29,8 @@ func listen(o options, rendezvous string) ([]net.Listener, error) {
 		want = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}
 		if a := routeTo(rendezvous); a.IsValid() && !a.IsLoopback() {
 			want = append(want, a)
+		} else if a.IsValid() && secure.Loopback(hostOf(rendezvous)) {
+			break
 		} else if a := firstAddr(); a.IsValid() {
 			want = append(want, a)
 		}
@@ -66,10 +70,7 @@ func bind(a netip.Addr, o options) (net.Listener, error) {
 // routeTo returns the address of this host from which packets to the rendezvous
 // leave. Connecting a UDP socket sends nothing.
 func routeTo(rendezvous string) netip.Addr {
-	host := rendezvous
-	if h, _, err := net.SplitHostPort(rendezvous); err == nil {
-		host = h
-	}
+	host := hostOf(rendezvous)
 	if host == "" {
 		return netip.Addr{}
 	}
@@ -79,6 +80,13 @@ func routeTo(rendezvous string) netip.Addr {
 	}
 	defer c.Close()
 	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+}
+
+func hostOf(rendezvous string) string {
+	if h, _, err := net.SplitHostPort(rendezvous); err == nil {
+		return h
+	}
+	return rendezvous
 }
 
 // firstAddr returns the address of the first network interface that has one for

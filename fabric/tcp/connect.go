@@ -2,7 +2,6 @@ package tcp
 
 import (
 	"context"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/chorus-comms/chorus/secure"
 )
 
 // Either rank may connect a pipe, when it first has something to send on it. If
@@ -20,7 +21,6 @@ import (
 const (
 	dialAttempts = 4
 	dialPause    = 50 * time.Millisecond // before the second attempt; doubled each time
-	maxHellos    = 256                   // connections that are saying hello at once
 )
 
 var (
@@ -57,8 +57,9 @@ func (pp *pipe) dial() error {
 	for attempt := 1; ; attempt++ {
 		nc, err := p.f.dial(ctx, p)
 		if err == nil {
-			if err = pp.greet(nc); err == nil {
-				pp.install(nc)
+			var conn net.Conn
+			if conn, err = pp.greet(nc); err == nil {
+				pp.install(nc, conn)
 				return nil
 			}
 			nc.Close()
@@ -84,34 +85,38 @@ func (pp *pipe) dial() error {
 	}
 }
 
-// greet says hello on a connection that this rank has made.
-func (pp *pipe) greet(nc net.Conn) error {
+// greet says hello on a connection that this rank has made, and returns the connection within it, which is encrypted if there is TLS.
+func (pp *pipe) greet(nc net.Conn) (net.Conn, error) {
 	f := pp.p.f
-	h := hello{from: uint32(f.rank), to: uint32(pp.p.rank), size: uint32(f.size), index: uint32(pp.index), token: f.token}
+	h := hello{from: uint32(f.rank), to: uint32(pp.p.rank), size: uint32(f.size), index: uint32(pp.index)}
 	nc.SetDeadline(time.Now().Add(min(helloLimit, f.timeout)))
 	// A fabric that closes still says goodbye on a connection that the peer may
 	// have taken.
 	defer context.AfterFunc(f.ctx, func() { nc.SetDeadline(time.Now().Add(time.Second)) })()
-	if _, err := nc.Write(h.encode()); err != nil {
-		return err
+	conn, err := f.security.TLS.Client(context.Background(), nc)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.key.Initiate(conn, h.encode()); err != nil {
+		return nil, err
 	}
 	var a [1]byte
-	if _, err := io.ReadFull(nc, a[:]); err != nil {
-		return fmt.Errorf("no answer to hello: %w", err)
+	if _, err := io.ReadFull(conn, a[:]); err != nil {
+		return nil, fmt.Errorf("no answer to hello: %w", err)
 	}
 	switch answer(a[0]) {
 	case welcome:
-		return nil
+		return conn, nil
 	case tie:
-		return errTie
+		return nil, errTie
 	}
-	return errRefused
+	return nil, errRefused
 }
 
 // accept takes connections from a listener.
 func (f *Fabric) accept(l net.Listener) {
-	slots := make(chan struct{}, maxHellos)
 	for {
+		f.gate.Wait(f.ctx)
 		nc, err := l.Accept()
 		if err != nil {
 			if f.closed.Load() {
@@ -124,25 +129,17 @@ func (f *Fabric) accept(l net.Listener) {
 			}
 			continue
 		}
-		slots <- struct{}{}
-		f.others.Go(func() {
-			defer func() { <-slots }()
-			f.admit(nc.(*net.TCPConn))
-		})
+		guest := f.gate.Enter(nc)
+		f.others.Go(func() { f.admit(nc.(*net.TCPConn), guest) })
 	}
 }
 
 // admit reads a hello. A connection that doesn't belong here is closed without a word.
-func (f *Fabric) admit(nc *net.TCPConn) {
+func (f *Fabric) admit(nc *net.TCPConn, guest *secure.Guest) {
 	nc.SetDeadline(time.Now().Add(min(helloLimit, f.timeout)))
 	defer context.AfterFunc(f.ctx, func() { nc.SetDeadline(time.Unix(1, 0)) })()
-	var b [helloBytes]byte
-	if _, err := io.ReadFull(nc, b[:]); err != nil {
-		nc.Close()
-		return
-	}
-	pp, err := f.identify(b[:])
-	if err != nil {
+	conn, pp, err := f.meet(nc)
+	if !guest.Leave(err == nil) || err != nil {
 		nc.Close()
 		return
 	}
@@ -158,7 +155,7 @@ func (f *Fabric) admit(nc *net.TCPConn) {
 		pp.state = accepting
 	}
 	p.mu.Unlock()
-	_, err = nc.Write([]byte{byte(reply)})
+	_, err = conn.Write([]byte{byte(reply)})
 	switch {
 	case reply != welcome:
 		nc.Close()
@@ -166,8 +163,24 @@ func (f *Fabric) admit(nc *net.TCPConn) {
 		nc.Close()
 		pp.abandon(fmt.Errorf("accepting a connection: %w", err))
 	default:
-		pp.install(nc)
+		pp.install(nc, conn)
 	}
+}
+
+// meet has whoever has connected prove that it belongs here, and finds the pipe that it wants.
+func (f *Fabric) meet(nc net.Conn) (conn net.Conn, pp *pipe, err error) {
+	if conn, err = f.security.TLS.Server(context.Background(), nc); err != nil {
+		return nil, nil, err
+	}
+	var b [helloBytes]byte
+	if _, err := io.ReadFull(conn, b[:]); err != nil {
+		return nil, nil, err
+	}
+	if err := f.key.Respond(conn, b[:]); err != nil {
+		return nil, nil, err
+	}
+	pp, err = f.identify(b[:])
+	return conn, pp, err
 }
 
 // identify finds the pipe that a hello is for.
@@ -175,9 +188,6 @@ func (f *Fabric) identify(b []byte) (*pipe, error) {
 	var h hello
 	if err := h.decode(b); err != nil {
 		return nil, err
-	}
-	if subtle.ConstantTimeCompare(h.token[:], f.token[:]) != 1 {
-		return nil, errors.New("hello of another job")
 	}
 	if h.to != uint32(f.rank) || h.size != uint32(f.size) || h.from >= h.size || h.from == h.to {
 		return nil, fmt.Errorf("hello from rank %d of %d to rank %d", h.from, h.size, h.to)
@@ -189,8 +199,8 @@ func (f *Fabric) identify(b []byte) (*pipe, error) {
 	return p.pipes[h.index], nil
 }
 
-// install brings the pipe up on a connection that both sides have agreed on.
-func (pp *pipe) install(nc *net.TCPConn) {
+// install brings the pipe up on a connection that both sides have agreed on, and what is within it.
+func (pp *pipe) install(nc *net.TCPConn, conn net.Conn) {
 	p := pp.p
 	nc.SetDeadline(time.Time{})
 	nc.SetNoDelay(true)
@@ -201,7 +211,13 @@ func (pp *pipe) install(nc *net.TCPConn) {
 	if p.f.hosts[p.rank] == p.f.hosts[p.f.rank] {
 		unpace(nc)
 	}
-	fd, err := detach(nc)
+	var fd int
+	var err error
+	if conn == net.Conn(nc) {
+		fd, err = detach(nc)
+	} else {
+		fd, err = p.f.tunnels.dig(conn)
+	}
 	if err != nil {
 		pp.abandon(lost(pp.index, err))
 		return

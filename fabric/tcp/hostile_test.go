@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/secure"
 )
 
 // stranger plays rank 1 of a world of two by hand, against a real rank 0.
@@ -76,15 +78,25 @@ func (s *stranger) dial(b []byte) net.Conn {
 	return c
 }
 
-func (s *stranger) hello() hello { return hello{from: 1, to: 0, size: 2, token: s.f.token} }
+func (s *stranger) hello() hello { return hello{from: 1, to: 0, size: 2} }
+
+// greet connects, proves that it knows the key, and returns the answer.
+func (s *stranger) greet(h hello, key secure.Secret) (net.Conn, answer, error) {
+	c := s.dial(nil)
+	if err := key.Initiate(c, h.encode()); err != nil {
+		return c, 0, err
+	}
+	var a [1]byte
+	_, err := io.ReadFull(c, a[:])
+	return c, answer(a[0]), err
+}
 
 // join says hello for a connection and awaits the welcome.
 func (s *stranger) join(index uint32) net.Conn {
 	h := s.hello()
 	h.index = index
-	c := s.dial(h.encode())
-	var a [1]byte
-	if _, err := io.ReadFull(c, a[:]); err != nil || answer(a[0]) != welcome {
+	c, a, err := s.greet(h, s.f.key)
+	if err != nil || a != welcome {
 		s.t.Fatalf("answer %q, %v", a, err)
 	}
 	return c
@@ -112,22 +124,45 @@ func TestForeignConnections(t *testing.T) {
 		change(&h)
 		return h.encode()
 	}
+	good := s.hello()
 	for name, b := range map[string][]byte{
 		"http":           []byte("GET / HTTP/1.1\r\nHost: example.com\r\nAccept: everything\r\n\r\n"),
-		"another token":  bad(func(h *hello) { h.token[3]++ }),
+		"no proof":       append(good.encode(), make([]byte, secure.HandshakeBytes)...),
+		"replayed":       overheard(t, s),
+		"half a hello":   good.encode()[:10],
+		"half a proof":   append(good.encode(), make([]byte, secure.HandshakeBytes-1)...),
 		"another rank":   bad(func(h *hello) { h.to = 1 }),
-		"itself":         bad(func(h *hello) { h.from = 0 }),
-		"unknown rank":   bad(func(h *hello) { h.from = 2 }),
-		"another size":   bad(func(h *hello) { h.size = 3 }),
-		"unknown index":  bad(func(h *hello) { h.index = 9 }),
 		"another magic":  append([]byte("CHORUSX"), bad(func(*hello) {})[7:]...),
-		"newer version":  append([]byte("CHORUST\x02"), bad(func(*hello) {})[8:]...),
+		"older version":  append([]byte("CHORUST\x01"), bad(func(*hello) {})[8:]...),
 		"enormous index": bad(func(h *hello) { h.index = 1<<32 - 1 }),
+		"zeros":          make([]byte, 1000),
+		"nothing":        nil,
 	} {
 		c := s.dial(b)
-		if n, err := c.Read(make([]byte, 1)); n != 0 || errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("%s: read %d bytes, %v; want an end", name, n, err)
+		c.(*net.TCPConn).CloseWrite()
+		heard, err := io.ReadAll(c)
+		if len(heard) > 32 || len(heard) > 0 && len(b) < helloBytes+32 || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: heard %q, %v; want an end", name, heard, err)
 		}
+	}
+	// Who knows the key can't be anybody else than it is.
+	for name, change := range map[string]func(*hello){
+		"another rank":  func(h *hello) { h.to = 1 },
+		"itself":        func(h *hello) { h.from = 0 },
+		"unknown rank":  func(h *hello) { h.from = 2 },
+		"another size":  func(h *hello) { h.size = 3 },
+		"unknown index": func(h *hello) { h.index = 9 },
+	} {
+		h := s.hello()
+		change(&h)
+		if c, a, err := s.greet(h, s.f.key); err != io.EOF {
+			t.Errorf("%s: answer %q, %v", name, a, err)
+		} else {
+			c.Close()
+		}
+	}
+	if _, a, err := s.greet(good, secure.Secret{}.Derive("tcp link", make([]byte, tokenBytes))); !errors.Is(err, secure.ErrRefused) {
+		t.Errorf("another key: answer %q, %v", a, err)
 	}
 	silent := s.dial([]byte("CHO")) // keeps quiet; Close doesn't wait for it
 	defer silent.Close()
@@ -145,9 +180,7 @@ func TestForeignConnections(t *testing.T) {
 	if err := s.f.Wait(m, w); err != nil || string(buf) != "hi" {
 		t.Errorf("received %q, %v", buf, err)
 	}
-	second := s.dial(bad(func(*hello) {}))
-	var a [1]byte
-	if _, err := io.ReadFull(second, a[:]); err != nil || answer(a[0]) != refused {
+	if _, a, err := s.greet(good, s.f.key); err != nil || a != refused {
 		t.Errorf("a second connection under the same index: %q, %v", a, err)
 	}
 	select {
@@ -157,7 +190,63 @@ func TestForeignConnections(t *testing.T) {
 	}
 }
 
-// TestHostileFrames come from a peer that knows the token: the link ends, with the reason.
+// overheard is what a peer that knows the key has sent to connect: for a pipe that is up by then.
+func overheard(t *testing.T, s *stranger) []byte {
+	t.Helper()
+	var sent bytes.Buffer
+	h := s.hello()
+	h.index = 1
+	c := s.dial(nil)
+	if err := s.f.key.Initiate(struct {
+		io.Reader
+		io.Writer
+	}{c, io.MultiWriter(c, &sent)}, h.encode()); err != nil {
+		t.Fatal(err)
+	}
+	return sent.Bytes()
+}
+
+// TestFlood has strangers connect while messages pass.
+func TestFlood(t *testing.T) {
+	n := 300
+	if os.Getenv("CHORUS_TEST_LONG") == "1" {
+		n = 10_000
+	}
+	s := newStranger(t, nil)
+	conn := s.join(0)
+	good := s.hello()
+	for range 20 {
+		s.dial(nil) // keeps quiet as long as it can
+	}
+	var flood sync.WaitGroup
+	flood.Go(func() {
+		for i := range n {
+			c, err := net.Dial("tcp", s.f.listeners[0].Addr().String())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			c.Write([][]byte{[]byte("GET / HTTP/1.1\r\n\r\n"), good.encode(), make([]byte, 200), nil}[i%4])
+			c.Close()
+		}
+	})
+	for i := range 100 {
+		conn.Write(append(headerOf(header{kind: kindEager, id: uint64(i), payload: 1, length: 1, lane: fabric.PointToPoint}), byte(i)))
+		var got [1]byte
+		w := fabric.NewWaiter(fabric.NewAbort())
+		w.Begin(nil, 20*time.Second)
+		m := &fabric.Msg{Peer: 1, Key: fabric.Key{Lane: fabric.PointToPoint}, Buf: unsafe.Pointer(&got[0]), Len: 1}
+		m.Reset(w)
+		s.f.Recv(m)
+		if err := s.f.Wait(m, w); err != nil || got[0] != byte(i) {
+			t.Fatalf("received %d, %v", got, err)
+		}
+	}
+	s.join(1) // there's room for who belongs here
+	flood.Wait()
+}
+
+// TestHostileFrames come from a peer that knows the key: the link ends, with the reason.
 func TestHostileFrames(t *testing.T) {
 	options := map[string]string{"window": "1000", "eager": "1000"}
 	ask := headerOf(header{kind: kindAsk, id: 0, length: 100})
@@ -240,7 +329,7 @@ func TestGoodbyeOvertakes(t *testing.T) {
 	}
 	data := <-back
 	s.conns = append(s.conns, data)
-	p.pipes[1].install(c.(*net.TCPConn))
+	p.pipes[1].install(c.(*net.TCPConn), c)
 	data.Write(append(headerOf(header{kind: kindChunk, payload: 3, length: 3}), "end"...))
 	data.Write(headerOf(header{kind: kindGoodbye}))
 	if err := s.f.Wait(m, w); err != nil || string(buf) != "end" {

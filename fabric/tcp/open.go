@@ -30,7 +30,8 @@ type record struct {
 	Failure     string `json:",omitempty"` // why the rank can't take part
 	Host        string
 	Addrs       []netip.AddrPort
-	Token       []byte // rank 0's is the job's
+	Token       []byte // rank 0's, with the job's secret if there is one, makes the key of the links
+	TLS         bool
 	Connections int
 	Window      int
 }
@@ -45,7 +46,7 @@ func Open(ctx context.Context, c fabric.Config, match *fabric.Matcher) (*Fabric,
 		match = fabric.NewMatcher(c.Size)
 	}
 	f := newFabric(c, match)
-	mine := record{Fabric: "tcp", Version: version, Host: c.HostID, Token: make([]byte, tokenBytes)}
+	mine := record{Fabric: "tcp", Version: version, Host: c.HostID, Token: make([]byte, tokenBytes), TLS: c.Security.TLS != nil}
 	rand.Read(mine.Token)
 	var err error
 	if f.o, err = parseOptions(c.Options); err == nil && c.Size > 1 {
@@ -54,6 +55,9 @@ func Open(ctx context.Context, c fabric.Config, match *fabric.Matcher) (*Fabric,
 	mine.Connections, mine.Window = f.o.connections, f.o.window
 	for _, l := range f.listeners {
 		mine.Addrs = append(mine.Addrs, l.Addr().(*net.TCPAddr).AddrPort())
+	}
+	if err == nil && mine.TLS && !c.Security.Authenticates() {
+		err = c.Security.Check("") // says what is missing
 	}
 	if err != nil {
 		mine.Failure = err.Error() // so that the others needn't wait for a timeout
@@ -101,6 +105,8 @@ func exchange(ctx context.Context, c fabric.Config, mine record) ([]record, erro
 			return nil, fmt.Errorf("tcp: rank %d can't take part: %s", r, k.Failure)
 		case k.Version != version || len(k.Token) != tokenBytes:
 			return nil, fmt.Errorf("tcp: rank %d speaks protocol version %d; rank %d speaks %d", r, k.Version, c.Rank, version)
+		case k.TLS != mine.TLS:
+			return nil, fmt.Errorf("tcp: TLS is on at one of the ranks %d and %d, and off at the other", r, c.Rank)
 		case k.Connections != mine.Connections:
 			return nil, fmt.Errorf("tcp: option connections is %d at rank %d and %d at rank %d", k.Connections, r, mine.Connections, c.Rank)
 		case k.Window < 0 || len(k.Addrs) == 0:
@@ -112,7 +118,7 @@ func exchange(ctx context.Context, c fabric.Config, mine record) ([]record, erro
 
 // join makes the peers from what they told.
 func (f *Fabric) join(records []record) error {
-	copy(f.token[:], records[0].Token)
+	f.key = f.security.Secret.Derive("tcp link", records[0].Token)
 	var ids []string
 	sameHost, onHost := true, 0
 	for r, k := range records {

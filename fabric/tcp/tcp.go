@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/secure"
 )
 
 // Fabric is one rank's links over TCP.
@@ -18,13 +19,15 @@ type Fabric struct {
 	rank, size int
 	o          options
 	timeout    time.Duration // of a connect
-	token      [tokenBytes]byte
+	security   secure.Policy
+	key        secure.Secret // of this fabric's links
 	hosts      []int
 	peers      []*peer // nil for this rank itself
 	match      *fabric.Matcher
 	local      *fabric.Local
 	buffers    pool
 	listeners  []net.Listener
+	gate       secure.Gate // of connections that haven't proved that they belong here
 
 	keepers []*keeper
 	patient bool         // a wait looks again and again before it sleeps: every rank has a core
@@ -38,7 +41,8 @@ type Fabric struct {
 	links   sync.WaitGroup // connections
 	others  sync.WaitGroup // goroutines that connect, accept and beat
 	keeping sync.WaitGroup // the keepers' goroutines
-	once    sync.Once      // Close
+	tunnels tunnels
+	once    sync.Once // Close
 }
 
 const (
@@ -51,7 +55,7 @@ const (
 
 func newFabric(c fabric.Config, match *fabric.Matcher) *Fabric {
 	f := &Fabric{rank: c.Rank, size: c.Size, timeout: c.Timeout, hosts: make([]int, c.Size), peers: make([]*peer, c.Size),
-		match: match, local: fabric.NewLocal(c.Rank, match, selfBuffer)}
+		security: c.Security, match: match, local: fabric.NewLocal(c.Rank, match, selfBuffer)}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	return f
 }
@@ -307,6 +311,7 @@ func (f *Fabric) shut(ctx context.Context) {
 		}
 		<-ended
 	}
+	f.tunnels.close()
 	f.closeKeepers()
 }
 
@@ -338,6 +343,7 @@ func (f *Fabric) Kill() {
 		f.match.Close(fabric.ErrClosed)
 		f.others.Wait()
 		f.links.Wait()
+		f.tunnels.close()
 		f.closeKeepers()
 	})
 }

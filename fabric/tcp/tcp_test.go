@@ -14,6 +14,7 @@ import (
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/fabric/fabrictest"
 	"github.com/chorus-comms/chorus/fabric/tcp"
+	"github.com/chorus-comms/chorus/secure"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -88,6 +89,68 @@ func TestFabric(t *testing.T) {
 				return world(t, size, func(c *fabric.Config) { c.Options = options })
 			}, fabrictest.Kill(kill))
 		})
+	}
+}
+
+// TestEncrypted runs the suite over TLS.
+func TestEncrypted(t *testing.T) {
+	secret, err := secure.Parse(secure.Generate())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var made [8]*secure.TLS
+	for i := range made {
+		if made[i], err = secure.SelfMade(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	protect := func(c *fabric.Config) {
+		c.Security = secure.Policy{Secret: secret, TLS: made[c.Rank%len(made)]}
+	}
+	fabrictest.Run(t, func(t testing.TB, size int) []fabric.Fabric { return world(t, size, protect) },
+		fabrictest.Kill(kill), fabrictest.Skip("NoAllocations")) // crypto/tls allocates now and then
+	for range 10 {
+		program(t, world(t, 2, func(c *fabric.Config) { // both dial
+			protect(c)
+			c.Options = map[string]string{"connections": "3", "eager": "100"}
+		}))
+	}
+}
+
+// TestSecrets opens worlds whose ranks have the same secret, or not, and TLS on some of them.
+func TestSecrets(t *testing.T) {
+	s, err := secure.Parse(secure.Generate())
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := secure.SelfMade()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program(t, world(t, 3, func(c *fabric.Config) { c.Security.Secret = s }))
+	_, err = open(2, func(c *fabric.Config) {
+		c.Security.Secret = s
+		if c.Rank == 1 {
+			c.Security.TLS = x
+		}
+	})
+	if err == nil || !strings.Contains(err.Error(), "TLS is on at one") {
+		t.Errorf("TLS at one of two: %v", err)
+	}
+	_, err = open(2, func(c *fabric.Config) { c.Security.TLS = x })
+	if err == nil || !strings.Contains(err.Error(), "CHORUS_SECRET_FILE") {
+		t.Errorf("TLS without a secret: %v", err)
+	}
+	ranks := world(t, 2, func(c *fabric.Config) { c.Security.Secret = s.Derive(fmt.Sprint(c.Rank)) })
+	defer ranks[0].Close(context.Background())
+	defer ranks[1].Close(context.Background())
+	w := fabric.NewWaiter(fabric.NewAbort())
+	w.Begin(nil, 20*time.Second)
+	m := &fabric.Msg{Peer: 1}
+	m.Reset(w)
+	ranks[0].Send(m)
+	if err := ranks[0].Wait(m, w); !errors.Is(err, secure.ErrRefused) {
+		t.Errorf("another secret: %v", err)
 	}
 }
 

@@ -9,8 +9,9 @@ import (
 	"github.com/chorus-comms/chorus/fabric"
 )
 
-// Everything on the wire is little-endian. A connection starts with a hello and its
-// answer; then frames follow, a header each, with or without a payload.
+// Everything on the wire is little-endian. A connection starts with a hello, the proof of both
+// ends that they belong to the job (package secure), and an answer; then frames follow, a header each, with or without a
+// payload. With TLS, all of this is within it.
 
 // kind says what a frame is.
 type kind uint8
@@ -100,17 +101,16 @@ func (h *header) parse(b *[headerBytes]byte) error {
 	return nil
 }
 
-// hello opens a connection.
+// hello opens a connection. It's believed once the proof has followed, which covers it.
 type hello struct {
 	from, to, size uint32
 	index          uint32 // which of the pair's connections
-	token          [tokenBytes]byte
 }
 
 const (
 	tokenBytes = 16
-	helloBytes = 48
-	version    = 1
+	helloBytes = 24
+	version    = 2
 )
 
 var helloMagic = []byte("CHORUST")
@@ -121,8 +121,7 @@ func (h *hello) encode() []byte {
 	for _, v := range []uint32{h.from, h.to, h.size, h.index} {
 		b = binary.LittleEndian.AppendUint32(b, v)
 	}
-	b = append(b, h.token[:]...)
-	return append(b, make([]byte, helloBytes-len(b))...)
+	return b
 }
 
 func (h *hello) decode(b []byte) error {
@@ -134,7 +133,6 @@ func (h *hello) decode(b []byte) error {
 	}
 	le := binary.LittleEndian
 	h.from, h.to, h.size, h.index = le.Uint32(b[8:]), le.Uint32(b[12:]), le.Uint32(b[16:]), le.Uint32(b[20:])
-	copy(h.token[:], b[24:])
 	return nil
 }
 

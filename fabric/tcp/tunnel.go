@@ -1,0 +1,88 @@
+package tcp
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// tunnels are the encrypted connections of a fabric. A pipe reads and writes a descriptor of its own, which a connection of TLS doesn't
+// have; so it gets one end of a pair of sockets, and two goroutines carry bytes between the other end and the connection. That
+// costs two more copies, besides the encryption.
+type tunnels struct {
+	mu    sync.Mutex
+	conns map[*tls.Conn]struct{}
+	moles sync.WaitGroup
+}
+
+// dig returns a descriptor that stands for an encrypted connection. Whoever closes it says goodbye to the connection.
+func (ts *tunnels) dig(c net.Conn) (fd int, err error) {
+	outer, ok := c.(*tls.Conn)
+	if !ok {
+		return -1, fmt.Errorf("tcp: %T is no encrypted connection", c)
+	}
+	inner, fd, err := pair()
+	if err != nil {
+		outer.Close()
+		return -1, err
+	}
+	ts.mu.Lock()
+	if ts.conns == nil {
+		ts.conns = map[*tls.Conn]struct{}{}
+	}
+	ts.conns[outer] = struct{}{}
+	ts.mu.Unlock()
+	ts.moles.Go(func() {
+		var inward sync.WaitGroup
+		inward.Go(func() {
+			if _, err := io.Copy(inner, outer); err == nil {
+				inner.CloseWrite()
+			} else {
+				inner.Close() // ends what goes outward, too
+			}
+		})
+		io.Copy(outer, inner)
+		outer.CloseWrite()
+		outer.SetReadDeadline(time.Now().Add(closeGrace)) // the pipe says goodbye, or is gone
+		inward.Wait()
+		inner.Close()
+		outer.Close()
+		ts.mu.Lock()
+		delete(ts.conns, outer)
+		ts.mu.Unlock()
+	})
+	return fd, nil
+}
+
+// close waits until what the pipes have written is on its way; they are closed.
+func (ts *tunnels) close() {
+	ts.mu.Lock()
+	for c := range ts.conns {
+		c.SetReadDeadline(time.Unix(1, 0))
+		c.SetWriteDeadline(time.Now().Add(closeGrace))
+	}
+	ts.mu.Unlock()
+	ts.moles.Wait()
+}
+
+// pair makes two sockets that are joined: one for the runtime, and the descriptor of the other.
+func pair() (*net.UnixConn, int, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, -1, os.NewSyscallError("socketpair", err)
+	}
+	file := os.NewFile(uintptr(fds[0]), "tunnel")
+	defer file.Close()
+	c, err := net.FileConn(file)
+	if err != nil {
+		unix.Close(fds[1])
+		return nil, -1, err
+	}
+	return c.(*net.UnixConn), fds[1], nil
+}
