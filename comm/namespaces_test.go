@@ -15,6 +15,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/secure"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -32,6 +33,7 @@ func TestNetworkNamespaces(t *testing.T) {
 		t.Run(family.name, func(t *testing.T) {
 			t.Parallel()
 			hosts := cable(t, family.network)
+			secret := secure.Generate()
 			master, _, _ := strings.Cut(fmt.Sprintf(family.network, 1), "/")
 			const n = 2 * ranksPerHost
 			cmds, outs := make([]*exec.Cmd, n), make([]*lines, n)
@@ -39,7 +41,7 @@ func TestNetworkNamespaces(t *testing.T) {
 				cmd := exec.Command("ip", "netns", "exec", hosts[r/ranksPerHost], self(t))
 				cmd.Env = append(os.Environ(), rankMain+"=namespaces", "CHORUS_HOST_ID=", "CHORUS_FABRIC=",
 					"RANK="+strconv.Itoa(r), "WORLD_SIZE="+strconv.Itoa(n), "LOCAL_RANK="+strconv.Itoa(r%ranksPerHost),
-					"LOCAL_WORLD_SIZE="+strconv.Itoa(ranksPerHost), "MASTER_ADDR="+master, "MASTER_PORT=29500")
+					"LOCAL_WORLD_SIZE="+strconv.Itoa(ranksPerHost), "MASTER_ADDR="+master, "MASTER_PORT=29500", "CHORUS_SECRET="+secret)
 				cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 				outs[r] = &lines{}
 				cmd.Stdout, cmd.Stderr = outs[r], outs[r]

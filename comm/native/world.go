@@ -18,6 +18,7 @@ import (
 	_ "github.com/chorus-comms/chorus/fabric/mem"
 	_ "github.com/chorus-comms/chorus/fabric/tcp"
 	"github.com/chorus-comms/chorus/plan"
+	"github.com/chorus-comms/chorus/secure"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -48,15 +49,21 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	if host == "" {
 		host = bootstrap.HostID()
 	}
+	policy, err := secure.Load(cfg)
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
+	// The store may be anybody's, so that nothing is believed that isn't sealed with the secret.
+	sealed := store.NewSealed(policy.Secret, c.Store)
 	round := 0
 	exchange := func(ctx context.Context, payload []byte) ([][]byte, error) {
 		if c.Size == 1 {
 			return [][]byte{payload}, nil
 		}
 		round++
-		return bootstrap.Exchange(ctx, store.NewPrefix(fmt.Sprintf("open/%d", round), c.Store), c.Rank, c.Size, payload)
+		return bootstrap.Exchange(ctx, store.NewPrefix(fmt.Sprintf("%s/open/%d", c.Name, round), sealed), c.Rank, c.Size, payload)
 	}
 	mine := terms{Fabric: s.fabric, Cores: runtime.NumCPU(), StageBytes: s.stageBytes, Machine: s.calibrated(c)}
 	agreed, err := mine.agree(ctx, backend.Where{Comm: c.Name, Rank: c.Rank, Op: "new"}, exchange)
@@ -65,7 +72,7 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	}
 	s.stageBytes = agreed.StageBytes
 	fab, err := fabric.Open(ctx, s.fabric, fabric.Config{
-		Rank: c.Rank, Size: c.Size, Exchange: exchange, HostID: host, Rendezvous: c.MasterAddr,
+		Rank: c.Rank, Size: c.Size, Exchange: exchange, HostID: host, Rendezvous: c.MasterAddr, Security: policy,
 		Timeout: c.Timeout, Options: s.fabricOptions,
 	})
 	if err != nil {
