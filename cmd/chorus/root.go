@@ -12,6 +12,7 @@ var commands = []func() *cobra.Command{
 	newRunCmd,
 	newGuardCmd,
 	newBenchCmd,
+	newChaosCmd,
 	newDemoCmd,
 	newPlanCmd,
 	newExplainCmd,

@@ -4,6 +4,9 @@
 //	...
 //	faults.Cut(1, errors.New("cable pulled"))
 //
+// Beside rules there is what happens to a rank as a whole: [Faults.Freeze] stops it,
+// [Faults.Kill] ends it, and [Faults.Arm] chooses the moment.
+//
 // Rules act on what this rank sends, in the order in which it's sent. Opened by
 // name, "fault" wraps the fabric that option "inner" names, with rules from option
 // "script":

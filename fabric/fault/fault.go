@@ -51,6 +51,8 @@ type Faults struct {
 	handler fabric.Handler
 	closed  bool
 	timers  sync.WaitGroup
+	onBreak func(Action)
+	frost   frost
 
 	cut sync.Map // *fabric.PeerError by peer; apart from the lock, because handlers look at it
 }
@@ -60,6 +62,13 @@ func (x *Faults) cutOff(peer int) error {
 		return err.(error)
 	}
 	return nil
+}
+
+// OnBreak has f called each time a rule breaks a message, just before it does. f must not call a method of x.
+func (x *Faults) OnBreak(f func(Action)) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.onBreak = f
 }
 
 // line holds back what goes to one peer.
@@ -195,7 +204,7 @@ func (w *wrapped) Handle(h fabric.Handler) {
 	w.Fabric.Handle(filter{h, w.x})
 }
 
-// filter keeps losses of peers that were cut from being told twice.
+// filter keeps losses of peers that were cut from being told twice, and events from a frozen rank.
 type filter struct {
 	fabric.Handler
 	x *Faults
@@ -203,21 +212,31 @@ type filter struct {
 
 // PeerLost implements fabric.Handler.
 func (f filter) PeerLost(peer int, err error) {
-	if f.x.cutOff(peer) == nil {
-		f.Handler.PeerLost(peer, err)
-	}
+	f.x.frost.event(func() {
+		if f.x.cutOff(peer) == nil {
+			f.Handler.PeerLost(peer, err)
+		}
+	})
+}
+
+// Mismatch implements fabric.Handler.
+func (f filter) Mismatch(peer int, key fabric.Key, local, remote fabric.Desc) {
+	f.x.frost.event(func() { f.Handler.Mismatch(peer, key, local, remote) })
 }
 
 // Control implements fabric.Handler: nothing comes from a peer that was cut.
 func (f filter) Control(peer int, payload []byte) {
-	if f.x.cutOff(peer) == nil {
-		f.Handler.Control(peer, payload)
-	}
+	f.x.frost.event(func() {
+		if f.x.cutOff(peer) == nil {
+			f.Handler.Control(peer, payload)
+		}
+	})
 }
 
 // Send implements fabric.Fabric.
 func (w *wrapped) Send(m *fabric.Msg) {
 	x := w.x
+	x.Touch()
 	x.mu.Lock()
 	r := x.choose(m)
 	x.mu.Unlock()
@@ -235,7 +254,7 @@ func (w *wrapped) Send(m *fabric.Msg) {
 	switch r.Do {
 	case Drop:
 		m.Complete(m.Len, m.Peer, nil)
-	case Truncate, Corrupt:
+	case Truncate, Corrupt, Mislabel:
 		x.pass(x.altered(m, r.Do))
 		m.Complete(m.Len, m.Peer, nil)
 	case Duplicate:
@@ -261,6 +280,9 @@ func (x *Faults) choose(m *fabric.Msg) *Rule {
 		if found == nil && n > 0 && (r.Count == 0 || n <= r.Count) && !lucky {
 			found = r
 			x.broken[r.Do]++
+			if x.onBreak != nil {
+				x.onBreak(r.Do)
+			}
 		}
 	}
 	return found
@@ -319,12 +341,19 @@ func (x *Faults) altered(m *fabric.Msg, do Action) *fabric.Msg {
 		x.mu.Unlock()
 		buf[bit/8] ^= 1 << (bit % 8)
 	}
+	if do == Mislabel {
+		x.mu.Lock()
+		bit := x.rng.IntN(8 * len(g.Desc))
+		x.mu.Unlock()
+		g.Desc[bit/8] ^= 1 << (bit % 8)
+	}
 	return g
 }
 
 // Recv implements fabric.Fabric.
 func (w *wrapped) Recv(m *fabric.Msg) {
 	x := w.x
+	x.Touch()
 	x.mu.Lock()
 	if err := x.cutOff(m.Peer); err != nil {
 		x.mu.Unlock()
@@ -339,6 +368,7 @@ func (w *wrapped) Recv(m *fabric.Msg) {
 // Wait implements fabric.Fabric.
 func (w *wrapped) Wait(m *fabric.Msg, by *fabric.Waiter) error {
 	err := w.Fabric.Wait(m, by)
+	w.x.Touch()
 	if !m.Done() {
 		return err
 	}
@@ -373,6 +403,7 @@ func (w *wrapped) Cancel(m *fabric.Msg) {
 
 // Control implements fabric.Fabric.
 func (w *wrapped) Control(peer int, payload []byte) error {
+	w.x.Touch()
 	if err := w.x.cutOff(peer); err != nil {
 		return err
 	}
@@ -382,6 +413,7 @@ func (w *wrapped) Control(peer int, payload []byte) error {
 // Close implements fabric.Fabric. What is held back fails.
 func (w *wrapped) Close(ctx context.Context) error {
 	x := w.x
+	x.Touch()
 	x.mu.Lock()
 	x.closed = true
 	var held []*fabric.Msg

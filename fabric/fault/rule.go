@@ -18,13 +18,14 @@ const (
 	Drop                        // it never arrives
 	Truncate                    // its second half is missing
 	Corrupt                     // one bit of it is flipped
+	Mislabel                    // one bit of its description is flipped
 	Duplicate                   // it arrives twice
 	Stall                       // it, and those to the same peer after it, wait until Release
 	Cut                         // the peer is lost before it is sent
 )
 
 var actions = map[string]Action{"delay": Delay, "drop": Drop, "truncate": Truncate, "corrupt": Corrupt,
-	"duplicate": Duplicate, "stall": Stall, "cut": Cut}
+	"mislabel": Mislabel, "duplicate": Duplicate, "stall": Stall, "cut": Cut}
 
 // Lanes is a set of lanes; the empty one means all.
 type Lanes uint8
@@ -81,7 +82,7 @@ func ParseScript(text string) (Script, error) {
 		}
 		r := Rule{Do: actions[name], Peer: fabric.AnySource}
 		if r.Do == 0 || (value != "") != (r.Do == Delay) {
-			return s, fmt.Errorf("fault: %q is no action; there are corrupt, cut, delay=<time>, drop, duplicate, stall, truncate", words[0])
+			return s, fmt.Errorf("fault: %q is no action; there are corrupt, cut, delay=<time>, drop, duplicate, mislabel, stall, truncate", words[0])
 		}
 		if r.Do == Delay {
 			words = append(words, words[0])

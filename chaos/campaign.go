@@ -1,0 +1,272 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/chorus-comms/chorus/store"
+)
+
+// Campaign says which rounds to run.
+type Campaign struct {
+	Mode    Mode
+	Rounds  int
+	Seed    uint64      // of the first round; each of the others has the next number
+	Repeat  bool        // all rounds have the first one's seed
+	Faults  []FaultKind // to draw from; nil: all
+	Fabrics []string    // to draw from in real rounds; nil: all
+	Jobs    int         // rounds at a time
+	Command []string    // starts a process that calls Work on its standard input and output
+	OnRound func(done int, o *Outcome)
+}
+
+// errStopped ends what waits when the campaign is over.
+var errStopped = errors.New("chaos: the campaign was stopped")
+
+// Run runs the rounds and sums up what came of them.
+func (c Campaign) Run(ctx context.Context) (*Result, error) {
+	r := &runner{Campaign: c, ctx: ctx, results: newResult(c)}
+	if c.Mode == Real {
+		server, err := store.ListenTCP("127.0.0.1:0", store.ServerOptions{})
+		if err != nil {
+			return nil, err
+		}
+		defer server.Close()
+		r.store = fmt.Sprintf("127.0.0.1:%d", server.Port())
+	}
+	begin := time.Now()
+	var all sync.WaitGroup
+	for range max(1, c.Jobs) {
+		all.Go(r.rounds)
+	}
+	all.Wait()
+	for _, p := range r.idle {
+		p.end()
+	}
+	r.results.end(time.Since(begin))
+	return r.results, r.err
+}
+
+// A runner is a campaign under way.
+type runner struct {
+	Campaign
+	ctx   context.Context
+	store string
+
+	mu      sync.Mutex
+	next    int
+	done    int
+	idle    []*process
+	results *Result
+	err     error
+}
+
+// rounds runs rounds until there are no more.
+func (r *runner) rounds() {
+	for {
+		r.mu.Lock()
+		i := r.next
+		over := i == r.Rounds || r.err != nil || r.ctx.Err() != nil
+		if !over {
+			r.next++
+		}
+		r.mu.Unlock()
+		if over {
+			return
+		}
+		seed := r.Seed
+		if !r.Repeat {
+			seed += uint64(i)
+		}
+		p := Make(r.Mode, seed, r.Faults, r.Fabrics)
+		o := &Outcome{Program: &p, Reports: make([]*Report, p.Size)}
+		var err error
+		if r.Mode == Virtual {
+			err = r.virtual(o)
+		} else {
+			err = r.real(o, i)
+		}
+		r.mu.Lock()
+		if err != nil {
+			r.err = errors.Join(r.err, err)
+			r.mu.Unlock()
+			return
+		}
+		o.judge()
+		r.results.add(o)
+		r.done++
+		if r.OnRound != nil {
+			r.OnRound(r.done, o)
+		}
+		r.mu.Unlock()
+	}
+}
+
+// take returns n idle processes, new ones if there are not enough.
+func (r *runner) take(n int) ([]*process, error) {
+	r.mu.Lock()
+	k := min(n, len(r.idle))
+	ps := append([]*process(nil), r.idle[len(r.idle)-k:]...)
+	r.idle = r.idle[:len(r.idle)-k]
+	r.mu.Unlock()
+	for len(ps) < n {
+		p, err := start(r.Command)
+		if err != nil {
+			r.give(ps...)
+			return nil, fmt.Errorf("chaos: starting a process: %w", err)
+		}
+		ps = append(ps, p)
+	}
+	return ps, nil
+}
+
+func (r *runner) give(ps ...*process) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.idle = append(r.idle, ps...)
+}
+
+func (r *runner) task(p *Program) task {
+	return task{Mode: r.Mode, Seed: p.Seed, Faults: r.Faults, Fabrics: r.Fabrics, Store: r.store}
+}
+
+// watchdog bounds a virtual round in real time: goroutines that never rest keep its clock from moving.
+const watchdog = time.Minute
+
+func (r *runner) virtual(o *Outcome) error {
+	ps, err := r.take(1)
+	if err != nil {
+		return err
+	}
+	p := ps[0]
+	if err := p.tasks.Encode(r.task(o.Program)); err == nil {
+		timer := time.NewTimer(watchdog)
+		defer timer.Stop()
+		select {
+		case a, ok := <-p.answers:
+			if ok {
+				o.Reports, o.Stuck = a.Reports, a.Stuck
+				if a.Stuck == "" {
+					r.give(p)
+				} else {
+					p.end() // its goroutines may be in the way of the next round
+				}
+				return nil
+			}
+		case <-timer.C:
+			p.signal(syscall.SIGQUIT)
+		}
+	}
+	p.end()
+	o.Stuck = "the process ended: " + p.errors.String()
+	return nil
+}
+
+// realBudget bounds a real round: more than all that its operations may wait for.
+const realBudget = 2 * time.Minute
+
+// dumping is how long a process that hangs has to say what it does.
+const dumping = 3 * time.Second
+
+func (r *runner) real(o *Outcome, round int) error {
+	p := o.Program
+	ps, err := r.take(p.Size)
+	if err != nil {
+		return err
+	}
+	t := r.task(p)
+	t.Name = fmt.Sprintf("round%d", round)
+	type word struct {
+		rank int
+		a    answer
+		ok   bool
+	}
+	words := make(chan word)
+	over := make(chan struct{})
+	defer close(over)
+	gone := make([]bool, p.Size)
+	for rank, proc := range ps {
+		t.Rank = rank
+		proc.tasks.Encode(t) // a process that is gone tells by the end of its answers
+		go func() {
+			for {
+				a, ok := <-proc.answers
+				select {
+				case words <- word{rank, a, ok}:
+				case <-over:
+					return
+				}
+				if !ok || a.Reports != nil {
+					return
+				}
+			}
+		}()
+	}
+	fired := false
+	dead := func(rank int) bool { return fired && p.Fault.dead() && rank == p.Fault.Rank }
+	waiting := func() bool {
+		for rank := range ps {
+			if o.Reports[rank] == nil && !gone[rank] && !dead(rank) {
+				return true
+			}
+		}
+		return false
+	}
+	limit := time.NewTimer(realBudget)
+	defer limit.Stop()
+	quit := false
+	for waiting() {
+		select {
+		case w := <-words:
+			switch {
+			case !w.ok:
+				gone[w.rank] = true
+				if !dead(w.rank) {
+					o.Stuck += fmt.Sprintf("the process of rank %d ended: %s\n", w.rank, ps[w.rank].errors.String())
+				}
+			case w.a.Reports != nil:
+				o.Reports[w.rank] = w.a.Reports[0]
+			default:
+				fired = true
+				o.struck = w.a.Fired
+				if p.Fault.Kind == Pause {
+					time.AfterFunc(p.Fault.Delay, func() { ps[w.rank].signal(syscall.SIGCONT) })
+				}
+			}
+		case <-limit.C:
+			for rank, proc := range ps {
+				switch {
+				case o.Reports[rank] != nil || gone[rank]:
+				case quit:
+					proc.signal(syscall.SIGKILL)
+				default:
+					proc.signal(syscall.SIGQUIT)
+				}
+			}
+			quit = true
+			limit.Reset(dumping)
+		case <-r.ctx.Done():
+			for _, proc := range ps {
+				proc.signal(syscall.SIGKILL)
+			}
+			return errStopped
+		}
+	}
+	for rank, proc := range ps {
+		switch {
+		case o.Reports[rank] != nil:
+			r.give(proc)
+		default:
+			proc.signal(syscall.SIGKILL)
+			go func() {
+				for range proc.answers {
+				}
+			}()
+		}
+	}
+	return nil
+}

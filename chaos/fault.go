@@ -1,0 +1,147 @@
+package chaos
+
+import (
+	"time"
+)
+
+// FaultKind is what goes wrong.
+type FaultKind string
+
+// The kinds of fault. The rank at fault is called the culprit.
+const (
+	None      FaultKind = "none"      // nothing
+	Kill      FaultKind = "kill"      // the culprit's process dies: SIGKILL
+	Stop      FaultKind = "stop"      // it stands still for good: SIGSTOP
+	Pause     FaultKind = "pause"     // it stands still for less than the others' patience
+	Late      FaultKind = "late"      // it comes to a step when the others have given up
+	Slow      FaultKind = "slow"      // it comes late to every step, but in time
+	Delay     FaultKind = "delay"     // some of its messages are late
+	Drop      FaultKind = "drop"      // one of its messages never arrives
+	Truncate  FaultKind = "truncate"  // half of one is missing
+	Flip      FaultKind = "flip"      // one bit of the label of one is wrong
+	Cut       FaultKind = "cut"       // its link to one peer breaks
+	Partition FaultKind = "partition" // the links between two halves of the world break
+	Mismatch  FaultKind = "mismatch"  // it calls another operation than the others
+	Abort     FaultKind = "abort"     // it gives up, by Abort
+	Exit      FaultKind = "exit"      // it leaves in the middle, by Finalize
+	Absent    FaultKind = "absent"    // it never joins
+	Exhausted FaultKind = "exhausted" // it has no memory, or descriptors, left
+)
+
+// FaultKinds are all kinds, in the order of the tables.
+var FaultKinds = []FaultKind{None, Kill, Stop, Pause, Late, Slow, Delay, Drop, Truncate, Flip, Cut, Partition, Mismatch, Abort, Exit, Absent, Exhausted}
+
+// Fault is what goes wrong in one program.
+type Fault struct {
+	Kind  FaultKind
+	Rank  int           // the culprit; -1 if there is none
+	Peer  int           // the other end of a cut link
+	Side  []int         // the ranks of one side of a partition
+	Step  int           // when it happens: at the beginning of this step
+	Calls int           // and so many calls of the fabric later; 0: before the step
+	Delay time.Duration // how long, or, with real processes, how much later
+	After int           // how many messages pass before one is broken
+	Wrong int           // which difference a mismatch makes
+}
+
+// waits reports whether others notice the fault only when their patience ends.
+func (f Fault) waits() bool {
+	switch f.Kind {
+	case Stop, Late, Drop, Absent, Exhausted:
+		return true
+	}
+	return false
+}
+
+// onMessages reports whether the fault is done to messages, by rules of package fabric/fault.
+func (f Fault) onMessages() bool {
+	switch f.Kind {
+	case Delay, Drop, Truncate, Flip:
+		return true
+	}
+	return false
+}
+
+// harmless reports whether all operations must succeed.
+func (f Fault) harmless() bool {
+	switch f.Kind {
+	case None, Pause, Slow, Delay:
+		return true
+	}
+	return false
+}
+
+// dead reports whether the culprit has no say any more.
+func (f Fault) dead() bool { return f.Kind == Kill || f.Kind == Stop || f.Kind == Absent }
+
+// fault draws what goes wrong.
+func (m *maker) fault(from []FaultKind) {
+	p := &m.p
+	if from == nil {
+		from = FaultKinds
+	}
+	f := &p.Fault
+	*f = Fault{Kind: of(m, from...), Rank: m.IntN(p.Size), Step: m.IntN(len(p.Steps)), Wrong: m.IntN(4)}
+	f.Peer = (f.Rank + 1 + m.IntN(p.Size-1)) % p.Size
+	if m.IntN(3) > 0 {
+		f.Calls = 1 + m.IntN(12)
+	}
+	f.After = m.IntN(4)
+	unit := time.Millisecond // of real time
+	p.Timeout, p.Patient = time.Second, 30*time.Second
+	if p.Mode == Virtual {
+		unit = 100 * time.Millisecond
+		p.Timeout, p.Patient = 30*time.Second, 10*time.Minute
+	}
+	f.Delay = time.Duration(m.IntN(20)) * unit / 10
+	switch f.Kind {
+	case None:
+		f.Rank = -1
+	case Late:
+		f.Delay = p.Timeout + time.Duration(500+m.IntN(1500))*unit
+	case Pause:
+		f.Delay = time.Duration(20+m.IntN(100)) * unit
+	case Slow, Delay:
+		f.Delay = time.Duration(1+m.IntN(20)) * unit
+	case Cut:
+		f.Side = []int{f.Rank}
+	case Partition:
+		f.Rank = -1
+		for len(f.Side) == 0 || len(f.Side) == p.Size {
+			f.Side = nil
+			for r := range p.Size {
+				if m.IntN(2) == 0 {
+					f.Side = append(f.Side, r)
+				}
+			}
+		}
+	case Mismatch:
+		f.Step = m.IntN(len(p.Steps))
+		for p.Steps[f.Step].Do != collective || !p.Comms[p.Steps[f.Step].On].has(f.Rank) || len(p.Comms[p.Steps[f.Step].On].Members) == 1 {
+			f.Step = (f.Step + 1) % len(p.Steps) // the last one suits
+		}
+	}
+	if !f.waits() {
+		p.Timeout = p.Patient
+	}
+}
+
+// timeout returns how long operations of a communicator wait. What the world does together ends first, so
+// that a rank which waits for the culprit elsewhere is not taken for it.
+func (p *Program) timeout(on int) time.Duration {
+	if !p.Fault.waits() || p.Fault.Rank >= 0 && !p.Comms[on].has(p.Fault.Rank) {
+		return p.Patient
+	}
+	if on == 0 {
+		return p.Timeout
+	}
+	return 3 * p.Timeout
+}
+
+// joining returns how long ranks wait for each other at the start.
+func (p *Program) joining() time.Duration {
+	if p.Fault.Kind == Absent || p.Fault.Kind == Exhausted {
+		return p.Timeout
+	}
+	return p.Patient
+}

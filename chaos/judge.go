@@ -1,0 +1,144 @@
+package chaos
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Outcome is what came of a round.
+type Outcome struct {
+	Program  *Program
+	Reports  []*Report // by rank; nil if it did not return
+	Stuck    string    // what the ranks were doing if not all of them returned; or how the process ended
+	Fired    bool      // the fault has happened
+	Hangs    []string
+	Wrong    []string
+	Misnamed []string
+	Detect   []time.Duration // from the fault to the first error of each rank that got one
+
+	struck int64 // when a process that can't tell any more was struck, in nanoseconds since 1970
+}
+
+// Bad reports whether the round has found something.
+func (o *Outcome) Bad() bool { return len(o.Hangs)+len(o.Wrong)+len(o.Misnamed) > 0 }
+
+// judge decides what the reports say of the library.
+func (o *Outcome) judge() {
+	f := o.Program.Fault
+	fired := o.struck
+	for _, rep := range o.Reports {
+		if rep != nil && rep.Fired != 0 && (fired == 0 || rep.Fired < fired) {
+			fired = rep.Fired
+		}
+	}
+	o.Fired = fired != 0
+	for r := range o.Program.Size {
+		dead := f.dead() && r == f.Rank && o.Fired
+		var rep *Report
+		if r < len(o.Reports) {
+			rep = o.Reports[r]
+		}
+		switch {
+		case dead:
+			continue
+		case rep == nil:
+			o.Hangs = append(o.Hangs, fmt.Sprintf("rank %d did not return", r))
+			continue
+		}
+		o.Wrong = append(o.Wrong, rep.Wrong...)
+		if len(rep.Failures) > 0 && o.Fired {
+			if d := rep.Failures[0].At - fired; d >= 0 && r != f.Rank {
+				o.Detect = append(o.Detect, time.Duration(d))
+			}
+		}
+		for _, x := range rep.Failures {
+			if bad := o.misnamed(r, x); bad != "" {
+				o.Misnamed = append(o.Misnamed, fmt.Sprintf("rank %d: %s: %s", r, bad, x.Text))
+			}
+		}
+		if bad := o.unnoticed(r, rep); bad != "" {
+			o.Misnamed = append(o.Misnamed, fmt.Sprintf("rank %d %s", r, bad))
+		}
+	}
+	if o.Stuck != "" && len(o.Hangs) == 0 {
+		o.Hangs = append(o.Hangs, "something of the ranks did not return")
+	}
+}
+
+// unnoticed says what a rank should have noticed and has not.
+func (o *Outcome) unnoticed(r int, rep *Report) string {
+	p, f := o.Program, o.Program.Fault
+	if !o.Fired || r == f.Rank || len(rep.Failures) > 0 {
+		return ""
+	}
+	switch f.Kind {
+	case Kill, Stop, Exit:
+		// The last step is a barrier of all.
+		if f.Step < len(p.Steps)-1 && f.Calls == 0 {
+			return "noticed nothing"
+		}
+	case Absent:
+		return "joined a world that is not complete"
+	}
+	return ""
+}
+
+// misnamed says why an error is not the one that the fault should give; "" if it is.
+func (o *Outcome) misnamed(r int, x Failure) string {
+	p, f := o.Program, o.Program.Fault
+	g := p.Comms[x.Comm]
+	if !o.Fired || f.harmless() {
+		return "nothing was wrong"
+	}
+	if f.Rank >= 0 && !g.has(f.Rank) {
+		return fmt.Sprintf("rank %d is not in this communicator", f.Rank)
+	}
+	names := slices.Contains(x.Named, f.Rank)
+	only := len(x.Named) == 1 && names
+	ok := false
+	switch f.Kind {
+	case Kill, Exit:
+		ok = x.Kind == "lost" && only
+	case Stop, Late:
+		ok = x.Kind == "timeout" && names || x.Kind == "lost" && only
+	case Drop:
+		ok = x.Kind == "timeout"
+	case Truncate, Flip:
+		ok = x.Kind == "mismatch" && (names || r == f.Rank)
+	case Mismatch:
+		ok = x.Kind == "mismatch" && names
+	case Abort:
+		ok = x.Kind == "aborted" && only
+	case Cut:
+		ok = x.Kind == "lost" && len(x.Named) == 1 && (names || x.Named[0] == f.Peer)
+	case Partition: // processes don't lose their links all at once, but one rank after the other
+		ok = x.Kind == "lost" && len(x.Named) == 1 && (p.Mode == Real || slices.Contains(f.Side, x.Named[0]) != slices.Contains(f.Side, r))
+	case Absent:
+		ok = x.Kind == "missing" && only
+	case Exhausted:
+		ok = names || r == f.Rank
+	}
+	if ok || r == f.Rank && f.Kind != Mismatch && f.Kind != Abort || o.passedOn(x) {
+		return ""
+	}
+	return fmt.Sprintf("%s on communicator %d, step %d, names %v", x.Kind, x.Comm, x.Step, x.Named)
+}
+
+// passedOn reports whether an abort by a rank passes on an error of its own, which is judged there.
+func (o *Outcome) passedOn(x Failure) bool {
+	if x.Kind != "aborted" || len(x.Named) != 1 {
+		return false
+	}
+	by := o.Reports[x.Named[0]]
+	if by == nil {
+		return false
+	}
+	for _, y := range by.Failures {
+		if strings.Contains(x.Text, y.Text) {
+			return true
+		}
+	}
+	return false
+}

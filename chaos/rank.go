@@ -1,0 +1,343 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+// A rank carries out its part of a program.
+type rank struct {
+	p       *Program
+	rank    int
+	in      *injector
+	ctx     context.Context // of operations
+	comms   []*comm.Comm    // nil where it isn't a member, or the communicator could not be made
+	broken  []bool
+	pending []pending
+	report  Report
+}
+
+// pending is what the rank has issued and not waited for yet.
+type pending struct {
+	t        *trial
+	on, step int
+}
+
+// finalizing bounds a Finalize.
+const finalizing = time.Minute
+
+// run carries out rank's part. join makes the world's communicator.
+func run(p *Program, number int, in *injector, join func(ctx context.Context, opts ...comm.NewOption) (*comm.Comm, error)) Report {
+	r := &rank{p: p, rank: number, in: in, comms: make([]*comm.Comm, len(p.Comms)), broken: make([]bool, len(p.Comms)), report: Report{Rank: number}}
+	if p.Fault.Kind == Absent && in.culprit() {
+		in.fire()
+		r.report.Fired = in.fired.Load()
+		return r.report
+	}
+	r.ctx = context.Background()
+	if p.Mode == Virtual && in.culprit() {
+		r.ctx = polled{r.ctx, in}
+	}
+	hints := map[string]string{"host_id": fmt.Sprintf("host%d", p.Hosts[number])}
+	for k, v := range p.Hints {
+		hints[k] = v
+	}
+	world, err := join(context.Background(), comm.WithRank(number, p.Size), comm.WithTimeout(p.joining()), comm.WithHints(hints), comm.WithAbortOnError(false))
+	if err != nil {
+		r.fail(0, -1, err)
+		r.report.Fired = in.fired.Load()
+		return r.report
+	}
+	r.comms[0] = world
+	if err := world.SetTimeout(p.timeout(0)); err != nil {
+		r.fail(0, -1, err)
+	}
+	for k := range p.Steps {
+		in.step(k)
+		if p.Fault.Kind == Exit && in.culprit() && k == p.Fault.Step {
+			in.fire()
+			break
+		}
+		r.step(k)
+	}
+	r.await()
+	for on := len(r.comms) - 1; on >= 0; on-- {
+		if c := r.comms[on]; c != nil {
+			ctx, cancel := context.WithTimeout(context.Background(), finalizing)
+			if err := c.Finalize(ctx); err != nil && !r.broken[on] {
+				r.fail(on, len(p.Steps), err)
+			}
+			cancel()
+		}
+	}
+	r.report.Fired = in.fired.Load()
+	return r.report
+}
+
+// step takes step k, if the rank has a part in it.
+func (r *rank) step(k int) {
+	s := &r.p.Steps[k]
+	if s.Do == await {
+		r.await()
+		return
+	}
+	c := r.comms[s.On]
+	if c == nil || r.broken[s.On] {
+		return
+	}
+	if f := r.p.Fault; f.Kind == Abort && r.in.culprit() && k == f.Step {
+		r.in.fire()
+		c.Abort(errEnough)
+	}
+	var err error
+	switch s.Do {
+	case collective:
+		err = r.collective(c, s, k)
+	case split:
+		err = r.split(c, s)
+	case ring:
+		err = r.ring(c, s)
+	case anySource:
+		err = r.anySource(c, s)
+	case window:
+		err = r.window(c, s)
+	}
+	var bad *wrongError
+	switch {
+	case errors.As(err, &bad):
+		r.wrong(k, bad.what)
+	case err != nil:
+		r.fail(s.On, k, err)
+	default:
+		r.report.Passed++
+	}
+}
+
+var errEnough = errors.New("the program has had enough")
+
+// wrongError is a result that is wrong, though the operation gave no error.
+type wrongError struct{ what string }
+
+func (e *wrongError) Error() string { return e.what }
+
+func (r *rank) wrong(k int, what string) {
+	r.report.Wrong = append(r.report.Wrong, fmt.Sprintf("rank %d, step %d, %v: %s", r.rank, k, r.p.Steps[k], what))
+}
+
+func (r *rank) collective(c *comm.Comm, s *step, k int) error {
+	t, err := newTrial(c, s)
+	if err != nil {
+		return err
+	}
+	if f := r.p.Fault; f.Kind == Mismatch && r.in.culprit() && k == f.Step {
+		t.free()
+		t.mistake(f.Wrong)
+		r.in.fire()
+	}
+	t.op.Ctx = r.ctx
+	if s.Async {
+		if err := c.Submit(&t.op, &t.work); err != nil {
+			t.free()
+			return err
+		}
+		r.pending = append(r.pending, pending{t, s.On, k})
+		return nil
+	}
+	return t.end(c.Submit(&t.op, nil))
+}
+
+// end checks the results of an operation that is done.
+func (t *trial) end(err error) error {
+	defer t.free()
+	if err != nil {
+		return err
+	}
+	if bad := t.wrong(); bad != "" {
+		return &wrongError{bad}
+	}
+	return nil
+}
+
+// await waits for all that is pending.
+func (r *rank) await() {
+	for _, p := range r.pending {
+		err := p.t.end(p.t.work.Wait(context.Background()))
+		var bad *wrongError
+		switch {
+		case errors.As(err, &bad):
+			r.wrong(p.step, bad.what)
+		case err != nil && !r.broken[p.on]:
+			r.fail(p.on, p.step, err)
+		}
+	}
+	r.pending = nil
+}
+
+// split makes the communicators that this rank is a member of.
+func (r *rank) split(c *comm.Comm, s *step) error {
+	parent := r.p.Comms[s.On]
+	mine := -1
+	var ranks []int
+	for _, to := range s.To {
+		if g := r.p.Comms[to]; g.has(r.rank) {
+			mine = to
+			for _, m := range g.Members {
+				ranks = append(ranks, indexOf(parent.Members, m))
+			}
+		}
+	}
+	opts := []comm.SplitOption{comm.SplitName(fmt.Sprintf("comm%d", mine))}
+	if mine >= 0 {
+		opts = append(opts, comm.SplitTimeout(r.p.timeout(mine)))
+	}
+	child, err := c.Split(r.ctx, ranks, opts...)
+	if err != nil {
+		return err
+	}
+	if mine >= 0 {
+		r.comms[mine] = child
+	}
+	return nil
+}
+
+func indexOf(list []int, x int) int {
+	for i, y := range list {
+		if x == y {
+			return i
+		}
+	}
+	return -1
+}
+
+// vector makes a tensor of rank from's values, or, for -1, of none yet.
+func (r *rank) vector(c *comm.Comm, s *step, from int) (*tensor.Tensor, error) {
+	x, err := allocate(c, dtype.Int32, s.Count, s.Shared)
+	if err == nil && from >= 0 {
+		fill(raw(x), dtype.Int32, r.message(s, from))
+	}
+	return x, err
+}
+
+// message is what rank from of a communicator sends.
+func (r *rank) message(s *step, from int) func(i int) int {
+	return func(i int) int { return (from*31 + i*5 + s.Salt) % 256 }
+}
+
+func (r *rank) received(s *step, x *tensor.Tensor, from int) error {
+	if bad := differs(raw(x), dtype.Int32, r.message(s, from)); bad != "" {
+		return &wrongError{fmt.Sprintf("from rank %d: %s", from, bad)}
+	}
+	return nil
+}
+
+func (r *rank) ring(c *comm.Comm, s *step) error {
+	me, n := c.Rank(), c.Size()
+	out, err := r.vector(c, s, me)
+	if err != nil {
+		return err
+	}
+	defer out.Free()
+	in, err := r.vector(c, s, -1)
+	if err != nil {
+		return err
+	}
+	defer in.Free()
+	from := (me + n - 1) % n
+	b := c.Batch()
+	b.Send(out, (me+1)%n, comm.Tag(s.Salt))
+	b.Recv(in, from, comm.Tag(s.Salt))
+	if err := b.Issue(r.ctx); err != nil {
+		return err
+	}
+	return r.received(s, in, from)
+}
+
+func (r *rank) anySource(c *comm.Comm, s *step) error {
+	me, n := c.Rank(), c.Size()
+	if me != s.Root {
+		out, err := r.vector(c, s, me)
+		if err != nil {
+			return err
+		}
+		defer out.Free()
+		return c.Send(r.ctx, out, s.Root, comm.Tag(s.Salt))
+	}
+	in, err := r.vector(c, s, -1)
+	if err != nil {
+		return err
+	}
+	defer in.Free()
+	seen := make([]bool, n)
+	for range n - 1 {
+		from := -1
+		if err := c.Recv(r.ctx, in, comm.AnySource, comm.Tag(s.Salt), comm.From(&from)); err != nil {
+			return err
+		}
+		if from < 0 || from >= n || seen[from] {
+			return &wrongError{fmt.Sprintf("a message of rank %d", from)}
+		}
+		seen[from] = true
+		if err := r.received(s, in, from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// window has each rank put a message into the window of the next, signal it, and read it back.
+func (r *rank) window(c *comm.Comm, s *step) (err error) {
+	me, n := c.Rank(), c.Size()
+	size := max(1, s.Count)
+	small := *s
+	small.Count = size
+	mine, err := r.vector(c, &small, -1)
+	if err != nil {
+		return err
+	}
+	w, err := c.NewWindow(r.ctx, mine)
+	if err != nil {
+		mine.Free()
+		return err
+	}
+	defer func() {
+		if err == nil {
+			err = w.Close(r.ctx)
+		}
+		if err == nil {
+			mine.Free() // else somebody may still write to it
+		}
+	}()
+	out, err := r.vector(c, &small, me)
+	if err != nil {
+		return err
+	}
+	defer out.Free()
+	from, to := (me+n-1)%n, (me+1)%n
+	if err := w.Put(r.ctx, out, comm.Target{Rank: to}); err != nil {
+		return err
+	}
+	if err := w.Signal(r.ctx, to, 0); err != nil {
+		return err
+	}
+	if err := w.WaitSignal(r.ctx, from, 0); err != nil {
+		return err
+	}
+	if err := r.received(&small, mine, from); err != nil {
+		return err
+	}
+	back, err := r.vector(c, &small, -1)
+	if err != nil {
+		return err
+	}
+	defer back.Free()
+	if err := w.Get(r.ctx, back, comm.Target{Rank: to}); err != nil {
+		return err
+	}
+	return r.received(&small, back, me)
+}

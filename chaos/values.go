@@ -1,0 +1,193 @@
+package chaos
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+// dtypes are those that programs use.
+var dtypes = []dtype.DType{dtype.Int32, dtype.Int64, dtype.Uint8, dtype.Float16, dtype.BFloat16, dtype.Float32, dtype.Float64}
+
+// encoded holds the bits of the numbers 0 to 255 in each of them. All values and results of programs are such
+// numbers, which every dtype holds exactly, so that results are compared bit by bit.
+var encoded = func() map[dtype.DType][256][]byte {
+	all := map[dtype.DType][256][]byte{}
+	for _, dt := range dtypes {
+		var table [256][]byte
+		for v := range table {
+			var b []byte
+			switch dt {
+			case dtype.Int32:
+				b = binary.LittleEndian.AppendUint32(nil, uint32(v))
+			case dtype.Int64:
+				b = binary.LittleEndian.AppendUint64(nil, uint64(v))
+			case dtype.Uint8:
+				b = []byte{byte(v)}
+			case dtype.Float16:
+				b = binary.LittleEndian.AppendUint16(nil, uint16(dtype.F16FromFloat32(float32(v))))
+			case dtype.BFloat16:
+				b = binary.LittleEndian.AppendUint16(nil, uint16(dtype.BF16FromFloat32(float32(v))))
+			case dtype.Float32:
+				b = binary.LittleEndian.AppendUint32(nil, math.Float32bits(float32(v)))
+			case dtype.Float64:
+				b = binary.LittleEndian.AppendUint64(nil, math.Float64bits(float64(v)))
+			}
+			table[v] = b
+		}
+		all[dt] = table
+	}
+	return all
+}()
+
+// untouched is what outputs hold before.
+const untouched = 0xA5
+
+// source returns element i of what a rank puts in. Values are such that the results of all reductions over a world are small.
+func source(s *step, n, rank, i int) int {
+	x := (rank*7 + i*3 + i/64 + s.Salt)
+	switch s.Reduce.Kind {
+	case backend.ProductKind:
+		return 1 + (x&3)>>1&x // 2 for one number of four
+	case backend.AvgKind:
+		return n * (x % 4)
+	default:
+		return x % 8
+	}
+}
+
+// reduced returns the reduction of element i of what all of n ranks put in.
+func reduced(s *step, n, i int) int {
+	v := source(s, n, 0, i)
+	for r := 1; r < n; r++ {
+		x := source(s, n, r, i)
+		switch s.Reduce.Kind {
+		case backend.ProductKind:
+			v *= x
+		case backend.MinKind:
+			v = min(v, x)
+		case backend.MaxKind:
+			v = max(v, x)
+		case backend.BAndKind:
+			v &= x
+		case backend.BOrKind:
+			v |= x
+		case backend.BXorKind:
+			v ^= x
+		default:
+			v += x
+		}
+	}
+	switch s.Reduce.Kind {
+	case backend.AvgKind:
+		v /= n
+	case backend.PremulSumKind:
+		v *= 2 // the factor of every rank
+	}
+	return v
+}
+
+// A flow is one rank's view of a collective: the sizes of its blocks, in elements, and what comes out.
+type flow struct {
+	ins, outs []int
+	want      func(block, i int) int
+}
+
+// varied returns the size of rank r's block where blocks differ.
+func (s *step) varied(r int) int { return s.Count * ((r + s.Salt) % 3) / 2 }
+
+// sent returns how many elements rank from sends to rank to in an uneven all-to-all.
+func (s *step) sent(from, to int) int { return s.Count * ((from + 2*to + s.Salt) % 4) / 3 }
+
+// flow returns what rank me of n takes and gets.
+func (s *step) flow(me, n int) flow {
+	c := s.Count
+	equal := make([]int, n)
+	uneven := make([]int, n)
+	offset := 0 // of block me among uneven ones
+	for r := range n {
+		equal[r], uneven[r] = c, s.varied(r)
+		if r < me {
+			offset += s.varied(r)
+		}
+	}
+	from := func(b, i int) int { return source(s, n, b, i) }
+	total := func(_, i int) int { return reduced(s, n, i) }
+	switch s.Kind {
+	case backend.Broadcast:
+		return flow{nil, []int{c}, func(_, i int) int { return source(s, n, s.Root, i) }}
+	case backend.AllReduce:
+		return flow{[]int{c}, []int{c}, total}
+	case backend.Reduce:
+		if me != s.Root {
+			return flow{ins: []int{c}}
+		}
+		return flow{[]int{c}, []int{c}, total}
+	case backend.AllGather, backend.AllGatherSingle:
+		return flow{[]int{c}, equal, from}
+	case backend.AllGatherV:
+		return flow{[]int{uneven[me]}, uneven, from}
+	case backend.ReduceScatter, backend.ReduceScatterSingle:
+		return flow{equal, []int{c}, func(_, i int) int { return reduced(s, n, me*c+i) }}
+	case backend.ReduceScatterV:
+		return flow{uneven, []int{uneven[me]}, func(_, i int) int { return reduced(s, n, offset+i) }}
+	case backend.AllToAll, backend.AllToAllSingle:
+		return flow{equal, equal, func(b, i int) int { return source(s, n, b, me*c+i) }}
+	case backend.AllToAllVSingle:
+		f := flow{ins: make([]int, n), outs: make([]int, n)}
+		before := make([]int, n) // in rank r's input, what comes before this rank's block
+		for r := range n {
+			f.ins[r], f.outs[r] = s.sent(me, r), s.sent(r, me)
+			for to := range me {
+				before[r] += s.sent(r, to)
+			}
+		}
+		f.want = func(b, i int) int { return source(s, n, b, before[b]+i) }
+		return f
+	case backend.Scatter:
+		f := flow{outs: []int{c}, want: func(_, i int) int { return source(s, n, s.Root, me*c+i) }}
+		if me == s.Root {
+			f.ins = equal
+		}
+		return f
+	case backend.Gather, backend.GatherSingle:
+		if me != s.Root {
+			return flow{ins: []int{c}}
+		}
+		return flow{[]int{c}, equal, from}
+	}
+	return flow{} // a barrier
+}
+
+// raw returns the bytes of a tensor.
+func raw(t *tensor.Tensor) []byte {
+	if t.NBytes() == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(t.Pointer()), t.NBytes())
+}
+
+// fill puts values into consecutive elements.
+func fill(b []byte, dt dtype.DType, value func(i int) int) {
+	table, size := encoded[dt], dt.Size()
+	for i := range len(b) / size {
+		copy(b[i*size:], table[value(i)])
+	}
+}
+
+// differs describes the first element that is not as wanted; "" if all are.
+func differs(b []byte, dt dtype.DType, want func(i int) int) string {
+	table, size := encoded[dt], dt.Size()
+	for i := range len(b) / size {
+		if got := b[i*size:][:size]; !bytes.Equal(got, table[want(i)]) {
+			return fmt.Sprintf("element %d of %d is %#x, not %#x", i, len(b)/size, got, table[want(i)])
+		}
+	}
+	return ""
+}

@@ -1,0 +1,155 @@
+package chaos
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/store"
+)
+
+// task is what a worker is asked to do: a virtual round, or one rank of a real one.
+type task struct {
+	Mode    Mode        `json:"mode"`
+	Seed    uint64      `json:"seed"`
+	Faults  []FaultKind `json:"faults,omitempty"`
+	Fabrics []string    `json:"fabrics,omitempty"`
+	Rank    int         `json:"rank"`
+	Name    string      `json:"name,omitempty"`  // of the world; new for each round
+	Store   string      `json:"store,omitempty"` // where its ranks meet
+}
+
+// answer is a line of a worker: when the fault happened, or what came of the task.
+type answer struct {
+	Fired   int64     `json:"fired,omitempty"`
+	Reports []*Report `json:"reports,omitempty"`
+	Stuck   string    `json:"stuck,omitempty"`
+}
+
+// Work carries out the tasks that come in, one a line, until there are no more. It's what the processes do that a campaign starts.
+func Work(in io.Reader, out io.Writer) error {
+	w := worker{out: json.NewEncoder(out)}
+	defer w.close()
+	lines := json.NewDecoder(bufio.NewReader(in))
+	for {
+		var t task
+		if err := lines.Decode(&t); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("chaos: reading a task: %w", err)
+		}
+		p := Make(t.Mode, t.Seed, t.Faults, t.Fabrics)
+		var a answer
+		if t.Mode == Virtual {
+			o := Virtually(&p)
+			a = answer{Reports: o.Reports, Stuck: o.Stuck}
+		} else {
+			rep, err := w.real(&p, t)
+			if err != nil {
+				return err
+			}
+			a = answer{Reports: []*Report{&rep}}
+		}
+		if err := w.say(a); err != nil {
+			return err
+		}
+	}
+}
+
+// A worker is a process's end of the conversation.
+type worker struct {
+	mu    sync.Mutex
+	out   *json.Encoder
+	store *store.TCPStore
+	at    string // the store's address
+}
+
+func (w *worker) say(a answer) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.out.Encode(a)
+}
+
+func (w *worker) close() {
+	if w.store != nil {
+		w.store.Close()
+	}
+}
+
+// meeting is how long a worker looks for the store.
+const meeting = 20 * time.Second
+
+// real carries out one rank of a real program.
+func (w *worker) real(p *Program, t task) (Report, error) {
+	if w.store == nil || w.at != t.Store {
+		w.close()
+		ctx, cancel := context.WithTimeout(context.Background(), meeting)
+		defer cancel()
+		st, err := store.DialTCP(ctx, t.Store, store.TCPOptions{})
+		if err != nil {
+			return Report{}, err
+		}
+		w.store, w.at = st, t.Store
+	}
+	in := &injector{p: p, rank: t.Rank}
+	in.strike = func(kind FaultKind) {
+		w.say(answer{Fired: time.Now().UnixNano()})
+		if kind == Kill {
+			syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		}
+		syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	}
+	in.cut = func(peer int) { in.links().Cut(peer, errPulled) }
+	opts := []comm.NewOption{comm.WithStore(w.store), comm.WithName(t.Name)}
+	if p.wrapped() {
+		injectors.Store(t.Name, in)
+		defer injectors.Delete(t.Name)
+		opts = append(opts, comm.WithFabric(fabricName), comm.WithHints(map[string]string{"fabric.inner": p.Fabric, "fabric.injector": t.Name}))
+	} else {
+		opts = append(opts, comm.WithFabric(p.Fabric))
+	}
+	defer in.end()
+	return run(p, t.Rank, in, func(ctx context.Context, more ...comm.NewOption) (*comm.Comm, error) {
+		if p.Fault.Kind == Exhausted && in.culprit() {
+			in.fire()
+			restore, err := starve(p.Fault.After*3 + p.Fault.Wrong)
+			if err != nil {
+				return nil, err
+			}
+			defer restore()
+		}
+		return comm.New(ctx, append(opts, more...)...)
+	}), nil
+}
+
+// wrapped reports whether a real program's fault needs a fabric that breaks on purpose.
+func (p *Program) wrapped() bool {
+	return p.Fault.onMessages() || p.Fault.Kind == Cut || p.Fault.Kind == Partition
+}
+
+// starve leaves the process only a few descriptors, with which all shared memory and all links come.
+func starve(left int) (restore func(), err error) {
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return nil, err
+	}
+	var before syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+		return nil, err
+	}
+	// One of the open ones is that of the directory.
+	low := before
+	low.Cur = uint64(len(open) - 1 + left)
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &low); err != nil {
+		return nil, err
+	}
+	return func() { syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before) }, nil
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/chorus-comms/chorus/chaos"
+)
+
+// chaosFlags are the flags of chorus chaos.
+type chaosFlags struct {
+	campaign      chaos.Campaign
+	virtual, real bool
+	seed          uint64
+	faults        []string
+	json, docs    string
+	worker        bool
+}
+
+func newChaosCmd() *cobra.Command {
+	var f chaosFlags
+	var kinds []string
+	for _, k := range chaos.FaultKinds {
+		kinds = append(kinds, string(k))
+	}
+	cmd := &cobra.Command{
+		Use:   "chaos",
+		Short: "Run random programs, break them on purpose, and check who is blamed",
+		Long: `Run random programs on random worlds, each with a fault, and check that every rank that survives returns, that its error
+names the rank at fault, and that no result is wrong. All of a round is drawn from its seed; a round that finds something
+is printed with the command that runs it again.
+
+With --virtual the ranks are goroutines and time is virtual, so that waiting costs nothing; with --real they are
+processes of this host, on shared memory, TCP and both, and faults are signals, limits, and a fabric that breaks on purpose.
+
+Faults: ` + strings.Join(kinds, ", ") + `.
+
+The exit status is 1 if anything was found.`,
+		Example: `  chorus chaos --virtual --rounds 100000 --seed 1
+  chorus chaos --real --rounds 1000 --json -
+  chorus chaos --real --faults kill,stop --fabrics shm --rounds 100`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.worker {
+				return chaos.Work(cmd.InOrStdin(), cmd.OutOrStdout())
+			}
+			return f.run(cmd)
+		},
+	}
+	fs := cmd.Flags()
+	fs.BoolVar(&f.virtual, "virtual", false, "ranks are goroutines, in virtual time (the default)")
+	fs.BoolVar(&f.real, "real", false, "ranks are processes")
+	fs.IntVar(&f.campaign.Rounds, "rounds", 1000, "how many rounds to run")
+	fs.Uint64Var(&f.seed, "seed", 0, "seed of the first round, the next ones following; 0: a fresh one")
+	fs.BoolVar(&f.campaign.Repeat, "repeat", false, "give all rounds the same seed: they differ in what the scheduler does")
+	fs.StringSliceVar(&f.faults, "faults", nil, "faults to draw from; empty: all")
+	fs.StringSliceVar(&f.campaign.Fabrics, "fabrics", nil, "with --real, fabrics to draw from, of "+strings.Join(chaos.Fabrics, ", ")+"; empty: all")
+	fs.IntVar(&f.campaign.Jobs, "jobs", runtime.NumCPU(), "rounds to run at a time")
+	fs.StringVar(&f.json, "json", "", "write a JSON document to a file, or - for standard output instead of the table")
+	fs.StringVar(&f.docs, "docs", "", "put the table into this page, between its markers")
+	fs.BoolVar(&f.worker, "worker", false, "carry out what the standard input says")
+	fs.MarkHidden("worker")
+	cmd.MarkFlagsMutuallyExclusive("virtual", "real")
+	return cmd
+}
+
+func (f *chaosFlags) run(cmd *cobra.Command) error {
+	c := f.campaign
+	c.Mode, c.Seed = chaos.Virtual, f.seed
+	if f.real {
+		c.Mode = chaos.Real
+	}
+	if c.Seed == 0 {
+		c.Seed = rand.Uint64() >> 16 // short enough to be typed, and for numbers in JSON
+	}
+	for _, name := range f.faults {
+		if !slices.Contains(chaos.FaultKinds, chaos.FaultKind(name)) {
+			return fmt.Errorf("--faults %s: there is no such fault", name)
+		}
+		c.Faults = append(c.Faults, chaos.FaultKind(name))
+	}
+	for _, name := range c.Fabrics {
+		if !slices.Contains(chaos.Fabrics, name) {
+			return fmt.Errorf("--fabrics %s: there are %s", name, strings.Join(chaos.Fabrics, ", "))
+		}
+	}
+	if c.Rounds < 1 {
+		return fmt.Errorf("--rounds %d: want at least 1", c.Rounds)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	c.Command = []string{self, "chaos", "--worker"}
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	c.OnRound = progress(cmd.ErrOrStderr(), c.Rounds)
+	res, err := c.Run(ctx)
+	if err != nil {
+		return err
+	}
+	if f.docs != "" {
+		if err := res.WriteDocs(f.docs); err != nil {
+			return err
+		}
+	}
+	if f.json != "-" {
+		if err := res.WriteText(cmd.OutOrStdout()); err != nil {
+			return err
+		}
+	}
+	if err := writeTo(f.json, cmd.OutOrStdout(), res.WriteJSON); err != nil {
+		return err
+	}
+	switch {
+	case !res.Good():
+		return errReported
+	case res.Rounds < c.Rounds:
+		return errors.Join(fmt.Errorf("chaos: %d of %d rounds were run", res.Rounds, c.Rounds), context.Cause(ctx))
+	}
+	return nil
+}
+
+// progress prints how far a campaign is, every few seconds, and each finding at once.
+func progress(w io.Writer, rounds int) func(done int, o *chaos.Outcome) {
+	last, found := time.Now(), 0
+	return func(done int, o *chaos.Outcome) {
+		if o.Bad() {
+			found++
+		}
+		if time.Since(last) > 5*time.Second || done == rounds {
+			last = time.Now()
+			fmt.Fprintf(w, "%d of %d rounds, %d findings\n", done, rounds, found)
+		}
+	}
+}

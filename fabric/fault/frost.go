@@ -1,0 +1,101 @@
+package fault
+
+import "sync"
+
+// frost is what stops a rank as a whole.
+type frost struct {
+	mu     sync.Mutex
+	ice    chan struct{} // closed by Thaw; nil: not frozen
+	late   bool          // events wait for earlier ones
+	events []func()      // what happened to the rank meanwhile
+	calls  int           // until the armed function runs
+	armed  func()
+}
+
+// Freeze stops the rank as a signal would stop its process: its calls of the fabric don't
+// return, and it hears of nothing, until Thaw. What it had sent before still arrives.
+func (x *Faults) Freeze() {
+	f := &x.frost
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ice == nil {
+		f.ice, f.late = make(chan struct{}), true
+	}
+}
+
+// Thaw lets a frozen rank go on, and hear of what has happened in the order in which it did.
+func (x *Faults) Thaw() {
+	f := &x.frost
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ice == nil {
+		return
+	}
+	close(f.ice)
+	f.ice = nil
+	for len(f.events) > 0 && f.ice == nil {
+		tell := f.events[0]
+		f.events = f.events[1:]
+		f.mu.Unlock()
+		tell() // it may call the fabric
+		f.mu.Lock()
+	}
+	f.late = f.ice != nil
+}
+
+// Kill ends the rank for its peers as a crash does, and freezes it. It reports whether the wrapped fabric can do that, by a method
+// Kill(cause error), as mem's can; the others' ranks are processes, which signals end.
+func (x *Faults) Kill(cause error) bool {
+	k, ok := x.inner.(interface{ Kill(cause error) })
+	if ok {
+		x.Freeze()
+		k.Kill(cause)
+	}
+	return ok
+}
+
+// Arm has f run in the middle of the rank's work, on the goroutine that calls the fabric, or Touch,
+// as the calls-th one from now. It replaces what was armed before; nil disarms.
+func (x *Faults) Arm(calls int, f func()) {
+	x.frost.mu.Lock()
+	defer x.frost.mu.Unlock()
+	x.frost.calls, x.frost.armed = calls, f
+}
+
+// Touch is what every call of the fabric does first: it counts, and doesn't return while the rank is
+// frozen. A wait on shared memory, which no fabric sees, can do it, too.
+func (x *Faults) Touch() {
+	f := &x.frost
+	f.mu.Lock()
+	do := f.armed
+	if do != nil {
+		if f.calls--; f.calls > 0 {
+			do = nil
+		} else {
+			f.armed = nil
+		}
+	}
+	ice := f.ice
+	f.mu.Unlock()
+	if do != nil {
+		do()
+		f.mu.Lock()
+		ice = f.ice
+		f.mu.Unlock()
+	}
+	if ice != nil {
+		<-ice
+	}
+}
+
+// event lets the rank hear of something, now or when it thaws.
+func (f *frost) event(tell func()) {
+	f.mu.Lock()
+	if f.late {
+		f.events = append(f.events, tell)
+		f.mu.Unlock()
+		return
+	}
+	f.mu.Unlock()
+	tell()
+}
