@@ -18,6 +18,7 @@ import (
 	"github.com/chorus-comms/chorus/bootstrap"
 	"github.com/chorus-comms/chorus/comm/backend"
 	_ "github.com/chorus-comms/chorus/comm/native" // the default backend
+	"github.com/chorus-comms/chorus/comm/regroup"
 	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/hostmem"
 	"github.com/chorus-comms/chorus/observe"
@@ -33,6 +34,7 @@ type Comm struct {
 	rank, size   int
 	abortOnError bool
 	log          *slog.Logger
+	opened       newOptions // as New had them, for another world
 
 	timeout atomic.Int64                      // nanoseconds
 	hints   atomic.Pointer[map[string]string] // for every operation; never modified
@@ -61,6 +63,7 @@ type ending struct {
 	log       *slog.Logger
 	leave     func() error // of the launcher's store; may be nil
 	rec       *observe.Recorder
+	seat      *regroup.Seat // where other members find this rank; nil until somebody asks
 }
 
 // watch has the rank dumped when the communicator breaks, though this rank may be in no operation of it.
@@ -103,14 +106,16 @@ func New(ctx context.Context, opts ...NewOption) (*Comm, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
+	if o.newcomer {
+		return o.idle(abort), nil
+	}
 	launched, err := o.place(ctx)
 	if err != nil {
 		return fail("%w", err)
 	}
-	if o.name == "" || strings.ContainsAny(o.name, "/\x00") {
-		return fail("%w: a name must not be empty or contain a slash", ErrInvalidArgument)
+	if err := checkName(o.name); err != nil {
+		return fail("%w", err)
 	}
-	hostmem.SetColor(o.rank)
 	var st store.Store
 	if o.size > 1 {
 		st = store.NewPrefix("chorus/"+o.name, o.store)
@@ -118,33 +123,52 @@ func New(ctx context.Context, opts ...NewOption) (*Comm, error) {
 			return fail("%w", err)
 		}
 	}
-	if err := o.takePriority(); err != nil {
-		return fail("%w", err)
-	}
-	own, opHints := splitHints(o.hints)
-	b, err := backend.Open(ctx, o.backend, backend.Config{Name: o.name, Rank: o.rank, Size: o.size, Store: st,
-		Device: o.device, Timeout: o.timeout, Hints: own, MasterAddr: o.masterAddr, Log: o.log})
+	o.world = o.name
+	b, dev, err := o.open(ctx, st)
 	if err == nil && st != nil {
-		err = arrived(ctx, st, o.size)
+		if err = arrived(ctx, st, o.size); err != nil {
+			b.Finalize(ctx)
+		}
 	}
 	if err != nil {
-		return fail("rank %d of %d: %w", o.rank, o.size, err)
+		return fail("%w", err)
+	}
+	c := o.join(cfg, abort, b, dev)
+	if launched && st != nil {
+		c.ended.leave = func() error { return leave(st, o.rank) }
+	}
+	return c, nil
+}
+
+// open begins this rank's part in the backend, and on the device, of a world whose ranks meet at st.
+func (o *newOptions) open(ctx context.Context, st store.Store) (backend.Backend, *streams, error) {
+	if err := o.takePriority(); err != nil {
+		return nil, nil, err
+	}
+	own, _ := splitHints(o.hints)
+	hostmem.SetColor(o.rank)
+	b, err := backend.Open(ctx, o.backend, backend.Config{Name: o.name, Rank: o.rank, Size: o.size, Store: st,
+		Device: o.device, Timeout: o.timeout, Hints: own, MasterAddr: o.masterAddr, Log: o.log})
+	if err != nil {
+		return nil, nil, fmt.Errorf("rank %d of %d: %w", o.rank, o.size, err)
 	}
 	dev, err := o.onDevice(ctx, b.Capabilities())
 	if err != nil {
 		b.Finalize(ctx)
-		return fail("%w", err)
+		return nil, nil, err
 	}
+	return b, dev, nil
+}
+
+// join makes the communicator of what open returned.
+func (o *newOptions) join(cfg *config.Config, abort bool, b backend.Backend, dev *streams) *Comm {
 	o.recorder = observe.Open(observe.Settings{Entries: cfg.Record, Dir: cfg.DumpDir}, o.job, o.name, o.rank, o.size)
-	c := newComm(b, &o, abort)
+	c := newComm(b, o, abort)
 	c.dev = dev
-	if launched && st != nil {
-		c.ended.leave = func() error { return leave(st, o.rank) }
-	}
-	if len(opHints) > 0 {
+	if _, opHints := splitHints(o.hints); len(opHints) > 0 {
 		c.hints.Store(&opHints)
 	}
-	return c, nil
+	return c
 }
 
 // splitHints divides hints into those of the communicator and those that apply
@@ -165,6 +189,13 @@ func splitHints(all map[string]string) (own, op map[string]string) {
 var opHints = []string{"algorithm", "chunk_bytes", "mapped", "slots", "stores"}
 
 func opHint(name string) bool { return slices.Contains(opHints, name) }
+
+func checkName(name string) error {
+	if name == "" || strings.ContainsAny(name, "/\x00") {
+		return fmt.Errorf("%w: a name must not be empty or contain a slash", ErrInvalidArgument)
+	}
+	return nil
+}
 
 // claimName makes sure that nobody used the name on this store before.
 func claimName(ctx context.Context, st store.Store, size int) error {
@@ -207,8 +238,9 @@ func (o *newOptions) place(ctx context.Context) (launched bool, err error) {
 }
 
 func newComm(b backend.Backend, o *newOptions, abort bool) *Comm {
-	c := &Comm{b: b, name: o.name, backend: o.backend, device: o.device, rank: o.rank, size: o.size, abortOnError: abort, log: o.log, rec: o.recorder,
+	c := &Comm{b: b, opened: *o, name: o.name, backend: o.backend, device: o.device, rank: o.rank, size: o.size, abortOnError: abort, log: o.log, rec: o.recorder,
 		gate: gate{shut: make(chan struct{})}, ended: &ending{b: b, name: o.name, log: o.log, done: make(chan struct{}), rec: o.recorder}}
+	c.opened.store, c.opened.recorder = nil, nil // another world has its own
 	c.timeout.Store(int64(o.timeout))
 	c.transfers.New = func() any { return new(call) }
 	c.cleanup = runtime.AddCleanup(c, forgotten, c.ended)
@@ -239,6 +271,7 @@ func forgotten(e *ending) {
 		if e.leave != nil {
 			e.leave()
 		}
+		e.closeSeat()
 	}()
 }
 
@@ -344,7 +377,7 @@ func (c *Comm) Finalize(ctx context.Context) error {
 	if e.leave != nil {
 		err = errors.Join(err, e.leave())
 	}
-	return err
+	return errors.Join(err, e.closeSeat())
 }
 
 // Abort breaks the communicator at once: every operation under way or issued

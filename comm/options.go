@@ -29,7 +29,14 @@ type newOptions struct {
 	priority     device.Priority // of the streams of asynchronous operations
 	job          string          // the launcher's name for it
 	recorder     *observe.Recorder
+	newcomer     bool
+	world        string // which it is of those that a process may have been in, for handles
 }
+
+// WithoutWorld makes New return at once, with a communicator of no ranks: Rank is -1, Size 0, and nothing works but Handle,
+// Reconfigure, Regroup and Finalize. It's how a process asks to be taken into a world that others are in already.
+// Rank, size and store are ignored.
+func WithoutWorld() NewOption { return func(o *newOptions) { o.newcomer = true } }
 
 // WithBackend chooses the backend by its registered name; the default is "native".
 func WithBackend(name string) NewOption { return func(o *newOptions) { o.backend = name } }

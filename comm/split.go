@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/chorus-comms/chorus/comm/backend"
@@ -95,8 +96,14 @@ func (c *Comm) Split(ctx context.Context, ranks []int, opts ...SplitOption) (*Co
 	if b == nil {
 		return nil, nil
 	}
-	child := newComm(b, &newOptions{name: o.name, backend: c.backend, device: c.device, rank: me, size: len(ranks), timeout: o.timeout, log: c.log,
-		recorder: c.rec.Split(o.name, me, group)}, c.abortOnError)
+	made := c.opened
+	made.name, made.rank, made.size, made.timeout, made.recorder = o.name, me, len(ranks), o.timeout, c.rec.Split(o.name, me, group)
+	made.world += "/" + o.name
+	if o.hints != nil {
+		made.hints, _ = splitHints(made.hints)
+		maps.Copy(made.hints, o.hints)
+	}
+	child := newComm(b, &made, c.abortOnError)
 	if len(opHints) > 0 {
 		child.hints.Store(&opHints)
 	}

@@ -12,7 +12,8 @@ import (
 
 // Place is where a process stands before it gets a new one: rank -1 if it's a newcomer.
 type Place struct {
-	World string `json:"w,omitempty"` // name of the communicator
+	Name  string `json:"n,omitempty"` // of the communicator
+	World string `json:"w,omitempty"` // which of the worlds of that name it is
 	Rank  int    `json:"r"`
 	Size  int    `json:"s,omitempty"`
 }
@@ -30,6 +31,17 @@ const handlePrefix = "chorus1."
 
 // maxHandle is longer than any handle of this version.
 const maxHandle = 1024
+
+// maxName bounds the names in a handle.
+const maxName = 128
+
+// Check reports whether a handle can tell the place.
+func (p Place) Check() error {
+	if len(p.Name) > maxName || len(p.World) > maxName {
+		return fmt.Errorf("the communicator's name is longer than %d bytes", maxName)
+	}
+	return nil
+}
 
 // String returns the member as a handle: opaque text without spaces.
 func (m Member) String() string {
@@ -51,7 +63,7 @@ func Parse(handle string) (Member, error) {
 	if err == nil {
 		err = json.Unmarshal(b, &m)
 	}
-	if err == nil && (m.ID == "" || len(m.ID) > 64 || m.Place.Rank < -1 || m.Place.Size < 0 || m.Place.Rank >= 0 && m.Place.Rank >= m.Place.Size) {
+	if err == nil && (m.ID == "" || len(m.ID) > 64 || m.Place.Check() != nil || m.Place.Rank < -1 || m.Place.Size < 0 || m.Place.Rank >= 0 && m.Place.Rank >= m.Place.Size) {
 		err = fmt.Errorf("it says rank %d of %d", m.Place.Rank, m.Place.Size)
 	}
 	if err == nil {

@@ -53,6 +53,9 @@ func (s *Seat) Member(p Place) Member {
 	return Member{ID: s.id, Place: p, Host: s.host, PID: os.Getpid(), Address: s.hosted.Address()}
 }
 
+// ID identifies the seat: the ID of its Member.
+func (s *Seat) ID() string { return s.id }
+
 // Local is the store that the seat serves. Keys that begin with "attempt/" are the seat's.
 func (s *Seat) Local() store.Store { return s.hosted.Local() }
 

@@ -1,0 +1,265 @@
+package comm
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/comm/regroup"
+	"github.com/chorus-comms/chorus/config"
+	"github.com/chorus-comms/chorus/store"
+)
+
+// ReconfigureOption changes Reconfigure.
+type ReconfigureOption func(*reconfigureOptions)
+
+type reconfigureOptions struct {
+	anyOrder bool
+	hints    map[string]string
+}
+
+// AnyOrder says that the handles are a set: the new ranks are those of the largest old world in their old order, then the
+// others', then the newcomers.
+func AnyOrder() ReconfigureOption { return func(o *reconfigureOptions) { o.anyOrder = true } }
+
+// ReconfigureHints are the new communicator's hints; without them it has the old one's. Every member passes the same.
+func ReconfigureHints(h map[string]string) ReconfigureOption {
+	return func(o *reconfigureOptions) { o.hints = h }
+}
+
+// Handle returns this rank's handle: text without spaces, of a few hundred bytes, by which the other members of a new world
+// find it. Whoever is to be in that world passes it to Reconfigure. It's valid as long as the communicator is,
+// broken or not; a communicator that Reconfigure returns has another. The first call begins to listen
+// at a socket of this host, and, if the job has a MASTER_ADDR on another host, at an address for those.
+func (c *Comm) Handle() (string, error) {
+	seat, err := c.openSeat()
+	if err != nil {
+		return "", err
+	}
+	return c.memberOf(seat).String(), nil
+}
+
+// openSeat returns the seat, which is opened at the first call.
+func (c *Comm) openSeat() (*regroup.Seat, error) {
+	if err := c.place().Check(); err != nil {
+		return nil, c.invalid(reconfigureOp, "%v", err)
+	}
+	return c.ended.openSeat(c.opened.masterAddr)
+}
+
+func (c *Comm) place() regroup.Place {
+	return regroup.Place{Name: c.name, World: c.opened.world, Rank: c.rank, Size: c.size}
+}
+
+// memberOf returns this rank as a member of a new world.
+func (c *Comm) memberOf(seat *regroup.Seat) regroup.Member {
+	return seat.Member(c.place())
+}
+
+// atRegroup is called at each step of an attempt; for tests.
+var atRegroup func(c *ending, step string)
+
+func (e *ending) openSeat(master string) (*regroup.Seat, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.finalized {
+		return nil, &FinalizedError{Where: Where{Comm: e.name, Op: "reconfigure"}}
+	}
+	if e.seat == nil {
+		o := regroup.Options{Master: master}
+		if f := atRegroup; f != nil {
+			o.At = func(step string) { f(e, step) }
+		}
+		var err error
+		if e.seat, err = regroup.Open(o); err != nil {
+			return nil, &InternalError{Where: Where{Comm: e.name, Op: "reconfigure"}, Err: err}
+		}
+	}
+	return e.seat, nil
+}
+
+// giveSeat hands the seat on to the communicator of the new world.
+func (e *ending) giveSeat(to *ending) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	to.seat, e.seat = e.seat, nil
+}
+
+func (e *ending) closeSeat() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.seat == nil {
+		return nil
+	}
+	return e.seat.Close()
+}
+
+// A ReconfigureError says why an attempt to make a new world has failed, the same on every member that could learn it. Err is
+// its kind: *[PeerLostError], *[TimeoutError], *[MismatchError], *[CanceledError], or *[InternalError] if a member could
+// not join, with ranks of the old communicator. The communicator is as it was, and Reconfigure can be tried again.
+type ReconfigureError struct {
+	Where
+	UUID    string
+	Members []int // those at fault, by their place in the list of handles
+	Detail  string
+	Err     error
+	list    []regroup.Member
+}
+
+func (e *ReconfigureError) Error() string { return e.Where.String() + ": " + e.Detail }
+func (e *ReconfigureError) Unwrap() error { return e.Err }
+
+// Reconfigure makes a new communicator of the processes whose handles are listed, in that order: handle i becomes rank i.
+// Each of them calls it with the same uuid, which nobody has used before, and the same list, and nobody else does: survivors of
+// a broken communicator on that, newcomers on one that New has made [WithoutWorld]. They need nothing else in common: no store,
+// and no old rank 0.
+//
+// On success c is finalized, with its links, memory, windows and operations under way, and the new
+// communicator takes its place; communicators that were split off c remain, to be finalized by themselves. Backend, device, timeout and
+// hints are c's. Of the members that survive the call either all succeed or none does. After a failure, a *[ReconfigureError],
+// c is as it was, and a fresh uuid may be tried with those that are left. The call ends
+// with ctx, or after c's timeout, and a few seconds at most for members to agree about its end.
+//
+// A member that dies after all were ready is in the new world, which finds it lost.
+func (c *Comm) Reconfigure(ctx context.Context, uuid string, handles []string, opts ...ReconfigureOption) (*Comm, error) {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	if err := c.usable(ctx, reconfigureOp); err != nil {
+		return nil, err
+	}
+	var o reconfigureOptions
+	for _, f := range opts {
+		f(&o)
+	}
+	members, err := regroup.ParseAll(handles)
+	if err != nil {
+		return nil, c.invalid(reconfigureOp, "%v", err)
+	}
+	if len(members) == 0 {
+		return nil, c.invalid(reconfigureOp, "no handles")
+	}
+	if o.anyOrder {
+		regroup.Sort(members)
+	}
+	if _, has := ctx.Deadline(); !has {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(c.timeout.Load()))
+		defer cancel()
+	}
+	return c.reconfigure(ctx, uuid, members, o.hints)
+}
+
+const reconfigureOp = "reconfigure"
+
+// endTime bounds how long the end of the old communicator may take, whose peers may be dead.
+const endTime = 10 * time.Second
+
+func (c *Comm) reconfigure(ctx context.Context, uuid string, members []regroup.Member, hints map[string]string) (*Comm, error) {
+	seat, err := c.openSeat()
+	if err != nil {
+		return nil, err
+	}
+	next := c.opened
+	next.newcomer, next.name, next.world, next.size, next.rank = false, nameOf(members), uuid, len(members), -1
+	next.timeout = time.Duration(c.timeout.Load())
+	if hints != nil {
+		next.hints = hints
+	}
+	for i, m := range members {
+		if m.ID == seat.ID() {
+			next.rank = i
+		}
+	}
+	if err := checkName(next.name); err != nil {
+		return nil, c.invalid(reconfigureOp, "%v", err)
+	}
+	if next.rank < 0 {
+		return nil, c.invalid(reconfigureOp, "this rank's handle is not among the %d that were given", len(members))
+	}
+	cfg, err := config.Load(nil)
+	if err != nil {
+		return nil, c.invalid(reconfigureOp, "%v", err)
+	}
+	var b backend.Backend
+	var dev *streams
+	err = seat.Agree(ctx, uuid, members, func(ctx context.Context, st store.Store) (err error) {
+		b, dev, err = next.open(ctx, st)
+		return err
+	})
+	if err != nil {
+		if b != nil {
+			discard(b, dev, err)
+		}
+		return nil, c.reconfigureError(members, err)
+	}
+	n := next.join(cfg, c.abortOnError, b, dev)
+	c.ended.giveSeat(n.ended)
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
+	defer cancel()
+	if err := c.Finalize(end); err != nil && !errors.Is(err, ErrFinalized) {
+		// What was wrong with it is known, and nobody can do anything about the rest.
+		c.log.Debug("chorus: the end of a communicator that was reconfigured", "comm", c.name, "error", err)
+	}
+	return n, nil
+}
+
+// nameOf returns the name of a new world: that which the first of its members had who was in one.
+func nameOf(members []regroup.Member) string {
+	for _, m := range members {
+		if m.Place.Rank >= 0 {
+			return m.Place.Name
+		}
+	}
+	return members[0].Place.Name
+}
+
+// discard ends this rank's part in a world that has not come about.
+func discard(b backend.Backend, dev *streams, why error) {
+	b.Abort(why)
+	ctx, cancel := context.WithTimeout(context.Background(), endTime)
+	defer cancel()
+	b.Finalize(ctx)
+	if dev != nil {
+		dev.close()
+	}
+}
+
+// hadRank reports whether a member was a rank of this communicator.
+func (c *Comm) hadRank(m regroup.Member) bool {
+	return m.Place.World == c.opened.world && m.Place.Size == c.size && m.Place.Rank >= 0
+}
+
+// reconfigureError gives the error of an attempt its kind, with the ranks that members had in this communicator.
+func (c *Comm) reconfigureError(members []regroup.Member, err error) error {
+	at := c.at(reconfigureOp)
+	e, ok := errors.AsType[*regroup.Error](err)
+	if !ok {
+		return c.invalid(reconfigureOp, "%v", err)
+	}
+	var ranks []int
+	for _, i := range e.Members {
+		if c.hadRank(members[i]) {
+			ranks = append(ranks, members[i].Place.Rank)
+		}
+	}
+	first := -1
+	if len(ranks) > 0 {
+		first = ranks[0]
+	}
+	out := &ReconfigureError{Where: at, UUID: e.UUID, Members: e.Members, Detail: e.Error(), list: members}
+	switch e.Kind {
+	case regroup.Lost:
+		out.Err = &PeerLostError{Where: at, Peer: first, Cause: e.Text}
+	case regroup.Missing:
+		out.Err = &TimeoutError{Where: at, Attendance: backend.Attendance{Missing: ranks}}
+	case regroup.Mismatch:
+		out.Err = &MismatchError{Where: at, RankA: c.rank, RankB: first, OpA: "reconfigure", OpB: "reconfigure with another list"}
+	case regroup.Canceled:
+		out.Err = &CanceledError{Where: at, Err: errors.New(e.Text)}
+	default:
+		out.Err = &InternalError{Where: at, Err: err}
+	}
+	return out
+}

@@ -1,0 +1,71 @@
+package comm
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/chorus-comms/chorus/comm/backend"
+)
+
+// idle makes a communicator without a world.
+func (o *newOptions) idle(abort bool) *Comm {
+	o.rank, o.size = -1, 0
+	o.masterAddr = os.Getenv("MASTER_ADDR") // a launcher's, if there is one
+	return newComm(&worldless{name: o.backend, comm: o.name, broken: make(chan struct{})}, o, abort)
+}
+
+// worldless is the backend of a communicator without a world: it can only be aborted, and end.
+type worldless struct {
+	name, comm string
+	once       sync.Once
+	broken     chan struct{}
+	cause      error // valid once broken is closed
+}
+
+func (w *worldless) refuse(op string) error {
+	return &InvalidArgumentError{Where: Where{Comm: w.comm, Rank: -1, Op: op}, Detail: "the communicator has no world yet; Reconfigure or Regroup gives it one"}
+}
+
+// Capabilities implements backend.Backend.
+func (w *worldless) Capabilities() Capabilities { return Capabilities{Name: w.name, Abort: true} }
+
+// Submit implements backend.Backend.
+func (w *worldless) Submit(op *backend.Op) error { return w.refuse(op.Kind.String()) }
+
+// Wait implements backend.Backend.
+func (w *worldless) Wait(op *backend.Op) error { return w.refuse(op.Kind.String()) }
+
+// Split implements backend.Backend.
+func (w *worldless) Split(context.Context, string, []int, time.Duration, map[string]string) (backend.Backend, error) {
+	return nil, w.refuse("split")
+}
+
+// Abort implements backend.Backend.
+func (w *worldless) Abort(cause error) {
+	w.once.Do(func() {
+		w.cause = &AbortedError{Where: Where{Comm: w.comm, Rank: -1}, By: -1, Reason: cause.Error(), Err: cause}
+		close(w.broken)
+	})
+}
+
+// Broken implements backend.Backend.
+func (w *worldless) Broken() <-chan struct{} { return w.broken }
+
+// Cause implements backend.Backend.
+func (w *worldless) Cause() error {
+	select {
+	case <-w.broken:
+		return w.cause
+	default:
+		return nil
+	}
+}
+
+// Finalize implements backend.Backend.
+func (w *worldless) Finalize(context.Context) error {
+	w.Abort(errors.New("finalized"))
+	return nil
+}
