@@ -31,7 +31,8 @@ const (
 		"gather=linear,scatter=linear,barrier=dissemination"
 	byStages = "broadcast=staged,reduce=staged,all_reduce=staged,all_gather=staged,reduce_scatter=staged,gather=staged,scatter=staged," +
 		"barrier=onesided" // an uneven all-to-all has no staged form
-	byLevels = "broadcast=two_level,reduce=two_level,all_reduce=two_level,all_gather=two_level,barrier=two_level"
+	byLevels = "broadcast=two_level,reduce=two_level,all_reduce=two_level,all_gather=two_level,reduce_scatter=two_level,gather=two_level," +
+		"scatter=two_level,barrier=two_level"
 )
 
 var oneSided = []string{"direct", "staged", "staged_split", "onesided"}
@@ -64,7 +65,8 @@ var paths = []path{
 }
 
 // TestPaths runs the conformance suite with every fast path forced on and forced off, on every instruction set of this
-// processor: a part of it, with one instruction set after the other, or all of it, on all, with CHORUS_TEST_LONG=1.
+// processor: a part of it, with one instruction set after the other, or with CHORUS_TEST_LONG=1 all of it, on all, which takes
+// half an hour.
 func TestPaths(t *testing.T) {
 	levels := kern.Levels()
 	for i, p := range paths {
@@ -108,7 +110,9 @@ func (p *path) run(t *testing.T) {
 		}
 		return comms
 	}}
-	if commtest.Long() {
+	long := commtest.Long()
+	if long {
+		t.Setenv("CHORUS_TEST_LONG", "") // all of the suite, in its usual sizes
 		commtest.Run(t, cfg)
 	} else {
 		t.Run("InPlace", func(t *testing.T) { commtest.InPlace(t, cfg) })
@@ -123,7 +127,7 @@ func (p *path) run(t *testing.T) {
 		}
 	}
 	for _, name := range p.never {
-		if algorithms[name] > 0 && !commtest.Long() { // the long form names every algorithm itself
+		if algorithms[name] > 0 && !long { // the long form names every algorithm itself
 			t.Errorf("%s has run", name)
 		}
 	}

@@ -244,9 +244,12 @@ func (b *Builder) stagedGather() {
 
 // lanes divides a slot into one lane per rank, for collectives in which a rank
 // has something else for every other.
-func (b *Builder) lanes(largest int) (lane, count int) {
-	slot := b.slotSize(largest*b.World, slots)
-	lane = max(1, slot/b.World)
+func (b *Builder) lanes(largest int) (lane, count int) { return b.lanesOf(largest, b.World) }
+
+// lanesOf divides a slot into so many lanes.
+func (b *Builder) lanesOf(largest, lanes int) (lane, count int) {
+	slot := b.slotSize(largest*lanes, slots)
+	lane = max(1, slot/lanes)
 	if per := b.perLine(); lane > per && lane < largest {
 		lane -= lane % per
 	}

@@ -7,7 +7,8 @@ import (
 
 // Two-level plans move data between hosts once per host: the ranks of a host
 // work one-sided through their stages, and one leader of each host speaks to the
-// leaders of the others. (The all-reduce stands in split.go.)
+// leaders of the others. (The all-reduce stands in split.go, those whose ranks have a
+// block each in twolevel_blocks.go.)
 
 func init() {
 	for _, a := range []struct {
