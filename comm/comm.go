@@ -341,10 +341,23 @@ func (c *Comm) SetHints(hints map[string]string) error {
 // were issued before; if ctx ends first it aborts them. Windows that are still open end with it. It
 // does not wait for the other ranks' Finalize. A second call returns *FinalizedError;
 // forgetting it logs a warning once the Comm is garbage.
+//
+// A deferred Finalize that runs because the program panics aborts the communicator first, so that the other ranks learn that,
+// and not that this one has ended it.
 func (c *Comm) Finalize(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
+	if panicking() && !c.gate.closed() {
+		c.rec.Failed(&AbortedError{Where: c.at(""), By: c.rank, Reason: errPanicked.Error(), Err: errPanicked})
+		c.Abort(errPanicked)
+		go c.finalize(ctx) // in case that the program goes on; it's not to die later than those that hear of it
+		return nil
+	}
+	return c.finalize(ctx)
+}
+
+func (c *Comm) finalize(ctx context.Context) error {
 	_ = c.quiesce(ctx) // if ctx ends, so does the rest
 	e := c.ended
 	e.mu.Lock()

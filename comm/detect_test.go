@@ -136,16 +136,17 @@ func detectRank(m misdeed) error {
 		return err
 	}
 	defer part.Finalize(ctx)
-	for _, n := range []int{8, 3000} {
-		if err := c.AllReduce(ctx, zeros(n), comm.Sum); err != nil {
-			return err
-		}
+	for _, n := range []int{8, 3000} { // one that is slow may still be in it when the others have failed
+		err = errors.Join(err, c.AllReduce(ctx, zeros(n), comm.Sum))
 	}
 	if c.Rank() == culprit {
 		m.culprit(ctx, c, part)
 		return nil
 	}
-	for err = m.others(ctx, c, part); err == nil; { // a rank that needs nobody learns at one of the next calls
+	if err == nil {
+		err = m.others(ctx, c, part)
+	}
+	for err == nil { // a rank that needs nobody learns at one of the next calls
 		err = c.Barrier(ctx)
 	}
 	out, err := json.Marshal(blameOf(c, err))
@@ -195,7 +196,7 @@ func TestDetection(t *testing.T) {
 					if b.Kind != x.kind || b.Again != x.kind || !b.Broken {
 						complain("it gives %q and then %q, want %q", b.Kind, b.Again, x.kind)
 					}
-					if b.Comm == "" || b.Op == "" || b.Seq != 0 && b.Seq < 4 {
+					if b.Comm == "" || b.Op == "" || b.Seq != 0 && b.Seq < 3 {
 						complain("it doesn't say where")
 					}
 					switch {

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"strconv"
+	"strings"
 )
 
 // place is where a rank stands in the job.
@@ -38,6 +39,16 @@ func (j *Job) environ(p place, attempt int, masterAddr string, masterPort int, e
 		"CHORUS_RUN="+j.RunID,
 	)
 	return env
+}
+
+// lookup returns the value of a variable in an environment; empty if it isn't there.
+func lookup(env []string, name string) (value string) {
+	for _, e := range env {
+		if v, ok := strings.CutPrefix(e, name+"="); ok {
+			value = v // the last one counts
+		}
+	}
+	return value
 }
 
 // newRunID names a job that was given no name. Several launchers cannot agree on a random one before they have met, and

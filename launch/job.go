@@ -39,6 +39,10 @@ type Job struct {
 	Tee      StreamMap // with neither Redirect nor Tee, a LogDir tees everything
 	Console  []int     // local ranks whose output is shown; nil: all
 
+	// Records is the directory, such as JobsDir, in which the job gets one for what its ranks record: they find it as
+	// CHORUS_DUMP_DIR, unless Env has that already. Empty: none.
+	Records string
+
 	// Env is the environment that the ranks' variables are added to; nil: os.Environ(). CHORUS_SECRET, CHORUS_SECRET_FILE and their
 	// neighbors in it protect the launcher's stores, too. Without a secret in it, the launcher of a single node makes one for the job; launchers of
 	// several nodes need one unless they meet on the loopback, or CHORUS_INSECURE says otherwise.

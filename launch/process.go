@@ -114,6 +114,9 @@ func (r *runner) startProcess(p place, attempt int, addr string, port int) (*pro
 	proc := &process{place: p, stderr: &tail{}, errorFile: errorFile}
 	proc.cmd = exec.Command(j.Command[0], j.Command[1:]...)
 	proc.cmd.Env = j.environ(p, attempt, addr, port, errorFile)
+	if dir := r.records.attempt(attempt); dir != "" {
+		proc.cmd.Env = append(proc.cmd.Env, dumpVariable+"="+dir)
+	}
 	if r.secret != "" {
 		proc.cmd.Env = append(proc.cmd.Env, "CHORUS_SECRET_FILE="+r.secret)
 	}

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -27,8 +28,9 @@ type runner struct {
 	node    int     // place of this node
 	places  []place // of the ranks of this node
 	logDir  string  // of this run
-	scratch string  // for error files and the secret; removed at the end
-	secret  string  // file with the secret that this launcher has made for the job; empty: none
+	records *records
+	scratch string // for error files and the secret; removed at the end
+	secret  string // file with the secret that this launcher has made for the job; empty: none
 }
 
 // peers is what a launcher knows of the launchers on other nodes, and shares with them.
@@ -78,6 +80,9 @@ func (r *runner) open(ctx context.Context) (err error) {
 	if err = r.keep(); err != nil {
 		return fmt.Errorf("launch: %w", err)
 	}
+	if r.records, err = openRecords(j.Records, j.RunID, lookup(j.Env, dumpVariable)); err != nil {
+		return err
+	}
 	if r.guard, err = startGuard(j.Guard, r.scratch); err != nil {
 		return err
 	}
@@ -113,7 +118,8 @@ func (r *runner) close() {
 }
 
 // run makes attempts until one succeeds or no more are allowed.
-func (r *runner) run(ctx context.Context) error {
+func (r *runner) run(ctx context.Context) (err error) {
+	defer func() { r.records.close(err == nil) }()
 	for attempt := 0; ; attempt++ {
 		waiting, stop := r.job.untilSignal(ctx, r.node, r.host)
 		addr, port, err := r.peers.begin(waiting, attempt)
@@ -146,6 +152,7 @@ type attempt struct {
 	alive  map[*process]bool
 	ended  []exit // in order of time
 
+	dumps   string    // where the ranks record what they do; empty: nowhere
 	failure *Failure  // the first one, once there is one
 	asked   time.Time // when the ranks were asked to stop
 	grace   <-chan time.Time
@@ -158,6 +165,7 @@ func (r *runner) attempt(ctx context.Context, number int, addr string, port int)
 		runner: r, number: number,
 		exits: make(chan exit, len(r.places)),
 		alive: map[*process]bool{}, killed: map[*process]bool{},
+		dumps: cmp.Or(r.records.attempt(number), lookup(r.job.Env, dumpVariable)),
 	}
 	for _, p := range r.places {
 		proc, err := r.startProcess(p, number, addr, port)
@@ -176,6 +184,7 @@ func (r *runner) attempt(ctx context.Context, number int, addr string, port int)
 		return nil
 	}
 	a.summarize()
+	a.report()
 	r.peers.stopped(number)
 	return a.failure
 }
@@ -202,6 +211,7 @@ func (a *attempt) watch(ctx context.Context) {
 				return
 			}
 			if a.failure == nil {
+				a.record()
 				a.stop(syscall.SIGTERM)
 				a.explain(f)
 			}
@@ -236,6 +246,7 @@ func (a *attempt) exited(e exit) {
 	}
 	a.ended = append(a.ended, batch...)
 	if first != nil && a.failure == nil {
+		a.record()
 		a.stop(syscall.SIGTERM)
 		a.fail(a.runner.failure(*first, a.number))
 	}

@@ -503,6 +503,9 @@ func (x *explainer) absent(s *stall) {
 			p.Does = refused[rank] + "; " + p.Does
 		case v != nil && v.state == nil:
 			kind = KindLeft
+		case v != nil && v.state.gaveUp():
+			kind = KindAborted
+			p.Does = v.state.Failure.Message + "; " + p.Does
 		}
 		f := byKind[kind]
 		if f == nil {
@@ -516,6 +519,12 @@ func (x *explainer) absent(s *stall) {
 		f.Culprits = gather(f.Culprits)
 		x.findings = append(x.findings, *f)
 	}
+}
+
+// gaveUp reports whether it was this rank that broke the communicator, by Abort or because its program panicked.
+func (st *CommState) gaveUp() bool {
+	f := st.Failure
+	return f != nil && f.Kind == Aborted.String() && f.Peer != nil && *f.Peer == st.Rank
 }
 
 // refusals returns why members refused their calls, by rank of the job.

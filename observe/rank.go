@@ -20,9 +20,10 @@ type Rank struct {
 	job        string
 	rank, size int
 
-	first sync.Once // dump of the first failure
-	mu    sync.Mutex
-	comms []*Recorder
+	first   sync.Once // dump of the first failure
+	station *station  // nil without a directory
+	mu      sync.Mutex
+	comms   []*Recorder
 }
 
 // ranks are those of this process. There are several where ranks are goroutines.
@@ -45,7 +46,11 @@ func Open(s Settings, job, name string, rank, size int) *Recorder {
 	})
 	if i < 0 {
 		i = len(ranks.all)
-		ranks.all = append(ranks.all, &Rank{Settings: s, job: job, rank: rank, size: size})
+		r := &Rank{Settings: s, job: job, rank: rank, size: size}
+		if s.Dir != "" {
+			r.station = r.openStation()
+		}
+		ranks.all = append(ranks.all, r)
 	}
 	if s.Dir != "" && !ranks.listening {
 		ranks.listening = true
@@ -102,10 +107,12 @@ func (r *Recorder) Close() {
 	defer ranks.Unlock()
 	k := r.rank
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	k.comms = slices.DeleteFunc(k.comms, func(c *Recorder) bool { return c == r })
-	if len(k.comms) == 0 {
+	last := len(k.comms) == 0
+	k.mu.Unlock()
+	if last {
 		ranks.all = slices.DeleteFunc(ranks.all, func(x *Rank) bool { return x == k })
+		k.station.close()
 	}
 }
 

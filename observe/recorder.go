@@ -82,6 +82,7 @@ type Recorder struct {
 // ring is the last operations of one sort.
 type ring struct {
 	next  uint64 // numbers given
+	bytes uint64 // of all operations
 	slots []slot
 }
 
@@ -129,6 +130,11 @@ func (r *Recorder) recorded() uint64 {
 	return atomic.LoadUint64(&r.own.next) + atomic.LoadUint64(&r.others.next)
 }
 
+// bytes returns the bytes of the operations so far.
+func (r *Recorder) bytes() uint64 {
+	return atomic.LoadUint64(&r.own.bytes) + atomic.LoadUint64(&r.others.bytes)
+}
+
 func newRecorder(r *Rank, name string, me int, members []int, entries int) *Recorder {
 	n := 1 << bits.Len(uint(entries-1))
 	return &Recorder{rank: r, name: name, me: me, members: slices.Clone(members), own: ring{slots: make([]slot, n)}}
@@ -169,6 +175,11 @@ func (r *Recorder) Begin(op *backend.Op, async, queued bool) uint64 {
 	put(&s.tag, uint64(op.Tag))
 	put(&s.in, uint64(in))
 	put(&s.out, uint64(out))
+	if n := uint64(max(in, out)) * uint64(dt.Size()); id&shared == 0 {
+		put(&r.own.bytes, r.own.bytes+n)
+	} else {
+		atomic.AddUint64(&r.others.bytes, n)
+	}
 	var seq, started uint64
 	if !queued {
 		started = tick

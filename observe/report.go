@@ -112,12 +112,22 @@ func (f *Finding) headline() string {
 // String is the report as text.
 func (r *Report) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "job %q: dumps of %d of %d ranks\n", r.Job, r.Size-len(r.Missing), r.Size)
+	fmt.Fprintf(&b, "job %q: dumps of %d of %d ranks\n\n", r.Job, r.Size-len(r.Missing), r.Size)
 	if len(r.Findings) == 0 {
 		b.WriteString("nothing is stuck, and no rank is late\n")
 	}
+	b.WriteString(r.Details())
+	return b.String()
+}
+
+// Details is the report as text without what it says first: the findings, and whose dumps are missing.
+func (r *Report) Details() string {
+	var b strings.Builder
 	for i, f := range r.Findings {
-		fmt.Fprintf(&b, "\n%d. %s: %s\n", i+1, f.Kind, f.headline())
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		fmt.Fprintf(&b, "%d. %s: %s\n", i+1, f.Kind, f.headline())
 		for _, p := range f.Culprits {
 			fmt.Fprintf(&b, "   %v\n", p)
 		}

@@ -84,6 +84,9 @@ func whereabouts(d *Dump, last *Entry) (does, at string) {
 
 // waits reports whether a function belongs to the packages in which a program waits or computes on somebody's behalf.
 func waits(name string) bool {
+	if internal(name) || name == "panic" {
+		return true
+	}
 	for _, p := range []string{"runtime.", "sync.", "time.", "syscall.", "internal/", "os.", "net.", "io.", "bufio.", "context."} {
 		if strings.HasPrefix(name, p) {
 			return true

@@ -1,29 +1,37 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/chorus-comms/chorus/launch"
 	"github.com/chorus-comms/chorus/observe"
 )
+
+// askLimit bounds how long ranks that run are waited for; those that are stopped don't answer.
+const askLimit = 2 * time.Second
 
 func newExplainCmd() *cobra.Command {
 	var asJSON bool
 	var last int
 	var trace, torch string
 	cmd := &cobra.Command{
-		Use:   "explain DIR",
+		Use:   "explain JOB|DIR",
 		Short: "Say from the dumps of a job which rank is to blame for a hang or a failure",
 		Long: `Read the flight records that the ranks of a job have dumped into a directory, and say which rank is to blame, what it
 does and where, and what the others wait for.
 
-Ranks dump if CHORUS_DUMP_DIR names a directory: at the first failure, and at SIGUSR1 (kill -USR1 PID), whatever they are
-doing. A program can ask for it, too: observe.DumpAll.
+JOB is the name of a job of chorus run on this host, while it runs or after it has failed; the ranks of one that runs are asked for their
+dumps now. DIR is a directory with dumps. Ranks dump if CHORUS_DUMP_DIR names a directory, which chorus run sees to: at the first
+failure, and at SIGUSR1 (kill -USR1 PID), whatever they are doing. A program can ask for it, too: observe.DumpAll.
 
 The exit status is 0 if there is nobody to blame, and 1 if there is.`,
-		Example: `  CHORUS_DUMP_DIR=dumps chorus run -n 4 ./train
+		Example: `  chorus run -n 4 --rdzv-id train ./train
+  chorus explain train
   chorus explain dumps
   chorus explain --trace trace.json dumps   # for chrome://tracing or ui.perfetto.dev
   chorus explain --torch out dumps && torchfrtrace out`,
@@ -32,7 +40,16 @@ The exit status is 0 if there is nobody to blame, and 1 if there is.`,
 			if trace != "" || torch != "" {
 				last = 0
 			}
-			dumps, err := observe.ReadDir(args[0], last)
+			dir, err := launch.FindRecords(launch.JobsDir(), args[0])
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), askLimit)
+			defer cancel()
+			if _, err := observe.AskDumps(ctx, dir); err != nil {
+				return err
+			}
+			dumps, err := observe.ReadDir(dir, last)
 			if err != nil {
 				return err
 			}

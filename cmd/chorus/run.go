@@ -68,7 +68,7 @@ A program that ends in .py is run by python3 -u, or by the interpreter that PYTH
 is. The ranks find torchrun's variables in their environment, and a TCPStore that the launcher serves at MASTER_ADDR:MASTER_PORT.
 
 When a rank fails, all others are stopped (SIGTERM, then SIGKILL after --grace), and chorus run says which rank it was, how it
-ended, and what it last wrote; with --max-restarts all ranks are then started again. The exit status is that of the failed
+ended, what it last wrote, and what chorus explain makes of what all ranks have recorded; with --max-restarts all ranks are then started again. The exit status is that of the failed
 rank, or 128 and the number of the signal that killed it.
 
 SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the ranks and end the job; a second one kills. SIGUSR1 and SIGUSR2 are just
@@ -165,6 +165,7 @@ func (f *runFlags) job(args []string) (*launch.Job, error) {
 		Grace:       f.grace,
 		JoinTimeout: f.joinTimeout,
 		LogDir:      f.logDir,
+		Records:     launch.JobsDir(),
 		Env:         os.Environ(),
 		Stdout:      os.Stdout,
 		Stderr:      os.Stderr,

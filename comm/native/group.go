@@ -50,12 +50,12 @@ type group struct {
 	dsts, srcs   []unsafe.Pointer
 	msgs         []*fabric.Msg
 	posted       []*step
-	told         bool   // an operation has returned the failure that broke the communicator
 	met          []bool // ranks that messages were exchanged with
 	storing      storing
 	bypass       bool // large copies into the stage bypass the cache
 
 	announced atomic.Uint64 // last operation known to have sent messages
+	told      atomic.Bool   // an operation has returned the failure that broke the communicator
 
 	status     statusBoard
 	departures departures
@@ -148,7 +148,6 @@ func (g *group) whereIs(op *backend.Op) backend.Where {
 // broken turns the failure of a collective into a typed error, breaks the
 // communicator with it and tells the other ranks.
 func (g *group) broken(op *backend.Op, err error) error {
-	g.told = true
 	g.awaitReason(err)
 	if g.abort.Raised() {
 		return g.attended(g.relocate(g.abort.Cause(), op), op)
@@ -269,6 +268,7 @@ func (g *group) relocate(cause error, op *backend.Op) error {
 }
 
 func (g *group) relocateTo(cause error, at backend.Where) error {
+	g.told.Store(true)
 	switch e := cause.(type) {
 	case *backend.MismatchError:
 		c := *e

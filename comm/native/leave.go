@@ -123,7 +123,7 @@ func (d *departures) atLast(err error) {
 
 // late returns a mismatch in this rank's last operation, if it was found after that had returned without an error.
 func (g *group) late() error {
-	if g.told {
+	if g.told.Load() {
 		return nil
 	}
 	g.departures.mu.Lock()

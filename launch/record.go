@@ -1,0 +1,169 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/chorus-comms/chorus/observe"
+)
+
+// dumpVariable tells the ranks where their flight records go.
+const dumpVariable = "CHORUS_DUMP_DIR"
+
+// JobsDir is where launchers of this user keep what their jobs record, each in a directory of the job's name.
+func JobsDir() string { return filepath.Join(os.TempDir(), fmt.Sprintf("chorus-%d", os.Getuid())) }
+
+// keepRecords is how long the records of a job that failed stay.
+const keepRecords = 7 * 24 * time.Hour
+
+// records is where the ranks of this node record what they do: in the directory that the environment names, or else in one
+// of the job, which goes when the job ends well.
+type records struct {
+	dir string // of the job, in JobsDir; empty: nothing is recorded
+	own bool   // the ranks write there, and not to a directory of the user's
+}
+
+// openRecords makes the job's directory.
+func openRecords(jobs, job, given string) (*records, error) {
+	if jobs == "" {
+		return &records{}, nil
+	}
+	if err := os.MkdirAll(jobs, 0o700); err != nil {
+		return nil, fmt.Errorf("launch: %w", err)
+	}
+	prune(jobs)
+	r := &records{dir: filepath.Join(jobs, job), own: given == ""}
+	if !r.own {
+		given, err := filepath.Abs(given)
+		if err == nil {
+			os.Remove(r.dir) // a link of a job of that name; a directory that isn't empty stays
+			err = os.Symlink(given, r.dir)
+		}
+		if errors.Is(err, fs.ErrExist) {
+			err = nil
+		}
+		return r, err
+	}
+	err := os.Mkdir(r.dir, 0o700)
+	if errors.Is(err, fs.ErrExist) { // a job of the same name, which may be running
+		r.dir += fmt.Sprintf(".%d", os.Getpid())
+		os.RemoveAll(r.dir)
+		err = os.Mkdir(r.dir, 0o700)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("launch: %w", err)
+	}
+	return r, nil
+}
+
+// prune removes what jobs left behind long ago.
+func prune(jobs string) {
+	entries, _ := os.ReadDir(jobs)
+	for _, e := range entries {
+		if i, err := e.Info(); err == nil && time.Since(i.ModTime()) > keepRecords {
+			os.RemoveAll(filepath.Join(jobs, e.Name()))
+		}
+	}
+}
+
+// attempt returns the directory of an attempt's records; empty if the ranks have one of the user's, or none.
+func (r *records) attempt(number int) string {
+	if r.dir == "" || !r.own {
+		return ""
+	}
+	return filepath.Join(r.dir, fmt.Sprintf("attempt_%d", number))
+}
+
+// close removes the records of a job that ended well.
+func (r *records) close(well bool) {
+	if r != nil && r.dir != "" && (well || !r.own) {
+		if r.own {
+			os.RemoveAll(r.dir)
+		} else if well {
+			os.Remove(r.dir)
+		}
+	}
+}
+
+// FindRecords returns the directory in which the ranks of a job record what they do: the newest attempt of the newest job of
+// that name, or the argument itself if it is a directory of such records.
+func FindRecords(jobs, jobOrDir string) (string, error) {
+	if i, err := os.Stat(jobOrDir); err == nil && i.IsDir() {
+		return newestAttempt(jobOrDir), nil
+	}
+	var found []string
+	if !strings.ContainsAny(jobOrDir, "/*?[\\") && jobOrDir != "" {
+		found, _ = filepath.Glob(filepath.Join(jobs, jobOrDir+".*"))
+		if _, err := os.Stat(filepath.Join(jobs, jobOrDir)); err == nil {
+			found = append(found, filepath.Join(jobs, jobOrDir))
+		}
+	}
+	if len(found) == 0 {
+		return "", fmt.Errorf("there is no job or directory %q; jobs of `chorus run` are in %s", jobOrDir, jobs)
+	}
+	return newestAttempt(slices.MaxFunc(found, byTime)), nil
+}
+
+// newestAttempt goes from the directory of a job to that of its last attempt.
+func newestAttempt(dir string) string {
+	attempts, _ := filepath.Glob(filepath.Join(dir, "attempt_*"))
+	if len(attempts) == 0 {
+		return dir
+	}
+	return slices.MaxFunc(attempts, byTime)
+}
+
+func byTime(a, b string) int {
+	at := func(path string) time.Time {
+		i, err := os.Stat(path)
+		if err != nil {
+			return time.Time{}
+		}
+		return i.ModTime()
+	}
+	return at(a).Compare(at(b))
+}
+
+// dumpLimit bounds how long ranks have to write down what they do, before they are asked to end.
+const dumpLimit = 2 * time.Second
+
+// record has all ranks of this node write down what they do. They are asked by their sockets and not by SIGUSR1, which would kill a
+// process that knows nothing of it.
+func (a *attempt) record() {
+	if a.dumps == "" || len(a.alive) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), dumpLimit)
+	defer cancel()
+	_, _ = observe.AskDumps(ctx, a.dumps) // who doesn't answer leaves no dump, and is reported so
+}
+
+// report says what the ranks' records tell about the attempt's failure.
+func (a *attempt) report() {
+	if a.dumps == "" || a.failure.Kind == Interrupted || a.failure.Kind == NotStarted {
+		return
+	}
+	if a.job.Nodes > 1 {
+		a.console.printf("the records of this node's ranks are in %s; with those of the other nodes beside them, chorus explain says more", a.dumps)
+		return
+	}
+	dumps, err := observe.ReadDir(a.dumps, explainLast)
+	if err != nil {
+		return // ranks that are no programs of ours record nothing
+	}
+	r := observe.Explain(dumps)
+	if len(r.Findings) == 0 {
+		return
+	}
+	a.console.printf("what the ranks' records in %s tell:\n%s", a.dumps, strings.TrimRight(r.Details(), "\n"))
+}
+
+// explainLast is how many of each rank's last operations are looked at.
+const explainLast = 256

@@ -1,0 +1,66 @@
+package observe
+
+import (
+	"os"
+	"time"
+)
+
+// Live is what a rank does at this moment: what `chorus top` shows of it.
+type Live struct {
+	Job   string     `json:"job"`
+	Rank  int        `json:"rank"`
+	Size  int        `json:"size"`
+	Host  string     `json:"host"`
+	Pid   int        `json:"pid"`
+	Time  int64      `json:"time_ns"` // since 1970
+	Comms []LiveComm `json:"comms"`
+}
+
+// LiveComm is a communicator of a rank, with the operation that it's in. Counts are since it was made.
+type LiveComm struct {
+	Name    string `json:"name"`
+	Rank    int    `json:"rank"`
+	Members []int  `json:"members"` // ranks of the job, by rank of the communicator
+	Ops     uint64 `json:"ops"`     // operations that were called
+	Bytes   uint64 `json:"bytes"`   // of this rank's tensors in them: of an operation's inputs or outputs, whichever are more
+	Last    uint64 `json:"last"`    // number of the last collective that was begun
+
+	// The operation under way that began first; empty without one.
+	Op    string  `json:"op,omitempty"`
+	Seq   uint64  `json:"seq,omitempty"` // 0 for a message
+	For   float64 `json:"for_s,omitempty"`
+	At    string  `json:"at,omitempty"`    // file:line (function)
+	Cause string  `json:"cause,omitempty"` // why the communicator is broken
+}
+
+// Live returns what the rank does now. It needs no lock that an operation holds.
+func (r *Rank) Live() *Live {
+	line, place := calibrate(), placer{}
+	host, _ := os.Hostname()
+	now := time.Now()
+	l := &Live{Job: r.job, Rank: r.rank, Size: r.size, Host: host, Pid: os.Getpid(), Time: now.UnixNano(), Comms: []LiveComm{}}
+	for _, c := range r.recorders() {
+		x := LiveComm{Name: c.name, Rank: c.me, Members: c.members, Ops: c.recorded(), Bytes: c.bytes()}
+		var first *slot
+		for s := range c.all() {
+			if s.started != 0 {
+				x.Last = max(x.Last, s.seq)
+			}
+			if s.ended == 0 && s.started != 0 && (first == nil || s.started < first.started) {
+				first = &s
+			}
+		}
+		if first != nil {
+			e := c.entry(first, line, nil, place)
+			x.Op, x.Seq, x.At = call(&e), e.Seq, site(e.Frames)
+			x.For = max(0, now.Sub(time.Unix(0, line.at(first.started))).Seconds())
+		}
+		c.cold.Lock()
+		if c.cold.cause != nil {
+			x.Cause = c.cold.cause.Error()
+		}
+		c.cold.Unlock()
+		l.Comms = append(l.Comms, x)
+	}
+	return l
+}
