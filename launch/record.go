@@ -93,12 +93,18 @@ func (r *records) close(well bool) {
 }
 
 // FindRecords returns the directory in which the ranks of a job record what they do: the newest attempt of the newest job of
-// that name, or the argument itself if it is a directory of such records.
+// that name, or of any if it's empty, or the argument itself if it is a directory of such records.
 func FindRecords(jobs, jobOrDir string) (string, error) {
 	if i, err := os.Stat(jobOrDir); err == nil && i.IsDir() {
 		return newestAttempt(jobOrDir), nil
 	}
 	var found []string
+	if jobOrDir == "" {
+		found, _ = filepath.Glob(filepath.Join(jobs, "*"))
+		if len(found) == 0 {
+			return "", fmt.Errorf("there is no job of `chorus run` in %s", jobs)
+		}
+	}
 	if !strings.ContainsAny(jobOrDir, "/*?[\\") && jobOrDir != "" {
 		found, _ = filepath.Glob(filepath.Join(jobs, jobOrDir+".*"))
 		if _, err := os.Stat(filepath.Join(jobs, jobOrDir)); err == nil {

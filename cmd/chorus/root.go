@@ -16,6 +16,7 @@ var commands = []func() *cobra.Command{
 	newDemoCmd,
 	newPlanCmd,
 	newExplainCmd,
+	newTopCmd,
 	newMemvizCmd,
 	newDoctorCmd,
 	newSecretCmd,

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/chorus-comms/chorus/launch"
+	"github.com/chorus-comms/chorus/observe"
+)
+
+func newTopCmd() *cobra.Command {
+	var interval time.Duration
+	var looks int
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "top [JOB|DIR]",
+		Short: "Show what the ranks of a running job do",
+		Long: `Show, again and again, what the ranks of a job on this host do: each rank's communicators with their operations and bytes per second,
+the operation that each is in, since when and where it was called, and which ranks the others wait for.
+
+JOB is the name of a job of chorus run; the newest if it's left out. Ranks of another launcher can be seen if CHORUS_DUMP_DIR names a directory
+for them: DIR. Bytes are those of the ranks' tensors. Looking costs the ranks nothing while nobody looks.`,
+		Example: `  chorus top
+  chorus top --looks 1 --json train`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if interval <= 0 {
+				return errors.New("top: --interval must be positive")
+			}
+			name := ""
+			if len(args) > 0 {
+				name = args[0]
+			}
+			dir, err := launch.FindRecords(launch.JobsDir(), name)
+			if err != nil {
+				return err
+			}
+			out := cmd.OutOrStdout()
+			clear := looks != 1 && !asJSON && term.IsTerminal(int(os.Stdout.Fd()))
+			var before []observe.Answer
+			for look := 1; ; look++ {
+				ctx, cancel := context.WithTimeout(cmd.Context(), askLimit)
+				now, err := observe.AskLive(ctx, dir)
+				cancel()
+				if err != nil {
+					return err
+				}
+				top := observe.NewTop(before, now)
+				if top.Ranks+len(top.Silent) == 0 {
+					if look > 1 {
+						return nil // the job has ended
+					}
+					return fmt.Errorf("top: no rank records in %s: its job has ended, or has not begun", dir)
+				}
+				before = now
+				switch {
+				case asJSON:
+					err = json.NewEncoder(out).Encode(top)
+				case clear:
+					_, err = fmt.Fprintf(out, "\x1b[H\x1b[2J%v", top)
+				default:
+					_, err = fmt.Fprintln(out, top)
+				}
+				if err != nil || look == looks {
+					return err
+				}
+				select {
+				case <-time.After(interval):
+				case <-cmd.Context().Done():
+					return nil
+				}
+			}
+		},
+	}
+	fs := cmd.Flags()
+	fs.DurationVar(&interval, "interval", time.Second, "time between two looks")
+	fs.IntVar(&looks, "looks", 0, "how often to look; 0: until the job has ended")
+	fs.BoolVar(&asJSON, "json", false, "print a line of JSON at each look")
+	return cmd
+}

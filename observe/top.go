@@ -1,0 +1,194 @@
+package observe
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+)
+
+// Top is what the ranks of a job do at a moment, and how fast, as `chorus top` shows it.
+type Top struct {
+	Job    string    `json:"job"`
+	Ranks  int       `json:"ranks"` // that answered
+	Silent []Silent  `json:"silent"`
+	Rows   []TopRow  `json:"rows"`
+	Waits  []TopWait `json:"waits"`
+}
+
+// TopRow is a communicator of a rank. Rates are since the look before; negative without one.
+type TopRow struct {
+	Rank        int     `json:"rank"` // of the job
+	Pid         int     `json:"pid"`
+	OpsPerSec   float64 `json:"ops_per_s"`
+	BytesPerSec float64 `json:"bytes_per_s"`
+	LiveComm
+}
+
+// Silent is a rank that didn't answer.
+type Silent struct {
+	Rank int  `json:"rank"`
+	Dead bool `json:"dead"` // else it's stopped, or stuck in the kernel
+}
+
+// TopWait is a collective that some ranks of a communicator have entered and others have not. Ranks are the job's, as far as
+// they answered, or should have.
+type TopWait struct {
+	Comm    string  `json:"comm"`
+	Op      string  `json:"op"`
+	Seq     uint64  `json:"seq"`
+	Waiting []int   `json:"waiting"`
+	For     []int   `json:"for"`
+	Longest float64 `json:"longest_s"`
+}
+
+// NewTop puts together what ranks answered; before is what they answered at the look before, or nil.
+func NewTop(before, now []Answer) *Top {
+	t := &Top{Silent: []Silent{}, Rows: []TopRow{}, Waits: []TopWait{}}
+	type key struct {
+		pid  int
+		comm string
+	}
+	old := map[key]*LiveComm{}
+	at := map[int]int64{} // by process
+	for _, a := range before {
+		if a.Live == nil {
+			continue
+		}
+		at[a.Live.Pid] = a.Live.Time
+		for i := range a.Live.Comms {
+			c := &a.Live.Comms[i]
+			old[key{a.Live.Pid, fmt.Sprint(a.Live.Rank, c.Name, c.Members)}] = c
+		}
+	}
+	for _, a := range now {
+		l := a.Live
+		if l == nil {
+			if rank, ok := rankOfSocket(a.Path); ok {
+				t.Silent = append(t.Silent, Silent{Rank: rank, Dead: errors.Is(a.Err, syscall.ECONNREFUSED) || errors.Is(a.Err, syscall.ENOENT)})
+			}
+			continue
+		}
+		t.Job = l.Job
+		t.Ranks++
+		for _, c := range l.Comms {
+			row := TopRow{Rank: l.Rank, Pid: l.Pid, OpsPerSec: -1, BytesPerSec: -1, LiveComm: c}
+			if o, since := old[key{l.Pid, fmt.Sprint(l.Rank, c.Name, c.Members)}], float64(l.Time-at[l.Pid])/1e9; o != nil && since > 0 {
+				row.OpsPerSec, row.BytesPerSec = float64(c.Ops-o.Ops)/since, float64(c.Bytes-o.Bytes)/since
+			}
+			t.Rows = append(t.Rows, row)
+		}
+	}
+	slices.SortStableFunc(t.Rows, func(a, b TopRow) int { return a.Rank - b.Rank })
+	slices.SortFunc(t.Silent, func(a, b Silent) int { return a.Rank - b.Rank })
+	t.findWaits()
+	return t
+}
+
+func rankOfSocket(path string) (int, bool) {
+	name := strings.TrimSuffix(filepath.Base(path), stationSuffix)
+	rank, err := strconv.Atoi(name[strings.LastIndexByte(name, '_')+1:])
+	return rank, err == nil
+}
+
+func (t *Top) findWaits() {
+	seen := map[string]bool{}
+	for _, first := range t.Rows {
+		key := fmt.Sprint(first.Name, first.Members)
+		if seen[key] {
+			continue
+		}
+		seen[key] = true
+		var w TopWait
+		for _, r := range t.Rows { // the furthest collective that somebody is in
+			if fmt.Sprint(r.Name, r.Members) == key && r.Op != "" && r.Seq > w.Seq {
+				w.Comm, w.Op, w.Seq = r.Name, r.Op, r.Seq
+			}
+		}
+		if w.Seq == 0 {
+			continue
+		}
+		for _, r := range t.Rows {
+			switch {
+			case fmt.Sprint(r.Name, r.Members) != key:
+			case r.Seq == w.Seq && r.Op != "":
+				w.Waiting, w.Longest = append(w.Waiting, r.Rank), max(w.Longest, r.LiveComm.For)
+			case r.Last < w.Seq:
+				w.For = append(w.For, r.Rank)
+			}
+		}
+		for _, s := range t.Silent {
+			if slices.Contains(first.Members, s.Rank) {
+				w.For = append(w.For, s.Rank)
+			}
+		}
+		if len(w.For) > 0 {
+			slices.Sort(w.For)
+			t.Waits = append(t.Waits, w)
+		}
+	}
+}
+
+// String is a table of the ranks, and who waits for whom.
+func (t *Top) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "job %q: %d ranks answer\n\n", t.Job, t.Ranks)
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "rank\tpid\tcommunicator\tops/s\tbytes/s\toperation\tfor\tat")
+	for _, r := range t.Rows {
+		ops, bytes := "", ""
+		if r.OpsPerSec >= 0 {
+			ops, bytes = fmt.Sprintf("%.0f", r.OpsPerSec), scaled(r.BytesPerSec)
+		}
+		what, wait := "none since #"+fmt.Sprint(r.Last), ""
+		switch {
+		case r.Cause != "":
+			what = "broken: " + r.Cause
+		case r.Op != "":
+			what = r.Op
+			if r.Seq != 0 {
+				what += fmt.Sprintf(" #%d", r.Seq)
+			}
+			wait = time.Duration(r.LiveComm.For * 1e9).Round(time.Microsecond).String()
+			if r.LiveComm.For >= 0.01 {
+				wait = fmt.Sprintf("%.2fs", r.LiveComm.For)
+			}
+		}
+		fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Rank, r.Pid, r.Name, ops, bytes, what, wait, r.At)
+	}
+	w.Flush()
+	for _, s := range t.Silent {
+		why := "does not answer: it's stopped, or stuck in the kernel"
+		if s.Dead {
+			why = "is dead"
+		}
+		fmt.Fprintf(&b, "rank %d %s\n", s.Rank, why)
+	}
+	if len(t.Waits) > 0 {
+		b.WriteByte('\n')
+	}
+	for _, x := range t.Waits {
+		verb := "waits"
+		if len(x.Waiting) > 1 {
+			verb = "wait"
+		}
+		fmt.Fprintf(&b, "%s %s for %s in %s #%d of %q, for %.2f s\n", rankNames(x.Waiting), verb, rankNames(x.For), x.Op, x.Seq, x.Comm, x.Longest)
+	}
+	return b.String()
+}
+
+// scaled shows a number of bytes with three digits.
+func scaled(n float64) string {
+	for _, unit := range []string{"B", "KB", "MB", "GB"} {
+		if n < 999.5 {
+			return fmt.Sprintf("%.3g %s", n, unit)
+		}
+		n /= 1000
+	}
+	return fmt.Sprintf("%.3g TB", n)
+}
