@@ -118,13 +118,91 @@ func TestPrune(t *testing.T) {
 		active = append(active, entrant{series: series{name: name, group: g}})
 	}
 	active[4].group = nil
-	left := prune(active, []burst{at("near", "chorus.mapped", 0, 1000), at("near", "impi", 0, 10), at("near", "gloo", 0, 50), at("far", "far", 0, 60)})
+	left := prune(active, []burst{at("near", "chorus.mapped", 0, 1000), at("near", "impi", 0, 10), at("near", "gloo", 0, 50), at("far", "far", 0, 60)}, 4)
 	var names []string
 	for _, e := range left {
 		names = append(names, e.name)
 	}
 	if !slices.Equal(names, []string{"chorus.mapped", "impi", "far"}) {
 		t.Errorf("left are %v", names)
+	}
+	// One slow burst of two is none that counts.
+	twice := []burst{at("near", "impi", 0, 10), at("near", "far", 0, 60), at("near", "impi", 1, 90), at("near", "far", 1, 15), at("near", "chorus.mapped", 0, 99)}
+	if left := prune(left, twice, 2); len(left) != 3 {
+		t.Errorf("left are %d", len(left))
+	}
+}
+
+// Long bursts are left to those who have a chance, in their better form.
+func TestNarrow(t *testing.T) {
+	g := &group{}
+	m := &measure{name: "all_reduce", sizes: []int{mib, longBytes}}
+	var all []entrant
+	for _, name := range []string{"chorus.mapped", "impi", "gloo", "new"} {
+		all = append(all, entrant{series{name: name, group: g}, false}, entrant{series{name: name, group: g}, true})
+	}
+	h := &harness{}
+	for i, us := range []float64{9, 10, 5, 4, 50, 60} {
+		b := at("near", all[i].name, 0, us)
+		b.InPlace = all[i].inPlace
+		h.bursts = append(h.bursts, b)
+	}
+	if left := h.narrow(m, "all_reduce", mib, slices.Clone(all)); len(left) != len(all) {
+		t.Errorf("of a short burst's %d are left", len(left))
+	}
+	var got []string
+	for _, e := range h.narrow(m, "all_reduce", longBytes, slices.Clone(all)) {
+		got = append(got, fmt.Sprint(e.name, e.inPlace))
+	}
+	if want := []string{"chorus.mappedfalse", "impitrue", "newfalse", "newtrue"}; !slices.Equal(got, want) {
+		t.Errorf("left are %v, want %v", got, want)
+	}
+}
+
+// A ration's parts follow the weights, whoever took too long, and end at the deadline.
+func TestRation(t *testing.T) {
+	deadline := time.Now().Add(time.Hour)
+	r := ration{deadline: deadline, left: 4}
+	for i, x := range []struct{ weight, part float64 }{{1, 1.0 / 4}, {1, 1.0 / 3}, {1.5, 0.75}, {0.5, 1}, {7, 1}} {
+		got := time.Until(r.next(x.weight)).Hours() / time.Until(deadline).Hours()
+		if math.Abs(got-x.part) > 1e-3 {
+			t.Errorf("part %d is %.3f of what was left, want %.3f", i, got, x.part)
+		}
+	}
+	r = ration{deadline: time.Now().Add(-time.Second), left: 2}
+	if r.next(1).After(time.Now()) {
+		t.Error("there was time after the deadline")
+	}
+}
+
+// What lacks bursts is looked for in the placement of the moment, first in the measure whose ranks run.
+func TestLacking(t *testing.T) {
+	a := &measure{name: "all_reduce", ops: []string{"all_reduce"}, sizes: []int{mib}, ours: mapped}
+	b := &measure{name: "dtypes", ops: []string{"all_reduce"}, sizes: []int{kib, mib}, ours: mapped, alone: true}
+	asked := []*measure{a, b}
+	h := &harness{max: mib}
+	p := poolBursts([]burst{at("near", "chorus.mapped", 0, 1), at("near", "chorus.mapped", 1, 1), at("near", "impi", 0, 1), at("far", "chorus.mapped", 2, 1)})
+	tried := map[cell]int{}
+	if m, c, _ := h.lacking(p, asked, nil, "near", tried); m != b || c.bytes != kib {
+		t.Errorf("near, %+v lacks bursts first", c)
+	}
+	if m, _, _ := h.lacking(p, asked, b, "far", tried); m != b {
+		t.Error("the ranks that run were not preferred")
+	}
+	m, c, _ := h.lacking(p, asked, a, "far", tried)
+	if m != a || c != (cell{"all_reduce", "far", "all_reduce", mib}) {
+		t.Errorf("far, %+v lacks bursts first", c)
+	}
+	tried[c] = topUpTries
+	if m, _, _ := h.lacking(p, asked, a, "far", tried); m == a {
+		t.Error("it was tried without end")
+	}
+	for _, size := range b.sizes {
+		tried[cell{"dtypes", "far", "all_reduce", size}] = topUpTries
+		tried[cell{"dtypes", "near", "all_reduce", size}] = topUpTries
+	}
+	if h.anyLacking(p, asked, tried) {
+		t.Error("what was tried often enough still lacks")
 	}
 }
 

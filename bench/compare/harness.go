@@ -19,8 +19,11 @@ import (
 const (
 	// A burst whose placement changed, or whose cores were busy, is taken again this often.
 	retries = 2
-	// After the first round a series that's slower than the fastest by more than this is left out at this size.
+	// After the first round a series that's slower than the fastest by more than this is left out at this size, and after the second
+	// one that was never closer than half of that.
 	hopeless = 4.0
+	// A size has at least so many rounds, as long as there's any time at all: a point needs two bursts of ours.
+	leastRounds = 2
 	// From here on buffers are given back after each burst: those of all libraries together would not fit.
 	hugeBytes = 128 << 20
 )
@@ -30,18 +33,20 @@ type harness struct {
 	home    *home
 	scratch string // sockets and stores
 	found   []found
-	rounds  int
+	rounds  int // of each size, at most
 	budget  time.Duration
+	ration  ration
 	min     int
 	max     int
 	log     io.Writer
 	guard   *guard
 
-	groups   map[string]*group
-	failures map[string]string // of settings that started or measured not
-	each     map[string]float64
-	bursts   []burst
-	allocs   map[string]float64
+	nextRound int // rounds are numbered throughout
+	groups    map[string]*group
+	failures  map[string]string // of settings that started or measured not
+	each      map[string]float64
+	bursts    []burst
+	allocs    map[string]float64
 }
 
 // series is one line of a measure: a group and what its commands end with.
@@ -62,25 +67,28 @@ func (h *harness) run(ctx context.Context, m *measure) error {
 	if err != nil {
 		return err
 	}
+	if m.name == "allocs" {
+		return h.countAllocs(m.ops, lines[0].group)
+	}
 	for _, op := range m.ops {
-		if m.name == "allocs" {
-			if err := h.countAllocs(op, lines[0].group); err != nil {
-				return err
-			}
-			continue
-		}
 		for _, size := range between(m.sizes, h.min, h.max) {
-			if err := h.size(ctx, m, op, size, lines); err != nil {
+			until := h.ration.next(h.weight(m, op, size))
+			if err := h.size(ctx, m, op, size, lines, until); err != nil {
 				return err
 			}
 		}
 	}
+	h.drop()
+	return nil
+}
+
+// drop gives all buffers back.
+func (h *harness) drop() {
 	for name, g := range h.groups {
 		if _, err := g.ask("drop"); err != nil {
 			h.fail(name, err)
 		}
 	}
-	return nil
 }
 
 // start has the groups of a measure running, and no others.
@@ -190,54 +198,98 @@ func (h *harness) startPeer(ctx context.Context, s *setting, ranks int) (*group,
 
 func (h *harness) socket(name string) string { return filepath.Join(h.scratch, name+".sock") }
 
-// size lets all series take turns at one size.
-func (h *harness) size(ctx context.Context, m *measure, op string, size int, lines []series) error {
-	var active []entrant
-	for _, s := range lines {
-		for _, inPlace := range forms(op) {
-			active = append(active, entrant{s, inPlace})
+// size lets all series take turns at one size until its time is over.
+func (h *harness) size(ctx context.Context, m *measure, op string, size int, lines []series, until time.Time) error {
+	start, from, rounds := time.Now(), len(h.bursts), 0
+	active := h.narrow(m, op, size, entrants(op, lines))
+	for round := range h.rounds {
+		spent := time.Since(start)
+		if round >= leastRounds && time.Now().Add(spent/time.Duration(round)).After(until) {
+			break
+		}
+		if err := h.round(ctx, m, op, size, h.nextRound, active); err != nil {
+			return err
+		}
+		h.nextRound++
+		rounds++
+		if round < 2 {
+			active = prune(active, h.bursts[from:], hopeless/float64(1+round))
 		}
 	}
-	start, from := time.Now(), len(h.bursts)
-	for round := range h.roundsOf(size) {
-		// Each round begins with another series, so that none always follows the same one.
-		for i := range active {
-			e := &active[(i+round)%len(active)]
-			if e.group == nil {
-				continue
-			}
-			err := h.turn(ctx, m, op, size, round, e)
-			switch {
-			case ctx.Err() != nil:
-				return ctx.Err()
-			case errors.Is(err, errUnsupported) && !isOurs(e.name):
-				e.group = nil // it has no such form
-			case err != nil && isOurs(e.name):
-				return err
-			case err != nil:
-				h.fail(e.name, err)
-				for j := range active {
-					if active[j].name == e.name {
-						active[j].group = nil
-					}
-				}
-				for j := range lines {
-					if lines[j].name == e.name {
-						lines[j].group = nil
-					}
-				}
-			}
-		}
-		if round == 0 {
-			active = prune(active, h.bursts[from:])
-		}
-	}
-	fmt.Fprintf(h.log, "%s %s %s: %d bursts in %.1f s\n", m.name, op, sizeName(size), len(h.bursts)-from, time.Since(start).Seconds())
+	fmt.Fprintf(h.log, "%s %s %s: %d rounds, %d bursts in %.1f s\n", m.name, op, sizeName(size), rounds, len(h.bursts)-from, time.Since(start).Seconds())
 	return nil
 }
 
-// prune leaves out what is hopelessly slow among the bursts of the same placement; never ours.
-func prune(active []entrant, bursts []burst) []entrant {
+// entrants are all series in all forms of the operation.
+func entrants(op string, lines []series) []entrant {
+	var all []entrant
+	for _, s := range lines {
+		if s.group == nil {
+			continue
+		}
+		for _, inPlace := range forms(op) {
+			all = append(all, entrant{s, inPlace})
+		}
+	}
+	return all
+}
+
+// From here on a burst takes half a second and more.
+const longBytes = 64 << 20
+
+// narrow leaves out, at a size whose bursts take long, what the next smaller size has shown not to be needed: who was hopeless
+// there, and of each series the slower form. What was not measured there stays.
+func (h *harness) narrow(m *measure, op string, size int, all []entrant) []entrant {
+	at := slices.Index(m.sizes, size) - 1
+	if size < longBytes || at < 0 {
+		return all
+	}
+	var before []burst
+	fastest := map[string]map[bool]float64{}
+	for _, b := range h.bursts {
+		if b.Measure == m.name && b.Op == op && b.Bytes == m.sizes[at] && b.counts() {
+			before = append(before, b)
+			if fastest[b.Series] == nil {
+				fastest[b.Series] = map[bool]float64{}
+			}
+			if us := fastest[b.Series][b.InPlace]; us == 0 || b.US < us {
+				fastest[b.Series][b.InPlace] = b.US
+			}
+		}
+	}
+	return slices.DeleteFunc(prune(all, before, hopeless), func(e entrant) bool {
+		mine, other := fastest[e.name][e.inPlace], fastest[e.name][!e.inPlace]
+		return mine > 0 && other > 0 && (other < mine || other == mine && !e.inPlace)
+	})
+}
+
+// round lets each entrant run a burst. One that fails, or has no such form, is an entrant no more.
+func (h *harness) round(ctx context.Context, m *measure, op string, size, round int, active []entrant) error {
+	// Each round begins with another series, so that none always follows the same one.
+	for i := range active {
+		e := &active[(i+round)%len(active)]
+		if e.group == nil || h.failures[e.name] != "" {
+			e.group = nil
+			continue
+		}
+		err := h.turn(ctx, m, op, size, round, e)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, errUnsupported) && !isOurs(e.name):
+			e.group = nil // it has no such form
+		case err != nil && isOurs(e.name):
+			return err
+		case err != nil:
+			h.fail(e.name, err)
+			e.group = nil
+		}
+	}
+	return nil
+}
+
+// prune leaves out whose every burst was slower than the fastest of the same placement by more than a factor; never ours.
+func prune(active []entrant, bursts []burst, factor float64) []entrant {
 	fastest := map[string]float64{}
 	for i := range bursts {
 		if b := &bursts[i]; b.counts() && isPeers(b.Series) && (fastest[b.Where] == 0 || b.US < fastest[b.Where]) {
@@ -248,21 +300,15 @@ func prune(active []entrant, bursts []burst) []entrant {
 		if e.group == nil {
 			return true
 		}
-		return slices.ContainsFunc(bursts, func(b burst) bool {
-			return isPeers(e.name) && b.Series == e.name && b.InPlace == e.inPlace && b.counts() && b.US > hopeless*fastest[b.Where]
-		})
+		slow, close := false, false
+		for _, b := range bursts {
+			if b.Series == e.name && b.InPlace == e.inPlace && b.counts() {
+				slow = slow || b.US > factor*fastest[b.Where]
+				close = close || b.US <= factor*fastest[b.Where]
+			}
+		}
+		return isPeers(e.name) && slow && !close
 	})
-}
-
-// roundsOf takes fewer rounds of large sizes, which take long and vary little.
-func (h *harness) roundsOf(size int) int {
-	switch {
-	case size >= hugeBytes:
-		return max(2, h.rounds/3)
-	case size >= 16*mib:
-		return max(2, h.rounds/2)
-	}
-	return h.rounds
 }
 
 // turn runs one burst between two probes.
@@ -316,12 +362,14 @@ func (h *harness) ask(g *group, command string) (answer, error) {
 	return combine(all)
 }
 
-func (h *harness) countAllocs(op string, g *group) error {
-	a, err := h.ask(g, "allocs "+op)
-	if err != nil {
-		return err
+func (h *harness) countAllocs(ops []string, g *group) error {
+	for _, op := range ops {
+		a, err := h.ask(g, "allocs "+op)
+		if err != nil {
+			return err
+		}
+		h.allocs[op] = a.Allocs
 	}
-	h.allocs[op] = a.Allocs
 	return nil
 }
 

@@ -61,9 +61,9 @@ func newCommand() *cobra.Command {
 	fs.StringVar(&f.docs, "docs", "", "a page whose part between the compare comments is replaced by the report; plots go beside it")
 	fs.StringVar(&f.min, "min", "0", "smallest size, such as 64KiB")
 	fs.StringVar(&f.max, "max", "256MiB", "largest size")
-	fs.IntVar(&f.rounds, "rounds", 8, "bursts of each series at each size; fewer from 16 MiB")
+	fs.IntVar(&f.rounds, "rounds", 8, "most bursts of each series at each size")
 	fs.DurationVar(&f.budget, "burst", 6*time.Millisecond, "time of a burst of small rounds")
-	fs.DurationVar(&f.limit, "limit", 14*time.Minute, "end measuring after this long; what is missing is skipped")
+	fs.DurationVar(&f.limit, "limit", 17*time.Minute, "end after this long, installing included: the time is divided among the sizes, and what is missing is skipped")
 	fs.BoolVar(&f.installOnly, "install-only", false, "install the libraries and measure nothing")
 	fs.BoolVar(&f.add, "add", false, "add to the bursts that the document has")
 	fs.BoolVar(&f.reportOnly, "report", false, "measure nothing: report on the document that is there")
@@ -139,6 +139,7 @@ func (f *flags) report(ctx context.Context) (*report, error) {
 	if err != nil {
 		return nil, err
 	}
+	deadline := time.Now().Add(f.limit)
 	all, err := installPeers(ctx, hm, f.peers, os.Stderr)
 	if err != nil || f.installOnly {
 		return nil, err
@@ -150,7 +151,7 @@ func (f *flags) report(ctx context.Context) (*report, error) {
 			return nil, err
 		}
 	}
-	err = f.measure(ctx, hm, r, least, most)
+	err = f.measure(ctx, hm, r, least, most, deadline)
 	if len(r.Bursts) == 0 && len(r.Allocs) == 0 {
 		return nil, err
 	}
@@ -173,7 +174,7 @@ func (f *flags) home() (*home, error) {
 	return &home{dir: dir, drivers: drivers, torch: venv}, nil
 }
 
-func (f *flags) measure(ctx context.Context, hm *home, r *report, least, most int) error {
+func (f *flags) measure(ctx context.Context, hm *home, r *report, least, most int, deadline time.Time) error {
 	scratch, err := os.MkdirTemp("", "chorus-compare-")
 	if err != nil {
 		return err
@@ -191,21 +192,29 @@ func (f *flags) measure(ctx context.Context, hm *home, r *report, least, most in
 	defer func() {
 		r.Seconds, r.Bursts, r.Failures, r.Allocs = time.Since(start).Seconds(), h.bursts, h.failures, h.allocs
 	}()
-	limited, cancel := context.WithTimeout(ctx, f.limit)
+	limited, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
+	var asked []*measure
 	for i := range measures {
-		m := &measures[i]
-		if !slices.Contains(f.only, m.name) {
-			continue
+		if slices.Contains(f.only, measures[i].name) {
+			asked = append(asked, &measures[i])
 		}
-		err := h.run(limited, m)
-		if ctx.Err() == nil && limited.Err() != nil {
-			fmt.Fprintf(os.Stderr, "stopped in %s after %v (--limit)\n", m.name, f.limit)
-			return nil
-		}
-		if err != nil {
+	}
+	// Two rounds are run whatever they take, so that a part of the time is kept for what that adds up to, and for placements
+	// that were missed.
+	h.ration.deadline = deadline.Add(-time.Until(deadline) / 6)
+	h.weigh(asked)
+	for _, m := range asked {
+		if err := h.run(limited, m); err != nil {
+			if ctx.Err() == nil && limited.Err() != nil {
+				fmt.Fprintf(os.Stderr, "stopped in %s after %v (--limit)\n", m.name, f.limit)
+				return nil
+			}
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
+	}
+	if err := h.topUp(limited, asked); err != nil && (ctx.Err() != nil || limited.Err() == nil) {
+		return err
 	}
 	return nil
 }
