@@ -72,10 +72,10 @@ func (f *Fabric) start() {
 	}
 }
 
-// looks is how often a waiting goroutine looks in vain before it sleeps: for some tens
-// of microseconds, the time in which an idle core takes to wake up in a virtual machine,
-// and in which most answers come.
-const looks = 150
+// patience is how long a waiting goroutine looks in vain before it sleeps: longer than the slice that Linux gives
+// to some other process that takes the peer's core meanwhile (3 ms). Whoever sleeps so soon that the peer is back
+// before leaves that process its own core, too, and both ranks end up waking each other.
+const patience = 4 * time.Millisecond
 
 // driven reports whether connections are best left to those that wait.
 func (f *Fabric) driven() bool { return !f.spare && f.drivers.Load() > 0 }
@@ -104,11 +104,10 @@ func (f *Fabric) look(peer int, all bool) (moved bool) {
 func (f *Fabric) drive(m *fabric.Msg, w *fabric.Waiter) error {
 	f.drivers.Add(1)
 	defer f.drivers.Add(-1)
-	for i, vain := 0, 0; vain < looks; i++ {
+	var since time.Time // when it last looked in vain for the first time; zero: something came just now
+	for i := 0; ; i++ {
 		if f.look(m.Peer, i%8 == 7) {
-			vain = 0
-		} else {
-			vain++
+			since = time.Time{}
 		}
 		if m.Done() {
 			return nil
@@ -121,8 +120,14 @@ func (f *Fabric) drive(m *fabric.Msg, w *fabric.Waiter) error {
 		if i%8 == 7 {
 			runtime.Gosched()
 		}
+		switch {
+		case i%16 < 15:
+		case since.IsZero():
+			since = time.Now()
+		case time.Since(since) > patience/time.Duration(f.drivers.Load()): // which all that wait share
+			return nil
+		}
 	}
-	return nil
 }
 
 // Name implements fabric.Fabric.
