@@ -42,6 +42,8 @@ type Job struct {
 	// Records is the directory, such as JobsDir, in which the job gets one for what its ranks record: they find it as
 	// CHORUS_DUMP_DIR, unless Env has that already. Empty: none.
 	Records string
+	// Recording, if there is one, is told at the begin of each attempt where its ranks record.
+	Recording func(dir string)
 
 	// Env is the environment that the ranks' variables are added to; nil: os.Environ(). CHORUS_SECRET, CHORUS_SECRET_FILE and their
 	// neighbors in it protect the launcher's stores, too. Without a secret in it, the launcher of a single node makes one for the job; launchers of

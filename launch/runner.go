@@ -167,6 +167,9 @@ func (r *runner) attempt(ctx context.Context, number int, addr string, port int)
 		alive: map[*process]bool{}, killed: map[*process]bool{},
 		dumps: cmp.Or(r.records.attempt(number), lookup(r.job.Env, dumpVariable)),
 	}
+	if r.job.Recording != nil {
+		r.job.Recording(a.dumps)
+	}
 	for _, p := range r.places {
 		proc, err := r.startProcess(p, number, addr, port)
 		if err != nil {

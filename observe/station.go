@@ -17,7 +17,7 @@ import (
 )
 
 // A station is where a rank answers those who want to see what it does: a unix socket in the directory of its dumps. Who may
-// enter the directory may ask. A request is a line, the answer a line of JSON.
+// enter the directory may ask. A request is a line; the answer is a line of JSON, or a profile.
 type station struct {
 	l    net.Listener
 	path string
@@ -96,7 +96,8 @@ func (r *Rank) answer(c net.Conn) {
 		return
 	}
 	var reply any
-	switch strings.TrimSpace(line) {
+	what, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+	switch what {
 	case askLive:
 		reply = r.Live()
 	case askDump:
@@ -105,6 +106,12 @@ func (r *Rank) answer(c net.Conn) {
 			return
 		}
 		reply = path
+	case askProfile:
+		name, seconds := parseProfile(rest)
+		profile(c, name, seconds)
+		return
+	default:
+		return
 	}
 	json.NewEncoder(c).Encode(reply)
 }
@@ -162,6 +169,11 @@ func askAll(ctx context.Context, dir, what string, into func(*Answer) any) ([]An
 const answerLimit = 16 << 20
 
 func ask(ctx context.Context, path, what string, into any) error {
+	return connect(ctx, path, what, func(c net.Conn) error { return json.NewDecoder(io.LimitReader(c, answerLimit)).Decode(into) })
+}
+
+// connect sends a request and has f read the answer.
+func connect(ctx context.Context, path, what string, f func(c net.Conn) error) error {
 	return shortly(path, func(short string) error {
 		c, err := new(net.Dialer).DialContext(ctx, "unix", short)
 		if err != nil {
@@ -175,6 +187,6 @@ func ask(ctx context.Context, path, what string, into any) error {
 		if _, err := io.WriteString(c, what+"\n"); err != nil {
 			return err
 		}
-		return json.NewDecoder(io.LimitReader(c, answerLimit)).Decode(into)
+		return f(c)
 	})
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -49,6 +51,7 @@ type runFlags struct {
 
 	grace       time.Duration
 	joinTimeout time.Duration
+	http        string
 }
 
 const (
@@ -95,6 +98,18 @@ Flags may be spelled with underscores, and each may be given by a variable inste
 			if err != nil {
 				return fmt.Errorf("run: %w", err)
 			}
+			if f.http != "" {
+				l, err := listenHTTP(f.http)
+				if err != nil {
+					return fmt.Errorf("run: %w", err)
+				}
+				var dir atomic.Value
+				dir.Store("")
+				job.Recording = func(d string) { dir.Store(d) }
+				ctx, cancel := context.WithCancel(cmd.Context())
+				defer cancel()
+				go serveRanks(ctx, l, func() string { return dir.Load().(string) })
+			}
 			return job.Run(cmd.Context())
 		},
 	}
@@ -119,6 +134,7 @@ Flags may be spelled with underscores, and each may be given by a variable inste
 	fs.StringVar(&f.localRanksFilter, "local-ranks-filter", "", "local ranks whose output is shown, such as 0,2")
 	fs.BoolVar(&f.noPython, "no-python", false, "start the program as it is even if it ends in .py")
 	fs.BoolVarP(&f.module, "module", "m", false, "the program is a Python module, as in python -m")
+	fs.StringVar(&f.http, "http", "", "serve what this node's ranks do at this address: Prometheus' /metrics, and profiles; a port alone is on the loopback")
 	fs.DurationVar(&f.grace, "grace", 10*time.Second, "time that ranks have to stop before they are killed")
 	fs.DurationVar(&f.joinTimeout, "join-timeout", 5*time.Minute, "time that nodes have to come")
 	return cmd

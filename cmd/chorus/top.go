@@ -19,6 +19,7 @@ func newTopCmd() *cobra.Command {
 	var interval time.Duration
 	var looks int
 	var asJSON bool
+	var address string
 	cmd := &cobra.Command{
 		Use:   "top [JOB|DIR]",
 		Short: "Show what the ranks of a running job do",
@@ -28,7 +29,9 @@ the operation that each is in, since when and where it was called, and which ran
 JOB is the name of a job of chorus run; the newest if it's left out. Ranks of another launcher can be seen if CHORUS_DUMP_DIR names a directory
 for them: DIR. Bytes are those of the ranks' tensors. Looking costs the ranks nothing while nobody looks.`,
 		Example: `  chorus top
-  chorus top --looks 1 --json train`,
+  chorus top --looks 1 --json train
+  chorus top --http :9400 & curl localhost:9400/metrics
+  go tool pprof http://localhost:9400/rank/2/pprof/profile?seconds=5`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if interval <= 0 {
@@ -41,6 +44,13 @@ for them: DIR. Bytes are those of the ranks' tensors. Looking costs the ranks no
 			dir, err := launch.FindRecords(launch.JobsDir(), name)
 			if err != nil {
 				return err
+			}
+			if address != "" {
+				l, err := listenHTTP(address)
+				if err != nil {
+					return fmt.Errorf("top: %w", err)
+				}
+				return serveRanks(cmd.Context(), l, func() string { return dir })
 			}
 			out := cmd.OutOrStdout()
 			clear := looks != 1 && !asJSON && term.IsTerminal(int(os.Stdout.Fd()))
@@ -82,6 +92,7 @@ for them: DIR. Bytes are those of the ranks' tensors. Looking costs the ranks no
 	fs := cmd.Flags()
 	fs.DurationVar(&interval, "interval", time.Second, "time between two looks")
 	fs.IntVar(&looks, "looks", 0, "how often to look; 0: until the job has ended")
+	fs.StringVar(&address, "http", "", "serve it by HTTP at this address instead, with Prometheus' /metrics and the ranks' profiles; a port alone is on the loopback")
 	fs.BoolVar(&asJSON, "json", false, "print a line of JSON at each look")
 	return cmd
 }

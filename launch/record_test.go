@@ -1,0 +1,61 @@
+package launch
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestRecords follows the directory of a job's records: ranks find it, it goes when the job ends well, stays when it fails, and
+// is found by the job's name.
+func TestRecords(t *testing.T) {
+	jobs := t.TempDir()
+	run := func(id string, env []string, command ...string) (string, error) {
+		var out strings.Builder
+		j := &Job{Command: command, RanksPerNode: 1, RunID: id, Records: jobs, Env: append(os.Environ(), env...), Stdout: &out}
+		err := j.Run(context.Background())
+		return out.String(), err
+	}
+	names := func() []string {
+		all, err := filepath.Glob(filepath.Join(jobs, "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	dir := filepath.Join(jobs, "train", "attempt_0")
+	if out, err := run("train", nil, "sh", "-c", "echo $CHORUS_DUMP_DIR"); err != nil || !strings.Contains(out, dir) {
+		t.Errorf("the rank finds %q, %v", out, err)
+	}
+	if len(names()) > 0 {
+		t.Errorf("left behind by a job that ended well: %v", names())
+	}
+	for range 2 {
+		if _, err := run("train", nil, "sh", "-c", "mkdir -p $CHORUS_DUMP_DIR; exit 3"); ExitCode(err) != 3 {
+			t.Error(err)
+		}
+	}
+	if len(names()) != 2 { // the second has another name: the first might run
+		t.Errorf("left behind by two jobs that failed: %v", names())
+	}
+	if got, err := FindRecords(jobs, "train"); err != nil || filepath.Base(got) != "attempt_0" || !strings.HasPrefix(got, filepath.Join(jobs, "train")) {
+		t.Errorf("found %q, %v", got, err)
+	}
+	if got, err := FindRecords(jobs, "nothing"); err == nil {
+		t.Errorf("found %q", got)
+	}
+	own := t.TempDir()
+	if out, err := run("mine", []string{"CHORUS_DUMP_DIR=" + own}, "sh", "-c", "echo $CHORUS_DUMP_DIR; exit 3"); ExitCode(err) != 3 || !strings.Contains(out, own+"\n") {
+		t.Errorf("the rank finds %q, %v", out, err)
+	}
+	if got, err := filepath.EvalSymlinks(filepath.Join(jobs, "mine")); err != nil || got != own {
+		t.Errorf("%q, %v", got, err)
+	}
+	for _, bad := range []string{"../train", "*", "a/b"} {
+		if got, err := FindRecords(jobs, bad); err == nil {
+			t.Errorf("%s: found %q", bad, got)
+		}
+	}
+}

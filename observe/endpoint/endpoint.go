@@ -1,0 +1,124 @@
+package endpoint
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/chorus-comms/chorus/observe"
+)
+
+// askLimit bounds how long ranks are waited for; one that is stopped doesn't answer.
+const askLimit = 2 * time.Second
+
+// Handler serves what the ranks tell whose records go to the directory that dir returns at the time of a request.
+func Handler(dir func() string) http.Handler {
+	mux := http.NewServeMux()
+	look := func(r *http.Request) (*observe.Top, error) {
+		ctx, cancel := context.WithTimeout(r.Context(), askLimit)
+		defer cancel()
+		now, err := observe.AskLive(ctx, dir())
+		if err != nil {
+			return nil, err
+		}
+		return observe.NewTop(nil, now), nil
+	}
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		top, err := look(r)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+		w.Write(metrics(top))
+	})
+	mux.HandleFunc("GET /ranks", func(w http.ResponseWriter, r *http.Request) {
+		top, err := look(r)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		json.NewEncoder(w).Encode(top)
+	})
+	mux.HandleFunc("GET /rank/{rank}/pprof/{profile}", func(w http.ResponseWriter, r *http.Request) {
+		rank, err := strconv.Atoi(r.PathValue("rank"))
+		if err != nil {
+			http.Error(w, "no such rank", http.StatusNotFound)
+			return
+		}
+		seconds, err := strconv.Atoi(r.FormValue("seconds"))
+		if err != nil {
+			seconds = 5
+		}
+		w.Header().Set("Content-Type", "application/octet-stream")
+		if err := observe.Profile(r.Context(), w, dir(), rank, r.PathValue("profile"), seconds); err != nil {
+			http.Error(w, err.Error(), http.StatusNotFound)
+		}
+	})
+	return mux
+}
+
+// metrics writes Prometheus' text format: https://prometheus.io/docs/instrumenting/exposition_formats.
+func metrics(t *observe.Top) []byte {
+	var b strings.Builder
+	family := func(name, kind, help string, each func(sample func(value float64, labels ...any))) {
+		fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
+		each(func(value float64, labels ...any) {
+			b.WriteString(name)
+			for i := 0; i < len(labels); i += 2 {
+				open := byte(',')
+				if i == 0 {
+					open = '{'
+				}
+				b.WriteByte(open)
+				fmt.Fprintf(&b, "%s=\"%s\"", labels[i], escape.Replace(fmt.Sprint(labels[i+1])))
+			}
+			fmt.Fprintf(&b, "} %v\n", value)
+		})
+	}
+	rows := func(value func(r *observe.TopRow) float64) func(func(float64, ...any)) {
+		return func(sample func(float64, ...any)) {
+			for i := range t.Rows {
+				r := &t.Rows[i]
+				sample(value(r), "job", t.Job, "rank", r.Rank, "comm", r.Name)
+			}
+		}
+	}
+	family("chorus_up", "gauge", "Whether the rank answers.", func(sample func(float64, ...any)) {
+		last := -1
+		for _, r := range t.Rows {
+			if r.Rank != last {
+				sample(1, "job", t.Job, "rank", r.Rank)
+			}
+			last = r.Rank
+		}
+		for _, s := range t.Silent {
+			sample(0, "job", t.Job, "rank", s.Rank)
+		}
+	})
+	family("chorus_operations_total", "counter", "Operations that the rank has called.", rows(func(r *observe.TopRow) float64 { return float64(r.Ops) }))
+	family("chorus_bytes_total", "counter", "Bytes of the rank's tensors in its operations.", rows(func(r *observe.TopRow) float64 { return float64(r.Bytes) }))
+	family("chorus_collective", "gauge", "Number of the last collective that the rank has begun.", rows(func(r *observe.TopRow) float64 { return float64(r.Last) }))
+	family("chorus_operation_seconds", "gauge", "How long the operation lasts that the rank is in; 0 without one.", rows(func(r *observe.TopRow) float64 { return r.For }))
+	family("chorus_broken", "gauge", "Whether the communicator is broken.", rows(func(r *observe.TopRow) float64 {
+		if r.Cause != "" {
+			return 1
+		}
+		return 0
+	}))
+	family("chorus_waited_for_seconds", "gauge", "How long others have waited for a rank in a collective that it has not entered.", func(sample func(float64, ...any)) {
+		for _, w := range t.Waits {
+			for _, rank := range w.For {
+				sample(w.Longest, "job", t.Job, "rank", rank, "comm", w.Comm)
+			}
+		}
+	})
+	return []byte(b.String())
+}
+
+var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)

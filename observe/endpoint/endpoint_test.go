@@ -1,0 +1,64 @@
+package endpoint_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/observe"
+	"github.com/chorus-comms/chorus/observe/endpoint"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+func TestEndpoint(t *testing.T) {
+	dir := t.TempDir()
+	r := observe.Open(observe.Settings{Entries: 8, Dir: dir}, "train", `odd "name"`, 0, 2)
+	defer r.Close()
+	x := tensor.Of(make([]float32, 100))
+	r.Begin(&backend.Op{Kind: backend.AllReduce, In: x, Out: x, Reduce: backend.Reduction{Kind: backend.SumKind}}, false, false)
+	s := httptest.NewServer(endpoint.Handler(func() string { return dir }))
+	defer s.Close()
+	get := func(path string, status int) string {
+		t.Helper()
+		resp, err := http.Get(s.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != status {
+			t.Errorf("%s: %v, %v: %s", path, resp.Status, err, body)
+		}
+		return string(body)
+	}
+	text := get("/metrics", 200)
+	for _, want := range []string{
+		`chorus_up{job="train",rank="0"} 1`,
+		`chorus_operations_total{job="train",rank="0",comm="odd \"name\""} 1`,
+		`chorus_bytes_total{job="train",rank="0",comm="odd \"name\""} 400`,
+		`chorus_collective{job="train",rank="0",comm="odd \"name\""} 1`,
+	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("%s is missing in\n%s", want, text)
+		}
+	}
+	line := regexp.MustCompile(`^(# (HELP|TYPE) chorus_\w+ .+|chorus_\w+\{(\w+="([^"\\]|\\.)*",?)+\} \S+)$`)
+	for l := range strings.Lines(text) {
+		if !line.MatchString(strings.TrimSuffix(l, "\n")) {
+			t.Errorf("not in the text format: %s", l)
+		}
+	}
+	if got := get("/ranks", 200); !strings.Contains(got, `"op":"all_reduce(float32[100], sum)"`) {
+		t.Errorf("/ranks: %s", got)
+	}
+	if got := get("/rank/0/pprof/heap", 200); len(got) < 100 {
+		t.Errorf("a heap profile of %d bytes", len(got))
+	}
+	get("/rank/1/pprof/heap", 404)
+	get("/rank/x/pprof/heap", 404)
+	get("/rank/0/pprof/none", 404)
+}

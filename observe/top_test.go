@@ -1,0 +1,88 @@
+package observe_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/chorus-comms/chorus/observe"
+)
+
+// TestTop looks twice at three ranks, of which one has not entered the collective that another is in, and a third is stopped.
+func TestTop(t *testing.T) {
+	members := []int{0, 1, 2}
+	look := func(at int64, ops uint64) []observe.Answer {
+		rank := func(r int, last uint64, op string) observe.Answer {
+			return observe.Answer{Live: &observe.Live{Job: "train", Rank: r, Size: 3, Pid: 100 + r, Time: at, Comms: []observe.LiveComm{
+				{Name: "world", Rank: r, Members: members, Ops: ops, Bytes: 1000 * ops, Last: last, Op: op, Seq: last, For: 1.5}}}}
+		}
+		return []observe.Answer{rank(0, 12, "barrier"), rank(1, 11, ""), {Path: "/run/train_rank_2.sock", Err: os.ErrDeadlineExceeded}}
+	}
+	top := observe.NewTop(look(1e9, 10), look(3e9, 30))
+	if len(top.Rows) != 2 || top.Rows[0].OpsPerSec != 10 || top.Rows[0].BytesPerSec != 10_000 || top.Rows[1].Rank != 1 {
+		t.Errorf("rows %+v", top.Rows)
+	}
+	if len(top.Silent) != 1 || top.Silent[0] != (observe.Silent{Rank: 2}) {
+		t.Errorf("silent %+v", top.Silent)
+	}
+	if len(top.Waits) != 1 || !slices.Equal(top.Waits[0].Waiting, []int{0}) || !slices.Equal(top.Waits[0].For, []int{1, 2}) {
+		t.Errorf("waits %+v", top.Waits)
+	}
+	for _, want := range []string{"rank 0 waits for ranks 1-2 in barrier #12 of \"world\", for 1.50 s", "rank 2 does not answer", "10 KB", "none since #11"} {
+		if !strings.Contains(top.String(), want) {
+			t.Errorf("%q is missing in\n%v", want, top)
+		}
+	}
+}
+
+// TestStation asks a rank of this process by its socket, whose path is longer than those of sockets may be, and where a dead process has
+// left another.
+func TestStation(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 40))
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mknod(filepath.Join(dir, "train_rank_1.sock"), syscall.S_IFSOCK|0o600, 0); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	r := observe.Open(observe.Settings{Entries: 8, Dir: dir}, "train", "world", 1, 2)
+	id := r.Begin(allReduce(100), false, false)
+	live, err := observe.AskLive(ctx, dir)
+	if err != nil || len(live) != 1 || live[0].Err != nil {
+		t.Fatalf("%+v, %v", live, err)
+	}
+	c := live[0].Live.Comms[0]
+	if live[0].Live.Rank != 1 || c.Ops != 1 || c.Bytes != 400 || c.Op != "all_reduce(float32[100], sum)" || c.Seq != 1 || c.At == "" {
+		t.Errorf("%+v", c)
+	}
+	dumps, err := observe.AskDumps(ctx, dir)
+	if err != nil || len(dumps) != 1 || dumps[0].Err != nil {
+		t.Fatalf("%+v, %v", dumps, err)
+	}
+	if d, err := observe.ReadFile(dumps[0].Dump, 0); err != nil || len(d.Entries) != 1 {
+		t.Errorf("%+v, %v", d, err)
+	}
+	var heap bytes.Buffer
+	if err := observe.Profile(ctx, &heap, dir, 1, "heap", 0); err != nil || heap.Len() < 100 {
+		t.Errorf("a profile of %d bytes, %v", heap.Len(), err)
+	}
+	for name, rank := range map[string]int{"no-such": 1, "heap": 0} {
+		if err := observe.Profile(ctx, &heap, dir, rank, name, 0); err == nil {
+			t.Errorf("rank %d has a profile %s", rank, name)
+		}
+	}
+	r.End(id, allReduce(100), errors.New("no matter"))
+	r.Close()
+	if left, _ := filepath.Glob(filepath.Join(dir, "*.sock")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
