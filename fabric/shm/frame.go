@@ -46,7 +46,6 @@ type frame struct {
 }
 
 type hello struct {
-	token       [tokenBytes]byte
 	rank, world uint32
 	locals      uint32
 	probeAddr   uint64
@@ -54,7 +53,7 @@ type hello struct {
 }
 
 // helloMagic also tells versions apart.
-const helloMagic = 0x31306d68734f4843
+const helloMagic = 0x32306d68734f4843
 
 // maxPacket holds every frame.
 const maxPacket = fabric.MaxControl + 64
@@ -67,7 +66,7 @@ func (e encoder) u64(v uint64) encoder   { return binary.LittleEndian.AppendUint
 func (e encoder) bytes(b []byte) encoder { return append(e, b...) }
 
 func encodeHello(h hello, size, color int) []byte {
-	return encode(frameHello).u64(helloMagic).bytes(h.token[:]).u32(h.rank).u32(h.world).u32(h.locals).
+	return encode(frameHello).u64(helloMagic).u32(h.rank).u32(h.world).u32(h.locals).
 		u64(h.probeAddr).u64(h.probe).u64(uint64(size)).u32(uint32(color))
 }
 
@@ -129,7 +128,6 @@ func decodeFrame(b []byte, descriptors int) (frame, error) {
 	switch f.kind {
 	case frameHello:
 		magic = d.u64()
-		copy(f.hello.token[:], d.take(tokenBytes))
 		f.hello.rank, f.hello.world, f.hello.locals = d.u32(), d.u32(), d.u32()
 		f.hello.probeAddr, f.hello.probe = d.u64(), d.u64()
 		size, f.color = d.u64(), int(d.u32())

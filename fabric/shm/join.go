@@ -20,6 +20,7 @@ import (
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/hostmem"
 	"github.com/chorus-comms/chorus/internal/ranklist"
+	"github.com/chorus-comms/chorus/secure"
 )
 
 // Endpoint is a rank that can be reached by the others of its host, but has not
@@ -33,12 +34,17 @@ type Endpoint struct {
 
 // offerCard is how an Endpoint is found, and recognized.
 type offerCard struct {
-	Socket string // in the abstract namespace: nothing in the file system
-	Token  [tokenBytes]byte
+	Socket string           // in the abstract namespace: nothing in the file system
+	Token  [tokenBytes]byte // makes, with the job's secret if there is one, the key that both ends of a link prove to know
+}
+
+// key is what callers of the endpoint have to know.
+func (o offerCard) key(secret secure.Secret) secure.Secret {
+	return secret.Derive("shm link", o.Token[:])
 }
 
 // Listen prepares a rank. It fails if this process can't share memory. Of the
-// configuration it uses the ranks, the timeout and the options.
+// configuration it uses the ranks, the secret, the timeout and the options.
 func Listen(c fabric.Config) (*Endpoint, error) {
 	opts, err := parseOptions(c.Options)
 	if err != nil {
@@ -61,7 +67,7 @@ func Listen(c fabric.Config) (*Endpoint, error) {
 	return e, nil
 }
 
-// Offer is what the other ranks need to reach this one. It's a secret of the job.
+// Offer is what the other ranks need to reach this one. Where the job has no secret, this is one: whoever has it can join.
 func (e *Endpoint) Offer() []byte {
 	b, err := json.Marshal(e.offer)
 	if err != nil {
@@ -159,14 +165,17 @@ func (f *Fabric) connect(ctx context.Context, e *Endpoint, offers [][]byte) erro
 			add(p)
 		})
 	}
+	var gate secure.Gate
 	for len(f.locals) > 1 { // until all are there, the deadline comes or a dial fails
+		gate.Wait(ctx)
 		conn, err := e.listener.AcceptUnix()
 		if err != nil {
 			break
 		}
+		guest := gate.Enter(conn)
 		tasks.Go(func() {
-			p, err := f.welcome(ctx, e, conn, offers)
-			if err != nil || !add(p) {
+			p, err := f.welcome(ctx, e, conn)
+			if !guest.Leave(err == nil) || err != nil || !add(p) {
 				conn.Close() // a stranger; who belongs here is missed below
 			}
 		})
@@ -202,10 +211,17 @@ func (f *Fabric) dial(ctx context.Context, e *Endpoint, rank int, offer []byte) 
 	conn := c.(*net.UnixConn)
 	p, err := func() (*peer, error) {
 		defer bound(ctx, conn, f.timeout)()
-		if err := f.greet(conn, k.Token); err != nil {
+		pid, err := sameUser(conn)
+		if err != nil {
 			return nil, err
 		}
-		return f.meet(conn, e.offer.Token, func(h hello) bool { return int(h.rank) == rank })
+		if err := k.key(e.config.Security.Secret).Initiate(conn, nil); err != nil {
+			return nil, err
+		}
+		if err := f.greet(conn); err != nil {
+			return nil, err
+		}
+		return f.meet(conn, pid, func(h hello) bool { return int(h.rank) == rank })
 	}()
 	if err != nil {
 		conn.Close()
@@ -218,19 +234,22 @@ func (f *Fabric) dial(ctx context.Context, e *Endpoint, rank int, offer []byte) 
 }
 
 // welcome answers a call from a rank above this one.
-func (f *Fabric) welcome(ctx context.Context, e *Endpoint, conn *net.UnixConn, offers [][]byte) (*peer, error) {
+func (f *Fabric) welcome(ctx context.Context, e *Endpoint, conn *net.UnixConn) (*peer, error) {
 	defer bound(ctx, conn, greetTime)()
-	p, err := f.meet(conn, e.offer.Token, func(h hello) bool {
+	pid, err := sameUser(conn)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.offer.key(e.config.Security.Secret).Respond(conn, nil); err != nil {
+		return nil, err
+	}
+	p, err := f.meet(conn, pid, func(h hello) bool {
 		return int(h.rank) > f.rank && slices.Contains(f.locals, int(h.rank))
 	})
 	if err != nil {
 		return nil, err
 	}
-	var k offerCard
-	if err = json.Unmarshal(offers[p.rank], &k); err == nil {
-		err = f.greet(conn, k.Token)
-	}
-	if err != nil {
+	if err := f.greet(conn); err != nil {
 		p.mapping.Unmap()
 		return nil, err
 	}
@@ -248,28 +267,24 @@ func bound(ctx context.Context, conn *net.UnixConn, d time.Duration) (release fu
 	}
 }
 
-// greet proves to the peer that this is a rank of the job, and gives it the inbox.
-func (f *Fabric) greet(conn *net.UnixConn, token [tokenBytes]byte) error {
+// greet tells the peer, which has proved that it belongs to the job, who this is, and gives it the inbox.
+func (f *Fabric) greet(conn *net.UnixConn) error {
 	h := hello{
-		token: token, rank: uint32(f.rank), world: uint32(f.size), locals: uint32(len(f.locals)),
+		rank: uint32(f.rank), world: uint32(f.size), locals: uint32(len(f.locals)),
 		probeAddr: uint64(uintptr(unsafe.Pointer(&f.page.probe))), probe: f.page.probe,
 	}
 	return writePacket(conn, encodeHello(h, f.inbox.Size(), f.inbox.Color()), f.inbox.FD())
 }
 
 // meet reads the peer's greeting, checks who it is, and maps its inbox.
-func (f *Fabric) meet(conn *net.UnixConn, token [tokenBytes]byte, expected func(hello) bool) (*peer, error) {
-	pid, err := sameUser(conn)
-	if err != nil {
-		return nil, err
-	}
+func (f *Fabric) meet(conn *net.UnixConn, pid int, expected func(hello) bool) (*peer, error) {
 	fr, fd, err := readPacket(conn, make([]byte, maxPacket), make([]byte, 128))
 	if err != nil {
 		return nil, err
 	}
 	defer closeFD(fd)
 	h := fr.hello
-	if fr.kind != frameHello || h.token != token {
+	if fr.kind != frameHello {
 		return nil, errors.New("it is not a rank of this job")
 	}
 	if !expected(h) || int(h.world) != f.size || int(h.locals) != len(f.locals) {

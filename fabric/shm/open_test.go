@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/secure"
 )
 
 func TestOptions(t *testing.T) {
@@ -100,13 +102,20 @@ func TestStrangers(t *testing.T) {
 				var offer offerCard
 				json.Unmarshal(all[0], &k)
 				json.Unmarshal(k.Offer, &offer)
-				for _, greeting := range [][]byte{nil, {0}, encodeControl([]byte("hello")), encodeGoodbye(), make([]byte, 100)} {
+				greetings := [][]byte{nil, {0}, encodeControl([]byte("hello")), encodeGoodbye(), make([]byte, 100),
+					encodeHello(hello{rank: 1, world: 2, locals: 2}, 4096, 0)}
+				for range 100 {
+					greetings = append(greetings, greetings[:6]...)
+				}
+				for _, greeting := range greetings {
 					conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: offer.Socket, Net: "unixpacket"})
 					if err != nil {
 						t.Error(err)
 						continue
 					}
 					if greeting != nil {
+						conn.Write(greeting)
+						conn.Write(make([]byte, 32)) // in the place of a proof
 						conn.Write(greeting)
 					}
 					conn.CloseWrite()
@@ -120,12 +129,35 @@ func TestStrangers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range calls {
-		if n, _ := c.Read(make([]byte, 100)); n > 0 {
-			t.Error("a stranger was answered")
+		c.SetDeadline(time.Now().Add(20 * time.Second))
+		n, err := c.Read(make([]byte, 100)) // random bytes, for the proof
+		if n > 0 {
+			n, err = c.Read(make([]byte, 100))
+		}
+		if n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("a stranger was answered: %d bytes, %v", n, err)
 		}
 		c.Close()
 	}
 	closeAll(t, ranks)
+}
+
+// TestSecrets opens worlds of ranks that have the same secret, and others.
+func TestSecrets(t *testing.T) {
+	checkLeaks(t)
+	s, err := secure.Parse(secure.Generate())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ranks, errs := openAll(3, func(c *fabric.Config) { c.Security.Secret = s })
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	closeAll(t, ranks)
+	_, errs = openAll(2, func(c *fabric.Config) { c.Security.Secret, c.Timeout = s.Derive(fmt.Sprint(c.Rank)), time.Second })
+	if !errors.Is(errs[1], secure.ErrRefused) || errs[0] == nil {
+		t.Errorf("different secrets: %v", errs)
+	}
 }
 
 func TestSpaceArguments(t *testing.T) {
