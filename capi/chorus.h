@@ -448,6 +448,7 @@ CHORUS_API chorus_status chorus_store_from_callbacks(const chorus_store_callback
 /* chorus_store_open opens a store [blocks]. The address is one of
  *	tcp://HOST:PORT		a TCPStore's server, PyTorch's or ours
  *	tcp://HOST:PORT?listen	this process serves it as well; port 0 is not allowed
+ *	tcp://HOST:PORT?plain	served by PyTorch: without the secret of the job, if there is one
  *	file:///PATH		a file that all ranks can reach
  *	hash:			a store within this process, for ranks that are threads
  * timeout_ns bounds this call and each of the store's; 0 means 300 s. */

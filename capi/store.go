@@ -10,12 +10,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"sync/atomic"
 	"time"
 	"unsafe"
 
+	"github.com/chorus-comms/chorus/secure"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -110,17 +110,24 @@ func openStore(ctx context.Context, address string, limit time.Duration) (store.
 		if u.Port() == "" || u.Port() == "0" {
 			return nil, refused("%q has no port", address)
 		}
-		if !u.Query().Has("listen") {
-			return store.DialTCP(ctx, u.Host, store.TCPOptions{Timeout: limit, Dialect: store.DialectProbe})
+		policy, err := secure.Environment()
+		if err != nil {
+			return nil, refused("%v", err)
 		}
-		l, err := net.Listen("tcp", u.Host)
+		if u.Query().Has("plain") { // PyTorch's server knows nothing of secrets
+			policy = secure.Policy{}
+		}
+		if !u.Query().Has("listen") {
+			return store.DialTCP(ctx, u.Host, store.TCPOptions{Timeout: limit, Dialect: store.DialectProbe, Security: policy})
+		}
+		if host := u.Hostname(); host != "" {
+			if err := policy.Check(host); err != nil {
+				return nil, refused("%v", err)
+			}
+		}
+		server, err := store.ListenTCP(u.Host, store.ServerOptions{Timeout: limit, Security: policy})
 		if err != nil {
 			return nil, fmt.Errorf("chorus: a store can't be served: %w", err)
-		}
-		server, err := store.Serve(l, store.ServerOptions{Timeout: limit})
-		if err != nil {
-			l.Close()
-			return nil, err
 		}
 		return served{server.Local(), server}, nil
 	}

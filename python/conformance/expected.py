@@ -1,0 +1,2 @@
+FAILS = {}
+NOT_RUN = {}

@@ -1,0 +1,68 @@
+"""PyTorch's own tests of its backends, with the backend "chorus".
+
+``make conformance`` runs them all, in about ten minutes; a few run with the other tests.
+The tests are those of ``torch.testing._internal.distributed.distributed_test``, which PyTorch's wheels
+carry. Most of them say for which backends they are, by comparing the name ``BACKEND``. They are taken here
+as they are for Gloo, which is for CPU tensors too; all-to-all, which Gloo hadn't long, as for MPI.
+What fails is in ``expected.py``, with reasons: it must fail, or the list is out of date.
+"""
+
+import importlib.util
+import multiprocessing
+import os
+import sys
+import unittest
+
+import torch
+
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["WORLD_SIZE"] = "3"
+os.environ["TEMP_DIR"] = ""
+sys.path.insert(0, os.path.dirname(__file__))
+
+from expected import FAILS, NOT_RUN  # noqa: E402
+
+
+def _written_for(backend):
+    """The module of the tests, with the decisions that it makes for a backend as it's loaded."""
+    os.environ["BACKEND"] = backend
+    spec = importlib.util.find_spec("torch.testing._internal.distributed.distributed_test")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.BACKEND = "chorus"  # what groups are made with, and what is decided while a test runs
+    return module
+
+
+gloo, mpi = _written_for("gloo"), _written_for("mpi")
+
+context = multiprocessing.get_context("forkserver")
+context.set_forkserver_preload([__name__])
+
+
+def _process(target, name, args, kwargs):
+    """A rank. It's forked, where PyTorch's own would load PyTorch first."""
+    return context.Process(target=_rank, name=name, args=(dict(os.environ), target, args, kwargs))
+
+
+def _rank(environ, target, args, kwargs):
+    os.environ.update(environ)
+    torch.set_num_threads(1)
+    target(*args, **kwargs)
+
+
+class TestDistributed(gloo.TestDistBackend, gloo.DistributedTest._DistTestBase):
+    def setUp(self):
+        super().setUp()
+        self._start_processes(_process)
+
+
+for _name in dir(mpi.DistributedTest._DistTestBase):
+    if _name.startswith("test_all_to_all"):
+        setattr(TestDistributed, _name, getattr(mpi.DistributedTest._DistTestBase, _name))
+
+for _name in dir(TestDistributed):
+    if _name in FAILS:
+        setattr(TestDistributed, _name, unittest.expectedFailure(getattr(TestDistributed, _name)))
+    elif _name in NOT_RUN:
+        setattr(TestDistributed, _name, unittest.skip(NOT_RUN[_name])(getattr(TestDistributed, _name)))
