@@ -11,65 +11,88 @@ TEXT ·reduceSum8AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 
 many1:
 	CMPQ    DI, $0x00000080
 	JL      few2
-	MOVQ    (DX), R8
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
 	VMOVDQU 96(R8)(SI*1), Y3
-	MOVQ    $0x00000001, R9
+	VPADDB  (R9)(SI*1), Y0, Y0
+	VPADDB  32(R9)(SI*1), Y1, Y1
+	VPADDB  64(R9)(SI*1), Y2, Y2
+	VPADDB  96(R9)(SI*1), Y3, Y3
+	MOVQ    $0x00000002, R12
 
-source4:
-	MOVQ   (DX)(R9*8), R8
-	VPADDB (R8)(SI*1), Y0, Y0
-	VPADDB 32(R8)(SI*1), Y1, Y1
-	VPADDB 64(R8)(SI*1), Y2, Y2
-	VPADDB 96(R8)(SI*1), Y3, Y3
-	INCQ   R9
-	CMPQ   R9, BX
-	JNE    source4
-	XORQ   R9, R9
+next4:
+	CMPQ   R12, BX
+	JE     all5
+	MOVQ   (DX)(R12*8), R11
+	VPADDB (R11)(SI*1), Y0, Y0
+	VPADDB 32(R11)(SI*1), Y1, Y1
+	VPADDB 64(R11)(SI*1), Y2, Y2
+	VPADDB 96(R11)(SI*1), Y3, Y3
+	INCQ   R12
+	JMP    next4
 
-dest5:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	VMOVDQU Y1, 32(R8)(SI*1)
-	VMOVDQU Y2, 64(R8)(SI*1)
-	VMOVDQU Y3, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest5
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many1
+all5:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
+
+next6:
+	CMPQ    R12, CX
+	JE      all7
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next6
+
+all7:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many1
 
 few2:
 	TESTQ   DI, DI
 	JLE     done3
-	MOVQ    (DX), R8
 	VMOVDQU (R8)(SI*1), Y0
-	MOVQ    $0x00000001, R9
+	VPADDB  (R9)(SI*1), Y0, Y0
+	MOVQ    $0x00000002, R12
 
-source6:
-	MOVQ   (DX)(R9*8), R8
-	VPADDB (R8)(SI*1), Y0, Y0
-	INCQ   R9
-	CMPQ   R9, BX
-	JNE    source6
-	XORQ   R9, R9
+next8:
+	CMPQ   R12, BX
+	JE     all9
+	MOVQ   (DX)(R12*8), R11
+	VPADDB (R11)(SI*1), Y0, Y0
+	INCQ   R12
+	JMP    next8
 
-dest7:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest7
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few2
+all9:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
+
+next10:
+	CMPQ    R12, CX
+	JE      all11
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next10
+
+all11:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few2
 
 done3:
 	VZEROUPPER
@@ -84,68 +107,91 @@ TEXT ·reduceSum16AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x01, DI
 
-many8:
+many12:
 	CMPQ    DI, $0x00000080
-	JL      few9
-	MOVQ    (DX), R8
+	JL      few13
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
 	VMOVDQU 96(R8)(SI*1), Y3
-	MOVQ    $0x00000001, R9
+	VPADDW  (R9)(SI*1), Y0, Y0
+	VPADDW  32(R9)(SI*1), Y1, Y1
+	VPADDW  64(R9)(SI*1), Y2, Y2
+	VPADDW  96(R9)(SI*1), Y3, Y3
+	MOVQ    $0x00000002, R12
 
-source11:
-	MOVQ   (DX)(R9*8), R8
-	VPADDW (R8)(SI*1), Y0, Y0
-	VPADDW 32(R8)(SI*1), Y1, Y1
-	VPADDW 64(R8)(SI*1), Y2, Y2
-	VPADDW 96(R8)(SI*1), Y3, Y3
-	INCQ   R9
-	CMPQ   R9, BX
-	JNE    source11
-	XORQ   R9, R9
+next15:
+	CMPQ   R12, BX
+	JE     all16
+	MOVQ   (DX)(R12*8), R11
+	VPADDW (R11)(SI*1), Y0, Y0
+	VPADDW 32(R11)(SI*1), Y1, Y1
+	VPADDW 64(R11)(SI*1), Y2, Y2
+	VPADDW 96(R11)(SI*1), Y3, Y3
+	INCQ   R12
+	JMP    next15
 
-dest12:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	VMOVDQU Y1, 32(R8)(SI*1)
-	VMOVDQU Y2, 64(R8)(SI*1)
-	VMOVDQU Y3, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest12
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many8
+all16:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-few9:
+next17:
+	CMPQ    R12, CX
+	JE      all18
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next17
+
+all18:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many12
+
+few13:
 	TESTQ   DI, DI
-	JLE     done10
-	MOVQ    (DX), R8
+	JLE     done14
 	VMOVDQU (R8)(SI*1), Y0
-	MOVQ    $0x00000001, R9
+	VPADDW  (R9)(SI*1), Y0, Y0
+	MOVQ    $0x00000002, R12
 
-source13:
-	MOVQ   (DX)(R9*8), R8
-	VPADDW (R8)(SI*1), Y0, Y0
-	INCQ   R9
-	CMPQ   R9, BX
-	JNE    source13
-	XORQ   R9, R9
+next19:
+	CMPQ   R12, BX
+	JE     all20
+	MOVQ   (DX)(R12*8), R11
+	VPADDW (R11)(SI*1), Y0, Y0
+	INCQ   R12
+	JMP    next19
 
-dest14:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest14
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few9
+all20:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-done10:
+next21:
+	CMPQ    R12, CX
+	JE      all22
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next21
+
+all22:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few13
+
+done14:
 	VZEROUPPER
 	RET
 
@@ -158,68 +204,91 @@ TEXT ·reduceSum32AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x02, DI
 
-many15:
+many23:
 	CMPQ    DI, $0x00000080
-	JL      few16
-	MOVQ    (DX), R8
+	JL      few24
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
 	VMOVDQU 96(R8)(SI*1), Y3
-	MOVQ    $0x00000001, R9
+	VPADDD  (R9)(SI*1), Y0, Y0
+	VPADDD  32(R9)(SI*1), Y1, Y1
+	VPADDD  64(R9)(SI*1), Y2, Y2
+	VPADDD  96(R9)(SI*1), Y3, Y3
+	MOVQ    $0x00000002, R12
 
-source18:
-	MOVQ   (DX)(R9*8), R8
-	VPADDD (R8)(SI*1), Y0, Y0
-	VPADDD 32(R8)(SI*1), Y1, Y1
-	VPADDD 64(R8)(SI*1), Y2, Y2
-	VPADDD 96(R8)(SI*1), Y3, Y3
-	INCQ   R9
-	CMPQ   R9, BX
-	JNE    source18
-	XORQ   R9, R9
+next26:
+	CMPQ   R12, BX
+	JE     all27
+	MOVQ   (DX)(R12*8), R11
+	VPADDD (R11)(SI*1), Y0, Y0
+	VPADDD 32(R11)(SI*1), Y1, Y1
+	VPADDD 64(R11)(SI*1), Y2, Y2
+	VPADDD 96(R11)(SI*1), Y3, Y3
+	INCQ   R12
+	JMP    next26
 
-dest19:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	VMOVDQU Y1, 32(R8)(SI*1)
-	VMOVDQU Y2, 64(R8)(SI*1)
-	VMOVDQU Y3, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest19
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many15
+all27:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-few16:
+next28:
+	CMPQ    R12, CX
+	JE      all29
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next28
+
+all29:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many23
+
+few24:
 	TESTQ   DI, DI
-	JLE     done17
-	MOVQ    (DX), R8
+	JLE     done25
 	VMOVDQU (R8)(SI*1), Y0
-	MOVQ    $0x00000001, R9
+	VPADDD  (R9)(SI*1), Y0, Y0
+	MOVQ    $0x00000002, R12
 
-source20:
-	MOVQ   (DX)(R9*8), R8
-	VPADDD (R8)(SI*1), Y0, Y0
-	INCQ   R9
-	CMPQ   R9, BX
-	JNE    source20
-	XORQ   R9, R9
+next30:
+	CMPQ   R12, BX
+	JE     all31
+	MOVQ   (DX)(R12*8), R11
+	VPADDD (R11)(SI*1), Y0, Y0
+	INCQ   R12
+	JMP    next30
 
-dest21:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest21
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few16
+all31:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-done17:
+next32:
+	CMPQ    R12, CX
+	JE      all33
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next32
+
+all33:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few24
+
+done25:
 	VZEROUPPER
 	RET
 
@@ -232,68 +301,91 @@ TEXT ·reduceSum64AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x03, DI
 
-many22:
+many34:
 	CMPQ    DI, $0x00000080
-	JL      few23
-	MOVQ    (DX), R8
+	JL      few35
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
 	VMOVDQU 96(R8)(SI*1), Y3
-	MOVQ    $0x00000001, R9
+	VPADDQ  (R9)(SI*1), Y0, Y0
+	VPADDQ  32(R9)(SI*1), Y1, Y1
+	VPADDQ  64(R9)(SI*1), Y2, Y2
+	VPADDQ  96(R9)(SI*1), Y3, Y3
+	MOVQ    $0x00000002, R12
 
-source25:
-	MOVQ   (DX)(R9*8), R8
-	VPADDQ (R8)(SI*1), Y0, Y0
-	VPADDQ 32(R8)(SI*1), Y1, Y1
-	VPADDQ 64(R8)(SI*1), Y2, Y2
-	VPADDQ 96(R8)(SI*1), Y3, Y3
-	INCQ   R9
-	CMPQ   R9, BX
-	JNE    source25
-	XORQ   R9, R9
+next37:
+	CMPQ   R12, BX
+	JE     all38
+	MOVQ   (DX)(R12*8), R11
+	VPADDQ (R11)(SI*1), Y0, Y0
+	VPADDQ 32(R11)(SI*1), Y1, Y1
+	VPADDQ 64(R11)(SI*1), Y2, Y2
+	VPADDQ 96(R11)(SI*1), Y3, Y3
+	INCQ   R12
+	JMP    next37
 
-dest26:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	VMOVDQU Y1, 32(R8)(SI*1)
-	VMOVDQU Y2, 64(R8)(SI*1)
-	VMOVDQU Y3, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest26
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many22
+all38:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-few23:
+next39:
+	CMPQ    R12, CX
+	JE      all40
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next39
+
+all40:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many34
+
+few35:
 	TESTQ   DI, DI
-	JLE     done24
-	MOVQ    (DX), R8
+	JLE     done36
 	VMOVDQU (R8)(SI*1), Y0
-	MOVQ    $0x00000001, R9
+	VPADDQ  (R9)(SI*1), Y0, Y0
+	MOVQ    $0x00000002, R12
 
-source27:
-	MOVQ   (DX)(R9*8), R8
-	VPADDQ (R8)(SI*1), Y0, Y0
-	INCQ   R9
-	CMPQ   R9, BX
-	JNE    source27
-	XORQ   R9, R9
+next41:
+	CMPQ   R12, BX
+	JE     all42
+	MOVQ   (DX)(R12*8), R11
+	VPADDQ (R11)(SI*1), Y0, Y0
+	INCQ   R12
+	JMP    next41
 
-dest28:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest28
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few23
+all42:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-done24:
+next43:
+	CMPQ    R12, CX
+	JE      all44
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next43
+
+all44:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few35
+
+done36:
 	VZEROUPPER
 	RET
 
@@ -312,97 +404,150 @@ TEXT ·reduceProduct8AVX2(SB), NOSPLIT, $0-64
 	MOVQ         srcs_len+32(FP), BX
 	MOVQ         off+48(FP), SI
 	MOVQ         n+56(FP), DI
+	MOVQ         (DX), R8
+	MOVQ         8(DX), R9
+	MOVQ         (AX), R10
 
-many29:
+many45:
 	CMPQ    DI, $0x00000080
-	JL      few30
-	MOVQ    (DX), R8
+	JL      few46
 	VMOVDQU (R8)(SI*1), Y2
 	VMOVDQU 32(R8)(SI*1), Y3
 	VMOVDQU 64(R8)(SI*1), Y4
 	VMOVDQU 96(R8)(SI*1), Y5
-	MOVQ    $0x00000001, R9
-
-source32:
-	MOVQ    (DX)(R9*8), R8
-	VMOVDQU (R8)(SI*1), Y6
+	VMOVDQU (R9)(SI*1), Y6
 	VPSRLW  $0x08, Y2, Y7
 	VPAND   Y1, Y6, Y8
 	VPMULLW Y8, Y7, Y7
 	VPMULLW Y6, Y2, Y2
 	VPAND   Y0, Y2, Y2
 	VPOR    Y7, Y2, Y2
-	VMOVDQU 32(R8)(SI*1), Y6
+	VMOVDQU 32(R9)(SI*1), Y6
 	VPSRLW  $0x08, Y3, Y7
 	VPAND   Y1, Y6, Y8
 	VPMULLW Y8, Y7, Y7
 	VPMULLW Y6, Y3, Y3
 	VPAND   Y0, Y3, Y3
 	VPOR    Y7, Y3, Y3
-	VMOVDQU 64(R8)(SI*1), Y6
+	VMOVDQU 64(R9)(SI*1), Y6
 	VPSRLW  $0x08, Y4, Y7
 	VPAND   Y1, Y6, Y8
 	VPMULLW Y8, Y7, Y7
 	VPMULLW Y6, Y4, Y4
 	VPAND   Y0, Y4, Y4
 	VPOR    Y7, Y4, Y4
-	VMOVDQU 96(R8)(SI*1), Y6
+	VMOVDQU 96(R9)(SI*1), Y6
 	VPSRLW  $0x08, Y5, Y7
 	VPAND   Y1, Y6, Y8
 	VPMULLW Y8, Y7, Y7
 	VPMULLW Y6, Y5, Y5
 	VPAND   Y0, Y5, Y5
 	VPOR    Y7, Y5, Y5
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source32
-	XORQ    R9, R9
+	MOVQ    $0x00000002, R12
 
-dest33:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y2, (R8)(SI*1)
-	VMOVDQU Y3, 32(R8)(SI*1)
-	VMOVDQU Y4, 64(R8)(SI*1)
-	VMOVDQU Y5, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest33
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many29
+next48:
+	CMPQ    R12, BX
+	JE      all49
+	MOVQ    (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y6
+	VPSRLW  $0x08, Y2, Y7
+	VPAND   Y1, Y6, Y8
+	VPMULLW Y8, Y7, Y7
+	VPMULLW Y6, Y2, Y2
+	VPAND   Y0, Y2, Y2
+	VPOR    Y7, Y2, Y2
+	VMOVDQU 32(R11)(SI*1), Y6
+	VPSRLW  $0x08, Y3, Y7
+	VPAND   Y1, Y6, Y8
+	VPMULLW Y8, Y7, Y7
+	VPMULLW Y6, Y3, Y3
+	VPAND   Y0, Y3, Y3
+	VPOR    Y7, Y3, Y3
+	VMOVDQU 64(R11)(SI*1), Y6
+	VPSRLW  $0x08, Y4, Y7
+	VPAND   Y1, Y6, Y8
+	VPMULLW Y8, Y7, Y7
+	VPMULLW Y6, Y4, Y4
+	VPAND   Y0, Y4, Y4
+	VPOR    Y7, Y4, Y4
+	VMOVDQU 96(R11)(SI*1), Y6
+	VPSRLW  $0x08, Y5, Y7
+	VPAND   Y1, Y6, Y8
+	VPMULLW Y8, Y7, Y7
+	VPMULLW Y6, Y5, Y5
+	VPAND   Y0, Y5, Y5
+	VPOR    Y7, Y5, Y5
+	INCQ    R12
+	JMP     next48
 
-few30:
+all49:
+	VMOVDQU Y2, (R10)(SI*1)
+	VMOVDQU Y3, 32(R10)(SI*1)
+	VMOVDQU Y4, 64(R10)(SI*1)
+	VMOVDQU Y5, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
+
+next50:
+	CMPQ    R12, CX
+	JE      all51
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y2, (R11)(SI*1)
+	VMOVDQU Y3, 32(R11)(SI*1)
+	VMOVDQU Y4, 64(R11)(SI*1)
+	VMOVDQU Y5, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next50
+
+all51:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many45
+
+few46:
 	TESTQ   DI, DI
-	JLE     done31
-	MOVQ    (DX), R8
+	JLE     done47
 	VMOVDQU (R8)(SI*1), Y2
-	MOVQ    $0x00000001, R9
-
-source34:
-	MOVQ    (DX)(R9*8), R8
-	VMOVDQU (R8)(SI*1), Y3
+	VMOVDQU (R9)(SI*1), Y3
 	VPSRLW  $0x08, Y2, Y4
 	VPAND   Y1, Y3, Y5
 	VPMULLW Y5, Y4, Y4
 	VPMULLW Y3, Y2, Y2
 	VPAND   Y0, Y2, Y2
 	VPOR    Y4, Y2, Y2
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source34
-	XORQ    R9, R9
+	MOVQ    $0x00000002, R12
 
-dest35:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y2, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest35
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few30
+next52:
+	CMPQ    R12, BX
+	JE      all53
+	MOVQ    (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y3
+	VPSRLW  $0x08, Y2, Y4
+	VPAND   Y1, Y3, Y5
+	VPMULLW Y5, Y4, Y4
+	VPMULLW Y3, Y2, Y2
+	VPAND   Y0, Y2, Y2
+	VPOR    Y4, Y2, Y2
+	INCQ    R12
+	JMP     next52
 
-done31:
+all53:
+	VMOVDQU Y2, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
+
+next54:
+	CMPQ    R12, CX
+	JE      all55
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y2, (R11)(SI*1)
+	INCQ    R12
+	JMP     next54
+
+all55:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few46
+
+done47:
 	VZEROUPPER
 	RET
 
@@ -415,68 +560,91 @@ TEXT ·reduceProduct16AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x01, DI
 
-many36:
+many56:
 	CMPQ    DI, $0x00000080
-	JL      few37
-	MOVQ    (DX), R8
+	JL      few57
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
 	VMOVDQU 96(R8)(SI*1), Y3
-	MOVQ    $0x00000001, R9
+	VPMULLW (R9)(SI*1), Y0, Y0
+	VPMULLW 32(R9)(SI*1), Y1, Y1
+	VPMULLW 64(R9)(SI*1), Y2, Y2
+	VPMULLW 96(R9)(SI*1), Y3, Y3
+	MOVQ    $0x00000002, R12
 
-source39:
-	MOVQ    (DX)(R9*8), R8
-	VPMULLW (R8)(SI*1), Y0, Y0
-	VPMULLW 32(R8)(SI*1), Y1, Y1
-	VPMULLW 64(R8)(SI*1), Y2, Y2
-	VPMULLW 96(R8)(SI*1), Y3, Y3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source39
-	XORQ    R9, R9
+next59:
+	CMPQ    R12, BX
+	JE      all60
+	MOVQ    (DX)(R12*8), R11
+	VPMULLW (R11)(SI*1), Y0, Y0
+	VPMULLW 32(R11)(SI*1), Y1, Y1
+	VPMULLW 64(R11)(SI*1), Y2, Y2
+	VPMULLW 96(R11)(SI*1), Y3, Y3
+	INCQ    R12
+	JMP     next59
 
-dest40:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	VMOVDQU Y1, 32(R8)(SI*1)
-	VMOVDQU Y2, 64(R8)(SI*1)
-	VMOVDQU Y3, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest40
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many36
+all60:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-few37:
+next61:
+	CMPQ    R12, CX
+	JE      all62
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next61
+
+all62:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many56
+
+few57:
 	TESTQ   DI, DI
-	JLE     done38
-	MOVQ    (DX), R8
+	JLE     done58
 	VMOVDQU (R8)(SI*1), Y0
-	MOVQ    $0x00000001, R9
+	VPMULLW (R9)(SI*1), Y0, Y0
+	MOVQ    $0x00000002, R12
 
-source41:
-	MOVQ    (DX)(R9*8), R8
-	VPMULLW (R8)(SI*1), Y0, Y0
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source41
-	XORQ    R9, R9
+next63:
+	CMPQ    R12, BX
+	JE      all64
+	MOVQ    (DX)(R12*8), R11
+	VPMULLW (R11)(SI*1), Y0, Y0
+	INCQ    R12
+	JMP     next63
 
-dest42:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest42
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few37
+all64:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-done38:
+next65:
+	CMPQ    R12, CX
+	JE      all66
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next65
+
+all66:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few57
+
+done58:
 	VZEROUPPER
 	RET
 
@@ -489,68 +657,91 @@ TEXT ·reduceProduct32AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x02, DI
 
-many43:
+many67:
 	CMPQ    DI, $0x00000080
-	JL      few44
-	MOVQ    (DX), R8
+	JL      few68
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
 	VMOVDQU 96(R8)(SI*1), Y3
-	MOVQ    $0x00000001, R9
+	VPMULLD (R9)(SI*1), Y0, Y0
+	VPMULLD 32(R9)(SI*1), Y1, Y1
+	VPMULLD 64(R9)(SI*1), Y2, Y2
+	VPMULLD 96(R9)(SI*1), Y3, Y3
+	MOVQ    $0x00000002, R12
 
-source46:
-	MOVQ    (DX)(R9*8), R8
-	VPMULLD (R8)(SI*1), Y0, Y0
-	VPMULLD 32(R8)(SI*1), Y1, Y1
-	VPMULLD 64(R8)(SI*1), Y2, Y2
-	VPMULLD 96(R8)(SI*1), Y3, Y3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source46
-	XORQ    R9, R9
+next70:
+	CMPQ    R12, BX
+	JE      all71
+	MOVQ    (DX)(R12*8), R11
+	VPMULLD (R11)(SI*1), Y0, Y0
+	VPMULLD 32(R11)(SI*1), Y1, Y1
+	VPMULLD 64(R11)(SI*1), Y2, Y2
+	VPMULLD 96(R11)(SI*1), Y3, Y3
+	INCQ    R12
+	JMP     next70
 
-dest47:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	VMOVDQU Y1, 32(R8)(SI*1)
-	VMOVDQU Y2, 64(R8)(SI*1)
-	VMOVDQU Y3, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest47
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many43
+all71:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-few44:
+next72:
+	CMPQ    R12, CX
+	JE      all73
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next72
+
+all73:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many67
+
+few68:
 	TESTQ   DI, DI
-	JLE     done45
-	MOVQ    (DX), R8
+	JLE     done69
 	VMOVDQU (R8)(SI*1), Y0
-	MOVQ    $0x00000001, R9
+	VPMULLD (R9)(SI*1), Y0, Y0
+	MOVQ    $0x00000002, R12
 
-source48:
-	MOVQ    (DX)(R9*8), R8
-	VPMULLD (R8)(SI*1), Y0, Y0
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source48
-	XORQ    R9, R9
+next74:
+	CMPQ    R12, BX
+	JE      all75
+	MOVQ    (DX)(R12*8), R11
+	VPMULLD (R11)(SI*1), Y0, Y0
+	INCQ    R12
+	JMP     next74
 
-dest49:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest49
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few44
+all75:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-done45:
+next76:
+	CMPQ    R12, CX
+	JE      all77
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next76
+
+all77:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few68
+
+done69:
 	VZEROUPPER
 	RET
 
@@ -563,21 +754,19 @@ TEXT ·reduceProduct64AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x03, DI
 
-many50:
-	CMPQ    DI, $0x00000080
-	JL      few51
-	MOVQ    (DX), R8
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	MOVQ    $0x00000001, R9
-
-source53:
-	MOVQ     (DX)(R9*8), R8
-	VMOVDQU  (R8)(SI*1), Y4
+many78:
+	CMPQ     DI, $0x00000080
+	JL       few79
+	VMOVDQU  (R8)(SI*1), Y0
+	VMOVDQU  32(R8)(SI*1), Y1
+	VMOVDQU  64(R8)(SI*1), Y2
+	VMOVDQU  96(R8)(SI*1), Y3
+	VMOVDQU  (R9)(SI*1), Y4
 	VPSRLQ   $0x20, Y0, Y5
 	VPMULUDQ Y4, Y5, Y5
 	VPSRLQ   $0x20, Y4, Y6
@@ -586,7 +775,7 @@ source53:
 	VPSLLQ   $0x20, Y6, Y6
 	VPMULUDQ Y4, Y0, Y0
 	VPADDQ   Y6, Y0, Y0
-	VMOVDQU  32(R8)(SI*1), Y4
+	VMOVDQU  32(R9)(SI*1), Y4
 	VPSRLQ   $0x20, Y1, Y5
 	VPMULUDQ Y4, Y5, Y5
 	VPSRLQ   $0x20, Y4, Y6
@@ -595,7 +784,7 @@ source53:
 	VPSLLQ   $0x20, Y6, Y6
 	VPMULUDQ Y4, Y1, Y1
 	VPADDQ   Y6, Y1, Y1
-	VMOVDQU  64(R8)(SI*1), Y4
+	VMOVDQU  64(R9)(SI*1), Y4
 	VPSRLQ   $0x20, Y2, Y5
 	VPMULUDQ Y4, Y5, Y5
 	VPSRLQ   $0x20, Y4, Y6
@@ -604,7 +793,7 @@ source53:
 	VPSLLQ   $0x20, Y6, Y6
 	VPMULUDQ Y4, Y2, Y2
 	VPADDQ   Y6, Y2, Y2
-	VMOVDQU  96(R8)(SI*1), Y4
+	VMOVDQU  96(R9)(SI*1), Y4
 	VPSRLQ   $0x20, Y3, Y5
 	VPMULUDQ Y4, Y5, Y5
 	VPSRLQ   $0x20, Y4, Y6
@@ -613,34 +802,79 @@ source53:
 	VPSLLQ   $0x20, Y6, Y6
 	VPMULUDQ Y4, Y3, Y3
 	VPADDQ   Y6, Y3, Y3
-	INCQ     R9
-	CMPQ     R9, BX
-	JNE      source53
-	XORQ     R9, R9
+	MOVQ     $0x00000002, R12
 
-dest54:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	VMOVDQU Y1, 32(R8)(SI*1)
-	VMOVDQU Y2, 64(R8)(SI*1)
-	VMOVDQU Y3, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest54
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many50
+next81:
+	CMPQ     R12, BX
+	JE       all82
+	MOVQ     (DX)(R12*8), R11
+	VMOVDQU  (R11)(SI*1), Y4
+	VPSRLQ   $0x20, Y0, Y5
+	VPMULUDQ Y4, Y5, Y5
+	VPSRLQ   $0x20, Y4, Y6
+	VPMULUDQ Y0, Y6, Y6
+	VPADDQ   Y5, Y6, Y6
+	VPSLLQ   $0x20, Y6, Y6
+	VPMULUDQ Y4, Y0, Y0
+	VPADDQ   Y6, Y0, Y0
+	VMOVDQU  32(R11)(SI*1), Y4
+	VPSRLQ   $0x20, Y1, Y5
+	VPMULUDQ Y4, Y5, Y5
+	VPSRLQ   $0x20, Y4, Y6
+	VPMULUDQ Y1, Y6, Y6
+	VPADDQ   Y5, Y6, Y6
+	VPSLLQ   $0x20, Y6, Y6
+	VPMULUDQ Y4, Y1, Y1
+	VPADDQ   Y6, Y1, Y1
+	VMOVDQU  64(R11)(SI*1), Y4
+	VPSRLQ   $0x20, Y2, Y5
+	VPMULUDQ Y4, Y5, Y5
+	VPSRLQ   $0x20, Y4, Y6
+	VPMULUDQ Y2, Y6, Y6
+	VPADDQ   Y5, Y6, Y6
+	VPSLLQ   $0x20, Y6, Y6
+	VPMULUDQ Y4, Y2, Y2
+	VPADDQ   Y6, Y2, Y2
+	VMOVDQU  96(R11)(SI*1), Y4
+	VPSRLQ   $0x20, Y3, Y5
+	VPMULUDQ Y4, Y5, Y5
+	VPSRLQ   $0x20, Y4, Y6
+	VPMULUDQ Y3, Y6, Y6
+	VPADDQ   Y5, Y6, Y6
+	VPSLLQ   $0x20, Y6, Y6
+	VPMULUDQ Y4, Y3, Y3
+	VPADDQ   Y6, Y3, Y3
+	INCQ     R12
+	JMP      next81
 
-few51:
-	TESTQ   DI, DI
-	JLE     done52
-	MOVQ    (DX), R8
-	VMOVDQU (R8)(SI*1), Y0
-	MOVQ    $0x00000001, R9
+all82:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-source55:
-	MOVQ     (DX)(R9*8), R8
-	VMOVDQU  (R8)(SI*1), Y1
+next83:
+	CMPQ    R12, CX
+	JE      all84
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next83
+
+all84:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many78
+
+few79:
+	TESTQ    DI, DI
+	JLE      done80
+	VMOVDQU  (R8)(SI*1), Y0
+	VMOVDQU  (R9)(SI*1), Y1
 	VPSRLQ   $0x20, Y0, Y2
 	VPMULUDQ Y1, Y2, Y2
 	VPSRLQ   $0x20, Y1, Y3
@@ -649,22 +883,42 @@ source55:
 	VPSLLQ   $0x20, Y3, Y3
 	VPMULUDQ Y1, Y0, Y0
 	VPADDQ   Y3, Y0, Y0
-	INCQ     R9
-	CMPQ     R9, BX
-	JNE      source55
-	XORQ     R9, R9
+	MOVQ     $0x00000002, R12
 
-dest56:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest56
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few51
+next85:
+	CMPQ     R12, BX
+	JE       all86
+	MOVQ     (DX)(R12*8), R11
+	VMOVDQU  (R11)(SI*1), Y1
+	VPSRLQ   $0x20, Y0, Y2
+	VPMULUDQ Y1, Y2, Y2
+	VPSRLQ   $0x20, Y1, Y3
+	VPMULUDQ Y0, Y3, Y3
+	VPADDQ   Y2, Y3, Y3
+	VPSLLQ   $0x20, Y3, Y3
+	VPMULUDQ Y1, Y0, Y0
+	VPADDQ   Y3, Y0, Y0
+	INCQ     R12
+	JMP      next85
 
-done52:
+all86:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
+
+next87:
+	CMPQ    R12, CX
+	JE      all88
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next87
+
+all88:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few79
+
+done80:
 	VZEROUPPER
 	RET
 
@@ -677,67 +931,90 @@ TEXT ·reduceMinI8AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 
-many57:
+many89:
 	CMPQ    DI, $0x00000080
-	JL      few58
-	MOVQ    (DX), R8
+	JL      few90
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
 	VMOVDQU 96(R8)(SI*1), Y3
-	MOVQ    $0x00000001, R9
+	VPMINSB (R9)(SI*1), Y0, Y0
+	VPMINSB 32(R9)(SI*1), Y1, Y1
+	VPMINSB 64(R9)(SI*1), Y2, Y2
+	VPMINSB 96(R9)(SI*1), Y3, Y3
+	MOVQ    $0x00000002, R12
 
-source60:
-	MOVQ    (DX)(R9*8), R8
-	VPMINSB (R8)(SI*1), Y0, Y0
-	VPMINSB 32(R8)(SI*1), Y1, Y1
-	VPMINSB 64(R8)(SI*1), Y2, Y2
-	VPMINSB 96(R8)(SI*1), Y3, Y3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source60
-	XORQ    R9, R9
+next92:
+	CMPQ    R12, BX
+	JE      all93
+	MOVQ    (DX)(R12*8), R11
+	VPMINSB (R11)(SI*1), Y0, Y0
+	VPMINSB 32(R11)(SI*1), Y1, Y1
+	VPMINSB 64(R11)(SI*1), Y2, Y2
+	VPMINSB 96(R11)(SI*1), Y3, Y3
+	INCQ    R12
+	JMP     next92
 
-dest61:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	VMOVDQU Y1, 32(R8)(SI*1)
-	VMOVDQU Y2, 64(R8)(SI*1)
-	VMOVDQU Y3, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest61
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many57
+all93:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-few58:
+next94:
+	CMPQ    R12, CX
+	JE      all95
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next94
+
+all95:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many89
+
+few90:
 	TESTQ   DI, DI
-	JLE     done59
-	MOVQ    (DX), R8
+	JLE     done91
 	VMOVDQU (R8)(SI*1), Y0
-	MOVQ    $0x00000001, R9
+	VPMINSB (R9)(SI*1), Y0, Y0
+	MOVQ    $0x00000002, R12
 
-source62:
-	MOVQ    (DX)(R9*8), R8
-	VPMINSB (R8)(SI*1), Y0, Y0
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source62
-	XORQ    R9, R9
+next96:
+	CMPQ    R12, BX
+	JE      all97
+	MOVQ    (DX)(R12*8), R11
+	VPMINSB (R11)(SI*1), Y0, Y0
+	INCQ    R12
+	JMP     next96
 
-dest63:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest63
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few58
+all97:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-done59:
+next98:
+	CMPQ    R12, CX
+	JE      all99
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next98
+
+all99:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few90
+
+done91:
 	VZEROUPPER
 	RET
 
@@ -750,68 +1027,91 @@ TEXT ·reduceMinI16AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x01, DI
 
-many64:
+many100:
 	CMPQ    DI, $0x00000080
-	JL      few65
-	MOVQ    (DX), R8
+	JL      few101
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
 	VMOVDQU 96(R8)(SI*1), Y3
-	MOVQ    $0x00000001, R9
+	VPMINSW (R9)(SI*1), Y0, Y0
+	VPMINSW 32(R9)(SI*1), Y1, Y1
+	VPMINSW 64(R9)(SI*1), Y2, Y2
+	VPMINSW 96(R9)(SI*1), Y3, Y3
+	MOVQ    $0x00000002, R12
 
-source67:
-	MOVQ    (DX)(R9*8), R8
-	VPMINSW (R8)(SI*1), Y0, Y0
-	VPMINSW 32(R8)(SI*1), Y1, Y1
-	VPMINSW 64(R8)(SI*1), Y2, Y2
-	VPMINSW 96(R8)(SI*1), Y3, Y3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source67
-	XORQ    R9, R9
+next103:
+	CMPQ    R12, BX
+	JE      all104
+	MOVQ    (DX)(R12*8), R11
+	VPMINSW (R11)(SI*1), Y0, Y0
+	VPMINSW 32(R11)(SI*1), Y1, Y1
+	VPMINSW 64(R11)(SI*1), Y2, Y2
+	VPMINSW 96(R11)(SI*1), Y3, Y3
+	INCQ    R12
+	JMP     next103
 
-dest68:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	VMOVDQU Y1, 32(R8)(SI*1)
-	VMOVDQU Y2, 64(R8)(SI*1)
-	VMOVDQU Y3, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest68
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many64
+all104:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-few65:
+next105:
+	CMPQ    R12, CX
+	JE      all106
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next105
+
+all106:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many100
+
+few101:
 	TESTQ   DI, DI
-	JLE     done66
-	MOVQ    (DX), R8
+	JLE     done102
 	VMOVDQU (R8)(SI*1), Y0
-	MOVQ    $0x00000001, R9
+	VPMINSW (R9)(SI*1), Y0, Y0
+	MOVQ    $0x00000002, R12
 
-source69:
-	MOVQ    (DX)(R9*8), R8
-	VPMINSW (R8)(SI*1), Y0, Y0
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source69
-	XORQ    R9, R9
+next107:
+	CMPQ    R12, BX
+	JE      all108
+	MOVQ    (DX)(R12*8), R11
+	VPMINSW (R11)(SI*1), Y0, Y0
+	INCQ    R12
+	JMP     next107
 
-dest70:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest70
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few65
+all108:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-done66:
+next109:
+	CMPQ    R12, CX
+	JE      all110
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next109
+
+all110:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few101
+
+done102:
 	VZEROUPPER
 	RET
 
@@ -824,68 +1124,91 @@ TEXT ·reduceMinI32AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x02, DI
 
-many71:
+many111:
 	CMPQ    DI, $0x00000080
-	JL      few72
-	MOVQ    (DX), R8
+	JL      few112
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
 	VMOVDQU 96(R8)(SI*1), Y3
-	MOVQ    $0x00000001, R9
+	VPMINSD (R9)(SI*1), Y0, Y0
+	VPMINSD 32(R9)(SI*1), Y1, Y1
+	VPMINSD 64(R9)(SI*1), Y2, Y2
+	VPMINSD 96(R9)(SI*1), Y3, Y3
+	MOVQ    $0x00000002, R12
 
-source74:
-	MOVQ    (DX)(R9*8), R8
-	VPMINSD (R8)(SI*1), Y0, Y0
-	VPMINSD 32(R8)(SI*1), Y1, Y1
-	VPMINSD 64(R8)(SI*1), Y2, Y2
-	VPMINSD 96(R8)(SI*1), Y3, Y3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source74
-	XORQ    R9, R9
+next114:
+	CMPQ    R12, BX
+	JE      all115
+	MOVQ    (DX)(R12*8), R11
+	VPMINSD (R11)(SI*1), Y0, Y0
+	VPMINSD 32(R11)(SI*1), Y1, Y1
+	VPMINSD 64(R11)(SI*1), Y2, Y2
+	VPMINSD 96(R11)(SI*1), Y3, Y3
+	INCQ    R12
+	JMP     next114
 
-dest75:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	VMOVDQU Y1, 32(R8)(SI*1)
-	VMOVDQU Y2, 64(R8)(SI*1)
-	VMOVDQU Y3, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest75
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many71
+all115:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-few72:
+next116:
+	CMPQ    R12, CX
+	JE      all117
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next116
+
+all117:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many111
+
+few112:
 	TESTQ   DI, DI
-	JLE     done73
-	MOVQ    (DX), R8
+	JLE     done113
 	VMOVDQU (R8)(SI*1), Y0
-	MOVQ    $0x00000001, R9
+	VPMINSD (R9)(SI*1), Y0, Y0
+	MOVQ    $0x00000002, R12
 
-source76:
-	MOVQ    (DX)(R9*8), R8
-	VPMINSD (R8)(SI*1), Y0, Y0
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source76
-	XORQ    R9, R9
+next118:
+	CMPQ    R12, BX
+	JE      all119
+	MOVQ    (DX)(R12*8), R11
+	VPMINSD (R11)(SI*1), Y0, Y0
+	INCQ    R12
+	JMP     next118
 
-dest77:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest77
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few72
+all119:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-done73:
+next120:
+	CMPQ    R12, CX
+	JE      all121
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next120
+
+all121:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few112
+
+done113:
 	VZEROUPPER
 	RET
 
@@ -898,78 +1221,111 @@ TEXT ·reduceMinI64AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x03, DI
 
-many78:
-	CMPQ    DI, $0x00000080
-	JL      few79
-	MOVQ    (DX), R8
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	MOVQ    $0x00000001, R9
-
-source81:
-	MOVQ      (DX)(R9*8), R8
-	VMOVDQU   (R8)(SI*1), Y4
+many122:
+	CMPQ      DI, $0x00000080
+	JL        few123
+	VMOVDQU   (R8)(SI*1), Y0
+	VMOVDQU   32(R8)(SI*1), Y1
+	VMOVDQU   64(R8)(SI*1), Y2
+	VMOVDQU   96(R8)(SI*1), Y3
+	VMOVDQU   (R9)(SI*1), Y4
 	VPCMPGTQ  Y4, Y0, Y5
 	VBLENDVPD Y5, Y4, Y0, Y0
-	VMOVDQU   32(R8)(SI*1), Y4
+	VMOVDQU   32(R9)(SI*1), Y4
 	VPCMPGTQ  Y4, Y1, Y5
 	VBLENDVPD Y5, Y4, Y1, Y1
-	VMOVDQU   64(R8)(SI*1), Y4
+	VMOVDQU   64(R9)(SI*1), Y4
 	VPCMPGTQ  Y4, Y2, Y5
 	VBLENDVPD Y5, Y4, Y2, Y2
-	VMOVDQU   96(R8)(SI*1), Y4
+	VMOVDQU   96(R9)(SI*1), Y4
 	VPCMPGTQ  Y4, Y3, Y5
 	VBLENDVPD Y5, Y4, Y3, Y3
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source81
-	XORQ      R9, R9
+	MOVQ      $0x00000002, R12
 
-dest82:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	VMOVDQU Y1, 32(R8)(SI*1)
-	VMOVDQU Y2, 64(R8)(SI*1)
-	VMOVDQU Y3, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest82
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many78
+next125:
+	CMPQ      R12, BX
+	JE        all126
+	MOVQ      (DX)(R12*8), R11
+	VMOVDQU   (R11)(SI*1), Y4
+	VPCMPGTQ  Y4, Y0, Y5
+	VBLENDVPD Y5, Y4, Y0, Y0
+	VMOVDQU   32(R11)(SI*1), Y4
+	VPCMPGTQ  Y4, Y1, Y5
+	VBLENDVPD Y5, Y4, Y1, Y1
+	VMOVDQU   64(R11)(SI*1), Y4
+	VPCMPGTQ  Y4, Y2, Y5
+	VBLENDVPD Y5, Y4, Y2, Y2
+	VMOVDQU   96(R11)(SI*1), Y4
+	VPCMPGTQ  Y4, Y3, Y5
+	VBLENDVPD Y5, Y4, Y3, Y3
+	INCQ      R12
+	JMP       next125
 
-few79:
-	TESTQ   DI, DI
-	JLE     done80
-	MOVQ    (DX), R8
-	VMOVDQU (R8)(SI*1), Y0
-	MOVQ    $0x00000001, R9
+all126:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-source83:
-	MOVQ      (DX)(R9*8), R8
-	VMOVDQU   (R8)(SI*1), Y1
+next127:
+	CMPQ    R12, CX
+	JE      all128
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next127
+
+all128:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many122
+
+few123:
+	TESTQ     DI, DI
+	JLE       done124
+	VMOVDQU   (R8)(SI*1), Y0
+	VMOVDQU   (R9)(SI*1), Y1
 	VPCMPGTQ  Y1, Y0, Y2
 	VBLENDVPD Y2, Y1, Y0, Y0
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source83
-	XORQ      R9, R9
+	MOVQ      $0x00000002, R12
 
-dest84:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest84
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few79
+next129:
+	CMPQ      R12, BX
+	JE        all130
+	MOVQ      (DX)(R12*8), R11
+	VMOVDQU   (R11)(SI*1), Y1
+	VPCMPGTQ  Y1, Y0, Y2
+	VBLENDVPD Y2, Y1, Y0, Y0
+	INCQ      R12
+	JMP       next129
 
-done80:
+all130:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
+
+next131:
+	CMPQ    R12, CX
+	JE      all132
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next131
+
+all132:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few123
+
+done124:
 	VZEROUPPER
 	RET
 
@@ -982,67 +1338,90 @@ TEXT ·reduceMinU8AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 
-many85:
+many133:
 	CMPQ    DI, $0x00000080
-	JL      few86
-	MOVQ    (DX), R8
+	JL      few134
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
 	VMOVDQU 96(R8)(SI*1), Y3
-	MOVQ    $0x00000001, R9
+	VPMINUB (R9)(SI*1), Y0, Y0
+	VPMINUB 32(R9)(SI*1), Y1, Y1
+	VPMINUB 64(R9)(SI*1), Y2, Y2
+	VPMINUB 96(R9)(SI*1), Y3, Y3
+	MOVQ    $0x00000002, R12
 
-source88:
-	MOVQ    (DX)(R9*8), R8
-	VPMINUB (R8)(SI*1), Y0, Y0
-	VPMINUB 32(R8)(SI*1), Y1, Y1
-	VPMINUB 64(R8)(SI*1), Y2, Y2
-	VPMINUB 96(R8)(SI*1), Y3, Y3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source88
-	XORQ    R9, R9
+next136:
+	CMPQ    R12, BX
+	JE      all137
+	MOVQ    (DX)(R12*8), R11
+	VPMINUB (R11)(SI*1), Y0, Y0
+	VPMINUB 32(R11)(SI*1), Y1, Y1
+	VPMINUB 64(R11)(SI*1), Y2, Y2
+	VPMINUB 96(R11)(SI*1), Y3, Y3
+	INCQ    R12
+	JMP     next136
 
-dest89:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	VMOVDQU Y1, 32(R8)(SI*1)
-	VMOVDQU Y2, 64(R8)(SI*1)
-	VMOVDQU Y3, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest89
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many85
+all137:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-few86:
+next138:
+	CMPQ    R12, CX
+	JE      all139
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next138
+
+all139:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many133
+
+few134:
 	TESTQ   DI, DI
-	JLE     done87
-	MOVQ    (DX), R8
+	JLE     done135
 	VMOVDQU (R8)(SI*1), Y0
-	MOVQ    $0x00000001, R9
+	VPMINUB (R9)(SI*1), Y0, Y0
+	MOVQ    $0x00000002, R12
 
-source90:
-	MOVQ    (DX)(R9*8), R8
-	VPMINUB (R8)(SI*1), Y0, Y0
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source90
-	XORQ    R9, R9
+next140:
+	CMPQ    R12, BX
+	JE      all141
+	MOVQ    (DX)(R12*8), R11
+	VPMINUB (R11)(SI*1), Y0, Y0
+	INCQ    R12
+	JMP     next140
 
-dest91:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest91
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few86
+all141:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-done87:
+next142:
+	CMPQ    R12, CX
+	JE      all143
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next142
+
+all143:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few134
+
+done135:
 	VZEROUPPER
 	RET
 
@@ -1055,68 +1434,91 @@ TEXT ·reduceMinU16AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x01, DI
 
-many92:
+many144:
 	CMPQ    DI, $0x00000080
-	JL      few93
-	MOVQ    (DX), R8
+	JL      few145
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
 	VMOVDQU 96(R8)(SI*1), Y3
-	MOVQ    $0x00000001, R9
+	VPMINUW (R9)(SI*1), Y0, Y0
+	VPMINUW 32(R9)(SI*1), Y1, Y1
+	VPMINUW 64(R9)(SI*1), Y2, Y2
+	VPMINUW 96(R9)(SI*1), Y3, Y3
+	MOVQ    $0x00000002, R12
 
-source95:
-	MOVQ    (DX)(R9*8), R8
-	VPMINUW (R8)(SI*1), Y0, Y0
-	VPMINUW 32(R8)(SI*1), Y1, Y1
-	VPMINUW 64(R8)(SI*1), Y2, Y2
-	VPMINUW 96(R8)(SI*1), Y3, Y3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source95
-	XORQ    R9, R9
+next147:
+	CMPQ    R12, BX
+	JE      all148
+	MOVQ    (DX)(R12*8), R11
+	VPMINUW (R11)(SI*1), Y0, Y0
+	VPMINUW 32(R11)(SI*1), Y1, Y1
+	VPMINUW 64(R11)(SI*1), Y2, Y2
+	VPMINUW 96(R11)(SI*1), Y3, Y3
+	INCQ    R12
+	JMP     next147
 
-dest96:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	VMOVDQU Y1, 32(R8)(SI*1)
-	VMOVDQU Y2, 64(R8)(SI*1)
-	VMOVDQU Y3, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest96
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many92
+all148:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-few93:
+next149:
+	CMPQ    R12, CX
+	JE      all150
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next149
+
+all150:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many144
+
+few145:
 	TESTQ   DI, DI
-	JLE     done94
-	MOVQ    (DX), R8
+	JLE     done146
 	VMOVDQU (R8)(SI*1), Y0
-	MOVQ    $0x00000001, R9
+	VPMINUW (R9)(SI*1), Y0, Y0
+	MOVQ    $0x00000002, R12
 
-source97:
-	MOVQ    (DX)(R9*8), R8
-	VPMINUW (R8)(SI*1), Y0, Y0
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source97
-	XORQ    R9, R9
+next151:
+	CMPQ    R12, BX
+	JE      all152
+	MOVQ    (DX)(R12*8), R11
+	VPMINUW (R11)(SI*1), Y0, Y0
+	INCQ    R12
+	JMP     next151
 
-dest98:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest98
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few93
+all152:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-done94:
+next153:
+	CMPQ    R12, CX
+	JE      all154
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next153
+
+all154:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few145
+
+done146:
 	VZEROUPPER
 	RET
 
@@ -1129,68 +1531,91 @@ TEXT ·reduceMinU32AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x02, DI
 
-many99:
+many155:
 	CMPQ    DI, $0x00000080
-	JL      few100
-	MOVQ    (DX), R8
+	JL      few156
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
 	VMOVDQU 96(R8)(SI*1), Y3
-	MOVQ    $0x00000001, R9
+	VPMINUD (R9)(SI*1), Y0, Y0
+	VPMINUD 32(R9)(SI*1), Y1, Y1
+	VPMINUD 64(R9)(SI*1), Y2, Y2
+	VPMINUD 96(R9)(SI*1), Y3, Y3
+	MOVQ    $0x00000002, R12
 
-source102:
-	MOVQ    (DX)(R9*8), R8
-	VPMINUD (R8)(SI*1), Y0, Y0
-	VPMINUD 32(R8)(SI*1), Y1, Y1
-	VPMINUD 64(R8)(SI*1), Y2, Y2
-	VPMINUD 96(R8)(SI*1), Y3, Y3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source102
-	XORQ    R9, R9
+next158:
+	CMPQ    R12, BX
+	JE      all159
+	MOVQ    (DX)(R12*8), R11
+	VPMINUD (R11)(SI*1), Y0, Y0
+	VPMINUD 32(R11)(SI*1), Y1, Y1
+	VPMINUD 64(R11)(SI*1), Y2, Y2
+	VPMINUD 96(R11)(SI*1), Y3, Y3
+	INCQ    R12
+	JMP     next158
 
-dest103:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	VMOVDQU Y1, 32(R8)(SI*1)
-	VMOVDQU Y2, 64(R8)(SI*1)
-	VMOVDQU Y3, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest103
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many99
+all159:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-few100:
+next160:
+	CMPQ    R12, CX
+	JE      all161
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next160
+
+all161:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many155
+
+few156:
 	TESTQ   DI, DI
-	JLE     done101
-	MOVQ    (DX), R8
+	JLE     done157
 	VMOVDQU (R8)(SI*1), Y0
-	MOVQ    $0x00000001, R9
+	VPMINUD (R9)(SI*1), Y0, Y0
+	MOVQ    $0x00000002, R12
 
-source104:
-	MOVQ    (DX)(R9*8), R8
-	VPMINUD (R8)(SI*1), Y0, Y0
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source104
-	XORQ    R9, R9
+next162:
+	CMPQ    R12, BX
+	JE      all163
+	MOVQ    (DX)(R12*8), R11
+	VPMINUD (R11)(SI*1), Y0, Y0
+	INCQ    R12
+	JMP     next162
 
-dest105:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest105
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few100
+all163:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-done101:
+next164:
+	CMPQ    R12, CX
+	JE      all165
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next164
+
+all165:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few156
+
+done157:
 	VZEROUPPER
 	RET
 
@@ -1206,88 +1631,131 @@ TEXT ·reduceMinU64AVX2(SB), NOSPLIT, $0-64
 	MOVQ         srcs_len+32(FP), BX
 	MOVQ         off+48(FP), SI
 	MOVQ         n+56(FP), DI
+	MOVQ         (DX), R8
+	MOVQ         8(DX), R9
+	MOVQ         (AX), R10
 	SHLQ         $0x03, DI
 
-many106:
-	CMPQ    DI, $0x00000080
-	JL      few107
-	MOVQ    (DX), R8
-	VMOVDQU (R8)(SI*1), Y1
-	VMOVDQU 32(R8)(SI*1), Y2
-	VMOVDQU 64(R8)(SI*1), Y3
-	VMOVDQU 96(R8)(SI*1), Y4
-	MOVQ    $0x00000001, R9
-
-source109:
-	MOVQ      (DX)(R9*8), R8
-	VMOVDQU   (R8)(SI*1), Y5
+many166:
+	CMPQ      DI, $0x00000080
+	JL        few167
+	VMOVDQU   (R8)(SI*1), Y1
+	VMOVDQU   32(R8)(SI*1), Y2
+	VMOVDQU   64(R8)(SI*1), Y3
+	VMOVDQU   96(R8)(SI*1), Y4
+	VMOVDQU   (R9)(SI*1), Y5
 	VPXOR     Y0, Y5, Y6
 	VPXOR     Y0, Y1, Y7
 	VPCMPGTQ  Y6, Y7, Y6
 	VBLENDVPD Y6, Y5, Y1, Y1
-	VMOVDQU   32(R8)(SI*1), Y5
+	VMOVDQU   32(R9)(SI*1), Y5
 	VPXOR     Y0, Y5, Y6
 	VPXOR     Y0, Y2, Y7
 	VPCMPGTQ  Y6, Y7, Y6
 	VBLENDVPD Y6, Y5, Y2, Y2
-	VMOVDQU   64(R8)(SI*1), Y5
+	VMOVDQU   64(R9)(SI*1), Y5
 	VPXOR     Y0, Y5, Y6
 	VPXOR     Y0, Y3, Y7
 	VPCMPGTQ  Y6, Y7, Y6
 	VBLENDVPD Y6, Y5, Y3, Y3
-	VMOVDQU   96(R8)(SI*1), Y5
+	VMOVDQU   96(R9)(SI*1), Y5
 	VPXOR     Y0, Y5, Y6
 	VPXOR     Y0, Y4, Y7
 	VPCMPGTQ  Y6, Y7, Y6
 	VBLENDVPD Y6, Y5, Y4, Y4
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source109
-	XORQ      R9, R9
+	MOVQ      $0x00000002, R12
 
-dest110:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y1, (R8)(SI*1)
-	VMOVDQU Y2, 32(R8)(SI*1)
-	VMOVDQU Y3, 64(R8)(SI*1)
-	VMOVDQU Y4, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest110
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many106
+next169:
+	CMPQ      R12, BX
+	JE        all170
+	MOVQ      (DX)(R12*8), R11
+	VMOVDQU   (R11)(SI*1), Y5
+	VPXOR     Y0, Y5, Y6
+	VPXOR     Y0, Y1, Y7
+	VPCMPGTQ  Y6, Y7, Y6
+	VBLENDVPD Y6, Y5, Y1, Y1
+	VMOVDQU   32(R11)(SI*1), Y5
+	VPXOR     Y0, Y5, Y6
+	VPXOR     Y0, Y2, Y7
+	VPCMPGTQ  Y6, Y7, Y6
+	VBLENDVPD Y6, Y5, Y2, Y2
+	VMOVDQU   64(R11)(SI*1), Y5
+	VPXOR     Y0, Y5, Y6
+	VPXOR     Y0, Y3, Y7
+	VPCMPGTQ  Y6, Y7, Y6
+	VBLENDVPD Y6, Y5, Y3, Y3
+	VMOVDQU   96(R11)(SI*1), Y5
+	VPXOR     Y0, Y5, Y6
+	VPXOR     Y0, Y4, Y7
+	VPCMPGTQ  Y6, Y7, Y6
+	VBLENDVPD Y6, Y5, Y4, Y4
+	INCQ      R12
+	JMP       next169
 
-few107:
-	TESTQ   DI, DI
-	JLE     done108
-	MOVQ    (DX), R8
-	VMOVDQU (R8)(SI*1), Y1
-	MOVQ    $0x00000001, R9
+all170:
+	VMOVDQU Y1, (R10)(SI*1)
+	VMOVDQU Y2, 32(R10)(SI*1)
+	VMOVDQU Y3, 64(R10)(SI*1)
+	VMOVDQU Y4, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-source111:
-	MOVQ      (DX)(R9*8), R8
-	VMOVDQU   (R8)(SI*1), Y2
+next171:
+	CMPQ    R12, CX
+	JE      all172
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y1, (R11)(SI*1)
+	VMOVDQU Y2, 32(R11)(SI*1)
+	VMOVDQU Y3, 64(R11)(SI*1)
+	VMOVDQU Y4, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next171
+
+all172:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many166
+
+few167:
+	TESTQ     DI, DI
+	JLE       done168
+	VMOVDQU   (R8)(SI*1), Y1
+	VMOVDQU   (R9)(SI*1), Y2
 	VPXOR     Y0, Y2, Y3
 	VPXOR     Y0, Y1, Y4
 	VPCMPGTQ  Y3, Y4, Y3
 	VBLENDVPD Y3, Y2, Y1, Y1
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source111
-	XORQ      R9, R9
+	MOVQ      $0x00000002, R12
 
-dest112:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y1, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest112
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few107
+next173:
+	CMPQ      R12, BX
+	JE        all174
+	MOVQ      (DX)(R12*8), R11
+	VMOVDQU   (R11)(SI*1), Y2
+	VPXOR     Y0, Y2, Y3
+	VPXOR     Y0, Y1, Y4
+	VPCMPGTQ  Y3, Y4, Y3
+	VBLENDVPD Y3, Y2, Y1, Y1
+	INCQ      R12
+	JMP       next173
 
-done108:
+all174:
+	VMOVDQU Y1, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
+
+next175:
+	CMPQ    R12, CX
+	JE      all176
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y1, (R11)(SI*1)
+	INCQ    R12
+	JMP     next175
+
+all176:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few167
+
+done168:
 	VZEROUPPER
 	RET
 
@@ -1300,67 +1768,90 @@ TEXT ·reduceMaxI8AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 
-many113:
+many177:
 	CMPQ    DI, $0x00000080
-	JL      few114
-	MOVQ    (DX), R8
+	JL      few178
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
 	VMOVDQU 96(R8)(SI*1), Y3
-	MOVQ    $0x00000001, R9
+	VPMAXSB (R9)(SI*1), Y0, Y0
+	VPMAXSB 32(R9)(SI*1), Y1, Y1
+	VPMAXSB 64(R9)(SI*1), Y2, Y2
+	VPMAXSB 96(R9)(SI*1), Y3, Y3
+	MOVQ    $0x00000002, R12
 
-source116:
-	MOVQ    (DX)(R9*8), R8
-	VPMAXSB (R8)(SI*1), Y0, Y0
-	VPMAXSB 32(R8)(SI*1), Y1, Y1
-	VPMAXSB 64(R8)(SI*1), Y2, Y2
-	VPMAXSB 96(R8)(SI*1), Y3, Y3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source116
-	XORQ    R9, R9
+next180:
+	CMPQ    R12, BX
+	JE      all181
+	MOVQ    (DX)(R12*8), R11
+	VPMAXSB (R11)(SI*1), Y0, Y0
+	VPMAXSB 32(R11)(SI*1), Y1, Y1
+	VPMAXSB 64(R11)(SI*1), Y2, Y2
+	VPMAXSB 96(R11)(SI*1), Y3, Y3
+	INCQ    R12
+	JMP     next180
 
-dest117:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	VMOVDQU Y1, 32(R8)(SI*1)
-	VMOVDQU Y2, 64(R8)(SI*1)
-	VMOVDQU Y3, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest117
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many113
+all181:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-few114:
+next182:
+	CMPQ    R12, CX
+	JE      all183
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next182
+
+all183:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many177
+
+few178:
 	TESTQ   DI, DI
-	JLE     done115
-	MOVQ    (DX), R8
+	JLE     done179
 	VMOVDQU (R8)(SI*1), Y0
-	MOVQ    $0x00000001, R9
+	VPMAXSB (R9)(SI*1), Y0, Y0
+	MOVQ    $0x00000002, R12
 
-source118:
-	MOVQ    (DX)(R9*8), R8
-	VPMAXSB (R8)(SI*1), Y0, Y0
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source118
-	XORQ    R9, R9
+next184:
+	CMPQ    R12, BX
+	JE      all185
+	MOVQ    (DX)(R12*8), R11
+	VPMAXSB (R11)(SI*1), Y0, Y0
+	INCQ    R12
+	JMP     next184
 
-dest119:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest119
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few114
+all185:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-done115:
+next186:
+	CMPQ    R12, CX
+	JE      all187
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next186
+
+all187:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few178
+
+done179:
 	VZEROUPPER
 	RET
 
@@ -1373,68 +1864,91 @@ TEXT ·reduceMaxI16AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x01, DI
 
-many120:
+many188:
 	CMPQ    DI, $0x00000080
-	JL      few121
-	MOVQ    (DX), R8
+	JL      few189
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
 	VMOVDQU 96(R8)(SI*1), Y3
-	MOVQ    $0x00000001, R9
+	VPMAXSW (R9)(SI*1), Y0, Y0
+	VPMAXSW 32(R9)(SI*1), Y1, Y1
+	VPMAXSW 64(R9)(SI*1), Y2, Y2
+	VPMAXSW 96(R9)(SI*1), Y3, Y3
+	MOVQ    $0x00000002, R12
 
-source123:
-	MOVQ    (DX)(R9*8), R8
-	VPMAXSW (R8)(SI*1), Y0, Y0
-	VPMAXSW 32(R8)(SI*1), Y1, Y1
-	VPMAXSW 64(R8)(SI*1), Y2, Y2
-	VPMAXSW 96(R8)(SI*1), Y3, Y3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source123
-	XORQ    R9, R9
+next191:
+	CMPQ    R12, BX
+	JE      all192
+	MOVQ    (DX)(R12*8), R11
+	VPMAXSW (R11)(SI*1), Y0, Y0
+	VPMAXSW 32(R11)(SI*1), Y1, Y1
+	VPMAXSW 64(R11)(SI*1), Y2, Y2
+	VPMAXSW 96(R11)(SI*1), Y3, Y3
+	INCQ    R12
+	JMP     next191
 
-dest124:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	VMOVDQU Y1, 32(R8)(SI*1)
-	VMOVDQU Y2, 64(R8)(SI*1)
-	VMOVDQU Y3, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest124
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many120
+all192:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-few121:
+next193:
+	CMPQ    R12, CX
+	JE      all194
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next193
+
+all194:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many188
+
+few189:
 	TESTQ   DI, DI
-	JLE     done122
-	MOVQ    (DX), R8
+	JLE     done190
 	VMOVDQU (R8)(SI*1), Y0
-	MOVQ    $0x00000001, R9
+	VPMAXSW (R9)(SI*1), Y0, Y0
+	MOVQ    $0x00000002, R12
 
-source125:
-	MOVQ    (DX)(R9*8), R8
-	VPMAXSW (R8)(SI*1), Y0, Y0
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source125
-	XORQ    R9, R9
+next195:
+	CMPQ    R12, BX
+	JE      all196
+	MOVQ    (DX)(R12*8), R11
+	VPMAXSW (R11)(SI*1), Y0, Y0
+	INCQ    R12
+	JMP     next195
 
-dest126:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest126
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few121
+all196:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-done122:
+next197:
+	CMPQ    R12, CX
+	JE      all198
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next197
+
+all198:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few189
+
+done190:
 	VZEROUPPER
 	RET
 
@@ -1447,68 +1961,91 @@ TEXT ·reduceMaxI32AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x02, DI
 
-many127:
+many199:
 	CMPQ    DI, $0x00000080
-	JL      few128
-	MOVQ    (DX), R8
+	JL      few200
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
 	VMOVDQU 96(R8)(SI*1), Y3
-	MOVQ    $0x00000001, R9
+	VPMAXSD (R9)(SI*1), Y0, Y0
+	VPMAXSD 32(R9)(SI*1), Y1, Y1
+	VPMAXSD 64(R9)(SI*1), Y2, Y2
+	VPMAXSD 96(R9)(SI*1), Y3, Y3
+	MOVQ    $0x00000002, R12
 
-source130:
-	MOVQ    (DX)(R9*8), R8
-	VPMAXSD (R8)(SI*1), Y0, Y0
-	VPMAXSD 32(R8)(SI*1), Y1, Y1
-	VPMAXSD 64(R8)(SI*1), Y2, Y2
-	VPMAXSD 96(R8)(SI*1), Y3, Y3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source130
-	XORQ    R9, R9
+next202:
+	CMPQ    R12, BX
+	JE      all203
+	MOVQ    (DX)(R12*8), R11
+	VPMAXSD (R11)(SI*1), Y0, Y0
+	VPMAXSD 32(R11)(SI*1), Y1, Y1
+	VPMAXSD 64(R11)(SI*1), Y2, Y2
+	VPMAXSD 96(R11)(SI*1), Y3, Y3
+	INCQ    R12
+	JMP     next202
 
-dest131:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	VMOVDQU Y1, 32(R8)(SI*1)
-	VMOVDQU Y2, 64(R8)(SI*1)
-	VMOVDQU Y3, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest131
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many127
+all203:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-few128:
+next204:
+	CMPQ    R12, CX
+	JE      all205
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next204
+
+all205:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many199
+
+few200:
 	TESTQ   DI, DI
-	JLE     done129
-	MOVQ    (DX), R8
+	JLE     done201
 	VMOVDQU (R8)(SI*1), Y0
-	MOVQ    $0x00000001, R9
+	VPMAXSD (R9)(SI*1), Y0, Y0
+	MOVQ    $0x00000002, R12
 
-source132:
-	MOVQ    (DX)(R9*8), R8
-	VPMAXSD (R8)(SI*1), Y0, Y0
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source132
-	XORQ    R9, R9
+next206:
+	CMPQ    R12, BX
+	JE      all207
+	MOVQ    (DX)(R12*8), R11
+	VPMAXSD (R11)(SI*1), Y0, Y0
+	INCQ    R12
+	JMP     next206
 
-dest133:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest133
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few128
+all207:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-done129:
+next208:
+	CMPQ    R12, CX
+	JE      all209
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next208
+
+all209:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few200
+
+done201:
 	VZEROUPPER
 	RET
 
@@ -1521,78 +2058,111 @@ TEXT ·reduceMaxI64AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x03, DI
 
-many134:
-	CMPQ    DI, $0x00000080
-	JL      few135
-	MOVQ    (DX), R8
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	MOVQ    $0x00000001, R9
-
-source137:
-	MOVQ      (DX)(R9*8), R8
-	VMOVDQU   (R8)(SI*1), Y4
+many210:
+	CMPQ      DI, $0x00000080
+	JL        few211
+	VMOVDQU   (R8)(SI*1), Y0
+	VMOVDQU   32(R8)(SI*1), Y1
+	VMOVDQU   64(R8)(SI*1), Y2
+	VMOVDQU   96(R8)(SI*1), Y3
+	VMOVDQU   (R9)(SI*1), Y4
 	VPCMPGTQ  Y4, Y0, Y5
 	VBLENDVPD Y5, Y0, Y4, Y0
-	VMOVDQU   32(R8)(SI*1), Y4
+	VMOVDQU   32(R9)(SI*1), Y4
 	VPCMPGTQ  Y4, Y1, Y5
 	VBLENDVPD Y5, Y1, Y4, Y1
-	VMOVDQU   64(R8)(SI*1), Y4
+	VMOVDQU   64(R9)(SI*1), Y4
 	VPCMPGTQ  Y4, Y2, Y5
 	VBLENDVPD Y5, Y2, Y4, Y2
-	VMOVDQU   96(R8)(SI*1), Y4
+	VMOVDQU   96(R9)(SI*1), Y4
 	VPCMPGTQ  Y4, Y3, Y5
 	VBLENDVPD Y5, Y3, Y4, Y3
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source137
-	XORQ      R9, R9
+	MOVQ      $0x00000002, R12
 
-dest138:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	VMOVDQU Y1, 32(R8)(SI*1)
-	VMOVDQU Y2, 64(R8)(SI*1)
-	VMOVDQU Y3, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest138
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many134
+next213:
+	CMPQ      R12, BX
+	JE        all214
+	MOVQ      (DX)(R12*8), R11
+	VMOVDQU   (R11)(SI*1), Y4
+	VPCMPGTQ  Y4, Y0, Y5
+	VBLENDVPD Y5, Y0, Y4, Y0
+	VMOVDQU   32(R11)(SI*1), Y4
+	VPCMPGTQ  Y4, Y1, Y5
+	VBLENDVPD Y5, Y1, Y4, Y1
+	VMOVDQU   64(R11)(SI*1), Y4
+	VPCMPGTQ  Y4, Y2, Y5
+	VBLENDVPD Y5, Y2, Y4, Y2
+	VMOVDQU   96(R11)(SI*1), Y4
+	VPCMPGTQ  Y4, Y3, Y5
+	VBLENDVPD Y5, Y3, Y4, Y3
+	INCQ      R12
+	JMP       next213
 
-few135:
-	TESTQ   DI, DI
-	JLE     done136
-	MOVQ    (DX), R8
-	VMOVDQU (R8)(SI*1), Y0
-	MOVQ    $0x00000001, R9
+all214:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-source139:
-	MOVQ      (DX)(R9*8), R8
-	VMOVDQU   (R8)(SI*1), Y1
+next215:
+	CMPQ    R12, CX
+	JE      all216
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next215
+
+all216:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many210
+
+few211:
+	TESTQ     DI, DI
+	JLE       done212
+	VMOVDQU   (R8)(SI*1), Y0
+	VMOVDQU   (R9)(SI*1), Y1
 	VPCMPGTQ  Y1, Y0, Y2
 	VBLENDVPD Y2, Y0, Y1, Y0
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source139
-	XORQ      R9, R9
+	MOVQ      $0x00000002, R12
 
-dest140:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest140
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few135
+next217:
+	CMPQ      R12, BX
+	JE        all218
+	MOVQ      (DX)(R12*8), R11
+	VMOVDQU   (R11)(SI*1), Y1
+	VPCMPGTQ  Y1, Y0, Y2
+	VBLENDVPD Y2, Y0, Y1, Y0
+	INCQ      R12
+	JMP       next217
 
-done136:
+all218:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
+
+next219:
+	CMPQ    R12, CX
+	JE      all220
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next219
+
+all220:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few211
+
+done212:
 	VZEROUPPER
 	RET
 
@@ -1605,67 +2175,90 @@ TEXT ·reduceMaxU8AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 
-many141:
+many221:
 	CMPQ    DI, $0x00000080
-	JL      few142
-	MOVQ    (DX), R8
+	JL      few222
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
 	VMOVDQU 96(R8)(SI*1), Y3
-	MOVQ    $0x00000001, R9
+	VPMAXUB (R9)(SI*1), Y0, Y0
+	VPMAXUB 32(R9)(SI*1), Y1, Y1
+	VPMAXUB 64(R9)(SI*1), Y2, Y2
+	VPMAXUB 96(R9)(SI*1), Y3, Y3
+	MOVQ    $0x00000002, R12
 
-source144:
-	MOVQ    (DX)(R9*8), R8
-	VPMAXUB (R8)(SI*1), Y0, Y0
-	VPMAXUB 32(R8)(SI*1), Y1, Y1
-	VPMAXUB 64(R8)(SI*1), Y2, Y2
-	VPMAXUB 96(R8)(SI*1), Y3, Y3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source144
-	XORQ    R9, R9
+next224:
+	CMPQ    R12, BX
+	JE      all225
+	MOVQ    (DX)(R12*8), R11
+	VPMAXUB (R11)(SI*1), Y0, Y0
+	VPMAXUB 32(R11)(SI*1), Y1, Y1
+	VPMAXUB 64(R11)(SI*1), Y2, Y2
+	VPMAXUB 96(R11)(SI*1), Y3, Y3
+	INCQ    R12
+	JMP     next224
 
-dest145:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	VMOVDQU Y1, 32(R8)(SI*1)
-	VMOVDQU Y2, 64(R8)(SI*1)
-	VMOVDQU Y3, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest145
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many141
+all225:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-few142:
+next226:
+	CMPQ    R12, CX
+	JE      all227
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next226
+
+all227:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many221
+
+few222:
 	TESTQ   DI, DI
-	JLE     done143
-	MOVQ    (DX), R8
+	JLE     done223
 	VMOVDQU (R8)(SI*1), Y0
-	MOVQ    $0x00000001, R9
+	VPMAXUB (R9)(SI*1), Y0, Y0
+	MOVQ    $0x00000002, R12
 
-source146:
-	MOVQ    (DX)(R9*8), R8
-	VPMAXUB (R8)(SI*1), Y0, Y0
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source146
-	XORQ    R9, R9
+next228:
+	CMPQ    R12, BX
+	JE      all229
+	MOVQ    (DX)(R12*8), R11
+	VPMAXUB (R11)(SI*1), Y0, Y0
+	INCQ    R12
+	JMP     next228
 
-dest147:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest147
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few142
+all229:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-done143:
+next230:
+	CMPQ    R12, CX
+	JE      all231
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next230
+
+all231:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few222
+
+done223:
 	VZEROUPPER
 	RET
 
@@ -1678,68 +2271,91 @@ TEXT ·reduceMaxU16AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x01, DI
 
-many148:
+many232:
 	CMPQ    DI, $0x00000080
-	JL      few149
-	MOVQ    (DX), R8
+	JL      few233
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
 	VMOVDQU 96(R8)(SI*1), Y3
-	MOVQ    $0x00000001, R9
+	VPMAXUW (R9)(SI*1), Y0, Y0
+	VPMAXUW 32(R9)(SI*1), Y1, Y1
+	VPMAXUW 64(R9)(SI*1), Y2, Y2
+	VPMAXUW 96(R9)(SI*1), Y3, Y3
+	MOVQ    $0x00000002, R12
 
-source151:
-	MOVQ    (DX)(R9*8), R8
-	VPMAXUW (R8)(SI*1), Y0, Y0
-	VPMAXUW 32(R8)(SI*1), Y1, Y1
-	VPMAXUW 64(R8)(SI*1), Y2, Y2
-	VPMAXUW 96(R8)(SI*1), Y3, Y3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source151
-	XORQ    R9, R9
+next235:
+	CMPQ    R12, BX
+	JE      all236
+	MOVQ    (DX)(R12*8), R11
+	VPMAXUW (R11)(SI*1), Y0, Y0
+	VPMAXUW 32(R11)(SI*1), Y1, Y1
+	VPMAXUW 64(R11)(SI*1), Y2, Y2
+	VPMAXUW 96(R11)(SI*1), Y3, Y3
+	INCQ    R12
+	JMP     next235
 
-dest152:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	VMOVDQU Y1, 32(R8)(SI*1)
-	VMOVDQU Y2, 64(R8)(SI*1)
-	VMOVDQU Y3, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest152
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many148
+all236:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-few149:
+next237:
+	CMPQ    R12, CX
+	JE      all238
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next237
+
+all238:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many232
+
+few233:
 	TESTQ   DI, DI
-	JLE     done150
-	MOVQ    (DX), R8
+	JLE     done234
 	VMOVDQU (R8)(SI*1), Y0
-	MOVQ    $0x00000001, R9
+	VPMAXUW (R9)(SI*1), Y0, Y0
+	MOVQ    $0x00000002, R12
 
-source153:
-	MOVQ    (DX)(R9*8), R8
-	VPMAXUW (R8)(SI*1), Y0, Y0
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source153
-	XORQ    R9, R9
+next239:
+	CMPQ    R12, BX
+	JE      all240
+	MOVQ    (DX)(R12*8), R11
+	VPMAXUW (R11)(SI*1), Y0, Y0
+	INCQ    R12
+	JMP     next239
 
-dest154:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest154
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few149
+all240:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-done150:
+next241:
+	CMPQ    R12, CX
+	JE      all242
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next241
+
+all242:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few233
+
+done234:
 	VZEROUPPER
 	RET
 
@@ -1752,68 +2368,91 @@ TEXT ·reduceMaxU32AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x02, DI
 
-many155:
+many243:
 	CMPQ    DI, $0x00000080
-	JL      few156
-	MOVQ    (DX), R8
+	JL      few244
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
 	VMOVDQU 96(R8)(SI*1), Y3
-	MOVQ    $0x00000001, R9
+	VPMAXUD (R9)(SI*1), Y0, Y0
+	VPMAXUD 32(R9)(SI*1), Y1, Y1
+	VPMAXUD 64(R9)(SI*1), Y2, Y2
+	VPMAXUD 96(R9)(SI*1), Y3, Y3
+	MOVQ    $0x00000002, R12
 
-source158:
-	MOVQ    (DX)(R9*8), R8
-	VPMAXUD (R8)(SI*1), Y0, Y0
-	VPMAXUD 32(R8)(SI*1), Y1, Y1
-	VPMAXUD 64(R8)(SI*1), Y2, Y2
-	VPMAXUD 96(R8)(SI*1), Y3, Y3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source158
-	XORQ    R9, R9
+next246:
+	CMPQ    R12, BX
+	JE      all247
+	MOVQ    (DX)(R12*8), R11
+	VPMAXUD (R11)(SI*1), Y0, Y0
+	VPMAXUD 32(R11)(SI*1), Y1, Y1
+	VPMAXUD 64(R11)(SI*1), Y2, Y2
+	VPMAXUD 96(R11)(SI*1), Y3, Y3
+	INCQ    R12
+	JMP     next246
 
-dest159:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	VMOVDQU Y1, 32(R8)(SI*1)
-	VMOVDQU Y2, 64(R8)(SI*1)
-	VMOVDQU Y3, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest159
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many155
+all247:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-few156:
+next248:
+	CMPQ    R12, CX
+	JE      all249
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next248
+
+all249:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many243
+
+few244:
 	TESTQ   DI, DI
-	JLE     done157
-	MOVQ    (DX), R8
+	JLE     done245
 	VMOVDQU (R8)(SI*1), Y0
-	MOVQ    $0x00000001, R9
+	VPMAXUD (R9)(SI*1), Y0, Y0
+	MOVQ    $0x00000002, R12
 
-source160:
-	MOVQ    (DX)(R9*8), R8
-	VPMAXUD (R8)(SI*1), Y0, Y0
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source160
-	XORQ    R9, R9
+next250:
+	CMPQ    R12, BX
+	JE      all251
+	MOVQ    (DX)(R12*8), R11
+	VPMAXUD (R11)(SI*1), Y0, Y0
+	INCQ    R12
+	JMP     next250
 
-dest161:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest161
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few156
+all251:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-done157:
+next252:
+	CMPQ    R12, CX
+	JE      all253
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next252
+
+all253:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few244
+
+done245:
 	VZEROUPPER
 	RET
 
@@ -1829,88 +2468,131 @@ TEXT ·reduceMaxU64AVX2(SB), NOSPLIT, $0-64
 	MOVQ         srcs_len+32(FP), BX
 	MOVQ         off+48(FP), SI
 	MOVQ         n+56(FP), DI
+	MOVQ         (DX), R8
+	MOVQ         8(DX), R9
+	MOVQ         (AX), R10
 	SHLQ         $0x03, DI
 
-many162:
-	CMPQ    DI, $0x00000080
-	JL      few163
-	MOVQ    (DX), R8
-	VMOVDQU (R8)(SI*1), Y1
-	VMOVDQU 32(R8)(SI*1), Y2
-	VMOVDQU 64(R8)(SI*1), Y3
-	VMOVDQU 96(R8)(SI*1), Y4
-	MOVQ    $0x00000001, R9
-
-source165:
-	MOVQ      (DX)(R9*8), R8
-	VMOVDQU   (R8)(SI*1), Y5
+many254:
+	CMPQ      DI, $0x00000080
+	JL        few255
+	VMOVDQU   (R8)(SI*1), Y1
+	VMOVDQU   32(R8)(SI*1), Y2
+	VMOVDQU   64(R8)(SI*1), Y3
+	VMOVDQU   96(R8)(SI*1), Y4
+	VMOVDQU   (R9)(SI*1), Y5
 	VPXOR     Y0, Y5, Y6
 	VPXOR     Y0, Y1, Y7
 	VPCMPGTQ  Y6, Y7, Y6
 	VBLENDVPD Y6, Y1, Y5, Y1
-	VMOVDQU   32(R8)(SI*1), Y5
+	VMOVDQU   32(R9)(SI*1), Y5
 	VPXOR     Y0, Y5, Y6
 	VPXOR     Y0, Y2, Y7
 	VPCMPGTQ  Y6, Y7, Y6
 	VBLENDVPD Y6, Y2, Y5, Y2
-	VMOVDQU   64(R8)(SI*1), Y5
+	VMOVDQU   64(R9)(SI*1), Y5
 	VPXOR     Y0, Y5, Y6
 	VPXOR     Y0, Y3, Y7
 	VPCMPGTQ  Y6, Y7, Y6
 	VBLENDVPD Y6, Y3, Y5, Y3
-	VMOVDQU   96(R8)(SI*1), Y5
+	VMOVDQU   96(R9)(SI*1), Y5
 	VPXOR     Y0, Y5, Y6
 	VPXOR     Y0, Y4, Y7
 	VPCMPGTQ  Y6, Y7, Y6
 	VBLENDVPD Y6, Y4, Y5, Y4
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source165
-	XORQ      R9, R9
+	MOVQ      $0x00000002, R12
 
-dest166:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y1, (R8)(SI*1)
-	VMOVDQU Y2, 32(R8)(SI*1)
-	VMOVDQU Y3, 64(R8)(SI*1)
-	VMOVDQU Y4, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest166
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many162
+next257:
+	CMPQ      R12, BX
+	JE        all258
+	MOVQ      (DX)(R12*8), R11
+	VMOVDQU   (R11)(SI*1), Y5
+	VPXOR     Y0, Y5, Y6
+	VPXOR     Y0, Y1, Y7
+	VPCMPGTQ  Y6, Y7, Y6
+	VBLENDVPD Y6, Y1, Y5, Y1
+	VMOVDQU   32(R11)(SI*1), Y5
+	VPXOR     Y0, Y5, Y6
+	VPXOR     Y0, Y2, Y7
+	VPCMPGTQ  Y6, Y7, Y6
+	VBLENDVPD Y6, Y2, Y5, Y2
+	VMOVDQU   64(R11)(SI*1), Y5
+	VPXOR     Y0, Y5, Y6
+	VPXOR     Y0, Y3, Y7
+	VPCMPGTQ  Y6, Y7, Y6
+	VBLENDVPD Y6, Y3, Y5, Y3
+	VMOVDQU   96(R11)(SI*1), Y5
+	VPXOR     Y0, Y5, Y6
+	VPXOR     Y0, Y4, Y7
+	VPCMPGTQ  Y6, Y7, Y6
+	VBLENDVPD Y6, Y4, Y5, Y4
+	INCQ      R12
+	JMP       next257
 
-few163:
-	TESTQ   DI, DI
-	JLE     done164
-	MOVQ    (DX), R8
-	VMOVDQU (R8)(SI*1), Y1
-	MOVQ    $0x00000001, R9
+all258:
+	VMOVDQU Y1, (R10)(SI*1)
+	VMOVDQU Y2, 32(R10)(SI*1)
+	VMOVDQU Y3, 64(R10)(SI*1)
+	VMOVDQU Y4, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-source167:
-	MOVQ      (DX)(R9*8), R8
-	VMOVDQU   (R8)(SI*1), Y2
+next259:
+	CMPQ    R12, CX
+	JE      all260
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y1, (R11)(SI*1)
+	VMOVDQU Y2, 32(R11)(SI*1)
+	VMOVDQU Y3, 64(R11)(SI*1)
+	VMOVDQU Y4, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next259
+
+all260:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many254
+
+few255:
+	TESTQ     DI, DI
+	JLE       done256
+	VMOVDQU   (R8)(SI*1), Y1
+	VMOVDQU   (R9)(SI*1), Y2
 	VPXOR     Y0, Y2, Y3
 	VPXOR     Y0, Y1, Y4
 	VPCMPGTQ  Y3, Y4, Y3
 	VBLENDVPD Y3, Y1, Y2, Y1
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source167
-	XORQ      R9, R9
+	MOVQ      $0x00000002, R12
 
-dest168:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y1, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest168
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few163
+next261:
+	CMPQ      R12, BX
+	JE        all262
+	MOVQ      (DX)(R12*8), R11
+	VMOVDQU   (R11)(SI*1), Y2
+	VPXOR     Y0, Y2, Y3
+	VPXOR     Y0, Y1, Y4
+	VPCMPGTQ  Y3, Y4, Y3
+	VBLENDVPD Y3, Y1, Y2, Y1
+	INCQ      R12
+	JMP       next261
 
-done164:
+all262:
+	VMOVDQU Y1, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
+
+next263:
+	CMPQ    R12, CX
+	JE      all264
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y1, (R11)(SI*1)
+	INCQ    R12
+	JMP     next263
+
+all264:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few255
+
+done256:
 	VZEROUPPER
 	RET
 
@@ -1923,67 +2605,90 @@ TEXT ·reduceBAnd8AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 
-many169:
+many265:
 	CMPQ    DI, $0x00000080
-	JL      few170
-	MOVQ    (DX), R8
+	JL      few266
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
 	VMOVDQU 96(R8)(SI*1), Y3
-	MOVQ    $0x00000001, R9
+	VPAND   (R9)(SI*1), Y0, Y0
+	VPAND   32(R9)(SI*1), Y1, Y1
+	VPAND   64(R9)(SI*1), Y2, Y2
+	VPAND   96(R9)(SI*1), Y3, Y3
+	MOVQ    $0x00000002, R12
 
-source172:
-	MOVQ  (DX)(R9*8), R8
-	VPAND (R8)(SI*1), Y0, Y0
-	VPAND 32(R8)(SI*1), Y1, Y1
-	VPAND 64(R8)(SI*1), Y2, Y2
-	VPAND 96(R8)(SI*1), Y3, Y3
-	INCQ  R9
-	CMPQ  R9, BX
-	JNE   source172
-	XORQ  R9, R9
+next268:
+	CMPQ  R12, BX
+	JE    all269
+	MOVQ  (DX)(R12*8), R11
+	VPAND (R11)(SI*1), Y0, Y0
+	VPAND 32(R11)(SI*1), Y1, Y1
+	VPAND 64(R11)(SI*1), Y2, Y2
+	VPAND 96(R11)(SI*1), Y3, Y3
+	INCQ  R12
+	JMP   next268
 
-dest173:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	VMOVDQU Y1, 32(R8)(SI*1)
-	VMOVDQU Y2, 64(R8)(SI*1)
-	VMOVDQU Y3, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest173
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many169
+all269:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-few170:
+next270:
+	CMPQ    R12, CX
+	JE      all271
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next270
+
+all271:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many265
+
+few266:
 	TESTQ   DI, DI
-	JLE     done171
-	MOVQ    (DX), R8
+	JLE     done267
 	VMOVDQU (R8)(SI*1), Y0
-	MOVQ    $0x00000001, R9
+	VPAND   (R9)(SI*1), Y0, Y0
+	MOVQ    $0x00000002, R12
 
-source174:
-	MOVQ  (DX)(R9*8), R8
-	VPAND (R8)(SI*1), Y0, Y0
-	INCQ  R9
-	CMPQ  R9, BX
-	JNE   source174
-	XORQ  R9, R9
+next272:
+	CMPQ  R12, BX
+	JE    all273
+	MOVQ  (DX)(R12*8), R11
+	VPAND (R11)(SI*1), Y0, Y0
+	INCQ  R12
+	JMP   next272
 
-dest175:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest175
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few170
+all273:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-done171:
+next274:
+	CMPQ    R12, CX
+	JE      all275
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next274
+
+all275:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few266
+
+done267:
 	VZEROUPPER
 	RET
 
@@ -1996,67 +2701,90 @@ TEXT ·reduceBOr8AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 
-many176:
+many276:
 	CMPQ    DI, $0x00000080
-	JL      few177
-	MOVQ    (DX), R8
+	JL      few277
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
 	VMOVDQU 96(R8)(SI*1), Y3
-	MOVQ    $0x00000001, R9
+	VPOR    (R9)(SI*1), Y0, Y0
+	VPOR    32(R9)(SI*1), Y1, Y1
+	VPOR    64(R9)(SI*1), Y2, Y2
+	VPOR    96(R9)(SI*1), Y3, Y3
+	MOVQ    $0x00000002, R12
 
-source179:
-	MOVQ (DX)(R9*8), R8
-	VPOR (R8)(SI*1), Y0, Y0
-	VPOR 32(R8)(SI*1), Y1, Y1
-	VPOR 64(R8)(SI*1), Y2, Y2
-	VPOR 96(R8)(SI*1), Y3, Y3
-	INCQ R9
-	CMPQ R9, BX
-	JNE  source179
-	XORQ R9, R9
+next279:
+	CMPQ R12, BX
+	JE   all280
+	MOVQ (DX)(R12*8), R11
+	VPOR (R11)(SI*1), Y0, Y0
+	VPOR 32(R11)(SI*1), Y1, Y1
+	VPOR 64(R11)(SI*1), Y2, Y2
+	VPOR 96(R11)(SI*1), Y3, Y3
+	INCQ R12
+	JMP  next279
 
-dest180:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	VMOVDQU Y1, 32(R8)(SI*1)
-	VMOVDQU Y2, 64(R8)(SI*1)
-	VMOVDQU Y3, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest180
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many176
+all280:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-few177:
+next281:
+	CMPQ    R12, CX
+	JE      all282
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next281
+
+all282:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many276
+
+few277:
 	TESTQ   DI, DI
-	JLE     done178
-	MOVQ    (DX), R8
+	JLE     done278
 	VMOVDQU (R8)(SI*1), Y0
-	MOVQ    $0x00000001, R9
+	VPOR    (R9)(SI*1), Y0, Y0
+	MOVQ    $0x00000002, R12
 
-source181:
-	MOVQ (DX)(R9*8), R8
-	VPOR (R8)(SI*1), Y0, Y0
-	INCQ R9
-	CMPQ R9, BX
-	JNE  source181
-	XORQ R9, R9
+next283:
+	CMPQ R12, BX
+	JE   all284
+	MOVQ (DX)(R12*8), R11
+	VPOR (R11)(SI*1), Y0, Y0
+	INCQ R12
+	JMP  next283
 
-dest182:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest182
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few177
+all284:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-done178:
+next285:
+	CMPQ    R12, CX
+	JE      all286
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next285
+
+all286:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few277
+
+done278:
 	VZEROUPPER
 	RET
 
@@ -2069,67 +2797,90 @@ TEXT ·reduceBXor8AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 
-many183:
+many287:
 	CMPQ    DI, $0x00000080
-	JL      few184
-	MOVQ    (DX), R8
+	JL      few288
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
 	VMOVDQU 96(R8)(SI*1), Y3
-	MOVQ    $0x00000001, R9
+	VPXOR   (R9)(SI*1), Y0, Y0
+	VPXOR   32(R9)(SI*1), Y1, Y1
+	VPXOR   64(R9)(SI*1), Y2, Y2
+	VPXOR   96(R9)(SI*1), Y3, Y3
+	MOVQ    $0x00000002, R12
 
-source186:
-	MOVQ  (DX)(R9*8), R8
-	VPXOR (R8)(SI*1), Y0, Y0
-	VPXOR 32(R8)(SI*1), Y1, Y1
-	VPXOR 64(R8)(SI*1), Y2, Y2
-	VPXOR 96(R8)(SI*1), Y3, Y3
-	INCQ  R9
-	CMPQ  R9, BX
-	JNE   source186
-	XORQ  R9, R9
+next290:
+	CMPQ  R12, BX
+	JE    all291
+	MOVQ  (DX)(R12*8), R11
+	VPXOR (R11)(SI*1), Y0, Y0
+	VPXOR 32(R11)(SI*1), Y1, Y1
+	VPXOR 64(R11)(SI*1), Y2, Y2
+	VPXOR 96(R11)(SI*1), Y3, Y3
+	INCQ  R12
+	JMP   next290
 
-dest187:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	VMOVDQU Y1, 32(R8)(SI*1)
-	VMOVDQU Y2, 64(R8)(SI*1)
-	VMOVDQU Y3, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest187
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many183
+all291:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-few184:
+next292:
+	CMPQ    R12, CX
+	JE      all293
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next292
+
+all293:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many287
+
+few288:
 	TESTQ   DI, DI
-	JLE     done185
-	MOVQ    (DX), R8
+	JLE     done289
 	VMOVDQU (R8)(SI*1), Y0
-	MOVQ    $0x00000001, R9
+	VPXOR   (R9)(SI*1), Y0, Y0
+	MOVQ    $0x00000002, R12
 
-source188:
-	MOVQ  (DX)(R9*8), R8
-	VPXOR (R8)(SI*1), Y0, Y0
-	INCQ  R9
-	CMPQ  R9, BX
-	JNE   source188
-	XORQ  R9, R9
+next294:
+	CMPQ  R12, BX
+	JE    all295
+	MOVQ  (DX)(R12*8), R11
+	VPXOR (R11)(SI*1), Y0, Y0
+	INCQ  R12
+	JMP   next294
 
-dest189:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest189
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few184
+all295:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-done185:
+next296:
+	CMPQ    R12, CX
+	JE      all297
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next296
+
+all297:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few288
+
+done289:
 	VZEROUPPER
 	RET
 
@@ -2142,68 +2893,91 @@ TEXT ·reduceSumF32AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x02, DI
 
-many190:
+many298:
 	CMPQ    DI, $0x00000080
-	JL      few191
-	MOVQ    (DX), R8
+	JL      few299
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
 	VMOVDQU 96(R8)(SI*1), Y3
-	MOVQ    $0x00000001, R9
+	VADDPS  (R9)(SI*1), Y0, Y0
+	VADDPS  32(R9)(SI*1), Y1, Y1
+	VADDPS  64(R9)(SI*1), Y2, Y2
+	VADDPS  96(R9)(SI*1), Y3, Y3
+	MOVQ    $0x00000002, R12
 
-source193:
-	MOVQ   (DX)(R9*8), R8
-	VADDPS (R8)(SI*1), Y0, Y0
-	VADDPS 32(R8)(SI*1), Y1, Y1
-	VADDPS 64(R8)(SI*1), Y2, Y2
-	VADDPS 96(R8)(SI*1), Y3, Y3
-	INCQ   R9
-	CMPQ   R9, BX
-	JNE    source193
-	XORQ   R9, R9
+next301:
+	CMPQ   R12, BX
+	JE     all302
+	MOVQ   (DX)(R12*8), R11
+	VADDPS (R11)(SI*1), Y0, Y0
+	VADDPS 32(R11)(SI*1), Y1, Y1
+	VADDPS 64(R11)(SI*1), Y2, Y2
+	VADDPS 96(R11)(SI*1), Y3, Y3
+	INCQ   R12
+	JMP    next301
 
-dest194:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	VMOVDQU Y1, 32(R8)(SI*1)
-	VMOVDQU Y2, 64(R8)(SI*1)
-	VMOVDQU Y3, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest194
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many190
+all302:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-few191:
+next303:
+	CMPQ    R12, CX
+	JE      all304
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next303
+
+all304:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many298
+
+few299:
 	TESTQ   DI, DI
-	JLE     done192
-	MOVQ    (DX), R8
+	JLE     done300
 	VMOVDQU (R8)(SI*1), Y0
-	MOVQ    $0x00000001, R9
+	VADDPS  (R9)(SI*1), Y0, Y0
+	MOVQ    $0x00000002, R12
 
-source195:
-	MOVQ   (DX)(R9*8), R8
-	VADDPS (R8)(SI*1), Y0, Y0
-	INCQ   R9
-	CMPQ   R9, BX
-	JNE    source195
-	XORQ   R9, R9
+next305:
+	CMPQ   R12, BX
+	JE     all306
+	MOVQ   (DX)(R12*8), R11
+	VADDPS (R11)(SI*1), Y0, Y0
+	INCQ   R12
+	JMP    next305
 
-dest196:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest196
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few191
+all306:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-done192:
+next307:
+	CMPQ    R12, CX
+	JE      all308
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next307
+
+all308:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few299
+
+done300:
 	VZEROUPPER
 	RET
 
@@ -2216,68 +2990,91 @@ TEXT ·reduceProductF32AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x02, DI
 
-many197:
+many309:
 	CMPQ    DI, $0x00000080
-	JL      few198
-	MOVQ    (DX), R8
+	JL      few310
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
 	VMOVDQU 96(R8)(SI*1), Y3
-	MOVQ    $0x00000001, R9
+	VMULPS  (R9)(SI*1), Y0, Y0
+	VMULPS  32(R9)(SI*1), Y1, Y1
+	VMULPS  64(R9)(SI*1), Y2, Y2
+	VMULPS  96(R9)(SI*1), Y3, Y3
+	MOVQ    $0x00000002, R12
 
-source200:
-	MOVQ   (DX)(R9*8), R8
-	VMULPS (R8)(SI*1), Y0, Y0
-	VMULPS 32(R8)(SI*1), Y1, Y1
-	VMULPS 64(R8)(SI*1), Y2, Y2
-	VMULPS 96(R8)(SI*1), Y3, Y3
-	INCQ   R9
-	CMPQ   R9, BX
-	JNE    source200
-	XORQ   R9, R9
+next312:
+	CMPQ   R12, BX
+	JE     all313
+	MOVQ   (DX)(R12*8), R11
+	VMULPS (R11)(SI*1), Y0, Y0
+	VMULPS 32(R11)(SI*1), Y1, Y1
+	VMULPS 64(R11)(SI*1), Y2, Y2
+	VMULPS 96(R11)(SI*1), Y3, Y3
+	INCQ   R12
+	JMP    next312
 
-dest201:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	VMOVDQU Y1, 32(R8)(SI*1)
-	VMOVDQU Y2, 64(R8)(SI*1)
-	VMOVDQU Y3, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest201
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many197
+all313:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-few198:
+next314:
+	CMPQ    R12, CX
+	JE      all315
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next314
+
+all315:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many309
+
+few310:
 	TESTQ   DI, DI
-	JLE     done199
-	MOVQ    (DX), R8
+	JLE     done311
 	VMOVDQU (R8)(SI*1), Y0
-	MOVQ    $0x00000001, R9
+	VMULPS  (R9)(SI*1), Y0, Y0
+	MOVQ    $0x00000002, R12
 
-source202:
-	MOVQ   (DX)(R9*8), R8
-	VMULPS (R8)(SI*1), Y0, Y0
-	INCQ   R9
-	CMPQ   R9, BX
-	JNE    source202
-	XORQ   R9, R9
+next316:
+	CMPQ   R12, BX
+	JE     all317
+	MOVQ   (DX)(R12*8), R11
+	VMULPS (R11)(SI*1), Y0, Y0
+	INCQ   R12
+	JMP    next316
 
-dest203:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest203
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few198
+all317:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-done199:
+next318:
+	CMPQ    R12, CX
+	JE      all319
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next318
+
+all319:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few310
+
+done311:
 	VZEROUPPER
 	RET
 
@@ -2290,83 +3087,121 @@ TEXT ·reduceMinF32AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x02, DI
 
-many204:
+many320:
 	CMPQ    DI, $0x00000080
-	JL      few205
-	MOVQ    (DX), R8
+	JL      few321
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
 	VMOVDQU 96(R8)(SI*1), Y3
-	MOVQ    $0x00000001, R9
-
-source207:
-	MOVQ    (DX)(R9*8), R8
-	VMOVDQU (R8)(SI*1), Y4
+	VMOVDQU (R9)(SI*1), Y4
 	VMINPS  Y4, Y0, Y5
 	VMINPS  Y0, Y4, Y0
 	VPOR    Y5, Y0, Y0
-	VMOVDQU 32(R8)(SI*1), Y4
+	VMOVDQU 32(R9)(SI*1), Y4
 	VMINPS  Y4, Y1, Y5
 	VMINPS  Y1, Y4, Y1
 	VPOR    Y5, Y1, Y1
-	VMOVDQU 64(R8)(SI*1), Y4
+	VMOVDQU 64(R9)(SI*1), Y4
 	VMINPS  Y4, Y2, Y5
 	VMINPS  Y2, Y4, Y2
 	VPOR    Y5, Y2, Y2
-	VMOVDQU 96(R8)(SI*1), Y4
+	VMOVDQU 96(R9)(SI*1), Y4
 	VMINPS  Y4, Y3, Y5
 	VMINPS  Y3, Y4, Y3
 	VPOR    Y5, Y3, Y3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source207
-	XORQ    R9, R9
+	MOVQ    $0x00000002, R12
 
-dest208:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	VMOVDQU Y1, 32(R8)(SI*1)
-	VMOVDQU Y2, 64(R8)(SI*1)
-	VMOVDQU Y3, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest208
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many204
+next323:
+	CMPQ    R12, BX
+	JE      all324
+	MOVQ    (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y4
+	VMINPS  Y4, Y0, Y5
+	VMINPS  Y0, Y4, Y0
+	VPOR    Y5, Y0, Y0
+	VMOVDQU 32(R11)(SI*1), Y4
+	VMINPS  Y4, Y1, Y5
+	VMINPS  Y1, Y4, Y1
+	VPOR    Y5, Y1, Y1
+	VMOVDQU 64(R11)(SI*1), Y4
+	VMINPS  Y4, Y2, Y5
+	VMINPS  Y2, Y4, Y2
+	VPOR    Y5, Y2, Y2
+	VMOVDQU 96(R11)(SI*1), Y4
+	VMINPS  Y4, Y3, Y5
+	VMINPS  Y3, Y4, Y3
+	VPOR    Y5, Y3, Y3
+	INCQ    R12
+	JMP     next323
 
-few205:
+all324:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
+
+next325:
+	CMPQ    R12, CX
+	JE      all326
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next325
+
+all326:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many320
+
+few321:
 	TESTQ   DI, DI
-	JLE     done206
-	MOVQ    (DX), R8
+	JLE     done322
 	VMOVDQU (R8)(SI*1), Y0
-	MOVQ    $0x00000001, R9
-
-source209:
-	MOVQ    (DX)(R9*8), R8
-	VMOVDQU (R8)(SI*1), Y1
+	VMOVDQU (R9)(SI*1), Y1
 	VMINPS  Y1, Y0, Y2
 	VMINPS  Y0, Y1, Y0
 	VPOR    Y2, Y0, Y0
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source209
-	XORQ    R9, R9
+	MOVQ    $0x00000002, R12
 
-dest210:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest210
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few205
+next327:
+	CMPQ    R12, BX
+	JE      all328
+	MOVQ    (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y1
+	VMINPS  Y1, Y0, Y2
+	VMINPS  Y0, Y1, Y0
+	VPOR    Y2, Y0, Y0
+	INCQ    R12
+	JMP     next327
 
-done206:
+all328:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
+
+next329:
+	CMPQ    R12, CX
+	JE      all330
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next329
+
+all330:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few321
+
+done322:
 	VZEROUPPER
 	RET
 
@@ -2379,93 +3214,141 @@ TEXT ·reduceMaxF32AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x02, DI
 
-many211:
+many331:
 	CMPQ    DI, $0x00000080
-	JL      few212
-	MOVQ    (DX), R8
+	JL      few332
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
 	VMOVDQU 96(R8)(SI*1), Y3
-	MOVQ    $0x00000001, R9
-
-source214:
-	MOVQ    (DX)(R9*8), R8
-	VMOVDQU (R8)(SI*1), Y4
+	VMOVDQU (R9)(SI*1), Y4
 	VCMPPS  $0x03, Y4, Y0, Y6
 	VMAXPS  Y4, Y0, Y5
 	VMAXPS  Y0, Y4, Y0
 	VPAND   Y5, Y0, Y0
 	VPOR    Y6, Y0, Y0
-	VMOVDQU 32(R8)(SI*1), Y4
+	VMOVDQU 32(R9)(SI*1), Y4
 	VCMPPS  $0x03, Y4, Y1, Y6
 	VMAXPS  Y4, Y1, Y5
 	VMAXPS  Y1, Y4, Y1
 	VPAND   Y5, Y1, Y1
 	VPOR    Y6, Y1, Y1
-	VMOVDQU 64(R8)(SI*1), Y4
+	VMOVDQU 64(R9)(SI*1), Y4
 	VCMPPS  $0x03, Y4, Y2, Y6
 	VMAXPS  Y4, Y2, Y5
 	VMAXPS  Y2, Y4, Y2
 	VPAND   Y5, Y2, Y2
 	VPOR    Y6, Y2, Y2
-	VMOVDQU 96(R8)(SI*1), Y4
+	VMOVDQU 96(R9)(SI*1), Y4
 	VCMPPS  $0x03, Y4, Y3, Y6
 	VMAXPS  Y4, Y3, Y5
 	VMAXPS  Y3, Y4, Y3
 	VPAND   Y5, Y3, Y3
 	VPOR    Y6, Y3, Y3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source214
-	XORQ    R9, R9
+	MOVQ    $0x00000002, R12
 
-dest215:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	VMOVDQU Y1, 32(R8)(SI*1)
-	VMOVDQU Y2, 64(R8)(SI*1)
-	VMOVDQU Y3, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest215
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many211
+next334:
+	CMPQ    R12, BX
+	JE      all335
+	MOVQ    (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y4
+	VCMPPS  $0x03, Y4, Y0, Y6
+	VMAXPS  Y4, Y0, Y5
+	VMAXPS  Y0, Y4, Y0
+	VPAND   Y5, Y0, Y0
+	VPOR    Y6, Y0, Y0
+	VMOVDQU 32(R11)(SI*1), Y4
+	VCMPPS  $0x03, Y4, Y1, Y6
+	VMAXPS  Y4, Y1, Y5
+	VMAXPS  Y1, Y4, Y1
+	VPAND   Y5, Y1, Y1
+	VPOR    Y6, Y1, Y1
+	VMOVDQU 64(R11)(SI*1), Y4
+	VCMPPS  $0x03, Y4, Y2, Y6
+	VMAXPS  Y4, Y2, Y5
+	VMAXPS  Y2, Y4, Y2
+	VPAND   Y5, Y2, Y2
+	VPOR    Y6, Y2, Y2
+	VMOVDQU 96(R11)(SI*1), Y4
+	VCMPPS  $0x03, Y4, Y3, Y6
+	VMAXPS  Y4, Y3, Y5
+	VMAXPS  Y3, Y4, Y3
+	VPAND   Y5, Y3, Y3
+	VPOR    Y6, Y3, Y3
+	INCQ    R12
+	JMP     next334
 
-few212:
+all335:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
+
+next336:
+	CMPQ    R12, CX
+	JE      all337
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next336
+
+all337:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many331
+
+few332:
 	TESTQ   DI, DI
-	JLE     done213
-	MOVQ    (DX), R8
+	JLE     done333
 	VMOVDQU (R8)(SI*1), Y0
-	MOVQ    $0x00000001, R9
-
-source216:
-	MOVQ    (DX)(R9*8), R8
-	VMOVDQU (R8)(SI*1), Y1
+	VMOVDQU (R9)(SI*1), Y1
 	VCMPPS  $0x03, Y1, Y0, Y3
 	VMAXPS  Y1, Y0, Y2
 	VMAXPS  Y0, Y1, Y0
 	VPAND   Y2, Y0, Y0
 	VPOR    Y3, Y0, Y0
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source216
-	XORQ    R9, R9
+	MOVQ    $0x00000002, R12
 
-dest217:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest217
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few212
+next338:
+	CMPQ    R12, BX
+	JE      all339
+	MOVQ    (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y1
+	VCMPPS  $0x03, Y1, Y0, Y3
+	VMAXPS  Y1, Y0, Y2
+	VMAXPS  Y0, Y1, Y0
+	VPAND   Y2, Y0, Y0
+	VPOR    Y3, Y0, Y0
+	INCQ    R12
+	JMP     next338
 
-done213:
+all339:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
+
+next340:
+	CMPQ    R12, CX
+	JE      all341
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next340
+
+all341:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few332
+
+done333:
 	VZEROUPPER
 	RET
 
@@ -2478,68 +3361,91 @@ TEXT ·reduceSumF64AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x03, DI
 
-many218:
+many342:
 	CMPQ    DI, $0x00000080
-	JL      few219
-	MOVQ    (DX), R8
+	JL      few343
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
 	VMOVDQU 96(R8)(SI*1), Y3
-	MOVQ    $0x00000001, R9
+	VADDPD  (R9)(SI*1), Y0, Y0
+	VADDPD  32(R9)(SI*1), Y1, Y1
+	VADDPD  64(R9)(SI*1), Y2, Y2
+	VADDPD  96(R9)(SI*1), Y3, Y3
+	MOVQ    $0x00000002, R12
 
-source221:
-	MOVQ   (DX)(R9*8), R8
-	VADDPD (R8)(SI*1), Y0, Y0
-	VADDPD 32(R8)(SI*1), Y1, Y1
-	VADDPD 64(R8)(SI*1), Y2, Y2
-	VADDPD 96(R8)(SI*1), Y3, Y3
-	INCQ   R9
-	CMPQ   R9, BX
-	JNE    source221
-	XORQ   R9, R9
+next345:
+	CMPQ   R12, BX
+	JE     all346
+	MOVQ   (DX)(R12*8), R11
+	VADDPD (R11)(SI*1), Y0, Y0
+	VADDPD 32(R11)(SI*1), Y1, Y1
+	VADDPD 64(R11)(SI*1), Y2, Y2
+	VADDPD 96(R11)(SI*1), Y3, Y3
+	INCQ   R12
+	JMP    next345
 
-dest222:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	VMOVDQU Y1, 32(R8)(SI*1)
-	VMOVDQU Y2, 64(R8)(SI*1)
-	VMOVDQU Y3, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest222
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many218
+all346:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-few219:
+next347:
+	CMPQ    R12, CX
+	JE      all348
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next347
+
+all348:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many342
+
+few343:
 	TESTQ   DI, DI
-	JLE     done220
-	MOVQ    (DX), R8
+	JLE     done344
 	VMOVDQU (R8)(SI*1), Y0
-	MOVQ    $0x00000001, R9
+	VADDPD  (R9)(SI*1), Y0, Y0
+	MOVQ    $0x00000002, R12
 
-source223:
-	MOVQ   (DX)(R9*8), R8
-	VADDPD (R8)(SI*1), Y0, Y0
-	INCQ   R9
-	CMPQ   R9, BX
-	JNE    source223
-	XORQ   R9, R9
+next349:
+	CMPQ   R12, BX
+	JE     all350
+	MOVQ   (DX)(R12*8), R11
+	VADDPD (R11)(SI*1), Y0, Y0
+	INCQ   R12
+	JMP    next349
 
-dest224:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest224
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few219
+all350:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-done220:
+next351:
+	CMPQ    R12, CX
+	JE      all352
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next351
+
+all352:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few343
+
+done344:
 	VZEROUPPER
 	RET
 
@@ -2552,68 +3458,91 @@ TEXT ·reduceProductF64AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x03, DI
 
-many225:
+many353:
 	CMPQ    DI, $0x00000080
-	JL      few226
-	MOVQ    (DX), R8
+	JL      few354
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
 	VMOVDQU 96(R8)(SI*1), Y3
-	MOVQ    $0x00000001, R9
+	VMULPD  (R9)(SI*1), Y0, Y0
+	VMULPD  32(R9)(SI*1), Y1, Y1
+	VMULPD  64(R9)(SI*1), Y2, Y2
+	VMULPD  96(R9)(SI*1), Y3, Y3
+	MOVQ    $0x00000002, R12
 
-source228:
-	MOVQ   (DX)(R9*8), R8
-	VMULPD (R8)(SI*1), Y0, Y0
-	VMULPD 32(R8)(SI*1), Y1, Y1
-	VMULPD 64(R8)(SI*1), Y2, Y2
-	VMULPD 96(R8)(SI*1), Y3, Y3
-	INCQ   R9
-	CMPQ   R9, BX
-	JNE    source228
-	XORQ   R9, R9
+next356:
+	CMPQ   R12, BX
+	JE     all357
+	MOVQ   (DX)(R12*8), R11
+	VMULPD (R11)(SI*1), Y0, Y0
+	VMULPD 32(R11)(SI*1), Y1, Y1
+	VMULPD 64(R11)(SI*1), Y2, Y2
+	VMULPD 96(R11)(SI*1), Y3, Y3
+	INCQ   R12
+	JMP    next356
 
-dest229:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	VMOVDQU Y1, 32(R8)(SI*1)
-	VMOVDQU Y2, 64(R8)(SI*1)
-	VMOVDQU Y3, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest229
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many225
+all357:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-few226:
+next358:
+	CMPQ    R12, CX
+	JE      all359
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next358
+
+all359:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many353
+
+few354:
 	TESTQ   DI, DI
-	JLE     done227
-	MOVQ    (DX), R8
+	JLE     done355
 	VMOVDQU (R8)(SI*1), Y0
-	MOVQ    $0x00000001, R9
+	VMULPD  (R9)(SI*1), Y0, Y0
+	MOVQ    $0x00000002, R12
 
-source230:
-	MOVQ   (DX)(R9*8), R8
-	VMULPD (R8)(SI*1), Y0, Y0
-	INCQ   R9
-	CMPQ   R9, BX
-	JNE    source230
-	XORQ   R9, R9
+next360:
+	CMPQ   R12, BX
+	JE     all361
+	MOVQ   (DX)(R12*8), R11
+	VMULPD (R11)(SI*1), Y0, Y0
+	INCQ   R12
+	JMP    next360
 
-dest231:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest231
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few226
+all361:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-done227:
+next362:
+	CMPQ    R12, CX
+	JE      all363
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next362
+
+all363:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few354
+
+done355:
 	VZEROUPPER
 	RET
 
@@ -2626,83 +3555,121 @@ TEXT ·reduceMinF64AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x03, DI
 
-many232:
+many364:
 	CMPQ    DI, $0x00000080
-	JL      few233
-	MOVQ    (DX), R8
+	JL      few365
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
 	VMOVDQU 96(R8)(SI*1), Y3
-	MOVQ    $0x00000001, R9
-
-source235:
-	MOVQ    (DX)(R9*8), R8
-	VMOVDQU (R8)(SI*1), Y4
+	VMOVDQU (R9)(SI*1), Y4
 	VMINPD  Y4, Y0, Y5
 	VMINPD  Y0, Y4, Y0
 	VPOR    Y5, Y0, Y0
-	VMOVDQU 32(R8)(SI*1), Y4
+	VMOVDQU 32(R9)(SI*1), Y4
 	VMINPD  Y4, Y1, Y5
 	VMINPD  Y1, Y4, Y1
 	VPOR    Y5, Y1, Y1
-	VMOVDQU 64(R8)(SI*1), Y4
+	VMOVDQU 64(R9)(SI*1), Y4
 	VMINPD  Y4, Y2, Y5
 	VMINPD  Y2, Y4, Y2
 	VPOR    Y5, Y2, Y2
-	VMOVDQU 96(R8)(SI*1), Y4
+	VMOVDQU 96(R9)(SI*1), Y4
 	VMINPD  Y4, Y3, Y5
 	VMINPD  Y3, Y4, Y3
 	VPOR    Y5, Y3, Y3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source235
-	XORQ    R9, R9
+	MOVQ    $0x00000002, R12
 
-dest236:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	VMOVDQU Y1, 32(R8)(SI*1)
-	VMOVDQU Y2, 64(R8)(SI*1)
-	VMOVDQU Y3, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest236
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many232
+next367:
+	CMPQ    R12, BX
+	JE      all368
+	MOVQ    (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y4
+	VMINPD  Y4, Y0, Y5
+	VMINPD  Y0, Y4, Y0
+	VPOR    Y5, Y0, Y0
+	VMOVDQU 32(R11)(SI*1), Y4
+	VMINPD  Y4, Y1, Y5
+	VMINPD  Y1, Y4, Y1
+	VPOR    Y5, Y1, Y1
+	VMOVDQU 64(R11)(SI*1), Y4
+	VMINPD  Y4, Y2, Y5
+	VMINPD  Y2, Y4, Y2
+	VPOR    Y5, Y2, Y2
+	VMOVDQU 96(R11)(SI*1), Y4
+	VMINPD  Y4, Y3, Y5
+	VMINPD  Y3, Y4, Y3
+	VPOR    Y5, Y3, Y3
+	INCQ    R12
+	JMP     next367
 
-few233:
+all368:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
+
+next369:
+	CMPQ    R12, CX
+	JE      all370
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next369
+
+all370:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many364
+
+few365:
 	TESTQ   DI, DI
-	JLE     done234
-	MOVQ    (DX), R8
+	JLE     done366
 	VMOVDQU (R8)(SI*1), Y0
-	MOVQ    $0x00000001, R9
-
-source237:
-	MOVQ    (DX)(R9*8), R8
-	VMOVDQU (R8)(SI*1), Y1
+	VMOVDQU (R9)(SI*1), Y1
 	VMINPD  Y1, Y0, Y2
 	VMINPD  Y0, Y1, Y0
 	VPOR    Y2, Y0, Y0
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source237
-	XORQ    R9, R9
+	MOVQ    $0x00000002, R12
 
-dest238:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest238
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few233
+next371:
+	CMPQ    R12, BX
+	JE      all372
+	MOVQ    (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y1
+	VMINPD  Y1, Y0, Y2
+	VMINPD  Y0, Y1, Y0
+	VPOR    Y2, Y0, Y0
+	INCQ    R12
+	JMP     next371
 
-done234:
+all372:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
+
+next373:
+	CMPQ    R12, CX
+	JE      all374
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next373
+
+all374:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few365
+
+done366:
 	VZEROUPPER
 	RET
 
@@ -2715,93 +3682,141 @@ TEXT ·reduceMaxF64AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x03, DI
 
-many239:
+many375:
 	CMPQ    DI, $0x00000080
-	JL      few240
-	MOVQ    (DX), R8
+	JL      few376
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
 	VMOVDQU 96(R8)(SI*1), Y3
-	MOVQ    $0x00000001, R9
-
-source242:
-	MOVQ    (DX)(R9*8), R8
-	VMOVDQU (R8)(SI*1), Y4
+	VMOVDQU (R9)(SI*1), Y4
 	VCMPPD  $0x03, Y4, Y0, Y6
 	VMAXPD  Y4, Y0, Y5
 	VMAXPD  Y0, Y4, Y0
 	VPAND   Y5, Y0, Y0
 	VPOR    Y6, Y0, Y0
-	VMOVDQU 32(R8)(SI*1), Y4
+	VMOVDQU 32(R9)(SI*1), Y4
 	VCMPPD  $0x03, Y4, Y1, Y6
 	VMAXPD  Y4, Y1, Y5
 	VMAXPD  Y1, Y4, Y1
 	VPAND   Y5, Y1, Y1
 	VPOR    Y6, Y1, Y1
-	VMOVDQU 64(R8)(SI*1), Y4
+	VMOVDQU 64(R9)(SI*1), Y4
 	VCMPPD  $0x03, Y4, Y2, Y6
 	VMAXPD  Y4, Y2, Y5
 	VMAXPD  Y2, Y4, Y2
 	VPAND   Y5, Y2, Y2
 	VPOR    Y6, Y2, Y2
-	VMOVDQU 96(R8)(SI*1), Y4
+	VMOVDQU 96(R9)(SI*1), Y4
 	VCMPPD  $0x03, Y4, Y3, Y6
 	VMAXPD  Y4, Y3, Y5
 	VMAXPD  Y3, Y4, Y3
 	VPAND   Y5, Y3, Y3
 	VPOR    Y6, Y3, Y3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source242
-	XORQ    R9, R9
+	MOVQ    $0x00000002, R12
 
-dest243:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	VMOVDQU Y1, 32(R8)(SI*1)
-	VMOVDQU Y2, 64(R8)(SI*1)
-	VMOVDQU Y3, 96(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest243
-	ADDQ    $0x00000080, SI
-	SUBQ    $0x00000080, DI
-	JMP     many239
+next378:
+	CMPQ    R12, BX
+	JE      all379
+	MOVQ    (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y4
+	VCMPPD  $0x03, Y4, Y0, Y6
+	VMAXPD  Y4, Y0, Y5
+	VMAXPD  Y0, Y4, Y0
+	VPAND   Y5, Y0, Y0
+	VPOR    Y6, Y0, Y0
+	VMOVDQU 32(R11)(SI*1), Y4
+	VCMPPD  $0x03, Y4, Y1, Y6
+	VMAXPD  Y4, Y1, Y5
+	VMAXPD  Y1, Y4, Y1
+	VPAND   Y5, Y1, Y1
+	VPOR    Y6, Y1, Y1
+	VMOVDQU 64(R11)(SI*1), Y4
+	VCMPPD  $0x03, Y4, Y2, Y6
+	VMAXPD  Y4, Y2, Y5
+	VMAXPD  Y2, Y4, Y2
+	VPAND   Y5, Y2, Y2
+	VPOR    Y6, Y2, Y2
+	VMOVDQU 96(R11)(SI*1), Y4
+	VCMPPD  $0x03, Y4, Y3, Y6
+	VMAXPD  Y4, Y3, Y5
+	VMAXPD  Y3, Y4, Y3
+	VPAND   Y5, Y3, Y3
+	VPOR    Y6, Y3, Y3
+	INCQ    R12
+	JMP     next378
 
-few240:
+all379:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
+
+next380:
+	CMPQ    R12, CX
+	JE      all381
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next380
+
+all381:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many375
+
+few376:
 	TESTQ   DI, DI
-	JLE     done241
-	MOVQ    (DX), R8
+	JLE     done377
 	VMOVDQU (R8)(SI*1), Y0
-	MOVQ    $0x00000001, R9
-
-source244:
-	MOVQ    (DX)(R9*8), R8
-	VMOVDQU (R8)(SI*1), Y1
+	VMOVDQU (R9)(SI*1), Y1
 	VCMPPD  $0x03, Y1, Y0, Y3
 	VMAXPD  Y1, Y0, Y2
 	VMAXPD  Y0, Y1, Y0
 	VPAND   Y2, Y0, Y0
 	VPOR    Y3, Y0, Y0
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source244
-	XORQ    R9, R9
+	MOVQ    $0x00000002, R12
 
-dest245:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y0, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest245
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few240
+next382:
+	CMPQ    R12, BX
+	JE      all383
+	MOVQ    (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y1
+	VCMPPD  $0x03, Y1, Y0, Y3
+	VMAXPD  Y1, Y0, Y2
+	VMAXPD  Y0, Y1, Y0
+	VPAND   Y2, Y0, Y0
+	VPOR    Y3, Y0, Y0
+	INCQ    R12
+	JMP     next382
 
-done241:
+all383:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
+
+next384:
+	CMPQ    R12, CX
+	JE      all385
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next384
+
+all385:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few376
+
+done377:
 	VZEROUPPER
 	RET
 
@@ -2817,83 +3832,114 @@ TEXT ·reduceSumF16AVX2(SB), NOSPLIT, $0-64
 	MOVQ         srcs_len+32(FP), BX
 	MOVQ         off+48(FP), SI
 	MOVQ         n+56(FP), DI
+	MOVQ         (DX), R8
+	MOVQ         8(DX), R9
+	MOVQ         (AX), R10
 	SHLQ         $0x01, DI
 
-many246:
-	CMPQ      DI, $0x00000040
-	JL        few247
-	MOVQ      (DX), R8
-	VCVTPH2PS (R8)(SI*1), Y1
-	VCVTPH2PS 16(R8)(SI*1), Y2
-	VCVTPH2PS 32(R8)(SI*1), Y3
-	VCVTPH2PS 48(R8)(SI*1), Y4
-	MOVQ      $0x00000001, R9
-
-source249:
-	MOVQ        (DX)(R9*8), R8
-	VCVTPH2PS   (R8)(SI*1), Y5
-	VCVTPH2PS   16(R8)(SI*1), Y6
+many386:
+	CMPQ        DI, $0x00000040
+	JL          few387
+	VCVTPH2PS   (R8)(SI*1), Y1
+	VCVTPH2PS   16(R8)(SI*1), Y2
+	VCVTPH2PS   32(R8)(SI*1), Y3
+	VCVTPH2PS   48(R8)(SI*1), Y4
+	VCVTPH2PS   (R9)(SI*1), Y5
+	VCVTPH2PS   16(R9)(SI*1), Y6
 	VFMADD231PS Y0, Y5, Y1
 	VFMADD231PS Y0, Y6, Y2
-	VCVTPH2PS   32(R8)(SI*1), Y5
-	VCVTPH2PS   48(R8)(SI*1), Y6
+	VCVTPH2PS   32(R9)(SI*1), Y5
+	VCVTPH2PS   48(R9)(SI*1), Y6
 	VFMADD231PS Y0, Y5, Y3
 	VFMADD231PS Y0, Y6, Y4
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source249
-	VCVTPS2PH   $0x00, Y1, X1
-	VCVTPS2PH   $0x00, Y2, X2
-	VCVTPS2PH   $0x00, Y3, X3
-	VCVTPS2PH   $0x00, Y4, X4
-	XORQ        R9, R9
+	MOVQ        $0x00000002, R12
 
-dest250:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU X1, (R8)(SI*1)
-	VMOVDQU X2, 16(R8)(SI*1)
-	VMOVDQU X3, 32(R8)(SI*1)
-	VMOVDQU X4, 48(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest250
-	ADDQ    $0x00000040, SI
-	SUBQ    $0x00000040, DI
-	JMP     many246
+next389:
+	CMPQ        R12, BX
+	JE          all390
+	MOVQ        (DX)(R12*8), R11
+	VCVTPH2PS   (R11)(SI*1), Y5
+	VCVTPH2PS   16(R11)(SI*1), Y6
+	VFMADD231PS Y0, Y5, Y1
+	VFMADD231PS Y0, Y6, Y2
+	VCVTPH2PS   32(R11)(SI*1), Y5
+	VCVTPH2PS   48(R11)(SI*1), Y6
+	VFMADD231PS Y0, Y5, Y3
+	VFMADD231PS Y0, Y6, Y4
+	INCQ        R12
+	JMP         next389
 
-few247:
-	TESTQ     DI, DI
-	JLE       done248
-	MOVQ      (DX), R8
-	VCVTPH2PS (R8)(SI*1), Y1
-	VCVTPH2PS 16(R8)(SI*1), Y2
-	MOVQ      $0x00000001, R9
+all390:
+	VCVTPS2PH $0x00, Y1, X1
+	VCVTPS2PH $0x00, Y2, X2
+	VCVTPS2PH $0x00, Y3, X3
+	VCVTPS2PH $0x00, Y4, X4
+	VMOVDQU   X1, (R10)(SI*1)
+	VMOVDQU   X2, 16(R10)(SI*1)
+	VMOVDQU   X3, 32(R10)(SI*1)
+	VMOVDQU   X4, 48(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-source251:
-	MOVQ        (DX)(R9*8), R8
-	VCVTPH2PS   (R8)(SI*1), Y3
-	VCVTPH2PS   16(R8)(SI*1), Y4
+next391:
+	CMPQ    R12, CX
+	JE      all392
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU X1, (R11)(SI*1)
+	VMOVDQU X2, 16(R11)(SI*1)
+	VMOVDQU X3, 32(R11)(SI*1)
+	VMOVDQU X4, 48(R11)(SI*1)
+	INCQ    R12
+	JMP     next391
+
+all392:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  many386
+
+few387:
+	TESTQ       DI, DI
+	JLE         done388
+	VCVTPH2PS   (R8)(SI*1), Y1
+	VCVTPH2PS   16(R8)(SI*1), Y2
+	VCVTPH2PS   (R9)(SI*1), Y3
+	VCVTPH2PS   16(R9)(SI*1), Y4
 	VFMADD231PS Y0, Y3, Y1
 	VFMADD231PS Y0, Y4, Y2
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source251
-	VCVTPS2PH   $0x00, Y1, X1
-	VCVTPS2PH   $0x00, Y2, X2
-	XORQ        R9, R9
+	MOVQ        $0x00000002, R12
 
-dest252:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU X1, (R8)(SI*1)
-	VMOVDQU X2, 16(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest252
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few247
+next393:
+	CMPQ        R12, BX
+	JE          all394
+	MOVQ        (DX)(R12*8), R11
+	VCVTPH2PS   (R11)(SI*1), Y3
+	VCVTPH2PS   16(R11)(SI*1), Y4
+	VFMADD231PS Y0, Y3, Y1
+	VFMADD231PS Y0, Y4, Y2
+	INCQ        R12
+	JMP         next393
 
-done248:
+all394:
+	VCVTPS2PH $0x00, Y1, X1
+	VCVTPS2PH $0x00, Y2, X2
+	VMOVDQU   X1, (R10)(SI*1)
+	VMOVDQU   X2, 16(R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next395:
+	CMPQ    R12, CX
+	JE      all396
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU X1, (R11)(SI*1)
+	VMOVDQU X2, 16(R11)(SI*1)
+	INCQ    R12
+	JMP     next395
+
+all396:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few387
+
+done388:
 	VZEROUPPER
 	RET
 
@@ -2906,83 +3952,114 @@ TEXT ·reduceProductF16AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x01, DI
 
-many253:
+many397:
 	CMPQ      DI, $0x00000040
-	JL        few254
-	MOVQ      (DX), R8
+	JL        few398
 	VCVTPH2PS (R8)(SI*1), Y0
 	VCVTPH2PS 16(R8)(SI*1), Y1
 	VCVTPH2PS 32(R8)(SI*1), Y2
 	VCVTPH2PS 48(R8)(SI*1), Y3
-	MOVQ      $0x00000001, R9
-
-source256:
-	MOVQ      (DX)(R9*8), R8
-	VCVTPH2PS (R8)(SI*1), Y4
-	VCVTPH2PS 16(R8)(SI*1), Y5
+	VCVTPH2PS (R9)(SI*1), Y4
+	VCVTPH2PS 16(R9)(SI*1), Y5
 	VMULPS    Y4, Y0, Y0
 	VMULPS    Y5, Y1, Y1
-	VCVTPH2PS 32(R8)(SI*1), Y4
-	VCVTPH2PS 48(R8)(SI*1), Y5
+	VCVTPH2PS 32(R9)(SI*1), Y4
+	VCVTPH2PS 48(R9)(SI*1), Y5
 	VMULPS    Y4, Y2, Y2
 	VMULPS    Y5, Y3, Y3
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source256
+	MOVQ      $0x00000002, R12
+
+next400:
+	CMPQ      R12, BX
+	JE        all401
+	MOVQ      (DX)(R12*8), R11
+	VCVTPH2PS (R11)(SI*1), Y4
+	VCVTPH2PS 16(R11)(SI*1), Y5
+	VMULPS    Y4, Y0, Y0
+	VMULPS    Y5, Y1, Y1
+	VCVTPH2PS 32(R11)(SI*1), Y4
+	VCVTPH2PS 48(R11)(SI*1), Y5
+	VMULPS    Y4, Y2, Y2
+	VMULPS    Y5, Y3, Y3
+	INCQ      R12
+	JMP       next400
+
+all401:
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPS2PH $0x00, Y1, X1
 	VCVTPS2PH $0x00, Y2, X2
 	VCVTPS2PH $0x00, Y3, X3
-	XORQ      R9, R9
+	VMOVDQU   X0, (R10)(SI*1)
+	VMOVDQU   X1, 16(R10)(SI*1)
+	VMOVDQU   X2, 32(R10)(SI*1)
+	VMOVDQU   X3, 48(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-dest257:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU X0, (R8)(SI*1)
-	VMOVDQU X1, 16(R8)(SI*1)
-	VMOVDQU X2, 32(R8)(SI*1)
-	VMOVDQU X3, 48(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest257
-	ADDQ    $0x00000040, SI
-	SUBQ    $0x00000040, DI
-	JMP     many253
+next402:
+	CMPQ    R12, CX
+	JE      all403
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU X0, (R11)(SI*1)
+	VMOVDQU X1, 16(R11)(SI*1)
+	VMOVDQU X2, 32(R11)(SI*1)
+	VMOVDQU X3, 48(R11)(SI*1)
+	INCQ    R12
+	JMP     next402
 
-few254:
+all403:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  many397
+
+few398:
 	TESTQ     DI, DI
-	JLE       done255
-	MOVQ      (DX), R8
+	JLE       done399
 	VCVTPH2PS (R8)(SI*1), Y0
 	VCVTPH2PS 16(R8)(SI*1), Y1
-	MOVQ      $0x00000001, R9
-
-source258:
-	MOVQ      (DX)(R9*8), R8
-	VCVTPH2PS (R8)(SI*1), Y2
-	VCVTPH2PS 16(R8)(SI*1), Y3
+	VCVTPH2PS (R9)(SI*1), Y2
+	VCVTPH2PS 16(R9)(SI*1), Y3
 	VMULPS    Y2, Y0, Y0
 	VMULPS    Y3, Y1, Y1
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source258
+	MOVQ      $0x00000002, R12
+
+next404:
+	CMPQ      R12, BX
+	JE        all405
+	MOVQ      (DX)(R12*8), R11
+	VCVTPH2PS (R11)(SI*1), Y2
+	VCVTPH2PS 16(R11)(SI*1), Y3
+	VMULPS    Y2, Y0, Y0
+	VMULPS    Y3, Y1, Y1
+	INCQ      R12
+	JMP       next404
+
+all405:
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPS2PH $0x00, Y1, X1
-	XORQ      R9, R9
+	VMOVDQU   X0, (R10)(SI*1)
+	VMOVDQU   X1, 16(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-dest259:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU X0, (R8)(SI*1)
-	VMOVDQU X1, 16(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest259
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few254
+next406:
+	CMPQ    R12, CX
+	JE      all407
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU X0, (R11)(SI*1)
+	VMOVDQU X1, 16(R11)(SI*1)
+	INCQ    R12
+	JMP     next406
 
-done255:
+all407:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few398
+
+done399:
 	VZEROUPPER
 	RET
 
@@ -2995,95 +4072,138 @@ TEXT ·reduceMinF16AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x01, DI
 
-many260:
+many408:
 	CMPQ      DI, $0x00000040
-	JL        few261
-	MOVQ      (DX), R8
+	JL        few409
 	VCVTPH2PS (R8)(SI*1), Y0
 	VCVTPH2PS 16(R8)(SI*1), Y1
 	VCVTPH2PS 32(R8)(SI*1), Y2
 	VCVTPH2PS 48(R8)(SI*1), Y3
-	MOVQ      $0x00000001, R9
-
-source263:
-	MOVQ      (DX)(R9*8), R8
-	VCVTPH2PS (R8)(SI*1), Y4
-	VCVTPH2PS 16(R8)(SI*1), Y5
+	VCVTPH2PS (R9)(SI*1), Y4
+	VCVTPH2PS 16(R9)(SI*1), Y5
 	VMINPS    Y4, Y0, Y6
 	VMINPS    Y0, Y4, Y0
 	VPOR      Y6, Y0, Y0
 	VMINPS    Y5, Y1, Y4
 	VMINPS    Y1, Y5, Y1
 	VPOR      Y4, Y1, Y1
-	VCVTPH2PS 32(R8)(SI*1), Y4
-	VCVTPH2PS 48(R8)(SI*1), Y5
+	VCVTPH2PS 32(R9)(SI*1), Y4
+	VCVTPH2PS 48(R9)(SI*1), Y5
 	VMINPS    Y4, Y2, Y6
 	VMINPS    Y2, Y4, Y2
 	VPOR      Y6, Y2, Y2
 	VMINPS    Y5, Y3, Y4
 	VMINPS    Y3, Y5, Y3
 	VPOR      Y4, Y3, Y3
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source263
+	MOVQ      $0x00000002, R12
+
+next411:
+	CMPQ      R12, BX
+	JE        all412
+	MOVQ      (DX)(R12*8), R11
+	VCVTPH2PS (R11)(SI*1), Y4
+	VCVTPH2PS 16(R11)(SI*1), Y5
+	VMINPS    Y4, Y0, Y6
+	VMINPS    Y0, Y4, Y0
+	VPOR      Y6, Y0, Y0
+	VMINPS    Y5, Y1, Y4
+	VMINPS    Y1, Y5, Y1
+	VPOR      Y4, Y1, Y1
+	VCVTPH2PS 32(R11)(SI*1), Y4
+	VCVTPH2PS 48(R11)(SI*1), Y5
+	VMINPS    Y4, Y2, Y6
+	VMINPS    Y2, Y4, Y2
+	VPOR      Y6, Y2, Y2
+	VMINPS    Y5, Y3, Y4
+	VMINPS    Y3, Y5, Y3
+	VPOR      Y4, Y3, Y3
+	INCQ      R12
+	JMP       next411
+
+all412:
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPS2PH $0x00, Y1, X1
 	VCVTPS2PH $0x00, Y2, X2
 	VCVTPS2PH $0x00, Y3, X3
-	XORQ      R9, R9
+	VMOVDQU   X0, (R10)(SI*1)
+	VMOVDQU   X1, 16(R10)(SI*1)
+	VMOVDQU   X2, 32(R10)(SI*1)
+	VMOVDQU   X3, 48(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-dest264:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU X0, (R8)(SI*1)
-	VMOVDQU X1, 16(R8)(SI*1)
-	VMOVDQU X2, 32(R8)(SI*1)
-	VMOVDQU X3, 48(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest264
-	ADDQ    $0x00000040, SI
-	SUBQ    $0x00000040, DI
-	JMP     many260
+next413:
+	CMPQ    R12, CX
+	JE      all414
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU X0, (R11)(SI*1)
+	VMOVDQU X1, 16(R11)(SI*1)
+	VMOVDQU X2, 32(R11)(SI*1)
+	VMOVDQU X3, 48(R11)(SI*1)
+	INCQ    R12
+	JMP     next413
 
-few261:
+all414:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  many408
+
+few409:
 	TESTQ     DI, DI
-	JLE       done262
-	MOVQ      (DX), R8
+	JLE       done410
 	VCVTPH2PS (R8)(SI*1), Y0
 	VCVTPH2PS 16(R8)(SI*1), Y1
-	MOVQ      $0x00000001, R9
-
-source265:
-	MOVQ      (DX)(R9*8), R8
-	VCVTPH2PS (R8)(SI*1), Y2
-	VCVTPH2PS 16(R8)(SI*1), Y3
+	VCVTPH2PS (R9)(SI*1), Y2
+	VCVTPH2PS 16(R9)(SI*1), Y3
 	VMINPS    Y2, Y0, Y4
 	VMINPS    Y0, Y2, Y0
 	VPOR      Y4, Y0, Y0
 	VMINPS    Y3, Y1, Y2
 	VMINPS    Y1, Y3, Y1
 	VPOR      Y2, Y1, Y1
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source265
+	MOVQ      $0x00000002, R12
+
+next415:
+	CMPQ      R12, BX
+	JE        all416
+	MOVQ      (DX)(R12*8), R11
+	VCVTPH2PS (R11)(SI*1), Y2
+	VCVTPH2PS 16(R11)(SI*1), Y3
+	VMINPS    Y2, Y0, Y4
+	VMINPS    Y0, Y2, Y0
+	VPOR      Y4, Y0, Y0
+	VMINPS    Y3, Y1, Y2
+	VMINPS    Y1, Y3, Y1
+	VPOR      Y2, Y1, Y1
+	INCQ      R12
+	JMP       next415
+
+all416:
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPS2PH $0x00, Y1, X1
-	XORQ      R9, R9
+	VMOVDQU   X0, (R10)(SI*1)
+	VMOVDQU   X1, 16(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-dest266:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU X0, (R8)(SI*1)
-	VMOVDQU X1, 16(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest266
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few261
+next417:
+	CMPQ    R12, CX
+	JE      all418
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU X0, (R11)(SI*1)
+	VMOVDQU X1, 16(R11)(SI*1)
+	INCQ    R12
+	JMP     next417
 
-done262:
+all418:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few409
+
+done410:
 	VZEROUPPER
 	RET
 
@@ -3096,22 +4216,20 @@ TEXT ·reduceMaxF16AVX2(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x01, DI
 
-many267:
+many419:
 	CMPQ      DI, $0x00000040
-	JL        few268
-	MOVQ      (DX), R8
+	JL        few420
 	VCVTPH2PS (R8)(SI*1), Y0
 	VCVTPH2PS 16(R8)(SI*1), Y1
 	VCVTPH2PS 32(R8)(SI*1), Y2
 	VCVTPH2PS 48(R8)(SI*1), Y3
-	MOVQ      $0x00000001, R9
-
-source270:
-	MOVQ      (DX)(R9*8), R8
-	VCVTPH2PS (R8)(SI*1), Y4
-	VCVTPH2PS 16(R8)(SI*1), Y5
+	VCVTPH2PS (R9)(SI*1), Y4
+	VCVTPH2PS 16(R9)(SI*1), Y5
 	VCMPPS    $0x03, Y4, Y0, Y7
 	VMAXPS    Y4, Y0, Y6
 	VMAXPS    Y0, Y4, Y0
@@ -3122,8 +4240,8 @@ source270:
 	VMAXPS    Y1, Y5, Y1
 	VPAND     Y4, Y1, Y1
 	VPOR      Y6, Y1, Y1
-	VCVTPH2PS 32(R8)(SI*1), Y4
-	VCVTPH2PS 48(R8)(SI*1), Y5
+	VCVTPH2PS 32(R9)(SI*1), Y4
+	VCVTPH2PS 48(R9)(SI*1), Y5
 	VCMPPS    $0x03, Y4, Y2, Y7
 	VMAXPS    Y4, Y2, Y6
 	VMAXPS    Y2, Y4, Y2
@@ -3134,40 +4252,73 @@ source270:
 	VMAXPS    Y3, Y5, Y3
 	VPAND     Y4, Y3, Y3
 	VPOR      Y6, Y3, Y3
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source270
+	MOVQ      $0x00000002, R12
+
+next422:
+	CMPQ      R12, BX
+	JE        all423
+	MOVQ      (DX)(R12*8), R11
+	VCVTPH2PS (R11)(SI*1), Y4
+	VCVTPH2PS 16(R11)(SI*1), Y5
+	VCMPPS    $0x03, Y4, Y0, Y7
+	VMAXPS    Y4, Y0, Y6
+	VMAXPS    Y0, Y4, Y0
+	VPAND     Y6, Y0, Y0
+	VPOR      Y7, Y0, Y0
+	VCMPPS    $0x03, Y5, Y1, Y6
+	VMAXPS    Y5, Y1, Y4
+	VMAXPS    Y1, Y5, Y1
+	VPAND     Y4, Y1, Y1
+	VPOR      Y6, Y1, Y1
+	VCVTPH2PS 32(R11)(SI*1), Y4
+	VCVTPH2PS 48(R11)(SI*1), Y5
+	VCMPPS    $0x03, Y4, Y2, Y7
+	VMAXPS    Y4, Y2, Y6
+	VMAXPS    Y2, Y4, Y2
+	VPAND     Y6, Y2, Y2
+	VPOR      Y7, Y2, Y2
+	VCMPPS    $0x03, Y5, Y3, Y6
+	VMAXPS    Y5, Y3, Y4
+	VMAXPS    Y3, Y5, Y3
+	VPAND     Y4, Y3, Y3
+	VPOR      Y6, Y3, Y3
+	INCQ      R12
+	JMP       next422
+
+all423:
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPS2PH $0x00, Y1, X1
 	VCVTPS2PH $0x00, Y2, X2
 	VCVTPS2PH $0x00, Y3, X3
-	XORQ      R9, R9
+	VMOVDQU   X0, (R10)(SI*1)
+	VMOVDQU   X1, 16(R10)(SI*1)
+	VMOVDQU   X2, 32(R10)(SI*1)
+	VMOVDQU   X3, 48(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-dest271:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU X0, (R8)(SI*1)
-	VMOVDQU X1, 16(R8)(SI*1)
-	VMOVDQU X2, 32(R8)(SI*1)
-	VMOVDQU X3, 48(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest271
-	ADDQ    $0x00000040, SI
-	SUBQ    $0x00000040, DI
-	JMP     many267
+next424:
+	CMPQ    R12, CX
+	JE      all425
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU X0, (R11)(SI*1)
+	VMOVDQU X1, 16(R11)(SI*1)
+	VMOVDQU X2, 32(R11)(SI*1)
+	VMOVDQU X3, 48(R11)(SI*1)
+	INCQ    R12
+	JMP     next424
 
-few268:
+all425:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  many419
+
+few420:
 	TESTQ     DI, DI
-	JLE       done269
-	MOVQ      (DX), R8
+	JLE       done421
 	VCVTPH2PS (R8)(SI*1), Y0
 	VCVTPH2PS 16(R8)(SI*1), Y1
-	MOVQ      $0x00000001, R9
-
-source272:
-	MOVQ      (DX)(R9*8), R8
-	VCVTPH2PS (R8)(SI*1), Y2
-	VCVTPH2PS 16(R8)(SI*1), Y3
+	VCVTPH2PS (R9)(SI*1), Y2
+	VCVTPH2PS 16(R9)(SI*1), Y3
 	VCMPPS    $0x03, Y2, Y0, Y5
 	VMAXPS    Y2, Y0, Y4
 	VMAXPS    Y0, Y2, Y0
@@ -3178,25 +4329,49 @@ source272:
 	VMAXPS    Y1, Y3, Y1
 	VPAND     Y2, Y1, Y1
 	VPOR      Y4, Y1, Y1
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source272
+	MOVQ      $0x00000002, R12
+
+next426:
+	CMPQ      R12, BX
+	JE        all427
+	MOVQ      (DX)(R12*8), R11
+	VCVTPH2PS (R11)(SI*1), Y2
+	VCVTPH2PS 16(R11)(SI*1), Y3
+	VCMPPS    $0x03, Y2, Y0, Y5
+	VMAXPS    Y2, Y0, Y4
+	VMAXPS    Y0, Y2, Y0
+	VPAND     Y4, Y0, Y0
+	VPOR      Y5, Y0, Y0
+	VCMPPS    $0x03, Y3, Y1, Y4
+	VMAXPS    Y3, Y1, Y2
+	VMAXPS    Y1, Y3, Y1
+	VPAND     Y2, Y1, Y1
+	VPOR      Y4, Y1, Y1
+	INCQ      R12
+	JMP       next426
+
+all427:
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPS2PH $0x00, Y1, X1
-	XORQ      R9, R9
+	VMOVDQU   X0, (R10)(SI*1)
+	VMOVDQU   X1, 16(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-dest273:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU X0, (R8)(SI*1)
-	VMOVDQU X1, 16(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest273
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few268
+next428:
+	CMPQ    R12, CX
+	JE      all429
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU X0, (R11)(SI*1)
+	VMOVDQU X1, 16(R11)(SI*1)
+	INCQ    R12
+	JMP     next428
 
-done269:
+all429:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few420
+
+done421:
 	VZEROUPPER
 	RET
 
@@ -3221,41 +4396,56 @@ TEXT ·reduceSumBF16AVX2(SB), NOSPLIT, $0-64
 	MOVQ         srcs_len+32(FP), BX
 	MOVQ         off+48(FP), SI
 	MOVQ         n+56(FP), DI
+	MOVQ         (DX), R8
+	MOVQ         8(DX), R9
+	MOVQ         (AX), R10
 	SHLQ         $0x01, DI
 
-many274:
+many430:
 	CMPQ    DI, $0x00000040
-	JL      few275
-	MOVQ    (DX), R8
+	JL      few431
 	VMOVDQU (R8)(SI*1), Y4
 	VPSLLD  $0x10, Y4, Y5
 	VPAND   Y0, Y4, Y4
 	VMOVDQU 32(R8)(SI*1), Y6
 	VPSLLD  $0x10, Y6, Y7
 	VPAND   Y0, Y6, Y6
-	MOVQ    $0x00000001, R9
+	VMOVDQU (R9)(SI*1), Y8
+	VPSLLD  $0x10, Y8, Y9
+	VPAND   Y0, Y8, Y8
+	VADDPS  Y9, Y5, Y5
+	VADDPS  Y8, Y4, Y4
+	VMOVDQU 32(R9)(SI*1), Y8
+	VPSLLD  $0x10, Y8, Y9
+	VPAND   Y0, Y8, Y8
+	VADDPS  Y9, Y7, Y7
+	VADDPS  Y8, Y6, Y6
+	MOVQ    $0x00000002, R12
 
-source277:
-	MOVQ      (DX)(R9*8), R8
-	VMOVDQU   (R8)(SI*1), Y8
-	VPSLLD    $0x10, Y8, Y9
-	VPAND     Y0, Y8, Y8
-	VADDPS    Y9, Y5, Y5
-	VADDPS    Y8, Y4, Y4
-	VMOVDQU   32(R8)(SI*1), Y8
-	VPSLLD    $0x10, Y8, Y9
-	VPAND     Y0, Y8, Y8
-	VADDPS    Y9, Y7, Y7
-	VADDPS    Y8, Y6, Y6
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source277
+next433:
+	CMPQ    R12, BX
+	JE      all434
+	MOVQ    (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y8
+	VPSLLD  $0x10, Y8, Y9
+	VPAND   Y0, Y8, Y8
+	VADDPS  Y9, Y5, Y5
+	VADDPS  Y8, Y4, Y4
+	VMOVDQU 32(R11)(SI*1), Y8
+	VPSLLD  $0x10, Y8, Y9
+	VPAND   Y0, Y8, Y8
+	VADDPS  Y9, Y7, Y7
+	VADDPS  Y8, Y6, Y6
+	INCQ    R12
+	JMP     next433
+
+all434:
 	VCMPPS    $0x03, Y5, Y4, Y8
 	VCMPPS    $0x03, Y7, Y6, Y9
 	VPOR      Y9, Y8, Y8
-	VMOVMSKPS Y8, R8
-	TESTL     R8, R8
-	JNE       slow278
+	VMOVMSKPS Y8, R11
+	TESTL     R11, R11
+	JNE       slow435
 	VPSRLD    $0x10, Y5, Y8
 	VPAND     Y2, Y8, Y8
 	VPADDD    Y1, Y8, Y8
@@ -3277,43 +4467,55 @@ source277:
 	VPSRLD    $0x10, Y5, Y5
 	VPBLENDW  $0xaa, Y7, Y5, Y5
 
-packed279:
-	XORQ R9, R9
+packed436:
+	VMOVDQU Y4, (R10)(SI*1)
+	VMOVDQU Y5, 32(R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-dest280:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y4, (R8)(SI*1)
-	VMOVDQU Y5, 32(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest280
-	ADDQ    $0x00000040, SI
-	SUBQ    $0x00000040, DI
-	JMP     many274
+next437:
+	CMPQ    R12, CX
+	JE      all438
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y4, (R11)(SI*1)
+	VMOVDQU Y5, 32(R11)(SI*1)
+	INCQ    R12
+	JMP     next437
 
-few275:
+all438:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  many430
+
+few431:
 	TESTQ   DI, DI
-	JLE     done276
-	MOVQ    (DX), R8
+	JLE     done432
 	VMOVDQU (R8)(SI*1), Y4
 	VPSLLD  $0x10, Y4, Y5
 	VPAND   Y0, Y4, Y4
-	MOVQ    $0x00000001, R9
+	VMOVDQU (R9)(SI*1), Y6
+	VPSLLD  $0x10, Y6, Y7
+	VPAND   Y0, Y6, Y6
+	VADDPS  Y7, Y5, Y5
+	VADDPS  Y6, Y4, Y4
+	MOVQ    $0x00000002, R12
 
-source281:
-	MOVQ      (DX)(R9*8), R8
-	VMOVDQU   (R8)(SI*1), Y6
-	VPSLLD    $0x10, Y6, Y7
-	VPAND     Y0, Y6, Y6
-	VADDPS    Y7, Y5, Y5
-	VADDPS    Y6, Y4, Y4
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source281
+next439:
+	CMPQ    R12, BX
+	JE      all440
+	MOVQ    (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y6
+	VPSLLD  $0x10, Y6, Y7
+	VPAND   Y0, Y6, Y6
+	VADDPS  Y7, Y5, Y5
+	VADDPS  Y6, Y4, Y4
+	INCQ    R12
+	JMP     next439
+
+all440:
 	VCMPPS    $0x03, Y5, Y4, Y6
-	VMOVMSKPS Y6, R8
-	TESTL     R8, R8
-	JNE       slow282
+	VMOVMSKPS Y6, R11
+	TESTL     R11, R11
+	JNE       slow441
 	VPSRLD    $0x10, Y5, Y6
 	VPAND     Y2, Y6, Y6
 	VPADDD    Y1, Y6, Y6
@@ -3325,24 +4527,28 @@ source281:
 	VPSRLD    $0x10, Y6, Y4
 	VPBLENDW  $0xaa, Y5, Y4, Y4
 
-packed283:
-	XORQ R9, R9
+packed442:
+	VMOVDQU Y4, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-dest284:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y4, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest284
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few275
+next443:
+	CMPQ    R12, CX
+	JE      all444
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y4, (R11)(SI*1)
+	INCQ    R12
+	JMP     next443
 
-done276:
+all444:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few431
+
+done432:
 	VZEROUPPER
 	RET
 
-slow278:
+slow435:
 	VPSRLD    $0x10, Y5, Y8
 	VPAND     Y2, Y8, Y8
 	VPADDD    Y1, Y8, Y8
@@ -3375,9 +4581,9 @@ slow278:
 	VBLENDVPS Y8, Y6, Y7, Y7
 	VPSRLD    $0x10, Y5, Y5
 	VPBLENDW  $0xaa, Y7, Y5, Y5
-	JMP       packed279
+	JMP       packed436
 
-slow282:
+slow441:
 	VPSRLD    $0x10, Y5, Y6
 	VPAND     Y2, Y6, Y6
 	VPADDD    Y1, Y6, Y6
@@ -3394,7 +4600,7 @@ slow282:
 	VBLENDVPS Y7, Y4, Y5, Y5
 	VPSRLD    $0x10, Y6, Y4
 	VPBLENDW  $0xaa, Y5, Y4, Y4
-	JMP       packed283
+	JMP       packed442
 
 // func reduceProductBF16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2
@@ -3417,41 +4623,56 @@ TEXT ·reduceProductBF16AVX2(SB), NOSPLIT, $0-64
 	MOVQ         srcs_len+32(FP), BX
 	MOVQ         off+48(FP), SI
 	MOVQ         n+56(FP), DI
+	MOVQ         (DX), R8
+	MOVQ         8(DX), R9
+	MOVQ         (AX), R10
 	SHLQ         $0x01, DI
 
-many285:
+many445:
 	CMPQ    DI, $0x00000040
-	JL      few286
-	MOVQ    (DX), R8
+	JL      few446
 	VMOVDQU (R8)(SI*1), Y4
 	VPSLLD  $0x10, Y4, Y5
 	VPAND   Y0, Y4, Y4
 	VMOVDQU 32(R8)(SI*1), Y6
 	VPSLLD  $0x10, Y6, Y7
 	VPAND   Y0, Y6, Y6
-	MOVQ    $0x00000001, R9
+	VMOVDQU (R9)(SI*1), Y8
+	VPSLLD  $0x10, Y8, Y9
+	VPAND   Y0, Y8, Y8
+	VMULPS  Y9, Y5, Y5
+	VMULPS  Y8, Y4, Y4
+	VMOVDQU 32(R9)(SI*1), Y8
+	VPSLLD  $0x10, Y8, Y9
+	VPAND   Y0, Y8, Y8
+	VMULPS  Y9, Y7, Y7
+	VMULPS  Y8, Y6, Y6
+	MOVQ    $0x00000002, R12
 
-source288:
-	MOVQ      (DX)(R9*8), R8
-	VMOVDQU   (R8)(SI*1), Y8
-	VPSLLD    $0x10, Y8, Y9
-	VPAND     Y0, Y8, Y8
-	VMULPS    Y9, Y5, Y5
-	VMULPS    Y8, Y4, Y4
-	VMOVDQU   32(R8)(SI*1), Y8
-	VPSLLD    $0x10, Y8, Y9
-	VPAND     Y0, Y8, Y8
-	VMULPS    Y9, Y7, Y7
-	VMULPS    Y8, Y6, Y6
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source288
+next448:
+	CMPQ    R12, BX
+	JE      all449
+	MOVQ    (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y8
+	VPSLLD  $0x10, Y8, Y9
+	VPAND   Y0, Y8, Y8
+	VMULPS  Y9, Y5, Y5
+	VMULPS  Y8, Y4, Y4
+	VMOVDQU 32(R11)(SI*1), Y8
+	VPSLLD  $0x10, Y8, Y9
+	VPAND   Y0, Y8, Y8
+	VMULPS  Y9, Y7, Y7
+	VMULPS  Y8, Y6, Y6
+	INCQ    R12
+	JMP     next448
+
+all449:
 	VCMPPS    $0x03, Y5, Y4, Y8
 	VCMPPS    $0x03, Y7, Y6, Y9
 	VPOR      Y9, Y8, Y8
-	VMOVMSKPS Y8, R8
-	TESTL     R8, R8
-	JNE       slow289
+	VMOVMSKPS Y8, R11
+	TESTL     R11, R11
+	JNE       slow450
 	VPSRLD    $0x10, Y5, Y8
 	VPAND     Y2, Y8, Y8
 	VPADDD    Y1, Y8, Y8
@@ -3473,43 +4694,55 @@ source288:
 	VPSRLD    $0x10, Y5, Y5
 	VPBLENDW  $0xaa, Y7, Y5, Y5
 
-packed290:
-	XORQ R9, R9
+packed451:
+	VMOVDQU Y4, (R10)(SI*1)
+	VMOVDQU Y5, 32(R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-dest291:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y4, (R8)(SI*1)
-	VMOVDQU Y5, 32(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest291
-	ADDQ    $0x00000040, SI
-	SUBQ    $0x00000040, DI
-	JMP     many285
+next452:
+	CMPQ    R12, CX
+	JE      all453
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y4, (R11)(SI*1)
+	VMOVDQU Y5, 32(R11)(SI*1)
+	INCQ    R12
+	JMP     next452
 
-few286:
+all453:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  many445
+
+few446:
 	TESTQ   DI, DI
-	JLE     done287
-	MOVQ    (DX), R8
+	JLE     done447
 	VMOVDQU (R8)(SI*1), Y4
 	VPSLLD  $0x10, Y4, Y5
 	VPAND   Y0, Y4, Y4
-	MOVQ    $0x00000001, R9
+	VMOVDQU (R9)(SI*1), Y6
+	VPSLLD  $0x10, Y6, Y7
+	VPAND   Y0, Y6, Y6
+	VMULPS  Y7, Y5, Y5
+	VMULPS  Y6, Y4, Y4
+	MOVQ    $0x00000002, R12
 
-source292:
-	MOVQ      (DX)(R9*8), R8
-	VMOVDQU   (R8)(SI*1), Y6
-	VPSLLD    $0x10, Y6, Y7
-	VPAND     Y0, Y6, Y6
-	VMULPS    Y7, Y5, Y5
-	VMULPS    Y6, Y4, Y4
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source292
+next454:
+	CMPQ    R12, BX
+	JE      all455
+	MOVQ    (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y6
+	VPSLLD  $0x10, Y6, Y7
+	VPAND   Y0, Y6, Y6
+	VMULPS  Y7, Y5, Y5
+	VMULPS  Y6, Y4, Y4
+	INCQ    R12
+	JMP     next454
+
+all455:
 	VCMPPS    $0x03, Y5, Y4, Y6
-	VMOVMSKPS Y6, R8
-	TESTL     R8, R8
-	JNE       slow293
+	VMOVMSKPS Y6, R11
+	TESTL     R11, R11
+	JNE       slow456
 	VPSRLD    $0x10, Y5, Y6
 	VPAND     Y2, Y6, Y6
 	VPADDD    Y1, Y6, Y6
@@ -3521,24 +4754,28 @@ source292:
 	VPSRLD    $0x10, Y6, Y4
 	VPBLENDW  $0xaa, Y5, Y4, Y4
 
-packed294:
-	XORQ R9, R9
+packed457:
+	VMOVDQU Y4, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-dest295:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y4, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest295
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few286
+next458:
+	CMPQ    R12, CX
+	JE      all459
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y4, (R11)(SI*1)
+	INCQ    R12
+	JMP     next458
 
-done287:
+all459:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few446
+
+done447:
 	VZEROUPPER
 	RET
 
-slow289:
+slow450:
 	VPSRLD    $0x10, Y5, Y8
 	VPAND     Y2, Y8, Y8
 	VPADDD    Y1, Y8, Y8
@@ -3571,9 +4808,9 @@ slow289:
 	VBLENDVPS Y8, Y6, Y7, Y7
 	VPSRLD    $0x10, Y5, Y5
 	VPBLENDW  $0xaa, Y7, Y5, Y5
-	JMP       packed290
+	JMP       packed451
 
-slow293:
+slow456:
 	VPSRLD    $0x10, Y5, Y6
 	VPAND     Y2, Y6, Y6
 	VPADDD    Y1, Y6, Y6
@@ -3590,7 +4827,7 @@ slow293:
 	VBLENDVPS Y7, Y4, Y5, Y5
 	VPSRLD    $0x10, Y6, Y4
 	VPBLENDW  $0xaa, Y5, Y4, Y4
-	JMP       packed294
+	JMP       packed457
 
 // func reduceMinBF16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2
@@ -3613,49 +4850,72 @@ TEXT ·reduceMinBF16AVX2(SB), NOSPLIT, $0-64
 	MOVQ         srcs_len+32(FP), BX
 	MOVQ         off+48(FP), SI
 	MOVQ         n+56(FP), DI
+	MOVQ         (DX), R8
+	MOVQ         8(DX), R9
+	MOVQ         (AX), R10
 	SHLQ         $0x01, DI
 
-many296:
+many460:
 	CMPQ    DI, $0x00000040
-	JL      few297
-	MOVQ    (DX), R8
+	JL      few461
 	VMOVDQU (R8)(SI*1), Y4
 	VPSLLD  $0x10, Y4, Y5
 	VPAND   Y0, Y4, Y4
 	VMOVDQU 32(R8)(SI*1), Y6
 	VPSLLD  $0x10, Y6, Y7
 	VPAND   Y0, Y6, Y6
-	MOVQ    $0x00000001, R9
+	VMOVDQU (R9)(SI*1), Y8
+	VPSLLD  $0x10, Y8, Y9
+	VPAND   Y0, Y8, Y8
+	VMINPS  Y9, Y5, Y10
+	VMINPS  Y5, Y9, Y5
+	VPOR    Y10, Y5, Y5
+	VMINPS  Y8, Y4, Y9
+	VMINPS  Y4, Y8, Y4
+	VPOR    Y9, Y4, Y4
+	VMOVDQU 32(R9)(SI*1), Y8
+	VPSLLD  $0x10, Y8, Y9
+	VPAND   Y0, Y8, Y8
+	VMINPS  Y9, Y7, Y10
+	VMINPS  Y7, Y9, Y7
+	VPOR    Y10, Y7, Y7
+	VMINPS  Y8, Y6, Y9
+	VMINPS  Y6, Y8, Y6
+	VPOR    Y9, Y6, Y6
+	MOVQ    $0x00000002, R12
 
-source299:
-	MOVQ      (DX)(R9*8), R8
-	VMOVDQU   (R8)(SI*1), Y8
-	VPSLLD    $0x10, Y8, Y9
-	VPAND     Y0, Y8, Y8
-	VMINPS    Y9, Y5, Y10
-	VMINPS    Y5, Y9, Y5
-	VPOR      Y10, Y5, Y5
-	VMINPS    Y8, Y4, Y9
-	VMINPS    Y4, Y8, Y4
-	VPOR      Y9, Y4, Y4
-	VMOVDQU   32(R8)(SI*1), Y8
-	VPSLLD    $0x10, Y8, Y9
-	VPAND     Y0, Y8, Y8
-	VMINPS    Y9, Y7, Y10
-	VMINPS    Y7, Y9, Y7
-	VPOR      Y10, Y7, Y7
-	VMINPS    Y8, Y6, Y9
-	VMINPS    Y6, Y8, Y6
-	VPOR      Y9, Y6, Y6
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source299
+next463:
+	CMPQ    R12, BX
+	JE      all464
+	MOVQ    (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y8
+	VPSLLD  $0x10, Y8, Y9
+	VPAND   Y0, Y8, Y8
+	VMINPS  Y9, Y5, Y10
+	VMINPS  Y5, Y9, Y5
+	VPOR    Y10, Y5, Y5
+	VMINPS  Y8, Y4, Y9
+	VMINPS  Y4, Y8, Y4
+	VPOR    Y9, Y4, Y4
+	VMOVDQU 32(R11)(SI*1), Y8
+	VPSLLD  $0x10, Y8, Y9
+	VPAND   Y0, Y8, Y8
+	VMINPS  Y9, Y7, Y10
+	VMINPS  Y7, Y9, Y7
+	VPOR    Y10, Y7, Y7
+	VMINPS  Y8, Y6, Y9
+	VMINPS  Y6, Y8, Y6
+	VPOR    Y9, Y6, Y6
+	INCQ    R12
+	JMP     next463
+
+all464:
 	VCMPPS    $0x03, Y5, Y4, Y8
 	VCMPPS    $0x03, Y7, Y6, Y9
 	VPOR      Y9, Y8, Y8
-	VMOVMSKPS Y8, R8
-	TESTL     R8, R8
-	JNE       slow300
+	VMOVMSKPS Y8, R11
+	TESTL     R11, R11
+	JNE       slow465
 	VPSRLD    $0x10, Y5, Y8
 	VPAND     Y2, Y8, Y8
 	VPADDD    Y1, Y8, Y8
@@ -3677,47 +4937,63 @@ source299:
 	VPSRLD    $0x10, Y5, Y5
 	VPBLENDW  $0xaa, Y7, Y5, Y5
 
-packed301:
-	XORQ R9, R9
+packed466:
+	VMOVDQU Y4, (R10)(SI*1)
+	VMOVDQU Y5, 32(R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-dest302:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y4, (R8)(SI*1)
-	VMOVDQU Y5, 32(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest302
-	ADDQ    $0x00000040, SI
-	SUBQ    $0x00000040, DI
-	JMP     many296
+next467:
+	CMPQ    R12, CX
+	JE      all468
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y4, (R11)(SI*1)
+	VMOVDQU Y5, 32(R11)(SI*1)
+	INCQ    R12
+	JMP     next467
 
-few297:
+all468:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  many460
+
+few461:
 	TESTQ   DI, DI
-	JLE     done298
-	MOVQ    (DX), R8
+	JLE     done462
 	VMOVDQU (R8)(SI*1), Y4
 	VPSLLD  $0x10, Y4, Y5
 	VPAND   Y0, Y4, Y4
-	MOVQ    $0x00000001, R9
+	VMOVDQU (R9)(SI*1), Y6
+	VPSLLD  $0x10, Y6, Y7
+	VPAND   Y0, Y6, Y6
+	VMINPS  Y7, Y5, Y8
+	VMINPS  Y5, Y7, Y5
+	VPOR    Y8, Y5, Y5
+	VMINPS  Y6, Y4, Y7
+	VMINPS  Y4, Y6, Y4
+	VPOR    Y7, Y4, Y4
+	MOVQ    $0x00000002, R12
 
-source303:
-	MOVQ      (DX)(R9*8), R8
-	VMOVDQU   (R8)(SI*1), Y6
-	VPSLLD    $0x10, Y6, Y7
-	VPAND     Y0, Y6, Y6
-	VMINPS    Y7, Y5, Y8
-	VMINPS    Y5, Y7, Y5
-	VPOR      Y8, Y5, Y5
-	VMINPS    Y6, Y4, Y7
-	VMINPS    Y4, Y6, Y4
-	VPOR      Y7, Y4, Y4
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source303
+next469:
+	CMPQ    R12, BX
+	JE      all470
+	MOVQ    (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y6
+	VPSLLD  $0x10, Y6, Y7
+	VPAND   Y0, Y6, Y6
+	VMINPS  Y7, Y5, Y8
+	VMINPS  Y5, Y7, Y5
+	VPOR    Y8, Y5, Y5
+	VMINPS  Y6, Y4, Y7
+	VMINPS  Y4, Y6, Y4
+	VPOR    Y7, Y4, Y4
+	INCQ    R12
+	JMP     next469
+
+all470:
 	VCMPPS    $0x03, Y5, Y4, Y6
-	VMOVMSKPS Y6, R8
-	TESTL     R8, R8
-	JNE       slow304
+	VMOVMSKPS Y6, R11
+	TESTL     R11, R11
+	JNE       slow471
 	VPSRLD    $0x10, Y5, Y6
 	VPAND     Y2, Y6, Y6
 	VPADDD    Y1, Y6, Y6
@@ -3729,24 +5005,28 @@ source303:
 	VPSRLD    $0x10, Y6, Y4
 	VPBLENDW  $0xaa, Y5, Y4, Y4
 
-packed305:
-	XORQ R9, R9
+packed472:
+	VMOVDQU Y4, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-dest306:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y4, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest306
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few297
+next473:
+	CMPQ    R12, CX
+	JE      all474
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y4, (R11)(SI*1)
+	INCQ    R12
+	JMP     next473
 
-done298:
+all474:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few461
+
+done462:
 	VZEROUPPER
 	RET
 
-slow300:
+slow465:
 	VPSRLD    $0x10, Y5, Y8
 	VPAND     Y2, Y8, Y8
 	VPADDD    Y1, Y8, Y8
@@ -3779,9 +5059,9 @@ slow300:
 	VBLENDVPS Y8, Y6, Y7, Y7
 	VPSRLD    $0x10, Y5, Y5
 	VPBLENDW  $0xaa, Y7, Y5, Y5
-	JMP       packed301
+	JMP       packed466
 
-slow304:
+slow471:
 	VPSRLD    $0x10, Y5, Y6
 	VPAND     Y2, Y6, Y6
 	VPADDD    Y1, Y6, Y6
@@ -3798,7 +5078,7 @@ slow304:
 	VBLENDVPS Y7, Y4, Y5, Y5
 	VPSRLD    $0x10, Y6, Y4
 	VPBLENDW  $0xaa, Y5, Y4, Y4
-	JMP       packed305
+	JMP       packed472
 
 // func reduceMaxBF16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2
@@ -3821,57 +5101,88 @@ TEXT ·reduceMaxBF16AVX2(SB), NOSPLIT, $0-64
 	MOVQ         srcs_len+32(FP), BX
 	MOVQ         off+48(FP), SI
 	MOVQ         n+56(FP), DI
+	MOVQ         (DX), R8
+	MOVQ         8(DX), R9
+	MOVQ         (AX), R10
 	SHLQ         $0x01, DI
 
-many307:
+many475:
 	CMPQ    DI, $0x00000040
-	JL      few308
-	MOVQ    (DX), R8
+	JL      few476
 	VMOVDQU (R8)(SI*1), Y4
 	VPSLLD  $0x10, Y4, Y5
 	VPAND   Y0, Y4, Y4
 	VMOVDQU 32(R8)(SI*1), Y6
 	VPSLLD  $0x10, Y6, Y7
 	VPAND   Y0, Y6, Y6
-	MOVQ    $0x00000001, R9
+	VMOVDQU (R9)(SI*1), Y8
+	VPSLLD  $0x10, Y8, Y9
+	VPAND   Y0, Y8, Y8
+	VCMPPS  $0x03, Y9, Y5, Y11
+	VMAXPS  Y9, Y5, Y10
+	VMAXPS  Y5, Y9, Y5
+	VPAND   Y10, Y5, Y5
+	VPOR    Y11, Y5, Y5
+	VCMPPS  $0x03, Y8, Y4, Y10
+	VMAXPS  Y8, Y4, Y9
+	VMAXPS  Y4, Y8, Y4
+	VPAND   Y9, Y4, Y4
+	VPOR    Y10, Y4, Y4
+	VMOVDQU 32(R9)(SI*1), Y8
+	VPSLLD  $0x10, Y8, Y9
+	VPAND   Y0, Y8, Y8
+	VCMPPS  $0x03, Y9, Y7, Y11
+	VMAXPS  Y9, Y7, Y10
+	VMAXPS  Y7, Y9, Y7
+	VPAND   Y10, Y7, Y7
+	VPOR    Y11, Y7, Y7
+	VCMPPS  $0x03, Y8, Y6, Y10
+	VMAXPS  Y8, Y6, Y9
+	VMAXPS  Y6, Y8, Y6
+	VPAND   Y9, Y6, Y6
+	VPOR    Y10, Y6, Y6
+	MOVQ    $0x00000002, R12
 
-source310:
-	MOVQ      (DX)(R9*8), R8
-	VMOVDQU   (R8)(SI*1), Y8
-	VPSLLD    $0x10, Y8, Y9
-	VPAND     Y0, Y8, Y8
-	VCMPPS    $0x03, Y9, Y5, Y11
-	VMAXPS    Y9, Y5, Y10
-	VMAXPS    Y5, Y9, Y5
-	VPAND     Y10, Y5, Y5
-	VPOR      Y11, Y5, Y5
-	VCMPPS    $0x03, Y8, Y4, Y10
-	VMAXPS    Y8, Y4, Y9
-	VMAXPS    Y4, Y8, Y4
-	VPAND     Y9, Y4, Y4
-	VPOR      Y10, Y4, Y4
-	VMOVDQU   32(R8)(SI*1), Y8
-	VPSLLD    $0x10, Y8, Y9
-	VPAND     Y0, Y8, Y8
-	VCMPPS    $0x03, Y9, Y7, Y11
-	VMAXPS    Y9, Y7, Y10
-	VMAXPS    Y7, Y9, Y7
-	VPAND     Y10, Y7, Y7
-	VPOR      Y11, Y7, Y7
-	VCMPPS    $0x03, Y8, Y6, Y10
-	VMAXPS    Y8, Y6, Y9
-	VMAXPS    Y6, Y8, Y6
-	VPAND     Y9, Y6, Y6
-	VPOR      Y10, Y6, Y6
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source310
+next478:
+	CMPQ    R12, BX
+	JE      all479
+	MOVQ    (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y8
+	VPSLLD  $0x10, Y8, Y9
+	VPAND   Y0, Y8, Y8
+	VCMPPS  $0x03, Y9, Y5, Y11
+	VMAXPS  Y9, Y5, Y10
+	VMAXPS  Y5, Y9, Y5
+	VPAND   Y10, Y5, Y5
+	VPOR    Y11, Y5, Y5
+	VCMPPS  $0x03, Y8, Y4, Y10
+	VMAXPS  Y8, Y4, Y9
+	VMAXPS  Y4, Y8, Y4
+	VPAND   Y9, Y4, Y4
+	VPOR    Y10, Y4, Y4
+	VMOVDQU 32(R11)(SI*1), Y8
+	VPSLLD  $0x10, Y8, Y9
+	VPAND   Y0, Y8, Y8
+	VCMPPS  $0x03, Y9, Y7, Y11
+	VMAXPS  Y9, Y7, Y10
+	VMAXPS  Y7, Y9, Y7
+	VPAND   Y10, Y7, Y7
+	VPOR    Y11, Y7, Y7
+	VCMPPS  $0x03, Y8, Y6, Y10
+	VMAXPS  Y8, Y6, Y9
+	VMAXPS  Y6, Y8, Y6
+	VPAND   Y9, Y6, Y6
+	VPOR    Y10, Y6, Y6
+	INCQ    R12
+	JMP     next478
+
+all479:
 	VCMPPS    $0x03, Y5, Y4, Y8
 	VCMPPS    $0x03, Y7, Y6, Y9
 	VPOR      Y9, Y8, Y8
-	VMOVMSKPS Y8, R8
-	TESTL     R8, R8
-	JNE       slow311
+	VMOVMSKPS Y8, R11
+	TESTL     R11, R11
+	JNE       slow480
 	VPSRLD    $0x10, Y5, Y8
 	VPAND     Y2, Y8, Y8
 	VPADDD    Y1, Y8, Y8
@@ -3893,51 +5204,71 @@ source310:
 	VPSRLD    $0x10, Y5, Y5
 	VPBLENDW  $0xaa, Y7, Y5, Y5
 
-packed312:
-	XORQ R9, R9
+packed481:
+	VMOVDQU Y4, (R10)(SI*1)
+	VMOVDQU Y5, 32(R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-dest313:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y4, (R8)(SI*1)
-	VMOVDQU Y5, 32(R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest313
-	ADDQ    $0x00000040, SI
-	SUBQ    $0x00000040, DI
-	JMP     many307
+next482:
+	CMPQ    R12, CX
+	JE      all483
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y4, (R11)(SI*1)
+	VMOVDQU Y5, 32(R11)(SI*1)
+	INCQ    R12
+	JMP     next482
 
-few308:
+all483:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  many475
+
+few476:
 	TESTQ   DI, DI
-	JLE     done309
-	MOVQ    (DX), R8
+	JLE     done477
 	VMOVDQU (R8)(SI*1), Y4
 	VPSLLD  $0x10, Y4, Y5
 	VPAND   Y0, Y4, Y4
-	MOVQ    $0x00000001, R9
+	VMOVDQU (R9)(SI*1), Y6
+	VPSLLD  $0x10, Y6, Y7
+	VPAND   Y0, Y6, Y6
+	VCMPPS  $0x03, Y7, Y5, Y9
+	VMAXPS  Y7, Y5, Y8
+	VMAXPS  Y5, Y7, Y5
+	VPAND   Y8, Y5, Y5
+	VPOR    Y9, Y5, Y5
+	VCMPPS  $0x03, Y6, Y4, Y8
+	VMAXPS  Y6, Y4, Y7
+	VMAXPS  Y4, Y6, Y4
+	VPAND   Y7, Y4, Y4
+	VPOR    Y8, Y4, Y4
+	MOVQ    $0x00000002, R12
 
-source314:
-	MOVQ      (DX)(R9*8), R8
-	VMOVDQU   (R8)(SI*1), Y6
-	VPSLLD    $0x10, Y6, Y7
-	VPAND     Y0, Y6, Y6
-	VCMPPS    $0x03, Y7, Y5, Y9
-	VMAXPS    Y7, Y5, Y8
-	VMAXPS    Y5, Y7, Y5
-	VPAND     Y8, Y5, Y5
-	VPOR      Y9, Y5, Y5
-	VCMPPS    $0x03, Y6, Y4, Y8
-	VMAXPS    Y6, Y4, Y7
-	VMAXPS    Y4, Y6, Y4
-	VPAND     Y7, Y4, Y4
-	VPOR      Y8, Y4, Y4
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source314
+next484:
+	CMPQ    R12, BX
+	JE      all485
+	MOVQ    (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y6
+	VPSLLD  $0x10, Y6, Y7
+	VPAND   Y0, Y6, Y6
+	VCMPPS  $0x03, Y7, Y5, Y9
+	VMAXPS  Y7, Y5, Y8
+	VMAXPS  Y5, Y7, Y5
+	VPAND   Y8, Y5, Y5
+	VPOR    Y9, Y5, Y5
+	VCMPPS  $0x03, Y6, Y4, Y8
+	VMAXPS  Y6, Y4, Y7
+	VMAXPS  Y4, Y6, Y4
+	VPAND   Y7, Y4, Y4
+	VPOR    Y8, Y4, Y4
+	INCQ    R12
+	JMP     next484
+
+all485:
 	VCMPPS    $0x03, Y5, Y4, Y6
-	VMOVMSKPS Y6, R8
-	TESTL     R8, R8
-	JNE       slow315
+	VMOVMSKPS Y6, R11
+	TESTL     R11, R11
+	JNE       slow486
 	VPSRLD    $0x10, Y5, Y6
 	VPAND     Y2, Y6, Y6
 	VPADDD    Y1, Y6, Y6
@@ -3949,24 +5280,28 @@ source314:
 	VPSRLD    $0x10, Y6, Y4
 	VPBLENDW  $0xaa, Y5, Y4, Y4
 
-packed316:
-	XORQ R9, R9
+packed487:
+	VMOVDQU Y4, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
 
-dest317:
-	MOVQ    (AX)(R9*8), R8
-	VMOVDQU Y4, (R8)(SI*1)
-	INCQ    R9
-	CMPQ    R9, CX
-	JNE     dest317
-	ADDQ    $0x00000020, SI
-	SUBQ    $0x00000020, DI
-	JMP     few308
+next488:
+	CMPQ    R12, CX
+	JE      all489
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y4, (R11)(SI*1)
+	INCQ    R12
+	JMP     next488
 
-done309:
+all489:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few476
+
+done477:
 	VZEROUPPER
 	RET
 
-slow311:
+slow480:
 	VPSRLD    $0x10, Y5, Y8
 	VPAND     Y2, Y8, Y8
 	VPADDD    Y1, Y8, Y8
@@ -3999,9 +5334,9 @@ slow311:
 	VBLENDVPS Y8, Y6, Y7, Y7
 	VPSRLD    $0x10, Y5, Y5
 	VPBLENDW  $0xaa, Y7, Y5, Y5
-	JMP       packed312
+	JMP       packed481
 
-slow315:
+slow486:
 	VPSRLD    $0x10, Y5, Y6
 	VPAND     Y2, Y6, Y6
 	VPADDD    Y1, Y6, Y6
@@ -4018,7 +5353,7 @@ slow315:
 	VBLENDVPS Y7, Y4, Y5, Y5
 	VPSRLD    $0x10, Y6, Y4
 	VPBLENDW  $0xaa, Y5, Y4, Y4
-	JMP       packed316
+	JMP       packed487
 
 // func scaleF32AVX2(dst uintptr, src uintptr, n int, c float64)
 // Requires: AVX, AVX2
@@ -4031,9 +5366,9 @@ TEXT ·scaleF32AVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSS X0, Y0
 	SHLQ         $0x02, DX
 
-many318:
+many490:
 	CMPQ    DX, $0x00000080
-	JL      few319
+	JL      few491
 	VMOVDQU (CX), Y1
 	VMULPS  Y0, Y1, Y1
 	VMOVDQU Y1, (AX)
@@ -4049,20 +5384,20 @@ many318:
 	ADDQ    $0x00000080, AX
 	ADDQ    $0x00000080, CX
 	SUBQ    $0x00000080, DX
-	JMP     many318
+	JMP     many490
 
-few319:
+few491:
 	TESTQ   DX, DX
-	JLE     done320
+	JLE     done492
 	VMOVDQU (CX), Y1
 	VMULPS  Y0, Y1, Y1
 	VMOVDQU Y1, (AX)
 	ADDQ    $0x00000020, AX
 	ADDQ    $0x00000020, CX
 	SUBQ    $0x00000020, DX
-	JMP     few319
+	JMP     few491
 
-done320:
+done492:
 	VZEROUPPER
 	RET
 
@@ -4077,9 +5412,9 @@ TEXT ·divideF32AVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSS X0, Y0
 	SHLQ         $0x02, DX
 
-many321:
+many493:
 	CMPQ    DX, $0x00000080
-	JL      few322
+	JL      few494
 	VMOVDQU (CX), Y1
 	VDIVPS  Y0, Y1, Y1
 	VMOVDQU Y1, (AX)
@@ -4095,20 +5430,20 @@ many321:
 	ADDQ    $0x00000080, AX
 	ADDQ    $0x00000080, CX
 	SUBQ    $0x00000080, DX
-	JMP     many321
+	JMP     many493
 
-few322:
+few494:
 	TESTQ   DX, DX
-	JLE     done323
+	JLE     done495
 	VMOVDQU (CX), Y1
 	VDIVPS  Y0, Y1, Y1
 	VMOVDQU Y1, (AX)
 	ADDQ    $0x00000020, AX
 	ADDQ    $0x00000020, CX
 	SUBQ    $0x00000020, DX
-	JMP     few322
+	JMP     few494
 
-done323:
+done495:
 	VZEROUPPER
 	RET
 
@@ -4121,9 +5456,9 @@ TEXT ·scaleF64AVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSD c+24(FP), Y0
 	SHLQ         $0x03, DX
 
-many324:
+many496:
 	CMPQ    DX, $0x00000080
-	JL      few325
+	JL      few497
 	VMOVDQU (CX), Y1
 	VMULPD  Y0, Y1, Y1
 	VMOVDQU Y1, (AX)
@@ -4139,20 +5474,20 @@ many324:
 	ADDQ    $0x00000080, AX
 	ADDQ    $0x00000080, CX
 	SUBQ    $0x00000080, DX
-	JMP     many324
+	JMP     many496
 
-few325:
+few497:
 	TESTQ   DX, DX
-	JLE     done326
+	JLE     done498
 	VMOVDQU (CX), Y1
 	VMULPD  Y0, Y1, Y1
 	VMOVDQU Y1, (AX)
 	ADDQ    $0x00000020, AX
 	ADDQ    $0x00000020, CX
 	SUBQ    $0x00000020, DX
-	JMP     few325
+	JMP     few497
 
-done326:
+done498:
 	VZEROUPPER
 	RET
 
@@ -4165,9 +5500,9 @@ TEXT ·divideF64AVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSD c+24(FP), Y0
 	SHLQ         $0x03, DX
 
-many327:
+many499:
 	CMPQ    DX, $0x00000080
-	JL      few328
+	JL      few500
 	VMOVDQU (CX), Y1
 	VDIVPD  Y0, Y1, Y1
 	VMOVDQU Y1, (AX)
@@ -4183,20 +5518,20 @@ many327:
 	ADDQ    $0x00000080, AX
 	ADDQ    $0x00000080, CX
 	SUBQ    $0x00000080, DX
-	JMP     many327
+	JMP     many499
 
-few328:
+few500:
 	TESTQ   DX, DX
-	JLE     done329
+	JLE     done501
 	VMOVDQU (CX), Y1
 	VDIVPD  Y0, Y1, Y1
 	VMOVDQU Y1, (AX)
 	ADDQ    $0x00000020, AX
 	ADDQ    $0x00000020, CX
 	SUBQ    $0x00000020, DX
-	JMP     few328
+	JMP     few500
 
-done329:
+done501:
 	VZEROUPPER
 	RET
 
@@ -4211,9 +5546,9 @@ TEXT ·scaleF16AVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSS X0, Y0
 	SHLQ         $0x01, DX
 
-many330:
+many502:
 	CMPQ      DX, $0x00000040
-	JL        few331
+	JL        few503
 	VCVTPH2PS (CX), Y1
 	VCVTPH2PS 16(CX), Y2
 	VMULPS    Y0, Y1, Y1
@@ -4233,11 +5568,11 @@ many330:
 	ADDQ      $0x00000040, AX
 	ADDQ      $0x00000040, CX
 	SUBQ      $0x00000040, DX
-	JMP       many330
+	JMP       many502
 
-few331:
+few503:
 	TESTQ     DX, DX
-	JLE       done332
+	JLE       done504
 	VCVTPH2PS (CX), Y1
 	VCVTPH2PS 16(CX), Y2
 	VMULPS    Y0, Y1, Y1
@@ -4249,9 +5584,9 @@ few331:
 	ADDQ      $0x00000020, AX
 	ADDQ      $0x00000020, CX
 	SUBQ      $0x00000020, DX
-	JMP       few331
+	JMP       few503
 
-done332:
+done504:
 	VZEROUPPER
 	RET
 
@@ -4266,9 +5601,9 @@ TEXT ·divideF16AVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSS X0, Y0
 	SHLQ         $0x01, DX
 
-many333:
+many505:
 	CMPQ      DX, $0x00000040
-	JL        few334
+	JL        few506
 	VCVTPH2PS (CX), Y1
 	VCVTPH2PS 16(CX), Y2
 	VDIVPS    Y0, Y1, Y1
@@ -4288,11 +5623,11 @@ many333:
 	ADDQ      $0x00000040, AX
 	ADDQ      $0x00000040, CX
 	SUBQ      $0x00000040, DX
-	JMP       many333
+	JMP       many505
 
-few334:
+few506:
 	TESTQ     DX, DX
-	JLE       done335
+	JLE       done507
 	VCVTPH2PS (CX), Y1
 	VCVTPH2PS 16(CX), Y2
 	VDIVPS    Y0, Y1, Y1
@@ -4304,9 +5639,9 @@ few334:
 	ADDQ      $0x00000020, AX
 	ADDQ      $0x00000020, CX
 	SUBQ      $0x00000020, DX
-	JMP       few334
+	JMP       few506
 
-done335:
+done507:
 	VZEROUPPER
 	RET
 
@@ -4333,9 +5668,9 @@ TEXT ·scaleBF16AVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSS X4, Y4
 	SHLQ         $0x01, DX
 
-many336:
+many508:
 	CMPQ      DX, $0x00000040
-	JL        few337
+	JL        few509
 	VMOVDQU   (CX), Y5
 	VPSLLD    $0x10, Y5, Y6
 	VPAND     Y0, Y5, Y5
@@ -4344,7 +5679,7 @@ many336:
 	VCMPPS    $0x03, Y6, Y5, Y7
 	VMOVMSKPS Y7, BX
 	TESTL     BX, BX
-	JNE       slow339
+	JNE       slow511
 	VPSRLD    $0x10, Y6, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
@@ -4356,7 +5691,7 @@ many336:
 	VPSRLD    $0x10, Y7, Y5
 	VPBLENDW  $0xaa, Y6, Y5, Y5
 
-packed340:
+packed512:
 	VMOVDQU   Y5, (AX)
 	VMOVDQU   32(CX), Y5
 	VPSLLD    $0x10, Y5, Y6
@@ -4366,7 +5701,7 @@ packed340:
 	VCMPPS    $0x03, Y6, Y5, Y7
 	VMOVMSKPS Y7, BX
 	TESTL     BX, BX
-	JNE       slow341
+	JNE       slow513
 	VPSRLD    $0x10, Y6, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
@@ -4378,16 +5713,16 @@ packed340:
 	VPSRLD    $0x10, Y7, Y5
 	VPBLENDW  $0xaa, Y6, Y5, Y5
 
-packed342:
+packed514:
 	VMOVDQU Y5, 32(AX)
 	ADDQ    $0x00000040, AX
 	ADDQ    $0x00000040, CX
 	SUBQ    $0x00000040, DX
-	JMP     many336
+	JMP     many508
 
-few337:
+few509:
 	TESTQ     DX, DX
-	JLE       done338
+	JLE       done510
 	VMOVDQU   (CX), Y5
 	VPSLLD    $0x10, Y5, Y6
 	VPAND     Y0, Y5, Y5
@@ -4396,7 +5731,7 @@ few337:
 	VCMPPS    $0x03, Y6, Y5, Y7
 	VMOVMSKPS Y7, BX
 	TESTL     BX, BX
-	JNE       slow343
+	JNE       slow515
 	VPSRLD    $0x10, Y6, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
@@ -4408,18 +5743,18 @@ few337:
 	VPSRLD    $0x10, Y7, Y5
 	VPBLENDW  $0xaa, Y6, Y5, Y5
 
-packed344:
+packed516:
 	VMOVDQU Y5, (AX)
 	ADDQ    $0x00000020, AX
 	ADDQ    $0x00000020, CX
 	SUBQ    $0x00000020, DX
-	JMP     few337
+	JMP     few509
 
-done338:
+done510:
 	VZEROUPPER
 	RET
 
-slow339:
+slow511:
 	VPSRLD    $0x10, Y6, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
@@ -4436,9 +5771,9 @@ slow339:
 	VBLENDVPS Y8, Y5, Y6, Y6
 	VPSRLD    $0x10, Y7, Y5
 	VPBLENDW  $0xaa, Y6, Y5, Y5
-	JMP       packed340
+	JMP       packed512
 
-slow341:
+slow513:
 	VPSRLD    $0x10, Y6, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
@@ -4455,9 +5790,9 @@ slow341:
 	VBLENDVPS Y8, Y5, Y6, Y6
 	VPSRLD    $0x10, Y7, Y5
 	VPBLENDW  $0xaa, Y6, Y5, Y5
-	JMP       packed342
+	JMP       packed514
 
-slow343:
+slow515:
 	VPSRLD    $0x10, Y6, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
@@ -4474,7 +5809,7 @@ slow343:
 	VBLENDVPS Y8, Y5, Y6, Y6
 	VPSRLD    $0x10, Y7, Y5
 	VPBLENDW  $0xaa, Y6, Y5, Y5
-	JMP       packed344
+	JMP       packed516
 
 // func divideBF16AVX2(dst uintptr, src uintptr, n int, c float64)
 // Requires: AVX, AVX2
@@ -4499,9 +5834,9 @@ TEXT ·divideBF16AVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSS X4, Y4
 	SHLQ         $0x01, DX
 
-many345:
+many517:
 	CMPQ      DX, $0x00000040
-	JL        few346
+	JL        few518
 	VMOVDQU   (CX), Y5
 	VPSLLD    $0x10, Y5, Y6
 	VPAND     Y0, Y5, Y5
@@ -4510,7 +5845,7 @@ many345:
 	VCMPPS    $0x03, Y6, Y5, Y7
 	VMOVMSKPS Y7, BX
 	TESTL     BX, BX
-	JNE       slow348
+	JNE       slow520
 	VPSRLD    $0x10, Y6, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
@@ -4522,7 +5857,7 @@ many345:
 	VPSRLD    $0x10, Y7, Y5
 	VPBLENDW  $0xaa, Y6, Y5, Y5
 
-packed349:
+packed521:
 	VMOVDQU   Y5, (AX)
 	VMOVDQU   32(CX), Y5
 	VPSLLD    $0x10, Y5, Y6
@@ -4532,7 +5867,7 @@ packed349:
 	VCMPPS    $0x03, Y6, Y5, Y7
 	VMOVMSKPS Y7, BX
 	TESTL     BX, BX
-	JNE       slow350
+	JNE       slow522
 	VPSRLD    $0x10, Y6, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
@@ -4544,16 +5879,16 @@ packed349:
 	VPSRLD    $0x10, Y7, Y5
 	VPBLENDW  $0xaa, Y6, Y5, Y5
 
-packed351:
+packed523:
 	VMOVDQU Y5, 32(AX)
 	ADDQ    $0x00000040, AX
 	ADDQ    $0x00000040, CX
 	SUBQ    $0x00000040, DX
-	JMP     many345
+	JMP     many517
 
-few346:
+few518:
 	TESTQ     DX, DX
-	JLE       done347
+	JLE       done519
 	VMOVDQU   (CX), Y5
 	VPSLLD    $0x10, Y5, Y6
 	VPAND     Y0, Y5, Y5
@@ -4562,7 +5897,7 @@ few346:
 	VCMPPS    $0x03, Y6, Y5, Y7
 	VMOVMSKPS Y7, BX
 	TESTL     BX, BX
-	JNE       slow352
+	JNE       slow524
 	VPSRLD    $0x10, Y6, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
@@ -4574,18 +5909,18 @@ few346:
 	VPSRLD    $0x10, Y7, Y5
 	VPBLENDW  $0xaa, Y6, Y5, Y5
 
-packed353:
+packed525:
 	VMOVDQU Y5, (AX)
 	ADDQ    $0x00000020, AX
 	ADDQ    $0x00000020, CX
 	SUBQ    $0x00000020, DX
-	JMP     few346
+	JMP     few518
 
-done347:
+done519:
 	VZEROUPPER
 	RET
 
-slow348:
+slow520:
 	VPSRLD    $0x10, Y6, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
@@ -4602,9 +5937,9 @@ slow348:
 	VBLENDVPS Y8, Y5, Y6, Y6
 	VPSRLD    $0x10, Y7, Y5
 	VPBLENDW  $0xaa, Y6, Y5, Y5
-	JMP       packed349
+	JMP       packed521
 
-slow350:
+slow522:
 	VPSRLD    $0x10, Y6, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
@@ -4621,9 +5956,9 @@ slow350:
 	VBLENDVPS Y8, Y5, Y6, Y6
 	VPSRLD    $0x10, Y7, Y5
 	VPBLENDW  $0xaa, Y6, Y5, Y5
-	JMP       packed351
+	JMP       packed523
 
-slow352:
+slow524:
 	VPSRLD    $0x10, Y6, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
@@ -4640,7 +5975,7 @@ slow352:
 	VBLENDVPS Y8, Y5, Y6, Y6
 	VPSRLD    $0x10, Y7, Y5
 	VPBLENDW  $0xaa, Y6, Y5, Y5
-	JMP       packed353
+	JMP       packed525
 
 // func convertF16ToF32AVX2(dst uintptr, src uintptr, n int, c float64)
 // Requires: AVX, F16C
@@ -4650,9 +5985,9 @@ TEXT ·convertF16ToF32AVX2(SB), NOSPLIT, $0-32
 	MOVQ n+16(FP), DX
 	SHLQ $0x02, DX
 
-many354:
+many526:
 	CMPQ      DX, $0x00000080
-	JL        few355
+	JL        few527
 	VCVTPH2PS (CX), Y0
 	VMOVDQU   Y0, (AX)
 	VCVTPH2PS 16(CX), Y0
@@ -4664,19 +5999,19 @@ many354:
 	ADDQ      $0x00000080, AX
 	ADDQ      $0x00000040, CX
 	SUBQ      $0x00000080, DX
-	JMP       many354
+	JMP       many526
 
-few355:
+few527:
 	TESTQ     DX, DX
-	JLE       done356
+	JLE       done528
 	VCVTPH2PS (CX), Y0
 	VMOVDQU   Y0, (AX)
 	ADDQ      $0x00000020, AX
 	ADDQ      $0x00000010, CX
 	SUBQ      $0x00000020, DX
-	JMP       few355
+	JMP       few527
 
-done356:
+done528:
 	VZEROUPPER
 	RET
 
@@ -4688,9 +6023,9 @@ TEXT ·convertBF16ToF32AVX2(SB), NOSPLIT, $0-32
 	MOVQ n+16(FP), DX
 	SHLQ $0x02, DX
 
-many357:
+many529:
 	CMPQ      DX, $0x00000080
-	JL        few358
+	JL        few530
 	VPMOVZXWD (CX), Y0
 	VPSLLD    $0x10, Y0, Y0
 	VMOVDQU   Y0, (AX)
@@ -4706,20 +6041,20 @@ many357:
 	ADDQ      $0x00000080, AX
 	ADDQ      $0x00000040, CX
 	SUBQ      $0x00000080, DX
-	JMP       many357
+	JMP       many529
 
-few358:
+few530:
 	TESTQ     DX, DX
-	JLE       done359
+	JLE       done531
 	VPMOVZXWD (CX), Y0
 	VPSLLD    $0x10, Y0, Y0
 	VMOVDQU   Y0, (AX)
 	ADDQ      $0x00000020, AX
 	ADDQ      $0x00000010, CX
 	SUBQ      $0x00000020, DX
-	JMP       few358
+	JMP       few530
 
-done359:
+done531:
 	VZEROUPPER
 	RET
 
@@ -4731,9 +6066,9 @@ TEXT ·convertF32ToF16AVX2(SB), NOSPLIT, $0-32
 	MOVQ n+16(FP), DX
 	SHLQ $0x02, DX
 
-many360:
+many532:
 	CMPQ      DX, $0x00000080
-	JL        few361
+	JL        few533
 	VMOVDQU   (CX), Y0
 	VCVTPS2PH $0x00, Y0, (AX)
 	VMOVDQU   32(CX), Y0
@@ -4745,19 +6080,19 @@ many360:
 	ADDQ      $0x00000040, AX
 	ADDQ      $0x00000080, CX
 	SUBQ      $0x00000080, DX
-	JMP       many360
+	JMP       many532
 
-few361:
+few533:
 	TESTQ     DX, DX
-	JLE       done362
+	JLE       done534
 	VMOVDQU   (CX), Y0
 	VCVTPS2PH $0x00, Y0, (AX)
 	ADDQ      $0x00000010, AX
 	ADDQ      $0x00000020, CX
 	SUBQ      $0x00000020, DX
-	JMP       few361
+	JMP       few533
 
-done362:
+done534:
 	VZEROUPPER
 	RET
 
@@ -4781,9 +6116,9 @@ TEXT ·convertF32ToBF16AVX2(SB), NOSPLIT, $0-32
 	VPBROADCASTD X2, Y2
 	SHLQ         $0x02, DX
 
-many363:
+many535:
 	CMPQ      DX, $0x00000080
-	JL        few364
+	JL        few536
 	VMOVDQU   (CX), Y3
 	VPSRLD    $0x10, Y3, Y4
 	VPAND     Y1, Y4, Y4
@@ -4835,11 +6170,11 @@ many363:
 	ADDQ      $0x00000040, AX
 	ADDQ      $0x00000080, CX
 	SUBQ      $0x00000080, DX
-	JMP       many363
+	JMP       many535
 
-few364:
+few536:
 	TESTQ     DX, DX
-	JLE       done365
+	JLE       done537
 	VMOVDQU   (CX), Y3
 	VPSRLD    $0x10, Y3, Y4
 	VPAND     Y1, Y4, Y4
@@ -4855,9 +6190,9 @@ few364:
 	ADDQ      $0x00000010, AX
 	ADDQ      $0x00000020, CX
 	SUBQ      $0x00000020, DX
-	JMP       few364
+	JMP       few536
 
-done365:
+done537:
 	VZEROUPPER
 	RET
 
@@ -4869,9 +6204,9 @@ TEXT ·convertF32ToF64AVX2(SB), NOSPLIT, $0-32
 	MOVQ n+16(FP), DX
 	SHLQ $0x03, DX
 
-many366:
+many538:
 	CMPQ      DX, $0x00000080
-	JL        few367
+	JL        few539
 	VCVTPS2PD (CX), Y0
 	VMOVDQU   Y0, (AX)
 	VCVTPS2PD 16(CX), Y0
@@ -4883,19 +6218,19 @@ many366:
 	ADDQ      $0x00000080, AX
 	ADDQ      $0x00000040, CX
 	SUBQ      $0x00000080, DX
-	JMP       many366
+	JMP       many538
 
-few367:
+few539:
 	TESTQ     DX, DX
-	JLE       done368
+	JLE       done540
 	VCVTPS2PD (CX), Y0
 	VMOVDQU   Y0, (AX)
 	ADDQ      $0x00000020, AX
 	ADDQ      $0x00000010, CX
 	SUBQ      $0x00000020, DX
-	JMP       few367
+	JMP       few539
 
-done368:
+done540:
 	VZEROUPPER
 	RET
 
@@ -4907,9 +6242,9 @@ TEXT ·convertF64ToF32AVX2(SB), NOSPLIT, $0-32
 	MOVQ n+16(FP), DX
 	SHLQ $0x03, DX
 
-many369:
+many541:
 	CMPQ       DX, $0x00000080
-	JL         few370
+	JL         few542
 	VMOVDQU    (CX), Y0
 	VCVTPD2PSY Y0, X0
 	VMOVUPS    X0, (AX)
@@ -4925,20 +6260,20 @@ many369:
 	ADDQ       $0x00000040, AX
 	ADDQ       $0x00000080, CX
 	SUBQ       $0x00000080, DX
-	JMP        many369
+	JMP        many541
 
-few370:
+few542:
 	TESTQ      DX, DX
-	JLE        done371
+	JLE        done543
 	VMOVDQU    (CX), Y0
 	VCVTPD2PSY Y0, X0
 	VMOVUPS    X0, (AX)
 	ADDQ       $0x00000010, AX
 	ADDQ       $0x00000020, CX
 	SUBQ       $0x00000020, DX
-	JMP        few370
+	JMP        few542
 
-done371:
+done543:
 	VZEROUPPER
 	RET
 
@@ -4949,9 +6284,9 @@ TEXT ·copyNTAVX2(SB), NOSPLIT, $0-24
 	MOVQ src+8(FP), CX
 	MOVQ bytes+16(FP), DX
 
-loop372:
+loop544:
 	TESTQ    DX, DX
-	JLE      done373
+	JLE      done545
 	VMOVDQU  (CX), Y0
 	VMOVDQU  32(CX), Y1
 	VMOVDQU  64(CX), Y2
@@ -4963,9 +6298,9 @@ loop372:
 	ADDQ     $0x00000080, CX
 	ADDQ     $0x00000080, AX
 	SUBQ     $0x00000080, DX
-	JMP      loop372
+	JMP      loop544
 
-done373:
+done545:
 	SFENCE
 	VZEROUPPER
 	RET

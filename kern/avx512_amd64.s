@@ -11,70 +11,94 @@ TEXT ·reduceSum8AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 
 many1:
 	CMPQ      DI, $0x00000100
 	JL        few2
-	MOVQ      (DX), R8
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
+	VPADDB    (R9)(SI*1), Z0, Z0
+	VPADDB    64(R9)(SI*1), Z1, Z1
+	VPADDB    128(R9)(SI*1), Z2, Z2
+	VPADDB    192(R9)(SI*1), Z3, Z3
+	MOVQ      $0x00000002, R12
 
-source4:
-	MOVQ   (DX)(R9*8), R8
-	VPADDB (R8)(SI*1), Z0, Z0
-	VPADDB 64(R8)(SI*1), Z1, Z1
-	VPADDB 128(R8)(SI*1), Z2, Z2
-	VPADDB 192(R8)(SI*1), Z3, Z3
-	INCQ   R9
-	CMPQ   R9, BX
-	JNE    source4
-	XORQ   R9, R9
+next4:
+	CMPQ   R12, BX
+	JE     all5
+	MOVQ   (DX)(R12*8), R11
+	VPADDB (R11)(SI*1), Z0, Z0
+	VPADDB 64(R11)(SI*1), Z1, Z1
+	VPADDB 128(R11)(SI*1), Z2, Z2
+	VPADDB 192(R11)(SI*1), Z3, Z3
+	INCQ   R12
+	JMP    next4
 
-dest5:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest5
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many1
+all5:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next6:
+	CMPQ      R12, CX
+	JE        all7
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next6
+
+all7:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many1
 
 few2:
 	TESTQ      DI, DI
 	JLE        done3
-	MOVQ       DI, R8
-	MOVQ       $-1, R9
-	BZHIQ      R8, R9, R9
-	KMOVQ      R9, K1
-	MOVQ       (DX), R8
+	MOVQ       DI, R11
+	MOVQ       $-1, R12
+	BZHIQ      R11, R12, R12
+	KMOVQ      R12, K1
 	VMOVDQU8.Z (R8)(SI*1), K1, Z0
-	MOVQ       $0x00000001, R9
-
-source6:
-	MOVQ       (DX)(R9*8), R8
-	VMOVDQU8.Z (R8)(SI*1), K1, Z1
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPADDB     Z1, Z0, Z0
-	INCQ       R9
-	CMPQ       R9, BX
-	JNE        source6
-	XORQ       R9, R9
+	MOVQ       $0x00000002, R12
 
-dest7:
-	MOVQ     (AX)(R9*8), R8
-	VMOVDQU8 Z0, K1, (R8)(SI*1)
-	INCQ     R9
-	CMPQ     R9, CX
-	JNE      dest7
-	ADDQ     $0x00000040, SI
-	SUBQ     $0x00000040, DI
-	JMP      few2
+next8:
+	CMPQ       R12, BX
+	JE         all9
+	MOVQ       (DX)(R12*8), R11
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPADDB     Z1, Z0, Z0
+	INCQ       R12
+	JMP        next8
+
+all9:
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
+	MOVQ     $0x00000001, R12
+
+next10:
+	CMPQ     R12, CX
+	JE       all11
+	MOVQ     (AX)(R12*8), R11
+	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	INCQ     R12
+	JMP      next10
+
+all11:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few2
 
 done3:
 	VZEROUPPER
@@ -89,74 +113,98 @@ TEXT ·reduceSum16AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x01, DI
 
-many8:
+many12:
 	CMPQ      DI, $0x00000100
-	JL        few9
-	MOVQ      (DX), R8
+	JL        few13
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
+	VPADDW    (R9)(SI*1), Z0, Z0
+	VPADDW    64(R9)(SI*1), Z1, Z1
+	VPADDW    128(R9)(SI*1), Z2, Z2
+	VPADDW    192(R9)(SI*1), Z3, Z3
+	MOVQ      $0x00000002, R12
 
-source11:
-	MOVQ   (DX)(R9*8), R8
-	VPADDW (R8)(SI*1), Z0, Z0
-	VPADDW 64(R8)(SI*1), Z1, Z1
-	VPADDW 128(R8)(SI*1), Z2, Z2
-	VPADDW 192(R8)(SI*1), Z3, Z3
-	INCQ   R9
-	CMPQ   R9, BX
-	JNE    source11
-	XORQ   R9, R9
+next15:
+	CMPQ   R12, BX
+	JE     all16
+	MOVQ   (DX)(R12*8), R11
+	VPADDW (R11)(SI*1), Z0, Z0
+	VPADDW 64(R11)(SI*1), Z1, Z1
+	VPADDW 128(R11)(SI*1), Z2, Z2
+	VPADDW 192(R11)(SI*1), Z3, Z3
+	INCQ   R12
+	JMP    next15
 
-dest12:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest12
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many8
+all16:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-few9:
+next17:
+	CMPQ      R12, CX
+	JE        all18
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next17
+
+all18:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many12
+
+few13:
 	TESTQ       DI, DI
-	JLE         done10
-	MOVQ        DI, R8
-	SHRQ        $0x01, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done14
+	MOVQ        DI, R11
+	SHRQ        $0x01, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	VMOVDQU16.Z (R8)(SI*1), K1, Z0
-	MOVQ        $0x00000001, R9
-
-source13:
-	MOVQ        (DX)(R9*8), R8
-	VMOVDQU16.Z (R8)(SI*1), K1, Z1
+	VMOVDQU16.Z (R9)(SI*1), K1, Z1
 	VPADDW      Z1, Z0, Z0
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source13
-	XORQ        R9, R9
+	MOVQ        $0x00000002, R12
 
-dest14:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU16 Z0, K1, (R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest14
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few9
+next19:
+	CMPQ        R12, BX
+	JE          all20
+	MOVQ        (DX)(R12*8), R11
+	VMOVDQU16.Z (R11)(SI*1), K1, Z1
+	VPADDW      Z1, Z0, Z0
+	INCQ        R12
+	JMP         next19
 
-done10:
+all20:
+	VMOVDQU16 Z0, K1, (R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next21:
+	CMPQ      R12, CX
+	JE        all22
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU16 Z0, K1, (R11)(SI*1)
+	INCQ      R12
+	JMP       next21
+
+all22:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few13
+
+done14:
 	VZEROUPPER
 	RET
 
@@ -169,74 +217,98 @@ TEXT ·reduceSum32AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x02, DI
 
-many15:
+many23:
 	CMPQ      DI, $0x00000100
-	JL        few16
-	MOVQ      (DX), R8
+	JL        few24
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
+	VPADDD    (R9)(SI*1), Z0, Z0
+	VPADDD    64(R9)(SI*1), Z1, Z1
+	VPADDD    128(R9)(SI*1), Z2, Z2
+	VPADDD    192(R9)(SI*1), Z3, Z3
+	MOVQ      $0x00000002, R12
 
-source18:
-	MOVQ   (DX)(R9*8), R8
-	VPADDD (R8)(SI*1), Z0, Z0
-	VPADDD 64(R8)(SI*1), Z1, Z1
-	VPADDD 128(R8)(SI*1), Z2, Z2
-	VPADDD 192(R8)(SI*1), Z3, Z3
-	INCQ   R9
-	CMPQ   R9, BX
-	JNE    source18
-	XORQ   R9, R9
+next26:
+	CMPQ   R12, BX
+	JE     all27
+	MOVQ   (DX)(R12*8), R11
+	VPADDD (R11)(SI*1), Z0, Z0
+	VPADDD 64(R11)(SI*1), Z1, Z1
+	VPADDD 128(R11)(SI*1), Z2, Z2
+	VPADDD 192(R11)(SI*1), Z3, Z3
+	INCQ   R12
+	JMP    next26
 
-dest19:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest19
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many15
+all27:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-few16:
+next28:
+	CMPQ      R12, CX
+	JE        all29
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next28
+
+all29:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many23
+
+few24:
 	TESTQ       DI, DI
-	JLE         done17
-	MOVQ        DI, R8
-	SHRQ        $0x02, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done25
+	MOVQ        DI, R11
+	SHRQ        $0x02, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	VMOVDQU32.Z (R8)(SI*1), K1, Z0
-	MOVQ        $0x00000001, R9
-
-source20:
-	MOVQ        (DX)(R9*8), R8
-	VMOVDQU32.Z (R8)(SI*1), K1, Z1
+	VMOVDQU32.Z (R9)(SI*1), K1, Z1
 	VPADDD      Z1, Z0, Z0
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source20
-	XORQ        R9, R9
+	MOVQ        $0x00000002, R12
 
-dest21:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU32 Z0, K1, (R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest21
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few16
+next30:
+	CMPQ        R12, BX
+	JE          all31
+	MOVQ        (DX)(R12*8), R11
+	VMOVDQU32.Z (R11)(SI*1), K1, Z1
+	VPADDD      Z1, Z0, Z0
+	INCQ        R12
+	JMP         next30
 
-done17:
+all31:
+	VMOVDQU32 Z0, K1, (R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next32:
+	CMPQ      R12, CX
+	JE        all33
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU32 Z0, K1, (R11)(SI*1)
+	INCQ      R12
+	JMP       next32
+
+all33:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few24
+
+done25:
 	VZEROUPPER
 	RET
 
@@ -249,74 +321,98 @@ TEXT ·reduceSum64AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x03, DI
 
-many22:
+many34:
 	CMPQ      DI, $0x00000100
-	JL        few23
-	MOVQ      (DX), R8
+	JL        few35
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
+	VPADDQ    (R9)(SI*1), Z0, Z0
+	VPADDQ    64(R9)(SI*1), Z1, Z1
+	VPADDQ    128(R9)(SI*1), Z2, Z2
+	VPADDQ    192(R9)(SI*1), Z3, Z3
+	MOVQ      $0x00000002, R12
 
-source25:
-	MOVQ   (DX)(R9*8), R8
-	VPADDQ (R8)(SI*1), Z0, Z0
-	VPADDQ 64(R8)(SI*1), Z1, Z1
-	VPADDQ 128(R8)(SI*1), Z2, Z2
-	VPADDQ 192(R8)(SI*1), Z3, Z3
-	INCQ   R9
-	CMPQ   R9, BX
-	JNE    source25
-	XORQ   R9, R9
+next37:
+	CMPQ   R12, BX
+	JE     all38
+	MOVQ   (DX)(R12*8), R11
+	VPADDQ (R11)(SI*1), Z0, Z0
+	VPADDQ 64(R11)(SI*1), Z1, Z1
+	VPADDQ 128(R11)(SI*1), Z2, Z2
+	VPADDQ 192(R11)(SI*1), Z3, Z3
+	INCQ   R12
+	JMP    next37
 
-dest26:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest26
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many22
+all38:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-few23:
+next39:
+	CMPQ      R12, CX
+	JE        all40
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next39
+
+all40:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many34
+
+few35:
 	TESTQ       DI, DI
-	JLE         done24
-	MOVQ        DI, R8
-	SHRQ        $0x03, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done36
+	MOVQ        DI, R11
+	SHRQ        $0x03, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	VMOVDQU64.Z (R8)(SI*1), K1, Z0
-	MOVQ        $0x00000001, R9
-
-source27:
-	MOVQ        (DX)(R9*8), R8
-	VMOVDQU64.Z (R8)(SI*1), K1, Z1
+	VMOVDQU64.Z (R9)(SI*1), K1, Z1
 	VPADDQ      Z1, Z0, Z0
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source27
-	XORQ        R9, R9
+	MOVQ        $0x00000002, R12
 
-dest28:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, K1, (R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest28
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few23
+next41:
+	CMPQ        R12, BX
+	JE          all42
+	MOVQ        (DX)(R12*8), R11
+	VMOVDQU64.Z (R11)(SI*1), K1, Z1
+	VPADDQ      Z1, Z0, Z0
+	INCQ        R12
+	JMP         next41
 
-done24:
+all42:
+	VMOVDQU64 Z0, K1, (R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next43:
+	CMPQ      R12, CX
+	JE        all44
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, K1, (R11)(SI*1)
+	INCQ      R12
+	JMP       next43
+
+all44:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few35
+
+done36:
 	VZEROUPPER
 	RET
 
@@ -335,101 +431,154 @@ TEXT ·reduceProduct8AVX512(SB), NOSPLIT, $0-64
 	MOVQ         srcs_len+32(FP), BX
 	MOVQ         off+48(FP), SI
 	MOVQ         n+56(FP), DI
+	MOVQ         (DX), R8
+	MOVQ         8(DX), R9
+	MOVQ         (AX), R10
 
-many29:
+many45:
 	CMPQ      DI, $0x00000100
-	JL        few30
-	MOVQ      (DX), R8
+	JL        few46
 	VMOVDQU64 (R8)(SI*1), Z2
 	VMOVDQU64 64(R8)(SI*1), Z3
 	VMOVDQU64 128(R8)(SI*1), Z4
 	VMOVDQU64 192(R8)(SI*1), Z5
-	MOVQ      $0x00000001, R9
-
-source32:
-	MOVQ      (DX)(R9*8), R8
-	VMOVDQU64 (R8)(SI*1), Z6
+	VMOVDQU64 (R9)(SI*1), Z6
 	VPSRLW    $0x08, Z2, Z7
 	VPANDD    Z1, Z6, Z8
 	VPMULLW   Z8, Z7, Z7
 	VPMULLW   Z6, Z2, Z2
 	VPANDD    Z0, Z2, Z2
 	VPORD     Z7, Z2, Z2
-	VMOVDQU64 64(R8)(SI*1), Z6
+	VMOVDQU64 64(R9)(SI*1), Z6
 	VPSRLW    $0x08, Z3, Z7
 	VPANDD    Z1, Z6, Z8
 	VPMULLW   Z8, Z7, Z7
 	VPMULLW   Z6, Z3, Z3
 	VPANDD    Z0, Z3, Z3
 	VPORD     Z7, Z3, Z3
-	VMOVDQU64 128(R8)(SI*1), Z6
+	VMOVDQU64 128(R9)(SI*1), Z6
 	VPSRLW    $0x08, Z4, Z7
 	VPANDD    Z1, Z6, Z8
 	VPMULLW   Z8, Z7, Z7
 	VPMULLW   Z6, Z4, Z4
 	VPANDD    Z0, Z4, Z4
 	VPORD     Z7, Z4, Z4
-	VMOVDQU64 192(R8)(SI*1), Z6
+	VMOVDQU64 192(R9)(SI*1), Z6
 	VPSRLW    $0x08, Z5, Z7
 	VPANDD    Z1, Z6, Z8
 	VPMULLW   Z8, Z7, Z7
 	VPMULLW   Z6, Z5, Z5
 	VPANDD    Z0, Z5, Z5
 	VPORD     Z7, Z5, Z5
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source32
-	XORQ      R9, R9
+	MOVQ      $0x00000002, R12
 
-dest33:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z2, (R8)(SI*1)
-	VMOVDQU64 Z3, 64(R8)(SI*1)
-	VMOVDQU64 Z4, 128(R8)(SI*1)
-	VMOVDQU64 Z5, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest33
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many29
+next48:
+	CMPQ      R12, BX
+	JE        all49
+	MOVQ      (DX)(R12*8), R11
+	VMOVDQU64 (R11)(SI*1), Z6
+	VPSRLW    $0x08, Z2, Z7
+	VPANDD    Z1, Z6, Z8
+	VPMULLW   Z8, Z7, Z7
+	VPMULLW   Z6, Z2, Z2
+	VPANDD    Z0, Z2, Z2
+	VPORD     Z7, Z2, Z2
+	VMOVDQU64 64(R11)(SI*1), Z6
+	VPSRLW    $0x08, Z3, Z7
+	VPANDD    Z1, Z6, Z8
+	VPMULLW   Z8, Z7, Z7
+	VPMULLW   Z6, Z3, Z3
+	VPANDD    Z0, Z3, Z3
+	VPORD     Z7, Z3, Z3
+	VMOVDQU64 128(R11)(SI*1), Z6
+	VPSRLW    $0x08, Z4, Z7
+	VPANDD    Z1, Z6, Z8
+	VPMULLW   Z8, Z7, Z7
+	VPMULLW   Z6, Z4, Z4
+	VPANDD    Z0, Z4, Z4
+	VPORD     Z7, Z4, Z4
+	VMOVDQU64 192(R11)(SI*1), Z6
+	VPSRLW    $0x08, Z5, Z7
+	VPANDD    Z1, Z6, Z8
+	VPMULLW   Z8, Z7, Z7
+	VPMULLW   Z6, Z5, Z5
+	VPANDD    Z0, Z5, Z5
+	VPORD     Z7, Z5, Z5
+	INCQ      R12
+	JMP       next48
 
-few30:
+all49:
+	VMOVDQU64 Z2, (R10)(SI*1)
+	VMOVDQU64 Z3, 64(R10)(SI*1)
+	VMOVDQU64 Z4, 128(R10)(SI*1)
+	VMOVDQU64 Z5, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next50:
+	CMPQ      R12, CX
+	JE        all51
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z2, (R11)(SI*1)
+	VMOVDQU64 Z3, 64(R11)(SI*1)
+	VMOVDQU64 Z4, 128(R11)(SI*1)
+	VMOVDQU64 Z5, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next50
+
+all51:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many45
+
+few46:
 	TESTQ      DI, DI
-	JLE        done31
-	MOVQ       DI, R8
-	MOVQ       $-1, R9
-	BZHIQ      R8, R9, R9
-	KMOVQ      R9, K1
-	MOVQ       (DX), R8
+	JLE        done47
+	MOVQ       DI, R11
+	MOVQ       $-1, R12
+	BZHIQ      R11, R12, R12
+	KMOVQ      R12, K1
 	VMOVDQU8.Z (R8)(SI*1), K1, Z2
-	MOVQ       $0x00000001, R9
-
-source34:
-	MOVQ       (DX)(R9*8), R8
-	VMOVDQU8.Z (R8)(SI*1), K1, Z3
+	VMOVDQU8.Z (R9)(SI*1), K1, Z3
 	VPSRLW     $0x08, Z2, Z4
 	VPANDD     Z1, Z3, Z5
 	VPMULLW    Z5, Z4, Z4
 	VPMULLW    Z3, Z2, Z2
 	VPANDD     Z0, Z2, Z2
 	VPORD      Z4, Z2, Z2
-	INCQ       R9
-	CMPQ       R9, BX
-	JNE        source34
-	XORQ       R9, R9
+	MOVQ       $0x00000002, R12
 
-dest35:
-	MOVQ     (AX)(R9*8), R8
-	VMOVDQU8 Z2, K1, (R8)(SI*1)
-	INCQ     R9
-	CMPQ     R9, CX
-	JNE      dest35
-	ADDQ     $0x00000040, SI
-	SUBQ     $0x00000040, DI
-	JMP      few30
+next52:
+	CMPQ       R12, BX
+	JE         all53
+	MOVQ       (DX)(R12*8), R11
+	VMOVDQU8.Z (R11)(SI*1), K1, Z3
+	VPSRLW     $0x08, Z2, Z4
+	VPANDD     Z1, Z3, Z5
+	VPMULLW    Z5, Z4, Z4
+	VPMULLW    Z3, Z2, Z2
+	VPANDD     Z0, Z2, Z2
+	VPORD      Z4, Z2, Z2
+	INCQ       R12
+	JMP        next52
 
-done31:
+all53:
+	VMOVDQU8 Z2, K1, (R10)(SI*1)
+	MOVQ     $0x00000001, R12
+
+next54:
+	CMPQ     R12, CX
+	JE       all55
+	MOVQ     (AX)(R12*8), R11
+	VMOVDQU8 Z2, K1, (R11)(SI*1)
+	INCQ     R12
+	JMP      next54
+
+all55:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few46
+
+done47:
 	VZEROUPPER
 	RET
 
@@ -442,74 +591,98 @@ TEXT ·reduceProduct16AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x01, DI
 
-many36:
+many56:
 	CMPQ      DI, $0x00000100
-	JL        few37
-	MOVQ      (DX), R8
+	JL        few57
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
+	VPMULLW   (R9)(SI*1), Z0, Z0
+	VPMULLW   64(R9)(SI*1), Z1, Z1
+	VPMULLW   128(R9)(SI*1), Z2, Z2
+	VPMULLW   192(R9)(SI*1), Z3, Z3
+	MOVQ      $0x00000002, R12
 
-source39:
-	MOVQ    (DX)(R9*8), R8
-	VPMULLW (R8)(SI*1), Z0, Z0
-	VPMULLW 64(R8)(SI*1), Z1, Z1
-	VPMULLW 128(R8)(SI*1), Z2, Z2
-	VPMULLW 192(R8)(SI*1), Z3, Z3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source39
-	XORQ    R9, R9
+next59:
+	CMPQ    R12, BX
+	JE      all60
+	MOVQ    (DX)(R12*8), R11
+	VPMULLW (R11)(SI*1), Z0, Z0
+	VPMULLW 64(R11)(SI*1), Z1, Z1
+	VPMULLW 128(R11)(SI*1), Z2, Z2
+	VPMULLW 192(R11)(SI*1), Z3, Z3
+	INCQ    R12
+	JMP     next59
 
-dest40:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest40
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many36
+all60:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-few37:
+next61:
+	CMPQ      R12, CX
+	JE        all62
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next61
+
+all62:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many56
+
+few57:
 	TESTQ       DI, DI
-	JLE         done38
-	MOVQ        DI, R8
-	SHRQ        $0x01, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done58
+	MOVQ        DI, R11
+	SHRQ        $0x01, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	VMOVDQU16.Z (R8)(SI*1), K1, Z0
-	MOVQ        $0x00000001, R9
-
-source41:
-	MOVQ        (DX)(R9*8), R8
-	VMOVDQU16.Z (R8)(SI*1), K1, Z1
+	VMOVDQU16.Z (R9)(SI*1), K1, Z1
 	VPMULLW     Z1, Z0, Z0
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source41
-	XORQ        R9, R9
+	MOVQ        $0x00000002, R12
 
-dest42:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU16 Z0, K1, (R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest42
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few37
+next63:
+	CMPQ        R12, BX
+	JE          all64
+	MOVQ        (DX)(R12*8), R11
+	VMOVDQU16.Z (R11)(SI*1), K1, Z1
+	VPMULLW     Z1, Z0, Z0
+	INCQ        R12
+	JMP         next63
 
-done38:
+all64:
+	VMOVDQU16 Z0, K1, (R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next65:
+	CMPQ      R12, CX
+	JE        all66
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU16 Z0, K1, (R11)(SI*1)
+	INCQ      R12
+	JMP       next65
+
+all66:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few57
+
+done58:
 	VZEROUPPER
 	RET
 
@@ -522,74 +695,98 @@ TEXT ·reduceProduct32AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x02, DI
 
-many43:
+many67:
 	CMPQ      DI, $0x00000100
-	JL        few44
-	MOVQ      (DX), R8
+	JL        few68
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
+	VPMULLD   (R9)(SI*1), Z0, Z0
+	VPMULLD   64(R9)(SI*1), Z1, Z1
+	VPMULLD   128(R9)(SI*1), Z2, Z2
+	VPMULLD   192(R9)(SI*1), Z3, Z3
+	MOVQ      $0x00000002, R12
 
-source46:
-	MOVQ    (DX)(R9*8), R8
-	VPMULLD (R8)(SI*1), Z0, Z0
-	VPMULLD 64(R8)(SI*1), Z1, Z1
-	VPMULLD 128(R8)(SI*1), Z2, Z2
-	VPMULLD 192(R8)(SI*1), Z3, Z3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source46
-	XORQ    R9, R9
+next70:
+	CMPQ    R12, BX
+	JE      all71
+	MOVQ    (DX)(R12*8), R11
+	VPMULLD (R11)(SI*1), Z0, Z0
+	VPMULLD 64(R11)(SI*1), Z1, Z1
+	VPMULLD 128(R11)(SI*1), Z2, Z2
+	VPMULLD 192(R11)(SI*1), Z3, Z3
+	INCQ    R12
+	JMP     next70
 
-dest47:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest47
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many43
+all71:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-few44:
+next72:
+	CMPQ      R12, CX
+	JE        all73
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next72
+
+all73:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many67
+
+few68:
 	TESTQ       DI, DI
-	JLE         done45
-	MOVQ        DI, R8
-	SHRQ        $0x02, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done69
+	MOVQ        DI, R11
+	SHRQ        $0x02, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	VMOVDQU32.Z (R8)(SI*1), K1, Z0
-	MOVQ        $0x00000001, R9
-
-source48:
-	MOVQ        (DX)(R9*8), R8
-	VMOVDQU32.Z (R8)(SI*1), K1, Z1
+	VMOVDQU32.Z (R9)(SI*1), K1, Z1
 	VPMULLD     Z1, Z0, Z0
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source48
-	XORQ        R9, R9
+	MOVQ        $0x00000002, R12
 
-dest49:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU32 Z0, K1, (R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest49
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few44
+next74:
+	CMPQ        R12, BX
+	JE          all75
+	MOVQ        (DX)(R12*8), R11
+	VMOVDQU32.Z (R11)(SI*1), K1, Z1
+	VPMULLD     Z1, Z0, Z0
+	INCQ        R12
+	JMP         next74
 
-done45:
+all75:
+	VMOVDQU32 Z0, K1, (R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next76:
+	CMPQ      R12, CX
+	JE        all77
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU32 Z0, K1, (R11)(SI*1)
+	INCQ      R12
+	JMP       next76
+
+all77:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few68
+
+done69:
 	VZEROUPPER
 	RET
 
@@ -602,74 +799,98 @@ TEXT ·reduceProduct64AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x03, DI
 
-many50:
+many78:
 	CMPQ      DI, $0x00000100
-	JL        few51
-	MOVQ      (DX), R8
+	JL        few79
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
+	VPMULLQ   (R9)(SI*1), Z0, Z0
+	VPMULLQ   64(R9)(SI*1), Z1, Z1
+	VPMULLQ   128(R9)(SI*1), Z2, Z2
+	VPMULLQ   192(R9)(SI*1), Z3, Z3
+	MOVQ      $0x00000002, R12
 
-source53:
-	MOVQ    (DX)(R9*8), R8
-	VPMULLQ (R8)(SI*1), Z0, Z0
-	VPMULLQ 64(R8)(SI*1), Z1, Z1
-	VPMULLQ 128(R8)(SI*1), Z2, Z2
-	VPMULLQ 192(R8)(SI*1), Z3, Z3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source53
-	XORQ    R9, R9
+next81:
+	CMPQ    R12, BX
+	JE      all82
+	MOVQ    (DX)(R12*8), R11
+	VPMULLQ (R11)(SI*1), Z0, Z0
+	VPMULLQ 64(R11)(SI*1), Z1, Z1
+	VPMULLQ 128(R11)(SI*1), Z2, Z2
+	VPMULLQ 192(R11)(SI*1), Z3, Z3
+	INCQ    R12
+	JMP     next81
 
-dest54:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest54
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many50
+all82:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-few51:
+next83:
+	CMPQ      R12, CX
+	JE        all84
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next83
+
+all84:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many78
+
+few79:
 	TESTQ       DI, DI
-	JLE         done52
-	MOVQ        DI, R8
-	SHRQ        $0x03, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done80
+	MOVQ        DI, R11
+	SHRQ        $0x03, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	VMOVDQU64.Z (R8)(SI*1), K1, Z0
-	MOVQ        $0x00000001, R9
-
-source55:
-	MOVQ        (DX)(R9*8), R8
-	VMOVDQU64.Z (R8)(SI*1), K1, Z1
+	VMOVDQU64.Z (R9)(SI*1), K1, Z1
 	VPMULLQ     Z1, Z0, Z0
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source55
-	XORQ        R9, R9
+	MOVQ        $0x00000002, R12
 
-dest56:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, K1, (R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest56
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few51
+next85:
+	CMPQ        R12, BX
+	JE          all86
+	MOVQ        (DX)(R12*8), R11
+	VMOVDQU64.Z (R11)(SI*1), K1, Z1
+	VPMULLQ     Z1, Z0, Z0
+	INCQ        R12
+	JMP         next85
 
-done52:
+all86:
+	VMOVDQU64 Z0, K1, (R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next87:
+	CMPQ      R12, CX
+	JE        all88
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, K1, (R11)(SI*1)
+	INCQ      R12
+	JMP       next87
+
+all88:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few79
+
+done80:
 	VZEROUPPER
 	RET
 
@@ -682,72 +903,96 @@ TEXT ·reduceMinI8AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 
-many57:
+many89:
 	CMPQ      DI, $0x00000100
-	JL        few58
-	MOVQ      (DX), R8
+	JL        few90
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
+	VPMINSB   (R9)(SI*1), Z0, Z0
+	VPMINSB   64(R9)(SI*1), Z1, Z1
+	VPMINSB   128(R9)(SI*1), Z2, Z2
+	VPMINSB   192(R9)(SI*1), Z3, Z3
+	MOVQ      $0x00000002, R12
 
-source60:
-	MOVQ    (DX)(R9*8), R8
-	VPMINSB (R8)(SI*1), Z0, Z0
-	VPMINSB 64(R8)(SI*1), Z1, Z1
-	VPMINSB 128(R8)(SI*1), Z2, Z2
-	VPMINSB 192(R8)(SI*1), Z3, Z3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source60
-	XORQ    R9, R9
+next92:
+	CMPQ    R12, BX
+	JE      all93
+	MOVQ    (DX)(R12*8), R11
+	VPMINSB (R11)(SI*1), Z0, Z0
+	VPMINSB 64(R11)(SI*1), Z1, Z1
+	VPMINSB 128(R11)(SI*1), Z2, Z2
+	VPMINSB 192(R11)(SI*1), Z3, Z3
+	INCQ    R12
+	JMP     next92
 
-dest61:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest61
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many57
+all93:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-few58:
+next94:
+	CMPQ      R12, CX
+	JE        all95
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next94
+
+all95:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many89
+
+few90:
 	TESTQ      DI, DI
-	JLE        done59
-	MOVQ       DI, R8
-	MOVQ       $-1, R9
-	BZHIQ      R8, R9, R9
-	KMOVQ      R9, K1
-	MOVQ       (DX), R8
+	JLE        done91
+	MOVQ       DI, R11
+	MOVQ       $-1, R12
+	BZHIQ      R11, R12, R12
+	KMOVQ      R12, K1
 	VMOVDQU8.Z (R8)(SI*1), K1, Z0
-	MOVQ       $0x00000001, R9
-
-source62:
-	MOVQ       (DX)(R9*8), R8
-	VMOVDQU8.Z (R8)(SI*1), K1, Z1
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPMINSB    Z1, Z0, Z0
-	INCQ       R9
-	CMPQ       R9, BX
-	JNE        source62
-	XORQ       R9, R9
+	MOVQ       $0x00000002, R12
 
-dest63:
-	MOVQ     (AX)(R9*8), R8
-	VMOVDQU8 Z0, K1, (R8)(SI*1)
-	INCQ     R9
-	CMPQ     R9, CX
-	JNE      dest63
-	ADDQ     $0x00000040, SI
-	SUBQ     $0x00000040, DI
-	JMP      few58
+next96:
+	CMPQ       R12, BX
+	JE         all97
+	MOVQ       (DX)(R12*8), R11
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPMINSB    Z1, Z0, Z0
+	INCQ       R12
+	JMP        next96
 
-done59:
+all97:
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
+	MOVQ     $0x00000001, R12
+
+next98:
+	CMPQ     R12, CX
+	JE       all99
+	MOVQ     (AX)(R12*8), R11
+	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	INCQ     R12
+	JMP      next98
+
+all99:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few90
+
+done91:
 	VZEROUPPER
 	RET
 
@@ -760,74 +1005,98 @@ TEXT ·reduceMinI16AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x01, DI
 
-many64:
+many100:
 	CMPQ      DI, $0x00000100
-	JL        few65
-	MOVQ      (DX), R8
+	JL        few101
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
+	VPMINSW   (R9)(SI*1), Z0, Z0
+	VPMINSW   64(R9)(SI*1), Z1, Z1
+	VPMINSW   128(R9)(SI*1), Z2, Z2
+	VPMINSW   192(R9)(SI*1), Z3, Z3
+	MOVQ      $0x00000002, R12
 
-source67:
-	MOVQ    (DX)(R9*8), R8
-	VPMINSW (R8)(SI*1), Z0, Z0
-	VPMINSW 64(R8)(SI*1), Z1, Z1
-	VPMINSW 128(R8)(SI*1), Z2, Z2
-	VPMINSW 192(R8)(SI*1), Z3, Z3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source67
-	XORQ    R9, R9
+next103:
+	CMPQ    R12, BX
+	JE      all104
+	MOVQ    (DX)(R12*8), R11
+	VPMINSW (R11)(SI*1), Z0, Z0
+	VPMINSW 64(R11)(SI*1), Z1, Z1
+	VPMINSW 128(R11)(SI*1), Z2, Z2
+	VPMINSW 192(R11)(SI*1), Z3, Z3
+	INCQ    R12
+	JMP     next103
 
-dest68:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest68
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many64
+all104:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-few65:
+next105:
+	CMPQ      R12, CX
+	JE        all106
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next105
+
+all106:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many100
+
+few101:
 	TESTQ       DI, DI
-	JLE         done66
-	MOVQ        DI, R8
-	SHRQ        $0x01, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done102
+	MOVQ        DI, R11
+	SHRQ        $0x01, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	VMOVDQU16.Z (R8)(SI*1), K1, Z0
-	MOVQ        $0x00000001, R9
-
-source69:
-	MOVQ        (DX)(R9*8), R8
-	VMOVDQU16.Z (R8)(SI*1), K1, Z1
+	VMOVDQU16.Z (R9)(SI*1), K1, Z1
 	VPMINSW     Z1, Z0, Z0
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source69
-	XORQ        R9, R9
+	MOVQ        $0x00000002, R12
 
-dest70:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU16 Z0, K1, (R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest70
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few65
+next107:
+	CMPQ        R12, BX
+	JE          all108
+	MOVQ        (DX)(R12*8), R11
+	VMOVDQU16.Z (R11)(SI*1), K1, Z1
+	VPMINSW     Z1, Z0, Z0
+	INCQ        R12
+	JMP         next107
 
-done66:
+all108:
+	VMOVDQU16 Z0, K1, (R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next109:
+	CMPQ      R12, CX
+	JE        all110
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU16 Z0, K1, (R11)(SI*1)
+	INCQ      R12
+	JMP       next109
+
+all110:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few101
+
+done102:
 	VZEROUPPER
 	RET
 
@@ -840,74 +1109,98 @@ TEXT ·reduceMinI32AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x02, DI
 
-many71:
+many111:
 	CMPQ      DI, $0x00000100
-	JL        few72
-	MOVQ      (DX), R8
+	JL        few112
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
+	VPMINSD   (R9)(SI*1), Z0, Z0
+	VPMINSD   64(R9)(SI*1), Z1, Z1
+	VPMINSD   128(R9)(SI*1), Z2, Z2
+	VPMINSD   192(R9)(SI*1), Z3, Z3
+	MOVQ      $0x00000002, R12
 
-source74:
-	MOVQ    (DX)(R9*8), R8
-	VPMINSD (R8)(SI*1), Z0, Z0
-	VPMINSD 64(R8)(SI*1), Z1, Z1
-	VPMINSD 128(R8)(SI*1), Z2, Z2
-	VPMINSD 192(R8)(SI*1), Z3, Z3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source74
-	XORQ    R9, R9
+next114:
+	CMPQ    R12, BX
+	JE      all115
+	MOVQ    (DX)(R12*8), R11
+	VPMINSD (R11)(SI*1), Z0, Z0
+	VPMINSD 64(R11)(SI*1), Z1, Z1
+	VPMINSD 128(R11)(SI*1), Z2, Z2
+	VPMINSD 192(R11)(SI*1), Z3, Z3
+	INCQ    R12
+	JMP     next114
 
-dest75:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest75
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many71
+all115:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-few72:
+next116:
+	CMPQ      R12, CX
+	JE        all117
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next116
+
+all117:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many111
+
+few112:
 	TESTQ       DI, DI
-	JLE         done73
-	MOVQ        DI, R8
-	SHRQ        $0x02, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done113
+	MOVQ        DI, R11
+	SHRQ        $0x02, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	VMOVDQU32.Z (R8)(SI*1), K1, Z0
-	MOVQ        $0x00000001, R9
-
-source76:
-	MOVQ        (DX)(R9*8), R8
-	VMOVDQU32.Z (R8)(SI*1), K1, Z1
+	VMOVDQU32.Z (R9)(SI*1), K1, Z1
 	VPMINSD     Z1, Z0, Z0
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source76
-	XORQ        R9, R9
+	MOVQ        $0x00000002, R12
 
-dest77:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU32 Z0, K1, (R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest77
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few72
+next118:
+	CMPQ        R12, BX
+	JE          all119
+	MOVQ        (DX)(R12*8), R11
+	VMOVDQU32.Z (R11)(SI*1), K1, Z1
+	VPMINSD     Z1, Z0, Z0
+	INCQ        R12
+	JMP         next118
 
-done73:
+all119:
+	VMOVDQU32 Z0, K1, (R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next120:
+	CMPQ      R12, CX
+	JE        all121
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU32 Z0, K1, (R11)(SI*1)
+	INCQ      R12
+	JMP       next120
+
+all121:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few112
+
+done113:
 	VZEROUPPER
 	RET
 
@@ -920,74 +1213,98 @@ TEXT ·reduceMinI64AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x03, DI
 
-many78:
+many122:
 	CMPQ      DI, $0x00000100
-	JL        few79
-	MOVQ      (DX), R8
+	JL        few123
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
+	VPMINSQ   (R9)(SI*1), Z0, Z0
+	VPMINSQ   64(R9)(SI*1), Z1, Z1
+	VPMINSQ   128(R9)(SI*1), Z2, Z2
+	VPMINSQ   192(R9)(SI*1), Z3, Z3
+	MOVQ      $0x00000002, R12
 
-source81:
-	MOVQ    (DX)(R9*8), R8
-	VPMINSQ (R8)(SI*1), Z0, Z0
-	VPMINSQ 64(R8)(SI*1), Z1, Z1
-	VPMINSQ 128(R8)(SI*1), Z2, Z2
-	VPMINSQ 192(R8)(SI*1), Z3, Z3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source81
-	XORQ    R9, R9
+next125:
+	CMPQ    R12, BX
+	JE      all126
+	MOVQ    (DX)(R12*8), R11
+	VPMINSQ (R11)(SI*1), Z0, Z0
+	VPMINSQ 64(R11)(SI*1), Z1, Z1
+	VPMINSQ 128(R11)(SI*1), Z2, Z2
+	VPMINSQ 192(R11)(SI*1), Z3, Z3
+	INCQ    R12
+	JMP     next125
 
-dest82:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest82
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many78
+all126:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-few79:
+next127:
+	CMPQ      R12, CX
+	JE        all128
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next127
+
+all128:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many122
+
+few123:
 	TESTQ       DI, DI
-	JLE         done80
-	MOVQ        DI, R8
-	SHRQ        $0x03, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done124
+	MOVQ        DI, R11
+	SHRQ        $0x03, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	VMOVDQU64.Z (R8)(SI*1), K1, Z0
-	MOVQ        $0x00000001, R9
-
-source83:
-	MOVQ        (DX)(R9*8), R8
-	VMOVDQU64.Z (R8)(SI*1), K1, Z1
+	VMOVDQU64.Z (R9)(SI*1), K1, Z1
 	VPMINSQ     Z1, Z0, Z0
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source83
-	XORQ        R9, R9
+	MOVQ        $0x00000002, R12
 
-dest84:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, K1, (R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest84
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few79
+next129:
+	CMPQ        R12, BX
+	JE          all130
+	MOVQ        (DX)(R12*8), R11
+	VMOVDQU64.Z (R11)(SI*1), K1, Z1
+	VPMINSQ     Z1, Z0, Z0
+	INCQ        R12
+	JMP         next129
 
-done80:
+all130:
+	VMOVDQU64 Z0, K1, (R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next131:
+	CMPQ      R12, CX
+	JE        all132
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, K1, (R11)(SI*1)
+	INCQ      R12
+	JMP       next131
+
+all132:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few123
+
+done124:
 	VZEROUPPER
 	RET
 
@@ -1000,72 +1317,96 @@ TEXT ·reduceMinU8AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 
-many85:
+many133:
 	CMPQ      DI, $0x00000100
-	JL        few86
-	MOVQ      (DX), R8
+	JL        few134
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
+	VPMINUB   (R9)(SI*1), Z0, Z0
+	VPMINUB   64(R9)(SI*1), Z1, Z1
+	VPMINUB   128(R9)(SI*1), Z2, Z2
+	VPMINUB   192(R9)(SI*1), Z3, Z3
+	MOVQ      $0x00000002, R12
 
-source88:
-	MOVQ    (DX)(R9*8), R8
-	VPMINUB (R8)(SI*1), Z0, Z0
-	VPMINUB 64(R8)(SI*1), Z1, Z1
-	VPMINUB 128(R8)(SI*1), Z2, Z2
-	VPMINUB 192(R8)(SI*1), Z3, Z3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source88
-	XORQ    R9, R9
+next136:
+	CMPQ    R12, BX
+	JE      all137
+	MOVQ    (DX)(R12*8), R11
+	VPMINUB (R11)(SI*1), Z0, Z0
+	VPMINUB 64(R11)(SI*1), Z1, Z1
+	VPMINUB 128(R11)(SI*1), Z2, Z2
+	VPMINUB 192(R11)(SI*1), Z3, Z3
+	INCQ    R12
+	JMP     next136
 
-dest89:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest89
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many85
+all137:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-few86:
+next138:
+	CMPQ      R12, CX
+	JE        all139
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next138
+
+all139:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many133
+
+few134:
 	TESTQ      DI, DI
-	JLE        done87
-	MOVQ       DI, R8
-	MOVQ       $-1, R9
-	BZHIQ      R8, R9, R9
-	KMOVQ      R9, K1
-	MOVQ       (DX), R8
+	JLE        done135
+	MOVQ       DI, R11
+	MOVQ       $-1, R12
+	BZHIQ      R11, R12, R12
+	KMOVQ      R12, K1
 	VMOVDQU8.Z (R8)(SI*1), K1, Z0
-	MOVQ       $0x00000001, R9
-
-source90:
-	MOVQ       (DX)(R9*8), R8
-	VMOVDQU8.Z (R8)(SI*1), K1, Z1
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPMINUB    Z1, Z0, Z0
-	INCQ       R9
-	CMPQ       R9, BX
-	JNE        source90
-	XORQ       R9, R9
+	MOVQ       $0x00000002, R12
 
-dest91:
-	MOVQ     (AX)(R9*8), R8
-	VMOVDQU8 Z0, K1, (R8)(SI*1)
-	INCQ     R9
-	CMPQ     R9, CX
-	JNE      dest91
-	ADDQ     $0x00000040, SI
-	SUBQ     $0x00000040, DI
-	JMP      few86
+next140:
+	CMPQ       R12, BX
+	JE         all141
+	MOVQ       (DX)(R12*8), R11
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPMINUB    Z1, Z0, Z0
+	INCQ       R12
+	JMP        next140
 
-done87:
+all141:
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
+	MOVQ     $0x00000001, R12
+
+next142:
+	CMPQ     R12, CX
+	JE       all143
+	MOVQ     (AX)(R12*8), R11
+	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	INCQ     R12
+	JMP      next142
+
+all143:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few134
+
+done135:
 	VZEROUPPER
 	RET
 
@@ -1078,74 +1419,98 @@ TEXT ·reduceMinU16AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x01, DI
 
-many92:
+many144:
 	CMPQ      DI, $0x00000100
-	JL        few93
-	MOVQ      (DX), R8
+	JL        few145
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
+	VPMINUW   (R9)(SI*1), Z0, Z0
+	VPMINUW   64(R9)(SI*1), Z1, Z1
+	VPMINUW   128(R9)(SI*1), Z2, Z2
+	VPMINUW   192(R9)(SI*1), Z3, Z3
+	MOVQ      $0x00000002, R12
 
-source95:
-	MOVQ    (DX)(R9*8), R8
-	VPMINUW (R8)(SI*1), Z0, Z0
-	VPMINUW 64(R8)(SI*1), Z1, Z1
-	VPMINUW 128(R8)(SI*1), Z2, Z2
-	VPMINUW 192(R8)(SI*1), Z3, Z3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source95
-	XORQ    R9, R9
+next147:
+	CMPQ    R12, BX
+	JE      all148
+	MOVQ    (DX)(R12*8), R11
+	VPMINUW (R11)(SI*1), Z0, Z0
+	VPMINUW 64(R11)(SI*1), Z1, Z1
+	VPMINUW 128(R11)(SI*1), Z2, Z2
+	VPMINUW 192(R11)(SI*1), Z3, Z3
+	INCQ    R12
+	JMP     next147
 
-dest96:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest96
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many92
+all148:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-few93:
+next149:
+	CMPQ      R12, CX
+	JE        all150
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next149
+
+all150:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many144
+
+few145:
 	TESTQ       DI, DI
-	JLE         done94
-	MOVQ        DI, R8
-	SHRQ        $0x01, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done146
+	MOVQ        DI, R11
+	SHRQ        $0x01, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	VMOVDQU16.Z (R8)(SI*1), K1, Z0
-	MOVQ        $0x00000001, R9
-
-source97:
-	MOVQ        (DX)(R9*8), R8
-	VMOVDQU16.Z (R8)(SI*1), K1, Z1
+	VMOVDQU16.Z (R9)(SI*1), K1, Z1
 	VPMINUW     Z1, Z0, Z0
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source97
-	XORQ        R9, R9
+	MOVQ        $0x00000002, R12
 
-dest98:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU16 Z0, K1, (R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest98
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few93
+next151:
+	CMPQ        R12, BX
+	JE          all152
+	MOVQ        (DX)(R12*8), R11
+	VMOVDQU16.Z (R11)(SI*1), K1, Z1
+	VPMINUW     Z1, Z0, Z0
+	INCQ        R12
+	JMP         next151
 
-done94:
+all152:
+	VMOVDQU16 Z0, K1, (R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next153:
+	CMPQ      R12, CX
+	JE        all154
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU16 Z0, K1, (R11)(SI*1)
+	INCQ      R12
+	JMP       next153
+
+all154:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few145
+
+done146:
 	VZEROUPPER
 	RET
 
@@ -1158,74 +1523,98 @@ TEXT ·reduceMinU32AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x02, DI
 
-many99:
+many155:
 	CMPQ      DI, $0x00000100
-	JL        few100
-	MOVQ      (DX), R8
+	JL        few156
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
+	VPMINUD   (R9)(SI*1), Z0, Z0
+	VPMINUD   64(R9)(SI*1), Z1, Z1
+	VPMINUD   128(R9)(SI*1), Z2, Z2
+	VPMINUD   192(R9)(SI*1), Z3, Z3
+	MOVQ      $0x00000002, R12
 
-source102:
-	MOVQ    (DX)(R9*8), R8
-	VPMINUD (R8)(SI*1), Z0, Z0
-	VPMINUD 64(R8)(SI*1), Z1, Z1
-	VPMINUD 128(R8)(SI*1), Z2, Z2
-	VPMINUD 192(R8)(SI*1), Z3, Z3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source102
-	XORQ    R9, R9
+next158:
+	CMPQ    R12, BX
+	JE      all159
+	MOVQ    (DX)(R12*8), R11
+	VPMINUD (R11)(SI*1), Z0, Z0
+	VPMINUD 64(R11)(SI*1), Z1, Z1
+	VPMINUD 128(R11)(SI*1), Z2, Z2
+	VPMINUD 192(R11)(SI*1), Z3, Z3
+	INCQ    R12
+	JMP     next158
 
-dest103:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest103
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many99
+all159:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-few100:
+next160:
+	CMPQ      R12, CX
+	JE        all161
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next160
+
+all161:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many155
+
+few156:
 	TESTQ       DI, DI
-	JLE         done101
-	MOVQ        DI, R8
-	SHRQ        $0x02, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done157
+	MOVQ        DI, R11
+	SHRQ        $0x02, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	VMOVDQU32.Z (R8)(SI*1), K1, Z0
-	MOVQ        $0x00000001, R9
-
-source104:
-	MOVQ        (DX)(R9*8), R8
-	VMOVDQU32.Z (R8)(SI*1), K1, Z1
+	VMOVDQU32.Z (R9)(SI*1), K1, Z1
 	VPMINUD     Z1, Z0, Z0
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source104
-	XORQ        R9, R9
+	MOVQ        $0x00000002, R12
 
-dest105:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU32 Z0, K1, (R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest105
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few100
+next162:
+	CMPQ        R12, BX
+	JE          all163
+	MOVQ        (DX)(R12*8), R11
+	VMOVDQU32.Z (R11)(SI*1), K1, Z1
+	VPMINUD     Z1, Z0, Z0
+	INCQ        R12
+	JMP         next162
 
-done101:
+all163:
+	VMOVDQU32 Z0, K1, (R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next164:
+	CMPQ      R12, CX
+	JE        all165
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU32 Z0, K1, (R11)(SI*1)
+	INCQ      R12
+	JMP       next164
+
+all165:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few156
+
+done157:
 	VZEROUPPER
 	RET
 
@@ -1238,74 +1627,98 @@ TEXT ·reduceMinU64AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x03, DI
 
-many106:
+many166:
 	CMPQ      DI, $0x00000100
-	JL        few107
-	MOVQ      (DX), R8
+	JL        few167
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
+	VPMINUQ   (R9)(SI*1), Z0, Z0
+	VPMINUQ   64(R9)(SI*1), Z1, Z1
+	VPMINUQ   128(R9)(SI*1), Z2, Z2
+	VPMINUQ   192(R9)(SI*1), Z3, Z3
+	MOVQ      $0x00000002, R12
 
-source109:
-	MOVQ    (DX)(R9*8), R8
-	VPMINUQ (R8)(SI*1), Z0, Z0
-	VPMINUQ 64(R8)(SI*1), Z1, Z1
-	VPMINUQ 128(R8)(SI*1), Z2, Z2
-	VPMINUQ 192(R8)(SI*1), Z3, Z3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source109
-	XORQ    R9, R9
+next169:
+	CMPQ    R12, BX
+	JE      all170
+	MOVQ    (DX)(R12*8), R11
+	VPMINUQ (R11)(SI*1), Z0, Z0
+	VPMINUQ 64(R11)(SI*1), Z1, Z1
+	VPMINUQ 128(R11)(SI*1), Z2, Z2
+	VPMINUQ 192(R11)(SI*1), Z3, Z3
+	INCQ    R12
+	JMP     next169
 
-dest110:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest110
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many106
+all170:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-few107:
+next171:
+	CMPQ      R12, CX
+	JE        all172
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next171
+
+all172:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many166
+
+few167:
 	TESTQ       DI, DI
-	JLE         done108
-	MOVQ        DI, R8
-	SHRQ        $0x03, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done168
+	MOVQ        DI, R11
+	SHRQ        $0x03, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	VMOVDQU64.Z (R8)(SI*1), K1, Z0
-	MOVQ        $0x00000001, R9
-
-source111:
-	MOVQ        (DX)(R9*8), R8
-	VMOVDQU64.Z (R8)(SI*1), K1, Z1
+	VMOVDQU64.Z (R9)(SI*1), K1, Z1
 	VPMINUQ     Z1, Z0, Z0
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source111
-	XORQ        R9, R9
+	MOVQ        $0x00000002, R12
 
-dest112:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, K1, (R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest112
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few107
+next173:
+	CMPQ        R12, BX
+	JE          all174
+	MOVQ        (DX)(R12*8), R11
+	VMOVDQU64.Z (R11)(SI*1), K1, Z1
+	VPMINUQ     Z1, Z0, Z0
+	INCQ        R12
+	JMP         next173
 
-done108:
+all174:
+	VMOVDQU64 Z0, K1, (R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next175:
+	CMPQ      R12, CX
+	JE        all176
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, K1, (R11)(SI*1)
+	INCQ      R12
+	JMP       next175
+
+all176:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few167
+
+done168:
 	VZEROUPPER
 	RET
 
@@ -1318,72 +1731,96 @@ TEXT ·reduceMaxI8AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 
-many113:
+many177:
 	CMPQ      DI, $0x00000100
-	JL        few114
-	MOVQ      (DX), R8
+	JL        few178
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
+	VPMAXSB   (R9)(SI*1), Z0, Z0
+	VPMAXSB   64(R9)(SI*1), Z1, Z1
+	VPMAXSB   128(R9)(SI*1), Z2, Z2
+	VPMAXSB   192(R9)(SI*1), Z3, Z3
+	MOVQ      $0x00000002, R12
 
-source116:
-	MOVQ    (DX)(R9*8), R8
-	VPMAXSB (R8)(SI*1), Z0, Z0
-	VPMAXSB 64(R8)(SI*1), Z1, Z1
-	VPMAXSB 128(R8)(SI*1), Z2, Z2
-	VPMAXSB 192(R8)(SI*1), Z3, Z3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source116
-	XORQ    R9, R9
+next180:
+	CMPQ    R12, BX
+	JE      all181
+	MOVQ    (DX)(R12*8), R11
+	VPMAXSB (R11)(SI*1), Z0, Z0
+	VPMAXSB 64(R11)(SI*1), Z1, Z1
+	VPMAXSB 128(R11)(SI*1), Z2, Z2
+	VPMAXSB 192(R11)(SI*1), Z3, Z3
+	INCQ    R12
+	JMP     next180
 
-dest117:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest117
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many113
+all181:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-few114:
+next182:
+	CMPQ      R12, CX
+	JE        all183
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next182
+
+all183:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many177
+
+few178:
 	TESTQ      DI, DI
-	JLE        done115
-	MOVQ       DI, R8
-	MOVQ       $-1, R9
-	BZHIQ      R8, R9, R9
-	KMOVQ      R9, K1
-	MOVQ       (DX), R8
+	JLE        done179
+	MOVQ       DI, R11
+	MOVQ       $-1, R12
+	BZHIQ      R11, R12, R12
+	KMOVQ      R12, K1
 	VMOVDQU8.Z (R8)(SI*1), K1, Z0
-	MOVQ       $0x00000001, R9
-
-source118:
-	MOVQ       (DX)(R9*8), R8
-	VMOVDQU8.Z (R8)(SI*1), K1, Z1
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPMAXSB    Z1, Z0, Z0
-	INCQ       R9
-	CMPQ       R9, BX
-	JNE        source118
-	XORQ       R9, R9
+	MOVQ       $0x00000002, R12
 
-dest119:
-	MOVQ     (AX)(R9*8), R8
-	VMOVDQU8 Z0, K1, (R8)(SI*1)
-	INCQ     R9
-	CMPQ     R9, CX
-	JNE      dest119
-	ADDQ     $0x00000040, SI
-	SUBQ     $0x00000040, DI
-	JMP      few114
+next184:
+	CMPQ       R12, BX
+	JE         all185
+	MOVQ       (DX)(R12*8), R11
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPMAXSB    Z1, Z0, Z0
+	INCQ       R12
+	JMP        next184
 
-done115:
+all185:
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
+	MOVQ     $0x00000001, R12
+
+next186:
+	CMPQ     R12, CX
+	JE       all187
+	MOVQ     (AX)(R12*8), R11
+	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	INCQ     R12
+	JMP      next186
+
+all187:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few178
+
+done179:
 	VZEROUPPER
 	RET
 
@@ -1396,74 +1833,98 @@ TEXT ·reduceMaxI16AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x01, DI
 
-many120:
+many188:
 	CMPQ      DI, $0x00000100
-	JL        few121
-	MOVQ      (DX), R8
+	JL        few189
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
+	VPMAXSW   (R9)(SI*1), Z0, Z0
+	VPMAXSW   64(R9)(SI*1), Z1, Z1
+	VPMAXSW   128(R9)(SI*1), Z2, Z2
+	VPMAXSW   192(R9)(SI*1), Z3, Z3
+	MOVQ      $0x00000002, R12
 
-source123:
-	MOVQ    (DX)(R9*8), R8
-	VPMAXSW (R8)(SI*1), Z0, Z0
-	VPMAXSW 64(R8)(SI*1), Z1, Z1
-	VPMAXSW 128(R8)(SI*1), Z2, Z2
-	VPMAXSW 192(R8)(SI*1), Z3, Z3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source123
-	XORQ    R9, R9
+next191:
+	CMPQ    R12, BX
+	JE      all192
+	MOVQ    (DX)(R12*8), R11
+	VPMAXSW (R11)(SI*1), Z0, Z0
+	VPMAXSW 64(R11)(SI*1), Z1, Z1
+	VPMAXSW 128(R11)(SI*1), Z2, Z2
+	VPMAXSW 192(R11)(SI*1), Z3, Z3
+	INCQ    R12
+	JMP     next191
 
-dest124:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest124
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many120
+all192:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-few121:
+next193:
+	CMPQ      R12, CX
+	JE        all194
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next193
+
+all194:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many188
+
+few189:
 	TESTQ       DI, DI
-	JLE         done122
-	MOVQ        DI, R8
-	SHRQ        $0x01, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done190
+	MOVQ        DI, R11
+	SHRQ        $0x01, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	VMOVDQU16.Z (R8)(SI*1), K1, Z0
-	MOVQ        $0x00000001, R9
-
-source125:
-	MOVQ        (DX)(R9*8), R8
-	VMOVDQU16.Z (R8)(SI*1), K1, Z1
+	VMOVDQU16.Z (R9)(SI*1), K1, Z1
 	VPMAXSW     Z1, Z0, Z0
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source125
-	XORQ        R9, R9
+	MOVQ        $0x00000002, R12
 
-dest126:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU16 Z0, K1, (R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest126
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few121
+next195:
+	CMPQ        R12, BX
+	JE          all196
+	MOVQ        (DX)(R12*8), R11
+	VMOVDQU16.Z (R11)(SI*1), K1, Z1
+	VPMAXSW     Z1, Z0, Z0
+	INCQ        R12
+	JMP         next195
 
-done122:
+all196:
+	VMOVDQU16 Z0, K1, (R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next197:
+	CMPQ      R12, CX
+	JE        all198
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU16 Z0, K1, (R11)(SI*1)
+	INCQ      R12
+	JMP       next197
+
+all198:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few189
+
+done190:
 	VZEROUPPER
 	RET
 
@@ -1476,74 +1937,98 @@ TEXT ·reduceMaxI32AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x02, DI
 
-many127:
+many199:
 	CMPQ      DI, $0x00000100
-	JL        few128
-	MOVQ      (DX), R8
+	JL        few200
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
+	VPMAXSD   (R9)(SI*1), Z0, Z0
+	VPMAXSD   64(R9)(SI*1), Z1, Z1
+	VPMAXSD   128(R9)(SI*1), Z2, Z2
+	VPMAXSD   192(R9)(SI*1), Z3, Z3
+	MOVQ      $0x00000002, R12
 
-source130:
-	MOVQ    (DX)(R9*8), R8
-	VPMAXSD (R8)(SI*1), Z0, Z0
-	VPMAXSD 64(R8)(SI*1), Z1, Z1
-	VPMAXSD 128(R8)(SI*1), Z2, Z2
-	VPMAXSD 192(R8)(SI*1), Z3, Z3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source130
-	XORQ    R9, R9
+next202:
+	CMPQ    R12, BX
+	JE      all203
+	MOVQ    (DX)(R12*8), R11
+	VPMAXSD (R11)(SI*1), Z0, Z0
+	VPMAXSD 64(R11)(SI*1), Z1, Z1
+	VPMAXSD 128(R11)(SI*1), Z2, Z2
+	VPMAXSD 192(R11)(SI*1), Z3, Z3
+	INCQ    R12
+	JMP     next202
 
-dest131:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest131
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many127
+all203:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-few128:
+next204:
+	CMPQ      R12, CX
+	JE        all205
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next204
+
+all205:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many199
+
+few200:
 	TESTQ       DI, DI
-	JLE         done129
-	MOVQ        DI, R8
-	SHRQ        $0x02, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done201
+	MOVQ        DI, R11
+	SHRQ        $0x02, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	VMOVDQU32.Z (R8)(SI*1), K1, Z0
-	MOVQ        $0x00000001, R9
-
-source132:
-	MOVQ        (DX)(R9*8), R8
-	VMOVDQU32.Z (R8)(SI*1), K1, Z1
+	VMOVDQU32.Z (R9)(SI*1), K1, Z1
 	VPMAXSD     Z1, Z0, Z0
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source132
-	XORQ        R9, R9
+	MOVQ        $0x00000002, R12
 
-dest133:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU32 Z0, K1, (R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest133
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few128
+next206:
+	CMPQ        R12, BX
+	JE          all207
+	MOVQ        (DX)(R12*8), R11
+	VMOVDQU32.Z (R11)(SI*1), K1, Z1
+	VPMAXSD     Z1, Z0, Z0
+	INCQ        R12
+	JMP         next206
 
-done129:
+all207:
+	VMOVDQU32 Z0, K1, (R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next208:
+	CMPQ      R12, CX
+	JE        all209
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU32 Z0, K1, (R11)(SI*1)
+	INCQ      R12
+	JMP       next208
+
+all209:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few200
+
+done201:
 	VZEROUPPER
 	RET
 
@@ -1556,74 +2041,98 @@ TEXT ·reduceMaxI64AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x03, DI
 
-many134:
+many210:
 	CMPQ      DI, $0x00000100
-	JL        few135
-	MOVQ      (DX), R8
+	JL        few211
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
+	VPMAXSQ   (R9)(SI*1), Z0, Z0
+	VPMAXSQ   64(R9)(SI*1), Z1, Z1
+	VPMAXSQ   128(R9)(SI*1), Z2, Z2
+	VPMAXSQ   192(R9)(SI*1), Z3, Z3
+	MOVQ      $0x00000002, R12
 
-source137:
-	MOVQ    (DX)(R9*8), R8
-	VPMAXSQ (R8)(SI*1), Z0, Z0
-	VPMAXSQ 64(R8)(SI*1), Z1, Z1
-	VPMAXSQ 128(R8)(SI*1), Z2, Z2
-	VPMAXSQ 192(R8)(SI*1), Z3, Z3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source137
-	XORQ    R9, R9
+next213:
+	CMPQ    R12, BX
+	JE      all214
+	MOVQ    (DX)(R12*8), R11
+	VPMAXSQ (R11)(SI*1), Z0, Z0
+	VPMAXSQ 64(R11)(SI*1), Z1, Z1
+	VPMAXSQ 128(R11)(SI*1), Z2, Z2
+	VPMAXSQ 192(R11)(SI*1), Z3, Z3
+	INCQ    R12
+	JMP     next213
 
-dest138:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest138
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many134
+all214:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-few135:
+next215:
+	CMPQ      R12, CX
+	JE        all216
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next215
+
+all216:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many210
+
+few211:
 	TESTQ       DI, DI
-	JLE         done136
-	MOVQ        DI, R8
-	SHRQ        $0x03, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done212
+	MOVQ        DI, R11
+	SHRQ        $0x03, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	VMOVDQU64.Z (R8)(SI*1), K1, Z0
-	MOVQ        $0x00000001, R9
-
-source139:
-	MOVQ        (DX)(R9*8), R8
-	VMOVDQU64.Z (R8)(SI*1), K1, Z1
+	VMOVDQU64.Z (R9)(SI*1), K1, Z1
 	VPMAXSQ     Z1, Z0, Z0
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source139
-	XORQ        R9, R9
+	MOVQ        $0x00000002, R12
 
-dest140:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, K1, (R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest140
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few135
+next217:
+	CMPQ        R12, BX
+	JE          all218
+	MOVQ        (DX)(R12*8), R11
+	VMOVDQU64.Z (R11)(SI*1), K1, Z1
+	VPMAXSQ     Z1, Z0, Z0
+	INCQ        R12
+	JMP         next217
 
-done136:
+all218:
+	VMOVDQU64 Z0, K1, (R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next219:
+	CMPQ      R12, CX
+	JE        all220
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, K1, (R11)(SI*1)
+	INCQ      R12
+	JMP       next219
+
+all220:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few211
+
+done212:
 	VZEROUPPER
 	RET
 
@@ -1636,72 +2145,96 @@ TEXT ·reduceMaxU8AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 
-many141:
+many221:
 	CMPQ      DI, $0x00000100
-	JL        few142
-	MOVQ      (DX), R8
+	JL        few222
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
+	VPMAXUB   (R9)(SI*1), Z0, Z0
+	VPMAXUB   64(R9)(SI*1), Z1, Z1
+	VPMAXUB   128(R9)(SI*1), Z2, Z2
+	VPMAXUB   192(R9)(SI*1), Z3, Z3
+	MOVQ      $0x00000002, R12
 
-source144:
-	MOVQ    (DX)(R9*8), R8
-	VPMAXUB (R8)(SI*1), Z0, Z0
-	VPMAXUB 64(R8)(SI*1), Z1, Z1
-	VPMAXUB 128(R8)(SI*1), Z2, Z2
-	VPMAXUB 192(R8)(SI*1), Z3, Z3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source144
-	XORQ    R9, R9
+next224:
+	CMPQ    R12, BX
+	JE      all225
+	MOVQ    (DX)(R12*8), R11
+	VPMAXUB (R11)(SI*1), Z0, Z0
+	VPMAXUB 64(R11)(SI*1), Z1, Z1
+	VPMAXUB 128(R11)(SI*1), Z2, Z2
+	VPMAXUB 192(R11)(SI*1), Z3, Z3
+	INCQ    R12
+	JMP     next224
 
-dest145:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest145
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many141
+all225:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-few142:
+next226:
+	CMPQ      R12, CX
+	JE        all227
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next226
+
+all227:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many221
+
+few222:
 	TESTQ      DI, DI
-	JLE        done143
-	MOVQ       DI, R8
-	MOVQ       $-1, R9
-	BZHIQ      R8, R9, R9
-	KMOVQ      R9, K1
-	MOVQ       (DX), R8
+	JLE        done223
+	MOVQ       DI, R11
+	MOVQ       $-1, R12
+	BZHIQ      R11, R12, R12
+	KMOVQ      R12, K1
 	VMOVDQU8.Z (R8)(SI*1), K1, Z0
-	MOVQ       $0x00000001, R9
-
-source146:
-	MOVQ       (DX)(R9*8), R8
-	VMOVDQU8.Z (R8)(SI*1), K1, Z1
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPMAXUB    Z1, Z0, Z0
-	INCQ       R9
-	CMPQ       R9, BX
-	JNE        source146
-	XORQ       R9, R9
+	MOVQ       $0x00000002, R12
 
-dest147:
-	MOVQ     (AX)(R9*8), R8
-	VMOVDQU8 Z0, K1, (R8)(SI*1)
-	INCQ     R9
-	CMPQ     R9, CX
-	JNE      dest147
-	ADDQ     $0x00000040, SI
-	SUBQ     $0x00000040, DI
-	JMP      few142
+next228:
+	CMPQ       R12, BX
+	JE         all229
+	MOVQ       (DX)(R12*8), R11
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPMAXUB    Z1, Z0, Z0
+	INCQ       R12
+	JMP        next228
 
-done143:
+all229:
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
+	MOVQ     $0x00000001, R12
+
+next230:
+	CMPQ     R12, CX
+	JE       all231
+	MOVQ     (AX)(R12*8), R11
+	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	INCQ     R12
+	JMP      next230
+
+all231:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few222
+
+done223:
 	VZEROUPPER
 	RET
 
@@ -1714,74 +2247,98 @@ TEXT ·reduceMaxU16AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x01, DI
 
-many148:
+many232:
 	CMPQ      DI, $0x00000100
-	JL        few149
-	MOVQ      (DX), R8
+	JL        few233
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
+	VPMAXUW   (R9)(SI*1), Z0, Z0
+	VPMAXUW   64(R9)(SI*1), Z1, Z1
+	VPMAXUW   128(R9)(SI*1), Z2, Z2
+	VPMAXUW   192(R9)(SI*1), Z3, Z3
+	MOVQ      $0x00000002, R12
 
-source151:
-	MOVQ    (DX)(R9*8), R8
-	VPMAXUW (R8)(SI*1), Z0, Z0
-	VPMAXUW 64(R8)(SI*1), Z1, Z1
-	VPMAXUW 128(R8)(SI*1), Z2, Z2
-	VPMAXUW 192(R8)(SI*1), Z3, Z3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source151
-	XORQ    R9, R9
+next235:
+	CMPQ    R12, BX
+	JE      all236
+	MOVQ    (DX)(R12*8), R11
+	VPMAXUW (R11)(SI*1), Z0, Z0
+	VPMAXUW 64(R11)(SI*1), Z1, Z1
+	VPMAXUW 128(R11)(SI*1), Z2, Z2
+	VPMAXUW 192(R11)(SI*1), Z3, Z3
+	INCQ    R12
+	JMP     next235
 
-dest152:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest152
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many148
+all236:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-few149:
+next237:
+	CMPQ      R12, CX
+	JE        all238
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next237
+
+all238:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many232
+
+few233:
 	TESTQ       DI, DI
-	JLE         done150
-	MOVQ        DI, R8
-	SHRQ        $0x01, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done234
+	MOVQ        DI, R11
+	SHRQ        $0x01, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	VMOVDQU16.Z (R8)(SI*1), K1, Z0
-	MOVQ        $0x00000001, R9
-
-source153:
-	MOVQ        (DX)(R9*8), R8
-	VMOVDQU16.Z (R8)(SI*1), K1, Z1
+	VMOVDQU16.Z (R9)(SI*1), K1, Z1
 	VPMAXUW     Z1, Z0, Z0
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source153
-	XORQ        R9, R9
+	MOVQ        $0x00000002, R12
 
-dest154:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU16 Z0, K1, (R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest154
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few149
+next239:
+	CMPQ        R12, BX
+	JE          all240
+	MOVQ        (DX)(R12*8), R11
+	VMOVDQU16.Z (R11)(SI*1), K1, Z1
+	VPMAXUW     Z1, Z0, Z0
+	INCQ        R12
+	JMP         next239
 
-done150:
+all240:
+	VMOVDQU16 Z0, K1, (R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next241:
+	CMPQ      R12, CX
+	JE        all242
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU16 Z0, K1, (R11)(SI*1)
+	INCQ      R12
+	JMP       next241
+
+all242:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few233
+
+done234:
 	VZEROUPPER
 	RET
 
@@ -1794,74 +2351,98 @@ TEXT ·reduceMaxU32AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x02, DI
 
-many155:
+many243:
 	CMPQ      DI, $0x00000100
-	JL        few156
-	MOVQ      (DX), R8
+	JL        few244
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
+	VPMAXUD   (R9)(SI*1), Z0, Z0
+	VPMAXUD   64(R9)(SI*1), Z1, Z1
+	VPMAXUD   128(R9)(SI*1), Z2, Z2
+	VPMAXUD   192(R9)(SI*1), Z3, Z3
+	MOVQ      $0x00000002, R12
 
-source158:
-	MOVQ    (DX)(R9*8), R8
-	VPMAXUD (R8)(SI*1), Z0, Z0
-	VPMAXUD 64(R8)(SI*1), Z1, Z1
-	VPMAXUD 128(R8)(SI*1), Z2, Z2
-	VPMAXUD 192(R8)(SI*1), Z3, Z3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source158
-	XORQ    R9, R9
+next246:
+	CMPQ    R12, BX
+	JE      all247
+	MOVQ    (DX)(R12*8), R11
+	VPMAXUD (R11)(SI*1), Z0, Z0
+	VPMAXUD 64(R11)(SI*1), Z1, Z1
+	VPMAXUD 128(R11)(SI*1), Z2, Z2
+	VPMAXUD 192(R11)(SI*1), Z3, Z3
+	INCQ    R12
+	JMP     next246
 
-dest159:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest159
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many155
+all247:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-few156:
+next248:
+	CMPQ      R12, CX
+	JE        all249
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next248
+
+all249:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many243
+
+few244:
 	TESTQ       DI, DI
-	JLE         done157
-	MOVQ        DI, R8
-	SHRQ        $0x02, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done245
+	MOVQ        DI, R11
+	SHRQ        $0x02, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	VMOVDQU32.Z (R8)(SI*1), K1, Z0
-	MOVQ        $0x00000001, R9
-
-source160:
-	MOVQ        (DX)(R9*8), R8
-	VMOVDQU32.Z (R8)(SI*1), K1, Z1
+	VMOVDQU32.Z (R9)(SI*1), K1, Z1
 	VPMAXUD     Z1, Z0, Z0
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source160
-	XORQ        R9, R9
+	MOVQ        $0x00000002, R12
 
-dest161:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU32 Z0, K1, (R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest161
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few156
+next250:
+	CMPQ        R12, BX
+	JE          all251
+	MOVQ        (DX)(R12*8), R11
+	VMOVDQU32.Z (R11)(SI*1), K1, Z1
+	VPMAXUD     Z1, Z0, Z0
+	INCQ        R12
+	JMP         next250
 
-done157:
+all251:
+	VMOVDQU32 Z0, K1, (R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next252:
+	CMPQ      R12, CX
+	JE        all253
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU32 Z0, K1, (R11)(SI*1)
+	INCQ      R12
+	JMP       next252
+
+all253:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few244
+
+done245:
 	VZEROUPPER
 	RET
 
@@ -1874,74 +2455,98 @@ TEXT ·reduceMaxU64AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x03, DI
 
-many162:
+many254:
 	CMPQ      DI, $0x00000100
-	JL        few163
-	MOVQ      (DX), R8
+	JL        few255
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
+	VPMAXUQ   (R9)(SI*1), Z0, Z0
+	VPMAXUQ   64(R9)(SI*1), Z1, Z1
+	VPMAXUQ   128(R9)(SI*1), Z2, Z2
+	VPMAXUQ   192(R9)(SI*1), Z3, Z3
+	MOVQ      $0x00000002, R12
 
-source165:
-	MOVQ    (DX)(R9*8), R8
-	VPMAXUQ (R8)(SI*1), Z0, Z0
-	VPMAXUQ 64(R8)(SI*1), Z1, Z1
-	VPMAXUQ 128(R8)(SI*1), Z2, Z2
-	VPMAXUQ 192(R8)(SI*1), Z3, Z3
-	INCQ    R9
-	CMPQ    R9, BX
-	JNE     source165
-	XORQ    R9, R9
+next257:
+	CMPQ    R12, BX
+	JE      all258
+	MOVQ    (DX)(R12*8), R11
+	VPMAXUQ (R11)(SI*1), Z0, Z0
+	VPMAXUQ 64(R11)(SI*1), Z1, Z1
+	VPMAXUQ 128(R11)(SI*1), Z2, Z2
+	VPMAXUQ 192(R11)(SI*1), Z3, Z3
+	INCQ    R12
+	JMP     next257
 
-dest166:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest166
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many162
+all258:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-few163:
+next259:
+	CMPQ      R12, CX
+	JE        all260
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next259
+
+all260:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many254
+
+few255:
 	TESTQ       DI, DI
-	JLE         done164
-	MOVQ        DI, R8
-	SHRQ        $0x03, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done256
+	MOVQ        DI, R11
+	SHRQ        $0x03, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	VMOVDQU64.Z (R8)(SI*1), K1, Z0
-	MOVQ        $0x00000001, R9
-
-source167:
-	MOVQ        (DX)(R9*8), R8
-	VMOVDQU64.Z (R8)(SI*1), K1, Z1
+	VMOVDQU64.Z (R9)(SI*1), K1, Z1
 	VPMAXUQ     Z1, Z0, Z0
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source167
-	XORQ        R9, R9
+	MOVQ        $0x00000002, R12
 
-dest168:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, K1, (R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest168
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few163
+next261:
+	CMPQ        R12, BX
+	JE          all262
+	MOVQ        (DX)(R12*8), R11
+	VMOVDQU64.Z (R11)(SI*1), K1, Z1
+	VPMAXUQ     Z1, Z0, Z0
+	INCQ        R12
+	JMP         next261
 
-done164:
+all262:
+	VMOVDQU64 Z0, K1, (R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next263:
+	CMPQ      R12, CX
+	JE        all264
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, K1, (R11)(SI*1)
+	INCQ      R12
+	JMP       next263
+
+all264:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few255
+
+done256:
 	VZEROUPPER
 	RET
 
@@ -1954,72 +2559,96 @@ TEXT ·reduceBAnd8AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 
-many169:
+many265:
 	CMPQ      DI, $0x00000100
-	JL        few170
-	MOVQ      (DX), R8
+	JL        few266
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
+	VPANDD    (R9)(SI*1), Z0, Z0
+	VPANDD    64(R9)(SI*1), Z1, Z1
+	VPANDD    128(R9)(SI*1), Z2, Z2
+	VPANDD    192(R9)(SI*1), Z3, Z3
+	MOVQ      $0x00000002, R12
 
-source172:
-	MOVQ   (DX)(R9*8), R8
-	VPANDD (R8)(SI*1), Z0, Z0
-	VPANDD 64(R8)(SI*1), Z1, Z1
-	VPANDD 128(R8)(SI*1), Z2, Z2
-	VPANDD 192(R8)(SI*1), Z3, Z3
-	INCQ   R9
-	CMPQ   R9, BX
-	JNE    source172
-	XORQ   R9, R9
+next268:
+	CMPQ   R12, BX
+	JE     all269
+	MOVQ   (DX)(R12*8), R11
+	VPANDD (R11)(SI*1), Z0, Z0
+	VPANDD 64(R11)(SI*1), Z1, Z1
+	VPANDD 128(R11)(SI*1), Z2, Z2
+	VPANDD 192(R11)(SI*1), Z3, Z3
+	INCQ   R12
+	JMP    next268
 
-dest173:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest173
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many169
+all269:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-few170:
+next270:
+	CMPQ      R12, CX
+	JE        all271
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next270
+
+all271:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many265
+
+few266:
 	TESTQ      DI, DI
-	JLE        done171
-	MOVQ       DI, R8
-	MOVQ       $-1, R9
-	BZHIQ      R8, R9, R9
-	KMOVQ      R9, K1
-	MOVQ       (DX), R8
+	JLE        done267
+	MOVQ       DI, R11
+	MOVQ       $-1, R12
+	BZHIQ      R11, R12, R12
+	KMOVQ      R12, K1
 	VMOVDQU8.Z (R8)(SI*1), K1, Z0
-	MOVQ       $0x00000001, R9
-
-source174:
-	MOVQ       (DX)(R9*8), R8
-	VMOVDQU8.Z (R8)(SI*1), K1, Z1
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPANDD     Z1, Z0, Z0
-	INCQ       R9
-	CMPQ       R9, BX
-	JNE        source174
-	XORQ       R9, R9
+	MOVQ       $0x00000002, R12
 
-dest175:
-	MOVQ     (AX)(R9*8), R8
-	VMOVDQU8 Z0, K1, (R8)(SI*1)
-	INCQ     R9
-	CMPQ     R9, CX
-	JNE      dest175
-	ADDQ     $0x00000040, SI
-	SUBQ     $0x00000040, DI
-	JMP      few170
+next272:
+	CMPQ       R12, BX
+	JE         all273
+	MOVQ       (DX)(R12*8), R11
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPANDD     Z1, Z0, Z0
+	INCQ       R12
+	JMP        next272
 
-done171:
+all273:
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
+	MOVQ     $0x00000001, R12
+
+next274:
+	CMPQ     R12, CX
+	JE       all275
+	MOVQ     (AX)(R12*8), R11
+	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	INCQ     R12
+	JMP      next274
+
+all275:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few266
+
+done267:
 	VZEROUPPER
 	RET
 
@@ -2032,72 +2661,96 @@ TEXT ·reduceBOr8AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 
-many176:
+many276:
 	CMPQ      DI, $0x00000100
-	JL        few177
-	MOVQ      (DX), R8
+	JL        few277
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
+	VPORD     (R9)(SI*1), Z0, Z0
+	VPORD     64(R9)(SI*1), Z1, Z1
+	VPORD     128(R9)(SI*1), Z2, Z2
+	VPORD     192(R9)(SI*1), Z3, Z3
+	MOVQ      $0x00000002, R12
 
-source179:
-	MOVQ  (DX)(R9*8), R8
-	VPORD (R8)(SI*1), Z0, Z0
-	VPORD 64(R8)(SI*1), Z1, Z1
-	VPORD 128(R8)(SI*1), Z2, Z2
-	VPORD 192(R8)(SI*1), Z3, Z3
-	INCQ  R9
-	CMPQ  R9, BX
-	JNE   source179
-	XORQ  R9, R9
+next279:
+	CMPQ  R12, BX
+	JE    all280
+	MOVQ  (DX)(R12*8), R11
+	VPORD (R11)(SI*1), Z0, Z0
+	VPORD 64(R11)(SI*1), Z1, Z1
+	VPORD 128(R11)(SI*1), Z2, Z2
+	VPORD 192(R11)(SI*1), Z3, Z3
+	INCQ  R12
+	JMP   next279
 
-dest180:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest180
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many176
+all280:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-few177:
+next281:
+	CMPQ      R12, CX
+	JE        all282
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next281
+
+all282:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many276
+
+few277:
 	TESTQ      DI, DI
-	JLE        done178
-	MOVQ       DI, R8
-	MOVQ       $-1, R9
-	BZHIQ      R8, R9, R9
-	KMOVQ      R9, K1
-	MOVQ       (DX), R8
+	JLE        done278
+	MOVQ       DI, R11
+	MOVQ       $-1, R12
+	BZHIQ      R11, R12, R12
+	KMOVQ      R12, K1
 	VMOVDQU8.Z (R8)(SI*1), K1, Z0
-	MOVQ       $0x00000001, R9
-
-source181:
-	MOVQ       (DX)(R9*8), R8
-	VMOVDQU8.Z (R8)(SI*1), K1, Z1
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPORD      Z1, Z0, Z0
-	INCQ       R9
-	CMPQ       R9, BX
-	JNE        source181
-	XORQ       R9, R9
+	MOVQ       $0x00000002, R12
 
-dest182:
-	MOVQ     (AX)(R9*8), R8
-	VMOVDQU8 Z0, K1, (R8)(SI*1)
-	INCQ     R9
-	CMPQ     R9, CX
-	JNE      dest182
-	ADDQ     $0x00000040, SI
-	SUBQ     $0x00000040, DI
-	JMP      few177
+next283:
+	CMPQ       R12, BX
+	JE         all284
+	MOVQ       (DX)(R12*8), R11
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPORD      Z1, Z0, Z0
+	INCQ       R12
+	JMP        next283
 
-done178:
+all284:
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
+	MOVQ     $0x00000001, R12
+
+next285:
+	CMPQ     R12, CX
+	JE       all286
+	MOVQ     (AX)(R12*8), R11
+	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	INCQ     R12
+	JMP      next285
+
+all286:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few277
+
+done278:
 	VZEROUPPER
 	RET
 
@@ -2110,72 +2763,96 @@ TEXT ·reduceBXor8AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 
-many183:
+many287:
 	CMPQ      DI, $0x00000100
-	JL        few184
-	MOVQ      (DX), R8
+	JL        few288
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
+	VPXORD    (R9)(SI*1), Z0, Z0
+	VPXORD    64(R9)(SI*1), Z1, Z1
+	VPXORD    128(R9)(SI*1), Z2, Z2
+	VPXORD    192(R9)(SI*1), Z3, Z3
+	MOVQ      $0x00000002, R12
 
-source186:
-	MOVQ   (DX)(R9*8), R8
-	VPXORD (R8)(SI*1), Z0, Z0
-	VPXORD 64(R8)(SI*1), Z1, Z1
-	VPXORD 128(R8)(SI*1), Z2, Z2
-	VPXORD 192(R8)(SI*1), Z3, Z3
-	INCQ   R9
-	CMPQ   R9, BX
-	JNE    source186
-	XORQ   R9, R9
+next290:
+	CMPQ   R12, BX
+	JE     all291
+	MOVQ   (DX)(R12*8), R11
+	VPXORD (R11)(SI*1), Z0, Z0
+	VPXORD 64(R11)(SI*1), Z1, Z1
+	VPXORD 128(R11)(SI*1), Z2, Z2
+	VPXORD 192(R11)(SI*1), Z3, Z3
+	INCQ   R12
+	JMP    next290
 
-dest187:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest187
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many183
+all291:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-few184:
+next292:
+	CMPQ      R12, CX
+	JE        all293
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next292
+
+all293:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many287
+
+few288:
 	TESTQ      DI, DI
-	JLE        done185
-	MOVQ       DI, R8
-	MOVQ       $-1, R9
-	BZHIQ      R8, R9, R9
-	KMOVQ      R9, K1
-	MOVQ       (DX), R8
+	JLE        done289
+	MOVQ       DI, R11
+	MOVQ       $-1, R12
+	BZHIQ      R11, R12, R12
+	KMOVQ      R12, K1
 	VMOVDQU8.Z (R8)(SI*1), K1, Z0
-	MOVQ       $0x00000001, R9
-
-source188:
-	MOVQ       (DX)(R9*8), R8
-	VMOVDQU8.Z (R8)(SI*1), K1, Z1
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPXORD     Z1, Z0, Z0
-	INCQ       R9
-	CMPQ       R9, BX
-	JNE        source188
-	XORQ       R9, R9
+	MOVQ       $0x00000002, R12
 
-dest189:
-	MOVQ     (AX)(R9*8), R8
-	VMOVDQU8 Z0, K1, (R8)(SI*1)
-	INCQ     R9
-	CMPQ     R9, CX
-	JNE      dest189
-	ADDQ     $0x00000040, SI
-	SUBQ     $0x00000040, DI
-	JMP      few184
+next294:
+	CMPQ       R12, BX
+	JE         all295
+	MOVQ       (DX)(R12*8), R11
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPXORD     Z1, Z0, Z0
+	INCQ       R12
+	JMP        next294
 
-done185:
+all295:
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
+	MOVQ     $0x00000001, R12
+
+next296:
+	CMPQ     R12, CX
+	JE       all297
+	MOVQ     (AX)(R12*8), R11
+	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	INCQ     R12
+	JMP      next296
+
+all297:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few288
+
+done289:
 	VZEROUPPER
 	RET
 
@@ -2188,74 +2865,98 @@ TEXT ·reduceSumF32AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x02, DI
 
-many190:
+many298:
 	CMPQ      DI, $0x00000100
-	JL        few191
-	MOVQ      (DX), R8
+	JL        few299
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
+	VADDPS    (R9)(SI*1), Z0, Z0
+	VADDPS    64(R9)(SI*1), Z1, Z1
+	VADDPS    128(R9)(SI*1), Z2, Z2
+	VADDPS    192(R9)(SI*1), Z3, Z3
+	MOVQ      $0x00000002, R12
 
-source193:
-	MOVQ   (DX)(R9*8), R8
-	VADDPS (R8)(SI*1), Z0, Z0
-	VADDPS 64(R8)(SI*1), Z1, Z1
-	VADDPS 128(R8)(SI*1), Z2, Z2
-	VADDPS 192(R8)(SI*1), Z3, Z3
-	INCQ   R9
-	CMPQ   R9, BX
-	JNE    source193
-	XORQ   R9, R9
+next301:
+	CMPQ   R12, BX
+	JE     all302
+	MOVQ   (DX)(R12*8), R11
+	VADDPS (R11)(SI*1), Z0, Z0
+	VADDPS 64(R11)(SI*1), Z1, Z1
+	VADDPS 128(R11)(SI*1), Z2, Z2
+	VADDPS 192(R11)(SI*1), Z3, Z3
+	INCQ   R12
+	JMP    next301
 
-dest194:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest194
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many190
+all302:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-few191:
+next303:
+	CMPQ      R12, CX
+	JE        all304
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next303
+
+all304:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many298
+
+few299:
 	TESTQ       DI, DI
-	JLE         done192
-	MOVQ        DI, R8
-	SHRQ        $0x02, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done300
+	MOVQ        DI, R11
+	SHRQ        $0x02, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	VMOVDQU32.Z (R8)(SI*1), K1, Z0
-	MOVQ        $0x00000001, R9
-
-source195:
-	MOVQ        (DX)(R9*8), R8
-	VMOVDQU32.Z (R8)(SI*1), K1, Z1
+	VMOVDQU32.Z (R9)(SI*1), K1, Z1
 	VADDPS      Z1, Z0, Z0
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source195
-	XORQ        R9, R9
+	MOVQ        $0x00000002, R12
 
-dest196:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU32 Z0, K1, (R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest196
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few191
+next305:
+	CMPQ        R12, BX
+	JE          all306
+	MOVQ        (DX)(R12*8), R11
+	VMOVDQU32.Z (R11)(SI*1), K1, Z1
+	VADDPS      Z1, Z0, Z0
+	INCQ        R12
+	JMP         next305
 
-done192:
+all306:
+	VMOVDQU32 Z0, K1, (R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next307:
+	CMPQ      R12, CX
+	JE        all308
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU32 Z0, K1, (R11)(SI*1)
+	INCQ      R12
+	JMP       next307
+
+all308:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few299
+
+done300:
 	VZEROUPPER
 	RET
 
@@ -2268,74 +2969,98 @@ TEXT ·reduceProductF32AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x02, DI
 
-many197:
+many309:
 	CMPQ      DI, $0x00000100
-	JL        few198
-	MOVQ      (DX), R8
+	JL        few310
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
+	VMULPS    (R9)(SI*1), Z0, Z0
+	VMULPS    64(R9)(SI*1), Z1, Z1
+	VMULPS    128(R9)(SI*1), Z2, Z2
+	VMULPS    192(R9)(SI*1), Z3, Z3
+	MOVQ      $0x00000002, R12
 
-source200:
-	MOVQ   (DX)(R9*8), R8
-	VMULPS (R8)(SI*1), Z0, Z0
-	VMULPS 64(R8)(SI*1), Z1, Z1
-	VMULPS 128(R8)(SI*1), Z2, Z2
-	VMULPS 192(R8)(SI*1), Z3, Z3
-	INCQ   R9
-	CMPQ   R9, BX
-	JNE    source200
-	XORQ   R9, R9
+next312:
+	CMPQ   R12, BX
+	JE     all313
+	MOVQ   (DX)(R12*8), R11
+	VMULPS (R11)(SI*1), Z0, Z0
+	VMULPS 64(R11)(SI*1), Z1, Z1
+	VMULPS 128(R11)(SI*1), Z2, Z2
+	VMULPS 192(R11)(SI*1), Z3, Z3
+	INCQ   R12
+	JMP    next312
 
-dest201:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest201
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many197
+all313:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-few198:
+next314:
+	CMPQ      R12, CX
+	JE        all315
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next314
+
+all315:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many309
+
+few310:
 	TESTQ       DI, DI
-	JLE         done199
-	MOVQ        DI, R8
-	SHRQ        $0x02, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done311
+	MOVQ        DI, R11
+	SHRQ        $0x02, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	VMOVDQU32.Z (R8)(SI*1), K1, Z0
-	MOVQ        $0x00000001, R9
-
-source202:
-	MOVQ        (DX)(R9*8), R8
-	VMOVDQU32.Z (R8)(SI*1), K1, Z1
+	VMOVDQU32.Z (R9)(SI*1), K1, Z1
 	VMULPS      Z1, Z0, Z0
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source202
-	XORQ        R9, R9
+	MOVQ        $0x00000002, R12
 
-dest203:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU32 Z0, K1, (R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest203
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few198
+next316:
+	CMPQ        R12, BX
+	JE          all317
+	MOVQ        (DX)(R12*8), R11
+	VMOVDQU32.Z (R11)(SI*1), K1, Z1
+	VMULPS      Z1, Z0, Z0
+	INCQ        R12
+	JMP         next316
 
-done199:
+all317:
+	VMOVDQU32 Z0, K1, (R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next318:
+	CMPQ      R12, CX
+	JE        all319
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU32 Z0, K1, (R11)(SI*1)
+	INCQ      R12
+	JMP       next318
+
+all319:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few310
+
+done311:
 	VZEROUPPER
 	RET
 
@@ -2348,93 +3073,136 @@ TEXT ·reduceMinF32AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x02, DI
 
-many204:
+many320:
 	CMPQ      DI, $0x00000100
-	JL        few205
-	MOVQ      (DX), R8
+	JL        few321
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
-
-source207:
-	MOVQ      (DX)(R9*8), R8
-	VMOVDQU64 (R8)(SI*1), Z4
+	VMOVDQU64 (R9)(SI*1), Z4
 	VCMPPS    $0x03, Z4, Z0, K1
 	VADDPS.Z  Z4, Z0, K1, Z5
 	VRANGEPS  $0x04, Z4, Z0, Z0
 	VMOVAPS   Z5, K1, Z0
-	VMOVDQU64 64(R8)(SI*1), Z4
+	VMOVDQU64 64(R9)(SI*1), Z4
 	VCMPPS    $0x03, Z4, Z1, K1
 	VADDPS.Z  Z4, Z1, K1, Z5
 	VRANGEPS  $0x04, Z4, Z1, Z1
 	VMOVAPS   Z5, K1, Z1
-	VMOVDQU64 128(R8)(SI*1), Z4
+	VMOVDQU64 128(R9)(SI*1), Z4
 	VCMPPS    $0x03, Z4, Z2, K1
 	VADDPS.Z  Z4, Z2, K1, Z5
 	VRANGEPS  $0x04, Z4, Z2, Z2
 	VMOVAPS   Z5, K1, Z2
-	VMOVDQU64 192(R8)(SI*1), Z4
+	VMOVDQU64 192(R9)(SI*1), Z4
 	VCMPPS    $0x03, Z4, Z3, K1
 	VADDPS.Z  Z4, Z3, K1, Z5
 	VRANGEPS  $0x04, Z4, Z3, Z3
 	VMOVAPS   Z5, K1, Z3
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source207
-	XORQ      R9, R9
+	MOVQ      $0x00000002, R12
 
-dest208:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest208
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many204
+next323:
+	CMPQ      R12, BX
+	JE        all324
+	MOVQ      (DX)(R12*8), R11
+	VMOVDQU64 (R11)(SI*1), Z4
+	VCMPPS    $0x03, Z4, Z0, K1
+	VADDPS.Z  Z4, Z0, K1, Z5
+	VRANGEPS  $0x04, Z4, Z0, Z0
+	VMOVAPS   Z5, K1, Z0
+	VMOVDQU64 64(R11)(SI*1), Z4
+	VCMPPS    $0x03, Z4, Z1, K1
+	VADDPS.Z  Z4, Z1, K1, Z5
+	VRANGEPS  $0x04, Z4, Z1, Z1
+	VMOVAPS   Z5, K1, Z1
+	VMOVDQU64 128(R11)(SI*1), Z4
+	VCMPPS    $0x03, Z4, Z2, K1
+	VADDPS.Z  Z4, Z2, K1, Z5
+	VRANGEPS  $0x04, Z4, Z2, Z2
+	VMOVAPS   Z5, K1, Z2
+	VMOVDQU64 192(R11)(SI*1), Z4
+	VCMPPS    $0x03, Z4, Z3, K1
+	VADDPS.Z  Z4, Z3, K1, Z5
+	VRANGEPS  $0x04, Z4, Z3, Z3
+	VMOVAPS   Z5, K1, Z3
+	INCQ      R12
+	JMP       next323
 
-few205:
+all324:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next325:
+	CMPQ      R12, CX
+	JE        all326
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next325
+
+all326:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many320
+
+few321:
 	TESTQ       DI, DI
-	JLE         done206
-	MOVQ        DI, R8
-	SHRQ        $0x02, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done322
+	MOVQ        DI, R11
+	SHRQ        $0x02, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	VMOVDQU32.Z (R8)(SI*1), K1, Z0
-	MOVQ        $0x00000001, R9
-
-source209:
-	MOVQ        (DX)(R9*8), R8
-	VMOVDQU32.Z (R8)(SI*1), K1, Z1
+	VMOVDQU32.Z (R9)(SI*1), K1, Z1
 	VCMPPS      $0x03, Z1, Z0, K2
 	VADDPS.Z    Z1, Z0, K2, Z2
 	VRANGEPS    $0x04, Z1, Z0, Z0
 	VMOVAPS     Z2, K2, Z0
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source209
-	XORQ        R9, R9
+	MOVQ        $0x00000002, R12
 
-dest210:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU32 Z0, K1, (R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest210
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few205
+next327:
+	CMPQ        R12, BX
+	JE          all328
+	MOVQ        (DX)(R12*8), R11
+	VMOVDQU32.Z (R11)(SI*1), K1, Z1
+	VCMPPS      $0x03, Z1, Z0, K2
+	VADDPS.Z    Z1, Z0, K2, Z2
+	VRANGEPS    $0x04, Z1, Z0, Z0
+	VMOVAPS     Z2, K2, Z0
+	INCQ        R12
+	JMP         next327
 
-done206:
+all328:
+	VMOVDQU32 Z0, K1, (R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next329:
+	CMPQ      R12, CX
+	JE        all330
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU32 Z0, K1, (R11)(SI*1)
+	INCQ      R12
+	JMP       next329
+
+all330:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few321
+
+done322:
 	VZEROUPPER
 	RET
 
@@ -2447,93 +3215,136 @@ TEXT ·reduceMaxF32AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x02, DI
 
-many211:
+many331:
 	CMPQ      DI, $0x00000100
-	JL        few212
-	MOVQ      (DX), R8
+	JL        few332
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
-
-source214:
-	MOVQ      (DX)(R9*8), R8
-	VMOVDQU64 (R8)(SI*1), Z4
+	VMOVDQU64 (R9)(SI*1), Z4
 	VCMPPS    $0x03, Z4, Z0, K1
 	VADDPS.Z  Z4, Z0, K1, Z5
 	VRANGEPS  $0x05, Z4, Z0, Z0
 	VMOVAPS   Z5, K1, Z0
-	VMOVDQU64 64(R8)(SI*1), Z4
+	VMOVDQU64 64(R9)(SI*1), Z4
 	VCMPPS    $0x03, Z4, Z1, K1
 	VADDPS.Z  Z4, Z1, K1, Z5
 	VRANGEPS  $0x05, Z4, Z1, Z1
 	VMOVAPS   Z5, K1, Z1
-	VMOVDQU64 128(R8)(SI*1), Z4
+	VMOVDQU64 128(R9)(SI*1), Z4
 	VCMPPS    $0x03, Z4, Z2, K1
 	VADDPS.Z  Z4, Z2, K1, Z5
 	VRANGEPS  $0x05, Z4, Z2, Z2
 	VMOVAPS   Z5, K1, Z2
-	VMOVDQU64 192(R8)(SI*1), Z4
+	VMOVDQU64 192(R9)(SI*1), Z4
 	VCMPPS    $0x03, Z4, Z3, K1
 	VADDPS.Z  Z4, Z3, K1, Z5
 	VRANGEPS  $0x05, Z4, Z3, Z3
 	VMOVAPS   Z5, K1, Z3
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source214
-	XORQ      R9, R9
+	MOVQ      $0x00000002, R12
 
-dest215:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest215
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many211
+next334:
+	CMPQ      R12, BX
+	JE        all335
+	MOVQ      (DX)(R12*8), R11
+	VMOVDQU64 (R11)(SI*1), Z4
+	VCMPPS    $0x03, Z4, Z0, K1
+	VADDPS.Z  Z4, Z0, K1, Z5
+	VRANGEPS  $0x05, Z4, Z0, Z0
+	VMOVAPS   Z5, K1, Z0
+	VMOVDQU64 64(R11)(SI*1), Z4
+	VCMPPS    $0x03, Z4, Z1, K1
+	VADDPS.Z  Z4, Z1, K1, Z5
+	VRANGEPS  $0x05, Z4, Z1, Z1
+	VMOVAPS   Z5, K1, Z1
+	VMOVDQU64 128(R11)(SI*1), Z4
+	VCMPPS    $0x03, Z4, Z2, K1
+	VADDPS.Z  Z4, Z2, K1, Z5
+	VRANGEPS  $0x05, Z4, Z2, Z2
+	VMOVAPS   Z5, K1, Z2
+	VMOVDQU64 192(R11)(SI*1), Z4
+	VCMPPS    $0x03, Z4, Z3, K1
+	VADDPS.Z  Z4, Z3, K1, Z5
+	VRANGEPS  $0x05, Z4, Z3, Z3
+	VMOVAPS   Z5, K1, Z3
+	INCQ      R12
+	JMP       next334
 
-few212:
+all335:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next336:
+	CMPQ      R12, CX
+	JE        all337
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next336
+
+all337:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many331
+
+few332:
 	TESTQ       DI, DI
-	JLE         done213
-	MOVQ        DI, R8
-	SHRQ        $0x02, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done333
+	MOVQ        DI, R11
+	SHRQ        $0x02, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	VMOVDQU32.Z (R8)(SI*1), K1, Z0
-	MOVQ        $0x00000001, R9
-
-source216:
-	MOVQ        (DX)(R9*8), R8
-	VMOVDQU32.Z (R8)(SI*1), K1, Z1
+	VMOVDQU32.Z (R9)(SI*1), K1, Z1
 	VCMPPS      $0x03, Z1, Z0, K2
 	VADDPS.Z    Z1, Z0, K2, Z2
 	VRANGEPS    $0x05, Z1, Z0, Z0
 	VMOVAPS     Z2, K2, Z0
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source216
-	XORQ        R9, R9
+	MOVQ        $0x00000002, R12
 
-dest217:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU32 Z0, K1, (R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest217
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few212
+next338:
+	CMPQ        R12, BX
+	JE          all339
+	MOVQ        (DX)(R12*8), R11
+	VMOVDQU32.Z (R11)(SI*1), K1, Z1
+	VCMPPS      $0x03, Z1, Z0, K2
+	VADDPS.Z    Z1, Z0, K2, Z2
+	VRANGEPS    $0x05, Z1, Z0, Z0
+	VMOVAPS     Z2, K2, Z0
+	INCQ        R12
+	JMP         next338
 
-done213:
+all339:
+	VMOVDQU32 Z0, K1, (R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next340:
+	CMPQ      R12, CX
+	JE        all341
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU32 Z0, K1, (R11)(SI*1)
+	INCQ      R12
+	JMP       next340
+
+all341:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few332
+
+done333:
 	VZEROUPPER
 	RET
 
@@ -2546,74 +3357,98 @@ TEXT ·reduceSumF64AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x03, DI
 
-many218:
+many342:
 	CMPQ      DI, $0x00000100
-	JL        few219
-	MOVQ      (DX), R8
+	JL        few343
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
+	VADDPD    (R9)(SI*1), Z0, Z0
+	VADDPD    64(R9)(SI*1), Z1, Z1
+	VADDPD    128(R9)(SI*1), Z2, Z2
+	VADDPD    192(R9)(SI*1), Z3, Z3
+	MOVQ      $0x00000002, R12
 
-source221:
-	MOVQ   (DX)(R9*8), R8
-	VADDPD (R8)(SI*1), Z0, Z0
-	VADDPD 64(R8)(SI*1), Z1, Z1
-	VADDPD 128(R8)(SI*1), Z2, Z2
-	VADDPD 192(R8)(SI*1), Z3, Z3
-	INCQ   R9
-	CMPQ   R9, BX
-	JNE    source221
-	XORQ   R9, R9
+next345:
+	CMPQ   R12, BX
+	JE     all346
+	MOVQ   (DX)(R12*8), R11
+	VADDPD (R11)(SI*1), Z0, Z0
+	VADDPD 64(R11)(SI*1), Z1, Z1
+	VADDPD 128(R11)(SI*1), Z2, Z2
+	VADDPD 192(R11)(SI*1), Z3, Z3
+	INCQ   R12
+	JMP    next345
 
-dest222:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest222
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many218
+all346:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-few219:
+next347:
+	CMPQ      R12, CX
+	JE        all348
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next347
+
+all348:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many342
+
+few343:
 	TESTQ       DI, DI
-	JLE         done220
-	MOVQ        DI, R8
-	SHRQ        $0x03, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done344
+	MOVQ        DI, R11
+	SHRQ        $0x03, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	VMOVDQU64.Z (R8)(SI*1), K1, Z0
-	MOVQ        $0x00000001, R9
-
-source223:
-	MOVQ        (DX)(R9*8), R8
-	VMOVDQU64.Z (R8)(SI*1), K1, Z1
+	VMOVDQU64.Z (R9)(SI*1), K1, Z1
 	VADDPD      Z1, Z0, Z0
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source223
-	XORQ        R9, R9
+	MOVQ        $0x00000002, R12
 
-dest224:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, K1, (R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest224
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few219
+next349:
+	CMPQ        R12, BX
+	JE          all350
+	MOVQ        (DX)(R12*8), R11
+	VMOVDQU64.Z (R11)(SI*1), K1, Z1
+	VADDPD      Z1, Z0, Z0
+	INCQ        R12
+	JMP         next349
 
-done220:
+all350:
+	VMOVDQU64 Z0, K1, (R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next351:
+	CMPQ      R12, CX
+	JE        all352
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, K1, (R11)(SI*1)
+	INCQ      R12
+	JMP       next351
+
+all352:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few343
+
+done344:
 	VZEROUPPER
 	RET
 
@@ -2626,74 +3461,98 @@ TEXT ·reduceProductF64AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x03, DI
 
-many225:
+many353:
 	CMPQ      DI, $0x00000100
-	JL        few226
-	MOVQ      (DX), R8
+	JL        few354
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
+	VMULPD    (R9)(SI*1), Z0, Z0
+	VMULPD    64(R9)(SI*1), Z1, Z1
+	VMULPD    128(R9)(SI*1), Z2, Z2
+	VMULPD    192(R9)(SI*1), Z3, Z3
+	MOVQ      $0x00000002, R12
 
-source228:
-	MOVQ   (DX)(R9*8), R8
-	VMULPD (R8)(SI*1), Z0, Z0
-	VMULPD 64(R8)(SI*1), Z1, Z1
-	VMULPD 128(R8)(SI*1), Z2, Z2
-	VMULPD 192(R8)(SI*1), Z3, Z3
-	INCQ   R9
-	CMPQ   R9, BX
-	JNE    source228
-	XORQ   R9, R9
+next356:
+	CMPQ   R12, BX
+	JE     all357
+	MOVQ   (DX)(R12*8), R11
+	VMULPD (R11)(SI*1), Z0, Z0
+	VMULPD 64(R11)(SI*1), Z1, Z1
+	VMULPD 128(R11)(SI*1), Z2, Z2
+	VMULPD 192(R11)(SI*1), Z3, Z3
+	INCQ   R12
+	JMP    next356
 
-dest229:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest229
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many225
+all357:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-few226:
+next358:
+	CMPQ      R12, CX
+	JE        all359
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next358
+
+all359:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many353
+
+few354:
 	TESTQ       DI, DI
-	JLE         done227
-	MOVQ        DI, R8
-	SHRQ        $0x03, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done355
+	MOVQ        DI, R11
+	SHRQ        $0x03, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	VMOVDQU64.Z (R8)(SI*1), K1, Z0
-	MOVQ        $0x00000001, R9
-
-source230:
-	MOVQ        (DX)(R9*8), R8
-	VMOVDQU64.Z (R8)(SI*1), K1, Z1
+	VMOVDQU64.Z (R9)(SI*1), K1, Z1
 	VMULPD      Z1, Z0, Z0
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source230
-	XORQ        R9, R9
+	MOVQ        $0x00000002, R12
 
-dest231:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, K1, (R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest231
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few226
+next360:
+	CMPQ        R12, BX
+	JE          all361
+	MOVQ        (DX)(R12*8), R11
+	VMOVDQU64.Z (R11)(SI*1), K1, Z1
+	VMULPD      Z1, Z0, Z0
+	INCQ        R12
+	JMP         next360
 
-done227:
+all361:
+	VMOVDQU64 Z0, K1, (R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next362:
+	CMPQ      R12, CX
+	JE        all363
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, K1, (R11)(SI*1)
+	INCQ      R12
+	JMP       next362
+
+all363:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few354
+
+done355:
 	VZEROUPPER
 	RET
 
@@ -2706,93 +3565,136 @@ TEXT ·reduceMinF64AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x03, DI
 
-many232:
+many364:
 	CMPQ      DI, $0x00000100
-	JL        few233
-	MOVQ      (DX), R8
+	JL        few365
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
-
-source235:
-	MOVQ      (DX)(R9*8), R8
-	VMOVDQU64 (R8)(SI*1), Z4
+	VMOVDQU64 (R9)(SI*1), Z4
 	VCMPPD    $0x03, Z4, Z0, K1
 	VADDPD.Z  Z4, Z0, K1, Z5
 	VRANGEPD  $0x04, Z4, Z0, Z0
 	VMOVAPD   Z5, K1, Z0
-	VMOVDQU64 64(R8)(SI*1), Z4
+	VMOVDQU64 64(R9)(SI*1), Z4
 	VCMPPD    $0x03, Z4, Z1, K1
 	VADDPD.Z  Z4, Z1, K1, Z5
 	VRANGEPD  $0x04, Z4, Z1, Z1
 	VMOVAPD   Z5, K1, Z1
-	VMOVDQU64 128(R8)(SI*1), Z4
+	VMOVDQU64 128(R9)(SI*1), Z4
 	VCMPPD    $0x03, Z4, Z2, K1
 	VADDPD.Z  Z4, Z2, K1, Z5
 	VRANGEPD  $0x04, Z4, Z2, Z2
 	VMOVAPD   Z5, K1, Z2
-	VMOVDQU64 192(R8)(SI*1), Z4
+	VMOVDQU64 192(R9)(SI*1), Z4
 	VCMPPD    $0x03, Z4, Z3, K1
 	VADDPD.Z  Z4, Z3, K1, Z5
 	VRANGEPD  $0x04, Z4, Z3, Z3
 	VMOVAPD   Z5, K1, Z3
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source235
-	XORQ      R9, R9
+	MOVQ      $0x00000002, R12
 
-dest236:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest236
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many232
+next367:
+	CMPQ      R12, BX
+	JE        all368
+	MOVQ      (DX)(R12*8), R11
+	VMOVDQU64 (R11)(SI*1), Z4
+	VCMPPD    $0x03, Z4, Z0, K1
+	VADDPD.Z  Z4, Z0, K1, Z5
+	VRANGEPD  $0x04, Z4, Z0, Z0
+	VMOVAPD   Z5, K1, Z0
+	VMOVDQU64 64(R11)(SI*1), Z4
+	VCMPPD    $0x03, Z4, Z1, K1
+	VADDPD.Z  Z4, Z1, K1, Z5
+	VRANGEPD  $0x04, Z4, Z1, Z1
+	VMOVAPD   Z5, K1, Z1
+	VMOVDQU64 128(R11)(SI*1), Z4
+	VCMPPD    $0x03, Z4, Z2, K1
+	VADDPD.Z  Z4, Z2, K1, Z5
+	VRANGEPD  $0x04, Z4, Z2, Z2
+	VMOVAPD   Z5, K1, Z2
+	VMOVDQU64 192(R11)(SI*1), Z4
+	VCMPPD    $0x03, Z4, Z3, K1
+	VADDPD.Z  Z4, Z3, K1, Z5
+	VRANGEPD  $0x04, Z4, Z3, Z3
+	VMOVAPD   Z5, K1, Z3
+	INCQ      R12
+	JMP       next367
 
-few233:
+all368:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next369:
+	CMPQ      R12, CX
+	JE        all370
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next369
+
+all370:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many364
+
+few365:
 	TESTQ       DI, DI
-	JLE         done234
-	MOVQ        DI, R8
-	SHRQ        $0x03, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done366
+	MOVQ        DI, R11
+	SHRQ        $0x03, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	VMOVDQU64.Z (R8)(SI*1), K1, Z0
-	MOVQ        $0x00000001, R9
-
-source237:
-	MOVQ        (DX)(R9*8), R8
-	VMOVDQU64.Z (R8)(SI*1), K1, Z1
+	VMOVDQU64.Z (R9)(SI*1), K1, Z1
 	VCMPPD      $0x03, Z1, Z0, K2
 	VADDPD.Z    Z1, Z0, K2, Z2
 	VRANGEPD    $0x04, Z1, Z0, Z0
 	VMOVAPD     Z2, K2, Z0
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source237
-	XORQ        R9, R9
+	MOVQ        $0x00000002, R12
 
-dest238:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, K1, (R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest238
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few233
+next371:
+	CMPQ        R12, BX
+	JE          all372
+	MOVQ        (DX)(R12*8), R11
+	VMOVDQU64.Z (R11)(SI*1), K1, Z1
+	VCMPPD      $0x03, Z1, Z0, K2
+	VADDPD.Z    Z1, Z0, K2, Z2
+	VRANGEPD    $0x04, Z1, Z0, Z0
+	VMOVAPD     Z2, K2, Z0
+	INCQ        R12
+	JMP         next371
 
-done234:
+all372:
+	VMOVDQU64 Z0, K1, (R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next373:
+	CMPQ      R12, CX
+	JE        all374
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, K1, (R11)(SI*1)
+	INCQ      R12
+	JMP       next373
+
+all374:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few365
+
+done366:
 	VZEROUPPER
 	RET
 
@@ -2805,93 +3707,136 @@ TEXT ·reduceMaxF64AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x03, DI
 
-many239:
+many375:
 	CMPQ      DI, $0x00000100
-	JL        few240
-	MOVQ      (DX), R8
+	JL        few376
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
 	VMOVDQU64 192(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
-
-source242:
-	MOVQ      (DX)(R9*8), R8
-	VMOVDQU64 (R8)(SI*1), Z4
+	VMOVDQU64 (R9)(SI*1), Z4
 	VCMPPD    $0x03, Z4, Z0, K1
 	VADDPD.Z  Z4, Z0, K1, Z5
 	VRANGEPD  $0x05, Z4, Z0, Z0
 	VMOVAPD   Z5, K1, Z0
-	VMOVDQU64 64(R8)(SI*1), Z4
+	VMOVDQU64 64(R9)(SI*1), Z4
 	VCMPPD    $0x03, Z4, Z1, K1
 	VADDPD.Z  Z4, Z1, K1, Z5
 	VRANGEPD  $0x05, Z4, Z1, Z1
 	VMOVAPD   Z5, K1, Z1
-	VMOVDQU64 128(R8)(SI*1), Z4
+	VMOVDQU64 128(R9)(SI*1), Z4
 	VCMPPD    $0x03, Z4, Z2, K1
 	VADDPD.Z  Z4, Z2, K1, Z5
 	VRANGEPD  $0x05, Z4, Z2, Z2
 	VMOVAPD   Z5, K1, Z2
-	VMOVDQU64 192(R8)(SI*1), Z4
+	VMOVDQU64 192(R9)(SI*1), Z4
 	VCMPPD    $0x03, Z4, Z3, K1
 	VADDPD.Z  Z4, Z3, K1, Z5
 	VRANGEPD  $0x05, Z4, Z3, Z3
 	VMOVAPD   Z5, K1, Z3
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source242
-	XORQ      R9, R9
+	MOVQ      $0x00000002, R12
 
-dest243:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, (R8)(SI*1)
-	VMOVDQU64 Z1, 64(R8)(SI*1)
-	VMOVDQU64 Z2, 128(R8)(SI*1)
-	VMOVDQU64 Z3, 192(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest243
-	ADDQ      $0x00000100, SI
-	SUBQ      $0x00000100, DI
-	JMP       many239
+next378:
+	CMPQ      R12, BX
+	JE        all379
+	MOVQ      (DX)(R12*8), R11
+	VMOVDQU64 (R11)(SI*1), Z4
+	VCMPPD    $0x03, Z4, Z0, K1
+	VADDPD.Z  Z4, Z0, K1, Z5
+	VRANGEPD  $0x05, Z4, Z0, Z0
+	VMOVAPD   Z5, K1, Z0
+	VMOVDQU64 64(R11)(SI*1), Z4
+	VCMPPD    $0x03, Z4, Z1, K1
+	VADDPD.Z  Z4, Z1, K1, Z5
+	VRANGEPD  $0x05, Z4, Z1, Z1
+	VMOVAPD   Z5, K1, Z1
+	VMOVDQU64 128(R11)(SI*1), Z4
+	VCMPPD    $0x03, Z4, Z2, K1
+	VADDPD.Z  Z4, Z2, K1, Z5
+	VRANGEPD  $0x05, Z4, Z2, Z2
+	VMOVAPD   Z5, K1, Z2
+	VMOVDQU64 192(R11)(SI*1), Z4
+	VCMPPD    $0x03, Z4, Z3, K1
+	VADDPD.Z  Z4, Z3, K1, Z5
+	VRANGEPD  $0x05, Z4, Z3, Z3
+	VMOVAPD   Z5, K1, Z3
+	INCQ      R12
+	JMP       next378
 
-few240:
+all379:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next380:
+	CMPQ      R12, CX
+	JE        all381
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next380
+
+all381:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many375
+
+few376:
 	TESTQ       DI, DI
-	JLE         done241
-	MOVQ        DI, R8
-	SHRQ        $0x03, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done377
+	MOVQ        DI, R11
+	SHRQ        $0x03, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	VMOVDQU64.Z (R8)(SI*1), K1, Z0
-	MOVQ        $0x00000001, R9
-
-source244:
-	MOVQ        (DX)(R9*8), R8
-	VMOVDQU64.Z (R8)(SI*1), K1, Z1
+	VMOVDQU64.Z (R9)(SI*1), K1, Z1
 	VCMPPD      $0x03, Z1, Z0, K2
 	VADDPD.Z    Z1, Z0, K2, Z2
 	VRANGEPD    $0x05, Z1, Z0, Z0
 	VMOVAPD     Z2, K2, Z0
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source244
-	XORQ        R9, R9
+	MOVQ        $0x00000002, R12
 
-dest245:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z0, K1, (R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest245
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few240
+next382:
+	CMPQ        R12, BX
+	JE          all383
+	MOVQ        (DX)(R12*8), R11
+	VMOVDQU64.Z (R11)(SI*1), K1, Z1
+	VCMPPD      $0x03, Z1, Z0, K2
+	VADDPD.Z    Z1, Z0, K2, Z2
+	VRANGEPD    $0x05, Z1, Z0, Z0
+	VMOVAPD     Z2, K2, Z0
+	INCQ        R12
+	JMP         next382
 
-done241:
+all383:
+	VMOVDQU64 Z0, K1, (R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next384:
+	CMPQ      R12, CX
+	JE        all385
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, K1, (R11)(SI*1)
+	INCQ      R12
+	JMP       next384
+
+all385:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few376
+
+done377:
 	VZEROUPPER
 	RET
 
@@ -2907,91 +3852,156 @@ TEXT ·reduceSumF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ         srcs_len+32(FP), BX
 	MOVQ         off+48(FP), SI
 	MOVQ         n+56(FP), DI
+	MOVQ         (DX), R8
+	MOVQ         8(DX), R9
+	MOVQ         (AX), R10
 	SHLQ         $0x01, DI
 
-many246:
-	CMPQ      DI, $0x00000080
-	JL        few247
-	MOVQ      (DX), R8
-	VCVTPH2PS (R8)(SI*1), Z1
-	VCVTPH2PS 32(R8)(SI*1), Z2
-	VCVTPH2PS 64(R8)(SI*1), Z3
-	VCVTPH2PS 96(R8)(SI*1), Z4
-	MOVQ      $0x00000001, R9
+many386:
+	CMPQ        DI, $0x00000100
+	JL          few387
+	VCVTPH2PS   (R8)(SI*1), Z1
+	VCVTPH2PS   32(R8)(SI*1), Z2
+	VCVTPH2PS   64(R8)(SI*1), Z3
+	VCVTPH2PS   96(R8)(SI*1), Z4
+	VCVTPH2PS   128(R8)(SI*1), Z5
+	VCVTPH2PS   160(R8)(SI*1), Z6
+	VCVTPH2PS   192(R8)(SI*1), Z7
+	VCVTPH2PS   224(R8)(SI*1), Z8
+	VCVTPH2PS   (R9)(SI*1), Z9
+	VCVTPH2PS   32(R9)(SI*1), Z10
+	VFMADD231PS Z0, Z9, Z1
+	VFMADD231PS Z0, Z10, Z2
+	VCVTPH2PS   64(R9)(SI*1), Z9
+	VCVTPH2PS   96(R9)(SI*1), Z10
+	VFMADD231PS Z0, Z9, Z3
+	VFMADD231PS Z0, Z10, Z4
+	VCVTPH2PS   128(R9)(SI*1), Z9
+	VCVTPH2PS   160(R9)(SI*1), Z10
+	VFMADD231PS Z0, Z9, Z5
+	VFMADD231PS Z0, Z10, Z6
+	VCVTPH2PS   192(R9)(SI*1), Z9
+	VCVTPH2PS   224(R9)(SI*1), Z10
+	VFMADD231PS Z0, Z9, Z7
+	VFMADD231PS Z0, Z10, Z8
+	MOVQ        $0x00000002, R12
 
-source249:
-	MOVQ        (DX)(R9*8), R8
-	VCVTPH2PS   (R8)(SI*1), Z5
-	VCVTPH2PS   32(R8)(SI*1), Z6
-	VFMADD231PS Z0, Z5, Z1
-	VFMADD231PS Z0, Z6, Z2
-	VCVTPH2PS   64(R8)(SI*1), Z5
-	VCVTPH2PS   96(R8)(SI*1), Z6
-	VFMADD231PS Z0, Z5, Z3
-	VFMADD231PS Z0, Z6, Z4
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source249
-	VCVTPS2PH   $0x00, Z1, Y1
-	VCVTPS2PH   $0x00, Z2, Y2
-	VCVTPS2PH   $0x00, Z3, Y3
-	VCVTPS2PH   $0x00, Z4, Y4
-	XORQ        R9, R9
+next389:
+	CMPQ        R12, BX
+	JE          all390
+	MOVQ        (DX)(R12*8), R11
+	VCVTPH2PS   (R11)(SI*1), Z9
+	VCVTPH2PS   32(R11)(SI*1), Z10
+	VFMADD231PS Z0, Z9, Z1
+	VFMADD231PS Z0, Z10, Z2
+	VCVTPH2PS   64(R11)(SI*1), Z9
+	VCVTPH2PS   96(R11)(SI*1), Z10
+	VFMADD231PS Z0, Z9, Z3
+	VFMADD231PS Z0, Z10, Z4
+	VCVTPH2PS   128(R11)(SI*1), Z9
+	VCVTPH2PS   160(R11)(SI*1), Z10
+	VFMADD231PS Z0, Z9, Z5
+	VFMADD231PS Z0, Z10, Z6
+	VCVTPH2PS   192(R11)(SI*1), Z9
+	VCVTPH2PS   224(R11)(SI*1), Z10
+	VFMADD231PS Z0, Z9, Z7
+	VFMADD231PS Z0, Z10, Z8
+	INCQ        R12
+	JMP         next389
 
-dest250:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Y1, (R8)(SI*1)
-	VMOVDQU64 Y2, 32(R8)(SI*1)
-	VMOVDQU64 Y3, 64(R8)(SI*1)
-	VMOVDQU64 Y4, 96(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest250
-	ADDQ      $0x00000080, SI
-	SUBQ      $0x00000080, DI
-	JMP       many246
+all390:
+	VCVTPS2PH $0x00, Z1, Y1
+	VCVTPS2PH $0x00, Z2, Y2
+	VCVTPS2PH $0x00, Z3, Y3
+	VCVTPS2PH $0x00, Z4, Y4
+	VCVTPS2PH $0x00, Z5, Y5
+	VCVTPS2PH $0x00, Z6, Y6
+	VCVTPS2PH $0x00, Z7, Y7
+	VCVTPS2PH $0x00, Z8, Y8
+	VMOVDQU64 Y1, (R10)(SI*1)
+	VMOVDQU64 Y2, 32(R10)(SI*1)
+	VMOVDQU64 Y3, 64(R10)(SI*1)
+	VMOVDQU64 Y4, 96(R10)(SI*1)
+	VMOVDQU64 Y5, 128(R10)(SI*1)
+	VMOVDQU64 Y6, 160(R10)(SI*1)
+	VMOVDQU64 Y7, 192(R10)(SI*1)
+	VMOVDQU64 Y8, 224(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-few247:
+next391:
+	CMPQ      R12, CX
+	JE        all392
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Y1, (R11)(SI*1)
+	VMOVDQU64 Y2, 32(R11)(SI*1)
+	VMOVDQU64 Y3, 64(R11)(SI*1)
+	VMOVDQU64 Y4, 96(R11)(SI*1)
+	VMOVDQU64 Y5, 128(R11)(SI*1)
+	VMOVDQU64 Y6, 160(R11)(SI*1)
+	VMOVDQU64 Y7, 192(R11)(SI*1)
+	VMOVDQU64 Y8, 224(R11)(SI*1)
+	INCQ      R12
+	JMP       next391
+
+all392:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many386
+
+few387:
 	TESTQ       DI, DI
-	JLE         done248
-	MOVQ        DI, R8
-	SHRQ        $0x01, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done388
+	MOVQ        DI, R11
+	SHRQ        $0x01, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	KSHIFTRD    $0x10, K1, K2
 	VCVTPH2PS.Z (R8)(SI*1), K1, Z1
 	VCVTPH2PS.Z 32(R8)(SI*1), K2, Z2
-	MOVQ        $0x00000001, R9
-
-source251:
-	MOVQ        (DX)(R9*8), R8
 	KSHIFTRD    $0x10, K1, K2
-	VCVTPH2PS.Z (R8)(SI*1), K1, Z3
-	VCVTPH2PS.Z 32(R8)(SI*1), K2, Z4
+	VCVTPH2PS.Z (R9)(SI*1), K1, Z3
+	VCVTPH2PS.Z 32(R9)(SI*1), K2, Z4
 	VFMADD231PS Z0, Z3, Z1
 	VFMADD231PS Z0, Z4, Z2
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source251
-	VCVTPS2PH   $0x00, Z1, Y1
-	VCVTPS2PH   $0x00, Z2, Y2
-	XORQ        R9, R9
+	MOVQ        $0x00000002, R12
 
-dest252:
-	MOVQ      (AX)(R9*8), R8
+next393:
+	CMPQ        R12, BX
+	JE          all394
+	MOVQ        (DX)(R12*8), R11
+	KSHIFTRD    $0x10, K1, K2
+	VCVTPH2PS.Z (R11)(SI*1), K1, Z3
+	VCVTPH2PS.Z 32(R11)(SI*1), K2, Z4
+	VFMADD231PS Z0, Z3, Z1
+	VFMADD231PS Z0, Z4, Z2
+	INCQ        R12
+	JMP         next393
+
+all394:
+	VCVTPS2PH $0x00, Z1, Y1
+	VCVTPS2PH $0x00, Z2, Y2
 	KSHIFTRD  $0x10, K1, K2
-	VMOVDQU16 Y1, K1, (R8)(SI*1)
-	VMOVDQU16 Y2, K2, 32(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest252
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few247
+	VMOVDQU16 Y1, K1, (R10)(SI*1)
+	VMOVDQU16 Y2, K2, 32(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-done248:
+next395:
+	CMPQ      R12, CX
+	JE        all396
+	MOVQ      (AX)(R12*8), R11
+	KSHIFTRD  $0x10, K1, K2
+	VMOVDQU16 Y1, K1, (R11)(SI*1)
+	VMOVDQU16 Y2, K2, 32(R11)(SI*1)
+	INCQ      R12
+	JMP       next395
+
+all396:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few387
+
+done388:
 	VZEROUPPER
 	RET
 
@@ -3004,91 +4014,156 @@ TEXT ·reduceProductF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x01, DI
 
-many253:
-	CMPQ      DI, $0x00000080
-	JL        few254
-	MOVQ      (DX), R8
+many397:
+	CMPQ      DI, $0x00000100
+	JL        few398
 	VCVTPH2PS (R8)(SI*1), Z0
 	VCVTPH2PS 32(R8)(SI*1), Z1
 	VCVTPH2PS 64(R8)(SI*1), Z2
 	VCVTPH2PS 96(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
+	VCVTPH2PS 128(R8)(SI*1), Z4
+	VCVTPH2PS 160(R8)(SI*1), Z5
+	VCVTPH2PS 192(R8)(SI*1), Z6
+	VCVTPH2PS 224(R8)(SI*1), Z7
+	VCVTPH2PS (R9)(SI*1), Z8
+	VCVTPH2PS 32(R9)(SI*1), Z9
+	VMULPS    Z8, Z0, Z0
+	VMULPS    Z9, Z1, Z1
+	VCVTPH2PS 64(R9)(SI*1), Z8
+	VCVTPH2PS 96(R9)(SI*1), Z9
+	VMULPS    Z8, Z2, Z2
+	VMULPS    Z9, Z3, Z3
+	VCVTPH2PS 128(R9)(SI*1), Z8
+	VCVTPH2PS 160(R9)(SI*1), Z9
+	VMULPS    Z8, Z4, Z4
+	VMULPS    Z9, Z5, Z5
+	VCVTPH2PS 192(R9)(SI*1), Z8
+	VCVTPH2PS 224(R9)(SI*1), Z9
+	VMULPS    Z8, Z6, Z6
+	VMULPS    Z9, Z7, Z7
+	MOVQ      $0x00000002, R12
 
-source256:
-	MOVQ      (DX)(R9*8), R8
-	VCVTPH2PS (R8)(SI*1), Z4
-	VCVTPH2PS 32(R8)(SI*1), Z5
-	VMULPS    Z4, Z0, Z0
-	VMULPS    Z5, Z1, Z1
-	VCVTPH2PS 64(R8)(SI*1), Z4
-	VCVTPH2PS 96(R8)(SI*1), Z5
-	VMULPS    Z4, Z2, Z2
-	VMULPS    Z5, Z3, Z3
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source256
+next400:
+	CMPQ      R12, BX
+	JE        all401
+	MOVQ      (DX)(R12*8), R11
+	VCVTPH2PS (R11)(SI*1), Z8
+	VCVTPH2PS 32(R11)(SI*1), Z9
+	VMULPS    Z8, Z0, Z0
+	VMULPS    Z9, Z1, Z1
+	VCVTPH2PS 64(R11)(SI*1), Z8
+	VCVTPH2PS 96(R11)(SI*1), Z9
+	VMULPS    Z8, Z2, Z2
+	VMULPS    Z9, Z3, Z3
+	VCVTPH2PS 128(R11)(SI*1), Z8
+	VCVTPH2PS 160(R11)(SI*1), Z9
+	VMULPS    Z8, Z4, Z4
+	VMULPS    Z9, Z5, Z5
+	VCVTPH2PS 192(R11)(SI*1), Z8
+	VCVTPH2PS 224(R11)(SI*1), Z9
+	VMULPS    Z8, Z6, Z6
+	VMULPS    Z9, Z7, Z7
+	INCQ      R12
+	JMP       next400
+
+all401:
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPS2PH $0x00, Z1, Y1
 	VCVTPS2PH $0x00, Z2, Y2
 	VCVTPS2PH $0x00, Z3, Y3
-	XORQ      R9, R9
+	VCVTPS2PH $0x00, Z4, Y4
+	VCVTPS2PH $0x00, Z5, Y5
+	VCVTPS2PH $0x00, Z6, Y6
+	VCVTPS2PH $0x00, Z7, Y7
+	VMOVDQU64 Y0, (R10)(SI*1)
+	VMOVDQU64 Y1, 32(R10)(SI*1)
+	VMOVDQU64 Y2, 64(R10)(SI*1)
+	VMOVDQU64 Y3, 96(R10)(SI*1)
+	VMOVDQU64 Y4, 128(R10)(SI*1)
+	VMOVDQU64 Y5, 160(R10)(SI*1)
+	VMOVDQU64 Y6, 192(R10)(SI*1)
+	VMOVDQU64 Y7, 224(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-dest257:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Y0, (R8)(SI*1)
-	VMOVDQU64 Y1, 32(R8)(SI*1)
-	VMOVDQU64 Y2, 64(R8)(SI*1)
-	VMOVDQU64 Y3, 96(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest257
-	ADDQ      $0x00000080, SI
-	SUBQ      $0x00000080, DI
-	JMP       many253
+next402:
+	CMPQ      R12, CX
+	JE        all403
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Y0, (R11)(SI*1)
+	VMOVDQU64 Y1, 32(R11)(SI*1)
+	VMOVDQU64 Y2, 64(R11)(SI*1)
+	VMOVDQU64 Y3, 96(R11)(SI*1)
+	VMOVDQU64 Y4, 128(R11)(SI*1)
+	VMOVDQU64 Y5, 160(R11)(SI*1)
+	VMOVDQU64 Y6, 192(R11)(SI*1)
+	VMOVDQU64 Y7, 224(R11)(SI*1)
+	INCQ      R12
+	JMP       next402
 
-few254:
+all403:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many397
+
+few398:
 	TESTQ       DI, DI
-	JLE         done255
-	MOVQ        DI, R8
-	SHRQ        $0x01, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done399
+	MOVQ        DI, R11
+	SHRQ        $0x01, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	KSHIFTRD    $0x10, K1, K2
 	VCVTPH2PS.Z (R8)(SI*1), K1, Z0
 	VCVTPH2PS.Z 32(R8)(SI*1), K2, Z1
-	MOVQ        $0x00000001, R9
-
-source258:
-	MOVQ        (DX)(R9*8), R8
 	KSHIFTRD    $0x10, K1, K2
-	VCVTPH2PS.Z (R8)(SI*1), K1, Z2
-	VCVTPH2PS.Z 32(R8)(SI*1), K2, Z3
+	VCVTPH2PS.Z (R9)(SI*1), K1, Z2
+	VCVTPH2PS.Z 32(R9)(SI*1), K2, Z3
 	VMULPS      Z2, Z0, Z0
 	VMULPS      Z3, Z1, Z1
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source258
-	VCVTPS2PH   $0x00, Z0, Y0
-	VCVTPS2PH   $0x00, Z1, Y1
-	XORQ        R9, R9
+	MOVQ        $0x00000002, R12
 
-dest259:
-	MOVQ      (AX)(R9*8), R8
+next404:
+	CMPQ        R12, BX
+	JE          all405
+	MOVQ        (DX)(R12*8), R11
+	KSHIFTRD    $0x10, K1, K2
+	VCVTPH2PS.Z (R11)(SI*1), K1, Z2
+	VCVTPH2PS.Z 32(R11)(SI*1), K2, Z3
+	VMULPS      Z2, Z0, Z0
+	VMULPS      Z3, Z1, Z1
+	INCQ        R12
+	JMP         next404
+
+all405:
+	VCVTPS2PH $0x00, Z0, Y0
+	VCVTPS2PH $0x00, Z1, Y1
 	KSHIFTRD  $0x10, K1, K2
-	VMOVDQU16 Y0, K1, (R8)(SI*1)
-	VMOVDQU16 Y1, K2, 32(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest259
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few254
+	VMOVDQU16 Y0, K1, (R10)(SI*1)
+	VMOVDQU16 Y1, K2, 32(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-done255:
+next406:
+	CMPQ      R12, CX
+	JE        all407
+	MOVQ      (AX)(R12*8), R11
+	KSHIFTRD  $0x10, K1, K2
+	VMOVDQU16 Y0, K1, (R11)(SI*1)
+	VMOVDQU16 Y1, K2, 32(R11)(SI*1)
+	INCQ      R12
+	JMP       next406
+
+all407:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few398
+
+done399:
 	VZEROUPPER
 	RET
 
@@ -3101,81 +4176,164 @@ TEXT ·reduceMinF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x01, DI
 
-many260:
-	CMPQ      DI, $0x00000080
-	JL        few261
-	MOVQ      (DX), R8
+many408:
+	CMPQ      DI, $0x00000100
+	JL        few409
 	VCVTPH2PS (R8)(SI*1), Z0
 	VCVTPH2PS 32(R8)(SI*1), Z1
 	VCVTPH2PS 64(R8)(SI*1), Z2
 	VCVTPH2PS 96(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
+	VCVTPH2PS 128(R8)(SI*1), Z4
+	VCVTPH2PS 160(R8)(SI*1), Z5
+	VCVTPH2PS 192(R8)(SI*1), Z6
+	VCVTPH2PS 224(R8)(SI*1), Z7
+	VCVTPH2PS (R9)(SI*1), Z8
+	VCVTPH2PS 32(R9)(SI*1), Z9
+	VCMPPS    $0x03, Z8, Z0, K1
+	VADDPS.Z  Z8, Z0, K1, Z10
+	VRANGEPS  $0x04, Z8, Z0, Z0
+	VMOVAPS   Z10, K1, Z0
+	VCMPPS    $0x03, Z9, Z1, K1
+	VADDPS.Z  Z9, Z1, K1, Z8
+	VRANGEPS  $0x04, Z9, Z1, Z1
+	VMOVAPS   Z8, K1, Z1
+	VCVTPH2PS 64(R9)(SI*1), Z8
+	VCVTPH2PS 96(R9)(SI*1), Z9
+	VCMPPS    $0x03, Z8, Z2, K1
+	VADDPS.Z  Z8, Z2, K1, Z10
+	VRANGEPS  $0x04, Z8, Z2, Z2
+	VMOVAPS   Z10, K1, Z2
+	VCMPPS    $0x03, Z9, Z3, K1
+	VADDPS.Z  Z9, Z3, K1, Z8
+	VRANGEPS  $0x04, Z9, Z3, Z3
+	VMOVAPS   Z8, K1, Z3
+	VCVTPH2PS 128(R9)(SI*1), Z8
+	VCVTPH2PS 160(R9)(SI*1), Z9
+	VCMPPS    $0x03, Z8, Z4, K1
+	VADDPS.Z  Z8, Z4, K1, Z10
+	VRANGEPS  $0x04, Z8, Z4, Z4
+	VMOVAPS   Z10, K1, Z4
+	VCMPPS    $0x03, Z9, Z5, K1
+	VADDPS.Z  Z9, Z5, K1, Z8
+	VRANGEPS  $0x04, Z9, Z5, Z5
+	VMOVAPS   Z8, K1, Z5
+	VCVTPH2PS 192(R9)(SI*1), Z8
+	VCVTPH2PS 224(R9)(SI*1), Z9
+	VCMPPS    $0x03, Z8, Z6, K1
+	VADDPS.Z  Z8, Z6, K1, Z10
+	VRANGEPS  $0x04, Z8, Z6, Z6
+	VMOVAPS   Z10, K1, Z6
+	VCMPPS    $0x03, Z9, Z7, K1
+	VADDPS.Z  Z9, Z7, K1, Z8
+	VRANGEPS  $0x04, Z9, Z7, Z7
+	VMOVAPS   Z8, K1, Z7
+	MOVQ      $0x00000002, R12
 
-source263:
-	MOVQ      (DX)(R9*8), R8
-	VCVTPH2PS (R8)(SI*1), Z4
-	VCVTPH2PS 32(R8)(SI*1), Z5
-	VCMPPS    $0x03, Z4, Z0, K1
-	VADDPS.Z  Z4, Z0, K1, Z6
-	VRANGEPS  $0x04, Z4, Z0, Z0
-	VMOVAPS   Z6, K1, Z0
-	VCMPPS    $0x03, Z5, Z1, K1
-	VADDPS.Z  Z5, Z1, K1, Z4
-	VRANGEPS  $0x04, Z5, Z1, Z1
-	VMOVAPS   Z4, K1, Z1
-	VCVTPH2PS 64(R8)(SI*1), Z4
-	VCVTPH2PS 96(R8)(SI*1), Z5
-	VCMPPS    $0x03, Z4, Z2, K1
-	VADDPS.Z  Z4, Z2, K1, Z6
-	VRANGEPS  $0x04, Z4, Z2, Z2
-	VMOVAPS   Z6, K1, Z2
-	VCMPPS    $0x03, Z5, Z3, K1
-	VADDPS.Z  Z5, Z3, K1, Z4
-	VRANGEPS  $0x04, Z5, Z3, Z3
-	VMOVAPS   Z4, K1, Z3
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source263
+next411:
+	CMPQ      R12, BX
+	JE        all412
+	MOVQ      (DX)(R12*8), R11
+	VCVTPH2PS (R11)(SI*1), Z8
+	VCVTPH2PS 32(R11)(SI*1), Z9
+	VCMPPS    $0x03, Z8, Z0, K1
+	VADDPS.Z  Z8, Z0, K1, Z10
+	VRANGEPS  $0x04, Z8, Z0, Z0
+	VMOVAPS   Z10, K1, Z0
+	VCMPPS    $0x03, Z9, Z1, K1
+	VADDPS.Z  Z9, Z1, K1, Z8
+	VRANGEPS  $0x04, Z9, Z1, Z1
+	VMOVAPS   Z8, K1, Z1
+	VCVTPH2PS 64(R11)(SI*1), Z8
+	VCVTPH2PS 96(R11)(SI*1), Z9
+	VCMPPS    $0x03, Z8, Z2, K1
+	VADDPS.Z  Z8, Z2, K1, Z10
+	VRANGEPS  $0x04, Z8, Z2, Z2
+	VMOVAPS   Z10, K1, Z2
+	VCMPPS    $0x03, Z9, Z3, K1
+	VADDPS.Z  Z9, Z3, K1, Z8
+	VRANGEPS  $0x04, Z9, Z3, Z3
+	VMOVAPS   Z8, K1, Z3
+	VCVTPH2PS 128(R11)(SI*1), Z8
+	VCVTPH2PS 160(R11)(SI*1), Z9
+	VCMPPS    $0x03, Z8, Z4, K1
+	VADDPS.Z  Z8, Z4, K1, Z10
+	VRANGEPS  $0x04, Z8, Z4, Z4
+	VMOVAPS   Z10, K1, Z4
+	VCMPPS    $0x03, Z9, Z5, K1
+	VADDPS.Z  Z9, Z5, K1, Z8
+	VRANGEPS  $0x04, Z9, Z5, Z5
+	VMOVAPS   Z8, K1, Z5
+	VCVTPH2PS 192(R11)(SI*1), Z8
+	VCVTPH2PS 224(R11)(SI*1), Z9
+	VCMPPS    $0x03, Z8, Z6, K1
+	VADDPS.Z  Z8, Z6, K1, Z10
+	VRANGEPS  $0x04, Z8, Z6, Z6
+	VMOVAPS   Z10, K1, Z6
+	VCMPPS    $0x03, Z9, Z7, K1
+	VADDPS.Z  Z9, Z7, K1, Z8
+	VRANGEPS  $0x04, Z9, Z7, Z7
+	VMOVAPS   Z8, K1, Z7
+	INCQ      R12
+	JMP       next411
+
+all412:
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPS2PH $0x00, Z1, Y1
 	VCVTPS2PH $0x00, Z2, Y2
 	VCVTPS2PH $0x00, Z3, Y3
-	XORQ      R9, R9
+	VCVTPS2PH $0x00, Z4, Y4
+	VCVTPS2PH $0x00, Z5, Y5
+	VCVTPS2PH $0x00, Z6, Y6
+	VCVTPS2PH $0x00, Z7, Y7
+	VMOVDQU64 Y0, (R10)(SI*1)
+	VMOVDQU64 Y1, 32(R10)(SI*1)
+	VMOVDQU64 Y2, 64(R10)(SI*1)
+	VMOVDQU64 Y3, 96(R10)(SI*1)
+	VMOVDQU64 Y4, 128(R10)(SI*1)
+	VMOVDQU64 Y5, 160(R10)(SI*1)
+	VMOVDQU64 Y6, 192(R10)(SI*1)
+	VMOVDQU64 Y7, 224(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-dest264:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Y0, (R8)(SI*1)
-	VMOVDQU64 Y1, 32(R8)(SI*1)
-	VMOVDQU64 Y2, 64(R8)(SI*1)
-	VMOVDQU64 Y3, 96(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest264
-	ADDQ      $0x00000080, SI
-	SUBQ      $0x00000080, DI
-	JMP       many260
+next413:
+	CMPQ      R12, CX
+	JE        all414
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Y0, (R11)(SI*1)
+	VMOVDQU64 Y1, 32(R11)(SI*1)
+	VMOVDQU64 Y2, 64(R11)(SI*1)
+	VMOVDQU64 Y3, 96(R11)(SI*1)
+	VMOVDQU64 Y4, 128(R11)(SI*1)
+	VMOVDQU64 Y5, 160(R11)(SI*1)
+	VMOVDQU64 Y6, 192(R11)(SI*1)
+	VMOVDQU64 Y7, 224(R11)(SI*1)
+	INCQ      R12
+	JMP       next413
 
-few261:
+all414:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many408
+
+few409:
 	TESTQ       DI, DI
-	JLE         done262
-	MOVQ        DI, R8
-	SHRQ        $0x01, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done410
+	MOVQ        DI, R11
+	SHRQ        $0x01, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	KSHIFTRD    $0x10, K1, K2
 	VCVTPH2PS.Z (R8)(SI*1), K1, Z0
 	VCVTPH2PS.Z 32(R8)(SI*1), K2, Z1
-	MOVQ        $0x00000001, R9
-
-source265:
-	MOVQ        (DX)(R9*8), R8
 	KSHIFTRD    $0x10, K1, K2
-	VCVTPH2PS.Z (R8)(SI*1), K1, Z2
-	VCVTPH2PS.Z 32(R8)(SI*1), K2, Z3
+	VCVTPH2PS.Z (R9)(SI*1), K1, Z2
+	VCVTPH2PS.Z 32(R9)(SI*1), K2, Z3
 	VCMPPS      $0x03, Z2, Z0, K2
 	VADDPS.Z    Z2, Z0, K2, Z4
 	VRANGEPS    $0x04, Z2, Z0, Z0
@@ -3184,26 +4342,50 @@ source265:
 	VADDPS.Z    Z3, Z1, K2, Z2
 	VRANGEPS    $0x04, Z3, Z1, Z1
 	VMOVAPS     Z2, K2, Z1
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source265
-	VCVTPS2PH   $0x00, Z0, Y0
-	VCVTPS2PH   $0x00, Z1, Y1
-	XORQ        R9, R9
+	MOVQ        $0x00000002, R12
 
-dest266:
-	MOVQ      (AX)(R9*8), R8
+next415:
+	CMPQ        R12, BX
+	JE          all416
+	MOVQ        (DX)(R12*8), R11
+	KSHIFTRD    $0x10, K1, K2
+	VCVTPH2PS.Z (R11)(SI*1), K1, Z2
+	VCVTPH2PS.Z 32(R11)(SI*1), K2, Z3
+	VCMPPS      $0x03, Z2, Z0, K2
+	VADDPS.Z    Z2, Z0, K2, Z4
+	VRANGEPS    $0x04, Z2, Z0, Z0
+	VMOVAPS     Z4, K2, Z0
+	VCMPPS      $0x03, Z3, Z1, K2
+	VADDPS.Z    Z3, Z1, K2, Z2
+	VRANGEPS    $0x04, Z3, Z1, Z1
+	VMOVAPS     Z2, K2, Z1
+	INCQ        R12
+	JMP         next415
+
+all416:
+	VCVTPS2PH $0x00, Z0, Y0
+	VCVTPS2PH $0x00, Z1, Y1
 	KSHIFTRD  $0x10, K1, K2
-	VMOVDQU16 Y0, K1, (R8)(SI*1)
-	VMOVDQU16 Y1, K2, 32(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest266
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few261
+	VMOVDQU16 Y0, K1, (R10)(SI*1)
+	VMOVDQU16 Y1, K2, 32(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-done262:
+next417:
+	CMPQ      R12, CX
+	JE        all418
+	MOVQ      (AX)(R12*8), R11
+	KSHIFTRD  $0x10, K1, K2
+	VMOVDQU16 Y0, K1, (R11)(SI*1)
+	VMOVDQU16 Y1, K2, 32(R11)(SI*1)
+	INCQ      R12
+	JMP       next417
+
+all418:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few409
+
+done410:
 	VZEROUPPER
 	RET
 
@@ -3216,81 +4398,164 @@ TEXT ·reduceMaxF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ srcs_len+32(FP), BX
 	MOVQ off+48(FP), SI
 	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
 	SHLQ $0x01, DI
 
-many267:
-	CMPQ      DI, $0x00000080
-	JL        few268
-	MOVQ      (DX), R8
+many419:
+	CMPQ      DI, $0x00000100
+	JL        few420
 	VCVTPH2PS (R8)(SI*1), Z0
 	VCVTPH2PS 32(R8)(SI*1), Z1
 	VCVTPH2PS 64(R8)(SI*1), Z2
 	VCVTPH2PS 96(R8)(SI*1), Z3
-	MOVQ      $0x00000001, R9
+	VCVTPH2PS 128(R8)(SI*1), Z4
+	VCVTPH2PS 160(R8)(SI*1), Z5
+	VCVTPH2PS 192(R8)(SI*1), Z6
+	VCVTPH2PS 224(R8)(SI*1), Z7
+	VCVTPH2PS (R9)(SI*1), Z8
+	VCVTPH2PS 32(R9)(SI*1), Z9
+	VCMPPS    $0x03, Z8, Z0, K1
+	VADDPS.Z  Z8, Z0, K1, Z10
+	VRANGEPS  $0x05, Z8, Z0, Z0
+	VMOVAPS   Z10, K1, Z0
+	VCMPPS    $0x03, Z9, Z1, K1
+	VADDPS.Z  Z9, Z1, K1, Z8
+	VRANGEPS  $0x05, Z9, Z1, Z1
+	VMOVAPS   Z8, K1, Z1
+	VCVTPH2PS 64(R9)(SI*1), Z8
+	VCVTPH2PS 96(R9)(SI*1), Z9
+	VCMPPS    $0x03, Z8, Z2, K1
+	VADDPS.Z  Z8, Z2, K1, Z10
+	VRANGEPS  $0x05, Z8, Z2, Z2
+	VMOVAPS   Z10, K1, Z2
+	VCMPPS    $0x03, Z9, Z3, K1
+	VADDPS.Z  Z9, Z3, K1, Z8
+	VRANGEPS  $0x05, Z9, Z3, Z3
+	VMOVAPS   Z8, K1, Z3
+	VCVTPH2PS 128(R9)(SI*1), Z8
+	VCVTPH2PS 160(R9)(SI*1), Z9
+	VCMPPS    $0x03, Z8, Z4, K1
+	VADDPS.Z  Z8, Z4, K1, Z10
+	VRANGEPS  $0x05, Z8, Z4, Z4
+	VMOVAPS   Z10, K1, Z4
+	VCMPPS    $0x03, Z9, Z5, K1
+	VADDPS.Z  Z9, Z5, K1, Z8
+	VRANGEPS  $0x05, Z9, Z5, Z5
+	VMOVAPS   Z8, K1, Z5
+	VCVTPH2PS 192(R9)(SI*1), Z8
+	VCVTPH2PS 224(R9)(SI*1), Z9
+	VCMPPS    $0x03, Z8, Z6, K1
+	VADDPS.Z  Z8, Z6, K1, Z10
+	VRANGEPS  $0x05, Z8, Z6, Z6
+	VMOVAPS   Z10, K1, Z6
+	VCMPPS    $0x03, Z9, Z7, K1
+	VADDPS.Z  Z9, Z7, K1, Z8
+	VRANGEPS  $0x05, Z9, Z7, Z7
+	VMOVAPS   Z8, K1, Z7
+	MOVQ      $0x00000002, R12
 
-source270:
-	MOVQ      (DX)(R9*8), R8
-	VCVTPH2PS (R8)(SI*1), Z4
-	VCVTPH2PS 32(R8)(SI*1), Z5
-	VCMPPS    $0x03, Z4, Z0, K1
-	VADDPS.Z  Z4, Z0, K1, Z6
-	VRANGEPS  $0x05, Z4, Z0, Z0
-	VMOVAPS   Z6, K1, Z0
-	VCMPPS    $0x03, Z5, Z1, K1
-	VADDPS.Z  Z5, Z1, K1, Z4
-	VRANGEPS  $0x05, Z5, Z1, Z1
-	VMOVAPS   Z4, K1, Z1
-	VCVTPH2PS 64(R8)(SI*1), Z4
-	VCVTPH2PS 96(R8)(SI*1), Z5
-	VCMPPS    $0x03, Z4, Z2, K1
-	VADDPS.Z  Z4, Z2, K1, Z6
-	VRANGEPS  $0x05, Z4, Z2, Z2
-	VMOVAPS   Z6, K1, Z2
-	VCMPPS    $0x03, Z5, Z3, K1
-	VADDPS.Z  Z5, Z3, K1, Z4
-	VRANGEPS  $0x05, Z5, Z3, Z3
-	VMOVAPS   Z4, K1, Z3
-	INCQ      R9
-	CMPQ      R9, BX
-	JNE       source270
+next422:
+	CMPQ      R12, BX
+	JE        all423
+	MOVQ      (DX)(R12*8), R11
+	VCVTPH2PS (R11)(SI*1), Z8
+	VCVTPH2PS 32(R11)(SI*1), Z9
+	VCMPPS    $0x03, Z8, Z0, K1
+	VADDPS.Z  Z8, Z0, K1, Z10
+	VRANGEPS  $0x05, Z8, Z0, Z0
+	VMOVAPS   Z10, K1, Z0
+	VCMPPS    $0x03, Z9, Z1, K1
+	VADDPS.Z  Z9, Z1, K1, Z8
+	VRANGEPS  $0x05, Z9, Z1, Z1
+	VMOVAPS   Z8, K1, Z1
+	VCVTPH2PS 64(R11)(SI*1), Z8
+	VCVTPH2PS 96(R11)(SI*1), Z9
+	VCMPPS    $0x03, Z8, Z2, K1
+	VADDPS.Z  Z8, Z2, K1, Z10
+	VRANGEPS  $0x05, Z8, Z2, Z2
+	VMOVAPS   Z10, K1, Z2
+	VCMPPS    $0x03, Z9, Z3, K1
+	VADDPS.Z  Z9, Z3, K1, Z8
+	VRANGEPS  $0x05, Z9, Z3, Z3
+	VMOVAPS   Z8, K1, Z3
+	VCVTPH2PS 128(R11)(SI*1), Z8
+	VCVTPH2PS 160(R11)(SI*1), Z9
+	VCMPPS    $0x03, Z8, Z4, K1
+	VADDPS.Z  Z8, Z4, K1, Z10
+	VRANGEPS  $0x05, Z8, Z4, Z4
+	VMOVAPS   Z10, K1, Z4
+	VCMPPS    $0x03, Z9, Z5, K1
+	VADDPS.Z  Z9, Z5, K1, Z8
+	VRANGEPS  $0x05, Z9, Z5, Z5
+	VMOVAPS   Z8, K1, Z5
+	VCVTPH2PS 192(R11)(SI*1), Z8
+	VCVTPH2PS 224(R11)(SI*1), Z9
+	VCMPPS    $0x03, Z8, Z6, K1
+	VADDPS.Z  Z8, Z6, K1, Z10
+	VRANGEPS  $0x05, Z8, Z6, Z6
+	VMOVAPS   Z10, K1, Z6
+	VCMPPS    $0x03, Z9, Z7, K1
+	VADDPS.Z  Z9, Z7, K1, Z8
+	VRANGEPS  $0x05, Z9, Z7, Z7
+	VMOVAPS   Z8, K1, Z7
+	INCQ      R12
+	JMP       next422
+
+all423:
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPS2PH $0x00, Z1, Y1
 	VCVTPS2PH $0x00, Z2, Y2
 	VCVTPS2PH $0x00, Z3, Y3
-	XORQ      R9, R9
+	VCVTPS2PH $0x00, Z4, Y4
+	VCVTPS2PH $0x00, Z5, Y5
+	VCVTPS2PH $0x00, Z6, Y6
+	VCVTPS2PH $0x00, Z7, Y7
+	VMOVDQU64 Y0, (R10)(SI*1)
+	VMOVDQU64 Y1, 32(R10)(SI*1)
+	VMOVDQU64 Y2, 64(R10)(SI*1)
+	VMOVDQU64 Y3, 96(R10)(SI*1)
+	VMOVDQU64 Y4, 128(R10)(SI*1)
+	VMOVDQU64 Y5, 160(R10)(SI*1)
+	VMOVDQU64 Y6, 192(R10)(SI*1)
+	VMOVDQU64 Y7, 224(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-dest271:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Y0, (R8)(SI*1)
-	VMOVDQU64 Y1, 32(R8)(SI*1)
-	VMOVDQU64 Y2, 64(R8)(SI*1)
-	VMOVDQU64 Y3, 96(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest271
-	ADDQ      $0x00000080, SI
-	SUBQ      $0x00000080, DI
-	JMP       many267
+next424:
+	CMPQ      R12, CX
+	JE        all425
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Y0, (R11)(SI*1)
+	VMOVDQU64 Y1, 32(R11)(SI*1)
+	VMOVDQU64 Y2, 64(R11)(SI*1)
+	VMOVDQU64 Y3, 96(R11)(SI*1)
+	VMOVDQU64 Y4, 128(R11)(SI*1)
+	VMOVDQU64 Y5, 160(R11)(SI*1)
+	VMOVDQU64 Y6, 192(R11)(SI*1)
+	VMOVDQU64 Y7, 224(R11)(SI*1)
+	INCQ      R12
+	JMP       next424
 
-few268:
+all425:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many419
+
+few420:
 	TESTQ       DI, DI
-	JLE         done269
-	MOVQ        DI, R8
-	SHRQ        $0x01, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done421
+	MOVQ        DI, R11
+	SHRQ        $0x01, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	KSHIFTRD    $0x10, K1, K2
 	VCVTPH2PS.Z (R8)(SI*1), K1, Z0
 	VCVTPH2PS.Z 32(R8)(SI*1), K2, Z1
-	MOVQ        $0x00000001, R9
-
-source272:
-	MOVQ        (DX)(R9*8), R8
 	KSHIFTRD    $0x10, K1, K2
-	VCVTPH2PS.Z (R8)(SI*1), K1, Z2
-	VCVTPH2PS.Z 32(R8)(SI*1), K2, Z3
+	VCVTPH2PS.Z (R9)(SI*1), K1, Z2
+	VCVTPH2PS.Z 32(R9)(SI*1), K2, Z3
 	VCMPPS      $0x03, Z2, Z0, K2
 	VADDPS.Z    Z2, Z0, K2, Z4
 	VRANGEPS    $0x05, Z2, Z0, Z0
@@ -3299,26 +4564,50 @@ source272:
 	VADDPS.Z    Z3, Z1, K2, Z2
 	VRANGEPS    $0x05, Z3, Z1, Z1
 	VMOVAPS     Z2, K2, Z1
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source272
-	VCVTPS2PH   $0x00, Z0, Y0
-	VCVTPS2PH   $0x00, Z1, Y1
-	XORQ        R9, R9
+	MOVQ        $0x00000002, R12
 
-dest273:
-	MOVQ      (AX)(R9*8), R8
+next426:
+	CMPQ        R12, BX
+	JE          all427
+	MOVQ        (DX)(R12*8), R11
+	KSHIFTRD    $0x10, K1, K2
+	VCVTPH2PS.Z (R11)(SI*1), K1, Z2
+	VCVTPH2PS.Z 32(R11)(SI*1), K2, Z3
+	VCMPPS      $0x03, Z2, Z0, K2
+	VADDPS.Z    Z2, Z0, K2, Z4
+	VRANGEPS    $0x05, Z2, Z0, Z0
+	VMOVAPS     Z4, K2, Z0
+	VCMPPS      $0x03, Z3, Z1, K2
+	VADDPS.Z    Z3, Z1, K2, Z2
+	VRANGEPS    $0x05, Z3, Z1, Z1
+	VMOVAPS     Z2, K2, Z1
+	INCQ        R12
+	JMP         next426
+
+all427:
+	VCVTPS2PH $0x00, Z0, Y0
+	VCVTPS2PH $0x00, Z1, Y1
 	KSHIFTRD  $0x10, K1, K2
-	VMOVDQU16 Y0, K1, (R8)(SI*1)
-	VMOVDQU16 Y1, K2, 32(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest273
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few268
+	VMOVDQU16 Y0, K1, (R10)(SI*1)
+	VMOVDQU16 Y1, K2, 32(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-done269:
+next428:
+	CMPQ      R12, CX
+	JE        all429
+	MOVQ      (AX)(R12*8), R11
+	KSHIFTRD  $0x10, K1, K2
+	VMOVDQU16 Y0, K1, (R11)(SI*1)
+	VMOVDQU16 Y1, K2, 32(R11)(SI*1)
+	INCQ      R12
+	JMP       next428
+
+all429:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few420
+
+done421:
 	VZEROUPPER
 	RET
 
@@ -3346,47 +4635,90 @@ TEXT ·reduceSumBF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ         srcs_len+32(FP), BX
 	MOVQ         off+48(FP), SI
 	MOVQ         n+56(FP), DI
+	MOVQ         (DX), R8
+	MOVQ         8(DX), R9
+	MOVQ         (AX), R10
 	SHLQ         $0x01, DI
 
-many274:
-	CMPQ      DI, $0x00000080
-	JL        few275
-	MOVQ      (DX), R8
+many430:
+	CMPQ      DI, $0x00000100
+	JL        few431
 	VMOVDQU64 (R8)(SI*1), Z5
 	VPSLLD    $0x10, Z5, Z6
 	VPANDD    Z0, Z5, Z5
 	VMOVDQU64 64(R8)(SI*1), Z7
 	VPSLLD    $0x10, Z7, Z8
 	VPANDD    Z0, Z7, Z7
-	MOVQ      $0x00000001, R9
+	VMOVDQU64 128(R8)(SI*1), Z9
+	VPSLLD    $0x10, Z9, Z10
+	VPANDD    Z0, Z9, Z9
+	VMOVDQU64 192(R8)(SI*1), Z11
+	VPSLLD    $0x10, Z11, Z12
+	VPANDD    Z0, Z11, Z11
+	VMOVDQU64 (R9)(SI*1), Z13
+	VPSLLD    $0x10, Z13, Z14
+	VPANDD    Z0, Z13, Z13
+	VADDPS    Z14, Z6, Z6
+	VADDPS    Z13, Z5, Z5
+	VMOVDQU64 64(R9)(SI*1), Z13
+	VPSLLD    $0x10, Z13, Z14
+	VPANDD    Z0, Z13, Z13
+	VADDPS    Z14, Z8, Z8
+	VADDPS    Z13, Z7, Z7
+	VMOVDQU64 128(R9)(SI*1), Z13
+	VPSLLD    $0x10, Z13, Z14
+	VPANDD    Z0, Z13, Z13
+	VADDPS    Z14, Z10, Z10
+	VADDPS    Z13, Z9, Z9
+	VMOVDQU64 192(R9)(SI*1), Z13
+	VPSLLD    $0x10, Z13, Z14
+	VPANDD    Z0, Z13, Z13
+	VADDPS    Z14, Z12, Z12
+	VADDPS    Z13, Z11, Z11
+	MOVQ      $0x00000002, R12
 
-source277:
-	MOVQ       (DX)(R9*8), R8
-	VMOVDQU64  (R8)(SI*1), Z9
-	VPSLLD     $0x10, Z9, Z10
-	VPANDD     Z0, Z9, Z9
-	VADDPS     Z10, Z6, Z6
-	VADDPS     Z9, Z5, Z5
-	VMOVDQU64  64(R8)(SI*1), Z9
-	VPSLLD     $0x10, Z9, Z10
-	VPANDD     Z0, Z9, Z9
-	VADDPS     Z10, Z8, Z8
-	VADDPS     Z9, Z7, Z7
-	INCQ       R9
-	CMPQ       R9, BX
-	JNE        source277
+next433:
+	CMPQ      R12, BX
+	JE        all434
+	MOVQ      (DX)(R12*8), R11
+	VMOVDQU64 (R11)(SI*1), Z13
+	VPSLLD    $0x10, Z13, Z14
+	VPANDD    Z0, Z13, Z13
+	VADDPS    Z14, Z6, Z6
+	VADDPS    Z13, Z5, Z5
+	VMOVDQU64 64(R11)(SI*1), Z13
+	VPSLLD    $0x10, Z13, Z14
+	VPANDD    Z0, Z13, Z13
+	VADDPS    Z14, Z8, Z8
+	VADDPS    Z13, Z7, Z7
+	VMOVDQU64 128(R11)(SI*1), Z13
+	VPSLLD    $0x10, Z13, Z14
+	VPANDD    Z0, Z13, Z13
+	VADDPS    Z14, Z10, Z10
+	VADDPS    Z13, Z9, Z9
+	VMOVDQU64 192(R11)(SI*1), Z13
+	VPSLLD    $0x10, Z13, Z14
+	VPANDD    Z0, Z13, Z13
+	VADDPS    Z14, Z12, Z12
+	VADDPS    Z13, Z11, Z11
+	INCQ      R12
+	JMP       next433
+
+all434:
 	VCMPPS     $0x07, Z6, Z5, K1
 	VCMPPS     $0x07, Z8, Z7, K1, K1
+	VCMPPS     $0x07, Z10, Z9, K1, K1
+	VCMPPS     $0x07, Z12, Z11, K1, K1
 	KORTESTW   K1, K1
-	JCC        slow278
+	JCC        slow435
 	VPTESTMD   Z4, Z6, K1
 	VPADDD     Z1, Z6, Z6
 	VPADDD     Z2, Z6, K1, Z6
 	VPTESTMD   Z4, Z5, K1
-	VPADDD     Z1, Z5, Z9
-	VPADDD     Z2, Z9, K1, Z9
+	VPADDD     Z1, Z5, Z13
+	VPADDD     Z2, Z13, K1, Z13
 	VPSRLD     $0x10, Z6, Z5
-	VPTERNLOGD $0xf8, Z0, Z9, Z5
+	VPTERNLOGD $0xf8, Z0, Z13, Z5
 	VPTESTMD   Z4, Z8, K1
 	VPADDD     Z1, Z8, Z6
 	VPADDD     Z2, Z6, K1, Z6
@@ -3395,86 +4727,122 @@ source277:
 	VPADDD     Z2, Z7, K1, Z7
 	VPSRLD     $0x10, Z6, Z6
 	VPTERNLOGD $0xf8, Z0, Z7, Z6
+	VPTESTMD   Z4, Z10, K1
+	VPADDD     Z1, Z10, Z7
+	VPADDD     Z2, Z7, K1, Z7
+	VPTESTMD   Z4, Z9, K1
+	VPADDD     Z1, Z9, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VPSRLD     $0x10, Z7, Z7
+	VPTERNLOGD $0xf8, Z0, Z8, Z7
+	VPTESTMD   Z4, Z12, K1
+	VPADDD     Z1, Z12, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VPTESTMD   Z4, Z11, K1
+	VPADDD     Z1, Z11, Z9
+	VPADDD     Z2, Z9, K1, Z9
+	VPSRLD     $0x10, Z8, Z8
+	VPTERNLOGD $0xf8, Z0, Z9, Z8
 
-packed279:
-	XORQ R9, R9
+packed436:
+	VMOVDQU64 Z5, (R10)(SI*1)
+	VMOVDQU64 Z6, 64(R10)(SI*1)
+	VMOVDQU64 Z7, 128(R10)(SI*1)
+	VMOVDQU64 Z8, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-dest280:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z5, (R8)(SI*1)
-	VMOVDQU64 Z6, 64(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest280
-	ADDQ      $0x00000080, SI
-	SUBQ      $0x00000080, DI
-	JMP       many274
+next437:
+	CMPQ      R12, CX
+	JE        all438
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z5, (R11)(SI*1)
+	VMOVDQU64 Z6, 64(R11)(SI*1)
+	VMOVDQU64 Z7, 128(R11)(SI*1)
+	VMOVDQU64 Z8, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next437
 
-few275:
+all438:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many430
+
+few431:
 	TESTQ       DI, DI
-	JLE         done276
-	MOVQ        DI, R8
-	SHRQ        $0x01, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done432
+	MOVQ        DI, R11
+	SHRQ        $0x01, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	VMOVDQU16.Z (R8)(SI*1), K1, Z5
 	VPSLLD      $0x10, Z5, Z6
 	VPANDD      Z0, Z5, Z5
-	MOVQ        $0x00000001, R9
-
-source281:
-	MOVQ        (DX)(R9*8), R8
-	VMOVDQU16.Z (R8)(SI*1), K1, Z7
+	VMOVDQU16.Z (R9)(SI*1), K1, Z7
 	VPSLLD      $0x10, Z7, Z8
 	VPANDD      Z0, Z7, Z7
 	VADDPS      Z8, Z6, Z6
 	VADDPS      Z7, Z5, Z5
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source281
-	VCMPPS      $0x07, Z6, Z5, K2
-	KORTESTW    K2, K2
-	JCC         slow282
-	VPTESTMD    Z4, Z6, K2
-	VPADDD      Z1, Z6, Z6
-	VPADDD      Z2, Z6, K2, Z6
-	VPTESTMD    Z4, Z5, K2
-	VPADDD      Z1, Z5, Z7
-	VPADDD      Z2, Z7, K2, Z7
-	VPSRLD      $0x10, Z6, Z5
-	VPTERNLOGD  $0xf8, Z0, Z7, Z5
+	MOVQ        $0x00000002, R12
 
-packed283:
-	XORQ R9, R9
+next439:
+	CMPQ        R12, BX
+	JE          all440
+	MOVQ        (DX)(R12*8), R11
+	VMOVDQU16.Z (R11)(SI*1), K1, Z7
+	VPSLLD      $0x10, Z7, Z8
+	VPANDD      Z0, Z7, Z7
+	VADDPS      Z8, Z6, Z6
+	VADDPS      Z7, Z5, Z5
+	INCQ        R12
+	JMP         next439
 
-dest284:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU16 Z5, K1, (R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest284
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few275
+all440:
+	VCMPPS     $0x07, Z6, Z5, K2
+	KORTESTW   K2, K2
+	JCC        slow441
+	VPTESTMD   Z4, Z6, K2
+	VPADDD     Z1, Z6, Z6
+	VPADDD     Z2, Z6, K2, Z6
+	VPTESTMD   Z4, Z5, K2
+	VPADDD     Z1, Z5, Z7
+	VPADDD     Z2, Z7, K2, Z7
+	VPSRLD     $0x10, Z6, Z5
+	VPTERNLOGD $0xf8, Z0, Z7, Z5
 
-done276:
+packed442:
+	VMOVDQU16 Z5, K1, (R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next443:
+	CMPQ      R12, CX
+	JE        all444
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU16 Z5, K1, (R11)(SI*1)
+	INCQ      R12
+	JMP       next443
+
+all444:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few431
+
+done432:
 	VZEROUPPER
 	RET
 
-slow278:
+slow435:
 	VPTESTMD   Z4, Z6, K1
-	VPADDD     Z1, Z6, Z9
-	VPADDD     Z2, Z9, K1, Z9
+	VPADDD     Z1, Z6, Z13
+	VPADDD     Z2, Z13, K1, Z13
 	VCMPPS     $0x03, Z6, Z6, K1
-	VPORD      Z3, Z6, K1, Z9
+	VPORD      Z3, Z6, K1, Z13
 	VPTESTMD   Z4, Z5, K1
 	VPADDD     Z1, Z5, Z6
 	VPADDD     Z2, Z6, K1, Z6
 	VCMPPS     $0x03, Z5, Z5, K1
 	VPORD      Z3, Z5, K1, Z6
-	VPSRLD     $0x10, Z9, Z5
+	VPSRLD     $0x10, Z13, Z5
 	VPTERNLOGD $0xf8, Z0, Z6, Z5
 	VPTESTMD   Z4, Z8, K1
 	VPADDD     Z1, Z8, Z6
@@ -3488,9 +4856,33 @@ slow278:
 	VPORD      Z3, Z7, K1, Z8
 	VPSRLD     $0x10, Z6, Z6
 	VPTERNLOGD $0xf8, Z0, Z8, Z6
-	JMP        packed279
+	VPTESTMD   Z4, Z10, K1
+	VPADDD     Z1, Z10, Z7
+	VPADDD     Z2, Z7, K1, Z7
+	VCMPPS     $0x03, Z10, Z10, K1
+	VPORD      Z3, Z10, K1, Z7
+	VPTESTMD   Z4, Z9, K1
+	VPADDD     Z1, Z9, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VCMPPS     $0x03, Z9, Z9, K1
+	VPORD      Z3, Z9, K1, Z8
+	VPSRLD     $0x10, Z7, Z7
+	VPTERNLOGD $0xf8, Z0, Z8, Z7
+	VPTESTMD   Z4, Z12, K1
+	VPADDD     Z1, Z12, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VCMPPS     $0x03, Z12, Z12, K1
+	VPORD      Z3, Z12, K1, Z8
+	VPTESTMD   Z4, Z11, K1
+	VPADDD     Z1, Z11, Z9
+	VPADDD     Z2, Z9, K1, Z9
+	VCMPPS     $0x03, Z11, Z11, K1
+	VPORD      Z3, Z11, K1, Z9
+	VPSRLD     $0x10, Z8, Z8
+	VPTERNLOGD $0xf8, Z0, Z9, Z8
+	JMP        packed436
 
-slow282:
+slow441:
 	VPTESTMD   Z4, Z6, K2
 	VPADDD     Z1, Z6, Z7
 	VPADDD     Z2, Z7, K2, Z7
@@ -3503,7 +4895,7 @@ slow282:
 	VPORD      Z3, Z5, K2, Z6
 	VPSRLD     $0x10, Z7, Z5
 	VPTERNLOGD $0xf8, Z0, Z6, Z5
-	JMP        packed283
+	JMP        packed442
 
 // func reduceProductBF16AVX512(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
@@ -3529,47 +4921,90 @@ TEXT ·reduceProductBF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ         srcs_len+32(FP), BX
 	MOVQ         off+48(FP), SI
 	MOVQ         n+56(FP), DI
+	MOVQ         (DX), R8
+	MOVQ         8(DX), R9
+	MOVQ         (AX), R10
 	SHLQ         $0x01, DI
 
-many285:
-	CMPQ      DI, $0x00000080
-	JL        few286
-	MOVQ      (DX), R8
+many445:
+	CMPQ      DI, $0x00000100
+	JL        few446
 	VMOVDQU64 (R8)(SI*1), Z5
 	VPSLLD    $0x10, Z5, Z6
 	VPANDD    Z0, Z5, Z5
 	VMOVDQU64 64(R8)(SI*1), Z7
 	VPSLLD    $0x10, Z7, Z8
 	VPANDD    Z0, Z7, Z7
-	MOVQ      $0x00000001, R9
+	VMOVDQU64 128(R8)(SI*1), Z9
+	VPSLLD    $0x10, Z9, Z10
+	VPANDD    Z0, Z9, Z9
+	VMOVDQU64 192(R8)(SI*1), Z11
+	VPSLLD    $0x10, Z11, Z12
+	VPANDD    Z0, Z11, Z11
+	VMOVDQU64 (R9)(SI*1), Z13
+	VPSLLD    $0x10, Z13, Z14
+	VPANDD    Z0, Z13, Z13
+	VMULPS    Z14, Z6, Z6
+	VMULPS    Z13, Z5, Z5
+	VMOVDQU64 64(R9)(SI*1), Z13
+	VPSLLD    $0x10, Z13, Z14
+	VPANDD    Z0, Z13, Z13
+	VMULPS    Z14, Z8, Z8
+	VMULPS    Z13, Z7, Z7
+	VMOVDQU64 128(R9)(SI*1), Z13
+	VPSLLD    $0x10, Z13, Z14
+	VPANDD    Z0, Z13, Z13
+	VMULPS    Z14, Z10, Z10
+	VMULPS    Z13, Z9, Z9
+	VMOVDQU64 192(R9)(SI*1), Z13
+	VPSLLD    $0x10, Z13, Z14
+	VPANDD    Z0, Z13, Z13
+	VMULPS    Z14, Z12, Z12
+	VMULPS    Z13, Z11, Z11
+	MOVQ      $0x00000002, R12
 
-source288:
-	MOVQ       (DX)(R9*8), R8
-	VMOVDQU64  (R8)(SI*1), Z9
-	VPSLLD     $0x10, Z9, Z10
-	VPANDD     Z0, Z9, Z9
-	VMULPS     Z10, Z6, Z6
-	VMULPS     Z9, Z5, Z5
-	VMOVDQU64  64(R8)(SI*1), Z9
-	VPSLLD     $0x10, Z9, Z10
-	VPANDD     Z0, Z9, Z9
-	VMULPS     Z10, Z8, Z8
-	VMULPS     Z9, Z7, Z7
-	INCQ       R9
-	CMPQ       R9, BX
-	JNE        source288
+next448:
+	CMPQ      R12, BX
+	JE        all449
+	MOVQ      (DX)(R12*8), R11
+	VMOVDQU64 (R11)(SI*1), Z13
+	VPSLLD    $0x10, Z13, Z14
+	VPANDD    Z0, Z13, Z13
+	VMULPS    Z14, Z6, Z6
+	VMULPS    Z13, Z5, Z5
+	VMOVDQU64 64(R11)(SI*1), Z13
+	VPSLLD    $0x10, Z13, Z14
+	VPANDD    Z0, Z13, Z13
+	VMULPS    Z14, Z8, Z8
+	VMULPS    Z13, Z7, Z7
+	VMOVDQU64 128(R11)(SI*1), Z13
+	VPSLLD    $0x10, Z13, Z14
+	VPANDD    Z0, Z13, Z13
+	VMULPS    Z14, Z10, Z10
+	VMULPS    Z13, Z9, Z9
+	VMOVDQU64 192(R11)(SI*1), Z13
+	VPSLLD    $0x10, Z13, Z14
+	VPANDD    Z0, Z13, Z13
+	VMULPS    Z14, Z12, Z12
+	VMULPS    Z13, Z11, Z11
+	INCQ      R12
+	JMP       next448
+
+all449:
 	VCMPPS     $0x07, Z6, Z5, K1
 	VCMPPS     $0x07, Z8, Z7, K1, K1
+	VCMPPS     $0x07, Z10, Z9, K1, K1
+	VCMPPS     $0x07, Z12, Z11, K1, K1
 	KORTESTW   K1, K1
-	JCC        slow289
+	JCC        slow450
 	VPTESTMD   Z4, Z6, K1
 	VPADDD     Z1, Z6, Z6
 	VPADDD     Z2, Z6, K1, Z6
 	VPTESTMD   Z4, Z5, K1
-	VPADDD     Z1, Z5, Z9
-	VPADDD     Z2, Z9, K1, Z9
+	VPADDD     Z1, Z5, Z13
+	VPADDD     Z2, Z13, K1, Z13
 	VPSRLD     $0x10, Z6, Z5
-	VPTERNLOGD $0xf8, Z0, Z9, Z5
+	VPTERNLOGD $0xf8, Z0, Z13, Z5
 	VPTESTMD   Z4, Z8, K1
 	VPADDD     Z1, Z8, Z6
 	VPADDD     Z2, Z6, K1, Z6
@@ -3578,86 +5013,122 @@ source288:
 	VPADDD     Z2, Z7, K1, Z7
 	VPSRLD     $0x10, Z6, Z6
 	VPTERNLOGD $0xf8, Z0, Z7, Z6
+	VPTESTMD   Z4, Z10, K1
+	VPADDD     Z1, Z10, Z7
+	VPADDD     Z2, Z7, K1, Z7
+	VPTESTMD   Z4, Z9, K1
+	VPADDD     Z1, Z9, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VPSRLD     $0x10, Z7, Z7
+	VPTERNLOGD $0xf8, Z0, Z8, Z7
+	VPTESTMD   Z4, Z12, K1
+	VPADDD     Z1, Z12, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VPTESTMD   Z4, Z11, K1
+	VPADDD     Z1, Z11, Z9
+	VPADDD     Z2, Z9, K1, Z9
+	VPSRLD     $0x10, Z8, Z8
+	VPTERNLOGD $0xf8, Z0, Z9, Z8
 
-packed290:
-	XORQ R9, R9
+packed451:
+	VMOVDQU64 Z5, (R10)(SI*1)
+	VMOVDQU64 Z6, 64(R10)(SI*1)
+	VMOVDQU64 Z7, 128(R10)(SI*1)
+	VMOVDQU64 Z8, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-dest291:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z5, (R8)(SI*1)
-	VMOVDQU64 Z6, 64(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest291
-	ADDQ      $0x00000080, SI
-	SUBQ      $0x00000080, DI
-	JMP       many285
+next452:
+	CMPQ      R12, CX
+	JE        all453
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z5, (R11)(SI*1)
+	VMOVDQU64 Z6, 64(R11)(SI*1)
+	VMOVDQU64 Z7, 128(R11)(SI*1)
+	VMOVDQU64 Z8, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next452
 
-few286:
+all453:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many445
+
+few446:
 	TESTQ       DI, DI
-	JLE         done287
-	MOVQ        DI, R8
-	SHRQ        $0x01, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done447
+	MOVQ        DI, R11
+	SHRQ        $0x01, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	VMOVDQU16.Z (R8)(SI*1), K1, Z5
 	VPSLLD      $0x10, Z5, Z6
 	VPANDD      Z0, Z5, Z5
-	MOVQ        $0x00000001, R9
-
-source292:
-	MOVQ        (DX)(R9*8), R8
-	VMOVDQU16.Z (R8)(SI*1), K1, Z7
+	VMOVDQU16.Z (R9)(SI*1), K1, Z7
 	VPSLLD      $0x10, Z7, Z8
 	VPANDD      Z0, Z7, Z7
 	VMULPS      Z8, Z6, Z6
 	VMULPS      Z7, Z5, Z5
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source292
-	VCMPPS      $0x07, Z6, Z5, K2
-	KORTESTW    K2, K2
-	JCC         slow293
-	VPTESTMD    Z4, Z6, K2
-	VPADDD      Z1, Z6, Z6
-	VPADDD      Z2, Z6, K2, Z6
-	VPTESTMD    Z4, Z5, K2
-	VPADDD      Z1, Z5, Z7
-	VPADDD      Z2, Z7, K2, Z7
-	VPSRLD      $0x10, Z6, Z5
-	VPTERNLOGD  $0xf8, Z0, Z7, Z5
+	MOVQ        $0x00000002, R12
 
-packed294:
-	XORQ R9, R9
+next454:
+	CMPQ        R12, BX
+	JE          all455
+	MOVQ        (DX)(R12*8), R11
+	VMOVDQU16.Z (R11)(SI*1), K1, Z7
+	VPSLLD      $0x10, Z7, Z8
+	VPANDD      Z0, Z7, Z7
+	VMULPS      Z8, Z6, Z6
+	VMULPS      Z7, Z5, Z5
+	INCQ        R12
+	JMP         next454
 
-dest295:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU16 Z5, K1, (R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest295
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few286
+all455:
+	VCMPPS     $0x07, Z6, Z5, K2
+	KORTESTW   K2, K2
+	JCC        slow456
+	VPTESTMD   Z4, Z6, K2
+	VPADDD     Z1, Z6, Z6
+	VPADDD     Z2, Z6, K2, Z6
+	VPTESTMD   Z4, Z5, K2
+	VPADDD     Z1, Z5, Z7
+	VPADDD     Z2, Z7, K2, Z7
+	VPSRLD     $0x10, Z6, Z5
+	VPTERNLOGD $0xf8, Z0, Z7, Z5
 
-done287:
+packed457:
+	VMOVDQU16 Z5, K1, (R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next458:
+	CMPQ      R12, CX
+	JE        all459
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU16 Z5, K1, (R11)(SI*1)
+	INCQ      R12
+	JMP       next458
+
+all459:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few446
+
+done447:
 	VZEROUPPER
 	RET
 
-slow289:
+slow450:
 	VPTESTMD   Z4, Z6, K1
-	VPADDD     Z1, Z6, Z9
-	VPADDD     Z2, Z9, K1, Z9
+	VPADDD     Z1, Z6, Z13
+	VPADDD     Z2, Z13, K1, Z13
 	VCMPPS     $0x03, Z6, Z6, K1
-	VPORD      Z3, Z6, K1, Z9
+	VPORD      Z3, Z6, K1, Z13
 	VPTESTMD   Z4, Z5, K1
 	VPADDD     Z1, Z5, Z6
 	VPADDD     Z2, Z6, K1, Z6
 	VCMPPS     $0x03, Z5, Z5, K1
 	VPORD      Z3, Z5, K1, Z6
-	VPSRLD     $0x10, Z9, Z5
+	VPSRLD     $0x10, Z13, Z5
 	VPTERNLOGD $0xf8, Z0, Z6, Z5
 	VPTESTMD   Z4, Z8, K1
 	VPADDD     Z1, Z8, Z6
@@ -3671,9 +5142,33 @@ slow289:
 	VPORD      Z3, Z7, K1, Z8
 	VPSRLD     $0x10, Z6, Z6
 	VPTERNLOGD $0xf8, Z0, Z8, Z6
-	JMP        packed290
+	VPTESTMD   Z4, Z10, K1
+	VPADDD     Z1, Z10, Z7
+	VPADDD     Z2, Z7, K1, Z7
+	VCMPPS     $0x03, Z10, Z10, K1
+	VPORD      Z3, Z10, K1, Z7
+	VPTESTMD   Z4, Z9, K1
+	VPADDD     Z1, Z9, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VCMPPS     $0x03, Z9, Z9, K1
+	VPORD      Z3, Z9, K1, Z8
+	VPSRLD     $0x10, Z7, Z7
+	VPTERNLOGD $0xf8, Z0, Z8, Z7
+	VPTESTMD   Z4, Z12, K1
+	VPADDD     Z1, Z12, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VCMPPS     $0x03, Z12, Z12, K1
+	VPORD      Z3, Z12, K1, Z8
+	VPTESTMD   Z4, Z11, K1
+	VPADDD     Z1, Z11, Z9
+	VPADDD     Z2, Z9, K1, Z9
+	VCMPPS     $0x03, Z11, Z11, K1
+	VPORD      Z3, Z11, K1, Z9
+	VPSRLD     $0x10, Z8, Z8
+	VPTERNLOGD $0xf8, Z0, Z9, Z8
+	JMP        packed451
 
-slow293:
+slow456:
 	VPTESTMD   Z4, Z6, K2
 	VPADDD     Z1, Z6, Z7
 	VPADDD     Z2, Z7, K2, Z7
@@ -3686,7 +5181,7 @@ slow293:
 	VPORD      Z3, Z5, K2, Z6
 	VPSRLD     $0x10, Z7, Z5
 	VPTERNLOGD $0xf8, Z0, Z6, Z5
-	JMP        packed294
+	JMP        packed457
 
 // func reduceMinBF16AVX512(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2
@@ -3712,59 +5207,138 @@ TEXT ·reduceMinBF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ         srcs_len+32(FP), BX
 	MOVQ         off+48(FP), SI
 	MOVQ         n+56(FP), DI
+	MOVQ         (DX), R8
+	MOVQ         8(DX), R9
+	MOVQ         (AX), R10
 	SHLQ         $0x01, DI
 
-many296:
-	CMPQ      DI, $0x00000080
-	JL        few297
-	MOVQ      (DX), R8
+many460:
+	CMPQ      DI, $0x00000100
+	JL        few461
 	VMOVDQU64 (R8)(SI*1), Z5
 	VPSLLD    $0x10, Z5, Z6
 	VPANDD    Z0, Z5, Z5
 	VMOVDQU64 64(R8)(SI*1), Z7
 	VPSLLD    $0x10, Z7, Z8
 	VPANDD    Z0, Z7, Z7
-	MOVQ      $0x00000001, R9
+	VMOVDQU64 128(R8)(SI*1), Z9
+	VPSLLD    $0x10, Z9, Z10
+	VPANDD    Z0, Z9, Z9
+	VMOVDQU64 192(R8)(SI*1), Z11
+	VPSLLD    $0x10, Z11, Z12
+	VPANDD    Z0, Z11, Z11
+	VMOVDQU64 (R9)(SI*1), Z13
+	VPSLLD    $0x10, Z13, Z14
+	VPANDD    Z0, Z13, Z13
+	VCMPPS    $0x03, Z14, Z6, K1
+	VADDPS.Z  Z14, Z6, K1, Z15
+	VRANGEPS  $0x04, Z14, Z6, Z6
+	VMOVAPS   Z15, K1, Z6
+	VCMPPS    $0x03, Z13, Z5, K1
+	VADDPS.Z  Z13, Z5, K1, Z14
+	VRANGEPS  $0x04, Z13, Z5, Z5
+	VMOVAPS   Z14, K1, Z5
+	VMOVDQU64 64(R9)(SI*1), Z13
+	VPSLLD    $0x10, Z13, Z14
+	VPANDD    Z0, Z13, Z13
+	VCMPPS    $0x03, Z14, Z8, K1
+	VADDPS.Z  Z14, Z8, K1, Z15
+	VRANGEPS  $0x04, Z14, Z8, Z8
+	VMOVAPS   Z15, K1, Z8
+	VCMPPS    $0x03, Z13, Z7, K1
+	VADDPS.Z  Z13, Z7, K1, Z14
+	VRANGEPS  $0x04, Z13, Z7, Z7
+	VMOVAPS   Z14, K1, Z7
+	VMOVDQU64 128(R9)(SI*1), Z13
+	VPSLLD    $0x10, Z13, Z14
+	VPANDD    Z0, Z13, Z13
+	VCMPPS    $0x03, Z14, Z10, K1
+	VADDPS.Z  Z14, Z10, K1, Z15
+	VRANGEPS  $0x04, Z14, Z10, Z10
+	VMOVAPS   Z15, K1, Z10
+	VCMPPS    $0x03, Z13, Z9, K1
+	VADDPS.Z  Z13, Z9, K1, Z14
+	VRANGEPS  $0x04, Z13, Z9, Z9
+	VMOVAPS   Z14, K1, Z9
+	VMOVDQU64 192(R9)(SI*1), Z13
+	VPSLLD    $0x10, Z13, Z14
+	VPANDD    Z0, Z13, Z13
+	VCMPPS    $0x03, Z14, Z12, K1
+	VADDPS.Z  Z14, Z12, K1, Z15
+	VRANGEPS  $0x04, Z14, Z12, Z12
+	VMOVAPS   Z15, K1, Z12
+	VCMPPS    $0x03, Z13, Z11, K1
+	VADDPS.Z  Z13, Z11, K1, Z14
+	VRANGEPS  $0x04, Z13, Z11, Z11
+	VMOVAPS   Z14, K1, Z11
+	MOVQ      $0x00000002, R12
 
-source299:
-	MOVQ       (DX)(R9*8), R8
-	VMOVDQU64  (R8)(SI*1), Z9
-	VPSLLD     $0x10, Z9, Z10
-	VPANDD     Z0, Z9, Z9
-	VCMPPS     $0x03, Z10, Z6, K1
-	VADDPS.Z   Z10, Z6, K1, Z11
-	VRANGEPS   $0x04, Z10, Z6, Z6
-	VMOVAPS    Z11, K1, Z6
-	VCMPPS     $0x03, Z9, Z5, K1
-	VADDPS.Z   Z9, Z5, K1, Z10
-	VRANGEPS   $0x04, Z9, Z5, Z5
-	VMOVAPS    Z10, K1, Z5
-	VMOVDQU64  64(R8)(SI*1), Z9
-	VPSLLD     $0x10, Z9, Z10
-	VPANDD     Z0, Z9, Z9
-	VCMPPS     $0x03, Z10, Z8, K1
-	VADDPS.Z   Z10, Z8, K1, Z11
-	VRANGEPS   $0x04, Z10, Z8, Z8
-	VMOVAPS    Z11, K1, Z8
-	VCMPPS     $0x03, Z9, Z7, K1
-	VADDPS.Z   Z9, Z7, K1, Z10
-	VRANGEPS   $0x04, Z9, Z7, Z7
-	VMOVAPS    Z10, K1, Z7
-	INCQ       R9
-	CMPQ       R9, BX
-	JNE        source299
+next463:
+	CMPQ      R12, BX
+	JE        all464
+	MOVQ      (DX)(R12*8), R11
+	VMOVDQU64 (R11)(SI*1), Z13
+	VPSLLD    $0x10, Z13, Z14
+	VPANDD    Z0, Z13, Z13
+	VCMPPS    $0x03, Z14, Z6, K1
+	VADDPS.Z  Z14, Z6, K1, Z15
+	VRANGEPS  $0x04, Z14, Z6, Z6
+	VMOVAPS   Z15, K1, Z6
+	VCMPPS    $0x03, Z13, Z5, K1
+	VADDPS.Z  Z13, Z5, K1, Z14
+	VRANGEPS  $0x04, Z13, Z5, Z5
+	VMOVAPS   Z14, K1, Z5
+	VMOVDQU64 64(R11)(SI*1), Z13
+	VPSLLD    $0x10, Z13, Z14
+	VPANDD    Z0, Z13, Z13
+	VCMPPS    $0x03, Z14, Z8, K1
+	VADDPS.Z  Z14, Z8, K1, Z15
+	VRANGEPS  $0x04, Z14, Z8, Z8
+	VMOVAPS   Z15, K1, Z8
+	VCMPPS    $0x03, Z13, Z7, K1
+	VADDPS.Z  Z13, Z7, K1, Z14
+	VRANGEPS  $0x04, Z13, Z7, Z7
+	VMOVAPS   Z14, K1, Z7
+	VMOVDQU64 128(R11)(SI*1), Z13
+	VPSLLD    $0x10, Z13, Z14
+	VPANDD    Z0, Z13, Z13
+	VCMPPS    $0x03, Z14, Z10, K1
+	VADDPS.Z  Z14, Z10, K1, Z15
+	VRANGEPS  $0x04, Z14, Z10, Z10
+	VMOVAPS   Z15, K1, Z10
+	VCMPPS    $0x03, Z13, Z9, K1
+	VADDPS.Z  Z13, Z9, K1, Z14
+	VRANGEPS  $0x04, Z13, Z9, Z9
+	VMOVAPS   Z14, K1, Z9
+	VMOVDQU64 192(R11)(SI*1), Z13
+	VPSLLD    $0x10, Z13, Z14
+	VPANDD    Z0, Z13, Z13
+	VCMPPS    $0x03, Z14, Z12, K1
+	VADDPS.Z  Z14, Z12, K1, Z15
+	VRANGEPS  $0x04, Z14, Z12, Z12
+	VMOVAPS   Z15, K1, Z12
+	VCMPPS    $0x03, Z13, Z11, K1
+	VADDPS.Z  Z13, Z11, K1, Z14
+	VRANGEPS  $0x04, Z13, Z11, Z11
+	VMOVAPS   Z14, K1, Z11
+	INCQ      R12
+	JMP       next463
+
+all464:
 	VCMPPS     $0x07, Z6, Z5, K1
 	VCMPPS     $0x07, Z8, Z7, K1, K1
+	VCMPPS     $0x07, Z10, Z9, K1, K1
+	VCMPPS     $0x07, Z12, Z11, K1, K1
 	KORTESTW   K1, K1
-	JCC        slow300
+	JCC        slow465
 	VPTESTMD   Z4, Z6, K1
 	VPADDD     Z1, Z6, Z6
 	VPADDD     Z2, Z6, K1, Z6
 	VPTESTMD   Z4, Z5, K1
-	VPADDD     Z1, Z5, Z9
-	VPADDD     Z2, Z9, K1, Z9
+	VPADDD     Z1, Z5, Z13
+	VPADDD     Z2, Z13, K1, Z13
 	VPSRLD     $0x10, Z6, Z5
-	VPTERNLOGD $0xf8, Z0, Z9, Z5
+	VPTERNLOGD $0xf8, Z0, Z13, Z5
 	VPTESTMD   Z4, Z8, K1
 	VPADDD     Z1, Z8, Z6
 	VPADDD     Z2, Z6, K1, Z6
@@ -3773,38 +5347,58 @@ source299:
 	VPADDD     Z2, Z7, K1, Z7
 	VPSRLD     $0x10, Z6, Z6
 	VPTERNLOGD $0xf8, Z0, Z7, Z6
+	VPTESTMD   Z4, Z10, K1
+	VPADDD     Z1, Z10, Z7
+	VPADDD     Z2, Z7, K1, Z7
+	VPTESTMD   Z4, Z9, K1
+	VPADDD     Z1, Z9, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VPSRLD     $0x10, Z7, Z7
+	VPTERNLOGD $0xf8, Z0, Z8, Z7
+	VPTESTMD   Z4, Z12, K1
+	VPADDD     Z1, Z12, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VPTESTMD   Z4, Z11, K1
+	VPADDD     Z1, Z11, Z9
+	VPADDD     Z2, Z9, K1, Z9
+	VPSRLD     $0x10, Z8, Z8
+	VPTERNLOGD $0xf8, Z0, Z9, Z8
 
-packed301:
-	XORQ R9, R9
+packed466:
+	VMOVDQU64 Z5, (R10)(SI*1)
+	VMOVDQU64 Z6, 64(R10)(SI*1)
+	VMOVDQU64 Z7, 128(R10)(SI*1)
+	VMOVDQU64 Z8, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-dest302:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z5, (R8)(SI*1)
-	VMOVDQU64 Z6, 64(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest302
-	ADDQ      $0x00000080, SI
-	SUBQ      $0x00000080, DI
-	JMP       many296
+next467:
+	CMPQ      R12, CX
+	JE        all468
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z5, (R11)(SI*1)
+	VMOVDQU64 Z6, 64(R11)(SI*1)
+	VMOVDQU64 Z7, 128(R11)(SI*1)
+	VMOVDQU64 Z8, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next467
 
-few297:
+all468:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many460
+
+few461:
 	TESTQ       DI, DI
-	JLE         done298
-	MOVQ        DI, R8
-	SHRQ        $0x01, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done462
+	MOVQ        DI, R11
+	SHRQ        $0x01, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	VMOVDQU16.Z (R8)(SI*1), K1, Z5
 	VPSLLD      $0x10, Z5, Z6
 	VPANDD      Z0, Z5, Z5
-	MOVQ        $0x00000001, R9
-
-source303:
-	MOVQ        (DX)(R9*8), R8
-	VMOVDQU16.Z (R8)(SI*1), K1, Z7
+	VMOVDQU16.Z (R9)(SI*1), K1, Z7
 	VPSLLD      $0x10, Z7, Z8
 	VPANDD      Z0, Z7, Z7
 	VCMPPS      $0x03, Z8, Z6, K2
@@ -3815,50 +5409,72 @@ source303:
 	VADDPS.Z    Z7, Z5, K2, Z8
 	VRANGEPS    $0x04, Z7, Z5, Z5
 	VMOVAPS     Z8, K2, Z5
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source303
-	VCMPPS      $0x07, Z6, Z5, K2
-	KORTESTW    K2, K2
-	JCC         slow304
-	VPTESTMD    Z4, Z6, K2
-	VPADDD      Z1, Z6, Z6
-	VPADDD      Z2, Z6, K2, Z6
-	VPTESTMD    Z4, Z5, K2
-	VPADDD      Z1, Z5, Z7
-	VPADDD      Z2, Z7, K2, Z7
-	VPSRLD      $0x10, Z6, Z5
-	VPTERNLOGD  $0xf8, Z0, Z7, Z5
+	MOVQ        $0x00000002, R12
 
-packed305:
-	XORQ R9, R9
+next469:
+	CMPQ        R12, BX
+	JE          all470
+	MOVQ        (DX)(R12*8), R11
+	VMOVDQU16.Z (R11)(SI*1), K1, Z7
+	VPSLLD      $0x10, Z7, Z8
+	VPANDD      Z0, Z7, Z7
+	VCMPPS      $0x03, Z8, Z6, K2
+	VADDPS.Z    Z8, Z6, K2, Z9
+	VRANGEPS    $0x04, Z8, Z6, Z6
+	VMOVAPS     Z9, K2, Z6
+	VCMPPS      $0x03, Z7, Z5, K2
+	VADDPS.Z    Z7, Z5, K2, Z8
+	VRANGEPS    $0x04, Z7, Z5, Z5
+	VMOVAPS     Z8, K2, Z5
+	INCQ        R12
+	JMP         next469
 
-dest306:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU16 Z5, K1, (R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest306
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few297
+all470:
+	VCMPPS     $0x07, Z6, Z5, K2
+	KORTESTW   K2, K2
+	JCC        slow471
+	VPTESTMD   Z4, Z6, K2
+	VPADDD     Z1, Z6, Z6
+	VPADDD     Z2, Z6, K2, Z6
+	VPTESTMD   Z4, Z5, K2
+	VPADDD     Z1, Z5, Z7
+	VPADDD     Z2, Z7, K2, Z7
+	VPSRLD     $0x10, Z6, Z5
+	VPTERNLOGD $0xf8, Z0, Z7, Z5
 
-done298:
+packed472:
+	VMOVDQU16 Z5, K1, (R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next473:
+	CMPQ      R12, CX
+	JE        all474
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU16 Z5, K1, (R11)(SI*1)
+	INCQ      R12
+	JMP       next473
+
+all474:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few461
+
+done462:
 	VZEROUPPER
 	RET
 
-slow300:
+slow465:
 	VPTESTMD   Z4, Z6, K1
-	VPADDD     Z1, Z6, Z9
-	VPADDD     Z2, Z9, K1, Z9
+	VPADDD     Z1, Z6, Z13
+	VPADDD     Z2, Z13, K1, Z13
 	VCMPPS     $0x03, Z6, Z6, K1
-	VPORD      Z3, Z6, K1, Z9
+	VPORD      Z3, Z6, K1, Z13
 	VPTESTMD   Z4, Z5, K1
 	VPADDD     Z1, Z5, Z6
 	VPADDD     Z2, Z6, K1, Z6
 	VCMPPS     $0x03, Z5, Z5, K1
 	VPORD      Z3, Z5, K1, Z6
-	VPSRLD     $0x10, Z9, Z5
+	VPSRLD     $0x10, Z13, Z5
 	VPTERNLOGD $0xf8, Z0, Z6, Z5
 	VPTESTMD   Z4, Z8, K1
 	VPADDD     Z1, Z8, Z6
@@ -3872,9 +5488,33 @@ slow300:
 	VPORD      Z3, Z7, K1, Z8
 	VPSRLD     $0x10, Z6, Z6
 	VPTERNLOGD $0xf8, Z0, Z8, Z6
-	JMP        packed301
+	VPTESTMD   Z4, Z10, K1
+	VPADDD     Z1, Z10, Z7
+	VPADDD     Z2, Z7, K1, Z7
+	VCMPPS     $0x03, Z10, Z10, K1
+	VPORD      Z3, Z10, K1, Z7
+	VPTESTMD   Z4, Z9, K1
+	VPADDD     Z1, Z9, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VCMPPS     $0x03, Z9, Z9, K1
+	VPORD      Z3, Z9, K1, Z8
+	VPSRLD     $0x10, Z7, Z7
+	VPTERNLOGD $0xf8, Z0, Z8, Z7
+	VPTESTMD   Z4, Z12, K1
+	VPADDD     Z1, Z12, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VCMPPS     $0x03, Z12, Z12, K1
+	VPORD      Z3, Z12, K1, Z8
+	VPTESTMD   Z4, Z11, K1
+	VPADDD     Z1, Z11, Z9
+	VPADDD     Z2, Z9, K1, Z9
+	VCMPPS     $0x03, Z11, Z11, K1
+	VPORD      Z3, Z11, K1, Z9
+	VPSRLD     $0x10, Z8, Z8
+	VPTERNLOGD $0xf8, Z0, Z9, Z8
+	JMP        packed466
 
-slow304:
+slow471:
 	VPTESTMD   Z4, Z6, K2
 	VPADDD     Z1, Z6, Z7
 	VPADDD     Z2, Z7, K2, Z7
@@ -3887,7 +5527,7 @@ slow304:
 	VPORD      Z3, Z5, K2, Z6
 	VPSRLD     $0x10, Z7, Z5
 	VPTERNLOGD $0xf8, Z0, Z6, Z5
-	JMP        packed305
+	JMP        packed472
 
 // func reduceMaxBF16AVX512(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2
@@ -3913,59 +5553,138 @@ TEXT ·reduceMaxBF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ         srcs_len+32(FP), BX
 	MOVQ         off+48(FP), SI
 	MOVQ         n+56(FP), DI
+	MOVQ         (DX), R8
+	MOVQ         8(DX), R9
+	MOVQ         (AX), R10
 	SHLQ         $0x01, DI
 
-many307:
-	CMPQ      DI, $0x00000080
-	JL        few308
-	MOVQ      (DX), R8
+many475:
+	CMPQ      DI, $0x00000100
+	JL        few476
 	VMOVDQU64 (R8)(SI*1), Z5
 	VPSLLD    $0x10, Z5, Z6
 	VPANDD    Z0, Z5, Z5
 	VMOVDQU64 64(R8)(SI*1), Z7
 	VPSLLD    $0x10, Z7, Z8
 	VPANDD    Z0, Z7, Z7
-	MOVQ      $0x00000001, R9
+	VMOVDQU64 128(R8)(SI*1), Z9
+	VPSLLD    $0x10, Z9, Z10
+	VPANDD    Z0, Z9, Z9
+	VMOVDQU64 192(R8)(SI*1), Z11
+	VPSLLD    $0x10, Z11, Z12
+	VPANDD    Z0, Z11, Z11
+	VMOVDQU64 (R9)(SI*1), Z13
+	VPSLLD    $0x10, Z13, Z14
+	VPANDD    Z0, Z13, Z13
+	VCMPPS    $0x03, Z14, Z6, K1
+	VADDPS.Z  Z14, Z6, K1, Z15
+	VRANGEPS  $0x05, Z14, Z6, Z6
+	VMOVAPS   Z15, K1, Z6
+	VCMPPS    $0x03, Z13, Z5, K1
+	VADDPS.Z  Z13, Z5, K1, Z14
+	VRANGEPS  $0x05, Z13, Z5, Z5
+	VMOVAPS   Z14, K1, Z5
+	VMOVDQU64 64(R9)(SI*1), Z13
+	VPSLLD    $0x10, Z13, Z14
+	VPANDD    Z0, Z13, Z13
+	VCMPPS    $0x03, Z14, Z8, K1
+	VADDPS.Z  Z14, Z8, K1, Z15
+	VRANGEPS  $0x05, Z14, Z8, Z8
+	VMOVAPS   Z15, K1, Z8
+	VCMPPS    $0x03, Z13, Z7, K1
+	VADDPS.Z  Z13, Z7, K1, Z14
+	VRANGEPS  $0x05, Z13, Z7, Z7
+	VMOVAPS   Z14, K1, Z7
+	VMOVDQU64 128(R9)(SI*1), Z13
+	VPSLLD    $0x10, Z13, Z14
+	VPANDD    Z0, Z13, Z13
+	VCMPPS    $0x03, Z14, Z10, K1
+	VADDPS.Z  Z14, Z10, K1, Z15
+	VRANGEPS  $0x05, Z14, Z10, Z10
+	VMOVAPS   Z15, K1, Z10
+	VCMPPS    $0x03, Z13, Z9, K1
+	VADDPS.Z  Z13, Z9, K1, Z14
+	VRANGEPS  $0x05, Z13, Z9, Z9
+	VMOVAPS   Z14, K1, Z9
+	VMOVDQU64 192(R9)(SI*1), Z13
+	VPSLLD    $0x10, Z13, Z14
+	VPANDD    Z0, Z13, Z13
+	VCMPPS    $0x03, Z14, Z12, K1
+	VADDPS.Z  Z14, Z12, K1, Z15
+	VRANGEPS  $0x05, Z14, Z12, Z12
+	VMOVAPS   Z15, K1, Z12
+	VCMPPS    $0x03, Z13, Z11, K1
+	VADDPS.Z  Z13, Z11, K1, Z14
+	VRANGEPS  $0x05, Z13, Z11, Z11
+	VMOVAPS   Z14, K1, Z11
+	MOVQ      $0x00000002, R12
 
-source310:
-	MOVQ       (DX)(R9*8), R8
-	VMOVDQU64  (R8)(SI*1), Z9
-	VPSLLD     $0x10, Z9, Z10
-	VPANDD     Z0, Z9, Z9
-	VCMPPS     $0x03, Z10, Z6, K1
-	VADDPS.Z   Z10, Z6, K1, Z11
-	VRANGEPS   $0x05, Z10, Z6, Z6
-	VMOVAPS    Z11, K1, Z6
-	VCMPPS     $0x03, Z9, Z5, K1
-	VADDPS.Z   Z9, Z5, K1, Z10
-	VRANGEPS   $0x05, Z9, Z5, Z5
-	VMOVAPS    Z10, K1, Z5
-	VMOVDQU64  64(R8)(SI*1), Z9
-	VPSLLD     $0x10, Z9, Z10
-	VPANDD     Z0, Z9, Z9
-	VCMPPS     $0x03, Z10, Z8, K1
-	VADDPS.Z   Z10, Z8, K1, Z11
-	VRANGEPS   $0x05, Z10, Z8, Z8
-	VMOVAPS    Z11, K1, Z8
-	VCMPPS     $0x03, Z9, Z7, K1
-	VADDPS.Z   Z9, Z7, K1, Z10
-	VRANGEPS   $0x05, Z9, Z7, Z7
-	VMOVAPS    Z10, K1, Z7
-	INCQ       R9
-	CMPQ       R9, BX
-	JNE        source310
+next478:
+	CMPQ      R12, BX
+	JE        all479
+	MOVQ      (DX)(R12*8), R11
+	VMOVDQU64 (R11)(SI*1), Z13
+	VPSLLD    $0x10, Z13, Z14
+	VPANDD    Z0, Z13, Z13
+	VCMPPS    $0x03, Z14, Z6, K1
+	VADDPS.Z  Z14, Z6, K1, Z15
+	VRANGEPS  $0x05, Z14, Z6, Z6
+	VMOVAPS   Z15, K1, Z6
+	VCMPPS    $0x03, Z13, Z5, K1
+	VADDPS.Z  Z13, Z5, K1, Z14
+	VRANGEPS  $0x05, Z13, Z5, Z5
+	VMOVAPS   Z14, K1, Z5
+	VMOVDQU64 64(R11)(SI*1), Z13
+	VPSLLD    $0x10, Z13, Z14
+	VPANDD    Z0, Z13, Z13
+	VCMPPS    $0x03, Z14, Z8, K1
+	VADDPS.Z  Z14, Z8, K1, Z15
+	VRANGEPS  $0x05, Z14, Z8, Z8
+	VMOVAPS   Z15, K1, Z8
+	VCMPPS    $0x03, Z13, Z7, K1
+	VADDPS.Z  Z13, Z7, K1, Z14
+	VRANGEPS  $0x05, Z13, Z7, Z7
+	VMOVAPS   Z14, K1, Z7
+	VMOVDQU64 128(R11)(SI*1), Z13
+	VPSLLD    $0x10, Z13, Z14
+	VPANDD    Z0, Z13, Z13
+	VCMPPS    $0x03, Z14, Z10, K1
+	VADDPS.Z  Z14, Z10, K1, Z15
+	VRANGEPS  $0x05, Z14, Z10, Z10
+	VMOVAPS   Z15, K1, Z10
+	VCMPPS    $0x03, Z13, Z9, K1
+	VADDPS.Z  Z13, Z9, K1, Z14
+	VRANGEPS  $0x05, Z13, Z9, Z9
+	VMOVAPS   Z14, K1, Z9
+	VMOVDQU64 192(R11)(SI*1), Z13
+	VPSLLD    $0x10, Z13, Z14
+	VPANDD    Z0, Z13, Z13
+	VCMPPS    $0x03, Z14, Z12, K1
+	VADDPS.Z  Z14, Z12, K1, Z15
+	VRANGEPS  $0x05, Z14, Z12, Z12
+	VMOVAPS   Z15, K1, Z12
+	VCMPPS    $0x03, Z13, Z11, K1
+	VADDPS.Z  Z13, Z11, K1, Z14
+	VRANGEPS  $0x05, Z13, Z11, Z11
+	VMOVAPS   Z14, K1, Z11
+	INCQ      R12
+	JMP       next478
+
+all479:
 	VCMPPS     $0x07, Z6, Z5, K1
 	VCMPPS     $0x07, Z8, Z7, K1, K1
+	VCMPPS     $0x07, Z10, Z9, K1, K1
+	VCMPPS     $0x07, Z12, Z11, K1, K1
 	KORTESTW   K1, K1
-	JCC        slow311
+	JCC        slow480
 	VPTESTMD   Z4, Z6, K1
 	VPADDD     Z1, Z6, Z6
 	VPADDD     Z2, Z6, K1, Z6
 	VPTESTMD   Z4, Z5, K1
-	VPADDD     Z1, Z5, Z9
-	VPADDD     Z2, Z9, K1, Z9
+	VPADDD     Z1, Z5, Z13
+	VPADDD     Z2, Z13, K1, Z13
 	VPSRLD     $0x10, Z6, Z5
-	VPTERNLOGD $0xf8, Z0, Z9, Z5
+	VPTERNLOGD $0xf8, Z0, Z13, Z5
 	VPTESTMD   Z4, Z8, K1
 	VPADDD     Z1, Z8, Z6
 	VPADDD     Z2, Z6, K1, Z6
@@ -3974,38 +5693,58 @@ source310:
 	VPADDD     Z2, Z7, K1, Z7
 	VPSRLD     $0x10, Z6, Z6
 	VPTERNLOGD $0xf8, Z0, Z7, Z6
+	VPTESTMD   Z4, Z10, K1
+	VPADDD     Z1, Z10, Z7
+	VPADDD     Z2, Z7, K1, Z7
+	VPTESTMD   Z4, Z9, K1
+	VPADDD     Z1, Z9, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VPSRLD     $0x10, Z7, Z7
+	VPTERNLOGD $0xf8, Z0, Z8, Z7
+	VPTESTMD   Z4, Z12, K1
+	VPADDD     Z1, Z12, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VPTESTMD   Z4, Z11, K1
+	VPADDD     Z1, Z11, Z9
+	VPADDD     Z2, Z9, K1, Z9
+	VPSRLD     $0x10, Z8, Z8
+	VPTERNLOGD $0xf8, Z0, Z9, Z8
 
-packed312:
-	XORQ R9, R9
+packed481:
+	VMOVDQU64 Z5, (R10)(SI*1)
+	VMOVDQU64 Z6, 64(R10)(SI*1)
+	VMOVDQU64 Z7, 128(R10)(SI*1)
+	VMOVDQU64 Z8, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
 
-dest313:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU64 Z5, (R8)(SI*1)
-	VMOVDQU64 Z6, 64(R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest313
-	ADDQ      $0x00000080, SI
-	SUBQ      $0x00000080, DI
-	JMP       many307
+next482:
+	CMPQ      R12, CX
+	JE        all483
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z5, (R11)(SI*1)
+	VMOVDQU64 Z6, 64(R11)(SI*1)
+	VMOVDQU64 Z7, 128(R11)(SI*1)
+	VMOVDQU64 Z8, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next482
 
-few308:
+all483:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many475
+
+few476:
 	TESTQ       DI, DI
-	JLE         done309
-	MOVQ        DI, R8
-	SHRQ        $0x01, R8
-	MOVQ        $-1, R9
-	BZHIQ       R8, R9, R9
-	KMOVQ       R9, K1
-	MOVQ        (DX), R8
+	JLE         done477
+	MOVQ        DI, R11
+	SHRQ        $0x01, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
 	VMOVDQU16.Z (R8)(SI*1), K1, Z5
 	VPSLLD      $0x10, Z5, Z6
 	VPANDD      Z0, Z5, Z5
-	MOVQ        $0x00000001, R9
-
-source314:
-	MOVQ        (DX)(R9*8), R8
-	VMOVDQU16.Z (R8)(SI*1), K1, Z7
+	VMOVDQU16.Z (R9)(SI*1), K1, Z7
 	VPSLLD      $0x10, Z7, Z8
 	VPANDD      Z0, Z7, Z7
 	VCMPPS      $0x03, Z8, Z6, K2
@@ -4016,50 +5755,72 @@ source314:
 	VADDPS.Z    Z7, Z5, K2, Z8
 	VRANGEPS    $0x05, Z7, Z5, Z5
 	VMOVAPS     Z8, K2, Z5
-	INCQ        R9
-	CMPQ        R9, BX
-	JNE         source314
-	VCMPPS      $0x07, Z6, Z5, K2
-	KORTESTW    K2, K2
-	JCC         slow315
-	VPTESTMD    Z4, Z6, K2
-	VPADDD      Z1, Z6, Z6
-	VPADDD      Z2, Z6, K2, Z6
-	VPTESTMD    Z4, Z5, K2
-	VPADDD      Z1, Z5, Z7
-	VPADDD      Z2, Z7, K2, Z7
-	VPSRLD      $0x10, Z6, Z5
-	VPTERNLOGD  $0xf8, Z0, Z7, Z5
+	MOVQ        $0x00000002, R12
 
-packed316:
-	XORQ R9, R9
+next484:
+	CMPQ        R12, BX
+	JE          all485
+	MOVQ        (DX)(R12*8), R11
+	VMOVDQU16.Z (R11)(SI*1), K1, Z7
+	VPSLLD      $0x10, Z7, Z8
+	VPANDD      Z0, Z7, Z7
+	VCMPPS      $0x03, Z8, Z6, K2
+	VADDPS.Z    Z8, Z6, K2, Z9
+	VRANGEPS    $0x05, Z8, Z6, Z6
+	VMOVAPS     Z9, K2, Z6
+	VCMPPS      $0x03, Z7, Z5, K2
+	VADDPS.Z    Z7, Z5, K2, Z8
+	VRANGEPS    $0x05, Z7, Z5, Z5
+	VMOVAPS     Z8, K2, Z5
+	INCQ        R12
+	JMP         next484
 
-dest317:
-	MOVQ      (AX)(R9*8), R8
-	VMOVDQU16 Z5, K1, (R8)(SI*1)
-	INCQ      R9
-	CMPQ      R9, CX
-	JNE       dest317
-	ADDQ      $0x00000040, SI
-	SUBQ      $0x00000040, DI
-	JMP       few308
+all485:
+	VCMPPS     $0x07, Z6, Z5, K2
+	KORTESTW   K2, K2
+	JCC        slow486
+	VPTESTMD   Z4, Z6, K2
+	VPADDD     Z1, Z6, Z6
+	VPADDD     Z2, Z6, K2, Z6
+	VPTESTMD   Z4, Z5, K2
+	VPADDD     Z1, Z5, Z7
+	VPADDD     Z2, Z7, K2, Z7
+	VPSRLD     $0x10, Z6, Z5
+	VPTERNLOGD $0xf8, Z0, Z7, Z5
 
-done309:
+packed487:
+	VMOVDQU16 Z5, K1, (R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next488:
+	CMPQ      R12, CX
+	JE        all489
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU16 Z5, K1, (R11)(SI*1)
+	INCQ      R12
+	JMP       next488
+
+all489:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few476
+
+done477:
 	VZEROUPPER
 	RET
 
-slow311:
+slow480:
 	VPTESTMD   Z4, Z6, K1
-	VPADDD     Z1, Z6, Z9
-	VPADDD     Z2, Z9, K1, Z9
+	VPADDD     Z1, Z6, Z13
+	VPADDD     Z2, Z13, K1, Z13
 	VCMPPS     $0x03, Z6, Z6, K1
-	VPORD      Z3, Z6, K1, Z9
+	VPORD      Z3, Z6, K1, Z13
 	VPTESTMD   Z4, Z5, K1
 	VPADDD     Z1, Z5, Z6
 	VPADDD     Z2, Z6, K1, Z6
 	VCMPPS     $0x03, Z5, Z5, K1
 	VPORD      Z3, Z5, K1, Z6
-	VPSRLD     $0x10, Z9, Z5
+	VPSRLD     $0x10, Z13, Z5
 	VPTERNLOGD $0xf8, Z0, Z6, Z5
 	VPTESTMD   Z4, Z8, K1
 	VPADDD     Z1, Z8, Z6
@@ -4073,9 +5834,33 @@ slow311:
 	VPORD      Z3, Z7, K1, Z8
 	VPSRLD     $0x10, Z6, Z6
 	VPTERNLOGD $0xf8, Z0, Z8, Z6
-	JMP        packed312
+	VPTESTMD   Z4, Z10, K1
+	VPADDD     Z1, Z10, Z7
+	VPADDD     Z2, Z7, K1, Z7
+	VCMPPS     $0x03, Z10, Z10, K1
+	VPORD      Z3, Z10, K1, Z7
+	VPTESTMD   Z4, Z9, K1
+	VPADDD     Z1, Z9, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VCMPPS     $0x03, Z9, Z9, K1
+	VPORD      Z3, Z9, K1, Z8
+	VPSRLD     $0x10, Z7, Z7
+	VPTERNLOGD $0xf8, Z0, Z8, Z7
+	VPTESTMD   Z4, Z12, K1
+	VPADDD     Z1, Z12, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VCMPPS     $0x03, Z12, Z12, K1
+	VPORD      Z3, Z12, K1, Z8
+	VPTESTMD   Z4, Z11, K1
+	VPADDD     Z1, Z11, Z9
+	VPADDD     Z2, Z9, K1, Z9
+	VCMPPS     $0x03, Z11, Z11, K1
+	VPORD      Z3, Z11, K1, Z9
+	VPSRLD     $0x10, Z8, Z8
+	VPTERNLOGD $0xf8, Z0, Z9, Z8
+	JMP        packed481
 
-slow315:
+slow486:
 	VPTESTMD   Z4, Z6, K2
 	VPADDD     Z1, Z6, Z7
 	VPADDD     Z2, Z7, K2, Z7
@@ -4088,7 +5873,7 @@ slow315:
 	VPORD      Z3, Z5, K2, Z6
 	VPSRLD     $0x10, Z7, Z5
 	VPTERNLOGD $0xf8, Z0, Z6, Z5
-	JMP        packed316
+	JMP        packed487
 
 // func scaleF32AVX512(dst uintptr, src uintptr, n int, c float64)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
@@ -4101,9 +5886,9 @@ TEXT ·scaleF32AVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS X0, Z0
 	SHLQ         $0x02, DX
 
-many318:
+many490:
 	CMPQ      DX, $0x00000100
-	JL        few319
+	JL        few491
 	VMOVDQU64 (CX), Z1
 	VMULPS    Z0, Z1, Z1
 	VMOVDQU64 Z1, (AX)
@@ -4119,11 +5904,11 @@ many318:
 	ADDQ      $0x00000100, AX
 	ADDQ      $0x00000100, CX
 	SUBQ      $0x00000100, DX
-	JMP       many318
+	JMP       many490
 
-few319:
+few491:
 	TESTQ       DX, DX
-	JLE         done320
+	JLE         done492
 	MOVQ        DX, BX
 	SHRQ        $0x02, BX
 	MOVQ        $-1, SI
@@ -4135,9 +5920,9 @@ few319:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000040, CX
 	SUBQ        $0x00000040, DX
-	JMP         few319
+	JMP         few491
 
-done320:
+done492:
 	VZEROUPPER
 	RET
 
@@ -4152,9 +5937,9 @@ TEXT ·divideF32AVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS X0, Z0
 	SHLQ         $0x02, DX
 
-many321:
+many493:
 	CMPQ      DX, $0x00000100
-	JL        few322
+	JL        few494
 	VMOVDQU64 (CX), Z1
 	VDIVPS    Z0, Z1, Z1
 	VMOVDQU64 Z1, (AX)
@@ -4170,11 +5955,11 @@ many321:
 	ADDQ      $0x00000100, AX
 	ADDQ      $0x00000100, CX
 	SUBQ      $0x00000100, DX
-	JMP       many321
+	JMP       many493
 
-few322:
+few494:
 	TESTQ       DX, DX
-	JLE         done323
+	JLE         done495
 	MOVQ        DX, BX
 	SHRQ        $0x02, BX
 	MOVQ        $-1, SI
@@ -4186,9 +5971,9 @@ few322:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000040, CX
 	SUBQ        $0x00000040, DX
-	JMP         few322
+	JMP         few494
 
-done323:
+done495:
 	VZEROUPPER
 	RET
 
@@ -4201,9 +5986,9 @@ TEXT ·scaleF64AVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSD c+24(FP), Z0
 	SHLQ         $0x03, DX
 
-many324:
+many496:
 	CMPQ      DX, $0x00000100
-	JL        few325
+	JL        few497
 	VMOVDQU64 (CX), Z1
 	VMULPD    Z0, Z1, Z1
 	VMOVDQU64 Z1, (AX)
@@ -4219,11 +6004,11 @@ many324:
 	ADDQ      $0x00000100, AX
 	ADDQ      $0x00000100, CX
 	SUBQ      $0x00000100, DX
-	JMP       many324
+	JMP       many496
 
-few325:
+few497:
 	TESTQ       DX, DX
-	JLE         done326
+	JLE         done498
 	MOVQ        DX, BX
 	SHRQ        $0x03, BX
 	MOVQ        $-1, SI
@@ -4235,9 +6020,9 @@ few325:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000040, CX
 	SUBQ        $0x00000040, DX
-	JMP         few325
+	JMP         few497
 
-done326:
+done498:
 	VZEROUPPER
 	RET
 
@@ -4250,9 +6035,9 @@ TEXT ·divideF64AVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSD c+24(FP), Z0
 	SHLQ         $0x03, DX
 
-many327:
+many499:
 	CMPQ      DX, $0x00000100
-	JL        few328
+	JL        few500
 	VMOVDQU64 (CX), Z1
 	VDIVPD    Z0, Z1, Z1
 	VMOVDQU64 Z1, (AX)
@@ -4268,11 +6053,11 @@ many327:
 	ADDQ      $0x00000100, AX
 	ADDQ      $0x00000100, CX
 	SUBQ      $0x00000100, DX
-	JMP       many327
+	JMP       many499
 
-few328:
+few500:
 	TESTQ       DX, DX
-	JLE         done329
+	JLE         done501
 	MOVQ        DX, BX
 	SHRQ        $0x03, BX
 	MOVQ        $-1, SI
@@ -4284,9 +6069,9 @@ few328:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000040, CX
 	SUBQ        $0x00000040, DX
-	JMP         few328
+	JMP         few500
 
-done329:
+done501:
 	VZEROUPPER
 	RET
 
@@ -4301,9 +6086,9 @@ TEXT ·scaleF16AVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS X0, Z0
 	SHLQ         $0x01, DX
 
-many330:
-	CMPQ      DX, $0x00000080
-	JL        few331
+many502:
+	CMPQ      DX, $0x00000100
+	JL        few503
 	VCVTPH2PS (CX), Z1
 	VCVTPH2PS 32(CX), Z2
 	VMULPS    Z0, Z1, Z1
@@ -4320,14 +6105,30 @@ many330:
 	VCVTPS2PH $0x00, Z2, Y2
 	VMOVDQU64 Y1, 64(AX)
 	VMOVDQU64 Y2, 96(AX)
-	ADDQ      $0x00000080, AX
-	ADDQ      $0x00000080, CX
-	SUBQ      $0x00000080, DX
-	JMP       many330
+	VCVTPH2PS 128(CX), Z1
+	VCVTPH2PS 160(CX), Z2
+	VMULPS    Z0, Z1, Z1
+	VMULPS    Z0, Z2, Z2
+	VCVTPS2PH $0x00, Z1, Y1
+	VCVTPS2PH $0x00, Z2, Y2
+	VMOVDQU64 Y1, 128(AX)
+	VMOVDQU64 Y2, 160(AX)
+	VCVTPH2PS 192(CX), Z1
+	VCVTPH2PS 224(CX), Z2
+	VMULPS    Z0, Z1, Z1
+	VMULPS    Z0, Z2, Z2
+	VCVTPS2PH $0x00, Z1, Y1
+	VCVTPS2PH $0x00, Z2, Y2
+	VMOVDQU64 Y1, 192(AX)
+	VMOVDQU64 Y2, 224(AX)
+	ADDQ      $0x00000100, AX
+	ADDQ      $0x00000100, CX
+	SUBQ      $0x00000100, DX
+	JMP       many502
 
-few331:
+few503:
 	TESTQ       DX, DX
-	JLE         done332
+	JLE         done504
 	MOVQ        DX, BX
 	SHRQ        $0x01, BX
 	MOVQ        $-1, SI
@@ -4346,9 +6147,9 @@ few331:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000040, CX
 	SUBQ        $0x00000040, DX
-	JMP         few331
+	JMP         few503
 
-done332:
+done504:
 	VZEROUPPER
 	RET
 
@@ -4363,9 +6164,9 @@ TEXT ·divideF16AVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS X0, Z0
 	SHLQ         $0x01, DX
 
-many333:
-	CMPQ      DX, $0x00000080
-	JL        few334
+many505:
+	CMPQ      DX, $0x00000100
+	JL        few506
 	VCVTPH2PS (CX), Z1
 	VCVTPH2PS 32(CX), Z2
 	VDIVPS    Z0, Z1, Z1
@@ -4382,14 +6183,30 @@ many333:
 	VCVTPS2PH $0x00, Z2, Y2
 	VMOVDQU64 Y1, 64(AX)
 	VMOVDQU64 Y2, 96(AX)
-	ADDQ      $0x00000080, AX
-	ADDQ      $0x00000080, CX
-	SUBQ      $0x00000080, DX
-	JMP       many333
+	VCVTPH2PS 128(CX), Z1
+	VCVTPH2PS 160(CX), Z2
+	VDIVPS    Z0, Z1, Z1
+	VDIVPS    Z0, Z2, Z2
+	VCVTPS2PH $0x00, Z1, Y1
+	VCVTPS2PH $0x00, Z2, Y2
+	VMOVDQU64 Y1, 128(AX)
+	VMOVDQU64 Y2, 160(AX)
+	VCVTPH2PS 192(CX), Z1
+	VCVTPH2PS 224(CX), Z2
+	VDIVPS    Z0, Z1, Z1
+	VDIVPS    Z0, Z2, Z2
+	VCVTPS2PH $0x00, Z1, Y1
+	VCVTPS2PH $0x00, Z2, Y2
+	VMOVDQU64 Y1, 192(AX)
+	VMOVDQU64 Y2, 224(AX)
+	ADDQ      $0x00000100, AX
+	ADDQ      $0x00000100, CX
+	SUBQ      $0x00000100, DX
+	JMP       many505
 
-few334:
+few506:
 	TESTQ       DX, DX
-	JLE         done335
+	JLE         done507
 	MOVQ        DX, BX
 	SHRQ        $0x01, BX
 	MOVQ        $-1, SI
@@ -4408,9 +6225,9 @@ few334:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000040, CX
 	SUBQ        $0x00000040, DX
-	JMP         few334
+	JMP         few506
 
-done335:
+done507:
 	VZEROUPPER
 	RET
 
@@ -4440,9 +6257,9 @@ TEXT ·scaleBF16AVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS X5, Z5
 	SHLQ         $0x01, DX
 
-many336:
-	CMPQ       DX, $0x00000080
-	JL         few337
+many508:
+	CMPQ       DX, $0x00000100
+	JL         few509
 	VMOVDQU64  (CX), Z6
 	VPSLLD     $0x10, Z6, Z7
 	VPANDD     Z0, Z6, Z6
@@ -4450,7 +6267,7 @@ many336:
 	VMULPS     Z5, Z6, Z6
 	VCMPPS     $0x07, Z7, Z6, K1
 	KORTESTW   K1, K1
-	JCC        slow339
+	JCC        slow511
 	VPTESTMD   Z4, Z7, K1
 	VPADDD     Z1, Z7, Z7
 	VPADDD     Z2, Z7, K1, Z7
@@ -4460,7 +6277,7 @@ many336:
 	VPSRLD     $0x10, Z7, Z6
 	VPTERNLOGD $0xf8, Z0, Z8, Z6
 
-packed340:
+packed512:
 	VMOVDQU64  Z6, (AX)
 	VMOVDQU64  64(CX), Z6
 	VPSLLD     $0x10, Z6, Z7
@@ -4469,7 +6286,7 @@ packed340:
 	VMULPS     Z5, Z6, Z6
 	VCMPPS     $0x07, Z7, Z6, K1
 	KORTESTW   K1, K1
-	JCC        slow341
+	JCC        slow513
 	VPTESTMD   Z4, Z7, K1
 	VPADDD     Z1, Z7, Z7
 	VPADDD     Z2, Z7, K1, Z7
@@ -4479,16 +6296,54 @@ packed340:
 	VPSRLD     $0x10, Z7, Z6
 	VPTERNLOGD $0xf8, Z0, Z8, Z6
 
-packed342:
-	VMOVDQU64 Z6, 64(AX)
-	ADDQ      $0x00000080, AX
-	ADDQ      $0x00000080, CX
-	SUBQ      $0x00000080, DX
-	JMP       many336
+packed514:
+	VMOVDQU64  Z6, 64(AX)
+	VMOVDQU64  128(CX), Z6
+	VPSLLD     $0x10, Z6, Z7
+	VPANDD     Z0, Z6, Z6
+	VMULPS     Z5, Z7, Z7
+	VMULPS     Z5, Z6, Z6
+	VCMPPS     $0x07, Z7, Z6, K1
+	KORTESTW   K1, K1
+	JCC        slow515
+	VPTESTMD   Z4, Z7, K1
+	VPADDD     Z1, Z7, Z7
+	VPADDD     Z2, Z7, K1, Z7
+	VPTESTMD   Z4, Z6, K1
+	VPADDD     Z1, Z6, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VPSRLD     $0x10, Z7, Z6
+	VPTERNLOGD $0xf8, Z0, Z8, Z6
 
-few337:
+packed516:
+	VMOVDQU64  Z6, 128(AX)
+	VMOVDQU64  192(CX), Z6
+	VPSLLD     $0x10, Z6, Z7
+	VPANDD     Z0, Z6, Z6
+	VMULPS     Z5, Z7, Z7
+	VMULPS     Z5, Z6, Z6
+	VCMPPS     $0x07, Z7, Z6, K1
+	KORTESTW   K1, K1
+	JCC        slow517
+	VPTESTMD   Z4, Z7, K1
+	VPADDD     Z1, Z7, Z7
+	VPADDD     Z2, Z7, K1, Z7
+	VPTESTMD   Z4, Z6, K1
+	VPADDD     Z1, Z6, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VPSRLD     $0x10, Z7, Z6
+	VPTERNLOGD $0xf8, Z0, Z8, Z6
+
+packed518:
+	VMOVDQU64 Z6, 192(AX)
+	ADDQ      $0x00000100, AX
+	ADDQ      $0x00000100, CX
+	SUBQ      $0x00000100, DX
+	JMP       many508
+
+few509:
 	TESTQ       DX, DX
-	JLE         done338
+	JLE         done510
 	MOVQ        DX, BX
 	SHRQ        $0x01, BX
 	MOVQ        $-1, SI
@@ -4501,7 +6356,7 @@ few337:
 	VMULPS      Z5, Z6, Z6
 	VCMPPS      $0x07, Z7, Z6, K2
 	KORTESTW    K2, K2
-	JCC         slow343
+	JCC         slow519
 	VPTESTMD    Z4, Z7, K2
 	VPADDD      Z1, Z7, Z7
 	VPADDD      Z2, Z7, K2, Z7
@@ -4511,18 +6366,18 @@ few337:
 	VPSRLD      $0x10, Z7, Z6
 	VPTERNLOGD  $0xf8, Z0, Z8, Z6
 
-packed344:
+packed520:
 	VMOVDQU16 Z6, K1, (AX)
 	ADDQ      $0x00000040, AX
 	ADDQ      $0x00000040, CX
 	SUBQ      $0x00000040, DX
-	JMP       few337
+	JMP       few509
 
-done338:
+done510:
 	VZEROUPPER
 	RET
 
-slow339:
+slow511:
 	VPTESTMD   Z4, Z7, K1
 	VPADDD     Z1, Z7, Z8
 	VPADDD     Z2, Z8, K1, Z8
@@ -4535,9 +6390,9 @@ slow339:
 	VPORD      Z3, Z6, K1, Z7
 	VPSRLD     $0x10, Z8, Z6
 	VPTERNLOGD $0xf8, Z0, Z7, Z6
-	JMP        packed340
+	JMP        packed512
 
-slow341:
+slow513:
 	VPTESTMD   Z4, Z7, K1
 	VPADDD     Z1, Z7, Z8
 	VPADDD     Z2, Z8, K1, Z8
@@ -4550,9 +6405,39 @@ slow341:
 	VPORD      Z3, Z6, K1, Z7
 	VPSRLD     $0x10, Z8, Z6
 	VPTERNLOGD $0xf8, Z0, Z7, Z6
-	JMP        packed342
+	JMP        packed514
 
-slow343:
+slow515:
+	VPTESTMD   Z4, Z7, K1
+	VPADDD     Z1, Z7, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VCMPPS     $0x03, Z7, Z7, K1
+	VPORD      Z3, Z7, K1, Z8
+	VPTESTMD   Z4, Z6, K1
+	VPADDD     Z1, Z6, Z7
+	VPADDD     Z2, Z7, K1, Z7
+	VCMPPS     $0x03, Z6, Z6, K1
+	VPORD      Z3, Z6, K1, Z7
+	VPSRLD     $0x10, Z8, Z6
+	VPTERNLOGD $0xf8, Z0, Z7, Z6
+	JMP        packed516
+
+slow517:
+	VPTESTMD   Z4, Z7, K1
+	VPADDD     Z1, Z7, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VCMPPS     $0x03, Z7, Z7, K1
+	VPORD      Z3, Z7, K1, Z8
+	VPTESTMD   Z4, Z6, K1
+	VPADDD     Z1, Z6, Z7
+	VPADDD     Z2, Z7, K1, Z7
+	VCMPPS     $0x03, Z6, Z6, K1
+	VPORD      Z3, Z6, K1, Z7
+	VPSRLD     $0x10, Z8, Z6
+	VPTERNLOGD $0xf8, Z0, Z7, Z6
+	JMP        packed518
+
+slow519:
 	VPTESTMD   Z4, Z7, K2
 	VPADDD     Z1, Z7, Z8
 	VPADDD     Z2, Z8, K2, Z8
@@ -4565,7 +6450,7 @@ slow343:
 	VPORD      Z3, Z6, K2, Z7
 	VPSRLD     $0x10, Z8, Z6
 	VPTERNLOGD $0xf8, Z0, Z7, Z6
-	JMP        packed344
+	JMP        packed520
 
 // func divideBF16AVX512(dst uintptr, src uintptr, n int, c float64)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
@@ -4593,9 +6478,9 @@ TEXT ·divideBF16AVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS X5, Z5
 	SHLQ         $0x01, DX
 
-many345:
-	CMPQ       DX, $0x00000080
-	JL         few346
+many521:
+	CMPQ       DX, $0x00000100
+	JL         few522
 	VMOVDQU64  (CX), Z6
 	VPSLLD     $0x10, Z6, Z7
 	VPANDD     Z0, Z6, Z6
@@ -4603,7 +6488,7 @@ many345:
 	VDIVPS     Z5, Z6, Z6
 	VCMPPS     $0x07, Z7, Z6, K1
 	KORTESTW   K1, K1
-	JCC        slow348
+	JCC        slow524
 	VPTESTMD   Z4, Z7, K1
 	VPADDD     Z1, Z7, Z7
 	VPADDD     Z2, Z7, K1, Z7
@@ -4613,7 +6498,7 @@ many345:
 	VPSRLD     $0x10, Z7, Z6
 	VPTERNLOGD $0xf8, Z0, Z8, Z6
 
-packed349:
+packed525:
 	VMOVDQU64  Z6, (AX)
 	VMOVDQU64  64(CX), Z6
 	VPSLLD     $0x10, Z6, Z7
@@ -4622,7 +6507,7 @@ packed349:
 	VDIVPS     Z5, Z6, Z6
 	VCMPPS     $0x07, Z7, Z6, K1
 	KORTESTW   K1, K1
-	JCC        slow350
+	JCC        slow526
 	VPTESTMD   Z4, Z7, K1
 	VPADDD     Z1, Z7, Z7
 	VPADDD     Z2, Z7, K1, Z7
@@ -4632,16 +6517,54 @@ packed349:
 	VPSRLD     $0x10, Z7, Z6
 	VPTERNLOGD $0xf8, Z0, Z8, Z6
 
-packed351:
-	VMOVDQU64 Z6, 64(AX)
-	ADDQ      $0x00000080, AX
-	ADDQ      $0x00000080, CX
-	SUBQ      $0x00000080, DX
-	JMP       many345
+packed527:
+	VMOVDQU64  Z6, 64(AX)
+	VMOVDQU64  128(CX), Z6
+	VPSLLD     $0x10, Z6, Z7
+	VPANDD     Z0, Z6, Z6
+	VDIVPS     Z5, Z7, Z7
+	VDIVPS     Z5, Z6, Z6
+	VCMPPS     $0x07, Z7, Z6, K1
+	KORTESTW   K1, K1
+	JCC        slow528
+	VPTESTMD   Z4, Z7, K1
+	VPADDD     Z1, Z7, Z7
+	VPADDD     Z2, Z7, K1, Z7
+	VPTESTMD   Z4, Z6, K1
+	VPADDD     Z1, Z6, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VPSRLD     $0x10, Z7, Z6
+	VPTERNLOGD $0xf8, Z0, Z8, Z6
 
-few346:
+packed529:
+	VMOVDQU64  Z6, 128(AX)
+	VMOVDQU64  192(CX), Z6
+	VPSLLD     $0x10, Z6, Z7
+	VPANDD     Z0, Z6, Z6
+	VDIVPS     Z5, Z7, Z7
+	VDIVPS     Z5, Z6, Z6
+	VCMPPS     $0x07, Z7, Z6, K1
+	KORTESTW   K1, K1
+	JCC        slow530
+	VPTESTMD   Z4, Z7, K1
+	VPADDD     Z1, Z7, Z7
+	VPADDD     Z2, Z7, K1, Z7
+	VPTESTMD   Z4, Z6, K1
+	VPADDD     Z1, Z6, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VPSRLD     $0x10, Z7, Z6
+	VPTERNLOGD $0xf8, Z0, Z8, Z6
+
+packed531:
+	VMOVDQU64 Z6, 192(AX)
+	ADDQ      $0x00000100, AX
+	ADDQ      $0x00000100, CX
+	SUBQ      $0x00000100, DX
+	JMP       many521
+
+few522:
 	TESTQ       DX, DX
-	JLE         done347
+	JLE         done523
 	MOVQ        DX, BX
 	SHRQ        $0x01, BX
 	MOVQ        $-1, SI
@@ -4654,7 +6577,7 @@ few346:
 	VDIVPS      Z5, Z6, Z6
 	VCMPPS      $0x07, Z7, Z6, K2
 	KORTESTW    K2, K2
-	JCC         slow352
+	JCC         slow532
 	VPTESTMD    Z4, Z7, K2
 	VPADDD      Z1, Z7, Z7
 	VPADDD      Z2, Z7, K2, Z7
@@ -4664,18 +6587,18 @@ few346:
 	VPSRLD      $0x10, Z7, Z6
 	VPTERNLOGD  $0xf8, Z0, Z8, Z6
 
-packed353:
+packed533:
 	VMOVDQU16 Z6, K1, (AX)
 	ADDQ      $0x00000040, AX
 	ADDQ      $0x00000040, CX
 	SUBQ      $0x00000040, DX
-	JMP       few346
+	JMP       few522
 
-done347:
+done523:
 	VZEROUPPER
 	RET
 
-slow348:
+slow524:
 	VPTESTMD   Z4, Z7, K1
 	VPADDD     Z1, Z7, Z8
 	VPADDD     Z2, Z8, K1, Z8
@@ -4688,9 +6611,9 @@ slow348:
 	VPORD      Z3, Z6, K1, Z7
 	VPSRLD     $0x10, Z8, Z6
 	VPTERNLOGD $0xf8, Z0, Z7, Z6
-	JMP        packed349
+	JMP        packed525
 
-slow350:
+slow526:
 	VPTESTMD   Z4, Z7, K1
 	VPADDD     Z1, Z7, Z8
 	VPADDD     Z2, Z8, K1, Z8
@@ -4703,9 +6626,39 @@ slow350:
 	VPORD      Z3, Z6, K1, Z7
 	VPSRLD     $0x10, Z8, Z6
 	VPTERNLOGD $0xf8, Z0, Z7, Z6
-	JMP        packed351
+	JMP        packed527
 
-slow352:
+slow528:
+	VPTESTMD   Z4, Z7, K1
+	VPADDD     Z1, Z7, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VCMPPS     $0x03, Z7, Z7, K1
+	VPORD      Z3, Z7, K1, Z8
+	VPTESTMD   Z4, Z6, K1
+	VPADDD     Z1, Z6, Z7
+	VPADDD     Z2, Z7, K1, Z7
+	VCMPPS     $0x03, Z6, Z6, K1
+	VPORD      Z3, Z6, K1, Z7
+	VPSRLD     $0x10, Z8, Z6
+	VPTERNLOGD $0xf8, Z0, Z7, Z6
+	JMP        packed529
+
+slow530:
+	VPTESTMD   Z4, Z7, K1
+	VPADDD     Z1, Z7, Z8
+	VPADDD     Z2, Z8, K1, Z8
+	VCMPPS     $0x03, Z7, Z7, K1
+	VPORD      Z3, Z7, K1, Z8
+	VPTESTMD   Z4, Z6, K1
+	VPADDD     Z1, Z6, Z7
+	VPADDD     Z2, Z7, K1, Z7
+	VCMPPS     $0x03, Z6, Z6, K1
+	VPORD      Z3, Z6, K1, Z7
+	VPSRLD     $0x10, Z8, Z6
+	VPTERNLOGD $0xf8, Z0, Z7, Z6
+	JMP        packed531
+
+slow532:
 	VPTESTMD   Z4, Z7, K2
 	VPADDD     Z1, Z7, Z8
 	VPADDD     Z2, Z8, K2, Z8
@@ -4718,7 +6671,7 @@ slow352:
 	VPORD      Z3, Z6, K2, Z7
 	VPSRLD     $0x10, Z8, Z6
 	VPTERNLOGD $0xf8, Z0, Z7, Z6
-	JMP        packed353
+	JMP        packed533
 
 // func convertF16ToF32AVX512(dst uintptr, src uintptr, n int, c float64)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
@@ -4728,9 +6681,9 @@ TEXT ·convertF16ToF32AVX512(SB), NOSPLIT, $0-32
 	MOVQ n+16(FP), DX
 	SHLQ $0x02, DX
 
-many354:
+many534:
 	CMPQ      DX, $0x00000100
-	JL        few355
+	JL        few535
 	VCVTPH2PS (CX), Z0
 	VMOVDQU64 Z0, (AX)
 	VCVTPH2PS 32(CX), Z0
@@ -4742,11 +6695,11 @@ many354:
 	ADDQ      $0x00000100, AX
 	ADDQ      $0x00000080, CX
 	SUBQ      $0x00000100, DX
-	JMP       many354
+	JMP       many534
 
-few355:
+few535:
 	TESTQ       DX, DX
-	JLE         done356
+	JLE         done536
 	MOVQ        DX, BX
 	SHRQ        $0x02, BX
 	MOVQ        $-1, SI
@@ -4757,9 +6710,9 @@ few355:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000020, CX
 	SUBQ        $0x00000040, DX
-	JMP         few355
+	JMP         few535
 
-done356:
+done536:
 	VZEROUPPER
 	RET
 
@@ -4771,9 +6724,9 @@ TEXT ·convertBF16ToF32AVX512(SB), NOSPLIT, $0-32
 	MOVQ n+16(FP), DX
 	SHLQ $0x02, DX
 
-many357:
+many537:
 	CMPQ      DX, $0x00000100
-	JL        few358
+	JL        few538
 	VPMOVZXWD (CX), Z0
 	VPSLLD    $0x10, Z0, Z0
 	VMOVDQU64 Z0, (AX)
@@ -4789,11 +6742,11 @@ many357:
 	ADDQ      $0x00000100, AX
 	ADDQ      $0x00000080, CX
 	SUBQ      $0x00000100, DX
-	JMP       many357
+	JMP       many537
 
-few358:
+few538:
 	TESTQ       DX, DX
-	JLE         done359
+	JLE         done539
 	MOVQ        DX, BX
 	SHRQ        $0x02, BX
 	MOVQ        $-1, SI
@@ -4805,9 +6758,9 @@ few358:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000020, CX
 	SUBQ        $0x00000040, DX
-	JMP         few358
+	JMP         few538
 
-done359:
+done539:
 	VZEROUPPER
 	RET
 
@@ -4819,9 +6772,9 @@ TEXT ·convertF32ToF16AVX512(SB), NOSPLIT, $0-32
 	MOVQ n+16(FP), DX
 	SHLQ $0x02, DX
 
-many360:
+many540:
 	CMPQ      DX, $0x00000100
-	JL        few361
+	JL        few541
 	VMOVDQU64 (CX), Z0
 	VCVTPS2PH $0x00, Z0, (AX)
 	VMOVDQU64 64(CX), Z0
@@ -4833,11 +6786,11 @@ many360:
 	ADDQ      $0x00000080, AX
 	ADDQ      $0x00000100, CX
 	SUBQ      $0x00000100, DX
-	JMP       many360
+	JMP       many540
 
-few361:
+few541:
 	TESTQ       DX, DX
-	JLE         done362
+	JLE         done542
 	MOVQ        DX, BX
 	SHRQ        $0x02, BX
 	MOVQ        $-1, SI
@@ -4848,9 +6801,9 @@ few361:
 	ADDQ        $0x00000020, AX
 	ADDQ        $0x00000040, CX
 	SUBQ        $0x00000040, DX
-	JMP         few361
+	JMP         few541
 
-done362:
+done542:
 	VZEROUPPER
 	RET
 
@@ -4877,9 +6830,9 @@ TEXT ·convertF32ToBF16AVX512(SB), NOSPLIT, $0-32
 	VPBROADCASTD X3, Z3
 	SHLQ         $0x02, DX
 
-many363:
+many543:
 	CMPQ      DX, $0x00000100
-	JL        few364
+	JL        few544
 	VMOVDQU64 (CX), Z4
 	VPTESTMD  Z3, Z4, K1
 	VPADDD    Z0, Z4, Z5
@@ -4915,11 +6868,11 @@ many363:
 	ADDQ      $0x00000080, AX
 	ADDQ      $0x00000100, CX
 	SUBQ      $0x00000100, DX
-	JMP       many363
+	JMP       many543
 
-few364:
+few544:
 	TESTQ       DX, DX
-	JLE         done365
+	JLE         done545
 	MOVQ        DX, BX
 	SHRQ        $0x02, BX
 	MOVQ        $-1, SI
@@ -4936,9 +6889,9 @@ few364:
 	ADDQ        $0x00000020, AX
 	ADDQ        $0x00000040, CX
 	SUBQ        $0x00000040, DX
-	JMP         few364
+	JMP         few544
 
-done365:
+done545:
 	VZEROUPPER
 	RET
 
@@ -4950,9 +6903,9 @@ TEXT ·convertF32ToF64AVX512(SB), NOSPLIT, $0-32
 	MOVQ n+16(FP), DX
 	SHLQ $0x03, DX
 
-many366:
+many546:
 	CMPQ      DX, $0x00000100
-	JL        few367
+	JL        few547
 	VCVTPS2PD (CX), Z0
 	VMOVDQU64 Z0, (AX)
 	VCVTPS2PD 32(CX), Z0
@@ -4964,11 +6917,11 @@ many366:
 	ADDQ      $0x00000100, AX
 	ADDQ      $0x00000080, CX
 	SUBQ      $0x00000100, DX
-	JMP       many366
+	JMP       many546
 
-few367:
+few547:
 	TESTQ       DX, DX
-	JLE         done368
+	JLE         done548
 	MOVQ        DX, BX
 	SHRQ        $0x03, BX
 	MOVQ        $-1, SI
@@ -4979,9 +6932,9 @@ few367:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000020, CX
 	SUBQ        $0x00000040, DX
-	JMP         few367
+	JMP         few547
 
-done368:
+done548:
 	VZEROUPPER
 	RET
 
@@ -4993,9 +6946,9 @@ TEXT ·convertF64ToF32AVX512(SB), NOSPLIT, $0-32
 	MOVQ n+16(FP), DX
 	SHLQ $0x03, DX
 
-many369:
+many549:
 	CMPQ      DX, $0x00000100
-	JL        few370
+	JL        few550
 	VMOVDQU64 (CX), Z0
 	VCVTPD2PS Z0, Y0
 	VMOVUPS   Y0, (AX)
@@ -5011,11 +6964,11 @@ many369:
 	ADDQ      $0x00000080, AX
 	ADDQ      $0x00000100, CX
 	SUBQ      $0x00000100, DX
-	JMP       many369
+	JMP       many549
 
-few370:
+few550:
 	TESTQ       DX, DX
-	JLE         done371
+	JLE         done551
 	MOVQ        DX, BX
 	SHRQ        $0x03, BX
 	MOVQ        $-1, SI
@@ -5027,9 +6980,9 @@ few370:
 	ADDQ        $0x00000020, AX
 	ADDQ        $0x00000040, CX
 	SUBQ        $0x00000040, DX
-	JMP         few370
+	JMP         few550
 
-done371:
+done551:
 	VZEROUPPER
 	RET
 
@@ -5040,9 +6993,9 @@ TEXT ·copyNTAVX512(SB), NOSPLIT, $0-24
 	MOVQ src+8(FP), CX
 	MOVQ bytes+16(FP), DX
 
-loop372:
+loop552:
 	TESTQ     DX, DX
-	JLE       done373
+	JLE       done553
 	VMOVDQU64 (CX), Z0
 	VMOVDQU64 64(CX), Z1
 	VMOVDQU64 128(CX), Z2
@@ -5054,9 +7007,9 @@ loop372:
 	ADDQ      $0x00000100, CX
 	ADDQ      $0x00000100, AX
 	SUBQ      $0x00000100, DX
-	JMP       loop372
+	JMP       loop552
 
-done373:
+done553:
 	SFENCE
 	VZEROUPPER
 	RET

@@ -10,7 +10,7 @@ import (
 type bfloat struct {
 	upper, half, one, quiet reg.Register
 	last                    reg.Register // AVX-512: the last digit that stays
-	inOrder, magnitude      reg.Register // AVX-512 with BF16
+	inOrder                 reg.Register // AVX-512 with BF16
 }
 
 func (b bfloat) bits() int      { return 16 }
@@ -22,7 +22,7 @@ func (b bfloat) constants(g *gen) elem {
 		b.last = g.broadcast32(0x10000)
 	}
 	if g.bf16 {
-		b.inOrder, b.magnitude = g.vec(), g.broadcast32(0x7fff7fff)
+		b.inOrder = g.vec()
 		g.loadFull(g.inOrder, b.inOrder)
 	}
 	return b
@@ -53,7 +53,7 @@ func (b bfloat) pack(g *gen, v [][]operand.Op) [][]operand.Op {
 	}
 	slow, done := g.label("slow"), g.label("packed")
 	if g.bf16 {
-		b.convert(g, v, packed, slow, done)
+		b.convert(g, v, packed, slow)
 	} else {
 		b.jumpIfNaN(g, v, slow)
 		for i, parts := range v {
@@ -72,44 +72,25 @@ func (b bfloat) pack(g *gen, v [][]operand.Op) [][]operand.Op {
 }
 
 // convert packs by the processor's own conversion, which rounds as round does, knows NaN, and takes every subnormal number for
-// zero. So it jumps to slow if there is a subnormal number, which is looked for only where some result is zero.
-func (b bfloat) convert(g *gen, v, packed [][]operand.Op, slow, done string) {
+// zero. So it jumps to slow if there is one.
+func (b bfloat) convert(g *gen, v, packed [][]operand.Op, slow string) {
+	const subnormal = operand.U8(0x20)
+	var some reg.Register
 	for i, parts := range v {
+		for _, part := range parts {
+			k := g.K()
+			g.VFPCLASSPSZ(subnormal, part, k)
+			if some != nil {
+				g.KORW(some, k, k)
+			}
+			some = k
+		}
 		p := packed[i][0]
 		g.convertTo16(parts[0], parts[1], p)
 		g.VPERMW(p, b.inOrder, p)
 	}
-	nonzero := g.K()
-	for i, p := range packed {
-		if i == 0 {
-			g.VPTESTMW(b.magnitude, p[0], nonzero)
-		} else {
-			g.VPTESTMW(b.magnitude, p[0], nonzero, nonzero)
-		}
-	}
-	zeros := g.label("zeros")
-	g.KORTESTD(nonzero, nonzero)
-	g.JCC(operand.LabelRef(zeros)) // not all are ones
-	g.outOfLine(func() {
-		const subnormal = operand.U8(0x20)
-		g.Label(zeros)
-		some := g.K()
-		for i, parts := range v {
-			for j, part := range parts {
-				k := some
-				if i+j > 0 {
-					k = g.K()
-				}
-				g.VFPCLASSPSZ(subnormal, part, k)
-				if k != some {
-					g.KORW(k, some, some)
-				}
-			}
-		}
-		g.KORTESTW(some, some)
-		g.JNE(operand.LabelRef(slow))
-		g.JMP(operand.LabelRef(done))
-	})
+	g.KORTESTW(some, some)
+	g.JNE(operand.LabelRef(slow))
 }
 
 // merge writes the upper halves of even and odd to their places in dst.

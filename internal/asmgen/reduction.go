@@ -99,7 +99,12 @@ func (g *gen) reduction(r reduction) {
 		nsrc:  g.Load(g.Param("srcs").Len(), g.GP64()),
 		off:   g.param("off"),
 		bytes: g.param("n"),
+		src:   [2]reg.Register{g.GP64(), g.GP64()},
+		dst:   g.GP64(),
 	}
+	g.MOVQ(operand.Mem{Base: l.srcs}, l.src[0])
+	g.MOVQ(operand.Mem{Base: l.srcs, Disp: 8}, l.src[1])
+	g.MOVQ(operand.Mem{Base: l.dsts}, l.dst)
 	if s := shift(r.in); s > 0 {
 		g.SHLQ(operand.U8(s), l.bytes)
 	}
@@ -115,50 +120,62 @@ type reduceLoop struct {
 	elem                               elem
 	fold                               fold
 	dsts, ndst, srcs, nsrc, off, bytes reg.Register
+	src                                [2]reg.Register // the first sources
+	dst                                reg.Register    // the first destination
 }
 
-// stripe reduces some vectors at off.
+// stripe reduces some vectors at off. The first two sources and the first destination, which all reductions have, stand outside of
+// the loops, as two ranks on one host have little else.
 func (l *reduceLoop) stripe(g *gen, vectors int, mask reg.Register) {
-	p, j := g.GP64(), g.GP64()
-	at := func(i int) operand.Mem {
+	at := func(p reg.Register, i int) operand.Mem {
 		return operand.Mem{Base: p, Index: l.off, Scale: 1, Disp: i * g.width()}
 	}
-	g.MOVQ(operand.Mem{Base: l.srcs}, p)
 	acc := make([][]operand.Op, vectors)
 	for i := range acc {
-		acc[i] = l.elem.load(g, at(i), mask)
+		acc[i] = l.elem.load(g, at(l.src[0], i), mask)
 	}
-
-	g.MOVQ(operand.U32(1), j)
-	source := g.label("source")
-	g.Label(source)
-	g.MOVQ(operand.Mem{Base: l.srcs, Index: j, Scale: 8}, p)
-	for i := range acc {
-		for part, src := range l.elem.operands(g, at(i), mask) {
-			l.fold(g, acc[i][part], src)
+	fold := func(p reg.Register) {
+		for i := range acc {
+			for part, src := range l.elem.operands(g, at(p, i), mask) {
+				l.fold(g, acc[i][part], src)
+			}
 		}
 	}
-	g.INCQ(j)
-	g.CMPQ(j, l.nsrc)
-	g.JNE(operand.LabelRef(source))
+	fold(l.src[1])
+	others(g, l.srcs, l.nsrc, 2, fold)
 
 	acc = l.elem.pack(g, acc)
-	g.XORQ(j, j)
-	dest := g.label("dest")
-	g.Label(dest)
-	g.MOVQ(operand.Mem{Base: l.dsts, Index: j, Scale: 8}, p)
-	for i := range acc {
-		l.elem.store(g, acc[i], at(i), mask)
+	store := func(p reg.Register) {
+		for i := range acc {
+			l.elem.store(g, acc[i], at(p, i), mask)
+		}
 	}
+	store(l.dst)
+	others(g, l.dsts, l.ndst, 1, store)
+}
+
+// others writes the loop over the pointers of a slice from number first on.
+func others(g *gen, slice, length reg.Register, first int, body func(p reg.Register)) {
+	p, j := g.GP64(), g.GP64()
+	loop, done := g.label("next"), g.label("all")
+	g.MOVQ(operand.U32(uint32(first)), j)
+	g.Label(loop)
+	g.CMPQ(j, length)
+	g.JE(operand.LabelRef(done))
+	g.MOVQ(operand.Mem{Base: slice, Index: j, Scale: 8}, p)
+	body(p)
 	g.INCQ(j)
-	g.CMPQ(j, l.ndst)
-	g.JNE(operand.LabelRef(dest))
+	g.JMP(operand.LabelRef(loop))
+	g.Label(done)
 }
 
 // stripes writes the loops over a number of bytes: several vectors at a time, then one at a time; the last one is masked with
 // AVX-512, while without it bytes is a multiple of the vector. body handles the vectors and advances its pointers.
 func (g *gen) stripes(e elem, bytes reg.Register, body func(vectors int, mask reg.Register)) {
-	unroll := 4 / e.registers()
+	unroll := 4 // registers that hold results, of 16; AVX-512 has twice as many
+	if !g.avx512 {
+		unroll /= e.registers()
+	}
 	many, few, done := g.label("many"), g.label("few"), g.label("done")
 	g.Label(many)
 	g.CMPQ(bytes, operand.U32(uint32(unroll*g.width())))
