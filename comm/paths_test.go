@@ -26,13 +26,12 @@ type path struct {
 }
 
 const (
-	// byMessages names for each collective an algorithm of messages, which every fabric has.
+	// byMessages names for each collective an algorithm of messages, which every fabric has; a question mark makes a wish of a name,
+	// where requests may be beyond the algorithm: an uneven all-to-all has no staged form, a split no second host.
 	byMessages = "broadcast=binomial,reduce=binomial,all_reduce=ring,all_gather=ring,reduce_scatter=pairwise,all_to_all=pairwise," +
 		"gather=linear,scatter=linear,barrier=dissemination"
-	byStages = "broadcast=staged,reduce=staged,all_reduce=staged,all_gather=staged,reduce_scatter=staged,gather=staged,scatter=staged," +
-		"barrier=onesided" // an uneven all-to-all has no staged form
-	byLevels = "broadcast=two_level,reduce=two_level,all_reduce=two_level,all_gather=two_level,reduce_scatter=two_level,gather=two_level," +
-		"scatter=two_level,barrier=two_level"
+	byStages = "staged?"
+	byLevels = "two_level?"
 )
 
 var oneSided = []string{"direct", "staged", "staged_split", "onesided"}

@@ -16,18 +16,23 @@ var ErrNoAlgorithm = errors.New("no algorithm")
 // counts of an uneven all-to-all, so that every rank chooses the same.
 //
 // A hint is a name ("ring"), or a list of collectives with names
-// ("allreduce=ring,broadcast=binomial") that leaves other collectives alone.
+// ("allreduce=ring,broadcast=binomial") that leaves other collectives alone. A
+// name that ends in a question mark ("two_level?") is a wish: where that algorithm cannot
+// serve, the cheapest one does.
 // allow, if not nil, says which algorithms come into question at all.
 func Select(q Request, m Machine, hint string, allow func(Algorithm) bool) (Algorithm, error) {
 	if err := q.Validate(); err != nil {
 		return Algorithm{}, err
 	}
-	name, err := hinted(hint, q.Collective)
+	name, must, err := Hinted(hint, q.Collective)
 	if err != nil {
 		return Algorithm{}, err
 	}
 	if name != "" {
-		return named(q, name, allow)
+		a, err := named(q, name, allow)
+		if must || err == nil || !known(name) {
+			return a, err
+		}
 	}
 	best, lowest := Algorithm{}, math.Inf(1)
 	var refusals []error
@@ -93,6 +98,16 @@ func named(q Request, name string, allow func(Algorithm) bool) (Algorithm, error
 	return a, a.Check(q)
 }
 
+// known reports whether any collective has an algorithm of that name.
+func known(name string) bool {
+	for c := Broadcast; c <= Barrier; c++ {
+		if _, ok := Lookup(c, name); ok {
+			return true
+		}
+	}
+	return false
+}
+
 // needs says in words what the algorithm needs of memory and placement.
 func (a Algorithm) needs() string {
 	switch {
@@ -106,28 +121,29 @@ func (a Algorithm) needs() string {
 	return "nothing but messages"
 }
 
-// hinted returns the name that a hint has for a collective, "" if it has none.
-func hinted(hint string, c Collective) (string, error) {
+// Hinted returns the name that a hint has for a collective, "" if it has none, and whether no other algorithm will do.
+func Hinted(hint string, c Collective) (name string, must bool, err error) {
 	hint = strings.TrimSpace(hint)
-	if !strings.ContainsAny(hint, "=,") {
-		return hint, nil
+	name = hint
+	if strings.ContainsAny(hint, "=,") {
+		name = ""
+		for part := range strings.SplitSeq(hint, ",") {
+			of, is, ok := strings.Cut(part, "=")
+			is = strings.TrimSpace(is)
+			if !ok || is == "" {
+				return "", false, fmt.Errorf("plan: hint %q: %q is not collective=algorithm", hint, part)
+			}
+			collective, err := ParseCollective(of)
+			if err != nil {
+				return "", false, fmt.Errorf("plan: hint %q: %w", hint, err)
+			}
+			if collective == c {
+				name = is
+			}
+		}
 	}
-	name := ""
-	for part := range strings.SplitSeq(hint, ",") {
-		of, is, ok := strings.Cut(part, "=")
-		is = strings.TrimSpace(is)
-		if !ok || is == "" {
-			return "", fmt.Errorf("plan: hint %q: %q is not collective=algorithm", hint, part)
-		}
-		collective, err := ParseCollective(of)
-		if err != nil {
-			return "", fmt.Errorf("plan: hint %q: %w", hint, err)
-		}
-		if collective == c {
-			name = is
-		}
-	}
-	return name, nil
+	name, wish := strings.CutSuffix(name, "?")
+	return name, name != "" && !wish, nil
 }
 
 // ParseCollective reads a collective's name, with or without its underscores.

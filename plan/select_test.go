@@ -84,6 +84,10 @@ func TestHints(t *testing.T) {
 		"broadcast=chain, all_reduce=ring":     "ring",
 		"broadcast=chain":                      "doubling",
 		"barrier=dissemination,AllReduce=ring": "ring",
+		"ring?":                                "ring",
+		"all_reduce=ring?,barrier=onesided":    "ring",
+		"direct?":                              "doubling", // it would need all ranks on one host
+		"all_reduce=two_level?":                "doubling",
 	} {
 		if a, err := plan.Select(q, m, hint, nil); err != nil || a.Name != want {
 			t.Errorf("hint %q: %q, %v; want %s", hint, a.Name, err, want)
@@ -92,6 +96,7 @@ func TestHints(t *testing.T) {
 	for hint, want := range map[string]string{
 		"star":              `is called "star"; there are direct, doubling, rabenseifner, ring, staged`,
 		"direct":            "it needs all ranks on one host",
+		"star?":             `is called "star"`,
 		"allreduce=":        "is not collective=algorithm",
 		"allreduce=ring,x":  "is not collective=algorithm",
 		"everything=ring,a": `unknown collective "everything"`,
@@ -105,6 +110,9 @@ func TestHints(t *testing.T) {
 	_, err := plan.Select(one, m, "direct", func(a plan.Algorithm) bool { return !a.Mapped })
 	if !errors.Is(err, plan.ErrNoAlgorithm) || !strings.Contains(err.Error(), "memory that all ranks of the host can map") {
 		t.Errorf("a forbidden hint: %v", err)
+	}
+	if a, err := plan.Select(one, m, "direct?", func(a plan.Algorithm) bool { return !a.Mapped }); err != nil || a.Mapped {
+		t.Errorf("a forbidden wish: %s, %v", a.Name, err)
 	}
 	_, err = plan.Select(q, m, "", func(a plan.Algorithm) bool { return a.Mapped })
 	if !errors.Is(err, plan.ErrNoAlgorithm) || !errors.Is(err, plan.ErrUnsupported) {

@@ -50,18 +50,22 @@ func (g *group) build(q *plan.Request, key shape) (*compiled, error) {
 	choose := func(mapped bool, hint string) (plan.Algorithm, error) {
 		return plan.Select(req, g.machine, hint, func(a plan.Algorithm) bool { return a.Mapped == mapped })
 	}
+	name, must, err := plan.Hinted(key.algo, req.Collective)
+	if err != nil {
+		return nil, err
+	}
 	plain, err := choose(false, key.algo)
 	if g.placer != nil && key.mapped != "off" && req.World > 1 {
 		mapped, merr := choose(true, key.algo)
 		switch {
-		case merr != nil && err != nil && key.algo != "":
+		case merr != nil && err != nil && must:
 			return nil, fmt.Errorf("%w; for mapped memory: %v", err, merr)
 		case merr != nil:
-		case err != nil && key.algo != "":
+		case err != nil && must:
 			// The hint names an algorithm for mapped memory; other memory takes the default.
 			plain, err = choose(false, "")
 			fallthrough
-		case err == nil && (key.algo != "" || key.mapped == "on" || plan.Cost(mapped, req, g.machine) < plan.Cost(plain, req, g.machine)):
+		case err == nil && g.prefersMapped(mapped, plain, name, key.mapped, req):
 			if c.mapped, merr = compileMapped(mapped, req); merr != nil {
 				return nil, merr
 			}
@@ -79,6 +83,18 @@ func (g *group) build(q *plan.Request, key shape) (*compiled, error) {
 	}
 	c.finish()
 	return c, nil
+}
+
+// prefersMapped decides between the algorithms for memory that all can map, and for any: what a hint names wins, or else what
+// costs less.
+func (g *group) prefersMapped(mapped, plain plan.Algorithm, name, hint string, req plan.Request) bool {
+	switch {
+	case mapped.Name == name:
+		return true
+	case plain.Name == name:
+		return false
+	}
+	return hint == "on" || plan.Cost(mapped, req, g.machine) < plan.Cost(plain, req, g.machine)
 }
 
 func compilePlan(a plan.Algorithm, req plan.Request, skip int, base uint32) (*program, error) {

@@ -37,11 +37,15 @@ type preferences struct {
 var choices = [...]struct {
 	name   string
 	values []string
-	field  func(*preferences) *string
 }{
-	{"mapped", []string{"auto", "on", "off"}, func(p *preferences) *string { return &p.mapped }},
-	{"slots", []string{"auto", "on", "off"}, func(p *preferences) *string { return &p.slots }},
-	{"stores", []string{"auto", "cached", "bypass"}, func(p *preferences) *string { return &p.stores }},
+	{"mapped", []string{"auto", "on", "off"}},
+	{"slots", []string{"auto", "on", "off"}},
+	{"stores", []string{"auto", "cached", "bypass"}},
+}
+
+// at returns the preference of one of the choices.
+func (p *preferences) at(choice int) *string {
+	return [...]*string{&p.mapped, &p.slots, &p.stores}[choice]
 }
 
 // fill takes from hints the preferences that they state.
@@ -58,7 +62,7 @@ func (p *preferences) fill(hints map[string]string) error {
 		if v == c.values[0] {
 			v = ""
 		}
-		*c.field(p) = v
+		*p.at(i) = v
 	}
 	return nil
 }

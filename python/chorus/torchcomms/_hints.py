@@ -1,7 +1,7 @@
 """Hints, under the names that programs use.
 
-Chorus's own (fabric, fabric.OPTION, host_id, algorithm, mapped, chunk_bytes, stage_bytes) go to
-the library. Those of the original's backends are translated where there is something like them
+Chorus's own (fabric, fabric.OPTION, host_id, calibration, stage_bytes, algorithm, chunk_bytes,
+mapped, slots, stores) go to the library. Those of the original's backends are translated where there is something like them
 here, and otherwise checked and left alone. An unknown one is a warning.
 """
 
@@ -11,8 +11,8 @@ import socket
 import warnings
 from collections.abc import Mapping
 
-_OWN = {"fabric", "host_id", "algorithm", "mapped", "chunk_bytes", "stage_bytes"}
-_OF_OPERATIONS = {"algorithm", "mapped", "chunk_bytes"}
+_OF_OPERATIONS = {"algorithm", "chunk_bytes", "mapped", "slots", "stores"}
+_OWN = {"fabric", "host_id", "calibration", "stage_bytes"} | _OF_OPERATIONS
 _TRUTHS = {"1": True, "true": True, "yes": True, "y": True, "0": False, "false": False, "no": False, "n": False}
 # They set up what CPUs don't have, or what isn't needed here.
 _FLAGS = {"lazy", "persistent_store", "enable_cuda_graph_support", "blocking"}
