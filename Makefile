@@ -4,7 +4,7 @@ PYTHON  ?= python3
 VENV    := .venv
 TORCH   := 2.13.0
 
-.PHONY: demo test build venv capi python clean
+.PHONY: demo test build venv capi python python-versions conformance compare clean
 
 build:
 	CGO_ENABLED=0 $(GO) build ./...
@@ -28,9 +28,18 @@ capi:
 # The package chorus for PyTorch, in .venv, with what its tests need. Its modules are
 # used where they are; run this again when Go code has changed.
 python: venv
-	$(VENV)/bin/pip install -q --disable-pip-version-check 'setuptools>=77' 'pytest>=8' 'mypy>=1.15'
+	$(VENV)/bin/pip install -q --disable-pip-version-check 'setuptools>=77' 'pytest>=8' 'mypy>=1.15' expecttest
 	GO="$(GO)" $(VENV)/bin/pip install -q --disable-pip-version-check --no-build-isolation --no-deps \
 		--config-settings editable_mode=compat -e ./python
+
+# The Python tests on other versions of PyTorch, in environments of their own: 5 GB and some minutes for each.
+TORCH_VERSIONS ?= 2.6.0 2.15.0
+python-versions:
+	GO="$(GO)" bash scripts/python-versions.sh $(TORCH_VERSIONS)
+
+# PyTorch's own tests of its backends, on ours: docs/pytorch-conformance.md. About a quarter of an hour.
+conformance: python
+	$(VENV)/bin/python -m pytest -q -rfE python/conformance
 
 demo:
 	$(GO) run ./cmd/chorus demo
@@ -44,6 +53,9 @@ COMPARE_FLAGS ?=
 compare:
 	-@$(MAKE) --no-print-directory venv
 	$(GO) run ./bench/compare --venv $(VENV) $(COMPARE_FLAGS)
+	-@$(MAKE) --no-print-directory python
+	rm -f out/python.json
+	$(GO) run ./bench/compare python --venv $(VENV)
 
 clean:
-	rm -rf $(VENV) .peers bin out
+	rm -rf $(VENV) .venvs .peers bin out
