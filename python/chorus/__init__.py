@@ -11,6 +11,8 @@ use often are faster in memory that the ranks of a host can all map::
     with chorus.shared_memory(): ...       # what is created here
     chorus.share(model)                    # what exists
 
+:mod:`chorus.accelerator` has devices, their tensors, streams and graphs.
+
 Failures are :class:`chorus.Error`; they name the ranks concerned.
 """
 
@@ -19,6 +21,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from chorus import accelerator as accelerator
+    from chorus._device import Event as Event
+    from chorus._device import Stream as Stream
+    from chorus._device import device as device
+    from chorus._device_tensor import DeviceTensor as DeviceTensor
     from chorus._lib import version as version
     from chorus.backend import failure as failure
     from chorus.backend import monitored_barrier as monitored_barrier
@@ -32,10 +39,12 @@ if TYPE_CHECKING:
     from chorus.errors import InternalError as InternalError
     from chorus.errors import InvalidArgumentError as InvalidArgumentError
     from chorus.errors import MismatchError as MismatchError
+    from chorus.errors import OutOfMemoryError as OutOfMemoryError
     from chorus.errors import PanickedError as PanickedError
     from chorus.errors import PeerLostError as PeerLostError
     from chorus.errors import TimeoutError as TimeoutError
     from chorus.errors import UnsupportedError as UnsupportedError
+    from chorus.errors import WorkFailedError as WorkFailedError
     from chorus.memory import empty as empty
     from chorus.memory import is_shared as is_shared
     from chorus.memory import share as share
@@ -49,6 +58,8 @@ __version__ = "0.1.0"
 # Where each name is. PyTorch imports this package at the end of its own import
 # (see _autoload), so nothing is loaded here before it is used.
 _HOME = {
+    "_device": ("Event", "Stream", "device"),
+    "_device_tensor": ("DeviceTensor",),
     "_lib": ("version",),
     "backend": ("failure", "monitored_barrier", "register", "split_group"),
     "errors": (
@@ -60,25 +71,29 @@ _HOME = {
         "InternalError",
         "InvalidArgumentError",
         "MismatchError",
+        "OutOfMemoryError",
         "PanickedError",
         "PeerLostError",
         "TimeoutError",
         "UnsupportedError",
+        "WorkFailedError",
     ),
     "memory": ("empty", "is_shared", "share", "shared_memory", "zeros"),
     "process_group": ("ProcessGroup", "Work"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
-__all__ = sorted(_MODULE_OF)
+__all__ = sorted([*_MODULE_OF, "accelerator"])
 
 
 def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name == "accelerator":
+        return importlib.import_module("chorus.accelerator")
     module = _MODULE_OF.get(name)
     if module is None:
         raise AttributeError(f"module 'chorus' has no attribute {name!r}")
-    import importlib
-
     value = getattr(importlib.import_module(f"chorus.{module}"), name)
     globals()[name] = value
     return value

@@ -143,10 +143,24 @@ class Pending:
             self.keep = None
             self.done = True
             _live.pop(self.handle, None)
-            _work_release(self.handle)
+            if not self.comm.on_device:
+                _work_release(self.handle)
             callbacks, self._callbacks = self._callbacks, None
         for call in callbacks or ():
             call(self)
+
+
+class DevicePending(Pending):
+    """An asynchronous operation in the communicator of a device, which streams may wait for at any time."""
+
+    __slots__ = ()
+
+    def join(self, stream: int) -> None:
+        """Let a stream's later work wait for the operation; raise what it has failed with by now."""
+        check(_lib.library.chorus_stream_wait_work(stream, self.handle))
+
+    def __del__(self) -> None:
+        _work_release(self.handle)
 
 
 # Operations that are to be issued as one: packed, what they keep, what comes after, their memory.
@@ -172,6 +186,7 @@ class Communicator:
         self.rank: int = info.rank
         self.size: int = info.world_size
         self.name: str = info.name.decode()
+        self.on_device = info.device != b"cpu"
         self.issued = 0
         self.settling = threading.RLock()
         self._batch: Batch | None = None
@@ -191,6 +206,7 @@ class Communicator:
         hints: dict[str, str] | None = None,
         abort_on_error: bool | None = None,
         backend: str | None = None,
+        device: str | None = None,
     ) -> Communicator:
         """Join a communicator. All ranks call it; it waits until they have found each other."""
         array, n_hints = _lib.hints(hints)
@@ -202,6 +218,7 @@ class Communicator:
                 world_size=size,
                 abort_on_error=-1 if abort_on_error is None else int(abort_on_error),
                 backend=backend.encode() if backend else None,
+                device=device.encode() if device else None,
                 name=name.encode(),
                 store=opened,
                 timeout_ns=timeout_ns,
@@ -310,7 +327,7 @@ class Communicator:
         return self._issued(slot.work.value, kind, keep, after)
 
     def _issued(self, handle: int, kind: int, keep: object, after: Callable[[], None] | None) -> Pending:
-        pending = Pending(self, handle, kind, keep, after)
+        pending = (DevicePending if self.on_device else Pending)(self, handle, kind, keep, after)
         _live[handle] = pending
         if after is not None:  # it must happen, whether or not somebody waits
             self.watch(pending)

@@ -47,6 +47,8 @@ class Status(enum.IntEnum):
     INTERNAL = 7
     FINALIZED = 8
     CANCELED = 9
+    OUT_OF_MEMORY = 10
+    WORK_FAILED = 11
     PENDING = 16
     INTERRUPTED = 17
     PANICKED = 18
@@ -198,6 +200,41 @@ class WindowPeer(Structure):
     _fields_ = [("size", c_uint32), ("mapped", c_int32), ("count", c_int64)]
 
 
+class DeviceInfo(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("index", c_int32),
+        ("priorities", c_int32),
+        ("host_access", c_int32),
+        ("free_bytes", c_int64),
+        ("total_bytes", c_int64),
+        ("model", c_char_p),
+    ]
+
+
+class StreamInfo(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("priority", c_int32),
+        ("capturing", c_int32),
+        ("reserved", c_int32),
+        ("id", c_int64),
+        ("device", c_uint64),
+    ]
+
+
+class EventInfo(Structure):
+    _fields_ = [("size", c_uint32), ("reserved", c_int32), ("id", c_int64), ("device", c_uint64)]
+
+
+class Figure(Structure):
+    _fields_ = [("name", c_char_p), ("value", c_int64)]
+
+
+class Span(Structure):
+    _fields_ = [("data", c_void_p), ("bytes", c_int64)]
+
+
 class Op(Structure):
     """chorus_op, for tests of the layout; calls pack :data:`OP`."""
 
@@ -239,6 +276,7 @@ REMOVE_FN = ctypes.CFUNCTYPE(c_int32, c_void_p, c_char_p, POINTER(c_int32), c_vo
 NUM_KEYS_FN = ctypes.CFUNCTYPE(c_int32, c_void_p, POINTER(c_int64), c_void_p)
 RELEASED_FN = ctypes.CFUNCTYPE(None, c_void_p)
 ABORT_FN = ctypes.CFUNCTYPE(None, c_void_p, c_int32)
+KERNEL_FN = ctypes.CFUNCTYPE(c_int32, c_void_p, POINTER(c_void_p))
 
 
 class StoreCallbacks(Structure):
@@ -299,6 +337,45 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "deregister": (_i32, [_u64, _ptr, _i64]),
     "on_abort": (_i32, [_u64, ABORT_FN, _ptr, POINTER(_u64)]),
     "hook_remove": (_i32, [_u64]),
+    "device_types": (_str, []),
+    "device_count": (_i32, [_str, POINTER(_i32)]),
+    "device_open": (_i32, [_str, POINTER(_u64)]),
+    "device_get": (_i32, [_u64, POINTER(DeviceInfo)]),
+    "device_synchronize": (_i32, [_u64, _i64]),
+    "device_alloc": (_i32, [_u64, _i64, _u64, POINTER(_ptr)]),
+    "device_free": (_i32, [_ptr]),
+    "device_memory_stats": (_i32, [_u64, POINTER(Figure), _i32, POINTER(_i32)]),
+    "device_reset_peak_stats": (_i32, [_u64]),
+    "device_reset_accumulated_stats": (_i32, [_u64]),
+    "device_empty_cache": (_i32, [_u64]),
+    "pin": (_i32, [_u64, _i64, POINTER(_ptr)]),
+    "unpin": (_i32, [_ptr]),
+    "stream_create": (_i32, [_u64, _i32, POINTER(_u64)]),
+    "stream_release": (_i32, [_u64]),
+    "stream_default": (_i32, [_u64, POINTER(_u64)]),
+    "stream_set_current": (_i32, [_u64]),
+    "stream_get": (_i32, [_u64, POINTER(StreamInfo)]),
+    "stream_query": (_i32, [_u64]),
+    "stream_synchronize": (_i32, [_u64, _i64]),
+    "stream_recover": (_i32, [_u64, _i64]),
+    "stream_wait_stream": (_i32, [_u64, _u64]),
+    "stream_wait_event": (_i32, [_u64, _u64]),
+    "stream_wait_work": (_i32, [_u64, _u64]),
+    "stream_uses": (_i32, [_u64, _ptr]),
+    "stream_copy": (_i32, [_u64, _ptr, _ptr, _i64]),
+    "stream_fill": (_i32, [_u64, _ptr, _i64, _ptr, _i32]),
+    "stream_launch": (_i32, [_u64, _str, POINTER(Span), _i32, KERNEL_FN, _ptr]),
+    "event_create": (_i32, [_i32, POINTER(_u64)]),
+    "event_record": (_i32, [_u64, _u64]),
+    "event_release": (_i32, [_u64]),
+    "event_get": (_i32, [_u64, POINTER(EventInfo)]),
+    "event_query": (_i32, [_u64]),
+    "event_synchronize": (_i32, [_u64, _i64]),
+    "event_elapsed": (_i32, [_u64, _u64, POINTER(c_double)]),
+    "graph_begin": (_i32, [_u64]),
+    "graph_end": (_i32, [_u64, POINTER(_u64)]),
+    "graph_replay": (_i32, [_u64, _u64]),
+    "graph_release": (_i32, [_u64]),
 }
 
 

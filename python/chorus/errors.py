@@ -7,6 +7,7 @@ communicator, operation and ranks it is about.
 
 from __future__ import annotations
 
+import torch
 import torch.distributed as dist
 
 from chorus import _lib
@@ -101,6 +102,14 @@ class CanceledError(Error):
     """A message was given up; the communicator stays usable."""
 
 
+class OutOfMemoryError(Error, torch.OutOfMemoryError):
+    """A device has no memory left."""
+
+
+class WorkFailedError(Error):
+    """Work of a stream failed, for a reason of its own; a kernel's exception is the ``__cause__``."""
+
+
 class PanickedError(InternalError):
     """A bug of the library was caught. It can't be used any more in this process."""
 
@@ -119,6 +128,8 @@ _TYPES: dict[int, type[Error]] = {
     _lib.Status.INTERNAL: InternalError,
     _lib.Status.FINALIZED: FinalizedError,
     _lib.Status.CANCELED: CanceledError,
+    _lib.Status.OUT_OF_MEMORY: OutOfMemoryError,
+    _lib.Status.WORK_FAILED: WorkFailedError,
     _lib.Status.PANICKED: PanickedError,
     _lib.Status.FORKED: ForkedError,
 }

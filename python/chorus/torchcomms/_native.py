@@ -12,14 +12,16 @@ import torch
 
 import chorus
 from chorus import _lib
-from chorus._comm import Batch, Communicator, Pending
+from chorus._comm import Batch, Communicator, DevicePending, Pending
+from chorus._device import device
+from chorus._device_tensor import DeviceTensor
 from chorus._tensors import Staging, buffers, dense, moved_as, reduced_as
 from chorus.errors import InvalidArgumentError, check
 from chorus.process_group import timeout_ns
 from chorus.torchcomms import _hints
 from chorus.torchcomms._backend import TorchCommBackend
 from chorus.torchcomms._types import Options, P2POp, P2POpType, RedOpType, ReduceOp
-from chorus.torchcomms._work import TorchWork
+from chorus.torchcomms._work import DeviceWork, TorchWork
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -37,6 +39,7 @@ class NativeBackend(TorchCommBackend):
     def __init__(self, comm: Communicator, name: str) -> None:
         self.comm = comm
         self._name = name
+        self._device = device(comm.info().device.decode()) if comm.on_device else None
 
     def finalize(self) -> None:
         self.comm.finalize()
@@ -72,7 +75,7 @@ class NativeBackend(TorchCommBackend):
             issue(op.tensor, op.peer, True, batch, shared)
         if not batch:
             raise self._invalid("batch_op_issue", "the batch has no operations")
-        return TorchWork(self.comm.issue(batch, async_op, timeout_ns(options.get("timeout"))))
+        return self._work(self.comm.issue(batch, async_op, timeout_ns(options.get("timeout"))), ops[0].tensor)
 
     def _send(self, tensor: _Tensor, dst: int, async_op: bool, batch: Batch | None, options: Options) -> TorchWork:
         dtype, width = self._moved(tensor, "send")
@@ -338,6 +341,11 @@ class NativeBackend(TorchCommBackend):
             fields["hints"] = _hints.of_operation(options.get("hints"))
             fields["timeout_ns"] = timeout_ns(options.get("timeout"))
         pending: Pending | None = self.comm.run(async_op, keep, staging.after(), *args, **fields)
+        return self._work(pending, keep)
+
+    def _work(self, pending: Pending | None, keep: object) -> TorchWork:
+        if isinstance(pending, DevicePending) and self._device is not None and _on_device(keep):
+            return DeviceWork(pending, self._device)
         return TorchWork(pending)
 
     def _invalid(self, op: str, detail: str) -> InvalidArgumentError:
@@ -350,10 +358,12 @@ class NativeBackend(TorchCommBackend):
             raise self._invalid(op, f"{what} must be in range [0, {self.comm.size}), but got {rank}")
 
     def _on_cpu(self, tensor: _Tensor, op: str) -> None:
-        if not isinstance(tensor, torch.Tensor):
+        if isinstance(tensor, DeviceTensor) and (tensor.is_cpu or tensor.device == self._device):
+            return
+        if not isinstance(tensor, torch.Tensor | DeviceTensor):
             raise TypeError(f"{op}: expected a tensor, not {type(tensor).__name__}")
         if not tensor.is_cpu:
-            raise self._invalid(op, f"Expected tensor on cpu but found tensor on {tensor.device.type}")
+            raise self._invalid(op, f"Expected tensor on {self._device or 'cpu'} but found tensor on {tensor.device}")
         dense(tensor, op)
 
     def _moved(self, tensor: _Tensor, op: str) -> tuple[int, int]:
@@ -398,6 +408,13 @@ class NativeBackend(TorchCommBackend):
                 raise self._invalid(what, f"PREMUL_SUM's factor is {factor.dtype}; it must have the data's type, {tensor.dtype}")  # fmt: skip
             return dtype, op.type.value, 0.0, factor.detach().cpu().contiguous()
         return dtype, op.type.value, factor or 0.0, None
+
+
+def _on_device(keep: object) -> bool:
+    """Whether an operation's tensors are on a device; one without tensors is on the communicator's."""
+    while isinstance(keep, tuple | list) and keep:
+        keep = keep[0] if keep[0] is not None else keep[1] if len(keep) > 1 else None
+    return keep is None or isinstance(keep, DeviceTensor) and not keep.is_cpu
 
 
 def _at(tensor: _Tensor | None) -> int:

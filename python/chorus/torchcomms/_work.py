@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from chorus._comm import Pending
+from chorus._comm import DevicePending, Pending
+from chorus._device import current_stream, device
 from chorus.errors import TimeoutError
 from chorus.process_group import timeout_ns
 from chorus.torchcomms._types import WorkStatus
@@ -60,6 +61,28 @@ class TorchWork:
     def _set_status(self, status: WorkStatus) -> None:
         """For backends written in Python."""
         self._status = status
+
+
+class DeviceWork(TorchWork):
+    """The handle of an operation on the memory of a device."""
+
+    __slots__ = ("_device",)
+
+    def __init__(self, pending: DevicePending, device: device) -> None:
+        super().__init__(pending)
+        self._device = device
+
+    def wait(self, timeout: timedelta | None = None) -> None:
+        """Let later work of the device's current stream wait for the operation; the host doesn't.
+
+        Raises what the operation has failed with by now; later failures are the stream's. ``timeout`` has no meaning.
+        """
+        assert isinstance(self._pending, DevicePending)
+        self._pending.join(current_stream(self._device).handle)
+
+    def wait_blocking(self, timeout: timedelta | None = None) -> None:
+        """Block until the operation is done; raise what it failed with."""
+        TorchWork.wait(self, timeout)
 
 
 class WorkWrapper(TorchWork):

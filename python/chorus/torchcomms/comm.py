@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import itertools
 import warnings
 import weakref
@@ -14,8 +15,9 @@ import torch
 from torch._C._distributed_c10d import PrefixStore, Store
 
 import chorus
-from chorus import memory
+from chorus import accelerator, memory
 from chorus._comm import Communicator
+from chorus._device import resolve, types
 from chorus.backend import _fresh, _ours
 from chorus.errors import InvalidArgumentError, UnsupportedError
 from chorus.process_group import ProcessGroup, timeout_ns
@@ -47,15 +49,20 @@ class MemAllocator:
 
         with comm.get_mem_allocator():
             x = torch.zeros(1024)
+
+    That of a communicator of a device gives memory of the device, as :func:`chorus.accelerator.empty` does; ``with`` it
+    is for CPU tensors alone.
     """
 
-    empty = staticmethod(memory.empty)
-    zeros = staticmethod(memory.zeros)
-
-    def __init__(self) -> None:
+    def __init__(self, device: accelerator.device | None = None) -> None:
         self._entered: list[Any] = []
+        self._device = device
+        self.empty: Callable[..., Any] = memory.empty if device is None else functools.partial(accelerator.empty, device=device)
+        self.zeros: Callable[..., Any] = memory.zeros if device is None else functools.partial(accelerator.zeros, device=device)
 
     def __enter__(self) -> MemAllocator:
+        if self._device is not None:
+            raise UnsupportedError(f"chorus: torch.tensor and its kin make no tensors on {self._device}; use the allocator's empty and zeros")  # fmt: skip
         entered = memory.shared_memory()
         entered.__enter__()
         self._entered.append(entered)
@@ -126,7 +133,13 @@ class TorchComm:
     Methods may be called from any thread.
     """
 
-    def __init__(self, impl: TorchCommBackend, device: torch.device, options: CommOptions, ranks: list[int]) -> None:
+    def __init__(
+        self,
+        impl: TorchCommBackend,
+        device: torch.device | accelerator.device,
+        options: CommOptions,
+        ranks: list[int],
+    ) -> None:
         self._impl = impl
         self._device = device
         self._options = options
@@ -154,7 +167,7 @@ class TorchComm:
         """The communicator's name."""
         return self._impl.get_comm_name()
 
-    def get_device(self) -> torch.device:
+    def get_device(self) -> torch.device | accelerator.device:
         """The device that the communicator is bound to."""
         return self._device
 
@@ -455,6 +468,8 @@ class TorchComm:
         op_id = self._before(OpName.new_window, lambda: (tensor,))
         if not isinstance(self._impl, NativeBackend):
             raise self._impl._lacks("new_window")
+        if not isinstance(self._device, torch.device):
+            raise UnsupportedError(f"chorus: new_window: windows on {self._device} are not supported")
         window = TorchCommWindow(self._impl.comm, self._device)
         if tensor is not None:
             window.tensor_register(tensor)
@@ -463,6 +478,8 @@ class TorchComm:
 
     def get_mem_allocator(self) -> MemAllocator:
         """The allocator of memory that this communicator is fastest with."""
+        if isinstance(self._device, accelerator.device):
+            return MemAllocator(self._device)
         return get_mem_allocator(self.get_backend())
 
     @property
@@ -626,7 +643,7 @@ def _work(result: Any) -> TorchWork:
 
 def new_comm(
     backend: str,
-    device: torch.device | str,
+    device: torch.device | accelerator.device | str,
     name: str | None = None,
     abort_process_on_timeout_or_error: bool | None = None,
     timeout: timedelta | None = None,
@@ -643,12 +660,13 @@ def new_comm(
 
     Args:
         backend: "native" (also "chorus" and "gloo"), "fake", which moves nothing, or one that was registered.
-        device: the CPU.
+        device: the CPU, or a device of :mod:`chorus.accelerator`, for :class:`chorus.DeviceTensor`. Without an index, the
+            thread's current one.
         name: the same on all ranks; without one, the process's communicators are numbered.
         abort_process_on_timeout_or_error: whether a failure aborts the process; as
             TORCHCOMM_ABORT_ON_ERROR says, or no.
         timeout: of this call, and of operations that give none; as TORCHCOMM_TIMEOUT_SECONDS says, or 600 s.
-        is_high_priority_stream, high_priority_stream: for devices; no meaning for CPUs.
+        is_high_priority_stream, high_priority_stream: of the communicator's stream; no meaning for CPUs.
         store: where the ranks meet, any store of PyTorch; without one, at MASTER_ADDR and MASTER_PORT.
         hints: for the backend, under Chorus's names or the original's; unknown ones are a warning.
         rank, world_size: which rank this is; as the launcher's environment says. Not in the original.
@@ -656,13 +674,16 @@ def new_comm(
     Raises ModuleNotFoundError for an unknown backend, :class:`chorus.UnsupportedError` for what this version lacks,
     and :class:`chorus.TimeoutError`, which names the ranks that didn't come.
     """
-    device = torch.device(device)
+    ours = _device_of(device)
+    device = torch.device("cpu" if ours is not None else str(device))
     native = _backend.native_name(backend)
     made_of = _backend.registered_class(backend) if native is None else None
     if enable_reconfigure:
         raise UnsupportedError(f"chorus: new_comm: backend {backend!r} has no reconfigure yet")
     if native is not None and device.type != "cpu":
         raise UnsupportedError(f"chorus: new_comm: backend {backend!r} is for CPU tensors, not for {device.type}")
+    if native is None and ours is not None:
+        raise UnsupportedError(f"chorus: new_comm: backend {backend!r} is not for {ours}")
     if (rank is None) != (world_size is None):
         raise InvalidArgumentError("chorus: new_comm: rank and world_size are given together or not at all")
     own, priority = _hints.of_communicator(hints)
@@ -672,6 +693,8 @@ def new_comm(
         name = f"comm{next(_unnamed)}"
     options = CommOptions(bool(abort_process_on_timeout_or_error), timeout or timedelta(seconds=600), bool(priority),
         store, False, dict(hints or {}))  # fmt: skip
+    if ours is not None and priority:
+        own["is_high_priority_stream"] = "true"
     if made_of is not None:
         impl = made_of()
         impl.init(device, name, options)
@@ -691,11 +714,19 @@ def new_comm(
         hints=own,
         abort_on_error=abort_process_on_timeout_or_error,
         backend=native,
+        device=str(ours) if ours is not None else None,
     )
     info = comm.info()
     options.timeout = timedelta(microseconds=info.timeout_ns / 1000)
     options.abort_process_on_timeout_or_error = bool(info.abort_on_error)
-    return TorchComm(NativeBackend(comm, backend), device, options, list(range(comm.size)))
+    return TorchComm(NativeBackend(comm, backend), device if ours is None else ours, options, list(range(comm.size)))
+
+
+def _device_of(device: torch.device | accelerator.device | str) -> accelerator.device | None:
+    """The device of :mod:`chorus.accelerator` that is meant; None for those of PyTorch, the CPU among them."""
+    name = str(device)
+    kind = name.partition(":")[0]
+    return resolve(name) if kind != "cpu" and kind in types() else None
 
 
 def of_group(group: Any = None) -> TorchComm:
