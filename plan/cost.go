@@ -166,12 +166,16 @@ func costTreeGather(degree int) func(Request, Machine) float64 {
 	}
 }
 
-// costDirectReduce: two synchronizations; reading n parts and writing n or one.
+// costDirectReduce: two synchronizations; reading n parts and writing n or one. As everywhere, two reads and a write of a byte are
+// one of Reduce's.
 func costDirectReduce(q Request, m Machine) float64 {
 	t := newTerms(q, m)
 	total := t.bytes
-	if q.Collective == ReduceScatter {
-		total *= t.n
+	switch q.Collective {
+	case Reduce:
+		total *= (t.n + 1) / 3 / t.n
+	case ReduceScatter: // bytes are a block's, which is a rank's part
+		total *= (t.n + 1) / 3
 	}
 	return 2*m.sync(q) + total*t.reduce
 }

@@ -37,6 +37,10 @@ func TestSelectDefaults(t *testing.T) {
 		{"barrier over the net", nil, plan.Barrier, 0, nil, "dissemination"},
 		{"two hosts, small", mixed, plan.AllReduce, 8, nil, "two_level doubling"},
 		{"two hosts, large", mixed, plan.AllReduce, 16 << 20, nil, "two_level"},
+		{"blocks to reduce, mapped", oneHost, plan.ReduceScatter, 32 << 10, nil, "direct"},
+		{"reduce-scatter on two hosts", mixed, plan.ReduceScatter, 64 << 10, nil, "two_level"},
+		{"gather on two hosts", mixed, plan.Gather, 64, nil, "two_level"},
+		{"scatter on two hosts", mixed, plan.Scatter, 64, nil, "two_level"},
 		{"barrier on two hosts", mixed, plan.Barrier, 0, nil, "two_level"},
 	} {
 		q := plan.Request{Collective: c.of, World: 4, Count: c.bytes / 4, ElemSize: 4, StageBytes: 4 << 20, Topo: c.topo}
