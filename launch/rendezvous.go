@@ -57,6 +57,9 @@ type pulse struct {
 	at   time.Time
 }
 
+// maxRanks is more than a node has, so that sums of such numbers make sense.
+const maxRanks = 1 << 20
+
 // reconnectTime is how long a launcher tries to reach the rendezvous again after its connection broke.
 const reconnectTime = 2 * time.Second
 
@@ -174,6 +177,9 @@ func (rv *rendezvous) agree(ctx context.Context) error {
 	if err := json.Unmarshal(data, &t); err != nil {
 		return fmt.Errorf("launch: rendezvous at %s: bad job record: %w", rv.endpoint, err)
 	}
+	if t.Server < 0 || t.Server >= max(t.Nodes, 1) {
+		return fmt.Errorf("launch: rendezvous at %s: bad job record: node %d of %d serves", rv.endpoint, t.Server, t.Nodes)
+	}
 	if t.Nodes != rv.job.Nodes || t.MaxRestarts != rv.job.MaxRestarts {
 		return fmt.Errorf("launch: node %d (%s) was started for %d nodes and %d restarts, this one for %d and %d",
 			t.Server, t.Host, t.Nodes, t.MaxRestarts, rv.job.Nodes, rv.job.MaxRestarts)
@@ -206,7 +212,7 @@ func (rv *rendezvous) gather(ctx context.Context) error {
 	}
 	rv.world = make([]member, len(values))
 	for i, v := range values {
-		if err := json.Unmarshal(v, &rv.world[i]); err != nil || rv.world[i].Ranks < 1 {
+		if err := json.Unmarshal(v, &rv.world[i]); err != nil || rv.world[i].Ranks < 1 || rv.world[i].Ranks > maxRanks {
 			return fmt.Errorf("launch: rendezvous at %s: bad record of node %d", rv.endpoint, i)
 		}
 	}
@@ -236,7 +242,10 @@ func (rv *rendezvous) begin(ctx context.Context, attempt int) (string, int, erro
 	}
 	host, portText, err := net.SplitHostPort(string(addr))
 	port, perr := strconv.Atoi(portText)
-	if err = errors.Join(err, perr); err != nil {
+	if err = errors.Join(err, perr); err == nil && (host == "" || port < 1 || port > 65535) {
+		err = fmt.Errorf("%q is no address", addr)
+	}
+	if err != nil {
 		return "", 0, fmt.Errorf("launch: rendezvous at %s: bad store address: %w", rv.endpoint, err)
 	}
 	rv.watching = tick(rv.job.Monitor, func() bool { return rv.look(attempt) })

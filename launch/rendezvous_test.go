@@ -1,0 +1,55 @@
+package launch
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/chorus-comms/chorus/store"
+)
+
+// FuzzRecords has another launcher write anything about the job, itself and the attempt: that is an error, or makes a world.
+func FuzzRecords(f *testing.F) {
+	t, _ := json.Marshal(terms{Nodes: 2})
+	m, _ := json.Marshal(member{Host: "h", Pid: 1, Ranks: 3})
+	f.Add(t, m, []byte("127.0.0.1:29500"))
+	f.Add([]byte("{}"), []byte(`{"Ranks":-1}`), []byte("no port"))
+	f.Add([]byte(`{"Nodes":2,"Server":99}`), []byte(`{"Ranks":9223372036854775807}`), []byte("[::1%]:65536"))
+	f.Fuzz(func(t *testing.T, job, other, addr []byte) {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		h := store.NewHash(time.Second)
+		defer h.Close()
+		rv := &rendezvous{job: &Job{Nodes: 2, RanksPerNode: 1, NodeRank: AnyNodeRank, RunID: "r", Monitor: time.Millisecond, JoinTimeout: time.Second, Grace: time.Second,
+			LostAfter: time.Second}, endpoint: "e", events: make(chan *Failure, 1), store: store.NewPrefix("p", h)}
+		for key, value := range map[string][]byte{"job": job, "node/0": other, attemptKey(0, "store"): addr} {
+			if err := rv.store.Set(ctx, key, value); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if rv.enter(ctx, "here") != nil || rv.gather(ctx) != nil {
+			return
+		}
+		total := 0
+		for _, m := range rv.world {
+			if m.Ranks < 1 || m.Ranks > maxRanks {
+				t.Fatalf("a node with %d ranks", m.Ranks)
+			}
+			total += m.Ranks
+		}
+		if p := places(rv.world, rv.node)[0]; p.worldSize != total || p.rank < 0 || p.rank >= total {
+			t.Fatalf("%+v of %d", p, total)
+		}
+		if rv.serverPos < 0 || rv.serverPos >= 2 {
+			t.Fatalf("node %d serves", rv.serverPos)
+		}
+		host, port, err := rv.begin(ctx, 0)
+		if rv.watching != nil {
+			rv.watching.stop()
+		}
+		if err == nil && (host == "" || port < 1 || port > 65535) {
+			t.Fatalf("%q:%d", host, port)
+		}
+	})
+}
