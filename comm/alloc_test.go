@@ -2,7 +2,6 @@ package comm_test
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"testing"
 
@@ -125,23 +124,6 @@ func TestNoAllocations(t *testing.T) {
 		}
 		for _, c := range comms {
 			c.Finalize(ctx)
-		}
-	}
-}
-
-func BenchmarkAllReduce(b *testing.B) {
-	for _, fabric := range []string{"mem", "shm"} {
-		for _, count := range []int{2, 256, 65536, 1 << 20} {
-			b.Run(fmt.Sprintf("%s/%d", fabric, count*4), func(b *testing.B) {
-				comms := over(fabric)(b, 2)
-				round, stop := lockstep(b, comms, func(c *comm.Comm, x *tensor.Tensor) error { return c.AllReduce(context.Background(), x, comm.Sum) }, true, count)
-				b.ReportAllocs()
-				b.SetBytes(int64(count) * 4)
-				for b.Loop() {
-					round()
-				}
-				stop()
-			})
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package comm_test
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/commtest"
 	"github.com/chorus-comms/chorus/kern"
+	"github.com/chorus-comms/chorus/tensor"
 )
 
 // path is a way for bytes that is forced, or ruled out, by hints: those of docs/performance.md.
@@ -145,4 +147,72 @@ func (p *path) options(rank int) []comm.NewOption {
 		opts = append(opts, comm.WithDevice(fmt.Sprintf("accinte:%d", rank%2)))
 	}
 	return opts
+}
+
+// ranks is how many ranks the path needs at least.
+func (p *path) ranks() int {
+	if p.worlds != nil {
+		return p.worlds[0]
+	}
+	return 2
+}
+
+// TestPathsDoNotAllocate counts the allocations of a synchronous all-reduce, and of a broadcast, on every path of the host.
+func TestPathsDoNotAllocate(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector makes pools forget")
+	}
+	for _, p := range paths {
+		if p.device {
+			continue
+		}
+		comms := open(t, p.ranks(), p.options)
+		for _, shared := range []bool{false, true} {
+			for _, count := range []int{1, 1000, 100_000} {
+				round, stop := lockstep(t, comms, allReduce, shared, count)
+				for range 50 {
+					round()
+				}
+				if n := testing.AllocsPerRun(50, round); n != 0 {
+					t.Errorf("%s, shared=%v, %d elements: %v allocations", p.name, shared, count, n)
+				}
+				stop()
+			}
+		}
+		finalize(t, comms)
+	}
+}
+
+func allReduce(c *comm.Comm, x *tensor.Tensor) error {
+	return c.AllReduce(context.Background(), x, comm.Sum)
+}
+
+// BenchmarkPaths is an all-reduce, and the broadcast that keeps the ranks in step, on every path of the host, on memory that can be
+// mapped and other. docs/performance.md says how to compare two commits.
+func BenchmarkPaths(b *testing.B) {
+	for _, p := range paths {
+		if p.device {
+			continue
+		}
+		for _, memory := range []string{"mapped", "ordinary"} {
+			for _, count := range []int{2, 16 << 10, 1 << 20} {
+				b.Run(fmt.Sprintf("%s/%s/%d", p.name, memory, 4*count), func(b *testing.B) {
+					comms := open(b, p.ranks(), p.options)
+					round, stop := lockstep(b, comms, allReduce, memory == "mapped", count)
+					for range 50 { // plans are made, connections opened
+						round()
+					}
+					b.ReportAllocs()
+					b.SetBytes(int64(4 * count))
+					for b.Loop() {
+						round()
+					}
+					stop()
+					for _, c := range comms {
+						c.Finalize(context.Background())
+					}
+				})
+			}
+		}
+	}
 }
