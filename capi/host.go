@@ -11,12 +11,16 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/observe"
 )
 
 // interval is how often a host with a check is asked, in nanoseconds.
 var interval atomic.Int64
 
-func init() { interval.Store(int64(fabric.PollInterval)) }
+func init() {
+	interval.Store(int64(fabric.PollInterval))
+	observe.Guest()
+}
 
 //export goSetInterval
 func goSetInterval(ns C.int64_t) (status C.chorus_status) {

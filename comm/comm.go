@@ -349,7 +349,7 @@ func (c *Comm) Finalize(ctx context.Context) error {
 		ctx = context.Background()
 	}
 	if panicking() && !c.gate.closed() {
-		c.rec.Failed(&AbortedError{Where: c.at(""), By: c.rank, Reason: errPanicked.Error(), Err: errPanicked})
+		c.rec.Panicked()
 		c.Abort(errPanicked)
 		go c.finalize(ctx) // in case that the program goes on; it's not to die later than those that hear of it
 		return nil

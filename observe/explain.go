@@ -43,6 +43,13 @@ func Explain(dumps []*Dump) *Report {
 	x.findings = slices.DeleteFunc(x.findings, func(f Finding) bool {
 		return f.Op == nothing && slices.ContainsFunc(x.findings, func(o Finding) bool { return o.Op != nothing && o.Op != "" && slices.Contains(o.Ranks, f.Ranks[0]) })
 	})
+	for i := range x.findings {
+		f := &x.findings[i]
+		panicked := func(rank int) bool { return x.dumps[rank] != nil && x.dumps[rank].Chorus.Panics }
+		if (f.Kind == KindMissing || f.Kind == KindAborted || f.Kind == KindLeft) && !slices.ContainsFunc(f.Ranks, func(r int) bool { return !panicked(r) }) {
+			f.Kind = KindPanicked
+		}
+	}
 	slices.SortStableFunc(x.findings, func(a, b Finding) int { return cmp.Compare(severity[a.Kind], severity[b.Kind]) })
 	r.Findings = append(r.Findings, x.findings...)
 	return r
@@ -52,7 +59,7 @@ func Explain(dumps []*Dump) *Report {
 const nothing = "no operation"
 
 // severity orders findings: those that are causes by themselves first.
-var severity = map[Kind]int{KindMismatch: 0, KindOrder: 0, KindCrossed: 1, KindRefused: 2, KindAborted: 2, KindNoDump: 3, KindLeft: 4,
+var severity = map[Kind]int{KindMismatch: 0, KindOrder: 0, KindCrossed: 1, KindRefused: 2, KindAborted: 2, KindPanicked: 2, KindNoDump: 3, KindLeft: 4,
 	KindMissing: 5, KindLost: 6, KindSlow: 7}
 
 type explainer struct {

@@ -23,8 +23,9 @@ type Header struct {
 	Size   int         `json:"size"`
 	Host   string      `json:"host"`
 	Pid    int         `json:"pid"`
-	Time   int64       `json:"time_ns"` // since 1970
-	Reason string      `json:"reason"`  // failure, SIGUSR1 or request
+	Time   int64       `json:"time_ns"`          // since 1970
+	Reason string      `json:"reason"`           // failure, SIGUSR1 or request
+	Panics bool        `json:"panics,omitempty"` // its program ends by a panic
 	Comms  []CommState `json:"comms"`
 	Stacks string      `json:"stacks"` // of all goroutines, as the Go runtime prints them; cut off if too long
 }

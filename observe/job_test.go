@@ -25,6 +25,9 @@ const role = "CHORUS_OBSERVE_TEST_ROLE"
 
 func TestMain(m *testing.M) {
 	if name := os.Getenv(role); name != "" {
+		if mistakes[name] != nil {
+			mistaken(name)
+		}
 		if err := program(name); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}

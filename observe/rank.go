@@ -4,7 +4,10 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -21,7 +24,8 @@ type Rank struct {
 	rank, size int
 
 	first   sync.Once // dump of the first failure
-	station *station  // nil without a directory
+	panics  atomic.Bool
+	station *station // nil without a directory
 	mu      sync.Mutex
 	comms   []*Recorder
 }
@@ -116,9 +120,30 @@ func (r *Recorder) Close() {
 	}
 }
 
-// listen dumps all ranks at each SIGUSR1, for as long as the process lives. Nothing else that is notified of the
+// guest tells that the process is another language's, of which this is a library.
+var guest atomic.Bool
+
+// Guest says that the process is another language's, whose handler of SIGUSR1 is left alone if it has one.
+func Guest() { guest.Store(true) }
+
+// handled reports whether the process has a handler of a signal. Go programs have one of all.
+func handled(s syscall.Signal) bool {
+	text, _ := os.ReadFile("/proc/self/status")
+	_, mask, ok := strings.Cut(string(text), "\nSigCgt:")
+	if !ok {
+		return false
+	}
+	mask, _, _ = strings.Cut(mask, "\n")
+	bits, err := strconv.ParseUint(strings.TrimSpace(mask), 16, 64)
+	return err == nil && bits>>(s-1)&1 != 0
+}
+
+// listen dumps all ranks at each SIGUSR1, for as long as the process lives. Nothing else in Go that is notified of the
 // signal misses it.
 func listen() {
+	if guest.Load() && handled(syscall.SIGUSR1) {
+		return
+	}
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGUSR1)
 	go func() {
@@ -144,6 +169,14 @@ func (r *Rank) failed() {
 		return
 	}
 	r.first.Do(func() { r.dump(r.Dir, "failure") })
+}
+
+// Panicked records that the rank's program ends by a panic, and has the rank dumped if that is its first failure.
+func (r *Recorder) Panicked() {
+	if r != nil {
+		r.rank.panics.Store(true)
+		r.rank.failed()
+	}
 }
 
 // Watches reports whether somebody should wait for the communicator to break, and call Failed even if no operation is under way.
