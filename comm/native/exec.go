@@ -61,7 +61,8 @@ func (g *group) run(op *backend.Op, c *compiled, j *job) error {
 	if err := g.bind(prog, j); err != nil {
 		return err
 	}
-	if prog.twoSided || g.space == nil { // a program without steps, too, must be told from the others'
+	// A program without steps, too, must be told from the others', which may send messages.
+	if prog.twoSided || len(g.local) < len(g.members) {
 		if err := g.announce(&j.desc); err != nil {
 			return err
 		}

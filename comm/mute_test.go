@@ -1,0 +1,46 @@
+package comm_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+// Ranks of several hosts, some of them on one, whose operation moves nothing learn all the same that another
+// rank calls something else.
+func TestMismatchWithNothing(t *testing.T) {
+	comms := open(t, 4, func(r int) []comm.NewOption {
+		return []comm.NewOption{comm.WithFabric("mem"), comm.WithHints(map[string]string{"host_id": []string{"a", "b", "c", "c"}[r]})}
+	})
+	errs := make([]error, len(comms))
+	var wg sync.WaitGroup
+	for r, c := range comms {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			defer cancel()
+			if r == 1 {
+				errs[r] = c.Barrier(ctx)
+				return
+			}
+			nothing := tensor.Must(tensor.Zeros(dtype.Float32, 0))
+			for errs[r] == nil {
+				errs[r] = c.Broadcast(ctx, nothing, 0)
+			}
+		})
+	}
+	wg.Wait()
+	for r, err := range errs {
+		if !errors.Is(err, comm.ErrMismatch) {
+			t.Errorf("rank %d: %v", r, err)
+		}
+	}
+	for _, c := range comms {
+		c.Finalize(context.Background())
+	}
+}
