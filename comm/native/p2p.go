@@ -31,7 +31,7 @@ func (g *group) postTransfer(op *backend.Op) error {
 	t.waiter.Begin(op.Ctx, op.Timeout)
 	m.Reset(t.waiter)
 	m.Key = fabric.Key{Comm: g.id, Lane: fabric.PointToPoint, Tag: uint64(op.Tag)}
-	m.Peer = fabric.AnySource
+	m.Peer = g.anySource()
 	if op.Peer != backend.AnySource {
 		m.Peer = g.members[op.Peer]
 	}
@@ -48,6 +48,15 @@ func (g *group) postTransfer(op *backend.Op) error {
 		g.world.fab.Recv(m)
 	}
 	return nil
+}
+
+// anySource is the fabric's name for all members of the communicator. One that is alone hears of nobody else: the fabric gives
+// up for it when all others are gone, which are no members.
+func (g *group) anySource() int {
+	if len(g.members) == 1 {
+		return g.members[0]
+	}
+	return fabric.AnySource
 }
 
 // Wait implements backend.Backend: it completes a posted Send or Recv.
