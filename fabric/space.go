@@ -342,7 +342,10 @@ func (s *Space) wait(w *Waiter, member int, word *atomic.Uint64, want uint64) er
 			b := s.blocks[member]
 			b.sleepers.Add(1)
 			if s.lot != nil {
-				s.lot.sleep(w, func() bool { return word.Load() < want && b.gone.Load() == 0 })
+				s.lot.sleep(w, func() bool {
+					v = word.Load()
+					return v < want && b.gone.Load() == 0 && !s.disputed(member, v)
+				})
 				v = word.Load()
 			} else if v = word.Load(); v < want {
 				futex.Wait(low32(word), uint32(v), sleep)
@@ -356,13 +359,18 @@ func (s *Space) wait(w *Waiter, member int, word *atomic.Uint64, want uint64) er
 		if err := w.Check(); err != nil {
 			return err
 		}
-		// A member that has arrived with another operation will never get where it's waited for.
-		if v>>24 == s.seq && s.checked[member][s.seq%slots] != s.seq {
+		if s.disputed(member, v) {
 			if err := s.compare(member, s.seq); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// disputed reports whether the flag v says that a member has arrived whose description was not compared yet: if it's
+// in another operation, it will never get where it's waited for.
+func (s *Space) disputed(member int, v uint64) bool {
+	return v>>24 == s.seq && s.checked[member][s.seq%slots] != s.seq
 }
 
 // low32 returns the half of a 64-bit counter that changes with every step: the word

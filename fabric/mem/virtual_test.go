@@ -68,3 +68,29 @@ func TestVirtualTime(t *testing.T) {
 		}
 	})
 }
+
+// Who falls asleep when another has arrived with another operation finds out all the same: nobody will wake it.
+func TestMismatchBeforeSleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var wg sync.WaitGroup
+		for r, f := range mem.NewWorld(2) {
+			wg.Go(func() {
+				sp, err := f.(fabric.Sharer).Space(t.Context(), 1, []int{0, 1}, 4096)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				w := fabric.NewWaiter(fabric.NewAbort())
+				w.Begin(context.Background(), time.Hour)
+				time.Sleep(time.Duration(r) * time.Minute)
+				sp.Begin(w, 1, &fabric.Desc{byte(r)}, fabric.Place{}, fabric.Place{})
+				sp.Arrive()
+				var mm *fabric.MismatchError
+				if err := sp.Await(w, 1-r, 2); !errors.As(err, &mm) {
+					t.Errorf("rank %d: %v", r, err)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
