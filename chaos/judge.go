@@ -92,6 +92,9 @@ func (o *Outcome) misnamed(r int, x Failure) string {
 	if !o.Fired || f.harmless() {
 		return "nothing was wrong"
 	}
+	if o.incomplete(x.Comm) {
+		return ""
+	}
 	if f.Rank >= 0 && !g.has(f.Rank) {
 		return fmt.Sprintf("rank %d is not in this communicator", f.Rank)
 	}
@@ -102,9 +105,9 @@ func (o *Outcome) misnamed(r int, x Failure) string {
 	case Kill, Exit:
 		ok = x.Kind == "lost" && only
 	case Stop, Late:
-		ok = x.Kind == "timeout" && names || x.Kind == "lost" && only
-	case Drop:
-		ok = x.Kind == "timeout"
+		ok = x.Kind == "timeout" && (names || x.nameless(p)) || x.Kind == "lost" && only
+	case Drop: // of which the sender knows nothing: it may have gone on, and left
+		ok = x.Kind == "timeout" || x.Kind == "lost" && only
 	case Truncate, Flip:
 		ok = x.Kind == "mismatch" && (names || r == f.Rank)
 	case Mismatch:
@@ -126,6 +129,17 @@ func (o *Outcome) misnamed(r int, x Failure) string {
 	return fmt.Sprintf("%s on communicator %d, step %d, names %v", x.Kind, x.Comm, x.Step, x.Named)
 }
 
+// incomplete reports whether a rank that survived is not in a communicator of its own, because what it was to be split from
+// broke when others had just made it. To these it never comes.
+func (o *Outcome) incomplete(on int) bool {
+	for _, rep := range o.Reports {
+		if rep != nil && slices.Contains(rep.Without, on) {
+			return true
+		}
+	}
+	return false
+}
+
 // passedOn reports whether an abort by a rank passes on an error of its own, which is judged there.
 func (o *Outcome) passedOn(x Failure) bool {
 	if x.Kind != "aborted" || len(x.Named) != 1 {
@@ -141,4 +155,9 @@ func (o *Outcome) passedOn(x Failure) bool {
 		}
 	}
 	return false
+}
+
+// nameless reports whether nobody can be named: who waits for a message of any rank waits for none in particular.
+func (x Failure) nameless(p *Program) bool {
+	return len(x.Named) == 0 && x.Step >= 0 && x.Step < len(p.Steps) && p.Steps[x.Step].Do == anySource
 }

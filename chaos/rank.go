@@ -67,6 +67,11 @@ func run(p *Program, number int, in *injector, join func(ctx context.Context, op
 		r.step(k)
 	}
 	r.await()
+	for on, g := range p.Comms {
+		if g.has(number) && r.comms[on] == nil {
+			r.report.Without = append(r.report.Without, on)
+		}
+	}
 	for on := len(r.comms) - 1; on >= 0; on-- {
 		if c := r.comms[on]; c != nil {
 			ctx, cancel := context.WithTimeout(context.Background(), finalizing)
@@ -102,9 +107,9 @@ func (r *rank) step(k int) {
 	case split:
 		err = r.split(c, s)
 	case ring:
-		err = r.ring(c, s)
+		err = r.ring(c, s, k)
 	case anySource:
-		err = r.anySource(c, s)
+		err = r.anySource(c, s, k)
 	case window:
 		err = r.window(c, s)
 	}
@@ -215,6 +220,10 @@ func indexOf(list []int, x int) int {
 	return -1
 }
 
+// patience is how long what only two ranks do may take: longer than collectives, so that a rank that waits in one
+// for the culprit is not taken for it.
+func (r *rank) patience(s *step) comm.Option { return comm.Timeout(2 * r.p.timeout(s.On)) }
+
 // vector makes a tensor of rank from's values, or, for -1, of none yet.
 func (r *rank) vector(c *comm.Comm, s *step, from int) (*tensor.Tensor, error) {
 	x, err := allocate(c, dtype.Int32, s.Count, s.Shared)
@@ -236,7 +245,7 @@ func (r *rank) received(s *step, x *tensor.Tensor, from int) error {
 	return nil
 }
 
-func (r *rank) ring(c *comm.Comm, s *step) error {
+func (r *rank) ring(c *comm.Comm, s *step, tag int) error {
 	me, n := c.Rank(), c.Size()
 	out, err := r.vector(c, s, me)
 	if err != nil {
@@ -250,15 +259,15 @@ func (r *rank) ring(c *comm.Comm, s *step) error {
 	defer in.Free()
 	from := (me + n - 1) % n
 	b := c.Batch()
-	b.Send(out, (me+1)%n, comm.Tag(s.Salt))
-	b.Recv(in, from, comm.Tag(s.Salt))
-	if err := b.Issue(r.ctx); err != nil {
+	b.Send(out, (me+1)%n, comm.Tag(tag))
+	b.Recv(in, from, comm.Tag(tag))
+	if err := b.Issue(r.ctx, r.patience(s)); err != nil {
 		return err
 	}
 	return r.received(s, in, from)
 }
 
-func (r *rank) anySource(c *comm.Comm, s *step) error {
+func (r *rank) anySource(c *comm.Comm, s *step, tag int) error {
 	me, n := c.Rank(), c.Size()
 	if me != s.Root {
 		out, err := r.vector(c, s, me)
@@ -266,7 +275,7 @@ func (r *rank) anySource(c *comm.Comm, s *step) error {
 			return err
 		}
 		defer out.Free()
-		return c.Send(r.ctx, out, s.Root, comm.Tag(s.Salt))
+		return c.Send(r.ctx, out, s.Root, comm.Tag(tag), r.patience(s))
 	}
 	in, err := r.vector(c, s, -1)
 	if err != nil {
@@ -276,7 +285,7 @@ func (r *rank) anySource(c *comm.Comm, s *step) error {
 	seen := make([]bool, n)
 	for range n - 1 {
 		from := -1
-		if err := c.Recv(r.ctx, in, comm.AnySource, comm.Tag(s.Salt), comm.From(&from)); err != nil {
+		if err := c.Recv(r.ctx, in, comm.AnySource, comm.Tag(tag), comm.From(&from), r.patience(s)); err != nil {
 			return err
 		}
 		if from < 0 || from >= n || seen[from] {
@@ -319,13 +328,13 @@ func (r *rank) window(c *comm.Comm, s *step) (err error) {
 	}
 	defer out.Free()
 	from, to := (me+n-1)%n, (me+1)%n
-	if err := w.Put(r.ctx, out, comm.Target{Rank: to}); err != nil {
+	if err := w.Put(r.ctx, out, comm.Target{Rank: to}, r.patience(s)); err != nil {
 		return err
 	}
-	if err := w.Signal(r.ctx, to, 0); err != nil {
+	if err := w.Signal(r.ctx, to, 0, r.patience(s)); err != nil {
 		return err
 	}
-	if err := w.WaitSignal(r.ctx, from, 0); err != nil {
+	if err := w.WaitSignal(r.ctx, from, 0, r.patience(s)); err != nil {
 		return err
 	}
 	if err := r.received(&small, mine, from); err != nil {
@@ -336,7 +345,7 @@ func (r *rank) window(c *comm.Comm, s *step) (err error) {
 		return err
 	}
 	defer back.Free()
-	if err := w.Get(r.ctx, back, comm.Target{Rank: to}); err != nil {
+	if err := w.Get(r.ctx, back, comm.Target{Rank: to}, r.patience(s)); err != nil {
 		return err
 	}
 	return r.received(&small, back, me)

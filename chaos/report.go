@@ -15,8 +15,9 @@ type Report struct {
 	Rank     int       `json:"rank"`
 	Passed   int       `json:"passed"` // steps that succeeded
 	Failures []Failure `json:"failures,omitempty"`
-	Wrong    []string  `json:"wrong,omitempty"` // results that were wrong though no error was
-	Fired    int64     `json:"fired,omitempty"` // when it made the fault happen, in nanoseconds since 1970
+	Wrong    []string  `json:"wrong,omitempty"`   // results that were wrong though no error was
+	Without  []int     `json:"without,omitempty"` // communicators that it should be a member of, but could not make
+	Fired    int64     `json:"fired,omitempty"`   // when it made the fault happen, in nanoseconds since 1970
 }
 
 // Failure is an error that a rank got.
@@ -47,14 +48,14 @@ func classify(err error, g group) (kind string, named []int) {
 	var aborted *comm.AbortedError
 	var missing *bootstrap.MissingRanksError
 	switch {
+	case errors.As(err, &aborted): // first: its cause may be an error of another communicator
+		return "aborted", world(aborted.By)
 	case errors.As(err, &mismatch):
 		return "mismatch", world(mismatch.RankA, mismatch.RankB)
 	case errors.As(err, &late):
 		return "timeout", world(append(slices.Clone(late.Missing), late.Unknown...)...)
 	case errors.As(err, &lost):
 		return "lost", world(lost.Peer)
-	case errors.As(err, &aborted):
-		return "aborted", world(aborted.By)
 	case errors.As(err, &missing):
 		return "missing", world(missing.Missing...)
 	case errors.Is(err, comm.ErrUnsupported):

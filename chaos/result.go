@@ -59,6 +59,9 @@ type Finding struct {
 	Replay       string    `json:"replay"` // the command that runs this round again
 	Fault        Fault     `json:"fault"`
 	Fabric       string    `json:"fabric"`
+	Hosts        []int     `json:"hosts"`
+	Comms        [][]int   `json:"comms"`
+	Steps        []string  `json:"steps"`
 	Hangs        []string  `json:"hangs,omitempty"`
 	WrongResults []string  `json:"wrong_results,omitempty"`
 	Misnamed     []string  `json:"misnamed,omitempty"`
@@ -108,7 +111,15 @@ func (r *Result) add(o *Outcome) {
 	r.detect = append(r.detect, o.Detect...)
 	row.detect = append(row.detect, o.Detect...)
 	if o.Bad() {
-		r.Findings = append(r.Findings, Finding{Seed: p.Seed, Replay: fmt.Sprintf("go run ./cmd/chorus chaos%s --rounds 1 --seed %d", r.command, p.Seed),
+		var comms [][]int
+		for _, g := range p.Comms {
+			comms = append(comms, g.Members)
+		}
+		var steps []string
+		for _, s := range p.Steps {
+			steps = append(steps, s.String())
+		}
+		r.Findings = append(r.Findings, Finding{Hosts: p.Hosts, Comms: comms, Steps: steps, Seed: p.Seed, Replay: fmt.Sprintf("go run ./cmd/chorus chaos%s --rounds 1 --seed %d", r.command, p.Seed),
 			Fault: p.Fault, Fabric: p.Fabric, Hangs: o.Hangs, WrongResults: o.Wrong, Misnamed: o.Misnamed, Stuck: o.Stuck, Reports: o.Reports})
 	}
 }
