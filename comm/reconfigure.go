@@ -58,7 +58,7 @@ func (c *Comm) memberOf(seat *regroup.Seat) regroup.Member {
 }
 
 // atRegroup is called at each step of an attempt; for tests.
-var atRegroup func(c *ending, step string)
+var atRegroup func(step string)
 
 func (e *ending) openSeat(master string) (*regroup.Seat, error) {
 	e.mu.Lock()
@@ -67,12 +67,8 @@ func (e *ending) openSeat(master string) (*regroup.Seat, error) {
 		return nil, &FinalizedError{Where: Where{Comm: e.name, Op: "reconfigure"}}
 	}
 	if e.seat == nil {
-		o := regroup.Options{Master: master}
-		if f := atRegroup; f != nil {
-			o.At = func(step string) { f(e, step) }
-		}
 		var err error
-		if e.seat, err = regroup.Open(o); err != nil {
+		if e.seat, err = regroup.Open(regroup.Options{Master: master, At: atRegroup}); err != nil {
 			return nil, &InternalError{Where: Where{Comm: e.name, Op: "reconfigure"}, Err: err}
 		}
 	}
