@@ -468,8 +468,8 @@ typedef struct chorus_hint {
 
 typedef struct chorus_comm_options {
 	uint32_t size;
-	int32_t rank;           /* -1: from the launcher's environment */
-	int32_t world_size;     /* read if rank is not -1 */
+	int32_t rank;           /* -1: from the launcher's environment; CHORUS_NO_WORLD: none yet, see chorus_comm_reconfigure */
+	int32_t world_size;     /* read if rank is neither */
 	int32_t abort_on_error; /* 1: a failure that breaks the communicator aborts the process; 0: it doesn't; -1: as TORCHCOMM_ABORT_ON_ERROR says */
 	const char *backend;    /* NULL: "native" */
 	const char *device;     /* NULL: "cpu" */
@@ -516,6 +516,45 @@ typedef struct chorus_split_options {
 /* chorus_comm_split makes communicators of parts of one [blocks]. Every rank
  * calls it, each with its own group; a rank without one gets 0. */
 CHORUS_API chorus_status chorus_comm_split(chorus_comm comm, const chorus_split_options *options, chorus_comm *part);
+
+/* The rank of chorus_comm_options for a process that is to be taken into a world which others are in already. Its
+ * communicator has rank -1 and size 0, and works only for the next three functions, finalize and release. */
+#define CHORUS_NO_WORLD (-2)
+
+/* chorus_comm_handle gives this rank's handle, by which the other members of a new world find it: text without spaces. It's
+ * valid, as is the string, which is the library's, until the communicator is released or reconfigured. */
+CHORUS_API chorus_status chorus_comm_handle(chorus_comm comm, const char **handle);
+
+typedef struct chorus_reconfigure_options {
+	uint32_t size;
+	int32_t n_handles;
+	const char *uuid;           /* of this attempt; the same on all members, and fresh */
+	const char *const *handles; /* of all members, in the order of their new ranks */
+	int32_t any_order;          /* 1: the handles are a set, ordered by the old ranks */
+	int32_t n_hints;
+	const chorus_hint *hints; /* NULL: the communicator's */
+	int64_t timeout_ns;       /* 0: the communicator's */
+} chorus_reconfigure_options;
+
+/* chorus_comm_reconfigure makes a new communicator of the processes whose handles are listed, each of which calls it [blocks]: of
+ * survivors of a broken one, and of newcomers. Of those that survive the call all succeed, or none. On success comm is finalized, and still
+ * to be released; after a failure it's as it was, and another attempt may be made with a fresh uuid. */
+CHORUS_API chorus_status chorus_comm_reconfigure(chorus_comm comm, const chorus_reconfigure_options *options, chorus_comm *renewed);
+
+typedef struct chorus_regroup_options {
+	uint32_t size;
+	int32_t n_without;
+	const int32_t *without;  /* ranks to leave out besides those that are lost; one rank may tell all */
+	const char *const *with; /* handles of newcomers, which call chorus_comm_regroup, too; one rank may tell all */
+	int32_t n_with;
+	int32_t at_least;    /* ranks of the new world; fewer are CHORUS_TIMEOUT */
+	int64_t patience_ns; /* how long ranks are waited for that are neither lost nor here; 0: half of the time */
+	int64_t timeout_ns;  /* 0: the communicator's */
+} chorus_regroup_options;
+
+/* chorus_comm_regroup is chorus_comm_reconfigure for ranks that don't know who is left: all survivors call it, and find out
+ * [blocks]. Survivors keep their order; newcomers take the places of those who are gone, and then places at the end. */
+CHORUS_API chorus_status chorus_comm_regroup(chorus_comm comm, const chorus_regroup_options *options, chorus_comm *renewed);
 
 /* chorus_comm_set_timeout changes the timeout of the operations issued from now on. */
 CHORUS_API chorus_status chorus_comm_set_timeout(chorus_comm comm, int64_t timeout_ns);

@@ -27,13 +27,14 @@ type communicator struct {
 	caps    C.uint32_t
 	reds    C.uint32_t
 	aborts  C.int32_t
-	strings [3]*C.char // name, backend, device
+	strings [4]*C.char // name, backend, device, and the handle for reconfigure once somebody has asked for it
+	asked   sync.Mutex // for that
 	// idle is a call that synchronous operations use in turn, so that they allocate nothing.
 	idle atomic.Pointer[call]
 }
 
 func newCommunicator(c *comm.Comm) *communicator {
-	m := &communicator{Comm: c, strings: [3]*C.char{C.CString(c.Name()), C.CString(c.Backend()), C.CString(c.Device())}}
+	m := &communicator{Comm: c, strings: [4]*C.char{C.CString(c.Name()), C.CString(c.Backend()), C.CString(c.Device())}}
 	caps := c.Capabilities()
 	for i, can := range []bool{caps.Windows, caps.SharedMem, caps.Abort, caps.AnySource, caps.Tags, caps.InProcess, caps.SharedMem, caps.NoOp} {
 		if can {
@@ -107,7 +108,9 @@ func create(o *C.chorus_comm_options, out *C.chorus_comm, checked C.int32_t) err
 	}
 	opts := []comm.NewOption{comm.WithBackend(text(o.backend, "native")), comm.WithDevice(text(o.device, "cpu")),
 		comm.WithName(text(o.name, "world")), comm.WithTimeout(timeout(o.timeout_ns)), comm.WithHints(h)}
-	if o.rank != -1 {
+	if o.rank == C.CHORUS_NO_WORLD {
+		opts = append(opts, comm.WithoutWorld())
+	} else if o.rank != -1 {
 		opts = append(opts, comm.WithRank(int(o.rank), int(o.world_size)))
 	}
 	if o.abort_on_error >= 0 {

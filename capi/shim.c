@@ -317,6 +317,13 @@ EXPORT chorus_status chorus_comm_create(const chorus_comm_options *o, chorus_com
 }
 EXPORT chorus_status chorus_comm_get(chorus_comm comm, chorus_comm_info *info) { CALLS(goCommGet(comm, info)); }
 EXPORT chorus_status chorus_comm_status(chorus_comm comm) { CALLS(goCommStatus(comm)); }
+EXPORT chorus_status chorus_comm_handle(chorus_comm comm, const char **handle) { CALLS(goCommHandle(comm, (char **)handle)); }
+EXPORT chorus_status chorus_comm_reconfigure(chorus_comm comm, const chorus_reconfigure_options *o, chorus_comm *renewed) {
+	BLOCKS(goCommReconfigure(comm, (chorus_reconfigure_options *)o, renewed, checked));
+}
+EXPORT chorus_status chorus_comm_regroup(chorus_comm comm, const chorus_regroup_options *o, chorus_comm *renewed) {
+	BLOCKS(goCommRegroup(comm, (chorus_regroup_options *)o, renewed, checked));
+}
 EXPORT chorus_status chorus_comm_split(chorus_comm comm, const chorus_split_options *o, chorus_comm *part) {
 	BLOCKS(goCommSplit(comm, (chorus_split_options *)o, part, checked));
 }

@@ -64,6 +64,7 @@ void interrupts(void);
 void hooked(void);
 void queued(void);
 void devices(void);
+void regroup(void);
 void bench(void);
 
 #endif
