@@ -72,25 +72,27 @@ func (b bfloat) pack(g *gen, v [][]operand.Op) [][]operand.Op {
 }
 
 // convert packs by the processor's own conversion, which rounds as round does, knows NaN, and takes every subnormal number for
-// zero. So it jumps to slow if there is one.
+// zero. So it jumps to slow if there is one. That is told by masks in general registers, as operations on mask registers would
+// take the place of vector operations.
 func (b bfloat) convert(g *gen, v, packed [][]operand.Op, slow string) {
 	const subnormal = operand.U8(0x20)
-	var some reg.Register
-	for i, parts := range v {
+	some := g.GP32()
+	g.XORL(some, some)
+	for _, parts := range v {
 		for _, part := range parts {
-			k := g.K()
-			g.VFPCLASSPSZ(subnormal, part, k)
-			if some != nil {
-				g.KORW(some, k, k)
-			}
-			some = k
+			mask, lanes := g.K(), g.GP32()
+			g.VFPCLASSPSZ(subnormal, part, mask)
+			g.KMOVW(mask, lanes)
+			g.ORL(lanes, some)
 		}
+	}
+	g.TESTL(some, some)
+	g.JNE(operand.LabelRef(slow))
+	for i, parts := range v {
 		p := packed[i][0]
 		g.convertTo16(parts[0], parts[1], p)
 		g.VPERMW(p, b.inOrder, p)
 	}
-	g.KORTESTW(some, some)
-	g.JNE(operand.LabelRef(slow))
 }
 
 // merge writes the upper halves of even and odd to their places in dst.
