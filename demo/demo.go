@@ -35,7 +35,11 @@ type Config struct {
 	Large  int    // bytes of the second measurement of all-reduce; default 16 MiB
 	Fabric string // what the result shall say; Run doesn't choose it
 
-	OnEpoch func(Epoch) // called on each rank after each epoch; may be nil
+	// Regroup has the ranks that are left go on when one is lost.
+	Regroup bool
+
+	OnEpoch func(rank int, e Epoch) // called on each rank, which may be another by then, after each epoch; may be nil
+	OnStep  func(step, steps int)   // called on each rank before each step; may be nil
 }
 
 func (g *Config) fill() error {
@@ -59,6 +63,7 @@ func (g *Config) fill() error {
 
 // Result is what came out.
 type Result struct {
+	Rank       int    `json:"-"` // this one, in the end
 	Ranks      int    `json:"ranks"`
 	Fabric     string `json:"fabric"`
 	Seed       uint64 `json:"seed"`
@@ -73,6 +78,7 @@ type Result struct {
 	Gradient bench.Row `json:"gradient_all_reduce"`
 	Large    bench.Row `json:"large_all_reduce"`
 
+	Lost     *Lost   `json:"lost,omitempty"`
 	SameBits bool    `json:"same_bits_on_all_ranks"`
 	OneRank  OneRank `json:"one_rank"`
 }
@@ -85,7 +91,8 @@ type OneRank struct {
 	Seconds    float64 `json:"seconds"`
 }
 
-// Run trains, measures and compares. It's collective: all ranks call it and get the same result.
+// Run trains, measures and compares. It's collective: all ranks call it and get the same result. If it has regrouped, c is finalized when it
+// returns, and so is the communicator that took its place.
 func Run(ctx context.Context, c *comm.Comm, cfg Config) (Result, error) {
 	if err := cfg.fill(); err != nil {
 		return Result{}, err
@@ -102,9 +109,15 @@ func Run(ctx context.Context, c *comm.Comm, cfg Config) (Result, error) {
 	}
 	defer t.free()
 	start := time.Now()
-	if res.Epoch, err = t.train(cfg.OnEpoch); err != nil {
+	res.Epoch, err = t.train()
+	if t.c != c {
+		c = t.c
+		defer c.Finalize(ctx)
+	}
+	if err != nil {
 		return res, err
 	}
+	res.Rank, res.Lost = c.Rank(), t.lost
 	res.Seconds = time.Since(start).Seconds()
 	if res.SameBits, err = sameBits(ctx, c, t.params); err != nil {
 		return res, err
@@ -188,12 +201,14 @@ func (t *trainer) alone() (accuracy, difference float64, err error) {
 		return 0, 0, err
 	}
 	defer one.Finalize(t.ctx)
-	u, err := newTrainer(t.ctx, one, t.cfg, t.d)
+	cfg := t.cfg
+	cfg.OnEpoch, cfg.OnStep, cfg.Regroup = nil, nil, false
+	u, err := newTrainer(t.ctx, one, cfg, t.d)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer u.free()
-	last, err := u.train(nil)
+	last, err := u.train()
 	for i, p := range u.params {
 		if d := math.Abs(float64(p) - float64(t.params[i])); !(d <= difference) { // keeps a NaN
 			difference = d

@@ -3,6 +3,7 @@ package demo
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -44,7 +45,7 @@ func TestRun(t *testing.T) {
 			results := make([]Result, n)
 			epochs := make([]int, n)
 			world(t, n, func(ctx context.Context, c *comm.Comm) (err error) {
-				results[c.Rank()], err = Run(ctx, c, Config{Epochs: 6, Rate: 0.1, Seed: 3, Large: 64 << 10, OnEpoch: func(e Epoch) { epochs[c.Rank()] = e.Epoch }})
+				results[c.Rank()], err = Run(ctx, c, Config{Epochs: 6, Rate: 0.1, Seed: 3, Large: 64 << 10, OnEpoch: func(r int, e Epoch) { epochs[r] = e.Epoch }})
 				return err
 			})
 			for r, res := range results {
@@ -65,6 +66,39 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// The ranks that are left when one leaves in mid-training arrive where the one-rank run does, too.
+func TestRegroup(t *testing.T) {
+	const n, gone = 4, 1
+	results := make([]Result, n)
+	world(t, n, func(ctx context.Context, c *comm.Comm) (err error) {
+		me := c.Rank()
+		cfg := Config{Epochs: 6, Rate: 0.1, Seed: 3, Large: 64 << 10, Regroup: true}
+		if me == gone {
+			cfg.OnStep = func(step, steps int) {
+				if step == steps/2 {
+					c.Finalize(ctx)
+				}
+			}
+		}
+		results[me], err = Run(ctx, c, cfg)
+		if me == gone && errors.Is(err, comm.ErrFinalized) {
+			return nil
+		}
+		return err
+	})
+	for r, res := range results {
+		if r == gone {
+			continue
+		}
+		if err := res.Err(); err != nil || res.Lost == nil || res.Lost.Ranks != n-1 || res.Lost.Step < 60 {
+			t.Errorf("rank %d: %+v: %v", r, res, err)
+		}
+		if res.Accuracy != res.OneRank.Accuracy {
+			t.Errorf("rank %d: accuracy %v, alone %v", r, res.Accuracy, res.OneRank.Accuracy)
+		}
+	}
+}
+
 // The comparison must notice a step that is wrong by a percent.
 func TestComparisonNotices(t *testing.T) {
 	world(t, 2, func(ctx context.Context, c *comm.Comm) error {
@@ -82,7 +116,7 @@ func TestComparisonNotices(t *testing.T) {
 		}
 		defer u.free()
 		u.cfg.Rate *= 1.01
-		if _, err := u.train(nil); err != nil {
+		if _, err := u.train(); err != nil {
 			return err
 		}
 		u.cfg.Rate = cfg.Rate

@@ -30,6 +30,11 @@ func (r *Result) Write(w io.Writer) error {
 	bandwidth := func(what string, b bench.Row) string {
 		return fmt.Sprintf("%s: %.4g us, algbw %.2f GB/s, busbw %.2f GB/s (%s)", what, b.MedianUS, b.AlgBW, b.BusBW, b.Algorithm)
 	}
+	if l := r.Lost; l != nil {
+		if _, err := fmt.Fprintf(w, "lost      a rank at step %d of %d; %d ranks went on after %.3f s\n          %s\n", l.Step, l.Steps, l.Ranks, l.Seconds, l.Error); err != nil {
+			return err
+		}
+	}
 	_, err := fmt.Fprintf(w, `trained   %d parameters on %d images with %d ranks over %s: %.2f s
 accuracy  %.2f %% of %d held-out images (at least %.0f %%: %s)
 gradient  %s

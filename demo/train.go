@@ -35,6 +35,11 @@ type trainer struct {
 	// grad has an element more than there are parameters: the loss travels with the gradient.
 	grad     []float32
 	momentum []float32
+
+	done int     // steps taken
+	sum  float64 // of the losses of this epoch's steps, weighted by images
+	last Epoch   // the last that is over
+	lost *Lost   // what the run went on without
 }
 
 // newTrainer allocates; rank 0's initial parameters become everybody's.
@@ -116,32 +121,57 @@ func (t *trainer) free() {
 	}
 }
 
+// perEpoch is the number of steps of an epoch.
+func (t *trainer) perEpoch() int { return (len(t.d.train) + t.cfg.Batch - 1) / t.cfg.Batch }
+
 // train runs all epochs and returns the last one's standing.
-func (t *trainer) train(onEpoch func(Epoch)) (Epoch, error) {
-	last := Epoch{Epochs: t.cfg.Epochs}
-	for e := range t.cfg.Epochs {
-		start := time.Now()
-		order := t.d.epoch(t.cfg.Seed, e)
-		sum := 0.0
-		for lo := 0; lo < len(order); lo += t.cfg.Batch {
-			batch := order[lo:min(lo+t.cfg.Batch, len(order))]
-			loss, err := t.step(batch)
-			if err != nil {
-				return last, fmt.Errorf("demo: epoch %d: %w", e+1, err)
-			}
-			sum += loss * float64(len(batch))
-		}
-		took := time.Since(start).Seconds()
-		right, err := t.accuracy()
+func (t *trainer) train() (Epoch, error) {
+	t.last = Epoch{Epochs: t.cfg.Epochs}
+	for t.last.Epoch < t.cfg.Epochs {
+		was := t.last.Epoch
+		err := t.epoch(was)
 		if err != nil {
-			return last, err
+			err = t.goOn(err)
 		}
-		last = Epoch{Epoch: e + 1, Epochs: t.cfg.Epochs, Loss: sum / float64(len(order)), Accuracy: right, Speed: float64(len(order)) / took}
-		if onEpoch != nil {
-			onEpoch(last)
+		if err != nil {
+			return t.last, fmt.Errorf("demo: epoch %d: %w", was+1, err)
+		}
+		if t.cfg.OnEpoch != nil && t.last.Epoch > was {
+			t.cfg.OnEpoch(t.c.Rank(), t.last)
 		}
 	}
-	return last, nil
+	return t.last, nil
+}
+
+// epoch takes the steps of an epoch that aren't taken yet, and tests.
+func (t *trainer) epoch(e int) error {
+	start, n := time.Now(), t.perEpoch()
+	if t.done == e*n {
+		t.sum = 0
+	}
+	order := t.d.epoch(t.cfg.Seed, e)
+	images := 0
+	for t.done < (e+1)*n {
+		if t.cfg.OnStep != nil {
+			t.cfg.OnStep(t.done, t.cfg.Epochs*n)
+		}
+		lo := (t.done - e*n) * t.cfg.Batch
+		batch := order[lo:min(lo+t.cfg.Batch, len(order))]
+		loss, err := t.step(batch)
+		if err != nil {
+			return err
+		}
+		t.sum += loss * float64(len(batch))
+		images += len(batch)
+		t.done++
+	}
+	took := time.Since(start).Seconds()
+	right, err := t.accuracy()
+	if err != nil {
+		return err
+	}
+	t.last = Epoch{Epoch: e + 1, Epochs: t.cfg.Epochs, Loss: t.sum / float64(len(order)), Accuracy: right, Speed: float64(images) / took}
+	return nil
 }
 
 // step learns from a batch and returns its mean loss.

@@ -30,6 +30,7 @@ type Job struct {
 	MasterAddr string // MASTER_ADDR; empty: the host of Endpoint, or 127.0.0.1 when there is one node
 	MasterPort int    // MASTER_PORT; 0: any free one, another for each attempt
 
+	MayLose     int           // ranks of each node that may fail while the others go on, for programs that do without them
 	MaxRestarts int           // how often all ranks may be started again after a failure
 	Grace       time.Duration // time between asking a rank to stop and killing it; 0: 10 s
 	Monitor     time.Duration // interval at which launchers look for news of each other; 0: 100 ms
@@ -73,7 +74,7 @@ const (
 
 // Run starts the ranks and returns nil when every rank of every node has exited with status 0.
 //
-// When a rank fails, all others are stopped and, while MaxRestarts permits, everything is started again. The last failure
+// When a rank fails, and MayLose permits no more of that, all others are stopped and, while MaxRestarts permits, everything is started again. The last failure
 // is returned as a [*Failure]; each has been explained on Stderr by then. Other errors mean that no attempt was made
 // (bad arguments, nodes missing at the deadline); they have not been printed.
 //
@@ -101,6 +102,9 @@ func (j *Job) prepare() error {
 	}
 	if j.RanksPerNode < 1 {
 		return fmt.Errorf("launch: %d ranks per node: want at least 1", j.RanksPerNode)
+	}
+	if j.MayLose < 0 || j.MayLose >= max(j.RanksPerNode, 1) {
+		return fmt.Errorf("launch: %d of %d ranks may be lost: want 0 or more, and one to be left", j.MayLose, j.RanksPerNode)
 	}
 	if j.MaxRestarts < 0 {
 		return fmt.Errorf("launch: %d restarts: want 0 or more", j.MaxRestarts)

@@ -153,6 +153,7 @@ type attempt struct {
 	ended  []exit // in order of time
 
 	dumps   string    // where the ranks record what they do; empty: nowhere
+	lost    int       // ranks that have failed while the others went on
 	failure *Failure  // the first one, once there is one
 	asked   time.Time // when the ranks were asked to stop
 	grace   <-chan time.Time
@@ -243,7 +244,12 @@ func (a *attempt) exited(e exit) {
 	var first *exit
 	for i, e := range batch {
 		delete(a.alive, e.p)
-		if !e.ok() && first == nil {
+		switch {
+		case e.ok() || first != nil:
+		case a.failure == nil && a.lost < a.job.MayLose:
+			a.lost++
+			a.console.printf("%v; the others go on without it", a.runner.failure(e, a.number))
+		default:
 			first = &batch[i]
 		}
 	}

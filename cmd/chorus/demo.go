@@ -59,7 +59,7 @@ func train(ctx context.Context, c *comm.Comm, cfg demo.Config, stdout io.Writer,
 		return err
 	}
 	if !asJSON {
-		cfg.OnEpoch = func(e demo.Epoch) { fmt.Fprintln(stdout, e) }
+		cfg.OnEpoch = func(_ int, e demo.Epoch) { fmt.Fprintln(stdout, e) }
 	}
 	res, err := demo.Run(ctx, c, cfg)
 	if err != nil {

@@ -38,6 +38,7 @@ type runFlags struct {
 	masterPort   int
 
 	role            string
+	mayLose         int
 	maxRestarts     int
 	monitorInterval float64
 
@@ -126,6 +127,7 @@ Flags may be spelled with underscores, and each may be given by a variable inste
 	fs.StringVar(&f.masterAddr, "master-addr", "", "MASTER_ADDR of the ranks; with several nodes also where the nodes meet if there is no --rdzv-endpoint")
 	fs.IntVar(&f.masterPort, "master-port", 0, "MASTER_PORT of the ranks, or the port where the nodes meet; 0: any free port, or "+defaultMasterPort)
 	fs.StringVar(&f.role, "role", "default", "ROLE_NAME of this node's ranks")
+	fs.IntVar(&f.mayLose, "may-lose", 0, "ranks of each node that may fail while the others go on, for programs that do without them (docs/recovery.md)")
 	fs.IntVar(&f.maxRestarts, "max-restarts", 0, "how often all ranks are started again after a failure")
 	fs.Float64Var(&f.monitorInterval, "monitor-interval", 0.1, "seconds between looks for news of the other nodes")
 	fs.StringVar(&f.logDir, "log-dir", "", "directory for log files: DIR/ID/attempt_N/RANK/{stdout,stderr}.log")
@@ -177,6 +179,7 @@ func (f *runFlags) job(args []string) (*launch.Job, error) {
 		Command:     command,
 		RunID:       f.rdzvID,
 		Role:        f.role,
+		MayLose:     f.mayLose,
 		MaxRestarts: f.maxRestarts,
 		Grace:       f.grace,
 		JoinTimeout: f.joinTimeout,
