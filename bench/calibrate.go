@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 	"unsafe"
 
@@ -19,22 +20,27 @@ import (
 )
 
 const (
-	calibrationTime  = 60 * time.Millisecond // of each of the measurements
-	calibrationTries = 3                     // at finding the cores where they were when it began
+	calibrationTime   = 20 * time.Millisecond // of each of the measurements
+	calibrationRounds = 5                     // of all of them; each one's best counts, since whatever disturbs only adds
+	calibrationTries  = 3                     // at finding the cores where they were when it began
+	busySync          = 5e-6                  // seconds for each rank of a synchronization that waited for a core
 
-	smallBlock     = 8         // bytes whose time is all latency
-	largeBlock     = 1 << 20   // bytes whose time is nearly all bandwidth
+	smallBlock = 8       // bytes whose time is all latency
+	largeBlock = 1 << 20 // bytes whose time is nearly all bandwidth
+	// mostCalls bounds how much of a small operation's time is believed to be its call.
+	mostCalls      = 8
 	allLargeBlocks = 64 << 20  // most bytes of all ranks' large blocks together
 	loopBytes      = 256 << 10 // of a buffer of the loops, which stays in a core's own cache
 )
 
 // Calibrate measures what plan.Machine holds: on near the ways within each host, on far those between hosts. Both are
 // communicators of the same ranks, near over shared memory where there is any ("auto"), far over TCP. All ranks call it; it
-// takes about a second, and returns the same values on each. What these ranks can't show, such as synchronizations on one
+// takes about two seconds, and returns the same values on each. What these ranks can't show, such as synchronizations on one
 // host when each has one to itself, stays as plan.DefaultMachine has it.
 //
 // Each value is measured as the cost model uses it: with the operation whose time the model makes of it. The fields are
-// those of the slowest rank, and host.
+// those of the slowest rank, and host. Placement says whether they can be trusted: near or far, "moved" if the cores did all the
+// time, crowded if something else kept them busy.
 func Calibrate(ctx context.Context, near, far *comm.Comm) (calibration.Entry, error) {
 	e := calibration.Entry{Ranks: near.Size(), Date: time.Now().UTC().Format(time.RFC3339)}
 	if near.Size() < 2 || far.Size() != near.Size() || far.Rank() != near.Rank() {
@@ -61,10 +67,15 @@ func Calibrate(ctx context.Context, near, far *comm.Comm) (calibration.Entry, er
 		if err != nil {
 			return e, err
 		}
-		if e.Placement = after.Where; before.Where == after.Where {
-			return e, nil
+		if e.Placement = after.Where; before.Where != after.Where {
+			e.Placement = "moved"
+			continue
 		}
-		e.Placement = "moved"
+		if slices.Contains(e.Measured, "sync_s") && e.Machine.Sync > busySync*float64(host.Size()) {
+			e.Placement = Crowded
+			continue
+		}
+		break
 	}
 	return e, nil
 }
@@ -100,6 +111,7 @@ func probed(ctx context.Context, c *comm.Comm) (Placement, error) {
 // timings are seconds of operations; 0 where these ranks can't show them.
 type timings struct {
 	barrier             float64 // of a host
+	one, two            float64 // small all-reduces of a host, with one synchronization and with two
 	near, far           linkTimings
 	copyLoop, reduction float64 // of a buffer, with all ranks of the host at it
 }
@@ -108,27 +120,27 @@ type timings struct {
 type linkTimings struct{ small, large, linear float64 }
 
 func (t *timings) each() []*float64 {
-	return []*float64{&t.barrier, &t.near.small, &t.near.large, &t.near.linear, &t.far.small, &t.far.large, &t.far.linear, &t.copyLoop, &t.reduction}
+	return []*float64{&t.barrier, &t.one, &t.two, &t.near.small, &t.near.large, &t.near.linear, &t.far.small, &t.far.large, &t.far.linear, &t.copyLoop, &t.reduction}
 }
 
-// calibrate measures once.
+// least takes from each timing the lesser one.
+func (t *timings) least(other timings) {
+	for i, v := range t.each() {
+		if o := *other.each()[i]; *v == 0 || o < *v {
+			*v = o
+		}
+	}
+}
+
+// calibrate measures everything several times.
 func calibrate(ctx context.Context, near, host, far *comm.Comm) (m plan.Machine, measured []string, err error) {
 	var t timings
-	if host.Size() > 1 {
-		if host.Capabilities().SharedMem {
-			if t.barrier, err = timeOf(ctx, host, "barrier", "onesided", 0); err != nil {
-				return m, nil, err
-			}
-		}
-		if t.near, err = timeLink(ctx, host); err != nil {
+	for range calibrationRounds {
+		one, err := measureOnce(ctx, host, far)
+		if err != nil {
 			return m, nil, err
 		}
-	}
-	if t.far, err = timeLink(ctx, far); err != nil {
-		return m, nil, err
-	}
-	if t.copyLoop, t.reduction, err = timeLoops(ctx, host); err != nil {
-		return m, nil, err
+		t.least(one)
 	}
 	// The slowest host's values hold for all; so do the fullest host's ranks, and the fewest cores.
 	shape := []float64{float64(host.Size()), -float64(runtime.NumCPU())}
@@ -146,10 +158,36 @@ func calibrate(ctx context.Context, near, host, far *comm.Comm) (m plan.Machine,
 	return m, measured, m.Validate()
 }
 
+// measureOnce measures everything once.
+func measureOnce(ctx context.Context, host, far *comm.Comm) (t timings, err error) {
+	if host.Size() > 1 {
+		if host.Capabilities().SharedMem {
+			if t.barrier, err = timeOf(ctx, host, "barrier", "onesided", 0, Ordinary); err != nil {
+				return t, err
+			}
+			if t.one, err = timeOf(ctx, host, "all_reduce", "staged", smallBlock, Mapped); err != nil {
+				return t, err
+			}
+			if t.two, err = timeOf(ctx, host, "all_reduce", "direct", smallBlock, Mapped); err != nil {
+				return t, err
+			}
+		}
+		if t.near, err = timeLink(ctx, host); err != nil {
+			return t, err
+		}
+	}
+	if t.far, err = timeLink(ctx, far); err != nil {
+		return t, err
+	}
+	t.copyLoop, t.reduction, err = timeLoops(ctx, host)
+	return t, err
+}
+
 // machine turns timings into the numbers that the cost model would have predicted them from.
 func (t *timings) machine(world, perHost, cores int) (m plan.Machine, measured []string) {
 	m = plan.DefaultMachine()
 	crowd := max(1, float64(perHost)/float64(cores))
+	call := 0.0 // what an operation takes besides: the model leaves it out, for it's the same whatever is chosen
 	set := func(name string, field *float64, value float64) {
 		*field = value
 		measured = append(measured, name)
@@ -159,14 +197,19 @@ func (t *timings) machine(world, perHost, cores int) (m plan.Machine, measured [
 			return
 		}
 		hops := float64(n - 1) // costRing: hops * (latency + block/bandwidth)
-		set(name+".latency_s", &l.Latency, t.small/hops)
+		set(name+".latency_s", &l.Latency, max(t.small-call, t.small/mostCalls)/hops)
 		if more := t.large - t.small; more > 0 {
 			set(name+".bytes_per_s", &l.Bandwidth, crowd*hops*float64(largeBlockOf(n)-smallBlock)/more)
 		}
-		set(name+".overhead_s", &l.Overhead, min(t.linear/hops, l.Latency)) // rounds overlap, so that only the root's part is seen
+		set(name+".overhead_s", &l.Overhead, min(max(t.linear-call, t.linear/mostCalls)/hops, l.Latency)) // rounds overlap, so that only the root's part is seen
 	}
 	if t.barrier > 0 && crowd == 1 {
-		set("sync_s", &m.Sync, t.barrier)
+		sync := t.two - t.one
+		if sync < t.barrier/mostCalls || sync > t.barrier { // so close together that the clock decides
+			sync = t.barrier / 2
+		}
+		set("sync_s", &m.Sync, sync)
+		call = t.barrier - sync
 	} else if t.barrier > 0 {
 		set("crowded_sync_s", &m.CrowdedSync, t.barrier/float64(perHost))
 	}
@@ -183,19 +226,19 @@ func largeBlockOf(n int) int { return max(smallBlock*2, min(largeBlock, allLarge
 
 func timeLink(ctx context.Context, c *comm.Comm) (t linkTimings, err error) {
 	n := c.Size()
-	if t.small, err = timeOf(ctx, c, "all_gather", "ring", n*smallBlock); err != nil {
+	if t.small, err = timeOf(ctx, c, "all_gather", "ring", n*smallBlock, Ordinary); err != nil {
 		return t, err
 	}
-	if t.large, err = timeOf(ctx, c, "all_gather", "ring", n*largeBlockOf(n)); err != nil {
+	if t.large, err = timeOf(ctx, c, "all_gather", "ring", n*largeBlockOf(n), Ordinary); err != nil {
 		return t, err
 	}
-	t.linear, err = timeOf(ctx, c, "gather", "linear", n*smallBlock)
+	t.linear, err = timeOf(ctx, c, "gather", "linear", n*smallBlock, Ordinary)
 	return t, err
 }
 
 // timeOf returns the seconds of an operation by an algorithm.
-func timeOf(ctx context.Context, c *comm.Comm, op, algorithm string, bytes int) (float64, error) {
-	r, err := NewRunner(ctx, c, Config{Operation: op, Algorithm: algorithm, Min: bytes, Max: bytes, Memory: Ordinary, Time: calibrationTime})
+func timeOf(ctx context.Context, c *comm.Comm, op, algorithm string, bytes int, memory Memory) (float64, error) {
+	r, err := NewRunner(ctx, c, Config{Operation: op, Algorithm: algorithm, Min: bytes, Max: bytes, Memory: memory, Time: calibrationTime})
 	if err != nil {
 		return 0, err
 	}

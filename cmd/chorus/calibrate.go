@@ -82,6 +82,9 @@ func (f *benchFlags) calibrate(ctx context.Context, c *comm.Comm, opts []comm.Ne
 	if err := printCalibration(w, e); err != nil {
 		return err
 	}
+	if e.Placement != bench.Near && e.Placement != bench.Far {
+		fmt.Fprintf(w, "the cores were %s meanwhile: measure again when the machine is idle\n", e.Placement)
+	}
 	_, err = fmt.Fprintf(w, "written to %s\n", path)
 	if err == nil && !on {
 		_, err = fmt.Fprintln(w, "CHORUS_CALIBRATION=on makes programs of as many ranks use it")

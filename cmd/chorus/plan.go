@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -142,14 +143,19 @@ func (f *planFlags) show(w io.Writer) error {
 	return err
 }
 
-// machineFor returns the costs by which a world of that size would choose: calibrated ones if that's switched on.
+// machineFor returns the costs by which a world of that size would choose: calibrated ones if that's switched on. Like a world,
+// it does with the default where they can't be had, and warns.
 func machineFor(world int) (plan.Machine, error) {
 	path, on, err := calibrationFile()
 	if err != nil || !on || world == 1 {
 		return plan.DefaultMachine(), err
 	}
 	e, err := calibration.Lookup(path, world)
-	return e.Machine, err
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "chorus: default costs: %v\n", err)
+		return plan.DefaultMachine(), nil
+	}
+	return e.Machine, nil
 }
 
 // complete fills in what the flags say in words.
