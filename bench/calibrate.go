@@ -20,10 +20,7 @@ import (
 )
 
 const (
-	calibrationTime   = 20 * time.Millisecond // of each of the measurements
-	calibrationRounds = 5                     // of all of them; each one's best counts, since whatever disturbs only adds
-	calibrationTries  = 3                     // at finding the cores where they were when it began
-	busySync          = 5e-6                  // seconds for each rank of a synchronization that waited for a core
+	busySync = 5e-6 // seconds for each rank of a synchronization that waited for a core
 
 	smallBlock = 8       // bytes whose time is all latency
 	largeBlock = 1 << 20 // bytes whose time is nearly all bandwidth
@@ -32,6 +29,15 @@ const (
 	allLargeBlocks = 64 << 20  // most bytes of all ranks' large blocks together
 	loopBytes      = 256 << 10 // of a buffer of the loops, which stays in a core's own cache
 )
+
+// thorough is how a calibration is made.
+var thorough = calibrator{time: 20 * time.Millisecond, rounds: 5, tries: 3}
+
+type calibrator struct {
+	time   time.Duration // of each of the measurements
+	rounds int           // of all of them; each one's best counts, since whatever disturbs only adds
+	tries  int           // at finding the cores where they were when it began, and idle
+}
 
 // Calibrate measures what plan.Machine holds: on near the ways within each host, on far those between hosts. Both are
 // communicators of the same ranks, near over shared memory where there is any ("auto"), far over TCP. All ranks call it; it
@@ -42,6 +48,10 @@ const (
 // those of the slowest rank, and host. Placement says whether they can be trusted: near or far, "moved" if the cores did all the
 // time, crowded if something else kept them busy.
 func Calibrate(ctx context.Context, near, far *comm.Comm) (calibration.Entry, error) {
+	return thorough.run(ctx, near, far)
+}
+
+func (c calibrator) run(ctx context.Context, near, far *comm.Comm) (calibration.Entry, error) {
 	e := calibration.Entry{Ranks: near.Size(), Date: time.Now().UTC().Format(time.RFC3339)}
 	if near.Size() < 2 || far.Size() != near.Size() || far.Rank() != near.Rank() {
 		return e, fmt.Errorf("bench: calibration needs two communicators of the same ranks, two at least; these have %d and %d", near.Size(), far.Size())
@@ -55,12 +65,12 @@ func Calibrate(ctx context.Context, near, far *comm.Comm) (calibration.Entry, er
 		return e, err
 	}
 	defer host.Finalize(ctx)
-	for range calibrationTries {
+	for range c.tries {
 		before, err := probed(ctx, near)
 		if err != nil {
 			return e, err
 		}
-		if e.Machine, e.Measured, err = calibrate(ctx, near, host, far); err != nil {
+		if e.Machine, e.Measured, err = c.calibrate(ctx, near, host, far); err != nil {
 			return e, err
 		}
 		after, err := probed(ctx, near)
@@ -133,10 +143,10 @@ func (t *timings) least(other timings) {
 }
 
 // calibrate measures everything several times.
-func calibrate(ctx context.Context, near, host, far *comm.Comm) (m plan.Machine, measured []string, err error) {
+func (c calibrator) calibrate(ctx context.Context, near, host, far *comm.Comm) (m plan.Machine, measured []string, err error) {
 	var t timings
-	for range calibrationRounds {
-		one, err := measureOnce(ctx, host, far)
+	for range c.rounds {
+		one, err := c.once(ctx, host, far)
 		if err != nil {
 			return m, nil, err
 		}
@@ -158,28 +168,28 @@ func calibrate(ctx context.Context, near, host, far *comm.Comm) (m plan.Machine,
 	return m, measured, m.Validate()
 }
 
-// measureOnce measures everything once.
-func measureOnce(ctx context.Context, host, far *comm.Comm) (t timings, err error) {
+// once measures everything once.
+func (c calibrator) once(ctx context.Context, host, far *comm.Comm) (t timings, err error) {
 	if host.Size() > 1 {
 		if host.Capabilities().SharedMem {
-			if t.barrier, err = timeOf(ctx, host, "barrier", "onesided", 0, Ordinary); err != nil {
+			if t.barrier, err = c.timeOf(ctx, host, "barrier", "onesided", 0, Ordinary); err != nil {
 				return t, err
 			}
-			if t.one, err = timeOf(ctx, host, "all_reduce", "staged", smallBlock, Mapped); err != nil {
+			if t.one, err = c.timeOf(ctx, host, "all_reduce", "staged", smallBlock, Mapped); err != nil {
 				return t, err
 			}
-			if t.two, err = timeOf(ctx, host, "all_reduce", "direct", smallBlock, Mapped); err != nil {
+			if t.two, err = c.timeOf(ctx, host, "all_reduce", "direct", smallBlock, Mapped); err != nil {
 				return t, err
 			}
 		}
-		if t.near, err = timeLink(ctx, host); err != nil {
+		if t.near, err = c.timeLink(ctx, host); err != nil {
 			return t, err
 		}
 	}
-	if t.far, err = timeLink(ctx, far); err != nil {
+	if t.far, err = c.timeLink(ctx, far); err != nil {
 		return t, err
 	}
-	t.copyLoop, t.reduction, err = timeLoops(ctx, host)
+	t.copyLoop, t.reduction, err = c.timeLoops(ctx, host)
 	return t, err
 }
 
@@ -224,21 +234,21 @@ func (t *timings) machine(world, perHost, cores int) (m plan.Machine, measured [
 // largeBlockOf returns the bytes of a large block in a world of n.
 func largeBlockOf(n int) int { return max(smallBlock*2, min(largeBlock, allLargeBlocks/n)) }
 
-func timeLink(ctx context.Context, c *comm.Comm) (t linkTimings, err error) {
-	n := c.Size()
-	if t.small, err = timeOf(ctx, c, "all_gather", "ring", n*smallBlock, Ordinary); err != nil {
+func (c calibrator) timeLink(ctx context.Context, on *comm.Comm) (t linkTimings, err error) {
+	n := on.Size()
+	if t.small, err = c.timeOf(ctx, on, "all_gather", "ring", n*smallBlock, Ordinary); err != nil {
 		return t, err
 	}
-	if t.large, err = timeOf(ctx, c, "all_gather", "ring", n*largeBlockOf(n), Ordinary); err != nil {
+	if t.large, err = c.timeOf(ctx, on, "all_gather", "ring", n*largeBlockOf(n), Ordinary); err != nil {
 		return t, err
 	}
-	t.linear, err = timeOf(ctx, c, "gather", "linear", n*smallBlock, Ordinary)
+	t.linear, err = c.timeOf(ctx, on, "gather", "linear", n*smallBlock, Ordinary)
 	return t, err
 }
 
 // timeOf returns the seconds of an operation by an algorithm.
-func timeOf(ctx context.Context, c *comm.Comm, op, algorithm string, bytes int, memory Memory) (float64, error) {
-	r, err := NewRunner(ctx, c, Config{Operation: op, Algorithm: algorithm, Min: bytes, Max: bytes, Memory: memory, Time: calibrationTime})
+func (c calibrator) timeOf(ctx context.Context, on *comm.Comm, op, algorithm string, bytes int, memory Memory) (float64, error) {
+	r, err := NewRunner(ctx, on, Config{Operation: op, Algorithm: algorithm, Min: bytes, Max: bytes, Memory: memory, Time: c.time})
 	if err != nil {
 		return 0, err
 	}
@@ -252,13 +262,13 @@ func timeOf(ctx context.Context, c *comm.Comm, op, algorithm string, bytes int, 
 
 // timeLoops returns the seconds that a core needs to copy a buffer, and to add one to another, while the host's other ranks do
 // the same: the slowest rank's.
-func timeLoops(ctx context.Context, host *comm.Comm) (copying, reducing float64, err error) {
+func (c calibrator) timeLoops(ctx context.Context, host *comm.Comm) (copying, reducing float64, err error) {
 	a, err1 := tensor.Zeros(dtype.Float32, loopBytes/4)
 	b, err2 := tensor.Zeros(dtype.Float32, loopBytes/4)
 	if err := errors.Join(err1, err2); err != nil {
 		return 0, 0, err
 	}
-	r := &Runner{ctx: ctx, c: host, cfg: Config{Time: 4 * calibrationTime}} // limit takes a quarter
+	r := &Runner{ctx: ctx, c: host, cfg: Config{Time: 4 * c.time}} // limit takes a quarter
 	if copying, err = r.limit(copyPass(a, b)); err != nil {
 		return 0, 0, err
 	}

@@ -38,7 +38,7 @@ func TestCalibrate(t *testing.T) {
 				}
 				defer near.Finalize(ctx)
 				defer far.Finalize(ctx)
-				e, err := Calibrate(ctx, near, far)
+				e, err := calibrator{time: time.Millisecond, rounds: 2, tries: 1}.run(ctx, near, far)
 				if err != nil {
 					t.Errorf("rank %d: %v", r, err)
 				}
