@@ -81,7 +81,7 @@ func (c calibrator) run(ctx context.Context, near, far *comm.Comm) (calibration.
 			e.Placement = "moved"
 			continue
 		}
-		if slices.Contains(e.Measured, "sync_s") && e.Machine.Sync > busySync*float64(host.Size()) {
+		if slices.Contains(e.Measured, "sync_s") && e.Machine.Sync > busySync*float64(e.Ranks) {
 			e.Placement = Crowded
 			continue
 		}
