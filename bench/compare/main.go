@@ -63,7 +63,7 @@ func newCommand() *cobra.Command {
 	fs.StringVar(&f.max, "max", "256MiB", "largest size")
 	fs.IntVar(&f.rounds, "rounds", 8, "most bursts of each series at each size")
 	fs.DurationVar(&f.budget, "burst", 6*time.Millisecond, "time of a burst of small rounds")
-	fs.DurationVar(&f.limit, "limit", 17*time.Minute, "end after this long, installing included: the time is divided among the sizes, and what is missing is skipped")
+	fs.DurationVar(&f.limit, "limit", 16*time.Minute, "end after this long, installing included: the time is divided among the sizes, and what is missing is skipped")
 	fs.BoolVar(&f.installOnly, "install-only", false, "install the libraries and measure nothing")
 	fs.BoolVar(&f.add, "add", false, "add to the bursts that the document has")
 	fs.BoolVar(&f.reportOnly, "report", false, "measure nothing: report on the document that is there")
