@@ -3,52 +3,86 @@ package comm_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/chorus-comms/chorus/comm"
-	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/store"
-	"github.com/chorus-comms/chorus/tensor"
 )
 
-// BenchmarkRecorder is what the flight recorder costs: all-reduce between two ranks of this process, with it and without.
+// BenchmarkRecorder measures what the flight recorder costs: blocks of operations on a world with it and on one without take turns in
+// one process, and the difference is the median over the pairs of blocks. A world of one shows what a small operation pays.
 func BenchmarkRecorder(b *testing.B) {
-	for _, elements := range []int{2, 16 << 10, 1 << 20} {
-		for _, entries := range []string{"0", "1024"} {
-			b.Run(fmt.Sprintf("%dB/entries=%s", 4*elements, entries), func(b *testing.B) {
-				b.Setenv("CHORUS_RECORD", entries)
-				ctx := context.Background()
-				st := store.NewHash(time.Minute)
+	for _, x := range []struct {
+		ranks, elements, block int
+	}{{1, 2, 20_000}, {2, 16 << 10, 500}, {2, 64 << 10, 100}, {2, 1 << 20, 10}} {
+		b.Run(fmt.Sprintf("ranks=%d/bytes=%d", x.ranks, 4*x.elements), func(b *testing.B) {
+			with, without := recorded(b, x.ranks, "1024"), recorded(b, x.ranks, "0")
+			run := func(comms []*comm.Comm) float64 {
+				start := time.Now()
 				var wg sync.WaitGroup
-				for r := range 2 {
+				for _, c := range comms {
 					wg.Go(func() {
-						c, err := comm.New(ctx, comm.WithRank(r, 2), comm.WithStore(st), comm.WithFabric("shm"))
-						if err != nil {
-							b.Error(err)
-							return
-						}
-						defer c.Finalize(ctx)
-						x := tensor.Must(c.Empty(dtype.Float32, elements))
-						c.Barrier(ctx)
-						if r == 0 {
-							b.ResetTimer()
-						}
-						for range b.N {
-							if err := c.AllReduce(ctx, x, comm.Sum); err != nil {
+						t := zeros(x.elements)
+						for range x.block {
+							if err := c.AllReduce(context.Background(), t, comm.Max); err != nil {
 								b.Error(err)
 								return
 							}
 						}
-						c.Barrier(ctx)
-						if r == 0 {
-							b.StopTimer()
-						}
 					})
 				}
 				wg.Wait()
-			})
-		}
+				return float64(time.Since(start)) / float64(x.block)
+			}
+			run(with)
+			run(without)
+			var base, more []float64
+			for i := 0; b.Loop(); i++ {
+				var on, off float64
+				if i%2 == 0 {
+					on, off = run(with), run(without)
+				} else {
+					off, on = run(without), run(with)
+				}
+				base, more = append(base, off), append(more, on-off)
+			}
+			slices.Sort(base)
+			slices.Sort(more)
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(base[len(base)/2], "ns/operation")
+			b.ReportMetric(more[len(more)/2], "ns-recorder")
+			b.ReportMetric(100*more[len(more)/2]/base[len(base)/2], "%-recorder")
+		})
 	}
+}
+
+// recorded opens a world in this process whose recorders keep so many operations.
+func recorded(b *testing.B, ranks int, entries string) []*comm.Comm {
+	b.Helper()
+	b.Setenv("CHORUS_RECORD", entries)
+	st := store.NewHash(time.Minute)
+	comms := make([]*comm.Comm, ranks)
+	var wg sync.WaitGroup
+	for r := range comms {
+		wg.Go(func() {
+			var err error
+			if comms[r], err = comm.New(context.Background(), comm.WithRank(r, ranks), comm.WithStore(st), comm.WithFabric("mem"),
+				comm.WithName("recorded-"+entries)); err != nil {
+				b.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if b.Failed() {
+		b.FailNow()
+	}
+	b.Cleanup(func() {
+		for _, c := range comms {
+			c.Finalize(context.Background())
+		}
+	})
+	return comms
 }

@@ -36,7 +36,7 @@ const (
 	flagAsync     = 1 << 24
 	flagSpecial   = 1 << 25 // no operation of the backend: the kind is a special one
 	untimed       = 1       // ended, but nobody looked at the clock
-	timedElements = 4 << 10
+	timedElements = 64 << 10
 	timedPeriod   = 8
 )
 
