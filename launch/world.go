@@ -95,7 +95,9 @@ func (j *Job) serve(host string, port int) (*store.TCPServer, error) {
 
 // launchersOnly is the policy of a store that no program of PyTorch has to do with.
 func launchersOnly(p secure.Policy) secure.Policy {
-	p.Plain = config.PlainNone
+	if p.Authenticates() {
+		p.Plain = config.PlainNone
+	}
 	return p
 }
 
