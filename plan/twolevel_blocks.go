@@ -81,8 +81,10 @@ func (b *Builder) twoLevelReduceScatter() {
 			}
 			continue
 		}
+		if s > 0 {
+			b.Sync() // the slots of the host before are free
+		}
 		b.exchange(x)
-		b.Sync() // the slots are free for the next host's blocks
 	}
 }
 
