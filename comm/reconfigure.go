@@ -29,8 +29,8 @@ func ReconfigureHints(h map[string]string) ReconfigureOption {
 }
 
 // Handle returns this rank's handle: text without spaces, of a few hundred bytes, by which the other members of a new world
-// find it. Whoever is to be in that world passes it to Reconfigure. It's valid as long as the communicator is,
-// broken or not; a communicator that Reconfigure returns has another. The first call begins to listen
+// find it. Whoever is to be in that world passes it to Reconfigure. It's valid until the communicator is finalized,
+// broken or not; a communicator that Reconfigure returns should be asked anew. The first call begins to listen
 // at a socket of this host, and, if the job has a MASTER_ADDR on another host, at an address for those.
 func (c *Comm) Handle() (string, error) {
 	seat, err := c.openSeat()
