@@ -248,6 +248,65 @@ class Communicator:
         check(_lib.library.chorus_comm_split(self.handle, ctypes.byref(options), ctypes.byref(handle)))
         return Communicator(handle.value) if handle.value else None
 
+    def handle_text(self) -> str:
+        """This rank's handle, by which the other members of a new world find it."""
+        text = ctypes.c_char_p()
+        check(_lib.library.chorus_comm_handle(self.handle, ctypes.byref(text)))
+        return (text.value or b"").decode()
+
+    def reconfigure(
+        self,
+        uuid: str,
+        handles: Sequence[str],
+        *,
+        any_order: bool = False,
+        timeout_ns: int = 0,
+        hints: dict[str, str] | None = None,
+    ) -> Communicator:
+        """A communicator of the processes whose handles are listed, all of which call this. This one is finalized then."""
+        array, n_hints = _lib.hints(hints)
+        options = _lib.ReconfigureOptions(
+            size=ctypes.sizeof(_lib.ReconfigureOptions),
+            n_handles=len(handles),
+            uuid=uuid.encode(),
+            handles=(ctypes.c_char_p * len(handles))(*(h.encode() for h in handles)),
+            any_order=int(any_order),
+            n_hints=n_hints,
+            hints=array,
+            timeout_ns=timeout_ns,
+        )
+        return self._renewed(_lib.library.chorus_comm_reconfigure, options)
+
+    def regroup(
+        self,
+        *,
+        without: Sequence[int] = (),
+        newcomers: Sequence[str] = (),
+        at_least: int = 0,
+        patience_ns: int = 0,
+        timeout_ns: int = 0,
+    ) -> Communicator:
+        """A communicator of the ranks that are left, who all call this, and of newcomers. This one is finalized then."""
+        options = _lib.RegroupOptions(
+            size=ctypes.sizeof(_lib.RegroupOptions),
+            n_without=len(without),
+            without=(ctypes.c_int32 * len(without))(*without),
+            with_=(ctypes.c_char_p * len(newcomers))(*(h.encode() for h in newcomers)),
+            n_with=len(newcomers),
+            at_least=at_least,
+            patience_ns=patience_ns,
+            timeout_ns=timeout_ns,
+        )
+        return self._renewed(_lib.library.chorus_comm_regroup, options)
+
+    def _renewed(self, call: Callable[..., int], options: object) -> Communicator:
+        handle = ctypes.c_uint64()
+        check(call(self.handle, ctypes.byref(options), ctypes.byref(handle)))  # type: ignore[arg-type]
+        self.finalized = True
+        if self._watched is not None:
+            self._watched.put(None)
+        return Communicator(handle.value)
+
     def run(
         self,
         asynchronous: bool,

@@ -57,6 +57,7 @@ class Status(enum.IntEnum):
 
 # Plain integers from here on: they stand in the path of every operation, where an
 # enumeration's members cost as much as the call.
+NO_WORLD = -2  # the rank of a newcomer
 OK, PENDING, INTERRUPTED, FORKED = 0, 16, 17, 19
 
 BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64 = range(1, 10)
@@ -166,6 +167,32 @@ class SplitOptions(Structure):
         ("hints", POINTER(Hint)),
         ("n_hints", c_int32),
         ("reserved", c_int32),
+    ]
+
+
+class ReconfigureOptions(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("n_handles", c_int32),
+        ("uuid", c_char_p),
+        ("handles", POINTER(c_char_p)),
+        ("any_order", c_int32),
+        ("n_hints", c_int32),
+        ("hints", POINTER(Hint)),
+        ("timeout_ns", c_int64),
+    ]
+
+
+class RegroupOptions(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("n_without", c_int32),
+        ("without", POINTER(c_int32)),
+        ("with_", POINTER(c_char_p)),
+        ("n_with", c_int32),
+        ("at_least", c_int32),
+        ("patience_ns", c_int64),
+        ("timeout_ns", c_int64),
     ]
 
 
@@ -316,6 +343,9 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "comm_get": (_i32, [_u64, POINTER(CommInfo)]),
     "comm_status": (_i32, [_u64]),
     "comm_split": (_i32, [_u64, POINTER(SplitOptions), POINTER(_u64)]),
+    "comm_handle": (_i32, [_u64, POINTER(_str)]),
+    "comm_reconfigure": (_i32, [_u64, POINTER(ReconfigureOptions), POINTER(_u64)]),
+    "comm_regroup": (_i32, [_u64, POINTER(RegroupOptions), POINTER(_u64)]),
     "comm_set_timeout": (_i32, [_u64, _i64]),
     "comm_set_hints": (_i32, [_u64, POINTER(Hint), _i32]),
     "comm_abort": (_i32, [_u64, _str]),

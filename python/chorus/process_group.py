@@ -143,7 +143,7 @@ class ProcessGroup(dist.ProcessGroup):
     supports_splitting = True
     supports_coalescing = False
     supports_time_estimate = False
-    supports_shrinking = False
+    supports_shrinking = True
     supports_reconfigure = False
     supports_window = False
 
@@ -521,6 +521,21 @@ class ProcessGroup(dist.ProcessGroup):
 
     splitGroup = split_group
 
+    def shrink(self, ranks_to_exclude: Sequence[int], shrink_flags: int = 0, opts: Any = None) -> ProcessGroup:
+        """A group of the other ranks, who all call this; PyTorch's ``shrink_group`` does. This group is finalized then.
+
+        Ranks that are lost need not be in the list to be found out, but then it fails: PyTorch counts on just those that are.
+        ``SHRINK_ABORT`` ends what is under way before.
+        """
+        if self._others:
+            raise UnsupportedError("chorus: a group of several devices can't be shrunk; use new_group", op="shrink")
+        if shrink_flags & dist.distributed_c10d.SHRINK_ABORT:
+            self.comm.abort("the group is being shrunk")
+        _take_shrunk_groups()
+        left = self.comm.size - len(ranks_to_exclude)
+        comm = self.comm.regroup(without=list(ranks_to_exclude), at_least=left, timeout_ns=timeout_ns(self._timeout))
+        return ProcessGroup(comm, self._store, self._timeout)
+
     def merge_remote_group(self, *args: Any, **kwargs: Any) -> Any:
         raise UnsupportedError("chorus: groups can't be merged", op="merge")
 
@@ -642,3 +657,26 @@ def _timeout_of(opts: Any) -> int:
 
 
 _dynamo.leave_alone()
+
+
+def _take_shrunk_groups() -> None:
+    """Have PyTorch's ``shrink_group`` take a group of this backend as it is.
+
+    It wraps what a backend's ``shrink`` returns in a group of its own, which takes only backends written in C++, and whose
+    store it clones: rank 0's, who may be the one that is lost.
+    """
+    c10d: Any = dist.distributed_c10d
+    wrap = c10d._create_shrunk_process_group
+    if getattr(wrap, "of_chorus", False):
+        return
+
+    def create(backend: Any, ranks: list[int], metadata: dict[str, Any], is_default: bool) -> Any:
+        if not isinstance(backend, ProcessGroup):
+            return wrap(backend, ranks, metadata, is_default)
+        backend.setGroupName(metadata["new_group_name"])
+        backend.setGroupDesc("default:shrunken" if is_default else f"{metadata['original_group_name']}:shrunk")
+        c10d._world.pg_backend_config[backend] = metadata["backend_config"]
+        return backend
+
+    create.of_chorus = True  # type: ignore[attr-defined]
+    c10d._create_shrunk_process_group = create

@@ -35,7 +35,8 @@ def test_structs_are_the_headers(tmp_path):
     structs = {
         "chorus_host": _lib.Host, "chorus_error": _lib.ErrorFacts, "chorus_hint": _lib.Hint,
         "chorus_comm_options": _lib.CommOptions, "chorus_comm_info": _lib.CommInfo, "chorus_op": _lib.Op,
-        "chorus_split_options": _lib.SplitOptions, "chorus_work_info": _lib.WorkInfo,
+        "chorus_split_options": _lib.SplitOptions, "chorus_reconfigure_options": _lib.ReconfigureOptions,
+        "chorus_regroup_options": _lib.RegroupOptions, "chorus_work_info": _lib.WorkInfo,
         "chorus_store_callbacks": _lib.StoreCallbacks,
     }  # fmt: skip
     lines = []

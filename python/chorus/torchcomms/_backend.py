@@ -141,6 +141,12 @@ class TorchCommBackend:
     def is_aborted(self) -> bool:
         return False
 
+    def get_init_handle(self) -> str:
+        raise self._lacks("get_init_handle")
+
+    def reconfigure(self, uuid: int, init_handles: list[str] | set[str], **options: Unpack[Options]) -> None:
+        raise self._lacks("reconfigure")
+
     def on_abort(self, call: Callable[[], None]) -> None:
         """Call ``call`` once, from any thread, when the communicator breaks."""
         raise self._lacks("register_abort_hook")

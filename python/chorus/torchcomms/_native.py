@@ -39,6 +39,7 @@ class NativeBackend(TorchCommBackend):
     def __init__(self, comm: Communicator, name: str) -> None:
         self.comm = comm
         self._name = name
+        self._on_abort: list[Callable[[], None]] = []
         self._device = device(comm.info().device.decode()) if comm.on_device else None
 
     def finalize(self) -> None:
@@ -302,7 +303,34 @@ class NativeBackend(TorchCommBackend):
     def is_aborted(self) -> bool:
         return self.comm.failure() is not None
 
+    def get_init_handle(self) -> str:
+        return self.comm.handle_text()
+
+    def reconfigure(self, uuid: int, init_handles: list[str] | set[str], **options: Unpack[Options]) -> None:
+        own = _hints.of_communicator(options["hints"])[0] if "hints" in options else None
+        self._follow(
+            self.comm.reconfigure(
+                str(uuid),
+                list(init_handles),
+                any_order=isinstance(init_handles, (set, frozenset)),
+                timeout_ns=timeout_ns(options.get("timeout")),
+                hints=own,
+            )
+        )
+
+    def regroup(self, without: Sequence[int], newcomers: Sequence[str], timeout: timedelta | None) -> None:
+        self._follow(self.comm.regroup(without=without, newcomers=newcomers, timeout_ns=timeout_ns(timeout)))
+
+    def _follow(self, comm: Communicator) -> None:
+        self.comm = comm
+        for call in self._on_abort:
+            self._watch(call)
+
     def on_abort(self, call: Callable[[], None]) -> None:
+        self._on_abort.append(call)
+        self._watch(call)
+
+    def _watch(self, call: Callable[[], None]) -> None:
         def broken(_user: int, _status: int) -> None:
             try:
                 call()

@@ -172,7 +172,7 @@ class BatchP2POptions(OperationOptions):
 
 @dataclass
 class ReconfigureOptions:
-    """The arguments of :meth:`TorchComm.reconfigure`, which is not there yet."""
+    """The arguments of :meth:`TorchComm.reconfigure`."""
 
     uuid: int = 0
     init_handles: list[str] | set[str] = field(default_factory=list)

@@ -7,7 +7,7 @@ import functools
 import itertools
 import warnings
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch
 from torch._C._distributed_c10d import PrefixStore, Store
 
 import chorus
-from chorus import accelerator, memory
+from chorus import _lib, accelerator, memory
 from chorus._comm import Communicator
 from chorus._device import resolve, types
 from chorus.backend import _fresh, _ours
@@ -528,8 +528,11 @@ class TorchComm:
         return self._impl.is_aborted()
 
     def get_init_handle(self) -> str:
-        """Belongs to :meth:`reconfigure`."""
-        raise self._no_reconfigure("get_init_handle")
+        """This rank's handle, by which the other members of a new world find it.
+
+        It's valid until :meth:`reconfigure` succeeds, or :meth:`finalize`; also of a broken communicator.
+        """
+        return self._impl.get_init_handle()
 
     def reconfigure(
         self,
@@ -538,15 +541,37 @@ class TorchComm:
         timeout: timedelta | None = None,
         hints: _Hints = None,
     ) -> TorchWork:
-        """Not there yet: :class:`chorus.UnsupportedError`."""
-        raise self._no_reconfigure("reconfigure")
+        """Make this the communicator of the processes whose handles are given, each of which calls this with the same arguments.
 
-    def _no_reconfigure(self, what: str) -> UnsupportedError:
-        return UnsupportedError(
-            f"chorus: {what}: this version of Chorus can't give a communicator other members; make a new one",
-            comm=self.get_name(),
-            op=what,
-        )
+        They are survivors of a broken communicator, on that one, and newcomers, on one that :func:`new_comm` has
+        made with ``enable_reconfigure``. ``uuid`` has not been used before. Of a list, handle r becomes rank r; of a
+        set, ranks follow those that the members had, and newcomers come last. It waits; the work that
+        it returns is done. Of the members that survive the call either all succeed or none does; then it raises
+        :class:`chorus.PeerLostError`, :class:`chorus.TimeoutError` and so on, whose message names the member at fault, the communicator is
+        what it was, and another call with another uuid may do without that member. Operations and
+        windows under way end. Hooks stay, and are not called for this.
+        """
+        self._impl.reconfigure(uuid, init_handles, **_options(hints, timeout))
+        if hints:
+            self._options.hints = dict(hints)
+        return self._renewed()
+
+    def regroup(
+        self, without: Sequence[int] = (), newcomers: Sequence[str] = (), timeout: timedelta | None = None
+    ) -> TorchWork:
+        """:meth:`reconfigure` for ranks that don't know who is left: all survivors call it, and find out. Not in the original.
+
+        Survivors keep their order. ``newcomers`` are handles of processes that call this, too, on communicators
+        of :func:`new_comm` with ``enable_reconfigure``; they take the places of those who are gone, and then places at the end.
+        """
+        if not isinstance(self._impl, NativeBackend):
+            raise self._impl._lacks("regroup")
+        self._impl.regroup(without, newcomers, timeout)
+        return self._renewed()
+
+    def _renewed(self) -> TorchWork:
+        self._ranks = list(range(self._impl.get_size()))
+        return TorchWork()
 
     def finalize(self) -> None:
         """End this rank's part, after the operations issued before. A second call raises :class:`chorus.FinalizedError`."""
@@ -668,6 +693,8 @@ def new_comm(
         timeout: of this call, and of operations that give none; as TORCHCOMM_TIMEOUT_SECONDS says, or 600 s.
         is_high_priority_stream, high_priority_stream: of the communicator's stream; no meaning for CPUs.
         store: where the ranks meet, any store of PyTorch; without one, at MASTER_ADDR and MASTER_PORT.
+        enable_reconfigure: return at once, without a world: rank -1 and size 0, until :meth:`TorchComm.reconfigure`. Other
+            communicators can be reconfigured, too.
         hints: for the backend, under Chorus's names or the original's; unknown ones are a warning.
         rank, world_size: which rank this is; as the launcher's environment says. Not in the original.
 
@@ -678,8 +705,8 @@ def new_comm(
     device = torch.device("cpu" if ours is not None else str(device))
     native = _backend.native_name(backend)
     made_of = _backend.registered_class(backend) if native is None else None
-    if enable_reconfigure:
-        raise UnsupportedError(f"chorus: new_comm: backend {backend!r} has no reconfigure yet")
+    if enable_reconfigure and native is None:
+        raise UnsupportedError(f"chorus: new_comm: backend {backend!r} has no reconfigure")
     if native is not None and device.type != "cpu":
         raise UnsupportedError(f"chorus: new_comm: backend {backend!r} is for CPU tensors, not for {device.type}")
     if native is None and ours is not None:
@@ -692,13 +719,15 @@ def new_comm(
     if name is None:
         name = f"comm{next(_unnamed)}"
     options = CommOptions(bool(abort_process_on_timeout_or_error), timeout or timedelta(seconds=600), bool(priority),
-        store, False, dict(hints or {}))  # fmt: skip
+        store, enable_reconfigure, dict(hints or {}))  # fmt: skip
     if ours is not None and priority:
         own["is_high_priority_stream"] = "true"
     if made_of is not None:
         impl = made_of()
         impl.init(device, name, options)
         return TorchComm(impl, device, options, list(range(impl.get_size())))
+    if enable_reconfigure:
+        rank, world_size, store = _lib.NO_WORLD, 0, None
     if rank is None or world_size is None:
         rank, world_size = _launcher.query_ranksize()
     if store is None and world_size > 1:
