@@ -1,6 +1,7 @@
 """The package itself: what it loads, that it fits the header, that its types are sound."""
 
 import ctypes
+import json
 import pathlib
 import re
 import subprocess
@@ -94,3 +95,21 @@ def test_types():
     pytest.importorskip("mypy")
     done = subprocess.run([sys.executable, "-m", "mypy"], cwd=ROOT / "python", capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_benchmark(tmp_path):
+    """Every measure gives its rows, as tables and as JSON."""
+    target = tmp_path / "rows.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "chorus.bench", "--only", "collectives", "inference", "ddp", "--ops", "all_reduce", "barrier",
+         "--max-bytes", "16384", "--seconds", "0", "--json", str(target)],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(target.read_text())
+    assert {(r["measure"], r["op"], r["bytes"]) for r in rows} == {
+        ("collectives", "all_reduce", 4), ("collectives", "all_reduce", 16384), ("collectives", "barrier", 0),
+        ("ddp", "step", 0), ("inference", "step", 16384), ("inference", "step", 65536), ("inference", "step", 262144),
+    }  # fmt: skip
+    assert all({"gloo", "ordinary"} <= set(r["us"]) for r in rows)
+    assert "| all_reduce | 16 KiB |" in done.stdout and "| Chorus, `chorus.share(ddp)` |" in done.stdout

@@ -4,6 +4,9 @@ import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 from training import batch, compare, model
 
+VERSION = tuple(map(int, torch.__version__.split(".")[:2]))
+interleaved = pytest.mark.skipif(VERSION < (2, 7), reason="Gloo of PyTorch 2.6, to compare with, doesn't come to an end")
+
 
 def _train(peers, group, schedule_of):
     """One stage per rank: activations go forward as messages, gradients back."""
@@ -35,11 +38,12 @@ def _compare(peers, schedule_of):
     compare(ours, theirs, 1)  # nothing is added up between ranks
 
 
-@pytest.mark.parametrize("schedule_of", [ScheduleGPipe, Schedule1F1B])
+@pytest.mark.parametrize("schedule_of", [ScheduleGPipe, pytest.param(Schedule1F1B, marks=interleaved)])
 def test_like_gloo(pair, schedule_of):
     pair.run(_compare, schedule_of)
 
 
+@interleaved
 def test_three_stages():
     from conftest import world_of
 

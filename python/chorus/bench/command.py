@@ -7,6 +7,7 @@ import dataclasses
 import datetime
 import json
 import multiprocessing
+import os
 import pathlib
 import socket
 from collections.abc import Iterable
@@ -54,6 +55,7 @@ def rank_main(rank: int, port: int, arguments: argparse.Namespace) -> None:
         others = peers.load(arguments.peers, rank, arguments.ranks, f"chorus-bench-{port}")
         if others:
             rows = list(peers.measure(others, arguments.max_bytes, arguments.seconds))
+            peers.clear(rank, port)
             note(rows, peers.show(rows))
     if "ddp" in arguments.only:
         row = models.ddp(gloo, 8 * arguments.seconds)
@@ -92,6 +94,8 @@ def main() -> None:
     port = free_port()
     if arguments.json is not None:
         arguments.json.unlink(missing_ok=True)
+    # What DeepSpeed and OpenMP ask the environment for.
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), LOCAL_SIZE=str(arguments.ranks), OMP_NUM_THREADS="1")
     processes = []
     if set(arguments.only) - {"layer"}:
         processes = [spawn.Process(target=rank_main, args=(r, port, arguments)) for r in range(arguments.ranks)]
