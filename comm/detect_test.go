@@ -14,6 +14,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -102,8 +103,12 @@ var misdeeds = func() map[string]misdeed {
 		}
 	}
 	return map[string]misdeed{
-		"killed":    {patient, signal(syscall.SIGKILL)},
-		"stopped":   {reduce, signal(syscall.SIGSTOP)},
+		"killed":  {patient, signal(syscall.SIGKILL)},
+		"stopped": {reduce, signal(syscall.SIGSTOP)},
+		"stopped inside": { // where the ranks read and write each other's memory
+			func(ctx context.Context, c, _ *comm.Comm) error { return mapped(ctx, c, short, false) },
+			func(ctx context.Context, c, _ *comm.Comm) error { return mapped(ctx, c, short, true) },
+		},
 		"missing":   {reduce, func(_ context.Context, c, _ *comm.Comm) error { <-c.Broken(); return c.Err() }},
 		"operation": {reduce, func(ctx context.Context, c, _ *comm.Comm) error { return c.Barrier(ctx) }},
 		"dtype": {reduce, func(ctx context.Context, c, _ *comm.Comm) error {
@@ -117,6 +122,19 @@ var misdeeds = func() map[string]misdeed {
 		"leaves":    {patient, func(ctx context.Context, c, _ *comm.Comm) error { return c.Finalize(ctx) }},
 	}
 }()
+
+// mapped reduces memory that all ranks can map, again and again until that fails. One that is to stop does so at some moment of the
+// operations.
+func mapped(ctx context.Context, c *comm.Comm, limit comm.Option, stop bool) error {
+	x, err := c.Zeros(dtype.Float32, 4<<20)
+	for i := 0; err == nil; i++ {
+		if i == 3 && stop {
+			time.AfterFunc(2*time.Millisecond, func() { syscall.Kill(os.Getpid(), syscall.SIGSTOP) })
+		}
+		err = c.AllReduce(ctx, x, comm.Max, limit)
+	}
+	return err
+}
 
 // detectRank is the program of one rank: two communicators, some operations, and then what the test asks for.
 func detectRank(m misdeed) error {
@@ -164,6 +182,7 @@ func TestDetection(t *testing.T) {
 	}{
 		{"killed", "lost", false, nil},
 		{"stopped", "timeout", true, nil},
+		{"stopped inside", "timeout", false, nil},
 		{"missing", "timeout", true, []string{"rank 1 is elsewhere, after all_reduce(float32[3000], sum) #3 of", "detect_test.go:"}},
 		{"crossed", "timeout", true, []string{`rank 1 is in barrier #1 of "part", at comm/detect_test.go:`}},
 		{"leaves", "lost", false, []string{"finalized"}},
@@ -208,6 +227,9 @@ func TestDetection(t *testing.T) {
 						complain("rank %d is missing", culprit)
 					case (len(b.Arrived) > 0 || x.kind == "timeout") && !slices.ContainsFunc(b.Arrived, func(a int) bool { return a != culprit }):
 						complain("ranks other than the culprit were there")
+					}
+					if x.misdeed == "stopped inside" && !slices.Contains(slices.Concat(b.Missing, b.Unknown), culprit) {
+						complain("rank %d is not named", culprit)
 					}
 					for _, say := range x.say {
 						if !strings.Contains(b.Text, say) {
