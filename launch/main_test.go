@@ -45,6 +45,15 @@ var roles = map[string]func(args []string){
 			fmt.Printf("%s=%s\n", name, os.Getenv(name))
 		}
 	},
+	// show prints the file that a variable names.
+	"show": func(args []string) {
+		path := os.Getenv(args[0])
+		info, err := os.Stat(path)
+		check(err)
+		text, err := os.ReadFile(path)
+		check(err)
+		fmt.Printf("path=%s\nmode=%v\ntext=%s\n", path, info.Mode(), strings.TrimSpace(string(text)))
+	},
 	// fail runs one of failures on the rank args[0], while the others wait to be stopped. With a directory args[2] all
 	// ranks have begun before.
 	"fail": func(args []string) {
