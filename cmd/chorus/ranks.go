@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -93,9 +94,9 @@ func asRank(ctx context.Context, opts []comm.NewOption, main func(context.Contex
 			return errors.Join(err, c.Finalize(ctx))
 		}
 		on := device.WithStream(ctx, own)
-		return errors.Join(main(on, c), own.Synchronize(ctx), c.Finalize(ctx), own.Close())
+		return errors.Join(main(on, c), own.Synchronize(ctx), finalize(ctx, c), own.Close())
 	}
-	return errors.Join(main(ctx, c), c.Finalize(ctx))
+	return errors.Join(main(ctx, c), finalize(ctx, c))
 }
 
 func asGoroutines(ctx context.Context, n int, timeout time.Duration, opts []comm.NewOption, main func(context.Context, *comm.Comm) error) error {
@@ -117,11 +118,20 @@ func asGoroutines(ctx context.Context, n int, timeout time.Duration, opts []comm
 
 // startRanks runs this command again as n ranks on this host. Rank 0's output becomes ours.
 func startRanks(ctx context.Context, n int, stdout io.Writer) error {
-	self, err := os.Executable()
+	job, err := ownRanks(n, stdout)
 	if err != nil {
 		return err
 	}
-	job := &launch.Job{
+	return job.Run(ctx)
+}
+
+// ownRanks is the job of this command's ranks on this host.
+func ownRanks(n int, stdout io.Writer) (*launch.Job, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	return &launch.Job{
 		Command:      append(append([]string{self}, os.Args[1:]...), "--rank-main"),
 		RanksPerNode: n,
 		Console:      []int{0},
@@ -130,8 +140,7 @@ func startRanks(ctx context.Context, n int, stdout io.Writer) error {
 		Stderr:       os.Stderr,
 		Signals:      catchSignals(),
 		Guard:        []string{self, "guard"},
-	}
-	return job.Run(ctx)
+	}, nil
 }
 
 // ownLauncher takes away what would make the ranks believe another launcher than ours.
@@ -142,15 +151,26 @@ func ownLauncher(env []string) []string {
 	})
 }
 
-// bareWriter takes away what package launch puts before the lines of rank 0.
-type bareWriter struct{ w io.Writer }
+// finalize ends a communicator, unless main has put another into its place, and has ended that.
+func finalize(ctx context.Context, c *comm.Comm) error {
+	if err := c.Finalize(ctx); !errors.Is(err, comm.ErrFinalized) {
+		return err
+	}
+	return nil
+}
 
-var rankZero = []byte("[0]: ")
+// bareWriter takes away what package launch puts before the ranks' lines.
+type bareWriter struct{ w io.Writer }
 
 func (b *bareWriter) Write(p []byte) (int, error) {
 	var bare []byte
 	for line := range bytes.Lines(p) {
-		bare = append(bare, bytes.TrimPrefix(line, rankZero)...)
+		if tag, rest, ok := bytes.Cut(line, []byte("]: ")); ok && len(tag) > 1 && tag[0] == '[' {
+			if _, err := strconv.Atoi(string(tag[1:])); err == nil {
+				line = rest
+			}
+		}
+		bare = append(bare, line...)
 	}
 	_, err := b.w.Write(bare)
 	return len(p), err
