@@ -29,6 +29,7 @@ type rankFlags struct {
 	ranks    int
 	fabric   string
 	device   string
+	per      int // ranks of a process, which are goroutines
 	timeout  time.Duration
 	rankMain bool
 }
@@ -38,6 +39,7 @@ func (f *rankFlags) add(cmd *cobra.Command, ranks int, fabric string) {
 	fs.IntVarP(&f.ranks, "ranks", "n", ranks, "ranks to start; under a launcher its own are used")
 	fs.StringVar(&f.fabric, "fabric", fabric, "how bytes move: auto, shm, tcp, or mem (ranks are goroutines)")
 	fs.StringVar(&f.device, "device", device.Host, "where the tensors are: cpu, or accinte (emulated), perhaps with an index")
+	fs.IntVar(&f.per, "ranks-per-process", 1, "ranks that each process is, each with a device of its own where there are enough")
 	fs.DurationVar(&f.timeout, "timeout", time.Minute, "deadline of each operation, and of the ranks' finding each other")
 	fs.BoolVar(&f.rankMain, "rank-main", false, "be a rank and start none, whatever the environment says")
 	fs.MarkHidden("rank-main")
@@ -46,23 +48,30 @@ func (f *rankFlags) add(cmd *cobra.Command, ranks int, fabric string) {
 // run calls main on each rank: on this process's, or on those that it starts. A rank that is a process writes to
 // the command's own output; of several, only rank 0 should.
 func (f *rankFlags) run(cmd *cobra.Command, stdout io.Writer, opts []comm.NewOption, main func(context.Context, *comm.Comm) error) error {
-	opts = append([]comm.NewOption{comm.WithFabric(f.fabric), comm.WithTimeout(f.timeout), comm.WithDevice(f.device)}, opts...)
+	opts = append([]comm.NewOption{comm.WithFabric(f.fabric), comm.WithTimeout(f.timeout)}, opts...)
 	rank, err := f.isRank(cmd)
 	switch {
 	case err != nil:
 		return err
+	case rank && f.per == 1:
+		return asRank(cmd.Context(), append(opts, comm.WithDevice(f.device)), main)
 	case rank:
-		return asRank(cmd.Context(), opts, main)
+		return f.asSeveral(cmd.Context(), opts, main)
 	case f.fabric == "mem":
-		return asGoroutines(cmd.Context(), f.ranks, f.timeout, opts, main)
+		st := store.NewHash(f.timeout)
+		defer st.Close()
+		return f.asGoroutines(cmd.Context(), 0, f.ranks, f.ranks, append(opts, comm.WithStore(st)), main)
 	}
-	return startRanks(cmd.Context(), f.ranks, stdout)
+	return startRanks(cmd.Context(), f.ranks/f.per, stdout)
 }
 
 // isRank reports whether this process is one of a launcher's ranks.
 func (f *rankFlags) isRank(cmd *cobra.Command) (bool, error) {
 	if f.ranks < 1 {
 		return false, fmt.Errorf("--ranks %d: want at least 1", f.ranks)
+	}
+	if f.per < 1 || f.ranks%f.per != 0 {
+		return false, fmt.Errorf("--ranks-per-process %d: want a divisor of the %d ranks", f.per, f.ranks)
 	}
 	info, err := bootstrap.Detect(os.Getenv)
 	if f.rankMain {
@@ -74,13 +83,13 @@ func (f *rankFlags) isRank(cmd *cobra.Command) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if !cmd.Flags().Changed("ranks") || f.ranks == info.Size {
+	if !cmd.Flags().Changed("ranks") || f.ranks == info.Size*f.per {
 		return true, nil
 	}
 	if info.Size == 1 { // a shell in an allocation, for example
 		return false, nil
 	}
-	return false, fmt.Errorf("--ranks %d, but %s has started %d", f.ranks, info.Launcher, info.Size)
+	return false, fmt.Errorf("--ranks %d, but %s has started %d", f.ranks, info.Launcher, info.Size*f.per)
 }
 
 func asRank(ctx context.Context, opts []comm.NewOption, main func(context.Context, *comm.Comm) error) error {
@@ -99,21 +108,51 @@ func asRank(ctx context.Context, opts []comm.NewOption, main func(context.Contex
 	return errors.Join(main(ctx, c), finalize(ctx, c))
 }
 
-func asGoroutines(ctx context.Context, n int, timeout time.Duration, opts []comm.NewOption, main func(context.Context, *comm.Comm) error) error {
-	st := store.NewHash(timeout)
-	defer st.Close()
+// asSeveral makes this process several of the ranks of a job whose processes a launcher has started.
+func (f *rankFlags) asSeveral(ctx context.Context, opts []comm.NewOption, main func(context.Context, *comm.Comm) error) error {
+	info, err := bootstrap.Detect(os.Getenv)
+	if err != nil {
+		return err
+	}
+	st, err := bootstrap.Open(ctx, info, bootstrap.Options{Timeout: f.timeout})
+	if err != nil {
+		return err
+	}
+	err = f.asGoroutines(ctx, info.Rank*f.per, f.per, info.Size*f.per, append(opts, comm.WithStore(st)), main)
+	return errors.Join(err, st.Close())
+}
+
+// asGoroutines runs n of a job's ranks, from the first on, in this process. They take the devices in turn.
+func (f *rankFlags) asGoroutines(ctx context.Context, first, n, size int, opts []comm.NewOption, main func(context.Context, *comm.Comm) error) error {
 	errs := make([]error, n)
 	var all sync.WaitGroup
-	for r := range n {
+	for i := range n {
+		name, err := f.deviceOf(i)
+		if err != nil {
+			return err
+		}
 		all.Go(func() {
-			own := append(opts[:len(opts):len(opts)], comm.WithRank(r, n), comm.WithStore(st))
+			own := append(opts[:len(opts):len(opts)], comm.WithRank(first+i, size), comm.WithDevice(name))
 			if err := asRank(ctx, own, main); err != nil {
-				errs[r] = fmt.Errorf("rank %d: %w", r, err)
+				errs[i] = fmt.Errorf("rank %d: %w", first+i, err)
 			}
 		})
 	}
 	all.Wait()
 	return errors.Join(errs...)
+}
+
+// deviceOf is the device of a process's i-th rank: the one that was named, or the next of the type.
+func (f *rankFlags) deviceOf(i int) (string, error) {
+	kind, index, err := device.Parse(f.device)
+	if err != nil || kind == device.Host || index >= 0 {
+		return f.device, err
+	}
+	rt, err := device.Open(kind)
+	if err != nil || rt.Count() == 0 {
+		return f.device, err
+	}
+	return fmt.Sprintf("%s:%d", kind, i%rt.Count()), nil
 }
 
 // startRanks runs this command again as n ranks on this host. Rank 0's output becomes ours.
