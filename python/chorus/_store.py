@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
-import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
 from chorus import _lib
@@ -49,8 +48,8 @@ class _Bridge:
         try:
             call()
         except BaseException as error:  # an exception can't cross the library
-            # PyTorch tells a timeout from other failures only in words.
-            if isinstance(error, dist.DistStoreError) and timeout_ns and time.monotonic() >= deadline - 0.01:
+            # PyTorch tells a timeout from other failures only in words, and FileStore's is a plain RuntimeError.
+            if isinstance(error, RuntimeError) and timeout_ns and time.monotonic() >= deadline - 0.01:
                 return _TIMEOUT
             _lib.library.chorus_reply_error(reply, f"{type(error).__name__}: {error}".encode())
             return _INTERNAL
