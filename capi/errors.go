@@ -15,6 +15,7 @@ import (
 
 	"github.com/chorus-comms/chorus/bootstrap"
 	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/fabric"
 )
@@ -87,8 +88,13 @@ func factsOf(err error, status C.chorus_status) facts {
 	if errors.As(err, &where) {
 		f.at = where.At()
 	}
-	if e, ok := errors.AsType[*comm.TimeoutError](err); ok {
-		f.elapsed, f.missing, f.arrived, f.unknown = int64(e.Elapsed), e.Missing, e.Arrived, e.Unknown
+	var attended interface{ Attended() *backend.Attendance }
+	if errors.As(err, &attended) {
+		a := attended.Attended()
+		f.elapsed, f.arrived, f.unknown = int64(a.Elapsed), a.Arrived, a.Unknown
+		if !errors.Is(err, comm.ErrPeerLost) { // whose peer is the one that is missed
+			f.missing = a.Missing
+		}
 	}
 	if e, ok := errors.AsType[*bootstrap.MissingRanksError](err); ok {
 		f.at.Rank, f.elapsed, f.missing = e.Rank, int64(e.Waited), e.Missing
