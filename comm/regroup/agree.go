@@ -82,6 +82,9 @@ func (s *Seat) Agree(ctx context.Context, uuid string, members []Member, prepare
 	if n, err := a.local.Add(ctx, "used", 1); err != nil || n > 1 {
 		return errors.Join(err, fmt.Errorf("uuid %q has been used before; each attempt takes a fresh one", uuid))
 	}
+	if err := s.begin(ctx, uuid); err != nil {
+		return err
+	}
 	s.at("begin")
 	if err := a.local.Set(ctx, keyList, a.digest); err != nil {
 		return err

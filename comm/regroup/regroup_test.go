@@ -219,6 +219,28 @@ func oneDeath(t *testing.T, name string, n int, victims map[int]int) (died bool)
 	return died
 }
 
+func TestKeysAreForgotten(t *testing.T) {
+	c := newCrew(t, 3)
+	var most int64
+	for round := range 20 {
+		for i, err := range c.agree(fmt.Sprint(round), 0, 1, 2) {
+			if err != nil {
+				t.Fatal(i, err)
+			}
+		}
+		n, err := c.seats[0].Local().NumKeys(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if round == 2 {
+			most = n
+		}
+		if round > 2 && n > most {
+			t.Fatalf("%d keys after %d attempts, %d after 3", n, round+1, most)
+		}
+	}
+}
+
 func TestMissing(t *testing.T) {
 	for absent := range 3 {
 		c := newCrew(t, 3)

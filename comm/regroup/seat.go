@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,6 +35,7 @@ type Seat struct {
 	clients map[store.Store]struct{}
 	closed  bool
 	busy    bool
+	recent  []string // attempts whose keys are kept: members may still ask for how they ended
 }
 
 // storeTimeout bounds calls of a store that have no deadline of their own, of which there are none.
@@ -56,7 +59,8 @@ func (s *Seat) Member(p Place) Member {
 // ID identifies the seat: the ID of its Member.
 func (s *Seat) ID() string { return s.id }
 
-// Local is the store that the seat serves. Keys that begin with "attempt/" are the seat's.
+// Local is the store that the seat serves. Keys that begin with "attempt/" are the seat's; others that are to be forgotten
+// with an attempt have its uuid between their first two slashes.
 func (s *Seat) Local() store.Store { return s.hosted.Local() }
 
 // Reach connects to another member's store until release is called or the seat is closed. Refused connections are
@@ -81,6 +85,30 @@ func (s *Seat) Reach(ctx context.Context, m Member) (st store.Store, release fun
 		s.mu.Unlock()
 		st.Close()
 	}, nil
+}
+
+// begin makes room for the keys of an attempt: those of all but the last before it are forgotten.
+func (s *Seat) begin(ctx context.Context, uuid string) error {
+	const kept = 2
+	s.mu.Lock()
+	s.recent = append(s.recent, uuid)
+	s.recent = s.recent[max(len(s.recent)-kept, 0):]
+	recent := slices.Clone(s.recent)
+	s.mu.Unlock()
+	st := s.hosted.Local()
+	keys, err := st.ListKeys(ctx)
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		// Keys are attempt/uuid/..., and others that have the uuid of an attempt in their second place.
+		if parts := strings.SplitN(key, "/", 3); len(parts) == 3 && !slices.Contains(recent, parts[1]) {
+			if _, err := st.Delete(ctx, key); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // Close ends the seat. Attempts that need it fail, and name this member.
