@@ -247,3 +247,39 @@ func TestSignal(t *testing.T) {
 	cancel()
 	<-ended
 }
+
+// TestLive looks at a job that is stuck from outside, until it sees who waits for whom.
+func TestLive(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	j := &launch.Job{Command: []string{exe}, RanksPerNode: 4, Stderr: os.Stderr, Grace: time.Second,
+		Env: append(os.Environ(), role+"=message", "CHORUS_DUMP_DIR="+dir)}
+	ended := make(chan error, 1)
+	go func() { ended <- j.Run(ctx) }()
+	var top *observe.Top
+	for seen := false; !seen; {
+		select {
+		case err := <-ended:
+			t.Fatalf("the job ended before it was seen to be stuck: %v\n%v", err, top)
+		case <-time.After(5 * time.Millisecond):
+		}
+		answers, err := observe.AskLive(ctx, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		top = observe.NewTop(nil, answers)
+		receives := slices.ContainsFunc(top.Rows, func(r observe.TopRow) bool {
+			return r.Rank == 2 && r.Op == "recv(float32[8], from 1)" && strings.Contains(r.At, "job_test.go")
+		})
+		seen = receives && slices.ContainsFunc(top.Waits, func(w observe.TopWait) bool {
+			return w.Op == "barrier" && slices.Equal(w.Waiting, []int{0, 3}) && slices.Equal(w.For, []int{1, 2})
+		})
+	}
+	t.Logf("%v", top)
+	cancel()
+	<-ended
+}

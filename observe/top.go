@@ -147,6 +147,8 @@ func (t *Top) String() string {
 		}
 		what, wait := "none since #"+fmt.Sprint(r.Last), ""
 		switch {
+		case r.Ops == 0:
+			what = "none yet"
 		case r.Cause != "":
 			what = "broken: " + r.Cause
 		case r.Op != "":
