@@ -531,3 +531,11 @@ def test_window_structs_are_the_headers(tmp_path):
     ours = [ctypes.sizeof(s) for s in structs.values()]
     ours += [getattr(s, field).offset for s in structs.values() for field, _ in s._fields_]
     assert [int(x) for x in theirs] == ours and re.match(r"\d", theirs[0])
+
+
+def test_file_store_timeout(tmp_path):
+    """The rank that doesn't come is named, whatever the store's exceptions are."""
+    store = dist.FileStore(str(tmp_path / "store"), 2)
+    with pytest.raises(chorus.TimeoutError) as caught:
+        torchcomms.new_comm("chorus", CPU, "alone", timeout=datetime.timedelta(seconds=0.3), store=store, rank=0, world_size=2)
+    assert caught.value.missing_ranks == (1,)
