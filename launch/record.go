@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/chorus-comms/chorus/observe"
@@ -30,13 +31,20 @@ type records struct {
 	own bool   // the ranks write there, and not to a directory of the user's
 }
 
-// openRecords makes the job's directory.
+// openRecords makes the job's directory. The error is no reason not to run the job.
 func openRecords(jobs, job, given string) (*records, error) {
 	if jobs == "" {
 		return &records{}, nil
 	}
 	if err := os.MkdirAll(jobs, 0o700); err != nil {
-		return nil, fmt.Errorf("launch: %w", err)
+		return &records{}, err
+	}
+	i, err := os.Lstat(jobs)
+	if err != nil {
+		return &records{}, err
+	}
+	if st, ok := i.Sys().(*syscall.Stat_t); !i.IsDir() || ok && int(st.Uid) != os.Getuid() {
+		return &records{}, fmt.Errorf("%s belongs to another user; TMPDIR names another directory for temporary files", jobs)
 	}
 	prune(jobs)
 	r := &records{dir: filepath.Join(jobs, job), own: given == ""}
@@ -51,14 +59,14 @@ func openRecords(jobs, job, given string) (*records, error) {
 		}
 		return r, err
 	}
-	err := os.Mkdir(r.dir, 0o700)
+	err = os.Mkdir(r.dir, 0o700)
 	if errors.Is(err, fs.ErrExist) { // a job of the same name, which may be running
 		r.dir += fmt.Sprintf(".%d", os.Getpid())
 		os.RemoveAll(r.dir)
 		err = os.Mkdir(r.dir, 0o700)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("launch: %w", err)
+		return &records{}, err
 	}
 	return r, nil
 }

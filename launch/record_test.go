@@ -58,4 +58,12 @@ func TestRecords(t *testing.T) {
 			t.Errorf("%s: found %q", bad, got)
 		}
 	}
+	// A job runs though its records can't be kept.
+	jobs = filepath.Join(own, "a file")
+	if err := os.WriteFile(jobs, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := run("train", nil, "sh", "-c", "echo dir=$CHORUS_DUMP_DIR"); err != nil || !strings.Contains(out, "dir=\n") {
+		t.Errorf("without a directory: %q, %v", out, err)
+	}
 }
