@@ -2,52 +2,104 @@ package comm
 
 import (
 	"context"
+	"fmt"
+	"runtime"
+	"slices"
 
+	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// Empty returns a tensor, with undefined contents, in memory that peers on this
-// host can map: the fastest that collectives can have. It's freed with the last
-// tensor that refers to it.
-//
-// In the communicator of a device it's memory of that. Any stream may use it at once. What isn't told of its users by
-// Copy, Fill and this package, as kernels are, says so with tensor.UsedBy, before the last tensor is dropped or freed.
-func (c *Comm) Empty(dt dtype.DType, shape ...int) (*tensor.Tensor, error) {
-	return c.made("empty", func() (*tensor.Tensor, error) {
-		if c.dev != nil {
-			return tensor.EmptyOn(c.dev.atHome(), c.dev.dev, dt, shape...)
-		}
-		return tensor.EmptyShared(dt, shape...)
-	})
+// An Allocator makes tensors in the memory that communicators are fastest with: what peers on this host can map, or a device's.
+// They can be made before there is a communicator, and serve all of the same backend and device. All methods are safe for
+// concurrent use.
+type Allocator struct {
+	dev  *device.Device // nil for the host
+	home *device.Stream // nothing is enqueued on it but the zeros of Zeros
 }
 
-// Zeros is Empty, filled with zeros.
-func (c *Comm) Zeros(dt dtype.DType, shape ...int) (*tensor.Tensor, error) {
-	return c.made("zeros", func() (*tensor.Tensor, error) {
-		if c.dev == nil {
-			return tensor.ZerosShared(dt, shape...)
-		}
-		ctx := c.dev.atHome()
-		t, err := tensor.ZerosOn(ctx, c.dev.dev, dt, shape...)
-		if err == nil {
-			err = c.dev.home.Synchronize(ctx)
-		}
-		return t, err
-	})
-}
-
-func (c *Comm) made(op string, f func() (*tensor.Tensor, error)) (*tensor.Tensor, error) {
-	t, err := f()
-	if err != nil {
-		return nil, &InvalidArgumentError{Where: c.at(op), Detail: err.Error(), Err: err}
+// NewAllocator returns an allocator for communicators of a backend, such as "native", on a device, such as "cpu" or
+// "accinte:1" (without an index, the current one of its type). Neither is opened by that. It's an *UnsupportedError if there
+// is no such backend or device.
+func NewAllocator(ctx context.Context, backendName, on string) (*Allocator, error) {
+	at := Where{Op: "allocator", Rank: -1}
+	if !slices.Contains(backend.Names(), backendName) {
+		return nil, &UnsupportedError{Where: at, Detail: fmt.Sprintf("no backend %q, only %v", backendName, backend.Names())}
 	}
-	return t, nil
+	if on == "" || on == device.Host {
+		return &Allocator{}, nil
+	}
+	d, err := openDevice(ctx, on)
+	if err != nil {
+		return nil, &UnsupportedError{Where: at, Detail: err.Error()}
+	}
+	if d.Properties().HostAccess {
+		return &Allocator{}, nil
+	}
+	home, err := takeStream(d, device.Normal)
+	if err != nil {
+		return nil, err
+	}
+	a := &Allocator{dev: d, home: home}
+	runtime.AddCleanup(a, putStream, home)
+	return a, nil
+}
+
+// Allocator returns the communicator's, which Empty and Zeros use. It may be used when the communicator has been finalized.
+func (c *Comm) Allocator() (*Allocator, error) {
+	return NewAllocator(context.Background(), c.backend, c.device)
+}
+
+// Device is where the tensors are, nil for the host.
+func (a *Allocator) Device() *device.Device { return a.dev }
+
+// Empty returns a tensor with undefined contents. It's freed with the last tensor that refers to it. On a device any stream
+// may use it at once. What isn't told of its users by Copy, Fill and this package, as kernels are, says so with tensor.UsedBy,
+// before the last tensor is dropped or freed.
+func (a *Allocator) Empty(dt dtype.DType, shape ...int) (*tensor.Tensor, error) {
+	if a.dev == nil {
+		return tensor.EmptyShared(dt, shape...)
+	}
+	return tensor.EmptyOn(a.atHome(), a.dev, dt, shape...)
+}
+
+// Zeros is Empty, filled with zeros when it returns.
+func (a *Allocator) Zeros(dt dtype.DType, shape ...int) (*tensor.Tensor, error) {
+	if a.dev == nil {
+		return tensor.ZerosShared(dt, shape...)
+	}
+	t, err := tensor.ZerosOn(a.atHome(), a.dev, dt, shape...)
+	if err == nil {
+		err = a.home.Synchronize(context.Background())
+	}
+	return t, err
 }
 
 // atHome is a context with the stream that Empty allocates for. Since no other work is ever enqueued on it, memory comes back
 // only when all streams that are recorded as its users are done with it.
-func (s *streams) atHome() context.Context {
-	return device.WithStream(context.Background(), s.home)
+func (a *Allocator) atHome() context.Context { return device.WithStream(context.Background(), a.home) }
+
+// Empty returns a tensor, with undefined contents, in memory that peers on this
+// host can map: the fastest that collectives can have; in the communicator of a device it's memory of that. See [Allocator].
+func (c *Comm) Empty(dt dtype.DType, shape ...int) (*tensor.Tensor, error) {
+	return c.made("empty", func(a *Allocator) (*tensor.Tensor, error) { return a.Empty(dt, shape...) })
+}
+
+// Zeros is Empty, filled with zeros.
+func (c *Comm) Zeros(dt dtype.DType, shape ...int) (*tensor.Tensor, error) {
+	return c.made("zeros", func(a *Allocator) (*tensor.Tensor, error) { return a.Zeros(dt, shape...) })
+}
+
+func (c *Comm) made(op string, f func(*Allocator) (*tensor.Tensor, error)) (*tensor.Tensor, error) {
+	var a Allocator
+	if c.dev != nil {
+		a = Allocator{c.dev.dev, c.dev.home}
+	}
+	t, err := f(&a)
+	if err != nil {
+		return nil, &InvalidArgumentError{Where: c.at(op), Detail: err.Error(), Err: err}
+	}
+	return t, nil
 }

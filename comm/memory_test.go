@@ -1,0 +1,58 @@
+package comm_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+// Tensors of an allocator, made before there is a communicator, are reduced in place.
+func TestAllocators(t *testing.T) {
+	ctx := context.Background()
+	const n = 1 << 20
+	var devices, hosts []*tensor.Tensor
+	for _, on := range []string{"accinte:0", "accinte:1"} {
+		a, err := comm.NewAllocator(ctx, "native", on)
+		if err != nil || a.Device().Name() != on {
+			t.Fatalf("%v: %v", on, err)
+		}
+		devices = append(devices, tensor.Must(a.Zeros(dtype.Float32, n)))
+	}
+	a, err := comm.NewAllocator(ctx, "native", "cpu")
+	if err != nil || a.Device() != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		hosts = append(hosts, tensor.Must(a.Zeros(dtype.Float32, n)))
+	}
+	comms := onAccInte("shm")(t, 2)
+	eachOn(t, comms, func(ctx context.Context, c *comm.Comm, s *device.Stream) error {
+		x := devices[c.Rank()]
+		err := errors.Join(tensor.Fill(ctx, x, 1.0), c.AllReduce(ctx, x, comm.Sum), holds(ctx, x, 2))
+		if got := c.Traffic(); got.Mapped != 1 || got.Staged != 0 {
+			t.Errorf("%+v", got)
+		}
+		if err := c.AllReduce(ctx, hosts[c.Rank()], comm.Sum); err != nil {
+			return err
+		}
+		if got := c.Traffic(); got.Mapped != 2 || got.Staged != 0 {
+			t.Errorf("%+v", got)
+		}
+		own, aerr := c.Allocator()
+		if aerr == nil && own.Device() != c.Stream().Device() {
+			t.Errorf("the communicator's allocator is for %v", own.Device())
+		}
+		return errors.Join(err, aerr)
+	})
+	finalizeAll(t, comms)
+	for _, bad := range [][2]string{{"nonesuch", "cpu"}, {"native", "nonesuch"}, {"native", "accinte:9"}} {
+		if _, err := comm.NewAllocator(ctx, bad[0], bad[1]); !errors.Is(err, comm.ErrUnsupported) {
+			t.Errorf("%v: %v", bad, err)
+		}
+	}
+}
