@@ -64,6 +64,32 @@ func BenchmarkReduce(b *testing.B) {
 	}
 }
 
+// BenchmarkSum is the sums of the types that gradients have, as an all-reduce in place of two or three ranks needs them, at sizes
+// (the bytes of all memories together) from the nearest cache to memory.
+func BenchmarkSum(b *testing.B) {
+	for _, ranks := range []int{2, 3} {
+		for _, bytes := range []int{16 << 10, 256 << 10, 1 << 20, 16 << 20} {
+			for _, dt := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
+				for _, level := range Levels() {
+					if level == "portable" {
+						continue
+					}
+					b.Run(fmt.Sprintf("%d/%d/%v/%s", ranks, bytes, dt, level), func(b *testing.B) {
+						defer SetLevel(level)()
+						each := bytes / ranks &^ 63
+						p := benchBuffers(ranks, each)
+						b.SetBytes(int64(2 * ranks * each))
+						b.ReportAllocs()
+						for b.Loop() {
+							Reduce(Sum, dt, p, p, each/dt.Size())
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
 func BenchmarkCopy(b *testing.B) {
 	for _, bytes := range []int{64, 4 << 10, 256 << 10, 64 << 20} {
 		p := benchBuffers(2, bytes)
