@@ -568,6 +568,11 @@ class ProcessGroup(dist.ProcessGroup):
 
     @property
     def _device_types(self) -> list[torch.device]:
+        # PyTorch 2.15 gives a group with device types a flight recorder while it makes it, and fails to
+        # with one that is written in Python. One without is passed over.
+        c10d: Any = dist.distributed_c10d
+        if self not in c10d._world.pg_map:
+            return []
         return [torch.device("cpu"), *self._others]
 
     def _get_backend(self, device: torch.device) -> Any:
