@@ -15,7 +15,7 @@
 //   - C keeps no Go pointer: handles are numbers, and strings and structs that a caller
 //     may keep are allocated with malloc.
 //   - Go keeps no pointer to a caller's struct after a call; only to elements of tensors.
-//   - A synchronous operation runs on the caller's thread and allocates nothing.
+//   - A synchronous operation on the host runs on the caller's thread and allocates nothing.
 //   - Every exported Go function defers contain, so that no panic crosses into C.
 package main
 
