@@ -88,7 +88,7 @@ func New(ctx context.Context, opts ...NewOption) (*Comm, error) {
 		f(&o)
 	}
 	fail := func(format string, args ...any) (*Comm, error) {
-		return nil, fmt.Errorf("chorus: communicator %q: "+format, append([]any{o.name}, args...)...)
+		return nil, late(o.name, fmt.Errorf("chorus: communicator %q: "+format, append([]any{o.name}, args...)...))
 	}
 	cfg, err := config.Load(nil)
 	if err != nil {
