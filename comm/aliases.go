@@ -15,6 +15,7 @@ type (
 	FinalizedError       = backend.FinalizedError
 	CanceledError        = backend.CanceledError
 	UnsettledError       = backend.UnsettledError
+	Attendance           = backend.Attendance
 	Where                = backend.Where
 
 	Kind         = backend.Kind
