@@ -42,6 +42,7 @@ else
 	step "the Python package"
 	make python
 	.venv/bin/python -m pytest -q python/tests
+	.venv/bin/python -m pytest -q python/conformance
 fi
 
 step "tests without AVX-512, and without any vector instructions"
