@@ -4,7 +4,7 @@ PYTHON  ?= python3
 VENV    := .venv
 TORCH   := 2.13.0
 
-.PHONY: demo test build venv capi python python-versions conformance compare clean
+.PHONY: demo test build venv capi python python-versions conformance compare bench-commits clean
 
 build:
 	CGO_ENABLED=0 $(GO) build ./...
@@ -56,6 +56,11 @@ compare:
 	-@$(MAKE) --no-print-directory python
 	rm -f out/python.json
 	$(GO) run ./bench/compare python --venv $(VENV)
+
+# The benchmarks of two commits side by side: docs/performance.md.
+OLD ?= HEAD
+bench-commits:
+	GO="$(GO)" bash scripts/bench-commits.sh $(OLD) $(NEW)
 
 clean:
 	rm -rf $(VENV) .venvs .peers bin out
