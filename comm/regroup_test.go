@@ -325,3 +325,24 @@ func TestReconfigureFails(t *testing.T) {
 	works(t, next, 0, 1)
 	endAll(t, next)
 }
+
+// A world that is made anew over and over leaves nothing of the old ones.
+func TestRegroupCycles(t *testing.T) {
+	for _, name := range []string{"mem", "shm", "tcp"} {
+		t.Run(name, func(t *testing.T) {
+			again := func(cycles int) {
+				comms := regroupFabrics[name](t, 3)
+				for range cycles {
+					comms = regroupAll(t, comms, func(int) ([]comm.RegroupOption, bool) { return nil, true })
+				}
+				works(t, comms, 0, 1, 2)
+				endAll(t, comms)
+			}
+			again(10)
+			const cycles = 40
+			before := measure(t)
+			again(cycles)
+			before.check(t, cycles)
+		})
+	}
+}
