@@ -5,12 +5,16 @@ import (
 	"sync"
 
 	"github.com/chorus-comms/chorus/device/cache"
+	"github.com/chorus-comms/chorus/device/rng"
 )
 
 // Graph is captured work, ready to be replayed. Close it when done.
 //
 // Memory from [Device.Alloc] for captured streams is the graph's own until it's closed, also what is deallocated before:
 // replays use it again.
+//
+// Kernels that take their random numbers by [rng.CUDA.Reserve] from a device's default generator, which must have been used or
+// seeded before the capture, draw new ones at each replay.
 type Graph struct {
 	drv  Graphs
 	rt   *Runtime
@@ -21,6 +25,7 @@ type Graph struct {
 	x      ExecHandle
 	caches []*cache.Cache // whose pool the graph uses, once for each capture
 	done   bool
+	draws  draws
 }
 
 // Capture runs f while the work that it enqueues on s, and on streams that come to wait for s, becomes a graph instead of
@@ -31,7 +36,7 @@ func Capture(s *Stream, f func() error) (*Graph, error) {
 		return nil, err
 	}
 	g := &Graph{drv: drv, rt: s.dev.rt, pool: cache.NewPoolID()}
-	if g.g, err = g.capture(s, f); err != nil {
+	if g.g, g.draws.captures, err = g.capture(s, f); err != nil {
 		return nil, errors.Join(err, g.releasePools())
 	}
 	if g.x, err = drv.Instantiate(g.g); err != nil {
@@ -41,9 +46,9 @@ func Capture(s *Stream, f func() error) (*Graph, error) {
 }
 
 // capture returns what f enqueues as a graph of the driver's, with memory of the graph's own.
-func (g *Graph) capture(s *Stream, f func() error) (GraphHandle, error) {
+func (g *Graph) capture(s *Stream, f func() error) (h GraphHandle, drawn []*rng.Capture, err error) {
 	if _, err := s.dev.Allocator(); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	captured := func(h cache.Stream) bool {
 		st, err := g.drv.CaptureStatus(StreamHandle(h))
@@ -55,14 +60,24 @@ func (g *Graph) capture(s *Stream, f func() error) (GraphHandle, error) {
 			continue
 		}
 		if err := c.BeginPool(g.pool, captured, true); err != nil {
-			return 0, d.cacheError("capture", err)
+			return 0, nil, d.cacheError("capture", err)
 		}
 		g.mu.Lock()
 		g.caches = append(g.caches, c)
 		g.mu.Unlock()
 		defer c.EndPool(g.pool)
 	}
-	return capture(g.drv, s, f)
+	end, err := g.rt.capturing()
+	if err != nil {
+		return 0, nil, err
+	}
+	defer func() { // also if f panics
+		var eerr error
+		drawn, eerr = end()
+		err = errors.Join(err, eerr)
+	}()
+	h, err = capture(g.drv, s, f)
+	return h, nil, err
 }
 
 // releasePools lets the graph's memory go.
@@ -112,11 +127,15 @@ func (s *Stream) Capturing() bool {
 // Replay enqueues a run of the graph on s. Memory and functions that the graph uses must still be there when it runs. If s
 // is being captured, the graph's work becomes a part of that.
 func (g *Graph) Replay(s *Stream) error {
-	x, err := g.handle(s)
-	if err != nil {
+	if _, err := g.handle(s); err != nil {
 		return err
 	}
-	return g.drv.GraphLaunch(x, s.h)
+	g.mu.Lock() // replays come in the order of their numbers
+	defer g.mu.Unlock()
+	if err := g.draws.before(s); err != nil {
+		return err
+	}
+	return errors.Join(g.drv.GraphLaunch(g.x, s.h), g.draws.after(s))
 }
 
 func (g *Graph) handle(s *Stream) (ExecHandle, error) {
@@ -138,7 +157,7 @@ func (g *Graph) Update(s *Stream, f func() error) error {
 	if err != nil {
 		return err
 	}
-	next, err := g.capture(s, f)
+	next, drawn, err := g.capture(s, f)
 	if err != nil {
 		return err
 	}
@@ -151,7 +170,7 @@ func (g *Graph) Update(s *Stream, f func() error) error {
 		return g.drv.GraphDestroy(next)
 	}
 	old := g.g
-	g.g = next
+	g.g, g.draws.captures = next, drawn
 	return g.drv.GraphDestroy(old)
 }
 
@@ -170,5 +189,5 @@ func (g *Graph) Close() error {
 		return nil
 	}
 	g.done = true
-	return errors.Join(g.drv.ExecDestroy(g.x), g.drv.GraphDestroy(g.g), g.releasePools())
+	return errors.Join(g.drv.ExecDestroy(g.x), g.drv.GraphDestroy(g.g), g.releasePools(), g.draws.last.Close())
 }

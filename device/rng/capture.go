@@ -80,13 +80,23 @@ func (c *Capture) Words() uint64 { return c.words }
 // Replay must be called before each replay of the graph: its draws start at the generator's present seed and offset, and the
 // generator moves on behind them. Replays whose kernels may overlap need captures of their own.
 func (c *Capture) Replay() error {
+	begin, err := c.Advance()
+	if err == nil {
+		begin()
+	}
+	return err
+}
+
+// Advance is Replay for a graph that is enqueued: it takes the numbers of one run from the generator now, and the run's kernels get
+// them when begin is called, which must be when the run before is over and this one begins.
+func (c *Capture) Advance() (begin func(), err error) {
 	g := c.generator
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.capture != nil {
-		return invalid("Replay while the generator is captured")
+		return nil, invalid("Replay while the generator is captured")
 	}
-	c.at.Store(&position{seed: g.seed, offset: g.offset})
+	at := &position{seed: g.seed, offset: g.offset}
 	g.offset += c.words
-	return nil
+	return func() { c.at.Store(at) }, nil
 }

@@ -1,0 +1,95 @@
+package device_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/rng"
+)
+
+// A captured kernel draws new numbers at each replay, those that it would draw if it were launched each time, also when replays
+// are enqueued before any has run, and on several streams.
+func TestGraphsDrawNewNumbers(t *testing.T) {
+	_, d, _, ctx := open(t)
+	const n, replays = 1000, 5
+	gen, err := d.Generator()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := gen.(*rng.CUDA)
+	s, err := d.NewStream(device.Normal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	other, err := d.NewStream(device.Normal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	p, err := d.Malloc(4 * n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Free(p)
+	var got [][]float32
+	launch := func(g *rng.CUDA, s *device.Stream) error {
+		draw := g.Reserve(rng.GPU{}.Increment(n, 4, false))
+		return s.Launch("uniform", []device.Span{{Ptr: p, Bytes: 4 * n}}, func(views []unsafe.Pointer) error {
+			x := unsafe.Slice((*float32)(views[0]), n)
+			err := rng.Uniform(draw.Generator(), x, 0, 1)
+			got = append(got, slices.Clone(x)) // one kernel runs at a time
+			return err
+		})
+	}
+	if err := g.Seed(11); err != nil {
+		t.Fatal(err)
+	}
+	graph, err := device.Capture(s, func() error { return launch(g, s) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate := make(chan struct{})
+	if err := s.HostFunc("gate", func() error { <-gate; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	for range replays {
+		if err := graph.Replay(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, on := range []*device.Stream{other, s, other} {
+		if err := graph.Replay(on); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(gate)
+	if err := errors.Join(s.Synchronize(ctx), other.Synchronize(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	twin := rng.NewCUDA(11, rng.GPU{})
+	want := make([]float32, n)
+	for i := range replays + 3 {
+		if err := rng.Uniform(twin, want, 0, 1); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got[i], want) {
+			t.Fatalf("replay %d has drawn other numbers", i)
+		}
+	}
+	if a, b := must[uint64](t)(g.Offset()), must[uint64](t)(twin.Offset()); a != b {
+		t.Errorf("the generator is at %d, want %d", a, b)
+	}
+	if _, err := device.Capture(s, func() error { return graph.Replay(s) }); !errors.Is(err, device.ErrCapture) {
+		t.Errorf("a part of another graph: %v", err)
+	}
+	if _, err := device.Capture(s, func() error { return g.Seed(1) }); !errors.Is(err, rng.ErrInvalidArgument) {
+		t.Errorf("seeding while capturing: %v", err)
+	}
+	if err := errors.Join(graph.Close(), g.Seed(1)); err != nil { // the failed capture has ended for the generator, too
+		t.Error(err)
+	}
+}
