@@ -125,11 +125,18 @@ func namespacesRank() error {
 	if err != nil {
 		return err
 	}
-	defer c.Finalize(ctx)
+	defer func() { c.Finalize(ctx) }()
 	if err := bothPaths(ctx, c); err != nil {
 		return err
 	}
 	if err := someOfEach(ctx, c); err != nil {
+		return err
+	}
+	// Members of both hosts find each other once more.
+	if c, err = c.Regroup(ctx, comm.AtLeast(2*ranksPerHost)); err != nil {
+		return err
+	}
+	if err := errors.Join(bothPaths(ctx, c), sums(ctx, c)); err != nil {
 		return err
 	}
 	fmt.Println("ready")
@@ -141,9 +148,17 @@ func namespacesRank() error {
 				return fmt.Errorf("not a *PeerLostError: %w", err)
 			}
 			fmt.Printf("lost %d : %v\n", lost.Peer, err)
-			return nil
+			break
 		}
 	}
+	// Each host goes on for itself.
+	if c, err = c.Regroup(ctx); err != nil {
+		return err
+	}
+	if c.Size() != ranksPerHost {
+		return fmt.Errorf("%d ranks are left", c.Size())
+	}
+	return sums(ctx, c)
 }
 
 // bothPaths checks that exactly the memory of the ranks of this host can be mapped, and that a
