@@ -111,9 +111,9 @@ func (e *ReconfigureError) Unwrap() error { return e.Err }
 // a broken communicator on that, newcomers on one that New has made [WithoutWorld]. They need nothing else in common: no store,
 // and no old rank 0.
 //
-// On success c is finalized, with its links, memory, windows and operations under way, and the new
+// On success c is finalized, with its links, windows and operations under way (not tensors of Empty), and the new
 // communicator takes its place; communicators that were split off c remain, to be finalized by themselves. Backend, device, timeout and
-// hints are c's. Of the members that survive the call either all succeed or none does. After a failure, a *[ReconfigureError],
+// hints are c's; hooks are not taken over. Of the members that survive the call either all succeed or none does. After a failure, a *[ReconfigureError],
 // c is as it was, and a fresh uuid may be tried with those that are left. The call ends
 // with ctx, or after c's timeout, and a few seconds at most for members to agree about its end.
 //

@@ -31,8 +31,9 @@ def _serve(target, rank, size, port, pipe):
         raise
 
 
-def run(target, size, dies):
-    """Run a process for each rank; those that die must be killed, all others must end well."""
+def run(target, size, dies, serving=False):
+    """Run a process for each rank; those that die must be killed, all others must end well. If rank 0 is serving it
+    says at which port, and the others are told."""
     port = free_port()
     server = dist.TCPStore("127.0.0.1", port, None, True, timeout=PATIENCE, wait_for_workers=False)
     processes, pipes = [], []
@@ -43,6 +44,11 @@ def run(target, size, dies):
         theirs.close()
         processes.append(process)
         pipes.append(ours)
+    if serving:
+        assert pipes[0].poll(2 * TIMEOUT)
+        at = pipes[0].recv()
+        for pipe in pipes[1:]:
+            pipe.send(at)
     for rank, (process, pipe) in enumerate(zip(processes, pipes)):
         if rank in dies:
             process.join(2 * TIMEOUT)
@@ -146,8 +152,14 @@ def test_regroup():
 
 
 def shrink(rank, size, port, pipe):
-    """torch.distributed: rank 0, which serves nothing but was the first, dies in an all-reduce."""
-    dist.init_process_group("chorus", store=store_at(port), rank=rank, world_size=size, timeout=PATIENCE)
+    """torch.distributed: rank 0, which serves the store, dies in an all-reduce."""
+    del port
+    if rank == 0:
+        store = dist.TCPStore("127.0.0.1", 0, size, True, timeout=PATIENCE, wait_for_workers=False)
+        pipe.send(store.port)
+    else:
+        store = dist.TCPStore("127.0.0.1", pipe.recv(), size, False, timeout=PATIENCE)
+    dist.init_process_group("chorus", store=store, rank=rank, world_size=size, timeout=PATIENCE)
     x = torch.ones(1000)
     dist.all_reduce(x)
     if rank == 0:
@@ -174,4 +186,4 @@ def shrink(rank, size, port, pipe):
 
 @pytest.mark.skipif(not hasattr(dist, "shrink_group"), reason="this PyTorch has no shrink_group")
 def test_shrink_group():
-    run(shrink, 4, {0})
+    run(shrink, 4, {0}, serving=True)
