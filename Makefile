@@ -39,7 +39,7 @@ python-versions:
 
 # PyTorch's own tests of its backends, on ours: docs/pytorch-conformance.md. About a quarter of an hour.
 conformance: python
-	$(VENV)/bin/python -m pytest -q -rfE python/conformance
+	CHORUS_TEST_LONG=1 $(VENV)/bin/python -m pytest -q -rfE python/conformance
 
 demo:
 	$(GO) run ./cmd/chorus demo
