@@ -62,6 +62,14 @@ var avx512 = func() level {
 	l.reduce[Product][dtype.BFloat16] = reduceKernel{reduceProductBF16AVX512, 1}
 	l.reduce[Min][dtype.BFloat16] = reduceKernel{reduceMinBF16AVX512, 1}
 	l.reduce[Max][dtype.BFloat16] = reduceKernel{reduceMaxBF16AVX512, 1}
+	l.reduce[Sum][dtype.Float8E4M3FN] = reduceKernel{reduceSumE4M3AVX512, 1}
+	l.reduce[Product][dtype.Float8E4M3FN] = reduceKernel{reduceProductE4M3AVX512, 1}
+	l.reduce[Min][dtype.Float8E4M3FN] = reduceKernel{reduceMinE4M3AVX512, 1}
+	l.reduce[Max][dtype.Float8E4M3FN] = reduceKernel{reduceMaxE4M3AVX512, 1}
+	l.reduce[Sum][dtype.Float8E5M2] = reduceKernel{reduceSumE5M2AVX512, 1}
+	l.reduce[Product][dtype.Float8E5M2] = reduceKernel{reduceProductE5M2AVX512, 1}
+	l.reduce[Min][dtype.Float8E5M2] = reduceKernel{reduceMinE5M2AVX512, 1}
+	l.reduce[Max][dtype.Float8E5M2] = reduceKernel{reduceMaxE5M2AVX512, 1}
 	l.scale[dtype.Float32] = mapKernel{scaleF32AVX512, 1}
 	l.divide[dtype.Float32] = mapKernel{divideF32AVX512, 1}
 	l.scale[dtype.Float64] = mapKernel{scaleF64AVX512, 1}
@@ -70,6 +78,10 @@ var avx512 = func() level {
 	l.divide[dtype.Float16] = mapKernel{divideF16AVX512, 1}
 	l.scale[dtype.BFloat16] = mapKernel{scaleBF16AVX512, 1}
 	l.divide[dtype.BFloat16] = mapKernel{divideBF16AVX512, 1}
+	l.scale[dtype.Float8E4M3FN] = mapKernel{scaleE4M3AVX512, 1}
+	l.divide[dtype.Float8E4M3FN] = mapKernel{divideE4M3AVX512, 1}
+	l.scale[dtype.Float8E5M2] = mapKernel{scaleE5M2AVX512, 1}
+	l.divide[dtype.Float8E5M2] = mapKernel{divideE5M2AVX512, 1}
 	l.convert[dtype.Float16][dtype.Float32] = mapKernel{convertF16ToF32AVX512, 1}
 	l.convert[dtype.BFloat16][dtype.Float32] = mapKernel{convertBF16ToF32AVX512, 1}
 	l.convert[dtype.Float32][dtype.Float16] = mapKernel{convertF32ToF16AVX512, 1}
@@ -339,6 +351,54 @@ func reduceMinBF16AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 //go:noescape
 func reduceMaxBF16AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
+// reduceSumE4M3AVX512 combines 8-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
+//
+//go:noescape
+func reduceSumE4M3AVX512(dsts, srcs []unsafe.Pointer, off, n int)
+
+// reduceProductE4M3AVX512 combines 8-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
+//
+//go:noescape
+func reduceProductE4M3AVX512(dsts, srcs []unsafe.Pointer, off, n int)
+
+// reduceMinE4M3AVX512 combines 8-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
+//
+//go:noescape
+func reduceMinE4M3AVX512(dsts, srcs []unsafe.Pointer, off, n int)
+
+// reduceMaxE4M3AVX512 combines 8-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
+//
+//go:noescape
+func reduceMaxE4M3AVX512(dsts, srcs []unsafe.Pointer, off, n int)
+
+// reduceSumE5M2AVX512 combines 8-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
+//
+//go:noescape
+func reduceSumE5M2AVX512(dsts, srcs []unsafe.Pointer, off, n int)
+
+// reduceProductE5M2AVX512 combines 8-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
+//
+//go:noescape
+func reduceProductE5M2AVX512(dsts, srcs []unsafe.Pointer, off, n int)
+
+// reduceMinE5M2AVX512 combines 8-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
+//
+//go:noescape
+func reduceMinE5M2AVX512(dsts, srcs []unsafe.Pointer, off, n int)
+
+// reduceMaxE5M2AVX512 combines 8-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
+//
+//go:noescape
+func reduceMaxE5M2AVX512(dsts, srcs []unsafe.Pointer, off, n int)
+
 // scaleF32AVX512 computes dst[i] = src[i] * c; n is a multiple of 1.
 //
 //go:noescape
@@ -378,6 +438,26 @@ func scaleBF16AVX512(dst, src unsafe.Pointer, n int, c float64)
 //
 //go:noescape
 func divideBF16AVX512(dst, src unsafe.Pointer, n int, c float64)
+
+// scaleE4M3AVX512 computes dst[i] = src[i] * c; n is a multiple of 1.
+//
+//go:noescape
+func scaleE4M3AVX512(dst, src unsafe.Pointer, n int, c float64)
+
+// divideE4M3AVX512 computes dst[i] = src[i] / c; n is a multiple of 1.
+//
+//go:noescape
+func divideE4M3AVX512(dst, src unsafe.Pointer, n int, c float64)
+
+// scaleE5M2AVX512 computes dst[i] = src[i] * c; n is a multiple of 1.
+//
+//go:noescape
+func scaleE5M2AVX512(dst, src unsafe.Pointer, n int, c float64)
+
+// divideE5M2AVX512 computes dst[i] = src[i] / c; n is a multiple of 1.
+//
+//go:noescape
+func divideE5M2AVX512(dst, src unsafe.Pointer, n int, c float64)
 
 // convertF16ToF32AVX512 converts src to dst; n is a multiple of 1.
 //

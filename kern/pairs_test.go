@@ -55,6 +55,28 @@ func TestReducePairs(t *testing.T) {
 
 func (m *memory) words() []uint16 { return unsafe.Slice((*uint16)(m.ptr()), m.n) }
 
+// Every number of 8 bits with every number.
+func TestReduceQuarterPairs(t *testing.T) {
+	const all = 1 << 16
+	for _, dt := range []dtype.DType{dtype.Float8E4M3FN, dtype.Float8E5M2} {
+		a, b, want, got := newMemory(dt, all, 0), newMemory(dt, all, 1), newMemory(dt, all, 0), newMemory(dt, all, 2)
+		for i := range all {
+			a.bytes()[i], b.bytes()[i] = byte(i), byte(i>>8)
+		}
+		for _, op := range []Op{Sum, Product, Min, Max} {
+			reference(op, want, []*memory{a, b})
+			for _, level := range Levels() {
+				restore := SetLevel(level)
+				Reduce(op, dt, pointers(got), pointers(a, b), all)
+				restore()
+				if err := same(dt, got.bytes(), want.bytes()); err != nil {
+					t.Fatalf("%s: every %v of %v: %v", level, op, dt, err)
+				}
+			}
+		}
+	}
+}
+
 // Subnormal numbers among others, which one of the instructions of bfloat16 takes for zeros: as a sum, as a product, and beside a
 // NaN, which needs another way of rounding.
 func TestSubnormalAmongNormal(t *testing.T) {

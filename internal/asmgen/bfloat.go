@@ -99,8 +99,7 @@ func (b bfloat) convert(g *gen, v, packed [][]operand.Op, slow string) {
 func (b bfloat) merge(g *gen, even, odd, dst operand.Op) {
 	g.VPSRLD(operand.U8(16), even, dst)
 	if g.avx512 {
-		const orAnd = 0xf8 // the truth table of dst | odd & upper
-		g.VPTERNLOGD(operand.U8(orAnd), b.upper, odd, dst)
+		g.VPTERNLOGD(orAnd, b.upper, odd, dst)
 	} else {
 		const oddWords = 0b10101010
 		g.VPBLENDW(operand.U8(oddWords), odd, dst, dst)

@@ -94,8 +94,13 @@ var %s = func() level {
 
 // serves reports whether the instruction set has loops of its own for elements held so.
 func (g *gen) serves(e elem) bool {
-	_, ok := e.(bfloat)
-	return ok || !g.bf16
+	switch e.(type) {
+	case bfloat:
+		return true
+	case quarter:
+		return g.avx512 && !g.bf16
+	}
+	return !g.bf16
 }
 
 func (g *gen) level() string { return strings.ToLower(g.suffix()) }

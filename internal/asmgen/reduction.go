@@ -72,6 +72,8 @@ var floats = []struct {
 	{"F64", "Float64", plain(64), double},
 	{"F16", "Float16", half{}, single},
 	{"BF16", "BFloat16", bfloat{}, single},
+	{"E4M3", "Float8E4M3FN", quarter{digits: 3, bias: 7, largest: 0x7e, nan: 0x7f}, single},
+	{"E5M2", "Float8E5M2", quarter{digits: 2, bias: 15, largest: 0x7c, nan: 0x7f}, single},
 }
 
 // reduction writes the function of r and its table entries.
@@ -172,9 +174,9 @@ func others(g *gen, slice, length reg.Register, first int, body func(p reg.Regis
 // stripes writes the loops over a number of bytes: several vectors at a time, then one at a time; the last one is masked with
 // AVX-512, while without it bytes is a multiple of the vector. body handles the vectors and advances its pointers.
 func (g *gen) stripes(e elem, bytes reg.Register, body func(vectors int, mask reg.Register)) {
-	unroll := 4 // registers that hold results, of 16; AVX-512 has twice as many
+	unroll := min(4, 8/e.registers()) // 8 registers for results of 32, with AVX2 4 of 16
 	if !g.avx512 {
-		unroll /= e.registers()
+		unroll = 4 / e.registers()
 	}
 	many, few, done := g.label("many"), g.label("few"), g.label("done")
 	g.Label(many)
