@@ -49,6 +49,9 @@ func (s *Space) Leave(failed bool) {
 	}
 }
 
+// HasLeft reports whether a member has left.
+func (s *Space) HasLeft(member int) bool { return s.blocks[member].gone.Load() != 0 }
+
 // underWay reports whether this member is between Begin and End.
 func (s *Space) underWay() bool { return s.blocks[s.self].ended.Load() < s.seq }
 

@@ -364,6 +364,12 @@ func (s *Space) wait(w *Waiter, member int, word *atomic.Uint64, want uint64) er
 				return err
 			}
 		}
+		// Nor will one that is still in the operation before, if this rank needed nobody in what it took for that.
+		if last := s.seq - 1; last > 0 && s.checked[member][last%slots] != last && s.blocks[member].slots[last%slots].flag.Load()>>24 == last {
+			if err := s.compare(member, last); err != nil {
+				return err
+			}
+		}
 	}
 }
 

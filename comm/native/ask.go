@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/fabric"
 )
 
 // What ranks ask each other when one has waited in vain.
@@ -91,9 +92,17 @@ const (
 )
 
 // timedOut makes the error of an operation whose time is over, with who has
-// entered it and who hasn't.
+// entered it and who hasn't; or of ranks that have entered different ones, but sent each other nothing that shows it.
 func (g *group) timedOut(op *backend.Op) error {
-	return &backend.TimeoutError{Where: g.whereIs(op), Attendance: g.attendance(op.Seq, askTimeout, true)}
+	var mm *fabric.MismatchError
+	if g.space != nil && errors.As(g.space.CheckLast(), &mm) {
+		return g.mismatch(mm.Peer, mm.Local, mm.Remote, mm.Seq)
+	}
+	e := &backend.TimeoutError{Where: g.whereIs(op), Attendance: g.attendance(op.Seq, askTimeout, true)}
+	if len(e.Missing)+len(e.Unknown) > 0 {
+		return e
+	}
+	return g.standstill(op, e)
 }
 
 // attended adds to the error of a collective that failed before its time was over who was there.
@@ -166,6 +175,31 @@ func (g *group) attendance(seq uint64, limit time.Duration, mayAsk bool) backend
 	slices.Sort(a.Arrived)
 	slices.Sort(a.Missing)
 	return a
+}
+
+// standstill finds out why an operation that everybody has entered did not end: a rank that was stopped in its middle
+// doesn't answer, and one that has entered another operation says so.
+func (g *group) standstill(op *backend.Op, e *backend.TimeoutError) error {
+	others := slices.DeleteFunc(slices.Clone(e.Arrived), func(r int) bool {
+		m := g.localIndex[r]
+		return r == g.rank || g.departures.left(r) || m >= 0 && g.space.HasLeft(m)
+	})
+	answers := g.ask(others, askTimeout)
+	for _, r := range others {
+		said, ok := answers[r]
+		var theirs fabric.Desc
+		switch {
+		case !ok:
+			e.Unknown = append(e.Unknown, r)
+		case said.Seq == op.Seq && len(said.Desc) == len(theirs):
+			copy(theirs[:], said.Desc)
+			if theirs != g.job.desc {
+				return g.mismatch(g.members[r], g.job.desc, theirs, op.Seq)
+			}
+		}
+	}
+	e.Arrived = slices.DeleteFunc(e.Arrived, func(r int) bool { return slices.Contains(e.Unknown, r) })
+	return e
 }
 
 func note(m *map[int]string, rank int, text string) {

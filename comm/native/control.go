@@ -35,7 +35,7 @@ type notice struct {
 	// timeout: what missing ranks do; answer: what this rank does
 	Others map[int]string `json:"d,omitempty"`
 	Doing  string         `json:"do,omitempty"`
-	// left: what the rank described its last operation as; word: what it says
+	// left, answer: what the rank described its last operation as; word: what it says
 	Desc []byte `json:"x,omitempty"`
 }
 
@@ -171,6 +171,7 @@ func (g *group) notice(peer int, n notice) {
 		answer := notice{Kind: noticeAnswer, Comm: g.id, Seq: g.announced.Load(), Rank: g.rank}
 		answer.RefusedSeq, answer.Text = g.refusal.get()
 		answer.Doing = g.world.doing()
+		answer.Desc = g.departures.described(answer.Seq)
 		if payload := answer.encode(); payload != nil {
 			g.world.fab.Control(peer, payload)
 		}

@@ -61,13 +61,12 @@ func (g *group) run(op *backend.Op, c *compiled, j *job) error {
 	if err := g.bind(prog, j); err != nil {
 		return err
 	}
-	// A program without steps, too, must be told from the others', which may send messages.
+	// A program that sends nothing, too, must be told from other ranks', which may; and ranks of other
+	// hosts can't see this one's flag.
 	if prog.twoSided || len(g.local) < len(g.members) {
 		if err := g.announce(&j.desc); err != nil {
 			return err
 		}
-	} else if len(g.local) < len(g.members) { // ranks of other hosts can't see this one's flag
-		g.announced.Store(g.seq)
 	}
 	if err := g.execute(prog, j); err != nil {
 		return err

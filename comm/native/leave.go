@@ -1,6 +1,7 @@
 package native
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -99,6 +100,27 @@ func (g *group) hasLeft(rank int, n notice) {
 	case *fabric.MismatchError:
 		g.fail(g.mismatch(e.Peer, e.Local, e.Remote, e.Seq))
 	}
+}
+
+// left reports whether a rank is known to have left.
+func (d *departures) left(rank int) bool {
+	if !d.some.Load() {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, gone := d.gone[rank]
+	return gone
+}
+
+// described returns what this rank announced operation seq as, if it's the last one that it has.
+func (d *departures) described(seq uint64) []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if seq == 0 || d.seq != seq {
+		return nil
+	}
+	return slices.Clone(d.desc[:])
 }
 
 // before reports whether a rank is known to have left before an operation.

@@ -1,0 +1,71 @@
+package comm_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+// A rank takes for a broadcast, in which it needs nobody, what is an all-to-all to the others, who wait for its messages, and
+// goes on. It finds out in its next operation, at once, though it gets no message, and the others don't look at its flag.
+func TestMismatchOfRanksThatWaitApart(t *testing.T) {
+	for _, fabric := range []string{"mem", "shm"} {
+		t.Run(fabric, func(t *testing.T) {
+			comms := over(fabric)(t, 3)
+			errs := make([]error, 3)
+			var wg sync.WaitGroup
+			for r, c := range comms {
+				wg.Go(func() {
+					ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+					defer cancel()
+					if r == 2 {
+						x := tensor.Must(tensor.Zeros(dtype.Int32, 5))
+						if errs[r] = c.Broadcast(ctx, x, r); errs[r] == nil {
+							errs[r] = c.Barrier(ctx)
+						}
+						return
+					}
+					var ins, outs []*tensor.Tensor
+					for range 3 {
+						ins, outs = append(ins, tensor.Must(tensor.Zeros(dtype.Float64, 21))), append(outs, tensor.Must(tensor.Zeros(dtype.Float64, 21)))
+					}
+					errs[r] = c.AllToAll(ctx, outs, ins)
+				})
+			}
+			wg.Wait()
+			for r, err := range errs {
+				var mm *comm.MismatchError
+				if !errors.As(err, &mm) || mm.RankB != 2 {
+					t.Errorf("rank %d: %v", r, err)
+				}
+				comms[r].Finalize(context.Background())
+			}
+		})
+	}
+}
+
+// Two ranks wait for each other's broadcast, on different hosts: no message shows that they disagree. Their deadline does.
+func TestMismatchWithoutAMessage(t *testing.T) {
+	comms := open(t, 2, func(r int) []comm.NewOption {
+		return []comm.NewOption{comm.WithFabric("mem"), comm.WithTimeout(200 * time.Millisecond), comm.WithHints(map[string]string{"host_id": fmt.Sprint(r)})}
+	})
+	errs := make([]error, 2)
+	var wg sync.WaitGroup
+	for r, c := range comms {
+		wg.Go(func() { errs[r] = c.Broadcast(context.Background(), tensor.Of([]int32{1}), 1-r) })
+	}
+	wg.Wait()
+	for r, err := range errs {
+		if !errors.Is(err, comm.ErrMismatch) {
+			t.Errorf("rank %d: %v", r, err)
+		}
+		comms[r].Finalize(context.Background())
+	}
+}
