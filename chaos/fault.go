@@ -16,7 +16,7 @@ const (
 	Late      FaultKind = "late"      // it comes to a step when the others have given up
 	Slow      FaultKind = "slow"      // it comes late to every step, but in time
 	Delay     FaultKind = "delay"     // some of its messages are late
-	Drop      FaultKind = "drop"      // one of its messages never arrives
+	Drop      FaultKind = "drop"      // from some message on, nothing that it sends to one peer arrives
 	Truncate  FaultKind = "truncate"  // half of one is missing
 	Flip      FaultKind = "flip"      // one bit of the label of one is wrong
 	Cut       FaultKind = "cut"       // its link to one peer breaks

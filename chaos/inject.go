@@ -88,8 +88,8 @@ func (in *injector) rules() []fault.Rule {
 	switch f.Kind {
 	case Delay:
 		r.Do, r.Delay, r.Count, r.Chance = fault.Delay, f.Delay, 0, 0.3
-	case Drop:
-		r.Do = fault.Drop
+	case Drop: // and all after it: no network loses a message of a connection, and delivers the next
+		r.Do, r.Peer, r.Count = fault.Drop, f.Peer, 0
 	case Truncate:
 		r.Do, r.Lanes = fault.Truncate, fault.On(fabric.Collective, fabric.PointToPoint)
 	case Flip:

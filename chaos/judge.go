@@ -102,24 +102,26 @@ func (o *Outcome) misnamed(r int, x Failure) string {
 	only := len(x.Named) == 1 && names
 	ok := false
 	switch f.Kind {
-	case Kill, Exit:
+	case Kill:
 		ok = x.Kind == "lost" && only
+	case Exit: // who waits for a message of any rank does not know that it was to come from the one that has left
+		ok = x.Kind == "lost" && only || x.Kind == "timeout" && p.hears(f.Step, x.Comm)
 	case Stop, Late:
-		ok = x.Kind == "timeout" && (names || x.nameless(p)) || x.Kind == "lost" && only
+		ok = x.Kind == "timeout" && (names || x.between(p)) || x.Kind == "lost" && only
 	case Drop: // of which the sender knows nothing: it may have gone on, and left
 		ok = x.Kind == "timeout" || x.Kind == "lost" && only
 	case Truncate, Flip:
 		ok = x.Kind == "mismatch" && (names || r == f.Rank)
-	case Mismatch:
-		ok = x.Kind == "mismatch" && names
+	case Mismatch: // which shows at the deadline only if nobody has sent anybody anything
+		ok = (x.Kind == "mismatch" || x.Kind == "timeout") && names
 	case Abort:
 		ok = x.Kind == "aborted" && only
 	case Cut:
 		ok = x.Kind == "lost" && len(x.Named) == 1 && (names || x.Named[0] == f.Peer)
-	case Partition: // processes don't lose their links all at once, but one rank after the other
-		ok = x.Kind == "lost" && len(x.Named) == 1 && (p.Mode == Real || slices.Contains(f.Side, x.Named[0]) != slices.Contains(f.Side, r))
+	case Partition: // the links break one after the other, and who has lost one yet tells those whom it has not
+		ok = x.Kind == "lost" && len(x.Named) == 1
 	case Absent:
-		ok = x.Kind == "missing" && only
+		ok = (x.Kind == "missing" || x.Kind == "timeout") && only
 	case Exhausted:
 		ok = names || r == f.Rank
 	}
@@ -157,7 +159,20 @@ func (o *Outcome) passedOn(x Failure) bool {
 	return false
 }
 
-// nameless reports whether nobody can be named: who waits for a message of any rank waits for none in particular.
-func (x Failure) nameless(p *Program) bool {
-	return len(x.Named) == 0 && x.Step >= 0 && x.Step < len(p.Steps) && p.Steps[x.Step].Do == anySource
+// between reports whether an error is of something that two ranks do, which names the other one: it may itself wait for the
+// culprit. Who waits for a message of any rank names none.
+func (x Failure) between(p *Program) bool {
+	if x.Step < 0 || x.Step >= len(p.Steps) {
+		return false
+	}
+	switch p.Steps[x.Step].Do {
+	case ring, anySource, window:
+		return true
+	}
+	return false
+}
+
+// hears reports whether some rank of a communicator waits for a message of any rank from step k on.
+func (p *Program) hears(k, on int) bool {
+	return slices.ContainsFunc(p.Steps[k:], func(s step) bool { return s.Do == anySource && s.On == on })
 }
