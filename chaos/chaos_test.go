@@ -1,41 +1,197 @@
 package chaos
 
 import (
+	"bytes"
+	"encoding/json"
 	"os"
-	"strconv"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/chorus-comms/chorus/comm/commtest"
 )
 
-func TestScratch(t *testing.T) {
-	n, _ := strconv.Atoi(os.Getenv("ROUNDS"))
-	first, _ := strconv.ParseUint(os.Getenv("SEED"), 10, 64)
-	var kinds []FaultKind
-	if k := os.Getenv("FAULT"); k != "" {
-		kinds = []FaultKind{FaultKind(k)}
+// TestMain makes the test binary a worker if it's started as one.
+func TestMain(m *testing.M) {
+	if os.Getenv("CHORUS_CHAOS_WORKER") != "" {
+		if err := Work(os.Stdin, os.Stdout); err != nil {
+			os.Stderr.WriteString(err.Error())
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
-	bad := 0
-	fired := 0
-	for i := range n {
-		p := Make(Virtual, first+uint64(i), kinds, nil)
+	os.Exit(m.Run())
+}
+
+func campaign(t *testing.T, c Campaign) *Result {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CHORUS_CHAOS_WORKER", "1")
+	c.Command, c.Jobs = []string{self}, 2
+	res, err := c.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.Rounds != c.Rounds {
+		t.Errorf("%d of %d rounds", res.Rounds, c.Rounds)
+	}
+	return res
+}
+
+// clean are the faults of which CI wants to see no finding at all.
+var clean = []FaultKind{None, Kill, Pause, Slow, Delay, Cut, Partition, Mismatch, Abort, Absent}
+
+func TestVirtual(t *testing.T) {
+	rounds := 500
+	if commtest.Long() {
+		rounds = 20000
+	}
+	res := campaign(t, Campaign{Mode: Virtual, Rounds: rounds, Seed: 1, Faults: clean})
+	report(t, res)
+	if res.Faults < rounds/2 {
+		t.Errorf("%d faults in %d rounds", res.Faults, rounds)
+	}
+}
+
+func TestReal(t *testing.T) {
+	rounds := 12
+	if commtest.Long() {
+		rounds = 300
+	}
+	report(t, campaign(t, Campaign{Mode: Real, Rounds: rounds, Seed: 1, Faults: []FaultKind{None, Kill}}))
+}
+
+func report(t *testing.T, res *Result) {
+	t.Helper()
+	if !res.Good() {
+		var b bytes.Buffer
+		res.WriteText(&b)
+		t.Error(b.String())
+	}
+}
+
+// The same seed gives the same program.
+func TestPrograms(t *testing.T) {
+	seen := map[FaultKind]bool{}
+	for seed := range uint64(300) {
+		for _, mode := range []Mode{Virtual, Real} {
+			p, q := Make(mode, seed, nil, nil), Make(mode, seed, nil, nil)
+			if !reflect.DeepEqual(p, q) {
+				t.Fatalf("seed %d gives two programs", seed)
+			}
+			seen[p.Fault.Kind] = true
+		}
+	}
+	if len(seen) != len(FaultKinds) {
+		t.Errorf("drawn: %v", seen)
+	}
+}
+
+// A fabric that flips a bit of the data, which nothing below finds, gives wrong results; one that loses
+// all messages without a word makes ranks wait, which must not count as harmless.
+func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
+	wrong, misnamed := 0, 0
+	for seed := range uint64(60) {
+		p := Make(Virtual, seed, []FaultKind{Flip}, nil)
+		p.Fault.Kind = corrupt
 		o := Virtually(&p)
 		o.judge()
-		if o.Fired {
-			fired++
+		wrong += len(o.Wrong)
+		p = Make(Virtual, seed, []FaultKind{Drop}, nil)
+		o = Virtually(&p)
+		p.Fault.Kind = Slow // says the judge's copy
+		o.judge()
+		misnamed += len(o.Misnamed)
+	}
+	if wrong == 0 || misnamed == 0 {
+		t.Errorf("%d wrong results, %d errors that nothing should have given", wrong, misnamed)
+	}
+}
+
+// What reports say decides in which count a round goes.
+func TestJudge(t *testing.T) {
+	p := Make(Virtual, 1, []FaultKind{Kill}, nil)
+	p.Size, p.Comms = 3, []group{{[]int{0, 1, 2}}, {[]int{0, 1}}}
+	p.Steps = []step{{Do: await}, {Do: await}}
+	p.Fault = Fault{Kind: Kill, Rank: 2}
+	lost := func(on, who int, kind string) Failure {
+		return Failure{Comm: on, Kind: kind, Named: []int{who}, At: 2e6, Text: "x"}
+	}
+	good := func() []*Report {
+		return []*Report{{Rank: 0, Failures: []Failure{lost(0, 2, "lost")}}, {Rank: 1, Failures: []Failure{lost(0, 2, "lost")}}, {Rank: 2, Fired: 1e6}}
+	}
+	for name, c := range map[string]struct {
+		change                 func(r []*Report)
+		hangs, wrong, misnamed int
+	}{
+		"right":                     {func(r []*Report) {}, 0, 0, 0},
+		"did not return":            {func(r []*Report) { r[1] = nil }, 1, 0, 0},
+		"wrong result":              {func(r []*Report) { r[0].Wrong = []string{"7"} }, 0, 1, 0},
+		"names another":             {func(r []*Report) { r[0].Failures[0] = lost(0, 1, "lost") }, 0, 0, 1},
+		"another kind":              {func(r []*Report) { r[0].Failures[0] = lost(0, 2, "timeout") }, 0, 0, 1},
+		"noticed nothing":           {func(r []*Report) { r[1].Failures = nil }, 0, 0, 1},
+		"another communicator":      {func(r []*Report) { r[1].Failures = append(r[1].Failures, lost(1, 0, "lost")) }, 0, 0, 1},
+		"one that was never whole":  {func(r []*Report) { r[0].Without = []int{1}; r[1].Failures = append(r[1].Failures, lost(1, 0, "lost")) }, 0, 0, 0},
+		"the fault did not happen":  {func(r []*Report) { r[2].Fired = 0 }, 0, 0, 2},
+		"passes a right error on":   {func(r []*Report) { r[1].Failures[0] = Failure{Kind: "aborted", Named: []int{0}, Text: "aborted: x"} }, 0, 0, 0},
+		"passes on what nobody got": {func(r []*Report) { r[1].Failures[0] = Failure{Kind: "aborted", Named: []int{0}, Text: "y"} }, 0, 0, 1},
+	} {
+		o := Outcome{Program: &p, Reports: good()}
+		c.change(o.Reports)
+		o.judge()
+		if len(o.Hangs) != c.hangs || len(o.Wrong) != c.wrong || len(o.Misnamed) != c.misnamed {
+			t.Errorf("%s: hangs %v, wrong %v, misnamed %v", name, o.Hangs, o.Wrong, o.Misnamed)
 		}
-		if o.Bad() {
-			bad++
-			t.Logf("seed %d: %+v\nhangs %q\nwrong %q", p.Seed, p.Fault, o.Hangs, o.Wrong)
-			for _, m := range o.Misnamed {
-				t.Log("  ", m)
-			}
-			if os.Getenv("STACKS") != "" {
-				t.Log(o.Stuck)
-				t.Log(p.Comms, p.Steps, p.Hosts, p.Hints)
-				for _, r := range o.Reports {
-					t.Logf("%+v", r)
-				}
-			}
+		if name == "right" && !slices.Equal(o.Detect, []time.Duration{time.Millisecond, time.Millisecond}) {
+			t.Errorf("detected after %v", o.Detect)
 		}
 	}
-	t.Log(n, "rounds", bad, "bad", fired, "fired")
+}
+
+// The document has the fields that its readers rely on, and a page gets its table.
+func TestResult(t *testing.T) {
+	res := newResult(Campaign{Mode: Virtual, Seed: 9, Faults: []FaultKind{Kill}})
+	p := Make(Virtual, 9, []FaultKind{Kill}, nil)
+	res.add(&Outcome{Program: &p, Fired: true, Hangs: []string{"rank 0 did not return"}, Detect: []time.Duration{3 * time.Millisecond, time.Millisecond, 2 * time.Millisecond}})
+	res.end(time.Second)
+	var b bytes.Buffer
+	if err := res.WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Rounds       int
+		Faults       int
+		Hangs        int
+		WrongResults *int `json:"wrong_results"`
+		Misnamed     *int
+		DetectMS     Spread `json:"detect_ms"`
+		Findings     []Finding
+	}
+	if err := json.Unmarshal(b.Bytes(), &got); err != nil || got.Rounds != 1 || got.Faults != 1 || got.Hangs != 1 || *got.WrongResults != 0 || *got.Misnamed != 0 ||
+		got.DetectMS != (Spread{2, 3, 3}) {
+		t.Errorf("%v: %s", err, b.String())
+	}
+	if r := got.Findings[0].Replay; r != "go run ./cmd/chorus chaos --virtual --faults kill --rounds 1 --seed 9" {
+		t.Errorf("replay: %s", r)
+	}
+	page := filepath.Join(t.TempDir(), "page.md")
+	begin, end := markers(Virtual)
+	os.WriteFile(page, []byte("above\n"+begin+"old\n"+end+"below\n"), 0o600)
+	if err := res.WriteDocs(page); err != nil {
+		t.Fatal(err)
+	}
+	text, _ := os.ReadFile(page)
+	if s := string(text); !strings.HasPrefix(s, "above\n") || !strings.HasSuffix(s, "below\n") || strings.Contains(s, "old") || !strings.Contains(s, "| kill | mem | 1 | 1 | 2 | 3 | 3 |") {
+		t.Errorf("the page became\n%s", s)
+	}
+	os.WriteFile(page, nil, 0o600)
+	if res.WriteDocs(page) == nil {
+		t.Error("a page without markers was changed")
+	}
 }

@@ -28,6 +28,9 @@ const (
 	Exhausted FaultKind = "exhausted" // it has no memory, or descriptors, left
 )
 
+// corrupt is what nothing finds but the checker, which it's to test: a bit of the data of one message is wrong.
+const corrupt FaultKind = "corrupt"
+
 // FaultKinds are all kinds, in the order of the tables.
 var FaultKinds = []FaultKind{None, Kill, Stop, Pause, Late, Slow, Delay, Drop, Truncate, Flip, Cut, Partition, Mismatch, Abort, Exit, Absent, Exhausted}
 
@@ -56,7 +59,7 @@ func (f Fault) waits() bool {
 // onMessages reports whether the fault is done to messages, by rules of package fabric/fault.
 func (f Fault) onMessages() bool {
 	switch f.Kind {
-	case Delay, Drop, Truncate, Flip:
+	case Delay, Drop, Truncate, Flip, corrupt:
 		return true
 	}
 	return false

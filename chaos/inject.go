@@ -94,6 +94,8 @@ func (in *injector) rules() []fault.Rule {
 		r.Do, r.Lanes = fault.Truncate, fault.On(fabric.Collective, fabric.PointToPoint)
 	case Flip:
 		r.Do, r.Lanes = fault.Mislabel, fault.On(fabric.Collective)
+	case corrupt:
+		r.Do, r.Lanes = fault.Corrupt, fault.On(fabric.Collective, fabric.PointToPoint)
 	}
 	return []fault.Rule{r}
 }
