@@ -8,7 +8,8 @@
 //
 // Four stores have the same contract, which stands at Store and is checked by
 // package storetest: TCPStore with its TCPServer, FileStore, HashStore within one
-// process, and PrefixStore, a view of another store.
+// process, and PrefixStore, a view of another store. SealedStore is a view that believes
+// only what was written with the secret of the job.
 //
 // TCPStore and FileStore speak the wire protocol and the file format of the
 // stores of the same names in torch.distributed.c10d, so that either side of a
@@ -23,4 +24,6 @@
 //     client.
 //   - A caller that waits does not hold up other callers of the same store.
 //   - The server trusts nothing that a peer says about lengths.
+//   - With a secret (package secure), a client that doesn't prove that it knows it learns and changes nothing, unless the policy
+//     admits clients such as PyTorch's, which can't.
 package store

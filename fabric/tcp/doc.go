@@ -29,7 +29,7 @@
 // bytes are to go in; and a congestion control that paces, such as BBR, is replaced.
 //
 // Invariants: nothing from the wire is used before it was checked, and a
-// connection that doesn't know the job's token has no effect; announcements of one
+// connection that doesn't prove that it knows the key of the links has no effect; announcements of one
 // rank to another are matched in the order in which they were posted; a link that
 // breaks, or is silent for longer than a heartbeat, fails every message that waits for it.
 package tcp
