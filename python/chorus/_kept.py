@@ -2,7 +2,8 @@
 
 That version forgets the Python side of a Work that it has got from a process group written in Python, and
 then waits for ever: in functional collectives, and in DistributedDataParallel. So the tensors that an operation fills
-keep its Work until it was waited for, once for each tensor, or asked for its future.
+keep its Work until it was waited for, once for each tensor, or asked for its future. Messages are left
+to Python, which issues them all.
 Later versions hold it themselves; there this module does nothing.
 """
 
@@ -12,6 +13,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+
+from chorus import _lib
 
 _NEEDED = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 7)
 _NAME = "_chorus_works"
@@ -26,7 +29,8 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def _keep(work: Any, value: Any) -> None:
-    work.kept_by = list(_tensors(value))
+    message = work._pending is not None and _lib.SEND <= work._pending.kind <= _lib.RECV
+    work.kept_by = [] if message else list(_tensors(value))
     for tensor in work.kept_by:
         tensor.__dict__.setdefault(_NAME, []).append(work)
 
