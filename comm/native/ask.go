@@ -99,7 +99,7 @@ func (g *group) timedOut(op *backend.Op) error {
 		return g.mismatch(mm.Peer, mm.Local, mm.Remote, mm.Seq)
 	}
 	e := &backend.TimeoutError{Where: g.whereIs(op), Attendance: g.attendance(op.Seq, askTimeout, true)}
-	if len(e.Missing)+len(e.Unknown) > 0 {
+	if len(e.Missing) > 0 {
 		return e
 	}
 	return g.standstill(op, e)
@@ -177,7 +177,7 @@ func (g *group) attendance(seq uint64, limit time.Duration, mayAsk bool) backend
 	return a
 }
 
-// standstill finds out why an operation that everybody has entered did not end: a rank that was stopped in its middle
+// standstill finds out why an operation did not end that nobody is known to be missing from: a rank that was stopped in its middle
 // doesn't answer, and one that has entered another operation says so.
 func (g *group) standstill(op *backend.Op, e *backend.TimeoutError) error {
 	others := slices.DeleteFunc(slices.Clone(e.Arrived), func(r int) bool {
@@ -198,6 +198,7 @@ func (g *group) standstill(op *backend.Op, e *backend.TimeoutError) error {
 			}
 		}
 	}
+	slices.Sort(e.Unknown)
 	e.Arrived = slices.DeleteFunc(e.Arrived, func(r int) bool { return slices.Contains(e.Unknown, r) })
 	return e
 }
