@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -305,7 +306,11 @@ func Abort(t *testing.T, cfg Config) {
 		if w.comms[0].Capabilities().NoOp {
 			return
 		}
+		var before sync.WaitGroup // the abort comes when every rank is through with what it isn't to end
+		before.Add(n)
 		w.each(func(ctx context.Context, c *comm.Comm) error {
+			through := sync.OnceFunc(before.Done)
+			defer through()
 			if err := sumOfRanks(ctx, c); err != nil {
 				return err
 			}
@@ -315,7 +320,9 @@ func Abort(t *testing.T, cfg Config) {
 			if err := c.Recv(ctx, zeros(ctx, c, dtype.Int32, 4), c.Rank(), comm.Tag(5), comm.Async(&recv)); err != nil {
 				return err
 			}
+			through()
 			if c.Rank() == 0 {
+				before.Wait()
 				time.AfterFunc(20*time.Millisecond, func() { c.Abort(errors.New("enough")) })
 				<-c.Broken()
 			}
