@@ -184,8 +184,8 @@ func TestKilledInRegroup(t *testing.T) {
 	if os.Getenv("CHORUS_TEST_LONG") != "" {
 		jobs = 67
 	}
-	r := rand.New(rand.NewPCG(11, 12))
 	for job := range jobs {
+		r := rand.New(rand.NewPCG(11, uint64(job)))
 		fabric := []string{"shm", "tcp", "auto"}[job%3]
 		t.Run(fmt.Sprintf("%d/%s", job, fabric), func(t *testing.T) { regroupJob(t, "regroup", fabric, r) })
 	}
