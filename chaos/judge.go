@@ -92,7 +92,7 @@ func (o *Outcome) misnamed(r int, x Failure) string {
 	if !o.Fired || f.harmless() {
 		return "nothing was wrong"
 	}
-	if o.incomplete(x.Comm) {
+	if o.incomplete(x.Comm) || x.Kind == "timeout" && o.heldUp(x.Named) {
 		return ""
 	}
 	if f.Rank >= 0 && !g.has(f.Rank) {
@@ -136,6 +136,16 @@ func (o *Outcome) misnamed(r int, x Failure) string {
 func (o *Outcome) incomplete(on int) bool {
 	for _, rep := range o.Reports {
 		if rep != nil && slices.Contains(rep.Without, on) {
+			return true
+		}
+	}
+	return false
+}
+
+// heldUp reports whether one of the ranks is a member of an incomplete communicator, where it waits.
+func (o *Outcome) heldUp(ranks []int) bool {
+	for on, g := range o.Program.Comms {
+		if slices.ContainsFunc(ranks, g.has) && o.incomplete(on) {
 			return true
 		}
 	}

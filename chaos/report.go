@@ -87,14 +87,13 @@ func (r *rank) fail(on, at int, err error) {
 		return
 	}
 	// A rank that is missing here is not waited for elsewhere.
+	culprit := r.p.Fault.Rank
+	if culprit == r.rank || !slices.Contains(named, culprit) {
+		return
+	}
 	for other, c := range r.comms {
-		if c == nil || r.broken[other] || other == on {
-			continue
-		}
-		for _, who := range named {
-			if who != r.rank && r.p.Comms[other].has(who) && c.Err() == nil {
-				c.Abort(err)
-			}
+		if c != nil && !r.broken[other] && other != on && r.p.Comms[other].has(culprit) && c.Err() == nil {
+			c.Abort(err)
 		}
 	}
 }
