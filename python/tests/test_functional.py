@@ -15,7 +15,7 @@ def _collectives(x, group):
     e = funcol.broadcast(x * (rank + 1), 0, group)
     f, g = funcol.all_reduce_coalesced([x, x + 1], "max", group)
     (h,) = funcol.all_gather_into_tensor_coalesced([x], group)
-    (i,) = funcol.reduce_scatter_tensor_coalesced([b], "max", [0], group)
+    (i,) = funcol.reduce_scatter_tensor_coalesced([b], "sum", [0], group)
     return [t + 0 for t in (a, b, c, d, e, f, g, h, i)]
 
 
