@@ -98,7 +98,7 @@ def _abort(peers):
             dist.all_reduce(torch.ones(4), group=group)
     assert caught.value.rank == 0
     dist.destroy_process_group(group)
-    with pytest.raises(chorus.FinalizedError):
+    with pytest.raises((chorus.FinalizedError, chorus.AbortedError)):  # PyTorch 2.6 doesn't shut the group down
         group.barrier().wait()
     dist.barrier()
 
