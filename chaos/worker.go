@@ -106,6 +106,9 @@ func (w *worker) real(p *Program, t task) (Report, error) {
 			syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		}
 		syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		if kind != Pause {
+			select {} // the signal may reach the other threads a moment later
+		}
 	}
 	in.cut = func(peer int) { in.links().Cut(peer, errPulled) }
 	opts := []comm.NewOption{comm.WithStore(w.store), comm.WithName(t.Name)}
