@@ -9,8 +9,7 @@ import (
 
 // lookup finds or makes the programs for a request.
 func (g *group) lookup(q *plan.Request, t *tuning) (*compiled, error) {
-	key := shape{kind: q.Collective, elem: q.ElemSize, count: q.Count, root: q.Root, inPlace: q.InPlace, algo: t.algo, chunk: q.ChunkBytes,
-		mapped: t.prefer.mapped, slots: t.prefer.slots}
+	key := shape{kind: q.Collective, elem: q.ElemSize, count: q.Count, root: q.Root, inPlace: q.InPlace, tuned: t}
 	if q.Counts != nil {
 		key.counts = hash64.Ints(q.Counts) | 1
 	} else if q.SendCounts != nil {
@@ -50,13 +49,13 @@ func (g *group) build(q *plan.Request, key shape) (*compiled, error) {
 	choose := func(mapped bool, hint string) (plan.Algorithm, error) {
 		return plan.Select(req, g.machine, hint, func(a plan.Algorithm) bool { return a.Mapped == mapped })
 	}
-	name, must, err := plan.Hinted(key.algo, req.Collective)
+	name, must, err := plan.Hinted(key.tuned.algo, req.Collective)
 	if err != nil {
 		return nil, err
 	}
-	plain, err := choose(false, key.algo)
-	if g.placer != nil && key.mapped != "off" && req.World > 1 {
-		mapped, merr := choose(true, key.algo)
+	plain, err := choose(false, key.tuned.algo)
+	if g.placer != nil && key.tuned.prefer.mapped != "off" && req.World > 1 {
+		mapped, merr := choose(true, key.tuned.algo)
 		switch {
 		case merr != nil && err != nil && must:
 			return nil, fmt.Errorf("%w; for mapped memory: %v", err, merr)
@@ -65,7 +64,7 @@ func (g *group) build(q *plan.Request, key shape) (*compiled, error) {
 			// The hint names an algorithm for mapped memory; other memory takes the default.
 			plain, err = choose(false, "")
 			fallthrough
-		case err == nil && g.prefersMapped(mapped, plain, name, key.mapped, req):
+		case err == nil && g.prefersMapped(mapped, plain, name, key.tuned.prefer.mapped, req):
 			if c.mapped, merr = compileMapped(mapped, req); merr != nil {
 				return nil, merr
 			}

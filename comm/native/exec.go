@@ -1,7 +1,6 @@
 package native
 
 import (
-	"time"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/comm/backend"
@@ -160,25 +159,11 @@ func (g *group) bind(p *program, j *job) error {
 
 func (g *group) at(r ref) unsafe.Pointer { return unsafe.Add(g.base[r.base], r.off) }
 
-// execute runs the steps, and measures those that fill much of a stage.
+// execute runs the steps.
 func (g *group) execute(p *program, j *job) error {
-	if p.fills == 0 {
-		return g.exec(p, j)
+	if p.fills > 0 {
+		g.storing.begin(p.fills, j.stores)
 	}
-	if j.stores != "" {
-		g.bypass = j.stores == "bypass"
-		return g.exec(p, j)
-	}
-	var class *storeClass
-	class, g.bypass = g.storing.choose(p.fills)
-	start := time.Now()
-	err := g.exec(p, j)
-	class.measured(g.bypass, time.Since(start))
-	return err
-}
-
-// exec runs the steps.
-func (g *group) exec(p *program, j *job) error {
 	g.posted = g.posted[:0]
 	for i := range p.steps {
 		s := &p.steps[i]
@@ -190,8 +175,8 @@ func (g *group) exec(p *program, j *job) error {
 				dst := g.at(d)
 				switch {
 				case dst == src:
-				case s.fill && i == 0 && g.bypass:
-					kern.CopyNT(dst, src, s.bytes)
+				case s.fill && i == 0:
+					g.storing.fill(dst, src, s.bytes)
 				default:
 					kern.Copy(dst, src, s.bytes)
 				}
@@ -218,8 +203,8 @@ func (g *group) exec(p *program, j *job) error {
 	return nil
 }
 
-// foldBlock is how many elements are folded before an average divides them:
-// few enough to stay in the nearest cache.
+// foldBlock is how many elements are folded before an average divides them, or stores that bypass
+// the cache take them to a stage: few enough to stay in the nearest cache.
 const foldBlock = 4096
 
 func (g *group) fold(s *step, j *job) {
@@ -230,7 +215,8 @@ func (g *group) fold(s *step, j *job) {
 	for i, r := range s.src {
 		src[i] = g.at(r)
 	}
-	if !(j.average && s.final) {
+	average, bypass := j.average && s.final, s.fill && g.storing.bypasses()
+	if !average && !bypass {
 		kern.Reduce(j.red, j.dt, dst, src, s.n)
 		return
 	}
@@ -241,9 +227,11 @@ func (g *group) fold(s *step, j *job) {
 		}
 		n := min(foldBlock, s.n-done)
 		kern.Reduce(j.red, j.dt, dst[:1], src, n)
-		kern.Average(j.dt, dst[0], n, len(g.members))
+		if average {
+			kern.Average(j.dt, dst[0], n, len(g.members))
+		}
 		for _, d := range dst[1:] {
-			kern.Copy(d, dst[0], n*j.elem)
+			put(bypass, d, dst[0], n*j.elem)
 		}
 	}
 }

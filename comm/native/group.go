@@ -52,7 +52,7 @@ type group struct {
 	posted       []*step
 	met          []bool // ranks that messages were exchanged with
 	storing      storing
-	bypass       bool // large copies into the stage bypass the cache
+	tunings      tunings
 
 	announced atomic.Uint64 // last operation known to have sent messages
 	told      atomic.Bool   // an operation has returned the failure that broke the communicator
@@ -88,15 +88,16 @@ func (g *group) Submit(op *backend.Op) error {
 	}
 	q, j := &g.req, &g.job
 	g.scratch.reset()
-	t, err := g.settings.tune(op)
+	t, err := g.tune(op)
 	if err != nil {
 		return g.invalid(op, err)
 	}
-	g.request(op, &t, q, j)
-	c, err := g.lookup(q, &t)
+	g.request(op, t, q, j)
+	c, err := g.lookup(q, t)
 	if err != nil {
 		return g.invalid(op, err)
 	}
+	j.desc = *g.describe(op, c, j.dt)
 	// From here on the others may count on this rank: every failure is theirs, too.
 	g.current = c
 	g.seq++
@@ -117,7 +118,7 @@ func (g *group) Submit(op *backend.Op) error {
 
 // forget keeps no buffer of an operation that is done alive.
 func (g *group) forget(c *compiled) {
-	g.job = job{}
+	g.job.in, g.job.out = nil, nil
 	clear(g.dsts)
 	clear(g.srcs)
 	n := len(g.members)

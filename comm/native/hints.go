@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"unsafe"
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/config"
@@ -171,21 +172,62 @@ func useKernels(c *config.Config) error {
 
 var chooseKernels sync.Once
 
-// tuning is what hints set for one operation.
+// tuning is what hints set for one operation. A group has each but once, so that pointers to equal ones are equal.
 type tuning struct {
 	algo   string
 	chunk  int
 	prefer preferences
 }
 
+// tunings are a group's, by value, and the one that the last hints meant.
+type tunings struct {
+	plain  *tuning // without hints of the operation
+	all    map[tuning]*tuning
+	hints  map[string]string // of the last operation that had some, which comm never modifies
+	algo   string
+	hinted *tuning // what they meant
+}
+
 // tune merges an operation's hints with the communicator's.
-func (s *settings) tune(op *backend.Op) (tuning, error) {
+func (g *group) tune(op *backend.Op) (*tuning, error) {
+	ts := &g.tunings
+	if op.Hints == nil && op.Algo == "" {
+		if ts.plain == nil {
+			ts.plain = ts.intern(tuning{algo: g.settings.algo, chunk: g.settings.chunkBytes, prefer: g.settings.prefer})
+		}
+		return ts.plain, nil
+	}
+	if ts.hinted != nil && sameMap(op.Hints, ts.hints) && op.Algo == ts.algo {
+		return ts.hinted, nil
+	}
+	t, err := g.settings.merge(op)
+	if err != nil {
+		return nil, err
+	}
+	ts.hints, ts.algo, ts.hinted = op.Hints, op.Algo, ts.intern(t)
+	return ts.hinted, nil
+}
+
+func (ts *tunings) intern(t tuning) *tuning {
+	if known := ts.all[t]; known != nil {
+		return known
+	}
+	if ts.all == nil {
+		ts.all = map[tuning]*tuning{}
+	}
+	ts.all[t] = &t
+	return &t
+}
+
+// sameMap reports whether two maps are one.
+func sameMap(a, b map[string]string) bool {
+	return *(*unsafe.Pointer)(unsafe.Pointer(&a)) == *(*unsafe.Pointer)(unsafe.Pointer(&b))
+}
+
+func (s *settings) merge(op *backend.Op) (tuning, error) {
 	t := tuning{algo: op.Algo, chunk: s.chunkBytes, prefer: s.prefer}
 	if t.algo == "" {
 		t.algo = s.algo
-	}
-	if op.Hints == nil {
-		return t, nil
 	}
 	if err := t.prefer.fill(op.Hints); err != nil {
 		return t, err

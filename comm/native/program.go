@@ -28,7 +28,7 @@ type program struct {
 type step struct {
 	kind     plan.Kind
 	final    bool
-	fill     bool // a large copy into a stage
+	fill     bool // much goes into a stage
 	peer     int32
 	phase    uint32
 	n        int // elements
@@ -73,6 +73,8 @@ func compile(p *plan.Plan, skip int, phaseBase uint32) *program {
 			if t.fill = s.Dst[0].Buf == plan.Stage && t.bytes >= storeThreshold; t.fill {
 				g.fills += t.bytes
 			}
+		case plan.Fold:
+			t.fill = len(s.Dst) == 2 && s.Dst[0].Buf != plan.Stage && s.Dst[1].Buf == plan.Stage && t.bytes >= storeThreshold
 		case plan.Send, plan.Recv, plan.RecvReduce:
 			g.twoSided = true
 			if s.Kind == plan.RecvReduce {
@@ -135,10 +137,7 @@ type shape struct {
 	root    int
 	inPlace bool
 	counts  uint64 // hash of the uneven counts; 0 if there are none
-	algo    string
-	chunk   int
-	mapped  string // preferences
-	slots   string
+	tuned   *tuning
 }
 
 // compiled is what a group keeps for a shape.
@@ -149,6 +148,8 @@ type compiled struct {
 	mapped *program // runs if everybody's memory can be mapped; nil if there's none
 	sizes  []sizes  // of every rank's buffers, if the mapped program refers to them
 	stage  int      // most bytes of the stage that either needs
+	desc   fabric.Desc
+	descOf descKey // the operation that desc describes
 }
 
 // sizes are the bytes of a rank's buffers in an operation.
@@ -160,7 +161,7 @@ func (c *compiled) finish() {
 		if p == nil {
 			continue
 		}
-		if p.inSlots = p.stage <= fabric.InlineBytes && c.shape.slots != "off"; !p.inSlots {
+		if p.inSlots = p.stage <= fabric.InlineBytes && c.shape.tuned.prefer.slots != "off"; !p.inSlots {
 			c.stage = max(c.stage, p.stage)
 		}
 	}

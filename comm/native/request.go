@@ -87,8 +87,6 @@ func (g *group) request(op *backend.Op, t *tuning, q *plan.Request, j *job) {
 			q.InPlace = q.Collective == plan.AllReduce
 		}
 	}
-	fillDesc(&j.desc, op, t, q, j.dt)
-	j.desc[3] = byte(g.purpose)
 }
 
 // unpacking is what is left to do after an operation on a list: to empty a buffer into the list's tensors.
@@ -222,20 +220,37 @@ func (g *group) premultiply(op *backend.Op, j *job) error {
 //
 //	0 operation, 1 dtype, 2 reduction, 3 purpose, 4..7 root, 8..15 count,
 //	16..23 hash of uneven counts (where all ranks know them), 24..31 hash of the hints
-func fillDesc(d *fabric.Desc, op *backend.Op, t *tuning, q *plan.Request, dt dtype.DType) {
+func fillDesc(d *fabric.Desc, k descKey, t *tuning, q *plan.Request) {
 	*d = fabric.Desc{}
-	d[0], d[1] = byte(op.Kind), byte(dt)
+	d[0], d[1], d[3] = byte(k.kind), byte(k.dt), byte(k.purpose)
 	if q.Collective.Reduces() {
-		d[2] = byte(op.Reduce.Kind)
+		d[2] = byte(k.reduce)
 	}
 	if q.Collective.Rooted() {
-		binary.LittleEndian.PutUint32(d[4:], uint32(op.Root))
+		binary.LittleEndian.PutUint32(d[4:], uint32(q.Root))
 	}
 	binary.LittleEndian.PutUint64(d[8:], uint64(q.Count))
 	if q.Counts != nil {
 		binary.LittleEndian.PutUint64(d[16:], hash64.Ints(q.Counts))
 	}
 	binary.LittleEndian.PutUint64(d[24:], t.hash())
+}
+
+// descKey is what a description holds besides what the shape of an operation says.
+type descKey struct {
+	kind    backend.Kind
+	dt      dtype.DType
+	reduce  backend.ReduceKind
+	purpose purpose
+}
+
+// describe returns the description of an operation of c's shape.
+func (g *group) describe(op *backend.Op, c *compiled, dt dtype.DType) *fabric.Desc {
+	if k := (descKey{op.Kind, dt, op.Reduce.Kind, g.purpose}); k != c.descOf {
+		fillDesc(&c.desc, k, c.shape.tuned, &c.req)
+		c.descOf = k
+	}
+	return &c.desc
 }
 
 // purpose is what a collective of the communicator's own is for; 0 for those of the program.
