@@ -32,12 +32,56 @@ func (c *Comm) Submit(op *Op, w *Work) error {
 	return c.collective(o)
 }
 
-// adopt fills a call from an operation; what only the root uses is dropped elsewhere.
+// Which fields of an Op a kind uses.
+const (
+	usesIn = 1 << iota
+	usesOut
+	usesIns
+	usesOuts
+	usesRoot
+	usesPeer
+	usesReduce
+	usesSplits
+)
+
+var uses = [...]uint8{
+	backend.Send: usesIn | usesPeer, backend.Recv: usesOut | usesPeer,
+	backend.Broadcast: usesOut | usesRoot, backend.AllReduce: usesIn | usesOut | usesReduce, backend.Reduce: usesIn | usesOut | usesRoot | usesReduce,
+	backend.AllGather: usesIn | usesOuts, backend.AllGatherSingle: usesIn | usesOut, backend.AllGatherV: usesIn | usesOuts,
+	backend.ReduceScatter: usesIns | usesOut | usesReduce, backend.ReduceScatterSingle: usesIn | usesOut | usesReduce, backend.ReduceScatterV: usesIns | usesOut | usesReduce,
+	backend.AllToAll: usesIns | usesOuts, backend.AllToAllSingle: usesIn | usesOut, backend.AllToAllVSingle: usesIn | usesOut | usesSplits,
+	backend.Barrier: 0, backend.Scatter: usesIns | usesOut | usesRoot, backend.Gather: usesIn | usesOuts | usesRoot, backend.GatherSingle: usesIn | usesOut | usesRoot,
+}
+
+// adopt fills a call from an operation. What its kind doesn't use is dropped, and so is what only the root uses elsewhere: nobody
+// further down looks at a field by mistake.
 func (c *Comm) adopt(o *call, op *Op, w *Work) {
 	o.value, o.work = op, w
-	o.In, o.Out, o.Ins, o.Outs = op.In, op.Out, op.Ins, op.Outs
-	o.Root, o.Peer, o.Tag, o.Reduce = op.Root, op.Peer, op.Tag, op.Reduce
-	o.InSplits, o.OutSplits = op.InSplits, op.OutSplits
+	u := uses[op.Kind]
+	if u&usesIn != 0 {
+		o.In = op.In
+	}
+	if u&usesOut != 0 {
+		o.Out = op.Out
+	}
+	if u&usesIns != 0 {
+		o.Ins = op.Ins
+	}
+	if u&usesOuts != 0 {
+		o.Outs = op.Outs
+	}
+	if u&usesRoot != 0 {
+		o.Root = op.Root
+	}
+	if u&usesPeer != 0 {
+		o.Peer, o.Tag = op.Peer, op.Tag
+	}
+	if u&usesReduce != 0 {
+		o.Reduce = op.Reduce
+	}
+	if u&usesSplits != 0 {
+		o.InSplits, o.OutSplits = op.InSplits, op.OutSplits
+	}
 	if op.Timeout != 0 {
 		o.Timeout = op.Timeout
 	}
@@ -47,7 +91,7 @@ func (c *Comm) adopt(o *call, op *Op, w *Work) {
 	if o.Hints != nil {
 		o.Algo = o.Hints["algorithm"]
 	}
-	if c.rank == op.Root {
+	if c.rank == o.Root {
 		return
 	}
 	switch op.Kind {

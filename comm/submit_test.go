@@ -32,6 +32,14 @@ func TestSubmit(t *testing.T) {
 		if op.Seq == 0 || op.Algorithm != "ring" {
 			t.Errorf("rank %d: results %d %q", r, op.Seq, op.Algorithm)
 		}
+		// Fields that a kind doesn't use change nothing.
+		all := &comm.Op{Kind: backend.AllGatherSingle, In: tensor.Of(x), Out: tensor.Of(z), Ins: []*tensor.Tensor{tensor.Of([]float64{1})}, Root: 9, Peer: 9,
+			Reduce: comm.PremulSum(3), InSplits: []int{5}}
+		if err := c.Submit(all, nil); err != nil {
+			return err
+		}
+		want("all_gather_single", z, []int32{0, 10, 1, 10})
+		copy(z, []int32{8, 8, 8, 8})
 		var w comm.Work
 		gather := &comm.Op{Kind: backend.GatherSingle, In: tensor.Of(x), Out: tensor.Of(z), Root: 1}
 		if err := c.Submit(gather, &w); err != nil {
