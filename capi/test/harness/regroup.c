@@ -16,6 +16,8 @@ void regroup(void) {
 	chorus_comm c = join("regroup", 30 * SECOND), next;
 	int32_t last = size - 1;
 	chorus_regroup_options o = {.size = sizeof o, .without = &last, .n_without = rank == 1, .at_least = 1};
+	chorus_op met = {.size = sizeof met, .kind = CHORUS_BARRIER};
+	chorus_submit(c, &met, NULL); // an error is another's abort, which has met all, too
 	OK(chorus_comm_abort(c, "enough"));
 	if (rank == last)
 		_exit(0); // without a goodbye
