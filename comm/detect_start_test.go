@@ -42,7 +42,7 @@ func TestNoMemoryAtStart(t *testing.T) {
 	cmds, outs := start(t, "without memory", "shm", 3)
 	for r, cmd := range cmds {
 		cmd.Wait()
-		want := regexp.MustCompile(`to (rank 1|ranks 0-1|ranks 1-2) `) // who finds rank 1 gone is gone for the third soon
+		want := regexp.MustCompile(`rank 1 is lost|missing: (0-1|1|1-2)\b`) // who finds rank 1 gone is gone for the third soon
 		if r == 1 {
 			want = regexp.MustCompile("file too large")
 		}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/chorus-comms/chorus/internal/ranklist"
 )
 
 // AnySource, as the Peer of a receive, matches a message from every rank.
@@ -102,6 +104,17 @@ type PeerError struct {
 
 func (e *PeerError) Error() string { return fmt.Sprintf("rank %d is lost: %v", e.Peer, e.Err) }
 func (e *PeerError) Unwrap() error { return e.Err }
+
+// AbsentError reports that a fabric can't be opened, for it found no link to some ranks.
+type AbsentError struct {
+	Peers []int
+	Err   error // why this rank has given up
+}
+
+func (e *AbsentError) Error() string {
+	return fmt.Sprintf("no link to %s of this host: %v", ranklist.Named(e.Peers), e.Err)
+}
+func (e *AbsentError) Unwrap() error { return e.Err }
 
 // TruncatedError reports that a message was longer than the receive that it matched.
 type TruncatedError struct {

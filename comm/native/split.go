@@ -30,6 +30,7 @@ func (g *group) Split(ctx context.Context, name string, ranks []int, timeout tim
 		}
 		s.prefer = own.prefer
 	}
+	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	offers, err := g.exchangeOffers(ctx, ranks, s.stageBytes, timeout)
@@ -55,7 +56,7 @@ func (g *group) Split(ctx context.Context, name string, ranks []int, timeout tim
 	}
 	child, err := g.world.newGroup(ctx, id, name, members, s)
 	if err != nil {
-		return nil, g.splitError(at, ctx, err)
+		return nil, unopened(ctx, start, at, g.rankOf, err)
 	}
 	return child, nil
 }
@@ -68,14 +69,22 @@ func (g *group) refuseSplit(detail string) error {
 	return err
 }
 
-// splitError is the error of a rank that couldn't make its part of a new communicator.
-func (g *group) splitError(at backend.Where, ctx context.Context, err error) error {
+// unopened is the error of a rank that couldn't make its part of a new communicator, and has tried since start. rankOf
+// gives the ranks of those who make it.
+func unopened(ctx context.Context, start time.Time, at backend.Where, rankOf func(peer int) int, err error) error {
 	var lost *fabric.PeerError
+	var absent *fabric.AbsentError
 	switch {
 	case errors.As(err, &lost):
-		return &backend.PeerLostError{Where: at, Peer: g.rankOf(lost.Peer), Cause: cause(lost.Err)}
+		return &backend.PeerLostError{Where: at, Peer: rankOf(lost.Peer), Cause: cause(lost.Err)}
 	case ctx.Err() == context.DeadlineExceeded:
-		return &backend.TimeoutError{Where: at}
+		e := &backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: time.Since(start)}}
+		if errors.As(err, &absent) {
+			for _, p := range absent.Peers {
+				e.Missing = append(e.Missing, rankOf(p))
+			}
+		}
+		return e
 	case ctx.Err() != nil:
 		return &backend.CanceledError{Where: at, Err: context.Cause(ctx)}
 	}

@@ -2,6 +2,7 @@ package native
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -53,6 +54,7 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
+	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	// The store may be anybody's, so that nothing is believed that isn't sealed with the secret.
@@ -75,8 +77,13 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 		Rank: c.Rank, Size: c.Size, Exchange: exchange, HostID: host, Rendezvous: c.MasterAddr, Security: policy,
 		Timeout: c.Timeout, Options: s.fabricOptions,
 	})
+	at, same := backend.Where{Comm: c.Name, Rank: c.Rank, Op: "new"}, func(peer int) int { return peer }
 	if err != nil {
-		return nil, fmt.Errorf("opening fabric %q: %w", s.fabric, err)
+		err = fmt.Errorf("opening fabric %q: %w", s.fabric, err)
+		if lost, absent := (*fabric.PeerError)(nil), (*fabric.AbsentError)(nil); errors.As(err, &lost) || errors.As(err, &absent) {
+			return nil, unopened(ctx, start, at, same, err)
+		}
+		return nil, err
 	}
 	w := &world{fab: fab, groups: map[uint32]*group{}, timeout: c.Timeout, hosts: fab.Hosts(), machine: agreed.machine()}
 	w.placer, _ = fab.(fabric.Placer)
@@ -89,7 +96,7 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	g, err := w.newGroup(ctx, rootID, c.Name, members, s)
 	if err != nil {
 		fab.Close(ctx)
-		return nil, err
+		return nil, unopened(ctx, start, at, same, err)
 	}
 	return g, nil
 }

@@ -19,7 +19,6 @@ import (
 
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/hostmem"
-	"github.com/chorus-comms/chorus/internal/ranklist"
 	"github.com/chorus-comms/chorus/secure"
 )
 
@@ -159,7 +158,7 @@ func (f *Fabric) connect(ctx context.Context, e *Endpoint, offers [][]byte) erro
 		tasks.Go(func() {
 			p, err := f.dial(ctx, e, r, offers[r])
 			if err != nil {
-				cancel(fmt.Errorf("connect to rank %d: %w", r, err))
+				cancel(&fabric.PeerError{Peer: r, Err: fmt.Errorf("it can't be called: %w", err)})
 				return
 			}
 			add(p)
@@ -188,7 +187,7 @@ func (f *Fabric) connect(ctx context.Context, e *Endpoint, offers [][]byte) erro
 		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("shm: no link to %s of this host: %w", ranklist.Named(missing), context.Cause(ctx))
+		return fmt.Errorf("shm: %w", &fabric.AbsentError{Peers: missing, Err: context.Cause(ctx)})
 	}
 	slices.SortFunc(f.near, func(a, b *peer) int { return a.rank - b.rank })
 	return nil

@@ -188,6 +188,9 @@ func (s *opening) open(ctx context.Context) (*fabric.Space, error) {
 		if i != s.self {
 			m, err := s.accept(ctx, r)
 			if err != nil {
+				if lost := (*fabric.PeerError)(nil); ctx.Err() == nil && !errors.As(err, &lost) {
+					err = &fabric.PeerError{Peer: r, Err: err}
+				}
 				return nil, fmt.Errorf("shm: space of ranks %v: rank %d: %w", s.members, r, err)
 			}
 			base = m.Base()
