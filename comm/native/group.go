@@ -200,7 +200,7 @@ func (g *group) awaitReason(err error) {
 		if !left.Failed {
 			return
 		}
-	} else if !errors.Is(err, fabric.ErrLeft) && !errors.Is(err, fabric.ErrCanceled) {
+	} else if !errors.Is(err, fabric.ErrLeft) && !errors.Is(err, fabric.ErrCanceled) && !closing(err) {
 		return
 	}
 	select {

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -236,6 +237,9 @@ func (w *world) PeerLost(peer int, err error) {
 	w.mu.Unlock()
 	for _, g := range hit {
 		g.words.lost(g.fabricToRank[peer], "")
+		if closing(err) {
+			continue // whoever called it gets the error, and waits for what the peer has had to say
+		}
 		g.fail(&backend.PeerLostError{Where: g.where(), Peer: g.fabricToRank[peer], Cause: cause(err)})
 	}
 }
@@ -249,6 +253,9 @@ func (w *world) Mismatch(peer int, key fabric.Key, local, remote fabric.Desc) {
 		}
 	}
 }
+
+// closing reports whether a peer takes no calls any more: it has died, or closed its fabric, in which case the reason may be on its way.
+func closing(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
 
 // cause strips the fabric's own wording from an error about a peer.
 func cause(err error) string {
