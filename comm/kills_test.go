@@ -51,6 +51,15 @@ func regroupRank(onDevice bool) error {
 	if err := c.Barrier(ctx); err != nil && !errors.Is(err, comm.ErrPeerLost) {
 		return err
 	}
+	if onDevice {
+		s, err := c.Stream().Device().CurrentStream(ctx)
+		if err != nil {
+			return err
+		}
+		if err := s.Synchronize(ctx); err != nil && (!errors.Is(err, comm.ErrPeerLost) || !errors.Is(s.Recover(ctx), comm.ErrPeerLost)) {
+			return err
+		}
+	}
 	me, size := c.Rank(), c.Size()
 	die := func() { syscall.Kill(os.Getpid(), syscall.SIGKILL) }
 	var steps atomic.Int64 // until death

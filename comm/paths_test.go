@@ -173,7 +173,11 @@ func TestPathsDoNotAllocate(t *testing.T) {
 				for range 50 {
 					round()
 				}
-				if n := testing.AllocsPerRun(50, round); n != 0 {
+				n := testing.AllocsPerRun(50, round)
+				for tries := 0; n != 0 && tries < 10; tries++ { // further connections may still be coming up
+					n = testing.AllocsPerRun(50, round)
+				}
+				if n != 0 {
 					t.Errorf("%s, shared=%v, %d elements: %v allocations", p.name, shared, count, n)
 				}
 				stop()

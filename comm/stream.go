@@ -120,6 +120,9 @@ func (c *Comm) enqueue(o *call) error {
 	}
 	op := o.Kind.String()
 	cur, err := c.dev.dev.CurrentStream(o.Ctx)
+	if err == nil && o.work == nil && !cur.Capturing() {
+		_, err = cur.Query() // a stream that has failed leaves out what comes, which a Work would tell
+	}
 	if err != nil {
 		return c.deviceError(op, err)
 	}

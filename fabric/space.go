@@ -357,6 +357,9 @@ func (s *Space) wait(w *Waiter, member int, word *atomic.Uint64, want uint64) er
 			return s.departure(member, gone)
 		}
 		if err := w.Check(); err != nil {
+			if word.Load() >= want {
+				return nil // it came after all, before whatever is wrong
+			}
 			return err
 		}
 		if s.disputed(member, v) {

@@ -273,15 +273,20 @@ func Leaving(t *testing.T, cfg Config) {
 			return
 		}
 		count := []int{10, 100_000}[n%2]
+		var first sync.WaitGroup // a rank that's in the next operation breaks the communicator for those who aren't yet
+		first.Add(n)
 		w.each(func(ctx context.Context, c *comm.Comm) error {
+			through := sync.OnceFunc(first.Done)
+			defer through()
 			x := zeros(ctx, c, dtype.Float32, count)
 			how := wayOf(c, n)
 			if err := how.run(ctx, c, func(opts ...comm.Option) error { return c.AllReduce(ctx, x, comm.Sum, opts...) }); err != nil {
 				return err
 			}
-			if c.Rank() == n-1 {
+			if through(); c.Rank() == n-1 {
 				return c.Finalize(ctx)
 			}
+			first.Wait()
 			native := c.Capabilities().Name == "native" // doesn't need the timeout
 			err := how.run(ctx, c, func(opts ...comm.Option) error {
 				if !native {

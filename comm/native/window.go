@@ -178,6 +178,8 @@ func (w *window) failure(op string, peer int, waiter *fabric.Waiter, err error) 
 		e := &backend.PeerLostError{Where: at, Peer: peer, Cause: cause(lost.Err)}
 		w.g.fail(e)
 		return e
+	case errors.Is(err, fabric.ErrCanceled): // a rank that leaves answers nobody any more
+		return &backend.PeerLostError{Where: at, Peer: peer, Cause: withdrew}
 	case errors.Is(err, fabric.ErrTimeout), waiter.Ctx.Err() == context.DeadlineExceeded:
 		return &backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: waiter.Elapsed(), Missing: []int{peer}}}
 	case waiter.Ctx.Err() != nil:
