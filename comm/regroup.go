@@ -101,7 +101,7 @@ func (c *Comm) Regroup(ctx context.Context, opts ...RegroupOption) (*Comm, error
 	if err != nil {
 		return nil, err
 	}
-	r := &regrouping{c: c, o: o, courier: courier, me: c.memberOf(seat), seat: seat, lost: map[int]string{}, out: map[int]bool{}, away: map[int]bool{}, tried: map[string]bool{}, refused: map[string]bool{}}
+	r := &regrouping{c: c, o: o, courier: courier, me: c.memberOf(seat), seat: seat, start: time.Now(), lost: map[int]string{}, out: map[int]bool{}, away: map[int]bool{}, tried: map[string]bool{}, refused: map[string]bool{}}
 	for _, rank := range o.without {
 		r.leaveOut(rank)
 	}
@@ -122,6 +122,7 @@ type regrouping struct {
 	seat    *regroup.Seat
 	me      regroup.Member
 
+	start     time.Time
 	lost      map[int]string // old ranks that nobody waits for, and why
 	out       map[int]bool   // those of them that somebody doesn't want
 	away      map[int]bool   // those of them that may live: they're silent, or have left
@@ -183,7 +184,7 @@ func (r *regrouping) timedOut(ctx context.Context) error {
 	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return &CanceledError{Where: at, Err: context.Cause(ctx)}
 	}
-	e := &TimeoutError{Where: at}
+	e := &TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: time.Since(r.start)}}
 	for rank := range r.c.size {
 		if _, gone := r.lost[rank]; !gone && rank != r.c.rank {
 			e.Unknown = append(e.Unknown, rank)
@@ -281,7 +282,8 @@ func (r *regrouping) listen() <-chan struct{} {
 }
 
 // proposed returns the proposal to follow: that of the lowest rank, which must be lower than this one's. A rank that was only
-// slow is back with it.
+// slow is back with it. Those of higher ranks stay: they are what's left if the lower one has died since, and tell who comes that they
+// are over otherwise.
 func (r *regrouping) proposed() (p proposal, ok bool) {
 	r.proposals = slices.DeleteFunc(r.proposals, func(p proposal) bool { return r.tried[p.UUID] || r.out[p.from] })
 	for _, q := range r.proposals {
@@ -291,7 +293,9 @@ func (r *regrouping) proposed() (p proposal, ok bool) {
 	}
 	if ok {
 		for _, q := range r.proposals {
-			r.tried[q.UUID] = true // what it said before is over, and so is what higher ranks did
+			if q.from == p.from {
+				r.tried[q.UUID] = true // what it said before is over
+			}
 		}
 		delete(r.lost, p.from)
 		delete(r.away, p.from)
@@ -328,7 +332,7 @@ func (r *regrouping) enough(here map[int]arrival, size int) error {
 	if len(here) > len(r.away) && size >= r.o.atLeast {
 		return nil
 	}
-	return &TimeoutError{Where: r.c.at("regroup"), Attendance: backend.Attendance{Arrived: slices.Sorted(maps.Keys(here)), Missing: slices.Sorted(maps.Keys(r.lost))}}
+	return &TimeoutError{Where: r.c.at("regroup"), Attendance: backend.Attendance{Elapsed: time.Since(r.start), Arrived: slices.Sorted(maps.Keys(here)), Missing: slices.Sorted(maps.Keys(r.lost))}}
 }
 
 // follow goes where a leader has called to, and takes part in its attempt.
