@@ -91,6 +91,7 @@ for _name in dir(mpi.DistributedTest._DistTestBase):
 
 for _name in dir(TestDistributed):
     if _name.startswith("test_") and not (LONG or _name in FEW):
-        setattr(TestDistributed, _name, None)  # not collected
+        # Not removed: PyTorch's setUp looks at some of them.
+        setattr(TestDistributed, _name, unittest.skip("make conformance runs it")(getattr(TestDistributed, _name)))
     elif _name in FAILS:
         setattr(TestDistributed, _name, unittest.expectedFailure(getattr(TestDistributed, _name)))
