@@ -611,7 +611,7 @@ typedef struct chorus_op {
 	double factor;           /* of CHORUS_PREMUL_SUM, */
 	const void *factor_data; /* or, if not NULL, one element of dtype, which is read when the operation starts */
 	int64_t timeout_ns;      /* counts from the operation's start; 0: the communicator's */
-	const chorus_hint *hints; /* algorithm, mapped, chunk_bytes; every rank passes the same */
+	const chorus_hint *hints; /* algorithm, chunk_bytes, mapped, slots, stores; every rank passes the same */
 	int32_t n_hints;
 	/* Results, set when a synchronous operation on the host returns; of others see chorus_work_get. */
 	int32_t source; /* who sent what a receive got */
