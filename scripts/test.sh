@@ -31,8 +31,9 @@ elif step "PyTorch for the interoperability checks" && ! make venv; then
 	skipped+=("PyTorch: .venv could not be made, see above")
 fi
 
+# One package at a time: many tests are worlds of processes that wait for each other, as many as there are cores or more.
 step "tests"
-$GO test -timeout 20m ./...
+$GO test -p 1 -timeout 20m ./...
 
 if [ "${CHORUS_TEST_PYTORCH:-1}" = 0 ]; then
 	skipped+=("the Python package: it needs PyTorch, see there")
