@@ -27,6 +27,7 @@ func (g *group) lookup(q *plan.Request, t *tuning) (*compiled, error) {
 	}
 	if g.programSteps += c.steps(); g.programSteps > maxSteps {
 		clear(g.programs)
+		g.tunings = tunings{} // which the programs are found by
 		g.programSteps = c.steps()
 	}
 	g.programs[key] = c

@@ -14,7 +14,6 @@ type program struct {
 	steps      []step
 	tmp        int    // bytes of private scratch
 	recvTmp    int    // bytes for arriving data that is then reduced
-	posts      int    // most messages posted between two Waits
 	stage      int    // bytes of stage
 	inSlots    bool   // the stage is beside the flags
 	phaseBase  uint32 // added to the plan's phases
@@ -64,7 +63,7 @@ func compile(p *plan.Plan, skip int, phaseBase uint32) *program {
 		}
 		return out
 	}
-	posted, recv := 0, 0
+	recv := 0
 	for _, s := range p.Steps[skip:] {
 		t := step{kind: s.Kind, final: s.Final, peer: s.Peer, phase: s.Phase + phaseBase, n: s.N, bytes: s.N * elem,
 			dst: convert(s.Dst), src: convert(s.Src)}
@@ -81,11 +80,9 @@ func compile(p *plan.Plan, skip int, phaseBase uint32) *program {
 				t.recvTmp = recv
 				recv += (t.bytes + 63) &^ 63
 			}
-			posted++
-			g.posts = max(g.posts, posted)
 			g.recvTmp = max(g.recvTmp, recv)
 		case plan.Wait:
-			posted, recv = 0, 0
+			recv = 0
 		case plan.Notify, plan.Await:
 			g.needsSpace = true
 		}
