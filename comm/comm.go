@@ -72,7 +72,7 @@ func (e *ending) watch() {
 	case <-e.done:
 	case <-e.b.Broken():
 	}
-	e.rec.Failed(e.b.Cause())
+	e.rec.Broken(e.b.Cause())
 }
 
 // New joins a communicator. All of its ranks call it; it returns when they have

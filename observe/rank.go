@@ -23,7 +23,8 @@ type Rank struct {
 	job        string
 	rank, size int
 
-	first   sync.Once // dump of the first failure
+	first   sync.Mutex
+	dumped  occasion // of the first failure; guarded by first
 	panics  atomic.Bool
 	station *station // nil without a directory
 	mu      sync.Mutex
@@ -163,19 +164,34 @@ func all() []*Rank {
 	return slices.Clone(ranks.all)
 }
 
+// occasion is when a rank is dumped at its first failure: when it learns of it, and again, in place of that dump, when
+// an operation has returned it or the program ends by it. The rank may be stuck and that never happen; if it does, the dump tells of
+// this operation, too, and where in the program it is.
+type occasion int
+
+const (
+	learned occasion = iota + 1
+	returned
+)
+
 // failed dumps the rank at its first failure. All callers return when the dump is written.
-func (r *Rank) failed() {
+func (r *Rank) failed(o occasion) {
 	if r.Dir == "" {
 		return
 	}
-	r.first.Do(func() { r.dump(r.Dir, "failure") })
+	r.first.Lock()
+	defer r.first.Unlock()
+	if r.dumped < o {
+		r.dumped = o
+		r.dump(r.Dir, "failure")
+	}
 }
 
 // Panicked records that the rank's program ends by a panic, and has the rank dumped if that is its first failure.
 func (r *Recorder) Panicked() {
 	if r != nil {
 		r.rank.panics.Store(true)
-		r.rank.failed()
+		r.rank.failed(returned)
 	}
 }
 

@@ -11,13 +11,14 @@ import (
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/publish"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
 // frames is the number of return addresses kept of each call.
 const frames = 5
 
-// slot is one operation in the ring: two cache lines of words, which are stored by put and loaded atomically.
+// slot is one operation in the ring: two cache lines of words, which are stored by publish.Word and loaded atomically.
 type slot struct {
 	begun     uint64 // the operation's number; stored before all else
 	what      uint64 // kind, dtype, reduction and flags, one byte each; root or peer
@@ -95,7 +96,7 @@ func (g *ring) at(id uint64) *slot { return &g.slots[id&uint64(len(g.slots)-1)] 
 func (r *Recorder) claim(owner bool) (*slot, uint64) {
 	if owner {
 		id := r.own.next + 1
-		put(&r.own.next, id)
+		publish.Word(&r.own.next, id)
 		return r.own.at(id), id
 	}
 	g := r.sharing()
@@ -147,7 +148,7 @@ func (r *Recorder) Begin(op *backend.Op, async, queued bool) uint64 {
 		return 0
 	}
 	s, id := r.claim(!queued && !op.Kind.PointToPoint())
-	put(&s.begun, id)
+	publish.Word(&s.begun, id)
 	tick := sample(&s.callers)
 	if !steady {
 		tick = now()
@@ -171,12 +172,12 @@ func (r *Recorder) Begin(op *backend.Op, async, queued bool) uint64 {
 	if async {
 		what |= flagAsync
 	}
-	put(&s.what, what)
-	put(&s.tag, uint64(op.Tag))
-	put(&s.in, uint64(in))
-	put(&s.out, uint64(out))
+	publish.Word(&s.what, what)
+	publish.Word(&s.tag, uint64(op.Tag))
+	publish.Word(&s.in, uint64(in))
+	publish.Word(&s.out, uint64(out))
 	if n := uint64(max(in, out)) * uint64(dt.Size()); id&shared == 0 {
-		put(&r.own.bytes, r.own.bytes+n)
+		publish.Word(&r.own.bytes, r.own.bytes+n)
 	} else {
 		atomic.AddUint64(&r.others.bytes, n)
 	}
@@ -187,12 +188,12 @@ func (r *Recorder) Begin(op *backend.Op, async, queued bool) uint64 {
 			seq = r.seq + 1 // what it will be, unless it's refused
 		}
 	}
-	put(&s.seq, seq)
-	put(&s.issued, tick)
-	put(&s.started, started)
-	put(&s.ended, 0)
-	put(&s.result, 0)
-	put(&s.published, id)
+	publish.Word(&s.seq, seq)
+	publish.Word(&s.issued, tick)
+	publish.Word(&s.started, started)
+	publish.Word(&s.ended, 0)
+	publish.Word(&s.result, 0)
+	publish.Word(&s.published, id)
 	return id
 }
 
@@ -207,8 +208,8 @@ func elements(list []*tensor.Tensor) int {
 // Start records that an issued collective is under way; the caller owns the lane.
 func (r *Recorder) Start(id uint64) {
 	if s := r.slot(id); s != nil {
-		put(&s.seq, r.seq+1)
-		put(&s.started, now())
+		publish.Word(&s.seq, r.seq+1)
+		publish.Word(&s.started, now())
 	}
 }
 
@@ -239,18 +240,18 @@ func (r *Recorder) End(id uint64, op *backend.Op, err error) {
 		result = uint64(uint32(int32(op.From)))<<32 | r.index(op.Algorithm)<<8
 	} else {
 		result = r.algorithm(op.Algorithm) << 8
-		put(&s.seq, seq)
+		publish.Word(&s.seq, seq)
 	}
 	status := Done
 	if err != nil {
 		status = statusOf(err)
 	}
-	put(&s.result, result|uint64(status))
+	publish.Word(&s.result, result|uint64(status))
 	end := uint64(untimed)
 	if err != nil || p2p || seq%timedPeriod == 0 || atomic.LoadUint64(&s.what)&flagAsync != 0 || atomic.LoadUint64(&s.in)+atomic.LoadUint64(&s.out) >= timedElements {
 		end = now()
 	}
-	put(&s.ended, end)
+	publish.Word(&s.ended, end)
 }
 
 // algorithm returns the index of a name, from 1, for the lane's owner; 0 means none.
@@ -283,29 +284,29 @@ func (r *Recorder) BeginSpecial(kind Special, n int) uint64 {
 		return 0
 	}
 	s, id := r.claim(false)
-	put(&s.begun, id)
+	publish.Word(&s.begun, id)
 	tick := sample(&s.callers)
 	if !steady {
 		tick = now()
 	}
-	put(&s.what, uint64(kind)|flagSpecial|uint64(1<<32-1)<<32)
-	put(&s.tag, 0)
-	put(&s.seq, 0)
-	put(&s.in, uint64(n))
-	put(&s.out, 0)
-	put(&s.issued, tick)
-	put(&s.started, tick)
-	put(&s.ended, 0)
-	put(&s.result, 0)
-	put(&s.published, id)
+	publish.Word(&s.what, uint64(kind)|flagSpecial|uint64(1<<32-1)<<32)
+	publish.Word(&s.tag, 0)
+	publish.Word(&s.seq, 0)
+	publish.Word(&s.in, uint64(n))
+	publish.Word(&s.out, 0)
+	publish.Word(&s.issued, tick)
+	publish.Word(&s.started, tick)
+	publish.Word(&s.ended, 0)
+	publish.Word(&s.result, 0)
+	publish.Word(&s.published, id)
 	return id
 }
 
 // Drop records the end of what BeginSpecial began, or of an operation that never came to be under way.
 func (r *Recorder) Drop(id uint64, err error) {
 	if s := r.slot(id); s != nil {
-		put(&s.result, uint64(statusOf(err)))
-		put(&s.ended, now())
+		publish.Word(&s.result, uint64(statusOf(err)))
+		publish.Word(&s.ended, now())
 	}
 }
 
@@ -319,9 +320,14 @@ func (r *Recorder) Refused(why error) {
 	r.cold.Unlock()
 }
 
-// Failed records why the communicator is broken, and writes the rank's dump if it's the first failure of the
+// Broken records why the communicator is broken, and writes the rank's dump if it's the first failure of the
 // rank and there is a directory for it. Only the first cause counts.
-func (r *Recorder) Failed(cause error) {
+func (r *Recorder) Broken(cause error) { r.failed(learned, cause) }
+
+// Failed is Broken when an operation has returned the failure.
+func (r *Recorder) Failed(cause error) { r.failed(returned, cause) }
+
+func (r *Recorder) failed(o occasion, cause error) {
 	if r == nil || cause == nil || errors.Is(cause, backend.ErrFinalized) {
 		return
 	}
@@ -330,5 +336,5 @@ func (r *Recorder) Failed(cause error) {
 		r.cold.cause, r.cold.at = cause, time.Now()
 	}
 	r.cold.Unlock()
-	r.rank.failed()
+	r.rank.failed(o)
 }

@@ -16,9 +16,10 @@ type notice struct {
 	Comm uint32 `json:"c"`
 	Seq  uint64 `json:"s,omitempty"`
 	Op   string `json:"o,omitempty"`
-	Rank int    `json:"r"`           // lost: who; mismatch, timeout, abort: who found it
-	By   int    `json:"b,omitempty"` // lost: who found it
-	Text string `json:"t,omitempty"` // reason
+	Rank int    `json:"r"`            // lost: who; mismatch, timeout, abort: who found it
+	By   int    `json:"b,omitempty"`  // lost: who found it
+	Text string `json:"t,omitempty"`  // reason
+	From uint64 `json:"fr,omitempty"` // the first operation that fails for it; 0: all that are under way
 	// mismatch
 	RankA int    `json:"ra,omitempty"`
 	RankB int    `json:"rb,omitempty"`
@@ -51,20 +52,23 @@ const (
 	noticeWord     = "word"   // Desc is not for this backend: backend.Courier
 )
 
-// tell passes the first cause of a failure on to all other members.
-func (g *group) tell(cause error) {
-	n := notice{Comm: g.id, Rank: g.rank}
+// tell passes the first cause of a failure on to all other members, and from which operation on it is one, if that's not the
+// operation that the cause itself names, which more than one rank has entered.
+func (g *group) tell(from uint64, cause error) {
+	n := notice{Comm: g.id, Rank: g.rank, From: from}
 	switch e := cause.(type) {
 	case *backend.PeerLostError:
 		n.Kind, n.Rank, n.By, n.Text, n.Op, n.Seq = noticeLost, e.Peer, g.rank, e.Cause, e.Op, e.Seq
 	case *backend.MismatchError:
 		n.Kind, n.Seq, n.Op = noticeMismatch, e.Seq, e.Op
 		n.RankA, n.RankB, n.OpA, n.OpB = e.RankA, e.RankB, e.OpA, e.OpB
+		n.From = e.Seq
 	case *backend.TimeoutError:
 		n.Kind, n.Seq, n.Op, n.Elapsed = noticeTimeout, e.Seq, e.Op, e.Elapsed
 		n.Missing, n.Arrived, n.Unknown, n.Refused, n.Others = e.Missing, e.Arrived, e.Unknown, e.Refused, e.Doing
 	case *backend.AbortedError:
 		n.Kind, n.Seq, n.Op, n.Text, n.Rank = noticeAbort, e.Seq, e.Op, e.Reason, e.By
+		n.From = e.Seq
 	default:
 		n.Kind, n.Text = noticeAbort, cause.Error()
 	}
@@ -141,7 +145,10 @@ func (g *group) lost(from int, n notice, at backend.Where) {
 		return
 	}
 	g.words.lost(n.Rank, n.Text)
-	if g.breakWith(&backend.PeerLostError{Where: at, Peer: n.Rank, Cause: n.Text}) && from == n.By {
+	cause := &backend.PeerLostError{Where: at, Peer: n.Rank, Cause: n.Text}
+	if n.From > 0 { // it has left, and knows that
+		g.breakFrom(n.From, cause)
+	} else if g.breakWith(cause) && from == n.By {
 		g.world.fab.Control(g.members[n.Rank], n.encode())
 	}
 }
@@ -157,12 +164,12 @@ func (g *group) notice(peer int, n notice) {
 	case noticeLost:
 		g.lost(from, n, at)
 	case noticeMismatch:
-		g.breakWith(&backend.MismatchError{Where: at, RankA: n.RankA, RankB: n.RankB, OpA: n.OpA, OpB: n.OpB})
+		g.breakFrom(n.From, &backend.MismatchError{Where: at, RankA: n.RankA, RankB: n.RankB, OpA: n.OpA, OpB: n.OpB})
 	case noticeTimeout:
 		g.breakWith(&backend.TimeoutError{Where: at, Attendance: backend.Attendance{
 			Elapsed: n.Elapsed, Missing: n.Missing, Arrived: n.Arrived, Unknown: n.Unknown, Refused: n.Refused, Doing: n.Others}})
 	case noticeAbort:
-		g.breakWith(&backend.AbortedError{Where: at, By: n.Rank, Reason: n.Text})
+		g.breakFrom(n.From, &backend.AbortedError{Where: at, By: n.Rank, Reason: n.Text})
 	case noticeLeft:
 		g.hasLeft(from, n)
 	case noticeWord:

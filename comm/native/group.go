@@ -11,6 +11,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/internal/publish"
 	"github.com/chorus-comms/chorus/plan"
 )
 
@@ -54,6 +55,7 @@ type group struct {
 	storing      storing
 	tunings      tunings
 
+	ended     uint64        // last operation that this rank is through with: publish.Word
 	announced atomic.Uint64 // last operation known to have sent messages
 	told      atomic.Bool   // an operation has returned the failure that broke the communicator
 
@@ -84,6 +86,8 @@ func (g *group) Submit(op *backend.Op) error {
 		return g.postTransfer(op)
 	}
 	if g.abort.Raised() {
+		g.seq++
+		op.Seq = g.seq // what it would have been, for those who compare the ranks' records
 		return g.relocate(g.abort.Cause(), op)
 	}
 	q, j := &g.req, &g.job
@@ -113,6 +117,7 @@ func (g *group) Submit(op *backend.Op) error {
 	}
 	after.unpack()
 	g.forget(c)
+	publish.Word(&g.ended, g.seq)
 	return nil
 }
 
@@ -183,7 +188,11 @@ func (g *group) broken(op *backend.Op, err error) error {
 	default:
 		typed = &backend.InternalError{Where: at, Err: err}
 	}
-	g.fail(typed)
+	if left != nil {
+		g.failFrom(left.After+1, typed)
+	} else {
+		g.fail(typed)
+	}
 	return g.attended(g.relocate(g.abort.Cause(), op), op)
 }
 
@@ -257,9 +266,12 @@ func (g *group) rankOf(fabricRank int) int {
 func (g *group) breakWith(cause error) bool { return g.abort.Raise(cause) }
 
 // fail breaks the communicator on this rank and tells the others why.
-func (g *group) fail(cause error) {
+func (g *group) fail(cause error) { g.failFrom(0, cause) }
+
+// failFrom is fail, from an operation on: who is still in an earlier one may end it.
+func (g *group) failFrom(seq uint64, cause error) {
 	if g.breakWith(cause) {
-		g.tell(cause)
+		g.tell(seq, cause)
 	}
 }
 
