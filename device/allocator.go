@@ -1,10 +1,8 @@
 package device
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/device/cache"
@@ -26,13 +24,13 @@ func (d *Device) Allocator() (*cache.Cache, error) {
 	if err != nil {
 		return nil, Errorf(ErrInvalidArgument, d.Name(), "allocator", "%w", err)
 	}
-	var drv cache.Driver = &cacheDriver{d, cfg.Timeout}
+	var drv cache.Driver = &cacheDriver{cacheEvents{d.rt, cfg.Timeout}, d}
 	if r, ok := d.rt.drv.(Reserver); ok {
 		g, err := r.Granularity(d.index)
 		if err != nil {
 			return nil, err
 		}
-		drv = &cacheReserver{cacheDriver{d, cfg.Timeout}, r, int64(g)}
+		drv = &cacheReserver{cacheDriver{cacheEvents{d.rt, cfg.Timeout}, d}, r, int64(g)}
 	}
 	c, err := cache.New(drv, cache.Options{Allocator: cfg.DeviceAllocator(), Device: d.index})
 	if err != nil {
@@ -117,8 +115,10 @@ func (d *Device) ResetAccumulatedMemoryStats() {
 	}
 }
 
-// cacheError gives an error of the allocator its kind here.
-func (d *Device) cacheError(op string, err error) error {
+func (d *Device) cacheError(op string, err error) error { return cacheError(d.Name(), op, err) }
+
+// cacheError gives an error of an allocator its kind here.
+func cacheError(name, op string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -132,13 +132,13 @@ func (d *Device) cacheError(op string, err error) error {
 			break
 		}
 	}
-	return Errorf(kind, d.Name(), op, "%w", err)
+	return Errorf(kind, name, op, "%w", err)
 }
 
 // cacheDriver is a device as the allocator sees it.
 type cacheDriver struct {
-	d       *Device
-	timeout time.Duration // of a wait, which the allocator gives no limit
+	cacheEvents
+	d *Device
 }
 
 func (c *cacheDriver) Alloc(size int64) (uintptr, error) {
@@ -167,45 +167,8 @@ func (c *cacheDriver) HasStream(s cache.Stream) bool {
 	return !errors.Is(err, ErrInvalidHandle)
 }
 
-// Record makes an event, of whichever device the stream is of: memory may be used on streams of peers.
-func (c *cacheDriver) Record(s cache.Stream) (cache.Event, error) {
-	drv := c.d.rt.drv
-	record := func(dev int) (cache.Event, error) {
-		e, err := drv.EventCreate(dev, false)
-		if err != nil {
-			return 0, err
-		}
-		if err := drv.EventRecord(e, StreamHandle(s)); err != nil {
-			return 0, errors.Join(err, drv.EventDestroy(e))
-		}
-		return cache.Event(e), nil
-	}
-	e, err := record(c.d.index)
-	for dev := 0; errors.Is(err, ErrWrongDevice) && dev < len(c.d.rt.devices); dev++ {
-		e, err = record(dev)
-	}
-	return e, err
-}
-
-// Query and Wait are about whether work is over; that it failed is its stream's to say.
-func (c *cacheDriver) Query(e cache.Event) (bool, error) {
-	done, err := c.d.rt.drv.EventQuery(EventHandle(e))
-	if errors.Is(err, ErrFailed) {
-		err = nil
-	}
-	return done, err
-}
-
-func (c *cacheDriver) Wait(e cache.Event) error {
-	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
-	defer cancel()
-	if err := c.d.rt.drv.EventSynchronize(ctx, EventHandle(e)); !errors.Is(err, ErrFailed) {
-		return err
-	}
-	return nil
-}
-
-func (c *cacheDriver) Release(e cache.Event) { _ = c.d.rt.drv.EventDestroy(EventHandle(e)) } // which Record made
+// Record makes an event on a stream of any device: memory may be used on streams of peers.
+func (c *cacheDriver) Record(s cache.Stream) (cache.Event, error) { return c.record(c.d.index, s) }
 
 func (c *cacheDriver) Memory() (free, total int64, err error) { return c.d.MemInfo() }
 

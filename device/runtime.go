@@ -3,7 +3,6 @@ package device
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"unsafe"
 )
@@ -14,6 +13,7 @@ type Runtime struct {
 	name    atomic.Pointer[string]
 	devices []*Device
 	err     error // why there are no devices
+	pinned  pinnedCache
 }
 
 func newRuntime(name string, drv Driver) *Runtime {
@@ -105,38 +105,9 @@ func (rt *Runtime) HostBytes(p Ptr, n int) ([]byte, error) {
 // pointer makes an address of memory that isn't Go's a pointer. The detour keeps vet from taking it for arithmetic.
 func pointer(p Ptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }
 
-// Pinned is pinned host memory: copies between it and devices can be under way while the host does other things.
-type Pinned struct {
-	rt   *Runtime
-	p    Ptr
-	n    int
-	once sync.Once
-	err  error
-}
-
-// Pin allocates pinned host memory of n bytes with undefined contents. Free it when no copy uses it any more.
-func (rt *Runtime) Pin(n int) (*Pinned, error) {
-	p, err := rt.drv.MallocHost(n)
-	if err != nil {
-		return nil, err
-	}
-	return &Pinned{rt: rt, p: p, n: n}, nil
-}
-
-// Ptr is the address, for [Stream.Copy].
-func (b *Pinned) Ptr() Ptr { return b.p }
-
-// Bytes is the memory, good until Free.
-func (b *Pinned) Bytes() []byte { return unsafe.Slice((*byte)(pointer(b.p)), b.n) }
-
-// Free returns the memory. Repeated calls return the first result.
-func (b *Pinned) Free() error {
-	b.once.Do(func() { b.err = b.rt.drv.FreeHost(b.p) })
-	return b.err
-}
-
 // close destroys what the runtime made for itself.
 func (rt *Runtime) close() (err error) {
+	err = rt.EmptyPinnedCache()
 	for _, d := range rt.devices {
 		err = errors.Join(err, d.close())
 	}

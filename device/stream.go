@@ -71,7 +71,11 @@ func (s *Stream) Recover(ctx context.Context) error { return s.drv().StreamRecov
 // Copy enqueues a copy of n bytes. Each side is device memory, pinned memory, or other host memory that somebody keeps in
 // place, alive and unchanged until the copy is done; for Go memory use [Stream.CopyIn] and [Stream.CopyOut].
 func (s *Stream) Copy(dst, src Ptr, n int) error {
-	return s.drv().Copy(s.h, dst, src, n, CopyDefault)
+	err := s.drv().Copy(s.h, dst, src, n, CopyDefault)
+	if err == nil {
+		s.uses(dst, src)
+	}
+	return err
 }
 
 // CopyIn copies a slice to the device, in the stream's order, and returns when that is done. No bytes are no copy.
@@ -101,6 +105,7 @@ func (s *Stream) copySlice(ctx context.Context, p Ptr, b []byte, kind CopyKind) 
 	if err := s.drv().Copy(s.h, dst, src, len(b), kind); err != nil {
 		return err
 	}
+	s.uses(host) // the slice may be one of pinned memory
 	err := s.Synchronize(ctx)
 	if errors.Is(err, ErrTimeout) || errors.Is(err, ErrCanceled) {
 		go func() {
@@ -124,7 +129,13 @@ func (s *Stream) Launch(name string, operands []Span, f func(views []unsafe.Poin
 	if err != nil {
 		return err
 	}
-	return k.Launch(s.h, name, operands, f)
+	if err := k.Launch(s.h, name, operands, f); err != nil {
+		return err
+	}
+	for _, o := range operands {
+		s.uses(o.Ptr)
+	}
+	return nil
 }
 
 // Record lets e stand for all work enqueued so far.

@@ -556,8 +556,9 @@ func TestHost(t *testing.T) {
 	if s := h.Stats(); s.Allocated.Current != 8192 || s.Reserved.Current != 8192 || !h.Owns(p+8191) || h.Owns(p+8192) {
 		t.Errorf("%+v", s)
 	}
-	must(t, h.RecordStream(p, 1))
-	must(t, h.RecordStream(p, 2))
+	if !h.RecordStream(p, 1) || !h.RecordStream(p+8191, 2) || h.RecordStream(p+8192, 1) || h.RecordStream(p-1, 1) {
+		t.Error("an allocation is where it isn't, or isn't where it is")
+	}
 	must(t, h.Free(p))
 	q, err := h.Malloc(8000)
 	must(t, err)
@@ -575,12 +576,22 @@ func TestHost(t *testing.T) {
 	for name, test := range map[string]struct{ err, kind error }{
 		"double":   {h.Free(r), ErrDoubleFree},
 		"interior": {h.Free(q + 1), ErrInteriorPointer},
-		"foreign":  {h.RecordStream(7, 1), ErrForeignPointer},
+		"foreign":  {h.Free(7), ErrForeignPointer},
 		"negative": {second(h.Malloc(-1)), ErrInvalidArgument},
 	} {
 		if !errors.Is(test.err, test.kind) {
 			t.Errorf("%s: %v", name, test.err)
 		}
+	}
+	// What a stream uses that can't be recorded isn't kept.
+	p, err = h.Malloc(100)
+	must(t, err)
+	if !h.RecordStream(p, 3) || !h.RecordStream(p, gone) {
+		t.Error("of no allocation")
+	}
+	must(t, h.Free(p))
+	if _, kept := d.live[p]; kept || len(d.events) != 0 {
+		t.Errorf("the cache keeps the memory, or %d events", len(d.events))
 	}
 	big, err := h.Malloc(60 << 20) // 64 MiB; the free ones must go first
 	must(t, err)

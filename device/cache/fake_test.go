@@ -78,9 +78,15 @@ func (d *fakeDriver) Free(addr uintptr) error {
 
 func (d *fakeDriver) HasStream(s Stream) bool { return s < Stream(d.streams) }
 
+// gone is a stream that can't be recorded.
+const gone Stream = 1 << 20
+
 func (d *fakeDriver) Record(s Stream) (Event, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if s == gone {
+		return 0, &StreamError{s}
+	}
 	d.issued[s]++
 	d.lastEv++
 	d.events[d.lastEv] = fakeEvent{s, d.issued[s]}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/bits"
 	"slices"
+	"sort"
 	"sync"
 
 	"github.com/chorus-comms/chorus/config"
@@ -12,7 +13,12 @@ import (
 // HostDriver is what a [Host] needs: pinned memory instead of device memory, and the events of all devices' streams.
 type HostDriver interface {
 	Alloc(size int64) (addr uintptr, err error)
+
+	// Free returns memory of Alloc. Work that was enqueued before may still use it: the driver waits, or keeps it.
 	Free(addr uintptr) error
+
+	// Record is as in [Driver], but may refuse a stream, one that is gone or being captured for example: memory that it has used
+	// isn't kept then, but goes back to the driver.
 	Record(s Stream) (Event, error)
 	Query(e Event) (bool, error)
 	Wait(e Event) error
@@ -26,7 +32,7 @@ type Host struct {
 	opts   config.Allocator
 
 	mu      sync.Mutex
-	used    map[uintptr]*hostBlock
+	used    []*hostBlock     // by address
 	free    [64][]*hostBlock // by size class: the exponent of the size
 	waiting []*hostBlock     // freed, with events
 	bytes   Stat
@@ -40,6 +46,9 @@ type hostBlock struct {
 	events []Event
 }
 
+// has says whether an address lies in the block.
+func (b *hostBlock) has(addr uintptr) bool { return addr-b.addr < uintptr(b.size) }
+
 // NewHost returns an empty cache over a driver.
 func NewHost(d HostDriver, opts config.Allocator) (*Host, error) {
 	if d == nil {
@@ -48,7 +57,7 @@ func NewHost(d HostDriver, opts config.Allocator) (*Host, error) {
 	if opts == (config.Allocator{}) {
 		opts = config.DefaultAllocator()
 	}
-	return &Host{driver: d, opts: opts, used: map[uintptr]*hostBlock{}}, nil
+	return &Host{driver: d, opts: opts}, nil
 }
 
 // Malloc returns at least n bytes of pinned memory; for n of 0 it returns 0.
@@ -91,26 +100,28 @@ func (h *Host) Malloc(n int64) (uintptr, error) {
 }
 
 func (h *Host) giveOut(b *hostBlock) uintptr {
-	h.used[b.addr] = b
+	i, _ := h.at(b.addr)
+	h.used = slices.Insert(h.used, i, b)
 	h.inUse.change(b.size)
 	return b.addr
 }
 
-// RecordStream says that work on a stream, of any device, uses an allocation: Free waits for it.
-func (h *Host) RecordStream(addr uintptr, s Stream) error {
-	if addr == 0 {
-		return nil
-	}
+// at returns the place of the first allocation that doesn't end before an address, and whether the address lies in it.
+func (h *Host) at(addr uintptr) (int, bool) {
+	i := sort.Search(len(h.used), func(i int) bool { return h.used[i].addr+uintptr(h.used[i].size) > addr })
+	return i, i < len(h.used) && h.used[i].has(addr)
+}
+
+// RecordStream says that work on a stream, of any device, uses the allocation that an address lies in: it's not given out
+// again before that is done. It reports whether there is such an allocation.
+func (h *Host) RecordStream(addr uintptr, s Stream) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	b := h.used[addr]
-	if b == nil {
-		return h.wrongPointer("RecordStream", addr)
+	i, ok := h.at(addr)
+	if ok && !slices.Contains(h.used[i].uses, s) {
+		h.used[i].uses = append(h.used[i].uses, s)
 	}
-	if !slices.Contains(b.uses, s) {
-		b.uses = append(b.uses, s)
-	}
-	return nil
+	return ok
 }
 
 // Free gives back what Malloc returned; 0 is nothing.
@@ -120,24 +131,24 @@ func (h *Host) Free(addr uintptr) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	b := h.used[addr]
-	if b == nil {
-		return h.wrongPointer("Free", addr)
+	i, ok := h.at(addr)
+	if !ok || h.used[i].addr != addr {
+		return h.wrongPointer(addr)
 	}
+	b := h.used[i]
+	h.used = slices.Delete(h.used, i, i+1)
+	h.inUse.change(-b.size)
 	for _, s := range b.uses {
 		e, err := h.driver.Record(s)
 		if err != nil {
 			for _, e := range b.events {
 				h.driver.Release(e)
 			}
-			b.events = b.events[:0]
-			return err
+			return h.giveBack(b)
 		}
 		b.events = append(b.events, e)
 	}
 	b.uses = b.uses[:0]
-	delete(h.used, addr)
-	h.inUse.change(-b.size)
 	if len(b.events) > 0 {
 		h.waiting = append(h.waiting, b)
 		return nil
@@ -225,23 +236,19 @@ func (h *Host) Stats() HostStats {
 func (h *Host) Owns(addr uintptr) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, b := range h.used {
-		if addr-b.addr < uintptr(b.size) {
-			return true
-		}
-	}
-	return false
+	_, ok := h.at(addr)
+	return ok
 }
 
-func (h *Host) wrongPointer(op string, addr uintptr) error {
-	e := &PointerError{Op: "Host." + op, Addr: addr, Kind: ErrForeignPointer}
+func (h *Host) wrongPointer(addr uintptr) error {
+	e := &PointerError{Op: "Host.Free", Addr: addr, Kind: ErrForeignPointer}
 	find := func(b *hostBlock, kind error) {
-		if addr-b.addr < uintptr(b.size) {
+		if b.has(addr) {
 			e.Base, e.Size, e.Kind = b.addr, b.size, kind
 		}
 	}
-	for _, b := range h.used {
-		find(b, ErrInteriorPointer)
+	if i, ok := h.at(addr); ok {
+		find(h.used[i], ErrInteriorPointer)
 	}
 	for _, list := range append(slices.Clone(h.free[:]), h.waiting) {
 		for _, b := range list {
