@@ -44,7 +44,7 @@ type Fabric interface {
 
 	// Control sends a small out-of-band payload (at most MaxControl bytes) to
 	// the peer's Handler. It doesn't wait for the peer and overtakes posted messages
-	// where it can.
+	// where it can. Close doesn't withdraw it.
 	Control(peer int, payload []byte) error
 	// Handle installs the receiver of events. It must be called before the
 	// first Send, Recv or Space.

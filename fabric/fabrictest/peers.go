@@ -42,6 +42,45 @@ func testControl(t *testing.T, s *suite) {
 	})
 }
 
+// testLastWords closes a rank right after it has said why, which is the first that the others hear of it.
+func testLastWords(t *testing.T, s *suite) {
+	for speaker := range 3 {
+		each(t, s.world(t, 3), func(r *rank) {
+			for p := range r.peers {
+				if r.Rank() == speaker && p != speaker {
+					must(r.Control(p, pattern(p, 100)))
+				}
+			}
+			if r.Rank() == speaker {
+				must(r.Close(context.Background()))
+				return
+			}
+			e := r.events
+			e.await("last words", func() bool { return len(e.controls) == 1 })
+			if c := e.controls[0]; c.peer != speaker || !bytes.Equal(c.payload, pattern(r.Rank(), 100)) {
+				fail("heard %d bytes of rank %d", len(c.payload), c.peer)
+			}
+		})
+	}
+}
+
+// testLastWordsOfAll has all ranks talk to each other and leave: connections are made from both sides, and nobody waits.
+func testLastWordsOfAll(t *testing.T, s *suite) {
+	each(t, s.world(t, 3), func(r *rank) {
+		for p := range r.peers {
+			if p != r.Rank() {
+				r.Control(p, pattern(p, 100)) // it may have left
+			}
+		}
+		must(r.Close(context.Background()))
+		r.events.mu.Lock()
+		defer r.events.mu.Unlock()
+		if len(r.events.lost) > 0 {
+			fail("told of losses %v", r.events.lost)
+		}
+	})
+}
+
 // testControlFromHandler answers control payloads from within the handler.
 func testControlFromHandler(t *testing.T, s *suite) {
 	const turns = 100

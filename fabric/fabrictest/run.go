@@ -77,6 +77,8 @@ func Run(t *testing.T, open Open, opts ...Option) {
 		{"Forget", testForget},
 		{"Control", testControl},
 		{"ControlFromHandler", testControlFromHandler},
+		{"LastWords", testLastWords},
+		{"LastWordsOfAll", testLastWordsOfAll},
 		{"PeerLost", testPeerLost},
 		{"Goodbye", testGoodbye},
 		{"Close", testClose},

@@ -390,13 +390,24 @@ func (p *peer) left() {
 	p.unblock()
 }
 
-// goodbye fails what is posted, and ends every connection with a last frame.
+// hasWord reports whether a control payload waits for the link to come up.
+func (p *peer) hasWord() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	first := p.pipes[0]
+	return (first.state == dialing || first.state == accepting) && first.urgent.head != nil
+}
+
+// goodbye fails what is posted, and ends every connection with a last frame, which comes after control payloads.
 func (p *peer) goodbye() {
 	p.mu.Lock()
-	if p.err == nil {
+	var words frameQueue
+	if first := p.pipes[0]; p.err == nil {
 		p.err = fabric.ErrClosed
+		words = first.urgent.controls()
 	}
 	failed := p.stripIn(p.strip())
+	p.pipes[0].urgent = words
 	for _, pp := range p.pipes {
 		if pp.state == idle {
 			pp.close()

@@ -57,6 +57,20 @@ func (q *frameQueue) remove(m *fabric.Msg) *frame {
 	return found
 }
 
+// controls takes the control payloads out of the queue.
+func (q *frameQueue) controls() (words frameQueue) {
+	rest := frameQueue{}
+	for q.head != nil {
+		if fr := q.pop(); fr.head[2] == byte(kindControl) {
+			words.push(fr)
+		} else {
+			rest.push(fr)
+		}
+	}
+	*q = rest
+	return words
+}
+
 type state int
 
 const (

@@ -50,6 +50,7 @@ const (
 	dialTimeout = 10 * time.Second // for one address
 	helloLimit  = 10 * time.Second // for a hello, or the answer to it
 	closeGrace  = 5 * time.Second  // for peers to take what is under way when this rank closes
+	wordGrace   = 2 * time.Second  // of it, for links that come up only to carry a control payload
 	cancelGrace = 2 * time.Second  // for the rest of a message that is withdrawn while it's moving
 )
 
@@ -288,6 +289,9 @@ func (f *Fabric) Close(ctx context.Context) error {
 
 func (f *Fabric) shut(ctx context.Context) {
 	f.closed.Store(true)
+	ctx, cancel := context.WithTimeout(ctx, closeGrace)
+	defer cancel()
+	f.awaitWords(ctx)
 	f.closeListeners()
 	f.local.CancelAll(f.match, fabric.ErrClosed)
 	f.match.Close(fabric.ErrClosed)
@@ -298,8 +302,6 @@ func (f *Fabric) shut(ctx context.Context) {
 	}
 	f.stop() // now that no peer seems to fail by it
 	f.rouse()
-	ctx, cancel := context.WithTimeout(ctx, closeGrace)
-	defer cancel()
 	ended := make(chan struct{})
 	go func() {
 		f.others.Wait() // those that connect; they may bring a last pipe up
@@ -318,6 +320,17 @@ func (f *Fabric) shut(ctx context.Context) {
 	}
 	f.tunnels.close()
 	f.closeKeepers()
+}
+
+// awaitWords waits for connections that control payloads of this rank are to go over: what a rank says last is often why it
+// leaves, and its first word to that peer. The listeners must be open meanwhile, for a peer that connects, too.
+func (f *Fabric) awaitWords(ctx context.Context) {
+	for start := time.Now(); time.Since(start) < wordGrace && ctx.Err() == nil; time.Sleep(200 * time.Microsecond) {
+		waits := func(p *peer) bool { return p != nil && p.hasWord() }
+		if !slices.ContainsFunc(f.peers, waits) {
+			return
+		}
+	}
 }
 
 func (f *Fabric) closeKeepers() {
