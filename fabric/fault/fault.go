@@ -46,8 +46,9 @@ type Faults struct {
 	seen    []int // messages that each rule applied to
 	broken  map[Action]int
 	rng     *rand.Rand
-	lines   map[int]*line       // to peers with delayed messages
-	posted  map[*fabric.Msg]int // receives and their sources
+	lines   map[int]*line // to peers with delayed messages
+	posted  map[*fabric.Msg]*receive
+	copies  []altered // which their senders take for sent
 	handler fabric.Handler
 	closed  bool
 	timers  sync.WaitGroup
@@ -81,7 +82,7 @@ type line struct {
 // Wrap returns f with faults. If f is a Sharer or Placer, so is what it returns.
 func Wrap(f fabric.Fabric, rules ...Rule) (fabric.Fabric, *Faults) {
 	x := &Faults{inner: f, rules: rules, seen: make([]int, len(rules)), broken: map[Action]int{}, rng: rand.New(rand.NewPCG(0, 0)),
-		lines: map[int]*line{}, posted: map[*fabric.Msg]int{}}
+		lines: map[int]*line{}, posted: map[*fabric.Msg]*receive{}}
 	w := &wrapped{f, x}
 	s, sharer := f.(fabric.Sharer)
 	p, placer := f.(fabric.Placer)
@@ -126,18 +127,42 @@ func (x *Faults) Cut(peer int, cause error) {
 	x.mu.Lock()
 	h := x.handler
 	held := x.take(peer)
-	for m, from := range x.posted {
-		if from == peer {
-			x.inner.Cancel(m) // Wait says why; it needs the lock before m can be used again
+	lost := map[*fabric.Msg]*receive{}
+	for m, r := range x.posted {
+		if r.from == peer {
+			r.canceled = make(chan struct{})
+			lost[m] = r
 		}
 	}
 	x.mu.Unlock()
 	for _, m := range held {
 		m.Complete(0, peer, err)
 	}
+	for m, r := range lost { // without the lock: it takes as long as the fabric is at work on m
+		x.inner.Cancel(m)
+		close(r.canceled) // Wait says why
+	}
 	if h != nil {
 		h.PeerLost(peer, err)
 	}
+}
+
+// receive is one that was posted and not waited for yet.
+type receive struct {
+	from     int
+	canceled chan struct{} // nil, or closed once Cut is through with the message, which may not be used again before
+}
+
+// end forgets a receive, and returns it once nobody is at work on it; nil if m is none.
+func (x *Faults) end(m *fabric.Msg) *receive {
+	x.mu.Lock()
+	r := x.posted[m]
+	delete(x.posted, m)
+	x.mu.Unlock()
+	if r != nil && r.canceled != nil {
+		<-r.canceled
+	}
+	return r
 }
 
 // take empties a peer's line. The caller holds the lock.
@@ -255,10 +280,10 @@ func (w *wrapped) Send(m *fabric.Msg) {
 	case Drop:
 		m.Complete(m.Len, m.Peer, nil)
 	case Truncate, Corrupt, Mislabel:
-		x.pass(x.altered(m, r.Do))
+		x.pass(x.alter(m, r.Do))
 		m.Complete(m.Len, m.Peer, nil)
 	case Duplicate:
-		x.pass(x.altered(m, Duplicate))
+		x.pass(x.alter(m, Duplicate))
 		x.pass(m)
 	default:
 		x.hold(m.Peer, r)
@@ -325,8 +350,14 @@ func (x *Faults) hold(peer int, r *Rule) {
 	}
 }
 
-// altered returns a copy of m, with a buffer of its own.
-func (x *Faults) altered(m *fabric.Msg, do Action) *fabric.Msg {
+// altered is a copy of a message on its way, and what waits for it.
+type altered struct {
+	m *fabric.Msg
+	w *fabric.Waiter
+}
+
+// alter returns a copy of m, with a buffer of its own.
+func (x *Faults) alter(m *fabric.Msg, do Action) *fabric.Msg {
 	n := m.Len
 	if do == Truncate {
 		n /= 2
@@ -334,7 +365,11 @@ func (x *Faults) altered(m *fabric.Msg, do Action) *fabric.Msg {
 	buf := make([]byte, n+1)[:n] // so that there's an address even if it's empty
 	copy(buf, m.Bytes())
 	g := &fabric.Msg{Peer: m.Peer, Key: m.Key, Desc: m.Desc, Buf: unsafe.Pointer(unsafe.SliceData(buf)), Len: n}
-	g.Reset(nil)
+	w := fabric.NewWaiter(fabric.NewAbort())
+	g.Reset(w)
+	x.mu.Lock()
+	x.copies = append(x.copies, altered{g, w})
+	x.mu.Unlock()
 	if do == Corrupt && n > 0 {
 		x.mu.Lock()
 		bit := x.rng.IntN(8 * n)
@@ -360,7 +395,7 @@ func (w *wrapped) Recv(m *fabric.Msg) {
 		m.Complete(0, m.Peer, err)
 		return
 	}
-	x.posted[m] = m.Peer
+	x.posted[m] = &receive{from: m.Peer}
 	x.mu.Unlock()
 	w.Fabric.Recv(m)
 }
@@ -372,12 +407,8 @@ func (w *wrapped) Wait(m *fabric.Msg, by *fabric.Waiter) error {
 	if !m.Done() {
 		return err
 	}
-	x := w.x
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if from, ok := x.posted[m]; ok {
-		delete(x.posted, m)
-		if cut := x.cutOff(from); cut != nil && m.Err == fabric.ErrCanceled {
+	if r := w.x.end(m); r != nil && m.Err == fabric.ErrCanceled {
+		if cut := w.x.cutOff(r.from); cut != nil {
 			m.Err = cut
 		}
 	}
@@ -387,8 +418,8 @@ func (w *wrapped) Wait(m *fabric.Msg, by *fabric.Waiter) error {
 // Cancel implements fabric.Fabric.
 func (w *wrapped) Cancel(m *fabric.Msg) {
 	x := w.x
+	x.end(m)
 	x.mu.Lock()
-	delete(x.posted, m)
 	for _, l := range x.lines {
 		if i := slices.Index(l.held, m); i >= 0 {
 			l.held = slices.Delete(l.held, i, i+1)
@@ -410,6 +441,23 @@ func (w *wrapped) Control(peer int, payload []byte) error {
 	return w.Fabric.Control(peer, payload)
 }
 
+// copyGrace bounds how long Close waits for altered messages to be on their way.
+const copyGrace = time.Second
+
+// finishCopies sees that altered messages are on their way, as all are that their senders take for sent.
+func (x *Faults) finishCopies(ctx context.Context) {
+	x.mu.Lock()
+	copies := x.copies
+	x.copies = nil
+	x.mu.Unlock()
+	for _, c := range copies {
+		c.w.Begin(ctx, copyGrace)
+		if x.inner.Wait(c.m, c.w); !c.m.Done() {
+			x.inner.Cancel(c.m)
+		}
+	}
+}
+
 // Close implements fabric.Fabric. What is held back fails.
 func (w *wrapped) Close(ctx context.Context) error {
 	x := w.x
@@ -425,5 +473,6 @@ func (w *wrapped) Close(ctx context.Context) error {
 		m.Complete(0, m.Peer, fabric.ErrClosed)
 	}
 	x.timers.Wait()
+	x.finishCopies(ctx)
 	return w.Fabric.Close(ctx)
 }
