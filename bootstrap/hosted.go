@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/chorus-comms/chorus/secure"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -45,7 +46,7 @@ func Host(master string, opts Options) (*Hosted, error) {
 		return nil, fmt.Errorf("bootstrap: serving a store: %w", err)
 	}
 	h := &Hosted{address: Address{Unix: name, Net: networkSpace()}}
-	l := joined{listeners: []net.Listener{sameUserListener{unix}}}
+	l := joined{listeners: []net.Listener{sameUserListener{unix, new(secure.Gate)}}}
 	if ip := routable(master); ip != nil && opts.Security.Check(ip.String()) == nil {
 		tcp, err := net.Listen("tcp", net.JoinHostPort(ip.String(), "0"))
 		if err != nil {

@@ -36,7 +36,7 @@ func openLocal(ctx context.Context, info Info, opts Options) (store.Store, error
 	if err != nil {
 		return nil, fmt.Errorf("bootstrap: rank 0 can't serve: %w", err)
 	}
-	return serve(sameUserListener{l}, opts)
+	return serve(sameUserListener{l, new(secure.Gate)}, opts)
 }
 
 // socketName is a name in the abstract name space on which the ranks of one job
@@ -97,15 +97,22 @@ func procStat(pid int) (start string, parent int, err error) {
 
 // sameUserListener closes connections of other users: names in the abstract name
 // space have no permissions.
-type sameUserListener struct{ net.Listener }
+type sameUserListener struct {
+	net.Listener
+	gate *secure.Gate
+}
 
 func (l sameUserListener) Accept() (net.Conn, error) {
 	for {
+		l.gate.Wait(context.Background())
 		c, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		if secure.SameUser(c) == nil {
+		guest := l.gate.Enter(c)
+		err = secure.SameUser(c)
+		guest.Leave(err == nil)
+		if err == nil {
 			return c, nil
 		}
 		c.Close()

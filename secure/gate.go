@@ -21,7 +21,8 @@ type Gate struct {
 	first  *Guest // who has waited longest
 	last   *Guest
 	guests int
-	until  time.Time // the time up to which failures have used what is spent on them
+	until  time.Time     // the time up to which strangers have used what is spent on them
+	proved chan struct{} // somebody was no stranger; nil while nobody waits for that
 }
 
 const (
@@ -29,10 +30,11 @@ const (
 	// keep others out, and one that belongs here needs two round trips.
 	maxGuests = 1024
 
-	// Each connection that fails costs price of the listener's time, beyond a good number at once. So they come at a rate of at most
-	// 1/price, which is about one percent of a core's time.
-	price  = 2 * time.Millisecond
-	credit = 100 * time.Millisecond
+	// Each connection costs price of the listener's time, which those that prove themselves give back: strangers come at a rate of at most
+	// 1/price. Beyond a good number at once the listener rests until all of it has passed, and takes what has come meanwhile in one go, since
+	// waking up costs more than a garbage connection itself. BenchmarkFlood of package comm measures what is left.
+	price  = 4 * time.Millisecond
+	credit = 200 * time.Millisecond
 )
 
 // A Guest is a connection that hasn't proved itself yet.
@@ -46,16 +48,21 @@ type Guest struct {
 // Wait returns when another connection may be accepted, or when ctx ends.
 func (g *Gate) Wait(ctx context.Context) {
 	g.mu.Lock()
-	debt := time.Until(g.until)
-	g.mu.Unlock()
-	if debt <= credit {
-		return
-	}
-	t := time.NewTimer(debt - credit)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
+	defer g.mu.Unlock()
+	for debt := time.Until(g.until); debt > credit && ctx.Err() == nil; debt = time.Until(g.until) {
+		if g.proved == nil {
+			g.proved = make(chan struct{})
+		}
+		proved := g.proved
+		g.mu.Unlock()
+		t := time.NewTimer(debt)
+		select {
+		case <-t.C:
+		case <-proved:
+		case <-ctx.Done():
+		}
+		t.Stop()
+		g.mu.Lock()
 	}
 }
 
@@ -66,9 +73,12 @@ func (g *Gate) Enter(conn io.Closer) *Guest {
 	if g.guests == maxGuests {
 		oldest := g.first
 		g.remove(oldest)
-		g.charge()
 		oldest.conn.Close()
 	}
+	if now := time.Now(); g.until.Before(now) {
+		g.until = now
+	}
+	g.until = g.until.Add(price)
 	v := &Guest{gate: g, conn: conn, prev: g.last}
 	if g.last == nil {
 		g.first = v
@@ -89,8 +99,12 @@ func (v *Guest) Leave(proved bool) (inTime bool) {
 		return false
 	}
 	g.remove(v)
-	if !proved {
-		g.charge()
+	if proved {
+		g.until = g.until.Add(-price)
+		if g.proved != nil {
+			close(g.proved)
+			g.proved = nil
+		}
 	}
 	return true
 }
@@ -108,11 +122,4 @@ func (g *Gate) remove(v *Guest) {
 	}
 	v.prev, v.next, v.gone = nil, nil, true
 	g.guests--
-}
-
-func (g *Gate) charge() {
-	if now := time.Now(); g.until.Before(now) {
-		g.until = now
-	}
-	g.until = g.until.Add(price)
 }

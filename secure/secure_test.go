@@ -11,7 +11,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -310,17 +312,105 @@ func TestGate(t *testing.T) {
 	if g.guests != 0 || g.first != nil || g.last != nil {
 		t.Errorf("%d guests are left", g.guests)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	before := time.Until(g.until)
+	g = Gate{}
+	start := time.Now()
 	for range 100 {
 		g.Enter(&counted{}).Leave(false)
 	}
-	if debt := time.Until(g.until) - before; debt > 100*price || debt < 50*price {
+	if debt := g.until.Sub(start); debt < 100*price {
 		t.Errorf("100 failures cost %v", debt)
 	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
 	g.Wait(ctx) // doesn't
 }
+
+// TestGateOfMany has more come at once than may be strangers, all of whom prove themselves: that costs no time.
+func TestGateOfMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g Gate
+		begun := time.Now()
+		coming := make(chan *Guest)
+		go func() {
+			for v := range coming {
+				v.Leave(true)
+			}
+		}()
+		for range 10_000 {
+			g.Wait(t.Context())
+			coming <- g.Enter(&counted{})
+		}
+		close(coming)
+		if d := time.Since(begun); d > 0 {
+			t.Errorf("it takes %v", d)
+		}
+		var strangers []*Guest
+		for time.Since(begun) < time.Second {
+			g.Wait(t.Context())
+			strangers = append(strangers, g.Enter(&counted{}))
+		}
+		if n := len(strangers); n < int(time.Second/price) || n > int((time.Second+2*credit)/price) {
+			t.Errorf("%d strangers in a second", n)
+		}
+		for _, v := range strangers {
+			v.Leave(false)
+		}
+	})
+}
+
+// TestStrangers has more connect to a public listener than may be there: each is served, and the first is closed for the last.
+func TestStrangers(t *testing.T) {
+	inner := &endless{}
+	l := Strangers(inner).(*strangers)
+	conns := make([]net.Conn, maxGuests+1)
+	for i := range conns {
+		l.gate.until = time.Time{} // or it would take seconds
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns[i] = c
+	}
+	if c := inner.conns[0]; c.closed != 1 {
+		t.Errorf("the first was closed %d times", c.closed)
+	}
+	conns[1].Close()
+	if c := inner.conns[1]; c.closed != 1 || l.gate.guests != maxGuests-1 {
+		t.Errorf("closed %d times; %d guests", c.closed, l.gate.guests)
+	}
+	l.gate.until = time.Now().Add(time.Hour)
+	waits := make(chan error)
+	go func() { _, err := l.Accept(); waits <- err }()
+	l.Close()
+	if err := <-waits; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Accept after Close: %v", err)
+	}
+}
+
+// endless is a listener to which somebody always connects.
+type endless struct {
+	net.Listener
+	closed atomic.Bool
+	conns  []*caller
+}
+
+func (l *endless) Accept() (net.Conn, error) {
+	if l.closed.Load() {
+		return nil, net.ErrClosed
+	}
+	c := &caller{}
+	l.conns = append(l.conns, c)
+	return c, nil
+}
+
+func (l *endless) Close() error { l.closed.Store(true); return nil }
+
+type caller struct {
+	net.Conn
+	counted
+}
+
+func (c *caller) Close() error { return c.counted.Close() }
 
 type counted struct{ closed int }
 

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/chorus-comms/chorus/launch"
+	"github.com/chorus-comms/chorus/observe/endpoint"
 )
 
 // runFlags are the flags of chorus run. Names and meanings are torchrun's, apart from those in the last group.
@@ -109,7 +110,7 @@ Flags may be spelled with underscores, and each may be given by a variable inste
 				job.Recording = func(d string) { dir.Store(d) }
 				ctx, cancel := context.WithCancel(cmd.Context())
 				defer cancel()
-				go serveRanks(ctx, l, func() string { return dir.Load().(string) })
+				go endpoint.Serve(ctx, l, func() string { return dir.Load().(string) })
 			}
 			return job.Run(cmd.Context())
 		},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/chorus-comms/chorus/launch"
 	"github.com/chorus-comms/chorus/observe"
+	"github.com/chorus-comms/chorus/observe/endpoint"
 )
 
 func newTopCmd() *cobra.Command {
@@ -50,7 +51,7 @@ for them: DIR. Bytes are those of the ranks' tensors. Looking costs the ranks no
 				if err != nil {
 					return fmt.Errorf("top: %w", err)
 				}
-				return serveRanks(cmd.Context(), l, func() string { return dir })
+				return endpoint.Serve(cmd.Context(), l, func() string { return dir })
 			}
 			out := cmd.OutOrStdout()
 			clear := looks != 1 && !asJSON && term.IsTerminal(int(os.Stdout.Fd()))

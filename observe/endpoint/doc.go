@@ -1,6 +1,7 @@
 // Package endpoint shows by HTTP what the ranks of this host do.
 //
-//	http.ListenAndServe("127.0.0.1:9400", endpoint.Handler(func() string { return dir }))
+//	l, err := net.Listen("tcp", "127.0.0.1:9400")
+//	err = endpoint.Serve(ctx, l, func() string { return dir })
 //
 // It asks the ranks whose flight records go to the directory, by their sockets there, so that nothing listens in the ranks themselves and one address
 // serves all ranks of a host. `chorus run --http` and `chorus top --http` are made of it.

@@ -3,17 +3,30 @@ package endpoint
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/chorus-comms/chorus/observe"
+	"github.com/chorus-comms/chorus/secure"
 )
 
 // askLimit bounds how long ranks are waited for; one that is stopped doesn't answer.
 const askLimit = 2 * time.Second
+
+// Serve serves [Handler] at a listener, which it closes, until ctx ends. Whoever connects is taken for a stranger: see [secure.Strangers].
+func Serve(ctx context.Context, l net.Listener, dir func() string) error {
+	s := &http.Server{Handler: Handler(dir), ReadHeaderTimeout: 10 * time.Second}
+	defer context.AfterFunc(ctx, func() { s.Close() })()
+	if err := s.Serve(secure.Strangers(l)); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
 
 // Handler serves what the ranks tell whose records go to the directory that dir returns at the time of a request.
 func Handler(dir func() string) http.Handler {

@@ -1,9 +1,10 @@
 package endpoint_test
 
 import (
+	"context"
 	"io"
+	"net"
 	"net/http"
-	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
@@ -20,11 +21,22 @@ func TestEndpoint(t *testing.T) {
 	defer r.Close()
 	x := tensor.Of(make([]float32, 100))
 	r.Begin(&backend.Op{Kind: backend.AllReduce, In: x, Out: x, Reduce: backend.Reduction{Kind: backend.SumKind}}, false, false)
-	s := httptest.NewServer(endpoint.Handler(func() string { return dir }))
-	defer s.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error)
+	go func() { served <- endpoint.Serve(ctx, l, func() string { return dir }) }()
+	defer func() {
+		stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}()
 	get := func(path string, status int) string {
 		t.Helper()
-		resp, err := http.Get(s.URL + path)
+		resp, err := http.Get("http://" + l.Addr().String() + path)
 		if err != nil {
 			t.Fatal(err)
 		}
