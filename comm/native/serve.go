@@ -26,7 +26,11 @@ func (w *window) serve() {
 		if err != nil && !m.Done() {
 			w.g.world.fab.Cancel(&m)
 		}
-		if w.stop.Raised() || err != nil {
+		if w.stop.Raised() {
+			err = w.stop.Cause()
+		}
+		if err != nil {
+			w.ended = err
 			return
 		}
 		from := w.g.rankOf(m.From)

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,6 +35,7 @@ type window struct {
 	closed  atomic.Bool
 	stop    *fabric.Abort // ends the service
 	done    chan struct{} // closed when the service has ended
+	ended   error         // why it has; for those who have seen done closed
 
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced when a signal arrives
@@ -84,9 +86,13 @@ func (g *group) NewWindow(ctx context.Context, t *tensor.Tensor, timeout time.Du
 	if err := g.own(forNewWindow, op); err != nil {
 		return nil, err
 	}
+	copy(all[5*g.rank:], mine) // whatever the others have made of it
 	for r := range n {
-		row := all[5*r : 5*r+5]
-		dt := dtype.DType(row[0])
+		row := [5]int64(all[5*r:])
+		dt, elements, err := exposes(row)
+		if err != nil {
+			return nil, &backend.InternalError{Where: w.where("new_window"), Err: fmt.Errorf("rank %d %w", r, err)}
+		}
 		if dt == dtype.Invalid {
 			continue // exposes nothing
 		}
@@ -97,7 +103,7 @@ func (g *group) NewWindow(ctx context.Context, t *tensor.Tensor, timeout time.Du
 			e.Op = "new_window"
 			return nil, e
 		}
-		w.sizes[r] = int(row[1])
+		w.sizes[r] = elements
 		if r == g.rank {
 			w.ptrs[r] = t.Pointer()
 			continue
@@ -115,6 +121,18 @@ func (g *group) NewWindow(ctx context.Context, t *tensor.Tensor, timeout time.Du
 	g.open[w] = struct{}{}
 	go w.serve()
 	return w, nil
+}
+
+// exposes reads what a rank says of its memory.
+func exposes(row [5]int64) (dt dtype.DType, elements int, err error) {
+	dt = dtype.DType(row[0])
+	if row[0] == int64(dtype.Invalid) {
+		return dt, 0, nil
+	}
+	if row[0] != int64(dt) || !dt.Valid() || row[1] < 0 || row[1] > math.MaxInt/int64(dt.Size()) {
+		return dtype.Invalid, 0, fmt.Errorf("exposes %d elements of type %d", row[1], row[0])
+	}
+	return dt, int(row[1]), nil
 }
 
 // exchange sends a request and, if answer is wanted, receives it into into.
@@ -270,25 +288,38 @@ func (w *window) Signal(ctx context.Context, peer, slot int, timeout time.Durati
 	return w.exchange(ctx, "signal", peer, req, false, nil, 0, timeout)
 }
 
+// takeSignal takes a signal of a peer if there is one; if not, changed is closed when the next one comes.
+func (w *window) takeSignal(peer, slot int) (changed <-chan struct{}, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := &w.signals[peer*backend.SignalSlots+slot]
+	if *n == 0 {
+		return w.changed, false
+	}
+	*n--
+	return nil, true
+}
+
 // WaitSignal implements backend.Window.
 func (w *window) WaitSignal(ctx context.Context, peer, slot int, timeout time.Duration) error {
 	start := time.Now()
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	for {
-		w.mu.Lock()
-		if n := &w.signals[peer*backend.SignalSlots+slot]; *n > 0 {
-			*n--
-			w.mu.Unlock()
+		changed, ok := w.takeSignal(peer, slot)
+		if ok {
 			return nil
 		}
-		changed := w.changed
-		w.mu.Unlock()
 		at := w.where("wait_signal")
 		select {
 		case <-changed:
-		case <-w.done:
-			return &backend.FinalizedError{Where: at}
+		case <-w.done: // the window was closed, or nobody is left who could signal
+			if _, ok := w.takeSignal(peer, slot); ok {
+				return nil // the last that came
+			}
+			waiter := fabric.NewWaiter(w.g.abort)
+			waiter.Begin(ctx, timeout)
+			return w.failure(at.Op, peer, waiter, w.ended)
 		case <-w.g.abort.Done():
 			return w.g.relocateTo(w.g.abort.Cause(), at)
 		case <-ctx.Done():
