@@ -222,7 +222,7 @@ func flooder() error {
 	}
 	fmt.Println("tcp", own.Addr())
 	garbage := [][]byte{
-		[]byte("GIVE / HTTP/1.1\r\nHost\r\n\r\n"), make([]byte, 300), []byte(strings.Repeat("\xff", 300)), append([]byte("\xffCHORUS\x01"), make([]byte, 64)...),
+		[]byte("GIVE / HTTP/1.1\r\nHost\r\n\r\n"), make([]byte, 300), []byte(strings.Repeat("\xff", 300) + "\r\n\r\n"), append([]byte("\xffCHORUS\x01"), make([]byte, 64)...),
 		{0x16, 3, 1, 0, 200}, nil,
 	}
 	throw := func(network, address string, what []byte, wait bool) error {

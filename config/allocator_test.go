@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/json"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -84,4 +85,21 @@ func TestDeviceAllocator(t *testing.T) {
 	if a := load(old); a.MaxSplitSize != Unlimited || !a.Expandable || !a.NoCaching {
 		t.Errorf("the old variable wins: %+v", a)
 	}
+}
+
+// FuzzParseAllocator reads any text; what is wrong leaves the default.
+func FuzzParseAllocator(f *testing.F) {
+	for _, text := range []string{"", "max_split_size_mb:128,garbage_collection_threshold:0.6", "roundup_power2_divisions:[256:1,512:2,>:8]",
+		"expandable_segments:True", "a:[", "max_split_size_mb:99999999999999999999", "garbage_collection_threshold:NaN", ",:,"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		a, err := ParseAllocator(text)
+		if err != nil && !reflect.DeepEqual(a, DefaultAllocator()) {
+			t.Errorf("%q: %v leaves %+v", text, err, a)
+		}
+		if err == nil && !(a.GarbageThreshold >= 0 && a.GarbageThreshold < 1) {
+			t.Errorf("%q: a threshold of %v", text, a.GarbageThreshold)
+		}
+	})
 }

@@ -510,3 +510,22 @@ func FuzzOpen(f *testing.F) {
 		}
 	})
 }
+
+// FuzzParse reads any text as a secret: what is one isn't shown, and white space around it is no part of it.
+func FuzzParse(f *testing.F) {
+	f.Add(Generate())
+	f.Add("too short")
+	f.Add(" \n0123456789abcdef\t")
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := Parse(text)
+		if err != nil {
+			return
+		}
+		if again, err := Parse("\t" + text + "\n"); err != nil || !bytes.Equal(again.Seal("n", nil), s.Seal("n", nil)) {
+			t.Errorf("%q: white space makes another secret: %v", text, err)
+		}
+		if got, err := s.Open("n", s.Seal("n", []byte(text))); err != nil || string(got) != text {
+			t.Errorf("%q: %q, %v", text, got, err)
+		}
+	})
+}

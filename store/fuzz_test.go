@@ -1,9 +1,13 @@
 package store
 
 import (
+	"bytes"
+	"context"
+	"encoding/binary"
 	"io"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/secure"
@@ -71,3 +75,68 @@ func (l *one) Accept() (net.Conn, error) {
 
 func (l *one) Close() error   { close(l.closed); return nil }
 func (l *one) Addr() net.Addr { return &net.TCPAddr{} }
+
+// FuzzAnswers has a client hear anything from its server: its calls end, and give no more than has come.
+func FuzzAnswers(f *testing.F) {
+	number := func(n uint64) []byte { return binary.LittleEndian.AppendUint64(nil, n) }
+	f.Add([]byte{0}, true)
+	f.Add(append(number(3), "abc"...), true)
+	f.Add(append(number(1<<62), "abc"...), false)
+	f.Add(append(number(2), append(append(number(1), 'x'), number(1<<40)...)...), false)
+	f.Add([]byte{1, 2, 3, 0, 0, 0, 0}, false)
+	f.Fuzz(func(t *testing.T, data []byte, s0 bool) {
+		d := DialectS1
+		if s0 {
+			d = DialectS0
+		}
+		for _, call := range []func(*TCPStore) (int, error){
+			func(s *TCPStore) (int, error) { v, err := s.Get(t.Context(), "k"); return len(v), err },
+			func(s *TCPStore) (int, error) { _, err := s.Add(t.Context(), "k", 1); return 0, err },
+			func(s *TCPStore) (int, error) { _, err := s.Check(t.Context(), "k", "l"); return 0, err },
+			func(s *TCPStore) (int, error) { return 0, s.Wait(t.Context(), "k", "l") },
+			func(s *TCPStore) (int, error) { v, err := s.CompareSet(t.Context(), "k", nil, nil); return len(v), err },
+			func(s *TCPStore) (n int, err error) {
+				list, err := s.MultiGet(t.Context(), "k", "l")
+				for _, v := range list {
+					n += len(v)
+				}
+				return n, err
+			},
+			func(s *TCPStore) (n int, err error) {
+				list, err := s.ListKeys(t.Context())
+				for _, v := range list {
+					n += len(v)
+				}
+				return n, err
+			},
+			func(s *TCPStore) (int, error) { v, err := s.QueuePop(t.Context(), "k"); return len(v), err },
+			func(s *TCPStore) (int, error) { return 0, s.Barrier(t.Context(), "k", 2) },
+		} {
+			has := map[opcode]bool{} // every operation there is, without asking
+			for _, p := range probes {
+				has[p.op] = false
+			}
+			said := &script{Reader: bytes.NewReader(data)}
+			s := &TCPStore{addr: "fuzz", opts: TCPOptions{Timeout: time.Second, Reconnect: time.Nanosecond}, dialect: d, busy: map[*clientConn]struct{}{}, lacks: has}
+			s.opts.Dial = func(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed }
+			s.put(newClientConn(said, d, Limits{}))
+			if n, err := call(s); err == nil && n > len(data) {
+				t.Fatalf("%d bytes came of %d", n, len(data))
+			}
+			s.Close()
+		}
+	})
+}
+
+// script is a connection on which somebody says what is written, whatever he hears.
+type script struct {
+	*bytes.Reader
+	net.Conn
+}
+
+func (s *script) Read(b []byte) (int, error)       { return s.Reader.Read(b) }
+func (s *script) Write(b []byte) (int, error)      { return len(b), nil }
+func (s *script) Close() error                     { return nil }
+func (s *script) SetDeadline(time.Time) error      { return nil }
+func (s *script) SetReadDeadline(time.Time) error  { return nil }
+func (s *script) SetWriteDeadline(time.Time) error { return nil }

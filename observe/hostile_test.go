@@ -1,0 +1,54 @@
+package observe
+
+import (
+	"io"
+	"net"
+	"strings"
+	"testing"
+)
+
+// FuzzStation asks a rank anything: it answers with a line of JSON or closes, and is there for the next.
+func FuzzStation(f *testing.F) {
+	r := Open(Settings{Entries: 8, Dir: f.TempDir()}, "train", "world", 0, 2)
+	f.Cleanup(r.Close)
+	for _, line := range []string{askLive + "\n", askLive, "\n", strings.Repeat("x", 100), askProfile + " heap\n", askProfile + " none 5\n", askProfile + " heap -1\n"} {
+		f.Add([]byte(line))
+	}
+	f.Fuzz(func(t *testing.T, request []byte) {
+		line, _, _ := strings.Cut(string(request), "\n")
+		if what := strings.Fields(line); len(what) > 0 && (what[0] == askDump || what[0] == askProfile && len(what) > 1 && what[1] == "profile") {
+			t.Skip("it takes its time")
+		}
+		ours, theirs := net.Pipe()
+		done := make(chan struct{})
+		go func() { defer close(done); r.rank.answer(theirs) }()
+		heard := make(chan string)
+		go func() { b, _ := io.ReadAll(ours); heard <- string(b) }()
+		ours.Write(request)
+		if len(request) < 64 && !strings.Contains(string(request), "\n") {
+			ours.Write([]byte("\n"))
+		}
+		answer := <-heard
+		ours.Close()
+		<-done
+		if strings.TrimSpace(line) == askLive && (len(request) < 64) && !strings.HasPrefix(answer, "{") {
+			t.Errorf("%q is answered by %q", request, answer)
+		}
+	})
+}
+
+// FuzzStacks reads anything as what the runtime prints of goroutines.
+func FuzzStacks(f *testing.F) {
+	f.Add("goroutine 1 [running]:\nmain.load(0x1)\n\t/src/train.go:29 +0x1d\nmain.main()\n\t/src/train.go:5\n\ngoroutine 7 [chan receive, 3 minutes]:\n")
+	f.Add("goroutine 1 [running]:\n(\n:\n")
+	f.Add("goroutine [[]:\n\n\n:-1\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, g := range parseStacks(text) {
+			for _, at := range g.frames {
+				if !strings.Contains(text, at.File) || !strings.Contains(text, at.Name) {
+					t.Errorf("%+v is made up", at)
+				}
+			}
+		}
+	})
+}
