@@ -41,6 +41,7 @@ type Runner struct {
 	hints    map[string]string // of the communicator, without ours
 	sizes    []int
 	a, b     *tensor.Tensor
+	blocks   bool // time blocks of rounds as for a device
 }
 
 // NewRunner allocates buffers for the config's sizes. All ranks call it with the same config. The runner keeps ctx
@@ -241,7 +242,7 @@ func (r *Runner) measure(rd round) (st stats, rounds int, err error) {
 		return st, 0, err
 	}
 	s := scheduleFor(r.cfg.Time, each, r.cfg.Iters)
-	if rd.settle != nil {
+	if rd.settle != nil || r.blocks {
 		s = s.grouped(deviceRounds)
 	}
 	var samples []float64

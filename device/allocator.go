@@ -115,7 +115,12 @@ func (d *Device) ResetAccumulatedMemoryStats() {
 	}
 }
 
-func (d *Device) cacheError(op string, err error) error { return cacheError(d.Name(), op, err) }
+func (d *Device) cacheError(op string, err error) error {
+	if err == nil {
+		return nil // without making up the device's name
+	}
+	return cacheError(d.Name(), op, err)
+}
 
 // cacheError gives an error of an allocator its kind here.
 func cacheError(name, op string, err error) error {

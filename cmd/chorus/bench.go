@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/chorus-comms/chorus/bench"
 	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
 )
 
@@ -25,6 +27,7 @@ type benchFlags struct {
 	memory      string
 	connections int
 	calibration bool
+	turns       int
 
 	json, csv, plot string
 }
@@ -46,6 +49,9 @@ in blocks, whose mean is one sample.
 
 With --calibrate, measure instead what algorithms are chosen by (latencies, bandwidths, copies and sums), for this number of
 ranks, and write it to a file of each host, which programs use if CHORUS_CALIBRATION says so.
+
+With --turns, measure a device and the host's memory in turns, each for --time, and state the bandwidth of the one by that of the
+other: of the median turn, and the quartiles.
 
 The exit status is 1 if any element was wrong.`,
 		Example: `  chorus bench
@@ -85,6 +91,9 @@ The exit status is 1 if any element was wrong.`,
 				if f.calibration {
 					return f.calibrate(ctx, c, opts, cmd.OutOrStdout())
 				}
+				if f.turns > 0 {
+					return f.beside(ctx, c, opts, cmd.OutOrStdout())
+				}
 				return f.measure(ctx, c, cmd.OutOrStdout())
 			})
 		},
@@ -108,6 +117,7 @@ The exit status is 1 if any element was wrong.`,
 	fs.IntVar(&g.Iters, "iters", 0, "rounds to measure; 0: what fits in --time")
 	fs.IntVar(&f.connections, "connections", 0, "TCP connections of each pair; 0: as CHORUS_TCP_CONNECTIONS says")
 	fs.BoolVar(&f.calibration, "calibrate", false, "measure what the choice of algorithms is computed from, in seconds, and keep it: see CHORUS_CALIBRATION")
+	fs.IntVar(&f.turns, "turns", 0, "measure --device beside the host, in so many turns of each")
 	fs.StringVar(&f.json, "json", "", "write a JSON document to a file, or - for standard output instead of the table")
 	fs.StringVar(&f.csv, "csv", "", "write the rows as CSV to a file, or - for standard output instead of the table")
 	fs.StringVar(&f.plot, "plot", "", "draw the bandwidths as SVG into a file")
@@ -133,6 +143,9 @@ func (f *benchFlags) parse(args []string) (err error) {
 		return fmt.Errorf("--op: %w", err)
 	}
 	g.Memory, g.Fabric = bench.Memory(f.memory), f.ranks.fabric
+	if f.turns != 0 && (f.turns < 0 || f.calibration || f.ranks.device == device.Host || f.json+f.csv+f.plot != "") {
+		return fmt.Errorf("--turns %d: want a positive number, with a --device, and for a table only", f.turns)
+	}
 	if f.json == "-" && f.csv == "-" {
 		return errors.New("--json and --csv can't both have standard output")
 	}
@@ -170,6 +183,30 @@ func (f *benchFlags) measure(ctx context.Context, c *comm.Comm, stdout io.Writer
 	for _, row := range res.Rows {
 		if row.Errors > 0 {
 			return fmt.Errorf("bench: %s of %d bytes: %d wrong elements", row.Operation, row.Bytes, row.Errors)
+		}
+	}
+	return nil
+}
+
+// beside measures the communicator of a device and one of the host in turns.
+func (f *benchFlags) beside(ctx context.Context, c *comm.Comm, opts []comm.NewOption, stdout io.Writer) error {
+	if c.Stream() == nil {
+		return fmt.Errorf("--turns: %s is the host's memory", f.ranks.device)
+	}
+	host, err := comm.New(ctx, append(slices.Clone(opts), comm.WithFabric(f.ranks.fabric), comm.WithTimeout(f.ranks.timeout), comm.WithName("host"))...)
+	if err != nil {
+		return err
+	}
+	pairs, err := bench.Beside(ctx, host, c, f.config, f.turns)
+	if err := errors.Join(err, finalize(ctx, host)); err != nil || c.Rank() != 0 {
+		return err
+	}
+	if err := bench.WritePairs(stdout, pairs); err != nil {
+		return err
+	}
+	for _, p := range pairs {
+		if wrong := p.One.Errors + p.Other.Errors; wrong > 0 {
+			return fmt.Errorf("bench: %s of %d bytes: %d wrong elements", p.One.Operation, p.One.Bytes, wrong)
 		}
 	}
 	return nil

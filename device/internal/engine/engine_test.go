@@ -128,3 +128,61 @@ func TestTimeoutNamesTheWork(t *testing.T) {
 	}
 	e.StreamDestroy(s)
 }
+
+// What a stream keeps for reuse doesn't grow with what it has run.
+func TestTasksAreReused(t *testing.T) {
+	e := New("test", &Space{}, Device{Units: 1, Levels: 1})
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	h, err := e.StreamCreate(0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := e.EventCreate(0, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := e.streams.get(uintptr(h))
+	kept := func() (n int) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for spare := s.spare; spare != nil; spare = spare.next {
+			n++
+		}
+		if n != s.spares {
+			t.Errorf("%d tasks are kept, and counted as %d", n, s.spares)
+		}
+		return n
+	}
+	// Never more than 4 at a time: two functions, the record of an event, and that of the wait for the stream.
+	for range 1000 {
+		for _, err := range []error{
+			e.HostFunc(h, "a", func() error { return nil }), e.EventRecord(v, h), e.HostFunc(h, "b", func() error { return nil }),
+			e.StreamSynchronize(ctx, h),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n := kept(); n > 4 {
+		t.Errorf("%d tasks are kept of 4 at a time", n)
+	}
+	gate := make(chan struct{})
+	hold := func() error { <-gate; return nil }
+	for range 2 * mostSpares {
+		if err := e.HostFunc(h, "many", hold); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(gate)
+	if err := e.StreamSynchronize(ctx, h); err != nil {
+		t.Fatal(err)
+	}
+	if n := kept(); n != mostSpares {
+		t.Errorf("%d tasks are kept, want %d", n, mostSpares)
+	}
+	if err := e.StreamDestroy(h); err != nil {
+		t.Fatal(err)
+	}
+}

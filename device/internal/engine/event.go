@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/chorus-comms/chorus/device"
@@ -10,41 +11,59 @@ import (
 
 // point is a moment in the order of a stream.
 type point struct {
-	done chan struct{}     // closed when it is reached
-	at   time.Time         // then
-	err  *device.WorkError // what the stream carried then
-	then func()            // called just after, if not nil
+	err   *device.WorkError // what the stream carried then
+	then  func()            // called just after, if not nil
+	timed bool              // at is wanted
+	at    time.Time         // when it was reached
 
 	s       *stream  // on which it was recorded; nil for a mark of the engine's own
 	capture *capture // in which it was recorded, if it was
 	nodes   []int    // the nodes that it stands for in that
+
+	over    atomic.Bool // it was reached: err and at are final
+	mu      sync.Mutex
+	waiters chan struct{} // closed when it's reached; made for the first who waits, as most points have none
 }
 
-func newPoint() *point { return &point{done: make(chan struct{})} }
+// always is a channel that is closed.
+var always = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+// done is closed when the point is reached.
+func (p *point) done() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over.Load() {
+		return always
+	}
+	if p.waiters == nil {
+		p.waiters = make(chan struct{})
+	}
+	return p.waiters
+}
 
 // reached returns a point that is reached already.
 func reached(f *device.WorkError) *point {
-	p := newPoint()
+	p := new(point)
 	p.reach(f)
 	return p
 }
 
 func (p *point) reach(f *device.WorkError) {
-	p.at, p.err = time.Now(), f
-	close(p.done)
+	if p.err = f; p.timed {
+		p.at = time.Now()
+	}
+	p.mu.Lock()
+	p.over.Store(true)
+	if p.waiters != nil {
+		close(p.waiters)
+	}
+	p.mu.Unlock()
 	if p.then != nil {
 		p.then()
 	}
 }
 
-func (p *point) isReached() bool {
-	select {
-	case <-p.done:
-		return true
-	default:
-		return false
-	}
-}
+func (p *point) isReached() bool { return p.over.Load() }
 
 // event stands for its last point.
 type event struct {
@@ -90,8 +109,7 @@ func (e *Engine) EventRecord(h device.EventHandle, sh device.StreamHandle) error
 	if v.dev != s.dev {
 		return device.Errorf(device.ErrWrongDevice, e.name, "record", "the event is of %s, the stream of %s", v.dev.name, s.dev.name)
 	}
-	p := newPoint()
-	p.s = s
+	p := &point{s: s, timed: v.timing}
 	if s.captureRecord(p) {
 		v.mu.Lock()
 		v.last = p
@@ -107,7 +125,7 @@ func (e *Engine) EventRecord(h device.EventHandle, sh device.StreamHandle) error
 	if s.idle() {
 		p.reach(s.err)
 	} else {
-		s.pushLocked(&task{kind: taskMark, point: p})
+		s.markLocked(p)
 	}
 	return nil
 }
@@ -129,7 +147,8 @@ func (e *Engine) StreamWaitEvent(sh device.StreamHandle, h device.EventHandle) e
 	if p == nil || p.s == s || p.isReached() && p.err == nil {
 		return nil // nothing to wait for, or what the order of the stream gives anyway
 	}
-	t := &task{kind: taskWait, point: p}
+	t := s.newTask()
+	t.kind, t.point = taskWait, p
 	if tr := e.trace.Load(); tr != nil {
 		tr.call(s, t, "wait for event", time.Now())
 	}

@@ -127,7 +127,7 @@ func (e *Engine) GraphLaunch(xh device.ExecHandle, sh device.StreamHandle) error
 	}
 	t := s.newTask()
 	t.kind = taskGraph
-	t.run = &run{nodes: x.nodes, prev: x.last, end: newPoint()}
+	t.run = &run{nodes: x.nodes, prev: x.last, end: new(point)}
 	x.last = t.run.end
 	if tr := e.trace.Load(); tr != nil {
 		tr.call(s, t, "launch graph", begin)
@@ -141,7 +141,7 @@ func (s *stream) runGraph(t *task) {
 	r := t.run
 	defer r.end.reach(nil)
 	if r.prev != nil {
-		<-r.prev.done
+		<-r.prev.done()
 		r.prev = nil
 	}
 	if s.carries() != nil {

@@ -27,7 +27,8 @@ type stream struct {
 	since       time.Time // when current began
 	behind      int       // tasks in the list
 	spare       *task     // for reuse
-	working     bool      // a goroutine runs tasks
+	spares      int
+	working     bool // a goroutine runs tasks
 	destroyed   bool
 	err         *device.WorkError
 	external    []uint64
@@ -121,8 +122,9 @@ func (e *Engine) StreamRecover(ctx context.Context, h device.StreamHandle) error
 	if err != nil {
 		return err
 	}
-	p := newPoint()
-	s.push(&task{kind: taskRecover, point: p})
+	p, t := new(point), s.newTask()
+	t.kind, t.point = taskRecover, p
+	s.push(t)
 	return s.await(ctx, "recover stream", p)
 }
 
@@ -135,8 +137,8 @@ func (s *stream) tail() *point {
 	if s.idle() {
 		return reached(s.err)
 	}
-	p := newPoint()
-	s.pushLocked(&task{kind: taskMark, point: p})
+	p := new(point)
+	s.markLocked(p)
 	return p
 }
 
@@ -213,7 +215,7 @@ func (s *stream) perform(t *task) {
 			return
 		}
 		start := time.Now()
-		<-t.point.done
+		<-t.point.done()
 		t.trace.ran(s, t, device.ActivityWait, t, start, 0, false)
 		if f := t.point.err; f != nil {
 			s.carry(f)
@@ -248,13 +250,11 @@ func (s *stream) carry(f *device.WorkError) {
 
 // await waits for a point of the stream.
 func (s *stream) await(ctx context.Context, op string, p *point) error {
-	select {
-	case <-p.done: // first, so that what is done is done whatever the context says
+	if p.isReached() { // first, so that what is done is done whatever the context says
 		return carried(p.err)
-	default:
 	}
 	select {
-	case <-p.done:
+	case <-p.done():
 		return carried(p.err)
 	case <-ctx.Done():
 		return gaveUp(ctx, s.dev.name, op, s.state())
@@ -310,9 +310,7 @@ func (e *Engine) After(h device.StreamHandle, then func()) bool {
 	if s.idle() {
 		return false
 	}
-	p := newPoint()
-	p.then = then
-	s.pushLocked(&task{kind: taskMark, point: p})
+	s.markLocked(&point{then: then})
 	return true
 }
 

@@ -90,14 +90,22 @@ func (e *Engine) submit(op string, h device.StreamHandle, w work) error {
 	return nil
 }
 
+// mostSpares bounds the tasks that a stream keeps for reuse: as many as are enqueued at a time in ordinary programs.
+const mostSpares = 256
+
 func (s *stream) newTask() *task {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.newTaskLocked()
+}
+
+func (s *stream) newTaskLocked() *task {
 	t := s.spare
 	if t == nil {
 		return new(task)
 	}
 	s.spare, t.next = t.next, nil
+	s.spares--
 	return t
 }
 
@@ -108,8 +116,19 @@ func (s *stream) recycle(t *task) {
 }
 
 func (s *stream) recycleLocked(t *task) {
+	if s.spares == mostSpares {
+		return
+	}
+	s.spares++
 	*t = task{next: s.spare, bound: bound{operands: t.bound.operands[:0]}}
 	s.spare = t
+}
+
+// markLocked enqueues that a point is reached.
+func (s *stream) markLocked(p *point) {
+	t := s.newTaskLocked()
+	t.kind, t.point = taskMark, p
+	s.pushLocked(t)
 }
 
 // push enqueues a task, and sees to it that somebody runs it.
