@@ -75,6 +75,43 @@ func (g *group) tell(from uint64, cause error) {
 	g.broadcast(n)
 }
 
+// ends reports whether a notice is of the end of its communicator.
+func (n *notice) ends() bool {
+	switch n.Kind {
+	case noticeLost, noticeMismatch, noticeTimeout, noticeAbort:
+		return true
+	}
+	return false
+}
+
+// cause is what a notice of the end of a communicator breaks it with.
+func (n *notice) cause(at backend.Where) error {
+	switch n.Kind {
+	case noticeLost:
+		return &backend.PeerLostError{Where: at, Peer: n.Rank, Cause: n.Text}
+	case noticeMismatch:
+		return &backend.MismatchError{Where: at, RankA: n.RankA, RankB: n.RankB, OpA: n.OpA, OpB: n.OpB}
+	case noticeTimeout:
+		return &backend.TimeoutError{Where: at, Attendance: backend.Attendance{
+			Elapsed: n.Elapsed, Missing: n.Missing, Arrived: n.Arrived, Unknown: n.Unknown, Refused: n.Refused, Doing: n.Others}}
+	}
+	return &backend.AbortedError{Where: at, By: n.Rank, Reason: n.Text}
+}
+
+// translated returns the notice with other numbers for its ranks.
+func (n notice) translated(rank func(r int) int) notice {
+	list := func(ranks []int) (other []int) {
+		for _, r := range ranks {
+			other = append(other, rank(r))
+		}
+		return other
+	}
+	n.Rank, n.By, n.RankA, n.RankB = rank(n.Rank), rank(n.By), rank(n.RankA), rank(n.RankB)
+	n.Missing, n.Arrived, n.Unknown = list(n.Missing), list(n.Arrived), list(n.Unknown)
+	n.Refused, n.Others = nil, nil
+	return n
+}
+
 // shorten drops what a notice can do without, or halves its longest part: its text, or its lists of ranks.
 func (n *notice) shorten() {
 	if len(n.Refused)+len(n.Others) > 0 {
@@ -163,13 +200,10 @@ func (g *group) notice(peer int, n notice) {
 	switch n.Kind {
 	case noticeLost:
 		g.lost(from, n, at)
-	case noticeMismatch:
-		g.breakFrom(n.From, &backend.MismatchError{Where: at, RankA: n.RankA, RankB: n.RankB, OpA: n.OpA, OpB: n.OpB})
+	case noticeMismatch, noticeAbort:
+		g.breakFrom(n.From, n.cause(at))
 	case noticeTimeout:
-		g.breakWith(&backend.TimeoutError{Where: at, Attendance: backend.Attendance{
-			Elapsed: n.Elapsed, Missing: n.Missing, Arrived: n.Arrived, Unknown: n.Unknown, Refused: n.Refused, Doing: n.Others}})
-	case noticeAbort:
-		g.breakFrom(n.From, &backend.AbortedError{Where: at, By: n.Rank, Reason: n.Text})
+		g.breakWith(n.cause(at))
 	case noticeLeft:
 		g.hasLeft(from, n)
 	case noticeWord:

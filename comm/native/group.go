@@ -262,6 +262,14 @@ func (g *group) rankOf(fabricRank int) int {
 	return -1
 }
 
+// member translates this communicator's rank into the fabric's; -1 if there is none.
+func (g *group) member(rank int) int {
+	if rank < 0 || rank >= len(g.members) {
+		return -1
+	}
+	return g.members[rank]
+}
+
 // breakWith raises the first cause on this rank. It reports whether it was the first.
 func (g *group) breakWith(cause error) bool { return g.abort.Raise(cause) }
 

@@ -74,7 +74,14 @@ func (g *group) refuseSplit(detail string) error {
 func unopened(ctx context.Context, start time.Time, at backend.Where, rankOf func(peer int) int, err error) error {
 	var lost *fabric.PeerError
 	var absent *fabric.AbsentError
+	var other *gaveUpError
 	switch {
+	case errors.As(err, &other):
+		n := other.n.translated(rankOf)
+		if n.Kind == noticeLost && n.Rank == at.Rank {
+			n.Rank = n.By
+		}
+		return n.cause(at)
 	case errors.As(err, &lost):
 		return &backend.PeerLostError{Where: at, Peer: rankOf(lost.Peer), Cause: cause(lost.Err)}
 	case ctx.Err() == context.DeadlineExceeded:

@@ -96,11 +96,16 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	}
 	g, err := w.newGroup(ctx, rootID, c.Name, members, s)
 	if err != nil {
-		fab.Close(ctx)
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+		defer cancel()
+		fab.Close(late) // the others are told why
 		return nil, unopened(ctx, start, at, same, err)
 	}
 	return g, nil
 }
+
+// lastWords bounds how long a rank that could not join a world takes to leave it.
+const lastWords = time.Second
 
 // world is what the groups that were split from each other share.
 type world struct {
@@ -116,7 +121,9 @@ type world struct {
 	led    uint32 // groups made whose lowest fabric rank is this one
 	lost   map[int]error
 	early  []early
-	does   func() string // what this rank does, if there is somebody who knows
+	// joining has, by its number, who hears of a group that this rank is joining.
+	joining map[uint32]func(notice)
+	does    func() string // what this rank does, if there is somebody who knows
 }
 
 // early is a notice about a communicator that this rank has not made yet: others
@@ -158,7 +165,7 @@ func (w *world) newGroup(ctx context.Context, id uint32, name string, members []
 		}
 	}
 	g.waiter = fabric.NewWaiter(g.abort)
-	if err := g.share(ctx); err != nil {
+	if err := g.join(ctx); err != nil {
 		return nil, err
 	}
 	w.mu.Lock()
@@ -168,19 +175,76 @@ func (w *world) newGroup(ctx context.Context, id uint32, name string, members []
 			g.breakWith(&backend.PeerLostError{Where: g.where(), Peer: r, Cause: cause(err)})
 		}
 	}
-	var mine []early
-	w.early = slices.DeleteFunc(w.early, func(e early) bool {
-		if e.n.Comm == id {
-			mine = append(mine, e)
-		}
-		return e.n.Comm == id
-	})
+	mine := w.takeEarly(id)
 	w.mu.Unlock()
 	for _, e := range mine {
 		g.notice(e.peer, e.n)
 	}
 	return g, nil
 }
+
+// takeEarly returns the notices that have come for a group. The caller holds the lock.
+func (w *world) takeEarly(id uint32) (mine []early) {
+	w.early = slices.DeleteFunc(w.early, func(e early) bool {
+		if e.n.Comm == id {
+			mine = append(mine, e)
+		}
+		return e.n.Comm == id
+	})
+	return mine
+}
+
+// join opens what the group's ranks of this host share. If that fails the other members, who may be through with it or have nothing
+// to share, are told; and a rank that hears so of another waits for it no longer.
+func (g *group) join(ctx context.Context) error {
+	w, start := g.world, time.Now()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	over := func(n notice) {
+		if n.ends() {
+			stop(&gaveUpError{n.translated(g.member)})
+		}
+	}
+	w.mu.Lock()
+	if w.joining == nil {
+		w.joining = map[uint32]func(notice){}
+	}
+	w.joining[g.id] = over
+	for _, e := range w.early {
+		if e.n.Comm == g.id {
+			over(e.n)
+		}
+	}
+	w.mu.Unlock()
+	err := g.share(ctx)
+	if errors.Is(err, fabric.ErrLeft) || closing(err) { // the reason may be on its way
+		select {
+		case <-ctx.Done():
+			if other := (*gaveUpError)(nil); errors.As(context.Cause(ctx), &other) {
+				err = other
+			}
+		case <-time.After(reasonTimeout):
+		}
+	}
+	w.mu.Lock()
+	delete(w.joining, g.id)
+	if err != nil {
+		w.takeEarly(g.id)
+	}
+	w.mu.Unlock()
+	if err == nil {
+		return nil
+	}
+	if other := (*gaveUpError)(nil); !errors.As(err, &other) {
+		g.tell(0, unopened(ctx, start, g.where(), g.rankOf, err))
+	}
+	return err
+}
+
+// gaveUpError is another rank's word that a communicator which this rank joins has ended. Ranks in it are the fabric's.
+type gaveUpError struct{ n notice }
+
+func (e *gaveUpError) Error() string { return fmt.Sprintf("rank %d gave up: %s", e.n.Rank, e.n.Text) }
 
 // leave takes a group out of the world; the last one closes the fabric.
 func (w *world) leave(ctx context.Context, g *group) error {
@@ -210,6 +274,9 @@ func (w *world) recipient(peer int, n notice) *group {
 			w.early = slices.Delete(w.early, 0, 1)
 		}
 		w.early = append(w.early, early{peer, n})
+		if hear := w.joining[n.Comm]; hear != nil {
+			hear(n)
+		}
 	}
 	return g
 }
