@@ -14,6 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/chorus-comms/chorus/observe"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -285,7 +286,10 @@ func (p *earlyFailure) begin(ctx context.Context, attempt int) (string, int, err
 	return p.alone.begin(ctx, attempt)
 }
 
-func (p *earlyFailure) stopped(attempt int) { p.seen = append(p.seen, fmt.Sprint("stopped ", attempt)) }
+func (p *earlyFailure) stopped(attempt int, _ *Failure, _ []*observe.Dump) (string, bool) {
+	p.seen = append(p.seen, fmt.Sprint("stopped ", attempt))
+	return "", true
+}
 
 func TestAFailureBeforeThisNodeBegins(t *testing.T) {
 	for restarts := range 2 {

@@ -159,25 +159,30 @@ func (a *attempt) record() {
 	_, _ = observe.AskDumps(ctx, a.dumps) // who doesn't answer leaves no dump, and is reported so
 }
 
-// report says what the ranks' records tell about the attempt's failure.
-func (a *attempt) report() {
-	if a.dumps == "" || a.failure.Kind == Interrupted || a.failure.Kind == NotStarted {
-		return
+// report tells the peers that this node's ranks are dead, with what they have recorded in a directory, and says what the records of all ranks tell of
+// the failure.
+func (r *runner) report(attempt int, f *Failure, dir string) {
+	var dumps []*observe.Dump
+	if dir != "" {
+		dumps, _ = observe.ReadDir(dir, explainLast)                  // ranks that are no programs of ours record nothing
+		dumps = slices.DeleteFunc(dumps, func(d *observe.Dump) bool { // a directory of the user's may have those of other nodes
+			return !slices.ContainsFunc(r.places, func(p place) bool { return p.rank == d.Chorus.Rank })
+		})
 	}
-	if a.job.Nodes > 1 {
-		a.console.printf("the records of this node's ranks are in %s; with those of the other nodes beside them, chorus explain says more", a.dumps)
-		return
+	told, ok := r.peers.stopped(attempt, f, dumps)
+	switch {
+	case !f.explainable():
+	case !ok && dir != "":
+		r.console.printf("the records of this node's ranks are in %s; with those of the other nodes beside them, chorus explain says more", dir)
+	case told != "" && r.job.Nodes == 1:
+		r.console.printf("what the ranks' records in %s tell:\n%s", dir, told)
+	case told != "":
+		r.console.printf("what the records of all nodes' ranks tell:\n%s", told)
 	}
-	dumps, err := observe.ReadDir(a.dumps, explainLast)
-	if err != nil {
-		return // ranks that are no programs of ours record nothing
-	}
-	r := observe.Explain(dumps)
-	if len(r.Findings) == 0 {
-		return
-	}
-	a.console.printf("what the ranks' records in %s tell:\n%s", a.dumps, strings.TrimRight(r.Details(), "\n"))
 }
+
+// explainable reports whether what the ranks did may have to do with the failure.
+func (f *Failure) explainable() bool { return f.Kind != Interrupted && f.Kind != NotStarted }
 
 // explainLast is how many of each rank's last operations are looked at.
 const explainLast = 256

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/chorus-comms/chorus/observe"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -24,7 +25,9 @@ import (
 //	attempt/A/store       the address of the attempt's own store, which the serving launcher serves too
 //	attempt/A/failure     the first failure of the attempt; written once, by compare-and-set
 //	attempt/A/finished/N  node N's ranks have finished well
-//	attempt/A/stopped/N   node N's ranks are dead
+//	attempt/A/record/R    what rank R has recorded, in an attempt that has failed
+//	attempt/A/stopped/N   node N's ranks are dead; which of them have left records
+//	attempt/A/explained   what the records of all ranks tell
 type rendezvous struct {
 	job      *Job
 	endpoint string
@@ -294,15 +297,17 @@ func (rv *rendezvous) failed(f *Failure) *Failure {
 }
 
 // stopped implements peers.
-func (rv *rendezvous) stopped(attempt int) {
+func (rv *rendezvous) stopped(attempt int, f *Failure, records []*observe.Dump) (told string, ok bool) {
 	rv.watching.stop()
 	select {
 	case <-rv.events: // not wanted any more
 	default:
 	}
-	ctx, cancel := rv.brief()
-	defer cancel()
-	rv.store.Set(ctx, attemptKey(attempt, "stopped/"+strconv.Itoa(rv.node)), []byte("1"))
+	rv.publish(attempt, records)
+	if !f.explainable() {
+		return "", false
+	}
+	return rv.together(attempt, f)
 }
 
 // close implements peers. The launcher that serves stays until the others have gone, so that they learn the outcome.

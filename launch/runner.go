@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/internal/ranklist"
+	"github.com/chorus-comms/chorus/observe"
 )
 
 // scratchPrefix begins the name of the directory that a launcher keeps while it runs.
@@ -45,8 +46,9 @@ type peers interface {
 	finished(attempt int)
 	// failed publishes a failure and returns the first one of the attempt.
 	failed(f *Failure) *Failure
-	// stopped says that the ranks of this node are dead, after a failure.
-	stopped(attempt int)
+	// stopped says that the ranks of this node are dead, after a failure, and what they have recorded. It returns what the records of all nodes' ranks
+	// tell of it, unless it was an interruption, or not even a start; and whether they could be had.
+	stopped(attempt int, f *Failure, records []*observe.Dump) (told string, ok bool)
 	// close leaves the job.
 	close()
 }
@@ -128,7 +130,7 @@ func (r *runner) run(ctx context.Context) (err error) {
 		f, over := err.(*Failure) // over before it began here, by a failure on another node or a signal
 		switch {
 		case over:
-			r.peers.stopped(attempt)
+			r.report(attempt, f, "")
 		case err != nil:
 			return err
 		default:
@@ -188,8 +190,7 @@ func (r *runner) attempt(ctx context.Context, number int, addr string, port int)
 		return nil
 	}
 	a.summarize()
-	a.report()
-	r.peers.stopped(number)
+	r.report(number, a.failure, a.dumps)
 	return a.failure
 }
 

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/chorus-comms/chorus/config"
+	"github.com/chorus-comms/chorus/observe"
 	"github.com/chorus-comms/chorus/secure"
 	"github.com/chorus-comms/chorus/store"
 )
@@ -75,7 +76,13 @@ func (p *alone) begin(_ context.Context, _ int) (string, int, error) {
 func (p *alone) news() <-chan *Failure      { return p.events }
 func (p *alone) finished(int)               { p.events <- nil }
 func (p *alone) failed(f *Failure) *Failure { return f }
-func (p *alone) stopped(int)                {}
+
+func (p *alone) stopped(_ int, f *Failure, records []*observe.Dump) (string, bool) {
+	if !f.explainable() {
+		return "", false
+	}
+	return tell(records), true
+}
 
 func (p *alone) close() {
 	if p.store != nil {

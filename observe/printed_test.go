@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"regexp"
 	"strings"
@@ -114,6 +115,43 @@ func TestPrinted(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestTogether runs such a job on two nodes, each of which is told what the ranks of both have recorded.
+func TestTogether(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	var outs [2]syncBuffer
+	var wg sync.WaitGroup
+	for n := range outs {
+		wg.Go(func() {
+			j := &launch.Job{Command: []string{exe}, RanksPerNode: 1, Nodes: 2, NodeRank: n, Endpoint: l.Addr().String(), RunID: "together", Stdout: &outs[n], Stderr: &outs[n],
+				Records: t.TempDir(), Grace: 30 * time.Second, Env: append(os.Environ(), role+"=print missing", "CHORUS_DUMP_DIR=")}
+			if err := j.Run(t.Context()); err == nil {
+				t.Error("nothing failed")
+			}
+		})
+	}
+	wg.Wait()
+	for n := range outs {
+		for _, want := range []string{
+			"chorus: what the records of all nodes' ranks tell:\n",
+			"chorus: 1. missing: rank 1 is missing from all_reduce(float32[8], sum) #12 of \"world\"\n",
+			"chorus:    rank 1: busy elsewhere [sleep] after all_reduce(float32[8], sum) #11 of ",
+			"chorus:    waiting: rank 0: all_reduce(float32[8], sum) #12, at ",
+		} {
+			if !strings.Contains(outs[n].String(), want) {
+				t.Errorf("node %d doesn't print %q:\n%s", n, want, &outs[n])
+			}
+		}
 	}
 }
 

@@ -1,0 +1,133 @@
+package launch
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/chorus-comms/chorus/observe"
+)
+
+// What ranks on several nodes have recorded is looked at by the launcher that serves the rendezvous: each puts its ranks' dumps there before it
+// says that they are dead, and prints what comes back.
+
+const (
+	// gatherTime is how long a launcher waits for the others' records after their ranks must be dead.
+	gatherTime = 5 * time.Second
+	// maxDump bounds what a dump in the rendezvous may come to.
+	maxDump = 64 << 20
+)
+
+// tell returns what dumps of a job's ranks tell of its failure; nothing if that is nothing.
+func tell(dumps []*observe.Dump) string {
+	r := observe.Explain(dumps)
+	if len(r.Findings) == 0 {
+		return ""
+	}
+	return strings.TrimRight(r.Details(), "\n")
+}
+
+// publish puts the dumps of this node's ranks into the rendezvous. One that can't be put there is missing for the others, too.
+func (rv *rendezvous) publish(attempt int, dumps []*observe.Dump) {
+	var ranks []string
+	for _, d := range dumps {
+		packed, err := pack(d)
+		if err != nil {
+			continue
+		}
+		rank := strconv.Itoa(d.Chorus.Rank)
+		ctx, cancel := rv.brief()
+		if rv.store.Set(ctx, attemptKey(attempt, "record/"+rank), packed) == nil {
+			ranks = append(ranks, rank)
+		}
+		cancel()
+	}
+	ctx, cancel := rv.brief()
+	defer cancel()
+	rv.store.Set(ctx, attemptKey(attempt, "stopped/"+strconv.Itoa(rv.node)), []byte(strings.Join(ranks, " ")))
+}
+
+// together returns what the dumps of all ranks tell of a failure, and whether that could be found out.
+func (rv *rendezvous) together(attempt int, f *Failure) (text string, ok bool) {
+	if rv.gone.Load() {
+		return "", false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), rv.job.Grace+gatherTime)
+	defer cancel()
+	key := attemptKey(attempt, "explained")
+	if rv.server != nil {
+		text = tell(rv.collect(ctx, attempt, f))
+		return text, rv.store.Set(ctx, key, []byte(text)) == nil
+	}
+	if rv.store.Wait(ctx, key) != nil {
+		return "", false
+	}
+	told, err := rv.store.Get(ctx, key)
+	return string(told), err == nil
+}
+
+// collect returns the dumps that the launchers have put into the rendezvous, by rank. It waits for all nodes but one that is lost.
+func (rv *rendezvous) collect(ctx context.Context, attempt int, f *Failure) []*observe.Dump {
+	byRank := map[int]*observe.Dump{}
+	size := 0
+	for n, stopped := range rv.keys(attemptKey(attempt, "stopped/%d")) {
+		if f.Kind == NodeLost && f.Node == n || rv.store.Wait(ctx, stopped) != nil {
+			continue
+		}
+		ranks, err := rv.store.Get(ctx, stopped)
+		if err != nil {
+			continue
+		}
+		for _, rank := range strings.Fields(string(ranks)) {
+			key := attemptKey(attempt, "record/"+rank)
+			if there, err := rv.store.Check(ctx, key); err != nil || !there {
+				continue
+			}
+			packed, err := rv.store.Get(ctx, key)
+			if err != nil {
+				continue
+			}
+			if d, err := unpack(packed); err == nil && (size == 0 || d.Chorus.Size == size) {
+				byRank[d.Chorus.Rank], size = d, d.Chorus.Size
+			}
+		}
+	}
+	var dumps []*observe.Dump
+	for _, rank := range slices.Sorted(maps.Keys(byRank)) {
+		dumps = append(dumps, byRank[rank])
+	}
+	return dumps
+}
+
+func pack(d *observe.Dump) ([]byte, error) {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if err := json.NewEncoder(z).Encode(d); err != nil {
+		return nil, err
+	}
+	err := z.Close()
+	return b.Bytes(), err
+}
+
+func unpack(packed []byte) (*observe.Dump, error) {
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(z, maxDump+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > maxDump {
+		return nil, fmt.Errorf("a dump of more than %d bytes", maxDump)
+	}
+	return observe.Parse(text, 0)
+}
