@@ -20,11 +20,12 @@ from torch._C._distributed_c10d import Store
 from chorus import _lib, _store
 from chorus.errors import Error, InvalidArgumentError, TimeoutError, check, last_error
 
-_submit = _lib.library.chorus_submit
+_submit = _lib.submit
 _work_wait = _lib.library.chorus_work_wait
 _work_test = _lib.library.chorus_work_test
 _work_release = _lib.library.chorus_work_release
 _pack_op = _lib.OP.pack_into
+_pack_flat = _lib.FLAT_OP.pack_into
 _OP_SIZE = _lib.OP.size
 _RECV, _BATCH = _lib.RECV, 0
 
@@ -46,9 +47,11 @@ class _Slot(threading.local):
 
     def __init__(self) -> None:
         self.op = ctypes.create_string_buffer(_OP_SIZE)
-        self.op_at = ctypes.addressof(self.op)
+        self.op_at = ctypes.byref(self.op)
+        flat = ctypes.create_string_buffer(_OP_SIZE)
+        self.flat = flat, ctypes.byref(flat)
         self.work = ctypes.c_uint64()
-        self.work_at = ctypes.addressof(self.work)
+        self.work_at = ctypes.byref(self.work)
 
 
 _slot = _Slot()
@@ -183,6 +186,7 @@ class Communicator:
         info = _lib.CommInfo(size=ctypes.sizeof(_lib.CommInfo))
         check(_lib.library.chorus_comm_get(handle, ctypes.byref(info)))
         self.handle = handle
+        self._argument = _lib.ARGUMENT(handle)
         self.rank: int = info.rank
         self.size: int = info.world_size
         self.name: str = info.name.decode()
@@ -307,6 +311,26 @@ class Communicator:
             self._watched.put(None)
         return Communicator(handle.value)
 
+    def run_flat(
+        self,
+        kind: int,
+        dtype: int,
+        reduction: int,
+        in_: int,
+        in_count: int,
+        out: int,
+        out_count: int,
+        root: int = 0,
+        timeout_ns: int = 0,
+    ) -> None:
+        """:meth:`run`, for less, of a synchronous collective that needs no more than this. No batch may be open."""
+        self.issued += 1
+        op, at = _slot.flat
+        _pack_flat(op, 0, _OP_SIZE, kind, dtype, reduction, in_, in_count, out, out_count, root, timeout_ns)
+        status = _submit(self._argument, at, None)
+        if status:
+            raise KeyboardInterrupt if status == _lib.INTERRUPTED else last_error(status)
+
     def run(
         self,
         asynchronous: bool,
@@ -374,13 +398,13 @@ class Communicator:
         _pack_op(slot.op, 0, _OP_SIZE, kind, dtype, reduction, in_, in_count, out, out_count, root, peer, tag, n,
             ins_at, outs_at, in_splits_at, out_splits_at, factor, factor_data, timeout_ns, hints_at, n_hints, 0, 0)  # fmt: skip
         if not asynchronous:
-            status = _submit(self.handle, slot.op_at, None)
+            status = _submit(self._argument, slot.op_at, None)
             if status:
                 raise KeyboardInterrupt if status == _lib.INTERRUPTED else last_error(status)
             if after is not None:
                 after()
             return None
-        status = _submit(self.handle, slot.op_at, slot.work_at)
+        status = _submit(self._argument, slot.op_at, slot.work_at)
         if status:
             raise last_error(status)
         return self._issued(slot.work.value, kind, keep, after)

@@ -79,8 +79,9 @@ SIGNAL_SLOTS = 64
 # root peer tag n_lists, ins outs in_splits out_splits, factor factor_data,
 # timeout_ns, hints n_hints, source seq.
 OP = struct.Struct("=IiiiQqQqiiiiQQQQdQqQiiQ")
-OP_RESULTS = struct.Struct("=iQ")  # source seq, at the end
-OP_RESULTS_AT = OP.size - OP_RESULTS.size
+# What a collective on flat buffers uses of it, and zeros for the rest: size kind dtype reduction,
+# in in_count out out_count, root, timeout_ns.
+FLAT_OP = struct.Struct("=IiiiQqQqi60xq24x")
 
 
 class Host(Structure):
@@ -442,6 +443,12 @@ def _load() -> ctypes.PyDLL:
 
 
 library = _load()
+
+# chorus_submit for arguments that were made into C's before, by :data:`ARGUMENT` and ctypes.byref: converting three
+# takes as long as the call.
+submit = library["chorus_submit"]
+submit.restype = c_int32
+ARGUMENT = c_uint64.from_param
 
 
 def version() -> str:

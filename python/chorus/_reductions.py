@@ -10,11 +10,10 @@ import torch.distributed as dist
 from chorus import _lib
 from chorus.errors import InvalidArgumentError
 
-_SUM: Any = dist.ReduceOp.SUM
-
-# By ReduceOp.RedOpType's value: its members are slow to hash.
-_REDUCTIONS = {
-    int(getattr(dist.ReduceOp.RedOpType, name)): number
+_KINDS: Any = dist.ReduceOp.RedOpType
+# By the hash of a ReduceOp, which is its kind: everything else about one costs more to ask for.
+NUMBERS = {
+    int(getattr(_KINDS, name)): number
     for name, number in {
         "SUM": _lib.SUM,
         "AVG": _lib.AVG,
@@ -24,9 +23,9 @@ _REDUCTIONS = {
         "BAND": _lib.BAND,
         "BOR": _lib.BOR,
         "BXOR": _lib.BXOR,
-        "PREMUL_SUM": _lib.PREMUL_SUM,
     }.items()
 }
+_PREMUL_SUM = int(_KINDS.PREMUL_SUM)
 
 
 def reduction_of(opts: Any) -> tuple[int, float, torch.Tensor | None]:
@@ -34,15 +33,13 @@ def reduction_of(opts: Any) -> tuple[int, float, torch.Tensor | None]:
     if opts is None:
         return _lib.SUM, 0.0, None
     op = opts.reduceOp
-    if op == _SUM:
-        return _lib.SUM, 0.0, None
-    number = _REDUCTIONS.get(int(op.op))
-    if number is None:
-        raise InvalidArgumentError(f"chorus: there is no reduction {op}")
-    if number != _lib.PREMUL_SUM:
+    number = NUMBERS.get(hash(op))
+    if number is not None:
         return number, 0.0, None
+    if hash(op) != _PREMUL_SUM:
+        raise InvalidArgumentError(f"chorus: there is no reduction {op}")
     # Only its pickled state tells the factor.
     factor = op.__getstate__()[1]
     if isinstance(factor, torch.Tensor):
-        return number, 0.0, factor.detach().cpu().contiguous()
-    return number, float(factor), None
+        return _lib.PREMUL_SUM, 0.0, factor.detach().cpu().contiguous()
+    return _lib.PREMUL_SUM, float(factor), None

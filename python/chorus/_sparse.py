@@ -30,12 +30,14 @@ def allreduce(group: ProcessGroup, tensor: torch.Tensor, opts: Any) -> torch.Ten
     indices, values = mine.indices(), mine.values()
     n = group.comm.size
     counts = torch.empty(n, dtype=torch.int64)
-    group.all_gather_single(counts, torch.tensor([values.size(0)])).wait()
+    works: list[Any] = [group.all_gather_single(counts, torch.tensor([values.size(0)]))]
+    works.pop().wait()
     sizes: list[int] = counts.tolist()
     every_index = [torch.empty(s, indices.size(0), dtype=torch.int64) for s in sizes]
     every_value = [torch.empty(s, *values.shape[1:], dtype=values.dtype) for s in sizes]
-    group.allgather([every_index], [indices.t().contiguous()]).wait()
-    group.allgather([every_value], [values.contiguous()]).wait()
+    works = [group.allgather([every_index], [indices.t().contiguous()]), group.allgather([every_value], [values.contiguous()])]
+    for work in works:
+        work.wait()
     total = torch.sparse_coo_tensor(
         torch.cat(every_index).t(), torch.cat(every_value), tensor.shape, check_invariants=False
     ).coalesce()

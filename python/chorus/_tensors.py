@@ -10,7 +10,7 @@ from chorus import _lib
 from chorus.errors import InvalidArgumentError
 
 # The element types. Tensors of others can be moved, not reduced; they are sent as bytes.
-_DTYPES: dict[torch.dtype, int] = {
+DTYPES: dict[torch.dtype, int] = {
     torch.bool: _lib.BOOL,
     torch.uint8: _lib.UINT8,
     torch.uint16: _lib.UINT16,
@@ -31,6 +31,21 @@ _DTYPES: dict[torch.dtype, int] = {
 }
 
 
+def plain(tensor: torch.Tensor) -> bool:
+    """Whether a strided tensor's memory is just its elements, one after the other."""
+    return tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
+
+
+_STRIDED = torch.strided
+
+
+def flat_type(tensor: torch.Tensor) -> int:
+    """The code of a CPU tensor's elements if the library can take them as they are; 0 for all others."""
+    if tensor.is_cpu and tensor.layout is _STRIDED and plain(tensor):
+        return DTYPES.get(tensor.dtype, 0)
+    return 0
+
+
 class Staging:
     """The contiguous copies of one operation's tensors, and what becomes of them."""
 
@@ -40,13 +55,13 @@ class Staging:
         self.back: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def input(self, tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj():
+        if plain(tensor):
             return tensor
         return tensor.resolve_conj().resolve_neg().contiguous()
 
     def output(self, tensor: torch.Tensor, load: bool = False) -> torch.Tensor:
         """A tensor to fill in place of this one; ``load`` if its elements are read as well."""
-        if tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj():
+        if plain(tensor):
             return tensor
         copy = tensor.detach().resolve_conj().resolve_neg().contiguous() if load else torch.empty(tensor.shape, dtype=tensor.dtype)  # fmt: skip
         self.back.append((tensor.detach(), copy))
@@ -78,13 +93,13 @@ def dense(tensor: torch.Tensor, op: str) -> None:
 
 def moved_as(tensor: torch.Tensor) -> tuple[int, int]:
     """The type under which a tensor's elements are moved, and how many of it make one."""
-    code = _DTYPES.get(tensor.dtype)
+    code = DTYPES.get(tensor.dtype)
     return (code, 1) if code else (_lib.UINT8, tensor.element_size())
 
 
 def reduced_as(tensor: torch.Tensor, op: str) -> int:
     """The type under which a tensor's elements are reduced."""
-    code = _DTYPES.get(tensor.dtype)
+    code = DTYPES.get(tensor.dtype)
     if code is None:
         raise InvalidArgumentError(f"chorus: {op}: {tensor.dtype} can't be reduced", op=op)
     return code

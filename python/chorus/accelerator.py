@@ -38,7 +38,7 @@ from chorus._device import (
     synchronize,
 )
 from chorus._device_tensor import DeviceTensor, empty, empty_pinned, from_dlpack, from_torch, full, zeros
-from chorus._tensors import _DTYPES
+from chorus._tensors import DTYPES
 from chorus.errors import UnsupportedError
 
 __all__ = [
@@ -142,7 +142,7 @@ class device_index:
 def get_device_capability(device: DeviceLike = None, /) -> dict[str, Any]:
     """What a device can do: ``"supported_dtypes"``, the types that can be reduced."""
     resolve(device)
-    return {"supported_dtypes": set(_DTYPES)}
+    return {"supported_dtypes": set(DTYPES)}
 
 
 def _info(what: DeviceLike) -> _lib.DeviceInfo:

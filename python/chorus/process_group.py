@@ -6,7 +6,7 @@
 methods are what PyTorch calls, with PyTorch's names and argument order. Two names
 for one method are the older and the newer PyTorch's.
 
-A call whose options say ``asyncOp = False`` is done when it returns. Others
+A call whose options say ``asyncOp = False`` is done when it returns, and returns None. Others
 return a :class:`Work` at once. Tensors that are not contiguous are staged through
 contiguous copies.
 """
@@ -23,8 +23,8 @@ from torch._C._distributed_c10d import PrefixStore, Store
 
 from chorus import _dynamo, _kept, _lib, memory
 from chorus._comm import Communicator, Pending
-from chorus._reductions import reduction_of
-from chorus._tensors import Staging, buffers, dense, even, moved_as, reduced_as, single
+from chorus._reductions import NUMBERS, reduction_of
+from chorus._tensors import Staging, buffers, dense, even, flat_type, moved_as, reduced_as, single
 from chorus.errors import Error, InvalidArgumentError, TimeoutError, UnsupportedError
 
 _Tensors = list[torch.Tensor]
@@ -158,12 +158,18 @@ class ProcessGroup(dist.ProcessGroup):
 
     # ---- collectives: one tensor ----
 
-    def allreduce(self, tensors: _Tensors, opts: Any = None) -> dist.Work:
+    def allreduce(self, tensors: _Tensors, opts: Any = None) -> dist.Work | None:
         """Combine the ranks' tensors, in place. Shapes: the same on every rank.
 
         Sparse COO tensors are gathered and added up; SUM and AVG only.
         """
         tensor = tensors[0]
+        if len(tensors) == 1 and self._at_once(opts):  # what most calls are, in few steps
+            dtype, reduction = flat_type(tensor), NUMBERS.get(hash(opts.reduceOp), 0)
+            if dtype and reduction:
+                at, n = tensor.data_ptr(), tensor.numel()
+                self.comm.run_flat(_lib.ALL_REDUCE, dtype, reduction, at, n, at, n, 0, timeout_ns(opts.timeout))
+                return None
         if not tensor.is_cpu:
             return super().allreduce(tensors, *_given(opts))
         if len(tensors) != 1:
@@ -173,39 +179,31 @@ class ProcessGroup(dist.ProcessGroup):
 
             return Work(None, [_sparse.allreduce(self, tensor, opts)])
         reduction, factor, factor_data = reduction_of(opts)
-        keep, after = tensor, None
-        if not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
-            staging = Staging()
-            keep = staging.output(tensor, load=True)
-            after = staging.after()
-        at, n = keep.data_ptr(), keep.numel()
-        pending = self.comm.run(
-            opts is None or getattr(opts, "asyncOp", True), (keep, factor_data), after, _lib.ALL_REDUCE,
-            reduced_as(tensor, "all_reduce"), reduction, at, n, at, n, factor=factor,
-            factor_data=factor_data.data_ptr() if factor_data is not None else 0, timeout_ns=_timeout_of(opts),
-        )  # fmt: skip
-        return Work(pending, tensors)
+        staging = Staging()
+        data = staging.output(tensor, load=True)
+        at, n = data.data_ptr(), data.numel()
+        return self._run(opts, tensors, (data, factor_data), staging, _lib.ALL_REDUCE, reduced_as(tensor, "all_reduce"),
+            reduction, at, n, at, n, factor=factor,
+            factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
 
-    def broadcast(self, tensors: _Tensors, opts: Any = None) -> dist.Work:
+    def broadcast(self, tensors: _Tensors, opts: Any = None) -> dist.Work | None:
         """Copy the root's tensor to every rank. Shapes: the same on every rank."""
         tensor = single(tensors, "broadcast")
+        if self._at_once(opts) and (dtype := flat_type(tensor)):
+            at, n, ns = tensor.data_ptr(), tensor.numel(), timeout_ns(opts.timeout)
+            self.comm.run_flat(_lib.BROADCAST, dtype, 0, 0, 0, at, n, opts.rootRank, ns)
+            return None
         if not tensor.is_cpu:
             return super().broadcast(tensors, *_given(opts))
         root = opts.rootRank if opts is not None else 0
         dense(tensor, "broadcast")
         dtype, width = moved_as(tensor)
-        data, after = tensor, None
-        if not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
-            staging = Staging()
-            data = staging.input(tensor) if root == self.comm.rank else staging.output(tensor)
-            after = staging.after()
-        pending = self.comm.run(
-            opts is None or getattr(opts, "asyncOp", True), data, after, _lib.BROADCAST, dtype,
-            out=data.data_ptr(), out_count=data.numel() * width, root=root, timeout_ns=_timeout_of(opts),
-        )  # fmt: skip
-        return Work(pending, tensors)
+        staging = Staging()
+        data = staging.input(tensor) if root == self.comm.rank else staging.output(tensor)
+        return self._run(opts, tensors, data, staging, _lib.BROADCAST, dtype, out=data.data_ptr(),
+            out_count=data.numel() * width, root=root)  # fmt: skip
 
-    def reduce(self, tensors: _Tensors, opts: Any = None) -> dist.Work:
+    def reduce(self, tensors: _Tensors, opts: Any = None) -> dist.Work | None:
         """Combine the ranks' tensors into the root's; the others' are left as they are."""
         tensor = single(tensors, "reduce")
         if not tensor.is_cpu:
@@ -223,7 +221,7 @@ class ProcessGroup(dist.ProcessGroup):
             reduction, data.data_ptr(), data.numel(), out, out_count, root=root, factor=factor,
             factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
 
-    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
+    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work | None:
         """Block r of ``output`` becomes rank r's ``input``. Shapes: world size times the elements."""
         if not input.is_cpu:
             return super()._allgather_base(output, input, *_given(opts))
@@ -237,7 +235,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     _allgather_base = all_gather_single
 
-    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
+    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work | None:
         """``output`` becomes the combination of block rank of all ``input``. Shapes: world size times the elements."""
         if not input.is_cpu:
             return super()._reduce_scatter_base(output, input, *_given(opts))
@@ -259,7 +257,7 @@ class ProcessGroup(dist.ProcessGroup):
         output_split_sizes: Sequence[int],
         input_split_sizes: Sequence[int],
         opts: Any = None,
-    ) -> dist.Work:
+    ) -> dist.Work | None:
         """Send block s of ``input`` to rank s and receive block r of ``output`` from rank r.
 
         Shapes: splits count rows, that is, steps of dimension 0; empty splits are equal ones.
@@ -285,7 +283,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     # ---- collectives: lists ----
 
-    def allgather(self, outputs: list[_Tensors], inputs: _Tensors, opts: Any = None) -> dist.Work:
+    def allgather(self, outputs: list[_Tensors], inputs: _Tensors, opts: Any = None) -> dist.Work | None:
         """``outputs[0][r]`` becomes rank r's ``inputs[0]``. Sizes may differ between ranks."""
         input = single(inputs, "all_gather")
         if not input.is_cpu:
@@ -301,7 +299,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._run(opts, outputs[0], (source, targets), staging, kind, dtype, in_=source.data_ptr(),
             in_count=source.numel() * width, outs=buffers(targets, input.dtype, width, "all_gather"))  # fmt: skip
 
-    def reduce_scatter(self, outputs: _Tensors, inputs: list[_Tensors], opts: Any = None) -> dist.Work:
+    def reduce_scatter(self, outputs: _Tensors, inputs: list[_Tensors], opts: Any = None) -> dist.Work | None:
         """``outputs[0]`` becomes the combination of all ``inputs[0][rank]``. Sizes may differ between ranks."""
         output = single(outputs, "reduce_scatter")
         if not output.is_cpu:
@@ -319,7 +317,7 @@ class ProcessGroup(dist.ProcessGroup):
             ins=buffers(sources, output.dtype, 1, "reduce_scatter"), factor=factor,
             factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
 
-    def alltoall(self, outputs: _Tensors, inputs: _Tensors, opts: Any = None) -> dist.Work:
+    def alltoall(self, outputs: _Tensors, inputs: _Tensors, opts: Any = None) -> dist.Work | None:
         """Send ``inputs[s]`` to rank s and receive ``outputs[r]`` from rank r, of any sizes."""
         if inputs and not inputs[0].is_cpu:
             return super().alltoall(outputs, inputs, *_given(opts))
@@ -333,7 +331,7 @@ class ProcessGroup(dist.ProcessGroup):
             ins=buffers(sources, inputs[0].dtype, width, "all_to_all"),
             outs=buffers(targets, inputs[0].dtype, width, "all_to_all"))  # fmt: skip
 
-    def gather(self, outputs: list[_Tensors], inputs: _Tensors, opts: Any = None) -> dist.Work:
+    def gather(self, outputs: list[_Tensors], inputs: _Tensors, opts: Any = None) -> dist.Work | None:
         """The root's ``outputs[0][r]`` becomes rank r's ``inputs[0]``."""
         input = single(inputs, "gather")
         if not input.is_cpu:
@@ -350,7 +348,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._run(opts, outputs[0] if outputs else [], (source, targets), staging, _lib.GATHER, dtype,
             in_=source.data_ptr(), in_count=source.numel() * width, outs=outs, root=root)  # fmt: skip
 
-    def scatter(self, outputs: _Tensors, inputs: list[_Tensors], opts: Any = None) -> dist.Work:
+    def scatter(self, outputs: _Tensors, inputs: list[_Tensors], opts: Any = None) -> dist.Work | None:
         """``outputs[0]`` becomes the root's ``inputs[0][rank]``."""
         output = single(outputs, "scatter")
         if not output.is_cpu:
@@ -367,12 +365,14 @@ class ProcessGroup(dist.ProcessGroup):
         return self._run(opts, outputs, (sources, target), staging, _lib.SCATTER, dtype, out=target.data_ptr(),
             out_count=target.numel() * width, ins=ins, root=root)  # fmt: skip
 
-    def barrier(self, opts: Any = None) -> dist.Work:
+    def barrier(self, opts: Any = None) -> dist.Work | None:
         """Wait until every rank has come here."""
         if opts is not None and self._others and getattr(opts, "device", None) in self._others:
             return super().barrier(opts)
-        asynchronous = opts is None or getattr(opts, "asyncOp", True)
-        return Work(self.comm.run(asynchronous, None, None, _lib.BARRIER, timeout_ns=_timeout_of(opts)), [])
+        if self._at_once(opts):
+            self.comm.run_flat(_lib.BARRIER, 0, 0, 0, 0, 0, 0, 0, timeout_ns(opts.timeout))
+            return None
+        return self._run(opts, [], None, Staging(), _lib.BARRIER)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """A barrier whose :class:`chorus.TimeoutError` names all ranks that didn't come, on every rank that did.
@@ -447,7 +447,7 @@ class ProcessGroup(dist.ProcessGroup):
         staging = Staging()
         dtype, width = moved_as(tensor)
         data = staging.input(tensor)
-        return self._run(None, tensors, data, staging, _lib.SEND, dtype, in_=data.data_ptr(),
+        return self._message(tensors, data, staging, _lib.SEND, dtype, in_=data.data_ptr(),
             in_count=data.numel() * width, peer=dst, tag=tag)  # fmt: skip
 
     def recv(self, tensors: _Tensors, src: int, tag: int) -> dist.Work:
@@ -459,7 +459,7 @@ class ProcessGroup(dist.ProcessGroup):
         staging = Staging()
         dtype, width = moved_as(tensor)
         data = staging.output(tensor)
-        return self._run(None, tensors, data, staging, _lib.RECV, dtype, out=data.data_ptr(),
+        return self._message(tensors, data, staging, _lib.RECV, dtype, out=data.data_ptr(),
             out_count=data.numel() * width, peer=src, tag=tag)  # fmt: skip
 
     def recv_anysource(self, tensors: _Tensors, tag: int) -> dist.Work:
@@ -622,10 +622,20 @@ class ProcessGroup(dist.ProcessGroup):
 
     # ---- helpers ----
 
-    def _run(self, opts: Any, value: Any, keep: object, staging: Staging, *args: Any, **fields: Any) -> Work:
-        asynchronous = opts is None or getattr(opts, "asyncOp", True)
-        fields["timeout_ns"] = _timeout_of(opts)
-        return Work(self.comm.run(asynchronous, keep, staging.after(), *args, **fields), value)
+    def _at_once(self, opts: Any) -> bool:
+        """Whether a call is to be done when it returns. Such a call returns None, as PyTorch's own backends do."""
+        return opts is not None and not getattr(opts, "asyncOp", True) and self.comm._batch is None
+
+    def _run(
+        self, opts: Any, value: Any, keep: object, staging: Staging, *args: Any, **fields: Any
+    ) -> dist.Work | None:
+        now = self._at_once(opts)
+        fields["timeout_ns"] = 0 if opts is None else timeout_ns(opts.timeout)
+        pending = self.comm.run(not now, keep, staging.after(), *args, **fields)
+        return None if now else Work(pending, value)
+
+    def _message(self, tensors: _Tensors, data: torch.Tensor, staging: Staging, *args: Any, **fields: Any) -> Work:
+        return Work(self.comm.run(True, data, staging.after(), *args, **fields), tensors)
 
     def _invalid(self, op: str, detail: str) -> InvalidArgumentError:
         comm = self.comm
@@ -655,10 +665,6 @@ class ProcessGroup(dist.ProcessGroup):
 def _given(opts: Any) -> tuple[Any, ...]:
     """Options as the base class takes them: it has defaults of its own."""
     return () if opts is None else (opts,)
-
-
-def _timeout_of(opts: Any) -> int:
-    return 0 if opts is None else timeout_ns(opts.timeout)
 
 
 _dynamo.leave_alone()

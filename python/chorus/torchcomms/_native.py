@@ -15,7 +15,7 @@ from chorus import _lib
 from chorus._comm import Batch, Communicator, DevicePending, Pending
 from chorus._device import device
 from chorus._device_tensor import DeviceTensor
-from chorus._tensors import Staging, buffers, dense, moved_as, reduced_as
+from chorus._tensors import Staging, buffers, dense, flat_type, moved_as, reduced_as
 from chorus.errors import InvalidArgumentError, check
 from chorus.process_group import timeout_ns
 from chorus.torchcomms import _hints
@@ -111,6 +111,17 @@ class NativeBackend(TorchCommBackend):
         at, n = data.data_ptr(), data.numel()
         return self._run((data, factor_data), staging, async_op, options, _lib.ALL_REDUCE, dtype, reduction,
             at, n, at, n, factor=factor, factor_data=_at(factor_data))  # fmt: skip
+
+    def all_reduce_flat(self, tensor: _Tensor, op: ReduceOp) -> bool:
+        """:meth:`all_reduce`, synchronous and in few steps, of a tensor that the library can take as it is; else False."""
+        if type(tensor) is not _Tensor or type(op) is not ReduceOp or op._factor is not None or self._device is not None:
+            return False
+        dtype = flat_type(tensor)
+        if not dtype:
+            return False
+        at, n = tensor.data_ptr(), tensor.numel()
+        self.comm.run_flat(_lib.ALL_REDUCE, dtype, op._type._value_, at, n, at, n)
+        return True
 
     def reduce(self, tensor: _Tensor, root: int, op: ReduceOp, async_op: bool, **options: Unpack[Options]) -> TorchWork:
         dtype, reduction, factor, factor_data = self._reduced(tensor, op, "reduce")
@@ -386,6 +397,8 @@ class NativeBackend(TorchCommBackend):
             raise self._invalid(op, f"{what} must be in range [0, {self.comm.size}), but got {rank}")
 
     def _on_cpu(self, tensor: _Tensor, op: str) -> None:
+        if type(tensor) is torch.Tensor and tensor.is_cpu and tensor.layout is torch.strided:
+            return
         if isinstance(tensor, DeviceTensor) and (tensor.is_cpu or tensor.device == self._device):
             return
         if not isinstance(tensor, torch.Tensor | DeviceTensor):
@@ -428,14 +441,14 @@ class NativeBackend(TorchCommBackend):
         if not isinstance(op, ReduceOp):
             raise TypeError(f"{what}: op must be a ReduceOp of torchcomms, not {op!r}")
         dtype = reduced_as(tensor, what)
+        if op._type is not RedOpType.PREMUL_SUM:
+            return dtype, op._type._value_, 0.0, None
         factor = op.factor
-        if op.type is not RedOpType.PREMUL_SUM:
-            return dtype, op.type.value, 0.0, None
         if isinstance(factor, torch.Tensor):
             if factor.dtype != tensor.dtype:
                 raise self._invalid(what, f"PREMUL_SUM's factor is {factor.dtype}; it must have the data's type, {tensor.dtype}")  # fmt: skip
-            return dtype, op.type.value, 0.0, factor.detach().cpu().contiguous()
-        return dtype, op.type.value, factor or 0.0, None
+            return dtype, _lib.PREMUL_SUM, 0.0, factor.detach().cpu().contiguous()
+        return dtype, _lib.PREMUL_SUM, factor or 0.0, None
 
 
 def _on_device(keep: object) -> bool:

@@ -240,6 +240,11 @@ class TorchComm:
         timeout: timedelta | None = None,
     ) -> TorchWork:
         """Combine the ranks' tensors, in place. Shapes: the same on every rank."""
+        impl, hooks = self._impl, self._hooks
+        if type(impl) is NativeBackend and not (async_op or hints or timeout or hooks.pre or hooks.post):
+            if impl.all_reduce_flat(tensor, op):
+                next(_op_ids)
+                return TorchWork()
         return self._issue(OpName.all_reduce, (tensor, op), async_op, hints, timeout)
 
     def reduce(
@@ -644,7 +649,8 @@ class TorchComm:
         hooks = self._hooks
         if hooks.pre:
             self._run_pre(op, op_id, (*args, async_op))
-        work = _work(getattr(self._impl, op.name)(*args, async_op, **_options(hints, timeout)))
+        call = getattr(self._impl, op._name_)  # not .name, which is a function
+        work = _work(call(*args, async_op, **_options(hints, timeout)) if hints or timeout else call(*args, async_op))
         if hooks.post:
             self._after(op, op_id, work)
         return work
