@@ -142,8 +142,10 @@ func New(ctx context.Context, opts ...NewOption) (*Comm, error) {
 
 // open begins this rank's part in the backend, and on the device, of a world whose ranks meet at st.
 func (o *newOptions) open(ctx context.Context, st store.Store) (backend.Backend, *streams, error) {
-	if err := o.takePriority(); err != nil {
+	if p, given, err := takePriority(o.hints); err != nil {
 		return nil, nil, err
+	} else if given {
+		o.priority = p
 	}
 	own, _ := splitHints(o.hints)
 	hostmem.SetColor(o.rank)

@@ -71,23 +71,23 @@ func newStreams(d *device.Device, priority device.Priority) (s *streams, err err
 }
 
 // takePriority takes the hint for streams of high priority, under both of its names in torchcomms, out of the hints of a
-// communicator.
-func (o *newOptions) takePriority() error {
+// communicator. given says whether it was there.
+func takePriority(hints map[string]string) (p device.Priority, given bool, err error) {
 	for _, name := range []string{"is_high_priority_stream", "torchcomm::ncclx::high_priority_stream"} {
-		text, ok := o.hints[name]
+		text, ok := hints[name]
 		if !ok {
 			continue
 		}
 		high, err := strconv.ParseBool(text)
 		if err != nil {
-			return fmt.Errorf("%w: hint %s=%q is neither true nor false", ErrInvalidArgument, name, text)
+			return 0, false, fmt.Errorf("%w: hint %s=%q is neither true nor false", ErrInvalidArgument, name, text)
 		}
-		if high {
-			o.priority = device.High
+		if given = true; high {
+			p = device.High
 		}
-		delete(o.hints, name)
+		delete(hints, name)
 	}
-	return nil
+	return p, given, nil
 }
 
 // idle are streams that communicators have had. A stream of a device's pool won't do: its work may wait for that of another

@@ -27,7 +27,7 @@ func SplitName(name string) SplitOption { return func(o *splitOptions) { o.name 
 // SplitTimeout is the new communicator's timeout.
 func SplitTimeout(d time.Duration) SplitOption { return func(o *splitOptions) { o.timeout = d } }
 
-// SplitHints are the new communicator's hints.
+// SplitHints are the new communicator's hints. What they don't say about the priority of its streams is as for c.
 func SplitHints(h map[string]string) SplitOption { return func(o *splitOptions) { o.hints = h } }
 
 // Split makes communicators of parts of this one. Every rank of c calls it. ranks
@@ -74,6 +74,11 @@ func (c *Comm) Split(ctx context.Context, ranks []int, opts ...SplitOption) (*Co
 	if o.name == "" {
 		o.name = fmt.Sprintf("%s.%d", c.name, lowest)
 	}
+	o.hints = maps.Clone(o.hints)
+	priority, given, err := takePriority(o.hints)
+	if err != nil {
+		return refuse(err)
+	}
 	own, opHints := splitHints(o.hints)
 	if o.hints == nil {
 		if h := c.hints.Load(); h != nil {
@@ -85,7 +90,7 @@ func (c *Comm) Split(ctx context.Context, ranks []int, opts ...SplitOption) (*Co
 	}
 	group := append([]int(nil), ranks...)
 	var b backend.Backend
-	err := c.exclusive(observe.Split, len(group), func() (err error) {
+	err = c.exclusive(observe.Split, len(group), func() (err error) {
 		b, err = c.b.Split(ctx, o.name, group, o.timeout, own)
 		return err
 	})
@@ -108,7 +113,10 @@ func (c *Comm) Split(ctx context.Context, ranks []int, opts ...SplitOption) (*Co
 		child.hints.Store(&opHints)
 	}
 	if c.dev != nil {
-		if child.dev, err = newStreams(c.dev.dev, c.dev.priority); err != nil {
+		if !given {
+			priority = c.dev.priority
+		}
+		if child.dev, err = newStreams(c.dev.dev, priority); err != nil {
 			return nil, errors.Join(c.deviceError(op, err), child.Finalize(ctx))
 		}
 	}

@@ -68,6 +68,7 @@ func Run(t *testing.T, c Config) {
 		{"StreamFailures", StreamFailures, onDevice},
 		{"StreamWindows", StreamWindows, onDevice},
 		{"Graphs", Graphs, onDevice},
+		{"GraphsOfSeveral", GraphsOfSeveral, onDevice},
 		{"StreamPrograms", StreamPrograms, onDevice},
 	} {
 		if part.where == anywhere || c.Device == (part.where == onDevice) {

@@ -206,6 +206,20 @@ func (e *Engine) Counters() Counters {
 	return Counters{c.direct.Load(), c.staged.Load(), c.directBytes.Load(), c.stagedBytes.Load()}
 }
 
+// Waiting is how many copies and kernels wait for one of a device's units.
+func (e *Engine) Waiting(index int) (n int) {
+	d, err := e.dev("", index)
+	if err != nil {
+		return 0
+	}
+	d.units.mu.Lock()
+	defer d.units.mu.Unlock()
+	for _, level := range d.units.waiting {
+		n += len(level)
+	}
+	return n
+}
+
 // Live is what a leak check looks at.
 type Live struct{ Streams, Events, Graphs, Execs, Allocations int }
 
