@@ -13,6 +13,10 @@ type Event struct {
 	// Timing makes the event keep the time at which it happens. Set it before the first record.
 	Timing bool
 
+	// Interprocess makes the event one that other processes can open by its IPCHandle; it can't have Timing. Set it before
+	// the first record. See [IPCEvents].
+	Interprocess bool
+
 	mu      sync.Mutex
 	dev     *Device
 	h       EventHandle
@@ -31,18 +35,78 @@ func (e *Event) record(s *Stream) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.h == 0 {
-		h, err := s.drv().EventCreate(s.dev.index, e.Timing)
-		if err != nil {
+		if err := e.make(s.dev); err != nil {
 			return err
 		}
-		drv := s.drv()
-		e.dev, e.h, e.timed = s.dev, h, e.Timing
-		e.cleanup = runtime.AddCleanup(e, func(h EventHandle) { _ = drv.EventDestroy(h) }, h)
 	}
 	if e.dev != s.dev {
 		return Errorf(ErrWrongDevice, s.dev.Name(), "record", "Event device %s does not match recording stream's device %s.", e.dev.Name(), s.dev.Name())
 	}
 	return s.drv().EventRecord(e.h, s.h)
+}
+
+// make makes the event one of a device. The lock is held.
+func (e *Event) make(d *Device) error {
+	if !e.Interprocess {
+		h, err := d.rt.drv.EventCreate(d.index, e.Timing)
+		if err == nil {
+			e.become(d, h)
+		}
+		return err
+	}
+	if e.Timing {
+		return Errorf(ErrInvalidArgument, d.Name(), "create event", "an event of several processes keeps no time")
+	}
+	ipc, err := optional[IPCEvents](d.rt, "create event")
+	if err != nil {
+		return err
+	}
+	h, err := ipc.IPCEventCreate(d.index)
+	if err == nil {
+		e.become(d, h)
+	}
+	return err
+}
+
+func (e *Event) become(d *Device, h EventHandle) {
+	drv := d.rt.drv
+	e.dev, e.h, e.timed = d, h, e.Timing
+	e.cleanup = runtime.AddCleanup(e, func(h EventHandle) { _ = drv.EventDestroy(h) }, h)
+}
+
+// IPCHandle describes an Interprocess event for [OpenEvent] in another process of the host, as bytes that are good while the event
+// is. If it was never recorded it becomes an event of d.
+func (e *Event) IPCHandle(d *Device) ([]byte, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.Interprocess {
+		return nil, Errorf(ErrInvalidArgument, d.Name(), "IPC handle", "the event was not made for other processes")
+	}
+	if e.h == 0 {
+		if err := e.make(d); err != nil {
+			return nil, err
+		}
+	}
+	ipc, err := optional[IPCEvents](e.dev.rt, "IPC handle")
+	if err != nil {
+		return nil, err
+	}
+	return ipc.IPCEventHandle(e.h)
+}
+
+// OpenEvent is an event of another process, by its IPCHandle, as one of a device here: what either process records, both can wait for.
+func OpenEvent(d *Device, handle []byte) (*Event, error) {
+	ipc, err := optional[IPCEvents](d.rt, "open event")
+	if err != nil {
+		return nil, err
+	}
+	h, err := ipc.IPCEventOpen(d.index, handle)
+	if err != nil {
+		return nil, err
+	}
+	e := &Event{Interprocess: true}
+	e.become(d, h)
+	return e, nil
 }
 
 // RecordOnce records the event if that was never done before.

@@ -89,6 +89,22 @@ type IPC interface {
 	IPCClose(p Ptr) error
 }
 
+// IPCEvents is implemented by drivers with events that other processes of the host can open. Each process can record such an event and
+// wait for it; it stands for its last record by any of them.
+type IPCEvents interface {
+	// IPCEventCreate makes an event of a device that keeps no time and that IPCEventHandle describes. It can't be recorded in a
+	// capture, and only so many records of it can be under way, else ErrNotReady: 31 at least.
+	IPCEventCreate(dev int) (EventHandle, error)
+
+	// IPCEventHandle describes an event of IPCEventCreate, as bytes that are good while the event is. For others it is
+	// ErrInvalidArgument, so that an event that was opened from elsewhere can't be passed on.
+	IPCEventHandle(e EventHandle) ([]byte, error)
+
+	// IPCEventOpen makes an event of another process this process's too, as one of device dev, until EventDestroy. The handle
+	// is not trusted. Work that a process has recorded and not done when it ends has failed.
+	IPCEventOpen(dev int, handle []byte) (EventHandle, error)
+}
+
 // Peers is implemented by drivers whose devices can touch each other's memory. Without access, copies between devices
 // still work, by way of the host; kernels need it.
 type Peers interface {

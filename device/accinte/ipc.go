@@ -74,12 +74,12 @@ func (d *Driver) IPCHandle(p device.Ptr) ([]byte, error) {
 		return refuse(device.ErrInvalidPointer, "is not where its allocation begins: "+at.Base.String())
 	}
 	a := d.arenas[at.Device]
-	var st unix.Stat_t
-	if err := unix.Fstat(a.seg.FD(), &st); err != nil {
+	inode, err := inodeOf(a.seg.FD())
+	if err != nil {
 		return nil, device.Errorf(device.ErrInternal, d.opts.Name, "IPC handle", "%w", err)
 	}
 	return handle{
-		PID: uint32(os.Getpid()), FD: uint32(a.seg.FD()), Inode: st.Ino, Color: uint32(a.seg.Color()), Size: uint64(a.seg.Size()),
+		PID: uint32(os.Getpid()), FD: uint32(a.seg.FD()), Inode: inode, Color: uint32(a.seg.Color()), Size: uint64(a.seg.Size()),
 		Offset: uint64(uintptr(p) - uintptr(a.mirror)), Bytes: uint64(at.Bytes),
 	}.encode(), nil
 }
@@ -171,20 +171,11 @@ func (im *imports) arena(h handle) (*imported, error) {
 			return i, nil
 		}
 	}
-	fd, err := unix.Open(fmt.Sprintf("/proc/%d/fd/%d", h.PID, h.FD), unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if errors.Is(err, unix.ENOENT) {
-		return nil, errors.New("it has ended, is in another process namespace, or has closed the device")
-	} else if err != nil {
-		return nil, fmt.Errorf("open its memory: %w", err)
-	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
+	fd, err := openOf(h.PID, h.FD, h.Inode)
+	if err != nil {
 		return nil, err
 	}
-	if st.Ino != h.Inode {
-		return nil, errors.New("it has closed the device, and uses the descriptor for something else")
-	}
+	defer unix.Close(fd)
 	m, err := hostmem.Map(fd, int64(h.Size), int(h.Color))
 	if err != nil {
 		return nil, err
@@ -197,6 +188,31 @@ func (im *imports) arena(h handle) (*imported, error) {
 	list := append([]*imported{i}, im.snapshot()...)
 	im.list.Store(&list)
 	return i, nil
+}
+
+// openOf opens the memory file that another process has under a descriptor.
+func openOf(pid, fd uint32, inode uint64) (int, error) {
+	own, err := unix.Open(fmt.Sprintf("/proc/%d/fd/%d", pid, fd), unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return 0, errors.New("it has ended, is in another process namespace, or has closed the device")
+	} else if err != nil {
+		return 0, fmt.Errorf("open its memory: %w", err)
+	}
+	is, err := inodeOf(own)
+	if err == nil && is != inode {
+		err = errors.New("it has closed the device, and uses the descriptor for something else")
+	}
+	if err != nil {
+		unix.Close(own)
+		return 0, err
+	}
+	return own, nil
+}
+
+func inodeOf(fd int) (uint64, error) {
+	var st unix.Stat_t
+	err := unix.Fstat(fd, &st)
+	return st.Ino, err
 }
 
 // tidy unmaps an arena that nothing is open of. The lock is held.

@@ -77,6 +77,7 @@ func groups() []group {
 		{"Graphs", "device.Graphs", has[device.Graphs], graphCases},
 		{"Peers", "device.Peers", has[device.Peers], peerCases},
 		{"IPC", "device.IPC", has[device.IPC], ipcCases},
+		{"IPCEvents", "device.IPCEvents", has[device.IPCEvents], ipcEventCases()},
 		{"Reserver", "device.Reserver", has[device.Reserver], reserverCases},
 		{"Pools", "device.Pools", has[device.Pools], poolCases},
 		{"Tracer", "device.Tracer", has[device.Tracer], tracerCases},
@@ -196,6 +197,7 @@ type test struct {
 	n      int // devices
 	after  []func()
 	failed bool
+	ipc    bool // events without timing are made for other processes
 }
 
 // failure is what a case panics with to end.
@@ -344,7 +346,13 @@ func (c *test) stream(dev int) device.StreamHandle {
 }
 
 func (c *test) event(dev int, timing bool) device.EventHandle {
-	e, err := c.drv.EventCreate(dev, timing)
+	var e device.EventHandle
+	var err error
+	if c.ipc && !timing {
+		e, err = c.drv.(device.IPCEvents).IPCEventCreate(dev)
+	} else {
+		e, err = c.drv.EventCreate(dev, timing)
+	}
 	c.must(err)
 	c.after = append(c.after, func() { c.must(c.drv.EventDestroy(e)) })
 	return e

@@ -71,11 +71,17 @@ type event struct {
 	timing bool
 	mu     sync.Mutex
 	last   *point // nil: never recorded
+
+	shared Shared // what other processes see; nil for most events, and when it was destroyed
+	number uint64 // of the last record, if it's shared
 }
 
 func (v *event) point() *point {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if v.shared != nil {
+		v.follow()
+	}
 	return v.last
 }
 
@@ -90,9 +96,11 @@ func (e *Engine) EventCreate(index int, timing bool) (device.EventHandle, error)
 
 // EventDestroy is [device.Events].EventDestroy.
 func (e *Engine) EventDestroy(h device.EventHandle) error {
-	if e.events.remove(uintptr(h)) == nil {
+	v := e.events.remove(uintptr(h))
+	if v == nil {
 		return e.badHandle("destroy event", "event", uintptr(h))
 	}
+	v.unshare()
 	return nil
 }
 
@@ -110,6 +118,11 @@ func (e *Engine) EventRecord(h device.EventHandle, sh device.StreamHandle) error
 		return device.Errorf(device.ErrWrongDevice, e.name, "record", "the event is of %s, the stream of %s", v.dev.name, s.dev.name)
 	}
 	p := &point{s: s, timed: v.timing}
+	if v.isShared() {
+		if err := s.refuseCaptured("record an event of several processes in it"); err != nil {
+			return err
+		}
+	}
 	if s.captureRecord(p) {
 		v.mu.Lock()
 		v.last = p
@@ -119,6 +132,11 @@ func (e *Engine) EventRecord(h device.EventHandle, sh device.StreamHandle) error
 	// The event's lock is held over both, so that records of one event on several streams agree on which is the last.
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if v.shared != nil {
+		if err := v.share(p); err != nil {
+			return err
+		}
+	}
 	v.last = p
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,9 +202,12 @@ func (e *Engine) EventQuery(h device.EventHandle) (bool, error) {
 
 // EventSynchronize is [device.Events].EventSynchronize.
 func (e *Engine) EventSynchronize(ctx context.Context, h device.EventHandle) error {
-	_, p, err := e.hostPoint("synchronize event", h)
+	v, p, err := e.hostPoint("synchronize event", h)
 	if err != nil || p == nil {
 		return err
+	}
+	if p.s == nil {
+		return p.awaitOther(ctx, v.dev.name)
 	}
 	return p.s.await(ctx, "synchronize event", p)
 }
