@@ -305,8 +305,10 @@ CHORUS_API chorus_status chorus_device_memory_stats(chorus_device device, chorus
 CHORUS_API chorus_status chorus_device_reset_peak_stats(chorus_device device);
 CHORUS_API chorus_status chorus_device_reset_accumulated_stats(chorus_device device);
 
-/* chorus_device_empty_cache gives cached memory that nobody uses back to the driver [blocks]. */
+/* chorus_device_empty_cache gives cached memory that nobody uses back to the driver [blocks], and chorus_device_empty_host_cache
+ * that of chorus_pin, of all devices of the type. */
 CHORUS_API chorus_status chorus_device_empty_cache(chorus_device device);
+CHORUS_API chorus_status chorus_device_empty_host_cache(chorus_device device);
 
 /* chorus_stream_create makes a stream, and chorus_stream_release gives it back; its work still runs. */
 CHORUS_API chorus_status chorus_stream_create(chorus_device device, int32_t priority, chorus_stream *stream);
@@ -371,8 +373,17 @@ typedef chorus_status (*chorus_kernel_fn)(void *user, void *const *views);
 CHORUS_API chorus_status chorus_stream_launch(chorus_stream stream, const char *name, const chorus_span *operands, int32_t n,
 	chorus_kernel_fn kernel, void *user);
 
-/* An event stands for the work that a stream has when it's recorded; at first for none. */
-CHORUS_API chorus_status chorus_event_create(int32_t timing, chorus_event *event);
+#define CHORUS_EVENT_TIMING 1       /* for chorus_event_elapsed */
+#define CHORUS_EVENT_INTERPROCESS 2 /* other processes can open it; without timing */
+
+/* An event stands for the work that a stream has when it's recorded; at first for none. flags: 0, or one of the above. */
+CHORUS_API chorus_status chorus_event_create(int32_t flags, chorus_event *event);
+
+/* chorus_event_handle writes what another process of the host gives to chorus_event_open, which makes the event its own, too, of
+ * one of its devices. Both may record it, and wait for what the other recorded last. An event that was never recorded becomes one
+ * of the device. The bytes, 64 at most, are good while the event is; bytes is set to how many there are, also if there is no room. */
+CHORUS_API chorus_status chorus_event_handle(chorus_event event, chorus_device device, void *handle, int64_t room, int64_t *bytes);
+CHORUS_API chorus_status chorus_event_open(chorus_device device, const void *handle, int64_t bytes, chorus_event *event);
 CHORUS_API chorus_status chorus_event_record(chorus_event event, chorus_stream stream);
 CHORUS_API chorus_status chorus_event_release(chorus_event event);
 
@@ -397,6 +408,14 @@ CHORUS_API chorus_status chorus_event_elapsed(chorus_event start, chorus_event e
  * chorus_graph_end becomes a graph instead of running; NULL discards it. Operations of communicators become nodes. */
 CHORUS_API chorus_status chorus_graph_begin(chorus_stream stream);
 CHORUS_API chorus_status chorus_graph_end(chorus_stream stream, chorus_graph *graph);
+
+/* chorus_graph_begin_in is chorus_graph_begin with the memory pool of another graph, which chorus_graph_pool tells: what was freed
+ * in the capture of one is given to the next. Such graphs are replayed in the order of their captures. */
+CHORUS_API chorus_status chorus_graph_begin_in(chorus_stream stream, const uint64_t pool[2]);
+CHORUS_API chorus_status chorus_graph_pool(chorus_graph graph, uint64_t pool[2]);
+
+/* chorus_graph_dump writes a drawing of the graph's work to a file, in the language of Graphviz. */
+CHORUS_API chorus_status chorus_graph_dump(chorus_graph graph, const char *path);
 
 /* chorus_graph_replay enqueues a run of the graph; memory that it uses must still be there. */
 CHORUS_API chorus_status chorus_graph_replay(chorus_graph graph, chorus_stream stream);

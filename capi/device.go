@@ -147,6 +147,16 @@ func goDeviceEmptyCache(h C.chorus_device, checked C.int32_t) (status C.chorus_s
 	return fail(err)
 }
 
+//export goDeviceEmptyHostCache
+func goDeviceEmptyHostCache(h C.chorus_device, checked C.int32_t) (status C.chorus_status) {
+	defer contain(&status)
+	d, err := findDevice(h)
+	if err == nil {
+		err = d.Runtime().EmptyPinnedCache()
+	}
+	return fail(err)
+}
+
 //export goDeviceMemoryStats
 func goDeviceMemoryStats(h C.chorus_device, out *C.chorus_figure, room C.int32_t, n *C.int32_t) (status C.chorus_status) {
 	defer contain(&status)

@@ -22,17 +22,65 @@ func findEvent(h C.chorus_event) (*device.Event, error) {
 }
 
 //export goEventCreate
-func goEventCreate(timing C.int32_t, out *C.chorus_event) (status C.chorus_status) {
+func goEventCreate(flags C.int32_t, out *C.chorus_event) (status C.chorus_status) {
 	defer contain(&status)
-	if out == nil {
-		return fail(refused("chorus_event_create got NULL"))
+	if out == nil || flags < 0 || flags > C.CHORUS_EVENT_INTERPROCESS {
+		return fail(refused("chorus_event_create with flags %d to %p", int32(flags), out))
 	}
-	h := events.put(&device.Event{Timing: timing != 0})
+	return fail(giveEvent(&device.Event{Timing: flags == C.CHORUS_EVENT_TIMING, Interprocess: flags == C.CHORUS_EVENT_INTERPROCESS}, out))
+}
+
+func giveEvent(e *device.Event, out *C.chorus_event) error {
+	h := events.put(e)
 	if h == 0 {
-		return fail(errors.New("chorus: too many events"))
+		return errors.Join(errors.New("chorus: too many events"), e.Close())
 	}
 	*out = C.chorus_event(h)
+	return nil
+}
+
+//export goEventHandle
+func goEventHandle(h C.chorus_event, on C.chorus_device, out unsafe.Pointer, room C.int64_t, n *C.int64_t) (status C.chorus_status) {
+	defer contain(&status)
+	e, err := findEvent(h)
+	if err != nil {
+		return fail(err)
+	}
+	d, err := findDevice(on)
+	if err == nil && (n == nil || room < 0 || out == nil && room > 0) {
+		err = refused("chorus_event_handle: room for %d bytes at %p", int64(room), out)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	b, err := e.IPCHandle(d)
+	if err != nil {
+		return fail(err)
+	}
+	*n = C.int64_t(len(b))
+	if int(room) < len(b) {
+		return fail(refused("chorus_event_handle: the handle has %d bytes, there is room for %d", len(b), int64(room)))
+	}
+	copy(unsafe.Slice((*byte)(out), len(b)), b)
 	return C.CHORUS_OK
+}
+
+//export goEventOpen
+func goEventOpen(on C.chorus_device, handle unsafe.Pointer, n C.int64_t, out *C.chorus_event) (status C.chorus_status) {
+	defer contain(&status)
+	d, err := findDevice(on)
+	if err == nil && (handle == nil || n < 0 || n > 1<<20 || out == nil) {
+		err = refused("chorus_event_open of %d bytes at %p to %p", int64(n), handle, out)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	*out = 0
+	e, err := device.OpenEvent(d, unsafe.Slice((*byte)(handle), int(n)))
+	if err != nil {
+		return fail(err)
+	}
+	return fail(giveEvent(e, out))
 }
 
 // onStream calls f with an event and a stream.

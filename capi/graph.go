@@ -7,9 +7,11 @@ import "C"
 
 import (
 	"errors"
+	"os"
 	"sync"
 
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/cache"
 )
 
 var graphs = table[device.Graph]{kind: graphHandles}
@@ -36,11 +38,16 @@ type capture struct {
 var errDiscarded = errors.New("discarded")
 
 //export goGraphBegin
-func goGraphBegin(h C.chorus_stream) (status C.chorus_status) {
+func goGraphBegin(h C.chorus_stream, pool *C.uint64_t) (status C.chorus_status) {
 	defer contain(&status)
 	s, err := findStream(h)
 	if err != nil {
 		return fail(err)
+	}
+	var opts []device.CaptureOption
+	if pool != nil {
+		id := slice(pool, 2)
+		opts = append(opts, device.InPool(cache.PoolID{uint64(id[0]), uint64(id[1])}))
 	}
 	captures.Lock()
 	defer captures.Unlock()
@@ -54,7 +61,7 @@ func goGraphBegin(h C.chorus_stream) (status C.chorus_status) {
 		c.g, c.err = device.Capture(s.Stream, func() error {
 			close(begun)
 			return <-c.end
-		})
+		}, opts...)
 	}()
 	select {
 	case <-begun:
@@ -120,6 +127,39 @@ func goGraphReplay(h C.chorus_graph, stream C.chorus_stream) (status C.chorus_st
 		return fail(err)
 	}
 	return fail(g.Replay(s.Stream))
+}
+
+//export goGraphPool
+func goGraphPool(h C.chorus_graph, out *C.uint64_t) (status C.chorus_status) {
+	defer contain(&status)
+	g, err := findGraph(h)
+	if err == nil && out == nil {
+		err = refused("chorus_graph_pool got NULL")
+	}
+	if err != nil {
+		return fail(err)
+	}
+	for i, v := range g.Pool() {
+		slice(out, 2)[i] = C.uint64_t(v)
+	}
+	return C.CHORUS_OK
+}
+
+//export goGraphDump
+func goGraphDump(h C.chorus_graph, path *C.char) (status C.chorus_status) {
+	defer contain(&status)
+	g, err := findGraph(h)
+	if err == nil && path == nil {
+		err = refused("chorus_graph_dump got NULL")
+	}
+	if err != nil {
+		return fail(err)
+	}
+	file, err := os.Create(C.GoString(path))
+	if err != nil {
+		return fail(refused("%v", err))
+	}
+	return fail(errors.Join(g.WriteDOT(file), file.Close()))
 }
 
 //export goGraphRelease

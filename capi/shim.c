@@ -198,6 +198,7 @@ EXPORT chorus_status chorus_device_synchronize(chorus_device device, int64_t tim
 	BLOCKS(goDeviceSynchronize(device, timeout_ns, checked));
 }
 EXPORT chorus_status chorus_device_empty_cache(chorus_device device) { BLOCKS(goDeviceEmptyCache(device, checked)); }
+EXPORT chorus_status chorus_device_empty_host_cache(chorus_device device) { BLOCKS(goDeviceEmptyHostCache(device, checked)); }
 EXPORT chorus_status chorus_device_memory_stats(chorus_device device, chorus_figure *figures, int32_t room, int32_t *n) {
 	CALLS(goDeviceMemoryStats(device, figures, room, n));
 }
@@ -241,7 +242,13 @@ EXPORT chorus_status chorus_stream_launch(chorus_stream stream, const char *name
 }
 EXPORT chorus_status chorus_stream_release(chorus_stream stream) { CALLS(goStreamRelease(stream)); }
 
-EXPORT chorus_status chorus_event_create(int32_t timing, chorus_event *event) { CALLS(goEventCreate(timing, event)); }
+EXPORT chorus_status chorus_event_create(int32_t flags, chorus_event *event) { CALLS(goEventCreate(flags, event)); }
+EXPORT chorus_status chorus_event_handle(chorus_event event, chorus_device device, void *handle, int64_t room, int64_t *bytes) {
+	CALLS(goEventHandle(event, device, handle, room, bytes));
+}
+EXPORT chorus_status chorus_event_open(chorus_device device, const void *handle, int64_t bytes, chorus_event *event) {
+	CALLS(goEventOpen(device, (void *)handle, bytes, event));
+}
 EXPORT chorus_status chorus_event_record(chorus_event event, chorus_stream stream) { CALLS(goEventRecord(event, stream)); }
 EXPORT chorus_status chorus_event_get(chorus_event event, chorus_event_info *info) { CALLS(goEventGet(event, info)); }
 EXPORT chorus_status chorus_event_query(chorus_event event) { CALLS(goEventQuery(event)); }
@@ -251,7 +258,12 @@ EXPORT chorus_status chorus_event_synchronize(chorus_event event, int64_t timeou
 EXPORT chorus_status chorus_event_elapsed(chorus_event start, chorus_event end, double *ms) { CALLS(goEventElapsed(start, end, ms)); }
 EXPORT chorus_status chorus_event_release(chorus_event event) { CALLS(goEventRelease(event)); }
 
-EXPORT chorus_status chorus_graph_begin(chorus_stream stream) { BLOCKS(goGraphBegin(stream)); }
+EXPORT chorus_status chorus_graph_begin(chorus_stream stream) { BLOCKS(goGraphBegin(stream, NULL)); }
+EXPORT chorus_status chorus_graph_begin_in(chorus_stream stream, const uint64_t pool[2]) {
+	BLOCKS(goGraphBegin(stream, (uint64_t *)pool));
+}
+EXPORT chorus_status chorus_graph_pool(chorus_graph graph, uint64_t pool[2]) { CALLS(goGraphPool(graph, pool)); }
+EXPORT chorus_status chorus_graph_dump(chorus_graph graph, const char *path) { CALLS(goGraphDump(graph, (char *)path)); }
 EXPORT chorus_status chorus_graph_end(chorus_stream stream, chorus_graph *graph) { BLOCKS(goGraphEnd(stream, graph)); }
 EXPORT chorus_status chorus_graph_replay(chorus_graph graph, chorus_stream stream) { CALLS(goGraphReplay(graph, stream)); }
 EXPORT chorus_status chorus_graph_release(chorus_graph graph) { CALLS(goGraphRelease(graph)); }

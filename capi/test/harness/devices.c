@@ -105,6 +105,46 @@ static void order(chorus_stream s, void *p) {
 	OK(chorus_stream_release(other));
 }
 
+// An event of rank 0, for which the streams of the others wait.
+static void between(chorus_comm c, chorus_stream s, int rank) {
+	struct { int64_t bytes; char handle[64]; } h = {0};
+	chorus_event e, plain;
+	OK(chorus_event_create(0, &plain));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_event_create(3, &e));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_event_handle(plain, device, h.handle, sizeof h.handle, &h.bytes));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_event_open(device, h.handle, sizeof h.handle, &e));
+	OK(chorus_event_release(plain));
+	if (rank == 0) {
+		OK(chorus_event_create(CHORUS_EVENT_INTERPROCESS, &e));
+		GETS(CHORUS_INVALID_ARGUMENT, chorus_event_handle(e, device, h.handle, 1, &h.bytes));
+		EXPECT(h.bytes > 1 && h.bytes <= (int64_t)sizeof h.handle);
+		OK(chorus_event_handle(e, device, h.handle, sizeof h.handle, &h.bytes));
+		GETS(CHORUS_INVALID_ARGUMENT, chorus_event_open(device, h.handle, h.bytes, &plain)); // its own
+		pthread_mutex_lock(&gate);
+		OK(chorus_stream_launch(s, "gate", NULL, 0, passes_gate, NULL));
+		OK(chorus_event_record(e, s));
+	}
+	chorus_op op = {.size = sizeof op, .kind = CHORUS_BROADCAST, .dtype = CHORUS_UINT8, .out = &h, .out_count = sizeof h};
+	chorus_op barrier = {.size = sizeof op, .kind = CHORUS_BARRIER};
+	OK(chorus_submit(c, &op, NULL));
+	if (rank != 0) {
+		OK(chorus_event_open(device, h.handle, h.bytes, &e));
+		OK(chorus_stream_wait_event(s, e));
+		GETS(CHORUS_PENDING, chorus_event_query(e));
+		GETS(CHORUS_PENDING, chorus_stream_query(s));
+	}
+	int32_t x = 1, sum = 0;
+	op = reduce_op(CHORUS_ALL_REDUCE, &x, 1, &sum, 1); // the host's memory, so that it waits for no stream
+	OK(chorus_submit(c, &op, NULL));
+	if (rank == 0)
+		pthread_mutex_unlock(&gate);
+	OK(chorus_stream_synchronize(s, 0));
+	OK(chorus_event_query(e));
+	OK(chorus_submit(c, &barrier, NULL));
+	OK(chorus_stream_synchronize(s, 0));
+	OK(chorus_event_release(e));
+}
+
 static void figures(void) {
 	chorus_figure f[256];
 	int32_t n;
@@ -192,7 +232,27 @@ void devices(void) {
 		OK(chorus_graph_replay(g, mine));
 	wants(mine, p, 16);
 	wants(mine, q, 16 * size);
+	uint64_t pool[2], same[2];
+	char path[64], line[64] = "";
+	OK(chorus_graph_pool(g, pool));
+	snprintf(path, sizeof path, "/tmp/chorus-graph-%d", (int)getpid());
+	OK(chorus_graph_dump(g, path));
+	FILE *drawing = fopen(path, "r");
+	EXPECT(drawing && fgets(line, sizeof line, drawing) && !strncmp(line, "digraph", 7));
+	fclose(drawing);
+	remove(path);
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_graph_dump(g, "/nonexistent/graph"));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_graph_begin_in(mine, (uint64_t[2]){0, 0}));
+	chorus_graph second;
+	OK(chorus_graph_begin_in(mine, pool));
+	put(mine, p, 16);
+	OK(chorus_graph_end(mine, &second));
+	OK(chorus_graph_pool(second, same));
+	EXPECT(same[0] == pool[0] && same[1] == pool[1]);
+	OK(chorus_graph_release(second));
 	OK(chorus_graph_release(g));
+	if (size > 1)
+		between(c, mine, rank);
 	OK(chorus_graph_begin(mine));
 	put(mine, p, 9);
 	OK(chorus_graph_end(mine, NULL)); // as if nothing had been
@@ -207,6 +267,7 @@ void devices(void) {
 	OK(chorus_pin(device, 100, &pinned));
 	memset(pinned, 1, 100);
 	OK(chorus_unpin(pinned));
+	OK(chorus_device_empty_host_cache(device));
 	leave(c);
 	OK(chorus_stream_set_current(s));
 	OK(chorus_stream_release(mine));
