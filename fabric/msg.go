@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"syscall"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/internal/ranklist"
@@ -104,6 +105,12 @@ type PeerError struct {
 
 func (e *PeerError) Error() string { return fmt.Sprintf("rank %d is lost: %v", e.Peer, e.Err) }
 func (e *PeerError) Unwrap() error { return e.Err }
+
+// Exhausted reports whether an error about a link, or about a peer's memory, is this process's own fault: it has no descriptors
+// or no memory left.
+func Exhausted(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
+}
 
 // AbsentError reports that a fabric can't be opened, for it found no link to some ranks.
 type AbsentError struct {

@@ -55,10 +55,20 @@ const (
 // tell passes the first cause of a failure on to all other members, and from which operation on it is one, if that's not the
 // operation that the cause itself names, which more than one rank has entered.
 func (g *group) tell(from uint64, cause error) {
-	n := notice{Comm: g.id, Rank: g.rank, From: from}
+	n := noticeOf(cause, g.rank)
+	n.Comm = g.id
+	if n.From == 0 {
+		n.From = from
+	}
+	g.broadcast(n)
+}
+
+// noticeOf says what a rank has found.
+func noticeOf(cause error, rank int) notice {
+	n := notice{Rank: rank}
 	switch e := cause.(type) {
 	case *backend.PeerLostError:
-		n.Kind, n.Rank, n.By, n.Text, n.Op, n.Seq = noticeLost, e.Peer, g.rank, e.Cause, e.Op, e.Seq
+		n.Kind, n.Rank, n.By, n.Text, n.Op, n.Seq = noticeLost, e.Peer, rank, e.Cause, e.Op, e.Seq
 	case *backend.MismatchError:
 		n.Kind, n.Seq, n.Op = noticeMismatch, e.Seq, e.Op
 		n.RankA, n.RankB, n.OpA, n.OpB = e.RankA, e.RankB, e.OpA, e.OpB
@@ -72,7 +82,7 @@ func (g *group) tell(from uint64, cause error) {
 	default:
 		n.Kind, n.Text = noticeAbort, cause.Error()
 	}
-	g.broadcast(n)
+	return n
 }
 
 // ends reports whether a notice is of the end of its communicator.

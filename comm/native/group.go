@@ -176,7 +176,7 @@ func (g *group) broken(op *backend.Op, err error) error {
 	case errors.As(err, &long):
 		typed = g.unequalBlocks(at, long)
 	case errors.As(err, &lost):
-		typed = &backend.PeerLostError{Where: at, Peer: g.rankOf(lost.Peer), Cause: cause(lost.Err)}
+		typed = lossOf(at, g.rankOf(lost.Peer), lost)
 	case errors.Is(err, fabric.ErrTimeout):
 		typed = g.timedOut(op)
 	case op.Ctx.Err() == context.DeadlineExceeded:

@@ -102,10 +102,11 @@ func (g *group) transferError(op *backend.Op, t *transfer, err error) error {
 	case g.abort.Raised():
 		return g.relocate(g.abort.Cause(), op)
 	case errors.As(err, &lost):
-		e := &backend.PeerLostError{Where: at, Peer: g.rankOf(lost.Peer), Cause: cause(lost.Err)}
-		if e.Peer < 0 { // a receive from anyone fails when everyone is gone: then any member is
-			e.Peer = (g.rank + 1) % len(g.members)
+		peer := g.rankOf(lost.Peer)
+		if peer < 0 { // a receive from anyone fails when everyone is gone: then any member is
+			peer = (g.rank + 1) % len(g.members)
 		}
+		e := lossOf(at, peer, lost)
 		g.fail(e)
 		return e
 	case errors.Is(err, fabric.ErrTimeout), op.Ctx.Err() == context.DeadlineExceeded:

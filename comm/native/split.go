@@ -83,7 +83,7 @@ func unopened(ctx context.Context, start time.Time, at backend.Where, rankOf fun
 		}
 		return n.cause(at)
 	case errors.As(err, &lost):
-		return &backend.PeerLostError{Where: at, Peer: rankOf(lost.Peer), Cause: cause(lost.Err)}
+		return lossOf(at, rankOf(lost.Peer), lost)
 	case ctx.Err() == context.DeadlineExceeded:
 		e := &backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: time.Since(start)}}
 		if errors.As(err, &absent) {

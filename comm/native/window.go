@@ -193,7 +193,7 @@ func (w *window) failure(op string, peer int, waiter *fabric.Waiter, err error) 
 	case w.g.abort.Raised():
 		return w.g.relocateTo(w.g.abort.Cause(), at)
 	case errors.As(err, &lost):
-		e := &backend.PeerLostError{Where: at, Peer: peer, Cause: cause(lost.Err)}
+		e := lossOf(at, peer, lost)
 		w.g.fail(e)
 		return e
 	case errors.Is(err, fabric.ErrCanceled): // a rank that leaves answers nobody any more

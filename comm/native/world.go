@@ -69,22 +69,21 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 		return bootstrap.Exchange(ctx, store.NewPrefix(fmt.Sprintf("%s/open/%d", c.Name, round), sealed), c.Rank, c.Size, payload)
 	}
 	mine := terms{Fabric: s.fabric, Cores: runtime.NumCPU(), StageBytes: s.stageBytes, Machine: s.calibrated(c)}
-	agreed, err := mine.agree(ctx, backend.Where{Comm: c.Name, Rank: c.Rank, Op: "new"}, exchange)
+	at := backend.Where{Comm: c.Name, Rank: c.Rank, Op: "new"}
+	agreed, err := mine.agree(ctx, at, exchange)
 	if err != nil {
 		return nil, err
 	}
 	s.stageBytes = agreed.StageBytes
-	fab, err := fabric.Open(ctx, s.fabric, fabric.Config{
+	together := opening{store: store.NewPrefix(c.Name+"/open", sealed), start: start, at: at}
+	watched, unwatch := together.watch(ctx)
+	defer unwatch()
+	fab, err := fabric.Open(watched, s.fabric, fabric.Config{
 		Rank: c.Rank, Size: c.Size, Exchange: exchange, HostID: host, Rendezvous: c.MasterAddr, Security: policy,
 		Timeout: c.Timeout, Options: s.fabricOptions,
 	})
-	at, same := backend.Where{Comm: c.Name, Rank: c.Rank, Op: "new"}, func(peer int) int { return peer }
 	if err != nil {
-		err = fmt.Errorf("opening fabric %q: %w", s.fabric, err)
-		if lost, absent := (*fabric.PeerError)(nil), (*fabric.AbsentError)(nil); errors.As(err, &lost) || errors.As(err, &absent) {
-			return nil, unopened(ctx, start, at, same, err)
-		}
-		return nil, err
+		return nil, together.failed(ctx, fmt.Errorf("opening fabric %q: %w", s.fabric, err))
 	}
 	w := &world{fab: fab, groups: map[uint32]*group{}, timeout: c.Timeout, hosts: fab.Hosts(), machine: agreed.machine()}
 	w.placer, _ = fab.(fabric.Placer)
@@ -94,12 +93,16 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	for r := range members {
 		members[r] = r
 	}
-	g, err := w.newGroup(ctx, rootID, c.Name, members, s)
+	g, err := w.newGroup(watched, rootID, c.Name, members, s)
 	if err != nil {
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 		defer cancel()
+		why := together.failed(ctx, err)
 		fab.Close(late) // the others are told why
-		return nil, unopened(ctx, start, at, same, err)
+		if why == err {
+			why = unopened(ctx, start, at, func(peer int) int { return peer }, err)
+		}
+		return nil, why
 	}
 	return g, nil
 }
@@ -172,7 +175,7 @@ func (w *world) newGroup(ctx context.Context, id uint32, name string, members []
 	w.groups[id] = g
 	for p, err := range w.lost {
 		if r := g.rankOf(p); r >= 0 {
-			g.breakWith(&backend.PeerLostError{Where: g.where(), Peer: r, Cause: cause(err)})
+			g.breakWith(lossOf(g.where(), r, err))
 		}
 	}
 	mine := w.takeEarly(id)
@@ -200,9 +203,15 @@ func (g *group) join(ctx context.Context) error {
 	w, start := g.world, time.Now()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+	heard := make(chan error, 1)
 	over := func(n notice) {
 		if n.ends() {
-			stop(&gaveUpError{n.translated(g.member)})
+			why := &gaveUpError{n.translated(g.member)}
+			stop(why)
+			select {
+			case heard <- why:
+			default: // not the first
+			}
 		}
 	}
 	w.mu.Lock()
@@ -217,13 +226,14 @@ func (g *group) join(ctx context.Context) error {
 	}
 	w.mu.Unlock()
 	err := g.share(ctx)
-	if errors.Is(err, fabric.ErrLeft) || closing(err) { // the reason may be on its way
+	if err != nil {
+		wait := time.Duration(0)
+		if errors.Is(err, fabric.ErrLeft) || closing(err) { // the reason may be on its way
+			wait = reasonTimeout
+		}
 		select {
-		case <-ctx.Done():
-			if other := (*gaveUpError)(nil); errors.As(context.Cause(ctx), &other) {
-				err = other
-			}
-		case <-time.After(reasonTimeout):
+		case err = <-heard:
+		case <-time.After(wait):
 		}
 	}
 	w.mu.Lock()
@@ -307,7 +317,7 @@ func (w *world) PeerLost(peer int, err error) {
 		if closing(err) {
 			continue // whoever called it gets the error, and waits for what the peer has had to say
 		}
-		g.fail(&backend.PeerLostError{Where: g.where(), Peer: g.fabricToRank[peer], Cause: cause(err)})
+		g.fail(lossOf(g.where(), g.fabricToRank[peer], err))
 	}
 }
 
@@ -323,6 +333,14 @@ func (w *world) Mismatch(peer int, key fabric.Key, local, remote fabric.Desc) {
 
 // closing reports whether a peer takes no calls any more: it has died, or closed its fabric, in which case the reason may be on its way.
 func closing(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
+
+// lossOf is the error of a link that broke: the peer is lost, unless it's this process that can't keep the link up.
+func lossOf(at backend.Where, peer int, err error) error {
+	if fabric.Exhausted(err) {
+		return &backend.InternalError{Where: at, Err: fmt.Errorf("the link to rank %d broke: %w", peer, err)}
+	}
+	return &backend.PeerLostError{Where: at, Peer: peer, Cause: cause(err)}
+}
 
 // cause strips the fabric's own wording from an error about a peer.
 func cause(err error) string {

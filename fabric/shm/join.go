@@ -157,6 +157,10 @@ func (f *Fabric) connect(ctx context.Context, e *Endpoint, offers [][]byte) erro
 	for _, r := range f.locals[:f.local] {
 		tasks.Go(func() {
 			p, err := f.dial(ctx, e, r, offers[r])
+			if fabric.Exhausted(err) {
+				cancel(fmt.Errorf("shm: calling rank %d: %w", r, err))
+				return
+			}
 			if err != nil {
 				cancel(&fabric.PeerError{Peer: r, Err: fmt.Errorf("it can't be called: %w", err)})
 				return
@@ -169,11 +173,17 @@ func (f *Fabric) connect(ctx context.Context, e *Endpoint, offers [][]byte) erro
 		gate.Wait(ctx)
 		conn, err := e.listener.AcceptUnix()
 		if err != nil {
+			if fabric.Exhausted(err) {
+				cancel(fmt.Errorf("shm: taking calls: %w", err))
+			}
 			break
 		}
 		guest := gate.Enter(conn)
 		tasks.Go(func() {
 			p, err := f.welcome(ctx, e, conn)
+			if fabric.Exhausted(err) {
+				cancel(fmt.Errorf("shm: taking a call: %w", err))
+			}
 			if !guest.Leave(err == nil) || err != nil || !add(p) {
 				conn.Close() // a stranger; who belongs here is missed below
 			}
@@ -185,6 +195,9 @@ func (f *Fabric) connect(ctx context.Context, e *Endpoint, offers [][]byte) erro
 		if r != f.rank && f.peers[r] == nil {
 			missing = append(missing, r)
 		}
+	}
+	if err := context.Cause(ctx); fabric.Exhausted(err) && ctx.Err() == context.Canceled {
+		return err
 	}
 	if len(missing) > 0 {
 		return fmt.Errorf("shm: %w", &fabric.AbsentError{Peers: missing, Err: context.Cause(ctx)})

@@ -128,13 +128,19 @@ func writePacket(conn *net.UnixConn, b []byte, fd int) error {
 }
 
 // readPacket returns the next packet, which is valid until buf is used again, and
-// its descriptor or -1. The descriptor is the caller's.
+// its descriptor or -1. The descriptor is the caller's. With errStarved the packet has come, but not its descriptor.
 func readPacket(conn *net.UnixConn, buf, oob []byte) (f frame, fd int, err error) {
 	n, on, flags, _, err := conn.ReadMsgUnix(buf, oob)
 	if err != nil {
 		return frame{}, -1, err
 	}
 	fds, err := descriptors(oob[:on])
+	if err == nil && flags&unix.MSG_CTRUNC != 0 && len(fds) == 0 {
+		if f, err = decodeFrame(buf[:n], 1); err == nil {
+			err = errStarved
+		}
+		return f, -1, err
+	}
 	if err == nil && flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
 		err = errors.New("a packet that is too long")
 	}
@@ -152,6 +158,9 @@ func readPacket(conn *net.UnixConn, buf, oob []byte) (f frame, fd int, err error
 	}
 	return f, -1, nil
 }
+
+// errStarved says that a peer's descriptor did not get through, for want of a free one here.
+var errStarved = fmt.Errorf("this process can't take a descriptor: %w", unix.EMFILE)
 
 // nonsenseError is what a peer is guilty of that speaks another language.
 type nonsenseError struct{ err error }
@@ -191,6 +200,9 @@ func (f *Fabric) read(p *peer) {
 			resets++ // the peer closed with packets of ours unread; its last ones still stand
 			continue
 		}
+		if err == errStarved {
+			err = nil // whoever needs the descriptor finds that it isn't there
+		}
 		if err == nil && fr.kind == frameGoodbye {
 			f.left(p)
 			return
@@ -222,7 +234,11 @@ func (f *Fabric) serve(p *peer, fr *frame, fd int) {
 	case frameWant:
 		p.give(fr.id)
 	case frameHave:
-		p.maps.answer(fr.id, fd, fr.size, fr.color, nil)
+		var err error
+		if fd < 0 {
+			err = errStarved
+		}
+		p.maps.answer(fr.id, fd, fr.size, fr.color, err)
 		f.kick()
 	case frameNone:
 		p.maps.answer(fr.id, -1, 0, 0, errors.New("its owner has no such segment"))

@@ -43,6 +43,8 @@ func (o *offers) put(from int, fr *frame, fd int) {
 	of := offer{frame: *fr, fd: -1}
 	if fr.kind == frameRefuse {
 		of.err = errors.New(string(fr.payload))
+	} else if fd < 0 {
+		of.err = errStarved
 	} else if of.fd, of.err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); of.err != nil {
 		of.fd = -1
 	}
@@ -106,9 +108,29 @@ func (o *offers) await(ctx context.Context, comm uint32, from int) (offer, error
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return offer{}, context.Cause(ctx)
+			if err := context.Cause(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				return offer{}, err
+			}
+			return offer{}, errLate
 		}
 	}
+}
+
+// errLate says that a member's offer did not come in time.
+var errLate = errors.New("it has not opened its part in time")
+
+// absent names the members from the i-th on whose offers have not come.
+func (s *opening) absent(i int) error {
+	o := &s.f.offers
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	e := &fabric.AbsentError{Err: errLate}
+	for _, r := range s.members[i:] {
+		if r == s.members[i] || r != s.f.rank && len(o.waiting[offerKey{s.comm, r}]) == 0 {
+			e.Peers = append(e.Peers, r)
+		}
+	}
+	return e
 }
 
 func (o *offers) close() {
@@ -187,8 +209,12 @@ func (s *opening) open(ctx context.Context) (*fabric.Space, error) {
 		base := s.mine.Base()
 		if i != s.self {
 			m, err := s.accept(ctx, r)
+			if err == errLate {
+				err = s.absent(i)
+			}
 			if err != nil {
-				if lost := (*fabric.PeerError)(nil); ctx.Err() == nil && !errors.As(err, &lost) {
+				lost, absent := (*fabric.PeerError)(nil), (*fabric.AbsentError)(nil)
+				if err != context.Cause(ctx) && !fabric.Exhausted(err) && !errors.As(err, &lost) && !errors.As(err, &absent) {
 					err = &fabric.PeerError{Peer: r, Err: err}
 				}
 				return nil, fmt.Errorf("shm: space of ranks %v: rank %d: %w", s.members, r, err)

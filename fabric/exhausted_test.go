@@ -1,0 +1,29 @@
+package fabric_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/chorus-comms/chorus/fabric"
+)
+
+// What this process lacks is told from what a peer does, however the fabric has wrapped it.
+func TestExhausted(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{syscall.EMFILE, true},
+		{&fabric.PeerError{Peer: 1, Err: fmt.Errorf("connection 2: %w", os.NewSyscallError("fcntl", syscall.EMFILE))}, true},
+		{&fabric.PeerError{Peer: 1, Err: syscall.ECONNRESET}, false},
+		{errors.New("too many open files"), false}, // a peer's word
+		{nil, false},
+	} {
+		if got := fabric.Exhausted(c.err); got != c.want {
+			t.Errorf("%v: %v", c.err, got)
+		}
+	}
+}
