@@ -130,20 +130,26 @@ func (m *maker) fault(from []FaultKind) {
 }
 
 // timeout returns how long operations of a communicator wait. What the world does together ends first, so
-// that a rank which waits for the culprit elsewhere is not taken for it.
+// that a rank which waits for the culprit elsewhere is not taken for it; and no two communicators' patience ends at the same
+// time, or a rank that is released in one seems to have been in the other just in time.
 func (p *Program) timeout(on int) time.Duration {
-	if !p.Fault.waits() || p.Fault.Rank >= 0 && !p.Comms[on].has(p.Fault.Rank) {
-		return p.Patient
+	d := p.Timeout
+	switch {
+	case !p.Fault.waits() || p.Fault.Rank >= 0 && !p.Comms[on].has(p.Fault.Rank):
+		d = p.Patient
+	case on > 0:
+		d *= 3
 	}
-	if on == 0 {
-		return p.Timeout
-	}
-	return 3 * p.Timeout
+	return d + time.Duration(on)*p.Timeout/20
 }
 
-// joining returns how long ranks wait for each other at the start.
+// joining returns how long ranks wait for each other at the start. Processes of other programs may be in their way then.
 func (p *Program) joining() time.Duration {
-	if p.Fault.Kind == Absent || p.Fault.Kind == Exhausted {
+	switch {
+	case p.Fault.Kind != Absent && p.Fault.Kind != Exhausted:
+	case p.Mode == Real:
+		return 3 * p.Timeout
+	default:
 		return p.Timeout
 	}
 	return p.Patient

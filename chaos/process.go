@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -24,6 +25,7 @@ type process struct {
 func start(command []string) (*process, error) {
 	p := &process{cmd: exec.Command(command[0], command[1:]...), answers: make(chan answer, 16)}
 	p.cmd.Stderr = &p.errors
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // who interrupts the campaign doesn't want its ranks to seem to crash
 	p.cmd.Env = append(os.Environ(), "GOTRACEBACK=all")
 	in, err := p.cmd.StdinPipe()
 	if err != nil {
