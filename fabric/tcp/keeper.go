@@ -29,10 +29,15 @@ type keeper struct {
 	events [64]unix.EpollEvent
 	fired  int
 	poll   func(fd uintptr) bool
+	look   func(fd uintptr)
 }
 
-// pause is how long a keeper leaves its connections to those that drive.
-const pause = time.Millisecond
+// How long a keeper leaves its connections to those that drive before it looks whether they still do: longer each time. Every look wakes a
+// thread, which takes a core from this rank or from another one of the host.
+const (
+	shortPause = time.Millisecond
+	longPause  = 8 * time.Millisecond
+)
 
 func newKeeper(f *Fabric) (*keeper, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
@@ -53,6 +58,7 @@ func newKeeper(f *Fabric) (*keeper, error) {
 		k.fired = max(n, 0)
 		return n > 0 || err != nil && err != unix.EINTR
 	}
+	k.look = func(fd uintptr) { k.poll(fd) }
 	return k, nil
 }
 
@@ -72,27 +78,42 @@ func (k *keeper) rouse() {
 
 // run is the keeper's goroutine.
 func (k *keeper) run() {
-	tick := time.NewTimer(pause)
+	tick := time.NewTimer(shortPause)
 	defer tick.Stop()
+	var seen uint64
 	for {
-		for k.f.driven() {
+		for pause := shortPause; k.f.driven(&seen); pause = min(2*pause, longPause) {
 			tick.Reset(pause)
 			select {
 			case <-k.call:
+				seen = k.f.drives.Load()
 			case <-tick.C:
 			}
+			k.mute()
 		}
 		k.tidy()
 		if k.raw.Read(k.poll) != nil {
 			return
 		}
-		k.mu.Lock()
-		k.asleep = false
-		for _, ev := range k.events[:k.fired] {
-			k.loosen(k.f.peers[ev.Fd].pipes[ev.Pad])
-		}
-		k.mu.Unlock()
+		k.fire()
 	}
+}
+
+// fire takes the pipes that have fired on the list.
+func (k *keeper) fire() {
+	k.mu.Lock()
+	k.asleep = false
+	for _, ev := range k.events[:k.fired] {
+		k.loosen(k.f.peers[ev.Fd].pipes[ev.Pad])
+	}
+	k.mu.Unlock()
+}
+
+// mute takes what has fired since the keeper paused. Else each further segment of an armed connection would wake the runtime's
+// poller, which watches the set, for nothing.
+func (k *keeper) mute() {
+	k.raw.Control(k.look)
+	k.fire()
 }
 
 // tidy moves what can be moved over all loose pipes, and arms them.

@@ -169,6 +169,7 @@ func (f *Fabric) join(records []record) error {
 func (f *Fabric) hire(onHost int) error {
 	f.patient = onHost <= runtime.NumCPU()
 	f.spare = 2*onHost <= runtime.NumCPU()
+	f.procs = int32(runtime.GOMAXPROCS(0))
 	n := 1
 	if f.spare {
 		n = f.o.connections

@@ -146,7 +146,9 @@ func (t *transfer) advance(n int) {
 	t.a, t.b = t.a[k:], t.b[n-k:]
 }
 
-// vectored calls readv or writev once.
+// vectored calls readv or writev once. The scheduler isn't told, since the socket never blocks: else it takes a call that copies for
+// longer than some 20 us for one that does, has another thread go on, and this one looks for something to do when it comes back. Two ranks
+// on two cores feel each such thread. The price is that a garbage collector may have to wait for the copy: up to a millisecond.
 func (t *transfer) vectored(call uintptr, fd int) (int, error) {
 	var iov [2]unix.Iovec
 	n := 0
@@ -158,7 +160,7 @@ func (t *transfer) vectored(call uintptr, fd int) (int, error) {
 		}
 	}
 	for {
-		done, _, errno := unix.Syscall(call, uintptr(fd), uintptr(unsafe.Pointer(&iov)), uintptr(n))
+		done, _, errno := unix.RawSyscall(call, uintptr(fd), uintptr(unsafe.Pointer(&iov)), uintptr(n))
 		switch errno {
 		case 0:
 			return int(done), nil

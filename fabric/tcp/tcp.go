@@ -30,9 +30,11 @@ type Fabric struct {
 	gate       secure.Gate // of connections that haven't proved that they belong here
 
 	keepers []*keeper
-	patient bool         // a wait looks again and again before it sleeps: every rank has a core
-	spare   bool         // there are cores besides, so keepers help those that wait
-	drivers atomic.Int32 // goroutines in Wait that look
+	patient bool          // a wait looks again and again before it sleeps: every rank has a core
+	spare   bool          // there are cores besides, so keepers help those that wait
+	drivers atomic.Int32  // goroutines in Wait that look
+	drives  atomic.Uint64 // how often one has begun to
+	procs   int32         // that this process has
 
 	ticks   atomic.Int64 // of the heartbeat
 	closed  atomic.Bool
@@ -78,8 +80,13 @@ func (f *Fabric) start() {
 // before leaves that process its own core, too, and both ranks end up waking each other.
 const patience = 4 * time.Millisecond
 
-// driven reports whether connections are best left to those that wait.
-func (f *Fabric) driven() bool { return !f.spare && f.drivers.Load() > 0 }
+// driven reports whether connections are best left to those that wait: somebody does, or has since the last call with the same seen. Who runs one
+// operation after the other is at times between two of them.
+func (f *Fabric) driven(seen *uint64) bool {
+	last := *seen
+	*seen = f.drives.Load()
+	return !f.spare && (f.drivers.Load() > 0 || *seen != last)
+}
 
 // look moves what can be moved: for one peer, or for all.
 func (f *Fabric) look(peer int, all bool) (moved bool) {
@@ -100,10 +107,16 @@ func (f *Fabric) look(peer int, all bool) (moved bool) {
 	return moved
 }
 
+// driving counts the goroutines of this process that look, for all its ranks.
+var driving atomic.Int32
+
 // drive is the first part of a wait: as long as bytes come, or may be about to, this goroutine
 // moves them itself.
 func (f *Fabric) drive(m *fabric.Msg, w *fabric.Waiter) error {
 	f.drivers.Add(1)
+	f.drives.Add(1)
+	driving.Add(1)
+	defer driving.Add(-1)
 	defer f.drivers.Add(-1)
 	var since time.Time // when it last looked in vain for the first time; zero: something came just now
 	for i := 0; ; i++ {
@@ -118,7 +131,7 @@ func (f *Fabric) drive(m *fabric.Msg, w *fabric.Waiter) error {
 				return err
 			}
 		}
-		if i%8 == 7 {
+		if i%8 == 7 && driving.Load() >= f.procs { // else there's a processor for others, and yielding would wake a thread to look for them
 			runtime.Gosched()
 		}
 		switch {
