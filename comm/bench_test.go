@@ -9,25 +9,34 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm"
-	"github.com/chorus-comms/chorus/store"
+	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/tensor"
 )
 
-// BenchmarkRecorder measures what the flight recorder costs: blocks of operations on a world with it and on one without take turns in
-// one process, and the difference is the median over the pairs of blocks. A world of one shows what a small operation pays.
+// BenchmarkRecorder measures what the flight recorder costs: blocks of operations with it and without take turns on one world, since two worlds differ by
+// more than that in where their memory lies, and the difference is the median over the pairs of blocks. A world of one shows what a small operation pays.
 func BenchmarkRecorder(b *testing.B) {
 	for _, x := range []struct {
 		ranks, elements, block int
-	}{{1, 2, 20_000}, {2, 16 << 10, 500}, {2, 64 << 10, 100}, {2, 1 << 20, 10}} {
+	}{{1, 2, 20_000}, {2, 16 << 10, 500}, {2, 64 << 10, 100}, {2, 256 << 10, 20}} {
 		b.Run(fmt.Sprintf("ranks=%d/bytes=%d", x.ranks, 4*x.elements), func(b *testing.B) {
-			with, without := recorded(b, x.ranks, "1024"), recorded(b, x.ranks, "0")
-			run := func(comms []*comm.Comm) float64 {
+			b.Setenv("CHORUS_RECORD", "1024")
+			comms := open(b, x.ranks, func(int) []comm.NewOption { return []comm.NewOption{comm.WithFabric("mem")} })
+			tensors := make([]*tensor.Tensor, x.ranks)
+			for r, c := range comms {
+				tensors[r] = tensor.Must(c.Zeros(dtype.Float32, x.elements))
+				b.Cleanup(func() { c.Finalize(context.Background()) })
+			}
+			run := func(recorded bool) float64 {
 				start := time.Now()
 				var wg sync.WaitGroup
-				for _, c := range comms {
+				for r, c := range comms {
 					wg.Go(func() {
-						t := zeros(x.elements)
+						if !recorded {
+							defer comm.Unrecorded(c)()
+						}
 						for range x.block {
-							if err := c.AllReduce(context.Background(), t, comm.Max); err != nil {
+							if err := c.AllReduce(context.Background(), tensors[r], comm.Max); err != nil {
 								b.Error(err)
 								return
 							}
@@ -37,15 +46,15 @@ func BenchmarkRecorder(b *testing.B) {
 				wg.Wait()
 				return float64(time.Since(start)) / float64(x.block)
 			}
-			run(with)
-			run(without)
+			run(true)
+			run(false)
 			var base, more []float64
 			for i := 0; b.Loop(); i++ {
-				var on, off float64
-				if i%2 == 0 {
-					on, off = run(with), run(without)
-				} else {
-					off, on = run(without), run(with)
+				first := run(i%2 == 0)
+				second := run(i%2 != 0)
+				on, off := first, second
+				if i%2 != 0 {
+					on, off = second, first
 				}
 				base, more = append(base, off), append(more, on-off)
 			}
@@ -57,32 +66,4 @@ func BenchmarkRecorder(b *testing.B) {
 			b.ReportMetric(100*more[len(more)/2]/base[len(base)/2], "%-recorder")
 		})
 	}
-}
-
-// recorded opens a world in this process whose recorders keep so many operations.
-func recorded(b *testing.B, ranks int, entries string) []*comm.Comm {
-	b.Helper()
-	b.Setenv("CHORUS_RECORD", entries)
-	st := store.NewHash(time.Minute)
-	comms := make([]*comm.Comm, ranks)
-	var wg sync.WaitGroup
-	for r := range comms {
-		wg.Go(func() {
-			var err error
-			if comms[r], err = comm.New(context.Background(), comm.WithRank(r, ranks), comm.WithStore(st), comm.WithFabric("mem"),
-				comm.WithName("recorded-"+entries)); err != nil {
-				b.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	if b.Failed() {
-		b.FailNow()
-	}
-	b.Cleanup(func() {
-		for _, c := range comms {
-			c.Finalize(context.Background())
-		}
-	})
-	return comms
 }

@@ -4,3 +4,10 @@ package comm
 func SetAtRegroup(f func(step string)) {
 	atRegroup = f
 }
+
+// Unrecorded takes the flight recorder from a communicator, until the function that it returns gives it back.
+func Unrecorded(c *Comm) (restore func()) {
+	rec := c.rec
+	c.rec = nil
+	return func() { c.rec = rec }
+}

@@ -55,9 +55,14 @@ var specialNames = [...]string{"", "split", "new_window", "close_window"}
 
 // Recorder is the flight recorder of one communicator on one rank. A nil Recorder records nothing.
 type Recorder struct {
-	own    ring   // of the synchronous collectives; belongs to the lane's owner
-	seq    uint64 // of the last collective; belongs to the lane's owner
-	others ring   // of what anybody may call at any time; has slots once it's used, by sharing
+	// What the lane's owner needs for a synchronous collective is in one cache line: a large one has driven all else out of the nearest cache.
+	own ring // of the synchronous collectives
+	seq uint64
+	// The name of the algorithm that ran last, by its address, as plans keep their names; its length << 32 | its index.
+	algorithmAt unsafe.Pointer
+	algorithmIs uint64
+
+	others ring // of what anybody may call at any time; has slots once it's used, by sharing
 	once   sync.Once
 
 	rank    *Rank
@@ -66,8 +71,6 @@ type Recorder struct {
 	members []int // ranks of the job, by rank of the communicator
 
 	algos struct {
-		last  string // belongs to the lane's owner
-		index uint64
 		sync.Mutex
 		all []string
 	}
@@ -78,6 +81,7 @@ type Recorder struct {
 		refused string
 		after   uint64 // what had been recorded by then
 	}
+	_ [40]byte // to a whole number of lines: such sizes begin at one
 }
 
 // ring is the last operations of one sort.
@@ -87,8 +91,11 @@ type ring struct {
 	slots []slot
 }
 
-// shared, in an operation's number, says that it's in the ring of the others.
-const shared = 1 << 63
+// An operation's number, as Begin returns it, says also where it is.
+const (
+	shared = 1 << 63 // in the ring of the others
+	timed  = 1 << 62 // its end is to be timed; not part of the number
+)
 
 func (g *ring) at(id uint64) *slot { return &g.slots[id&uint64(len(g.slots)-1)] }
 
@@ -115,6 +122,7 @@ func (r *Recorder) slot(id uint64) *slot {
 	if id == 0 {
 		return nil
 	}
+	id &^= timed
 	g := &r.own
 	if id&shared != 0 {
 		g = &r.others
@@ -194,6 +202,9 @@ func (r *Recorder) Begin(op *backend.Op, async, queued bool) uint64 {
 	publish.Word(&s.ended, 0)
 	publish.Word(&s.result, 0)
 	publish.Word(&s.published, id)
+	if async || in+out >= timedElements || op.Kind.PointToPoint() {
+		id |= timed
+	}
 	return id
 }
 
@@ -231,9 +242,11 @@ func (r *Recorder) End(id uint64, op *backend.Op, err error) {
 			r.seq = seq
 		}
 	}
-	s := r.slot(id)
-	if s == nil {
-		return
+	s := r.own.at(id)
+	if id&^timed != atomic.LoadUint64(&r.own.next) { // it isn't the last one of the lane's owner
+		if s = r.slot(id); s == nil {
+			return
+		}
 	}
 	var result uint64
 	if p2p {
@@ -248,7 +261,7 @@ func (r *Recorder) End(id uint64, op *backend.Op, err error) {
 	}
 	publish.Word(&s.result, result|uint64(status))
 	end := uint64(untimed)
-	if err != nil || p2p || seq%timedPeriod == 0 || atomic.LoadUint64(&s.what)&flagAsync != 0 || atomic.LoadUint64(&s.in)+atomic.LoadUint64(&s.out) >= timedElements {
+	if id&timed != 0 || err != nil || seq%timedPeriod == 0 {
 		end = now()
 	}
 	publish.Word(&s.ended, end)
@@ -256,11 +269,11 @@ func (r *Recorder) End(id uint64, op *backend.Op, err error) {
 
 // algorithm returns the index of a name, from 1, for the lane's owner; 0 means none.
 func (r *Recorder) algorithm(name string) uint64 {
-	if len(name) == len(r.algos.last) && unsafe.StringData(name) == unsafe.StringData(r.algos.last) { // plans keep their names
-		return r.algos.index
+	at, n := unsafe.Pointer(unsafe.StringData(name)), uint64(len(name))<<32
+	if at != r.algorithmAt || n != r.algorithmIs&^(1<<32-1) {
+		r.algorithmAt, r.algorithmIs = at, n|r.index(name)
 	}
-	r.algos.last, r.algos.index = name, r.index(name)
-	return r.algos.index
+	return r.algorithmIs & (1<<32 - 1)
 }
 
 // index is algorithm for anybody.
