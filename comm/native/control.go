@@ -193,6 +193,8 @@ func (g *group) lost(from int, n notice, at backend.Where) {
 	}
 	g.words.lost(n.Rank, n.Text)
 	cause := &backend.PeerLostError{Where: at, Peer: n.Rank, Cause: n.Text}
+	g.telling.begin()
+	defer g.telling.end()
 	if n.From > 0 { // it has left, and knows that
 		g.breakFrom(n.From, cause)
 	} else if g.breakWith(cause) && from == n.By {

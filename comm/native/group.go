@@ -59,6 +59,7 @@ type group struct {
 	announced atomic.Uint64 // last operation known to have sent messages
 	told      atomic.Bool   // an operation has returned the failure that broke the communicator
 
+	telling    telling
 	status     statusBoard
 	departures departures
 	words      words
@@ -278,6 +279,8 @@ func (g *group) fail(cause error) { g.failFrom(0, cause) }
 
 // failFrom is fail, from an operation on: who is still in an earlier one may end it.
 func (g *group) failFrom(seq uint64, cause error) {
+	g.telling.begin()
+	defer g.telling.end()
 	if g.breakWith(cause) {
 		g.tell(seq, cause)
 	}
@@ -335,6 +338,7 @@ func (g *group) Finalize(ctx context.Context) error {
 		errs = append(errs, err)
 	}
 	healthy := g.breakWith(&backend.FinalizedError{Where: g.where()})
+	g.telling.wait()
 	if healthy {
 		g.sayGoodbye()
 	}
