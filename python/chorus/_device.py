@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import itertools
+import os
 import threading
 import warnings
 import weakref
@@ -352,19 +353,47 @@ def set_stream(stream: Stream) -> None:
 class Event:
     """A point in the order of a stream's work, like ``torch.Event``. It becomes one of the device that first records it.
 
+    With ``interprocess`` another process of the host can make it its own, too, by :meth:`ipc_handle` and :meth:`from_ipc_handle`:
+    it stands for what either recorded last.
+
     Attributes:
         device: the device of the first record; None before. event_id: 0 before.
     """
 
     def __init__(self, device: DeviceLike = None, *, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:  # fmt: skip
-        if interprocess:
-            raise UnsupportedError("chorus: events between processes are not supported")
+        if interprocess and enable_timing:
+            raise InvalidArgumentError("chorus: an event of several processes keeps no time")
         self._timing = enable_timing
+        self._where = device
         h = ctypes.c_uint64()
-        check(_library.chorus_event_create(int(enable_timing), ctypes.byref(h)))
-        self.handle = h.value
+        flags = _lib.EVENT_INTERPROCESS if interprocess else _lib.EVENT_TIMING if enable_timing else 0
+        check(_library.chorus_event_create(flags, ctypes.byref(h)))
+        self._adopt(h.value)
+
+    def _adopt(self, handle: int) -> None:
+        self.handle = handle
         self._device: device_type | None = None
-        weakref.finalize(self, _library.chorus_event_release, h.value).atexit = False
+        weakref.finalize(self, _library.chorus_event_release, handle).atexit = False
+
+    @classmethod
+    def from_ipc_handle(cls, device: DeviceLike, ipc_handle: bytes) -> Self:
+        """An event of another process, as one of a device here."""
+        self = cls.__new__(cls)
+        self._timing, self._where = False, device
+        d = resolve(device)
+        h = ctypes.c_uint64()
+        check(_library.chorus_event_open(handle_of(d), ipc_handle, len(ipc_handle), ctypes.byref(h)))
+        self._adopt(h.value)
+        self._device = d
+        return self
+
+    def ipc_handle(self) -> bytes:
+        """What another process gives to :meth:`from_ipc_handle`, good while the event is. A new event becomes one of its device."""
+        d = self._device or resolve(self._where)
+        handle, n = ctypes.create_string_buffer(64), ctypes.c_int64()
+        check(_library.chorus_event_handle(self.handle, handle_of(d), handle, len(handle), ctypes.byref(n)))
+        self._device = d
+        return handle.raw[: n.value]
 
     @property
     def device(self) -> device_type | None:
@@ -421,15 +450,17 @@ class Graph:
 
     Memory that the work uses must be kept as long as the graph. Work of other streams joins by waiting for the captured one,
     which has to wait for it before the end.
+
+    Graphs that share a ``pool``, that of :meth:`pool`, give each other what was freed in their captures; they are replayed in
+    the order of these.
     """
 
     def __init__(
         self, keep_graph: bool = False, *, pool: tuple[int, int] | None = None, capture_error_mode: str = "default"
     ) -> None:
-        if pool is not None:
-            raise UnsupportedError("chorus: graphs don't share pools of memory")
         if capture_error_mode not in ("default", "global", "thread_local", "relaxed"):
             raise InvalidArgumentError(f"chorus: there is no capture_error_mode {capture_error_mode!r}")
+        self._pool = pool
         self._stream: Stream | None = None
         self._handle: int | None = None
         self._replayed: Stream | None = None
@@ -440,7 +471,10 @@ class Graph:
         if self._stream is not None or self._handle is not None:
             raise InvalidArgumentError("chorus: the graph has been captured already; reset it first")
         stream = current_stream()
-        check(_library.chorus_graph_begin(stream.handle))
+        if self._pool is None:
+            check(_library.chorus_graph_begin(stream.handle))
+        else:
+            check(_library.chorus_graph_begin_in(stream.handle, (ctypes.c_uint64 * 2)(*self._pool)))
         self._stream = stream
         _capturing.append(self)
 
@@ -471,6 +505,19 @@ class Graph:
         if self._handle is None:
             raise InvalidArgumentError("chorus: the graph has not been captured")
         return self._handle
+
+    def pool(self) -> tuple[int, int]:
+        """The graph's memory pool, for another graph that is to share it."""
+        ids = (ctypes.c_uint64 * 2)()
+        check(_library.chorus_graph_pool(self._captured(), ids))
+        return ids[0], ids[1]
+
+    def enable_debug_mode(self) -> None:
+        """Nothing: :meth:`debug_dump` needs no preparation."""
+
+    def debug_dump(self, path: str) -> None:
+        """Write a drawing of the graph's work to a file, in the language of Graphviz."""
+        check(_library.chorus_graph_dump(self._captured(), os.fsencode(path)))
 
     def replay(self) -> None:
         """Enqueue a run of the graph on the current stream."""

@@ -73,6 +73,7 @@ PUT, GET, ACCUMULATE, FETCH_OP, COMPARE_AND_SWAP, SIGNAL, WAIT_SIGNAL, FENCE = r
 CAN_WINDOW, CAN_SHARE, CAN_ABORT = 1, 2, 4
 
 ANY = -1
+EVENT_TIMING, EVENT_INTERPROCESS = 1, 2
 SIGNAL_SLOTS = 64
 
 # chorus_op, packed in one go: size kind dtype reduction, in in_count out out_count,
@@ -379,6 +380,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "device_reset_peak_stats": (_i32, [_u64]),
     "device_reset_accumulated_stats": (_i32, [_u64]),
     "device_empty_cache": (_i32, [_u64]),
+    "device_empty_host_cache": (_i32, [_u64]),
     "pin": (_i32, [_u64, _i64, POINTER(_ptr)]),
     "unpin": (_i32, [_ptr]),
     "stream_create": (_i32, [_u64, _i32, POINTER(_u64)]),
@@ -397,6 +399,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "stream_fill": (_i32, [_u64, _ptr, _i64, _ptr, _i32]),
     "stream_launch": (_i32, [_u64, _str, POINTER(Span), _i32, KERNEL_FN, _ptr]),
     "event_create": (_i32, [_i32, POINTER(_u64)]),
+    "event_handle": (_i32, [_u64, _u64, _ptr, _i64, POINTER(_i64)]),
+    "event_open": (_i32, [_u64, _str, _i64, POINTER(_u64)]),
     "event_record": (_i32, [_u64, _u64]),
     "event_release": (_i32, [_u64]),
     "event_get": (_i32, [_u64, POINTER(EventInfo)]),
@@ -404,7 +408,10 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "event_synchronize": (_i32, [_u64, _i64]),
     "event_elapsed": (_i32, [_u64, _u64, POINTER(c_double)]),
     "graph_begin": (_i32, [_u64]),
+    "graph_begin_in": (_i32, [_u64, POINTER(_u64)]),
     "graph_end": (_i32, [_u64, POINTER(_u64)]),
+    "graph_pool": (_i32, [_u64, POINTER(_u64)]),
+    "graph_dump": (_i32, [_u64, _str]),
     "graph_replay": (_i32, [_u64, _u64]),
     "graph_release": (_i32, [_u64]),
 }

@@ -164,7 +164,9 @@ def empty_cache() -> None:
 
 
 def empty_host_cache() -> None:
-    """Nothing: pinned memory is not cached."""
+    """Give pinned memory that is kept, and nobody uses, back to the driver."""
+    if is_available():
+        check(_library.chorus_device_empty_host_cache(handle_of(resolve(0))))
 
 
 def memory_stats(device_index: DeviceLike = None, /) -> OrderedDict[str, Any]:

@@ -26,10 +26,12 @@ def _nothing_is_left():
 
 def test_names_are_those_of_torch():
     assert set(torch.accelerator.__all__) <= set(accelerator.__all__)
-    for ours, theirs in ((chorus.Stream, torch.Stream), (chorus.Event, torch.Event), (accelerator.Graph, torch.accelerator.Graph)):
+    pairs = [(chorus.Stream, torch.Stream), (chorus.Event, torch.Event)]
+    if hasattr(torch.accelerator, "Graph"):  # since 2.9
+        pairs.append((accelerator.Graph, torch.accelerator.Graph))
+    for ours, theirs in pairs:
         names = {n for n in dir(theirs) if not n.startswith("_")}
-        # What has no meaning here: a debugger's view of the graph, a shared pool, handles of events for other processes.
-        missing = names - set(dir(ours)) - {"enable_debug_mode", "debug_dump", "pool", "ipc_handle", "from_ipc_handle", "native_handle"}
+        missing = names - set(dir(ours)) - {"native_handle"}  # there is none of a vendor's
         assert missing <= {"device", "stream_id", "device_type", "priority"}, missing
 
 
@@ -107,6 +109,16 @@ def test_pinned_copies_do_not_wait():
         gate.set()
         s.synchronize()
         assert back.eq(3).all()
+
+
+def test_pinned_memory_is_kept():
+    accelerator.empty_host_cache()
+    at = accelerator.empty_pinned(5000).data_ptr()
+    assert accelerator.empty_pinned(8000, dtype=torch.uint8).data_ptr() != 0
+    again = accelerator.empty_pinned(4200)
+    assert again.data_ptr() == at  # of the same power of two
+    del again
+    accelerator.empty_host_cache()
 
 
 def test_memory_figures():
@@ -193,8 +205,8 @@ def test_events():
     end.record(s)
     end.synchronize()
     assert start.elapsed_time(end) > 0
-    with pytest.raises(chorus.UnsupportedError):
-        chorus.Event(interprocess=True)
+    with pytest.raises(chorus.InvalidArgumentError):
+        chorus.Event(interprocess=True, enable_timing=True)
 
 
 def test_graphs():
@@ -223,6 +235,89 @@ def test_graphs():
         g.replay()
         assert x.cpu().eq(7).all()
         g.reset()
+
+
+def test_graph_pools_and_drawings(tmp_path):
+    with chorus.Stream("accinte:0") as s:
+        s.wait_stream(accelerator.current_stream("accinte:1"))
+        at = []
+
+        def capture(pool=None):
+            g = accelerator.Graph(pool=pool)
+            with g:
+                at.append(accelerator.zeros(1 << 18).data_ptr())  # freed in the capture
+                s.launch(lambda: None, name="my kernel")
+            return g
+
+        first = capture()
+        assert len(first.pool()) == 2 and first.pool() == first.pool()
+        second, other = capture(pool=first.pool()), capture()
+        assert second.pool() == first.pool() != other.pool()
+        assert at[0] == at[1] != at[2]
+        path = tmp_path / "graph.dot"
+        first.enable_debug_mode()
+        first.debug_dump(str(path))
+        drawing = path.read_text()
+        assert drawing.startswith("digraph") and "my kernel" in drawing and "n0 -> n1" in drawing
+        for g in (first, second, other):
+            g.replay()
+            g.reset()
+        with pytest.raises(chorus.InvalidArgumentError):
+            first.debug_dump(str(path))
+        with pytest.raises(chorus.InvalidArgumentError):
+            first.pool()
+        with pytest.raises(chorus.InvalidArgumentError):
+            capture(pool=(0, 0))
+
+
+def _other_process(handle, pipe):
+    event = chorus.Event.from_ipc_handle("accinte:1", handle)
+    assert event.device == chorus.device("accinte:1")
+    with pytest.raises(chorus.InvalidArgumentError):
+        event.ipc_handle()
+    with chorus.Stream("accinte:1") as s:
+        event.wait()
+        pipe.send((event.query(), s.query()))
+        assert pipe.recv() == "released"
+        s.synchronize()
+        event.record()  # the other side waits for this one now
+    pipe.send(event.query())
+
+
+def test_events_between_processes():
+    import multiprocessing
+
+    event, gate = chorus.Event("accinte:0", interprocess=True), threading.Event()
+    handle = event.ipc_handle()
+    assert isinstance(handle, bytes) and handle == event.ipc_handle() and event.device == chorus.device("accinte:0")
+    with pytest.raises(chorus.InvalidArgumentError):
+        chorus.Event().ipc_handle()
+    with pytest.raises(chorus.InvalidArgumentError):
+        chorus.Event.from_ipc_handle("accinte:0", handle)  # its own
+    with pytest.raises(chorus.InvalidArgumentError):
+        chorus.Event.from_ipc_handle("accinte:0", b"nonsense")
+    with chorus.Stream("accinte:0") as s:
+        s.launch(gate.wait)
+        event.record()
+        context = multiprocessing.get_context("spawn")
+        pipe, theirs = context.Pipe()
+        other = context.Process(target=_other_process, args=(handle, theirs))
+        other.start()
+        theirs.close()
+        try:
+            assert pipe.recv() == (False, False)
+            gate.set()
+            event.synchronize()
+            pipe.send("released")
+            assert pipe.recv()
+            event.wait()
+            s.synchronize()
+            assert event.query()
+        finally:
+            gate.set()
+            pipe.close()
+            other.join()
+        assert other.exitcode == 0
 
 
 def test_host_access():
