@@ -105,15 +105,15 @@ func (o *Outcome) misnamed(r int, x Failure) string {
 	case Kill:
 		ok = x.Kind == "lost" && only
 	case Exit: // who waits for a message of any rank does not know that it was to come from the one that has left
-		ok = x.Kind == "lost" && only || x.Kind == "timeout" && p.hears(f.Step, x.Comm)
+		ok = x.Kind == "lost" && (only || x.ofAny(p)) || x.Kind == "timeout" && (p.hears(f.Step, x.Comm) || p.hearing(f.Step, x.Named))
 	case Stop, Late:
 		ok = x.Kind == "timeout" && (names || x.between(p)) || x.Kind == "lost" && only
 	case Drop: // of which the sender knows nothing: it may have gone on, and left
-		ok = x.Kind == "timeout" || x.Kind == "lost" && only
+		ok = x.Kind == "timeout" || x.Kind == "lost" && (only || x.ofAny(p))
 	case Truncate, Flip:
 		ok = x.Kind == "mismatch" && (names || r == f.Rank)
 	case Mismatch: // which shows at the deadline only if nobody has sent anybody anything
-		ok = (x.Kind == "mismatch" || x.Kind == "timeout") && names
+		ok = (x.Kind == "mismatch" || x.Kind == "timeout") && names || x.Kind == "lost" && r == f.Rank // the others did not need it
 	case Abort:
 		ok = x.Kind == "aborted" && only
 	case Cut:
@@ -180,6 +180,18 @@ func (x Failure) between(p *Program) bool {
 		return true
 	}
 	return false
+}
+
+// ofAny reports whether an error is of a receive from any rank, which ends when all others have gone.
+func (x Failure) ofAny(p *Program) bool {
+	return x.Step >= 0 && x.Step < len(p.Steps) && p.Steps[x.Step].Do == anySource
+}
+
+// hearing reports whether one of the ranks waits for a message of any rank, on whichever communicator, from step k on.
+func (p *Program) hearing(k int, ranks []int) bool {
+	return slices.ContainsFunc(p.Steps[k:], func(s step) bool {
+		return s.Do == anySource && slices.Contains(ranks, p.Comms[s.On].Members[s.Root])
+	})
 }
 
 // hears reports whether some rank of a communicator waits for a message of any rank from step k on.

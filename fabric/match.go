@@ -37,6 +37,7 @@ type Matcher struct {
 	current  map[uint32]*history
 	handler  Handler
 	lost     map[int]error // *PeerError of the peers that died or left
+	first    error         // of them, the first
 	controls []control     // payloads that came before there was a handler
 	closed   error
 	order    uint64 // of posts and arrivals
@@ -118,7 +119,7 @@ func (x *Matcher) Post(m *Msg) {
 		q.Push(m)
 	} else {
 		if len(x.lost) > 0 && len(x.lost) >= x.size-1 {
-			err := x.anyLoss()
+			err := x.first
 			x.mu.Unlock()
 			m.Complete(0, AnySource, err)
 			return

@@ -131,7 +131,7 @@ func TestRetractAndLeave(t *testing.T) {
 		t.Errorf("a message that came before the peer was lost: %v", m.Err)
 	}
 	var lost *PeerError
-	if m := post(AnySource); !errors.As(m.Err, &lost) {
+	if m := post(AnySource); !errors.As(m.Err, &lost) || lost.Peer != 1 { // the first that went
 		t.Errorf("nobody is left: %v", m.Err)
 	}
 }

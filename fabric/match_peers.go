@@ -65,7 +65,10 @@ func (x *Matcher) gone(peer int, err error, tell bool) {
 	}
 	perr := &PeerError{Peer: peer, Err: err}
 	x.lost[peer] = perr
-	var fail []*Msg
+	if x.first == nil {
+		x.first = perr
+	}
+	var fail, anyone []*Msg
 	for k, q := range x.posted {
 		if k.from == peer {
 			for q.head != nil {
@@ -77,15 +80,18 @@ func (x *Matcher) gone(peer int, err error, tell bool) {
 	if len(x.lost) >= x.size-1 {
 		for k, q := range x.anyone {
 			for q.head != nil {
-				fail = append(fail, q.Pop())
+				anyone = append(anyone, q.Pop())
 			}
 			delete(x.anyone, k)
 		}
 	}
-	h := x.handler
+	h, first := x.handler, x.first
 	x.mu.Unlock()
 	for _, m := range fail {
 		m.Complete(0, peer, perr)
+	}
+	for _, m := range anyone { // which the first that went may have been to send
+		m.Complete(0, peer, first)
 	}
 	if tell && h != nil {
 		h.PeerLost(peer, perr)
@@ -97,14 +103,4 @@ func (x *Matcher) LostError(peer int) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.lost[peer]
-}
-
-func (x *Matcher) anyLoss() error {
-	best := -1
-	for p := range x.lost {
-		if best < 0 || p < best {
-			best = p
-		}
-	}
-	return x.lost[best]
 }
