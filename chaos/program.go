@@ -147,7 +147,7 @@ func (m *maker) place(fabrics []string) {
 var Fabrics = []string{"shm", "tcp", "auto"}
 
 // heartbeat is the interval of TCP's heartbeats in real programs: a machine that runs many processes must keep up.
-const heartbeat = 500 * time.Millisecond
+const heartbeat = time.Second
 
 // kinds are the collectives.
 var kinds = slices.DeleteFunc(backend.Kinds(), backend.Kind.PointToPoint)
