@@ -47,13 +47,16 @@ func cut(data []byte) (head, lines []byte, ok bool) {
 	return append(slices.Clip(first), endMark...), bytes.TrimRight(lines, "\n"), ok
 }
 
+// maxRanks is more than a job has; Explain takes memory for each of them.
+const maxRanks = 1 << 22
+
 // check refuses what no rank writes, so that whoever uses the dump need not.
 func (d *Dump) check() error {
 	h := &d.Chorus
 	if h.Format != Format {
 		return fmt.Errorf("observe: a dump of format %d; this program reads %d", h.Format, Format)
 	}
-	if h.Size < 1 || h.Rank < 0 || h.Rank >= h.Size {
+	if h.Size < 1 || h.Size > maxRanks || h.Rank < 0 || h.Rank >= h.Size {
 		return fmt.Errorf("observe: a dump of rank %d of %d", h.Rank, h.Size)
 	}
 	for i := range h.Comms {

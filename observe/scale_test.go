@@ -104,9 +104,13 @@ func FuzzParse(f *testing.F) {
 	f.Add(data, 2)
 	f.Add(data, 0)
 	f.Add([]byte(`{"chorus":{"format":1,"size":1},"entries":[`+"\n]}"), 1)
+	f.Add([]byte(`{"chorus":{"format":1,"size":4611686018427387904}}`), 0)
 	f.Fuzz(func(t *testing.T, data []byte, last int) {
 		d, err := Parse(data, last)
-		if err != nil || d.Chorus.Size > 1000 {
+		if err == nil && d.Chorus.Size > maxRanks {
+			t.Fatalf("%d ranks", d.Chorus.Size)
+		}
+		if err != nil || d.Chorus.Size > 1000 { // it would take its time
 			return
 		}
 		_ = Explain([]*Dump{d}).String()
