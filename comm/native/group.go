@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/internal/publish"
 	"github.com/chorus-comms/chorus/plan"
@@ -43,6 +44,7 @@ type group struct {
 	req          plan.Request
 	job          job
 	current      *compiled
+	repeats      repeatable
 	programs     map[shape]*compiled
 	programSteps int
 	scratch      scratch
@@ -91,20 +93,16 @@ func (g *group) Submit(op *backend.Op) error {
 		op.Seq = g.seq // what it would have been, for those who compare the ranks' records
 		return g.relocate(g.abort.Cause(), op)
 	}
-	q, j := &g.req, &g.job
+	j := &g.job
 	g.scratch.reset()
-	t, err := g.tune(op)
-	if err != nil {
-		return g.invalid(op, err)
+	c := g.again(op)
+	if c == nil {
+		var err error
+		if c, err = g.arrange(op); err != nil {
+			return g.invalid(op, err)
+		}
 	}
-	g.request(op, t, q, j)
-	c, err := g.lookup(q, t)
-	if err != nil {
-		return g.invalid(op, err)
-	}
-	j.desc = *g.describe(op, c, j.dt)
 	// From here on the others may count on this rank: every failure is theirs, too.
-	g.current = c
 	g.seq++
 	op.Seq = g.seq
 	after, err := g.prepare(op, j)
@@ -120,6 +118,70 @@ func (g *group) Submit(op *backend.Op) error {
 	g.forget(c)
 	publish.Word(&g.ended, g.seq)
 	return nil
+}
+
+// arrange finds the programs of an operation, and fills the job.
+func (g *group) arrange(op *backend.Op) (*compiled, error) {
+	q, j := &g.req, &g.job
+	g.repeats = repeatable{}
+	t, err := g.tune(op)
+	if err != nil {
+		return nil, err
+	}
+	g.request(op, t, q, j)
+	c, err := g.lookup(q, t)
+	if err != nil {
+		return nil, err
+	}
+	j.desc = *g.describe(op, c, j.dt)
+	g.current = c
+	if op.Hints == nil && g.purpose == 0 {
+		g.repeats = repeatableOf(op)
+	}
+	return c, nil
+}
+
+// repeatable is what an operation has in common with the last one if it's that one again, perhaps on other memory: then all that
+// was arranged for it still holds.
+type repeatable struct {
+	kind   backend.Kind // 0: nothing is known of the last operation
+	reduce backend.ReduceKind
+	dt     dtype.DType
+	n      int
+	root   int
+	same   bool // input and output are the same memory
+}
+
+// repeatableOf returns the zero value for operations on lists, and for those that prepare has work with.
+func repeatableOf(op *backend.Op) repeatable {
+	switch op.Kind {
+	case backend.Barrier:
+		return repeatable{kind: op.Kind}
+	case backend.Broadcast:
+		return repeatable{kind: op.Kind, dt: op.Out.DType(), n: op.Out.NumEl(), root: op.Root}
+	case backend.AllReduce:
+		if op.Reduce.Kind == backend.PremulSumKind {
+			break
+		}
+		return repeatable{kind: op.Kind, reduce: op.Reduce.Kind, dt: op.In.DType(), n: op.In.NumEl(), same: op.In.Pointer() == op.Out.Pointer()}
+	}
+	return repeatable{}
+}
+
+// again returns the programs of the last operation, with the job filled, if this one is the same again.
+func (g *group) again(op *backend.Op) *compiled {
+	if g.repeats.kind != op.Kind || op.Hints != nil || g.purpose != 0 || repeatableOf(op) != g.repeats {
+		return nil
+	}
+	switch j := &g.job; op.Kind {
+	case backend.AllReduce:
+		j.in, j.out = op.In.Pointer(), op.Out.Pointer()
+	case backend.Broadcast:
+		if j.out = op.Out.Pointer(); g.rank == op.Root {
+			j.in = j.out
+		}
+	}
+	return g.current
 }
 
 // forget keeps no buffer of an operation that is done alive.

@@ -4,10 +4,11 @@ import (
 	"sync/atomic"
 
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/internal/publish"
 )
 
 // traffic counts collectives. Only the one that runs writes, so that no write needs to be locked.
-type traffic struct{ mapped, staged atomic.Uint64 }
+type traffic struct{ mapped, staged uint64 } // publish.Word
 
 func (g *group) count(p *program) {
 	if len(g.members) == 1 || len(p.steps) == 0 {
@@ -17,10 +18,10 @@ func (g *group) count(p *program) {
 	if p.remote && !p.twoSided {
 		n = &g.traffic.mapped
 	}
-	n.Store(n.Load() + 1)
+	publish.Word(n, *n+1)
 }
 
 // Traffic implements backend.Counter.
 func (g *group) Traffic() backend.Traffic {
-	return backend.Traffic{Mapped: g.traffic.mapped.Load(), Staged: g.traffic.staged.Load()}
+	return backend.Traffic{Mapped: atomic.LoadUint64(&g.traffic.mapped), Staged: atomic.LoadUint64(&g.traffic.staged)}
 }
