@@ -355,6 +355,38 @@ def test_dlpack_of_the_host():
         accelerator.from_dlpack(mine.expand(2, 3))
 
 
+def _windows(comm, d, s):
+    """Operations on windows are enqueued: nothing runs before the stream gets there."""
+    me, n = comm.get_rank(), comm.get_size()
+    mine, data = accelerator.zeros(100), accelerator.full((50,), float(me + 1))
+    window = comm.new_window(mine)
+    assert window.device == d and window.get_size() == 400
+    right, left = (me + 1) % n, (me + n - 1) % n
+    gate = threading.Event()
+    s.launch(gate.wait)
+    window.put(data, right, 25)
+    window.signal(right)
+    window.wait_signal(left)
+    assert not s.query()
+    gate.set()
+    got = mine.cpu()
+    assert got[25:75].eq(left + 1).all() and got[:25].eq(0).all() and got[75:].eq(0).all()
+    back = accelerator.zeros(50)
+    window.get(back, right, 25)
+    assert back.cpu().eq(me + 1).all()
+    for bad, wants in ((lambda: window.put(torch.ones(3), right, 0), "accinte"), (lambda: window.put(data, right, 60), "exceeds")):
+        with pytest.raises(chorus.InvalidArgumentError, match=wants):
+            bad()
+    with pytest.raises(chorus.UnsupportedError, match="async_op"):
+        window.put(data, right, 0, True)
+    with pytest.raises(chorus.UnsupportedError):
+        window.map_remote_tensor(right)
+    comm.barrier(False)
+    window.tensor_deregister()
+    with pytest.raises(chorus.InvalidArgumentError, match="Expected tensor on accinte"):
+        comm.new_window(torch.ones(3))
+
+
 def _collectives(peers):
     """A rank of a communicator of devices of several processes."""
     import chorus.torchcomms as tc
@@ -429,6 +461,7 @@ def _collectives(peers):
         with pytest.raises(chorus.InvalidArgumentError, match="accinte"):
             comm.all_reduce(accelerator.zeros(3, device=chorus.device("accinte", 1 - me % 2)), ReduceOp.SUM, False)
         comm.barrier(False)
+        _windows(comm, d, s)
         # What fails later is the stream's.
         if me == 0 and n > 1:
             comm.recv(got, (me + 1) % n, False, timeout=datetime.timedelta(milliseconds=20))

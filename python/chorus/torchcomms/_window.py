@@ -11,6 +11,8 @@ import torch
 
 from chorus import _lib
 from chorus._comm import Communicator
+from chorus._device import device as device_type
+from chorus._device_tensor import DeviceTensor
 from chorus._tensors import moved_as, reduced_as
 from chorus._window import Window
 from chorus.errors import InvalidArgumentError, UnsupportedError
@@ -28,9 +30,12 @@ class TorchCommWindow:
     :meth:`signal` that followed. Signals are counted for each window, pair of ranks and slot;
     :meth:`wait_signal` consumes one. Offsets count elements. Bounds and dtypes are checked before
     anything moves; errors are those of the communicator.
+
+    On a device tensors are :class:`chorus.DeviceTensor`, and operations are enqueued on the current stream, which has their
+    errors; ``async_op`` is not supported, as nothing waits anyway, and :meth:`map_remote_tensor` is not, as the host can't touch the memory.
     """
 
-    def __init__(self, comm: Communicator, device: torch.device) -> None:
+    def __init__(self, comm: Communicator, device: torch.device | device_type) -> None:
         self._comm = comm
         self._device = device
         self._window: Window | None = None
@@ -48,8 +53,8 @@ class TorchCommWindow:
         """
         if self._window is not None:
             raise self._invalid("tensor_register", "the window has a tensor already; deregister it first")
-        if not tensor.is_cpu or tensor.layout is not torch.strided:
-            raise self._invalid("tensor_register", f"Expected tensor on cpu but found tensor on {tensor.device.type}")
+        if not self._here(tensor):
+            raise self._invalid("tensor_register", f"Expected tensor on {self._device} but found tensor on {tensor.device}")
         if not tensor.is_contiguous():
             raise self._invalid("tensor_register", "the tensor must be contiguous")
         dtype, width = moved_as(tensor)
@@ -128,6 +133,7 @@ class TorchCommWindow:
     def fence(self, async_op: bool = False, timeout: timedelta | None = None) -> TorchWork:
         """When it's done, this rank's earlier operations are complete everywhere. Not in the original."""
         window, _ = self._registered("fence")
+        self._in_order(async_op, "fence")
         return TorchWork(window.run(async_op, self, _lib.FENCE, _lib.ANY, timeout_ns=timeout_ns(timeout)))
 
     def map_remote_tensor(self, rank: int) -> torch.Tensor:
@@ -173,13 +179,15 @@ class TorchCommWindow:
         return list(self._registered("shape")[1].shape)
 
     @property
-    def device(self) -> torch.device:
+    def device(self) -> torch.device | device_type:
         return self._device
 
     def __deepcopy__(self, memo: Any) -> TorchCommWindow:
         """A window of its own on a copy of the tensor. Collective."""
         window = TorchCommWindow(self._comm, self._device)
-        if self._tensor is not None:
+        if isinstance(self._tensor, DeviceTensor):
+            window.tensor_register(self._tensor.clone())
+        elif self._tensor is not None:
             # The copy is in memory of the same kind.
             window.tensor_register(torch.empty_like(self._tensor) if not _shared(self._tensor) else _like(self._tensor))
             assert window._tensor is not None
@@ -217,8 +225,9 @@ class TorchCommWindow:
     ) -> TorchWork:
         window, mine = self._registered(op)
         self._in_range(rank, op)
-        if not tensor.is_cpu or tensor.dtype != mine.dtype:
-            raise self._invalid(op, f"the tensor is {tensor.dtype} on {tensor.device.type}; the window is {mine.dtype} on cpu")  # fmt: skip
+        self._in_order(async_op, op)
+        if not self._here(tensor) or tensor.dtype != mine.dtype:
+            raise self._invalid(op, f"the tensor is {tensor.dtype} on {tensor.device}; the window is {mine.dtype} on {self._device}")  # fmt: skip
         if not tensor.is_contiguous():
             raise self._invalid(op, "the tensor must be contiguous")
         _, count = window.peer(rank)
@@ -235,7 +244,17 @@ class TorchCommWindow:
     ) -> TorchWork:
         window, _ = self._registered(op)
         self._in_range(rank, op)
+        self._in_order(async_op, op)
         return TorchWork(window.run(async_op, self, kind, rank, slot=slot, timeout_ns=timeout_ns(timeout)))
+
+    def _here(self, tensor: torch.Tensor) -> bool:
+        if isinstance(self._device, torch.device):
+            return tensor.is_cpu and tensor.layout is torch.strided
+        return isinstance(tensor, DeviceTensor) and tensor.device == self._device
+
+    def _in_order(self, async_op: bool, op: str) -> None:
+        if async_op and not isinstance(self._device, torch.device):
+            raise UnsupportedError(f"chorus: {op}: on a device it's enqueued on the current stream: leave out async_op", comm=self._comm.name, op=op)  # fmt: skip
 
     def _registered(self, op: str) -> tuple[Window, torch.Tensor]:
         if self._window is None or self._tensor is None:

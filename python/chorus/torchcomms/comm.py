@@ -473,8 +473,6 @@ class TorchComm:
         op_id = self._before(OpName.new_window, lambda: (tensor,))
         if not isinstance(self._impl, NativeBackend):
             raise self._impl._lacks("new_window")
-        if not isinstance(self._device, torch.device):
-            raise UnsupportedError(f"chorus: new_window: windows on {self._device} are not supported")
         window = TorchCommWindow(self._impl.comm, self._device)
         if tensor is not None:
             window.tensor_register(tensor)
