@@ -220,11 +220,25 @@ func (f *Fabric) Wait(m *fabric.Msg, w *fabric.Waiter) error {
 			return m.Err
 		}
 	}
+	f.reach(m.Peer)
 	f.rouse()
 	if err := w.Block(m.Done); err != nil {
 		return err
 	}
 	return m.Err
+}
+
+// reach connects to a peer that is waited for, if nobody has yet: the death of one that there is no link to goes unnoticed.
+func (f *Fabric) reach(peer int) {
+	if peer < 0 || peer >= f.size || peer == f.rank {
+		return
+	}
+	p := f.peers[peer]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err == nil {
+		p.pipes[0].connect()
+	}
 }
 
 // rouse makes the keepers look after their connections now.

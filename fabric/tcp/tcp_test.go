@@ -235,6 +235,23 @@ func TestPeerGone(t *testing.T) {
 	}
 }
 
+// A rank that dies before it has any link is lost to one that waits for it.
+func TestDeadBeforeAnyLink(t *testing.T) {
+	ranks := world(t, 2, nil)
+	defer ranks[0].Close(context.Background())
+	kill(ranks[1])
+	w := fabric.NewWaiter(fabric.NewAbort())
+	w.Begin(t.Context(), 20*time.Second)
+	m := &fabric.Msg{Peer: 1}
+	m.Reset(w)
+	ranks[0].Recv(m)
+	var lost *fabric.PeerError
+	if err := ranks[0].Wait(m, w); !errors.As(err, &lost) || lost.Peer != 1 {
+		t.Errorf("waiting for a dead rank: %v", err)
+	}
+	ranks[0].Cancel(m)
+}
+
 // TestProcesses runs random programs between processes.
 func TestProcesses(t *testing.T) {
 	fabrictest.Processes(t, 3, func(t *testing.T, c fabric.Config) {
