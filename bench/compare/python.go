@@ -70,6 +70,8 @@ var pythonTargets = []pythonTarget{
 	{"all_gather, reduce_scatter, all_to_all, 1 to 64 MiB, by Gloo", 0, 4, faster("collectives", []string{"all_gather", "reduce_scatter", "all_to_all"}, mib, 64*mib, "ordinary", "gloo")},
 	{"all_reduce, 16 KiB to 16 MiB, by vLLM and DeepSpeed", 0, 1, faster("peers", []string{"all_reduce"}, 16*kib, 16*mib, "ordinary", "vllm", "deepspeed")},
 	{"all_reduce, `chorus.empty`, 16 KiB to 16 MiB, by vLLM and DeepSpeed", 0, 2, faster("peers", []string{"all_reduce"}, 16*kib, 16*mib, "shared", "vllm", "deepspeed")},
+	{"the same by `TorchComm`, by vLLM and DeepSpeed", 0, 1, faster("peers", []string{"all_reduce"}, 16*kib, 16*mib, "direct", "vllm", "deepspeed")},
+	{"the same by `TorchComm`, `chorus.empty`, by vLLM and DeepSpeed", 0, 2, faster("peers", []string{"all_reduce"}, 16*kib, 16*mib, "direct_shared", "vllm", "deepspeed")},
 	{"communication's share of a DDP step, by Gloo's", 0, 5, shareOfStep("ordinary")},
 	{"communication's share of a DDP step, shared memory, by Gloo's", 0, 5, shareOfStep("shared")},
 	{"all_reduce in a tensor-parallel step, 16 to 256 KiB, by Gloo", 0, 10, faster("inference", []string{"step"}, 16*kib, 256*kib, "ordinary", "gloo")},

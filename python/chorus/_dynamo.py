@@ -1,4 +1,4 @@
-"""Keeps torch.compile from compiling this package.
+"""Keeps torch.compile from compiling this package, and lets compiled code use its groups.
 
 While compiled code runs, PyTorch compiles every Python function that is called, also those that
 C++ calls, such as a process group's methods. Dynamo has a list of what it leaves alone; but it is
@@ -28,7 +28,7 @@ class _Loader(importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         self.loader.exec_module(module)
-        module.add(__package__)
+        _prepare(module)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -44,9 +44,23 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
+def _prepare(rules: ModuleType) -> None:
+    rules.add(__package__)
+    variables = sys.modules.get("torch._dynamo.variables.distributed")
+    if variables is None or not hasattr(variables.ProcessGroupVariable, "is_process_group"):
+        return
+    # PyTorch 2.6 takes only objects of its own class for groups, and refuses to compile what uses another's.
+    theirs = variables.ProcessGroupVariable.is_process_group
+
+    def is_process_group(value: object) -> bool:
+        return type(value).__module__ == "chorus.process_group" or bool(theirs(value))
+
+    variables.ProcessGroupVariable.is_process_group = staticmethod(is_process_group)
+
+
 def leave_alone() -> None:
     """Call once."""
     if _RULES in sys.modules:
-        sys.modules[_RULES].add(__package__)
+        _prepare(sys.modules[_RULES])
     else:
         sys.meta_path.insert(0, _Finder())

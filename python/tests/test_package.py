@@ -93,6 +93,8 @@ def test_names():
 
 def test_types():
     pytest.importorskip("mypy")
+    if torch.__version__ < "2.13":
+        pytest.skip("PyTorch's stubs change; the package is checked with those of the version that CI has")
     done = subprocess.run([sys.executable, "-m", "mypy"], cwd=ROOT / "python", capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 

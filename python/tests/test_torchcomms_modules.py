@@ -150,6 +150,7 @@ def _straggler(peers, directory):
 
 
 def test_pytorchs_tool_finds_who_is_missing(pair, tmp_path):
+    pytest.importorskip("torch.distributed.flight_recorder", reason="this PyTorch comes without its tool")
     pair.run(_straggler, str(tmp_path))
     tool = [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", str(tmp_path), "-p", "trace_"]
     done = subprocess.run(tool, capture_output=True, text=True)

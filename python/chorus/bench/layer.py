@@ -57,5 +57,5 @@ def show(row: Row) -> Iterator[str]:
     yield "|---|---:|"
     yield f"| from the call to the library's first instruction | {row.us['first byte']:.1f} |"
     yield f"| of which PyTorch's own `all_reduce` | {row.us['pytorch']:.1f} |"
-    yield f"| of which `ProcessGroup.allreduce` and the `Work` | {row.us['chorus']:.1f} |"
+    yield f"| of which `ProcessGroup.allreduce` | {row.us['chorus']:.1f} |"
     yield f"| all of it, in a world of one | {row.us['all']:.1f} |"

@@ -1,4 +1,9 @@
-"""All-reduce beside libraries for inference on CPUs, called from Python as their programs call them."""
+"""All-reduce beside libraries for inference on CPUs, called from Python.
+
+Of theirs the operators themselves are called, below what their programs go through: vLLM's CpuCommunicator calls a method of
+``_CPUSHMDistributed``, which calls the operator. Ours are called by torch.distributed, and as a program would that has a
+communicator of its own, as vLLM does: by :meth:`chorus.torchcomms.TorchComm.all_reduce` ("direct").
+"""
 
 from __future__ import annotations
 
@@ -13,8 +18,10 @@ import torch
 import torch.distributed as dist
 
 from chorus.bench.harness import KIB, MIB, ORDINARY, SHARED, Row, medians, size_text, tensor, time_text
+from chorus.torchcomms import ReduceOp, distwrap
 
 SIZES = [16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB]
+DIRECT, DIRECT_SHARED = "direct", "direct_shared"
 NAMES = {"vllm": "vLLM", "deepspeed": "DeepSpeed"}
 
 
@@ -48,23 +55,31 @@ def clear(rank: int, port: int) -> None:
 
 
 def measure(libraries: dict[str, Callable[[torch.Tensor], object]], most: int, seconds: float) -> Iterator[Row]:
+    comm = distwrap.get_comm()
+
+    def direct(x: torch.Tensor) -> object:
+        return comm.all_reduce(x, ReduceOp.SUM)
+
     for nbytes in SIZES:
         if nbytes > most:
             continue
         # They can only add. Zeros stay zeros.
-        data = {kind: tensor(nbytes // 4, kind).zero_() for kind in (ORDINARY, SHARED, *libraries)}
-        every: dict[str, Callable[[torch.Tensor], object]] = {ORDINARY: dist.all_reduce, SHARED: dist.all_reduce, **libraries}
+        every: dict[str, Callable[[torch.Tensor], object]] = {ORDINARY: dist.all_reduce, SHARED: dist.all_reduce,
+            DIRECT: direct, DIRECT_SHARED: direct, **libraries}  # fmt: skip
+        shared = (SHARED, DIRECT_SHARED)
+        data = {kind: tensor(nbytes // 4, SHARED if kind in shared else ORDINARY).zero_() for kind in every}
         calls = {kind: functools.partial(call, data[kind]) for kind, call in every.items()}
         yield Row("peers", "all_reduce", nbytes, medians(calls, seconds))
 
 
 def show(rows: list[Row]) -> Iterator[str]:
     names = [n for n in NAMES if n in rows[0].us]
-    yield "| all_reduce from Python | " + "".join(f"{NAMES[n]} | " for n in names) + "Chorus | faster | `chorus.empty` | faster |"
-    yield "|---|" + "---:|" * (len(names) + 4)
+    ours = {ORDINARY: "Chorus", SHARED: "`chorus.empty`", DIRECT: "direct", DIRECT_SHARED: "direct, `chorus.empty`"}
+    yield "| all_reduce from Python | " + "".join(f"{NAMES[n]} | " for n in names) + "".join(f"{o} | faster | " for o in ours.values())
+    yield "|---|" + "---:|" * (len(names) + 2 * len(ours))
     for row in rows:
         best = min(row.us[n] for n in names)
         cells = [time_text(row.us[n]) for n in names]
-        for kind in (ORDINARY, SHARED):
+        for kind in ours:
             cells += [time_text(row.us[kind]), f"{best / row.us[kind]:.2f}x"]
         yield f"| {size_text(row.bytes)} | {' | '.join(cells)} |"

@@ -89,6 +89,11 @@ def _flatten_with_comm(
     mapping = {r: i for i, r in enumerate(global_ranks)}
     group: Any = _create_torchcomm_process_group(comm, mesh_dim_name, global_ranks_mapping=mapping)
     flat: Any = DeviceMesh.from_group(group, "cpu", mesh_dim_names=(mesh_dim_name,))
+    if not hasattr(mesh, "_get_root_mesh"):  # PyTorch 2.6 has tables of all meshes instead
+        tables: Any = torch.distributed.device_mesh._mesh_resources
+        tables.child_to_root_mapping[flat] = tables.get_root_mesh(mesh)
+        tables.root_to_flatten_mapping.setdefault(tables.get_root_mesh(mesh), {})[mesh_dim_name] = flat
+        return flat  # type: ignore[no-any-return]
     root: Any = mesh._get_root_mesh()
     flat._root_mesh = root
     root._flatten_mapping[mesh_dim_name] = flat
