@@ -95,6 +95,9 @@ func (o *Outcome) misnamed(r int, x Failure) string {
 	if o.incomplete(x.Comm) || x.Kind == "timeout" && o.heldUp(x.Named) {
 		return ""
 	}
+	if f.Kind == Exit && x.Kind == "timeout" && p.hearing(f.Step, x.Named) {
+		return "" // of one that waits elsewhere for a message of any rank
+	}
 	if f.Rank >= 0 && !g.has(f.Rank) {
 		return fmt.Sprintf("rank %d is not in this communicator", f.Rank)
 	}
@@ -113,7 +116,7 @@ func (o *Outcome) misnamed(r int, x Failure) string {
 	case Truncate, Flip:
 		ok = x.Kind == "mismatch" && (names || r == f.Rank)
 	case Mismatch: // which shows at the deadline only if nobody has sent anybody anything
-		ok = (x.Kind == "mismatch" || x.Kind == "timeout") && names || x.Kind == "lost" && r == f.Rank // the others did not need it
+		ok = (x.Kind == "mismatch" || x.Kind == "timeout") && names || (x.Kind == "lost" || x.Kind == "timeout") && r == f.Rank // the others did not need it, and are past that
 	case Abort:
 		ok = x.Kind == "aborted" && only
 	case Cut:
