@@ -28,14 +28,27 @@ type Graph struct {
 	draws  draws
 }
 
+// CaptureOption says how a capture is made.
+type CaptureOption func(*Graph)
+
+// InPool lets a graph share the memory pool of others ([Graph.Pool]): what was deallocated in the capture of one is given to the next.
+// Such graphs must be replayed in the order of their captures, and not beside each other.
+func InPool(id cache.PoolID) CaptureOption { return func(g *Graph) { g.pool = id } }
+
+// Pool names the graph's memory pool, for [InPool].
+func (g *Graph) Pool() cache.PoolID { return g.pool }
+
 // Capture runs f while the work that it enqueues on s, and on streams that come to wait for s, becomes a graph instead of
 // running. If f fails, or does what a capture forbids ([Graphs]), there is no graph.
-func Capture(s *Stream, f func() error) (*Graph, error) {
+func Capture(s *Stream, f func() error, opts ...CaptureOption) (*Graph, error) {
 	drv, err := optional[Graphs](s.dev.rt, "capture")
 	if err != nil {
 		return nil, err
 	}
 	g := &Graph{drv: drv, rt: s.dev.rt, pool: cache.NewPoolID()}
+	for _, o := range opts {
+		o(g)
+	}
 	if g.g, g.draws.captures, err = g.capture(s, f); err != nil {
 		return nil, errors.Join(err, g.releasePools())
 	}
@@ -178,6 +191,9 @@ func (g *Graph) Update(s *Stream, f func() error) error {
 func (g *Graph) Nodes() ([]Node, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.done {
+		return nil, Errorf(ErrInvalidHandle, g.rt.Name(), "graph", "the graph is closed")
+	}
 	return g.drv.GraphNodes(g.g)
 }
 
