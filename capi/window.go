@@ -213,6 +213,9 @@ func goWindowIssue(h C.chorus_window, o *C.chorus_window_op, out *C.chorus_work)
 	if err != nil {
 		return fail(err)
 	}
+	if w.m.Stream() != nil {
+		return fail(refused("an operation on a window of a device takes no work: it's enqueued on the current stream, and holds nobody up"))
+	}
 	f, beside, err := w.prepare(o)
 	if err != nil {
 		return fail(err)

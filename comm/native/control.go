@@ -20,6 +20,8 @@ type notice struct {
 	By   int    `json:"b,omitempty"`  // lost: who found it
 	Text string `json:"t,omitempty"`  // reason
 	From uint64 `json:"fr,omitempty"` // the first operation that fails for it; 0: all that are under way
+	// lost, timeout, abort: the rank couldn't make its part of the communicator
+	Unopened bool `json:"un,omitempty"`
 	// mismatch
 	RankA int    `json:"ra,omitempty"`
 	RankB int    `json:"rb,omitempty"`

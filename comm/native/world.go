@@ -207,7 +207,10 @@ func (g *group) join(ctx context.Context) error {
 	over := func(n notice) {
 		if n.ends() {
 			why := &gaveUpError{n.translated(g.member)}
-			stop(why)
+			// What has failed otherwise, this rank gets to when it has joined, as the others have.
+			if n.Unopened || n.Kind == noticeLost && n.From == 0 {
+				stop(why)
+			}
 			select {
 			case heard <- why:
 			default: // not the first
@@ -246,7 +249,9 @@ func (g *group) join(ctx context.Context) error {
 		return nil
 	}
 	if other := (*gaveUpError)(nil); !errors.As(err, &other) {
-		g.tell(0, unopened(ctx, start, g.where(), g.rankOf, err))
+		n := noticeOf(unopened(ctx, start, g.where(), g.rankOf, err), g.rank)
+		n.Comm, n.Unopened = g.id, true
+		g.broadcast(n)
 	}
 	return err
 }

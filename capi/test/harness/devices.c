@@ -219,6 +219,19 @@ void devices(void) {
 			     {.size = sizeof(chorus_op), .kind = CHORUS_RECV, .dtype = CHORUS_INT32, .out = q, .out_count = N, .peer = (rank + size - 1) % size}};
 	OK(chorus_submit_batch(c, ring, 2, 0, NULL));
 	wants(mine, q, 100 + (rank + size - 1) % size);
+	// A window on the device: what this rank puts into the next one's.
+	chorus_window win;
+	OK(chorus_window_create(c, q, N, CHORUS_INT32, &win));
+	put(mine, p, 7 + rank);
+	chorus_window_op shift = {.size = sizeof shift, .kind = CHORUS_PUT, .rank = (rank + 1) % size, .data = p, .count = N};
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_window_submit(win, &shift, &w));
+	OK(chorus_window_submit(win, &shift, NULL));
+	shift = (chorus_window_op){.size = sizeof shift, .kind = CHORUS_SIGNAL, .rank = (rank + 1) % size};
+	OK(chorus_window_submit(win, &shift, NULL));
+	shift = (chorus_window_op){.size = sizeof shift, .kind = CHORUS_WAIT_SIGNAL, .rank = (rank + size - 1) % size};
+	OK(chorus_window_submit(win, &shift, NULL));
+	wants(mine, q, 7 + (rank + size - 1) % size);
+	OK(chorus_window_close(win));
 	// A graph of a kernel and an operation, replayed; memory that is freed while it is in use.
 	static int factor = 2;
 	chorus_graph g;
