@@ -46,16 +46,16 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 def _prepare(rules: ModuleType) -> None:
     rules.add(__package__)
-    variables = sys.modules.get("torch._dynamo.variables.distributed")
-    if variables is None or not hasattr(variables.ProcessGroupVariable, "is_process_group"):
-        return
+    groups = getattr(sys.modules.get("torch._dynamo.variables.distributed"), "ProcessGroupVariable", None)
+    theirs = getattr(groups, "is_process_group", None)
+    if groups is None or theirs is None:
+        return  # newer versions know groups by other means
     # PyTorch 2.6 takes only objects of its own class for groups, and refuses to compile what uses another's.
-    theirs = variables.ProcessGroupVariable.is_process_group
 
     def is_process_group(value: object) -> bool:
         return type(value).__module__ == "chorus.process_group" or bool(theirs(value))
 
-    variables.ProcessGroupVariable.is_process_group = staticmethod(is_process_group)
+    groups.is_process_group = staticmethod(is_process_group)
 
 
 def leave_alone() -> None:
