@@ -89,9 +89,10 @@ func (g *group) Submit(op *backend.Op) error {
 		return g.postTransfer(op)
 	}
 	if g.abort.Raised() {
+		err := g.relocate(g.abort.Cause(), op)
 		g.seq++
 		op.Seq = g.seq // what it would have been, for those who compare the ranks' records
-		return g.relocate(g.abort.Cause(), op)
+		return err
 	}
 	j := &g.job
 	g.scratch.reset()
