@@ -194,7 +194,7 @@ func (g *group) lost(from int, n notice, at backend.Where) {
 		return
 	}
 	g.words.lost(n.Rank, n.Text)
-	cause := &backend.PeerLostError{Where: at, Peer: n.Rank, Cause: n.Text}
+	cause := n.cause(at)
 	g.telling.begin()
 	defer g.telling.end()
 	if n.From > 0 { // it has left, and knows that

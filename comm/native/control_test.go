@@ -3,14 +3,8 @@ package native
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"log/slog"
-	"sync"
 	"testing"
 	"time"
-
-	"github.com/chorus-comms/chorus/comm/backend"
-	"github.com/chorus-comms/chorus/store"
 )
 
 // FuzzNotice has rank 1 tell rank 0 anything outside of operations: rank 0 stays in one piece, and if it takes the
@@ -27,22 +21,7 @@ func FuzzNotice(f *testing.F) {
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		st := store.NewHash(0)
-		defer st.Close()
-		var opened [2]backend.Backend
-		var errs [2]error
-		var wg sync.WaitGroup
-		for r := range opened {
-			wg.Go(func() {
-				opened[r], errs[r] = Open(ctx, backend.Config{Name: "fuzz", Rank: r, Size: 2, Store: st, Device: "cpu", Timeout: 10 * time.Second,
-					Hints: map[string]string{"fabric": "mem"}, Log: slog.New(slog.DiscardHandler)})
-			})
-		}
-		wg.Wait()
-		if err := errors.Join(errs[:]...); err != nil {
-			t.Fatal(err)
-		}
-		g := opened[0].(*group)
+		g := pair(t, ctx)[0].(*group)
 		g.world.Control(1, payload)
 		select {
 		case <-g.Broken():
@@ -50,9 +29,6 @@ func FuzzNotice(f *testing.F) {
 				t.Error("broken without a cause")
 			}
 		default:
-		}
-		for _, b := range opened {
-			b.Finalize(ctx)
 		}
 	})
 }

@@ -91,8 +91,10 @@ func pair(t testing.TB, ctx context.Context) (opened [2]backend.Backend) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
 		for _, b := range opened {
-			b.Finalize(context.Background())
+			b.Finalize(ctx)
 		}
 		st.Close()
 	})

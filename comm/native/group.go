@@ -136,9 +136,7 @@ func (g *group) arrange(op *backend.Op) (*compiled, error) {
 	}
 	j.desc = *g.describe(op, c, j.dt)
 	g.current = c
-	if op.Hints == nil && g.purpose == 0 {
-		g.repeats = repeatableOf(op)
-	}
+	g.repeats = g.repeatable(op)
 	return c, nil
 }
 
@@ -153,8 +151,12 @@ type repeatable struct {
 	same   bool // input and output are the same memory
 }
 
-// repeatableOf returns the zero value for operations on lists, and for those that prepare has work with.
-func repeatableOf(op *backend.Op) repeatable {
+// repeatable returns the zero value for operations with hints or of the communicator's own, for those on lists, and for
+// those that prepare has work with.
+func (g *group) repeatable(op *backend.Op) repeatable {
+	if op.Hints != nil || g.purpose != 0 {
+		return repeatable{}
+	}
 	switch op.Kind {
 	case backend.Barrier:
 		return repeatable{kind: op.Kind}
@@ -171,7 +173,7 @@ func repeatableOf(op *backend.Op) repeatable {
 
 // again returns the programs of the last operation, with the job filled, if this one is the same again.
 func (g *group) again(op *backend.Op) *compiled {
-	if g.repeats.kind != op.Kind || op.Hints != nil || g.purpose != 0 || repeatableOf(op) != g.repeats {
+	if g.repeats.kind != op.Kind || g.repeatable(op) != g.repeats {
 		return nil
 	}
 	switch j := &g.job; op.Kind {
