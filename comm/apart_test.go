@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/chorus-comms/chorus/comm"
@@ -68,4 +69,37 @@ func TestMismatchWithoutAMessage(t *testing.T) {
 		}
 		comms[r].Finalize(context.Background())
 	}
+}
+
+// A rank that needs nobody in five operations is past them when another one, on another host, has waited in vain in what it took
+// for the first of them: asked about that one, the rank still knows what it was.
+func TestMismatchOfARankThatHasGoneOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		comms := open(t, 2, func(r int) []comm.NewOption {
+			return []comm.NewOption{comm.WithFabric("mem"), comm.WithHints(map[string]string{"host_id": fmt.Sprint(r)})}
+		})
+		errs := make([]error, 2)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			ctx, none := context.Background(), tensor.Of([]int32{})
+			for range 5 {
+				if errs[0] = comms[0].AllGatherSingle(ctx, none, none); errs[0] != nil {
+					return
+				}
+			}
+			errs[0] = comms[0].Barrier(ctx, comm.Timeout(time.Hour))
+		})
+		wg.Go(func() { errs[1] = comms[1].Broadcast(context.Background(), tensor.Of([]int32{1}), 0) })
+		wg.Wait()
+		for r, err := range errs {
+			var mm *comm.MismatchError
+			if !errors.As(err, &mm) || mm.Seq != 1 || mm.Op != "broadcast" {
+				t.Errorf("rank %d: %v", r, err)
+			}
+		}
+		for _, c := range comms {
+			wg.Go(func() { c.Finalize(context.Background()) })
+		}
+		wg.Wait()
+	})
 }

@@ -38,8 +38,10 @@ type Fabric interface {
 
 	// Announce says which collective a communicator is in: a message of another
 	// operation under the same number is then reported to the Handler even if
-	// nothing is posted that it would match. Forget ends a communicator.
+	// nothing is posted that it would match. Announced returns what was said of one of the
+	// communicator's last operations; Matcher keeps 256. Forget ends a communicator.
 	Announce(comm uint32, tag uint64, desc *Desc)
+	Announced(comm uint32, tag uint64) (desc Desc, known bool)
 	Forget(comm uint32)
 
 	// Control sends a small out-of-band payload (at most MaxControl bytes) to

@@ -64,9 +64,12 @@ func (h *history) add(tag uint64, desc *Desc) {
 	h.tags[tag%remembered], h.descs[tag%remembered] = tag, *desc
 }
 
+// has reports whether operation tag is one of those.
+func (h *history) has(tag uint64) bool { return h != nil && tag != 0 && h.tags[tag%remembered] == tag }
+
 // differs reports whether operation tag was announced as another one than desc.
 func (h *history) differs(tag uint64, desc *Desc) bool {
-	return h != nil && tag != 0 && h.tags[tag%remembered] == tag && h.descs[tag%remembered] != *desc
+	return h.has(tag) && h.descs[tag%remembered] != *desc
 }
 
 // NewMatcher returns a matcher for a rank in a world of size ranks.
@@ -304,6 +307,17 @@ func (x *Matcher) Announce(comm uint32, tag uint64, desc *Desc) {
 		}
 	}
 	x.mu.Unlock()
+}
+
+// Announced returns what operation tag of a communicator was announced as, if it's one of the last 256.
+func (x *Matcher) Announced(comm uint32, tag uint64) (Desc, bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	h := x.current[comm]
+	if !h.has(tag) {
+		return Desc{}, false
+	}
+	return h.descs[tag%remembered], true
 }
 
 // Retract takes back arrivals that nothing was posted for, if their sender has

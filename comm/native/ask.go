@@ -142,7 +142,7 @@ func (g *group) attendance(seq uint64, limit time.Duration, mayAsk bool) backend
 	}
 	var answers map[int]notice
 	if mayAsk {
-		answers = g.ask(absent, limit)
+		answers = g.ask(seq, absent, limit)
 	}
 	for _, r := range absent {
 		said, ok := answers[r]
@@ -178,20 +178,20 @@ func (g *group) attendance(seq uint64, limit time.Duration, mayAsk bool) backend
 }
 
 // standstill finds out why an operation did not end that nobody is known to be missing from: a rank that was stopped in its middle
-// doesn't answer, and one that has entered another operation says so.
+// doesn't answer, and one that has entered another operation says so, even if it needed nobody in that and has gone on since.
 func (g *group) standstill(op *backend.Op, e *backend.TimeoutError) error {
 	others := slices.DeleteFunc(slices.Clone(e.Arrived), func(r int) bool {
 		m := g.localIndex[r]
 		return r == g.rank || g.departures.left(r) || m >= 0 && g.space.HasLeft(m)
 	})
-	answers := g.ask(others, askTimeout)
+	answers := g.ask(op.Seq, others, askTimeout)
 	for _, r := range others {
 		said, ok := answers[r]
 		var theirs fabric.Desc
 		switch {
 		case !ok:
 			e.Unknown = append(e.Unknown, r)
-		case said.Seq == op.Seq && len(said.Desc) == len(theirs):
+		case said.About == op.Seq && len(said.Desc) == len(theirs):
 			copy(theirs[:], said.Desc)
 			if theirs != g.job.desc {
 				return g.mismatch(g.members[r], g.job.desc, theirs, op.Seq)
@@ -210,8 +210,8 @@ func note(m *map[int]string, rank int, text string) {
 	(*m)[rank] = text
 }
 
-// ask collects the answers of ranks; who can't be asked, or doesn't answer in time, is left out.
-func (g *group) ask(ranks []int, limit time.Duration) map[int]notice {
+// ask collects the answers of ranks about an operation; who can't be asked, or doesn't answer in time, is left out.
+func (g *group) ask(seq uint64, ranks []int, limit time.Duration) map[int]notice {
 	if len(ranks) == 0 {
 		return nil
 	}
@@ -220,7 +220,7 @@ func (g *group) ask(ranks []int, limit time.Duration) map[int]notice {
 	b.answers, b.news = map[int]notice{}, make(chan struct{}, 1)
 	news := b.news
 	b.mu.Unlock()
-	payload := notice{Kind: noticeAsk, Comm: g.id, Rank: g.rank}.encode()
+	payload := notice{Kind: noticeAsk, Comm: g.id, Rank: g.rank, About: seq}.encode()
 	asked := 0
 	for _, r := range ranks {
 		if !g.world.isLost(g.members[r]) && g.world.fab.Control(g.members[r], payload) == nil {

@@ -14,7 +14,7 @@ import (
 type notice struct {
 	Kind string `json:"k"` // one of the constants below
 	Comm uint32 `json:"c"`
-	Seq  uint64 `json:"s,omitempty"`
+	Seq  uint64 `json:"s,omitempty"` // the operation; answer: the last one that the rank has entered
 	Op   string `json:"o,omitempty"`
 	Rank int    `json:"r"`            // lost: who; mismatch, timeout, abort: who found it
 	By   int    `json:"b,omitempty"`  // lost: who found it
@@ -38,7 +38,9 @@ type notice struct {
 	// timeout: what missing ranks do; answer: what this rank does
 	Others map[int]string `json:"d,omitempty"`
 	Doing  string         `json:"do,omitempty"`
-	// left, answer: what the rank described its last operation as; word: what it says
+	// ask, answer: the operation that the question is about
+	About uint64 `json:"ab,omitempty"`
+	// left: what the rank described its last operation as; answer: what it did that one as that it's asked about; word: what it says
 	Desc []byte `json:"x,omitempty"`
 }
 
@@ -48,8 +50,8 @@ const (
 	noticeMismatch = "mismatch"
 	noticeTimeout  = "timeout"
 	noticeAbort    = "abort"
-	noticeAsk      = "ask"    // which operation are you in?
-	noticeAnswer   = "answer" // to it: Seq
+	noticeAsk      = "ask"    // which operation are you in, and what was About?
+	noticeAnswer   = "answer" // to it: Seq, Desc
 	noticeLeft     = "left"   // I take part in no operation after Seq
 	noticeWord     = "word"   // Desc is not for this backend: backend.Courier
 )
@@ -223,10 +225,12 @@ func (g *group) notice(peer int, n notice) {
 	case noticeWord:
 		g.words.heard(from, n.Desc)
 	case noticeAsk:
-		answer := notice{Kind: noticeAnswer, Comm: g.id, Seq: g.announced.Load(), Rank: g.rank}
+		answer := notice{Kind: noticeAnswer, Comm: g.id, Seq: g.announced.Load(), Rank: g.rank, About: n.About}
 		answer.RefusedSeq, answer.Text = g.refusal.get()
 		answer.Doing = g.world.doing()
-		answer.Desc = g.departures.described(answer.Seq)
+		if d, ok := g.world.fab.Announced(g.id, n.About); ok {
+			answer.Desc = d[:]
+		}
 		if payload := answer.encode(); payload != nil {
 			g.world.fab.Control(peer, payload)
 		}

@@ -1,7 +1,6 @@
 package native
 
 import (
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -111,16 +110,6 @@ func (d *departures) left(rank int) bool {
 	defer d.mu.Unlock()
 	_, gone := d.gone[rank]
 	return gone
-}
-
-// described returns what this rank announced operation seq as, if it's the last one that it has.
-func (d *departures) described(seq uint64) []byte {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if seq == 0 || d.seq != seq {
-		return nil
-	}
-	return slices.Clone(d.desc[:])
 }
 
 // before reports whether a rank is known to have left before an operation.

@@ -115,6 +115,15 @@ func testMismatchAnnounced(t *testing.T, s *suite) {
 			if e.mismatches[0] != (mismatch{0, k, here, there}) {
 				fail("told %+v", e.mismatches[0])
 			}
+			for tag := k.Tag + 1; tag <= k.Tag+20; tag++ {
+				r.Announce(k.Comm, tag, &there)
+			}
+			if d, ok := r.Announced(k.Comm, k.Tag); d != here || !ok {
+				fail("20 operations later it remembers %v, %v", d, ok)
+			}
+			if _, ok := r.Announced(k.Comm, k.Tag-1); ok {
+				fail("it remembers an operation that there was not")
+			}
 			r.tell(0, 1)
 		})
 	}

@@ -133,6 +133,11 @@ func (f *Fabric) Announce(comm uint32, tag uint64, desc *fabric.Desc) {
 	f.match.Announce(comm, tag, desc)
 }
 
+// Announced implements fabric.Fabric.
+func (f *Fabric) Announced(comm uint32, tag uint64) (fabric.Desc, bool) {
+	return f.match.Announced(comm, tag)
+}
+
 // Forget implements fabric.Fabric.
 func (f *Fabric) Forget(comm uint32) { f.match.Forget(comm) }
 

@@ -51,6 +51,11 @@ func (f *Rank) Announce(comm uint32, tag uint64, desc *fabric.Desc) {
 	f.match.Announce(comm, tag, desc)
 }
 
+// Announced implements fabric.Fabric.
+func (f *Rank) Announced(comm uint32, tag uint64) (fabric.Desc, bool) {
+	return f.match.Announced(comm, tag)
+}
+
 // Forget implements fabric.Fabric.
 func (f *Rank) Forget(comm uint32) { f.match.Forget(comm) }
 
