@@ -24,10 +24,10 @@ type Campaign struct {
 	OnRound func(done int, o *Outcome)
 }
 
-// errStopped ends what waits when the campaign is over.
+// errStopped ends a round that the end of the campaign's context has stopped in its middle: nothing can be said of it.
 var errStopped = errors.New("chaos: the campaign was stopped")
 
-// Run runs the rounds and sums up what came of them.
+// Run runs the rounds and sums up what came of them. If ctx ends it's those that were done by then, fewer than c.Rounds.
 func (c Campaign) Run(ctx context.Context) (*Result, error) {
 	r := &runner{Campaign: c, ctx: ctx, results: newResult(c)}
 	if c.Mode == Real {
@@ -92,7 +92,9 @@ func (r *runner) rounds() {
 		}
 		r.mu.Lock()
 		if err != nil {
-			r.err = errors.Join(r.err, err)
+			if !errors.Is(err, errStopped) {
+				r.err = errors.Join(r.err, err)
+			}
 			r.mu.Unlock()
 			return
 		}
@@ -159,6 +161,10 @@ func (r *runner) virtual(o *Outcome) error {
 			}
 		case <-timer.C:
 			p.signal(syscall.SIGQUIT)
+		case <-r.ctx.Done():
+			p.signal(syscall.SIGKILL)
+			p.end()
+			return errStopped
 		}
 	}
 	p.end()

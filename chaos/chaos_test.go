@@ -2,12 +2,14 @@ package chaos
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -65,6 +67,31 @@ func TestReal(t *testing.T) {
 		rounds = 300
 	}
 	report(t, campaign(t, Campaign{Mode: Real, Rounds: rounds, Seed: 1, Faults: []FaultKind{None, Kill}}))
+}
+
+// A campaign that is stopped in the middle of a round gives the result of those before, and finds nothing in that one.
+func TestStopped(t *testing.T) {
+	for _, mode := range []Mode{Virtual, Real} {
+		began := filepath.Join(t.TempDir(), "began")
+		if err := syscall.Mkfifo(began, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		pipe, err := os.OpenFile(began, os.O_RDWR, 0) // for writing, too: it doesn't wait then, and no writer is without a reader
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer pipe.Close()
+		go func() {
+			pipe.Read(make([]byte, 1))
+			stop()
+		}()
+		c := Campaign{Mode: mode, Rounds: 3, Seed: 1, Jobs: 2, Command: []string{"sh", "-c", "echo > " + began + "; exec cat > /dev/null"}} // it never answers
+		res, err := c.Run(ctx)
+		if err != nil || res.Rounds != 0 || !res.Good() {
+			t.Errorf("%s: %+v, %v", mode, res, err)
+		}
+	}
 }
 
 func report(t *testing.T, res *Result) {

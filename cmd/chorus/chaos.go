@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -47,7 +46,8 @@ processes of this host, on shared memory, TCP and both, and faults are signals, 
 
 Faults: ` + strings.Join(kinds, ", ") + `.
 
-The exit status is 1 if anything was found.`,
+The exit status is 1 if anything was found, or not all rounds were run: an interrupt, or SIGTERM, ends a campaign with the result of those
+that were done.`,
 		Example: `  chorus chaos --virtual --rounds 100000 --seed 1
   chorus chaos --real --rounds 1000 --json -
   chorus chaos --real --faults kill,stop --fabrics shm --rounds 100`,
@@ -106,12 +106,14 @@ func (f *chaosFlags) run(cmd *cobra.Command) error {
 	c.Command = []string{self, "chaos", "--worker"}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends it at once
 	c.OnRound = progress(cmd.ErrOrStderr(), c.Rounds)
 	res, err := c.Run(ctx)
 	if err != nil {
 		return err
 	}
-	if f.docs != "" {
+	whole := res.Rounds == c.Rounds
+	if f.docs != "" && whole {
 		if err := res.WriteDocs(f.docs); err != nil {
 			return err
 		}
@@ -127,8 +129,8 @@ func (f *chaosFlags) run(cmd *cobra.Command) error {
 	switch {
 	case !res.Good():
 		return errReported
-	case res.Rounds < c.Rounds:
-		return errors.Join(fmt.Errorf("chaos: %d of %d rounds were run", res.Rounds, c.Rounds), context.Cause(ctx))
+	case !whole:
+		return fmt.Errorf("chaos: %d of %d rounds were run: %w", res.Rounds, c.Rounds, context.Cause(ctx))
 	}
 	return nil
 }
