@@ -122,7 +122,7 @@ func (x *explainer) collect() {
 		}
 		for i := range d.Entries {
 			e := &d.Entries[i]
-			if v := own[e.Chorus.Comm]; v != nil && !e.PointToPoint && len(e.InSizes) > 0 && len(e.InSizes[0]) > 0 && len(e.OutSizes) > 0 && len(e.OutSizes[0]) > 0 {
+			if v := own[e.Chorus.Comm]; !e.PointToPoint {
 				v.entries = append(v.entries, e)
 			}
 		}
@@ -380,7 +380,7 @@ func (x *explainer) party(rank int, v *view, s *stall) Party {
 		last = &d.Entries[len(d.Entries)-1]
 	}
 	p.Does, p.At = whereabouts(x.dumps[rank], last)
-	if last != nil && len(last.InSizes) > 0 {
+	if last != nil {
 		p.Does += fmt.Sprintf(" after %s", numbered(last, last.Seq))
 		if at := site(last.Frames); at != "" {
 			p.Does += " of " + at
@@ -407,7 +407,7 @@ func waited(d *Dump, e *Entry) float64 {
 func (x *explainer) messages(rank int, d *Dump) {
 	for i := range d.Entries {
 		e := &d.Entries[i]
-		if !e.PointToPoint || e.Chorus.Async || e.Chorus.Peer == nil || waited(d, e) < x.spread {
+		if !e.PointToPoint || e.Chorus.Async || waited(d, e) < x.spread {
 			continue
 		}
 		// A message that is late breaks nothing: only the last operation tells that the program didn't go on.
@@ -416,7 +416,7 @@ func (x *explainer) messages(rank int, d *Dump) {
 		}
 		c := &d.Chorus.Comms[e.Chorus.Comm]
 		peer := *e.Chorus.Peer
-		if peer < 0 || peer >= len(c.Members) || len(e.InSizes) == 0 || len(e.InSizes[0]) == 0 || len(e.OutSizes) == 0 || len(e.OutSizes[0]) == 0 {
+		if peer < 0 || peer >= len(c.Members) { // -1 is any source
 			continue
 		}
 		s := &stall{comm: c.Name, entry: e, missing: []int{c.Members[peer]}, waiting: []Party{{Ranks: []int{rank}, Does: call(e), At: site(e.Frames), Waited: waited(d, e)}}}

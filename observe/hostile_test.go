@@ -5,6 +5,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 )
 
 // FuzzStation asks a rank anything: it answers with a line of JSON or closes, and is there for the next.
@@ -21,7 +22,7 @@ func FuzzStation(f *testing.F) {
 		}
 		ours, theirs := net.Pipe()
 		done := make(chan struct{})
-		go func() { defer close(done); r.rank.answer(theirs) }()
+		go func() { defer close(done); r.rank.answer(theirs, nil) }()
 		heard := make(chan string)
 		go func() { b, _ := io.ReadAll(ours); heard <- string(b) }()
 		ours.Write(request)
@@ -35,6 +36,22 @@ func FuzzStation(f *testing.F) {
 			t.Errorf("%q is answered by %q", request, answer)
 		}
 	})
+}
+
+// TestProfileEnds asks a rank that is leaving for a profile over ten minutes: it gets what there is.
+func TestProfileEnds(t *testing.T) {
+	closed := make(chan struct{})
+	close(closed)
+	ours, theirs := net.Pipe()
+	defer ours.Close()
+	ours.SetDeadline(time.Now().Add(time.Minute))
+	done := make(chan struct{})
+	go func() { defer close(done); new(Rank).answer(theirs, closed) }()
+	io.WriteString(ours, askProfile+" profile 600\n")
+	if got, err := io.ReadAll(ours); err != nil || len(got) == 0 {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	<-done
 }
 
 // FuzzStacks reads anything as what the runtime prints of goroutines.

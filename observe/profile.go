@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"path/filepath"
 	"runtime/pprof"
 	"strconv"
 	"strings"
@@ -19,8 +18,8 @@ const askProfile = "profile"
 // longestProfile bounds how long a profile of the CPU may take, in seconds.
 const longestProfile = 600
 
-// profile writes a profile of this process.
-func profile(c net.Conn, name string, seconds int) {
+// profile writes a profile of this process. One of the CPU ends with closed, and has what there is by then: a rank that leaves waits for nobody's look at it.
+func profile(c net.Conn, name string, seconds int, closed <-chan struct{}) {
 	if name != "profile" {
 		if p := pprof.Lookup(name); p != nil {
 			p.WriteTo(c, 0)
@@ -41,6 +40,8 @@ func profile(c net.Conn, name string, seconds int) {
 	select {
 	case <-time.After(d):
 	case <-ended:
+	case <-closed:
+		c.SetDeadline(time.Now().Add(stationTimeout))
 	}
 }
 
@@ -57,7 +58,7 @@ func Profile(ctx context.Context, w io.Writer, dir string, rank int, name string
 	if name == "" || strings.ContainsAny(name, " \n") || seconds > longestProfile {
 		return fmt.Errorf("observe: no profile %q over %d seconds", name, seconds)
 	}
-	paths, err := filepath.Glob(filepath.Join(dir, fmt.Sprintf("*_rank_%d%s", rank, stationSuffix)))
+	paths, err := matching(dir, fmt.Sprintf("*_rank_%d%s", rank, stationSuffix))
 	if err != nil || len(paths) != 1 {
 		return errors.Join(fmt.Errorf("observe: rank %d does not run here", rank), err)
 	}

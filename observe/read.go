@@ -5,11 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"sync"
+
+	"github.com/chorus-comms/chorus/comm/backend"
 )
 
 // Parse reads a dump. Where it has more than last entries it may leave out the older ones; 0 means all.
@@ -71,9 +74,23 @@ func (d *Dump) check() error {
 		}
 	}
 	for i := range d.Entries {
-		if c := d.Entries[i].Chorus.Comm; c < 0 || c >= len(h.Comms) {
-			return errors.New("observe: an entry of a communicator that the dump doesn't have")
+		if err := d.Entries[i].check(h); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// check refuses an operation that lacks what every recorder writes: a communicator, the sizes of its tensors, and a message's peer.
+func (e *Entry) check(h *Header) error {
+	d := &e.Chorus
+	switch {
+	case d.Comm < 0 || d.Comm >= len(h.Comms):
+		return errors.New("observe: an entry of a communicator that the dump doesn't have")
+	case len(e.InSizes) == 0 || len(e.InSizes[0]) == 0 || len(e.OutSizes) == 0 || len(e.OutSizes[0]) == 0:
+		return fmt.Errorf("observe: an entry of %q without sizes", d.Op)
+	case d.Peer == nil && (e.PointToPoint || d.Op == backend.Send.String() || d.Op == backend.Recv.String()):
+		return fmt.Errorf("observe: an entry of %q without a peer", d.Op)
 	}
 	return nil
 }
@@ -91,9 +108,18 @@ func ReadFile(path string, last int) (*Dump, error) {
 	return d, nil
 }
 
+// matching returns the paths of a directory's files whose names match a pattern. The directory's own name is none.
+func matching(dir, pattern string) ([]string, error) {
+	paths, err := fs.Glob(os.DirFS(dir), pattern)
+	for i, name := range paths {
+		paths[i] = filepath.Join(dir, name)
+	}
+	return paths, err
+}
+
 // ReadDir reads all dumps of a directory, in the order of the ranks. They must be of one job.
 func ReadDir(dir string, last int) ([]*Dump, error) {
-	paths, err := filepath.Glob(filepath.Join(dir, "*_rank_*.json"))
+	paths, err := matching(dir, "*_rank_*.json")
 	if err != nil {
 		return nil, fmt.Errorf("observe: %w", err)
 	}

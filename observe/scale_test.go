@@ -16,7 +16,7 @@ import (
 // generate writes the dumps of a job in which one rank hangs, as real ranks do, and returns their directory.
 func generate(tb testing.TB, size, culprit, operations int) string {
 	tb.Helper()
-	dir := tb.TempDir()
+	dir := filepath.Join(tb.TempDir(), "[1]") // no pattern
 	x := tensor.Of(make([]float32, 8))
 	for rank := range size {
 		r := Open(Settings{Entries: 1024, Dir: dir}, "big", "world", rank, size)
@@ -105,6 +105,12 @@ func FuzzParse(f *testing.F) {
 	f.Add(data, 0)
 	f.Add([]byte(`{"chorus":{"format":1,"size":1},"entries":[`+"\n]}"), 1)
 	f.Add([]byte(`{"chorus":{"format":1,"size":4611686018427387904}}`), 0)
+	for _, entry := range []string{ // operations without what they must have
+		`{"input_sizes":[[1]],"output_sizes":[[1]],"chorus":{"op":"send","status":"pending"}}`,
+		`{"input_sizes":[[]],"output_sizes":[[]],"is_p2p":true,"chorus":{"op":"send","dtype":"float32","status":"ok","peer":0}}`,
+	} {
+		f.Add([]byte(`{"chorus":{"format":1,"size":2,"comms":[{"name":"w","rank":0,"members":[0,1],"failure":{"kind":"aborted","peer":0}}]},"entries":[`+"\n"+entry+"\n]}"), 0)
+	}
 	f.Fuzz(func(t *testing.T, data []byte, last int) {
 		d, err := Parse(data, last)
 		if err == nil && d.Chorus.Size > maxRanks {

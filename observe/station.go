@@ -19,9 +19,10 @@ import (
 // A station is where a rank answers those who want to see what it does: a unix socket in the directory of its dumps. Who may
 // enter the directory may ask. A request is a line; the answer is a line of JSON, or a profile.
 type station struct {
-	l    net.Listener
-	path string
-	wg   sync.WaitGroup
+	l      net.Listener
+	path   string
+	closed chan struct{} // ends profiles that are under way
+	wg     sync.WaitGroup
 }
 
 // The requests.
@@ -58,14 +59,14 @@ func (r *Rank) openStation() *station {
 		return nil
 	}
 	os.Chmod(path, 0o600)
-	s := &station{l: l, path: path}
+	s := &station{l: l, path: path, closed: make(chan struct{})}
 	s.wg.Go(func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			s.wg.Go(func() { r.answer(c) })
+			s.wg.Go(func() { r.answer(c, s.closed) })
 		}
 	})
 	return s
@@ -84,11 +85,13 @@ func (s *station) close() {
 		return
 	}
 	s.l.Close()
+	close(s.closed)
 	os.Remove(s.path)
 	s.wg.Wait()
 }
 
-func (r *Rank) answer(c net.Conn) {
+// answer answers one request; closed is the end of the station.
+func (r *Rank) answer(c net.Conn, closed <-chan struct{}) {
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(stationTimeout))
 	line, err := bufio.NewReader(io.LimitReader(c, 64)).ReadString('\n')
@@ -108,7 +111,7 @@ func (r *Rank) answer(c net.Conn) {
 		reply = path
 	case askProfile:
 		name, seconds := parseProfile(rest)
-		profile(c, name, seconds)
+		profile(c, name, seconds, closed)
 		return
 	default:
 		return
@@ -146,7 +149,7 @@ func AskDumps(ctx context.Context, dir string) ([]Answer, error) {
 }
 
 func askAll(ctx context.Context, dir, what string, into func(*Answer) any) ([]Answer, error) {
-	paths, err := filepath.Glob(filepath.Join(dir, "*_rank_*"+stationSuffix))
+	paths, err := matching(dir, "*_rank_*"+stationSuffix)
 	if err != nil {
 		return nil, fmt.Errorf("observe: %w", err)
 	}
