@@ -121,6 +121,7 @@ func (a *arrival) Fetch(_ *fabric.Arrival, m *fabric.Msg) {
 			kern.Copy(m.Buf, a.data, n)
 			a.mu.Unlock()
 		}
+	case m == nil && f.closed.Load(): // the goodbye fails it at its sender
 	case m == nil || err != nil:
 		p.refuse(a.id)
 	default:

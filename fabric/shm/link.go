@@ -271,6 +271,7 @@ func (f *Fabric) cutOff(p *peer, err error) {
 	f.acquire()
 	if !f.down {
 		f.drain(p)
+		p.collect(p.acks.Load()) // what it has read before was sent, though nobody has looked since
 		p.fail(err)
 		f.forsake(p, err)
 		f.pull()

@@ -2,6 +2,7 @@ package shm
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -261,6 +262,42 @@ func TestProgressWithoutWait(t *testing.T) {
 		}
 		closeAll(t, ranks)
 	}
+}
+
+// A rank closes once it has received a message, whose sender hears of that last: it was sent. One that it hasn't received was not.
+func TestReceivedBeforeGoodbye(t *testing.T) {
+	ranks := openWorld(t, 2, nil)
+	var b buffers
+	defer b.free()
+	const n = 300_000
+	each(t, ranks, func(f *Fabric, w *fabric.Waiter) error {
+		if f.rank == 1 {
+			for tag := range 4 {
+				if err := f.Wait(post(f, false, message(0, tag, b.get(n, true))), w); err != nil {
+					return err
+				}
+			}
+			return f.Close(context.Background())
+		}
+		f.acquire() // nobody sees what the peer has read
+		var ms []*fabric.Msg
+		for tag := range 5 {
+			ms = append(ms, post(f, true, message(1, tag, b.get(n, true))))
+		}
+		for deadline := time.Now().Add(patience); f.wanted.Load() == 0 && time.Now().Before(deadline); {
+			runtime.Gosched() // until its goodbye wants to be heard
+		}
+		f.unlock()
+		for tag, m := range ms {
+			if err := f.Wait(m, w); tag < 4 && err != nil {
+				return fmt.Errorf("message %d: %w", tag, err)
+			} else if tag == 4 && !errors.Is(err, fabric.ErrLeft) {
+				return fmt.Errorf("a message that wasn't received: %v", err)
+			}
+		}
+		return nil
+	})
+	closeAll(t, ranks)
 }
 
 // If the permission to read the sender's memory is withdrawn after it was probed,
