@@ -19,7 +19,7 @@ type place struct {
 // launcher is ours. Later entries win over the base environment.
 func (j *Job) environ(p place, attempt int, masterAddr string, masterPort int, errorFile string) []string {
 	n := strconv.Itoa
-	env := append(j.Env[:len(j.Env):len(j.Env)],
+	return append(j.Env[:len(j.Env):len(j.Env)],
 		"RANK="+n(p.rank),
 		"WORLD_SIZE="+n(p.worldSize),
 		"LOCAL_RANK="+n(p.localRank),
@@ -38,17 +38,22 @@ func (j *Job) environ(p place, attempt int, masterAddr string, masterPort int, e
 		"TORCHELASTIC_ERROR_FILE="+errorFile,
 		"CHORUS_RUN="+j.RunID,
 	)
-	return env
 }
 
-// lookup returns the value of a variable in an environment; empty if it isn't there.
-func lookup(env []string, name string) (value string) {
-	for _, e := range env {
-		if v, ok := strings.CutPrefix(e, name+"="); ok {
-			value = v // the last one counts
+// lookup finds a variable in the ranks' environment, in which later entries win.
+func (j *Job) lookup(name string) (value string, ok bool) {
+	for _, e := range j.Env {
+		if n, v, _ := strings.Cut(e, "="); n == name {
+			value, ok = v, true
 		}
 	}
-	return value
+	return value, ok
+}
+
+// dumps is the directory that the environment gives for what ranks record; empty: none.
+func (j *Job) dumps() string {
+	dir, _ := j.lookup(dumpVariable)
+	return dir
 }
 
 // newRunID names a job that was given no name. Several launchers cannot agree on a random one before they have met, and

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -136,7 +137,12 @@ func seconds(d time.Duration) string {
 // is a text, or an object with the text and a Python call stack.
 func readErrorFile(path string) string {
 	const limit = 1 << 20
-	data, err := os.ReadFile(path)
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil || len(data) > limit {
 		return ""
 	}

@@ -103,7 +103,7 @@ func (j *Job) prepare() error {
 	if j.RanksPerNode < 1 {
 		return fmt.Errorf("launch: %d ranks per node: want at least 1", j.RanksPerNode)
 	}
-	if j.MayLose < 0 || j.MayLose >= max(j.RanksPerNode, 1) {
+	if j.MayLose < 0 || j.MayLose >= j.RanksPerNode {
 		return fmt.Errorf("launch: %d of %d ranks may be lost: want 0 or more, and one to be left", j.MayLose, j.RanksPerNode)
 	}
 	if j.MaxRestarts < 0 {

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/chorus-comms/chorus/observe"
 )
 
@@ -27,8 +29,9 @@ const keepRecords = 7 * 24 * time.Hour
 // records is where the ranks of this node record what they do: in the directory that the environment names, or else in one
 // of the job, which goes when the job ends well.
 type records struct {
-	dir string // of the job, in JobsDir; empty: nothing is recorded
-	own bool   // the ranks write there, and not to a directory of the user's
+	dir  string   // of the job, in JobsDir; empty: nothing is kept there
+	own  bool     // the ranks write there, and not to a directory of the user's, or nowhere
+	lock *os.File // on the job's own directory
 }
 
 // openRecords makes the job's directory. The error is no reason not to run the job.
@@ -68,22 +71,46 @@ func openRecords(jobs, job, given string) (*records, error) {
 	if err != nil {
 		return &records{}, err
 	}
+	r.lock, _ = lock(r.dir) // where there are no locks, prune goes by the time alone
 	return r, nil
 }
 
-// prune removes what jobs left behind long ago.
+// prune removes what jobs left behind long ago. One that has run for so long has its directory's lock.
 func prune(jobs string) {
 	entries, _ := os.ReadDir(jobs)
 	for _, e := range entries {
-		if i, err := e.Info(); err == nil && time.Since(i.ModTime()) > keepRecords {
-			os.RemoveAll(filepath.Join(jobs, e.Name()))
+		i, err := e.Info()
+		if err != nil || time.Since(i.ModTime()) <= keepRecords {
+			continue
 		}
+		path := filepath.Join(jobs, e.Name())
+		if e.IsDir() {
+			l, err := lock(path)
+			if err != nil {
+				continue
+			}
+			defer l.Close()
+		}
+		os.RemoveAll(path)
 	}
+}
+
+// lock takes the lock of a directory, which nobody else has until the file is closed.
+func lock(dir string) (*os.File, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("locking %s: %w", dir, err)
+	}
+	return f, nil
 }
 
 // attempt returns the directory of an attempt's records; empty if the ranks have one of the user's, or none.
 func (r *records) attempt(number int) string {
-	if r.dir == "" || !r.own {
+	if !r.own {
 		return ""
 	}
 	return filepath.Join(r.dir, fmt.Sprintf("attempt_%d", number))
@@ -91,13 +118,15 @@ func (r *records) attempt(number int) string {
 
 // close removes the records of a job that ended well.
 func (r *records) close(well bool) {
-	if r != nil && r.dir != "" && (well || !r.own) {
-		if r.own {
-			os.RemoveAll(r.dir)
-		} else if well {
-			os.Remove(r.dir)
-		}
+	switch {
+	case r == nil:
+		return
+	case well && r.own:
+		os.RemoveAll(r.dir)
+	case well && r.dir != "":
+		os.Remove(r.dir) // the link
 	}
+	r.lock.Close() // a nil file only says so
 }
 
 // FindRecords returns the directory in which the ranks of a job record what they do: the newest attempt of the newest job of
@@ -106,28 +135,33 @@ func FindRecords(jobs, jobOrDir string) (string, error) {
 	if i, err := os.Stat(jobOrDir); err == nil && i.IsDir() {
 		return newestAttempt(jobOrDir), nil
 	}
-	var found []string
-	if jobOrDir == "" {
-		found, _ = filepath.Glob(filepath.Join(jobs, "*"))
-		if len(found) == 0 {
-			return "", fmt.Errorf("there is no job of `chorus run` in %s", jobs)
-		}
-	}
-	if !strings.ContainsAny(jobOrDir, "/*?[\\") && jobOrDir != "" {
-		found, _ = filepath.Glob(filepath.Join(jobs, jobOrDir+".*"))
-		if _, err := os.Stat(filepath.Join(jobs, jobOrDir)); err == nil {
-			found = append(found, filepath.Join(jobs, jobOrDir))
-		}
-	}
-	if len(found) == 0 {
+	found := children(jobs, func(name string) bool {
+		return jobOrDir == "" || name == jobOrDir || strings.HasPrefix(name, jobOrDir+".")
+	})
+	switch {
+	case len(found) > 0:
+		return newestAttempt(slices.MaxFunc(found, byTime)), nil
+	case jobOrDir == "":
+		return "", fmt.Errorf("there is no job of `chorus run` in %s", jobs)
+	default:
 		return "", fmt.Errorf("there is no job or directory %q; jobs of `chorus run` are in %s", jobOrDir, jobs)
 	}
-	return newestAttempt(slices.MaxFunc(found, byTime)), nil
+}
+
+// children returns the paths of what is in a directory under names of a kind.
+func children(dir string, kind func(name string) bool) (paths []string) {
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		if kind(e.Name()) {
+			paths = append(paths, filepath.Join(dir, e.Name()))
+		}
+	}
+	return paths
 }
 
 // newestAttempt goes from the directory of a job to that of its last attempt.
 func newestAttempt(dir string) string {
-	attempts, _ := filepath.Glob(filepath.Join(dir, "attempt_*"))
+	attempts := children(dir, func(name string) bool { return strings.HasPrefix(name, "attempt_") })
 	if len(attempts) == 0 {
 		return dir
 	}

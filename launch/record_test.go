@@ -2,10 +2,13 @@ package launch
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestRecords follows the directory of a job's records: ranks find it, it goes when the job ends well, stays when it fails, and
@@ -45,6 +48,35 @@ func TestRecords(t *testing.T) {
 	}
 	if got, err := FindRecords(jobs, "nothing"); err == nil {
 		t.Errorf("found %q", got)
+	}
+	// What is old goes, unless its job still runs.
+	var left []string
+	for _, running := range []bool{true, false} {
+		dir := filepath.Join(jobs, fmt.Sprint("old-", running))
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if running {
+			l, err := lock(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			left = append(left, dir)
+		}
+		long := time.Now().Add(-2 * keepRecords)
+		if err := os.Chtimes(dir, long, long); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := run("next[1]", nil, "sh", "-c", "mkdir -p $CHORUS_DUMP_DIR; exit 3"); ExitCode(err) != 3 {
+		t.Error(err)
+	}
+	if got := slices.DeleteFunc(names(), func(name string) bool { return !strings.Contains(name, "old-") }); !slices.Equal(got, left) {
+		t.Errorf("of old records %v are left, want %v", got, left)
+	}
+	if got, err := FindRecords(jobs, "next[1]"); err != nil || got != filepath.Join(jobs, "next[1]", "attempt_0") {
+		t.Errorf("found %q, %v", got, err)
 	}
 	own := t.TempDir()
 	if out, err := run("mine", []string{"CHORUS_DUMP_DIR=" + own}, "sh", "-c", "echo $CHORUS_DUMP_DIR; exit 3"); ExitCode(err) != 3 || !strings.Contains(out, own+"\n") {

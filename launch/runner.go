@@ -62,6 +62,7 @@ func (j *Job) newRunner(ctx context.Context) (r *runner, err error) {
 		return nil, fmt.Errorf("launch: %w", err)
 	}
 	if err := r.open(ctx); err != nil {
+		r.records.close(true) // of no ranks
 		r.close()
 		return nil, err
 	}
@@ -82,7 +83,7 @@ func (r *runner) open(ctx context.Context) (err error) {
 	if err = r.keep(); err != nil {
 		return fmt.Errorf("launch: %w", err)
 	}
-	if r.records, err = openRecords(j.Records, j.RunID, lookup(j.Env, dumpVariable)); err != nil {
+	if r.records, err = openRecords(j.Records, j.RunID, j.dumps()); err != nil {
 		r.console.printf("what the ranks do is not recorded: %v", err)
 	}
 	if r.guard, err = startGuard(j.Guard, r.scratch); err != nil {
@@ -168,7 +169,7 @@ func (r *runner) attempt(ctx context.Context, number int, addr string, port int)
 		runner: r, number: number,
 		exits: make(chan exit, len(r.places)),
 		alive: map[*process]bool{}, killed: map[*process]bool{},
-		dumps: cmp.Or(r.records.attempt(number), lookup(r.job.Env, dumpVariable)),
+		dumps: cmp.Or(r.records.attempt(number), r.job.dumps()),
 	}
 	if r.job.Recording != nil {
 		r.job.Recording(a.dumps)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/secure"
@@ -24,16 +23,6 @@ func (j *Job) protect() error {
 		j.security.Secret, err = secure.Parse(j.fresh)
 	}
 	return err
-}
-
-// lookup finds a variable in the ranks' environment, in which later entries win.
-func (j *Job) lookup(name string) (value string, ok bool) {
-	for _, e := range j.Env {
-		if n, v, _ := strings.Cut(e, "="); n == name {
-			value, ok = v, true
-		}
-	}
-	return value, ok
 }
 
 // keep writes the secret that the launcher has made where only this user can read it, for the ranks. A file is in less danger of being shown than a
