@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 )
@@ -48,16 +49,17 @@ const maxFile = 64 << 10
 
 // ReadFile reads the text of a secret from a file.
 func ReadFile(path string) (Secret, error) {
-	info, err := os.Stat(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return Secret{}, err
 	}
-	if info.Size() > maxFile {
-		return Secret{}, fmt.Errorf("%s has %d bytes; a secret has at most %d", path, info.Size(), maxFile)
-	}
-	text, err := os.ReadFile(path)
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1)) // pipes and devices don't say how much they have
 	if err != nil {
 		return Secret{}, err
+	}
+	if len(text) > maxFile {
+		return Secret{}, fmt.Errorf("%s has more than %d bytes, which no secret has", path, maxFile)
 	}
 	s, err := Parse(string(text))
 	if err != nil {

@@ -69,6 +69,9 @@ func TestReadFile(t *testing.T) {
 			t.Errorf("the error doesn't name the file, or shows what is in it: %v", err)
 		}
 	}
+	if _, err := ReadFile("/dev/zero"); err == nil || !strings.Contains(err.Error(), "/dev/zero has more than") {
+		t.Errorf("a file without an end: %v", err)
+	}
 }
 
 // TestNotShown prints a secret in every way that programs do by accident.

@@ -18,8 +18,8 @@ import (
 
 // TLS encrypts connections, with TLS 1.3. A nil *TLS leaves them as they are.
 type TLS struct {
-	client, server *tls.Config
-	mutual         bool
+	config *tls.Config // of either end
+	mutual bool        // both ends show certificates of an authority
 }
 
 // SelfMade encrypts connections with a certificate that this process makes for itself. Nobody vouches for it: a connection has to
@@ -33,7 +33,7 @@ func SelfMade() (*TLS, error) {
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert}, SessionTicketsDisabled: true,
 		InsecureSkipVerify: true, // the proofs take its place
 	}
-	return &TLS{client: c, server: c}, nil
+	return &TLS{config: c}, nil
 }
 
 func selfSigned() (tls.Certificate, error) {
@@ -72,7 +72,7 @@ func FromFiles(cert, key, ca string) (*TLS, error) {
 		ClientAuth:         tls.RequireAnyClientCert,
 		VerifyConnection:   func(s tls.ConnectionState) error { return verify(s, roots) },
 	}
-	return &TLS{client: c, server: c, mutual: true}, nil
+	return &TLS{config: c, mutual: true}, nil
 }
 
 func verify(s tls.ConnectionState, roots *x509.CertPool) error {
@@ -94,7 +94,7 @@ func (t *TLS) Client(ctx context.Context, c net.Conn) (net.Conn, error) {
 	if t == nil {
 		return c, nil
 	}
-	return shake(ctx, tls.Client(c, t.client))
+	return shake(ctx, tls.Client(c, t.config))
 }
 
 // Server encrypts a connection that this end has accepted. If it fails, or ctx ends, c is closed.
@@ -102,7 +102,7 @@ func (t *TLS) Server(ctx context.Context, c net.Conn) (net.Conn, error) {
 	if t == nil {
 		return c, nil
 	}
-	return shake(ctx, tls.Server(c, t.server))
+	return shake(ctx, tls.Server(c, t.config))
 }
 
 func shake(ctx context.Context, c *tls.Conn) (net.Conn, error) {
