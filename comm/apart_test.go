@@ -103,3 +103,36 @@ func TestMismatchOfARankThatHasGoneOn(t *testing.T) {
 		wg.Wait()
 	})
 }
+
+// A rank waits for the broadcast of one that took the operation for a reduction, sent its part to the root and left: it isn't lost,
+// says the root, which waits in vain as well.
+func TestMismatchOfARankThatHasLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		comms := open(t, 3, func(r int) []comm.NewOption {
+			return []comm.NewOption{comm.WithFabric("mem"), comm.WithHints(map[string]string{"host_id": fmt.Sprint(r)})}
+		})
+		errs := make([]error, 3)
+		var wg sync.WaitGroup
+		for r, c := range comms {
+			wg.Go(func() {
+				ctx, x := context.Background(), tensor.Of([]int32{1})
+				if r == 2 {
+					errs[r] = c.Broadcast(ctx, x, 1)
+				} else {
+					errs[r] = c.Reduce(ctx, x, 0, comm.Sum)
+				}
+				c.Finalize(ctx)
+			})
+		}
+		wg.Wait()
+		if errs[1] != nil {
+			t.Errorf("rank 1: %v", errs[1])
+		}
+		for _, r := range []int{0, 2} {
+			var mm *comm.MismatchError
+			if !errors.As(errs[r], &mm) || mm.RankA != 0 || mm.RankB != 2 {
+				t.Errorf("rank %d: %v", r, errs[r])
+			}
+		}
+	})
+}

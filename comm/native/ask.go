@@ -98,11 +98,52 @@ func (g *group) timedOut(op *backend.Op) error {
 	if g.space != nil && errors.As(g.space.CheckLast(), &mm) {
 		return g.mismatch(mm.Peer, mm.Local, mm.Remote, mm.Seq)
 	}
-	e := &backend.TimeoutError{Where: g.whereIs(op), Attendance: g.attendance(op.Seq, askTimeout, true)}
+	e := &backend.TimeoutError{Where: g.whereIs(op)}
+	var answers map[int]notice
+	e.Attendance, answers = g.attendance(op.Seq, askTimeout, true)
+	if err := g.differing(op, answers); err != nil {
+		return err
+	}
 	if len(e.Missing) > 0 {
 		return e
 	}
 	return g.standstill(op, e)
+}
+
+// forsaken is the error of an operation in which a rank that this one waits for has left, and not said why: nothing was wrong for it, so that
+// it took the operation for another one, or has left before. Somebody who is still there may know the former; nil if nobody does.
+func (g *group) forsaken(op *backend.Op) error {
+	if len(g.members) > fewToBeAsked {
+		return nil
+	}
+	return g.differing(op, g.ask(op.Seq, g.others(), askQuickly))
+}
+
+// differing is the error of ranks that took an operation, in which this one is, for another one; nil if no answer says so.
+func (g *group) differing(op *backend.Op, answers map[int]notice) error {
+	for r := range g.members {
+		said := answers[r]
+		var theirs fabric.Desc
+		if said.About != op.Seq || len(said.Desc) != len(theirs) {
+			continue
+		}
+		copy(theirs[:], said.Desc)
+		if theirs != g.job.desc {
+			return g.mismatch(g.members[r], g.job.desc, theirs, op.Seq)
+		}
+	}
+	return nil
+}
+
+// others returns the ranks that may be asked: those that have not left.
+func (g *group) others() (ranks []int) {
+	for r := range g.members {
+		m := g.localIndex[r]
+		if r != g.rank && !g.departures.left(r) && (m < 0 || !g.space.HasLeft(m)) {
+			ranks = append(ranks, r)
+		}
+	}
+	return ranks
 }
 
 // attended adds to the error of a collective that failed before its time was over who was there.
@@ -112,17 +153,17 @@ func (g *group) attended(err error, op *backend.Op) error {
 	switch {
 	case op.Seq == 0:
 	case errors.As(err, &lost):
-		lost.Attendance = g.attendance(op.Seq, askQuickly, len(g.members) <= fewToBeAsked)
+		lost.Attendance, _ = g.attendance(op.Seq, askQuickly, len(g.members) <= fewToBeAsked)
 	case errors.As(err, &mm): // perhaps of an operation before, in which this rank needed nobody
-		mm.Attendance = g.attendance(mm.Seq, askQuickly, len(g.members) <= fewToBeAsked)
+		mm.Attendance, _ = g.attendance(mm.Seq, askQuickly, len(g.members) <= fewToBeAsked)
 	}
 	return err
 }
 
 // attendance finds out who has entered an operation: from the flags in shared memory where there are
 // some, from asking where there are none. Ranks that have not entered it are asked what they do instead.
-func (g *group) attendance(seq uint64, limit time.Duration, mayAsk bool) backend.Attendance {
-	a := backend.Attendance{Elapsed: g.waiter.Elapsed(), Arrived: []int{g.rank}}
+func (g *group) attendance(seq uint64, limit time.Duration, mayAsk bool) (a backend.Attendance, answers map[int]notice) {
+	a = backend.Attendance{Elapsed: g.waiter.Elapsed(), Arrived: []int{g.rank}}
 	var absent []int
 	for r := range g.members {
 		if r == g.rank {
@@ -140,7 +181,6 @@ func (g *group) attendance(seq uint64, limit time.Duration, mayAsk bool) backend
 		}
 		absent = append(absent, r)
 	}
-	var answers map[int]notice
 	if mayAsk {
 		answers = g.ask(seq, absent, limit)
 	}
@@ -174,28 +214,20 @@ func (g *group) attendance(seq uint64, limit time.Duration, mayAsk bool) backend
 	}
 	slices.Sort(a.Arrived)
 	slices.Sort(a.Missing)
-	return a
+	return a, answers
 }
 
 // standstill finds out why an operation did not end that nobody is known to be missing from: a rank that was stopped in its middle
 // doesn't answer, and one that has entered another operation says so, even if it needed nobody in that and has gone on since.
 func (g *group) standstill(op *backend.Op, e *backend.TimeoutError) error {
-	others := slices.DeleteFunc(slices.Clone(e.Arrived), func(r int) bool {
-		m := g.localIndex[r]
-		return r == g.rank || g.departures.left(r) || m >= 0 && g.space.HasLeft(m)
-	})
+	others := slices.DeleteFunc(g.others(), func(r int) bool { return !slices.Contains(e.Arrived, r) })
 	answers := g.ask(op.Seq, others, askTimeout)
+	if err := g.differing(op, answers); err != nil {
+		return err
+	}
 	for _, r := range others {
-		said, ok := answers[r]
-		var theirs fabric.Desc
-		switch {
-		case !ok:
+		if _, ok := answers[r]; !ok {
 			e.Unknown = append(e.Unknown, r)
-		case said.About == op.Seq && len(said.Desc) == len(theirs):
-			copy(theirs[:], said.Desc)
-			if theirs != g.job.desc {
-				return g.mismatch(g.members[r], g.job.desc, theirs, op.Seq)
-			}
 		}
 	}
 	slices.Sort(e.Unknown)

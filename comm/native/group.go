@@ -242,7 +242,12 @@ func (g *group) broken(op *backend.Op, err error) error {
 	case errors.As(err, &long):
 		typed = g.unequalBlocks(at, long)
 	case errors.As(err, &lost):
-		typed = lossOf(at, g.rankOf(lost.Peer), lost)
+		if errors.Is(err, fabric.ErrLeft) {
+			typed = g.forsaken(op)
+		}
+		if typed == nil {
+			typed = lossOf(at, g.rankOf(lost.Peer), lost)
+		}
 	case errors.Is(err, fabric.ErrTimeout):
 		typed = g.timedOut(op)
 	case op.Ctx.Err() == context.DeadlineExceeded:
