@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,7 +27,7 @@ func Virtually(p *Program) (o Outcome) {
 	o.Program = p
 	defer func() {
 		if bad := recover(); bad != nil { // the bubble is stuck
-			o.Stuck = fmt.Sprint(bad)
+			o.Stuck = strings.TrimSpace(fmt.Sprintf("%v\n%s", bad, o.Stuck))
 		}
 	}()
 	if p.Procs != runtime.GOMAXPROCS(0) {
@@ -41,10 +42,12 @@ func virtualRound(p *Program) (reports []*Report, stuck string) {
 	defer st.Close()
 	ins := make([]*injector, p.Size)
 	news := make(chan struct{}, p.Size) // a rank has died
+	struck := make([]atomic.Bool, p.Size)
 	for r := range ins {
 		in := &injector{p: p, rank: r}
 		in.strike = func(kind FaultKind) {
 			strikeVirtually(in, kind)
+			struck[r].Store(true)
 			news <- struct{}{}
 		}
 		in.cut = func(peer int) {
@@ -89,7 +92,7 @@ func virtualRound(p *Program) (reports []*Report, stuck string) {
 			}
 		}
 	}
-	alive := func(r int) bool { return !(ins[r].culprit() && p.Fault.dead() && ins[r].fired.Load() != 0) }
+	alive := func(r int) bool { return !(p.Fault.dead() && struck[r].Load()) } // not before it's frozen: what thaws it comes later then
 	if !collect(alive) {
 		return reports, stacks()
 	}
