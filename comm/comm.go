@@ -436,9 +436,9 @@ func (c *Comm) failed(err error) {
 	}
 }
 
-// fatal aborts the process if the communicator was told to, on errors that break it.
+// fatal aborts the process if the communicator was told to, on errors that break it and when a message is waited for in vain.
 func (c *Comm) fatal(err error) {
-	if !c.abortOnError || errors.Is(err, ErrInvalidArgument) || errors.Is(err, ErrFinalized) || c.b.Cause() == nil {
+	if !c.abortOnError || errors.Is(err, ErrInvalidArgument) || errors.Is(err, ErrFinalized) || c.b.Cause() == nil && !errors.Is(err, ErrTimeout) {
 		return
 	}
 	fmt.Fprintf(os.Stderr, "%v\nchorus: aborting the process, as TORCHCOMM_ABORT_ON_ERROR or WithAbortOnError asks\n", err)

@@ -77,8 +77,8 @@ func WithHints(hints map[string]string) NewOption {
 // WithFabric is short for the hint "fabric": auto, shm, tcp, mem.
 func WithFabric(name string) NewOption { return WithHints(map[string]string{"fabric": name}) }
 
-// WithAbortOnError makes a failure that breaks the communicator abort the
-// process. The default is TORCHCOMM_ABORT_ON_ERROR, or false.
+// WithAbortOnError makes a failure that breaks the communicator, and a message that doesn't come in
+// time, abort the process. The default is TORCHCOMM_ABORT_ON_ERROR, or false.
 func WithAbortOnError(abort bool) NewOption {
 	return func(o *newOptions) { o.abortOnError = &abort }
 }
