@@ -31,8 +31,8 @@ def _serve(target, rank, size, port, pipe):
         raise
 
 
-def run(target, size, dies, serving=False):
-    """Run a process for each rank; those that die must be killed, all others must end well. If rank 0 is serving it
+def run(target, size, dies, serving=False, by=signal.SIGKILL):
+    """Run a process for each rank; those that die must end by a signal, all others must end well. If rank 0 is serving it
     says at which port, and the others are told."""
     port = free_port()
     server = dist.TCPStore("127.0.0.1", port, None, True, timeout=PATIENCE, wait_for_workers=False)
@@ -52,7 +52,7 @@ def run(target, size, dies, serving=False):
     for rank, (process, pipe) in enumerate(zip(processes, pipes)):
         if rank in dies:
             process.join(2 * TIMEOUT)
-            assert process.exitcode == -signal.SIGKILL, f"rank {rank}"
+            assert process.exitcode == -by, f"rank {rank}"
             continue
         assert pipe.poll(2 * TIMEOUT), f"rank {rank} gave no answer"
         try:
@@ -124,6 +124,23 @@ def survive(rank, size, port, pipe):
 
 def test_reconfigure():
     run(survive, 4, {1})
+
+
+def abort_process(rank, size, port, pipe):
+    """Rank 0 waits in vain for a message, and rank 1 for rank 0."""
+    comm = torchcomms.new_comm("native", "cpu", name="w", store=store_at(port), rank=rank, world_size=size,
+                               timeout=PATIENCE, abort_process_on_timeout_or_error=True)  # fmt: skip
+    assert comm.get_options().abort_process_on_timeout_or_error
+    with pytest.raises(chorus.InvalidArgumentError):  # which aborts nothing
+        comm.broadcast(torch.ones(3), size, False)
+    sums(comm)
+    if rank == 0:
+        comm.recv(torch.ones(3), 1, False, timeout=timedelta(milliseconds=50))
+    sums(comm)
+
+
+def test_abort_process():
+    run(abort_process, 2, {0, 1}, by=signal.SIGABRT)
 
 
 def shrink_and_grow(rank, size, port, pipe):
