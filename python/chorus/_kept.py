@@ -1,10 +1,11 @@
-"""Handles that only C++ holds, in PyTorch 2.6.
+"""Handles of operations in PyTorch 2.6: those that only C++ holds.
 
 That version forgets the Python side of a Work that it has got from a process group written in Python, and
 then waits for ever: in functional collectives, and in DistributedDataParallel. So the tensors that an operation fills
 keep its Work until it was waited for, once for each tensor, or asked for its future. Messages are left
 to Python, which issues them all.
-Later versions hold it themselves; there this module does nothing.
+Later versions hold it themselves; there this module does nothing. They also take None for a synchronous operation,
+where 2.6 wants a handle to wait for (``WANTED``).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import torch
 
 from chorus import _lib
 
-_NEEDED = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 7)
+WANTED = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 7)
 _NAME = "_chorus_works"
 
 
@@ -49,4 +50,4 @@ def _nothing(*_: Any) -> None:
     pass
 
 
-keep, waited, drop = (_keep, _waited, _drop) if _NEEDED else (_nothing, _nothing, _nothing)
+keep, waited, drop = (_keep, _waited, _drop) if WANTED else (_nothing, _nothing, _nothing)

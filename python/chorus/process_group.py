@@ -6,8 +6,8 @@
 methods are what PyTorch calls, with PyTorch's names and argument order. Two names
 for one method are the older and the newer PyTorch's.
 
-A call whose options say ``asyncOp = False`` is done when it returns, and returns None. Others
-return a :class:`Work` at once. Tensors that are not contiguous are staged through
+A call whose options say ``asyncOp = False`` is done when it returns, and returns None (to PyTorch 2.6, a :class:`Work` that
+is done). Others return a :class:`Work` at once. Tensors that are not contiguous are staged through
 contiguous copies.
 """
 
@@ -169,7 +169,7 @@ class ProcessGroup(dist.ProcessGroup):
             if dtype and reduction:
                 at, n = tensor.data_ptr(), tensor.numel()
                 self.comm.run_flat(_lib.ALL_REDUCE, dtype, reduction, at, n, at, n, 0, timeout_ns(opts.timeout))
-                return None
+                return _done(tensors)
         if not tensor.is_cpu:
             return super().allreduce(tensors, *_given(opts))
         if len(tensors) != 1:
@@ -192,7 +192,7 @@ class ProcessGroup(dist.ProcessGroup):
         if self._at_once(opts) and (dtype := flat_type(tensor)):
             at, n, ns = tensor.data_ptr(), tensor.numel(), timeout_ns(opts.timeout)
             self.comm.run_flat(_lib.BROADCAST, dtype, 0, 0, 0, at, n, opts.rootRank, ns)
-            return None
+            return _done(tensors)
         if not tensor.is_cpu:
             return super().broadcast(tensors, *_given(opts))
         root = opts.rootRank if opts is not None else 0
@@ -371,7 +371,7 @@ class ProcessGroup(dist.ProcessGroup):
             return super().barrier(opts)
         if self._at_once(opts):
             self.comm.run_flat(_lib.BARRIER, 0, 0, 0, 0, 0, 0, 0, timeout_ns(opts.timeout))
-            return None
+            return _done([])
         return self._run(opts, [], None, Staging(), _lib.BARRIER)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
@@ -623,7 +623,7 @@ class ProcessGroup(dist.ProcessGroup):
     # ---- helpers ----
 
     def _at_once(self, opts: Any) -> bool:
-        """Whether a call is to be done when it returns. Such a call returns None, as PyTorch's own backends do."""
+        """Whether a call is to be done when it returns."""
         return opts is not None and not getattr(opts, "asyncOp", True) and self.comm._batch is None
 
     def _run(
@@ -632,7 +632,7 @@ class ProcessGroup(dist.ProcessGroup):
         now = self._at_once(opts)
         fields["timeout_ns"] = 0 if opts is None else timeout_ns(opts.timeout)
         pending = self.comm.run(not now, keep, staging.after(), *args, **fields)
-        return None if now else Work(pending, value)
+        return _done(value) if now else Work(pending, value)
 
     def _message(self, tensors: _Tensors, data: torch.Tensor, staging: Staging, *args: Any, **fields: Any) -> Work:
         return Work(self.comm.run(True, data, staging.after(), *args, **fields), tensors)
@@ -660,6 +660,11 @@ class ProcessGroup(dist.ProcessGroup):
             raise self._invalid(op, f"the {what} splits {list(rows)} don't make up its {height} rows on {n} ranks")
         size = tensor.numel() // height * width if height else 0
         return [r * size for r in rows]
+
+
+def _done(value: Any) -> dist.Work | None:
+    """What a call that is done returns: None, as PyTorch's own backends do."""
+    return Work(None, value) if _kept.WANTED else None
 
 
 def _given(opts: Any) -> tuple[Any, ...]:
