@@ -17,7 +17,50 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-func init() { programs["without memory"] = withoutMemory }
+func init() {
+	programs["without memory"] = withoutMemory
+	programs["absent"] = absent
+}
+
+// absent is a rank of a world whose rank 1 never joins. The others begin together, so that each has come when the other's patience ends.
+func absent() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	if os.Getenv("CHORUS_TEST_RANK") == fmt.Sprint(culprit) {
+		return nil
+	}
+	st, err := store.DialTCP(ctx, os.Getenv("CHORUS_TEST_STORE"), store.TCPOptions{})
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	if err := st.Set(ctx, "here/"+os.Getenv("CHORUS_TEST_RANK"), nil); err != nil {
+		return err
+	}
+	if err := st.Wait(ctx, "here/0", "here/2"); err != nil {
+		return err
+	}
+	_, err = join(ctx, comm.WithTimeout(1500*time.Millisecond))
+	var late *comm.TimeoutError
+	if !errors.As(err, &late) {
+		return fmt.Errorf("not a *TimeoutError: %w", err)
+	}
+	fmt.Printf("blame %s %s missing %v arrived %v waited %v: %v\n", late.Comm, late.Op, late.Missing, late.Arrived, late.Elapsed >= time.Second, err)
+	return nil
+}
+
+// TestNeverArrives starts two ranks of three: both say who is missing, and for how long they have waited.
+func TestNeverArrives(t *testing.T) {
+	t.Parallel()
+	cmds, outs := start(t, "absent", "shm", 3)
+	for r, cmd := range cmds {
+		err := cmd.Wait()
+		want := fmt.Sprintf(`blame world new missing [1] arrived [0 2] waited true: chorus: communicator "world": rank %d of 3: `, r)
+		if text := outs[r].String(); err != nil || r != culprit && (!strings.Contains(text, want) || !strings.Contains(text, "for rank 1")) {
+			t.Errorf("rank %d doesn't say %s: %v\n%s", r, want, err, text)
+		}
+	}
+}
 
 // withoutMemory is a rank whose process may make no file, and so no memory to share, larger than a page.
 func withoutMemory() error {
@@ -32,7 +75,7 @@ func withoutMemory() error {
 	if err == nil {
 		err = c.AllReduce(ctx, zeros(100_000), comm.Sum)
 	}
-	fmt.Printf("blame %v\n", err)
+	fmt.Printf("blame %s %v\n", kindOf(err), err)
 	return err
 }
 
@@ -42,7 +85,7 @@ func TestNoMemoryAtStart(t *testing.T) {
 	cmds, outs := start(t, "without memory", "shm", 3)
 	for r, cmd := range cmds {
 		cmd.Wait()
-		want := regexp.MustCompile("by rank 1: .*file too large")
+		want := regexp.MustCompile("^aborted .*by rank 1: .*file too large")
 		if r == 1 {
 			want = regexp.MustCompile("file too large")
 		}

@@ -221,6 +221,8 @@ func TestDetection(t *testing.T) {
 					switch {
 					case x.kind == "lost" && b.Peer != culprit:
 						complain("rank %d is lost", culprit)
+					case x.kind == "lost" && b.Seq != 0 && !slices.Contains(slices.Concat(b.Missing, b.Unknown), culprit):
+						complain("rank %d is missing", culprit)
 					case x.kind == "mismatch" && b.A != culprit && b.B != culprit:
 						complain("rank %d calls something else", culprit)
 					case x.missing && (!slices.Equal(b.Missing, []int{culprit}) && !slices.Equal(b.Unknown, []int{culprit}) || b.Elapsed < 100*time.Millisecond):

@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 
 // join makes this process a rank of the job that its test, or else a launcher, has described.
 func join(ctx context.Context, more ...comm.NewOption) (*comm.Comm, error) {
-	opts := append(more, comm.WithTimeout(20*time.Second))
+	opts := append([]comm.NewOption{comm.WithTimeout(20 * time.Second)}, more...)
 	if addr := os.Getenv("CHORUS_TEST_STORE"); addr != "" {
 		st, err := store.DialTCP(ctx, addr, store.TCPOptions{})
 		if err != nil {
