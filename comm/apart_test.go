@@ -136,3 +136,34 @@ func TestMismatchOfARankThatHasLeft(t *testing.T) {
 		}
 	})
 }
+
+// A rank that has left after an operation has been in it, and is not what the others wait for in vain: here a message that's lost.
+func TestTimeoutNamesNobodyWhoHasLeftAfterwards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		comms := open(t, 3, func(r int) []comm.NewOption {
+			hints := map[string]string{"host_id": fmt.Sprint(r), "fabric.inner": "mem"}
+			if r == 2 {
+				hints["fabric.script"] = "drop peer=0 lane=collective"
+			}
+			return []comm.NewOption{comm.WithFabric("fault"), comm.WithHints(hints)}
+		})
+		errs := make([]error, 3)
+		var wg sync.WaitGroup
+		for r, c := range comms {
+			wg.Go(func() {
+				errs[r] = c.Barrier(context.Background())
+				c.Finalize(context.Background())
+			})
+		}
+		wg.Wait()
+		if errs[1] != nil {
+			t.Errorf("rank 1: %v", errs[1])
+		}
+		for _, r := range []int{0, 2} {
+			var late *comm.TimeoutError
+			if !errors.As(errs[r], &late) || len(late.Missing)+len(late.Unknown) > 0 || len(late.Arrived) != 3 {
+				t.Errorf("rank %d: %v", r, errs[r])
+			}
+		}
+	})
+}

@@ -112,11 +112,12 @@ func (g *group) timedOut(op *backend.Op) error {
 
 // forsaken is the error of an operation in which a rank that this one waits for has left, and not said why: nothing was wrong for it, so that
 // it took the operation for another one, or has left before. Somebody who is still there may know the former; nil if nobody does.
-func (g *group) forsaken(op *backend.Op) error {
+func (g *group) forsaken(op *backend.Op, by int) error {
 	if len(g.members) > fewToBeAsked {
 		return nil
 	}
-	return g.differing(op, g.ask(op.Seq, g.others(), askQuickly))
+	others := slices.DeleteFunc(g.others(), func(r int) bool { return g.members[r] == by })
+	return g.differing(op, g.ask(op.Seq, others, askQuickly))
 }
 
 // differing is the error of ranks that took an operation, in which this one is, for another one; nil if no answer says so.
@@ -139,7 +140,7 @@ func (g *group) differing(op *backend.Op, answers map[int]notice) error {
 func (g *group) others() (ranks []int) {
 	for r := range g.members {
 		m := g.localIndex[r]
-		if r != g.rank && !g.departures.left(r) && (m < 0 || !g.space.HasLeft(m)) {
+		if _, gone := g.departures.left(r); r != g.rank && !gone && (m < 0 || !g.space.HasLeft(m)) {
 			ranks = append(ranks, r)
 		}
 	}
@@ -175,11 +176,14 @@ func (g *group) attendance(seq uint64, limit time.Duration, mayAsk bool) (a back
 				continue
 			}
 		}
-		if g.departures.before(r, seq) {
+		switch after, gone := g.departures.left(r); {
+		case !gone:
+			absent = append(absent, r)
+		case after < seq:
 			a.Missing = append(a.Missing, r)
-			continue
+		default:
+			a.Arrived = append(a.Arrived, r)
 		}
-		absent = append(absent, r)
 	}
 	if mayAsk {
 		answers = g.ask(seq, absent, limit)
@@ -242,7 +246,8 @@ func note(m *map[int]string, rank int, text string) {
 	(*m)[rank] = text
 }
 
-// ask collects the answers of ranks about an operation; who can't be asked, or doesn't answer in time, is left out.
+// ask collects the answers of ranks about an operation; who can't be asked, or doesn't answer in time, is left out. Who has closed its end
+// may have done so because of the failure that is asked about, and have said more of it.
 func (g *group) ask(seq uint64, ranks []int, limit time.Duration) map[int]notice {
 	if len(ranks) == 0 {
 		return nil
@@ -253,10 +258,14 @@ func (g *group) ask(seq uint64, ranks []int, limit time.Duration) map[int]notice
 	news := b.news
 	b.mu.Unlock()
 	payload := notice{Kind: noticeAsk, Comm: g.id, Rank: g.rank, About: seq}.encode()
-	asked := 0
+	asked, closed := 0, false
 	for _, r := range ranks {
-		if !g.world.isLost(g.members[r]) && g.world.fab.Control(g.members[r], payload) == nil {
+		switch {
+		case g.world.isLost(g.members[r]):
+		case g.world.fab.Control(g.members[r], payload) == nil:
 			asked++
+		default:
+			closed = true
 		}
 	}
 	timer := time.NewTimer(limit)
@@ -267,6 +276,9 @@ func (g *group) ask(seq uint64, ranks []int, limit time.Duration) map[int]notice
 			answers := b.answers
 			b.answers = nil
 			b.mu.Unlock()
+			if closed {
+				g.awaitWord()
+			}
 			return answers
 		}
 		b.mu.Unlock()

@@ -243,7 +243,7 @@ func (g *group) broken(op *backend.Op, err error) error {
 		typed = g.unequalBlocks(at, long)
 	case errors.As(err, &lost):
 		if errors.Is(err, fabric.ErrLeft) {
-			typed = g.forsaken(op)
+			typed = g.forsaken(op, lost.Peer)
 		}
 		if typed == nil {
 			typed = lossOf(at, g.rankOf(lost.Peer), lost)
@@ -283,6 +283,11 @@ func (g *group) awaitReason(err error) {
 	} else if !errors.Is(err, fabric.ErrLeft) && !errors.Is(err, fabric.ErrCanceled) && !closing(err) {
 		return
 	}
+	g.awaitWord()
+}
+
+// awaitWord waits for the news of a failure that may be on its way. It breaks the communicator before this rank's own view does.
+func (g *group) awaitWord() {
 	select {
 	case <-g.abort.Done():
 	case <-time.After(reasonTimeout):

@@ -101,26 +101,15 @@ func (g *group) hasLeft(rank int, n notice) {
 	}
 }
 
-// left reports whether a rank is known to have left.
-func (d *departures) left(rank int) bool {
+// left reports whether a rank is known to have left, and after which operation.
+func (d *departures) left(rank int) (after uint64, gone bool) {
 	if !d.some.Load() {
-		return false
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	_, gone := d.gone[rank]
-	return gone
-}
-
-// before reports whether a rank is known to have left before an operation.
-func (d *departures) before(rank int, seq uint64) bool {
-	if !d.some.Load() {
-		return false
+		return 0, false
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	x, gone := d.gone[rank]
-	return gone && x.after < seq
+	return x.after, gone
 }
 
 // atLast notes a mismatch in this rank's last operation, which may have found it when it was leaving.
