@@ -150,6 +150,9 @@ func TestJudge(t *testing.T) {
 	lost := func(on, who int, kind string) Failure {
 		return Failure{Comm: on, Kind: kind, Named: []int{who}, At: 2e6, Text: "x"}
 	}
+	late := func(on, who int) Failure {
+		return Failure{Comm: on, Step: 1, Kind: "timeout", Named: []int{who}, Text: "late"}
+	}
 	good := func() []*Report {
 		return []*Report{{Rank: 0, Failures: []Failure{lost(0, 2, "lost")}}, {Rank: 1, Failures: []Failure{lost(0, 2, "lost")}}, {Rank: 2, Fired: 1e6}}
 	}
@@ -162,6 +165,9 @@ func TestJudge(t *testing.T) {
 		"wrong result":              {func(r []*Report) { r[0].Wrong = []string{"7"} }, 0, 1, 0},
 		"names another":             {func(r []*Report) { r[0].Failures[0] = lost(0, 1, "lost") }, 0, 0, 1},
 		"another kind":              {func(r []*Report) { r[0].Failures[0] = lost(0, 2, "timeout") }, 0, 0, 1},
+		"held up":                   {func(r []*Report) { r[0].Failures = append(r[0].Failures, late(1, 1)); r[1].Failures[0].Step = 0 }, 0, 0, 0},
+		"held up later than that":   {func(r []*Report) { r[0].Failures = append(r[0].Failures, late(1, 1)); r[1].Failures[0].Step = 2 }, 0, 0, 1},
+		"held up by none":           {func(r []*Report) { r[0].Failures, r[1].Failures = []Failure{late(1, 1)}, []Failure{late(1, 0)} }, 0, 0, 2},
 		"noticed nothing":           {func(r []*Report) { r[1].Failures = nil }, 0, 0, 1},
 		"another communicator":      {func(r []*Report) { r[1].Failures = append(r[1].Failures, lost(1, 0, "lost")) }, 0, 0, 1},
 		"one that was never whole":  {func(r []*Report) { r[0].Without = []int{1}; r[1].Failures = append(r[1].Failures, lost(1, 0, "lost")) }, 0, 0, 0},

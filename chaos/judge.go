@@ -85,74 +85,93 @@ func (o *Outcome) unnoticed(r int, rep *Report) string {
 	return ""
 }
 
-// misnamed says why an error is not the one that the fault should give; "" if it is.
+// misnamed says why an error is not one that the fault should give; "" if it is.
 func (o *Outcome) misnamed(r int, x Failure) string {
-	p, f := o.Program, o.Program.Fault
-	g := p.Comms[x.Comm]
+	f := o.Program.Fault
 	if !o.Fired || f.harmless() {
 		return "nothing was wrong"
 	}
-	if o.incomplete(x.Comm) || x.Kind == "timeout" && o.heldUp(x.Named) {
-		return ""
+	if r == f.Rank && f.Kind != Mismatch && f.Kind != Abort || o.right(r, x) || o.passedOn(x) {
+		return "" // what the culprit itself gets is its own business, except that it must not blame others for what it has called
 	}
-	if f.Kind == Exit && x.Kind == "timeout" && p.hearing(f.Step, x.Named) {
-		return "" // of one that waits elsewhere for a message of any rank
-	}
-	if f.Rank >= 0 && !g.has(f.Rank) {
-		return fmt.Sprintf("rank %d is not in this communicator", f.Rank)
-	}
-	names := slices.Contains(x.Named, f.Rank)
-	only := len(x.Named) == 1 && names
-	ok := false
-	switch f.Kind {
-	case Kill:
-		ok = x.Kind == "lost" && only
-	case Exit: // who waits for a message of any rank does not know that it was to come from the one that has left
-		ok = x.Kind == "lost" && (only || x.ofAny(p)) || x.Kind == "timeout" && (p.hears(f.Step, x.Comm) || p.hearing(f.Step, x.Named))
-	case Stop, Late:
-		ok = x.Kind == "timeout" && (names || x.between(p)) || x.Kind == "lost" && only
-	case Drop: // of which the sender knows nothing: it may have gone on, and left
-		ok = x.Kind == "timeout" || x.Kind == "lost" && (only || x.ofAny(p))
-	case Truncate, Flip:
-		ok = x.Kind == "mismatch" && (names || r == f.Rank)
-	case Mismatch: // which shows at the deadline only if nobody has sent anybody anything
-		ok = (x.Kind == "mismatch" || x.Kind == "timeout") && names || (x.Kind == "lost" || x.Kind == "timeout") && r == f.Rank // the others did not need it, and are past that
-	case Abort:
-		ok = x.Kind == "aborted" && only
-	case Cut:
-		ok = x.Kind == "lost" && len(x.Named) == 1 && (names || x.Named[0] == f.Peer)
-	case Partition: // the links break one after the other, and who has lost one yet tells those whom it has not
-		ok = x.Kind == "lost" && len(x.Named) == 1
-	case Absent:
-		ok = (x.Kind == "missing" || x.Kind == "timeout") && only
-	case Exhausted:
-		ok = names || r == f.Rank
-	}
-	if ok || r == f.Rank && f.Kind != Mismatch && f.Kind != Abort || o.passedOn(x) {
+	if o.heldUp(x, make([]bool, o.Program.Size)) {
 		return ""
 	}
 	return fmt.Sprintf("%s on communicator %d, step %d, names %v", x.Kind, x.Comm, x.Step, x.Named)
 }
 
-// incomplete reports whether a rank that survived is not in a communicator of its own, because what it was to be split from
-// broke when others had just made it. To these it never comes.
-func (o *Outcome) incomplete(on int) bool {
-	for _, rep := range o.Reports {
-		if rep != nil && slices.Contains(rep.Without, on) {
-			return true
-		}
+// right reports whether an error is the one that the fault gives a rank which has to do with it.
+func (o *Outcome) right(r int, x Failure) bool {
+	p, f := o.Program, o.Program.Fault
+	if f.Rank >= 0 && !p.Comms[x.Comm].has(f.Rank) {
+		return false
+	}
+	names := slices.Contains(x.Named, f.Rank)
+	only := len(x.Named) == 1 && names
+	switch f.Kind {
+	case Kill:
+		return x.Kind == "lost" && only
+	case Exit: // who waits for a message of any rank does not know that it was to come from the one that has left
+		return x.Kind == "lost" && only || x.Kind == "timeout" && (names || x.ofAny(p))
+	case Stop, Late: // who waits for a message of any rank names none
+		return x.Kind == "timeout" && (names || len(x.Named) == 0 && x.ofAny(p)) || x.Kind == "lost" && only
+	case Drop: // of which the sender knows nothing: it may have gone on, and left. Who waits for it is seen to hold the others up
+		return x.Kind == "timeout" && (names || len(x.Named) == 0 || slices.Contains(x.Named, f.Peer)) || x.Kind == "lost" && only
+	case Truncate, Flip:
+		return x.Kind == "mismatch" && (names || r == f.Rank)
+	case Mismatch: // whose others may not have needed it, and be past that, and gone
+		return (x.Kind == "mismatch" || x.Kind == "timeout") && names || (x.Kind == "lost" || x.Kind == "timeout") && r == f.Rank
+	case Abort:
+		return x.Kind == "aborted" && only
+	case Cut:
+		return x.Kind == "lost" && len(x.Named) == 1 && (names || x.Named[0] == f.Peer)
+	case Partition: // the links break one after the other, and who has lost one yet tells those whom it has not
+		return x.Kind == "lost" && len(x.Named) == 1
+	case Absent:
+		return (x.Kind == "missing" || x.Kind == "timeout") && only
+	case Exhausted:
+		return names || r == f.Rank
 	}
 	return false
 }
 
-// heldUp reports whether one of the ranks is a member of an incomplete communicator, where it waits.
-func (o *Outcome) heldUp(ranks []int) bool {
-	for on, g := range o.Program.Comms {
-		if slices.ContainsFunc(ranks, g.has) && o.incomplete(on) {
-			return true
+// heldUp reports whether all ranks that an error names are at fault in nothing but that the culprit has kept them from coming: each is the culprit, or lacks
+// the communicator because what it was to be split from broke, or was itself in a step that is not later, and got an error there that is
+// right, or of which this holds again. seen are the ranks whose errors are being looked at.
+func (o *Outcome) heldUp(x Failure, seen []bool) bool {
+	if x.Kind != "timeout" && !(x.Kind == "lost" && o.incomplete(x.Comm)) {
+		return false
+	}
+	culprit := o.Program.Fault.Rank
+	for _, who := range x.Named {
+		if who == culprit && len(x.Named) > 1 || o.lacks(who, x.Comm) {
+			continue
+		}
+		if seen[who] || o.Reports[who] == nil {
+			return false
+		}
+		seen[who] = true
+		ok := slices.ContainsFunc(o.Reports[who].Failures, func(y Failure) bool {
+			return y.Step <= x.Step && (y.Comm != x.Comm || y.Step < x.Step) && (o.right(who, y) || o.passedOn(y) || o.heldUp(y, seen))
+		})
+		seen[who] = false
+		if !ok {
+			return false
 		}
 	}
-	return false
+	return len(x.Named) > 0
+}
+
+// lacks reports whether a rank that survived is not in a communicator of its own, because what it was to be split from
+// broke when others had just made it. To these it never comes.
+func (o *Outcome) lacks(rank, on int) bool {
+	rep := o.Reports[rank]
+	return rep != nil && slices.Contains(rep.Without, on)
+}
+
+// incomplete reports whether some rank lacks a communicator.
+func (o *Outcome) incomplete(on int) bool {
+	return slices.ContainsFunc(o.Program.Comms[on].Members, func(r int) bool { return o.lacks(r, on) })
 }
 
 // passedOn reports whether an abort by a rank passes on an error of its own, which is judged there.
@@ -161,43 +180,10 @@ func (o *Outcome) passedOn(x Failure) bool {
 		return false
 	}
 	by := o.Reports[x.Named[0]]
-	if by == nil {
-		return false
-	}
-	for _, y := range by.Failures {
-		if strings.Contains(x.Text, y.Text) {
-			return true
-		}
-	}
-	return false
+	return by != nil && slices.ContainsFunc(by.Failures, func(y Failure) bool { return strings.Contains(x.Text, y.Text) })
 }
 
-// between reports whether an error is of something that two ranks do, which names the other one: it may itself wait for the
-// culprit. Who waits for a message of any rank names none.
-func (x Failure) between(p *Program) bool {
-	if x.Step < 0 || x.Step >= len(p.Steps) {
-		return false
-	}
-	switch p.Steps[x.Step].Do {
-	case ring, anySource, window:
-		return true
-	}
-	return false
-}
-
-// ofAny reports whether an error is of a receive from any rank, which ends when all others have gone.
+// ofAny reports whether an error is of a step in which one rank receives from any.
 func (x Failure) ofAny(p *Program) bool {
 	return x.Step >= 0 && x.Step < len(p.Steps) && p.Steps[x.Step].Do == anySource
-}
-
-// hearing reports whether one of the ranks waits for a message of any rank, on whichever communicator, from step k on.
-func (p *Program) hearing(k int, ranks []int) bool {
-	return slices.ContainsFunc(p.Steps[k:], func(s step) bool {
-		return s.Do == anySource && slices.Contains(ranks, p.Comms[s.On].Members[s.Root])
-	})
-}
-
-// hears reports whether some rank of a communicator waits for a message of any rank from step k on.
-func (p *Program) hears(k, on int) bool {
-	return slices.ContainsFunc(p.Steps[k:], func(s step) bool { return s.Do == anySource && s.On == on })
 }

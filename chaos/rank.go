@@ -220,9 +220,15 @@ func indexOf(list []int, x int) int {
 	return -1
 }
 
-// patience is how long what only two ranks do may take: longer than collectives, so that a rank that waits in one
+// patience is how long what only two ranks do may take: longer than collectives of any communicator, so that a rank that waits in one
 // for the culprit is not taken for it.
-func (r *rank) patience(s *step) comm.Option { return comm.Timeout(2 * r.p.timeout(s.On)) }
+func (r *rank) patience() comm.Option {
+	longest := time.Duration(0)
+	for on := range r.p.Comms {
+		longest = max(longest, r.p.timeout(on))
+	}
+	return comm.Timeout(2 * longest)
+}
 
 // vector makes a tensor of rank from's values, or, for -1, of none yet.
 func (r *rank) vector(c *comm.Comm, s *step, from int) (*tensor.Tensor, error) {
@@ -261,7 +267,7 @@ func (r *rank) ring(c *comm.Comm, s *step, tag int) error {
 	b := c.Batch()
 	b.Send(out, (me+1)%n, comm.Tag(tag))
 	b.Recv(in, from, comm.Tag(tag))
-	if err := b.Issue(r.ctx, r.patience(s)); err != nil {
+	if err := b.Issue(r.ctx, r.patience()); err != nil {
 		return err
 	}
 	return r.received(s, in, from)
@@ -275,7 +281,7 @@ func (r *rank) anySource(c *comm.Comm, s *step, tag int) error {
 			return err
 		}
 		defer out.Free()
-		return c.Send(r.ctx, out, s.Root, comm.Tag(tag), r.patience(s))
+		return c.Send(r.ctx, out, s.Root, comm.Tag(tag), r.patience())
 	}
 	in, err := r.vector(c, s, -1)
 	if err != nil {
@@ -285,7 +291,7 @@ func (r *rank) anySource(c *comm.Comm, s *step, tag int) error {
 	seen := make([]bool, n)
 	for range n - 1 {
 		from := -1
-		if err := c.Recv(r.ctx, in, comm.AnySource, comm.Tag(tag), comm.From(&from), r.patience(s)); err != nil {
+		if err := c.Recv(r.ctx, in, comm.AnySource, comm.Tag(tag), comm.From(&from), r.patience()); err != nil {
 			return err
 		}
 		if from < 0 || from >= n || seen[from] {
@@ -328,13 +334,13 @@ func (r *rank) window(c *comm.Comm, s *step) (err error) {
 	}
 	defer out.Free()
 	from, to := (me+n-1)%n, (me+1)%n
-	if err := w.Put(r.ctx, out, comm.Target{Rank: to}, r.patience(s)); err != nil {
+	if err := w.Put(r.ctx, out, comm.Target{Rank: to}, r.patience()); err != nil {
 		return err
 	}
-	if err := w.Signal(r.ctx, to, 0, r.patience(s)); err != nil {
+	if err := w.Signal(r.ctx, to, 0, r.patience()); err != nil {
 		return err
 	}
-	if err := w.WaitSignal(r.ctx, from, 0, r.patience(s)); err != nil {
+	if err := w.WaitSignal(r.ctx, from, 0, r.patience()); err != nil {
 		return err
 	}
 	if err := r.received(&small, mine, from); err != nil {
@@ -345,7 +351,7 @@ func (r *rank) window(c *comm.Comm, s *step) (err error) {
 		return err
 	}
 	defer back.Free()
-	if err := w.Get(r.ctx, back, comm.Target{Rank: to}, r.patience(s)); err != nil {
+	if err := w.Get(r.ctx, back, comm.Target{Rank: to}, r.patience()); err != nil {
 		return err
 	}
 	return r.received(&small, back, me)
