@@ -13,7 +13,7 @@ import chorus
 def _train(peers, group, kind):
     module = model(seed=peers.rank, buffers=kind == "buffers")  # DDP makes them equal
     options = {"bucket_cap_mb": 0.001, "process_group": group}
-    if kind in ("bucket_view", "shared"):
+    if kind in ("bucket_view", "shared", "at_end"):
         options["gradient_as_bucket_view"] = True
     if kind == "static":
         options["static_graph"] = True
@@ -24,6 +24,8 @@ def _train(peers, group, kind):
     ddp = DistributedDataParallel(module, **options)
     if kind == "shared" and isinstance(group, chorus.ProcessGroup):
         chorus.share(ddp)
+    if kind in ("at_end", "copied_at_end") and isinstance(group, chorus.ProcessGroup):
+        chorus.reduce_at_end(ddp)
     if kind == "fp16_hook":
         ddp.register_comm_hook(group, default_hooks.fp16_compress_hook)
     if kind == "bf16_hook":
@@ -54,7 +56,8 @@ def _compare(peers, kind):
     compare(ours, theirs, peers.size)
 
 
-KINDS = ["plain", "buffers", "bucket_view", "shared", "static", "unused", "no_sync", "fp16_hook", "bf16_hook", "own_hook"]
+KINDS = ["plain", "buffers", "bucket_view", "shared", "static", "unused", "no_sync", "fp16_hook", "bf16_hook", "own_hook",
+    "at_end", "copied_at_end"]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -16,6 +16,14 @@ import chorus
 from chorus.bench.harness import GLOO, KIB, ORDINARY, SHARED, Row, rounds, sample, size_text, tensor, time_text
 
 _WORDS, _WIDTH, _LAYERS, _TOKENS = 2048, 256, 12, 32
+AT_END, SHARED_AT_END = "at_end", "shared_at_end"
+_DDP_KINDS = {
+    GLOO: "Gloo",
+    ORDINARY: "Chorus",
+    SHARED: "Chorus, `chorus.share(ddp)`",
+    AT_END: "Chorus, `chorus.reduce_at_end(ddp)`",
+    SHARED_AT_END: "Chorus, both",
+}
 
 
 def _transformer() -> torch.nn.Module:
@@ -33,7 +41,8 @@ def ddp(gloo: Any, seconds: float) -> Row:
     """A step (forward, backward, SGD) of one sequence on every rank, by the process group of its gradients.
 
     "compute" is the step with a hook in DistributedDataParallel that divides the gradients, as its own does, and doesn't
-    communicate. "gloo", "ordinary" and "shared" are what is added to that, medians of the differences within a round.
+    communicate. "gloo", "ordinary" and "shared" are what is added to that, medians of the differences within a round; the
+    last two also with chorus.reduce_at_end.
     """
     x = torch.arange(_TOKENS).reshape(1, -1)
 
@@ -54,17 +63,19 @@ def ddp(gloo: Any, seconds: float) -> Row:
         return future
 
     steps = {}
-    for kind in ("compute", GLOO, ORDINARY, SHARED):
+    for kind in ("compute", *_DDP_KINDS):
         group = gloo if kind == GLOO else None
         module = DistributedDataParallel(_transformer(), process_group=group, gradient_as_bucket_view=True)
         if kind == "compute":
             module.register_comm_hook(None, divide)
-        steps[kind] = step_of(chorus.share(module) if kind == SHARED else module)
+        if kind in (AT_END, SHARED_AT_END):
+            chorus.reduce_at_end(module)
+        steps[kind] = step_of(chorus.share(module) if kind in (SHARED, SHARED_AT_END) else module)
     for step in steps.values():
         sample(step, 2)
     times = rounds({kind: functools.partial(sample, step, 1) for kind, step in steps.items()}, seconds, least=9)
     us = {"compute": statistics.median(times["compute"]) * 1e6}
-    for kind in (GLOO, ORDINARY, SHARED):
+    for kind in _DDP_KINDS:
         added = [t - c for t, c in zip(times[kind], times["compute"], strict=True)]
         us[kind] = statistics.median(added) * 1e6
     return Row("ddp", "step", 0, us)
@@ -74,8 +85,8 @@ def show_ddp(row: Row) -> Iterator[str]:
     compute = row.us["compute"]
     yield f"| DDP step, 10.5 M parameters; {time_text(compute)} without communication | added | share of the step | Gloo's share, times |"
     yield "|---|---:|---:|---:|"
-    share = {kind: max(row.us[kind], 0) / (compute + max(row.us[kind], 0)) for kind in (GLOO, ORDINARY, SHARED)}
-    for kind, title in ((GLOO, "Gloo"), (ORDINARY, "Chorus"), (SHARED, "Chorus, `chorus.share(ddp)`")):
+    share = {kind: max(row.us[kind], 0) / (compute + max(row.us[kind], 0)) for kind in _DDP_KINDS}
+    for kind, title in _DDP_KINDS.items():
         yield f"| {title} | {time_text(row.us[kind])} | {share[kind]:.1%} | {share[kind] / share[GLOO]:.2f} |"
 
 
