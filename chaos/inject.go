@@ -81,7 +81,10 @@ func openFabric(ctx context.Context, c fabric.Config) (fabric.Fabric, error) {
 // rules are what is done to messages of this rank.
 func (in *injector) rules() []fault.Rule {
 	f := in.p.Fault
-	if !in.culprit() || !f.onMessages() {
+	in.mu.Lock()
+	over := in.over
+	in.mu.Unlock()
+	if !in.culprit() || !f.onMessages() || over {
 		return nil
 	}
 	r := fault.Rule{Peer: fabric.AnySource, After: f.Step + f.After, Count: 1}

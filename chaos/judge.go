@@ -58,6 +58,9 @@ func (o *Outcome) judge() {
 				o.Misnamed = append(o.Misnamed, fmt.Sprintf("rank %d: %s: %s", r, bad, x.Text))
 			}
 		}
+		if bad := o.regrouped(r, rep.Regrouped); bad != "" {
+			o.Misnamed = append(o.Misnamed, fmt.Sprintf("rank %d %s", r, bad))
+		}
 		if bad := o.unnoticed(r, rep); bad != "" {
 			o.Misnamed = append(o.Misnamed, fmt.Sprintf("rank %d %s", r, bad))
 		}
@@ -135,31 +138,39 @@ func (o *Outcome) right(r int, x Failure) bool {
 	return false
 }
 
-// heldUp reports whether all ranks that an error names are at fault in nothing but that the culprit has kept them from coming: each is the culprit, or lacks
-// the communicator because what it was to be split from broke, or was itself in a step that is not later, and got an error there that is
-// right, or of which this holds again. seen are the ranks whose errors are being looked at.
+// heldUp reports whether an error names ranks that the culprit has kept from coming. Each got an error itself, in a step that is not later;
+// and one of them is the culprit, or lacks the communicator because what it was to be split from broke, or got an error that is right, or of which
+// this holds again, before it came to what the others were in. seen are the ranks whose errors are being looked at.
 func (o *Outcome) heldUp(x Failure, seen []bool) bool {
 	if x.Kind != "timeout" && !(x.Kind == "lost" && o.incomplete(x.Comm)) {
 		return false
 	}
-	culprit := o.Program.Fault.Rank
+	cause := false
 	for _, who := range x.Named {
-		if who == culprit && len(x.Named) > 1 || o.lacks(who, x.Comm) {
+		if o.lacks(who, x.Comm) || who == o.Program.Fault.Rank && len(x.Named) > 1 {
+			cause = true
 			continue
 		}
-		if seen[who] || o.Reports[who] == nil {
+		if o.Reports[who] == nil {
 			return false
 		}
-		seen[who] = true
-		ok := slices.ContainsFunc(o.Reports[who].Failures, func(y Failure) bool {
-			return y.Step <= x.Step && (y.Comm != x.Comm || y.Step < x.Step) && (o.right(who, y) || o.passedOn(y) || o.heldUp(y, seen))
-		})
-		seen[who] = false
-		if !ok {
+		came := true
+		for _, y := range o.Reports[who].Failures {
+			if y.Step > x.Step {
+				continue
+			}
+			came = false
+			if !cause && !seen[who] && (y.Comm != x.Comm || y.Step < x.Step) {
+				seen[who] = true
+				cause = o.right(who, y) || o.passedOn(y) || o.heldUp(y, seen)
+				seen[who] = false
+			}
+		}
+		if came {
 			return false
 		}
 	}
-	return len(x.Named) > 0
+	return cause
 }
 
 // lacks reports whether a rank that survived is not in a communicator of its own, because what it was to be split from

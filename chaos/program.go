@@ -25,6 +25,7 @@ type Program struct {
 	Fault   Fault
 	Timeout time.Duration // of what waits for the rank at fault
 	Patient time.Duration // of all else
+	Regroup bool          // at the end those that are left make a new world
 }
 
 // Mode is where a program runs.
@@ -95,6 +96,7 @@ func Make(mode Mode, seed uint64, faults []FaultKind, fabrics []string) Program 
 	m.place(fabrics)
 	m.steps()
 	m.fault(faults)
+	m.p.Regroup = mode == Real && m.IntN(2) == 0
 	return m.p
 }
 

@@ -72,8 +72,14 @@ func run(p *Program, number int, in *injector, join func(ctx context.Context, op
 			r.report.Without = append(r.report.Without, on)
 		}
 	}
+	again := p.regroups() && !(p.Fault.Kind == Exit && in.culprit())
+	if again {
+		in.end()
+	}
 	for on := len(r.comms) - 1; on >= 0; on-- {
-		if c := r.comms[on]; c != nil {
+		if c := r.comms[on]; on == 0 && again {
+			r.regroup(c)
+		} else if c != nil {
 			ctx, cancel := context.WithTimeout(context.Background(), finalizing)
 			if err := c.Finalize(ctx); err != nil && !r.broken[on] {
 				r.fail(on, len(p.Steps), err)

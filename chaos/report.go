@@ -18,6 +18,8 @@ type Report struct {
 	Wrong    []string  `json:"wrong,omitempty"`   // results that were wrong though no error was
 	Without  []int     `json:"without,omitempty"` // communicators that it should be a member of, but could not make
 	Fired    int64     `json:"fired,omitempty"`   // when it made the fault happen, in nanoseconds since 1970
+
+	Regrouped *Regrouped `json:"regrouped,omitempty"` // if it has tried to
 }
 
 // Failure is an error that a rank got.
