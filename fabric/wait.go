@@ -198,10 +198,14 @@ func (w *Waiter) doze() {
 	w.timer.Stop()
 }
 
-// patience is how long a blocked wait may go without a check. Check has set the deadline.
+// patience is how long a blocked wait may go without a check: not at all before the first one, which sets the deadline.
 func (w *Waiter) patience() time.Duration {
 	d := time.Duration(math.MaxInt64)
-	if w.Timeout > 0 {
+	switch {
+	case w.Timeout <= 0:
+	case w.start.IsZero():
+		return time.Microsecond
+	default:
 		d = max(0, time.Until(w.deadline)) + time.Microsecond
 	}
 	if w.poller != nil {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -73,6 +74,29 @@ func TestWaitEnds(t *testing.T) {
 			t.Errorf("%s: what is done is refused: %v", name, err)
 		}
 	}
+}
+
+// A wait that sleeps before it has looked once goes by its own deadline, not by that of the wait before.
+func TestDeadlineOfTheWaitBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 30 * time.Second
+		w, start := NewWaiter(NewAbort()), time.Now()
+		w.Begin(nil, limit)
+		if err := w.Check(); err != nil {
+			t.Fatal(err)
+		}
+		w.Begin(nil, limit)
+		var lot Lot
+		for {
+			lot.sleep(w, func() bool { return true })
+			if errors.Is(w.Check(), ErrTimeout) {
+				break
+			}
+		}
+		if took := time.Since(start); took > limit+time.Second {
+			t.Errorf("it ended after %v", took)
+		}
+	})
 }
 
 // TestWakeIsNeverMissed completes a message while its waiter goes to sleep, many times.
