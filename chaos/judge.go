@@ -142,8 +142,12 @@ func (o *Outcome) right(r int, x Failure) bool {
 // and one of them is the culprit, or lacks the communicator because what it was to be split from broke, or got an error that is right, or of which
 // this holds again, before it came to what the others were in. seen are the ranks whose errors are being looked at.
 func (o *Outcome) heldUp(x Failure, seen []bool) bool {
-	if x.Kind != "timeout" && !(x.Kind == "lost" && o.incomplete(x.Comm)) {
+	switch {
+	case x.Kind == "timeout":
+	case x.Kind != "lost" || !o.incomplete(x.Comm):
 		return false
+	case x.ofAny(o.Program):
+		return true // of those that have it, the first that has gone
 	}
 	cause := false
 	for _, who := range x.Named {

@@ -360,5 +360,8 @@ func (r *rank) window(c *comm.Comm, s *step) (err error) {
 	if err := w.Get(r.ctx, back, comm.Target{Rank: to}, r.patience()); err != nil {
 		return err
 	}
-	return r.received(&small, back, me)
+	if err := r.received(&small, back, me); err != nil {
+		return err
+	}
+	return w.Fence(r.ctx, -1, r.patience()) // so that Close needs nobody but for its barrier
 }
