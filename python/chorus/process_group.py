@@ -377,9 +377,10 @@ class ProcessGroup(dist.ProcessGroup):
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """A barrier whose :class:`chorus.TimeoutError` names all ranks that didn't come, on every rank that did.
 
-        ``wait_all_ranks`` is accepted; what it asks for is always done.
+        A ``timeout`` of zero is over at once. ``wait_all_ranks`` is accepted; what it asks for is always done.
         """
-        self.comm.run(False, None, None, _lib.BARRIER, timeout_ns=timeout_ns(timeout))
+        ns = 1 if timeout is not None and not timeout else timeout_ns(timeout)
+        self.comm.run(False, None, None, _lib.BARRIER, timeout_ns=ns)
 
     # ---- several operations as one ----
 

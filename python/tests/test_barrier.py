@@ -1,5 +1,6 @@
 import datetime
 
+import pytest
 import torch.distributed as dist
 import chorus
 
@@ -21,3 +22,16 @@ def _barrier(peers):
 
 def test_barrier(world):
     world.run(_barrier)
+
+
+def _no_time(peers):
+    group = dist.new_group()
+    if peers.rank == 0:
+        with pytest.raises(chorus.TimeoutError) as caught:
+            group.monitored_barrier(datetime.timedelta(0))
+        assert (*caught.value.missing_ranks, *caught.value.unknown_ranks) == (1,)
+    dist.barrier()
+
+
+def test_no_time(pair):
+    pair.run(_no_time)
