@@ -25,8 +25,12 @@ func (r *Result) WriteDocs(page string) error {
 	}
 	var b strings.Builder
 	b.WriteString(before + begin + "\n")
-	fmt.Fprintf(&b, "`chorus chaos%s --seed %d --rounds %d`: %d hangs, %d wrong results, %d misnamed, in %.0f s.\n\n", r.command, r.Seed, r.Rounds,
+	fmt.Fprintf(&b, "`chorus chaos%s --seed %d --rounds %d`: %d hangs, %d wrong results, %d misnamed, in %.0f s.", r.command, r.Seed, r.Rounds,
 		r.Hangs, r.WrongResults, r.Misnamed, r.Seconds)
+	if r.Mode == Real {
+		fmt.Fprintf(&b, " In %d rounds those that were left made a new world.", r.Regrouped)
+	}
+	b.WriteString("\n\n")
 	b.WriteString("| fault | fabric | rounds | happened | found after, median ms | p99 | worst |\n|---|---|---:|---:|---:|---:|---:|\n")
 	for _, x := range r.By {
 		fmt.Fprintf(&b, "| %s | %s | %d | %d |", x.Fault, x.Fabric, x.Rounds, x.Faults)

@@ -21,6 +21,7 @@ type Result struct {
 	Hangs        int     `json:"hangs"`  // a rank did not return, or its process crashed
 	WrongResults int     `json:"wrong_results"`
 	Misnamed     int     `json:"misnamed"`  // an error named another rank than the culprit, or none, or there was none, or one too many
+	Regrouped    int     `json:"regrouped"` // rounds in which those that were left made a new world
 	DetectMS     Spread  `json:"detect_ms"` // from the fault to the first error of each rank that got one
 	Seconds      float64 `json:"seconds"`
 	By           []*Row  `json:"by"`
@@ -104,6 +105,9 @@ func (r *Result) add(o *Outcome) {
 	count(1, &r.Rounds, &row.Rounds)
 	if o.Fired && p.Fault.Kind != None {
 		count(1, &r.Faults, &row.Faults)
+	}
+	if slices.ContainsFunc(o.Reports, func(x *Report) bool { return x != nil && x.Regrouped != nil && x.Regrouped.Kind == "" }) {
+		r.Regrouped++
 	}
 	count(len(o.Hangs), &r.Hangs, &row.Hangs)
 	count(len(o.Wrong), &r.WrongResults, &row.WrongResults)
