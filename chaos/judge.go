@@ -170,7 +170,7 @@ func (o *Outcome) heldUp(x Failure, seen []bool) bool {
 				seen[who] = false
 			}
 		}
-		if came {
+		if came && !o.incomplete(x.Comm) { // where not all ever came others may be through, and gone without an answer
 			return false
 		}
 	}
