@@ -60,11 +60,15 @@ func (s *Space) underWay() bool { return s.blocks[s.self].ended.Load() < s.seq }
 // more. It returns the ranks that may still do so after the limit.
 //
 // Who arrives later finds the flag taken back, and begins nothing: of a member's flag and
-// this one, each writes its own before it reads the other's, so that one of the two sees.
+// this one, each writes its own before it reads the other's, so that one of the two sees; by the
+// time that Settle reads, a flag that was written before it began is visible to all.
 // Who has arrived before says when it has ended the operation, or left it.
 func (s *Space) Settle(limit time.Duration, lost func(rank int) bool) (unsettled []int) {
 	if !s.underWay() {
 		return nil
+	}
+	if s.lot == nil {
+		time.Sleep(settlePause) // a store is on its way for less than a microsecond: see raise
 	}
 	var deadline time.Time
 	for m, b := range s.blocks {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/chorus-comms/chorus/internal/futex"
 	"github.com/chorus-comms/chorus/internal/hash64"
+	"github.com/chorus-comms/chorus/internal/publish"
 	"github.com/chorus-comms/chorus/kern"
 )
 
@@ -51,6 +52,9 @@ type Space struct {
 
 	// The operation under way.
 	seq     uint64
+	print   uint64 // of its description; the lowest bit is the vote
+	vote    uint64
+	raised  bool            // its flag, and with it the print
 	checked [][slots]uint64 // per member: the operations for which its description was compared
 	ended   []uint64        // up to which operation a member is known to have ended
 }
@@ -199,9 +203,26 @@ func (s *Space) Begin(w *Waiter, seq uint64, desc *Desc, in, out Place) error {
 	}
 	s.seq = seq
 	b := &s.blocks[s.self].slots[seq%slots]
-	b.print = print64(desc)
+	s.print, s.raised = print64(desc)&^1|s.vote, false
 	b.desc, b.in, b.out = *desc, in, out
 	return nil
+}
+
+// SetVote sets what this member says to the others with each operation from the next one on: one bit, by
+// which they can agree on how later ones are to run.
+func (s *Space) SetVote(v bool) {
+	s.vote = 0
+	if v {
+		s.vote = 1
+	}
+}
+
+// Vote returns what a member said with this operation, in which it has arrived.
+func (s *Space) Vote(member int) bool {
+	if member == s.self {
+		return s.print&1 != 0
+	}
+	return s.blocks[member].slots[s.seq%slots].print&1 != 0
 }
 
 // Arrive raises this member's flag to phase 0: it's here, and its slot can be read.
@@ -212,12 +233,21 @@ func (s *Space) Arrive() { s.raise(s.seq << 24) }
 // visible to members that await it.
 func (s *Space) Notify(phase uint32) { s.raise(s.seq<<24 | uint64(phase)) }
 
+// raise writes the print only now, right before the flag: a line that was written while a member polls
+// it is taken away in between, and must come back for the next store. For the same reason the flag isn't stored
+// atomically, which would wait for all stores before it. It may therefore become visible after this member has
+// looked for sleepers; End looks again, and so does who goes to sleep itself; and Settle waits before it looks for flags.
 func (s *Space) raise(v uint64) {
 	me := s.blocks[s.self]
-	f := &me.slots[s.seq%slots].flag
-	f.Store(v)
+	sl := &me.slots[s.seq%slots]
+	sl.print, s.raised = s.print, true
+	if s.lot != nil { // its sleepers don't look by themselves
+		sl.flag.Store(v)
+	} else {
+		publish.Word((*uint64)(unsafe.Pointer(&sl.flag)), v)
+	}
 	if me.sleepers.Load() != 0 {
-		s.wake(f)
+		s.wake(&sl.flag)
 	}
 }
 
@@ -225,9 +255,13 @@ func (s *Space) raise(v uint64) {
 // another one on its account any more.
 func (s *Space) End() {
 	me := s.blocks[s.self]
+	if !s.raised {
+		me.slots[s.seq%slots].print = s.print // some look now, for the first time
+	}
 	me.ended.Store(s.seq)
 	if me.sleepers.Load() != 0 {
 		s.wake(&me.ended)
+		s.wakeForFlag()
 	}
 }
 
@@ -238,6 +272,13 @@ func (s *Space) wake(word *atomic.Uint64) {
 		return
 	}
 	futex.Wake(low32(word))
+}
+
+// wakeForFlag wakes who may have gone to sleep while the flag was on its way.
+func (s *Space) wakeForFlag() {
+	if me := s.blocks[s.self]; s.lot == nil && me.sleepers.Load() != 0 {
+		s.wake(&me.slots[s.seq%slots].flag)
+	}
 }
 
 // Await blocks until the member has reached the phase (0: has arrived) in this
@@ -276,7 +317,11 @@ func (s *Space) compare(member int, seq uint64) error {
 	s.checked[member][seq%slots] = seq
 	s.ended[member] = max(s.ended[member], seq-1) // it could not have begun this one otherwise
 	mine, theirs := &s.blocks[s.self].slots[seq%slots], &s.blocks[member].slots[seq%slots]
-	if mine.print == theirs.print {
+	print := mine.print
+	if seq == s.seq {
+		print = s.print // this member may not have raised its flag yet
+	}
+	if print&^1 == theirs.print&^1 {
 		return nil
 	}
 	return &MismatchError{Peer: s.members[member], Seq: seq, Local: mine.desc, Remote: theirs.desc}
@@ -341,6 +386,7 @@ func (s *Space) wait(w *Waiter, member int, word *atomic.Uint64, want uint64) er
 		default:
 			b := s.blocks[member]
 			b.sleepers.Add(1)
+			s.wakeForFlag()
 			if s.lot != nil {
 				s.lot.sleep(w, func() bool {
 					v = word.Load()
