@@ -76,13 +76,28 @@ func (g *group) build(q *plan.Request, key shape) (*compiled, error) {
 		if c.mapped != nil {
 			base = 1 // phase 1 is the exchange of places
 		}
-		c.plain, err = compilePlan(plain, req, 0, base)
+		if c.plain, err = compilePlan(plain, req, 0, base); err == nil && key.tuned.algo == "" {
+			c.apart, err = g.whenApart(plain, req, base)
+		}
 	}
 	if err != nil {
 		return nil, err
 	}
 	c.finish()
 	return c, nil
+}
+
+// whenApart returns what runs in place of an algorithm while the cores are far apart, or nil. A split all-reduce of two ranks
+// saves each of them half of the sums, but not a byte that crosses, and synchronizes twice for each chunk.
+func (g *group) whenApart(a plan.Algorithm, req plan.Request, base uint32) (*program, error) {
+	if a.Name != "staged_split" || req.World != 2 {
+		return nil, nil
+	}
+	other, err := plan.Select(req, g.machine, "staged", func(a plan.Algorithm) bool { return !a.Mapped })
+	if err != nil || other.Name != "staged" {
+		return nil, nil
+	}
+	return compilePlan(other, req, 0, base)
 }
 
 // prefersMapped decides between the algorithms for memory that all can map, and for any: what a hint names wins, or else what

@@ -28,6 +28,9 @@ func (g *group) run(op *backend.Op, c *compiled, j *job) error {
 	w := g.waiter
 	w.Begin(op.Ctx, op.Timeout)
 	prog := c.plain
+	if c.apart != nil && g.apart {
+		prog = c.apart
+	}
 	if g.space != nil {
 		if err := g.space.Reserve(c.stage); err != nil {
 			return err
@@ -71,9 +74,19 @@ func (g *group) run(op *backend.Op, c *compiled, j *job) error {
 		return err
 	}
 	if g.space != nil {
+		if c.apart != nil && prog != c.mapped {
+			g.agree()
+		}
 		g.space.End()
 	}
 	return nil
+}
+
+// agree settles whether the cores are far apart for the operations that follow. Each rank takes the word of the same one,
+// given with an operation that all of them are in; what that one has measured is only a guess for the others.
+func (g *group) agree() {
+	g.apart = g.space.Vote(0)
+	g.space.SetVote(g.storing.bypasses())
 }
 
 // places tells where this rank's buffers are. A buffer that this rank has no use

@@ -55,6 +55,7 @@ type group struct {
 	posted       []*step
 	met          []bool // ranks that messages were exchanged with
 	storing      storing
+	apart        bool // the cores are far apart, as all ranks agree
 	tunings      tunings
 
 	ended     uint64        // last operation that this rank is through with: publish.Word

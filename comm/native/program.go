@@ -142,6 +142,7 @@ type compiled struct {
 	shape  shape
 	req    plan.Request
 	plain  *program // runs on any memory
+	apart  *program // runs instead if the cores are far apart; nil if plain serves then, too
 	mapped *program // runs if everybody's memory can be mapped; nil if there's none
 	sizes  []sizes  // of every rank's buffers, if the mapped program refers to them
 	stage  int      // most bytes of the stage that either needs
@@ -154,7 +155,7 @@ type sizes struct{ in, out int }
 
 // finish works out what the programs have in common.
 func (c *compiled) finish() {
-	for _, p := range []*program{c.plain, c.mapped} {
+	for _, p := range []*program{c.plain, c.apart, c.mapped} {
 		if p == nil {
 			continue
 		}
@@ -177,9 +178,11 @@ func (c *compiled) sameCounts(q *plan.Request) bool {
 }
 
 func (c *compiled) steps() int {
-	n := len(c.plain.steps)
-	if c.mapped != nil {
-		n += len(c.mapped.steps)
+	n := 0
+	for _, p := range []*program{c.plain, c.apart, c.mapped} {
+		if p != nil {
+			n += len(p.steps)
+		}
 	}
 	return n
 }

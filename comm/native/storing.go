@@ -32,6 +32,7 @@ const (
 	timedAlways    = 64 << 10 // bytes of a copy from which on looking at the clock costs nothing beside it
 	timedPeriod    = 4        // of smaller copies, those that are timed
 	exploreEvery   = 32       // fills, after which one goes the other way; a multiple of timedPeriod
+	probe          = 16 << 10 // bytes that go the other way then: far apart, all of them would cost as much as ten fills
 	learning       = 24       // fills at the start that go both ways in turn; the first ones meet pages that have no memory yet
 	farther        = 4        // times slower than bypassing: ordinary stores were 0.7 to 1.5 times as fast near, and 0.06 far
 )
@@ -64,9 +65,16 @@ func (s *storing) fill(dst, src unsafe.Pointer, bytes int) {
 		put(bypass, dst, src, bytes)
 		return
 	}
+	n := bytes
+	if c.fills > learning && bypass != c.bypass {
+		n = min(bytes, probe)
+	}
 	start := time.Now()
-	put(bypass, dst, src, bytes)
-	c.measured(bypass, float64(bytes)/float64(time.Since(start)+1))
+	put(bypass, dst, src, n)
+	c.measured(bypass, float64(n)/float64(time.Since(start)+1))
+	if n < bytes {
+		put(!bypass, unsafe.Add(dst, n), unsafe.Add(src, n), bytes-n)
+	}
 }
 
 func put(bypass bool, dst, src unsafe.Pointer, bytes int) {
