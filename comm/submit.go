@@ -85,10 +85,10 @@ func (c *Comm) adopt(o *call, op *Op, w *Work) {
 	if op.Timeout != 0 {
 		o.Timeout = op.Timeout
 	}
-	for k, v := range op.Hints {
-		Hint(k, v)(o)
-	}
-	if o.Hints != nil {
+	if op.Hints != nil { // going over a map takes a while even if there's none
+		for k, v := range op.Hints {
+			Hint(k, v)(o)
+		}
 		o.Algo = o.Hints["algorithm"]
 	}
 	if c.rank == o.Root {
