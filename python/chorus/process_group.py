@@ -148,7 +148,8 @@ class ProcessGroup(dist.ProcessGroup):
     supports_window = False
 
     def __init__(self, comm: Communicator, store: Store | None, timeout: timedelta) -> None:
-        super().__init__(comm.rank, comm.size)  # type: ignore[call-arg]
+        init: Any = super().__init__  # PyTorch's stubs before 2.15 know other arguments
+        init(comm.rank, comm.size)
         self.comm = comm
         self._store = store
         self._timeout = timeout
