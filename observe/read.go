@@ -117,7 +117,8 @@ func matching(dir, pattern string) ([]string, error) {
 	return paths, err
 }
 
-// ReadDir reads all dumps of a directory, in the order of the ranks. They must be of one job.
+// ReadDir reads all dumps of a directory, in the order of the ranks. They must be of one job. If some can't be read, it returns the
+// others and an error that says which.
 func ReadDir(dir string, last int) ([]*Dump, error) {
 	paths, err := matching(dir, "*_rank_*.json")
 	if err != nil {
@@ -145,8 +146,9 @@ func ReadDir(dir string, last int) ([]*Dump, error) {
 		})
 	}
 	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
+	dumps = slices.DeleteFunc(dumps, func(d *Dump) bool { return d == nil })
+	if len(dumps) == 0 {
+		return nil, errors.Join(errs...)
 	}
 	slices.SortFunc(dumps, func(a, b *Dump) int { return a.Chorus.Rank - b.Chorus.Rank })
 	for i, d := range dumps[1:] {
@@ -158,5 +160,5 @@ func ReadDir(dir string, last int) ([]*Dump, error) {
 			return nil, fmt.Errorf("observe: %s has two dumps of rank %d", dir, a.Rank)
 		}
 	}
-	return dumps, nil
+	return dumps, errors.Join(errs...)
 }

@@ -58,6 +58,12 @@ func TestManyRanks(t *testing.T) {
 	if len(r.Findings) != 1 || r.Findings[0].Kind != KindNoDump || !slices.Equal(r.Findings[0].Ranks, []int{17}) || !slices.Equal(r.Missing, []int{17}) {
 		t.Errorf("%v", r)
 	}
+	if err := os.Truncate(fmt.Sprintf("%s/big_rank_3.json", dir), 1000); err != nil {
+		t.Fatal(err)
+	}
+	if dumps, err = ReadDir(dir, 64); err == nil || !strings.Contains(err.Error(), "big_rank_3.json") || len(dumps) != 48 {
+		t.Errorf("%d dumps, and %v; one can't be read", len(dumps), err)
+	}
 }
 
 // BenchmarkExplain is what `chorus explain` does with 1,000 dumps of 1,024 operations.

@@ -50,8 +50,11 @@ The exit status is 0 if there is nobody to blame, and 1 if there is.`,
 				return err
 			}
 			dumps, err := observe.ReadDir(dir, last)
-			if err != nil {
+			switch {
+			case dumps == nil:
 				return err
+			case err != nil:
+				cmd.PrintErrln("chorus:", err) // the ranks that are left may tell enough
 			}
 			if torch != "" {
 				return observe.WriteTorch(torch, dumps)
