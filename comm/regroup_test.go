@@ -346,3 +346,28 @@ func TestRegroupCycles(t *testing.T) {
 		})
 	}
 }
+
+// Ranks find each other without waiting for one that has left in the middle of the program, whoever of them has noticed that itself.
+func TestRegroupWithoutOneThatHasLeft(t *testing.T) {
+	for _, fabric := range []string{"mem", "shm", "tcp"} {
+		t.Run(fabric, func(t *testing.T) {
+			nothingLeft(t)
+			comms := over(fabric)(t, 3)
+			made := make([]*comm.Comm, 3)
+			eachOf(t, comms, func(ctx context.Context, i int, c *comm.Comm) error {
+				if i == 0 {
+					return c.Finalize(ctx)
+				}
+				var lost *comm.PeerLostError
+				if err := c.Scatter(ctx, tensor.Of(make([]int64, 9000)), nil, 0); !errors.As(err, &lost) || lost.Peer != 0 {
+					return fmt.Errorf("scatter: %v", err)
+				}
+				var err error
+				made[i], err = c.Regroup(ctx, comm.Patience(time.Hour))
+				return err
+			})
+			works(t, made, -1, 0, 1)
+			endAll(t, made)
+		})
+	}
+}

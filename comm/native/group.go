@@ -260,6 +260,9 @@ func (g *group) broken(op *backend.Op, err error) error {
 	default:
 		typed = &backend.InternalError{Where: at, Err: err}
 	}
+	if gone, ok := typed.(*backend.PeerLostError); ok && (left == nil || !left.Failed) {
+		g.words.lost(gone.Peer, gone.Cause) // as for the others, who are told: all must look for the same survivors
+	}
 	if left != nil {
 		g.failFrom(left.After+1, typed)
 	} else {
