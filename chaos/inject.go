@@ -78,11 +78,11 @@ func openFabric(ctx context.Context, c fabric.Config) (fabric.Fabric, error) {
 	return wrapped, nil
 }
 
-// rules are what is done to messages of this rank, in its first world: what those make who are left has no faults.
+// rules are what is done to messages of this rank.
 func (in *injector) rules() []fault.Rule {
 	f := in.p.Fault
 	in.mu.Lock()
-	over := in.over || in.faults != nil
+	over := in.over
 	in.mu.Unlock()
 	if !in.culprit() || !f.onMessages() || over {
 		return nil
