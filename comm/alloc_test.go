@@ -115,7 +115,11 @@ func TestNoAllocations(t *testing.T) {
 					for range 50 {
 						round()
 					}
-					if n := testing.AllocsPerRun(100, round); n != 0 {
+					n := testing.AllocsPerRun(100, round)
+					for tries := 0; n != 0 && tries < 3; tries++ { // connections of large messages may have come up meanwhile, which happens once
+						n = testing.AllocsPerRun(100, round)
+					}
+					if n != 0 {
 						t.Errorf("%s, %s, shared=%v, %d elements: %v allocations per synchronous operation and broadcast", fabric, op.name, shared, count, n)
 					}
 					stop()
