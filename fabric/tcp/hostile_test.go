@@ -337,6 +337,62 @@ func TestGoodbyeOvertakes(t *testing.T) {
 	}
 }
 
+// TestGoodbyeAfterAnnouncement closes the fabric when the bytes of a message have gone over their connection, but its announcement is
+// still queued on the first one, which another goroutine is writing.
+func TestGoodbyeAfterAnnouncement(t *testing.T) {
+	s := newStranger(t, map[string]string{"eager": "0"})
+	first, data := s.join(0), s.join(1)
+	p := s.f.peers[1]
+	until := func(holds func() bool) {
+		p.mu.Lock()
+		for !holds() {
+			p.mu.Unlock()
+			runtime.Gosched()
+			p.mu.Lock()
+		}
+		p.mu.Unlock()
+	}
+	until(func() bool {
+		ready := p.pipes[0].state == up && p.pipes[1].state == up && !p.pipes[0].writing
+		if ready {
+			p.pipes[0].writing = true
+		}
+		return ready
+	})
+	w := fabric.NewWaiter(fabric.NewAbort())
+	w.Begin(nil, 20*time.Second)
+	buf := []byte("end")
+	m := &fabric.Msg{Peer: 1, Key: fabric.Key{Lane: fabric.PointToPoint}, Buf: unsafe.Pointer(&buf[0]), Len: 3}
+	m.Reset(w)
+	s.f.Send(m)
+	if err := s.f.Wait(m, w); err != nil {
+		t.Fatal(err)
+	}
+	over := make(chan struct{})
+	go func() {
+		s.f.Close(context.Background())
+		close(over)
+	}()
+	until(func() bool { return p.err != nil })
+	p.mu.Lock()
+	p.pipes[0].writing = false
+	p.mu.Unlock()
+	p.pipes[0].write(portion)
+	for _, want := range []kind{kindPush, kindGoodbye} {
+		var b [headerBytes]byte
+		if _, err := io.ReadFull(first, b[:]); err != nil {
+			t.Fatal(err)
+		}
+		var h header
+		if err := h.parse(&b); err != nil || h.kind != want {
+			t.Errorf("frame of kind %d, %v; want %d", h.kind, err, want)
+		}
+	}
+	first.Close()
+	data.Close()
+	<-over
+}
+
 // TestCancelStuckSend withdraws a message to a peer that has stopped reading: it
 // costs the link, but the caller gets its buffer back.
 func TestCancelStuckSend(t *testing.T) {

@@ -398,16 +398,17 @@ func (p *peer) hasWord() bool {
 	return (first.state == dialing || first.state == accepting) && first.urgent.head != nil
 }
 
-// goodbye fails what is posted, and ends every connection with a last frame, which comes after control payloads.
+// goodbye fails what is posted, and ends every connection with a last frame, which comes after control payloads, and after
+// announcements: another connection may have brought the bytes already, and the message is then sent.
 func (p *peer) goodbye() {
 	p.mu.Lock()
-	var words frameQueue
+	var words, announcements frameQueue
 	if first := p.pipes[0]; p.err == nil {
 		p.err = fabric.ErrClosed
-		words = first.urgent.controls()
+		words, announcements = first.urgent.of(kindControl), first.queue.of(kindPush)
 	}
 	failed := p.stripIn(p.strip())
-	p.pipes[0].urgent = words
+	p.pipes[0].urgent, p.pipes[0].queue = words, announcements
 	for _, pp := range p.pipes {
 		if pp.state == idle {
 			pp.close()

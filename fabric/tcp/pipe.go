@@ -57,18 +57,18 @@ func (q *frameQueue) remove(m *fabric.Msg) *frame {
 	return found
 }
 
-// controls takes the control payloads out of the queue.
-func (q *frameQueue) controls() (words frameQueue) {
+// of takes the frames of a kind out of the queue.
+func (q *frameQueue) of(k kind) (these frameQueue) {
 	rest := frameQueue{}
 	for q.head != nil {
-		if fr := q.pop(); fr.head[2] == byte(kindControl) {
-			words.push(fr)
+		if fr := q.pop(); fr.head[2] == byte(k) {
+			these.push(fr)
 		} else {
 			rest.push(fr)
 		}
 	}
 	*q = rest
-	return words
+	return these
 }
 
 type state int
