@@ -300,6 +300,41 @@ func TestReceivedBeforeGoodbye(t *testing.T) {
 	closeAll(t, ranks)
 }
 
+// A receive is withdrawn at the moment at which its message has come, but wasn't copied yet: it gets it.
+func TestWithdrawnAtTheLastMoment(t *testing.T) {
+	ranks := openWorld(t, 2, nil)
+	const n = 300_000
+	each(t, ranks, func(f *Fabric, w *fabric.Waiter) error {
+		if f.rank == 0 {
+			return f.Wait(post(f, true, message(1, 0, make([]byte, n))), w)
+		}
+		f.acquire()
+		m := post(f, false, message(0, 0, make([]byte, n)))
+		for deadline := time.Now().Add(patience); !f.pulls.busy() && time.Now().Before(deadline); runtime.Gosched() {
+			for _, p := range f.near { // as poll does, which would go on to copy
+				if stamp, ok, _ := p.in.peek(); ok {
+					f.receive(p, stamp)
+				}
+			}
+		}
+		alone := f.near[0].canRead // else it takes the sender's help
+		f.abandonPull(m, fabric.ErrCanceled)
+		f.unlock()
+		if !alone {
+			return nil
+		}
+		if !m.Done() {
+			f.Cancel(m)
+			return errors.New("it's neither withdrawn nor done")
+		}
+		if m.Err != nil || m.N != n {
+			return fmt.Errorf("%d bytes, %v", m.N, m.Err)
+		}
+		return nil
+	})
+	closeAll(t, ranks)
+}
+
 // If the permission to read the sender's memory is withdrawn after it was probed,
 // the message is staged.
 func TestReadingRefused(t *testing.T) {

@@ -264,13 +264,24 @@ func (f *Fabric) forsake(p *peer, err error) {
 	})
 }
 
-// abandonPull stops the pull of a receive, if there is one. The engine lock is held.
+// abandonPull ends the pull of a receive, if there is one. What can be copied without the sender's help is copied: a message that has
+// come must not be lost because it came at the last moment. The engine lock is held.
 func (f *Fabric) abandonPull(m *fabric.Msg, err error) bool {
 	s := &f.pulls
 	s.gather()
 	for i, x := range s.active {
 		if x.m == m {
+			moved, over := true, false
+			for moved && !over {
+				moved, over = f.advance(x)
+			}
 			s.active = append(s.active[:i], s.active[i+1:]...)
+			if over {
+				if m.Done() {
+					return true
+				}
+				break // it's posted again, or gets pieces
+			}
 			if !x.taken {
 				x.p.refuse(x.id)
 			}
