@@ -290,13 +290,13 @@ func cancelled(ctx context.Context, c *comm.Comm, rounds int) error {
 	return nil
 }
 
-// settings changes what may be changed at any time; the values don't matter to the operations.
+// settings changes what may be changed at any time; the values are those that ranks need not have in common.
 func settings(c *comm.Comm, rounds int) error {
 	for round := range rounds {
 		if err := c.SetTimeout(time.Minute + time.Duration(round)); err != nil {
 			return err
 		}
-		if err := c.SetHints(map[string]string{"mapped": "on"}); err != nil {
+		if err := c.SetHints(map[string]string{"stores": "cached"}); err != nil {
 			return err
 		}
 		hook := c.RegisterCompletionHook(func(comm.OpInfo, error) {})

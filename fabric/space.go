@@ -240,7 +240,9 @@ func (s *Space) Notify(phase uint32) { s.raise(s.seq<<24 | uint64(phase)) }
 func (s *Space) raise(v uint64) {
 	me := s.blocks[s.self]
 	sl := &me.slots[s.seq%slots]
-	sl.print, s.raised = s.print, true
+	if !s.raised {
+		sl.print, s.raised = s.print, true
+	}
 	if s.lot != nil { // its sleepers don't look by themselves
 		sl.flag.Store(v)
 	} else {
