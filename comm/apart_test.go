@@ -71,13 +71,18 @@ func TestMismatchWithoutAMessage(t *testing.T) {
 	}
 }
 
+// hostEach opens a world whose ranks are each on a host of their own.
+func hostEach(t *testing.T, size int) []*comm.Comm {
+	return open(t, size, func(r int) []comm.NewOption {
+		return []comm.NewOption{comm.WithFabric("mem"), comm.WithHints(map[string]string{"host_id": fmt.Sprint(r)})}
+	})
+}
+
 // A rank that needs nobody in five operations is past them when another one, on another host, has waited in vain in what it took
 // for the first of them: asked about that one, the rank still knows what it was.
 func TestMismatchOfARankThatHasGoneOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		comms := open(t, 2, func(r int) []comm.NewOption {
-			return []comm.NewOption{comm.WithFabric("mem"), comm.WithHints(map[string]string{"host_id": fmt.Sprint(r)})}
-		})
+		comms := hostEach(t, 2)
 		errs := make([]error, 2)
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -108,9 +113,7 @@ func TestMismatchOfARankThatHasGoneOn(t *testing.T) {
 // says the root, which waits in vain as well.
 func TestMismatchOfARankThatHasLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		comms := open(t, 3, func(r int) []comm.NewOption {
-			return []comm.NewOption{comm.WithFabric("mem"), comm.WithHints(map[string]string{"host_id": fmt.Sprint(r)})}
-		})
+		comms := hostEach(t, 3)
 		errs := make([]error, 3)
 		var wg sync.WaitGroup
 		for r, c := range comms {

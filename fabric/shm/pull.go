@@ -282,9 +282,7 @@ func (f *Fabric) abandonPull(m *fabric.Msg, err error) bool {
 				}
 				break // it's posted again, or gets pieces
 			}
-			if !x.taken {
-				x.p.refuse(x.id)
-			}
+			x.p.refuse(x.id) // it waits for the sender's segment
 			f.finish(x, err)
 			return true
 		}
