@@ -110,6 +110,35 @@ func costPairwise(q Request, m Machine) float64 {
 	return (t.n - 1) * t.time(t.bytes*t.detour())
 }
 
+// costTwoLevelAllToAll prices a rank of the host on which it takes longest: messages to one host, or to all if blocks are put
+// together, are under way at the same time.
+func costTwoLevelAllToAll(q Request, m Machine) float64 {
+	t := newTerms(q, m)
+	hosts, cost := q.Topo.groups(q.World), 0.0
+	for h, ranks := range hosts {
+		local := float64(len(ranks))
+		away := t.n - local
+		if !q.packs() {
+			_, chunks := q.lanesOf(q.Count, len(ranks))
+			cost = max(cost, float64(len(hosts)-1)*t.Latency+2*away*t.Overhead+away*t.bytes*t.detour()*t.perByte()+
+				float64(chunks)*m.sync(q)+2*local*t.bytes*t.copy)
+			continue
+		}
+		sent := 0.0 // messages of a carrier
+		for g, others := range hosts {
+			if g != h {
+				sent += float64((len(others) + len(ranks) - 1) / len(ranks))
+			}
+		}
+		one := t.Latency + (sent+float64(len(hosts)-1))*t.Overhead + max(sent*local, away)*t.bytes*t.detour()*t.perByte()
+		if len(ranks) > 1 {
+			one += m.sync(q) + (t.n+sent*local)*t.bytes*t.copy
+		}
+		cost = max(cost, one)
+	}
+	return cost
+}
+
 func costPairwiseReduceScatter(q Request, m Machine) float64 {
 	t := newTerms(q, m)
 	return (t.n - 1) * (t.time(t.bytes*t.detour()) + t.bytes*t.reduce)

@@ -247,10 +247,10 @@ func (b *Builder) stagedGather() {
 func (b *Builder) lanes(largest int) (lane, count int) { return b.lanesOf(largest, b.World) }
 
 // lanesOf divides a slot into so many lanes.
-func (b *Builder) lanesOf(largest, lanes int) (lane, count int) {
-	slot := b.slotSize(largest*lanes, slots)
+func (q Request) lanesOf(largest, lanes int) (lane, count int) {
+	slot := q.slotSize(largest*lanes, slots)
 	lane = max(1, slot/lanes)
-	if per := b.perLine(); lane > per && lane < largest {
+	if per := q.perLine(); lane > per && lane < largest {
 		lane -= lane % per
 	}
 	return lane, chunks(largest, lane)

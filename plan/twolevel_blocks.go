@@ -21,7 +21,7 @@ func init() {
 
 // twoLevelReduceScatter serves one host's blocks after the other, every host another one: its own at first, then that of the host
 // which is s further on. Each block is summed on each host by one of its ranks, which sends the sum to the block's owner; the owner
-// adds up the sums of the hosts.
+// adds up the sums of the hosts. A block's carrier is who sums it.
 func (b *Builder) twoLevelReduceScatter() {
 	v, l := b.levels(-1), b.layout()
 	most := 0
@@ -30,15 +30,13 @@ func (b *Builder) twoLevelReduceScatter() {
 	}
 	lane, count := b.lanesOf(l.largest(b.World), most)
 	here, alone := v.leaders, len(v.host) == 1
-	// folder returns the rank of host h that sums the block of rank j of another.
-	folder := func(h, j int) int { return v.hosts[h][j%len(v.hosts[h])] }
 	mine := slices.Index(v.host, b.Rank)
 	for s := range v.hosts {
 		to, from := here.wrap(here.me+s), here.wrap(here.me-s)
 		x := exchange{chunks: count, slot: lane * most, sources: everybody, readers: everybody,
 			write: func(k, at int) {
 				for j, t := range v.hosts[to] {
-					if off, n := chunk(l.size(t), lane, k); folder(here.me, j) != b.Rank {
+					if off, n := chunk(l.size(t), lane, k); v.carrier(here.me, j) != b.Rank {
 						b.Copy(n, b.In(l.off(t)+off), b.Stage(at+j*lane))
 					}
 				}
@@ -46,7 +44,7 @@ func (b *Builder) twoLevelReduceScatter() {
 			read: func(k, at int) {
 				sums := 0
 				for j, t := range v.hosts[to] {
-					if folder(here.me, j) != b.Rank {
+					if v.carrier(here.me, j) != b.Rank {
 						continue
 					}
 					off, n := chunk(l.size(t), lane, k)
@@ -72,7 +70,7 @@ func (b *Builder) twoLevelReduceScatter() {
 				if s == 1 && alone {
 					sum = b.In(l.off(b.Rank) + off)
 				}
-				b.RecvReduce(folder(from, mine), n, sum, b.Out(off), s == len(v.hosts)-1)
+				b.RecvReduce(v.carrier(from, mine), n, sum, b.Out(off), s == len(v.hosts)-1)
 				b.Wait()
 			}}
 		if alone {
