@@ -11,6 +11,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -52,22 +53,50 @@ func TestMismatchOfRanksThatWaitApart(t *testing.T) {
 	}
 }
 
-// Two ranks wait for each other's broadcast, on different hosts: no message shows that they disagree. Their deadline does.
+// Ranks on different hosts wait for each other's messages such that none shows that they disagree: two for each other's broadcast, and one
+// for the broadcast of a rank that took it for a gather, sent its part to the root, and does other things since. They find out by
+// telling each other what they are in, long before their deadlines, however late one of them comes.
 func TestMismatchWithoutAMessage(t *testing.T) {
-	comms := open(t, 2, func(r int) []comm.NewOption {
-		return []comm.NewOption{comm.WithFabric("mem"), comm.WithTimeout(200 * time.Millisecond), comm.WithHints(map[string]string{"host_id": fmt.Sprint(r)})}
-	})
-	errs := make([]error, 2)
-	var wg sync.WaitGroup
-	for r, c := range comms {
-		wg.Go(func() { errs[r] = c.Broadcast(context.Background(), tensor.Of([]int32{1}), 1-r) })
+	x := tensor.Of([]int32{1})
+	call := map[string]func(c *comm.Comm) error{
+		"each other's": func(c *comm.Comm) error { return c.Broadcast(context.Background(), x, 1-c.Rank()) },
+		"one is late": func(c *comm.Comm) error {
+			time.Sleep(time.Duration(c.Rank()) * 10 * time.Second)
+			return c.Broadcast(context.Background(), x, 1-c.Rank())
+		},
+		"one went on": func(c *comm.Comm) error {
+			switch ctx := context.Background(); c.Rank() {
+			case 2:
+				return c.Broadcast(ctx, x, 1)
+			case 1:
+				err := c.Gather(ctx, nil, x, 0)
+				time.Sleep(30 * time.Second)
+				return errors.Join(err, c.Barrier(ctx))
+			default:
+				return c.Gather(ctx, []*tensor.Tensor{tensor.Of([]int32{0}), tensor.Of([]int32{0}), tensor.Of([]int32{0})}, x, 0)
+			}
+		},
 	}
-	wg.Wait()
-	for r, err := range errs {
-		if !errors.Is(err, comm.ErrMismatch) {
-			t.Errorf("rank %d: %v", r, err)
-		}
-		comms[r].Finalize(context.Background())
+	for name, size := range map[string]int{"each other's": 2, "one is late": 2, "one went on": 3} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { // so that times don't depend on the machine
+				comms, began := hostEach(t, size), time.Now()
+				var wg sync.WaitGroup
+				for r, c := range comms {
+					wg.Go(func() {
+						err := call[name](c)
+						if !errors.Is(err, comm.ErrMismatch) {
+							t.Errorf("rank %d: %v", r, err)
+						}
+						if took := time.Since(began); took > 35*time.Second {
+							t.Errorf("rank %d found out after %v: %v", r, took, err)
+						}
+						c.Finalize(context.Background())
+					})
+				}
+				wg.Wait()
+			})
+		})
 	}
 }
 
@@ -94,7 +123,7 @@ func TestMismatchOfARankThatHasGoneOn(t *testing.T) {
 			}
 			errs[0] = comms[0].Barrier(ctx, comm.Timeout(time.Hour))
 		})
-		wg.Go(func() { errs[1] = comms[1].Broadcast(context.Background(), tensor.Of([]int32{1}), 0) })
+		wg.Go(func() { errs[1] = comms[1].Broadcast(context.Background(), tensor.Of([]int32{1}), 0, comm.Timeout(fabric.SlowAfter/2)) })
 		wg.Wait()
 		for r, err := range errs {
 			var mm *comm.MismatchError

@@ -64,10 +64,14 @@ type Waiter struct {
 	Ctx     context.Context // nil means no cancellation
 	Timeout time.Duration   // counted from the first slow check after Begin; 0 means none
 	Policy  Policy
+	// Slow is called by Check when the operation has been waited for SlowAfter, and again each time that has doubled. It runs on the waiting
+	// goroutine, which may hold a fabric's locks, and must not wait for anything. nil: nobody wants to know.
+	Slow func()
 
 	poller   Poller // Ctx, if it is one
 	start    time.Time
 	deadline time.Time
+	slow     time.Duration // when Slow is called next, counted from start
 	parked   atomic.Uint32
 	wake     chan struct{}
 	timer    *time.Timer
@@ -88,6 +92,10 @@ type Poller interface {
 	context.Context
 	Poll() error
 }
+
+// SlowAfter is when a Waiter's Slow is called first: long after what an operation takes whose ranks come together, and soon enough to find
+// within a second what a question to another rank can find.
+const SlowAfter = 500 * time.Millisecond
 
 // PollInterval is how long a blocked wait leaves a Poller alone.
 const PollInterval = 20 * time.Millisecond
@@ -125,15 +133,18 @@ func (w *Waiter) Check() error {
 		default:
 		}
 	}
-	if w.Timeout > 0 {
-		now := time.Now()
-		if w.start.IsZero() {
-			w.start, w.deadline = now, now.Add(w.Timeout)
-		} else if now.After(w.deadline) {
-			return ErrTimeout
-		}
-	} else if w.start.IsZero() {
-		w.start = time.Now()
+	if !w.start.IsZero() && w.Timeout <= 0 && w.Slow == nil {
+		return nil
+	}
+	now := time.Now()
+	switch {
+	case w.start.IsZero():
+		w.start, w.deadline, w.slow = now, now.Add(w.Timeout), SlowAfter
+	case w.Timeout > 0 && now.After(w.deadline):
+		return ErrTimeout
+	case w.Slow != nil && now.Sub(w.start) >= w.slow:
+		w.slow *= 2
+		w.Slow()
 	}
 	return nil
 }
@@ -185,7 +196,7 @@ func (w *Waiter) doze() {
 		ctxDone = w.Ctx.Done()
 	}
 	var expired <-chan time.Time
-	if w.Timeout > 0 || w.poller != nil {
+	if w.Timeout > 0 || w.poller != nil || w.Slow != nil {
 		w.timer.Reset(w.patience())
 		expired = w.timer.C
 	}
@@ -201,12 +212,14 @@ func (w *Waiter) doze() {
 // patience is how long a blocked wait may go without a check: not at all before the first one, which sets the deadline.
 func (w *Waiter) patience() time.Duration {
 	d := time.Duration(math.MaxInt64)
-	switch {
-	case w.Timeout <= 0:
-	case w.start.IsZero():
+	if w.start.IsZero() {
 		return time.Microsecond
-	default:
+	}
+	if w.Timeout > 0 {
 		d = max(0, time.Until(w.deadline)) + time.Microsecond
+	}
+	if w.Slow != nil {
+		d = min(d, max(0, w.slow-time.Since(w.start)))
 	}
 	if w.poller != nil {
 		d = min(d, PollInterval)

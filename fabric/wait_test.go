@@ -3,6 +3,7 @@ package fabric
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -97,6 +98,27 @@ func TestDeadlineOfTheWaitBefore(t *testing.T) {
 			t.Errorf("it ended after %v", took)
 		}
 	})
+}
+
+// A wait that lasts says so, blocked or not and with a deadline or none, each time after twice as long, and afresh with each operation.
+func TestSlow(t *testing.T) {
+	for _, limit := range []time.Duration{0, time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			w := NewWaiter(NewAbort())
+			for range 2 {
+				var told []time.Duration
+				start := time.Now()
+				w.Slow = func() { told = append(told, time.Since(start)) }
+				w.Begin(nil, limit)
+				if err := w.Park(func() bool { return len(told) == 4 }); err != nil {
+					t.Error(err)
+				}
+				if want := []time.Duration{SlowAfter, 2 * SlowAfter, 4 * SlowAfter, 8 * SlowAfter}; !slices.Equal(told, want) {
+					t.Errorf("limit %v: told after %v", limit, told)
+				}
+			}
+		})
+	}
 }
 
 // TestWakeIsNeverMissed completes a message while its waiter goes to sleep, many times.

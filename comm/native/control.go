@@ -38,9 +38,9 @@ type notice struct {
 	// timeout: what missing ranks do; answer: what this rank does
 	Others map[int]string `json:"d,omitempty"`
 	Doing  string         `json:"do,omitempty"`
-	// ask, answer: the operation that the question is about
+	// ask, answer: the operation that the question is about; compare: the operation that it waits in
 	About uint64 `json:"ab,omitempty"`
-	// left: what the rank described its last operation as; answer: what it did that one as that it's asked about; word: what it says
+	// left: what the rank described its last operation as; answer, compare: what it did About as; word: what it says
 	Desc []byte `json:"x,omitempty"`
 }
 
@@ -50,10 +50,11 @@ const (
 	noticeMismatch = "mismatch"
 	noticeTimeout  = "timeout"
 	noticeAbort    = "abort"
-	noticeAsk      = "ask"    // which operation are you in, and what was About?
-	noticeAnswer   = "answer" // to it: Seq, Desc
-	noticeLeft     = "left"   // I take part in no operation after Seq
-	noticeWord     = "word"   // Desc is not for this backend: backend.Courier
+	noticeAsk      = "ask"     // which operation are you in, and what was About?
+	noticeAnswer   = "answer"  // to it: Seq, Desc
+	noticeCompare  = "compare" // is About to you what it is to me?
+	noticeLeft     = "left"    // I take part in no operation after Seq
+	noticeWord     = "word"    // Desc is not for this backend: backend.Courier
 )
 
 // tell passes the first cause of a failure on to all other members, and from which operation on it is one, if that's not the
@@ -236,5 +237,7 @@ func (g *group) notice(peer int, n notice) {
 		}
 	case noticeAnswer:
 		g.status.answer(from, n)
+	case noticeCompare:
+		g.compared(peer, n)
 	}
 }

@@ -168,6 +168,7 @@ func (w *world) newGroup(ctx context.Context, id uint32, name string, members []
 		}
 	}
 	g.waiter = fabric.NewWaiter(g.abort)
+	g.waiter.Slow = g.compare
 	if err := g.join(ctx); err != nil {
 		return nil, err
 	}
@@ -329,10 +330,7 @@ func (w *world) PeerLost(peer int, err error) {
 // Mismatch breaks the group whose ranks disagree about an operation.
 func (w *world) Mismatch(peer int, key fabric.Key, local, remote fabric.Desc) {
 	if g := w.group(key.Comm); g != nil {
-		err := g.mismatch(peer, local, remote, key.Tag)
-		if g.fail(err); key.Tag == g.announced.Load() {
-			g.departures.atLast(err)
-		}
+		g.disagree(peer, local, remote, key.Tag)
 	}
 }
 

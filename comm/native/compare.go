@@ -1,0 +1,53 @@
+package native
+
+import (
+	"slices"
+
+	"github.com/chorus-comms/chorus/fabric"
+)
+
+// Ranks that call different operations may wait for each other without ever getting a message that shows it, or for one that has gone on
+// and sends none. So who has waited for a while tells those whose messages it waits for what it's in.
+
+// compare does so. It's the waiter's Slow: it runs on the goroutine of the operation under way, and must not wait.
+func (g *group) compare() {
+	var peers []int
+	for k := range g.posted {
+		if m := g.msgs[k]; !m.Done() && m.Peer != g.members[g.rank] && !slices.Contains(peers, m.Peer) {
+			peers = append(peers, m.Peer)
+		}
+	}
+	if len(peers) == 0 {
+		return // ranks that wait for each other's flags compare descriptions there
+	}
+	desc := g.job.desc
+	payload := notice{Kind: noticeCompare, Comm: g.id, Rank: g.rank, About: g.seq, Desc: desc[:]}.encode()
+	g.telling.begin() // who finalizes the communicator waits for it
+	go func() {
+		defer g.telling.end()
+		for _, p := range peers {
+			if !g.world.isLost(p) {
+				g.world.fab.Control(p, payload)
+			}
+		}
+	}()
+}
+
+// compared holds what another rank is in against what that operation was, or is, to this one. A rank that hasn't come to it yet
+// is asked again.
+func (g *group) compared(peer int, n notice) {
+	mine, ok := g.world.fab.Announced(g.id, n.About)
+	if theirs := (fabric.Desc{}); ok && len(n.Desc) == len(theirs) {
+		if copy(theirs[:], n.Desc); theirs != mine {
+			g.disagree(peer, mine, theirs, n.About)
+		}
+	}
+}
+
+// disagree breaks the communicator since a peer takes an operation for another one than this rank does, or did.
+func (g *group) disagree(peer int, mine, theirs fabric.Desc, seq uint64) {
+	err := g.mismatch(peer, mine, theirs, seq)
+	if g.fail(err); seq == g.announced.Load() {
+		g.departures.atLast(err)
+	}
+}
