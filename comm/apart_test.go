@@ -123,7 +123,9 @@ func TestMismatchOfARankThatHasGoneOn(t *testing.T) {
 			}
 			errs[0] = comms[0].Barrier(ctx, comm.Timeout(time.Hour))
 		})
-		wg.Go(func() { errs[1] = comms[1].Broadcast(context.Background(), tensor.Of([]int32{1}), 0, comm.Timeout(fabric.SlowAfter/2)) })
+		wg.Go(func() {
+			errs[1] = comms[1].Broadcast(context.Background(), tensor.Of([]int32{1}), 0, comm.Timeout(fabric.SlowAfter/2))
+		})
 		wg.Wait()
 		for r, err := range errs {
 			var mm *comm.MismatchError

@@ -151,15 +151,16 @@ func untilBroken(ctx context.Context, c *comm.Comm, onDevice bool) error {
 	}
 }
 
-// regroupJob runs a job of six ranks in which all but two die, one after the other.
-func regroupJob(t *testing.T, program, fabric string, r *rand.Rand) {
+// deathsJob runs a job of six ranks in which all but two die, one after the other, each at a random step of an attempt or
+// within a time after its beginning. It returns what a survivor has said.
+func deathsJob(t *testing.T, program, fabric string, within time.Duration, r *rand.Rand) (said string) {
 	t.Helper()
 	const n, left = 6, 2
 	deaths := make([]death, n-left)
 	for i, rank := range r.Perm(n)[:n-left] {
 		deaths[i] = death{Rank: rank, Step: 1 + r.IntN(9)}
 		if r.IntN(2) == 0 {
-			deaths[i] = death{Rank: rank, After: time.Duration(r.IntN(6000)) * time.Microsecond}
+			deaths[i] = death{Rank: rank, After: time.Duration(r.IntN(int(within/time.Microsecond))) * time.Microsecond}
 		}
 	}
 	plan, err := json.Marshal(deaths)
@@ -184,9 +185,14 @@ func regroupJob(t *testing.T, program, fabric string, r *rand.Rand) {
 		if err != nil || !strings.Contains(outs[rank].String(), fmt.Sprintf("survived as %d of %d", survived, left)) {
 			t.Errorf("%s: rank %d: %v\n%s", plan, rank, err, outs[rank])
 		}
+		said = outs[rank].String()
 		survived++
 	}
+	return said
 }
+
+// regroupWithin is how long an attempt of Regroup takes.
+const regroupWithin = 6 * time.Millisecond
 
 // Ranks of real processes are killed at random points of Regroup, and their survivors try again, until two are left. The first
 // death of each job is in an operation; the others are in an attempt. CHORUS_TEST_LONG=1 makes 201 of these.
@@ -198,11 +204,11 @@ func TestKilledInRegroup(t *testing.T) {
 	for job := range jobs {
 		r := rand.New(rand.NewPCG(11, uint64(job)))
 		fabric := []string{"shm", "tcp", "auto"}[job%3]
-		t.Run(fmt.Sprintf("%d/%s", job, fabric), func(t *testing.T) { regroupJob(t, "regroup", fabric, r) })
+		t.Run(fmt.Sprintf("%d/%s", job, fabric), func(t *testing.T) { deathsJob(t, "regroup", fabric, regroupWithin, r) })
 	}
 }
 
 // The same of ranks whose operations are on streams of devices.
 func TestKilledInRegroupOnDevices(t *testing.T) {
-	regroupJob(t, "regroup on device", "shm", rand.New(rand.NewPCG(13, 14)))
+	deathsJob(t, "regroup on device", "shm", regroupWithin, rand.New(rand.NewPCG(13, 14)))
 }
