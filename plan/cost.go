@@ -119,9 +119,11 @@ func costTwoLevelAllToAll(q Request, m Machine) float64 {
 		local := float64(len(ranks))
 		away := t.n - local
 		if !q.packs() {
-			_, chunks := q.lanesOf(q.Count, len(ranks))
-			cost = max(cost, float64(len(hosts)-1)*t.Latency+2*away*t.Overhead+away*t.bytes*t.detour()*t.perByte()+
-				float64(chunks)*m.sync(q)+2*local*t.bytes*t.copy)
+			one := float64(len(hosts)-1)*t.Latency + 2*away*t.Overhead + away*t.bytes*t.detour()*t.perByte()
+			if _, chunks := q.lanesOf(q.Count, len(ranks)); len(ranks) > 1 {
+				one += float64(chunks)*m.sync(q) + 2*local*t.bytes*t.copy
+			}
+			cost = max(cost, one)
 			continue
 		}
 		sent := 0.0 // messages of a carrier
