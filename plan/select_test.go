@@ -41,6 +41,8 @@ func TestSelectDefaults(t *testing.T) {
 		{"reduce-scatter on two hosts", mixed, plan.ReduceScatter, 64 << 10, nil, "two_level"},
 		{"gather on two hosts", mixed, plan.Gather, 64, nil, "two_level"},
 		{"scatter on two hosts", mixed, plan.Scatter, 64, nil, "two_level"},
+		{"small all-to-all on two hosts", mixed, plan.AllToAll, 8, nil, "two_level"},
+		{"large all-to-all on two hosts", mixed, plan.AllToAll, 1 << 20, nil, "two_level"},
 		{"barrier on two hosts", mixed, plan.Barrier, 0, nil, "two_level"},
 	} {
 		q := plan.Request{Collective: c.of, World: 4, Count: c.bytes / 4, ElemSize: 4, StageBytes: 4 << 20, Topo: c.topo}
@@ -70,6 +72,9 @@ func TestSelectIsTheSameOnAllRanks(t *testing.T) {
 			}
 			if first == "" {
 				first = a.Name
+			}
+			if a.Name != "pairwise" { // no other one serves blocks whose sizes their ranks alone know
+				t.Errorf("rank %d chose %s", rank, a.Name)
 			}
 			if a.Name != first {
 				t.Errorf("rank %d chose %s, rank 0 %s", rank, a.Name, first)

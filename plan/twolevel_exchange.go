@@ -34,7 +34,6 @@ func (b *Builder) twoLevelAllToAll() {
 	if b.Count == 0 {
 		return
 	}
-	b.Copy(b.Count, b.In(b.Rank*b.Count), b.Out(b.Rank*b.Count))
 	if v := b.levels(-1); b.packs() {
 		b.packedAllToAll(v)
 	} else {
@@ -105,7 +104,8 @@ func (b *Builder) packedAllToAll(v levels) {
 	for _, m := range messages {
 		b.Send(m.to, len(v.host)*n, m.src)
 	}
-	for i := 1; i < len(v.host); i++ { // while the messages are on their way
+	b.Copy(n, b.In(b.Rank*n), b.Out(b.Rank*n)) // what stays here, while the messages are on their way
+	for i := 1; i < len(v.host); i++ {
 		r := v.host[(mine+i)%len(v.host)]
 		b.Copy(n, b.Of(r, Stage, b.Rank*n), b.Out(r*n))
 	}
@@ -135,8 +135,11 @@ func (b *Builder) straightAllToAll(v levels) {
 		for _, t := range v.hosts[here.wrap(here.me+s)] {
 			b.eachPiece(n, func(o, k int) { b.Send(t, k, from(t*n+o)) })
 		}
-		if s == 1 && len(v.host) > 1 {
-			b.exchangeOnHost(v.host)
+		if s == 1 {
+			b.Copy(n, b.In(b.Rank*n), b.Out(b.Rank*n))
+			if len(v.host) > 1 {
+				b.exchangeOnHost(v.host)
+			}
 		}
 		b.Wait()
 	}
