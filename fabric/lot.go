@@ -21,7 +21,7 @@ func (l *Lot) sleep(w *Waiter, needed func() bool) {
 	l.waiters = append(l.waiters, w)
 	l.mu.Unlock()
 	if needed() {
-		w.doze()
+		w.doze(nil)
 	}
 	l.mu.Lock()
 	i := slices.Index(l.waiters, w)

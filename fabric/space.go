@@ -66,9 +66,9 @@ type Place struct{ Segment, Offset uint64 }
 // Mappable reports whether peers can reach the place.
 func (p Place) Mappable() bool { return p.Segment != 0 }
 
-// Resolver turns a member's Place into an address of this process. It must check
+// Resolver turns a member's Place into an address of this process, for which it may have to wait for that member. It must check
 // that n bytes from there lie inside the segment.
-type Resolver func(member int, p Place, n int) (unsafe.Pointer, error)
+type Resolver func(w *Waiter, member int, p Place, n int) (unsafe.Pointer, error)
 
 // InlineBytes is how much scratch lies in the same cache line as the flag.
 const InlineBytes = 48
@@ -475,12 +475,12 @@ func (s *Space) Places(member int) (in, out Place) {
 	return sl.in, sl.out
 }
 
-// Resolve returns the address in this process of n bytes of a member's buffer.
-func (s *Space) Resolve(member int, p Place, n int) (unsafe.Pointer, error) {
+// Resolve returns the address in this process of n bytes of a member's buffer. If it's not known yet, its owner is asked.
+func (s *Space) Resolve(w *Waiter, member int, p Place, n int) (unsafe.Pointer, error) {
 	if !p.Mappable() {
 		return nil, fmt.Errorf("fabric: memory of rank %d cannot be mapped", s.members[member])
 	}
-	return s.resolve(member, p, n)
+	return s.resolve(w, member, p, n)
 }
 
 // Arrived reports which operation a member has last arrived at, and its phase,
@@ -515,7 +515,7 @@ func NewSoloSpace(rank, stageBytes int) *Space {
 	start = unsafe.Add(start, -uintptr(start)&(align-1))
 	return NewSpace(SpaceConfig{
 		Members: []int{rank}, Control: []unsafe.Pointer{start}, Stages: []unsafe.Pointer{unsafe.Add(start, ControlBytes)}, StageBytes: stageBytes,
-		Resolve: func(int, Place, int) (unsafe.Pointer, error) {
+		Resolve: func(*Waiter, int, Place, int) (unsafe.Pointer, error) {
 			return nil, errors.New("fabric: no other rank shares memory")
 		},
 	})

@@ -184,13 +184,28 @@ func (w *Waiter) Block(done func() bool) error {
 		if err := w.Check(); err != nil {
 			return err
 		}
-		w.doze()
+		w.doze(nil)
 	}
 }
 
-// doze blocks until somebody calls Wake or there may be a reason to give up. Whoever calls it
+// Await waits until done is closed.
+func (w *Waiter) Await(done <-chan struct{}) error {
+	for {
+		select {
+		case <-done:
+			return nil
+		default:
+		}
+		if err := w.Check(); err != nil {
+			return err
+		}
+		w.doze(done)
+	}
+}
+
+// doze blocks until somebody calls Wake, done is closed, or there may be a reason to give up. Whoever waits for Wake
 // has announced itself by parked, and looked once more at what it waits for.
-func (w *Waiter) doze() {
+func (w *Waiter) doze(done <-chan struct{}) {
 	var ctxDone <-chan struct{}
 	if w.Ctx != nil {
 		ctxDone = w.Ctx.Done()
@@ -202,6 +217,7 @@ func (w *Waiter) doze() {
 	}
 	select {
 	case <-w.wake:
+	case <-done:
 	case <-w.Abort.Done():
 	case <-ctxDone:
 	case <-expired:

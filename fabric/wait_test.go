@@ -74,6 +74,17 @@ func TestWaitEnds(t *testing.T) {
 		if err := w.Park(func() bool { return true }); err != nil {
 			t.Errorf("%s: what is done is refused: %v", name, err)
 		}
+		w.Abort = NewAbort()
+		w.Begin(nil, time.Millisecond)
+		if err := w.Await(make(chan struct{})); err != ErrTimeout {
+			t.Errorf("%s, a channel: %v", name, err)
+		}
+		done := make(chan struct{})
+		w.Begin(nil, time.Minute)
+		go close(done)
+		if err := w.Await(done); err != nil {
+			t.Errorf("%s, a channel that is closed: %v", name, err)
+		}
 	}
 }
 

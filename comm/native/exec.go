@@ -156,12 +156,12 @@ func (g *group) bind(p *program, j *job) error {
 			inBytes, outBytes := g.current.sizes[r].in, g.current.sizes[r].out
 			var err error
 			if inBytes > 0 {
-				if g.base[baseOf(plan.In, r, n)], err = g.space.Resolve(m, in, inBytes); err != nil {
+				if g.base[baseOf(plan.In, r, n)], err = g.space.Resolve(g.waiter, m, in, inBytes); err != nil {
 					return err
 				}
 			}
 			if outBytes > 0 {
-				if g.base[baseOf(plan.Out, r, n)], err = g.space.Resolve(m, out, outBytes); err != nil {
+				if g.base[baseOf(plan.Out, r, n)], err = g.space.Resolve(g.waiter, m, out, outBytes); err != nil {
 					return err
 				}
 			}

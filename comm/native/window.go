@@ -110,8 +110,11 @@ func (g *group) NewWindow(ctx context.Context, t *tensor.Tensor, timeout time.Du
 		}
 		place := fabric.Place{Segment: uint64(row[2]), Offset: uint64(row[3])}
 		if m := g.localIndex[r]; m >= 0 && g.placer != nil && place.Mappable() {
-			if p, err := g.space.Resolve(m, place, w.sizes[r]*dt.Size()); err == nil {
+			p, err := g.space.Resolve(g.waiter, m, place, w.sizes[r]*dt.Size())
+			if err == nil {
 				w.ptrs[r] = p
+			} else if g.waiter.Check() != nil { // else requests will do
+				return nil, g.broken(op, err)
 			}
 		}
 	}

@@ -260,10 +260,10 @@ func testSpacePlaces(t *testing.T, s *suite) {
 			must(sp.AwaitAll(r.w, 1))
 			for m := range ranks {
 				theirs, put := sp.Places(m)
-				src, err := sp.Resolve(m, theirs, len(in))
+				src, err := sp.Resolve(r.w, m, theirs, len(in))
 				must(err)
 				verify(unsafe.Slice((*byte)(src), len(in)), m)
-				dst, err := sp.Resolve(m, put, len(out))
+				dst, err := sp.Resolve(r.w, m, put, len(out))
 				must(err)
 				fill(unsafe.Slice((*byte)(dst), len(out))[100*sp.Self():][:100], 10*m+sp.Self())
 			}
@@ -276,7 +276,7 @@ func testSpacePlaces(t *testing.T, s *suite) {
 			runtime.KeepAlive(in)
 		}
 		for _, p := range []fabric.Place{{}, {Segment: 1 << 40, Offset: 8}} {
-			if _, err := sp.Resolve(0, p, 1); err == nil {
+			if _, err := sp.Resolve(r.w, 0, p, 1); err == nil {
 				fail("%+v was resolved", p)
 			}
 		}

@@ -110,7 +110,7 @@ func (f *Rank) Place(p unsafe.Pointer, n int) fabric.Place {
 
 // resolve turns a place back into the address that it was made of. The owner's
 // goroutine, which is in the same operation, keeps the memory alive.
-func resolve(member int, p fabric.Place, n int) (unsafe.Pointer, error) {
+func resolve(_ *fabric.Waiter, member int, p fabric.Place, n int) (unsafe.Pointer, error) {
 	if p.Segment != segment {
 		return nil, fmt.Errorf("mem: segment %d does not exist", p.Segment)
 	}

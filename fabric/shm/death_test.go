@@ -221,6 +221,15 @@ func TestStopped(t *testing.T) {
 	if !errors.Is(m.Err, fabric.ErrCanceled) {
 		t.Errorf("canceled: %v", m.Err)
 	}
+	w.Begin(nil, 10*time.Millisecond)
+	if _, err := j.peers[1].resolve(w, fabric.Place{Segment: 1 << 40}, 8); !errors.Is(err, fabric.ErrTimeout) {
+		t.Errorf("asked a stopped rank for a segment: %v", err)
+	}
+	gaveUp, aborted := errors.New("gave up"), newWaiter()
+	aborted.Abort.Raise(gaveUp)
+	if _, err := j.peers[1].resolve(aborted, fabric.Place{Segment: 1 << 41}, 8); !errors.Is(err, gaveUp) {
+		t.Errorf("asked a stopped rank for a segment, and gave up: %v", err)
+	}
 	for range 100 {
 		if err := j.Control(1, make([]byte, fabric.MaxControl)); err != nil {
 			t.Error(err)

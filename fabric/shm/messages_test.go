@@ -369,7 +369,7 @@ func TestSegmentEnds(t *testing.T) {
 	}
 	seg.Bytes()[77] = 9
 	p := ranks[1].peers[0]
-	addr, err := p.resolve(ranks[0].Place(unsafe.Add(seg.Base(), 77), 10), 10)
+	addr, err := p.resolve(newWaiter(), ranks[0].Place(unsafe.Add(seg.Base(), 77), 10), 10)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -377,7 +377,7 @@ func TestSegmentEnds(t *testing.T) {
 		t.Error("the mapping shows other memory")
 	}
 	for _, beyond := range []fabric.Place{{Segment: seg.ID(), Offset: 1 << 20}, {Segment: seg.ID(), Offset: 1<<64 - 4}} {
-		if _, err := p.resolve(beyond, 8); err == nil {
+		if _, err := p.resolve(newWaiter(), beyond, 8); err == nil {
 			t.Errorf("%+v was resolved", beyond)
 		}
 	}
@@ -388,7 +388,7 @@ func TestSegmentEnds(t *testing.T) {
 		}
 	}
 	_ = *(*byte)(addr)
-	if _, err := p.resolve(fabric.Place{Segment: seg.ID()}, 1); err == nil {
+	if _, err := p.resolve(newWaiter(), fabric.Place{Segment: seg.ID()}, 1); err == nil {
 		t.Error("a closed segment was resolved")
 	}
 	closeAll(t, ranks)

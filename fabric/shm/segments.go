@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -219,11 +218,11 @@ func (s *segments) unmap() error {
 }
 
 // resolve returns the address in this process of n bytes at a place of the peer.
-func (p *peer) resolve(at fabric.Place, n int) (unsafe.Pointer, error) {
+func (p *peer) resolve(w *fabric.Waiter, at fabric.Place, n int) (unsafe.Pointer, error) {
 	g := p.maps.lookup(at.Segment)
 	if g == nil {
 		var err error
-		if g, err = p.fetchSegment(at.Segment); err != nil {
+		if g, err = p.fetchSegment(w, at.Segment); err != nil {
 			return nil, fmt.Errorf("shm: map memory of rank %d: %w", p.rank, err)
 		}
 	}
@@ -238,17 +237,11 @@ func within(base unsafe.Pointer, size uint64, at fabric.Place, n int) (unsafe.Po
 	return unsafe.Add(base, at.Offset), nil
 }
 
-// fetchTime bounds the wait for a segment: its owner's link answers even while the owner computes.
-const fetchTime = 30 * time.Second
-
-func (p *peer) fetchSegment(id uint64) (*segment, error) {
+// fetchSegment asks the owner of a segment for it. Its link answers even while the owner computes, but not when it was stopped.
+func (p *peer) fetchSegment(w *fabric.Waiter, id uint64) (*segment, error) {
 	q := p.maps.ask(p, id)
-	timer := time.NewTimer(fetchTime)
-	defer timer.Stop()
-	select {
-	case <-q.done:
-	case <-timer.C:
-		return nil, fmt.Errorf("no answer within %v", fetchTime)
+	if err := w.Await(q.done); err != nil {
+		return nil, err
 	}
 	if q.err != nil {
 		return nil, q.err

@@ -290,9 +290,9 @@ func (s *opening) resolver() fabric.Resolver {
 	for i, r := range s.members {
 		peers[i] = s.f.peers[r]
 	}
-	return func(member int, at fabric.Place, n int) (unsafe.Pointer, error) {
+	return func(w *fabric.Waiter, member int, at fabric.Place, n int) (unsafe.Pointer, error) {
 		if p := peers[member]; p != nil {
-			return p.resolve(at, n)
+			return p.resolve(w, at, n)
 		}
 		g := hostmem.ByID(at.Segment)
 		if g == nil {
