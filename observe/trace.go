@@ -14,7 +14,7 @@ type event struct {
 	Pid   int            `json:"pid"`
 	Tid   int            `json:"tid"`
 	Time  float64        `json:"ts"`
-	Dur   float64        `json:"dur,omitempty"`
+	Dur   *float64       `json:"dur,omitempty"` // of complete events, which must have one
 	Scope string         `json:"s,omitempty"`
 	Args  map[string]any `json:"args,omitempty"`
 }
@@ -64,9 +64,9 @@ func WriteTrace(w io.Writer, dumps []*Dump) error {
 					"algorithm": e.Chorus.Algorithm, "at": site(e.Frames), "queued_us": float64(from-e.Created) / 1e3}}
 			switch {
 			case e.Completed != nil:
-				ev.Dur = float64(*e.Completed-from) / 1e3
+				ev.Dur = lasted(from, *e.Completed)
 			case e.Chorus.Status == Pending.String():
-				ev.Dur = float64(h.Time-from) / 1e3
+				ev.Dur = lasted(from, h.Time)
 			default:
 				ev.Phase, ev.Scope = "i", "t"
 			}
@@ -80,4 +80,10 @@ func WriteTrace(w io.Writer, dumps []*Dump) error {
 	}
 	b.WriteString("\n]}\n")
 	return b.Flush()
+}
+
+// lasted returns how long it is from one time to another, in microseconds: not negative, though the times of a dump may be of two clocks.
+func lasted(from, to int64) *float64 {
+	d := float64(max(0, to-from)) / 1e3
+	return &d
 }

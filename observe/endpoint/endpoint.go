@@ -94,11 +94,12 @@ func metrics(t *observe.Top) []byte {
 			fmt.Fprintf(&b, "} %v\n", value)
 		})
 	}
+	names := distinct(t.Rows)
 	rows := func(value func(r *observe.TopRow) float64) func(func(float64, ...any)) {
 		return func(sample func(float64, ...any)) {
 			for i := range t.Rows {
 				r := &t.Rows[i]
-				sample(value(r), "job", t.Job, "rank", r.Rank, "comm", r.Name)
+				sample(value(r), "job", t.Job, "rank", r.Rank, "comm", names[i])
 			}
 		}
 	}
@@ -125,13 +126,43 @@ func metrics(t *observe.Top) []byte {
 		return 0
 	}))
 	family("chorus_waited_for_seconds", "gauge", "How long others have waited for a rank in a collective that it has not entered.", func(sample func(float64, ...any)) {
+		longest := map[label]float64{}
+		var order []label
 		for _, w := range t.Waits {
 			for _, rank := range w.For {
-				sample(w.Longest, "job", t.Job, "rank", rank, "comm", w.Comm)
+				l := label{rank, w.Comm}
+				if _, known := longest[l]; !known {
+					order = append(order, l)
+				}
+				longest[l] = max(longest[l], w.Longest)
 			}
+		}
+		for _, l := range order {
+			sample(longest[l], "job", t.Job, "rank", l.rank, "comm", l.comm)
 		}
 	})
 	return []byte(b.String())
+}
+
+// label is what tells the samples of a family apart.
+type label struct {
+	rank int
+	comm string
+}
+
+// distinct returns the names of communicators such that no two of a rank have the same, which a program may well give them: Prometheus
+// refuses all samples of an answer in which two have the same labels. The second "x" of a rank is "x#2".
+func distinct(rows []observe.TopRow) []string {
+	names := make([]string, len(rows))
+	taken := map[label]bool{}
+	for i := range rows {
+		l := label{rows[i].Rank, rows[i].Name}
+		for n := 2; taken[l]; n++ {
+			l.comm = fmt.Sprintf("%s#%d", rows[i].Name, n)
+		}
+		taken[l], names[i] = true, l.comm
+	}
+	return names
 }
 
 var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)

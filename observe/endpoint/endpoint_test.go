@@ -47,12 +47,30 @@ func TestEndpoint(t *testing.T) {
 		}
 		return string(body)
 	}
+	// Two communicators may have one name, and one that's called like the second of them here; a name may stand for two sets of ranks.
+	var others []*observe.Recorder
+	for _, name := range []string{"twin", "twin", "twin#2"} {
+		others = append(others, r.Split(name, 0, []int{0, 1}))
+		defer others[len(others)-1].Close()
+	}
+	others[1].Begin(&backend.Op{Kind: backend.Barrier}, false, false)
 	text := get("/metrics", 200)
+	samples := map[string]bool{}
+	for l := range strings.Lines(text) {
+		name, _, _ := strings.Cut(l, "} ")
+		if !strings.HasPrefix(l, "#") && samples[name] {
+			t.Errorf("a sample stands there twice: %s", l)
+		}
+		samples[name] = true
+	}
 	for _, want := range []string{
 		`chorus_up{job="train",rank="0"} 1`,
 		`chorus_operations_total{job="train",rank="0",comm="odd \"name\""} 1`,
 		`chorus_bytes_total{job="train",rank="0",comm="odd \"name\""} 400`,
 		`chorus_collective{job="train",rank="0",comm="odd \"name\""} 1`,
+		`chorus_operations_total{job="train",rank="0",comm="twin"} 0`,
+		`chorus_operations_total{job="train",rank="0",comm="twin#2"} 1`,
+		`chorus_operations_total{job="train",rank="0",comm="twin#2#2"} 0`,
 	} {
 		if !strings.Contains(text, want+"\n") {
 			t.Errorf("%s is missing in\n%s", want, text)
