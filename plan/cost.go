@@ -132,7 +132,7 @@ func costTwoLevelAllToAll(q Request, m Machine) float64 {
 				sent += float64((len(others) + len(ranks) - 1) / len(ranks))
 			}
 		}
-		one := t.Latency + (sent+float64(len(hosts)-1))*t.Overhead + max(sent*local, away)*t.bytes*t.detour()*t.perByte()
+		one := min(1, away)*t.Latency + (sent+float64(len(hosts)-1))*t.Overhead + max(sent*local, away)*t.bytes*t.detour()*t.perByte()
 		if len(ranks) > 1 {
 			one += m.sync(q) + (t.n+sent*local)*t.bytes*t.copy
 		}
