@@ -649,6 +649,31 @@ typedef struct chorus_op {
  * communicator is as it was; after any other failure of a collective it stays broken. */
 CHORUS_API chorus_status chorus_submit(chorus_comm comm, chorus_op *op, chorus_work *work);
 
+/* For Python alone: functions of Python's, and one of PyTorch's, by which chorus_python_submit understands its arguments. */
+typedef struct chorus_python {
+	uint32_t size;
+	uint32_t reserved;
+	/* dltensor_from_py_object_no_sync of the DLPack exchange API of torch.Tensor (PyTorch 2.10 and later). */
+	int (*view)(void *tensor, void *dl_tensor);
+	long long (*as_integer)(void *object); /* PyLong_AsLongLong */
+	void *(*integer)(long long value);     /* PyLong_FromLongLong */
+	void *(*failed)(void);                 /* PyErr_Occurred */
+	void (*forget)(void);                  /* PyErr_Clear */
+} chorus_python;
+
+/* chorus_set_python sets them, all of them, before the first chorus_python_submit. */
+CHORUS_API chorus_status chorus_set_python(const chorus_python *functions);
+
+/* What chorus_python_submit returns, having done nothing, for tensors that take more than it does. */
+#define CHORUS_PYTHON_OTHERWISE (-1)
+
+/* chorus_python_submit is a method for Python (ml_meth of a PyMethodDef, METH_FASTCALL) whose self is a communicator's
+ * handle: self(kind, reduction, root, timeout_ns[, out[, in]]) runs a collective on tensors [blocks], which are one if
+ * there is no in. It returns an int, a chorus_status or CHORUS_PYTHON_OTHERWISE: for tensors that aren't in the host's memory,
+ * one element after the other, or whose dtypes differ, are complex or unknown here. A tensor whose bit for negative
+ * values is set isn't recognized; the caller asks before. The host's check may leave an exception; then it's raised. */
+CHORUS_API void *chorus_python_submit(void *self, void *const *args, intptr_t n);
+
 /* chorus_submit_batch submits n operations as one: the sends and receives among
  * them are posted together, so that their order can't deadlock, and then the
  * collectives run in order, up to the first that fails. [blocks] unless work is

@@ -17,7 +17,7 @@ from typing import Any
 
 from torch._C._distributed_c10d import Store
 
-from chorus import _lib, _store
+from chorus import _direct, _lib, _store
 from chorus.errors import Error, InvalidArgumentError, TimeoutError, check, last_error
 
 _submit = _lib.submit
@@ -25,7 +25,6 @@ _work_wait = _lib.library.chorus_work_wait
 _work_test = _lib.library.chorus_work_test
 _work_release = _lib.library.chorus_work_release
 _pack_op = _lib.OP.pack_into
-_pack_flat = _lib.FLAT_OP.pack_into
 _OP_SIZE = _lib.OP.size
 _RECV, _BATCH = _lib.RECV, 0
 
@@ -48,8 +47,6 @@ class _Slot(threading.local):
     def __init__(self) -> None:
         self.op = ctypes.create_string_buffer(_OP_SIZE)
         self.op_at = ctypes.byref(self.op)
-        flat = ctypes.create_string_buffer(_OP_SIZE)
-        self.flat = flat, ctypes.byref(flat)
         self.work = ctypes.c_uint64()
         self.work_at = ctypes.byref(self.work)
 
@@ -180,6 +177,8 @@ class Communicator:
         rank, size, name: as of the communicator.
         finalized: whether finalize was called.
         issued: how many collectives this rank has issued.
+        submit: runs a synchronous collective on plain tensors for less than :meth:`run`, while no batch is open; see
+            :func:`chorus._direct.submit_of`. What it returns is for :meth:`through`.
     """
 
     def __init__(self, handle: int) -> None:
@@ -191,6 +190,7 @@ class Communicator:
         self.size: int = info.world_size
         self.name: str = info.name.decode()
         self.on_device = info.device != b"cpu"
+        self.submit = _direct.submit_of(handle if info.device == b"cpu" else None)
         self.issued = 0
         self.settling = threading.RLock()
         self._batch: Batch | None = None
@@ -311,25 +311,14 @@ class Communicator:
             self._watched.put(None)
         return Communicator(handle.value)
 
-    def run_flat(
-        self,
-        kind: int,
-        dtype: int,
-        reduction: int,
-        in_: int,
-        in_count: int,
-        out: int,
-        out_count: int,
-        root: int = 0,
-        timeout_ns: int = 0,
-    ) -> None:
-        """:meth:`run`, for less, of a synchronous collective that needs no more than this. No batch may be open."""
+    def through(self, status: int) -> bool:
+        """Whether :attr:`submit` did what it was called for; raises what that failed with."""
+        if status < 0:
+            return False
         self.issued += 1
-        op, at = _slot.flat
-        _pack_flat(op, 0, _OP_SIZE, kind, dtype, reduction, in_, in_count, out, out_count, root, timeout_ns)
-        status = _submit(self._argument, at, None)
         if status:
-            raise KeyboardInterrupt if status == _lib.INTERRUPTED else last_error(status)
+            raise _failure(status)
+        return True
 
     def run(
         self,
@@ -400,7 +389,7 @@ class Communicator:
         if not asynchronous:
             status = _submit(self._argument, slot.op_at, None)
             if status:
-                raise KeyboardInterrupt if status == _lib.INTERRUPTED else last_error(status)
+                raise _failure(status)
             if after is not None:
                 after()
             return None
@@ -450,7 +439,7 @@ class Communicator:
         submit = _lib.library.chorus_submit_batch
         status = submit(self.handle, ctypes.addressof(ops), len(batch), timeout_ns, slot.work_at if asynchronous else None)
         if status:
-            raise KeyboardInterrupt if status == _lib.INTERRUPTED else last_error(status)
+            raise _failure(status)
         if asynchronous:
             return self._issued(slot.work.value, _BATCH, keep, after if afters else None)
         after()
@@ -508,6 +497,11 @@ class Communicator:
             if self._watched is not None:
                 self._watched.put(None)
             _lib.library.chorus_comm_release(self.handle)
+
+
+def _failure(status: int) -> BaseException:
+    """What a synchronous operation raises for a status that isn't OK."""
+    return KeyboardInterrupt() if status == _lib.INTERRUPTED else last_error(status)
 
 
 _sweep_at = [64]

@@ -24,6 +24,7 @@ from ctypes import (
     c_double,
     c_int32,
     c_int64,
+    c_ssize_t,
     c_uint32,
     c_uint64,
     c_void_p,
@@ -80,9 +81,6 @@ SIGNAL_SLOTS = 64
 # root peer tag n_lists, ins outs in_splits out_splits, factor factor_data,
 # timeout_ns, hints n_hints, source seq.
 OP = struct.Struct("=IiiiQqQqiiiiQQQQdQqQiiQ")
-# What a collective on flat buffers uses of it, and zeros for the rest: size kind dtype reduction,
-# in in_count out out_count, root, timeout_ns.
-FLAT_OP = struct.Struct("=IiiiQqQqi60xq24x")
 
 
 class Host(Structure):
@@ -94,6 +92,18 @@ class Host(Structure):
         ("check", c_void_p),
         ("thread", c_uint64),
         ("interval_ns", c_int64),
+    ]
+
+
+class Python(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("reserved", c_uint32),
+        ("view", c_void_p),
+        ("as_integer", c_void_p),
+        ("integer", c_void_p),
+        ("failed", c_void_p),
+        ("forget", c_void_p),
     ]
 
 
@@ -332,6 +342,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "version": (_str, []),
     "backends": (_str, []),
     "set_host": (_i32, [POINTER(Host)]),
+    "set_python": (_i32, [POINTER(Python)]),
+    "python_submit": (_ptr, [_ptr, _ptr, c_ssize_t]),  # for _direct alone, which makes a method of it
     "last_error": (POINTER(ErrorFacts), []),
     "alloc": (_i32, [_i64, _i32, POINTER(_ptr)]),
     "free": (_i32, [_ptr]),

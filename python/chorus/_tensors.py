@@ -36,19 +36,6 @@ def plain(tensor: torch.Tensor) -> bool:
     return tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
 
 
-_STRIDED = torch.strided
-
-
-def flat_type(tensor: torch.Tensor) -> int:
-    """The code of a CPU tensor's elements if the library can take them as they are; 0 for all others."""
-    # Asking costs: what plain asks is asked here, and only complex numbers can be conjugated.
-    if tensor.is_cpu and tensor.layout is _STRIDED and tensor.is_contiguous() and not tensor.is_neg():
-        code = DTYPES.get(tensor.dtype, 0)
-        if code < _lib.COMPLEX64 or not tensor.is_conj():
-            return code
-    return 0
-
-
 class Staging:
     """The contiguous copies of one operation's tensors, and what becomes of them."""
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import ctypes
 
 from chorus import _lib
-from chorus._comm import Communicator, Pending
-from chorus.errors import check, last_error
+from chorus._comm import Communicator, Pending, _failure
+from chorus.errors import check
 
 
 class Window:
@@ -58,7 +58,7 @@ class Window:
         if not asynchronous:
             status = _lib.library.chorus_window_submit(self.handle, ctypes.byref(op), None)
             if status:
-                raise KeyboardInterrupt if status == _lib.INTERRUPTED else last_error(status)
+                raise _failure(status)
             return None
         work = ctypes.c_uint64()
         check(_lib.library.chorus_window_submit(self.handle, ctypes.byref(op), ctypes.byref(work)))

@@ -24,7 +24,7 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from chorus import _dynamo, _kept, _lib, memory
 from chorus._comm import Communicator, Pending
 from chorus._reductions import NUMBERS, reduction_of
-from chorus._tensors import Staging, buffers, dense, even, flat_type, moved_as, reduced_as, single
+from chorus._tensors import Staging, buffers, dense, even, moved_as, reduced_as, single
 from chorus.errors import Error, InvalidArgumentError, TimeoutError, UnsupportedError
 
 _Tensors = list[torch.Tensor]
@@ -165,11 +165,9 @@ class ProcessGroup(dist.ProcessGroup):
         Sparse COO tensors are gathered and added up; SUM and AVG only.
         """
         tensor = tensors[0]
-        if len(tensors) == 1 and self._at_once(opts):  # what most calls are, in few steps
-            dtype, reduction = flat_type(tensor), NUMBERS.get(hash(opts.reduceOp), 0)
-            if dtype and reduction:
-                at, n = tensor.data_ptr(), tensor.numel()
-                self.comm.run_flat(_lib.ALL_REDUCE, dtype, reduction, at, n, at, n, 0, timeout_ns(opts.timeout))
+        comm = self.comm
+        if len(tensors) == 1 and self._direct(tensor, opts) and (reduction := NUMBERS.get(hash(opts.reduceOp))):
+            if comm.through(comm.submit(_lib.ALL_REDUCE, reduction, 0, timeout_ns(opts.timeout), tensor)):
                 return _done(tensors)
         if not tensor.is_cpu:
             return super().allreduce(tensors, *_given(opts))
@@ -190,10 +188,10 @@ class ProcessGroup(dist.ProcessGroup):
     def broadcast(self, tensors: _Tensors, opts: Any = None) -> dist.Work | None:
         """Copy the root's tensor to every rank. Shapes: the same on every rank."""
         tensor = single(tensors, "broadcast")
-        if self._at_once(opts) and (dtype := flat_type(tensor)):
-            at, n, ns = tensor.data_ptr(), tensor.numel(), timeout_ns(opts.timeout)
-            self.comm.run_flat(_lib.BROADCAST, dtype, 0, 0, 0, at, n, opts.rootRank, ns)
-            return _done(tensors)
+        comm = self.comm
+        if self._direct(tensor, opts):
+            if comm.through(comm.submit(_lib.BROADCAST, 0, opts.rootRank, timeout_ns(opts.timeout), tensor)):
+                return _done(tensors)
         if not tensor.is_cpu:
             return super().broadcast(tensors, *_given(opts))
         root = opts.rootRank if opts is not None else 0
@@ -370,8 +368,8 @@ class ProcessGroup(dist.ProcessGroup):
         """Wait until every rank has come here."""
         if opts is not None and self._others and getattr(opts, "device", None) in self._others:
             return super().barrier(opts)
-        if self._at_once(opts):
-            self.comm.run_flat(_lib.BARRIER, 0, 0, 0, 0, 0, 0, 0, timeout_ns(opts.timeout))
+        comm = self.comm
+        if self._at_once(opts) and comm.through(comm.submit(_lib.BARRIER, 0, 0, timeout_ns(opts.timeout))):
             return _done([])
         return self._run(opts, [], None, Staging(), _lib.BARRIER)
 
@@ -627,6 +625,16 @@ class ProcessGroup(dist.ProcessGroup):
     def _at_once(self, opts: Any) -> bool:
         """Whether a call is to be done when it returns."""
         return opts is not None and not getattr(opts, "asyncOp", True) and self.comm._batch is None
+
+    def _direct(self, tensor: torch.Tensor, opts: Any) -> bool:
+        """Whether a call on a tensor may go by the communicator's ``submit``."""
+        return (
+            opts is not None
+            and type(tensor) is torch.Tensor
+            and self.comm._batch is None
+            and not getattr(opts, "asyncOp", True)
+            and not tensor.is_neg()
+        )
 
     def _run(
         self, opts: Any, value: Any, keep: object, staging: Staging, *args: Any, **fields: Any

@@ -15,7 +15,7 @@ from chorus import _lib
 from chorus._comm import Batch, Communicator, DevicePending, Pending
 from chorus._device import device
 from chorus._device_tensor import DeviceTensor
-from chorus._tensors import Staging, buffers, dense, flat_type, moved_as, reduced_as
+from chorus._tensors import Staging, buffers, dense, moved_as, reduced_as
 from chorus.errors import InvalidArgumentError, check
 from chorus.process_group import timeout_ns
 from chorus.torchcomms import _hints
@@ -114,14 +114,10 @@ class NativeBackend(TorchCommBackend):
 
     def all_reduce_flat(self, tensor: _Tensor, op: ReduceOp) -> bool:
         """:meth:`all_reduce`, synchronous and in few steps, of a tensor that the library can take as it is; else False."""
-        if type(tensor) is not _Tensor or type(op) is not ReduceOp or op._factor is not None or self._device is not None:
+        if type(tensor) is not _Tensor or type(op) is not ReduceOp or op._factor is not None or tensor.is_neg():
             return False
-        dtype = flat_type(tensor)
-        if not dtype:
-            return False
-        at, n = tensor.data_ptr(), tensor.numel()
-        self.comm.run_flat(_lib.ALL_REDUCE, dtype, op._type._value_, at, n, at, n)
-        return True
+        comm = self.comm
+        return comm.through(comm.submit(_lib.ALL_REDUCE, op._type._value_, 0, 0, tensor))
 
     def reduce(self, tensor: _Tensor, root: int, op: ReduceOp, async_op: bool, **options: Unpack[Options]) -> TorchWork:
         dtype, reduction, factor, factor_data = self._reduced(tensor, op, "reduce")
