@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"regexp"
 	"strings"
 	"sync"
@@ -44,6 +45,13 @@ func absent() error {
 	var late *comm.TimeoutError
 	if !errors.As(err, &late) {
 		return fmt.Errorf("not a *TimeoutError: %w", err)
+	}
+	var any interface {
+		At() comm.Where
+		Attended() *comm.Attendance
+	}
+	if !errors.As(err, &any) || any.At() != late.Where || !reflect.DeepEqual(any.Attended(), &late.Attendance) {
+		return fmt.Errorf("it doesn't say where it is from and who was there, as other errors do: %w", err)
 	}
 	fmt.Printf("blame %s %s missing %v arrived %v waited %v: %v\n", late.Comm, late.Op, late.Missing, late.Arrived, late.Elapsed >= time.Second, err)
 	return nil

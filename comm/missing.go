@@ -33,6 +33,10 @@ func late(name string, err error) error {
 func (e *lateError) Unwrap() error        { return e.error }
 func (e *lateError) Is(target error) bool { return target == ErrTimeout }
 
+// At and Attended are for those who ask any error for its place and for who was there.
+func (e *lateError) At() backend.Where             { return e.timeout.At() }
+func (e *lateError) Attended() *backend.Attendance { return e.timeout.Attended() }
+
 // As gives errors.As the *TimeoutError.
 func (e *lateError) As(target any) bool {
 	t, ok := target.(**TimeoutError)
