@@ -21,6 +21,7 @@ type call struct {
 	owner   bool   // holds the lane
 	id      uint64 // for hooks
 	on      bool   // its tensors are on the communicator's device
+	bare    bool   // has no options: what the next call of its kind doesn't set anyhow may stay
 	record  uint64 // for the recorder
 	given   *given // on a device, where the operation has views of the memory in place of the tensors
 }
@@ -30,6 +31,9 @@ type call struct {
 func (c *Comm) begin(ctx context.Context, kind Kind, opts []Option) *call {
 	o := &c.own
 	if c.lane.tryAcquire() {
+		if o.Kind != kind {
+			*o = call{}
+		}
 		o.owner = true
 	} else {
 		o = new(call)
@@ -44,8 +48,9 @@ func (c *Comm) fill(o *call, ctx context.Context, kind Kind, opts []Option) {
 		o.Ctx = context.Background()
 	}
 	o.Timeout = time.Duration(c.timeout.Load())
+	o.bare = len(opts) == 0
 	if h := c.hints.Load(); h != nil {
-		o.Hints = *h
+		o.Hints, o.bare = *h, false
 	}
 	for _, f := range opts {
 		f(o)
@@ -69,8 +74,7 @@ func (c *Comm) collective(o *call) error {
 		return err
 	}
 	if o.work == nil && o.owner {
-		o.record = c.rec.Begin(&o.Op, false, false)
-		err := c.run(o)
+		err := c.runHere(o)
 		c.disown()
 		if err != nil {
 			c.fatal(err)
@@ -103,7 +107,12 @@ func (c *Comm) refuse(op string, owner bool, why error) error {
 
 // disown ends the use of the communicator's own call, which keeps no tensor alive, and of the lane.
 func (c *Comm) disown() {
-	c.own = call{}
+	if o := &c.own; o.bare && o.Ins == nil && o.Outs == nil && o.given == nil {
+		o.In, o.Out, o.Reduce.FactorTensor, o.Ctx = nil, nil, nil, nil
+		o.Seq, o.Op.Algorithm = 0, ""
+	} else {
+		*o = call{}
+	}
 	c.lane.release()
 }
 
@@ -133,17 +142,39 @@ func (c *Comm) issue(o *call) error {
 	return nil
 }
 
+// runHere runs a collective on the caller's goroutine. Where the backend can launch it, it's recorded while its word is on the
+// way to the others.
+func (c *Comm) runHere(o *call) error {
+	if c.launcher == nil || c.hooks.Load() != nil {
+		o.record = c.rec.Begin(&o.Op, false, false)
+		return c.run(o)
+	}
+	err := c.launcher.Launch(&o.Op)
+	o.record = c.rec.Begin(&o.Op, false, false)
+	if err == nil {
+		err = c.launcher.Complete(&o.Op)
+	}
+	return c.ran(o, err)
+}
+
 // run passes a collective to the backend, between its hooks.
 func (c *Comm) run(o *call) error {
-	var err error
-	if h := c.hooks.Load(); h == nil {
-		err = c.b.Submit(&o.Op)
-	} else {
-		err = c.hooked(h, o, func() error { return c.b.Submit(&o.Op) })
+	h := c.hooks.Load()
+	if h == nil {
+		return c.ran(o, c.b.Submit(&o.Op))
 	}
+	return c.ran(o, c.hooked(h, o, func() error { return c.b.Submit(&o.Op) }))
+}
+
+// ran takes note of how a collective has ended.
+func (c *Comm) ran(o *call, err error) error {
 	c.rec.End(o.record, &o.Op, err)
-	c.failed(err)
-	o.report()
+	if err != nil {
+		c.failed(err)
+	}
+	if o.value != nil {
+		o.report()
+	}
 	return err
 }
 

@@ -28,6 +28,7 @@ import (
 // Comm is one rank's part of a communicator. See the package comment.
 type Comm struct {
 	b            backend.Backend
+	launcher     backend.Launcher // b, if it's one
 	name         string
 	backend      string
 	device       string
@@ -242,6 +243,7 @@ func (o *newOptions) place(ctx context.Context) (launched bool, err error) {
 func newComm(b backend.Backend, o *newOptions, abort bool) *Comm {
 	c := &Comm{b: b, opened: *o, name: o.name, backend: o.backend, device: o.device, rank: o.rank, size: o.size, abortOnError: abort, log: o.log, rec: o.recorder,
 		gate: gate{shut: make(chan struct{})}, ended: &ending{b: b, name: o.name, log: o.log, done: make(chan struct{}), rec: o.recorder}}
+	c.launcher, _ = b.(backend.Launcher)
 	c.opened.store, c.opened.recorder = nil, nil // another world has its own
 	c.timeout.Store(int64(o.timeout))
 	c.transfers.New = func() any { return new(call) }

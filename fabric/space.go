@@ -48,11 +48,13 @@ type Space struct {
 	release func() error
 	commit  func(offset, n int) error
 	lot     *Lot
-	backed  int // bytes of each half of this member's stage that have memory
+	patient bool // who waits looks for long before it sleeps
+	backed  int  // bytes of each half of this member's stage that have memory
 
 	// The operation under way.
 	seq     uint64
-	print   uint64 // of its description; the lowest bit is the vote
+	desc    Desc
+	print   uint64 // of desc; the lowest bit is the vote
 	vote    uint64
 	raised  bool            // its flag, and with it the print
 	checked [][slots]uint64 // per member: the operations for which its description was compared
@@ -122,7 +124,7 @@ type SpaceConfig struct {
 func NewSpace(c SpaceConfig) *Space {
 	s := &Space{
 		self: c.Self, members: c.Members, stages: c.Stages, half: c.StageBytes / 2 &^ 63,
-		resolve: c.Resolve, policy: c.Policy, release: c.Release, commit: c.Commit, lot: c.Lot,
+		resolve: c.Resolve, release: c.Release, commit: c.Commit, lot: c.Lot,
 		blocks:  make([]*controlBlock, len(c.Members)),
 		checked: make([][slots]uint64, len(c.Members)), ended: make([]uint64, len(c.Members)),
 	}
@@ -132,6 +134,7 @@ func NewSpace(c SpaceConfig) *Space {
 	if s.commit == nil {
 		s.backed = s.half
 	}
+	s.SetPolicy(c.Policy)
 	return s
 }
 
@@ -168,7 +171,10 @@ func (s *Space) Reserve(n int) error {
 func (s *Space) Policy() Policy { return s.policy }
 
 // SetPolicy changes it, for the calls that follow.
-func (s *Space) SetPolicy(p Policy) { s.policy = p }
+func (s *Space) SetPolicy(p Policy) {
+	s.policy = p
+	s.patient = s.lot == nil && p.Spins >= SpinPolicy.Spins && p.Yields >= SpinPolicy.Yields
+}
 
 // print64 condenses a description into the word beside the flag.
 func print64(d *Desc) uint64 {
@@ -203,9 +209,22 @@ func (s *Space) Begin(w *Waiter, seq uint64, desc *Desc, in, out Place) error {
 	}
 	s.seq = seq
 	b := &s.blocks[s.self].slots[seq%slots]
-	s.print, s.raised = print64(desc)&^1|s.vote, false
+	if *desc != s.desc || seq == 1 {
+		s.desc, s.print = *desc, print64(desc)
+	}
+	s.print, s.raised = s.print&^1|s.vote, false
 	b.desc, b.in, b.out = *desc, in, out
 	return nil
+}
+
+// Ready reports whether Begin of operation seq waits for nobody.
+func (s *Space) Ready(seq uint64) bool {
+	for m, ended := range s.ended {
+		if m != s.self && ended+2 < seq && s.blocks[m].ended.Load()+2 < seq {
+			return false
+		}
+	}
+	return true
 }
 
 // SetVote sets what this member says to the others with each operation from the next one on: one bit, by
@@ -255,12 +274,19 @@ func (s *Space) raise(v uint64) {
 
 // End leaves the operation: this member reads no slot, stage or buffer of
 // another one on its account any more.
+//
+// Where waits are patient, it too stores without waiting until all can see it. A member that falls asleep at that very moment,
+// after a millisecond of looking, may miss it and sleep on until it looks by itself.
 func (s *Space) End() {
 	me := s.blocks[s.self]
 	if !s.raised {
 		me.slots[s.seq%slots].print = s.print // some look now, for the first time
 	}
-	me.ended.Store(s.seq)
+	if s.patient {
+		publish.Word((*uint64)(unsafe.Pointer(&me.ended)), s.seq)
+	} else {
+		me.ended.Store(s.seq)
+	}
 	if me.sleepers.Load() != 0 {
 		s.wake(&me.ended)
 		s.wakeForFlag()

@@ -40,6 +40,7 @@ type ntKernel struct {
 type level struct {
 	name    string
 	reduce  [opCount][dtype.Count]reduceKernel
+	ways    [opCount][dtype.Count]way           // from reduce
 	scale   [dtype.Count]mapKernel              // dst = src * c
 	divide  [dtype.Count]mapKernel              // dst = src / c
 	convert [dtype.Count][dtype.Count]mapKernel // by source, then destination type

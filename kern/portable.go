@@ -35,6 +35,9 @@ func init() {
 	r[Product][dtype.Complex64] = inPlace[complex64]().reduce(product64)
 	r[Product][dtype.Complex128] = inPlace[complex128]().reduce(product128)
 	fillConversions(&portable.convert)
+	for _, l := range levels {
+		l.findWays()
+	}
 }
 
 func integers[T integer](dt dtype.DType) {

@@ -12,7 +12,7 @@ import (
 // Destinations may be given among the sources. There must be at least one source and one destination, and [Supports] must
 // hold, else Reduce panics.
 func Reduce(op Op, dt dtype.DType, dsts, srcs []unsafe.Pointer, n int) {
-	if !Supports(op, dt) {
+	if uint(op) >= uint(opCount) || uint(dt) >= uint(dtype.Count) || active.ways[op][dt].slow == nil {
 		panic(fmt.Sprintf("kern: %v is not defined for %v", op, dt))
 	}
 	if len(dsts) == 0 || len(srcs) == 0 || n < 0 {
@@ -24,23 +24,44 @@ func Reduce(op Op, dt dtype.DType, dsts, srcs []unsafe.Pointer, n int) {
 		}
 		return
 	}
-	op, dt, n = simplify(op, dt, n)
-	size := dt.Size()
+	w := &active.ways[op][dt]
+	n *= w.times
 	to, from := hideSlice(dsts), hideSlice(srcs)
 	off := 0
-	if k := &active.reduce[op][dt]; k.run != nil {
-		for n >= k.step {
-			run := min(n, maxRun)
-			if k.step > 1 {
-				run -= run % k.step // a division, which takes longer than a small sum
-			}
-			k.run(to, from, off, run)
-			off += run * size
-			n -= run
+	for w.fast != nil && n >= w.step {
+		run := min(n, maxRun)
+		if w.step > 1 {
+			run -= run % w.step // a division, which takes longer than a small sum
 		}
+		w.fast(to, from, off, run)
+		off += run * w.size
+		n -= run
 	}
 	if n > 0 {
-		portable.reduce[op][dt].run(to, from, off, n)
+		w.slow(to, from, off, n)
+	}
+}
+
+// way is how a level carries out a reduction.
+type way struct {
+	fast  reduceFunc // for counts that are a multiple of step elements; may be nil
+	step  int
+	slow  reduceFunc // for any other count; nil if the reduction isn't defined
+	times int        // elements of these kernels for each of the reduction
+	size  int        // bytes of one
+}
+
+// findWays fills the level's table of ways, when the kernels are known.
+func (l *level) findWays() {
+	for op := Op(0); op < opCount; op++ {
+		for dt := range dtype.DType(dtype.Count) {
+			if !Supports(op, dt) {
+				continue
+			}
+			as, of, times := simplify(op, dt, 1)
+			k := l.reduce[as][of]
+			l.ways[op][dt] = way{fast: k.run, step: k.step, slow: portable.reduce[as][of].run, times: times, size: of.Size()}
+		}
 	}
 }
 

@@ -40,6 +40,15 @@ type Backend interface {
 	Finalize(ctx context.Context) error
 }
 
+// Launcher is implemented by backends whose Submit of a collective can be had in two parts, so that what a rank has to do on its own
+// account happens while its word is on the way to the others.
+type Launcher interface {
+	// Launch is as much of Submit as waits for nobody. If it fails, so has the operation.
+	Launch(op *Op) error
+	// Complete is the rest, on the same goroutine.
+	Complete(op *Op) error
+}
+
 // Windower is implemented by backends with one-sided windows.
 type Windower interface {
 	// NewWindow is collective. t is this rank's exposed memory, at least shaped alike

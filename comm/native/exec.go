@@ -23,45 +23,64 @@ type job struct {
 	stores   string // how large copies into a stage are made: cached, bypass, or as measured
 }
 
-// run carries out one collective: choose between the programs, then execute.
-func (g *group) run(op *backend.Op, c *compiled, j *job) error {
-	w := g.waiter
-	w.Begin(op.Ctx, op.Timeout)
-	prog := c.plain
+// enter begins the collective under way: it tells the ranks of this host, for which nobody is waited for if the space is ready.
+func (g *group) enter(op *backend.Op) error {
+	c, j := g.current, &g.job
+	g.entered, g.done = true, 0
+	g.waiter.Begin(op.Ctx, op.Timeout)
+	g.prog = c.plain
 	if c.apart != nil && g.apart {
-		prog = c.apart
+		g.prog = c.apart
 	}
-	if g.space != nil {
-		if err := g.space.Reserve(c.stage); err != nil {
+	if g.space == nil {
+		return nil
+	}
+	if err := g.space.Reserve(c.stage); err != nil {
+		return err
+	}
+	var in, out fabric.Place
+	if c.mapped != nil {
+		in, out = g.places(j)
+	}
+	if err := g.space.Begin(g.waiter, g.seq, &j.desc, in, out); err != nil {
+		return err
+	}
+	switch {
+	case c.mapped != nil:
+		// Phase 1 exchanges places; everybody takes the mapped program, or nobody does.
+		g.mappable = in.Mappable() && out.Mappable()
+		g.space.Notify(1)
+	case g.prog.opening == 0:
+		g.space.Arrive()
+	default:
+		if err := g.bind(g.prog, j); err != nil {
 			return err
 		}
-		var in, out fabric.Place
-		if c.mapped != nil {
-			in, out = g.places(j)
-		}
-		if err := g.space.Begin(w, g.seq, &j.desc, in, out); err != nil {
+		g.done = g.prog.opening
+		return g.execute(g.prog.steps[:g.done], j)
+	}
+	return nil
+}
+
+// run carries out the rest of it: choose between the programs, then execute.
+func (g *group) run(op *backend.Op) error {
+	c, j := g.current, &g.job
+	if c.mapped != nil && g.mappable {
+		all, err := g.allMappable()
+		if err != nil {
 			return err
 		}
-		if c.mapped != nil {
-			// Phase 1 exchanges places; everybody takes the mapped program, or nobody does.
-			g.space.Notify(1)
-			if in.Mappable() && out.Mappable() {
-				all, err := g.allMappable()
-				if err != nil {
-					return err
-				}
-				if all {
-					prog = c.mapped
-				}
-			}
-		} else if prog.early {
-			g.space.Arrive()
+		if all {
+			g.prog = c.mapped
 		}
 	}
+	prog := g.prog
 	op.Algorithm = prog.name
 	g.count(prog)
-	if err := g.bind(prog, j); err != nil {
-		return err
+	if g.done == 0 {
+		if err := g.bind(prog, j); err != nil {
+			return err
+		}
 	}
 	// A program that sends nothing, too, must be told from other ranks', which may; and ranks of other
 	// hosts can't see this one's flag.
@@ -70,7 +89,7 @@ func (g *group) run(op *backend.Op, c *compiled, j *job) error {
 			return err
 		}
 	}
-	if err := g.execute(prog, j); err != nil {
+	if err := g.execute(prog.steps[g.done:], j); err != nil {
 		return err
 	}
 	if g.space != nil {
@@ -123,9 +142,13 @@ func (g *group) allMappable() (bool, error) {
 	return true, nil
 }
 
-// bind fills the base table for a program: where each buffer of each rank is.
+// bind makes ready for a program: it fills the base table, where each buffer of each rank is.
 func (g *group) bind(p *program, j *job) error {
 	n := len(g.members)
+	g.posted = g.posted[:0]
+	if p.fills > 0 {
+		g.storing.begin(p.fills, j.stores)
+	}
 	g.base[baseOf(plan.In, g.rank, n)] = j.in
 	g.base[baseOf(plan.Out, g.rank, n)] = j.out
 	if p.tmp+p.recvTmp > 0 {
@@ -172,14 +195,10 @@ func (g *group) bind(p *program, j *job) error {
 
 func (g *group) at(r ref) unsafe.Pointer { return unsafe.Add(g.base[r.base], r.off) }
 
-// execute runs the steps.
-func (g *group) execute(p *program, j *job) error {
-	if p.fills > 0 {
-		g.storing.begin(p.fills, j.stores)
-	}
-	g.posted = g.posted[:0]
-	for i := range p.steps {
-		s := &p.steps[i]
+// execute runs steps.
+func (g *group) execute(steps []step, j *job) error {
+	for i := range steps {
+		s := &steps[i]
 		var err error
 		switch s.kind {
 		case plan.Copy:

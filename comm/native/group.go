@@ -44,6 +44,10 @@ type group struct {
 	req          plan.Request
 	job          job
 	current      *compiled
+	entered      bool     // the others of this host have been told
+	mappable     bool     // this rank's buffers can be mapped
+	prog         *program // which runs, as far as that's known
+	done         int      // its steps that have run
 	repeats      repeatable
 	programs     map[shape]*compiled
 	programSteps int
@@ -89,56 +93,84 @@ func (g *group) Submit(op *backend.Op) error {
 	if op.Kind.PointToPoint() {
 		return g.postTransfer(op)
 	}
+	if err := g.Launch(op); err != nil {
+		return err
+	}
+	return g.Complete(op)
+}
+
+// Launch implements backend.Launcher.
+func (g *group) Launch(op *backend.Op) error {
 	if g.abort.Raised() {
 		err := g.relocate(g.abort.Cause(), op)
 		g.seq++
 		op.Seq = g.seq // what it would have been, for those who compare the ranks' records
 		return err
 	}
-	j := &g.job
 	g.scratch.reset()
-	c := g.again(op)
-	if c == nil {
-		var err error
-		if c, err = g.arrange(op); err != nil {
+	if !g.again(op) {
+		if err := g.arrange(op); err != nil {
 			return g.invalid(op, err)
 		}
 	}
 	// From here on the others may count on this rank: every failure is theirs, too.
 	g.seq++
 	op.Seq = g.seq
-	after, err := g.prepare(op, j)
+	g.entered = false
+	if g.space == nil || len(g.local) < len(g.members) || prepares(op) || !g.space.Ready(g.seq) {
+		return nil // it takes a while, perhaps forever
+	}
+	if err := g.enter(op); err != nil {
+		return g.fallen(op, err)
+	}
+	return nil
+}
+
+// Complete implements backend.Launcher.
+func (g *group) Complete(op *backend.Op) error {
+	var after unpacking
+	var err error
+	if !g.entered {
+		if after, err = g.prepare(op, &g.job); err == nil {
+			err = g.enter(op)
+		}
+	}
 	if err == nil {
-		err = g.run(op, c, j)
+		err = g.run(op)
 	}
 	if err != nil {
-		err = g.broken(op, err)
-		g.withdraw() // only now, so that the others hear why
-		return g.settle(op, err)
+		return g.fallen(op, err)
 	}
 	after.unpack()
-	g.forget(c)
+	g.forget()
 	publish.Word(&g.ended, g.seq)
 	return nil
 }
 
+// fallen ends a collective that has failed.
+func (g *group) fallen(op *backend.Op, err error) error {
+	err = g.broken(op, err)
+	g.withdraw() // only now, so that the others hear why
+	return g.settle(op, err)
+}
+
 // arrange finds the programs of an operation, and fills the job.
-func (g *group) arrange(op *backend.Op) (*compiled, error) {
+func (g *group) arrange(op *backend.Op) error {
 	q, j := &g.req, &g.job
 	g.repeats = repeatable{}
 	t, err := g.tune(op)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	g.request(op, t, q, j)
 	c, err := g.lookup(q, t)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	j.desc = *g.describe(op, c, j.dt)
 	g.current = c
 	g.repeats = g.repeatable(op)
-	return c, nil
+	return nil
 }
 
 // repeatable is what an operation has in common with the last one if it's that one again, perhaps on other memory: then all that
@@ -172,29 +204,42 @@ func (g *group) repeatable(op *backend.Op) repeatable {
 	return repeatable{}
 }
 
-// again returns the programs of the last operation, with the job filled, if this one is the same again.
-func (g *group) again(op *backend.Op) *compiled {
-	if g.repeats.kind != op.Kind || g.repeatable(op) != g.repeats {
-		return nil
+// again reports whether the operation is the last one again, and then fills the job. It compares field by field what repeatable
+// returns: a struct that was just written in parts is slow to read as a whole.
+func (g *group) again(op *backend.Op) bool {
+	r, j := &g.repeats, &g.job
+	if r.kind != op.Kind || op.Hints != nil || g.purpose != 0 {
+		return false
 	}
-	switch j := &g.job; op.Kind {
-	case backend.AllReduce:
-		j.in, j.out = op.In.Pointer(), op.Out.Pointer()
+	switch op.Kind {
+	case backend.Barrier:
+		return true
 	case backend.Broadcast:
+		if op.Root != r.root || op.Out.DType() != r.dt || op.Out.NumEl() != r.n {
+			return false
+		}
 		if j.out = op.Out.Pointer(); g.rank == op.Root {
 			j.in = j.out
 		}
+		return true
+	case backend.AllReduce:
+		in, out := op.In.Pointer(), op.Out.Pointer()
+		if op.Reduce.Kind != r.reduce || op.In.DType() != r.dt || op.In.NumEl() != r.n || in == out != r.same {
+			return false
+		}
+		j.in, j.out = in, out
+		return true
 	}
-	return g.current
+	return false
 }
 
 // forget keeps no buffer of an operation that is done alive.
-func (g *group) forget(c *compiled) {
+func (g *group) forget() {
 	g.job.in, g.job.out = nil, nil
 	clear(g.dsts)
 	clear(g.srcs)
 	n := len(g.members)
-	if c.mapped != nil {
+	if g.current.mapped != nil {
 		clear(g.base[:baseOf(plan.Out, n, n)])
 		return
 	}

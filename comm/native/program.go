@@ -19,7 +19,7 @@ type program struct {
 	phaseBase  uint32 // added to the plan's phases
 	needsSpace bool   // uses flags or stages
 	twoSided   bool
-	early      bool // tells the others at once that this rank has arrived
+	opening    int  // steps up to its first flag, if that comes so soon that none is needed for arriving; or 0
 	remote     bool // refers to other ranks' In or Out
 	fills      int  // bytes of a stage that large copies fill
 }
@@ -88,18 +88,22 @@ func compile(p *plan.Plan, skip int, phaseBase uint32) *program {
 		}
 		g.steps = append(g.steps, t)
 	}
-	g.early = !announcesItself(g.steps)
+	g.opening = opens(g.steps)
 	g.needsSpace = g.needsSpace || p.Stage > 0
 	return g
 }
 
-// announcesItself reports whether a plan raises its flag so soon that a flag of
-// its own for arriving would only cost time.
-func announcesItself(s []step) bool {
+// opens returns how many steps a plan takes to raise its flag, if that is so soon that a flag of
+// its own for arriving would only cost time; else 0.
+func opens(s []step) int {
+	n := 0
 	if len(s) >= 2 && s[0].kind == plan.Copy && s[0].bytes <= smallCopy {
-		s = s[1:]
+		n = 1
 	}
-	return len(s) >= 1 && s[0].kind == plan.Notify
+	if len(s) > n && s[n].kind == plan.Notify {
+		return n + 1
+	}
+	return 0
 }
 
 // smallCopy is how many bytes may be copied before a rank tells that it has arrived.

@@ -95,6 +95,11 @@ type unpacking struct {
 	buf  unsafe.Pointer
 }
 
+// prepares reports whether prepare has work with an operation.
+func prepares(op *backend.Op) bool {
+	return op.Ins != nil || op.Outs != nil || op.Reduce.Kind == backend.PremulSumKind
+}
+
 // prepare gives the job its flat buffers: a list of tensors becomes one buffer, the
 // tensors themselves if they lie one after the other, a packed copy otherwise; and
 // an input that is to be scaled is scaled elsewhere.
