@@ -163,6 +163,14 @@ broadcast x rank=1` + two + ` in_place`},
 barrier x rank=0 world=2 elem=4 stage_bytes=64 stage=17
 
 barrier x rank=1 world=2 elem=4 stage_bytes=64 stage=17`},
+		{"another element size", "another operation than rank 0", `
+broadcast x rank=0 world=2 count=4 elem=4
+
+broadcast x rank=1 world=2 count=4 elem=8`},
+		{"other hosts", "another operation than rank 0", `
+barrier x rank=0 world=2 hosts=0,0
+
+barrier x rank=1 world=2 hosts=0,1`},
 		{"another root", "another operation than rank 0", `
 broadcast x rank=0 root=0` + two + `
 

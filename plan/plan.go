@@ -49,6 +49,9 @@ func (c Collective) Rooted() bool {
 	return c == Broadcast || c == Reduce || c == Gather || c == Scatter
 }
 
+// blocks reports whether a buffer of the collective has a block of each rank.
+func (c Collective) blocks() bool { return c >= AllGather && c <= Scatter }
+
 // Buf is one of the memories that a step refers to.
 type Buf uint8
 

@@ -3,6 +3,7 @@ package plan
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Prove generates the plans of all ranks for a request and proves them. An
@@ -110,6 +111,9 @@ func newProver(plans []*Plan) (*prover, error) {
 	p := &prover{plans: plans, n: len(plans), values: newValues(len(plans)),
 		mem: make([]memory, 4*len(plans)), ranks: make([]rankState, len(plans)), links: map[[2]int32]*linkState{},
 		histories: histories{sets: make([][]epoch, 1)}}
+	if len(plans) == 0 {
+		return nil, errors.New("plan: a world of 0 ranks has no plans")
+	}
 	stage, mapped := 0, false
 	for r, pl := range plans {
 		if pl == nil {
@@ -121,7 +125,7 @@ func newProver(plans []*Plan) (*prover, error) {
 		if pl.Request.World != len(plans) || pl.Request.Rank != r {
 			return nil, fmt.Errorf("plan: the plan in place %d of %d is that of rank %d of %d", r, len(plans), pl.Request.Rank, pl.Request.World)
 		}
-		if pl.Request.Collective != plans[0].Request.Collective || pl.Request.Root != plans[0].Request.Root || pl.Request.InPlace != plans[0].Request.InPlace {
+		if !pl.Request.alike(plans[0].Request) {
 			return nil, fmt.Errorf("plan: rank %d has another operation than rank 0", r)
 		}
 		if pl.Stage < 0 || pl.Tmp < 0 || pl.Stage > pl.Request.StageBytes/max(1, pl.Request.ElemSize) {
@@ -139,6 +143,20 @@ func newProver(plans []*Plan) (*prover, error) {
 		p.initMemory(r, stage)
 	}
 	return p, nil
+}
+
+// alike reports whether two ranks' requests are of one operation.
+func (q Request) alike(o Request) bool {
+	if q.Collective != o.Collective || q.Root != o.Root || q.InPlace != o.InPlace || q.Count != o.Count || q.ElemSize != o.ElemSize ||
+		(q.Counts == nil) != (o.Counts == nil) || !slices.Equal(q.Counts, o.Counts) || (q.SendCounts == nil) != (o.SendCounts == nil) {
+		return false
+	}
+	for r := range q.World {
+		if q.Topo.Same(r, q.Rank) != o.Topo.Same(r, q.Rank) {
+			return false
+		}
+	}
+	return true
 }
 
 func (p *prover) initMemory(r, stage int) {

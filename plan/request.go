@@ -39,15 +39,20 @@ func (q Request) Validate() error {
 	case q.ElemSize < 1 && q.Collective != Barrier:
 		return fmt.Errorf("plan: element size %d", q.ElemSize)
 	}
+	exchange := q.Collective == AllToAll
 	for _, list := range []struct {
 		name   string
 		counts []int
-	}{{"Counts", q.Counts}, {"SendCounts", q.SendCounts}, {"RecvCounts", q.RecvCounts}} {
+		has    bool // the collective has such counts
+	}{{"Counts", q.Counts, q.Collective.blocks() && !exchange}, {"SendCounts", q.SendCounts, exchange}, {"RecvCounts", q.RecvCounts, exchange}} {
+		if list.counts != nil && !list.has {
+			return fmt.Errorf("plan: %s has no %s", q.Collective, list.name)
+		}
 		if err := q.checkCounts(list.name, list.counts); err != nil {
 			return err
 		}
 	}
-	if q.Collective == AllToAll {
+	if exchange {
 		if (q.SendCounts == nil) != (q.RecvCounts == nil) {
 			return errors.New("plan: SendCounts and RecvCounts come together")
 		}
@@ -68,12 +73,11 @@ func (q Request) checkCounts(name string, counts []int) error {
 	if len(counts) != q.World {
 		return fmt.Errorf("plan: %d %s for a world of %d", len(counts), name, q.World)
 	}
-	room := maxBytes / max(1, q.ElemSize)
+	most := maxBytes / (q.World * max(1, q.ElemSize)) // as if all were as large: some plans have a place of that size for each
 	for r, n := range counts {
-		if n < 0 || n > room {
+		if n < 0 || n > most {
 			return fmt.Errorf("plan: %s[%d] is %d", name, r, n)
 		}
-		room -= n
 	}
 	return nil
 }

@@ -143,6 +143,9 @@ func Hinted(hint string, c Collective) (name string, must bool, err error) {
 		}
 	}
 	name, wish := strings.CutSuffix(name, "?")
+	if wish && name == "" {
+		return "", false, fmt.Errorf("plan: hint %q wishes for an algorithm without a name", hint)
+	}
 	return name, name != "" && !wish, nil
 }
 

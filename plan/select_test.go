@@ -108,6 +108,8 @@ func TestHints(t *testing.T) {
 		"star?":             `is called "star"`,
 		"allreduce=":        "is not collective=algorithm",
 		"allreduce=ring,x":  "is not collective=algorithm",
+		"?":                 "without a name",
+		"allreduce=?":       "without a name",
 		"everything=ring,a": `unknown collective "everything"`,
 	} {
 		if _, err := plan.Select(q, m, hint, nil); err == nil || !strings.Contains(err.Error(), want) {
@@ -166,20 +168,24 @@ func TestRegister(t *testing.T) {
 
 func TestBadRequests(t *testing.T) {
 	for want, q := range map[string]plan.Request{
-		"world of 0":              {Collective: plan.Barrier},
-		"rank 3 is not":           {Collective: plan.Barrier, World: 3, Rank: 3},
-		"root -1 is not":          {Collective: plan.Broadcast, World: 3, Root: -1, ElemSize: 1},
-		"negative count":          {Collective: plan.AllReduce, World: 3, Count: -1, ElemSize: 1},
-		"element size 0":          {Collective: plan.AllReduce, World: 3},
-		"2 Counts for":            {Collective: plan.Gather, World: 3, ElemSize: 1, Counts: []int{1, 2}},
-		"Counts[1] is -2":         {Collective: plan.Gather, World: 2, ElemSize: 1, Counts: []int{1, -2}},
-		"come together":           {Collective: plan.AllToAll, World: 2, ElemSize: 1, SendCounts: []int{1, 2}},
-		"to itself":               {Collective: plan.AllToAll, World: 2, ElemSize: 1, SendCounts: []int{1, 2}, RecvCounts: []int{2, 2}},
-		"in place needs":          {Collective: plan.AllToAll, World: 2, ElemSize: 1, SendCounts: []int{1, 2}, RecvCounts: []int{1, 3}, InPlace: true},
-		"topology of 1 ranks":     {Collective: plan.Barrier, World: 2, Topo: &plan.Topology{Host: []int{0}}},
-		"rank 0 is on host 1":     {Collective: plan.Barrier, World: 2, Topo: &plan.Topology{Host: []int{1, 0}}},
-		"unknown collective":      {World: 2},
-		"negative stage or chunk": {Collective: plan.Barrier, World: 2, StageBytes: -1},
+		"world of 0":                     {Collective: plan.Barrier},
+		"rank 3 is not":                  {Collective: plan.Barrier, World: 3, Rank: 3},
+		"root -1 is not":                 {Collective: plan.Broadcast, World: 3, Root: -1, ElemSize: 1},
+		"negative count":                 {Collective: plan.AllReduce, World: 3, Count: -1, ElemSize: 1},
+		"element size 0":                 {Collective: plan.AllReduce, World: 3},
+		"2 Counts for":                   {Collective: plan.Gather, World: 3, ElemSize: 1, Counts: []int{1, 2}},
+		"Counts[0] is 36028797018963969": {Collective: plan.Gather, World: 2, ElemSize: 1, Counts: []int{1<<55 + 1, 0}},
+		"all_reduce has no Counts":       {Collective: plan.AllReduce, World: 2, ElemSize: 1, Counts: []int{1, 2}},
+		"all_to_all has no Counts":       {Collective: plan.AllToAll, World: 2, ElemSize: 1, Counts: []int{1, 2}},
+		"all_gather has no SendCounts":   {Collective: plan.AllGather, World: 2, ElemSize: 1, SendCounts: []int{1, 2}, RecvCounts: []int{1, 2}},
+		"Counts[1] is -2":                {Collective: plan.Gather, World: 2, ElemSize: 1, Counts: []int{1, -2}},
+		"come together":                  {Collective: plan.AllToAll, World: 2, ElemSize: 1, SendCounts: []int{1, 2}},
+		"to itself":                      {Collective: plan.AllToAll, World: 2, ElemSize: 1, SendCounts: []int{1, 2}, RecvCounts: []int{2, 2}},
+		"in place needs":                 {Collective: plan.AllToAll, World: 2, ElemSize: 1, SendCounts: []int{1, 2}, RecvCounts: []int{1, 3}, InPlace: true},
+		"topology of 1 ranks":            {Collective: plan.Barrier, World: 2, Topo: &plan.Topology{Host: []int{0}}},
+		"rank 0 is on host 1":            {Collective: plan.Barrier, World: 2, Topo: &plan.Topology{Host: []int{1, 0}}},
+		"unknown collective":             {World: 2},
+		"negative stage or chunk":        {Collective: plan.Barrier, World: 2, StageBytes: -1},
 	} {
 		if err := q.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", q, err, want)
