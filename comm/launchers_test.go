@@ -183,11 +183,17 @@ func start(t *testing.T, mode, fabric string, n int) ([]*exec.Cmd, []*lines) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { server.Close() })
+	return startAt(t, server.Addr().String(), mode, fabric, n)
+}
+
+// startAt is start with a store that is somewhere else.
+func startAt(t *testing.T, store, mode, fabric string, n int) ([]*exec.Cmd, []*lines) {
+	t.Helper()
 	cmds := make([]*exec.Cmd, n)
 	outs := make([]*lines, n)
 	for r := range n {
 		cmd := exec.Command(self(t))
-		cmd.Env = append(os.Environ(), rankMain+"="+mode, "CHORUS_TEST_STORE="+server.Addr().String(), "CHORUS_TEST_FABRIC="+fabric,
+		cmd.Env = append(os.Environ(), rankMain+"="+mode, "CHORUS_TEST_STORE="+store, "CHORUS_TEST_FABRIC="+fabric,
 			"CHORUS_TEST_RANK="+strconv.Itoa(r), "CHORUS_TEST_SIZE="+strconv.Itoa(n))
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		outs[r] = &lines{}
