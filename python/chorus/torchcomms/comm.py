@@ -27,7 +27,7 @@ from chorus.torchcomms._hook_args import POST, PRE, Hooks, OpName, RemovableHand
 from chorus.torchcomms._native import NativeBackend
 from chorus.torchcomms._types import BatchP2POptions, CommOptions, Options, P2POp, P2POpType, ReduceOp
 from chorus.torchcomms._window import TorchCommWindow
-from chorus.torchcomms._work import TorchWork, WorkWrapper
+from chorus.torchcomms._work import DONE, TorchWork, WorkWrapper
 
 _Tensor = torch.Tensor
 _Tensors = list[torch.Tensor]
@@ -244,7 +244,7 @@ class TorchComm:
         if type(impl) is NativeBackend and not (async_op or hints or timeout or hooks.pre or hooks.post):
             if impl.all_reduce_flat(tensor, op):
                 next(_op_ids)
-                return TorchWork()
+                return DONE
         return self._issue(OpName.all_reduce, (tensor, op), async_op, hints, timeout)
 
     def reduce(
