@@ -18,7 +18,7 @@ import (
 func BenchmarkRecorder(b *testing.B) {
 	for _, x := range []struct {
 		ranks, elements, block int
-	}{{1, 2, 20_000}, {2, 16 << 10, 500}, {2, 64 << 10, 100}, {2, 256 << 10, 20}} {
+	}{{1, 2, 20_000}, {2, 2, 5000}, {2, 16 << 10, 500}, {2, 64 << 10, 100}, {2, 256 << 10, 20}} {
 		b.Run(fmt.Sprintf("ranks=%d/bytes=%d", x.ranks, 4*x.elements), func(b *testing.B) {
 			b.Setenv("CHORUS_RECORD", "1024")
 			comms := open(b, x.ranks, func(int) []comm.NewOption { return []comm.NewOption{comm.WithFabric("mem")} })

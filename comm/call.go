@@ -74,7 +74,21 @@ func (c *Comm) collective(o *call) error {
 		return err
 	}
 	if o.work == nil && o.owner {
-		err := c.runHere(o)
+		// What a backend can launch is recorded while its word is on the way to the others.
+		var err error
+		launch := c.launcher != nil && c.hooks.Load() == nil
+		if launch {
+			err = c.launcher.Launch(&o.Op)
+		}
+		o.record = c.rec.Begin(&o.Op, false, false)
+		switch {
+		case !launch:
+			err = c.run(o)
+		case err == nil:
+			err = c.ran(o, c.launcher.Complete(&o.Op))
+		default:
+			err = c.ran(o, err)
+		}
 		c.disown()
 		if err != nil {
 			c.fatal(err)
@@ -140,21 +154,6 @@ func (c *Comm) issue(o *call) error {
 		return c.attend(o, w)
 	}
 	return nil
-}
-
-// runHere runs a collective on the caller's goroutine. Where the backend can launch it, it's recorded while its word is on the
-// way to the others.
-func (c *Comm) runHere(o *call) error {
-	if c.launcher == nil || c.hooks.Load() != nil {
-		o.record = c.rec.Begin(&o.Op, false, false)
-		return c.run(o)
-	}
-	err := c.launcher.Launch(&o.Op)
-	o.record = c.rec.Begin(&o.Op, false, false)
-	if err == nil {
-		err = c.launcher.Complete(&o.Op)
-	}
-	return c.ran(o, err)
 }
 
 // run passes a collective to the backend, between its hooks.

@@ -33,6 +33,9 @@ type slot struct {
 	published uint64 // the operation's number; stored after all else
 }
 
+// sample goes by where the callers are in a slot.
+var _ = [1]struct{}{}[unsafe.Offsetof(slot{}.callers)-80|unsafe.Sizeof(slot{})-128]
+
 const (
 	flagAsync     = 1 << 24
 	flagSpecial   = 1 << 25 // no operation of the backend: the kind is a special one

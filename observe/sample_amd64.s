@@ -5,6 +5,8 @@
 // The frame pointers of the goroutine's stack form a list: at BP lies the caller's BP, above it the return address.
 TEXT ·sample(SB), NOSPLIT|NOFRAME, $0-16
 	MOVQ pcs+0(FP), DI
+	PREFETCHT0 48(DI) // the next slot, both lines of it
+	PREFETCHT0 112(DI)
 	MOVQ (TLS), CX
 	MOVQ 8(CX), CX // the upper end of the stack: g.stack.hi
 	SUBQ $16, CX

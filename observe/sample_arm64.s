@@ -5,6 +5,8 @@
 // The frame pointers of the goroutine's stack form a list: at R29 lies the caller's, above it the return address.
 TEXT ·sample(SB), NOSPLIT|NOFRAME, $0-16
 	MOVD pcs+0(FP), R0
+	PRFM 48(R0), PSTL1KEEP // the next slot, both lines of it
+	PRFM 112(R0), PSTL1KEEP
 	MOVD 8(g), R1 // the upper end of the stack: g.stack.hi
 	SUB  $16, R1
 	MOVD RSP, R2
