@@ -38,7 +38,7 @@ type notice struct {
 	// timeout: what missing ranks do; answer: what this rank does
 	Others map[int]string `json:"d,omitempty"`
 	Doing  string         `json:"do,omitempty"`
-	// ask, answer: the operation that the question is about; compare: the operation that it waits in
+	// ask, answer: the operation that the question is about; compare: the operation that it waits in; unsplit: the split
 	About uint64 `json:"ab,omitempty"`
 	// left: what the rank described its last operation as; answer, compare: what it did About as; word: what it says
 	Desc []byte `json:"x,omitempty"`
@@ -53,6 +53,7 @@ const (
 	noticeAsk      = "ask"     // which operation are you in, and what was About?
 	noticeAnswer   = "answer"  // to it: Seq, Desc
 	noticeCompare  = "compare" // is About to you what it is to me?
+	noticeUnsplit  = "unsplit" // I have no part in what About splits off, because of Text
 	noticeLeft     = "left"    // I take part in no operation after Seq
 	noticeWord     = "word"    // Desc is not for this backend: backend.Courier
 )
@@ -237,6 +238,8 @@ func (g *group) notice(peer int, n notice) {
 		}
 	case noticeAnswer:
 		g.status.answer(from, n)
+	case noticeUnsplit:
+		g.unsplit(from, n)
 	case noticeCompare:
 		g.compared(peer, n)
 	}

@@ -71,6 +71,7 @@ type group struct {
 	departures departures
 	words      words
 	refusal    refusal
+	splits     splits
 	registered registry
 	traffic    traffic
 	windows    uint64 // made so far

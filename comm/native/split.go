@@ -33,8 +33,9 @@ func (g *group) Split(ctx context.Context, name string, ranks []int, timeout tim
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	offers, err := g.exchangeOffers(ctx, ranks, s.stageBytes, timeout)
+	offers, seq, err := g.exchangeOffers(ctx, ranks, s.stageBytes, timeout)
 	if err != nil {
+		g.tellUnsplit(ranks, seq, err)
 		return nil, err
 	}
 	if err := g.checkLists(offers); err != nil {
@@ -54,6 +55,7 @@ func (g *group) Split(ctx context.Context, name string, ranks []int, timeout tim
 	if id == 0 {
 		return nil, &backend.InternalError{Where: at, Err: errors.New("this world has had all the communicators that it can have")}
 	}
+	g.splitOff(offspring{seq: seq, id: id, ranks: ranks})
 	child, err := g.world.newGroup(ctx, id, name, members, s)
 	if err != nil {
 		return nil, unopened(ctx, start, at, g.rankOf, err)
@@ -110,8 +112,8 @@ type offer struct {
 	list  []int  // what it passed
 }
 
-// exchangeOffers gathers every rank's offer.
-func (g *group) exchangeOffers(ctx context.Context, ranks []int, stage int, timeout time.Duration) ([]offer, error) {
+// exchangeOffers gathers every rank's offer, in an operation whose number it returns.
+func (g *group) exchangeOffers(ctx context.Context, ranks []int, stage int, timeout time.Duration) (offers []offer, seq uint64, err error) {
 	const head = 3
 	n := len(g.members)
 	width := head + n
@@ -125,9 +127,9 @@ func (g *group) exchangeOffers(ctx context.Context, ranks []int, stage int, time
 	}
 	op := &backend.Op{Kind: backend.AllGatherSingle, In: tensor.Of(mine), Out: tensor.Of(all), Ctx: ctx, Timeout: timeout}
 	if err := g.own(forSplit, op); err != nil {
-		return nil, err
+		return nil, op.Seq, err
 	}
-	offers := make([]offer, n)
+	offers = make([]offer, n)
 	for r := range offers {
 		row := all[r*width : (r+1)*width]
 		o := offer{id: uint32(row[0]), stage: max(minStage, int(row[1]))}
@@ -136,7 +138,7 @@ func (g *group) exchangeOffers(ctx context.Context, ranks []int, stage int, time
 		}
 		offers[r] = o
 	}
-	return offers, nil
+	return offers, op.Seq, nil
 }
 
 // checkLists demands that every listed rank passed the very list that it stands in.

@@ -1,0 +1,89 @@
+package native
+
+import (
+	"slices"
+	"sync"
+)
+
+// splits is what a rank needs to know when another one has failed in a split in which it has succeeded itself: of the new communicator,
+// which the other one has no number of, that one never becomes a part.
+type splits struct {
+	mu     sync.Mutex
+	made   []offspring    // the last few
+	failed map[int]notice // by rank, its last word of a split
+}
+
+// offspring is a communicator that a split has made. ranks are its members, by ranks of the one that was split.
+type offspring struct {
+	seq   uint64
+	id    uint32
+	ranks []int
+}
+
+// maxOffspring is how many splits a rank may be ahead of one that has failed.
+const maxOffspring = 16
+
+// tellUnsplit tells the ranks that this one was to make a communicator with that its split has failed. If they are many the failure
+// of the split itself is told to all already, and who has gone on learns of it by its deadline.
+func (g *group) tellUnsplit(ranks []int, seq uint64, why error) {
+	if seq == 0 || len(ranks) > fewToBeAsked {
+		return
+	}
+	payload := notice{Kind: noticeUnsplit, Comm: g.id, Rank: g.rank, About: seq, Text: why.Error()}.encode()
+	for _, r := range ranks {
+		if r >= 0 && r < len(g.members) && r != g.rank && !g.world.isLost(g.members[r]) {
+			g.world.fab.Control(g.members[r], payload)
+		}
+	}
+}
+
+// unsplit notes that a rank's split has failed. What came of it for this one fails, or comes to nothing.
+func (g *group) unsplit(from int, n notice) {
+	s := &g.splits
+	s.mu.Lock()
+	if s.failed == nil {
+		s.failed = map[int]notice{}
+	}
+	n.Rank = from
+	s.failed[from] = n
+	i := slices.IndexFunc(s.made, func(o offspring) bool { return o.seq == n.About })
+	var o offspring
+	if i >= 0 {
+		o = s.made[i]
+	}
+	s.mu.Unlock()
+	g.lacks(o, from, n)
+}
+
+// splitOff notes a communicator of which this rank is about to make its part.
+func (g *group) splitOff(o offspring) {
+	s := &g.splits
+	s.mu.Lock()
+	if len(s.made) == maxOffspring {
+		s.made = slices.Delete(s.made, 0, 1)
+	}
+	s.made = append(s.made, o)
+	var failed []notice
+	for _, n := range s.failed {
+		if n.About == o.seq {
+			failed = append(failed, n)
+		}
+	}
+	s.mu.Unlock()
+	for _, n := range failed {
+		g.lacks(o, n.Rank, n)
+	}
+}
+
+// lacks tells a communicator that was split off, or is just being joined, that one of its members has no part in it.
+func (g *group) lacks(o offspring, rank int, n notice) {
+	r := slices.Index(o.ranks, rank)
+	if r < 0 {
+		return
+	}
+	peer := g.members[rank]
+	word := notice{Kind: noticeAbort, Comm: o.id, Rank: r, Unopened: true, Text: "it has no part in this communicator: " + n.Text}
+	if child := g.world.recipient(peer, word); child != nil {
+		child.notice(peer, word)
+	}
+}
