@@ -289,7 +289,7 @@ class ProcessGroup(dist.ProcessGroup):
             return super().allgather(outputs, inputs, *_given(opts))
         if len(outputs) != 1:
             raise self._invalid("all_gather", f"takes one list of outputs, not {len(outputs)}")
-        dense(input, "all_gather")
+        self._here([input, *outputs[0]], "all_gather")
         staging = Staging()
         dtype, width = moved_as(input)
         source = staging.input(input)
@@ -305,7 +305,7 @@ class ProcessGroup(dist.ProcessGroup):
             return super().reduce_scatter(outputs, inputs, *_given(opts))
         if len(inputs) != 1:
             raise self._invalid("reduce_scatter", f"takes one list of inputs, not {len(inputs)}")
-        dense(output, "reduce_scatter")
+        self._here([output, *inputs[0]], "reduce_scatter")
         reduction, factor, factor_data = reduction_of(opts)
         staging = Staging()
         target = staging.output(output)
@@ -322,6 +322,7 @@ class ProcessGroup(dist.ProcessGroup):
             return super().alltoall(outputs, inputs, *_given(opts))
         if not inputs or not outputs:
             raise self._invalid("all_to_all", f"a list is empty; it must have {self.comm.size} tensors, one per rank")
+        self._here([*inputs, *outputs], "all_to_all")
         staging = Staging()
         dtype, width = moved_as(inputs[0])
         sources = [staging.input(t) for t in inputs]
@@ -335,10 +336,10 @@ class ProcessGroup(dist.ProcessGroup):
         input = single(inputs, "gather")
         if not input.is_cpu:
             return super().gather(outputs, inputs, *_given(opts))
-        dense(input, "gather")
         root = opts.rootRank if opts is not None else 0
         if (root == self.comm.rank) != (len(outputs) == 1):
             raise self._invalid("gather", "the root passes one list of outputs, the others none")
+        self._here([input, *(outputs[0] if outputs else ())], "gather")
         staging = Staging()
         dtype, width = moved_as(input)
         source = staging.input(input)
@@ -352,10 +353,10 @@ class ProcessGroup(dist.ProcessGroup):
         output = single(outputs, "scatter")
         if not output.is_cpu:
             return super().scatter(outputs, inputs, *_given(opts))
-        dense(output, "scatter")
         root = opts.rootRank if opts is not None else 0
         if (root == self.comm.rank) != (len(inputs) == 1):
             raise self._invalid("scatter", "the root passes one list of inputs, the others none")
+        self._here([output, *(inputs[0] if inputs else ())], "scatter")
         staging = Staging()
         dtype, width = moved_as(output)
         target = staging.output(output)
@@ -385,13 +386,13 @@ class ProcessGroup(dist.ProcessGroup):
 
     def allreduce_coalesced(self, tensors: _Tensors, opts: Any = None) -> dist.Work:
         """:meth:`allreduce` of each tensor."""
-        if not tensors[0].is_cpu:
+        if tensors and not tensors[0].is_cpu:
             return super().allreduce_coalesced(tensors, *_given(opts))
         return self._coalesced(opts, tensors, [(self.allreduce, ([t], opts)) for t in tensors])
 
     def all_gather_single_coalesced(self, outputs: _Tensors, inputs: _Tensors, opts: Any = None) -> dist.Work:
         """:meth:`all_gather_single` of each pair."""
-        if not inputs[0].is_cpu:
+        if inputs and not inputs[0].is_cpu:
             return super().allgather_into_tensor_coalesced(outputs, inputs, *_given(opts))
         calls = [(self.all_gather_single, (o, i, opts)) for o, i in zip(outputs, inputs, strict=True)]
         return self._coalesced(opts, outputs, calls)
@@ -400,7 +401,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def reduce_scatter_single_coalesced(self, outputs: _Tensors, inputs: _Tensors, opts: Any = None) -> dist.Work:
         """:meth:`reduce_scatter_single` of each pair."""
-        if not inputs[0].is_cpu:
+        if inputs and not inputs[0].is_cpu:
             return super().reduce_scatter_tensor_coalesced(outputs, inputs, *_given(opts))
         calls = [(self.reduce_scatter_single, (o, i, opts)) for o, i in zip(outputs, inputs, strict=True)]
         return self._coalesced(opts, outputs, calls)
@@ -409,12 +410,14 @@ class ProcessGroup(dist.ProcessGroup):
 
     def allgather_coalesced(self, outputs: list[_Tensors], inputs: _Tensors, opts: Any = None) -> dist.Work:
         """``outputs[r][i]`` becomes rank r's ``inputs[i]``."""
-        if not inputs[0].is_cpu:
+        if inputs and not inputs[0].is_cpu:
             return super().allgather_coalesced(outputs, inputs, *_given(opts))
         calls = [(self.allgather, ([[o[i] for o in outputs]], [t], opts)) for i, t in enumerate(inputs)]
         return self._coalesced(opts, outputs, calls)
 
     def _coalesced(self, opts: Any, value: Any, calls: list[tuple[Callable[..., Any], tuple[Any, ...]]]) -> dist.Work:
+        if not calls:
+            raise self._invalid("a coalesced operation", "there are no tensors")
         self.comm.begin_batch()
         try:
             for call, arguments in calls:
@@ -652,9 +655,15 @@ class ProcessGroup(dist.ProcessGroup):
         message = f"chorus: rank {comm.rank} of {comm.name!r}: {op}: {detail}"
         return InvalidArgumentError(message, comm=comm.name, op=op, rank=comm.rank, reporter=comm.rank, detail=detail)
 
+    def _here(self, tensors: _Tensors, op: str) -> None:
+        """Refuse tensors whose elements aren't in the host's memory: where one is on the CPU, all must be."""
+        for tensor in tensors:
+            if not tensor.is_cpu:
+                raise self._invalid(op, f"a tensor is on {tensor.device}, and another on the CPU")
+            dense(tensor, op)
+
     def _alike(self, output: torch.Tensor, input: torch.Tensor, op: str) -> tuple[int, int]:
-        dense(output, op)
-        dense(input, op)
+        self._here([output, input], op)
         if output.dtype != input.dtype:
             raise self._invalid(op, f"the output is {output.dtype} and the input {input.dtype}")
         return moved_as(input)

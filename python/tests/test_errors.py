@@ -6,14 +6,34 @@ import pytest
 import torch
 import torch.distributed as dist
 from conftest import world_of
+from torch._C import _distributed_c10d as c10d
 from worlds import World
 
 import chorus
 
 
+def _with_another(peers, x):
+    """Collectives of tensors on the CPU and of another one, which isn't there, or not dense."""
+    group, n = dist.group.WORLD, peers.size
+    yield lambda other: group.allgather([[x] * (n - 1) + [other]], [x])
+    yield lambda other: group.reduce_scatter([x], [[x] * (n - 1) + [other]])
+    yield lambda other: group.alltoall([x] * n, [x] * (n - 1) + [other] if n > 1 else [x, other])
+    yield lambda other: group.alltoall([x] * (n - 1) + [other], [x] * n)
+    yield lambda other: group._allgather_base(other, x)
+    yield lambda other: group._reduce_scatter_base(other, x)
+    yield lambda other: group.alltoall_base(other, x, [], [])
+    root = c10d.GatherOptions()
+    root.rootRank = peers.rank
+    yield lambda other: group.gather([[x] * (n - 1) + [other]], [x], root)
+    root = c10d.ScatterOptions()
+    root.rootRank = peers.rank
+    yield lambda other: group.scatter([x], [[x] * (n - 1) + [other]], root)
+
+
 def _refused(peers):
     """What one rank can see is refused before anything moves; the group stays usable."""
     x = torch.ones(4)
+    elsewhere, sparse = torch.empty(4, device="meta"), torch.ones(4).to_sparse()
     for call in (
         lambda: dist.all_gather([torch.ones(4)] * (peers.size + 1), x),
         lambda: dist.all_gather_into_tensor(torch.ones(4 * peers.size + 1), x),
@@ -26,6 +46,13 @@ def _refused(peers):
         lambda: dist.all_reduce(torch.ones(3).to(torch.float8_e4m3fnuz)),
         lambda: dist.group.WORLD.broadcast([x, x]),
         lambda: dist.broadcast(torch.sparse_coo_tensor([[0]], [1.0], (2,)), 0),
+        *(lambda strange=strange: call(strange) for call in _with_another(peers, x) for strange in (elsewhere, sparse)),
+        lambda: dist.group.WORLD.allreduce_coalesced([]),
+        lambda: dist.group.WORLD.allgather_coalesced([[]] * peers.size, []),
+        lambda: dist.group.WORLD.allgather_into_tensor_coalesced([], []),
+        lambda: dist.group.WORLD.reduce_scatter_tensor_coalesced([], []),
+        lambda: dist.all_to_all_single(x, torch.ones(4), [-1] + [5] + [0] * (peers.size - 2), [4] + [0] * (peers.size - 1)),
+        lambda: dist.group.WORLD.send([x], (peers.rank + 1) % peers.size, -3),
     ):
         with pytest.raises(chorus.InvalidArgumentError) as caught:
             call()
