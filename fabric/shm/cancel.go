@@ -9,8 +9,12 @@ import (
 )
 
 // cancelTime bounds how long a peer may take to finish reading a message that is
-// withdrawn. It copies without waiting for anybody, so it's stopped if that takes longer.
-const cancelTime = 30 * time.Second
+// withdrawn. It copies without waiting for anybody, so it's stopped if that takes longer: slowest
+// is a tenth of what a core copies that it has for itself.
+func cancelTime(bytes int) time.Duration {
+	const slowest = 256 << 20 // bytes a second
+	return 2*time.Second + time.Duration(float64(bytes)/slowest*float64(time.Second))
+}
 
 var errStuck = errors.New("it stopped in the middle of reading a message")
 
@@ -32,7 +36,7 @@ func (f *Fabric) Cancel(m *fabric.Msg) {
 		time.Sleep(50 * time.Microsecond)
 		if start.IsZero() {
 			start = time.Now()
-		} else if time.Since(start) > cancelTime {
+		} else if time.Since(start) > cancelTime(m.Len) {
 			if p, err := f.peer(m.Peer); err == nil {
 				p.distrust(errStuck)
 			}

@@ -89,8 +89,8 @@ func (f *Fabric) endPulls(err error) {
 // finishSends completes every send: those that a peer is reading once it has
 // finished, the others at once. The engine lock is held.
 func (f *Fabric) finishSends(ctx context.Context) {
-	limit := time.Now().Add(cancelTime)
-	for f.revokeAll() && ctx.Err() == nil && time.Now().Before(limit) {
+	start := time.Now()
+	for left := f.revokeAll(); left > 0 && ctx.Err() == nil && time.Since(start) < cancelTime(left); left = f.revokeAll() {
 		time.Sleep(20 * time.Microsecond)
 	}
 	for _, p := range f.near {
@@ -98,8 +98,8 @@ func (f *Fabric) finishSends(ctx context.Context) {
 	}
 }
 
-// revokeAll takes back all sends that aren't being read, and reports whether others are left.
-func (f *Fabric) revokeAll() (left bool) {
+// revokeAll takes back all sends that aren't being read, and returns how many bytes the others have.
+func (f *Fabric) revokeAll() (left int) {
 	for _, p := range f.near {
 		if a := p.acks.Load(); a != p.acked {
 			p.collect(a)
@@ -110,7 +110,7 @@ func (f *Fabric) revokeAll() (left bool) {
 		}
 		p.outs.all(func(id uint64, o *outgoing) {
 			if !p.revoke(id, o, fabric.ErrClosed) {
-				left = true
+				left += o.m.Len
 			}
 		})
 		p.mu.Unlock()

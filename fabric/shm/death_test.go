@@ -242,3 +242,22 @@ func TestStopped(t *testing.T) {
 	}
 	j.finish(t, 1)
 }
+
+// A message is withdrawn that its receiver has begun to read, and was stopped in that: the receiver is taken for lost.
+func TestStoppedWhileReading(t *testing.T) {
+	checkLeaks(t)
+	ranks := openWorld(t, 2, nil)
+	f, w := ranks[0], newWaiter()
+	lost := watch(f, w).lost
+	m := post(f, true, message(1, 0, make([]byte, 1<<20)))
+	id := m.Priv[0]
+	f.peers[1].slots[uint32(id)].word.Store(slotWord(id, slotTaken))
+	f.Cancel(m)
+	if m.Err == nil || !strings.Contains(m.Err.Error(), errStuck.Error()) {
+		t.Errorf("canceled: %v", m.Err)
+	}
+	if who := <-lost; who != 1 {
+		t.Errorf("rank %d is lost", who)
+	}
+	closeAll(t, ranks)
+}
