@@ -160,17 +160,21 @@ func TestJudge(t *testing.T) {
 		change                 func(r []*Report)
 		hangs, wrong, misnamed int
 	}{
-		"right":                     {func(r []*Report) {}, 0, 0, 0},
-		"did not return":            {func(r []*Report) { r[1] = nil }, 1, 0, 0},
-		"wrong result":              {func(r []*Report) { r[0].Wrong = []string{"7"} }, 0, 1, 0},
-		"names another":             {func(r []*Report) { r[0].Failures[0] = lost(0, 1, "lost") }, 0, 0, 1},
-		"another kind":              {func(r []*Report) { r[0].Failures[0] = lost(0, 2, "timeout") }, 0, 0, 1},
-		"held up":                   {func(r []*Report) { r[0].Failures = append(r[0].Failures, late(1, 1)); r[1].Failures[0].Step = 0 }, 0, 0, 0},
-		"held up later than that":   {func(r []*Report) { r[0].Failures = append(r[0].Failures, late(1, 1)); r[1].Failures[0].Step = 2 }, 0, 0, 1},
-		"held up by none":           {func(r []*Report) { r[0].Failures, r[1].Failures = []Failure{late(1, 1)}, []Failure{late(1, 0)} }, 0, 0, 2},
-		"noticed nothing":           {func(r []*Report) { r[1].Failures = nil }, 0, 0, 1},
-		"another communicator":      {func(r []*Report) { r[1].Failures = append(r[1].Failures, lost(1, 0, "lost")) }, 0, 0, 1},
-		"one that was never whole":  {func(r []*Report) { r[0].Without = []int{1}; r[1].Failures = append(r[1].Failures, lost(1, 0, "lost")) }, 0, 0, 0},
+		"right":                   {func(r []*Report) {}, 0, 0, 0},
+		"did not return":          {func(r []*Report) { r[1] = nil }, 1, 0, 0},
+		"wrong result":            {func(r []*Report) { r[0].Wrong = []string{"7"} }, 0, 1, 0},
+		"names another":           {func(r []*Report) { r[0].Failures[0] = lost(0, 1, "lost") }, 0, 0, 1},
+		"another kind":            {func(r []*Report) { r[0].Failures[0] = lost(0, 2, "timeout") }, 0, 0, 1},
+		"held up":                 {func(r []*Report) { r[0].Failures = append(r[0].Failures, late(1, 1)); r[1].Failures[0].Step = 0 }, 0, 0, 0},
+		"held up later than that": {func(r []*Report) { r[0].Failures = append(r[0].Failures, late(1, 1)); r[1].Failures[0].Step = 2 }, 0, 0, 1},
+		"held up by none":         {func(r []*Report) { r[0].Failures, r[1].Failures = []Failure{late(1, 1)}, []Failure{late(1, 0)} }, 0, 0, 2},
+		"noticed nothing":         {func(r []*Report) { r[1].Failures = nil }, 0, 0, 1},
+		"another communicator":    {func(r []*Report) { r[1].Failures = append(r[1].Failures, lost(1, 0, "lost")) }, 0, 0, 1},
+		"one that was never whole": {func(r []*Report) {
+			r[0].Without = []int{1}
+			r[1].Failures = append(r[1].Failures, lost(1, 0, "timeout"))
+		}, 0, 0, 0},
+		"never there is not lost":   {func(r []*Report) { r[0].Without = []int{1}; r[1].Failures = append(r[1].Failures, lost(1, 0, "lost")) }, 0, 0, 1},
 		"the fault did not happen":  {func(r []*Report) { r[2].Fired = 0 }, 0, 0, 2},
 		"passes a right error on":   {func(r []*Report) { r[1].Failures[0] = Failure{Kind: "aborted", Named: []int{0}, Text: "aborted: x"} }, 0, 0, 0},
 		"passes on what nobody got": {func(r []*Report) { r[1].Failures[0] = Failure{Kind: "aborted", Named: []int{0}, Text: "y"} }, 0, 0, 1},

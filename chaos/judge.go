@@ -143,12 +143,8 @@ func (o *Outcome) right(r int, x Failure) bool {
 // and one of them is the culprit, or lacks the communicator because what it was to be split from broke, or got an error that is right, or of which
 // this holds again, before it came to what the others were in. seen are the ranks whose errors are being looked at.
 func (o *Outcome) heldUp(x Failure, seen []bool) bool {
-	switch {
-	case x.Kind == "timeout":
-	case x.Kind != "lost" || !o.incomplete(x.Comm):
+	if x.Kind != "timeout" {
 		return false
-	case x.ofAny(o.Program):
-		return true // of those that have it, the first that has gone
 	}
 	cause := false
 	for _, who := range x.Named {
@@ -171,7 +167,7 @@ func (o *Outcome) heldUp(x Failure, seen []bool) bool {
 				seen[who] = false
 			}
 		}
-		if came && !o.incomplete(x.Comm) { // where not all ever came others may be through, and gone without an answer
+		if came {
 			return false
 		}
 	}
@@ -183,11 +179,6 @@ func (o *Outcome) heldUp(x Failure, seen []bool) bool {
 func (o *Outcome) lacks(rank, on int) bool {
 	rep := o.Reports[rank]
 	return rep != nil && slices.Contains(rep.Without, on)
-}
-
-// incomplete reports whether some rank lacks a communicator.
-func (o *Outcome) incomplete(on int) bool {
-	return slices.ContainsFunc(o.Program.Comms[on].Members, func(r int) bool { return o.lacks(r, on) })
 }
 
 // passedOn reports whether an abort by a rank passes on an error of its own, which is judged there.
