@@ -84,7 +84,7 @@ func (g *group) run(op *backend.Op) error {
 	}
 	// A program that sends nothing, too, must be told from other ranks', which may; and ranks of other
 	// hosts can't see this one's flag.
-	if prog.twoSided || len(g.local) < len(g.members) {
+	if n := len(g.members); n > 1 && (prog.twoSided || len(g.local) < n) {
 		if err := g.announce(&j.desc); err != nil {
 			return err
 		}
