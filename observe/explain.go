@@ -389,9 +389,11 @@ func (x *explainer) party(rank int, v *view, s *stall) Party {
 	return p
 }
 
-// broken reports whether a member says that the communicator has failed.
+// broken reports whether a member says that the communicator has failed, or will never come back to it, since its program panics.
 func (g *group) broken() bool {
-	return slices.ContainsFunc(g.views, func(v view) bool { return v.state != nil && v.state.Failure != nil })
+	return slices.ContainsFunc(g.views, func(v view) bool {
+		return v.state != nil && v.state.Failure != nil || v.dump != nil && v.dump.Chorus.Panics
+	})
 }
 
 // waited returns for how many seconds an operation had gone on when the dump was made, or until it failed.

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/launch"
+	"github.com/chorus-comms/chorus/observe"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -23,9 +26,14 @@ var mistakes = map[string]func(ctx context.Context, c, part *comm.Comm) error{
 	"print crossed": func(ctx context.Context, _, part *comm.Comm) error { return part.Barrier(ctx) },
 	"print missing": func(context.Context, *comm.Comm, *comm.Comm) error { time.Sleep(time.Minute); return nil },
 	"print dtype": func(ctx context.Context, c, _ *comm.Comm) error {
-		return c.AllReduce(ctx, tensor.Of(make([]float64, 8)), comm.Sum)
+		err := c.AllReduce(ctx, tensor.Of(make([]float64, 8)), comm.Sum)
+		for !exists(printedMark()) { // else the launcher may end rank 0 before it has printed what it got
+			time.Sleep(time.Millisecond)
+		}
+		return err
 	},
-	"print panic": func(context.Context, *comm.Comm, *comm.Comm) error {
+	"print panic": func(ctx context.Context, c, _ *comm.Comm) error {
+		awaitWaiting(ctx, 0, c.Name()) // else the launcher may end it before it has come to wait
 		var batch []float32
 		return fmt.Errorf("the first loss is %v", batch[0])
 	},
@@ -52,7 +60,30 @@ func mistaken(name string) {
 		check(err)
 	}
 	fmt.Fprintln(os.Stderr, err)
+	check(os.WriteFile(printedMark(), nil, 0o600))
 	time.Sleep(time.Minute) // the launcher ends it because of rank 1
+}
+
+// printedMark is the file that says that rank 0 has printed its error.
+func printedMark() string { return filepath.Join(os.Getenv("CHORUS_DUMP_DIR"), "printed") }
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// awaitWaiting returns when a rank is in an operation of a communicator.
+func awaitWaiting(ctx context.Context, rank int, name string) {
+	for {
+		answers, err := observe.AskLive(ctx, os.Getenv("CHORUS_DUMP_DIR"))
+		check(err)
+		for _, a := range answers {
+			if a.Live != nil && a.Live.Rank == rank && slices.ContainsFunc(a.Live.Comms, func(c observe.LiveComm) bool { return c.Name == name && c.Op != "" }) {
+				return
+			}
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 func check(err error) {

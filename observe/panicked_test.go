@@ -1,0 +1,41 @@
+package observe
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+// TestPanickedLongBefore has a rank panic that wrote its record longer before the other one's than that has waited, and before
+// that has heard of it: it's the culprit all the same, for it goes on no more.
+func TestPanickedLongBefore(t *testing.T) {
+	x := tensor.Of(make([]float32, 8))
+	var dumps []*Dump
+	for rank := range 2 {
+		r := Open(Settings{Entries: 8}, "train", "world", rank, 2)
+		op := &backend.Op{Kind: backend.AllReduce, In: x, Out: x}
+		id := r.Begin(op, false, false)
+		op.Seq = 1
+		r.End(id, op, nil)
+		if rank == 0 {
+			r.Begin(op, false, false)
+		}
+		d := r.rank.Snapshot("request")
+		if rank == 1 {
+			d.Chorus.Panics = true
+			d.Chorus.Time -= int64(time.Hour)
+		}
+		dumps = append(dumps, d)
+		r.Close()
+	}
+	if r := Explain(dumps); len(r.Findings) != 1 || r.Findings[0].Kind != KindPanicked || !slices.Equal(r.Findings[0].Ranks, []int{1}) || r.Findings[0].Seq != 2 {
+		t.Errorf("%v", r)
+	}
+	dumps[1].Chorus.Panics = false // now it may have gone on
+	if r := Explain(dumps); len(r.Findings) != 0 {
+		t.Errorf("%v", r)
+	}
+}
