@@ -72,7 +72,7 @@ type DialError struct {
 	Addr     string
 	Attempts int
 	Waited   time.Duration
-	Err      error // why the last attempt failed
+	Err      error // why the last attempt failed that had the time to
 }
 
 func (e *DialError) Error() string {
@@ -195,7 +195,8 @@ func (s *TCPStore) Dialect() Dialect { return s.dialect }
 func (s *TCPStore) connect(ctx context.Context, op string, patience time.Duration) (*clientConn, error) {
 	begin := time.Now()
 	pause := 10 * time.Millisecond
-	strange := 0 // how often the server didn't have the same secret
+	strange := 0  // how often the server didn't have the same secret
+	var why error // of the last attempt that the end of the time didn't cut short: it tells more
 	for attempt := 1; ; attempt++ {
 		if s.isClosed() {
 			return nil, ErrClosed
@@ -207,7 +208,10 @@ func (s *TCPStore) connect(ctx context.Context, op string, patience time.Duratio
 		if errors.Is(ctx.Err(), context.Canceled) {
 			return nil, ended(ctx, op, begin, 0, nil, err)
 		}
-		failed := &DialError{Addr: s.addr, Attempts: attempt, Waited: time.Since(begin), Err: err}
+		if until, bounded := ctx.Deadline(); why == nil || !bounded || time.Now().Before(until) {
+			why = err
+		}
+		failed := &DialError{Addr: s.addr, Attempts: attempt, Waited: time.Since(begin), Err: why}
 		if errors.Is(err, secure.ErrRefused) || errors.Is(err, secure.ErrNoSecret) {
 			strange++
 		}
