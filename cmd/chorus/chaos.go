@@ -113,11 +113,6 @@ func (f *chaosFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	whole := res.Rounds == c.Rounds
-	if f.docs != "" && whole {
-		if err := res.WriteDocs(f.docs); err != nil {
-			return err
-		}
-	}
 	if f.json != "-" {
 		if err := res.WriteText(cmd.OutOrStdout()); err != nil {
 			return err
@@ -125,6 +120,11 @@ func (f *chaosFlags) run(cmd *cobra.Command) error {
 	}
 	if err := writeTo(f.json, cmd.OutOrStdout(), res.WriteJSON); err != nil {
 		return err
+	}
+	if f.docs != "" && whole {
+		if err := res.WriteDocs(f.docs); err != nil {
+			return err
+		}
 	}
 	switch {
 	case !res.Good():
