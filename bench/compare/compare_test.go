@@ -313,6 +313,18 @@ func TestJoin(t *testing.T) {
 	}
 }
 
+func TestFirstWordsNameNoFolders(t *testing.T) {
+	for in, want := range map[string]string{
+		"status 127:\n/srv/x/.peers/bin/mpi.x: libmpi.so.12 missing": "status 127: mpi.x: libmpi.so.12 missing",
+		`exec "/srv/x/y": not found (see https://host/a/b)`:          `exec "y": not found (see https://host/a/b)`,
+		"no network": "no network",
+	} {
+		if got := firstWords(in); got != want {
+			t.Errorf("%q became %q, not %q", in, got, want)
+		}
+	}
+}
+
 func TestReportGoesRoundAndIntoDocs(t *testing.T) {
 	dir := t.TempDir()
 	r := &report{Date: "2026-11-21", Bursts: []burst{at("near", "impi", 0, 30), at("near", "chorus.mapped", 0, 10), at("near", "chorus.mapped", 1, 10)},

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -196,7 +197,7 @@ func (r *report) writeConditions(w io.Writer) {
 	}
 	for _, f := range r.Peers {
 		if f.Skipped != "" {
-			fmt.Fprintf(w, "- %s: SKIPPED (%s)\n", f.Title, f.Skipped)
+			fmt.Fprintf(w, "- %s: SKIPPED (%s)\n", f.Title, firstWords(f.Skipped))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Failures)) {
@@ -204,9 +205,12 @@ func (r *report) writeConditions(w io.Writer) {
 	}
 }
 
-// firstWords keeps a reason to one line.
+// folders are those of an absolute path, which are the machine's own matter.
+var folders = regexp.MustCompile(`(^|[\s"'(=])/(?:[^\s/:]+/)+`)
+
+// firstWords keeps a reason to one line, in which files go by their last names.
 func firstWords(s string) string {
-	s = strings.Join(strings.Fields(s), " ")
+	s = folders.ReplaceAllString(strings.Join(strings.Fields(s), " "), "$1")
 	const most = 200
 	if len(s) > most {
 		s = s[:most] + "..."
