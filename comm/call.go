@@ -171,9 +171,7 @@ func (c *Comm) ran(o *call, err error) error {
 	if err != nil {
 		c.failed(err)
 	}
-	if o.value != nil {
-		o.report()
-	}
+	o.report()
 	return err
 }
 
