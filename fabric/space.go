@@ -95,8 +95,9 @@ type controlBlock struct {
 	ended    atomic.Uint64 // last operation that this member has ended
 	_        [120]byte
 	sleepers atomic.Uint32 // members asleep on one of this block's words
+	seat     futex.Seat    // where the member runs that this block belongs to
 	gone     atomic.Uint64 // 0, or how this member has left: see departure
-	_        [112]byte
+	_        [104]byte
 }
 
 // ControlBytes is the size of a member's control block, rounded up to pages.
@@ -213,7 +214,11 @@ func (s *Space) Begin(w *Waiter, seq uint64, desc *Desc, in, out Place) error {
 		s.desc, s.print = *desc, print64(desc)
 	}
 	s.print, s.raised = s.print&^1|s.vote, false
-	b.desc, b.in, b.out = *desc, in, out
+	// What is there already isn't stored again: peers that have looked at it, or whose processor has fetched it along with
+	// the flag, keep the line, and the flag isn't held up by its being taken back.
+	if b.desc != *desc || b.in != in || b.out != out {
+		b.desc, b.in, b.out = *desc, in, out
+	}
 	return nil
 }
 
@@ -287,6 +292,8 @@ func (s *Space) End() {
 	} else {
 		me.ended.Store(s.seq)
 	}
+	// The next flag's line is still with those who polled it four operations ago. It comes back while the program goes on.
+	publish.Claim((*uint64)(unsafe.Pointer(&me.slots[(s.seq+1)%slots].flag)))
 	if me.sleepers.Load() != 0 {
 		s.wake(&me.ended)
 		s.wakeForFlag()
@@ -394,6 +401,9 @@ func (s *Space) wait(w *Waiter, member int, word *atomic.Uint64, want uint64) er
 		v := word.Load()
 		if v >= want {
 			return nil
+		}
+		if i == p.Spins && s.lot == nil {
+			futex.Apart(&s.blocks[s.self].seat, &s.blocks[member].seat)
 		}
 		switch {
 		case i < p.Spins:

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"reflect"
 	"testing"
+	"time"
 	"unsafe"
 )
 
@@ -71,6 +72,28 @@ func TestStageTurns(t *testing.T) {
 		}
 		if s.seq += 1; !seen[int(uintptr(s.Stage(0, n))-uintptr(start))] {
 			t.Errorf("%d bytes: a round has more than %d turns", n, turns)
+		}
+	}
+}
+
+// TestWaitSaysWhere: a wait that spins in vain says on which core, and a fabric's goroutines in one process don't.
+func TestWaitSaysWhere(t *testing.T) {
+	for _, shared := range []bool{true, false} {
+		blocks := make([]byte, 2*ControlBytes+128)
+		start := unsafe.Add(unsafe.Pointer(&blocks[0]), -uintptr(unsafe.Pointer(&blocks[0]))&127)
+		c := SpaceConfig{Members: []int{0, 1}, Control: []unsafe.Pointer{start, unsafe.Add(start, ControlBytes)}, Stages: make([]unsafe.Pointer, 2),
+			Policy: Policy{Spins: 10, Yields: 10}}
+		if !shared {
+			c.Lot = new(Lot)
+		}
+		s := NewSpace(c)
+		w := NewWaiter(NewAbort())
+		w.Begin(nil, time.Millisecond)
+		if err := s.wait(w, 1, &s.blocks[1].slots[1].flag, 1<<24); !errors.Is(err, ErrTimeout) {
+			t.Fatal(err)
+		}
+		if seat := *(*uint64)(unsafe.Pointer(&s.blocks[0].seat)); (seat != 0) != shared {
+			t.Errorf("shared between processes: %v; the seat after a wait in vain: %#x", shared, seat)
 		}
 	}
 }

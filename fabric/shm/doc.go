@@ -15,6 +15,10 @@
 // buffer lies in one (package hostmem); else out of the sender's address space, if
 // the kernel permits it; else the sender passes it through the ring in pieces.
 //
+// A receive that is withdrawn (its time is over, say, and the sender was stopped) doesn't take its message along:
+// the next that matches gets it, before the messages that the sender sent later. Pieces that come in between are
+// kept, in memory of their own: at most as much as the withdrawn receive had room for.
+//
 // There is no thread for progress: whoever waits runs the engine. If nobody waits,
 // a goroutine does, asleep until a peer rings.
 //

@@ -164,6 +164,8 @@ func (f *Fabric) run(m *fabric.Msg, w *fabric.Waiter) error {
 		slept := false
 		if progress {
 			i = 0
+		} else if i == f.policy.Spins && m.Peer != fabric.AnySource && f.peers[m.Peer] != nil {
+			futex.Apart(&f.page.seat, &f.peers[m.Peer].page.seat)
 		} else if f.step(i) {
 			f.sleep(m)
 			slept = true

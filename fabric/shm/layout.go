@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/internal/futex"
 )
 
 // Each rank owns one shared segment, its inbox: a page that says whether it
@@ -28,7 +29,8 @@ const (
 type inboxPage struct {
 	bell     atomic.Uint32 // changes when somebody rings
 	sleepers atomic.Uint32 // goroutines of the owner asleep on bell
-	_        [120]byte
+	seat     futex.Seat    // where the owner runs
+	_        [112]byte
 	probe    uint64 // a random number, read across processes to see whether that is permitted
 	_        [120]byte
 }
