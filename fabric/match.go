@@ -157,13 +157,48 @@ func (x *Matcher) Arrive(a *Arrival) {
 		}
 		return
 	}
+	x.order++
+	a.order = x.order
 	if m := x.takePosted(a); m != nil {
 		x.mu.Unlock()
 		x.deliver(a, m, h)
 		return
 	}
-	x.order++
-	a.order = x.order
+	x.arrivals(a).push(a)
+	var local Desc
+	if mismatch {
+		local = said.descs[a.Key.Tag%remembered]
+	}
+	from, key, desc := a.From, a.Key, a.Desc
+	x.mu.Unlock()
+	if mismatch && h != nil {
+		h.Mismatch(from, key, local, desc)
+	}
+}
+
+// Return takes back the news of a message whose receive, m, was withdrawn while the payload was fetched, and isn't
+// complete yet. a may be another Arrival than the one that m matched; From, Key, Desc and Len must be the same. The next receive that
+// matches gets it, before all messages that came later.
+func (x *Matcher) Return(a *Arrival, m *Msg) {
+	x.mu.Lock()
+	a.order = m.order
+	if x.closed != nil {
+		x.mu.Unlock()
+		a.Via.Fetch(a, nil)
+		return
+	}
+	if m := x.takePosted(a); m != nil {
+		h := x.handler
+		x.mu.Unlock()
+		x.deliver(a, m, h)
+		return
+	}
+	x.arrivals(a).insert(a)
+	x.mu.Unlock()
+}
+
+// arrivals returns the queue of a, which the caller adds to it.
+func (x *Matcher) arrivals(a *Arrival) *arrivalQueue {
 	k := matchKey{a.From, a.Key}
 	q := x.arrived[k]
 	if q == nil {
@@ -174,17 +209,8 @@ func (x *Matcher) Arrive(a *Arrival) {
 		}
 		x.arrived[k] = q
 	}
-	q.push(a)
 	x.waiting++
-	var local Desc
-	if mismatch {
-		local = said.descs[a.Key.Tag%remembered]
-	}
-	from, key, desc := a.From, a.Key, a.Desc
-	x.mu.Unlock()
-	if mismatch && h != nil {
-		h.Mismatch(from, key, local, desc)
-	}
+	return q
 }
 
 // deliver hands a matched arrival to its transport, unless the two belong to
@@ -200,7 +226,7 @@ func (x *Matcher) deliver(a *Arrival, m *Msg, h Handler) {
 		m.Complete(0, err.Peer, err)
 		return
 	}
-	m.Sent = a.Desc
+	m.Sent, m.order = a.Desc, a.order
 	a.Via.Fetch(a, m)
 }
 

@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -35,6 +36,14 @@ func (x *model) arrive(a *Arrival) (got *Msg) {
 	return nil
 }
 
+// giveBack is arrive for a message that was matched before: it's where it was among the others.
+func (x *model) giveBack(a *Arrival, births map[*Arrival]int) (got *Msg) {
+	if got = x.arrive(a); got == nil {
+		slices.SortFunc(x.arrived, func(a, b *Arrival) int { return births[a] - births[b] })
+	}
+	return got
+}
+
 // pairs is a transport that notes what was matched.
 type pairs map[*Msg]*Arrival
 
@@ -45,30 +54,50 @@ func (p pairs) Fetch(a *Arrival, m *Msg) {
 	}
 }
 
-// TestMatcherAgreesWithModel does random posts, arrivals and withdrawals.
+// TestMatcherAgreesWithModel does random posts, arrivals, and withdrawals before and after the match.
 func TestMatcherAgreesWithModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const size = 3
 		x, plain, got := NewMatcher(size), &model{}, pairs{}
-		want := map[*Msg]*Arrival{}
+		want, births := map[*Msg]*Arrival{}, map[*Arrival]int{}
+		var matched []*Msg
 		key := func() Key {
 			return Key{Comm: uint32(rapid.IntRange(0, 1).Draw(t, "comm")), Lane: PointToPoint, Tag: uint64(rapid.IntRange(0, 1).Draw(t, "tag"))}
 		}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			switch rapid.IntRange(0, 6).Draw(t, "step") {
+			switch rapid.IntRange(0, 7).Draw(t, "step") {
 			case 0, 1, 2:
 				m := &Msg{Peer: rapid.IntRange(AnySource, size-1).Draw(t, "source"), Key: key()}
 				m.Reset(nil)
 				if a := plain.post(m); a != nil {
 					want[m] = a
+					matched = append(matched, m)
 				}
 				x.Post(m)
 			case 3, 4, 5:
 				a := &Arrival{From: rapid.IntRange(0, size-1).Draw(t, "sender"), Key: key(), Via: got}
+				births[a] = len(births)
 				if m := plain.arrive(a); m != nil {
 					want[m] = a
+					matched = append(matched, m)
 				}
 				x.Arrive(a)
+			case 6:
+				if n := len(matched); n > 0 {
+					i := rapid.IntRange(0, n-1).Draw(t, "which")
+					m := matched[i]
+					matched = append(matched[:i:i], matched[i+1:]...)
+					old := want[m]
+					a := &Arrival{From: old.From, Key: old.Key, Via: got}
+					births[a] = births[old]
+					delete(want, m)
+					delete(got, m)
+					if m := plain.giveBack(a, births); m != nil {
+						want[m] = a
+						matched = append(matched, m)
+					}
+					x.Return(a, m)
+				}
 			default:
 				if n := len(plain.posted); n > 0 {
 					i := rapid.IntRange(0, n-1).Draw(t, "which")

@@ -51,7 +51,7 @@ type Msg struct {
 
 	done   atomic.Uint32
 	waiter *Waiter
-	order  uint64 // among all posts, for the Matcher
+	order  uint64 // among all posts and arrivals, for the Matcher; once matched, its arrival's
 
 	// Scratch of the fabric while the message is posted.
 	Next  *Msg

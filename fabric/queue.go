@@ -83,6 +83,18 @@ func (q *arrivalQueue) pop() *Arrival {
 	return a
 }
 
+// insert adds a in its place by order.
+func (q *arrivalQueue) insert(a *Arrival) {
+	at := &q.head
+	for *at != nil && (*at).order < a.order {
+		at = &(*at).next
+	}
+	if a.next = *at; a.next == nil {
+		q.tail = a
+	}
+	*at = a
+}
+
 // removeAll removes the arrivals that pick chooses and appends them to found.
 func (q *arrivalQueue) removeAll(pick func(*Arrival) bool, found []*Arrival) []*Arrival {
 	rest := arrivalQueue{}

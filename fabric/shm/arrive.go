@@ -68,6 +68,10 @@ type arrival struct {
 	addr  uint64
 	place fabric.Place
 
+	// Of a message that was given back while its pieces came.
+	staged  uint64
+	standIn *fabric.Msg
+
 	refs atomic.Int32
 	mu   sync.Mutex
 	data unsafe.Pointer // the payload, in the ring or in kept
@@ -122,7 +126,9 @@ func (a *arrival) Fetch(_ *fabric.Arrival, m *fabric.Msg) {
 			a.mu.Unlock()
 		}
 	case m == nil && f.closed.Load(): // the goodbye fails it at its sender
-	case m == nil || err != nil:
+	case a.standIn != nil && err != nil:
+		f.pulls.add(a, nil)
+	case (m == nil || err != nil) && a.standIn == nil:
 		p.refuse(a.id)
 	default:
 		f.pulls.add(a, m)
@@ -164,7 +170,7 @@ func (s *arrivalPool) get() *arrival {
 func (s *arrivalPool) put(a *arrival) {
 	s.recycle(a)
 	s.mu.Lock()
-	a.p = nil
+	a.p, a.standIn = nil, nil
 	a.next, s.free = s.free, a
 	s.mu.Unlock()
 }

@@ -27,7 +27,7 @@ const (
 // possible, in pieces that the sender puts into the ring.
 type pull struct {
 	p     *peer
-	m     *fabric.Msg // nil if it was canceled and the rest is to be thrown away
+	m     *fabric.Msg // nil if nobody wants the message, and the rest is to be thrown away
 	id    uint64      // the sender's
 	addr  uint64
 	place fabric.Place
@@ -37,6 +37,7 @@ type pull struct {
 	taken  bool           // the sender's slot is
 	mapped unsafe.Pointer // where to copy from
 	staged uint64         // ID for pieces; 0 if it gets none
+	kept   *fabric.Msg    // stands in for a receive that was withdrawn between pieces; see withdrawn.go
 	next   *pull
 }
 
@@ -52,13 +53,15 @@ type pulls struct {
 
 func (s *pulls) busy() bool { return s.count.Load() != 0 }
 
-// add starts a pull for a matched receive.
+// add starts a pull for a matched receive, or gives up a kept message if m is nil.
 func (s *pulls) add(a *arrival, m *fabric.Msg) {
 	f := a.p.f
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		m.Complete(0, a.From, fabric.ErrClosed)
+		if m != nil {
+			m.Complete(0, a.From, fabric.ErrClosed)
+		}
 		return
 	}
 	x := s.free
@@ -67,7 +70,7 @@ func (s *pulls) add(a *arrival, m *fabric.Msg) {
 	} else {
 		s.free = x.next
 	}
-	*x = pull{p: a.p, m: m, id: a.id, addr: a.addr, place: a.place, total: a.Len}
+	*x = pull{p: a.p, m: m, id: a.id, addr: a.addr, place: a.place, total: a.Len, staged: a.staged, kept: a.standIn}
 	s.fresh = append(s.fresh, x)
 	s.count.Add(1)
 	s.mu.Unlock()
@@ -117,6 +120,10 @@ func (f *Fabric) pull() (progress bool) {
 // pull no longer needs the engine's attention.
 func (f *Fabric) advance(x *pull) (moved, over bool) {
 	p := x.p
+	if x.kept != nil {
+		f.takeOver(x)
+		return true, true
+	}
 	if err := p.failure(); err != nil {
 		f.finish(x, err)
 		return true, true
@@ -248,7 +255,11 @@ func (f *Fabric) gone(p *peer, id uint64) {
 	}
 	x := *at
 	p.staged.drop(id)
-	f.repost(x)
+	if x.kept != nil {
+		x.m.Complete(0, p.rank, fabric.ErrCanceled)
+	} else {
+		f.repost(x)
+	}
 	f.pulls.recycle(x)
 }
 
@@ -262,44 +273,6 @@ func (f *Fabric) forsake(p *peer, err error) {
 		}
 		f.pulls.recycle(x)
 	})
-}
-
-// abandonPull ends the pull of a receive, if there is one. What can be copied without the sender's help is copied: a message that has
-// come must not be lost because it came at the last moment. The engine lock is held.
-func (f *Fabric) abandonPull(m *fabric.Msg, err error) bool {
-	s := &f.pulls
-	s.gather()
-	for i, x := range s.active {
-		if x.m == m {
-			moved, over := true, false
-			for moved && !over {
-				moved, over = f.advance(x)
-			}
-			s.active = append(s.active[:i], s.active[i+1:]...)
-			if over {
-				if m.Done() {
-					return true
-				}
-				break // it's posted again, or gets pieces
-			}
-			x.p.refuse(x.id) // it waits for the sender's segment
-			f.finish(x, err)
-			return true
-		}
-	}
-	found := false
-	for _, p := range f.near {
-		p.staged.all(func(_ uint64, at **pull) {
-			if (*at).m == m {
-				(*at).m = nil
-				found = true
-			}
-		})
-	}
-	if found {
-		m.Complete(0, m.Peer, err)
-	}
-	return found
 }
 
 // readAcross copies n bytes at addr of another process. The engine lock is held.
