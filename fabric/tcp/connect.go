@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -21,6 +22,9 @@ import (
 const (
 	dialAttempts = 4
 	dialPause    = 50 * time.Millisecond // before the second attempt; doubled each time
+	// refusals is how many attempts a rank is refused before it's taken to be gone: it listened before it told its addresses, and
+	// stops when it closes or dies. In the pause between the two, a connection that it made before may arrive.
+	refusals = 2
 )
 
 var (
@@ -73,7 +77,7 @@ func (pp *pipe) dial() error {
 		switch {
 		case done:
 			return nil
-		case attempt == dialAttempts || ctx.Err() != nil:
+		case attempt == dialAttempts || attempt >= refusals && nobodyListens(err) || ctx.Err() != nil:
 			return err
 		}
 		select {
@@ -83,6 +87,12 @@ func (pp *pipe) dial() error {
 		}
 		pause = min(2*pause, time.Second)
 	}
+}
+
+// nobodyListens reports whether every address that dial has tried refused the connection.
+func nobodyListens(err error) bool {
+	all, ok := err.(interface{ Unwrap() []error })
+	return ok && !slices.ContainsFunc(all.Unwrap(), func(err error) bool { return !errors.Is(err, unix.ECONNREFUSED) })
 }
 
 // greet says hello on a connection that this rank has made, and returns the connection within it, which is encrypted if there is TLS.
