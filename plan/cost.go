@@ -212,12 +212,17 @@ func costDirectReduce(q Request, m Machine) float64 {
 }
 
 // costDirectCopy: two synchronizations and the copies of the busiest rank, or of
-// the root's memory where the others share it.
+// the root's memory where the others share it. A broadcast in which the root copies a part costs no less than the largest in which
+// it doesn't, though it may be over sooner: more bytes never cost less.
 func costDirectCopy(q Request, m Machine) float64 {
 	t := newTerms(q, m)
 	total := t.bytes
-	if q.Collective == AllGather || q.Collective == AllToAll {
+	switch q.Collective {
+	case AllGather, AllToAll:
 		total *= t.n
+	case Broadcast:
+		first, _ := q.rootsPart()
+		total = max(float64(first*q.ElemSize), min(total, t.n*rootCopies))
 	}
 	return 2*m.sync(q) + total*t.copy
 }

@@ -47,3 +47,53 @@ func TestCosts(t *testing.T) {
 		}
 	}
 }
+
+// TestDirectCopies holds the price of plans that copy in mapped memory against what the busiest rank copies, and checks that more
+// bytes never cost less, also where the root of a broadcast begins to copy a part.
+func TestDirectCopies(t *testing.T) {
+	const part = 32 << 10 // the least part of a root
+	m := plan.DefaultMachine()
+	for _, c := range []plan.Collective{plan.Broadcast, plan.AllGather, plan.AllToAll, plan.Gather, plan.Scatter} {
+		a, ok := plan.Lookup(c, "direct")
+		if !ok {
+			t.Fatalf("there is no direct %s", c)
+		}
+		for _, world := range []int{2, 3, 8} {
+			q := plan.Request{Collective: c, World: world, Root: 1, ElemSize: 4, StageBytes: 1 << 20, Topo: &plan.Topology{Host: make([]int, world)}, InPlace: c == plan.Broadcast}
+			synchronized, last := plan.Cost(a, q, m), 0.0
+			for bytes := 0; bytes < 4*world*part; bytes += 452 {
+				q.Count = bytes / q.ElemSize
+				priced := plan.Cost(a, q, m)
+				if priced < last {
+					t.Fatalf("%s, world %d, %d bytes: %g after %g", c, world, bytes, priced, last)
+				}
+				last = priced
+				priced = (priced - synchronized) * m.Copy
+				plans, err := generate(a, q)
+				if err != nil {
+					t.Fatal(err)
+				}
+				busiest := 0.0
+				for _, p := range plans {
+					busiest = max(busiest, copied(p))
+				}
+				lines := float64(64 * world) // by which parts may differ
+				begins := c == plan.Broadcast && bytes >= world*part-64*world && bytes < 2*world*part
+				if priced < busiest-lines || priced > busiest+1 && !begins {
+					t.Fatalf("%s, world %d, %d bytes: priced as %.0f copied bytes, where the busiest rank copies %.0f", c, world, bytes, priced, busiest)
+				}
+			}
+		}
+	}
+}
+
+// copied returns the bytes that a plan copies; a byte read or written is half of one.
+func copied(p *plan.Plan) float64 {
+	total := 0
+	for _, s := range p.Steps {
+		if s.Kind == plan.Copy {
+			total += s.N * p.Request.ElemSize * (1 + len(s.Dst))
+		}
+	}
+	return float64(total) / 2
+}

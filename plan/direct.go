@@ -16,7 +16,7 @@ func init() {
 		{AllReduce, "each rank reduces its part of all inputs into all outputs", (*Builder).directAllReduce, costDirectReduce},
 		{Reduce, "each rank reduces its part of all inputs into the root's output", (*Builder).directReduce, costDirectReduce},
 		{ReduceScatter, "each rank reduces its block of all inputs", (*Builder).directReduceScatter, costDirectReduce},
-		{Broadcast, "each rank copies from the root's input", (*Builder).directBroadcast, costDirectCopy},
+		{Broadcast, "each rank copies from the root's input; the root a part of large ones to all", (*Builder).directBroadcast, costDirectCopy},
 		{AllGather, "each rank copies from all inputs", (*Builder).directAllGather, costDirectCopy},
 		{AllToAll, "each rank copies its blocks from all inputs", (*Builder).directAllToAll, costDirectCopy},
 		{Gather, "each rank copies into the root's output", (*Builder).directGather, costDirectCopy},
@@ -73,17 +73,41 @@ func (b *Builder) directReduceScatter() {
 	b.Sync()
 }
 
-func (b *Builder) directBroadcast() {
-	b.rootOffers(func() { b.Copy(b.Count, b.In(0), b.Out(0)) },
-		func() { b.Copy(b.Count, b.Of(b.Root, In, 0), b.Out(0)) })
+// rootCopies is the least part of a broadcast, in bytes, that the root copies to the others, who must then wait for it in the end.
+const rootCopies = 32 << 10
+
+// rootsPart returns where the root's part of a broadcast starts, the last of as many as there are ranks, and how long it is.
+func (q Request) rootsPart() (first, n int) {
+	return cut(q.Count, q.World, q.World-1, q.perLine())
 }
 
+// directBroadcast has the root, which would else wait for the others, copy as much of a large vector as each of them does.
+func (b *Builder) directBroadcast() {
+	first, n := b.rootsPart()
+	if n*b.ElemSize < rootCopies {
+		b.rootOffers(func() { b.Copy(b.Count, b.In(0), b.Out(0)) },
+			func() { b.Copy(b.Count, b.Of(b.Root, In, 0), b.Out(0)) })
+		return
+	}
+	b.Sync()
+	if b.Rank == b.Root {
+		b.Copy(first, b.In(0), b.Out(0))
+		b.Copy(n, b.In(first), b.everywhere(Out, first)...)
+	} else {
+		b.Copy(first, b.Of(b.Root, In, 0), b.Out(0))
+	}
+	b.Sync()
+}
+
+// directScatter has each rank, the root too, copy one block: with equal blocks nobody has less to do than the others.
 func (b *Builder) directScatter() {
 	l := b.layout()
 	copyOwn := func() { b.Copy(l.size(b.Rank), b.Of(b.Root, In, l.off(b.Rank)), b.Out(0)) }
 	b.rootOffers(copyOwn, copyOwn)
 }
 
+// directGather is the mirror image. A root that gathers in place has nothing to copy, but the others don't know that: if all copied a
+// share of each block, they would move the root's there and back between the cores whenever it isn't in place.
 func (b *Builder) directGather() {
 	l := b.layout()
 	copyOwn := func() { b.Copy(l.size(b.Rank), b.In(0), b.Of(b.Root, Out, l.off(b.Rank))) }

@@ -95,6 +95,9 @@ func shapes(c plan.Collective, world int) []shape {
 			shape{counts: counts, elem: 64, stage: least, chunk: 256},
 			shape{counts: gaps, elem: 4, stage: 1 << 20})
 	}
+	if c == plan.Broadcast { // parts that a root copies
+		all = append(all, shape{count: 2*world + 1, elem: 32 << 10, stage: 1 << 20})
+	}
 	for i, s := range all {
 		if s.inPlace = true; world > 16 && !long && i%2 == 0 {
 			all[i] = s // either way in turns
