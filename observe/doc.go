@@ -17,7 +17,9 @@
 //
 //   - Recording takes no lock, allocates nothing, and looks at the clock once for a small synchronous operation (twice for
 //     one in eight). The clock is the processor's counter where it runs at one rate; the call site is five return
-//     addresses, followed along the frame pointers while the counter is read.
+//     addresses, found along the frame pointers.
+//   - A synchronous collective that repeats the one before it, from the same place, is a line of 32 bytes that refers to the other's
+//     description, and its good end is a count: whoever reads puts together what the two say.
 //   - Dumping takes no lock that an operation holds. An entry that is overwritten while it's read is left out, never mixed.
 //   - A collective's Begin, Start and End are called by the owner of the communicator's lane, so that its numbers need no lock;
 //     an operation that is queued, or a message, may be begun by anybody.

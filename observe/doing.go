@@ -62,18 +62,23 @@ func (a *slot) later(b *slot) bool {
 	return a.issued > b.issued
 }
 
-// all yields the operations that both rings hold, each oldest first.
+// all yields the operations that are kept, first those of the lane's owner, each sort oldest first.
 func (r *Recorder) all() func(func(slot) bool) {
 	return func(yield func(slot) bool) {
-		for _, g := range []struct {
-			*ring
-			flag uint64
-		}{{&r.own, 0}, {r.sharing(), shared}} {
-			last := atomic.LoadUint64(&g.next)
-			for id := max(last, uint64(len(g.slots))) - uint64(len(g.slots)) + 1; id <= last; id++ {
-				if s, ok := g.at(id).load(id | g.flag); ok && !yield(s) {
-					return
-				}
+		l := &r.own
+		last := atomic.LoadUint64(&l.next)
+		done := atomic.LoadUint64(&l.done) // after that: all but the last of those are over
+		kept := uint64(len(l.records) - 1)
+		for id := max(last, kept) - kept + 1; id <= last; id++ {
+			if s, ok := l.load(id, done); ok && !yield(s) {
+				return
+			}
+		}
+		g := r.sharing()
+		last, kept = atomic.LoadUint64(&g.next), uint64(len(g.slots))
+		for id := max(last, kept) - kept + 1; id <= last; id++ {
+			if s, ok := g.at(id).load(id | shared); ok && !yield(s) {
+				return
 			}
 		}
 	}

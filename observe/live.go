@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"fmt"
 	"os"
 	"time"
 )
@@ -21,6 +22,7 @@ type LiveComm struct {
 	Name    string `json:"name"`
 	Rank    int    `json:"rank"`
 	Members []int  `json:"members"` // ranks of the job, by rank of the communicator
+	Index   int    `json:"index"`   // among those of the same name and members, as the rank made them; from 0
 	Ops     uint64 `json:"ops"`     // operations that were called
 	Bytes   uint64 `json:"bytes"`   // of this rank's tensors in them: of an operation's inputs or outputs, whichever are more
 	Last    uint64 `json:"last"`    // number of the last collective that was begun
@@ -33,6 +35,18 @@ type LiveComm struct {
 	Cause string  `json:"cause,omitempty"` // why the communicator is broken
 }
 
+// id is equal for the parts of one communicator on its ranks, and of no other; unless some ranks made the next one of
+// that name and these members before they closed an older one, and others after.
+func (c *LiveComm) id() string { return fmt.Sprint(c.Name, c.Members, c.Index) }
+
+// label is the name, with a number if there are others of that name and these members.
+func (c *LiveComm) label() string {
+	if c.Index == 0 {
+		return c.Name
+	}
+	return fmt.Sprintf("%s (%d)", c.Name, c.Index+1)
+}
+
 // Live returns what the rank does now. It needs no lock that an operation holds.
 func (r *Rank) Live() *Live {
 	line, place := calibrate(), placer{}
@@ -40,7 +54,7 @@ func (r *Rank) Live() *Live {
 	now := time.Now()
 	l := &Live{Job: r.job, Rank: r.rank, Size: r.size, Host: host, Pid: os.Getpid(), Time: now.UnixNano(), Comms: []LiveComm{}}
 	for _, c := range r.recorders() {
-		x := LiveComm{Name: c.name, Rank: c.me, Members: c.members, Ops: c.recorded(), Bytes: c.bytes()}
+		x := LiveComm{Name: c.name, Rank: c.me, Members: c.members, Index: c.nth, Ops: c.recorded(), Bytes: c.bytes()}
 		var first *slot
 		for s := range c.all() {
 			if s.started != 0 {

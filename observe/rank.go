@@ -86,6 +86,11 @@ func (r *Rank) recorders() []*Recorder {
 func (r *Rank) add(name string, me int, members []int) *Recorder {
 	rec := newRecorder(r, name, me, members, r.Entries)
 	r.mu.Lock()
+	for _, c := range r.comms {
+		if c.name == name && slices.Equal(c.members, members) {
+			rec.nth = max(rec.nth, c.nth+1)
+		}
+	}
 	r.comms = append(r.comms, rec)
 	r.mu.Unlock()
 	return rec

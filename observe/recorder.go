@@ -18,7 +18,8 @@ import (
 // frames is the number of return addresses kept of each call.
 const frames = 5
 
-// slot is one operation in the ring: two cache lines of words, which are stored by publish.Word and loaded atomically.
+// slot is an operation in the ring of those that anybody may call: two cache lines of words, stored by publish.Word and loaded
+// atomically; and to readers any operation.
 type slot struct {
 	begun     uint64 // the operation's number; stored before all else
 	what      uint64 // kind, dtype, reduction and flags, one byte each; root or peer
@@ -32,9 +33,6 @@ type slot struct {
 	callers   [frames]uintptr
 	published uint64 // the operation's number; stored after all else
 }
-
-// sample goes by where the callers are in a slot.
-var _ = [1]struct{}{}[unsafe.Offsetof(slot{}.callers)-80|unsafe.Sizeof(slot{})-128]
 
 const (
 	flagAsync     = 1 << 24
@@ -58,13 +56,7 @@ var specialNames = [...]string{"", "split", "new_window", "close_window"}
 
 // Recorder is the flight recorder of one communicator on one rank. A nil Recorder records nothing.
 type Recorder struct {
-	// What the lane's owner needs for a synchronous collective is in one cache line: a large one has driven all else out of the nearest cache.
-	own ring // of the synchronous collectives
-	seq uint64
-	// The name of the algorithm that ran last, by its address, as plans keep their names; its length << 32 | its index.
-	algorithmAt unsafe.Pointer
-	algorithmIs uint64
-
+	own    lane // of the collectives of the lane's owner; begins a cache line
 	others ring // of what anybody may call at any time; has slots once it's used, by sharing
 	once   sync.Once
 
@@ -72,6 +64,7 @@ type Recorder struct {
 	name    string
 	me      int
 	members []int // ranks of the job, by rank of the communicator
+	nth     int   // tells communicators apart that have the same name and members
 
 	algos struct {
 		sync.Mutex
@@ -84,10 +77,10 @@ type Recorder struct {
 		refused string
 		after   uint64 // what had been recorded by then
 	}
-	_ [40]byte // to a whole number of lines: such sizes begin at one
+	_ [16]byte // to a whole number of lines: such sizes begin at one
 }
 
-// ring is the last operations of one sort.
+// ring is the last operations of those that anybody may call.
 type ring struct {
 	next  uint64 // numbers given
 	bytes uint64 // of all operations
@@ -102,13 +95,8 @@ const (
 
 func (g *ring) at(id uint64) *slot { return &g.slots[id&uint64(len(g.slots)-1)] }
 
-// claim takes the next slot; of the recorder's own ring only for the lane's owner, who needs no locked instruction.
-func (r *Recorder) claim(owner bool) (*slot, uint64) {
-	if owner {
-		id := r.own.next + 1
-		publish.Word(&r.own.next, id)
-		return r.own.at(id), id
-	}
+// claim takes the next slot.
+func (r *Recorder) claim() (*slot, uint64) {
 	g := r.sharing()
 	id := atomic.AddUint64(&g.next, 1) | shared
 	return g.at(id), id
@@ -116,21 +104,17 @@ func (r *Recorder) claim(owner bool) (*slot, uint64) {
 
 // sharing returns the ring of the others, which has its memory from now on.
 func (r *Recorder) sharing() *ring {
-	r.once.Do(func() { r.others.slots = make([]slot, len(r.own.slots)) })
+	r.once.Do(func() { r.others.slots = make([]slot, 1<<bits.Len(uint(r.rank.Entries-1))) })
 	return &r.others
 }
 
 // slot returns the slot of an operation, or nil if a later one has taken it.
 func (r *Recorder) slot(id uint64) *slot {
-	if id == 0 {
+	if id&shared == 0 {
 		return nil
 	}
 	id &^= timed
-	g := &r.own
-	if id&shared != 0 {
-		g = &r.others
-	}
-	s := g.at(id)
+	s := r.others.at(id)
 	if atomic.LoadUint64(&s.begun) != id {
 		return nil
 	}
@@ -148,8 +132,7 @@ func (r *Recorder) bytes() uint64 {
 }
 
 func newRecorder(r *Rank, name string, me int, members []int, entries int) *Recorder {
-	n := 1 << bits.Len(uint(entries-1))
-	return &Recorder{rank: r, name: name, me: me, members: slices.Clone(members), own: ring{slots: make([]slot, n)}}
+	return &Recorder{rank: r, name: name, me: me, members: slices.Clone(members), own: newLane(entries)}
 }
 
 // Begin records that an operation was called, and is under way, unless it's queued: then Start tells when it is. For a
@@ -158,19 +141,75 @@ func (r *Recorder) Begin(op *backend.Op, async, queued bool) uint64 {
 	if r == nil {
 		return 0
 	}
-	s, id := r.claim(!queued && !op.Kind.PointToPoint())
+	what, in, out := summary(op)
+	if async {
+		what |= flagAsync
+	}
+	if !queued && !op.Kind.PointToPoint() {
+		tick := mark(&r.own.path)
+		if !steady {
+			tick = now()
+		}
+		return r.own.begin(tick, what, in, out)
+	}
+	s, id := r.claim()
 	publish.Word(&s.begun, id)
-	tick := sample(&s.callers)
-	if !steady {
+	sample(&s.callers)
+	tick := now()
+	var started uint64
+	if !queued {
+		started = tick
+	}
+	publish.Word(&s.what, what)
+	publish.Word(&s.tag, uint64(op.Tag))
+	publish.Word(&s.in, in)
+	publish.Word(&s.out, out)
+	atomic.AddUint64(&r.others.bytes, bytesOf(what, in, out))
+	publish.Word(&s.seq, 0)
+	publish.Word(&s.issued, tick)
+	publish.Word(&s.started, started)
+	publish.Word(&s.ended, 0)
+	publish.Word(&s.result, 0)
+	publish.Word(&s.published, id)
+	if what&flagAsync != 0 || in+out >= timedElements || op.Kind.PointToPoint() {
+		id |= timed
+	}
+	return id
+}
+
+// Called records when and where a synchronous collective was called, for BeginAt; the caller owns the lane.
+//
+// Reading the clock takes some ten nanoseconds, in which the processor does what follows, as long as that shows nothing to other
+// processors: so it's done well before the operation tells the others that this rank is there, and the rest of recording after that.
+//
+//go:noinline
+func (r *Recorder) Called() (tick uint64) {
+	if r == nil {
+		return 0
+	}
+	if tick = mark(&r.own.path); !steady {
 		tick = now()
 	}
+	return tick
+}
+
+// BeginAt is Begin of the collective for which Called returned the tick.
+func (r *Recorder) BeginAt(tick uint64, op *backend.Op) uint64 {
+	if r == nil {
+		return 0
+	}
+	what, in, out := summary(op)
+	return r.own.begin(tick, what, in, out)
+}
+
+// summary returns what a slot says of an operation.
+func summary(op *backend.Op) (what, in, out uint64) {
 	var dt dtype.DType
-	var in, out int
 	if op.In != nil {
-		dt, in = op.In.DType(), op.In.NumEl()
+		dt, in = op.In.DType(), uint64(op.In.NumEl())
 	}
 	if op.Out != nil {
-		dt, out = op.Out.DType(), op.Out.NumEl()
+		dt, out = op.Out.DType(), uint64(op.Out.NumEl())
 	}
 	if len(op.Ins)+len(op.Outs) > 0 {
 		dt, in, out = op.First().DType(), in+elements(op.Ins), out+elements(op.Outs)
@@ -179,50 +218,24 @@ func (r *Recorder) Begin(op *backend.Op, async, queued bool) uint64 {
 	if op.Kind.PointToPoint() {
 		where = op.Peer
 	}
-	what := uint64(op.Kind) | uint64(dt)<<8 | uint64(op.Reduce.Kind)<<16 | uint64(uint32(int32(where)))<<32
-	if async {
-		what |= flagAsync
-	}
-	publish.Word(&s.what, what)
-	publish.Word(&s.tag, uint64(op.Tag))
-	publish.Word(&s.in, uint64(in))
-	publish.Word(&s.out, uint64(out))
-	if n := uint64(max(in, out)) * uint64(dt.Size()); id&shared == 0 {
-		publish.Word(&r.own.bytes, r.own.bytes+n)
-	} else {
-		atomic.AddUint64(&r.others.bytes, n)
-	}
-	var seq, started uint64
-	if !queued {
-		started = tick
-		if !op.Kind.PointToPoint() {
-			seq = r.seq + 1 // what it will be, unless it's refused
-		}
-	}
-	publish.Word(&s.seq, seq)
-	publish.Word(&s.issued, tick)
-	publish.Word(&s.started, started)
-	publish.Word(&s.ended, 0)
-	publish.Word(&s.result, 0)
-	publish.Word(&s.published, id)
-	if async || in+out >= timedElements || op.Kind.PointToPoint() {
-		id |= timed
-	}
-	return id
+	return uint64(op.Kind) | uint64(dt)<<8 | uint64(op.Reduce.Kind)<<16 | uint64(uint32(int32(where)))<<32, in, out
 }
 
-func elements(list []*tensor.Tensor) int {
+// bytesOf returns the bytes of a rank's tensors in an operation, of its inputs or outputs, whichever are more.
+func bytesOf(what, in, out uint64) uint64 { return max(in, out) * uint64(dtype.DType(what>>8).Size()) }
+
+func elements(list []*tensor.Tensor) uint64 {
 	n := 0
 	for _, t := range list {
 		n += t.NumEl()
 	}
-	return n
+	return uint64(n)
 }
 
 // Start records that an issued collective is under way; the caller owns the lane.
 func (r *Recorder) Start(id uint64) {
 	if s := r.slot(id); s != nil {
-		publish.Word(&s.seq, r.seq+1)
+		publish.Word(&s.seq, r.own.seq+1)
 		publish.Word(&s.started, now())
 	}
 }
@@ -235,51 +248,53 @@ func (r *Recorder) End(id uint64, op *backend.Op, err error) {
 	if id == 0 {
 		return
 	}
-	p2p := op.Kind.PointToPoint()
+	l, name := &r.own, op.Algorithm
+	if id&(shared|timed) == 0 && err == nil && op.Seq == l.seq+1 && op.Seq%timedPeriod != 0 && len(name) == l.nameLen && unsafe.StringData(name) == l.nameAt {
+		l.seq = op.Seq
+		publish.Word(&l.done, id)
+		return
+	}
+	r.ended(id, op, err)
+}
+
+// ended is End where more is to be said than that an operation of the lane's owner is over.
+func (r *Recorder) ended(id uint64, op *backend.Op, err error) {
 	seq := op.Seq
-	if !p2p {
+	if !op.Kind.PointToPoint() {
 		if seq == 0 && err == nil { // a backend that doesn't count
-			seq = r.seq + 1
+			seq = r.own.seq + 1
 		}
 		if seq != 0 {
-			r.seq = seq
+			r.own.seq = seq
 		}
 	}
-	s := r.own.at(id)
-	if id&^timed != atomic.LoadUint64(&r.own.next) { // it isn't the last one of the lane's owner
-		if s = r.slot(id); s == nil {
-			return
-		}
+	var tick uint64
+	if id&timed != 0 || err != nil || seq%timedPeriod == 0 {
+		tick = now()
 	}
-	var result uint64
-	if p2p {
-		result = uint64(uint32(int32(op.From)))<<32 | r.index(op.Algorithm)<<8
+	if id&shared == 0 {
+		n := r.own.named(op.Algorithm)
+		if n.len != len(op.Algorithm) || n.at != unsafe.StringData(op.Algorithm) {
+			*n = named{unsafe.StringData(op.Algorithm), len(op.Algorithm), r.index(op.Algorithm)}
+		}
+		r.own.end(id&^timed, seq, op.Algorithm, n.index, statusOf(err), tick)
+		return
+	}
+	s := r.slot(id)
+	if s == nil {
+		return
+	}
+	result := r.index(op.Algorithm)<<8 | uint64(statusOf(err))
+	if op.Kind.PointToPoint() {
+		result |= uint64(uint32(int32(op.From))) << 32
 	} else {
-		result = r.algorithm(op.Algorithm) << 8
 		publish.Word(&s.seq, seq)
 	}
-	status := Done
-	if err != nil {
-		status = statusOf(err)
-	}
-	publish.Word(&s.result, result|uint64(status))
-	end := uint64(untimed)
-	if id&timed != 0 || err != nil || seq%timedPeriod == 0 {
-		end = now()
-	}
-	publish.Word(&s.ended, end)
+	publish.Word(&s.result, result)
+	publish.Word(&s.ended, max(tick, untimed))
 }
 
-// algorithm returns the index of a name, from 1, for the lane's owner; 0 means none.
-func (r *Recorder) algorithm(name string) uint64 {
-	at, n := unsafe.Pointer(unsafe.StringData(name)), uint64(len(name))<<32
-	if at != r.algorithmAt || n != r.algorithmIs&^(1<<32-1) {
-		r.algorithmAt, r.algorithmIs = at, n|r.index(name)
-	}
-	return r.algorithmIs & (1<<32 - 1)
-}
-
-// index is algorithm for anybody.
+// index returns the index of an algorithm's name, from 1; 0 means none.
 func (r *Recorder) index(name string) uint64 {
 	if name == "" {
 		return 0
@@ -299,12 +314,10 @@ func (r *Recorder) BeginSpecial(kind Special, n int) uint64 {
 	if r == nil {
 		return 0
 	}
-	s, id := r.claim(false)
+	s, id := r.claim()
 	publish.Word(&s.begun, id)
-	tick := sample(&s.callers)
-	if !steady {
-		tick = now()
-	}
+	sample(&s.callers)
+	tick := now()
 	publish.Word(&s.what, uint64(kind)|flagSpecial|uint64(1<<32-1)<<32)
 	publish.Word(&s.tag, 0)
 	publish.Word(&s.seq, 0)

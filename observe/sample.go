@@ -3,14 +3,16 @@
 package observe
 
 // sample stores the return addresses of the callers of the function that calls it, innermost first and without the first,
-// followed by a zero if there are fewer than frames; and returns the counter. It takes as long as reading the
-// counter does, because the processor does both at once; runtime.Callers takes twenty times as long.
-//
-// It also calls for the slot after the one that pcs is part of: when the next operation comes, this one has driven it
-// out of the nearest caches if it was large, and the flags that follow would wait for its lines.
+// followed by a zero if there are fewer than frames. runtime.Callers, which looks each of them up in tables, takes far longer.
 //
 //go:noescape
-func sample(pcs *[frames]uintptr) uint64
+func sample(pcs *[frames]uintptr)
+
+// mark reads the counter and finds the callers of the function that calls it, as sample does. If they are those of the path, it only
+// compares: the loads don't wait for each other then, as the processor knows all addresses beforehand. Else it makes them the path.
+//
+//go:noescape
+func mark(p *path) (tick uint64)
 
 // ticks returns the processor's counter.
 func ticks() uint64

@@ -4,12 +4,27 @@ package observe
 
 import "runtime"
 
-func sample(pcs *[frames]uintptr) uint64 {
-	n := runtime.Callers(4, pcs[:])
+// sample stores the return addresses of the callers of the function that calls it, innermost first and without the first,
+// followed by a zero if there are fewer than frames.
+func sample(pcs *[frames]uintptr) { find(pcs) }
+
+// mark finds the callers of the function that calls it, as sample does, and makes them the path. There is no counter.
+func mark(p *path) (tick uint64) {
+	var pcs [frames]uintptr
+	find(&pcs)
+	if pcs != p.callers {
+		p.callers = pcs
+		p.moves++
+	}
+	return 0
+}
+
+//go:noinline
+func find(pcs *[frames]uintptr) {
+	n := runtime.Callers(5, pcs[:]) // without Callers, find, who calls find, who called that, and the caller of that, which is the first
 	if n < frames {
 		pcs[n] = 0
 	}
-	return 0
 }
 
 func ticks() uint64 { return 0 }

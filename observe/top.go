@@ -63,7 +63,7 @@ func NewTop(before, now []Answer) *Top {
 		at[a.Live.Pid] = a.Live.Time
 		for i := range a.Live.Comms {
 			c := &a.Live.Comms[i]
-			old[key{a.Live.Pid, fmt.Sprint(a.Live.Rank, c.Name, c.Members)}] = c
+			old[key{a.Live.Pid, fmt.Sprint(a.Live.Rank, c.id())}] = c
 		}
 	}
 	for _, a := range now {
@@ -78,7 +78,7 @@ func NewTop(before, now []Answer) *Top {
 		t.Ranks++
 		for _, c := range l.Comms {
 			row := TopRow{Rank: l.Rank, Pid: l.Pid, OpsPerSec: -1, BytesPerSec: -1, LiveComm: c}
-			if o, since := old[key{l.Pid, fmt.Sprint(l.Rank, c.Name, c.Members)}], float64(l.Time-at[l.Pid])/1e9; o != nil && since > 0 {
+			if o, since := old[key{l.Pid, fmt.Sprint(l.Rank, c.id())}], float64(l.Time-at[l.Pid])/1e9; o != nil && o.Ops <= c.Ops && since > 0 { // else it's a new one
 				row.OpsPerSec, row.BytesPerSec = float64(c.Ops-o.Ops)/since, float64(c.Bytes-o.Bytes)/since
 			}
 			t.Rows = append(t.Rows, row)
@@ -99,15 +99,15 @@ func rankOfSocket(path string) (int, bool) {
 func (t *Top) findWaits() {
 	seen := map[string]bool{}
 	for _, first := range t.Rows {
-		key := fmt.Sprint(first.Name, first.Members)
+		key := first.id()
 		if seen[key] {
 			continue
 		}
 		seen[key] = true
 		var w TopWait
 		for _, r := range t.Rows { // the furthest collective that somebody is in
-			if fmt.Sprint(r.Name, r.Members) == key && r.Op != "" && r.Seq > w.Seq {
-				w.Comm, w.Op, w.Seq = r.Name, r.Op, r.Seq
+			if r.id() == key && r.Op != "" && r.Seq > w.Seq {
+				w.Comm, w.Op, w.Seq = r.label(), r.Op, r.Seq
 			}
 		}
 		if w.Seq == 0 {
@@ -115,7 +115,7 @@ func (t *Top) findWaits() {
 		}
 		for _, r := range t.Rows {
 			switch {
-			case fmt.Sprint(r.Name, r.Members) != key:
+			case r.id() != key:
 			case r.Seq == w.Seq && r.Op != "":
 				w.Waiting, w.Longest = append(w.Waiting, r.Rank), max(w.Longest, r.LiveComm.For)
 			case r.Last < w.Seq:
@@ -161,7 +161,7 @@ func (t *Top) String() string {
 				wait = fmt.Sprintf("%.2fs", r.LiveComm.For)
 			}
 		}
-		fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Rank, r.Pid, r.Name, ops, bytes, what, wait, r.At)
+		fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Rank, r.Pid, r.label(), ops, bytes, what, wait, r.At)
 	}
 	w.Flush()
 	for _, s := range t.Silent {

@@ -42,6 +42,52 @@ func TestTop(t *testing.T) {
 	}
 }
 
+// TestTopTwins looks at two communicators of the same name and members: each has its own rates, and its own waits.
+func TestTopTwins(t *testing.T) {
+	look := func(at int64, first, second uint64) (all []observe.Answer) {
+		for r := range 2 {
+			comm := func(index int, ops uint64) observe.LiveComm {
+				return observe.LiveComm{Name: "world", Rank: r, Members: []int{0, 1}, Index: index, Ops: ops, Last: ops}
+			}
+			a, b := comm(0, first), comm(1, second)
+			if r == 0 {
+				b.Op, b.Seq, b.Last = "barrier", second+1, second+1
+			}
+			all = append(all, observe.Answer{Live: &observe.Live{Job: "train", Rank: r, Size: 2, Pid: 100 + r, Time: at, Comms: []observe.LiveComm{a, b}}})
+		}
+		return all
+	}
+	top := observe.NewTop(look(1e9, 1000, 10), look(2e9, 3000, 15))
+	if len(top.Rows) != 4 || top.Rows[0].OpsPerSec != 2000 || top.Rows[1].OpsPerSec != 5 {
+		t.Errorf("rows %+v", top.Rows)
+	}
+	if len(top.Waits) != 1 || top.Waits[0].Comm != "world (2)" || top.Waits[0].Seq != 16 || !slices.Equal(top.Waits[0].For, []int{1}) {
+		t.Errorf("waits %+v", top.Waits)
+	}
+	if top = observe.NewTop(look(1e9, 1000, 10), look(2e9, 5, 15)); top.Rows[0].OpsPerSec != -1 { // made anew
+		t.Errorf("rows %+v", top.Rows)
+	}
+	dir := t.TempDir()
+	w := observe.Open(observe.Settings{Entries: 8, Dir: dir}, "twins", "world", 0, 2)
+	a, b := w.Split("half", 0, []int{0}), w.Split("half", 0, []int{0})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	live, err := observe.AskLive(ctx, dir)
+	if err != nil || len(live) != 1 || live[0].Err != nil {
+		t.Fatalf("%+v, %v", live, err)
+	}
+	var indexes []int
+	for _, c := range live[0].Live.Comms {
+		indexes = append(indexes, c.Index)
+	}
+	if !slices.Equal(indexes, []int{0, 0, 1}) {
+		t.Errorf("indexes %v", indexes)
+	}
+	for _, r := range []*observe.Recorder{a, b, w} {
+		r.Close()
+	}
+}
+
 // TestStation asks a rank of this process by its socket, whose path is longer than those of sockets may be and looks like a pattern, and where a dead process has
 // left another.
 func TestStation(t *testing.T) {
