@@ -65,6 +65,10 @@ func (c *Comm) collective(o *call) error {
 	if c.dev != nil {
 		return c.collectiveOn(o)
 	}
+	var called uint64
+	if c.rec != nil && o.owner && o.work == nil {
+		called = c.rec.Called()
+	}
 	if err := c.validate(o); err != nil {
 		c.rec.Refused(err)
 		c.refuse(o.Kind.String(), o.owner, err)
@@ -80,7 +84,7 @@ func (c *Comm) collective(o *call) error {
 		if launch {
 			err = c.launcher.Launch(&o.Op)
 		}
-		o.record = c.rec.Begin(&o.Op, false, false)
+		o.record = c.rec.BeginAt(called, &o.Op)
 		switch {
 		case !launch:
 			err = c.run(o)

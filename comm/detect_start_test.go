@@ -135,22 +135,22 @@ func TestStoreDies(t *testing.T) {
 		wg.Wait()
 	}
 
-	server := serve()
-	time.AfterFunc(200*time.Millisecond, func() { server.Close() })
+	dying := serve()
+	time.AfterFunc(200*time.Millisecond, func() { dying.Close() })
 	both(func(r int) {
-		c, err := open(server, r, 3)
+		c, err := open(dying, r, 3)
 		if err == nil {
 			c.Finalize(ctx)
 			t.Errorf("rank %d: two of three ranks are a world", r)
 			return
 		}
 		t.Logf("rank %d: %v", r, err)
-		if !strings.Contains(err.Error(), "store") || !strings.Contains(err.Error(), server.Addr().String()) {
+		if !strings.Contains(err.Error(), "store") || !strings.Contains(err.Error(), dying.Addr().String()) {
 			t.Errorf("rank %d: it doesn't say that the store is gone: %v", r, err)
 		}
 	})
 
-	server = serve()
+	server := serve()
 	met := make([]*comm.Comm, 2)
 	both(func(r int) {
 		var err error

@@ -105,6 +105,9 @@ func reconfigureRank() error {
 		if err := sums(ctx, r.c); err != nil {
 			return fmt.Errorf("after %s: %w", uuid, err)
 		}
+		if err := r.alike(ctx, uuid, nil); err != nil { // all are through with it before the next one dies
+			return err
+		}
 		fmt.Printf("death %d: failed %t\n", i, failed != nil)
 	}
 	fmt.Printf("survived as %d of %d\n", r.c.Rank(), r.c.Size())

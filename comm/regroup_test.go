@@ -349,25 +349,39 @@ func TestRegroupCycles(t *testing.T) {
 
 // Ranks find each other without waiting for one that has left in the middle of the program, whoever of them has noticed that itself.
 func TestRegroupWithoutOneThatHasLeft(t *testing.T) {
+	waits := map[string]func(ctx context.Context, i int, c *comm.Comm) error{
+		"all": func(ctx context.Context, i int, c *comm.Comm) error {
+			return c.Scatter(ctx, tensor.Of(make([]int64, 9000)), nil, 0)
+		},
+		"one": func(ctx context.Context, i int, c *comm.Comm) error { // rank 2 hears of it
+			if i == 2 {
+				<-c.Broken()
+				return c.Err()
+			}
+			return c.Recv(ctx, tensor.Of(make([]int64, 9000)), 0)
+		},
+	}
 	for _, fabric := range []string{"mem", "shm", "tcp"} {
-		t.Run(fabric, func(t *testing.T) {
-			nothingLeft(t)
-			comms := over(fabric)(t, 3)
-			made := make([]*comm.Comm, 3)
-			eachOf(t, comms, func(ctx context.Context, i int, c *comm.Comm) error {
-				if i == 0 {
-					return c.Finalize(ctx)
-				}
-				var lost *comm.PeerLostError
-				if err := c.Scatter(ctx, tensor.Of(make([]int64, 9000)), nil, 0); !errors.As(err, &lost) || lost.Peer != 0 {
-					return fmt.Errorf("scatter: %v", err)
-				}
-				var err error
-				made[i], err = c.Regroup(ctx, comm.Patience(time.Hour))
-				return err
+		for who, wait := range waits {
+			t.Run(fabric+"/"+who, func(t *testing.T) {
+				nothingLeft(t)
+				comms := over(fabric)(t, 3)
+				made := make([]*comm.Comm, 3)
+				eachOf(t, comms, func(ctx context.Context, i int, c *comm.Comm) error {
+					if i == 0 {
+						return c.Finalize(ctx)
+					}
+					var lost *comm.PeerLostError
+					if err := wait(ctx, i, c); !errors.As(err, &lost) || lost.Peer != 0 {
+						return fmt.Errorf("while it waits: %v", err)
+					}
+					var err error
+					made[i], err = c.Regroup(ctx, comm.Patience(time.Hour))
+					return err
+				})
+				works(t, made, -1, 0, 1)
+				endAll(t, made)
 			})
-			works(t, made, -1, 0, 1)
-			endAll(t, made)
-		})
+		}
 	}
 }

@@ -65,7 +65,9 @@ func (w *world) doing() string {
 
 // statusBoard collects answers to the question which operation the others are in.
 type statusBoard struct {
+	turn    chan struct{} // holds one element while somebody asks
 	mu      sync.Mutex
+	about   uint64 // the operation
 	answers map[int]notice
 	news    chan struct{}
 }
@@ -73,10 +75,24 @@ type statusBoard struct {
 func (b *statusBoard) answer(rank int, n notice) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.answers == nil {
-		return // nobody asked
+	if b.answers == nil || n.About != b.about {
+		return // nobody asked, or about another one
 	}
 	b.answers[rank] = n
+	b.event()
+}
+
+// lost has whoever asks look again: an answer that is missing may never come.
+func (b *statusBoard) lost() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.answers != nil {
+		b.event()
+	}
+}
+
+// event wakes who asks. The caller holds the lock.
+func (b *statusBoard) event() {
 	select {
 	case b.news <- struct{}{}:
 	default:
@@ -117,7 +133,7 @@ func (g *group) forsaken(op *backend.Op, by int) error {
 		return nil
 	}
 	others := slices.DeleteFunc(g.others(), func(r int) bool { return g.members[r] == by })
-	return g.differing(op, g.ask(op.Seq, others, askQuickly))
+	return g.differing(op, g.ask(op.Seq, others, askQuickly, nil))
 }
 
 // differing is the error of ranks that took an operation, in which this one is, for another one; nil if no answer says so.
@@ -186,7 +202,7 @@ func (g *group) attendance(seq uint64, limit time.Duration, mayAsk bool) (a back
 		}
 	}
 	if mayAsk {
-		answers = g.ask(seq, absent, limit)
+		answers = g.ask(seq, absent, limit, nil)
 	}
 	for _, r := range absent {
 		said, ok := answers[r]
@@ -225,7 +241,7 @@ func (g *group) attendance(seq uint64, limit time.Duration, mayAsk bool) (a back
 // doesn't answer, and one that has entered another operation says so, even if it needed nobody in that and has gone on since.
 func (g *group) standstill(op *backend.Op, e *backend.TimeoutError) error {
 	others := slices.DeleteFunc(g.others(), func(r int) bool { return !slices.Contains(e.Arrived, r) })
-	answers := g.ask(op.Seq, others, askTimeout)
+	answers := g.ask(op.Seq, others, askTimeout, nil)
 	if err := g.differing(op, answers); err != nil {
 		return err
 	}
@@ -246,24 +262,44 @@ func note(m *map[int]string, rank int, text string) {
 	(*m)[rank] = text
 }
 
-// ask collects the answers of ranks about an operation; who can't be asked, or doesn't answer in time, is left out. Who has closed its end
-// may have done so because of the failure that is asked about, and have said more of it.
-func (g *group) ask(seq uint64, ranks []int, limit time.Duration) map[int]notice {
+// answer says where this rank is, and what it has done.
+func (g *group) answer(peer int, ask notice) {
+	n := notice{Kind: noticeAnswer, Comm: g.id, Seq: g.announced.Load(), Rank: g.rank, About: ask.About}
+	n.RefusedSeq, n.Text = g.refusal.get()
+	n.Doing = g.world.doing()
+	if d, ok := g.world.fab.Announced(g.id, ask.About); ok {
+		n.Desc = d[:]
+	}
+	if payload := n.encode(); payload != nil {
+		g.world.fab.Control(peer, payload)
+	}
+}
+
+// ask collects the answers of ranks about an operation, for a time or until enough is closed; who can't be asked, is lost, or doesn't
+// answer in time, is left out. Who has closed its end may have done so because of the failure that is asked about, and have said more of it.
+func (g *group) ask(seq uint64, ranks []int, limit time.Duration, enough <-chan struct{}) map[int]notice {
 	if len(ranks) == 0 {
 		return nil
 	}
 	b := &g.status
+	select {
+	case b.turn <- struct{}{}:
+	case <-enough:
+		return nil
+	}
+	defer func() { <-b.turn }()
 	b.mu.Lock()
-	b.answers, b.news = map[int]notice{}, make(chan struct{}, 1)
+	b.about, b.answers, b.news = seq, map[int]notice{}, make(chan struct{}, 1)
 	news := b.news
 	b.mu.Unlock()
 	payload := notice{Kind: noticeAsk, Comm: g.id, Rank: g.rank, About: seq}.encode()
-	asked, closed := 0, false
+	var asked []int
+	closed := false
 	for _, r := range ranks {
 		switch {
 		case g.world.isLost(g.members[r]):
 		case g.world.fab.Control(g.members[r], payload) == nil:
-			asked++
+			asked = append(asked, r)
 		default:
 			closed = true
 		}
@@ -272,7 +308,11 @@ func (g *group) ask(seq uint64, ranks []int, limit time.Duration) map[int]notice
 	defer timer.Stop()
 	for waiting := true; ; {
 		b.mu.Lock()
-		if len(b.answers) >= asked || !waiting {
+		asked = slices.DeleteFunc(asked, func(r int) bool {
+			_, answered := b.answers[r]
+			return answered || g.world.isLost(g.members[r])
+		})
+		if len(asked) == 0 || !waiting {
 			answers := b.answers
 			b.answers = nil
 			b.mu.Unlock()
@@ -285,6 +325,8 @@ func (g *group) ask(seq uint64, ranks []int, limit time.Duration) map[int]notice
 		select {
 		case <-news:
 		case <-timer.C:
+			waiting = false
+		case <-enough:
 			waiting = false
 		}
 	}

@@ -227,15 +227,14 @@ func (g *group) notice(peer int, n notice) {
 	case noticeWord:
 		g.words.heard(from, n.Desc)
 	case noticeAsk:
-		answer := notice{Kind: noticeAnswer, Comm: g.id, Seq: g.announced.Load(), Rank: g.rank, About: n.About}
-		answer.RefusedSeq, answer.Text = g.refusal.get()
-		answer.Doing = g.world.doing()
-		if d, ok := g.world.fab.Announced(g.id, n.About); ok {
-			answer.Desc = d[:]
+		if g.telling.idle() {
+			g.answer(peer, n)
+			return
 		}
-		if payload := answer.encode(); payload != nil {
-			g.world.fab.Control(peer, payload)
-		}
+		go func() { // who has the answer has heard of the failure
+			g.telling.wait()
+			g.answer(peer, n)
+		}()
 	case noticeAnswer:
 		g.status.answer(from, n)
 	case noticeUnsplit:

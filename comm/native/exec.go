@@ -209,6 +209,8 @@ func (g *group) execute(steps []step, j *job) error {
 				case dst == src:
 				case s.fill && i == 0:
 					g.storing.fill(dst, src, s.bytes)
+				case s.past:
+					kern.CopyNT(dst, src, s.bytes)
 				default:
 					kern.Copy(dst, src, s.bytes)
 				}

@@ -65,6 +65,7 @@ type group struct {
 	ended     uint64        // last operation that this rank is through with: publish.Word
 	announced atomic.Uint64 // last operation known to have sent messages
 	told      atomic.Bool   // an operation has returned the failure that broke the communicator
+	breaking  atomic.Int32  // causes that this rank has heard of and that wait for it to end earlier operations
 
 	telling    telling
 	status     statusBoard
@@ -326,12 +327,26 @@ const reasonTimeout = time.Second
 // overtake the word of the rank that found it.
 func (g *group) awaitReason(err error) {
 	var left *fabric.LeftError
-	if errors.As(err, &left) {
-		if !left.Failed {
+	switch {
+	case errors.As(err, &left):
+		if left.Failed {
+			g.awaitWord()
+		}
+	case errors.Is(err, fabric.ErrLeft), errors.Is(err, fabric.ErrCanceled):
+		g.awaitWord()
+	case closing(err):
+		g.inquire()
+	}
+}
+
+// inquire is awaitWord for a peer that has most likely died: when all others have answered, what any of them had to say has come,
+// and what the peer itself had, came before it closed.
+func (g *group) inquire() {
+	if len(g.members) <= fewToBeAsked {
+		g.ask(0, g.others(), reasonTimeout, g.abort.Done())
+		if g.breaking.Load() == 0 {
 			return
 		}
-	} else if !errors.Is(err, fabric.ErrLeft) && !errors.Is(err, fabric.ErrCanceled) && !closing(err) {
-		return
 	}
 	g.awaitWord()
 }
@@ -401,6 +416,16 @@ func (g *group) breakWith(cause error) bool { return g.abort.Raise(cause) }
 
 // fail breaks the communicator on this rank and tells the others why.
 func (g *group) fail(cause error) { g.failFrom(0, cause) }
+
+// lose breaks the communicator because of a link on which this rank waited, and returns the error.
+func (g *group) lose(at backend.Where, peer int, err error) error {
+	typed := lossOf(at, peer, err)
+	if gone, ok := typed.(*backend.PeerLostError); ok {
+		g.words.lost(peer, gone.Cause) // the others are told; all must look for the same survivors
+	}
+	g.fail(typed)
+	return typed
+}
 
 // failFrom is fail, from an operation on: who is still in an earlier one may end it.
 func (g *group) failFrom(seq uint64, cause error) {

@@ -13,7 +13,9 @@ func (g *group) breakFrom(seq uint64, cause error) {
 		g.breakWith(cause)
 		return
 	}
+	g.breaking.Add(1)
 	go func() {
+		defer g.breaking.Add(-1)
 		for end := time.Now().Add(behindTime); g.behind(seq) && time.Now().Before(end); {
 			select {
 			case <-g.abort.Done():

@@ -95,6 +95,7 @@ func (g *group) hasLeft(rank int, n notice) {
 	d.mu.Unlock()
 	switch e := err.(type) {
 	case *fabric.LeftError:
+		g.words.lost(rank, departed(e)) // the others are told; all must look for the same survivors
 		g.failFrom(e.After+1, &backend.PeerLostError{Where: at, Peer: rank, Cause: departed(e)})
 	case *fabric.MismatchError:
 		g.fail(g.mismatch(e.Peer, e.Local, e.Remote, e.Seq))

@@ -106,9 +106,7 @@ func (g *group) transferError(op *backend.Op, t *transfer, err error) error {
 		if peer < 0 { // a receive from anyone fails when everyone is gone: then any member is
 			peer = (g.rank + 1) % len(g.members)
 		}
-		e := lossOf(at, peer, lost)
-		g.fail(e)
-		return e
+		return g.lose(at, peer, lost)
 	case errors.Is(err, fabric.ErrTimeout), op.Ctx.Err() == context.DeadlineExceeded:
 		e := &backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: t.waiter.Elapsed()}}
 		if op.Peer != backend.AnySource {

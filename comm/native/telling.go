@@ -24,6 +24,13 @@ func (t *telling) end() {
 	}
 }
 
+// idle reports whether nobody is telling.
+func (t *telling) idle() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.n == 0
+}
+
 // wait returns when nobody is telling. What has broken the communicator by now has been told then.
 func (t *telling) wait() {
 	t.mu.Lock()

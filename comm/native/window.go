@@ -196,9 +196,7 @@ func (w *window) failure(op string, peer int, waiter *fabric.Waiter, err error) 
 	case w.g.abort.Raised():
 		return w.g.relocateTo(w.g.abort.Cause(), at)
 	case errors.As(err, &lost):
-		e := lossOf(at, peer, lost)
-		w.g.fail(e)
-		return e
+		return w.g.lose(at, peer, lost)
 	case errors.Is(err, fabric.ErrCanceled): // a rank that leaves answers nobody any more
 		return &backend.PeerLostError{Where: at, Peer: peer, Cause: withdrew}
 	case errors.Is(err, fabric.ErrTimeout), waiter.Ctx.Err() == context.DeadlineExceeded:

@@ -160,7 +160,7 @@ func (w *world) newGroup(ctx context.Context, id uint32, name string, members []
 	n := len(members)
 	g := &group{world: w, id: id, name: name, members: members, settings: s, abort: fabric.NewAbort(),
 		programs: map[shape]*compiled{}, base: make([]unsafe.Pointer, 4*n), dsts: make([]unsafe.Pointer, n+1), srcs: make([]unsafe.Pointer, n+1),
-		fabricToRank: map[int]int{}, machine: w.machine, met: make([]bool, n)}
+		fabricToRank: map[int]int{}, machine: w.machine, met: make([]bool, n), status: statusBoard{turn: make(chan struct{}, 1)}}
 	for r, m := range members {
 		g.fabricToRank[m] = r
 		if m == w.fab.Rank() {
@@ -320,6 +320,7 @@ func (w *world) PeerLost(peer int, err error) {
 	w.mu.Unlock()
 	for _, g := range hit {
 		g.words.lost(g.fabricToRank[peer], "")
+		g.status.lost()
 		if closing(err) {
 			continue // whoever called it gets the error, and waits for what the peer has had to say
 		}

@@ -1,0 +1,75 @@
+package native
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/chorus-comms/chorus/comm/backend"
+)
+
+// asking has rank 0 ask rank 1, which is telling of a failure and so doesn't answer yet.
+func asking(t *testing.T) (g0, g1 *group, done chan struct{}) {
+	opened := pair(t, t.Context())
+	g0, g1, done = opened[0].(*group), opened[1].(*group), make(chan struct{})
+	g1.telling.begin()
+	go func() {
+		defer close(done)
+		g0.ask(0, []int{1}, time.Hour, nil)
+	}()
+	synctest.Wait()
+	select {
+	case <-done:
+		t.Fatal("answered before the failure was told")
+	default:
+	}
+	return g0, g1, done
+}
+
+// TestAnswerAfterWord asks a rank that is telling of a failure: whoever has its answer has heard of that.
+func TestAnswerAfterWord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g0, g1, done := asking(t)
+		g1.fail(&backend.AbortedError{Where: g1.where(), By: 1, Reason: "enough"})
+		g1.telling.end()
+		if <-done; !g0.abort.Raised() {
+			t.Error("answered, but not told")
+		}
+	})
+}
+
+// TestAskTheLost asks a rank that's found lost meanwhile: nobody waits for its answer.
+func TestAskTheLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g0, g1, done := asking(t)
+		start := time.Now()
+		g0.world.PeerLost(1, fmt.Errorf("connecting: %w", syscall.ECONNREFUSED))
+		<-done
+		if waited := time.Since(start); waited != 0 { // in virtual time
+			t.Errorf("it was waited for, %v", waited)
+		}
+		g1.telling.end()
+	})
+}
+
+// TestInquire has a rank whose peer is gone, and that has been told why but is given time to end an operation before: it waits for that.
+func TestInquire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := pair(t, t.Context())[0].(*group)
+		g.inquire() // rank 1 knows of nothing
+		if g.abort.Raised() {
+			t.Fatal(g.Cause())
+		}
+		why := errors.New("enough")
+		g.breakFrom(2, why)
+		if g.abort.Raised() {
+			t.Fatal("broken at once")
+		}
+		if g.inquire(); g.Cause() != why {
+			t.Errorf("not waited for the cause: %v", g.Cause())
+		}
+	})
+}
