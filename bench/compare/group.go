@@ -26,8 +26,9 @@ const (
 
 // greeting is the first line of each rank.
 type greeting struct {
-	Rank int `json:"rank"`
-	PID  int `json:"pid"`
+	Rank    int    `json:"rank"`
+	PID     int    `json:"pid"`
+	Library string `json:"library,omitempty"` // the version that runs, in the library's words
 }
 
 // answer is a rank's line after a burst.
@@ -54,6 +55,7 @@ type group struct {
 	guard   *guard
 	members []member
 	procs   []*exec.Cmd
+	library string // what runs in its ranks, in the library's words
 	output  lockedBuffer
 	ended   chan error // from each process
 }
@@ -119,7 +121,7 @@ func startGroup(ctx context.Context, name, socket string, ranks int, stops bool,
 		if hello.Rank < 0 || hello.Rank >= ranks || g.members[hello.Rank].conn != nil {
 			return nil, fmt.Errorf("%s: a rank %d among %d", name, hello.Rank, ranks)
 		}
-		g.members[hello.Rank] = member{conn, in, hello.PID}
+		g.members[hello.Rank], g.library = member{conn, in, hello.PID}, strings.Join(strings.Fields(hello.Library), " ")
 		gd.add(hello.PID)
 	}
 	g.signal(syscall.SIGSTOP)

@@ -193,7 +193,12 @@ func (h *harness) startPeer(ctx context.Context, s *setting, ranks int) (*group,
 	for _, v := range s.env {
 		env = append(env, strings.ReplaceAll(v, "{HOME}", h.home.dir))
 	}
-	return startGroup(ctx, s.name, socket, ranks, true, h.guard, env, p.launch(h.home, ranks, socket, s.args))
+	g, err := startGroup(ctx, s.name, socket, ranks, true, h.guard, env, p.launch(h.home, ranks, socket, s.args))
+	if err == nil && !strings.HasPrefix(g.library, p.library) {
+		g.kill()
+		return nil, fmt.Errorf("%s did not start: its driver runs with %q, not %s", s.name, g.library, p.library)
+	}
+	return g, err
 }
 
 func (h *harness) socket(name string) string { return filepath.Join(h.scratch, name+".sock") }

@@ -113,5 +113,17 @@ func (h *home) compile(ctx context.Context, compiler, source, binary string, fla
 	return h.do(ctx, compiler, args...)
 }
 
+// rpath is the flag that makes a driver find libraries where they lie from it, so that the folder can be moved.
+func (h *home) rpath(folders ...string) string {
+	flag := "-Wl"
+	for _, f := range folders {
+		if rel, err := filepath.Rel(h.path("bin"), f); err == nil {
+			f = "$ORIGIN/" + rel // not joined, which would take them for folders
+		}
+		flag += ",-rpath," + f
+	}
+	return flag
+}
+
 // stamp is the file that says which version of a peer is in the folder.
 func (h *home) stamp(name string) string { return h.path(name + ".ok") }

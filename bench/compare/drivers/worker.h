@@ -37,6 +37,7 @@ struct burst {
 
 struct library {
 	int rank, size;
+	char version[64]; // of the library, in its own words; empty if it doesn't say
 	// call runs the operation once and returns 0, or -1 if the library hasn't got it in this form.
 	int (*call)(const struct burst *);
 	void (*barrier)(void);
@@ -201,7 +202,7 @@ static int serve(const struct library *lib, const char *path) {
 		return 1;
 	}
 	FILE *from = fdopen(fd, "r"), *to = fdopen(dup(fd), "w");
-	fprintf(to, "{\"rank\": %d, \"pid\": %d}\n", lib->rank, (int)getpid());
+	fprintf(to, "{\"rank\": %d, \"pid\": %d, \"library\": \"%s\"}\n", lib->rank, (int)getpid(), lib->version);
 	fflush(to);
 	struct buffer first = {0}, second = {0};
 	char line[256], name[32];
