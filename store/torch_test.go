@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chorus-comms/chorus/internal/freeport"
 	"github.com/chorus-comms/chorus/internal/pytest"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/store/storetest"
@@ -480,12 +480,11 @@ func testPrefix(t *testing.T, peer *torchPeer) {
 // freePort returns a port that nobody listens on.
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freeport.Find()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return port
 }
 
 //go:embed testdata/allreduce.py

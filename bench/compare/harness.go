@@ -193,7 +193,11 @@ func (h *harness) startPeer(ctx context.Context, s *setting, ranks int) (*group,
 	for _, v := range s.env {
 		env = append(env, strings.ReplaceAll(v, "{HOME}", h.home.dir))
 	}
-	g, err := startGroup(ctx, s.name, socket, ranks, true, h.guard, env, p.launch(h.home, ranks, socket, s.args))
+	commands, err := p.launch(h.home, ranks, socket, s.args)
+	if err != nil {
+		return nil, err
+	}
+	g, err := startGroup(ctx, s.name, socket, ranks, true, h.guard, env, commands)
 	if err == nil && !strings.HasPrefix(g.library, p.library) {
 		g.kill()
 		return nil, fmt.Errorf("%s did not start: its driver runs with %q, not %s", s.name, g.library, p.library)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -78,14 +77,4 @@ func (h *home) upToDate(name string) bool {
 		info, err := os.Stat(s)
 		return err != nil || info.ModTime().After(at.ModTime())
 	})
-}
-
-// freePort finds a port of the loopback interface that nobody listens on now.
-func freePort() int {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/cpu"
+
+	"github.com/chorus-comms/chorus/internal/freeport"
 )
 
 // peer is a library that ours is compared with.
@@ -17,7 +19,7 @@ type peer struct {
 	library     string                             // how the name of the version begins that must run; empty if it can't be asked
 	install     func(context.Context, *home) error // fetches it into the folder of its name
 	build       func(context.Context, *home) error // builds its driver
-	launch      func(h *home, ranks int, socket string, extra []string) [][]string
+	launch      func(h *home, ranks int, socket string, extra []string) ([][]string, error)
 	env         func(*home) []string
 	mpi         bool
 }
@@ -133,23 +135,26 @@ func buildMPI(name string) func(context.Context, *home) error {
 }
 
 // mpirun starts all ranks by one launcher.
-func mpirun(launcher, driver string) func(*home, int, string, []string) [][]string {
-	return func(h *home, ranks int, socket string, extra []string) [][]string {
+func mpirun(launcher, driver string) func(*home, int, string, []string) ([][]string, error) {
+	return func(h *home, ranks int, socket string, extra []string) ([][]string, error) {
 		c := append([]string{h.path(launcher), "-n", strconv.Itoa(ranks)}, extra...)
-		return [][]string{append(c, h.path(driver), socket)}
+		return [][]string{append(c, h.path(driver), socket)}, nil
 	}
 }
 
 // torchRanks starts each rank by itself.
-func torchRanks(library string) func(*home, int, string, []string) [][]string {
-	return func(h *home, ranks int, socket string, extra []string) [][]string {
-		port := strconv.Itoa(freePort())
+func torchRanks(library string) func(*home, int, string, []string) ([][]string, error) {
+	return func(h *home, ranks int, socket string, extra []string) ([][]string, error) {
+		port, err := freeport.Find()
+		if err != nil {
+			return nil, err
+		}
 		var all [][]string
 		for r := range ranks {
-			c := []string{h.torchPython(), filepath.Join(h.drivers, "torch.py"), library, socket, h.path("bin/torch"), strconv.Itoa(r), strconv.Itoa(ranks), port}
+			c := []string{h.torchPython(), filepath.Join(h.drivers, "torch.py"), library, socket, h.path("bin/torch"), strconv.Itoa(r), strconv.Itoa(ranks), strconv.Itoa(port)}
 			all = append(all, append(c, extra...))
 		}
-		return all
+		return all, nil
 	}
 }
 

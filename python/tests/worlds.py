@@ -8,20 +8,15 @@ with the same ranks, to compare with.
 import datetime
 import multiprocessing
 import os
-import socket
 import traceback
+
+from chorus.bench.port import free_port
 
 TIMEOUT = 60  # seconds, of every operation in a test
 LONG = os.environ.get("CHORUS_TEST_LONG") == "1"
 
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(["torch", "torch.distributed"])
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def _serve(rank, size, port, pipe):

@@ -9,7 +9,6 @@ import json
 import multiprocessing
 import os
 import pathlib
-import socket
 from collections.abc import Iterable
 
 import torch
@@ -20,14 +19,9 @@ import chorus
 from chorus import bench
 from chorus.bench import collectives, layer, models, peers
 from chorus.bench.harness import MIB, Row
+from chorus.bench.port import free_port
 
 MEASURES = ("collectives", "peers", "ddp", "inference", "layer")
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 def init(rank: int, size: int, port: int) -> None:
