@@ -65,10 +65,6 @@ func (c *Comm) collective(o *call) error {
 	if c.dev != nil {
 		return c.collectiveOn(o)
 	}
-	var called uint64
-	if c.rec != nil && o.owner && o.work == nil {
-		called = c.rec.Called()
-	}
 	if err := c.validate(o); err != nil {
 		c.rec.Refused(err)
 		c.refuse(o.Kind.String(), o.owner, err)
@@ -84,7 +80,7 @@ func (c *Comm) collective(o *call) error {
 		if launch {
 			err = c.launcher.Launch(&o.Op)
 		}
-		o.record = c.rec.BeginAt(called, &o.Op)
+		o.record = c.rec.Begin(&o.Op, false, false)
 		switch {
 		case !launch:
 			err = c.run(o)

@@ -14,30 +14,31 @@ import (
 // The owner writes a record and then counts it in next. Since there is one record more than are kept, it never writes to one
 // that readers count among the last.
 type lane struct {
-	// What every operation needs is in the first cache line, and what it's compared with in the next two and a half: a large one
-	// has driven all else out of the nearest cache.
-	next    uint64 // operations begun
-	done    uint64 // the last that is over
-	seq     uint64 // of the last collective, whoever ran it
-	bytes   uint64 // of all operations
-	records []record
-	at      uint32 // where the next record goes
-	about   uint32 // where the current description is
-
-	described uint64 // descriptions so far; the last one is the current
-	what      uint64 // the current description's
-	in, out   uint64
-	each      uint64 // bytes of an operation of this description
-	algorithm uint64 // the current description's
-	// Its name, by its address, as plans keep their names, and its length; -1 if it's not known yet.
+	// The end of an operation needs one cache line, the first: a large one has driven all out of the nearest cache, and while
+	// its beginning is recorded as the others' word is on its way, nothing hides its end.
+	next uint64 // operations begun
+	done uint64 // the last that is over
+	seq  uint64 // of the last collective, whoever ran it
+	// The name of the current description's algorithm, by its address, as plans keep their names, and its length; -1 if it's not known yet.
 	nameAt  *byte
 	nameLen int
+	last    *record // of the last operation
+	bytes   uint64  // of all operations
+	each    uint64  // bytes of an operation of the current description
+
+	what      uint64 // the current description's
+	in, out   uint64
+	algorithm uint64
+	moves     uint64 // of the path, when the current description was made
+	since     uint64 // the operation that it was made for
+	described uint64 // descriptions so far; the last one is the current
+	at        uint32 // where the next record goes
+	about     uint32 // where the current description is
 
 	path         path
-	moves        uint64 // of the path, when the current description was made
-	since        uint64 // the operation that it was made for
-	descriptions []description
+	records      []record
 	names        *[8]named // of algorithms, by address
+	descriptions []description
 }
 
 // named is the index of a name that doesn't move, as those of plans don't.
@@ -51,8 +52,8 @@ type named struct {
 type record struct {
 	issued uint64 // ticks
 	seq    uint64
-	ended  uint64 // ticks, or untimed; 0 until it's over, and if it has gone well until it's overwritten
-	result uint64 // status; the number of the description << 8
+	ended  uint64 // ticks, or untimed; 0 until it's over, and if it has gone well and wasn't timed until it's overwritten
+	result uint64 // status, which counts once it's over; the number of the description << 8
 }
 
 // description is what operations that follow each other have in common. Its algorithm, which is known last, may be added later.
@@ -91,7 +92,8 @@ func (l *lane) begin(tick uint64, what, in, out uint64) uint64 {
 	publish.Word(&x.issued, tick)
 	publish.Word(&x.seq, l.seq+1) // what it will be, unless it's refused
 	publish.Word(&x.ended, 0)
-	publish.Word(&x.result, l.described<<8)
+	publish.Word(&x.result, uint64(Done)|l.described<<8)
+	l.last = x
 	publish.Word(&l.bytes, l.bytes+l.each)
 	publish.Word(&l.next, id)
 	if what&flagAsync != 0 || in+out >= timedElements {
@@ -123,13 +125,14 @@ func (l *lane) named(name string) *named {
 	return &l.names[uintptr(unsafe.Pointer(unsafe.StringData(name)))>>4%uintptr(len(l.names))]
 }
 
+// expects reports whether an operation that is over has the number and the algorithm that its record says it will have.
+func (l *lane) expects(seq uint64, name string) bool {
+	return seq == l.seq+1 && len(name) == l.nameLen && unsafe.StringData(name) == l.nameAt
+}
+
 // end records the end of operation id, the last one. The name is the algorithm's.
 func (l *lane) end(id, seq uint64, name string, algorithm uint64, status Status, tick uint64) {
-	last := int(l.at) - 1
-	if last < 0 {
-		last = len(l.records) - 1
-	}
-	x := &l.records[last]
+	x := l.last
 	if algorithm != l.algorithm {
 		l.algorithm = algorithm
 		if id == l.since {
@@ -142,11 +145,9 @@ func (l *lane) end(id, seq uint64, name string, algorithm uint64, status Status,
 	if seq != x.seq {
 		publish.Word(&x.seq, seq)
 	}
+	publish.Word(&x.result, uint64(status)|l.described<<8)
 	if status != Done || tick != 0 {
-		publish.Word(&x.result, uint64(status)|l.described<<8)
 		publish.Word(&x.ended, max(tick, untimed))
-	} else if x.result>>8 != l.described {
-		publish.Word(&x.result, l.described<<8)
 	}
 	publish.Word(&l.done, id)
 }
@@ -162,10 +163,11 @@ func (l *lane) load(id, done uint64) (s slot, ok bool) {
 		s.callers[i] = uintptr(atomic.LoadUint64(&d.callers[i]))
 	}
 	if s.ended == 0 && id <= done {
-		s.ended, s.result = untimed, uint64(Done)
+		s.ended = untimed
 	}
-	s.result &= 0xff
-	if s.ended != 0 {
+	if s.result &= 0xff; s.ended == 0 {
+		s.result = 0
+	} else {
 		s.result |= atomic.LoadUint64(&d.algorithm) << 8
 	}
 	return s, atomic.LoadUint64(&l.next)+1-id < uint64(len(l.records))

@@ -77,7 +77,7 @@ type Recorder struct {
 		refused string
 		after   uint64 // what had been recorded by then
 	}
-	_ [16]byte // to a whole number of lines: such sizes begin at one
+	_ [8]byte // to a whole number of lines: such sizes begin at one
 }
 
 // ring is the last operations of those that anybody may call.
@@ -137,6 +137,11 @@ func newRecorder(r *Rank, name string, me int, members []int, entries int) *Reco
 
 // Begin records that an operation was called, and is under way, unless it's queued: then Start tells when it is. For a
 // collective that is under way the caller owns the lane. It returns the operation's number, which is 0 only without a recorder.
+//
+// It's best called when the others have been told that this rank is there, and before it looks for them: what it takes, of
+// which the clock is half, passes while their word is on its way.
+//
+//go:noinline
 func (r *Recorder) Begin(op *backend.Op, async, queued bool) uint64 {
 	if r == nil {
 		return 0
@@ -175,31 +180,6 @@ func (r *Recorder) Begin(op *backend.Op, async, queued bool) uint64 {
 		id |= timed
 	}
 	return id
-}
-
-// Called records when and where a synchronous collective was called, for BeginAt; the caller owns the lane.
-//
-// Reading the clock takes some ten nanoseconds, in which the processor does what follows, as long as that shows nothing to other
-// processors: so it's done well before the operation tells the others that this rank is there, and the rest of recording after that.
-//
-//go:noinline
-func (r *Recorder) Called() (tick uint64) {
-	if r == nil {
-		return 0
-	}
-	if tick = mark(&r.own.path); !steady {
-		tick = now()
-	}
-	return tick
-}
-
-// BeginAt is Begin of the collective for which Called returned the tick.
-func (r *Recorder) BeginAt(tick uint64, op *backend.Op) uint64 {
-	if r == nil {
-		return 0
-	}
-	what, in, out := summary(op)
-	return r.own.begin(tick, what, in, out)
 }
 
 // summary returns what a slot says of an operation.
@@ -248,16 +228,18 @@ func (r *Recorder) End(id uint64, op *backend.Op, err error) {
 	if id == 0 {
 		return
 	}
-	l, name := &r.own, op.Algorithm
-	if id&(shared|timed) == 0 && err == nil && op.Seq == l.seq+1 && op.Seq%timedPeriod != 0 && len(name) == l.nameLen && unsafe.StringData(name) == l.nameAt {
+	if l := &r.own; id&shared == 0 && err == nil && l.expects(op.Seq, op.Algorithm) {
 		l.seq = op.Seq
-		publish.Word(&l.done, id)
+		if id&timed != 0 || op.Seq%timedPeriod == 0 {
+			publish.Word(&l.last.ended, now())
+		}
+		publish.Word(&l.done, id&^timed)
 		return
 	}
 	r.ended(id, op, err)
 }
 
-// ended is End where more is to be said than that an operation of the lane's owner is over.
+// ended is End where more is to be said than when an operation of the lane's owner was over.
 func (r *Recorder) ended(id uint64, op *backend.Op, err error) {
 	seq := op.Seq
 	if !op.Kind.PointToPoint() {
