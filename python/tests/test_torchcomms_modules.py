@@ -1,9 +1,11 @@
 """The modules of chorus.torchcomms beside communicators: objects, meshes, hooks, functional collectives, distwrap."""
 
+import datetime
 import json
 import pickle
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -57,6 +59,32 @@ def _objects(peers):
 
 def test_objects(world):
     world.run(_objects)
+
+
+def _late_objects(peers):
+    """A rank that stays away from the messages of a collective, after its sizes."""
+    def refuse(op, op_id, args):
+        if op is torchcomms.OpName.batch_op_issue:
+            raise ValueError("no")
+
+    second = datetime.timedelta(seconds=1)
+    for call in (
+        lambda comm: objcol.gather_object(comm, "x", 0, [None] * 2 if peers.rank == 0 else None, timeout=second),
+        lambda comm: objcol.scatter_object_list(comm, 1, [None], ["a", "b"] if peers.rank == 1 else None, timeout=second),
+    ):
+        comm = join(peers)
+        if peers.rank == 1:
+            comm.register_pre_hook(refuse)
+        with pytest.raises(ValueError if peers.rank == 1 else chorus.TimeoutError):
+            call(comm)
+        dist.barrier(peers.gloo)
+        comm.finalize()
+
+
+def test_objects_keep_their_timeout(pair):
+    began = time.monotonic()
+    pair.run(_late_objects)
+    assert time.monotonic() - began < 30  # the communicator's own is 600 s
 
 
 def _mesh(peers):

@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from chorus.torchcomms.comm import TorchComm
+from chorus.torchcomms._types import BatchP2POptions
+from chorus.torchcomms.comm import BatchSendRecv, TorchComm
 
 _NONE = torch.empty(0, dtype=torch.uint8)
 
@@ -74,7 +75,7 @@ def gather_object(
     batch.send(data, root)
     for rank, target in enumerate(every):
         batch.recv(target, rank)
-    batch.issue(False)
+    _issue(batch, timeout)
     if object_gather_list is not None:
         object_gather_list[: len(every)] = [_object_of(x, weights_only) for x in every]
 
@@ -123,7 +124,7 @@ def scatter_object_list(
     for rank, part in enumerate(parts):
         batch.send(part, rank)
     batch.recv(data, root)
-    batch.issue(False)
+    _issue(batch, timeout)
     scatter_object_output_list[0] = _object_of(data, weights_only)
 
 
@@ -147,6 +148,11 @@ def recv_object_list(
     data = torch.empty(int(size), dtype=torch.uint8)
     comm.recv(data, src, False, timeout=timeout)
     _fill(object_list, _object_of(data, weights_only), "recv_object_list")
+
+
+def _issue(batch: BatchSendRecv, timeout: timedelta | None) -> None:
+    """Run a batch within the time of its collective."""
+    batch.issue(False, BatchP2POptions(timeout=timeout or timedelta(0)))
 
 
 def _long_enough(target: list[Any], n: int, name: str) -> None:
