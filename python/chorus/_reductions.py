@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from chorus import _lib
+from chorus._tensors import Staging
 from chorus.errors import InvalidArgumentError
 
 _KINDS: Any = dist.ReduceOp.RedOpType
@@ -28,8 +29,11 @@ NUMBERS = {
 _PREMUL_SUM = int(_KINDS.PREMUL_SUM)
 
 
-def reduction_of(opts: Any) -> tuple[int, float, torch.Tensor | None]:
-    """The reduction that options of an operation name, and PREMUL_SUM's factor as number or tensor."""
+def reduction_of(opts: Any, dtype: torch.dtype) -> tuple[int, float, torch.Tensor | None]:
+    """The reduction that options of an operation name, and PREMUL_SUM's factor as number or tensor.
+
+    Raises :class:`chorus.InvalidArgumentError` for a factor tensor that isn't of the data's ``dtype``.
+    """
     if opts is None:
         return _lib.SUM, 0.0, None
     op = opts.reduceOp
@@ -41,5 +45,7 @@ def reduction_of(opts: Any) -> tuple[int, float, torch.Tensor | None]:
     # Only its pickled state tells the factor.
     factor = op.__getstate__()[1]
     if isinstance(factor, torch.Tensor):
-        return _lib.PREMUL_SUM, 0.0, factor.detach().cpu().contiguous()
+        if factor.dtype != dtype:
+            raise InvalidArgumentError(f"chorus: PREMUL_SUM's factor is {factor.dtype}; it must have the data's type, {dtype}")  # fmt: skip
+        return _lib.PREMUL_SUM, 0.0, Staging().input(factor.detach().cpu())
     return _lib.PREMUL_SUM, float(factor), None

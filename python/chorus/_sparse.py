@@ -19,7 +19,7 @@ def allreduce(group: ProcessGroup, tensor: torch.Tensor, opts: Any) -> torch.Ten
 
     It's done when it returns, whatever the options say.
     """
-    reduction, _, _ = reduction_of(opts)
+    reduction, _, _ = reduction_of(opts, tensor.dtype)
     if tensor.layout is not torch.sparse_coo or reduction not in (_lib.SUM, _lib.AVG):
         raise InvalidArgumentError(
             f"chorus: all_reduce: a tensor of layout {tensor.layout} can't be reduced with this operation; "

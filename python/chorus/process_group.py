@@ -177,7 +177,7 @@ class ProcessGroup(dist.ProcessGroup):
             from chorus import _sparse
 
             return Work(None, [_sparse.allreduce(self, tensor, opts)])
-        reduction, factor, factor_data = reduction_of(opts)
+        reduction, factor, factor_data = reduction_of(opts, tensor.dtype)
         staging = Staging()
         data = staging.output(tensor, load=True)
         at, n = data.data_ptr(), data.numel()
@@ -209,7 +209,7 @@ class ProcessGroup(dist.ProcessGroup):
             return super().reduce(tensors, *_given(opts))
         dense(tensor, "reduce")
         root = opts.rootRank if opts is not None else 0
-        reduction, factor, factor_data = reduction_of(opts)
+        reduction, factor, factor_data = reduction_of(opts, tensor.dtype)
         staging = Staging()
         if root == self.comm.rank:
             data = staging.output(tensor, load=True)
@@ -240,7 +240,7 @@ class ProcessGroup(dist.ProcessGroup):
             return super()._reduce_scatter_base(output, input, *_given(opts))
         op = "reduce_scatter_single"
         self._alike(output, input, op)
-        reduction, factor, factor_data = reduction_of(opts)
+        reduction, factor, factor_data = reduction_of(opts, input.dtype)
         staging = Staging()
         source, target = staging.input(input), staging.output(output)
         return self._run(opts, [output], (source, target, factor_data), staging, _lib.REDUCE_SCATTER_SINGLE,
@@ -306,7 +306,7 @@ class ProcessGroup(dist.ProcessGroup):
         if len(inputs) != 1:
             raise self._invalid("reduce_scatter", f"takes one list of inputs, not {len(inputs)}")
         self._here([output, *inputs[0]], "reduce_scatter")
-        reduction, factor, factor_data = reduction_of(opts)
+        reduction, factor, factor_data = reduction_of(opts, output.dtype)
         staging = Staging()
         target = staging.output(output)
         sources = [staging.input(t) for t in inputs[0]]

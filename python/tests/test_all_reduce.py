@@ -1,7 +1,12 @@
+import datetime
+import time
+
 import pytest
 import torch
 import torch.distributed as dist
 from table import ANY, GLOO, LONG, REDUCIBLE, data, run, same, total
+
+import chorus
 
 OLD = tuple(int(n) for n in torch.__version__.split(".")[:2]) < (2, 8)  # whose Gloo has no AVG
 
@@ -61,6 +66,11 @@ def _premul(peers):
             dist.all_reduce(x, op=dist._make_nccl_premul_sum(factor))
             want = total([data(r, dtype, 100) for r in range(peers.size)]) * factor
             assert same(x, want.to(dtype)), (dtype, factor)
+    x = torch.ones(3)
+    dist.all_reduce(x, op=dist._make_nccl_premul_sum(torch.complex(torch.zeros(1), torch.ones(1)).conj().imag))
+    assert x.tolist() == [-float(peers.size)] * 3  # a view with the negative bit
+    with pytest.raises(chorus.InvalidArgumentError, match="torch.float64; it must have the data's type, torch.float32"):
+        dist.all_reduce(x, op=dist._make_nccl_premul_sum(torch.tensor([0.5], dtype=torch.float64)))
 
 
 def test_premul_sum(world):

@@ -118,6 +118,9 @@ def _equal_to_gloo(peers):
         x = torch.full((5,), float(peers.rank + 1))
         comm.all_reduce(x, torchcomms.ReduceOp.PREMUL_SUM(factor), False)
         assert x.tolist() == [whole * float(factor)] * 5
+    x = torch.ones(3)
+    comm.all_reduce(x, torchcomms.ReduceOp.PREMUL_SUM(torch.complex(torch.zeros(()), torch.ones(())).conj().imag), False)
+    assert x.tolist() == [-float(peers.size)] * 3  # a view with the negative bit
     for call in (
         lambda: comm.all_reduce(torch.ones(2), torchcomms.ReduceOp.PREMUL_SUM(torch.ones(1, dtype=torch.float64)), False),
         lambda: comm.all_reduce(torch.ones(2, dtype=torch.int32), torchcomms.ReduceOp.PREMUL_SUM(2.0), False),

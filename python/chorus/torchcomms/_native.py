@@ -443,7 +443,7 @@ class NativeBackend(TorchCommBackend):
         if isinstance(factor, torch.Tensor):
             if factor.dtype != tensor.dtype:
                 raise self._invalid(what, f"PREMUL_SUM's factor is {factor.dtype}; it must have the data's type, {tensor.dtype}")  # fmt: skip
-            return dtype, _lib.PREMUL_SUM, 0.0, factor.detach().cpu().contiguous()
+            return dtype, _lib.PREMUL_SUM, 0.0, Staging().input(factor.detach().cpu())
         return dtype, _lib.PREMUL_SUM, factor or 0.0, None
 
 
