@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._C._distributed_c10d import AllgatherOptions
 
 from chorus import _lib
 from chorus._reductions import reduction_of
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 def allreduce(group: ProcessGroup, tensor: torch.Tensor, opts: Any) -> torch.Tensor:
     """Replace a sparse tensor by the sum, or average, of all ranks'. Shapes: the same on every rank.
 
-    It's done when it returns, whatever the options say.
+    It's done when it returns, whatever the options say. Raises :class:`chorus.InvalidArgumentError`, on every rank, if
+    shapes differ.
     """
     reduction, _, _ = reduction_of(opts, tensor.dtype)
     if tensor.layout is not torch.sparse_coo or reduction not in (_lib.SUM, _lib.AVG):
@@ -29,13 +31,24 @@ def allreduce(group: ProcessGroup, tensor: torch.Tensor, opts: Any) -> torch.Ten
     mine = tensor.detach().coalesce()
     indices, values = mine.indices(), mine.values()
     n = group.comm.size
-    counts = torch.empty(n, dtype=torch.int64)
-    works: list[Any] = [group.all_gather_single(counts, torch.tensor([values.size(0)]))]
+    options = AllgatherOptions()
+    if opts is not None:
+        options.timeout = opts.timeout
+    shape = [tensor.sparse_dim(), *tensor.shape]
+    told = torch.empty(n, 1 + len(shape), dtype=torch.int64)
+    works: list[Any] = [group.all_gather_single(told, torch.tensor([[values.size(0), *shape]]), options)]
     works.pop().wait()
-    sizes: list[int] = counts.tolist()
+    for rank, (_, *theirs) in enumerate(told.tolist()):
+        if theirs != shape:  # the indices of one could lie outside of another
+            raise group._invalid("all_reduce", f"the sparse tensor's shape is {list(tensor.shape)} in {shape[0]} sparse "
+                f"dimensions here, and {theirs[1:]} in {theirs[0]} on rank {rank}")  # fmt: skip
+    sizes: list[int] = told[:, 0].tolist()
     every_index = [torch.empty(s, indices.size(0), dtype=torch.int64) for s in sizes]
     every_value = [torch.empty(s, *values.shape[1:], dtype=values.dtype) for s in sizes]
-    works = [group.allgather([every_index], [indices.t().contiguous()]), group.allgather([every_value], [values.contiguous()])]
+    works = [
+        group.allgather([every_index], [indices.t().contiguous()], options),
+        group.allgather([every_value], [values.contiguous()], options),
+    ]
     for work in works:
         work.wait()
     total = torch.sparse_coo_tensor(

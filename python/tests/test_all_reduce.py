@@ -119,10 +119,31 @@ def _sparse(peers):
         dist.all_reduce(x)
         dist.all_reduce(y, group=peers.gloo)
         assert torch.equal(x.to_dense(), y.to_dense())
+    if peers.size > 1:
+        shorter = torch.sparse_coo_tensor(i[:, :1], torch.ones(1), (6 if peers.rank else 4, 6))
+        with pytest.raises(chorus.InvalidArgumentError, match=r"\[4, 6\] in 2|\[6, 6\] in 2"):
+            dist.all_reduce(shorter)
 
 
 def test_sparse(world):
     world.run(_sparse)
+
+
+def _late_sparse(peers):
+    group = dist.new_group()
+    if peers.rank == 0:
+        opts = dist.AllreduceOptions()
+        opts.timeout = datetime.timedelta(milliseconds=200)
+        began = time.monotonic()
+        with pytest.raises(chorus.TimeoutError):
+            group.allreduce([torch.ones(3).to_sparse()], opts)
+        assert time.monotonic() - began < 10  # the group's own is a minute
+    dist.barrier(peers.gloo)
+    dist.destroy_process_group(group)
+
+
+def test_sparse_keeps_its_timeout(pair):
+    pair.run(_late_sparse)
 
 
 def _coalesced(peers):
