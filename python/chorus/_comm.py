@@ -177,6 +177,8 @@ class Communicator:
         rank, size, name: as of the communicator.
         finalized: whether finalize was called.
         issued: how many collectives this rank has issued.
+        exposed: what holds the memory of the open windows, by handle: the others write there, whether or not anybody here
+            still has the window.
         submit: runs a synchronous collective on plain tensors for less than :meth:`run`, while no batch is open; see
             :func:`chorus._direct.submit_of`. What it returns is for :meth:`through`.
     """
@@ -192,6 +194,7 @@ class Communicator:
         self.on_device = info.device != b"cpu"
         self.submit = _direct.submit_of(handle if info.device == b"cpu" else None)
         self.issued = 0
+        self.exposed: dict[int, object] = {}
         self.settling = threading.RLock()
         self._batch: Batch | None = None
         self._watched: queue.SimpleQueue[Pending | None] | None = None
@@ -307,6 +310,7 @@ class Communicator:
         handle = ctypes.c_uint64()
         check(call(self.handle, ctypes.byref(options), ctypes.byref(handle)))  # type: ignore[arg-type]
         self.finalized = True
+        self.exposed.clear()
         if self._watched is not None:
             self._watched.put(None)
         return Communicator(handle.value)
@@ -490,6 +494,7 @@ class Communicator:
         """End this rank's part, after the operations issued before."""
         self.finalized = True
         check(_lib.library.chorus_comm_finalize(self.handle, timeout_ns))
+        self.exposed.clear()
 
     def __del__(self) -> None:
         # A communicator that was dropped without finalize is finalized behind the scenes.

@@ -19,11 +19,13 @@ class Window:
     but for WAIT_SIGNAL, which holds nobody up.
     """
 
-    def __init__(self, comm: Communicator, data: int, count: int, dtype: int) -> None:
+    def __init__(self, comm: Communicator, data: int, count: int, dtype: int, keep: object) -> None:
+        """Expose memory, which ``keep`` holds until the window is closed, or ends with its communicator."""
         handle = ctypes.c_uint64()
         check(_lib.library.chorus_window_create(comm.handle, data, count, dtype, ctypes.byref(handle)))
         self.comm = comm
         self.handle = handle.value
+        comm.exposed[self.handle] = keep
 
     def run(
         self,
@@ -80,3 +82,4 @@ class Window:
     def close(self) -> None:
         """End the window, on all ranks."""
         check(_lib.library.chorus_window_close(self.handle))
+        self.comm.exposed.pop(self.handle, None)

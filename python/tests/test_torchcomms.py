@@ -3,11 +3,15 @@
 import copy
 import ctypes
 import datetime
+import gc
 import os
+import queue
 import re
 import subprocess
 import warnings
+import weakref
 
+import numpy
 import pytest
 import torch
 import torch.distributed as dist
@@ -311,6 +315,71 @@ def _windows(peers, shared):
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "ordinary"])
 def test_windows(world, shared):
     world.run(_windows, shared)
+
+
+def test_windows_take_plain_memory_alone(monkeypatch):
+    comm = torchcomms.new_comm("gloo", CPU, "plain", rank=0, world_size=1)
+    x = torch.complex(torch.zeros(4), torch.ones(4))
+    window = comm.new_window(x.clone())
+    real = torch.zeros(4)
+    for call in (lambda: window.put(x.conj(), 0, 0), lambda: window.get(x.conj(), 0, 0), lambda: comm.new_window(x.conj()),
+                 lambda: comm.new_window(x.conj().imag.view(4)), lambda: comm.new_window(real[::2])):  # fmt: skip
+        with pytest.raises(chorus.InvalidArgumentError, match="contiguous, and no view that conjugates or negates"):
+            call()
+    for call in (lambda: window.put([1.0], 0, 0), lambda: comm.new_window(numpy.ones(4))):
+        with pytest.raises(TypeError, match="expected a tensor, not"):
+            call()
+    with pytest.raises(TypeError, match="ReduceOp of torchcomms"):
+        window.accumulate(x, 0, 0, dist.ReduceOp.SUM)
+    for mine in (x, comm.get_mem_allocator().zeros(4).fill_(3)):
+        # A copy is complete before the others can write there.
+        register = torchcomms.TorchCommWindow.tensor_register
+        full = []
+
+        def registered(window, tensor, mine=mine, full=full, register=register):
+            full.append(torch.equal(tensor, mine))
+            register(window, tensor)
+
+        window = comm.new_window(mine)
+        monkeypatch.setattr(torchcomms.TorchCommWindow, "tensor_register", registered)
+        copy.deepcopy(window)
+        monkeypatch.undo()
+        assert full == [True]
+    comm.finalize()
+
+
+def _dropped(peers):
+    """A window that a rank lets go of is still where the others write."""
+    comm = join(peers)
+    mine = torch.zeros(1 << 20)
+    window = comm.new_window(mine)
+    held = weakref.ref(mine)
+    del mine
+    if peers.rank == 0:
+        del window
+    gc.collect()
+    assert held() is not None
+    if peers.rank == 1:
+        window.put(torch.ones(1 << 20), 0, 0)
+        window.fence()
+    comm.barrier(False)
+    if peers.rank == 0:
+        assert held().eq(1).all()
+    comm.finalize()
+    window = None
+    gc.collect()
+    assert held() is None
+    comm = join(peers)
+    mine = torch.zeros(4)
+    held, window = weakref.ref(mine), comm.new_window(mine)
+    del mine
+    window.tensor_deregister()
+    assert held() is None
+    comm.finalize()
+
+
+def test_dropped_windows(pair):
+    pair.run(_dropped)
 
 
 def _hooks(peers):

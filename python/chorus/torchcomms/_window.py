@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from chorus import _lib
+from chorus import _lib, memory
 from chorus._comm import Communicator
 from chorus._device import device as device_type
 from chorus._device_tensor import DeviceTensor
-from chorus._tensors import moved_as, reduced_as
+from chorus._tensors import moved_as, plain, reduced_as
 from chorus._window import Window
 from chorus.errors import InvalidArgumentError, UnsupportedError
 from chorus.process_group import timeout_ns
@@ -53,12 +53,11 @@ class TorchCommWindow:
         """
         if self._window is not None:
             raise self._invalid("tensor_register", "the window has a tensor already; deregister it first")
-        if not self._here(tensor):
+        if not self._here(tensor, "tensor_register"):
             raise self._invalid("tensor_register", f"Expected tensor on {self._device} but found tensor on {tensor.device}")
-        if not tensor.is_contiguous():
-            raise self._invalid("tensor_register", "the tensor must be contiguous")
+        self._plain(tensor, "tensor_register")
         dtype, width = moved_as(tensor)
-        self._window = Window(self._comm, tensor.data_ptr(), tensor.numel() * width, dtype)
+        self._window = Window(self._comm, tensor.data_ptr(), tensor.numel() * width, dtype, tensor)
         self._tensor, self._owning, self._width = tensor, owning, width
 
     def tensor_deregister(self) -> None:
@@ -102,6 +101,8 @@ class TorchCommWindow:
         timeout: timedelta | None = None,
     ) -> TorchWork:
         """Combine a tensor into rank ``dst_rank``'s; each element atomically. Not in the original."""
+        if not isinstance(op, ReduceOp):
+            raise TypeError(f"accumulate: op must be a ReduceOp of torchcomms, not {op!r}")
         reduced_as(tensor, "accumulate")
         return self._move(_lib.ACCUMULATE, "accumulate", tensor, dst_rank, target_offset_nelems, async_op, timeout,
             reduction=op.type.value)  # fmt: skip
@@ -185,13 +186,11 @@ class TorchCommWindow:
     def __deepcopy__(self, memo: Any) -> TorchCommWindow:
         """A window of its own on a copy of the tensor. Collective."""
         window = TorchCommWindow(self._comm, self._device)
-        if isinstance(self._tensor, DeviceTensor):
-            window.tensor_register(self._tensor.clone())
-        elif self._tensor is not None:
-            # The copy is in memory of the same kind.
-            window.tensor_register(torch.empty_like(self._tensor) if not _shared(self._tensor) else _like(self._tensor))
-            assert window._tensor is not None
-            window._tensor.copy_(self._tensor)
+        if self._tensor is not None:
+            mine = self._tensor.detach()
+            # Memory of the same kind; filled before the others can write there.
+            shared = isinstance(mine, torch.Tensor) and memory.is_shared(mine)
+            window.tensor_register(memory.empty(mine.shape, dtype=mine.dtype).copy_(mine) if shared else mine.clone())
         return window
 
     def clone(self) -> TorchCommWindow:
@@ -226,10 +225,9 @@ class TorchCommWindow:
         window, mine = self._registered(op)
         self._in_range(rank, op)
         self._in_order(async_op, op)
-        if not self._here(tensor) or tensor.dtype != mine.dtype:
+        if not self._here(tensor, op) or tensor.dtype != mine.dtype:
             raise self._invalid(op, f"the tensor is {tensor.dtype} on {tensor.device}; the window is {mine.dtype} on {self._device}")  # fmt: skip
-        if not tensor.is_contiguous():
-            raise self._invalid(op, "the tensor must be contiguous")
+        self._plain(tensor, op)
         _, count = window.peer(rank)
         if offset < 0 or offset + tensor.numel() > count // self._width:
             size = mine.element_size()
@@ -247,10 +245,16 @@ class TorchCommWindow:
         self._in_order(async_op, op)
         return TorchWork(window.run(async_op, self, kind, rank, slot=slot, timeout_ns=timeout_ns(timeout)))
 
-    def _here(self, tensor: torch.Tensor) -> bool:
+    def _here(self, tensor: torch.Tensor, op: str) -> bool:
+        if not isinstance(tensor, torch.Tensor | DeviceTensor):
+            raise TypeError(f"{op}: expected a tensor, not {type(tensor).__name__}")
         if isinstance(self._device, torch.device):
             return tensor.is_cpu and tensor.layout is torch.strided
         return isinstance(tensor, DeviceTensor) and tensor.device == self._device
+
+    def _plain(self, tensor: torch.Tensor, op: str) -> None:
+        if not plain(tensor):  # of a view that conjugates or negates the memory has something else
+            raise self._invalid(op, "the tensor must be contiguous, and no view that conjugates or negates")
 
     def _in_order(self, async_op: bool, op: str) -> None:
         if async_op and not isinstance(self._device, torch.device):
@@ -272,15 +276,3 @@ class TorchCommWindow:
 
     def _unsupported(self, op: str) -> UnsupportedError:
         return UnsupportedError(f"chorus: {op}: windows of CPU tensors have no device side", comm=self._comm.name, op=op)
-
-
-def _shared(tensor: torch.Tensor) -> bool:
-    from chorus import memory
-
-    return memory.is_shared(tensor)
-
-
-def _like(tensor: torch.Tensor) -> torch.Tensor:
-    from chorus import memory
-
-    return memory.empty(tensor.shape, dtype=tensor.dtype)
