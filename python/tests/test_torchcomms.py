@@ -512,6 +512,32 @@ def test_failures(pair):
     pair.run(_failures)
 
 
+def test_abort_hooks():
+    """Every hook is called once, also a later one than the break, and whatever the others raise; and let go of."""
+    comm = torchcomms.new_comm("gloo", CPU, "hooked", rank=0, world_size=1)
+    called = queue.SimpleQueue()
+    comm.register_abort_hook(lambda: 1 / 0)
+    comm.register_abort_hook(lambda: called.put("before"))
+    comm.register_abort_hook(lambda: called.put("removed")).remove()
+    assert not comm.is_aborted()
+    comm.abort()
+    assert called.get(timeout=30) == "before"
+    comm.register_abort_hook(lambda: called.put("after"))
+    assert called.get(timeout=30) == "after"
+    assert comm.is_aborted()
+    comm.finalize()
+    assert comm.is_aborted() and called.empty()
+
+    comm = torchcomms.new_comm("gloo", CPU, "hooked", rank=0, world_size=1)
+    comm.register_abort_hook(lambda held=comm: held.get_name())
+    comm.finalize()
+    assert not comm.is_aborted()  # it ended well
+    ended = weakref.ref(comm)
+    del comm
+    gc.collect()
+    assert ended() is None
+
+
 def test_types():
     op = torchcomms.ReduceOp
     assert op.SUM.type is torchcomms.RedOpType.SUM and op.PREMUL_SUM(2).type is torchcomms.RedOpType.PREMUL_SUM

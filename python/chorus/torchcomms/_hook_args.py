@@ -301,11 +301,10 @@ __all__ = ["CollectivePostHookArgs", "OpName", *(c.__name__ for c in (*PRE.value
 
 @dataclass
 class Hooks:
-    """The hooks of one communicator, in the order of their registration."""
+    """The hooks of one communicator's operations, in the order of their registration."""
 
     pre: list[Any] = field(default_factory=list)
     post: list[Any] = field(default_factory=list)
-    abort: list[Any] = field(default_factory=list)
 
 
 class RemovableHandle:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import logging
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -16,7 +17,7 @@ from chorus._comm import Batch, Communicator, DevicePending, Pending
 from chorus._device import device
 from chorus._device_tensor import DeviceTensor
 from chorus._tensors import Staging, buffers, dense, moved_as, reduced_as
-from chorus.errors import InvalidArgumentError, check
+from chorus.errors import FinalizedError, InvalidArgumentError, check
 from chorus.process_group import timeout_ns
 from chorus.torchcomms import _hints
 from chorus.torchcomms._backend import TorchCommBackend
@@ -29,8 +30,21 @@ if TYPE_CHECKING:
 _Tensor = torch.Tensor
 _Tensors = list[torch.Tensor]
 
-# The callbacks of abort hooks: the library may call one for as long as the process lives.
-_callbacks: list[Any] = []
+# What to call when a communicator breaks, by the number that the library passes.
+_breaks: dict[int, Callable[[], None]] = {}
+_numbers = itertools.count(1)
+
+
+def _broken(number: int, _status: int) -> None:
+    call = _breaks.pop(number, None)
+    if call is not None:
+        try:
+            call()
+        except Exception:  # there is nobody here to raise it to
+            logging.getLogger("chorus").exception("an abort hook failed")
+
+
+_trampoline = _lib.ABORT_FN(_broken)  # one for all: the library may be about to call what a hook is removed of
 
 
 class NativeBackend(TorchCommBackend):
@@ -40,10 +54,12 @@ class NativeBackend(TorchCommBackend):
         self.comm = comm
         self._name = name
         self._on_abort: list[Callable[[], None]] = []
+        self._watched: list[tuple[int, int]] = []  # their numbers and hooks
         self._device = device(comm.info().device.decode()) if comm.on_device else None
 
     def finalize(self) -> None:
         self.comm.finalize()
+        self._unwatch()
 
     def get_rank(self) -> int:
         return self.comm.rank
@@ -308,7 +324,7 @@ class NativeBackend(TorchCommBackend):
         self.comm.abort("abort was called")
 
     def is_aborted(self) -> bool:
-        return self.comm.failure() is not None
+        return not isinstance(self.comm.failure(), FinalizedError | None)
 
     def get_init_handle(self) -> str:
         return self.comm.handle_text()
@@ -329,25 +345,31 @@ class NativeBackend(TorchCommBackend):
         self._follow(self.comm.regroup(without=without, newcomers=newcomers, timeout_ns=timeout_ns(timeout)))
 
     def _follow(self, comm: Communicator) -> None:
+        self._unwatch()
         self.comm = comm
         for call in self._on_abort:
             self._watch(call)
 
     def on_abort(self, call: Callable[[], None]) -> None:
-        self._on_abort.append(call)
         self._watch(call)
+        self._on_abort.append(call)
 
     def _watch(self, call: Callable[[], None]) -> None:
-        def broken(_user: int, _status: int) -> None:
-            try:
-                call()
-            except Exception:  # there is nobody here to raise it to
-                logging.getLogger("chorus").exception("an abort hook failed")
+        number, hook = next(_numbers), ctypes.c_uint64()
+        _breaks[number] = call
+        try:
+            check(_lib.library.chorus_on_abort(self.comm.handle, _trampoline, number, ctypes.byref(hook)))
+        except BaseException:
+            _breaks.pop(number, None)
+            raise
+        self._watched.append((number, hook.value))
 
-        callback = _lib.ABORT_FN(broken)
-        _callbacks.append(callback)
-        hook = ctypes.c_uint64()
-        check(_lib.library.chorus_on_abort(self.comm.handle, callback, None, ctypes.byref(hook)))
+    def _unwatch(self) -> None:
+        """Let go of the hooks of a communicator that has ended. Those of one that broke are called yet, if they weren't."""
+        watched, self._watched = self._watched, []
+        for number, hook in () if self.is_aborted() else watched:
+            _breaks.pop(number, None)
+            check(_lib.library.chorus_hook_remove(hook))
 
     def set_timeout(self, timeout: timedelta) -> None:
         ns = timeout_ns(timeout)

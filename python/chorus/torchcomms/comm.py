@@ -145,7 +145,6 @@ class TorchComm:
         self._options = options
         self._ranks = ranks
         self._hooks = Hooks()
-        self._watching = False
         self._finalized = False
         _open.add(self)
 
@@ -603,20 +602,18 @@ class TorchComm:
         return self._hook(self._hooks.post, callback)
 
     def register_abort_hook(self, callback: Callable[[], None]) -> RemovableHandle:
-        """Call ``callback()`` once when the communicator breaks, from a thread of its own.
+        """Call ``callback()`` once when the communicator breaks, from a thread of its own; soon, if it's broken already.
 
         What the callback raises is logged.
         """
-        if not self._watching:
-            hooks = self._hooks.abort  # not self: the library would keep the communicator alive
+        hooks = [callback]  # removing it empties this; not self: the backend would keep the communicator alive
 
-            def broken() -> None:
-                for hook in list(hooks):
-                    hook()
+        def broken() -> None:
+            for hook in list(hooks):
+                hook()
 
-            self._impl.on_abort(broken)
-            self._watching = True
-        return self._hook(self._hooks.abort, callback)
+        self._impl.on_abort(broken)
+        return RemovableHandle(hooks, callback)
 
     @staticmethod
     def _hook(hooks: list[Any], callback: Callable[..., None]) -> RemovableHandle:
