@@ -112,6 +112,7 @@ class _Scope(threading.local):
     def __init__(self) -> None:
         self.index: dict[str, int] = {}
         self.streams: dict[device, Stream] = {}
+        self.outer: list[tuple[int, Stream]] = []  # what is current again when ``with`` ends
 
 
 _scope = _Scope()
@@ -157,23 +158,41 @@ def set_current_index(name: str, index: int) -> None:
 
 # ---- kernels ----
 
-# What enqueued functions of Python need, by the number that the library passes them.
-_calls: dict[int, tuple[Callable[..., None], list[tuple[torch.dtype, tuple[int, ...]]], int, bool]] = {}
+class _Call:
+    """An enqueued function of Python: what it's called with, and where; ``graph``: what it's a node of."""
+
+    __slots__ = ("function", "operands", "stream", "graph", "__weakref__")
+
+    def __init__(
+        self,
+        function: Callable[..., None],
+        operands: list[tuple[torch.dtype, tuple[int, ...]]],
+        stream: int,
+        graph: weakref.ref[Graph] | None,
+    ) -> None:
+        self.function = function
+        self.operands = operands
+        self.stream = stream
+        self.graph = graph
+
+
+# By the number that the library passes: those that run once, and those of graphs, which hold them.
+_calls: dict[int, _Call] = {}
+_captured: weakref.WeakValueDictionary[int, _Call] = weakref.WeakValueDictionary()
 _numbers = itertools.count(1)
 _failures: dict[int, BaseException] = {}  # by stream: what its work raised
 
 
-def _kernel(number: int | None, views: Any) -> int:
-    call = _calls.get(number or 0)
+def _kernel(number: int, views: Any) -> int:
+    call = _calls.pop(number, None) or _captured.get(number)
     if call is None:
         return 1
-    function, operands, stream, once = call
-    if once:
-        _calls.pop(number or 0, None)
     try:
-        function(*(_view(views[i], dtype, shape) for i, (dtype, shape) in enumerate(operands)))
+        call.function(*(_view(views[i], dtype, shape) for i, (dtype, shape) in enumerate(call.operands)))
     except BaseException as error:
-        _failures[stream] = error
+        graph = None if call.graph is None else call.graph()
+        replayed = None if graph is None else graph._replayed
+        _failures[call.stream if replayed is None else replayed.handle] = error
         return 1
     return 0
 
@@ -213,7 +232,6 @@ class Stream:
         info = self._info()
         self.stream_id: int = info.id
         self.priority: int = info.priority
-        self._outer: list[tuple[int, Stream]] = []
         _used.add(handle_of(self.device))
 
     @classmethod
@@ -262,7 +280,7 @@ class Stream:
         error = last_error(status)
         error.__cause__ = _failures.pop(self.handle, None)
         for number, call in list(_calls.items()):  # what was left out
-            if call[2] == self.handle and call[3]:
+            if call.stream == self.handle:
                 _calls.pop(number, None)
         return error
 
@@ -290,30 +308,34 @@ class Stream:
         It's called on a thread of the library with a CPU tensor over the memory of each operand, which must not be kept.
         What it raises becomes the stream's error. In a capture it becomes a node. Not in PyTorch.
         """
-        number, capturing = next(_numbers), self.is_capturing()
         spans = (_lib.Span * len(operands))()
         for span, t in zip(spans, operands):
             span.data, span.bytes = t.data_ptr(), t.nbytes
+        # Which of several captures it becomes a part of is not known here: all hold it, until the last lets go.
+        graphs = list(_capturing) if self.is_capturing() else []
+        graph = next((g for g in graphs if g._stream == self), graphs[-1] if graphs else None)
         shapes = [(t.dtype, t.shape) for t in operands]
-        _calls[number] = (function, shapes, self.handle, not capturing)
+        call = _Call(function, shapes, self.handle, None if graph is None else weakref.ref(graph))
+        number = next(_numbers)
+        kept: Any = _captured if graphs else _calls
+        kept[number] = call
         what = name or str(getattr(function, "__name__", "kernel"))
         try:
             check(_library.chorus_stream_launch(self.handle, what.encode(), spans, len(operands), _trampoline, number))
         except BaseException:
-            _calls.pop(number, None)
+            kept.pop(number, None)
             raise
-        if capturing:
-            for graph in list(_capturing):
-                graph._calls.append(number)
+        for graph in graphs:
+            graph._calls.append(call)
 
     def __enter__(self) -> Self:
         name = self.device.type
-        self._outer.append((current_index(name), current_stream(self.device)))
+        _scope.outer.append((current_index(name), current_stream(self.device)))
         set_stream(self)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        index, outer = self._outer.pop()
+        index, outer = _scope.outer.pop()
         set_stream(outer)
         set_current_index(self.device.type, index)
 
@@ -464,7 +486,7 @@ class Graph:
         self._stream: Stream | None = None
         self._handle: int | None = None
         self._replayed: Stream | None = None
-        self._calls: list[int] = []
+        self._calls: list[_Call] = []
 
     def capture_begin(self) -> None:
         """Begin to capture the current stream."""
@@ -490,7 +512,7 @@ class Graph:
         h = ctypes.c_uint64()
         status = _library.chorus_graph_end(stream.handle, None if discard else ctypes.byref(h))
         if status or discard:
-            self._drop()
+            self._calls = []
         check(status)
         self._handle = h.value or None
         if self._handle:
@@ -521,9 +543,9 @@ class Graph:
 
     def replay(self) -> None:
         """Enqueue a run of the graph on the current stream."""
-        stream = current_stream()
-        check(_library.chorus_graph_replay(self._captured(), stream.handle))
-        self._replayed = stream
+        handle, stream = self._captured(), current_stream()
+        self._replayed = stream  # before a function can fail
+        check(_library.chorus_graph_replay(handle, stream.handle))
 
     def reset(self) -> None:
         """Wait for the replays and delete the graph; it can be captured again."""
@@ -534,11 +556,6 @@ class Graph:
             self._handle = None
         self._calls = []
 
-    def _drop(self) -> None:
-        for number in self._calls:
-            _calls.pop(number, None)
-        self._calls = []
-
     def __enter__(self) -> None:
         self.capture_begin()
 
@@ -546,14 +563,13 @@ class Graph:
         self._end(discard=exc[0] is not None)
 
 
-def _release_graph(handle: int, calls: list[int]) -> None:
+def _release_graph(handle: int, calls: list[_Call]) -> None:
     """Give a graph back. Its functions stay until what is enqueued has run: it's not known here where."""
     _library.chorus_graph_release(handle)
     if calls:
-        for d in _used:
+        for d in list(_used):  # other threads may use another one meanwhile
             _library.chorus_device_synchronize(d, _EXIT_NS)
-    for number in calls:
-        _calls.pop(number, None)
+    calls.clear()
 
 
 def synchronize(what: DeviceLike = None) -> None:
@@ -563,8 +579,8 @@ def synchronize(what: DeviceLike = None) -> None:
 
 def _exit() -> None:
     """Wait until no work of a device can call Python any more."""
-    if _calls:
-        for d in _used:
+    if _calls or _captured:
+        for d in list(_used):
             if _library.chorus_device_synchronize(d, _EXIT_NS) == _lib.Status.TIMEOUT:
                 warnings.warn("chorus: work of a device is still under way at the interpreter's exit", RuntimeWarning, stacklevel=1)  # fmt: skip
 
