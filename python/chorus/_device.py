@@ -181,6 +181,7 @@ _calls: dict[int, _Call] = {}
 _captured: weakref.WeakValueDictionary[int, _Call] = weakref.WeakValueDictionary()
 _numbers = itertools.count(1)
 _failures: dict[int, BaseException] = {}  # by stream: what its work raised
+_held: dict[int, list[object]] = {}  # by stream: what its work may be using, until it's known to be done
 
 
 def _kernel(number: int, views: Any) -> int:
@@ -257,6 +258,11 @@ class Stream:
             check(status)
         except WorkFailedError as error:
             raise error from _failures.get(self.handle)
+        _held.pop(self.handle, None)
+
+    def hold(self, what: object) -> None:
+        """Keep something until the stream's work is known to be done. Not in PyTorch."""
+        _held.setdefault(self.handle, []).append(what)
 
     def query(self) -> bool:
         """Whether all work is done; raises what it failed with."""
@@ -276,6 +282,7 @@ class Stream:
         if status == _lib.INTERRUPTED:
             raise KeyboardInterrupt
         if not status:
+            _held.pop(self.handle, None)
             return None
         error = last_error(status)
         error.__cause__ = _failures.pop(self.handle, None)

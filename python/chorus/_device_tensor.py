@@ -13,6 +13,7 @@ import torch.utils.dlpack
 
 from chorus import _lib
 from chorus._device import DeviceLike, Stream, check, current_stream, device, handle_of, resolve
+from chorus._tensors import shape_of
 from chorus.errors import InvalidArgumentError, UnsupportedError
 
 _library = _lib.library
@@ -132,12 +133,13 @@ class DeviceTensor:
 
     def view(self, *shape: Any) -> DeviceTensor:
         """The same elements in another shape; one dimension may be -1."""
-        to = list(shape_of(shape))
+        asked = shape_of(shape, least=-1)
+        to = list(asked)
         if -1 in to:
             rest = -math.prod(to)
             to[to.index(-1)] = self.numel() // rest if rest > 0 else 0
-        if math.prod(to) != self.numel():
-            raise InvalidArgumentError(f"chorus: shape {list(shape_of(shape))} is invalid for {self.numel()} elements")
+        if -1 in to or math.prod(to) != self.numel():
+            raise InvalidArgumentError(f"chorus: shape {list(asked)} is invalid for {self.numel()} elements")
         return DeviceTensor(self._memory, self._offset, tuple(to), self.dtype, self.device)
 
     reshape = view
@@ -170,6 +172,10 @@ class DeviceTensor:
 
     def chunk(self, chunks: int) -> list[DeviceTensor]:
         """Like ``torch.chunk`` along the first dimension."""
+        if chunks < 1:
+            raise InvalidArgumentError(f"chorus: chunk into {chunks}; it must be 1 at least")
+        if not len(self):
+            return [self] * chunks
         rows = -(-len(self) // chunks)
         return [self[i : i + rows] for i in range(0, len(self), rows)]
 
@@ -203,7 +209,12 @@ class DeviceTensor:
         stream = current_stream(source.device if self.is_cpu and isinstance(source, DeviceTensor) else self.device)
         check(_library.chorus_stream_copy(stream.handle, to.data_ptr(), source.data_ptr(), self.nbytes))
         if not non_blocking:
-            stream.synchronize()
+            try:
+                stream.synchronize()
+            except BaseException:
+                # Interrupted, or out of time: the copy may be under way yet.
+                stream.hold((to, source))
+                raise
 
     def copy_to(self, dst: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
         """Copy the elements into a CPU tensor of this shape; see :meth:`copy_`."""
@@ -304,20 +315,11 @@ def _forget(_: Any) -> None:
     """Nothing: to be called with what was held until then."""
 
 
-def shape_of(size: tuple[Any, ...]) -> tuple[int, ...]:
-    """The shape that ``size`` stands for: integers, or one sequence of them."""
-    if len(size) == 1 and isinstance(size[0], Sequence):
-        size = tuple(size[0])
-    return tuple(int(n) for n in size)
-
-
 def empty(*size: Any, dtype: torch.dtype | None = None, device: DeviceLike = None) -> DeviceTensor:
     """A tensor with undefined contents on a device, by default the current one, for its current stream."""
     shape = shape_of(size)
     dtype = dtype or torch.get_default_dtype()
     d = resolve(device)
-    if any(n < 0 for n in shape):
-        raise InvalidArgumentError(f"chorus: shape {shape} has a negative dimension")
     memory = _Memory(d, math.prod(shape) * dtype.itemsize, current_stream(d))
     return DeviceTensor(memory, 0, shape, dtype, d)
 

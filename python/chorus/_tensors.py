@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -34,6 +36,16 @@ DTYPES: dict[torch.dtype, int] = {
 def plain(tensor: torch.Tensor) -> bool:
     """Whether a strided tensor's memory is just its elements, one after the other."""
     return tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
+
+
+def shape_of(size: tuple[Any, ...], least: int = 0) -> tuple[int, ...]:
+    """The shape that ``size`` stands for: integers of at least ``least``, or one sequence of them."""
+    if len(size) == 1 and isinstance(size[0], Sequence):
+        size = tuple(size[0])
+    shape = tuple(operator.index(n) for n in size)
+    if min(shape, default=least) < least:
+        raise InvalidArgumentError(f"chorus: shape {shape} has a negative dimension")
+    return shape
 
 
 class Staging:

@@ -39,7 +39,7 @@ from chorus._device import (
 )
 from chorus._device_tensor import DeviceTensor, empty, empty_pinned, from_dlpack, from_torch, full, zeros
 from chorus._tensors import DTYPES
-from chorus.errors import UnsupportedError
+from chorus.errors import InvalidArgumentError, UnsupportedError
 
 __all__ = [
     "DeviceTensor",
@@ -104,10 +104,13 @@ def current_device_index() -> int:
 
 
 def set_device_index(device: DeviceLike, /) -> None:
-    """Make a device the thread's current one. A negative index changes nothing."""
+    """Make a device of the accelerator the thread's current one. A negative index changes nothing."""
     if isinstance(device, int) and device < 0:
         return
-    set_current_index(accelerator(), resolve(device).index or 0)
+    one = resolve(device)
+    if one.type != accelerator():
+        raise InvalidArgumentError(f"chorus: set_device_index: {one} is no device of the accelerator, {accelerator()}")
+    set_current_index(one.type, one.index or 0)
 
 
 def current_device_idx() -> int:

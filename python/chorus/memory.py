@@ -6,13 +6,14 @@ import contextlib
 import ctypes
 import math
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from chorus import _lib
+from chorus._tensors import shape_of
 from chorus.errors import check
 
 __all__ = ["empty", "is_shared", "share", "shared_memory", "zeros"]
@@ -33,12 +34,6 @@ class _Block:
         weakref.finalize(self.bytes, _lib.library.chorus_free, ctypes.c_void_p(self.at)).atexit = False
 
 
-def _shape(size: tuple[Any, ...]) -> tuple[int, ...]:
-    if len(size) == 1 and isinstance(size[0], Sequence):
-        size = tuple(size[0])
-    return tuple(int(n) for n in size)
-
-
 def _storage(nbytes: int, zero: bool) -> torch.Tensor:
     """A flat tensor of bytes."""
     if nbytes == 0:
@@ -47,7 +42,7 @@ def _storage(nbytes: int, zero: bool) -> torch.Tensor:
 
 
 def _new(size: tuple[Any, ...], dtype: torch.dtype | None, requires_grad: bool, zero: bool) -> torch.Tensor:
-    shape = _shape(size)
+    shape = shape_of(size)
     dtype = dtype or torch.get_default_dtype()
     with torch.utils._python_dispatch._disable_current_modes():
         tensor = _storage(math.prod(shape) * dtype.itemsize, zero).view(dtype).view(shape)

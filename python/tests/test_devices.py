@@ -71,6 +71,8 @@ def test_current_device():
     accelerator.set_device_index("accinte:0")
     with pytest.raises(chorus.InvalidArgumentError, match="out of range"):
         accelerator.set_device_index(2)
+    with pytest.raises(chorus.InvalidArgumentError, match="cpu:0 is no device of the accelerator, accinte"):
+        accelerator.set_device_index("cpu")
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -92,8 +94,17 @@ def test_zeros_and_empties():
     assert accelerator.full((), 2.5).item() == 2.5
     assert accelerator.zeros((2, 2), dtype=torch.int8).tolist() == [[0, 0], [0, 0]]
     assert [c.shape for c in accelerator.empty(7, 2).chunk(3)] == [(3, 2), (3, 2), (1, 2)]
-    with pytest.raises(chorus.InvalidArgumentError):
-        accelerator.empty(-1)
+    assert [c.shape for c in accelerator.empty(0, 2).chunk(3)] == [c.shape for c in torch.empty(0, 2).chunk(3)]
+    for make in (accelerator.empty, accelerator.empty_pinned, chorus.empty):
+        with pytest.raises(chorus.InvalidArgumentError, match="negative"):
+            make(2, -1)
+        with pytest.raises(TypeError):
+            make(2.5)
+    for elements, shape in ((6, (-2, -3)), (0, (-1, -1)), (6, (-1, 4))):
+        with pytest.raises(chorus.InvalidArgumentError):
+            accelerator.empty(elements).view(shape)
+    with pytest.raises(chorus.InvalidArgumentError, match="at least"):
+        accelerator.empty(4).chunk(0)
     with pytest.raises(chorus.InvalidArgumentError):
         accelerator.empty(4).copy_(torch.ones(5))
     with pytest.raises(chorus.InvalidArgumentError):
@@ -114,6 +125,26 @@ def test_pinned_copies_do_not_wait():
         gate.set()
         s.synchronize()
         assert back.eq(3).all()
+
+
+def test_interrupted_copies():
+    """Of a copy that Ctrl-C didn't let wait the memory stays."""
+    gate = threading.Event()
+    with chorus.Stream("accinte:0") as s:
+        x = accelerator.full((1000,), 3.0)
+        s.launch(gate.wait)
+        to = torch.zeros(1000)
+        held = weakref.ref(to)
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            x.copy_to(to)
+        del to
+        gc.collect()
+        assert not s.query() and held().eq(0).all()
+        gate.set()
+        s.synchronize()
+        gc.collect()
+        assert held() is None
 
 
 def test_pinned_memory_is_kept():
@@ -509,6 +540,15 @@ def _collectives(peers):
         comm.all_reduce(host, ReduceOp.SUM, False)  # the host's, in order among them
         assert host.eq(n).all()
         # A graph: two asynchronous operations in it, each waited for.
+        parts = [accelerator.full((4,), r) for r in range(n)] if me == 0 else []
+        got = accelerator.zeros(4)
+        s.synchronize()
+        s.launch((scattering := threading.Event()).wait)
+        comm.scatter(got, parts, 0, True).wait()
+        assert not s.query()  # the stream waits, nobody else
+        scattering.set()
+        assert got.cpu().eq(me).all()
+        got = got[:3]
         a, b = accelerator.zeros(100), accelerator.zeros(100)
         g = accelerator.Graph()
         with g:

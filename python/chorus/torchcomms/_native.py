@@ -298,7 +298,7 @@ class NativeBackend(TorchCommBackend):
         self._in_range(root, "root", "scatter")
         staging = Staging()
         target = staging.output(output_tensor)
-        sources: _Tensors = []
+        sources: _Tensors | None = None
         ins = None
         if root == self.comm.rank:
             sources = [staging.input(t) for t in self._listed(input_tensor_list, "input", "scatter")]
