@@ -8,6 +8,7 @@ import os
 import queue
 import re
 import subprocess
+import time
 import warnings
 import weakref
 
@@ -19,6 +20,7 @@ from table import data, same, total
 
 import chorus
 from chorus import _lib, torchcomms
+from chorus.bench.port import free_port
 
 CPU = torch.device("cpu")
 SUM = torchcomms.ReduceOp.SUM
@@ -637,3 +639,48 @@ def test_file_store_timeout(tmp_path):
     with pytest.raises(chorus.TimeoutError) as caught:
         torchcomms.new_comm("chorus", CPU, "alone", timeout=datetime.timedelta(seconds=0.3), store=store, rank=0, world_size=2)
     assert caught.value.missing_ranks == (1,)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_nobody_else_comes(rank, monkeypatch):
+    """The time of the environment bounds the meeting, too, and who is missing is named."""
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(free_port()))
+    monkeypatch.setenv("TORCHCOMM_TIMEOUT_SECONDS", "1")
+    began = time.monotonic()
+    with pytest.raises(chorus.TimeoutError) as caught:
+        torchcomms.new_comm("gloo", CPU, "nobody", rank=rank, world_size=2)
+    assert caught.value.missing_ranks == (1 - rank,) and time.monotonic() - began < 30
+    monkeypatch.setenv("MASTER_PORT", "none")
+    with pytest.raises(RuntimeError, match="MASTER_PORT='none'"):
+        torchcomms.new_comm("gloo", CPU, "nobody", rank=rank, world_size=2)
+
+
+def test_options_of_the_environment(monkeypatch):
+    class Told(torchcomms.TorchCommBackend):
+        def init(self, device, name, options):
+            self.options = options
+
+        def get_size(self):
+            return 1
+
+    torchcomms.register_backend("told", Told)
+    monkeypatch.setenv("TORCHCOMM_TIMEOUT_SECONDS", "1.5")
+    monkeypatch.setenv("TORCHCOMM_ABORT_ON_ERROR", "Yes")
+    for name in ("told", "gloo"):
+        comm = torchcomms.new_comm(name, CPU, "told", rank=0, world_size=1)
+        assert comm.get_options().timeout == datetime.timedelta(seconds=1.5)
+        assert comm.get_options().abort_process_on_timeout_or_error
+        comm.finalize()
+    for name, bad in (("TORCHCOMM_TIMEOUT_SECONDS", "10s"), ("TORCHCOMM_TIMEOUT_SECONDS", "inf"), ("TORCHCOMM_ABORT_ON_ERROR", "maybe")):
+        with monkeypatch.context() as m:
+            m.setenv(name, bad)
+            with pytest.raises(RuntimeError, match=f"{name}='{bad}'"):
+                torchcomms.new_comm("told", CPU, "told")
+
+
+def test_fake_needs_nobody():
+    comm = torchcomms.new_comm("fake", CPU, "alone", rank=3, world_size=1024)
+    comm.all_reduce(torch.ones(3), SUM, False)
+    assert comm.get_rank() == 3 and comm.get_size() == 1024
+    comm.finalize()

@@ -5,9 +5,14 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 
-from torch._C._distributed_c10d import Store
-from torch.distributed.rendezvous import rendezvous
+import torch.distributed as dist
+from torch._C._distributed_c10d import Store, TCPStore
 
+from chorus.errors import TimeoutError
+
+_TIMEOUT, _ABORT = "TORCHCOMM_TIMEOUT_SECONDS", "TORCHCOMM_ABORT_ON_ERROR"
+# What the library takes for true and false in variables.
+_TRUTHS = dict.fromkeys(("1", "t", "true", "y", "yes", "on"), True) | dict.fromkeys(("0", "f", "false", "n", "no", "off"), False)
 _METHOD = "TORCHCOMM_BOOTSTRAP_RANKSIZE_QUERY_METHOD"
 _BY_HAND = (("TORCHCOMM_RANK",), ("TORCHCOMM_SIZE",))
 # By the values of _METHOD, in the order in which they are tried.
@@ -52,12 +57,54 @@ def query_ranksize() -> tuple[int, int]:
     return -1, 0
 
 
+def default_timeout() -> timedelta:
+    """The timeout of communicators that are given none: TORCHCOMM_TIMEOUT_SECONDS, or 600 s."""
+    text = os.environ.get(_TIMEOUT) or "600"
+    try:
+        timeout = timedelta(seconds=float(text))
+    except (ValueError, OverflowError):
+        timeout = timedelta(0)
+    if timeout <= timedelta(0):
+        raise RuntimeError(f"chorus: {_TIMEOUT}={text!r} is not a positive number of seconds")
+    return timeout
+
+
+def default_abort() -> bool:
+    """Whether failures abort the process for communicators that aren't told: TORCHCOMM_ABORT_ON_ERROR, or no."""
+    text = os.environ.get(_ABORT) or "false"
+    if text.lower() not in _TRUTHS:
+        raise RuntimeError(f"chorus: {_ABORT}={text!r} is neither true nor false")
+    return _TRUTHS[text.lower()]
+
+
 def store_of_environment(rank: int, size: int, timeout: timedelta) -> Store | None:
-    """The store at MASTER_ADDR and MASTER_PORT, where ranks meet if they are given none; None without them."""
+    """The store at MASTER_ADDR and MASTER_PORT, where ranks meet if they are given none; None without them.
+
+    Rank 0 serves it, unless torchrun does; it doesn't wait here for the others, whom the communicator can name if they
+    don't come. Raises :class:`chorus.TimeoutError` if nobody serves it.
+    """
     names = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT")
     key = tuple(os.environ.get(name, "") for name in names)
-    if not key[0] or not key[1]:
+    port = _number(("MASTER_PORT",))
+    if not key[0] or port is None:
         return None
     if key not in _stores:
-        _stores[key], _, _ = next(rendezvous("env://", rank, size, timeout=timeout))
+        agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+        libuv = os.environ.get("USE_LIBUV", "1") == "1"  # as PyTorch's rendezvous has it
+        try:
+            _stores[key] = TCPStore(key[0], port, size, rank == 0 and not agent, timeout, wait_for_workers=False,
+                multi_tenant=not agent, use_libuv=libuv)  # fmt: skip
+        except dist.DistError as error:
+            if "timed out" not in str(error):
+                raise
+            seconds = timeout.total_seconds()
+            raise TimeoutError(
+                f"chorus: rank {rank}: new_comm: timed out after {seconds:g} s: there is no store at {key[0]}:{port} "
+                f"(MASTER_ADDR, MASTER_PORT), which {'torchrun' if agent else 'rank 0'} serves",
+                op="new_comm",
+                rank=rank,
+                reporter=rank,
+                missing_ranks=() if agent else (0,),
+                elapsed=seconds,
+            ) from error
     return _stores[key]

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-from torch._C._distributed_c10d import PrefixStore, Store
+from torch._C._distributed_c10d import HashStore, PrefixStore, Store
 
 import chorus
 from chorus import _lib, accelerator, memory
@@ -719,8 +719,9 @@ def new_comm(
         priority = priority if said is None else said
     if name is None:
         name = f"comm{next(_unnamed)}"
-    options = CommOptions(bool(abort_process_on_timeout_or_error), timeout or timedelta(seconds=600), bool(priority),
-        store, enable_reconfigure, dict(hints or {}))  # fmt: skip
+    aborts = abort_process_on_timeout_or_error
+    options = CommOptions(_launcher.default_abort() if aborts is None else aborts,
+        timeout or _launcher.default_timeout(), bool(priority), store, enable_reconfigure, dict(hints or {}))  # fmt: skip
     if ours is not None and priority:
         own["is_high_priority_stream"] = "true"
     if made_of is not None:
@@ -731,24 +732,23 @@ def new_comm(
         rank, world_size, store = _lib.NO_WORLD, 0, None
     if rank is None or world_size is None:
         rank, world_size = _launcher.query_ranksize()
-    if store is None and world_size > 1:
+    if native == "fake" and world_size > 1:
+        store = HashStore()  # the library wants one, and nobody meets there
+    elif store is None and world_size > 1:
         store = _launcher.store_of_environment(rank, world_size, options.timeout)
-    if store is not None and world_size > 1:
+    if store is not None and world_size > 1 and native != "fake":
         store = _fresh(PrefixStore(f"torchcomms/{name}", store), world_size)
     comm = Communicator.create(
         rank,
         world_size,
         store,
         name=name,
-        timeout_ns=timeout_ns(timeout),
+        timeout_ns=timeout_ns(options.timeout),
         hints=own,
-        abort_on_error=abort_process_on_timeout_or_error,
+        abort_on_error=options.abort_process_on_timeout_or_error,
         backend=native,
         device=str(ours) if ours is not None else None,
     )
-    info = comm.info()
-    options.timeout = timedelta(microseconds=info.timeout_ns / 1000)
-    options.abort_process_on_timeout_or_error = bool(info.abort_on_error)
     return TorchComm(NativeBackend(comm, backend), device if ours is None else ours, options, list(range(comm.size)))
 
 
