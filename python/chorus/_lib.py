@@ -482,5 +482,7 @@ def hints(values: dict[str, str] | None) -> tuple[Any, int]:
         return None, 0
     array = (Hint * len(values))()
     for i, (name, value) in enumerate(values.items()):
+        if not isinstance(value, str):
+            raise TypeError(f"chorus: hint {name}={value!r}: the values of hints are strings, not {type(value).__name__}")
         array[i].name, array[i].value = name.encode(), value.encode()
     return array, len(values)

@@ -162,6 +162,12 @@ def last_error(status: int) -> Error:
     return error
 
 
+def invalid(comm: str, rank: int, op: str, detail: str) -> InvalidArgumentError:
+    """The exception for arguments that a rank's operation refuses."""
+    message = f"chorus: rank {rank} of {comm!r}: {op}: {detail}"
+    return InvalidArgumentError(message, comm=comm, op=op, rank=rank, reporter=rank, detail=detail)
+
+
 def check(status: int) -> None:
     """Raise unless the status is OK."""
     if status:

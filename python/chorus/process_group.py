@@ -25,7 +25,7 @@ from chorus import _dynamo, _kept, _lib, memory
 from chorus._comm import Communicator, Pending
 from chorus._reductions import NUMBERS, reduction_of
 from chorus._tensors import Staging, buffers, dense, even, moved_as, reduced_as, single
-from chorus.errors import Error, InvalidArgumentError, TimeoutError, UnsupportedError
+from chorus.errors import Error, InvalidArgumentError, TimeoutError, UnsupportedError, invalid
 
 _Tensors = list[torch.Tensor]
 
@@ -651,9 +651,7 @@ class ProcessGroup(dist.ProcessGroup):
         return Work(self.comm.run(True, data, staging.after(), *args, **fields), tensors)
 
     def _invalid(self, op: str, detail: str) -> InvalidArgumentError:
-        comm = self.comm
-        message = f"chorus: rank {comm.rank} of {comm.name!r}: {op}: {detail}"
-        return InvalidArgumentError(message, comm=comm.name, op=op, rank=comm.rank, reporter=comm.rank, detail=detail)
+        return invalid(self.comm.name, self.comm.rank, op, detail)
 
     def _here(self, tensors: _Tensors, op: str) -> None:
         """Refuse tensors whose elements aren't in the host's memory: where one is on the CPU, all must be."""

@@ -1,5 +1,6 @@
 """chorus.torchcomms beside Gloo: every operation, sync and async, on worlds of 1 to 4 ranks."""
 
+import concurrent.futures
 import copy
 import ctypes
 import datetime
@@ -193,6 +194,14 @@ def _messages(peers):
         assert [int(o[-1]) for o in outs] == [10 * p + r for p in range(n)]
     with pytest.raises(RuntimeError, match="no operations"):
         comm.batch_op_create().issue(False)
+    batch = comm.batch_op_create()
+    batch.ops.append(torchcomms.P2POp("send", out, r))
+    with pytest.raises(TypeError, match="P2POpType, not 'send'"):
+        batch.issue(False)
+    with pytest.raises(TypeError, match="expected a tensor, not list"):
+        comm.all_to_all_single([1], [1], False)
+    with pytest.raises(TypeError):
+        comm.split([0.5])
     for bad in (-1, n):
         with pytest.raises(RuntimeError, match=rf"must be in range \[0, {n}\), but got {bad}"):
             comm.recv(out, bad, False)
@@ -248,11 +257,12 @@ def _persistent(peers):
         comm.all_gather_p_exec(handle, torch.full((8,), float(10 * step + r)), step % 2 == 0).wait()
         assert out.tolist() == [10.0 * step + p for p in range(n) for _ in range(8)]
     comm.all_gather_p_free(handle)
-    with pytest.raises(chorus.InvalidArgumentError, match="freed"):
+    with pytest.raises(chorus.InvalidArgumentError, match=f"rank {r} of .*freed"):
         comm.all_gather_p_exec(handle, out, False)
     if n > 1:
-        with pytest.raises(chorus.InvalidArgumentError):
+        with pytest.raises(chorus.InvalidArgumentError, match=rf"comm_size \({n}\)") as caught:
             comm.all_gather_p_init(torch.zeros(n + 1))
+        assert caught.value.rank == r and caught.value.op == "all_gather_p_init"
     comm.finalize()
 
 
@@ -450,8 +460,15 @@ def _settings(peers):
         comm.all_reduce(x, SUM, False, hints={"algorithm": "no such"})
     with pytest.raises(RuntimeError, match="want 1"):
         join(peers, hints={"lazy": "perhaps"})
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="max_event_pool_size='many'"):
         join(peers, hints={"max_event_pool_size": "many"})
+    with pytest.raises(chorus.InvalidArgumentError, match="hostname='no.such.host.invalid'"):
+        join(peers, hints={"hostname": "no.such.host.invalid"})
+    with pytest.raises(RuntimeError, match="lazy=True: want 1"):
+        join(peers, hints={"lazy": True})
+    for call in (lambda h: join(peers, hints=h), lambda h: comm.all_reduce(x, SUM, False, hints=h)):
+        with pytest.raises(TypeError, match="chunk_bytes=65536: the values of hints are strings, not int"):
+            call({"chunk_bytes": 65536})
     with pytest.raises(chorus.UnsupportedError):
         comm.get_device_transport()
     y = comm.get_mem_allocator().empty(8)
@@ -580,6 +597,16 @@ def test_backends(monkeypatch):
         def barrier(self, async_op, **options):
             self.options = options
 
+        def broadcast(self, tensor, root, async_op):
+            self.future = concurrent.futures.Future()
+            return Handle(self.future)
+
+    class Handle:
+        """Of another library."""
+
+        def __init__(self, future):
+            self.wait, self.is_completed, self.exception = future.result, future.done, future.exception
+
     torchcomms.register_backend("mine", Mine)
     torchcomms.register_backend("mine", torchcomms.TorchCommBackend)  # ignored
     comm = torchcomms.new_comm("mine", CPU, "x")
@@ -587,7 +614,20 @@ def test_backends(monkeypatch):
     assert comm.all_reduce(x, SUM, True).is_completed() and x.tolist() == [1, 1]
     comm.barrier(False, timeout=datetime.timedelta(seconds=1))
     assert comm.get_backend_impl().options == {"timeout": datetime.timedelta(seconds=1)}
-    for call in (lambda: comm.broadcast(x, 0, False), comm.abort, comm.new_window):
+    status = torchcomms.WorkStatus
+    for error, want in ((None, status.COMPLETED), (ValueError("no"), status.ERROR), (chorus.TimeoutError("late"), status.TIMEDOUT)):
+        work = comm.broadcast(x, 0, True)
+        assert work.status() is status.INPROGRESS and not work.is_completed() and work.exception() is None
+        future = comm.get_backend_impl().future
+        future.set_result(None) if error is None else future.set_exception(error)
+        assert work.status() is want and work.is_completed() and work.exception() is error  # nobody has waited
+        if error is None:
+            work.wait()
+        else:
+            with pytest.raises(type(error)):
+                work.wait()
+        assert work.status() is want
+    for call in (lambda: comm.scatter(x, [x], 0, False), comm.abort, comm.new_window):
         with pytest.raises(RuntimeError, match="not implemented for communicator"):
             call()
     comm.finalize()

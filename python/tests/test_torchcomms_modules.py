@@ -294,3 +294,5 @@ def test_distwrap(tmp_path):
     for name in ("all_reduce", "batch_isend_irecv", "new_group", "is_initialized", "HashStore", "destroy_process_group"):
         assert getattr(distwrap, name) is getattr(dist, name)
     assert chorus.torchcomms.objcol.__doc__
+    with pytest.raises(chorus.UnsupportedError, match="'fake' can't be the backend of process groups"):
+        distwrap.init_process_group("fake", use_torchcomms=True)

@@ -11,6 +11,8 @@ import socket
 import warnings
 from collections.abc import Mapping
 
+from chorus.errors import InvalidArgumentError
+
 _OF_OPERATIONS = {"algorithm", "chunk_bytes", "mapped", "slots", "stores"}
 _OWN = {"fabric", "host_id", "calibration", "stage_bytes"} | _OF_OPERATIONS
 _TRUTHS = {"1": True, "true": True, "yes": True, "y": True, "0": False, "false": False, "no": False, "n": False}
@@ -22,15 +24,29 @@ _PRIORITY = {"is_high_priority_stream", "high_priority_stream"}
 
 def truth(name: str, value: str) -> bool:
     """A hint that is a flag."""
-    if value.lower() not in _TRUTHS:
+    if not isinstance(value, str) or value.lower() not in _TRUTHS:
         raise RuntimeError(f"hint {name}={value!r}: want 1, true, yes or y, or 0, false, no or n")
     return _TRUTHS[value.lower()]
+
+
+def _number(name: str, value: str) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise ValueError(f"hint {name}={value!r}: want a number") from None
+
+
+def _address(name: str, value: str) -> str:
+    try:
+        return socket.gethostbyname(value)
+    except OSError as error:
+        raise InvalidArgumentError(f"chorus: hint {name}={value!r}: {error}") from error
 
 
 def of_communicator(hints: Mapping[str, str] | None) -> tuple[dict[str, str], bool | None]:
     """What the library is given, and what the hints say about the stream's priority.
 
-    Raises RuntimeError for a flag, and ValueError for a number, that can't be read.
+    Raises RuntimeError for a flag or a host, and ValueError for a number, that can't be read.
     """
     own: dict[str, str] = {}
     priority: bool | None = None
@@ -42,11 +58,11 @@ def of_communicator(hints: Mapping[str, str] | None) -> tuple[dict[str, str], bo
         elif name == "interface":
             own["fabric.interface"] = value
         elif name == "hostname":
-            own["fabric.addr"] = socket.gethostbyname(value)
+            own["fabric.addr"] = _address(name, value)
         elif name in _FLAGS:
             truth(name, value)
         elif name in _NUMBERS:
-            int(value)
+            _number(name, value)
         else:
             _unknown(name)
     return own, priority

@@ -17,7 +17,7 @@ from chorus._comm import Batch, Communicator, DevicePending, Pending
 from chorus._device import device
 from chorus._device_tensor import DeviceTensor
 from chorus._tensors import Staging, buffers, dense, moved_as, reduced_as
-from chorus.errors import FinalizedError, InvalidArgumentError, check
+from chorus.errors import FinalizedError, InvalidArgumentError, check, invalid
 from chorus.process_group import timeout_ns
 from chorus.torchcomms import _hints
 from chorus.torchcomms._backend import TorchCommBackend
@@ -88,6 +88,8 @@ class NativeBackend(TorchCommBackend):
         batch: Batch = []
         shared: Options = {"hints": options["hints"]} if "hints" in options else {}
         for op in ops:
+            if not isinstance(op.type, P2POpType):
+                raise TypeError(f"batch_op_issue: the type of an operation must be a P2POpType, not {op.type!r}")
             issue = self._send if op.type is P2POpType.SEND else self._recv
             issue(op.tensor, op.peer, True, batch, shared)
         if not batch:
@@ -170,6 +172,7 @@ class NativeBackend(TorchCommBackend):
     def all_to_all_single(
         self, output: _Tensor, input: _Tensor, async_op: bool, **options: Unpack[Options]
     ) -> TorchWork:
+        self._on_cpu(input, "all_to_all_single")
         rows = input.size(0) if input.dim() else 1
         if rows % self.comm.size:
             raise self._invalid("all_to_all_single", f"the input's {rows} rows must be divisible by comm_size ({self.comm.size})")  # fmt: skip
@@ -406,9 +409,7 @@ class NativeBackend(TorchCommBackend):
         return TorchWork(pending)
 
     def _invalid(self, op: str, detail: str) -> InvalidArgumentError:
-        comm = self.comm
-        message = f"chorus: rank {comm.rank} of {comm.name!r}: {op}: {detail}"
-        return InvalidArgumentError(message, comm=comm.name, op=op, rank=comm.rank, reporter=comm.rank, detail=detail)
+        return invalid(self.comm.name, self.comm.rank, op, detail)
 
     def _in_range(self, rank: int, what: str, op: str) -> None:
         if not 0 <= rank < self.comm.size:  # the library's "any rank" is negative, and not of this interface

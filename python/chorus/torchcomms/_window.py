@@ -15,7 +15,7 @@ from chorus._device import device as device_type
 from chorus._device_tensor import DeviceTensor
 from chorus._tensors import moved_as, plain, reduced_as
 from chorus._window import Window
-from chorus.errors import InvalidArgumentError, UnsupportedError
+from chorus.errors import InvalidArgumentError, UnsupportedError, invalid
 from chorus.process_group import timeout_ns
 from chorus.torchcomms._types import ReduceOp, TorchCommWinAccessType, TorchCommWindowAttr
 from chorus.torchcomms._work import TorchWork
@@ -270,9 +270,7 @@ class TorchCommWindow:
             raise self._invalid(op, f"the rank must be in range [0, {self._comm.size}), but got {rank}")
 
     def _invalid(self, op: str, detail: str) -> InvalidArgumentError:
-        comm = self._comm
-        message = f"chorus: rank {comm.rank} of {comm.name!r}: {op}: {detail}"
-        return InvalidArgumentError(message, comm=comm.name, op=op, rank=comm.rank, reporter=comm.rank, detail=detail)
+        return invalid(self._comm.name, self._comm.rank, op, detail)
 
     def _unsupported(self, op: str) -> UnsupportedError:
         return UnsupportedError(f"chorus: {op}: windows of CPU tensors have no device side", comm=self._comm.name, op=op)

@@ -27,7 +27,7 @@ class TorchWork:
     def wait(self, timeout: timedelta | None = None) -> None:
         """Wait until the operation is done; raise what it failed with.
 
-        ``timeout`` bounds this wait, after which the operation goes on; without one the
+        ``timeout``, if it isn't zero, bounds this wait, after which the operation goes on; without one the
         operation's own timeout ends it. Raises :class:`chorus.Error`, a RuntimeError.
         """
         if self._pending is not None:
@@ -53,14 +53,18 @@ class TorchWork:
             return self._status
         if not self._pending.test():
             return WorkStatus.INPROGRESS
-        error = self._pending.error
-        if error is None:
-            return WorkStatus.COMPLETED
-        return WorkStatus.TIMEDOUT if isinstance(error, TimeoutError) else WorkStatus.ERROR
+        return _outcome(self._pending.error)
 
     def _set_status(self, status: WorkStatus) -> None:
         """For backends written in Python."""
         self._status = status
+
+
+def _outcome(error: BaseException | None) -> WorkStatus:
+    """The status of an operation that is over."""
+    if error is None:
+        return WorkStatus.COMPLETED
+    return WorkStatus.TIMEDOUT if isinstance(error, TimeoutError) else WorkStatus.ERROR
 
 
 # The handle of operations that were done when they returned. One for all: with caches cold, making one takes as long as a
@@ -111,3 +115,14 @@ class WorkWrapper(TorchWork):
         if self._status is WorkStatus.INPROGRESS and hasattr(self._inner, "is_completed"):
             return bool(self._inner.is_completed())
         return super().is_completed()
+
+    def exception(self) -> BaseException | None:
+        """What the operation failed with, if its backend says so."""
+        ask = getattr(self._inner, "exception", None)
+        error: BaseException | None = ask() if ask is not None and self.is_completed() else None
+        return error
+
+    def status(self) -> WorkStatus:
+        if self._status is not WorkStatus.INPROGRESS or not self.is_completed():
+            return self._status
+        return _outcome(self.exception())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import itertools
+import operator
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,7 @@ from chorus import _lib, accelerator, memory
 from chorus._comm import Communicator
 from chorus._device import resolve, types
 from chorus.backend import _fresh, _ours
-from chorus.errors import InvalidArgumentError, UnsupportedError
+from chorus.errors import InvalidArgumentError, UnsupportedError, invalid
 from chorus.process_group import ProcessGroup, timeout_ns
 from chorus.torchcomms import _backend, _hints, _launcher
 from chorus.torchcomms._backend import TorchCommBackend
@@ -416,11 +417,8 @@ class TorchComm:
     ) -> PersistentAllGather:
         """Prepare all-gathers into ``output``, to be run by :meth:`all_gather_p_exec`."""
         if output.numel() % self.get_size():
-            raise InvalidArgumentError(
-                f"chorus: all_gather_p_init: the output's {output.numel()} elements must be divisible by {self.get_size()}",
-                comm=self.get_name(),
-                op="all_gather_p_init",
-            )
+            raise self._invalid("all_gather_p_init",
+                f"the output's {output.numel()} elements must be divisible by comm_size ({self.get_size()})")  # fmt: skip
         return PersistentAllGather(output, hints, timeout)
 
     def all_gather_p_exec(
@@ -433,14 +431,14 @@ class TorchComm:
     ) -> TorchWork:
         """:meth:`all_gather_single` into the handle's output. Hooks don't see it."""
         if handle.output is None:
-            raise InvalidArgumentError("chorus: all_gather_p_exec: the handle was freed", comm=self.get_name())
+            raise self._invalid("all_gather_p_exec", "the handle was freed")
         options = _options(hints or handle.hints, timeout or handle.timeout)
         return _work(self._impl.all_gather_single(handle.output, input, async_op, **options))
 
     def all_gather_p_free(self, handle: PersistentAllGather) -> None:
         """Let go of the handle's output."""
         if handle.output is None:
-            raise InvalidArgumentError("chorus: all_gather_p_free: the handle was freed", comm=self.get_name())
+            raise self._invalid("all_gather_p_free", "the handle was freed")
         handle.output = None
 
     # ---- other communicators, windows, memory ----
@@ -455,7 +453,7 @@ class TorchComm:
         don't follow. Raises :class:`chorus.InvalidArgumentError` for ranks out of range or listed twice, or
         if this rank is not among them.
         """
-        ranks = [int(r) for r in ranks]
+        ranks = [operator.index(r) for r in ranks]
         op_id = self._before(OpName.split, lambda: (ranks, name))
         impl = self._impl.split(ranks, name, **_options(hints, timeout))
         if impl is None:
@@ -619,6 +617,9 @@ class TorchComm:
     def _hook(hooks: list[Any], callback: Callable[..., None]) -> RemovableHandle:
         hooks.append(callback)
         return RemovableHandle(hooks, callback)
+
+    def _invalid(self, op: str, detail: str) -> InvalidArgumentError:
+        return invalid(self.get_name(), self.get_rank(), op, detail)
 
     def _run_pre(self, op: OpName, op_id: int, args: tuple[Any, ...]) -> None:
         told = PRE[op](*args)

@@ -52,7 +52,8 @@ def init_process_group(
     if use_torchcomms:
         name = (backend or "native").removeprefix("cpu:")
         if native_name(name) != "native":
-            registered_class(name)  # raises for those that aren't there
+            if native_name(name) is None:
+                registered_class(name)  # raises for those that aren't there
             raise UnsupportedError(f"chorus: {name!r} can't be the backend of process groups")
         chorus.backend.register()
         backend = "chorus"
