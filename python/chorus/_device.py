@@ -336,9 +336,9 @@ class Stream:
             graph._calls.append(call)
 
     def __enter__(self) -> Self:
-        name = self.device.type
-        _scope.outer.append((current_index(name), current_stream(self.device)))
+        outer = current_index(self.device.type), current_stream(self.device)
         set_stream(self)
+        _scope.outer.append(outer)
         return self
 
     def __exit__(self, *exc: object) -> None:

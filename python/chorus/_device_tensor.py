@@ -187,6 +187,7 @@ class DeviceTensor:
         From a CPU tensor it returns when that may be changed again, unless it's pinned memory
         (:func:`chorus.accelerator.empty_pinned`) and ``non_blocking`` is set. Types are converted on the host.
         """
+        _at_hand(src, "copy_")
         if tuple(src.shape) != self.shape:
             raise InvalidArgumentError(f"chorus: copy_ of shape {tuple(src.shape)} to {self.shape}")
         if isinstance(src, torch.Tensor):
@@ -218,6 +219,7 @@ class DeviceTensor:
 
     def copy_to(self, dst: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
         """Copy the elements into a CPU tensor of this shape; see :meth:`copy_`."""
+        _at_hand(dst, "copy_to")
         if tuple(dst.shape) != self.shape:
             raise InvalidArgumentError(f"chorus: copy_to of {self.shape} to shape {tuple(dst.shape)}")
         if dst.dtype == self.dtype and dst.is_contiguous() and not dst.is_neg() and not dst.is_conj():
@@ -299,6 +301,18 @@ class DeviceTensor:
         raise BufferError(
             f"chorus: the memory of {self.device} can't be exported by DLPack: host code that touches it faults, and no other "
             "library knows the device. Copy it: x.cpu(), or __dlpack__(dl_device=(1, 0))"
+        )
+
+
+def _at_hand(tensor: torch.Tensor | DeviceTensor, op: str) -> None:
+    """Refuse what no copy of the library can reach."""
+    if isinstance(tensor, DeviceTensor):
+        return
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{op}: expected a tensor, not {type(tensor).__name__}")
+    if not tensor.is_cpu or tensor.layout is not torch.strided:
+        raise InvalidArgumentError(
+            f"chorus: {op}: the tensor is on {tensor.device}, of layout {tensor.layout}; it must be a dense one on the CPU", op=op
         )
 
 

@@ -31,7 +31,11 @@ _Tensors = list[torch.Tensor]
 
 def timeout_ns(timeout: timedelta | None) -> int:
     """What the library calls a timeout; 0, the communicator's, for PyTorch's unset and zero ones."""
-    if timeout is None or timeout.days < 0:
+    if timeout is None:
+        return 0
+    if not isinstance(timeout, timedelta):
+        raise TypeError(f"chorus: a timeout is a datetime.timedelta, not {type(timeout).__name__}")
+    if timeout.days < 0:
         return 0
     return (timeout.days * 86400 + timeout.seconds) * 1_000_000_000 + timeout.microseconds * 1000
 

@@ -107,6 +107,12 @@ def test_zeros_and_empties():
         accelerator.empty(4).chunk(0)
     with pytest.raises(chorus.InvalidArgumentError):
         accelerator.empty(4).copy_(torch.ones(5))
+    for call in (accelerator.empty(4).copy_, accelerator.empty(4).copy_to):
+        for bad, where in ((torch.empty(4, device="meta"), "on meta"), (torch.ones(4).to_sparse(), "sparse_coo")):
+            with pytest.raises(chorus.InvalidArgumentError, match=f"copy_.*{where}.*dense one on the CPU"):
+                call(bad)
+        with pytest.raises(TypeError, match="expected a tensor, not ndarray"):
+            call(numpy.ones(4))
     with pytest.raises(chorus.InvalidArgumentError):
         accelerator.empty(4).view(3)
     with pytest.raises(torch.OutOfMemoryError):

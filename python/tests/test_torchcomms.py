@@ -166,6 +166,8 @@ def _uneven(peers):
         comm.all_to_all_v_single(want, x, [100] * n, ins, False)
     with pytest.raises(chorus.InvalidArgumentError, match="splits"):
         comm.all_to_all_v_single(want, x, outs + [0], ins, False)
+    with pytest.raises(TypeError):
+        comm.all_to_all_v_single(torch.ones(8), torch.ones(8), [0.5] * n, [0.5] * n, False)
     comm.finalize()
 
 
@@ -471,6 +473,9 @@ def _settings(peers):
             call({"chunk_bytes": 65536})
     with pytest.raises(chorus.UnsupportedError):
         comm.get_device_transport()
+    for call in (lambda: comm.barrier(False, timeout=5), lambda: comm.set_timeout(5.0), lambda: comm.barrier(True).wait(5)):
+        with pytest.raises(TypeError, match="a timeout is a datetime.timedelta, not"):
+            call()
     y = comm.get_mem_allocator().empty(8)
     assert chorus.is_shared(y)
     with comm.get_mem_allocator():
@@ -566,8 +571,11 @@ def test_types():
         op.SUM.type = 1
     with pytest.raises(RuntimeError, match="factor"):
         op(torchcomms.RedOpType.PREMUL_SUM)
-    with pytest.raises(TypeError):
-        op.PREMUL_SUM("2")
+    for make in (op.PREMUL_SUM, lambda factor: op(torchcomms.RedOpType.PREMUL_SUM, factor)):
+        with pytest.raises(TypeError, match="not str"):
+            make("2")
+        with pytest.raises(RuntimeError, match="2 elements"):
+            make(torch.ones(2))
     assert torchcomms.CommOptions(store=1) == torchcomms.CommOptions(store=2)
     for name in torchcomms.__all__:
         assert getattr(torchcomms, name).__doc__, name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import logging
+import operator
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -452,7 +453,7 @@ class NativeBackend(TorchCommBackend):
         if min(rows) < 0 or sum(rows) > height:
             raise self._invalid(op, f"the {what} splits {list(rows)} don't fit into {height} rows")
         size = tensor.numel() // height * width if height else 0
-        return [int(r) * size for r in rows]
+        return [operator.index(r) * size for r in rows]
 
     def _reduced(self, tensor: _Tensor, op: ReduceOp, what: str) -> tuple[int, int, float, _Tensor | None]:
         """The tensor's type, the reduction, and PREMUL_SUM's factor as number or tensor."""

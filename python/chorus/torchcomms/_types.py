@@ -49,6 +49,13 @@ class ReduceOp:
     def __init__(self, type: RedOpType, factor: float | torch.Tensor | None = None) -> None:
         if (type is RedOpType.PREMUL_SUM) != (factor is not None):
             raise RuntimeError("PREMUL_SUM needs a factor, and nothing else takes one: ReduceOp.PREMUL_SUM(factor)")
+        if isinstance(factor, torch.Tensor):
+            if factor.numel() != 1:
+                raise RuntimeError(f"PREMUL_SUM's factor has {factor.numel()} elements; it must have one")
+        elif factor is not None:
+            if isinstance(factor, bool) or not isinstance(factor, int | float):
+                raise TypeError(f"PREMUL_SUM's factor must be a number or a tensor, not {factor.__class__.__name__}")
+            factor = float(factor)
         object.__setattr__(self, "_type", type)
         object.__setattr__(self, "_factor", factor)
 
@@ -58,13 +65,7 @@ class ReduceOp:
 
         A tensor ``factor`` has one element, of the data's dtype, and is read when the operation starts.
         """
-        if isinstance(factor, torch.Tensor):
-            if factor.numel() != 1:
-                raise RuntimeError(f"PREMUL_SUM's factor has {factor.numel()} elements; it must have one")
-            return ReduceOp(RedOpType.PREMUL_SUM, factor)
-        if isinstance(factor, bool) or not isinstance(factor, int | float):
-            raise TypeError(f"PREMUL_SUM's factor must be a number or a tensor, not {type(factor).__name__}")
-        return ReduceOp(RedOpType.PREMUL_SUM, float(factor))
+        return ReduceOp(RedOpType.PREMUL_SUM, factor)
 
     @property
     def type(self) -> RedOpType:
