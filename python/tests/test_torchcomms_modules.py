@@ -193,7 +193,7 @@ def _nans(peers):
     check.register_with_comm(comm)
     bad = torch.tensor([1.0, float("nan")])
     for call in (lambda: comm.all_reduce(bad, SUM, False), lambda: comm.send(bad, 0, False),
-                 lambda: comm.all_to_all([torch.zeros(2)] * peers.size, [bad] * peers.size, False)):  # fmt: skip
+                 lambda: comm.all_to_all([torch.zeros(2)] * peers.size, (bad,) * peers.size, False)):  # fmt: skip
         with pytest.raises(RuntimeError, match="NaN in the input"):
             call()
     x = torch.ones(2, dtype=torch.int32)
@@ -239,6 +239,13 @@ def _functional(peers):
         whole = base / (r + 1) * sum(range(1, n + 1)) * scale
         torch.testing.assert_close(y, whole[2 * r : 2 * r + 2])
         torch.testing.assert_close(grad, torch.cat([weights[:2] * (p + 1) * scale for p in range(n)]))
+    # Each rank has a factor of its own, which is its gradient's.
+    mine = torchcomms.ReduceOp.PREMUL_SUM(r + 1.0)
+    y, grad = gradient(lambda x: f.all_reduce(x, mine, comm))
+    torch.testing.assert_close(y, sum((p + 1) ** 2 * base / (r + 1) for p in range(n)))
+    torch.testing.assert_close(grad, sum(weights[: 2 * n] * (p + 1) for p in range(n)) * (r + 1))
+    y, grad = gradient(lambda x: f.reduce_scatter_single(x, mine, comm))
+    torch.testing.assert_close(grad, torch.cat([weights[:2] * (p + 1) for p in range(n)]) * (r + 1))
     with pytest.raises(RuntimeError, match="no gradient"):
         f.all_reduce(base.clone().requires_grad_(), torchcomms.ReduceOp.MAX, comm)
     late = f.all_reduce(base, SUM, comm, async_op=True)

@@ -44,7 +44,7 @@ def _op(name: str, factor: float) -> ReduceOp:
 
 
 def all_reduce(tensor: torch.Tensor, op: ReduceOp, comm: TorchComm, async_op: bool = False) -> torch.Tensor:
-    """The combination of the ranks' tensors. Gradients: of SUM, AVG and PREMUL_SUM, the same of the gradients."""
+    """The combination of the ranks' tensors. Gradients: of SUM, AVG and PREMUL_SUM, summed, and scaled as the input."""
     if async_op:
         output = tensor.detach().clone(memory_format=torch.contiguous_format)
         return _result(output, comm.all_reduce(output, op, True), True)
@@ -71,7 +71,7 @@ def all_gather_single(tensor: torch.Tensor, comm: TorchComm, async_op: bool = Fa
 
 
 def reduce_scatter_single(tensor: torch.Tensor, op: ReduceOp, comm: TorchComm, async_op: bool = False) -> torch.Tensor:
-    """This rank's block, in dimension 0, of the combination. Gradients: of SUM, AVG and PREMUL_SUM, gathered.
+    """This rank's block, in dimension 0, of the combination. Gradients: of SUM, AVG and PREMUL_SUM, gathered, and scaled as the input.
 
     Raises RuntimeError if dimension 0 isn't divisible by the number of ranks.
     """
@@ -183,7 +183,9 @@ def _keep_root(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _all_reduce_back(ctx: Any, grad: torch.Tensor) -> Any:
-    return _all_reduce(grad.contiguous(), ctx.op, ctx.factor, ctx.comm), None, None, None
+    if ctx.op == "PREMUL_SUM":  # by this rank's factor, which another's need not be
+        return _all_reduce(grad.contiguous(), "SUM", 0.0, ctx.comm) * ctx.factor, None, None, None
+    return _all_reduce(grad.contiguous(), ctx.op, 0.0, ctx.comm), None, None, None
 
 
 def _broadcast_back(ctx: Any, grad: torch.Tensor) -> Any:
@@ -197,7 +199,7 @@ def _all_gather_back(ctx: Any, grad: torch.Tensor) -> Any:
 
 def _reduce_scatter_back(ctx: Any, grad: torch.Tensor) -> Any:
     scale = {"SUM": 1.0, "AVG": 1.0 / _comms[ctx.comm].get_size(), "PREMUL_SUM": ctx.factor}[ctx.op]
-    return _all_gather(grad.contiguous() * scale, ctx.comm), None, None, None
+    return _all_gather(grad.contiguous(), ctx.comm) * scale, None, None, None
 
 
 def _all_to_all_back(ctx: Any, grad: torch.Tensor) -> Any:

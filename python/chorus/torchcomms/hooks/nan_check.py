@@ -52,7 +52,7 @@ class NanCheckHook:
 
     @staticmethod
     def _look(comm: TorchComm, op: OpName, what: str, tensors: Any) -> None:
-        for tensor in tensors if isinstance(tensors, list) else [tensors]:
+        for tensor in tensors if isinstance(tensors, list | tuple) else [tensors]:
             if not isinstance(tensor, torch.Tensor) or not (tensor.is_floating_point() or tensor.is_complex()):
                 continue
             # The 8-bit floats have no isnan.
