@@ -281,3 +281,32 @@ func TestNothingIsLostAtDeadlines(t *testing.T) {
 		}
 	}
 }
+
+// A communicator that gets its world ends the one without: nothing has broken.
+func TestNewcomersDontBreak(t *testing.T) {
+	c, err := comm.New(t.Context(), comm.WithoutWorld())
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := make(chan error, 2)
+	c.RegisterAbortHook(func(err error) { told <- err })
+	handle, err := c.Handle()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := c.Reconfigure(t.Context(), "newcomer", []string{handle})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Finalize(t.Context())
+	c.RegisterAbortHook(func(err error) { told <- err })
+	time.Sleep(50 * time.Millisecond)
+	select {
+	case err := <-told:
+		t.Errorf("the hook was told %v", err)
+	default:
+	}
+	if err := c.Barrier(t.Context()); !errors.Is(err, comm.ErrFinalized) {
+		t.Errorf("a barrier afterwards: %v", err)
+	}
+}

@@ -2,7 +2,6 @@ package comm
 
 import (
 	"context"
-	"errors"
 	"os"
 	"sync"
 	"time"
@@ -45,8 +44,14 @@ func (w *worldless) Split(context.Context, string, []int, time.Duration, map[str
 
 // Abort implements backend.Backend.
 func (w *worldless) Abort(cause error) {
+	w.end(&AbortedError{Where: w.where(), By: -1, Reason: cause.Error(), Err: cause})
+}
+
+func (w *worldless) where() Where { return Where{Comm: w.comm, Rank: -1} }
+
+func (w *worldless) end(cause error) {
 	w.once.Do(func() {
-		w.cause = &AbortedError{Where: Where{Comm: w.comm, Rank: -1}, By: -1, Reason: cause.Error(), Err: cause}
+		w.cause = cause
 		close(w.broken)
 	})
 }
@@ -66,6 +71,6 @@ func (w *worldless) Cause() error {
 
 // Finalize implements backend.Backend.
 func (w *worldless) Finalize(context.Context) error {
-	w.Abort(errors.New("finalized"))
+	w.end(&FinalizedError{Where: w.where()})
 	return nil
 }
