@@ -6,7 +6,7 @@ import os
 from datetime import timedelta
 
 import torch.distributed as dist
-from torch._C._distributed_c10d import Store, TCPStore
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from chorus.errors import TimeoutError
 
@@ -92,7 +92,7 @@ def store_of_environment(rank: int, size: int, timeout: timedelta) -> Store | No
         agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         libuv = os.environ.get("USE_LIBUV", "1") == "1"  # as PyTorch's rendezvous has it
         try:
-            _stores[key] = TCPStore(key[0], port, size, rank == 0 and not agent, timeout, wait_for_workers=False,
+            served = TCPStore(key[0], port, size, rank == 0 and not agent, timeout, wait_for_workers=False,
                 multi_tenant=not agent, use_libuv=libuv)  # fmt: skip
         except dist.DistError as error:
             if "timed out" not in str(error):
@@ -107,4 +107,6 @@ def store_of_environment(rank: int, size: int, timeout: timedelta) -> Store | No
                 missing_ranks=() if agent else (0,),
                 elapsed=seconds,
             ) from error
+        # The store of torchrun may outlive an attempt, whose keys the next one must not find.
+        _stores[key] = PrefixStore(f"/worker/attempt_{key[2]}", served) if agent else served
     return _stores[key]
