@@ -13,7 +13,7 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// BenchmarkRecorder measures what the flight recorder costs: blocks of operations with it and without take turns on one world, since two worlds differ by
+// BenchmarkRecorder measures what the flight recorder costs, in memory as processes share it: blocks of operations with it and without take turns on one world, since two worlds differ by
 // more than that in where their memory lies, and the difference is the median over the pairs of blocks. A world of one shows what a small operation pays.
 func BenchmarkRecorder(b *testing.B) {
 	for _, x := range []struct {
@@ -21,7 +21,7 @@ func BenchmarkRecorder(b *testing.B) {
 	}{{1, 2, 20_000}, {2, 2, 5000}, {2, 16 << 10, 500}, {2, 64 << 10, 100}, {2, 256 << 10, 20}} {
 		b.Run(fmt.Sprintf("ranks=%d/bytes=%d", x.ranks, 4*x.elements), func(b *testing.B) {
 			b.Setenv("CHORUS_RECORD", "1024")
-			comms := open(b, x.ranks, func(int) []comm.NewOption { return []comm.NewOption{comm.WithFabric("mem")} })
+			comms := open(b, x.ranks, func(int) []comm.NewOption { return []comm.NewOption{comm.WithFabric("shm")} })
 			tensors := make([]*tensor.Tensor, x.ranks)
 			for r, c := range comms {
 				tensors[r] = tensor.Must(c.Zeros(dtype.Float32, x.elements))
