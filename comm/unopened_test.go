@@ -16,7 +16,7 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// starved is a fabric that has memory for so many spaces.
+// starved is a fabric that has memory for so many spaces; with less than none it can't be opened.
 type starved struct {
 	fabric.Sharer
 	left *int
@@ -34,7 +34,14 @@ func init() {
 		c.Options = maps.Clone(c.Options)
 		var left int
 		fmt.Sscan(c.Options["left"], &left)
+		if d, err := time.ParseDuration(c.Options["late"]); err == nil {
+			time.Sleep(d)
+		}
+		if left < 0 {
+			return nil, syscall.ENOMEM
+		}
 		delete(c.Options, "left")
+		delete(c.Options, "late")
 		f, err := fabric.Open(ctx, "auto", c)
 		if err != nil {
 			return nil, err
@@ -91,5 +98,19 @@ func TestCanNotOpen(t *testing.T) {
 			}
 			wg.Wait()
 		})
+	}
+}
+
+// TestAloneCanNotOpen: a world of one, which has no store to ask or tell, may take its time to open, and fail.
+func TestAloneCanNotOpen(t *testing.T) {
+	for left, want := range map[string]error{"0": nil, "-1": syscall.ENOMEM} {
+		hints := map[string]string{"fabric.left": left, "fabric.late": "200ms"}
+		c, err := comm.New(t.Context(), comm.WithRank(0, 1), comm.WithFabric("starved"), comm.WithHints(hints))
+		if !errors.Is(err, want) {
+			t.Errorf("left=%s: %v, want %v", left, err, want)
+		}
+		if err == nil {
+			c.Finalize(t.Context())
+		}
 	}
 }

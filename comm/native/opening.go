@@ -15,7 +15,7 @@ import (
 // An opening is what the ranks of a world tell each other through the store while they have no links: why one of them gave
 // up. The first word counts; what follows from it is other ranks' giving up.
 type opening struct {
-	store store.Store
+	store store.Store // nil for a rank that has nobody to tell
 	start time.Time
 	at    backend.Where
 }
@@ -31,6 +31,9 @@ const (
 
 // watch ends the context that it returns when another rank gives up.
 func (o *opening) watch(ctx context.Context) (context.Context, context.CancelFunc) {
+	if o.store == nil {
+		return context.WithCancel(ctx)
+	}
 	ctx, stop := context.WithCancelCause(ctx)
 	go func() {
 		select {
@@ -65,7 +68,7 @@ func decodeGaveUp(b []byte) error {
 func (o *opening) failed(ctx context.Context, err error) error {
 	var other *gaveUpError
 	var missing *bootstrap.MissingRanksError
-	if errors.As(err, &missing) {
+	if o.store == nil || errors.As(err, &missing) {
 		return err // as all that wait will see
 	}
 	lost, absent := (*fabric.PeerError)(nil), (*fabric.AbsentError)(nil)

@@ -75,7 +75,10 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 		return nil, err
 	}
 	s.stageBytes = agreed.StageBytes
-	together := opening{store: store.NewPrefix(c.Name+"/open", sealed), start: start, at: at}
+	together := opening{start: start, at: at}
+	if c.Size > 1 { // a world of one may have no store
+		together.store = store.NewPrefix(c.Name+"/open", sealed)
+	}
 	watched, unwatch := together.watch(ctx)
 	defer unwatch()
 	fab, err := fabric.Open(watched, s.fabric, fabric.Config{
