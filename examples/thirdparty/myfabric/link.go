@@ -311,7 +311,9 @@ func (l *link) read() {
 		n := binary.LittleEndian.Uint64(header[16:])
 		switch kind := header[0]; {
 		case kind == frameGoodbye && n == 0:
-			f.match.Left(l.peer)
+			if !f.closed.Load() { // else it's perhaps this rank's own, to itself
+				f.match.Left(l.peer)
+			}
 			return
 		case kind == frameReceipt && n == 0:
 			l.received(binary.LittleEndian.Uint64(header[24:]))
