@@ -203,18 +203,13 @@ func (r *rank) split(c *comm.Comm, s *step) error {
 			}
 		}
 	}
-	opts := []comm.SplitOption{comm.SplitName(fmt.Sprintf("comm%d", mine))}
-	if mine >= 0 {
-		opts = append(opts, comm.SplitTimeout(r.p.timeout(mine)))
-	}
-	child, err := c.Split(r.ctx, ranks, opts...)
-	if err != nil {
+	// All members of c take part, so that its time counts: the culprit may be one of them, and not of the new one.
+	child, err := c.Split(r.ctx, ranks, comm.SplitName(fmt.Sprintf("comm%d", mine)), comm.SplitTimeout(r.p.timeout(s.On)))
+	if err != nil || mine < 0 {
 		return err
 	}
-	if mine >= 0 {
-		r.comms[mine] = child
-	}
-	return nil
+	r.comms[mine] = child
+	return child.SetTimeout(r.p.timeout(mine))
 }
 
 func indexOf(list []int, x int) int {
