@@ -215,6 +215,9 @@ func (g *group) join(ctx context.Context) error {
 			if n.Unopened || n.Kind == noticeLost && n.From == 0 {
 				stop(why)
 			}
+			if n.Kind == noticeTimeout && len(n.Missing) == 1 && n.Missing[0] == g.rank {
+				return // it has waited for this rank, which knows better whom it waits for
+			}
 			select {
 			case heard <- why:
 			default: // not the first

@@ -15,6 +15,7 @@ import (
 
 // link is the socket to a peer. Sending never blocks: what the socket doesn't
 // take at once is queued, and a goroutine lives for as long as the queue does.
+// What it takes is with the peer when send returns, whatever becomes of this process.
 type link struct {
 	conn *net.UnixConn
 
@@ -51,11 +52,16 @@ func (l *link) send(b []byte, fd int) error {
 		closeFD(fd)
 		return err
 	}
-	l.queue = append(l.queue, packet{b, fd})
 	if !l.writing {
+		if err := writeNow(l.conn, b, fd); err != unix.EAGAIN {
+			l.err = err // who reads from the peer learns what has become of it
+			closeFD(fd)
+			return nil
+		}
 		l.writing = true
 		go l.write()
 	}
+	l.queue = append(l.queue, packet{b, fd})
 	return nil
 }
 
@@ -119,12 +125,35 @@ func closeFD(fd int) {
 }
 
 func writePacket(conn *net.UnixConn, b []byte, fd int) error {
-	var oob []byte
-	if fd >= 0 {
-		oob = unix.UnixRights(fd)
-	}
-	_, _, err := conn.WriteMsgUnix(b, oob, nil)
+	_, _, err := conn.WriteMsgUnix(b, rights(fd), nil)
 	return err
+}
+
+// writeNow is writePacket if the socket takes the packet at once, and EAGAIN if it doesn't.
+func writeNow(conn *net.UnixConn, b []byte, fd int) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sent error
+	if err := raw.Write(func(s uintptr) bool {
+		for {
+			if sent = unix.Sendmsg(int(s), b, rights(fd), nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL); sent != unix.EINTR {
+				return true
+			}
+		}
+	}); err != nil {
+		return err
+	}
+	return sent
+}
+
+// rights passes a descriptor along, unless it's -1.
+func rights(fd int) []byte {
+	if fd < 0 {
+		return nil
+	}
+	return unix.UnixRights(fd)
 }
 
 // readPacket returns the next packet, which is valid until buf is used again, and
