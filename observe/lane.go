@@ -9,7 +9,7 @@ import (
 
 // lane records the collectives that the owner of the communicator's lane runs, one after the other. It's made for one that
 // repeats: what an operation has in common with the one before it, which may be all but its time, is described once, and that
-// it's over and has gone well, as most have, is told by a count. So a repeated operation writes half a cache line and the counts.
+// it's over and has gone well, as most have, is told by a count. So a repeated operation writes a time and the counts.
 //
 // The owner writes a record and then counts it in next. Since there is one record more than are kept, it never writes to one
 // that readers count among the last.
@@ -22,18 +22,18 @@ type lane struct {
 	// The name of the current description's algorithm, by its address, as plans keep their names, and its length; -1 if it's not known yet.
 	nameAt  *byte
 	nameLen int
-	last    *record // of the last operation
-	bytes   uint64  // of all operations
-	each    uint64  // bytes of an operation of the current description
+	at      uint32 // where the last record is
+	about   uint32 // where the current description is
+	result  uint64 // the current description's
+	shift   uint64 // the current description's
 
 	what      uint64 // the current description's
 	in, out   uint64
-	algorithm uint64
 	moves     uint64 // of the path, when the current description was made
 	since     uint64 // the operation that it was made for
+	bytes     uint64 // of all operations before that one
+	each      uint64 // bytes of an operation of the current description
 	described uint64 // descriptions so far; the last one is the current
-	at        uint32 // where the next record goes
-	about     uint32 // where the current description is
 
 	path         path
 	records      []record
@@ -51,17 +51,18 @@ type named struct {
 // record is an operation of the lane's owner.
 type record struct {
 	issued uint64 // ticks
-	seq    uint64
-	ended  uint64 // ticks, or untimed; 0 until it's over, and if it has gone well and wasn't timed until it's overwritten
-	result uint64 // status, which counts once it's over; the number of the description << 8
+	ended  uint64 // ticks, if that was timed; else less than issued, as of the operation that had the record before
 }
 
-// description is what operations that follow each other have in common. Its algorithm, which is known last, may be added later.
+// description is what operations that follow each other have in common. Its result, which is known last, may be added later.
 type description struct {
-	what      uint64 // as in a slot
-	in, out   uint64 // elements
-	algorithm uint64 // index
-	callers   [frames]uint64
+	since   uint64 // the first of them
+	shift   uint64 // from an operation's number in the lane to its sequence number
+	what    uint64 // as in a slot
+	in, out uint64 // elements
+	result  uint64 // status; the index of the algorithm << 8
+	bytes   uint64 // of all operations before the first
+	callers [frames]uint64
 }
 
 // path is from where the last operation was called: the frame pointers from the recorder's caller on, and the return addresses
@@ -73,28 +74,19 @@ type path struct {
 }
 
 func newLane(entries int) lane {
-	return lane{at: 1, records: make([]record, entries+1), descriptions: make([]description, entries+1), names: new([8]named)}
+	return lane{records: make([]record, entries+1), descriptions: make([]description, entries+1), names: new([8]named)}
 }
 
 // begin records an operation, which was called from where the path says.
 func (l *lane) begin(tick uint64, what, in, out uint64) uint64 {
-	if l.path.moves != l.moves || what != l.what || in != l.in || out != l.out {
-		l.what, l.in, l.out, l.algorithm, l.moves = what, in, out, 0, l.path.moves
-		l.nameAt, l.nameLen = nil, -1
-		l.each = bytesOf(what, in, out)
-		l.describe(l.next + 1)
+	if l.path.moves != l.moves || what != l.what || in != l.in || out != l.out || l.seq-l.next != l.shift {
+		l.change(what, in, out)
 	}
-	x := &l.records[l.at]
 	if l.at++; int(l.at) == len(l.records) {
 		l.at = 0
 	}
 	id := l.next + 1
-	publish.Word(&x.issued, tick)
-	publish.Word(&x.seq, l.seq+1) // what it will be, unless it's refused
-	publish.Word(&x.ended, 0)
-	publish.Word(&x.result, uint64(Done)|l.described<<8)
-	l.last = x
-	publish.Word(&l.bytes, l.bytes+l.each)
+	publish.Word(&l.records[l.at].issued, tick)
 	publish.Word(&l.next, id)
 	if what&flagAsync != 0 || in+out >= timedElements {
 		id |= timed
@@ -102,22 +94,40 @@ func (l *lane) begin(tick uint64, what, in, out uint64) uint64 {
 	return id
 }
 
-// describe makes the current description, from operation id on. An operation makes one at most, so that none is replaced to which a
-// record among the last refers.
-func (l *lane) describe(id uint64) {
+// change makes a description of the next operation. Its sequence number will be the next one, unless it's refused.
+func (l *lane) change(what, in, out uint64) {
+	id := l.next + 1
+	l.count(id)
+	l.what, l.in, l.out, l.moves = what, in, out, l.path.moves
+	l.each = bytesOf(what, in, out)
+	l.result, l.shift = uint64(Done), l.seq-l.next
+	l.nameAt, l.nameLen = nil, -1
+	l.describe()
+}
+
+// count takes note of the bytes of all operations before id, which the next description is of.
+func (l *lane) count(id uint64) {
+	l.bytes += (id - l.since) * l.each
 	l.since = id
-	l.described++
+}
+
+// describe makes the current description. An operation makes one at most, so that none is replaced to which a record among the last refers.
+func (l *lane) describe() {
 	if l.about++; int(l.about) == len(l.descriptions) {
 		l.about = 0
 	}
 	d := &l.descriptions[l.about]
+	publish.Word(&d.since, l.since)
+	publish.Word(&d.shift, l.shift)
 	publish.Word(&d.what, l.what)
 	publish.Word(&d.in, l.in)
 	publish.Word(&d.out, l.out)
-	publish.Word(&d.algorithm, l.algorithm)
+	publish.Word(&d.result, l.result)
+	publish.Word(&d.bytes, l.bytes)
 	for i, pc := range l.path.callers {
 		publish.Word(&d.callers[i], uint64(pc))
 	}
+	publish.Word(&l.described, l.described+1)
 }
 
 // named returns where the index of a name is kept, whose own it may not be.
@@ -125,29 +135,28 @@ func (l *lane) named(name string) *named {
 	return &l.names[uintptr(unsafe.Pointer(unsafe.StringData(name)))>>4%uintptr(len(l.names))]
 }
 
-// expects reports whether an operation that is over has the number and the algorithm that its record says it will have.
+// expects reports whether the last operation, which is over, has the number and the algorithm that its description says.
 func (l *lane) expects(seq uint64, name string) bool {
 	return seq == l.seq+1 && len(name) == l.nameLen && unsafe.StringData(name) == l.nameAt
 }
 
 // end records the end of operation id, the last one. The name is the algorithm's.
 func (l *lane) end(id, seq uint64, name string, algorithm uint64, status Status, tick uint64) {
-	x := l.last
-	if algorithm != l.algorithm {
-		l.algorithm = algorithm
-		if id == l.since {
-			publish.Word(&l.descriptions[l.about].algorithm, algorithm)
+	if result, shift := uint64(status)|algorithm<<8, seq-id; result != l.result || shift != l.shift {
+		l.result, l.shift = result, shift
+		if d := &l.descriptions[l.about]; id == l.since {
+			publish.Word(&d.result, result)
+			publish.Word(&d.shift, shift)
 		} else {
-			l.describe(id)
+			l.count(id)
+			l.describe()
 		}
 	}
-	l.nameAt, l.nameLen = unsafe.StringData(name), len(name)
-	if seq != x.seq {
-		publish.Word(&x.seq, seq)
+	if l.nameAt, l.nameLen = unsafe.StringData(name), len(name); status != Done {
+		l.moves = l.path.moves - 1 // the next one's is another
 	}
-	publish.Word(&x.result, uint64(status)|l.described<<8)
-	if status != Done || tick != 0 {
-		publish.Word(&x.ended, max(tick, untimed))
+	if tick != 0 {
+		publish.Word(&l.records[l.at].ended, tick)
 	}
 	publish.Word(&l.done, id)
 }
@@ -155,20 +164,50 @@ func (l *lane) end(id, seq uint64, name string, algorithm uint64, status Status,
 // load returns an operation, unless it's none of the last; done is what the lane counted as such before.
 func (l *lane) load(id, done uint64) (s slot, ok bool) {
 	x := &l.records[id%uint64(len(l.records))]
-	s.issued, s.seq, s.ended, s.result = atomic.LoadUint64(&x.issued), atomic.LoadUint64(&x.seq), atomic.LoadUint64(&x.ended), atomic.LoadUint64(&x.result)
+	s.issued = atomic.LoadUint64(&x.issued)
 	s.started = s.issued
-	d := &l.descriptions[s.result>>8%uint64(len(l.descriptions))]
+	d := l.of(id)
 	s.what, s.in, s.out = atomic.LoadUint64(&d.what), atomic.LoadUint64(&d.in), atomic.LoadUint64(&d.out)
+	s.seq = id + atomic.LoadUint64(&d.shift)
 	for i := range d.callers {
 		s.callers[i] = uintptr(atomic.LoadUint64(&d.callers[i]))
 	}
-	if s.ended == 0 && id <= done {
-		s.ended = untimed
+	if id <= done {
+		s.result = atomic.LoadUint64(&d.result)
+		if s.ended = atomic.LoadUint64(&x.ended); s.ended < s.issued {
+			s.ended = untimed
+		}
 	}
-	if s.result &= 0xff; s.ended == 0 {
-		s.result = 0
-	} else {
-		s.result |= atomic.LoadUint64(&d.algorithm) << 8
+	return s, l.keeps(id)
+}
+
+// keeps reports whether an operation is one of the last: what was read of it before is true.
+func (l *lane) keeps(id uint64) bool { return atomic.LoadUint64(&l.next)+1-id < uint64(len(l.records)) }
+
+// of returns the description of an operation that is one of the last.
+func (l *lane) of(id uint64) (d *description) {
+	n, number := uint64(len(l.descriptions)), atomic.LoadUint64(&l.described)
+	for range n {
+		if d = &l.descriptions[number%n]; atomic.LoadUint64(&d.since) <= id {
+			break
+		}
+		number--
 	}
-	return s, atomic.LoadUint64(&l.next)+1-id < uint64(len(l.records))
+	return d
+}
+
+// total returns the bytes of all operations.
+func (l *lane) total() uint64 {
+	for {
+		id := atomic.LoadUint64(&l.next)
+		if id == 0 {
+			return 0
+		}
+		d := l.of(id)
+		each := bytesOf(atomic.LoadUint64(&d.what), atomic.LoadUint64(&d.in), atomic.LoadUint64(&d.out))
+		sum := atomic.LoadUint64(&d.bytes) + (id+1-atomic.LoadUint64(&d.since))*each
+		if l.keeps(id) {
+			return sum
+		}
+	}
 }

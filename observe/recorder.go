@@ -128,7 +128,7 @@ func (r *Recorder) recorded() uint64 {
 
 // bytes returns the bytes of the operations so far.
 func (r *Recorder) bytes() uint64 {
-	return atomic.LoadUint64(&r.own.bytes) + atomic.LoadUint64(&r.others.bytes)
+	return r.own.total() + atomic.LoadUint64(&r.others.bytes)
 }
 
 func newRecorder(r *Rank, name string, me int, members []int, entries int) *Recorder {
@@ -231,7 +231,7 @@ func (r *Recorder) End(id uint64, op *backend.Op, err error) {
 	if l := &r.own; id&shared == 0 && err == nil && l.expects(op.Seq, op.Algorithm) {
 		l.seq = op.Seq
 		if id&timed != 0 || op.Seq%timedPeriod == 0 {
-			publish.Word(&l.last.ended, now())
+			publish.Word(&l.records[l.at].ended, now())
 		}
 		publish.Word(&l.done, id&^timed)
 		return
