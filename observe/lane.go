@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/internal/publish"
 )
 
@@ -24,18 +25,18 @@ type lane struct {
 	nameLen int
 	at      uint32 // where the last record is
 	about   uint32 // where the current description is
-	result  uint64 // the current description's
 	shift   uint64 // the current description's
+	timed   uint64 // the flag timed, if operations of the current description have it
 
-	what      uint64 // the current description's
-	in, out   uint64
-	moves     uint64 // of the path, when the current description was made
-	since     uint64 // the operation that it was made for
-	bytes     uint64 // of all operations before that one
-	each      uint64 // bytes of an operation of the current description
-	described uint64 // descriptions so far; the last one is the current
+	path  path
+	moves uint64 // of the path, when the current description was made
 
-	path         path
+	what, in, out uint64 // the current description's
+	result        uint64
+	since         uint64 // the operation that it was made for
+	bytes         uint64 // of all operations before that one
+	described     uint64 // descriptions so far; the last one is the current
+
 	records      []record
 	names        *[8]named // of algorithms, by address
 	descriptions []description
@@ -77,21 +78,28 @@ func newLane(entries int) lane {
 	return lane{records: make([]record, entries+1), descriptions: make([]description, entries+1), names: new([8]named)}
 }
 
-// begin records an operation, which was called from where the path says.
-func (l *lane) begin(tick uint64, what, in, out uint64) uint64 {
+// repeats reports whether an operation, which was called from where the path says, is as the current description has it, because that
+// was made for those before it and they are alike.
+func (l *lane) repeats(op *backend.Op) bool {
+	return op.Again && op.Seq == l.next+1+l.shift && l.path.moves == l.moves
+}
+
+// is sees to it that the current description is that of the next operation.
+func (l *lane) is(what, in, out uint64) {
 	if l.path.moves != l.moves || what != l.what || in != l.in || out != l.out || l.seq-l.next != l.shift {
 		l.change(what, in, out)
 	}
+}
+
+// begin records an operation of the current description.
+func (l *lane) begin(tick uint64) uint64 {
 	if l.at++; int(l.at) == len(l.records) {
 		l.at = 0
 	}
 	id := l.next + 1
 	publish.Word(&l.records[l.at].issued, tick)
 	publish.Word(&l.next, id)
-	if what&flagAsync != 0 || in+out >= timedElements {
-		id |= timed
-	}
-	return id
+	return id | l.timed
 }
 
 // change makes a description of the next operation. Its sequence number will be the next one, unless it's refused.
@@ -99,7 +107,9 @@ func (l *lane) change(what, in, out uint64) {
 	id := l.next + 1
 	l.count(id)
 	l.what, l.in, l.out, l.moves = what, in, out, l.path.moves
-	l.each = bytesOf(what, in, out)
+	if l.timed = 0; what&flagAsync != 0 || in+out >= timedElements {
+		l.timed = timed
+	}
 	l.result, l.shift = uint64(Done), l.seq-l.next
 	l.nameAt, l.nameLen = nil, -1
 	l.describe()
@@ -107,7 +117,7 @@ func (l *lane) change(what, in, out uint64) {
 
 // count takes note of the bytes of all operations before id, which the next description is of.
 func (l *lane) count(id uint64) {
-	l.bytes += (id - l.since) * l.each
+	l.bytes += (id - l.since) * bytesOf(l.what, l.in, l.out)
 	l.since = id
 }
 

@@ -146,21 +146,28 @@ func (r *Recorder) Begin(op *backend.Op, async, queued bool) uint64 {
 	if r == nil {
 		return 0
 	}
+	own := !queued && !op.Kind.PointToPoint()
+	var tick uint64
+	if own {
+		if tick = mark(&r.own.path); !steady {
+			tick = now()
+		}
+		if r.own.repeats(op) {
+			return r.own.begin(tick)
+		}
+	}
 	what, in, out := summary(op)
 	if async {
 		what |= flagAsync
 	}
-	if !queued && !op.Kind.PointToPoint() {
-		tick := mark(&r.own.path)
-		if !steady {
-			tick = now()
-		}
-		return r.own.begin(tick, what, in, out)
+	if own {
+		r.own.is(what, in, out)
+		return r.own.begin(tick)
 	}
 	s, id := r.claim()
 	publish.Word(&s.begun, id)
 	sample(&s.callers)
-	tick := now()
+	tick = now()
 	var started uint64
 	if !queued {
 		started = tick

@@ -33,20 +33,19 @@ end:
 	MOVQ $0, (DI)
 	RET
 
-// STEP goes on to the next frame and its return address, as long as the path has them, too. DI is the path, SI the frame pointer.
+// STEP compares a return address of the path with what is in its frame. DI is the path.
 #define STEP(frame, caller) \
-	MOVQ (SI), SI;       \
-	CMPQ SI, frame(DI);  \
-	JNE  other;          \
-	MOVQ caller(DI), AX; \
-	TESTQ AX, AX;        \
-	JEQ  same;           \
-	CMPQ AX, 8(SI);      \
-	JNE  other
+	MOVQ  caller(DI), AX; \
+	TESTQ AX, AX;         \
+	JEQ   same;           \
+	MOVQ  frame(DI), SI;  \
+	CMPQ  AX, 8(SI);      \
+	JNE   other
 
 // func mark(p *path) (tick uint64)
 //
-// A frame pointer that equals one of the path leads to a frame: each was found in the one before, from the caller's own on.
+// The frame pointers need not be compared but for the first two: a return address says in which function it is, and so how large that
+// one's frame is, and where the next one begins.
 TEXT ·mark(SB), NOSPLIT|NOFRAME, $0-16
 	PCALIGN $64 // where it lies changes what it costs by 5 ns
 	RDTSC
@@ -54,8 +53,10 @@ TEXT ·mark(SB), NOSPLIT|NOFRAME, $0-16
 	SHLQ $32, DX
 	ORQ  AX, DX
 	MOVQ DX, tick+8(FP)
-	MOVQ BP, SI
-	CMPQ SI, (DI)
+	CMPQ BP, (DI)
+	JNE  other
+	MOVQ (BP), SI
+	CMPQ SI, 8(DI)
 	JNE  other
 	STEP(8, 48)
 	STEP(16, 56)

@@ -34,27 +34,29 @@ end:
 	MOVD ZR, (R0)
 	RET
 
-// STEP goes on to the next frame and its return address, as long as the path has them, too. R0 is the path, R3 the frame pointer.
+// STEP compares a return address of the path with what is in its frame. R0 is the path.
 #define STEP(frame, caller) \
-	MOVD (R3), R3;         \
-	MOVD frame(R0), R6;    \
-	CMP  R6, R3;           \
-	BNE  other;            \
-	MOVD caller(R0), R5;   \
-	CBZ  R5, same;         \
-	MOVD 8(R3), R6;        \
-	CMP  R6, R5;           \
+	MOVD caller(R0), R5; \
+	CBZ  R5, same;       \
+	MOVD frame(R0), R3;  \
+	MOVD 8(R3), R6;      \
+	CMP  R6, R5;         \
 	BNE  other
 
 // func mark(p *path) (tick uint64)
 //
-// A frame pointer that equals one of the path leads to a frame: each was found in the one before, from the caller's own on.
+// The frame pointers need not be compared but for the first two: a return address says in which function it is, and so how large that
+// one's frame is, and where the next one begins.
 TEXT ·mark(SB), NOSPLIT|NOFRAME, $0-16
 	MRS  CNTVCT_EL0, R5
 	MOVD R5, tick+8(FP)
 	MOVD p+0(FP), R0
 	MOVD R29, R3
 	MOVD (R0), R6
+	CMP  R6, R3
+	BNE  other
+	MOVD (R3), R3
+	MOVD 8(R0), R6
 	CMP  R6, R3
 	BNE  other
 	STEP(8, 48)

@@ -142,6 +142,7 @@ type Op struct {
 
 	// Results that the backend sets.
 	Seq       uint64 // the collective's sequence number
+	Again     bool   // it's the same as the one of the number before, but for its buffers, its context and its time; set by Launch
 	From      int    // a Recv's sender
 	Algorithm string // what carried it out, for recorders and benchmarks
 

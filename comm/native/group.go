@@ -110,7 +110,7 @@ func (g *group) Launch(op *backend.Op) error {
 		return err
 	}
 	g.scratch.reset()
-	if !g.again(op) {
+	if op.Again = g.again(op); !op.Again {
 		if err := g.arrange(op); err != nil {
 			return g.invalid(op, err)
 		}
