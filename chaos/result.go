@@ -50,11 +50,14 @@ type Row struct {
 	Misnamed     int       `json:"misnamed"`
 	Samples      int       `json:"samples"` // errors whose time was taken
 	DetectMS     Spread    `json:"detect_ms"`
+	// Slowest is the round in which a rank took longest to get an error.
+	Slowest *Finding `json:"slowest,omitempty"`
 
 	detect []time.Duration
+	most   time.Duration
 }
 
-// Finding is a round that has found something.
+// Finding is a round that is to be looked at.
 type Finding struct {
 	Seed         uint64    `json:"seed"`
 	Replay       string    `json:"replay"` // the command that runs this round again
@@ -115,17 +118,28 @@ func (r *Result) add(o *Outcome) {
 	r.detect = append(r.detect, o.Detect...)
 	row.detect = append(row.detect, o.Detect...)
 	if o.Bad() {
-		var comms [][]int
-		for _, g := range p.Comms {
-			comms = append(comms, g.Members)
-		}
-		var steps []string
-		for _, s := range p.Steps {
-			steps = append(steps, s.String())
-		}
-		r.Findings = append(r.Findings, Finding{Hosts: p.Hosts, Comms: comms, Steps: steps, Seed: p.Seed, Replay: fmt.Sprintf("go run ./cmd/chorus chaos%s --rounds 1 --seed %d", r.command, p.Seed),
-			Fault: p.Fault, Fabric: p.Fabric, Hangs: o.Hangs, WrongResults: o.Wrong, Misnamed: o.Misnamed, Stuck: o.Stuck, Reports: o.Reports})
+		r.Findings = append(r.Findings, r.finding(o))
 	}
+	for _, d := range o.Detect {
+		if d > row.most {
+			x := r.finding(o)
+			row.most, row.Slowest = d, &x
+		}
+	}
+}
+
+func (r *Result) finding(o *Outcome) Finding {
+	p := o.Program
+	var comms [][]int
+	for _, g := range p.Comms {
+		comms = append(comms, g.Members)
+	}
+	var steps []string
+	for _, s := range p.Steps {
+		steps = append(steps, s.String())
+	}
+	return Finding{Hosts: p.Hosts, Comms: comms, Steps: steps, Seed: p.Seed, Replay: fmt.Sprintf("go run ./cmd/chorus chaos%s --rounds 1 --seed %d", r.command, p.Seed),
+		Fault: p.Fault, Fabric: p.Fabric, Hangs: o.Hangs, WrongResults: o.Wrong, Misnamed: o.Misnamed, Stuck: o.Stuck, Reports: o.Reports}
 }
 
 // end sums up.
