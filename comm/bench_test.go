@@ -18,13 +18,18 @@ import (
 func BenchmarkRecorder(b *testing.B) {
 	for _, x := range []struct {
 		ranks, elements, block int
-	}{{1, 2, 20_000}, {2, 2, 5000}, {2, 16 << 10, 500}, {2, 64 << 10, 100}, {2, 256 << 10, 20}} {
-		b.Run(fmt.Sprintf("ranks=%d/bytes=%d", x.ranks, 4*x.elements), func(b *testing.B) {
+		memory                 string
+	}{{1, 2, 20_000, "mapped"}, {2, 2, 5000, "mapped"}, {2, 16 << 10, 500, "mapped"}, {2, 16 << 10, 500, "ordinary"},
+		{2, 64 << 10, 100, "mapped"}, {2, 64 << 10, 100, "ordinary"}, {2, 256 << 10, 20, "mapped"}} {
+		b.Run(fmt.Sprintf("ranks=%d/bytes=%d/memory=%s", x.ranks, 4*x.elements, x.memory), func(b *testing.B) {
 			b.Setenv("CHORUS_RECORD", "1024")
 			comms := open(b, x.ranks, func(int) []comm.NewOption { return []comm.NewOption{comm.WithFabric("shm")} })
 			tensors := make([]*tensor.Tensor, x.ranks)
 			for r, c := range comms {
-				tensors[r] = tensor.Must(c.Zeros(dtype.Float32, x.elements))
+				tensors[r] = tensor.Of(make([]float32, x.elements))
+				if x.memory == "mapped" {
+					tensors[r] = tensor.Must(c.Zeros(dtype.Float32, x.elements))
+				}
 				b.Cleanup(func() { c.Finalize(context.Background()) })
 			}
 			run := func(recorded bool) float64 {
