@@ -167,6 +167,11 @@ class DevicePending(Pending):
 Batch = list[tuple[bytes, object, Callable[[], None] | None, object]]
 
 
+def _ranks(ranks: Sequence[int]) -> ctypes.Array[ctypes.c_int32]:
+    """Ranks as C has them. The library refuses those that there aren't, and tells the others; what is too large for C stays so."""
+    return (ctypes.c_int32 * len(ranks))(*(max(-1, min(r, 2**31 - 1)) for r in ranks))
+
+
 class Communicator:
     """One rank's part in a group of ranks: chorus_comm.
 
@@ -241,7 +246,7 @@ class Communicator:
         """A communicator of some of this one's ranks, in the given order. Every rank
         calls it with its own group; one that passes no ranks gets None."""
         array, n_hints = _lib.hints(hints)
-        members = (ctypes.c_int32 * len(ranks))(*ranks) if ranks else None
+        members = _ranks(ranks) if ranks else None
         options = _lib.SplitOptions(
             size=ctypes.sizeof(_lib.SplitOptions),
             n_ranks=len(ranks),
@@ -297,7 +302,7 @@ class Communicator:
         options = _lib.RegroupOptions(
             size=ctypes.sizeof(_lib.RegroupOptions),
             n_without=len(without),
-            without=(ctypes.c_int32 * len(without))(*without),
+            without=_ranks(without),
             with_=(ctypes.c_char_p * len(newcomers))(*(h.encode() for h in newcomers)),
             n_with=len(newcomers),
             at_least=at_least,

@@ -251,6 +251,14 @@ def test_split(world):
     world.run(_split)
 
 
+def test_split_of_ranks_too_large_for_c():
+    comm = torchcomms.new_comm("native", CPU, rank=0, world_size=1)
+    for ranks in ([2**32], [-(2**32)], [2**31]):
+        with pytest.raises(chorus.InvalidArgumentError, match=r"each rank must be in range \[0, 1\)"):
+            comm.split(ranks)
+    comm.finalize()
+
+
 def _persistent(peers):
     comm, r, n = join(peers), peers.rank, peers.size
     out = torch.zeros(n * 8)
@@ -617,6 +625,8 @@ def test_backends(monkeypatch):
 
     torchcomms.register_backend("mine", Mine)
     torchcomms.register_backend("mine", torchcomms.TorchCommBackend)  # ignored
+    with pytest.raises(chorus.InvalidArgumentError, match="'mine' finds its own rank"):
+        torchcomms.new_comm("mine", CPU, rank=0, world_size=1)
     comm = torchcomms.new_comm("mine", CPU, "x")
     x = torch.zeros(2)
     assert comm.all_reduce(x, SUM, True).is_completed() and x.tolist() == [1, 1]
@@ -715,8 +725,8 @@ def test_options_of_the_environment(monkeypatch):
     torchcomms.register_backend("told", Told)
     monkeypatch.setenv("TORCHCOMM_TIMEOUT_SECONDS", "1.5")
     monkeypatch.setenv("TORCHCOMM_ABORT_ON_ERROR", "Yes")
-    for name in ("told", "gloo"):
-        comm = torchcomms.new_comm(name, CPU, "told", rank=0, world_size=1)
+    for name, place in (("told", {}), ("gloo", {"rank": 0, "world_size": 1})):
+        comm = torchcomms.new_comm(name, CPU, "told", **place)
         assert comm.get_options().timeout == datetime.timedelta(seconds=1.5)
         assert comm.get_options().abort_process_on_timeout_or_error
         comm.finalize()

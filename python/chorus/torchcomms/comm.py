@@ -715,6 +715,8 @@ def new_comm(
         raise UnsupportedError(f"chorus: new_comm: backend {backend!r} is not for {ours}")
     if (rank is None) != (world_size is None):
         raise InvalidArgumentError("chorus: new_comm: rank and world_size are given together or not at all")
+    if made_of is not None and rank is not None:
+        raise InvalidArgumentError(f"chorus: new_comm: backend {backend!r} finds its own rank; rank and world_size are for Chorus' backends")
     own, priority = _hints.of_communicator(hints)
     for said in (is_high_priority_stream, high_priority_stream):
         priority = priority if said is None else said
