@@ -86,3 +86,44 @@ func TestLeavingPartOfAWorld(t *testing.T) {
 		})
 	}
 }
+
+// TestReceiveFromAnyNamesTheFirstToLeave has rank 0 leave a world, which makes rank 1 close everything, before rank 0 itself does: rank 2, which
+// waits in another communicator for a message from anybody, names rank 0, which is rank 2 of that.
+func TestReceiveFromAnyNamesTheFirstToLeave(t *testing.T) {
+	for _, fabric := range []string{"mem", "shm", "tcp"} {
+		t.Run(fabric, func(t *testing.T) {
+			comms := over(fabric)(t, 3)
+			closed := make(chan struct{})
+			each(t, comms, func(ctx context.Context, c *comm.Comm) error {
+				part, err := c.Split(ctx, []int{2, 1, 0})
+				if err != nil {
+					return err
+				}
+				defer part.Finalize(ctx)
+				switch c.Rank() {
+				case 2:
+					err = part.Recv(ctx, zeros(4), comm.AnySource)
+					var lost *comm.PeerLostError
+					if !errors.As(err, &lost) || lost.Peer != 2 {
+						return fmt.Errorf("the error of the receive is %w, which should name rank 2 of it", err)
+					}
+					c.Finalize(ctx)
+					return nil
+				case 0:
+					if err := c.Finalize(ctx); err != nil {
+						return err
+					}
+					<-closed
+					return part.Finalize(ctx)
+				default:
+					defer close(closed)
+					if err := c.Barrier(ctx); !errors.Is(err, comm.ErrPeerLost) {
+						return fmt.Errorf("the barrier's error is %w", err)
+					}
+					c.Finalize(ctx)
+					return part.Finalize(ctx)
+				}
+			})
+		})
+	}
+}

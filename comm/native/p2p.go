@@ -103,7 +103,12 @@ func (g *group) transferError(op *backend.Op, t *transfer, err error) error {
 		return g.relocate(g.abort.Cause(), op)
 	case errors.As(err, &lost):
 		peer := g.rankOf(lost.Peer)
-		if peer < 0 { // a receive from anyone fails when everyone is gone: then any member is
+		if op.Peer == backend.AnySource { // everyone is gone; the fabric knows who closed first, which may be one that somebody else had left
+			if who := g.world.culprit(g); who >= 0 {
+				peer = who
+			}
+		}
+		if peer < 0 { // then any member is
 			peer = (g.rank + 1) % len(g.members)
 		}
 		return g.lose(at, peer, lost)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"runtime"
 	"slices"
@@ -332,6 +333,21 @@ func (w *world) PeerLost(peer int, err error) {
 		}
 		g.fail(lossOf(g.where(), g.fabricToRank[peer], err))
 	}
+}
+
+// culprit returns the member of a group whose loss has broken another one, or -1.
+func (w *world) culprit(of *group) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(w.groups)) {
+		g := w.groups[id]
+		if lost, ok := g.abort.Cause().(*backend.PeerLostError); ok {
+			if r := of.rankOf(g.members[lost.Peer]); r >= 0 && r != of.rank {
+				return r
+			}
+		}
+	}
+	return -1
 }
 
 // Mismatch breaks the group whose ranks disagree about an operation.
