@@ -341,7 +341,7 @@ func (w *world) culprit(of *group) int {
 	defer w.mu.Unlock()
 	for _, id := range slices.Sorted(maps.Keys(w.groups)) {
 		g := w.groups[id]
-		if lost, ok := g.abort.Cause().(*backend.PeerLostError); ok {
+		if lost, ok := g.abort.Cause().(*backend.PeerLostError); ok && lost.Peer >= 0 {
 			if r := of.rankOf(g.members[lost.Peer]); r >= 0 && r != of.rank {
 				return r
 			}
