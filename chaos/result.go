@@ -120,11 +120,9 @@ func (r *Result) add(o *Outcome) {
 	if o.Bad() {
 		r.Findings = append(r.Findings, r.finding(o))
 	}
-	for _, d := range o.Detect {
-		if d > row.most {
-			x := r.finding(o)
-			row.most, row.Slowest = d, &x
-		}
+	if len(o.Detect) > 0 && slices.Max(o.Detect) > row.most {
+		x := r.finding(o)
+		row.most, row.Slowest = slices.Max(o.Detect), &x
 	}
 }
 

@@ -23,8 +23,7 @@ type lane struct {
 	// The name of the current description's algorithm, by its address, as plans keep their names, and its length; -1 if it's not known yet.
 	nameAt  *byte
 	nameLen int
-	at      uint32 // where the last record is
-	about   uint32 // where the current description is
+	at      int    // where the last record is
 	shift   uint64 // the current description's
 	timed   uint64 // the flag timed, if operations of the current description have it
 
@@ -93,7 +92,7 @@ func (l *lane) is(what, in, out uint64) {
 
 // begin records an operation of the current description.
 func (l *lane) begin(tick uint64) uint64 {
-	if l.at++; int(l.at) == len(l.records) {
+	if l.at++; l.at == len(l.records) {
 		l.at = 0
 	}
 	id := l.next + 1
@@ -123,10 +122,8 @@ func (l *lane) count(id uint64) {
 
 // describe makes the current description. An operation makes one at most, so that none is replaced to which a record among the last refers.
 func (l *lane) describe() {
-	if l.about++; int(l.about) == len(l.descriptions) {
-		l.about = 0
-	}
-	d := &l.descriptions[l.about]
+	number := l.described + 1
+	d := l.numbered(number)
 	publish.Word(&d.since, l.since)
 	publish.Word(&d.shift, l.shift)
 	publish.Word(&d.what, l.what)
@@ -137,7 +134,7 @@ func (l *lane) describe() {
 	for i, pc := range l.path.callers {
 		publish.Word(&d.callers[i], uint64(pc))
 	}
-	publish.Word(&l.described, l.described+1)
+	publish.Word(&l.described, number)
 }
 
 // named returns where the index of a name is kept, whose own it may not be.
@@ -154,7 +151,7 @@ func (l *lane) expects(seq uint64, name string) bool {
 func (l *lane) end(id, seq uint64, name string, algorithm uint64, status Status, tick uint64) {
 	if result, shift := uint64(status)|algorithm<<8, seq-id; result != l.result || shift != l.shift {
 		l.result, l.shift = result, shift
-		if d := &l.descriptions[l.about]; id == l.since {
+		if d := l.numbered(l.described); id == l.since {
 			publish.Word(&d.result, result)
 			publish.Word(&d.shift, shift)
 		} else {
@@ -194,11 +191,16 @@ func (l *lane) load(id, done uint64) (s slot, ok bool) {
 // keeps reports whether an operation is one of the last: what was read of it before is true.
 func (l *lane) keeps(id uint64) bool { return atomic.LoadUint64(&l.next)+1-id < uint64(len(l.records)) }
 
+// numbered returns where a description is.
+func (l *lane) numbered(number uint64) *description {
+	return &l.descriptions[number%uint64(len(l.descriptions))]
+}
+
 // of returns the description of an operation that is one of the last.
 func (l *lane) of(id uint64) (d *description) {
-	n, number := uint64(len(l.descriptions)), atomic.LoadUint64(&l.described)
-	for range n {
-		if d = &l.descriptions[number%n]; atomic.LoadUint64(&d.since) <= id {
+	number := atomic.LoadUint64(&l.described)
+	for range l.descriptions {
+		if d = l.numbered(number); atomic.LoadUint64(&d.since) <= id {
 			break
 		}
 		number--

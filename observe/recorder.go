@@ -146,28 +146,21 @@ func (r *Recorder) Begin(op *backend.Op, async, queued bool) uint64 {
 	if r == nil {
 		return 0
 	}
-	own := !queued && !op.Kind.PointToPoint()
-	var tick uint64
-	if own {
-		if tick = mark(&r.own.path); !steady {
+	if !queued && !op.Kind.PointToPoint() {
+		tick := mark(&r.own.path)
+		if !steady {
 			tick = now()
 		}
-		if r.own.repeats(op) {
-			return r.own.begin(tick)
+		if !r.own.repeats(op) {
+			r.own.is(summary(op, async))
 		}
-	}
-	what, in, out := summary(op)
-	if async {
-		what |= flagAsync
-	}
-	if own {
-		r.own.is(what, in, out)
 		return r.own.begin(tick)
 	}
+	what, in, out := summary(op, async)
 	s, id := r.claim()
 	publish.Word(&s.begun, id)
 	sample(&s.callers)
-	tick = now()
+	tick := now()
 	var started uint64
 	if !queued {
 		started = tick
@@ -190,7 +183,7 @@ func (r *Recorder) Begin(op *backend.Op, async, queued bool) uint64 {
 }
 
 // summary returns what a slot says of an operation.
-func summary(op *backend.Op) (what, in, out uint64) {
+func summary(op *backend.Op, async bool) (what, in, out uint64) {
 	var dt dtype.DType
 	if op.In != nil {
 		dt, in = op.In.DType(), uint64(op.In.NumEl())
@@ -205,7 +198,11 @@ func summary(op *backend.Op) (what, in, out uint64) {
 	if op.Kind.PointToPoint() {
 		where = op.Peer
 	}
-	return uint64(op.Kind) | uint64(dt)<<8 | uint64(op.Reduce.Kind)<<16 | uint64(uint32(int32(where)))<<32, in, out
+	what = uint64(op.Kind) | uint64(dt)<<8 | uint64(op.Reduce.Kind)<<16 | uint64(uint32(int32(where)))<<32
+	if async {
+		what |= flagAsync
+	}
+	return what, in, out
 }
 
 // bytesOf returns the bytes of a rank's tensors in an operation, of its inputs or outputs, whichever are more.
