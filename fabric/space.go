@@ -91,6 +91,7 @@ type slot struct {
 // controlBlock is a member's page. Words that different members write lie in
 // different pairs of cache lines, because processors prefetch lines in pairs.
 type controlBlock struct {
+	_        [128]byte // nobody writes here: a check for nil reads a block's first byte, which takes the line from its writer
 	slots    [slots]slot
 	ended    atomic.Uint64 // last operation that this member has ended
 	_        [120]byte
@@ -352,9 +353,9 @@ func (s *Space) compare(member int, seq uint64) error {
 	s.checked[member][seq%slots] = seq
 	s.ended[member] = max(s.ended[member], seq-1) // it could not have begun this one otherwise
 	mine, theirs := &s.blocks[s.self].slots[seq%slots], &s.blocks[member].slots[seq%slots]
-	print := mine.print
-	if seq == s.seq {
-		print = s.print // this member may not have raised its flag yet
+	print := s.print // this member may not have raised its flag yet
+	if seq != s.seq {
+		print = mine.print
 	}
 	if print&^1 == theirs.print&^1 {
 		return nil
