@@ -41,6 +41,7 @@ type Space struct {
 	self    int
 	members []int
 	blocks  []*controlBlock
+	next    *controlBlock    // of the member that AwaitAll awaits first; nil if there's none
 	stages  []unsafe.Pointer // nil where a member has none
 	half    int              // bytes of half a stage
 	resolve Resolver
@@ -132,6 +133,9 @@ func NewSpace(c SpaceConfig) *Space {
 	}
 	for i, p := range c.Control {
 		s.blocks[i] = (*controlBlock)(p)
+		if i != c.Self && s.next == nil {
+			s.next = s.blocks[i]
+		}
 	}
 	if s.commit == nil {
 		s.backed = s.half
@@ -265,7 +269,8 @@ func (s *Space) Notify(phase uint32) { s.raise(s.seq<<24 | uint64(phase)) }
 func (s *Space) raise(v uint64) {
 	me := s.blocks[s.self]
 	sl := &me.slots[s.seq%slots]
-	if !s.raised {
+	first := !s.raised
+	if first {
 		sl.print, s.raised = s.print, true
 	}
 	if s.lot != nil { // its sleepers don't look by themselves
@@ -275,6 +280,10 @@ func (s *Space) raise(v uint64) {
 	}
 	if me.sleepers.Load() != 0 {
 		s.wake(&sl.flag)
+	}
+	// If this member is the last one, what it waits for next is the way of another's flag, which may as well begin now.
+	if first && s.next != nil {
+		publish.Fetch((*uint64)(unsafe.Pointer(&s.next.slots[s.seq%slots].flag)))
 	}
 }
 

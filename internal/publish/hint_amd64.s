@@ -5,3 +5,9 @@ TEXT ·Claim(SB), NOSPLIT, $0-8
 	MOVQ p+0(FP), AX
 	BYTE $0x0f; BYTE $0x0d; BYTE $0x08 // PREFETCHW (AX); does nothing where the processor hasn't got it
 	RET
+
+// func Fetch(p *uint64)
+TEXT ·Fetch(SB), NOSPLIT, $0-8
+	MOVQ p+0(FP), AX
+	PREFETCHT0 (AX)
+	RET

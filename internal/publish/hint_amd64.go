@@ -5,3 +5,8 @@ package publish
 //
 //go:noescape
 func Claim(p *uint64)
+
+// Fetch asks the processor for a word that others store and that will soon be loaded, without waiting for it.
+//
+//go:noescape
+func Fetch(p *uint64)

@@ -1,0 +1,16 @@
+package publish
+
+import "testing"
+
+// Hints change nothing, wherever the word lies in its line.
+func TestHints(t *testing.T) {
+	words := [16]uint64{}
+	for i := range words {
+		words[i] = uint64(i)
+		Claim(&words[i])
+		Fetch(&words[i])
+		if words[i] != uint64(i) {
+			t.Errorf("word %d is %d after Claim and Fetch", i, words[i])
+		}
+	}
+}
