@@ -55,7 +55,10 @@ type Space struct {
 	// The operation under way.
 	seq     uint64
 	desc    Desc
-	print   uint64 // of desc; the lowest bit is the vote
+	in, out Place
+	said    uint64        // how often what this member says of its operations has changed
+	written [slots]uint64 // what it was then that its slots hold
+	print   uint64        // of desc; the lowest bit is the vote
 	vote    uint64
 	raised  bool            // its flag, and with it the print
 	checked [][slots]uint64 // per member: the operations for which its description was compared
@@ -182,10 +185,13 @@ func (s *Space) SetPolicy(p Policy) {
 	s.patient = s.lot == nil && p.Spins >= SpinPolicy.Spins && p.Yields >= SpinPolicy.Yields
 }
 
+// words returns a description as words, which compare faster than bytes.
+func words(d *Desc) [4]uint64 { return *(*[4]uint64)(unsafe.Pointer(d)) }
+
 // print64 condenses a description into the word beside the flag.
 func print64(d *Desc) uint64 {
 	h := hash64.Start
-	for _, v := range (*[4]uint64)(unsafe.Pointer(d)) {
+	for _, v := range words(d) {
 		h = hash64.Add(h, v)
 	}
 	return h
@@ -214,15 +220,20 @@ func (s *Space) Begin(w *Waiter, seq uint64, desc *Desc, in, out Place) error {
 		}
 	}
 	s.seq = seq
-	b := &s.blocks[s.self].slots[seq%slots]
-	if *desc != s.desc || seq == 1 {
-		s.desc, s.print = *desc, print64(desc)
+	if same := words(desc) == words(&s.desc); !same || in != s.in || out != s.out || seq == 1 {
+		if !same || seq == 1 {
+			s.desc, s.print = *desc, print64(desc)
+		}
+		s.in, s.out = in, out
+		s.said++
 	}
 	s.print, s.raised = s.print&^1|s.vote, false
 	// What is there already isn't stored again: peers that have looked at it, or whose processor has fetched it along with
 	// the flag, keep the line, and the flag isn't held up by its being taken back.
-	if b.desc != *desc || b.in != in || b.out != out {
+	if i := seq % slots; s.written[i] != s.said {
+		b := &s.blocks[s.self].slots[i]
 		b.desc, b.in, b.out = *desc, in, out
+		s.written[i] = s.said
 	}
 	return nil
 }
