@@ -76,13 +76,16 @@ func (p Place) Mappable() bool { return p.Segment != 0 }
 // that n bytes from there lie inside the segment.
 type Resolver func(w *Waiter, member int, p Place, n int) (unsafe.Pointer, error)
 
-// InlineBytes is how much scratch lies in the same cache line as the flag.
-const InlineBytes = 48
+// InlineBytes is how much scratch lies in the same cache line as the flag, and in the one that follows.
+const InlineBytes = 48 + 64
 
 const slots = 4
 
-// slot is one operation's announcement of one member: two cache lines, the
-// first of which is all that a small operation touches.
+// secondLine is where in a slot's inline scratch the second cache line begins.
+const secondLine = 48
+
+// slot is one operation's announcement of one member: three cache lines, of which
+// small operations touch the first, or two. A fourth keeps what they store out of the pair of lines that the rest is in.
 type slot struct {
 	flag   atomic.Uint64
 	print  uint64
@@ -90,6 +93,7 @@ type slot struct {
 	desc   Desc
 	in     Place
 	out    Place
+	_      [64]byte
 }
 
 // controlBlock is a member's page. Words that different members write lie in
@@ -294,7 +298,9 @@ func (s *Space) raise(v uint64) {
 	}
 	// If this member is the last one, what it waits for next is the way of another's flag, which may as well begin now.
 	if first && s.next != nil {
-		publish.Fetch((*uint64)(unsafe.Pointer(&s.next.slots[s.seq%slots].flag)))
+		other := &s.next.slots[s.seq%slots]
+		publish.Fetch((*uint64)(unsafe.Pointer(&other.flag)))
+		publish.Fetch((*uint64)(unsafe.Pointer(&other.inline[secondLine])))
 	}
 }
 
@@ -313,8 +319,10 @@ func (s *Space) End() {
 	} else {
 		me.ended.Store(s.seq)
 	}
-	// The next flag's line is still with those who polled it four operations ago. It comes back while the program goes on.
-	publish.Claim((*uint64)(unsafe.Pointer(&me.slots[(s.seq+1)%slots].flag)))
+	// The next slot's lines are still with those who polled them four operations ago. They come back while the program goes on.
+	next := &me.slots[(s.seq+1)%slots]
+	publish.Claim((*uint64)(unsafe.Pointer(&next.flag)))
+	publish.Claim((*uint64)(unsafe.Pointer(&next.inline[secondLine])))
 	if me.sleepers.Load() != 0 {
 		s.wake(&me.ended)
 		s.wakeForFlag()
@@ -428,6 +436,8 @@ func (s *Space) wait(w *Waiter, member int, word *atomic.Uint64, want uint64) er
 		}
 		switch {
 		case i < p.Spins:
+			// If the word is a flag, what is in the line after it comes along with it, and not when it's needed.
+			publish.Fetch((*uint64)(unsafe.Add(unsafe.Pointer(word), 64)))
 			kern.Pause(1)
 			continue
 		case i < p.Spins+p.Yields:
