@@ -26,14 +26,26 @@ func Price(p *Plan, m Machine) float64 {
 			total += posted.time()
 			posted = batch{}
 		case Copy:
-			total += bytes * float64(1+len(s.Dst)) / 2 * crowd / m.Copy
+			total += bytes * (float64(1+len(s.Dst))/2 + crossing(s.Src, q.Rank)) * crowd / m.Copy
 		case Fold:
-			total += bytes * float64(len(s.Src)+len(s.Dst)) / 3 * crowd / m.Reduce
+			total += bytes * (float64(len(s.Src)+len(s.Dst))/3/m.Reduce + crossing(s.Src, q.Rank)/m.Copy) * crowd
 		case Await:
 			total += sync
 		}
 	}
 	return total
+}
+
+// crossing counts the operands that another rank has just written: their bytes first have to cross to this core, which takes
+// at least as long as a copy within its caches.
+func crossing(src []Ref, rank int) float64 {
+	n := 0
+	for _, r := range src {
+		if r.Buf == Stage && int(r.Rank) != rank {
+			n++
+		}
+	}
+	return float64(n)
 }
 
 // batch is what was posted since the last Wait. Both directions run at once;
