@@ -68,7 +68,6 @@ type Waiter struct {
 	// goroutine, which may hold a fabric's locks, and must not wait for anything. nil: nobody wants to know.
 	Slow func()
 
-	poller   Poller // Ctx, if it is one
 	start    time.Time
 	deadline time.Time
 	slow     time.Duration // when Slow is called next, counted from start
@@ -104,8 +103,15 @@ const PollInterval = 20 * time.Millisecond
 // a wait turns out to be slow.
 func (w *Waiter) Begin(ctx context.Context, timeout time.Duration) {
 	w.Ctx, w.Timeout = ctx, timeout
-	w.poller, _ = ctx.(Poller)
-	w.start = time.Time{}
+	if !w.start.IsZero() {
+		w.start = time.Time{}
+	}
+}
+
+// poller returns the context, if it wants to be asked. Few operations wait for so long that it matters.
+func (w *Waiter) poller() Poller {
+	p, _ := w.Ctx.(Poller)
+	return p
 }
 
 // Elapsed returns how long the operation has been waited for, as far as the waiter looked.
@@ -121,8 +127,8 @@ func (w *Waiter) Check() error {
 	if w.Abort.Raised() {
 		return w.Abort.Cause()
 	}
-	if w.poller != nil {
-		if err := w.poller.Poll(); err != nil {
+	if p := w.poller(); p != nil {
+		if err := p.Poll(); err != nil {
 			return err
 		}
 	}
@@ -211,7 +217,7 @@ func (w *Waiter) doze(done <-chan struct{}) {
 		ctxDone = w.Ctx.Done()
 	}
 	var expired <-chan time.Time
-	if w.Timeout > 0 || w.poller != nil || w.Slow != nil {
+	if w.Timeout > 0 || w.poller() != nil || w.Slow != nil {
 		w.timer.Reset(w.patience())
 		expired = w.timer.C
 	}
@@ -237,7 +243,7 @@ func (w *Waiter) patience() time.Duration {
 	if w.Slow != nil {
 		d = min(d, max(0, w.slow-time.Since(w.start)))
 	}
-	if w.poller != nil {
+	if w.poller() != nil {
 		d = min(d, PollInterval)
 	}
 	return d
