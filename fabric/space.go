@@ -85,7 +85,7 @@ const slots = 4
 const secondLine = 48
 
 // slot is one operation's announcement of one member: three cache lines, of which
-// small operations touch the first, or two. A fourth keeps what they store out of the pair of lines that the rest is in.
+// small operations touch the first, or the first pair. A fourth is empty, so that no pair is of two slots.
 type slot struct {
 	flag   atomic.Uint64
 	print  uint64
@@ -235,8 +235,9 @@ func (s *Space) Begin(w *Waiter, seq uint64, desc *Desc, in, out Place) error {
 	// What is there already isn't stored again: peers that have looked at it, or whose processor has fetched it along with
 	// the flag, keep the line, and the flag isn't held up by its being taken back.
 	if i := seq % slots; s.written[i] != s.said {
-		b := &s.blocks[s.self].slots[i]
-		b.desc, b.in, b.out = *desc, in, out
+		if b := &s.blocks[s.self].slots[i]; b.desc != *desc || b.in != in || b.out != out {
+			b.desc, b.in, b.out = *desc, in, out
+		}
 		s.written[i] = s.said
 	}
 	return nil

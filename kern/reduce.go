@@ -27,7 +27,7 @@ func Reduce(op Op, dt dtype.DType, dsts, srcs []unsafe.Pointer, n int) {
 	w := &active.ways[op][dt]
 	n *= w.times
 	to, from := hideSlice(dsts), hideSlice(srcs)
-	if w.step == 1 && uint(n-1) < maxRun { // one call, as most are, and small ones should not pay for the rest
+	if w.step == 1 && uint(n-1) < maxRun { // one call will do, as for most, and a small one should not pay for the rest
 		w.fast(to, from, 0, n)
 		return
 	}
