@@ -13,8 +13,8 @@ import (
 // validate checks everything that one rank can know about a call. It allocates only
 // to report what is wrong.
 func (c *Comm) validate(o *call) error {
-	if c.gate.closed() || o.Ctx.Err() != nil { // before its name is looked up, which few need
-		return c.usable(o.Ctx, o.Kind.String())
+	if err := c.usable(o.Ctx, o.Kind.String()); err != nil {
+		return err
 	}
 	if o.Timeout <= 0 {
 		return c.invalid(o.Kind.String(), "timeout %v", o.Timeout)
