@@ -21,7 +21,7 @@ type call struct {
 	owner   bool   // holds the lane
 	id      uint64 // for hooks
 	on      bool   // its tensors are on the communicator's device
-	bare    bool   // has no options: what the next call of its kind doesn't set anyhow may stay
+	bare    bool   // brief's, which leaves what its next one sets or needs again
 	record  uint64 // for the recorder
 	given   *given // on a device, where the operation has views of the memory in place of the tensors
 }
@@ -31,7 +31,7 @@ type call struct {
 func (c *Comm) begin(ctx context.Context, kind Kind, opts []Option) *call {
 	o := &c.own
 	if c.lane.tryAcquire() {
-		if o.Kind != kind {
+		if o.bare {
 			*o = call{}
 		}
 		o.owner = true
@@ -48,9 +48,8 @@ func (c *Comm) fill(o *call, ctx context.Context, kind Kind, opts []Option) {
 		o.Ctx = context.Background()
 	}
 	o.Timeout = time.Duration(c.timeout.Load())
-	o.bare = len(opts) == 0
 	if h := c.hints.Load(); h != nil {
-		o.Hints, o.bare = *h, false
+		o.Hints = *h
 	}
 	for _, f := range opts {
 		f(o)
@@ -121,12 +120,7 @@ func (c *Comm) refuse(op string, owner bool, why error) error {
 
 // disown ends the use of the communicator's own call, which keeps no tensor alive, and of the lane.
 func (c *Comm) disown() {
-	if o := &c.own; o.bare && o.Ins == nil && o.Outs == nil && o.given == nil {
-		o.In, o.Out, o.Reduce.FactorTensor, o.Ctx = nil, nil, nil, nil
-		o.Seq, o.Op.Algorithm = 0, ""
-	} else {
-		*o = call{}
-	}
+	c.own = call{}
 	c.lane.release()
 }
 

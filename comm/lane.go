@@ -17,20 +17,26 @@ type lane struct {
 
 // tryAcquire takes the lane if nobody has it and nobody waits.
 func (l *lane) tryAcquire() bool {
-	if !l.busy.CompareAndSwap(0, 1) {
-		return false
-	}
-	if l.queued.Load() != 0 {
-		l.release()
-		return false
-	}
-	return true
+	return l.busy.CompareAndSwap(0, 1) && (l.queued.Load() == 0 || l.yield())
+}
+
+// yield gives the lane on to those who queue, and reports false: it's no longer the caller's.
+func (l *lane) yield() bool {
+	l.release()
+	return false
 }
 
 // release gives the lane back, or on to those who queued meanwhile.
 func (l *lane) release() {
 	l.busy.Store(0)
-	if l.queued.Load() != 0 && l.busy.CompareAndSwap(0, 1) {
+	if l.queued.Load() != 0 {
+		l.resume()
+	}
+}
+
+// resume has the queue run, if nobody has the lane.
+func (l *lane) resume() {
+	if l.busy.CompareAndSwap(0, 1) {
 		go l.drain()
 	}
 }
@@ -41,9 +47,7 @@ func (l *lane) enqueue(f func()) {
 	l.queue = append(l.queue, f)
 	l.queued.Add(1)
 	l.mu.Unlock()
-	if l.busy.CompareAndSwap(0, 1) {
-		go l.drain()
-	}
+	l.resume()
 }
 
 // drain runs the queue; the caller has acquired the lane for it.

@@ -56,7 +56,7 @@ var uses = [...]uint8{
 // adopt fills a call from an operation. What its kind doesn't use is dropped, and so is what only the root uses elsewhere: nobody
 // further down looks at a field by mistake.
 func (c *Comm) adopt(o *call, op *Op, w *Work) {
-	o.value, o.work, o.bare = op, w, false
+	o.value, o.work = op, w
 	u := uses[op.Kind]
 	if u&usesIn != 0 {
 		o.In = op.In

@@ -26,9 +26,6 @@ func (c *Comm) validate(o *call) error {
 			}
 		}
 	}
-	if c.evident(o) {
-		return nil
-	}
 	detail := c.check(o)
 	if detail == "" {
 		detail = c.placed(o)
@@ -37,29 +34,6 @@ func (c *Comm) validate(o *call) error {
 		return c.invalid(o.Kind.String(), "%s", detail)
 	}
 	return nil
-}
-
-// evident reports whether an operation as they are most often, of one tensor of the host, has nothing wrong with it. What it
-// doesn't know is for check and placed to say.
-func (c *Comm) evident(o *call) bool {
-	if o.hasInto || o.from != nil || o.Ins != nil || o.Outs != nil {
-		return false
-	}
-	t := o.Out
-	switch o.Kind {
-	case backend.Broadcast:
-		if o.In != nil || o.Root < 0 || o.Root >= c.size {
-			return false
-		}
-	case backend.AllReduce:
-		if r := &o.Reduce; t != o.In || t == nil || r.FactorTensor != nil || int(r.Kind) >= len(reducible) || !reducible[r.Kind][t.DType()] {
-			return false
-		}
-	default:
-		return false
-	}
-	o.on = false
-	return t != nil && t.IsContiguous() && t.On() == nil
 }
 
 // check returns what is wrong with a call, or "".

@@ -204,6 +204,31 @@ func print64(d *Desc) uint64 {
 // Begin enters operation seq, which must be one more than the last one's. It
 // fills this member's slot but raises no flag: Arrive or Notify does.
 func (s *Space) Begin(w *Waiter, seq uint64, desc *Desc, in, out Place) error {
+	if err := s.follow(w, seq); err != nil {
+		return err
+	}
+	if same := words(desc) == words(&s.desc); !same || in != s.in || out != s.out || seq == 1 {
+		if !same || seq == 1 {
+			s.desc, s.print = *desc, print64(desc)
+		}
+		s.in, s.out = in, out
+		s.said++
+	}
+	s.say()
+	return nil
+}
+
+// BeginAgain is Begin of an operation of which this member has the same to say as of the one before.
+func (s *Space) BeginAgain(w *Waiter, seq uint64) error {
+	if err := s.follow(w, seq); err != nil {
+		return err
+	}
+	s.say()
+	return nil
+}
+
+// follow makes operation seq the one under way, as soon as nobody is in one whose slots it takes.
+func (s *Space) follow(w *Waiter, seq uint64) error {
 	if seq > 2 {
 		for m := range s.blocks {
 			if m == s.self {
@@ -224,23 +249,20 @@ func (s *Space) Begin(w *Waiter, seq uint64, desc *Desc, in, out Place) error {
 		}
 	}
 	s.seq = seq
-	if same := words(desc) == words(&s.desc); !same || in != s.in || out != s.out || seq == 1 {
-		if !same || seq == 1 {
-			s.desc, s.print = *desc, print64(desc)
-		}
-		s.in, s.out = in, out
-		s.said++
-	}
+	return nil
+}
+
+// say fills the slot of the operation under way.
+func (s *Space) say() {
 	s.print, s.raised = s.print&^1|s.vote, false
 	// What is there already isn't stored again: peers that have looked at it, or whose processor has fetched it along with
 	// the flag, keep the line, and the flag isn't held up by its being taken back.
-	if i := seq % slots; s.written[i] != s.said {
-		if b := &s.blocks[s.self].slots[i]; b.desc != *desc || b.in != in || b.out != out {
-			b.desc, b.in, b.out = *desc, in, out
+	if i := s.seq % slots; s.written[i] != s.said {
+		if b := &s.blocks[s.self].slots[i]; b.desc != s.desc || b.in != s.in || b.out != s.out {
+			b.desc, b.in, b.out = s.desc, s.in, s.out
 		}
 		s.written[i] = s.said
 	}
-	return nil
 }
 
 // Ready reports whether Begin of operation seq waits for nobody.

@@ -21,17 +21,19 @@ func init() {
 	integers[int16](dtype.Int16)
 	integers[int32](dtype.Int32)
 	integers[int64](dtype.Int64)
-	floats(dtype.Float16, f16Lens)
-	floats(dtype.BFloat16, bf16Lens)
-	floats(dtype.Float8E4M3FN, e4m3Lens)
-	floats(dtype.Float8E5M2, e5m2Lens)
+	narrow(dtype.Float16, f16Lens)
+	narrow(dtype.BFloat16, bf16Lens)
+	narrow(dtype.Float8E4M3FN, e4m3Lens)
+	narrow(dtype.Float8E5M2, e5m2Lens)
+	native[float32](dtype.Float32)
+	native[float64](dtype.Float64)
 	floats(dtype.Float32, inPlace[float32]())
 	floats(dtype.Float64, inPlace[float64]())
 
 	r := &portable.reduce
-	r[BAnd][dtype.Uint8] = inPlace[uint8]().reduce(bitAnd)
-	r[BOr][dtype.Uint8] = inPlace[uint8]().reduce(bitOr)
-	r[BXor][dtype.Uint8] = inPlace[uint8]().reduce(bitXor)
+	r[BAnd][dtype.Uint8] = direct(bitAnd, func(a, b uint8) uint8 { return a & b })
+	r[BOr][dtype.Uint8] = direct(bitOr, func(a, b uint8) uint8 { return a | b })
+	r[BXor][dtype.Uint8] = direct(bitXor, func(a, b uint8) uint8 { return a ^ b })
 	r[Product][dtype.Complex64] = inPlace[complex64]().reduce(product64)
 	r[Product][dtype.Complex128] = inPlace[complex128]().reduce(product128)
 	fillConversions(&portable.convert)
@@ -41,16 +43,28 @@ func init() {
 }
 
 func integers[T integer](dt dtype.DType) {
-	r, l := &portable.reduce, inPlace[T]()
-	r[Sum][dt], r[Product][dt] = l.reduce(sum), l.reduce(product)
-	r[Min][dt], r[Max][dt] = l.reduce(minimum), l.reduce(maximum)
-	portable.divide[dt] = l.each(truncate)
+	native[T](dt)
+	portable.divide[dt] = inPlace[T]().each(truncate)
 }
 
-func floats[A float32 | float64](dt dtype.DType, l lens[A]) {
+// native fills in the reductions of a type that Go itself computes with.
+func native[T ordered](dt dtype.DType) {
+	r := &portable.reduce
+	r[Sum][dt] = direct(sum, func(a, b T) T { return a + b })
+	r[Product][dt] = direct(product, func(a, b T) T { return a * b })
+	r[Min][dt] = direct(minimum, func(a, b T) T { return min(a, b) })
+	r[Max][dt] = direct(maximum, func(a, b T) T { return max(a, b) })
+}
+
+// narrow fills in a float that is widened to compute with.
+func narrow(dt dtype.DType, l lens[float32]) {
 	r := &portable.reduce
 	r[Sum][dt], r[Product][dt] = l.reduce(sum), l.reduce(product)
 	r[Min][dt], r[Max][dt] = l.reduce(minimum), l.reduce(maximum)
+	floats(dt, l)
+}
+
+func floats[A float32 | float64](dt dtype.DType, l lens[A]) {
 	portable.scale[dt], portable.divide[dt] = l.each(scale), l.each(divide)
 }
 
@@ -70,6 +84,29 @@ func (l lens[A]) reduce(fold func(acc, src []A)) reduceKernel {
 			}
 			off += run * l.size
 			n -= run
+		}
+	}}
+}
+
+// few is up to how many elements are folded one by one: as many as a faster level may leave, or all of a small operation.
+const few = 16
+
+// direct returns the loop that folds elements of a type that Go itself computes with; one does it for a pair.
+func direct[T any](fold func(acc, src []T), one func(a, b T) T) reduceKernel {
+	many := inPlace[T]().reduce(fold).run
+	return reduceKernel{step: 1, run: func(dsts, srcs []unsafe.Pointer, off, n int) {
+		if n > few {
+			many(dsts, srcs, off, n)
+			return
+		}
+		for end := off + n*int(unsafe.Sizeof(*new(T))); off < end; off += int(unsafe.Sizeof(*new(T))) {
+			acc := *(*T)(unsafe.Add(srcs[0], off))
+			for _, s := range srcs[1:] {
+				acc = one(acc, *(*T)(unsafe.Add(s, off)))
+			}
+			for _, d := range dsts {
+				*(*T)(unsafe.Add(d, off)) = acc
+			}
 		}
 	}}
 }

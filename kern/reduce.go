@@ -27,16 +27,20 @@ func Reduce(op Op, dt dtype.DType, dsts, srcs []unsafe.Pointer, n int) {
 	w := &active.ways[op][dt]
 	n *= w.times
 	to, from := hideSlice(dsts), hideSlice(srcs)
-	if w.step == 1 && uint(n-1) < maxRun { // one call will do, as for most, and a small one should not pay for the rest
-		w.fast(to, from, 0, n)
-		return
+	if uint(n-1) < maxRun { // one call will do, as for most, and a small one should not pay for the rest
+		switch {
+		case w.step == 1:
+			w.fast(to, from, 0, n)
+			return
+		case n < w.step:
+			w.slow(to, from, 0, n)
+			return
+		}
 	}
 	off := 0
 	for w.fast != nil && n >= w.step {
 		run := min(n, maxRun)
-		if w.step > 1 {
-			run -= run % w.step // a division, which takes longer than a small sum
-		}
+		run &^= w.step - 1
 		w.fast(to, from, off, run)
 		off += run * w.size
 		n -= run
@@ -49,7 +53,7 @@ func Reduce(op Op, dt dtype.DType, dsts, srcs []unsafe.Pointer, n int) {
 // way is how a level carries out a reduction.
 type way struct {
 	fast  reduceFunc // for counts that are a multiple of step elements; may be nil
-	step  int
+	step  int        // a power of two; 0 without fast
 	slow  reduceFunc // for any other count; nil if the reduction isn't defined
 	times int        // elements of these kernels for each of the reduction
 	size  int        // bytes of one

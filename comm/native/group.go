@@ -109,6 +109,7 @@ func (g *group) Launch(op *backend.Op) error {
 		op.Seq = g.seq // what it would have been, for those who compare the ranks' records
 		return err
 	}
+	g.entered = false
 	g.scratch.reset()
 	if op.Again = g.again(op); !op.Again {
 		if err := g.arrange(op); err != nil {
@@ -118,8 +119,7 @@ func (g *group) Launch(op *backend.Op) error {
 	// From here on the others may count on this rank: every failure is theirs, too.
 	g.seq++
 	op.Seq = g.seq
-	g.entered = false
-	if g.space == nil || len(g.local) < len(g.members) || prepares(op) || !g.space.Ready(g.seq) {
+	if g.space == nil || len(g.local) < len(g.members) || !op.Again && prepares(op) || !g.space.Ready(g.seq) {
 		return nil // it takes a while, perhaps forever
 	}
 	if err := g.enter(op); err != nil {
@@ -143,7 +143,9 @@ func (g *group) Complete(op *backend.Op) error {
 	if err != nil {
 		return g.fallen(op, err)
 	}
-	after.unpack()
+	if after.outs != nil {
+		after.unpack()
+	}
 	g.forget()
 	publish.Word(&g.ended, g.seq)
 	return nil
@@ -238,6 +240,9 @@ func (g *group) again(op *backend.Op) bool {
 // forget keeps no buffer of an operation that is done alive.
 func (g *group) forget() {
 	g.job.in, g.job.out = nil, nil
+	if g.current.brief {
+		return // it has put them nowhere else
+	}
 	for i := 0; i < len(g.dsts); i++ { // a few words: clear takes longer
 		g.dsts[i] = nil
 	}

@@ -19,6 +19,7 @@ type program struct {
 	phaseBase  uint32 // added to the plan's phases
 	needsSpace bool   // uses flags or stages
 	twoSided   bool
+	brief      bool
 	opening    int  // steps up to its first flag, if that comes so soon that none is needed for arriving; or 0
 	remote     bool // refers to other ranks' In or Out
 	fills      int  // bytes of a stage that large copies fill
@@ -91,6 +92,7 @@ func compile(p *plan.Plan, skip int, phaseBase uint32) *program {
 		g.steps = append(g.steps, t)
 	}
 	g.opening = opens(g.steps)
+	g.brief = briefly(g.steps, p.Request.Rank, world)
 	g.needsSpace = g.needsSpace || p.Stage > 0
 	return g
 }
@@ -177,6 +179,7 @@ type compiled struct {
 	mapped *program // runs if everybody's memory can be mapped; nil if there's none
 	sizes  []sizes  // of every rank's buffers, if the mapped program refers to them
 	stage  int      // most bytes of the stage that either needs
+	brief  bool     // there's only the plain one, and it's brief
 	desc   fabric.Desc
 	descOf descKey // the operation that desc describes
 }
@@ -194,6 +197,7 @@ func (c *compiled) finish() {
 			c.stage = max(c.stage, p.stage)
 		}
 	}
+	c.brief = c.plain.brief && c.apart == nil && c.mapped == nil
 	if c.mapped == nil || !c.mapped.remote {
 		return
 	}

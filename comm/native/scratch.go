@@ -37,14 +37,18 @@ func (s *scratch) take(n int) (unsafe.Pointer, error) {
 // reset gives everything back. If it took several blocks, the next operation gets one
 // that holds as much.
 func (s *scratch) reset() {
-	s.used = 0
-	if len(s.blocks) > 1 {
-		s.want = 0
-		for _, b := range s.blocks {
-			s.want += b.Len()
-		}
-		s.free()
+	if s.used = 0; len(s.blocks) > 1 {
+		s.merge()
 	}
+}
+
+// merge frees all and has the next block hold as much.
+func (s *scratch) merge() {
+	s.want = 0
+	for _, b := range s.blocks {
+		s.want += b.Len()
+	}
+	s.free()
 }
 
 func (s *scratch) free() {

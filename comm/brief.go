@@ -1,0 +1,61 @@
+package comm
+
+import (
+	"context"
+	"time"
+
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+// brief runs a collective as most are: synchronous, of one tensor of the host or of none, without options, hints or hooks. It looks
+// at each thing once, as a small operation takes hardly longer than being looked at. It reports false if it did nothing, since this is
+// no such operation, or something is wrong with it, which is for collective to say.
+func (c *Comm) brief(ctx context.Context, kind Kind, t *tensor.Tensor, root int, r Reduction) (error, bool) {
+	if c.launcher == nil || c.dev != nil || c.hooks.Load() != nil || c.hints.Load() != nil || c.gate.closed() || ctx == nil || ctx.Err() != nil {
+		return nil, false
+	}
+	timeout := time.Duration(c.timeout.Load())
+	if timeout <= 0 || t != nil && (!t.IsContiguous() || t.On() != nil) {
+		return nil, false
+	}
+	var in *tensor.Tensor
+	switch kind {
+	case backend.AllReduce:
+		if t == nil || r.FactorTensor != nil || uint(r.Kind) >= uint(len(reducible)) || !reducible[r.Kind][t.DType()] {
+			return nil, false
+		}
+		in = t
+	case backend.Broadcast:
+		if t == nil || uint(root) >= uint(c.size) {
+			return nil, false
+		}
+	}
+	if !c.lane.tryAcquire() {
+		return nil, false
+	}
+	o := &c.own
+	if o.Kind != kind || !o.bare {
+		*o = call{owner: true, bare: true}
+		o.Kind = kind
+	}
+	o.Ctx, o.Timeout, o.In, o.Out, o.Root = ctx, timeout, in, t, root
+	o.Reduce.Kind, o.Reduce.Factor = r.Kind, r.Factor
+	err := c.launcher.Launch(&o.Op)
+	// It's recorded while this rank's word is on its way to the others.
+	record := c.rec.Begin(&o.Op, false, false)
+	if err == nil {
+		err = c.launcher.Complete(&o.Op)
+	}
+	c.rec.End(record, &o.Op, err)
+	if err != nil {
+		c.failed(err)
+		o.bare = false
+	}
+	o.Ctx, o.In, o.Out = nil, nil, nil // it keeps no tensor alive
+	c.lane.release()
+	if err != nil {
+		c.fatal(err)
+	}
+	return err, true
+}
