@@ -23,7 +23,10 @@ func Copy(dst, src unsafe.Pointer, bytes int) {
 	}
 	most := copyRun
 	if bytes < fitsCache {
-		most = cachedRun
+		if most = cachedRun; bytes <= cachedRun {
+			copy(unsafe.Slice((*byte)(dst), bytes), unsafe.Slice((*byte)(src), bytes))
+			return
+		}
 	}
 	// Here and below loops advance an offset: a pointer stepped beyond the last element may be another object's.
 	for off := 0; off < bytes; off += most {

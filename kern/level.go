@@ -87,5 +87,5 @@ func hide(p unsafe.Pointer) unsafe.Pointer {
 }
 
 func hideSlice(s []unsafe.Pointer) []unsafe.Pointer {
-	return unsafe.Slice((*unsafe.Pointer)(hide(unsafe.Pointer(unsafe.SliceData(s)))), len(s))
+	return *(*[]unsafe.Pointer)(hide(unsafe.Pointer(&s)))
 }

@@ -99,13 +99,21 @@ func direct[T any](fold func(acc, src []T), one func(a, b T) T) reduceKernel {
 			many(dsts, srcs, off, n)
 			return
 		}
-		for end := off + n*int(unsafe.Sizeof(*new(T))); off < end; off += int(unsafe.Sizeof(*new(T))) {
-			acc := *(*T)(unsafe.Add(srcs[0], off))
+		at := func(p unsafe.Pointer) []T { return unsafe.Slice((*T)(unsafe.Add(p, off)), n) }
+		if len(srcs) == 2 && len(dsts) == 1 { // two ranks have nothing else
+			a, b, d := at(srcs[0]), at(srcs[1]), at(dsts[0])
+			for i := range d {
+				d[i] = one(a[i], b[i])
+			}
+			return
+		}
+		for i := range n {
+			acc := at(srcs[0])[i]
 			for _, s := range srcs[1:] {
-				acc = one(acc, *(*T)(unsafe.Add(s, off)))
+				acc = one(acc, at(s)[i])
 			}
 			for _, d := range dsts {
-				*(*T)(unsafe.Add(d, off)) = acc
+				at(d)[i] = acc
 			}
 		}
 	}}

@@ -240,7 +240,7 @@ func (g *group) again(op *backend.Op) bool {
 // forget keeps no buffer of an operation that is done alive.
 func (g *group) forget() {
 	g.job.in, g.job.out = nil, nil
-	if g.current.brief {
+	if g.current.brief != nil {
 		return // it has put them nowhere else
 	}
 	for i := 0; i < len(g.dsts); i++ { // a few words: clear takes longer

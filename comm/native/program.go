@@ -19,10 +19,10 @@ type program struct {
 	phaseBase  uint32 // added to the plan's phases
 	needsSpace bool   // uses flags or stages
 	twoSided   bool
-	brief      bool
-	opening    int  // steps up to its first flag, if that comes so soon that none is needed for arriving; or 0
-	remote     bool // refers to other ranks' In or Out
-	fills      int  // bytes of a stage that large copies fill
+	brief      *brief // what it comes down to; or nil
+	opening    int    // steps up to its first flag, if that comes so soon that none is needed for arriving; or 0
+	remote     bool   // refers to other ranks' In or Out
+	fills      int    // bytes of a stage that large copies fill
 }
 
 type step struct {
@@ -179,7 +179,7 @@ type compiled struct {
 	mapped *program // runs if everybody's memory can be mapped; nil if there's none
 	sizes  []sizes  // of every rank's buffers, if the mapped program refers to them
 	stage  int      // most bytes of the stage that either needs
-	brief  bool     // there's only the plain one, and it's brief
+	brief  *brief   // of the plain one, if there's no other; or nil
 	desc   fabric.Desc
 	descOf descKey // the operation that desc describes
 }
@@ -197,7 +197,11 @@ func (c *compiled) finish() {
 			c.stage = max(c.stage, p.stage)
 		}
 	}
-	c.brief = c.plain.brief && c.apart == nil && c.mapped == nil
+	if p := c.plain; p.brief != nil && c.apart == nil && c.mapped == nil {
+		if c.brief = p.brief; !p.inSlots {
+			c.brief.stage = p.stage
+		}
+	}
 	if c.mapped == nil || !c.mapped.remote {
 		return
 	}
