@@ -387,8 +387,9 @@ func (s *Space) Await(w *Waiter, member int, phase uint32) error {
 
 // AwaitAll awaits every other member.
 func (s *Space) AwaitAll(w *Waiter, phase uint32) error {
-	for m := range s.blocks {
-		if m == s.self {
+	want, at := s.seq<<24|uint64(phase), s.seq%slots
+	for m, b := range s.blocks {
+		if m == s.self || b.slots[at].flag.Load() >= want && s.checked[m][at] == s.seq {
 			continue
 		}
 		if err := s.Await(w, m, phase); err != nil {

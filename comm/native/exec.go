@@ -188,15 +188,19 @@ func (g *group) bind(p *program, j *job) error {
 				continue
 			}
 			in, out := g.space.Places(m)
-			inBytes, outBytes := g.current.sizes[r].in, g.current.sizes[r].out
+			size := &g.current.sizes[r]
 			var err error
-			if inBytes > 0 {
-				if g.base[baseOf(plan.In, r, n)], err = g.space.Resolve(g.waiter, m, in, inBytes); err != nil {
+			if size.in > 0 {
+				if g.base[baseOf(plan.In, r, n)], err = g.space.Resolve(g.waiter, m, in, size.in); err != nil {
 					return err
 				}
 			}
-			if outBytes > 0 {
-				if g.base[baseOf(plan.Out, r, n)], err = g.space.Resolve(g.waiter, m, out, outBytes); err != nil {
+			switch {
+			case size.out == 0:
+			case out == in && size.out == size.in:
+				g.base[baseOf(plan.Out, r, n)] = g.base[baseOf(plan.In, r, n)]
+			default:
+				if g.base[baseOf(plan.Out, r, n)], err = g.space.Resolve(g.waiter, m, out, size.out); err != nil {
 					return err
 				}
 			}
