@@ -48,6 +48,11 @@ func installPeers(ctx context.Context, h *home, names []string, log io.Writer) (
 
 // ready fetches a peer unless it's there, and builds its driver anew if a source is newer.
 func (h *home) ready(ctx context.Context, p *peer) error {
+	if p.runs != nil {
+		if err := p.runs(); err != nil {
+			return err
+		}
+	}
 	if _, err := os.Stat(h.stamp(p.name)); err != nil {
 		if err := p.install(ctx, h); err != nil {
 			return err

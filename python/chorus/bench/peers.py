@@ -28,8 +28,9 @@ NAMES = {"vllm": "vLLM", "deepspeed": "DeepSpeed"}
 def load(folder: pathlib.Path, rank: int, size: int, name: str) -> dict[str, Callable[[torch.Tensor], object]]:
     """Their all-reduces (SUM, in place), of those that ``make compare`` has put into a folder."""
     there: dict[str, Callable[[torch.Tensor], object]] = {}
-    level = "AVX512" if torch.backends.cpu.get_cpu_capability().startswith("AVX512") else "AVX2"
-    for library in folder.glob(f"vllm/lib/python*/site-packages/vllm/_C_{level}.abi3.so"):
+    # vLLM has it for processors with AVX-512 alone.
+    level = torch.backends.cpu.get_cpu_capability()
+    for library in folder.glob("vllm/lib/python*/site-packages/vllm/_C_AVX512.abi3.so") if level.startswith("AVX512") else ():
         torch_ops: Any = torch.ops
         torch_ops.load_library(str(library))
         ops = torch_ops._C
