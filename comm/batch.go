@@ -89,7 +89,7 @@ func (b *Batch) Issue(ctx context.Context, opts ...Option) error {
 	posted := 0
 	var err error
 	for _, o := range calls {
-		o.record = c.rec.Begin(&o.Op, all.work != nil, false)
+		o.record = c.rec.Issue(&o.Op, all.work != nil, false)
 		if err = c.post(o); err != nil {
 			break
 		}

@@ -43,7 +43,7 @@ func (c *Comm) brief(ctx context.Context, kind Kind, t *tensor.Tensor, root int,
 	o.Reduce.Kind, o.Reduce.Factor = r.Kind, r.Factor
 	err := c.launcher.Launch(&o.Op)
 	// It's recorded while this rank's word is on its way to the others.
-	record := c.rec.Begin(&o.Op, false, false)
+	record := c.rec.Begin(&o.Op, false)
 	if err == nil {
 		err = c.launcher.Complete(&o.Op)
 	}

@@ -79,7 +79,7 @@ func (c *Comm) collective(o *call) error {
 		if launch {
 			err = c.launcher.Launch(&o.Op)
 		}
-		o.record = c.rec.Begin(&o.Op, false, false)
+		o.record = c.rec.Begin(&o.Op, false)
 		switch {
 		case !launch:
 			err = c.run(o)
@@ -100,7 +100,7 @@ func (c *Comm) collective(o *call) error {
 		c.disown()
 		o = &moved
 	}
-	o.record = c.rec.Begin(&o.Op, o.work != nil, true)
+	o.record = c.rec.Issue(&o.Op, o.work != nil, true)
 	return c.issue(o)
 }
 

@@ -46,7 +46,7 @@ func (c *Comm) pointToPoint(o *call) error {
 	if !c.gate.enter() {
 		return &FinalizedError{Where: c.at(o.Kind.String())}
 	}
-	o.record = c.rec.Begin(&o.Op, o.work != nil, false)
+	o.record = c.rec.Issue(&o.Op, o.work != nil, false)
 	if o.work == nil {
 		err := c.post(o)
 		if err == nil {

@@ -200,7 +200,7 @@ func (c *Comm) perform(o *call) error {
 		if c.gate.closed() {
 			return &FinalizedError{Where: c.at(o.Kind.String())}
 		}
-		o.record = c.rec.Begin(&o.Op, o.work != nil, false)
+		o.record = c.rec.Begin(&o.Op, o.work != nil)
 		return c.run(o)
 	}
 	var err error

@@ -109,7 +109,7 @@ func (c *Comm) postAll(op string, calls []*call) error {
 		return &FinalizedError{Where: c.at(op)}
 	}
 	for i, o := range calls {
-		o.record = c.rec.Begin(&o.Op, false, false)
+		o.record = c.rec.Issue(&o.Op, false, false)
 		if err := c.post(o); err != nil {
 			for _, o := range calls[:i] {
 				err = errors.Join(err, c.await(o))

@@ -22,13 +22,16 @@ type lane struct {
 	seq  uint64 // of the last collective, whoever ran it
 	// The name of the current description's algorithm, by its address, as plans keep their names, and its length; -1 if it's not known yet.
 	nameAt  *byte
-	nameLen int
-	at      int    // where the last record is
+	nameLen int32
+	at      uint32 // where the last record is
+	size    uint32 // how many there are
+	_       uint32
 	shift   uint64 // the current description's
 	timed   uint64 // the flag timed, if operations of the current description have it
 
 	path  path
-	moves uint64 // of the path, when the current description was made
+	moves uint64  // of the path, when the current description was made
+	first *record // of the records
 
 	what, in, out uint64 // the current description's
 	result        uint64
@@ -66,15 +69,18 @@ type description struct {
 }
 
 // path is from where the last operation was called: the frame pointers from the recorder's caller on, and the return addresses
-// in these frames but the first, ended by a zero if there are fewer.
+// in these frames but the first. If there are fewer, the rest are zero, and their frame is none.
 type path struct {
 	frames  [frames + 1]uintptr
 	callers [frames]uintptr
-	moves   uint64 // how often it has changed
+	moves   uint64     // how often it has changed
+	none    [2]uintptr // a frame of nobody's, with nowhere to return to
 }
 
 func newLane(entries int) lane {
-	return lane{records: make([]record, entries+1), descriptions: make([]description, entries+1), names: new([8]named)}
+	l := lane{records: make([]record, entries+1), descriptions: make([]description, entries+1), names: new([8]named), size: uint32(entries + 1)}
+	l.first = &l.records[0]
+	return l
 }
 
 // repeats reports whether an operation, which was called from where the path says, is as the current description has it, because that
@@ -84,7 +90,8 @@ func (l *lane) repeats(op *backend.Op) bool {
 }
 
 // is sees to it that the current description is that of the next operation.
-func (l *lane) is(what, in, out uint64) {
+func (l *lane) is(op *backend.Op, async bool) {
+	what, in, out := summary(op, async)
 	if l.path.moves != l.moves || what != l.what || in != l.in || out != l.out || l.seq-l.next != l.shift {
 		l.change(what, in, out)
 	}
@@ -92,13 +99,18 @@ func (l *lane) is(what, in, out uint64) {
 
 // begin records an operation of the current description.
 func (l *lane) begin(tick uint64) uint64 {
-	if l.at++; l.at == len(l.records) {
+	if l.at++; l.at == l.size {
 		l.at = 0
 	}
 	id := l.next + 1
-	publish.Word(&l.records[l.at].issued, tick)
+	publish.Word(&l.last().issued, tick)
 	publish.Word(&l.next, id)
 	return id | l.timed
+}
+
+// last returns the last record. To find it by the slice would take a cache line more.
+func (l *lane) last() *record {
+	return (*record)(unsafe.Add(unsafe.Pointer(l.first), uintptr(l.at)*unsafe.Sizeof(record{})))
 }
 
 // change makes a description of the next operation. Its sequence number will be the next one, unless it's refused.
@@ -144,7 +156,7 @@ func (l *lane) named(name string) *named {
 
 // expects reports whether the last operation, which is over, has the number and the algorithm that its description says.
 func (l *lane) expects(seq uint64, name string) bool {
-	return seq == l.seq+1 && len(name) == l.nameLen && unsafe.StringData(name) == l.nameAt
+	return seq == l.seq+1 && len(name) == int(l.nameLen) && unsafe.StringData(name) == l.nameAt
 }
 
 // end records the end of operation id, the last one. The name is the algorithm's.
@@ -159,11 +171,11 @@ func (l *lane) end(id, seq uint64, name string, algorithm uint64, status Status,
 			l.describe()
 		}
 	}
-	if l.nameAt, l.nameLen = unsafe.StringData(name), len(name); status != Done {
+	if l.nameAt, l.nameLen = unsafe.StringData(name), int32(len(name)); status != Done {
 		l.moves = l.path.moves - 1 // the next one's is another
 	}
 	if tick != 0 {
-		publish.Word(&l.records[l.at].ended, tick)
+		publish.Word(&l.last().ended, tick)
 	}
 	publish.Word(&l.done, id)
 }

@@ -76,7 +76,7 @@ var someBarrier = &backend.Op{Kind: backend.Barrier}
 //
 //go:noinline
 func method(r *Recorder, want *[frames]uintptr) {
-	r.Begin(someBarrier, false, false)
+	r.Begin(someBarrier, false)
 	n := runtime.Callers(2, want[:]) // without Callers and this one
 	clear(want[n:])
 }
@@ -125,7 +125,7 @@ func TestLane(t *testing.T) {
 			if seq%2 == 0 { // as a backend that launches; the others say nothing yet
 				op.Seq, op.Again = seq, seq%3 != 0
 			}
-			id := r.Begin(op, false, false)
+			id := r.Begin(op, false)
 			op.Seq, op.Algorithm = seq, algorithms[seq/5%3]
 			var err error
 			if seq%7 == 0 {

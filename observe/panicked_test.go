@@ -17,11 +17,11 @@ func TestPanickedLongBefore(t *testing.T) {
 	for rank := range 2 {
 		r := Open(Settings{Entries: 8}, "train", "world", rank, 2)
 		op := &backend.Op{Kind: backend.AllReduce, In: x, Out: x}
-		id := r.Begin(op, false, false)
+		id := r.Begin(op, false)
 		op.Seq = 1
 		r.End(id, op, nil)
 		if rank == 0 {
-			r.Begin(op, false, false)
+			r.Begin(op, false)
 		}
 		d := r.rank.Snapshot("request")
 		if rank == 1 {

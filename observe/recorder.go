@@ -77,7 +77,7 @@ type Recorder struct {
 		refused string
 		after   uint64 // what had been recorded by then
 	}
-	_ [8]byte // to a whole number of lines: such sizes begin at one
+	_ [48]byte // to a whole number of lines: such sizes begin at one
 }
 
 // ring is the last operations of those that anybody may call.
@@ -135,26 +135,35 @@ func newRecorder(r *Rank, name string, me int, members []int, entries int) *Reco
 	return &Recorder{rank: r, name: name, me: me, members: slices.Clone(members), own: newLane(entries)}
 }
 
-// Begin records that an operation was called, and is under way, unless it's queued: then Start tells when it is. For a
-// collective that is under way the caller owns the lane. It returns the operation's number, which is 0 only without a recorder.
+// Begin records that a collective was called, and is under way; the caller owns the lane. It returns the operation's number, which is
+// 0 only without a recorder.
 //
 // It's best called when the others have been told that this rank is there, and before it looks for them: what it takes, of
 // which the clock is half, passes while their word is on its way.
 //
 //go:noinline
-func (r *Recorder) Begin(op *backend.Op, async, queued bool) uint64 {
+func (r *Recorder) Begin(op *backend.Op, async bool) uint64 {
 	if r == nil {
 		return 0
 	}
-	if !queued && !op.Kind.PointToPoint() {
-		tick := mark(&r.own.path)
-		if !steady {
-			tick = now()
-		}
-		if !r.own.repeats(op) {
-			r.own.is(summary(op, async))
-		}
-		return r.own.begin(tick)
+	l := &r.own
+	tick := mark(&l.path)
+	if !steady {
+		tick = now()
+	}
+	if !l.repeats(op) {
+		l.is(op, async)
+	}
+	return l.begin(tick)
+}
+
+// Issue is Begin for what others may call meanwhile: point-to-point operations, and collectives that are queued. Of those Start tells
+// when they are under way.
+//
+//go:noinline
+func (r *Recorder) Issue(op *backend.Op, async, queued bool) uint64 {
+	if r == nil {
+		return 0
 	}
 	what, in, out := summary(op, async)
 	s, id := r.claim()
@@ -235,7 +244,7 @@ func (r *Recorder) End(id uint64, op *backend.Op, err error) {
 	if l := &r.own; id&shared == 0 && err == nil && l.expects(op.Seq, op.Algorithm) {
 		l.seq = op.Seq
 		if id&timed != 0 || op.Seq%timedPeriod == 0 {
-			publish.Word(&l.records[l.at].ended, now())
+			publish.Word(&l.last().ended, now())
 		}
 		publish.Word(&l.done, id&^timed)
 		return

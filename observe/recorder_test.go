@@ -39,7 +39,7 @@ func TestRecorderOff(t *testing.T) {
 		t.Fatal("a recorder without entries")
 	}
 	op := allReduce(1)
-	id := r.Begin(op, false, false)
+	id := r.Begin(op, false)
 	r.Start(id)
 	r.End(id, op, nil)
 	r.Failed(backend.ErrInternal)
@@ -54,11 +54,11 @@ func TestRing(t *testing.T) {
 	defer r.Close()
 	for seq := uint64(1); seq <= 20; seq++ {
 		op := allReduce(int(seq))
-		id := r.Begin(op, false, false)
+		id := r.Begin(op, false)
 		op.Seq, op.Algorithm = seq, "ring"
 		r.End(id, op, nil)
 	}
-	r.Begin(allReduce(21), false, false)
+	r.Begin(allReduce(21), false)
 	d := snapshot(t)
 	if n := len(d.Entries); n != 8 {
 		t.Fatalf("%d entries, want 8", n)
@@ -96,7 +96,7 @@ func TestCallSite(t *testing.T) {
 }
 
 //go:noinline
-func method(r *observe.Recorder) { r.Begin(allReduce(1), false, false) }
+func method(r *observe.Recorder) { r.Begin(allReduce(1), false) }
 
 // TestConcurrent has operations recorded while dumps are made: no entry may mix two operations.
 func TestConcurrent(t *testing.T) {
@@ -114,7 +114,7 @@ func TestConcurrent(t *testing.T) {
 					return
 				default:
 				}
-				r.End(r.Begin(op, true, true), op, nil)
+				r.End(r.Issue(op, true, true), op, nil)
 			}
 		})
 	}
@@ -153,7 +153,7 @@ func BenchmarkRecord(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		op.Seq, op.Again = op.Seq+1, true // as a backend that launches
-		id := r.Begin(op, false, false)
+		id := r.Begin(op, false)
 		r.End(id, op, nil)
 	}
 }

@@ -35,12 +35,10 @@ end:
 
 // STEP compares a return address of the path with what is in its frame. DI is the path.
 #define STEP(frame, caller) \
-	MOVQ  caller(DI), AX; \
-	TESTQ AX, AX;         \
-	JEQ   same;           \
-	MOVQ  frame(DI), SI;  \
-	CMPQ  AX, 8(SI);      \
-	JNE   other
+	MOVQ frame(DI), SI;  \
+	MOVQ caller(DI), AX; \
+	CMPQ AX, 8(SI);      \
+	JNE  other
 
 // func mark(p *path) (tick uint64)
 //
@@ -63,23 +61,21 @@ TEXT ·mark(SB), NOSPLIT|NOFRAME, $0-16
 	STEP(24, 64)
 	STEP(32, 72)
 	STEP(40, 80)
-
-same:
 	RET
 
 other:
 	INCQ 88(DI)
+	LEAQ 96(DI), R8 // no frame
 	MOVQ (TLS), CX
-	MOVQ 8(CX), CX // the upper end of the stack: g.stack.hi
+	MOVQ 8(CX), CX  // the upper end of the stack: g.stack.hi
 	SUBQ $16, CX
 	MOVQ BP, SI
 	MOVL $5, BX
-	MOVQ $0, (DI)  // should the caller have none, it's never the same
-	MOVQ $0, 48(DI)
+	MOVQ $0, (DI)   // should the caller have none, it's never the same
 	CMPQ SI, SP
-	JLS  out
+	JLS  end
 	CMPQ SI, CX
-	JHI  out
+	JHI  end
 	MOVQ SI, (DI)
 
 loop:
@@ -97,9 +93,11 @@ loop:
 	RET
 
 end:
+	MOVQ R8, 8(DI)
 	MOVQ $0, 48(DI)
-
-out:
+	ADDQ $8, DI
+	DECL BX
+	JNZ  end
 	RET
 
 // func ticks() uint64

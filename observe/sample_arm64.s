@@ -36,9 +36,8 @@ end:
 
 // STEP compares a return address of the path with what is in its frame. R0 is the path.
 #define STEP(frame, caller) \
-	MOVD caller(R0), R5; \
-	CBZ  R5, same;       \
 	MOVD frame(R0), R3;  \
+	MOVD caller(R0), R5; \
 	MOVD 8(R3), R6;      \
 	CMP  R6, R5;         \
 	BNE  other
@@ -64,26 +63,24 @@ TEXT ·mark(SB), NOSPLIT|NOFRAME, $0-16
 	STEP(24, 64)
 	STEP(32, 72)
 	STEP(40, 80)
-
-same:
 	RET
 
 other:
 	MOVD 88(R0), R5
 	ADD  $1, R5
 	MOVD R5, 88(R0)
-	MOVD 8(g), R1 // the upper end of the stack: g.stack.hi
+	ADD  $96, R0, R7 // no frame
+	MOVD 8(g), R1    // the upper end of the stack: g.stack.hi
 	SUB  $16, R1
 	MOVD RSP, R2
-	SUB  $16, R2  // the caller's frame record lies just below its stack pointer
+	SUB  $16, R2     // the caller's frame record lies just below its stack pointer
 	MOVD R29, R3
 	MOVD $5, R4
-	MOVD ZR, (R0) // should the caller have none, it's never the same
-	MOVD ZR, 48(R0)
+	MOVD ZR, (R0)    // should the caller have none, it's never the same
 	CMP  R2, R3
-	BLO  out
+	BLO  end
 	CMP  R1, R3
-	BHI  out
+	BHI  end
 	MOVD R3, (R0)
 
 loop:
@@ -101,9 +98,11 @@ loop:
 	RET
 
 end:
+	MOVD R7, 8(R0)
 	MOVD ZR, 48(R0)
-
-out:
+	ADD  $8, R0
+	SUB  $1, R4
+	CBNZ R4, end
 	RET
 
 // func ticks() uint64

@@ -22,12 +22,12 @@ func generate(tb testing.TB, size, culprit, operations int) string {
 		r := Open(Settings{Entries: 1024, Dir: dir}, "big", "world", rank, size)
 		op := &backend.Op{Kind: backend.AllReduce, In: x, Out: x, Reduce: backend.Reduction{Kind: backend.SumKind}, Algorithm: "ring"}
 		for seq := 1; seq <= operations; seq++ {
-			id := r.Begin(op, false, false)
+			id := r.Begin(op, false)
 			op.Seq = uint64(seq)
 			r.End(id, op, nil)
 		}
 		if rank != culprit {
-			r.Begin(op, false, false)
+			r.Begin(op, false)
 		}
 		r.Failed(&backend.TimeoutError{Where: backend.Where{Comm: "world", Op: "all_reduce", Seq: uint64(operations + 1), Rank: rank}, Attendance: backend.Attendance{Elapsed: time.Minute, Missing: []int{culprit}}})
 		r.Close()
@@ -85,7 +85,7 @@ func FuzzParse(f *testing.F) {
 	r := Open(Settings{Entries: 8}, "fuzz", "world", 0, 2)
 	for _, kind := range []backend.Kind{backend.AllReduce, backend.Recv, backend.Send, backend.Broadcast} {
 		op := &backend.Op{Kind: kind, In: x, Out: x, Peer: 1, Seq: 1}
-		id := r.Begin(op, false, false)
+		id := r.Begin(op, false)
 		if kind == backend.AllReduce {
 			r.End(id, op, nil)
 		}

@@ -101,7 +101,7 @@ func TestStation(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	r := observe.Open(observe.Settings{Entries: 8, Dir: dir}, "train", "world", 1, 2)
-	id := r.Begin(allReduce(100), false, false)
+	id := r.Begin(allReduce(100), false)
 	live, err := observe.AskLive(ctx, dir)
 	if err != nil || len(live) != 1 || live[0].Err != nil {
 		t.Fatalf("%+v, %v", live, err)

@@ -20,7 +20,7 @@ func TestEndpoint(t *testing.T) {
 	r := observe.Open(observe.Settings{Entries: 8, Dir: dir}, "train", `odd "name"`, 0, 2)
 	defer r.Close()
 	x := tensor.Of(make([]float32, 100))
-	r.Begin(&backend.Op{Kind: backend.AllReduce, In: x, Out: x, Reduce: backend.Reduction{Kind: backend.SumKind}}, false, false)
+	r.Begin(&backend.Op{Kind: backend.AllReduce, In: x, Out: x, Reduce: backend.Reduction{Kind: backend.SumKind}}, false)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func TestEndpoint(t *testing.T) {
 		others = append(others, r.Split(name, 0, []int{0, 1}))
 		defer others[len(others)-1].Close()
 	}
-	others[1].Begin(&backend.Op{Kind: backend.Barrier}, false, false)
+	others[1].Begin(&backend.Op{Kind: backend.Barrier}, false)
 	text := get("/metrics", 200)
 	samples := map[string]bool{}
 	for l := range strings.Lines(text) {
