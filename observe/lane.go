@@ -99,18 +99,20 @@ func (l *lane) is(op *backend.Op, async bool) {
 
 // begin records an operation of the current description.
 func (l *lane) begin(tick uint64) uint64 {
-	if l.at++; l.at == l.size {
-		l.at = 0
+	at := l.at + 1
+	if at == l.size {
+		at = 0
 	}
+	l.at = at
 	id := l.next + 1
-	publish.Word(&l.last().issued, tick)
+	publish.Word(&l.record(at).issued, tick)
 	publish.Word(&l.next, id)
 	return id | l.timed
 }
 
-// last returns the last record. To find it by the slice would take a cache line more.
-func (l *lane) last() *record {
-	return (*record)(unsafe.Add(unsafe.Pointer(l.first), uintptr(l.at)*unsafe.Sizeof(record{})))
+// record returns a record. To find it by the slice would take a cache line more.
+func (l *lane) record(at uint32) *record {
+	return (*record)(unsafe.Add(unsafe.Pointer(l.first), uintptr(at)*unsafe.Sizeof(record{})))
 }
 
 // change makes a description of the next operation. Its sequence number will be the next one, unless it's refused.
@@ -175,7 +177,7 @@ func (l *lane) end(id, seq uint64, name string, algorithm uint64, status Status,
 		l.moves = l.path.moves - 1 // the next one's is another
 	}
 	if tick != 0 {
-		publish.Word(&l.last().ended, tick)
+		publish.Word(&l.record(l.at).ended, tick)
 	}
 	publish.Word(&l.done, id)
 }

@@ -244,7 +244,7 @@ func (r *Recorder) End(id uint64, op *backend.Op, err error) {
 	if l := &r.own; id&shared == 0 && err == nil && l.expects(op.Seq, op.Algorithm) {
 		l.seq = op.Seq
 		if id&timed != 0 || op.Seq%timedPeriod == 0 {
-			publish.Word(&l.last().ended, now())
+			publish.Word(&l.record(l.at).ended, now())
 		}
 		publish.Word(&l.done, id&^timed)
 		return
