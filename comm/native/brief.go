@@ -9,17 +9,18 @@ import (
 	"github.com/chorus-comms/chorus/plan"
 )
 
-// brief is a program in which each rank copies its input to its stage, tells the others, waits for them and reduces what all have there:
-// what small all-reduces do. It's carried out here, without a table of where everything is, which takes longer to fill and to
-// empty again than such an operation has to spare.
+// What small all-reduces do is carried out here, without a table of where everything is, which takes longer to fill and to empty again
+// than they have to spare.
+
+// briefRanks is the most ranks that such programs have.
+const briefRanks = 8
+
+// brief is a program in which each rank copies its input to its stage, tells the others, waits for them and reduces what all have there.
 type brief struct {
 	bytes, n      int // of the input
 	offered, come uint32
 	stage         int // bytes of stage, or 0: the input lies beside the flags
 }
-
-// briefRanks is the most ranks that brief programs have.
-const briefRanks = 8
 
 // briefly returns a rank's steps as a brief program; nil if they are none.
 func briefly(steps []step, rank, world int) *brief {
@@ -71,9 +72,9 @@ func (b *brief) gather(g *group, op *backend.Op) error {
 	var src [briefRanks]unsafe.Pointer
 	dst := [1]unsafe.Pointer{j.out}
 	n, self := len(g.members), s.Self()
-	for m := range src[:n] {
-		if src[m] = j.in; m != self {
-			src[m] = b.at(s, m)
+	for m, r := range g.local {
+		if src[r] = j.in; m != self {
+			src[r] = b.at(s, m)
 		}
 	}
 	kern.Reduce(j.red, j.dt, dst[:], src[:n], b.n)
@@ -82,4 +83,57 @@ func (b *brief) gather(g *group, op *backend.Op) error {
 	}
 	s.End()
 	return nil
+}
+
+// part is a program for mapped memory, after the exchange of places: a rank reduces its part of all inputs into all outputs, tells the
+// others, and waits for them.
+type part struct {
+	off, n int // bytes, elements
+	done   uint32
+}
+
+// partly returns a rank's steps as such a program; nil if they are none.
+func partly(steps []step, world int) *part {
+	if len(steps) != 3 || world > briefRanks {
+		return nil
+	}
+	sum, notify, await := &steps[0], &steps[1], &steps[2]
+	if sum.kind != plan.Fold || !sum.final || sum.fill || len(sum.dst) != world || len(sum.src) != world ||
+		notify.kind != plan.Notify || await.kind != plan.Await || await.peer != plan.All || await.phase != notify.phase {
+		return nil
+	}
+	off := sum.src[0].off
+	for r := range world {
+		if sum.src[r] != (ref{baseOf(plan.In, r, world), off}) || sum.dst[r] != (ref{baseOf(plan.Out, r, world), off}) {
+			return nil
+		}
+	}
+	return &part{off: off, n: sum.n, done: notify.phase}
+}
+
+// run runs the program.
+func (p *part) run(g *group) error {
+	s, j := g.space, &g.job
+	var dst, src [briefRanks]unsafe.Pointer
+	self := s.Self()
+	for m, r := range g.local {
+		in, out := j.in, j.out
+		if m != self {
+			at, to := s.Places(m)
+			var err error
+			if in, err = s.Resolve(g.waiter, m, at, j.inBytes); err != nil {
+				return err
+			}
+			if out = in; to != at {
+				if out, err = s.Resolve(g.waiter, m, to, j.outBytes); err != nil {
+					return err
+				}
+			}
+		}
+		src[r], dst[r] = unsafe.Add(in, p.off), unsafe.Add(out, p.off)
+	}
+	n := len(g.members)
+	kern.Reduce(j.red, j.dt, dst[:n], src[:n], p.n)
+	s.Notify(p.done)
+	return s.AwaitAll(g.waiter, p.done)
 }

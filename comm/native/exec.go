@@ -89,6 +89,13 @@ func (g *group) run(op *backend.Op) error {
 	prog := g.prog
 	op.Algorithm = prog.name
 	g.count(prog)
+	if prog.part != nil && !j.average {
+		if err := prog.part.run(g); err != nil {
+			return err
+		}
+		g.space.End()
+		return nil
+	}
 	if g.done == 0 {
 		if err := g.bind(prog, j); err != nil {
 			return err
@@ -157,6 +164,7 @@ func (g *group) allMappable() (bool, error) {
 // bind makes ready for a program: it fills the base table, where each buffer of each rank is.
 func (g *group) bind(p *program, j *job) error {
 	n := len(g.members)
+	g.bound = true
 	g.posted = g.posted[:0]
 	if p.fills > 0 {
 		g.storing.begin(p.fills, j.stores)

@@ -53,6 +53,7 @@ type group struct {
 	programSteps int
 	scratch      scratch
 	base         []unsafe.Pointer // by baseOf
+	bound        bool             // the base table is filled
 	recvTmp      unsafe.Pointer
 	dsts, srcs   []unsafe.Pointer
 	msgs         []*fabric.Msg
@@ -240,9 +241,10 @@ func (g *group) again(op *backend.Op) bool {
 // forget keeps no buffer of an operation that is done alive.
 func (g *group) forget() {
 	g.job.in, g.job.out = nil, nil
-	if g.current.brief != nil {
-		return // it has put them nowhere else
+	if !g.bound {
+		return // they are nowhere else
 	}
+	g.bound = false
 	blank(g.dsts)
 	blank(g.srcs)
 	n := len(g.members)

@@ -20,6 +20,7 @@ type program struct {
 	needsSpace bool   // uses flags or stages
 	twoSided   bool
 	brief      *brief // what it comes down to; or nil
+	part       *part  // the same
 	opening    int    // steps up to its first flag, if that comes so soon that none is needed for arriving; or 0
 	remote     bool   // refers to other ranks' In or Out
 	fills      int    // bytes of a stage that large copies fill
@@ -92,7 +93,7 @@ func compile(p *plan.Plan, skip int, phaseBase uint32) *program {
 		g.steps = append(g.steps, t)
 	}
 	g.opening = opens(g.steps)
-	g.brief = briefly(g.steps, p.Request.Rank, world)
+	g.brief, g.part = briefly(g.steps, p.Request.Rank, world), partly(g.steps, world)
 	g.needsSpace = g.needsSpace || p.Stage > 0
 	return g
 }
