@@ -3,6 +3,7 @@ package comm_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -118,5 +119,47 @@ func TestSameBitsOnEveryFabric(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// On one host every all-reduce adds in the order of the ranks, also where a split has given them another one than they have on the host.
+func TestRankOrder(t *testing.T) {
+	parts := []float32{1e8, -1e8, 1} // 1 in this order, 0 in others
+	for _, fabric := range []string{"mem", "shm"} {
+		each(t, over(fabric)(t, 3), func(ctx context.Context, c *comm.Comm) error {
+			turned, err := c.Split(ctx, []int{2, 0, 1})
+			if err != nil {
+				return err
+			}
+			for _, n := range []int{1, 3, 100, 1000, 5000, 100_000} {
+				for _, shared := range []bool{false, true} {
+					x, err := tensor.Empty(dtype.Float32, n)
+					if shared {
+						x, err = c.Empty(dtype.Float32, n)
+					}
+					if err != nil {
+						return err
+					}
+					for again := range 3 { // a repeated one takes other paths
+						v, err := tensor.Slice[float32](x)
+						if err != nil {
+							return err
+						}
+						for i := range v {
+							v[i] = parts[turned.Rank()]
+						}
+						if err := turned.AllReduce(ctx, x, comm.Sum); err != nil {
+							return err
+						}
+						for i := range v {
+							if v[i] != 1 {
+								return fmt.Errorf("%s, %d elements, shared %v, time %d: element %d is %v", fabric, n, shared, again, i, v[i])
+							}
+						}
+					}
+				}
+			}
+			return errors.Join(turned.Finalize(ctx), c.Finalize(ctx))
+		})
 	}
 }
