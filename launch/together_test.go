@@ -18,7 +18,7 @@ func dumpOf(t testing.TB, rank int) *observe.Dump {
 	t.Helper()
 	dir := t.TempDir()
 	r := observe.Open(observe.Settings{Entries: 8}, "job", "world", rank, 3)
-	r.Begin(&backend.Op{Kind: backend.Barrier}, false, false)
+	r.Begin(&backend.Op{Kind: backend.Barrier}, false)
 	r.Failed(&backend.TimeoutError{Where: backend.Where{Comm: "world", Op: "barrier", Seq: 1, Rank: rank}, Attendance: backend.Attendance{Missing: []int{2}}})
 	defer r.Close()
 	if _, err := observe.DumpAll(dir); err != nil {
