@@ -47,8 +47,10 @@ func (c *Comm) brief(ctx context.Context, kind Kind, t *tensor.Tensor, root int,
 	if err == nil {
 		err = c.launcher.Complete(&o.Op)
 	}
-	c.rec.End(record, &o.Op, err)
-	if err != nil {
+	if err == nil {
+		c.rec.Done(&o.Op)
+	} else {
+		c.rec.End(record, &o.Op, err)
 		c.failed(err)
 		o.bare = false
 	}

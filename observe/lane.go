@@ -25,7 +25,7 @@ type lane struct {
 	nameLen int32
 	at      uint32 // where the last record is
 	size    uint32 // how many there are
-	_       uint32
+	kernels bool   // the clock is the kernel's
 	shift   uint64 // the current description's
 	timed   uint64 // the flag timed, if operations of the current description have it
 
@@ -78,7 +78,7 @@ type path struct {
 }
 
 func newLane(entries int) lane {
-	l := lane{records: make([]record, entries+1), descriptions: make([]description, entries+1), names: new([8]named), size: uint32(entries + 1)}
+	l := lane{records: make([]record, entries+1), descriptions: make([]description, entries+1), names: new([8]named), size: uint32(entries + 1), kernels: !steady}
 	l.first = &l.records[0]
 	return l
 }

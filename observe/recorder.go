@@ -148,7 +148,7 @@ func (r *Recorder) Begin(op *backend.Op, async bool) uint64 {
 	}
 	l := &r.own
 	tick := mark(&l.path)
-	if !steady {
+	if l.kernels {
 		tick = now()
 	}
 	if !l.repeats(op) {
@@ -233,26 +233,38 @@ func (r *Recorder) Start(id uint64) {
 	}
 }
 
-// End records that an operation is done. For a collective the caller still owns the lane.
+// Done is End of the last collective that Begin began, which went well.
 //
 // The end of a small synchronous operation is timed only for one in eight, the same ones on every rank: looking at the
 // clock would cost more than all else that is recorded.
-func (r *Recorder) End(id uint64, op *backend.Op, err error) {
-	if id == 0 {
+func (r *Recorder) Done(op *backend.Op) {
+	if r == nil {
 		return
 	}
-	if l := &r.own; id&shared == 0 && err == nil && l.expects(op.Seq, op.Algorithm) {
-		l.seq = op.Seq
-		if id&timed != 0 || op.Seq%timedPeriod == 0 {
-			publish.Word(&l.record(l.at).ended, now())
-		}
-		publish.Word(&l.done, id&^timed)
+	l := &r.own
+	if !l.expects(op.Seq, op.Algorithm) {
+		r.ended(l.next|l.timed, op, nil)
 		return
 	}
-	r.ended(id, op, err)
+	l.seq = op.Seq
+	if l.timed != 0 || op.Seq%timedPeriod == 0 {
+		publish.Word(&l.record(l.at).ended, now())
+	}
+	publish.Word(&l.done, l.next)
 }
 
-// ended is End where more is to be said than when an operation of the lane's owner was over.
+// End records that an operation is over. For a collective the caller still owns the lane.
+func (r *Recorder) End(id uint64, op *backend.Op, err error) {
+	switch {
+	case id == 0:
+	case id&shared == 0 && err == nil:
+		r.Done(op)
+	default:
+		r.ended(id, op, err)
+	}
+}
+
+// ended is End where more is to be said than that an operation is over as the one before it was.
 func (r *Recorder) ended(id uint64, op *backend.Op, err error) {
 	seq := op.Seq
 	if !op.Kind.PointToPoint() {

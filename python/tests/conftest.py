@@ -1,10 +1,12 @@
 import os
+import signal
 import sys
 
 import pytest
 
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell script's background jobs start with it ignored
 sys.path.insert(0, os.path.dirname(__file__))
 
 from worlds import World  # noqa: E402
