@@ -27,6 +27,8 @@ import (
 
 // Comm is one rank's part of a communicator. See the package comment.
 type Comm struct {
+	own call // the synchronous collective under way; belongs to the lane's owner; begins a cache line
+
 	b            backend.Backend
 	launcher     backend.Launcher // b, if it's one
 	name         string
@@ -45,7 +47,6 @@ type Comm struct {
 	rec     *observe.Recorder
 
 	lane      lane
-	own       call // the synchronous collective under way; belongs to the lane's owner
 	transfers sync.Pool
 	gate      gate     // of what runs beside the lane: transfers, window operations
 	dev       *streams // nil for a communicator of the host

@@ -23,16 +23,17 @@ type lane struct {
 	// The name of the current description's algorithm, by its address, as plans keep their names, and its length; -1 if it's not known yet.
 	nameAt  *byte
 	nameLen int32
-	at      uint32 // where the last record is
-	size    uint32 // how many there are
-	kernels bool   // the clock is the kernel's
-	shift   uint64 // the current description's
-	timed   uint64 // the flag timed, if operations of the current description have it
+	at      uint32  // where the last record is
+	size    uint32  // how many there are
+	kernels bool    // the clock is the kernel's
+	timed   bool    // the ends of operations of the current description are to be timed
+	shift   uint64  // the current description's
+	first   *record // of the records
 
 	path  path
-	moves uint64  // of the path, when the current description was made
-	first *record // of the records
+	moves uint64 // of the path, when the current description was made
 
+	trail         trail
 	what, in, out uint64 // the current description's
 	result        uint64
 	since         uint64 // the operation that it was made for
@@ -68,13 +69,35 @@ type description struct {
 	callers [frames]uint64
 }
 
-// path is from where the last operation was called: the frame pointers from the recorder's caller on, and the return addresses
-// in these frames but the first. If there are fewer, the rest are zero, and their frame is none.
+// path is from where the last operation was called, as its trail says, in less than a cache line, to be compared with where the next
+// one is called from.
 type path struct {
+	base    uintptr        // the first frame pointer; 0 if there are no others
+	offsets [frames]uint32 // of the others, from the first
+	returns [frames]uint32 // the lower halves of the return addresses: a program's functions lie within 4 GiB
+	moves   uint64         // how often the trail has changed
+}
+
+// trail is the frame pointers from the recorder's caller on, and the return addresses in these frames but the first. If there are
+// fewer, the rest are zero.
+type trail struct {
 	frames  [frames + 1]uintptr
 	callers [frames]uintptr
-	moves   uint64     // how often it has changed
-	none    [2]uintptr // a frame of nobody's, with nowhere to return to
+}
+
+// follow makes the path that of the trail.
+func (p *path) follow(t *trail) {
+	p.base = t.frames[0]
+	for i := range p.offsets {
+		switch {
+		case t.callers[i] != 0:
+			p.offsets[i], p.returns[i] = uint32(t.frames[i+1]-p.base), uint32(t.callers[i])
+		case i == 0:
+			p.base = 0
+		default:
+			p.offsets[i], p.returns[i] = p.offsets[i-1], p.returns[i-1]
+		}
+	}
 }
 
 func newLane(entries int) lane {
@@ -107,7 +130,10 @@ func (l *lane) begin(tick uint64) uint64 {
 	id := l.next + 1
 	publish.Word(&l.record(at).issued, tick)
 	publish.Word(&l.next, id)
-	return id | l.timed
+	if l.timed {
+		id |= timed
+	}
+	return id
 }
 
 // record returns a record. To find it by the slice would take a cache line more.
@@ -118,11 +144,10 @@ func (l *lane) record(at uint32) *record {
 // change makes a description of the next operation. Its sequence number will be the next one, unless it's refused.
 func (l *lane) change(what, in, out uint64) {
 	id := l.next + 1
+	l.path.follow(&l.trail)
 	l.count(id)
 	l.what, l.in, l.out, l.moves = what, in, out, l.path.moves
-	if l.timed = 0; what&flagAsync != 0 || in+out >= timedElements {
-		l.timed = timed
-	}
+	l.timed = what&flagAsync != 0 || in+out >= timedElements
 	l.result, l.shift = uint64(Done), l.seq-l.next
 	l.nameAt, l.nameLen = nil, -1
 	l.describe()
@@ -145,7 +170,7 @@ func (l *lane) describe() {
 	publish.Word(&d.out, l.out)
 	publish.Word(&d.result, l.result)
 	publish.Word(&d.bytes, l.bytes)
-	for i, pc := range l.path.callers {
+	for i, pc := range l.trail.callers {
 		publish.Word(&d.callers[i], uint64(pc))
 	}
 	publish.Word(&l.described, number)

@@ -28,7 +28,7 @@ func TestPath(t *testing.T) {
 			} else {
 				twice(r, way, &want)
 			}
-			expected, got := functions(want[:]), functions(r.own.path.callers[:])
+			expected, got := functions(want[:]), functions(r.own.trail.callers[:])
 			if len(got) < len(expected) || !slices.Equal(got[:len(expected)], expected) {
 				t.Fatalf("way %v: %q, want %q", way, got, expected)
 			}

@@ -77,7 +77,7 @@ type Recorder struct {
 		refused string
 		after   uint64 // what had been recorded by then
 	}
-	_ [48]byte // to a whole number of lines: such sizes begin at one
+	_ [24]byte // to a whole number of lines: such sizes begin at one
 }
 
 // ring is the last operations of those that anybody may call.
@@ -147,7 +147,7 @@ func (r *Recorder) Begin(op *backend.Op, async bool) uint64 {
 		return 0
 	}
 	l := &r.own
-	tick := mark(&l.path)
+	tick := mark(&l.path, &l.trail)
 	if l.kernels {
 		tick = now()
 	}
@@ -243,11 +243,15 @@ func (r *Recorder) Done(op *backend.Op) {
 	}
 	l := &r.own
 	if !l.expects(op.Seq, op.Algorithm) {
-		r.ended(l.next|l.timed, op, nil)
+		id := l.next
+		if l.timed {
+			id |= timed
+		}
+		r.ended(id, op, nil)
 		return
 	}
 	l.seq = op.Seq
-	if l.timed != 0 || op.Seq%timedPeriod == 0 {
+	if l.timed || op.Seq%timedPeriod == 0 {
 		publish.Word(&l.record(l.at).ended, now())
 	}
 	publish.Word(&l.done, l.next)

@@ -9,10 +9,10 @@ package observe
 func sample(pcs *[frames]uintptr)
 
 // mark reads the counter and finds the callers of the function that calls it, as sample does. If they are those of the path, it only
-// compares: the loads don't wait for each other then, as the processor knows all addresses beforehand. Else it makes them the path.
+// compares: the loads don't wait for each other then, as the processor knows all addresses beforehand. Else it makes them the trail.
 //
 //go:noescape
-func mark(p *path) (tick uint64)
+func mark(p *path, t *trail) (tick uint64)
 
 // ticks returns the processor's counter.
 func ticks() uint64

@@ -34,49 +34,49 @@ end:
 	RET
 
 // STEP compares a return address of the path with what is in its frame. DI is the path.
-#define STEP(frame, caller) \
-	MOVQ frame(DI), SI;  \
-	MOVQ caller(DI), AX; \
-	CMPQ AX, 8(SI);      \
+#define STEP(offset, return) \
+	MOVL offset(DI), SI;      \
+	MOVL return(DI), AX;      \
+	CMPL AX, 8(BP)(SI*1);     \
 	JNE  other
 
-// func mark(p *path) (tick uint64)
+// func mark(p *path, t *trail) (tick uint64)
 //
 // The frame pointers need not be compared but for the first two: a return address says in which function it is, and so how large that
 // one's frame is, and where the next one begins.
-TEXT ·mark(SB), NOSPLIT|NOFRAME, $0-16
+TEXT ·mark(SB), NOSPLIT|NOFRAME, $0-24
 	PCALIGN $64 // where it lies changes what it costs by 5 ns
 	RDTSC
 	MOVQ p+0(FP), DI
 	SHLQ $32, DX
 	ORQ  AX, DX
-	MOVQ DX, tick+8(FP)
+	MOVQ DX, tick+16(FP)
 	CMPQ BP, (DI)
 	JNE  other
-	MOVQ (BP), SI
-	CMPQ SI, 8(DI)
+	MOVL 8(DI), SI
+	ADDQ BP, SI
+	CMPQ SI, (BP)
 	JNE  other
-	STEP(8, 48)
-	STEP(16, 56)
-	STEP(24, 64)
-	STEP(32, 72)
-	STEP(40, 80)
+	STEP(8, 28)
+	STEP(12, 32)
+	STEP(16, 36)
+	STEP(20, 40)
+	STEP(24, 44)
 	RET
 
 other:
-	INCQ 88(DI)
-	LEAQ 96(DI), R8 // no frame
+	INCQ 48(DI)
+	MOVQ t+8(FP), DI
 	MOVQ (TLS), CX
 	MOVQ 8(CX), CX  // the upper end of the stack: g.stack.hi
 	SUBQ $16, CX
 	MOVQ BP, SI
 	MOVL $5, BX
-	MOVQ $0, (DI)   // should the caller have none, it's never the same
+	MOVQ BP, (DI)
 	CMPQ SI, SP
 	JLS  end
 	CMPQ SI, CX
 	JHI  end
-	MOVQ SI, (DI)
 
 loop:
 	MOVQ (SI), SI
@@ -93,7 +93,7 @@ loop:
 	RET
 
 end:
-	MOVQ R8, 8(DI)
+	MOVQ $0, 8(DI)
 	MOVQ $0, 48(DI)
 	ADDQ $8, DI
 	DECL BX

@@ -35,53 +35,53 @@ end:
 	RET
 
 // STEP compares a return address of the path with what is in its frame. R0 is the path.
-#define STEP(frame, caller) \
-	MOVD frame(R0), R3;  \
-	MOVD caller(R0), R5; \
-	MOVD 8(R3), R6;      \
-	CMP  R6, R5;         \
-	BNE  other
+#define STEP(offset, return) \
+	MOVWU offset(R0), R3;     \
+	MOVWU return(R0), R5;     \
+	ADD   R29, R3;            \
+	MOVWU 8(R3), R6;          \
+	CMP   R6, R5;             \
+	BNE   other
 
-// func mark(p *path) (tick uint64)
+// func mark(p *path, t *trail) (tick uint64)
 //
 // The frame pointers need not be compared but for the first two: a return address says in which function it is, and so how large that
 // one's frame is, and where the next one begins.
-TEXT ·mark(SB), NOSPLIT|NOFRAME, $0-16
-	MRS  CNTVCT_EL0, R5
-	MOVD R5, tick+8(FP)
-	MOVD p+0(FP), R0
-	MOVD R29, R3
-	MOVD (R0), R6
-	CMP  R6, R3
-	BNE  other
-	MOVD (R3), R3
-	MOVD 8(R0), R6
-	CMP  R6, R3
-	BNE  other
-	STEP(8, 48)
-	STEP(16, 56)
-	STEP(24, 64)
-	STEP(32, 72)
-	STEP(40, 80)
+TEXT ·mark(SB), NOSPLIT|NOFRAME, $0-24
+	MRS   CNTVCT_EL0, R5
+	MOVD  R5, tick+16(FP)
+	MOVD  p+0(FP), R0
+	MOVD  (R0), R6
+	CMP   R6, R29
+	BNE   other
+	MOVWU 8(R0), R6
+	ADD   R29, R6
+	MOVD  (R29), R3
+	CMP   R6, R3
+	BNE   other
+	STEP(8, 28)
+	STEP(12, 32)
+	STEP(16, 36)
+	STEP(20, 40)
+	STEP(24, 44)
 	RET
 
 other:
-	MOVD 88(R0), R5
+	MOVD 48(R0), R5
 	ADD  $1, R5
-	MOVD R5, 88(R0)
-	ADD  $96, R0, R7 // no frame
+	MOVD R5, 48(R0)
+	MOVD t+8(FP), R0
 	MOVD 8(g), R1    // the upper end of the stack: g.stack.hi
 	SUB  $16, R1
 	MOVD RSP, R2
 	SUB  $16, R2     // the caller's frame record lies just below its stack pointer
 	MOVD R29, R3
 	MOVD $5, R4
-	MOVD ZR, (R0)    // should the caller have none, it's never the same
+	MOVD R29, (R0)
 	CMP  R2, R3
 	BLO  end
 	CMP  R1, R3
 	BHI  end
-	MOVD R3, (R0)
 
 loop:
 	MOVD (R3), R3
@@ -98,7 +98,7 @@ loop:
 	RET
 
 end:
-	MOVD R7, 8(R0)
+	MOVD ZR, 8(R0)
 	MOVD ZR, 48(R0)
 	ADD  $8, R0
 	SUB  $1, R4

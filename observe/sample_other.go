@@ -8,12 +8,12 @@ import "runtime"
 // followed by a zero if there are fewer than frames.
 func sample(pcs *[frames]uintptr) { find(pcs) }
 
-// mark finds the callers of the function that calls it, as sample does, and makes them the path. There is no counter.
-func mark(p *path) (tick uint64) {
+// mark finds the callers of the function that calls it, as sample does, and makes them the trail. There is no counter.
+func mark(p *path, t *trail) (tick uint64) {
 	var pcs [frames]uintptr
 	find(&pcs)
-	if pcs != p.callers {
-		p.callers = pcs
+	if pcs != t.callers {
+		t.callers = pcs
 		p.moves++
 	}
 	return 0

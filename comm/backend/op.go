@@ -122,29 +122,30 @@ func (r Reduction) String() string { return r.Kind.String() }
 
 // Op is one operation of one rank. The communicator owns it; a backend may use
 // it until the operation is done.
+//
+// What most operations are told by comes first, in two cache lines.
 type Op struct {
-	Kind   Kind
-	In     *tensor.Tensor
-	Out    *tensor.Tensor
-	Ins    []*tensor.Tensor
-	Outs   []*tensor.Tensor
-	Root   int
-	Peer   int
-	Tag    int
-	Reduce Reduction
+	Kind    Kind
+	In      *tensor.Tensor
+	Out     *tensor.Tensor
+	Root    int
+	Reduce  Reduction
+	Timeout time.Duration // counts from the operation's start; never 0
 
+	Ctx       context.Context // never nil
+	Seq       uint64          // the collective's sequence number; set by the backend
+	Again     bool            // it's the same as the one of the number before, but for its buffers, its context and its time; set by Launch
+	Algorithm string          // what carried it out, for recorders and benchmarks; set by the backend
+	Algo      string          // hint "algorithm", from either, "" if none
+
+	Hints map[string]string // per operation, on top of the communicator's; may be nil
+
+	Ins, Outs           []*tensor.Tensor
 	InSplits, OutSplits []int
 
-	Ctx     context.Context   // never nil
-	Timeout time.Duration     // counts from the operation's start; never 0
-	Hints   map[string]string // per operation, on top of the communicator's; may be nil
-	Algo    string            // hint "algorithm", from either, "" if none
-
-	// Results that the backend sets.
-	Seq       uint64 // the collective's sequence number
-	Again     bool   // it's the same as the one of the number before, but for its buffers, its context and its time; set by Launch
-	From      int    // a Recv's sender
-	Algorithm string // what carried it out, for recorders and benchmarks
+	Peer int
+	Tag  int
+	From int // a Recv's sender; set by the backend
 
 	// Backend's own, kept between Submit and Wait.
 	State any
