@@ -40,6 +40,7 @@ func (c *Comm) brief(ctx context.Context, kind Kind, t *tensor.Tensor, root int,
 		o.Kind = kind
 	}
 	o.Ctx, o.Timeout, o.In, o.Out, o.Root = ctx, timeout, in, t, root
+	o.Seq, o.Algorithm = 0, "" // not those of the one before, should this one be refused
 	o.Reduce.Kind, o.Reduce.Factor = r.Kind, r.Factor
 	err := c.launcher.Launch(&o.Op)
 	// It's recorded while this rank's word is on its way to the others.

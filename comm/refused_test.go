@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -97,5 +98,33 @@ func TestRefusalIsNamed(t *testing.T) {
 				finalize(t, comms)
 			})
 		}
+	}
+}
+
+// TestRefusedHasNoNumber aborts a communicator between operations: the next one never came to be, so that its error has no sequence
+// number, not that of the one before.
+func TestRefusedHasNoNumber(t *testing.T) {
+	comms := over("mem")(t, 2)
+	ctx := context.Background()
+	var wg sync.WaitGroup
+	for _, c := range comms {
+		wg.Go(func() {
+			for range 3 {
+				if err := c.AllReduce(ctx, tensor.Of([]float32{1, 2}), comm.Sum); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	comms[1].Abort(errors.New("enough"))
+	<-comms[0].Broken()
+	for _, c := range comms {
+		err := c.AllReduce(ctx, tensor.Of([]float32{1, 2}), comm.Sum)
+		var aborted *comm.AbortedError
+		if !errors.As(err, &aborted) || aborted.Op != "all_reduce" || aborted.Seq != 0 {
+			t.Errorf("%v (%+v), want an all_reduce without a number that was aborted", err, aborted)
+		}
+		c.Finalize(ctx)
 	}
 }
