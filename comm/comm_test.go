@@ -55,7 +55,7 @@ func mixed(t testing.TB, size int) []*comm.Comm {
 }
 
 func TestConformanceMem(t *testing.T) {
-	commtest.Run(t, commtest.Config{Open: over("mem"), Shared: true})
+	commtest.Run(t, commtest.Config{Open: over("mem"), Shared: true, Worlds: suiteWorlds})
 }
 func TestConformanceSHM(t *testing.T) {
 	commtest.Run(t, commtest.Config{Open: over("shm"), Shared: true})

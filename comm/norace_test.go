@@ -3,3 +3,5 @@
 package comm_test
 
 const raceEnabled = false
+
+var suiteWorlds []int // the suite's own

@@ -137,7 +137,7 @@ func TestDeviceMemoryIsNotStaged(t *testing.T) {
 }
 
 func TestConformanceAccInteMem(t *testing.T) {
-	commtest.Run(t, commtest.Config{Open: onAccInte("mem"), Shared: true, Device: true})
+	commtest.Run(t, commtest.Config{Open: onAccInte("mem"), Shared: true, Device: true, Worlds: suiteWorlds})
 }
 func TestConformanceAccInteSHM(t *testing.T) {
 	commtest.Run(t, commtest.Config{Open: onAccInte("shm"), Shared: true, Device: true})
