@@ -52,7 +52,7 @@ TEXT ·mark(SB), NOSPLIT|NOFRAME, $0-24
 	MOVD  R5, tick+16(FP)
 	MOVD  p+0(FP), R0
 	MOVD  (R0), R6
-	CMP   R6, R29
+	CMP   R29, R6
 	BNE   other
 	MOVWU 8(R0), R6
 	ADD   R29, R6
