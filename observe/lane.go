@@ -25,7 +25,7 @@ type lane struct {
 	nameLen int32
 	at      uint32  // where the last record is
 	size    uint32  // how many there are
-	kernels bool    // the clock is the kernel's
+	kernels bool    // the clock is the kernel's: steady would take a cache line more
 	timed   bool    // the ends of operations of the current description are to be timed
 	shift   uint64  // the current description's
 	first   *record // of the records
@@ -79,7 +79,7 @@ type path struct {
 }
 
 // trail is the frame pointers from the recorder's caller on, and the return addresses in these frames but the first. If there are
-// fewer, the rest are zero.
+// fewer, the rest of the addresses are zero.
 type trail struct {
 	frames  [frames + 1]uintptr
 	callers [frames]uintptr
@@ -130,9 +130,6 @@ func (l *lane) begin(tick uint64) uint64 {
 	id := l.next + 1
 	publish.Word(&l.record(at).issued, tick)
 	publish.Word(&l.next, id)
-	if l.timed {
-		id |= timed
-	}
 	return id
 }
 

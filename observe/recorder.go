@@ -90,7 +90,7 @@ type ring struct {
 // An operation's number, as Begin returns it, says also where it is.
 const (
 	shared = 1 << 63 // in the ring of the others
-	timed  = 1 << 62 // its end is to be timed; not part of the number
+	timed  = 1 << 62 // of those in it: its end is to be timed; not part of the number
 )
 
 func (g *ring) at(id uint64) *slot { return &g.slots[id&uint64(len(g.slots)-1)] }
@@ -243,11 +243,7 @@ func (r *Recorder) Done(op *backend.Op) {
 	}
 	l := &r.own
 	if !l.expects(op.Seq, op.Algorithm) {
-		id := l.next
-		if l.timed {
-			id |= timed
-		}
-		r.ended(id, op, nil)
+		r.ended(l.next, op, nil)
 		return
 	}
 	l.seq = op.Seq
@@ -279,8 +275,12 @@ func (r *Recorder) ended(id uint64, op *backend.Op, err error) {
 			r.own.seq = seq
 		}
 	}
+	toTime := id&timed != 0
+	if id&shared == 0 {
+		toTime = r.own.timed
+	}
 	var tick uint64
-	if id&timed != 0 || err != nil || seq%timedPeriod == 0 {
+	if toTime || err != nil || seq%timedPeriod == 0 {
 		tick = now()
 	}
 	if id&shared == 0 {
@@ -288,7 +288,7 @@ func (r *Recorder) ended(id uint64, op *backend.Op, err error) {
 		if n.len != len(op.Algorithm) || n.at != unsafe.StringData(op.Algorithm) {
 			*n = named{unsafe.StringData(op.Algorithm), len(op.Algorithm), r.index(op.Algorithm)}
 		}
-		r.own.end(id&^timed, seq, op.Algorithm, n.index, statusOf(err), tick)
+		r.own.end(id, seq, op.Algorithm, n.index, statusOf(err), tick)
 		return
 	}
 	s := r.slot(id)

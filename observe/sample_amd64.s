@@ -93,7 +93,6 @@ loop:
 	RET
 
 end:
-	MOVQ $0, 8(DI)
 	MOVQ $0, 48(DI)
 	ADDQ $8, DI
 	DECL BX

@@ -98,7 +98,6 @@ loop:
 	RET
 
 end:
-	MOVD ZR, 8(R0)
 	MOVD ZR, 48(R0)
 	ADD  $8, R0
 	SUB  $1, R4
