@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -105,26 +104,21 @@ func TestRefusalIsNamed(t *testing.T) {
 // number, not that of the one before.
 func TestRefusedHasNoNumber(t *testing.T) {
 	comms := over("mem")(t, 2)
-	ctx := context.Background()
-	var wg sync.WaitGroup
-	for _, c := range comms {
-		wg.Go(func() {
-			for range 3 {
-				if err := c.AllReduce(ctx, tensor.Of([]float32{1, 2}), comm.Sum); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
+	each(t, comms, func(ctx context.Context, c *comm.Comm) error {
+		var all error
+		for range 3 {
+			all = errors.Join(all, reduceFour(ctx, c))
+		}
+		return all
+	})
 	comms[1].Abort(errors.New("enough"))
 	<-comms[0].Broken()
 	for _, c := range comms {
-		err := c.AllReduce(ctx, tensor.Of([]float32{1, 2}), comm.Sum)
+		err := reduceFour(context.Background(), c)
 		var aborted *comm.AbortedError
 		if !errors.As(err, &aborted) || aborted.Op != "all_reduce" || aborted.Seq != 0 {
 			t.Errorf("%v (%+v), want an all_reduce without a number that was aborted", err, aborted)
 		}
-		c.Finalize(ctx)
 	}
+	finalize(t, comms)
 }
