@@ -37,6 +37,18 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
+// TestMonitor wants Go's monitor, and no other thread, to have slack in its timers.
+func TestMonitor(t *testing.T) {
+	if raceEnabled {
+		t.Skip("left out: under the race detector the library is linked into the program, whose threads are its own")
+	}
+	for _, out := range scenario(t, harness(t), "monitored", 1) {
+		if strings.Contains(out, "left out") {
+			t.Skip(out)
+		}
+	}
+}
+
 // TestPanic wants one stack for the people, and a message for the program.
 func TestPanic(t *testing.T) {
 	for r, out := range scenario(t, harness(t), "panicked", 2) {

@@ -9,7 +9,7 @@ static const struct {
 	void (*run)(void);
 } scenarios[] = {
 	{"operations", operations}, {"errors", errors}, {"windows", windows}, {"memory", memory}, {"forked", forked},
-	{"panicked", panicked}, {"cycles", cycles}, {"threads", threads}, {"callbacks", callbacks}, {"hosts", hosts},
+	{"panicked", panicked}, {"cycles", cycles}, {"monitored", monitored}, {"threads", threads}, {"callbacks", callbacks}, {"hosts", hosts},
 	{"interrupts", interrupts}, {"hooked", hooked}, {"queued", queued}, {"devices", devices}, {"regroup", regroup}, {"bench", bench},
 };
 

@@ -1,0 +1,41 @@
+// A thread of C that calls Go takes a processor of Go's runtime along when it returns, and the runtime's monitor, a thread of
+// its own, takes that away again. (runtime/proc.go of Go 1.26: retake spares a thread for 10 ms only if goroutines run on its
+// processor, which under calls from C none do.) Then all processors are idle, the monitor goes to sleep, and the next call has
+// to wake it up: 25 to 50 us in a virtual machine, several times what a small operation takes. The monitor looks every 20 us
+// when it was woken, so that a program that computes for 0.1 ms between its calls pays for each of them.
+//
+// So the monitor's timers get slack: the kernel may let it sleep for 10 ms longer, the longest that it sleeps when nothing
+// happens. On a busy core it's up with the next tick of the kernel's clock; several calls find their processor as they left it,
+// and what computes is interrupted less often. prctl sets the slack of the calling thread alone, and threads inherit it from
+// the one that creates them, hence here: the linker puts __wrap_pthread_create in place of pthread_create in this library
+// (build.sh). Where it's not asked to, nothing calls this.
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/prctl.h>
+
+enum { MONITORS_SLACK = 10000000 }; // ns
+
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg);
+__attribute__((weak)) int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg);
+
+static atomic_int created;
+static atomic_long usual; // slack of the runtime's threads
+
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg) {
+	long own = prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0), its = own;
+	if (created++ == 1) { // the first is the runtime's main thread, which creates the monitor before anything else
+		usual = own;
+		its = MONITORS_SLACK;
+	} else if (own == MONITORS_SLACK) {
+		its = usual; // the monitor creates threads, too
+	}
+	if (its > 0 && its != own)
+		prctl(PR_SET_TIMERSLACK, its, 0, 0, 0);
+	int err = __real_pthread_create(thread, attr, run, arg);
+	if (its > 0 && its != own)
+		prctl(PR_SET_TIMERSLACK, own, 0, 0, 0);
+	if (err)
+		created--; // the runtime tries again
+	return err;
+}
