@@ -18,7 +18,7 @@ from typing import Any
 from torch._C._distributed_c10d import Store
 
 from chorus import _direct, _lib, _store
-from chorus.errors import Error, InvalidArgumentError, TimeoutError, check, last_error
+from chorus.errors import Error, TimeoutError, check, invalid, last_error
 
 _submit = _lib.submit
 _work_wait = _lib.library.chorus_work_wait
@@ -420,7 +420,7 @@ class Communicator:
     def begin_batch(self) -> None:
         """Collect the operations that follow, to issue them as one."""
         if self._batch is not None:
-            raise InvalidArgumentError("chorus: operations are already being collected into a batch", comm=self.name)
+            raise invalid(self.name, self.rank, "batch", "operations are already being collected into one")
         self._batch = []
 
     def drop_batch(self) -> None:
@@ -431,7 +431,7 @@ class Communicator:
         """Issue the operations collected since :meth:`begin_batch`; None if there are none."""
         batch, self._batch = self._batch, None
         if batch is None:
-            raise InvalidArgumentError("chorus: no batch was begun", comm=self.name)
+            raise invalid(self.name, self.rank, "batch", "none was begun")
         return self.issue(batch, asynchronous) if batch else None
 
     def issue(self, batch: Batch, asynchronous: bool, timeout_ns: int = 0) -> Pending | None:

@@ -8,8 +8,7 @@ import torch
 import torch.distributed as dist
 
 from chorus import _lib
-from chorus._tensors import Staging
-from chorus.errors import InvalidArgumentError
+from chorus._tensors import Refusal, Staging
 
 _KINDS: Any = dist.ReduceOp.RedOpType
 # By the hash of a ReduceOp, which is its kind: everything else about one costs more to ask for.
@@ -29,8 +28,8 @@ NUMBERS = {
 _PREMUL_SUM = int(_KINDS.PREMUL_SUM)
 
 
-def reduction_of(opts: Any, dtype: torch.dtype) -> tuple[int, float, torch.Tensor | None]:
-    """The reduction that options of an operation name, and PREMUL_SUM's factor as number or tensor.
+def reduction_of(opts: Any, dtype: torch.dtype, name: str, refuse: Refusal) -> tuple[int, float, torch.Tensor | None]:
+    """The reduction that options of an operation, ``name``, ask for, and PREMUL_SUM's factor as number or tensor.
 
     Raises :class:`chorus.InvalidArgumentError` for a factor tensor that isn't of the data's ``dtype``.
     """
@@ -41,11 +40,11 @@ def reduction_of(opts: Any, dtype: torch.dtype) -> tuple[int, float, torch.Tenso
     if number is not None:
         return number, 0.0, None
     if hash(op) != _PREMUL_SUM:
-        raise InvalidArgumentError(f"chorus: there is no reduction {op}")
+        raise refuse(name, f"there is no reduction {op}")
     # Only its pickled state tells the factor.
     factor = op.__getstate__()[1]
     if isinstance(factor, torch.Tensor):
         if factor.dtype != dtype:
-            raise InvalidArgumentError(f"chorus: PREMUL_SUM's factor is {factor.dtype}; it must have the data's type, {dtype}")  # fmt: skip
+            raise refuse(name, f"PREMUL_SUM's factor is {factor.dtype}; it must have the data's type, {dtype}")
         return _lib.PREMUL_SUM, 0.0, Staging().input(factor.detach().cpu())
     return _lib.PREMUL_SUM, float(factor), None

@@ -9,7 +9,6 @@ from torch._C._distributed_c10d import AllgatherOptions
 
 from chorus import _lib
 from chorus._reductions import reduction_of
-from chorus.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from chorus.process_group import ProcessGroup
@@ -21,13 +20,10 @@ def allreduce(group: ProcessGroup, tensor: torch.Tensor, opts: Any) -> torch.Ten
     It's done when it returns, whatever the options say. Raises :class:`chorus.InvalidArgumentError`, on every rank, if
     shapes differ.
     """
-    reduction, _, _ = reduction_of(opts, tensor.dtype)
+    reduction, _, _ = reduction_of(opts, tensor.dtype, "all_reduce", group._invalid)
     if tensor.layout is not torch.sparse_coo or reduction not in (_lib.SUM, _lib.AVG):
-        raise InvalidArgumentError(
-            f"chorus: all_reduce: a tensor of layout {tensor.layout} can't be reduced with this operation; "
-            "sparse COO tensors can be summed and averaged",
-            op="all_reduce",
-        )
+        raise group._invalid("all_reduce", f"a tensor of layout {tensor.layout} can't be reduced with this operation; "
+            "sparse COO tensors can be summed and averaged")  # fmt: skip
     mine = tensor.detach().coalesce()
     indices, values = mine.indices(), mine.values()
     n = group.comm.size

@@ -11,6 +11,9 @@ import torch
 from chorus import _lib
 from chorus.errors import InvalidArgumentError
 
+Refusal = Callable[[str, str], InvalidArgumentError]
+"""What makes the exception of a group or communicator for an operation and what is wrong with it."""
+
 # The element types. Tensors of others can be moved, not reduced; they are sent as bytes.
 DTYPES: dict[torch.dtype, int] = {
     torch.bool: _lib.BOOL,
@@ -80,17 +83,17 @@ class Staging:
         return copy_back
 
 
-def single(tensors: Sequence[torch.Tensor], op: str) -> torch.Tensor:
+def single(tensors: Sequence[torch.Tensor], op: str, refuse: Refusal) -> torch.Tensor:
     """The tensor of a list that PyTorch passes where there is only one."""
     if len(tensors) != 1:
-        raise InvalidArgumentError(f"chorus: {op}: takes a list of one tensor, not of {len(tensors)}", op=op)
+        raise refuse(op, f"takes a list of one tensor, not of {len(tensors)}")
     return tensors[0]
 
 
-def dense(tensor: torch.Tensor, op: str) -> None:
+def dense(tensor: torch.Tensor, op: str, refuse: Refusal) -> None:
     """Refuse a sparse tensor."""
     if tensor.layout is not torch.strided:
-        raise InvalidArgumentError(f"chorus: {op}: the tensor's layout is {tensor.layout}; it must be dense", op=op)
+        raise refuse(op, f"the tensor's layout is {tensor.layout}; it must be dense")
 
 
 def moved_as(tensor: torch.Tensor) -> tuple[int, int]:
@@ -99,21 +102,21 @@ def moved_as(tensor: torch.Tensor) -> tuple[int, int]:
     return (code, 1) if code else (_lib.UINT8, tensor.element_size())
 
 
-def reduced_as(tensor: torch.Tensor, op: str) -> int:
+def reduced_as(tensor: torch.Tensor, op: str, refuse: Refusal) -> int:
     """The type under which a tensor's elements are reduced."""
     code = DTYPES.get(tensor.dtype)
     if code is None:
-        raise InvalidArgumentError(f"chorus: {op}: {tensor.dtype} can't be reduced", op=op)
+        raise refuse(op, f"{tensor.dtype} can't be reduced")
     return code
 
 
-def buffers(tensors: Sequence[torch.Tensor], dtype: torch.dtype, width: int, op: str) -> list[int]:
+def buffers(tensors: Sequence[torch.Tensor], dtype: torch.dtype, width: int, op: str, refuse: Refusal) -> list[int]:
     """A list of contiguous tensors of one type as addresses and counts: address, count, address, count, and so on."""
     values: list[int] = []
     for i, tensor in enumerate(tensors):
-        dense(tensor, op)
+        dense(tensor, op, refuse)
         if tensor.dtype != dtype:
-            raise InvalidArgumentError(f"chorus: {op}: tensor {i} of a list is {tensor.dtype}, another {dtype}", op=op)
+            raise refuse(op, f"tensor {i} of a list is {tensor.dtype}, another {dtype}")
         values += (tensor.data_ptr(), tensor.numel() * width)
     return values
 

@@ -181,17 +181,17 @@ class ProcessGroup(dist.ProcessGroup):
             from chorus import _sparse
 
             return Work(None, [_sparse.allreduce(self, tensor, opts)])
-        reduction, factor, factor_data = reduction_of(opts, tensor.dtype)
+        reduction, factor, factor_data = reduction_of(opts, tensor.dtype, "all_reduce", self._invalid)
         staging = Staging()
         data = staging.output(tensor, load=True)
         at, n = data.data_ptr(), data.numel()
-        return self._run(opts, tensors, (data, factor_data), staging, _lib.ALL_REDUCE, reduced_as(tensor, "all_reduce"),
+        return self._run(opts, tensors, (data, factor_data), staging, _lib.ALL_REDUCE, reduced_as(tensor, "all_reduce", self._invalid),
             reduction, at, n, at, n, factor=factor,
             factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
 
     def broadcast(self, tensors: _Tensors, opts: Any = None) -> dist.Work | None:
         """Copy the root's tensor to every rank. Shapes: the same on every rank."""
-        tensor = single(tensors, "broadcast")
+        tensor = single(tensors, "broadcast", self._invalid)
         comm = self.comm
         if self._direct(tensor, opts):
             if comm.through(comm.submit(_lib.BROADCAST, 0, opts.rootRank, timeout_ns(opts.timeout), tensor)):
@@ -199,7 +199,7 @@ class ProcessGroup(dist.ProcessGroup):
         if not tensor.is_cpu:
             return super().broadcast(tensors, *_given(opts))
         root = opts.rootRank if opts is not None else 0
-        dense(tensor, "broadcast")
+        dense(tensor, "broadcast", self._invalid)
         dtype, width = moved_as(tensor)
         staging = Staging()
         data = staging.input(tensor) if root == self.comm.rank else staging.output(tensor)
@@ -208,19 +208,19 @@ class ProcessGroup(dist.ProcessGroup):
 
     def reduce(self, tensors: _Tensors, opts: Any = None) -> dist.Work | None:
         """Combine the ranks' tensors into the root's; the others' are left as they are."""
-        tensor = single(tensors, "reduce")
+        tensor = single(tensors, "reduce", self._invalid)
         if not tensor.is_cpu:
             return super().reduce(tensors, *_given(opts))
-        dense(tensor, "reduce")
+        dense(tensor, "reduce", self._invalid)
         root = opts.rootRank if opts is not None else 0
-        reduction, factor, factor_data = reduction_of(opts, tensor.dtype)
+        reduction, factor, factor_data = reduction_of(opts, tensor.dtype, "reduce", self._invalid)
         staging = Staging()
         if root == self.comm.rank:
             data = staging.output(tensor, load=True)
             out, out_count = data.data_ptr(), data.numel()
         else:
             data, out, out_count = staging.input(tensor), 0, 0
-        return self._run(opts, tensors, (data, factor_data), staging, _lib.REDUCE, reduced_as(tensor, "reduce"),
+        return self._run(opts, tensors, (data, factor_data), staging, _lib.REDUCE, reduced_as(tensor, "reduce", self._invalid),
             reduction, data.data_ptr(), data.numel(), out, out_count, root=root, factor=factor,
             factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
 
@@ -244,11 +244,11 @@ class ProcessGroup(dist.ProcessGroup):
             return super()._reduce_scatter_base(output, input, *_given(opts))
         op = "reduce_scatter_single"
         self._alike(output, input, op)
-        reduction, factor, factor_data = reduction_of(opts, input.dtype)
+        reduction, factor, factor_data = reduction_of(opts, input.dtype, op, self._invalid)
         staging = Staging()
         source, target = staging.input(input), staging.output(output)
         return self._run(opts, [output], (source, target, factor_data), staging, _lib.REDUCE_SCATTER_SINGLE,
-            reduced_as(input, op), reduction, source.data_ptr(), source.numel(), target.data_ptr(), target.numel(),
+            reduced_as(input, op, self._invalid), reduction, source.data_ptr(), source.numel(), target.data_ptr(), target.numel(),
             factor=factor, factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
 
     _reduce_scatter_base = reduce_scatter_single
@@ -288,7 +288,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def allgather(self, outputs: list[_Tensors], inputs: _Tensors, opts: Any = None) -> dist.Work | None:
         """``outputs[0][r]`` becomes rank r's ``inputs[0]``. Sizes may differ between ranks."""
-        input = single(inputs, "all_gather")
+        input = single(inputs, "all_gather", self._invalid)
         if not input.is_cpu:
             return super().allgather(outputs, inputs, *_given(opts))
         if len(outputs) != 1:
@@ -300,24 +300,24 @@ class ProcessGroup(dist.ProcessGroup):
         targets = [staging.output(t) for t in outputs[0]]
         kind = _lib.ALL_GATHER if even(targets) else _lib.ALL_GATHER_V
         return self._run(opts, outputs[0], (source, targets), staging, kind, dtype, in_=source.data_ptr(),
-            in_count=source.numel() * width, outs=buffers(targets, input.dtype, width, "all_gather"))  # fmt: skip
+            in_count=source.numel() * width, outs=buffers(targets, input.dtype, width, "all_gather", self._invalid))  # fmt: skip
 
     def reduce_scatter(self, outputs: _Tensors, inputs: list[_Tensors], opts: Any = None) -> dist.Work | None:
         """``outputs[0]`` becomes the combination of all ``inputs[0][rank]``. Sizes may differ between ranks."""
-        output = single(outputs, "reduce_scatter")
+        output = single(outputs, "reduce_scatter", self._invalid)
         if not output.is_cpu:
             return super().reduce_scatter(outputs, inputs, *_given(opts))
         if len(inputs) != 1:
             raise self._invalid("reduce_scatter", f"takes one list of inputs, not {len(inputs)}")
         self._here([output, *inputs[0]], "reduce_scatter")
-        reduction, factor, factor_data = reduction_of(opts, output.dtype)
+        reduction, factor, factor_data = reduction_of(opts, output.dtype, "reduce_scatter", self._invalid)
         staging = Staging()
         target = staging.output(output)
         sources = [staging.input(t) for t in inputs[0]]
         kind = _lib.REDUCE_SCATTER if even(sources) else _lib.REDUCE_SCATTER_V
         return self._run(opts, outputs, (sources, target, factor_data), staging, kind,
-            reduced_as(output, "reduce_scatter"), reduction, out=target.data_ptr(), out_count=target.numel(),
-            ins=buffers(sources, output.dtype, 1, "reduce_scatter"), factor=factor,
+            reduced_as(output, "reduce_scatter", self._invalid), reduction, out=target.data_ptr(), out_count=target.numel(),
+            ins=buffers(sources, output.dtype, 1, "reduce_scatter", self._invalid), factor=factor,
             factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
 
     def alltoall(self, outputs: _Tensors, inputs: _Tensors, opts: Any = None) -> dist.Work | None:
@@ -332,12 +332,12 @@ class ProcessGroup(dist.ProcessGroup):
         sources = [staging.input(t) for t in inputs]
         targets = [staging.output(t) for t in outputs]
         return self._run(opts, outputs, (sources, targets), staging, _lib.ALL_TO_ALL, dtype,
-            ins=buffers(sources, inputs[0].dtype, width, "all_to_all"),
-            outs=buffers(targets, inputs[0].dtype, width, "all_to_all"))  # fmt: skip
+            ins=buffers(sources, inputs[0].dtype, width, "all_to_all", self._invalid),
+            outs=buffers(targets, inputs[0].dtype, width, "all_to_all", self._invalid))  # fmt: skip
 
     def gather(self, outputs: list[_Tensors], inputs: _Tensors, opts: Any = None) -> dist.Work | None:
         """The root's ``outputs[0][r]`` becomes rank r's ``inputs[0]``."""
-        input = single(inputs, "gather")
+        input = single(inputs, "gather", self._invalid)
         if not input.is_cpu:
             return super().gather(outputs, inputs, *_given(opts))
         root = opts.rootRank if opts is not None else 0
@@ -348,13 +348,13 @@ class ProcessGroup(dist.ProcessGroup):
         dtype, width = moved_as(input)
         source = staging.input(input)
         targets = [staging.output(t) for t in outputs[0]] if outputs else []
-        outs = buffers(targets, input.dtype, width, "gather") if outputs else None
+        outs = buffers(targets, input.dtype, width, "gather", self._invalid) if outputs else None
         return self._run(opts, outputs[0] if outputs else [], (source, targets), staging, _lib.GATHER, dtype,
             in_=source.data_ptr(), in_count=source.numel() * width, outs=outs, root=root)  # fmt: skip
 
     def scatter(self, outputs: _Tensors, inputs: list[_Tensors], opts: Any = None) -> dist.Work | None:
         """``outputs[0]`` becomes the root's ``inputs[0][rank]``."""
-        output = single(outputs, "scatter")
+        output = single(outputs, "scatter", self._invalid)
         if not output.is_cpu:
             return super().scatter(outputs, inputs, *_given(opts))
         root = opts.rootRank if opts is not None else 0
@@ -365,7 +365,7 @@ class ProcessGroup(dist.ProcessGroup):
         dtype, width = moved_as(output)
         target = staging.output(output)
         sources = [staging.input(t) for t in inputs[0]] if inputs else []
-        ins = buffers(sources, output.dtype, width, "scatter") if inputs else None
+        ins = buffers(sources, output.dtype, width, "scatter", self._invalid) if inputs else None
         return self._run(opts, outputs, (sources, target), staging, _lib.SCATTER, dtype, out=target.data_ptr(),
             out_count=target.numel() * width, ins=ins, root=root)  # fmt: skip
 
@@ -447,10 +447,10 @@ class ProcessGroup(dist.ProcessGroup):
 
     def send(self, tensors: _Tensors, dst: int, tag: int) -> dist.Work:
         """Send a tensor; done when it may be reused."""
-        tensor = single(tensors, "send")
+        tensor = single(tensors, "send", self._invalid)
         if not tensor.is_cpu:
             return super().send(tensors, dst, tag)
-        dense(tensor, "send")
+        dense(tensor, "send", self._invalid)
         staging = Staging()
         dtype, width = moved_as(tensor)
         data = staging.input(tensor)
@@ -459,10 +459,10 @@ class ProcessGroup(dist.ProcessGroup):
 
     def recv(self, tensors: _Tensors, src: int, tag: int) -> dist.Work:
         """Receive a tensor. Shapes: dtype and number of elements must be the message's."""
-        tensor = single(tensors, "recv")
+        tensor = single(tensors, "recv", self._invalid)
         if not tensor.is_cpu:
             return super().recv(tensors, src, tag)
-        dense(tensor, "recv")
+        dense(tensor, "recv", self._invalid)
         staging = Staging()
         dtype, width = moved_as(tensor)
         data = staging.output(tensor)
@@ -662,7 +662,7 @@ class ProcessGroup(dist.ProcessGroup):
         for tensor in tensors:
             if not tensor.is_cpu:
                 raise self._invalid(op, f"a tensor is on {tensor.device}, and another on the CPU")
-            dense(tensor, op)
+            dense(tensor, op, self._invalid)
 
     def _alike(self, output: torch.Tensor, input: torch.Tensor, op: str) -> tuple[int, int]:
         self._here([output, input], op)

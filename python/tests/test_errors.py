@@ -57,6 +57,7 @@ def _refused(peers):
         with pytest.raises(chorus.InvalidArgumentError) as caught:
             call()
         assert isinstance(caught.value, dist.DistBackendError) and isinstance(caught.value, RuntimeError)
+        assert caught.value.rank == caught.value.reporter == peers.rank and caught.value.op and caught.value.comm, caught.value
     dist.all_reduce(x)
     assert x[0] == peers.size and chorus.failure() is None
 

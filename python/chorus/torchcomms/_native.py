@@ -257,7 +257,7 @@ class NativeBackend(TorchCommBackend):
         staging = Staging()
         source = staging.input(input)
         targets = None if outputs is None else [staging.output(t) for t in self._listed(outputs, "output", what)]
-        outs = None if targets is None else buffers(targets, input.dtype, width, what)
+        outs = None if targets is None else buffers(targets, input.dtype, width, what, self._invalid)
         return self._run((source, targets), staging, async_op, options, kind, dtype, in_=source.data_ptr(),
             in_count=source.numel() * width, outs=outs, root=root)  # fmt: skip
 
@@ -279,7 +279,7 @@ class NativeBackend(TorchCommBackend):
         target = staging.output(output)
         sources = [staging.input(t) for t in self._listed(inputs, "input", what)]
         return self._run((sources, target, factor_data), staging, async_op, options, kind, dtype, reduction,
-            out=target.data_ptr(), out_count=target.numel(), ins=buffers(sources, output.dtype, 1, what),
+            out=target.data_ptr(), out_count=target.numel(), ins=buffers(sources, output.dtype, 1, what, self._invalid),
             factor=factor, factor_data=_at(factor_data))  # fmt: skip
 
     def all_to_all(
@@ -292,8 +292,8 @@ class NativeBackend(TorchCommBackend):
         sources = [staging.input(t) for t in inputs]
         targets = [staging.output(t) for t in outputs]
         return self._run((sources, targets), staging, async_op, options, _lib.ALL_TO_ALL, dtype,
-            ins=buffers(sources, inputs[0].dtype, width, "all_to_all"),
-            outs=buffers(targets, inputs[0].dtype, width, "all_to_all"))  # fmt: skip
+            ins=buffers(sources, inputs[0].dtype, width, "all_to_all", self._invalid),
+            outs=buffers(targets, inputs[0].dtype, width, "all_to_all", self._invalid))  # fmt: skip
 
     def scatter(
         self, output_tensor: _Tensor, input_tensor_list: _Tensors, root: int, async_op: bool, **options: Unpack[Options]
@@ -306,7 +306,7 @@ class NativeBackend(TorchCommBackend):
         ins = None
         if root == self.comm.rank:
             sources = [staging.input(t) for t in self._listed(input_tensor_list, "input", "scatter")]
-            ins = buffers(sources, output_tensor.dtype, width, "scatter")
+            ins = buffers(sources, output_tensor.dtype, width, "scatter", self._invalid)
         return self._run((sources, target), staging, async_op, options, _lib.SCATTER, dtype,
             out=target.data_ptr(), out_count=target.numel() * width, ins=ins, root=root)  # fmt: skip
 
@@ -425,7 +425,7 @@ class NativeBackend(TorchCommBackend):
             raise TypeError(f"{op}: expected a tensor, not {type(tensor).__name__}")
         if not tensor.is_cpu:
             raise self._invalid(op, f"Expected tensor on {self._device or 'cpu'} but found tensor on {tensor.device}")
-        dense(tensor, op)
+        dense(tensor, op, self._invalid)
 
     def _moved(self, tensor: _Tensor, op: str) -> tuple[int, int]:
         self._on_cpu(tensor, op)
@@ -460,7 +460,7 @@ class NativeBackend(TorchCommBackend):
         self._on_cpu(tensor, what)
         if not isinstance(op, ReduceOp):
             raise TypeError(f"{what}: op must be a ReduceOp of torchcomms, not {op!r}")
-        dtype = reduced_as(tensor, what)
+        dtype = reduced_as(tensor, what, self._invalid)
         if op._type is not RedOpType.PREMUL_SUM:
             return dtype, op._type._value_, 0.0, None
         factor = op.factor

@@ -103,7 +103,7 @@ class TorchCommWindow:
         """Combine a tensor into rank ``dst_rank``'s; each element atomically. Not in the original."""
         if not isinstance(op, ReduceOp):
             raise TypeError(f"accumulate: op must be a ReduceOp of torchcomms, not {op!r}")
-        reduced_as(tensor, "accumulate")
+        reduced_as(tensor, "accumulate", self._invalid)
         return self._move(_lib.ACCUMULATE, "accumulate", tensor, dst_rank, target_offset_nelems, async_op, timeout,
             reduction=op.type.value)  # fmt: skip
 
