@@ -394,7 +394,7 @@ func TestRunner(t *testing.T) {
 		}
 		defer r.Free()
 		for _, bytes := range []int{8 << 10, 64, 8 << 10} {
-			row, err := r.Row(bytes, true, 7)
+			row, err := r.Row(bytes, true, 0, 7)
 			if err != nil {
 				return res, err
 			}
@@ -402,7 +402,7 @@ func TestRunner(t *testing.T) {
 				t.Errorf("%+v", row)
 			}
 		}
-		if _, err := r.Row(16<<10, true, 0); err == nil {
+		if _, err := r.Row(16<<10, true, 0, 0); err == nil {
 			t.Error("a row beyond the buffers")
 		}
 		b, err := NewRunner(ctx, c, quick("broadcast"))
@@ -410,7 +410,7 @@ func TestRunner(t *testing.T) {
 			return res, err
 		}
 		defer b.Free()
-		if _, err := b.Row(64, false, 0); err == nil {
+		if _, err := b.Row(64, false, 0, 0); err == nil {
 			t.Error("a broadcast out of place")
 		}
 		return res, nil

@@ -46,7 +46,7 @@ func Beside(ctx context.Context, one, other *comm.Comm, g Config, turns int) ([]
 		for t := range turns {
 			for i := range runners {
 				k := (i + t) % 2 // who goes first changes
-				row, err := runners[k].Row(size, inPlace, 0)
+				row, err := runners[k].Row(size, inPlace, 0, 0)
 				if err != nil {
 					return pairs, err
 				}

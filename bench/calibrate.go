@@ -253,7 +253,7 @@ func (c calibrator) timeOf(ctx context.Context, on *comm.Comm, op, algorithm str
 		return 0, err
 	}
 	defer r.Free()
-	row, err := r.Row(bytes, r.cfg.InPlace, 0)
+	row, err := r.Row(bytes, r.cfg.InPlace, 0, 0)
 	if err == nil && row.Errors > 0 {
 		err = fmt.Errorf("bench: %s by %s: %d wrong elements", op, algorithm, row.Errors)
 	}

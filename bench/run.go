@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -82,19 +83,17 @@ func (r *Runner) Free() {
 	r.b.Free()
 }
 
-// Row measures one size, of at most the config's Max, in one form. rounds, if not 0, replaces the config's Iters. It's
-// collective, like Run.
-func (r *Runner) Row(bytes int, inPlace bool, rounds int) (Row, error) {
+// Row measures one size, of at most the config's Max, in one form. warmup and rounds, if not 0, replace the config's Warmup and
+// Iters. It's collective, like Run.
+func (r *Runner) Row(bytes int, inPlace bool, warmup, rounds int) (Row, error) {
 	if bytes < 0 || bytes > r.sizes[len(r.sizes)-1] {
 		return Row{}, fmt.Errorf("bench: a row of %d bytes; the runner is for up to %d", bytes, r.sizes[len(r.sizes)-1])
 	}
 	if inPlace && !r.op.inPlace || !inPlace && !r.op.outOfPlace {
 		return Row{}, fmt.Errorf("bench: %s has no such form (in place %v)", r.op.name, inPlace)
 	}
-	if rounds != 0 {
-		defer func(iters int) { r.cfg.Iters = iters }(r.cfg.Iters)
-		r.cfg.Iters = rounds
-	}
+	defer func(warmup, iters int) { r.cfg.Warmup, r.cfg.Iters = warmup, iters }(r.cfg.Warmup, r.cfg.Iters)
+	r.cfg.Warmup, r.cfg.Iters = cmp.Or(warmup, r.cfg.Warmup), cmp.Or(rounds, r.cfg.Iters)
 	row, err := r.row(bytes, inPlace)
 	if err != nil {
 		return row, fmt.Errorf("bench: %s of %d bytes: %w", r.op.name, bytes, err)
@@ -108,7 +107,7 @@ func (r *Runner) rows(res *Result) error {
 			if !form.wanted {
 				continue
 			}
-			row, err := r.Row(size, form.inPlace, 0)
+			row, err := r.Row(size, form.inPlace, 0, 0)
 			if err != nil {
 				return err
 			}

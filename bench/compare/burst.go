@@ -39,7 +39,9 @@ const (
 	mostWarmup   = 500
 )
 
-// plan divides a budget of time into blocks of rounds that take about each seconds.
+// plan divides a budget of time into blocks of rounds that take about each seconds. Before them everybody's rounds run for as long again:
+// ranks have just been woken up, and Go's runtime looks after the threads of a process that was idle every 20 us
+// for its first milliseconds. Eight ranks on two cores take five times as long meanwhile.
 func plan(budget time.Duration, each float64, refill bool) schedule {
 	each = max(each, 1e-8)
 	s := schedule{perBlock: 1}
@@ -47,7 +49,7 @@ func plan(budget time.Duration, each float64, refill bool) schedule {
 		s.perBlock = max(1, int(math.Ceil(blockTime/each)))
 	}
 	s.blocks = int(min(mostBlocks, max(fewestBlocks, budget.Seconds()/(each*float64(s.perBlock)))))
-	s.warmup = int(min(mostWarmup, max(1, budget.Seconds()/8/each)))
+	s.warmup = int(min(mostWarmup, max(1, budget.Seconds()/each)))
 	return s
 }
 

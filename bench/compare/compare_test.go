@@ -54,7 +54,7 @@ func TestPlan(t *testing.T) {
 		want   schedule
 	}{
 		{1.1e-6, false, schedule{500, 200, 19}},
-		{1e-3, false, schedule{1, 8, 1}},
+		{1e-3, false, schedule{8, 8, 1}},
 		{1, false, schedule{1, fewestBlocks, 1}},
 		{1.1e-6, true, schedule{500, mostBlocks, 1}},
 		{0, false, schedule{500, 200, 2001}},

@@ -145,7 +145,7 @@ func (w *worker) run(args string) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	row, err := r.Row(b.bytes, inPlace == 1, s.blocks*s.perBlock)
+	row, err := r.Row(b.bytes, inPlace == 1, s.warmup, s.blocks*s.perBlock)
 	if err != nil {
 		return answer{}, err
 	}
@@ -174,7 +174,7 @@ func (w *worker) runner(b buffers) (*bench.Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	// How many rounds run is said with each row; the time is that of the warm-up and of the limit.
+	// How many rounds run is said with each row; the time is that of the limit.
 	r, err := bench.NewRunner(w.ctx, w.c, bench.Config{Operation: b.op, Min: b.bytes, Max: b.bytes, DType: dt,
 		Memory: bench.Memory(b.memory), Refill: b.refill, Time: 8 * time.Millisecond})
 	if err == nil {
