@@ -77,6 +77,7 @@ var pythonTargets = []pythonTarget{
 	{"the same with `reduce_at_end`, by Gloo's", 0, 5, shareOfStep("at_end")},
 	{"the same with `reduce_at_end`, shared memory, by Gloo's", 0, 5, shareOfStep("shared_at_end")},
 	{"all_reduce in a tensor-parallel step, 16 to 256 KiB, by Gloo", 0, 10, faster("inference", []string{"step"}, 16*kib, 256*kib, "ordinary", "gloo")},
+	{"the same, `chorus.empty`, by Gloo", 0, 10, faster("inference", []string{"step"}, 16*kib, 256*kib, "shared", "gloo")},
 	{"10 us by the way from a call to the library", 0, 1, func(r *pythonRow) float64 {
 		if r.Measure != "layer" {
 			return 0
