@@ -447,12 +447,6 @@ func (s *Space) awaitEnded(w *Waiter, member int, seq uint64) error {
 // if nobody wakes the sleeper.
 const sleep = 5 * time.Millisecond
 
-// The first few sleeps of a wait are short ones, in which the goroutine keeps its processor: together about as long as it has spun.
-const (
-	naps = 4
-	nap  = 250 * time.Microsecond
-)
-
 // wait blocks until *word >= want. The word belongs to the member's block.
 func (s *Space) wait(w *Waiter, member int, word *atomic.Uint64, want uint64) error {
 	p := s.policy
@@ -492,11 +486,7 @@ func (s *Space) wait(w *Waiter, member int, word *atomic.Uint64, want uint64) er
 					return v < want && b.gone.Load() == 0 && !s.disputed(member, v)
 				})
 				v = word.Load()
-			} else if v = word.Load(); v >= want {
-				// it came while this rank lay down
-			} else if i < p.Spins+p.Yields+naps {
-				futex.Nap(low32(word), uint32(v), nap)
-			} else {
+			} else if v = word.Load(); v < want {
 				futex.Wait(low32(word), uint32(v), sleep)
 			}
 			b.sleepers.Add(^uint32(0))

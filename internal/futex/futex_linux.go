@@ -2,8 +2,8 @@
 // memory that may be shared between processes.
 //
 // A loop over these calls never keeps the garbage collector from stopping its
-// goroutine: [Wait] tells the scheduler that it blocks, and [Nap] and [Yield], which don't,
-// pass a point at which the goroutine can be stopped.
+// goroutine: [Wait] tells the scheduler that it blocks, and [Yield], which doesn't,
+// passes a point at which the goroutine can be stopped.
 package futex
 
 import (
@@ -18,15 +18,6 @@ import (
 func Wait(addr *uint32, v uint32, d time.Duration) {
 	ts := unix.NsecToTimespec(int64(d))
 	unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(addr)), 0, uintptr(v), uintptr(unsafe.Pointer(&ts)), 0, 0)
-}
-
-// Nap is Wait for so short a time that the goroutine keeps its processor, as it does while it spins. The runtime's monitor
-// takes processors away from goroutines that wait, and while it finds some looks every 20 us: on crowded
-// cores that costs more than the waiting.
-func Nap(addr *uint32, v uint32, d time.Duration) {
-	ts := unix.NsecToTimespec(int64(d))
-	unix.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(addr)), 0, uintptr(v), uintptr(unsafe.Pointer(&ts)), 0, 0)
-	safepoint()
 }
 
 // Wake wakes everybody who sleeps on addr.
