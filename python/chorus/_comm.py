@@ -18,7 +18,7 @@ from typing import Any
 from torch._C._distributed_c10d import Store
 
 from chorus import _direct, _lib, _store
-from chorus.errors import Error, TimeoutError, check, invalid, last_error
+from chorus.errors import Error, InvalidArgumentError, TimeoutError, check, invalid, last_error
 
 _submit = _lib.submit
 _work_wait = _lib.library.chorus_work_wait
@@ -417,10 +417,14 @@ class Communicator:
             _sweep_at[0] = 64 + 2 * len(_live)
         return pending
 
+    def invalid(self, op: str, detail: str) -> InvalidArgumentError:
+        """The exception for arguments that an operation of this rank refuses."""
+        return invalid(self.name, self.rank, op, detail)
+
     def begin_batch(self) -> None:
         """Collect the operations that follow, to issue them as one."""
         if self._batch is not None:
-            raise invalid(self.name, self.rank, "batch", "operations are already being collected into one")
+            raise self.invalid("batch", "operations are already being collected into one")
         self._batch = []
 
     def drop_batch(self) -> None:
@@ -431,7 +435,7 @@ class Communicator:
         """Issue the operations collected since :meth:`begin_batch`; None if there are none."""
         batch, self._batch = self._batch, None
         if batch is None:
-            raise invalid(self.name, self.rank, "batch", "none was begun")
+            raise self.invalid("batch", "none was begun")
         return self.issue(batch, asynchronous) if batch else None
 
     def issue(self, batch: Batch, asynchronous: bool, timeout_ns: int = 0) -> Pending | None:

@@ -20,9 +20,9 @@ def allreduce(group: ProcessGroup, tensor: torch.Tensor, opts: Any) -> torch.Ten
     It's done when it returns, whatever the options say. Raises :class:`chorus.InvalidArgumentError`, on every rank, if
     shapes differ.
     """
-    reduction, _, _ = reduction_of(opts, tensor.dtype, "all_reduce", group._invalid)
+    reduction, _, _ = reduction_of(opts, tensor.dtype, "all_reduce", group.comm.invalid)
     if tensor.layout is not torch.sparse_coo or reduction not in (_lib.SUM, _lib.AVG):
-        raise group._invalid("all_reduce", f"a tensor of layout {tensor.layout} can't be reduced with this operation; "
+        raise group.comm.invalid("all_reduce", f"a tensor of layout {tensor.layout} can't be reduced with this operation; "
             "sparse COO tensors can be summed and averaged")  # fmt: skip
     mine = tensor.detach().coalesce()
     indices, values = mine.indices(), mine.values()
@@ -36,7 +36,7 @@ def allreduce(group: ProcessGroup, tensor: torch.Tensor, opts: Any) -> torch.Ten
     works.pop().wait()
     for rank, (_, *theirs) in enumerate(told.tolist()):
         if theirs != shape:  # the indices of one could lie outside of another
-            raise group._invalid("all_reduce", f"the sparse tensor's shape is {list(tensor.shape)} in {shape[0]} sparse "
+            raise group.comm.invalid("all_reduce", f"the sparse tensor's shape is {list(tensor.shape)} in {shape[0]} sparse "
                 f"dimensions here, and {theirs[1:]} in {theirs[0]} on rank {rank}")  # fmt: skip
     sizes: list[int] = told[:, 0].tolist()
     every_index = [torch.empty(s, indices.size(0), dtype=torch.int64) for s in sizes]

@@ -25,7 +25,7 @@ from chorus import _dynamo, _kept, _lib, memory
 from chorus._comm import Communicator, Pending
 from chorus._reductions import NUMBERS, reduction_of
 from chorus._tensors import Staging, buffers, dense, even, moved_as, reduced_as, single
-from chorus.errors import Error, InvalidArgumentError, TimeoutError, UnsupportedError, invalid
+from chorus.errors import Error, TimeoutError, UnsupportedError
 
 _Tensors = list[torch.Tensor]
 
@@ -181,17 +181,17 @@ class ProcessGroup(dist.ProcessGroup):
             from chorus import _sparse
 
             return Work(None, [_sparse.allreduce(self, tensor, opts)])
-        reduction, factor, factor_data = reduction_of(opts, tensor.dtype, "all_reduce", self._invalid)
+        reduction, factor, factor_data = reduction_of(opts, tensor.dtype, "all_reduce", self.comm.invalid)
         staging = Staging()
         data = staging.output(tensor, load=True)
         at, n = data.data_ptr(), data.numel()
-        return self._run(opts, tensors, (data, factor_data), staging, _lib.ALL_REDUCE, reduced_as(tensor, "all_reduce", self._invalid),
+        return self._run(opts, tensors, (data, factor_data), staging, _lib.ALL_REDUCE, reduced_as(tensor, "all_reduce", self.comm.invalid),
             reduction, at, n, at, n, factor=factor,
             factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
 
     def broadcast(self, tensors: _Tensors, opts: Any = None) -> dist.Work | None:
         """Copy the root's tensor to every rank. Shapes: the same on every rank."""
-        tensor = single(tensors, "broadcast", self._invalid)
+        tensor = single(tensors, "broadcast", self.comm.invalid)
         comm = self.comm
         if self._direct(tensor, opts):
             if comm.through(comm.submit(_lib.BROADCAST, 0, opts.rootRank, timeout_ns(opts.timeout), tensor)):
@@ -199,7 +199,7 @@ class ProcessGroup(dist.ProcessGroup):
         if not tensor.is_cpu:
             return super().broadcast(tensors, *_given(opts))
         root = opts.rootRank if opts is not None else 0
-        dense(tensor, "broadcast", self._invalid)
+        dense(tensor, "broadcast", self.comm.invalid)
         dtype, width = moved_as(tensor)
         staging = Staging()
         data = staging.input(tensor) if root == self.comm.rank else staging.output(tensor)
@@ -208,19 +208,19 @@ class ProcessGroup(dist.ProcessGroup):
 
     def reduce(self, tensors: _Tensors, opts: Any = None) -> dist.Work | None:
         """Combine the ranks' tensors into the root's; the others' are left as they are."""
-        tensor = single(tensors, "reduce", self._invalid)
+        tensor = single(tensors, "reduce", self.comm.invalid)
         if not tensor.is_cpu:
             return super().reduce(tensors, *_given(opts))
-        dense(tensor, "reduce", self._invalid)
+        dense(tensor, "reduce", self.comm.invalid)
         root = opts.rootRank if opts is not None else 0
-        reduction, factor, factor_data = reduction_of(opts, tensor.dtype, "reduce", self._invalid)
+        reduction, factor, factor_data = reduction_of(opts, tensor.dtype, "reduce", self.comm.invalid)
         staging = Staging()
         if root == self.comm.rank:
             data = staging.output(tensor, load=True)
             out, out_count = data.data_ptr(), data.numel()
         else:
             data, out, out_count = staging.input(tensor), 0, 0
-        return self._run(opts, tensors, (data, factor_data), staging, _lib.REDUCE, reduced_as(tensor, "reduce", self._invalid),
+        return self._run(opts, tensors, (data, factor_data), staging, _lib.REDUCE, reduced_as(tensor, "reduce", self.comm.invalid),
             reduction, data.data_ptr(), data.numel(), out, out_count, root=root, factor=factor,
             factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
 
@@ -244,11 +244,11 @@ class ProcessGroup(dist.ProcessGroup):
             return super()._reduce_scatter_base(output, input, *_given(opts))
         op = "reduce_scatter_single"
         self._alike(output, input, op)
-        reduction, factor, factor_data = reduction_of(opts, input.dtype, op, self._invalid)
+        reduction, factor, factor_data = reduction_of(opts, input.dtype, op, self.comm.invalid)
         staging = Staging()
         source, target = staging.input(input), staging.output(output)
         return self._run(opts, [output], (source, target, factor_data), staging, _lib.REDUCE_SCATTER_SINGLE,
-            reduced_as(input, op, self._invalid), reduction, source.data_ptr(), source.numel(), target.data_ptr(), target.numel(),
+            reduced_as(input, op, self.comm.invalid), reduction, source.data_ptr(), source.numel(), target.data_ptr(), target.numel(),
             factor=factor, factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
 
     _reduce_scatter_base = reduce_scatter_single
@@ -279,7 +279,7 @@ class ProcessGroup(dist.ProcessGroup):
             fields["in_splits"] = self._elements(input, input_split_sizes, width, "input", op)
             fields["out_splits"] = self._elements(output, output_split_sizes, width, "output", op)
         elif input.dim() and input.size(0) % self.comm.size:
-            raise self._invalid(op, f"dimension 0 has {input.size(0)} rows, which {self.comm.size} ranks can't share equally")  # fmt: skip
+            raise self.comm.invalid(op, f"dimension 0 has {input.size(0)} rows, which {self.comm.size} ranks can't share equally")  # fmt: skip
         return self._run(opts, [output], (source, target), staging, kind, dtype, **fields)
 
     alltoall_base = all_to_all_single
@@ -288,11 +288,11 @@ class ProcessGroup(dist.ProcessGroup):
 
     def allgather(self, outputs: list[_Tensors], inputs: _Tensors, opts: Any = None) -> dist.Work | None:
         """``outputs[0][r]`` becomes rank r's ``inputs[0]``. Sizes may differ between ranks."""
-        input = single(inputs, "all_gather", self._invalid)
+        input = single(inputs, "all_gather", self.comm.invalid)
         if not input.is_cpu:
             return super().allgather(outputs, inputs, *_given(opts))
         if len(outputs) != 1:
-            raise self._invalid("all_gather", f"takes one list of outputs, not {len(outputs)}")
+            raise self.comm.invalid("all_gather", f"takes one list of outputs, not {len(outputs)}")
         self._here([input, *outputs[0]], "all_gather")
         staging = Staging()
         dtype, width = moved_as(input)
@@ -300,24 +300,24 @@ class ProcessGroup(dist.ProcessGroup):
         targets = [staging.output(t) for t in outputs[0]]
         kind = _lib.ALL_GATHER if even(targets) else _lib.ALL_GATHER_V
         return self._run(opts, outputs[0], (source, targets), staging, kind, dtype, in_=source.data_ptr(),
-            in_count=source.numel() * width, outs=buffers(targets, input.dtype, width, "all_gather", self._invalid))  # fmt: skip
+            in_count=source.numel() * width, outs=buffers(targets, input.dtype, width, "all_gather", self.comm.invalid))  # fmt: skip
 
     def reduce_scatter(self, outputs: _Tensors, inputs: list[_Tensors], opts: Any = None) -> dist.Work | None:
         """``outputs[0]`` becomes the combination of all ``inputs[0][rank]``. Sizes may differ between ranks."""
-        output = single(outputs, "reduce_scatter", self._invalid)
+        output = single(outputs, "reduce_scatter", self.comm.invalid)
         if not output.is_cpu:
             return super().reduce_scatter(outputs, inputs, *_given(opts))
         if len(inputs) != 1:
-            raise self._invalid("reduce_scatter", f"takes one list of inputs, not {len(inputs)}")
+            raise self.comm.invalid("reduce_scatter", f"takes one list of inputs, not {len(inputs)}")
         self._here([output, *inputs[0]], "reduce_scatter")
-        reduction, factor, factor_data = reduction_of(opts, output.dtype, "reduce_scatter", self._invalid)
+        reduction, factor, factor_data = reduction_of(opts, output.dtype, "reduce_scatter", self.comm.invalid)
         staging = Staging()
         target = staging.output(output)
         sources = [staging.input(t) for t in inputs[0]]
         kind = _lib.REDUCE_SCATTER if even(sources) else _lib.REDUCE_SCATTER_V
         return self._run(opts, outputs, (sources, target, factor_data), staging, kind,
-            reduced_as(output, "reduce_scatter", self._invalid), reduction, out=target.data_ptr(), out_count=target.numel(),
-            ins=buffers(sources, output.dtype, 1, "reduce_scatter", self._invalid), factor=factor,
+            reduced_as(output, "reduce_scatter", self.comm.invalid), reduction, out=target.data_ptr(), out_count=target.numel(),
+            ins=buffers(sources, output.dtype, 1, "reduce_scatter", self.comm.invalid), factor=factor,
             factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
 
     def alltoall(self, outputs: _Tensors, inputs: _Tensors, opts: Any = None) -> dist.Work | None:
@@ -325,47 +325,47 @@ class ProcessGroup(dist.ProcessGroup):
         if inputs and not inputs[0].is_cpu:
             return super().alltoall(outputs, inputs, *_given(opts))
         if not inputs or not outputs:
-            raise self._invalid("all_to_all", f"a list is empty; it must have {self.comm.size} tensors, one per rank")
+            raise self.comm.invalid("all_to_all", f"a list is empty; it must have {self.comm.size} tensors, one per rank")
         self._here([*inputs, *outputs], "all_to_all")
         staging = Staging()
         dtype, width = moved_as(inputs[0])
         sources = [staging.input(t) for t in inputs]
         targets = [staging.output(t) for t in outputs]
         return self._run(opts, outputs, (sources, targets), staging, _lib.ALL_TO_ALL, dtype,
-            ins=buffers(sources, inputs[0].dtype, width, "all_to_all", self._invalid),
-            outs=buffers(targets, inputs[0].dtype, width, "all_to_all", self._invalid))  # fmt: skip
+            ins=buffers(sources, inputs[0].dtype, width, "all_to_all", self.comm.invalid),
+            outs=buffers(targets, inputs[0].dtype, width, "all_to_all", self.comm.invalid))  # fmt: skip
 
     def gather(self, outputs: list[_Tensors], inputs: _Tensors, opts: Any = None) -> dist.Work | None:
         """The root's ``outputs[0][r]`` becomes rank r's ``inputs[0]``."""
-        input = single(inputs, "gather", self._invalid)
+        input = single(inputs, "gather", self.comm.invalid)
         if not input.is_cpu:
             return super().gather(outputs, inputs, *_given(opts))
         root = opts.rootRank if opts is not None else 0
         if (root == self.comm.rank) != (len(outputs) == 1):
-            raise self._invalid("gather", "the root passes one list of outputs, the others none")
+            raise self.comm.invalid("gather", "the root passes one list of outputs, the others none")
         self._here([input, *(outputs[0] if outputs else ())], "gather")
         staging = Staging()
         dtype, width = moved_as(input)
         source = staging.input(input)
         targets = [staging.output(t) for t in outputs[0]] if outputs else []
-        outs = buffers(targets, input.dtype, width, "gather", self._invalid) if outputs else None
+        outs = buffers(targets, input.dtype, width, "gather", self.comm.invalid) if outputs else None
         return self._run(opts, outputs[0] if outputs else [], (source, targets), staging, _lib.GATHER, dtype,
             in_=source.data_ptr(), in_count=source.numel() * width, outs=outs, root=root)  # fmt: skip
 
     def scatter(self, outputs: _Tensors, inputs: list[_Tensors], opts: Any = None) -> dist.Work | None:
         """``outputs[0]`` becomes the root's ``inputs[0][rank]``."""
-        output = single(outputs, "scatter", self._invalid)
+        output = single(outputs, "scatter", self.comm.invalid)
         if not output.is_cpu:
             return super().scatter(outputs, inputs, *_given(opts))
         root = opts.rootRank if opts is not None else 0
         if (root == self.comm.rank) != (len(inputs) == 1):
-            raise self._invalid("scatter", "the root passes one list of inputs, the others none")
+            raise self.comm.invalid("scatter", "the root passes one list of inputs, the others none")
         self._here([output, *(inputs[0] if inputs else ())], "scatter")
         staging = Staging()
         dtype, width = moved_as(output)
         target = staging.output(output)
         sources = [staging.input(t) for t in inputs[0]] if inputs else []
-        ins = buffers(sources, output.dtype, width, "scatter", self._invalid) if inputs else None
+        ins = buffers(sources, output.dtype, width, "scatter", self.comm.invalid) if inputs else None
         return self._run(opts, outputs, (sources, target), staging, _lib.SCATTER, dtype, out=target.data_ptr(),
             out_count=target.numel() * width, ins=ins, root=root)  # fmt: skip
 
@@ -421,7 +421,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def _coalesced(self, opts: Any, value: Any, calls: list[tuple[Callable[..., Any], tuple[Any, ...]]]) -> dist.Work:
         if not calls:
-            raise self._invalid("a coalesced operation", "there are no tensors")
+            raise self.comm.invalid("a coalesced operation", "there are no tensors")
         self.comm.begin_batch()
         try:
             for call, arguments in calls:
@@ -447,10 +447,10 @@ class ProcessGroup(dist.ProcessGroup):
 
     def send(self, tensors: _Tensors, dst: int, tag: int) -> dist.Work:
         """Send a tensor; done when it may be reused."""
-        tensor = single(tensors, "send", self._invalid)
+        tensor = single(tensors, "send", self.comm.invalid)
         if not tensor.is_cpu:
             return super().send(tensors, dst, tag)
-        dense(tensor, "send", self._invalid)
+        dense(tensor, "send", self.comm.invalid)
         staging = Staging()
         dtype, width = moved_as(tensor)
         data = staging.input(tensor)
@@ -459,10 +459,10 @@ class ProcessGroup(dist.ProcessGroup):
 
     def recv(self, tensors: _Tensors, src: int, tag: int) -> dist.Work:
         """Receive a tensor. Shapes: dtype and number of elements must be the message's."""
-        tensor = single(tensors, "recv", self._invalid)
+        tensor = single(tensors, "recv", self.comm.invalid)
         if not tensor.is_cpu:
             return super().recv(tensors, src, tag)
-        dense(tensor, "recv", self._invalid)
+        dense(tensor, "recv", self.comm.invalid)
         staging = Staging()
         dtype, width = moved_as(tensor)
         data = staging.output(tensor)
@@ -654,20 +654,17 @@ class ProcessGroup(dist.ProcessGroup):
     def _message(self, tensors: _Tensors, data: torch.Tensor, staging: Staging, *args: Any, **fields: Any) -> Work:
         return Work(self.comm.run(True, data, staging.after(), *args, **fields), tensors)
 
-    def _invalid(self, op: str, detail: str) -> InvalidArgumentError:
-        return invalid(self.comm.name, self.comm.rank, op, detail)
-
     def _here(self, tensors: _Tensors, op: str) -> None:
         """Refuse tensors whose elements aren't in the host's memory: where one is on the CPU, all must be."""
         for tensor in tensors:
             if not tensor.is_cpu:
-                raise self._invalid(op, f"a tensor is on {tensor.device}, and another on the CPU")
-            dense(tensor, op, self._invalid)
+                raise self.comm.invalid(op, f"a tensor is on {tensor.device}, and another on the CPU")
+            dense(tensor, op, self.comm.invalid)
 
     def _alike(self, output: torch.Tensor, input: torch.Tensor, op: str) -> tuple[int, int]:
         self._here([output, input], op)
         if output.dtype != input.dtype:
-            raise self._invalid(op, f"the output is {output.dtype} and the input {input.dtype}")
+            raise self.comm.invalid(op, f"the output is {output.dtype} and the input {input.dtype}")
         return moved_as(input)
 
     def _elements(self, tensor: torch.Tensor, rows: Sequence[int], width: int, what: str, op: str) -> list[int]:
@@ -675,10 +672,10 @@ class ProcessGroup(dist.ProcessGroup):
         n, height = self.comm.size, tensor.size(0) if tensor.dim() else 1
         if not rows:
             if height % n:
-                raise self._invalid(op, f"the {what} has {height} rows, which {n} ranks can't share equally")
+                raise self.comm.invalid(op, f"the {what} has {height} rows, which {n} ranks can't share equally")
             rows = [height // n] * n
         if len(rows) != n or sum(rows) != height:
-            raise self._invalid(op, f"the {what} splits {list(rows)} don't make up its {height} rows on {n} ranks")
+            raise self.comm.invalid(op, f"the {what} splits {list(rows)} don't make up its {height} rows on {n} ranks")
         size = tensor.numel() // height * width if height else 0
         return [r * size for r in rows]
 

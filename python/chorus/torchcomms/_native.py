@@ -18,7 +18,7 @@ from chorus._comm import Batch, Communicator, DevicePending, Pending
 from chorus._device import device
 from chorus._device_tensor import DeviceTensor
 from chorus._tensors import Staging, buffers, dense, moved_as, reduced_as
-from chorus.errors import FinalizedError, InvalidArgumentError, check, invalid
+from chorus.errors import FinalizedError, check
 from chorus.process_group import timeout_ns
 from chorus.torchcomms import _hints
 from chorus.torchcomms._backend import TorchCommBackend
@@ -94,7 +94,7 @@ class NativeBackend(TorchCommBackend):
             issue = self._send if op.type is P2POpType.SEND else self._recv
             issue(op.tensor, op.peer, True, batch, shared)
         if not batch:
-            raise self._invalid("batch_op_issue", "the batch has no operations")
+            raise self.comm.invalid("batch_op_issue", "the batch has no operations")
         return self._work(self.comm.issue(batch, async_op, timeout_ns(options.get("timeout"))), ops[0].tensor)
 
     def _send(self, tensor: _Tensor, dst: int, async_op: bool, batch: Batch | None, options: Options) -> TorchWork:
@@ -176,7 +176,7 @@ class NativeBackend(TorchCommBackend):
         self._on_cpu(input, "all_to_all_single")
         rows = input.size(0) if input.dim() else 1
         if rows % self.comm.size:
-            raise self._invalid("all_to_all_single", f"the input's {rows} rows must be divisible by comm_size ({self.comm.size})")  # fmt: skip
+            raise self.comm.invalid("all_to_all_single", f"the input's {rows} rows must be divisible by comm_size ({self.comm.size})")  # fmt: skip
         return self._blocks(_lib.ALL_TO_ALL_SINGLE, "all_to_all_single", output, input, async_op, options)
 
     def _blocks(
@@ -257,7 +257,7 @@ class NativeBackend(TorchCommBackend):
         staging = Staging()
         source = staging.input(input)
         targets = None if outputs is None else [staging.output(t) for t in self._listed(outputs, "output", what)]
-        outs = None if targets is None else buffers(targets, input.dtype, width, what, self._invalid)
+        outs = None if targets is None else buffers(targets, input.dtype, width, what, self.comm.invalid)
         return self._run((source, targets), staging, async_op, options, kind, dtype, in_=source.data_ptr(),
             in_count=source.numel() * width, outs=outs, root=root)  # fmt: skip
 
@@ -279,7 +279,7 @@ class NativeBackend(TorchCommBackend):
         target = staging.output(output)
         sources = [staging.input(t) for t in self._listed(inputs, "input", what)]
         return self._run((sources, target, factor_data), staging, async_op, options, kind, dtype, reduction,
-            out=target.data_ptr(), out_count=target.numel(), ins=buffers(sources, output.dtype, 1, what, self._invalid),
+            out=target.data_ptr(), out_count=target.numel(), ins=buffers(sources, output.dtype, 1, what, self.comm.invalid),
             factor=factor, factor_data=_at(factor_data))  # fmt: skip
 
     def all_to_all(
@@ -292,8 +292,8 @@ class NativeBackend(TorchCommBackend):
         sources = [staging.input(t) for t in inputs]
         targets = [staging.output(t) for t in outputs]
         return self._run((sources, targets), staging, async_op, options, _lib.ALL_TO_ALL, dtype,
-            ins=buffers(sources, inputs[0].dtype, width, "all_to_all", self._invalid),
-            outs=buffers(targets, inputs[0].dtype, width, "all_to_all", self._invalid))  # fmt: skip
+            ins=buffers(sources, inputs[0].dtype, width, "all_to_all", self.comm.invalid),
+            outs=buffers(targets, inputs[0].dtype, width, "all_to_all", self.comm.invalid))  # fmt: skip
 
     def scatter(
         self, output_tensor: _Tensor, input_tensor_list: _Tensors, root: int, async_op: bool, **options: Unpack[Options]
@@ -306,7 +306,7 @@ class NativeBackend(TorchCommBackend):
         ins = None
         if root == self.comm.rank:
             sources = [staging.input(t) for t in self._listed(input_tensor_list, "input", "scatter")]
-            ins = buffers(sources, output_tensor.dtype, width, "scatter", self._invalid)
+            ins = buffers(sources, output_tensor.dtype, width, "scatter", self.comm.invalid)
         return self._run((sources, target), staging, async_op, options, _lib.SCATTER, dtype,
             out=target.data_ptr(), out_count=target.numel() * width, ins=ins, root=root)  # fmt: skip
 
@@ -378,7 +378,7 @@ class NativeBackend(TorchCommBackend):
     def set_timeout(self, timeout: timedelta) -> None:
         ns = timeout_ns(timeout)
         if ns == 0:
-            raise self._invalid("set_timeout", f"the timeout is {timeout}; it must be positive")
+            raise self.comm.invalid("set_timeout", f"the timeout is {timeout}; it must be positive")
         self.comm.set_timeout(ns)
 
     def set_hints(self, hints: dict[str, str]) -> None:
@@ -409,12 +409,9 @@ class NativeBackend(TorchCommBackend):
             return DeviceWork(pending, self._device)
         return TorchWork(pending)
 
-    def _invalid(self, op: str, detail: str) -> InvalidArgumentError:
-        return invalid(self.comm.name, self.comm.rank, op, detail)
-
     def _in_range(self, rank: int, what: str, op: str) -> None:
         if not 0 <= rank < self.comm.size:  # the library's "any rank" is negative, and not of this interface
-            raise self._invalid(op, f"{what} must be in range [0, {self.comm.size}), but got {rank}")
+            raise self.comm.invalid(op, f"{what} must be in range [0, {self.comm.size}), but got {rank}")
 
     def _on_cpu(self, tensor: _Tensor, op: str) -> None:
         if type(tensor) is torch.Tensor and tensor.is_cpu and tensor.layout is torch.strided:
@@ -424,8 +421,8 @@ class NativeBackend(TorchCommBackend):
         if not isinstance(tensor, torch.Tensor | DeviceTensor):
             raise TypeError(f"{op}: expected a tensor, not {type(tensor).__name__}")
         if not tensor.is_cpu:
-            raise self._invalid(op, f"Expected tensor on {self._device or 'cpu'} but found tensor on {tensor.device}")
-        dense(tensor, op, self._invalid)
+            raise self.comm.invalid(op, f"Expected tensor on {self._device or 'cpu'} but found tensor on {tensor.device}")
+        dense(tensor, op, self.comm.invalid)
 
     def _moved(self, tensor: _Tensor, op: str) -> tuple[int, int]:
         self._on_cpu(tensor, op)
@@ -435,12 +432,12 @@ class NativeBackend(TorchCommBackend):
         self._on_cpu(output, op)
         self._on_cpu(input, op)
         if output.dtype != input.dtype:
-            raise self._invalid(op, f"the output is {output.dtype} and the input {input.dtype}")
+            raise self.comm.invalid(op, f"the output is {output.dtype} and the input {input.dtype}")
         return moved_as(input)
 
     def _listed(self, tensors: Sequence[_Tensor], what: str, op: str) -> Sequence[_Tensor]:
         if len(tensors) != self.comm.size:
-            raise self._invalid(op, f"the list of {what}s has {len(tensors)} tensors; its size must equal comm_size ({self.comm.size})")  # fmt: skip
+            raise self.comm.invalid(op, f"the list of {what}s has {len(tensors)} tensors; its size must equal comm_size ({self.comm.size})")  # fmt: skip
         for tensor in tensors:
             self._on_cpu(tensor, op)
         return tensors
@@ -449,9 +446,9 @@ class NativeBackend(TorchCommBackend):
         """Splits in elements of the type that is moved, from splits in rows, which may be fewer than there are."""
         op, height = "all_to_all_v_single", tensor.size(0) if tensor.dim() else 1
         if len(rows) != self.comm.size:
-            raise self._invalid(op, f"there are {len(rows)} {what} splits; there must be {self.comm.size}, one per rank")
+            raise self.comm.invalid(op, f"there are {len(rows)} {what} splits; there must be {self.comm.size}, one per rank")
         if min(rows) < 0 or sum(rows) > height:
-            raise self._invalid(op, f"the {what} splits {list(rows)} don't fit into {height} rows")
+            raise self.comm.invalid(op, f"the {what} splits {list(rows)} don't fit into {height} rows")
         size = tensor.numel() // height * width if height else 0
         return [operator.index(r) * size for r in rows]
 
@@ -460,13 +457,13 @@ class NativeBackend(TorchCommBackend):
         self._on_cpu(tensor, what)
         if not isinstance(op, ReduceOp):
             raise TypeError(f"{what}: op must be a ReduceOp of torchcomms, not {op!r}")
-        dtype = reduced_as(tensor, what, self._invalid)
+        dtype = reduced_as(tensor, what, self.comm.invalid)
         if op._type is not RedOpType.PREMUL_SUM:
             return dtype, op._type._value_, 0.0, None
         factor = op.factor
         if isinstance(factor, torch.Tensor):
             if factor.dtype != tensor.dtype:
-                raise self._invalid(what, f"PREMUL_SUM's factor is {factor.dtype}; it must have the data's type, {tensor.dtype}")  # fmt: skip
+                raise self.comm.invalid(what, f"PREMUL_SUM's factor is {factor.dtype}; it must have the data's type, {tensor.dtype}")  # fmt: skip
             return dtype, _lib.PREMUL_SUM, 0.0, Staging().input(factor.detach().cpu())
         return dtype, _lib.PREMUL_SUM, factor or 0.0, None
 

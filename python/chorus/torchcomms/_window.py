@@ -15,7 +15,7 @@ from chorus._device import device as device_type
 from chorus._device_tensor import DeviceTensor
 from chorus._tensors import moved_as, plain, reduced_as
 from chorus._window import Window
-from chorus.errors import InvalidArgumentError, UnsupportedError, invalid
+from chorus.errors import UnsupportedError
 from chorus.process_group import timeout_ns
 from chorus.torchcomms._types import ReduceOp, TorchCommWinAccessType, TorchCommWindowAttr
 from chorus.torchcomms._work import TorchWork
@@ -52,9 +52,9 @@ class TorchCommWindow:
         :meth:`get_tensor` gives None.
         """
         if self._window is not None:
-            raise self._invalid("tensor_register", "the window has a tensor already; deregister it first")
+            raise self._comm.invalid("tensor_register", "the window has a tensor already; deregister it first")
         if not self._here(tensor, "tensor_register"):
-            raise self._invalid("tensor_register", f"Expected tensor on {self._device} but found tensor on {tensor.device}")
+            raise self._comm.invalid("tensor_register", f"Expected tensor on {self._device} but found tensor on {tensor.device}")
         self._plain(tensor, "tensor_register")
         dtype, width = moved_as(tensor)
         self._window = Window(self._comm, tensor.data_ptr(), tensor.numel() * width, dtype, tensor)
@@ -103,7 +103,7 @@ class TorchCommWindow:
         """Combine a tensor into rank ``dst_rank``'s; each element atomically. Not in the original."""
         if not isinstance(op, ReduceOp):
             raise TypeError(f"accumulate: op must be a ReduceOp of torchcomms, not {op!r}")
-        reduced_as(tensor, "accumulate", self._invalid)
+        reduced_as(tensor, "accumulate", self._comm.invalid)
         return self._move(_lib.ACCUMULATE, "accumulate", tensor, dst_rank, target_offset_nelems, async_op, timeout,
             reduction=op.type.value)  # fmt: skip
 
@@ -226,12 +226,12 @@ class TorchCommWindow:
         self._in_range(rank, op)
         self._in_order(async_op, op)
         if not self._here(tensor, op) or tensor.dtype != mine.dtype:
-            raise self._invalid(op, f"the tensor is {tensor.dtype} on {tensor.device}; the window is {mine.dtype} on {self._device}")  # fmt: skip
+            raise self._comm.invalid(op, f"the tensor is {tensor.dtype} on {tensor.device}; the window is {mine.dtype} on {self._device}")  # fmt: skip
         self._plain(tensor, op)
         _, count = window.peer(rank)
         if offset < 0 or offset + tensor.numel() > count // self._width:
             size = mine.element_size()
-            raise self._invalid(op, f"Requested size ({(offset + tensor.numel()) * size} bytes) exceeds the window size "
+            raise self._comm.invalid(op, f"Requested size ({(offset + tensor.numel()) * size} bytes) exceeds the window size "
                 f"({count // self._width * size} bytes) of rank {rank}; the offset is {offset} elements")  # fmt: skip
         return TorchWork(window.run(async_op, (tensor, self), kind, rank, offset=offset * self._width,
             data=tensor.data_ptr(), count=tensor.numel() * self._width, reduction=reduction,
@@ -254,7 +254,7 @@ class TorchCommWindow:
 
     def _plain(self, tensor: torch.Tensor, op: str) -> None:
         if not plain(tensor):  # of a view that conjugates or negates the memory has something else
-            raise self._invalid(op, "the tensor must be contiguous, and no view that conjugates or negates")
+            raise self._comm.invalid(op, "the tensor must be contiguous, and no view that conjugates or negates")
 
     def _in_order(self, async_op: bool, op: str) -> None:
         if async_op and not isinstance(self._device, torch.device):
@@ -262,15 +262,12 @@ class TorchCommWindow:
 
     def _registered(self, op: str) -> tuple[Window, torch.Tensor]:
         if self._window is None or self._tensor is None:
-            raise self._invalid(op, "the window has no tensor; register one first")
+            raise self._comm.invalid(op, "the window has no tensor; register one first")
         return self._window, self._tensor
 
     def _in_range(self, rank: int, op: str) -> None:
         if not 0 <= rank < self._comm.size:
-            raise self._invalid(op, f"the rank must be in range [0, {self._comm.size}), but got {rank}")
-
-    def _invalid(self, op: str, detail: str) -> InvalidArgumentError:
-        return invalid(self._comm.name, self._comm.rank, op, detail)
+            raise self._comm.invalid(op, f"the rank must be in range [0, {self._comm.size}), but got {rank}")
 
     def _unsupported(self, op: str) -> UnsupportedError:
         return UnsupportedError(f"chorus: {op}: windows of CPU tensors have no device side", comm=self._comm.name, op=op)
