@@ -513,6 +513,8 @@ typedef struct chorus_comm_info {
 	int32_t abort_on_error;
 	int64_t timeout_ns;
 	const char *name, *backend, *device; /* valid until the communicator is released */
+	int32_t local_size;                  /* how many of the ranks are on this rank's host, with itself; 0: not known */
+	int32_t reserved;
 } chorus_comm_info;
 
 /* chorus_comm_get fills in what there is to know; the caller sets size. */

@@ -162,7 +162,8 @@ func goCommGet(h C.chorus_comm, info *C.chorus_comm_info) (status C.chorus_statu
 	}
 	size := info.size
 	*info = C.chorus_comm_info{size: size, rank: C.int32_t(m.Rank()), world_size: C.int32_t(m.Size()), capabilities: m.caps, reductions: m.reds,
-		abort_on_error: m.aborts, timeout_ns: C.int64_t(m.Options().Timeout), name: m.strings[0], backend: m.strings[1], device: m.strings[2]}
+		abort_on_error: m.aborts, timeout_ns: C.int64_t(m.Options().Timeout), name: m.strings[0], backend: m.strings[1], device: m.strings[2],
+		local_size: C.int32_t(m.Capabilities().LocalSize)}
 	return C.CHORUS_OK
 }
 

@@ -74,8 +74,6 @@ var pythonTargets = []pythonTarget{
 	{"the same by `TorchComm`, `chorus.empty`, by vLLM and DeepSpeed", 0, 2, faster("peers", []string{"all_reduce"}, 16*kib, 16*mib, "direct_shared", "vllm", "deepspeed")},
 	{"communication's share of a DDP step, by Gloo's", 0, 5, shareOfStep("ordinary")},
 	{"communication's share of a DDP step, shared memory, by Gloo's", 0, 5, shareOfStep("shared")},
-	{"the same with `reduce_at_end`, by Gloo's", 0, 5, shareOfStep("at_end")},
-	{"the same with `reduce_at_end`, shared memory, by Gloo's", 0, 5, shareOfStep("shared_at_end")},
 	{"all_reduce in a tensor-parallel step, 16 to 256 KiB, by Gloo", 0, 10, faster("inference", []string{"step"}, 16*kib, 256*kib, "ordinary", "gloo")},
 	{"the same, `chorus.empty`, by Gloo", 0, 10, faster("inference", []string{"step"}, 16*kib, 256*kib, "shared", "gloo")},
 	{"10 us by the way from a call to the library", 0, 1, func(r *pythonRow) float64 {

@@ -119,6 +119,7 @@ type Capabilities struct {
 	Tags       bool
 	InProcess  bool // ranks may be goroutines of one process
 	MaxWorld   int  // 0: no limit
+	LocalSize  int  // how many of the ranks are on this rank's host, with itself; 0: not known
 	NoOp       bool // operations succeed without moving data (fake)
 	Reductions []ReduceKind
 }

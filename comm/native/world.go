@@ -433,3 +433,14 @@ func (g *group) topology() (*plan.Topology, bool) {
 	}
 	return t, len(number) < len(g.members)
 }
+
+// localSize counts the group's ranks on this rank's host.
+func (g *group) localSize() int {
+	n := 0
+	for _, m := range g.members {
+		if g.world.hosts[m] == g.world.hosts[g.members[g.rank]] {
+			n++
+		}
+	}
+	return n
+}

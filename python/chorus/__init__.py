@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from chorus.backend import monitored_barrier as monitored_barrier
     from chorus.backend import register as register
     from chorus.backend import split_group as split_group
-    from chorus.ddp import reduce_at_end as reduce_at_end
     from chorus.errors import AbortedError as AbortedError
     from chorus.errors import CanceledError as CanceledError
     from chorus.errors import Error as Error
@@ -63,7 +62,6 @@ _HOME = {
     "_device_tensor": ("DeviceTensor",),
     "_lib": ("version",),
     "backend": ("failure", "monitored_barrier", "register", "split_group"),
-    "ddp": ("reduce_at_end",),
     "errors": (
         "AbortedError",
         "CanceledError",

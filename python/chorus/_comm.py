@@ -34,17 +34,18 @@ _LOOK_NS = 50_000_000
 # How long the interpreter's exit waits for operations that were issued before it.
 _EXIT_NS = 2_000_000_000
 
-_exiting = threading.Event()
-_communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()
+exiting = threading.Event()
+communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()
 # The operations under way, by handle: they keep their tensors, and their communicator, alive.
 _live: dict[int, Pending] = {}
 _watchers: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
 class _Slot(threading.local):
-    """A chorus_op and a handle of each thread's own, so that a call allocates none."""
+    """A chorus_op and a handle of each thread's own, so that a call allocates none; and whether it's one that watches operations."""
 
     def __init__(self) -> None:
+        self.watches = False
         self.op = ctypes.create_string_buffer(_OP_SIZE)
         self.op_at = ctypes.byref(self.op)
         self.work = ctypes.c_uint64()
@@ -88,14 +89,7 @@ class Pending:
         if not self.done:
             status = _work_wait(self.handle, timeout_ns)
             if status == _lib.PENDING:
-                raise TimeoutError(
-                    f"chorus: rank {self.comm.rank} of {self.comm.name!r}: a wait of {timeout_ns / 1e9:g} s is over; "
-                    "the operation goes on",
-                    comm=self.comm.name,
-                    rank=self.comm.rank,
-                    reporter=self.comm.rank,
-                    elapsed=timeout_ns / 1e9,
-                )
+                raise self._late(timeout_ns)
             if status == _lib.INTERRUPTED:
                 raise KeyboardInterrupt
             self._settle(status)
@@ -122,6 +116,15 @@ class Pending:
                 return
         call(self)
 
+    def _late(self, timeout_ns: int) -> TimeoutError:
+        return TimeoutError(
+            f"chorus: rank {self.comm.rank} of {self.comm.name!r}: a wait of {timeout_ns / 1e9:g} s is over; the operation goes on",
+            comm=self.comm.name,
+            rank=self.comm.rank,
+            reporter=self.comm.rank,
+            elapsed=timeout_ns / 1e9,
+        )
+
     def _settle(self, status: int) -> None:
         """Take note of the end, once: whoever learns of it first does so."""
         with self.comm.settling:
@@ -133,21 +136,70 @@ class Pending:
                 info = _lib.WorkInfo(size=ctypes.sizeof(_lib.WorkInfo))
                 if self.kind == _RECV and not _lib.library.chorus_work_get(self.handle, ctypes.byref(info)):
                     self.source = info.source
-            if self.after is not None:
-                if not status:
-                    try:
-                        self.after()
-                    except Exception as error:  # it belongs to whoever waits, not to whoever came by
-                        self.error = error
-                self.after = None
-            self.keep = None
-            self.done = True
+            if self.after is not None and not status:
+                try:
+                    self.after()
+                except Exception as error:  # it belongs to whoever waits, not to whoever came by
+                    self.error = error
             _live.pop(self.handle, None)
             if not self.comm.on_device:
                 _work_release(self.handle)
-            callbacks, self._callbacks = self._callbacks, None
-        for call in callbacks or ():
+            callbacks = self._over()
+        for call in callbacks:
             call(self)
+
+    def _over(self) -> list[Callable[[Pending], None]]:
+        """Let go of everything, and return what is to be called."""
+        self.keep = self.after = None
+        self.done = True
+        callbacks, self._callbacks = self._callbacks, None
+        return callbacks or []
+
+
+class Held(Pending):
+    """An operation that its communicator holds, to run it later; whoever waits for it, or looks, has it issued at once."""
+
+    __slots__ = ("_run",)
+
+    def __init__(self, comm: Communicator, kind: int, keep: object, after: Callable[[], None] | None, run: Callable[[Held, bool], object]):
+        super().__init__(comm, 0, kind, keep, after)
+        self._run: Callable[[Held, bool], object] | None = run
+
+    def run(self, asynchronous: bool) -> list[Callable[[Pending], None]]:
+        """Run it or issue it, as its communicator has it. Returns what is to be called with it then, because it's over."""
+        run, self._run = self._run, None  # it holds on to the tensors
+        assert run is not None
+        try:
+            run(self, asynchronous)
+        except BaseException as error:
+            self.error = error
+        else:
+            if asynchronous:
+                return []
+        with self.comm.settling:
+            return self._over()
+
+    def wait(self, timeout_ns: int = -1) -> None:
+        if not self.handle and not self.done:
+            self.comm.release()
+        if not self.handle and not self.done:  # another thread is at it
+            over = threading.Event()
+            self.when_done(lambda _: over.set())
+            if not over.wait(None if timeout_ns < 0 else timeout_ns / 1e9):
+                raise self._late(timeout_ns)
+        super().wait(timeout_ns)
+
+    def test(self) -> bool:
+        if not self.handle and not self.done:
+            self.comm.release()
+        return super().test() if self.handle else self.done
+
+    def when_done(self, call: Callable[[Pending], None]) -> None:
+        with self.comm.settling:
+            if not self.done and not self.handle:
+                self._callbacks = [*(self._callbacks or ()), call]
+                return
+        super().when_done(call)
 
 
 class DevicePending(Pending):
@@ -180,10 +232,12 @@ class Communicator:
 
     Attributes:
         rank, size, name: as of the communicator.
+        local_size: how many of the ranks are on this rank's host; 0 if that isn't known.
         finalized: whether finalize was called.
         issued: how many collectives this rank has issued.
         exposed: what holds the memory of the open windows, by handle: the others write there, whether or not anybody here
             still has the window.
+        holds: whether operations may be held here; see :mod:`chorus._held`.
         submit: runs a synchronous collective on plain tensors for less than :meth:`run`, while no batch is open; see
             :func:`chorus._direct.submit_of`. What it returns is for :meth:`through`.
     """
@@ -191,20 +245,36 @@ class Communicator:
     def __init__(self, handle: int) -> None:
         info = _lib.CommInfo(size=ctypes.sizeof(_lib.CommInfo))
         check(_lib.library.chorus_comm_get(handle, ctypes.byref(info)))
-        self.handle = handle
+        self._held: list[Held] = []
+        self.holds = True
+        self._handle = handle
         self._argument = _lib.ARGUMENT(handle)
         self.rank: int = info.rank
         self.size: int = info.world_size
+        self.local_size: int = info.local_size
         self.name: str = info.name.decode()
         self.on_device = info.device != b"cpu"
-        self.submit = _direct.submit_of(handle if info.device == b"cpu" else None)
+        self._submit = self.submit = _direct.submit_of(handle if info.device == b"cpu" else None)
         self.issued = 0
         self.exposed: dict[int, object] = {}
         self.settling = threading.RLock()
         self._batch: Batch | None = None
         self._watched: queue.SimpleQueue[Pending | None] | None = None
         self.finalized = False
-        _communicators.add(self)
+        communicators.add(self)
+
+    @property
+    def holding(self) -> bool:
+        """Whether anything is held."""
+        return bool(self._held)
+
+    @property
+    def handle(self) -> int:
+        """The library's name of the communicator. Who asks for it has something to ask of the library, and in its order: what is
+        held is issued first."""
+        if self._held:
+            self.release()
+        return self._handle
 
     @classmethod
     def create(
@@ -353,14 +423,18 @@ class Communicator:
         timeout_ns: int = 0,
         hints: dict[str, str] | None = None,
         batch: Batch | None = None,
+        pending: Pending | None = None,
     ) -> Pending | None:
         """Run an operation, or issue it and return what is under way.
 
         The arguments are those of chorus_op; lists of buffers are address, count,
         address, count, and so on. ``keep`` is what must live until the operation is
         done; ``after`` is called once it has succeeded, before anybody learns of it.
-        With a ``batch`` the operation is put there, for :meth:`issue`.
+        With a ``batch`` the operation is put there, for :meth:`issue`. ``pending`` is what stands for an operation that was
+        held.
         """
+        if self._held:
+            self.release()
         slot = _slot
         memory: Any = None
         ins_at = outs_at = in_splits_at = out_splits_at = n = 0
@@ -405,17 +479,62 @@ class Communicator:
         status = _submit(self._argument, slot.op_at, slot.work_at)
         if status:
             raise last_error(status)
-        return self._issued(slot.work.value, kind, keep, after)
+        if pending is None:
+            return self._issued(slot.work.value, kind, keep, after)
+        pending.handle = slot.work.value
+        return self._under_way(pending)
 
     def _issued(self, handle: int, kind: int, keep: object, after: Callable[[], None] | None) -> Pending:
-        pending = (DevicePending if self.on_device else Pending)(self, handle, kind, keep, after)
-        _live[handle] = pending
-        if after is not None:  # it must happen, whether or not somebody waits
+        return self._under_way((DevicePending if self.on_device else Pending)(self, handle, kind, keep, after))
+
+    def _under_way(self, pending: Pending) -> Pending:
+        _live[pending.handle] = pending
+        if pending.after is not None:  # it must happen, whether or not somebody waits
             self.watch(pending)
         if len(_live) >= _sweep_at[0]:
             sweep()
             _sweep_at[0] = 64 + 2 * len(_live)
         return pending
+
+    def hold(self, keep: object, after: Callable[[], None] | None, kind: int, *args: Any, **fields: Any) -> Held:
+        """What :meth:`run` issues, but later: by :meth:`run_held`, or when anybody asks for it or asks anything else of the communicator."""
+
+        def run(held: Held, asynchronous: bool) -> None:
+            self.run(asynchronous, keep, after, kind, *args, **fields | {"pending": held})
+
+        with self.settling:
+            held = Held(self, kind, keep, after, run)
+            self._held.append(held)
+            self.submit = _direct.otherwise
+        return held
+
+    def _taken(self) -> list[Held]:
+        """What is held, which it isn't from now on."""
+        held, self._held = self._held, []
+        self.submit = self._submit
+        return held
+
+    def release(self) -> None:
+        """Issue what is held."""
+        with self.settling:  # together, in order
+            held = self._taken()
+            over = [(each, call) for each in held for call in each.run(True)]
+            for each in held:
+                if each._callbacks is not None:
+                    self.watch(each)
+        for each, call in over:
+            call(each)
+
+    def run_held(self) -> None:
+        """Run what is held. What it fails with is for those who wait for it."""
+        with self.settling:
+            held = self._taken()
+        over = [(each, call) for each in held for call in each.run(False)]
+        for each, call in over:
+            call(each)
+        for each in held:
+            if isinstance(each.error, KeyboardInterrupt):
+                raise each.error
 
     def invalid(self, op: str, detail: str) -> InvalidArgumentError:
         """The exception for arguments that an operation of this rank refuses."""
@@ -425,6 +544,8 @@ class Communicator:
         """Collect the operations that follow, to issue them as one."""
         if self._batch is not None:
             raise self.invalid("batch", "operations are already being collected into one")
+        if self._held:
+            self.release()
         self._batch = []
 
     def drop_batch(self) -> None:
@@ -460,20 +581,17 @@ class Communicator:
 
     def watch(self, pending: Pending) -> None:
         """Have a background thread take note of the operation's end."""
-        if 0 < pending.kind <= _RECV:  # completes in any order, so that it needs a thread of its own
-            self._start(lambda: _watch(pending))
+        # Messages complete in any order, and what is called when an operation is over may wait for the next: they need
+        # threads of their own.
+        if 0 < pending.kind <= _RECV or _slot.watches:
+            start(lambda: _watch(pending), f"chorus-{self.name}")
             return
         with self.settling:
             if self._watched is None:
                 watched: queue.SimpleQueue[Pending | None] = queue.SimpleQueue()
                 self._watched = watched
-                self._start(lambda: _watch_all(watched))
+                start(lambda: _watch_all(watched), f"chorus-{self.name}")
             self._watched.put(pending)
-
-    def _start(self, target: Callable[[], None]) -> None:
-        thread = threading.Thread(target=target, name=f"chorus-{self.name}", daemon=True)
-        _watchers.add(thread)
-        thread.start()
 
     def failure(self) -> Error | None:
         """Why the communicator is broken; None if it isn't."""
@@ -507,7 +625,7 @@ class Communicator:
 
     def __del__(self) -> None:
         # A communicator that was dropped without finalize is finalized behind the scenes.
-        if not _exiting.is_set() and hasattr(self, "finalized"):
+        if not exiting.is_set() and hasattr(self, "finalized"):
             if self._watched is not None:
                 self._watched.put(None)
             _lib.library.chorus_comm_release(self.handle)
@@ -530,14 +648,22 @@ def sweep() -> None:
         pending.test()
 
 
+def start(target: Callable[[], None], name: str) -> None:
+    """Run a function in the background that looks whether the interpreter is exiting."""
+    thread = threading.Thread(target=target, name=name, daemon=True)
+    _watchers.add(thread)
+    thread.start()
+
+
 def _watch(pending: Pending) -> None:
-    while not pending.done and not _exiting.is_set():
+    while not pending.done and not exiting.is_set():
         status = _work_wait(pending.handle, _LOOK_NS)
         if status != _lib.PENDING:
             pending._settle(status)
 
 
 def _watch_all(watched: queue.SimpleQueue[Pending | None]) -> None:
+    _slot.watches = True
     while (pending := watched.get()) is not None:
         _watch(pending)
         del pending  # or the communicator would live as long as this thread
@@ -549,8 +675,8 @@ def _exit() -> None:
     A communicator that nobody finalized is finalized here, so that its peers learn that this
     rank has left and not that it was lost.
     """
-    _exiting.set()
-    for comm in list(_communicators):
+    exiting.set()
+    for comm in list(communicators):
         if not comm.finalized:
             _lib.library.chorus_comm_finalize(comm.handle, _EXIT_NS)
         if comm._watched is not None:

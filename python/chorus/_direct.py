@@ -62,7 +62,8 @@ _METHOD = _method()
 _new: Any = ctypes.PYFUNCTYPE(py_object, POINTER(_Method), py_object, c_void_p)(("PyCFunction_NewEx", ctypes.pythonapi))
 
 
-def _otherwise(*_: Any) -> int:
+def otherwise(*_: Any) -> int:
+    """The ``submit`` of a communicator that does nothing by it."""
     return OTHERWISE
 
 
@@ -72,5 +73,5 @@ def submit_of(handle: int | None) -> Callable[..., int]:
     OTHERWISE means that nothing was done, and that :meth:`Communicator.run` is to be used. The caller has made sure that the
     tensors are of type ``torch.Tensor`` itself, and not ``is_neg()``.
     """
-    submit: Callable[..., int] = _otherwise if _METHOD is None or handle is None else _new(ctypes.byref(_METHOD), handle, None)
+    submit: Callable[..., int] = otherwise if _METHOD is None or handle is None else _new(ctypes.byref(_METHOD), handle, None)
     return submit

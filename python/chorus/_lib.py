@@ -166,6 +166,8 @@ class CommInfo(Structure):
         ("name", c_char_p),
         ("backend", c_char_p),
         ("device", c_char_p),
+        ("local_size", c_int32),
+        ("reserved", c_int32),
     ]
 
 

@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
-from chorus import _dynamo, _kept, _lib, memory
+from chorus import _dynamo, _held, _kept, _lib, memory
 from chorus._comm import Communicator, Pending
 from chorus._reductions import NUMBERS, reduction_of
 from chorus._tensors import Staging, buffers, dense, even, moved_as, reduced_as, single
@@ -141,6 +141,11 @@ class ProcessGroup(dist.ProcessGroup):
 
     PyTorch makes it. Tensors of other devices go to the backends that are
     registered for these, as in ``init_process_group("cpu:chorus,cuda:nccl")``.
+
+    Attributes:
+        overlap: whether asynchronous all-reduces that are issued in a backward pass, as DistributedDataParallel's are, go on
+            meanwhile, or wait for its end. None, as it is at first: they wait if all ranks are on one host and leave
+            no core free, since the pass would have to wait for them instead.
     """
 
     # What PyTorch asks of a backend before it relies on a feature.
@@ -160,6 +165,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._group_name = ""
         self._group_desc = "undefined"
         self._others: list[torch.device] = []
+        self.overlap: bool | None = None
 
     # ---- collectives: one tensor ----
 
@@ -187,7 +193,7 @@ class ProcessGroup(dist.ProcessGroup):
         at, n = data.data_ptr(), data.numel()
         return self._run(opts, tensors, (data, factor_data), staging, _lib.ALL_REDUCE, reduced_as(tensor, "all_reduce", self.comm.invalid),
             reduction, at, n, at, n, factor=factor,
-            factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
+            factor_data=factor_data.data_ptr() if factor_data is not None else 0, deferrable=True)  # fmt: skip
 
     def broadcast(self, tensors: _Tensors, opts: Any = None) -> dist.Work | None:
         """Copy the root's tensor to every rank. Shapes: the same on every rank."""
@@ -644,12 +650,20 @@ class ProcessGroup(dist.ProcessGroup):
         )
 
     def _run(
-        self, opts: Any, value: Any, keep: object, staging: Staging, *args: Any, **fields: Any
+        self, opts: Any, value: Any, keep: object, staging: Staging, *args: Any, deferrable: bool = False, **fields: Any
     ) -> dist.Work | None:
         now = self._at_once(opts)
         fields["timeout_ns"] = 0 if opts is None else timeout_ns(opts.timeout)
+        if deferrable and not now and _held.in_pass() and self._defers():
+            return Work(_held.hold(self.comm, keep, staging.after(), *args, **fields), value)
         pending = self.comm.run(not now, keep, staging.after(), *args, **fields)
         return _done(value) if now else Work(pending, value)
+
+    def _defers(self) -> bool:
+        """Whether all-reduces that a backward pass issues wait for its end."""
+        if not self.comm.holds or self.comm._batch is not None:
+            return False
+        return _held.crowded(self.comm) if self.overlap is None else not self.overlap
 
     def _message(self, tensors: _Tensors, data: torch.Tensor, staging: Staging, *args: Any, **fields: Any) -> Work:
         return Work(self.comm.run(True, data, staging.after(), *args, **fields), tensors)

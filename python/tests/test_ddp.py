@@ -3,20 +3,29 @@ import contextlib
 import pytest
 import torch
 import torch.distributed as dist
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 from training import batch, compare, model, steps
 
 import chorus
 
 
+def _powersgd(group):
+    return powerSGD_hook.PowerSGDState(group, matrix_approximation_rank=2, start_powerSGD_iter=2)
+
+
 def _train(peers, group, kind):
     module = model(seed=peers.rank, buffers=kind == "buffers")  # DDP makes them equal
-    options = {"bucket_cap_mb": 0.001, "process_group": group}
-    if kind in ("bucket_view", "shared", "at_end"):
+    options = {"process_group": group}
+    if kind != "powersgd":  # of whose buckets Gloo manages one
+        options["bucket_cap_mb"] = 0.001
+    if kind in ("bucket_view", "shared"):
         options["gradient_as_bucket_view"] = True
     if kind == "static":
         options["static_graph"] = True
+    if kind == "checkpoint":  # a pass within the pass
+        module.forward = lambda x: checkpoint(module[2:], module[:2](x), use_reentrant=True)
     if kind == "unused":
         module.add_module("unused", torch.nn.Linear(3, 3))
         module.forward = lambda x: torch.nn.Sequential.forward(module[:-1], x)
@@ -24,12 +33,12 @@ def _train(peers, group, kind):
     ddp = DistributedDataParallel(module, **options)
     if kind == "shared" and isinstance(group, chorus.ProcessGroup):
         chorus.share(ddp)
-    if kind in ("at_end", "copied_at_end") and isinstance(group, chorus.ProcessGroup):
-        chorus.reduce_at_end(ddp)
     if kind == "fp16_hook":
         ddp.register_comm_hook(group, default_hooks.fp16_compress_hook)
     if kind == "bf16_hook":
         ddp.register_comm_hook(group, default_hooks.bf16_compress_hook)
+    if kind == "powersgd":  # it issues all-reduces when others are over
+        ddp.register_comm_hook(_powersgd(group), powerSGD_hook.powerSGD_hook)
     if kind == "own_hook":
 
         def hook(state, bucket):
@@ -51,18 +60,38 @@ def _accumulate(ddp, x, y, step):
             torch.nn.functional.mse_loss(ddp(x + i), y).backward()
 
 
-def _compare(peers, kind):
+def _compare(peers, kind, overlap=None):
+    dist.group.WORLD.overlap = overlap
     ours, theirs = (_train(peers, group, kind) for group in (dist.group.WORLD, peers.gloo))
+    dist.group.WORLD.overlap = None
+    assert dist.group.WORLD.comm.holds, "a pass stood still, waiting for what it held"
     compare(ours, theirs, peers.size)
 
 
-KINDS = ["plain", "buffers", "bucket_view", "shared", "static", "unused", "no_sync", "fp16_hook", "bf16_hook", "own_hook",
-    "at_end", "copied_at_end"]  # fmt: skip
+KINDS = ["plain", "buffers", "bucket_view", "shared", "static", "unused", "no_sync", "checkpoint", "fp16_hook", "bf16_hook", "own_hook", "powersgd"]
 
 
+@pytest.mark.parametrize("overlap", [False, True], ids=["at_end", "meanwhile"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_like_gloo(pair, kind):
-    pair.run(_compare, kind)
+def test_like_gloo(pair, kind, overlap):
+    pair.run(_compare, kind, overlap)
+
+
+def _all_buckets(peers):
+    """PowerSGD's all-reduces, which are issued when others are over, come in one order on all ranks if they wait for the end of the pass."""
+    dist.group.WORLD.overlap = False
+    ddp = DistributedDataParallel(model(), bucket_cap_mb=0.001)
+    ddp.register_comm_hook(_powersgd(None), powerSGD_hook.powerSGD_hook)
+    for step in range(6):
+        x, y = batch(peers.rank, step)
+        torch.nn.functional.mse_loss(ddp(x), y).backward()
+    dist.group.WORLD.overlap = None
+    return [p.grad for p in ddp.parameters()]
+
+
+def test_powersgd_of_all_buckets(pair):
+    a, b = pair.run(_all_buckets)
+    assert all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
 
 
 def test_on_more_ranks(world):

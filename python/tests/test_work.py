@@ -30,6 +30,20 @@ def test_future(world):
     world.run(_future)
 
 
+def _future_in_callback(peers):
+    """What is called when an operation is over may wait for another one."""
+
+    def again(future):
+        return dist.all_reduce(future.value()[0], async_op=True).get_future().wait()[0]
+
+    future = dist.all_reduce(torch.ones(3), async_op=True).get_future().then(again).then(lambda f: f.value() + 1)
+    assert future.wait().tolist() == [peers.size**2 + 1] * 3
+
+
+def test_future_in_callback(world):
+    world.run(_future_in_callback)
+
+
 def _messages_future(peers):
     """A message that doesn't come yet holds up no other future."""
     out = torch.zeros(3)

@@ -186,6 +186,7 @@ void operations(void) {
 	EXPECT(info.rank == rank && info.world_size == size && info.timeout_ns == 30 * SECOND && !info.abort_on_error);
 	EXPECT(!strcmp(info.name, "operations") && !strcmp(info.backend, "native") && !strcmp(info.device, "cpu"));
 	EXPECT(info.capabilities & CHORUS_CAN_WINDOW && info.reductions & 1 << CHORUS_PREMUL_SUM && !(info.capabilities & CHORUS_CAN_NOTHING));
+	EXPECT(info.local_size == size);
 	EXPECT(strstr(chorus_backends(), "native"));
 	uint64_t seq = 0;
 	for (int kind = CHORUS_BROADCAST; kind <= CHORUS_GATHER_SINGLE; kind++) {

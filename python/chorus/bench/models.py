@@ -16,13 +16,12 @@ import chorus
 from chorus.bench.harness import GLOO, KIB, ORDINARY, SHARED, Row, rounds, sample, size_text, tensor, time_text
 
 _WORDS, _WIDTH, _LAYERS, _TOKENS = 2048, 256, 12, 32
-AT_END, SHARED_AT_END = "at_end", "shared_at_end"
+MEANWHILE = "meanwhile"
 _DDP_KINDS = {
     GLOO: "Gloo",
     ORDINARY: "Chorus",
     SHARED: "Chorus, `chorus.share(ddp)`",
-    AT_END: "Chorus, `chorus.reduce_at_end(ddp)`",
-    SHARED_AT_END: "Chorus, both",
+    MEANWHILE: "Chorus, `group.overlap = True`",
 }
 
 
@@ -41,8 +40,8 @@ def ddp(gloo: Any, seconds: float) -> Row:
     """A step (forward, backward, SGD) of one sequence on every rank, by the process group of its gradients.
 
     "compute" is the step with a hook in DistributedDataParallel that divides the gradients, as its own does, and doesn't
-    communicate. "gloo", "ordinary" and "shared" are what is added to that, medians of the differences within a round; the
-    last two also with chorus.reduce_at_end.
+    communicate. The others are what is added to that, medians of the differences within a round; "meanwhile" is "ordinary"
+    with all-reduces that go on while gradients are computed, also where there are no cores for it.
     """
     x = torch.arange(_TOKENS).reshape(1, -1)
 
@@ -62,15 +61,15 @@ def ddp(gloo: Any, seconds: float) -> Row:
         future.set_result(bucket.buffer().div_(dist.get_world_size()))
         return future
 
+    meanwhile: Any = dist.new_group(backend="chorus")
+    meanwhile.overlap = True
+    groups = {GLOO: gloo, MEANWHILE: meanwhile}
     steps = {}
     for kind in ("compute", *_DDP_KINDS):
-        group = gloo if kind == GLOO else None
-        module = DistributedDataParallel(_transformer(), process_group=group, gradient_as_bucket_view=True)
+        module = DistributedDataParallel(_transformer(), process_group=groups.get(kind), gradient_as_bucket_view=True)
         if kind == "compute":
             module.register_comm_hook(None, divide)
-        if kind in (AT_END, SHARED_AT_END):
-            chorus.reduce_at_end(module)
-        steps[kind] = step_of(chorus.share(module) if kind in (SHARED, SHARED_AT_END) else module)
+        steps[kind] = step_of(chorus.share(module) if kind == SHARED else module)
     for step in steps.values():
         sample(step, 2)
     times = rounds({kind: functools.partial(sample, step, 1) for kind, step in steps.items()}, seconds, least=9)
