@@ -91,6 +91,7 @@ def test_names():
 
 
 def test_types():
+    """Of this package and of the one that has the name torchcomms."""
     pytest.importorskip("mypy")
     if torch.__version__ < "2.13":
         pytest.skip("PyTorch's stubs change; the package is checked with those of the version that CI has")

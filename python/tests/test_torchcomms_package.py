@@ -125,12 +125,6 @@ def test_a_world_of_one_and_no_finalize(installed):
     assert done.stderr.count("was not finalized") == 2 and "Error" not in done.stderr, done.stderr
 
 
-def test_types():
-    pytest.importorskip("mypy")
-    done = subprocess.run([sys.executable, "-m", "mypy"], cwd=PYTHON / "torchcomms", capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 MEETING = """
 import torch
 from chorus import torchcomms
