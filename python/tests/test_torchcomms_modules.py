@@ -162,6 +162,45 @@ def test_flight_recorder(world, tmp_path):
     assert paths == [f"{tmp_path}/trace_{r}" for r in range(world.size)]
 
 
+def test_flight_recorder_of_a_backend_that_does_not_tell():
+    """What a backend written in Python has under way is looked at when the record is asked for."""
+
+    class Handle:
+        done, error = False, None
+
+        def is_completed(self):
+            return self.done
+
+        def exception(self):
+            return self.error
+
+    class Untold(torchcomms.TorchCommBackend):
+        def get_rank(self):
+            return 0
+
+        def get_size(self):
+            return 1
+
+        def all_reduce(self, tensor, op, async_op):
+            return Handle()
+
+    torchcomms.register_backend("untold", Untold)
+    comm = torchcomms.new_comm("untold", torch.device("cpu"), "untold")
+    recorder = hooks.FlightRecorderHook()
+    recorder.register_with_comm(comm)
+    works = [comm.all_reduce(torch.ones(1), SUM, True) for _ in range(3)]
+
+    def states():
+        return [(e["state"], e["retired"]) for e in json.loads(recorder.dump_json())["entries"]]
+
+    assert states() == [("scheduled", False)] * 3
+    works[1]._inner.done = True
+    assert states() == [("scheduled", False), ("completed", True), ("scheduled", False)]
+    works[0]._inner.error, works[0]._inner.done = ValueError("no"), True
+    assert states() == [("scheduled", True), ("completed", True), ("scheduled", False)]
+    comm.finalize()
+
+
 def _straggler(peers, directory):
     comm = join(peers)
     recorder = hooks.FlightRecorderHook()

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from chorus._comm import Pending
 from chorus.torchcomms._hook_args import CollectivePostHookArgs, OpName, SplitPostHookArgs
+from chorus.torchcomms._work import TorchWork
 from chorus.torchcomms.comm import TorchComm
 
 # Of the format, torch/csrc/distributed/c10d/FlightRecorder.hpp.
@@ -40,6 +40,7 @@ class FlightRecorderHook:
         self._entries: collections.deque[dict[str, Any]] = collections.deque(maxlen=max_entries)
         self._comms: dict[str, dict[str, str]] = {}
         self._issuing: dict[int, dict[str, Any]] = {}  # by op_id, from pre-hook to post-hook
+        self._unseen: collections.deque[tuple[dict[str, Any], TorchWork]] = collections.deque(maxlen=max_entries)
         self._count = 0
         self._lock = threading.Lock()
 
@@ -95,20 +96,27 @@ class FlightRecorderHook:
         if entry is None:
             return
 
-        def over(pending: Pending | None) -> None:
-            entry["time_discovered_completed_ns"] = time.time_ns()
-            entry["retired"] = True
-            if pending is None or pending.error is None:  # what failed stays "scheduled", as PyTorch's does
-                entry["state"] = "completed"
-
         pending = args.work._pending
-        if pending is None:
-            over(None)
+        if pending is not None:
+            pending.when_done(lambda pending: _over(entry, pending.error))
+        elif args.work.is_completed():
+            _over(entry, args.work.exception())
         else:
-            pending.when_done(over)
+            with self._lock:
+                self._unseen.append((entry, args.work))
+
+    def _look(self) -> None:
+        """Find out which operations are over whose backends, written in Python, don't tell."""
+        for _ in range(len(self._unseen)):
+            entry, work = self._unseen.popleft()
+            if work.is_completed():
+                _over(entry, work.exception())
+            else:
+                self._unseen.append((entry, work))
 
     def _dump(self, include_completed: bool) -> dict[str, Any]:
         with self._lock:
+            self._look()
             entries = [dict(e) for e in self._entries if include_completed or e["state"] != "completed"]
             return {
                 "version": _VERSION,
@@ -136,6 +144,7 @@ class FlightRecorderHook:
         """Forget the entries."""
         with self._lock:
             self._entries.clear()
+            self._unseen.clear()
 
     def is_enabled(self) -> bool:
         """Whether there is room for entries."""
@@ -144,6 +153,13 @@ class FlightRecorderHook:
     def size(self) -> int:
         """The number of entries."""
         return len(self._entries)
+
+
+def _over(entry: dict[str, Any], error: BaseException | None) -> None:
+    entry["time_discovered_completed_ns"] = time.time_ns()
+    entry["retired"] = True
+    if error is None:  # what failed stays "scheduled", as PyTorch's does
+        entry["state"] = "completed"
 
 
 def _called(comm: TorchComm, op: OpName, args: Any) -> str:
