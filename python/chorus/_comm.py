@@ -237,7 +237,7 @@ class Communicator:
         issued: how many collectives this rank has issued.
         exposed: what holds the memory of the open windows, by handle: the others write there, whether or not anybody here
             still has the window.
-        holds: whether operations may be held here; see :mod:`chorus._held`.
+        patience: how often it may still turn out that somebody waits for what is held without being seen; see :mod:`chorus._held`.
         submit: runs a synchronous collective on plain tensors for less than :meth:`run`, while no batch is open; see
             :func:`chorus._direct.submit_of`. What it returns is for :meth:`through`.
     """
@@ -246,7 +246,7 @@ class Communicator:
         info = _lib.CommInfo(size=ctypes.sizeof(_lib.CommInfo))
         check(_lib.library.chorus_comm_get(handle, ctypes.byref(info)))
         self._held: list[Held] = []
-        self.holds = True
+        self.patience = 3
         self._handle = handle
         self._argument = _lib.ARGUMENT(handle)
         self.rank: int = info.rank
@@ -433,7 +433,7 @@ class Communicator:
         With a ``batch`` the operation is put there, for :meth:`issue`. ``pending`` is what stands for an operation that was
         held.
         """
-        if self._held:
+        if self._held and pending is None:
             self.release()
         slot = _slot
         memory: Any = None
@@ -482,19 +482,21 @@ class Communicator:
         if pending is None:
             return self._issued(slot.work.value, kind, keep, after)
         pending.handle = slot.work.value
-        return self._under_way(pending)
+        self._under_way(pending)
+        return pending
 
     def _issued(self, handle: int, kind: int, keep: object, after: Callable[[], None] | None) -> Pending:
-        return self._under_way((DevicePending if self.on_device else Pending)(self, handle, kind, keep, after))
-
-    def _under_way(self, pending: Pending) -> Pending:
-        _live[pending.handle] = pending
-        if pending.after is not None:  # it must happen, whether or not somebody waits
-            self.watch(pending)
+        pending = (DevicePending if self.on_device else Pending)(self, handle, kind, keep, after)
+        self._under_way(pending)
         if len(_live) >= _sweep_at[0]:
             sweep()
             _sweep_at[0] = 64 + 2 * len(_live)
         return pending
+
+    def _under_way(self, pending: Pending) -> None:
+        _live[pending.handle] = pending
+        if pending.after is not None:  # it must happen, whether or not somebody waits
+            self.watch(pending)
 
     def hold(self, keep: object, after: Callable[[], None] | None, kind: int, *args: Any, **fields: Any) -> Held:
         """What :meth:`run` issues, but later: by :meth:`run_held`, or when anybody asks for it or asks anything else of the communicator."""
@@ -508,33 +510,27 @@ class Communicator:
             self.submit = _direct.otherwise
         return held
 
-    def _taken(self) -> list[Held]:
-        """What is held, which it isn't from now on."""
-        held, self._held = self._held, []
-        self.submit = self._submit
-        return held
-
     def release(self) -> None:
-        """Issue what is held."""
-        with self.settling:  # together, in order
-            held = self._taken()
+        """Issue what is held. What it fails with is for those who wait for it."""
+        with self.settling:  # what other threads issue comes after all of it
+            held = self._held
             over = [(each, call) for each in held for call in each.run(True)]
+            self._let_go()
             for each in held:
                 if each._callbacks is not None:
                     self.watch(each)
-        for each, call in over:
-            call(each)
+        _told(held, over)
 
     def run_held(self) -> None:
-        """Run what is held. What it fails with is for those who wait for it."""
+        """Run what is held, as :meth:`release` issues it."""
         with self.settling:
-            held = self._taken()
-        over = [(each, call) for each in held for call in each.run(False)]
-        for each, call in over:
-            call(each)
-        for each in held:
-            if isinstance(each.error, KeyboardInterrupt):
-                raise each.error
+            held = self._let_go()
+        _told(held, [(each, call) for each in held for call in each.run(False)])
+
+    def _let_go(self) -> list[Held]:
+        held, self._held = self._held, []
+        self.submit = self._submit
+        return held
 
     def invalid(self, op: str, detail: str) -> InvalidArgumentError:
         """The exception for arguments that an operation of this rank refuses."""
@@ -629,6 +625,15 @@ class Communicator:
             if self._watched is not None:
                 self._watched.put(None)
             _lib.library.chorus_comm_release(self.handle)
+
+
+def _told(held: list[Held], over: list[tuple[Held, Callable[[Pending], None]]]) -> None:
+    """Make the calls that are due, after all operations, so that what they issue comes behind these on every rank."""
+    for each, call in over:
+        call(each)
+    for each in held:
+        if isinstance(each.error, KeyboardInterrupt):
+            raise each.error
 
 
 def _failure(status: int) -> BaseException:

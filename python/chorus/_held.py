@@ -8,8 +8,8 @@ would wait for them runs them.
 
 Nobody can tell: an operation that is held is issued as soon as anybody asks for it, or asks anything else of its
 communicator; see :class:`chorus._comm.Held`. What waits for one without being seen from here, as C++ does for a future, within the
-pass itself, would wait for ever. So a thread looks whether the pass stands still: then everything is issued, and these
-communicators hold nothing any more.
+pass itself, would wait for ever. So a thread looks whether the pass stands still: then everything is issued, and the third
+time these communicators hold nothing any more.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _release_what_stands_still() -> None:
             used = before = 0.0
         if 0 <= used - before < _STILL and before >= 0:
             for comm in holding:
-                comm.holds = False
+                comm.patience -= 1
                 comm.release()
         before = used
     with _lock:

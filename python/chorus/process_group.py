@@ -661,7 +661,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def _defers(self) -> bool:
         """Whether all-reduces that a backward pass issues wait for its end."""
-        if not self.comm.holds or self.comm._batch is not None:
+        if self.comm.patience <= 0 or self.comm._batch is not None:
             return False
         return _held.crowded(self.comm) if self.overlap is None else not self.overlap
 
