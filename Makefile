@@ -37,7 +37,7 @@ TORCH_VERSIONS ?= 2.6.0 2.15.0
 python-versions:
 	GO="$(GO)" bash scripts/python-versions.sh $(TORCH_VERSIONS)
 
-# PyTorch's own tests of its backends, on ours: docs/pytorch-conformance.md. About a quarter of an hour.
+# PyTorch's own tests of its backends, on ours: docs/pytorch-conformance.md. About half an hour.
 conformance: python
 	CHORUS_TEST_LONG=1 $(VENV)/bin/python -m pytest -q -rfE python/conformance
 

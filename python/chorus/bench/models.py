@@ -16,12 +16,13 @@ import chorus
 from chorus.bench.harness import GLOO, KIB, ORDINARY, SHARED, Row, rounds, sample, size_text, tensor, time_text
 
 _WORDS, _WIDTH, _LAYERS, _TOKENS = 2048, 256, 12, 32
-MEANWHILE = "meanwhile"
+MEANWHILE, BARRIER = "meanwhile", "barrier"
 _DDP_KINDS = {
     GLOO: "Gloo",
     ORDINARY: "Chorus",
     SHARED: "Chorus, `chorus.share(ddp)`",
     MEANWHILE: "Chorus, `group.overlap = True`",
+    BARRIER: "a barrier and nothing else",
 }
 
 
@@ -41,7 +42,8 @@ def ddp(gloo: Any, seconds: float) -> Row:
 
     "compute" is the step with a hook in DistributedDataParallel that divides the gradients, as its own does, and doesn't
     communicate. The others are what is added to that, medians of the differences within a round; "meanwhile" is "ordinary"
-    with all-reduces that go on while gradients are computed, also where there are no cores for it.
+    with all-reduces that go on while gradients are computed, also where there are no cores for it, and "barrier" the least that
+    anybody could add: ranks that wait for each other once.
     """
     x = torch.arange(_TOKENS).reshape(1, -1)
 
@@ -61,14 +63,19 @@ def ddp(gloo: Any, seconds: float) -> Row:
         future.set_result(bucket.buffer().div_(dist.get_world_size()))
         return future
 
+    def divide_and_meet(_, bucket):  # type: ignore[no-untyped-def]
+        if bucket.is_last():
+            dist.barrier()
+        return divide(_, bucket)  # type: ignore[no-untyped-call]
+
     meanwhile: Any = dist.new_group(backend="chorus")
     meanwhile.overlap = True
     groups = {GLOO: gloo, MEANWHILE: meanwhile}
     steps = {}
     for kind in ("compute", *_DDP_KINDS):
         module = DistributedDataParallel(_transformer(), process_group=groups.get(kind), gradient_as_bucket_view=True)
-        if kind == "compute":
-            module.register_comm_hook(None, divide)
+        if kind in ("compute", BARRIER):
+            module.register_comm_hook(None, divide if kind == "compute" else divide_and_meet)
         steps[kind] = step_of(chorus.share(module) if kind == SHARED else module)
     for step in steps.values():
         sample(step, 2)
