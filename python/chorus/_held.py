@@ -7,9 +7,9 @@ each other at every bucket. There the all-reduces wait until the pass has comput
 would wait for them runs them.
 
 Nobody can tell: an operation that is held is issued as soon as anybody asks for it, or asks anything else of its
-communicator; see :class:`chorus._comm.Held`. What waits for one without being seen from here, as C++ does for a future, within the
-pass itself, would wait for ever. So a thread looks whether the pass stands still: then everything is issued, and the third
-time these communicators hold nothing any more.
+communicator; see :class:`chorus._comm.Held`. What waits for one within the pass without being seen from here, as for the future
+of a future, would wait for ever. Hooks do that, so that what they issue is held only if a program wants it; and a thread looks
+whether the pass stands still: then everything is issued, and the third time these communicators hold nothing any more.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from types import FrameType
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ _LOOK = 0.25  # seconds between two looks
 _STILL = 0.001  # seconds of a processor's time, fewer than which between two looks are none
 _IDLE = 40  # looks at nothing held, after which there are no more
 
+_PASS = torch.autograd.graph._engine_run_backward.__code__
 _engine: Any = torch.autograd.Variable._execution_engine
 _here = threading.local()  # last: the pass of this thread whose end runs what is held
 _lock = threading.Lock()
@@ -50,6 +52,11 @@ def crowded(comm: Communicator) -> bool:
     threads = torch.get_num_threads()
     ranks = max(comm.size, int(os.environ.get("LOCAL_WORLD_SIZE", 0)))
     return ranks * threads >= _cores() or threads >= len(os.sched_getaffinity(0))
+
+
+def from_engine(frame: FrameType | None) -> bool:
+    """Whether a frame that called us, by C++, is that of a whole pass: then it was PyTorch's reducer, and no hook."""
+    return frame is None or frame.f_code is _PASS
 
 
 def in_pass() -> bool:

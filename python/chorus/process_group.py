@@ -13,8 +13,10 @@ contiguous copies.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from types import FrameType
 from typing import Any
 
 import torch
@@ -143,9 +145,9 @@ class ProcessGroup(dist.ProcessGroup):
     registered for these, as in ``init_process_group("cpu:chorus,cuda:nccl")``.
 
     Attributes:
-        overlap: whether asynchronous all-reduces that are issued in a backward pass, as DistributedDataParallel's are, go on
-            meanwhile, or wait for its end. None, as it is at first: they wait if all ranks are on one host and leave
-            no core free, since the pass would have to wait for them instead.
+        overlap: whether asynchronous all-reduces that are issued in a backward pass go on meanwhile, or wait for its end. None,
+            as it is at first: those of DistributedDataParallel without a communication hook wait if all ranks are on one host and
+            leave no core free, since the pass would have to wait for them instead.
     """
 
     # What PyTorch asks of a backend before it relies on a feature.
@@ -654,16 +656,16 @@ class ProcessGroup(dist.ProcessGroup):
     ) -> dist.Work | None:
         now = self._at_once(opts)
         fields["timeout_ns"] = 0 if opts is None else timeout_ns(opts.timeout)
-        if deferrable and not now and _held.in_pass() and self._defers():
+        if deferrable and not now and _held.in_pass() and self._defers(sys._getframe(2)):
             return Work(_held.hold(self.comm, keep, staging.after(), *args, **fields), value)
         pending = self.comm.run(not now, keep, staging.after(), *args, **fields)
         return _done(value) if now else Work(pending, value)
 
-    def _defers(self) -> bool:
-        """Whether all-reduces that a backward pass issues wait for its end."""
+    def _defers(self, caller: FrameType | None) -> bool:
+        """Whether an all-reduce that ``caller`` issues in a backward pass waits for its end."""
         if self.comm.patience <= 0 or self.comm._batch is not None:
             return False
-        return _held.crowded(self.comm) if self.overlap is None else not self.overlap
+        return _held.from_engine(caller) and _held.crowded(self.comm) if self.overlap is None else not self.overlap
 
     def _message(self, tensors: _Tensors, data: torch.Tensor, staging: Staging, *args: Any, **fields: Any) -> Work:
         return Work(self.comm.run(True, data, staging.after(), *args, **fields), tensors)

@@ -9,6 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from training import batch, compare, model, steps
 
 import chorus
+from chorus import _held
 
 
 def _powersgd(group):
@@ -75,6 +76,32 @@ KINDS = ["plain", "buffers", "bucket_view", "shared", "static", "unused", "no_sy
 @pytest.mark.parametrize("kind", KINDS)
 def test_like_gloo(pair, kind, overlap):
     pair.run(_compare, kind, overlap)
+
+
+def _held_by_itself(peers, kind):
+    """Whether the first bucket waits for the end of the pass if nobody has said anything, and there is no core to spare."""
+    group = dist.group.WORLD
+    group.overlap, crowded = None, _held.crowded
+    _held.crowded = lambda comm: True
+    try:
+        module = model()
+        ddp = DistributedDataParallel(module, bucket_cap_mb=0.001)
+        if kind == "hook":
+            ddp.register_comm_hook(None, default_hooks.allreduce_hook)
+        seen = []
+        module[0].weight.register_hook(lambda grad: seen.append(group.comm.holding))  # the last to come
+        for step in range(2):
+            x, y = batch(peers.rank, step)
+            torch.nn.functional.mse_loss(ddp(x), y).backward()
+        assert group.comm.patience == 3 and not group.comm.holding
+        return seen
+    finally:
+        _held.crowded = crowded
+
+
+@pytest.mark.parametrize("kind, held", [("plain", True), ("hook", False)])
+def test_held_by_itself(pair, kind, held):
+    assert pair.run(_held_by_itself, kind) == [[False, held]] * 2, "in the first step all gradients are in one bucket"
 
 
 def _all_buckets(peers):
