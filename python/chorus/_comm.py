@@ -35,7 +35,7 @@ _LOOK_NS = 50_000_000
 _EXIT_NS = 2_000_000_000
 
 exiting = threading.Event()
-communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()
+_communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()
 # The operations under way, by handle: they keep their tensors, and their communicator, alive.
 _live: dict[int, Pending] = {}
 _watchers: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
@@ -261,7 +261,7 @@ class Communicator:
         self._batch: Batch | None = None
         self._watched: queue.SimpleQueue[Pending | None] | None = None
         self.finalized = False
-        communicators.add(self)
+        _communicators.add(self)
 
     @property
     def holding(self) -> bool:
@@ -681,7 +681,7 @@ def _exit() -> None:
     rank has left and not that it was lost.
     """
     exiting.set()
-    for comm in list(communicators):
+    for comm in list(_communicators):
         if not comm.finalized:
             _lib.library.chorus_comm_finalize(comm.handle, _EXIT_NS)
         if comm._watched is not None:

@@ -33,6 +33,7 @@ _PASS = torch.autograd.graph._engine_run_backward.__code__
 _engine: Any = torch.autograd.Variable._execution_engine
 _here = threading.local()  # last: the pass of this thread whose end runs what is held
 _lock = threading.Lock()
+_holders: set[Communicator] = set()  # those that may hold something
 _looking = False
 _clock = 0  # of the processor's time of the thread whose pass held something last
 
@@ -73,12 +74,16 @@ def hold(comm: Communicator, *args: Any, **fields: Any) -> Held:
         _engine.queue_callback(_end)
     _clock = time.pthread_getcpuclockid(threading.get_ident())
     held = comm.hold(*args, **fields)
+    with _lock:
+        _holders.add(comm)
     _look()
     return held
 
 
 def _holding() -> list[Communicator]:
-    return [comm for comm in list(_comm.communicators) if comm.holding]
+    with _lock:
+        _holders.difference_update([comm for comm in _holders if not comm.holding])
+        return list(_holders)
 
 
 def _end() -> None:
