@@ -179,10 +179,15 @@ class Held(Pending):
         with self.comm.settling:
             return self._over()
 
+    @property
+    def _unknown(self) -> bool:
+        """Whether the library doesn't know it yet: it's held, or is being run."""
+        return not self.handle and not self.done
+
     def wait(self, timeout_ns: int = -1) -> None:
-        if not self.handle and not self.done:
+        if self._unknown:
             self.comm.release()
-        if not self.handle and not self.done:  # another thread is at it
+        if self._unknown:  # another thread is at it
             over = threading.Event()
             self.when_done(lambda _: over.set())
             if not over.wait(None if timeout_ns < 0 else timeout_ns / 1e9):
@@ -190,13 +195,13 @@ class Held(Pending):
         super().wait(timeout_ns)
 
     def test(self) -> bool:
-        if not self.handle and not self.done:
+        if self._unknown:
             self.comm.release()
-        return super().test() if self.handle else self.done
+        return not self._unknown and super().test()
 
     def when_done(self, call: Callable[[Pending], None]) -> None:
         with self.comm.settling:
-            if not self.done and not self.handle:
+            if self._unknown:
                 self._callbacks = [*(self._callbacks or ()), call]
                 return
         super().when_done(call)

@@ -120,7 +120,7 @@ def _release_what_stands_still() -> None:
             used = time.clock_gettime(_clock)
         except OSError:  # the thread has ended
             used = before = 0.0
-        if 0 <= used - before < _STILL and before >= 0:
+        if 0 <= used - before < _STILL:
             for comm in holding:
                 comm.patience -= 1
                 comm.release()

@@ -17,7 +17,7 @@ WORDS = {
     "asynchronous": (2, ["rank 0: computed 65536", "[0.5, 1.5, 2.5, 3.5]"]),
     "file_store": (3, ["rank 2: all right, and rank 1 of 2 in half_0", "rank 1: all right, and rank 0 of 1 in half_1"]),
     "send_recv": (3, ["rank 0: rank 2 is on the left", "rank 1: rank 0 is on the left"]),
-    "custom_options": (2, ["rank 0: TimeoutError: ranks (1,) did not come in 0."]),
+    "custom_options": (2, ["rank 0: TimeoutError: ranks (1,) did not come in 0.3 s"]),
     "windows": (2, ["rank 0: rank 1 has 2 and 3", "rank 1: rank 0 has 12 and 13"]),
 }
 
