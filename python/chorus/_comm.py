@@ -16,8 +16,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch._C._distributed_c10d import Store
+from torch.autograd import profiler
 
-from chorus import _direct, _lib, _store
+from chorus import _direct, _lib, _profiled, _store
 from chorus.errors import Error, InvalidArgumentError, TimeoutError, check, invalid, last_error
 
 _submit = _lib.submit
@@ -474,33 +475,40 @@ class Communicator:
             return None
         _pack_op(slot.op, 0, _OP_SIZE, kind, dtype, reduction, in_, in_count, out, out_count, root, peer, tag, n,
             ins_at, outs_at, in_splits_at, out_splits_at, factor, factor_data, timeout_ns, hints_at, n_hints, 0, 0)  # fmt: skip
+        event = _profiled.nothing
+        if profiler._is_profiler_enabled:
+            event = _profiled.operation(kind, keep, asynchronous, self.name, self.rank, self.issued, root=root, peer=peer, tag=tag)
         if not asynchronous:
-            status = _submit(self._argument, slot.op_at, None)
+            with event:
+                status = _submit(self._argument, slot.op_at, None)
             if status:
                 raise _failure(status)
             if after is not None:
                 after()
             return None
-        status = _submit(self._argument, slot.op_at, slot.work_at)
-        if status:
-            raise last_error(status)
+        with event:
+            status = _submit(self._argument, slot.op_at, slot.work_at)
+            if status:
+                raise last_error(status)
         if pending is None:
-            return self._issued(slot.work.value, kind, keep, after)
+            return self._issued(slot.work.value, kind, keep, after, event)
         pending.handle = slot.work.value
-        self._under_way(pending)
+        self._under_way(pending, event)
         return pending
 
-    def _issued(self, handle: int, kind: int, keep: object, after: Callable[[], None] | None) -> Pending:
+    def _issued(self, handle: int, kind: int, keep: object, after: Callable[[], None] | None, event: _profiled.Event) -> Pending:
         pending = (DevicePending if self.on_device else Pending)(self, handle, kind, keep, after)
-        self._under_way(pending)
+        self._under_way(pending, event)
         if len(_live) >= _sweep_at[0]:
             sweep()
             _sweep_at[0] = 64 + 2 * len(_live)
         return pending
 
-    def _under_way(self, pending: Pending) -> None:
+    def _under_way(self, pending: Pending, event: _profiled.Event) -> None:
         _live[pending.handle] = pending
-        if pending.after is not None:  # it must happen, whether or not somebody waits
+        if event is not _profiled.nothing:
+            pending.when_done(event.end)
+        elif pending.after is not None:  # it must happen, whether or not somebody waits
             self.watch(pending)
 
     def hold(self, keep: object, after: Callable[[], None] | None, kind: int, *args: Any, **fields: Any) -> Held:
@@ -572,11 +580,15 @@ class Communicator:
 
         slot = _slot
         submit = _lib.library.chorus_submit_batch
-        status = submit(self.handle, ctypes.addressof(ops), len(batch), timeout_ns, slot.work_at if asynchronous else None)
-        if status:
-            raise _failure(status)
+        event = _profiled.nothing
+        if profiler._is_profiler_enabled:
+            event = _profiled.operation(_BATCH, [tensors for tensors, _ in keep], asynchronous, self.name, self.rank, self.issued)
+        with event:
+            status = submit(self.handle, ctypes.addressof(ops), len(batch), timeout_ns, slot.work_at if asynchronous else None)
+            if status:
+                raise _failure(status)
         if asynchronous:
-            return self._issued(slot.work.value, _BATCH, keep, after if afters else None)
+            return self._issued(slot.work.value, _BATCH, keep, after if afters else None, event)
         after()
         return None
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ctypes
 
-from chorus import _lib
+from torch.autograd import profiler
+
+from chorus import _lib, _profiled
 from chorus._comm import Communicator, Pending, _failure
 from chorus.errors import check
 
@@ -57,15 +59,20 @@ class Window:
             reduction=reduction,
             timeout_ns=timeout_ns,
         )
+        event = _profiled.nothing
+        if profiler._is_profiler_enabled:
+            event = _profiled.on_window(kind, keep, asynchronous, self.comm.name, self.comm.rank, rank)
         if not asynchronous:
-            status = _lib.library.chorus_window_submit(self.handle, ctypes.byref(op), None)
+            with event:
+                status = _lib.library.chorus_window_submit(self.handle, ctypes.byref(op), None)
             if status:
                 raise _failure(status)
             return None
         work = ctypes.c_uint64()
-        check(_lib.library.chorus_window_submit(self.handle, ctypes.byref(op), ctypes.byref(work)))
+        with event:
+            check(_lib.library.chorus_window_submit(self.handle, ctypes.byref(op), ctypes.byref(work)))
         # A wait for a signal is done out of turn, as a message is.
-        return self.comm._issued(work.value, _lib.SEND if kind == _lib.WAIT_SIGNAL else 0, keep, None)
+        return self.comm._issued(work.value, _lib.SEND if kind == _lib.WAIT_SIGNAL else 0, keep, None, event)
 
     def map(self, rank: int) -> int:
         """The address of a rank's memory in this process, valid until the window is closed."""

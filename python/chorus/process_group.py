@@ -22,6 +22,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
+from torch.autograd import profiler
 
 from chorus import _dynamo, _held, _kept, _lib, memory
 from chorus._comm import Communicator, Pending
@@ -382,7 +383,7 @@ class ProcessGroup(dist.ProcessGroup):
         if opts is not None and self._others and getattr(opts, "device", None) in self._others:
             return super().barrier(opts)
         comm = self.comm
-        if self._at_once(opts) and comm.through(comm.submit(_lib.BARRIER, 0, 0, timeout_ns(opts.timeout))):
+        if self._at_once(opts) and not profiler._is_profiler_enabled and comm.through(comm.submit(_lib.BARRIER, 0, 0, timeout_ns(opts.timeout))):
             return _done([])
         return self._run(opts, [], None, Staging(), _lib.BARRIER)
 
@@ -430,6 +431,10 @@ class ProcessGroup(dist.ProcessGroup):
     def _coalesced(self, opts: Any, value: Any, calls: list[tuple[Callable[..., Any], tuple[Any, ...]]]) -> dist.Work:
         if not calls:
             raise self.comm.invalid("a coalesced operation", "there are no tensors")
+        if self.comm._batch is not None:  # between _start_coalescing and _end_coalescing
+            for call, arguments in calls:
+                _kept.drop(call(*arguments))
+            return Work(None, value)
         self.comm.begin_batch()
         try:
             for call, arguments in calls:
@@ -649,6 +654,7 @@ class ProcessGroup(dist.ProcessGroup):
             and self.comm._batch is None
             and not getattr(opts, "asyncOp", True)
             and not tensor.is_neg()
+            and not profiler._is_profiler_enabled
         )
 
     def _run(

@@ -1,3 +1,5 @@
+import itertools
+
 import torch
 import torch.distributed as dist
 from table import ANY, GLOO, data, run, same
@@ -39,10 +41,10 @@ def test_in_place_and_stacked(world):
 
 
 def _coalesced(peers):
-    for async_op in (False, True):
+    for async_op, device in itertools.product((False, True), (None, torch.device("cpu"))):
         ins = [data(peers.rank, torch.float32, n) for n in (1, 40)]
         outs = [torch.zeros(peers.size * n) for n in (1, 40)]
-        with dist._coalescing_manager(async_ops=async_op) as cm:
+        with dist._coalescing_manager(device=device, async_ops=async_op) as cm:
             for o, i in zip(outs, ins, strict=True):
                 dist.all_gather_into_tensor(o, i)
         if async_op:

@@ -1,4 +1,5 @@
 import datetime
+import itertools
 import time
 
 import pytest
@@ -147,10 +148,10 @@ def test_sparse_keeps_its_timeout(pair):
 
 
 def _coalesced(peers):
-    for async_op in (False, True):
+    for async_op, device in itertools.product((False, True), (None, torch.device("cpu"))):
         xs = [data(peers.rank, torch.float32, n) for n in (1, 100, 0, 5000)]
         ys = [x.clone() for x in xs]
-        with dist._coalescing_manager(async_ops=async_op) as cm:
+        with dist._coalescing_manager(device=device, async_ops=async_op) as cm:
             for x in xs:
                 dist.all_reduce(x)
         if async_op:

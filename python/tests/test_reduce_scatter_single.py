@@ -1,3 +1,5 @@
+import itertools
+
 import torch
 import torch.distributed as dist
 from table import GLOO, REDUCIBLE, data, run, same, total
@@ -37,10 +39,10 @@ def test_in_place(world):
 
 
 def _coalesced(peers):
-    for async_op in (False, True):
+    for async_op, device in itertools.product((False, True), (None, torch.device("cpu"))):
         ins = [data(peers.rank, torch.float32, n * peers.size) for n in (1, 40)]
         outs = [torch.zeros(n) for n in (1, 40)]
-        with dist._coalescing_manager(async_ops=async_op) as cm:
+        with dist._coalescing_manager(device=device, async_ops=async_op) as cm:
             for o, i in zip(outs, ins, strict=True):
                 dist.reduce_scatter_tensor(o, i)
         if async_op:

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.autograd import profiler
 
 import chorus
 from chorus import _lib
@@ -133,7 +134,7 @@ class NativeBackend(TorchCommBackend):
 
     def all_reduce_flat(self, tensor: _Tensor, op: ReduceOp) -> bool:
         """:meth:`all_reduce`, synchronous and in few steps, of a tensor that the library can take as it is; else False."""
-        if type(tensor) is not _Tensor or type(op) is not ReduceOp or op._factor is not None or tensor.is_neg():
+        if type(tensor) is not _Tensor or type(op) is not ReduceOp or op._factor is not None or tensor.is_neg() or profiler._is_profiler_enabled:
             return False
         comm = self.comm
         return comm.through(comm.submit(_lib.ALL_REDUCE, op._type._value_, 0, 0, tensor))
