@@ -47,6 +47,8 @@ class _Bridge:
         deadline = time.monotonic() + timeout_ns / 1e9
         try:
             call()
+        except TimeoutError:
+            return _TIMEOUT
         except BaseException as error:  # an exception can't cross the library
             # PyTorch tells a timeout from other failures only in words, and FileStore's is a plain RuntimeError.
             if isinstance(error, RuntimeError) and timeout_ns and time.monotonic() >= deadline - 0.01:
@@ -62,7 +64,7 @@ class _Bridge:
     def _get(self, _: Any, key: bytes, timeout_ns: int, reply: int) -> int:
         def call() -> None:
             name = key.decode()
-            self.store.wait([name], _limit(timeout_ns))
+            self._await([name], timeout_ns)
             value = self.store.get(name)
             _lib.library.chorus_reply_value(reply, value, len(value))
 
@@ -76,7 +78,26 @@ class _Bridge:
 
     def _wait(self, _: Any, keys: Any, n: int, timeout_ns: int, reply: int) -> int:
         names = [keys[i].decode() for i in range(n)]
-        return self._answer(reply, timeout_ns, lambda: self.store.wait(names, _limit(timeout_ns)))
+        return self._answer(reply, timeout_ns, lambda: self._await(names, timeout_ns))
+
+    def _await(self, names: list[str], timeout_ns: int) -> None:
+        """Wait for keys, as long as the library says, which does so in turns, to notice that somebody has given up.
+
+        Not by ``wait``, where it can be helped: PyTorch's TCPStore prints a warning each time that it ends without the keys.
+        """
+        began = time.monotonic()
+        while True:
+            try:
+                if self.store.check(names):
+                    return
+            except RuntimeError:  # there are stores that can't look
+                self.store.wait(names, timedelta(milliseconds=max(1, timeout_ns // 1_000_000)))
+                return
+            waited = time.monotonic() - began
+            left = timeout_ns / 1e9 - waited
+            if left <= 0:
+                raise TimeoutError
+            time.sleep(min(max(waited, 0.0005), 0.05, left))
 
     def _check(self, _: Any, keys: Any, n: int, every: Any, reply: int) -> int:
         def call() -> None:
@@ -108,10 +129,6 @@ class _Bridge:
     def _released(self, user: int) -> None:
         with _lock:
             _bridges.pop(user, None)
-
-
-def _limit(timeout_ns: int) -> timedelta:
-    return timedelta(milliseconds=max(1, timeout_ns // 1_000_000))
 
 
 # What the library may still call, by the number that it passes back.

@@ -147,6 +147,47 @@ def test_destroy_and_again():
         assert error == ""
 
 
+def test_late_ranks_make_no_noise():
+    """Who waits for a rank in the store does so in turns, of which PyTorch's store would print that they ended."""
+    script = Script(
+        """
+        if rank == 1:
+            time.sleep(2.5)
+        init()
+        if rank == 1:
+            time.sleep(1.5)
+        dist.all_reduce(torch.ones(1), group=dist.new_group())
+        dist.destroy_process_group()
+        """
+    )
+    for _, error in script.ended():
+        assert error == ""
+
+
+def test_a_store_that_cannot_look():
+    """A store of a program's own may lack what can be done without."""
+    script = Script(
+        """
+        inner = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), size, rank == 0)
+
+        class Few(dist.Store):
+            set, add = (lambda _, *args: inner.set(*args)), (lambda _, *args: inner.add(*args))
+            get, wait = (lambda _, *args: inner.get(*args)), (lambda _, *args: inner.wait(*args))
+
+        if rank == 1:
+            time.sleep(1.5)
+        dist.init_process_group("chorus", store=Few(), rank=rank, world_size=size)
+        x = torch.ones(1)
+        dist.all_reduce(x)
+        assert x == size
+        inner.set(f"over {rank}", "1")
+        if rank == 0:
+            inner.wait([f"over {r}" for r in range(size)])
+        """
+    )
+    script.ended()
+
+
 def test_fork():
     """DataLoader workers made by fork don't disturb the group, nor does a child that tries to use it."""
     script = Script(
