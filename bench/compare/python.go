@@ -53,14 +53,12 @@ func faster(measure string, ops []string, least, most int, ours string, others .
 }
 
 // shareOfStep says how many times Gloo's share of a training step ours is smaller.
-func shareOfStep(kind string) func(*pythonRow) float64 {
-	share := func(r *pythonRow, kind string) float64 { return r.US[kind] / (r.US["compute"] + r.US[kind]) }
-	return func(r *pythonRow) float64 {
-		if r.Measure != "ddp" {
-			return 0
-		}
-		return share(r, "gloo") / max(share(r, kind), 1e-3) // less than a thousandth of the step is noise
+func shareOfStep(r *pythonRow) float64 {
+	if r.Measure != "ddp" {
+		return 0
 	}
+	share := func(kind string) float64 { return r.US[kind] / (r.US["compute"] + r.US[kind]) }
+	return share("gloo") / max(share("ordinary"), 1e-3) // less than a thousandth of the step is noise
 }
 
 var pythonTargets = []pythonTarget{
@@ -72,8 +70,7 @@ var pythonTargets = []pythonTarget{
 	{"all_reduce, `chorus.empty`, 16 KiB to 16 MiB, by vLLM and DeepSpeed", 0, 2, faster("peers", []string{"all_reduce"}, 16*kib, 16*mib, "shared", "vllm", "deepspeed")},
 	{"the same by `TorchComm`, by vLLM and DeepSpeed", 0, 1, faster("peers", []string{"all_reduce"}, 16*kib, 16*mib, "direct", "vllm", "deepspeed")},
 	{"the same by `TorchComm`, `chorus.empty`, by vLLM and DeepSpeed", 0, 2, faster("peers", []string{"all_reduce"}, 16*kib, 16*mib, "direct_shared", "vllm", "deepspeed")},
-	{"communication's share of a DDP step, by Gloo's", 0, 5, shareOfStep("ordinary")},
-	{"communication's share of a DDP step, shared memory, by Gloo's", 0, 5, shareOfStep("shared")},
+	{"communication's share of a DDP step, by Gloo's", 0, 5, shareOfStep},
 	{"all_reduce in a tensor-parallel step, 16 to 256 KiB, by Gloo", 0, 10, faster("inference", []string{"step"}, 16*kib, 256*kib, "ordinary", "gloo")},
 	{"the same, `chorus.empty`, by Gloo", 0, 10, faster("inference", []string{"step"}, 16*kib, 256*kib, "shared", "gloo")},
 	{"10 us by the way from a call to the library", 0, 1, func(r *pythonRow) float64 {

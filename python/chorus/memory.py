@@ -82,7 +82,7 @@ def _moved(tensor: torch.Tensor) -> torch.Tensor:
     )
 
 
-class _SharedMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class SharedMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Moves the results of operators that made new CPU memory."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -100,9 +100,13 @@ class _SharedMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return x
             if x.untyped_storage().data_ptr() in known or x.untyped_storage().nbytes() == 0 or is_shared(x):
                 return x
-            return _moved(x)
+            return self.move(x)
 
         return torch.utils._pytree.tree_map(move, result)
+
+    def move(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor in shared memory."""
+        return _moved(tensor)
 
 
 @contextlib.contextmanager
@@ -116,7 +120,7 @@ def shared_memory() -> Iterator[None]:
 
     It applies to the thread that enters it.
     """
-    with _SharedMemory():  # type: ignore[no-untyped-call]
+    with SharedMemory():  # type: ignore[no-untyped-call]
         yield
 
 
@@ -139,11 +143,9 @@ def _share_tensor(tensor: torch.Tensor, done: dict[int, torch.Tensor]) -> None:
 def share(what: _T) -> _T:
     """Move a tensor, or all of a module, to memory that peers on this host can map.
 
-    Of a module: parameters, gradients that exist, and buffers; tied ones stay tied. Of a
-    ``DistributedDataParallel``: its buckets too, as they are rebuilt after the first
-    step, so share it before training (``gradient_as_bucket_view=True`` then puts
-    the gradients there). Values stay as they are. Optimizers, which hold on to
-    the parameters themselves and not to their memory, are not disturbed.
+    Of a module: parameters, gradients that exist, and buffers; tied ones stay tied. Values stay as they are. Optimizers, which hold
+    on to the parameters themselves and not to their memory, are not disturbed. The buckets of
+    ``DistributedDataParallel`` are there already, and with ``gradient_as_bucket_view=True`` the gradients; see :mod:`chorus._buckets`.
 
     Returns what it was given.
     """
@@ -155,13 +157,4 @@ def share(what: _T) -> _T:
         _share_tensor(tensor, done)
         if tensor.grad is not None:
             _share_tensor(tensor.grad, done)
-    if isinstance(what, torch.nn.parallel.DistributedDataParallel):
-        what.register_forward_pre_hook(_rebuild_buckets)
     return what
-
-
-def _rebuild_buckets(module: Any, _: Any) -> None:
-    """What DistributedDataParallel does at the beginning of its forward, in shared memory."""
-    if torch.is_grad_enabled():
-        with shared_memory():
-            module.reducer._rebuild_buckets()

@@ -24,7 +24,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 from torch.autograd import profiler
 
-from chorus import _dynamo, _held, _kept, _lib, memory
+from chorus import _buckets, _dynamo, _held, _kept, _lib, memory
 from chorus._comm import Communicator, Pending
 from chorus._reductions import NUMBERS, reduction_of
 from chorus._tensors import Staging, buffers, dense, even, moved_as, reduced_as, single
@@ -712,6 +712,7 @@ def _given(opts: Any) -> tuple[Any, ...]:
     return () if opts is None else (opts,)
 
 
+_buckets.look_on()
 _dynamo.leave_alone()
 
 

@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from training import batch, compare, model, steps
 
 import chorus
-from chorus import _held
+from chorus import _held, memory
 
 
 def _powersgd(group):
@@ -145,7 +145,46 @@ def test_sparse_gradients(pair):
     pair.run(_sparse)
 
 
-def _join(peers):
+def _buckets(peers, options, own):
+    """The gradients, which are views of the buckets here, lie where the buckets do."""
+    group = dist.group.WORLD if own else peers.gloo
+    module = model()
+    ddp = DistributedDataParallel(module, process_group=group, gradient_as_bucket_view=True, **options)
+    places = []
+    for step in range(3):
+        torch.nn.functional.mse_loss(ddp(batch(peers.rank, step)[0]), batch(peers.rank, step)[1]).backward()
+        places.append({chorus.is_shared(p.grad) for p in module.parameters()})
+    assert places == [{own}] * 3
+    assert ddp._has_rebuilt_buckets != bool(options.get("find_unused_parameters"))
+    assert not any(chorus.is_shared(p) for p in module.parameters()) and not chorus.is_shared(torch.empty(100))
+
+
+@pytest.mark.parametrize("options", [{}, {"find_unused_parameters": True}, {"static_graph": True}], ids=["plain", "unused", "static"])
+@pytest.mark.parametrize("own", [True, False], ids=["chorus", "gloo"])
+def test_buckets_are_in_shared_memory(pair, options, own):
+    pair.run(_buckets, options, own)
+
+
+def _no_memory(peers):
+    def refuse(*_):
+        raise chorus.Error("no memory")
+
+    alloc, memory._storage = memory._storage, refuse
+    try:
+        ddp = DistributedDataParallel(model(), gradient_as_bucket_view=True)
+        for step in range(3):
+            x, y = batch(peers.rank, step)
+            torch.nn.functional.mse_loss(ddp(x), y).backward()
+    finally:
+        memory._storage = alloc
+    assert not any(chorus.is_shared(p.grad) for p in ddp.parameters())
+
+
+def test_buckets_without_shared_memory(pair):
+    pair.run(_no_memory)
+
+
+def _join(peers, first):
     """Ranks with different numbers of batches."""
     from torch.distributed.algorithms.join import Join
 
@@ -155,7 +194,7 @@ def _join(peers):
         ddp = DistributedDataParallel(module, process_group=group)
         optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
         with Join([ddp]):
-            for step in range(2 + 2 * peers.rank):
+            for step in range(first + 2 * peers.rank):
                 x, y = batch(peers.rank, step)
                 torch.nn.functional.mse_loss(ddp(x), y).backward()
                 optimizer.step()
@@ -164,8 +203,9 @@ def _join(peers):
     compare(*results, peers.size)
 
 
-def test_join(pair):
-    pair.run(_join)
+@pytest.mark.parametrize("first", [1, 2])  # buckets are made again in the second step
+def test_join(pair, first):
+    pair.run(_join, first)
 
 
 def _zero(peers):

@@ -12,7 +12,6 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-import chorus
 from chorus.bench.harness import GLOO, KIB, ORDINARY, SHARED, Row, rounds, sample, size_text, tensor, time_text
 
 _WORDS, _WIDTH, _LAYERS, _TOKENS = 2048, 256, 12, 32
@@ -20,7 +19,6 @@ MEANWHILE, BARRIER = "meanwhile", "barrier"
 _DDP_KINDS = {
     GLOO: "Gloo",
     ORDINARY: "Chorus",
-    SHARED: "Chorus, `chorus.share(ddp)`",
     MEANWHILE: "Chorus, `group.overlap = True`",
     BARRIER: "a barrier and nothing else",
 }
@@ -76,7 +74,7 @@ def ddp(gloo: Any, seconds: float) -> Row:
         module = DistributedDataParallel(_transformer(), process_group=groups.get(kind), gradient_as_bucket_view=True)
         if kind in ("compute", BARRIER):
             module.register_comm_hook(None, divide if kind == "compute" else divide_and_meet)
-        steps[kind] = step_of(chorus.share(module) if kind == SHARED else module)
+        steps[kind] = step_of(module)
     for step in steps.values():
         sample(step, 2)
     times = rounds({kind: functools.partial(sample, step, 1) for kind, step in steps.items()}, seconds, least=9)
