@@ -54,11 +54,11 @@ def _create(options: Any, backend_options: Any) -> ProcessGroup:
 def _fresh(store: Store, size: int) -> Store:
     """The part of a store for this generation of a group.
 
-    A program may destroy its groups and make them again under the same names on the same
-    store. Nobody begins a generation before everybody has joined the one before.
+    A program may destroy its groups and make them again on the same store, under the same names and with the same or other members.
+    Nobody begins a generation before everybody has joined the one before.
     """
-    generation = (store.add("chorus/joined", 1) - 1) // size
-    return PrefixStore(f"chorus/{generation}", store)
+    generation = (store.add(f"chorus/joined/{size}", 1) - 1) // size
+    return PrefixStore(f"chorus/{size}/{generation}", store)
 
 
 def _other_backends(options: Any, caller: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
