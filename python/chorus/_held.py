@@ -15,6 +15,7 @@ whether the pass stands still: then everything is issued, and the third time the
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from types import FrameType
@@ -55,8 +56,11 @@ def crowded(comm: Communicator) -> bool:
     return ranks * threads >= _cores() or threads >= len(os.sched_getaffinity(0))
 
 
-def from_engine(frame: FrameType | None) -> bool:
-    """Whether a frame that called us, by C++, is that of a whole pass: then it was PyTorch's reducer, and no hook."""
+def from_engine() -> bool:
+    """Whether the caller of this package, by C++, is a whole pass: then it's PyTorch's reducer, and no hook."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__package__") == __package__:
+        frame = frame.f_back
     return frame is None or frame.f_code is _PASS
 
 

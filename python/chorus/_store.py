@@ -129,6 +129,9 @@ class _Bridge:
     def _released(self, user: int) -> None:
         with _lock:
             _bridges.pop(user, None)
+        # The callbacks, one of which this is, hold on to the bridge; the store, which may be a server, must not wait for the
+        # garbage collector.
+        self.store = None
 
 
 # What the library may still call, by the number that it passes back.

@@ -78,7 +78,8 @@ class Staging:
 
         def copy_back() -> None:
             for tensor, copy in self.back:
-                tensor.copy_(copy)
+                with torch.inference_mode(tensor.is_inference()):  # that it was made in; this may be another thread
+                    tensor.copy_(copy)
 
         return copy_back
 

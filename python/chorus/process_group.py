@@ -13,19 +13,30 @@ contiguous copies.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from types import FrameType
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore, Store
+from torch._C._distributed_c10d import (
+    AllgatherOptions,
+    AllreduceOptions,
+    AllToAllOptions,
+    BarrierOptions,
+    BroadcastOptions,
+    GatherOptions,
+    PrefixStore,
+    ReduceOptions,
+    ReduceScatterOptions,
+    ScatterOptions,
+    Store,
+)
 from torch.autograd import profiler
 
-from chorus import _buckets, _dynamo, _held, _kept, _lib, memory
+from chorus import _dynamo, _held, _kept, _lib, _reducer, memory
 from chorus._comm import Communicator, Pending
+from chorus._forms import every_form, imaginary
 from chorus._reductions import NUMBERS, reduction_of
 from chorus._tensors import Staging, buffers, dense, even, moved_as, reduced_as, single
 from chorus.errors import Error, TimeoutError, UnsupportedError
@@ -158,6 +169,9 @@ class ProcessGroup(dist.ProcessGroup):
     supports_shrinking = True
     supports_reconfigure = False
     supports_window = False
+    supports_abort_hooks = False
+    supports_completion_hooks = False
+    use_pg_for_symm_mem_rendezvous = False
 
     def __init__(self, comm: Communicator, store: Store | None, timeout: timedelta) -> None:
         init: Any = super().__init__  # PyTorch's stubs before 2.15 know other arguments
@@ -172,20 +186,24 @@ class ProcessGroup(dist.ProcessGroup):
 
     # ---- collectives: one tensor ----
 
-    def allreduce(self, tensors: _Tensors, opts: Any = None) -> dist.Work | None:
-        """Combine the ranks' tensors, in place. Shapes: the same on every rank.
+    def allreduce(self, tensors: _Tensors, opts: Any = None, *more: Any, **named: Any) -> dist.Work | None:
+        """Combine the ranks' tensors, in place. Shapes: the same on every rank."""
+        if type(tensors) is list and len(tensors) == 1:
+            tensor = tensors[0]
+            comm = self.comm
+            if self._direct(tensor, opts) and (reduction := NUMBERS.get(hash(opts.reduceOp))):
+                if comm.through(comm.submit(_lib.ALL_REDUCE, reduction, 0, timeout_ns(opts.timeout), tensor)):
+                    return _done(tensors)
+        return self._allreduce(tensors, opts, *more, **named)
 
-        Sparse COO tensors are gathered and added up; SUM and AVG only.
-        """
-        tensor = tensors[0]
-        comm = self.comm
-        if len(tensors) == 1 and self._direct(tensor, opts) and (reduction := NUMBERS.get(hash(opts.reduceOp))):
-            if comm.through(comm.submit(_lib.ALL_REDUCE, reduction, 0, timeout_ns(opts.timeout), tensor)):
-                return _done(tensors)
-        if not tensor.is_cpu:
-            return super().allreduce(tensors, *_given(opts))
+    @every_form(AllreduceOptions, "op")
+    def _allreduce(self, tensors: _Tensors, opts: Any = None) -> dist.Work | None:
+        """:meth:`allreduce` of any tensors; sparse COO ones are gathered and added up, SUM and AVG only."""
         if len(tensors) != 1:
             return self.allreduce_coalesced(tensors, opts)
+        tensor = tensors[0]
+        if not tensor.is_cpu:
+            return super().allreduce(tensors, *_given(opts))
         if tensor.layout is not torch.strided:
             from chorus import _sparse
 
@@ -198,13 +216,19 @@ class ProcessGroup(dist.ProcessGroup):
             reduction, at, n, at, n, factor=factor,
             factor_data=factor_data.data_ptr() if factor_data is not None else 0, deferrable=True)  # fmt: skip
 
-    def broadcast(self, tensors: _Tensors, opts: Any = None) -> dist.Work | None:
+    def broadcast(self, tensors: _Tensors, opts: Any = None, *more: Any, **named: Any) -> dist.Work | None:
         """Copy the root's tensor to every rank. Shapes: the same on every rank."""
+        if type(tensors) is list and len(tensors) == 1:
+            tensor = tensors[0]
+            comm = self.comm
+            if self._direct(tensor, opts):
+                if comm.through(comm.submit(_lib.BROADCAST, 0, opts.rootRank, timeout_ns(opts.timeout), tensor)):
+                    return _done(tensors)
+        return self._broadcast(tensors, opts, *more, **named)
+
+    @every_form(BroadcastOptions, "root")
+    def _broadcast(self, tensors: _Tensors, opts: Any = None) -> dist.Work | None:
         tensor = single(tensors, "broadcast", self.comm.invalid)
-        comm = self.comm
-        if self._direct(tensor, opts):
-            if comm.through(comm.submit(_lib.BROADCAST, 0, opts.rootRank, timeout_ns(opts.timeout), tensor)):
-                return _done(tensors)
         if not tensor.is_cpu:
             return super().broadcast(tensors, *_given(opts))
         root = opts.rootRank if opts is not None else 0
@@ -215,6 +239,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._run(opts, tensors, data, staging, _lib.BROADCAST, dtype, out=data.data_ptr(),
             out_count=data.numel() * width, root=root)  # fmt: skip
 
+    @every_form(ReduceOptions, "root", "op")
     def reduce(self, tensors: _Tensors, opts: Any = None) -> dist.Work | None:
         """Combine the ranks' tensors into the root's; the others' are left as they are."""
         tensor = single(tensors, "reduce", self.comm.invalid)
@@ -233,6 +258,7 @@ class ProcessGroup(dist.ProcessGroup):
             reduction, data.data_ptr(), data.numel(), out, out_count, root=root, factor=factor,
             factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
 
+    @every_form(AllgatherOptions, lists=False)
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work | None:
         """Block r of ``output`` becomes rank r's ``input``. Shapes: world size times the elements."""
         if not input.is_cpu:
@@ -247,6 +273,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     _allgather_base = all_gather_single
 
+    @every_form(ReduceScatterOptions, "op", lists=False)
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work | None:
         """``output`` becomes the combination of block rank of all ``input``. Shapes: world size times the elements."""
         if not input.is_cpu:
@@ -262,6 +289,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     _reduce_scatter_base = reduce_scatter_single
 
+    @every_form(AllToAllOptions, lists=False)
     def all_to_all_single(
         self,
         output: torch.Tensor,
@@ -295,6 +323,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     # ---- collectives: lists ----
 
+    @every_form(AllgatherOptions)
     def allgather(self, outputs: list[_Tensors], inputs: _Tensors, opts: Any = None) -> dist.Work | None:
         """``outputs[0][r]`` becomes rank r's ``inputs[0]``. Sizes may differ between ranks."""
         input = single(inputs, "all_gather", self.comm.invalid)
@@ -311,6 +340,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._run(opts, outputs[0], (source, targets), staging, kind, dtype, in_=source.data_ptr(),
             in_count=source.numel() * width, outs=buffers(targets, input.dtype, width, "all_gather", self.comm.invalid))  # fmt: skip
 
+    @every_form(ReduceScatterOptions, "op")
     def reduce_scatter(self, outputs: _Tensors, inputs: list[_Tensors], opts: Any = None) -> dist.Work | None:
         """``outputs[0]`` becomes the combination of all ``inputs[0][rank]``. Sizes may differ between ranks."""
         output = single(outputs, "reduce_scatter", self.comm.invalid)
@@ -329,6 +359,7 @@ class ProcessGroup(dist.ProcessGroup):
             ins=buffers(sources, output.dtype, 1, "reduce_scatter", self.comm.invalid), factor=factor,
             factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
 
+    @every_form(AllToAllOptions)
     def alltoall(self, outputs: _Tensors, inputs: _Tensors, opts: Any = None) -> dist.Work | None:
         """Send ``inputs[s]`` to rank s and receive ``outputs[r]`` from rank r, of any sizes."""
         if inputs and not inputs[0].is_cpu:
@@ -344,6 +375,7 @@ class ProcessGroup(dist.ProcessGroup):
             ins=buffers(sources, inputs[0].dtype, width, "all_to_all", self.comm.invalid),
             outs=buffers(targets, inputs[0].dtype, width, "all_to_all", self.comm.invalid))  # fmt: skip
 
+    @every_form(GatherOptions, "root")
     def gather(self, outputs: list[_Tensors], inputs: _Tensors, opts: Any = None) -> dist.Work | None:
         """The root's ``outputs[0][r]`` becomes rank r's ``inputs[0]``."""
         input = single(inputs, "gather", self.comm.invalid)
@@ -361,6 +393,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._run(opts, outputs[0] if outputs else [], (source, targets), staging, _lib.GATHER, dtype,
             in_=source.data_ptr(), in_count=source.numel() * width, outs=outs, root=root)  # fmt: skip
 
+    @every_form(ScatterOptions, "root")
     def scatter(self, outputs: _Tensors, inputs: list[_Tensors], opts: Any = None) -> dist.Work | None:
         """``outputs[0]`` becomes the root's ``inputs[0][rank]``."""
         output = single(outputs, "scatter", self.comm.invalid)
@@ -378,13 +411,17 @@ class ProcessGroup(dist.ProcessGroup):
         return self._run(opts, outputs, (sources, target), staging, _lib.SCATTER, dtype, out=target.data_ptr(),
             out_count=target.numel() * width, ins=ins, root=root)  # fmt: skip
 
-    def barrier(self, opts: Any = None) -> dist.Work | None:
+    def barrier(self, opts: Any = None, *more: Any, **named: Any) -> dist.Work | None:
         """Wait until every rank has come here."""
         if opts is not None and self._others and getattr(opts, "device", None) in self._others:
             return super().barrier(opts)
         comm = self.comm
         if self._at_once(opts) and not profiler._is_profiler_enabled and comm.through(comm.submit(_lib.BARRIER, 0, 0, timeout_ns(opts.timeout))):
             return _done([])
+        return self._barrier(opts, *more, **named)
+
+    @every_form(BarrierOptions)
+    def _barrier(self, opts: Any = None) -> dist.Work | None:
         return self._run(opts, [], None, Staging(), _lib.BARRIER)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
@@ -463,6 +500,8 @@ class ProcessGroup(dist.ProcessGroup):
         tensor = single(tensors, "send", self.comm.invalid)
         if not tensor.is_cpu:
             return super().send(tensors, dst, tag)
+        if imaginary(tensor):
+            return Work(None, tensors)
         dense(tensor, "send", self.comm.invalid)
         staging = Staging()
         dtype, width = moved_as(tensor)
@@ -475,6 +514,8 @@ class ProcessGroup(dist.ProcessGroup):
         tensor = single(tensors, "recv", self.comm.invalid)
         if not tensor.is_cpu:
             return super().recv(tensors, src, tag)
+        if imaginary(tensor):
+            return Work(None, tensors)
         dense(tensor, "recv", self.comm.invalid)
         staging = Staging()
         dtype, width = moved_as(tensor)
@@ -501,6 +542,8 @@ class ProcessGroup(dist.ProcessGroup):
         self._timeout = timeout
         if self._others:
             super().set_timeout(timeout)
+
+    _set_default_timeout = set_timeout
 
     def abort(self) -> None:
         """Break the group on all ranks at once; what waits raises :class:`chorus.AbortedError`."""
@@ -655,6 +698,7 @@ class ProcessGroup(dist.ProcessGroup):
             and not getattr(opts, "asyncOp", True)
             and not tensor.is_neg()
             and not profiler._is_profiler_enabled
+            and not torch._C._len_torch_dispatch_stack()
         )
 
     def _run(
@@ -662,16 +706,20 @@ class ProcessGroup(dist.ProcessGroup):
     ) -> dist.Work | None:
         now = self._at_once(opts)
         fields["timeout_ns"] = 0 if opts is None else timeout_ns(opts.timeout)
-        if deferrable and not now and _held.in_pass() and self._defers(sys._getframe(2)):
+        if deferrable and not now and _held.in_pass() and self._defers():
             return Work(_held.hold(self.comm, keep, staging.after(), *args, **fields), value)
         pending = self.comm.run(not now, keep, staging.after(), *args, **fields)
         return _done(value) if now else Work(pending, value)
 
-    def _defers(self, caller: FrameType | None) -> bool:
-        """Whether an all-reduce that ``caller`` issues in a backward pass waits for its end."""
+    def _defers(self) -> bool:
+        """Whether an all-reduce that is issued in a backward pass waits for its end."""
         if self.comm.patience <= 0 or self.comm._batch is not None:
             return False
-        return _held.from_engine(caller) and _held.crowded(self.comm) if self.overlap is None else not self.overlap
+        return _held.from_engine() and _held.crowded(self.comm) if self.overlap is None else not self.overlap
+
+    def _imagined(self, value: Any, opts: Any) -> dist.Work | None:
+        """What a call returns whose tensors have no elements."""
+        return _done(value) if self._at_once(opts) else Work(None, value)
 
     def _message(self, tensors: _Tensors, data: torch.Tensor, staging: Staging, *args: Any, **fields: Any) -> Work:
         return Work(self.comm.run(True, data, staging.after(), *args, **fields), tensors)
@@ -712,7 +760,7 @@ def _given(opts: Any) -> tuple[Any, ...]:
     return () if opts is None else (opts,)
 
 
-_buckets.look_on()
+_reducer.look_on()
 _dynamo.leave_alone()
 
 

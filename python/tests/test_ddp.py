@@ -40,6 +40,8 @@ def _train(peers, group, kind):
         ddp.register_comm_hook(group, default_hooks.bf16_compress_hook)
     if kind == "powersgd":  # it issues all-reduces when others are over
         ddp.register_comm_hook(_powersgd(group), powerSGD_hook.powerSGD_hook)
+    if kind == "builtin_fp16":
+        ddp._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)
     if kind == "own_hook":
 
         def hook(state, bucket):
@@ -69,7 +71,7 @@ def _compare(peers, kind, overlap=None):
     compare(ours, theirs, peers.size)
 
 
-KINDS = ["plain", "buffers", "bucket_view", "shared", "static", "unused", "no_sync", "checkpoint", "fp16_hook", "bf16_hook", "own_hook", "powersgd"]
+KINDS = ["plain", "buffers", "bucket_view", "shared", "static", "unused", "no_sync", "checkpoint", "fp16_hook", "bf16_hook", "builtin_fp16", "own_hook", "powersgd"]
 
 
 @pytest.mark.parametrize("overlap", [False, True], ids=["at_end", "meanwhile"])
@@ -184,14 +186,14 @@ def test_buckets_without_shared_memory(pair):
     pair.run(_no_memory)
 
 
-def _join(peers, first):
+def _join(peers, first, unused):
     """Ranks with different numbers of batches."""
     from torch.distributed.algorithms.join import Join
 
     results = []
     for group in (dist.group.WORLD, peers.gloo):
         module = model()
-        ddp = DistributedDataParallel(module, process_group=group)
+        ddp = DistributedDataParallel(module, process_group=group, find_unused_parameters=unused)
         optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
         with Join([ddp]):
             for step in range(first + 2 * peers.rank):
@@ -203,9 +205,10 @@ def _join(peers, first):
     compare(*results, peers.size)
 
 
+@pytest.mark.parametrize("unused", [False, True])
 @pytest.mark.parametrize("first", [1, 2])  # buckets are made again in the second step
-def test_join(pair, first):
-    pair.run(_join, first)
+def test_join(pair, first, unused):
+    pair.run(_join, first, unused)
 
 
 def _zero(peers):

@@ -193,6 +193,27 @@ def test_a_store_that_cannot_look():
     script.ended()
 
 
+def test_destroy_lets_go_of_the_store():
+    """The store of a group, and its connections, don't wait for the garbage collector."""
+    script = Script(
+        """
+        import gc
+        gc.disable()
+        counts = []
+        for i in range(4):
+            address = f"tcp://127.0.0.1:{os.environ['MASTER_PORT']}"
+            dist.init_process_group("chorus", init_method=address, rank=rank, world_size=size)
+            dist.barrier()
+            time.sleep(0.3 * (1 - rank))  # rank 0 serves the store
+            dist.destroy_process_group()
+            counts.append(len(os.listdir("/proc/self/fd")))
+            time.sleep(0.7)
+        assert counts[1:] == [counts[0]] * 3, counts
+        """
+    )
+    script.ended()
+
+
 def test_fork():
     """DataLoader workers made by fork don't disturb the group, nor does a child that tries to use it."""
     script = Script(
