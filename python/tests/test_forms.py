@@ -27,11 +27,11 @@ def _forms(peers):
         lambda g, x, *_: g.reduce(x, 0, most).wait() and rank == 0 and x,
         lambda g, x, *_: g.reduce(x, root=0, **late).wait() and rank == 0 and x,
         lambda g, x, out, outs: g.allgather(outs, x).wait() and outs,
-        lambda g, x, out, outs: g.alltoall(outs, ins).wait() and outs,
         lambda g, *_: g.barrier(**late).wait(),
     ]
     if NEW:  # before, Gloo refuses these
         calls += [
+            lambda g, x, out, outs: g.alltoall(outs, ins).wait() and outs,
             lambda g, x, out, outs: g.reduce_scatter(out, ins).wait() and out,
             lambda g, x, out, outs: g.gather(outs if rank == 0 else [], x, 0).wait() and rank == 0 and outs,
             lambda g, x, out, outs: g.scatter(out, ins if rank == 1 else [], root=1).wait() and out,
