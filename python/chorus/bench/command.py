@@ -52,7 +52,7 @@ def rank_main(rank: int, port: int, arguments: argparse.Namespace) -> None:
             peers.clear(rank, port)
             note(rows, peers.show(rows))
     if "ddp" in arguments.only:
-        row = models.ddp(gloo, 8 * arguments.seconds)
+        row = models.ddp(gloo, 24 * arguments.seconds)
         note([row], models.show_ddp(row))
     if "inference" in arguments.only:
         rows = list(models.inference(gloo, 3 * arguments.seconds))

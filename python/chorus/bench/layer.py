@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -27,59 +28,57 @@ PARTS = {
 
 
 def _warm(call: Callable[[], object]) -> float:
-    """Microseconds per call in a loop."""
-    samples = []
-    for _ in range(15):
-        begin = time.perf_counter()
-        for _ in range(2000):
-            call()
-        samples.append((time.perf_counter() - begin) / 2000)
-    return statistics.median(samples) * 1e6
-
-
-def _cold(call: Callable[[], object]) -> float:
-    """Microseconds of a call after other work has pushed it out of the caches, as a model's layers do."""
-    others = torch.ones(16 * MIB)
-    samples = []
-    for _ in range(41):
-        others.add_(1)
-        begin = time.perf_counter()
+    """Seconds per call in a loop."""
+    begin = time.perf_counter()
+    for _ in range(2000):
         call()
-        samples.append(time.perf_counter() - begin)
-    return statistics.median(samples) * 1e6
+    return (time.perf_counter() - begin) / 2000
 
 
-def measure() -> Row:
-    """``torch.distributed.all_reduce`` of 4 B in a world of one, on the default group, and its parts."""
-    x = torch.ones(1)
+def _cold(call: Callable[[], object], before: Callable[[], object], others: torch.Tensor) -> float:
+    """Seconds of a call after one to the library and other work that has pushed both out of the caches, as a model's layers do."""
+    before()
+    others.add_(1)
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
+def measure(rounds: int = 41) -> Row:
+    """``torch.distributed.all_reduce`` of 4 B in a world of one, on the default group, and its parts, in turns."""
+    x, others = torch.ones(1), torch.ones(16 * MIB)
     group: Any = dist.group.WORLD
     comm = distwrap.get_comm()
     opts = AllreduceOptions()
     opts.asyncOp = False
-    us = {}
-
-    def note(part: str, call: Callable[[], object]) -> None:
-        us[part], us[f"{part}, cold"] = _warm(call), _cold(call)
-
     submit, done = group.comm.submit, chorus.Work(None, [x])
-    note("all", lambda: dist.all_reduce(x))
-    note("direct", lambda: comm.all_reduce(x, ReduceOp.SUM))
-    note("library", lambda: submit(_lib.ALL_REDUCE, _lib.SUM, 0, 0, x))
-    group.comm.submit = lambda *_: 0  # up to where the library takes over
-    try:
-        note("first byte", lambda: dist.all_reduce(x))
-        note("chorus", lambda: group.allreduce([x], opts))
-    finally:
-        group.comm.submit = submit
 
     class Nothing(chorus.ProcessGroup):
         def allreduce(self, tensors: Any, opts: Any = None) -> Any:  # type: ignore[override]
             return done
 
-    group.__class__ = Nothing
-    note("pytorch", lambda: dist.all_reduce(x))
-    group.__class__ = chorus.ProcessGroup
-    return Row("layer", "all_reduce", 4, us)
+    def nothing(*_: Any) -> int:  # where the library takes over
+        return 0
+
+    whole = functools.partial(dist.all_reduce, x)
+    library = functools.partial(submit, _lib.ALL_REDUCE, _lib.SUM, 0, 0, x)
+    parts: dict[str, tuple[Callable[[], object], type, Callable[..., int]]] = {
+        "all": (whole, chorus.ProcessGroup, submit),
+        "first byte": (whole, chorus.ProcessGroup, nothing),
+        "pytorch": (whole, Nothing, submit),
+        "chorus": (lambda: group.allreduce([x], opts), chorus.ProcessGroup, nothing),
+        "direct": (lambda: comm.all_reduce(x, ReduceOp.SUM), chorus.ProcessGroup, submit),
+        "library": (library, chorus.ProcessGroup, submit),
+    }
+    samples: dict[str, list[float]] = {name: [] for part in parts for name in (part, f"{part}, cold")}
+    try:
+        for _ in range(rounds):
+            for part, (call, group.__class__, group.comm.submit) in parts.items():
+                samples[f"{part}, cold"].append(_cold(call, library, others))
+                samples[part].append(_warm(call))
+    finally:
+        group.__class__, group.comm.submit = chorus.ProcessGroup, submit
+    return Row("layer", "all_reduce", 4, {name: statistics.median(values) * 1e6 for name, values in samples.items()})
 
 
 def show(row: Row) -> Iterator[str]:

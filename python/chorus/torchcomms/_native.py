@@ -11,7 +11,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.autograd import profiler
 
 import chorus
 from chorus import _lib
@@ -131,13 +130,6 @@ class NativeBackend(TorchCommBackend):
         at, n = data.data_ptr(), data.numel()
         return self._run((data, factor_data), staging, async_op, options, _lib.ALL_REDUCE, dtype, reduction,
             at, n, at, n, factor=factor, factor_data=_at(factor_data))  # fmt: skip
-
-    def all_reduce_flat(self, tensor: _Tensor, op: ReduceOp) -> bool:
-        """:meth:`all_reduce`, synchronous and in few steps, of a tensor that the library can take as it is; else False."""
-        if type(tensor) is not _Tensor or type(op) is not ReduceOp or op._factor is not None or tensor.is_neg() or profiler._is_profiler_enabled:
-            return False
-        comm = self.comm
-        return comm.through(comm.submit(_lib.ALL_REDUCE, op._type._value_, 0, 0, tensor))
 
     def reduce(self, tensor: _Tensor, root: int, op: ReduceOp, async_op: bool, **options: Unpack[Options]) -> TorchWork:
         dtype, reduction, factor, factor_data = self._reduced(tensor, op, "reduce")
