@@ -59,6 +59,7 @@ def _method() -> _Method | None:
 
 
 _METHOD = _method()
+POSSIBLE = _METHOD is not None
 _new: Any = ctypes.PYFUNCTYPE(py_object, POINTER(_Method), py_object, c_void_p)(("PyCFunction_NewEx", ctypes.pythonapi))
 
 

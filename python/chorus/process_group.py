@@ -34,7 +34,7 @@ from torch._C._distributed_c10d import (
 )
 from torch.autograd import profiler
 
-from chorus import _dynamo, _held, _kept, _lib, _reducer, memory
+from chorus import _dynamo, _held, _kept, _lib, _reducer, _shortcut, memory
 from chorus._comm import Communicator, Pending
 from chorus._forms import every_form, imaginary
 from chorus._reductions import NUMBERS, reduction_of
@@ -183,6 +183,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._group_desc = "undefined"
         self._others: list[torch.device] = []
         self.overlap: bool | None = None
+        self._splits = 0  # that name their groups by it: a number that all ranks agree on
 
     # ---- collectives: one tensor ----
 
@@ -572,10 +573,13 @@ class ProcessGroup(dist.ProcessGroup):
         if self._others:
             raise UnsupportedError("chorus: a group of several devices can't be split; use new_group", op="split")
         members = list(ranks) if self.comm.rank in ranks else []
-        comm = self.comm.split(members, name=group_name if members else None, timeout_ns=timeout_ns(timeout))
+        name = group_name
+        if not name:  # PyTorch knows groups by their names
+            name = f"{self.comm.name}.{min(members, default='')}" + (f"#{self._splits}" if self._splits else "")
+            self._splits += 1
+        comm = self.comm.split(members, name=name if members else None, timeout_ns=timeout_ns(timeout))
         if comm is None:
             return None
-        name = group_name or comm.name
         store = PrefixStore(name, self._store) if self._store is not None else None
         group = ProcessGroup(comm, store, timeout or self._timeout)
         group.setGroupName(name)
@@ -761,6 +765,7 @@ def _given(opts: Any) -> tuple[Any, ...]:
 
 
 _reducer.look_on()
+_shortcut.take(ProcessGroup)
 _dynamo.leave_alone()
 
 

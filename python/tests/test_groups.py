@@ -45,6 +45,10 @@ def _split(peers):
     _sum(peers, part, ranks)
     assert dist.get_group_rank(part, peers.rank) == ranks.index(peers.rank)
     assert dist.get_process_group_ranks(part) == sorted(ranks) or dist.get_process_group_ranks(part) == ranks
+    again = chorus.split_group(ranks)
+    assert again.group_name != part.group_name
+    _sum(peers, again, ranks)
+    dist.destroy_process_group(again)
     dist.destroy_process_group(part)
     none = chorus.split_group([0], group_name="alone")
     assert (none is None) == (peers.rank != 0)

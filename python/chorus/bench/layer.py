@@ -20,10 +20,11 @@ from chorus.torchcomms import ReduceOp, distwrap
 PARTS = {
     "all": "all of it, in a world of one",
     "first byte": "from the call to the library's first instruction",
+    "library": "the library's part",
+    "direct": "instead of it: all of `TorchComm.all_reduce`",
+    "other": "what is not for the shortcut, to the library's first instruction",
     "pytorch": "of which PyTorch's own `all_reduce`",
     "chorus": "of which `ProcessGroup.allreduce`",
-    "direct": "instead of it: all of `TorchComm.all_reduce`",
-    "library": "the library's part of either",
 }
 
 
@@ -53,6 +54,9 @@ def measure(rounds: int = 41) -> Row:
     opts.asyncOp = False
     submit, done = group.comm.submit, chorus.Work(None, [x])
 
+    class Other(chorus.ProcessGroup):
+        pass
+
     class Nothing(chorus.ProcessGroup):
         def allreduce(self, tensors: Any, opts: Any = None) -> Any:  # type: ignore[override]
             return done
@@ -65,10 +69,11 @@ def measure(rounds: int = 41) -> Row:
     parts: dict[str, tuple[Callable[[], object], type, Callable[..., int]]] = {
         "all": (whole, chorus.ProcessGroup, submit),
         "first byte": (whole, chorus.ProcessGroup, nothing),
+        "library": (library, chorus.ProcessGroup, submit),
+        "direct": (lambda: comm.all_reduce(x, ReduceOp.SUM), chorus.ProcessGroup, submit),
+        "other": (whole, Other, nothing),
         "pytorch": (whole, Nothing, submit),
         "chorus": (lambda: group.allreduce([x], opts), chorus.ProcessGroup, nothing),
-        "direct": (lambda: comm.all_reduce(x, ReduceOp.SUM), chorus.ProcessGroup, submit),
-        "library": (library, chorus.ProcessGroup, submit),
     }
     samples: dict[str, list[float]] = {name: [] for part in parts for name in (part, f"{part}, cold")}
     try:
