@@ -576,8 +576,8 @@ class ProcessGroup(dist.ProcessGroup):
         name = group_name
         if not name:  # PyTorch knows groups by their names
             name = f"{self.comm.name}.{min(members, default='')}" + (f"#{self._splits}" if self._splits else "")
-            self._splits += 1
         comm = self.comm.split(members, name=name if members else None, timeout_ns=timeout_ns(timeout))
+        self._splits += not group_name  # not if this rank was refused: then the others still wait for it, or were refused, too
         if comm is None:
             return None
         store = PrefixStore(name, self._store) if self._store is not None else None

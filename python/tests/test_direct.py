@@ -8,7 +8,7 @@ from worlds import free_port
 
 import chorus
 
-pytestmark = pytest.mark.skipif(_direct._METHOD is None, reason="this PyTorch can't tell the library what a tensor is")
+pytestmark = pytest.mark.skipif(not _direct.POSSIBLE, reason="this PyTorch can't tell the library what a tensor is")
 
 TENSORS = {
     # name: a tensor, whether it is taken

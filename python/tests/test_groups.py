@@ -45,8 +45,14 @@ def _split(peers):
     _sum(peers, part, ranks)
     assert dist.get_group_rank(part, peers.rank) == ranks.index(peers.rank)
     assert dist.get_process_group_ranks(part) == sorted(ranks) or dist.get_process_group_ranks(part) == ranks
+    if peers.rank == 0:
+        with pytest.raises(TypeError):
+            chorus.split_group([0, 0.5])
     again = chorus.split_group(ranks)
     assert again.group_name != part.group_name
+    names = [None] * len(ranks)
+    dist.all_gather_object(names, again.group_name, group=again)
+    assert set(names) == {again.group_name}, "a refused split on one rank leaves the names alike"
     _sum(peers, again, ranks)
     dist.destroy_process_group(again)
     dist.destroy_process_group(part)

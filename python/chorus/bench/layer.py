@@ -14,7 +14,7 @@ from torch._C._distributed_c10d import AllreduceOptions
 
 import chorus
 from chorus import _lib
-from chorus.bench.harness import MIB, Row
+from chorus.bench.harness import MIB, Row, rounds
 from chorus.torchcomms import ReduceOp, distwrap
 
 PARTS = {
@@ -45,7 +45,7 @@ def _cold(call: Callable[[], object], before: Callable[[], object], others: torc
     return time.perf_counter() - begin
 
 
-def measure(rounds: int = 41) -> Row:
+def measure() -> Row:
     """``torch.distributed.all_reduce`` of 4 B in a world of one, on the default group, and its parts, in turns."""
     x, others = torch.ones(1), torch.ones(16 * MIB)
     group: Any = dist.group.WORLD
@@ -75,15 +75,21 @@ def measure(rounds: int = 41) -> Row:
         "pytorch": (whole, Nothing, submit),
         "chorus": (lambda: group.allreduce([x], opts), chorus.ProcessGroup, nothing),
     }
-    samples: dict[str, list[float]] = {name: [] for part in parts for name in (part, f"{part}, cold")}
-    try:
-        for _ in range(rounds):
-            for part, (call, group.__class__, group.comm.submit) in parts.items():
-                samples[f"{part}, cold"].append(_cold(call, library, others))
-                samples[part].append(_warm(call))
-    finally:
-        group.__class__, group.comm.submit = chorus.ProcessGroup, submit
-    return Row("layer", "all_reduce", 4, {name: statistics.median(values) * 1e6 for name, values in samples.items()})
+
+    def take(part: str, sample: Callable[[Callable[[], object]], float]) -> float:
+        call, group.__class__, group.comm.submit = parts[part]
+        try:
+            return sample(call)
+        finally:
+            group.__class__, group.comm.submit = chorus.ProcessGroup, submit
+
+    cold = functools.partial(_cold, before=library, others=others)
+    takes = {}
+    for part in parts:
+        takes[f"{part}, cold"] = functools.partial(take, part, cold)
+        takes[part] = functools.partial(take, part, _warm)
+    times = rounds(takes, 0, least=41)
+    return Row("layer", "all_reduce", 4, {name: statistics.median(values) * 1e6 for name, values in times.items()})
 
 
 def show(row: Row) -> Iterator[str]:

@@ -143,7 +143,6 @@ class TorchComm:
         ranks: list[int],
     ) -> None:
         self._impl = impl
-        self._native = impl if type(impl) is NativeBackend else None
         self._device = device
         self._options = options
         self._ranks = ranks
@@ -242,12 +241,12 @@ class TorchComm:
         timeout: timedelta | None = None,
     ) -> TorchWork:
         """Combine the ranks' tensors, in place. Shapes: the same on every rank."""
-        native, hooks = self._native, self._hooks
+        impl, hooks = self._impl, self._hooks
         # Most calls, in few steps: two more calls of functions would take as long as 4 B do between two ranks.
-        if native is not None and type(tensor) is _Tensor and type(op) is ReduceOp and op._factor is None and not (
+        if type(impl) is NativeBackend and type(tensor) is _Tensor and type(op) is ReduceOp and op._factor is None and not (
             async_op or hints or timeout or hooks.pre or hooks.post or tensor.is_neg() or profiler._is_profiler_enabled
         ):  # fmt: skip
-            comm = native.comm
+            comm = impl.comm
             status = comm.submit(_lib.ALL_REDUCE, op._type._value_, 0, 0, tensor)
             if not status:
                 comm.issued += 1
