@@ -30,9 +30,13 @@ func Environment() (Policy, error) {
 	return Load(c)
 }
 
-// Load takes the policy from the environment.
+// Load takes the policy from the environment. A file with a secret or a key that others than its owner can read is mentioned in the log, once.
 func Load(c *config.Config) (Policy, error) {
 	p := Policy{Insecure: c.Insecure, Plain: c.StorePlain}
+	if c.Run == "" { // else the launcher has done so
+		mentionExposed(c.SecretFile)
+		mentionExposed(c.TLSKey)
+	}
 	var err error
 	switch {
 	case c.Secret != "" && c.SecretFile != "":

@@ -1,0 +1,28 @@
+package secure
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+)
+
+// othersMay are the permissions that a file with a secret gives to nobody but its owner, as for ssh.
+const othersMay = 0o077
+
+// mentioned has the paths of the files that this process has warned of.
+var mentioned sync.Map
+
+// mentionExposed warns, once for each file, if a file with a secret is open to others than its owner. The secret is used all the
+// same: whoever can read it may be meant to. Pipes and devices are what they are.
+func mentionExposed(path string) {
+	i, err := os.Stat(path)
+	if err != nil || !i.Mode().IsRegular() || i.Mode().Perm()&othersMay == 0 {
+		return
+	}
+	if _, already := mentioned.LoadOrStore(path, true); already {
+		return
+	}
+	slog.Default().Warn(fmt.Sprintf("chorus: %s holds a secret and has mode %04o, so that others than its owner may get at it; mend it with: chmod 600 %s",
+		path, i.Mode().Perm(), path))
+}
