@@ -1,7 +1,9 @@
 package bootstrap
 
 import (
+	"bufio"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -10,37 +12,100 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/chorus-comms/chorus/secure"
 	"github.com/chorus-comms/chorus/store"
 )
 
-// openLocal meets at a socket that is named after the job.
+// openLocal meets at a socket of rank 0's. Its name has two parts: one that follows from the job, by which the others find it
+// among the sockets of this host, and one that rank 0 draws, so that no other user can take it first. What others have made of the same kind is
+// passed over.
 func openLocal(ctx context.Context, info Info, opts Options) (store.Store, error) {
 	name, err := socketName(info)
 	if err != nil {
 		return nil, err
 	}
 	if info.Rank != 0 {
-		st, err := store.DialTCP(ctx, name, store.TCPOptions{Timeout: opts.Timeout, Security: *opts.Security, Dial: dialSameUser})
+		st, err := store.DialTCP(ctx, name, store.TCPOptions{Timeout: opts.Timeout, Security: *opts.Security, Dial: dialLocal})
 		if err != nil {
 			return nil, fmt.Errorf("bootstrap: rank %d can't reach rank 0: %w", info.Rank, err)
 		}
 		return st, nil
 	}
-	l, err := net.Listen("unix", name)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("bootstrap: rank 0 can't serve: another process is rank 0 of job %s already: %w", info.RunID, err)
+	if err := onlyOne(ctx, info, name, ""); err != nil {
+		return nil, err
 	}
+	mine := name + "-" + rand.Text()
+	l, err := net.Listen("unix", mine)
 	if err != nil {
 		return nil, fmt.Errorf("bootstrap: rank 0 can't serve: %w", err)
+	}
+	if err := onlyOne(ctx, info, name, mine); err != nil { // two that come at the same time find each other now
+		l.Close()
+		return nil, err
 	}
 	return serve(sameUserListener{l, new(secure.Gate)}, opts)
 }
 
-// socketName is a name in the abstract name space on which the ranks of one job
-// agree, and others don't. It needs no clean-up.
+// onlyOne returns an error if a process of this user serves the job at another socket than mine.
+func onlyOne(ctx context.Context, info Info, name, mine string) error {
+	names, err := listeners(name + "-")
+	if err != nil {
+		return fmt.Errorf("bootstrap: rank 0 can't serve: %w", err)
+	}
+	for _, other := range names {
+		if other == mine {
+			continue
+		}
+		c, err := dialSameUser(ctx, "unix", other)
+		if err != nil {
+			continue // a stranger's, or gone
+		}
+		_, pid, _ := secure.Peer(c.(*net.UnixConn))
+		c.Close()
+		return fmt.Errorf("bootstrap: rank 0 can't serve: another process (pid %d) is rank 0 of job %s already", pid, info.RunID)
+	}
+	return nil
+}
+
+// dialLocal connects to the socket at which a process of this user serves the job that name stands for.
+func dialLocal(ctx context.Context, _, name string) (net.Conn, error) {
+	names, err := listeners(name + "-")
+	if err != nil {
+		return nil, err
+	}
+	err = errors.New("no process serves the job yet")
+	for _, n := range names {
+		c, failed := dialSameUser(ctx, "unix", n)
+		if failed == nil {
+			return c, nil
+		}
+		// Not an ErrStranger: rank 0 may still come.
+		err = fmt.Errorf("no process of this user serves the job; at %s: %v", n, failed)
+	}
+	return nil, err
+}
+
+// listeners returns the sockets of the abstract name space whose names begin with prefix and at which somebody listens.
+func listeners(prefix string) ([]string, error) {
+	f, err := os.Open("/proc/self/net/unix")
+	if err != nil {
+		return nil, fmt.Errorf("the sockets of this host can't be listed (set MASTER_ADDR and MASTER_PORT): %w", err)
+	}
+	defer f.Close()
+	var names []string
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		// Num RefCount Protocol Flags Type St Inode Path, of which the flag __SO_ACCEPTCON is what listens.
+		fields := strings.Fields(lines.Text())
+		if len(fields) == 8 && fields[3] == "00010000" && strings.HasPrefix(fields[7], prefix) {
+			names = append(names, fields[7])
+		}
+	}
+	return names, lines.Err()
+}
+
+// socketName is how names of sockets in the abstract name space begin for the ranks of one job, and of no other. They need no clean-up.
 func socketName(info Info) (string, error) {
 	job := info.RunID
 	if job == "" {

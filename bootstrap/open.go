@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
+	"os"
 	"strconv"
 	"syscall"
 	"time"
@@ -36,7 +38,7 @@ type Options struct {
 // Open opens the store at which the ranks of a job meet. Where the launcher
 // serves it, all ranks connect; otherwise rank 0 serves and the others connect,
 // trying until their deadline. Without a master's address, ranks on one host meet
-// at a socket in the abstract name space, which is named after the job, admits
+// at a socket in the abstract name space, which is found by the name of the job, admits
 // only the same user, and vanishes with rank 0. A world of one needs no socket.
 //
 // The store of rank 0 must be closed after those of the others; its Close waits
@@ -134,13 +136,33 @@ func openMaster(ctx context.Context, info Info, opts Options) (store.Store, erro
 	l, err := net.Listen("tcp", at)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("bootstrap: rank 0 can't serve at %s: another program, perhaps an earlier run of this job, listens there; choose another MASTER_PORT: %w", at, err)
+		return nil, fmt.Errorf("bootstrap: rank 0 can't serve at %s: another program%s listens there; choose another MASTER_PORT: %w", at, whose(at), err)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return nil, fmt.Errorf("bootstrap: rank 0 can't serve at %s: this host does not have that address: %w", at, err)
 	case err != nil:
 		return nil, fmt.Errorf("bootstrap: rank 0 can't serve: %w", err)
 	}
 	return serve(l, opts)
+}
+
+// whose says to whom the program belongs that listens at an address of this host; this user's own may be an earlier run of the job.
+func whose(at string) string {
+	a, err := net.ResolveTCPAddr("tcp", at)
+	if err != nil {
+		return ""
+	}
+	ap := a.AddrPort()
+	if !ap.Addr().IsValid() || ap.Addr().IsUnspecified() {
+		ap = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), ap.Port())
+	}
+	uid, err := secure.PortOwner(ap)
+	switch {
+	case err != nil:
+		return ", perhaps an earlier run of this job,"
+	case uid != os.Geteuid():
+		return fmt.Sprintf(" of another user (uid %d, not %d)", uid, os.Geteuid())
+	}
+	return " of this user, perhaps an earlier run of this job,"
 }
 
 // onlyHere reports whether a name stands for loopback addresses alone, as the name of the host itself does on many systems.

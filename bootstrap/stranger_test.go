@@ -1,6 +1,8 @@
 package bootstrap
 
 import (
+	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -8,18 +10,45 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/secure"
 )
 
 // strangerAddr, in the environment, makes this test binary a process that says something at a socket and tells what it hears.
 const strangerAddr = "CHORUS_TEST_STRANGER"
 
+// A name after "listen ", in place of an address, is one that the process takes, and keeps until it's killed.
 func stranger(addr string) {
+	if names, ok := strings.CutPrefix(addr, "listen "); ok {
+		for name := range strings.FieldsSeq(names) {
+			network := "unix"
+			if name[0] != '@' {
+				network = "tcp"
+			}
+			l, err := net.Listen(network, name)
+			if err != nil {
+				fmt.Println(err)
+				return
+			}
+			go func() {
+				for {
+					if _, err := l.Accept(); err != nil {
+						return
+					}
+				}
+			}()
+		}
+		fmt.Println("ready")
+		io.Copy(io.Discard, os.Stdin)
+		return
+	}
 	c, err := net.Dial("unix", addr)
 	if err != nil {
 		fmt.Println(err)
@@ -32,22 +61,17 @@ func stranger(addr string) {
 	fmt.Printf("heard %d bytes, closed: %v", len(heard), !errors.Is(err, os.ErrDeadlineExceeded))
 }
 
-// TestSeatOfAnotherUser has a process of another user connect to a seat, whose socket has no permissions: it's turned away without a word, and
-// this user's processes don't notice.
-func TestSeatOfAnotherUser(t *testing.T) {
+// strange is a process of another user, for the caller to start, that does what stranger does.
+func strange(t *testing.T, what string) *exec.Cmd {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("left out: only root can start processes of another user")
 	}
-	seat, err := Host("", Options{Security: &secure.Policy{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer seat.Close()
 	dir, err := os.MkdirTemp("", "chorus-") // others may enter it, unlike t.TempDir's
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
+	t.Cleanup(func() { os.RemoveAll(dir) })
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -63,13 +87,105 @@ func TestSeatOfAnotherUser(t *testing.T) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	cmd := exec.Command(self)
+	cmd.Env = []string{strangerAddr + "=" + what}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	return cmd
+}
+
+// squatter has a process of another user take names.
+func squatter(t *testing.T, names ...string) (pid int) {
+	t.Helper()
+	cmd := strange(t, "listen "+strings.Join(names, " "))
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close(); cmd.Wait() })
+	if line, _ := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+		t.Fatalf("it says %q", line)
+	}
+	return cmd.Process.Pid
+}
+
+// TestNameTakenByAnotherUser has another user take every name that follows from what he can know of a job before its ranks come.
+func TestNameTakenByAnotherUser(t *testing.T) {
+	info := Info{Size: 2, LocalSize: 2, Launcher: OpenMPI, RunID: "squatted " + strconv.Itoa(os.Getpid())}
+	name, err := socketName(info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid := squatter(t, name, name+"-", name+"-0", name+"-AAAAAAAAAAAAAAAAAAAAAAAAAA")
+	opts := Options{Timeout: 300 * time.Millisecond, Security: &secure.Policy{}}
+
+	// Nobody of this user serves: the one who has the name is named.
+	info.Rank = 1
+	_, err = Open(t.Context(), info, opts)
+	if want := fmt.Sprintf("uid 65534, pid %d", pid); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v doesn't name %s", err, want)
+	}
+
+	opts.Timeout = 20 * time.Second
+	var ranks sync.WaitGroup
+	for r, st := range world(t, info, opts) {
+		ranks.Go(func() {
+			if _, err := Exchange(t.Context(), st, r, 2, nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	ranks.Wait()
+}
+
+// TestPortTakenByAnotherUser has another user listen where the ranks meet: both are told whose it is, at once.
+func TestPortTakenByAnotherUser(t *testing.T) {
+	info := Info{Size: 2, LocalSize: 2, MasterAddr: "127.0.0.1", MasterPort: freePort(t)}
+	squatter(t, info.master())
+	for info.Rank = range 2 {
+		_, err := Open(t.Context(), info, Options{Timeout: 20 * time.Second, Security: &secure.Policy{Plain: config.PlainUser}})
+		if err == nil || !strings.Contains(err.Error(), "uid 65534") || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("rank %d: %v", info.Rank, err)
+		}
+	}
+}
+
+// TestTwoRanksZero of one job: the second is told who the first is.
+func TestTwoRanksZero(t *testing.T) {
+	info := Info{Size: 2, LocalSize: 2, RunID: "twice " + strconv.Itoa(os.Getpid())}
+	first, err := Open(t.Context(), info, Options{Security: &secure.Policy{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	second, err := Open(t.Context(), info, Options{Security: &secure.Policy{}})
+	if want := fmt.Sprintf("another process (pid %d) is rank 0", os.Getpid()); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+	if err == nil {
+		second.Close()
+	}
+}
+
+// TestSeatOfAnotherUser has a process of another user connect to a seat, whose socket has no permissions: it's turned away without a word, and
+// this user's processes don't notice.
+func TestSeatOfAnotherUser(t *testing.T) {
+	seat, err := Host("", Options{Security: &secure.Policy{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seat.Close()
 	keys, err := seat.Local().NumKeys(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(self)
-	cmd.Env = []string{strangerAddr + "=" + seat.Address().Unix}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	cmd := strange(t, seat.Address().Unix)
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "heard 0 bytes, closed: true") {
 		t.Errorf("another user's process: %v: %s", err, out)
 	}

@@ -1,6 +1,7 @@
 package secure
 
 import (
+	"errors"
 	"net"
 	"os"
 	"os/exec"
@@ -70,7 +71,7 @@ func TestSameUser(t *testing.T) {
 			if uid != os.Geteuid() {
 				want = ErrStranger
 			}
-			if err := SameUser(c); err != want {
+			if err := SameUser(c); !errors.Is(err, want) {
 				t.Errorf("%s, user %s: %v, want %v", addr, strconv.Itoa(uid), err, want)
 			}
 			c.Close()

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/secure"
 )
 
@@ -195,7 +196,7 @@ func (s *TCPStore) Dialect() Dialect { return s.dialect }
 func (s *TCPStore) connect(ctx context.Context, op string, patience time.Duration) (*clientConn, error) {
 	begin := time.Now()
 	pause := 10 * time.Millisecond
-	strange := 0  // how often the server didn't have the same secret
+	strange := 0  // how often the server didn't belong to the job
 	var why error // of the last attempt that the end of the time didn't cut short: it tells more
 	for attempt := 1; ; attempt++ {
 		if s.isClosed() {
@@ -212,7 +213,7 @@ func (s *TCPStore) connect(ctx context.Context, op string, patience time.Duratio
 			why = err
 		}
 		failed := &DialError{Addr: s.addr, Attempts: attempt, Waited: time.Since(begin), Err: why}
-		if errors.Is(err, secure.ErrRefused) || errors.Is(err, secure.ErrNoSecret) {
+		if errors.Is(err, secure.ErrRefused) || errors.Is(err, secure.ErrNoSecret) || errors.Is(err, secure.ErrStranger) {
 			strange++
 		}
 		if patience > 0 && time.Since(begin) > patience || strange == maxStrange {
@@ -261,7 +262,7 @@ func (s *TCPStore) connectOnce(ctx context.Context) (*clientConn, error) {
 	return c, nil
 }
 
-// maxStrange is how many servers without the same secret are enough. One that is just going down may look like one.
+// maxStrange is how many servers that don't belong to the job are enough. One that is just going down may look like one.
 const maxStrange = 3
 
 // dial opens a connection, encrypts it if that is wanted, and has both ends prove that they know the secret.
@@ -271,6 +272,12 @@ func (s *TCPStore) dial(ctx context.Context) (net.Conn, error) {
 		return nil, err
 	}
 	policy := s.opts.Security
+	if policy.Plain == config.PlainUser && !policy.Insecure && !policy.Authenticates() && secure.SameHost(nc) {
+		if err := servedBySameUser(nc); err != nil {
+			nc.Close()
+			return nil, err
+		}
+	}
 	if nc, err = policy.TLS.Client(ctx, nc); err != nil || policy.Secret.IsZero() {
 		return nc, err
 	}
@@ -283,6 +290,17 @@ func (s *TCPStore) dial(ctx context.Context) (net.Conn, error) {
 		return nil, err
 	}
 	return nc, nil
+}
+
+// servedBySameUser is an error if what listens on this host for ranks without a secret is another user's: whoever comes first gets a port.
+func servedBySameUser(nc net.Conn) error {
+	if _, ok := nc.(*net.TCPConn); !ok {
+		return nil // whoever has dialled has seen to it
+	}
+	if err := secure.ServedBySameUser(nc); errors.Is(err, secure.ErrStranger) {
+		return err
+	}
+	return nil // or the kernel doesn't tell
 }
 
 // probe finds out the server's dialect with a connection of its own: S1 answers

@@ -314,23 +314,10 @@ func (f *Fabric) meet(conn *net.UnixConn, pid int, expected func(hello) bool) (*
 
 // sameUser returns the process at the other end, which must belong to the same user.
 func sameUser(conn *net.UnixConn) (pid int, err error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
+	if _, pid, err = secure.Peer(conn); err != nil {
 		return 0, err
 	}
-	var cred *unix.Ucred
-	if e := raw.Control(func(fd uintptr) {
-		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); e != nil {
-		return 0, e
-	}
-	if err != nil {
-		return 0, err
-	}
-	if int(cred.Uid) != os.Geteuid() {
-		return 0, fmt.Errorf("its process belongs to user %d, this one to %d", cred.Uid, os.Geteuid())
-	}
-	return int(cred.Pid), nil
+	return pid, secure.SameUser(conn)
 }
 
 func (f *Fabric) newPeer(conn *net.UnixConn, rank, pid int, inbox *hostmem.Mapping, h hello) *peer {
