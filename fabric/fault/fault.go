@@ -129,8 +129,11 @@ func (x *Faults) Cut(peer int, cause error) {
 	held := x.take(peer)
 	lost := map[*fabric.Msg]*receive{}
 	for m, r := range x.posted {
-		if r.from == peer {
-			r.canceled = make(chan struct{})
+		if r.from != peer {
+			continue
+		}
+		r.canceled = make(chan struct{})
+		if !r.posting { // else Recv sees to it: the fabric can't take back what it hasn't got
 			lost[m] = r
 		}
 	}
@@ -150,7 +153,8 @@ func (x *Faults) Cut(peer int, cause error) {
 // receive is one that was posted and not waited for yet.
 type receive struct {
 	from     int
-	canceled chan struct{} // nil, or closed once Cut is through with the message, which may not be used again before
+	posting  bool          // Recv is about to hand it to the fabric
+	canceled chan struct{} // nil, or closed once whoever cancels the message for Cut is through with it, which may not be used again before
 }
 
 // end forgets a receive, and returns it once nobody is at work on it; nil if m is none.
@@ -395,9 +399,18 @@ func (w *wrapped) Recv(m *fabric.Msg) {
 		m.Complete(0, m.Peer, err)
 		return
 	}
-	x.posted[m] = &receive{from: m.Peer}
+	r := &receive{from: m.Peer, posting: true}
+	x.posted[m] = r
 	x.mu.Unlock()
 	w.Fabric.Recv(m)
+	x.mu.Lock()
+	r.posting = false
+	cut := r.canceled
+	x.mu.Unlock()
+	if cut != nil { // meanwhile
+		x.inner.Cancel(m)
+		close(cut)
+	}
 }
 
 // Wait implements fabric.Fabric.

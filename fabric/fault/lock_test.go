@@ -3,6 +3,7 @@ package fault_test
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/fabric/fault"
@@ -78,4 +79,56 @@ func TestCloseFinishesAlteredMessages(t *testing.T) {
 	if err := p.ranks[1].Wait(in, fabric.NewWaiter(fabric.NewAbort())); err != nil || in.N != 4 {
 		t.Errorf("received %d bytes, %v", in.N, err)
 	}
+}
+
+// posting is a fabric whose Recv says when it's called, and posts when it's told to.
+type posting struct {
+	fabric.Fabric
+	called, post, canceled chan struct{}
+}
+
+func (p posting) Recv(m *fabric.Msg) {
+	close(p.called)
+	<-p.post
+	p.Fabric.Recv(m)
+}
+
+func (p posting) Cancel(m *fabric.Msg) {
+	close(p.canceled)
+	p.Fabric.Cancel(m)
+}
+
+// A link that is cut while a receive is on its way to the fabric ends that receive, too.
+func TestCutWhileReceiveIsPosted(t *testing.T) {
+	ranks := mem.NewWorld(2)
+	inner := posting{ranks[0], make(chan struct{}), make(chan struct{}), make(chan struct{})}
+	f, faults := fault.Wrap(inner)
+	in := message(1, 1, make([]byte, 1))
+	received := make(chan struct{})
+	go func() {
+		f.Recv(in)
+		close(received)
+	}()
+	<-inner.called
+	cut := make(chan struct{})
+	go func() {
+		faults.Cut(1, errors.New("pulled"))
+		close(cut)
+	}()
+	select {
+	case <-cut:
+	case <-inner.canceled: // of what is not there yet
+	}
+	close(inner.post)
+	<-received
+	w := fabric.NewWaiter(fabric.NewAbort())
+	w.Begin(t.Context(), time.Second)
+	var lost *fabric.PeerError
+	if err := f.Wait(in, w); !errors.As(err, &lost) {
+		t.Errorf("a receive from a rank that was cut off: %v", err)
+	}
+	for _, f := range ranks {
+		f.Close(t.Context())
+	}
+	<-cut
 }
