@@ -181,6 +181,10 @@ class ProcessGroup(dist.ProcessGroup):
         self._timeout = timeout
         self._group_name = ""
         self._group_desc = "undefined"
+        # PyTorch's own group, with the backends of other devices. It is what their tensors are for: a method of the base class
+        # would come back here, wherever it is called under another name than PyTorch looks for.
+        make: Any = dist.ProcessGroup
+        self._elsewhere: dist.ProcessGroup = make(comm.rank, comm.size)
         self._others: list[torch.device] = []
         self.overlap: bool | None = None
         self._splits = 0  # that name their groups by it: a number that all ranks agree on
@@ -200,11 +204,11 @@ class ProcessGroup(dist.ProcessGroup):
     @every_form(AllreduceOptions, "op")
     def _allreduce(self, tensors: _Tensors, opts: Any = None) -> dist.Work | None:
         """:meth:`allreduce` of any tensors; sparse COO ones are gathered and added up, SUM and AVG only."""
+        if tensors and not tensors[0].is_cpu:
+            return self._elsewhere.allreduce(tensors, *_given(opts))
         if len(tensors) != 1:
             return self.allreduce_coalesced(tensors, opts)
         tensor = tensors[0]
-        if not tensor.is_cpu:
-            return super().allreduce(tensors, *_given(opts))
         if tensor.layout is not torch.strided:
             from chorus import _sparse
 
@@ -231,7 +235,7 @@ class ProcessGroup(dist.ProcessGroup):
     def _broadcast(self, tensors: _Tensors, opts: Any = None) -> dist.Work | None:
         tensor = single(tensors, "broadcast", self.comm.invalid)
         if not tensor.is_cpu:
-            return super().broadcast(tensors, *_given(opts))
+            return self._elsewhere.broadcast(tensors, *_given(opts))
         root = opts.rootRank if opts is not None else 0
         dense(tensor, "broadcast", self.comm.invalid)
         dtype, width = moved_as(tensor)
@@ -245,7 +249,7 @@ class ProcessGroup(dist.ProcessGroup):
         """Combine the ranks' tensors into the root's; the others' are left as they are."""
         tensor = single(tensors, "reduce", self.comm.invalid)
         if not tensor.is_cpu:
-            return super().reduce(tensors, *_given(opts))
+            return self._elsewhere.reduce(tensors, *_given(opts))
         dense(tensor, "reduce", self.comm.invalid)
         root = opts.rootRank if opts is not None else 0
         reduction, factor, factor_data = reduction_of(opts, tensor.dtype, "reduce", self.comm.invalid)
@@ -263,7 +267,7 @@ class ProcessGroup(dist.ProcessGroup):
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work | None:
         """Block r of ``output`` becomes rank r's ``input``. Shapes: world size times the elements."""
         if not input.is_cpu:
-            return super()._allgather_base(output, input, *_given(opts))
+            return self._elsewhere._allgather_base(output, input, *_given(opts))
         op = "all_gather_single"
         staging = Staging()
         dtype, width = self._alike(output, input, op)
@@ -278,7 +282,7 @@ class ProcessGroup(dist.ProcessGroup):
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work | None:
         """``output`` becomes the combination of block rank of all ``input``. Shapes: world size times the elements."""
         if not input.is_cpu:
-            return super()._reduce_scatter_base(output, input, *_given(opts))
+            return self._elsewhere._reduce_scatter_base(output, input, *_given(opts))
         op = "reduce_scatter_single"
         self._alike(output, input, op)
         reduction, factor, factor_data = reduction_of(opts, input.dtype, op, self.comm.invalid)
@@ -304,7 +308,7 @@ class ProcessGroup(dist.ProcessGroup):
         Shapes: splits count rows, that is, steps of dimension 0; empty splits are equal ones.
         """
         if not input.is_cpu:
-            return super().alltoall_base(output, input, list(output_split_sizes), list(input_split_sizes), *_given(opts))  # fmt: skip
+            return self._elsewhere.alltoall_base(output, input, list(output_split_sizes), list(input_split_sizes), *_given(opts))  # fmt: skip
         op = "all_to_all_single"
         dtype, width = self._alike(output, input, op)
         staging = Staging()
@@ -329,7 +333,7 @@ class ProcessGroup(dist.ProcessGroup):
         """``outputs[0][r]`` becomes rank r's ``inputs[0]``. Sizes may differ between ranks."""
         input = single(inputs, "all_gather", self.comm.invalid)
         if not input.is_cpu:
-            return super().allgather(outputs, inputs, *_given(opts))
+            return self._elsewhere.allgather(outputs, inputs, *_given(opts))
         if len(outputs) != 1:
             raise self.comm.invalid("all_gather", f"takes one list of outputs, not {len(outputs)}")
         self._here([input, *outputs[0]], "all_gather")
@@ -346,7 +350,7 @@ class ProcessGroup(dist.ProcessGroup):
         """``outputs[0]`` becomes the combination of all ``inputs[0][rank]``. Sizes may differ between ranks."""
         output = single(outputs, "reduce_scatter", self.comm.invalid)
         if not output.is_cpu:
-            return super().reduce_scatter(outputs, inputs, *_given(opts))
+            return self._elsewhere.reduce_scatter(outputs, inputs, *_given(opts))
         if len(inputs) != 1:
             raise self.comm.invalid("reduce_scatter", f"takes one list of inputs, not {len(inputs)}")
         self._here([output, *inputs[0]], "reduce_scatter")
@@ -364,7 +368,7 @@ class ProcessGroup(dist.ProcessGroup):
     def alltoall(self, outputs: _Tensors, inputs: _Tensors, opts: Any = None) -> dist.Work | None:
         """Send ``inputs[s]`` to rank s and receive ``outputs[r]`` from rank r, of any sizes."""
         if inputs and not inputs[0].is_cpu:
-            return super().alltoall(outputs, inputs, *_given(opts))
+            return self._elsewhere.alltoall(outputs, inputs, *_given(opts))
         if not inputs or not outputs:
             raise self.comm.invalid("all_to_all", f"a list is empty; it must have {self.comm.size} tensors, one per rank")
         self._here([*inputs, *outputs], "all_to_all")
@@ -381,7 +385,7 @@ class ProcessGroup(dist.ProcessGroup):
         """The root's ``outputs[0][r]`` becomes rank r's ``inputs[0]``."""
         input = single(inputs, "gather", self.comm.invalid)
         if not input.is_cpu:
-            return super().gather(outputs, inputs, *_given(opts))
+            return self._elsewhere.gather(outputs, inputs, *_given(opts))
         root = opts.rootRank if opts is not None else 0
         if (root == self.comm.rank) != (len(outputs) == 1):
             raise self.comm.invalid("gather", "the root passes one list of outputs, the others none")
@@ -399,7 +403,7 @@ class ProcessGroup(dist.ProcessGroup):
         """``outputs[0]`` becomes the root's ``inputs[0][rank]``."""
         output = single(outputs, "scatter", self.comm.invalid)
         if not output.is_cpu:
-            return super().scatter(outputs, inputs, *_given(opts))
+            return self._elsewhere.scatter(outputs, inputs, *_given(opts))
         root = opts.rootRank if opts is not None else 0
         if (root == self.comm.rank) != (len(inputs) == 1):
             raise self.comm.invalid("scatter", "the root passes one list of inputs, the others none")
@@ -414,8 +418,8 @@ class ProcessGroup(dist.ProcessGroup):
 
     def barrier(self, opts: Any = None, *more: Any, **named: Any) -> dist.Work | None:
         """Wait until every rank has come here."""
-        if opts is not None and self._others and getattr(opts, "device", None) in self._others:
-            return super().barrier(opts)
+        if self._others and self._of_others(getattr(opts, "device", None)):
+            return self._elsewhere.barrier(opts)
         comm = self.comm
         if self._at_once(opts) and not profiler._is_profiler_enabled and comm.through(comm.submit(_lib.BARRIER, 0, 0, timeout_ns(opts.timeout))):
             return _done([])
@@ -438,13 +442,13 @@ class ProcessGroup(dist.ProcessGroup):
     def allreduce_coalesced(self, tensors: _Tensors, opts: Any = None) -> dist.Work:
         """:meth:`allreduce` of each tensor."""
         if tensors and not tensors[0].is_cpu:
-            return super().allreduce_coalesced(tensors, *_given(opts))
+            return self._elsewhere.allreduce_coalesced(tensors, *_given(opts))
         return self._coalesced(opts, tensors, [(self.allreduce, ([t], opts)) for t in tensors])
 
     def all_gather_single_coalesced(self, outputs: _Tensors, inputs: _Tensors, opts: Any = None) -> dist.Work:
         """:meth:`all_gather_single` of each pair."""
         if inputs and not inputs[0].is_cpu:
-            return super().allgather_into_tensor_coalesced(outputs, inputs, *_given(opts))
+            return self._elsewhere.allgather_into_tensor_coalesced(outputs, inputs, *_given(opts))
         calls = [(self.all_gather_single, (o, i, opts)) for o, i in zip(outputs, inputs, strict=True)]
         return self._coalesced(opts, outputs, calls)
 
@@ -453,7 +457,7 @@ class ProcessGroup(dist.ProcessGroup):
     def reduce_scatter_single_coalesced(self, outputs: _Tensors, inputs: _Tensors, opts: Any = None) -> dist.Work:
         """:meth:`reduce_scatter_single` of each pair."""
         if inputs and not inputs[0].is_cpu:
-            return super().reduce_scatter_tensor_coalesced(outputs, inputs, *_given(opts))
+            return self._elsewhere.reduce_scatter_tensor_coalesced(outputs, inputs, *_given(opts))
         calls = [(self.reduce_scatter_single, (o, i, opts)) for o, i in zip(outputs, inputs, strict=True)]
         return self._coalesced(opts, outputs, calls)
 
@@ -462,7 +466,7 @@ class ProcessGroup(dist.ProcessGroup):
     def allgather_coalesced(self, outputs: list[_Tensors], inputs: _Tensors, opts: Any = None) -> dist.Work:
         """``outputs[r][i]`` becomes rank r's ``inputs[i]``."""
         if inputs and not inputs[0].is_cpu:
-            return super().allgather_coalesced(outputs, inputs, *_given(opts))
+            return self._elsewhere.allgather_coalesced(outputs, inputs, *_given(opts))
         calls = [(self.allgather, ([[o[i] for o in outputs]], [t], opts)) for i, t in enumerate(inputs)]
         return self._coalesced(opts, outputs, calls)
 
@@ -485,13 +489,13 @@ class ProcessGroup(dist.ProcessGroup):
     def _start_coalescing(self, device: torch.device) -> None:
         """Collect the operations that follow, until :meth:`_end_coalescing`."""
         if device.type != "cpu":
-            return super()._start_coalescing(device)
+            return self._elsewhere._start_coalescing(device)
         self.comm.begin_batch()
 
     def _end_coalescing(self, device: torch.device) -> dist.Work:
         """Issue the operations collected, as one; those that move messages can't block each other."""
         if device.type != "cpu":
-            return super()._end_coalescing(device)
+            return self._elsewhere._end_coalescing(device)
         return Work(self.comm.end_batch(True), [])
 
     # ---- messages ----
@@ -500,7 +504,7 @@ class ProcessGroup(dist.ProcessGroup):
         """Send a tensor; done when it may be reused."""
         tensor = single(tensors, "send", self.comm.invalid)
         if not tensor.is_cpu:
-            return super().send(tensors, dst, tag)
+            return self._elsewhere.send(tensors, dst, tag)
         if imaginary(tensor):
             return Work(None, tensors)
         dense(tensor, "send", self.comm.invalid)
@@ -514,7 +518,7 @@ class ProcessGroup(dist.ProcessGroup):
         """Receive a tensor. Shapes: dtype and number of elements must be the message's."""
         tensor = single(tensors, "recv", self.comm.invalid)
         if not tensor.is_cpu:
-            return super().recv(tensors, src, tag)
+            return self._elsewhere.recv(tensors, src, tag)
         if imaginary(tensor):
             return Work(None, tensors)
         dense(tensor, "recv", self.comm.invalid)
@@ -527,7 +531,7 @@ class ProcessGroup(dist.ProcessGroup):
     def recv_anysource(self, tensors: _Tensors, tag: int) -> dist.Work:
         """:meth:`recv` from any rank; ``Work.source_rank`` says from which."""
         if tensors and not tensors[0].is_cpu:
-            return super().recv_anysource(tensors, tag)
+            return self._elsewhere.recv_anysource(tensors, tag)
         return self.recv(tensors, _lib.ANY, tag)
 
     # ---- the group itself ----
@@ -542,7 +546,7 @@ class ProcessGroup(dist.ProcessGroup):
         self.comm.set_timeout(timeout_ns(timeout))
         self._timeout = timeout
         if self._others:
-            super().set_timeout(timeout)
+            self._elsewhere.set_timeout(timeout)
 
     _set_default_timeout = set_timeout
 
@@ -550,14 +554,14 @@ class ProcessGroup(dist.ProcessGroup):
         """Break the group on all ranks at once; what waits raises :class:`chorus.AbortedError`."""
         self.comm.abort("abort was called")
         if self._others:
-            super().abort()
+            self._elsewhere.abort()
 
     def shutdown(self) -> None:
         """End this rank's part, after the operations issued before. A broken group ends as well."""
         if not self.comm.finalized:
             self.comm.finalize(timeout_ns(self._timeout))
         if self._others:
-            super().shutdown()
+            self._elsewhere.shutdown()
 
     def split_group(
         self,
@@ -643,11 +647,16 @@ class ProcessGroup(dist.ProcessGroup):
         return [torch.device("cpu"), *self._others]
 
     def _get_backend(self, device: torch.device) -> Any:
-        return self if device.type == "cpu" else super()._get_backend(device)
+        return self if device.type == "cpu" else self._elsewhere._get_backend(device)
 
     def _add_backend(self, device: torch.device, kind: Any, backend: Any) -> None:
-        self._register_backend(device, kind, backend)
+        self._elsewhere._register_backend(device, kind, backend)
+        self._register_backend(device, kind, backend)  # for C++, which asks the group itself
         self._others.append(device)
+
+    def _of_others(self, device: torch.device | None) -> bool:
+        """Whether another backend of the group is that of a device."""
+        return device is not None and any(device.type == other.type for other in self._others)
 
     def _has_hooks(self) -> bool:
         return False
@@ -672,6 +681,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def setGroupName(self, name: str) -> None:
         self._group_name = name
+        self._elsewhere._set_group_name(name)  # type: ignore[arg-type]
 
     _set_group_name = setGroupName
 
@@ -684,6 +694,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def setGroupDesc(self, desc: str) -> None:
         self._group_desc = desc
+        self._elsewhere._set_group_desc(desc)
 
     _set_group_desc = setGroupDesc
 
