@@ -19,6 +19,8 @@
 //     their output has been written.
 //   - A launcher that is killed takes its ranks along: the kernel kills each rank with the thread that started it, and the
 //     guard (see [Guard]) kills what the ranks had started themselves.
+//   - Launchers watch over each other. One that dies is missed at once, one that falls silent after [Job.LostAfter]; the others say which node it was and
+//     since when, end their ranks, and wait no longer for it.
 //   - All ranks of a job run in the same attempt. When one fails, all are stopped, on every node, before any is started again.
 //   - Each attempt has a TCPStore of its own, so that no key of an earlier attempt is ever seen.
 //   - The launchers' stores admit only who knows the job's secret, and PyTorch's clients of the same user on the same host. A

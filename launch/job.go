@@ -23,7 +23,7 @@ type Job struct {
 	NodeRank    int           // this launcher's place among them, or AnyNodeRank
 	Endpoint    string        // host:port of the rendezvous; the launcher of node 0 listens there
 	JoinTimeout time.Duration // how long to wait for all nodes, and for all to be ready for another attempt; 0: 5 minutes
-	LostAfter   time.Duration // a node that is silent for so long is taken for dead; 0: 30 s
+	LostAfter   time.Duration // a node whose launcher is silent for so long is lost; that of the launcher that serves the rendezvous counts; 0: 5 s
 
 	RunID      string // TORCHELASTIC_RUN_ID and CHORUS_RUN; empty: made up (several nodes: "none", torchrun's default)
 	Role       string // ROLE_NAME; empty: "default"
@@ -67,7 +67,7 @@ const AnyNodeRank = -1
 
 const (
 	defaultJoinTimeout = 5 * time.Minute
-	defaultLostAfter   = 30 * time.Second
+	defaultLostAfter   = 5 * time.Second
 	defaultGrace       = 10 * time.Second
 	defaultMonitor     = 100 * time.Millisecond
 )

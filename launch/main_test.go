@@ -126,15 +126,21 @@ var roles = map[string]func(args []string){
 		os.Exit(ExitCode(job.Run(context.Background())))
 	},
 	"guard": func([]string) { check(Guard(os.Stdin)) },
-	// node is node args[0] of two, which meet at args[1].
-	"node": func(args []string) {
-		job := &Job{
-			Command: self(), RanksPerNode: 1, Nodes: 2, NodeRank: int(args[0][0] - '0'), Endpoint: args[1],
-			Env:    append(os.Environ(), role+"=echo"),
-			Stdout: os.Stdout, Stderr: os.Stderr,
+	// failsoon leaves a file in the directory args[1]; the rank args[0] fails when it finds the file now there.
+	"failsoon": func(args []string) {
+		check(os.WriteFile(filepath.Join(args[1], os.Getenv("RANK")), nil, 0o600))
+		for os.Getenv("RANK") == args[0] {
+			if _, err := os.Stat(filepath.Join(args[1], "now")); err == nil {
+				os.Exit(7)
+			}
+			time.Sleep(time.Millisecond)
 		}
-		os.Exit(ExitCode(job.Run(context.Background())))
+		forever()
 	},
+	// patientnode is node with a heartbeat of a minute.
+	"patientnode": func(args []string) { beNode(args, time.Minute) },
+	// node is node args[0] of two, which meet at args[1].
+	"node": func(args []string) { beNode(args, 0) },
 	// flood writes a mebibyte without a line end, then a last line without one, on both streams, and exits at once.
 	"flood": func([]string) {
 		line := append(bytes.Repeat([]byte("x"), 1<<20), '\n')
@@ -159,6 +165,15 @@ var roles = map[string]func(args []string){
 			fmt.Println(in.Text())
 		}
 	},
+}
+
+func beNode(args []string, lostAfter time.Duration) {
+	job := &Job{
+		Command: self(), RanksPerNode: 1, Nodes: 2, NodeRank: int(args[0][0] - '0'), Endpoint: args[1], LostAfter: lostAfter,
+		Env:    append(os.Environ(), role+"=echo"),
+		Stdout: os.Stdout, Stderr: os.Stderr,
+	}
+	os.Exit(ExitCode(job.Run(context.Background())))
 }
 
 var failures = map[string]func(){

@@ -8,7 +8,6 @@ import (
 	"net"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -22,6 +21,8 @@ import (
 //	node/N                the member that is node N; written once, by compare-and-set
 //	refused               why the job cannot begin
 //	beat/N                a number that node N keeps raising while it is alive
+//	here/N                never written; node N waits for it, unless it serves
+//	left/N                node N has left the job
 //	attempt/A/store       the address of the attempt's own store, which the serving launcher serves too
 //	attempt/A/failure     the first failure of the attempt; written once, by compare-and-set
 //	attempt/A/finished/N  node N's ranks have finished well
@@ -39,12 +40,10 @@ type rendezvous struct {
 	client *store.TCPStore  // below store; nil if this launcher serves
 	ranks  *store.TCPServer // of the current attempt; nil unless this launcher serves
 
-	gone      atomic.Bool // the store does not answer; nobody asks it again
-	beats     *ticking
+	alive     *vigil   // over the other launchers; nil until all have come
 	watching  *ticking // news of the current attempt
 	events    chan *Failure
-	pulse     []pulse // of each node; used by one goroutine at a time
-	serverPos int     // the node that serves
+	serverPos int // the node that serves
 }
 
 // terms are what all launchers of a job must have been told alike.
@@ -52,19 +51,14 @@ type terms struct {
 	Nodes, MaxRestarts int
 	Server             int // the node that serves
 	Host               string
-}
-
-// pulse is when a node's beat was last seen to change.
-type pulse struct {
-	beat string
-	at   time.Time
+	LostAfter          time.Duration // of the launcher that serves; all go by it
 }
 
 // maxRanks is more than a node has, so that sums of such numbers make sense.
 const maxRanks = 1 << 20
 
-// reconnectTime is how long a launcher tries to reach the rendezvous again after its connection broke.
-const reconnectTime = 2 * time.Second
+// reconnectTime is how long a launcher tries to reach the rendezvous again after its connection broke and nobody listens there.
+const reconnectTime = 500 * time.Millisecond
 
 func (j *Job) prepareNodes() error {
 	host, port, err := net.SplitHostPort(j.Endpoint)
@@ -81,8 +75,8 @@ func (j *Job) prepareNodes() error {
 	return nil
 }
 
-// join takes this launcher's place among the nodes and returns when all have come.
-func join(ctx context.Context, j *Job, host string) (*rendezvous, error) {
+// join takes this launcher's place among the nodes and returns when all have come. say is told at once of each node that is lost from then on.
+func join(ctx context.Context, j *Job, host string, say func(*Failure)) (*rendezvous, error) {
 	ctx, cancel := context.WithTimeout(ctx, j.JoinTimeout)
 	defer cancel()
 	rv := &rendezvous{job: j, endpoint: j.Endpoint, events: make(chan *Failure, 1)}
@@ -97,11 +91,7 @@ func join(ctx context.Context, j *Job, host string) (*rendezvous, error) {
 		rv.close()
 		return nil, err
 	}
-	rv.pulse = make([]pulse, j.Nodes)
-	for i := range rv.pulse {
-		rv.pulse[i].at = time.Now()
-	}
-	rv.beats = tick(j.LostAfter/10, rv.beat)
+	rv.watchOver(say)
 	return rv, nil
 }
 
@@ -117,7 +107,7 @@ func (rv *rendezvous) connect(ctx context.Context) error {
 		switch {
 		case err == nil:
 			rv.server = server
-			rv.store = store.NewPrefix("chorus/"+j.RunID, server.Local())
+			rv.store = store.NewPrefix(rv.prefix(), server.Local())
 			return nil
 		case j.NodeRank == 0 || !errors.Is(err, syscall.EADDRINUSE):
 			return fmt.Errorf("launch: cannot serve the rendezvous: %w", err)
@@ -128,9 +118,12 @@ func (rv *rendezvous) connect(ctx context.Context) error {
 		return fmt.Errorf("launch: cannot reach the launcher of node 0, which serves the rendezvous at %s: %w", j.Endpoint, err)
 	}
 	rv.client = client
-	rv.store = store.NewPrefix("chorus/"+j.RunID, client)
+	rv.store = store.NewPrefix(rv.prefix(), client)
 	return nil
 }
+
+// prefix is that of the job's keys.
+func (rv *rendezvous) prefix() string { return "chorus/" + rv.job.RunID }
 
 // enter claims a node rank. The serving launcher does so first, and only then lets the others in.
 func (rv *rendezvous) enter(ctx context.Context, host string) error {
@@ -166,7 +159,7 @@ func (rv *rendezvous) enter(ctx context.Context, host string) error {
 		return nil
 	}
 	rv.serverPos = rv.node
-	t, _ := json.Marshal(terms{Nodes: j.Nodes, MaxRestarts: j.MaxRestarts, Server: rv.node, Host: host})
+	t, _ := json.Marshal(terms{Nodes: j.Nodes, MaxRestarts: j.MaxRestarts, Server: rv.node, Host: host, LostAfter: j.LostAfter})
 	return rv.store.Set(ctx, "job", t)
 }
 
@@ -188,6 +181,9 @@ func (rv *rendezvous) agree(ctx context.Context) error {
 			t.Server, t.Host, t.Nodes, t.MaxRestarts, rv.job.Nodes, rv.job.MaxRestarts)
 	}
 	rv.serverPos = t.Server
+	if t.LostAfter > 0 {
+		rv.job.LostAfter = t.LostAfter
+	}
 	return nil
 }
 
@@ -226,6 +222,15 @@ func (rv *rendezvous) gather(ctx context.Context) error {
 func (rv *rendezvous) begin(ctx context.Context, attempt int) (string, int, error) {
 	ctx, cancel := context.WithTimeout(ctx, rv.job.JoinTimeout)
 	defer cancel()
+	host, port, err := rv.start(ctx, attempt)
+	if f := rv.alive.loss(attempt); err != nil && f != nil {
+		return "", 0, rv.failed(f)
+	}
+	return host, port, err
+}
+
+// start does the work of begin, for which a node that is lost is like any other error.
+func (rv *rendezvous) start(ctx context.Context, attempt int) (string, int, error) {
 	if rv.server != nil {
 		if err := rv.open(ctx, attempt); err != nil {
 			return "", 0, err
@@ -307,20 +312,25 @@ func (rv *rendezvous) stopped(attempt int, f *Failure, records []*observe.Dump) 
 	if !f.explainable() {
 		return "", false
 	}
-	return rv.together(attempt, f)
+	return rv.together(attempt)
 }
 
 // close implements peers. The launcher that serves stays until the others have gone, so that they learn the outcome.
 func (rv *rendezvous) close() {
 	rv.watching.stop()
-	rv.beats.stop()
+	patience := 2*rv.job.Grace + drainTime
+	switch {
+	case rv.alive != nil:
+		rv.leave(patience)
+	case rv.server != nil: // not all have come: who has is told so
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		rv.server.Drain(ctx)
+	}
 	if rv.client != nil {
 		rv.client.Close()
 	}
 	if rv.server != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*rv.job.Grace+drainTime)
-		defer cancel()
-		rv.server.Drain(ctx)
 		rv.server.Close()
 	}
 	if rv.ranks != nil {
@@ -330,77 +340,47 @@ func (rv *rendezvous) close() {
 
 // look looks for the outcome of an attempt and reports whether to go on looking.
 func (rv *rendezvous) look(attempt int) bool {
+	over, f, err := rv.outcome(attempt)
+	lost := rv.alive.loss(attempt)
+	switch {
+	case err != nil:
+		if lost == nil {
+			rv.alive.noAnswer(err)
+			lost = rv.alive.loss(attempt)
+		}
+		rv.events <- lost
+		return false
+	case over:
+		rv.events <- f
+		return false
+	case lost != nil && rv.server != nil:
+		rv.failed(lost) // the next look finds what came first
+	}
+	return true
+}
+
+// outcome reports whether an attempt is over, and its first failure; nil if the ranks of all nodes have finished well.
+func (rv *rendezvous) outcome(attempt int) (over bool, f *Failure, err error) {
 	ctx, cancel := rv.brief()
 	defer cancel()
 	failure := attemptKey(attempt, "failure")
-	failed, err := rv.store.Check(ctx, failure)
-	if err == nil && failed {
-		var data []byte
-		if data, err = rv.store.Get(ctx, failure); err == nil {
-			rv.events <- decodeFailure(data)
-			return false
-		}
+	if over, err = rv.store.Check(ctx, failure); err != nil {
+		return false, nil, err
 	}
-	if err == nil {
-		var done bool
-		if done, err = rv.store.Check(ctx, rv.keys(attemptKey(attempt, "finished/%d"))...); err == nil && done {
-			rv.events <- nil
-			return false
+	if over {
+		data, err := rv.store.Get(ctx, failure)
+		if err != nil {
+			return false, nil, err
 		}
+		return true, decodeFailure(data), nil
 	}
-	if err != nil {
-		rv.gone.Store(true)
-		reason := fmt.Sprintf("its rendezvous at %s does not answer: %v", rv.endpoint, err)
-		rv.events <- rv.lost(rv.serverPos, attempt, reason)
-		return false
-	}
-	if rv.server != nil {
-		rv.takePulses(ctx, attempt)
-	}
-	return true
-}
-
-// takePulses declares a node lost whose beat has not changed for too long.
-func (rv *rendezvous) takePulses(ctx context.Context, attempt int) {
-	now := time.Now()
-	for n := range rv.pulse {
-		p := &rv.pulse[n]
-		key := fmt.Sprintf("beat/%d", n)
-		beat := ""
-		if ok, err := rv.store.Check(ctx, key); err == nil && ok {
-			v, _ := rv.store.Get(ctx, key)
-			beat = string(v)
-		}
-		if beat != p.beat || n == rv.node {
-			*p = pulse{beat, now}
-			continue
-		}
-		if silent := now.Sub(p.at); silent > rv.job.LostAfter {
-			rv.failed(rv.lost(n, attempt, fmt.Sprintf("its launcher has been silent for %s", seconds(silent))))
-			return
-		}
-	}
-}
-
-func (rv *rendezvous) lost(node, attempt int, reason string) *Failure {
-	return &Failure{Kind: NodeLost, Attempt: attempt, Node: node, Host: rv.world[node].Host, Reason: reason}
-}
-
-// beat shows that this launcher is alive.
-func (rv *rendezvous) beat() bool {
-	ctx, cancel := rv.brief()
-	defer cancel()
-	rv.store.Add(ctx, fmt.Sprintf("beat/%d", rv.node), 1)
-	return true
+	over, err = rv.store.Check(ctx, rv.keys(attemptKey(attempt, "finished/%d"))...)
+	return over, nil, err
 }
 
 // brief bounds an operation on the store; a store that takes longer is as good as lost, and gets no time at all once it is.
 func (rv *rendezvous) brief() (context.Context, context.CancelFunc) {
-	limit := rv.job.LostAfter
-	if rv.gone.Load() {
-		limit = 0
-	}
-	return context.WithTimeout(context.Background(), limit)
+	return context.WithTimeout(rv.alive.reach(), rv.job.LostAfter)
 }
 
 // refusedError is the value of the key that ends a poll early.
@@ -410,7 +390,7 @@ func (e *refusedError) Error() string { return string(e.value) }
 
 // poll waits until all keys exist, or veto does, which is a *refusedError.
 func (rv *rendezvous) poll(ctx context.Context, veto string, keys []string) error {
-	t := time.NewTicker(rv.job.Monitor)
+	t := time.NewTicker(max(min(rv.job.Monitor, rv.job.LostAfter/10), time.Millisecond)) // the vigil begins when all have seen that all have come
 	defer t.Stop()
 	for {
 		if no, err := rv.store.Check(ctx, veto); err != nil {
@@ -424,6 +404,9 @@ func (rv *rendezvous) poll(ctx context.Context, veto string, keys []string) erro
 		}
 		if yes, err := rv.store.Check(ctx, keys...); yes || err != nil {
 			return err
+		}
+		if f := rv.alive.loss(0); f != nil {
+			return f
 		}
 		select {
 		case <-t.C:

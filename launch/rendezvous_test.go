@@ -44,10 +44,10 @@ func FuzzRecords(f *testing.F) {
 		if rv.serverPos < 0 || rv.serverPos >= 2 {
 			t.Fatalf("node %d serves", rv.serverPos)
 		}
+		rv.watchOver(func(*Failure) {})
+		defer rv.leave(time.Second)
 		host, port, err := rv.begin(ctx, 0)
-		if rv.watching != nil {
-			rv.watching.stop()
-		}
+		rv.watching.stop()
 		if err == nil && (host == "" || port < 1 || port > 65535) {
 			t.Fatalf("%q:%d", host, port)
 		}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -32,6 +33,27 @@ type runner struct {
 	records *records
 	scratch string // for error files and the secret; removed at the end
 	secret  string // file with the secret that this launcher has made for the job; empty: none
+	missed  missed // nodes
+}
+
+// missed are the nodes whose loss has been explained.
+type missed struct {
+	mu    sync.Mutex
+	nodes map[int]bool
+}
+
+// first reports whether it's called for a node for the first time.
+func (m *missed) first(node int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.nodes[node] {
+		return false
+	}
+	if m.nodes == nil {
+		m.nodes = map[int]bool{}
+	}
+	m.nodes[node] = true
+	return true
 }
 
 // peers is what a launcher knows of the launchers on other nodes, and shares with them.
@@ -96,7 +118,7 @@ func (r *runner) open(ctx context.Context) (err error) {
 		r.peers = &alone{job: j, events: make(chan *Failure, 1)}
 	} else {
 		waiting, stop := j.untilSignal(ctx, max(j.NodeRank, 0), r.host)
-		rv, err := join(waiting, j, r.host)
+		rv, err := join(waiting, j, r.host, r.explain)
 		err = r.interrupted(waiting, 0, err)
 		stop()
 		if err != nil {
@@ -319,7 +341,11 @@ func (a *attempt) explain(f *Failure) {
 	}
 }
 
+// explain says what went wrong; of a node that is lost only once, though it's seen to be so before it ends the attempt, or after something else has.
 func (r *runner) explain(f *Failure) {
+	if f.Kind == NodeLost && !r.missed.first(f.Node) {
+		return
+	}
 	var b strings.Builder
 	b.WriteString(f.Error())
 	if f.Message != "" {

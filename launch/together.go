@@ -56,15 +56,12 @@ func (rv *rendezvous) publish(attempt int, dumps []*observe.Dump) {
 }
 
 // together returns what the dumps of all ranks tell of a failure, and whether that could be found out.
-func (rv *rendezvous) together(attempt int, f *Failure) (text string, ok bool) {
-	if rv.gone.Load() {
-		return "", false
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), rv.job.Grace+gatherTime)
+func (rv *rendezvous) together(attempt int) (text string, ok bool) {
+	ctx, cancel := context.WithTimeout(rv.alive.reach(), rv.job.Grace+gatherTime)
 	defer cancel()
 	key := attemptKey(attempt, "explained")
 	if rv.server != nil {
-		text = tell(rv.collect(ctx, attempt, f))
+		text = tell(rv.collect(ctx, attempt))
 		return text, rv.store.Set(ctx, key, []byte(text)) == nil
 	}
 	if rv.store.Wait(ctx, key) != nil {
@@ -74,12 +71,12 @@ func (rv *rendezvous) together(attempt int, f *Failure) (text string, ok bool) {
 	return string(told), err == nil
 }
 
-// collect returns the dumps that the launchers have put into the rendezvous, by rank. It waits for all nodes but one that is lost.
-func (rv *rendezvous) collect(ctx context.Context, attempt int, f *Failure) []*observe.Dump {
+// collect returns the dumps that the launchers have put into the rendezvous, by rank. It waits for all nodes but those that are lost.
+func (rv *rendezvous) collect(ctx context.Context, attempt int) []*observe.Dump {
 	byRank := map[int]*observe.Dump{}
 	size := 0
 	for n, stopped := range rv.keys(attemptKey(attempt, "stopped/%d")) {
-		if f.Kind == NodeLost && f.Node == n || rv.store.Wait(ctx, stopped) != nil {
+		if !rv.hasStopped(ctx, n, stopped) {
 			continue
 		}
 		ranks, err := rv.store.Get(ctx, stopped)
@@ -105,6 +102,19 @@ func (rv *rendezvous) collect(ctx context.Context, attempt int, f *Failure) []*o
 		dumps = append(dumps, byRank[rank])
 	}
 	return dumps
+}
+
+// hasStopped waits until a node has written a key, and reports false if it won't.
+func (rv *rendezvous) hasStopped(ctx context.Context, n int, key string) bool {
+	for {
+		lost := rv.alive.lost(n)
+		if there, err := rv.store.Check(ctx, key); there || err != nil || lost {
+			return there && err == nil
+		}
+		if !sleep(ctx, rv.job.Monitor) {
+			return false
+		}
+	}
 }
 
 func pack(d *observe.Dump) ([]byte, error) {

@@ -35,8 +35,13 @@ func dumpOf(t testing.TB, rank int) *observe.Dump {
 func TestTogether(t *testing.T) {
 	h := store.NewHash(time.Minute)
 	defer h.Close()
-	job := &Job{Nodes: 3, Grace: time.Minute, LostAfter: time.Minute}
-	f := &Failure{Kind: NodeLost, Node: 2}
+	job := &Job{Nodes: 3, Grace: time.Minute, LostAfter: time.Minute, Monitor: time.Millisecond}
+	vigilOf := func(rv *rendezvous) *vigil {
+		v := &vigil{rv: rv, say: func(*Failure) {}}
+		v.ctx, v.end = context.WithCancelCause(t.Context())
+		rv.world = make([]member, 3)
+		return v
+	}
 	type answer struct {
 		text string
 		ok   bool
@@ -48,9 +53,11 @@ func TestTogether(t *testing.T) {
 		if n == 1 { // it serves
 			rv.server = new(store.TCPServer)
 		}
+		rv.alive = vigilOf(rv)
+		rv.alive.lose(2, "its host burns")
 		go func() {
 			rv.publish(4, []*observe.Dump{d})
-			text, ok := rv.together(4, f)
+			text, ok := rv.together(4)
 			answers <- answer{text, ok}
 		}()
 	}
@@ -63,8 +70,9 @@ func TestTogether(t *testing.T) {
 		t.Errorf("told:\n%s\nwant\n%s", first.text, want)
 	}
 	gone := &rendezvous{job: job, store: store.NewPrefix("p", h)}
-	gone.gone.Store(true)
-	if _, ok := gone.together(5, f); ok {
+	gone.alive = vigilOf(gone)
+	gone.alive.noAnswer(context.DeadlineExceeded)
+	if _, ok := gone.together(5); ok {
 		t.Error("told by nobody")
 	}
 }
@@ -95,7 +103,7 @@ func FuzzCollect(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
-		dumps := rv.collect(ctx, 0, &Failure{Kind: Exited})
+		dumps := rv.collect(ctx, 0)
 		tell(dumps)
 		for i, d := range dumps[1:] {
 			if d.Chorus.Rank <= dumps[i].Chorus.Rank || d.Chorus.Size != 3 {

@@ -248,6 +248,13 @@ func (t *table) wait(keys []string, wake func()) *waiter {
 	return w
 }
 
+// waiting counts who waits for key.
+func (t *table) waiting(key string) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.waiters[key])
+}
+
 // cancel makes sure that w is not woken any more.
 func (t *table) cancel(w *waiter) {
 	if w == nil {

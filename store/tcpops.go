@@ -121,7 +121,7 @@ func (s *TCPStore) Check(ctx context.Context, keys ...string) (bool, error) {
 		}
 		return err
 	})
-	return b == replyReady, err
+	return err == nil && b == replyReady, err // ready is 0, and so is what was never read
 }
 
 // CompareSet implements Store.

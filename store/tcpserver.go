@@ -104,6 +104,10 @@ func (s *TCPServer) Port() int {
 // that clients see, without a connection.
 func (s *TCPServer) Local() *HashStore { return s.local }
 
+// Waiting returns how many calls of clients wait for key. One that waits for a key which nobody writes is seen to be alive:
+// its connection ends with its process.
+func (s *TCPServer) Waiting(key string) int { return s.table.waiting(wireKey(key)) }
+
 func (s *TCPServer) accept() {
 	for {
 		s.gate.Wait(s.ctx)

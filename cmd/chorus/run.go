@@ -53,6 +53,7 @@ type runFlags struct {
 
 	grace       time.Duration
 	joinTimeout time.Duration
+	heartbeat   time.Duration
 	http        string
 }
 
@@ -140,6 +141,7 @@ Flags may be spelled with underscores, and each may be given by a variable inste
 	fs.StringVar(&f.http, "http", "", "serve what this node's ranks do at this address: Prometheus' /metrics, and profiles; a port alone is on the loopback")
 	fs.DurationVar(&f.grace, "grace", 10*time.Second, "time that ranks have to stop before they are killed")
 	fs.DurationVar(&f.joinTimeout, "join-timeout", 5*time.Minute, "time that nodes have to come")
+	fs.DurationVar(&f.heartbeat, "heartbeat", 5*time.Second, "a node whose launcher is silent for so long is lost, and the job with it; that of node 0 counts")
 	return cmd
 }
 
@@ -184,6 +186,7 @@ func (f *runFlags) job(args []string) (*launch.Job, error) {
 		MaxRestarts: f.maxRestarts,
 		Grace:       f.grace,
 		JoinTimeout: f.joinTimeout,
+		LostAfter:   f.heartbeat,
 		LogDir:      f.logDir,
 		Records:     launch.JobsDir(),
 		Env:         os.Environ(),
@@ -192,8 +195,8 @@ func (f *runFlags) job(args []string) (*launch.Job, error) {
 		Color:       term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "",
 		Signals:     catchSignals(),
 	}
-	if f.grace <= 0 || f.joinTimeout <= 0 || f.monitorInterval <= 0 {
-		return nil, fmt.Errorf("--grace, --join-timeout and --monitor-interval must be positive")
+	if f.grace <= 0 || f.joinTimeout <= 0 || f.heartbeat <= 0 || f.monitorInterval <= 0 {
+		return nil, fmt.Errorf("--grace, --join-timeout, --heartbeat and --monitor-interval must be positive")
 	}
 	j.Monitor = time.Duration(f.monitorInterval * float64(time.Second))
 	if j.RanksPerNode, err = parseNproc(f.nprocPerNode); err != nil {

@@ -1,0 +1,206 @@
+package launch
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// link passes connections on to an address until it's cut: then nothing passes any more, and no end is told.
+type link struct {
+	listener net.Listener
+	silent   atomic.Bool
+
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func newLink(t *testing.T, to string) *link {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &link{listener: l}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			a, err := l.Accept()
+			if err != nil {
+				return
+			}
+			k.keep(a)
+			if k.silent.Load() {
+				continue
+			}
+			b, err := net.Dial("tcp", to)
+			if err != nil {
+				a.Close()
+				continue
+			}
+			k.keep(b)
+			all.Go(func() { k.pass(a, b) })
+			all.Go(func() { k.pass(b, a) })
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		k.mu.Lock()
+		for _, c := range k.conns {
+			c.Close()
+		}
+		k.mu.Unlock()
+		all.Wait()
+	})
+	return k
+}
+
+func (k *link) keep(c net.Conn) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.conns = append(k.conns, c)
+}
+
+func (k *link) pass(from, to net.Conn) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		if k.silent.Load() {
+			if err != nil {
+				return // and the other end isn't told
+			}
+			continue
+		}
+		if _, werr := to.Write(buf[:n]); err != nil || werr != nil {
+			to.Close()
+			return
+		}
+	}
+}
+
+func (k *link) cut() { k.silent.Store(true) }
+
+// linked starts two launchers that reach each other through a link.
+func linked(t *testing.T, change func(n int, j *Job), name string, args ...string) ([]*node, *link) {
+	endpoint := freeEndpoint(t)
+	k := newLink(t, endpoint)
+	return startNodes(t, []int{1, 1}, true, func(n int, j *Job) {
+		j.Endpoint, j.LostAfter = endpoint, 500*time.Millisecond
+		if n == 1 {
+			j.Endpoint = k.listener.Addr().String()
+		}
+		if change != nil {
+			change(n, j)
+		}
+	}, name, args...), k
+}
+
+// atOnce fails the test if a node's launcher doesn't return within what a few looks may take on a loaded host.
+func (n *node) atOnce(t *testing.T, limit time.Duration) error {
+	t.Helper()
+	select {
+	case err := <-n.result:
+		return err
+	case <-time.After(limit):
+		t.Errorf("the launcher has not returned after %v:\n%s", limit, n.errs)
+		return <-n.result
+	}
+}
+
+// TestACutLink has the link between two launchers fall silent: each says that the other is lost, since when, and ends its ranks.
+func TestACutLink(t *testing.T) {
+	nodes, k := linked(t, nil, "echo")
+	for _, n := range nodes {
+		n.out.await(t, "ready", 1)
+	}
+	k.cut()
+	for i, n := range nodes {
+		f := wantFailure(t, n.atOnce(t, 5*time.Second))
+		if f.Kind != NodeLost || f.Node != 1-i {
+			t.Errorf("node %d: %+v", i, f)
+		}
+		wantText(t, n.errs.String(), fmt.Sprintf("node %d (", 1-i), "is lost: its launcher", " since ", "stopped rank")
+	}
+}
+
+// TestAFailureBehindACutLink has a rank fail when the launchers can't reach each other: both return soon, and say so besides.
+func TestAFailureBehindACutLink(t *testing.T) {
+	for culprit := range 2 {
+		dir := t.TempDir()
+		nodes, k := linked(t, nil, "failsoon", fmt.Sprint(culprit), dir)
+		awaitFiles(dir, "2")
+		k.cut()
+		if err := os.WriteFile(dir+"/now", nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for i, n := range nodes {
+			f := wantFailure(t, n.atOnce(t, 5*time.Second))
+			if i == culprit && (f.Kind != Exited || f.Rank != culprit) || i != culprit && (f.Kind != NodeLost || f.Node != culprit) {
+				t.Errorf("node %d: %+v", i, f)
+			}
+			wantText(t, n.errs.String(), fmt.Sprintf("node %d (", 1-i), "is lost: its launcher", " since ")
+		}
+	}
+}
+
+// TestAKilledLauncherIsMissedAtOnce though the heartbeat has a minute: its connection ends with it.
+func TestAKilledLauncherIsMissedAtOnce(t *testing.T) {
+	for victim := range 2 {
+		t.Run(fmt.Sprint("node ", victim), func(t *testing.T) {
+			endpoint := freeEndpoint(t)
+			theirs := newBuffer()
+			other := exec.Command(os.Args[0], fmt.Sprint(victim), endpoint)
+			other.Env = append(os.Environ(), role+"=patientnode", "TMPDIR="+t.TempDir())
+			other.Stdout, other.Stderr = theirs, io.Discard
+			other.WaitDelay = 10 * time.Second
+			if err := other.Start(); err != nil {
+				t.Fatal(err)
+			}
+			job, out, errs := newJob(t, 1, "echo")
+			job.Nodes, job.NodeRank, job.Endpoint, job.LostAfter = 2, 1-victim, endpoint, time.Minute
+			n := &node{job, out, errs, nil, make(chan error, 1)}
+			go func() { n.result <- job.Run(t.Context()) }()
+			out.await(t, "ready", 1)
+			theirs.await(t, "ready", 1)
+			other.Process.Kill()
+			other.Wait()
+			f := wantFailure(t, n.atOnce(t, 8*time.Second))
+			if f.Kind != NodeLost || f.Node != victim {
+				t.Errorf("got %+v", f)
+			}
+			wantText(t, errs.String(), fmt.Sprintf("node %d (", victim), "is lost: its launcher has ended", "stopped rank")
+		})
+	}
+}
+
+// TestALauncherThatIsStopped for longer than the heartbeat takes nobody for lost when it goes on, and is itself lost to the other.
+func TestALauncherThatIsStopped(t *testing.T) {
+	endpoint := freeEndpoint(t)
+	theirs := newBuffer()
+	other := exec.Command(os.Args[0], "1", endpoint)
+	other.Env = append(os.Environ(), role+"=node", "TMPDIR="+t.TempDir())
+	other.Stdout, other.Stderr = theirs, io.Discard
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer other.Wait()
+	defer other.Process.Signal(syscall.SIGCONT)
+	job, out, errs := newJob(t, 1, "echo")
+	job.Nodes, job.NodeRank, job.Endpoint, job.LostAfter = 2, 0, endpoint, 500*time.Millisecond
+	n := &node{job, out, errs, nil, make(chan error, 1)}
+	go func() { n.result <- job.Run(t.Context()) }()
+	out.await(t, "ready", 1)
+	theirs.await(t, "ready", 1)
+	other.Process.Signal(syscall.SIGSTOP)
+	if f := wantFailure(t, n.atOnce(t, 5*time.Second)); f.Kind != NodeLost || f.Node != 1 {
+		t.Errorf("got %+v", f)
+	}
+	wantText(t, errs.String(), "is lost: its launcher has been silent since ")
+}
