@@ -2885,7 +2885,7 @@ done289:
 	RET
 
 // func reduceSumF32AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX
+// Requires: AVX, AVX2
 TEXT ·reduceSumF32AVX2(SB), NOSPLIT, $0-64
 	MOVQ dsts_base+0(FP), AX
 	MOVQ dsts_len+8(FP), CX
@@ -2923,24 +2923,32 @@ next301:
 	JMP    next301
 
 all302:
+	VCMPPS    $0x03, Y0, Y1, Y4
+	VCMPPS    $0x03, Y2, Y3, Y5
+	VPOR      Y5, Y4, Y4
+	VMOVMSKPS Y4, R11
+	TESTL     R11, R11
+	JNE       nan303
+
+numbers304:
 	VMOVDQU Y0, (R10)(SI*1)
 	VMOVDQU Y1, 32(R10)(SI*1)
 	VMOVDQU Y2, 64(R10)(SI*1)
 	VMOVDQU Y3, 96(R10)(SI*1)
 	MOVQ    $0x00000001, R12
 
-next303:
+next305:
 	CMPQ    R12, CX
-	JE      all304
+	JE      all306
 	MOVQ    (AX)(R12*8), R11
 	VMOVDQU Y0, (R11)(SI*1)
 	VMOVDQU Y1, 32(R11)(SI*1)
 	VMOVDQU Y2, 64(R11)(SI*1)
 	VMOVDQU Y3, 96(R11)(SI*1)
 	INCQ    R12
-	JMP     next303
+	JMP     next305
 
-all304:
+all306:
 	ADDQ $0x00000080, SI
 	SUBQ $0x00000080, DI
 	JMP  many298
@@ -2952,27 +2960,33 @@ few299:
 	VADDPS  (R9)(SI*1), Y0, Y0
 	MOVQ    $0x00000002, R12
 
-next305:
+next307:
 	CMPQ   R12, BX
-	JE     all306
+	JE     all308
 	MOVQ   (DX)(R12*8), R11
 	VADDPS (R11)(SI*1), Y0, Y0
 	INCQ   R12
-	JMP    next305
+	JMP    next307
 
-all306:
+all308:
+	VCMPPS    $0x03, Y0, Y0, Y1
+	VMOVMSKPS Y1, R11
+	TESTL     R11, R11
+	JNE       nan309
+
+numbers310:
 	VMOVDQU Y0, (R10)(SI*1)
 	MOVQ    $0x00000001, R12
 
-next307:
+next311:
 	CMPQ    R12, CX
-	JE      all308
+	JE      all312
 	MOVQ    (AX)(R12*8), R11
 	VMOVDQU Y0, (R11)(SI*1)
 	INCQ    R12
-	JMP     next307
+	JMP     next311
 
-all308:
+all312:
 	ADDQ $0x00000020, SI
 	SUBQ $0x00000020, DI
 	JMP  few299
@@ -2981,8 +2995,30 @@ done300:
 	VZEROUPPER
 	RET
 
+nan303:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X4
+	VPBROADCASTD X4, Y4
+	VCMPPS       $0x03, Y0, Y0, Y5
+	VBLENDVPS    Y5, Y4, Y0, Y0
+	VCMPPS       $0x03, Y1, Y1, Y5
+	VBLENDVPS    Y5, Y4, Y1, Y1
+	VCMPPS       $0x03, Y2, Y2, Y5
+	VBLENDVPS    Y5, Y4, Y2, Y2
+	VCMPPS       $0x03, Y3, Y3, Y5
+	VBLENDVPS    Y5, Y4, Y3, Y3
+	JMP          numbers304
+
+nan309:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X1
+	VPBROADCASTD X1, Y1
+	VCMPPS       $0x03, Y0, Y0, Y2
+	VBLENDVPS    Y2, Y1, Y0, Y0
+	JMP          numbers310
+
 // func reduceProductF32AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX
+// Requires: AVX, AVX2
 TEXT ·reduceProductF32AVX2(SB), NOSPLIT, $0-64
 	MOVQ dsts_base+0(FP), AX
 	MOVQ dsts_len+8(FP), CX
@@ -2995,9 +3031,9 @@ TEXT ·reduceProductF32AVX2(SB), NOSPLIT, $0-64
 	MOVQ (AX), R10
 	SHLQ $0x02, DI
 
-many309:
+many313:
 	CMPQ    DI, $0x00000080
-	JL      few310
+	JL      few314
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
@@ -3008,75 +3044,111 @@ many309:
 	VMULPS  96(R9)(SI*1), Y3, Y3
 	MOVQ    $0x00000002, R12
 
-next312:
+next316:
 	CMPQ   R12, BX
-	JE     all313
+	JE     all317
 	MOVQ   (DX)(R12*8), R11
 	VMULPS (R11)(SI*1), Y0, Y0
 	VMULPS 32(R11)(SI*1), Y1, Y1
 	VMULPS 64(R11)(SI*1), Y2, Y2
 	VMULPS 96(R11)(SI*1), Y3, Y3
 	INCQ   R12
-	JMP    next312
+	JMP    next316
 
-all313:
+all317:
+	VCMPPS    $0x03, Y0, Y1, Y4
+	VCMPPS    $0x03, Y2, Y3, Y5
+	VPOR      Y5, Y4, Y4
+	VMOVMSKPS Y4, R11
+	TESTL     R11, R11
+	JNE       nan318
+
+numbers319:
 	VMOVDQU Y0, (R10)(SI*1)
 	VMOVDQU Y1, 32(R10)(SI*1)
 	VMOVDQU Y2, 64(R10)(SI*1)
 	VMOVDQU Y3, 96(R10)(SI*1)
 	MOVQ    $0x00000001, R12
 
-next314:
+next320:
 	CMPQ    R12, CX
-	JE      all315
+	JE      all321
 	MOVQ    (AX)(R12*8), R11
 	VMOVDQU Y0, (R11)(SI*1)
 	VMOVDQU Y1, 32(R11)(SI*1)
 	VMOVDQU Y2, 64(R11)(SI*1)
 	VMOVDQU Y3, 96(R11)(SI*1)
 	INCQ    R12
-	JMP     next314
+	JMP     next320
 
-all315:
+all321:
 	ADDQ $0x00000080, SI
 	SUBQ $0x00000080, DI
-	JMP  many309
+	JMP  many313
 
-few310:
+few314:
 	TESTQ   DI, DI
-	JLE     done311
+	JLE     done315
 	VMOVDQU (R8)(SI*1), Y0
 	VMULPS  (R9)(SI*1), Y0, Y0
 	MOVQ    $0x00000002, R12
 
-next316:
+next322:
 	CMPQ   R12, BX
-	JE     all317
+	JE     all323
 	MOVQ   (DX)(R12*8), R11
 	VMULPS (R11)(SI*1), Y0, Y0
 	INCQ   R12
-	JMP    next316
+	JMP    next322
 
-all317:
+all323:
+	VCMPPS    $0x03, Y0, Y0, Y1
+	VMOVMSKPS Y1, R11
+	TESTL     R11, R11
+	JNE       nan324
+
+numbers325:
 	VMOVDQU Y0, (R10)(SI*1)
 	MOVQ    $0x00000001, R12
 
-next318:
+next326:
 	CMPQ    R12, CX
-	JE      all319
+	JE      all327
 	MOVQ    (AX)(R12*8), R11
 	VMOVDQU Y0, (R11)(SI*1)
 	INCQ    R12
-	JMP     next318
+	JMP     next326
 
-all319:
+all327:
 	ADDQ $0x00000020, SI
 	SUBQ $0x00000020, DI
-	JMP  few310
+	JMP  few314
 
-done311:
+done315:
 	VZEROUPPER
 	RET
+
+nan318:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X4
+	VPBROADCASTD X4, Y4
+	VCMPPS       $0x03, Y0, Y0, Y5
+	VBLENDVPS    Y5, Y4, Y0, Y0
+	VCMPPS       $0x03, Y1, Y1, Y5
+	VBLENDVPS    Y5, Y4, Y1, Y1
+	VCMPPS       $0x03, Y2, Y2, Y5
+	VBLENDVPS    Y5, Y4, Y2, Y2
+	VCMPPS       $0x03, Y3, Y3, Y5
+	VBLENDVPS    Y5, Y4, Y3, Y3
+	JMP          numbers319
+
+nan324:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X1
+	VPBROADCASTD X1, Y1
+	VCMPPS       $0x03, Y0, Y0, Y2
+	VBLENDVPS    Y2, Y1, Y0, Y0
+	JMP          numbers325
 
 // func reduceMinF32AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2
@@ -3092,9 +3164,9 @@ TEXT ·reduceMinF32AVX2(SB), NOSPLIT, $0-64
 	MOVQ (AX), R10
 	SHLQ $0x02, DI
 
-many320:
+many328:
 	CMPQ    DI, $0x00000080
-	JL      few321
+	JL      few329
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
@@ -3117,9 +3189,9 @@ many320:
 	VPOR    Y5, Y3, Y3
 	MOVQ    $0x00000002, R12
 
-next323:
+next331:
 	CMPQ    R12, BX
-	JE      all324
+	JE      all332
 	MOVQ    (DX)(R12*8), R11
 	VMOVDQU (R11)(SI*1), Y4
 	VMINPS  Y4, Y0, Y5
@@ -3138,34 +3210,42 @@ next323:
 	VMINPS  Y3, Y4, Y3
 	VPOR    Y5, Y3, Y3
 	INCQ    R12
-	JMP     next323
+	JMP     next331
 
-all324:
+all332:
+	VCMPPS    $0x03, Y0, Y1, Y4
+	VCMPPS    $0x03, Y2, Y3, Y5
+	VPOR      Y5, Y4, Y4
+	VMOVMSKPS Y4, R11
+	TESTL     R11, R11
+	JNE       nan333
+
+numbers334:
 	VMOVDQU Y0, (R10)(SI*1)
 	VMOVDQU Y1, 32(R10)(SI*1)
 	VMOVDQU Y2, 64(R10)(SI*1)
 	VMOVDQU Y3, 96(R10)(SI*1)
 	MOVQ    $0x00000001, R12
 
-next325:
+next335:
 	CMPQ    R12, CX
-	JE      all326
+	JE      all336
 	MOVQ    (AX)(R12*8), R11
 	VMOVDQU Y0, (R11)(SI*1)
 	VMOVDQU Y1, 32(R11)(SI*1)
 	VMOVDQU Y2, 64(R11)(SI*1)
 	VMOVDQU Y3, 96(R11)(SI*1)
 	INCQ    R12
-	JMP     next325
+	JMP     next335
 
-all326:
+all336:
 	ADDQ $0x00000080, SI
 	SUBQ $0x00000080, DI
-	JMP  many320
+	JMP  many328
 
-few321:
+few329:
 	TESTQ   DI, DI
-	JLE     done322
+	JLE     done330
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU (R9)(SI*1), Y1
 	VMINPS  Y1, Y0, Y2
@@ -3173,37 +3253,65 @@ few321:
 	VPOR    Y2, Y0, Y0
 	MOVQ    $0x00000002, R12
 
-next327:
+next337:
 	CMPQ    R12, BX
-	JE      all328
+	JE      all338
 	MOVQ    (DX)(R12*8), R11
 	VMOVDQU (R11)(SI*1), Y1
 	VMINPS  Y1, Y0, Y2
 	VMINPS  Y0, Y1, Y0
 	VPOR    Y2, Y0, Y0
 	INCQ    R12
-	JMP     next327
+	JMP     next337
 
-all328:
+all338:
+	VCMPPS    $0x03, Y0, Y0, Y1
+	VMOVMSKPS Y1, R11
+	TESTL     R11, R11
+	JNE       nan339
+
+numbers340:
 	VMOVDQU Y0, (R10)(SI*1)
 	MOVQ    $0x00000001, R12
 
-next329:
+next341:
 	CMPQ    R12, CX
-	JE      all330
+	JE      all342
 	MOVQ    (AX)(R12*8), R11
 	VMOVDQU Y0, (R11)(SI*1)
 	INCQ    R12
-	JMP     next329
+	JMP     next341
 
-all330:
+all342:
 	ADDQ $0x00000020, SI
 	SUBQ $0x00000020, DI
-	JMP  few321
+	JMP  few329
 
-done322:
+done330:
 	VZEROUPPER
 	RET
+
+nan333:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X4
+	VPBROADCASTD X4, Y4
+	VCMPPS       $0x03, Y0, Y0, Y5
+	VBLENDVPS    Y5, Y4, Y0, Y0
+	VCMPPS       $0x03, Y1, Y1, Y5
+	VBLENDVPS    Y5, Y4, Y1, Y1
+	VCMPPS       $0x03, Y2, Y2, Y5
+	VBLENDVPS    Y5, Y4, Y2, Y2
+	VCMPPS       $0x03, Y3, Y3, Y5
+	VBLENDVPS    Y5, Y4, Y3, Y3
+	JMP          numbers334
+
+nan339:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X1
+	VPBROADCASTD X1, Y1
+	VCMPPS       $0x03, Y0, Y0, Y2
+	VBLENDVPS    Y2, Y1, Y0, Y0
+	JMP          numbers340
 
 // func reduceMaxF32AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2
@@ -3219,9 +3327,9 @@ TEXT ·reduceMaxF32AVX2(SB), NOSPLIT, $0-64
 	MOVQ (AX), R10
 	SHLQ $0x02, DI
 
-many331:
+many343:
 	CMPQ    DI, $0x00000080
-	JL      few332
+	JL      few344
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
@@ -3252,9 +3360,9 @@ many331:
 	VPOR    Y6, Y3, Y3
 	MOVQ    $0x00000002, R12
 
-next334:
+next346:
 	CMPQ    R12, BX
-	JE      all335
+	JE      all347
 	MOVQ    (DX)(R12*8), R11
 	VMOVDQU (R11)(SI*1), Y4
 	VCMPPS  $0x03, Y4, Y0, Y6
@@ -3281,34 +3389,42 @@ next334:
 	VPAND   Y5, Y3, Y3
 	VPOR    Y6, Y3, Y3
 	INCQ    R12
-	JMP     next334
+	JMP     next346
 
-all335:
+all347:
+	VCMPPS    $0x03, Y0, Y1, Y4
+	VCMPPS    $0x03, Y2, Y3, Y5
+	VPOR      Y5, Y4, Y4
+	VMOVMSKPS Y4, R11
+	TESTL     R11, R11
+	JNE       nan348
+
+numbers349:
 	VMOVDQU Y0, (R10)(SI*1)
 	VMOVDQU Y1, 32(R10)(SI*1)
 	VMOVDQU Y2, 64(R10)(SI*1)
 	VMOVDQU Y3, 96(R10)(SI*1)
 	MOVQ    $0x00000001, R12
 
-next336:
+next350:
 	CMPQ    R12, CX
-	JE      all337
+	JE      all351
 	MOVQ    (AX)(R12*8), R11
 	VMOVDQU Y0, (R11)(SI*1)
 	VMOVDQU Y1, 32(R11)(SI*1)
 	VMOVDQU Y2, 64(R11)(SI*1)
 	VMOVDQU Y3, 96(R11)(SI*1)
 	INCQ    R12
-	JMP     next336
+	JMP     next350
 
-all337:
+all351:
 	ADDQ $0x00000080, SI
 	SUBQ $0x00000080, DI
-	JMP  many331
+	JMP  many343
 
-few332:
+few344:
 	TESTQ   DI, DI
-	JLE     done333
+	JLE     done345
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU (R9)(SI*1), Y1
 	VCMPPS  $0x03, Y1, Y0, Y3
@@ -3318,9 +3434,9 @@ few332:
 	VPOR    Y3, Y0, Y0
 	MOVQ    $0x00000002, R12
 
-next338:
+next352:
 	CMPQ    R12, BX
-	JE      all339
+	JE      all353
 	MOVQ    (DX)(R12*8), R11
 	VMOVDQU (R11)(SI*1), Y1
 	VCMPPS  $0x03, Y1, Y0, Y3
@@ -3329,31 +3445,59 @@ next338:
 	VPAND   Y2, Y0, Y0
 	VPOR    Y3, Y0, Y0
 	INCQ    R12
-	JMP     next338
+	JMP     next352
 
-all339:
+all353:
+	VCMPPS    $0x03, Y0, Y0, Y1
+	VMOVMSKPS Y1, R11
+	TESTL     R11, R11
+	JNE       nan354
+
+numbers355:
 	VMOVDQU Y0, (R10)(SI*1)
 	MOVQ    $0x00000001, R12
 
-next340:
+next356:
 	CMPQ    R12, CX
-	JE      all341
+	JE      all357
 	MOVQ    (AX)(R12*8), R11
 	VMOVDQU Y0, (R11)(SI*1)
 	INCQ    R12
-	JMP     next340
+	JMP     next356
 
-all341:
+all357:
 	ADDQ $0x00000020, SI
 	SUBQ $0x00000020, DI
-	JMP  few332
+	JMP  few344
 
-done333:
+done345:
 	VZEROUPPER
 	RET
 
+nan348:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X4
+	VPBROADCASTD X4, Y4
+	VCMPPS       $0x03, Y0, Y0, Y5
+	VBLENDVPS    Y5, Y4, Y0, Y0
+	VCMPPS       $0x03, Y1, Y1, Y5
+	VBLENDVPS    Y5, Y4, Y1, Y1
+	VCMPPS       $0x03, Y2, Y2, Y5
+	VBLENDVPS    Y5, Y4, Y2, Y2
+	VCMPPS       $0x03, Y3, Y3, Y5
+	VBLENDVPS    Y5, Y4, Y3, Y3
+	JMP          numbers349
+
+nan354:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X1
+	VPBROADCASTD X1, Y1
+	VCMPPS       $0x03, Y0, Y0, Y2
+	VBLENDVPS    Y2, Y1, Y0, Y0
+	JMP          numbers355
+
 // func reduceSumF64AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX
+// Requires: AVX, AVX2
 TEXT ·reduceSumF64AVX2(SB), NOSPLIT, $0-64
 	MOVQ dsts_base+0(FP), AX
 	MOVQ dsts_len+8(FP), CX
@@ -3366,9 +3510,9 @@ TEXT ·reduceSumF64AVX2(SB), NOSPLIT, $0-64
 	MOVQ (AX), R10
 	SHLQ $0x03, DI
 
-many342:
+many358:
 	CMPQ    DI, $0x00000080
-	JL      few343
+	JL      few359
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
@@ -3379,78 +3523,114 @@ many342:
 	VADDPD  96(R9)(SI*1), Y3, Y3
 	MOVQ    $0x00000002, R12
 
-next345:
+next361:
 	CMPQ   R12, BX
-	JE     all346
+	JE     all362
 	MOVQ   (DX)(R12*8), R11
 	VADDPD (R11)(SI*1), Y0, Y0
 	VADDPD 32(R11)(SI*1), Y1, Y1
 	VADDPD 64(R11)(SI*1), Y2, Y2
 	VADDPD 96(R11)(SI*1), Y3, Y3
 	INCQ   R12
-	JMP    next345
+	JMP    next361
 
-all346:
+all362:
+	VCMPPD    $0x03, Y0, Y1, Y4
+	VCMPPD    $0x03, Y2, Y3, Y5
+	VPOR      Y5, Y4, Y4
+	VMOVMSKPS Y4, R11
+	TESTL     R11, R11
+	JNE       nan363
+
+numbers364:
 	VMOVDQU Y0, (R10)(SI*1)
 	VMOVDQU Y1, 32(R10)(SI*1)
 	VMOVDQU Y2, 64(R10)(SI*1)
 	VMOVDQU Y3, 96(R10)(SI*1)
 	MOVQ    $0x00000001, R12
 
-next347:
+next365:
 	CMPQ    R12, CX
-	JE      all348
+	JE      all366
 	MOVQ    (AX)(R12*8), R11
 	VMOVDQU Y0, (R11)(SI*1)
 	VMOVDQU Y1, 32(R11)(SI*1)
 	VMOVDQU Y2, 64(R11)(SI*1)
 	VMOVDQU Y3, 96(R11)(SI*1)
 	INCQ    R12
-	JMP     next347
+	JMP     next365
 
-all348:
+all366:
 	ADDQ $0x00000080, SI
 	SUBQ $0x00000080, DI
-	JMP  many342
+	JMP  many358
 
-few343:
+few359:
 	TESTQ   DI, DI
-	JLE     done344
+	JLE     done360
 	VMOVDQU (R8)(SI*1), Y0
 	VADDPD  (R9)(SI*1), Y0, Y0
 	MOVQ    $0x00000002, R12
 
-next349:
+next367:
 	CMPQ   R12, BX
-	JE     all350
+	JE     all368
 	MOVQ   (DX)(R12*8), R11
 	VADDPD (R11)(SI*1), Y0, Y0
 	INCQ   R12
-	JMP    next349
+	JMP    next367
 
-all350:
+all368:
+	VCMPPD    $0x03, Y0, Y0, Y1
+	VMOVMSKPS Y1, R11
+	TESTL     R11, R11
+	JNE       nan369
+
+numbers370:
 	VMOVDQU Y0, (R10)(SI*1)
 	MOVQ    $0x00000001, R12
 
-next351:
+next371:
 	CMPQ    R12, CX
-	JE      all352
+	JE      all372
 	MOVQ    (AX)(R12*8), R11
 	VMOVDQU Y0, (R11)(SI*1)
 	INCQ    R12
-	JMP     next351
+	JMP     next371
 
-all352:
+all372:
 	ADDQ $0x00000020, SI
 	SUBQ $0x00000020, DI
-	JMP  few343
+	JMP  few359
 
-done344:
+done360:
 	VZEROUPPER
 	RET
 
+nan363:
+	MOVQ         $0x7ff8000000000000, R11
+	VMOVQ        R11, X4
+	VPBROADCASTQ X4, Y4
+	VCMPPD       $0x03, Y0, Y0, Y5
+	VBLENDVPS    Y5, Y4, Y0, Y0
+	VCMPPD       $0x03, Y1, Y1, Y5
+	VBLENDVPS    Y5, Y4, Y1, Y1
+	VCMPPD       $0x03, Y2, Y2, Y5
+	VBLENDVPS    Y5, Y4, Y2, Y2
+	VCMPPD       $0x03, Y3, Y3, Y5
+	VBLENDVPS    Y5, Y4, Y3, Y3
+	JMP          numbers364
+
+nan369:
+	MOVQ         $0x7ff8000000000000, R11
+	VMOVQ        R11, X1
+	VPBROADCASTQ X1, Y1
+	VCMPPD       $0x03, Y0, Y0, Y2
+	VBLENDVPS    Y2, Y1, Y0, Y0
+	JMP          numbers370
+
 // func reduceProductF64AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX
+// Requires: AVX, AVX2
 TEXT ·reduceProductF64AVX2(SB), NOSPLIT, $0-64
 	MOVQ dsts_base+0(FP), AX
 	MOVQ dsts_len+8(FP), CX
@@ -3463,9 +3643,9 @@ TEXT ·reduceProductF64AVX2(SB), NOSPLIT, $0-64
 	MOVQ (AX), R10
 	SHLQ $0x03, DI
 
-many353:
+many373:
 	CMPQ    DI, $0x00000080
-	JL      few354
+	JL      few374
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU 32(R8)(SI*1), Y1
 	VMOVDQU 64(R8)(SI*1), Y2
@@ -3476,282 +3656,26 @@ many353:
 	VMULPD  96(R9)(SI*1), Y3, Y3
 	MOVQ    $0x00000002, R12
 
-next356:
+next376:
 	CMPQ   R12, BX
-	JE     all357
+	JE     all377
 	MOVQ   (DX)(R12*8), R11
 	VMULPD (R11)(SI*1), Y0, Y0
 	VMULPD 32(R11)(SI*1), Y1, Y1
 	VMULPD 64(R11)(SI*1), Y2, Y2
 	VMULPD 96(R11)(SI*1), Y3, Y3
 	INCQ   R12
-	JMP    next356
+	JMP    next376
 
-all357:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
-	MOVQ    $0x00000001, R12
+all377:
+	VCMPPD    $0x03, Y0, Y1, Y4
+	VCMPPD    $0x03, Y2, Y3, Y5
+	VPOR      Y5, Y4, Y4
+	VMOVMSKPS Y4, R11
+	TESTL     R11, R11
+	JNE       nan378
 
-next358:
-	CMPQ    R12, CX
-	JE      all359
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
-	INCQ    R12
-	JMP     next358
-
-all359:
-	ADDQ $0x00000080, SI
-	SUBQ $0x00000080, DI
-	JMP  many353
-
-few354:
-	TESTQ   DI, DI
-	JLE     done355
-	VMOVDQU (R8)(SI*1), Y0
-	VMULPD  (R9)(SI*1), Y0, Y0
-	MOVQ    $0x00000002, R12
-
-next360:
-	CMPQ   R12, BX
-	JE     all361
-	MOVQ   (DX)(R12*8), R11
-	VMULPD (R11)(SI*1), Y0, Y0
-	INCQ   R12
-	JMP    next360
-
-all361:
-	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next362:
-	CMPQ    R12, CX
-	JE      all363
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next362
-
-all363:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few354
-
-done355:
-	VZEROUPPER
-	RET
-
-// func reduceMinF64AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, AVX2
-TEXT ·reduceMinF64AVX2(SB), NOSPLIT, $0-64
-	MOVQ dsts_base+0(FP), AX
-	MOVQ dsts_len+8(FP), CX
-	MOVQ srcs_base+24(FP), DX
-	MOVQ srcs_len+32(FP), BX
-	MOVQ off+48(FP), SI
-	MOVQ n+56(FP), DI
-	MOVQ (DX), R8
-	MOVQ 8(DX), R9
-	MOVQ (AX), R10
-	SHLQ $0x03, DI
-
-many364:
-	CMPQ    DI, $0x00000080
-	JL      few365
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	VMOVDQU (R9)(SI*1), Y4
-	VMINPD  Y4, Y0, Y5
-	VMINPD  Y0, Y4, Y0
-	VPOR    Y5, Y0, Y0
-	VMOVDQU 32(R9)(SI*1), Y4
-	VMINPD  Y4, Y1, Y5
-	VMINPD  Y1, Y4, Y1
-	VPOR    Y5, Y1, Y1
-	VMOVDQU 64(R9)(SI*1), Y4
-	VMINPD  Y4, Y2, Y5
-	VMINPD  Y2, Y4, Y2
-	VPOR    Y5, Y2, Y2
-	VMOVDQU 96(R9)(SI*1), Y4
-	VMINPD  Y4, Y3, Y5
-	VMINPD  Y3, Y4, Y3
-	VPOR    Y5, Y3, Y3
-	MOVQ    $0x00000002, R12
-
-next367:
-	CMPQ    R12, BX
-	JE      all368
-	MOVQ    (DX)(R12*8), R11
-	VMOVDQU (R11)(SI*1), Y4
-	VMINPD  Y4, Y0, Y5
-	VMINPD  Y0, Y4, Y0
-	VPOR    Y5, Y0, Y0
-	VMOVDQU 32(R11)(SI*1), Y4
-	VMINPD  Y4, Y1, Y5
-	VMINPD  Y1, Y4, Y1
-	VPOR    Y5, Y1, Y1
-	VMOVDQU 64(R11)(SI*1), Y4
-	VMINPD  Y4, Y2, Y5
-	VMINPD  Y2, Y4, Y2
-	VPOR    Y5, Y2, Y2
-	VMOVDQU 96(R11)(SI*1), Y4
-	VMINPD  Y4, Y3, Y5
-	VMINPD  Y3, Y4, Y3
-	VPOR    Y5, Y3, Y3
-	INCQ    R12
-	JMP     next367
-
-all368:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next369:
-	CMPQ    R12, CX
-	JE      all370
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
-	INCQ    R12
-	JMP     next369
-
-all370:
-	ADDQ $0x00000080, SI
-	SUBQ $0x00000080, DI
-	JMP  many364
-
-few365:
-	TESTQ   DI, DI
-	JLE     done366
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU (R9)(SI*1), Y1
-	VMINPD  Y1, Y0, Y2
-	VMINPD  Y0, Y1, Y0
-	VPOR    Y2, Y0, Y0
-	MOVQ    $0x00000002, R12
-
-next371:
-	CMPQ    R12, BX
-	JE      all372
-	MOVQ    (DX)(R12*8), R11
-	VMOVDQU (R11)(SI*1), Y1
-	VMINPD  Y1, Y0, Y2
-	VMINPD  Y0, Y1, Y0
-	VPOR    Y2, Y0, Y0
-	INCQ    R12
-	JMP     next371
-
-all372:
-	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next373:
-	CMPQ    R12, CX
-	JE      all374
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next373
-
-all374:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few365
-
-done366:
-	VZEROUPPER
-	RET
-
-// func reduceMaxF64AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, AVX2
-TEXT ·reduceMaxF64AVX2(SB), NOSPLIT, $0-64
-	MOVQ dsts_base+0(FP), AX
-	MOVQ dsts_len+8(FP), CX
-	MOVQ srcs_base+24(FP), DX
-	MOVQ srcs_len+32(FP), BX
-	MOVQ off+48(FP), SI
-	MOVQ n+56(FP), DI
-	MOVQ (DX), R8
-	MOVQ 8(DX), R9
-	MOVQ (AX), R10
-	SHLQ $0x03, DI
-
-many375:
-	CMPQ    DI, $0x00000080
-	JL      few376
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	VMOVDQU (R9)(SI*1), Y4
-	VCMPPD  $0x03, Y4, Y0, Y6
-	VMAXPD  Y4, Y0, Y5
-	VMAXPD  Y0, Y4, Y0
-	VPAND   Y5, Y0, Y0
-	VPOR    Y6, Y0, Y0
-	VMOVDQU 32(R9)(SI*1), Y4
-	VCMPPD  $0x03, Y4, Y1, Y6
-	VMAXPD  Y4, Y1, Y5
-	VMAXPD  Y1, Y4, Y1
-	VPAND   Y5, Y1, Y1
-	VPOR    Y6, Y1, Y1
-	VMOVDQU 64(R9)(SI*1), Y4
-	VCMPPD  $0x03, Y4, Y2, Y6
-	VMAXPD  Y4, Y2, Y5
-	VMAXPD  Y2, Y4, Y2
-	VPAND   Y5, Y2, Y2
-	VPOR    Y6, Y2, Y2
-	VMOVDQU 96(R9)(SI*1), Y4
-	VCMPPD  $0x03, Y4, Y3, Y6
-	VMAXPD  Y4, Y3, Y5
-	VMAXPD  Y3, Y4, Y3
-	VPAND   Y5, Y3, Y3
-	VPOR    Y6, Y3, Y3
-	MOVQ    $0x00000002, R12
-
-next378:
-	CMPQ    R12, BX
-	JE      all379
-	MOVQ    (DX)(R12*8), R11
-	VMOVDQU (R11)(SI*1), Y4
-	VCMPPD  $0x03, Y4, Y0, Y6
-	VMAXPD  Y4, Y0, Y5
-	VMAXPD  Y0, Y4, Y0
-	VPAND   Y5, Y0, Y0
-	VPOR    Y6, Y0, Y0
-	VMOVDQU 32(R11)(SI*1), Y4
-	VCMPPD  $0x03, Y4, Y1, Y6
-	VMAXPD  Y4, Y1, Y5
-	VMAXPD  Y1, Y4, Y1
-	VPAND   Y5, Y1, Y1
-	VPOR    Y6, Y1, Y1
-	VMOVDQU 64(R11)(SI*1), Y4
-	VCMPPD  $0x03, Y4, Y2, Y6
-	VMAXPD  Y4, Y2, Y5
-	VMAXPD  Y2, Y4, Y2
-	VPAND   Y5, Y2, Y2
-	VPOR    Y6, Y2, Y2
-	VMOVDQU 96(R11)(SI*1), Y4
-	VCMPPD  $0x03, Y4, Y3, Y6
-	VMAXPD  Y4, Y3, Y5
-	VMAXPD  Y3, Y4, Y3
-	VPAND   Y5, Y3, Y3
-	VPOR    Y6, Y3, Y3
-	INCQ    R12
-	JMP     next378
-
-all379:
+numbers379:
 	VMOVDQU Y0, (R10)(SI*1)
 	VMOVDQU Y1, 32(R10)(SI*1)
 	VMOVDQU Y2, 64(R10)(SI*1)
@@ -3772,11 +3696,347 @@ next380:
 all381:
 	ADDQ $0x00000080, SI
 	SUBQ $0x00000080, DI
-	JMP  many375
+	JMP  many373
 
-few376:
+few374:
 	TESTQ   DI, DI
-	JLE     done377
+	JLE     done375
+	VMOVDQU (R8)(SI*1), Y0
+	VMULPD  (R9)(SI*1), Y0, Y0
+	MOVQ    $0x00000002, R12
+
+next382:
+	CMPQ   R12, BX
+	JE     all383
+	MOVQ   (DX)(R12*8), R11
+	VMULPD (R11)(SI*1), Y0, Y0
+	INCQ   R12
+	JMP    next382
+
+all383:
+	VCMPPD    $0x03, Y0, Y0, Y1
+	VMOVMSKPS Y1, R11
+	TESTL     R11, R11
+	JNE       nan384
+
+numbers385:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
+
+next386:
+	CMPQ    R12, CX
+	JE      all387
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next386
+
+all387:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few374
+
+done375:
+	VZEROUPPER
+	RET
+
+nan378:
+	MOVQ         $0x7ff8000000000000, R11
+	VMOVQ        R11, X4
+	VPBROADCASTQ X4, Y4
+	VCMPPD       $0x03, Y0, Y0, Y5
+	VBLENDVPS    Y5, Y4, Y0, Y0
+	VCMPPD       $0x03, Y1, Y1, Y5
+	VBLENDVPS    Y5, Y4, Y1, Y1
+	VCMPPD       $0x03, Y2, Y2, Y5
+	VBLENDVPS    Y5, Y4, Y2, Y2
+	VCMPPD       $0x03, Y3, Y3, Y5
+	VBLENDVPS    Y5, Y4, Y3, Y3
+	JMP          numbers379
+
+nan384:
+	MOVQ         $0x7ff8000000000000, R11
+	VMOVQ        R11, X1
+	VPBROADCASTQ X1, Y1
+	VCMPPD       $0x03, Y0, Y0, Y2
+	VBLENDVPS    Y2, Y1, Y0, Y0
+	JMP          numbers385
+
+// func reduceMinF64AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
+// Requires: AVX, AVX2
+TEXT ·reduceMinF64AVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts_base+0(FP), AX
+	MOVQ dsts_len+8(FP), CX
+	MOVQ srcs_base+24(FP), DX
+	MOVQ srcs_len+32(FP), BX
+	MOVQ off+48(FP), SI
+	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
+	SHLQ $0x03, DI
+
+many388:
+	CMPQ    DI, $0x00000080
+	JL      few389
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
+	VMOVDQU (R9)(SI*1), Y4
+	VMINPD  Y4, Y0, Y5
+	VMINPD  Y0, Y4, Y0
+	VPOR    Y5, Y0, Y0
+	VMOVDQU 32(R9)(SI*1), Y4
+	VMINPD  Y4, Y1, Y5
+	VMINPD  Y1, Y4, Y1
+	VPOR    Y5, Y1, Y1
+	VMOVDQU 64(R9)(SI*1), Y4
+	VMINPD  Y4, Y2, Y5
+	VMINPD  Y2, Y4, Y2
+	VPOR    Y5, Y2, Y2
+	VMOVDQU 96(R9)(SI*1), Y4
+	VMINPD  Y4, Y3, Y5
+	VMINPD  Y3, Y4, Y3
+	VPOR    Y5, Y3, Y3
+	MOVQ    $0x00000002, R12
+
+next391:
+	CMPQ    R12, BX
+	JE      all392
+	MOVQ    (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y4
+	VMINPD  Y4, Y0, Y5
+	VMINPD  Y0, Y4, Y0
+	VPOR    Y5, Y0, Y0
+	VMOVDQU 32(R11)(SI*1), Y4
+	VMINPD  Y4, Y1, Y5
+	VMINPD  Y1, Y4, Y1
+	VPOR    Y5, Y1, Y1
+	VMOVDQU 64(R11)(SI*1), Y4
+	VMINPD  Y4, Y2, Y5
+	VMINPD  Y2, Y4, Y2
+	VPOR    Y5, Y2, Y2
+	VMOVDQU 96(R11)(SI*1), Y4
+	VMINPD  Y4, Y3, Y5
+	VMINPD  Y3, Y4, Y3
+	VPOR    Y5, Y3, Y3
+	INCQ    R12
+	JMP     next391
+
+all392:
+	VCMPPD    $0x03, Y0, Y1, Y4
+	VCMPPD    $0x03, Y2, Y3, Y5
+	VPOR      Y5, Y4, Y4
+	VMOVMSKPS Y4, R11
+	TESTL     R11, R11
+	JNE       nan393
+
+numbers394:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
+
+next395:
+	CMPQ    R12, CX
+	JE      all396
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next395
+
+all396:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many388
+
+few389:
+	TESTQ   DI, DI
+	JLE     done390
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU (R9)(SI*1), Y1
+	VMINPD  Y1, Y0, Y2
+	VMINPD  Y0, Y1, Y0
+	VPOR    Y2, Y0, Y0
+	MOVQ    $0x00000002, R12
+
+next397:
+	CMPQ    R12, BX
+	JE      all398
+	MOVQ    (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y1
+	VMINPD  Y1, Y0, Y2
+	VMINPD  Y0, Y1, Y0
+	VPOR    Y2, Y0, Y0
+	INCQ    R12
+	JMP     next397
+
+all398:
+	VCMPPD    $0x03, Y0, Y0, Y1
+	VMOVMSKPS Y1, R11
+	TESTL     R11, R11
+	JNE       nan399
+
+numbers400:
+	VMOVDQU Y0, (R10)(SI*1)
+	MOVQ    $0x00000001, R12
+
+next401:
+	CMPQ    R12, CX
+	JE      all402
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	INCQ    R12
+	JMP     next401
+
+all402:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP  few389
+
+done390:
+	VZEROUPPER
+	RET
+
+nan393:
+	MOVQ         $0x7ff8000000000000, R11
+	VMOVQ        R11, X4
+	VPBROADCASTQ X4, Y4
+	VCMPPD       $0x03, Y0, Y0, Y5
+	VBLENDVPS    Y5, Y4, Y0, Y0
+	VCMPPD       $0x03, Y1, Y1, Y5
+	VBLENDVPS    Y5, Y4, Y1, Y1
+	VCMPPD       $0x03, Y2, Y2, Y5
+	VBLENDVPS    Y5, Y4, Y2, Y2
+	VCMPPD       $0x03, Y3, Y3, Y5
+	VBLENDVPS    Y5, Y4, Y3, Y3
+	JMP          numbers394
+
+nan399:
+	MOVQ         $0x7ff8000000000000, R11
+	VMOVQ        R11, X1
+	VPBROADCASTQ X1, Y1
+	VCMPPD       $0x03, Y0, Y0, Y2
+	VBLENDVPS    Y2, Y1, Y0, Y0
+	JMP          numbers400
+
+// func reduceMaxF64AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
+// Requires: AVX, AVX2
+TEXT ·reduceMaxF64AVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts_base+0(FP), AX
+	MOVQ dsts_len+8(FP), CX
+	MOVQ srcs_base+24(FP), DX
+	MOVQ srcs_len+32(FP), BX
+	MOVQ off+48(FP), SI
+	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
+	SHLQ $0x03, DI
+
+many403:
+	CMPQ    DI, $0x00000080
+	JL      few404
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
+	VMOVDQU (R9)(SI*1), Y4
+	VCMPPD  $0x03, Y4, Y0, Y6
+	VMAXPD  Y4, Y0, Y5
+	VMAXPD  Y0, Y4, Y0
+	VPAND   Y5, Y0, Y0
+	VPOR    Y6, Y0, Y0
+	VMOVDQU 32(R9)(SI*1), Y4
+	VCMPPD  $0x03, Y4, Y1, Y6
+	VMAXPD  Y4, Y1, Y5
+	VMAXPD  Y1, Y4, Y1
+	VPAND   Y5, Y1, Y1
+	VPOR    Y6, Y1, Y1
+	VMOVDQU 64(R9)(SI*1), Y4
+	VCMPPD  $0x03, Y4, Y2, Y6
+	VMAXPD  Y4, Y2, Y5
+	VMAXPD  Y2, Y4, Y2
+	VPAND   Y5, Y2, Y2
+	VPOR    Y6, Y2, Y2
+	VMOVDQU 96(R9)(SI*1), Y4
+	VCMPPD  $0x03, Y4, Y3, Y6
+	VMAXPD  Y4, Y3, Y5
+	VMAXPD  Y3, Y4, Y3
+	VPAND   Y5, Y3, Y3
+	VPOR    Y6, Y3, Y3
+	MOVQ    $0x00000002, R12
+
+next406:
+	CMPQ    R12, BX
+	JE      all407
+	MOVQ    (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y4
+	VCMPPD  $0x03, Y4, Y0, Y6
+	VMAXPD  Y4, Y0, Y5
+	VMAXPD  Y0, Y4, Y0
+	VPAND   Y5, Y0, Y0
+	VPOR    Y6, Y0, Y0
+	VMOVDQU 32(R11)(SI*1), Y4
+	VCMPPD  $0x03, Y4, Y1, Y6
+	VMAXPD  Y4, Y1, Y5
+	VMAXPD  Y1, Y4, Y1
+	VPAND   Y5, Y1, Y1
+	VPOR    Y6, Y1, Y1
+	VMOVDQU 64(R11)(SI*1), Y4
+	VCMPPD  $0x03, Y4, Y2, Y6
+	VMAXPD  Y4, Y2, Y5
+	VMAXPD  Y2, Y4, Y2
+	VPAND   Y5, Y2, Y2
+	VPOR    Y6, Y2, Y2
+	VMOVDQU 96(R11)(SI*1), Y4
+	VCMPPD  $0x03, Y4, Y3, Y6
+	VMAXPD  Y4, Y3, Y5
+	VMAXPD  Y3, Y4, Y3
+	VPAND   Y5, Y3, Y3
+	VPOR    Y6, Y3, Y3
+	INCQ    R12
+	JMP     next406
+
+all407:
+	VCMPPD    $0x03, Y0, Y1, Y4
+	VCMPPD    $0x03, Y2, Y3, Y5
+	VPOR      Y5, Y4, Y4
+	VMOVMSKPS Y4, R11
+	TESTL     R11, R11
+	JNE       nan408
+
+numbers409:
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVQ    $0x00000001, R12
+
+next410:
+	CMPQ    R12, CX
+	JE      all411
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	INCQ    R12
+	JMP     next410
+
+all411:
+	ADDQ $0x00000080, SI
+	SUBQ $0x00000080, DI
+	JMP  many403
+
+few404:
+	TESTQ   DI, DI
+	JLE     done405
 	VMOVDQU (R8)(SI*1), Y0
 	VMOVDQU (R9)(SI*1), Y1
 	VCMPPD  $0x03, Y1, Y0, Y3
@@ -3786,9 +4046,9 @@ few376:
 	VPOR    Y3, Y0, Y0
 	MOVQ    $0x00000002, R12
 
-next382:
+next412:
 	CMPQ    R12, BX
-	JE      all383
+	JE      all413
 	MOVQ    (DX)(R12*8), R11
 	VMOVDQU (R11)(SI*1), Y1
 	VCMPPD  $0x03, Y1, Y0, Y3
@@ -3797,28 +4057,56 @@ next382:
 	VPAND   Y2, Y0, Y0
 	VPOR    Y3, Y0, Y0
 	INCQ    R12
-	JMP     next382
+	JMP     next412
 
-all383:
+all413:
+	VCMPPD    $0x03, Y0, Y0, Y1
+	VMOVMSKPS Y1, R11
+	TESTL     R11, R11
+	JNE       nan414
+
+numbers415:
 	VMOVDQU Y0, (R10)(SI*1)
 	MOVQ    $0x00000001, R12
 
-next384:
+next416:
 	CMPQ    R12, CX
-	JE      all385
+	JE      all417
 	MOVQ    (AX)(R12*8), R11
 	VMOVDQU Y0, (R11)(SI*1)
 	INCQ    R12
-	JMP     next384
+	JMP     next416
 
-all385:
+all417:
 	ADDQ $0x00000020, SI
 	SUBQ $0x00000020, DI
-	JMP  few376
+	JMP  few404
 
-done377:
+done405:
 	VZEROUPPER
 	RET
+
+nan408:
+	MOVQ         $0x7ff8000000000000, R11
+	VMOVQ        R11, X4
+	VPBROADCASTQ X4, Y4
+	VCMPPD       $0x03, Y0, Y0, Y5
+	VBLENDVPS    Y5, Y4, Y0, Y0
+	VCMPPD       $0x03, Y1, Y1, Y5
+	VBLENDVPS    Y5, Y4, Y1, Y1
+	VCMPPD       $0x03, Y2, Y2, Y5
+	VBLENDVPS    Y5, Y4, Y2, Y2
+	VCMPPD       $0x03, Y3, Y3, Y5
+	VBLENDVPS    Y5, Y4, Y3, Y3
+	JMP          numbers409
+
+nan414:
+	MOVQ         $0x7ff8000000000000, R11
+	VMOVQ        R11, X1
+	VPBROADCASTQ X1, Y1
+	VCMPPD       $0x03, Y0, Y0, Y2
+	VBLENDVPS    Y2, Y1, Y0, Y0
+	JMP          numbers415
 
 // func reduceSumF16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2, F16C, FMA3
@@ -3837,9 +4125,9 @@ TEXT ·reduceSumF16AVX2(SB), NOSPLIT, $0-64
 	MOVQ         (AX), R10
 	SHLQ         $0x01, DI
 
-many386:
+many418:
 	CMPQ        DI, $0x00000040
-	JL          few387
+	JL          few419
 	VCVTPH2PS   (R8)(SI*1), Y1
 	VCVTPH2PS   16(R8)(SI*1), Y2
 	VCVTPH2PS   32(R8)(SI*1), Y3
@@ -3854,9 +4142,9 @@ many386:
 	VFMADD231PS Y0, Y6, Y4
 	MOVQ        $0x00000002, R12
 
-next389:
+next421:
 	CMPQ        R12, BX
-	JE          all390
+	JE          all422
 	MOVQ        (DX)(R12*8), R11
 	VCVTPH2PS   (R11)(SI*1), Y5
 	VCVTPH2PS   16(R11)(SI*1), Y6
@@ -3867,9 +4155,17 @@ next389:
 	VFMADD231PS Y0, Y5, Y3
 	VFMADD231PS Y0, Y6, Y4
 	INCQ        R12
-	JMP         next389
+	JMP         next421
 
-all390:
+all422:
+	VCMPPS    $0x03, Y1, Y2, Y5
+	VCMPPS    $0x03, Y3, Y4, Y6
+	VPOR      Y6, Y5, Y5
+	VMOVMSKPS Y5, R11
+	TESTL     R11, R11
+	JNE       nan423
+
+numbers424:
 	VCVTPS2PH $0x00, Y1, X1
 	VCVTPS2PH $0x00, Y2, X2
 	VCVTPS2PH $0x00, Y3, X3
@@ -3880,25 +4176,25 @@ all390:
 	VMOVDQU   X4, 48(R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next391:
+next425:
 	CMPQ    R12, CX
-	JE      all392
+	JE      all426
 	MOVQ    (AX)(R12*8), R11
 	VMOVDQU X1, (R11)(SI*1)
 	VMOVDQU X2, 16(R11)(SI*1)
 	VMOVDQU X3, 32(R11)(SI*1)
 	VMOVDQU X4, 48(R11)(SI*1)
 	INCQ    R12
-	JMP     next391
+	JMP     next425
 
-all392:
+all426:
 	ADDQ $0x00000040, SI
 	SUBQ $0x00000040, DI
-	JMP  many386
+	JMP  many418
 
-few387:
+few419:
 	TESTQ       DI, DI
-	JLE         done388
+	JLE         done420
 	VCVTPH2PS   (R8)(SI*1), Y1
 	VCVTPH2PS   16(R8)(SI*1), Y2
 	VCVTPH2PS   (R9)(SI*1), Y3
@@ -3907,44 +4203,74 @@ few387:
 	VFMADD231PS Y0, Y4, Y2
 	MOVQ        $0x00000002, R12
 
-next393:
+next427:
 	CMPQ        R12, BX
-	JE          all394
+	JE          all428
 	MOVQ        (DX)(R12*8), R11
 	VCVTPH2PS   (R11)(SI*1), Y3
 	VCVTPH2PS   16(R11)(SI*1), Y4
 	VFMADD231PS Y0, Y3, Y1
 	VFMADD231PS Y0, Y4, Y2
 	INCQ        R12
-	JMP         next393
+	JMP         next427
 
-all394:
+all428:
+	VCMPPS    $0x03, Y1, Y2, Y3
+	VMOVMSKPS Y3, R11
+	TESTL     R11, R11
+	JNE       nan429
+
+numbers430:
 	VCVTPS2PH $0x00, Y1, X1
 	VCVTPS2PH $0x00, Y2, X2
 	VMOVDQU   X1, (R10)(SI*1)
 	VMOVDQU   X2, 16(R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next395:
+next431:
 	CMPQ    R12, CX
-	JE      all396
+	JE      all432
 	MOVQ    (AX)(R12*8), R11
 	VMOVDQU X1, (R11)(SI*1)
 	VMOVDQU X2, 16(R11)(SI*1)
 	INCQ    R12
-	JMP     next395
+	JMP     next431
 
-all396:
+all432:
 	ADDQ $0x00000020, SI
 	SUBQ $0x00000020, DI
-	JMP  few387
+	JMP  few419
 
-done388:
+done420:
 	VZEROUPPER
 	RET
 
+nan423:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X5
+	VPBROADCASTD X5, Y5
+	VCMPPS       $0x03, Y1, Y1, Y6
+	VBLENDVPS    Y6, Y5, Y1, Y1
+	VCMPPS       $0x03, Y2, Y2, Y6
+	VBLENDVPS    Y6, Y5, Y2, Y2
+	VCMPPS       $0x03, Y3, Y3, Y6
+	VBLENDVPS    Y6, Y5, Y3, Y3
+	VCMPPS       $0x03, Y4, Y4, Y6
+	VBLENDVPS    Y6, Y5, Y4, Y4
+	JMP          numbers424
+
+nan429:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X3
+	VPBROADCASTD X3, Y3
+	VCMPPS       $0x03, Y1, Y1, Y4
+	VBLENDVPS    Y4, Y3, Y1, Y1
+	VCMPPS       $0x03, Y2, Y2, Y4
+	VBLENDVPS    Y4, Y3, Y2, Y2
+	JMP          numbers430
+
 // func reduceProductF16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, F16C
+// Requires: AVX, AVX2, F16C
 TEXT ·reduceProductF16AVX2(SB), NOSPLIT, $0-64
 	MOVQ dsts_base+0(FP), AX
 	MOVQ dsts_len+8(FP), CX
@@ -3957,9 +4283,9 @@ TEXT ·reduceProductF16AVX2(SB), NOSPLIT, $0-64
 	MOVQ (AX), R10
 	SHLQ $0x01, DI
 
-many397:
+many433:
 	CMPQ      DI, $0x00000040
-	JL        few398
+	JL        few434
 	VCVTPH2PS (R8)(SI*1), Y0
 	VCVTPH2PS 16(R8)(SI*1), Y1
 	VCVTPH2PS 32(R8)(SI*1), Y2
@@ -3974,9 +4300,9 @@ many397:
 	VMULPS    Y5, Y3, Y3
 	MOVQ      $0x00000002, R12
 
-next400:
+next436:
 	CMPQ      R12, BX
-	JE        all401
+	JE        all437
 	MOVQ      (DX)(R12*8), R11
 	VCVTPH2PS (R11)(SI*1), Y4
 	VCVTPH2PS 16(R11)(SI*1), Y5
@@ -3987,9 +4313,17 @@ next400:
 	VMULPS    Y4, Y2, Y2
 	VMULPS    Y5, Y3, Y3
 	INCQ      R12
-	JMP       next400
+	JMP       next436
 
-all401:
+all437:
+	VCMPPS    $0x03, Y0, Y1, Y4
+	VCMPPS    $0x03, Y2, Y3, Y5
+	VPOR      Y5, Y4, Y4
+	VMOVMSKPS Y4, R11
+	TESTL     R11, R11
+	JNE       nan438
+
+numbers439:
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPS2PH $0x00, Y1, X1
 	VCVTPS2PH $0x00, Y2, X2
@@ -4000,25 +4334,25 @@ all401:
 	VMOVDQU   X3, 48(R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next402:
+next440:
 	CMPQ    R12, CX
-	JE      all403
+	JE      all441
 	MOVQ    (AX)(R12*8), R11
 	VMOVDQU X0, (R11)(SI*1)
 	VMOVDQU X1, 16(R11)(SI*1)
 	VMOVDQU X2, 32(R11)(SI*1)
 	VMOVDQU X3, 48(R11)(SI*1)
 	INCQ    R12
-	JMP     next402
+	JMP     next440
 
-all403:
+all441:
 	ADDQ $0x00000040, SI
 	SUBQ $0x00000040, DI
-	JMP  many397
+	JMP  many433
 
-few398:
+few434:
 	TESTQ     DI, DI
-	JLE       done399
+	JLE       done435
 	VCVTPH2PS (R8)(SI*1), Y0
 	VCVTPH2PS 16(R8)(SI*1), Y1
 	VCVTPH2PS (R9)(SI*1), Y2
@@ -4027,41 +4361,71 @@ few398:
 	VMULPS    Y3, Y1, Y1
 	MOVQ      $0x00000002, R12
 
-next404:
+next442:
 	CMPQ      R12, BX
-	JE        all405
+	JE        all443
 	MOVQ      (DX)(R12*8), R11
 	VCVTPH2PS (R11)(SI*1), Y2
 	VCVTPH2PS 16(R11)(SI*1), Y3
 	VMULPS    Y2, Y0, Y0
 	VMULPS    Y3, Y1, Y1
 	INCQ      R12
-	JMP       next404
+	JMP       next442
 
-all405:
+all443:
+	VCMPPS    $0x03, Y0, Y1, Y2
+	VMOVMSKPS Y2, R11
+	TESTL     R11, R11
+	JNE       nan444
+
+numbers445:
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPS2PH $0x00, Y1, X1
 	VMOVDQU   X0, (R10)(SI*1)
 	VMOVDQU   X1, 16(R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next406:
+next446:
 	CMPQ    R12, CX
-	JE      all407
+	JE      all447
 	MOVQ    (AX)(R12*8), R11
 	VMOVDQU X0, (R11)(SI*1)
 	VMOVDQU X1, 16(R11)(SI*1)
 	INCQ    R12
-	JMP     next406
+	JMP     next446
 
-all407:
+all447:
 	ADDQ $0x00000020, SI
 	SUBQ $0x00000020, DI
-	JMP  few398
+	JMP  few434
 
-done399:
+done435:
 	VZEROUPPER
 	RET
+
+nan438:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X4
+	VPBROADCASTD X4, Y4
+	VCMPPS       $0x03, Y0, Y0, Y5
+	VBLENDVPS    Y5, Y4, Y0, Y0
+	VCMPPS       $0x03, Y1, Y1, Y5
+	VBLENDVPS    Y5, Y4, Y1, Y1
+	VCMPPS       $0x03, Y2, Y2, Y5
+	VBLENDVPS    Y5, Y4, Y2, Y2
+	VCMPPS       $0x03, Y3, Y3, Y5
+	VBLENDVPS    Y5, Y4, Y3, Y3
+	JMP          numbers439
+
+nan444:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X2
+	VPBROADCASTD X2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VBLENDVPS    Y3, Y2, Y0, Y0
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	JMP          numbers445
 
 // func reduceMinF16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2, F16C
@@ -4077,9 +4441,9 @@ TEXT ·reduceMinF16AVX2(SB), NOSPLIT, $0-64
 	MOVQ (AX), R10
 	SHLQ $0x01, DI
 
-many408:
+many448:
 	CMPQ      DI, $0x00000040
-	JL        few409
+	JL        few449
 	VCVTPH2PS (R8)(SI*1), Y0
 	VCVTPH2PS 16(R8)(SI*1), Y1
 	VCVTPH2PS 32(R8)(SI*1), Y2
@@ -4102,9 +4466,9 @@ many408:
 	VPOR      Y4, Y3, Y3
 	MOVQ      $0x00000002, R12
 
-next411:
+next451:
 	CMPQ      R12, BX
-	JE        all412
+	JE        all452
 	MOVQ      (DX)(R12*8), R11
 	VCVTPH2PS (R11)(SI*1), Y4
 	VCVTPH2PS 16(R11)(SI*1), Y5
@@ -4123,9 +4487,17 @@ next411:
 	VMINPS    Y3, Y5, Y3
 	VPOR      Y4, Y3, Y3
 	INCQ      R12
-	JMP       next411
+	JMP       next451
 
-all412:
+all452:
+	VCMPPS    $0x03, Y0, Y1, Y4
+	VCMPPS    $0x03, Y2, Y3, Y5
+	VPOR      Y5, Y4, Y4
+	VMOVMSKPS Y4, R11
+	TESTL     R11, R11
+	JNE       nan453
+
+numbers454:
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPS2PH $0x00, Y1, X1
 	VCVTPS2PH $0x00, Y2, X2
@@ -4136,25 +4508,25 @@ all412:
 	VMOVDQU   X3, 48(R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next413:
+next455:
 	CMPQ    R12, CX
-	JE      all414
+	JE      all456
 	MOVQ    (AX)(R12*8), R11
 	VMOVDQU X0, (R11)(SI*1)
 	VMOVDQU X1, 16(R11)(SI*1)
 	VMOVDQU X2, 32(R11)(SI*1)
 	VMOVDQU X3, 48(R11)(SI*1)
 	INCQ    R12
-	JMP     next413
+	JMP     next455
 
-all414:
+all456:
 	ADDQ $0x00000040, SI
 	SUBQ $0x00000040, DI
-	JMP  many408
+	JMP  many448
 
-few409:
+few449:
 	TESTQ     DI, DI
-	JLE       done410
+	JLE       done450
 	VCVTPH2PS (R8)(SI*1), Y0
 	VCVTPH2PS 16(R8)(SI*1), Y1
 	VCVTPH2PS (R9)(SI*1), Y2
@@ -4167,9 +4539,9 @@ few409:
 	VPOR      Y2, Y1, Y1
 	MOVQ      $0x00000002, R12
 
-next415:
+next457:
 	CMPQ      R12, BX
-	JE        all416
+	JE        all458
 	MOVQ      (DX)(R12*8), R11
 	VCVTPH2PS (R11)(SI*1), Y2
 	VCVTPH2PS 16(R11)(SI*1), Y3
@@ -4180,32 +4552,62 @@ next415:
 	VMINPS    Y1, Y3, Y1
 	VPOR      Y2, Y1, Y1
 	INCQ      R12
-	JMP       next415
+	JMP       next457
 
-all416:
+all458:
+	VCMPPS    $0x03, Y0, Y1, Y2
+	VMOVMSKPS Y2, R11
+	TESTL     R11, R11
+	JNE       nan459
+
+numbers460:
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPS2PH $0x00, Y1, X1
 	VMOVDQU   X0, (R10)(SI*1)
 	VMOVDQU   X1, 16(R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next417:
+next461:
 	CMPQ    R12, CX
-	JE      all418
+	JE      all462
 	MOVQ    (AX)(R12*8), R11
 	VMOVDQU X0, (R11)(SI*1)
 	VMOVDQU X1, 16(R11)(SI*1)
 	INCQ    R12
-	JMP     next417
+	JMP     next461
 
-all418:
+all462:
 	ADDQ $0x00000020, SI
 	SUBQ $0x00000020, DI
-	JMP  few409
+	JMP  few449
 
-done410:
+done450:
 	VZEROUPPER
 	RET
+
+nan453:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X4
+	VPBROADCASTD X4, Y4
+	VCMPPS       $0x03, Y0, Y0, Y5
+	VBLENDVPS    Y5, Y4, Y0, Y0
+	VCMPPS       $0x03, Y1, Y1, Y5
+	VBLENDVPS    Y5, Y4, Y1, Y1
+	VCMPPS       $0x03, Y2, Y2, Y5
+	VBLENDVPS    Y5, Y4, Y2, Y2
+	VCMPPS       $0x03, Y3, Y3, Y5
+	VBLENDVPS    Y5, Y4, Y3, Y3
+	JMP          numbers454
+
+nan459:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X2
+	VPBROADCASTD X2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VBLENDVPS    Y3, Y2, Y0, Y0
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	JMP          numbers460
 
 // func reduceMaxF16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2, F16C
@@ -4221,9 +4623,9 @@ TEXT ·reduceMaxF16AVX2(SB), NOSPLIT, $0-64
 	MOVQ (AX), R10
 	SHLQ $0x01, DI
 
-many419:
+many463:
 	CMPQ      DI, $0x00000040
-	JL        few420
+	JL        few464
 	VCVTPH2PS (R8)(SI*1), Y0
 	VCVTPH2PS 16(R8)(SI*1), Y1
 	VCVTPH2PS 32(R8)(SI*1), Y2
@@ -4254,9 +4656,9 @@ many419:
 	VPOR      Y6, Y3, Y3
 	MOVQ      $0x00000002, R12
 
-next422:
+next466:
 	CMPQ      R12, BX
-	JE        all423
+	JE        all467
 	MOVQ      (DX)(R12*8), R11
 	VCVTPH2PS (R11)(SI*1), Y4
 	VCVTPH2PS 16(R11)(SI*1), Y5
@@ -4283,9 +4685,17 @@ next422:
 	VPAND     Y4, Y3, Y3
 	VPOR      Y6, Y3, Y3
 	INCQ      R12
-	JMP       next422
+	JMP       next466
 
-all423:
+all467:
+	VCMPPS    $0x03, Y0, Y1, Y4
+	VCMPPS    $0x03, Y2, Y3, Y5
+	VPOR      Y5, Y4, Y4
+	VMOVMSKPS Y4, R11
+	TESTL     R11, R11
+	JNE       nan468
+
+numbers469:
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPS2PH $0x00, Y1, X1
 	VCVTPS2PH $0x00, Y2, X2
@@ -4296,25 +4706,25 @@ all423:
 	VMOVDQU   X3, 48(R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next424:
+next470:
 	CMPQ    R12, CX
-	JE      all425
+	JE      all471
 	MOVQ    (AX)(R12*8), R11
 	VMOVDQU X0, (R11)(SI*1)
 	VMOVDQU X1, 16(R11)(SI*1)
 	VMOVDQU X2, 32(R11)(SI*1)
 	VMOVDQU X3, 48(R11)(SI*1)
 	INCQ    R12
-	JMP     next424
+	JMP     next470
 
-all425:
+all471:
 	ADDQ $0x00000040, SI
 	SUBQ $0x00000040, DI
-	JMP  many419
+	JMP  many463
 
-few420:
+few464:
 	TESTQ     DI, DI
-	JLE       done421
+	JLE       done465
 	VCVTPH2PS (R8)(SI*1), Y0
 	VCVTPH2PS 16(R8)(SI*1), Y1
 	VCVTPH2PS (R9)(SI*1), Y2
@@ -4331,9 +4741,9 @@ few420:
 	VPOR      Y4, Y1, Y1
 	MOVQ      $0x00000002, R12
 
-next426:
+next472:
 	CMPQ      R12, BX
-	JE        all427
+	JE        all473
 	MOVQ      (DX)(R12*8), R11
 	VCVTPH2PS (R11)(SI*1), Y2
 	VCVTPH2PS 16(R11)(SI*1), Y3
@@ -4348,32 +4758,62 @@ next426:
 	VPAND     Y2, Y1, Y1
 	VPOR      Y4, Y1, Y1
 	INCQ      R12
-	JMP       next426
+	JMP       next472
 
-all427:
+all473:
+	VCMPPS    $0x03, Y0, Y1, Y2
+	VMOVMSKPS Y2, R11
+	TESTL     R11, R11
+	JNE       nan474
+
+numbers475:
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPS2PH $0x00, Y1, X1
 	VMOVDQU   X0, (R10)(SI*1)
 	VMOVDQU   X1, 16(R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next428:
+next476:
 	CMPQ    R12, CX
-	JE      all429
+	JE      all477
 	MOVQ    (AX)(R12*8), R11
 	VMOVDQU X0, (R11)(SI*1)
 	VMOVDQU X1, 16(R11)(SI*1)
 	INCQ    R12
-	JMP     next428
+	JMP     next476
 
-all429:
+all477:
 	ADDQ $0x00000020, SI
 	SUBQ $0x00000020, DI
-	JMP  few420
+	JMP  few464
 
-done421:
+done465:
 	VZEROUPPER
 	RET
+
+nan468:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X4
+	VPBROADCASTD X4, Y4
+	VCMPPS       $0x03, Y0, Y0, Y5
+	VBLENDVPS    Y5, Y4, Y0, Y0
+	VCMPPS       $0x03, Y1, Y1, Y5
+	VBLENDVPS    Y5, Y4, Y1, Y1
+	VCMPPS       $0x03, Y2, Y2, Y5
+	VBLENDVPS    Y5, Y4, Y2, Y2
+	VCMPPS       $0x03, Y3, Y3, Y5
+	VBLENDVPS    Y5, Y4, Y3, Y3
+	JMP          numbers469
+
+nan474:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X2
+	VPBROADCASTD X2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VBLENDVPS    Y3, Y2, Y0, Y0
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	JMP          numbers475
 
 // func reduceSumBF16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2
@@ -4401,206 +4841,206 @@ TEXT ·reduceSumBF16AVX2(SB), NOSPLIT, $0-64
 	MOVQ         (AX), R10
 	SHLQ         $0x01, DI
 
-many430:
+many478:
 	CMPQ    DI, $0x00000040
-	JL      few431
-	VMOVDQU (R8)(SI*1), Y4
-	VPSLLD  $0x10, Y4, Y5
-	VPAND   Y0, Y4, Y4
-	VMOVDQU 32(R8)(SI*1), Y6
-	VPSLLD  $0x10, Y6, Y7
-	VPAND   Y0, Y6, Y6
-	VMOVDQU (R9)(SI*1), Y8
-	VPSLLD  $0x10, Y8, Y9
-	VPAND   Y0, Y8, Y8
-	VADDPS  Y9, Y5, Y5
+	JL      few479
+	VMOVDQU (R8)(SI*1), Y3
+	VPSLLD  $0x10, Y3, Y4
+	VPAND   Y0, Y3, Y3
+	VMOVDQU 32(R8)(SI*1), Y5
+	VPSLLD  $0x10, Y5, Y6
+	VPAND   Y0, Y5, Y5
+	VMOVDQU (R9)(SI*1), Y7
+	VPSLLD  $0x10, Y7, Y8
+	VPAND   Y0, Y7, Y7
 	VADDPS  Y8, Y4, Y4
-	VMOVDQU 32(R9)(SI*1), Y8
-	VPSLLD  $0x10, Y8, Y9
-	VPAND   Y0, Y8, Y8
-	VADDPS  Y9, Y7, Y7
+	VADDPS  Y7, Y3, Y3
+	VMOVDQU 32(R9)(SI*1), Y7
+	VPSLLD  $0x10, Y7, Y8
+	VPAND   Y0, Y7, Y7
 	VADDPS  Y8, Y6, Y6
+	VADDPS  Y7, Y5, Y5
 	MOVQ    $0x00000002, R12
 
-next433:
+next481:
 	CMPQ    R12, BX
-	JE      all434
+	JE      all482
 	MOVQ    (DX)(R12*8), R11
-	VMOVDQU (R11)(SI*1), Y8
-	VPSLLD  $0x10, Y8, Y9
-	VPAND   Y0, Y8, Y8
-	VADDPS  Y9, Y5, Y5
+	VMOVDQU (R11)(SI*1), Y7
+	VPSLLD  $0x10, Y7, Y8
+	VPAND   Y0, Y7, Y7
 	VADDPS  Y8, Y4, Y4
-	VMOVDQU 32(R11)(SI*1), Y8
-	VPSLLD  $0x10, Y8, Y9
-	VPAND   Y0, Y8, Y8
-	VADDPS  Y9, Y7, Y7
+	VADDPS  Y7, Y3, Y3
+	VMOVDQU 32(R11)(SI*1), Y7
+	VPSLLD  $0x10, Y7, Y8
+	VPAND   Y0, Y7, Y7
 	VADDPS  Y8, Y6, Y6
+	VADDPS  Y7, Y5, Y5
 	INCQ    R12
-	JMP     next433
+	JMP     next481
 
-all434:
-	VCMPPS    $0x03, Y5, Y4, Y8
-	VCMPPS    $0x03, Y7, Y6, Y9
-	VPOR      Y9, Y8, Y8
-	VMOVMSKPS Y8, R11
+all482:
+	VCMPPS    $0x03, Y4, Y3, Y7
+	VCMPPS    $0x03, Y6, Y5, Y8
+	VPOR      Y8, Y7, Y7
+	VMOVMSKPS Y7, R11
 	TESTL     R11, R11
-	JNE       slow435
-	VPSRLD    $0x10, Y5, Y8
-	VPAND     Y2, Y8, Y8
-	VPADDD    Y1, Y8, Y8
-	VPADDD    Y5, Y8, Y8
-	VPSRLD    $0x10, Y4, Y5
-	VPAND     Y2, Y5, Y5
-	VPADDD    Y1, Y5, Y5
-	VPADDD    Y4, Y5, Y5
-	VPSRLD    $0x10, Y8, Y4
-	VPBLENDW  $0xaa, Y5, Y4, Y4
-	VPSRLD    $0x10, Y7, Y5
-	VPAND     Y2, Y5, Y5
-	VPADDD    Y1, Y5, Y5
-	VPADDD    Y7, Y5, Y5
-	VPSRLD    $0x10, Y6, Y7
+	JNE       slow483
+	VPSRLD    $0x10, Y4, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
-	VPADDD    Y6, Y7, Y7
-	VPSRLD    $0x10, Y5, Y5
-	VPBLENDW  $0xaa, Y7, Y5, Y5
-
-packed436:
-	VMOVDQU Y4, (R10)(SI*1)
-	VMOVDQU Y5, 32(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next437:
-	CMPQ    R12, CX
-	JE      all438
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y4, (R11)(SI*1)
-	VMOVDQU Y5, 32(R11)(SI*1)
-	INCQ    R12
-	JMP     next437
-
-all438:
-	ADDQ $0x00000040, SI
-	SUBQ $0x00000040, DI
-	JMP  many430
-
-few431:
-	TESTQ   DI, DI
-	JLE     done432
-	VMOVDQU (R8)(SI*1), Y4
-	VPSLLD  $0x10, Y4, Y5
-	VPAND   Y0, Y4, Y4
-	VMOVDQU (R9)(SI*1), Y6
-	VPSLLD  $0x10, Y6, Y7
-	VPAND   Y0, Y6, Y6
-	VADDPS  Y7, Y5, Y5
-	VADDPS  Y6, Y4, Y4
-	MOVQ    $0x00000002, R12
-
-next439:
-	CMPQ    R12, BX
-	JE      all440
-	MOVQ    (DX)(R12*8), R11
-	VMOVDQU (R11)(SI*1), Y6
-	VPSLLD  $0x10, Y6, Y7
-	VPAND   Y0, Y6, Y6
-	VADDPS  Y7, Y5, Y5
-	VADDPS  Y6, Y4, Y4
-	INCQ    R12
-	JMP     next439
-
-all440:
-	VCMPPS    $0x03, Y5, Y4, Y6
-	VMOVMSKPS Y6, R11
-	TESTL     R11, R11
-	JNE       slow441
+	VPADDD    Y4, Y7, Y7
+	VPSRLD    $0x10, Y3, Y4
+	VPAND     Y2, Y4, Y4
+	VPADDD    Y1, Y4, Y4
+	VPADDD    Y3, Y4, Y4
+	VPSRLD    $0x10, Y7, Y3
+	VPBLENDW  $0xaa, Y4, Y3, Y3
+	VPSRLD    $0x10, Y6, Y4
+	VPAND     Y2, Y4, Y4
+	VPADDD    Y1, Y4, Y4
+	VPADDD    Y6, Y4, Y4
 	VPSRLD    $0x10, Y5, Y6
 	VPAND     Y2, Y6, Y6
 	VPADDD    Y1, Y6, Y6
 	VPADDD    Y5, Y6, Y6
+	VPSRLD    $0x10, Y4, Y4
+	VPBLENDW  $0xaa, Y6, Y4, Y4
+
+packed484:
+	VMOVDQU Y3, (R10)(SI*1)
+	VMOVDQU Y4, 32(R10)(SI*1)
+	MOVQ    $0x00000001, R12
+
+next485:
+	CMPQ    R12, CX
+	JE      all486
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y3, (R11)(SI*1)
+	VMOVDQU Y4, 32(R11)(SI*1)
+	INCQ    R12
+	JMP     next485
+
+all486:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  many478
+
+few479:
+	TESTQ   DI, DI
+	JLE     done480
+	VMOVDQU (R8)(SI*1), Y3
+	VPSLLD  $0x10, Y3, Y4
+	VPAND   Y0, Y3, Y3
+	VMOVDQU (R9)(SI*1), Y5
+	VPSLLD  $0x10, Y5, Y6
+	VPAND   Y0, Y5, Y5
+	VADDPS  Y6, Y4, Y4
+	VADDPS  Y5, Y3, Y3
+	MOVQ    $0x00000002, R12
+
+next487:
+	CMPQ    R12, BX
+	JE      all488
+	MOVQ    (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y5
+	VPSLLD  $0x10, Y5, Y6
+	VPAND   Y0, Y5, Y5
+	VADDPS  Y6, Y4, Y4
+	VADDPS  Y5, Y3, Y3
+	INCQ    R12
+	JMP     next487
+
+all488:
+	VCMPPS    $0x03, Y4, Y3, Y5
+	VMOVMSKPS Y5, R11
+	TESTL     R11, R11
+	JNE       slow489
 	VPSRLD    $0x10, Y4, Y5
 	VPAND     Y2, Y5, Y5
 	VPADDD    Y1, Y5, Y5
 	VPADDD    Y4, Y5, Y5
-	VPSRLD    $0x10, Y6, Y4
-	VPBLENDW  $0xaa, Y5, Y4, Y4
+	VPSRLD    $0x10, Y3, Y4
+	VPAND     Y2, Y4, Y4
+	VPADDD    Y1, Y4, Y4
+	VPADDD    Y3, Y4, Y4
+	VPSRLD    $0x10, Y5, Y3
+	VPBLENDW  $0xaa, Y4, Y3, Y3
 
-packed442:
-	VMOVDQU Y4, (R10)(SI*1)
+packed490:
+	VMOVDQU Y3, (R10)(SI*1)
 	MOVQ    $0x00000001, R12
 
-next443:
+next491:
 	CMPQ    R12, CX
-	JE      all444
+	JE      all492
 	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y4, (R11)(SI*1)
+	VMOVDQU Y3, (R11)(SI*1)
 	INCQ    R12
-	JMP     next443
+	JMP     next491
 
-all444:
+all492:
 	ADDQ $0x00000020, SI
 	SUBQ $0x00000020, DI
-	JMP  few431
+	JMP  few479
 
-done432:
+done480:
 	VZEROUPPER
 	RET
 
-slow435:
-	VPSRLD    $0x10, Y5, Y8
-	VPAND     Y2, Y8, Y8
-	VPADDD    Y1, Y8, Y8
-	VPADDD    Y5, Y8, Y8
-	VCMPPS    $0x03, Y5, Y5, Y9
-	VPOR      Y3, Y5, Y5
-	VBLENDVPS Y9, Y5, Y8, Y8
-	VPSRLD    $0x10, Y4, Y5
-	VPAND     Y2, Y5, Y5
-	VPADDD    Y1, Y5, Y5
-	VPADDD    Y4, Y5, Y5
-	VCMPPS    $0x03, Y4, Y4, Y9
-	VPOR      Y3, Y4, Y4
-	VBLENDVPS Y9, Y4, Y5, Y5
-	VPSRLD    $0x10, Y8, Y4
-	VPBLENDW  $0xaa, Y5, Y4, Y4
-	VPSRLD    $0x10, Y7, Y5
-	VPAND     Y2, Y5, Y5
-	VPADDD    Y1, Y5, Y5
-	VPADDD    Y7, Y5, Y5
-	VCMPPS    $0x03, Y7, Y7, Y8
-	VPOR      Y3, Y7, Y7
-	VBLENDVPS Y8, Y7, Y5, Y5
-	VPSRLD    $0x10, Y6, Y7
-	VPAND     Y2, Y7, Y7
-	VPADDD    Y1, Y7, Y7
-	VPADDD    Y6, Y7, Y7
-	VCMPPS    $0x03, Y6, Y6, Y8
-	VPOR      Y3, Y6, Y6
-	VBLENDVPS Y8, Y6, Y7, Y7
-	VPSRLD    $0x10, Y5, Y5
-	VPBLENDW  $0xaa, Y7, Y5, Y5
-	JMP       packed436
+slow483:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X7
+	VPBROADCASTD X7, Y7
+	VCMPPS       $0x03, Y4, Y4, Y8
+	VBLENDVPS    Y8, Y7, Y4, Y4
+	VCMPPS       $0x03, Y3, Y3, Y8
+	VBLENDVPS    Y8, Y7, Y3, Y3
+	VCMPPS       $0x03, Y6, Y6, Y8
+	VBLENDVPS    Y8, Y7, Y6, Y6
+	VCMPPS       $0x03, Y5, Y5, Y8
+	VBLENDVPS    Y8, Y7, Y5, Y5
+	VPSRLD       $0x10, Y4, Y7
+	VPAND        Y2, Y7, Y7
+	VPADDD       Y1, Y7, Y7
+	VPADDD       Y4, Y7, Y7
+	VPSRLD       $0x10, Y3, Y4
+	VPAND        Y2, Y4, Y4
+	VPADDD       Y1, Y4, Y4
+	VPADDD       Y3, Y4, Y4
+	VPSRLD       $0x10, Y7, Y3
+	VPBLENDW     $0xaa, Y4, Y3, Y3
+	VPSRLD       $0x10, Y6, Y4
+	VPAND        Y2, Y4, Y4
+	VPADDD       Y1, Y4, Y4
+	VPADDD       Y6, Y4, Y4
+	VPSRLD       $0x10, Y5, Y6
+	VPAND        Y2, Y6, Y6
+	VPADDD       Y1, Y6, Y6
+	VPADDD       Y5, Y6, Y6
+	VPSRLD       $0x10, Y4, Y4
+	VPBLENDW     $0xaa, Y6, Y4, Y4
+	JMP          packed484
 
-slow441:
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y5, Y6, Y6
-	VCMPPS    $0x03, Y5, Y5, Y7
-	VPOR      Y3, Y5, Y5
-	VBLENDVPS Y7, Y5, Y6, Y6
-	VPSRLD    $0x10, Y4, Y5
-	VPAND     Y2, Y5, Y5
-	VPADDD    Y1, Y5, Y5
-	VPADDD    Y4, Y5, Y5
-	VCMPPS    $0x03, Y4, Y4, Y7
-	VPOR      Y3, Y4, Y4
-	VBLENDVPS Y7, Y4, Y5, Y5
-	VPSRLD    $0x10, Y6, Y4
-	VPBLENDW  $0xaa, Y5, Y4, Y4
-	JMP       packed442
+slow489:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X5
+	VPBROADCASTD X5, Y5
+	VCMPPS       $0x03, Y4, Y4, Y6
+	VBLENDVPS    Y6, Y5, Y4, Y4
+	VCMPPS       $0x03, Y3, Y3, Y6
+	VBLENDVPS    Y6, Y5, Y3, Y3
+	VPSRLD       $0x10, Y4, Y5
+	VPAND        Y2, Y5, Y5
+	VPADDD       Y1, Y5, Y5
+	VPADDD       Y4, Y5, Y5
+	VPSRLD       $0x10, Y3, Y4
+	VPAND        Y2, Y4, Y4
+	VPADDD       Y1, Y4, Y4
+	VPADDD       Y3, Y4, Y4
+	VPSRLD       $0x10, Y5, Y3
+	VPBLENDW     $0xaa, Y4, Y3, Y3
+	JMP          packed490
 
 // func reduceProductBF16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2
@@ -4628,206 +5068,206 @@ TEXT ·reduceProductBF16AVX2(SB), NOSPLIT, $0-64
 	MOVQ         (AX), R10
 	SHLQ         $0x01, DI
 
-many445:
+many493:
 	CMPQ    DI, $0x00000040
-	JL      few446
-	VMOVDQU (R8)(SI*1), Y4
-	VPSLLD  $0x10, Y4, Y5
-	VPAND   Y0, Y4, Y4
-	VMOVDQU 32(R8)(SI*1), Y6
-	VPSLLD  $0x10, Y6, Y7
-	VPAND   Y0, Y6, Y6
-	VMOVDQU (R9)(SI*1), Y8
-	VPSLLD  $0x10, Y8, Y9
-	VPAND   Y0, Y8, Y8
-	VMULPS  Y9, Y5, Y5
+	JL      few494
+	VMOVDQU (R8)(SI*1), Y3
+	VPSLLD  $0x10, Y3, Y4
+	VPAND   Y0, Y3, Y3
+	VMOVDQU 32(R8)(SI*1), Y5
+	VPSLLD  $0x10, Y5, Y6
+	VPAND   Y0, Y5, Y5
+	VMOVDQU (R9)(SI*1), Y7
+	VPSLLD  $0x10, Y7, Y8
+	VPAND   Y0, Y7, Y7
 	VMULPS  Y8, Y4, Y4
-	VMOVDQU 32(R9)(SI*1), Y8
-	VPSLLD  $0x10, Y8, Y9
-	VPAND   Y0, Y8, Y8
-	VMULPS  Y9, Y7, Y7
+	VMULPS  Y7, Y3, Y3
+	VMOVDQU 32(R9)(SI*1), Y7
+	VPSLLD  $0x10, Y7, Y8
+	VPAND   Y0, Y7, Y7
 	VMULPS  Y8, Y6, Y6
+	VMULPS  Y7, Y5, Y5
 	MOVQ    $0x00000002, R12
 
-next448:
+next496:
 	CMPQ    R12, BX
-	JE      all449
+	JE      all497
 	MOVQ    (DX)(R12*8), R11
-	VMOVDQU (R11)(SI*1), Y8
-	VPSLLD  $0x10, Y8, Y9
-	VPAND   Y0, Y8, Y8
-	VMULPS  Y9, Y5, Y5
+	VMOVDQU (R11)(SI*1), Y7
+	VPSLLD  $0x10, Y7, Y8
+	VPAND   Y0, Y7, Y7
 	VMULPS  Y8, Y4, Y4
-	VMOVDQU 32(R11)(SI*1), Y8
-	VPSLLD  $0x10, Y8, Y9
-	VPAND   Y0, Y8, Y8
-	VMULPS  Y9, Y7, Y7
+	VMULPS  Y7, Y3, Y3
+	VMOVDQU 32(R11)(SI*1), Y7
+	VPSLLD  $0x10, Y7, Y8
+	VPAND   Y0, Y7, Y7
 	VMULPS  Y8, Y6, Y6
+	VMULPS  Y7, Y5, Y5
 	INCQ    R12
-	JMP     next448
+	JMP     next496
 
-all449:
-	VCMPPS    $0x03, Y5, Y4, Y8
-	VCMPPS    $0x03, Y7, Y6, Y9
-	VPOR      Y9, Y8, Y8
-	VMOVMSKPS Y8, R11
+all497:
+	VCMPPS    $0x03, Y4, Y3, Y7
+	VCMPPS    $0x03, Y6, Y5, Y8
+	VPOR      Y8, Y7, Y7
+	VMOVMSKPS Y7, R11
 	TESTL     R11, R11
-	JNE       slow450
-	VPSRLD    $0x10, Y5, Y8
-	VPAND     Y2, Y8, Y8
-	VPADDD    Y1, Y8, Y8
-	VPADDD    Y5, Y8, Y8
-	VPSRLD    $0x10, Y4, Y5
-	VPAND     Y2, Y5, Y5
-	VPADDD    Y1, Y5, Y5
-	VPADDD    Y4, Y5, Y5
-	VPSRLD    $0x10, Y8, Y4
-	VPBLENDW  $0xaa, Y5, Y4, Y4
-	VPSRLD    $0x10, Y7, Y5
-	VPAND     Y2, Y5, Y5
-	VPADDD    Y1, Y5, Y5
-	VPADDD    Y7, Y5, Y5
-	VPSRLD    $0x10, Y6, Y7
+	JNE       slow498
+	VPSRLD    $0x10, Y4, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
-	VPADDD    Y6, Y7, Y7
-	VPSRLD    $0x10, Y5, Y5
-	VPBLENDW  $0xaa, Y7, Y5, Y5
-
-packed451:
-	VMOVDQU Y4, (R10)(SI*1)
-	VMOVDQU Y5, 32(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next452:
-	CMPQ    R12, CX
-	JE      all453
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y4, (R11)(SI*1)
-	VMOVDQU Y5, 32(R11)(SI*1)
-	INCQ    R12
-	JMP     next452
-
-all453:
-	ADDQ $0x00000040, SI
-	SUBQ $0x00000040, DI
-	JMP  many445
-
-few446:
-	TESTQ   DI, DI
-	JLE     done447
-	VMOVDQU (R8)(SI*1), Y4
-	VPSLLD  $0x10, Y4, Y5
-	VPAND   Y0, Y4, Y4
-	VMOVDQU (R9)(SI*1), Y6
-	VPSLLD  $0x10, Y6, Y7
-	VPAND   Y0, Y6, Y6
-	VMULPS  Y7, Y5, Y5
-	VMULPS  Y6, Y4, Y4
-	MOVQ    $0x00000002, R12
-
-next454:
-	CMPQ    R12, BX
-	JE      all455
-	MOVQ    (DX)(R12*8), R11
-	VMOVDQU (R11)(SI*1), Y6
-	VPSLLD  $0x10, Y6, Y7
-	VPAND   Y0, Y6, Y6
-	VMULPS  Y7, Y5, Y5
-	VMULPS  Y6, Y4, Y4
-	INCQ    R12
-	JMP     next454
-
-all455:
-	VCMPPS    $0x03, Y5, Y4, Y6
-	VMOVMSKPS Y6, R11
-	TESTL     R11, R11
-	JNE       slow456
+	VPADDD    Y4, Y7, Y7
+	VPSRLD    $0x10, Y3, Y4
+	VPAND     Y2, Y4, Y4
+	VPADDD    Y1, Y4, Y4
+	VPADDD    Y3, Y4, Y4
+	VPSRLD    $0x10, Y7, Y3
+	VPBLENDW  $0xaa, Y4, Y3, Y3
+	VPSRLD    $0x10, Y6, Y4
+	VPAND     Y2, Y4, Y4
+	VPADDD    Y1, Y4, Y4
+	VPADDD    Y6, Y4, Y4
 	VPSRLD    $0x10, Y5, Y6
 	VPAND     Y2, Y6, Y6
 	VPADDD    Y1, Y6, Y6
 	VPADDD    Y5, Y6, Y6
+	VPSRLD    $0x10, Y4, Y4
+	VPBLENDW  $0xaa, Y6, Y4, Y4
+
+packed499:
+	VMOVDQU Y3, (R10)(SI*1)
+	VMOVDQU Y4, 32(R10)(SI*1)
+	MOVQ    $0x00000001, R12
+
+next500:
+	CMPQ    R12, CX
+	JE      all501
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y3, (R11)(SI*1)
+	VMOVDQU Y4, 32(R11)(SI*1)
+	INCQ    R12
+	JMP     next500
+
+all501:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  many493
+
+few494:
+	TESTQ   DI, DI
+	JLE     done495
+	VMOVDQU (R8)(SI*1), Y3
+	VPSLLD  $0x10, Y3, Y4
+	VPAND   Y0, Y3, Y3
+	VMOVDQU (R9)(SI*1), Y5
+	VPSLLD  $0x10, Y5, Y6
+	VPAND   Y0, Y5, Y5
+	VMULPS  Y6, Y4, Y4
+	VMULPS  Y5, Y3, Y3
+	MOVQ    $0x00000002, R12
+
+next502:
+	CMPQ    R12, BX
+	JE      all503
+	MOVQ    (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y5
+	VPSLLD  $0x10, Y5, Y6
+	VPAND   Y0, Y5, Y5
+	VMULPS  Y6, Y4, Y4
+	VMULPS  Y5, Y3, Y3
+	INCQ    R12
+	JMP     next502
+
+all503:
+	VCMPPS    $0x03, Y4, Y3, Y5
+	VMOVMSKPS Y5, R11
+	TESTL     R11, R11
+	JNE       slow504
 	VPSRLD    $0x10, Y4, Y5
 	VPAND     Y2, Y5, Y5
 	VPADDD    Y1, Y5, Y5
 	VPADDD    Y4, Y5, Y5
-	VPSRLD    $0x10, Y6, Y4
-	VPBLENDW  $0xaa, Y5, Y4, Y4
+	VPSRLD    $0x10, Y3, Y4
+	VPAND     Y2, Y4, Y4
+	VPADDD    Y1, Y4, Y4
+	VPADDD    Y3, Y4, Y4
+	VPSRLD    $0x10, Y5, Y3
+	VPBLENDW  $0xaa, Y4, Y3, Y3
 
-packed457:
-	VMOVDQU Y4, (R10)(SI*1)
+packed505:
+	VMOVDQU Y3, (R10)(SI*1)
 	MOVQ    $0x00000001, R12
 
-next458:
+next506:
 	CMPQ    R12, CX
-	JE      all459
+	JE      all507
 	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y4, (R11)(SI*1)
+	VMOVDQU Y3, (R11)(SI*1)
 	INCQ    R12
-	JMP     next458
+	JMP     next506
 
-all459:
+all507:
 	ADDQ $0x00000020, SI
 	SUBQ $0x00000020, DI
-	JMP  few446
+	JMP  few494
 
-done447:
+done495:
 	VZEROUPPER
 	RET
 
-slow450:
-	VPSRLD    $0x10, Y5, Y8
-	VPAND     Y2, Y8, Y8
-	VPADDD    Y1, Y8, Y8
-	VPADDD    Y5, Y8, Y8
-	VCMPPS    $0x03, Y5, Y5, Y9
-	VPOR      Y3, Y5, Y5
-	VBLENDVPS Y9, Y5, Y8, Y8
-	VPSRLD    $0x10, Y4, Y5
-	VPAND     Y2, Y5, Y5
-	VPADDD    Y1, Y5, Y5
-	VPADDD    Y4, Y5, Y5
-	VCMPPS    $0x03, Y4, Y4, Y9
-	VPOR      Y3, Y4, Y4
-	VBLENDVPS Y9, Y4, Y5, Y5
-	VPSRLD    $0x10, Y8, Y4
-	VPBLENDW  $0xaa, Y5, Y4, Y4
-	VPSRLD    $0x10, Y7, Y5
-	VPAND     Y2, Y5, Y5
-	VPADDD    Y1, Y5, Y5
-	VPADDD    Y7, Y5, Y5
-	VCMPPS    $0x03, Y7, Y7, Y8
-	VPOR      Y3, Y7, Y7
-	VBLENDVPS Y8, Y7, Y5, Y5
-	VPSRLD    $0x10, Y6, Y7
-	VPAND     Y2, Y7, Y7
-	VPADDD    Y1, Y7, Y7
-	VPADDD    Y6, Y7, Y7
-	VCMPPS    $0x03, Y6, Y6, Y8
-	VPOR      Y3, Y6, Y6
-	VBLENDVPS Y8, Y6, Y7, Y7
-	VPSRLD    $0x10, Y5, Y5
-	VPBLENDW  $0xaa, Y7, Y5, Y5
-	JMP       packed451
+slow498:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X7
+	VPBROADCASTD X7, Y7
+	VCMPPS       $0x03, Y4, Y4, Y8
+	VBLENDVPS    Y8, Y7, Y4, Y4
+	VCMPPS       $0x03, Y3, Y3, Y8
+	VBLENDVPS    Y8, Y7, Y3, Y3
+	VCMPPS       $0x03, Y6, Y6, Y8
+	VBLENDVPS    Y8, Y7, Y6, Y6
+	VCMPPS       $0x03, Y5, Y5, Y8
+	VBLENDVPS    Y8, Y7, Y5, Y5
+	VPSRLD       $0x10, Y4, Y7
+	VPAND        Y2, Y7, Y7
+	VPADDD       Y1, Y7, Y7
+	VPADDD       Y4, Y7, Y7
+	VPSRLD       $0x10, Y3, Y4
+	VPAND        Y2, Y4, Y4
+	VPADDD       Y1, Y4, Y4
+	VPADDD       Y3, Y4, Y4
+	VPSRLD       $0x10, Y7, Y3
+	VPBLENDW     $0xaa, Y4, Y3, Y3
+	VPSRLD       $0x10, Y6, Y4
+	VPAND        Y2, Y4, Y4
+	VPADDD       Y1, Y4, Y4
+	VPADDD       Y6, Y4, Y4
+	VPSRLD       $0x10, Y5, Y6
+	VPAND        Y2, Y6, Y6
+	VPADDD       Y1, Y6, Y6
+	VPADDD       Y5, Y6, Y6
+	VPSRLD       $0x10, Y4, Y4
+	VPBLENDW     $0xaa, Y6, Y4, Y4
+	JMP          packed499
 
-slow456:
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y5, Y6, Y6
-	VCMPPS    $0x03, Y5, Y5, Y7
-	VPOR      Y3, Y5, Y5
-	VBLENDVPS Y7, Y5, Y6, Y6
-	VPSRLD    $0x10, Y4, Y5
-	VPAND     Y2, Y5, Y5
-	VPADDD    Y1, Y5, Y5
-	VPADDD    Y4, Y5, Y5
-	VCMPPS    $0x03, Y4, Y4, Y7
-	VPOR      Y3, Y4, Y4
-	VBLENDVPS Y7, Y4, Y5, Y5
-	VPSRLD    $0x10, Y6, Y4
-	VPBLENDW  $0xaa, Y5, Y4, Y4
-	JMP       packed457
+slow504:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X5
+	VPBROADCASTD X5, Y5
+	VCMPPS       $0x03, Y4, Y4, Y6
+	VBLENDVPS    Y6, Y5, Y4, Y4
+	VCMPPS       $0x03, Y3, Y3, Y6
+	VBLENDVPS    Y6, Y5, Y3, Y3
+	VPSRLD       $0x10, Y4, Y5
+	VPAND        Y2, Y5, Y5
+	VPADDD       Y1, Y5, Y5
+	VPADDD       Y4, Y5, Y5
+	VPSRLD       $0x10, Y3, Y4
+	VPAND        Y2, Y4, Y4
+	VPADDD       Y1, Y4, Y4
+	VPADDD       Y3, Y4, Y4
+	VPSRLD       $0x10, Y5, Y3
+	VPBLENDW     $0xaa, Y4, Y3, Y3
+	JMP          packed505
 
 // func reduceMinBF16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2
@@ -4855,230 +5295,230 @@ TEXT ·reduceMinBF16AVX2(SB), NOSPLIT, $0-64
 	MOVQ         (AX), R10
 	SHLQ         $0x01, DI
 
-many460:
+many508:
 	CMPQ    DI, $0x00000040
-	JL      few461
-	VMOVDQU (R8)(SI*1), Y4
-	VPSLLD  $0x10, Y4, Y5
-	VPAND   Y0, Y4, Y4
-	VMOVDQU 32(R8)(SI*1), Y6
-	VPSLLD  $0x10, Y6, Y7
-	VPAND   Y0, Y6, Y6
-	VMOVDQU (R9)(SI*1), Y8
-	VPSLLD  $0x10, Y8, Y9
-	VPAND   Y0, Y8, Y8
-	VMINPS  Y9, Y5, Y10
-	VMINPS  Y5, Y9, Y5
-	VPOR    Y10, Y5, Y5
+	JL      few509
+	VMOVDQU (R8)(SI*1), Y3
+	VPSLLD  $0x10, Y3, Y4
+	VPAND   Y0, Y3, Y3
+	VMOVDQU 32(R8)(SI*1), Y5
+	VPSLLD  $0x10, Y5, Y6
+	VPAND   Y0, Y5, Y5
+	VMOVDQU (R9)(SI*1), Y7
+	VPSLLD  $0x10, Y7, Y8
+	VPAND   Y0, Y7, Y7
 	VMINPS  Y8, Y4, Y9
 	VMINPS  Y4, Y8, Y4
 	VPOR    Y9, Y4, Y4
-	VMOVDQU 32(R9)(SI*1), Y8
-	VPSLLD  $0x10, Y8, Y9
-	VPAND   Y0, Y8, Y8
-	VMINPS  Y9, Y7, Y10
-	VMINPS  Y7, Y9, Y7
-	VPOR    Y10, Y7, Y7
+	VMINPS  Y7, Y3, Y8
+	VMINPS  Y3, Y7, Y3
+	VPOR    Y8, Y3, Y3
+	VMOVDQU 32(R9)(SI*1), Y7
+	VPSLLD  $0x10, Y7, Y8
+	VPAND   Y0, Y7, Y7
 	VMINPS  Y8, Y6, Y9
 	VMINPS  Y6, Y8, Y6
 	VPOR    Y9, Y6, Y6
+	VMINPS  Y7, Y5, Y8
+	VMINPS  Y5, Y7, Y5
+	VPOR    Y8, Y5, Y5
 	MOVQ    $0x00000002, R12
 
-next463:
+next511:
 	CMPQ    R12, BX
-	JE      all464
+	JE      all512
 	MOVQ    (DX)(R12*8), R11
-	VMOVDQU (R11)(SI*1), Y8
-	VPSLLD  $0x10, Y8, Y9
-	VPAND   Y0, Y8, Y8
-	VMINPS  Y9, Y5, Y10
-	VMINPS  Y5, Y9, Y5
-	VPOR    Y10, Y5, Y5
+	VMOVDQU (R11)(SI*1), Y7
+	VPSLLD  $0x10, Y7, Y8
+	VPAND   Y0, Y7, Y7
 	VMINPS  Y8, Y4, Y9
 	VMINPS  Y4, Y8, Y4
 	VPOR    Y9, Y4, Y4
-	VMOVDQU 32(R11)(SI*1), Y8
-	VPSLLD  $0x10, Y8, Y9
-	VPAND   Y0, Y8, Y8
-	VMINPS  Y9, Y7, Y10
-	VMINPS  Y7, Y9, Y7
-	VPOR    Y10, Y7, Y7
+	VMINPS  Y7, Y3, Y8
+	VMINPS  Y3, Y7, Y3
+	VPOR    Y8, Y3, Y3
+	VMOVDQU 32(R11)(SI*1), Y7
+	VPSLLD  $0x10, Y7, Y8
+	VPAND   Y0, Y7, Y7
 	VMINPS  Y8, Y6, Y9
 	VMINPS  Y6, Y8, Y6
 	VPOR    Y9, Y6, Y6
+	VMINPS  Y7, Y5, Y8
+	VMINPS  Y5, Y7, Y5
+	VPOR    Y8, Y5, Y5
 	INCQ    R12
-	JMP     next463
+	JMP     next511
 
-all464:
-	VCMPPS    $0x03, Y5, Y4, Y8
-	VCMPPS    $0x03, Y7, Y6, Y9
-	VPOR      Y9, Y8, Y8
-	VMOVMSKPS Y8, R11
+all512:
+	VCMPPS    $0x03, Y4, Y3, Y7
+	VCMPPS    $0x03, Y6, Y5, Y8
+	VPOR      Y8, Y7, Y7
+	VMOVMSKPS Y7, R11
 	TESTL     R11, R11
-	JNE       slow465
-	VPSRLD    $0x10, Y5, Y8
-	VPAND     Y2, Y8, Y8
-	VPADDD    Y1, Y8, Y8
-	VPADDD    Y5, Y8, Y8
-	VPSRLD    $0x10, Y4, Y5
-	VPAND     Y2, Y5, Y5
-	VPADDD    Y1, Y5, Y5
-	VPADDD    Y4, Y5, Y5
-	VPSRLD    $0x10, Y8, Y4
-	VPBLENDW  $0xaa, Y5, Y4, Y4
-	VPSRLD    $0x10, Y7, Y5
-	VPAND     Y2, Y5, Y5
-	VPADDD    Y1, Y5, Y5
-	VPADDD    Y7, Y5, Y5
-	VPSRLD    $0x10, Y6, Y7
+	JNE       slow513
+	VPSRLD    $0x10, Y4, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
-	VPADDD    Y6, Y7, Y7
-	VPSRLD    $0x10, Y5, Y5
-	VPBLENDW  $0xaa, Y7, Y5, Y5
-
-packed466:
-	VMOVDQU Y4, (R10)(SI*1)
-	VMOVDQU Y5, 32(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next467:
-	CMPQ    R12, CX
-	JE      all468
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y4, (R11)(SI*1)
-	VMOVDQU Y5, 32(R11)(SI*1)
-	INCQ    R12
-	JMP     next467
-
-all468:
-	ADDQ $0x00000040, SI
-	SUBQ $0x00000040, DI
-	JMP  many460
-
-few461:
-	TESTQ   DI, DI
-	JLE     done462
-	VMOVDQU (R8)(SI*1), Y4
-	VPSLLD  $0x10, Y4, Y5
-	VPAND   Y0, Y4, Y4
-	VMOVDQU (R9)(SI*1), Y6
-	VPSLLD  $0x10, Y6, Y7
-	VPAND   Y0, Y6, Y6
-	VMINPS  Y7, Y5, Y8
-	VMINPS  Y5, Y7, Y5
-	VPOR    Y8, Y5, Y5
-	VMINPS  Y6, Y4, Y7
-	VMINPS  Y4, Y6, Y4
-	VPOR    Y7, Y4, Y4
-	MOVQ    $0x00000002, R12
-
-next469:
-	CMPQ    R12, BX
-	JE      all470
-	MOVQ    (DX)(R12*8), R11
-	VMOVDQU (R11)(SI*1), Y6
-	VPSLLD  $0x10, Y6, Y7
-	VPAND   Y0, Y6, Y6
-	VMINPS  Y7, Y5, Y8
-	VMINPS  Y5, Y7, Y5
-	VPOR    Y8, Y5, Y5
-	VMINPS  Y6, Y4, Y7
-	VMINPS  Y4, Y6, Y4
-	VPOR    Y7, Y4, Y4
-	INCQ    R12
-	JMP     next469
-
-all470:
-	VCMPPS    $0x03, Y5, Y4, Y6
-	VMOVMSKPS Y6, R11
-	TESTL     R11, R11
-	JNE       slow471
+	VPADDD    Y4, Y7, Y7
+	VPSRLD    $0x10, Y3, Y4
+	VPAND     Y2, Y4, Y4
+	VPADDD    Y1, Y4, Y4
+	VPADDD    Y3, Y4, Y4
+	VPSRLD    $0x10, Y7, Y3
+	VPBLENDW  $0xaa, Y4, Y3, Y3
+	VPSRLD    $0x10, Y6, Y4
+	VPAND     Y2, Y4, Y4
+	VPADDD    Y1, Y4, Y4
+	VPADDD    Y6, Y4, Y4
 	VPSRLD    $0x10, Y5, Y6
 	VPAND     Y2, Y6, Y6
 	VPADDD    Y1, Y6, Y6
 	VPADDD    Y5, Y6, Y6
+	VPSRLD    $0x10, Y4, Y4
+	VPBLENDW  $0xaa, Y6, Y4, Y4
+
+packed514:
+	VMOVDQU Y3, (R10)(SI*1)
+	VMOVDQU Y4, 32(R10)(SI*1)
+	MOVQ    $0x00000001, R12
+
+next515:
+	CMPQ    R12, CX
+	JE      all516
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y3, (R11)(SI*1)
+	VMOVDQU Y4, 32(R11)(SI*1)
+	INCQ    R12
+	JMP     next515
+
+all516:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  many508
+
+few509:
+	TESTQ   DI, DI
+	JLE     done510
+	VMOVDQU (R8)(SI*1), Y3
+	VPSLLD  $0x10, Y3, Y4
+	VPAND   Y0, Y3, Y3
+	VMOVDQU (R9)(SI*1), Y5
+	VPSLLD  $0x10, Y5, Y6
+	VPAND   Y0, Y5, Y5
+	VMINPS  Y6, Y4, Y7
+	VMINPS  Y4, Y6, Y4
+	VPOR    Y7, Y4, Y4
+	VMINPS  Y5, Y3, Y6
+	VMINPS  Y3, Y5, Y3
+	VPOR    Y6, Y3, Y3
+	MOVQ    $0x00000002, R12
+
+next517:
+	CMPQ    R12, BX
+	JE      all518
+	MOVQ    (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y5
+	VPSLLD  $0x10, Y5, Y6
+	VPAND   Y0, Y5, Y5
+	VMINPS  Y6, Y4, Y7
+	VMINPS  Y4, Y6, Y4
+	VPOR    Y7, Y4, Y4
+	VMINPS  Y5, Y3, Y6
+	VMINPS  Y3, Y5, Y3
+	VPOR    Y6, Y3, Y3
+	INCQ    R12
+	JMP     next517
+
+all518:
+	VCMPPS    $0x03, Y4, Y3, Y5
+	VMOVMSKPS Y5, R11
+	TESTL     R11, R11
+	JNE       slow519
 	VPSRLD    $0x10, Y4, Y5
 	VPAND     Y2, Y5, Y5
 	VPADDD    Y1, Y5, Y5
 	VPADDD    Y4, Y5, Y5
-	VPSRLD    $0x10, Y6, Y4
-	VPBLENDW  $0xaa, Y5, Y4, Y4
+	VPSRLD    $0x10, Y3, Y4
+	VPAND     Y2, Y4, Y4
+	VPADDD    Y1, Y4, Y4
+	VPADDD    Y3, Y4, Y4
+	VPSRLD    $0x10, Y5, Y3
+	VPBLENDW  $0xaa, Y4, Y3, Y3
 
-packed472:
-	VMOVDQU Y4, (R10)(SI*1)
+packed520:
+	VMOVDQU Y3, (R10)(SI*1)
 	MOVQ    $0x00000001, R12
 
-next473:
+next521:
 	CMPQ    R12, CX
-	JE      all474
+	JE      all522
 	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y4, (R11)(SI*1)
+	VMOVDQU Y3, (R11)(SI*1)
 	INCQ    R12
-	JMP     next473
+	JMP     next521
 
-all474:
+all522:
 	ADDQ $0x00000020, SI
 	SUBQ $0x00000020, DI
-	JMP  few461
+	JMP  few509
 
-done462:
+done510:
 	VZEROUPPER
 	RET
 
-slow465:
-	VPSRLD    $0x10, Y5, Y8
-	VPAND     Y2, Y8, Y8
-	VPADDD    Y1, Y8, Y8
-	VPADDD    Y5, Y8, Y8
-	VCMPPS    $0x03, Y5, Y5, Y9
-	VPOR      Y3, Y5, Y5
-	VBLENDVPS Y9, Y5, Y8, Y8
-	VPSRLD    $0x10, Y4, Y5
-	VPAND     Y2, Y5, Y5
-	VPADDD    Y1, Y5, Y5
-	VPADDD    Y4, Y5, Y5
-	VCMPPS    $0x03, Y4, Y4, Y9
-	VPOR      Y3, Y4, Y4
-	VBLENDVPS Y9, Y4, Y5, Y5
-	VPSRLD    $0x10, Y8, Y4
-	VPBLENDW  $0xaa, Y5, Y4, Y4
-	VPSRLD    $0x10, Y7, Y5
-	VPAND     Y2, Y5, Y5
-	VPADDD    Y1, Y5, Y5
-	VPADDD    Y7, Y5, Y5
-	VCMPPS    $0x03, Y7, Y7, Y8
-	VPOR      Y3, Y7, Y7
-	VBLENDVPS Y8, Y7, Y5, Y5
-	VPSRLD    $0x10, Y6, Y7
-	VPAND     Y2, Y7, Y7
-	VPADDD    Y1, Y7, Y7
-	VPADDD    Y6, Y7, Y7
-	VCMPPS    $0x03, Y6, Y6, Y8
-	VPOR      Y3, Y6, Y6
-	VBLENDVPS Y8, Y6, Y7, Y7
-	VPSRLD    $0x10, Y5, Y5
-	VPBLENDW  $0xaa, Y7, Y5, Y5
-	JMP       packed466
+slow513:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X7
+	VPBROADCASTD X7, Y7
+	VCMPPS       $0x03, Y4, Y4, Y8
+	VBLENDVPS    Y8, Y7, Y4, Y4
+	VCMPPS       $0x03, Y3, Y3, Y8
+	VBLENDVPS    Y8, Y7, Y3, Y3
+	VCMPPS       $0x03, Y6, Y6, Y8
+	VBLENDVPS    Y8, Y7, Y6, Y6
+	VCMPPS       $0x03, Y5, Y5, Y8
+	VBLENDVPS    Y8, Y7, Y5, Y5
+	VPSRLD       $0x10, Y4, Y7
+	VPAND        Y2, Y7, Y7
+	VPADDD       Y1, Y7, Y7
+	VPADDD       Y4, Y7, Y7
+	VPSRLD       $0x10, Y3, Y4
+	VPAND        Y2, Y4, Y4
+	VPADDD       Y1, Y4, Y4
+	VPADDD       Y3, Y4, Y4
+	VPSRLD       $0x10, Y7, Y3
+	VPBLENDW     $0xaa, Y4, Y3, Y3
+	VPSRLD       $0x10, Y6, Y4
+	VPAND        Y2, Y4, Y4
+	VPADDD       Y1, Y4, Y4
+	VPADDD       Y6, Y4, Y4
+	VPSRLD       $0x10, Y5, Y6
+	VPAND        Y2, Y6, Y6
+	VPADDD       Y1, Y6, Y6
+	VPADDD       Y5, Y6, Y6
+	VPSRLD       $0x10, Y4, Y4
+	VPBLENDW     $0xaa, Y6, Y4, Y4
+	JMP          packed514
 
-slow471:
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y5, Y6, Y6
-	VCMPPS    $0x03, Y5, Y5, Y7
-	VPOR      Y3, Y5, Y5
-	VBLENDVPS Y7, Y5, Y6, Y6
-	VPSRLD    $0x10, Y4, Y5
-	VPAND     Y2, Y5, Y5
-	VPADDD    Y1, Y5, Y5
-	VPADDD    Y4, Y5, Y5
-	VCMPPS    $0x03, Y4, Y4, Y7
-	VPOR      Y3, Y4, Y4
-	VBLENDVPS Y7, Y4, Y5, Y5
-	VPSRLD    $0x10, Y6, Y4
-	VPBLENDW  $0xaa, Y5, Y4, Y4
-	JMP       packed472
+slow519:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X5
+	VPBROADCASTD X5, Y5
+	VCMPPS       $0x03, Y4, Y4, Y6
+	VBLENDVPS    Y6, Y5, Y4, Y4
+	VCMPPS       $0x03, Y3, Y3, Y6
+	VBLENDVPS    Y6, Y5, Y3, Y3
+	VPSRLD       $0x10, Y4, Y5
+	VPAND        Y2, Y5, Y5
+	VPADDD       Y1, Y5, Y5
+	VPADDD       Y4, Y5, Y5
+	VPSRLD       $0x10, Y3, Y4
+	VPAND        Y2, Y4, Y4
+	VPADDD       Y1, Y4, Y4
+	VPADDD       Y3, Y4, Y4
+	VPSRLD       $0x10, Y5, Y3
+	VPBLENDW     $0xaa, Y4, Y3, Y3
+	JMP          packed520
 
 // func reduceMaxBF16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2
@@ -5106,254 +5546,254 @@ TEXT ·reduceMaxBF16AVX2(SB), NOSPLIT, $0-64
 	MOVQ         (AX), R10
 	SHLQ         $0x01, DI
 
-many475:
+many523:
 	CMPQ    DI, $0x00000040
-	JL      few476
-	VMOVDQU (R8)(SI*1), Y4
-	VPSLLD  $0x10, Y4, Y5
-	VPAND   Y0, Y4, Y4
-	VMOVDQU 32(R8)(SI*1), Y6
-	VPSLLD  $0x10, Y6, Y7
-	VPAND   Y0, Y6, Y6
-	VMOVDQU (R9)(SI*1), Y8
-	VPSLLD  $0x10, Y8, Y9
-	VPAND   Y0, Y8, Y8
-	VCMPPS  $0x03, Y9, Y5, Y11
-	VMAXPS  Y9, Y5, Y10
-	VMAXPS  Y5, Y9, Y5
-	VPAND   Y10, Y5, Y5
-	VPOR    Y11, Y5, Y5
+	JL      few524
+	VMOVDQU (R8)(SI*1), Y3
+	VPSLLD  $0x10, Y3, Y4
+	VPAND   Y0, Y3, Y3
+	VMOVDQU 32(R8)(SI*1), Y5
+	VPSLLD  $0x10, Y5, Y6
+	VPAND   Y0, Y5, Y5
+	VMOVDQU (R9)(SI*1), Y7
+	VPSLLD  $0x10, Y7, Y8
+	VPAND   Y0, Y7, Y7
 	VCMPPS  $0x03, Y8, Y4, Y10
 	VMAXPS  Y8, Y4, Y9
 	VMAXPS  Y4, Y8, Y4
 	VPAND   Y9, Y4, Y4
 	VPOR    Y10, Y4, Y4
-	VMOVDQU 32(R9)(SI*1), Y8
-	VPSLLD  $0x10, Y8, Y9
-	VPAND   Y0, Y8, Y8
-	VCMPPS  $0x03, Y9, Y7, Y11
-	VMAXPS  Y9, Y7, Y10
-	VMAXPS  Y7, Y9, Y7
-	VPAND   Y10, Y7, Y7
-	VPOR    Y11, Y7, Y7
+	VCMPPS  $0x03, Y7, Y3, Y9
+	VMAXPS  Y7, Y3, Y8
+	VMAXPS  Y3, Y7, Y3
+	VPAND   Y8, Y3, Y3
+	VPOR    Y9, Y3, Y3
+	VMOVDQU 32(R9)(SI*1), Y7
+	VPSLLD  $0x10, Y7, Y8
+	VPAND   Y0, Y7, Y7
 	VCMPPS  $0x03, Y8, Y6, Y10
 	VMAXPS  Y8, Y6, Y9
 	VMAXPS  Y6, Y8, Y6
 	VPAND   Y9, Y6, Y6
 	VPOR    Y10, Y6, Y6
+	VCMPPS  $0x03, Y7, Y5, Y9
+	VMAXPS  Y7, Y5, Y8
+	VMAXPS  Y5, Y7, Y5
+	VPAND   Y8, Y5, Y5
+	VPOR    Y9, Y5, Y5
 	MOVQ    $0x00000002, R12
 
-next478:
+next526:
 	CMPQ    R12, BX
-	JE      all479
+	JE      all527
 	MOVQ    (DX)(R12*8), R11
-	VMOVDQU (R11)(SI*1), Y8
-	VPSLLD  $0x10, Y8, Y9
-	VPAND   Y0, Y8, Y8
-	VCMPPS  $0x03, Y9, Y5, Y11
-	VMAXPS  Y9, Y5, Y10
-	VMAXPS  Y5, Y9, Y5
-	VPAND   Y10, Y5, Y5
-	VPOR    Y11, Y5, Y5
+	VMOVDQU (R11)(SI*1), Y7
+	VPSLLD  $0x10, Y7, Y8
+	VPAND   Y0, Y7, Y7
 	VCMPPS  $0x03, Y8, Y4, Y10
 	VMAXPS  Y8, Y4, Y9
 	VMAXPS  Y4, Y8, Y4
 	VPAND   Y9, Y4, Y4
 	VPOR    Y10, Y4, Y4
-	VMOVDQU 32(R11)(SI*1), Y8
-	VPSLLD  $0x10, Y8, Y9
-	VPAND   Y0, Y8, Y8
-	VCMPPS  $0x03, Y9, Y7, Y11
-	VMAXPS  Y9, Y7, Y10
-	VMAXPS  Y7, Y9, Y7
-	VPAND   Y10, Y7, Y7
-	VPOR    Y11, Y7, Y7
+	VCMPPS  $0x03, Y7, Y3, Y9
+	VMAXPS  Y7, Y3, Y8
+	VMAXPS  Y3, Y7, Y3
+	VPAND   Y8, Y3, Y3
+	VPOR    Y9, Y3, Y3
+	VMOVDQU 32(R11)(SI*1), Y7
+	VPSLLD  $0x10, Y7, Y8
+	VPAND   Y0, Y7, Y7
 	VCMPPS  $0x03, Y8, Y6, Y10
 	VMAXPS  Y8, Y6, Y9
 	VMAXPS  Y6, Y8, Y6
 	VPAND   Y9, Y6, Y6
 	VPOR    Y10, Y6, Y6
+	VCMPPS  $0x03, Y7, Y5, Y9
+	VMAXPS  Y7, Y5, Y8
+	VMAXPS  Y5, Y7, Y5
+	VPAND   Y8, Y5, Y5
+	VPOR    Y9, Y5, Y5
 	INCQ    R12
-	JMP     next478
+	JMP     next526
 
-all479:
-	VCMPPS    $0x03, Y5, Y4, Y8
-	VCMPPS    $0x03, Y7, Y6, Y9
-	VPOR      Y9, Y8, Y8
-	VMOVMSKPS Y8, R11
+all527:
+	VCMPPS    $0x03, Y4, Y3, Y7
+	VCMPPS    $0x03, Y6, Y5, Y8
+	VPOR      Y8, Y7, Y7
+	VMOVMSKPS Y7, R11
 	TESTL     R11, R11
-	JNE       slow480
-	VPSRLD    $0x10, Y5, Y8
-	VPAND     Y2, Y8, Y8
-	VPADDD    Y1, Y8, Y8
-	VPADDD    Y5, Y8, Y8
-	VPSRLD    $0x10, Y4, Y5
-	VPAND     Y2, Y5, Y5
-	VPADDD    Y1, Y5, Y5
-	VPADDD    Y4, Y5, Y5
-	VPSRLD    $0x10, Y8, Y4
-	VPBLENDW  $0xaa, Y5, Y4, Y4
-	VPSRLD    $0x10, Y7, Y5
-	VPAND     Y2, Y5, Y5
-	VPADDD    Y1, Y5, Y5
-	VPADDD    Y7, Y5, Y5
-	VPSRLD    $0x10, Y6, Y7
+	JNE       slow528
+	VPSRLD    $0x10, Y4, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
-	VPADDD    Y6, Y7, Y7
-	VPSRLD    $0x10, Y5, Y5
-	VPBLENDW  $0xaa, Y7, Y5, Y5
-
-packed481:
-	VMOVDQU Y4, (R10)(SI*1)
-	VMOVDQU Y5, 32(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next482:
-	CMPQ    R12, CX
-	JE      all483
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y4, (R11)(SI*1)
-	VMOVDQU Y5, 32(R11)(SI*1)
-	INCQ    R12
-	JMP     next482
-
-all483:
-	ADDQ $0x00000040, SI
-	SUBQ $0x00000040, DI
-	JMP  many475
-
-few476:
-	TESTQ   DI, DI
-	JLE     done477
-	VMOVDQU (R8)(SI*1), Y4
-	VPSLLD  $0x10, Y4, Y5
-	VPAND   Y0, Y4, Y4
-	VMOVDQU (R9)(SI*1), Y6
-	VPSLLD  $0x10, Y6, Y7
-	VPAND   Y0, Y6, Y6
-	VCMPPS  $0x03, Y7, Y5, Y9
-	VMAXPS  Y7, Y5, Y8
-	VMAXPS  Y5, Y7, Y5
-	VPAND   Y8, Y5, Y5
-	VPOR    Y9, Y5, Y5
-	VCMPPS  $0x03, Y6, Y4, Y8
-	VMAXPS  Y6, Y4, Y7
-	VMAXPS  Y4, Y6, Y4
-	VPAND   Y7, Y4, Y4
-	VPOR    Y8, Y4, Y4
-	MOVQ    $0x00000002, R12
-
-next484:
-	CMPQ    R12, BX
-	JE      all485
-	MOVQ    (DX)(R12*8), R11
-	VMOVDQU (R11)(SI*1), Y6
-	VPSLLD  $0x10, Y6, Y7
-	VPAND   Y0, Y6, Y6
-	VCMPPS  $0x03, Y7, Y5, Y9
-	VMAXPS  Y7, Y5, Y8
-	VMAXPS  Y5, Y7, Y5
-	VPAND   Y8, Y5, Y5
-	VPOR    Y9, Y5, Y5
-	VCMPPS  $0x03, Y6, Y4, Y8
-	VMAXPS  Y6, Y4, Y7
-	VMAXPS  Y4, Y6, Y4
-	VPAND   Y7, Y4, Y4
-	VPOR    Y8, Y4, Y4
-	INCQ    R12
-	JMP     next484
-
-all485:
-	VCMPPS    $0x03, Y5, Y4, Y6
-	VMOVMSKPS Y6, R11
-	TESTL     R11, R11
-	JNE       slow486
+	VPADDD    Y4, Y7, Y7
+	VPSRLD    $0x10, Y3, Y4
+	VPAND     Y2, Y4, Y4
+	VPADDD    Y1, Y4, Y4
+	VPADDD    Y3, Y4, Y4
+	VPSRLD    $0x10, Y7, Y3
+	VPBLENDW  $0xaa, Y4, Y3, Y3
+	VPSRLD    $0x10, Y6, Y4
+	VPAND     Y2, Y4, Y4
+	VPADDD    Y1, Y4, Y4
+	VPADDD    Y6, Y4, Y4
 	VPSRLD    $0x10, Y5, Y6
 	VPAND     Y2, Y6, Y6
 	VPADDD    Y1, Y6, Y6
 	VPADDD    Y5, Y6, Y6
+	VPSRLD    $0x10, Y4, Y4
+	VPBLENDW  $0xaa, Y6, Y4, Y4
+
+packed529:
+	VMOVDQU Y3, (R10)(SI*1)
+	VMOVDQU Y4, 32(R10)(SI*1)
+	MOVQ    $0x00000001, R12
+
+next530:
+	CMPQ    R12, CX
+	JE      all531
+	MOVQ    (AX)(R12*8), R11
+	VMOVDQU Y3, (R11)(SI*1)
+	VMOVDQU Y4, 32(R11)(SI*1)
+	INCQ    R12
+	JMP     next530
+
+all531:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  many523
+
+few524:
+	TESTQ   DI, DI
+	JLE     done525
+	VMOVDQU (R8)(SI*1), Y3
+	VPSLLD  $0x10, Y3, Y4
+	VPAND   Y0, Y3, Y3
+	VMOVDQU (R9)(SI*1), Y5
+	VPSLLD  $0x10, Y5, Y6
+	VPAND   Y0, Y5, Y5
+	VCMPPS  $0x03, Y6, Y4, Y8
+	VMAXPS  Y6, Y4, Y7
+	VMAXPS  Y4, Y6, Y4
+	VPAND   Y7, Y4, Y4
+	VPOR    Y8, Y4, Y4
+	VCMPPS  $0x03, Y5, Y3, Y7
+	VMAXPS  Y5, Y3, Y6
+	VMAXPS  Y3, Y5, Y3
+	VPAND   Y6, Y3, Y3
+	VPOR    Y7, Y3, Y3
+	MOVQ    $0x00000002, R12
+
+next532:
+	CMPQ    R12, BX
+	JE      all533
+	MOVQ    (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y5
+	VPSLLD  $0x10, Y5, Y6
+	VPAND   Y0, Y5, Y5
+	VCMPPS  $0x03, Y6, Y4, Y8
+	VMAXPS  Y6, Y4, Y7
+	VMAXPS  Y4, Y6, Y4
+	VPAND   Y7, Y4, Y4
+	VPOR    Y8, Y4, Y4
+	VCMPPS  $0x03, Y5, Y3, Y7
+	VMAXPS  Y5, Y3, Y6
+	VMAXPS  Y3, Y5, Y3
+	VPAND   Y6, Y3, Y3
+	VPOR    Y7, Y3, Y3
+	INCQ    R12
+	JMP     next532
+
+all533:
+	VCMPPS    $0x03, Y4, Y3, Y5
+	VMOVMSKPS Y5, R11
+	TESTL     R11, R11
+	JNE       slow534
 	VPSRLD    $0x10, Y4, Y5
 	VPAND     Y2, Y5, Y5
 	VPADDD    Y1, Y5, Y5
 	VPADDD    Y4, Y5, Y5
-	VPSRLD    $0x10, Y6, Y4
-	VPBLENDW  $0xaa, Y5, Y4, Y4
+	VPSRLD    $0x10, Y3, Y4
+	VPAND     Y2, Y4, Y4
+	VPADDD    Y1, Y4, Y4
+	VPADDD    Y3, Y4, Y4
+	VPSRLD    $0x10, Y5, Y3
+	VPBLENDW  $0xaa, Y4, Y3, Y3
 
-packed487:
-	VMOVDQU Y4, (R10)(SI*1)
+packed535:
+	VMOVDQU Y3, (R10)(SI*1)
 	MOVQ    $0x00000001, R12
 
-next488:
+next536:
 	CMPQ    R12, CX
-	JE      all489
+	JE      all537
 	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y4, (R11)(SI*1)
+	VMOVDQU Y3, (R11)(SI*1)
 	INCQ    R12
-	JMP     next488
+	JMP     next536
 
-all489:
+all537:
 	ADDQ $0x00000020, SI
 	SUBQ $0x00000020, DI
-	JMP  few476
+	JMP  few524
 
-done477:
+done525:
 	VZEROUPPER
 	RET
 
-slow480:
-	VPSRLD    $0x10, Y5, Y8
-	VPAND     Y2, Y8, Y8
-	VPADDD    Y1, Y8, Y8
-	VPADDD    Y5, Y8, Y8
-	VCMPPS    $0x03, Y5, Y5, Y9
-	VPOR      Y3, Y5, Y5
-	VBLENDVPS Y9, Y5, Y8, Y8
-	VPSRLD    $0x10, Y4, Y5
-	VPAND     Y2, Y5, Y5
-	VPADDD    Y1, Y5, Y5
-	VPADDD    Y4, Y5, Y5
-	VCMPPS    $0x03, Y4, Y4, Y9
-	VPOR      Y3, Y4, Y4
-	VBLENDVPS Y9, Y4, Y5, Y5
-	VPSRLD    $0x10, Y8, Y4
-	VPBLENDW  $0xaa, Y5, Y4, Y4
-	VPSRLD    $0x10, Y7, Y5
-	VPAND     Y2, Y5, Y5
-	VPADDD    Y1, Y5, Y5
-	VPADDD    Y7, Y5, Y5
-	VCMPPS    $0x03, Y7, Y7, Y8
-	VPOR      Y3, Y7, Y7
-	VBLENDVPS Y8, Y7, Y5, Y5
-	VPSRLD    $0x10, Y6, Y7
-	VPAND     Y2, Y7, Y7
-	VPADDD    Y1, Y7, Y7
-	VPADDD    Y6, Y7, Y7
-	VCMPPS    $0x03, Y6, Y6, Y8
-	VPOR      Y3, Y6, Y6
-	VBLENDVPS Y8, Y6, Y7, Y7
-	VPSRLD    $0x10, Y5, Y5
-	VPBLENDW  $0xaa, Y7, Y5, Y5
-	JMP       packed481
+slow528:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X7
+	VPBROADCASTD X7, Y7
+	VCMPPS       $0x03, Y4, Y4, Y8
+	VBLENDVPS    Y8, Y7, Y4, Y4
+	VCMPPS       $0x03, Y3, Y3, Y8
+	VBLENDVPS    Y8, Y7, Y3, Y3
+	VCMPPS       $0x03, Y6, Y6, Y8
+	VBLENDVPS    Y8, Y7, Y6, Y6
+	VCMPPS       $0x03, Y5, Y5, Y8
+	VBLENDVPS    Y8, Y7, Y5, Y5
+	VPSRLD       $0x10, Y4, Y7
+	VPAND        Y2, Y7, Y7
+	VPADDD       Y1, Y7, Y7
+	VPADDD       Y4, Y7, Y7
+	VPSRLD       $0x10, Y3, Y4
+	VPAND        Y2, Y4, Y4
+	VPADDD       Y1, Y4, Y4
+	VPADDD       Y3, Y4, Y4
+	VPSRLD       $0x10, Y7, Y3
+	VPBLENDW     $0xaa, Y4, Y3, Y3
+	VPSRLD       $0x10, Y6, Y4
+	VPAND        Y2, Y4, Y4
+	VPADDD       Y1, Y4, Y4
+	VPADDD       Y6, Y4, Y4
+	VPSRLD       $0x10, Y5, Y6
+	VPAND        Y2, Y6, Y6
+	VPADDD       Y1, Y6, Y6
+	VPADDD       Y5, Y6, Y6
+	VPSRLD       $0x10, Y4, Y4
+	VPBLENDW     $0xaa, Y6, Y4, Y4
+	JMP          packed529
 
-slow486:
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y5, Y6, Y6
-	VCMPPS    $0x03, Y5, Y5, Y7
-	VPOR      Y3, Y5, Y5
-	VBLENDVPS Y7, Y5, Y6, Y6
-	VPSRLD    $0x10, Y4, Y5
-	VPAND     Y2, Y5, Y5
-	VPADDD    Y1, Y5, Y5
-	VPADDD    Y4, Y5, Y5
-	VCMPPS    $0x03, Y4, Y4, Y7
-	VPOR      Y3, Y4, Y4
-	VBLENDVPS Y7, Y4, Y5, Y5
-	VPSRLD    $0x10, Y6, Y4
-	VPBLENDW  $0xaa, Y5, Y4, Y4
-	JMP       packed487
+slow534:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X5
+	VPBROADCASTD X5, Y5
+	VCMPPS       $0x03, Y4, Y4, Y6
+	VBLENDVPS    Y6, Y5, Y4, Y4
+	VCMPPS       $0x03, Y3, Y3, Y6
+	VBLENDVPS    Y6, Y5, Y3, Y3
+	VPSRLD       $0x10, Y4, Y5
+	VPAND        Y2, Y5, Y5
+	VPADDD       Y1, Y5, Y5
+	VPADDD       Y4, Y5, Y5
+	VPSRLD       $0x10, Y3, Y4
+	VPAND        Y2, Y4, Y4
+	VPADDD       Y1, Y4, Y4
+	VPADDD       Y3, Y4, Y4
+	VPSRLD       $0x10, Y5, Y3
+	VPBLENDW     $0xaa, Y4, Y3, Y3
+	JMP          packed535
 
 // func scaleF32AVX2(dst uintptr, src uintptr, n int, c float64)
 // Requires: AVX, AVX2
@@ -5366,9 +5806,9 @@ TEXT ·scaleF32AVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSS X0, Y0
 	SHLQ         $0x02, DX
 
-many490:
+many538:
 	CMPQ    DX, $0x00000080
-	JL      few491
+	JL      few539
 	VMOVDQU (CX), Y1
 	VMULPS  Y0, Y1, Y1
 	VMOVDQU Y1, (AX)
@@ -5384,20 +5824,20 @@ many490:
 	ADDQ    $0x00000080, AX
 	ADDQ    $0x00000080, CX
 	SUBQ    $0x00000080, DX
-	JMP     many490
+	JMP     many538
 
-few491:
+few539:
 	TESTQ   DX, DX
-	JLE     done492
+	JLE     done540
 	VMOVDQU (CX), Y1
 	VMULPS  Y0, Y1, Y1
 	VMOVDQU Y1, (AX)
 	ADDQ    $0x00000020, AX
 	ADDQ    $0x00000020, CX
 	SUBQ    $0x00000020, DX
-	JMP     few491
+	JMP     few539
 
-done492:
+done540:
 	VZEROUPPER
 	RET
 
@@ -5412,9 +5852,9 @@ TEXT ·divideF32AVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSS X0, Y0
 	SHLQ         $0x02, DX
 
-many493:
+many541:
 	CMPQ    DX, $0x00000080
-	JL      few494
+	JL      few542
 	VMOVDQU (CX), Y1
 	VDIVPS  Y0, Y1, Y1
 	VMOVDQU Y1, (AX)
@@ -5430,20 +5870,20 @@ many493:
 	ADDQ    $0x00000080, AX
 	ADDQ    $0x00000080, CX
 	SUBQ    $0x00000080, DX
-	JMP     many493
+	JMP     many541
 
-few494:
+few542:
 	TESTQ   DX, DX
-	JLE     done495
+	JLE     done543
 	VMOVDQU (CX), Y1
 	VDIVPS  Y0, Y1, Y1
 	VMOVDQU Y1, (AX)
 	ADDQ    $0x00000020, AX
 	ADDQ    $0x00000020, CX
 	SUBQ    $0x00000020, DX
-	JMP     few494
+	JMP     few542
 
-done495:
+done543:
 	VZEROUPPER
 	RET
 
@@ -5456,9 +5896,9 @@ TEXT ·scaleF64AVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSD c+24(FP), Y0
 	SHLQ         $0x03, DX
 
-many496:
+many544:
 	CMPQ    DX, $0x00000080
-	JL      few497
+	JL      few545
 	VMOVDQU (CX), Y1
 	VMULPD  Y0, Y1, Y1
 	VMOVDQU Y1, (AX)
@@ -5474,20 +5914,20 @@ many496:
 	ADDQ    $0x00000080, AX
 	ADDQ    $0x00000080, CX
 	SUBQ    $0x00000080, DX
-	JMP     many496
+	JMP     many544
 
-few497:
+few545:
 	TESTQ   DX, DX
-	JLE     done498
+	JLE     done546
 	VMOVDQU (CX), Y1
 	VMULPD  Y0, Y1, Y1
 	VMOVDQU Y1, (AX)
 	ADDQ    $0x00000020, AX
 	ADDQ    $0x00000020, CX
 	SUBQ    $0x00000020, DX
-	JMP     few497
+	JMP     few545
 
-done498:
+done546:
 	VZEROUPPER
 	RET
 
@@ -5500,9 +5940,9 @@ TEXT ·divideF64AVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSD c+24(FP), Y0
 	SHLQ         $0x03, DX
 
-many499:
+many547:
 	CMPQ    DX, $0x00000080
-	JL      few500
+	JL      few548
 	VMOVDQU (CX), Y1
 	VDIVPD  Y0, Y1, Y1
 	VMOVDQU Y1, (AX)
@@ -5518,20 +5958,20 @@ many499:
 	ADDQ    $0x00000080, AX
 	ADDQ    $0x00000080, CX
 	SUBQ    $0x00000080, DX
-	JMP     many499
+	JMP     many547
 
-few500:
+few548:
 	TESTQ   DX, DX
-	JLE     done501
+	JLE     done549
 	VMOVDQU (CX), Y1
 	VDIVPD  Y0, Y1, Y1
 	VMOVDQU Y1, (AX)
 	ADDQ    $0x00000020, AX
 	ADDQ    $0x00000020, CX
 	SUBQ    $0x00000020, DX
-	JMP     few500
+	JMP     few548
 
-done501:
+done549:
 	VZEROUPPER
 	RET
 
@@ -5546,9 +5986,9 @@ TEXT ·scaleF16AVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSS X0, Y0
 	SHLQ         $0x01, DX
 
-many502:
+many550:
 	CMPQ      DX, $0x00000040
-	JL        few503
+	JL        few551
 	VCVTPH2PS (CX), Y1
 	VCVTPH2PS 16(CX), Y2
 	VMULPS    Y0, Y1, Y1
@@ -5568,11 +6008,11 @@ many502:
 	ADDQ      $0x00000040, AX
 	ADDQ      $0x00000040, CX
 	SUBQ      $0x00000040, DX
-	JMP       many502
+	JMP       many550
 
-few503:
+few551:
 	TESTQ     DX, DX
-	JLE       done504
+	JLE       done552
 	VCVTPH2PS (CX), Y1
 	VCVTPH2PS 16(CX), Y2
 	VMULPS    Y0, Y1, Y1
@@ -5584,9 +6024,9 @@ few503:
 	ADDQ      $0x00000020, AX
 	ADDQ      $0x00000020, CX
 	SUBQ      $0x00000020, DX
-	JMP       few503
+	JMP       few551
 
-done504:
+done552:
 	VZEROUPPER
 	RET
 
@@ -5601,9 +6041,9 @@ TEXT ·divideF16AVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSS X0, Y0
 	SHLQ         $0x01, DX
 
-many505:
+many553:
 	CMPQ      DX, $0x00000040
-	JL        few506
+	JL        few554
 	VCVTPH2PS (CX), Y1
 	VCVTPH2PS 16(CX), Y2
 	VDIVPS    Y0, Y1, Y1
@@ -5623,11 +6063,11 @@ many505:
 	ADDQ      $0x00000040, AX
 	ADDQ      $0x00000040, CX
 	SUBQ      $0x00000040, DX
-	JMP       many505
+	JMP       many553
 
-few506:
+few554:
 	TESTQ     DX, DX
-	JLE       done507
+	JLE       done555
 	VCVTPH2PS (CX), Y1
 	VCVTPH2PS 16(CX), Y2
 	VDIVPS    Y0, Y1, Y1
@@ -5639,9 +6079,9 @@ few506:
 	ADDQ      $0x00000020, AX
 	ADDQ      $0x00000020, CX
 	SUBQ      $0x00000020, DX
-	JMP       few506
+	JMP       few554
 
-done507:
+done555:
 	VZEROUPPER
 	RET
 
@@ -5668,9 +6108,9 @@ TEXT ·scaleBF16AVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSS X4, Y4
 	SHLQ         $0x01, DX
 
-many508:
+many556:
 	CMPQ      DX, $0x00000040
-	JL        few509
+	JL        few557
 	VMOVDQU   (CX), Y5
 	VPSLLD    $0x10, Y5, Y6
 	VPAND     Y0, Y5, Y5
@@ -5679,7 +6119,7 @@ many508:
 	VCMPPS    $0x03, Y6, Y5, Y7
 	VMOVMSKPS Y7, BX
 	TESTL     BX, BX
-	JNE       slow511
+	JNE       slow559
 	VPSRLD    $0x10, Y6, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
@@ -5691,7 +6131,7 @@ many508:
 	VPSRLD    $0x10, Y7, Y5
 	VPBLENDW  $0xaa, Y6, Y5, Y5
 
-packed512:
+packed560:
 	VMOVDQU   Y5, (AX)
 	VMOVDQU   32(CX), Y5
 	VPSLLD    $0x10, Y5, Y6
@@ -5701,7 +6141,7 @@ packed512:
 	VCMPPS    $0x03, Y6, Y5, Y7
 	VMOVMSKPS Y7, BX
 	TESTL     BX, BX
-	JNE       slow513
+	JNE       slow561
 	VPSRLD    $0x10, Y6, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
@@ -5713,16 +6153,16 @@ packed512:
 	VPSRLD    $0x10, Y7, Y5
 	VPBLENDW  $0xaa, Y6, Y5, Y5
 
-packed514:
+packed562:
 	VMOVDQU Y5, 32(AX)
 	ADDQ    $0x00000040, AX
 	ADDQ    $0x00000040, CX
 	SUBQ    $0x00000040, DX
-	JMP     many508
+	JMP     many556
 
-few509:
+few557:
 	TESTQ     DX, DX
-	JLE       done510
+	JLE       done558
 	VMOVDQU   (CX), Y5
 	VPSLLD    $0x10, Y5, Y6
 	VPAND     Y0, Y5, Y5
@@ -5731,7 +6171,7 @@ few509:
 	VCMPPS    $0x03, Y6, Y5, Y7
 	VMOVMSKPS Y7, BX
 	TESTL     BX, BX
-	JNE       slow515
+	JNE       slow563
 	VPSRLD    $0x10, Y6, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
@@ -5743,18 +6183,18 @@ few509:
 	VPSRLD    $0x10, Y7, Y5
 	VPBLENDW  $0xaa, Y6, Y5, Y5
 
-packed516:
+packed564:
 	VMOVDQU Y5, (AX)
 	ADDQ    $0x00000020, AX
 	ADDQ    $0x00000020, CX
 	SUBQ    $0x00000020, DX
-	JMP     few509
+	JMP     few557
 
-done510:
+done558:
 	VZEROUPPER
 	RET
 
-slow511:
+slow559:
 	VPSRLD    $0x10, Y6, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
@@ -5771,9 +6211,9 @@ slow511:
 	VBLENDVPS Y8, Y5, Y6, Y6
 	VPSRLD    $0x10, Y7, Y5
 	VPBLENDW  $0xaa, Y6, Y5, Y5
-	JMP       packed512
+	JMP       packed560
 
-slow513:
+slow561:
 	VPSRLD    $0x10, Y6, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
@@ -5790,9 +6230,9 @@ slow513:
 	VBLENDVPS Y8, Y5, Y6, Y6
 	VPSRLD    $0x10, Y7, Y5
 	VPBLENDW  $0xaa, Y6, Y5, Y5
-	JMP       packed514
+	JMP       packed562
 
-slow515:
+slow563:
 	VPSRLD    $0x10, Y6, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
@@ -5809,7 +6249,7 @@ slow515:
 	VBLENDVPS Y8, Y5, Y6, Y6
 	VPSRLD    $0x10, Y7, Y5
 	VPBLENDW  $0xaa, Y6, Y5, Y5
-	JMP       packed516
+	JMP       packed564
 
 // func divideBF16AVX2(dst uintptr, src uintptr, n int, c float64)
 // Requires: AVX, AVX2
@@ -5834,9 +6274,9 @@ TEXT ·divideBF16AVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSS X4, Y4
 	SHLQ         $0x01, DX
 
-many517:
+many565:
 	CMPQ      DX, $0x00000040
-	JL        few518
+	JL        few566
 	VMOVDQU   (CX), Y5
 	VPSLLD    $0x10, Y5, Y6
 	VPAND     Y0, Y5, Y5
@@ -5845,7 +6285,7 @@ many517:
 	VCMPPS    $0x03, Y6, Y5, Y7
 	VMOVMSKPS Y7, BX
 	TESTL     BX, BX
-	JNE       slow520
+	JNE       slow568
 	VPSRLD    $0x10, Y6, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
@@ -5857,7 +6297,7 @@ many517:
 	VPSRLD    $0x10, Y7, Y5
 	VPBLENDW  $0xaa, Y6, Y5, Y5
 
-packed521:
+packed569:
 	VMOVDQU   Y5, (AX)
 	VMOVDQU   32(CX), Y5
 	VPSLLD    $0x10, Y5, Y6
@@ -5867,7 +6307,7 @@ packed521:
 	VCMPPS    $0x03, Y6, Y5, Y7
 	VMOVMSKPS Y7, BX
 	TESTL     BX, BX
-	JNE       slow522
+	JNE       slow570
 	VPSRLD    $0x10, Y6, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
@@ -5879,16 +6319,16 @@ packed521:
 	VPSRLD    $0x10, Y7, Y5
 	VPBLENDW  $0xaa, Y6, Y5, Y5
 
-packed523:
+packed571:
 	VMOVDQU Y5, 32(AX)
 	ADDQ    $0x00000040, AX
 	ADDQ    $0x00000040, CX
 	SUBQ    $0x00000040, DX
-	JMP     many517
+	JMP     many565
 
-few518:
+few566:
 	TESTQ     DX, DX
-	JLE       done519
+	JLE       done567
 	VMOVDQU   (CX), Y5
 	VPSLLD    $0x10, Y5, Y6
 	VPAND     Y0, Y5, Y5
@@ -5897,7 +6337,7 @@ few518:
 	VCMPPS    $0x03, Y6, Y5, Y7
 	VMOVMSKPS Y7, BX
 	TESTL     BX, BX
-	JNE       slow524
+	JNE       slow572
 	VPSRLD    $0x10, Y6, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
@@ -5909,18 +6349,18 @@ few518:
 	VPSRLD    $0x10, Y7, Y5
 	VPBLENDW  $0xaa, Y6, Y5, Y5
 
-packed525:
+packed573:
 	VMOVDQU Y5, (AX)
 	ADDQ    $0x00000020, AX
 	ADDQ    $0x00000020, CX
 	SUBQ    $0x00000020, DX
-	JMP     few518
+	JMP     few566
 
-done519:
+done567:
 	VZEROUPPER
 	RET
 
-slow520:
+slow568:
 	VPSRLD    $0x10, Y6, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
@@ -5937,9 +6377,9 @@ slow520:
 	VBLENDVPS Y8, Y5, Y6, Y6
 	VPSRLD    $0x10, Y7, Y5
 	VPBLENDW  $0xaa, Y6, Y5, Y5
-	JMP       packed521
+	JMP       packed569
 
-slow522:
+slow570:
 	VPSRLD    $0x10, Y6, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
@@ -5956,9 +6396,9 @@ slow522:
 	VBLENDVPS Y8, Y5, Y6, Y6
 	VPSRLD    $0x10, Y7, Y5
 	VPBLENDW  $0xaa, Y6, Y5, Y5
-	JMP       packed523
+	JMP       packed571
 
-slow524:
+slow572:
 	VPSRLD    $0x10, Y6, Y7
 	VPAND     Y2, Y7, Y7
 	VPADDD    Y1, Y7, Y7
@@ -5975,7 +6415,7 @@ slow524:
 	VBLENDVPS Y8, Y5, Y6, Y6
 	VPSRLD    $0x10, Y7, Y5
 	VPBLENDW  $0xaa, Y6, Y5, Y5
-	JMP       packed525
+	JMP       packed573
 
 // func convertF16ToF32AVX2(dst uintptr, src uintptr, n int, c float64)
 // Requires: AVX, F16C
@@ -5985,9 +6425,9 @@ TEXT ·convertF16ToF32AVX2(SB), NOSPLIT, $0-32
 	MOVQ n+16(FP), DX
 	SHLQ $0x02, DX
 
-many526:
+many574:
 	CMPQ      DX, $0x00000080
-	JL        few527
+	JL        few575
 	VCVTPH2PS (CX), Y0
 	VMOVDQU   Y0, (AX)
 	VCVTPH2PS 16(CX), Y0
@@ -5999,19 +6439,19 @@ many526:
 	ADDQ      $0x00000080, AX
 	ADDQ      $0x00000040, CX
 	SUBQ      $0x00000080, DX
-	JMP       many526
+	JMP       many574
 
-few527:
+few575:
 	TESTQ     DX, DX
-	JLE       done528
+	JLE       done576
 	VCVTPH2PS (CX), Y0
 	VMOVDQU   Y0, (AX)
 	ADDQ      $0x00000020, AX
 	ADDQ      $0x00000010, CX
 	SUBQ      $0x00000020, DX
-	JMP       few527
+	JMP       few575
 
-done528:
+done576:
 	VZEROUPPER
 	RET
 
@@ -6023,9 +6463,9 @@ TEXT ·convertBF16ToF32AVX2(SB), NOSPLIT, $0-32
 	MOVQ n+16(FP), DX
 	SHLQ $0x02, DX
 
-many529:
+many577:
 	CMPQ      DX, $0x00000080
-	JL        few530
+	JL        few578
 	VPMOVZXWD (CX), Y0
 	VPSLLD    $0x10, Y0, Y0
 	VMOVDQU   Y0, (AX)
@@ -6041,20 +6481,20 @@ many529:
 	ADDQ      $0x00000080, AX
 	ADDQ      $0x00000040, CX
 	SUBQ      $0x00000080, DX
-	JMP       many529
+	JMP       many577
 
-few530:
+few578:
 	TESTQ     DX, DX
-	JLE       done531
+	JLE       done579
 	VPMOVZXWD (CX), Y0
 	VPSLLD    $0x10, Y0, Y0
 	VMOVDQU   Y0, (AX)
 	ADDQ      $0x00000020, AX
 	ADDQ      $0x00000010, CX
 	SUBQ      $0x00000020, DX
-	JMP       few530
+	JMP       few578
 
-done531:
+done579:
 	VZEROUPPER
 	RET
 
@@ -6066,9 +6506,9 @@ TEXT ·convertF32ToF16AVX2(SB), NOSPLIT, $0-32
 	MOVQ n+16(FP), DX
 	SHLQ $0x02, DX
 
-many532:
+many580:
 	CMPQ      DX, $0x00000080
-	JL        few533
+	JL        few581
 	VMOVDQU   (CX), Y0
 	VCVTPS2PH $0x00, Y0, (AX)
 	VMOVDQU   32(CX), Y0
@@ -6080,19 +6520,19 @@ many532:
 	ADDQ      $0x00000040, AX
 	ADDQ      $0x00000080, CX
 	SUBQ      $0x00000080, DX
-	JMP       many532
+	JMP       many580
 
-few533:
+few581:
 	TESTQ     DX, DX
-	JLE       done534
+	JLE       done582
 	VMOVDQU   (CX), Y0
 	VCVTPS2PH $0x00, Y0, (AX)
 	ADDQ      $0x00000010, AX
 	ADDQ      $0x00000020, CX
 	SUBQ      $0x00000020, DX
-	JMP       few533
+	JMP       few581
 
-done534:
+done582:
 	VZEROUPPER
 	RET
 
@@ -6116,9 +6556,9 @@ TEXT ·convertF32ToBF16AVX2(SB), NOSPLIT, $0-32
 	VPBROADCASTD X2, Y2
 	SHLQ         $0x02, DX
 
-many535:
+many583:
 	CMPQ      DX, $0x00000080
-	JL        few536
+	JL        few584
 	VMOVDQU   (CX), Y3
 	VPSRLD    $0x10, Y3, Y4
 	VPAND     Y1, Y4, Y4
@@ -6170,11 +6610,11 @@ many535:
 	ADDQ      $0x00000040, AX
 	ADDQ      $0x00000080, CX
 	SUBQ      $0x00000080, DX
-	JMP       many535
+	JMP       many583
 
-few536:
+few584:
 	TESTQ     DX, DX
-	JLE       done537
+	JLE       done585
 	VMOVDQU   (CX), Y3
 	VPSRLD    $0x10, Y3, Y4
 	VPAND     Y1, Y4, Y4
@@ -6190,9 +6630,9 @@ few536:
 	ADDQ      $0x00000010, AX
 	ADDQ      $0x00000020, CX
 	SUBQ      $0x00000020, DX
-	JMP       few536
+	JMP       few584
 
-done537:
+done585:
 	VZEROUPPER
 	RET
 
@@ -6204,9 +6644,9 @@ TEXT ·convertF32ToF64AVX2(SB), NOSPLIT, $0-32
 	MOVQ n+16(FP), DX
 	SHLQ $0x03, DX
 
-many538:
+many586:
 	CMPQ      DX, $0x00000080
-	JL        few539
+	JL        few587
 	VCVTPS2PD (CX), Y0
 	VMOVDQU   Y0, (AX)
 	VCVTPS2PD 16(CX), Y0
@@ -6218,19 +6658,19 @@ many538:
 	ADDQ      $0x00000080, AX
 	ADDQ      $0x00000040, CX
 	SUBQ      $0x00000080, DX
-	JMP       many538
+	JMP       many586
 
-few539:
+few587:
 	TESTQ     DX, DX
-	JLE       done540
+	JLE       done588
 	VCVTPS2PD (CX), Y0
 	VMOVDQU   Y0, (AX)
 	ADDQ      $0x00000020, AX
 	ADDQ      $0x00000010, CX
 	SUBQ      $0x00000020, DX
-	JMP       few539
+	JMP       few587
 
-done540:
+done588:
 	VZEROUPPER
 	RET
 
@@ -6242,9 +6682,9 @@ TEXT ·convertF64ToF32AVX2(SB), NOSPLIT, $0-32
 	MOVQ n+16(FP), DX
 	SHLQ $0x03, DX
 
-many541:
+many589:
 	CMPQ       DX, $0x00000080
-	JL         few542
+	JL         few590
 	VMOVDQU    (CX), Y0
 	VCVTPD2PSY Y0, X0
 	VMOVUPS    X0, (AX)
@@ -6260,20 +6700,20 @@ many541:
 	ADDQ       $0x00000040, AX
 	ADDQ       $0x00000080, CX
 	SUBQ       $0x00000080, DX
-	JMP        many541
+	JMP        many589
 
-few542:
+few590:
 	TESTQ      DX, DX
-	JLE        done543
+	JLE        done591
 	VMOVDQU    (CX), Y0
 	VCVTPD2PSY Y0, X0
 	VMOVUPS    X0, (AX)
 	ADDQ       $0x00000010, AX
 	ADDQ       $0x00000020, CX
 	SUBQ       $0x00000020, DX
-	JMP        few542
+	JMP        few590
 
-done543:
+done591:
 	VZEROUPPER
 	RET
 
@@ -6284,9 +6724,9 @@ TEXT ·copyNTAVX2(SB), NOSPLIT, $0-24
 	MOVQ src+8(FP), CX
 	MOVQ bytes+16(FP), DX
 
-loop544:
+loop592:
 	TESTQ    DX, DX
-	JLE      done545
+	JLE      done593
 	VMOVDQU  (CX), Y0
 	VMOVDQU  32(CX), Y1
 	VMOVDQU  64(CX), Y2
@@ -6298,9 +6738,9 @@ loop544:
 	ADDQ     $0x00000080, CX
 	ADDQ     $0x00000080, AX
 	SUBQ     $0x00000080, DX
-	JMP      loop544
+	JMP      loop592
 
-done545:
+done593:
 	SFENCE
 	VZEROUPPER
 	RET

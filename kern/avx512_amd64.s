@@ -2895,24 +2895,30 @@ next301:
 	JMP    next301
 
 all302:
+	VCMPPS   $0x07, Z0, Z1, K1
+	VCMPPS   $0x07, Z2, Z3, K1, K1
+	KORTESTW K1, K1
+	JCC      nan303
+
+numbers304:
 	VMOVDQU64 Z0, (R10)(SI*1)
 	VMOVDQU64 Z1, 64(R10)(SI*1)
 	VMOVDQU64 Z2, 128(R10)(SI*1)
 	VMOVDQU64 Z3, 192(R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next303:
+next305:
 	CMPQ      R12, CX
-	JE        all304
+	JE        all306
 	MOVQ      (AX)(R12*8), R11
 	VMOVDQU64 Z0, (R11)(SI*1)
 	VMOVDQU64 Z1, 64(R11)(SI*1)
 	VMOVDQU64 Z2, 128(R11)(SI*1)
 	VMOVDQU64 Z3, 192(R11)(SI*1)
 	INCQ      R12
-	JMP       next303
+	JMP       next305
 
-all304:
+all306:
 	ADDQ $0x00000100, SI
 	SUBQ $0x00000100, DI
 	JMP  many298
@@ -2930,28 +2936,33 @@ few299:
 	VADDPS      Z1, Z0, Z0
 	MOVQ        $0x00000002, R12
 
-next305:
+next307:
 	CMPQ        R12, BX
-	JE          all306
+	JE          all308
 	MOVQ        (DX)(R12*8), R11
 	VMOVDQU32.Z (R11)(SI*1), K1, Z1
 	VADDPS      Z1, Z0, Z0
 	INCQ        R12
-	JMP         next305
+	JMP         next307
 
-all306:
+all308:
+	VCMPPS   $0x07, Z0, Z0, K2
+	KORTESTW K2, K2
+	JCC      nan309
+
+numbers310:
 	VMOVDQU32 Z0, K1, (R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next307:
+next311:
 	CMPQ      R12, CX
-	JE        all308
+	JE        all312
 	MOVQ      (AX)(R12*8), R11
 	VMOVDQU32 Z0, K1, (R11)(SI*1)
 	INCQ      R12
-	JMP       next307
+	JMP       next311
 
-all308:
+all312:
 	ADDQ $0x00000040, SI
 	SUBQ $0x00000040, DI
 	JMP  few299
@@ -2959,6 +2970,28 @@ all308:
 done300:
 	VZEROUPPER
 	RET
+
+nan303:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X4
+	VPBROADCASTD X4, Z4
+	VCMPPS       $0x03, Z0, Z0, K1
+	VMOVAPS      Z4, K1, Z0
+	VCMPPS       $0x03, Z1, Z1, K1
+	VMOVAPS      Z4, K1, Z1
+	VCMPPS       $0x03, Z2, Z2, K1
+	VMOVAPS      Z4, K1, Z2
+	VCMPPS       $0x03, Z3, Z3, K1
+	VMOVAPS      Z4, K1, Z3
+	JMP          numbers304
+
+nan309:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X1
+	VPBROADCASTD X1, Z1
+	VCMPPS       $0x03, Z0, Z0, K2
+	VMOVAPS      Z1, K2, Z0
+	JMP          numbers310
 
 // func reduceProductF32AVX512(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
@@ -2974,9 +3007,9 @@ TEXT ·reduceProductF32AVX512(SB), NOSPLIT, $0-64
 	MOVQ (AX), R10
 	SHLQ $0x02, DI
 
-many309:
+many313:
 	CMPQ      DI, $0x00000100
-	JL        few310
+	JL        few314
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
@@ -2987,43 +3020,49 @@ many309:
 	VMULPS    192(R9)(SI*1), Z3, Z3
 	MOVQ      $0x00000002, R12
 
-next312:
+next316:
 	CMPQ   R12, BX
-	JE     all313
+	JE     all317
 	MOVQ   (DX)(R12*8), R11
 	VMULPS (R11)(SI*1), Z0, Z0
 	VMULPS 64(R11)(SI*1), Z1, Z1
 	VMULPS 128(R11)(SI*1), Z2, Z2
 	VMULPS 192(R11)(SI*1), Z3, Z3
 	INCQ   R12
-	JMP    next312
+	JMP    next316
 
-all313:
+all317:
+	VCMPPS   $0x07, Z0, Z1, K1
+	VCMPPS   $0x07, Z2, Z3, K1, K1
+	KORTESTW K1, K1
+	JCC      nan318
+
+numbers319:
 	VMOVDQU64 Z0, (R10)(SI*1)
 	VMOVDQU64 Z1, 64(R10)(SI*1)
 	VMOVDQU64 Z2, 128(R10)(SI*1)
 	VMOVDQU64 Z3, 192(R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next314:
+next320:
 	CMPQ      R12, CX
-	JE        all315
+	JE        all321
 	MOVQ      (AX)(R12*8), R11
 	VMOVDQU64 Z0, (R11)(SI*1)
 	VMOVDQU64 Z1, 64(R11)(SI*1)
 	VMOVDQU64 Z2, 128(R11)(SI*1)
 	VMOVDQU64 Z3, 192(R11)(SI*1)
 	INCQ      R12
-	JMP       next314
+	JMP       next320
 
-all315:
+all321:
 	ADDQ $0x00000100, SI
 	SUBQ $0x00000100, DI
-	JMP  many309
+	JMP  many313
 
-few310:
+few314:
 	TESTQ       DI, DI
-	JLE         done311
+	JLE         done315
 	MOVQ        DI, R11
 	SHRQ        $0x02, R11
 	MOVQ        $-1, R12
@@ -3034,35 +3073,62 @@ few310:
 	VMULPS      Z1, Z0, Z0
 	MOVQ        $0x00000002, R12
 
-next316:
+next322:
 	CMPQ        R12, BX
-	JE          all317
+	JE          all323
 	MOVQ        (DX)(R12*8), R11
 	VMOVDQU32.Z (R11)(SI*1), K1, Z1
 	VMULPS      Z1, Z0, Z0
 	INCQ        R12
-	JMP         next316
+	JMP         next322
 
-all317:
+all323:
+	VCMPPS   $0x07, Z0, Z0, K2
+	KORTESTW K2, K2
+	JCC      nan324
+
+numbers325:
 	VMOVDQU32 Z0, K1, (R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next318:
+next326:
 	CMPQ      R12, CX
-	JE        all319
+	JE        all327
 	MOVQ      (AX)(R12*8), R11
 	VMOVDQU32 Z0, K1, (R11)(SI*1)
 	INCQ      R12
-	JMP       next318
+	JMP       next326
 
-all319:
+all327:
 	ADDQ $0x00000040, SI
 	SUBQ $0x00000040, DI
-	JMP  few310
+	JMP  few314
 
-done311:
+done315:
 	VZEROUPPER
 	RET
+
+nan318:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X4
+	VPBROADCASTD X4, Z4
+	VCMPPS       $0x03, Z0, Z0, K1
+	VMOVAPS      Z4, K1, Z0
+	VCMPPS       $0x03, Z1, Z1, K1
+	VMOVAPS      Z4, K1, Z1
+	VCMPPS       $0x03, Z2, Z2, K1
+	VMOVAPS      Z4, K1, Z2
+	VCMPPS       $0x03, Z3, Z3, K1
+	VMOVAPS      Z4, K1, Z3
+	JMP          numbers319
+
+nan324:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X1
+	VPBROADCASTD X1, Z1
+	VCMPPS       $0x03, Z0, Z0, K2
+	VMOVAPS      Z1, K2, Z0
+	JMP          numbers325
 
 // func reduceMinF32AVX512(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2
@@ -3078,9 +3144,9 @@ TEXT ·reduceMinF32AVX512(SB), NOSPLIT, $0-64
 	MOVQ (AX), R10
 	SHLQ $0x02, DI
 
-many320:
+many328:
 	CMPQ      DI, $0x00000100
-	JL        few321
+	JL        few329
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
@@ -3107,9 +3173,9 @@ many320:
 	VMOVAPS   Z5, K1, Z3
 	MOVQ      $0x00000002, R12
 
-next323:
+next331:
 	CMPQ      R12, BX
-	JE        all324
+	JE        all332
 	MOVQ      (DX)(R12*8), R11
 	VMOVDQU64 (R11)(SI*1), Z4
 	VCMPPS    $0x03, Z4, Z0, K1
@@ -3132,34 +3198,40 @@ next323:
 	VRANGEPS  $0x04, Z4, Z3, Z3
 	VMOVAPS   Z5, K1, Z3
 	INCQ      R12
-	JMP       next323
+	JMP       next331
 
-all324:
+all332:
+	VCMPPS   $0x07, Z0, Z1, K1
+	VCMPPS   $0x07, Z2, Z3, K1, K1
+	KORTESTW K1, K1
+	JCC      nan333
+
+numbers334:
 	VMOVDQU64 Z0, (R10)(SI*1)
 	VMOVDQU64 Z1, 64(R10)(SI*1)
 	VMOVDQU64 Z2, 128(R10)(SI*1)
 	VMOVDQU64 Z3, 192(R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next325:
+next335:
 	CMPQ      R12, CX
-	JE        all326
+	JE        all336
 	MOVQ      (AX)(R12*8), R11
 	VMOVDQU64 Z0, (R11)(SI*1)
 	VMOVDQU64 Z1, 64(R11)(SI*1)
 	VMOVDQU64 Z2, 128(R11)(SI*1)
 	VMOVDQU64 Z3, 192(R11)(SI*1)
 	INCQ      R12
-	JMP       next325
+	JMP       next335
 
-all326:
+all336:
 	ADDQ $0x00000100, SI
 	SUBQ $0x00000100, DI
-	JMP  many320
+	JMP  many328
 
-few321:
+few329:
 	TESTQ       DI, DI
-	JLE         done322
+	JLE         done330
 	MOVQ        DI, R11
 	SHRQ        $0x02, R11
 	MOVQ        $-1, R12
@@ -3173,9 +3245,9 @@ few321:
 	VMOVAPS     Z2, K2, Z0
 	MOVQ        $0x00000002, R12
 
-next327:
+next337:
 	CMPQ        R12, BX
-	JE          all328
+	JE          all338
 	MOVQ        (DX)(R12*8), R11
 	VMOVDQU32.Z (R11)(SI*1), K1, Z1
 	VCMPPS      $0x03, Z1, Z0, K2
@@ -3183,28 +3255,55 @@ next327:
 	VRANGEPS    $0x04, Z1, Z0, Z0
 	VMOVAPS     Z2, K2, Z0
 	INCQ        R12
-	JMP         next327
+	JMP         next337
 
-all328:
+all338:
+	VCMPPS   $0x07, Z0, Z0, K2
+	KORTESTW K2, K2
+	JCC      nan339
+
+numbers340:
 	VMOVDQU32 Z0, K1, (R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next329:
+next341:
 	CMPQ      R12, CX
-	JE        all330
+	JE        all342
 	MOVQ      (AX)(R12*8), R11
 	VMOVDQU32 Z0, K1, (R11)(SI*1)
 	INCQ      R12
-	JMP       next329
+	JMP       next341
 
-all330:
+all342:
 	ADDQ $0x00000040, SI
 	SUBQ $0x00000040, DI
-	JMP  few321
+	JMP  few329
 
-done322:
+done330:
 	VZEROUPPER
 	RET
+
+nan333:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X4
+	VPBROADCASTD X4, Z4
+	VCMPPS       $0x03, Z0, Z0, K1
+	VMOVAPS      Z4, K1, Z0
+	VCMPPS       $0x03, Z1, Z1, K1
+	VMOVAPS      Z4, K1, Z1
+	VCMPPS       $0x03, Z2, Z2, K1
+	VMOVAPS      Z4, K1, Z2
+	VCMPPS       $0x03, Z3, Z3, K1
+	VMOVAPS      Z4, K1, Z3
+	JMP          numbers334
+
+nan339:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X1
+	VPBROADCASTD X1, Z1
+	VCMPPS       $0x03, Z0, Z0, K2
+	VMOVAPS      Z1, K2, Z0
+	JMP          numbers340
 
 // func reduceMaxF32AVX512(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2
@@ -3220,9 +3319,9 @@ TEXT ·reduceMaxF32AVX512(SB), NOSPLIT, $0-64
 	MOVQ (AX), R10
 	SHLQ $0x02, DI
 
-many331:
+many343:
 	CMPQ      DI, $0x00000100
-	JL        few332
+	JL        few344
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
@@ -3249,9 +3348,9 @@ many331:
 	VMOVAPS   Z5, K1, Z3
 	MOVQ      $0x00000002, R12
 
-next334:
+next346:
 	CMPQ      R12, BX
-	JE        all335
+	JE        all347
 	MOVQ      (DX)(R12*8), R11
 	VMOVDQU64 (R11)(SI*1), Z4
 	VCMPPS    $0x03, Z4, Z0, K1
@@ -3274,34 +3373,40 @@ next334:
 	VRANGEPS  $0x05, Z4, Z3, Z3
 	VMOVAPS   Z5, K1, Z3
 	INCQ      R12
-	JMP       next334
+	JMP       next346
 
-all335:
+all347:
+	VCMPPS   $0x07, Z0, Z1, K1
+	VCMPPS   $0x07, Z2, Z3, K1, K1
+	KORTESTW K1, K1
+	JCC      nan348
+
+numbers349:
 	VMOVDQU64 Z0, (R10)(SI*1)
 	VMOVDQU64 Z1, 64(R10)(SI*1)
 	VMOVDQU64 Z2, 128(R10)(SI*1)
 	VMOVDQU64 Z3, 192(R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next336:
+next350:
 	CMPQ      R12, CX
-	JE        all337
+	JE        all351
 	MOVQ      (AX)(R12*8), R11
 	VMOVDQU64 Z0, (R11)(SI*1)
 	VMOVDQU64 Z1, 64(R11)(SI*1)
 	VMOVDQU64 Z2, 128(R11)(SI*1)
 	VMOVDQU64 Z3, 192(R11)(SI*1)
 	INCQ      R12
-	JMP       next336
+	JMP       next350
 
-all337:
+all351:
 	ADDQ $0x00000100, SI
 	SUBQ $0x00000100, DI
-	JMP  many331
+	JMP  many343
 
-few332:
+few344:
 	TESTQ       DI, DI
-	JLE         done333
+	JLE         done345
 	MOVQ        DI, R11
 	SHRQ        $0x02, R11
 	MOVQ        $-1, R12
@@ -3315,9 +3420,9 @@ few332:
 	VMOVAPS     Z2, K2, Z0
 	MOVQ        $0x00000002, R12
 
-next338:
+next352:
 	CMPQ        R12, BX
-	JE          all339
+	JE          all353
 	MOVQ        (DX)(R12*8), R11
 	VMOVDQU32.Z (R11)(SI*1), K1, Z1
 	VCMPPS      $0x03, Z1, Z0, K2
@@ -3325,31 +3430,58 @@ next338:
 	VRANGEPS    $0x05, Z1, Z0, Z0
 	VMOVAPS     Z2, K2, Z0
 	INCQ        R12
-	JMP         next338
+	JMP         next352
 
-all339:
+all353:
+	VCMPPS   $0x07, Z0, Z0, K2
+	KORTESTW K2, K2
+	JCC      nan354
+
+numbers355:
 	VMOVDQU32 Z0, K1, (R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next340:
+next356:
 	CMPQ      R12, CX
-	JE        all341
+	JE        all357
 	MOVQ      (AX)(R12*8), R11
 	VMOVDQU32 Z0, K1, (R11)(SI*1)
 	INCQ      R12
-	JMP       next340
+	JMP       next356
 
-all341:
+all357:
 	ADDQ $0x00000040, SI
 	SUBQ $0x00000040, DI
-	JMP  few332
+	JMP  few344
 
-done333:
+done345:
 	VZEROUPPER
 	RET
 
+nan348:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X4
+	VPBROADCASTD X4, Z4
+	VCMPPS       $0x03, Z0, Z0, K1
+	VMOVAPS      Z4, K1, Z0
+	VCMPPS       $0x03, Z1, Z1, K1
+	VMOVAPS      Z4, K1, Z1
+	VCMPPS       $0x03, Z2, Z2, K1
+	VMOVAPS      Z4, K1, Z2
+	VCMPPS       $0x03, Z3, Z3, K1
+	VMOVAPS      Z4, K1, Z3
+	JMP          numbers349
+
+nan354:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X1
+	VPBROADCASTD X1, Z1
+	VCMPPS       $0x03, Z0, Z0, K2
+	VMOVAPS      Z1, K2, Z0
+	JMP          numbers355
+
 // func reduceSumF64AVX512(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, AVX512BW, AVX512F, BMI2
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2
 TEXT ·reduceSumF64AVX512(SB), NOSPLIT, $0-64
 	MOVQ dsts_base+0(FP), AX
 	MOVQ dsts_len+8(FP), CX
@@ -3362,9 +3494,9 @@ TEXT ·reduceSumF64AVX512(SB), NOSPLIT, $0-64
 	MOVQ (AX), R10
 	SHLQ $0x03, DI
 
-many342:
+many358:
 	CMPQ      DI, $0x00000100
-	JL        few343
+	JL        few359
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
@@ -3375,43 +3507,49 @@ many342:
 	VADDPD    192(R9)(SI*1), Z3, Z3
 	MOVQ      $0x00000002, R12
 
-next345:
+next361:
 	CMPQ   R12, BX
-	JE     all346
+	JE     all362
 	MOVQ   (DX)(R12*8), R11
 	VADDPD (R11)(SI*1), Z0, Z0
 	VADDPD 64(R11)(SI*1), Z1, Z1
 	VADDPD 128(R11)(SI*1), Z2, Z2
 	VADDPD 192(R11)(SI*1), Z3, Z3
 	INCQ   R12
-	JMP    next345
+	JMP    next361
 
-all346:
+all362:
+	VCMPPD   $0x07, Z0, Z1, K1
+	VCMPPD   $0x07, Z2, Z3, K1, K1
+	KORTESTB K1, K1
+	JCC      nan363
+
+numbers364:
 	VMOVDQU64 Z0, (R10)(SI*1)
 	VMOVDQU64 Z1, 64(R10)(SI*1)
 	VMOVDQU64 Z2, 128(R10)(SI*1)
 	VMOVDQU64 Z3, 192(R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next347:
+next365:
 	CMPQ      R12, CX
-	JE        all348
+	JE        all366
 	MOVQ      (AX)(R12*8), R11
 	VMOVDQU64 Z0, (R11)(SI*1)
 	VMOVDQU64 Z1, 64(R11)(SI*1)
 	VMOVDQU64 Z2, 128(R11)(SI*1)
 	VMOVDQU64 Z3, 192(R11)(SI*1)
 	INCQ      R12
-	JMP       next347
+	JMP       next365
 
-all348:
+all366:
 	ADDQ $0x00000100, SI
 	SUBQ $0x00000100, DI
-	JMP  many342
+	JMP  many358
 
-few343:
+few359:
 	TESTQ       DI, DI
-	JLE         done344
+	JLE         done360
 	MOVQ        DI, R11
 	SHRQ        $0x03, R11
 	MOVQ        $-1, R12
@@ -3422,38 +3560,65 @@ few343:
 	VADDPD      Z1, Z0, Z0
 	MOVQ        $0x00000002, R12
 
-next349:
+next367:
 	CMPQ        R12, BX
-	JE          all350
+	JE          all368
 	MOVQ        (DX)(R12*8), R11
 	VMOVDQU64.Z (R11)(SI*1), K1, Z1
 	VADDPD      Z1, Z0, Z0
 	INCQ        R12
-	JMP         next349
+	JMP         next367
 
-all350:
+all368:
+	VCMPPD   $0x07, Z0, Z0, K2
+	KORTESTB K2, K2
+	JCC      nan369
+
+numbers370:
 	VMOVDQU64 Z0, K1, (R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next351:
+next371:
 	CMPQ      R12, CX
-	JE        all352
+	JE        all372
 	MOVQ      (AX)(R12*8), R11
 	VMOVDQU64 Z0, K1, (R11)(SI*1)
 	INCQ      R12
-	JMP       next351
+	JMP       next371
 
-all352:
+all372:
 	ADDQ $0x00000040, SI
 	SUBQ $0x00000040, DI
-	JMP  few343
+	JMP  few359
 
-done344:
+done360:
 	VZEROUPPER
 	RET
 
+nan363:
+	MOVQ         $0x7ff8000000000000, R11
+	VMOVQ        R11, X4
+	VPBROADCASTQ X4, Z4
+	VCMPPD       $0x03, Z0, Z0, K1
+	VMOVAPD      Z4, K1, Z0
+	VCMPPD       $0x03, Z1, Z1, K1
+	VMOVAPD      Z4, K1, Z1
+	VCMPPD       $0x03, Z2, Z2, K1
+	VMOVAPD      Z4, K1, Z2
+	VCMPPD       $0x03, Z3, Z3, K1
+	VMOVAPD      Z4, K1, Z3
+	JMP          numbers364
+
+nan369:
+	MOVQ         $0x7ff8000000000000, R11
+	VMOVQ        R11, X1
+	VPBROADCASTQ X1, Z1
+	VCMPPD       $0x03, Z0, Z0, K2
+	VMOVAPD      Z1, K2, Z0
+	JMP          numbers370
+
 // func reduceProductF64AVX512(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, AVX512BW, AVX512F, BMI2
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2
 TEXT ·reduceProductF64AVX512(SB), NOSPLIT, $0-64
 	MOVQ dsts_base+0(FP), AX
 	MOVQ dsts_len+8(FP), CX
@@ -3466,9 +3631,9 @@ TEXT ·reduceProductF64AVX512(SB), NOSPLIT, $0-64
 	MOVQ (AX), R10
 	SHLQ $0x03, DI
 
-many353:
+many373:
 	CMPQ      DI, $0x00000100
-	JL        few354
+	JL        few374
 	VMOVDQU64 (R8)(SI*1), Z0
 	VMOVDQU64 64(R8)(SI*1), Z1
 	VMOVDQU64 128(R8)(SI*1), Z2
@@ -3479,296 +3644,24 @@ many353:
 	VMULPD    192(R9)(SI*1), Z3, Z3
 	MOVQ      $0x00000002, R12
 
-next356:
+next376:
 	CMPQ   R12, BX
-	JE     all357
+	JE     all377
 	MOVQ   (DX)(R12*8), R11
 	VMULPD (R11)(SI*1), Z0, Z0
 	VMULPD 64(R11)(SI*1), Z1, Z1
 	VMULPD 128(R11)(SI*1), Z2, Z2
 	VMULPD 192(R11)(SI*1), Z3, Z3
 	INCQ   R12
-	JMP    next356
+	JMP    next376
 
-all357:
-	VMOVDQU64 Z0, (R10)(SI*1)
-	VMOVDQU64 Z1, 64(R10)(SI*1)
-	VMOVDQU64 Z2, 128(R10)(SI*1)
-	VMOVDQU64 Z3, 192(R10)(SI*1)
-	MOVQ      $0x00000001, R12
+all377:
+	VCMPPD   $0x07, Z0, Z1, K1
+	VCMPPD   $0x07, Z2, Z3, K1, K1
+	KORTESTB K1, K1
+	JCC      nan378
 
-next358:
-	CMPQ      R12, CX
-	JE        all359
-	MOVQ      (AX)(R12*8), R11
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
-	INCQ      R12
-	JMP       next358
-
-all359:
-	ADDQ $0x00000100, SI
-	SUBQ $0x00000100, DI
-	JMP  many353
-
-few354:
-	TESTQ       DI, DI
-	JLE         done355
-	MOVQ        DI, R11
-	SHRQ        $0x03, R11
-	MOVQ        $-1, R12
-	BZHIQ       R11, R12, R12
-	KMOVQ       R12, K1
-	VMOVDQU64.Z (R8)(SI*1), K1, Z0
-	VMOVDQU64.Z (R9)(SI*1), K1, Z1
-	VMULPD      Z1, Z0, Z0
-	MOVQ        $0x00000002, R12
-
-next360:
-	CMPQ        R12, BX
-	JE          all361
-	MOVQ        (DX)(R12*8), R11
-	VMOVDQU64.Z (R11)(SI*1), K1, Z1
-	VMULPD      Z1, Z0, Z0
-	INCQ        R12
-	JMP         next360
-
-all361:
-	VMOVDQU64 Z0, K1, (R10)(SI*1)
-	MOVQ      $0x00000001, R12
-
-next362:
-	CMPQ      R12, CX
-	JE        all363
-	MOVQ      (AX)(R12*8), R11
-	VMOVDQU64 Z0, K1, (R11)(SI*1)
-	INCQ      R12
-	JMP       next362
-
-all363:
-	ADDQ $0x00000040, SI
-	SUBQ $0x00000040, DI
-	JMP  few354
-
-done355:
-	VZEROUPPER
-	RET
-
-// func reduceMinF64AVX512(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2
-TEXT ·reduceMinF64AVX512(SB), NOSPLIT, $0-64
-	MOVQ dsts_base+0(FP), AX
-	MOVQ dsts_len+8(FP), CX
-	MOVQ srcs_base+24(FP), DX
-	MOVQ srcs_len+32(FP), BX
-	MOVQ off+48(FP), SI
-	MOVQ n+56(FP), DI
-	MOVQ (DX), R8
-	MOVQ 8(DX), R9
-	MOVQ (AX), R10
-	SHLQ $0x03, DI
-
-many364:
-	CMPQ      DI, $0x00000100
-	JL        few365
-	VMOVDQU64 (R8)(SI*1), Z0
-	VMOVDQU64 64(R8)(SI*1), Z1
-	VMOVDQU64 128(R8)(SI*1), Z2
-	VMOVDQU64 192(R8)(SI*1), Z3
-	VMOVDQU64 (R9)(SI*1), Z4
-	VCMPPD    $0x03, Z4, Z0, K1
-	VADDPD.Z  Z4, Z0, K1, Z5
-	VRANGEPD  $0x04, Z4, Z0, Z0
-	VMOVAPD   Z5, K1, Z0
-	VMOVDQU64 64(R9)(SI*1), Z4
-	VCMPPD    $0x03, Z4, Z1, K1
-	VADDPD.Z  Z4, Z1, K1, Z5
-	VRANGEPD  $0x04, Z4, Z1, Z1
-	VMOVAPD   Z5, K1, Z1
-	VMOVDQU64 128(R9)(SI*1), Z4
-	VCMPPD    $0x03, Z4, Z2, K1
-	VADDPD.Z  Z4, Z2, K1, Z5
-	VRANGEPD  $0x04, Z4, Z2, Z2
-	VMOVAPD   Z5, K1, Z2
-	VMOVDQU64 192(R9)(SI*1), Z4
-	VCMPPD    $0x03, Z4, Z3, K1
-	VADDPD.Z  Z4, Z3, K1, Z5
-	VRANGEPD  $0x04, Z4, Z3, Z3
-	VMOVAPD   Z5, K1, Z3
-	MOVQ      $0x00000002, R12
-
-next367:
-	CMPQ      R12, BX
-	JE        all368
-	MOVQ      (DX)(R12*8), R11
-	VMOVDQU64 (R11)(SI*1), Z4
-	VCMPPD    $0x03, Z4, Z0, K1
-	VADDPD.Z  Z4, Z0, K1, Z5
-	VRANGEPD  $0x04, Z4, Z0, Z0
-	VMOVAPD   Z5, K1, Z0
-	VMOVDQU64 64(R11)(SI*1), Z4
-	VCMPPD    $0x03, Z4, Z1, K1
-	VADDPD.Z  Z4, Z1, K1, Z5
-	VRANGEPD  $0x04, Z4, Z1, Z1
-	VMOVAPD   Z5, K1, Z1
-	VMOVDQU64 128(R11)(SI*1), Z4
-	VCMPPD    $0x03, Z4, Z2, K1
-	VADDPD.Z  Z4, Z2, K1, Z5
-	VRANGEPD  $0x04, Z4, Z2, Z2
-	VMOVAPD   Z5, K1, Z2
-	VMOVDQU64 192(R11)(SI*1), Z4
-	VCMPPD    $0x03, Z4, Z3, K1
-	VADDPD.Z  Z4, Z3, K1, Z5
-	VRANGEPD  $0x04, Z4, Z3, Z3
-	VMOVAPD   Z5, K1, Z3
-	INCQ      R12
-	JMP       next367
-
-all368:
-	VMOVDQU64 Z0, (R10)(SI*1)
-	VMOVDQU64 Z1, 64(R10)(SI*1)
-	VMOVDQU64 Z2, 128(R10)(SI*1)
-	VMOVDQU64 Z3, 192(R10)(SI*1)
-	MOVQ      $0x00000001, R12
-
-next369:
-	CMPQ      R12, CX
-	JE        all370
-	MOVQ      (AX)(R12*8), R11
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
-	INCQ      R12
-	JMP       next369
-
-all370:
-	ADDQ $0x00000100, SI
-	SUBQ $0x00000100, DI
-	JMP  many364
-
-few365:
-	TESTQ       DI, DI
-	JLE         done366
-	MOVQ        DI, R11
-	SHRQ        $0x03, R11
-	MOVQ        $-1, R12
-	BZHIQ       R11, R12, R12
-	KMOVQ       R12, K1
-	VMOVDQU64.Z (R8)(SI*1), K1, Z0
-	VMOVDQU64.Z (R9)(SI*1), K1, Z1
-	VCMPPD      $0x03, Z1, Z0, K2
-	VADDPD.Z    Z1, Z0, K2, Z2
-	VRANGEPD    $0x04, Z1, Z0, Z0
-	VMOVAPD     Z2, K2, Z0
-	MOVQ        $0x00000002, R12
-
-next371:
-	CMPQ        R12, BX
-	JE          all372
-	MOVQ        (DX)(R12*8), R11
-	VMOVDQU64.Z (R11)(SI*1), K1, Z1
-	VCMPPD      $0x03, Z1, Z0, K2
-	VADDPD.Z    Z1, Z0, K2, Z2
-	VRANGEPD    $0x04, Z1, Z0, Z0
-	VMOVAPD     Z2, K2, Z0
-	INCQ        R12
-	JMP         next371
-
-all372:
-	VMOVDQU64 Z0, K1, (R10)(SI*1)
-	MOVQ      $0x00000001, R12
-
-next373:
-	CMPQ      R12, CX
-	JE        all374
-	MOVQ      (AX)(R12*8), R11
-	VMOVDQU64 Z0, K1, (R11)(SI*1)
-	INCQ      R12
-	JMP       next373
-
-all374:
-	ADDQ $0x00000040, SI
-	SUBQ $0x00000040, DI
-	JMP  few365
-
-done366:
-	VZEROUPPER
-	RET
-
-// func reduceMaxF64AVX512(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2
-TEXT ·reduceMaxF64AVX512(SB), NOSPLIT, $0-64
-	MOVQ dsts_base+0(FP), AX
-	MOVQ dsts_len+8(FP), CX
-	MOVQ srcs_base+24(FP), DX
-	MOVQ srcs_len+32(FP), BX
-	MOVQ off+48(FP), SI
-	MOVQ n+56(FP), DI
-	MOVQ (DX), R8
-	MOVQ 8(DX), R9
-	MOVQ (AX), R10
-	SHLQ $0x03, DI
-
-many375:
-	CMPQ      DI, $0x00000100
-	JL        few376
-	VMOVDQU64 (R8)(SI*1), Z0
-	VMOVDQU64 64(R8)(SI*1), Z1
-	VMOVDQU64 128(R8)(SI*1), Z2
-	VMOVDQU64 192(R8)(SI*1), Z3
-	VMOVDQU64 (R9)(SI*1), Z4
-	VCMPPD    $0x03, Z4, Z0, K1
-	VADDPD.Z  Z4, Z0, K1, Z5
-	VRANGEPD  $0x05, Z4, Z0, Z0
-	VMOVAPD   Z5, K1, Z0
-	VMOVDQU64 64(R9)(SI*1), Z4
-	VCMPPD    $0x03, Z4, Z1, K1
-	VADDPD.Z  Z4, Z1, K1, Z5
-	VRANGEPD  $0x05, Z4, Z1, Z1
-	VMOVAPD   Z5, K1, Z1
-	VMOVDQU64 128(R9)(SI*1), Z4
-	VCMPPD    $0x03, Z4, Z2, K1
-	VADDPD.Z  Z4, Z2, K1, Z5
-	VRANGEPD  $0x05, Z4, Z2, Z2
-	VMOVAPD   Z5, K1, Z2
-	VMOVDQU64 192(R9)(SI*1), Z4
-	VCMPPD    $0x03, Z4, Z3, K1
-	VADDPD.Z  Z4, Z3, K1, Z5
-	VRANGEPD  $0x05, Z4, Z3, Z3
-	VMOVAPD   Z5, K1, Z3
-	MOVQ      $0x00000002, R12
-
-next378:
-	CMPQ      R12, BX
-	JE        all379
-	MOVQ      (DX)(R12*8), R11
-	VMOVDQU64 (R11)(SI*1), Z4
-	VCMPPD    $0x03, Z4, Z0, K1
-	VADDPD.Z  Z4, Z0, K1, Z5
-	VRANGEPD  $0x05, Z4, Z0, Z0
-	VMOVAPD   Z5, K1, Z0
-	VMOVDQU64 64(R11)(SI*1), Z4
-	VCMPPD    $0x03, Z4, Z1, K1
-	VADDPD.Z  Z4, Z1, K1, Z5
-	VRANGEPD  $0x05, Z4, Z1, Z1
-	VMOVAPD   Z5, K1, Z1
-	VMOVDQU64 128(R11)(SI*1), Z4
-	VCMPPD    $0x03, Z4, Z2, K1
-	VADDPD.Z  Z4, Z2, K1, Z5
-	VRANGEPD  $0x05, Z4, Z2, Z2
-	VMOVAPD   Z5, K1, Z2
-	VMOVDQU64 192(R11)(SI*1), Z4
-	VCMPPD    $0x03, Z4, Z3, K1
-	VADDPD.Z  Z4, Z3, K1, Z5
-	VRANGEPD  $0x05, Z4, Z3, Z3
-	VMOVAPD   Z5, K1, Z3
-	INCQ      R12
-	JMP       next378
-
-all379:
+numbers379:
 	VMOVDQU64 Z0, (R10)(SI*1)
 	VMOVDQU64 Z1, 64(R10)(SI*1)
 	VMOVDQU64 Z2, 128(R10)(SI*1)
@@ -3789,11 +3682,355 @@ next380:
 all381:
 	ADDQ $0x00000100, SI
 	SUBQ $0x00000100, DI
-	JMP  many375
+	JMP  many373
 
-few376:
+few374:
 	TESTQ       DI, DI
-	JLE         done377
+	JLE         done375
+	MOVQ        DI, R11
+	SHRQ        $0x03, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
+	VMOVDQU64.Z (R8)(SI*1), K1, Z0
+	VMOVDQU64.Z (R9)(SI*1), K1, Z1
+	VMULPD      Z1, Z0, Z0
+	MOVQ        $0x00000002, R12
+
+next382:
+	CMPQ        R12, BX
+	JE          all383
+	MOVQ        (DX)(R12*8), R11
+	VMOVDQU64.Z (R11)(SI*1), K1, Z1
+	VMULPD      Z1, Z0, Z0
+	INCQ        R12
+	JMP         next382
+
+all383:
+	VCMPPD   $0x07, Z0, Z0, K2
+	KORTESTB K2, K2
+	JCC      nan384
+
+numbers385:
+	VMOVDQU64 Z0, K1, (R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next386:
+	CMPQ      R12, CX
+	JE        all387
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, K1, (R11)(SI*1)
+	INCQ      R12
+	JMP       next386
+
+all387:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few374
+
+done375:
+	VZEROUPPER
+	RET
+
+nan378:
+	MOVQ         $0x7ff8000000000000, R11
+	VMOVQ        R11, X4
+	VPBROADCASTQ X4, Z4
+	VCMPPD       $0x03, Z0, Z0, K1
+	VMOVAPD      Z4, K1, Z0
+	VCMPPD       $0x03, Z1, Z1, K1
+	VMOVAPD      Z4, K1, Z1
+	VCMPPD       $0x03, Z2, Z2, K1
+	VMOVAPD      Z4, K1, Z2
+	VCMPPD       $0x03, Z3, Z3, K1
+	VMOVAPD      Z4, K1, Z3
+	JMP          numbers379
+
+nan384:
+	MOVQ         $0x7ff8000000000000, R11
+	VMOVQ        R11, X1
+	VPBROADCASTQ X1, Z1
+	VCMPPD       $0x03, Z0, Z0, K2
+	VMOVAPD      Z1, K2, Z0
+	JMP          numbers385
+
+// func reduceMinF64AVX512(dsts []uintptr, srcs []uintptr, off int, n int)
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2
+TEXT ·reduceMinF64AVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts_base+0(FP), AX
+	MOVQ dsts_len+8(FP), CX
+	MOVQ srcs_base+24(FP), DX
+	MOVQ srcs_len+32(FP), BX
+	MOVQ off+48(FP), SI
+	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
+	SHLQ $0x03, DI
+
+many388:
+	CMPQ      DI, $0x00000100
+	JL        few389
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VMOVDQU64 (R9)(SI*1), Z4
+	VCMPPD    $0x03, Z4, Z0, K1
+	VADDPD.Z  Z4, Z0, K1, Z5
+	VRANGEPD  $0x04, Z4, Z0, Z0
+	VMOVAPD   Z5, K1, Z0
+	VMOVDQU64 64(R9)(SI*1), Z4
+	VCMPPD    $0x03, Z4, Z1, K1
+	VADDPD.Z  Z4, Z1, K1, Z5
+	VRANGEPD  $0x04, Z4, Z1, Z1
+	VMOVAPD   Z5, K1, Z1
+	VMOVDQU64 128(R9)(SI*1), Z4
+	VCMPPD    $0x03, Z4, Z2, K1
+	VADDPD.Z  Z4, Z2, K1, Z5
+	VRANGEPD  $0x04, Z4, Z2, Z2
+	VMOVAPD   Z5, K1, Z2
+	VMOVDQU64 192(R9)(SI*1), Z4
+	VCMPPD    $0x03, Z4, Z3, K1
+	VADDPD.Z  Z4, Z3, K1, Z5
+	VRANGEPD  $0x04, Z4, Z3, Z3
+	VMOVAPD   Z5, K1, Z3
+	MOVQ      $0x00000002, R12
+
+next391:
+	CMPQ      R12, BX
+	JE        all392
+	MOVQ      (DX)(R12*8), R11
+	VMOVDQU64 (R11)(SI*1), Z4
+	VCMPPD    $0x03, Z4, Z0, K1
+	VADDPD.Z  Z4, Z0, K1, Z5
+	VRANGEPD  $0x04, Z4, Z0, Z0
+	VMOVAPD   Z5, K1, Z0
+	VMOVDQU64 64(R11)(SI*1), Z4
+	VCMPPD    $0x03, Z4, Z1, K1
+	VADDPD.Z  Z4, Z1, K1, Z5
+	VRANGEPD  $0x04, Z4, Z1, Z1
+	VMOVAPD   Z5, K1, Z1
+	VMOVDQU64 128(R11)(SI*1), Z4
+	VCMPPD    $0x03, Z4, Z2, K1
+	VADDPD.Z  Z4, Z2, K1, Z5
+	VRANGEPD  $0x04, Z4, Z2, Z2
+	VMOVAPD   Z5, K1, Z2
+	VMOVDQU64 192(R11)(SI*1), Z4
+	VCMPPD    $0x03, Z4, Z3, K1
+	VADDPD.Z  Z4, Z3, K1, Z5
+	VRANGEPD  $0x04, Z4, Z3, Z3
+	VMOVAPD   Z5, K1, Z3
+	INCQ      R12
+	JMP       next391
+
+all392:
+	VCMPPD   $0x07, Z0, Z1, K1
+	VCMPPD   $0x07, Z2, Z3, K1, K1
+	KORTESTB K1, K1
+	JCC      nan393
+
+numbers394:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next395:
+	CMPQ      R12, CX
+	JE        all396
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next395
+
+all396:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many388
+
+few389:
+	TESTQ       DI, DI
+	JLE         done390
+	MOVQ        DI, R11
+	SHRQ        $0x03, R11
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
+	KMOVQ       R12, K1
+	VMOVDQU64.Z (R8)(SI*1), K1, Z0
+	VMOVDQU64.Z (R9)(SI*1), K1, Z1
+	VCMPPD      $0x03, Z1, Z0, K2
+	VADDPD.Z    Z1, Z0, K2, Z2
+	VRANGEPD    $0x04, Z1, Z0, Z0
+	VMOVAPD     Z2, K2, Z0
+	MOVQ        $0x00000002, R12
+
+next397:
+	CMPQ        R12, BX
+	JE          all398
+	MOVQ        (DX)(R12*8), R11
+	VMOVDQU64.Z (R11)(SI*1), K1, Z1
+	VCMPPD      $0x03, Z1, Z0, K2
+	VADDPD.Z    Z1, Z0, K2, Z2
+	VRANGEPD    $0x04, Z1, Z0, Z0
+	VMOVAPD     Z2, K2, Z0
+	INCQ        R12
+	JMP         next397
+
+all398:
+	VCMPPD   $0x07, Z0, Z0, K2
+	KORTESTB K2, K2
+	JCC      nan399
+
+numbers400:
+	VMOVDQU64 Z0, K1, (R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next401:
+	CMPQ      R12, CX
+	JE        all402
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, K1, (R11)(SI*1)
+	INCQ      R12
+	JMP       next401
+
+all402:
+	ADDQ $0x00000040, SI
+	SUBQ $0x00000040, DI
+	JMP  few389
+
+done390:
+	VZEROUPPER
+	RET
+
+nan393:
+	MOVQ         $0x7ff8000000000000, R11
+	VMOVQ        R11, X4
+	VPBROADCASTQ X4, Z4
+	VCMPPD       $0x03, Z0, Z0, K1
+	VMOVAPD      Z4, K1, Z0
+	VCMPPD       $0x03, Z1, Z1, K1
+	VMOVAPD      Z4, K1, Z1
+	VCMPPD       $0x03, Z2, Z2, K1
+	VMOVAPD      Z4, K1, Z2
+	VCMPPD       $0x03, Z3, Z3, K1
+	VMOVAPD      Z4, K1, Z3
+	JMP          numbers394
+
+nan399:
+	MOVQ         $0x7ff8000000000000, R11
+	VMOVQ        R11, X1
+	VPBROADCASTQ X1, Z1
+	VCMPPD       $0x03, Z0, Z0, K2
+	VMOVAPD      Z1, K2, Z0
+	JMP          numbers400
+
+// func reduceMaxF64AVX512(dsts []uintptr, srcs []uintptr, off int, n int)
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2
+TEXT ·reduceMaxF64AVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts_base+0(FP), AX
+	MOVQ dsts_len+8(FP), CX
+	MOVQ srcs_base+24(FP), DX
+	MOVQ srcs_len+32(FP), BX
+	MOVQ off+48(FP), SI
+	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
+	SHLQ $0x03, DI
+
+many403:
+	CMPQ      DI, $0x00000100
+	JL        few404
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VMOVDQU64 (R9)(SI*1), Z4
+	VCMPPD    $0x03, Z4, Z0, K1
+	VADDPD.Z  Z4, Z0, K1, Z5
+	VRANGEPD  $0x05, Z4, Z0, Z0
+	VMOVAPD   Z5, K1, Z0
+	VMOVDQU64 64(R9)(SI*1), Z4
+	VCMPPD    $0x03, Z4, Z1, K1
+	VADDPD.Z  Z4, Z1, K1, Z5
+	VRANGEPD  $0x05, Z4, Z1, Z1
+	VMOVAPD   Z5, K1, Z1
+	VMOVDQU64 128(R9)(SI*1), Z4
+	VCMPPD    $0x03, Z4, Z2, K1
+	VADDPD.Z  Z4, Z2, K1, Z5
+	VRANGEPD  $0x05, Z4, Z2, Z2
+	VMOVAPD   Z5, K1, Z2
+	VMOVDQU64 192(R9)(SI*1), Z4
+	VCMPPD    $0x03, Z4, Z3, K1
+	VADDPD.Z  Z4, Z3, K1, Z5
+	VRANGEPD  $0x05, Z4, Z3, Z3
+	VMOVAPD   Z5, K1, Z3
+	MOVQ      $0x00000002, R12
+
+next406:
+	CMPQ      R12, BX
+	JE        all407
+	MOVQ      (DX)(R12*8), R11
+	VMOVDQU64 (R11)(SI*1), Z4
+	VCMPPD    $0x03, Z4, Z0, K1
+	VADDPD.Z  Z4, Z0, K1, Z5
+	VRANGEPD  $0x05, Z4, Z0, Z0
+	VMOVAPD   Z5, K1, Z0
+	VMOVDQU64 64(R11)(SI*1), Z4
+	VCMPPD    $0x03, Z4, Z1, K1
+	VADDPD.Z  Z4, Z1, K1, Z5
+	VRANGEPD  $0x05, Z4, Z1, Z1
+	VMOVAPD   Z5, K1, Z1
+	VMOVDQU64 128(R11)(SI*1), Z4
+	VCMPPD    $0x03, Z4, Z2, K1
+	VADDPD.Z  Z4, Z2, K1, Z5
+	VRANGEPD  $0x05, Z4, Z2, Z2
+	VMOVAPD   Z5, K1, Z2
+	VMOVDQU64 192(R11)(SI*1), Z4
+	VCMPPD    $0x03, Z4, Z3, K1
+	VADDPD.Z  Z4, Z3, K1, Z5
+	VRANGEPD  $0x05, Z4, Z3, Z3
+	VMOVAPD   Z5, K1, Z3
+	INCQ      R12
+	JMP       next406
+
+all407:
+	VCMPPD   $0x07, Z0, Z1, K1
+	VCMPPD   $0x07, Z2, Z3, K1, K1
+	KORTESTB K1, K1
+	JCC      nan408
+
+numbers409:
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVQ      $0x00000001, R12
+
+next410:
+	CMPQ      R12, CX
+	JE        all411
+	MOVQ      (AX)(R12*8), R11
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	INCQ      R12
+	JMP       next410
+
+all411:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP  many403
+
+few404:
+	TESTQ       DI, DI
+	JLE         done405
 	MOVQ        DI, R11
 	SHRQ        $0x03, R11
 	MOVQ        $-1, R12
@@ -3807,9 +4044,9 @@ few376:
 	VMOVAPD     Z2, K2, Z0
 	MOVQ        $0x00000002, R12
 
-next382:
+next412:
 	CMPQ        R12, BX
-	JE          all383
+	JE          all413
 	MOVQ        (DX)(R12*8), R11
 	VMOVDQU64.Z (R11)(SI*1), K1, Z1
 	VCMPPD      $0x03, Z1, Z0, K2
@@ -3817,28 +4054,55 @@ next382:
 	VRANGEPD    $0x05, Z1, Z0, Z0
 	VMOVAPD     Z2, K2, Z0
 	INCQ        R12
-	JMP         next382
+	JMP         next412
 
-all383:
+all413:
+	VCMPPD   $0x07, Z0, Z0, K2
+	KORTESTB K2, K2
+	JCC      nan414
+
+numbers415:
 	VMOVDQU64 Z0, K1, (R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next384:
+next416:
 	CMPQ      R12, CX
-	JE        all385
+	JE        all417
 	MOVQ      (AX)(R12*8), R11
 	VMOVDQU64 Z0, K1, (R11)(SI*1)
 	INCQ      R12
-	JMP       next384
+	JMP       next416
 
-all385:
+all417:
 	ADDQ $0x00000040, SI
 	SUBQ $0x00000040, DI
-	JMP  few376
+	JMP  few404
 
-done377:
+done405:
 	VZEROUPPER
 	RET
+
+nan408:
+	MOVQ         $0x7ff8000000000000, R11
+	VMOVQ        R11, X4
+	VPBROADCASTQ X4, Z4
+	VCMPPD       $0x03, Z0, Z0, K1
+	VMOVAPD      Z4, K1, Z0
+	VCMPPD       $0x03, Z1, Z1, K1
+	VMOVAPD      Z4, K1, Z1
+	VCMPPD       $0x03, Z2, Z2, K1
+	VMOVAPD      Z4, K1, Z2
+	VCMPPD       $0x03, Z3, Z3, K1
+	VMOVAPD      Z4, K1, Z3
+	JMP          numbers409
+
+nan414:
+	MOVQ         $0x7ff8000000000000, R11
+	VMOVQ        R11, X1
+	VPBROADCASTQ X1, Z1
+	VCMPPD       $0x03, Z0, Z0, K2
+	VMOVAPD      Z1, K2, Z0
+	JMP          numbers415
 
 // func reduceSumF16AVX512(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2
@@ -3857,9 +4121,9 @@ TEXT ·reduceSumF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ         (AX), R10
 	SHLQ         $0x01, DI
 
-many386:
+many418:
 	CMPQ        DI, $0x00000100
-	JL          few387
+	JL          few419
 	VCVTPH2PS   (R8)(SI*1), Z1
 	VCVTPH2PS   32(R8)(SI*1), Z2
 	VCVTPH2PS   64(R8)(SI*1), Z3
@@ -3886,9 +4150,9 @@ many386:
 	VFMADD231PS Z0, Z10, Z8
 	MOVQ        $0x00000002, R12
 
-next389:
+next421:
 	CMPQ        R12, BX
-	JE          all390
+	JE          all422
 	MOVQ        (DX)(R12*8), R11
 	VCVTPH2PS   (R11)(SI*1), Z9
 	VCVTPH2PS   32(R11)(SI*1), Z10
@@ -3907,9 +4171,17 @@ next389:
 	VFMADD231PS Z0, Z9, Z7
 	VFMADD231PS Z0, Z10, Z8
 	INCQ        R12
-	JMP         next389
+	JMP         next421
 
-all390:
+all422:
+	VCMPPS   $0x07, Z1, Z2, K1
+	VCMPPS   $0x07, Z3, Z4, K1, K1
+	VCMPPS   $0x07, Z5, Z6, K1, K1
+	VCMPPS   $0x07, Z7, Z8, K1, K1
+	KORTESTW K1, K1
+	JCC      nan423
+
+numbers424:
 	VCVTPS2PH $0x00, Z1, Y1
 	VCVTPS2PH $0x00, Z2, Y2
 	VCVTPS2PH $0x00, Z3, Y3
@@ -3928,9 +4200,9 @@ all390:
 	VMOVDQU64 Y8, 224(R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next391:
+next425:
 	CMPQ      R12, CX
-	JE        all392
+	JE        all426
 	MOVQ      (AX)(R12*8), R11
 	VMOVDQU64 Y1, (R11)(SI*1)
 	VMOVDQU64 Y2, 32(R11)(SI*1)
@@ -3941,16 +4213,16 @@ next391:
 	VMOVDQU64 Y7, 192(R11)(SI*1)
 	VMOVDQU64 Y8, 224(R11)(SI*1)
 	INCQ      R12
-	JMP       next391
+	JMP       next425
 
-all392:
+all426:
 	ADDQ $0x00000100, SI
 	SUBQ $0x00000100, DI
-	JMP  many386
+	JMP  many418
 
-few387:
+few419:
 	TESTQ       DI, DI
-	JLE         done388
+	JLE         done420
 	MOVQ        DI, R11
 	SHRQ        $0x01, R11
 	MOVQ        $-1, R12
@@ -3966,9 +4238,9 @@ few387:
 	VFMADD231PS Z0, Z4, Z2
 	MOVQ        $0x00000002, R12
 
-next393:
+next427:
 	CMPQ        R12, BX
-	JE          all394
+	JE          all428
 	MOVQ        (DX)(R12*8), R11
 	KSHIFTRD    $0x10, K1, K2
 	VCVTPH2PS.Z (R11)(SI*1), K1, Z3
@@ -3976,9 +4248,14 @@ next393:
 	VFMADD231PS Z0, Z3, Z1
 	VFMADD231PS Z0, Z4, Z2
 	INCQ        R12
-	JMP         next393
+	JMP         next427
 
-all394:
+all428:
+	VCMPPS   $0x07, Z1, Z2, K2
+	KORTESTW K2, K2
+	JCC      nan429
+
+numbers430:
 	VCVTPS2PH $0x00, Z1, Y1
 	VCVTPS2PH $0x00, Z2, Y2
 	KSHIFTRD  $0x10, K1, K2
@@ -3986,24 +4263,56 @@ all394:
 	VMOVDQU16 Y2, K2, 32(R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next395:
+next431:
 	CMPQ      R12, CX
-	JE        all396
+	JE        all432
 	MOVQ      (AX)(R12*8), R11
 	KSHIFTRD  $0x10, K1, K2
 	VMOVDQU16 Y1, K1, (R11)(SI*1)
 	VMOVDQU16 Y2, K2, 32(R11)(SI*1)
 	INCQ      R12
-	JMP       next395
+	JMP       next431
 
-all396:
+all432:
 	ADDQ $0x00000040, SI
 	SUBQ $0x00000040, DI
-	JMP  few387
+	JMP  few419
 
-done388:
+done420:
 	VZEROUPPER
 	RET
+
+nan423:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X9
+	VPBROADCASTD X9, Z9
+	VCMPPS       $0x03, Z1, Z1, K1
+	VMOVAPS      Z9, K1, Z1
+	VCMPPS       $0x03, Z2, Z2, K1
+	VMOVAPS      Z9, K1, Z2
+	VCMPPS       $0x03, Z3, Z3, K1
+	VMOVAPS      Z9, K1, Z3
+	VCMPPS       $0x03, Z4, Z4, K1
+	VMOVAPS      Z9, K1, Z4
+	VCMPPS       $0x03, Z5, Z5, K1
+	VMOVAPS      Z9, K1, Z5
+	VCMPPS       $0x03, Z6, Z6, K1
+	VMOVAPS      Z9, K1, Z6
+	VCMPPS       $0x03, Z7, Z7, K1
+	VMOVAPS      Z9, K1, Z7
+	VCMPPS       $0x03, Z8, Z8, K1
+	VMOVAPS      Z9, K1, Z8
+	JMP          numbers424
+
+nan429:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X3
+	VPBROADCASTD X3, Z3
+	VCMPPS       $0x03, Z1, Z1, K2
+	VMOVAPS      Z3, K2, Z1
+	VCMPPS       $0x03, Z2, Z2, K2
+	VMOVAPS      Z3, K2, Z2
+	JMP          numbers430
 
 // func reduceProductF16AVX512(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2
@@ -4019,9 +4328,9 @@ TEXT ·reduceProductF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ (AX), R10
 	SHLQ $0x01, DI
 
-many397:
+many433:
 	CMPQ      DI, $0x00000100
-	JL        few398
+	JL        few434
 	VCVTPH2PS (R8)(SI*1), Z0
 	VCVTPH2PS 32(R8)(SI*1), Z1
 	VCVTPH2PS 64(R8)(SI*1), Z2
@@ -4048,9 +4357,9 @@ many397:
 	VMULPS    Z9, Z7, Z7
 	MOVQ      $0x00000002, R12
 
-next400:
+next436:
 	CMPQ      R12, BX
-	JE        all401
+	JE        all437
 	MOVQ      (DX)(R12*8), R11
 	VCVTPH2PS (R11)(SI*1), Z8
 	VCVTPH2PS 32(R11)(SI*1), Z9
@@ -4069,9 +4378,17 @@ next400:
 	VMULPS    Z8, Z6, Z6
 	VMULPS    Z9, Z7, Z7
 	INCQ      R12
-	JMP       next400
+	JMP       next436
 
-all401:
+all437:
+	VCMPPS   $0x07, Z0, Z1, K1
+	VCMPPS   $0x07, Z2, Z3, K1, K1
+	VCMPPS   $0x07, Z4, Z5, K1, K1
+	VCMPPS   $0x07, Z6, Z7, K1, K1
+	KORTESTW K1, K1
+	JCC      nan438
+
+numbers439:
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPS2PH $0x00, Z1, Y1
 	VCVTPS2PH $0x00, Z2, Y2
@@ -4090,9 +4407,9 @@ all401:
 	VMOVDQU64 Y7, 224(R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next402:
+next440:
 	CMPQ      R12, CX
-	JE        all403
+	JE        all441
 	MOVQ      (AX)(R12*8), R11
 	VMOVDQU64 Y0, (R11)(SI*1)
 	VMOVDQU64 Y1, 32(R11)(SI*1)
@@ -4103,16 +4420,16 @@ next402:
 	VMOVDQU64 Y6, 192(R11)(SI*1)
 	VMOVDQU64 Y7, 224(R11)(SI*1)
 	INCQ      R12
-	JMP       next402
+	JMP       next440
 
-all403:
+all441:
 	ADDQ $0x00000100, SI
 	SUBQ $0x00000100, DI
-	JMP  many397
+	JMP  many433
 
-few398:
+few434:
 	TESTQ       DI, DI
-	JLE         done399
+	JLE         done435
 	MOVQ        DI, R11
 	SHRQ        $0x01, R11
 	MOVQ        $-1, R12
@@ -4128,9 +4445,9 @@ few398:
 	VMULPS      Z3, Z1, Z1
 	MOVQ        $0x00000002, R12
 
-next404:
+next442:
 	CMPQ        R12, BX
-	JE          all405
+	JE          all443
 	MOVQ        (DX)(R12*8), R11
 	KSHIFTRD    $0x10, K1, K2
 	VCVTPH2PS.Z (R11)(SI*1), K1, Z2
@@ -4138,9 +4455,14 @@ next404:
 	VMULPS      Z2, Z0, Z0
 	VMULPS      Z3, Z1, Z1
 	INCQ        R12
-	JMP         next404
+	JMP         next442
 
-all405:
+all443:
+	VCMPPS   $0x07, Z0, Z1, K2
+	KORTESTW K2, K2
+	JCC      nan444
+
+numbers445:
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPS2PH $0x00, Z1, Y1
 	KSHIFTRD  $0x10, K1, K2
@@ -4148,24 +4470,56 @@ all405:
 	VMOVDQU16 Y1, K2, 32(R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next406:
+next446:
 	CMPQ      R12, CX
-	JE        all407
+	JE        all447
 	MOVQ      (AX)(R12*8), R11
 	KSHIFTRD  $0x10, K1, K2
 	VMOVDQU16 Y0, K1, (R11)(SI*1)
 	VMOVDQU16 Y1, K2, 32(R11)(SI*1)
 	INCQ      R12
-	JMP       next406
+	JMP       next446
 
-all407:
+all447:
 	ADDQ $0x00000040, SI
 	SUBQ $0x00000040, DI
-	JMP  few398
+	JMP  few434
 
-done399:
+done435:
 	VZEROUPPER
 	RET
+
+nan438:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X8
+	VPBROADCASTD X8, Z8
+	VCMPPS       $0x03, Z0, Z0, K1
+	VMOVAPS      Z8, K1, Z0
+	VCMPPS       $0x03, Z1, Z1, K1
+	VMOVAPS      Z8, K1, Z1
+	VCMPPS       $0x03, Z2, Z2, K1
+	VMOVAPS      Z8, K1, Z2
+	VCMPPS       $0x03, Z3, Z3, K1
+	VMOVAPS      Z8, K1, Z3
+	VCMPPS       $0x03, Z4, Z4, K1
+	VMOVAPS      Z8, K1, Z4
+	VCMPPS       $0x03, Z5, Z5, K1
+	VMOVAPS      Z8, K1, Z5
+	VCMPPS       $0x03, Z6, Z6, K1
+	VMOVAPS      Z8, K1, Z6
+	VCMPPS       $0x03, Z7, Z7, K1
+	VMOVAPS      Z8, K1, Z7
+	JMP          numbers439
+
+nan444:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X2
+	VPBROADCASTD X2, Z2
+	VCMPPS       $0x03, Z0, Z0, K2
+	VMOVAPS      Z2, K2, Z0
+	VCMPPS       $0x03, Z1, Z1, K2
+	VMOVAPS      Z2, K2, Z1
+	JMP          numbers445
 
 // func reduceMinF16AVX512(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2
@@ -4181,9 +4535,9 @@ TEXT ·reduceMinF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ (AX), R10
 	SHLQ $0x01, DI
 
-many408:
+many448:
 	CMPQ      DI, $0x00000100
-	JL        few409
+	JL        few449
 	VCVTPH2PS (R8)(SI*1), Z0
 	VCVTPH2PS 32(R8)(SI*1), Z1
 	VCVTPH2PS 64(R8)(SI*1), Z2
@@ -4234,9 +4588,9 @@ many408:
 	VMOVAPS   Z8, K1, Z7
 	MOVQ      $0x00000002, R12
 
-next411:
+next451:
 	CMPQ      R12, BX
-	JE        all412
+	JE        all452
 	MOVQ      (DX)(R12*8), R11
 	VCVTPH2PS (R11)(SI*1), Z8
 	VCVTPH2PS 32(R11)(SI*1), Z9
@@ -4279,9 +4633,17 @@ next411:
 	VRANGEPS  $0x04, Z9, Z7, Z7
 	VMOVAPS   Z8, K1, Z7
 	INCQ      R12
-	JMP       next411
+	JMP       next451
 
-all412:
+all452:
+	VCMPPS   $0x07, Z0, Z1, K1
+	VCMPPS   $0x07, Z2, Z3, K1, K1
+	VCMPPS   $0x07, Z4, Z5, K1, K1
+	VCMPPS   $0x07, Z6, Z7, K1, K1
+	KORTESTW K1, K1
+	JCC      nan453
+
+numbers454:
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPS2PH $0x00, Z1, Y1
 	VCVTPS2PH $0x00, Z2, Y2
@@ -4300,9 +4662,9 @@ all412:
 	VMOVDQU64 Y7, 224(R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next413:
+next455:
 	CMPQ      R12, CX
-	JE        all414
+	JE        all456
 	MOVQ      (AX)(R12*8), R11
 	VMOVDQU64 Y0, (R11)(SI*1)
 	VMOVDQU64 Y1, 32(R11)(SI*1)
@@ -4313,16 +4675,16 @@ next413:
 	VMOVDQU64 Y6, 192(R11)(SI*1)
 	VMOVDQU64 Y7, 224(R11)(SI*1)
 	INCQ      R12
-	JMP       next413
+	JMP       next455
 
-all414:
+all456:
 	ADDQ $0x00000100, SI
 	SUBQ $0x00000100, DI
-	JMP  many408
+	JMP  many448
 
-few409:
+few449:
 	TESTQ       DI, DI
-	JLE         done410
+	JLE         done450
 	MOVQ        DI, R11
 	SHRQ        $0x01, R11
 	MOVQ        $-1, R12
@@ -4344,9 +4706,9 @@ few409:
 	VMOVAPS     Z2, K2, Z1
 	MOVQ        $0x00000002, R12
 
-next415:
+next457:
 	CMPQ        R12, BX
-	JE          all416
+	JE          all458
 	MOVQ        (DX)(R12*8), R11
 	KSHIFTRD    $0x10, K1, K2
 	VCVTPH2PS.Z (R11)(SI*1), K1, Z2
@@ -4360,9 +4722,14 @@ next415:
 	VRANGEPS    $0x04, Z3, Z1, Z1
 	VMOVAPS     Z2, K2, Z1
 	INCQ        R12
-	JMP         next415
+	JMP         next457
 
-all416:
+all458:
+	VCMPPS   $0x07, Z0, Z1, K2
+	KORTESTW K2, K2
+	JCC      nan459
+
+numbers460:
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPS2PH $0x00, Z1, Y1
 	KSHIFTRD  $0x10, K1, K2
@@ -4370,24 +4737,56 @@ all416:
 	VMOVDQU16 Y1, K2, 32(R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next417:
+next461:
 	CMPQ      R12, CX
-	JE        all418
+	JE        all462
 	MOVQ      (AX)(R12*8), R11
 	KSHIFTRD  $0x10, K1, K2
 	VMOVDQU16 Y0, K1, (R11)(SI*1)
 	VMOVDQU16 Y1, K2, 32(R11)(SI*1)
 	INCQ      R12
-	JMP       next417
+	JMP       next461
 
-all418:
+all462:
 	ADDQ $0x00000040, SI
 	SUBQ $0x00000040, DI
-	JMP  few409
+	JMP  few449
 
-done410:
+done450:
 	VZEROUPPER
 	RET
+
+nan453:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X8
+	VPBROADCASTD X8, Z8
+	VCMPPS       $0x03, Z0, Z0, K1
+	VMOVAPS      Z8, K1, Z0
+	VCMPPS       $0x03, Z1, Z1, K1
+	VMOVAPS      Z8, K1, Z1
+	VCMPPS       $0x03, Z2, Z2, K1
+	VMOVAPS      Z8, K1, Z2
+	VCMPPS       $0x03, Z3, Z3, K1
+	VMOVAPS      Z8, K1, Z3
+	VCMPPS       $0x03, Z4, Z4, K1
+	VMOVAPS      Z8, K1, Z4
+	VCMPPS       $0x03, Z5, Z5, K1
+	VMOVAPS      Z8, K1, Z5
+	VCMPPS       $0x03, Z6, Z6, K1
+	VMOVAPS      Z8, K1, Z6
+	VCMPPS       $0x03, Z7, Z7, K1
+	VMOVAPS      Z8, K1, Z7
+	JMP          numbers454
+
+nan459:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X2
+	VPBROADCASTD X2, Z2
+	VCMPPS       $0x03, Z0, Z0, K2
+	VMOVAPS      Z2, K2, Z0
+	VCMPPS       $0x03, Z1, Z1, K2
+	VMOVAPS      Z2, K2, Z1
+	JMP          numbers460
 
 // func reduceMaxF16AVX512(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2
@@ -4403,9 +4802,9 @@ TEXT ·reduceMaxF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ (AX), R10
 	SHLQ $0x01, DI
 
-many419:
+many463:
 	CMPQ      DI, $0x00000100
-	JL        few420
+	JL        few464
 	VCVTPH2PS (R8)(SI*1), Z0
 	VCVTPH2PS 32(R8)(SI*1), Z1
 	VCVTPH2PS 64(R8)(SI*1), Z2
@@ -4456,9 +4855,9 @@ many419:
 	VMOVAPS   Z8, K1, Z7
 	MOVQ      $0x00000002, R12
 
-next422:
+next466:
 	CMPQ      R12, BX
-	JE        all423
+	JE        all467
 	MOVQ      (DX)(R12*8), R11
 	VCVTPH2PS (R11)(SI*1), Z8
 	VCVTPH2PS 32(R11)(SI*1), Z9
@@ -4501,9 +4900,17 @@ next422:
 	VRANGEPS  $0x05, Z9, Z7, Z7
 	VMOVAPS   Z8, K1, Z7
 	INCQ      R12
-	JMP       next422
+	JMP       next466
 
-all423:
+all467:
+	VCMPPS   $0x07, Z0, Z1, K1
+	VCMPPS   $0x07, Z2, Z3, K1, K1
+	VCMPPS   $0x07, Z4, Z5, K1, K1
+	VCMPPS   $0x07, Z6, Z7, K1, K1
+	KORTESTW K1, K1
+	JCC      nan468
+
+numbers469:
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPS2PH $0x00, Z1, Y1
 	VCVTPS2PH $0x00, Z2, Y2
@@ -4522,9 +4929,9 @@ all423:
 	VMOVDQU64 Y7, 224(R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next424:
+next470:
 	CMPQ      R12, CX
-	JE        all425
+	JE        all471
 	MOVQ      (AX)(R12*8), R11
 	VMOVDQU64 Y0, (R11)(SI*1)
 	VMOVDQU64 Y1, 32(R11)(SI*1)
@@ -4535,16 +4942,16 @@ next424:
 	VMOVDQU64 Y6, 192(R11)(SI*1)
 	VMOVDQU64 Y7, 224(R11)(SI*1)
 	INCQ      R12
-	JMP       next424
+	JMP       next470
 
-all425:
+all471:
 	ADDQ $0x00000100, SI
 	SUBQ $0x00000100, DI
-	JMP  many419
+	JMP  many463
 
-few420:
+few464:
 	TESTQ       DI, DI
-	JLE         done421
+	JLE         done465
 	MOVQ        DI, R11
 	SHRQ        $0x01, R11
 	MOVQ        $-1, R12
@@ -4566,9 +4973,9 @@ few420:
 	VMOVAPS     Z2, K2, Z1
 	MOVQ        $0x00000002, R12
 
-next426:
+next472:
 	CMPQ        R12, BX
-	JE          all427
+	JE          all473
 	MOVQ        (DX)(R12*8), R11
 	KSHIFTRD    $0x10, K1, K2
 	VCVTPH2PS.Z (R11)(SI*1), K1, Z2
@@ -4582,9 +4989,14 @@ next426:
 	VRANGEPS    $0x05, Z3, Z1, Z1
 	VMOVAPS     Z2, K2, Z1
 	INCQ        R12
-	JMP         next426
+	JMP         next472
 
-all427:
+all473:
+	VCMPPS   $0x07, Z0, Z1, K2
+	KORTESTW K2, K2
+	JCC      nan474
+
+numbers475:
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPS2PH $0x00, Z1, Y1
 	KSHIFTRD  $0x10, K1, K2
@@ -4592,24 +5004,56 @@ all427:
 	VMOVDQU16 Y1, K2, 32(R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next428:
+next476:
 	CMPQ      R12, CX
-	JE        all429
+	JE        all477
 	MOVQ      (AX)(R12*8), R11
 	KSHIFTRD  $0x10, K1, K2
 	VMOVDQU16 Y0, K1, (R11)(SI*1)
 	VMOVDQU16 Y1, K2, 32(R11)(SI*1)
 	INCQ      R12
-	JMP       next428
+	JMP       next476
 
-all429:
+all477:
 	ADDQ $0x00000040, SI
 	SUBQ $0x00000040, DI
-	JMP  few420
+	JMP  few464
 
-done421:
+done465:
 	VZEROUPPER
 	RET
+
+nan468:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X8
+	VPBROADCASTD X8, Z8
+	VCMPPS       $0x03, Z0, Z0, K1
+	VMOVAPS      Z8, K1, Z0
+	VCMPPS       $0x03, Z1, Z1, K1
+	VMOVAPS      Z8, K1, Z1
+	VCMPPS       $0x03, Z2, Z2, K1
+	VMOVAPS      Z8, K1, Z2
+	VCMPPS       $0x03, Z3, Z3, K1
+	VMOVAPS      Z8, K1, Z3
+	VCMPPS       $0x03, Z4, Z4, K1
+	VMOVAPS      Z8, K1, Z4
+	VCMPPS       $0x03, Z5, Z5, K1
+	VMOVAPS      Z8, K1, Z5
+	VCMPPS       $0x03, Z6, Z6, K1
+	VMOVAPS      Z8, K1, Z6
+	VCMPPS       $0x03, Z7, Z7, K1
+	VMOVAPS      Z8, K1, Z7
+	JMP          numbers469
+
+nan474:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X2
+	VPBROADCASTD X2, Z2
+	VCMPPS       $0x03, Z0, Z0, K2
+	VMOVAPS      Z2, K2, Z0
+	VCMPPS       $0x03, Z1, Z1, K2
+	VMOVAPS      Z2, K2, Z1
+	JMP          numbers475
 
 // func reduceSumBF16AVX512(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
@@ -4627,8 +5071,8 @@ TEXT ·reduceSumBF16AVX512(SB), NOSPLIT, $0-64
 	VMOVD        AX, X3
 	VPBROADCASTD X3, Z3
 	MOVL         $0x00010000, AX
-	VMOVD        AX, X4
-	VPBROADCASTD X4, Z4
+	VMOVD        AX, X3
+	VPBROADCASTD X3, Z3
 	MOVQ         dsts_base+0(FP), AX
 	MOVQ         dsts_len+8(FP), CX
 	MOVQ         srcs_base+24(FP), DX
@@ -4640,262 +5084,268 @@ TEXT ·reduceSumBF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ         (AX), R10
 	SHLQ         $0x01, DI
 
-many430:
+many478:
 	CMPQ      DI, $0x00000100
-	JL        few431
-	VMOVDQU64 (R8)(SI*1), Z5
-	VPSLLD    $0x10, Z5, Z6
-	VPANDD    Z0, Z5, Z5
-	VMOVDQU64 64(R8)(SI*1), Z7
-	VPSLLD    $0x10, Z7, Z8
-	VPANDD    Z0, Z7, Z7
-	VMOVDQU64 128(R8)(SI*1), Z9
-	VPSLLD    $0x10, Z9, Z10
-	VPANDD    Z0, Z9, Z9
-	VMOVDQU64 192(R8)(SI*1), Z11
-	VPSLLD    $0x10, Z11, Z12
-	VPANDD    Z0, Z11, Z11
-	VMOVDQU64 (R9)(SI*1), Z13
-	VPSLLD    $0x10, Z13, Z14
-	VPANDD    Z0, Z13, Z13
-	VADDPS    Z14, Z6, Z6
+	JL        few479
+	VMOVDQU64 (R8)(SI*1), Z4
+	VPSLLD    $0x10, Z4, Z5
+	VPANDD    Z0, Z4, Z4
+	VMOVDQU64 64(R8)(SI*1), Z6
+	VPSLLD    $0x10, Z6, Z7
+	VPANDD    Z0, Z6, Z6
+	VMOVDQU64 128(R8)(SI*1), Z8
+	VPSLLD    $0x10, Z8, Z9
+	VPANDD    Z0, Z8, Z8
+	VMOVDQU64 192(R8)(SI*1), Z10
+	VPSLLD    $0x10, Z10, Z11
+	VPANDD    Z0, Z10, Z10
+	VMOVDQU64 (R9)(SI*1), Z12
+	VPSLLD    $0x10, Z12, Z13
+	VPANDD    Z0, Z12, Z12
 	VADDPS    Z13, Z5, Z5
-	VMOVDQU64 64(R9)(SI*1), Z13
-	VPSLLD    $0x10, Z13, Z14
-	VPANDD    Z0, Z13, Z13
-	VADDPS    Z14, Z8, Z8
+	VADDPS    Z12, Z4, Z4
+	VMOVDQU64 64(R9)(SI*1), Z12
+	VPSLLD    $0x10, Z12, Z13
+	VPANDD    Z0, Z12, Z12
 	VADDPS    Z13, Z7, Z7
-	VMOVDQU64 128(R9)(SI*1), Z13
-	VPSLLD    $0x10, Z13, Z14
-	VPANDD    Z0, Z13, Z13
-	VADDPS    Z14, Z10, Z10
+	VADDPS    Z12, Z6, Z6
+	VMOVDQU64 128(R9)(SI*1), Z12
+	VPSLLD    $0x10, Z12, Z13
+	VPANDD    Z0, Z12, Z12
 	VADDPS    Z13, Z9, Z9
-	VMOVDQU64 192(R9)(SI*1), Z13
-	VPSLLD    $0x10, Z13, Z14
-	VPANDD    Z0, Z13, Z13
-	VADDPS    Z14, Z12, Z12
+	VADDPS    Z12, Z8, Z8
+	VMOVDQU64 192(R9)(SI*1), Z12
+	VPSLLD    $0x10, Z12, Z13
+	VPANDD    Z0, Z12, Z12
 	VADDPS    Z13, Z11, Z11
+	VADDPS    Z12, Z10, Z10
 	MOVQ      $0x00000002, R12
 
-next433:
+next481:
 	CMPQ      R12, BX
-	JE        all434
+	JE        all482
 	MOVQ      (DX)(R12*8), R11
-	VMOVDQU64 (R11)(SI*1), Z13
-	VPSLLD    $0x10, Z13, Z14
-	VPANDD    Z0, Z13, Z13
-	VADDPS    Z14, Z6, Z6
+	VMOVDQU64 (R11)(SI*1), Z12
+	VPSLLD    $0x10, Z12, Z13
+	VPANDD    Z0, Z12, Z12
 	VADDPS    Z13, Z5, Z5
-	VMOVDQU64 64(R11)(SI*1), Z13
-	VPSLLD    $0x10, Z13, Z14
-	VPANDD    Z0, Z13, Z13
-	VADDPS    Z14, Z8, Z8
+	VADDPS    Z12, Z4, Z4
+	VMOVDQU64 64(R11)(SI*1), Z12
+	VPSLLD    $0x10, Z12, Z13
+	VPANDD    Z0, Z12, Z12
 	VADDPS    Z13, Z7, Z7
-	VMOVDQU64 128(R11)(SI*1), Z13
-	VPSLLD    $0x10, Z13, Z14
-	VPANDD    Z0, Z13, Z13
-	VADDPS    Z14, Z10, Z10
+	VADDPS    Z12, Z6, Z6
+	VMOVDQU64 128(R11)(SI*1), Z12
+	VPSLLD    $0x10, Z12, Z13
+	VPANDD    Z0, Z12, Z12
 	VADDPS    Z13, Z9, Z9
-	VMOVDQU64 192(R11)(SI*1), Z13
-	VPSLLD    $0x10, Z13, Z14
-	VPANDD    Z0, Z13, Z13
-	VADDPS    Z14, Z12, Z12
+	VADDPS    Z12, Z8, Z8
+	VMOVDQU64 192(R11)(SI*1), Z12
+	VPSLLD    $0x10, Z12, Z13
+	VPANDD    Z0, Z12, Z12
 	VADDPS    Z13, Z11, Z11
+	VADDPS    Z12, Z10, Z10
 	INCQ      R12
-	JMP       next433
+	JMP       next481
 
-all434:
-	VCMPPS     $0x07, Z6, Z5, K1
-	VCMPPS     $0x07, Z8, Z7, K1, K1
-	VCMPPS     $0x07, Z10, Z9, K1, K1
-	VCMPPS     $0x07, Z12, Z11, K1, K1
+all482:
+	VCMPPS     $0x07, Z5, Z4, K1
+	VCMPPS     $0x07, Z7, Z6, K1, K1
+	VCMPPS     $0x07, Z9, Z8, K1, K1
+	VCMPPS     $0x07, Z11, Z10, K1, K1
 	KORTESTW   K1, K1
-	JCC        slow435
-	VPTESTMD   Z4, Z6, K1
+	JCC        slow483
+	VPTESTMD   Z3, Z5, K1
+	VPADDD     Z1, Z5, Z5
+	VPADDD     Z2, Z5, K1, Z5
+	VPTESTMD   Z3, Z4, K1
+	VPADDD     Z1, Z4, Z4
+	VPADDD     Z2, Z4, K1, Z4
+	VPSRLD     $0x10, Z5, Z5
+	VPTERNLOGD $0xf8, Z0, Z4, Z5
+	VPTESTMD   Z3, Z7, K1
+	VPADDD     Z1, Z7, Z4
+	VPADDD     Z2, Z4, K1, Z4
+	VPTESTMD   Z3, Z6, K1
 	VPADDD     Z1, Z6, Z6
 	VPADDD     Z2, Z6, K1, Z6
-	VPTESTMD   Z4, Z5, K1
-	VPADDD     Z1, Z5, Z13
-	VPADDD     Z2, Z13, K1, Z13
-	VPSRLD     $0x10, Z6, Z5
-	VPTERNLOGD $0xf8, Z0, Z13, Z5
-	VPTESTMD   Z4, Z8, K1
-	VPADDD     Z1, Z8, Z6
+	VPSRLD     $0x10, Z4, Z4
+	VPTERNLOGD $0xf8, Z0, Z6, Z4
+	VPTESTMD   Z3, Z9, K1
+	VPADDD     Z1, Z9, Z6
 	VPADDD     Z2, Z6, K1, Z6
-	VPTESTMD   Z4, Z7, K1
-	VPADDD     Z1, Z7, Z7
+	VPTESTMD   Z3, Z8, K1
+	VPADDD     Z1, Z8, Z7
 	VPADDD     Z2, Z7, K1, Z7
 	VPSRLD     $0x10, Z6, Z6
 	VPTERNLOGD $0xf8, Z0, Z7, Z6
-	VPTESTMD   Z4, Z10, K1
-	VPADDD     Z1, Z10, Z7
+	VPTESTMD   Z3, Z11, K1
+	VPADDD     Z1, Z11, Z7
 	VPADDD     Z2, Z7, K1, Z7
-	VPTESTMD   Z4, Z9, K1
-	VPADDD     Z1, Z9, Z8
+	VPTESTMD   Z3, Z10, K1
+	VPADDD     Z1, Z10, Z8
 	VPADDD     Z2, Z8, K1, Z8
 	VPSRLD     $0x10, Z7, Z7
 	VPTERNLOGD $0xf8, Z0, Z8, Z7
-	VPTESTMD   Z4, Z12, K1
-	VPADDD     Z1, Z12, Z8
-	VPADDD     Z2, Z8, K1, Z8
-	VPTESTMD   Z4, Z11, K1
-	VPADDD     Z1, Z11, Z9
-	VPADDD     Z2, Z9, K1, Z9
-	VPSRLD     $0x10, Z8, Z8
-	VPTERNLOGD $0xf8, Z0, Z9, Z8
 
-packed436:
+packed484:
 	VMOVDQU64 Z5, (R10)(SI*1)
-	VMOVDQU64 Z6, 64(R10)(SI*1)
-	VMOVDQU64 Z7, 128(R10)(SI*1)
-	VMOVDQU64 Z8, 192(R10)(SI*1)
+	VMOVDQU64 Z4, 64(R10)(SI*1)
+	VMOVDQU64 Z6, 128(R10)(SI*1)
+	VMOVDQU64 Z7, 192(R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next437:
+next485:
 	CMPQ      R12, CX
-	JE        all438
+	JE        all486
 	MOVQ      (AX)(R12*8), R11
 	VMOVDQU64 Z5, (R11)(SI*1)
-	VMOVDQU64 Z6, 64(R11)(SI*1)
-	VMOVDQU64 Z7, 128(R11)(SI*1)
-	VMOVDQU64 Z8, 192(R11)(SI*1)
+	VMOVDQU64 Z4, 64(R11)(SI*1)
+	VMOVDQU64 Z6, 128(R11)(SI*1)
+	VMOVDQU64 Z7, 192(R11)(SI*1)
 	INCQ      R12
-	JMP       next437
+	JMP       next485
 
-all438:
+all486:
 	ADDQ $0x00000100, SI
 	SUBQ $0x00000100, DI
-	JMP  many430
+	JMP  many478
 
-few431:
+few479:
 	TESTQ       DI, DI
-	JLE         done432
+	JLE         done480
 	MOVQ        DI, R11
 	SHRQ        $0x01, R11
 	MOVQ        $-1, R12
 	BZHIQ       R11, R12, R12
 	KMOVQ       R12, K1
-	VMOVDQU16.Z (R8)(SI*1), K1, Z5
-	VPSLLD      $0x10, Z5, Z6
-	VPANDD      Z0, Z5, Z5
-	VMOVDQU16.Z (R9)(SI*1), K1, Z7
-	VPSLLD      $0x10, Z7, Z8
-	VPANDD      Z0, Z7, Z7
-	VADDPS      Z8, Z6, Z6
+	VMOVDQU16.Z (R8)(SI*1), K1, Z4
+	VPSLLD      $0x10, Z4, Z5
+	VPANDD      Z0, Z4, Z4
+	VMOVDQU16.Z (R9)(SI*1), K1, Z6
+	VPSLLD      $0x10, Z6, Z7
+	VPANDD      Z0, Z6, Z6
 	VADDPS      Z7, Z5, Z5
+	VADDPS      Z6, Z4, Z4
 	MOVQ        $0x00000002, R12
 
-next439:
+next487:
 	CMPQ        R12, BX
-	JE          all440
+	JE          all488
 	MOVQ        (DX)(R12*8), R11
-	VMOVDQU16.Z (R11)(SI*1), K1, Z7
-	VPSLLD      $0x10, Z7, Z8
-	VPANDD      Z0, Z7, Z7
-	VADDPS      Z8, Z6, Z6
+	VMOVDQU16.Z (R11)(SI*1), K1, Z6
+	VPSLLD      $0x10, Z6, Z7
+	VPANDD      Z0, Z6, Z6
 	VADDPS      Z7, Z5, Z5
+	VADDPS      Z6, Z4, Z4
 	INCQ        R12
-	JMP         next439
+	JMP         next487
 
-all440:
-	VCMPPS     $0x07, Z6, Z5, K2
+all488:
+	VCMPPS     $0x07, Z5, Z4, K2
 	KORTESTW   K2, K2
-	JCC        slow441
-	VPTESTMD   Z4, Z6, K2
-	VPADDD     Z1, Z6, Z6
-	VPADDD     Z2, Z6, K2, Z6
-	VPTESTMD   Z4, Z5, K2
-	VPADDD     Z1, Z5, Z7
-	VPADDD     Z2, Z7, K2, Z7
-	VPSRLD     $0x10, Z6, Z5
-	VPTERNLOGD $0xf8, Z0, Z7, Z5
+	JCC        slow489
+	VPTESTMD   Z3, Z5, K2
+	VPADDD     Z1, Z5, Z5
+	VPADDD     Z2, Z5, K2, Z5
+	VPTESTMD   Z3, Z4, K2
+	VPADDD     Z1, Z4, Z4
+	VPADDD     Z2, Z4, K2, Z4
+	VPSRLD     $0x10, Z5, Z5
+	VPTERNLOGD $0xf8, Z0, Z4, Z5
 
-packed442:
+packed490:
 	VMOVDQU16 Z5, K1, (R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next443:
+next491:
 	CMPQ      R12, CX
-	JE        all444
+	JE        all492
 	MOVQ      (AX)(R12*8), R11
 	VMOVDQU16 Z5, K1, (R11)(SI*1)
 	INCQ      R12
-	JMP       next443
+	JMP       next491
 
-all444:
+all492:
 	ADDQ $0x00000040, SI
 	SUBQ $0x00000040, DI
-	JMP  few431
+	JMP  few479
 
-done432:
+done480:
 	VZEROUPPER
 	RET
 
-slow435:
-	VPTESTMD   Z4, Z6, K1
-	VPADDD     Z1, Z6, Z13
-	VPADDD     Z2, Z13, K1, Z13
-	VCMPPS     $0x03, Z6, Z6, K1
-	VPORD      Z3, Z6, K1, Z13
-	VPTESTMD   Z4, Z5, K1
-	VPADDD     Z1, Z5, Z6
-	VPADDD     Z2, Z6, K1, Z6
-	VCMPPS     $0x03, Z5, Z5, K1
-	VPORD      Z3, Z5, K1, Z6
-	VPSRLD     $0x10, Z13, Z5
-	VPTERNLOGD $0xf8, Z0, Z6, Z5
-	VPTESTMD   Z4, Z8, K1
-	VPADDD     Z1, Z8, Z6
-	VPADDD     Z2, Z6, K1, Z6
-	VCMPPS     $0x03, Z8, Z8, K1
-	VPORD      Z3, Z8, K1, Z6
-	VPTESTMD   Z4, Z7, K1
-	VPADDD     Z1, Z7, Z8
-	VPADDD     Z2, Z8, K1, Z8
-	VCMPPS     $0x03, Z7, Z7, K1
-	VPORD      Z3, Z7, K1, Z8
-	VPSRLD     $0x10, Z6, Z6
-	VPTERNLOGD $0xf8, Z0, Z8, Z6
-	VPTESTMD   Z4, Z10, K1
-	VPADDD     Z1, Z10, Z7
-	VPADDD     Z2, Z7, K1, Z7
-	VCMPPS     $0x03, Z10, Z10, K1
-	VPORD      Z3, Z10, K1, Z7
-	VPTESTMD   Z4, Z9, K1
-	VPADDD     Z1, Z9, Z8
-	VPADDD     Z2, Z8, K1, Z8
-	VCMPPS     $0x03, Z9, Z9, K1
-	VPORD      Z3, Z9, K1, Z8
-	VPSRLD     $0x10, Z7, Z7
-	VPTERNLOGD $0xf8, Z0, Z8, Z7
-	VPTESTMD   Z4, Z12, K1
-	VPADDD     Z1, Z12, Z8
-	VPADDD     Z2, Z8, K1, Z8
-	VCMPPS     $0x03, Z12, Z12, K1
-	VPORD      Z3, Z12, K1, Z8
-	VPTESTMD   Z4, Z11, K1
-	VPADDD     Z1, Z11, Z9
-	VPADDD     Z2, Z9, K1, Z9
-	VCMPPS     $0x03, Z11, Z11, K1
-	VPORD      Z3, Z11, K1, Z9
-	VPSRLD     $0x10, Z8, Z8
-	VPTERNLOGD $0xf8, Z0, Z9, Z8
-	JMP        packed436
+slow483:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X12
+	VPBROADCASTD X12, Z12
+	VCMPPS       $0x03, Z5, Z5, K1
+	VMOVAPS      Z12, K1, Z5
+	VCMPPS       $0x03, Z4, Z4, K1
+	VMOVAPS      Z12, K1, Z4
+	VCMPPS       $0x03, Z7, Z7, K1
+	VMOVAPS      Z12, K1, Z7
+	VCMPPS       $0x03, Z6, Z6, K1
+	VMOVAPS      Z12, K1, Z6
+	VCMPPS       $0x03, Z9, Z9, K1
+	VMOVAPS      Z12, K1, Z9
+	VCMPPS       $0x03, Z8, Z8, K1
+	VMOVAPS      Z12, K1, Z8
+	VCMPPS       $0x03, Z11, Z11, K1
+	VMOVAPS      Z12, K1, Z11
+	VCMPPS       $0x03, Z10, Z10, K1
+	VMOVAPS      Z12, K1, Z10
+	VPTESTMD     Z3, Z5, K1
+	VPADDD       Z1, Z5, Z5
+	VPADDD       Z2, Z5, K1, Z5
+	VPTESTMD     Z3, Z4, K1
+	VPADDD       Z1, Z4, Z4
+	VPADDD       Z2, Z4, K1, Z4
+	VPSRLD       $0x10, Z5, Z5
+	VPTERNLOGD   $0xf8, Z0, Z4, Z5
+	VPTESTMD     Z3, Z7, K1
+	VPADDD       Z1, Z7, Z4
+	VPADDD       Z2, Z4, K1, Z4
+	VPTESTMD     Z3, Z6, K1
+	VPADDD       Z1, Z6, Z6
+	VPADDD       Z2, Z6, K1, Z6
+	VPSRLD       $0x10, Z4, Z4
+	VPTERNLOGD   $0xf8, Z0, Z6, Z4
+	VPTESTMD     Z3, Z9, K1
+	VPADDD       Z1, Z9, Z6
+	VPADDD       Z2, Z6, K1, Z6
+	VPTESTMD     Z3, Z8, K1
+	VPADDD       Z1, Z8, Z7
+	VPADDD       Z2, Z7, K1, Z7
+	VPSRLD       $0x10, Z6, Z6
+	VPTERNLOGD   $0xf8, Z0, Z7, Z6
+	VPTESTMD     Z3, Z11, K1
+	VPADDD       Z1, Z11, Z7
+	VPADDD       Z2, Z7, K1, Z7
+	VPTESTMD     Z3, Z10, K1
+	VPADDD       Z1, Z10, Z8
+	VPADDD       Z2, Z8, K1, Z8
+	VPSRLD       $0x10, Z7, Z7
+	VPTERNLOGD   $0xf8, Z0, Z8, Z7
+	JMP          packed484
 
-slow441:
-	VPTESTMD   Z4, Z6, K2
-	VPADDD     Z1, Z6, Z7
-	VPADDD     Z2, Z7, K2, Z7
-	VCMPPS     $0x03, Z6, Z6, K2
-	VPORD      Z3, Z6, K2, Z7
-	VPTESTMD   Z4, Z5, K2
-	VPADDD     Z1, Z5, Z6
-	VPADDD     Z2, Z6, K2, Z6
-	VCMPPS     $0x03, Z5, Z5, K2
-	VPORD      Z3, Z5, K2, Z6
-	VPSRLD     $0x10, Z7, Z5
-	VPTERNLOGD $0xf8, Z0, Z6, Z5
-	JMP        packed442
+slow489:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X6
+	VPBROADCASTD X6, Z6
+	VCMPPS       $0x03, Z5, Z5, K2
+	VMOVAPS      Z6, K2, Z5
+	VCMPPS       $0x03, Z4, Z4, K2
+	VMOVAPS      Z6, K2, Z4
+	VPTESTMD     Z3, Z5, K2
+	VPADDD       Z1, Z5, Z5
+	VPADDD       Z2, Z5, K2, Z5
+	VPTESTMD     Z3, Z4, K2
+	VPADDD       Z1, Z4, Z4
+	VPADDD       Z2, Z4, K2, Z4
+	VPSRLD       $0x10, Z5, Z5
+	VPTERNLOGD   $0xf8, Z0, Z4, Z5
+	JMP          packed490
 
 // func reduceProductBF16AVX512(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
@@ -4913,8 +5363,8 @@ TEXT ·reduceProductBF16AVX512(SB), NOSPLIT, $0-64
 	VMOVD        AX, X3
 	VPBROADCASTD X3, Z3
 	MOVL         $0x00010000, AX
-	VMOVD        AX, X4
-	VPBROADCASTD X4, Z4
+	VMOVD        AX, X3
+	VPBROADCASTD X3, Z3
 	MOVQ         dsts_base+0(FP), AX
 	MOVQ         dsts_len+8(FP), CX
 	MOVQ         srcs_base+24(FP), DX
@@ -4926,262 +5376,268 @@ TEXT ·reduceProductBF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ         (AX), R10
 	SHLQ         $0x01, DI
 
-many445:
+many493:
 	CMPQ      DI, $0x00000100
-	JL        few446
-	VMOVDQU64 (R8)(SI*1), Z5
-	VPSLLD    $0x10, Z5, Z6
-	VPANDD    Z0, Z5, Z5
-	VMOVDQU64 64(R8)(SI*1), Z7
-	VPSLLD    $0x10, Z7, Z8
-	VPANDD    Z0, Z7, Z7
-	VMOVDQU64 128(R8)(SI*1), Z9
-	VPSLLD    $0x10, Z9, Z10
-	VPANDD    Z0, Z9, Z9
-	VMOVDQU64 192(R8)(SI*1), Z11
-	VPSLLD    $0x10, Z11, Z12
-	VPANDD    Z0, Z11, Z11
-	VMOVDQU64 (R9)(SI*1), Z13
-	VPSLLD    $0x10, Z13, Z14
-	VPANDD    Z0, Z13, Z13
-	VMULPS    Z14, Z6, Z6
+	JL        few494
+	VMOVDQU64 (R8)(SI*1), Z4
+	VPSLLD    $0x10, Z4, Z5
+	VPANDD    Z0, Z4, Z4
+	VMOVDQU64 64(R8)(SI*1), Z6
+	VPSLLD    $0x10, Z6, Z7
+	VPANDD    Z0, Z6, Z6
+	VMOVDQU64 128(R8)(SI*1), Z8
+	VPSLLD    $0x10, Z8, Z9
+	VPANDD    Z0, Z8, Z8
+	VMOVDQU64 192(R8)(SI*1), Z10
+	VPSLLD    $0x10, Z10, Z11
+	VPANDD    Z0, Z10, Z10
+	VMOVDQU64 (R9)(SI*1), Z12
+	VPSLLD    $0x10, Z12, Z13
+	VPANDD    Z0, Z12, Z12
 	VMULPS    Z13, Z5, Z5
-	VMOVDQU64 64(R9)(SI*1), Z13
-	VPSLLD    $0x10, Z13, Z14
-	VPANDD    Z0, Z13, Z13
-	VMULPS    Z14, Z8, Z8
+	VMULPS    Z12, Z4, Z4
+	VMOVDQU64 64(R9)(SI*1), Z12
+	VPSLLD    $0x10, Z12, Z13
+	VPANDD    Z0, Z12, Z12
 	VMULPS    Z13, Z7, Z7
-	VMOVDQU64 128(R9)(SI*1), Z13
-	VPSLLD    $0x10, Z13, Z14
-	VPANDD    Z0, Z13, Z13
-	VMULPS    Z14, Z10, Z10
+	VMULPS    Z12, Z6, Z6
+	VMOVDQU64 128(R9)(SI*1), Z12
+	VPSLLD    $0x10, Z12, Z13
+	VPANDD    Z0, Z12, Z12
 	VMULPS    Z13, Z9, Z9
-	VMOVDQU64 192(R9)(SI*1), Z13
-	VPSLLD    $0x10, Z13, Z14
-	VPANDD    Z0, Z13, Z13
-	VMULPS    Z14, Z12, Z12
+	VMULPS    Z12, Z8, Z8
+	VMOVDQU64 192(R9)(SI*1), Z12
+	VPSLLD    $0x10, Z12, Z13
+	VPANDD    Z0, Z12, Z12
 	VMULPS    Z13, Z11, Z11
+	VMULPS    Z12, Z10, Z10
 	MOVQ      $0x00000002, R12
 
-next448:
+next496:
 	CMPQ      R12, BX
-	JE        all449
+	JE        all497
 	MOVQ      (DX)(R12*8), R11
-	VMOVDQU64 (R11)(SI*1), Z13
-	VPSLLD    $0x10, Z13, Z14
-	VPANDD    Z0, Z13, Z13
-	VMULPS    Z14, Z6, Z6
+	VMOVDQU64 (R11)(SI*1), Z12
+	VPSLLD    $0x10, Z12, Z13
+	VPANDD    Z0, Z12, Z12
 	VMULPS    Z13, Z5, Z5
-	VMOVDQU64 64(R11)(SI*1), Z13
-	VPSLLD    $0x10, Z13, Z14
-	VPANDD    Z0, Z13, Z13
-	VMULPS    Z14, Z8, Z8
+	VMULPS    Z12, Z4, Z4
+	VMOVDQU64 64(R11)(SI*1), Z12
+	VPSLLD    $0x10, Z12, Z13
+	VPANDD    Z0, Z12, Z12
 	VMULPS    Z13, Z7, Z7
-	VMOVDQU64 128(R11)(SI*1), Z13
-	VPSLLD    $0x10, Z13, Z14
-	VPANDD    Z0, Z13, Z13
-	VMULPS    Z14, Z10, Z10
+	VMULPS    Z12, Z6, Z6
+	VMOVDQU64 128(R11)(SI*1), Z12
+	VPSLLD    $0x10, Z12, Z13
+	VPANDD    Z0, Z12, Z12
 	VMULPS    Z13, Z9, Z9
-	VMOVDQU64 192(R11)(SI*1), Z13
-	VPSLLD    $0x10, Z13, Z14
-	VPANDD    Z0, Z13, Z13
-	VMULPS    Z14, Z12, Z12
+	VMULPS    Z12, Z8, Z8
+	VMOVDQU64 192(R11)(SI*1), Z12
+	VPSLLD    $0x10, Z12, Z13
+	VPANDD    Z0, Z12, Z12
 	VMULPS    Z13, Z11, Z11
+	VMULPS    Z12, Z10, Z10
 	INCQ      R12
-	JMP       next448
+	JMP       next496
 
-all449:
-	VCMPPS     $0x07, Z6, Z5, K1
-	VCMPPS     $0x07, Z8, Z7, K1, K1
-	VCMPPS     $0x07, Z10, Z9, K1, K1
-	VCMPPS     $0x07, Z12, Z11, K1, K1
+all497:
+	VCMPPS     $0x07, Z5, Z4, K1
+	VCMPPS     $0x07, Z7, Z6, K1, K1
+	VCMPPS     $0x07, Z9, Z8, K1, K1
+	VCMPPS     $0x07, Z11, Z10, K1, K1
 	KORTESTW   K1, K1
-	JCC        slow450
-	VPTESTMD   Z4, Z6, K1
+	JCC        slow498
+	VPTESTMD   Z3, Z5, K1
+	VPADDD     Z1, Z5, Z5
+	VPADDD     Z2, Z5, K1, Z5
+	VPTESTMD   Z3, Z4, K1
+	VPADDD     Z1, Z4, Z4
+	VPADDD     Z2, Z4, K1, Z4
+	VPSRLD     $0x10, Z5, Z5
+	VPTERNLOGD $0xf8, Z0, Z4, Z5
+	VPTESTMD   Z3, Z7, K1
+	VPADDD     Z1, Z7, Z4
+	VPADDD     Z2, Z4, K1, Z4
+	VPTESTMD   Z3, Z6, K1
 	VPADDD     Z1, Z6, Z6
 	VPADDD     Z2, Z6, K1, Z6
-	VPTESTMD   Z4, Z5, K1
-	VPADDD     Z1, Z5, Z13
-	VPADDD     Z2, Z13, K1, Z13
-	VPSRLD     $0x10, Z6, Z5
-	VPTERNLOGD $0xf8, Z0, Z13, Z5
-	VPTESTMD   Z4, Z8, K1
-	VPADDD     Z1, Z8, Z6
+	VPSRLD     $0x10, Z4, Z4
+	VPTERNLOGD $0xf8, Z0, Z6, Z4
+	VPTESTMD   Z3, Z9, K1
+	VPADDD     Z1, Z9, Z6
 	VPADDD     Z2, Z6, K1, Z6
-	VPTESTMD   Z4, Z7, K1
-	VPADDD     Z1, Z7, Z7
+	VPTESTMD   Z3, Z8, K1
+	VPADDD     Z1, Z8, Z7
 	VPADDD     Z2, Z7, K1, Z7
 	VPSRLD     $0x10, Z6, Z6
 	VPTERNLOGD $0xf8, Z0, Z7, Z6
-	VPTESTMD   Z4, Z10, K1
-	VPADDD     Z1, Z10, Z7
+	VPTESTMD   Z3, Z11, K1
+	VPADDD     Z1, Z11, Z7
 	VPADDD     Z2, Z7, K1, Z7
-	VPTESTMD   Z4, Z9, K1
-	VPADDD     Z1, Z9, Z8
+	VPTESTMD   Z3, Z10, K1
+	VPADDD     Z1, Z10, Z8
 	VPADDD     Z2, Z8, K1, Z8
 	VPSRLD     $0x10, Z7, Z7
 	VPTERNLOGD $0xf8, Z0, Z8, Z7
-	VPTESTMD   Z4, Z12, K1
-	VPADDD     Z1, Z12, Z8
-	VPADDD     Z2, Z8, K1, Z8
-	VPTESTMD   Z4, Z11, K1
-	VPADDD     Z1, Z11, Z9
-	VPADDD     Z2, Z9, K1, Z9
-	VPSRLD     $0x10, Z8, Z8
-	VPTERNLOGD $0xf8, Z0, Z9, Z8
 
-packed451:
+packed499:
 	VMOVDQU64 Z5, (R10)(SI*1)
-	VMOVDQU64 Z6, 64(R10)(SI*1)
-	VMOVDQU64 Z7, 128(R10)(SI*1)
-	VMOVDQU64 Z8, 192(R10)(SI*1)
+	VMOVDQU64 Z4, 64(R10)(SI*1)
+	VMOVDQU64 Z6, 128(R10)(SI*1)
+	VMOVDQU64 Z7, 192(R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next452:
+next500:
 	CMPQ      R12, CX
-	JE        all453
+	JE        all501
 	MOVQ      (AX)(R12*8), R11
 	VMOVDQU64 Z5, (R11)(SI*1)
-	VMOVDQU64 Z6, 64(R11)(SI*1)
-	VMOVDQU64 Z7, 128(R11)(SI*1)
-	VMOVDQU64 Z8, 192(R11)(SI*1)
+	VMOVDQU64 Z4, 64(R11)(SI*1)
+	VMOVDQU64 Z6, 128(R11)(SI*1)
+	VMOVDQU64 Z7, 192(R11)(SI*1)
 	INCQ      R12
-	JMP       next452
+	JMP       next500
 
-all453:
+all501:
 	ADDQ $0x00000100, SI
 	SUBQ $0x00000100, DI
-	JMP  many445
+	JMP  many493
 
-few446:
+few494:
 	TESTQ       DI, DI
-	JLE         done447
+	JLE         done495
 	MOVQ        DI, R11
 	SHRQ        $0x01, R11
 	MOVQ        $-1, R12
 	BZHIQ       R11, R12, R12
 	KMOVQ       R12, K1
-	VMOVDQU16.Z (R8)(SI*1), K1, Z5
-	VPSLLD      $0x10, Z5, Z6
-	VPANDD      Z0, Z5, Z5
-	VMOVDQU16.Z (R9)(SI*1), K1, Z7
-	VPSLLD      $0x10, Z7, Z8
-	VPANDD      Z0, Z7, Z7
-	VMULPS      Z8, Z6, Z6
+	VMOVDQU16.Z (R8)(SI*1), K1, Z4
+	VPSLLD      $0x10, Z4, Z5
+	VPANDD      Z0, Z4, Z4
+	VMOVDQU16.Z (R9)(SI*1), K1, Z6
+	VPSLLD      $0x10, Z6, Z7
+	VPANDD      Z0, Z6, Z6
 	VMULPS      Z7, Z5, Z5
+	VMULPS      Z6, Z4, Z4
 	MOVQ        $0x00000002, R12
 
-next454:
+next502:
 	CMPQ        R12, BX
-	JE          all455
+	JE          all503
 	MOVQ        (DX)(R12*8), R11
-	VMOVDQU16.Z (R11)(SI*1), K1, Z7
-	VPSLLD      $0x10, Z7, Z8
-	VPANDD      Z0, Z7, Z7
-	VMULPS      Z8, Z6, Z6
+	VMOVDQU16.Z (R11)(SI*1), K1, Z6
+	VPSLLD      $0x10, Z6, Z7
+	VPANDD      Z0, Z6, Z6
 	VMULPS      Z7, Z5, Z5
+	VMULPS      Z6, Z4, Z4
 	INCQ        R12
-	JMP         next454
+	JMP         next502
 
-all455:
-	VCMPPS     $0x07, Z6, Z5, K2
+all503:
+	VCMPPS     $0x07, Z5, Z4, K2
 	KORTESTW   K2, K2
-	JCC        slow456
-	VPTESTMD   Z4, Z6, K2
-	VPADDD     Z1, Z6, Z6
-	VPADDD     Z2, Z6, K2, Z6
-	VPTESTMD   Z4, Z5, K2
-	VPADDD     Z1, Z5, Z7
-	VPADDD     Z2, Z7, K2, Z7
-	VPSRLD     $0x10, Z6, Z5
-	VPTERNLOGD $0xf8, Z0, Z7, Z5
+	JCC        slow504
+	VPTESTMD   Z3, Z5, K2
+	VPADDD     Z1, Z5, Z5
+	VPADDD     Z2, Z5, K2, Z5
+	VPTESTMD   Z3, Z4, K2
+	VPADDD     Z1, Z4, Z4
+	VPADDD     Z2, Z4, K2, Z4
+	VPSRLD     $0x10, Z5, Z5
+	VPTERNLOGD $0xf8, Z0, Z4, Z5
 
-packed457:
+packed505:
 	VMOVDQU16 Z5, K1, (R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next458:
+next506:
 	CMPQ      R12, CX
-	JE        all459
+	JE        all507
 	MOVQ      (AX)(R12*8), R11
 	VMOVDQU16 Z5, K1, (R11)(SI*1)
 	INCQ      R12
-	JMP       next458
+	JMP       next506
 
-all459:
+all507:
 	ADDQ $0x00000040, SI
 	SUBQ $0x00000040, DI
-	JMP  few446
+	JMP  few494
 
-done447:
+done495:
 	VZEROUPPER
 	RET
 
-slow450:
-	VPTESTMD   Z4, Z6, K1
-	VPADDD     Z1, Z6, Z13
-	VPADDD     Z2, Z13, K1, Z13
-	VCMPPS     $0x03, Z6, Z6, K1
-	VPORD      Z3, Z6, K1, Z13
-	VPTESTMD   Z4, Z5, K1
-	VPADDD     Z1, Z5, Z6
-	VPADDD     Z2, Z6, K1, Z6
-	VCMPPS     $0x03, Z5, Z5, K1
-	VPORD      Z3, Z5, K1, Z6
-	VPSRLD     $0x10, Z13, Z5
-	VPTERNLOGD $0xf8, Z0, Z6, Z5
-	VPTESTMD   Z4, Z8, K1
-	VPADDD     Z1, Z8, Z6
-	VPADDD     Z2, Z6, K1, Z6
-	VCMPPS     $0x03, Z8, Z8, K1
-	VPORD      Z3, Z8, K1, Z6
-	VPTESTMD   Z4, Z7, K1
-	VPADDD     Z1, Z7, Z8
-	VPADDD     Z2, Z8, K1, Z8
-	VCMPPS     $0x03, Z7, Z7, K1
-	VPORD      Z3, Z7, K1, Z8
-	VPSRLD     $0x10, Z6, Z6
-	VPTERNLOGD $0xf8, Z0, Z8, Z6
-	VPTESTMD   Z4, Z10, K1
-	VPADDD     Z1, Z10, Z7
-	VPADDD     Z2, Z7, K1, Z7
-	VCMPPS     $0x03, Z10, Z10, K1
-	VPORD      Z3, Z10, K1, Z7
-	VPTESTMD   Z4, Z9, K1
-	VPADDD     Z1, Z9, Z8
-	VPADDD     Z2, Z8, K1, Z8
-	VCMPPS     $0x03, Z9, Z9, K1
-	VPORD      Z3, Z9, K1, Z8
-	VPSRLD     $0x10, Z7, Z7
-	VPTERNLOGD $0xf8, Z0, Z8, Z7
-	VPTESTMD   Z4, Z12, K1
-	VPADDD     Z1, Z12, Z8
-	VPADDD     Z2, Z8, K1, Z8
-	VCMPPS     $0x03, Z12, Z12, K1
-	VPORD      Z3, Z12, K1, Z8
-	VPTESTMD   Z4, Z11, K1
-	VPADDD     Z1, Z11, Z9
-	VPADDD     Z2, Z9, K1, Z9
-	VCMPPS     $0x03, Z11, Z11, K1
-	VPORD      Z3, Z11, K1, Z9
-	VPSRLD     $0x10, Z8, Z8
-	VPTERNLOGD $0xf8, Z0, Z9, Z8
-	JMP        packed451
+slow498:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X12
+	VPBROADCASTD X12, Z12
+	VCMPPS       $0x03, Z5, Z5, K1
+	VMOVAPS      Z12, K1, Z5
+	VCMPPS       $0x03, Z4, Z4, K1
+	VMOVAPS      Z12, K1, Z4
+	VCMPPS       $0x03, Z7, Z7, K1
+	VMOVAPS      Z12, K1, Z7
+	VCMPPS       $0x03, Z6, Z6, K1
+	VMOVAPS      Z12, K1, Z6
+	VCMPPS       $0x03, Z9, Z9, K1
+	VMOVAPS      Z12, K1, Z9
+	VCMPPS       $0x03, Z8, Z8, K1
+	VMOVAPS      Z12, K1, Z8
+	VCMPPS       $0x03, Z11, Z11, K1
+	VMOVAPS      Z12, K1, Z11
+	VCMPPS       $0x03, Z10, Z10, K1
+	VMOVAPS      Z12, K1, Z10
+	VPTESTMD     Z3, Z5, K1
+	VPADDD       Z1, Z5, Z5
+	VPADDD       Z2, Z5, K1, Z5
+	VPTESTMD     Z3, Z4, K1
+	VPADDD       Z1, Z4, Z4
+	VPADDD       Z2, Z4, K1, Z4
+	VPSRLD       $0x10, Z5, Z5
+	VPTERNLOGD   $0xf8, Z0, Z4, Z5
+	VPTESTMD     Z3, Z7, K1
+	VPADDD       Z1, Z7, Z4
+	VPADDD       Z2, Z4, K1, Z4
+	VPTESTMD     Z3, Z6, K1
+	VPADDD       Z1, Z6, Z6
+	VPADDD       Z2, Z6, K1, Z6
+	VPSRLD       $0x10, Z4, Z4
+	VPTERNLOGD   $0xf8, Z0, Z6, Z4
+	VPTESTMD     Z3, Z9, K1
+	VPADDD       Z1, Z9, Z6
+	VPADDD       Z2, Z6, K1, Z6
+	VPTESTMD     Z3, Z8, K1
+	VPADDD       Z1, Z8, Z7
+	VPADDD       Z2, Z7, K1, Z7
+	VPSRLD       $0x10, Z6, Z6
+	VPTERNLOGD   $0xf8, Z0, Z7, Z6
+	VPTESTMD     Z3, Z11, K1
+	VPADDD       Z1, Z11, Z7
+	VPADDD       Z2, Z7, K1, Z7
+	VPTESTMD     Z3, Z10, K1
+	VPADDD       Z1, Z10, Z8
+	VPADDD       Z2, Z8, K1, Z8
+	VPSRLD       $0x10, Z7, Z7
+	VPTERNLOGD   $0xf8, Z0, Z8, Z7
+	JMP          packed499
 
-slow456:
-	VPTESTMD   Z4, Z6, K2
-	VPADDD     Z1, Z6, Z7
-	VPADDD     Z2, Z7, K2, Z7
-	VCMPPS     $0x03, Z6, Z6, K2
-	VPORD      Z3, Z6, K2, Z7
-	VPTESTMD   Z4, Z5, K2
-	VPADDD     Z1, Z5, Z6
-	VPADDD     Z2, Z6, K2, Z6
-	VCMPPS     $0x03, Z5, Z5, K2
-	VPORD      Z3, Z5, K2, Z6
-	VPSRLD     $0x10, Z7, Z5
-	VPTERNLOGD $0xf8, Z0, Z6, Z5
-	JMP        packed457
+slow504:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X6
+	VPBROADCASTD X6, Z6
+	VCMPPS       $0x03, Z5, Z5, K2
+	VMOVAPS      Z6, K2, Z5
+	VCMPPS       $0x03, Z4, Z4, K2
+	VMOVAPS      Z6, K2, Z4
+	VPTESTMD     Z3, Z5, K2
+	VPADDD       Z1, Z5, Z5
+	VPADDD       Z2, Z5, K2, Z5
+	VPTESTMD     Z3, Z4, K2
+	VPADDD       Z1, Z4, Z4
+	VPADDD       Z2, Z4, K2, Z4
+	VPSRLD       $0x10, Z5, Z5
+	VPTERNLOGD   $0xf8, Z0, Z4, Z5
+	JMP          packed505
 
 // func reduceMinBF16AVX512(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2
@@ -5199,8 +5655,8 @@ TEXT ·reduceMinBF16AVX512(SB), NOSPLIT, $0-64
 	VMOVD        AX, X3
 	VPBROADCASTD X3, Z3
 	MOVL         $0x00010000, AX
-	VMOVD        AX, X4
-	VPBROADCASTD X4, Z4
+	VMOVD        AX, X3
+	VPBROADCASTD X3, Z3
 	MOVQ         dsts_base+0(FP), AX
 	MOVQ         dsts_len+8(FP), CX
 	MOVQ         srcs_base+24(FP), DX
@@ -5212,322 +5668,328 @@ TEXT ·reduceMinBF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ         (AX), R10
 	SHLQ         $0x01, DI
 
-many460:
+many508:
 	CMPQ      DI, $0x00000100
-	JL        few461
-	VMOVDQU64 (R8)(SI*1), Z5
-	VPSLLD    $0x10, Z5, Z6
-	VPANDD    Z0, Z5, Z5
-	VMOVDQU64 64(R8)(SI*1), Z7
-	VPSLLD    $0x10, Z7, Z8
-	VPANDD    Z0, Z7, Z7
-	VMOVDQU64 128(R8)(SI*1), Z9
-	VPSLLD    $0x10, Z9, Z10
-	VPANDD    Z0, Z9, Z9
-	VMOVDQU64 192(R8)(SI*1), Z11
-	VPSLLD    $0x10, Z11, Z12
-	VPANDD    Z0, Z11, Z11
-	VMOVDQU64 (R9)(SI*1), Z13
-	VPSLLD    $0x10, Z13, Z14
-	VPANDD    Z0, Z13, Z13
-	VCMPPS    $0x03, Z14, Z6, K1
-	VADDPS.Z  Z14, Z6, K1, Z15
-	VRANGEPS  $0x04, Z14, Z6, Z6
-	VMOVAPS   Z15, K1, Z6
+	JL        few509
+	VMOVDQU64 (R8)(SI*1), Z4
+	VPSLLD    $0x10, Z4, Z5
+	VPANDD    Z0, Z4, Z4
+	VMOVDQU64 64(R8)(SI*1), Z6
+	VPSLLD    $0x10, Z6, Z7
+	VPANDD    Z0, Z6, Z6
+	VMOVDQU64 128(R8)(SI*1), Z8
+	VPSLLD    $0x10, Z8, Z9
+	VPANDD    Z0, Z8, Z8
+	VMOVDQU64 192(R8)(SI*1), Z10
+	VPSLLD    $0x10, Z10, Z11
+	VPANDD    Z0, Z10, Z10
+	VMOVDQU64 (R9)(SI*1), Z12
+	VPSLLD    $0x10, Z12, Z13
+	VPANDD    Z0, Z12, Z12
 	VCMPPS    $0x03, Z13, Z5, K1
 	VADDPS.Z  Z13, Z5, K1, Z14
 	VRANGEPS  $0x04, Z13, Z5, Z5
 	VMOVAPS   Z14, K1, Z5
-	VMOVDQU64 64(R9)(SI*1), Z13
-	VPSLLD    $0x10, Z13, Z14
-	VPANDD    Z0, Z13, Z13
-	VCMPPS    $0x03, Z14, Z8, K1
-	VADDPS.Z  Z14, Z8, K1, Z15
-	VRANGEPS  $0x04, Z14, Z8, Z8
-	VMOVAPS   Z15, K1, Z8
+	VCMPPS    $0x03, Z12, Z4, K1
+	VADDPS.Z  Z12, Z4, K1, Z13
+	VRANGEPS  $0x04, Z12, Z4, Z4
+	VMOVAPS   Z13, K1, Z4
+	VMOVDQU64 64(R9)(SI*1), Z12
+	VPSLLD    $0x10, Z12, Z13
+	VPANDD    Z0, Z12, Z12
 	VCMPPS    $0x03, Z13, Z7, K1
 	VADDPS.Z  Z13, Z7, K1, Z14
 	VRANGEPS  $0x04, Z13, Z7, Z7
 	VMOVAPS   Z14, K1, Z7
-	VMOVDQU64 128(R9)(SI*1), Z13
-	VPSLLD    $0x10, Z13, Z14
-	VPANDD    Z0, Z13, Z13
-	VCMPPS    $0x03, Z14, Z10, K1
-	VADDPS.Z  Z14, Z10, K1, Z15
-	VRANGEPS  $0x04, Z14, Z10, Z10
-	VMOVAPS   Z15, K1, Z10
+	VCMPPS    $0x03, Z12, Z6, K1
+	VADDPS.Z  Z12, Z6, K1, Z13
+	VRANGEPS  $0x04, Z12, Z6, Z6
+	VMOVAPS   Z13, K1, Z6
+	VMOVDQU64 128(R9)(SI*1), Z12
+	VPSLLD    $0x10, Z12, Z13
+	VPANDD    Z0, Z12, Z12
 	VCMPPS    $0x03, Z13, Z9, K1
 	VADDPS.Z  Z13, Z9, K1, Z14
 	VRANGEPS  $0x04, Z13, Z9, Z9
 	VMOVAPS   Z14, K1, Z9
-	VMOVDQU64 192(R9)(SI*1), Z13
-	VPSLLD    $0x10, Z13, Z14
-	VPANDD    Z0, Z13, Z13
-	VCMPPS    $0x03, Z14, Z12, K1
-	VADDPS.Z  Z14, Z12, K1, Z15
-	VRANGEPS  $0x04, Z14, Z12, Z12
-	VMOVAPS   Z15, K1, Z12
+	VCMPPS    $0x03, Z12, Z8, K1
+	VADDPS.Z  Z12, Z8, K1, Z13
+	VRANGEPS  $0x04, Z12, Z8, Z8
+	VMOVAPS   Z13, K1, Z8
+	VMOVDQU64 192(R9)(SI*1), Z12
+	VPSLLD    $0x10, Z12, Z13
+	VPANDD    Z0, Z12, Z12
 	VCMPPS    $0x03, Z13, Z11, K1
 	VADDPS.Z  Z13, Z11, K1, Z14
 	VRANGEPS  $0x04, Z13, Z11, Z11
 	VMOVAPS   Z14, K1, Z11
+	VCMPPS    $0x03, Z12, Z10, K1
+	VADDPS.Z  Z12, Z10, K1, Z13
+	VRANGEPS  $0x04, Z12, Z10, Z10
+	VMOVAPS   Z13, K1, Z10
 	MOVQ      $0x00000002, R12
 
-next463:
+next511:
 	CMPQ      R12, BX
-	JE        all464
+	JE        all512
 	MOVQ      (DX)(R12*8), R11
-	VMOVDQU64 (R11)(SI*1), Z13
-	VPSLLD    $0x10, Z13, Z14
-	VPANDD    Z0, Z13, Z13
-	VCMPPS    $0x03, Z14, Z6, K1
-	VADDPS.Z  Z14, Z6, K1, Z15
-	VRANGEPS  $0x04, Z14, Z6, Z6
-	VMOVAPS   Z15, K1, Z6
+	VMOVDQU64 (R11)(SI*1), Z12
+	VPSLLD    $0x10, Z12, Z13
+	VPANDD    Z0, Z12, Z12
 	VCMPPS    $0x03, Z13, Z5, K1
 	VADDPS.Z  Z13, Z5, K1, Z14
 	VRANGEPS  $0x04, Z13, Z5, Z5
 	VMOVAPS   Z14, K1, Z5
-	VMOVDQU64 64(R11)(SI*1), Z13
-	VPSLLD    $0x10, Z13, Z14
-	VPANDD    Z0, Z13, Z13
-	VCMPPS    $0x03, Z14, Z8, K1
-	VADDPS.Z  Z14, Z8, K1, Z15
-	VRANGEPS  $0x04, Z14, Z8, Z8
-	VMOVAPS   Z15, K1, Z8
+	VCMPPS    $0x03, Z12, Z4, K1
+	VADDPS.Z  Z12, Z4, K1, Z13
+	VRANGEPS  $0x04, Z12, Z4, Z4
+	VMOVAPS   Z13, K1, Z4
+	VMOVDQU64 64(R11)(SI*1), Z12
+	VPSLLD    $0x10, Z12, Z13
+	VPANDD    Z0, Z12, Z12
 	VCMPPS    $0x03, Z13, Z7, K1
 	VADDPS.Z  Z13, Z7, K1, Z14
 	VRANGEPS  $0x04, Z13, Z7, Z7
 	VMOVAPS   Z14, K1, Z7
-	VMOVDQU64 128(R11)(SI*1), Z13
-	VPSLLD    $0x10, Z13, Z14
-	VPANDD    Z0, Z13, Z13
-	VCMPPS    $0x03, Z14, Z10, K1
-	VADDPS.Z  Z14, Z10, K1, Z15
-	VRANGEPS  $0x04, Z14, Z10, Z10
-	VMOVAPS   Z15, K1, Z10
+	VCMPPS    $0x03, Z12, Z6, K1
+	VADDPS.Z  Z12, Z6, K1, Z13
+	VRANGEPS  $0x04, Z12, Z6, Z6
+	VMOVAPS   Z13, K1, Z6
+	VMOVDQU64 128(R11)(SI*1), Z12
+	VPSLLD    $0x10, Z12, Z13
+	VPANDD    Z0, Z12, Z12
 	VCMPPS    $0x03, Z13, Z9, K1
 	VADDPS.Z  Z13, Z9, K1, Z14
 	VRANGEPS  $0x04, Z13, Z9, Z9
 	VMOVAPS   Z14, K1, Z9
-	VMOVDQU64 192(R11)(SI*1), Z13
-	VPSLLD    $0x10, Z13, Z14
-	VPANDD    Z0, Z13, Z13
-	VCMPPS    $0x03, Z14, Z12, K1
-	VADDPS.Z  Z14, Z12, K1, Z15
-	VRANGEPS  $0x04, Z14, Z12, Z12
-	VMOVAPS   Z15, K1, Z12
+	VCMPPS    $0x03, Z12, Z8, K1
+	VADDPS.Z  Z12, Z8, K1, Z13
+	VRANGEPS  $0x04, Z12, Z8, Z8
+	VMOVAPS   Z13, K1, Z8
+	VMOVDQU64 192(R11)(SI*1), Z12
+	VPSLLD    $0x10, Z12, Z13
+	VPANDD    Z0, Z12, Z12
 	VCMPPS    $0x03, Z13, Z11, K1
 	VADDPS.Z  Z13, Z11, K1, Z14
 	VRANGEPS  $0x04, Z13, Z11, Z11
 	VMOVAPS   Z14, K1, Z11
+	VCMPPS    $0x03, Z12, Z10, K1
+	VADDPS.Z  Z12, Z10, K1, Z13
+	VRANGEPS  $0x04, Z12, Z10, Z10
+	VMOVAPS   Z13, K1, Z10
 	INCQ      R12
-	JMP       next463
+	JMP       next511
 
-all464:
-	VCMPPS     $0x07, Z6, Z5, K1
-	VCMPPS     $0x07, Z8, Z7, K1, K1
-	VCMPPS     $0x07, Z10, Z9, K1, K1
-	VCMPPS     $0x07, Z12, Z11, K1, K1
+all512:
+	VCMPPS     $0x07, Z5, Z4, K1
+	VCMPPS     $0x07, Z7, Z6, K1, K1
+	VCMPPS     $0x07, Z9, Z8, K1, K1
+	VCMPPS     $0x07, Z11, Z10, K1, K1
 	KORTESTW   K1, K1
-	JCC        slow465
-	VPTESTMD   Z4, Z6, K1
+	JCC        slow513
+	VPTESTMD   Z3, Z5, K1
+	VPADDD     Z1, Z5, Z5
+	VPADDD     Z2, Z5, K1, Z5
+	VPTESTMD   Z3, Z4, K1
+	VPADDD     Z1, Z4, Z4
+	VPADDD     Z2, Z4, K1, Z4
+	VPSRLD     $0x10, Z5, Z5
+	VPTERNLOGD $0xf8, Z0, Z4, Z5
+	VPTESTMD   Z3, Z7, K1
+	VPADDD     Z1, Z7, Z4
+	VPADDD     Z2, Z4, K1, Z4
+	VPTESTMD   Z3, Z6, K1
 	VPADDD     Z1, Z6, Z6
 	VPADDD     Z2, Z6, K1, Z6
-	VPTESTMD   Z4, Z5, K1
-	VPADDD     Z1, Z5, Z13
-	VPADDD     Z2, Z13, K1, Z13
-	VPSRLD     $0x10, Z6, Z5
-	VPTERNLOGD $0xf8, Z0, Z13, Z5
-	VPTESTMD   Z4, Z8, K1
-	VPADDD     Z1, Z8, Z6
+	VPSRLD     $0x10, Z4, Z4
+	VPTERNLOGD $0xf8, Z0, Z6, Z4
+	VPTESTMD   Z3, Z9, K1
+	VPADDD     Z1, Z9, Z6
 	VPADDD     Z2, Z6, K1, Z6
-	VPTESTMD   Z4, Z7, K1
-	VPADDD     Z1, Z7, Z7
+	VPTESTMD   Z3, Z8, K1
+	VPADDD     Z1, Z8, Z7
 	VPADDD     Z2, Z7, K1, Z7
 	VPSRLD     $0x10, Z6, Z6
 	VPTERNLOGD $0xf8, Z0, Z7, Z6
-	VPTESTMD   Z4, Z10, K1
-	VPADDD     Z1, Z10, Z7
+	VPTESTMD   Z3, Z11, K1
+	VPADDD     Z1, Z11, Z7
 	VPADDD     Z2, Z7, K1, Z7
-	VPTESTMD   Z4, Z9, K1
-	VPADDD     Z1, Z9, Z8
+	VPTESTMD   Z3, Z10, K1
+	VPADDD     Z1, Z10, Z8
 	VPADDD     Z2, Z8, K1, Z8
 	VPSRLD     $0x10, Z7, Z7
 	VPTERNLOGD $0xf8, Z0, Z8, Z7
-	VPTESTMD   Z4, Z12, K1
-	VPADDD     Z1, Z12, Z8
-	VPADDD     Z2, Z8, K1, Z8
-	VPTESTMD   Z4, Z11, K1
-	VPADDD     Z1, Z11, Z9
-	VPADDD     Z2, Z9, K1, Z9
-	VPSRLD     $0x10, Z8, Z8
-	VPTERNLOGD $0xf8, Z0, Z9, Z8
 
-packed466:
+packed514:
 	VMOVDQU64 Z5, (R10)(SI*1)
-	VMOVDQU64 Z6, 64(R10)(SI*1)
-	VMOVDQU64 Z7, 128(R10)(SI*1)
-	VMOVDQU64 Z8, 192(R10)(SI*1)
+	VMOVDQU64 Z4, 64(R10)(SI*1)
+	VMOVDQU64 Z6, 128(R10)(SI*1)
+	VMOVDQU64 Z7, 192(R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next467:
+next515:
 	CMPQ      R12, CX
-	JE        all468
+	JE        all516
 	MOVQ      (AX)(R12*8), R11
 	VMOVDQU64 Z5, (R11)(SI*1)
-	VMOVDQU64 Z6, 64(R11)(SI*1)
-	VMOVDQU64 Z7, 128(R11)(SI*1)
-	VMOVDQU64 Z8, 192(R11)(SI*1)
+	VMOVDQU64 Z4, 64(R11)(SI*1)
+	VMOVDQU64 Z6, 128(R11)(SI*1)
+	VMOVDQU64 Z7, 192(R11)(SI*1)
 	INCQ      R12
-	JMP       next467
+	JMP       next515
 
-all468:
+all516:
 	ADDQ $0x00000100, SI
 	SUBQ $0x00000100, DI
-	JMP  many460
+	JMP  many508
 
-few461:
+few509:
 	TESTQ       DI, DI
-	JLE         done462
+	JLE         done510
 	MOVQ        DI, R11
 	SHRQ        $0x01, R11
 	MOVQ        $-1, R12
 	BZHIQ       R11, R12, R12
 	KMOVQ       R12, K1
-	VMOVDQU16.Z (R8)(SI*1), K1, Z5
-	VPSLLD      $0x10, Z5, Z6
-	VPANDD      Z0, Z5, Z5
-	VMOVDQU16.Z (R9)(SI*1), K1, Z7
-	VPSLLD      $0x10, Z7, Z8
-	VPANDD      Z0, Z7, Z7
-	VCMPPS      $0x03, Z8, Z6, K2
-	VADDPS.Z    Z8, Z6, K2, Z9
-	VRANGEPS    $0x04, Z8, Z6, Z6
-	VMOVAPS     Z9, K2, Z6
+	VMOVDQU16.Z (R8)(SI*1), K1, Z4
+	VPSLLD      $0x10, Z4, Z5
+	VPANDD      Z0, Z4, Z4
+	VMOVDQU16.Z (R9)(SI*1), K1, Z6
+	VPSLLD      $0x10, Z6, Z7
+	VPANDD      Z0, Z6, Z6
 	VCMPPS      $0x03, Z7, Z5, K2
 	VADDPS.Z    Z7, Z5, K2, Z8
 	VRANGEPS    $0x04, Z7, Z5, Z5
 	VMOVAPS     Z8, K2, Z5
+	VCMPPS      $0x03, Z6, Z4, K2
+	VADDPS.Z    Z6, Z4, K2, Z7
+	VRANGEPS    $0x04, Z6, Z4, Z4
+	VMOVAPS     Z7, K2, Z4
 	MOVQ        $0x00000002, R12
 
-next469:
+next517:
 	CMPQ        R12, BX
-	JE          all470
+	JE          all518
 	MOVQ        (DX)(R12*8), R11
-	VMOVDQU16.Z (R11)(SI*1), K1, Z7
-	VPSLLD      $0x10, Z7, Z8
-	VPANDD      Z0, Z7, Z7
-	VCMPPS      $0x03, Z8, Z6, K2
-	VADDPS.Z    Z8, Z6, K2, Z9
-	VRANGEPS    $0x04, Z8, Z6, Z6
-	VMOVAPS     Z9, K2, Z6
+	VMOVDQU16.Z (R11)(SI*1), K1, Z6
+	VPSLLD      $0x10, Z6, Z7
+	VPANDD      Z0, Z6, Z6
 	VCMPPS      $0x03, Z7, Z5, K2
 	VADDPS.Z    Z7, Z5, K2, Z8
 	VRANGEPS    $0x04, Z7, Z5, Z5
 	VMOVAPS     Z8, K2, Z5
+	VCMPPS      $0x03, Z6, Z4, K2
+	VADDPS.Z    Z6, Z4, K2, Z7
+	VRANGEPS    $0x04, Z6, Z4, Z4
+	VMOVAPS     Z7, K2, Z4
 	INCQ        R12
-	JMP         next469
+	JMP         next517
 
-all470:
-	VCMPPS     $0x07, Z6, Z5, K2
+all518:
+	VCMPPS     $0x07, Z5, Z4, K2
 	KORTESTW   K2, K2
-	JCC        slow471
-	VPTESTMD   Z4, Z6, K2
-	VPADDD     Z1, Z6, Z6
-	VPADDD     Z2, Z6, K2, Z6
-	VPTESTMD   Z4, Z5, K2
-	VPADDD     Z1, Z5, Z7
-	VPADDD     Z2, Z7, K2, Z7
-	VPSRLD     $0x10, Z6, Z5
-	VPTERNLOGD $0xf8, Z0, Z7, Z5
+	JCC        slow519
+	VPTESTMD   Z3, Z5, K2
+	VPADDD     Z1, Z5, Z5
+	VPADDD     Z2, Z5, K2, Z5
+	VPTESTMD   Z3, Z4, K2
+	VPADDD     Z1, Z4, Z4
+	VPADDD     Z2, Z4, K2, Z4
+	VPSRLD     $0x10, Z5, Z5
+	VPTERNLOGD $0xf8, Z0, Z4, Z5
 
-packed472:
+packed520:
 	VMOVDQU16 Z5, K1, (R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next473:
+next521:
 	CMPQ      R12, CX
-	JE        all474
+	JE        all522
 	MOVQ      (AX)(R12*8), R11
 	VMOVDQU16 Z5, K1, (R11)(SI*1)
 	INCQ      R12
-	JMP       next473
+	JMP       next521
 
-all474:
+all522:
 	ADDQ $0x00000040, SI
 	SUBQ $0x00000040, DI
-	JMP  few461
+	JMP  few509
 
-done462:
+done510:
 	VZEROUPPER
 	RET
 
-slow465:
-	VPTESTMD   Z4, Z6, K1
-	VPADDD     Z1, Z6, Z13
-	VPADDD     Z2, Z13, K1, Z13
-	VCMPPS     $0x03, Z6, Z6, K1
-	VPORD      Z3, Z6, K1, Z13
-	VPTESTMD   Z4, Z5, K1
-	VPADDD     Z1, Z5, Z6
-	VPADDD     Z2, Z6, K1, Z6
-	VCMPPS     $0x03, Z5, Z5, K1
-	VPORD      Z3, Z5, K1, Z6
-	VPSRLD     $0x10, Z13, Z5
-	VPTERNLOGD $0xf8, Z0, Z6, Z5
-	VPTESTMD   Z4, Z8, K1
-	VPADDD     Z1, Z8, Z6
-	VPADDD     Z2, Z6, K1, Z6
-	VCMPPS     $0x03, Z8, Z8, K1
-	VPORD      Z3, Z8, K1, Z6
-	VPTESTMD   Z4, Z7, K1
-	VPADDD     Z1, Z7, Z8
-	VPADDD     Z2, Z8, K1, Z8
-	VCMPPS     $0x03, Z7, Z7, K1
-	VPORD      Z3, Z7, K1, Z8
-	VPSRLD     $0x10, Z6, Z6
-	VPTERNLOGD $0xf8, Z0, Z8, Z6
-	VPTESTMD   Z4, Z10, K1
-	VPADDD     Z1, Z10, Z7
-	VPADDD     Z2, Z7, K1, Z7
-	VCMPPS     $0x03, Z10, Z10, K1
-	VPORD      Z3, Z10, K1, Z7
-	VPTESTMD   Z4, Z9, K1
-	VPADDD     Z1, Z9, Z8
-	VPADDD     Z2, Z8, K1, Z8
-	VCMPPS     $0x03, Z9, Z9, K1
-	VPORD      Z3, Z9, K1, Z8
-	VPSRLD     $0x10, Z7, Z7
-	VPTERNLOGD $0xf8, Z0, Z8, Z7
-	VPTESTMD   Z4, Z12, K1
-	VPADDD     Z1, Z12, Z8
-	VPADDD     Z2, Z8, K1, Z8
-	VCMPPS     $0x03, Z12, Z12, K1
-	VPORD      Z3, Z12, K1, Z8
-	VPTESTMD   Z4, Z11, K1
-	VPADDD     Z1, Z11, Z9
-	VPADDD     Z2, Z9, K1, Z9
-	VCMPPS     $0x03, Z11, Z11, K1
-	VPORD      Z3, Z11, K1, Z9
-	VPSRLD     $0x10, Z8, Z8
-	VPTERNLOGD $0xf8, Z0, Z9, Z8
-	JMP        packed466
+slow513:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X12
+	VPBROADCASTD X12, Z12
+	VCMPPS       $0x03, Z5, Z5, K1
+	VMOVAPS      Z12, K1, Z5
+	VCMPPS       $0x03, Z4, Z4, K1
+	VMOVAPS      Z12, K1, Z4
+	VCMPPS       $0x03, Z7, Z7, K1
+	VMOVAPS      Z12, K1, Z7
+	VCMPPS       $0x03, Z6, Z6, K1
+	VMOVAPS      Z12, K1, Z6
+	VCMPPS       $0x03, Z9, Z9, K1
+	VMOVAPS      Z12, K1, Z9
+	VCMPPS       $0x03, Z8, Z8, K1
+	VMOVAPS      Z12, K1, Z8
+	VCMPPS       $0x03, Z11, Z11, K1
+	VMOVAPS      Z12, K1, Z11
+	VCMPPS       $0x03, Z10, Z10, K1
+	VMOVAPS      Z12, K1, Z10
+	VPTESTMD     Z3, Z5, K1
+	VPADDD       Z1, Z5, Z5
+	VPADDD       Z2, Z5, K1, Z5
+	VPTESTMD     Z3, Z4, K1
+	VPADDD       Z1, Z4, Z4
+	VPADDD       Z2, Z4, K1, Z4
+	VPSRLD       $0x10, Z5, Z5
+	VPTERNLOGD   $0xf8, Z0, Z4, Z5
+	VPTESTMD     Z3, Z7, K1
+	VPADDD       Z1, Z7, Z4
+	VPADDD       Z2, Z4, K1, Z4
+	VPTESTMD     Z3, Z6, K1
+	VPADDD       Z1, Z6, Z6
+	VPADDD       Z2, Z6, K1, Z6
+	VPSRLD       $0x10, Z4, Z4
+	VPTERNLOGD   $0xf8, Z0, Z6, Z4
+	VPTESTMD     Z3, Z9, K1
+	VPADDD       Z1, Z9, Z6
+	VPADDD       Z2, Z6, K1, Z6
+	VPTESTMD     Z3, Z8, K1
+	VPADDD       Z1, Z8, Z7
+	VPADDD       Z2, Z7, K1, Z7
+	VPSRLD       $0x10, Z6, Z6
+	VPTERNLOGD   $0xf8, Z0, Z7, Z6
+	VPTESTMD     Z3, Z11, K1
+	VPADDD       Z1, Z11, Z7
+	VPADDD       Z2, Z7, K1, Z7
+	VPTESTMD     Z3, Z10, K1
+	VPADDD       Z1, Z10, Z8
+	VPADDD       Z2, Z8, K1, Z8
+	VPSRLD       $0x10, Z7, Z7
+	VPTERNLOGD   $0xf8, Z0, Z8, Z7
+	JMP          packed514
 
-slow471:
-	VPTESTMD   Z4, Z6, K2
-	VPADDD     Z1, Z6, Z7
-	VPADDD     Z2, Z7, K2, Z7
-	VCMPPS     $0x03, Z6, Z6, K2
-	VPORD      Z3, Z6, K2, Z7
-	VPTESTMD   Z4, Z5, K2
-	VPADDD     Z1, Z5, Z6
-	VPADDD     Z2, Z6, K2, Z6
-	VCMPPS     $0x03, Z5, Z5, K2
-	VPORD      Z3, Z5, K2, Z6
-	VPSRLD     $0x10, Z7, Z5
-	VPTERNLOGD $0xf8, Z0, Z6, Z5
-	JMP        packed472
+slow519:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X6
+	VPBROADCASTD X6, Z6
+	VCMPPS       $0x03, Z5, Z5, K2
+	VMOVAPS      Z6, K2, Z5
+	VCMPPS       $0x03, Z4, Z4, K2
+	VMOVAPS      Z6, K2, Z4
+	VPTESTMD     Z3, Z5, K2
+	VPADDD       Z1, Z5, Z5
+	VPADDD       Z2, Z5, K2, Z5
+	VPTESTMD     Z3, Z4, K2
+	VPADDD       Z1, Z4, Z4
+	VPADDD       Z2, Z4, K2, Z4
+	VPSRLD       $0x10, Z5, Z5
+	VPTERNLOGD   $0xf8, Z0, Z4, Z5
+	JMP          packed520
 
 // func reduceMaxBF16AVX512(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2
@@ -5545,8 +6007,8 @@ TEXT ·reduceMaxBF16AVX512(SB), NOSPLIT, $0-64
 	VMOVD        AX, X3
 	VPBROADCASTD X3, Z3
 	MOVL         $0x00010000, AX
-	VMOVD        AX, X4
-	VPBROADCASTD X4, Z4
+	VMOVD        AX, X3
+	VPBROADCASTD X3, Z3
 	MOVQ         dsts_base+0(FP), AX
 	MOVQ         dsts_len+8(FP), CX
 	MOVQ         srcs_base+24(FP), DX
@@ -5558,322 +6020,328 @@ TEXT ·reduceMaxBF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ         (AX), R10
 	SHLQ         $0x01, DI
 
-many475:
+many523:
 	CMPQ      DI, $0x00000100
-	JL        few476
-	VMOVDQU64 (R8)(SI*1), Z5
-	VPSLLD    $0x10, Z5, Z6
-	VPANDD    Z0, Z5, Z5
-	VMOVDQU64 64(R8)(SI*1), Z7
-	VPSLLD    $0x10, Z7, Z8
-	VPANDD    Z0, Z7, Z7
-	VMOVDQU64 128(R8)(SI*1), Z9
-	VPSLLD    $0x10, Z9, Z10
-	VPANDD    Z0, Z9, Z9
-	VMOVDQU64 192(R8)(SI*1), Z11
-	VPSLLD    $0x10, Z11, Z12
-	VPANDD    Z0, Z11, Z11
-	VMOVDQU64 (R9)(SI*1), Z13
-	VPSLLD    $0x10, Z13, Z14
-	VPANDD    Z0, Z13, Z13
-	VCMPPS    $0x03, Z14, Z6, K1
-	VADDPS.Z  Z14, Z6, K1, Z15
-	VRANGEPS  $0x05, Z14, Z6, Z6
-	VMOVAPS   Z15, K1, Z6
+	JL        few524
+	VMOVDQU64 (R8)(SI*1), Z4
+	VPSLLD    $0x10, Z4, Z5
+	VPANDD    Z0, Z4, Z4
+	VMOVDQU64 64(R8)(SI*1), Z6
+	VPSLLD    $0x10, Z6, Z7
+	VPANDD    Z0, Z6, Z6
+	VMOVDQU64 128(R8)(SI*1), Z8
+	VPSLLD    $0x10, Z8, Z9
+	VPANDD    Z0, Z8, Z8
+	VMOVDQU64 192(R8)(SI*1), Z10
+	VPSLLD    $0x10, Z10, Z11
+	VPANDD    Z0, Z10, Z10
+	VMOVDQU64 (R9)(SI*1), Z12
+	VPSLLD    $0x10, Z12, Z13
+	VPANDD    Z0, Z12, Z12
 	VCMPPS    $0x03, Z13, Z5, K1
 	VADDPS.Z  Z13, Z5, K1, Z14
 	VRANGEPS  $0x05, Z13, Z5, Z5
 	VMOVAPS   Z14, K1, Z5
-	VMOVDQU64 64(R9)(SI*1), Z13
-	VPSLLD    $0x10, Z13, Z14
-	VPANDD    Z0, Z13, Z13
-	VCMPPS    $0x03, Z14, Z8, K1
-	VADDPS.Z  Z14, Z8, K1, Z15
-	VRANGEPS  $0x05, Z14, Z8, Z8
-	VMOVAPS   Z15, K1, Z8
+	VCMPPS    $0x03, Z12, Z4, K1
+	VADDPS.Z  Z12, Z4, K1, Z13
+	VRANGEPS  $0x05, Z12, Z4, Z4
+	VMOVAPS   Z13, K1, Z4
+	VMOVDQU64 64(R9)(SI*1), Z12
+	VPSLLD    $0x10, Z12, Z13
+	VPANDD    Z0, Z12, Z12
 	VCMPPS    $0x03, Z13, Z7, K1
 	VADDPS.Z  Z13, Z7, K1, Z14
 	VRANGEPS  $0x05, Z13, Z7, Z7
 	VMOVAPS   Z14, K1, Z7
-	VMOVDQU64 128(R9)(SI*1), Z13
-	VPSLLD    $0x10, Z13, Z14
-	VPANDD    Z0, Z13, Z13
-	VCMPPS    $0x03, Z14, Z10, K1
-	VADDPS.Z  Z14, Z10, K1, Z15
-	VRANGEPS  $0x05, Z14, Z10, Z10
-	VMOVAPS   Z15, K1, Z10
+	VCMPPS    $0x03, Z12, Z6, K1
+	VADDPS.Z  Z12, Z6, K1, Z13
+	VRANGEPS  $0x05, Z12, Z6, Z6
+	VMOVAPS   Z13, K1, Z6
+	VMOVDQU64 128(R9)(SI*1), Z12
+	VPSLLD    $0x10, Z12, Z13
+	VPANDD    Z0, Z12, Z12
 	VCMPPS    $0x03, Z13, Z9, K1
 	VADDPS.Z  Z13, Z9, K1, Z14
 	VRANGEPS  $0x05, Z13, Z9, Z9
 	VMOVAPS   Z14, K1, Z9
-	VMOVDQU64 192(R9)(SI*1), Z13
-	VPSLLD    $0x10, Z13, Z14
-	VPANDD    Z0, Z13, Z13
-	VCMPPS    $0x03, Z14, Z12, K1
-	VADDPS.Z  Z14, Z12, K1, Z15
-	VRANGEPS  $0x05, Z14, Z12, Z12
-	VMOVAPS   Z15, K1, Z12
+	VCMPPS    $0x03, Z12, Z8, K1
+	VADDPS.Z  Z12, Z8, K1, Z13
+	VRANGEPS  $0x05, Z12, Z8, Z8
+	VMOVAPS   Z13, K1, Z8
+	VMOVDQU64 192(R9)(SI*1), Z12
+	VPSLLD    $0x10, Z12, Z13
+	VPANDD    Z0, Z12, Z12
 	VCMPPS    $0x03, Z13, Z11, K1
 	VADDPS.Z  Z13, Z11, K1, Z14
 	VRANGEPS  $0x05, Z13, Z11, Z11
 	VMOVAPS   Z14, K1, Z11
+	VCMPPS    $0x03, Z12, Z10, K1
+	VADDPS.Z  Z12, Z10, K1, Z13
+	VRANGEPS  $0x05, Z12, Z10, Z10
+	VMOVAPS   Z13, K1, Z10
 	MOVQ      $0x00000002, R12
 
-next478:
+next526:
 	CMPQ      R12, BX
-	JE        all479
+	JE        all527
 	MOVQ      (DX)(R12*8), R11
-	VMOVDQU64 (R11)(SI*1), Z13
-	VPSLLD    $0x10, Z13, Z14
-	VPANDD    Z0, Z13, Z13
-	VCMPPS    $0x03, Z14, Z6, K1
-	VADDPS.Z  Z14, Z6, K1, Z15
-	VRANGEPS  $0x05, Z14, Z6, Z6
-	VMOVAPS   Z15, K1, Z6
+	VMOVDQU64 (R11)(SI*1), Z12
+	VPSLLD    $0x10, Z12, Z13
+	VPANDD    Z0, Z12, Z12
 	VCMPPS    $0x03, Z13, Z5, K1
 	VADDPS.Z  Z13, Z5, K1, Z14
 	VRANGEPS  $0x05, Z13, Z5, Z5
 	VMOVAPS   Z14, K1, Z5
-	VMOVDQU64 64(R11)(SI*1), Z13
-	VPSLLD    $0x10, Z13, Z14
-	VPANDD    Z0, Z13, Z13
-	VCMPPS    $0x03, Z14, Z8, K1
-	VADDPS.Z  Z14, Z8, K1, Z15
-	VRANGEPS  $0x05, Z14, Z8, Z8
-	VMOVAPS   Z15, K1, Z8
+	VCMPPS    $0x03, Z12, Z4, K1
+	VADDPS.Z  Z12, Z4, K1, Z13
+	VRANGEPS  $0x05, Z12, Z4, Z4
+	VMOVAPS   Z13, K1, Z4
+	VMOVDQU64 64(R11)(SI*1), Z12
+	VPSLLD    $0x10, Z12, Z13
+	VPANDD    Z0, Z12, Z12
 	VCMPPS    $0x03, Z13, Z7, K1
 	VADDPS.Z  Z13, Z7, K1, Z14
 	VRANGEPS  $0x05, Z13, Z7, Z7
 	VMOVAPS   Z14, K1, Z7
-	VMOVDQU64 128(R11)(SI*1), Z13
-	VPSLLD    $0x10, Z13, Z14
-	VPANDD    Z0, Z13, Z13
-	VCMPPS    $0x03, Z14, Z10, K1
-	VADDPS.Z  Z14, Z10, K1, Z15
-	VRANGEPS  $0x05, Z14, Z10, Z10
-	VMOVAPS   Z15, K1, Z10
+	VCMPPS    $0x03, Z12, Z6, K1
+	VADDPS.Z  Z12, Z6, K1, Z13
+	VRANGEPS  $0x05, Z12, Z6, Z6
+	VMOVAPS   Z13, K1, Z6
+	VMOVDQU64 128(R11)(SI*1), Z12
+	VPSLLD    $0x10, Z12, Z13
+	VPANDD    Z0, Z12, Z12
 	VCMPPS    $0x03, Z13, Z9, K1
 	VADDPS.Z  Z13, Z9, K1, Z14
 	VRANGEPS  $0x05, Z13, Z9, Z9
 	VMOVAPS   Z14, K1, Z9
-	VMOVDQU64 192(R11)(SI*1), Z13
-	VPSLLD    $0x10, Z13, Z14
-	VPANDD    Z0, Z13, Z13
-	VCMPPS    $0x03, Z14, Z12, K1
-	VADDPS.Z  Z14, Z12, K1, Z15
-	VRANGEPS  $0x05, Z14, Z12, Z12
-	VMOVAPS   Z15, K1, Z12
+	VCMPPS    $0x03, Z12, Z8, K1
+	VADDPS.Z  Z12, Z8, K1, Z13
+	VRANGEPS  $0x05, Z12, Z8, Z8
+	VMOVAPS   Z13, K1, Z8
+	VMOVDQU64 192(R11)(SI*1), Z12
+	VPSLLD    $0x10, Z12, Z13
+	VPANDD    Z0, Z12, Z12
 	VCMPPS    $0x03, Z13, Z11, K1
 	VADDPS.Z  Z13, Z11, K1, Z14
 	VRANGEPS  $0x05, Z13, Z11, Z11
 	VMOVAPS   Z14, K1, Z11
+	VCMPPS    $0x03, Z12, Z10, K1
+	VADDPS.Z  Z12, Z10, K1, Z13
+	VRANGEPS  $0x05, Z12, Z10, Z10
+	VMOVAPS   Z13, K1, Z10
 	INCQ      R12
-	JMP       next478
+	JMP       next526
 
-all479:
-	VCMPPS     $0x07, Z6, Z5, K1
-	VCMPPS     $0x07, Z8, Z7, K1, K1
-	VCMPPS     $0x07, Z10, Z9, K1, K1
-	VCMPPS     $0x07, Z12, Z11, K1, K1
+all527:
+	VCMPPS     $0x07, Z5, Z4, K1
+	VCMPPS     $0x07, Z7, Z6, K1, K1
+	VCMPPS     $0x07, Z9, Z8, K1, K1
+	VCMPPS     $0x07, Z11, Z10, K1, K1
 	KORTESTW   K1, K1
-	JCC        slow480
-	VPTESTMD   Z4, Z6, K1
+	JCC        slow528
+	VPTESTMD   Z3, Z5, K1
+	VPADDD     Z1, Z5, Z5
+	VPADDD     Z2, Z5, K1, Z5
+	VPTESTMD   Z3, Z4, K1
+	VPADDD     Z1, Z4, Z4
+	VPADDD     Z2, Z4, K1, Z4
+	VPSRLD     $0x10, Z5, Z5
+	VPTERNLOGD $0xf8, Z0, Z4, Z5
+	VPTESTMD   Z3, Z7, K1
+	VPADDD     Z1, Z7, Z4
+	VPADDD     Z2, Z4, K1, Z4
+	VPTESTMD   Z3, Z6, K1
 	VPADDD     Z1, Z6, Z6
 	VPADDD     Z2, Z6, K1, Z6
-	VPTESTMD   Z4, Z5, K1
-	VPADDD     Z1, Z5, Z13
-	VPADDD     Z2, Z13, K1, Z13
-	VPSRLD     $0x10, Z6, Z5
-	VPTERNLOGD $0xf8, Z0, Z13, Z5
-	VPTESTMD   Z4, Z8, K1
-	VPADDD     Z1, Z8, Z6
+	VPSRLD     $0x10, Z4, Z4
+	VPTERNLOGD $0xf8, Z0, Z6, Z4
+	VPTESTMD   Z3, Z9, K1
+	VPADDD     Z1, Z9, Z6
 	VPADDD     Z2, Z6, K1, Z6
-	VPTESTMD   Z4, Z7, K1
-	VPADDD     Z1, Z7, Z7
+	VPTESTMD   Z3, Z8, K1
+	VPADDD     Z1, Z8, Z7
 	VPADDD     Z2, Z7, K1, Z7
 	VPSRLD     $0x10, Z6, Z6
 	VPTERNLOGD $0xf8, Z0, Z7, Z6
-	VPTESTMD   Z4, Z10, K1
-	VPADDD     Z1, Z10, Z7
+	VPTESTMD   Z3, Z11, K1
+	VPADDD     Z1, Z11, Z7
 	VPADDD     Z2, Z7, K1, Z7
-	VPTESTMD   Z4, Z9, K1
-	VPADDD     Z1, Z9, Z8
+	VPTESTMD   Z3, Z10, K1
+	VPADDD     Z1, Z10, Z8
 	VPADDD     Z2, Z8, K1, Z8
 	VPSRLD     $0x10, Z7, Z7
 	VPTERNLOGD $0xf8, Z0, Z8, Z7
-	VPTESTMD   Z4, Z12, K1
-	VPADDD     Z1, Z12, Z8
-	VPADDD     Z2, Z8, K1, Z8
-	VPTESTMD   Z4, Z11, K1
-	VPADDD     Z1, Z11, Z9
-	VPADDD     Z2, Z9, K1, Z9
-	VPSRLD     $0x10, Z8, Z8
-	VPTERNLOGD $0xf8, Z0, Z9, Z8
 
-packed481:
+packed529:
 	VMOVDQU64 Z5, (R10)(SI*1)
-	VMOVDQU64 Z6, 64(R10)(SI*1)
-	VMOVDQU64 Z7, 128(R10)(SI*1)
-	VMOVDQU64 Z8, 192(R10)(SI*1)
+	VMOVDQU64 Z4, 64(R10)(SI*1)
+	VMOVDQU64 Z6, 128(R10)(SI*1)
+	VMOVDQU64 Z7, 192(R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next482:
+next530:
 	CMPQ      R12, CX
-	JE        all483
+	JE        all531
 	MOVQ      (AX)(R12*8), R11
 	VMOVDQU64 Z5, (R11)(SI*1)
-	VMOVDQU64 Z6, 64(R11)(SI*1)
-	VMOVDQU64 Z7, 128(R11)(SI*1)
-	VMOVDQU64 Z8, 192(R11)(SI*1)
+	VMOVDQU64 Z4, 64(R11)(SI*1)
+	VMOVDQU64 Z6, 128(R11)(SI*1)
+	VMOVDQU64 Z7, 192(R11)(SI*1)
 	INCQ      R12
-	JMP       next482
+	JMP       next530
 
-all483:
+all531:
 	ADDQ $0x00000100, SI
 	SUBQ $0x00000100, DI
-	JMP  many475
+	JMP  many523
 
-few476:
+few524:
 	TESTQ       DI, DI
-	JLE         done477
+	JLE         done525
 	MOVQ        DI, R11
 	SHRQ        $0x01, R11
 	MOVQ        $-1, R12
 	BZHIQ       R11, R12, R12
 	KMOVQ       R12, K1
-	VMOVDQU16.Z (R8)(SI*1), K1, Z5
-	VPSLLD      $0x10, Z5, Z6
-	VPANDD      Z0, Z5, Z5
-	VMOVDQU16.Z (R9)(SI*1), K1, Z7
-	VPSLLD      $0x10, Z7, Z8
-	VPANDD      Z0, Z7, Z7
-	VCMPPS      $0x03, Z8, Z6, K2
-	VADDPS.Z    Z8, Z6, K2, Z9
-	VRANGEPS    $0x05, Z8, Z6, Z6
-	VMOVAPS     Z9, K2, Z6
+	VMOVDQU16.Z (R8)(SI*1), K1, Z4
+	VPSLLD      $0x10, Z4, Z5
+	VPANDD      Z0, Z4, Z4
+	VMOVDQU16.Z (R9)(SI*1), K1, Z6
+	VPSLLD      $0x10, Z6, Z7
+	VPANDD      Z0, Z6, Z6
 	VCMPPS      $0x03, Z7, Z5, K2
 	VADDPS.Z    Z7, Z5, K2, Z8
 	VRANGEPS    $0x05, Z7, Z5, Z5
 	VMOVAPS     Z8, K2, Z5
+	VCMPPS      $0x03, Z6, Z4, K2
+	VADDPS.Z    Z6, Z4, K2, Z7
+	VRANGEPS    $0x05, Z6, Z4, Z4
+	VMOVAPS     Z7, K2, Z4
 	MOVQ        $0x00000002, R12
 
-next484:
+next532:
 	CMPQ        R12, BX
-	JE          all485
+	JE          all533
 	MOVQ        (DX)(R12*8), R11
-	VMOVDQU16.Z (R11)(SI*1), K1, Z7
-	VPSLLD      $0x10, Z7, Z8
-	VPANDD      Z0, Z7, Z7
-	VCMPPS      $0x03, Z8, Z6, K2
-	VADDPS.Z    Z8, Z6, K2, Z9
-	VRANGEPS    $0x05, Z8, Z6, Z6
-	VMOVAPS     Z9, K2, Z6
+	VMOVDQU16.Z (R11)(SI*1), K1, Z6
+	VPSLLD      $0x10, Z6, Z7
+	VPANDD      Z0, Z6, Z6
 	VCMPPS      $0x03, Z7, Z5, K2
 	VADDPS.Z    Z7, Z5, K2, Z8
 	VRANGEPS    $0x05, Z7, Z5, Z5
 	VMOVAPS     Z8, K2, Z5
+	VCMPPS      $0x03, Z6, Z4, K2
+	VADDPS.Z    Z6, Z4, K2, Z7
+	VRANGEPS    $0x05, Z6, Z4, Z4
+	VMOVAPS     Z7, K2, Z4
 	INCQ        R12
-	JMP         next484
+	JMP         next532
 
-all485:
-	VCMPPS     $0x07, Z6, Z5, K2
+all533:
+	VCMPPS     $0x07, Z5, Z4, K2
 	KORTESTW   K2, K2
-	JCC        slow486
-	VPTESTMD   Z4, Z6, K2
-	VPADDD     Z1, Z6, Z6
-	VPADDD     Z2, Z6, K2, Z6
-	VPTESTMD   Z4, Z5, K2
-	VPADDD     Z1, Z5, Z7
-	VPADDD     Z2, Z7, K2, Z7
-	VPSRLD     $0x10, Z6, Z5
-	VPTERNLOGD $0xf8, Z0, Z7, Z5
+	JCC        slow534
+	VPTESTMD   Z3, Z5, K2
+	VPADDD     Z1, Z5, Z5
+	VPADDD     Z2, Z5, K2, Z5
+	VPTESTMD   Z3, Z4, K2
+	VPADDD     Z1, Z4, Z4
+	VPADDD     Z2, Z4, K2, Z4
+	VPSRLD     $0x10, Z5, Z5
+	VPTERNLOGD $0xf8, Z0, Z4, Z5
 
-packed487:
+packed535:
 	VMOVDQU16 Z5, K1, (R10)(SI*1)
 	MOVQ      $0x00000001, R12
 
-next488:
+next536:
 	CMPQ      R12, CX
-	JE        all489
+	JE        all537
 	MOVQ      (AX)(R12*8), R11
 	VMOVDQU16 Z5, K1, (R11)(SI*1)
 	INCQ      R12
-	JMP       next488
+	JMP       next536
 
-all489:
+all537:
 	ADDQ $0x00000040, SI
 	SUBQ $0x00000040, DI
-	JMP  few476
+	JMP  few524
 
-done477:
+done525:
 	VZEROUPPER
 	RET
 
-slow480:
-	VPTESTMD   Z4, Z6, K1
-	VPADDD     Z1, Z6, Z13
-	VPADDD     Z2, Z13, K1, Z13
-	VCMPPS     $0x03, Z6, Z6, K1
-	VPORD      Z3, Z6, K1, Z13
-	VPTESTMD   Z4, Z5, K1
-	VPADDD     Z1, Z5, Z6
-	VPADDD     Z2, Z6, K1, Z6
-	VCMPPS     $0x03, Z5, Z5, K1
-	VPORD      Z3, Z5, K1, Z6
-	VPSRLD     $0x10, Z13, Z5
-	VPTERNLOGD $0xf8, Z0, Z6, Z5
-	VPTESTMD   Z4, Z8, K1
-	VPADDD     Z1, Z8, Z6
-	VPADDD     Z2, Z6, K1, Z6
-	VCMPPS     $0x03, Z8, Z8, K1
-	VPORD      Z3, Z8, K1, Z6
-	VPTESTMD   Z4, Z7, K1
-	VPADDD     Z1, Z7, Z8
-	VPADDD     Z2, Z8, K1, Z8
-	VCMPPS     $0x03, Z7, Z7, K1
-	VPORD      Z3, Z7, K1, Z8
-	VPSRLD     $0x10, Z6, Z6
-	VPTERNLOGD $0xf8, Z0, Z8, Z6
-	VPTESTMD   Z4, Z10, K1
-	VPADDD     Z1, Z10, Z7
-	VPADDD     Z2, Z7, K1, Z7
-	VCMPPS     $0x03, Z10, Z10, K1
-	VPORD      Z3, Z10, K1, Z7
-	VPTESTMD   Z4, Z9, K1
-	VPADDD     Z1, Z9, Z8
-	VPADDD     Z2, Z8, K1, Z8
-	VCMPPS     $0x03, Z9, Z9, K1
-	VPORD      Z3, Z9, K1, Z8
-	VPSRLD     $0x10, Z7, Z7
-	VPTERNLOGD $0xf8, Z0, Z8, Z7
-	VPTESTMD   Z4, Z12, K1
-	VPADDD     Z1, Z12, Z8
-	VPADDD     Z2, Z8, K1, Z8
-	VCMPPS     $0x03, Z12, Z12, K1
-	VPORD      Z3, Z12, K1, Z8
-	VPTESTMD   Z4, Z11, K1
-	VPADDD     Z1, Z11, Z9
-	VPADDD     Z2, Z9, K1, Z9
-	VCMPPS     $0x03, Z11, Z11, K1
-	VPORD      Z3, Z11, K1, Z9
-	VPSRLD     $0x10, Z8, Z8
-	VPTERNLOGD $0xf8, Z0, Z9, Z8
-	JMP        packed481
+slow528:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X12
+	VPBROADCASTD X12, Z12
+	VCMPPS       $0x03, Z5, Z5, K1
+	VMOVAPS      Z12, K1, Z5
+	VCMPPS       $0x03, Z4, Z4, K1
+	VMOVAPS      Z12, K1, Z4
+	VCMPPS       $0x03, Z7, Z7, K1
+	VMOVAPS      Z12, K1, Z7
+	VCMPPS       $0x03, Z6, Z6, K1
+	VMOVAPS      Z12, K1, Z6
+	VCMPPS       $0x03, Z9, Z9, K1
+	VMOVAPS      Z12, K1, Z9
+	VCMPPS       $0x03, Z8, Z8, K1
+	VMOVAPS      Z12, K1, Z8
+	VCMPPS       $0x03, Z11, Z11, K1
+	VMOVAPS      Z12, K1, Z11
+	VCMPPS       $0x03, Z10, Z10, K1
+	VMOVAPS      Z12, K1, Z10
+	VPTESTMD     Z3, Z5, K1
+	VPADDD       Z1, Z5, Z5
+	VPADDD       Z2, Z5, K1, Z5
+	VPTESTMD     Z3, Z4, K1
+	VPADDD       Z1, Z4, Z4
+	VPADDD       Z2, Z4, K1, Z4
+	VPSRLD       $0x10, Z5, Z5
+	VPTERNLOGD   $0xf8, Z0, Z4, Z5
+	VPTESTMD     Z3, Z7, K1
+	VPADDD       Z1, Z7, Z4
+	VPADDD       Z2, Z4, K1, Z4
+	VPTESTMD     Z3, Z6, K1
+	VPADDD       Z1, Z6, Z6
+	VPADDD       Z2, Z6, K1, Z6
+	VPSRLD       $0x10, Z4, Z4
+	VPTERNLOGD   $0xf8, Z0, Z6, Z4
+	VPTESTMD     Z3, Z9, K1
+	VPADDD       Z1, Z9, Z6
+	VPADDD       Z2, Z6, K1, Z6
+	VPTESTMD     Z3, Z8, K1
+	VPADDD       Z1, Z8, Z7
+	VPADDD       Z2, Z7, K1, Z7
+	VPSRLD       $0x10, Z6, Z6
+	VPTERNLOGD   $0xf8, Z0, Z7, Z6
+	VPTESTMD     Z3, Z11, K1
+	VPADDD       Z1, Z11, Z7
+	VPADDD       Z2, Z7, K1, Z7
+	VPTESTMD     Z3, Z10, K1
+	VPADDD       Z1, Z10, Z8
+	VPADDD       Z2, Z8, K1, Z8
+	VPSRLD       $0x10, Z7, Z7
+	VPTERNLOGD   $0xf8, Z0, Z8, Z7
+	JMP          packed529
 
-slow486:
-	VPTESTMD   Z4, Z6, K2
-	VPADDD     Z1, Z6, Z7
-	VPADDD     Z2, Z7, K2, Z7
-	VCMPPS     $0x03, Z6, Z6, K2
-	VPORD      Z3, Z6, K2, Z7
-	VPTESTMD   Z4, Z5, K2
-	VPADDD     Z1, Z5, Z6
-	VPADDD     Z2, Z6, K2, Z6
-	VCMPPS     $0x03, Z5, Z5, K2
-	VPORD      Z3, Z5, K2, Z6
-	VPSRLD     $0x10, Z7, Z5
-	VPTERNLOGD $0xf8, Z0, Z6, Z5
-	JMP        packed487
+slow534:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X6
+	VPBROADCASTD X6, Z6
+	VCMPPS       $0x03, Z5, Z5, K2
+	VMOVAPS      Z6, K2, Z5
+	VCMPPS       $0x03, Z4, Z4, K2
+	VMOVAPS      Z6, K2, Z4
+	VPTESTMD     Z3, Z5, K2
+	VPADDD       Z1, Z5, Z5
+	VPADDD       Z2, Z5, K2, Z5
+	VPTESTMD     Z3, Z4, K2
+	VPADDD       Z1, Z4, Z4
+	VPADDD       Z2, Z4, K2, Z4
+	VPSRLD       $0x10, Z5, Z5
+	VPTERNLOGD   $0xf8, Z0, Z4, Z5
+	JMP          packed535
 
 // func reduceSumE4M3AVX512(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, BMI2
@@ -5930,9 +6398,9 @@ TEXT ·reduceSumE4M3AVX512(SB), NOSPLIT, $0-64
 	MOVQ         8(DX), R9
 	MOVQ         (AX), R10
 
-many490:
+many538:
 	CMPQ       DI, $0x00000080
-	JL         few491
+	JL         few539
 	VPMOVZXBW  (R8)(SI*1), Y14
 	VPSLLW     $0x08, Y14, Y15
 	VPSLLW     $0x07, Y14, Y14
@@ -6103,9 +6571,9 @@ many490:
 	VADDPS     Z25, Z21, Z21
 	MOVQ       $0x00000002, R12
 
-next493:
+next541:
 	CMPQ       R12, BX
-	JE         all494
+	JE         all542
 	MOVQ       (DX)(R12*8), R11
 	VPMOVZXBW  (R11)(SI*1), Y22
 	VPSLLW     $0x08, Y22, Y23
@@ -6196,9 +6664,17 @@ next493:
 	VADDPS     Z24, Z20, Z20
 	VADDPS     Z25, Z21, Z21
 	INCQ       R12
-	JMP        next493
+	JMP        next541
 
-all494:
+all542:
+	VCMPPS   $0x07, Z14, Z15, K1
+	VCMPPS   $0x07, Z16, Z17, K1, K1
+	VCMPPS   $0x07, Z18, Z19, K1, K1
+	VCMPPS   $0x07, Z20, Z21, K1, K1
+	KORTESTW K1, K1
+	JCC      nan543
+
+numbers544:
 	VPANDD     Z0, Z14, Z22
 	VPTESTMD   Z1, Z14, K1
 	VPADDD     Z2, Z22, Z23
@@ -6313,9 +6789,9 @@ all494:
 	VPMOVDB    Z20, 112(R10)(SI*1)
 	MOVQ       $0x00000001, R12
 
-next495:
+next545:
 	CMPQ    R12, CX
-	JE      all496
+	JE      all546
 	MOVQ    (AX)(R12*8), R11
 	VPMOVDB Z23, (R11)(SI*1)
 	VPMOVDB Z22, 16(R11)(SI*1)
@@ -6326,16 +6802,16 @@ next495:
 	VPMOVDB Z19, 96(R11)(SI*1)
 	VPMOVDB Z20, 112(R11)(SI*1)
 	INCQ    R12
-	JMP     next495
+	JMP     next545
 
-all496:
+all546:
 	ADDQ $0x00000080, SI
 	SUBQ $0x00000080, DI
-	JMP  many490
+	JMP  many538
 
-few491:
+few539:
 	TESTQ       DI, DI
-	JLE         done492
+	JLE         done540
 	MOVQ        DI, R11
 	MOVQ        $-1, R12
 	BZHIQ       R11, R12, R12
@@ -6432,9 +6908,9 @@ few491:
 	VADDPS      Z21, Z17, Z17
 	MOVQ        $0x00000002, R12
 
-next497:
+next547:
 	CMPQ        R12, BX
-	JE          all498
+	JE          all548
 	MOVQ        (DX)(R12*8), R11
 	VPMOVZXBW.Z (R11)(SI*1), K1, Y18
 	VPSLLW      $0x08, Y18, Y19
@@ -6484,9 +6960,15 @@ next497:
 	VADDPS      Z20, Z16, Z16
 	VADDPS      Z21, Z17, Z17
 	INCQ        R12
-	JMP         next497
+	JMP         next547
 
-all498:
+all548:
+	VCMPPS   $0x07, Z14, Z15, K2
+	VCMPPS   $0x07, Z16, Z17, K2, K2
+	KORTESTW K2, K2
+	JCC      nan549
+
+numbers550:
 	VPANDD     Z0, Z14, Z18
 	VPTESTMD   Z1, Z14, K2
 	VPADDD     Z2, Z18, Z19
@@ -6548,9 +7030,9 @@ all498:
 	VPMOVDB    Z16, K2, 48(R10)(SI*1)
 	MOVQ       $0x00000001, R12
 
-next499:
+next551:
 	CMPQ     R12, CX
-	JE       all500
+	JE       all552
 	MOVQ     (AX)(R12*8), R11
 	VPMOVDB  Z19, K1, (R11)(SI*1)
 	KSHIFTRQ $0x10, K1, K2
@@ -6560,16 +7042,52 @@ next499:
 	KSHIFTRQ $0x30, K1, K2
 	VPMOVDB  Z16, K2, 48(R11)(SI*1)
 	INCQ     R12
-	JMP      next499
+	JMP      next551
 
-all500:
+all552:
 	ADDQ $0x00000040, SI
 	SUBQ $0x00000040, DI
-	JMP  few491
+	JMP  few539
 
-done492:
+done540:
 	VZEROUPPER
 	RET
+
+nan543:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X22
+	VPBROADCASTD X22, Z22
+	VCMPPS       $0x03, Z14, Z14, K1
+	VMOVAPS      Z22, K1, Z14
+	VCMPPS       $0x03, Z15, Z15, K1
+	VMOVAPS      Z22, K1, Z15
+	VCMPPS       $0x03, Z16, Z16, K1
+	VMOVAPS      Z22, K1, Z16
+	VCMPPS       $0x03, Z17, Z17, K1
+	VMOVAPS      Z22, K1, Z17
+	VCMPPS       $0x03, Z18, Z18, K1
+	VMOVAPS      Z22, K1, Z18
+	VCMPPS       $0x03, Z19, Z19, K1
+	VMOVAPS      Z22, K1, Z19
+	VCMPPS       $0x03, Z20, Z20, K1
+	VMOVAPS      Z22, K1, Z20
+	VCMPPS       $0x03, Z21, Z21, K1
+	VMOVAPS      Z22, K1, Z21
+	JMP          numbers544
+
+nan549:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X18
+	VPBROADCASTD X18, Z18
+	VCMPPS       $0x03, Z14, Z14, K2
+	VMOVAPS      Z18, K2, Z14
+	VCMPPS       $0x03, Z15, Z15, K2
+	VMOVAPS      Z18, K2, Z15
+	VCMPPS       $0x03, Z16, Z16, K2
+	VMOVAPS      Z18, K2, Z16
+	VCMPPS       $0x03, Z17, Z17, K2
+	VMOVAPS      Z18, K2, Z17
+	JMP          numbers550
 
 // func reduceProductE4M3AVX512(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, BMI2
@@ -6626,9 +7144,9 @@ TEXT ·reduceProductE4M3AVX512(SB), NOSPLIT, $0-64
 	MOVQ         8(DX), R9
 	MOVQ         (AX), R10
 
-many501:
+many553:
 	CMPQ       DI, $0x00000080
-	JL         few502
+	JL         few554
 	VPMOVZXBW  (R8)(SI*1), Y14
 	VPSLLW     $0x08, Y14, Y15
 	VPSLLW     $0x07, Y14, Y14
@@ -6799,9 +7317,9 @@ many501:
 	VMULPS     Z25, Z21, Z21
 	MOVQ       $0x00000002, R12
 
-next504:
+next556:
 	CMPQ       R12, BX
-	JE         all505
+	JE         all557
 	MOVQ       (DX)(R12*8), R11
 	VPMOVZXBW  (R11)(SI*1), Y22
 	VPSLLW     $0x08, Y22, Y23
@@ -6892,9 +7410,17 @@ next504:
 	VMULPS     Z24, Z20, Z20
 	VMULPS     Z25, Z21, Z21
 	INCQ       R12
-	JMP        next504
+	JMP        next556
 
-all505:
+all557:
+	VCMPPS   $0x07, Z14, Z15, K1
+	VCMPPS   $0x07, Z16, Z17, K1, K1
+	VCMPPS   $0x07, Z18, Z19, K1, K1
+	VCMPPS   $0x07, Z20, Z21, K1, K1
+	KORTESTW K1, K1
+	JCC      nan558
+
+numbers559:
 	VPANDD     Z0, Z14, Z22
 	VPTESTMD   Z1, Z14, K1
 	VPADDD     Z2, Z22, Z23
@@ -7009,9 +7535,9 @@ all505:
 	VPMOVDB    Z20, 112(R10)(SI*1)
 	MOVQ       $0x00000001, R12
 
-next506:
+next560:
 	CMPQ    R12, CX
-	JE      all507
+	JE      all561
 	MOVQ    (AX)(R12*8), R11
 	VPMOVDB Z23, (R11)(SI*1)
 	VPMOVDB Z22, 16(R11)(SI*1)
@@ -7022,16 +7548,16 @@ next506:
 	VPMOVDB Z19, 96(R11)(SI*1)
 	VPMOVDB Z20, 112(R11)(SI*1)
 	INCQ    R12
-	JMP     next506
+	JMP     next560
 
-all507:
+all561:
 	ADDQ $0x00000080, SI
 	SUBQ $0x00000080, DI
-	JMP  many501
+	JMP  many553
 
-few502:
+few554:
 	TESTQ       DI, DI
-	JLE         done503
+	JLE         done555
 	MOVQ        DI, R11
 	MOVQ        $-1, R12
 	BZHIQ       R11, R12, R12
@@ -7128,9 +7654,9 @@ few502:
 	VMULPS      Z21, Z17, Z17
 	MOVQ        $0x00000002, R12
 
-next508:
+next562:
 	CMPQ        R12, BX
-	JE          all509
+	JE          all563
 	MOVQ        (DX)(R12*8), R11
 	VPMOVZXBW.Z (R11)(SI*1), K1, Y18
 	VPSLLW      $0x08, Y18, Y19
@@ -7180,9 +7706,15 @@ next508:
 	VMULPS      Z20, Z16, Z16
 	VMULPS      Z21, Z17, Z17
 	INCQ        R12
-	JMP         next508
+	JMP         next562
 
-all509:
+all563:
+	VCMPPS   $0x07, Z14, Z15, K2
+	VCMPPS   $0x07, Z16, Z17, K2, K2
+	KORTESTW K2, K2
+	JCC      nan564
+
+numbers565:
 	VPANDD     Z0, Z14, Z18
 	VPTESTMD   Z1, Z14, K2
 	VPADDD     Z2, Z18, Z19
@@ -7244,9 +7776,9 @@ all509:
 	VPMOVDB    Z16, K2, 48(R10)(SI*1)
 	MOVQ       $0x00000001, R12
 
-next510:
+next566:
 	CMPQ     R12, CX
-	JE       all511
+	JE       all567
 	MOVQ     (AX)(R12*8), R11
 	VPMOVDB  Z19, K1, (R11)(SI*1)
 	KSHIFTRQ $0x10, K1, K2
@@ -7256,16 +7788,52 @@ next510:
 	KSHIFTRQ $0x30, K1, K2
 	VPMOVDB  Z16, K2, 48(R11)(SI*1)
 	INCQ     R12
-	JMP      next510
+	JMP      next566
 
-all511:
+all567:
 	ADDQ $0x00000040, SI
 	SUBQ $0x00000040, DI
-	JMP  few502
+	JMP  few554
 
-done503:
+done555:
 	VZEROUPPER
 	RET
+
+nan558:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X22
+	VPBROADCASTD X22, Z22
+	VCMPPS       $0x03, Z14, Z14, K1
+	VMOVAPS      Z22, K1, Z14
+	VCMPPS       $0x03, Z15, Z15, K1
+	VMOVAPS      Z22, K1, Z15
+	VCMPPS       $0x03, Z16, Z16, K1
+	VMOVAPS      Z22, K1, Z16
+	VCMPPS       $0x03, Z17, Z17, K1
+	VMOVAPS      Z22, K1, Z17
+	VCMPPS       $0x03, Z18, Z18, K1
+	VMOVAPS      Z22, K1, Z18
+	VCMPPS       $0x03, Z19, Z19, K1
+	VMOVAPS      Z22, K1, Z19
+	VCMPPS       $0x03, Z20, Z20, K1
+	VMOVAPS      Z22, K1, Z20
+	VCMPPS       $0x03, Z21, Z21, K1
+	VMOVAPS      Z22, K1, Z21
+	JMP          numbers559
+
+nan564:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X18
+	VPBROADCASTD X18, Z18
+	VCMPPS       $0x03, Z14, Z14, K2
+	VMOVAPS      Z18, K2, Z14
+	VCMPPS       $0x03, Z15, Z15, K2
+	VMOVAPS      Z18, K2, Z15
+	VCMPPS       $0x03, Z16, Z16, K2
+	VMOVAPS      Z18, K2, Z16
+	VCMPPS       $0x03, Z17, Z17, K2
+	VMOVAPS      Z18, K2, Z17
+	JMP          numbers565
 
 // func reduceMinE4M3AVX512(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2
@@ -7322,9 +7890,9 @@ TEXT ·reduceMinE4M3AVX512(SB), NOSPLIT, $0-64
 	MOVQ         8(DX), R9
 	MOVQ         (AX), R10
 
-many512:
+many568:
 	CMPQ       DI, $0x00000080
-	JL         few513
+	JL         few569
 	VPMOVZXBW  (R8)(SI*1), Y14
 	VPSLLW     $0x08, Y14, Y15
 	VPSLLW     $0x07, Y14, Y14
@@ -7519,9 +8087,9 @@ many512:
 	VMOVAPS    Z22, K1, Z21
 	MOVQ       $0x00000002, R12
 
-next515:
+next571:
 	CMPQ       R12, BX
-	JE         all516
+	JE         all572
 	MOVQ       (DX)(R12*8), R11
 	VPMOVZXBW  (R11)(SI*1), Y22
 	VPSLLW     $0x08, Y22, Y23
@@ -7636,9 +8204,17 @@ next515:
 	VRANGEPS   $0x04, Z25, Z21, Z21
 	VMOVAPS    Z22, K1, Z21
 	INCQ       R12
-	JMP        next515
+	JMP        next571
 
-all516:
+all572:
+	VCMPPS   $0x07, Z14, Z15, K1
+	VCMPPS   $0x07, Z16, Z17, K1, K1
+	VCMPPS   $0x07, Z18, Z19, K1, K1
+	VCMPPS   $0x07, Z20, Z21, K1, K1
+	KORTESTW K1, K1
+	JCC      nan573
+
+numbers574:
 	VPANDD     Z0, Z14, Z22
 	VPTESTMD   Z1, Z14, K1
 	VPADDD     Z2, Z22, Z23
@@ -7753,9 +8329,9 @@ all516:
 	VPMOVDB    Z20, 112(R10)(SI*1)
 	MOVQ       $0x00000001, R12
 
-next517:
+next575:
 	CMPQ    R12, CX
-	JE      all518
+	JE      all576
 	MOVQ    (AX)(R12*8), R11
 	VPMOVDB Z23, (R11)(SI*1)
 	VPMOVDB Z22, 16(R11)(SI*1)
@@ -7766,16 +8342,16 @@ next517:
 	VPMOVDB Z19, 96(R11)(SI*1)
 	VPMOVDB Z20, 112(R11)(SI*1)
 	INCQ    R12
-	JMP     next517
+	JMP     next575
 
-all518:
+all576:
 	ADDQ $0x00000080, SI
 	SUBQ $0x00000080, DI
-	JMP  many512
+	JMP  many568
 
-few513:
+few569:
 	TESTQ       DI, DI
-	JLE         done514
+	JLE         done570
 	MOVQ        DI, R11
 	MOVQ        $-1, R12
 	BZHIQ       R11, R12, R12
@@ -7884,9 +8460,9 @@ few513:
 	VMOVAPS     Z18, K2, Z17
 	MOVQ        $0x00000002, R12
 
-next519:
+next577:
 	CMPQ        R12, BX
-	JE          all520
+	JE          all578
 	MOVQ        (DX)(R12*8), R11
 	VPMOVZXBW.Z (R11)(SI*1), K1, Y18
 	VPSLLW      $0x08, Y18, Y19
@@ -7948,9 +8524,15 @@ next519:
 	VRANGEPS    $0x04, Z21, Z17, Z17
 	VMOVAPS     Z18, K2, Z17
 	INCQ        R12
-	JMP         next519
+	JMP         next577
 
-all520:
+all578:
+	VCMPPS   $0x07, Z14, Z15, K2
+	VCMPPS   $0x07, Z16, Z17, K2, K2
+	KORTESTW K2, K2
+	JCC      nan579
+
+numbers580:
 	VPANDD     Z0, Z14, Z18
 	VPTESTMD   Z1, Z14, K2
 	VPADDD     Z2, Z18, Z19
@@ -8012,9 +8594,9 @@ all520:
 	VPMOVDB    Z16, K2, 48(R10)(SI*1)
 	MOVQ       $0x00000001, R12
 
-next521:
+next581:
 	CMPQ     R12, CX
-	JE       all522
+	JE       all582
 	MOVQ     (AX)(R12*8), R11
 	VPMOVDB  Z19, K1, (R11)(SI*1)
 	KSHIFTRQ $0x10, K1, K2
@@ -8024,16 +8606,52 @@ next521:
 	KSHIFTRQ $0x30, K1, K2
 	VPMOVDB  Z16, K2, 48(R11)(SI*1)
 	INCQ     R12
-	JMP      next521
+	JMP      next581
 
-all522:
+all582:
 	ADDQ $0x00000040, SI
 	SUBQ $0x00000040, DI
-	JMP  few513
+	JMP  few569
 
-done514:
+done570:
 	VZEROUPPER
 	RET
+
+nan573:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X22
+	VPBROADCASTD X22, Z22
+	VCMPPS       $0x03, Z14, Z14, K1
+	VMOVAPS      Z22, K1, Z14
+	VCMPPS       $0x03, Z15, Z15, K1
+	VMOVAPS      Z22, K1, Z15
+	VCMPPS       $0x03, Z16, Z16, K1
+	VMOVAPS      Z22, K1, Z16
+	VCMPPS       $0x03, Z17, Z17, K1
+	VMOVAPS      Z22, K1, Z17
+	VCMPPS       $0x03, Z18, Z18, K1
+	VMOVAPS      Z22, K1, Z18
+	VCMPPS       $0x03, Z19, Z19, K1
+	VMOVAPS      Z22, K1, Z19
+	VCMPPS       $0x03, Z20, Z20, K1
+	VMOVAPS      Z22, K1, Z20
+	VCMPPS       $0x03, Z21, Z21, K1
+	VMOVAPS      Z22, K1, Z21
+	JMP          numbers574
+
+nan579:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X18
+	VPBROADCASTD X18, Z18
+	VCMPPS       $0x03, Z14, Z14, K2
+	VMOVAPS      Z18, K2, Z14
+	VCMPPS       $0x03, Z15, Z15, K2
+	VMOVAPS      Z18, K2, Z15
+	VCMPPS       $0x03, Z16, Z16, K2
+	VMOVAPS      Z18, K2, Z16
+	VCMPPS       $0x03, Z17, Z17, K2
+	VMOVAPS      Z18, K2, Z17
+	JMP          numbers580
 
 // func reduceMaxE4M3AVX512(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2
@@ -8090,9 +8708,9 @@ TEXT ·reduceMaxE4M3AVX512(SB), NOSPLIT, $0-64
 	MOVQ         8(DX), R9
 	MOVQ         (AX), R10
 
-many523:
+many583:
 	CMPQ       DI, $0x00000080
-	JL         few524
+	JL         few584
 	VPMOVZXBW  (R8)(SI*1), Y14
 	VPSLLW     $0x08, Y14, Y15
 	VPSLLW     $0x07, Y14, Y14
@@ -8287,9 +8905,9 @@ many523:
 	VMOVAPS    Z22, K1, Z21
 	MOVQ       $0x00000002, R12
 
-next526:
+next586:
 	CMPQ       R12, BX
-	JE         all527
+	JE         all587
 	MOVQ       (DX)(R12*8), R11
 	VPMOVZXBW  (R11)(SI*1), Y22
 	VPSLLW     $0x08, Y22, Y23
@@ -8404,9 +9022,17 @@ next526:
 	VRANGEPS   $0x05, Z25, Z21, Z21
 	VMOVAPS    Z22, K1, Z21
 	INCQ       R12
-	JMP        next526
+	JMP        next586
 
-all527:
+all587:
+	VCMPPS   $0x07, Z14, Z15, K1
+	VCMPPS   $0x07, Z16, Z17, K1, K1
+	VCMPPS   $0x07, Z18, Z19, K1, K1
+	VCMPPS   $0x07, Z20, Z21, K1, K1
+	KORTESTW K1, K1
+	JCC      nan588
+
+numbers589:
 	VPANDD     Z0, Z14, Z22
 	VPTESTMD   Z1, Z14, K1
 	VPADDD     Z2, Z22, Z23
@@ -8521,9 +9147,9 @@ all527:
 	VPMOVDB    Z20, 112(R10)(SI*1)
 	MOVQ       $0x00000001, R12
 
-next528:
+next590:
 	CMPQ    R12, CX
-	JE      all529
+	JE      all591
 	MOVQ    (AX)(R12*8), R11
 	VPMOVDB Z23, (R11)(SI*1)
 	VPMOVDB Z22, 16(R11)(SI*1)
@@ -8534,16 +9160,16 @@ next528:
 	VPMOVDB Z19, 96(R11)(SI*1)
 	VPMOVDB Z20, 112(R11)(SI*1)
 	INCQ    R12
-	JMP     next528
+	JMP     next590
 
-all529:
+all591:
 	ADDQ $0x00000080, SI
 	SUBQ $0x00000080, DI
-	JMP  many523
+	JMP  many583
 
-few524:
+few584:
 	TESTQ       DI, DI
-	JLE         done525
+	JLE         done585
 	MOVQ        DI, R11
 	MOVQ        $-1, R12
 	BZHIQ       R11, R12, R12
@@ -8652,9 +9278,9 @@ few524:
 	VMOVAPS     Z18, K2, Z17
 	MOVQ        $0x00000002, R12
 
-next530:
+next592:
 	CMPQ        R12, BX
-	JE          all531
+	JE          all593
 	MOVQ        (DX)(R12*8), R11
 	VPMOVZXBW.Z (R11)(SI*1), K1, Y18
 	VPSLLW      $0x08, Y18, Y19
@@ -8716,9 +9342,15 @@ next530:
 	VRANGEPS    $0x05, Z21, Z17, Z17
 	VMOVAPS     Z18, K2, Z17
 	INCQ        R12
-	JMP         next530
+	JMP         next592
 
-all531:
+all593:
+	VCMPPS   $0x07, Z14, Z15, K2
+	VCMPPS   $0x07, Z16, Z17, K2, K2
+	KORTESTW K2, K2
+	JCC      nan594
+
+numbers595:
 	VPANDD     Z0, Z14, Z18
 	VPTESTMD   Z1, Z14, K2
 	VPADDD     Z2, Z18, Z19
@@ -8780,9 +9412,9 @@ all531:
 	VPMOVDB    Z16, K2, 48(R10)(SI*1)
 	MOVQ       $0x00000001, R12
 
-next532:
+next596:
 	CMPQ     R12, CX
-	JE       all533
+	JE       all597
 	MOVQ     (AX)(R12*8), R11
 	VPMOVDB  Z19, K1, (R11)(SI*1)
 	KSHIFTRQ $0x10, K1, K2
@@ -8792,16 +9424,52 @@ next532:
 	KSHIFTRQ $0x30, K1, K2
 	VPMOVDB  Z16, K2, 48(R11)(SI*1)
 	INCQ     R12
-	JMP      next532
+	JMP      next596
 
-all533:
+all597:
 	ADDQ $0x00000040, SI
 	SUBQ $0x00000040, DI
-	JMP  few524
+	JMP  few584
 
-done525:
+done585:
 	VZEROUPPER
 	RET
+
+nan588:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X22
+	VPBROADCASTD X22, Z22
+	VCMPPS       $0x03, Z14, Z14, K1
+	VMOVAPS      Z22, K1, Z14
+	VCMPPS       $0x03, Z15, Z15, K1
+	VMOVAPS      Z22, K1, Z15
+	VCMPPS       $0x03, Z16, Z16, K1
+	VMOVAPS      Z22, K1, Z16
+	VCMPPS       $0x03, Z17, Z17, K1
+	VMOVAPS      Z22, K1, Z17
+	VCMPPS       $0x03, Z18, Z18, K1
+	VMOVAPS      Z22, K1, Z18
+	VCMPPS       $0x03, Z19, Z19, K1
+	VMOVAPS      Z22, K1, Z19
+	VCMPPS       $0x03, Z20, Z20, K1
+	VMOVAPS      Z22, K1, Z20
+	VCMPPS       $0x03, Z21, Z21, K1
+	VMOVAPS      Z22, K1, Z21
+	JMP          numbers589
+
+nan594:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X18
+	VPBROADCASTD X18, Z18
+	VCMPPS       $0x03, Z14, Z14, K2
+	VMOVAPS      Z18, K2, Z14
+	VCMPPS       $0x03, Z15, Z15, K2
+	VMOVAPS      Z18, K2, Z15
+	VCMPPS       $0x03, Z16, Z16, K2
+	VMOVAPS      Z18, K2, Z16
+	VCMPPS       $0x03, Z17, Z17, K2
+	VMOVAPS      Z18, K2, Z17
+	JMP          numbers595
 
 // func reduceSumE5M2AVX512(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, BMI2
@@ -8843,9 +9511,9 @@ TEXT ·reduceSumE5M2AVX512(SB), NOSPLIT, $0-64
 	MOVQ         8(DX), R9
 	MOVQ         (AX), R10
 
-many534:
+many598:
 	CMPQ      DI, $0x00000080
-	JL        few535
+	JL        few599
 	VPMOVZXBW (R8)(SI*1), Y9
 	VPSLLW    $0x08, Y9, Y9
 	VCVTPH2PS Y9, Z9
@@ -8904,9 +9572,9 @@ many534:
 	VADDPS    Z20, Z16, Z16
 	MOVQ      $0x00000002, R12
 
-next537:
+next601:
 	CMPQ      R12, BX
-	JE        all538
+	JE        all602
 	MOVQ      (DX)(R12*8), R11
 	VPMOVZXBW (R11)(SI*1), Y17
 	VPSLLW    $0x08, Y17, Y17
@@ -8941,9 +9609,17 @@ next537:
 	VADDPS    Z19, Z15, Z15
 	VADDPS    Z20, Z16, Z16
 	INCQ      R12
-	JMP       next537
+	JMP       next601
 
-all538:
+all602:
+	VCMPPS   $0x07, Z9, Z10, K1
+	VCMPPS   $0x07, Z11, Z12, K1, K1
+	VCMPPS   $0x07, Z13, Z14, K1, K1
+	VCMPPS   $0x07, Z15, Z16, K1, K1
+	KORTESTW K1, K1
+	JCC      nan603
+
+numbers604:
 	VPANDD     Z0, Z9, Z17
 	VPTESTMD   Z1, Z9, K1
 	VPADDD     Z2, Z17, Z18
@@ -9058,9 +9734,9 @@ all538:
 	VPMOVDB    Z15, 112(R10)(SI*1)
 	MOVQ       $0x00000001, R12
 
-next539:
+next605:
 	CMPQ    R12, CX
-	JE      all540
+	JE      all606
 	MOVQ    (AX)(R12*8), R11
 	VPMOVDB Z18, (R11)(SI*1)
 	VPMOVDB Z17, 16(R11)(SI*1)
@@ -9071,16 +9747,16 @@ next539:
 	VPMOVDB Z14, 96(R11)(SI*1)
 	VPMOVDB Z15, 112(R11)(SI*1)
 	INCQ    R12
-	JMP     next539
+	JMP     next605
 
-all540:
+all606:
 	ADDQ $0x00000080, SI
 	SUBQ $0x00000080, DI
-	JMP  many534
+	JMP  many598
 
-few535:
+few599:
 	TESTQ       DI, DI
-	JLE         done536
+	JLE         done600
 	MOVQ        DI, R11
 	MOVQ        $-1, R12
 	BZHIQ       R11, R12, R12
@@ -9121,9 +9797,9 @@ few535:
 	VADDPS      Z16, Z12, Z12
 	MOVQ        $0x00000002, R12
 
-next541:
+next607:
 	CMPQ        R12, BX
-	JE          all542
+	JE          all608
 	MOVQ        (DX)(R12*8), R11
 	VPMOVZXBW.Z (R11)(SI*1), K1, Y13
 	VPSLLW      $0x08, Y13, Y13
@@ -9145,9 +9821,15 @@ next541:
 	VADDPS      Z15, Z11, Z11
 	VADDPS      Z16, Z12, Z12
 	INCQ        R12
-	JMP         next541
+	JMP         next607
 
-all542:
+all608:
+	VCMPPS   $0x07, Z9, Z10, K2
+	VCMPPS   $0x07, Z11, Z12, K2, K2
+	KORTESTW K2, K2
+	JCC      nan609
+
+numbers610:
 	VPANDD     Z0, Z9, Z13
 	VPTESTMD   Z1, Z9, K2
 	VPADDD     Z2, Z13, Z14
@@ -9209,9 +9891,9 @@ all542:
 	VPMOVDB    Z11, K2, 48(R10)(SI*1)
 	MOVQ       $0x00000001, R12
 
-next543:
+next611:
 	CMPQ     R12, CX
-	JE       all544
+	JE       all612
 	MOVQ     (AX)(R12*8), R11
 	VPMOVDB  Z14, K1, (R11)(SI*1)
 	KSHIFTRQ $0x10, K1, K2
@@ -9221,16 +9903,52 @@ next543:
 	KSHIFTRQ $0x30, K1, K2
 	VPMOVDB  Z11, K2, 48(R11)(SI*1)
 	INCQ     R12
-	JMP      next543
+	JMP      next611
 
-all544:
+all612:
 	ADDQ $0x00000040, SI
 	SUBQ $0x00000040, DI
-	JMP  few535
+	JMP  few599
 
-done536:
+done600:
 	VZEROUPPER
 	RET
+
+nan603:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X17
+	VPBROADCASTD X17, Z17
+	VCMPPS       $0x03, Z9, Z9, K1
+	VMOVAPS      Z17, K1, Z9
+	VCMPPS       $0x03, Z10, Z10, K1
+	VMOVAPS      Z17, K1, Z10
+	VCMPPS       $0x03, Z11, Z11, K1
+	VMOVAPS      Z17, K1, Z11
+	VCMPPS       $0x03, Z12, Z12, K1
+	VMOVAPS      Z17, K1, Z12
+	VCMPPS       $0x03, Z13, Z13, K1
+	VMOVAPS      Z17, K1, Z13
+	VCMPPS       $0x03, Z14, Z14, K1
+	VMOVAPS      Z17, K1, Z14
+	VCMPPS       $0x03, Z15, Z15, K1
+	VMOVAPS      Z17, K1, Z15
+	VCMPPS       $0x03, Z16, Z16, K1
+	VMOVAPS      Z17, K1, Z16
+	JMP          numbers604
+
+nan609:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X13
+	VPBROADCASTD X13, Z13
+	VCMPPS       $0x03, Z9, Z9, K2
+	VMOVAPS      Z13, K2, Z9
+	VCMPPS       $0x03, Z10, Z10, K2
+	VMOVAPS      Z13, K2, Z10
+	VCMPPS       $0x03, Z11, Z11, K2
+	VMOVAPS      Z13, K2, Z11
+	VCMPPS       $0x03, Z12, Z12, K2
+	VMOVAPS      Z13, K2, Z12
+	JMP          numbers610
 
 // func reduceProductE5M2AVX512(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, BMI2
@@ -9272,9 +9990,9 @@ TEXT ·reduceProductE5M2AVX512(SB), NOSPLIT, $0-64
 	MOVQ         8(DX), R9
 	MOVQ         (AX), R10
 
-many545:
+many613:
 	CMPQ      DI, $0x00000080
-	JL        few546
+	JL        few614
 	VPMOVZXBW (R8)(SI*1), Y9
 	VPSLLW    $0x08, Y9, Y9
 	VCVTPH2PS Y9, Z9
@@ -9333,9 +10051,9 @@ many545:
 	VMULPS    Z20, Z16, Z16
 	MOVQ      $0x00000002, R12
 
-next548:
+next616:
 	CMPQ      R12, BX
-	JE        all549
+	JE        all617
 	MOVQ      (DX)(R12*8), R11
 	VPMOVZXBW (R11)(SI*1), Y17
 	VPSLLW    $0x08, Y17, Y17
@@ -9370,9 +10088,17 @@ next548:
 	VMULPS    Z19, Z15, Z15
 	VMULPS    Z20, Z16, Z16
 	INCQ      R12
-	JMP       next548
+	JMP       next616
 
-all549:
+all617:
+	VCMPPS   $0x07, Z9, Z10, K1
+	VCMPPS   $0x07, Z11, Z12, K1, K1
+	VCMPPS   $0x07, Z13, Z14, K1, K1
+	VCMPPS   $0x07, Z15, Z16, K1, K1
+	KORTESTW K1, K1
+	JCC      nan618
+
+numbers619:
 	VPANDD     Z0, Z9, Z17
 	VPTESTMD   Z1, Z9, K1
 	VPADDD     Z2, Z17, Z18
@@ -9487,9 +10213,9 @@ all549:
 	VPMOVDB    Z15, 112(R10)(SI*1)
 	MOVQ       $0x00000001, R12
 
-next550:
+next620:
 	CMPQ    R12, CX
-	JE      all551
+	JE      all621
 	MOVQ    (AX)(R12*8), R11
 	VPMOVDB Z18, (R11)(SI*1)
 	VPMOVDB Z17, 16(R11)(SI*1)
@@ -9500,16 +10226,16 @@ next550:
 	VPMOVDB Z14, 96(R11)(SI*1)
 	VPMOVDB Z15, 112(R11)(SI*1)
 	INCQ    R12
-	JMP     next550
+	JMP     next620
 
-all551:
+all621:
 	ADDQ $0x00000080, SI
 	SUBQ $0x00000080, DI
-	JMP  many545
+	JMP  many613
 
-few546:
+few614:
 	TESTQ       DI, DI
-	JLE         done547
+	JLE         done615
 	MOVQ        DI, R11
 	MOVQ        $-1, R12
 	BZHIQ       R11, R12, R12
@@ -9550,9 +10276,9 @@ few546:
 	VMULPS      Z16, Z12, Z12
 	MOVQ        $0x00000002, R12
 
-next552:
+next622:
 	CMPQ        R12, BX
-	JE          all553
+	JE          all623
 	MOVQ        (DX)(R12*8), R11
 	VPMOVZXBW.Z (R11)(SI*1), K1, Y13
 	VPSLLW      $0x08, Y13, Y13
@@ -9574,9 +10300,15 @@ next552:
 	VMULPS      Z15, Z11, Z11
 	VMULPS      Z16, Z12, Z12
 	INCQ        R12
-	JMP         next552
+	JMP         next622
 
-all553:
+all623:
+	VCMPPS   $0x07, Z9, Z10, K2
+	VCMPPS   $0x07, Z11, Z12, K2, K2
+	KORTESTW K2, K2
+	JCC      nan624
+
+numbers625:
 	VPANDD     Z0, Z9, Z13
 	VPTESTMD   Z1, Z9, K2
 	VPADDD     Z2, Z13, Z14
@@ -9638,9 +10370,9 @@ all553:
 	VPMOVDB    Z11, K2, 48(R10)(SI*1)
 	MOVQ       $0x00000001, R12
 
-next554:
+next626:
 	CMPQ     R12, CX
-	JE       all555
+	JE       all627
 	MOVQ     (AX)(R12*8), R11
 	VPMOVDB  Z14, K1, (R11)(SI*1)
 	KSHIFTRQ $0x10, K1, K2
@@ -9650,16 +10382,52 @@ next554:
 	KSHIFTRQ $0x30, K1, K2
 	VPMOVDB  Z11, K2, 48(R11)(SI*1)
 	INCQ     R12
-	JMP      next554
+	JMP      next626
 
-all555:
+all627:
 	ADDQ $0x00000040, SI
 	SUBQ $0x00000040, DI
-	JMP  few546
+	JMP  few614
 
-done547:
+done615:
 	VZEROUPPER
 	RET
+
+nan618:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X17
+	VPBROADCASTD X17, Z17
+	VCMPPS       $0x03, Z9, Z9, K1
+	VMOVAPS      Z17, K1, Z9
+	VCMPPS       $0x03, Z10, Z10, K1
+	VMOVAPS      Z17, K1, Z10
+	VCMPPS       $0x03, Z11, Z11, K1
+	VMOVAPS      Z17, K1, Z11
+	VCMPPS       $0x03, Z12, Z12, K1
+	VMOVAPS      Z17, K1, Z12
+	VCMPPS       $0x03, Z13, Z13, K1
+	VMOVAPS      Z17, K1, Z13
+	VCMPPS       $0x03, Z14, Z14, K1
+	VMOVAPS      Z17, K1, Z14
+	VCMPPS       $0x03, Z15, Z15, K1
+	VMOVAPS      Z17, K1, Z15
+	VCMPPS       $0x03, Z16, Z16, K1
+	VMOVAPS      Z17, K1, Z16
+	JMP          numbers619
+
+nan624:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X13
+	VPBROADCASTD X13, Z13
+	VCMPPS       $0x03, Z9, Z9, K2
+	VMOVAPS      Z13, K2, Z9
+	VCMPPS       $0x03, Z10, Z10, K2
+	VMOVAPS      Z13, K2, Z10
+	VCMPPS       $0x03, Z11, Z11, K2
+	VMOVAPS      Z13, K2, Z11
+	VCMPPS       $0x03, Z12, Z12, K2
+	VMOVAPS      Z13, K2, Z12
+	JMP          numbers625
 
 // func reduceMinE5M2AVX512(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2
@@ -9701,9 +10469,9 @@ TEXT ·reduceMinE5M2AVX512(SB), NOSPLIT, $0-64
 	MOVQ         8(DX), R9
 	MOVQ         (AX), R10
 
-many556:
+many628:
 	CMPQ      DI, $0x00000080
-	JL        few557
+	JL        few629
 	VPMOVZXBW (R8)(SI*1), Y9
 	VPSLLW    $0x08, Y9, Y9
 	VCVTPH2PS Y9, Z9
@@ -9786,9 +10554,9 @@ many556:
 	VMOVAPS   Z17, K1, Z16
 	MOVQ      $0x00000002, R12
 
-next559:
+next631:
 	CMPQ      R12, BX
-	JE        all560
+	JE        all632
 	MOVQ      (DX)(R12*8), R11
 	VPMOVZXBW (R11)(SI*1), Y17
 	VPSLLW    $0x08, Y17, Y17
@@ -9847,9 +10615,17 @@ next559:
 	VRANGEPS  $0x04, Z20, Z16, Z16
 	VMOVAPS   Z17, K1, Z16
 	INCQ      R12
-	JMP       next559
+	JMP       next631
 
-all560:
+all632:
+	VCMPPS   $0x07, Z9, Z10, K1
+	VCMPPS   $0x07, Z11, Z12, K1, K1
+	VCMPPS   $0x07, Z13, Z14, K1, K1
+	VCMPPS   $0x07, Z15, Z16, K1, K1
+	KORTESTW K1, K1
+	JCC      nan633
+
+numbers634:
 	VPANDD     Z0, Z9, Z17
 	VPTESTMD   Z1, Z9, K1
 	VPADDD     Z2, Z17, Z18
@@ -9964,9 +10740,9 @@ all560:
 	VPMOVDB    Z15, 112(R10)(SI*1)
 	MOVQ       $0x00000001, R12
 
-next561:
+next635:
 	CMPQ    R12, CX
-	JE      all562
+	JE      all636
 	MOVQ    (AX)(R12*8), R11
 	VPMOVDB Z18, (R11)(SI*1)
 	VPMOVDB Z17, 16(R11)(SI*1)
@@ -9977,16 +10753,16 @@ next561:
 	VPMOVDB Z14, 96(R11)(SI*1)
 	VPMOVDB Z15, 112(R11)(SI*1)
 	INCQ    R12
-	JMP     next561
+	JMP     next635
 
-all562:
+all636:
 	ADDQ $0x00000080, SI
 	SUBQ $0x00000080, DI
-	JMP  many556
+	JMP  many628
 
-few557:
+few629:
 	TESTQ       DI, DI
-	JLE         done558
+	JLE         done630
 	MOVQ        DI, R11
 	MOVQ        $-1, R12
 	BZHIQ       R11, R12, R12
@@ -10039,9 +10815,9 @@ few557:
 	VMOVAPS     Z13, K2, Z12
 	MOVQ        $0x00000002, R12
 
-next563:
+next637:
 	CMPQ        R12, BX
-	JE          all564
+	JE          all638
 	MOVQ        (DX)(R12*8), R11
 	VPMOVZXBW.Z (R11)(SI*1), K1, Y13
 	VPSLLW      $0x08, Y13, Y13
@@ -10075,9 +10851,15 @@ next563:
 	VRANGEPS    $0x04, Z16, Z12, Z12
 	VMOVAPS     Z13, K2, Z12
 	INCQ        R12
-	JMP         next563
+	JMP         next637
 
-all564:
+all638:
+	VCMPPS   $0x07, Z9, Z10, K2
+	VCMPPS   $0x07, Z11, Z12, K2, K2
+	KORTESTW K2, K2
+	JCC      nan639
+
+numbers640:
 	VPANDD     Z0, Z9, Z13
 	VPTESTMD   Z1, Z9, K2
 	VPADDD     Z2, Z13, Z14
@@ -10139,9 +10921,9 @@ all564:
 	VPMOVDB    Z11, K2, 48(R10)(SI*1)
 	MOVQ       $0x00000001, R12
 
-next565:
+next641:
 	CMPQ     R12, CX
-	JE       all566
+	JE       all642
 	MOVQ     (AX)(R12*8), R11
 	VPMOVDB  Z14, K1, (R11)(SI*1)
 	KSHIFTRQ $0x10, K1, K2
@@ -10151,16 +10933,52 @@ next565:
 	KSHIFTRQ $0x30, K1, K2
 	VPMOVDB  Z11, K2, 48(R11)(SI*1)
 	INCQ     R12
-	JMP      next565
+	JMP      next641
 
-all566:
+all642:
 	ADDQ $0x00000040, SI
 	SUBQ $0x00000040, DI
-	JMP  few557
+	JMP  few629
 
-done558:
+done630:
 	VZEROUPPER
 	RET
+
+nan633:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X17
+	VPBROADCASTD X17, Z17
+	VCMPPS       $0x03, Z9, Z9, K1
+	VMOVAPS      Z17, K1, Z9
+	VCMPPS       $0x03, Z10, Z10, K1
+	VMOVAPS      Z17, K1, Z10
+	VCMPPS       $0x03, Z11, Z11, K1
+	VMOVAPS      Z17, K1, Z11
+	VCMPPS       $0x03, Z12, Z12, K1
+	VMOVAPS      Z17, K1, Z12
+	VCMPPS       $0x03, Z13, Z13, K1
+	VMOVAPS      Z17, K1, Z13
+	VCMPPS       $0x03, Z14, Z14, K1
+	VMOVAPS      Z17, K1, Z14
+	VCMPPS       $0x03, Z15, Z15, K1
+	VMOVAPS      Z17, K1, Z15
+	VCMPPS       $0x03, Z16, Z16, K1
+	VMOVAPS      Z17, K1, Z16
+	JMP          numbers634
+
+nan639:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X13
+	VPBROADCASTD X13, Z13
+	VCMPPS       $0x03, Z9, Z9, K2
+	VMOVAPS      Z13, K2, Z9
+	VCMPPS       $0x03, Z10, Z10, K2
+	VMOVAPS      Z13, K2, Z10
+	VCMPPS       $0x03, Z11, Z11, K2
+	VMOVAPS      Z13, K2, Z11
+	VCMPPS       $0x03, Z12, Z12, K2
+	VMOVAPS      Z13, K2, Z12
+	JMP          numbers640
 
 // func reduceMaxE5M2AVX512(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2
@@ -10202,9 +11020,9 @@ TEXT ·reduceMaxE5M2AVX512(SB), NOSPLIT, $0-64
 	MOVQ         8(DX), R9
 	MOVQ         (AX), R10
 
-many567:
+many643:
 	CMPQ      DI, $0x00000080
-	JL        few568
+	JL        few644
 	VPMOVZXBW (R8)(SI*1), Y9
 	VPSLLW    $0x08, Y9, Y9
 	VCVTPH2PS Y9, Z9
@@ -10287,9 +11105,9 @@ many567:
 	VMOVAPS   Z17, K1, Z16
 	MOVQ      $0x00000002, R12
 
-next570:
+next646:
 	CMPQ      R12, BX
-	JE        all571
+	JE        all647
 	MOVQ      (DX)(R12*8), R11
 	VPMOVZXBW (R11)(SI*1), Y17
 	VPSLLW    $0x08, Y17, Y17
@@ -10348,9 +11166,17 @@ next570:
 	VRANGEPS  $0x05, Z20, Z16, Z16
 	VMOVAPS   Z17, K1, Z16
 	INCQ      R12
-	JMP       next570
+	JMP       next646
 
-all571:
+all647:
+	VCMPPS   $0x07, Z9, Z10, K1
+	VCMPPS   $0x07, Z11, Z12, K1, K1
+	VCMPPS   $0x07, Z13, Z14, K1, K1
+	VCMPPS   $0x07, Z15, Z16, K1, K1
+	KORTESTW K1, K1
+	JCC      nan648
+
+numbers649:
 	VPANDD     Z0, Z9, Z17
 	VPTESTMD   Z1, Z9, K1
 	VPADDD     Z2, Z17, Z18
@@ -10465,9 +11291,9 @@ all571:
 	VPMOVDB    Z15, 112(R10)(SI*1)
 	MOVQ       $0x00000001, R12
 
-next572:
+next650:
 	CMPQ    R12, CX
-	JE      all573
+	JE      all651
 	MOVQ    (AX)(R12*8), R11
 	VPMOVDB Z18, (R11)(SI*1)
 	VPMOVDB Z17, 16(R11)(SI*1)
@@ -10478,16 +11304,16 @@ next572:
 	VPMOVDB Z14, 96(R11)(SI*1)
 	VPMOVDB Z15, 112(R11)(SI*1)
 	INCQ    R12
-	JMP     next572
+	JMP     next650
 
-all573:
+all651:
 	ADDQ $0x00000080, SI
 	SUBQ $0x00000080, DI
-	JMP  many567
+	JMP  many643
 
-few568:
+few644:
 	TESTQ       DI, DI
-	JLE         done569
+	JLE         done645
 	MOVQ        DI, R11
 	MOVQ        $-1, R12
 	BZHIQ       R11, R12, R12
@@ -10540,9 +11366,9 @@ few568:
 	VMOVAPS     Z13, K2, Z12
 	MOVQ        $0x00000002, R12
 
-next574:
+next652:
 	CMPQ        R12, BX
-	JE          all575
+	JE          all653
 	MOVQ        (DX)(R12*8), R11
 	VPMOVZXBW.Z (R11)(SI*1), K1, Y13
 	VPSLLW      $0x08, Y13, Y13
@@ -10576,9 +11402,15 @@ next574:
 	VRANGEPS    $0x05, Z16, Z12, Z12
 	VMOVAPS     Z13, K2, Z12
 	INCQ        R12
-	JMP         next574
+	JMP         next652
 
-all575:
+all653:
+	VCMPPS   $0x07, Z9, Z10, K2
+	VCMPPS   $0x07, Z11, Z12, K2, K2
+	KORTESTW K2, K2
+	JCC      nan654
+
+numbers655:
 	VPANDD     Z0, Z9, Z13
 	VPTESTMD   Z1, Z9, K2
 	VPADDD     Z2, Z13, Z14
@@ -10640,9 +11472,9 @@ all575:
 	VPMOVDB    Z11, K2, 48(R10)(SI*1)
 	MOVQ       $0x00000001, R12
 
-next576:
+next656:
 	CMPQ     R12, CX
-	JE       all577
+	JE       all657
 	MOVQ     (AX)(R12*8), R11
 	VPMOVDB  Z14, K1, (R11)(SI*1)
 	KSHIFTRQ $0x10, K1, K2
@@ -10652,16 +11484,52 @@ next576:
 	KSHIFTRQ $0x30, K1, K2
 	VPMOVDB  Z11, K2, 48(R11)(SI*1)
 	INCQ     R12
-	JMP      next576
+	JMP      next656
 
-all577:
+all657:
 	ADDQ $0x00000040, SI
 	SUBQ $0x00000040, DI
-	JMP  few568
+	JMP  few644
 
-done569:
+done645:
 	VZEROUPPER
 	RET
+
+nan648:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X17
+	VPBROADCASTD X17, Z17
+	VCMPPS       $0x03, Z9, Z9, K1
+	VMOVAPS      Z17, K1, Z9
+	VCMPPS       $0x03, Z10, Z10, K1
+	VMOVAPS      Z17, K1, Z10
+	VCMPPS       $0x03, Z11, Z11, K1
+	VMOVAPS      Z17, K1, Z11
+	VCMPPS       $0x03, Z12, Z12, K1
+	VMOVAPS      Z17, K1, Z12
+	VCMPPS       $0x03, Z13, Z13, K1
+	VMOVAPS      Z17, K1, Z13
+	VCMPPS       $0x03, Z14, Z14, K1
+	VMOVAPS      Z17, K1, Z14
+	VCMPPS       $0x03, Z15, Z15, K1
+	VMOVAPS      Z17, K1, Z15
+	VCMPPS       $0x03, Z16, Z16, K1
+	VMOVAPS      Z17, K1, Z16
+	JMP          numbers649
+
+nan654:
+	MOVL         $0x7fc00000, R11
+	VMOVD        R11, X13
+	VPBROADCASTD X13, Z13
+	VCMPPS       $0x03, Z9, Z9, K2
+	VMOVAPS      Z13, K2, Z9
+	VCMPPS       $0x03, Z10, Z10, K2
+	VMOVAPS      Z13, K2, Z10
+	VCMPPS       $0x03, Z11, Z11, K2
+	VMOVAPS      Z13, K2, Z11
+	VCMPPS       $0x03, Z12, Z12, K2
+	VMOVAPS      Z13, K2, Z12
+	JMP          numbers655
 
 // func scaleF32AVX512(dst uintptr, src uintptr, n int, c float64)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
@@ -10674,9 +11542,9 @@ TEXT ·scaleF32AVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS X0, Z0
 	SHLQ         $0x02, DX
 
-many578:
+many658:
 	CMPQ      DX, $0x00000100
-	JL        few579
+	JL        few659
 	VMOVDQU64 (CX), Z1
 	VMULPS    Z0, Z1, Z1
 	VMOVDQU64 Z1, (AX)
@@ -10692,11 +11560,11 @@ many578:
 	ADDQ      $0x00000100, AX
 	ADDQ      $0x00000100, CX
 	SUBQ      $0x00000100, DX
-	JMP       many578
+	JMP       many658
 
-few579:
+few659:
 	TESTQ       DX, DX
-	JLE         done580
+	JLE         done660
 	MOVQ        DX, BX
 	SHRQ        $0x02, BX
 	MOVQ        $-1, SI
@@ -10708,9 +11576,9 @@ few579:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000040, CX
 	SUBQ        $0x00000040, DX
-	JMP         few579
+	JMP         few659
 
-done580:
+done660:
 	VZEROUPPER
 	RET
 
@@ -10725,9 +11593,9 @@ TEXT ·divideF32AVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS X0, Z0
 	SHLQ         $0x02, DX
 
-many581:
+many661:
 	CMPQ      DX, $0x00000100
-	JL        few582
+	JL        few662
 	VMOVDQU64 (CX), Z1
 	VDIVPS    Z0, Z1, Z1
 	VMOVDQU64 Z1, (AX)
@@ -10743,11 +11611,11 @@ many581:
 	ADDQ      $0x00000100, AX
 	ADDQ      $0x00000100, CX
 	SUBQ      $0x00000100, DX
-	JMP       many581
+	JMP       many661
 
-few582:
+few662:
 	TESTQ       DX, DX
-	JLE         done583
+	JLE         done663
 	MOVQ        DX, BX
 	SHRQ        $0x02, BX
 	MOVQ        $-1, SI
@@ -10759,9 +11627,9 @@ few582:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000040, CX
 	SUBQ        $0x00000040, DX
-	JMP         few582
+	JMP         few662
 
-done583:
+done663:
 	VZEROUPPER
 	RET
 
@@ -10774,9 +11642,9 @@ TEXT ·scaleF64AVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSD c+24(FP), Z0
 	SHLQ         $0x03, DX
 
-many584:
+many664:
 	CMPQ      DX, $0x00000100
-	JL        few585
+	JL        few665
 	VMOVDQU64 (CX), Z1
 	VMULPD    Z0, Z1, Z1
 	VMOVDQU64 Z1, (AX)
@@ -10792,11 +11660,11 @@ many584:
 	ADDQ      $0x00000100, AX
 	ADDQ      $0x00000100, CX
 	SUBQ      $0x00000100, DX
-	JMP       many584
+	JMP       many664
 
-few585:
+few665:
 	TESTQ       DX, DX
-	JLE         done586
+	JLE         done666
 	MOVQ        DX, BX
 	SHRQ        $0x03, BX
 	MOVQ        $-1, SI
@@ -10808,9 +11676,9 @@ few585:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000040, CX
 	SUBQ        $0x00000040, DX
-	JMP         few585
+	JMP         few665
 
-done586:
+done666:
 	VZEROUPPER
 	RET
 
@@ -10823,9 +11691,9 @@ TEXT ·divideF64AVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSD c+24(FP), Z0
 	SHLQ         $0x03, DX
 
-many587:
+many667:
 	CMPQ      DX, $0x00000100
-	JL        few588
+	JL        few668
 	VMOVDQU64 (CX), Z1
 	VDIVPD    Z0, Z1, Z1
 	VMOVDQU64 Z1, (AX)
@@ -10841,11 +11709,11 @@ many587:
 	ADDQ      $0x00000100, AX
 	ADDQ      $0x00000100, CX
 	SUBQ      $0x00000100, DX
-	JMP       many587
+	JMP       many667
 
-few588:
+few668:
 	TESTQ       DX, DX
-	JLE         done589
+	JLE         done669
 	MOVQ        DX, BX
 	SHRQ        $0x03, BX
 	MOVQ        $-1, SI
@@ -10857,9 +11725,9 @@ few588:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000040, CX
 	SUBQ        $0x00000040, DX
-	JMP         few588
+	JMP         few668
 
-done589:
+done669:
 	VZEROUPPER
 	RET
 
@@ -10874,9 +11742,9 @@ TEXT ·scaleF16AVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS X0, Z0
 	SHLQ         $0x01, DX
 
-many590:
+many670:
 	CMPQ      DX, $0x00000100
-	JL        few591
+	JL        few671
 	VCVTPH2PS (CX), Z1
 	VCVTPH2PS 32(CX), Z2
 	VMULPS    Z0, Z1, Z1
@@ -10912,11 +11780,11 @@ many590:
 	ADDQ      $0x00000100, AX
 	ADDQ      $0x00000100, CX
 	SUBQ      $0x00000100, DX
-	JMP       many590
+	JMP       many670
 
-few591:
+few671:
 	TESTQ       DX, DX
-	JLE         done592
+	JLE         done672
 	MOVQ        DX, BX
 	SHRQ        $0x01, BX
 	MOVQ        $-1, SI
@@ -10935,9 +11803,9 @@ few591:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000040, CX
 	SUBQ        $0x00000040, DX
-	JMP         few591
+	JMP         few671
 
-done592:
+done672:
 	VZEROUPPER
 	RET
 
@@ -10952,9 +11820,9 @@ TEXT ·divideF16AVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS X0, Z0
 	SHLQ         $0x01, DX
 
-many593:
+many673:
 	CMPQ      DX, $0x00000100
-	JL        few594
+	JL        few674
 	VCVTPH2PS (CX), Z1
 	VCVTPH2PS 32(CX), Z2
 	VDIVPS    Z0, Z1, Z1
@@ -10990,11 +11858,11 @@ many593:
 	ADDQ      $0x00000100, AX
 	ADDQ      $0x00000100, CX
 	SUBQ      $0x00000100, DX
-	JMP       many593
+	JMP       many673
 
-few594:
+few674:
 	TESTQ       DX, DX
-	JLE         done595
+	JLE         done675
 	MOVQ        DX, BX
 	SHRQ        $0x01, BX
 	MOVQ        $-1, SI
@@ -11013,9 +11881,9 @@ few594:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000040, CX
 	SUBQ        $0x00000040, DX
-	JMP         few594
+	JMP         few674
 
-done595:
+done675:
 	VZEROUPPER
 	RET
 
@@ -11045,9 +11913,9 @@ TEXT ·scaleBF16AVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS X5, Z5
 	SHLQ         $0x01, DX
 
-many596:
+many676:
 	CMPQ       DX, $0x00000100
-	JL         few597
+	JL         few677
 	VMOVDQU64  (CX), Z6
 	VPSLLD     $0x10, Z6, Z7
 	VPANDD     Z0, Z6, Z6
@@ -11055,7 +11923,7 @@ many596:
 	VMULPS     Z5, Z6, Z6
 	VCMPPS     $0x07, Z7, Z6, K1
 	KORTESTW   K1, K1
-	JCC        slow599
+	JCC        slow679
 	VPTESTMD   Z4, Z7, K1
 	VPADDD     Z1, Z7, Z7
 	VPADDD     Z2, Z7, K1, Z7
@@ -11065,7 +11933,7 @@ many596:
 	VPSRLD     $0x10, Z7, Z6
 	VPTERNLOGD $0xf8, Z0, Z8, Z6
 
-packed600:
+packed680:
 	VMOVDQU64  Z6, (AX)
 	VMOVDQU64  64(CX), Z6
 	VPSLLD     $0x10, Z6, Z7
@@ -11074,7 +11942,7 @@ packed600:
 	VMULPS     Z5, Z6, Z6
 	VCMPPS     $0x07, Z7, Z6, K1
 	KORTESTW   K1, K1
-	JCC        slow601
+	JCC        slow681
 	VPTESTMD   Z4, Z7, K1
 	VPADDD     Z1, Z7, Z7
 	VPADDD     Z2, Z7, K1, Z7
@@ -11084,7 +11952,7 @@ packed600:
 	VPSRLD     $0x10, Z7, Z6
 	VPTERNLOGD $0xf8, Z0, Z8, Z6
 
-packed602:
+packed682:
 	VMOVDQU64  Z6, 64(AX)
 	VMOVDQU64  128(CX), Z6
 	VPSLLD     $0x10, Z6, Z7
@@ -11093,7 +11961,7 @@ packed602:
 	VMULPS     Z5, Z6, Z6
 	VCMPPS     $0x07, Z7, Z6, K1
 	KORTESTW   K1, K1
-	JCC        slow603
+	JCC        slow683
 	VPTESTMD   Z4, Z7, K1
 	VPADDD     Z1, Z7, Z7
 	VPADDD     Z2, Z7, K1, Z7
@@ -11103,7 +11971,7 @@ packed602:
 	VPSRLD     $0x10, Z7, Z6
 	VPTERNLOGD $0xf8, Z0, Z8, Z6
 
-packed604:
+packed684:
 	VMOVDQU64  Z6, 128(AX)
 	VMOVDQU64  192(CX), Z6
 	VPSLLD     $0x10, Z6, Z7
@@ -11112,7 +11980,7 @@ packed604:
 	VMULPS     Z5, Z6, Z6
 	VCMPPS     $0x07, Z7, Z6, K1
 	KORTESTW   K1, K1
-	JCC        slow605
+	JCC        slow685
 	VPTESTMD   Z4, Z7, K1
 	VPADDD     Z1, Z7, Z7
 	VPADDD     Z2, Z7, K1, Z7
@@ -11122,16 +11990,16 @@ packed604:
 	VPSRLD     $0x10, Z7, Z6
 	VPTERNLOGD $0xf8, Z0, Z8, Z6
 
-packed606:
+packed686:
 	VMOVDQU64 Z6, 192(AX)
 	ADDQ      $0x00000100, AX
 	ADDQ      $0x00000100, CX
 	SUBQ      $0x00000100, DX
-	JMP       many596
+	JMP       many676
 
-few597:
+few677:
 	TESTQ       DX, DX
-	JLE         done598
+	JLE         done678
 	MOVQ        DX, BX
 	SHRQ        $0x01, BX
 	MOVQ        $-1, SI
@@ -11144,7 +12012,7 @@ few597:
 	VMULPS      Z5, Z6, Z6
 	VCMPPS      $0x07, Z7, Z6, K2
 	KORTESTW    K2, K2
-	JCC         slow607
+	JCC         slow687
 	VPTESTMD    Z4, Z7, K2
 	VPADDD      Z1, Z7, Z7
 	VPADDD      Z2, Z7, K2, Z7
@@ -11154,18 +12022,18 @@ few597:
 	VPSRLD      $0x10, Z7, Z6
 	VPTERNLOGD  $0xf8, Z0, Z8, Z6
 
-packed608:
+packed688:
 	VMOVDQU16 Z6, K1, (AX)
 	ADDQ      $0x00000040, AX
 	ADDQ      $0x00000040, CX
 	SUBQ      $0x00000040, DX
-	JMP       few597
+	JMP       few677
 
-done598:
+done678:
 	VZEROUPPER
 	RET
 
-slow599:
+slow679:
 	VPTESTMD   Z4, Z7, K1
 	VPADDD     Z1, Z7, Z8
 	VPADDD     Z2, Z8, K1, Z8
@@ -11178,9 +12046,9 @@ slow599:
 	VPORD      Z3, Z6, K1, Z7
 	VPSRLD     $0x10, Z8, Z6
 	VPTERNLOGD $0xf8, Z0, Z7, Z6
-	JMP        packed600
+	JMP        packed680
 
-slow601:
+slow681:
 	VPTESTMD   Z4, Z7, K1
 	VPADDD     Z1, Z7, Z8
 	VPADDD     Z2, Z8, K1, Z8
@@ -11193,9 +12061,9 @@ slow601:
 	VPORD      Z3, Z6, K1, Z7
 	VPSRLD     $0x10, Z8, Z6
 	VPTERNLOGD $0xf8, Z0, Z7, Z6
-	JMP        packed602
+	JMP        packed682
 
-slow603:
+slow683:
 	VPTESTMD   Z4, Z7, K1
 	VPADDD     Z1, Z7, Z8
 	VPADDD     Z2, Z8, K1, Z8
@@ -11208,9 +12076,9 @@ slow603:
 	VPORD      Z3, Z6, K1, Z7
 	VPSRLD     $0x10, Z8, Z6
 	VPTERNLOGD $0xf8, Z0, Z7, Z6
-	JMP        packed604
+	JMP        packed684
 
-slow605:
+slow685:
 	VPTESTMD   Z4, Z7, K1
 	VPADDD     Z1, Z7, Z8
 	VPADDD     Z2, Z8, K1, Z8
@@ -11223,9 +12091,9 @@ slow605:
 	VPORD      Z3, Z6, K1, Z7
 	VPSRLD     $0x10, Z8, Z6
 	VPTERNLOGD $0xf8, Z0, Z7, Z6
-	JMP        packed606
+	JMP        packed686
 
-slow607:
+slow687:
 	VPTESTMD   Z4, Z7, K2
 	VPADDD     Z1, Z7, Z8
 	VPADDD     Z2, Z8, K2, Z8
@@ -11238,7 +12106,7 @@ slow607:
 	VPORD      Z3, Z6, K2, Z7
 	VPSRLD     $0x10, Z8, Z6
 	VPTERNLOGD $0xf8, Z0, Z7, Z6
-	JMP        packed608
+	JMP        packed688
 
 // func divideBF16AVX512(dst uintptr, src uintptr, n int, c float64)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
@@ -11266,9 +12134,9 @@ TEXT ·divideBF16AVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS X5, Z5
 	SHLQ         $0x01, DX
 
-many609:
+many689:
 	CMPQ       DX, $0x00000100
-	JL         few610
+	JL         few690
 	VMOVDQU64  (CX), Z6
 	VPSLLD     $0x10, Z6, Z7
 	VPANDD     Z0, Z6, Z6
@@ -11276,7 +12144,7 @@ many609:
 	VDIVPS     Z5, Z6, Z6
 	VCMPPS     $0x07, Z7, Z6, K1
 	KORTESTW   K1, K1
-	JCC        slow612
+	JCC        slow692
 	VPTESTMD   Z4, Z7, K1
 	VPADDD     Z1, Z7, Z7
 	VPADDD     Z2, Z7, K1, Z7
@@ -11286,7 +12154,7 @@ many609:
 	VPSRLD     $0x10, Z7, Z6
 	VPTERNLOGD $0xf8, Z0, Z8, Z6
 
-packed613:
+packed693:
 	VMOVDQU64  Z6, (AX)
 	VMOVDQU64  64(CX), Z6
 	VPSLLD     $0x10, Z6, Z7
@@ -11295,7 +12163,7 @@ packed613:
 	VDIVPS     Z5, Z6, Z6
 	VCMPPS     $0x07, Z7, Z6, K1
 	KORTESTW   K1, K1
-	JCC        slow614
+	JCC        slow694
 	VPTESTMD   Z4, Z7, K1
 	VPADDD     Z1, Z7, Z7
 	VPADDD     Z2, Z7, K1, Z7
@@ -11305,7 +12173,7 @@ packed613:
 	VPSRLD     $0x10, Z7, Z6
 	VPTERNLOGD $0xf8, Z0, Z8, Z6
 
-packed615:
+packed695:
 	VMOVDQU64  Z6, 64(AX)
 	VMOVDQU64  128(CX), Z6
 	VPSLLD     $0x10, Z6, Z7
@@ -11314,7 +12182,7 @@ packed615:
 	VDIVPS     Z5, Z6, Z6
 	VCMPPS     $0x07, Z7, Z6, K1
 	KORTESTW   K1, K1
-	JCC        slow616
+	JCC        slow696
 	VPTESTMD   Z4, Z7, K1
 	VPADDD     Z1, Z7, Z7
 	VPADDD     Z2, Z7, K1, Z7
@@ -11324,7 +12192,7 @@ packed615:
 	VPSRLD     $0x10, Z7, Z6
 	VPTERNLOGD $0xf8, Z0, Z8, Z6
 
-packed617:
+packed697:
 	VMOVDQU64  Z6, 128(AX)
 	VMOVDQU64  192(CX), Z6
 	VPSLLD     $0x10, Z6, Z7
@@ -11333,7 +12201,7 @@ packed617:
 	VDIVPS     Z5, Z6, Z6
 	VCMPPS     $0x07, Z7, Z6, K1
 	KORTESTW   K1, K1
-	JCC        slow618
+	JCC        slow698
 	VPTESTMD   Z4, Z7, K1
 	VPADDD     Z1, Z7, Z7
 	VPADDD     Z2, Z7, K1, Z7
@@ -11343,16 +12211,16 @@ packed617:
 	VPSRLD     $0x10, Z7, Z6
 	VPTERNLOGD $0xf8, Z0, Z8, Z6
 
-packed619:
+packed699:
 	VMOVDQU64 Z6, 192(AX)
 	ADDQ      $0x00000100, AX
 	ADDQ      $0x00000100, CX
 	SUBQ      $0x00000100, DX
-	JMP       many609
+	JMP       many689
 
-few610:
+few690:
 	TESTQ       DX, DX
-	JLE         done611
+	JLE         done691
 	MOVQ        DX, BX
 	SHRQ        $0x01, BX
 	MOVQ        $-1, SI
@@ -11365,7 +12233,7 @@ few610:
 	VDIVPS      Z5, Z6, Z6
 	VCMPPS      $0x07, Z7, Z6, K2
 	KORTESTW    K2, K2
-	JCC         slow620
+	JCC         slow700
 	VPTESTMD    Z4, Z7, K2
 	VPADDD      Z1, Z7, Z7
 	VPADDD      Z2, Z7, K2, Z7
@@ -11375,18 +12243,18 @@ few610:
 	VPSRLD      $0x10, Z7, Z6
 	VPTERNLOGD  $0xf8, Z0, Z8, Z6
 
-packed621:
+packed701:
 	VMOVDQU16 Z6, K1, (AX)
 	ADDQ      $0x00000040, AX
 	ADDQ      $0x00000040, CX
 	SUBQ      $0x00000040, DX
-	JMP       few610
+	JMP       few690
 
-done611:
+done691:
 	VZEROUPPER
 	RET
 
-slow612:
+slow692:
 	VPTESTMD   Z4, Z7, K1
 	VPADDD     Z1, Z7, Z8
 	VPADDD     Z2, Z8, K1, Z8
@@ -11399,9 +12267,9 @@ slow612:
 	VPORD      Z3, Z6, K1, Z7
 	VPSRLD     $0x10, Z8, Z6
 	VPTERNLOGD $0xf8, Z0, Z7, Z6
-	JMP        packed613
+	JMP        packed693
 
-slow614:
+slow694:
 	VPTESTMD   Z4, Z7, K1
 	VPADDD     Z1, Z7, Z8
 	VPADDD     Z2, Z8, K1, Z8
@@ -11414,9 +12282,9 @@ slow614:
 	VPORD      Z3, Z6, K1, Z7
 	VPSRLD     $0x10, Z8, Z6
 	VPTERNLOGD $0xf8, Z0, Z7, Z6
-	JMP        packed615
+	JMP        packed695
 
-slow616:
+slow696:
 	VPTESTMD   Z4, Z7, K1
 	VPADDD     Z1, Z7, Z8
 	VPADDD     Z2, Z8, K1, Z8
@@ -11429,9 +12297,9 @@ slow616:
 	VPORD      Z3, Z6, K1, Z7
 	VPSRLD     $0x10, Z8, Z6
 	VPTERNLOGD $0xf8, Z0, Z7, Z6
-	JMP        packed617
+	JMP        packed697
 
-slow618:
+slow698:
 	VPTESTMD   Z4, Z7, K1
 	VPADDD     Z1, Z7, Z8
 	VPADDD     Z2, Z8, K1, Z8
@@ -11444,9 +12312,9 @@ slow618:
 	VPORD      Z3, Z6, K1, Z7
 	VPSRLD     $0x10, Z8, Z6
 	VPTERNLOGD $0xf8, Z0, Z7, Z6
-	JMP        packed619
+	JMP        packed699
 
-slow620:
+slow700:
 	VPTESTMD   Z4, Z7, K2
 	VPADDD     Z1, Z7, Z8
 	VPADDD     Z2, Z8, K2, Z8
@@ -11459,7 +12327,7 @@ slow620:
 	VPORD      Z3, Z6, K2, Z7
 	VPSRLD     $0x10, Z8, Z6
 	VPTERNLOGD $0xf8, Z0, Z7, Z6
-	JMP        packed621
+	JMP        packed701
 
 // func scaleE4M3AVX512(dst uintptr, src uintptr, n int, c float64)
 // Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, BMI2
@@ -11513,9 +12381,9 @@ TEXT ·scaleE4M3AVX512(SB), NOSPLIT, $0-32
 	VCVTSD2SS    X14, X14, X14
 	VBROADCASTSS X14, Z14
 
-many622:
+many702:
 	CMPQ       DX, $0x00000080
-	JL         few623
+	JL         few703
 	VPMOVZXBW  (CX), Y15
 	VPSLLW     $0x08, Y15, Y16
 	VPSLLW     $0x07, Y15, Y15
@@ -11719,11 +12587,11 @@ many622:
 	ADDQ       $0x00000080, AX
 	ADDQ       $0x00000080, CX
 	SUBQ       $0x00000080, DX
-	JMP        many622
+	JMP        many702
 
-few623:
+few703:
 	TESTQ       DX, DX
-	JLE         done624
+	JLE         done704
 	MOVQ        DX, BX
 	MOVQ        $-1, SI
 	BZHIQ       BX, SI, SI
@@ -11837,9 +12705,9 @@ few623:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000040, CX
 	SUBQ        $0x00000040, DX
-	JMP         few623
+	JMP         few703
 
-done624:
+done704:
 	VZEROUPPER
 	RET
 
@@ -11895,9 +12763,9 @@ TEXT ·divideE4M3AVX512(SB), NOSPLIT, $0-32
 	VCVTSD2SS    X14, X14, X14
 	VBROADCASTSS X14, Z14
 
-many625:
+many705:
 	CMPQ       DX, $0x00000080
-	JL         few626
+	JL         few706
 	VPMOVZXBW  (CX), Y15
 	VPSLLW     $0x08, Y15, Y16
 	VPSLLW     $0x07, Y15, Y15
@@ -12101,11 +12969,11 @@ many625:
 	ADDQ       $0x00000080, AX
 	ADDQ       $0x00000080, CX
 	SUBQ       $0x00000080, DX
-	JMP        many625
+	JMP        many705
 
-few626:
+few706:
 	TESTQ       DX, DX
-	JLE         done627
+	JLE         done707
 	MOVQ        DX, BX
 	MOVQ        $-1, SI
 	BZHIQ       BX, SI, SI
@@ -12219,9 +13087,9 @@ few626:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000040, CX
 	SUBQ        $0x00000040, DX
-	JMP         few626
+	JMP         few706
 
-done627:
+done707:
 	VZEROUPPER
 	RET
 
@@ -12262,9 +13130,9 @@ TEXT ·scaleE5M2AVX512(SB), NOSPLIT, $0-32
 	VCVTSD2SS    X9, X9, X9
 	VBROADCASTSS X9, Z9
 
-many628:
+many708:
 	CMPQ       DX, $0x00000080
-	JL         few629
+	JL         few709
 	VPMOVZXBW  (CX), Y10
 	VPSLLW     $0x08, Y10, Y10
 	VCVTPH2PS  Y10, Z10
@@ -12412,11 +13280,11 @@ many628:
 	ADDQ       $0x00000080, AX
 	ADDQ       $0x00000080, CX
 	SUBQ       $0x00000080, DX
-	JMP        many628
+	JMP        many708
 
-few629:
+few709:
 	TESTQ       DX, DX
-	JLE         done630
+	JLE         done710
 	MOVQ        DX, BX
 	MOVQ        $-1, SI
 	BZHIQ       BX, SI, SI
@@ -12502,9 +13370,9 @@ few629:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000040, CX
 	SUBQ        $0x00000040, DX
-	JMP         few629
+	JMP         few709
 
-done630:
+done710:
 	VZEROUPPER
 	RET
 
@@ -12545,9 +13413,9 @@ TEXT ·divideE5M2AVX512(SB), NOSPLIT, $0-32
 	VCVTSD2SS    X9, X9, X9
 	VBROADCASTSS X9, Z9
 
-many631:
+many711:
 	CMPQ       DX, $0x00000080
-	JL         few632
+	JL         few712
 	VPMOVZXBW  (CX), Y10
 	VPSLLW     $0x08, Y10, Y10
 	VCVTPH2PS  Y10, Z10
@@ -12695,11 +13563,11 @@ many631:
 	ADDQ       $0x00000080, AX
 	ADDQ       $0x00000080, CX
 	SUBQ       $0x00000080, DX
-	JMP        many631
+	JMP        many711
 
-few632:
+few712:
 	TESTQ       DX, DX
-	JLE         done633
+	JLE         done713
 	MOVQ        DX, BX
 	MOVQ        $-1, SI
 	BZHIQ       BX, SI, SI
@@ -12785,9 +13653,9 @@ few632:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000040, CX
 	SUBQ        $0x00000040, DX
-	JMP         few632
+	JMP         few712
 
-done633:
+done713:
 	VZEROUPPER
 	RET
 
@@ -12799,9 +13667,9 @@ TEXT ·convertF16ToF32AVX512(SB), NOSPLIT, $0-32
 	MOVQ n+16(FP), DX
 	SHLQ $0x02, DX
 
-many634:
+many714:
 	CMPQ      DX, $0x00000100
-	JL        few635
+	JL        few715
 	VCVTPH2PS (CX), Z0
 	VMOVDQU64 Z0, (AX)
 	VCVTPH2PS 32(CX), Z0
@@ -12813,11 +13681,11 @@ many634:
 	ADDQ      $0x00000100, AX
 	ADDQ      $0x00000080, CX
 	SUBQ      $0x00000100, DX
-	JMP       many634
+	JMP       many714
 
-few635:
+few715:
 	TESTQ       DX, DX
-	JLE         done636
+	JLE         done716
 	MOVQ        DX, BX
 	SHRQ        $0x02, BX
 	MOVQ        $-1, SI
@@ -12828,9 +13696,9 @@ few635:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000020, CX
 	SUBQ        $0x00000040, DX
-	JMP         few635
+	JMP         few715
 
-done636:
+done716:
 	VZEROUPPER
 	RET
 
@@ -12842,9 +13710,9 @@ TEXT ·convertBF16ToF32AVX512(SB), NOSPLIT, $0-32
 	MOVQ n+16(FP), DX
 	SHLQ $0x02, DX
 
-many637:
+many717:
 	CMPQ      DX, $0x00000100
-	JL        few638
+	JL        few718
 	VPMOVZXWD (CX), Z0
 	VPSLLD    $0x10, Z0, Z0
 	VMOVDQU64 Z0, (AX)
@@ -12860,11 +13728,11 @@ many637:
 	ADDQ      $0x00000100, AX
 	ADDQ      $0x00000080, CX
 	SUBQ      $0x00000100, DX
-	JMP       many637
+	JMP       many717
 
-few638:
+few718:
 	TESTQ       DX, DX
-	JLE         done639
+	JLE         done719
 	MOVQ        DX, BX
 	SHRQ        $0x02, BX
 	MOVQ        $-1, SI
@@ -12876,9 +13744,9 @@ few638:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000020, CX
 	SUBQ        $0x00000040, DX
-	JMP         few638
+	JMP         few718
 
-done639:
+done719:
 	VZEROUPPER
 	RET
 
@@ -12890,9 +13758,9 @@ TEXT ·convertF32ToF16AVX512(SB), NOSPLIT, $0-32
 	MOVQ n+16(FP), DX
 	SHLQ $0x02, DX
 
-many640:
+many720:
 	CMPQ      DX, $0x00000100
-	JL        few641
+	JL        few721
 	VMOVDQU64 (CX), Z0
 	VCVTPS2PH $0x00, Z0, (AX)
 	VMOVDQU64 64(CX), Z0
@@ -12904,11 +13772,11 @@ many640:
 	ADDQ      $0x00000080, AX
 	ADDQ      $0x00000100, CX
 	SUBQ      $0x00000100, DX
-	JMP       many640
+	JMP       many720
 
-few641:
+few721:
 	TESTQ       DX, DX
-	JLE         done642
+	JLE         done722
 	MOVQ        DX, BX
 	SHRQ        $0x02, BX
 	MOVQ        $-1, SI
@@ -12919,9 +13787,9 @@ few641:
 	ADDQ        $0x00000020, AX
 	ADDQ        $0x00000040, CX
 	SUBQ        $0x00000040, DX
-	JMP         few641
+	JMP         few721
 
-done642:
+done722:
 	VZEROUPPER
 	RET
 
@@ -12948,9 +13816,9 @@ TEXT ·convertF32ToBF16AVX512(SB), NOSPLIT, $0-32
 	VPBROADCASTD X3, Z3
 	SHLQ         $0x02, DX
 
-many643:
+many723:
 	CMPQ      DX, $0x00000100
-	JL        few644
+	JL        few724
 	VMOVDQU64 (CX), Z4
 	VPTESTMD  Z3, Z4, K1
 	VPADDD    Z0, Z4, Z5
@@ -12986,11 +13854,11 @@ many643:
 	ADDQ      $0x00000080, AX
 	ADDQ      $0x00000100, CX
 	SUBQ      $0x00000100, DX
-	JMP       many643
+	JMP       many723
 
-few644:
+few724:
 	TESTQ       DX, DX
-	JLE         done645
+	JLE         done725
 	MOVQ        DX, BX
 	SHRQ        $0x02, BX
 	MOVQ        $-1, SI
@@ -13007,9 +13875,9 @@ few644:
 	ADDQ        $0x00000020, AX
 	ADDQ        $0x00000040, CX
 	SUBQ        $0x00000040, DX
-	JMP         few644
+	JMP         few724
 
-done645:
+done725:
 	VZEROUPPER
 	RET
 
@@ -13021,9 +13889,9 @@ TEXT ·convertF32ToF64AVX512(SB), NOSPLIT, $0-32
 	MOVQ n+16(FP), DX
 	SHLQ $0x03, DX
 
-many646:
+many726:
 	CMPQ      DX, $0x00000100
-	JL        few647
+	JL        few727
 	VCVTPS2PD (CX), Z0
 	VMOVDQU64 Z0, (AX)
 	VCVTPS2PD 32(CX), Z0
@@ -13035,11 +13903,11 @@ many646:
 	ADDQ      $0x00000100, AX
 	ADDQ      $0x00000080, CX
 	SUBQ      $0x00000100, DX
-	JMP       many646
+	JMP       many726
 
-few647:
+few727:
 	TESTQ       DX, DX
-	JLE         done648
+	JLE         done728
 	MOVQ        DX, BX
 	SHRQ        $0x03, BX
 	MOVQ        $-1, SI
@@ -13050,9 +13918,9 @@ few647:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000020, CX
 	SUBQ        $0x00000040, DX
-	JMP         few647
+	JMP         few727
 
-done648:
+done728:
 	VZEROUPPER
 	RET
 
@@ -13064,9 +13932,9 @@ TEXT ·convertF64ToF32AVX512(SB), NOSPLIT, $0-32
 	MOVQ n+16(FP), DX
 	SHLQ $0x03, DX
 
-many649:
+many729:
 	CMPQ      DX, $0x00000100
-	JL        few650
+	JL        few730
 	VMOVDQU64 (CX), Z0
 	VCVTPD2PS Z0, Y0
 	VMOVUPS   Y0, (AX)
@@ -13082,11 +13950,11 @@ many649:
 	ADDQ      $0x00000080, AX
 	ADDQ      $0x00000100, CX
 	SUBQ      $0x00000100, DX
-	JMP       many649
+	JMP       many729
 
-few650:
+few730:
 	TESTQ       DX, DX
-	JLE         done651
+	JLE         done731
 	MOVQ        DX, BX
 	SHRQ        $0x03, BX
 	MOVQ        $-1, SI
@@ -13098,9 +13966,9 @@ few650:
 	ADDQ        $0x00000020, AX
 	ADDQ        $0x00000040, CX
 	SUBQ        $0x00000040, DX
-	JMP         few650
+	JMP         few730
 
-done651:
+done731:
 	VZEROUPPER
 	RET
 
@@ -13111,9 +13979,9 @@ TEXT ·copyNTAVX512(SB), NOSPLIT, $0-24
 	MOVQ src+8(FP), CX
 	MOVQ bytes+16(FP), DX
 
-loop652:
+loop732:
 	TESTQ     DX, DX
-	JLE       done653
+	JLE       done733
 	VMOVDQU64 (CX), Z0
 	VMOVDQU64 64(CX), Z1
 	VMOVDQU64 128(CX), Z2
@@ -13125,9 +13993,9 @@ loop652:
 	ADDQ      $0x00000100, CX
 	ADDQ      $0x00000100, AX
 	SUBQ      $0x00000100, DX
-	JMP       loop652
+	JMP       loop732
 
-done653:
+done733:
 	SFENCE
 	VZEROUPPER
 	RET

@@ -13,7 +13,10 @@
 // is in use; GODEBUG=cpu.all=off (or cpu.avx512bf16=off, cpu.avx512f=off, cpu.avx2=off) turns instruction sets off.
 //
 // Invariants:
-//   - The same bits on every level, only the payload of a NaN may differ. Sums and products are taken strictly from left to right, without fused multiply-add.
+//   - The same bits on every level, on all processors. A reduction of two sources or more gives one and the same NaN, positive, quiet
+//     and without a payload (0x7fc00000 as float32), whatever NaN went in and in whichever order: two operands commute to the bit.
+//     [Scale], [Average] and [Convert] make no NaN another one but by rounding, in which levels may differ.
+//   - Sums and products are taken strictly from left to right, without fused multiply-add.
 //   - F16, BF16 and the 8-bit floats are summed and multiplied in float32 and rounded once, at the end.
 //   - Min and Max give NaN if any operand is NaN, as PyTorch's do, and order -0 before +0, as Go's builtins do.
 //   - Integers wrap. A bool is a byte 0 or 1: Sum and Max are or, Product and Min are and.

@@ -1,5 +1,10 @@
 package kern
 
+import (
+	"math"
+	"unsafe"
+)
+
 // The folds combine src into acc, element by element. Both have the same length.
 
 type integer interface {
@@ -80,6 +85,27 @@ func product128(acc, src []complex128) {
 			float64(real(a)*real(b))-float64(imag(a)*imag(b)),
 			float64(real(a)*imag(b))+float64(imag(a)*real(b)))
 	}
+}
+
+// nan is the NaN that reductions give. Which one an addition gives depends on the processor, on the order of its operands and on
+// the compiler; all ranks must have the same bits.
+var nan = math.Float64frombits(0x7ff8 << 48)
+
+// oneNaN replaces every NaN by the one that reductions give.
+func oneNaN[T float32 | float64](values []T) {
+	for i, v := range values {
+		if v != v {
+			values[i] = T(nan)
+		}
+	}
+}
+
+func oneNaN64(values []complex64) {
+	oneNaN(unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(values))), 2*len(values)))
+}
+
+func oneNaN128(values []complex128) {
+	oneNaN(unsafe.Slice((*float64)(unsafe.Pointer(unsafe.SliceData(values))), 2*len(values)))
 }
 
 func scale[T float32 | float64](values []T, c float64) {

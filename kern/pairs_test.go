@@ -45,7 +45,7 @@ func TestReducePairs(t *testing.T) {
 				restore := SetLevel(level)
 				Reduce(Sum, dt, pointers(got), pointers(numbers, partner), all)
 				restore()
-				if err := same(dt, got.bytes(), want.bytes()); err != nil {
+				if err := exactly(dt, got.bytes(), want.bytes()); err != nil {
 					t.Fatalf("%s: every %v + %#04x: %v", level, dt, b, err)
 				}
 			}
@@ -69,7 +69,7 @@ func TestReduceQuarterPairs(t *testing.T) {
 				restore := SetLevel(level)
 				Reduce(op, dt, pointers(got), pointers(a, b), all)
 				restore()
-				if err := same(dt, got.bytes(), want.bytes()); err != nil {
+				if err := exactly(dt, got.bytes(), want.bytes()); err != nil {
 					t.Fatalf("%s: every %v of %v: %v", level, op, dt, err)
 				}
 			}
@@ -99,7 +99,7 @@ func TestSubnormalAmongNormal(t *testing.T) {
 				restore := SetLevel(level)
 				Reduce(op, dtype.BFloat16, pointers(got), pointers(a, b), n)
 				restore()
-				if err := same(dtype.BFloat16, got.bytes(), want.bytes()); err != nil {
+				if err := exactly(dtype.BFloat16, got.bytes(), want.bytes()); err != nil {
 					t.Fatalf("%s: %v with a subnormal number at %d: %v", level, op, at, err)
 				}
 			}

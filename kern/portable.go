@@ -25,17 +25,17 @@ func init() {
 	narrow(dtype.BFloat16, bf16Lens)
 	narrow(dtype.Float8E4M3FN, e4m3Lens)
 	narrow(dtype.Float8E5M2, e5m2Lens)
-	native[float32](dtype.Float32)
-	native[float64](dtype.Float64)
+	native(dtype.Float32, oneNaN[float32])
+	native(dtype.Float64, oneNaN[float64])
 	floats(dtype.Float32, inPlace[float32]())
 	floats(dtype.Float64, inPlace[float64]())
 
 	r := &portable.reduce
-	r[BAnd][dtype.Uint8] = direct(bitAnd, func(a, b uint8) uint8 { return a & b })
-	r[BOr][dtype.Uint8] = direct(bitOr, func(a, b uint8) uint8 { return a | b })
-	r[BXor][dtype.Uint8] = direct(bitXor, func(a, b uint8) uint8 { return a ^ b })
-	r[Product][dtype.Complex64] = inPlace[complex64]().reduce(product64)
-	r[Product][dtype.Complex128] = inPlace[complex128]().reduce(product128)
+	r[BAnd][dtype.Uint8] = direct(bitAnd, func(a, b uint8) uint8 { return a & b }, nil)
+	r[BOr][dtype.Uint8] = direct(bitOr, func(a, b uint8) uint8 { return a | b }, nil)
+	r[BXor][dtype.Uint8] = direct(bitXor, func(a, b uint8) uint8 { return a ^ b }, nil)
+	r[Product][dtype.Complex64] = inPlace[complex64]().reduce(product64, oneNaN64)
+	r[Product][dtype.Complex128] = inPlace[complex128]().reduce(product128, oneNaN128)
 	fillConversions(&portable.convert)
 	for _, l := range levels {
 		l.findWays()
@@ -43,24 +43,24 @@ func init() {
 }
 
 func integers[T integer](dt dtype.DType) {
-	native[T](dt)
+	native[T](dt, nil)
 	portable.divide[dt] = inPlace[T]().each(truncate)
 }
 
 // native fills in the reductions of a type that Go itself computes with.
-func native[T ordered](dt dtype.DType) {
+func native[T ordered](dt dtype.DType, settle func([]T)) {
 	r := &portable.reduce
-	r[Sum][dt] = direct(sum, func(a, b T) T { return a + b })
-	r[Product][dt] = direct(product, func(a, b T) T { return a * b })
-	r[Min][dt] = direct(minimum, func(a, b T) T { return min(a, b) })
-	r[Max][dt] = direct(maximum, func(a, b T) T { return max(a, b) })
+	r[Sum][dt] = direct(sum, func(a, b T) T { return a + b }, settle)
+	r[Product][dt] = direct(product, func(a, b T) T { return a * b }, settle)
+	r[Min][dt] = direct(minimum, func(a, b T) T { return min(a, b) }, settle)
+	r[Max][dt] = direct(maximum, func(a, b T) T { return max(a, b) }, settle)
 }
 
 // narrow fills in a float that is widened to compute with.
 func narrow(dt dtype.DType, l lens[float32]) {
 	r := &portable.reduce
-	r[Sum][dt], r[Product][dt] = l.reduce(sum), l.reduce(product)
-	r[Min][dt], r[Max][dt] = l.reduce(minimum), l.reduce(maximum)
+	r[Sum][dt], r[Product][dt] = l.reduce(sum, oneNaN), l.reduce(product, oneNaN)
+	r[Min][dt], r[Max][dt] = l.reduce(minimum, oneNaN), l.reduce(maximum, oneNaN)
 	floats(dt, l)
 }
 
@@ -68,8 +68,8 @@ func floats[A float32 | float64](dt dtype.DType, l lens[A]) {
 	portable.scale[dt], portable.divide[dt] = l.each(scale), l.each(divide)
 }
 
-// reduce returns the loop that folds elements seen through l.
-func (l lens[A]) reduce(fold func(acc, src []A)) reduceKernel {
+// reduce returns the loop that folds elements seen through l, and settles the results if settle isn't nil.
+func (l lens[A]) reduce(fold func(acc, src []A), settle func([]A)) reduceKernel {
 	return reduceKernel{step: 1, run: func(dsts, srcs []unsafe.Pointer, off, n int) {
 		var accs, bufs [block]A
 		for n > 0 {
@@ -78,6 +78,9 @@ func (l lens[A]) reduce(fold func(acc, src []A)) reduceKernel {
 			copy(acc, l.read(buf, unsafe.Add(srcs[0], off)))
 			for _, s := range srcs[1:] {
 				fold(acc, l.read(buf, unsafe.Add(s, off)))
+			}
+			if settle != nil {
+				settle(acc)
 			}
 			for _, d := range dsts {
 				l.write(unsafe.Add(d, off), acc)
@@ -92,8 +95,8 @@ func (l lens[A]) reduce(fold func(acc, src []A)) reduceKernel {
 const few = 16
 
 // direct returns the loop that folds elements of a type that Go itself computes with; one does it for a pair.
-func direct[T any](fold func(acc, src []T), one func(a, b T) T) reduceKernel {
-	many := inPlace[T]().reduce(fold).run
+func direct[T any](fold func(acc, src []T), one func(a, b T) T, settle func([]T)) reduceKernel {
+	many := inPlace[T]().reduce(fold, settle).run
 	return reduceKernel{step: 1, run: func(dsts, srcs []unsafe.Pointer, off, n int) {
 		if n > few {
 			many(dsts, srcs, off, n)
@@ -105,6 +108,9 @@ func direct[T any](fold func(acc, src []T), one func(a, b T) T) reduceKernel {
 			for i := range d {
 				d[i] = one(a[i], b[i])
 			}
+			if settle != nil {
+				settle(d)
+			}
 			return
 		}
 		for i := range n {
@@ -114,6 +120,11 @@ func direct[T any](fold func(acc, src []T), one func(a, b T) T) reduceKernel {
 			}
 			for _, d := range dsts {
 				at(d)[i] = acc
+			}
+		}
+		if settle != nil {
+			for _, d := range dsts {
+				settle(at(d))
 			}
 		}
 	}}

@@ -58,7 +58,27 @@ dest: \
 done: \
 	RET
 
-// PLAIN reduces elements that are computed with as they are.
+// ONENAN replaces NaN, which isn't equal to itself, by the one that reductions give: V20, which NAN32 or NAN64 fills.
+#define FCMEQ 0x4E20E400
+#define FCMEQD 0x4E60E400
+#define BIF 0x6EE01C00
+#define NAN32 \
+	MOVD $0x7fc00000, R8 \
+	VDUP R8, V20.S4
+#define NAN64 \
+	MOVD $0x7ff8000000000000, R8 \
+	VDUP R8, V20.D2
+#define ONENAN(equal) \
+	ARITH(equal, 12, 0, 0) \
+	ARITH(BIF, 0, 20, 12) \
+	ARITH(equal, 12, 1, 1) \
+	ARITH(BIF, 1, 20, 12) \
+	ARITH(equal, 12, 2, 2) \
+	ARITH(BIF, 2, 20, 12) \
+	ARITH(equal, 12, 3, 3) \
+	ARITH(BIF, 3, 20, 12)
+
+// PLAIN reduces elements that are computed with as they are, FLOAT and DOUBLE those that may be NaN.
 #define PLAINLOAD VLD1 (R6), [V0.B16, V1.B16, V2.B16, V3.B16]
 #define PLAINNEXT VLD1 (R6), [V4.B16, V5.B16, V6.B16, V7.B16]
 #define PLAINSTORE VST1 [V0.B16, V1.B16, V2.B16, V3.B16], (R6)
@@ -68,6 +88,16 @@ done: \
 TEXT name(SB), NOSPLIT, $0-64 \
 	BEGIN(shift) \
 	LOOP(64, PLAINLOAD, PLAINCOMBINE(op), NOOP, PLAINSTORE)
+#define FLOAT(name, op) \
+TEXT name(SB), NOSPLIT, $0-64 \
+	BEGIN(2) \
+	NAN32 \
+	LOOP(64, PLAINLOAD, PLAINCOMBINE(op), ONENAN(FCMEQ), PLAINSTORE)
+#define DOUBLE(name, op) \
+TEXT name(SB), NOSPLIT, $0-64 \
+	BEGIN(3) \
+	NAN64 \
+	LOOP(64, PLAINLOAD, PLAINCOMBINE(op), ONENAN(FCMEQD), PLAINSTORE)
 
 // HALF reduces float16 as float32: FCVTL and FCVTL2 widen the lower and the upper half of a register, FCVTN and FCVTN2 round.
 #define FCVTL 0x0E217800
@@ -86,6 +116,7 @@ TEXT name(SB), NOSPLIT, $0-64 \
 	CONVERT(FCVTL2, 7, 9) \
 	FOLD(op)
 #define HALFPACK \
+	ONENAN(FCMEQ) \
 	CONVERT(FCVTN, 8, 0) \
 	CONVERT(FCVTN2, 8, 1) \
 	CONVERT(FCVTN, 9, 2) \
@@ -94,13 +125,12 @@ TEXT name(SB), NOSPLIT, $0-64 \
 #define HALF(name, op) \
 TEXT name(SB), NOSPLIT, $0-64 \
 	BEGIN(1) \
+	NAN32 \
 	LOOP(32, HALFLOAD, HALFCOMBINE(op), HALFPACK, HALFSTORE)
 
 // BFLOAT reduces bfloat16, the upper half of a float32, as float32: the elements at even places and those at odd places of a
 // register become one register each. Rounding adds just under half a unit, or half of one before an odd digit; NaN is
-// made quiet instead. V16 is 0xffff0000, V17 0x7fff, V18 1, V19 0x400000 in every lane.
-#define FCMEQ 0x4E20E400
-#define BIF 0x6EE01C00
+// replaced instead. V16 is 0xffff0000, V17 0x7fff, V18 1 in every lane.
 #define WIDEN(even, odd, from) \
 	VSHL $16, from.S4, even.S4 \
 	VAND V16.B16, from.B16, odd.B16
@@ -109,9 +139,8 @@ TEXT name(SB), NOSPLIT, $0-64 \
 	VAND  V18.B16, V10.B16, V10.B16 \
 	VADD  V17.S4, V10.S4, V10.S4 \
 	VADD  v.S4, V10.S4, V10.S4 \
-	VORR  V19.B16, v.B16, V11.B16 \
 	ARITH(FCMEQ, 12, number, number) \
-	ARITH(BIF, 10, 11, 12) \
+	ARITH(BIF, 10, 20, 12) \
 	VMOV  V10.B16, v.B16
 #define BFLOATLOAD VLD1 (R6), [V8.B16, V9.B16] \
 	WIDEN(V0, V1, V8) \
@@ -140,8 +169,7 @@ TEXT name(SB), NOSPLIT, $0-64 \
 	VDUP R8, V17.S4 \
 	MOVD $1, R8 \
 	VDUP R8, V18.S4 \
-	MOVD $0x400000, R8 \
-	VDUP R8, V19.S4 \
+	NAN32 \
 	LOOP(32, BFLOATLOAD, BFLOATCOMBINE(op), BFLOATPACK, HALFSTORE)
 
 PLAIN(·reduceSum8NEON, 0, 0x4E208400)
@@ -166,19 +194,19 @@ PLAIN(·reduceMaxU32NEON, 2, 0x6EA06400)
 PLAIN(·reduceBAnd8NEON, 0, 0x4E201C00)
 PLAIN(·reduceBOr8NEON, 0, 0x4EA01C00)
 PLAIN(·reduceBXor8NEON, 0, 0x6E201C00)
-PLAIN(·reduceSumF32NEON, 2, 0x4E20D400)
-PLAIN(·reduceSumF64NEON, 3, 0x4E60D400)
+FLOAT(·reduceSumF32NEON, 0x4E20D400)
+DOUBLE(·reduceSumF64NEON, 0x4E60D400)
 HALF(·reduceSumF16NEON, 0x4E20D400)
 BFLOAT(·reduceSumBF16NEON, 0x4E20D400)
-PLAIN(·reduceProductF32NEON, 2, 0x6E20DC00)
-PLAIN(·reduceProductF64NEON, 3, 0x6E60DC00)
+FLOAT(·reduceProductF32NEON, 0x6E20DC00)
+DOUBLE(·reduceProductF64NEON, 0x6E60DC00)
 HALF(·reduceProductF16NEON, 0x6E20DC00)
 BFLOAT(·reduceProductBF16NEON, 0x6E20DC00)
-PLAIN(·reduceMinF32NEON, 2, 0x4EA0F400)
-PLAIN(·reduceMinF64NEON, 3, 0x4EE0F400)
+FLOAT(·reduceMinF32NEON, 0x4EA0F400)
+DOUBLE(·reduceMinF64NEON, 0x4EE0F400)
 HALF(·reduceMinF16NEON, 0x4EA0F400)
 BFLOAT(·reduceMinBF16NEON, 0x4EA0F400)
-PLAIN(·reduceMaxF32NEON, 2, 0x4E20F400)
-PLAIN(·reduceMaxF64NEON, 3, 0x4E60F400)
+FLOAT(·reduceMaxF32NEON, 0x4E20F400)
+DOUBLE(·reduceMaxF64NEON, 0x4E60F400)
 HALF(·reduceMaxF16NEON, 0x4E20F400)
 BFLOAT(·reduceMaxBF16NEON, 0x4E20F400)

@@ -61,7 +61,7 @@ func TestReduce(t *testing.T) {
 					Reduce(op, dt, pointers(dsts...), pointers(srcs...), n)
 					for i, d := range dsts {
 						d.intact(t, n)
-						if err := same(dt, d.bytes()[:n*dt.Size()], want.bytes()[:n*dt.Size()]); err != nil {
+						if err := exactly(dt, d.bytes()[:n*dt.Size()], want.bytes()[:n*dt.Size()]); err != nil {
 							t.Fatalf("%d sources, destination %d of %d, n = %d: %v", k, i, nd, n, err)
 						}
 					}
@@ -88,7 +88,7 @@ func TestReduceInPlace(t *testing.T) {
 						Reduce(op, dt, pointers(srcs[first:]...), pointers(srcs...), n)
 						for i, d := range srcs[first:] {
 							d.intact(t, n)
-							if err := same(dt, d.bytes(), want.bytes()); err != nil {
+							if err := exactly(dt, d.bytes(), want.bytes()); err != nil {
 								t.Fatalf("%d sources, destination %d, n = %d: %v", k, first+i, n, err)
 							}
 						}
@@ -118,7 +118,7 @@ func TestReduceLong(t *testing.T) {
 			Reduce(c.op, c.dt, pointers(srcs[:2]...), pointers(srcs...), n)
 			for _, d := range srcs[:2] {
 				d.intact(t, n)
-				if err := same(c.dt, d.bytes(), want.bytes()); err != nil {
+				if err := exactly(c.dt, d.bytes(), want.bytes()); err != nil {
 					t.Errorf("%v %v: %v", c.op, c.dt, err)
 				}
 			}
@@ -216,7 +216,7 @@ func FuzzReduce(f *testing.F) {
 				d := newMemory(dt, count, int(shift%64))
 				Reduce(op, dt, pointers(d), pointers(srcs...), count)
 				d.intact(t, count)
-				if err := same(dt, d.bytes(), want.bytes()); err != nil {
+				if err := exactly(dt, d.bytes(), want.bytes()); err != nil {
 					t.Fatalf("%s: %v of %d x %d %v: %v", name, op, k, count, dt, err)
 				}
 			}

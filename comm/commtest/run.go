@@ -48,6 +48,7 @@ func Run(t *testing.T, c Config) {
 		{"Collectives", Collectives, anywhere},
 		{"InPlace", InPlace, anywhere},
 		{"Algorithms", Algorithms, anywhere},
+		{"Specials", Specials, anywhere},
 		{"PointToPoint", PointToPoint, anywhere},
 		{"Split", Split, anywhere},
 		{"Async", Async, anywhere},

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"slices"
+
 	"github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
 )
@@ -45,17 +47,17 @@ func (b bfloat) store(g *gen, packed []operand.Op, m operand.Mem, mask reg.Regis
 }
 
 // pack rounds in a fast way, which is wrong for a few values, and tests whether there are any; if so, a slower way that is right for all
-// follows, out of line.
-func (b bfloat) pack(g *gen, v [][]operand.Op) [][]operand.Op {
+// follows, out of line. That one replaces NaN, too.
+func (b bfloat) pack(g *gen, v [][]operand.Op, oneNaN bool) [][]operand.Op {
 	packed := make([][]operand.Op, len(v))
 	for i := range packed {
 		packed[i] = []operand.Op{g.vec()}
 	}
 	slow, done := g.label("slow"), g.label("packed")
 	if g.bf16 {
-		b.convert(g, v, packed, slow)
+		b.convert(g, v, packed, slow, oneNaN)
 	} else {
-		b.jumpIfNaN(g, v, slow)
+		single.jumpIfNaN(g, slices.Concat(v...), slow)
 		for i, parts := range v {
 			b.merge(g, b.round(g, parts[0]), b.round(g, parts[1]), packed[i][0])
 		}
@@ -63,8 +65,13 @@ func (b bfloat) pack(g *gen, v [][]operand.Op) [][]operand.Op {
 	g.Label(done)
 	g.outOfLine(func() {
 		g.Label(slow)
+		round := b.quieted
+		if oneNaN {
+			single.replaceNaN(g, slices.Concat(v...))
+			round = b.round // which leaves that one as it is
+		}
 		for i, parts := range v {
-			b.merge(g, b.quieted(g, parts[0]), b.quieted(g, parts[1]), packed[i][0])
+			b.merge(g, round(g, parts[0]), round(g, parts[1]), packed[i][0])
 		}
 		g.JMP(operand.LabelRef(done))
 	})
@@ -72,16 +79,20 @@ func (b bfloat) pack(g *gen, v [][]operand.Op) [][]operand.Op {
 }
 
 // convert packs by the processor's own conversion, which rounds as round does, knows NaN, and takes every subnormal number for
-// zero. So it jumps to slow if there is one. That is told by masks in general registers, as operations on mask registers would
-// take the place of vector operations.
-func (b bfloat) convert(g *gen, v, packed [][]operand.Op, slow string) {
-	const subnormal = operand.U8(0x20)
+// zero. So it jumps to slow if there is one, or with oneNaN a NaN. That is told by masks in general registers, as operations on
+// mask registers would take the place of vector operations.
+func (b bfloat) convert(g *gen, v, packed [][]operand.Op, slow string, oneNaN bool) {
+	const subnormal, quietNaN, signalingNaN = 0x20, 0x01, 0x80
+	slowly := operand.U8(subnormal)
+	if oneNaN {
+		slowly |= quietNaN | signalingNaN
+	}
 	some := g.GP32()
 	g.XORL(some, some)
 	for _, parts := range v {
 		for _, part := range parts {
 			mask, lanes := g.K(), g.GP32()
-			g.VFPCLASSPSZ(subnormal, part, mask)
+			g.VFPCLASSPSZ(slowly, part, mask)
 			g.KMOVW(mask, lanes)
 			g.ORL(lanes, some)
 		}
@@ -104,38 +115,6 @@ func (b bfloat) merge(g *gen, even, odd, dst operand.Op) {
 		const oddWords = 0b10101010
 		g.VPBLENDW(operand.U8(oddWords), odd, dst, dst)
 	}
-}
-
-// jumpIfNaN jumps to label if there is a NaN in v.
-func (b bfloat) jumpIfNaN(g *gen, v [][]operand.Op, label string) {
-	if g.avx512 {
-		all := g.K()
-		for i, parts := range v {
-			if i == 0 {
-				g.VCMPPS(ordered, parts[0], parts[1], all)
-			} else {
-				g.VCMPPS(ordered, parts[0], parts[1], all, all)
-			}
-		}
-		g.KORTESTW(all, all)
-		g.JCC(operand.LabelRef(label)) // not all are ones
-		return
-	}
-	some := g.vec()
-	for i, parts := range v {
-		nan := some
-		if i > 0 {
-			nan = g.vec()
-		}
-		g.VCMPPS(unordered, parts[0], parts[1], nan)
-		if i > 0 {
-			g.or(nan, some, some)
-		}
-	}
-	bits := g.GP32()
-	g.VMOVMSKPS(some, bits)
-	g.TESTL(bits, bits)
-	g.JNE(operand.LabelRef(label))
 }
 
 // round returns v such that its upper halves are the nearest bfloat16, ties to even, where v isn't NaN: it adds just under half

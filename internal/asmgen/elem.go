@@ -14,8 +14,8 @@ type elem interface {
 	// load reads a vector at m, all of it if mask is nil, else only the lanes of the mask (the others become zero).
 	load(g *gen, m operand.Mem, mask reg.Register) []operand.Op
 	// pack turns what load gives into what store takes, for some vectors at once, rounding where memory holds less than
-	// registers.
-	pack(g *gen, v [][]operand.Op) [][]operand.Op
+	// registers. With oneNaN it replaces every NaN by the one that reductions give.
+	pack(g *gen, v [][]operand.Op, oneNaN bool) [][]operand.Op
 	// store writes a packed vector; lanes outside the mask are not written.
 	store(g *gen, packed []operand.Op, m operand.Mem, mask reg.Register)
 	// operands is what a fold may combine with registers: load, or memory itself.
@@ -50,7 +50,15 @@ func (p plain) load(g *gen, m operand.Mem, mask reg.Register) []operand.Op {
 	return []operand.Op{v}
 }
 
-func (p plain) pack(g *gen, v [][]operand.Op) [][]operand.Op { return v }
+func (p plain) pack(g *gen, v [][]operand.Op, oneNaN bool) [][]operand.Op {
+	switch {
+	case oneNaN && p == 32:
+		single.oneNaN(g, v)
+	case oneNaN:
+		double.oneNaN(g, v)
+	}
+	return v
+}
 
 func (p plain) store(g *gen, v []operand.Op, m operand.Mem, mask reg.Register) {
 	if mask == nil {
@@ -102,8 +110,11 @@ func (h half) operands(g *gen, m operand.Mem, mask reg.Register) []operand.Op {
 	return h.load(g, m, mask)
 }
 
-func (half) pack(g *gen, v [][]operand.Op) [][]operand.Op {
+func (half) pack(g *gen, v [][]operand.Op, oneNaN bool) [][]operand.Op {
 	const toNearestEven = operand.U8(0)
+	if oneNaN {
+		single.oneNaN(g, v)
+	}
 	packed := make([][]operand.Op, len(v))
 	for i, parts := range v {
 		low, high := g.halfVec(), g.halfVec()

@@ -2,9 +2,11 @@ package main
 
 import (
 	"math"
+	"slices"
 
 	"github.com/mmcloughlin/avo/build"
 	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
 )
 
 // fold combines src, a register or memory, into the register acc.
@@ -94,14 +96,18 @@ func extreme64(wide func(*build.Context, ...operand.Op), unsigned, maximum bool)
 
 // float is the instructions on one of the two floating-point types.
 type float struct {
+	nan                                    func(g *gen) reg.Register                 // the NaN that reductions give, in every lane
+	all                                    func(c *build.Context, k1, k2 operand.Op) // CF: whether the masks of a register are all ones
 	add, mul, div, min, max, cmp, rng, mov func(*build.Context, ...operand.Op)
 	addZeroing                             func(c *build.Context, src, acc, k, dst operand.Op)
 }
 
 var (
-	single = float{(*build.Context).VADDPS, (*build.Context).VMULPS, (*build.Context).VDIVPS, (*build.Context).VMINPS, (*build.Context).VMAXPS,
+	single = float{func(g *gen) reg.Register { return g.broadcast32(0x7fc00000) }, (*build.Context).KORTESTW,
+		(*build.Context).VADDPS, (*build.Context).VMULPS, (*build.Context).VDIVPS, (*build.Context).VMINPS, (*build.Context).VMAXPS,
 		(*build.Context).VCMPPS, (*build.Context).VRANGEPS, (*build.Context).VMOVAPS, (*build.Context).VADDPS_Z}
-	double = float{(*build.Context).VADDPD, (*build.Context).VMULPD, (*build.Context).VDIVPD, (*build.Context).VMINPD, (*build.Context).VMAXPD,
+	double = float{func(g *gen) reg.Register { return g.broadcast64(0x7ff8 << 48) }, (*build.Context).KORTESTB,
+		(*build.Context).VADDPD, (*build.Context).VMULPD, (*build.Context).VDIVPD, (*build.Context).VMINPD, (*build.Context).VMAXPD,
 		(*build.Context).VCMPPD, (*build.Context).VRANGEPD, (*build.Context).VMOVAPD, (*build.Context).VADDPD_Z}
 )
 
@@ -110,6 +116,71 @@ const (
 	unordered = operand.U8(3)
 	ordered   = operand.U8(7)
 )
+
+// oneNaN replaces every NaN in v by the one that reductions give, whatever processor they run on and in whichever order. There is
+// seldom any, so it's done out of line.
+func (f float) oneNaN(g *gen, v [][]operand.Op) {
+	some, none := g.label("nan"), g.label("numbers")
+	registers := slices.Concat(v...)
+	f.jumpIfNaN(g, registers, some)
+	g.Label(none)
+	g.outOfLine(func() {
+		g.Label(some)
+		f.replaceNaN(g, registers)
+		g.JMP(operand.LabelRef(none))
+	})
+}
+
+// jumpIfNaN jumps to label if there is a NaN in v.
+func (f float) jumpIfNaN(g *gen, v []operand.Op, label string) {
+	if len(v)%2 == 1 {
+		v = append(v, v[0])
+	}
+	if g.avx512 {
+		all := g.K()
+		for i := 0; i < len(v); i += 2 {
+			if i == 0 {
+				f.cmp(g.Context, ordered, v[i], v[i+1], all)
+			} else {
+				f.cmp(g.Context, ordered, v[i], v[i+1], all, all)
+			}
+		}
+		f.all(g.Context, all, all)
+		g.JCC(operand.LabelRef(label)) // not all are ones
+		return
+	}
+	some := g.vec()
+	for i := 0; i < len(v); i += 2 {
+		nan := some
+		if i > 0 {
+			nan = g.vec()
+		}
+		f.cmp(g.Context, unordered, v[i], v[i+1], nan)
+		if i > 0 {
+			g.or(nan, some, some)
+		}
+	}
+	bits := g.GP32()
+	g.VMOVMSKPS(some, bits)
+	g.TESTL(bits, bits)
+	g.JNE(operand.LabelRef(label))
+}
+
+// replaceNaN replaces every NaN in v by the one that reductions give.
+func (f float) replaceNaN(g *gen, v []operand.Op) {
+	one := f.nan(g)
+	for _, x := range v {
+		if g.avx512 {
+			nan := g.K()
+			f.cmp(g.Context, unordered, x, x, nan)
+			f.mov(g.Context, one, nan, x)
+			continue
+		}
+		nan := g.vec()
+		f.cmp(g.Context, unordered, x, x, nan)
+		g.VBLENDVPS(nan, one, x, x)
+	}
+}
 
 // sum adds.
 func (f float) sum(in elem) prepared {

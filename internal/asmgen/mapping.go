@@ -49,7 +49,7 @@ func arithmetic(verb, sign, dtype string, in elem, name string, by prepared) map
 				for _, part := range v {
 					apply(g, part, by)
 				}
-				in.store(g, in.pack(g, [][]operand.Op{v})[0], dst, mask)
+				in.store(g, in.pack(g, [][]operand.Op{v}, false)[0], dst, mask)
 			}
 		},
 	}

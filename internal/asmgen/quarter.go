@@ -105,8 +105,11 @@ func (q quarter) operands(g *gen, m operand.Mem, mask reg.Register) []operand.Op
 	return q.load(g, m, mask)
 }
 
-func (q quarter) pack(g *gen, v [][]operand.Op) [][]operand.Op {
+func (q quarter) pack(g *gen, v [][]operand.Op, oneNaN bool) [][]operand.Op {
 	const less = operand.U8(1)
+	if oneNaN {
+		single.oneNaN(g, v)
+	}
 	for _, parts := range v {
 		for i, x := range parts {
 			abs, r := g.vec(), g.vec()

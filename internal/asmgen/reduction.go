@@ -15,6 +15,7 @@ type reduction struct {
 	elem string   // name of the elements
 	in   elem     // how they are held
 	fold prepared // how they are combined
+	nan  bool     // whether a result may be NaN
 	// types are the element types served. Operations that don't look at signs serve signed and unsigned integers alike.
 	types []string
 }
@@ -23,41 +24,41 @@ func reductions() []reduction {
 	type ctx = build.Context
 	one := instruction
 	list := []reduction{
-		{"Sum", "8", plain(8), one((*ctx).VPADDB), []string{"Int8", "Uint8"}},
-		{"Sum", "16", plain(16), one((*ctx).VPADDW), []string{"Int16", "Uint16"}},
-		{"Sum", "32", plain(32), one((*ctx).VPADDD), []string{"Int32", "Uint32"}},
-		{"Sum", "64", plain(64), one((*ctx).VPADDQ), []string{"Int64", "Uint64"}},
-		{"Product", "8", plain(8), multiply8, []string{"Int8", "Uint8"}},
-		{"Product", "16", plain(16), one((*ctx).VPMULLW), []string{"Int16", "Uint16"}},
-		{"Product", "32", plain(32), one((*ctx).VPMULLD), []string{"Int32", "Uint32"}},
-		{"Product", "64", plain(64), multiply64, []string{"Int64", "Uint64"}},
-		{"Min", "I8", plain(8), one((*ctx).VPMINSB), []string{"Int8"}},
-		{"Min", "I16", plain(16), one((*ctx).VPMINSW), []string{"Int16"}},
-		{"Min", "I32", plain(32), one((*ctx).VPMINSD), []string{"Int32"}},
-		{"Min", "I64", plain(64), extreme64((*ctx).VPMINSQ, false, false), []string{"Int64"}},
-		{"Min", "U8", plain(8), one((*ctx).VPMINUB), []string{"Uint8"}},
-		{"Min", "U16", plain(16), one((*ctx).VPMINUW), []string{"Uint16"}},
-		{"Min", "U32", plain(32), one((*ctx).VPMINUD), []string{"Uint32"}},
-		{"Min", "U64", plain(64), extreme64((*ctx).VPMINUQ, true, false), []string{"Uint64"}},
-		{"Max", "I8", plain(8), one((*ctx).VPMAXSB), []string{"Int8"}},
-		{"Max", "I16", plain(16), one((*ctx).VPMAXSW), []string{"Int16"}},
-		{"Max", "I32", plain(32), one((*ctx).VPMAXSD), []string{"Int32"}},
-		{"Max", "I64", plain(64), extreme64((*ctx).VPMAXSQ, false, true), []string{"Int64"}},
-		{"Max", "U8", plain(8), one((*ctx).VPMAXUB), []string{"Uint8"}},
-		{"Max", "U16", plain(16), one((*ctx).VPMAXUW), []string{"Uint16"}},
-		{"Max", "U32", plain(32), one((*ctx).VPMAXUD), []string{"Uint32"}},
-		{"Max", "U64", plain(64), extreme64((*ctx).VPMAXUQ, true, true), []string{"Uint64"}},
-		{"BAnd", "8", plain(8), bitwise((*gen).and), []string{"Uint8"}},
-		{"BOr", "8", plain(8), bitwise((*gen).or), []string{"Uint8"}},
-		{"BXor", "8", plain(8), bitwise((*gen).xor), []string{"Uint8"}},
+		{"Sum", "8", plain(8), one((*ctx).VPADDB), false, []string{"Int8", "Uint8"}},
+		{"Sum", "16", plain(16), one((*ctx).VPADDW), false, []string{"Int16", "Uint16"}},
+		{"Sum", "32", plain(32), one((*ctx).VPADDD), false, []string{"Int32", "Uint32"}},
+		{"Sum", "64", plain(64), one((*ctx).VPADDQ), false, []string{"Int64", "Uint64"}},
+		{"Product", "8", plain(8), multiply8, false, []string{"Int8", "Uint8"}},
+		{"Product", "16", plain(16), one((*ctx).VPMULLW), false, []string{"Int16", "Uint16"}},
+		{"Product", "32", plain(32), one((*ctx).VPMULLD), false, []string{"Int32", "Uint32"}},
+		{"Product", "64", plain(64), multiply64, false, []string{"Int64", "Uint64"}},
+		{"Min", "I8", plain(8), one((*ctx).VPMINSB), false, []string{"Int8"}},
+		{"Min", "I16", plain(16), one((*ctx).VPMINSW), false, []string{"Int16"}},
+		{"Min", "I32", plain(32), one((*ctx).VPMINSD), false, []string{"Int32"}},
+		{"Min", "I64", plain(64), extreme64((*ctx).VPMINSQ, false, false), false, []string{"Int64"}},
+		{"Min", "U8", plain(8), one((*ctx).VPMINUB), false, []string{"Uint8"}},
+		{"Min", "U16", plain(16), one((*ctx).VPMINUW), false, []string{"Uint16"}},
+		{"Min", "U32", plain(32), one((*ctx).VPMINUD), false, []string{"Uint32"}},
+		{"Min", "U64", plain(64), extreme64((*ctx).VPMINUQ, true, false), false, []string{"Uint64"}},
+		{"Max", "I8", plain(8), one((*ctx).VPMAXSB), false, []string{"Int8"}},
+		{"Max", "I16", plain(16), one((*ctx).VPMAXSW), false, []string{"Int16"}},
+		{"Max", "I32", plain(32), one((*ctx).VPMAXSD), false, []string{"Int32"}},
+		{"Max", "I64", plain(64), extreme64((*ctx).VPMAXSQ, false, true), false, []string{"Int64"}},
+		{"Max", "U8", plain(8), one((*ctx).VPMAXUB), false, []string{"Uint8"}},
+		{"Max", "U16", plain(16), one((*ctx).VPMAXUW), false, []string{"Uint16"}},
+		{"Max", "U32", plain(32), one((*ctx).VPMAXUD), false, []string{"Uint32"}},
+		{"Max", "U64", plain(64), extreme64((*ctx).VPMAXUQ, true, true), false, []string{"Uint64"}},
+		{"BAnd", "8", plain(8), bitwise((*gen).and), false, []string{"Uint8"}},
+		{"BOr", "8", plain(8), bitwise((*gen).or), false, []string{"Uint8"}},
+		{"BXor", "8", plain(8), bitwise((*gen).xor), false, []string{"Uint8"}},
 	}
 	for _, f := range floats {
 		types := []string{f.dtype}
 		list = append(list,
-			reduction{"Sum", f.name, f.in, f.sum(f.in), types},
-			reduction{"Product", f.name, f.in, one(f.mul), types},
-			reduction{"Min", f.name, f.in, f.extreme(false), types},
-			reduction{"Max", f.name, f.in, f.extreme(true), types})
+			reduction{"Sum", f.name, f.in, f.sum(f.in), true, types},
+			reduction{"Product", f.name, f.in, one(f.mul), true, types},
+			reduction{"Min", f.name, f.in, f.extreme(false), true, types},
+			reduction{"Max", f.name, f.in, f.extreme(true), true, types})
 	}
 	return list
 }
@@ -95,6 +96,7 @@ func (g *gen) reduction(r reduction) {
 	l := reduceLoop{
 		elem:  r.in.constants(g),
 		fold:  r.fold(g),
+		nan:   r.nan,
 		dsts:  g.Load(g.Param("dsts").Base(), g.GP64()),
 		ndst:  g.Load(g.Param("dsts").Len(), g.GP64()),
 		srcs:  g.Load(g.Param("srcs").Base(), g.GP64()),
@@ -121,6 +123,7 @@ func (g *gen) reduction(r reduction) {
 type reduceLoop struct {
 	elem                               elem
 	fold                               fold
+	nan                                bool
 	dsts, ndst, srcs, nsrc, off, bytes reg.Register
 	src                                [2]reg.Register // the first sources
 	dst                                reg.Register    // the first destination
@@ -146,7 +149,7 @@ func (l *reduceLoop) stripe(g *gen, vectors int, mask reg.Register) {
 	fold(l.src[1])
 	others(g, l.srcs, l.nsrc, 2, fold)
 
-	acc = l.elem.pack(g, acc)
+	acc = l.elem.pack(g, acc, l.nan)
 	store := func(p reg.Register) {
 		for i := range acc {
 			l.elem.store(g, acc[i], at(p, i), mask)
