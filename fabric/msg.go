@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
-	"syscall"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/internal/ranklist"
+	"github.com/chorus-comms/chorus/internal/spare"
 )
 
 // AnySource, as the Peer of a receive, matches a message from every rank.
@@ -108,8 +108,17 @@ func (e *PeerError) Unwrap() error { return e.Err }
 
 // Exhausted reports whether an error about a link, or about a peer's memory, is this process's own fault: it has no descriptors
 // or no memory left.
-func Exhausted(err error) bool {
-	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
+func Exhausted(err error) bool { return spare.Wanting(err) }
+
+// UnableError reports that a peer, which is there, can't do its part for a link or for shared memory, as it has said itself: it has no
+// descriptors or no memory left, as a rule.
+type UnableError struct {
+	Peer   int
+	Reason string // in the peer's words
+}
+
+func (e *UnableError) Error() string {
+	return fmt.Sprintf("rank %d can't take part: %s", e.Peer, e.Reason)
 }
 
 // AbsentError reports that a fabric can't be opened, for it found no link to some ranks.

@@ -3,8 +3,6 @@ package hostmem
 import (
 	"fmt"
 	"sync"
-
-	"golang.org/x/sys/unix"
 )
 
 // ByID returns the open segment of this process with the ID, or nil. It takes no lock and does not allocate. The caller
@@ -18,19 +16,17 @@ func ByID(id uint64) *Segment {
 	return nil
 }
 
-// Share returns a new descriptor of the open segment with the ID, to be passed to a peer and then closed by the caller,
-// with the size and colour that [Map] wants. It's safe against a concurrent Close of the segment.
-func Share(id uint64) (fd, size, color int, err error) {
+// Share calls give with the descriptor of the open segment with the ID, to be passed to a peer but neither kept nor closed, and with the size
+// and colour that [Map] wants. A concurrent Close of the segment waits for give, which must not block, nor call this package. It needs no
+// descriptor more than there are.
+func Share(id uint64, give func(fd, size, color int) error) error {
 	index.mu.Lock() // Close removes the segment under this lock before it closes the descriptor
 	defer index.mu.Unlock()
 	s := ByID(id)
 	if s == nil {
-		return -1, 0, 0, fmt.Errorf("hostmem: no segment has ID %d", id)
+		return fmt.Errorf("hostmem: no segment has ID %d", id)
 	}
-	if fd, err = unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0); err != nil {
-		return -1, 0, 0, fmt.Errorf("hostmem: duplicate the descriptor of a segment: %w", err)
-	}
-	return fd, s.size, s.color, nil
+	return give(s.fd, s.size, s.color)
 }
 
 var closers = struct {

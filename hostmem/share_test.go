@@ -20,9 +20,14 @@ func TestShare(t *testing.T) {
 	if ByID(s.ID()) != s || ByID(s.ID()+1) != nil {
 		t.Error("ByID finds another segment")
 	}
-	fd, size, color, err := Share(s.ID())
-	if err != nil || size != s.Size() || color != s.Color() {
-		t.Fatalf("Share = %d, %d, %d, %v", fd, size, color, err)
+	var fd, size, color int
+	dup := func(own, n, c int) (err error) {
+		fd, err = unix.FcntlInt(uintptr(own), unix.F_DUPFD_CLOEXEC, 0)
+		size, color = n, c
+		return err
+	}
+	if err := Share(s.ID(), dup); err != nil || size != s.Size() || color != s.Color() {
+		t.Fatalf("shared %d, %d, %d, %v", fd, size, color, err)
 	}
 	defer unix.Close(fd)
 	s.Close()
@@ -37,7 +42,7 @@ func TestShare(t *testing.T) {
 	if m.Bytes()[5] != 7 {
 		t.Error("the mapping shows other memory")
 	}
-	if _, _, _, err := Share(s.ID()); err == nil {
+	if Share(s.ID(), dup) == nil {
 		t.Error("a closed segment was shared")
 	}
 	stop()

@@ -29,13 +29,26 @@ const (
 	wordDelay = 500 * time.Millisecond
 )
 
-// watch ends the context that it returns when another rank gives up.
-func (o *opening) watch(ctx context.Context) (context.Context, context.CancelFunc) {
-	if o.store == nil {
-		return context.WithCancel(ctx)
+// watch ends the context that it returns when another rank gives up. unwatch ends that, and makes that word this rank's own error if there
+// is one: what has failed since then failed for it, unless it's for want of something here.
+func (o *opening) watch(ctx context.Context) (watched context.Context, unwatch func(err *error)) {
+	watched, stop := context.WithCancelCause(ctx)
+	over := make(chan struct{})
+	unwatch = func(err *error) {
+		stop(nil)
+		<-over // it has given its connection to the store back
+		other := (*gaveUpError)(nil)
+		if err != nil && errors.As(context.Cause(watched), &other) && !fabric.Exhausted(*err) {
+			*err = other
+		}
 	}
-	ctx, stop := context.WithCancelCause(ctx)
+	if o.store == nil {
+		close(over)
+		return watched, unwatch
+	}
 	go func() {
+		defer close(over)
+		ctx := watched
 		select {
 		case <-ctx.Done():
 		case <-time.After(watchDelay):
@@ -44,7 +57,7 @@ func (o *opening) watch(ctx context.Context) (context.Context, context.CancelFun
 			}
 		}
 	}()
-	return ctx, func() { stop(nil) }
+	return watched, unwatch
 }
 
 // read waits for the word of a rank that gave up.
@@ -71,8 +84,8 @@ func (o *opening) failed(ctx context.Context, err error) error {
 	if o.store == nil || errors.As(err, &missing) {
 		return err // as all that wait will see
 	}
-	lost, absent := (*fabric.PeerError)(nil), (*fabric.AbsentError)(nil)
-	isLost, isAbsent := errors.As(err, &lost), errors.As(err, &absent)
+	lost, absent, unable := (*fabric.PeerError)(nil), (*fabric.AbsentError)(nil), (*fabric.UnableError)(nil)
+	isLost, isAbsent, isUnable := errors.As(err, &lost), errors.As(err, &absent), errors.As(err, &unable)
 	same := func(peer int) int { return peer }
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), wordDelay)
 	defer cancel()
@@ -92,7 +105,7 @@ func (o *opening) failed(ctx context.Context, err error) error {
 			}
 		}
 	}
-	if isLost || isAbsent || errors.As(err, &other) {
+	if isLost || isAbsent || isUnable || errors.As(err, &other) || fabric.Exhausted(err) {
 		return unopened(ctx, o.start, o.at, same, err)
 	}
 	return err

@@ -77,13 +77,18 @@ func unopened(ctx context.Context, start time.Time, at backend.Where, rankOf fun
 	var lost *fabric.PeerError
 	var absent *fabric.AbsentError
 	var other *gaveUpError
+	var unable *fabric.UnableError
 	switch {
+	case fabric.Exhausted(err):
+		return &backend.InternalError{Where: at, Err: err}
 	case errors.As(err, &other):
 		n := other.n.translated(rankOf)
 		if n.Kind == noticeLost && n.Rank == at.Rank {
 			n.Rank = n.By
 		}
 		return n.cause(at)
+	case errors.As(err, &unable):
+		return lossOf(at, rankOf(unable.Peer), unable)
 	case errors.As(err, &lost):
 		return lossOf(at, rankOf(lost.Peer), lost)
 	case ctx.Err() == context.DeadlineExceeded:

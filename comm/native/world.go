@@ -81,12 +81,13 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 		together.store = store.NewPrefix(c.Name+"/open", sealed)
 	}
 	watched, unwatch := together.watch(ctx)
-	defer unwatch()
+	defer unwatch(nil)
 	fab, err := fabric.Open(watched, s.fabric, fabric.Config{
 		Rank: c.Rank, Size: c.Size, Exchange: exchange, HostID: host, Rendezvous: c.MasterAddr, Security: policy,
 		Timeout: c.Timeout, Options: s.fabricOptions,
 	})
 	if err != nil {
+		unwatch(&err)
 		return nil, together.failed(ctx, fmt.Errorf("opening fabric %q: %w", s.fabric, err))
 	}
 	w := &world{fab: fab, groups: map[uint32]*group{}, timeout: c.Timeout, hosts: fab.Hosts(), machine: agreed.machine()}
@@ -101,6 +102,7 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	if err != nil {
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 		defer cancel()
+		unwatch(&err)
 		why := together.failed(ctx, err)
 		fab.Close(late) // the others are told why
 		if why == err {
@@ -237,7 +239,7 @@ func (g *group) join(ctx context.Context) error {
 	}
 	w.mu.Unlock()
 	err := g.share(ctx)
-	if err != nil {
+	if err != nil && !fabric.Exhausted(err) { // which others may have heard of, and passed on, but is this rank's own
 		wait := time.Duration(0)
 		if errors.Is(err, fabric.ErrLeft) || closing(err) { // the reason may be on its way
 			wait = reasonTimeout
@@ -360,8 +362,12 @@ func (w *world) Mismatch(peer int, key fabric.Key, local, remote fabric.Desc) {
 // closing reports whether a peer takes no calls any more: it has died, or closed its fabric, in which case the reason may be on its way.
 func closing(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
 
-// lossOf is the error of a link that broke: the peer is lost, unless it's this process that can't keep the link up.
+// lossOf is the error of a link that broke: the peer is lost, unless it's this process that can't keep the link up, or the peer has said
+// that it can't.
 func lossOf(at backend.Where, peer int, err error) error {
+	if unable := (*fabric.UnableError)(nil); errors.As(err, &unable) {
+		return &backend.AbortedError{Where: at, By: peer, Reason: unable.Reason}
+	}
 	if fabric.Exhausted(err) {
 		return &backend.InternalError{Where: at, Err: fmt.Errorf("the link to rank %d broke: %w", peer, err)}
 	}

@@ -91,6 +91,9 @@ func (o *opening) openNear(ctx context.Context) error {
 			mine.Offer = end.Offer()
 		}
 	}
+	if fabric.Exhausted(err) {
+		return err // without descriptors nothing else works, either
+	}
 	if err != nil {
 		mine.Failure = err.Error()
 	}
@@ -134,6 +137,9 @@ func (o *opening) openNear(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, min(joinTime, c.Timeout/2))
 		f.near, joined = end.Join(ctx, f.locals, offers, f.match)
 		cancel()
+	}
+	if fabric.Exhausted(joined) {
+		return joined // at once: the others hear of it by way of who opens the fabric, and wait no longer
 	}
 	// What one of them couldn't open, none keeps.
 	failures, xerr := o.exchangeFailures(ctx, joined)

@@ -18,7 +18,7 @@ const (
 	frameControl                      // a payload for the Handler
 	frameWant                         // please send segment id
 	frameHave                         // segment id; with its descriptor
-	frameNone                         // there's no segment id
+	frameNone                         // there's no segment id, or it can't be given: text
 	frameEnded                        // segment id is no more
 	frameOffer                        // my part of a Space; with its descriptor
 	frameRefuse                       // I can't give my part of a Space: text
@@ -35,7 +35,7 @@ const tokenBytes = 16
 // frame is a parsed packet. Which fields count depends on the kind.
 type frame struct {
 	kind    frameKind
-	payload []byte // control; text of refuse; aliases the packet
+	payload []byte // control; text of none and refuse; aliases the packet
 	id      uint64
 	size    int64
 	color   int
@@ -72,7 +72,6 @@ func encodeHello(h hello, size, color int) []byte {
 
 func encodeControl(payload []byte) []byte { return encode(frameControl).bytes(payload) }
 func encodeWant(id uint64) []byte         { return encode(frameWant).u64(id) }
-func encodeNone(id uint64) []byte         { return encode(frameNone).u64(id) }
 func encodeEnded(id uint64) []byte        { return encode(frameEnded).u64(id) }
 func encodeGoodbye() []byte               { return encode(frameGoodbye) }
 
@@ -82,6 +81,10 @@ func encodeHave(id uint64, size, color int) []byte {
 
 func encodeOffer(comm uint32, members uint64, stage, size, color int) []byte {
 	return encode(frameOffer).u32(comm).u64(members).u64(uint64(stage)).u64(uint64(size)).u32(uint32(color))
+}
+
+func encodeNone(id uint64, why string) []byte {
+	return encode(frameNone).u64(id).bytes([]byte(why[:min(len(why), 1024)]))
 }
 
 func encodeRefuse(comm uint32, why string) []byte {
@@ -136,8 +139,11 @@ func decodeFrame(b []byte, descriptors int) (frame, error) {
 		if len(f.payload) > fabric.MaxControl {
 			return f, fmt.Errorf("a control payload of %d bytes", len(f.payload))
 		}
-	case frameWant, frameNone, frameEnded:
+	case frameWant, frameEnded:
 		f.id = d.u64()
+	case frameNone:
+		f.id = d.u64()
+		f.payload, d.b = d.b, nil
 	case frameHave:
 		f.id, size, f.color = d.u64(), d.u64(), int(d.u32())
 	case frameOffer:

@@ -150,7 +150,7 @@ func FuzzFrame(f *testing.F) {
 	f.Add(encodeHello(hello{rank: 1, world: 2, locals: 2, probe: 7}, 4096, 3), 1)
 	f.Add(encodeControl([]byte("payload")), 0)
 	f.Add(encodeWant(5), 0)
-	f.Add(encodeNone(5), 0)
+	f.Add(encodeNone(5, ""), 0)
 	f.Add(encodeEnded(5), 0)
 	f.Add(encodeHave(5, 4096, 7), 1)
 	f.Add(encodeOffer(1, 2, 3, 4, 5), 1)
@@ -170,7 +170,7 @@ func FuzzFrame(f *testing.F) {
 		case frameWant:
 			again = encodeWant(fr.id)
 		case frameNone:
-			again = encodeNone(fr.id)
+			again = encodeNone(fr.id, string(fr.payload))
 		case frameEnded:
 			again = encodeEnded(fr.id)
 		case frameHave:

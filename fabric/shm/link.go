@@ -40,7 +40,7 @@ func newLink(conn *net.UnixConn) *link {
 	return l
 }
 
-// send queues a packet. It takes over fd.
+// send queues a packet, and fd, which stays the caller's. Only a packet that has to wait needs a descriptor of its own.
 func (l *link) send(b []byte, fd int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -49,15 +49,20 @@ func (l *link) send(b []byte, fd int) error {
 		err = fmt.Errorf("shm: the peer has left %d control messages unread", maxQueue)
 	}
 	if err != nil {
-		closeFD(fd)
 		return err
 	}
 	if !l.writing {
 		if err := writeNow(l.conn, b, fd); err != unix.EAGAIN {
 			l.err = err // who reads from the peer learns what has become of it
-			closeFD(fd)
 			return nil
 		}
+	}
+	if fd >= 0 {
+		if fd, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+			return fmt.Errorf("shm: passing a descriptor on: %w", err)
+		}
+	}
+	if !l.writing {
 		l.writing = true
 		go l.write()
 	}
@@ -250,13 +255,14 @@ func (f *Fabric) read(p *peer) {
 			f.lose(p, err)
 			return
 		}
-		f.serve(p, &fr, fd)
-		closeFD(fd)
+		if !f.serve(p, &fr, fd) {
+			closeFD(fd)
+		}
 	}
 }
 
-// serve handles one packet. The descriptor is closed by the caller.
-func (f *Fabric) serve(p *peer, fr *frame, fd int) {
+// serve handles one packet. The descriptor is still the caller's unless it was kept.
+func (f *Fabric) serve(p *peer, fr *frame, fd int) (kept bool) {
 	switch fr.kind {
 	case frameControl:
 		f.match.Control(p.rank, slices.Clone(fr.payload))
@@ -270,15 +276,21 @@ func (f *Fabric) serve(p *peer, fr *frame, fd int) {
 		p.maps.answer(fr.id, fd, fr.size, fr.color, err)
 		f.kick()
 	case frameNone:
-		p.maps.answer(fr.id, -1, 0, 0, errors.New("its owner has no such segment"))
+		err := errors.New("its owner has no such segment")
+		if len(fr.payload) > 0 {
+			err = &fabric.UnableError{Peer: p.rank, Reason: string(fr.payload)}
+		}
+		p.maps.answer(fr.id, -1, 0, 0, err)
 		f.kick()
 	case frameEnded:
 		p.maps.retire(fr.id)
 	case frameOffer, frameRefuse:
 		f.offers.put(p.rank, fr, fd)
+		return true
 	default:
 		p.distrust(fmt.Errorf("it sent a packet of kind %d out of order", fr.kind))
 	}
+	return false
 }
 
 // lose handles the death of a peer, or the end of all trust in it.

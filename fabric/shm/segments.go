@@ -264,19 +264,22 @@ func (p *peer) give(id uint64) {
 	p.shared.mu.Lock()
 	defer p.shared.mu.Unlock() // so that the news of its end can't overtake it
 	if !p.f.opts.mapping {
-		p.link.send(encodeNone(id), -1)
+		p.link.send(encodeNone(id, ""), -1)
 		return
 	}
-	fd, size, color, err := hostmem.Share(id)
+	err := hostmem.Share(id, func(fd, size, color int) error { return p.link.send(encodeHave(id, size, color), fd) })
+	if fabric.Exhausted(err) {
+		p.link.send(encodeNone(id, err.Error()), -1)
+		return
+	}
 	if err != nil {
-		p.link.send(encodeNone(id), -1)
+		p.link.send(encodeNone(id, ""), -1)
 		return
 	}
 	if p.shared.ids == nil {
 		p.shared.ids = map[uint64]bool{}
 	}
 	p.shared.ids[id] = true
-	p.link.send(encodeHave(id, size, color), fd)
 }
 
 // closedSegment tells the peer that a segment of this process is no more.

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"unsafe"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/hostmem"
 	"github.com/chorus-comms/chorus/internal/hash64"
@@ -39,14 +37,13 @@ type offer struct {
 // maxOffers bounds what a peer may offer ahead.
 const maxOffers = 1024
 
+// put keeps an offer, with its descriptor.
 func (o *offers) put(from int, fr *frame, fd int) {
-	of := offer{frame: *fr, fd: -1}
+	of := offer{frame: *fr, fd: fd}
 	if fr.kind == frameRefuse {
-		of.err = errors.New(string(fr.payload))
+		of.err = &fabric.UnableError{Peer: from, Reason: string(fr.payload)}
 	} else if fd < 0 {
 		of.err = errStarved
-	} else if of.fd, of.err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); of.err != nil {
-		of.fd = -1
 	}
 	of.payload = nil
 	o.mu.Lock()
@@ -213,8 +210,8 @@ func (s *opening) open(ctx context.Context) (*fabric.Space, error) {
 				err = s.absent(i)
 			}
 			if err != nil {
-				lost, absent := (*fabric.PeerError)(nil), (*fabric.AbsentError)(nil)
-				if err != context.Cause(ctx) && !fabric.Exhausted(err) && !errors.As(err, &lost) && !errors.As(err, &absent) {
+				lost, absent, unable := (*fabric.PeerError)(nil), (*fabric.AbsentError)(nil), (*fabric.UnableError)(nil)
+				if err != context.Cause(ctx) && !fabric.Exhausted(err) && !errors.As(err, &lost) && !errors.As(err, &absent) && !errors.As(err, &unable) {
 					err = &fabric.PeerError{Peer: r, Err: err}
 				}
 				return nil, fmt.Errorf("shm: space of ranks %v: rank %d: %w", s.members, r, err)
@@ -253,10 +250,9 @@ func (s *opening) offer() error {
 			p.link.send(encodeRefuse(s.comm, err.Error()), -1)
 			continue
 		}
-		fd, size, color, e := hostmem.Share(seg.ID())
-		if e == nil {
-			e = p.link.send(encodeOffer(s.comm, hash64.Ints(s.members), s.stage, size, color), fd)
-		}
+		e := hostmem.Share(seg.ID(), func(fd, size, color int) error {
+			return p.link.send(encodeOffer(s.comm, hash64.Ints(s.members), s.stage, size, color), fd)
+		})
 		if e != nil {
 			return fmt.Errorf("shm: offer memory to rank %d: %w", r, e)
 		}

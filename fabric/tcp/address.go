@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strconv"
 
+	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/secure"
 )
 
@@ -27,11 +28,14 @@ func listen(o options, rendezvous string) ([]net.Listener, error) {
 		want = []netip.Addr{a}
 	default:
 		want = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}
-		if a := routeTo(rendezvous); a.IsValid() && !a.IsLoopback() {
-			want = append(want, a)
-		} else if a.IsValid() && secure.Loopback(hostOf(rendezvous)) {
-			break
-		} else if a := firstAddr(); a.IsValid() {
+		a, err := routeTo(rendezvous)
+		if err == nil && (!a.IsValid() || a.IsLoopback() && !secure.Loopback(hostOf(rendezvous))) {
+			a, err = firstAddr()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("tcp: looking for this host's address: %w", err)
+		}
+		if a.IsValid() && !a.IsLoopback() {
 			want = append(want, a)
 		}
 	}
@@ -39,6 +43,12 @@ func listen(o options, rendezvous string) ([]net.Listener, error) {
 	var errs []error
 	for _, a := range want {
 		l, err := bind(a, o)
+		if fabric.Exhausted(err) {
+			for _, l := range all {
+				l.Close()
+			}
+			return nil, err
+		}
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -68,18 +78,26 @@ func bind(a netip.Addr, o options) (net.Listener, error) {
 }
 
 // routeTo returns the address of this host from which packets to the rendezvous
-// leave. Connecting a UDP socket sends nothing.
-func routeTo(rendezvous string) netip.Addr {
+// leave; the zero one if it doesn't know. Connecting a UDP socket sends nothing.
+func routeTo(rendezvous string) (netip.Addr, error) {
 	host := hostOf(rendezvous)
 	if host == "" {
-		return netip.Addr{}
+		return netip.Addr{}, nil
 	}
 	c, err := net.Dial("udp", net.JoinHostPort(host, "9"))
 	if err != nil {
-		return netip.Addr{}
+		return netip.Addr{}, onlyWant(err)
 	}
 	defer c.Close()
-	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
+}
+
+// onlyWant returns the error of a look-up that this process lacks the means for: there may be something to find.
+func onlyWant(err error) error {
+	if fabric.Exhausted(err) {
+		return err
+	}
+	return nil
 }
 
 func hostOf(rendezvous string) string {
@@ -90,21 +108,21 @@ func hostOf(rendezvous string) string {
 }
 
 // firstAddr returns the address of the first network interface that has one for
-// other hosts to use.
-func firstAddr() netip.Addr {
+// other hosts to use; the zero one if there is none.
+func firstAddr() (netip.Addr, error) {
 	all, err := net.Interfaces()
 	if err != nil {
-		return netip.Addr{}
+		return netip.Addr{}, onlyWant(err)
 	}
 	for _, i := range all {
 		if i.Flags&net.FlagUp == 0 || i.Flags&net.FlagLoopback != 0 {
 			continue
 		}
 		if a, ok := usable(i); ok {
-			return a
+			return a, nil
 		}
 	}
-	return netip.Addr{}
+	return netip.Addr{}, nil
 }
 
 func interfaceAddr(name string) (netip.Addr, error) {

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/secure"
 )
 
@@ -59,14 +60,9 @@ func (pp *pipe) dial() error {
 	defer cancel()
 	pause := dialPause
 	for attempt := 1; ; attempt++ {
-		nc, err := p.f.dial(ctx, p)
+		err := pp.call(ctx)
 		if err == nil {
-			var conn net.Conn
-			if conn, err = pp.greet(nc); err == nil {
-				pp.install(nc, conn)
-				return nil
-			}
-			nc.Close()
+			return nil
 		}
 		if errors.Is(err, errTie) {
 			attempt-- // the peer is there
@@ -77,7 +73,11 @@ func (pp *pipe) dial() error {
 		switch {
 		case done:
 			return nil
-		case attempt == dialAttempts || attempt >= refusals && nobodyListens(err) || ctx.Err() != nil:
+		case attempt == dialAttempts || attempt >= refusals && nobodyListens(err) || ctx.Err() != nil || errors.As(err, new(*fabric.UnableError)):
+			return err
+		case fabric.Exhausted(err):
+			err = fmt.Errorf("connecting: %w", err)
+			p.failTelling(err, func() { p.confess(ctx, err) })
 			return err
 		}
 		select {
@@ -95,10 +95,47 @@ func nobodyListens(err error) bool {
 	return ok && !slices.ContainsFunc(all.Unwrap(), func(err error) bool { return !errors.Is(err, unix.ECONNREFUSED) })
 }
 
-// greet says hello on a connection that this rank has made, and returns the connection within it, which is encrypted if there is TLS.
-func (pp *pipe) greet(nc net.Conn) (net.Conn, error) {
+// call makes one attempt to connect the pipe. All descriptors that the connection takes are there before the peer counts on it.
+func (pp *pipe) call(ctx context.Context) error {
 	f := pp.p.f
-	h := hello{from: uint32(f.rank), to: uint32(pp.p.rank), size: uint32(f.size), index: uint32(pp.index)}
+	nc, err := f.dial(ctx, pp.p)
+	if err != nil {
+		return err
+	}
+	end, err := f.claim(nc)
+	if err != nil {
+		nc.Close()
+		return err
+	}
+	conn, err := pp.p.greet(nc, uint32(pp.index))
+	if err != nil {
+		nc.Close()
+		end.drop()
+		return err
+	}
+	pp.install(nc, conn, end)
+	return nil
+}
+
+// confess tells the peer that this rank can't connect to it, so that the peer needn't find out by itself, and knows whose fault it is.
+func (p *peer) confess(ctx context.Context, why error) {
+	ctx, cancel := context.WithTimeout(ctx, wantLimit)
+	defer cancel()
+	p.f.spare.Lend(func() {
+		if nc, err := p.f.dial(ctx, p); err == nil {
+			p.greet(nc, unable(why))
+			nc.Close()
+		}
+	})
+}
+
+// wantLimit bounds what a rank that has no descriptors left does on its spare one, which others may need, too.
+const wantLimit = time.Second
+
+// greet says hello on a connection that this rank has made, and returns the connection within it, which is encrypted if there is TLS.
+func (p *peer) greet(nc net.Conn, index uint32) (net.Conn, error) {
+	f := p.f
+	h := hello{from: uint32(f.rank), to: uint32(p.rank), size: uint32(f.size), index: index}
 	nc.SetDeadline(time.Now().Add(min(helloLimit, f.timeout)))
 	// A fabric that closes still says goodbye on a connection that the peer may
 	// have taken.
@@ -119,6 +156,14 @@ func (pp *pipe) greet(nc net.Conn) (net.Conn, error) {
 		return conn, nil
 	case tie:
 		return nil, errTie
+	case wanting:
+		var number [1]byte
+		if _, err := io.ReadFull(conn, number[:]); err != nil {
+			return nil, fmt.Errorf("no answer to hello: %w", err)
+		}
+		err := &fabric.UnableError{Peer: p.rank, Reason: fmt.Sprintf("taking a connection of rank %d: %v", f.rank, unix.Errno(number[0]))}
+		p.fail(err) // before the peer, which waits for that, ends the other connections
+		return nil, err
 	}
 	return nil, errRefused
 }
@@ -132,7 +177,10 @@ func (f *Fabric) accept(l net.Listener) {
 			if f.closed.Load() {
 				return
 			}
-			select { // out of file descriptors, perhaps
+			if fabric.Exhausted(err) {
+				f.turnAway(l, err)
+			}
+			select {
 			case <-f.ctx.Done():
 				return
 			case <-time.After(10 * time.Millisecond):
@@ -144,16 +192,62 @@ func (f *Fabric) accept(l net.Listener) {
 	}
 }
 
+// turnAway takes one connection, for which there's no descriptor but the spare one, and says so.
+func (f *Fabric) turnAway(l net.Listener, why error) {
+	f.spare.Lend(func() {
+		if d, ok := l.(interface{ SetDeadline(time.Time) error }); ok {
+			d.SetDeadline(time.Now().Add(10 * time.Millisecond)) // it's there, unless its caller has gone
+			defer d.SetDeadline(time.Time{})
+		}
+		nc, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer nc.Close()
+		guest := f.gate.Enter(nc)
+		nc.SetDeadline(time.Now().Add(min(wantLimit, f.timeout)))
+		conn, h, err := f.meet(nc)
+		if guest.Leave(err == nil) && err == nil {
+			f.peers[h.from].wants(conn, h, why)
+		}
+	})
+}
+
+// wants ends the link because this rank can't take a connection, when the peer, which has made it, knows why.
+func (p *peer) wants(conn net.Conn, h hello, why error) {
+	p.failTelling(fmt.Errorf("taking a connection: %w", why), func() {
+		if _, ok := h.unable(); ok {
+			return // nor can the peer
+		}
+		conn.SetDeadline(time.Now().Add(min(wantLimit, p.f.timeout)))
+		conn.Write([]byte{byte(wanting), byte(unable(why))})
+		conn.Read(make([]byte, 1)) // it hangs up
+	})
+}
+
 // admit reads a hello. A connection that doesn't belong here is closed without a word.
 func (f *Fabric) admit(nc *net.TCPConn, guest *secure.Guest) {
 	nc.SetDeadline(time.Now().Add(min(helloLimit, f.timeout)))
 	defer context.AfterFunc(f.ctx, func() { nc.SetDeadline(time.Unix(1, 0)) })()
-	conn, pp, err := f.meet(nc)
+	conn, h, err := f.meet(nc)
 	if !guest.Leave(err == nil) || err != nil {
 		nc.Close()
 		return
 	}
-	p := pp.p
+	p := f.peers[h.from]
+	if why, ok := h.unable(); ok {
+		p.fail(&fabric.UnableError{Peer: p.rank, Reason: fmt.Sprintf("connecting to rank %d: %v", f.rank, why)})
+		conn.Write([]byte{byte(refused)}) // the link has ended at this end, and so may the other
+		nc.Close()
+		return
+	}
+	end, err := f.claim(nc)
+	if err != nil {
+		p.wants(conn, h, err)
+		nc.Close()
+		return
+	}
+	pp := p.pipes[h.index]
 	p.mu.Lock()
 	reply := welcome
 	switch {
@@ -169,48 +263,48 @@ func (f *Fabric) admit(nc *net.TCPConn, guest *secure.Guest) {
 	switch {
 	case reply != welcome:
 		nc.Close()
+		end.drop()
 	case err != nil:
 		nc.Close()
+		end.drop()
 		pp.abandon(fmt.Errorf("accepting a connection: %w", err))
 	default:
-		pp.install(nc, conn)
+		pp.install(nc, conn, end)
 	}
 }
 
-// meet has whoever has connected prove that it belongs here, and finds the pipe that it wants.
-func (f *Fabric) meet(nc net.Conn) (conn net.Conn, pp *pipe, err error) {
+// meet has whoever has connected prove that it belongs here, and reads what it wants.
+func (f *Fabric) meet(nc net.Conn) (conn net.Conn, h hello, err error) {
 	if conn, err = f.security.TLS.Server(context.Background(), nc); err != nil {
-		return nil, nil, err
+		return nil, hello{}, err
 	}
 	var b [helloBytes]byte
 	if _, err := io.ReadFull(conn, b[:]); err != nil {
-		return nil, nil, err
+		return nil, hello{}, err
 	}
 	if err := f.key.Respond(conn, b[:]); err != nil {
-		return nil, nil, err
+		return nil, hello{}, err
 	}
-	pp, err = f.identify(b[:])
-	return conn, pp, err
+	h, err = f.identify(b[:])
+	return conn, h, err
 }
 
-// identify finds the pipe that a hello is for.
-func (f *Fabric) identify(b []byte) (*pipe, error) {
-	var h hello
+// identify checks that a hello is for one of this rank's pipes, or tells why there is to be none.
+func (f *Fabric) identify(b []byte) (h hello, err error) {
 	if err := h.decode(b); err != nil {
-		return nil, err
+		return hello{}, err
 	}
 	if h.to != uint32(f.rank) || h.size != uint32(f.size) || h.from >= h.size || h.from == h.to {
-		return nil, fmt.Errorf("hello from rank %d of %d to rank %d", h.from, h.size, h.to)
+		return hello{}, fmt.Errorf("hello from rank %d of %d to rank %d", h.from, h.size, h.to)
 	}
-	p := f.peers[h.from]
-	if h.index >= uint32(len(p.pipes)) {
-		return nil, fmt.Errorf("hello for connection %d of %d", h.index, len(p.pipes))
+	if _, unable := h.unable(); !unable && h.index >= uint32(len(f.peers[h.from].pipes)) {
+		return hello{}, fmt.Errorf("hello for connection %d of %d", h.index, len(f.peers[h.from].pipes))
 	}
-	return p.pipes[h.index], nil
+	return h, nil
 }
 
-// install brings the pipe up on a connection that both sides have agreed on, and what is within it.
-func (pp *pipe) install(nc *net.TCPConn, conn net.Conn) {
+// install brings the pipe up on a connection that both sides have agreed on, what is within it, and what was claimed for it.
+func (pp *pipe) install(nc *net.TCPConn, conn net.Conn, end lineEnd) {
 	p := pp.p
 	nc.SetDeadline(time.Time{})
 	nc.SetNoDelay(true)
@@ -221,17 +315,14 @@ func (pp *pipe) install(nc *net.TCPConn, conn net.Conn) {
 	if p.f.hosts[p.rank] == p.f.hosts[p.f.rank] {
 		unpace(nc)
 	}
-	var fd int
-	var err error
-	if conn == net.Conn(nc) {
-		fd, err = detach(nc)
-	} else {
-		fd, err = p.f.tunnels.dig(conn)
-	}
-	if err != nil {
+	if end.inner == nil {
+		nc.Close() // the pipe has it under another descriptor
+	} else if err := p.f.tunnels.dig(conn, end.inner); err != nil {
+		unix.Close(end.fd)
 		pp.abandon(lost(pp.index, err))
 		return
 	}
+	fd := end.fd
 	p.mu.Lock()
 	if pp.state != dialing && pp.state != accepting {
 		p.mu.Unlock()
@@ -247,19 +338,36 @@ func (pp *pipe) install(nc *net.TCPConn, conn net.Conn) {
 	pp.write(portion)
 }
 
-// detach takes a connection from the runtime, which would wake a thread for all that comes
-// over it. It closes nc.
-func detach(nc *net.TCPConn) (fd int, err error) {
-	defer nc.Close()
+// A lineEnd is the descriptor of a pipe: of the connection itself, taken from the runtime, which would wake a thread for all that comes over
+// it; or of one end of a tunnel, whose other is inner.
+type lineEnd struct {
+	fd    int
+	inner *net.UnixConn
+}
+
+// claim takes the descriptor that a pipe over nc needs.
+func (f *Fabric) claim(nc *net.TCPConn) (end lineEnd, err error) {
+	if f.security.TLS != nil {
+		end.inner, end.fd, err = pair()
+		return end, err
+	}
 	raw, err := nc.SyscallConn()
 	if err != nil {
-		return -1, err
+		return lineEnd{}, err
 	}
-	ctlErr := raw.Control(func(own uintptr) { fd, err = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0) })
+	ctlErr := raw.Control(func(own uintptr) { end.fd, err = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0) })
 	if ctlErr != nil {
-		return -1, ctlErr
+		return lineEnd{}, ctlErr
 	}
-	return fd, os.NewSyscallError("fcntl", err)
+	return end, os.NewSyscallError("fcntl", err)
+}
+
+// drop gives back what was claimed for a pipe that doesn't come up.
+func (e lineEnd) drop() {
+	unix.Close(e.fd)
+	if e.inner != nil {
+		e.inner.Close()
+	}
 }
 
 // unpace has a connection within a host sent at full speed, if the kernel's congestion control is one that

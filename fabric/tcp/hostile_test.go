@@ -329,7 +329,11 @@ func TestGoodbyeOvertakes(t *testing.T) {
 	}
 	data := <-back
 	s.conns = append(s.conns, data)
-	p.pipes[1].install(c.(*net.TCPConn), c)
+	end, err := s.f.claim(c.(*net.TCPConn))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.pipes[1].install(c.(*net.TCPConn), c, end)
 	data.Write(append(headerOf(header{kind: kindChunk, payload: 3, length: 3}), "end"...))
 	data.Write(headerOf(header{kind: kindGoodbye}))
 	if err := s.f.Wait(m, w); err != nil || string(buf) != "end" {

@@ -52,6 +52,9 @@ func Open(ctx context.Context, c fabric.Config, match *fabric.Matcher) (*Fabric,
 	if f.o, err = parseOptions(c.Options); err == nil && c.Size > 1 {
 		f.listeners, err = listen(f.o, c.Rendezvous)
 	}
+	if err == nil {
+		err = f.equip() // before the others are told that this rank is there
+	}
 	mine.Connections, mine.Window = f.o.connections, f.o.window
 	for _, l := range f.listeners {
 		mine.Addrs = append(mine.Addrs, l.Addr().(*net.TCPAddr).AddrPort())
@@ -75,6 +78,7 @@ func Open(ctx context.Context, c fabric.Config, match *fabric.Matcher) (*Fabric,
 	if err != nil {
 		f.closeListeners()
 		f.closeKeepers()
+		f.spare.Close()
 		return nil, err
 	}
 	f.start()
@@ -102,7 +106,7 @@ func exchange(ctx context.Context, c fabric.Config, mine record) ([]record, erro
 		case err != nil || k.Fabric != "tcp":
 			return nil, fmt.Errorf("tcp: rank %d opened another fabric", r)
 		case k.Failure != "":
-			return nil, fmt.Errorf("tcp: rank %d can't take part: %s", r, k.Failure)
+			return nil, fmt.Errorf("tcp: %w", &fabric.UnableError{Peer: r, Reason: k.Failure})
 		case k.Version != version || len(k.Token) != tokenBytes:
 			return nil, fmt.Errorf("tcp: rank %d speaks protocol version %d; rank %d speaks %d", r, k.Version, c.Rank, version)
 		case k.TLS != mine.TLS:
@@ -134,9 +138,7 @@ func (f *Fabric) join(records []record) error {
 			sameHost = false
 		}
 	}
-	if err := f.hire(onHost); err != nil {
-		return err
-	}
+	f.staff(onHost)
 	for r, k := range records {
 		if r == f.rank {
 			continue
@@ -165,21 +167,39 @@ func (f *Fabric) join(records []record) error {
 	return nil
 }
 
-// hire makes the keepers: one, or with cores to spare one for each data connection.
-func (f *Fabric) hire(onHost int) error {
-	f.patient = onHost <= runtime.NumCPU()
-	f.spare = 2*onHost <= runtime.NumCPU()
-	f.procs = int32(runtime.GOMAXPROCS(0))
+// equip takes the descriptors that this rank needs for itself: of as many keepers as there may be, and a spare one.
+func (f *Fabric) equip() error {
 	n := 1
-	if f.spare {
+	if runtime.NumCPU() > 1 {
 		n = f.o.connections
 	}
 	for range n {
 		k, err := newKeeper(f)
 		if err != nil {
-			return err
+			return fmt.Errorf("tcp: watching connections: %w", err)
 		}
 		f.keepers = append(f.keepers, k)
 	}
+	if f.size == 1 {
+		return nil
+	}
+	if err := f.spare.Keep(); err != nil {
+		return fmt.Errorf("tcp: %w", err)
+	}
 	return nil
+}
+
+// staff decides how connections are looked after, and so how many keepers stay: one, or with cores to spare one for each data connection.
+func (f *Fabric) staff(onHost int) {
+	f.patient = onHost <= runtime.NumCPU()
+	f.spares = 2*onHost <= runtime.NumCPU()
+	f.procs = int32(runtime.GOMAXPROCS(0))
+	if f.spares {
+		return
+	}
+	for len(f.keepers) > 1 {
+		last := len(f.keepers) - 1
+		f.keepers[last].close()
+		f.keepers = f.keepers[:last]
+	}
 }

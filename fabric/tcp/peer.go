@@ -20,9 +20,11 @@ type peer struct {
 	addrs []netip.AddrPort
 	heard atomic.Int64 // tick of the heartbeat at which bytes came last
 
-	mu    sync.Mutex
-	err   error   // why nothing can be posted any more
-	pipes []*pipe // 0: announcements and small messages; others: chunks
+	mu  sync.Mutex
+	err error // why nothing can be posted any more
+	// telling: the peer hears that this rank is unable to keep the link up.
+	telling bool
+	pipes   []*pipe // 0: announcements and small messages; others: chunks
 
 	// Sending.
 	nextOut uint64
@@ -296,6 +298,27 @@ const (
 // fail ends the link because it broke.
 func (p *peer) fail(cause error) { p.end(cause, loudly) }
 
+// failTelling is fail, but the connections only break when tell has run: else the peer might see that before it knows why.
+func (p *peer) failTelling(cause error, tell func()) {
+	p.mu.Lock()
+	first := p.err == nil
+	if first {
+		p.err = &fabric.PeerError{Peer: p.rank, Err: cause}
+		p.telling = true
+	}
+	p.mu.Unlock()
+	if first {
+		p.f.match.Lost(p.rank, cause)
+	}
+	tell()
+	if first {
+		p.mu.Lock()
+		p.telling = false
+		p.mu.Unlock()
+		p.end(cause, quietly)
+	}
+}
+
 // end breaks all connections and fails everything under way. What goroutines are
 // reading or writing at the moment, they fail themselves. If the link has ended
 // already, what breaks during its last exchanges is of no interest.
@@ -390,12 +413,12 @@ func (p *peer) left() {
 	p.unblock()
 }
 
-// hasWord reports whether a control payload waits for the link to come up.
+// hasWord reports whether a control payload waits for the link to come up, or the peer is being told why it doesn't.
 func (p *peer) hasWord() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	first := p.pipes[0]
-	return (first.state == dialing || first.state == accepting) && first.urgent.head != nil
+	return p.telling || (first.state == dialing || first.state == accepting) && first.urgent.head != nil
 }
 
 // goodbye fails what is posted, and ends every connection with a last frame, which comes after control payloads, and after

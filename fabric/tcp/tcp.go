@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/internal/spare"
 	"github.com/chorus-comms/chorus/secure"
 )
 
@@ -28,10 +29,11 @@ type Fabric struct {
 	buffers    pool
 	listeners  []net.Listener
 	gate       secure.Gate // of connections that haven't proved that they belong here
+	spare      spare.Descriptor
 
 	keepers []*keeper
 	patient bool          // a wait looks again and again before it sleeps: every rank has a core
-	spare   bool          // there are cores besides, so keepers help those that wait
+	spares  bool          // there are cores besides, so keepers help those that wait
 	drivers atomic.Int32  // goroutines in Wait that look
 	drives  atomic.Uint64 // how often one has begun to
 	procs   int32         // that this process has
@@ -85,7 +87,7 @@ const patience = 4 * time.Millisecond
 func (f *Fabric) driven(seen *uint64) bool {
 	last := *seen
 	*seen = f.drives.Load()
-	return !f.spare && (f.drivers.Load() > 0 || *seen != last)
+	return !f.spares && (f.drivers.Load() > 0 || *seen != last)
 }
 
 // look moves what can be moved: for one peer, or for all.
@@ -352,6 +354,7 @@ func (f *Fabric) shut(ctx context.Context) {
 	}
 	f.tunnels.close()
 	f.closeKeepers()
+	f.spare.Close()
 }
 
 // awaitWords waits for connections that control payloads of this rank are to go over: what a rank says last is often why it
@@ -395,5 +398,6 @@ func (f *Fabric) Kill() {
 		f.links.Wait()
 		f.tunnels.close()
 		f.closeKeepers()
+		f.spare.Close()
 	})
 }

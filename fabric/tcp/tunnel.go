@@ -21,16 +21,12 @@ type tunnels struct {
 	moles sync.WaitGroup
 }
 
-// dig returns a descriptor that stands for an encrypted connection. Whoever closes it says goodbye to the connection.
-func (ts *tunnels) dig(c net.Conn) (fd int, err error) {
+// dig has the other end of inner's pair stand for an encrypted connection. Whoever closes it says goodbye to the connection.
+func (ts *tunnels) dig(c net.Conn, inner *net.UnixConn) error {
 	outer, ok := c.(*tls.Conn)
 	if !ok {
-		return -1, fmt.Errorf("tcp: %T is no encrypted connection", c)
-	}
-	inner, fd, err := pair()
-	if err != nil {
-		outer.Close()
-		return -1, err
+		inner.Close()
+		return fmt.Errorf("tcp: %T is no encrypted connection", c)
 	}
 	ts.mu.Lock()
 	if ts.conns == nil {
@@ -57,7 +53,7 @@ func (ts *tunnels) dig(c net.Conn) (fd int, err error) {
 		delete(ts.conns, outer)
 		ts.mu.Unlock()
 	})
-	return fd, nil
+	return nil
 }
 
 // close waits until what the pipes have written is on its way; they are closed.

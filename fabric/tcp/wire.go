@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"syscall"
 
 	"github.com/chorus-comms/chorus/fabric"
 )
@@ -104,13 +105,27 @@ func (h *header) parse(b *[headerBytes]byte) error {
 // hello opens a connection. It's believed once the proof has followed, which covers it.
 type hello struct {
 	from, to, size uint32
-	index          uint32 // which of the pair's connections
+	index          uint32 // which of the pair's connections; or that the rank is unable to make one
+}
+
+// unable, as the index of a hello, has the error number of what keeps the rank from making the connection. None follows.
+func unable(err error) uint32 {
+	number := syscall.EMFILE
+	errors.As(err, &number)
+	return unableBase | uint32(number)&0xff
+}
+
+const unableBase = 0xffffff00
+
+// unable tells what keeps the caller from making a connection, if that's what it has to say.
+func (h *hello) unable() (why syscall.Errno, ok bool) {
+	return syscall.Errno(h.index & 0xff), h.index >= unableBase && h.index != 1<<32-1
 }
 
 const (
 	tokenBytes = 16
 	helloBytes = 24
-	version    = 2
+	version    = 3
 )
 
 var helloMagic = []byte("CHORUST")
@@ -143,4 +158,5 @@ const (
 	welcome answer = 'W' // frames follow
 	tie     answer = 'T' // both ranks dialed; the other's connection counts
 	refused answer = 'R'
+	wanting answer = 'N' // this rank can't take the connection; a byte with the error number follows
 )

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/chorus-comms/chorus/fabric"
 )
 
@@ -66,13 +68,15 @@ func TestHeaderRefused(t *testing.T) {
 func FuzzHello(f *testing.F) {
 	h := hello{from: 1, to: 0, size: 2, index: 1}
 	f.Add(h.encode())
+	h.index = unable(unix.EMFILE)
+	f.Add(h.encode())
 	f.Add([]byte("GET / HTTP/1.1\r\nHost: example.com\r\n\r\n............"))
 	world := newFabric(fabric.Config{Rank: 0, Size: 2}, fabric.NewMatcher(2))
 	world.o = defaults()
 	world.peers[1] = newPeer(world, 1, nil, 0)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		pp, err := world.identify(data)
-		if err == nil && (pp.p.rank != 1 || pp.index > world.o.connections) {
+		h, err := world.identify(data)
+		if _, unable := h.unable(); err == nil && (h.from != 1 || !unable && h.index > uint32(world.o.connections)) {
 			t.Fatalf("admitted %x", data)
 		}
 	})
