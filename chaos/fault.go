@@ -23,6 +23,7 @@ const (
 	Partition FaultKind = "partition" // the links between two halves of the world break
 	Mismatch  FaultKind = "mismatch"  // it calls another operation than the others
 	Abort     FaultKind = "abort"     // it gives up, by Abort
+	Panic     FaultKind = "panic"     // a hook of it panics, or ends its goroutine
 	Exit      FaultKind = "exit"      // it leaves in the middle, by Finalize
 	Absent    FaultKind = "absent"    // it never joins
 	Exhausted FaultKind = "exhausted" // it has no memory, or descriptors, left
@@ -32,7 +33,7 @@ const (
 const corrupt FaultKind = "corrupt"
 
 // FaultKinds are all kinds, in the order of the tables.
-var FaultKinds = []FaultKind{None, Kill, Stop, Pause, Late, Slow, Delay, Drop, Truncate, Flip, Cut, Partition, Mismatch, Abort, Exit, Absent, Exhausted}
+var FaultKinds = []FaultKind{None, Kill, Stop, Pause, Late, Slow, Delay, Drop, Truncate, Flip, Cut, Partition, Mismatch, Abort, Panic, Exit, Absent, Exhausted}
 
 // Fault is what goes wrong in one program.
 type Fault struct {
@@ -44,7 +45,7 @@ type Fault struct {
 	Calls int           // and so many calls of the fabric later; 0: before the step
 	Delay time.Duration // how long, or, with real processes, how much later
 	After int           // how many messages pass before one is broken
-	Wrong int           // which difference a mismatch makes
+	Wrong int           // which difference a mismatch makes, which hook panics, and how
 }
 
 // waits reports whether others notice the fault only when their patience ends.

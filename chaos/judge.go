@@ -94,7 +94,7 @@ func (o *Outcome) misnamed(r int, x Failure) string {
 	if !o.Fired || f.harmless() {
 		return "nothing was wrong"
 	}
-	if r == f.Rank && f.Kind != Mismatch && f.Kind != Abort || o.right(r, x) || o.passedOn(x) {
+	if r == f.Rank && f.Kind != Mismatch && f.Kind != Abort && f.Kind != Panic || o.right(r, x) || o.passedOn(x) {
 		return "" // what the culprit itself gets is its own business, except that it must not blame others for what it has called
 	}
 	if o.heldUp(x, make([]bool, o.Program.Size)) {
@@ -125,7 +125,7 @@ func (o *Outcome) right(r int, x Failure) bool {
 		return x.Kind == "mismatch" && (names || r == f.Rank)
 	case Mismatch: // whose others may not have needed it, and be past that, and gone
 		return (x.Kind == "mismatch" || x.Kind == "timeout") && names || (x.Kind == "lost" || x.Kind == "timeout") && r == f.Rank
-	case Abort:
+	case Abort, Panic:
 		return x.Kind == "aborted" && only
 	case Cut:
 		return x.Kind == "lost" && len(x.Named) == 1 && (names || x.Named[0] == f.Peer)

@@ -106,19 +106,7 @@ func (r *rank) step(k int) {
 		r.in.fire()
 		c.Abort(errEnough)
 	}
-	var err error
-	switch s.Do {
-	case collective:
-		err = r.collective(c, s, k)
-	case split:
-		err = r.split(c, s)
-	case ring:
-		err = r.ring(c, s, k)
-	case anySource:
-		err = r.anySource(c, s, k)
-	case window:
-		err = r.window(c, s)
-	}
+	err := r.contained(c, k, func() error { return r.do(c, s, k) })
 	var bad *wrongError
 	switch {
 	case errors.As(err, &bad):
@@ -128,6 +116,22 @@ func (r *rank) step(k int) {
 	default:
 		r.report.Passed++
 	}
+}
+
+func (r *rank) do(c *comm.Comm, s *step, k int) error {
+	switch s.Do {
+	case collective:
+		return r.collective(c, s, k)
+	case split:
+		return r.split(c, s)
+	case ring:
+		return r.ring(c, s, k)
+	case anySource:
+		return r.anySource(c, s, k)
+	case window:
+		return r.window(c, s)
+	}
+	return nil
 }
 
 var errEnough = errors.New("the program has had enough")

@@ -48,10 +48,13 @@ func classify(err error, g group) (kind string, named []int) {
 	var late *comm.TimeoutError
 	var lost *comm.PeerLostError
 	var aborted *comm.AbortedError
+	var panicked *comm.PanicError
 	var missing *bootstrap.MissingRanksError
 	switch {
 	case errors.As(err, &aborted): // first: its cause may be an error of another communicator
 		return "aborted", world(aborted.By)
+	case errors.As(err, &panicked):
+		return "aborted", world(panicked.Rank)
 	case errors.As(err, &mismatch):
 		return "mismatch", world(mismatch.RankA, mismatch.RankB)
 	case errors.As(err, &late):

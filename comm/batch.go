@@ -51,6 +51,9 @@ func (b *Batch) Issue(ctx context.Context, opts ...Option) error {
 	if len(b.calls) == 0 {
 		return c.invalid("batch", "the batch is empty")
 	}
+	if all.noneAt != 0 {
+		return c.noOption("batch", all.noneAt)
+	}
 	if all.Tag != 0 || all.from != nil || all.hasInto {
 		return c.invalid("batch", "Issue takes Async and Timeout; Tag and From belong to a transfer")
 	}
@@ -84,35 +87,21 @@ func (b *Batch) Issue(ctx context.Context, opts ...Option) error {
 		}
 		all.work.start()
 	}
-	calls := b.calls
+	r := &round{c: c, calls: b.calls, held: true}
 	b.calls = nil
-	posted := 0
-	var err error
-	for _, o := range calls {
-		o.record = c.rec.Issue(&o.Op, all.work != nil, false)
-		if err = c.post(o); err != nil {
-			break
-		}
-		posted++
-	}
-	finish := func() error {
-		for _, o := range calls[:posted] {
-			err = errors.Join(err, c.await(o))
-		}
-		c.gate.exit()
-		return single(err)
-	}
+	defer r.unwind("batch", all.work)
+	err := r.post(all.work != nil)
 	if all.work == nil {
-		return finish()
+		err = single(errors.Join(err, r.await()))
+		r.held = false
+		c.gate.exit()
+		return err
 	}
-	go func() { all.work.finish(finish()) }()
+	r.held = false
+	go c.attempt("batch", r, func() error { return single(errors.Join(err, r.await())) }, func(err error) {
+		r.abandon()
+		c.gate.exit()
+		all.work.finish(err)
+	})
 	return nil
-}
-
-// single unwraps a join of one error.
-func single(err error) error {
-	if j, ok := err.(interface{ Unwrap() []error }); ok && len(j.Unwrap()) == 1 {
-		return j.Unwrap()[0]
-	}
-	return err
 }

@@ -34,7 +34,8 @@ func (c *Comm) brief(ctx context.Context, kind Kind, t *tensor.Tensor, root int,
 	if !c.lane.tryAcquire() {
 		return nil, false
 	}
-	o := &c.own
+	o, held := &c.own, true
+	defer c.unwindLane(o, &held)
 	if o.Kind != kind || !o.bare {
 		*o = call{owner: true, bare: true}
 		o.Kind = kind
@@ -56,6 +57,7 @@ func (c *Comm) brief(ctx context.Context, kind Kind, t *tensor.Tensor, root int,
 		o.bare = false
 	}
 	o.Ctx, o.In, o.Out = nil, nil, nil // it keeps no tensor alive
+	held = false
 	c.lane.release()
 	if err != nil {
 		c.fatal(err)

@@ -23,6 +23,8 @@ type call struct {
 	on      bool   // its tensors are on the communicator's device
 	bare    bool   // brief's, which leaves what its next one sets or needs again
 	record  uint64 // for the recorder
+	noneAt  int    // which of its options is nil, from 1; 0: none
+	running running
 	given   *given // on a device, where the operation has views of the memory in place of the tensors
 }
 
@@ -51,7 +53,11 @@ func (c *Comm) fill(o *call, ctx context.Context, kind Kind, opts []Option) {
 	if h := c.hints.Load(); h != nil {
 		o.Hints = *h
 	}
-	for _, f := range opts {
+	for i, f := range opts {
+		if f == nil {
+			o.noneAt = i + 1
+			continue
+		}
 		f(o)
 	}
 	if o.Hints != nil {
@@ -64,15 +70,18 @@ func (c *Comm) collective(o *call) error {
 	if c.dev != nil {
 		return c.collectiveOn(o)
 	}
+	held := o.owner
+	defer c.unwindLane(o, &held)
 	if err := c.validate(o); err != nil {
 		c.rec.Refused(err)
-		c.refuse(o.Kind.String(), o.owner, err)
-		if o.owner {
+		c.refuse(o.Kind.String(), held, err)
+		if held {
+			held = false
 			c.disown()
 		}
 		return err
 	}
-	if o.work == nil && o.owner {
+	if o.work == nil && held {
 		// What a backend can launch is recorded while its word is on the way to the others.
 		var err error
 		launch := c.launcher != nil && c.hooks.Load() == nil
@@ -88,15 +97,17 @@ func (c *Comm) collective(o *call) error {
 		default:
 			err = c.ran(o, err)
 		}
+		held = false
 		c.disown()
 		if err != nil {
 			c.fatal(err)
 		}
 		return err
 	}
-	if o.owner { // asynchronous: the lane's own call must stay free for the next
+	if held { // asynchronous: the lane's own call must stay free for the next
 		moved := *o
 		moved.owner = false
+		held = false
 		c.disown()
 		o = &moved
 	}
@@ -138,11 +149,12 @@ func (c *Comm) issue(o *call) error {
 	c.lane.enqueue(func() {
 		w.start()
 		c.rec.Start(o.record)
-		err := c.run(o)
-		w.finish(err)
-		if err != nil {
-			c.fatal(err)
-		}
+		c.attempt(o.Kind.String(), o, func() error { return c.run(o) }, func(err error) {
+			w.finish(err)
+			if err != nil {
+				c.fatal(err)
+			}
+		})
 	})
 	if wait {
 		return c.attend(o, w)
@@ -175,8 +187,10 @@ func (c *Comm) exclusive(kind observe.Special, n int, f func() error) error {
 	record := c.rec.BeginSpecial(kind, n)
 	done := make(chan struct{})
 	c.lane.enqueue(func() {
-		err = f()
-		close(done)
+		c.attempt(kind.String(), nil, f, func(e error) {
+			err = e
+			close(done)
+		})
 	})
 	<-done
 	c.rec.Drop(record, err)

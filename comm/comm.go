@@ -86,11 +86,19 @@ func New(ctx context.Context, opts ...NewOption) (*Comm, error) {
 		ctx = context.Background()
 	}
 	o := newOptions{backend: "native", device: "cpu", name: "world", log: slog.Default()}
-	for _, f := range opts {
+	none := 0 // which option is nil, from 1
+	for i, f := range opts {
+		if f == nil {
+			none = i + 1
+			continue
+		}
 		f(&o)
 	}
 	fail := func(format string, args ...any) (*Comm, error) {
 		return nil, late(o.name, fmt.Errorf("chorus: communicator %q: "+format, append([]any{o.name}, args...)...))
+	}
+	if none != 0 {
+		return fail("%w: option %d is nil", ErrInvalidArgument, none)
 	}
 	cfg, err := config.Load(nil)
 	if err != nil {
@@ -380,8 +388,10 @@ func (c *Comm) finalize(ctx context.Context) error {
 	finished := make(chan struct{})
 	c.lane.enqueue(func() {
 		<-c.gate.shut
-		err = c.b.Finalize(ctx)
-		close(finished)
+		c.attempt("finalize", nil, func() error { return c.b.Finalize(ctx) }, func(e error) {
+			err = e
+			close(finished)
+		})
 	})
 	select {
 	case <-finished:

@@ -2,6 +2,8 @@ package comm
 
 import (
 	"errors"
+	"log/slog"
+	"runtime/debug"
 	"slices"
 	"sync"
 
@@ -29,7 +31,7 @@ type OpInfo struct {
 // PreHook runs before an operation starts; an error keeps it from starting and
 // is returned by it. Hooks of collectives run one at a time, within their communicator's
 // order of operations: a hook that waits for a collective, Split or Finalize of the same
-// communicator waits for ever.
+// communicator waits for ever. A hook that panics, or ends its goroutine, breaks the communicator: [PanicError].
 type PreHook func(OpInfo) error
 
 // CompletionHook runs when an operation is done, with its error.
@@ -53,8 +55,11 @@ type hookSet struct {
 	complete []*CompletionHook
 }
 
-// RegisterPreHook adds a hook that runs before each operation, in the order of registration.
+// RegisterPreHook adds a hook that runs before each operation, in the order of registration. It panics if f is nil.
 func (c *Comm) RegisterPreHook(f PreHook) *Hook {
+	if f == nil {
+		panic("chorus: RegisterPreHook of nil")
+	}
 	p := &f
 	c.changeHooks(func(s *hookSet) { s.pre = append(slices.Clone(s.pre), p) })
 	return &Hook{remove: func() {
@@ -64,8 +69,11 @@ func (c *Comm) RegisterPreHook(f PreHook) *Hook {
 	}}
 }
 
-// RegisterCompletionHook adds a hook that runs after each operation, on the goroutine that completed it.
+// RegisterCompletionHook adds a hook that runs after each operation, on the goroutine that completed it. It panics if f is nil.
 func (c *Comm) RegisterCompletionHook(f CompletionHook) *Hook {
+	if f == nil {
+		panic("chorus: RegisterCompletionHook of nil")
+	}
 	p := &f
 	c.changeHooks(func(s *hookSet) { s.complete = append(slices.Clone(s.complete), p) })
 	return &Hook{remove: func() {
@@ -76,8 +84,13 @@ func (c *Comm) RegisterCompletionHook(f CompletionHook) *Hook {
 }
 
 // RegisterAbortHook adds a hook for the moment at which the communicator breaks.
-// If it's broken already the hook runs soon.
+// If it's broken already the hook runs soon. It runs on a goroutine of its own; if it panics there, that's logged ([WithLogger]) with
+// its stack. RegisterAbortHook itself panics if f is nil.
 func (c *Comm) RegisterAbortHook(f AbortHook) *Hook {
+	if f == nil {
+		panic("chorus: RegisterAbortHook of nil")
+	}
+	at, log := c.at(""), c.log
 	removed := make(chan struct{})
 	broken, ended, b := c.b.Broken(), c.ended.done, c.b
 	go func() {
@@ -95,10 +108,23 @@ func (c *Comm) RegisterAbortHook(f AbortHook) *Hook {
 		select {
 		case <-removed:
 		default:
-			f(cause)
+			runAbortHook(at, log, f, cause)
 		}
 	}()
 	return &Hook{remove: func() { close(removed) }}
+}
+
+// runAbortHook keeps a panic of the hook, whose goroutine has no caller, from the process.
+func runAbortHook(at Where, log *slog.Logger, f AbortHook, cause error) {
+	returned := false
+	defer func() {
+		if !returned {
+			e := &PanicError{Where: at, Hook: hookName("abort hook", f), Value: recover(), Stack: debug.Stack(), Err: cause}
+			log.Error(e.Error(), "stack", string(e.Stack))
+		}
+	}()
+	f(cause)
+	returned = true
 }
 
 func (c *Comm) changeHooks(change func(*hookSet)) {
@@ -130,7 +156,10 @@ func (c *Comm) hooked(h *hookSet, o *call, submit func() error) error {
 	o.id = c.ids.Add(1)
 	info := c.info(o)
 	for _, f := range h.pre {
-		if err := (*f)(info); err != nil {
+		o.running.hook = f
+		err := (*f)(info)
+		o.running.hook = nil
+		if err != nil {
 			if !o.Kind.PointToPoint() {
 				c.refuse(o.Kind.String(), true, err)
 			}
@@ -151,6 +180,8 @@ func (c *Comm) completed(h *hookSet, o *call, err error) {
 	}
 	info := c.info(o)
 	for _, f := range h.complete {
+		o.running = running{f, err}
 		(*f)(info, err)
 	}
+	o.running = running{}
 }

@@ -50,8 +50,15 @@ func (l *lane) enqueue(f func()) {
 	l.resume()
 }
 
-// drain runs the queue; the caller has acquired the lane for it.
+// drain runs the queue; the caller has acquired the lane for it. If one of its functions ends the goroutine another goes on.
 func (l *lane) drain() {
+	inside := false
+	defer func() {
+		if inside {
+			l.queued.Add(-1)
+			go l.drain()
+		}
+	}()
 	for {
 		l.mu.Lock()
 		if len(l.queue) == 0 {
@@ -64,7 +71,9 @@ func (l *lane) drain() {
 		l.queue[0] = nil
 		l.queue = l.queue[1:]
 		l.mu.Unlock()
+		inside = true
 		f()
+		inside = false
 		l.queued.Add(-1)
 	}
 }

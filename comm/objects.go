@@ -66,7 +66,9 @@ func (o Objects) codec() Codec {
 func (o Objects) check(op string, opts []Option) error {
 	var c call
 	for _, f := range opts {
-		f(&c)
+		if f != nil { // which its collectives refuse, on all ranks
+			f(&c)
+		}
 	}
 	if c.work != nil {
 		return o.C.invalid(op, "Async does not apply to objects")

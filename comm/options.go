@@ -1,6 +1,7 @@
 package comm
 
 import (
+	"cmp"
 	"log/slog"
 	"maps"
 	"time"
@@ -84,7 +85,9 @@ func WithAbortOnError(abort bool) NewOption {
 }
 
 // WithLogger sets where warnings go; the default is slog.Default.
-func WithLogger(l *slog.Logger) NewOption { return func(o *newOptions) { o.log = l } }
+func WithLogger(l *slog.Logger) NewOption {
+	return func(o *newOptions) { o.log = cmp.Or(l, slog.Default()) }
+}
 
 // Option changes one operation.
 type Option func(*call)

@@ -46,12 +46,15 @@ func (c *Comm) pointToPoint(o *call) error {
 	if !c.gate.enter() {
 		return &FinalizedError{Where: c.at(o.Kind.String())}
 	}
+	inside := true
+	defer c.unwindGate(o, &inside)
 	o.record = c.rec.Issue(&o.Op, o.work != nil, false)
 	if o.work == nil {
 		err := c.post(o)
 		if err == nil {
 			err = c.await(o)
 		}
+		inside = false
 		c.gate.exit()
 		*o = call{}
 		c.transfers.Put(o)
@@ -59,22 +62,24 @@ func (c *Comm) pointToPoint(o *call) error {
 	}
 	w := o.work
 	if err := w.issue(); err != nil {
+		inside = false
 		c.gate.exit()
 		err = c.invalid(o.Kind.String(), "%v", err)
 		c.rec.Drop(o.record, err)
 		return err
 	}
 	w.start()
-	if err := c.post(o); err != nil {
+	err := c.post(o)
+	inside = false
+	if err != nil {
 		c.gate.exit()
 		w.finish(err)
 		return err
 	}
-	go func() {
-		err := c.await(o)
+	go c.attempt(o.Kind.String(), o, func() error { return c.await(o) }, func(err error) {
 		c.gate.exit()
 		w.finish(err)
-	}()
+	})
 	return nil
 }
 

@@ -126,7 +126,10 @@ func (c *Comm) Reconfigure(ctx context.Context, uuid string, handles []string, o
 		return nil, err
 	}
 	var o reconfigureOptions
-	for _, f := range opts {
+	for i, f := range opts {
+		if f == nil {
+			return nil, c.noOption(reconfigureOp, i+1)
+		}
 		f(&o)
 	}
 	members, err := regroup.ParseAll(handles)

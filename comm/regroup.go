@@ -70,7 +70,10 @@ func (c *Comm) Regroup(ctx context.Context, opts ...RegroupOption) (*Comm, error
 		return nil, err
 	}
 	var o regroupOptions
-	for _, f := range opts {
+	for i, f := range opts {
+		if f == nil {
+			return nil, c.noOption(op, i+1)
+		}
 		f(&o)
 	}
 	for _, r := range o.without {

@@ -47,7 +47,10 @@ func (c *Comm) Split(ctx context.Context, ranks []int, opts ...SplitOption) (*Co
 		return refuse(err)
 	}
 	o := splitOptions{timeout: time.Duration(c.timeout.Load())}
-	for _, f := range opts {
+	for i, f := range opts {
+		if f == nil {
+			return refuse(c.noOption(op, i+1))
+		}
 		f(&o)
 	}
 	if o.timeout <= 0 {

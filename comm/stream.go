@@ -204,23 +204,30 @@ func (c *Comm) perform(o *call) error {
 		return c.run(o)
 	}
 	var err error
+	ended := func(e error) {
+		err = e
+		if o.work != nil {
+			o.work.settle(err)
+		}
+		if err != nil {
+			c.fatal(err)
+		}
+	}
 	if c.lane.tryAcquire() {
-		err = run()
-		c.lane.release()
-	} else {
-		done := make(chan struct{})
-		c.lane.enqueue(func() {
-			err = run()
+		c.attempt(o.Kind.String(), o, run, func(e error) {
+			c.lane.release()
+			ended(e)
+		})
+		return err
+	}
+	done := make(chan struct{})
+	c.lane.enqueue(func() {
+		c.attempt(o.Kind.String(), o, run, func(e error) {
+			ended(e)
 			close(done)
 		})
-		<-done
-	}
-	if o.work != nil {
-		o.work.settle(err)
-	}
-	if err != nil {
-		c.fatal(err)
-	}
+	})
+	<-done
 	return err
 }
 

@@ -55,31 +55,52 @@ func (c *Comm) pushTransfers(op string, w *Work, cur *device.Stream, calls []*ca
 		o.work = nil
 		own[i] = c.inherits(o)
 	}
-	var posted []*call // by the first function, for the second; runs of a graph don't overlap
-	post := func() error {
+	settle := func(err error) {
+		if w != nil && !capturing {
+			w.settle(err)
+		}
+	}
+	var r *round // of the first function, for the second; runs of a graph don't overlap
+	post := func() (err error) {
 		if w != nil && !capturing {
 			w.start()
 		}
-		posted = calls
+		r = &round{c: c, calls: calls}
 		if capturing {
-			posted = make([]*call, len(calls))
+			r.calls = make([]*call, len(calls))
 			for i, o := range calls {
 				x := *o
-				posted[i] = &x
+				r.calls[i] = &x
 				c.renew(&x, own[i])
 			}
 		}
-		err := c.postAll(op, posted)
-		if err != nil && w != nil && !capturing {
-			w.settle(err)
+		if !c.gate.enter() {
+			err = &FinalizedError{Where: c.at(op)}
+			settle(err)
+			return err
 		}
+		c.attempt(op, r, func() error {
+			err := r.post(false)
+			if err != nil {
+				err = single(errors.Join(err, r.await())) // none is left under way
+			}
+			return err
+		}, func(e error) {
+			if err = e; err != nil {
+				r.abandon()
+				c.gate.exit()
+				settle(err)
+			}
+		})
 		return err
 	}
-	await := func() error {
-		err := c.awaitAll(posted)
-		if w != nil && !capturing {
-			w.settle(err)
-		}
+	await := func() (err error) {
+		c.attempt(op, r, r.await, func(e error) {
+			err = e
+			r.abandon()
+			c.gate.exit()
+			settle(err)
+		})
 		return err
 	}
 	if err := d.posts.before(s); err != nil {
@@ -101,32 +122,6 @@ func (c *Comm) pushTransfers(op string, w *Work, cur *device.Stream, calls []*ca
 		}
 	}
 	return err
-}
-
-// postAll posts transfers; none is left under way if it fails.
-func (c *Comm) postAll(op string, calls []*call) error {
-	if !c.gate.enter() {
-		return &FinalizedError{Where: c.at(op)}
-	}
-	for i, o := range calls {
-		o.record = c.rec.Issue(&o.Op, false, false)
-		if err := c.post(o); err != nil {
-			for _, o := range calls[:i] {
-				err = errors.Join(err, c.await(o))
-			}
-			c.gate.exit()
-			return single(err)
-		}
-	}
-	return nil
-}
-
-func (c *Comm) awaitAll(calls []*call) (err error) {
-	defer c.gate.exit()
-	for _, o := range calls {
-		err = errors.Join(err, c.await(o))
-	}
-	return single(err)
 }
 
 // transfer returns a stream that nothing is enqueued on.

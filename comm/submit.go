@@ -121,12 +121,26 @@ func (c *Comm) attend(o *call, w *Work) error {
 	}
 	tick := time.NewTicker(fabric.PollInterval)
 	defer tick.Stop()
+	polling := false
+	defer func() {
+		if polling {
+			value := recover()
+			c.panicked(o.Kind.String(), nil, value)
+			<-w.done
+			if value != nil {
+				panic(value)
+			}
+		}
+	}()
 	for {
 		select {
 		case <-w.done:
 			return w.err
 		case <-tick.C:
-			if err := p.Poll(); err != nil {
+			polling = true
+			err := p.Poll()
+			polling = false
+			if err != nil {
 				c.Abort(err)
 				<-w.done
 				return w.err

@@ -16,6 +16,9 @@ func (c *Comm) validate(o *call) error {
 	if err := c.usable(o.Ctx, o.Kind.String()); err != nil {
 		return err
 	}
+	if o.noneAt != 0 {
+		return c.noOption(o.Kind.String(), o.noneAt)
+	}
 	if o.Timeout <= 0 {
 		return c.invalid(o.Kind.String(), "timeout %v", o.Timeout)
 	}
@@ -35,6 +38,9 @@ func (c *Comm) validate(o *call) error {
 	}
 	return nil
 }
+
+// noOption is the error of a call with a nil option; at counts from 1.
+func (c *Comm) noOption(op string, at int) error { return c.invalid(op, "option %d is nil", at) }
 
 // check returns what is wrong with a call, or "".
 func (c *Comm) check(o *call) string {

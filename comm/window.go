@@ -125,6 +125,9 @@ func (w *Window) settle(ctx context.Context, op string, opts []Option) (call, er
 	if err := w.c.usable(o.Ctx, op); err != nil {
 		return o, err
 	}
+	if o.noneAt != 0 {
+		return o, w.c.noOption(op, o.noneAt)
+	}
 	if o.work != nil || o.hasInto || o.from != nil || o.Timeout <= 0 {
 		return o, w.c.invalid(op, "window operations take Timeout, which must be positive, as their only option")
 	}

@@ -54,6 +54,8 @@ const (
 
 var specialNames = [...]string{"", "split", "new_window", "close_window"}
 
+func (s Special) String() string { return specialNames[s] }
+
 // Recorder is the flight recorder of one communicator on one rank. A nil Recorder records nothing.
 type Recorder struct {
 	own    lane // of the collectives of the lane's owner; begins a cache line
