@@ -76,7 +76,7 @@ const (
 //
 // When a rank fails, and MayLose permits no more of that, all others are stopped and, while MaxRestarts permits, everything is started again. The last failure
 // is returned as a [*Failure]; each has been explained on Stderr by then. Other errors mean that no attempt was made
-// (bad arguments, nodes missing at the deadline); they have not been printed.
+// (ErrArgument, nodes missing at the deadline), or, an [*OutputError], that all went well but for the ranks' output; they have not been printed.
 //
 // SIGUSR1 and SIGUSR2 on Signals are passed on to the ranks. Any other signal is passed on as well and ends the job: ranks
 // that are still there after Grace, or at the next such signal, are killed. The end of ctx works like SIGTERM.
@@ -95,26 +95,26 @@ func (j *Job) Run(ctx context.Context) error {
 // prepare checks the fields and fills in the defaults.
 func (j *Job) prepare() error {
 	if len(j.Command) == 0 {
-		return errors.New("launch: no program given")
+		return badArgument("no program given")
 	}
 	if _, err := exec.LookPath(j.Command[0]); err != nil {
 		return &startError{err}
 	}
 	if j.RanksPerNode < 1 {
-		return fmt.Errorf("launch: %d ranks per node: want at least 1", j.RanksPerNode)
+		return badArgument("%d ranks per node: want at least 1", j.RanksPerNode)
 	}
 	if j.MayLose < 0 || j.MayLose >= j.RanksPerNode {
-		return fmt.Errorf("launch: %d of %d ranks may be lost: want 0 or more, and one to be left", j.MayLose, j.RanksPerNode)
+		return badArgument("%d of %d ranks may be lost: want 0 or more, and one to be left", j.MayLose, j.RanksPerNode)
 	}
 	if j.MaxRestarts < 0 {
-		return fmt.Errorf("launch: %d restarts: want 0 or more", j.MaxRestarts)
+		return badArgument("%d restarts: want 0 or more", j.MaxRestarts)
 	}
 	if j.MasterPort < 0 || j.MasterPort > 65535 {
-		return fmt.Errorf("launch: master port %d is not a port", j.MasterPort)
+		return badArgument("master port %d is not a port", j.MasterPort)
 	}
 	for _, l := range j.Console {
 		if l < 0 || l >= j.RanksPerNode {
-			return fmt.Errorf("launch: no local rank %d to show: this node has ranks 0 to %d", l, j.RanksPerNode-1)
+			return badArgument("no local rank %d to show: this node has ranks 0 to %d", l, j.RanksPerNode-1)
 		}
 	}
 	if j.Env == nil {
@@ -133,7 +133,7 @@ func (j *Job) prepare() error {
 		j.RunID = newRunID(j.Nodes)
 	}
 	if strings.ContainsAny(j.RunID, "/\x00") || j.RunID == "." || j.RunID == ".." {
-		return fmt.Errorf("launch: run id %q cannot name a directory", j.RunID)
+		return badArgument("run id %q cannot name a directory", j.RunID)
 	}
 	setDefault(&j.Role, "default")
 	setDefault(&j.JoinTimeout, defaultJoinTimeout)
@@ -150,9 +150,21 @@ func (j *Job) prepare() error {
 		j.Tee = StreamMap{All: Both}
 	}
 	if j.LogDir == "" && (!j.Redirect.empty() || !j.Tee.empty()) {
-		return errors.New("launch: redirect and tee need a log directory")
+		return badArgument("redirect and tee need a log directory")
 	}
 	return nil
+}
+
+// ErrArgument is what errors of Run wrap that are about the fields of Job.
+var ErrArgument = errors.New("bad argument")
+
+type argumentError struct{ text string }
+
+func (e *argumentError) Error() string        { return "launch: " + e.text }
+func (e *argumentError) Is(target error) bool { return target == ErrArgument }
+
+func badArgument(format string, args ...any) error {
+	return &argumentError{fmt.Sprintf(format, args...)}
 }
 
 func setDefault[T comparable](field *T, value T) {

@@ -24,6 +24,45 @@ const (
 type console struct {
 	mu       sync.Mutex
 	out, err io.Writer
+	lost     *OutputError // the first; nil if all could be written
+}
+
+// OutputError says that output of the ranks, or a message about them, could not be written, and to what.
+type OutputError struct{ Err error }
+
+func (e *OutputError) Error() string { return fmt.Sprintf("launch: output is lost: %v", e.Err) }
+
+// Unwrap returns what writing said.
+func (e *OutputError) Unwrap() error { return e.Err }
+
+// write writes to one of the console's streams. The caller holds c.mu.
+func (c *console) write(w io.Writer, text []byte) {
+	_, err := w.Write(text)
+	if err == nil || !c.lose(err) {
+		return
+	}
+	if w != c.err {
+		fmt.Fprintf(c.err, "chorus: %v: what the ranks write there is lost\n", err)
+	}
+}
+
+// lose notes that output could not be written, and reports whether it's the first time. The caller holds c.mu.
+func (c *console) lose(err error) bool {
+	if c.lost != nil {
+		return false
+	}
+	c.lost = &OutputError{err}
+	return true
+}
+
+// failure is a *OutputError if output was lost, and else nil.
+func (c *console) failure() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lost == nil {
+		return nil
+	}
+	return c.lost
 }
 
 // printf writes a message of the launcher; every line of it gets the prefix.
@@ -34,7 +73,7 @@ func (c *console) printf(format string, args ...any) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.err.Write(b.Bytes())
+	c.write(c.err, b.Bytes())
 }
 
 // lineWriter passes whole lines on to the console, each after the prefix. A carriage return ends a line as well, so that
@@ -88,7 +127,7 @@ func (l *lineWriter) flush() {
 	}
 	l.console.mu.Lock()
 	defer l.console.mu.Unlock()
-	l.w.Write(l.out) // if the console is gone, so is whoever would want to know
+	l.console.write(l.w, l.out)
 	l.out = l.out[:0]
 }
 
@@ -133,9 +172,7 @@ func (s *stream) copy() {
 	if s.line != nil {
 		s.line.close()
 	}
-	if s.file != nil {
-		s.file.Close()
-	}
+	s.endFile(nil)
 	s.r.Close()
 }
 
@@ -151,10 +188,25 @@ func (s *stream) pass(p []byte) {
 	}
 	if s.file != nil {
 		if _, err := s.file.Write(p); err != nil {
-			s.log.printf("%v: no more is written there", err)
-			s.file.Close()
-			s.file = nil
+			s.endFile(err)
 		}
+	}
+}
+
+// endFile closes the log file, which has failed with err if that isn't nil. Some file systems say only then that there is no room.
+func (s *stream) endFile(err error) {
+	if s.file == nil {
+		return
+	}
+	if e := s.file.Close(); err == nil {
+		err = e
+	}
+	s.file = nil
+	if err != nil {
+		s.log.printf("%v: no more is written there", err)
+		s.log.mu.Lock()
+		s.log.lose(err)
+		s.log.mu.Unlock()
 	}
 }
 

@@ -64,13 +64,13 @@ func (j *Job) prepareNodes() error {
 	host, port, err := net.SplitHostPort(j.Endpoint)
 	n, perr := strconv.Atoi(port)
 	if err != nil || perr != nil || host == "" || n < 1 || n > 65535 {
-		return fmt.Errorf("launch: %d nodes need a rendezvous endpoint such as node0:29400, not %q", j.Nodes, j.Endpoint)
+		return badArgument("%d nodes need a rendezvous endpoint such as node0:29400, not %q", j.Nodes, j.Endpoint)
 	}
 	if err := j.security.Check(host); err != nil {
 		return fmt.Errorf("launch: %d nodes meet at %s: %w", j.Nodes, j.Endpoint, err)
 	}
 	if j.NodeRank != AnyNodeRank && (j.NodeRank < 0 || j.NodeRank >= j.Nodes) {
-		return fmt.Errorf("launch: node rank %d: %d nodes have ranks 0 to %d", j.NodeRank, j.Nodes, j.Nodes-1)
+		return badArgument("node rank %d: %d nodes have ranks 0 to %d", j.NodeRank, j.Nodes, j.Nodes-1)
 	}
 	return nil
 }

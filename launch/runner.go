@@ -160,7 +160,7 @@ func (r *runner) run(ctx context.Context) (err error) {
 			f = r.attempt(ctx, attempt, addr, port)
 		}
 		if f == nil {
-			return nil
+			return r.console.failure()
 		}
 		if !f.restartable() || attempt == r.job.MaxRestarts {
 			return f

@@ -76,7 +76,7 @@ The exit status is 1 if any element was wrong.`,
 			}
 			if !rank { // one complaint rather than one from each rank
 				if err := f.config.Check(f.ranks.ranks); err != nil {
-					return err
+					return usage(err)
 				}
 			}
 			hints := map[string]string{}
@@ -131,23 +131,23 @@ func (f *benchFlags) parse(args []string) (err error) {
 		g.Operation = args[0]
 	}
 	if g.Min, err = bench.ParseSize(f.min); err != nil {
-		return fmt.Errorf("--min: %w", err)
+		return usagef("--min: %w", err)
 	}
 	if g.Max, err = bench.ParseSize(f.max); err != nil {
-		return fmt.Errorf("--max: %w", err)
+		return usagef("--max: %w", err)
 	}
 	if g.DType, err = dtype.Parse(f.dtype); err != nil {
-		return fmt.Errorf("--dtype: %w", err)
+		return usagef("--dtype: %w", err)
 	}
 	if g.Reduction, err = bench.ParseReduction(f.op); err != nil {
-		return fmt.Errorf("--op: %w", err)
+		return usagef("--op: %w", err)
 	}
 	g.Memory, g.Fabric = bench.Memory(f.memory), f.ranks.fabric
 	if f.turns != 0 && (f.turns < 0 || f.calibration || f.ranks.device == device.Host || f.json+f.csv+f.plot != "") {
-		return fmt.Errorf("--turns %d: want a positive number, with a --device, and for a table only", f.turns)
+		return usagef("--turns %d: want a positive number, with a --device, and for a table only", f.turns)
 	}
 	if f.json == "-" && f.csv == "-" {
-		return errors.New("--json and --csv can't both have standard output")
+		return usagef("--json and --csv can't both have standard output")
 	}
 	return nil
 }
@@ -191,7 +191,7 @@ func (f *benchFlags) measure(ctx context.Context, c *comm.Comm, stdout io.Writer
 // beside measures the communicator of a device and one of the host in turns.
 func (f *benchFlags) beside(ctx context.Context, c *comm.Comm, opts []comm.NewOption, stdout io.Writer) error {
 	if c.Stream() == nil {
-		return fmt.Errorf("--turns: %s is the host's memory", f.ranks.device)
+		return usagef("--turns: %s is the host's memory", f.ranks.device)
 	}
 	host, err := comm.New(ctx, append(slices.Clone(opts), comm.WithFabric(f.ranks.fabric), comm.WithTimeout(f.ranks.timeout), comm.WithName("host"))...)
 	if err != nil {

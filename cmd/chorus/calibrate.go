@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -34,14 +33,14 @@ func (f *benchFlags) checkCalibrate(changed func(flag string) bool, args []strin
 	for _, name := range []string{"min", "max", "step", "dtype", "op", "root", "memory", "in-place", "out-of-place", "refill", "algorithm", "time",
 		"warmup", "iters", "json", "csv", "plot"} {
 		if changed(name) {
-			return fmt.Errorf("--calibrate decides what is measured; it takes no --%s", name)
+			return usagef("--calibrate decides what is measured; it takes no --%s", name)
 		}
 	}
 	switch {
 	case len(args) > 0:
-		return fmt.Errorf("--calibrate measures no single operation, such as %s", args[0])
+		return usagef("--calibrate measures no single operation, such as %s", args[0])
 	case f.ranks.fabric != "auto" || f.ranks.device != device.Host:
-		return errors.New("--calibrate measures the host's memory, by the fabrics that auto chooses among")
+		return usagef("--calibrate measures the host's memory, by the fabrics that auto chooses among")
 	}
 	return nil
 }

@@ -87,17 +87,17 @@ func (f *chaosFlags) run(cmd *cobra.Command) error {
 	}
 	for _, name := range f.faults {
 		if !slices.Contains(chaos.FaultKinds, chaos.FaultKind(name)) {
-			return fmt.Errorf("--faults %s: there is no such fault", name)
+			return usagef("--faults %s: there is no such fault", name)
 		}
 		c.Faults = append(c.Faults, chaos.FaultKind(name))
 	}
 	for _, name := range c.Fabrics {
 		if !slices.Contains(chaos.Fabrics, name) {
-			return fmt.Errorf("--fabrics %s: there are %s", name, strings.Join(chaos.Fabrics, ", "))
+			return usagef("--fabrics %s: there are %s", name, strings.Join(chaos.Fabrics, ", "))
 		}
 	}
 	if c.Rounds < 1 {
-		return fmt.Errorf("--rounds %d: want at least 1", c.Rounds)
+		return usagef("--rounds %d: want at least 1", c.Rounds)
 	}
 	self, err := os.Executable()
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/demo"
@@ -39,9 +38,9 @@ from the last step that any of them has taken; the result is held to the same st
   mpirun -n 4 chorus demo --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			stdout := cmd.OutOrStdout()
-			if file, ok := stdout.(*os.File); ok && term.IsTerminal(int(file.Fd())) && os.Getenv("TERM") != "dumb" {
-				stdout = demo.NewLive(stdout)
+			out := cmd.OutOrStdout()
+			if o, ok := out.(*stdout); ok && o.live() {
+				out = demo.NewLive(out)
 			}
 			cfg.Fabric = f.fabric
 			if lose >= 0 {
@@ -50,15 +49,15 @@ from the last step that any of them has taken; the result is held to the same st
 					return err
 				}
 				if !rank {
-					return losing(cmd.Context(), &f, lose, stdout)
+					return losing(cmd.Context(), &f, lose, out)
 				}
 			}
-			return f.run(cmd, stdout, nil, func(ctx context.Context, c *comm.Comm) error {
+			return f.run(cmd, out, nil, func(ctx context.Context, c *comm.Comm) error {
 				cfg.Regroup = lose >= 0
 				if c.Rank() == lose {
 					cfg.OnStep = dieHalfway
 				}
-				return train(ctx, c, cfg, stdout, asJSON)
+				return train(ctx, c, cfg, out, asJSON)
 			})
 		},
 	}
@@ -75,7 +74,7 @@ from the last step that any of them has taken; the result is held to the same st
 // losing starts ranks of which one may be lost, and any may be the first in the end.
 func losing(ctx context.Context, f *rankFlags, lose int, stdout io.Writer) error {
 	if f.fabric == "mem" || f.ranks < 2 || lose >= f.ranks {
-		return fmt.Errorf("--lose-rank %d of %d over %s: it takes two ranks or more that are processes, and the rank must be among them", lose, f.ranks, f.fabric)
+		return usagef("--lose-rank %d of %d over %s: it takes two ranks or more that are processes, and the rank must be among them", lose, f.ranks, f.fabric)
 	}
 	job, err := ownRanks(f.ranks, stdout)
 	if err != nil {

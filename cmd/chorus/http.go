@@ -10,7 +10,7 @@ import (
 func listenHTTP(address string) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return nil, fmt.Errorf("--http: want HOST:PORT or :PORT, not %q", address)
+		return nil, usagef("--http: want HOST:PORT or :PORT, not %q", address)
 	}
 	if host == "" {
 		host = "127.0.0.1"

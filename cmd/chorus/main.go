@@ -12,11 +12,22 @@ func main() { os.Exit(run(os.Args[1:])) }
 
 // run executes one command line and returns the exit status.
 func run(args []string) int {
+	out := &stdout{file: os.Stdout}
 	root := newRootCmd()
 	root.SetArgs(args)
-	err := root.Execute()
-	// What ended a job has been explained where it happened.
-	if f := (*launch.Failure)(nil); err != nil && !errors.As(err, &f) && !errors.Is(err, errReported) {
+	root.SetOut(out)
+	root.SetErr(os.Stderr)
+	cmd, err := root.ExecuteC()
+	if err == nil {
+		err = out.lost()
+	}
+	var bad *usageError
+	switch f := (*launch.Failure)(nil); {
+	case err == nil, errors.As(err, &f), errors.Is(err, errReported): // what ended a job has been explained where it happened
+	case errors.As(err, &bad), errors.Is(err, launch.ErrArgument):
+		fmt.Fprintf(os.Stderr, "chorus: %v\nchorus: run `%s --help`\n", err, cmd.CommandPath())
+		return codeUsage
+	default:
 		fmt.Fprintln(os.Stderr, "chorus:", err)
 	}
 	return launch.ExitCode(err)

@@ -52,7 +52,7 @@ broadcast, and of one rank's block for the others.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			collectives, err := parseCollectives(args)
 			if err != nil {
-				return err
+				return usage(err)
 			}
 			switch {
 			case f.list:
@@ -60,7 +60,7 @@ broadcast, and of one rank's block for the others.`,
 			case f.prove:
 				return f.proveAll(cmd.OutOrStdout(), collectives)
 			case len(collectives) != 1:
-				return fmt.Errorf("plan: which collective? There are %s", strings.Join(collectiveNames(), ", "))
+				return usagef("plan: which collective? There are %s", strings.Join(collectiveNames(), ", "))
 			}
 			f.request.Collective = collectives[0]
 			return f.show(cmd.OutOrStdout())
@@ -120,7 +120,7 @@ func (f *planFlags) show(w io.Writer) error {
 		return f.algorithm != "" || f.memory != string(bench.Ordinary) || !a.Mapped
 	})
 	if err != nil {
-		return err
+		return usage(err)
 	}
 	first, last := q.Rank, q.Rank
 	if f.allRanks {
@@ -163,20 +163,20 @@ func (f *planFlags) complete() error {
 	q := &f.request
 	dt, err := dtype.Parse(f.dtype)
 	if err != nil {
-		return fmt.Errorf("--dtype: %w", err)
+		return usagef("--dtype: %w", err)
 	}
 	q.ElemSize = dt.Size()
 	if q.StageBytes, err = bench.ParseSize(f.stage); err != nil {
-		return fmt.Errorf("--stage: %w", err)
+		return usagef("--stage: %w", err)
 	}
 	if q.ChunkBytes, err = bench.ParseSize(f.chunk); err != nil {
-		return fmt.Errorf("--chunk: %w", err)
+		return usagef("--chunk: %w", err)
 	}
 	if f.memory != string(bench.Mapped) && f.memory != string(bench.Ordinary) {
-		return fmt.Errorf("--memory %s: want %s or %s", f.memory, bench.Mapped, bench.Ordinary)
+		return usagef("--memory %s: want %s or %s", f.memory, bench.Mapped, bench.Ordinary)
 	}
 	if f.hosts < 1 || q.World < f.hosts {
-		return fmt.Errorf("%d ranks on %d hosts", q.World, f.hosts)
+		return usagef("%d ranks on %d hosts", q.World, f.hosts)
 	}
 	q.Topo = inBlocks(q.World, f.hosts)
 	return q.Validate()
@@ -230,10 +230,10 @@ func (f *planFlags) proveAll(w io.Writer, collectives []plan.Collective) error {
 		}
 	}
 	if len(algorithms) == 0 {
-		return fmt.Errorf("plan: no algorithm is called %q; see --list", f.algorithm)
+		return usagef("plan: no algorithm is called %q; see --list", f.algorithm)
 	}
 	if f.request.World < 1 {
-		return fmt.Errorf("plan: worlds up to %d ranks", f.request.World)
+		return usagef("plan: worlds up to %d ranks", f.request.World)
 	}
 	var mu sync.Mutex
 	var errs []error

@@ -68,10 +68,10 @@ func (f *rankFlags) run(cmd *cobra.Command, stdout io.Writer, opts []comm.NewOpt
 // isRank reports whether this process is one of a launcher's ranks.
 func (f *rankFlags) isRank(cmd *cobra.Command) (bool, error) {
 	if f.ranks < 1 {
-		return false, fmt.Errorf("--ranks %d: want at least 1", f.ranks)
+		return false, usagef("--ranks %d: want at least 1", f.ranks)
 	}
 	if f.per < 1 || f.ranks%f.per != 0 {
-		return false, fmt.Errorf("--ranks-per-process %d: want a divisor of the %d ranks", f.per, f.ranks)
+		return false, usagef("--ranks-per-process %d: want a divisor of the %d ranks", f.per, f.ranks)
 	}
 	info, err := bootstrap.Detect(os.Getenv)
 	if f.rankMain {
@@ -211,6 +211,8 @@ func (b *bareWriter) Write(p []byte) (int, error) {
 		}
 		bare = append(bare, line...)
 	}
-	_, err := b.w.Write(bare)
-	return len(p), err
+	if _, err := b.w.Write(bare); err != nil {
+		return 0, err
+	}
+	return len(p), nil
 }

@@ -31,17 +31,25 @@ func newRootCmd() *cobra.Command {
 		Short:         "Collective communication: start jobs, examine machines, measure",
 		SilenceErrors: true, // main prints them
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args:          noSuchCommand,
+
+		SuggestionsMinimumDistance: 2, // of what was typed
+		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetGlobalNormalizationFunc(hyphens)
 	for _, newCmd := range commands {
 		root.AddCommand(newCmd())
 	}
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	explainUsage(root)
 	return root
 }
 
-// hyphens makes --nproc_per_node another spelling of --nproc-per-node, as torchrun has it.
+// hyphens makes --nproc_per_node another spelling of --nproc-per-node, as torchrun has it, and --nproc a short one.
 func hyphens(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	if name == "nproc" {
+		name = "nproc-per-node"
+	}
 	return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 }

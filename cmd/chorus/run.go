@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -89,13 +90,17 @@ Flags may be spelled with underscores, and each may be given by a variable inste
   chorus run --nnodes 2 --rdzv-endpoint node0:29400 -n 8 ./train     # the same on both nodes`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return fmt.Errorf("run: no program given")
+				return errors.New("run: no program given")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := setFromEnv(cmd.Flags()); err != nil {
-				return fmt.Errorf("run: %w", err)
+			args, err := f.mpiRanks(cmd.Flags(), args)
+			if err == nil {
+				err = setFromEnv(cmd.Flags())
+			}
+			if err != nil {
+				return usagef("run: %w", err)
 			}
 			job, err := f.job(args)
 			if err != nil {
@@ -172,6 +177,29 @@ func setFromEnv(fs *pflag.FlagSet) (err error) {
 	return err
 }
 
+// mpiRanks reads -np N, by which people who know mpirun ask for ranks: to the parser of flags it's -n with the value p, and what follows the program.
+func (f *runFlags) mpiRanks(fs *pflag.FlagSet, args []string) ([]string, error) {
+	value, ok := strings.CutPrefix(f.nprocPerNode, "p")
+	if !ok {
+		return args, nil
+	}
+	f.nprocPerNode = strings.TrimPrefix(value, "=")
+	if f.nprocPerNode == "" {
+		f.nprocPerNode = args[0]
+		if err := fs.Parse(args[1:]); err != nil {
+			return nil, flagError(err)
+		}
+		args = fs.Args()
+	}
+	if _, err := parseNproc(f.nprocPerNode); err != nil {
+		return nil, fmt.Errorf("-np, which is -n: %w", err)
+	}
+	if len(args) == 0 {
+		return nil, errors.New("no program given")
+	}
+	return args, nil
+}
+
 // job turns the flags into what they mean.
 func (f *runFlags) job(args []string) (*launch.Job, error) {
 	command, err := f.command(args)
@@ -196,11 +224,11 @@ func (f *runFlags) job(args []string) (*launch.Job, error) {
 		Signals:     catchSignals(),
 	}
 	if f.grace <= 0 || f.joinTimeout <= 0 || f.heartbeat <= 0 || f.monitorInterval <= 0 {
-		return nil, fmt.Errorf("--grace, --join-timeout, --heartbeat and --monitor-interval must be positive")
+		return nil, usagef("--grace, --join-timeout, --heartbeat and --monitor-interval must be positive")
 	}
 	j.Monitor = time.Duration(f.monitorInterval * float64(time.Second))
 	if j.RanksPerNode, err = parseNproc(f.nprocPerNode); err != nil {
-		return nil, fmt.Errorf("--nproc-per-node: %w", err)
+		return nil, usagef("--nproc-per-node: %w", err)
 	}
 	if err := f.nodes(j); err != nil {
 		return nil, err
@@ -227,7 +255,7 @@ func (f *runFlags) job(args []string) (*launch.Job, error) {
 func (f *runFlags) command(args []string) ([]string, error) {
 	switch {
 	case f.module && f.noPython:
-		return nil, fmt.Errorf("--module needs Python: it excludes --no-python")
+		return nil, usagef("--module needs Python: it excludes --no-python")
 	case f.noPython, !f.module && filepath.Ext(args[0]) != ".py":
 		return args, nil
 	}
@@ -297,27 +325,27 @@ func parseNnodes(text string) (int, error) {
 // nodes fills in how many nodes there are and where they meet.
 func (f *runFlags) nodes(j *launch.Job) (err error) {
 	if j.Nodes, err = parseNnodes(f.nnodes); err != nil {
-		return fmt.Errorf("--nnodes: %w", err)
+		return usagef("--nnodes: %w", err)
 	}
 	if f.standalone && (j.Nodes > 1 || f.rdzvEndpoint != "") {
-		return fmt.Errorf("--standalone is for one node without an endpoint")
+		return usagef("--standalone is for one node without an endpoint")
 	}
 	switch f.rdzvBackend {
 	case "", "c10d":
 	case "static":
 		if j.Nodes > 1 && f.nodeRank == launch.AnyNodeRank {
-			return fmt.Errorf("--rdzv-backend static needs --node-rank; c10d gives places by arrival")
+			return usagef("--rdzv-backend static needs --node-rank; c10d gives places by arrival")
 		}
 	default:
-		return fmt.Errorf("--rdzv-backend %s: only static and c10d are supported", f.rdzvBackend)
+		return usagef("--rdzv-backend %s: only static and c10d are supported", f.rdzvBackend)
 	}
 	if err := f.conf(j); err != nil {
-		return fmt.Errorf("--rdzv-conf: %w", err)
+		return usagef("--rdzv-conf: %w", err)
 	}
 	j.NodeRank, j.MasterAddr, j.MasterPort = f.nodeRank, f.masterAddr, f.masterPort
 	if j.Nodes == 1 {
 		if f.nodeRank > 0 {
-			return fmt.Errorf("--node-rank %d needs --nnodes of at least %d", f.nodeRank, f.nodeRank+1)
+			return usagef("--node-rank %d needs --nnodes of at least %d", f.nodeRank, f.nodeRank+1)
 		}
 		return f.endpointOfOne(j)
 	}
@@ -332,7 +360,7 @@ func (f *runFlags) nodes(j *launch.Job) (err error) {
 		j.Endpoint = net.JoinHostPort(f.masterAddr, port)
 		j.MasterPort = 0 // the launchers hold that one
 	default:
-		return fmt.Errorf("%d nodes need --rdzv-endpoint or --master-addr, to meet at", j.Nodes)
+		return usagef("%d nodes need --rdzv-endpoint or --master-addr, to meet at", j.Nodes)
 	}
 	return nil
 }
@@ -344,11 +372,11 @@ func (f *runFlags) endpointOfOne(j *launch.Job) error {
 	}
 	host, port, err := net.SplitHostPort(withPort(f.rdzvEndpoint, "0"))
 	if err != nil {
-		return fmt.Errorf("--rdzv-endpoint: %w", err)
+		return usagef("--rdzv-endpoint: %w", err)
 	}
 	n, err := strconv.Atoi(port)
 	if err != nil {
-		return fmt.Errorf("--rdzv-endpoint: %q is not a port", port)
+		return usagef("--rdzv-endpoint: %q is not a port", port)
 	}
 	j.MasterAddr = cmp.Or(j.MasterAddr, host)
 	j.MasterPort = cmp.Or(j.MasterPort, n)
@@ -384,16 +412,16 @@ func (f *runFlags) conf(j *launch.Job) error {
 // output fills in where the ranks' output goes.
 func (f *runFlags) output(j *launch.Job) (err error) {
 	if j.Redirect, err = launch.ParseStreams(f.redirects); err != nil {
-		return fmt.Errorf("--redirects: %w", err)
+		return usagef("--redirects: %w", err)
 	}
 	if j.Tee, err = launch.ParseStreams(f.tee); err != nil {
-		return fmt.Errorf("--tee: %w", err)
+		return usagef("--tee: %w", err)
 	}
 	if f.localRanksFilter != "" {
 		for text := range strings.SplitSeq(f.localRanksFilter, ",") {
 			l, err := strconv.Atoi(strings.TrimSpace(text))
 			if err != nil {
-				return fmt.Errorf("--local-ranks-filter: want a list such as 0,2, not %q", f.localRanksFilter)
+				return usagef("--local-ranks-filter: want a list such as 0,2, not %q", f.localRanksFilter)
 			}
 			j.Console = append(j.Console, l)
 		}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -36,7 +35,7 @@ for them: DIR. Bytes are those of the ranks' tensors. Looking costs the ranks no
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if interval <= 0 {
-				return errors.New("top: --interval must be positive")
+				return usagef("top: --interval must be positive")
 			}
 			name := ""
 			if len(args) > 0 {

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// codeUsage is the exit status of a command line that can't be carried out, as shells and most programs have it.
+const codeUsage = 2
+
+// usageError says what is wrong with the command line.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
+
+// usage marks an error as one of the command line.
+func usage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &usageError{err}
+}
+
+// explainUsage makes what cobra finds wrong with the command line of cmd, or of those below it, a usageError.
+func explainUsage(cmd *cobra.Command) {
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(flagError(err)) })
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if err := cmd.ValidateFlagGroups(); err != nil {
+				return usage(err)
+			}
+			return usage(check(cmd, args))
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		explainUsage(sub)
+	}
+}
+
+// flagError says of a value that can't be read what was wanted, rather than how it was read.
+func flagError(err error) error {
+	bad, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return err
+	}
+	f := bad.GetFlag()
+	name := "--" + f.Name
+	if f.Shorthand == "n" && strings.HasPrefix(bad.GetValue(), "p") {
+		return fmt.Errorf("-n%s: write -n N, or %s N", bad.GetValue(), name)
+	}
+	var number *strconv.NumError
+	switch {
+	case f.Value.Type() == "bool":
+		return fmt.Errorf("%s: want true or false, not %q", name, bad.GetValue())
+	case errors.As(err, &number) && errors.Is(err, strconv.ErrRange):
+		return fmt.Errorf("%s: %s is out of range", name, bad.GetValue())
+	case errors.As(err, &number):
+		return fmt.Errorf("%s: want a number, not %q", name, bad.GetValue())
+	case f.Value.Type() == "duration":
+		return fmt.Errorf("%s: want a time such as 500ms or 10s, not %q", name, bad.GetValue())
+	}
+	return fmt.Errorf("%s: %w", name, bad.Unwrap())
+}
+
+// noSuchCommand is the rule for the arguments of chorus itself.
+func noSuchCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return fmt.Errorf("unknown command %q; there is %s", args[0], strings.Join(near, ", "))
+	}
+	return fmt.Errorf("unknown command %q", args[0])
+}
