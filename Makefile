@@ -4,7 +4,7 @@ PYTHON  ?= python3
 VENV    := .venv
 TORCH   := 2.13.0
 
-.PHONY: demo test build venv capi python python-versions conformance compare bench-commits clean
+.PHONY: demo test build venv capi python python-versions conformance compare bench-commits wheels release clean
 
 build:
 	CGO_ENABLED=0 $(GO) build ./...
@@ -41,6 +41,14 @@ python-versions:
 conformance: python
 	CHORUS_TEST_LONG=1 $(VENV)/bin/python -m pytest -q -rfE python/conformance
 
+# What PyPI gets, in dist/: wheels for x86_64 and aarch64 that need neither Go nor a compiler, and the sdist.
+wheels:
+	GO="$(GO)" PYTHON="$(PYTHON)" bash scripts/wheels.sh
+
+# Archives of the command, checksums and a bill of materials, in dist/.
+release:
+	GO="$(GO)" bash scripts/release.sh
+
 demo:
 	$(GO) run ./cmd/chorus demo
 
@@ -63,4 +71,4 @@ bench-commits:
 	GO="$(GO)" bash scripts/bench-commits.sh $(OLD) $(NEW)
 
 clean:
-	rm -rf $(VENV) .venvs .peers bin out
+	rm -rf $(VENV) .venvs .peers bin out dist

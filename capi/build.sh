@@ -1,12 +1,13 @@
 #!/bin/sh
-# Builds the shared library: sh capi/build.sh OUTPUT [FLAGS OF go build]
-# Only what chorus.map lists is visible in it; its threads are created by monitor.c.
+# Builds the shared library: [RELEASE=1.2.3] sh capi/build.sh OUTPUT [FLAGS OF go build]
+# Only what chorus.map lists is visible in it; its threads are created by monitor.c, which asks libdl for the system's way.
 set -eu
 out=$1
 shift
 case $out in /*) ;; *) out=$PWD/$out ;; esac
 cd "$(dirname "$0")"
+link="-Wl,--version-script=$PWD/chorus.map -Wl,-soname,libchorus.so -Wl,-z,nodelete -ldl"
 CGO_ENABLED=1 "${GO:-go}" build -buildmode=c-shared -trimpath \
-	-ldflags "-s -w -extldflags '-Wl,--version-script=$PWD/chorus.map -Wl,--wrap=pthread_create -Wl,-soname,libchorus.so -Wl,-z,nodelete'" \
+	-ldflags "-s -w -X github.com/chorus-comms/chorus/internal/release.version=${RELEASE:-} -extldflags '$link'" \
 	"$@" -o "$out" .
 rm -f "${out%.so}.h" # cgo's own header, of the functions that stay inside

@@ -9,7 +9,6 @@ import "C"
 import (
 	"context"
 	"errors"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +18,7 @@ import (
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/backend"
 	_ "github.com/chorus-comms/chorus/comm/fake"
+	"github.com/chorus-comms/chorus/internal/release"
 )
 
 // communicator is what a chorus_comm stands for.
@@ -73,12 +73,7 @@ func cString(f func() string) func() *C.char {
 	return sync.OnceValue(func() *C.char { return C.CString(f()) })
 }
 
-var versionText = cString(func() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "(devel)"
-})
+var versionText = cString(release.Version)
 
 var backendsText = cString(func() string { return strings.Join(backend.Names(), ",") })
 

