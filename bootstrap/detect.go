@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"fmt"
 	"hash/fnv"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +12,9 @@ import (
 // methodVar selects a launcher by hand. Its values auto, torchrun, mpi and pals
 // are those of torchcomms; the names of launchers are ours.
 const methodVar = "TORCHCOMM_BOOTSTRAP_RANKSIZE_QUERY_METHOD"
+
+// storeVar is the address of the job's store, which chorus run gives to those who have the secret where MASTER_ADDR is its relay to it.
+const storeVar = "CHORUS_STORE_ADDR"
 
 // defaultPort is PyTorch's default for MASTER_PORT.
 const defaultPort = 29500
@@ -120,6 +124,15 @@ func (i *Info) complete(e env) error {
 	case i.Rank < 0 || i.Rank >= i.Size:
 		return fmt.Errorf("%s=%d is not in a world of %d ranks (0 to %d)", i.rankVar, i.Rank, i.Size, i.Size-1)
 	}
+	if e.has("CHORUS_RUN", storeVar) {
+		host, port, err := net.SplitHostPort(e.get(storeVar))
+		n, bad := strconv.Atoi(port)
+		if err != nil || bad != nil || host == "" || n < 1 || n > 65535 {
+			return e.bad(storeVar, "host:port")
+		}
+		i.MasterAddr, i.MasterPort, i.direct = host, n, true
+		return nil
+	}
 	if addr := e.get("MASTER_ADDR"); addr != "" {
 		i.MasterAddr = strings.Trim(addr, "[]")
 		i.MasterPort = 0
@@ -139,6 +152,16 @@ func (i *Info) complete(e env) error {
 		i.MasterPort = i.derivedPort()
 	}
 	return nil
+}
+
+// MasterHost returns the host by which ranks find their way to each other, as a launcher names it in the environment; empty: it doesn't. Detect
+// finds it, too, in processes that are ranks.
+func MasterHost(getenv func(string) string) string {
+	e := env{getenv}
+	if host, _, err := net.SplitHostPort(e.get(storeVar)); err == nil && e.has("CHORUS_RUN") {
+		return host
+	}
+	return e.get("MASTER_ADDR")
 }
 
 // derivedPort is a port on which the ranks of one job agree without a word. It

@@ -94,6 +94,11 @@ func TestDetect(t *testing.T) {
 		"torchrun below mpirun": {torchrunVars + openMPIVars, torchrunInfo},
 		"torchrun below srun":   {torchrunVars + slurmVars, torchrunInfo},
 		"chorus run":            {torchrunVars + "CHORUS_RUN=mine", with(torchrunInfo, func(i *Info) { i.Launcher, i.RunID = ChorusRun, "mine" })},
+		"chorus run with a relay": {torchrunVars + "CHORUS_RUN=mine\nCHORUS_STORE_ADDR=[fd00::1]:4711",
+			with(torchrunInfo, func(i *Info) {
+				i.Launcher, i.RunID, i.MasterAddr, i.MasterPort, i.direct = ChorusRun, "mine", "fd00::1", 4711, true
+			})},
+		"what another launcher leaves of a relay": {torchrunVars + "CHORUS_STORE_ADDR=h:1", torchrunInfo},
 		"chorus run below mpirun": {openMPIVars + torchrunVars + "CHORUS_RUN=mine",
 			with(torchrunInfo, func(i *Info) { i.Launcher, i.RunID = ChorusRun, "mine" })},
 		"rank and world size by hand": {"RANK=0\nWORLD_SIZE=2\nMASTER_ADDR=[fd00::1]",

@@ -31,7 +31,7 @@ type Info struct {
 	NodeRank, Nodes int
 	// Launcher is the one whose variables were found.
 	Launcher string
-	// MasterAddr and MasterPort are where the ranks meet. MasterAddr is empty if
+	// MasterAddr and MasterPort are where the ranks meet: the store itself where MASTER_ADDR is a relay of chorus run. MasterAddr is empty if
 	// the launcher names no place; Open then finds one if all ranks share a host.
 	MasterAddr string
 	MasterPort int
@@ -44,6 +44,7 @@ type Info struct {
 	RestartCount int
 
 	rankVar string // the variable that the rank was read from
+	direct  bool   // the store is chorus run's own, whatever says what the rank is
 }
 
 // ErrNoLauncher is what Detect returns, wrapped, when no variable of any launcher

@@ -91,7 +91,7 @@ func openAgent(ctx context.Context, info Info, opts Options) (store.Store, error
 		return nil, errors.New("bootstrap: TORCHELASTIC_USE_AGENT_STORE=True, but MASTER_ADDR is not set")
 	}
 	o := store.TCPOptions{Timeout: opts.Timeout, Security: *opts.Security}
-	if info.Launcher != ChorusRun {
+	if info.Launcher != ChorusRun && !info.direct {
 		// A torchrun of any version, which knows nothing of secrets.
 		o.Dialect, o.Security = store.DialectProbe, secure.Policy{}
 	}

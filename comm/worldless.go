@@ -6,13 +6,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chorus-comms/chorus/bootstrap"
 	"github.com/chorus-comms/chorus/comm/backend"
 )
 
 // idle makes a communicator without a world.
 func (o *newOptions) idle(abort bool) *Comm {
 	o.rank, o.size = -1, 0
-	o.masterAddr = os.Getenv("MASTER_ADDR") // a launcher's, if there is one
+	o.masterAddr = bootstrap.MasterHost(os.Getenv)
 	return newComm(&worldless{name: o.backend, comm: o.name, broken: make(chan struct{})}, o, abort)
 }
 

@@ -11,7 +11,8 @@
 //
 // Each rank gets torchrun's environment, so that programs written for torchrun run unchanged. The launcher of the first
 // node hosts the job's TCPStore at MASTER_ADDR:MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE=True); no rank binds a port for it.
-// With several nodes, one launcher runs on each; they meet in a second store, the rendezvous, at a known endpoint.
+// With several nodes, one launcher runs on each; they meet in a second store, the rendezvous, at a known endpoint. If the job's store
+// demands proofs then, MASTER_ADDR:MASTER_PORT is each launcher's own relay to it, for PyTorch's clients, and CHORUS_STORE_ADDR the store.
 //
 // Invariants:
 //

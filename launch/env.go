@@ -17,7 +17,7 @@ type place struct {
 
 // environ is what a rank finds in its environment: torchrun's variables, and CHORUS_RUN, by which a rank knows that the
 // launcher is ours. Later entries win over the base environment.
-func (j *Job) environ(p place, attempt int, masterAddr string, masterPort int, errorFile string) []string {
+func (j *Job) environ(p place, attempt int, at *meeting, errorFile string) []string {
 	n := strconv.Itoa
 	return append(j.Env[:len(j.Env):len(j.Env)],
 		"RANK="+n(p.rank),
@@ -29,14 +29,15 @@ func (j *Job) environ(p place, attempt int, masterAddr string, masterPort int, e
 		"ROLE_RANK="+n(p.roleRank),
 		"ROLE_WORLD_SIZE="+n(p.roleWorldSize),
 		"ROLE_NAME="+j.Role,
-		"MASTER_ADDR="+masterAddr,
-		"MASTER_PORT="+n(masterPort),
+		"MASTER_ADDR="+at.addr,
+		"MASTER_PORT="+n(at.port),
 		"TORCHELASTIC_RESTART_COUNT="+n(attempt),
 		"TORCHELASTIC_MAX_RESTARTS="+n(j.MaxRestarts),
 		"TORCHELASTIC_RUN_ID="+j.RunID,
 		"TORCHELASTIC_USE_AGENT_STORE=True",
 		"TORCHELASTIC_ERROR_FILE="+errorFile,
 		"CHORUS_RUN="+j.RunID,
+		"CHORUS_STORE_ADDR="+at.direct,
 	)
 }
 

@@ -27,7 +27,7 @@ type Job struct {
 
 	RunID      string // TORCHELASTIC_RUN_ID and CHORUS_RUN; empty: made up (several nodes: "none", torchrun's default)
 	Role       string // ROLE_NAME; empty: "default"
-	MasterAddr string // MASTER_ADDR; empty: the host of Endpoint, or 127.0.0.1 when there is one node
+	MasterAddr string // where the store of the ranks is served, their MASTER_ADDR unless that is a relay; empty: the host of Endpoint, or 127.0.0.1 when there is one node
 	MasterPort int    // MASTER_PORT; 0: any free one, another for each attempt
 
 	MayLose     int           // ranks of each node that may fail while the others go on, for programs that do without them

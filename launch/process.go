@@ -105,7 +105,7 @@ func (p *process) drain() {
 }
 
 // startProcess starts the rank at p, which begins to write to the console and its log files.
-func (r *runner) startProcess(p place, attempt int, addr string, port int) (*process, error) {
+func (r *runner) startProcess(p place, attempt int, at *meeting) (*process, error) {
 	j := r.job
 	errorFile := filepath.Join(r.scratch, fmt.Sprintf("attempt_%d", attempt), strconv.Itoa(p.rank), "error.json")
 	if err := os.MkdirAll(filepath.Dir(errorFile), 0o700); err != nil {
@@ -113,7 +113,7 @@ func (r *runner) startProcess(p place, attempt int, addr string, port int) (*pro
 	}
 	proc := &process{place: p, stderr: &tail{}, errorFile: errorFile}
 	proc.cmd = exec.Command(j.Command[0], j.Command[1:]...)
-	proc.cmd.Env = j.environ(p, attempt, addr, port, errorFile)
+	proc.cmd.Env = j.environ(p, attempt, at, errorFile)
 	if dir := r.records.attempt(attempt); dir != "" {
 		proc.cmd.Env = append(proc.cmd.Env, dumpVariable+"="+dir)
 	}

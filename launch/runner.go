@@ -196,8 +196,17 @@ func (r *runner) attempt(ctx context.Context, number int, addr string, port int)
 	if r.job.Recording != nil {
 		r.job.Recording(a.dumps)
 	}
+	at, err := r.job.meeting(addr, port)
+	if err != nil {
+		a.fail(r.notStarted(r.places[0], number, err))
+	} else {
+		defer at.close()
+	}
 	for _, p := range r.places {
-		proc, err := r.startProcess(p, number, addr, port)
+		if a.failure != nil {
+			break
+		}
+		proc, err := r.startProcess(p, number, at)
 		if err != nil {
 			a.fail(r.notStarted(p, number, err))
 			break
