@@ -50,10 +50,10 @@ func init() {
 // hosts are two network name spaces with a cable between them. Only what is started within them is there.
 type hosts [2]string
 
-// address is that of a host, and link the name of its end of the cable.
+// address is that of a host, and cable the name of either end of that.
 func (h hosts) address(n int) string { return fmt.Sprintf("10.213.7.%d", n+1) }
 
-const link = "chorus0"
+const cable = "chorus0"
 
 // twoHosts makes them; who may not is skipped.
 func twoHosts(t *testing.T) hosts {
@@ -79,11 +79,11 @@ func twoHosts(t *testing.T) hosts {
 			t.Skip("left out: no permission for network name spaces: ", err)
 		}
 	}
-	if err := ip(fmt.Sprintf("link add %s netns %s type veth peer name %s netns %s", link, h[0], link, h[1])); err != nil {
+	if err := ip(fmt.Sprintf("link add %s netns %s type veth peer name %s netns %s", cable, h[0], cable, h[1])); err != nil {
 		t.Skip("left out: no cable between network name spaces: ", err)
 	}
 	for n, name := range h {
-		for _, args := range []string{"addr add " + h.address(n) + "/24 dev " + link, "link set lo up", "link set " + link + " up"} {
+		for _, args := range []string{"addr add " + h.address(n) + "/24 dev " + cable, "link set lo up", "link set " + cable + " up"} {
 			if err := ip("-n " + name + " " + args); err != nil {
 				t.Fatal(err)
 			}
@@ -139,7 +139,7 @@ for backend in sys.argv[1:]:
 	} else {
 		t.Log("left out: backend chorus; no library in python/chorus (sh capi/build.sh python/chorus/libchorus.so)")
 	}
-	env := pytest.Env("CHORUS_SECRET_FILE="+secret, "GLOO_SOCKET_IFNAME="+link, "PYTHONPATH="+path)
+	env := pytest.Env("CHORUS_SECRET_FILE="+secret, "GLOO_SOCKET_IFNAME="+cable, "PYTHONPATH="+path)
 	for n, out := range h.launch(t, env, append([]string{python, "-u", "-c", program}, backends...)...) {
 		for _, b := range backends {
 			wantText(t, out, fmt.Sprintf("[%d]: %s sum 3.0 of 2 met at 127.0.0.1", n, b))
