@@ -7,6 +7,9 @@ import (
 	"strings"
 )
 
+// errorFileVariable names the file in which a rank may leave what failed.
+const errorFileVariable = "TORCHELASTIC_ERROR_FILE"
+
 // place is where a rank stands in the job.
 type place struct {
 	rank, worldSize         int
@@ -35,7 +38,7 @@ func (j *Job) environ(p place, attempt int, at *meeting, errorFile string) []str
 		"TORCHELASTIC_MAX_RESTARTS="+n(j.MaxRestarts),
 		"TORCHELASTIC_RUN_ID="+j.RunID,
 		"TORCHELASTIC_USE_AGENT_STORE=True",
-		"TORCHELASTIC_ERROR_FILE="+errorFile,
+		errorFileVariable+"="+errorFile,
 		"CHORUS_RUN="+j.RunID,
 		"CHORUS_STORE_ADDR="+at.direct,
 	)

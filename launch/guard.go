@@ -16,10 +16,10 @@ import (
 
 // Guard is the main function of the guard, a small process beside the launcher. On r, its standard input, the launcher
 // says which process groups are alive and which directory is its own; when r ends, because the launcher is gone, Guard
-// kills the groups that are left and removes the directory.
+// kills the groups that are left, and whoever else the ranks have started, and removes the directory.
 //
 // The ranks themselves need no guard: the kernel kills them with the launcher. But it leaves alone what they have started,
-// such as the program below `go run` or below a shell script.
+// such as the program below `go run` or below a shell script, or a daemon.
 func Guard(r io.Reader) error {
 	alive := map[int]bool{}
 	scratch := ""
@@ -43,6 +43,7 @@ func Guard(r io.Reader) error {
 		syscall.Kill(-pid, syscall.SIGKILL)
 	}
 	if scratch != "" {
+		endLeftovers(scratch, nil)
 		os.RemoveAll(scratch)
 	}
 	return lines.Err()
@@ -84,6 +85,14 @@ func startGuard(command []string, scratch string) (*guard, error) {
 	g := &guard{cmd: cmd, w: w}
 	g.say("=%s\n", scratch)
 	return g, nil
+}
+
+// pid is the guard's; 0 if there is none.
+func (g *guard) pid() int {
+	if g == nil {
+		return 0
+	}
+	return g.cmd.Process.Pid
 }
 
 func (g *guard) add(pid int)    { g.say("+%d\n", pid) }

@@ -56,7 +56,11 @@ type Job struct {
 	Color  bool      // colour the prefix of each line by rank
 
 	Signals <-chan os.Signal // delivered to the ranks; see Run
-	Guard   []string         // a command that calls Guard with its standard input; empty: no guard
+	// Adopt makes this process, while Run runs, the parent of processes below it whose own parent has died, so that it finds those that a rank leaves behind even if
+	// they have another environment. It's for programs that start no processes but those of Run: any other child would be ended, too.
+	Adopt bool
+
+	Guard []string // a command that calls Guard with its standard input; empty: no guard
 
 	security secure.Policy // of the launcher's stores
 	fresh    string        // text of the secret that the launcher has made; empty: none

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -19,6 +20,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/chorus-comms/chorus/observe"
 )
 
 // The test binary is also the program of the ranks, the launcher that is killed, and the guard: role names which.
@@ -105,6 +108,33 @@ var roles = map[string]func(args []string){
 			forever()
 		}
 	},
+	// daemon starts a child in a session of its own that outlives it and shares the open fifo args[0]; if args[1] is bare, without any environment, and if it's
+	// killed, it waits.
+	"daemon": func(args []string) {
+		fifo, err := os.OpenFile(args[0], os.O_WRONLY, 0)
+		check(err)
+		child := exec.Command("/bin/sleep", "1000")
+		child.ExtraFiles = []*os.File{fifo}
+		child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if args[1] == "bare" {
+			child.Env = []string{"x=y"}
+		}
+		check(child.Start())
+		fmt.Fprintln(fifo, "started")
+		if args[1] == "killed" {
+			forever()
+		}
+	},
+	// station records what it does, and keeps the fifo args[0] open.
+	"station": func(args []string) {
+		fifo, err := os.OpenFile(args[0], os.O_WRONLY, 0)
+		check(err)
+		rank, err := strconv.Atoi(os.Getenv("RANK"))
+		check(err)
+		observe.Open(observe.Settings{Entries: 8, Dir: os.Getenv(dumpVariable)}, "job", "world", rank, 2)
+		fmt.Fprintln(fifo, "started")
+		forever()
+	},
 	// hold keeps the fifo args[0] open.
 	"hold": func(args []string) {
 		fifo, err := os.OpenFile(args[0], os.O_WRONLY, 0)
@@ -119,8 +149,12 @@ var roles = map[string]func(args []string){
 			Env:    append(os.Environ(), role+"="+args[0]),
 			Stdout: os.Stdout, Stderr: os.Stderr,
 		}
-		if args[0] == "parent" {
-			job.Guard = self()
+		switch args[0] {
+		case "station", "env":
+			job.Records = JobsDir()
+			fallthrough
+		case "parent", "daemon":
+			job.Guard, job.Adopt = self(), true
 		}
 		check(os.Setenv(role, "guard")) // for the guard, which gets this process's environment
 		os.Exit(ExitCode(job.Run(context.Background())))

@@ -21,10 +21,18 @@ import (
 type spawner struct {
 	requests chan func()
 	ended    chan struct{}
+
+	mu      sync.Mutex
+	own     map[int]bool // processes that were started here
+	reaping *ticking     // of orphans that this process adopts; nil: it does not
 }
 
-func newSpawner() *spawner {
-	s := &spawner{requests: make(chan func()), ended: make(chan struct{})}
+// newSpawner makes this process adopt orphans below it if adopt is set.
+func newSpawner(adopt bool) *spawner {
+	s := &spawner{requests: make(chan func()), ended: make(chan struct{}), own: map[int]bool{}}
+	if adopt && unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == nil {
+		s.reaping = tick(time.Second, func() bool { s.reapAdopted(); return true })
+	}
 	go func() {
 		defer close(s.ended)
 		runtime.LockOSThread()
@@ -40,12 +48,31 @@ func newSpawner() *spawner {
 func (s *spawner) start(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	err := make(chan error)
-	s.requests <- func() { err <- cmd.Start() }
+	s.requests <- func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		e := cmd.Start()
+		if e == nil {
+			s.own[cmd.Process.Pid] = true
+		}
+		err <- e
+	}
 	return <-err
+}
+
+// waited forgets a process that has been waited for.
+func (s *spawner) waited(pid int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.own, pid)
 }
 
 // close gives the thread back. The processes must be dead.
 func (s *spawner) close() {
+	if s.reaping != nil {
+		s.reaping.stop()
+		unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+	}
 	close(s.requests)
 	<-s.ended
 }
@@ -53,6 +80,7 @@ func (s *spawner) close() {
 // process is one rank while it runs.
 type process struct {
 	place
+	spawner   *spawner
 	cmd       *exec.Cmd
 	started   time.Time
 	streams   []*stream
@@ -94,6 +122,7 @@ func (p *process) wait(exits chan<- exit, guard *guard) {
 	p.mu.Unlock()
 	guard.remove(pid)
 	p.cmd.Wait() // its error says no more than the status
+	p.spawner.waited(pid)
 	exits <- exit{p, at, p.cmd.ProcessState.Sys().(syscall.WaitStatus)}
 }
 
@@ -111,7 +140,7 @@ func (r *runner) startProcess(p place, attempt int, at *meeting) (*process, erro
 	if err := os.MkdirAll(filepath.Dir(errorFile), 0o700); err != nil {
 		return nil, err
 	}
-	proc := &process{place: p, stderr: &tail{}, errorFile: errorFile}
+	proc := &process{place: p, spawner: r.spawner, stderr: &tail{}, errorFile: errorFile}
 	proc.cmd = exec.Command(j.Command[0], j.Command[1:]...)
 	proc.cmd.Env = j.environ(p, attempt, at, errorFile)
 	if dir := r.records.attempt(attempt); dir != "" {

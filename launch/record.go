@@ -79,11 +79,14 @@ func openRecords(jobs, job, given string) (*records, error) {
 func prune(jobs string) {
 	entries, _ := os.ReadDir(jobs)
 	for _, e := range entries {
+		path := filepath.Join(jobs, e.Name())
+		if e.IsDir() {
+			sweepJob(path)
+		}
 		i, err := e.Info()
 		if err != nil || time.Since(i.ModTime()) <= keepRecords {
 			continue
 		}
-		path := filepath.Join(jobs, e.Name())
 		if e.IsDir() {
 			l, err := lock(path)
 			if err != nil {
@@ -92,6 +95,20 @@ func prune(jobs string) {
 			defer l.Close()
 		}
 		os.RemoveAll(path)
+	}
+}
+
+// sweepJob removes the sockets of dead ranks from the directory of a job whose launcher has been killed, and the directory if they were all.
+func sweepJob(dir string) {
+	l, err := lock(dir)
+	if err != nil {
+		return
+	}
+	defer l.Close()
+	for _, attempt := range children(dir, func(name string) bool { return strings.HasPrefix(name, "attempt_") }) {
+		if observe.Sweep(attempt) > 0 && os.Remove(attempt) == nil { // it was all
+			os.Remove(dir)
+		}
 	}
 }
 
@@ -125,6 +142,10 @@ func (r *records) close(well bool) {
 		os.RemoveAll(r.dir)
 	case well && r.dir != "":
 		os.Remove(r.dir) // the link
+	case r.own && r.dir != "":
+		for _, attempt := range children(r.dir, func(name string) bool { return strings.HasPrefix(name, "attempt_") }) {
+			observe.Sweep(attempt)
+		}
 	}
 	r.lock.Close() // a nil file only says so
 }

@@ -16,9 +16,6 @@ import (
 	"github.com/chorus-comms/chorus/observe"
 )
 
-// scratchPrefix begins the name of the directory that a launcher keeps while it runs.
-const scratchPrefix = "chorus-run-"
-
 // runner is a Job that runs.
 type runner struct {
 	job     *Job
@@ -31,9 +28,11 @@ type runner struct {
 	places  []place // of the ranks of this node
 	logDir  string  // of this run
 	records *records
-	scratch string // for error files and the secret; removed at the end
-	secret  string // file with the secret that this launcher has made for the job; empty: none
-	missed  missed // nodes
+	scratch string   // for error files; removed at the end
+	lock    *os.File // on scratch, as long as this process lives; nil where there are no locks
+	secret  string   // where ranks read the secret that this launcher has made for the job; empty: none
+	kept    *os.File // its memory; nil if it's a file in scratch
+	missed  missed   // nodes
 }
 
 // missed are the nodes whose loss has been explained.
@@ -80,7 +79,8 @@ func (j *Job) newRunner(ctx context.Context) (r *runner, err error) {
 	if r.host, err = os.Hostname(); err != nil {
 		r.host = "localhost"
 	}
-	if r.scratch, err = os.MkdirTemp("", scratchPrefix); err != nil {
+	sweepScratch(os.TempDir())
+	if r.scratch, r.lock, err = makeScratch(os.TempDir()); err != nil {
 		return nil, fmt.Errorf("launch: %w", err)
 	}
 	if err := r.open(ctx); err != nil {
@@ -111,7 +111,7 @@ func (r *runner) open(ctx context.Context) (err error) {
 	if r.guard, err = startGuard(j.Guard, r.scratch); err != nil {
 		return err
 	}
-	r.spawner = newSpawner()
+	r.spawner = newSpawner(j.Adopt)
 
 	world := []member{j.member(r.host)}
 	if j.Nodes == 1 {
@@ -135,11 +135,23 @@ func (r *runner) close() {
 	if r.peers != nil {
 		r.peers.close()
 	}
+	r.endLeftovers()
 	if r.spawner != nil {
 		r.spawner.close()
 	}
 	r.guard.close()
+	r.unkeep()
 	os.RemoveAll(r.scratch)
+	r.lock.Close() // a nil file only says so
+}
+
+// endLeftovers ends what ranks that are dead have left behind.
+func (r *runner) endLeftovers() {
+	var adopted func(pid int) bool
+	if r.spawner != nil && r.spawner.reaping != nil {
+		adopted = func(pid int) bool { return pid != r.guard.pid() }
+	}
+	endLeftovers(r.scratch, adopted)
 }
 
 // run makes attempts until one succeeds or no more are allowed.
@@ -215,6 +227,9 @@ func (r *runner) attempt(ctx context.Context, number int, addr string, port int)
 		go proc.wait(a.exits, r.guard)
 	}
 	a.watch(ctx)
+	if len(a.ended) > 0 {
+		r.endLeftovers()
+	}
 	for _, e := range a.ended {
 		e.p.drain()
 	}

@@ -72,6 +72,27 @@ func (r *Rank) openStation() *station {
 	return s
 }
 
+// Sweep removes from a directory the sockets of ranks that are dead, as those are that were killed, and returns how many.
+func Sweep(dir string) (removed int) {
+	paths, _ := matching(dir, "*_rank_*"+stationSuffix)
+	for _, path := range paths {
+		var c net.Conn
+		err := shortly(path, func(short string) (err error) {
+			c, err = net.DialTimeout("unix", short, stationTimeout)
+			return err
+		})
+		switch {
+		case err == nil:
+			c.Close()
+		case errors.Is(err, syscall.ECONNREFUSED):
+			if os.Remove(path) == nil {
+				removed++
+			}
+		}
+	}
+	return removed
+}
+
 func listenUnix(path string) (net.Listener, error) {
 	l, err := net.Listen("unix", path)
 	if err == nil {

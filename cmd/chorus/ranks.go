@@ -178,6 +178,7 @@ func ownRanks(n int, stdout io.Writer) (*launch.Job, error) {
 		Stdout:       &bareWriter{w: stdout},
 		Stderr:       os.Stderr,
 		Signals:      catchSignals(),
+		Adopt:        true,
 		Guard:        []string{self, "guard"},
 	}, nil
 }

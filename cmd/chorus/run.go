@@ -222,6 +222,7 @@ func (f *runFlags) job(args []string) (*launch.Job, error) {
 		Stderr:      os.Stderr,
 		Color:       term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "",
 		Signals:     catchSignals(),
+		Adopt:       true,
 	}
 	if f.grace <= 0 || f.joinTimeout <= 0 || f.heartbeat <= 0 || f.monitorInterval <= 0 {
 		return nil, usagef("--grace, --join-timeout, --heartbeat and --monitor-interval must be positive")
