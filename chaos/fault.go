@@ -101,8 +101,8 @@ func (m *maker) fault(from []FaultKind) {
 	switch f.Kind {
 	case None:
 		f.Rank = -1
-	case Late:
-		f.Delay = p.Timeout + time.Duration(500+m.IntN(1500))*unit
+	case Late: // and half a unit, so as not to come at the very moment at which the others give up
+		f.Delay = p.Timeout + time.Duration(500+m.IntN(1500))*unit + unit/2
 	case Pause:
 		f.Delay = time.Duration(20+m.IntN(100)) * unit
 	case Slow, Delay:

@@ -60,6 +60,9 @@ func openFabric(ctx context.Context, c fabric.Config) (fabric.Fabric, error) {
 	if err != nil {
 		return nil, err
 	}
+	if in.p.Mode == Virtual {
+		f = &restless{Fabric: f, Placer: f.(fabric.Placer), Sharer: f.(fabric.Sharer), in: in}
+	}
 	wrapped, faults := fault.Wrap(f, in.rules()...)
 	faults.Seed(in.p.Seed)
 	faults.OnBreak(func(fault.Action) { in.fire() })
@@ -130,6 +133,9 @@ func (in *injector) links() *fault.Faults {
 func (in *injector) step(k int) {
 	f := in.p.Fault
 	x := in.links()
+	if in.p.Mode == Virtual {
+		in.arrive(k)
+	}
 	if f.Kind == Slow && in.culprit() {
 		in.fire()
 		time.Sleep(f.Delay)

@@ -97,7 +97,7 @@ func (o *Outcome) misnamed(r int, x Failure) string {
 	if r == f.Rank && f.Kind != Mismatch && f.Kind != Abort && f.Kind != Panic || o.right(r, x) || o.passedOn(x) {
 		return "" // what the culprit itself gets is its own business, except that it must not blame others for what it has called
 	}
-	if o.heldUp(x, make([]bool, o.Program.Size)) {
+	if o.heldUp(x, make([]bool, o.Program.Size)) || o.forsaken(r, x) {
 		return ""
 	}
 	return fmt.Sprintf("%s on communicator %d, step %d, names %v", x.Kind, x.Comm, x.Step, x.Named)
@@ -172,6 +172,17 @@ func (o *Outcome) heldUp(x Failure, seen []bool) bool {
 		}
 	}
 	return cause
+}
+
+// forsaken reports whether a rank waited for a message of any rank, which was lost on its way, until all others had left because of errors of
+// their own. It can't know whose message was to come; the error names one of those who have left, and says that nobody is left.
+func (o *Outcome) forsaken(r int, x Failure) bool {
+	if o.Program.Fault.Kind != Drop || r != o.Program.Fault.Peer || x.Kind != "lost" || !x.ofAny(o.Program) || !strings.Contains(x.Text, "nobody else is left") {
+		return false
+	}
+	return !slices.ContainsFunc(o.Reports, func(other *Report) bool {
+		return other == nil || other.Rank != r && (len(other.Failures) == 0 || other.Failures[0].At > x.At)
+	})
 }
 
 // lacks reports whether a rank that survived is not in a communicator of its own, because what it was to be split from

@@ -19,7 +19,7 @@ type Program struct {
 	Size    int
 	Hosts   []int // the host of each rank
 	Hints   map[string]string
-	Procs   int     // GOMAXPROCS of a virtual round
+	Unrest  int     // how often, of 16 calls of the fabric, a rank of a virtual round gives way to others
 	Comms   []group // the communicators; 0 is the world
 	Steps   []step
 	Fault   Fault
@@ -106,7 +106,7 @@ func of[T any](m *maker, values ...T) T { return values[m.IntN(len(values))] }
 // place draws the world.
 func (m *maker) place(fabrics []string) {
 	p := &m.p
-	p.Procs = of(m, 1, 1, 2, 4)
+	p.Unrest = of(m, 0, 1, 3, 6)
 	if p.Mode == Virtual {
 		p.Size = 2 + m.IntN(6)
 		p.Fabric = "mem"

@@ -30,8 +30,8 @@ func Virtually(p *Program) (o Outcome) {
 			o.Stuck = strings.TrimSpace(fmt.Sprintf("%v\n%s", bad, o.Stuck))
 		}
 	}()
-	if p.Procs != runtime.GOMAXPROCS(0) {
-		runtime.GOMAXPROCS(p.Procs)
+	if runtime.GOMAXPROCS(0) != 1 { // in a test
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	}
 	synctest.Test(new(testing.T), func(*testing.T) { o.Reports, o.Stuck = virtualRound(p) })
 	return o

@@ -39,6 +39,7 @@ func Work(in io.Reader, out io.Writer) error {
 	w := worker{out: json.NewEncoder(out)}
 	defer w.close()
 	lines := json.NewDecoder(bufio.NewReader(in))
+	var between func()
 	for {
 		var t task
 		if err := lines.Decode(&t); errors.Is(err, io.EOF) {
@@ -49,6 +50,10 @@ func Work(in io.Reader, out io.Writer) error {
 		p := Make(t.Mode, t.Seed, t.Faults, t.Fabrics)
 		var a answer
 		if t.Mode == Virtual {
+			if between == nil {
+				between = alone()
+			}
+			between()
 			o := Virtually(&p)
 			a = answer{Reports: o.Reports, Stuck: o.Stuck}
 		} else {

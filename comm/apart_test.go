@@ -201,3 +201,59 @@ func TestTimeoutNamesNobodyWhoHasLeftAfterwards(t *testing.T) {
 		}
 	})
 }
+
+// Ranks share memory. Two send each other a large message, which the third one doesn't take, since it calls a small broadcast of its own, in which
+// it needs nobody and sends nothing; and it does other things since. The root, whose message it doesn't take, sees at its flag what it is in, long
+// before the deadline.
+func TestMismatchOfARankThatTakesNoMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		comms := open(t, 3, func(r int) []comm.NewOption {
+			return []comm.NewOption{comm.WithFabric("mem"), comm.WithHints(map[string]string{"stage_bytes": "4096", "fabric.buffer": "64", "fabric.wait": "block"})}
+		})
+		began := time.Now()
+		var wg sync.WaitGroup
+		for r, c := range comms {
+			wg.Go(func() {
+				ctx, x, root := context.Background(), tensor.Must(tensor.Zeros(dtype.Int32, 569)), 1
+				if r == 2 {
+					x, root = tensor.Must(tensor.Zeros(dtype.Int32, 5)), 2
+				}
+				err := c.Broadcast(ctx, x, root)
+				if r == 1 && (!errors.Is(err, comm.ErrMismatch) || time.Since(began) > 2*fabric.SlowAfter) {
+					t.Errorf("the root, after %v: %v", time.Since(began), err)
+				}
+				time.Sleep(time.Minute)
+				if err := c.Barrier(ctx); !errors.Is(err, comm.ErrMismatch) {
+					t.Errorf("rank %d: %v", r, err)
+				}
+				c.Finalize(ctx)
+			})
+		}
+		wg.Wait()
+	})
+}
+
+// A receive from any rank ends when nobody is left who could send, and says so: whose message was to come it doesn't know.
+func TestReceiveFromAnyWhenAllHaveLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		comms := hostEach(t, 4)
+		var wg sync.WaitGroup
+		for r, c := range comms {
+			wg.Go(func() {
+				ctx := context.Background()
+				if r > 0 {
+					time.Sleep(time.Duration(10-r) * time.Second) // the last rank leaves first
+					c.Finalize(ctx)
+					return
+				}
+				err := c.Recv(ctx, tensor.Of([]int32{0}), comm.AnySource)
+				var lost *comm.PeerLostError
+				if !errors.As(err, &lost) || lost.Peer != 3 || lost.Cause != "it has closed its end, and nobody else is left" {
+					t.Errorf("received from nobody: %v", err)
+				}
+				c.Finalize(ctx)
+			})
+		}
+		wg.Wait()
+	})
+}

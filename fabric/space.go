@@ -417,7 +417,7 @@ func (s *Space) compare(member int, seq uint64) error {
 
 // CheckLast compares, without waiting, the last two operations with those of the members
 // that have arrived in them. Operations before are Begin's to compare, which a member that
-// begins no more would miss. It's called after End.
+// begins no more would miss. It's called after End, or in the operation once this member has arrived.
 func (s *Space) CheckLast() error {
 	for seq := max(s.seq, 2) - 1; seq <= s.seq; seq++ {
 		for m, b := range s.blocks {

@@ -25,6 +25,7 @@ type chaosFlags struct {
 	seed          uint64
 	faults        []string
 	json, docs    string
+	timeout       time.Duration
 	worker        bool
 }
 
@@ -46,8 +47,8 @@ processes of this host, on shared memory, TCP and both, and faults are signals, 
 
 Faults: ` + strings.Join(kinds, ", ") + `.
 
-The exit status is 1 if anything was found, or not all rounds were run: an interrupt, or SIGTERM, ends a campaign with the result of those
-that were done.`,
+The exit status is 1 if anything was found, or not all rounds were run: an interrupt, SIGTERM, the time that --timeout gives, or an error
+ends a campaign with the result of those that were done.`,
 		Example: `  chorus chaos --virtual --rounds 100000 --seed 1
   chorus chaos --real --rounds 1000 --json -
   chorus chaos --real --faults kill,stop --fabrics shm --rounds 100`,
@@ -64,10 +65,11 @@ that were done.`,
 	fs.BoolVar(&f.real, "real", false, "ranks are processes")
 	fs.IntVar(&f.campaign.Rounds, "rounds", 1000, "how many rounds to run")
 	fs.Uint64Var(&f.seed, "seed", 0, "seed of the first round, the next ones following; 0: a fresh one")
-	fs.BoolVar(&f.campaign.Repeat, "repeat", false, "give all rounds the same seed: they differ in what the scheduler does")
+	fs.BoolVar(&f.campaign.Repeat, "repeat", false, "give all rounds the same seed: real ones differ in what the scheduler does")
 	fs.StringSliceVar(&f.faults, "faults", nil, "faults to draw from; empty: all")
 	fs.StringSliceVar(&f.campaign.Fabrics, "fabrics", nil, "with --real, fabrics to draw from, of "+strings.Join(chaos.Fabrics, ", ")+"; empty: all")
 	fs.IntVar(&f.campaign.Jobs, "jobs", runtime.NumCPU(), "rounds to run at a time")
+	fs.DurationVar(&f.timeout, "timeout", 0, "end after this time, with the result of the rounds that were done; 0: never")
 	fs.StringVar(&f.json, "json", "", "write a JSON document to a file, or - for standard output instead of the table")
 	fs.StringVar(&f.docs, "docs", "", "put the table into this page, between its markers")
 	fs.BoolVar(&f.worker, "worker", false, "carry out what the standard input says")
@@ -99,6 +101,9 @@ func (f *chaosFlags) run(cmd *cobra.Command) error {
 	if c.Rounds < 1 {
 		return usagef("--rounds %d: want at least 1", c.Rounds)
 	}
+	if f.timeout < 0 {
+		return fmt.Errorf("--timeout %v: want at least 0", f.timeout)
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -107,12 +112,24 @@ func (f *chaosFlags) run(cmd *cobra.Command) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends it at once
+	if f.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, f.timeout, fmt.Errorf("the %v of --timeout are over", f.timeout))
+		defer cancel()
+	}
 	c.OnRound = progress(cmd.ErrOrStderr(), c.Rounds)
 	res, err := c.Run(ctx)
-	if err != nil {
+	if err == nil && res.Rounds < c.Rounds {
+		err = context.Cause(ctx)
+	}
+	return f.report(cmd, res, c.Rounds, err)
+}
+
+// report prints what came of a campaign of so many rounds, or of those that were done when it ended with err.
+func (f *chaosFlags) report(cmd *cobra.Command, res *chaos.Result, rounds int, err error) error {
+	if res == nil {
 		return err
 	}
-	whole := res.Rounds == c.Rounds
 	if f.json != "-" {
 		if err := res.WriteText(cmd.OutOrStdout()); err != nil {
 			return err
@@ -121,16 +138,16 @@ func (f *chaosFlags) run(cmd *cobra.Command) error {
 	if err := writeTo(f.json, cmd.OutOrStdout(), res.WriteJSON); err != nil {
 		return err
 	}
-	if f.docs != "" && whole {
+	if f.docs != "" && err == nil {
 		if err := res.WriteDocs(f.docs); err != nil {
 			return err
 		}
 	}
 	switch {
+	case err != nil:
+		return fmt.Errorf("chaos: %d of %d rounds were run: %w", res.Rounds, rounds, err)
 	case !res.Good():
 		return errReported
-	case !whole:
-		return fmt.Errorf("chaos: %d of %d rounds were run: %w", res.Rounds, c.Rounds, context.Cause(ctx))
 	}
 	return nil
 }

@@ -1,13 +1,15 @@
 package native
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/chorus-comms/chorus/fabric"
 )
 
 // Ranks that call different operations may wait for each other without ever getting a message that shows it, or for one that has gone on
-// and sends none. So who has waited for a while tells those whose messages it waits for what it's in.
+// and sends none, or takes none. So who has waited for a while tells those with whom it exchanges messages what it's in, and looks at what those
+// say who share memory with it: they may need no messages in what they are in.
 
 // compare does so. It's the waiter's Slow: it runs on the goroutine of the operation under way, and must not wait.
 func (g *group) compare() {
@@ -19,6 +21,16 @@ func (g *group) compare() {
 	}
 	if len(peers) == 0 {
 		return // ranks that wait for each other's flags compare descriptions there
+	}
+	var mm *fabric.MismatchError
+	if g.space != nil && errors.As(g.space.CheckLast(), &mm) {
+		err := g.mismatch(mm.Peer, mm.Local, mm.Remote, mm.Seq)
+		g.telling.begin()
+		go func() {
+			defer g.telling.end()
+			g.fail(err)
+		}()
+		return
 	}
 	desc := g.job.desc
 	payload := notice{Kind: noticeCompare, Comm: g.id, Rank: g.rank, About: g.seq, Desc: desc[:]}.encode()

@@ -103,15 +103,19 @@ func (g *group) transferError(op *backend.Op, t *transfer, err error) error {
 		return g.relocate(g.abort.Cause(), op)
 	case errors.As(err, &lost):
 		peer := g.rankOf(lost.Peer)
+		why := lost
 		if op.Peer == backend.AnySource { // everyone is gone; the fabric knows who closed first, which may be one that somebody else had left
 			if who := g.world.culprit(g); who >= 0 {
 				peer = who
+			}
+			if len(g.members) > 2 {
+				why = &fabric.PeerError{Peer: lost.Peer, Err: fmt.Errorf("%w, and nobody else is left", lost.Err)}
 			}
 		}
 		if peer < 0 { // then any member is
 			peer = (g.rank + 1) % len(g.members)
 		}
-		return g.lose(at, peer, lost)
+		return g.lose(at, peer, why)
 	case errors.Is(err, fabric.ErrTimeout), op.Ctx.Err() == context.DeadlineExceeded:
 		e := &backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: t.waiter.Elapsed()}}
 		if op.Peer != backend.AnySource {
