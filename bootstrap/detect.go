@@ -121,6 +121,8 @@ func (i *Info) complete(e env) error {
 	switch {
 	case i.Size < 1:
 		return fmt.Errorf("a world of %d ranks makes no sense", i.Size)
+	case i.Size > MaxRanks:
+		return CheckWorld(i.Rank, i.Size)
 	case i.Rank < 0 || i.Rank >= i.Size:
 		return fmt.Errorf("%s=%d is not in a world of %d ranks (0 to %d)", i.rankVar, i.Rank, i.Size, i.Size-1)
 	}

@@ -37,8 +37,8 @@ func (e *MissingRanksError) Unwrap() error { return e.Err }
 // everything at once. At the deadline of ctx, or after the store's timeout, the
 // error is a *MissingRanksError.
 func Exchange(ctx context.Context, st store.Store, rank, size int, payload []byte) ([][]byte, error) {
-	if rank < 0 || rank >= size {
-		return nil, fmt.Errorf("bootstrap: exchange: rank %d is not in a world of %d", rank, size)
+	if err := CheckWorld(rank, size); err != nil {
+		return nil, fmt.Errorf("bootstrap: exchange: %w", err)
 	}
 	if size == 1 {
 		return [][]byte{append([]byte{}, payload...)}, nil

@@ -20,6 +20,20 @@ const (
 	Kubernetes = "kubernetes"
 )
 
+// MaxRanks is the largest world. What a world's size says is allocated only below it.
+const MaxRanks = 1 << 20
+
+// CheckWorld refuses a rank and a size that make no sense together, or a world of more than MaxRanks.
+func CheckWorld(rank, size int) error {
+	switch {
+	case size > MaxRanks:
+		return fmt.Errorf("a world of %d ranks is larger than the largest, %d", size, MaxRanks)
+	case rank < 0 || rank >= size:
+		return fmt.Errorf("rank %d is not in a world of %d", rank, size)
+	}
+	return nil
+}
+
 // Info says where this process stands in its job.
 type Info struct {
 	Rank, Size int

@@ -48,8 +48,8 @@ type Options struct {
 // prefix "attempt_N" of the launcher's, so that keys of the former attempt are
 // out of sight.
 func Open(ctx context.Context, info Info, opts Options) (store.Store, error) {
-	if info.Size < 1 || info.Rank < 0 || info.Rank >= info.Size {
-		return nil, fmt.Errorf("bootstrap: rank %d is not in a world of %d", info.Rank, info.Size)
+	if err := CheckWorld(info.Rank, info.Size); err != nil {
+		return nil, fmt.Errorf("bootstrap: %w", err)
 	}
 	if err := opts.secure(); err != nil {
 		return nil, err

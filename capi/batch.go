@@ -26,8 +26,8 @@ func newBatch(h C.chorus_comm, ops *C.chorus_op, n C.int32_t, ns C.int64_t, ctx 
 	if err != nil {
 		return nil, err
 	}
-	if n <= 0 || ops == nil {
-		return nil, refused("a batch of %d operations at %p", n, ops)
+	if n <= 0 || ops == nil || n > C.CHORUS_MAX_BATCH {
+		return nil, refused("a batch of %d operations at %p; there can be %d at most", n, ops, C.CHORUS_MAX_BATCH)
 	}
 	b := &batch{m: m, ctx: ctx, transfers: m.Batch()}
 	if ns != 0 {

@@ -480,6 +480,12 @@ CHORUS_API chorus_status chorus_store_release(chorus_store store);
 
 typedef uint64_t chorus_comm;
 
+/* What counts are checked against, as CHORUS_INVALID_ARGUMENT, before what they count is read. That there is as much, the caller answers
+ * for. An operation's lists have one entry per rank, and lists of ranks not more than the communicator has. */
+#define CHORUS_MAX_RANKS (1 << 20) /* the largest world, and most handles */
+#define CHORUS_MAX_BATCH (1 << 20) /* operations of a batch, and operands of a launch */
+#define CHORUS_MAX_HINTS 256
+
 typedef struct chorus_hint {
 	const char *name;
 	const char *value;
@@ -624,7 +630,7 @@ typedef struct chorus_op {
 	int32_t root;
 	int32_t peer; /* of a send or receive */
 	int32_t tag;  /* not negative; a receive matches a send with the same one */
-	int32_t n_lists; /* entries of each list and split that is used: the number of ranks */
+	int32_t n_lists; /* entries of each list and split that is used: the number of ranks; no list of another length is read */
 	const chorus_buffer *ins;
 	const chorus_buffer *outs;
 	const int64_t *in_splits; /* elements for each rank; together not more than in_count */

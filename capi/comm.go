@@ -190,8 +190,8 @@ func split(h C.chorus_comm, o *C.chorus_split_options, out *C.chorus_comm, check
 	if err := sized("chorus_split_options", o.size, unsafe.Sizeof(*o)); err != nil {
 		return err
 	}
-	if o.n_ranks < 0 || o.n_ranks > 0 && o.ranks == nil {
-		return refused("%d ranks at %p", o.n_ranks, o.ranks)
+	if err := counted("ranks", o.ranks, o.n_ranks, m.Size()); err != nil {
+		return err
 	}
 	ranks := make([]int, 0, o.n_ranks)
 	for _, r := range slice(o.ranks, o.n_ranks) {

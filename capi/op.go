@@ -129,7 +129,7 @@ func (k *call) fill(m *communicator, o *C.chorus_op, ctx context.Context) error 
 		}
 	}
 	if use&(usesIns|usesOuts|usesSplits) != 0 {
-		if err := k.lists(o, use, dt, atRoot); err != nil {
+		if err := k.lists(o, use, dt, atRoot, m.Size()); err != nil {
 			return err
 		}
 	}
@@ -145,11 +145,16 @@ func (k *call) fill(m *communicator, o *C.chorus_op, ctx context.Context) error 
 }
 
 // lists fills the lists and splits that an operation uses.
-func (k *call) lists(o *C.chorus_op, use int, dt dtype.DType, atRoot bool) (err error) {
+func (k *call) lists(o *C.chorus_op, use int, dt dtype.DType, atRoot bool, ranks int) (err error) {
 	n := o.n_lists
 	missing := func(what string) error { return refused("%v: n_lists is %d and %s is NULL", k.op.Kind, n, what) }
-	if n < 0 {
+	if n < 0 || n > C.CHORUS_MAX_RANKS {
 		return refused("%v: n_lists is %d", k.op.Kind, n)
+	}
+	if int(n) != ranks { // it's refused by its length, and nothing of it is read
+		k.op.Ins, k.op.Outs = make([]*tensor.Tensor, n), make([]*tensor.Tensor, n)
+		k.op.InSplits, k.op.OutSplits = make([]int, n), make([]int, n)
+		return nil
 	}
 	if use&usesIns != 0 && (use&rootIns == 0 || atRoot) {
 		if o.ins == nil && n > 0 {

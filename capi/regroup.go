@@ -100,8 +100,8 @@ func regroup(h C.chorus_comm, o *C.chorus_regroup_options, out *C.chorus_comm, c
 	if err != nil {
 		return err
 	}
-	if o.n_without < 0 || o.n_without > 0 && o.without == nil {
-		return refused("%d ranks at %p", o.n_without, o.without)
+	if err := counted("ranks", o.without, o.n_without, max(m.Size(), 0)); err != nil {
+		return err
 	}
 	opts := []comm.RegroupOption{comm.With(handles...), comm.Patience(time.Duration(o.patience_ns)), comm.AtLeast(int(o.at_least))}
 	for _, r := range slice(o.without, o.n_without) {
@@ -131,8 +131,8 @@ func renewed(m *communicator, ns C.int64_t, out *C.chorus_comm, checked C.int32_
 
 // texts copies a list of strings.
 func texts(list **C.char, n C.int32_t) ([]string, error) {
-	if n < 0 || n > 0 && list == nil {
-		return nil, refused("%d handles at %p", n, list)
+	if err := counted("handles", list, n, C.CHORUS_MAX_RANKS); err != nil {
+		return nil, err
 	}
 	out := make([]string, 0, n)
 	for _, s := range slice(list, n) {

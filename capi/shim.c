@@ -271,7 +271,9 @@ EXPORT chorus_status chorus_graph_release(chorus_graph graph) { CALLS(goGraphRel
 // ---- stores ----
 
 EXPORT void chorus_reply_value(chorus_reply *r, const void *data, int64_t bytes) {
-	void *copy = bytes > 0 ? malloc((size_t)bytes) : NULL;
+	if (!r)
+		return;
+	void *copy = bytes > 0 && data ? malloc((size_t)bytes) : NULL;
 	if (copy)
 		memcpy(copy, data, (size_t)bytes);
 	free(r->data);
@@ -280,6 +282,8 @@ EXPORT void chorus_reply_value(chorus_reply *r, const void *data, int64_t bytes)
 }
 
 EXPORT void chorus_reply_error(chorus_reply *r, const char *message) {
+	if (!r)
+		return;
 	free(r->error);
 	r->error = message ? strdup(message) : NULL;
 }

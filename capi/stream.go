@@ -297,8 +297,11 @@ func goStreamFill(h C.chorus_stream, p unsafe.Pointer, bytes C.int64_t, element 
 func goStreamLaunch(h C.chorus_stream, name *C.char, operands *C.chorus_span, n C.int32_t, f C.chorus_kernel_fn, user unsafe.Pointer) (status C.chorus_status) {
 	defer contain(&status)
 	s, err := findStream(h)
-	if err == nil && (f == nil || n < 0 || n > 0 && operands == nil) {
-		err = refused("chorus_stream_launch of %d operands at %p", n, operands)
+	if err == nil && f == nil {
+		err = refused("chorus_stream_launch got NULL")
+	}
+	if err == nil {
+		err = counted("operands", operands, n, C.CHORUS_MAX_BATCH)
 	}
 	if err != nil {
 		return fail(err)

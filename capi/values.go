@@ -18,6 +18,17 @@ func text(s *C.char, def string) string {
 	return C.GoString(s)
 }
 
+// counted refuses a C array of n entries that can't be: none at NULL, and at most most, lest it's read past its end.
+func counted[T any](what string, p *T, n C.int32_t, most int) error {
+	switch {
+	case n < 0 || n > 0 && p == nil:
+		return refused("%d %s at %p", n, what, p)
+	case int(n) > most:
+		return refused("%d %s; there can be %d at most", n, what, most)
+	}
+	return nil
+}
+
 // slice views a C array; nil if it has no elements.
 func slice[T any](p *T, n C.int32_t) []T {
 	if n <= 0 || p == nil {
@@ -28,8 +39,8 @@ func slice[T any](p *T, n C.int32_t) []T {
 
 // hints copies hints; nil if there are none.
 func hints(p *C.chorus_hint, n C.int32_t) (map[string]string, error) {
-	if n < 0 || n > 0 && p == nil {
-		return nil, refused("%d hints at %p", n, p)
+	if err := counted("hints", p, n, C.CHORUS_MAX_HINTS); err != nil {
+		return nil, err
 	}
 	if n == 0 {
 		return nil, nil

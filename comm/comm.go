@@ -224,8 +224,10 @@ func claimName(ctx context.Context, st store.Store, size int) error {
 // place finds out rank, size and store where the options don't say; launched
 // tells that the store is the launcher's.
 func (o *newOptions) place(ctx context.Context) (launched bool, err error) {
-	if o.explicit && (o.size < 1 || o.rank < 0 || o.rank >= o.size) {
-		return false, fmt.Errorf("%w: rank %d is not in a world of %d", ErrInvalidArgument, o.rank, o.size)
+	if o.explicit {
+		if err := bootstrap.CheckWorld(o.rank, o.size); err != nil {
+			return false, fmt.Errorf("%w: %w", ErrInvalidArgument, err)
+		}
 	}
 	if o.explicit && (o.store != nil || o.size == 1) {
 		return false, nil

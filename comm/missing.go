@@ -2,7 +2,6 @@ package comm
 
 import (
 	"errors"
-	"slices"
 
 	"github.com/chorus-comms/chorus/bootstrap"
 	"github.com/chorus-comms/chorus/comm/backend"
@@ -22,8 +21,10 @@ func late(name string, err error) error {
 		return err
 	}
 	a := backend.Attendance{Elapsed: e.Waited, Missing: e.Missing}
-	for r := range e.Size {
-		if !slices.Contains(e.Missing, r) {
+	for r, missing := 0, e.Missing; r < e.Size; r++ { // both in order
+		if len(missing) > 0 && missing[0] == r {
+			missing = missing[1:]
+		} else {
 			a.Arrived = append(a.Arrived, r)
 		}
 	}

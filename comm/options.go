@@ -52,7 +52,7 @@ func WithDevice(device string) NewOption { return func(o *newOptions) { o.device
 // on its store; the default is "world".
 func WithName(name string) NewOption { return func(o *newOptions) { o.name = name } }
 
-// WithRank sets rank and world size. It wins over every launcher's.
+// WithRank sets rank and world size, of at most a million (bootstrap.MaxRanks). It wins over every launcher's.
 func WithRank(rank, size int) NewOption {
 	return func(o *newOptions) { o.rank, o.size, o.explicit = rank, size, true }
 }

@@ -57,7 +57,7 @@ func (c *Comm) Split(ctx context.Context, ranks []int, opts ...SplitOption) (*Co
 		return refuse(c.invalid(op, "timeout %v", o.timeout))
 	}
 	me, lowest := -1, c.size
-	seen := make(map[int]bool, len(ranks))
+	seen := map[int]bool{}
 	for i, r := range ranks {
 		if bad := c.peer(r, "each rank"); bad != "" {
 			return refuse(c.invalid(op, "%s", bad))

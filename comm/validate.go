@@ -123,8 +123,8 @@ func (c *Comm) check(o *call) string {
 		}
 		return bad
 	case backend.AllToAll:
-		if len(o.Ins) == 0 {
-			return fmt.Sprintf("the input list is empty; it must have %d tensors, one per rank", c.size)
+		if len(o.Ins) != c.size { // before the first is looked at
+			return fmt.Sprintf("the input list has %d tensors; it must have %d, one per rank", len(o.Ins), c.size)
 		}
 		bad := firstOf(one("input 0", o.Ins[0], dtype.Invalid), c.list("input", o.Ins, o.Ins[0], false), c.list("output", o.Outs, o.Ins[0], false))
 		if bad == "" && o.Ins[c.rank].NumEl() != o.Outs[c.rank].NumEl() {

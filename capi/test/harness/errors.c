@@ -49,6 +49,38 @@ static void refused(chorus_comm c) {
 	WITH("n_lists", op.kind = CHORUS_ALL_TO_ALL; op.n_lists = -1);
 	WITH("ins is NULL", op.kind = CHORUS_ALL_TO_ALL; op.n_lists = size);
 	WITH("splits", op.kind = CHORUS_ALL_TO_ALL_V_SINGLE; op.n_lists = 0; op.out = NULL; op.out_count = 0);
+	// What is counted wrong is not read: there is one entry of each.
+	chorus_buffer one = {x, 4};
+	int64_t split = 4;
+	int counts[] = {size + 1, size + 100000, 1000000000, INT32_MAX, INT32_MIN};
+	for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+		int n = counts[i];
+		for (int kind = CHORUS_SEND; kind <= CHORUS_GATHER_SINGLE; kind++) {
+			if (kind != CHORUS_ALL_GATHER && kind != CHORUS_ALL_GATHER_V && kind != CHORUS_REDUCE_SCATTER && kind != CHORUS_REDUCE_SCATTER_V &&
+			    kind != CHORUS_ALL_TO_ALL && kind != CHORUS_ALL_TO_ALL_V_SINGLE && kind != CHORUS_SCATTER && kind != CHORUS_GATHER)
+				continue;
+			int32_t y[4];
+			WITH("", op.kind = kind; op.n_lists = n; op.ins = op.outs = &one; op.in_splits = op.out_splits = &split; op.root = rank; op.out = y);
+			EXPECT(strstr(chorus_last_error()->message, "n_lists") || strstr(chorus_last_error()->message, "per rank"));
+		}
+		chorus_hint hint = {"algorithm", "ring"};
+		int32_t self = rank;
+		const char *handle = "none";
+		if (i > 0) {
+			WITH("hints", op.n_hints = n; op.hints = &hint);
+			INVALID("hints", chorus_comm_set_hints(c, &hint, n));
+		}
+		INVALID(i > 0 ? "hints" : "world", chorus_comm_create(&(chorus_comm_options){.size = sizeof(chorus_comm_options), .rank = 0, .world_size = i > 0 ? 1 : -1, .hints = &hint, .n_hints = i > 0 ? n : 1}, &(chorus_comm){0}));
+		INVALID("ranks", chorus_comm_split(c, &(chorus_split_options){.size = sizeof(chorus_split_options), .ranks = &self, .n_ranks = n}, &(chorus_comm){0}));
+		INVALID("ranks", chorus_comm_regroup(c, &(chorus_regroup_options){.size = sizeof(chorus_regroup_options), .without = &self, .n_without = n}, &(chorus_comm){0}));
+		if (i > 1) { // of these there may be more than ranks
+			INVALID("batch", chorus_submit_batch(c, &good, n, 0, NULL));
+			INVALID("handles", chorus_comm_regroup(c, &(chorus_regroup_options){.size = sizeof(chorus_regroup_options), .with = &handle, .n_with = n}, &(chorus_comm){0}));
+			INVALID("world", chorus_comm_create(&(chorus_comm_options){.size = sizeof(chorus_comm_options), .rank = 0, .world_size = n}, &(chorus_comm){0}));
+		}
+	}
+	chorus_reply_value(NULL, x, sizeof x);
+	chorus_reply_error(NULL, "no");
 	WITH("destination", op.kind = CHORUS_SEND; op.peer = size);
 	WITH("tag", op.kind = CHORUS_SEND; op.tag = -1);
 	INVALID("batch", chorus_submit_batch(c, &good, 0, 0, NULL));
