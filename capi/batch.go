@@ -46,10 +46,10 @@ func newBatch(h C.chorus_comm, ops *C.chorus_op, n C.int32_t, ns C.int64_t, ctx 
 		b.ctx = k.op.Ctx
 		switch k.op.Kind {
 		case backend.Send:
-			b.transfers.Send(k.op.In, k.op.Peer, comm.Tag(k.op.Tag))
+			b.transfers.Send(k.op.In, k.op.Peer, comm.Tag(k.op.Tag), comm.Site(k.op.Site))
 		case backend.Recv:
 			k.op.From = -1
-			b.transfers.Recv(k.op.Out, k.op.Peer, comm.Tag(k.op.Tag), comm.From(&k.op.From))
+			b.transfers.Recv(k.op.Out, k.op.Peer, comm.Tag(k.op.Tag), comm.Site(k.op.Site), comm.From(&k.op.From))
 		}
 		b.calls = append(b.calls, k)
 	}

@@ -643,7 +643,13 @@ typedef struct chorus_op {
 	/* Results, set when a synchronous operation on the host returns; of others see chorus_work_get. */
 	int32_t source; /* who sent what a receive got */
 	uint64_t seq;   /* a collective's number on its communicator */
+	uint32_t site;  /* where the program calls it, by its number of chorus_site; 0: unknown */
+	uint32_t reserved;
 } chorus_op;
+
+/* chorus_site numbers a place in the caller's program, for chorus_op: flight records and errors say then where the operation was
+ * called. The same place has the same number; 0, no place, is returned when there are 65535 others. It copies what it's given. */
+CHORUS_API uint32_t chorus_site(const char *file, int32_t line, const char *function);
 
 /* chorus_submit runs an operation [blocks], or, if work isn't NULL, only issues it
  * and gives the handle of what is under way. Collectives of a communicator run one
@@ -661,15 +667,35 @@ CHORUS_API chorus_status chorus_submit(chorus_comm comm, chorus_op *op, chorus_w
 typedef struct chorus_python {
 	uint32_t size;
 	uint32_t reserved;
-	/* dltensor_from_py_object_no_sync of the DLPack exchange API of torch.Tensor (PyTorch 2.10 and later). */
+	/* dltensor_from_py_object_no_sync of the DLPack exchange API of torch.Tensor (PyTorch 2.10 and later); NULL if there's none. */
 	int (*view)(void *tensor, void *dl_tensor);
 	long long (*as_integer)(void *object); /* PyLong_AsLongLong */
 	void *(*integer)(long long value);     /* PyLong_FromLongLong */
 	void *(*failed)(void);                 /* PyErr_Occurred */
 	void (*forget)(void);                  /* PyErr_Clear */
+	/* For call sites; all of them are NULL, or none is. */
+	void *(*call)(void *callable, void *const *args, uintptr_t n, void *names); /* PyObject_Vectorcall */
+	void *(*code)(void *frame);       /* PyFrame_GetCode */
+	int (*instruction)(void *frame);  /* PyFrame_GetLasti */
+	void *(*back)(void *frame);       /* PyFrame_GetBack */
+	void (*drop)(void *object);       /* Py_DecRef */
+	void *frame_at;                   /* sys._getframe, which the caller keeps */
+	/* site_of(frame), which the caller keeps: where the frame is, by its number of chorus_site, or -1 if the place to tell is that of
+	 * the frame that has called it. It's asked once for each instruction. */
+	void *site_of;
+	/* For the stacks in flight records; stacks_signal 0: there are none. A signal that has no other use and whose handler faulthandler.register
+	 * has set, for all threads and with stacks_fd as its file, an empty one that nobody else uses. The library calls the handler as a
+	 * function, and never sends the signal. It waits a moment for Python's lock before, which not to have is no obstacle. */
+	int32_t stacks_signal;
+	int32_t stacks_fd;
+	int (*ensure)(void);    /* PyGILState_Ensure */
+	void (*release)(int);   /* PyGILState_Release */
+	int (*held)(void);      /* PyGILState_Check */
+	const char *inner;      /* directories of modules whose frames aren't the program's, separated by colons; of those that end with a slash
+	                         * only what is directly in them, but for site-packages */
 } chorus_python;
 
-/* chorus_set_python sets them, all of them, before the first chorus_python_submit. */
+/* chorus_set_python sets them before the first chorus_python_submit; and again, without stacks, before Python's end. */
 CHORUS_API chorus_status chorus_set_python(const chorus_python *functions);
 
 /* What chorus_python_submit returns, having done nothing, for tensors that take more than it does. */
@@ -679,8 +705,14 @@ CHORUS_API chorus_status chorus_set_python(const chorus_python *functions);
  * handle: self(kind, reduction, root, timeout_ns[, out[, in]]) runs a collective on tensors [blocks], which are one if
  * there is no in. It returns an int, a chorus_status or CHORUS_PYTHON_OTHERWISE: for tensors that aren't in the host's memory,
  * one element after the other, or whose dtypes differ, are complex or unknown here. A tensor whose bit for negative
- * values is set isn't recognized; the caller asks before. The host's check may leave an exception; then it's raised. */
+ * values is set isn't recognized; the caller asks before. The host's check may leave an exception; then it's raised.
+ *
+ * kind may have CHORUS_PYTHON_CALLER added to it, d times: the call site is looked for from the d-th caller of self's caller on. */
 CHORUS_API void *chorus_python_submit(void *self, void *const *args, intptr_t n);
+#define CHORUS_PYTHON_CALLER 256
+
+/* chorus_python_site is a method for Python like it: self(d) returns the call site of an operation that self's caller begins, as an int. */
+CHORUS_API void *chorus_python_site(void *self, void *const *args, intptr_t n);
 
 /* chorus_submit_batch submits n operations as one: the sends and receives among
  * them are posted together, so that their order can't deadlock, and then the

@@ -106,7 +106,7 @@ func (k *call) fill(m *communicator, o *C.chorus_op, ctx context.Context) error 
 	}
 	use := uses[o.kind]
 	op := &k.op
-	*op = comm.Op{Kind: comm.Kind(o.kind), Root: int(o.root), Peer: int(o.peer), Tag: int(o.tag), Ctx: ctx, Timeout: timeout(o.timeout_ns)}
+	*op = comm.Op{Kind: comm.Kind(o.kind), Root: int(o.root), Peer: int(o.peer), Tag: int(o.tag), Ctx: ctx, Timeout: timeout(o.timeout_ns), Site: uint16(o.site)}
 	if use == 0 {
 		return k.settings(o)
 	}

@@ -4,13 +4,23 @@
 // Nothing here is compiled against Python or PyTorch. Python's functions come by chorus_set_python, and what a tensor
 // is by DLPack's exchange API (https://dmlc.github.io/dlpack, version 1.3), which PyTorch has from 2.10 on.
 
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stddef.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "shim.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
 static chorus_python python;
+static pthread_mutex_t looking = PTHREAD_MUTEX_INITIALIZER; // held while the stacks are written
+static void (*handler)(int); // faulthandler's, which writes all threads' stacks; NULL if there's none
 
 // DLTensor, and the codes of its dtype.
 struct view {
@@ -53,6 +63,8 @@ static int32_t dtype_of(const struct view *v) {
 // look finds a tensor's elements; 0 if it's not in the host's memory, one element after the other, of a type of ours.
 static int look(void *tensor, void **data, int64_t *count, int32_t *dtype) {
 	struct view v;
+	if (!python.view)
+		return 0;
 	if (python.view(tensor, &v)) {
 		python.forget();
 		return 0;
@@ -72,18 +84,219 @@ static int look(void *tensor, void **data, int64_t *count, int32_t *dtype) {
 }
 
 EXPORT chorus_status chorus_set_python(const chorus_python *p) {
-	if (!p || p->size < sizeof *p || !p->view || !p->as_integer || !p->integer || !p->failed || !p->forget)
+	if (!p || p->size < sizeof *p || !p->as_integer || !p->integer || !p->failed || !p->forget)
 		return CHORUS_INVALID_ARGUMENT;
+	if (shim_forked())
+		return CHORUS_FORKED; // who has held the locks may not be here
+	struct sigaction now;
+	pthread_mutex_lock(&looking);
 	python = *p;
+	handler = NULL;
+	if (p->stacks_signal && !sigaction(p->stacks_signal, NULL, &now) && !(now.sa_flags & SA_SIGINFO) && now.sa_handler != SIG_DFL && now.sa_handler != SIG_IGN)
+		handler = now.sa_handler;
+	pthread_mutex_unlock(&looking);
 	return CHORUS_OK;
 }
+
+// ---- stacks ----
+
+const char *shim_inner(void) { return python.inner; }
+
+// A look at the threads' frames is safe while Python's lock is held. So a thread asks for it, and if it doesn't get it soon, whoever
+// has it is in a function of C for long and changes no frame: then the look is taken without. Both may hold on to the state.
+static struct look {
+	pthread_mutex_t m;
+	pthread_cond_t changed;
+	enum { ASKED, LOOKING, LOOKED, GIVEN_UP } state;
+	int users;
+} *asking; // for the lock, still
+
+static void let_go(struct look *l) {
+	int users = --l->users;
+	pthread_mutex_unlock(&l->m);
+	if (users)
+		return;
+	pthread_cond_destroy(&l->changed);
+	pthread_mutex_destroy(&l->m);
+	free(l);
+}
+
+static void *look_with_lock(void *arg) {
+	struct look *l = arg;
+	int before = python.ensure();
+	pthread_mutex_lock(&l->m);
+	if (l->state == ASKED) {
+		l->state = LOOKING;
+		pthread_mutex_unlock(&l->m);
+		handler(python.stacks_signal);
+		pthread_mutex_lock(&l->m);
+		l->state = LOOKED;
+	}
+	pthread_cond_signal(&l->changed);
+	__atomic_store_n(&asking, NULL, __ATOMIC_RELEASE);
+	let_go(l);
+	python.release(before);
+	return NULL;
+}
+
+enum { LOCK_WAIT_MS = 250 };
+
+// got_lock reports whether a look was taken with Python's lock.
+static int got_lock(void) {
+	if (__atomic_load_n(&asking, __ATOMIC_ACQUIRE)) // who holds it has held it since then
+		return 0;
+	struct look *l = calloc(1, sizeof *l);
+	if (!l)
+		return 0;
+	pthread_condattr_t steady;
+	pthread_condattr_init(&steady);
+	pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
+	pthread_cond_init(&l->changed, &steady);
+	pthread_condattr_destroy(&steady);
+	pthread_mutex_init(&l->m, NULL);
+	l->users = 2;
+	__atomic_store_n(&asking, l, __ATOMIC_RELEASE);
+	pthread_t thread;
+	pthread_attr_t detached;
+	pthread_attr_init(&detached);
+	pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+	int none = pthread_create(&thread, &detached, look_with_lock, l);
+	pthread_attr_destroy(&detached);
+	pthread_mutex_lock(&l->m);
+	if (none) {
+		__atomic_store_n(&asking, NULL, __ATOMIC_RELEASE);
+		l->users = 1;
+		let_go(l);
+		return 0;
+	}
+	struct timespec until;
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_nsec += LOCK_WAIT_MS * 1000000L;
+	until.tv_sec += until.tv_nsec / 1000000000L;
+	until.tv_nsec %= 1000000000L;
+	int late = 0;
+	while (l->state < LOOKED && !(late && l->state == ASKED))
+		late = late ? (pthread_cond_wait(&l->changed, &l->m), 1) : pthread_cond_timedwait(&l->changed, &l->m, &until) == ETIMEDOUT;
+	int got = l->state == LOOKED;
+	if (!got)
+		l->state = GIVEN_UP;
+	let_go(l);
+	return got;
+}
+
+int64_t shim_stacks(char *text, int64_t room) {
+	if (!handler)
+		return 0;
+	pthread_mutex_lock(&looking);
+	int fd = python.stacks_fd;
+	int64_t n = 0;
+	if (!ftruncate(fd, 0) && lseek(fd, 0, SEEK_SET) == 0) {
+		if (python.held() || !got_lock())
+			handler(python.stacks_signal);
+		n = pread(fd, text, (size_t)room, 0);
+	}
+	pthread_mutex_unlock(&looking);
+	return n > 0 ? n : 0;
+}
+
+// ---- call sites ----
+
+// Where operations are called is looked up by code object and instruction: what Python makes of these, a file and a line, is asked for
+// once. Python's lock, or this one's where there's none, is held by who adds one; whoever looks needs none.
+static struct place {
+	_Atomic(void *) code; // stored last; keeps its reference, lest another one get its address
+	int instruction;
+	int32_t site; // INNER: the caller's counts
+} places[8192];
+static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER;
+static int added;
+
+enum { PLACES = sizeof places / sizeof *places, INNER = -1, DEEPEST = 64 };
+
+// place finds where an instruction is, or the empty place for it.
+static struct place *place(void *code, int instruction) {
+	uint64_t h = ((uintptr_t)code ^ (uint64_t)instruction << 40) * 0x9E3779B97F4A7C15u;
+	for (uint32_t i = h >> 51;; i++) {
+		struct place *p = &places[i % PLACES];
+		void *its = atomic_load_explicit(&p->code, memory_order_acquire);
+		if (!its || (its == code && p->instruction == instruction))
+			return p;
+	}
+}
+
+// learn asks Python for a place that is new, and returns its site. The code object stays alive with it.
+static int32_t learn(void *frame, void *code, int instruction) {
+	if (added > PLACES / 2)
+		return 0;
+	void *result = python.call(python.site_of, &frame, 1, NULL);
+	int32_t site = result ? (int32_t)python.as_integer(result) : 0;
+	if (python.failed()) {
+		python.forget();
+		site = 0;
+	}
+	if (result)
+		python.drop(result);
+	pthread_mutex_lock(&adding);
+	struct place *p = place(code, instruction);
+	int fresh = !p->code;
+	if (fresh) {
+		p->instruction = instruction;
+		p->site = site;
+		atomic_store_explicit(&p->code, code, memory_order_release);
+		added++;
+	}
+	pthread_mutex_unlock(&adding);
+	if (!fresh)
+		python.drop(code);
+	return site;
+}
+
+// called_at returns the call site, seen from a function that is up callers away from the one that called into the library; 0 if it's unknown.
+static uint32_t called_at(long long up) {
+	if (!python.frame_at)
+		return 0;
+	void *depth = python.integer(up), *frame = NULL;
+	if (depth) {
+		frame = python.call(python.frame_at, &depth, 1, NULL);
+		python.drop(depth);
+	}
+	int32_t site = INNER;
+	for (int i = 0; frame && site == INNER && i < DEEPEST; i++) {
+		void *code = python.code(frame);
+		int instruction = python.instruction(frame);
+		struct place *p = place(code, instruction);
+		if (p->code) {
+			site = p->site;
+			python.drop(code);
+		} else {
+			site = learn(frame, code, instruction);
+		}
+		void *back = site == INNER ? python.back(frame) : NULL;
+		python.drop(frame);
+		frame = back;
+	}
+	if (frame)
+		python.drop(frame);
+	if (python.failed()) // there aren't so many frames
+		python.forget();
+	return site > 0 ? (uint32_t)site : 0;
+}
+
+EXPORT void *chorus_python_site(void *self, void *const *args, intptr_t n) {
+	(void)self;
+	long long up = n == 1 ? python.as_integer(args[0]) : 0;
+	return python.failed() ? NULL : python.integer(called_at(up));
+}
+
+// ---- operations ----
 
 EXPORT void *chorus_python_submit(void *self, void *const *args, intptr_t n) {
 	if (n < 4 || n > 6)
 		return python.integer(CHORUS_PYTHON_OTHERWISE);
 	chorus_comm comm = (chorus_comm)python.as_integer(self);
 	int32_t dtype;
-	chorus_op op = {.size = sizeof op, .kind = (int32_t)python.as_integer(args[0]), .reduction = (int32_t)python.as_integer(args[1]),
+	long long kind = python.as_integer(args[0]);
+	chorus_op op = {.size = sizeof op, .kind = (int32_t)(kind % CHORUS_PYTHON_CALLER), .reduction = (int32_t)python.as_integer(args[1]),
 		.root = (int32_t)python.as_integer(args[2]), .timeout_ns = python.as_integer(args[3])};
 	if (python.failed())
 		return NULL;
@@ -95,6 +308,7 @@ EXPORT void *chorus_python_submit(void *self, void *const *args, intptr_t n) {
 	}
 	if (n > 5 && (!look(args[5], (void **)&op.in, &op.in_count, &dtype) || dtype != op.dtype))
 		return python.integer(CHORUS_PYTHON_OTHERWISE);
+	op.site = called_at(kind / CHORUS_PYTHON_CALLER);
 	chorus_status status = chorus_submit(comm, &op, NULL);
 	return python.failed() ? NULL : python.integer(status); // a signal handler's exception
 }

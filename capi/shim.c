@@ -75,6 +75,9 @@ EXPORT const chorus_error *chorus_last_error(void) { return thread.last ? thread
 
 static int here(void) { return host.check && (!host.thread || host.thread == (uint64_t)(uintptr_t)pthread_self()); }
 
+int shim_forked(void) { return refusal == CHORUS_FORKED; }
+uint64_t shim_host_thread(void) { return host.thread; }
+
 static void begin_wait(void) {
 	thread.waiting++;
 	if (host.leave)
@@ -359,6 +362,9 @@ EXPORT chorus_status chorus_submit(chorus_comm comm, chorus_op *op, chorus_work 
 	if (work)
 		ISSUES(goIssue(comm, op, work, 0), goIssue(comm, op, work, 1));
 	BLOCKS(goSubmit(comm, op, checked));
+}
+EXPORT uint32_t chorus_site(const char *file, int32_t line, const char *function) {
+	return refusal ? 0 : goSite((char *)file, line, (char *)function);
 }
 EXPORT chorus_status chorus_submit_batch(chorus_comm comm, chorus_op *ops, int32_t n, int64_t timeout_ns, chorus_work *work) {
 	if (work)

@@ -25,6 +25,15 @@ int shim_check(void);
 chorus_stream shim_current(chorus_device device);
 int shim_set_current(chorus_device device, chorus_stream stream);
 
+// shim_stacks has Python write the stacks of all its threads into memory, whatever they do, and returns how many bytes these are.
+int64_t shim_stacks(char *text, int64_t room);
+// shim_inner returns chorus_python.inner, or NULL.
+const char *shim_inner(void);
+// shim_forked reports whether this process was made by fork from one that had loaded the library.
+int shim_forked(void);
+// shim_host_thread returns chorus_host.thread.
+uint64_t shim_host_thread(void);
+
 chorus_status shim_kernel(chorus_kernel_fn f, void *user, void **views);
 
 // Calls of the caller's functions; those with an error make it the thread's last one first.

@@ -102,6 +102,9 @@ func Timeout(d time.Duration) Option { return func(c *call) { c.Timeout = d } }
 // Tag distinguishes messages between the same ranks; a Recv matches a Send with the same tag.
 func Tag(tag int) Option { return func(c *call) { c.Tag = tag } }
 
+// Site records the operation as called at a place in a program of another language, by its number of observe.Site.
+func Site(n uint16) Option { return func(c *call) { c.Op.Site = n } }
+
 // Into puts the result of AllReduce or Reduce (at the root) into out and leaves the input as it is.
 func Into(out *tensor.Tensor) Option { return func(c *call) { c.into, c.hasInto = out, true } }
 

@@ -85,6 +85,7 @@ func (c *Comm) adopt(o *call, op *Op, w *Work) {
 	if op.Timeout != 0 {
 		o.Timeout = op.Timeout
 	}
+	o.Site = op.Site
 	if op.Hints != nil { // going over a map takes a while even if there's none
 		for k, v := range op.Hints {
 			Hint(k, v)(o)

@@ -379,6 +379,11 @@ func (x *explainer) party(rank int, v *view, s *stall) Party {
 	} else if d := x.dumps[rank]; len(d.Entries) > 0 {
 		last = &d.Entries[len(d.Entries)-1]
 	}
+	if all := x.dumps[rank].Chorus.Threads; len(all) > 0 {
+		p.Does, p.At = inProgram(all, last)
+		p.After = after(last)
+		return p
+	}
 	p.Does, p.At = whereabouts(x.dumps[rank], last)
 	if last != nil {
 		p.Does += fmt.Sprintf(" after %s", numbered(last, last.Seq))

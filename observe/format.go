@@ -28,6 +28,8 @@ type Header struct {
 	Panics bool        `json:"panics,omitempty"` // its program ends by a panic
 	Comms  []CommState `json:"comms"`
 	Stacks string      `json:"stacks"` // of all goroutines, as the Go runtime prints them; cut off if too long
+
+	Threads []Thread `json:"threads,omitempty"` // of a Python program
 }
 
 // CommState is where a communicator stands on this rank.
@@ -64,11 +66,13 @@ type Group struct {
 	Ranks string `json:"ranks"` // a Python list
 }
 
-// Frame is a place in a program.
+// Frame is a place in a program. The file is a path; of a Python program's own, from the rank's working directory on if it's there.
 type Frame struct {
-	Name string `json:"name"`
-	File string `json:"filename"`
-	Line int    `json:"line"`
+	Name  string `json:"name"`
+	File  string `json:"filename"`
+	Line  int    `json:"line"`
+	Inner bool   `json:"inner,omitempty"` // of Python, PyTorch or Chorus, and not of the program
+	Text  string `json:"text,omitempty"`  // the line itself, if it's known
 }
 
 // Entry is one operation. Sizes are numbers of elements.

@@ -27,6 +27,7 @@ type lane struct {
 	size    uint32  // how many there are
 	kernels bool    // the clock is the kernel's: steady would take a cache line more
 	timed   bool    // the ends of operations of the current description are to be timed
+	site    uint16  // the current description's
 	shift   uint64  // the current description's
 	first   *record // of the records
 
@@ -109,13 +110,14 @@ func newLane(entries int) lane {
 // repeats reports whether an operation, which was called from where the path says, is as the current description has it, because that
 // was made for those before it and they are alike.
 func (l *lane) repeats(op *backend.Op) bool {
-	return op.Again && op.Seq == l.next+1+l.shift && l.path.moves == l.moves
+	return op.Again && op.Seq == l.next+1+l.shift && l.path.moves == l.moves && op.Site == l.site
 }
 
 // is sees to it that the current description is that of the next operation.
 func (l *lane) is(op *backend.Op, async bool) {
 	what, in, out := summary(op, async)
-	if l.path.moves != l.moves || what != l.what || in != l.in || out != l.out || l.seq-l.next != l.shift {
+	if l.path.moves != l.moves || what != l.what || in != l.in || out != l.out || l.seq-l.next != l.shift || op.Site != l.site {
+		l.site = op.Site
 		l.change(what, in, out)
 	}
 }
@@ -167,7 +169,11 @@ func (l *lane) describe() {
 	publish.Word(&d.out, l.out)
 	publish.Word(&d.result, l.result)
 	publish.Word(&d.bytes, l.bytes)
-	for i, pc := range l.trail.callers {
+	callers := l.trail.callers
+	if l.site != 0 {
+		callers = [frames]uintptr{uintptr(l.site)}
+	}
+	for i, pc := range callers {
 		publish.Word(&d.callers[i], uint64(pc))
 	}
 	publish.Word(&l.described, number)

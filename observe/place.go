@@ -1,11 +1,47 @@
 package observe
 
 import (
+	"math"
 	"runtime"
 	"strings"
+	"sync"
 )
 
-// placer turns return addresses into frames, each once.
+// sites are places in programs of other languages, which have no return addresses of Go. Their numbers, from 1 on, are less than any address.
+var sites struct {
+	sync.Mutex
+	all     []Frame
+	numbers map[Frame]uint16
+}
+
+// Site numbers a place in a program of another language, for [backend.Op.Site]: the same place has the same number, for as long as the
+// process lives. It returns 0, no place, when there are 65,535 others.
+func Site(f Frame) uint16 {
+	sites.Lock()
+	defer sites.Unlock()
+	n, ok := sites.numbers[f]
+	if !ok && len(sites.all) < math.MaxUint16 {
+		sites.all = append(sites.all, f)
+		n = uint16(len(sites.all))
+		if sites.numbers == nil {
+			sites.numbers = map[Frame]uint16{}
+		}
+		sites.numbers[f] = n
+	}
+	return n
+}
+
+// numberedSite returns the place of a number that Site gave, if it's one.
+func numberedSite(n uintptr) (Frame, bool) {
+	sites.Lock()
+	defer sites.Unlock()
+	if n == 0 || n > uintptr(len(sites.all)) {
+		return Frame{}, false
+	}
+	return sites.all[n-1], true
+}
+
+// placer turns return addresses, and the numbers of sites, into frames, each once.
 type placer map[uintptr][]Frame
 
 // own are the packages whose functions are no call sites.
@@ -18,6 +54,12 @@ func (p placer) frames(pcs []uintptr) []Frame {
 			break
 		}
 		fs, ok := p[pc]
+		if f, is := numberedSite(pc); is {
+			fs, ok = []Frame{f}, true
+		}
+		if !ok && guest.Load() {
+			break // the library's own
+		}
 		if !ok {
 			it := runtime.CallersFrames([]uintptr{pc})
 			for more := true; more; {

@@ -170,7 +170,10 @@ func (r *Recorder) Issue(op *backend.Op, async, queued bool) uint64 {
 	what, in, out := summary(op, async)
 	s, id := r.claim()
 	publish.Word(&s.begun, id)
-	sample(&s.callers)
+	if sample(&s.callers); op.Site != 0 {
+		atomic.StoreUintptr(&s.callers[0], uintptr(op.Site))
+		atomic.StoreUintptr(&s.callers[1], 0)
+	}
 	tick := now()
 	var started uint64
 	if !queued {

@@ -53,18 +53,29 @@ type Party struct {
 	Does  string `json:"does"`         // the operation it's in, or what else it does
 	At    string `json:"at,omitempty"` // file:line (function)
 
+	After string `json:"after,omitempty"` // the operation before, of a Python program, and its file:line
+
 	Waited float64 `json:"waited_s,omitempty"` // the longest of them, in seconds
 }
 
 func (p Party) String() string {
 	s := rankNames(p.Ranks) + ": " + p.Does
-	if p.At != "" {
-		s += ", at " + p.At
-	}
+	s += p.where()
 	if p.Waited > 0 {
 		s += fmt.Sprintf(", for %.3f s", p.Waited)
 	}
 	return s
+}
+
+// where says at which place a party is.
+func (p Party) where() string {
+	switch {
+	case p.At == "":
+		return ""
+	case p.After != "":
+		return fmt.Sprintf(" (%s), after %s", p.At, p.After)
+	}
+	return ", at " + p.At
 }
 
 func rankNames(ranks []int) string {
@@ -196,12 +207,15 @@ func site(frames []Frame) string {
 		return ""
 	}
 	f := frames[0]
-	return fmt.Sprintf("%s:%d (%s)", shortFile(f.File), f.Line, shortName(f.Name))
+	return fmt.Sprintf("%s (%s)", f.place(), shortName(f.Name))
 }
 
 // shortFile keeps the last two parts of a path.
 func shortFile(path string) string {
 	dir, file := filepath.Split(path)
+	if !filepath.IsAbs(path) && strings.Count(path, "/") < 2 {
+		return path
+	}
 	return filepath.Join(filepath.Base(dir), file)
 }
 
@@ -212,7 +226,7 @@ func shortName(name string) string { return name[strings.LastIndexByte(name, '/'
 func gather(parties []Party) []Party {
 	var out []Party
 	for _, p := range parties {
-		i := slices.IndexFunc(out, func(q Party) bool { return q.Does == p.Does && q.At == p.At })
+		i := slices.IndexFunc(out, func(q Party) bool { return q.Does == p.Does && q.At == p.At && q.After == p.After })
 		if i < 0 {
 			out = append(out, p)
 		} else {

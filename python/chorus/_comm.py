@@ -22,6 +22,7 @@ from chorus import _direct, _lib, _profiled, _store
 from chorus.errors import Error, InvalidArgumentError, TimeoutError, check, invalid, last_error
 
 _submit = _lib.submit
+_site = _direct.site
 _work_wait = _lib.library.chorus_work_wait
 _work_test = _lib.library.chorus_work_test
 _work_release = _lib.library.chorus_work_release
@@ -430,6 +431,7 @@ class Communicator:
         hints: dict[str, str] | None = None,
         batch: Batch | None = None,
         pending: Pending | None = None,
+        site: int = -1,
     ) -> Pending | None:
         """Run an operation, or issue it and return what is under way.
 
@@ -437,8 +439,10 @@ class Communicator:
         address, count, and so on. ``keep`` is what must live until the operation is
         done; ``after`` is called once it has succeeded, before anybody learns of it.
         With a ``batch`` the operation is put there, for :meth:`issue`. ``pending`` is what stands for an operation that was
-        held.
+        held. ``site`` is where the program called it, by :func:`chorus._direct.site`, if that isn't the caller of this.
         """
+        if site < 0:
+            site = _site(2)
         if self._held and pending is None:
             self.release()
         slot = _slot
@@ -470,11 +474,11 @@ class Communicator:
             batch = self._batch
         if batch is not None:
             packed = _lib.OP.pack(_OP_SIZE, kind, dtype, reduction, in_, in_count, out, out_count, root, peer, tag, n,
-                ins_at, outs_at, in_splits_at, out_splits_at, factor, factor_data, timeout_ns, hints_at, n_hints, 0, 0)  # fmt: skip
+                ins_at, outs_at, in_splits_at, out_splits_at, factor, factor_data, timeout_ns, hints_at, n_hints, 0, 0, site, 0)  # fmt: skip
             batch.append((packed, keep, after, memory))
             return None
         _pack_op(slot.op, 0, _OP_SIZE, kind, dtype, reduction, in_, in_count, out, out_count, root, peer, tag, n,
-            ins_at, outs_at, in_splits_at, out_splits_at, factor, factor_data, timeout_ns, hints_at, n_hints, 0, 0)  # fmt: skip
+            ins_at, outs_at, in_splits_at, out_splits_at, factor, factor_data, timeout_ns, hints_at, n_hints, 0, 0, site, 0)  # fmt: skip
         event = _profiled.nothing
         if profiler._is_profiler_enabled:
             event = _profiled.operation(kind, keep, asynchronous, self.name, self.rank, self.issued, root=root, peer=peer, tag=tag)
@@ -514,8 +518,10 @@ class Communicator:
     def hold(self, keep: object, after: Callable[[], None] | None, kind: int, *args: Any, **fields: Any) -> Held:
         """What :meth:`run` issues, but later: by :meth:`run_held`, or when anybody asks for it or asks anything else of the communicator."""
 
+        site = _site(2)
+
         def run(held: Held, asynchronous: bool) -> None:
-            self.run(asynchronous, keep, after, kind, *args, **fields | {"pending": held})
+            self.run(asynchronous, keep, after, kind, *args, **fields | {"pending": held, "site": site})
 
         with self.settling:
             held = Held(self, kind, keep, after, run)

@@ -6,14 +6,16 @@ that PyTorch 2.10 and later have. Before, and for tensors that it doesn't take, 
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import sys
 from collections.abc import Callable
 from ctypes import POINTER, c_char_p, c_int, c_uint32, c_void_p, py_object
 from typing import Any
 
 import torch
 
-from chorus import _lib
+from chorus import _lib, _sites
 from chorus.errors import check
 
 OTHERWISE = -1  # CHORUS_PYTHON_OTHERWISE
@@ -32,35 +34,70 @@ class _Method(ctypes.Structure):
     _fields_ = [("name", c_char_p), ("function", c_void_p), ("flags", c_int), ("doc", c_char_p)]
 
 
-def _method() -> _Method | None:
-    """What Python needs to know of chorus_python_submit; None if PyTorch can't tell the library what a tensor is."""
+def _address(function: Any) -> int | None:
+    return ctypes.cast(function, c_void_p).value
+
+
+def _view() -> int | None:
+    """PyTorch's function that tells what a tensor is; None if it has none."""
     capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     if capsule is None:
         return None
-    api = ctypes.pythonapi
-    pointer = ctypes.PYFUNCTYPE(c_void_p, py_object, c_char_p)(("PyCapsule_GetPointer", api))
+    pointer = ctypes.PYFUNCTYPE(c_void_p, py_object, c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
     exchange = _Exchange.from_address(pointer(capsule, b"dlpack_exchange_api"))
-    if exchange.major != 1 or not exchange.view:
-        return None
+    return exchange.view if exchange.major == 1 else None
 
-    def address(function: Any) -> int | None:
-        return ctypes.cast(function, c_void_p).value
 
+_KEPT = (sys._getframe, _sites.site_of, ":".join(_sites.INNER).encode())  # what the library has the addresses of
+
+
+def _python() -> _lib.Python:
+    """What the library needs of Python."""
+    api = ctypes.pythonapi
     functions = _lib.Python(
         size=ctypes.sizeof(_lib.Python),
-        view=exchange.view,
-        as_integer=address(api.PyLong_AsLongLong),
-        integer=address(api.PyLong_FromLongLong),
-        failed=address(api.PyErr_Occurred),
-        forget=address(api.PyErr_Clear),
+        view=_view(),
+        as_integer=_address(api.PyLong_AsLongLong),
+        integer=_address(api.PyLong_FromLongLong),
+        failed=_address(api.PyErr_Occurred),
+        forget=_address(api.PyErr_Clear),
     )
-    check(_lib.library.chorus_set_python(ctypes.byref(functions)))
-    return _Method(b"submit", address(_lib.library.chorus_python_submit), _METH_FASTCALL, None)
+    if hasattr(api, "PyFrame_GetLasti"):  # Python 3.11
+        functions.call = _address(api.PyObject_Vectorcall)
+        functions.code = _address(api.PyFrame_GetCode)
+        functions.instruction = _address(api.PyFrame_GetLasti)
+        functions.back = _address(api.PyFrame_GetBack)
+        functions.drop = _address(api.Py_DecRef)
+        functions.frame_at, functions.site_of = id(_KEPT[0]), id(_KEPT[1])
+    functions.inner = _KEPT[2]
+    functions.ensure = _address(api.PyGILState_Ensure)
+    functions.release = _address(api.PyGILState_Release)
+    functions.held = _address(api.PyGILState_Check)
+    functions.stacks_signal, functions.stacks_fd = _sites.register()
+    return functions
 
 
-_METHOD = _method()
-POSSIBLE = _METHOD is not None
+def _leave() -> None:
+    """Python ends: there are no stacks any more."""
+    _PYTHON.stacks_signal = 0
+    _lib.library.chorus_set_python(ctypes.byref(_PYTHON))
+
+
+def _fast(name: bytes, function: Any) -> _Method:
+    return _Method(name, _address(function), _METH_FASTCALL, None)
+
+
+_PYTHON = _python()
+check(_lib.library.chorus_set_python(ctypes.byref(_PYTHON)))
+atexit.register(_leave)
+POSSIBLE = bool(_PYTHON.view)  # the library can tell what a tensor is
+_METHOD = _fast(b"submit", _lib.library.chorus_python_submit)
+_SITE = _fast(b"site", _lib.library.chorus_python_site)
 _new: Any = ctypes.PYFUNCTYPE(py_object, POINTER(_Method), py_object, c_void_p)(("PyCFunction_NewEx", ctypes.pythonapi))
+
+
+# site(d): the call site of an operation that the caller begins, looked for from its d-th caller on; see _lib.CALLER.
+site: Callable[[int], int] = _new(ctypes.byref(_SITE), 0, None)
 
 
 def otherwise(*_: Any) -> int:
@@ -71,8 +108,9 @@ def otherwise(*_: Any) -> int:
 def submit_of(handle: int | None) -> Callable[..., int]:
     """``submit(kind, reduction, root, timeout_ns[, out[, in]])`` of a communicator of the host, which returns a status or OTHERWISE.
 
+    What is added to ``kind`` by :data:`_lib.CALLER` says where to look for the call site.
     OTHERWISE means that nothing was done, and that :meth:`Communicator.run` is to be used. The caller has made sure that the
     tensors are of type ``torch.Tensor`` itself, and not ``is_neg()``.
     """
-    submit: Callable[..., int] = otherwise if _METHOD is None or handle is None else _new(ctypes.byref(_METHOD), handle, None)
+    submit: Callable[..., int] = otherwise if not POSSIBLE or handle is None else _new(ctypes.byref(_METHOD), handle, None)
     return submit

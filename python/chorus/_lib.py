@@ -68,6 +68,9 @@ SEND, RECV, BROADCAST, ALL_REDUCE, REDUCE, ALL_GATHER, ALL_GATHER_SINGLE, ALL_GA
 REDUCE_SCATTER, REDUCE_SCATTER_SINGLE, REDUCE_SCATTER_V = 9, 10, 11
 ALL_TO_ALL, ALL_TO_ALL_SINGLE, ALL_TO_ALL_V_SINGLE, BARRIER, SCATTER, GATHER, GATHER_SINGLE = range(12, 19)
 
+# Added to an operation's kind for Communicator.submit, d times: the call site is looked for from the d-th caller of submit's caller on.
+CALLER = 256
+
 SUM, PRODUCT, MIN, MAX, BAND, BOR, BXOR, AVG, PREMUL_SUM = range(1, 10)
 
 PUT, GET, ACCUMULATE, FETCH_OP, COMPARE_AND_SWAP, SIGNAL, WAIT_SIGNAL, FENCE = range(1, 9)
@@ -79,8 +82,8 @@ SIGNAL_SLOTS = 64
 
 # chorus_op, packed in one go: size kind dtype reduction, in in_count out out_count,
 # root peer tag n_lists, ins outs in_splits out_splits, factor factor_data,
-# timeout_ns, hints n_hints, source seq.
-OP = struct.Struct("=IiiiQqQqiiiiQQQQdQqQiiQ")
+# timeout_ns, hints n_hints, source seq, site reserved.
+OP = struct.Struct("=IiiiQqQqiiiiQQQQdQqQiiQII")
 
 
 class Host(Structure):
@@ -104,6 +107,19 @@ class Python(Structure):
         ("integer", c_void_p),
         ("failed", c_void_p),
         ("forget", c_void_p),
+        ("call", c_void_p),
+        ("code", c_void_p),
+        ("instruction", c_void_p),
+        ("back", c_void_p),
+        ("drop", c_void_p),
+        ("frame_at", c_void_p),
+        ("site_of", c_void_p),
+        ("stacks_signal", c_int32),
+        ("stacks_fd", c_int32),
+        ("ensure", c_void_p),
+        ("release", c_void_p),
+        ("held", c_void_p),
+        ("inner", c_char_p),
     ]
 
 
@@ -303,6 +319,8 @@ class Op(Structure):
         ("n_hints", c_int32),
         ("source", c_int32),
         ("seq", c_uint64),
+        ("site", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
@@ -345,7 +363,9 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "backends": (_str, []),
     "set_host": (_i32, [POINTER(Host)]),
     "set_python": (_i32, [POINTER(Python)]),
-    "python_submit": (_ptr, [_ptr, _ptr, c_ssize_t]),  # for _direct alone, which makes a method of it
+    "python_submit": (_ptr, [_ptr, _ptr, c_ssize_t]),  # for _direct alone, which makes methods of these two
+    "python_site": (_ptr, [_ptr, _ptr, c_ssize_t]),
+    "site": (c_uint32, [_str, _i32, _str]),
     "last_error": (POINTER(ErrorFacts), []),
     "alloc": (_i32, [_i64, _i32, POINTER(_ptr)]),
     "free": (_i32, [_ptr]),

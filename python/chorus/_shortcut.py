@@ -41,6 +41,7 @@ def take(kind: Any) -> None:
     if cell is None or not _direct.POSSIBLE:
         return
     theirs = cell.cell_contents
+    kind_of_it = _lib.ALL_REDUCE + 2 * _lib.CALLER  # beyond the wrapper
     plain, add, enum, modes = torch.Tensor, dist.ReduceOp.SUM, dist.ReduceOp.RedOpType, torch._C._len_torch_dispatch_stack
 
     @functools.wraps(theirs)
@@ -60,7 +61,7 @@ def take(kind: Any) -> None:
         ):
             comm = of.comm
             if comm._batch is None:
-                status = comm.submit(_lib.ALL_REDUCE, number, 0, 0, tensor)
+                status = comm.submit(kind_of_it, number, 0, 0, tensor)
                 if not status:
                     comm.issued += 1
                     return None

@@ -197,7 +197,7 @@ class ProcessGroup(dist.ProcessGroup):
             tensor = tensors[0]
             comm = self.comm
             if self._direct(tensor, opts) and (reduction := NUMBERS.get(hash(opts.reduceOp))):
-                if comm.through(comm.submit(_lib.ALL_REDUCE, reduction, 0, timeout_ns(opts.timeout), tensor)):
+                if comm.through(comm.submit(_lib.ALL_REDUCE + _lib.CALLER, reduction, 0, timeout_ns(opts.timeout), tensor)):
                     return _done(tensors)
         return self._allreduce(tensors, opts, *more, **named)
 
@@ -227,7 +227,7 @@ class ProcessGroup(dist.ProcessGroup):
             tensor = tensors[0]
             comm = self.comm
             if self._direct(tensor, opts):
-                if comm.through(comm.submit(_lib.BROADCAST, 0, opts.rootRank, timeout_ns(opts.timeout), tensor)):
+                if comm.through(comm.submit(_lib.BROADCAST + _lib.CALLER, 0, opts.rootRank, timeout_ns(opts.timeout), tensor)):
                     return _done(tensors)
         return self._broadcast(tensors, opts, *more, **named)
 
@@ -421,7 +421,7 @@ class ProcessGroup(dist.ProcessGroup):
         if self._others and self._of_others(getattr(opts, "device", None)):
             return self._elsewhere.barrier(opts)
         comm = self.comm
-        if self._at_once(opts) and not profiler._is_profiler_enabled and comm.through(comm.submit(_lib.BARRIER, 0, 0, timeout_ns(opts.timeout))):
+        if self._at_once(opts) and not profiler._is_profiler_enabled and comm.through(comm.submit(_lib.BARRIER + _lib.CALLER, 0, 0, timeout_ns(opts.timeout))):
             return _done([])
         return self._barrier(opts, *more, **named)
 

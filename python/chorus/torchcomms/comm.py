@@ -38,6 +38,7 @@ _Hints = Mapping[str, str] | None
 # Numbers of operations, for hooks: one sequence for the whole process; finalize has a number of its own.
 _op_ids = itertools.count()
 _FINALIZE_ID = (1 << 64) - 1
+_ALL_REDUCE = _lib.ALL_REDUCE + _lib.CALLER
 _unnamed = itertools.count()
 _open: weakref.WeakSet[TorchComm] = weakref.WeakSet()
 _of_groups: weakref.WeakKeyDictionary[ProcessGroup, TorchComm] = weakref.WeakKeyDictionary()
@@ -247,7 +248,7 @@ class TorchComm:
             async_op or hints or timeout or hooks.pre or hooks.post or tensor.is_neg() or profiler._is_profiler_enabled
         ):  # fmt: skip
             comm = impl.comm
-            status = comm.submit(_lib.ALL_REDUCE, op._type._value_, 0, 0, tensor)
+            status = comm.submit(_ALL_REDUCE, op._type._value_, 0, 0, tensor)
             if not status:
                 comm.issued += 1
                 next(_op_ids)

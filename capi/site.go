@@ -1,0 +1,15 @@
+//go:build cgo
+
+package main
+
+// #include "shim.h"
+import "C"
+
+import "github.com/chorus-comms/chorus/observe"
+
+//export goSite
+func goSite(file *C.char, line C.int32_t, function *C.char) (site C.uint32_t) {
+	var status C.chorus_status
+	defer contain(&status)
+	return C.uint32_t(observe.Site(observe.Frame{Name: text(function, ""), File: text(file, ""), Line: int(line)}))
+}

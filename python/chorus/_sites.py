@@ -1,0 +1,69 @@
+"""Where a program is: the lines of its own, and not those of PyTorch or of this package in between; and the stacks of its threads."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import pathlib
+import signal
+from types import FrameType
+
+import torch
+
+from chorus import _lib
+
+_FURTHER = -1  # the caller's place counts
+# What is between a program and the library: modules' directories, and, with a slash at the end, the one that holds Python's own.
+INNER = (os.path.dirname(torch.__file__), os.path.dirname(__file__), os.path.dirname(os.__file__) + "/")
+
+
+def _inner(file: str) -> bool:
+    if file.startswith("<frozen "):
+        return True
+    for directory in INNER:
+        below = file.removeprefix(directory)
+        if below != file and (directory.endswith("/") or below.startswith("/")):
+            return not below.startswith(("site-packages/", "dist-packages/"))
+    return False
+
+
+def site_of(frame: FrameType) -> int:
+    """The library's number of the place where a frame is; what the library asks for each instruction once."""
+    code = frame.f_code
+    if _inner(code.co_filename):
+        return _FURTHER
+    name: str = getattr(code, "co_qualname", code.co_name)
+    number: int = _lib.library.chorus_site(_short(code.co_filename).encode(), frame.f_lineno, name.encode())
+    return number
+
+
+def _short(file: str) -> str:
+    """A file's path from the working directory on, if it's there."""
+    try:
+        return file.removeprefix(os.getcwd() + "/")
+    except OSError:
+        return file
+
+
+def _free_signal() -> int:
+    """A signal that nobody handles, ignores or blocks; 0 if there's none. Those of real time do nothing by themselves."""
+    taken = 0
+    for line in pathlib.Path("/proc/self/status").read_text().splitlines():
+        name, _, mask = line.partition(":")
+        if name in ("SigBlk", "SigIgn", "SigCgt"):
+            taken |= int(mask, 16)
+    free = (n for n in range(signal.SIGRTMAX - 1, signal.SIGRTMIN, -1) if not taken >> (n - 1) & 1)
+    return next(free, 0)
+
+
+def register() -> tuple[int, int]:
+    """Prepare faulthandler to write the stacks of all threads when the library calls for it. Returns the signal that stands for it, which
+    is never sent, and the file; 0 and -1 if that can't be."""
+    try:
+        number = _free_signal()
+        file = os.memfd_create("chorus-stacks") if number else -1
+        if number:
+            faulthandler.register(number, file)
+    except (OSError, RuntimeError, ValueError):
+        return 0, -1
+    return number, file

@@ -1,0 +1,77 @@
+"""Jobs of a few processes that run a program of a test, as ``torchrun`` would, and may hang: for what others see of them then.
+
+The processes are made from one that has loaded PyTorch, so that a job begins in less than a second.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import runpy
+import socket
+import subprocess
+import time
+
+from chorus.bench.port import free_port
+from worlds import context
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def _rank(program, directory, environment):
+    os.environ.update(environment)
+    os.chdir(directory)
+    runpy.run_path(program, run_name="__main__")
+
+
+class Job:
+    """``size`` processes that run ``text`` as ``train.py``; a directory has that, and ``dumps``, theirs."""
+
+    def __init__(self, directory, text, size=3):
+        self.directory, self.size = directory, size
+        (directory / "train.py").write_text(text)
+        self.dumps = directory / "dumps"
+        port = free_port()
+        self.processes = []
+        for rank in range(size):
+            environment = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": port, "CHORUS_DUMP_DIR": self.dumps, "OMP_NUM_THREADS": 1, "TORCHELASTIC_RUN_ID": "train"}  # fmt: skip
+            process = context.Process(target=_rank, args=("train.py", directory, {k: str(v) for k, v in environment.items()}))
+            process.start()
+            self.processes.append(process)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes:
+            process.kill()
+            process.join()
+
+    def ask(self, rank, what, seconds=10):
+        """What a rank answers to a request on its socket: see observe/station.go."""
+        until = time.monotonic() + seconds
+        while True:
+            with contextlib.suppress(OSError, ValueError, IndexError), socket.socket(socket.AF_UNIX) as s:
+                s.settimeout(seconds)
+                s.connect(str(next(iter(self.dumps.glob(f"*_rank_{rank}.sock")), "/none")))
+                s.sendall(what.encode() + b"\n")
+                return json.loads(b"".join(iter(lambda: s.recv(1 << 16), b"")))
+            assert time.monotonic() < until, f"rank {rank} doesn't answer"
+            time.sleep(0.02)
+
+    def dump(self, rank):
+        """The rank's dump, as it is now."""
+        return json.loads(pathlib.Path(self.ask(rank, "dump")).read_text())
+
+
+_command = []
+
+
+def chorus(*args, directory=None):
+    """What ``chorus`` prints."""
+    if not _command:
+        binary = pathlib.Path(os.environ.get("TMPDIR", "/tmp")) / f"chorus-test-{os.getpid()}"
+        subprocess.run(["go", "build", "-o", binary, "./cmd/chorus"], cwd=ROOT, check=True)
+        _command.append(binary)
+    return subprocess.run([_command[0], *map(str, args)], cwd=directory, capture_output=True, text=True).stdout

@@ -1,0 +1,192 @@
+"""What is said of a job that hangs: where its Python program is, and where it has called its operations."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+
+import pytest
+from chorus import _direct
+from jobs import Job, chorus
+
+# Rank 2 of three does something else where the others go on.
+PROGRAM = """\
+import ctypes, os, signal, threading, time
+import torch, torch.distributed as dist
+import chorus
+
+chorus.register()
+x = torch.ones(8)
+lock = threading.Lock()
+
+def train():
+    for _ in range(3):
+        dist.all_reduce(x)
+    if dist.get_rank() == 2:
+        elsewhere()
+    dist.all_reduce(x)
+
+def elsewhere():
+    {elsewhere}
+
+dist.init_process_group("chorus")
+try:
+    train()
+except chorus.Error:
+    pass
+"""
+WAITING = "waiting: ranks 0-1: all_reduce(float32[8], sum) #4, at train.py:14 (train), for T"
+MISSING = '1. missing: rank 2 is missing from all_reduce(float32[8], sum) #4 of "0"'
+
+LOADER = """
+    class Stuck(torch.utils.data.Dataset):
+        def __len__(self): return 1
+        def __getitem__(self, i): time.sleep(600)
+    for _ in torch.utils.data.DataLoader(Stuck(), num_workers=1, multiprocessing_context="fork"):
+        pass
+"""
+
+# What rank 2 does, and what is said then.
+HANGS = {
+    "user code": ("time.sleep(600)", [MISSING, "rank 2: time.sleep in elsewhere (train.py:17), after all_reduce #3 (train.py:11)", WAITING]),
+    "user code, nothing called": ("while True: x.numel", [MISSING,
+        "rank 2: `while True: x.numel` in elsewhere (train.py:17), after all_reduce #3 (train.py:11)", WAITING]),
+    "DataLoader": (LOADER, [MISSING,
+        "rank 2: torch.utils.data.dataloader.__next__ in elsewhere (train.py:20), after all_reduce #3 (train.py:11)", WAITING]),
+    "C extension": ("libc = ctypes.PyDLL(None); libc.sleep(600)", [MISSING,
+        "rank 2: `libc = ctypes.PyDLL(None); libc.sleep(600)` in elsewhere (train.py:17), after all_reduce #3 (train.py:11)", WAITING]),
+    "lock": ("lock.acquire()\n    with lock: pass", [MISSING,
+        "rank 2: `with lock: pass` in elsewhere (train.py:18), after all_reduce #3 (train.py:11)", WAITING]),
+}  # fmt: skip
+
+
+def said(job):
+    """What `chorus explain` says, without times."""
+    text = re.sub(r"for \d+\.\d+ s", "for T", chorus("explain", job.dumps))
+    return [line.strip() for line in text.splitlines()[2:]]
+
+
+def explained(job, lines, seconds=40):
+    """Wait until that is what is said."""
+    until = time.monotonic() + seconds
+    while (got := said(job)) != lines:
+        assert time.monotonic() < until, "\n".join(got)
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("name", HANGS)
+def test_hangs(tmp_path, name):
+    does, lines = HANGS[name]
+    with Job(tmp_path, PROGRAM.format(elsewhere=does.strip())) as job:
+        for rank in range(3):
+            job.ask(rank, "live")
+        explained(job, lines)
+
+
+# Operations by both faces and in all ways, each of which ends with a number.
+CALLS = """\
+import time
+import torch, torch.distributed as dist
+import chorus
+from chorus.torchcomms import ReduceOp, distwrap
+
+chorus.register()
+dist.init_process_group("chorus")
+x, y, comm = torch.ones(4), [torch.ones(4), torch.ones(4)], distwrap.get_comm()
+me = dist.get_rank()
+
+class Model:
+    def step(self):
+        dist.all_reduce(x)  # 1
+        dist.all_reduce(x, async_op=True).wait()  # 2
+        dist.all_reduce(x.reshape(2, 2).t())  # 3
+        dist.group.WORLD.allreduce([x]).wait()  # 4
+        dist.broadcast(x, 0)  # 5
+        dist.barrier()  # 6
+        dist.all_gather(y, x)  # 7
+        with dist.distributed_c10d._coalescing_manager(async_ops=True) as work:  # 8
+            dist.all_reduce(x)
+            dist.all_reduce(x)
+        work.wait()
+        comm.all_reduce(x, ReduceOp.SUM)  # 9
+        comm.broadcast(x, 0)  # 10
+        dist.send(x, 1) if me == 0 else dist.recv(x, 0)  # 11
+        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend if me == 0 else dist.irecv, x, 1 - me)]):  # 12
+            work.wait()
+        for _ in range(3): dist.all_reduce(x)  # 13
+
+Model().step()
+ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+def backward():
+    ddp(torch.ones(1, 2)).sum().backward()
+backward()
+time.sleep(600)
+"""
+
+
+def test_call_sites(tmp_path):
+    with Job(tmp_path, CALLS, 2) as job:
+        lines = CALLS.splitlines()
+        backward = next(i for i, line in enumerate(lines, 1) if ".backward()" in line)
+        until = time.monotonic() + 40
+        while True:
+            entries = job.dump(0)["entries"]
+            found = [e["frames"][0] if e["frames"] else None for e in entries]
+            if found and found[-1] and found[-1]["name"] == "backward" and found[-1]["line"] == backward:
+                break
+            assert time.monotonic() < until, found
+            time.sleep(0.1)
+    numbers = {i: int(line.partition("# ")[2]) for i, line in enumerate(lines, 1) if re.search(r"# \d+$", line)}
+    sites = [f for f in found if f and f["line"] in numbers]
+    assert [numbers[f["line"]] for f in sites] == [*range(1, 9), 8, *range(9, 14), 13, 13]
+    assert {f["filename"] for f in found if f} == {"train.py"}
+    assert {f["name"] for f in sites} == {"Model.step"}
+
+
+def test_site():
+    def here():
+        return _direct.site(0)
+
+    def there():
+        return _direct.site(0)
+
+    assert here() == here() != there() > 0
+    assert _direct.site(10000) == 0
+    with pytest.raises(TypeError):
+        _direct.site("x")
+
+
+def test_stacks_leave_signals_alone():
+    """Of the signals that a program handles none is taken, and what stands for the stacks is never sent."""
+    code = textwrap.dedent("""
+        import faulthandler, signal
+        seen = []
+        taken = signal.SIGRTMAX - 1
+        signal.signal(taken, lambda *_: seen.append(1))
+        before = {n: signal.getsignal(n) for n in range(1, signal.NSIG) if n not in (32, 33)}
+        from chorus import _direct
+        assert _direct._PYTHON.stacks_signal not in (0, taken), _direct._PYTHON.stacks_signal
+        after = {n: signal.getsignal(n) for n in before}
+        changed = [n for n in before if before[n] != after[n]]
+        assert not changed
+        signal.raise_signal(taken)
+        assert seen == [1]
+    """)
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_environment():
+    """Variables that a program sets before it loads the library count, and those that it deletes don't."""
+    code = textwrap.dedent("""
+        import os, pathlib, sys
+        os.environ["CHORUS_DUMP_DIR"] = sys.argv[1]
+        del os.environ["CHORUS_RECORD"]
+        from chorus._comm import Communicator
+        comm = Communicator.create(0, 1, None, name="alone")
+        assert list(pathlib.Path(sys.argv[1]).glob("*.sock"))
+    """)
+    with tempfile.TemporaryDirectory() as directory:
+        subprocess.run([sys.executable, "-c", code, directory], check=True, env=os.environ | {"CHORUS_RECORD": "0"})
