@@ -1,5 +1,6 @@
 import datetime
 import os
+import resource
 import time
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 import torch.distributed as dist
 from conftest import world_of
 from torch._C import _distributed_c10d as c10d
-from worlds import World
+from worlds import LONG, World
 
 import chorus
 
@@ -157,3 +158,42 @@ def test_killed_rank_is_named():
         fine, value = world.pipes[rank].recv()
         assert fine, value
     world.kill()
+
+
+def _hungry(peers, left):
+    """A rank has a few descriptors left while all make a group. It says so, and the others whose want it is; the default group goes on."""
+    culprit = peers.size - 1
+    dist.barrier()
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if peers.rank == culprit:
+        # One of those in use is that of the directory.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1 + left, before[1]))
+    began = time.monotonic()
+    try:
+        group = dist.new_group(timeout=datetime.timedelta(seconds=30))
+        dist.barrier(group)
+        dist.destroy_process_group(group)
+        error = None
+    except chorus.Error as e:
+        error = type(e).__name__, e.rank, str(e)
+    took = time.monotonic() - began
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    x = torch.ones(4)
+    dist.all_reduce(x)
+    assert x.tolist() == [peers.size] * 4
+    return error, took
+
+
+@pytest.mark.parametrize("left", range(41) if LONG else [0, 1, 2, 3, 4, 8])
+def test_new_group_without_descriptors(left):
+    world = world_of(3)
+    answers = world.run(_hungry, left)
+    culprit = len(answers) - 1
+    hungry = answers[culprit][0] is not None
+    for rank, (error, took) in enumerate(answers):
+        assert took < 5, answers
+        if not hungry:
+            assert error is None, answers
+        else:
+            assert error[0] == ("InternalError" if rank == culprit else "AbortedError"), answers
+            assert error[1] == culprit and "too many open files" in error[2], answers
