@@ -35,6 +35,9 @@ const corrupt FaultKind = "corrupt"
 // FaultKinds are all kinds, in the order of the tables.
 var FaultKinds = []FaultKind{None, Kill, Stop, Pause, Late, Slow, Delay, Drop, Truncate, Flip, Cut, Partition, Mismatch, Abort, Panic, Exit, Absent, Exhausted}
 
+// maxLeft is with how many descriptors at most a process is exhausted: what a step opens fits into more.
+const maxLeft = 40
+
 // Fault is what goes wrong in one program.
 type Fault struct {
 	Kind  FaultKind
@@ -46,12 +49,13 @@ type Fault struct {
 	Delay time.Duration // how long, or, with real processes, how much later
 	After int           // how many messages pass before one is broken
 	Wrong int           // which difference a mismatch makes, which hook panics, and how
+	Left  int           // how many descriptors are left to a process that is exhausted, in Step or, if that is -1, as it joins
 }
 
 // waits reports whether others notice the fault only when their patience ends.
 func (f Fault) waits() bool {
 	switch f.Kind {
-	case Stop, Late, Drop, Absent, Exhausted:
+	case Stop, Late, Drop, Absent:
 		return true
 	}
 	return false
@@ -119,6 +123,13 @@ func (m *maker) fault(from []FaultKind) {
 				}
 			}
 		}
+	case Exhausted:
+		if p.Mode == Real {
+			f.Left = m.IntN(maxLeft + 1)
+			if m.IntN(3) == 0 {
+				f.Step = -1
+			}
+		}
 	case Mismatch:
 		f.Step = m.IntN(len(p.Steps))
 		for p.Steps[f.Step].Do != collective || !p.Comms[p.Steps[f.Step].On].has(f.Rank) || len(p.Comms[p.Steps[f.Step].On].Members) == 1 {
@@ -147,7 +158,7 @@ func (p *Program) timeout(on int) time.Duration {
 // joining returns how long ranks wait for each other at the start. Processes of other programs may be in their way then.
 func (p *Program) joining() time.Duration {
 	switch {
-	case p.Fault.Kind != Absent && p.Fault.Kind != Exhausted:
+	case p.Fault.Kind != Absent:
 	case p.Mode == Real:
 		return 3 * p.Timeout
 	default:

@@ -33,12 +33,13 @@ type injector struct {
 	// cut breaks the link to a peer.
 	cut func(peer int)
 
-	mu     sync.Mutex
-	faults *fault.Faults // once the fabric is open
-	spaces int
-	fired  atomic.Int64 // when, in nanoseconds since 1970
-	did    bool
-	over   bool // the rank has ended; guarded by mu
+	mu      sync.Mutex
+	faults  *fault.Faults // once the fabric is open
+	spaces  int
+	fired   atomic.Int64 // when, in nanoseconds since 1970
+	did     bool
+	restore func() // ends the want of descriptors; nil while there is none
+	over    bool   // the rank has ended; guarded by mu
 }
 
 func (in *injector) culprit() bool { return in.p.Fault.Rank == in.rank }

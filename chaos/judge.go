@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -73,6 +74,9 @@ func (o *Outcome) judge() {
 // unnoticed says what a rank should have noticed and has not.
 func (o *Outcome) unnoticed(r int, rep *Report) string {
 	p, f := o.Program, o.Program.Fault
+	if f.Kind == Exhausted && r == f.Rank && len(rep.Failures) > 0 && !strings.Contains(rep.Failures[0].Text, p.want()) {
+		return "does not say what it lacks: " + rep.Failures[0].Text
+	}
 	if !o.Fired || r == f.Rank || len(rep.Failures) > 0 {
 		return ""
 	}
@@ -86,6 +90,14 @@ func (o *Outcome) unnoticed(r int, rep *Report) string {
 		return "joined a world that is not complete"
 	}
 	return ""
+}
+
+// want is what a rank lacks that is exhausted, as its error says.
+func (p *Program) want() string {
+	if p.Mode == Real {
+		return syscall.EMFILE.Error()
+	}
+	return syscall.ENOMEM.Error()
 }
 
 // misnamed says why an error is not one that the fault should give; "" if it is.
@@ -134,7 +146,7 @@ func (o *Outcome) right(r int, x Failure) bool {
 	case Absent:
 		return (x.Kind == "missing" || x.Kind == "timeout") && only
 	case Exhausted:
-		return names || r == f.Rank
+		return x.Kind == "aborted" && only
 	}
 	return false
 }

@@ -64,7 +64,11 @@ func run(p *Program, number int, in *injector, join func(ctx context.Context, op
 			in.fire()
 			break
 		}
+		if err := in.hunger(k); err != nil {
+			panic(err) // of the campaign's own doing
+		}
 		r.step(k)
+		in.sate()
 	}
 	r.await()
 	for on, g := range p.Comms {

@@ -126,14 +126,10 @@ func (w *worker) real(p *Program, t task) (Report, error) {
 	}
 	defer in.end()
 	return run(p, t.Rank, in, func(ctx context.Context, more ...comm.NewOption) (*comm.Comm, error) {
-		if p.Fault.Kind == Exhausted && in.culprit() {
-			in.fire()
-			restore, err := starve(p.Fault.After*3 + p.Fault.Wrong)
-			if err != nil {
-				return nil, err
-			}
-			defer restore()
+		if err := in.hunger(-1); err != nil {
+			return nil, err
 		}
+		defer in.sate()
 		return comm.New(ctx, append(opts, more...)...)
 	}), nil
 }
@@ -141,6 +137,23 @@ func (w *worker) real(p *Program, t task) (Report, error) {
 // wrapped reports whether a real program's fault needs a fabric that breaks on purpose.
 func (p *Program) wrapped() bool {
 	return p.Fault.onMessages() || p.Fault.Kind == Cut || p.Fault.Kind == Partition
+}
+
+// hunger leaves the rank's process a few descriptors only while it does step k, if that's the fault.
+func (in *injector) hunger(k int) (err error) {
+	if f := in.p.Fault; f.Kind == Exhausted && in.p.Mode == Real && in.culprit() && k == f.Step {
+		in.fire()
+		in.restore, err = starve(f.Left)
+	}
+	return err
+}
+
+// sate ends that.
+func (in *injector) sate() {
+	if in.restore != nil {
+		in.restore()
+		in.restore = nil
+	}
 }
 
 // starve leaves the process only a few descriptors, with which all shared memory and all links come.
