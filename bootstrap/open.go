@@ -122,7 +122,8 @@ func openMaster(ctx context.Context, info Info, opts Options) (store.Store, erro
 		info.MasterAddr = "127.0.0.1"
 	}
 	if info.Rank != 0 {
-		st, err := store.DialTCP(ctx, info.master(), store.TCPOptions{Timeout: opts.Timeout, Security: *opts.Security})
+		// If rank 0 goes, its store doesn't come back.
+		st, err := store.DialTCP(ctx, info.master(), store.TCPOptions{Timeout: opts.Timeout, Security: *opts.Security, Reconnect: time.Nanosecond})
 		if err != nil {
 			return nil, fmt.Errorf("bootstrap: rank %d can't reach rank 0: %w", info.Rank, err)
 		}

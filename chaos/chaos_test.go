@@ -62,11 +62,11 @@ func TestVirtual(t *testing.T) {
 }
 
 func TestReal(t *testing.T) {
-	rounds := 12
+	rounds := 20
 	if commtest.Long() {
-		rounds = 300
+		rounds = 600
 	}
-	report(t, campaign(t, Campaign{Mode: Real, Rounds: rounds, Seed: 1, Faults: []FaultKind{None, Kill}}))
+	report(t, campaign(t, Campaign{Mode: Real, Rounds: rounds, Seed: 1, Faults: []FaultKind{None, Kill, Exhausted, Host}}))
 }
 
 // A campaign that is stopped in the middle of a round gives the result of those before, and finds nothing in that one.

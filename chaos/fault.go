@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"slices"
 	"time"
 )
 
@@ -27,13 +28,15 @@ const (
 	Exit      FaultKind = "exit"      // it leaves in the middle, by Finalize
 	Absent    FaultKind = "absent"    // it never joins
 	Exhausted FaultKind = "exhausted" // it has no memory, or descriptors, left
+	Host      FaultKind = "host"      // it dies while others make a communicator at a store that it serves; in real programs only
 )
 
 // corrupt is what nothing finds but the checker, which it's to test: a bit of the data of one message is wrong.
 const corrupt FaultKind = "corrupt"
 
 // FaultKinds are all kinds, in the order of the tables.
-var FaultKinds = []FaultKind{None, Kill, Stop, Pause, Late, Slow, Delay, Drop, Truncate, Flip, Cut, Partition, Mismatch, Abort, Panic, Exit, Absent, Exhausted}
+var FaultKinds = []FaultKind{None, Kill, Stop, Pause, Late, Slow, Delay, Drop, Truncate, Flip, Cut, Partition, Mismatch, Abort, Panic, Exit, Absent,
+	Exhausted, Host}
 
 // maxLeft is with how many descriptors at most a process is exhausted: what a step opens fits into more.
 const maxLeft = 40
@@ -80,13 +83,18 @@ func (f Fault) harmless() bool {
 }
 
 // dead reports whether the culprit has no say any more.
-func (f Fault) dead() bool { return f.Kind == Kill || f.Kind == Stop || f.Kind == Absent }
+func (f Fault) dead() bool {
+	return f.Kind == Kill || f.Kind == Host || f.Kind == Stop || f.Kind == Absent
+}
 
 // fault draws what goes wrong.
 func (m *maker) fault(from []FaultKind) {
 	p := &m.p
 	if from == nil {
 		from = FaultKinds
+	}
+	if p.Mode == Virtual {
+		from = slices.DeleteFunc(slices.Clone(from), func(k FaultKind) bool { return k == Host })
 	}
 	f := &p.Fault
 	*f = Fault{Kind: of(m, from...), Rank: m.IntN(p.Size), Step: m.IntN(len(p.Steps)), Wrong: m.IntN(4)}
@@ -123,6 +131,8 @@ func (m *maker) fault(from []FaultKind) {
 				}
 			}
 		}
+	case Host:
+		m.hosting()
 	case Exhausted:
 		if p.Mode == Real {
 			f.Left = m.IntN(maxLeft + 1)

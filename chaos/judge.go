@@ -118,12 +118,17 @@ func (o *Outcome) misnamed(r int, x Failure) string {
 // right reports whether an error is the one that the fault gives a rank which has to do with it.
 func (o *Outcome) right(r int, x Failure) bool {
 	p, f := o.Program, o.Program.Fault
+	if f.Kind == Host && x.Kind == "lost" && len(x.Named) == 0 && !p.Comms[x.Comm].has(f.Rank) {
+		return true // its store's host is no member
+	}
 	if f.Rank >= 0 && !p.Comms[x.Comm].has(f.Rank) {
 		return false
 	}
 	names := slices.Contains(x.Named, f.Rank)
 	only := len(x.Named) == 1 && names
 	switch f.Kind {
+	case Host: // who was through has nobody left to make the communicator with if another one was not
+		return x.Kind == "lost" && (only || len(x.Named) == 1 && o.lacks(x.Named[0], x.Comm))
 	case Kill:
 		return x.Kind == "lost" && only
 	case Exit: // who waits for a message of any rank does not know that it was to come from the one that has left

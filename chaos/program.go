@@ -52,6 +52,7 @@ const (
 	anySource         // rank Root receives a message of each other
 	window            // puts, signals and reads through a window
 	await             // waits for what the rank has issued before
+	found             // makes the communicator To at a store that the culprit serves
 )
 
 // step is what the members of communicator On do together.
@@ -79,6 +80,8 @@ func (s step) String() string {
 		return fmt.Sprintf("split of %d into %v", s.On, s.To)
 	case await:
 		return "await"
+	case found:
+		return fmt.Sprintf("new communicator %v at the culprit's store", s.To)
 	}
 	return fmt.Sprintf("%s of %d elements on %d", [...]string{ring: "ring", anySource: "any source", window: "window"}[s.Do], s.Count, s.On)
 }

@@ -19,6 +19,8 @@ type rank struct {
 	ctx     context.Context // of operations
 	comms   []*comm.Comm    // nil where it isn't a member, or the communicator could not be made
 	broken  []bool
+	hints   map[string]string // of its communicators
+	leave   []func() error    // what else ends with the program
 	pending []pending
 	report  Report
 }
@@ -54,7 +56,8 @@ func run(p *Program, number int, in *injector, join func(ctx context.Context, op
 		r.report.Fired = in.fired.Load()
 		return r.report
 	}
-	r.comms[0] = world
+	r.comms[0], r.hints = world, hints
+	defer r.close()
 	if err := world.SetTimeout(p.timeout(0)); err != nil {
 		r.fail(0, -1, err)
 	}
@@ -95,6 +98,12 @@ func run(p *Program, number int, in *injector, join func(ctx context.Context, op
 	return r.report
 }
 
+func (r *rank) close() {
+	for _, end := range r.leave {
+		end()
+	}
+}
+
 // step takes step k, if the rank has a part in it.
 func (r *rank) step(k int) {
 	s := &r.p.Steps[k]
@@ -115,6 +124,8 @@ func (r *rank) step(k int) {
 	switch {
 	case errors.As(err, &bad):
 		r.wrong(k, bad.what)
+	case err != nil && s.Do == found:
+		r.fail(s.To[0], k, err)
 	case err != nil:
 		r.fail(s.On, k, err)
 	default:
@@ -134,6 +145,8 @@ func (r *rank) do(c *comm.Comm, s *step, k int) error {
 		return r.anySource(c, s, k)
 	case window:
 		return r.window(c, s)
+	case found:
+		return r.found(s)
 	}
 	return nil
 }

@@ -89,14 +89,14 @@ func (w *worker) close() {
 	}
 }
 
-// meeting is how long a worker looks for the store.
-const meeting = 20 * time.Second
+// looking is how long a worker looks for the store.
+const looking = 20 * time.Second
 
 // real carries out one rank of a real program.
 func (w *worker) real(p *Program, t task) (Report, error) {
 	if w.store == nil || w.at != t.Store {
 		w.close()
-		ctx, cancel := context.WithTimeout(context.Background(), meeting)
+		ctx, cancel := context.WithTimeout(context.Background(), looking)
 		defer cancel()
 		st, err := store.DialTCP(ctx, t.Store, store.TCPOptions{})
 		if err != nil {
@@ -104,7 +104,7 @@ func (w *worker) real(p *Program, t task) (Report, error) {
 		}
 		w.store, w.at = st, t.Store
 	}
-	in := &injector{p: p, rank: t.Rank}
+	in := &injector{p: p, rank: t.Rank, meeting: meeting{w.store, t.Name}}
 	in.strike = func(kind FaultKind) {
 		w.say(answer{Fired: time.Now().UnixNano()})
 		if kind == Kill {

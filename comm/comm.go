@@ -94,7 +94,11 @@ func New(ctx context.Context, opts ...NewOption) (*Comm, error) {
 		}
 		f(&o)
 	}
+	var st store.Store
 	fail := func(format string, args ...any) (*Comm, error) {
+		if e := o.hostLost(st, args); e != nil {
+			return nil, e
+		}
 		return nil, late(o.name, fmt.Errorf("chorus: communicator %q: "+format, append([]any{o.name}, args...)...))
 	}
 	if none != 0 {
@@ -126,7 +130,6 @@ func New(ctx context.Context, opts ...NewOption) (*Comm, error) {
 	if err := checkName(o.name); err != nil {
 		return fail("%w", err)
 	}
-	var st store.Store
 	if o.size > 1 {
 		st = store.NewPrefix("chorus/"+o.name, o.store)
 		if err := claimName(ctx, st, o.size); err != nil {
@@ -136,7 +139,10 @@ func New(ctx context.Context, opts ...NewOption) (*Comm, error) {
 	o.world = o.name
 	b, dev, err := o.open(ctx, st)
 	if err == nil && st != nil {
-		if err = arrived(ctx, st, o.size); err != nil {
+		if err = arrived(ctx, st, o.size); store.Gone(err) {
+			err = nil // nobody needs it any more, and the ranks have found each other
+		}
+		if err != nil {
 			b.Finalize(ctx)
 		}
 	}
@@ -247,6 +253,7 @@ func (o *newOptions) place(ctx context.Context) (launched bool, err error) {
 	if o.store != nil || o.size == 1 {
 		return false, nil
 	}
+	o.host, o.hosted = 0, !info.AgentStore
 	o.store, err = openShared(ctx, info, o.timeout)
 	return err == nil, err
 }

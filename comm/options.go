@@ -22,6 +22,8 @@ type newOptions struct {
 	rank, size   int
 	explicit     bool
 	store        store.Store
+	host         int  // whose process serves the store; -1 if that is none of the ranks
+	hosted       bool // host is known
 	timeout      time.Duration
 	hints        map[string]string
 	abortOnError *bool
@@ -60,6 +62,10 @@ func WithRank(rank, size int) NewOption {
 // WithStore sets the store through which the ranks find each other. The caller
 // keeps it open until New returns and closes it.
 func WithStore(s store.Store) NewOption { return func(o *newOptions) { o.store = s } }
+
+// WithStoreHost says that the store of WithStore is served by the process of a rank of the new communicator; -1: by one that is not
+// among them, but may die like them. If the store is lost, New's error is a *[PeerLostError] with that rank.
+func WithStoreHost(rank int) NewOption { return func(o *newOptions) { o.host, o.hosted = rank, true } }
 
 // WithTimeout bounds New and every operation without a Timeout of its own. The
 // default is TORCHCOMM_TIMEOUT_SECONDS, or 600 seconds.

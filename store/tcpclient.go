@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/config"
+	"github.com/chorus-comms/chorus/internal/spare"
 	"github.com/chorus-comms/chorus/secure"
 )
 
@@ -102,6 +103,14 @@ func (e *ConnError) Error() string {
 
 // Unwrap returns what the connection said.
 func (e *ConnError) Unwrap() error { return e.Err }
+
+// Gone reports whether an error of an open store is that its server is there no more, or can't be reached any more.
+func Gone(err error) bool {
+	if spare.Wanting(err) || errors.As(err, new(*TimeoutError)) {
+		return false
+	}
+	return errors.As(err, new(*ConnError)) || errors.As(err, new(*DialError))
+}
 
 // DialTCP connects to the server at addr, which is host:port. Until its deadline
 // (that of ctx, or opts.Timeout) it tries again when the server can't be
@@ -216,7 +225,7 @@ func (s *TCPStore) connect(ctx context.Context, op string, patience time.Duratio
 		if errors.Is(err, secure.ErrRefused) || errors.Is(err, secure.ErrNoSecret) || errors.Is(err, secure.ErrStranger) {
 			strange++
 		}
-		if patience > 0 && time.Since(begin) > patience || strange == maxStrange {
+		if patience > 0 && time.Since(begin) > patience || strange == maxStrange || spare.Wanting(err) {
 			return nil, failed
 		}
 		// Half of the pause is random, so that a thousand ranks whose server

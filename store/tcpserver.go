@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chorus-comms/chorus/internal/spare"
 	"github.com/chorus-comms/chorus/secure"
 )
 
@@ -43,6 +44,7 @@ type TCPServer struct {
 	local    *HashStore
 	serving  sync.WaitGroup
 	gate     secure.Gate
+	spare    spare.Descriptor
 	plain    sync.Once       // OnPlain
 	ctx      context.Context // ends with Close
 	stop     context.CancelFunc
@@ -85,6 +87,9 @@ func Serve(l net.Listener, opts ServerOptions) (*TCPServer, error) {
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.local = newHash(s.table, "/", opts.Timeout)
+	if err := s.spare.Keep(); err != nil {
+		return nil, fmt.Errorf("store: serving: %w", err)
+	}
 	s.serving.Go(s.accept)
 	return s, nil
 }
@@ -117,8 +122,15 @@ func (s *TCPServer) accept() {
 				return
 			}
 			// Out of descriptors or aborted by the peer: neither is the end of
-			// the server, and both pass.
+			// the server, and both pass. Who can't be served is not left waiting.
 			s.log("accept", "error", err)
+			if spare.Wanting(err) {
+				s.spare.Lend(func() {
+					if c, err := s.listener.Accept(); err == nil {
+						c.Close()
+					}
+				})
+			}
 			time.Sleep(50 * time.Millisecond)
 			continue
 		}
@@ -198,5 +210,6 @@ func (s *TCPServer) Close() error {
 	err := s.listener.Close()
 	s.local.Close()
 	s.serving.Wait()
+	s.spare.Close()
 	return err
 }

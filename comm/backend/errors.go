@@ -155,7 +155,11 @@ type PeerLostError struct {
 }
 
 func (e *PeerLostError) Error() string {
-	return fmt.Sprintf("%v: rank %d is lost: %s%s", e.Where, e.Peer, e.Cause, e.after())
+	who := fmt.Sprint("rank ", e.Peer)
+	if e.Peer < 0 {
+		who = "a rank outside of it"
+	}
+	return fmt.Sprintf("%v: %s is lost: %s%s", e.Where, who, e.Cause, e.after())
 }
 func (e *PeerLostError) Is(target error) bool { return target == ErrPeerLost }
 

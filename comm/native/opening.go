@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/chorus-comms/chorus/bootstrap"
@@ -27,6 +28,8 @@ const (
 	// wordDelay is how long the word of a rank that broke its links may take. It has half of the second in which
 	// ranks of a host learn of a death.
 	wordDelay = 500 * time.Millisecond
+	// goneDelay is how long ranks wait for each other when the store is lost: for one that has lost it too soon, in vain.
+	goneDelay = 500 * time.Millisecond
 )
 
 // watch ends the context that it returns when another rank gives up. unwatch ends that, and makes that word this rank's own error if there
@@ -52,7 +55,14 @@ func (o *opening) watch(ctx context.Context) (watched context.Context, unwatch f
 		select {
 		case <-ctx.Done():
 		case <-time.After(watchDelay):
-			if why := o.read(ctx); why != nil {
+			why := o.read(ctx)
+			if store.Gone(why) { // some may need it no more
+				select {
+				case <-ctx.Done():
+				case <-time.After(goneDelay):
+				}
+			}
+			if why != nil {
 				stop(why)
 			}
 		}
@@ -60,9 +70,12 @@ func (o *opening) watch(ctx context.Context) (watched context.Context, unwatch f
 	return watched, unwatch
 }
 
-// read waits for the word of a rank that gave up.
+// read waits for the word of a rank that gave up, or the end of the store.
 func (o *opening) read(ctx context.Context) error {
 	b, err := o.store.Get(ctx, failedKey)
+	if store.Gone(err) {
+		return fmt.Errorf("the store where the ranks meet is lost: %w", err)
+	}
 	if err != nil {
 		return nil
 	}
@@ -90,7 +103,7 @@ func (o *opening) failed(ctx context.Context, err error) error {
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), wordDelay)
 	defer cancel()
 	if isLost && !errors.As(err, &other) {
-		if why := o.read(late); why != nil {
+		if why := o.read(late); errors.As(why, &other) {
 			err = why
 		}
 	}
