@@ -28,11 +28,18 @@ type Config struct {
 	// Fabric is how bytes move between ranks.
 	Fabric Fabric // CHORUS_FABRIC
 
-	// Interface is the network interface whose address TCP links bind; empty: the one that routes to the rendezvous.
+	// Interface lists network interfaces, by name or by network (10.1.0.0/16): TCP links bind the address of the first that is
+	// there; empty: the one that routes to the rendezvous.
 	Interface string // CHORUS_INTERFACE
 
 	// Addr is the address that TCP links bind and publish; the zero Addr: taken from Interface, or from the route.
 	Addr netip.Addr // CHORUS_ADDR
+
+	// Advertise lists the IP addresses that other ranks are told in place of the bound one; empty: none.
+	Advertise string // CHORUS_ADVERTISE
+
+	// Ports is the range of ports on which TCP links listen, "low-high"; empty: any.
+	Ports string // CHORUS_PORTS
 
 	// TCPConnections is the number of connections to each peer that large messages are spread over.
 	TCPConnections int // CHORUS_TCP_CONNECTIONS

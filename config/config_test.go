@@ -53,6 +53,8 @@ var samples = map[string]struct {
 	"CHORUS_FABRIC":                  {"TCP", FabricTCP, []string{"ucx", "tcp,shm"}},
 	"CHORUS_INTERFACE":               {"eth1", "eth1", nil},
 	"CHORUS_ADDR":                    {"fd00::7", netip.MustParseAddr("fd00::7"), []string{"localhost", "0.0.0.0", "10.0.0.1:80", "ff02::1"}},
+	"CHORUS_ADVERTISE":               {"192.0.2.7,fd00::7", "192.0.2.7,fd00::7", []string{"node7", "192.0.2.7:80", "0.0.0.0", "192.0.2.7,"}},
+	"CHORUS_PORTS":                   {"29600-29699", "29600-29699", []string{"0", "9-8", "70000", "a-b", "29600:29699"}},
 	"CHORUS_TCP_CONNECTIONS":         {"4", 4, []string{"0", "65", "two", "1.5"}},
 	"CHORUS_SHM_STAGE_BYTES":         {"1 MiB", 1 << 20, []string{"1", "-1", "1 parsec", "999999999999G", "64KiBB", "1e6"}},
 	"CHORUS_WAIT_POLICY":             {"block", WaitBlock, []string{"sleep"}},

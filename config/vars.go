@@ -64,10 +64,14 @@ var specs = []spec{
 		func(c *Config, s string) error { c.HostID = s; return nil }},
 	{"CHORUS_FABRIC", string(FabricAuto), "how bytes move between ranks: auto, shm or tcp",
 		func(c *Config, s string) error { return setChoice(&c.Fabric, s, FabricAuto, FabricSHM, FabricTCP) }},
-	{"CHORUS_INTERFACE", "", "network interface for TCP links; empty: the one that routes to the rendezvous",
+	{"CHORUS_INTERFACE", "", "network interfaces for TCP links, by name or network (eth1,10.1.0.0/16), the first that is there; empty: the one that routes to the rendezvous",
 		func(c *Config, s string) error { c.Interface = s; return nil }},
 	{"CHORUS_ADDR", "", "IP address that TCP links bind and publish; empty: chosen by interface or route",
 		func(c *Config, s string) error { return setAddr(&c.Addr, s) }},
+	{"CHORUS_ADVERTISE", "", "IP addresses by which the other ranks reach this one, where they aren't those that it binds; empty: those that it binds",
+		func(c *Config, s string) error { return setAddrs(&c.Advertise, s) }},
+	{"CHORUS_PORTS", "", "ports on which TCP links listen, low-high; empty: any",
+		func(c *Config, s string) error { return setPorts(&c.Ports, s) }},
 	{"CHORUS_TCP_CONNECTIONS", "2", "connections to each peer that large messages are spread over",
 		func(c *Config, s string) error { return setInt(&c.TCPConnections, s, 1, maxTCPConnections) }},
 	{"CHORUS_SHM_STAGE_BYTES", "8MiB", "size of each rank's shared staging segment; KiB, MiB and GiB are understood",
@@ -200,14 +204,47 @@ func setAddr(field *netip.Addr, text string) error {
 	if text == "" {
 		return nil
 	}
+	a, err := parseAddr(text)
+	if err == nil {
+		*field = a
+	}
+	return err
+}
+
+// setAddrs keeps the text of a list of addresses, once each of them has been understood.
+func setAddrs(field *string, text string) error {
+	for a := range strings.SplitSeq(text, ",") {
+		if _, err := parseAddr(strings.TrimSpace(a)); err != nil && text != "" {
+			return err
+		}
+	}
+	*field = text
+	return nil
+}
+
+func parseAddr(text string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(text)
 	if err != nil {
-		return errors.New("want an IP address such as 10.0.0.7 or fd00::7")
+		return a, errors.New("want an IP address such as 10.0.0.7 or fd00::7")
 	}
 	if a.IsUnspecified() || a.IsMulticast() {
-		return errors.New("want an address of this host that peers can connect to")
+		return a, errors.New("want an address that peers can connect to")
 	}
-	*field = a
+	return a, nil
+}
+
+// setPorts keeps the text of a range of ports, once it has been understood.
+func setPorts(field *string, text string) error {
+	low, high, ranged := strings.Cut(text, "-")
+	if !ranged {
+		high = low
+	}
+	from, err := strconv.ParseUint(low, 10, 16)
+	to, err2 := strconv.ParseUint(high, 10, 16)
+	if text != "" && (err != nil || err2 != nil || from == 0 || to < from) {
+		return errors.New("want ports from 1 to 65535, such as 29600-29699")
+	}
+	*field = text
 	return nil
 }
 

@@ -150,6 +150,10 @@ func (s *settings) fillFrom(c *config.Config) {
 			option("interface", c.Interface, config.FabricAuto, config.FabricTCP)
 		case "CHORUS_ADDR":
 			option("addr", c.Addr.String(), config.FabricAuto, config.FabricTCP)
+		case "CHORUS_ADVERTISE":
+			option("advertise", c.Advertise, config.FabricAuto, config.FabricTCP)
+		case "CHORUS_PORTS":
+			option("ports", c.Ports, config.FabricAuto, config.FabricTCP)
 		case "CHORUS_TCP_CONNECTIONS":
 			option("connections", strconv.Itoa(c.TCPConnections), config.FabricAuto, config.FabricTCP)
 		}

@@ -20,8 +20,8 @@ func listen(o options, rendezvous string) ([]net.Listener, error) {
 	switch {
 	case o.addr.IsValid():
 		want = []netip.Addr{o.addr}
-	case o.iface != "":
-		a, err := interfaceAddr(o.iface)
+	case o.ifaces != nil:
+		a, err := interfaceAddr(o.ifaces)
 		if err != nil {
 			return nil, err
 		}
@@ -58,7 +58,7 @@ func listen(o options, rendezvous string) ([]net.Listener, error) {
 	if len(all) == 0 {
 		// A host without IPv4.
 		l, err := bind(netip.IPv6Loopback(), o)
-		if err != nil || o.addr.IsValid() || o.iface != "" {
+		if err != nil || o.addr.IsValid() || o.ifaces != nil {
 			return nil, errors.Join(errs...)
 		}
 		all = append(all, l)
@@ -125,16 +125,66 @@ func firstAddr() (netip.Addr, error) {
 	return netip.Addr{}, nil
 }
 
-func interfaceAddr(name string) (netip.Addr, error) {
+// interfaceAddr returns the address of the first of some interfaces that has one; each is a name, or a network such
+// as 10.1.0.0/16 that the address is in.
+func interfaceAddr(wanted []string) (netip.Addr, error) {
+	var errs []error
+	for _, w := range wanted {
+		a, err := named(w)
+		if network, perr := netip.ParsePrefix(w); perr == nil {
+			a, err = within(network)
+		}
+		if err == nil {
+			return a, nil
+		}
+		errs = append(errs, fmt.Errorf("tcp: interface %q: %w", w, err))
+	}
+	return netip.Addr{}, errors.Join(errs...)
+}
+
+func named(name string) (netip.Addr, error) {
 	i, err := net.InterfaceByName(name)
 	if err != nil {
-		return netip.Addr{}, fmt.Errorf("tcp: interface %q: %w", name, err)
+		return netip.Addr{}, err
 	}
 	a, ok := usable(*i)
 	if !ok {
-		return netip.Addr{}, fmt.Errorf("tcp: interface %q has no address to listen on", name)
+		return netip.Addr{}, errors.New("it has no address to listen on")
 	}
 	return a, nil
+}
+
+// within returns this host's first address in a network.
+func within(network netip.Prefix) (netip.Addr, error) {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	for _, a := range all {
+		if n, ok := a.(*net.IPNet); ok {
+			if ip, ok := netip.AddrFromSlice(n.IP); ok && network.Contains(ip.Unmap()) && !ip.IsLinkLocalUnicast() {
+				return ip.Unmap(), nil
+			}
+		}
+	}
+	return netip.Addr{}, errors.New("no address of this host is in this network")
+}
+
+// published returns the addresses that other ranks are told: those of the listeners, but where some are to be advertised, these with
+// the port of the listener for other hosts in place of its own. The loopback stays, for peers on this host.
+func published(listeners []net.Listener, advertise []netip.Addr) []netip.AddrPort {
+	var all []netip.AddrPort
+	for i, l := range listeners {
+		a := l.Addr().(*net.TCPAddr).AddrPort()
+		if i < len(listeners)-1 || len(advertise) == 0 {
+			all = append(all, a)
+			continue
+		}
+		for _, ip := range advertise {
+			all = append(all, netip.AddrPortFrom(ip, a.Port()))
+		}
+	}
+	return all
 }
 
 // usable returns an interface's first IPv4 address, else its first IPv6 one.
@@ -169,7 +219,7 @@ func (f *Fabric) dial(ctx context.Context, p *peer) (*net.TCPConn, error) {
 	var errs []error
 	for _, a := range p.addrs {
 		d := net.Dialer{Timeout: dialTimeout, KeepAlive: -1}
-		if f.o.addr.IsValid() || f.o.iface != "" {
+		if f.o.addr.IsValid() || f.o.ifaces != nil {
 			d.LocalAddr = &net.TCPAddr{IP: f.listeners[0].Addr().(*net.TCPAddr).IP}
 		}
 		nc, err := d.DialContext(ctx, "tcp", a.String())

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/netip"
 	"runtime"
 	"slices"
@@ -56,9 +55,7 @@ func Open(ctx context.Context, c fabric.Config, match *fabric.Matcher) (*Fabric,
 		err = f.equip() // before the others are told that this rank is there
 	}
 	mine.Connections, mine.Window = f.o.connections, f.o.window
-	for _, l := range f.listeners {
-		mine.Addrs = append(mine.Addrs, l.Addr().(*net.TCPAddr).AddrPort())
-	}
+	mine.Addrs = published(f.listeners, f.o.advertise)
 	if err == nil && mine.TLS && !c.Security.Authenticates() {
 		err = c.Security.Check("") // says what is missing
 	}

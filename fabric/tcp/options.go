@@ -13,8 +13,9 @@ import (
 
 // options are the fabric's settings. All ranks must agree on connections.
 type options struct {
-	iface       string        // "interface": name of the network interface to use
+	ifaces      []string      // "interface": names of network interfaces or their networks, the first that is there is used
 	addr        netip.Addr    // "addr": IP address to bind and publish
+	advertise   []netip.Addr  // "advertise": IP addresses to publish in place of the bound one, behind a translation of addresses
 	portLow     int           // "ports": "low-high", where to listen; any free port by default
 	portHigh    int           //
 	connections int           // "connections": for the bytes of large messages, per pair
@@ -47,11 +48,13 @@ func parseOptions(given map[string]string) (options, error) {
 		var err error
 		switch k {
 		case "interface":
-			o.iface = v
+			o.ifaces, err = words(v)
 		case "addr":
 			if v != "" {
 				o.addr, err = netip.ParseAddr(v)
 			}
+		case "advertise":
+			o.advertise, err = addresses(v)
 		case "ports":
 			low, high, ok := strings.Cut(v, "-")
 			if !ok {
@@ -73,7 +76,7 @@ func parseOptions(given map[string]string) (options, error) {
 				err = errors.New("want 0 or at least 1ms")
 			}
 		default:
-			err = errors.New("unknown; known are addr, buffer, connections, eager, heartbeat, interface, ports, window")
+			err = errors.New("unknown; known are addr, advertise, buffer, connections, eager, heartbeat, interface, ports, window")
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("tcp: option %s=%q: %w", k, v, err))
@@ -88,4 +91,34 @@ func number(s string, low, high int) (int, error) {
 		return 0, fmt.Errorf("want a number from %d to %d", low, high)
 	}
 	return n, nil
+}
+
+// words splits a list at its commas.
+func words(list string) ([]string, error) {
+	if list == "" {
+		return nil, nil
+	}
+	all := strings.Split(list, ",")
+	for i := range all {
+		if all[i] = strings.TrimSpace(all[i]); all[i] == "" {
+			return nil, errors.New("an entry of the list is empty")
+		}
+	}
+	return all, nil
+}
+
+func addresses(list string) ([]netip.Addr, error) {
+	all, err := words(list)
+	var parsed []netip.Addr
+	for _, w := range all {
+		a, aerr := netip.ParseAddr(w)
+		if aerr == nil && (a.IsUnspecified() || a.IsMulticast()) {
+			aerr = fmt.Errorf("%s: nobody can connect to it", w)
+		}
+		if aerr != nil {
+			return nil, aerr
+		}
+		parsed = append(parsed, a.Unmap())
+	}
+	return parsed, err
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -156,7 +158,8 @@ func TestSecrets(t *testing.T) {
 
 // TestWhere opens worlds on addresses and interfaces of choice.
 func TestWhere(t *testing.T) {
-	for _, options := range []map[string]string{{"addr": "::1"}, {"addr": "127.0.0.2"}, {"interface": "lo"}, {"ports": "21000-21099"}} {
+	for _, options := range []map[string]string{{"addr": "::1"}, {"addr": "127.0.0.2"}, {"interface": "lo"}, {"ports": "21000-21099"},
+		{"interface": "none such,127.0.0.0/8"}} {
 		t.Run(fmt.Sprint(options), func(t *testing.T) {
 			ranks, err := open(3, func(c *fabric.Config) { c.Options, c.HostID = options, fmt.Sprint(c.Rank) })
 			if err != nil && options["addr"] == "::1" {
@@ -168,6 +171,45 @@ func TestWhere(t *testing.T) {
 			program(t, ranks)
 		})
 	}
+}
+
+// TestAdvertise has ranks behind a translation of addresses: they bind one address and are reached at another, at the same port.
+func TestAdvertise(t *testing.T) {
+	translate := func(port string) {
+		l, err := net.Listen("tcp", "127.0.0.3:"+port)
+		if err != nil {
+			t.Skip("left out: ", err)
+		}
+		t.Cleanup(func() { l.Close() })
+		go func() {
+			for {
+				outside, err := l.Accept()
+				if err != nil {
+					return
+				}
+				inside, err := net.Dial("tcp", "127.0.0.2:"+port)
+				if err != nil {
+					outside.Close()
+					continue
+				}
+				for _, way := range [][2]net.Conn{{outside, inside}, {inside, outside}} {
+					go func() {
+						io.Copy(way[0], way[1])
+						way[0].(*net.TCPConn).CloseWrite()
+					}()
+				}
+			}
+		}()
+	}
+	ports := []string{"21200", "21201"}
+	for _, port := range ports {
+		translate(port)
+	}
+	ranks := world(t, 2, func(c *fabric.Config) {
+		port := ports[c.Rank]
+		c.HostID, c.Options = fmt.Sprint(c.Rank), map[string]string{"addr": "127.0.0.2", "ports": port, "advertise": "127.0.0.3"}
+	})
+	program(t, ranks)
 }
 
 // TestHosts has ranks on hosts of their own; they reach each other nevertheless.
@@ -206,7 +248,8 @@ func TestOpenFails(t *testing.T) {
 	for _, c := range []struct {
 		option, value, want string
 	}{
-		{"connections", "7", "connections"}, {"interface", "none such", "interface"}, {"speed", "11", "speed"}, {"addr", "192.0.2.1", "192.0.2.1"},
+		{"connections", "7", "connections"}, {"interface", "none such,203.0.113.0/24", "203.0.113.0/24"}, {"advertise", "0.0.0.0", "advertise"},
+		{"speed", "11", "speed"}, {"addr", "192.0.2.1", "192.0.2.1"},
 	} {
 		_, err := open(3, func(f *fabric.Config) {
 			if f.Rank == 1 {
