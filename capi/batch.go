@@ -102,7 +102,8 @@ func (b *batch) run() error {
 func goIssueBatch(h C.chorus_comm, ops *C.chorus_op, n C.int32_t, ns C.int64_t, out *C.chorus_work, mayWait C.int32_t) (status C.chorus_status) {
 	defer contain(&status)
 	*out = 0
-	b, err := newBatch(h, ops, n, ns, context.Background())
+	w := new(work)
+	b, err := newBatch(h, ops, n, ns, &w.given)
 	if err != nil {
 		return fail(err)
 	}
@@ -113,7 +114,7 @@ func goIssueBatch(h C.chorus_comm, ops *C.chorus_op, n C.int32_t, ns C.int64_t, 
 			}
 		}
 	}
-	w := &work{ops: b.calls}
+	w.m, w.ops = b.m, b.calls
 	if b.transfers.Len() > 0 {
 		posted := new(comm.Work)
 		if err := b.transfers.Issue(b.ctx, append(b.opts, comm.Async(posted))...); err != nil {

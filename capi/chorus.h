@@ -723,7 +723,7 @@ CHORUS_API chorus_status chorus_submit_batch(chorus_comm comm, chorus_op *ops, i
 
 /* chorus_work_wait waits until the work is done, for timeout_ns at most (less
  * than 0: until its own timeout) [blocks]. It returns how the operation ended,
- * or CHORUS_PENDING or CHORUS_INTERRUPTED, and then the operation goes on. */
+ * or CHORUS_PENDING or CHORUS_INTERRUPTED, and then the operation goes on, unless chorus_work_cancel ends it. */
 CHORUS_API chorus_status chorus_work_wait(chorus_work work, int64_t timeout_ns);
 
 /* chorus_work_test is chorus_work_wait that doesn't wait. */
@@ -763,6 +763,12 @@ CHORUS_API chorus_status chorus_next_done(int64_t timeout_ns, chorus_work *work)
 
 /* chorus_wake_done makes all chorus_next_done that wait return, or the next call if none does. */
 CHORUS_API chorus_status chorus_wake_done(void);
+
+/* chorus_work_cancel gives up what is still under way of a work, as an interrupt gives up a synchronous operation: a message is withdrawn, and
+ * its receive or send ends with CHORUS_CANCELED; so does an operation on a window. A collective can't be withdrawn, as others may have
+ * taken part in it: its communicator is aborted, for all ranks. It doesn't wait: the work is done soon. A work that is done is left as
+ * it is; one of a device's communicator is refused. */
+CHORUS_API chorus_status chorus_work_cancel(chorus_work work);
 
 /* chorus_work_release gives the handle back. An operation under way goes on, and so
  * does its use of the tensors; a notification that was asked for still comes. */

@@ -265,8 +265,13 @@ func goIssue(h C.chorus_comm, o *C.chorus_op, out *C.chorus_work, mayWait C.int3
 		return fail(err)
 	}
 	k := new(call)
+	w := &work{m: m}
 	if m.Stream() == nil {
-		err = k.fill(m, o, context.Background())
+		ctx := context.Background()
+		if o != nil && comm.Kind(o.kind).PointToPoint() {
+			ctx = &w.given
+		}
+		err = k.fill(m, o, ctx)
 	} else if err = k.fillOn(m, o, context.Background()); err == nil && mayWait == 0 && k.waits() {
 		return C.CHORUS_PENDING
 	}
@@ -276,5 +281,6 @@ func goIssue(h C.chorus_comm, o *C.chorus_op, out *C.chorus_work, mayWait C.int3
 	if err != nil {
 		return fail(err)
 	}
-	return fail(giveWork(&work{parts: []part{&k.work}, ops: []*call{k}}, out))
+	w.parts, w.ops = []part{&k.work}, []*call{k}
+	return fail(giveWork(w, out))
 }

@@ -384,6 +384,7 @@ EXPORT chorus_status chorus_work_sources(chorus_work work, int32_t *sources, int
 EXPORT chorus_status chorus_work_notify(chorus_work work, chorus_done_fn done, void *user) { CALLS(goWorkNotify(work, done, user)); }
 EXPORT chorus_status chorus_next_done(int64_t timeout_ns, chorus_work *work) { BLOCKS(goNextDone(timeout_ns, work, checked)); }
 EXPORT chorus_status chorus_wake_done(void) { CALLS(goWakeDone()); }
+EXPORT chorus_status chorus_work_cancel(chorus_work work) { CALLS(goWorkCancel(work)); }
 EXPORT chorus_status chorus_work_release(chorus_work work) { CALLS(goWorkRelease(work)); }
 
 // ---- windows ----

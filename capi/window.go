@@ -221,13 +221,14 @@ func goWindowIssue(h C.chorus_window, o *C.chorus_window_op, out *C.chorus_work)
 		return fail(err)
 	}
 	e := &eventual{done: make(chan struct{})}
-	run := func() { e.run(func() error { return f(context.Background()) }) }
+	given := &work{m: w.m, parts: []part{e}}
+	run := func() { e.run(func() error { return f(&given.given) }) }
 	if beside {
 		go run()
 	} else {
 		w.enqueue(run, true)
 	}
-	return fail(giveWork(&work{parts: []part{e}}, out))
+	return fail(giveWork(given, out))
 }
 
 //export goWindowMap

@@ -25,6 +25,7 @@ _submit = _lib.submit
 _site = _direct.site
 _work_wait = _lib.library.chorus_work_wait
 _work_test = _lib.library.chorus_work_test
+_work_cancel = _lib.library.chorus_work_cancel
 _work_release = _lib.library.chorus_work_release
 _pack_op = _lib.OP.pack_into
 _OP_SIZE = _lib.OP.size
@@ -86,14 +87,20 @@ class Pending:
         """Wait until the operation is done, for ``timeout_ns`` at most if that isn't negative.
 
         Raises what the operation failed with; TimeoutError if this wait's time is over,
-        and then the operation goes on, as it does after a KeyboardInterrupt.
+        and then the operation goes on. An interrupt gives the operation up: nobody may be left to wait for it, and it would
+        take another one's message.
         """
         if not self.done:
-            status = _work_wait(self.handle, timeout_ns)
+            try:
+                status = _work_wait(self.handle, timeout_ns)
+                if status == _lib.INTERRUPTED:
+                    raise KeyboardInterrupt
+            except BaseException:  # what the program's handler of the signal has raised
+                if not self.comm.on_device:  # there it's the stream's, which goes on
+                    _work_cancel(self.handle)
+                raise
             if status == _lib.PENDING:
                 raise self._late(timeout_ns)
-            if status == _lib.INTERRUPTED:
-                raise KeyboardInterrupt
             self._settle(status)
         if self.error is not None:
             raise self.error.with_traceback(None)

@@ -393,6 +393,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "work_test": (_i32, [_u64]),
     "work_get": (_i32, [_u64, POINTER(WorkInfo)]),
     "work_sources": (_i32, [_u64, POINTER(_i32), _i32]),
+    "work_cancel": (_i32, [_u64]),
     "work_release": (_i32, [_u64]),
     "window_create": (_i32, [_u64, _ptr, _i64, _i32, POINTER(_u64)]),
     "window_submit": (_i32, [_u64, POINTER(WindowOp), POINTER(_u64)]),

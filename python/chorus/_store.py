@@ -10,18 +10,44 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import itertools
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
-from torch._C._distributed_c10d import Store
+import torch.distributed as dist
+from torch._C._distributed_c10d import Store, TCPStore
 
 from chorus import _lib
-from chorus.errors import check
+from chorus.errors import InternalError, PeerLostError, check
 
 _OK, _TIMEOUT, _INTERNAL = int(_lib.Status.OK), int(_lib.Status.TIMEOUT), int(_lib.Status.INTERNAL)
+
+
+_GONE = (dist.DistNetworkError, ConnectionError)  # what a store raises whose server is not there any more
+
+
+def _host_lost(store: Any, why: BaseException) -> PeerLostError:
+    """The exception for a store whose server is gone."""
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    at = f" at {store.host}:{store.port}" if isinstance(store, TCPStore) else ""
+    agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    host = "the launcher" if agent else "rank 0 of the world"
+    detail = f"the store{at}, which {host} serves, is gone ({str(why).splitlines()[0]}); no group can be made any more"
+    rank = -1 if agent else 0
+    return PeerLostError(f"chorus: {host} is lost: {detail}", rank=rank, missing_ranks=() if agent else (rank,), detail=detail)
+
+
+@contextlib.contextmanager
+def asking(store: Store) -> Iterator[None]:
+    """Within it a store is asked; PeerLostError if its server is gone."""
+    try:
+        yield
+    except _GONE as error:
+        raise _host_lost(store, error) from error
 
 
 class _Bridge:
@@ -29,6 +55,7 @@ class _Bridge:
 
     def __init__(self, store: Store) -> None:
         self.store: Any = store  # PyTorch's stubs don't know that values may be bytes
+        self.gone: BaseException | None = None  # how the store has failed, if it's not there any more
         self.callbacks = _lib.StoreCallbacks(
             size=ctypes.sizeof(_lib.StoreCallbacks),
             set=_lib.SET_FN(self._set),
@@ -50,6 +77,8 @@ class _Bridge:
         except TimeoutError:
             return _TIMEOUT
         except BaseException as error:  # an exception can't cross the library
+            if isinstance(error, _GONE):
+                self.gone = error
             # PyTorch tells a timeout from other failures only in words, and FileStore's is a plain RuntimeError.
             if isinstance(error, RuntimeError) and timeout_ns and time.monotonic() >= deadline - 0.01:
                 return _TIMEOUT
@@ -159,5 +188,9 @@ def opened(store: Store | None) -> Iterator[int]:
         raise
     try:
         yield handle.value
+    except InternalError as error:  # what the library makes of a store's failure
+        if bridge.gone is None:
+            raise
+        raise _host_lost(store, bridge.gone) from error
     finally:
         _lib.library.chorus_store_release(handle)

@@ -57,7 +57,10 @@ def _fresh(store: Store, size: int) -> Store:
     A program may destroy its groups and make them again on the same store, under the same names and with the same or other members.
     Nobody begins a generation before everybody has joined the one before.
     """
-    generation = (store.add(f"chorus/joined/{size}", 1) - 1) // size
+    from chorus import _store
+
+    with _store.asking(store):
+        generation = (store.add(f"chorus/joined/{size}", 1) - 1) // size
     return PrefixStore(f"chorus/{size}/{generation}", store)
 
 

@@ -1,11 +1,17 @@
 import datetime
+import os
+import signal
+import time
 
 import pytest
 import torch
 import torch.distributed as dist
 from table import data, same, total
+from worlds import LONG, context, free_port
 
 import chorus
+from chorus import backend
+from chorus._comm import Communicator
 
 
 def _sum(peers, group, ranks, n=9):
@@ -150,3 +156,71 @@ def _concurrent(peers):
 
 def test_concurrent(world):
     world.run(_concurrent)
+
+
+class _Dying(dist.Store):
+    """A store whose server is killed at one of this rank's calls."""
+
+    def __init__(self, store, server, at):
+        super().__init__()
+        self.inner, self.server, self.left = store, server, at
+
+    def _next(self):
+        self.left -= 1
+        if self.left == 0:
+            os.kill(self.server, signal.SIGKILL)
+            while True:  # its sockets are closed a little later
+                self.inner.check(["x"])
+        return self.inner
+
+    def set(self, key, value):
+        return self._next().set(key, value)
+
+    def get(self, key):
+        return self._next().get(key)
+
+    def add(self, key, n):
+        return self._next().add(key, n)
+
+    def check(self, keys):
+        return self._next().check(keys)
+
+    def wait(self, keys, *timeout):
+        return self._next().wait(keys, *timeout)
+
+
+def _serve_store(port, seconds):
+    store = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
+    time.sleep(seconds)
+    del store
+
+
+def _without_store(peers, port, server, step):
+    """Makes a group whose store ends at a step of the last rank; whether that failed."""
+    store = dist.TCPStore("127.0.0.1", port, wait_for_workers=False, timeout=datetime.timedelta(seconds=60))
+    dist.barrier()  # all have connected
+    mine = _Dying(store, server, step if peers.rank == peers.size - 1 else 0)
+    try:
+        comm = Communicator.create(peers.rank, peers.size, backend._fresh(mine, peers.size), name="orphan", timeout_ns=30_000_000_000)
+    except chorus.PeerLostError as error:
+        return error.rank, str(error)
+    comm.abort("the test is over")
+    return None
+
+
+def test_store_dies_while_a_group_is_made(pair):
+    """At every step of one rank: all say who is lost, at once, or have the group."""
+    for step in range(1, 30) if LONG else (1, 2, 3, 6):
+        port = free_port()
+        server = context.Process(target=_serve_store, args=(port, 100), daemon=True)
+        server.start()
+        try:
+            results = pair.run(_without_store, port, server.pid, step)
+        finally:
+            server.kill()
+            server.join()
+        if results == [None, None]:
+            break  # it was not asked as often
+        for result in filter(None, results):
+            assert result[0] == 0 and "rank 0 of the world is lost: the store" in result[1], (step, results)
+    assert step > 5

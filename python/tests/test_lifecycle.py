@@ -61,19 +61,22 @@ class Script:
     [
         "dist.all_reduce(x)",
         "dist.all_reduce(x, async_op=True).wait()",
+        "[dist.all_reduce(x, async_op=True) for _ in range(3)][2].wait()",
+        "world._start_coalescing(cpu), dist.irecv(x, 1), dist.irecv(x[:3], 1), world._end_coalescing(cpu).wait()",
+        "dist.send(torch.ones(1 << 22), 1)",
         "dist.barrier()",
         "dist.recv(x, 1)",
         "dist.recv(x)",
-        "dist.group.WORLD.recv([x], 1, 0).wait(datetime.timedelta(seconds=50))",
+        "world.recv([x], 1, 0).wait(datetime.timedelta(seconds=50))",
         "dist.new_group()",
     ],
 )
 def test_interrupt(wait):
-    """Ctrl-C ends any wait; the handler that the program has set is what runs."""
+    """Ctrl-C ends any wait, and what was waited for: the group ends at once. The handler that the program has set is what runs."""
     script = Script(
         f"""
         init()
-        x = torch.ones(1 << 16)
+        x, world, cpu = torch.ones(1 << 16), dist.group.WORLD, torch.device("cpu")
         try:
             if rank == 0:
                 {wait}
@@ -81,15 +84,50 @@ def test_interrupt(wait):
                 time.sleep(100)
         except KeyboardInterrupt:
             print("interrupted", flush=True)
+            dist.destroy_process_group()
             os._exit(7)
         """
     )
     script.await_ready()
     time.sleep(0.3)  # so that it's likely to be in the wait; before it, the interrupt must work as well
     script.ranks[0].send_signal(signal.SIGINT)
-    assert script.ranks[0].wait(30) == 7, script.ranks[0].communicate()
+    try:
+        assert script.ranks[0].wait(20) == 7, script.ranks[0].communicate()
+    except subprocess.TimeoutExpired:
+        for process in script.ranks:
+            process.kill()
+        raise
     script.ranks[1].send_signal(signal.SIGINT)
     script.ended([7, 7])
+
+
+def test_interrupted_receive_takes_no_message():
+    """A receive that Ctrl-C has ended is over: the next one gets the message."""
+    script = Script(
+        """
+        init()
+        x = torch.zeros(3)
+        if rank == 0:
+            for wait in (lambda: dist.recv(x, 1), lambda: dist.irecv(x, 1).wait()):
+                try:
+                    wait()
+                except KeyboardInterrupt:
+                    ready()
+            dist.barrier()
+            dist.recv(x, 1)
+            assert x.tolist() == [1, 2, 3]
+        else:
+            dist.barrier()
+            dist.send(torch.tensor([1.0, 2.0, 3.0]), 0)
+        dist.destroy_process_group()
+        """
+    )
+    script.await_ready()
+    for _ in range(2):
+        time.sleep(0.3)  # so that it's in the wait
+        script.ranks[0].send_signal(signal.SIGINT)
+        assert script.ranks[0].stdout.readline() == "ready\n"
+    script.ended()
 
 
 def test_exit_without_destroy():

@@ -127,6 +127,13 @@ void interrupts(void) {
 		OK(chorus_work_release(w));
 		INTERRUPTED(chorus_submit(c, &recv, NULL)); // a message leaves the communicator usable
 		OK(chorus_comm_status(c));
+		OK(chorus_submit(c, &recv, &w));
+		INTERRUPTED(chorus_work_wait(w, -1));
+		OK(chorus_work_cancel(w)); // so does one that is given up after an interrupt
+		GETS(CHORUS_CANCELED, chorus_work_wait(w, -1));
+		OK(chorus_work_cancel(w));
+		OK(chorus_work_release(w));
+		OK(chorus_comm_status(c));
 		INTERRUPTED(chorus_next_done(-1, &w));
 		OK(chorus_submit(gate, &barrier, NULL));
 	} else {

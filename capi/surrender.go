@@ -1,0 +1,94 @@
+//go:build cgo
+
+package main
+
+// #include "shim.h"
+import "C"
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// surrender is the context of an asynchronous operation, which its host may give up. A channel is made only for who waits for it.
+type surrender struct {
+	mu   sync.Mutex
+	done chan struct{}
+	over bool
+}
+
+// give ends the context; again, it does nothing.
+func (s *surrender) give() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		return
+	}
+	s.over = true
+	if s.done == nil {
+		s.done = make(chan struct{})
+	}
+	close(s.done)
+}
+
+// Done implements context.Context.
+func (s *surrender) Done() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.done == nil {
+		s.done = make(chan struct{})
+	}
+	return s.done
+}
+
+// Err implements context.Context.
+func (s *surrender) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		return context.Canceled
+	}
+	return nil
+}
+
+// Deadline implements context.Context.
+func (s *surrender) Deadline() (time.Time, bool) { return time.Time{}, false }
+
+// Value implements context.Context.
+func (s *surrender) Value(any) any { return nil }
+
+// cancel gives up what isn't done of a work. Messages are withdrawn; a collective can't be, since others may have taken part in
+// it already: the communicator is aborted.
+func (w *work) cancel() error {
+	if w.m != nil && w.m.Stream() != nil {
+		return refused("chorus_work_cancel: the work is a device's: it ends by its timeout, or by chorus_comm_abort")
+	}
+	if w.completed() {
+		return nil
+	}
+	w.given.give()
+	for _, k := range w.ops {
+		if k.op.Kind.PointToPoint() {
+			continue
+		}
+		select {
+		case <-k.work.Done():
+		default:
+			w.m.Abort(fmt.Errorf("it gave up an operation under way, %v", k.op.Kind))
+			return nil
+		}
+	}
+	return nil
+}
+
+//export goWorkCancel
+func goWorkCancel(h C.chorus_work) (status C.chorus_status) {
+	defer contain(&status)
+	w, err := findWork(h)
+	if err == nil {
+		err = w.cancel()
+	}
+	return fail(err)
+}
