@@ -176,18 +176,18 @@ func TestKilledRank(t *testing.T) {
 
 // start starts the ranks of a job of this binary, which meet at a store in this
 // process and are killed when the test ends.
-func start(t *testing.T, mode, fabric string, n int) ([]*exec.Cmd, []*lines) {
+func start(t *testing.T, mode, fabric string, n int, env ...string) ([]*exec.Cmd, []*lines) {
 	t.Helper()
 	server, err := store.ListenTCP("127.0.0.1:0", store.ServerOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { server.Close() })
-	return startAt(t, server.Addr().String(), mode, fabric, n)
+	return startAt(t, server.Addr().String(), mode, fabric, n, env...)
 }
 
 // startAt is start with a store that is somewhere else.
-func startAt(t *testing.T, store, mode, fabric string, n int) ([]*exec.Cmd, []*lines) {
+func startAt(t *testing.T, store, mode, fabric string, n int, env ...string) ([]*exec.Cmd, []*lines) {
 	t.Helper()
 	cmds := make([]*exec.Cmd, n)
 	outs := make([]*lines, n)
@@ -195,6 +195,7 @@ func startAt(t *testing.T, store, mode, fabric string, n int) ([]*exec.Cmd, []*l
 		cmd := exec.Command(self(t))
 		cmd.Env = append(os.Environ(), rankMain+"="+mode, "CHORUS_TEST_STORE="+store, "CHORUS_TEST_FABRIC="+fabric,
 			"CHORUS_TEST_RANK="+strconv.Itoa(r), "CHORUS_TEST_SIZE="+strconv.Itoa(n))
+		cmd.Env = append(cmd.Env, env...)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		outs[r] = &lines{}
 		cmd.Stdout, cmd.Stderr = outs[r], outs[r]

@@ -68,7 +68,7 @@ func colorOf(rank, lane int) int {
 	return (r*rankPages*pageSize + lane*laneStep) % colorSpan / pageSize
 }
 
-// mapAt maps size bytes of fd, shared and writable, at an address that is color pages above a multiple of 256 MiB.
+// mapAt maps size bytes of fd, shared and writable, or of private memory, at an address that is color pages above a multiple of 256 MiB.
 // size must be a multiple of the page size.
 func mapAt(fd, size, color int) (unsafe.Pointer, error) {
 	// Reserve room enough to contain such an address, map over the middle, give the ends back.
@@ -80,7 +80,11 @@ func mapAt(fd, size, color int) (unsafe.Pointer, error) {
 	residue := uintptr(color%(colorSpan/pageSize)) * uintptr(pageSize)
 	head := (residue - uintptr(area)%colorSpan + colorSpan) % colorSpan
 	base := unsafe.Add(area, head)
-	_, err = unix.MmapPtr(fd, 0, base, uintptr(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_FIXED)
+	flags := unix.MAP_SHARED | unix.MAP_FIXED
+	if fd == private {
+		flags = unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_FIXED
+	}
+	_, err = unix.MmapPtr(fd, 0, base, uintptr(size), unix.PROT_READ|unix.PROT_WRITE, flags)
 	if err != nil {
 		unix.MunmapPtr(area, room)
 		return nil, fmt.Errorf("hostmem: map %d bytes: %w", size, err)

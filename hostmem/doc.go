@@ -23,6 +23,11 @@
 //     the memory and must not allocate or free.
 //   - Every function is safe for concurrent use.
 //
+// # Sandboxes
+//
+// Where the system refuses memory files, [Alloc] gives private memory, after one warning; [Find] doesn't find it. [NewSegment] and
+// [NewSparse], whose memory is meant for peers, say which call was refused.
+//
 // # Colours
 //
 // Zen cores predict the L1 way of a load from a hash of address bits 12 to 27 (Lipp et al., "Take A Way", 2020). Two

@@ -69,7 +69,7 @@ func (p *pool) takeSmall(order int) (*part, error) {
 	defer p.mu.Unlock()
 	i := slices.IndexFunc(p.slabs, func(s *slab) bool { return s.tree.fits(order) })
 	if i < 0 {
-		seg, err := NewSegment(slabSize)
+		seg, err := blockSegment(slabSize)
 		if err != nil {
 			return nil, err
 		}
@@ -97,11 +97,11 @@ func (p *pool) takeLarge(size int) (*part, bool, error) {
 		}
 	}
 	p.mu.Unlock()
-	seg, err := NewSegment(size)
+	seg, err := blockSegment(size)
 	if err != nil {
 		// Memory may be held by the cache; give it back and try once more.
 		Trim()
-		if seg, err = NewSegment(size); err != nil {
+		if seg, err = blockSegment(size); err != nil {
 			return nil, false, err
 		}
 	}

@@ -20,7 +20,7 @@ const maxSize = 1 << 46
 // Its accessors may be called from any goroutine; after Close the memory must not be touched.
 type Segment struct {
 	id     uint64
-	fd     int
+	fd     int // private: none
 	base   unsafe.Pointer
 	size   int
 	color  int
@@ -31,28 +31,20 @@ type Segment struct {
 var lastID atomic.Uint64
 
 // NewSegment makes a zeroed segment of at least size bytes (rounded up to whole pages) with all pages present.
-// The caller owns it and must Close it.
+// The caller owns it and must Close it. Where the system refuses memory files, as some sandboxes do, that is the error.
 func NewSegment(size int) (*Segment, error) {
-	return newSegment(size, populate)
+	return newSegment(size, memoryFile, populate)
 }
 
-// newSegment makes a segment, whose pages fill makes present.
-func newSegment(size int, fill func(fd int, base unsafe.Pointer, offset, size int) error) (*Segment, error) {
+// newSegment makes a segment of what open gives, whose pages fill makes present.
+func newSegment(size int, open func(size int) (fd int, err error), fill func(fd int, base unsafe.Pointer, offset, size int) error) (*Segment, error) {
 	if size <= 0 || size > maxSize {
 		return nil, fmt.Errorf("hostmem: segment size %d is not in 1..%d", size, maxSize)
 	}
 	size = roundUp(size, pageSize)
-	fd, err := unix.MemfdCreate("chorus", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	fd, err := open(size)
 	if err != nil {
-		return nil, fmt.Errorf("hostmem: memfd_create: %w", err)
-	}
-	if err := unix.Ftruncate(fd, int64(size)); err != nil {
-		unix.Close(fd)
-		return nil, fmt.Errorf("hostmem: size a segment to %d bytes: %w", size, err)
-	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
-		unix.Close(fd)
-		return nil, fmt.Errorf("hostmem: seal a segment: %w", err)
+		return nil, err
 	}
 	lane, color := takeLane()
 	base, err := mapAt(fd, size, color)
@@ -63,12 +55,37 @@ func newSegment(size int, fill func(fd int, base unsafe.Pointer, offset, size in
 	}
 	if err != nil {
 		dropLane(lane)
-		unix.Close(fd)
+		closeFile(fd)
 		return nil, err
 	}
 	s := &Segment{id: lastID.Add(1), fd: fd, base: base, size: size, color: color, lane: lane}
-	index.insert(s)
+	if fd != private {
+		index.insert(s)
+	}
 	return s, nil
+}
+
+// memoryFile makes a sealed memory file.
+func memoryFile(size int) (fd int, err error) {
+	if fd, err = unix.MemfdCreate("chorus", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING); err != nil {
+		return -1, fmt.Errorf("hostmem: memfd_create: %w", err)
+	}
+	if err := unix.Ftruncate(fd, int64(size)); err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("hostmem: size a segment to %d bytes: ftruncate: %w", size, err)
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("hostmem: seal a segment: fcntl: %w", err)
+	}
+	return fd, nil
+}
+
+func closeFile(fd int) error {
+	if fd == private {
+		return nil
+	}
+	return unix.Close(fd)
 }
 
 // populate makes every page of a range present, so that lack of memory is an error here and not a signal at some later
@@ -77,11 +94,19 @@ func populate(fd int, base unsafe.Pointer, offset, size int) error {
 	err := retry(func() error {
 		return unix.Madvise(unsafe.Slice((*byte)(unsafe.Add(base, offset)), size), unix.MADV_POPULATE_WRITE)
 	})
-	if errors.Is(err, unix.EINVAL) { // Linux before 5.14: the pages exist after this, but are mapped at first touch
+	by := "madvise"
+	if fd != private && (errors.Is(err, unix.EINVAL) || refused(err)) {
+		by = "fallocate" // Linux before 5.14, or a sandbox: the pages exist after this, but are mapped at first touch
 		err = retry(func() error { return unix.Fallocate(fd, 0, int64(offset), int64(size)) })
 	}
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) || refused(err) {
+		for at := 0; at < size; at += pageSize { // all that is left: here a lack of memory is a signal
+			atomic.OrUint32((*uint32)(unsafe.Add(base, offset+at)), 0)
+		}
+		return nil
+	}
 	if err != nil {
-		return fmt.Errorf("hostmem: populate %d bytes: %w", size, err)
+		return fmt.Errorf("hostmem: populate %d bytes: %s: %w", size, by, err)
 	}
 	return nil
 }
@@ -120,7 +145,7 @@ func (s *Segment) Close() error {
 		return nil
 	}
 	index.remove(s)
-	err := errors.Join(unix.MunmapPtr(s.base, uintptr(s.size)), unix.Close(s.fd))
+	err := errors.Join(unix.MunmapPtr(s.base, uintptr(s.size)), closeFile(s.fd))
 	dropLane(s.lane)
 	announceClose(s.id)
 	return err

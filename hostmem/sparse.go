@@ -13,7 +13,7 @@ import (
 // and see the pieces come and go. Memory that was not committed must not be touched, though it reads as zero: touching
 // it takes memory that nobody counts.
 func NewSparse(size int) (*Segment, error) {
-	return newSegment(size, func(int, unsafe.Pointer, int, int) error { return nil })
+	return newSegment(size, memoryFile, func(int, unsafe.Pointer, int, int) error { return nil })
 }
 
 // Commit makes the pages of a range of a sparse segment present. Pages that are new are zero. The range must consist of
@@ -37,7 +37,7 @@ func (s *Segment) Decommit(offset, bytes int) error {
 		return unix.Fallocate(s.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(offset), int64(bytes))
 	})
 	if err != nil {
-		return fmt.Errorf("hostmem: decommit %d bytes: %w", bytes, err)
+		return fmt.Errorf("hostmem: decommit %d bytes: fallocate: %w", bytes, err)
 	}
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	_ "github.com/chorus-comms/chorus/internal/refusal" // env CHORUS_TEST_REFUSE=memfd_create=EPERM in a script
 )
 
 func TestMain(m *testing.M) {

@@ -1,0 +1,33 @@
+package hostmem
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// private stands for the descriptor of a segment that is anonymous memory of this process, which no peer can map. [Find]
+// and [ByID] don't find it.
+const private = -1
+
+// refused reports whether the system has a call for others only, or not at all: what sandboxes answer.
+func refused(err error) bool {
+	return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOSYS)
+}
+
+var sayPrivate sync.Once
+
+// blockSegment makes a segment for blocks: one of NewSegment, or where the system refuses memory files a private one.
+func blockSegment(size int) (*Segment, error) {
+	s, err := NewSegment(size)
+	if !refused(err) {
+		return s, err
+	}
+	sayPrivate.Do(func() {
+		slog.Default().Warn(fmt.Sprintf("chorus: memory can't be shared with other processes (%v): tensors that would be mapped by peers are in ordinary memory", err))
+	})
+	return newSegment(size, func(int) (int, error) { return private, nil }, populate)
+}
