@@ -173,3 +173,32 @@ def test_every_type_is_in_some_table():
     known = {getattr(torch, n) for n in ("bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 bfloat16 "
              "float8_e4m3fn float8_e5m2 float32 float64 complex64 complex128").split()}  # fmt: skip
     assert set(ANY) == known and isinstance(LONG, bool)
+
+
+def _nans(peers):
+    """The bits of sums and more of NaN of several payloads, of infinities and of zeros, on shared memory and TCP."""
+    tcp = dist.new_group(pg_options={"fabric": "tcp"})
+    rows = []
+    for group in (None, tcp):
+        for dtype, bits, payload in ((torch.float32, torch.int32, 0x7FC00000), (torch.bfloat16, torch.int16, 0x7FC0)):
+            inf = 0x7F800000 if dtype == torch.float32 else 0x7F80
+            sign = -(1 << (31 if dtype == torch.float32 else 15))
+            nan = payload + peers.rank + 1
+            mine = [nan, nan + sign, inf + sign * (peers.rank % 2), nan if peers.rank == 1 else 0, sign]
+            for op in ("SUM", "AVG", "PRODUCT", "MIN", "MAX"):
+                x = torch.tensor(mine, dtype=bits).repeat(41).view(dtype)
+                dist.all_reduce(x, op=getattr(dist.ReduceOp, op), group=group)
+                assert x[:2].isnan().all() and x[3].isnan()
+                rows.append((str(dtype), op, x.view(bits).tolist(), payload))
+    dist.destroy_process_group(tcp)
+    return rows
+
+
+def test_every_rank_has_the_same_nan(world):
+    if world.size == 1:
+        return  # where nothing is reduced
+    ranks = world.run(_nans)
+    for row in zip(*ranks):
+        assert all(other == row[0] for other in row)
+        dtype, op, got, payload = row[0]
+        assert got[:2] == [payload] * 2 and got[3] == payload, f"{dtype} {op}"
