@@ -87,6 +87,8 @@ func (r *runner) rounds() {
 		var err error
 		if r.Mode == Virtual {
 			err = r.virtual(o)
+		} else if p.Fault.Kind == Apart {
+			err = r.launchers(o, i)
 		} else {
 			err = r.real(o, i)
 		}

@@ -69,6 +69,19 @@ func TestReal(t *testing.T) {
 	report(t, campaign(t, Campaign{Mode: Real, Rounds: rounds, Seed: 1, Faults: []FaultKind{None, Kill, Exhausted, Host}}))
 }
 
+// Launchers whose links are cut return, and name each other.
+func TestLaunchersApart(t *testing.T) {
+	rounds := 3
+	if commtest.Long() {
+		rounds = 50
+	}
+	res := campaign(t, Campaign{Mode: Real, Rounds: rounds, Seed: 1, Faults: []FaultKind{Apart}})
+	report(t, res)
+	if res.Faults != rounds || res.DetectMS.Max > 10e3 {
+		t.Errorf("%d faults in %d rounds, found after %v ms", res.Faults, rounds, res.DetectMS)
+	}
+}
+
 // A campaign that is stopped in the middle of a round gives the result of those before, and finds nothing in that one.
 func TestStopped(t *testing.T) {
 	for _, mode := range []Mode{Virtual, Real} {

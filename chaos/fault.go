@@ -29,6 +29,7 @@ const (
 	Absent    FaultKind = "absent"    // it never joins
 	Exhausted FaultKind = "exhausted" // it has no memory, or descriptors, left
 	Host      FaultKind = "host"      // it dies while others make a communicator at a store that it serves; in real programs only
+	Apart     FaultKind = "apart"     // the links between its launcher and the others fall silent; in real rounds only
 )
 
 // corrupt is what nothing finds but the checker, which it's to test: a bit of the data of one message is wrong.
@@ -36,7 +37,7 @@ const corrupt FaultKind = "corrupt"
 
 // FaultKinds are all kinds, in the order of the tables.
 var FaultKinds = []FaultKind{None, Kill, Stop, Pause, Late, Slow, Delay, Drop, Truncate, Flip, Cut, Partition, Mismatch, Abort, Panic, Exit, Absent,
-	Exhausted, Host}
+	Exhausted, Host, Apart}
 
 // maxLeft is with how many descriptors at most a process is exhausted: what a step opens fits into more.
 const maxLeft = 40
@@ -94,7 +95,7 @@ func (m *maker) fault(from []FaultKind) {
 		from = FaultKinds
 	}
 	if p.Mode == Virtual {
-		from = slices.DeleteFunc(slices.Clone(from), func(k FaultKind) bool { return k == Host })
+		from = slices.DeleteFunc(slices.Clone(from), func(k FaultKind) bool { return k == Host || k == Apart })
 	}
 	f := &p.Fault
 	*f = Fault{Kind: of(m, from...), Rank: m.IntN(p.Size), Step: m.IntN(len(p.Steps)), Wrong: m.IntN(4)}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/chorus-comms/chorus/launch"
 )
 
 // Outcome is what came of a round.
@@ -88,6 +90,8 @@ func (o *Outcome) unnoticed(r int, rep *Report) string {
 		}
 	case Absent:
 		return "joined a world that is not complete"
+	case Apart:
+		return "noticed nothing"
 	}
 	return ""
 }
@@ -106,7 +110,7 @@ func (o *Outcome) misnamed(r int, x Failure) string {
 	if !o.Fired || f.harmless() {
 		return "nothing was wrong"
 	}
-	if r == f.Rank && f.Kind != Mismatch && f.Kind != Abort && f.Kind != Panic || o.right(r, x) || o.passedOn(x) {
+	if r == f.Rank && f.Kind != Mismatch && f.Kind != Abort && f.Kind != Panic && f.Kind != Apart || o.right(r, x) || o.passedOn(x) {
 		return "" // what the culprit itself gets is its own business, except that it must not blame others for what it has called
 	}
 	if o.heldUp(x, make([]bool, o.Program.Size)) || o.forsaken(r, x) {
@@ -148,6 +152,11 @@ func (o *Outcome) right(r int, x Failure) bool {
 		return x.Kind == "lost" && len(x.Named) == 1 && (names || x.Named[0] == f.Peer)
 	case Partition: // the links break one after the other, and who has lost one yet tells those whom it has not
 		return x.Kind == "lost" && len(x.Named) == 1
+	case Apart:
+		if r == f.Rank { // the first launcher finds all others lost, and each of these the first
+			only = len(x.Named) == 1 && x.Named[0] != r && (r == 0 || x.Named[0] == 0)
+		}
+		return x.Kind == string(launch.NodeLost) && only
 	case Absent:
 		return (x.Kind == "missing" || x.Kind == "timeout") && only
 	case Exhausted:

@@ -25,6 +25,9 @@ type task struct {
 	Rank    int         `json:"rank"`
 	Name    string      `json:"name,omitempty"`  // of the world; new for each round
 	Store   string      `json:"store,omitempty"` // where its ranks meet
+
+	Launcher *place `json:"launcher,omitempty"` // be the launcher of this rank
+	Launched bool   `json:"launched,omitempty"` // be the rank of a launcher
 }
 
 // answer is a line of a worker: when the fault happened, or what came of the task.
@@ -49,14 +52,23 @@ func Work(in io.Reader, out io.Writer) error {
 		}
 		p := Make(t.Mode, t.Seed, t.Faults, t.Fabrics)
 		var a answer
-		if t.Mode == Virtual {
+		switch {
+		case t.Launched:
+			return launched(&p, out)
+		case t.Launcher != nil:
+			rep, err := w.launcher(&p, t)
+			if err != nil {
+				return err
+			}
+			a = answer{Reports: []*Report{&rep}}
+		case t.Mode == Virtual:
 			if between == nil {
 				between = alone()
 			}
 			between()
 			o := Virtually(&p)
 			a = answer{Reports: o.Reports, Stuck: o.Stuck}
-		} else {
+		default:
 			rep, err := w.real(&p, t)
 			if err != nil {
 				return err

@@ -173,6 +173,8 @@ var roles = map[string]func(args []string){
 	},
 	// patientnode is node with a heartbeat of a minute.
 	"patientnode": func(args []string) { beNode(args, time.Minute) },
+	// secondnode is node with a heartbeat of a second.
+	"secondnode": func(args []string) { beNode(args, time.Second) },
 	// node is node args[0] of two, which meet at args[1].
 	"node": func(args []string) { beNode(args, 0) },
 	// flood writes a mebibyte without a line end, then a last line without one, on both streams, and exits at once.

@@ -3,98 +3,28 @@ package launch
 import (
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/chorus-comms/chorus/internal/silence"
 )
 
-// link passes connections on to an address until it's cut: then nothing passes any more, and no end is told.
-type link struct {
-	listener net.Listener
-	silent   atomic.Bool
-
-	mu    sync.Mutex
-	conns []net.Conn
-}
-
-func newLink(t *testing.T, to string) *link {
+// linked starts two launchers that reach each other through a link.
+func linked(t *testing.T, change func(n int, j *Job), name string, args ...string) ([]*node, *silence.Link) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	endpoint := freeEndpoint(t)
+	k, err := silence.New(endpoint)
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &link{listener: l}
-	var all sync.WaitGroup
-	all.Go(func() {
-		for {
-			a, err := l.Accept()
-			if err != nil {
-				return
-			}
-			k.keep(a)
-			if k.silent.Load() {
-				continue
-			}
-			b, err := net.Dial("tcp", to)
-			if err != nil {
-				a.Close()
-				continue
-			}
-			k.keep(b)
-			all.Go(func() { k.pass(a, b) })
-			all.Go(func() { k.pass(b, a) })
-		}
-	})
-	t.Cleanup(func() {
-		l.Close()
-		k.mu.Lock()
-		for _, c := range k.conns {
-			c.Close()
-		}
-		k.mu.Unlock()
-		all.Wait()
-	})
-	return k
-}
-
-func (k *link) keep(c net.Conn) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.conns = append(k.conns, c)
-}
-
-func (k *link) pass(from, to net.Conn) {
-	buf := make([]byte, 64<<10)
-	for {
-		n, err := from.Read(buf)
-		if k.silent.Load() {
-			if err != nil {
-				return // and the other end isn't told
-			}
-			continue
-		}
-		if _, werr := to.Write(buf[:n]); err != nil || werr != nil {
-			to.Close()
-			return
-		}
-	}
-}
-
-func (k *link) cut() { k.silent.Store(true) }
-
-// linked starts two launchers that reach each other through a link.
-func linked(t *testing.T, change func(n int, j *Job), name string, args ...string) ([]*node, *link) {
-	endpoint := freeEndpoint(t)
-	k := newLink(t, endpoint)
+	t.Cleanup(k.Close)
 	return startNodes(t, []int{1, 1}, true, func(n int, j *Job) {
-		j.Endpoint, j.LostAfter = endpoint, 500*time.Millisecond
+		j.Endpoint, j.LostAfter = endpoint, time.Second
 		if n == 1 {
-			j.Endpoint = k.listener.Addr().String()
+			j.Endpoint = k.Addr()
 		}
 		if change != nil {
 			change(n, j)
@@ -120,9 +50,9 @@ func TestACutLink(t *testing.T) {
 	for _, n := range nodes {
 		n.out.await(t, "ready", 1)
 	}
-	k.cut()
+	k.Cut()
 	for i, n := range nodes {
-		f := wantFailure(t, n.atOnce(t, 5*time.Second))
+		f := wantFailure(t, n.atOnce(t, 8*time.Second))
 		if f.Kind != NodeLost || f.Node != 1-i {
 			t.Errorf("node %d: %+v", i, f)
 		}
@@ -134,14 +64,14 @@ func TestACutLink(t *testing.T) {
 func TestAFailureBehindACutLink(t *testing.T) {
 	for culprit := range 2 {
 		dir := t.TempDir()
-		nodes, k := linked(t, nil, "failsoon", fmt.Sprint(culprit), dir)
+		nodes, k := linked(t, func(_ int, j *Job) { j.LostAfter = 2 * time.Second }, "failsoon", fmt.Sprint(culprit), dir)
 		awaitFiles(dir, "2")
-		k.cut()
+		k.Cut()
 		if err := os.WriteFile(dir+"/now", nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		for i, n := range nodes {
-			f := wantFailure(t, n.atOnce(t, 5*time.Second))
+			f := wantFailure(t, n.atOnce(t, 8*time.Second))
 			if i == culprit && (f.Kind != Exited || f.Rank != culprit) || i != culprit && (f.Kind != NodeLost || f.Node != culprit) {
 				t.Errorf("node %d: %+v", i, f)
 			}
@@ -193,13 +123,13 @@ func TestALauncherThatIsStopped(t *testing.T) {
 	defer other.Wait()
 	defer other.Process.Signal(syscall.SIGCONT)
 	job, out, errs := newJob(t, 1, "echo")
-	job.Nodes, job.NodeRank, job.Endpoint, job.LostAfter = 2, 0, endpoint, 500*time.Millisecond
+	job.Nodes, job.NodeRank, job.Endpoint, job.LostAfter = 2, 0, endpoint, time.Second
 	n := &node{job, out, errs, nil, make(chan error, 1)}
 	go func() { n.result <- job.Run(t.Context()) }()
 	out.await(t, "ready", 1)
 	theirs.await(t, "ready", 1)
 	other.Process.Signal(syscall.SIGSTOP)
-	if f := wantFailure(t, n.atOnce(t, 5*time.Second)); f.Kind != NodeLost || f.Node != 1 {
+	if f := wantFailure(t, n.atOnce(t, 8*time.Second)); f.Kind != NodeLost || f.Node != 1 {
 		t.Errorf("got %+v", f)
 	}
 	wantText(t, errs.String(), "is lost: its launcher has been silent since ")

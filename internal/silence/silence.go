@@ -1,0 +1,104 @@
+// Package silence makes links that fall silent, as one does whose cable is pulled: nothing passes any more, and neither end is told.
+//
+//	link, err := silence.New("127.0.0.1:29400")
+//	dial(link.Addr())
+//	link.Cut()
+package silence
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+)
+
+// A Link passes connections on to an address, until it's cut. Its methods may be called from any goroutine.
+type Link struct {
+	listener net.Listener
+	to       string
+	silent   atomic.Bool
+	all      sync.WaitGroup
+
+	mu     sync.Mutex
+	conns  []net.Conn
+	closed bool
+}
+
+// New makes a link to an address, at a port of the loopback.
+func New(to string) (*Link, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	k := &Link{listener: l, to: to}
+	k.all.Go(k.accept)
+	return k, nil
+}
+
+// Addr is where to connect to, as host:port.
+func (k *Link) Addr() string { return k.listener.Addr().String() }
+
+// Cut makes the link silent, for connections to come, too.
+func (k *Link) Cut() { k.silent.Store(true) }
+
+// Close ends the link and all its connections.
+func (k *Link) Close() {
+	k.listener.Close()
+	k.mu.Lock()
+	k.closed = true
+	for _, c := range k.conns {
+		c.Close()
+	}
+	k.mu.Unlock()
+	k.all.Wait()
+}
+
+func (k *Link) accept() {
+	for {
+		a, err := k.listener.Accept()
+		if err != nil {
+			return
+		}
+		if !k.keep(a) || k.silent.Load() {
+			continue
+		}
+		b, err := net.Dial("tcp", k.to)
+		if err != nil {
+			a.Close()
+			continue
+		}
+		if k.keep(b) {
+			k.all.Go(func() { k.pass(a, b) })
+			k.all.Go(func() { k.pass(b, a) })
+		}
+	}
+}
+
+// keep remembers a connection, and reports false if it came too late.
+func (k *Link) keep(c net.Conn) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed {
+		c.Close()
+		return false
+	}
+	k.conns = append(k.conns, c)
+	return true
+}
+
+// pass passes on what comes from one end, and its end.
+func (k *Link) pass(from, to net.Conn) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		if k.silent.Load() {
+			if err != nil {
+				return // and the other end isn't told
+			}
+			continue
+		}
+		if _, werr := to.Write(buf[:n]); err != nil || werr != nil {
+			to.Close()
+			return
+		}
+	}
+}
