@@ -163,10 +163,10 @@ func (o *newOptions) open(ctx context.Context, st store.Store) (backend.Backend,
 	} else if given {
 		o.priority = p
 	}
-	own, _ := splitHints(o.hints)
+	own, each := splitHints(o.hints)
 	hostmem.SetColor(o.rank)
 	b, err := backend.Open(ctx, o.backend, backend.Config{Name: o.name, Rank: o.rank, Size: o.size, Store: st,
-		Device: o.device, Timeout: o.timeout, Hints: own, MasterAddr: o.masterAddr, Log: o.log})
+		Device: o.device, Timeout: o.timeout, Hints: own, OpHints: each, MasterAddr: o.masterAddr, Log: o.log})
 	if err != nil {
 		return nil, nil, fmt.Errorf("rank %d of %d: %w", o.rank, o.size, err)
 	}
@@ -354,8 +354,19 @@ func (c *Comm) SetHints(hints map[string]string) error {
 		c.hints.Store(nil)
 		return nil
 	}
+	if err := c.checkHints(hints); err != nil {
+		return err
+	}
 	h := maps.Clone(hints)
 	c.hints.Store(&h)
+	return nil
+}
+
+// checkHints has the backend check the values of operations' hints.
+func (c *Comm) checkHints(hints map[string]string) error {
+	if b, ok := c.b.(backend.HintChecker); ok {
+		return b.CheckHints(hints)
+	}
 	return nil
 }
 

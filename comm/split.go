@@ -83,6 +83,9 @@ func (c *Comm) Split(ctx context.Context, ranks []int, opts ...SplitOption) (*Co
 		return refuse(err)
 	}
 	own, opHints := splitHints(o.hints)
+	if err := c.checkHints(opHints); err != nil {
+		return refuse(err)
+	}
 	if o.hints == nil {
 		if h := c.hints.Load(); h != nil {
 			opHints = *h

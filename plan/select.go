@@ -3,7 +3,9 @@ package plan
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -147,6 +149,41 @@ func Hinted(hint string, c Collective) (name string, must bool, err error) {
 		return "", false, fmt.Errorf("plan: hint %q wishes for an algorithm without a name", hint)
 	}
 	return name, name != "" && !wish, nil
+}
+
+// CheckHint reports a hint that Select could never follow: one that names no algorithm of its collective, or of any. Wishes may.
+func CheckHint(hint string) error {
+	all := !strings.ContainsAny(hint, "=,")
+	known := map[string]bool{}
+	for c := Broadcast; c <= Barrier; c++ {
+		name, must, err := Hinted(hint, c)
+		if err != nil {
+			return err
+		}
+		if _, ok := Lookup(c, name); ok || !must {
+			if all {
+				return nil
+			}
+			continue
+		}
+		if !all {
+			return fmt.Errorf("%v has no algorithm %q, only %s", c, name, strings.Join(names(known, c), ", "))
+		}
+		names(known, c)
+	}
+	if all {
+		return fmt.Errorf("want one of %s", strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+	}
+	return nil
+}
+
+// names returns the algorithms of a collective, and adds them to those that are known.
+func names(known map[string]bool, c Collective) (list []string) {
+	for _, a := range Algorithms(c) {
+		list = append(list, a.Name)
+		known[a.Name] = true
+	}
+	return list
 }
 
 // ParseCollective reads a collective's name, with or without its underscores.

@@ -97,6 +97,12 @@ type Registrar interface {
 	Deregister(t *tensor.Tensor) error
 }
 
+// HintChecker is implemented by backends that know, before there is an operation, which of its hints' values they will refuse.
+type HintChecker interface {
+	// CheckHints returns an *InvalidArgumentError that names the hint, its value, and what is allowed.
+	CheckHints(hints map[string]string) error
+}
+
 // Counter is implemented by backends that count how the data of collectives moved.
 type Counter interface {
 	Traffic() Traffic
@@ -132,7 +138,8 @@ type Config struct {
 	Device     string
 	Timeout    time.Duration // for start-up and for operations without their own
 	Hints      map[string]string
-	MasterAddr string // host that the route to the peers is chosen by; may be empty
+	OpHints    map[string]string // those that every operation will have; for a HintChecker to refuse
+	MasterAddr string            // host that the route to the peers is chosen by; may be empty
 	Log        *slog.Logger
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/internal/hash64"
 	"github.com/chorus-comms/chorus/kern"
+	"github.com/chorus-comms/chorus/plan"
 )
 
 // settings are a communicator's hints, parsed.
@@ -112,12 +113,34 @@ func parseHints(hints map[string]string) (settings, error) {
 // minStage is the least stage that a rank offers, in bytes.
 const minStage = 4096
 
+// maxBytes is more than a chunk, or a stage, has.
+const maxBytes = 1 << 40
+
 func positive(name, value string) (int, error) {
 	n, err := strconv.Atoi(value)
-	if err != nil || n < 1 {
-		return 0, fmt.Errorf("hint %s=%q: want a positive number", name, value)
+	if err != nil || n < 1 || n > maxBytes {
+		return 0, fmt.Errorf("hint %s=%q: want a number from 1 to %d", name, value, maxBytes)
 	}
 	return n, nil
+}
+
+// CheckHints implements backend.HintChecker.
+func (g *group) CheckHints(hints map[string]string) error {
+	return checkHints(backend.Where{Comm: g.name, Rank: g.rank}, hints)
+}
+
+// checkHints checks the values of the hints that each operation may have.
+func checkHints(at backend.Where, hints map[string]string) error {
+	_, err := new(settings).merge(&backend.Op{Hints: hints, Algo: hints["algorithm"]})
+	if err == nil {
+		if why := plan.CheckHint(hints["algorithm"]); why != nil {
+			err = fmt.Errorf("hint algorithm=%q: %w", hints["algorithm"], why)
+		}
+	}
+	if err != nil {
+		return &backend.InvalidArgumentError{Where: at, Detail: err.Error()}
+	}
+	return nil
 }
 
 // fillFrom takes what no hint said from the environment.

@@ -87,6 +87,7 @@ func (g *group) NewWindow(ctx context.Context, t *tensor.Tensor, timeout time.Du
 		return nil, err
 	}
 	copy(all[5*g.rank:], mine) // whatever the others have made of it
+	first := 0                 // the lowest rank that exposes something
 	for r := range n {
 		row := [5]int64(all[5*r:])
 		dt, elements, err := exposes(row)
@@ -97,9 +98,9 @@ func (g *group) NewWindow(ctx context.Context, t *tensor.Tensor, timeout time.Du
 			continue // exposes nothing
 		}
 		if w.dt == dtype.Invalid {
-			w.dt = dt
+			w.dt, first = dt, r
 		} else if dt != w.dt {
-			e := &backend.MismatchError{Where: g.where(), RankA: r, RankB: g.rank, OpA: "window of " + dt.String(), OpB: "window of " + w.dt.String()}
+			e := &backend.MismatchError{Where: g.where(), RankA: first, RankB: r, OpA: "window of " + w.dt.String(), OpB: "window of " + dt.String()}
 			e.Op = "new_window"
 			return nil, e
 		}

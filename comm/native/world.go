@@ -33,8 +33,12 @@ func init() { backend.Register(Name, Open) }
 // Open joins a new communicator: it opens a fabric over the store and makes the
 // first group on it.
 func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
+	at := backend.Where{Comm: c.Name, Rank: c.Rank, Op: "new"}
 	s, err := parseHints(c.Hints)
 	if err != nil {
+		return nil, &backend.InvalidArgumentError{Where: at, Detail: err.Error()}
+	}
+	if err := checkHints(at, c.OpHints); err != nil {
 		return nil, err
 	}
 	cfg, err := config.Load(nil)
@@ -70,7 +74,6 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 		return bootstrap.Exchange(ctx, store.NewPrefix(fmt.Sprintf("%s/open/%d", c.Name, round), sealed), c.Rank, c.Size, payload)
 	}
 	mine := terms{Fabric: s.fabric, Cores: runtime.NumCPU(), StageBytes: s.stageBytes, Machine: s.calibrated(c)}
-	at := backend.Where{Comm: c.Name, Rank: c.Rank, Op: "new"}
 	agreed, err := mine.agree(ctx, at, exchange)
 	if err != nil {
 		return nil, err
