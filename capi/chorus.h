@@ -503,7 +503,8 @@ typedef struct chorus_comm_options {
 	int64_t timeout_ns;     /* of this call, and of operations that give none; 0: as TORCHCOMM_TIMEOUT_SECONDS says, or 600 s */
 	const chorus_hint *hints;
 	int32_t n_hints;
-	int32_t reserved;
+	int32_t job_size;         /* of a communicator of some ranks of a larger job: how many that has; 0: the communicator's are the job's */
+	const int32_t *job_ranks; /* and which of them these are, world_size of them; flight records speak of them so. Read if job_size isn't 0, and rank is given */
 } chorus_comm_options;
 
 /* chorus_comm_create joins a communicator [blocks]. All of its ranks call it; it
@@ -650,6 +651,10 @@ typedef struct chorus_op {
 /* chorus_site numbers a place in the caller's program, for chorus_op: flight records and errors say then where the operation was
  * called. The same place has the same number; 0, no place, is returned when there are 65535 others. It copies what it's given. */
 CHORUS_API uint32_t chorus_site(const char *file, int32_t line, const char *function);
+
+/* chorus_raised tells that the program ends by an exception that nobody has caught, and where that was raised, for flight records, which are
+ * written if there's a directory for them. It comes before the communicators are finalized. */
+CHORUS_API chorus_status chorus_raised(const char *what, const char *file, int32_t line, const char *function);
 
 /* chorus_submit runs an operation [blocks], or, if work isn't NULL, only issues it
  * and gives the handle of what is under way. Collectives of a communicator run one

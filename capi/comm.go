@@ -108,6 +108,16 @@ func create(o *C.chorus_comm_options, out *C.chorus_comm, checked C.int32_t) err
 	} else if o.rank != -1 {
 		opts = append(opts, comm.WithRank(int(o.rank), int(o.world_size)))
 	}
+	if o.job_size != 0 {
+		if o.rank < 0 || o.job_ranks == nil {
+			return refused("chorus_comm_options.job_size is %d, without job_ranks or rank", o.job_size)
+		}
+		ranks := make([]int, 0, max(0, o.world_size))
+		for _, r := range slice(o.job_ranks, o.world_size) {
+			ranks = append(ranks, int(r))
+		}
+		opts = append(opts, comm.WithJobRanks(ranks, int(o.job_size)))
+	}
 	if o.abort_on_error >= 0 {
 		opts = append(opts, comm.WithAbortOnError(o.abort_on_error != 0))
 	}

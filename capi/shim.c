@@ -366,6 +366,9 @@ EXPORT chorus_status chorus_submit(chorus_comm comm, chorus_op *op, chorus_work 
 EXPORT uint32_t chorus_site(const char *file, int32_t line, const char *function) {
 	return refusal ? 0 : goSite((char *)file, line, (char *)function);
 }
+EXPORT chorus_status chorus_raised(const char *what, const char *file, int32_t line, const char *function) {
+	BLOCKS(goRaised((char *)what, (char *)file, line, (char *)function));
+}
 EXPORT chorus_status chorus_submit_batch(chorus_comm comm, chorus_op *ops, int32_t n, int64_t timeout_ns, chorus_work *work) {
 	if (work)
 		ISSUES(goIssueBatch(comm, ops, n, timeout_ns, work, 0), goIssueBatch(comm, ops, n, timeout_ns, work, 1));

@@ -180,7 +180,12 @@ func (o *newOptions) open(ctx context.Context, st store.Store) (backend.Backend,
 
 // join makes the communicator of what open returned.
 func (o *newOptions) join(cfg *config.Config, abort bool, b backend.Backend, dev *streams) *Comm {
-	o.recorder = observe.Open(observe.Settings{Entries: cfg.Record, Dir: cfg.DumpDir}, o.job, o.name, o.rank, o.size)
+	s := observe.Settings{Entries: cfg.Record, Dir: cfg.DumpDir}
+	if o.jobRanks == nil {
+		o.recorder = observe.Open(s, o.job, o.name, o.rank, o.size)
+	} else {
+		o.recorder = observe.OpenPart(s, o.job, o.name, o.rank, o.jobRanks, o.jobSize)
+	}
 	c := newComm(b, o, abort)
 	c.dev = dev
 	if _, opHints := splitHints(o.hints); len(opHints) > 0 {
@@ -227,12 +232,30 @@ func claimName(ctx context.Context, st store.Store, size int) error {
 	return nil
 }
 
+// checkJobRanks refuses what can't be the communicator's ranks in the job.
+func (o *newOptions) checkJobRanks() error {
+	if !o.explicit || len(o.jobRanks) != o.size {
+		return fmt.Errorf("%w: %d ranks of the job for a communicator of %d", ErrInvalidArgument, len(o.jobRanks), o.size)
+	}
+	for i, r := range o.jobRanks {
+		if r < 0 || r >= o.jobSize || slices.Contains(o.jobRanks[:i], r) {
+			return fmt.Errorf("%w: ranks %v of a job of %d", ErrInvalidArgument, o.jobRanks, o.jobSize)
+		}
+	}
+	return nil
+}
+
 // place finds out rank, size and store where the options don't say; launched
 // tells that the store is the launcher's.
 func (o *newOptions) place(ctx context.Context) (launched bool, err error) {
 	if o.explicit {
 		if err := bootstrap.CheckWorld(o.rank, o.size); err != nil {
 			return false, fmt.Errorf("%w: %w", ErrInvalidArgument, err)
+		}
+	}
+	if o.jobRanks != nil {
+		if err := o.checkJobRanks(); err != nil {
+			return false, err
 		}
 	}
 	if o.explicit && (o.store != nil || o.size == 1) {

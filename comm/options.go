@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"log/slog"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/chorus-comms/chorus/device"
@@ -31,6 +32,8 @@ type newOptions struct {
 	masterAddr   string
 	priority     device.Priority // of the streams of asynchronous operations
 	job          string          // the launcher's name for it
+	jobRanks     []int           // by rank of the communicator, if they are others
+	jobSize      int
 	recorder     *observe.Recorder
 	newcomer     bool
 	world        string // which it is of those that a process may have been in, for handles
@@ -57,6 +60,12 @@ func WithName(name string) NewOption { return func(o *newOptions) { o.name = nam
 // WithRank sets rank and world size, of at most a million (bootstrap.MaxRanks). It wins over every launcher's.
 func WithRank(rank, size int) NewOption {
 	return func(o *newOptions) { o.rank, o.size, o.explicit = rank, size, true }
+}
+
+// WithJobRanks says that the communicator's ranks are some of a job's, which has size of them: ranks lists them, by rank of the communicator. Flight
+// records and what is explained of them speak of the job's ranks. Without it the communicator's are the job's.
+func WithJobRanks(ranks []int, size int) NewOption {
+	return func(o *newOptions) { o.jobRanks, o.jobSize = slices.Clone(ranks), size }
 }
 
 // WithStore sets the store through which the ranks find each other. The caller

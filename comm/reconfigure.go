@@ -193,6 +193,7 @@ func (c *Comm) reconfigure(ctx context.Context, uuid string, members []regroup.M
 		}
 		return nil, c.reconfigureError(members, err)
 	}
+	next.jobRanks = nil // it's a world of its own
 	n := next.join(cfg, c.abortOnError, b, dev)
 	c.ended.giveSeat(n.ended)
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)

@@ -89,7 +89,7 @@ func (r *Rank) Snapshot(reason string) *Dump {
 	l := calibrate()
 	host, _ := os.Hostname()
 	d := &Dump{Version: Version, Groups: map[string]Group{}, Chorus: Header{Format: Format, Job: r.job, Rank: r.rank, Size: r.size,
-		Host: host, Pid: os.Getpid(), Time: time.Now().UnixNano(), Reason: reason, Panics: r.panics.Load(), Stacks: stacks(), Threads: threads()}}
+		Host: host, Pid: os.Getpid(), Time: time.Now().UnixNano(), Reason: reason, Panics: r.panics.Load(), Raised: r.raised.Load(), Stacks: stacks(), Threads: threads()}}
 	place := placer{}
 	for i, c := range r.recorders() {
 		st, entries := c.snapshot(i, l, place)

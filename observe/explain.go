@@ -6,9 +6,10 @@ import (
 	"slices"
 )
 
-// Explain finds out from the dumps of a job's ranks who is to blame. The dumps are as ReadDir returns them.
-func Explain(dumps []*Dump) *Report {
-	x := &explainer{waits: map[int]*stall{}}
+// Explain finds out from the dumps of a job's ranks who is to blame. The dumps are as ReadDir returns them. Of ranks that don't answer, as SilentOf
+// returns them, it says why; a dump of one that's stopped is from before, and doesn't count.
+func Explain(dumps []*Dump, silent ...Silent) *Report {
+	x := &explainer{waits: map[int]*stall{}, silent: silent}
 	r := &Report{Findings: []Finding{}, Missing: []int{}}
 	if len(dumps) == 0 {
 		return r
@@ -16,6 +17,9 @@ func Explain(dumps []*Dump) *Report {
 	r.Job, r.Size = dumps[0].Chorus.Job, dumps[0].Chorus.Size
 	x.dumps = make([]*Dump, r.Size)
 	for _, d := range dumps {
+		if slices.ContainsFunc(silent, func(s Silent) bool { return s.Rank == d.Chorus.Rank && s.State == stopped }) {
+			continue
+		}
 		x.dumps[d.Chorus.Rank] = d
 		x.spread = max(x.spread, float64(d.Chorus.Time-dumps[0].Chorus.Time)/1e9, float64(dumps[0].Chorus.Time-d.Chorus.Time)/1e9)
 	}
@@ -49,6 +53,10 @@ func Explain(dumps []*Dump) *Report {
 		if (f.Kind == KindMissing || f.Kind == KindAborted || f.Kind == KindLeft) && !slices.ContainsFunc(f.Ranks, func(r int) bool { return !panicked(r) }) {
 			f.Kind = KindPanicked
 		}
+		raised := func(rank int) bool { return x.dumps[rank] != nil && x.dumps[rank].Chorus.Raised != nil }
+		if (f.Kind == KindMissing || f.Kind == KindAborted || f.Kind == KindLeft) && !slices.ContainsFunc(f.Ranks, func(r int) bool { return !raised(r) }) {
+			f.Kind = KindRaised
+		}
 	}
 	slices.SortStableFunc(x.findings, func(a, b Finding) int { return cmp.Compare(severity[a.Kind], severity[b.Kind]) })
 	r.Findings = append(r.Findings, x.findings...)
@@ -59,11 +67,12 @@ func Explain(dumps []*Dump) *Report {
 const nothing = "no operation"
 
 // severity orders findings: those that are causes by themselves first.
-var severity = map[Kind]int{KindMismatch: 0, KindOrder: 0, KindCrossed: 1, KindRefused: 2, KindAborted: 2, KindPanicked: 2, KindNoDump: 3, KindLeft: 4,
+var severity = map[Kind]int{KindMismatch: 0, KindOrder: 0, KindCrossed: 1, KindRefused: 2, KindAborted: 2, KindPanicked: 2, KindRaised: 2, KindNoDump: 3, KindLeft: 4,
 	KindMissing: 5, KindLost: 6, KindSlow: 7}
 
 type explainer struct {
 	dumps    []*Dump // by rank; nil if there is none
+	silent   []Silent
 	groups   []*group
 	stalls   []*stall
 	waits    map[int]*stall // what each rank is stuck in
@@ -368,6 +377,11 @@ func (x *explainer) party(rank int, v *view, s *stall) Party {
 	switch {
 	case v != nil && v.dump == nil || x.dumps[rank] == nil:
 		p.Does = "left no dump"
+		for _, s := range x.silent {
+			if s.Rank == rank {
+				p.Does += "; it " + s.why()
+			}
+		}
 		return p
 	case v != nil && v.at != nil:
 		p.Does, p.At = numbered(v.at, v.at.Seq), site(v.at.Frames)
@@ -378,6 +392,10 @@ func (x *explainer) party(rank int, v *view, s *stall) Party {
 		last = v.entries[len(v.entries)-1]
 	} else if d := x.dumps[rank]; len(d.Entries) > 0 {
 		last = &d.Entries[len(d.Entries)-1]
+	}
+	if r := x.dumps[rank].Chorus.Raised; r != nil {
+		p.Does, p.At, p.After = r.What+" in "+r.At.Name, r.At.place(), after(last)
+		return p
 	}
 	if all := x.dumps[rank].Chorus.Threads; len(all) > 0 {
 		p.Does, p.At = inProgram(all, last)

@@ -26,6 +26,7 @@ type Header struct {
 	Time   int64       `json:"time_ns"`          // since 1970
 	Reason string      `json:"reason"`           // failure, SIGUSR1 or request
 	Panics bool        `json:"panics,omitempty"` // its program ends by a panic
+	Raised *Raised     `json:"raised,omitempty"` // its Python program ends by an exception
 	Comms  []CommState `json:"comms"`
 	Stacks string      `json:"stacks"` // of all goroutines, as the Go runtime prints them; cut off if too long
 
@@ -57,6 +58,12 @@ type Failure struct {
 	Arrived []int          `json:"arrived,omitempty"`
 	Refused map[int]string `json:"refused,omitempty"`
 	Doing   map[int]string `json:"doing,omitempty"` // of those missing, instead
+}
+
+// Raised is an exception that ends a Python program.
+type Raised struct {
+	What string `json:"what"` // "ValueError: no such batch"
+	At   Frame  `json:"at"`
 }
 
 // Group is a communicator, to PyTorch.

@@ -15,6 +15,8 @@ type Live struct {
 	Pid   int        `json:"pid"`
 	Time  int64      `json:"time_ns"` // since 1970
 	Comms []LiveComm `json:"comms"`
+
+	Where *Party `json:"where,omitempty"` // where a Python program is that is in no operation
 }
 
 // LiveComm is a communicator of a rank, with the operation that it's in. Counts are since it was made.
@@ -53,6 +55,8 @@ func (r *Rank) Live() *Live {
 	host, _ := os.Hostname()
 	now := time.Now()
 	l := &Live{Job: r.job, Rank: r.rank, Size: r.size, Host: host, Pid: os.Getpid(), Time: now.UnixNano(), Comms: []LiveComm{}}
+	var last *slot
+	var in *Recorder
 	for _, c := range r.recorders() {
 		x := LiveComm{Name: c.name, Rank: c.me, Members: c.members, Index: c.nth, Ops: c.recorded(), Bytes: c.bytes()}
 		var first *slot
@@ -75,6 +79,22 @@ func (r *Rank) Live() *Live {
 		}
 		c.cold.Unlock()
 		l.Comms = append(l.Comms, x)
+		for s := range c.all() {
+			if last == nil || s.later(last) {
+				last, in = &s, c
+			}
+		}
+	}
+	if last == nil || last.ended != 0 {
+		if all := threads(); len(all) > 0 {
+			var e *Entry
+			if last != nil {
+				x := in.entry(last, line, nil, place)
+				e = &x
+			}
+			l.Where = &Party{Ranks: []int{r.rank}, After: after(e)}
+			l.Where.Does, l.Where.At = inProgram(all, e)
+		}
 	}
 	return l
 }

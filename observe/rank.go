@@ -26,6 +26,7 @@ type Rank struct {
 	first   sync.Mutex
 	dumped  occasion // of the first failure; guarded by first
 	panics  atomic.Bool
+	raised  atomic.Pointer[Raised]
 	station *station // nil without a directory
 	mu      sync.Mutex
 	comms   []*Recorder
@@ -44,10 +45,28 @@ func Open(s Settings, job, name string, rank, size int) *Recorder {
 	if s.Entries == 0 {
 		return nil
 	}
+	members := make([]int, size)
+	for m := range members {
+		members[m] = m
+	}
+	return rankOf(s, job, rank, size, func(r *Rank) bool { return !r.has(name) }).add(name, rank, members)
+}
+
+// OpenPart is Open of a communicator of some of a job's ranks that was not split off another. Members lists them, by rank of the communicator, of which this
+// is rank me; the job has size ranks.
+func OpenPart(s Settings, job, name string, me int, members []int, size int) *Recorder {
+	if s.Entries == 0 {
+		return nil
+	}
+	return rankOf(s, job, members[me], size, func(*Rank) bool { return true }).add(name, me, members)
+}
+
+// rankOf returns a rank of this process that takes the communicator to be opened, or a new one.
+func rankOf(s Settings, job string, rank, size int, takes func(*Rank) bool) *Rank {
 	ranks.Lock()
 	defer ranks.Unlock()
 	i := slices.IndexFunc(ranks.all, func(r *Rank) bool {
-		return r.job == job && r.rank == rank && r.size == size && r.Settings == s && !r.has(name)
+		return r.job == job && r.rank == rank && r.size == size && r.Settings == s && takes(r)
 	})
 	if i < 0 {
 		i = len(ranks.all)
@@ -61,11 +80,7 @@ func Open(s Settings, job, name string, rank, size int) *Recorder {
 		ranks.listening = true
 		listen()
 	}
-	members := make([]int, size)
-	for m := range members {
-		members[m] = m
-	}
-	return ranks.all[i].add(name, rank, members)
+	return ranks.all[i]
 }
 
 // has reports whether the rank has a communicator of this name. One process can hold two ranks 0 of as many worlds called
@@ -197,6 +212,14 @@ func (r *Recorder) Panicked() {
 	if r != nil {
 		r.rank.panics.Store(true)
 		r.rank.failed(returned)
+	}
+}
+
+// Raise records that the process's program ends by an exception, and has its ranks dumped if that is their first failure.
+func Raise(x Raised) {
+	for _, r := range all() {
+		r.raised.Store(&x)
+		r.failed(returned)
 	}
 }
 

@@ -21,6 +21,7 @@ const (
 	KindMissing  Kind = "missing"  // a rank that is waited for is busy elsewhere
 	KindRefused  Kind = "refused"  // a rank's call was refused for its arguments
 	KindPanicked Kind = "panicked" // a rank's program ended by a panic
+	KindRaised   Kind = "raised"   // a rank's Python program ended by an exception
 	KindLeft     Kind = "left"     // a rank has ended the communicator, or never made it
 	KindAborted  Kind = "aborted"  // a rank gave up
 	KindLost     Kind = "lost"     // a link broke though both of its ranks live
@@ -112,6 +113,8 @@ func (f *Finding) headline() string {
 		return fmt.Sprintf("%s %s missing from %s, because the call was refused", who, is, op)
 	case KindPanicked:
 		return fmt.Sprintf("%s panicked and %s missing from %s", who, is, op)
+	case KindRaised:
+		return fmt.Sprintf("%s raised an exception and %s missing from %s", who, is, op)
 	case KindLeft:
 		return fmt.Sprintf("%s %s ended the communicator while others are in %s", who, has, op)
 	case KindAborted:

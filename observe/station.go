@@ -156,6 +156,8 @@ type Answer struct {
 	Live *Live  // nil if it didn't answer
 	Dump string // the path of its dump
 	Err  error
+
+	State string // of a rank that didn't answer: "stopped", if that's seen; else empty
 }
 
 // AskLive asks all ranks whose dumps would go to dir what they do, at once. Ranks that don't answer before ctx ends are stuck in the
@@ -182,12 +184,16 @@ func askAll(ctx context.Context, dir, what string, into func(*Answer) any) ([]An
 		wg.Go(func() {
 			if a.Err = ask(ctx, path, what, into(a)); a.Err != nil {
 				a.Live = nil
+				a.State = stateOf(path)
 			}
 		})
 	}
 	wg.Wait()
 	return answers, nil
 }
+
+// stopped is the state of a process that a signal or a debugger has stopped.
+const stopped = "stopped"
 
 // answerLimit bounds what is read of an answer.
 const answerLimit = 16 << 20

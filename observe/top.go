@@ -19,6 +19,7 @@ type Top struct {
 	Silent []Silent  `json:"silent"`
 	Rows   []TopRow  `json:"rows"`
 	Waits  []TopWait `json:"waits"`
+	Where  []Party   `json:"where"` // ranks of Python programs that are in no operation
 }
 
 // TopRow is a communicator of a rank. Rates are since the look before; negative without one.
@@ -32,8 +33,9 @@ type TopRow struct {
 
 // Silent is a rank that didn't answer.
 type Silent struct {
-	Rank int  `json:"rank"`
-	Dead bool `json:"dead"` // else it's stopped, or stuck in the kernel
+	Rank  int    `json:"rank"`
+	Dead  bool   `json:"dead"`            // else it's stopped, or stuck in the kernel
+	State string `json:"state,omitempty"` // "stopped", by a signal or a debugger, if that's seen
 }
 
 // TopWait is a collective that some ranks of a communicator have entered and others have not. Ranks are the job's, as far as
@@ -49,7 +51,7 @@ type TopWait struct {
 
 // NewTop puts together what ranks answered; before is what they answered at the look before, or nil.
 func NewTop(before, now []Answer) *Top {
-	t := &Top{Silent: []Silent{}, Rows: []TopRow{}, Waits: []TopWait{}}
+	t := &Top{Silent: []Silent{}, Rows: []TopRow{}, Waits: []TopWait{}, Where: []Party{}}
 	type key struct {
 		pid  int
 		comm string
@@ -70,12 +72,15 @@ func NewTop(before, now []Answer) *Top {
 		l := a.Live
 		if l == nil {
 			if rank, ok := rankOfSocket(a.Path); ok {
-				t.Silent = append(t.Silent, Silent{Rank: rank, Dead: errors.Is(a.Err, syscall.ECONNREFUSED) || errors.Is(a.Err, syscall.ENOENT)})
+				t.Silent = append(t.Silent, a.silent(rank))
 			}
 			continue
 		}
 		t.Job = l.Job
 		t.Ranks++
+		if l.Where != nil {
+			t.Where = append(t.Where, *l.Where)
+		}
 		for _, c := range l.Comms {
 			row := TopRow{Rank: l.Rank, Pid: l.Pid, OpsPerSec: -1, BytesPerSec: -1, LiveComm: c}
 			if o, since := old[key{l.Pid, fmt.Sprint(l.Rank, c.id())}], float64(l.Time-at[l.Pid])/1e9; o != nil && o.Ops <= c.Ops && since > 0 { // else it's a new one
@@ -85,9 +90,36 @@ func NewTop(before, now []Answer) *Top {
 		}
 	}
 	slices.SortStableFunc(t.Rows, func(a, b TopRow) int { return a.Rank - b.Rank })
+	slices.SortFunc(t.Where, func(a, b Party) int { return a.Ranks[0] - b.Ranks[0] })
 	slices.SortFunc(t.Silent, func(a, b Silent) int { return a.Rank - b.Rank })
 	t.findWaits()
 	return t
+}
+
+// silent says of a rank that didn't answer what is known of it.
+func (a *Answer) silent(rank int) Silent {
+	return Silent{Rank: rank, State: a.State, Dead: errors.Is(a.Err, syscall.ECONNREFUSED) || errors.Is(a.Err, syscall.ENOENT)}
+}
+
+// SilentOf returns the ranks that didn't answer.
+func SilentOf(answers []Answer) []Silent {
+	var all []Silent
+	for i := range answers {
+		if rank, ok := rankOfSocket(answers[i].Path); ok && answers[i].Err != nil {
+			all = append(all, answers[i].silent(rank))
+		}
+	}
+	return all
+}
+
+func (s Silent) why() string {
+	switch {
+	case s.Dead:
+		return "is dead"
+	case s.State == stopped:
+		return "does not answer: it's stopped, by a signal or a debugger"
+	}
+	return "does not answer: it's stopped, or stuck in the kernel"
 }
 
 func rankOfSocket(path string) (int, bool) {
@@ -165,11 +197,7 @@ func (t *Top) String() string {
 	}
 	w.Flush()
 	for _, s := range t.Silent {
-		why := "does not answer: it's stopped, or stuck in the kernel"
-		if s.Dead {
-			why = "is dead"
-		}
-		fmt.Fprintf(&b, "rank %d %s\n", s.Rank, why)
+		fmt.Fprintf(&b, "rank %d %s\n", s.Rank, s.why())
 	}
 	if len(t.Waits) > 0 {
 		b.WriteByte('\n')
@@ -180,6 +208,11 @@ func (t *Top) String() string {
 			verb = "wait"
 		}
 		fmt.Fprintf(&b, "%s %s for %s in %s #%d of %q, for %.2f s\n", rankNames(x.Waiting), verb, rankNames(x.For), x.Op, x.Seq, x.Comm, x.Longest)
+		for _, p := range t.Where {
+			if slices.Contains(x.For, p.Ranks[0]) {
+				fmt.Fprintf(&b, "  %v\n", p)
+			}
+		}
 	}
 	return b.String()
 }

@@ -46,7 +46,8 @@ The exit status is 0 if there is nobody to blame, and 1 if there is.`,
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), askLimit)
 			defer cancel()
-			if _, err := observe.AskDumps(ctx, dir); err != nil {
+			answers, err := observe.AskDumps(ctx, dir)
+			if err != nil {
 				return err
 			}
 			dumps, err := observe.ReadDir(dir, last)
@@ -70,7 +71,7 @@ The exit status is 0 if there is nobody to blame, and 1 if there is.`,
 				}
 				return f.Close()
 			}
-			report := observe.Explain(dumps)
+			report := observe.Explain(dumps, observe.SilentOf(answers)...)
 			if asJSON {
 				enc := json.NewEncoder(cmd.OutOrStdout())
 				enc.SetIndent("", "  ")

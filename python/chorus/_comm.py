@@ -18,7 +18,7 @@ from typing import Any
 from torch._C._distributed_c10d import Store
 from torch.autograd import profiler
 
-from chorus import _direct, _lib, _profiled, _store
+from chorus import _direct, _lib, _profiled, _sites, _store
 from chorus.errors import Error, InvalidArgumentError, TimeoutError, check, invalid, last_error
 
 _submit = _lib.submit
@@ -303,8 +303,11 @@ class Communicator:
         abort_on_error: bool | None = None,
         backend: str | None = None,
         device: str | None = None,
+        job_ranks: Sequence[int] = (),
+        job_size: int = 0,
     ) -> Communicator:
-        """Join a communicator. All ranks call it; it waits until they have found each other."""
+        """Join a communicator. All ranks call it; it waits until they have found each other. If its ranks are some of a larger job, they
+        are ``job_ranks`` there, for flight records."""
         array, n_hints = _lib.hints(hints)
         handle = ctypes.c_uint64()
         with _store.opened(store) as opened:
@@ -320,6 +323,8 @@ class Communicator:
                 timeout_ns=timeout_ns,
                 hints=array,
                 n_hints=n_hints,
+                job_size=job_size,
+                job_ranks=_ranks(job_ranks) if job_size else None,
             )
             check(_lib.library.chorus_comm_create(ctypes.byref(options), ctypes.byref(handle)))
         return cls(handle.value)
@@ -711,6 +716,7 @@ def _exit() -> None:
     rank has left and not that it was lost.
     """
     exiting.set()
+    _sites.tell_exception()
     for comm in list(_communicators):
         if not comm.finalized:
             _lib.library.chorus_comm_finalize(comm.handle, _EXIT_NS)

@@ -166,7 +166,8 @@ class CommOptions(Structure):
         ("timeout_ns", c_int64),
         ("hints", POINTER(Hint)),
         ("n_hints", c_int32),
-        ("reserved", c_int32),
+        ("job_size", c_int32),
+        ("job_ranks", POINTER(c_int32)),
     ]
 
 
@@ -366,6 +367,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "python_submit": (_ptr, [_ptr, _ptr, c_ssize_t]),  # for _direct alone, which makes methods of these two
     "python_site": (_ptr, [_ptr, _ptr, c_ssize_t]),
     "site": (c_uint32, [_str, _i32, _str]),
+    "raised": (_i32, [_str, _str, _i32, _str]),
     "last_error": (POINTER(ErrorFacts), []),
     "alloc": (_i32, [_i64, _i32, POINTER(_ptr)]),
     "free": (_i32, [_ptr]),

@@ -6,6 +6,7 @@ import faulthandler
 import os
 import pathlib
 import signal
+import sys
 from types import FrameType
 
 import torch
@@ -43,6 +44,24 @@ def _short(file: str) -> str:
         return file.removeprefix(os.getcwd() + "/")
     except OSError:
         return file
+
+
+def tell_exception() -> None:
+    """Tell the library of the exception that ends the program, if one does: Python keeps it for debuggers."""
+    error = getattr(sys, "last_value", None)
+    if error is None or hasattr(sys, "ps1") or sys.flags.interactive:
+        return
+    place = None
+    traceback = error.__traceback__
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if place is None or not _inner(code.co_filename):
+            place = _short(code.co_filename), traceback.tb_lineno, code.co_name
+        traceback = traceback.tb_next
+    file, line, name = place or ("", 0, "")
+    text = str(error).partition("\n")[0]
+    what = type(error).__name__ + (f": {text}" if text else "")
+    _lib.library.chorus_raised(what.encode(errors="replace"), file.encode(errors="replace"), line, name.encode())
 
 
 def _free_signal() -> int:

@@ -31,7 +31,8 @@ def _create(options: Any, backend_options: Any) -> ProcessGroup:
     from chorus.errors import InvalidArgumentError
     from chorus.process_group import ProcessGroup, timeout_ns
 
-    others = _other_backends(options, sys._getframe(1).f_locals)
+    caller = sys._getframe(1).f_locals
+    others = _other_backends(options, caller)
     hints = backend_options if isinstance(backend_options, dict) else None
     if backend_options is not None and hints is None and not others:
         raise InvalidArgumentError(
@@ -41,14 +42,22 @@ def _create(options: Any, backend_options: Any) -> ProcessGroup:
         options.group_rank,
         options.group_size,
         _fresh(options.store, options.group_size),
-        name=options.group_id or "world",
+        name=_name(options, caller),
         timeout_ns=timeout_ns(options.timeout),
         hints=hints,
+        job_ranks=options.global_ranks_in_group,
+        job_size=dist.get_world_size() if options.global_ranks_in_group and dist.is_initialized() else 0,
     )
     group = ProcessGroup(comm, options.store, options.timeout)
     for device, (kind, backend) in others.items():
         group._add_backend(torch.device(device), kind, backend)
     return group
+
+
+def _name(options: Any, caller: dict[str, Any]) -> str:
+    """What messages call a group: its description if it has one, such as ``default_pg`` or ``mesh_dp``, else PyTorch's name for it."""
+    description = caller.get("group_desc")
+    return str(description if description not in (None, "", "undefined") else options.group_id or "world")
 
 
 def _fresh(store: Store, size: int) -> Store:

@@ -579,7 +579,7 @@ class ProcessGroup(dist.ProcessGroup):
         members = list(ranks) if self.comm.rank in ranks else []
         name = group_name
         if not name:  # PyTorch knows groups by their names
-            name = f"{self.comm.name}.{min(members, default='')}" + (f"#{self._splits}" if self._splits else "")
+            name = f"{self._group_name or self.comm.name}.{min(members, default='')}" + (f"#{self._splits}" if self._splits else "")
         comm = self.comm.split(members, name=name if members else None, timeout_ns=timeout_ns(timeout))
         self._splits += not group_name  # not if this rank was refused: then the others still wait for it, or were refused, too
         if comm is None:

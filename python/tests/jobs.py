@@ -3,6 +3,7 @@
 The processes are made from one that has loaded PyTorch, so that a job begins in less than a second.
 """
 
+import atexit
 import contextlib
 import json
 import os
@@ -10,6 +11,7 @@ import pathlib
 import runpy
 import socket
 import subprocess
+import sys
 import time
 
 from chorus.bench.port import free_port
@@ -21,7 +23,12 @@ ROOT = pathlib.Path(__file__).parents[2]
 def _rank(program, directory, environment):
     os.environ.update(environment)
     os.chdir(directory)
-    runpy.run_path(program, run_name="__main__")
+    try:
+        runpy.run_path(program, run_name="__main__")
+    except Exception as error:  # as Python itself does at a program's end; multiprocessing doesn't
+        sys.last_value = error
+        atexit._run_exitfuncs()
+        os._exit(1)
 
 
 class Job:
