@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/internal/ranklist"
+	"github.com/chorus-comms/chorus/secure"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -53,7 +54,20 @@ func Exchange(ctx context.Context, st store.Store, rank, size int, payload []byt
 			return nil, &MissingRanksError{Missing: missing, Rank: rank, Size: size, Waited: time.Since(begin), Err: err}
 		}
 	}
+	if errors.Is(err, secure.ErrSeal) || errors.Is(err, secure.ErrSealed) {
+		err = fmt.Errorf("%s set up with another secret than this process, or none: %w", ranklist.Named(foreign(ctx, st, size)), err)
+	}
 	return nil, fmt.Errorf("bootstrap: exchange: rank %d of %d: %w", rank, size, err)
+}
+
+// foreign finds out whose payloads don't have this process's seal.
+func foreign(ctx context.Context, st store.Store, size int) (ranks []int) {
+	for r, key := range payloadKeys(size) {
+		if _, err := st.Get(ctx, key); errors.Is(err, secure.ErrSeal) || errors.Is(err, secure.ErrSealed) {
+			ranks = append(ranks, r)
+		}
+	}
+	return ranks
 }
 
 const exchangeGate = "all"

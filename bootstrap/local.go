@@ -26,7 +26,7 @@ func openLocal(ctx context.Context, info Info, opts Options) (store.Store, error
 		return nil, err
 	}
 	if info.Rank != 0 {
-		st, err := store.DialTCP(ctx, name, store.TCPOptions{Timeout: opts.Timeout, Security: *opts.Security, Dial: dialLocal})
+		st, err := store.DialTCP(ctx, name, store.TCPOptions{Timeout: opts.Timeout, Security: *opts.Security, Name: info.called(), Dial: dialLocal})
 		if err != nil {
 			return nil, fmt.Errorf("bootstrap: rank %d can't reach rank 0: %w", info.Rank, err)
 		}

@@ -90,7 +90,7 @@ func openAgent(ctx context.Context, info Info, opts Options) (store.Store, error
 	if info.MasterAddr == "" {
 		return nil, errors.New("bootstrap: TORCHELASTIC_USE_AGENT_STORE=True, but MASTER_ADDR is not set")
 	}
-	o := store.TCPOptions{Timeout: opts.Timeout, Security: *opts.Security}
+	o := store.TCPOptions{Timeout: opts.Timeout, Security: *opts.Security, Name: info.called()}
 	if info.Launcher != ChorusRun && !info.direct {
 		// A torchrun of any version, which knows nothing of secrets.
 		o.Dialect, o.Security = store.DialectProbe, secure.Policy{}
@@ -123,7 +123,7 @@ func openMaster(ctx context.Context, info Info, opts Options) (store.Store, erro
 	}
 	if info.Rank != 0 {
 		// If rank 0 goes, its store doesn't come back.
-		st, err := store.DialTCP(ctx, info.master(), store.TCPOptions{Timeout: opts.Timeout, Security: *opts.Security, Reconnect: time.Nanosecond})
+		st, err := store.DialTCP(ctx, info.master(), store.TCPOptions{Timeout: opts.Timeout, Security: *opts.Security, Reconnect: time.Nanosecond, Name: info.called()})
 		if err != nil {
 			return nil, fmt.Errorf("bootstrap: rank %d can't reach rank 0: %w", info.Rank, err)
 		}
@@ -179,7 +179,7 @@ func onlyHere(host string) bool {
 
 // serve makes this process the one that serves.
 func serve(l net.Listener, opts Options) (store.Store, error) {
-	s, err := store.Serve(l, store.ServerOptions{Timeout: opts.Timeout, Security: *opts.Security, Logger: opts.Logger})
+	s, err := store.Serve(l, store.ServerOptions{Timeout: opts.Timeout, Security: *opts.Security, Logger: opts.Logger, OnRefused: opts.mention})
 	if err != nil {
 		l.Close()
 		return nil, err
@@ -189,6 +189,21 @@ func serve(l net.Listener, opts Options) (store.Store, error) {
 		linger = 5 * time.Second
 	}
 	return &served{HashStore: s.Local(), server: s, linger: linger}, nil
+}
+
+// mention tells of a client that was refused: who waits for it should not have to wait for the deadline to learn why it doesn't come.
+func (o *Options) mention(err error) {
+	log := o.Logger
+	if log == nil {
+		log = slog.Default()
+	}
+	log.Warn(fmt.Sprintf("chorus: at the store of rank 0: %v", err))
+}
+
+// called is what a rank calls itself.
+func (i Info) called() string {
+	host, _ := os.Hostname()
+	return fmt.Sprintf("rank %d of %d on %s, pid %d", i.Rank, i.Size, host, os.Getpid())
 }
 
 // served is the store of the rank that serves it.

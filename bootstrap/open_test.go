@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -18,6 +19,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/internal/freeport"
 	"github.com/chorus-comms/chorus/internal/pytest"
 	"github.com/chorus-comms/chorus/secure"
@@ -326,6 +328,51 @@ func TestOpenProtected(t *testing.T) {
 	}
 }
 
+// TestRanksSetUpOtherwise learn at once what differs, and so does rank 0, on the ways by which ranks meet without a store of the launcher's.
+func TestRanksSetUpOtherwise(t *testing.T) {
+	text := secure.Generate()
+	secret, err := secure.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := secret.Derive("other")
+	tls, err := secure.SelfMade()
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := secure.Policy{Secret: secret, Plain: config.PlainNone}
+	for name, c := range map[string]struct {
+		policies [2]secure.Policy
+		want     error  // of rank 1
+		said     string // by rank 0
+	}{
+		"another secret":   {[2]secure.Policy{with, {Secret: other}}, secure.ErrRefused, "rank 1 of 2 on"},
+		"no secret":        {[2]secure.Policy{with, {}}, secure.ErrWantsSecret, "without the secret"},
+		"TLS on one":       {[2]secure.Policy{with, {Secret: secret, TLS: tls}}, secure.ErrNoTLS, "it uses TLS"},
+		"TLS on the other": {[2]secure.Policy{{Secret: secret, TLS: tls}, with}, secure.ErrWantsTLS, "rank 1 of 2 on"},
+	} {
+		for way, info := range map[string]Info{
+			"master": {Size: 2, MasterAddr: "127.0.0.1", MasterPort: freePort(t)},
+			"local":  {Size: 2, LocalSize: 2, RunID: name + strconv.Itoa(os.Getpid())},
+		} {
+			var log bytes.Buffer
+			st, err := Open(t.Context(), info, Options{Security: &c.policies[0], Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			info.Rank = 1
+			_, err = Open(t.Context(), info, Options{Security: &c.policies[1], Timeout: time.Minute})
+			if !errors.Is(err, c.want) || errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s, %s: rank 1: %v, want %v", name, way, err, c.want)
+			}
+			st.Close() // ends what writes the log
+			if !strings.Contains(log.String(), c.said) || strings.Contains(log.String(), text) {
+				t.Errorf("%s, %s: rank 0 says %q, want %q", name, way, log.String(), c.said)
+			}
+		}
+	}
+}
+
 // Rank 0 serves until the last of the others has left.
 func TestCloseWaits(t *testing.T) {
 	info := Info{Size: 2, LocalSize: 2, RunID: "close " + strconv.Itoa(os.Getpid())}
@@ -396,6 +443,28 @@ func TestExchangeNamesMissingRanks(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestExchangeWithAnotherSecret has each rank name those that have another secret, at once.
+func TestExchangeWithAnotherSecret(t *testing.T) {
+	ours := secure.Secret{}.Derive("ours")
+	for _, theirs := range []secure.Secret{{}, secure.Secret{}.Derive("theirs")} {
+		base := store.NewHash(0)
+		var ranks sync.WaitGroup
+		for r, want := range []string{"rank 2", "rank 2", "ranks 0-1"} {
+			ranks.Go(func() {
+				secret := ours
+				if r == 2 {
+					secret = theirs
+				}
+				_, err := Exchange(t.Context(), store.NewSealed(secret, base), r, 3, []byte("x"))
+				if err == nil || !strings.Contains(err.Error(), want+" set up with another secret") {
+					t.Errorf("rank %d, %v: %v", r, theirs, err)
+				}
+			})
+		}
+		ranks.Wait()
 	}
 }
 

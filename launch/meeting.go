@@ -25,7 +25,7 @@ func (j *Job) meeting(addr string, port int) (*meeting, error) {
 		return &meeting{addr: addr, port: port}, nil
 	}
 	direct := net.JoinHostPort(addr, strconv.Itoa(port))
-	relay, err := store.NewRelay(direct, store.RelayOptions{Security: j.security, OnPlain: j.mention})
+	relay, err := store.NewRelay(direct, store.RelayOptions{Security: j.security, OnRefused: j.mention})
 	if err != nil {
 		return nil, fmt.Errorf("cannot relay to the job's store: %w", err)
 	}
@@ -40,4 +40,4 @@ func (m *meeting) close() {
 }
 
 // mention tells of a client that was refused.
-func (j *Job) mention(e *store.PlainError) { fmt.Fprintf(j.Stderr, "chorus: %v\n", e) }
+func (j *Job) mention(e error) { fmt.Fprintf(j.Stderr, "chorus: %v\n", e) }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 	"syscall"
@@ -103,7 +104,7 @@ func (rv *rendezvous) connect(ctx context.Context) error {
 	port, _ := strconv.Atoi(portText)
 	_, here := localAddr(host)
 	if j.NodeRank == 0 || j.NodeRank == AnyNodeRank && here {
-		server, err := store.ListenTCP(bindAddr(host, port), store.ServerOptions{Security: launchersOnly(j.security)})
+		server, err := store.ListenTCP(bindAddr(host, port), store.ServerOptions{Security: launchersOnly(j.security), OnRefused: j.mention})
 		switch {
 		case err == nil:
 			rv.server = server
@@ -113,13 +114,22 @@ func (rv *rendezvous) connect(ctx context.Context) error {
 			return fmt.Errorf("launch: cannot serve the rendezvous: %w", err)
 		}
 	}
-	client, err := store.DialTCP(ctx, j.Endpoint, store.TCPOptions{Reconnect: reconnectTime, Security: j.security})
+	client, err := store.DialTCP(ctx, j.Endpoint, store.TCPOptions{Reconnect: reconnectTime, Security: j.security, Name: j.called()})
 	if err != nil {
 		return fmt.Errorf("launch: cannot reach the launcher of node 0, which serves the rendezvous at %s: %w", j.Endpoint, err)
 	}
 	rv.client = client
 	rv.store = store.NewPrefix(rv.prefix(), client)
 	return nil
+}
+
+// called is what this launcher calls itself before it has joined.
+func (j *Job) called() string {
+	host, _ := os.Hostname()
+	if j.NodeRank == AnyNodeRank {
+		return fmt.Sprintf("a launcher on %s, pid %d", host, os.Getpid())
+	}
+	return fmt.Sprintf("the launcher of node %d on %s, pid %d", j.NodeRank, host, os.Getpid())
 }
 
 // prefix is that of the job's keys.

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"context"
 	"errors"
 	"net"
 	"os"
@@ -77,15 +78,37 @@ func TestNodesWithSecrets(t *testing.T) {
 			t.Errorf("node %d: %v\n%s", i, err, n.errs)
 		}
 	}
-	nodes = startNodes(t, []int{1, 1}, true, func(n int, j *Job) {
-		j.Env = append(j.Env, "CHORUS_SECRET="+secure.Generate())
-		j.JoinTimeout = time.Duration(1+9*n) * time.Second
-	}, "env", "RANK")
-	if err := <-nodes[1].result; !errors.Is(err, secure.ErrRefused) {
-		t.Errorf("another secret: %v", err)
-	}
-	if err := <-nodes[0].result; err == nil || !strings.Contains(err.Error(), "node 1 of 2 did not come") {
-		t.Errorf("without node 1: %v", err)
+}
+
+// TestNodesSetUpOtherwise learn at once what differs, on both sides, and not at their deadlines.
+func TestNodesSetUpOtherwise(t *testing.T) {
+	same := "CHORUS_SECRET=" + secure.Generate()
+	for name, c := range map[string]struct {
+		env  [2][]string
+		want error  // of node 1
+		said string // by node 0
+	}{
+		"another secret":    {[2][]string{{same}, {"CHORUS_SECRET=" + secure.Generate()}}, secure.ErrRefused, "calls itself the launcher of node 1 on "},
+		"no secret":         {[2][]string{{same}, nil}, secure.ErrWantsSecret, "connected without the secret of the job"},
+		"a secret":          {[2][]string{nil, {same}}, secure.ErrNoSecret, "it has a secret, but this process has none"},
+		"TLS on one":        {[2][]string{{same}, {same, "CHORUS_TLS=1"}}, secure.ErrNoTLS, "it uses TLS, but this process doesn't"},
+		"TLS on the server": {[2][]string{{same, "CHORUS_TLS=1"}, {same}}, secure.ErrWantsTLS, "it doesn't use TLS, but this process does"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			nodes := startNodes(t, []int{1, 1}, true, func(n int, j *Job) {
+				j.Env = append(j.Env, c.env[n]...)
+				if n == 1 {
+					j.JoinTimeout = time.Minute
+				}
+			}, "env", "RANK")
+			if err := <-nodes[1].result; !errors.Is(err, c.want) || errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("node 1: %v, want %v", err, c.want)
+			}
+			nodes[0].errs.await(t, c.said, 1)
+			nodes[0].signals <- syscall.SIGTERM
+			<-nodes[0].result
+		})
 	}
 }
 

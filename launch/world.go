@@ -95,7 +95,7 @@ func (j *Job) serve(host string, port int) (*store.TCPServer, error) {
 	if err := j.security.Check(host); err != nil {
 		return nil, err
 	}
-	return store.ListenTCP(bindAddr(host, port), store.ServerOptions{Security: j.security, OnPlain: j.mention})
+	return store.ListenTCP(bindAddr(host, port), store.ServerOptions{Security: j.security, OnRefused: j.mention})
 }
 
 // launchersOnly is the policy of a store that no program of PyTorch has to do with.

@@ -1,6 +1,7 @@
 package secure
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -31,10 +32,29 @@ var (
 	ErrRefused = errors.New("the other end doesn't have the secret of this job")
 	// ErrNoSecret says that the other end asks for no proof, because it has no secret.
 	ErrNoSecret = errors.New("the other end has no secret, but this one has")
+	// ErrWantsSecret says that the other end asks for a proof, and this one has no secret.
+	ErrWantsSecret = errors.New("the other end wants proof of the job's secret, and this one has none (CHORUS_SECRET_FILE)")
+	// ErrNoTLS says that this end encrypts the connection, and the other doesn't.
+	ErrNoTLS = errors.New("this end uses TLS, but the other doesn't (CHORUS_TLS)")
+	// ErrWantsTLS says that the other end encrypts the connection, and this one doesn't.
+	ErrWantsTLS = errors.New("the other end uses TLS, but this one doesn't (CHORUS_TLS)")
 )
 
-// noSecret takes the place of the responder's random bytes.
-var noSecret [nonceBytes]byte
+// Foreign reports whether an error says that the other end doesn't belong to the job, or is set up otherwise than this one: trying again doesn't help.
+func Foreign(err error) bool {
+	for _, e := range []error{ErrRefused, ErrNoSecret, ErrWantsSecret, ErrNoTLS, ErrWantsTLS, ErrStranger} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// declined are what takes the place of the responder's random bytes if it won't go on.
+var declined = map[error][nonceBytes]byte{
+	ErrNoSecret: {},
+	ErrWantsTLS: [nonceBytes]byte(bytes.Repeat([]byte{1}, nonceBytes)),
+}
 
 // Initiate sends hello, proves that this end knows the secret, and has the other end prove it. It's for whoever connected. Deadlines are the caller's to set
 // on c; nothing may have been read ahead. The errors ErrRefused and ErrNoSecret don't go away by trying again.
@@ -53,8 +73,10 @@ func (s Secret) Initiate(c io.ReadWriter, hello []byte) error {
 	if _, err := io.ReadFull(c, theirs[:]); err != nil {
 		return fmt.Errorf("no answer to the hello: %w", err)
 	}
-	if theirs == noSecret {
-		return ErrNoSecret
+	for why, word := range declined {
+		if theirs == word {
+			return why
+		}
 	}
 	if _, err := c.Write(s.proof(initiator, hello, mine, theirs[:], binding)); err != nil {
 		return fmt.Errorf("%w (%w)", ErrRefused, err)
@@ -98,11 +120,17 @@ func (s Secret) Respond(c io.ReadWriter, hello []byte) error {
 	return err
 }
 
-// Decline answers Initiate on behalf of a process that has no secret, so that the other end learns what is wrong.
-func Decline(c io.Writer) error {
-	_, err := c.Write(noSecret[:])
+// Decline answers Initiate on behalf of a process that is set up otherwise, so that the other end learns what is wrong: why is the error that it
+// gets, ErrNoSecret or ErrWantsTLS.
+func Decline(c io.Writer, why error) error {
+	word := declined[why]
+	_, err := c.Write(word[:])
 	return err
 }
+
+// Unwelcome is what a listener says to a client that has not begun as it should have, before it closes: one that encrypts, and takes it for ErrNoTLS, or
+// one that doesn't prove itself. It's in no protocol that such a client could take it for.
+const Unwelcome = "\xffCHORUS\x00"
 
 type role string
 

@@ -243,12 +243,14 @@ func TestSilence(t *testing.T) {
 
 func TestDecline(t *testing.T) {
 	s := fresh(t)
-	p := &tape{}
-	if err := Decline(p); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Initiate(both{bytes.NewReader(p.wrote.Bytes()), io.Discard}, nil); !errors.Is(err, ErrNoSecret) {
-		t.Errorf("%v", err)
+	for _, why := range []error{ErrNoSecret, ErrWantsTLS} {
+		p := &tape{}
+		if err := Decline(p, why); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Initiate(both{bytes.NewReader(p.wrote.Bytes()), io.Discard}, nil); !errors.Is(err, why) || !Foreign(err) {
+			t.Errorf("%v, want %v", err, why)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"math/big"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"time"
 )
@@ -108,6 +109,9 @@ func (t *TLS) Server(ctx context.Context, c net.Conn) (net.Conn, error) {
 func shake(ctx context.Context, c *tls.Conn) (net.Conn, error) {
 	if err := c.HandshakeContext(ctx); err != nil {
 		c.NetConn().Close()
+		if plain, ok := errors.AsType[tls.RecordHeaderError](err); ok && strings.HasPrefix(Unwelcome, string(plain.RecordHeader[:])) {
+			err = ErrNoTLS
+		}
 		return nil, fmt.Errorf("TLS: %w", err)
 	}
 	return c, nil

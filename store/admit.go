@@ -7,15 +7,40 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
+	"sync"
 	"time"
+	"unicode"
 
 	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/secure"
 )
 
-// authHello precedes the proof of a client that has a secret. Neither dialect has an operation of its first byte, so
+// authHello begins the hello of a client that has a secret, which precedes its proof; what follows, up to helloBytes, is what the client calls
+// itself. Neither dialect has an operation of its first byte, so
 // that a server which knows nothing of it, such as PyTorch's, ends the connection.
-var authHello = []byte("\xffCHORUS\x01")
+const (
+	authHello  = "\xffCHORUS\x02"
+	helloBytes = 96
+)
+
+// helloOf is the hello of a client of that name, of which the end is left out if it's long.
+func helloOf(name string) []byte {
+	b := make([]byte, helloBytes)
+	copy(b[copy(b, authHello):], name)
+	return b
+}
+
+// nameIn is what a client calls itself in its hello. It's text for a console, whatever was sent.
+func nameIn(hello []byte) string {
+	name, _, _ := bytes.Cut(hello[len(authHello):], []byte{0})
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, string(name))
+}
 
 // tlsHandshake is the first byte of every TLS connection (RFC 8446, section 5.1).
 const tlsHandshake = 0x16
@@ -58,29 +83,124 @@ func (s *TCPServer) admit(nc net.Conn) (net.Conn, error) {
 			return nil, err
 		}
 	}
+	if first[0] == tlsHandshake && policy.TLS == nil {
+		turnAway(conn)
+		return nil, s.refuse(nc, "", errors.New("it uses TLS, but this process doesn't (CHORUS_TLS)"))
+	}
 	if first[0] != authHello[0] {
 		if err := s.admitPlain(nc, encrypted); err != nil {
-			if refused, ok := errors.AsType[*PlainError](err); ok && s.opts.OnPlain != nil {
-				s.plain.Do(func() { s.opts.OnPlain(refused) })
+			if first[0] == byte(opValidate) { // a client of a store, and no mere noise
+				turnAway(conn)
 			}
+			s.refusals.tell(nc, "", err)
 			return nil, err
 		}
 		return &unread{conn, bytes.Clone(first[:])}, nil
 	}
-	var rest [7]byte
-	if _, err := io.ReadFull(conn, rest[:]); err != nil {
+	hello := make([]byte, helloBytes)
+	hello[0] = first[0]
+	if _, err := io.ReadFull(conn, hello[1:]); err != nil {
 		return nil, err
 	}
+	name := nameIn(hello)
+	decline := func(says error, why string) (net.Conn, error) {
+		if secure.Decline(conn, says) == nil {
+			drain(conn)
+		}
+		return nil, s.refuse(nc, name, errors.New(why))
+	}
 	switch {
-	case !bytes.Equal(rest[:], authHello[1:]):
+	case !bytes.HasPrefix(hello, []byte(authHello)):
 		return nil, errors.New("no valid greeting")
 	case policy.TLS != nil && !encrypted:
-		return nil, errors.New("the client doesn't encrypt the connection, but this server wants TLS")
+		return decline(secure.ErrWantsTLS, "it doesn't use TLS, but this process does (CHORUS_TLS)")
 	case policy.Secret.IsZero():
-		return nil, errors.Join(errors.New("the client has a secret, this server has none"), secure.Decline(conn))
+		return decline(secure.ErrNoSecret, "it has a secret, but this process has none (CHORUS_SECRET_FILE)")
 	}
-	return conn, policy.Secret.Respond(conn, authHello)
+	err := policy.Secret.Respond(conn, hello)
+	if errors.Is(err, secure.ErrRefused) {
+		err = s.refuse(nc, name, errors.New("its proof is by another secret than this process's (CHORUS_SECRET_FILE)"))
+	}
+	return conn, err
 }
+
+// turnAway tells a client that it's unwelcome.
+func turnAway(conn net.Conn) {
+	if _, err := io.WriteString(conn, secure.Unwelcome); err == nil {
+		drain(conn)
+	}
+}
+
+// drain ends what is sent to a client, and reads for a moment what it sends, so that closing doesn't take back the last word.
+func drain(conn net.Conn) {
+	conn.SetDeadline(time.Now().Add(time.Second))
+	if half, ok := conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+		io.CopyN(io.Discard, conn, chunk)
+	}
+}
+
+// refuse makes the error for a client that is set up otherwise, and tells of it.
+func (s *TCPServer) refuse(nc net.Conn, name string, why error) error {
+	err := &RefusedError{Peer: peerOf(nc), Name: name, Err: why}
+	s.refusals.tell(nc, name+why.Error(), err)
+	return err
+}
+
+// peerOf names the process at the other end: by its address, or, if that has none, by what the kernel says.
+func peerOf(nc net.Conn) string {
+	if u, ok := nc.(*net.UnixConn); ok {
+		if uid, pid, err := secure.Peer(u); err == nil {
+			return fmt.Sprintf("process %d of user %d", pid, uid)
+		}
+	}
+	return nc.RemoteAddr().String()
+}
+
+// refusals tells of the clients that are refused: of the first of each host, name and reason, and of a few in all, since anybody can be refused.
+type refusals struct {
+	mu   sync.Mutex
+	told map[string]bool
+	on   func(error)
+}
+
+const maxRefusals = 16
+
+func (r *refusals) tell(nc net.Conn, what string, err error) {
+	if r.on == nil {
+		return
+	}
+	host, _, split := net.SplitHostPort(nc.RemoteAddr().String())
+	if split != nil {
+		host = ""
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if key := host + " " + what; !r.told[key] && len(r.told) < maxRefusals {
+		if r.told == nil {
+			r.told = map[string]bool{}
+		}
+		r.told[key] = true
+		r.on(err)
+	}
+}
+
+// A RefusedError says that a client of Chorus was refused because it has another secret than this process, or is set up otherwise.
+type RefusedError struct {
+	Peer string // its address
+	Name string // what it calls itself, which nobody has proved; may be empty
+	Err  error  // what differs
+}
+
+func (e *RefusedError) Error() string {
+	who := e.Peer
+	if e.Name != "" {
+		who += fmt.Sprintf(", which calls itself %s,", e.Name)
+	}
+	return fmt.Sprintf("%s was refused: %v", who, e.Err)
+}
+
+// Unwrap returns what differs.
+func (e *RefusedError) Unwrap() error { return e.Err }
 
 // admitPlain decides about a client that doesn't prove that it knows the secret, such as PyTorch's.
 func (s *TCPServer) admitPlain(nc net.Conn, encrypted bool) error {
@@ -95,9 +215,9 @@ func (s *TCPServer) admitPlain(nc net.Conn, encrypted bool) error {
 		if err == nil || !errors.Is(err, secure.ErrStranger) && !policy.Authenticates() {
 			return nil
 		}
-		return &PlainError{Peer: nc.RemoteAddr().String(), Err: err}
+		return &PlainError{Peer: peerOf(nc), Err: err}
 	case policy.Authenticates() || policy.TLS != nil:
-		return &PlainError{Peer: nc.RemoteAddr().String()}
+		return &PlainError{Peer: peerOf(nc)}
 	}
 	return nil
 }
@@ -113,7 +233,8 @@ func (e *PlainError) Error() string {
 	if e.Err != nil {
 		why = fmt.Sprintf(" (%v)", e.Err)
 	}
-	return fmt.Sprintf("%s connected without the secret of the job, as PyTorch's clients do, and was refused%s; CHORUS_STORE_PLAIN=any admits such clients", e.Peer, why)
+	return fmt.Sprintf("%s connected without the secret of the job, as PyTorch's clients do and ranks without CHORUS_SECRET_FILE, and was refused%s; "+
+		"CHORUS_STORE_PLAIN=any admits such clients", e.Peer, why)
 }
 
 // Unwrap returns the reason.

@@ -3,12 +3,15 @@ package store
 import (
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/chorus-comms/chorus/secure"
 )
 
 // errInvalid marks requests that were refused before anything was sent.
@@ -88,6 +91,9 @@ func (c *clientConn) greet() error {
 		return err
 	}
 	got, err := c.in.u32()
+	if err == nil && got == binary.LittleEndian.Uint32([]byte(secure.Unwelcome)) {
+		return secure.ErrWantsSecret
+	}
 	if err == nil && got != nonce {
 		err = fmt.Errorf("answer %#x to ping %#x", got, nonce)
 	}

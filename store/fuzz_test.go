@@ -14,7 +14,7 @@ import (
 )
 
 // FuzzStranger sends anything to a server that has a secret, and perhaps encrypts: no key appears, and nothing is heard but random
-// bytes and TLS.
+// bytes, TLS, and what the server wants.
 func FuzzStranger(f *testing.F) {
 	secret := secure.Secret{}.Derive("fuzz")
 	tls, err := secure.SelfMade()
@@ -26,7 +26,7 @@ func FuzzStranger(f *testing.F) {
 			f.Add([]byte(l.send), false)
 		}
 	}
-	f.Add(append(append([]byte(nil), authHello...), make([]byte, secure.HandshakeBytes)...), false)
+	f.Add(append(append([]byte(nil), helloOf("rank 1")...), make([]byte, secure.HandshakeBytes)...), false)
 	f.Add([]byte("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"), true)
 	f.Fuzz(func(t *testing.T, data []byte, encrypted bool) {
 		policy := secure.Policy{Secret: secret, Plain: config.PlainNone}

@@ -21,7 +21,7 @@ type Relay struct {
 	opts     RelayOptions
 	serving  sync.WaitGroup
 	gate     secure.Gate
-	refused  sync.Once
+	refusals refusals
 	ctx      context.Context // ends with Close
 	stop     context.CancelFunc
 }
@@ -30,8 +30,8 @@ type Relay struct {
 type RelayOptions struct {
 	// Security is what the store demands.
 	Security secure.Policy
-	// OnPlain, if not nil, is told of the first client that was refused because it isn't a process of the same user.
-	OnPlain func(*PlainError)
+	// OnRefused, if not nil, is told of the first client that was refused because it isn't a process of the same user, a *PlainError.
+	OnRefused func(error)
 	// Logger is told why a connection was ended; nil is silence.
 	Logger *slog.Logger
 }
@@ -44,7 +44,7 @@ func NewRelay(addr string, opts RelayOptions) (*Relay, error) {
 	}
 	r := &Relay{
 		upstream: &TCPStore{addr: addr, opts: TCPOptions{Security: opts.Security, Dial: (&net.Dialer{}).DialContext}},
-		listener: l, opts: opts,
+		listener: l, opts: opts, refusals: refusals{on: opts.OnRefused},
 	}
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	r.serving.Go(r.accept)
@@ -80,11 +80,9 @@ func (r *Relay) accept() {
 			defer context.AfterFunc(r.ctx, func() { c.Close() })()
 			err := secure.SameUser(c)
 			if guest.Leave(err == nil); err != nil {
-				refused := &PlainError{Peer: c.RemoteAddr().String(), Err: err}
+				refused := &PlainError{Peer: peerOf(c), Err: err}
 				r.log("connection refused", refused)
-				if r.opts.OnPlain != nil {
-					r.refused.Do(func() { r.opts.OnPlain(refused) })
-				}
+				r.refusals.tell(c, "", refused)
 				return
 			}
 			if err := r.pass(c); err != nil && !errors.Is(err, net.ErrClosed) {

@@ -98,9 +98,9 @@ func TestRelayForAnotherUser(t *testing.T) {
 		t.Skip("left out: only root can start processes of another user")
 	}
 	s := secret(t)
-	mentioned := make(chan *store.PlainError, 9)
+	mentioned := make(chan error, 9)
 	r, srv := relay(t, secure.Policy{Secret: s}, store.RelayOptions{
-		Security: secure.Policy{Secret: s}, OnPlain: func(e *store.PlainError) { mentioned <- e },
+		Security: secure.Policy{Secret: s}, OnRefused: func(e error) { mentioned <- e },
 	})
 	host, port, _ := net.SplitHostPort(r.Addr().String())
 	for range 3 {

@@ -112,39 +112,45 @@ func TestWrongSecret(t *testing.T) {
 		server store.ServerOptions
 		client secure.Policy
 		want   error
+		said   string // by the server
 	}{
-		"another":              {with, secure.Policy{Secret: secret(t)}, secure.ErrRefused},
-		"another, with TLS":    {tls, encrypted(t, secret(t)), secure.ErrRefused},
-		"the server has none":  {store.ServerOptions{}, secure.Policy{Secret: s}, secure.ErrNoSecret},
-		"the client has none":  {with, secure.Policy{}, context.DeadlineExceeded},
-		"only the server TLS":  {tls, secure.Policy{Secret: s}, context.DeadlineExceeded},
-		"only the client TLS":  {with, encrypted(t, s), context.DeadlineExceeded},
-		"PyTorch's, and TLS":   {tls, secure.Policy{}, context.DeadlineExceeded},
-		"TLS without a secret": {tls, secure.Policy{TLS: encrypted(t, s).TLS}, context.DeadlineExceeded},
+		"another":              {with, secure.Policy{Secret: secret(t)}, secure.ErrRefused, "rank 1 on host x, was refused: its proof is by another secret"},
+		"another, with TLS":    {tls, encrypted(t, secret(t)), secure.ErrRefused, "rank 1 on host x, was refused: its proof is by another secret"},
+		"the server has none":  {store.ServerOptions{}, secure.Policy{Secret: s}, secure.ErrNoSecret, "rank 1 on host x, was refused: it has a secret"},
+		"the client has none":  {with, secure.Policy{}, secure.ErrWantsSecret, "connected without the secret of the job"},
+		"only the server TLS":  {tls, secure.Policy{Secret: s}, secure.ErrWantsTLS, "rank 1 on host x, was refused: it doesn't use TLS"},
+		"only the client TLS":  {with, encrypted(t, s), secure.ErrNoTLS, "was refused: it uses TLS"},
+		"PyTorch's, and TLS":   {tls, secure.Policy{}, secure.ErrWantsSecret, "connected without the secret of the job"},
+		"TLS without a secret": {tls, secure.Policy{TLS: encrypted(t, s).TLS}, secure.ErrWantsSecret, "connected without the secret of the job"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			limit := 20 * time.Second
-			if c.want == context.DeadlineExceeded {
-				limit = 200 * time.Millisecond
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			st, err := store.DialTCP(ctx, server(t, c.server).Addr().String(), store.TCPOptions{Security: c.client})
-			if !errors.Is(err, c.want) {
-				t.Errorf("%v", err)
-			}
-			if err == nil {
-				st.Close()
-			}
-			if c.client.Secret.IsZero() && c.client.TLS == nil && !strings.Contains(err.Error(), "CHORUS_SECRET_FILE") {
-				t.Errorf("%q doesn't say what may be missing", err)
+			told := make(chan error, 99)
+			c.server.OnRefused = func(err error) { told <- err }
+			for _, d := range []store.Dialect{store.DialectDefault, store.DialectProbe} {
+				srv := server(t, c.server)
+				st, err := store.DialTCP(ctx, srv.Addr().String(), store.TCPOptions{Security: c.client, Name: "rank 1 on host x", Dialect: d})
+				if err == nil {
+					st.Close()
+				}
+				if !errors.Is(err, c.want) {
+					t.Errorf("%v", err)
+				}
+				srv.Close()
+				if len(told) != 1 {
+					t.Fatalf("the server has told of %d clients", len(told))
+				}
+				if said := (<-told).Error(); !strings.Contains(said, c.said) || !strings.HasPrefix(said, "127.0.0.1:") {
+					t.Errorf("the server says %q, want %q", said, c.said)
+				}
 			}
 		})
 	}
 }
 
-// The hello of a client that has a secret, as it stands in the documentation of the protocol.
-const authHello = "\xffCHORUS\x01"
+// The hello of a client that has a secret, and calls itself nothing.
+var authHello = "\xffCHORUS\x02" + strings.Repeat("\x00", 88)
 
 // raw is a connection made by hand.
 func raw(t testing.TB, addr string) net.Conn {
@@ -218,11 +224,11 @@ func TestStrangers(t *testing.T) {
 			c.(*net.TCPConn).CloseWrite()
 			heard, err := io.ReadAll(c)
 			limit := 0 // bytes
-			if bytes.HasPrefix(b, []byte(authHello)) && len(b) >= len(authHello)+32 && policy.TLS == nil {
-				limit = 32 // the server's random bytes
+			if len(b) > 0 && (b[0] == 0 || b[0] == 0x16) {
+				limit = len(secure.Unwelcome)
 			}
-			if policy.TLS != nil && what == "TLS" {
-				limit = 7 // an alert
+			if bytes.HasPrefix(b, []byte(authHello)) {
+				limit = 32 // the server's random bytes, or the word that it wants TLS
 			}
 			if errors.Is(err, os.ErrDeadlineExceeded) || len(heard) > limit || bytes.Contains(heard, []byte("precious")) {
 				t.Errorf("%s, %s: heard %q, %v", name, what, heard, err)

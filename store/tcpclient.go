@@ -35,6 +35,8 @@ type TCPOptions struct {
 	// Security has the secret that the server is given proof of, and has to prove in turn, and TLS. With the zero Policy the client
 	// connects as PyTorch's do.
 	Security secure.Policy
+	// Name is what the client calls itself to a server that asks for proof, so that the server can say whom it has refused. It's cut at 88 bytes.
+	Name string
 	// Dial replaces the ordinary way to connect. It gets the address as it was
 	// given to DialTCP, which then need not be host:port.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -222,7 +224,7 @@ func (s *TCPStore) connect(ctx context.Context, op string, patience time.Duratio
 			why = err
 		}
 		failed := &DialError{Addr: s.addr, Attempts: attempt, Waited: time.Since(begin), Err: why}
-		if errors.Is(err, secure.ErrRefused) || errors.Is(err, secure.ErrNoSecret) || errors.Is(err, secure.ErrStranger) {
+		if secure.Foreign(err) {
 			strange++
 		}
 		if patience > 0 && time.Since(begin) > patience || strange == maxStrange || spare.Wanting(err) {
@@ -263,6 +265,9 @@ func (s *TCPStore) connectOnce(ctx context.Context) (*clientConn, error) {
 	release()
 	if err != nil {
 		nc.Close()
+		if errors.Is(err, secure.ErrWantsSecret) {
+			return nil, err
+		}
 		if closedByPeer(err) && s.opts.Security.Secret.IsZero() {
 			err = fmt.Errorf("%w; if the job has a secret, this process needs it, too (CHORUS_SECRET_FILE)", err)
 		}
@@ -292,7 +297,7 @@ func (s *TCPStore) dial(ctx context.Context) (net.Conn, error) {
 	}
 	nc.SetDeadline(time.Time{})
 	stop := context.AfterFunc(ctx, func() { nc.SetDeadline(past) })
-	err = policy.Secret.Initiate(nc, authHello)
+	err = policy.Secret.Initiate(nc, helloOf(s.opts.Name))
 	stop()
 	if err != nil {
 		nc.Close()
@@ -327,6 +332,8 @@ func (s *TCPStore) probe(ctx context.Context) (Dialect, error) {
 	defer release()
 	if err := c.greet(); err == nil {
 		return DialectS1, nil
+	} else if errors.Is(err, secure.ErrWantsSecret) {
+		return 0, err
 	} else if ctx.Err() != nil {
 		return 0, fmt.Errorf("the server answers the probe in neither dialect: %w", err)
 	}

@@ -28,8 +28,9 @@ type ServerOptions struct {
 	// Security says who may connect. With a secret every client has to prove that it knows it, apart from those that
 	// Security.Plain admits; with TLS every connection is encrypted, again apart from those. The zero Policy admits everybody.
 	Security secure.Policy
-	// OnPlain, if not nil, is told of the first client that was refused because it doesn't prove that it knows the secret.
-	OnPlain func(*PlainError)
+	// OnRefused, if not nil, is told of clients that were refused: a *PlainError of one that doesn't prove that it knows the secret, a *RefusedError of
+	// one that has another, or doesn't agree on TLS. It's called once for each host, name and reason, a few times in all, one call at a time.
+	OnRefused func(error)
 	// Logger is told why a connection was ended; nil is silence.
 	Logger *slog.Logger
 }
@@ -45,7 +46,7 @@ type TCPServer struct {
 	serving  sync.WaitGroup
 	gate     secure.Gate
 	spare    spare.Descriptor
-	plain    sync.Once       // OnPlain
+	refusals refusals
 	ctx      context.Context // ends with Close
 	stop     context.CancelFunc
 
@@ -82,6 +83,7 @@ func Serve(l net.Listener, opts ServerOptions) (*TCPServer, error) {
 	s := &TCPServer{
 		table:    newTable(),
 		opts:     opts,
+		refusals: refusals{on: opts.OnRefused},
 		listener: l,
 		conns:    map[*serverConn]struct{}{},
 	}

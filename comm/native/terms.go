@@ -10,13 +10,14 @@ import (
 	"github.com/chorus-comms/chorus/plan/calibration"
 )
 
-// terms are what the ranks of a world must have in common: the same fabric, and
+// terms are what the ranks of a world must have in common: the same fabric, encrypted or not, and
 // the same numbers to choose algorithms by. Of cores and stages those are the least that any rank has; the costs are
 // what rank 0 has measured, if it's to use that.
 type terms struct {
 	Fabric     string
 	Cores      int
 	StageBytes int
+	TLS        bool          `json:",omitempty"`
 	Machine    *plan.Machine `json:",omitempty"`
 }
 
@@ -40,6 +41,10 @@ func (t terms) agree(ctx context.Context, at backend.Where, exchange func(contex
 		}
 		if x.Fabric != first.Fabric {
 			return t, &backend.MismatchError{Where: at, RankA: 0, RankB: r, OpA: "new(fabric " + first.Fabric + ")", OpB: "new(fabric " + x.Fabric + ")"}
+		}
+		if x.TLS != first.TLS {
+			say := map[bool]string{false: "new(without TLS)", true: "new(with TLS)"}
+			return t, &backend.MismatchError{Where: at, RankA: 0, RankB: r, OpA: say[first.TLS], OpB: say[x.TLS]}
 		}
 		t.Cores, t.StageBytes = min(t.Cores, x.Cores), min(t.StageBytes, x.StageBytes)
 	}

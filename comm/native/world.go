@@ -73,7 +73,7 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 		round++
 		return bootstrap.Exchange(ctx, store.NewPrefix(fmt.Sprintf("%s/open/%d", c.Name, round), sealed), c.Rank, c.Size, payload)
 	}
-	mine := terms{Fabric: s.fabric, Cores: runtime.NumCPU(), StageBytes: s.stageBytes, Machine: s.calibrated(c)}
+	mine := terms{Fabric: s.fabric, Cores: runtime.NumCPU(), StageBytes: s.stageBytes, TLS: policy.TLS != nil, Machine: s.calibrated(c)}
 	agreed, err := mine.agree(ctx, at, exchange)
 	if err != nil {
 		return nil, err
