@@ -161,6 +161,7 @@ func progress(w io.Writer, rounds int) func(done int, o *chaos.Outcome) {
 	return func(done int, o *chaos.Outcome) {
 		if o.Bad() {
 			found++
+			fmt.Fprintf(w, "found something: %s, seed %d\n", o.Program.Fault.Kind, o.Program.Seed)
 		}
 		if time.Since(last) > 5*time.Second || done == rounds {
 			last = time.Now()
