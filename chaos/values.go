@@ -17,8 +17,8 @@ var dtypes = []dtype.DType{dtype.Int32, dtype.Int64, dtype.Uint8, dtype.Float16,
 
 // encoded holds the bits of the numbers 0 to 255 in each of them. All values and results of programs are such
 // numbers, which every dtype holds exactly, so that results are compared bit by bit.
-var encoded = func() map[dtype.DType][256][]byte {
-	all := map[dtype.DType][256][]byte{}
+var encoded = func() map[dtype.DType]*[256][]byte {
+	all := map[dtype.DType]*[256][]byte{}
 	for _, dt := range dtypes {
 		var table [256][]byte
 		for v := range table {
@@ -41,7 +41,7 @@ var encoded = func() map[dtype.DType][256][]byte {
 			}
 			table[v] = b
 		}
-		all[dt] = table
+		all[dt] = &table
 	}
 	return all
 }()
