@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"sync"
@@ -128,11 +129,21 @@ func (v *vigil) noAnswer(err error) {
 	heard := v.heard
 	v.mu.Unlock()
 	reason := fmt.Sprintf("its launcher, at %s, has not answered %s: %v", v.rv.endpoint, since(heard), err)
-	if errors.Is(err, syscall.ECONNREFUSED) {
+	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) && v.refused() {
 		reason = fmt.Sprintf("its launcher has ended: nobody listens at %s any more, %s", v.rv.endpoint, since(heard))
 	}
 	v.lose(v.rv.serverPos, reason)
 	v.end(v.loss(0))
+}
+
+// refused reports whether nobody listens at the endpoint. A connection that waited to be accepted when the launcher ended is
+// reset and not refused.
+func (v *vigil) refused() bool {
+	c, err := net.DialTimeout("tcp", v.rv.endpoint, time.Second)
+	if err == nil {
+		c.Close()
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // beat shows that this launcher is alive, and sees whether the rendezvous is.
