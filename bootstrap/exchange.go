@@ -1,9 +1,12 @@
 package bootstrap
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"time"
 
@@ -33,10 +36,11 @@ func (e *MissingRanksError) Unwrap() error { return e.Err }
 // ranks of a world call it with a store, or a prefix of one, that was not used
 // for an exchange before. Payloads are small: each rank reads all of them.
 //
-// It takes five round trips whatever the size: a rank sets its payload and counts
+// It takes six round trips whatever the size: a rank claims its number, sets its payload and counts
 // itself, the last one opens a gate for which the others wait, and all read
 // everything at once. At the deadline of ctx, or after the store's timeout, the
-// error is a *MissingRanksError.
+// error is a *MissingRanksError. If two processes claim the same number, both, and all
+// others, get a *DuplicateRankError at once.
 func Exchange(ctx context.Context, st store.Store, rank, size int, payload []byte) ([][]byte, error) {
 	if err := CheckWorld(rank, size); err != nil {
 		return nil, fmt.Errorf("bootstrap: exchange: %w", err)
@@ -48,6 +52,9 @@ func Exchange(ctx context.Context, st store.Store, rank, size int, payload []byt
 	payloads, err := exchange(ctx, st, rank, size, payload)
 	if err == nil {
 		return payloads, nil
+	}
+	if twice, ok := errors.AsType[*DuplicateRankError](err); ok {
+		return nil, twice
 	}
 	if timeout, ok := errors.AsType[*store.TimeoutError](err); ok {
 		if missing := missingRanks(st, size, timeout); len(missing) > 0 {
@@ -70,7 +77,57 @@ func foreign(ctx context.Context, st store.Store, size int) (ranks []int) {
 	return ranks
 }
 
-const exchangeGate = "all"
+const (
+	exchangeGate = "all"
+	gateOpen     = "open" // what the gate holds when all have come; else why they never will
+)
+
+// A DuplicateRankError says that two processes have come as the same rank.
+type DuplicateRankError struct {
+	Rank, Size    int
+	First, Second string // the processes, such as "pid 17 on node3"
+}
+
+func (e *DuplicateRankError) Error() string {
+	return fmt.Sprintf("bootstrap: two processes come as rank %d of %d: %s, and %s", e.Rank, e.Size, e.First, e.Second)
+}
+
+// self says which process this is.
+func self() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "an unknown host"
+	}
+	return fmt.Sprintf("pid %d on %s", os.Getpid(), host)
+}
+
+// duplicate is the error of a process that comes as a rank which another has come as, and tells all that wait at the gate.
+func duplicate(ctx context.Context, st store.Store, rank, size int) error {
+	e := &DuplicateRankError{Rank: rank, Size: size, First: "one", Second: self()}
+	limited, cancel := context.WithTimeout(ctx, time.Second) // it has claimed the number, and says who it is next
+	defer cancel()
+	if first, err := st.Get(limited, strconv.Itoa(rank)); err == nil {
+		if who, _, err := signed(first); err == nil {
+			e.First = who
+		}
+	}
+	if n, err := st.Add(ctx, "count", 0); err != nil || n >= int64(size) {
+		return e // the others have met, and don't need this one
+	}
+	if text, err := json.Marshal(e); err == nil {
+		_ = st.Set(ctx, exchangeGate, text) // else they wait for their time
+	}
+	return e
+}
+
+// signed takes apart what a rank has set: who it is, and its payload.
+func signed(value []byte) (who string, payload []byte, err error) {
+	head, payload, ok := bytes.Cut(value, []byte("\n"))
+	if !ok {
+		return "", nil, errors.New("what a rank has set isn't signed")
+	}
+	return string(head), payload, nil
+}
 
 func payloadKeys(size int) []string {
 	keys := make([]string, size)
@@ -82,7 +139,12 @@ func payloadKeys(size int) []string {
 
 func exchange(ctx context.Context, st store.Store, rank, size int, payload []byte) ([][]byte, error) {
 	keys := payloadKeys(size)
-	if err := st.Set(ctx, keys[rank], payload); err != nil {
+	if n, err := st.Add(ctx, "claim/"+keys[rank], 1); err != nil {
+		return nil, err
+	} else if n > 1 {
+		return nil, duplicate(ctx, st, rank, size)
+	}
+	if err := st.Set(ctx, keys[rank], append([]byte(self()+"\n"), payload...)); err != nil {
 		return nil, err
 	}
 	// The gate spares the server size * size registered waits. What counts is
@@ -92,14 +154,36 @@ func exchange(ctx context.Context, st store.Store, rank, size int, payload []byt
 		return nil, err
 	}
 	if n == int64(size) {
-		err = st.Set(ctx, exchangeGate, nil)
+		err = st.Set(ctx, exchangeGate, []byte(gateOpen))
 	} else {
-		err = st.Wait(ctx, exchangeGate)
+		err = pass(ctx, st)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return store.MultiGet(ctx, st, keys...)
+	values, err := store.MultiGet(ctx, st, keys...)
+	for r := range values {
+		if err == nil {
+			_, values[r], err = signed(values[r])
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return values, nil
+}
+
+// pass waits at the gate.
+func pass(ctx context.Context, st store.Store) error {
+	why, err := st.Get(ctx, exchangeGate)
+	if err != nil || string(why) == gateOpen {
+		return err
+	}
+	e := new(DuplicateRankError)
+	if err := json.Unmarshal(why, e); err != nil {
+		return fmt.Errorf("the gate holds %q", why)
+	}
+	return e
 }
 
 // missingRanks finds out, past the deadline, whose payloads are missing.

@@ -159,11 +159,11 @@ func whose(at string) string {
 	uid, err := secure.PortOwner(ap)
 	switch {
 	case err != nil:
-		return ", perhaps an earlier run of this job,"
+		return ", perhaps an earlier run of this job, or one that comes as rank 0, too,"
 	case uid != os.Geteuid():
 		return fmt.Sprintf(" of another user (uid %d, not %d)", uid, os.Geteuid())
 	}
-	return " of this user, perhaps an earlier run of this job,"
+	return " of this user, perhaps an earlier run of this job, or one that comes as rank 0, too,"
 }
 
 // onlyHere reports whether a name stands for loopback addresses alone, as the name of the host itself does on many systems.

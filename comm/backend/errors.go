@@ -53,7 +53,7 @@ var (
 type InvalidArgumentError struct {
 	Where
 	Detail string
-	Err    error // the cause, if it's a device's error; else nil
+	Err    error // the cause, if it has one of its own, such as a device's; else nil
 }
 
 func (e *InvalidArgumentError) Error() string        { return e.Where.String() + ": " + e.Detail }

@@ -75,6 +75,9 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	}
 	mine := terms{Fabric: s.fabric, Cores: runtime.NumCPU(), StageBytes: s.stageBytes, TLS: policy.TLS != nil, Machine: s.calibrated(c)}
 	agreed, err := mine.agree(ctx, at, exchange)
+	if twice, ok := errors.AsType[*bootstrap.DuplicateRankError](err); ok {
+		return nil, &backend.InvalidArgumentError{Where: at, Detail: twice.Error(), Err: twice}
+	}
 	if err != nil {
 		return nil, err
 	}
