@@ -96,6 +96,51 @@ func NewTop(before, now []Answer) *Top {
 	return t
 }
 
+// TopOf returns what the ranks of a job did when they made their dumps. Those that are silent are listed so, unless they have left a dump.
+func TopOf(dumps []*Dump, silent ...Silent) *Top {
+	answers := make([]Answer, len(dumps))
+	for i, d := range dumps {
+		h := &d.Chorus
+		l := &Live{Job: h.Job, Rank: h.Rank, Size: h.Size, Host: h.Host, Pid: h.Pid, Time: h.Time, Comms: []LiveComm{}}
+		alike := map[string]int{}
+		for _, c := range h.Comms {
+			x := LiveComm{Name: c.Name, Rank: c.Rank, Members: c.Members, Ops: c.Recorded}
+			x.Index = alike[x.id()]
+			alike[x.id()]++
+			if c.Failure != nil {
+				x.Cause = c.Failure.Message
+			}
+			l.Comms = append(l.Comms, x)
+		}
+		var last *Entry
+		busy := false
+		for j := range d.Entries {
+			e := &d.Entries[j]
+			c := &l.Comms[e.Chorus.Comm]
+			if e.Started != nil {
+				c.Last = max(c.Last, e.Seq)
+			}
+			last = e
+			if e.Chorus.Status == Pending.String() && e.Started != nil && c.Op == "" {
+				c.Op, c.Seq, c.At, c.For = call(e), e.Seq, site(e.Frames), waited(d, e)
+				busy = true
+			}
+		}
+		if all := h.Threads; len(all) > 0 && !busy {
+			l.Where = &Party{Ranks: []int{h.Rank}, After: after(last)}
+			l.Where.Does, l.Where.At = inProgram(all, last)
+		}
+		answers[i].Live = l
+	}
+	t := NewTop(nil, answers)
+	for _, s := range silent {
+		if !slices.ContainsFunc(dumps, func(d *Dump) bool { return d.Chorus.Rank == s.Rank }) {
+			t.Silent = append(t.Silent, s)
+		}
+	}
+	return t
+}
+
 // silent says of a rank that didn't answer what is known of it.
 func (a *Answer) silent(rank int) Silent {
 	return Silent{Rank: rank, State: a.State, Dead: errors.Is(a.Err, syscall.ECONNREFUSED) || errors.Is(a.Err, syscall.ENOENT)}

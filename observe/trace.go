@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 )
 
 // event is one of Chrome's trace events; times are microseconds.
@@ -15,12 +16,12 @@ type event struct {
 	Tid   int            `json:"tid"`
 	Time  float64        `json:"ts"`
 	Dur   *float64       `json:"dur,omitempty"` // of complete events, which must have one
-	Scope string         `json:"s,omitempty"`
 	Args  map[string]any `json:"args,omitempty"`
 }
 
 // WriteTrace writes dumps as a trace in Chrome's format, which chrome://tracing and Perfetto show: a process for each rank, a thread for
-// each communicator. Operations that are still under way last until the dump; small ones whose end wasn't timed are instants.
+// each communicator. Operations that are still under way last until the dump. Small ones whose end wasn't timed last as long as the nearest one like
+// them that was, and at most until the next begins; they're marked as estimated.
 func WriteTrace(w io.Writer, dumps []*Dump) error {
 	b := bufio.NewWriter(w)
 	var origin int64
@@ -68,7 +69,8 @@ func WriteTrace(w io.Writer, dumps []*Dump) error {
 			case e.Chorus.Status == Pending.String():
 				ev.Dur = lasted(from, h.Time)
 			default:
-				ev.Phase, ev.Scope = "i", "t"
+				ev.Dur = lasted(from, estimate(d.Entries, i))
+				ev.Args["estimated"] = true
 			}
 			if err := emit(ev); err != nil {
 				return err
@@ -80,6 +82,46 @@ func WriteTrace(w io.Writer, dumps []*Dump) error {
 	}
 	b.WriteString("\n]}\n")
 	return b.Flush()
+}
+
+// nearest is how far away an operation is looked for that is like another.
+const nearest = 64
+
+// estimate returns when an operation probably ended whose end wasn't timed: as long after its beginning as with the nearest one like it, but
+// not after the next of its communicator had begun.
+func estimate(all []Entry, i int) int64 {
+	e := &all[i]
+	from := began(e)
+	took, found, next := int64(0), false, int64(math.MaxInt64)
+	for n := 1; n < min(len(all), nearest) && (!found || next == math.MaxInt64); n++ {
+		for _, j := range [...]int{i - n, i + n} {
+			if j < 0 || j >= len(all) || all[j].Chorus.Comm != e.Chorus.Comm {
+				continue
+			}
+			o := &all[j]
+			if !found && o.Completed != nil && signature(o) == signature(e) {
+				took, found = max(0, *o.Completed-began(o)), true
+			}
+			if j > i && next == math.MaxInt64 && !o.Chorus.Async {
+				next = max(from, began(o))
+			}
+		}
+	}
+	if !found && next == math.MaxInt64 {
+		return from
+	}
+	if !found {
+		return next
+	}
+	return min(from+took, next)
+}
+
+// began returns when an operation was under way, or else called.
+func began(e *Entry) int64 {
+	if e.Started != nil {
+		return *e.Started
+	}
+	return e.Created
 }
 
 // lasted returns how long it is from one time to another, in microseconds: not negative, though the times of a dump may be of two clocks.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/chorus-comms/chorus/launch"
 	"github.com/chorus-comms/chorus/observe"
+	"github.com/chorus-comms/chorus/observe/endpoint"
 )
 
 // askLimit bounds how long ranks that run are waited for; those that are stopped don't answer.
@@ -18,7 +19,7 @@ const askLimit = 2 * time.Second
 func newExplainCmd() *cobra.Command {
 	var asJSON bool
 	var last int
-	var trace, torch string
+	var trace, torch, html string
 	cmd := &cobra.Command{
 		Use:   "explain JOB|DIR",
 		Short: "Say from the dumps of a job which rank is to blame for a hang or a failure",
@@ -71,7 +72,19 @@ The exit status is 0 if there is nobody to blame, and 1 if there is.`,
 				}
 				return f.Close()
 			}
-			report := observe.Explain(dumps, observe.SilentOf(answers)...)
+			silent := observe.SilentOf(answers)
+			if html != "" {
+				f, err := os.Create(html)
+				if err != nil {
+					return err
+				}
+				defer f.Close()
+				if err := endpoint.WritePage(f, dumps, silent); err != nil {
+					return err
+				}
+				return f.Close()
+			}
+			report := observe.Explain(dumps, silent...)
 			if asJSON {
 				enc := json.NewEncoder(cmd.OutOrStdout())
 				enc.SetIndent("", "  ")
@@ -89,7 +102,8 @@ The exit status is 0 if there is nobody to blame, and 1 if there is.`,
 	fs.BoolVar(&asJSON, "json", false, "print JSON")
 	fs.IntVar(&last, "last", 256, "how many of each rank's last operations to look at; 0: all")
 	fs.StringVar(&trace, "trace", "", "write what the ranks did to this file, in Chrome's trace format, instead")
+	fs.StringVar(&html, "html", "", "write it as a page to this file, which needs no server, instead")
 	fs.StringVar(&torch, "torch", "", "write the dumps to this directory, for PyTorch's torchfrtrace, instead")
-	cmd.MarkFlagsMutuallyExclusive("json", "trace", "torch")
+	cmd.MarkFlagsMutuallyExclusive("json", "trace", "torch", "html")
 	return cmd
 }

@@ -19,6 +19,6 @@ func listenHTTP(address string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--http: %w", err)
 	}
-	fmt.Fprintf(os.Stderr, "chorus: what the ranks do is at http://%v/metrics and /ranks\n", l.Addr())
+	fmt.Fprintf(os.Stderr, "chorus: what the ranks do is at http://%v/, for programs at /metrics and /ranks\n", l.Addr())
 	return l, nil
 }

@@ -40,6 +40,10 @@ func Handler(dir func() string) http.Handler {
 		}
 		return observe.NewTop(nil, now), nil
 	}
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.Write(page)
+	})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		top, err := look(r)
 		if err != nil {

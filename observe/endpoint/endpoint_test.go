@@ -92,3 +92,27 @@ func TestEndpoint(t *testing.T) {
 	get("/rank/x/pprof/heap", 404)
 	get("/rank/0/pprof/none", 404)
 }
+
+// TestPage writes the page of a job that is stuck, in which what programs have named can't break out of the script.
+func TestPage(t *testing.T) {
+	r := observe.Open(observe.Settings{Entries: 8, Dir: t.TempDir()}, "train", "</script>", 0, 2)
+	defer r.Close()
+	r.Begin(&backend.Op{Kind: backend.Barrier}, false)
+	dir := t.TempDir()
+	if _, err := observe.DumpAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	dumps, err := observe.ReadDir(dir, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	if err := endpoint.WritePage(&b, dumps, []observe.Silent{{Rank: 1, State: "stopped"}}); err != nil {
+		t.Fatal(err)
+	}
+	for part, n := range map[string]int{`"kind":"no_dump"`: 1, `"op":"barrier"`: 2, `"silent":[{"rank":1,"dead":false,"state":"stopped"}]`: 1, "</script>": 1, "/*given*/": 0} {
+		if got := strings.Count(b.String(), part); got != n {
+			t.Errorf("%q stands there %d times, not %d", part, got, n)
+		}
+	}
+}

@@ -75,10 +75,15 @@ class Job:
 _command = []
 
 
-def chorus(*args, directory=None):
-    """What ``chorus`` prints."""
+def command():
+    """The path of ``chorus``, which is built once."""
     if not _command:
         binary = pathlib.Path(os.environ.get("TMPDIR", "/tmp")) / f"chorus-test-{os.getpid()}"
         subprocess.run(["go", "build", "-o", binary, "./cmd/chorus"], cwd=ROOT, check=True)
         _command.append(binary)
-    return subprocess.run([_command[0], *map(str, args)], cwd=directory, capture_output=True, text=True).stdout
+    return _command[0]
+
+
+def chorus(*args):
+    """What ``chorus`` prints."""
+    return subprocess.run([command(), *map(str, args)], capture_output=True, text=True).stdout

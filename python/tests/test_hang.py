@@ -2,6 +2,8 @@
 
 import os
 import re
+import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -10,7 +12,8 @@ import time
 
 import pytest
 from chorus import _direct
-from jobs import Job, chorus
+from chorus.bench.port import free_port
+from jobs import Job, chorus, command
 
 # Rank 2 of three does something else where the others go on.
 PROGRAM = """\
@@ -230,3 +233,44 @@ def test_environment():
     """)
     with tempfile.TemporaryDirectory() as directory:
         subprocess.run([sys.executable, "-c", code, directory], check=True, env=os.environ | {"CHORUS_RECORD": "0"})
+
+
+def browsed(url, picture):
+    """A page as a browser has it in the end, and how it looks; its console must be empty."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if not browser:
+        pytest.skip("there is no browser here: apt-get install chromium")
+    done = subprocess.run(
+        [browser, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1200,500", "--enable-logging=stderr", "--virtual-time-budget=3000",
+         f"--screenshot={picture}", "--dump-dom", url],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert "CONSOLE" not in done.stderr, done.stderr
+    return done.stdout
+
+
+def test_page(tmp_path):
+    """The live page of a job with a stopped rank, the file of one that is elsewhere."""
+    for name, does in ("stopped", HANGS["stopped"][0]), ("code", HANGS["user code"][0]):
+        (tmp_path / name).mkdir()
+        with Job(tmp_path / name, PROGRAM.format(elsewhere=does)) as job:
+            explained(job, HANGS["stopped" if name == "stopped" else "user code"][1])
+            if name == "stopped":
+                port = free_port()
+                server = subprocess.Popen([command(), "top", "--http", f"127.0.0.1:{port}", job.dumps])
+                try:
+                    until = time.monotonic() + 10
+                    while socket.socket().connect_ex(("127.0.0.1", port)):
+                        assert time.monotonic() < until
+                        time.sleep(0.02)
+                    page = browsed(f"http://127.0.0.1:{port}/?looks=1", tmp_path / "live.png")
+                finally:
+                    server.kill()
+                    server.wait()
+                assert re.search(r'<tr class="stuck" data-rank="2"><td class="n">2</td><td colspan="7">stopped, by a signal or a debugger', page), page
+                assert "ranks 0, 1 wait for rank 2" in page and "train.py:14 (train)" in page, page
+            else:
+                chorus("explain", "--html", tmp_path / "explained.html", job.dumps)
+                page = browsed(f"file://{tmp_path}/explained.html", tmp_path / "explained.png")
+                assert re.search(r'<tr class="stuck" data-rank="2">.*time\.sleep in elsewhere \(train\.py:17\), after all_reduce #3 \(train\.py:11\)', page), page
+                assert "missing: rank 2, all_reduce(float32[8], sum) #4" in page, page
