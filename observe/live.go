@@ -29,6 +29,8 @@ type LiveComm struct {
 	Bytes   uint64 `json:"bytes"`   // of this rank's tensors in them: of an operation's inputs or outputs, whichever are more
 	Last    uint64 `json:"last"`    // number of the last collective that was begun
 
+	Took []Latency `json:"took,omitempty"`
+
 	// The operation under way that began first; empty without one.
 	Op    string  `json:"op,omitempty"`
 	Seq   uint64  `json:"seq,omitempty"` // 0 for a message
@@ -74,6 +76,10 @@ func (r *Rank) Live() *Live {
 			x.For = max(0, now.Sub(time.Unix(0, line.at(first.started))).Seconds())
 		}
 		c.cold.Lock()
+		if c.cold.took == nil {
+			c.cold.took = new(latencies)
+		}
+		x.Took = c.cold.took.look(c, line, place)
 		if c.cold.cause != nil {
 			x.Cause = c.cold.cause.Error()
 		}

@@ -78,8 +78,9 @@ type Recorder struct {
 		at      time.Time
 		refused string
 		after   uint64 // what had been recorded by then
+		took    *latencies
 	}
-	_ [24]byte // to a whole number of lines: such sizes begin at one
+	_ [16]byte // to a whole number of lines: such sizes begin at one
 }
 
 // ring is the last operations of those that anybody may call.

@@ -129,6 +129,24 @@ func metrics(t *observe.Top) []byte {
 		}
 		return 0
 	}))
+	const took = "chorus_operation_duration_seconds"
+	fmt.Fprintf(&b, "# HELP %s How long operations have taken, of those that were timed and still recorded at a look.\n# TYPE %s histogram\n", took, took)
+	for i := range t.Rows {
+		r := &t.Rows[i]
+		for _, h := range r.Took {
+			labels := fmt.Sprintf("job=\"%s\",rank=\"%d\",comm=\"%s\",op=\"%s\"", escape.Replace(t.Job), r.Rank, escape.Replace(names[i]), escape.Replace(h.Op))
+			n := uint64(0)
+			for j, count := range h.Counts {
+				n += count
+				end := "+Inf"
+				if j < len(observe.LatencyBounds) {
+					end = fmt.Sprint(observe.LatencyBounds[j])
+				}
+				fmt.Fprintf(&b, "%s_bucket{%s,le=\"%s\"} %d\n", took, labels, end, n)
+			}
+			fmt.Fprintf(&b, "%s_sum{%s} %v\n%s_count{%s} %d\n", took, labels, h.Sum, took, labels, n)
+		}
+	}
 	family("chorus_waited_for_seconds", "gauge", "How long others have waited for a rank in a collective that it has not entered.", func(sample func(float64, ...any)) {
 		longest := map[label]float64{}
 		var order []label

@@ -54,6 +54,15 @@ func TestEndpoint(t *testing.T) {
 		defer others[len(others)-1].Close()
 	}
 	others[1].Begin(&backend.Op{Kind: backend.Barrier}, false)
+	// An operation that is large enough to be timed is counted once, however often somebody looks.
+	large := tensor.Of(make([]float32, 1<<16))
+	long := backend.Op{Kind: backend.Broadcast, In: large, Out: large}
+	timed := r.Split("timed", 0, []int{0, 1})
+	defer timed.Close()
+	timed.Begin(&long, false)
+	long.Seq = 1
+	timed.Done(&long)
+	get("/metrics", 200)
 	text := get("/metrics", 200)
 	samples := map[string]bool{}
 	for l := range strings.Lines(text) {
@@ -69,6 +78,8 @@ func TestEndpoint(t *testing.T) {
 		`chorus_bytes_total{job="train",rank="0",comm="odd \"name\""} 400`,
 		`chorus_collective{job="train",rank="0",comm="odd \"name\""} 1`,
 		`chorus_operations_total{job="train",rank="0",comm="twin"} 0`,
+		`chorus_operation_duration_seconds_bucket{job="train",rank="0",comm="timed",op="broadcast",le="+Inf"} 1`,
+		`chorus_operation_duration_seconds_count{job="train",rank="0",comm="timed",op="broadcast"} 1`,
 		`chorus_operations_total{job="train",rank="0",comm="twin#2"} 1`,
 		`chorus_operations_total{job="train",rank="0",comm="twin#2#2"} 0`,
 	} {
