@@ -603,8 +603,8 @@ CHORUS_API chorus_status chorus_comm_finalize(chorus_comm comm, int64_t timeout_
  * finalized is finalized behind the scenes, with a warning on standard error. */
 CHORUS_API chorus_status chorus_comm_release(chorus_comm comm);
 
-/* chorus_register tells the backend that this memory, of chorus_alloc, will be used often;
- * chorus_deregister ends that. Other memory is CHORUS_UNSUPPORTED, and works all the same. */
+/* chorus_register tells the backend that this memory will be used often, and chorus_deregister ends that. It's of use for memory of
+ * chorus_alloc; any other may be registered as well. */
 CHORUS_API chorus_status chorus_register(chorus_comm comm, void *memory, int64_t bytes);
 CHORUS_API chorus_status chorus_deregister(chorus_comm comm, void *memory, int64_t bytes);
 

@@ -57,7 +57,7 @@ func (p *PersistentAllGather) Free() error {
 
 // Register tells the backend that t will be used often: the native backend then keeps its
 // memory, and the mappings that peers have of it, until Deregister. Memory that peers
-// can't map is an *UnsupportedError; operations work on it all the same. It's local.
+// can't map may be registered as well, to no effect. It's local.
 func (c *Comm) Register(t *tensor.Tensor) error {
 	r, err := c.registrar("register", t)
 	if err != nil {

@@ -64,13 +64,28 @@ class Staging:
             return tensor
         return tensor.resolve_conj().resolve_neg().contiguous()
 
-    def output(self, tensor: torch.Tensor, load: bool = False) -> torch.Tensor:
-        """A tensor to fill in place of this one; ``load`` if its elements are read as well."""
-        if plain(tensor):
+    def output(self, tensor: torch.Tensor, load: bool = False, apart: bool = False) -> torch.Tensor:
+        """A tensor to fill in place of this one; ``load`` if its elements are read as well, ``apart`` if it must not be this one."""
+        if plain(tensor) and not apart:
             return tensor
         copy = tensor.detach().resolve_conj().resolve_neg().contiguous() if load else torch.empty(tensor.shape, dtype=tensor.dtype)  # fmt: skip
         self.back.append((tensor.detach(), copy))
         return copy
+
+    def outputs(self, tensors: Sequence[torch.Tensor], sources: Sequence[torch.Tensor], own: int = -1) -> list[torch.Tensor]:
+        """Tensors to fill in place of these.
+
+        PyTorch's programs pass outputs that overlap each other, or inputs: such are filled at the end, in their order. Where one of the
+        lists has but one tensor, that may be entry ``own`` of the other.
+        """
+        written, read = [_span(t) for t in tensors], [_span(t) for t in sources]
+        ordered = sorted(span for span in written if span[0] < span[1])
+        apart = any(end > at for (_, end), (at, _) in zip(ordered, ordered[1:], strict=False))
+        for i, (at, end) in enumerate(written):
+            for j, (begin, stop) in enumerate(read):
+                if max(at, begin) < min(end, stop):
+                    apart |= (at, end) != (begin, stop) or own != (i if len(read) == 1 else j)
+        return [self.output(t, apart=apart) for t in tensors]
 
     def after(self) -> Callable[[], None] | None:
         if not self.back:
@@ -82,6 +97,12 @@ class Staging:
                     tensor.copy_(copy)
 
         return copy_back
+
+
+def _span(tensor: torch.Tensor) -> tuple[int, int]:
+    """Where a contiguous tensor's memory begins and ends."""
+    at = tensor.data_ptr()
+    return at, at + tensor.nbytes
 
 
 def single(tensors: Sequence[torch.Tensor], op: str, refuse: Refusal) -> torch.Tensor:

@@ -164,7 +164,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     # What PyTorch asks of a backend before it relies on a feature.
     supports_splitting = True
-    supports_coalescing = False
+    supports_coalescing = True
     supports_time_estimate = False
     supports_shrinking = True
     supports_reconfigure = False
@@ -340,7 +340,7 @@ class ProcessGroup(dist.ProcessGroup):
         staging = Staging()
         dtype, width = moved_as(input)
         source = staging.input(input)
-        targets = [staging.output(t) for t in outputs[0]]
+        targets = staging.outputs(outputs[0], [source], self.comm.rank)
         kind = _lib.ALL_GATHER if even(targets) else _lib.ALL_GATHER_V
         return self._run(opts, outputs[0], (source, targets), staging, kind, dtype, in_=source.data_ptr(),
             in_count=source.numel() * width, outs=buffers(targets, input.dtype, width, "all_gather", self.comm.invalid))  # fmt: skip
@@ -356,8 +356,8 @@ class ProcessGroup(dist.ProcessGroup):
         self._here([output, *inputs[0]], "reduce_scatter")
         reduction, factor, factor_data = reduction_of(opts, output.dtype, "reduce_scatter", self.comm.invalid)
         staging = Staging()
-        target = staging.output(output)
         sources = [staging.input(t) for t in inputs[0]]
+        (target,) = staging.outputs([output], sources)
         kind = _lib.REDUCE_SCATTER if even(sources) else _lib.REDUCE_SCATTER_V
         return self._run(opts, outputs, (sources, target, factor_data), staging, kind,
             reduced_as(output, "reduce_scatter", self.comm.invalid), reduction, out=target.data_ptr(), out_count=target.numel(),
@@ -375,7 +375,7 @@ class ProcessGroup(dist.ProcessGroup):
         staging = Staging()
         dtype, width = moved_as(inputs[0])
         sources = [staging.input(t) for t in inputs]
-        targets = [staging.output(t) for t in outputs]
+        targets = staging.outputs(outputs, sources)
         return self._run(opts, outputs, (sources, targets), staging, _lib.ALL_TO_ALL, dtype,
             ins=buffers(sources, inputs[0].dtype, width, "all_to_all", self.comm.invalid),
             outs=buffers(targets, inputs[0].dtype, width, "all_to_all", self.comm.invalid))  # fmt: skip
@@ -393,7 +393,7 @@ class ProcessGroup(dist.ProcessGroup):
         staging = Staging()
         dtype, width = moved_as(input)
         source = staging.input(input)
-        targets = [staging.output(t) for t in outputs[0]] if outputs else []
+        targets = staging.outputs(outputs[0], [source], self.comm.rank) if outputs else []
         outs = buffers(targets, input.dtype, width, "gather", self.comm.invalid) if outputs else None
         return self._run(opts, outputs[0] if outputs else [], (source, targets), staging, _lib.GATHER, dtype,
             in_=source.data_ptr(), in_count=source.numel() * width, outs=outs, root=root)  # fmt: skip
@@ -410,8 +410,8 @@ class ProcessGroup(dist.ProcessGroup):
         self._here([output, *(inputs[0] if inputs else ())], "scatter")
         staging = Staging()
         dtype, width = moved_as(output)
-        target = staging.output(output)
         sources = [staging.input(t) for t in inputs[0]] if inputs else []
+        (target,) = staging.outputs([output], sources, self.comm.rank)
         ins = buffers(sources, output.dtype, width, "scatter", self.comm.invalid) if inputs else None
         return self._run(opts, outputs, (sources, target), staging, _lib.SCATTER, dtype, out=target.data_ptr(),
             out_count=target.numel() * width, ins=ins, root=root)  # fmt: skip
@@ -435,7 +435,13 @@ class ProcessGroup(dist.ProcessGroup):
         A ``timeout`` of zero is over at once. ``wait_all_ranks`` is accepted; what it asks for is always done.
         """
         ns = 1 if timeout is not None and not timeout else timeout_ns(timeout)
-        self.comm.run(False, None, None, _lib.BARRIER, timeout_ns=ns)
+        try:
+            self.comm.run(False, None, None, _lib.BARRIER, timeout_ns=ns)
+        except Error as error:
+            if missing := error.missing_ranks:  # what people search for
+                who = f"Rank{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}"
+                error.args = (f"{error} ({who} failed to pass monitoredBarrier)",)
+            raise
 
     # ---- several operations as one ----
 

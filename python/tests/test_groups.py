@@ -123,7 +123,8 @@ def _facts(peers):
     dist.barrier()
     assert group._get_sequence_number_for_group() == before + 1
     assert chorus.failure() is None
-    assert group._get_backend(torch.device("cpu")).supports_splitting
+    ours = group._get_backend(torch.device("cpu"))
+    assert ours.supports_splitting and ours.supports_coalescing
 
 
 def test_facts(world):

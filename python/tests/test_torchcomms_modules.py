@@ -253,6 +253,7 @@ def _functional(peers):
 
     comm, r, n, f = join(peers), peers.rank, peers.size, functional.collectives
     assert not functional.is_torch_compile_supported_and_enabled()
+    assert not functional.is_torch_compile_supported_and_enabled(_current_version="2.13.0")
     base = torch.arange(12.0).reshape(6 * 2, 1).repeat(1, 3)[: 2 * n] * (r + 1)
     weights = torch.arange(1.0, 1 + 2 * n * n * 3).reshape(-1, 3)
 

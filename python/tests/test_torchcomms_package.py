@@ -35,6 +35,20 @@ def installed(tmp_path_factory):
     return dict(os.environ, PYTHONPATH=str(target), OMP_NUM_THREADS="1")
 
 
+def test_editable(tmp_path):
+    """What is imported where the folder that holds the distribution, and has its name, is on the path, too."""
+    source, target = tmp_path / "python", tmp_path / "site"
+    source.mkdir()
+    subprocess.run(["cp", "-r", str(PYTHON / "torchcomms"), str(source)], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps", "--no-index",
+         "--no-build-isolation", "--target", str(target), "--editable", str(source / "torchcomms")], check=True,
+    )  # fmt: skip
+    code = f"import site; site.addsitedir({str(target)!r}); import torchcomms; print(torchcomms.new_comm.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=source, env=dict(os.environ, PYTHONPATH=str(PYTHON)), capture_output=True, text=True)
+    assert done.stdout == "new_comm\n", done.stderr
+
+
 def run(environment, code):
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
