@@ -144,13 +144,19 @@ func Names() []string {
 	return names
 }
 
-// Open opens the named fabric.
+// ConfigError reports a name or an option that there isn't, or whose value can't be: the caller's, not the network's.
+type ConfigError struct{ Err error }
+
+func (e *ConfigError) Error() string { return e.Err.Error() }
+func (e *ConfigError) Unwrap() error { return e.Err }
+
+// Open opens the named fabric. A name or an option that there isn't is a *[ConfigError].
 func Open(ctx context.Context, name string, c Config) (Fabric, error) {
 	openersMu.RLock()
 	open := openers[name]
 	openersMu.RUnlock()
 	if open == nil {
-		return nil, fmt.Errorf("fabric: unknown fabric %q; have %v", name, Names())
+		return nil, &ConfigError{fmt.Errorf("fabric: unknown fabric %q; have %v", name, Names())}
 	}
 	if c.Size < 1 || c.Rank < 0 || c.Rank >= c.Size {
 		return nil, fmt.Errorf("fabric: rank %d is not in a world of %d", c.Rank, c.Size)

@@ -94,7 +94,11 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	})
 	if err != nil {
 		unwatch(&err)
-		return nil, together.failed(ctx, fmt.Errorf("opening fabric %q: %w", s.fabric, err))
+		err = fmt.Errorf("opening fabric %q: %w", s.fabric, err)
+		if _, ok := errors.AsType[*fabric.ConfigError](err); ok {
+			err = &backend.InvalidArgumentError{Where: at, Detail: err.Error()}
+		}
+		return nil, together.failed(ctx, err)
 	}
 	w := &world{fab: fab, groups: map[uint32]*group{}, timeout: c.Timeout, hosts: fab.Hosts(), machine: agreed.machine()}
 	w.placer, _ = fab.(fabric.Placer)

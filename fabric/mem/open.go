@@ -48,7 +48,7 @@ func open(ctx context.Context, c fabric.Config) (fabric.Fabric, error) {
 		case k == "wait" && (v == "auto" || v == "block"):
 			own.Wait = v
 		default:
-			return nil, fmt.Errorf("mem: option %s=%q; there are buffer, a number of bytes, and wait, auto or block", k, v)
+			return nil, &fabric.ConfigError{Err: fmt.Errorf("mem: option %s=%q; there are buffer, a number of bytes, and wait, auto or block", k, v)}
 		}
 	}
 	records := []record{own}

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/chorus-comms/chorus/fabric"
 )
 
 // options are the fabric's settings. All ranks must agree on connections.
@@ -79,7 +81,7 @@ func parseOptions(given map[string]string) (options, error) {
 			err = errors.New("unknown; known are addr, advertise, buffer, connections, eager, heartbeat, interface, ports, window")
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("tcp: option %s=%q: %w", k, v, err))
+			errs = append(errs, &fabric.ConfigError{Err: fmt.Errorf("tcp: option %s=%q: %w", k, v, err)})
 		}
 	}
 	return o, errors.Join(errs...)

@@ -225,3 +225,21 @@ def test_store_dies_while_a_group_is_made(pair):
         for result in filter(None, results):
             assert result[0] == 0 and "rank 0 of the world is lost: the store" in result[1], (step, results)
     assert step > 5
+
+
+def _hints(_):
+    for hints, words in [
+        ({"speed": "more"}, 'unknown hint "speed"; known are fabric, '),
+        ({"fabric": "nonesuch"}, 'unknown fabric "nonesuch"; have '),
+        ({"fabric.nonesuch": "1"}, 'option nonesuch="1": unknown; known are addr, '),
+        ({"fabric": "tcp", "fabric.buffer": "x"}, 'option buffer="x"'),
+        ({"algorithm": "nonesuch"}, 'algorithm="nonesuch": want one of '),
+        ({"chunk_bytes": "-1"}, 'chunk_bytes="-1"'),
+    ]:
+        with pytest.raises(chorus.InvalidArgumentError) as caught:
+            Communicator.create(0, 1, dist.HashStore(), name="hinted", hints=hints)
+        assert words in str(caught.value)
+
+
+def test_hints_that_there_are_not(pair):
+    pair.run(_hints)
