@@ -233,7 +233,8 @@ def _split(peers):
     for c in [nested, half, backwards] + ([none] if none else []):
         c.barrier(False)
         c.finalize()
-    for bad, words in (([r, n], "rank"), ([r, r], "twice")):
+    twice = "twice" if n > 1 else "2 ranks; there can be 1 at most"
+    for bad, words in (([r, n], "rank"), ([r, r], twice)):
         with pytest.raises(chorus.InvalidArgumentError, match=words):
             comm.split(bad, "bad")
     if n > 1:
