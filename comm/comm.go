@@ -127,6 +127,9 @@ func New(ctx context.Context, opts ...NewOption) (*Comm, error) {
 	if err != nil {
 		return fail("%w", err)
 	}
+	if o.job == "" {
+		o.job = cfg.Run // of a rank that was told its place, as PyTorch's are
+	}
 	if err := checkName(o.name); err != nil {
 		return fail("%w", err)
 	}
@@ -237,10 +240,12 @@ func (o *newOptions) checkJobRanks() error {
 	if !o.explicit || len(o.jobRanks) != o.size {
 		return fmt.Errorf("%w: %d ranks of the job for a communicator of %d", ErrInvalidArgument, len(o.jobRanks), o.size)
 	}
-	for i, r := range o.jobRanks {
-		if r < 0 || r >= o.jobSize || slices.Contains(o.jobRanks[:i], r) {
+	seen := make(map[int]bool, len(o.jobRanks))
+	for _, r := range o.jobRanks {
+		if r < 0 || r >= o.jobSize || seen[r] {
 			return fmt.Errorf("%w: ranks %v of a job of %d", ErrInvalidArgument, o.jobRanks, o.jobSize)
 		}
+		seen[r] = true
 	}
 	return nil
 }

@@ -21,27 +21,32 @@ func newExplainCmd() *cobra.Command {
 	var last int
 	var trace, torch, html string
 	cmd := &cobra.Command{
-		Use:   "explain JOB|DIR",
+		Use:   "explain [JOB|DIR]",
 		Short: "Say from the dumps of a job which rank is to blame for a hang or a failure",
 		Long: `Read the flight records that the ranks of a job have dumped into a directory, and say which rank is to blame, what it
 does and where, and what the others wait for.
 
-JOB is the name of a job of chorus run on this host, while it runs or after it has failed; the ranks of one that runs are asked for their
+JOB is the name of a job of chorus run on this host, while it runs or after it has failed, the newest if it's left out; the ranks of one that runs are asked for their
 dumps now. DIR is a directory with dumps. Ranks dump if CHORUS_DUMP_DIR names a directory, which chorus run sees to: at the first
 failure, and at SIGUSR1 (kill -USR1 PID), whatever they are doing. A program can ask for it, too: observe.DumpAll.
 
 The exit status is 0 if there is nobody to blame, and 1 if there is.`,
 		Example: `  chorus run -n 4 --rdzv-id train ./train
+  chorus explain
   chorus explain train
   chorus explain dumps
   chorus explain --trace trace.json dumps   # for chrome://tracing or ui.perfetto.dev
   chorus explain --torch out dumps && torchfrtrace out`,
-		Args: cobra.ExactArgs(1),
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if trace != "" || torch != "" {
 				last = 0
 			}
-			dir, err := launch.FindRecords(launch.JobsDir(), args[0])
+			name := ""
+			if len(args) > 0 {
+				name = args[0]
+			}
+			dir, err := launch.FindRecords(launch.JobsDir(), name)
 			if err != nil {
 				return err
 			}
