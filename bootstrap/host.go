@@ -19,8 +19,7 @@ func HostID() string {
 	if id := os.Getenv(hostIDVar); id != "" {
 		return id
 	}
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	id := strings.TrimSpace(string(boot))
+	id, err := bootID()
 	if err != nil || id == "" {
 		id, _ = os.Hostname()
 	}

@@ -40,12 +40,16 @@ func Host(master string, opts Options) (*Hosted, error) {
 	if err := opts.secure(); err != nil {
 		return nil, err
 	}
+	space, err := networkSpace()
+	if err != nil {
+		return nil, err
+	}
 	name := "@chorus-seat-" + rand.Text()
 	unix, err := net.Listen("unix", name)
 	if err != nil {
 		return nil, fmt.Errorf("bootstrap: serving a store: %w", err)
 	}
-	h := &Hosted{address: Address{Unix: name, Net: networkSpace()}}
+	h := &Hosted{address: Address{Unix: name, Net: space}}
 	l := joined{listeners: []net.Listener{sameUserListener{unix, new(secure.Gate)}}}
 	if ip := routable(master); ip != nil && opts.Security.Check(ip.String()) == nil {
 		tcp, err := net.Listen("tcp", net.JoinHostPort(ip.String(), "0"))
@@ -56,7 +60,7 @@ func Host(master string, opts Options) (*Hosted, error) {
 		h.address.TCP = tcp.Addr().String()
 		l.listeners = append(l.listeners, tcp)
 	}
-	h.server, err = store.Serve(l.start(), store.ServerOptions{Timeout: opts.Timeout, Security: *opts.Security, Logger: opts.Logger})
+	h.server, err = store.Serve(l.start(), store.ServerOptions{Timeout: opts.Timeout, Security: *opts.Security, OnStarved: opts.OnStarved, Logger: opts.Logger})
 	if err != nil {
 		l.Close()
 		return nil, err
@@ -69,6 +73,9 @@ func (h *Hosted) Local() *store.HashStore { return h.server.Local() }
 
 // Address is where others find it.
 func (h *Hosted) Address() Address { return h.address }
+
+// Drain waits until nobody is connected, or ctx ends.
+func (h *Hosted) Drain(ctx context.Context) error { return h.server.Drain(ctx) }
 
 // Close ends it at once; who still uses it gets an error.
 func (h *Hosted) Close() error { return h.server.Close() }
@@ -85,11 +92,15 @@ func Reach(ctx context.Context, at Address, opts Options) (store.Store, error) {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if at.TCP == "" && at.Net != networkSpace() {
+	space, err := networkSpace()
+	if err != nil {
+		return nil, err
+	}
+	if at.TCP == "" && at.Net != space {
 		return nil, errors.New("bootstrap: the store is only reached from its own host; to be reached from others its process needs a secret when it begins (CHORUS_SECRET_FILE)")
 	}
 	addr, connect := at.TCP, (&net.Dialer{}).DialContext
-	if at.Unix != "" && (at.TCP == "" || at.Net == networkSpace()) {
+	if at.Unix != "" && (at.TCP == "" || at.Net == space) {
 		addr, connect = at.Unix, dialSameUser
 	}
 	dial := func(dialing context.Context, network, addr string) (net.Conn, error) {
@@ -135,15 +146,18 @@ func (a Address) Valid() error {
 }
 
 // networkSpace identifies the name space in which abstract sockets live: that of this host's network, whatever CHORUS_HOST_ID says.
-var networkSpace = sync.OnceValue(func() string {
-	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+func networkSpace() (string, error) {
+	boot, err := bootID()
+	if err != nil {
+		return "", fmt.Errorf("bootstrap: finding out this host's network: %w", err)
+	}
 	space, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
 		space, _ = os.Hostname()
 	}
-	sum := sha256.Sum256([]byte(string(boot) + space))
-	return hex.EncodeToString(sum[:8])
-})
+	sum := sha256.Sum256([]byte(boot + space))
+	return hex.EncodeToString(sum[:8]), nil
+}
 
 // routable returns the address of this host that those who know master can reach; nil if master is
 // nobody, or on the loopback.
@@ -161,16 +175,22 @@ func routable(master string) net.IP {
 // joined accepts the connections of several listeners.
 type joined struct {
 	listeners []net.Listener
-	conns     chan net.Conn
+	calls     chan call
 	closed    chan struct{}
 	once      *sync.Once
+}
+
+// A call is what a listener has accepted, or why it couldn't.
+type call struct {
+	conn net.Conn
+	err  error
 }
 
 func (j joined) start() net.Listener {
 	if len(j.listeners) == 1 {
 		return j.listeners[0]
 	}
-	j.conns, j.closed, j.once = make(chan net.Conn), make(chan struct{}), new(sync.Once)
+	j.calls, j.closed, j.once = make(chan call), make(chan struct{}), new(sync.Once)
 	for _, l := range j.listeners {
 		go func() {
 			for {
@@ -178,15 +198,16 @@ func (j joined) start() net.Listener {
 				if errors.Is(err, net.ErrClosed) {
 					return
 				}
-				if err != nil { // it passes, as when descriptors are short
-					time.Sleep(50 * time.Millisecond)
-					continue
-				}
 				select {
-				case j.conns <- c:
+				case j.calls <- call{c, err}:
 				case <-j.closed:
-					c.Close()
+					if c != nil {
+						c.Close()
+					}
 					return
+				}
+				if err != nil { // it passes, as when descriptors are short; who has heard of it may have a spare one
+					time.Sleep(10 * time.Millisecond)
 				}
 			}
 		}()
@@ -196,8 +217,8 @@ func (j joined) start() net.Listener {
 
 func (j joined) Accept() (net.Conn, error) {
 	select {
-	case c := <-j.conns:
-		return c, nil
+	case c := <-j.calls:
+		return c.conn, c.err
 	case <-j.closed:
 		return nil, net.ErrClosed
 	}

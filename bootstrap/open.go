@@ -31,6 +31,8 @@ type Options struct {
 	// Security protects stores that this process serves, or that another process of Chorus does; nil: what the environment
 	// says (CHORUS_SECRET_FILE and its neighbors).
 	Security *secure.Policy
+	// OnStarved, if not nil, is told each time that this process has no descriptor for a client of the store that Host serves.
+	OnStarved func(error)
 	// Logger is told what the server has to say; nil is silence.
 	Logger *slog.Logger
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/comm/regroup"
 	"github.com/chorus-comms/chorus/config"
+	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -82,6 +83,18 @@ func (e *ending) giveSeat(to *ending) {
 	to.seat, e.seat = e.seat, nil
 }
 
+// leaveSeat gives the seat up when this process has no descriptors for it: members that call find nobody, rather than wait. The next call
+// opens another one.
+func (e *ending) leaveSeat() {
+	e.mu.Lock()
+	seat := e.seat
+	e.seat = nil
+	e.mu.Unlock()
+	if seat != nil {
+		seat.Leave()
+	}
+}
+
 func (e *ending) closeSeat() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -93,7 +106,8 @@ func (e *ending) closeSeat() error {
 
 // A ReconfigureError says why an attempt to make a new world has failed, the same on every member that could learn it. Err is
 // its kind: *[PeerLostError], *[TimeoutError], *[MismatchError], *[CanceledError], or *[InternalError] if a member could
-// not join, with ranks of the old communicator. The communicator is as it was, and Reconfigure can be tried again.
+// not join, which is *[AbortedError] on the others if that has no descriptors or no memory left,
+// with ranks of the old communicator. The communicator is as it was, and Reconfigure can be tried again.
 type ReconfigureError struct {
 	Where
 	UUID    string
@@ -114,7 +128,8 @@ func (e *ReconfigureError) Unwrap() error { return e.Err }
 // On success c is finalized, with its links, windows and operations under way (not tensors of Empty), and the new
 // communicator takes its place; communicators that were split off c remain, to be finalized by themselves. Backend, device, timeout and
 // hints are c's; hooks are not taken over. Of the members that survive the call either all succeed or none does. After a failure, a *[ReconfigureError],
-// c is as it was, and a fresh uuid may be tried with those that are left. The call ends
+// c is as it was, and a fresh uuid may be tried with those that are left.
+// (A member that ran out of descriptors gets another handle for that.) The call ends
 // with ctx, or after c's timeout, and a few seconds at most for members to agree about its end.
 //
 // A member that dies after all were ready is in the new world, which finds it lost.
@@ -147,6 +162,11 @@ func (c *Comm) Reconfigure(ctx context.Context, uuid string, handles []string, o
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(c.timeout.Load()))
 		defer cancel()
 	}
+	seat, err := c.openSeat()
+	if err != nil {
+		return nil, err
+	}
+	seat.Refresh()
 	return c.reconfigure(ctx, uuid, members, o.hints)
 }
 
@@ -155,11 +175,16 @@ const reconfigureOp = "reconfigure"
 // endTime bounds how long the end of the old communicator may take, whose peers may be dead.
 const endTime = 10 * time.Second
 
-func (c *Comm) reconfigure(ctx context.Context, uuid string, members []regroup.Member, hints map[string]string) (*Comm, error) {
+func (c *Comm) reconfigure(ctx context.Context, uuid string, members []regroup.Member, hints map[string]string) (n *Comm, err error) {
 	seat, err := c.openSeat()
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if fabric.Exhausted(err) {
+			c.ended.leaveSeat()
+		}
+	}()
 	next := c.opened
 	next.newcomer, next.name, next.world, next.size, next.rank = false, nameOf(members), uuid, len(members), -1
 	next.timeout = time.Duration(c.timeout.Load())
@@ -194,7 +219,7 @@ func (c *Comm) reconfigure(ctx context.Context, uuid string, members []regroup.M
 		return nil, c.reconfigureError(members, err)
 	}
 	next.jobRanks = nil // it's a world of its own
-	n := next.join(cfg, c.abortOnError, b, dev)
+	n = next.join(cfg, c.abortOnError, b, dev)
 	c.ended.giveSeat(n.ended)
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 	defer cancel()
@@ -258,6 +283,10 @@ func (c *Comm) reconfigureError(members []regroup.Member, err error) error {
 		out.Err = &MismatchError{Where: at, RankA: c.rank, RankB: first, OpA: "reconfigure", OpB: "reconfigure with another list"}
 	case regroup.Canceled:
 		out.Err = &CanceledError{Where: at, Err: errors.New(e.Text)}
+	case regroup.Unable:
+		if out.Err = error(&InternalError{Where: at, Err: err}); !fabric.Exhausted(err) {
+			out.Err = &AbortedError{Where: at, By: first, Reason: e.Text}
+		}
 	default:
 		out.Err = &InternalError{Where: at, Err: err}
 	}

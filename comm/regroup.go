@@ -10,11 +10,13 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/comm/regroup"
+	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -59,6 +61,8 @@ func AtLeast(n int) RegroupOption { return func(o *regroupOptions) { o.atLeast =
 // Of a world whose parts can't reach each other, at most one goes on, as long as its ranks aren't found lost but only silent:
 // the new world must have more survivors than there are ranks that are silent, or have left. AtLeast demands more.
 //
+// A rank that has no descriptors left returns an *[InternalError] that says so, at once, and the others go on without it.
+//
 // Its results are Reconfigure's; in addition, it returns an *[AbortedError] on a rank that the others go on
 // without, and an *[UnsupportedError] if c's backend has no way for survivors to speak to each other.
 func (c *Comm) Regroup(ctx context.Context, opts ...RegroupOption) (*Comm, error) {
@@ -100,11 +104,13 @@ func (c *Comm) Regroup(ctx context.Context, opts ...RegroupOption) (*Comm, error
 	if !ok {
 		return nil, &UnsupportedError{Where: c.at(op), Detail: fmt.Sprintf("the ranks of backend %q can't speak to each other once an operation has failed; Reconfigure takes handles that they have exchanged before", c.backend)}
 	}
-	seat, err := c.openSeat()
-	if err != nil {
-		return nil, err
+	r := &regrouping{c: c, o: o, courier: courier, start: time.Now(), lost: map[int]string{}, out: map[int]bool{}, away: map[int]bool{}, tried: map[string]bool{}, refused: map[string]bool{}}
+	var err error
+	if r.seat, err = c.openSeat(); err != nil {
+		return nil, r.unable(err)
 	}
-	r := &regrouping{c: c, o: o, courier: courier, me: c.memberOf(seat), seat: seat, start: time.Now(), lost: map[int]string{}, out: map[int]bool{}, away: map[int]bool{}, tried: map[string]bool{}, refused: map[string]bool{}}
+	r.seat.Refresh()
+	r.me = c.memberOf(r.seat)
 	for _, rank := range o.without {
 		r.leaveOut(rank)
 	}
@@ -134,11 +140,12 @@ type regrouping struct {
 	proposals []proposal
 }
 
-// proposal is the word of a leader, or whom its sender leaves out.
+// proposal is the word of a leader, or whom its sender leaves out, or why it can't take part itself.
 type proposal struct {
 	UUID    string `json:"u,omitempty"`
 	Handle  string `json:"h,omitempty"`
 	Without []int  `json:"x,omitempty"`
+	Unable  string `json:"w,omitempty"`
 	from    int
 	member  regroup.Member
 }
@@ -167,6 +174,9 @@ func (r *regrouping) run(ctx context.Context) (*Comm, error) {
 		if err == nil {
 			return n, nil
 		}
+		if fabric.Exhausted(err) {
+			return nil, r.unable(err)
+		}
 		if again, ok := r.drop(err); ok && ctx.Err() == nil {
 			last = again
 			continue
@@ -179,6 +189,25 @@ func (r *regrouping) run(ctx context.Context) (*Comm, error) {
 		}
 		return nil, err
 	}
+}
+
+// unable is the error of a rank that has no descriptors left. It tells the others to go on without it.
+func (r *regrouping) unable(err error) error {
+	if !fabric.Exhausted(err) {
+		return err
+	}
+	r.tell(proposal{Unable: limited(err.Error())})
+	r.c.ended.leaveSeat()
+	if errors.Is(err, ErrInternal) {
+		return err
+	}
+	return &InternalError{Where: r.c.at("regroup"), Err: err}
+}
+
+// limited shortens a reason to what fits a word.
+func limited(reason string) string {
+	const most = backend.MaxWord / 2 // quoted
+	return strings.ToValidUTF8(reason[:min(len(reason), most)], "")
 }
 
 // timedOut is the error of a rank whose context has ended while it waited for others to come.
@@ -268,6 +297,11 @@ func (r *regrouping) listen() <-chan struct{} {
 				r.leaveOut(rank)
 			}
 		}
+		if p.Unable != "" {
+			r.lost[w.From] = p.Unable
+			delete(r.away, w.From)
+			continue
+		}
 		m, err := regroup.Parse(p.Handle)
 		if err != nil || r.tried[p.UUID] {
 			continue
@@ -310,7 +344,7 @@ func (r *regrouping) proposed() (p proposal, ok bool) {
 func (r *regrouping) tell(p proposal) {
 	word, err := json.Marshal(p)
 	for rank := range r.c.size {
-		if _, gone := r.lost[rank]; rank == r.c.rank || gone || err != nil {
+		if _, gone := r.lost[rank]; rank == r.c.rank || gone && (p.Unable == "" || !r.away[rank]) || err != nil {
 			continue
 		}
 		if r.courier.Word(rank, word) != nil { // if it's lost there will be news of that
@@ -344,6 +378,9 @@ func (r *regrouping) follow(ctx context.Context, p proposal) (*Comm, error) {
 	limited, cancel := context.WithTimeout(ctx, 2*r.o.patience)
 	defer cancel()
 	list, err := r.report(limited, p)
+	if fabric.Exhausted(err) {
+		return nil, err
+	}
 	if err != nil {
 		if ctx.Err() == nil {
 			r.lost[p.from] = err.Error()
@@ -410,7 +447,9 @@ func (r *regrouping) lead(ctx context.Context) (*Comm, error) {
 		return nil, why
 	}
 	for _, st := range newcomers {
-		if err := store.QueuePush(ctx, st, invitations, list); err != nil && ctx.Err() != nil {
+		if err := store.QueuePush(ctx, st, invitations, list); fabric.Exhausted(err) {
+			return nil, err
+		} else if err != nil && ctx.Err() != nil {
 			return nil, ctx.Err() // else it's lost, as the attempt will find
 		}
 	}
@@ -475,6 +514,8 @@ func (r *regrouping) gather(ctx context.Context, uuid string) (map[int]arrival, 
 		}
 		select {
 		case <-news:
+		case err := <-r.seat.Starved():
+			return nil, err
 		case x := <-arrivals:
 			var a arrival
 			if json.Unmarshal(x.value, &a) == nil && missing[x.rank] {
@@ -522,6 +563,9 @@ func (r *regrouping) layOut(ctx context.Context, here map[int]arrival) (handles 
 			if ctx.Err() != nil {
 				return nil, nil, release, ctx.Err()
 			}
+			if fabric.Exhausted(err) {
+				return nil, nil, release, err
+			}
 			if err != nil {
 				r.refused[m.ID] = true
 				continue
@@ -542,16 +586,42 @@ func (r *regrouping) layOut(ctx context.Context, here map[int]arrival) (handles 
 // invitations is the queue in a newcomer's store.
 const invitations = "invitations"
 
+// invited returns the next list that a world has sent, or why this process couldn't take its call.
+func invited(ctx context.Context, seat *regroup.Seat) ([]byte, error) {
+	waiting, stop := context.WithCancelCause(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		select {
+		case err := <-seat.Starved():
+			stop(err)
+		case <-waiting.Done():
+		}
+	})
+	list, err := store.QueuePop(waiting, seat.Local(), invitations)
+	starved := context.Cause(waiting)
+	stop(nil)
+	watch.Wait()
+	if err != nil && fabric.Exhausted(starved) {
+		err = starved
+	}
+	return list, err
+}
+
 // takenIn waits until a world takes this newcomer in.
 func (c *Comm) takenIn(ctx context.Context) (*Comm, error) {
 	seat, err := c.openSeat()
 	if err != nil {
 		return nil, err
 	}
+	seat.Refresh()
 	var last error
 	for {
-		list, err := store.QueuePop(ctx, seat.Local(), invitations)
+		list, err := invited(ctx, seat)
 		if err != nil {
+			if fabric.Exhausted(err) {
+				c.ended.leaveSeat()
+				return nil, &InternalError{Where: c.at("regroup"), Err: err}
+			}
 			if last != nil {
 				return nil, last
 			}
@@ -569,8 +639,8 @@ func (c *Comm) takenIn(ctx context.Context) (*Comm, error) {
 			continue
 		}
 		n, err := c.reconfigure(ctx, all.UUID, members, nil)
-		if err == nil {
-			return n, nil
+		if err == nil || fabric.Exhausted(err) {
+			return n, err
 		}
 		last = err
 	}

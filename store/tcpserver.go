@@ -31,6 +31,8 @@ type ServerOptions struct {
 	// OnRefused, if not nil, is told of clients that were refused: a *PlainError of one that doesn't prove that it knows the secret, a *RefusedError of
 	// one that has another, or doesn't agree on TLS. It's called once for each host, name and reason, a few times in all, one call at a time.
 	OnRefused func(error)
+	// OnStarved, if not nil, is told each time that this process has no descriptor for a client who calls. It must not wait.
+	OnStarved func(error)
 	// Logger is told why a connection was ended; nil is silence.
 	Logger *slog.Logger
 }
@@ -127,6 +129,9 @@ func (s *TCPServer) accept() {
 			// the server, and both pass. Who can't be served is not left waiting.
 			s.log("accept", "error", err)
 			if spare.Wanting(err) {
+				if s.opts.OnStarved != nil {
+					s.opts.OnStarved(err)
+				}
 				s.spare.Lend(func() {
 					if c, err := s.listener.Accept(); err == nil {
 						c.Close()

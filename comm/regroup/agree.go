@@ -6,11 +6,13 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/chorus-comms/chorus/internal/spare"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -41,6 +43,9 @@ type attempt struct {
 	me      int
 	local   store.Store
 	digest  []byte
+
+	mu  sync.Mutex
+	own error // what this member could not do, if the attempt has failed for that
 }
 
 // Agree takes part in the attempt named uuid to make a world of members, of which this seat must be one. The first of them
@@ -99,7 +104,7 @@ func (s *Seat) Agree(ctx context.Context, uuid string, members []Member, prepare
 		return a.failure(Canceled, err.Error(), nil, a.me)
 	}
 	s.at("end")
-	return a.decode(outcome, 0)
+	return a.keepCause(a.decode(outcome, 0))
 }
 
 // part is an attempt's part of a store.
@@ -136,6 +141,9 @@ func (a *attempt) lead(ctx context.Context, prepare func(context.Context, store.
 	for i := 1; i < len(a.members); i++ {
 		watchers.Go(func() { a.watch(watching, i, fail) })
 	}
+	undecided, decided := context.WithCancel(watching)
+	defer decided()
+	watchers.Go(func() { a.hunger(undecided, fail) })
 	a.seat.at("prepare")
 	err := a.local.Set(ctx, numbered(keyHere, 0), nil)
 	if err == nil {
@@ -151,7 +159,7 @@ func (a *attempt) lead(ctx context.Context, prepare func(context.Context, store.
 			err = a.local.Wait(ctx, votes...)
 		}
 	} else {
-		grace(ctx)
+		grace(ctx, err)
 	}
 	mine := []byte(committed)
 	if err != nil || ctx.Err() != nil {
@@ -159,6 +167,7 @@ func (a *attempt) lead(ctx context.Context, prepare func(context.Context, store.
 	}
 	a.seat.at("decide")
 	outcome, derr := a.local.CompareSet(watching, keyOutcome, nil, mine)
+	decided()
 	if derr != nil {
 		stop()
 		watchers.Wait()
@@ -170,23 +179,57 @@ func (a *attempt) lead(ctx context.Context, prepare func(context.Context, store.
 		limit := time.AfterFunc(settleTime, stop)
 		defer limit.Stop()
 	} else {
-		keepCause(verdict, err)
 		stop()
 	}
 	watchers.Wait()
 	a.seat.at("end")
-	return verdict
+	return a.keepCause(verdict)
+}
+
+// failed is the failure of an attempt for what this member can't do.
+func (a *attempt) failed(cause error) *Error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.own = cause
+	kind := Failed
+	if spare.Wanting(cause) {
+		kind = Unable
+	}
+	return a.failure(kind, cause.Error(), cause, a.me)
 }
 
 // keepCause gives the error of the member that could not prepare its cause.
-func keepCause(verdict, cause error) {
-	if e, ok := errors.AsType[*Error](verdict); ok && e.Kind == Failed && e.cause == nil && cause != nil && e.Text == cause.Error() {
-		e.cause = cause
+func (a *attempt) keepCause(verdict error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if e, ok := errors.AsType[*Error](verdict); ok && (e.Kind == Failed || e.Kind == Unable) && e.cause == nil && a.own != nil && slices.Equal(e.Members, []int{a.me}) {
+		e.cause = a.own
+	}
+	return verdict
+}
+
+// lost is the failure of an attempt for a member that can't be reached, unless it's this process that has no descriptors for that.
+func (a *attempt) lost(err error, i int) *Error {
+	if spare.Wanting(err) {
+		return a.failed(err)
+	}
+	return a.failure(Lost, err.Error(), nil, i)
+}
+
+// hunger calls the attempt off if this member can't take another one's call.
+func (a *attempt) hunger(ctx context.Context, fail func(*Error)) {
+	select {
+	case err := <-a.seat.starved:
+		fail(a.failed(err))
+	case <-ctx.Done():
 	}
 }
 
-// grace waits until somebody else has said why preparing failed, but not for long.
-func grace(ctx context.Context) {
+// grace waits until somebody else has said why preparing failed, but not for long. Who lacks descriptors knows why.
+func grace(ctx context.Context, err error) {
+	if spare.Wanting(err) {
+		return
+	}
 	t := time.NewTimer(reasonTime)
 	defer t.Stop()
 	select {
@@ -207,17 +250,26 @@ func (a *attempt) watch(ctx context.Context, i int, fail func(*Error)) {
 				return
 			}
 			if err = a.local.Set(ctx, numbered(keyHere, i), nil); err == nil {
-				_, err = st.Get(ctx, keyOutcome)
+				var outcome []byte
+				if outcome, err = st.Get(ctx, keyOutcome); err == nil {
+					// It may have had no way to say it here.
+					if e, ok := errors.AsType[*Error](a.decode(outcome, i)); ok && slices.Equal(e.Members, []int{i}) {
+						fail(e)
+					}
+				}
 			}
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		fail(a.failure(Lost, err.Error(), nil, i))
+		fail(a.lost(err, i))
 	}
 }
 
 // blame says why this member calls the attempt off, given what its prepare, or waiting for votes, ended with.
 func (a *attempt) blame(ctx, deadline context.Context, err error, leaders store.Store) *Error {
+	if spare.Wanting(err) {
+		return a.failed(err)
+	}
 	if e, ok := errors.AsType[*Error](context.Cause(ctx)); ok {
 		return e
 	}
@@ -230,7 +282,7 @@ func (a *attempt) blame(ctx, deadline context.Context, err error, leaders store.
 	case deadline.Err() != nil:
 		return a.failure(Canceled, context.Cause(deadline).Error(), nil, a.me)
 	}
-	return a.failure(Failed, err.Error(), err, a.me)
+	return a.failed(err)
 }
 
 // missing returns the members that the leader has not seen, or else those that were not ready.
@@ -271,7 +323,7 @@ func (a *attempt) follow(ctx context.Context, prepare func(context.Context, stor
 	case ctx.Err() != nil:
 		return a.failure(Canceled, context.Cause(ctx).Error(), nil, a.me).encode()
 	default:
-		return a.failure(Lost, err.Error(), nil, 0).encode()
+		return a.lost(err, 0).encode()
 	}
 
 	// The connection that waits for the decision tells of the leader's end, too.
@@ -285,26 +337,32 @@ func (a *attempt) follow(ctx context.Context, prepare func(context.Context, stor
 		defer close(decided)
 		var err error
 		if outcome, err = hub.Get(waiting, keyOutcome); err != nil {
-			cancel(a.failure(Lost, err.Error(), nil, 0))
+			cancel(a.lost(err, 0))
 		} else if err := a.decode(outcome, 0); err != nil {
 			cancel(err)
 		}
 	}()
-	defer func() { stop(); <-decided }()
+	var hungry sync.WaitGroup
+	hungry.Go(func() { a.hunger(waiting, func(e *Error) { cancel(e) }) })
+	defer func() { stop(); <-decided; hungry.Wait() }()
 
 	a.seat.at("prepare")
 	err = prepare(ctx, store.NewPrefix(keyOpen, hub))
 	a.seat.at("prepared")
 	if err != nil || ctx.Err() != nil {
-		grace(ctx)
+		grace(ctx, err)
 		why := a.blame(ctx, deadline, err, hub)
 		if why.Kind == Lost && why.Members[0] == 0 {
 			return why.encode() // it can't decide without this member's vote
 		}
+		if spare.Wanting(why) { // what waits has a descriptor, with which this member can say so
+			stop()
+			<-decided
+		}
 		return a.callOff(hub, why)
 	}
 	if err := a.local.Set(waiting, keyVoted, nil); err != nil {
-		return a.callOff(hub, a.failure(Failed, err.Error(), err, a.me))
+		return a.callOff(hub, a.failed(err))
 	}
 	a.seat.at("vote")
 	if err = hub.Set(waiting, numbered(keyVote, a.me), nil); err == nil {
@@ -320,6 +378,16 @@ func (a *attempt) follow(ctx context.Context, prepare func(context.Context, stor
 			if outcome, err := hub.CompareSet(final, keyOutcome, nil, a.blame(deadline, deadline, nil, hub).encode()); err == nil {
 				return outcome
 			}
+		}
+	} else if spare.Wanting(err) {
+		stop()
+		if <-decided; outcome != nil {
+			return outcome
+		}
+		final, cancel := context.WithTimeout(context.Background(), settleTime)
+		defer cancel()
+		if outcome, err := hub.CompareSet(final, keyOutcome, nil, a.failed(err).encode()); err == nil {
+			return outcome
 		}
 	}
 	return a.settle()

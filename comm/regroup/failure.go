@@ -15,6 +15,7 @@ const (
 	Missing  Kind = "missing"  // members did not come, or did not get ready, in time
 	Mismatch Kind = "mismatch" // a member has another list
 	Failed   Kind = "failed"   // a member could not prepare
+	Unable   Kind = "unable"   // nor could one that has no descriptors or no memory left
 	Canceled Kind = "canceled" // a member's context was cancelled
 )
 
@@ -30,7 +31,7 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	verb := map[Kind]string{Lost: "lost", Missing: "not there in time", Mismatch: "another list", Failed: "could not prepare", Canceled: "gave up"}[e.Kind]
+	verb := map[Kind]string{Lost: "lost", Missing: "not there in time", Mismatch: "another list", Failed: "could not prepare", Unable: "could not prepare", Canceled: "gave up"}[e.Kind]
 	s := fmt.Sprintf("attempt %q: %s: %s", e.UUID, strings.Join(e.names, ", "), verb)
 	if e.Text != "" {
 		s += ": " + e.Text

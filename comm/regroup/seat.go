@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -31,6 +32,8 @@ type Seat struct {
 	opts   Options
 	hosted *bootstrap.Hosted
 
+	starved chan error // has the last reason why this process couldn't take a member's call, until somebody looks
+
 	mu      sync.Mutex
 	clients map[store.Store]struct{}
 	closed  bool
@@ -43,12 +46,31 @@ const storeTimeout = time.Minute
 
 // Open begins to serve a seat.
 func Open(opts Options) (*Seat, error) {
-	hosted, err := bootstrap.Host(opts.Master, bootstrap.Options{Timeout: storeTimeout})
+	starved := make(chan error, 1)
+	tell := func(err error) {
+		select {
+		case starved <- fmt.Errorf("taking the call of another member: %w", err):
+		default:
+		}
+	}
+	hosted, err := bootstrap.Host(opts.Master, bootstrap.Options{Timeout: storeTimeout, OnStarved: tell})
 	if err != nil {
 		return nil, err
 	}
 	host, _ := os.Hostname()
-	return &Seat{id: rand.Text(), host: host, opts: opts, hosted: hosted, clients: map[store.Store]struct{}{}}, nil
+	return &Seat{id: rand.Text(), host: host, opts: opts, hosted: hosted, starved: starved, clients: map[store.Store]struct{}{}}, nil
+}
+
+// Starved has an error each time that this process had no descriptor for another member that called. It's for the caller between attempts;
+// an attempt looks there itself, and fails.
+func (s *Seat) Starved() <-chan error { return s.starved }
+
+// Refresh forgets that the process has been without descriptors.
+func (s *Seat) Refresh() {
+	select {
+	case <-s.starved:
+	default:
+	}
 }
 
 // Member returns this process as a member that has a place in an old world, or none.
@@ -109,6 +131,17 @@ func (s *Seat) begin(ctx context.Context, uuid string) error {
 		}
 	}
 	return nil
+}
+
+// lastWords bounds how long a seat stays for members that are about to hear why it goes.
+const lastWords = 500 * time.Millisecond
+
+// Leave closes the seat when nobody is there any more, or in half a second. Who comes later finds nobody.
+func (s *Seat) Leave() error {
+	ctx, cancel := context.WithTimeout(context.Background(), lastWords)
+	defer cancel()
+	_ = s.hosted.Drain(ctx)
+	return s.Close()
 }
 
 // Close ends the seat. Attempts that need it fail, and name this member.

@@ -3,6 +3,10 @@ package regroup
 import (
 	"context"
 	"sync"
+	"time"
+
+	"github.com/chorus-comms/chorus/internal/spare"
+	"github.com/chorus-comms/chorus/store"
 )
 
 // settle finds out what has become of an attempt whose leader was lost after this member had voted. Members are
@@ -35,12 +39,28 @@ func (a *attempt) ask(ctx context.Context, k int) ([]byte, error) {
 	if err := a.local.Set(ctx, numbered(keyGaveUp, k), nil); err != nil {
 		return nil, err
 	}
-	st, release, err := a.reach(ctx, k)
+	st, release, err := a.find(ctx, k)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
 	return st.Get(ctx, keyOutcome)
+}
+
+// find connects to a member's store, and tries until ctx ends while it's this process that has no descriptors for that: the
+// member is not to be taken for gone.
+func (a *attempt) find(ctx context.Context, i int) (store.Store, func(), error) {
+	for {
+		st, release, err := a.reach(ctx, i)
+		if !spare.Wanting(err) {
+			return st, release, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, nil, err
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }
 
 // conclude decides for all members from this one on.
@@ -68,7 +88,7 @@ func (a *attempt) conclude() []byte {
 // question asks member i for the outcome, and waits until it has one, or has none of the members before this one. It
 // returns nil if the member knows nothing, or is gone.
 func (a *attempt) question(ctx context.Context, i int) []byte {
-	st, release, err := a.reach(ctx, i)
+	st, release, err := a.find(ctx, i)
 	if err != nil {
 		return nil
 	}
