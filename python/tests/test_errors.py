@@ -185,6 +185,37 @@ def _hungry(peers, left):
     return error, took
 
 
+def _crowded(peers):
+    """A rank may have 24 descriptors more, and all make 20 groups and keep them."""
+    culprit = peers.size - 1
+    dist.barrier()
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if peers.rank == culprit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1 + 24, before[1]))
+    began, groups, error = time.monotonic(), [], None
+    try:
+        for _ in range(20):
+            groups.append(dist.new_group(timeout=datetime.timedelta(seconds=30)))
+            dist.barrier(groups[-1])
+    except chorus.Error as e:
+        error = type(e).__name__, e.rank, str(e)
+    took = time.monotonic() - began
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    for group in groups:
+        dist.destroy_process_group(group)
+    dist.barrier()
+    return error, took, len(groups)
+
+
+def test_twenty_groups_of_few_descriptors():
+    answers = world_of(3).run(_crowded)
+    culprit = len(answers) - 1
+    for rank, (error, took, made) in enumerate(answers):
+        assert took < 10 and made == answers[0][2] < 20, answers
+        assert error[0] == ("InternalError" if rank == culprit else "AbortedError"), answers
+        assert error[1] == culprit and "too many open files" in error[2], answers
+
+
 @pytest.mark.parametrize("left", range(41) if LONG else [0, 1, 2, 3, 4, 8])
 def test_new_group_without_descriptors(left):
     world = world_of(3)
