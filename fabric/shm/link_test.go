@@ -69,6 +69,9 @@ func TestSentLater(t *testing.T) {
 		if err := l.send(encodeOffer(uint32(i), 0, 0, 1, 0), fd); err != nil {
 			t.Fatal(err)
 		}
+		if fd >= 0 {
+			unix.Close(fd) // it stayed ours; a packet that waits has one of its own
+		}
 	}
 	if l.mu.Lock(); !l.writing {
 		t.Error("the socket took everything: nothing was queued")
