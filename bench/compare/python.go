@@ -171,13 +171,13 @@ func writePythonVerdicts(w io.Writer, rows []pythonRow) {
 
 // writePythonPlot draws how many times faster than Gloo each collective is.
 func writePythonPlot(path string, rows []pythonRow) error {
-	p := &svgplot.Plot{Title: "PyTorch, 2 ranks on 2 cores: how many times faster than Gloo", XLabel: "size (bytes)", YLabel: "times"}
+	p := &svgplot.Plot{Title: "PyTorch, 2 ranks on 2 cores: how many times faster than Gloo", XLabel: "size (bytes)", YLabel: "times", LogY: true}
 	for _, op := range []string{"all_reduce", "all_gather", "reduce_scatter", "all_to_all"} {
-		for _, k := range [][2]string{{"shared", ", shared"}, {"ordinary", ""}} {
+		for _, k := range [][2]string{{"ordinary", ""}, {"shared", ", chorus.empty"}} {
 			kind := k[0]
-			s := svgplot.Series{Name: strings.ReplaceAll(op, "_", "-") + k[1]}
+			s := svgplot.Series{Name: strings.ReplaceAll(op, "_", "-") + k[1], Dashed: kind == "shared"}
 			for i := range rows {
-				if r := &rows[i]; r.Measure == "collectives" && r.Op == op && r.US[kind] > 0 && r.Bytes >= mib {
+				if r := &rows[i]; r.Measure == "collectives" && r.Op == op && r.US[kind] > 0 {
 					s.X, s.Y = append(s.X, float64(r.Bytes)), append(s.Y, r.US["gloo"]/r.US[kind])
 				}
 			}

@@ -47,7 +47,7 @@ func TestPythonVerdicts(t *testing.T) {
 	if err := writePythonPlot(path, rows); err != nil {
 		t.Fatal(err)
 	}
-	if data, err := os.ReadFile(path); err != nil || !strings.Contains(string(data), "all-reduce, shared") {
+	if data, err := os.ReadFile(path); err != nil || !strings.Contains(string(data), "all-reduce, chorus.empty") {
 		t.Errorf("the plot: %v\n%s", err, data)
 	}
 }

@@ -51,6 +51,33 @@ func TestWrite(t *testing.T) {
 	}
 }
 
+// TestLogY wants ratios from 4 to 240 between ticks that stand in equal distances, one colour for two forms of the same, and a key
+// that is not cut off.
+func TestLogY(t *testing.T) {
+	p := Plot{LogY: true, Series: []Series{
+		{Name: "all-reduce", X: []float64{4096, 1 << 20}, Y: []float64{4, 40}},
+		{Name: "all-reduce, chorus.empty", X: []float64{4096, 1 << 20}, Y: []float64{8, 240}, Dashed: true},
+		{Name: "all-gather", X: []float64{4096, 1 << 20}, Y: []float64{6, 7}},
+	}}
+	var b bytes.Buffer
+	if err := p.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{">2<", ">5<", ">10<", ">100<", ">500<", `stroke="#0072b2" stroke-width="2" stroke-dasharray`, `stroke="#d55e00"`} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in the plot", want)
+		}
+	}
+	if strings.Contains(b.String(), colors[2]) {
+		t.Error("a dashed line has a colour of its own")
+	}
+	c := canvas{log: true}
+	c.scale(4, 240)
+	if a, b := c.y(5)-c.y(50), c.y(20)-c.y(200); math.Abs(a-b) > 1e-9 || c.least != 2 || c.most != 500 {
+		t.Errorf("a factor of ten is %v and %v high, from %v to %v", a, b, c.least, c.most)
+	}
+}
+
 func TestWriteNothing(t *testing.T) {
 	var b bytes.Buffer
 	if err := (&Plot{}).Write(&b); err != nil {
