@@ -122,8 +122,8 @@ func (o *Outcome) misnamed(r int, x Failure) string {
 // right reports whether an error is the one that the fault gives a rank which has to do with it.
 func (o *Outcome) right(r int, x Failure) bool {
 	p, f := o.Program, o.Program.Fault
-	if f.Kind == Host && x.Kind == "lost" && len(x.Named) == 0 && !p.Comms[x.Comm].has(f.Rank) {
-		return true // its store's host is no member
+	if f.Kind == Host && !p.Comms[x.Comm].has(f.Rank) { // its store's host is no member; who was through lacks whoever was not
+		return x.Kind == "lost" && (len(x.Named) == 0 || len(x.Named) == 1 && o.lacks(x.Named[0], x.Comm))
 	}
 	if f.Rank >= 0 && !p.Comms[x.Comm].has(f.Rank) {
 		return false
