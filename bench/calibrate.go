@@ -98,7 +98,9 @@ func sameHost(ctx context.Context, c *comm.Comm) ([]int, error) {
 	}
 	id := cfg.HostID
 	if id == "" {
-		id = bootstrap.HostID()
+		if id, err = bootstrap.HostID(); err != nil {
+			return nil, err
+		}
 	}
 	ids, err := comm.AllGather(ctx, comm.Objects{C: c}, id)
 	if err != nil {

@@ -15,12 +15,16 @@ const hostIDVar = "CHORUS_HOST_ID"
 // ids, so that they can share memory. It is made of the kernel's boot id and the
 // network and process-id namespaces; two containers with namespaces of their own
 // therefore differ, although they share a kernel. CHORUS_HOST_ID overrides it.
-func HostID() string {
+// An error says that this process has no descriptors left to read it with.
+func HostID() (string, error) {
 	if id := os.Getenv(hostIDVar); id != "" {
-		return id
+		return id, nil
 	}
 	id, err := bootID()
-	if err != nil || id == "" {
+	if err != nil {
+		return "", fmt.Errorf("bootstrap: the host's id: %w", err)
+	}
+	if id == "" {
 		id, _ = os.Hostname()
 	}
 	for _, ns := range []string{"net", "pid"} {
@@ -30,7 +34,7 @@ func HostID() string {
 		}
 		id += "/" + link
 	}
-	return id
+	return id, nil
 }
 
 // LocalAddrFor returns the address of this host from which packets to host would

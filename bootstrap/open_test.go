@@ -490,13 +490,14 @@ func TestExchangeEdges(t *testing.T) {
 
 func TestHostID(t *testing.T) {
 	t.Setenv(hostIDVar, "")
-	id := HostID()
-	if id == "" || id != HostID() {
-		t.Errorf("%q, then %q", id, HostID())
+	id, err := HostID()
+	again, _ := HostID()
+	if err != nil || id == "" || id != again {
+		t.Errorf("%q (%v), then %q", id, err, again)
 	}
 	t.Setenv(hostIDVar, "other")
-	if HostID() != "other" {
-		t.Errorf("%s does not override: %q", hostIDVar, HostID())
+	if id, err := HostID(); id != "other" || err != nil {
+		t.Errorf("%s does not override: %q, %v", hostIDVar, id, err)
 	}
 }
 
@@ -507,8 +508,9 @@ func TestHostIDNamespaces(t *testing.T) {
 		t.Skip("left out: no permission for network namespaces")
 	}
 	t.Setenv(hostIDVar, "")
-	if strings.Contains(HostID(), strings.TrimSpace(string(out))) || !strings.Contains(HostID(), "net:[") {
-		t.Errorf("%q does not tell this network namespace from %s", HostID(), out)
+	id, err := HostID()
+	if err != nil || strings.Contains(id, strings.TrimSpace(string(out))) || !strings.Contains(id, "net:[") {
+		t.Errorf("%q (%v) does not tell this network namespace from %s", id, err, out)
 	}
 }
 

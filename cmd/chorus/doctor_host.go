@@ -78,7 +78,7 @@ func diagnose(ctx context.Context) *diagnosis {
 
 func (d *diagnosis) host() {
 	d.Host.Name, _ = os.Hostname()
-	d.Host.ID = bootstrap.HostID()
+	d.Host.ID, _ = bootstrap.HostID()
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {
 		d.Host.Kernel = unix.ByteSliceToString(u.Sysname[:]) + " " + unix.ByteSliceToString(u.Release[:])

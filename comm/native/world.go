@@ -1,6 +1,7 @@
 package native
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,13 +50,6 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	if err := useKernels(cfg); err != nil {
 		return nil, err
 	}
-	host := cfg.HostID
-	if h := s.host; h != "" {
-		host = h
-	}
-	if host == "" {
-		host = bootstrap.HostID()
-	}
 	policy, err := secure.Load(cfg)
 	if err != nil {
 		return nil, err
@@ -88,8 +82,8 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	}
 	watched, unwatch := together.watch(ctx)
 	defer unwatch(nil)
-	fab, err := fabric.Open(watched, s.fabric, fabric.Config{
-		Rank: c.Rank, Size: c.Size, Exchange: exchange, HostID: host, Rendezvous: c.MasterAddr, Security: policy,
+	fab, err := s.openFabric(watched, cfg, fabric.Config{
+		Rank: c.Rank, Size: c.Size, Exchange: exchange, Rendezvous: c.MasterAddr, Security: policy,
 		Timeout: c.Timeout, Options: s.fabricOptions,
 	})
 	if err != nil {
@@ -121,6 +115,18 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 		return nil, why
 	}
 	return g, nil
+}
+
+// openFabric finds out which host this is, and opens the fabric.
+func (s *settings) openFabric(ctx context.Context, cfg *config.Config, c fabric.Config) (fabric.Fabric, error) {
+	c.HostID = cmp.Or(s.host, cfg.HostID)
+	if c.HostID == "" {
+		var err error
+		if c.HostID, err = bootstrap.HostID(); err != nil {
+			return nil, err
+		}
+	}
+	return fabric.Open(ctx, s.fabric, c)
 }
 
 // lastWords bounds how long a rank that could not join a world takes to leave it.

@@ -214,7 +214,7 @@ func usable(i net.Interface) (netip.Addr, bool) {
 	return best, best.IsValid()
 }
 
-// dial tries a peer's addresses in turn.
+// dial tries a peer's addresses in turn. A want of descriptors is this rank's own, whatever the other addresses would have said.
 func (f *Fabric) dial(ctx context.Context, p *peer) (*net.TCPConn, error) {
 	var errs []error
 	for _, a := range p.addrs {
@@ -225,6 +225,9 @@ func (f *Fabric) dial(ctx context.Context, p *peer) (*net.TCPConn, error) {
 		nc, err := d.DialContext(ctx, "tcp", a.String())
 		if err == nil {
 			return nc.(*net.TCPConn), nil
+		}
+		if fabric.Exhausted(err) {
+			return nil, err
 		}
 		errs = append(errs, err)
 		if ctx.Err() != nil {

@@ -117,16 +117,29 @@ func (pp *pipe) call(ctx context.Context) error {
 	return nil
 }
 
-// confess tells the peer that this rank can't connect to it, so that the peer needn't find out by itself, and knows whose fault it is.
+// confess tells the peer that this rank can't connect to it, so that the peer needn't find out by itself, and knows whose fault it is. What
+// else goes on here may take the spare descriptor first, and gives it back soon.
 func (p *peer) confess(ctx context.Context, why error) {
 	ctx, cancel := context.WithTimeout(ctx, wantLimit)
 	defer cancel()
-	p.f.spare.Lend(func() {
-		if nc, err := p.f.dial(ctx, p); err == nil {
-			p.greet(nc, unable(why))
-			nc.Close()
+	for {
+		var err error
+		p.f.spare.Lend(func() {
+			var nc net.Conn
+			if nc, err = p.f.dial(ctx, p); err == nil {
+				_, err = p.greet(nc, unable(why))
+				nc.Close()
+			}
+		})
+		if !fabric.Exhausted(err) {
+			return
 		}
-	})
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // wantLimit bounds what a rank that has no descriptors left does on its spare one, which others may need, too.
@@ -213,8 +226,18 @@ func (f *Fabric) turnAway(l net.Listener, why error) {
 	})
 }
 
-// wants ends the link because this rank can't take a connection, when the peer, which has made it, knows why.
+// wants ends the link because this rank can't take a connection, when the peer, which has made it, knows why. One that isn't needed is
+// turned away as it would be otherwise.
 func (p *peer) wants(conn net.Conn, h hello, why error) {
+	if _, ok := h.unable(); !ok {
+		p.mu.Lock()
+		reply, ended := p.pipes[h.index].answer(), p.err != nil
+		p.mu.Unlock()
+		if reply != welcome && !ended {
+			conn.Write([]byte{byte(reply)})
+			return
+		}
+	}
 	p.failTelling(fmt.Errorf("taking a connection: %w", why), func() {
 		if _, ok := h.unable(); ok {
 			return // nor can the peer
@@ -249,13 +272,8 @@ func (f *Fabric) admit(nc *net.TCPConn, guest *secure.Guest) {
 	}
 	pp := p.pipes[h.index]
 	p.mu.Lock()
-	reply := welcome
-	switch {
-	case p.err != nil || pp.state == up || pp.state == accepting || pp.state == closed:
-		reply = refused
-	case pp.state == dialing && f.rank < p.rank:
-		reply = tie
-	default:
+	reply := pp.answer()
+	if reply == welcome {
 		pp.state = accepting
 	}
 	p.mu.Unlock()
@@ -271,6 +289,17 @@ func (f *Fabric) admit(nc *net.TCPConn, guest *secure.Guest) {
 	default:
 		pp.install(nc, conn, end)
 	}
+}
+
+// answer is what a peer is told that has connected this pipe. The caller holds the lock.
+func (pp *pipe) answer() answer {
+	switch {
+	case pp.p.err != nil || pp.state == up || pp.state == accepting || pp.state == closed:
+		return refused
+	case pp.state == dialing && pp.p.f.rank < pp.p.rank:
+		return tie
+	}
+	return welcome
 }
 
 // meet has whoever has connected prove that it belongs here, and reads what it wants.
