@@ -60,10 +60,10 @@ test:
 COMPARE_FLAGS ?=
 compare:
 	-@$(MAKE) --no-print-directory venv
-	$(GO) run ./bench/compare --venv $(VENV) $(COMPARE_FLAGS)
+	$(GO) run ./internal/bench/compare --venv $(VENV) $(COMPARE_FLAGS)
 	-@$(MAKE) --no-print-directory python
 	rm -f out/python.json
-	$(GO) run ./bench/compare python --venv $(VENV)
+	$(GO) run ./internal/bench/compare python --venv $(VENV)
 
 # The benchmarks of two commits side by side: docs/performance.md.
 OLD ?= HEAD

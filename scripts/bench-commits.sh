@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 GO=${GO:-go}
 benchstat=golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
-read -ra packages <<<"${BENCH_PACKAGES:-./comm ./bench ./kern}"
+read -ra packages <<<"${BENCH_PACKAGES:-./comm ./internal/bench ./kern}"
 out=$PWD/out/bench
 trees=$(mktemp -d)
 trap 'rm -rf "$trees"' EXIT

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chorus-comms/chorus/comm"
-	"github.com/chorus-comms/chorus/demo"
+	"github.com/chorus-comms/chorus/internal/demo"
 )
 
 func newDemoCmd() *cobra.Command {

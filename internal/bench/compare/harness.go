@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/chorus-comms/chorus/bench"
+	"github.com/chorus-comms/chorus/internal/bench"
 )
 
 const (

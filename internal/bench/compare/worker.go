@@ -16,9 +16,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/chorus-comms/chorus/bench"
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/bench"
 	"github.com/chorus-comms/chorus/store"
 )
 
