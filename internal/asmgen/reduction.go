@@ -177,9 +177,9 @@ func others(g *gen, slice, length reg.Register, first int, body func(p reg.Regis
 // stripes writes the loops over a number of bytes: several vectors at a time, then one at a time; the last one is masked with
 // AVX-512, while without it bytes is a multiple of the vector. body handles the vectors and advances its pointers.
 func (g *gen) stripes(e elem, bytes reg.Register, body func(vectors int, mask reg.Register)) {
-	unroll := min(4, 8/e.registers()) // 8 registers for results of 32, with AVX2 4 of 16
+	unroll := min(4, 8/e.registers()) // 8 registers for results of 32, with AVX2 of 16
 	if !g.avx512 {
-		unroll = 4 / e.registers()
+		unroll = 8 / e.registers()
 	}
 	many, few, done := g.label("many"), g.label("few"), g.label("done")
 	g.Label(many)
