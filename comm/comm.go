@@ -22,6 +22,7 @@ import (
 	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/hostmem"
 	"github.com/chorus-comms/chorus/observe"
+	"github.com/chorus-comms/chorus/secure"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -264,6 +265,10 @@ func (o *newOptions) place(ctx context.Context) (launched bool, err error) {
 		}
 	}
 	if o.explicit && (o.store != nil || o.size == 1) {
+		// On the loopback is who relays to the store, which may be on another host.
+		if host := bootstrap.MasterHost(os.Getenv); o.size > 1 && !secure.Loopback(host) {
+			o.masterAddr = host
+		}
 		return false, nil
 	}
 	info, err := bootstrap.Detect(os.Getenv)

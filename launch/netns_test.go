@@ -47,7 +47,8 @@ func init() {
 	}
 }
 
-// hosts are two network name spaces with a cable between them. Only what is started within them is there.
+// hosts are two network name spaces with a cable between them, and in front of its end an interface that leads nowhere. Only what is started
+// within them is there.
 type hosts [2]string
 
 // address is that of a host, and cable the name of either end of that.
@@ -77,6 +78,14 @@ func twoHosts(t *testing.T) hosts {
 	for _, name := range h {
 		if err := ip("netns add " + name); err != nil {
 			t.Skip("left out: no permission for network name spaces: ", err)
+		}
+	}
+	for n, name := range h {
+		for _, args := range []string{"link add nowhere0 type veth peer name nowhere1", fmt.Sprintf("addr add 192.0.2.%d/32 dev nowhere0", n+1),
+			"link set nowhere1 up", "link set nowhere0 up"} {
+			if err := ip("-n " + name + " " + args); err != nil {
+				t.Skip("left out: no interfaces in network name spaces: ", err)
+			}
 		}
 	}
 	if err := ip(fmt.Sprintf("link add %s netns %s type veth peer name %s netns %s", cable, h[0], cable, h[1])); err != nil {
