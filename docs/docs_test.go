@@ -80,7 +80,7 @@ func TestLinks(t *testing.T) {
 // TestExcerpts demands that code which a page takes from a file, as the comment
 // "from: path" above it says, stands in that file.
 func TestExcerpts(t *testing.T) {
-	excerpt := regexp.MustCompile("(?s)<!-- from: (\\S+) -->\n```[a-z]*\n(.*?)```")
+	excerpt := regexp.MustCompile("(?s)<!-- from: (\\S+) -->\n(?:<!-- file: \\S+ -->\n)?```[a-z]*\n(.*?)```")
 	found := 0
 	for page, text := range pages(t) {
 		for _, m := range excerpt.FindAllStringSubmatch(text, -1) {

@@ -45,6 +45,7 @@ int main(int argc, char **argv) {
 	int64_t n = argc > 1 && info.rank == 0 ? N / 2 : N;
 	chorus_op op = {.size = sizeof op, .kind = CHORUS_ALL_REDUCE, .dtype = CHORUS_FLOAT32, .reduction = CHORUS_SUM,
 			.in = x, .in_count = n, .out = x, .out_count = n};
+	op.site = chorus_site(__FILE__, __LINE__, __func__); // so that chorus explain can say where
 	check(chorus_submit(comm, &op, NULL), "all_reduce");
 	printf("rank %d of %d: the sum of all ranks is %g\n", info.rank, info.world_size, x[N / 2]);
 

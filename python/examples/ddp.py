@@ -1,9 +1,4 @@
-"""Data-parallel training on CPUs. Run it on two ranks:
-
-    torchrun --nproc-per-node 2 python/examples/ddp.py
-
-With "gloo" in the place of "chorus" it's the program that it was before.
-"""
+"""Data-parallel training on CPUs, on any number of ranks. With "gloo" in the place of "chorus" it's the program that it was before."""
 
 import torch
 import torch.distributed as dist

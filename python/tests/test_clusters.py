@@ -1,0 +1,105 @@
+"""The job files of docs/clusters.md, with two nodes that are this host."""
+
+import contextlib
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import sys
+
+import pytest
+from chorus.bench.port import free_port
+from jobs import ROOT, command
+
+CLUSTERS = ROOT / "examples" / "clusters"
+# What each rank prints, so that it needn't load PyTorch.
+PROGRAM = """\
+import os
+print("I am", *(os.environ[n] for n in ("RANK", "WORLD_SIZE", "LOCAL_RANK")), "and", os.environ["MASTER_ADDR"], flush=True)
+"""
+# Slurm's srun starts the tasks of a step, with these variables.
+SRUN = """\
+#!/bin/bash
+[ -n "$SLURM_JOB_ID" ] || exit 9
+export SLURM_NTASKS=$((2 * TASKS)) SLURM_STEP_ID=0
+for task in $(seq 0 $((SLURM_NTASKS - 1))); do
+	SLURM_PROCID=$task SLURM_NODEID=$((task / TASKS)) SLURM_LOCALID=$((task % TASKS)) "$@" &
+	tasks+=($!)
+done
+for task in "${tasks[@]}"; do wait "$task" || exit 1; done
+"""
+
+
+def folder(path):
+    """A folder with the program, and the commands that the files call before those of this host."""
+    (path / "bin").mkdir()
+    (path / "train.py").write_text(PROGRAM)
+    for name, text in {"srun": SRUN, "scontrol": '#!/bin/bash\n[ "$*" = "show hostnames localhost,other" ] && echo localhost && echo other\n'}.items():
+        (path / "bin" / name).write_text(text)
+        (path / "bin" / name).chmod(0o755)
+    (path / "bin" / "chorus").symlink_to(command())
+    (path / "bin" / "python3").symlink_to(sys.executable)
+    secret = path / "job.secret"
+    secret.write_text("0123456789abcdef" * 4)
+    secret.chmod(0o600)
+    return dict(os.environ, PATH=f"{path}/bin:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}", PYTHON_EXEC=sys.executable,
+        CHORUS_SECRET_FILE=str(secret), OMP_NUM_THREADS="1")  # fmt: skip
+
+
+def run(path, environment, *command):
+    return subprocess.run(command, cwd=path, env=environment, capture_output=True, text=True, timeout=60)
+
+
+def low_port():
+    """A free one of those that the files make of a job's number."""
+    for port in range(20000 + os.getpid() % 9000, 30000):
+        with contextlib.suppress(OSError), socket.socket() as s:
+            s.bind(("127.0.0.1", port))
+            return port
+    raise OSError("no free port")
+
+
+def said(done):
+    assert done.returncode == 0, done.stderr
+    return sorted(re.findall(r"I am (.*)", done.stdout))
+
+
+@pytest.mark.parametrize("name, tasks", [("train", 1), ("torchrun", 1), ("srun", 2)])
+def test_slurm(tmp_path, name, tasks):
+    environment = folder(tmp_path)
+    environment |= {"SLURM_JOB_ID": str(7 * 10000 + low_port() - 20000), "SLURM_JOB_NODELIST": "localhost,other", "SLURM_NNODES": "2",
+        "TASKS": str(tasks), "RANKS": "2"}  # fmt: skip
+    lines = said(run(tmp_path, environment, "bash", CLUSTERS / f"{name}.sbatch"))
+    assert [line.split(" and ")[0] for line in lines] == ["0 4 0", "1 4 1", "2 4 0", "3 4 1"]
+    if name == "srun":
+        assert all(line.endswith("and localhost") for line in lines)
+
+
+def test_tasks():
+    """srun starts as many as the tests do, relative to the nodes: a launcher on each, or a rank for each task."""
+    for name, tasks in ("train", 1), ("torchrun", 1), ("srun", 4):
+        text = (CLUSTERS / f"{name}.sbatch").read_text()
+        assert "#SBATCH --nodes=2\n" in text and f"#SBATCH --ntasks-per-node={tasks} " in text
+
+
+@pytest.mark.parametrize("launcher", ["chorus run", "torchrun"])
+def test_kubernetes(tmp_path, launcher):
+    """The manifest's command in each of its pods, with its variables but for the name of the first pod, which is this host."""
+    environment = folder(tmp_path)
+    text = (CLUSTERS / "train.yaml").read_text()
+    (shell,) = re.findall(r"""command: \["bash", "-c", '(.*)'\]""", text)
+    given = dict(re.findall(r'- \{name: (\w+), value: "(.*)"\}', text))
+    assert given.keys() == {"PET_NNODES", "PET_NPROC_PER_NODE", "PET_RDZV_ENDPOINT"}
+    assert given["PET_RDZV_ENDPOINT"] == "train-0.train:29400"
+    given["PET_RDZV_ENDPOINT"] = f"localhost:{free_port()}"
+    pods = [subprocess.Popen(["bash", "-c", shell.replace("chorus run", launcher)], cwd=tmp_path, stdout=subprocess.PIPE, text=True,
+        env=environment | given | {"JOB_COMPLETION_INDEX": str(index)}) for index in range(int(given["PET_NNODES"]))]  # fmt: skip
+    try:
+        found = [re.findall(r"I am (\d+ \d+ \d+)", pod.communicate(timeout=60)[0]) for pod in pods]
+    finally:
+        for pod in pods:
+            pod.kill()
+            pod.wait()
+    assert [sorted(f) for f in found] == [["0 8 0", "1 8 1", "2 8 2", "3 8 3"], ["4 8 0", "5 8 1", "6 8 2", "7 8 3"]]
+    assert all(pod.returncode == 0 for pod in pods)

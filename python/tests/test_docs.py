@@ -1,0 +1,27 @@
+"""What the pages name of the package and of PyTorch is there."""
+
+import pathlib
+import re
+
+import chorus
+import pytest
+import torch
+import torch.distributed as dist
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+
+
+@pytest.mark.skipif(torch.__version__ < "2.13", reason="the pages are about newer versions of PyTorch")
+def test_names():
+    homes = {"dist": dist, "torch.distributed": dist, "chorus": chorus}
+    found = 0
+    for page in PAGES:
+        text = page.read_text()
+        code = re.findall(r"`([^`\n]+)`", re.sub(r"(?s)```.*?```", "", text)) + re.findall(r"(?s)```python\n(.*?)```", text)
+        for home, name in re.findall(r"(?<![\w.-])(torch\.distributed|dist|chorus)\.([A-Za-z]\w*)(?![\w:/])", "\n".join(code)):
+            if (home, name) in (("chorus", "h"), ("chorus", "bench"), ("chorus", "torchcomms")):
+                continue  # a header, and modules
+            assert hasattr(homes[home], name), f"{page.name}: there is no {home}.{name}"
+            found += 1
+    assert found > 60, found
