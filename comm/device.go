@@ -55,7 +55,7 @@ func (o *newOptions) onDevice(ctx context.Context, caps Capabilities) (*streams,
 	if d.Properties().HostAccess {
 		return nil, nil
 	}
-	if _, ok := d.Runtime().Driver().(device.Kernels); !ok || !slices.Contains(caps.Devices, device.Host) {
+	if _, ok := d.Runtime().Driver().(device.HostKernels); !ok || !slices.Contains(caps.Devices, device.Host) {
 		return nil, fmt.Errorf("%w: backend %q has no device %q, only %v", ErrUnsupported, o.backend, o.device, caps.Devices)
 	}
 	o.device = d.Name()

@@ -19,11 +19,13 @@ func (p Ptr) String() string { return fmt.Sprintf("%#x", uintptr(p)) }
 // Handles name what a driver made. Zero is never valid. A driver should not reuse the handle of something destroyed
 // soon, so that a late use is an error.
 type (
-	StreamHandle uintptr
-	EventHandle  uintptr
-	GraphHandle  uintptr
-	ExecHandle   uintptr // an instantiated graph
-	PoolHandle   uintptr
+	StreamHandle   uintptr
+	EventHandle    uintptr
+	GraphHandle    uintptr
+	ExecHandle     uintptr // an instantiated graph
+	PoolHandle     uintptr
+	ModuleHandle   uintptr
+	FunctionHandle uintptr // of a module
 )
 
 // MemoryType says what memory is to a driver.

@@ -22,6 +22,7 @@ const (
 	ErrCapture        Kind = "not permitted with a capture"  // misuse of stream capture
 
 	ErrInvalidArgument Kind = "invalid argument"
+	ErrNotFound        Kind = "not found" // a function that a module has not
 	ErrOutOfMemory     Kind = "out of memory"
 	ErrUnsupported     Kind = "unsupported"
 	ErrTimeout         Kind = "timed out"

@@ -11,8 +11,8 @@ type Closer interface {
 	Close() error
 }
 
-// Kernels is implemented by drivers that run Go functions on the memory of their devices: emulated ones, and the host's.
-type Kernels interface {
+// HostKernels is implemented by drivers that run Go functions on the memory of their devices: emulated ones, and the host's.
+type HostKernels interface {
 	// Launch enqueues a kernel: f runs with the operands as memory that it can touch, in their order. Operands must lie
 	// within an allocation of the stream's device, or of a peer of it whose memory it has access to, or in host memory.
 	// f runs on one of the device's Units and must not block. The slice is the driver's; it's good until f returns. What f returns or

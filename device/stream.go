@@ -123,9 +123,9 @@ func (s *Stream) Fill(dst Ptr, value byte, n int) error { return s.drv().Fill(s.
 // graph, and runs at each replay.
 func (s *Stream) HostFunc(name string, f func() error) error { return s.drv().HostFunc(s.h, name, f) }
 
-// Launch enqueues a kernel; see [Kernels].Launch.
+// Launch enqueues a kernel; see [HostKernels].Launch.
 func (s *Stream) Launch(name string, operands []Span, f func(views []unsafe.Pointer) error) error {
-	k, err := optional[Kernels](s.dev.rt, "launch "+name)
+	k, err := optional[HostKernels](s.dev.rt, "launch "+name)
 	if err != nil {
 		return err
 	}

@@ -155,7 +155,7 @@ func (t *Tensor) UsedBy(s *device.Stream) error {
 
 // EngineView is the tensor by addresses that engines of this process, kernels and communicators, can follow; of a host
 // tensor it is the tensor itself. It's for code that runs in a stream's order: nothing else knows when the elements are
-// there. It keeps the memory, and is good until that is freed. A driver that isn't [device.Kernels] has none: ErrUnsupported.
+// there. It keeps the memory, and is good until that is freed. A driver that isn't [device.HostKernels] has none: ErrUnsupported.
 func (t *Tensor) EngineView() (*Tensor, error) {
 	d := t.On()
 	if d == nil {
@@ -164,7 +164,7 @@ func (t *Tensor) EngineView() (*Tensor, error) {
 	pl := t.store.place
 	st := pl.view.Load()
 	if st == nil {
-		k, ok := d.Runtime().Driver().(device.Kernels)
+		k, ok := d.Runtime().Driver().(device.HostKernels)
 		if !ok {
 			return nil, device.Errorf(device.ErrUnsupported, d.Name(), "", "the driver's memory can't be touched by engines of the process")
 		}

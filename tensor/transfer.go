@@ -16,7 +16,7 @@ import (
 // ordinary host memory Copy returns when that may be touched again. Otherwise, and with pinned memory ([EmptyPinned]), it
 // returns at once: the host may touch pinned memory after it has synchronized the stream, and both tensors may be freed.
 // Between a host and a device elements are converted on the host. Strides and conversions on a device need a driver that
-// is [device.Kernels].
+// is [device.HostKernels].
 func Copy(ctx context.Context, dst, src *Tensor) error {
 	if err := dst.checkCopy(src); err != nil || dst.numel == 0 {
 		return err

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/chorus-comms/chorus/device/devicetest"
+	"github.com/chorus-comms/chorus/device/internal/testmodule"
 )
 
 func open(t testing.TB, o Options) *Driver {
@@ -21,5 +22,5 @@ func open(t testing.TB, o Options) *Driver {
 }
 
 func TestConformance(t *testing.T) {
-	devicetest.Run(t, open(t, Options{MemoryBytes: 256 << 20}))
+	devicetest.Run(t, open(t, Options{MemoryBytes: 256 << 20}), devicetest.Module(testmodule.Image))
 }

@@ -53,16 +53,16 @@ type Driver struct {
 }
 
 var (
-	_ device.Driver    = (*Driver)(nil)
-	_ device.Kernels   = (*Driver)(nil)
-	_ device.Graphs    = (*Driver)(nil)
-	_ device.IPC       = (*Driver)(nil)
-	_ device.IPCEvents = (*Driver)(nil)
-	_ device.Peers     = (*Driver)(nil)
-	_ device.Reserver  = (*Driver)(nil)
-	_ device.Pools     = (*Driver)(nil)
-	_ device.Tracer    = (*Driver)(nil)
-	_ device.Closer    = (*Driver)(nil)
+	_ device.Driver      = (*Driver)(nil)
+	_ device.HostKernels = (*Driver)(nil)
+	_ device.Graphs      = (*Driver)(nil)
+	_ device.IPC         = (*Driver)(nil)
+	_ device.IPCEvents   = (*Driver)(nil)
+	_ device.Peers       = (*Driver)(nil)
+	_ device.Reserver    = (*Driver)(nil)
+	_ device.Pools       = (*Driver)(nil)
+	_ device.Tracer      = (*Driver)(nil)
+	_ device.Closer      = (*Driver)(nil)
 )
 
 var pageSize = os.Getpagesize()

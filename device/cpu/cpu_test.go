@@ -5,6 +5,7 @@ import (
 
 	"github.com/chorus-comms/chorus/device/cpu"
 	"github.com/chorus-comms/chorus/device/devicetest"
+	"github.com/chorus-comms/chorus/device/internal/testmodule"
 )
 
-func TestConformance(t *testing.T) { devicetest.Run(t, cpu.New()) }
+func TestConformance(t *testing.T) { devicetest.Run(t, cpu.New(), devicetest.Module(testmodule.Image)) }

@@ -21,10 +21,11 @@ type Driver struct {
 }
 
 var (
-	_ device.Driver  = (*Driver)(nil)
-	_ device.Kernels = (*Driver)(nil)
-	_ device.Graphs  = (*Driver)(nil)
-	_ device.Tracer  = (*Driver)(nil)
+	_ device.Driver      = (*Driver)(nil)
+	_ device.HostKernels = (*Driver)(nil)
+	_ device.Modules     = (*Driver)(nil)
+	_ device.Graphs      = (*Driver)(nil)
+	_ device.Tracer      = (*Driver)(nil)
 )
 
 // New makes a driver with the host as its one device, on which as many kernels run at once as the process has processors.

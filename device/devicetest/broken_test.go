@@ -13,6 +13,7 @@ import (
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/accinte"
 	"github.com/chorus-comms/chorus/device/devicetest"
+	"github.com/chorus-comms/chorus/device/internal/testmodule"
 )
 
 // plain hides the optional interfaces of a driver, and lets a method be replaced.
@@ -119,7 +120,7 @@ func (d *hasty) GraphLaunch(x device.ExecHandle, s device.StreamHandle) error {
 // unchecked lets kernels have what they want.
 type unchecked struct {
 	device.Driver
-	device.Kernels
+	device.HostKernels
 }
 
 func (d *unchecked) Launch(s device.StreamHandle, name string, ops []device.Span, f func([]unsafe.Pointer) error) error {
@@ -129,7 +130,18 @@ func (d *unchecked) Launch(s device.StreamHandle, name string, ops []device.Span
 			ops[i].Bytes = min(o.Bytes, at.Bytes-int(o.Ptr-at.Base))
 		}
 	}
-	return d.Kernels.Launch(s, name, ops, f)
+	return d.HostKernels.Launch(s, name, ops, f)
+}
+
+// hurried runs one block of a grid only.
+type hurried struct {
+	device.Driver
+	device.Modules
+}
+
+func (d *hurried) FunctionLaunch(s device.StreamHandle, f device.FunctionHandle, l device.Launch) error {
+	l.Grid.Y, l.Grid.Z = min(l.Grid.Y, 1), min(l.Grid.Z, 1)
+	return d.Modules.FunctionLaunch(s, f, l)
 }
 
 // Drivers that break one promise each fail where that promise is tested, and nowhere that has nothing to do with it.
@@ -165,6 +177,8 @@ func TestBrokenDrivers(t *testing.T) {
 			[]string{"Graphs/Replay", "Graphs/Order"}, []string{"Memory", "Copies", "Streams", "Errors", "Events"}},
 		{"unchecked kernels", func(d *accinte.Driver) device.Driver { return &unchecked{d, d} },
 			[]string{"Kernels/Refused"}, []string{"Memory", "Copies", "Streams", "Errors", "Events"}},
+		{"part of a grid", func(d *accinte.Driver) device.Driver { return &hurried{d, d} },
+			[]string{"Modules/Grid"}, []string{"Memory", "Copies", "Streams", "Errors", "Events"}},
 	} {
 		t.Run(b.name, func(t *testing.T) {
 			d, err := accinte.New(accinte.Options{MemoryBytes: 64 << 20, Units: 2})
@@ -172,7 +186,7 @@ func TestBrokenDrivers(t *testing.T) {
 				t.Fatal(err)
 			}
 			// Cases that fail may leave work behind, which the driver must not lose its memory under.
-			r := devicetest.Check(b.breakIt(d), devicetest.Patience(2*time.Second), devicetest.Programs(20))
+			r := devicetest.Check(b.breakIt(d), devicetest.Patience(2*time.Second), devicetest.Programs(20), devicetest.Module(testmodule.Image))
 			failed := r.Failed()
 			for _, want := range b.fails {
 				if !slices.Contains(failed, want) {

@@ -35,7 +35,7 @@ func sum(first []byte, more ...[]byte) []byte {
 
 var kernelCases = []testCase{
 	{"Launch", 1, func(c *test) {
-		k := c.drv.(device.Kernels)
+		k := c.drv.(device.HostKernels)
 		const n = 10_000
 		a, b := pattern(n, 1), pattern(n, 2)
 		p, q := c.put(0, a), c.put(0, b)
@@ -54,7 +54,7 @@ var kernelCases = []testCase{
 		}
 	}},
 	{"Refused", 1, func(c *test) {
-		k, s, p := c.drv.(device.Kernels), c.stream(0), c.malloc(0, 4096)
+		k, s, p := c.drv.(device.HostKernels), c.stream(0), c.malloc(0, 4096)
 		f := func([]unsafe.Pointer) error { return nil }
 		u, _ := c.ordinary(64)
 		c.refused(k.Launch(s, "x", []device.Span{{Ptr: p, Bytes: 4097}}, f), device.ErrOutOfBounds, "an operand that is too long")
@@ -66,7 +66,7 @@ var kernelCases = []testCase{
 		c.sync(s)
 	}},
 	{"Fails", 1, func(c *test) {
-		k, s := c.drv.(device.Kernels), c.stream(0)
+		k, s := c.drv.(device.HostKernels), c.stream(0)
 		c.must(k.Launch(s, "bad", nil, func([]unsafe.Pointer) error { return errTest }))
 		c.carries(c.drv.StreamSynchronize(c.ctx, s), "StreamSynchronize")
 		c.recover(s)
@@ -77,7 +77,7 @@ var kernelCases = []testCase{
 		c.drv.StreamRecover(c.ctx, s)
 	}},
 	{"View", 1, func(c *test) {
-		k := c.drv.(device.Kernels)
+		k := c.drv.(device.HostKernels)
 		data := pattern(5000, 1)
 		p := c.put(0, data)
 		v, err := k.View(p.Add(100), 4900)
@@ -136,7 +136,7 @@ var peerCases = []testCase{
 		c.after = append(c.after, func() { c.must(ps.SetPeerAccess(0, 1, had)) })
 		data := pattern(100_000, 1)
 		p, q, s := c.malloc(0, len(data)), c.put(1, data), c.stream(0)
-		k, kernels := c.drv.(device.Kernels)
+		k, kernels := c.drv.(device.HostKernels)
 		for _, on := range []bool{true, false, true} {
 			c.must(ps.SetPeerAccess(0, 1, on))
 			if got, err := ps.PeerAccess(0, 1); got != on || err != nil {

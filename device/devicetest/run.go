@@ -37,6 +37,7 @@ type suite struct {
 	skip     []string
 	programs int
 	shared   bool
+	image    []byte // of a module
 	stuck    string // the case that doesn't end, if there is one
 }
 
@@ -73,7 +74,8 @@ func groups() []group {
 		{"Errors", "", nil, errorCases},
 		{"Events", "", nil, eventCases},
 		{"Misuse", "", nil, misuseCases},
-		{"Kernels", "device.Kernels", has[device.Kernels], kernelCases},
+		{"Kernels", "device.HostKernels", has[device.HostKernels], kernelCases},
+		{"Modules", "device.Modules", has[device.Modules], moduleCases},
 		{"Graphs", "device.Graphs", has[device.Graphs], graphCases},
 		{"Peers", "device.Peers", has[device.Peers], peerCases},
 		{"IPC", "device.IPC", has[device.IPC], ipcCases},
@@ -124,6 +126,8 @@ func (s *suite) all(do func(name string, f func() Result) Result) *Report {
 				switch {
 				case slices.Contains(s.skip, name) || slices.Contains(s.skip, g.name):
 					res.Skipped = "left out on request"
+				case g.name == "Modules" && s.image == nil:
+					res.Skipped = "no image was given (devicetest.Module)"
 				case r.Devices < tc.devices:
 					res.Skipped = fmt.Sprintf("needs %d devices", tc.devices)
 				case s.stuck != "":

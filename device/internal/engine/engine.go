@@ -17,7 +17,7 @@ type Device struct {
 }
 
 // Engine runs the work of a driver's devices. It implements, for the driver that embeds it, [device.Streams],
-// [device.Events], [device.Graphs], [device.Kernels], [device.Tracer] and the parts of [device.Memory] that are the same
+// [device.Events], [device.Graphs], [device.HostKernels], [device.Modules], [device.Tracer] and the parts of [device.Memory] that are the same
 // for all.
 type Engine struct {
 	*Space
@@ -32,6 +32,11 @@ type Engine struct {
 	events  table[event]
 	graphs  table[graph]
 	execs   table[exec]
+
+	modules   table[module]
+	functions table[function]
+	modmu     sync.Mutex // guards which functions modules have
+
 	capmu   sync.Mutex // guards captures and membership in them
 	trace   atomic.Pointer[trace]
 	lastCor atomic.Uint64
@@ -221,7 +226,7 @@ func (e *Engine) Waiting(index int) (n int) {
 }
 
 // Live is what a leak check looks at.
-type Live struct{ Streams, Events, Graphs, Execs, Allocations int }
+type Live struct{ Streams, Events, Graphs, Execs, Modules, Allocations int }
 
 // Live counts what was made and not destroyed, with streams that still run off their work.
 func (e *Engine) Live() (l Live) {
@@ -230,7 +235,7 @@ func (e *Engine) Live() (l Live) {
 		l.Streams += len(d.streams)
 		d.mu.Unlock()
 	}
-	l.Events, l.Graphs, l.Execs = len(e.events.all()), len(e.graphs.all()), len(e.execs.all())
+	l.Events, l.Graphs, l.Execs, l.Modules = len(e.events.all()), len(e.graphs.all()), len(e.execs.all()), len(e.modules.all())
 	e.Space.mu.RLock()
 	defer e.Space.mu.RUnlock()
 	l.Allocations = len(e.Space.allocs)

@@ -188,7 +188,7 @@ func (sp *Space) acquire(op string, p device.Ptr, n int) (view, error) {
 	return view{p: unsafe.Add(a.View, offset), alloc: a, typ: a.Type, dev: dev}, nil
 }
 
-// View is [device.Kernels].View.
+// View is [device.HostKernels].View.
 func (sp *Space) View(p device.Ptr, n int) (unsafe.Pointer, error) {
 	v, err := sp.acquire("view", p, n)
 	if err != nil {

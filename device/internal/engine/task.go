@@ -56,7 +56,7 @@ func (e *Engine) Fill(h device.StreamHandle, dst device.Ptr, value byte, bytes i
 	return e.submit("fill", h, work{kind: device.ActivityFill, dst: dst, value: value, bytes: bytes})
 }
 
-// Launch is [device.Kernels].Launch.
+// Launch is [device.HostKernels].Launch.
 func (e *Engine) Launch(h device.StreamHandle, name string, operands []device.Span, f func(views []unsafe.Pointer) error) error {
 	return e.submit("launch", h, work{kind: device.ActivityKernel, name: name, operands: operands, kernel: f})
 }

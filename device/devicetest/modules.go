@@ -1,0 +1,210 @@
+package devicetest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math"
+
+	"github.com/chorus-comms/chorus/device"
+)
+
+// Module gives the suite an image of the driver's, with the functions that it launches. In CUDA's words they are
+//
+//	add(int *out, const int *a, const int *b, int n)      out[i] = a[i] + b[i] for all i below n, whatever the grid
+//	accumulate(int *out, int n)                           out[i] += 1 for all i below n, whatever the grid
+//	echo(double *out, int, long long, unsigned, unsigned long long, float, double, struct { char c; long long x; })
+//	                                                      out[0..7] = the arguments, and the struct's two
+//	blocks(int *out)                                      out[the block's number in the grid] = threads of the block + bytes of shared memory
+//
+// where the number of block (x, y, z) is x + X*(y + Y*z), and shared memory is the dynamic.
+func Module(image []byte) Option { return func(s *suite) { s.image = image } }
+
+func ints(n int, f func(i int) int32) []byte {
+	b := make([]byte, 0, 4*n)
+	for i := range n {
+		b = binary.NativeEndian.AppendUint32(b, uint32(f(i)))
+	}
+	return b
+}
+
+// module loads the image, until the end of the case.
+func (c *test) module(dev int) (device.Modules, device.ModuleHandle) {
+	drv := c.drv.(device.Modules)
+	m, err := drv.ModuleLoad(dev, c.image)
+	c.must(err)
+	c.after = append(c.after, func() { c.must(drv.ModuleUnload(m)) })
+	return drv, m
+}
+
+func (c *test) function(drv device.Modules, m device.ModuleHandle, name string) device.FunctionHandle {
+	f, err := drv.ModuleFunction(m, name)
+	c.must(err)
+	return f
+}
+
+var moduleCases = []testCase{
+	{"Launch", 1, func(c *test) {
+		drv, m := c.module(0)
+		add := c.function(drv, m, "add")
+		const n = 10_001
+		p := c.put(0, ints(n, func(i int) int32 { return int32(i) }))
+		q := c.put(0, ints(n, func(i int) int32 { return int32(-3 * i) }))
+		out, s := c.malloc(0, 4*n), c.stream(0)
+		for _, l := range []device.Launch{
+			{},
+			{Grid: device.Dim{X: 7}, Block: device.Dim{X: 64}},
+			{Grid: device.Dim{X: 2, Y: 3, Z: 2}, Block: device.Dim{X: 8, Y: 2, Z: 4}},
+		} {
+			c.must(c.drv.Fill(s, out, 0xff, 4*n))
+			release := c.hold(s)
+			l.Args = new(device.Args).Pointer(out).Pointer(p).Pointer(q).Int32(n)
+			c.must(drv.FunctionLaunch(s, add, l))
+			l.Args.Reset().Pointer(0).Pointer(0).Pointer(0).Int32(7) // the launch has its own by now
+			release()
+			c.sync(s)
+			if !bytes.Equal(c.get(0, out, 4*n), ints(n, func(i int) int32 { return int32(-2 * i) })) {
+				c.fail("a grid of %v blocks of %v threads: the sum is wrong", l.Grid, l.Block)
+			}
+		}
+		// Within an allocation, and behind other work of the stream.
+		c.must(c.drv.Copy(s, out, p, 4*n, device.DeviceToDevice))
+		c.must(drv.FunctionLaunch(s, add, device.Launch{Args: new(device.Args).Pointer(out.Add(4)).Pointer(out.Add(4)).Pointer(q.Add(4)).Int32(n - 2)}))
+		c.sync(s)
+		want := ints(n, func(i int) int32 {
+			if i == 0 || i == n-1 {
+				return int32(i)
+			}
+			return int32(-2 * i)
+		})
+		if !bytes.Equal(c.get(0, out, 4*n), want) {
+			c.fail("a launch in the middle of an allocation is wrong, or came before the copy")
+		}
+	}},
+	{"Arguments", 1, func(c *test) {
+		drv, m := c.module(0)
+		echo := c.function(drv, m, "echo")
+		out, s := c.malloc(0, 8*8), c.stream(0)
+		var pair [16]byte
+		pair[0] = 0x85
+		binary.NativeEndian.PutUint64(pair[8:], math.MaxUint64-6)
+		c.must(drv.FunctionLaunch(s, echo, device.Launch{Args: new(device.Args).Pointer(out).Int32(-5).Int64(-1<<40).Uint32(1<<32-1).
+			Uint64(1<<60).Float32(0.5).Float64(-1.25).Bytes(pair[:], 8)}))
+		c.sync(s)
+		got := c.get(0, out, 8*8)
+		for i, want := range []float64{-5, -1 << 40, 1<<32 - 1, 1 << 60, 0.5, -1.25, -123, -7} {
+			if v := math.Float64frombits(binary.NativeEndian.Uint64(got[8*i:])); v != want {
+				c.fail("value %d arrives as %v, want %v", i, v, want)
+			}
+		}
+	}},
+	{"Grid", 1, func(c *test) {
+		drv, m := c.module(0)
+		blocks := c.function(drv, m, "blocks")
+		grid, block := device.Dim{X: 5, Y: 3, Z: 2}, device.Dim{X: 4, Y: 2, Z: 3}
+		out, s := c.put(0, make([]byte, 4*31)), c.stream(0)
+		c.must(drv.FunctionLaunch(s, blocks, device.Launch{Grid: grid, Block: block, Shared: 1000, Args: new(device.Args).Pointer(out)}))
+		c.sync(s)
+		want := ints(31, func(i int) int32 {
+			if i == 30 {
+				return 0
+			}
+			return 24 + 1000
+		})
+		if !bytes.Equal(c.get(0, out, 4*31), want) {
+			c.fail("not every block of the grid ran, or with other dimensions")
+		}
+	}},
+	{"Attributes", 1, func(c *test) {
+		drv, m := c.module(0)
+		add := c.function(drv, m, "add")
+		a, err := drv.FunctionAttributes(add)
+		c.must(err)
+		if a.Name != "add" || a.MaxThreads < 1 || a.SharedBytes < 0 || a.Params != nil && len(a.Params) != 4 {
+			c.fail("attributes of add: %+v", a)
+		}
+		one, err := drv.FunctionOccupancy(add, 1, 0)
+		c.must(err)
+		if one < 1 {
+			c.fail("%d blocks of one thread run on a unit", one)
+		}
+		none, err := drv.FunctionOccupancy(add, a.MaxThreads+1, 0)
+		if none != 0 || err != nil && !errors.Is(err, device.ErrInvalidArgument) {
+			c.fail("%d blocks of %d threads, more than may be, run on a unit (%v)", none, a.MaxThreads+1, err)
+		}
+	}},
+	{"Refused", 1, func(c *test) {
+		drv, m := c.module(0)
+		add := c.function(drv, m, "add")
+		a, err := drv.FunctionAttributes(add)
+		c.must(err)
+		out, s := c.malloc(0, 64), c.stream(0)
+		args := func() *device.Args { return new(device.Args).Pointer(out).Pointer(out).Pointer(out).Int32(1) }
+		_, err = drv.ModuleLoad(0, []byte("no image"))
+		c.refused(err, device.ErrInvalidArgument, "an image that is none")
+		_, err = drv.ModuleLoad(c.n, c.image)
+		c.refused(err, device.ErrWrongDevice, "a device that there isn't")
+		_, err = drv.ModuleFunction(m, "no_such_function")
+		c.refused(err, device.ErrNotFound, "a function that there isn't")
+		_, err = drv.ModuleFunction(0, "add")
+		c.refused(err, device.ErrInvalidHandle, "a null module")
+		c.refused(drv.FunctionLaunch(0, add, device.Launch{Args: args()}), device.ErrInvalidHandle, "a null stream")
+		c.refused(drv.FunctionLaunch(s, 0, device.Launch{Args: args()}), device.ErrInvalidHandle, "a null function")
+		c.refused(drv.FunctionLaunch(s, add, device.Launch{Block: device.Dim{X: a.MaxThreads + 1}, Args: args()}), device.ErrInvalidArgument, "a block that is too large")
+		c.refused(drv.FunctionLaunch(s, add, device.Launch{Grid: device.Dim{X: -1}, Args: args()}), device.ErrInvalidArgument, "a grid of -1 blocks")
+		c.refused(drv.FunctionLaunch(s, add, device.Launch{Shared: 1 << 30, Args: args()}), device.ErrInvalidArgument, "1 GiB of shared memory")
+		if a.Params != nil {
+			c.refused(drv.FunctionLaunch(s, add, device.Launch{Args: new(device.Args).Pointer(out)}), device.ErrInvalidArgument, "too few arguments")
+			c.refused(drv.FunctionLaunch(s, add, device.Launch{Args: args().Int32(1)}), device.ErrInvalidArgument, "too many arguments")
+			wrong := new(device.Args).Pointer(out).Pointer(out).Pointer(out).Float32(1)
+			c.refused(drv.FunctionLaunch(s, add, device.Launch{Args: wrong}), device.ErrInvalidArgument, "an argument of another type")
+		}
+		c.sync(s)
+	}},
+	{"WrongDevice", 2, func(c *test) {
+		drv, m := c.module(1)
+		out := c.malloc(1, 64)
+		c.refused(drv.FunctionLaunch(c.stream(0), c.function(drv, m, "accumulate"),
+			device.Launch{Args: new(device.Args).Pointer(out).Int32(1)}), device.ErrWrongDevice, "a function of another device's module")
+	}},
+	{"Unload", 1, func(c *test) {
+		drv := c.drv.(device.Modules)
+		m, err := drv.ModuleLoad(0, c.image)
+		c.must(err)
+		f := c.function(drv, m, "accumulate")
+		out, s := c.put(0, make([]byte, 40)), c.stream(0)
+		l := device.Launch{Args: new(device.Args).Pointer(out).Int32(10)}
+		release := c.hold(s)
+		c.must(drv.FunctionLaunch(s, f, l))
+		c.must(drv.ModuleUnload(m))
+		release()
+		c.sync(s)
+		if !bytes.Equal(c.get(0, out, 40), ints(10, func(int) int32 { return 1 })) {
+			c.fail("what was launched before its module was unloaded didn't run")
+		}
+		c.refused(drv.FunctionLaunch(s, f, l), device.ErrInvalidHandle, "a function of an unloaded module")
+		c.refused(drv.ModuleUnload(m), device.ErrInvalidHandle, "unloading twice")
+	}},
+	{"Capture", 1, func(c *test) {
+		gr, ok := c.drv.(device.Graphs)
+		if !ok {
+			return
+		}
+		drv, m := c.module(0)
+		f := c.function(drv, m, "accumulate")
+		out, s := c.put(0, make([]byte, 40)), c.stream(0)
+		args := new(device.Args).Pointer(out).Int32(10)
+		x := c.capture(s, func() {
+			c.must(drv.FunctionLaunch(s, f, device.Launch{Args: args}))
+			c.must(drv.FunctionLaunch(s, f, device.Launch{Args: args}))
+		})
+		args.Reset()
+		for range 3 {
+			c.must(gr.GraphLaunch(x, s))
+		}
+		c.sync(s)
+		if !bytes.Equal(c.get(0, out, 40), ints(10, func(int) int32 { return 6 })) {
+			c.fail("two captured launches, replayed three times, didn't run six times")
+		}
+	}},
+}

@@ -1,0 +1,136 @@
+package device
+
+import "fmt"
+
+// Modules is implemented by drivers that run compiled kernels: functions of an image that the vendor's tools made, or a compiler at run time.
+type Modules interface {
+	// ModuleLoad makes the functions of an image ready on a device. What an image is, the driver says: a program of the device, an
+	// intermediate form, or a source. One that it can't make anything of is ErrInvalidArgument, with what its compiler or loader said.
+	ModuleLoad(dev int, image []byte) (ModuleHandle, error)
+
+	// ModuleUnload makes the handles of the module and of its functions invalid. What was launched before still runs, and graphs keep
+	// what they captured.
+	ModuleUnload(m ModuleHandle) error
+
+	// ModuleFunction looks a function up. ErrNotFound says which ones there are, if the driver knows.
+	ModuleFunction(m ModuleHandle, name string) (FunctionHandle, error)
+
+	// FunctionAttributes describes a function.
+	FunctionAttributes(f FunctionHandle) (FunctionAttributes, error)
+
+	// FunctionOccupancy is how many blocks of so many threads, with so many bytes of dynamic shared memory each, run at once on one of the
+	// device's units; 0 if such a block can't run.
+	FunctionOccupancy(f FunctionHandle, threads, shared int) (int, error)
+
+	// FunctionLaunch enqueues a run of a function on a stream of its module's device. Arguments are copied. Their number, and where the
+	// driver knows them their types, must be the function's. What it points to must be memory that kernels of the device may touch, as
+	// for [HostKernels].Launch; what lies beyond the end of an allocation a kernel must not touch, which is a failure of work if noticed.
+	FunctionLaunch(s StreamHandle, f FunctionHandle, l Launch) error
+}
+
+// Dim is a number of blocks or threads in three dimensions. In a [Launch] 0 stands for 1.
+type Dim struct{ X, Y, Z int }
+
+// Count is the product.
+func (d Dim) Count() int { return d.X * d.Y * d.Z }
+
+// OrOne returns d with 1 in the place of 0.
+func (d Dim) OrOne() Dim {
+	one := func(n int) int {
+		if n == 0 {
+			return 1
+		}
+		return n
+	}
+	return Dim{one(d.X), one(d.Y), one(d.Z)}
+}
+
+func (d Dim) String() string { return fmt.Sprintf("%dx%dx%d", d.X, d.Y, d.Z) }
+
+// Launch is one run of a compiled kernel.
+type Launch struct {
+	Grid   Dim // blocks
+	Block  Dim // threads of a block
+	Shared int // bytes of dynamic shared memory of a block
+	Args   *Args
+}
+
+// FunctionAttributes describes a function of a module.
+type FunctionAttributes struct {
+	Name        string
+	Params      []ParamKind // nil if the driver doesn't know them
+	MaxThreads  int         // of a block
+	SharedBytes int         // static shared memory of a block
+	LocalBytes  int         // local memory of a thread
+	Registers   int         // of a thread
+}
+
+// Module is a loaded image. Close it when its functions aren't launched any more.
+type Module struct {
+	dev *Device
+	drv Modules
+	h   ModuleHandle
+}
+
+// LoadModule loads an image on the device; see [Modules].
+func (d *Device) LoadModule(image []byte) (*Module, error) {
+	drv, err := optional[Modules](d.rt, "load a module")
+	if err != nil {
+		return nil, err
+	}
+	h, err := drv.ModuleLoad(d.index, image)
+	if err != nil {
+		return nil, err
+	}
+	return &Module{d, drv, h}, nil
+}
+
+// Device is where the module is loaded.
+func (m *Module) Device() *Device { return m.dev }
+
+// Close unloads the module. Runs that are enqueued still happen.
+func (m *Module) Close() error { return m.drv.ModuleUnload(m.h) }
+
+// Function looks a function up; [ErrNotFound] if there is none of the name.
+func (m *Module) Function(name string) (*Function, error) {
+	h, err := m.drv.ModuleFunction(m.h, name)
+	if err != nil {
+		return nil, err
+	}
+	return &Function{m, name, h}, nil
+}
+
+// Function is a compiled kernel. It's good until its module is closed.
+type Function struct {
+	module *Module
+	name   string
+	h      FunctionHandle
+}
+
+// Name is what the function was looked up by.
+func (f *Function) Name() string { return f.name }
+
+// Attributes describes the function.
+func (f *Function) Attributes() (FunctionAttributes, error) {
+	return f.module.drv.FunctionAttributes(f.h)
+}
+
+// Occupancy is how many blocks of so many threads, with so many bytes of dynamic shared memory each, run at once on one of the
+// device's units ([Properties].Units).
+func (f *Function) Occupancy(threads, shared int) (int, error) {
+	return f.module.drv.FunctionOccupancy(f.h, threads, shared)
+}
+
+// LaunchFunction enqueues a run of a compiled kernel, whose module must be of the stream's device. While the stream is captured it becomes a
+// node of the graph, with the arguments of now. Memory that arguments point to and that is deallocated afterwards is kept until the run is
+// over.
+func (s *Stream) LaunchFunction(f *Function, l Launch) error {
+	if f.module.dev != s.dev {
+		return Errorf(ErrWrongDevice, s.dev.Name(), "launch "+f.name, "the function's module is loaded on %s", f.module.dev.Name())
+	}
+	if err := f.module.drv.FunctionLaunch(s.h, f.h, l); err != nil {
+		return err
+	}
+	l.Args.Pointers(func(p Ptr) { s.uses(p) })
+	return nil
+}

@@ -1,0 +1,27 @@
+//go:build (linux || darwin) && (amd64 || arm64)
+
+package dl
+
+import (
+	"github.com/ebitengine/purego"
+)
+
+func open(place string, global bool) (uintptr, error) {
+	mode := purego.RTLD_NOW | purego.RTLD_LOCAL
+	if global {
+		mode = purego.RTLD_NOW | purego.RTLD_GLOBAL
+	}
+	return purego.Dlopen(place, mode)
+}
+
+func symbol(handle uintptr, name string) (uintptr, bool) {
+	a, err := purego.Dlsym(handle, name)
+	return a, err == nil && a != 0
+}
+
+func call(f uintptr, args []uintptr) uintptr {
+	r, _, _ := purego.SyscallN(f, args...)
+	return r
+}
+
+func register(f any, address uintptr) { purego.RegisterFunc(f, address) }

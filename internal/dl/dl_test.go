@@ -1,0 +1,167 @@
+//go:build linux && (amd64 || arm64)
+
+package dl
+
+import (
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"unsafe"
+)
+
+// The C library's own mathematics is a library that every Linux with glibc or musl has.
+var libm = Source{Name: "libm", Candidates: []string{"/nowhere/libm-*.so", "libno-such-thing.so.6", "libm.so.6", "libm.so"}}
+
+func TestResolve(t *testing.T) {
+	l, err := libm.Open()
+	if err != nil {
+		t.Skip("left out: ", err)
+	}
+	var f struct {
+		Cos   func(float64) float64         `dl:"cos"`
+		Frexp func(float64, *int32) float64 `dl:"no_frexp|frexp"`
+		Abs   Func                          `dl:"ilogbf" cap:"integers"`
+		None  Func                          `dl:"no_such_function" cap:"magic" since:"9.9"`
+		Half  Func                          `dl:"sin" cap:"magic"`
+		Other string
+	}
+	f.Other = "kept"
+	caps, err := l.Resolve(&f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := f.Cos(math.Pi); got != -1 {
+		t.Errorf("cos(pi) = %v", got)
+	}
+	var exponent int32
+	if m := f.Frexp(24, &exponent); m != 0.75 || exponent != 5 {
+		t.Errorf("frexp(24) = %v, %d", m, exponent)
+	}
+	if f.None != 0 || f.Half == 0 || f.Abs == 0 || f.Other != "kept" {
+		t.Errorf("table: %+v", f)
+	}
+	if !caps.Has("integers") || caps.Has("magic") || caps.Need("integers") != nil {
+		t.Error("capabilities are wrong")
+	}
+	if has, lacks := caps.List(); strings.Join(has, " ") != "integers" || strings.Join(lacks, " ") != "magic" {
+		t.Errorf("has %v, lacks %v", has, lacks)
+	}
+	var lacking *CapabilityError
+	if err := caps.Need("magic"); !errors.As(err, &lacking) ||
+		!strings.HasSuffix(err.Error(), "has no magic: it lacks no_such_function, which came with libm 9.9") {
+		t.Errorf("Need = %v", err)
+	}
+	if p := l.Path(); !filepath.IsAbs(p) || !strings.Contains(p, "libm") {
+		t.Errorf("path %q", p)
+	}
+}
+
+func TestFunc(t *testing.T) {
+	l, err := Source{Name: "libc", Candidates: []string{"libc.so.6", "libc.so"}}.Open()
+	if err != nil {
+		t.Skip("left out: ", err)
+	}
+	var f struct {
+		Getpid Func                            `dl:"getpid"`
+		Strlen Func                            `dl:"strlen"`
+		Memcmp func(a, b []byte, n uint) int32 `dl:"memcmp"`
+	}
+	if _, err := l.Resolve(&f); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.Getpid.Call(); int(got) != os.Getpid() {
+		t.Errorf("getpid() = %d, want %d", got, os.Getpid())
+	}
+	text := []byte("seven b\x00")
+	if got := f.Strlen.Call(uintptr(unsafe.Pointer(&text[0]))); got != 7 {
+		t.Errorf("strlen = %d", got)
+	}
+	runtime.KeepAlive(text)
+	if f.Memcmp([]byte("ab"), []byte("ab"), 2) != 0 || f.Memcmp([]byte("ab"), []byte("ac"), 2) == 0 {
+		t.Error("memcmp is wrong")
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic at the call of a function that there isn't")
+		}
+	}()
+	Func(0).Call()
+}
+
+func TestMissing(t *testing.T) {
+	_, err := Source{Name: "libmagic", Candidates: []string{"libmagic-99.so", "/nowhere/*.so"}}.Open()
+	var none *NotFoundError
+	if !errors.As(err, &none) || len(none.Tried) != 2 || !strings.Contains(err.Error(), "libmagic is not on this machine") {
+		t.Errorf("Open = %v", err)
+	}
+	l, err := libm.Open()
+	if err != nil {
+		t.Skip("left out: ", err)
+	}
+	l.ask = func(*Library) (string, error) { return "1.2.3", nil }
+	var f struct {
+		A Func `dl:"no_such_a"`
+		B Func `dl:"cos"`
+		C Func `dl:"no_such_c|no_such_d"`
+	}
+	var lacks *SymbolError
+	if _, err = l.Resolve(&f); !errors.As(err, &lacks) || !strings.Contains(err.Error(), "libm 1.2.3 (") ||
+		!strings.HasSuffix(err.Error(), "lacks no_such_a, no_such_c|no_such_d") {
+		t.Errorf("Resolve = %v", err)
+	}
+}
+
+// A file that is no library, and one that is empty, are errors that say what they are.
+func TestNoLibrary(t *testing.T) {
+	dir := t.TempDir()
+	for name, content := range map[string]string{"empty.so": "", "text.so": "not a library"} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := (Source{Name: "it", Candidates: []string{path}}).Open(); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestWrongTables(t *testing.T) {
+	l, err := libm.Open()
+	if err != nil {
+		t.Skip("left out: ", err)
+	}
+	for name, table := range map[string]any{
+		"no pointer": struct{}{},
+		"no function": &struct {
+			F int `dl:"cos"`
+		}{},
+		"unexported": &struct {
+			f Func `dl:"cos"`
+		}{},
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			l.Resolve(table)
+		}()
+	}
+}
+
+func BenchmarkFunc(b *testing.B) {
+	l, err := Source{Name: "libc", Candidates: []string{"libc.so.6", "libc.so"}}.Open()
+	if err != nil {
+		b.Skip(err)
+	}
+	f, _ := l.Symbol("getpid")
+	b.ReportAllocs()
+	for b.Loop() {
+		Func(f).Call()
+	}
+}

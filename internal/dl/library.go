@@ -1,0 +1,45 @@
+package dl
+
+import "sync"
+
+// A Library is a shared library that is open. Its methods may be called from any goroutine.
+type Library struct {
+	name   string
+	place  string
+	handle uintptr
+	ask    func(*Library) (string, error)
+
+	once    sync.Once
+	version string
+}
+
+// Name is the source's.
+func (l *Library) Name() string { return l.name }
+
+// Path is the library's file, where the system tells; else the candidate that was opened.
+func (l *Library) Path() string {
+	if p := fileOf(l.handle); p != "" {
+		return p
+	}
+	return l.place
+}
+
+// Version is what the library says of itself; "unknown" if it says nothing.
+func (l *Library) Version() string {
+	l.once.Do(func() {
+		l.version = "unknown"
+		if l.ask == nil {
+			return
+		}
+		if v, err := l.ask(l); err == nil && v != "" {
+			l.version = v
+		}
+	})
+	return l.version
+}
+
+// String names the library, its version and its file.
+func (l *Library) String() string { return l.name + " " + l.Version() + " (" + l.Path() + ")" }
+
+// Symbol returns the address of a symbol, and whether there is one.
+func (l *Library) Symbol(name string) (uintptr, bool) { return symbol(l.handle, name) }

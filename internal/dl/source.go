@@ -1,0 +1,68 @@
+package dl
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// A Source says where a library may be.
+type Source struct {
+	Name string // what errors call the library
+
+	// Candidates are tried in turn. One with a slash is a path, which may be a pattern of [filepath.Glob], of whose matches the last
+	// in lexical order comes first; another is a name that the dynamic linker looks for.
+	Candidates []string
+
+	// Version asks an open library for its version, for the texts of errors; nil if nobody can.
+	Version func(l *Library) (string, error)
+
+	// Global makes the library's symbols visible to libraries that are opened later (RTLD_GLOBAL).
+	Global bool
+}
+
+// Open opens the first candidate that can be. The error is a [*NotFoundError].
+func (s Source) Open() (*Library, error) {
+	missing := &NotFoundError{Library: s.Name}
+	for _, c := range s.Candidates {
+		places := []string{c}
+		if strings.ContainsAny(c, "*?[") && strings.Contains(c, "/") {
+			matches, err := filepath.Glob(c)
+			if err == nil && len(matches) == 0 {
+				err = errors.New("no such file")
+			}
+			if err != nil {
+				missing.Tried = append(missing.Tried, fmt.Errorf("%s: %w", c, err))
+				continue
+			}
+			slices.Reverse(matches) // Glob sorts them
+			places = matches
+		}
+		for _, place := range places {
+			handle, err := open(place, s.Global)
+			if err != nil {
+				missing.Tried = append(missing.Tried, err)
+				continue
+			}
+			return &Library{name: s.Name, place: place, handle: handle, ask: s.Version}, nil
+		}
+	}
+	return nil, missing
+}
+
+// NotFoundError reports that no candidate for a library can be opened.
+type NotFoundError struct {
+	Library string
+	Tried   []error // one for each candidate
+}
+
+func (e *NotFoundError) Error() string {
+	if len(e.Tried) == 0 {
+		return e.Library + " is not on this machine: there was nowhere to look"
+	}
+	return fmt.Sprintf("%s is not on this machine: %v", e.Library, errors.Join(e.Tried...))
+}
+
+func (e *NotFoundError) Unwrap() []error { return e.Tried }
