@@ -2,11 +2,11 @@ package bootstrap
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"strconv"
@@ -20,7 +20,8 @@ import (
 
 // An Address says where a store that some process serves can be reached. It's small and travels as JSON.
 type Address struct {
-	// Unix is a socket in the abstract name space, which admits only the same user; Net is the network name space it's in.
+	// Unix is a socket which admits only the same user, in the abstract name space, or by the path of a file where there is no such space; Net
+	// is the network name space it's in.
 	Unix string `json:"u,omitempty"`
 	Net  string `json:"n,omitempty"`
 	// TCP is host:port, for other hosts; empty if the process doesn't listen there.
@@ -44,12 +45,11 @@ func Host(master string, opts Options) (*Hosted, error) {
 	if err != nil {
 		return nil, err
 	}
-	name := "@chorus-seat-" + rand.Text()
-	unix, err := net.Listen("unix", name)
+	unix, err := listenSeat()
 	if err != nil {
 		return nil, fmt.Errorf("bootstrap: serving a store: %w", err)
 	}
-	h := &Hosted{address: Address{Unix: name, Net: space}}
+	h := &Hosted{address: Address{Unix: unix.Addr().String(), Net: space}}
 	l := joined{listeners: []net.Listener{sameUserListener{unix, new(secure.Gate)}}}
 	if ip := routable(master); ip != nil && opts.Security.Check(ip.String()) == nil {
 		tcp, err := net.Listen("tcp", net.JoinHostPort(ip.String(), "0"))
@@ -105,7 +105,7 @@ func Reach(ctx context.Context, at Address, opts Options) (store.Store, error) {
 	}
 	dial := func(dialing context.Context, network, addr string) (net.Conn, error) {
 		c, err := connect(dialing, network, addr)
-		if errors.Is(err, syscall.ECONNREFUSED) {
+		if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) { // of a socket with a file, that's gone
 			err = fmt.Errorf("%w: %w", ErrGone, err)
 			cancel(err)
 		}
@@ -126,8 +126,8 @@ func (a Address) Valid() error {
 	if a.Unix == "" && a.TCP == "" {
 		return errors.New("bootstrap: an address without a place")
 	}
-	if a.Unix != "" && (len(a.Unix) > 100 || a.Unix[0] != '@') {
-		return fmt.Errorf("bootstrap: %q is no socket in the abstract name space", a.Unix)
+	if a.Unix != "" && (len(a.Unix) > 100 || !isSeat(a.Unix)) {
+		return fmt.Errorf("bootstrap: %q is no socket in %s", a.Unix, seats)
 	}
 	if a.TCP == "" {
 		return nil

@@ -21,6 +21,9 @@ import (
 // among the sockets of this host, and one that rank 0 draws, so that no other user can take it first. What others have made of the same kind is
 // passed over.
 func openLocal(ctx context.Context, info Info, opts Options) (store.Store, error) {
+	if !abstractSockets {
+		return nil, fmt.Errorf("bootstrap: %s does not say where rank 0 is, which is found by itself on Linux only (set MASTER_ADDR and MASTER_PORT)", info.Launcher)
+	}
 	name, err := socketName(info)
 	if err != nil {
 		return nil, err

@@ -21,10 +21,10 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/chorus-comms/chorus/bootstrap"
 	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/internal/affinity"
+	"github.com/chorus-comms/chorus/internal/deathsig"
 	"github.com/chorus-comms/chorus/observe/endpoint"
 	"github.com/chorus-comms/chorus/secure"
 	"github.com/chorus-comms/chorus/store"
@@ -107,7 +107,8 @@ func begin(b *testing.B, program string, core int) *companion {
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), rankMain+"="+program)
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	deathsig.Set(cmd.SysProcAttr)
 	in, err1 := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()
 	if err := errors.Join(err1, err2); err != nil {
@@ -116,21 +117,11 @@ func begin(b *testing.B, program string, core int) *companion {
 	// A process begins on the cores of the thread that starts it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	var before, one unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &before); err != nil {
-		b.Fatal(err)
+	before := affinity.Cores()
+	if err := affinity.Pin(0, before[core]); err != nil {
+		b.Skip(err)
 	}
-	for cpu, seen := 0, 0; seen <= core; cpu++ {
-		if before.IsSet(cpu) {
-			one.Zero()
-			one.Set(cpu)
-			seen++
-		}
-	}
-	if err := unix.SchedSetaffinity(0, &one); err != nil {
-		b.Fatal(err)
-	}
-	defer unix.SchedSetaffinity(0, &before)
+	defer affinity.Pin(0, before...)
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/deathsig"
 	"github.com/chorus-comms/chorus/internal/pytest"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
@@ -196,7 +197,8 @@ func startAt(t *testing.T, store, mode, fabric string, n int, env ...string) ([]
 		cmd.Env = append(os.Environ(), rankMain+"="+mode, "CHORUS_TEST_STORE="+store, "CHORUS_TEST_FABRIC="+fabric,
 			"CHORUS_TEST_RANK="+strconv.Itoa(r), "CHORUS_TEST_SIZE="+strconv.Itoa(n))
 		cmd.Env = append(cmd.Env, env...)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+		deathsig.Set(cmd.SysProcAttr)
 		outs[r] = &lines{}
 		cmd.Stdout, cmd.Stderr = outs[r], outs[r]
 		if err := cmd.Start(); err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/deathsig"
 	"github.com/chorus-comms/chorus/secure"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -42,7 +43,8 @@ func TestNetworkNamespaces(t *testing.T) {
 				cmd.Env = append(os.Environ(), rankMain+"=namespaces", "CHORUS_HOST_ID=", "CHORUS_FABRIC=",
 					"RANK="+strconv.Itoa(r), "WORLD_SIZE="+strconv.Itoa(n), "LOCAL_RANK="+strconv.Itoa(r%ranksPerHost),
 					"LOCAL_WORLD_SIZE="+strconv.Itoa(ranksPerHost), "MASTER_ADDR="+master, "MASTER_PORT=29500", "CHORUS_SECRET="+secret)
-				cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+				cmd.SysProcAttr = &syscall.SysProcAttr{}
+				deathsig.Set(cmd.SysProcAttr)
 				outs[r] = &lines{}
 				cmd.Stdout, cmd.Stderr = outs[r], outs[r]
 				if err := cmd.Start(); err != nil {

@@ -1,12 +1,8 @@
 package hostmem
 
 import (
-	"fmt"
 	"os"
 	"sync"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -66,34 +62,4 @@ func colorOf(rank, lane int) int {
 	ranks := laneStep / (rankPages * pageSize)
 	r := ((rank % ranks) + ranks) % ranks
 	return (r*rankPages*pageSize + lane*laneStep) % colorSpan / pageSize
-}
-
-// mapAt maps size bytes of fd, shared and writable, or of private memory, at an address that is color pages above a multiple of 256 MiB.
-// size must be a multiple of the page size.
-func mapAt(fd, size, color int) (unsafe.Pointer, error) {
-	// Reserve room enough to contain such an address, map over the middle, give the ends back.
-	room := uintptr(size) + colorSpan
-	area, err := unix.MmapPtr(-1, 0, nil, room, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
-	if err != nil {
-		return nil, fmt.Errorf("hostmem: reserve %d bytes of address space: %w", room, err)
-	}
-	residue := uintptr(color%(colorSpan/pageSize)) * uintptr(pageSize)
-	head := (residue - uintptr(area)%colorSpan + colorSpan) % colorSpan
-	base := unsafe.Add(area, head)
-	flags := unix.MAP_SHARED | unix.MAP_FIXED
-	if fd == private {
-		flags = unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_FIXED
-	}
-	_, err = unix.MmapPtr(fd, 0, base, uintptr(size), unix.PROT_READ|unix.PROT_WRITE, flags)
-	if err != nil {
-		unix.MunmapPtr(area, room)
-		return nil, fmt.Errorf("hostmem: map %d bytes: %w", size, err)
-	}
-	if head > 0 {
-		unix.MunmapPtr(area, head)
-	}
-	if tail := colorSpan - head; tail > 0 {
-		unix.MunmapPtr(unsafe.Add(base, size), tail)
-	}
-	return base, nil
 }

@@ -17,7 +17,7 @@
 //   - A segment's size never changes: the file is sealed against growing and shrinking, and [Map] refuses files that are
 //     not, so that no peer can make this process fault by truncating what it shares.
 //   - Segment memory is touched once, when it is made, because the first touch of a 4 KiB page costs far more than its
-//     use; freed blocks are kept for reuse up to [SetCacheLimit]. Only segments of [NewSparse] begin without memory.
+//     use; freed blocks are kept for reuse up to [SetCacheLimit]. Only segments of [NewSparse] and [AllocSparse] begin without memory.
 //   - A segment ID is never reused in the life of the process, so it may key caches of what peers have mapped.
 //   - Descriptors are close-on-exec. A child made by fork and exec inherits nothing; a child made by fork alone shares
 //     the memory and must not allocate or free.
@@ -25,8 +25,9 @@
 //
 // # Sandboxes
 //
-// Where the system refuses memory files, [Alloc] gives private memory, after one warning; [Find] doesn't find it. [NewSegment] and
-// [NewSparse], whose memory is meant for peers, say which call was refused.
+// Where the system refuses memory files, [Alloc] and [AllocSparse] give private memory, after one warning; [Find] doesn't find it. [NewSegment]
+// and [NewSparse], whose memory is meant for peers, say which call was refused. Systems other than Linux have no memory files: there the same
+// holds, without the warning.
 //
 // # Colours
 //

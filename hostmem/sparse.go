@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"unsafe"
-
-	"golang.org/x/sys/unix"
 )
 
 // NewSparse makes a segment of at least size bytes of addresses without memory behind them, for an allocator that puts
@@ -13,8 +11,14 @@ import (
 // and see the pieces come and go. Memory that was not committed must not be touched, though it reads as zero: touching
 // it takes memory that nobody counts.
 func NewSparse(size int) (*Segment, error) {
-	return newSegment(size, memoryFile, func(int, unsafe.Pointer, int, int) error { return nil })
+	return newSegment(size, memoryFile, leaveOut)
 }
+
+// AllocSparse is NewSparse where the system has memory files. Where it refuses them the addresses are of this process alone, which
+// [Segment.Shared] tells.
+func AllocSparse(size int) (*Segment, error) { return sharedIfPossible(size, leaveOut) }
+
+func leaveOut(int, unsafe.Pointer, int, int) error { return nil }
 
 // Commit makes the pages of a range of a sparse segment present. Pages that are new are zero. The range must consist of
 // whole pages. After an error none of the range is present.
@@ -33,13 +37,10 @@ func (s *Segment) Decommit(offset, bytes int) error {
 	if err := s.checkPages(offset, bytes); err != nil {
 		return err
 	}
-	err := retry(func() error {
-		return unix.Fallocate(s.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(offset), int64(bytes))
-	})
-	if err != nil {
-		return fmt.Errorf("hostmem: decommit %d bytes: fallocate: %w", bytes, err)
+	if !s.Shared() {
+		return discard(s.base, offset, bytes)
 	}
-	return nil
+	return punch(s.fd, offset, bytes)
 }
 
 func (s *Segment) checkPages(offset, bytes int) error {

@@ -214,7 +214,7 @@ func (s *stream) endFile(err error) {
 func (s *stream) buffered() int {
 	n := 0
 	if raw, err := s.r.SyscallConn(); err == nil {
-		raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+		raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), bytesInPipe) })
 	}
 	return n
 }

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/chorus-comms/chorus/internal/deathsig"
 )
 
 // spawner starts all processes from one OS thread that outlives them: the kernel ties a child's parent-death signal to the
@@ -30,7 +30,7 @@ type spawner struct {
 // newSpawner makes this process adopt orphans below it if adopt is set.
 func newSpawner(adopt bool) *spawner {
 	s := &spawner{requests: make(chan func()), ended: make(chan struct{}), own: map[int]bool{}}
-	if adopt && unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == nil {
+	if adopt && adoptOrphans(true) == nil {
 		s.reaping = tick(time.Second, func() bool { s.reapAdopted(); return true })
 	}
 	go func() {
@@ -44,9 +44,10 @@ func newSpawner(adopt bool) *spawner {
 	return s
 }
 
-// start starts cmd, in a process group of its own, to be killed when the launcher dies.
+// start starts cmd, in a process group of its own, to be killed when the launcher dies: by the kernel, or by the guard where the kernel doesn't.
 func (s *spawner) start(cmd *exec.Cmd) error {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	deathsig.Set(cmd.SysProcAttr)
 	err := make(chan error)
 	s.requests <- func() {
 		s.mu.Lock()
@@ -71,7 +72,7 @@ func (s *spawner) waited(pid int) {
 func (s *spawner) close() {
 	if s.reaping != nil {
 		s.reaping.stop()
-		unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+		adoptOrphans(false)
 	}
 	close(s.requests)
 	<-s.ended
@@ -113,8 +114,7 @@ func (p *process) signal(sig syscall.Signal) {
 // before the reaping because only until then the pid, which is the group's id too, cannot belong to somebody else.
 func (p *process) wait(exits chan<- exit, guard *guard) {
 	pid := p.cmd.Process.Pid
-	for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
-	}
+	awaitExit(pid)
 	at := time.Now()
 	p.signal(syscall.SIGKILL)
 	p.mu.Lock()

@@ -140,16 +140,6 @@ func (r *Rank) answer(c net.Conn, closed <-chan struct{}) {
 	json.NewEncoder(c).Encode(reply)
 }
 
-// shortly calls f with another name of a path: those of sockets may have 107 bytes at most.
-func shortly(path string, f func(short string) error) error {
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return f(fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)))
-}
-
 // Answer is what came of asking a rank.
 type Answer struct {
 	Path string // of the rank's socket

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds archives of the command for Linux into dist/, with their checksums and a software bill of materials.
+# Builds archives of the command for Linux and macOS into dist/, with their checksums and a software bill of materials.
 # `make release` runs this. Two builds of one commit give the same bytes: nothing in them depends on where and when.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,10 +12,10 @@ rm -f dist/chorus-*
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-for arch in amd64 arm64; do
-	name=chorus-$version-linux-$arch
+for system in linux-amd64 linux-arm64 darwin-amd64 darwin-arm64; do # those for macOS are built, and have not been run
+	name=chorus-$version-$system
 	mkdir "$work/$name"
-	CGO_ENABLED=0 GOOS=linux GOARCH=$arch $GO build -trimpath -buildvcs=false \
+	CGO_ENABLED=0 GOOS=${system%-*} GOARCH=${system#*-} $GO build -trimpath -buildvcs=false \
 		-ldflags "-s -w -buildid= -X $module/internal/release.version=$version" -o "$work/$name/chorus" ./cmd/chorus
 	cp LICENSE LICENSE-THIRD-PARTY README.md CHANGELOG.md "$work/$name/"
 	tar -C "$work" --sort=name --mtime="@$epoch" --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX -cf - "$name" |

@@ -72,9 +72,7 @@ func (c *clientConn) alive() bool {
 	}
 	alive := false
 	err = raw.Read(func(fd uintptr) bool {
-		var b [1]byte
-		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		alive = err == syscall.EAGAIN || err == syscall.EWOULDBLOCK
+		alive = silent(fd)
 		return true
 	})
 	return err == nil && alive

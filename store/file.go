@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -126,9 +125,9 @@ func (s *FileStore) access(ctx context.Context, op string, write bool, work func
 
 // openLocked opens and locks the file. For a reader it is nil if there is none.
 func (s *FileStore) openLocked(ctx context.Context, write bool) (*os.File, error) {
-	flag, how := os.O_RDONLY, syscall.LOCK_SH
+	flag := os.O_RDONLY
 	if write {
-		flag, how = os.O_RDWR|os.O_CREATE, syscall.LOCK_EX
+		flag = os.O_RDWR | os.O_CREATE
 	}
 	f, err := os.OpenFile(s.path, flag, 0o644)
 	if !write && errors.Is(err, fs.ErrNotExist) {
@@ -137,20 +136,20 @@ func (s *FileStore) openLocked(ctx context.Context, write bool) (*os.File, error
 	if err != nil {
 		return nil, err
 	}
-	if err := flock(ctx, f, how); err != nil {
+	if err := flock(ctx, f, write); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("lock %s: %w", s.path, err)
 	}
 	return f, nil
 }
 
-// flock locks f. It asks again and again, because a process that blocks in
-// flock(2) can't be woken at a deadline.
-func flock(ctx context.Context, f *os.File, how int) error {
+// flock locks f for this process alone, or for those that read. It asks again and again, because a process that blocks in
+// the kernel can't be woken at a deadline.
+func flock(ctx context.Context, f *os.File, alone bool) error {
 	pause := 50 * time.Microsecond
 	for {
-		err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
-		if err == nil || !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+		taken, err := tryLock(f, alone)
+		if err == nil || !taken {
 			return err
 		}
 		if !sleep(ctx, pause) {

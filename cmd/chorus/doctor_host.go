@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,7 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/chorus-comms/chorus/bootstrap"
+	"github.com/chorus-comms/chorus/internal/affinity"
 	"github.com/chorus-comms/chorus/internal/cpuinfo"
+	"github.com/chorus-comms/chorus/internal/meminfo"
 	"github.com/chorus-comms/chorus/kern"
 )
 
@@ -89,14 +92,10 @@ func (d *diagnosis) cpu() {
 	c := &d.CPU
 	c.Model = cpuinfo.Read().Model
 	c.Online = countCores(readText("/sys/devices/system/cpu/online"))
-	var set unix.CPUSet
-	if unix.SchedGetaffinity(0, &set) == nil {
-		var cores []int
-		for i := range len(set) * 64 {
-			if set.IsSet(i) {
-				cores = append(cores, i)
-			}
-		}
+	if c.Online == 0 { // no /sys
+		c.Online = runtime.NumCPU()
+	}
+	if cores := affinity.Cores(); cores != nil {
 		c.Usable, c.Affinity = len(cores), coreList(cores)
 	}
 	c.CgroupCores = cgroupCores("/")
@@ -137,6 +136,9 @@ func (d *diagnosis) memory() {
 		case "Hugepagesize:":
 			m.HugePageBytes = kibibytes(f[1])
 		}
+	}
+	if m.TotalBytes == 0 { // no /proc
+		m.AvailableBytes, m.TotalBytes, _ = meminfo.Read()
 	}
 	m.CgroupBytes = cgroupMemory("/", m.TotalBytes)
 	m.TransparentShared = "not offered"

@@ -36,7 +36,7 @@ const maxAddresses = 1 << 40
 
 func newArena(memory int) (*arena, error) {
 	size := max(min(memory*spread, maxAddresses), memory*2)
-	seg, err := hostmem.NewSparse(size)
+	seg, err := hostmem.AllocSparse(size)
 	if err != nil {
 		return nil, err
 	}

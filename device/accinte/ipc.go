@@ -74,6 +74,9 @@ func (d *Driver) IPCHandle(p device.Ptr) ([]byte, error) {
 		return refuse(device.ErrInvalidPointer, "is not where its allocation begins: "+at.Base.String())
 	}
 	a := d.arenas[at.Device]
+	if !a.seg.Shared() {
+		return refuse(device.ErrUnsupported, "is in memory that can't be shared between processes here")
+	}
 	inode, err := inodeOf(a.seg.FD())
 	if err != nil {
 		return nil, device.Errorf(device.ErrInternal, d.opts.Name, "IPC handle", "%w", err)

@@ -137,17 +137,6 @@ func (v *sharedEvent) drop() {
 	}
 }
 
-// alive reports whether a process runs. One that has ended and that nobody has waited for doesn't.
-func alive(pid uint32) bool {
-	fd, err := unix.PidfdOpen(int(pid), 0)
-	if err != nil { // without pidfds the process counts as there as long as it has a PID
-		return !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.EINVAL) && !errors.Is(unix.Kill(int(pid), 0), unix.ESRCH)
-	}
-	defer unix.Close(fd)
-	ended, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-	return err != nil || ended == 0
-}
-
 // eventHandle is what another process needs to open an event.
 type eventHandle struct {
 	PID, FD uint32
@@ -189,7 +178,9 @@ func (d *Driver) IPCEventCreate(dev int) (device.EventHandle, error) {
 		return 0, err
 	}
 	seg, err := hostmem.NewSegment(int(unsafe.Sizeof(eventPage{})))
-	if err != nil {
+	if errors.Is(err, unix.ENOSYS) {
+		return 0, device.Errorf(device.ErrUnsupported, d.name(dev), op, "%w", err)
+	} else if err != nil {
 		return 0, device.Errorf(device.ErrOutOfMemory, d.name(dev), op, "%w", err)
 	}
 	v := &sharedEvent{page: (*eventPage)(seg.Base()), seg: seg, unmap: seg.Close}

@@ -3,11 +3,10 @@ package cpu
 import (
 	"runtime"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/internal/engine"
 	"github.com/chorus-comms/chorus/hostmem"
+	"github.com/chorus-comms/chorus/internal/meminfo"
 )
 
 func init() {
@@ -51,11 +50,11 @@ func (d *Driver) MemInfo(dev int) (free, total int64, err error) {
 	if err := d.Check("memory info", dev); err != nil {
 		return 0, 0, err
 	}
-	var si unix.Sysinfo_t
-	if err := unix.Sysinfo(&si); err != nil {
+	free, total, err = meminfo.Read()
+	if err != nil {
 		return 0, 0, device.Errorf(device.ErrInternal, device.Host, "memory info", "%w", err)
 	}
-	return int64(uint64(si.Freeram) * uint64(si.Unit)), int64(uint64(si.Totalram) * uint64(si.Unit)), nil
+	return free, total, nil
 }
 
 func (d *Driver) allocate(op string, bytes int, typ device.MemoryType) (device.Ptr, error) {

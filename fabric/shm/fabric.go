@@ -8,8 +8,6 @@ import (
 	"time"
 	"unsafe"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/hostmem"
 )
@@ -33,10 +31,9 @@ type Fabric struct {
 	match *fabric.Matcher
 
 	engine
-	envelope  envelope // the one being received; engine lock
-	spare     *arrival
-	localVec  [1]unix.Iovec
-	remoteVec [1]unix.RemoteIovec
+	envelope envelope // the one being received; engine lock
+	spare    *arrival
+	across   across // engine lock
 
 	arrivals arrivalPool
 	own      *fabric.Local // messages to oneself

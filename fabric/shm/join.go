@@ -15,8 +15,6 @@ import (
 	"time"
 	"unsafe"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/hostmem"
 	"github.com/chorus-comms/chorus/secure"
@@ -336,8 +334,5 @@ func (f *Fabric) newPeer(conn *net.UnixConn, rank, pid int, inbox *hostmem.Mappi
 // mayRead finds out whether the kernel lets this process read the peer's memory.
 func (f *Fabric) mayRead(pid int, h hello) bool {
 	var word uint64
-	local := []unix.Iovec{{Base: (*byte)(unsafe.Pointer(&word))}}
-	local[0].SetLen(8)
-	n, err := unix.ProcessVMReadv(pid, local, []unix.RemoteIovec{{Base: uintptr(h.probeAddr), Len: 8}}, 0)
-	return err == nil && n == 8 && word == h.probe
+	return new(across).read(pid, unsafe.Pointer(&word), h.probeAddr, 8) == nil && word == h.probe
 }

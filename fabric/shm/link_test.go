@@ -11,11 +11,7 @@ import (
 // connected returns the two ends of a socket as links have it.
 func connected(t *testing.T) (ends [2]*net.UnixConn) {
 	t.Helper()
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, fd := range pair {
+	for i, fd := range socketPair(t, unix.SOCK_SEQPACKET) {
 		f := os.NewFile(uintptr(fd), "end of a link")
 		c, err := net.FileConn(f)
 		f.Close()

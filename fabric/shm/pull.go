@@ -1,13 +1,9 @@
 package shm
 
 import (
-	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/kern"
@@ -137,7 +133,7 @@ func (f *Fabric) advance(x *pull) (moved, over bool) {
 		kern.CopyNT(dst, unsafe.Add(x.mapped, x.done), n)
 	} else if x.mapped != nil {
 		kern.Copy(dst, unsafe.Add(x.mapped, x.done), n)
-	} else if err := f.readAcross(p.pid, dst, x.addr+uint64(x.done), n); err != nil {
+	} else if err := f.across.read(p.pid, dst, x.addr+uint64(x.done), n); err != nil {
 		// The permission may have gone since it was probed; then the sender must help.
 		p.canRead = false
 		p.theirSlots[uint32(x.id)].word.Store(slotWord(x.id, slotOpen))
@@ -273,24 +269,4 @@ func (f *Fabric) forsake(p *peer, err error) {
 		}
 		f.pulls.recycle(x)
 	})
-}
-
-// readAcross copies n bytes at addr of another process. The engine lock is held.
-func (f *Fabric) readAcross(pid int, dst unsafe.Pointer, addr uint64, n int) error {
-	for done := 0; done < n; {
-		f.localVec[0].Base = (*byte)(unsafe.Add(dst, done))
-		f.localVec[0].SetLen(n - done)
-		f.remoteVec[0] = unix.RemoteIovec{Base: uintptr(addr) + uintptr(done), Len: n - done}
-		k, err := unix.ProcessVMReadv(pid, f.localVec[:], f.remoteVec[:], 0)
-		f.localVec[0].Base = nil
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case err != nil:
-			return fmt.Errorf("shm: read memory of process %d: %w", pid, err)
-		case k <= 0:
-			return fmt.Errorf("shm: read memory of process %d: nothing was read", pid)
-		}
-		done += max(k, 0)
-	}
-	return nil
 }

@@ -1,35 +1,24 @@
 package tcp
 
 import (
-	"os"
 	"sync"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // keeper moves bytes over its connections when nobody waits for them who does it
-// himself. It watches through an epoll set of its own, in which a connection that has
+// himself. It watches through a set of its own, in which a connection that has
 // fired stays mute until it's armed again: were it the runtime's, every segment that comes
 // would wake a thread, also while a waiting goroutine reads the connection anyway.
 //
 // While goroutines drive, the keeper pauses, and looks now and then whether they still do.
 type keeper struct {
 	f    *Fabric
-	fd   int
-	file *os.File // of fd; the runtime watches it
-	raw  syscall.RawConn
+	set  watchSet
 	call chan struct{} // ends a pause
 
 	mu     sync.Mutex
 	asleep bool    // waits for events: all pipes are armed
 	loose  []*pipe // to be looked after before it sleeps
-
-	events [64]unix.EpollEvent
-	fired  int
-	poll   func(fd uintptr) bool
-	look   func(fd uintptr)
 }
 
 // How long a keeper leaves its connections to those that drive before it looks whether they still do: longer each time. Every look wakes a
@@ -40,31 +29,16 @@ const (
 )
 
 func newKeeper(f *Fabric) (*keeper, error) {
-	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
-		return nil, os.NewSyscallError("epoll_create1", err)
-	}
-	if err := unix.SetNonblock(fd, true); err != nil {
-		unix.Close(fd)
-		return nil, os.NewSyscallError("fcntl", err)
-	}
-	k := &keeper{f: f, fd: fd, file: os.NewFile(uintptr(fd), "epoll"), call: make(chan struct{}, 1)}
-	if k.raw, err = k.file.SyscallConn(); err != nil {
-		k.file.Close()
+	k := &keeper{f: f, call: make(chan struct{}, 1)}
+	if err := k.set.open(); err != nil {
 		return nil, err
 	}
-	k.poll = func(fd uintptr) bool {
-		n, err := unix.EpollWait(int(fd), k.events[:], 0)
-		k.fired = max(n, 0)
-		return n > 0 || err != nil && err != unix.EINTR
-	}
-	k.look = func(fd uintptr) { k.poll(fd) }
 	return k, nil
 }
 
 // close ends the keeper's goroutine.
 func (k *keeper) close() {
-	k.file.Close()
+	k.set.close()
 	k.rouse()
 }
 
@@ -92,7 +66,7 @@ func (k *keeper) run() {
 			k.mute()
 		}
 		k.tidy()
-		if k.raw.Read(k.poll) != nil {
+		if k.set.wait() != nil {
 			return
 		}
 		k.fire()
@@ -103,8 +77,9 @@ func (k *keeper) run() {
 func (k *keeper) fire() {
 	k.mu.Lock()
 	k.asleep = false
-	for _, ev := range k.events[:k.fired] {
-		k.loosen(k.f.peers[ev.Fd].pipes[ev.Pad])
+	for i := range k.set.fired {
+		rank, index := k.set.at(i)
+		k.loosen(k.f.peers[rank].pipes[index])
 	}
 	k.mu.Unlock()
 }
@@ -112,7 +87,7 @@ func (k *keeper) fire() {
 // mute takes what has fired since the keeper paused. Else each further segment of an armed connection would wake the runtime's
 // poller, which watches the set, for nothing.
 func (k *keeper) mute() {
-	k.raw.Control(k.look)
+	k.set.look()
 	k.fire()
 }
 
@@ -176,19 +151,8 @@ func (pp *pipe) watch() {
 	if pp.fd < 0 || pp.state != up || pp.blocked && !pp.pending() {
 		return // what unblocks a pipe sees to it that it's armed
 	}
-	ev := unix.EpollEvent{Events: unix.EPOLLONESHOT, Fd: int32(pp.p.rank), Pad: int32(pp.index)}
-	if !pp.blocked {
-		ev.Events |= unix.EPOLLIN | unix.EPOLLRDHUP
-	}
-	if pp.pending() {
-		ev.Events |= unix.EPOLLOUT
-	}
-	op := unix.EPOLL_CTL_MOD
-	if !pp.known {
-		op, pp.known = unix.EPOLL_CTL_ADD, true
-	}
-	if err := unix.EpollCtl(pp.keeper.fd, op, pp.fd, &ev); err != nil {
+	if err := pp.keeper.set.arm(pp, !pp.blocked, pp.pending()); err != nil {
 		// Out of memory or of watches: nobody would notice what comes.
-		go pp.p.fail(lost(pp.index, os.NewSyscallError("epoll_ctl", err)))
+		go pp.p.fail(lost(pp.index, err))
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -97,7 +96,7 @@ type pipe struct {
 	writing bool
 	ended   bool // nothing is read any more
 	blocked bool // what was read waits for another pipe
-	known   bool // to the keeper's epoll set
+	known   bool // to the keeper's set
 	urgent  frameQueue
 	queue   frameQueue
 	cur     *frame    // being written: a frame,
@@ -131,7 +130,7 @@ func (t *transfer) writev(fd, budget int) (n int, err error) {
 		if n >= budget {
 			return n, errWouldBlock
 		}
-		k, err := t.vectored(unix.SYS_WRITEV, fd)
+		k, err := t.vectored(writev, fd)
 		if err != nil {
 			return n, err
 		}
@@ -144,33 +143,6 @@ func (t *transfer) writev(fd, budget int) (n int, err error) {
 func (t *transfer) advance(n int) {
 	k := min(n, len(t.a))
 	t.a, t.b = t.a[k:], t.b[n-k:]
-}
-
-// vectored calls readv or writev once. The scheduler isn't told, since the socket never blocks: else it takes a call that copies for
-// longer than some 20 us for one that does, has another thread go on, and this one looks for something to do when it comes back. Two ranks
-// on two cores feel each such thread. The price is that a garbage collector may have to wait for the copy: up to a millisecond.
-func (t *transfer) vectored(call uintptr, fd int) (int, error) {
-	var iov [2]unix.Iovec
-	n := 0
-	for _, piece := range [2][]byte{t.a, t.b} {
-		if len(piece) > 0 {
-			iov[n].Base = unsafe.SliceData(piece)
-			iov[n].SetLen(len(piece))
-			n++
-		}
-	}
-	for {
-		done, _, errno := unix.RawSyscall(call, uintptr(fd), uintptr(unsafe.Pointer(&iov)), uintptr(n))
-		switch errno {
-		case 0:
-			return int(done), nil
-		case unix.EINTR:
-		case unix.EAGAIN:
-			return 0, errWouldBlock
-		default:
-			return 0, errno
-		}
-	}
 }
 
 // How many bytes are read, or written, before something else has its turn.
@@ -413,6 +385,7 @@ func (pp *pipe) drain() {
 // free gives the descriptor back when the pipe is closed and nobody uses it. The caller holds the lock.
 func (pp *pipe) free() {
 	if pp.state == closed && pp.fd >= 0 && !pp.reading && !pp.writing && pp.ended && pp.cur == nil && pp.chunk == nil {
+		pp.keeper.set.forget(pp.fd)
 		unix.Close(pp.fd)
 		pp.fd = -1
 		pp.p.f.links.Done()

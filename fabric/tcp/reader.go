@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-
-	"golang.org/x/sys/unix"
 )
 
 // A reader reads ahead into its buffer while it waits for bytes that go elsewhere.
@@ -90,7 +88,7 @@ func (r *reader) fill() (n int, short bool, err error) {
 		return 0, false, nil
 	}
 	r.in = transfer{r.want, r.buf}
-	n, err = r.in.vectored(unix.SYS_READV, r.pp.fd)
+	n, err = r.in.vectored(readv, r.pp.fd)
 	r.in = transfer{}
 	if err == nil && n == 0 {
 		err = io.EOF

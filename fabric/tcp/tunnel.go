@@ -69,9 +69,9 @@ func (ts *tunnels) close() {
 
 // pair makes two sockets that are joined: one for the runtime, and the descriptor of the other.
 func pair() (*net.UnixConn, int, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	fds, err := socketPair()
 	if err != nil {
-		return nil, -1, os.NewSyscallError("socketpair", err)
+		return nil, -1, err
 	}
 	file := os.NewFile(uintptr(fds[0]), "tunnel")
 	defer file.Close()

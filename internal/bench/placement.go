@@ -7,8 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/chorus-comms/chorus/internal/affinity"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -48,15 +47,9 @@ const (
 // Probe sends a cache line to and fro between the first two cores that this
 // process may use. It takes a millisecond, and needs both cores for itself.
 func Probe() Placement {
-	var allowed unix.CPUSet
-	if unix.SchedGetaffinity(0, &allowed) != nil || allowed.Count() < 2 {
+	cpus := affinity.Cores()
+	if len(cpus) < 2 {
 		return Placement{Where: Crowded}
-	}
-	var cpus []int
-	for cpu := 0; len(cpus) < 2; cpu++ {
-		if allowed.IsSet(cpu) {
-			cpus = append(cpus, cpu)
-		}
 	}
 	return placementOf(pingPong(cpus[0], cpus[1]))
 }
@@ -129,9 +122,7 @@ func pingPong(cpuA, cpuB int) float64 {
 // pin ties the calling goroutine to a core for the rest of its life; its thread ends with it.
 func pin(cpu int) {
 	runtime.LockOSThread()
-	var set unix.CPUSet
-	set.Set(cpu)
-	unix.SchedSetaffinity(0, &set) // if it's refused, the kernel's choice is measured
+	_ = affinity.Pin(0, cpu) // if it's refused, the kernel's choice is measured
 }
 
 // placement probes on rank 0 and tells all ranks.

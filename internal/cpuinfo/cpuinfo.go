@@ -19,7 +19,7 @@ type Info struct {
 func Read() Info {
 	text, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
-		return Info{Model: "unknown", Cores: runtime.NumCPU()}
+		return Info{Model: model(), Cores: runtime.NumCPU()}
 	}
 	return parse(string(text))
 }

@@ -6,17 +6,15 @@ package spare
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // A Descriptor is one that nobody needs. The zero value has none yet; its methods may be called from any goroutine.
 type Descriptor struct {
 	mu   sync.Mutex
-	have bool
-	fd   int
+	file *os.File // nil: none
 }
 
 // Keep takes a descriptor, unless there is one already.
@@ -27,14 +25,14 @@ func (d *Descriptor) Keep() error {
 }
 
 func (d *Descriptor) keep() error {
-	if d.have {
+	if d.file != nil {
 		return nil
 	}
-	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	file, err := open()
 	if err != nil {
 		return fmt.Errorf("keeping a spare descriptor: %w", err)
 	}
-	d.fd, d.have = fd, true
+	d.file = file
 	return nil
 }
 
@@ -56,9 +54,9 @@ func (d *Descriptor) Close() {
 }
 
 func (d *Descriptor) drop() {
-	if d.have {
-		unix.Close(d.fd)
-		d.have = false
+	if d.file != nil {
+		d.file.Close()
+		d.file = nil
 	}
 }
 

@@ -18,8 +18,8 @@ func TestSpare(t *testing.T) {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
 		t.Fatal(err)
 	}
-	low := before
-	low.Cur = uint64(d.fd) + 1
+	low, fd := before, int(d.file.Fd())
+	low.Cur = uint64(fd) + 1
 	var held []*os.File
 	for { // until the highest that may be open is the spare one
 		f, err := os.Open(os.DevNull)
@@ -27,7 +27,7 @@ func TestSpare(t *testing.T) {
 			t.Fatal(err)
 		}
 		held = append(held, f)
-		if int(f.Fd()) > d.fd {
+		if int(f.Fd()) > fd {
 			break
 		}
 	}

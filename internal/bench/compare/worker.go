@@ -18,6 +18,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/affinity"
 	"github.com/chorus-comms/chorus/internal/bench"
 	"github.com/chorus-comms/chorus/store"
 )
@@ -68,23 +69,15 @@ func serveOurs(ctx context.Context, socket, storeFile string, rank, size int, fa
 // bindTo ties all threads of this process, and those that they'll start, to one of the cores that it may use. It's
 // done after the start, so that the process knows how many cores there are.
 func bindTo(rank int) error {
-	var allowed unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
-		return err
+	cores := affinity.Cores()
+	if len(cores) == 0 {
+		return errors.New("the kernel doesn't tell which cores there are")
 	}
-	var cores []int
-	for core := 0; len(cores) < allowed.Count(); core++ {
-		if allowed.IsSet(core) {
-			cores = append(cores, core)
-		}
-	}
-	var one unix.CPUSet
-	one.Set(cores[rank%len(cores)])
 	tasks, err := os.ReadDir("/proc/self/task")
 	for _, t := range tasks {
 		id, e := strconv.Atoi(t.Name())
 		if e == nil {
-			e = unix.SchedSetaffinity(id, &one)
+			e = affinity.Pin(id, cores[rank%len(cores)])
 		}
 		if e != nil && !errors.Is(e, unix.ESRCH) { // a thread that has ended
 			err = errors.Join(err, e)

@@ -1,3 +1,5 @@
+//go:build !chorus_portable
+
 package hostmem
 
 import (

@@ -1,3 +1,5 @@
+//go:build !chorus_portable
+
 package futex
 
 import (
@@ -10,10 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-// Seat is a word of shared memory in which a process says where it was when it last waited in vain for long: the core,
-// plus one, in the lower half, and when, in the upper. Zero: it has not said, or somebody has acted on it since.
-type Seat struct{ word atomic.Uint64 }
 
 // fresh is for how long a seat is believed, in units of 2^16 ns: two that hand one core to each other take their seats
 // every 100 us, and one that has computed since may be anywhere.

@@ -1,0 +1,19 @@
+//go:build !chorus_portable
+
+package bootstrap
+
+import (
+	"crypto/rand"
+	"net"
+)
+
+// abstractSockets says that sockets may have names that are no files and can be listed, and are gone with their processes.
+const abstractSockets = true
+
+// seats is where listenSeat listens.
+const seats = "the abstract name space"
+
+// listenSeat listens at a socket of this host whose name nobody can know beforehand.
+func listenSeat() (net.Listener, error) { return net.Listen("unix", "@chorus-seat-"+rand.Text()) }
+
+func isSeat(name string) bool { return name[0] == '@' }

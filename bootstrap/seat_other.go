@@ -1,0 +1,44 @@
+//go:build !linux || chorus_portable
+
+package bootstrap
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+)
+
+// abstractSockets says that sockets have files.
+const abstractSockets = false
+
+// seats is where listenSeat listens.
+const seats = "the file system"
+
+// seat is a socket in a directory of its own, which goes with it. It stays in TMPDIR if the process is killed.
+type seat struct {
+	net.Listener
+	dir string
+}
+
+// listenSeat listens at a socket of this host that only this user can reach.
+func listenSeat() (net.Listener, error) {
+	dir, err := os.MkdirTemp("", "chorus-seat-")
+	if err != nil {
+		return nil, err
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("unix", filepath.Join(dir, "s"))
+	if err != nil {
+		os.Remove(dir)
+		return nil, err
+	}
+	return seat{l, dir}, nil
+}
+
+// Close ends the socket and removes its directory.
+func (s seat) Close() error { return errors.Join(s.Listener.Close(), os.RemoveAll(s.dir)) }
+
+func isSeat(name string) bool { return filepath.IsAbs(name) }

@@ -1,0 +1,25 @@
+package tcp
+
+import (
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// unpace has a connection within a host sent at full speed, if the kernel's congestion control is one that
+// paces, like BBR: there's no network to spare. What isn't permitted stays as it is.
+func unpace(nc *net.TCPConn) {
+	raw, err := nc.SyscallConn()
+	if err != nil {
+		return
+	}
+	raw.Control(func(own uintptr) {
+		fd := int(own)
+		if now, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION); err != nil || now == "cubic" || now == "reno" {
+			return
+		}
+		if unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "cubic") != nil {
+			unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "reno")
+		}
+	})
+}

@@ -1,0 +1,5 @@
+//go:build !darwin
+
+package cpuinfo
+
+func model() string { return "unknown" }

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package deathsig
+
+import "syscall"
+
+// Set does nothing.
+func Set(*syscall.SysProcAttr) {}

@@ -1,0 +1,28 @@
+//go:build !linux || chorus_portable
+
+package futex
+
+import (
+	"runtime"
+	"sync/atomic"
+	"time"
+)
+
+// longestWait is how long Wait sleeps before its caller looks again, since nothing wakes it.
+const longestWait = 100 * time.Microsecond
+
+// Wait sleeps while *addr == v, at most d. It may return early, and does: nothing here tells one process that another has changed a word.
+func Wait(addr *uint32, v uint32, d time.Duration) {
+	if atomic.LoadUint32(addr) == v {
+		time.Sleep(min(d, longestWait))
+	}
+}
+
+// Wake wakes nobody: who sleeps soon looks by itself.
+func Wake(addr *uint32) {}
+
+// Yield gives the core to another goroutine.
+func Yield() { runtime.Gosched() }
+
+// Apart leaves the caller where it is.
+func Apart(mine, theirs *Seat) {}

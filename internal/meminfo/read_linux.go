@@ -1,0 +1,12 @@
+package meminfo
+
+import "golang.org/x/sys/unix"
+
+// Read asks the kernel how many bytes of memory nobody uses, not even to cache files, and how many there are.
+func Read() (free, total int64, err error) {
+	var si unix.Sysinfo_t
+	if err := unix.Sysinfo(&si); err != nil {
+		return 0, 0, err
+	}
+	return int64(uint64(si.Freeram) * uint64(si.Unit)), int64(uint64(si.Totalram) * uint64(si.Unit)), nil
+}
