@@ -78,6 +78,7 @@ fi
 step "the modules beside the main one"
 (cd internal/asmgen && $GO test ./...)
 (cd examples/thirdparty && $GO test ./...)
+(cd examples/gonum && $GO test ./...)
 
 step "passed"
 for s in "${skipped[@]+"${skipped[@]}"}"; do
