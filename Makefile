@@ -55,7 +55,7 @@ demo:
 test:
 	bash scripts/test.sh
 
-# Other libraries beside ours, and the targets: docs/performance.md. They live in .peers (about 2.4 GB); what can't be
+# Other libraries beside ours, and the targets: docs/comparison.md. They live in .peers (about 2.4 GB); what can't be
 # had is left out, with the reason, PyTorch included.
 COMPARE_FLAGS ?=
 compare:

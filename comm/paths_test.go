@@ -14,7 +14,7 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// path is a way for bytes that is forced, or ruled out, by hints: those of docs/performance.md.
+// path is a way for bytes that is forced, or ruled out, by hints: those of docs/fast-paths.md.
 type path struct {
 	name   string
 	fabric string

@@ -27,7 +27,7 @@ type peer struct {
 }
 
 // The versions, where each comes from, and the strongest settings were found by trying
-// out: docs/performance.md says what else was tried.
+// out: docs/comparison.md says what else was tried.
 var peers = []peer{
 	{name: "ompi4", title: "Open MPI 4 (Debian)", library: "Open MPI v4.", mpi: true,
 		install: func(ctx context.Context, h *home) error {
