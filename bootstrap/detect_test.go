@@ -2,7 +2,6 @@ package bootstrap
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -245,11 +244,4 @@ func FuzzParseHostlist(f *testing.F) {
 			}
 		}
 	})
-}
-
-func ExampleDetect() {
-	env := map[string]string{"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "node0", "MASTER_PORT": "29500"}
-	info, err := Detect(func(name string) string { return env[name] })
-	fmt.Println(info.Rank, info.Size, info.Launcher, info.MasterAddr, err)
-	// Output: 1 4 torchrun node0 <nil>
 }

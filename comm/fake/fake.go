@@ -3,7 +3,8 @@
 //
 //	import _ "github.com/chorus-comms/chorus/comm/fake"
 //
-//	c, err := comm.New(ctx, comm.WithBackend("fake"), comm.WithRank(3, 1024))
+//	st := store.NewHash(time.Minute) // where nobody else comes
+//	c, err := comm.New(ctx, comm.WithBackend("fake"), comm.WithRank(3, 1024), comm.WithStore(st))
 //
 // Where the ranks would all pass the same, the results are what a real backend
 // would leave: a world of one copies inputs to outputs. In larger worlds outputs
