@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"syscall"
 
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/secure"
@@ -43,7 +44,7 @@ func listen(o options, rendezvous string) ([]net.Listener, error) {
 	var errs []error
 	for _, a := range want {
 		l, err := bind(a, o)
-		if fabric.Exhausted(err) {
+		if fabric.Exhausted(err) || errors.Is(err, syscall.EADDRINUSE) { // the address is there: without it others couldn't come
 			for _, l := range all {
 				l.Close()
 			}
@@ -73,6 +74,9 @@ func bind(a netip.Addr, o options) (net.Listener, error) {
 		if l, err = net.Listen("tcp", net.JoinHostPort(a.String(), strconv.Itoa(port))); err == nil {
 			return l, nil
 		}
+	}
+	if o.portHigh > 0 && errors.Is(err, syscall.EADDRINUSE) {
+		err = fmt.Errorf("all ports from %d to %d are taken: %w", o.portLow, o.portHigh, err)
 	}
 	return nil, fmt.Errorf("tcp: listening on %v: %w", a, err)
 }
