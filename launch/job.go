@@ -35,6 +35,11 @@ type Job struct {
 	Grace       time.Duration // time between asking a rank to stop and killing it; 0: 10 s
 	Monitor     time.Duration // interval at which launchers look for news of each other; 0: 100 ms
 
+	// Bind says what each rank is bound to, also in its environment: OMP_NUM_THREADS, unless Env has it, is the number of cores that the rank has for
+	// itself. With more ranks than cores none is bound, which the launcher says. Empty: BindNone.
+	Bind           Binding
+	ReportBindings bool // say on Stderr what each rank is bound to
+
 	LogDir   string // log files go to LogDir/RunID/attempt_N/RANK/{stdout,stderr}.log; empty: no log files
 	Redirect StreamMap
 	Tee      StreamMap // with neither Redirect nor Tee, a LogDir tees everything
@@ -49,6 +54,7 @@ type Job struct {
 	// Env is the environment that the ranks' variables are added to; nil: os.Environ(). CHORUS_SECRET, CHORUS_SECRET_FILE and their
 	// neighbors in it protect the launcher's stores, too. Without a secret in it, the launcher of a single node makes one for the job; launchers of
 	// several nodes need one unless they meet on the loopback, or CHORUS_INSECURE says otherwise.
+	// Several ranks of a node that aren't bound get OMP_NUM_THREADS=1 unless it's there.
 	Env    []string
 	Stdin  *os.File  // standard input of local rank 0; nil, and for all other ranks: /dev/null
 	Stdout io.Writer // nil: discarded
@@ -109,6 +115,12 @@ func (j *Job) prepare() error {
 	}
 	if j.MayLose < 0 || j.MayLose >= j.RanksPerNode {
 		return badArgument("%d of %d ranks may be lost: want 0 or more, and one to be left", j.MayLose, j.RanksPerNode)
+	}
+	setDefault(&j.Bind, BindNone)
+	switch j.Bind {
+	case BindNone, BindCore, BindSocket, BindNUMA:
+	default:
+		return badArgument("ranks cannot be bound to %q: want %s, %s, %s or %s", j.Bind, BindNone, BindCore, BindSocket, BindNUMA)
 	}
 	if j.MaxRestarts < 0 {
 		return badArgument("%d restarts: want 0 or more", j.MaxRestarts)

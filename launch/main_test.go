@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -47,6 +48,13 @@ var roles = map[string]func(args []string){
 		for _, name := range args {
 			fmt.Printf("%s=%s\n", name, os.Getenv(name))
 		}
+	},
+	// whereabouts prints where it may run, and what it starts.
+	"whereabouts": func([]string) {
+		child, err := exec.Command("cat", "/proc/self/status").Output()
+		check(err)
+		fmt.Printf("allowed %s, child %s, GOMAXPROCS %d, OMP_NUM_THREADS %s\n", allowedOf(ownStatus()), allowedOf(string(child)), runtime.GOMAXPROCS(0),
+			os.Getenv("OMP_NUM_THREADS"))
 	},
 	// show prints the file that a variable names.
 	"show": func(args []string) {

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/chorus-comms/chorus/internal/cpuset"
 	"github.com/chorus-comms/chorus/internal/deathsig"
 )
 
@@ -44,21 +45,37 @@ func newSpawner(adopt bool) *spawner {
 	return s
 }
 
-// start starts cmd, in a process group of its own, to be killed when the launcher dies: by the kernel, or by the guard where the kernel doesn't.
-func (s *spawner) start(cmd *exec.Cmd) error {
+// start starts cmd, in a process group of its own, to be killed when the launcher dies: by the kernel, or by the guard where the kernel doesn't. It's bound to
+// processors unless there are none.
+func (s *spawner) start(cmd *exec.Cmd, to cpuset.Set) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	deathsig.Set(cmd.SysProcAttr)
 	err := make(chan error)
 	s.requests <- func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		e := cmd.Start()
+		e := startOn(cmd, to)
 		if e == nil {
 			s.own[cmd.Process.Pid] = true
 		}
 		err <- e
 	}
 	return <-err
+}
+
+// startOn starts cmd from this thread, whose affinity it inherits.
+func startOn(cmd *exec.Cmd, to cpuset.Set) error {
+	if to != nil {
+		before, err := cpuset.Allowed()
+		if err != nil {
+			return err
+		}
+		if err := to.Tie(); err != nil {
+			return err
+		}
+		defer before.Tie()
+	}
+	return cmd.Start()
 }
 
 // waited forgets a process that has been waited for.
@@ -146,6 +163,9 @@ func (r *runner) startProcess(p place, attempt int, at *meeting) (*process, erro
 	if dir := r.records.attempt(attempt); dir != "" {
 		proc.cmd.Env = append(proc.cmd.Env, dumpVariable+"="+dir)
 	}
+	if n := r.threads(p.localRank); n > 0 {
+		proc.cmd.Env = append(proc.cmd.Env, threadsVariable+"="+strconv.Itoa(n))
+	}
 	if r.secret != "" {
 		proc.cmd.Env = append(proc.cmd.Env, "CHORUS_SECRET_FILE="+r.secret)
 	}
@@ -166,7 +186,11 @@ func (r *runner) startProcess(p place, attempt int, at *meeting) (*process, erro
 	proc.streams = []*stream{out, errs}
 
 	proc.started = time.Now()
-	if err := r.spawner.start(proc.cmd); err != nil {
+	var to cpuset.Set
+	if r.bound != nil {
+		to = r.bound[p.localRank].cpus
+	}
+	if err := r.spawner.start(proc.cmd, to); err != nil {
 		out.abandon()
 		errs.abandon()
 		return nil, err

@@ -26,6 +26,7 @@ type runner struct {
 	host    string  // name of this host
 	node    int     // place of this node
 	places  []place // of the ranks of this node
+	bound   []bound // what they are bound to; nil: nothing
 	logDir  string  // of this run
 	records *records
 	scratch string   // for error files; removed at the end
@@ -127,6 +128,10 @@ func (r *runner) open(ctx context.Context) (err error) {
 		r.peers, r.node, world = rv, rv.node, rv.world
 	}
 	r.places = places(world, r.node)
+	if err := r.bindings(); err != nil {
+		return err
+	}
+	r.sayThreads()
 	return nil
 }
 

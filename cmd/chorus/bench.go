@@ -23,6 +23,8 @@ type benchFlags struct {
 	ranks       rankFlags
 	config      bench.Config
 	min, max    string
+	every       string // bytes from one size to the next
+	check       int
 	dtype, op   string
 	memory      string
 	connections int
@@ -41,8 +43,9 @@ func newBenchCmd() *cobra.Command {
 
 Operations: ` + strings.Join(bench.Operations(), ", ") + `. The default is all_reduce.
 
-The command starts ranks of its own; under chorus run, torchrun or mpirun it uses theirs, and rank 0 prints. Sizes and
-bandwidths are those of nccl-tests: a size counts all blocks of operations that move one block per rank, send_recv is
+The command starts ranks of its own; under chorus run, torchrun or mpirun it uses theirs, and rank 0 prints. Flags, sizes and
+bandwidths are those of nccl-tests: -b, -e, -f, -i, -d, -o, -r, -n, -w and -c, also as --minbytes, --maxbytes, --stepfactor, --stepbytes,
+--datatype, --op, --root, --iters, --warmup_iters and --check, but the number of ranks is -np N. A size counts all blocks of operations that move one block per rank, send_recv is
 a ping-pong whose time is one way. The column limit is the share of the bandwidth of the same traffic without synchronization.
 The rows state the slowest rank's median and 99th percentile. Rounds run back to back; those shorter than 20 us are timed
 in blocks, whose mean is one sample.
@@ -55,6 +58,7 @@ other: of the median turn, and the quartiles.
 
 The exit status is 1 if any element was wrong.`,
 		Example: `  chorus bench
+  chorus bench all_reduce -np 4 -b 8 -e 128M -f 2 -n 100
   chorus bench all_reduce --ranks 2 --min 8 --max 256MiB --dtype f32 --fabric shm --memory mapped --json -
   chorus bench all_gather --fabric tcp --algorithm ring --plot all_gather.svg
   chorus run -n 2 chorus bench send_recv
@@ -98,29 +102,32 @@ The exit status is 1 if any element was wrong.`,
 			})
 		},
 	}
-	f.ranks.add(cmd, 2, "auto")
+	f.ranks.add(cmd, "", 2, "auto")
 	fs := cmd.Flags()
 	g := &f.config
-	fs.StringVar(&f.min, "min", "8", "smallest size in bytes, such as 8 or 4KiB")
-	fs.StringVar(&f.max, "max", "64MiB", "largest size")
-	fs.IntVar(&g.Step, "step", 4, "factor between sizes")
-	fs.StringVar(&f.dtype, "dtype", "f32", "type of the elements")
-	fs.StringVar(&f.op, "op", "sum", "reduction: sum, product, min, max, band, bor, bxor, avg or premul_sum")
-	fs.IntVar(&g.Root, "root", 0, "root of broadcast, reduce, gather and scatter")
+	fs.StringVarP(&f.min, "min", "b", "8", "smallest size in bytes, such as 8 or 4KiB")
+	fs.StringVarP(&f.max, "max", "e", "64MiB", "largest size")
+	fs.IntVarP(&g.Step, "step", "f", 4, "factor between sizes")
+	fs.StringVarP(&f.every, "step-bytes", "i", "0", "bytes from one size to the next, instead of a factor")
+	fs.StringVarP(&f.dtype, "dtype", "d", "f32", "type of the elements")
+	fs.StringVarP(&f.op, "op", "o", "sum", "reduction: sum, product, min, max, band, bor, bxor, avg or premul_sum")
+	fs.IntVarP(&g.Root, "root", "r", 0, "root of broadcast, reduce, gather and scatter")
 	fs.StringVar(&f.memory, "memory", string(bench.Mapped), "mapped (peers on this host can map it) or ordinary")
 	fs.BoolVar(&g.InPlace, "in-place", false, "measure the form whose output is its input; the default where it is usual")
 	fs.BoolVar(&g.OutOfPlace, "out-of-place", false, "measure the form with two buffers")
 	fs.BoolVar(&g.Refill, "refill", false, "write the inputs anew before each round, outside the clock")
 	fs.StringVar(&g.Algorithm, "algorithm", "", "algorithm, see chorus plan --list; empty: the best by the cost model")
 	fs.DurationVar(&g.Time, "time", 0, "time to measure each row for (default 200ms)")
-	fs.IntVar(&g.Warmup, "warmup", 0, "rounds before the clock starts; 0: a tenth of --time")
-	fs.IntVar(&g.Iters, "iters", 0, "rounds to measure; 0: what fits in --time")
+	fs.IntVarP(&g.Warmup, "warmup", "w", 0, "rounds before the clock starts; 0: a tenth of --time")
+	fs.IntVarP(&g.Iters, "iters", "n", 0, "rounds to measure; 0: what fits in --time")
+	fs.IntVarP(&f.check, "check", "c", 1, "rounds whose results are checked, before the measured ones and again after them; 0: none")
 	fs.IntVar(&f.connections, "connections", 0, "TCP connections of each pair; 0: as CHORUS_TCP_CONNECTIONS says")
 	fs.BoolVar(&f.calibration, "calibrate", false, "measure what the choice of algorithms is computed from, in seconds, and keep it: see CHORUS_CALIBRATION")
 	fs.IntVar(&f.turns, "turns", 0, "measure --device beside the host, in so many turns of each")
 	fs.StringVar(&f.json, "json", "", "write a JSON document to a file, or - for standard output instead of the table")
 	fs.StringVar(&f.csv, "csv", "", "write the rows as CSV to a file, or - for standard output instead of the table")
 	fs.StringVar(&f.plot, "plot", "", "draw the bandwidths as SVG into a file")
+	cmd.MarkFlagsMutuallyExclusive("step", "step-bytes")
 	return cmd
 }
 
@@ -135,6 +142,15 @@ func (f *benchFlags) parse(args []string) (err error) {
 	}
 	if g.Max, err = bench.ParseSize(f.max); err != nil {
 		return usagef("--max: %w", err)
+	}
+	if g.StepBytes, err = bench.ParseSize(f.every); err != nil {
+		return usagef("--step-bytes: %w", err)
+	}
+	if f.check < 0 {
+		return usagef("--check %d: want 0 or more", f.check)
+	}
+	if g.Checks = f.check; f.check == 0 {
+		g.Checks = bench.Unchecked
 	}
 	if g.DType, err = dtype.Parse(f.dtype); err != nil {
 		return usagef("--dtype: %w", err)

@@ -30,8 +30,8 @@ func calibrationFile() (path string, on bool, err error) {
 
 // checkCalibrate refuses what a calibration has no use for, before ranks are started.
 func (f *benchFlags) checkCalibrate(changed func(flag string) bool, args []string) error {
-	for _, name := range []string{"min", "max", "step", "dtype", "op", "root", "memory", "in-place", "out-of-place", "refill", "algorithm", "time",
-		"warmup", "iters", "json", "csv", "plot"} {
+	for _, name := range []string{"min", "max", "step", "step-bytes", "dtype", "op", "root", "memory", "in-place", "out-of-place", "refill", "algorithm", "time",
+		"warmup", "iters", "check", "json", "csv", "plot"} {
 		if changed(name) {
 			return usagef("--calibrate decides what is measured; it takes no --%s", name)
 		}

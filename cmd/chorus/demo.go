@@ -61,7 +61,7 @@ from the last step that any of them has taken; the result is held to the same st
 			})
 		},
 	}
-	f.add(cmd, 4, "auto")
+	f.add(cmd, "n", 4, "auto")
 	fs := cmd.Flags()
 	fs.IntVar(&cfg.Epochs, "epochs", 60, "passes over the data")
 	fs.IntVar(&cfg.Batch, "batch", 64, "images of a step, over all ranks")

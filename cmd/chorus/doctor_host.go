@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/chorus-comms/chorus/bootstrap"
-	"github.com/chorus-comms/chorus/internal/affinity"
 	"github.com/chorus-comms/chorus/internal/cpuinfo"
+	"github.com/chorus-comms/chorus/internal/cpuset"
 	"github.com/chorus-comms/chorus/internal/meminfo"
 	"github.com/chorus-comms/chorus/kern"
 )
@@ -91,13 +90,13 @@ func (d *diagnosis) host() {
 func (d *diagnosis) cpu() {
 	c := &d.CPU
 	c.Model = cpuinfo.Read().Model
-	c.Online = countCores(readText("/sys/devices/system/cpu/online"))
+	online, _ := cpuset.Parse(readText("/sys/devices/system/cpu/online"))
+	c.Online = len(online)
 	if c.Online == 0 { // no /sys
 		c.Online = runtime.NumCPU()
 	}
-	if cores := affinity.Cores(); cores != nil {
-		c.Usable, c.Affinity = len(cores), coreList(cores)
-	}
+	usable, _ := cpuset.Allowed()
+	c.Usable, c.Affinity = len(usable), usable.String()
 	c.CgroupCores = cgroupCores("/")
 	if c.CgroupCores > 0 && c.CgroupCores < 1 {
 		d.warn("the cgroup allows less than one core (%.4g): ranks will be stopped in the middle of operations", c.CgroupCores)
@@ -185,39 +184,4 @@ func readText(path string) string {
 func kibibytes(text string) int64 {
 	n, _ := strconv.ParseInt(text, 10, 64)
 	return n << 10
-}
-
-// countCores counts the cores of a kernel list such as "0-3,8".
-func countCores(list string) int {
-	count := 0
-	for part := range strings.SplitSeq(list, ",") {
-		lo, hi, ranged := strings.Cut(part, "-")
-		if !ranged {
-			hi = lo
-		}
-		a, err := strconv.Atoi(lo)
-		b, err2 := strconv.Atoi(hi)
-		if err == nil && err2 == nil && b >= a {
-			count += b - a + 1
-		}
-	}
-	return count
-}
-
-// coreList writes ascending cores as the kernel does.
-func coreList(cores []int) string {
-	var parts []string
-	for i := 0; i < len(cores); {
-		j := i
-		for j+1 < len(cores) && cores[j+1] == cores[j]+1 {
-			j++
-		}
-		if i == j {
-			parts = append(parts, strconv.Itoa(cores[i]))
-		} else {
-			parts = append(parts, fmt.Sprintf("%d-%d", cores[i], cores[j]))
-		}
-		i = j + 1
-	}
-	return strings.Join(parts, ",")
 }

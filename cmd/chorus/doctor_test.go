@@ -7,19 +7,6 @@ import (
 	"unsafe"
 )
 
-func TestCoreLists(t *testing.T) {
-	for list, want := range map[string]int{"0": 1, "0-3": 4, "0-3,8": 5, "0,2,4-5": 4, "": 0, "3-1": 0, "x": 0} {
-		if got := countCores(list); got != want {
-			t.Errorf("countCores(%q) = %d, want %d", list, got, want)
-		}
-	}
-	for want, cores := range map[string][]int{"": nil, "0": {0}, "0-1": {0, 1}, "0,2-4,7": {0, 2, 3, 4, 7}} {
-		if got := coreList(cores); got != want {
-			t.Errorf("coreList(%v) = %q, want %q", cores, got, want)
-		}
-	}
-}
-
 // TestCgroups builds the files that the kernel shows under both versions.
 func TestCgroups(t *testing.T) {
 	const gib = 1 << 30

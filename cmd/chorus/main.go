@@ -14,7 +14,7 @@ func main() { os.Exit(run(os.Args[1:])) }
 func run(args []string) int {
 	out := &stdout{file: os.Stdout}
 	root := newRootCmd()
-	root.SetArgs(args)
+	root.SetArgs(spellOut(root, args))
 	root.SetOut(out)
 	root.SetErr(os.Stderr)
 	cmd, err := root.ExecuteC()

@@ -27,7 +27,7 @@ type planFlags struct {
 	algorithm    string
 	stage, chunk string
 
-	allRanks, list, prove bool
+	allRanks, list, prove, json bool
 }
 
 func newPlanCmd() *cobra.Command {
@@ -45,6 +45,7 @@ Collectives: ` + strings.Join(collectiveNames(), ", ") + `. The count is that of
 broadcast, and of one rank's block for the others.`,
 		Example: `  chorus plan all_reduce --world 4 --rank 0 --count 1000 --algorithm ring --dtype f32
   chorus plan broadcast --world 8 --hosts 2 --all-ranks
+  chorus plan all_gather --world 4 --all-ranks --json
   chorus plan --list
   chorus plan all_reduce --prove --world 16`,
 		Args:              cobra.MaximumNArgs(1),
@@ -82,6 +83,8 @@ broadcast, and of one rank's block for the others.`,
 	fs.BoolVar(&f.allRanks, "all-ranks", false, "print the plans of all ranks")
 	fs.BoolVar(&f.list, "list", false, "list the algorithms and what they need")
 	fs.BoolVar(&f.prove, "prove", false, "prove many requests instead of one")
+	fs.BoolVar(&f.json, "json", false, "print the plan as JSON, once it's proved: docs/algorithms.md says what is in it")
+	cmd.MarkFlagsMutuallyExclusive("json", "list", "prove")
 	return cmd
 }
 
@@ -126,20 +129,36 @@ func (f *planFlags) show(w io.Writer) error {
 	if f.allRanks {
 		first, last = 0, q.World-1
 	}
+	var plans []*plan.Plan
 	for r := first; r <= last; r++ {
 		q.Rank = r
 		p, err := a.Plan(q)
 		if err != nil {
 			return err
 		}
+		plans = append(plans, p)
+	}
+	wrong := plan.Prove(a, f.request)
+	if wrong != nil {
+		wrong = fmt.Errorf("the plans are wrong: %w", wrong)
+	}
+	seconds := plan.Cost(a, f.request, m)
+	if f.json {
+		if wrong != nil {
+			return wrong
+		}
+		d := newPlanDocument(f.request, plans, seconds)
+		return d.write(w)
+	}
+	for _, p := range plans {
 		if _, err := io.WriteString(w, plan.Format(p)); err != nil {
 			return err
 		}
 	}
-	if err := plan.Prove(a, f.request); err != nil {
-		return fmt.Errorf("the plans are wrong: %w", err)
+	if wrong != nil {
+		return wrong
 	}
-	_, err = fmt.Fprintf(w, "# proved for all %d ranks; estimated time %.3g us\n", q.World, plan.Cost(a, f.request, m)*1e6)
+	_, err = fmt.Fprintf(w, "# proved for all %d ranks; estimated time %.3g us\n", q.World, seconds*1e6)
 	return err
 }
 

@@ -34,9 +34,10 @@ type rankFlags struct {
 	rankMain bool
 }
 
-func (f *rankFlags) add(cmd *cobra.Command, ranks int, fabric string) {
+// add adds the flags to a command, with the short name for the number of ranks that it has besides -np; "" for none.
+func (f *rankFlags) add(cmd *cobra.Command, short string, ranks int, fabric string) {
 	fs := cmd.Flags()
-	fs.IntVarP(&f.ranks, "ranks", "n", ranks, "ranks to start; under a launcher its own are used")
+	fs.IntVarP(&f.ranks, "ranks", short, ranks, "ranks to start, also -np; under a launcher its own are used")
 	fs.StringVar(&f.fabric, "fabric", fabric, "how bytes move: auto, shm, tcp, or mem (ranks are goroutines)")
 	fs.StringVar(&f.device, "device", device.Host, "where the tensors are: cpu, or accinte (emulated), perhaps with an index")
 	fs.IntVar(&f.per, "ranks-per-process", 1, "ranks that each process is, each with a device of its own where there are enough")

@@ -1,11 +1,6 @@
 package main
 
-import (
-	"strings"
-
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
-)
+import "github.com/spf13/cobra"
 
 // commands makes every command of chorus. A new one is added here.
 var commands = []func() *cobra.Command{
@@ -35,8 +30,10 @@ func newRootCmd() *cobra.Command {
 
 		SuggestionsMinimumDistance: 2, // of what was typed
 		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Version:                    readVersion().String(),
 	}
-	root.SetGlobalNormalizationFunc(hyphens)
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.SetGlobalNormalizationFunc(flagName)
 	for _, newCmd := range commands {
 		root.AddCommand(newCmd())
 	}
@@ -44,12 +41,4 @@ func newRootCmd() *cobra.Command {
 	root.InitDefaultCompletionCmd()
 	explainUsage(root)
 	return root
-}
-
-// hyphens makes --nproc_per_node another spelling of --nproc-per-node, as torchrun has it, and --nproc a short one.
-func hyphens(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-	if name == "nproc" {
-		name = "nproc-per-node"
-	}
-	return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 }

@@ -52,6 +52,9 @@ type runFlags struct {
 	noPython bool
 	module   bool
 
+	bindTo         string
+	reportBindings bool
+
 	grace       time.Duration
 	joinTimeout time.Duration
 	heartbeat   time.Duration
@@ -81,6 +84,9 @@ rank, or 128 and the number of the signal that killed it.
 SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the ranks and end the job; a second one kills. SIGUSR1 and SIGUSR2 are just
 passed on. Standard input goes to local rank 0 unless it is a terminal.
 
+With --bind-to each rank stays on its part of the node: a core with its hardware threads, a socket or a NUMA node. OMP_NUM_THREADS, unless it's set, is the number
+of cores that the rank has for itself then, and 1 for several ranks that aren't bound.
+
 Nodes that don't meet on the loopback need a secret, the same on all of them, so that nobody else can join the job or give it
 orders: see chorus secret. On one node the launcher makes one and passes it to the ranks in CHORUS_SECRET_FILE.
 
@@ -95,11 +101,7 @@ Flags may be spelled with underscores, and each may be given by a variable inste
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			args, err := f.mpiRanks(cmd.Flags(), args)
-			if err == nil {
-				err = setFromEnv(cmd.Flags())
-			}
-			if err != nil {
+			if err := setFromEnv(cmd.Flags()); err != nil {
 				return usagef("run: %w", err)
 			}
 			job, err := f.job(args)
@@ -143,6 +145,8 @@ Flags may be spelled with underscores, and each may be given by a variable inste
 	fs.StringVar(&f.localRanksFilter, "local-ranks-filter", "", "local ranks whose output is shown, such as 0,2")
 	fs.BoolVar(&f.noPython, "no-python", false, "start the program as it is even if it ends in .py")
 	fs.BoolVarP(&f.module, "module", "m", false, "the program is a Python module, as in python -m")
+	fs.StringVar(&f.bindTo, "bind-to", string(launch.BindNone), "what each rank is bound to: none, core, socket or numa, in the ranks' order; with more ranks than cores none is")
+	fs.BoolVar(&f.reportBindings, "report-bindings", false, "say which processors each rank is bound to")
 	fs.StringVar(&f.http, "http", "", "serve what this node's ranks do at this address: Prometheus' /metrics, and profiles; a port alone is on the loopback")
 	fs.DurationVar(&f.grace, "grace", 10*time.Second, "time that ranks have to stop before they are killed")
 	fs.DurationVar(&f.joinTimeout, "join-timeout", 5*time.Minute, "time that nodes have to come")
@@ -177,29 +181,6 @@ func setFromEnv(fs *pflag.FlagSet) (err error) {
 	return err
 }
 
-// mpiRanks reads -np N, by which people who know mpirun ask for ranks: to the parser of flags it's -n with the value p, and what follows the program.
-func (f *runFlags) mpiRanks(fs *pflag.FlagSet, args []string) ([]string, error) {
-	value, ok := strings.CutPrefix(f.nprocPerNode, "p")
-	if !ok {
-		return args, nil
-	}
-	f.nprocPerNode = strings.TrimPrefix(value, "=")
-	if f.nprocPerNode == "" {
-		f.nprocPerNode = args[0]
-		if err := fs.Parse(args[1:]); err != nil {
-			return nil, flagError(err)
-		}
-		args = fs.Args()
-	}
-	if _, err := parseNproc(f.nprocPerNode); err != nil {
-		return nil, fmt.Errorf("-np, which is -n: %w", err)
-	}
-	if len(args) == 0 {
-		return nil, errors.New("no program given")
-	}
-	return args, nil
-}
-
 // job turns the flags into what they mean.
 func (f *runFlags) job(args []string) (*launch.Job, error) {
 	command, err := f.command(args)
@@ -215,6 +196,7 @@ func (f *runFlags) job(args []string) (*launch.Job, error) {
 		Grace:       f.grace,
 		JoinTimeout: f.joinTimeout,
 		LostAfter:   f.heartbeat,
+		Bind:        launch.Binding(f.bindTo),
 		LogDir:      f.logDir,
 		Records:     launch.JobsDir(),
 		Env:         os.Environ(),
@@ -223,6 +205,8 @@ func (f *runFlags) job(args []string) (*launch.Job, error) {
 		Color:       term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "",
 		Signals:     catchSignals(),
 		Adopt:       true,
+
+		ReportBindings: f.reportBindings,
 	}
 	if f.grace <= 0 || f.joinTimeout <= 0 || f.heartbeat <= 0 || f.monitorInterval <= 0 {
 		return nil, usagef("--grace, --join-timeout, --heartbeat and --monitor-interval must be positive")
@@ -239,10 +223,6 @@ func (f *runFlags) job(args []string) (*launch.Job, error) {
 	}
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
 		j.Stdin = os.Stdin
-	}
-	if j.RanksPerNode > 1 && os.Getenv("OMP_NUM_THREADS") == "" {
-		fmt.Fprintln(os.Stderr, "chorus: OMP_NUM_THREADS is set to 1 for each rank, so that the ranks do not crowd the cores; set it yourself for the best speed")
-		j.Env = append(j.Env, "OMP_NUM_THREADS=1")
 	}
 	self, err := os.Executable()
 	if err != nil {

@@ -53,9 +53,6 @@ func flagError(err error) error {
 	}
 	f := bad.GetFlag()
 	name := "--" + f.Name
-	if f.Shorthand == "n" && strings.HasPrefix(bad.GetValue(), "p") {
-		return fmt.Errorf("-n%s: write -n N, or %s N", bad.GetValue(), name)
-	}
 	var number *strconv.NumError
 	switch {
 	case f.Value.Type() == "bool":

@@ -224,6 +224,40 @@ func TestSizes(t *testing.T) {
 			t.Errorf("%+v: %v", x, got)
 		}
 	}
+	for _, x := range []struct {
+		min, max, every, unit int
+		want                  []int
+	}{
+		{8, 32, 8, 4, []int{8, 16, 24, 32}},
+		{8, 30, 8, 4, []int{8, 16, 24, 32}},
+		{8, 25, 8, 12, []int{12, 24, 36}},
+		{8, 8, 8, 4, []int{8}},
+		{0, 4, 1, 4, []int{0, 4}},
+		{8, 1 << 20, 1 << 30, 4, []int{8, 1 << 20}},
+	} {
+		g := Config{Min: x.min, Max: x.max, Step: 4, StepBytes: x.every}
+		if got := g.sizes(x.unit); !slices.Equal(got, x.want) {
+			t.Errorf("%+v: %v", x, got)
+		}
+	}
+}
+
+// As many rounds are checked as were asked for, before the measured ones and after them; a row that none was says so.
+func TestChecks(t *testing.T) {
+	for checks, want := range map[int]int{0: 2, 1: 2, 3: 6, Unchecked: 0} {
+		g := quick("all_gather")
+		g.Max, g.Checks = g.Min, checks
+		res := world(t, 2, func(ctx context.Context, c *comm.Comm) (Result, error) { return Run(ctx, c, g) })
+		row := res.Rows[0]
+		if row.Checked != want || row.Errors != 0 || row.Algorithm == "" {
+			t.Errorf("%d checks: %+v", checks, row)
+		}
+		var table bytes.Buffer
+		res.WriteTable(&table)
+		if unchecked := strings.Contains(table.String(), "not checked"); unchecked != (want == 0) {
+			t.Errorf("%d checks:\n%s", checks, &table)
+		}
+	}
 }
 
 func TestParseSize(t *testing.T) {
@@ -264,6 +298,9 @@ func TestBadConfigs(t *testing.T) {
 		"no form":         {Operation: "all_to_all", InPlace: true},
 		"always in place": {Operation: "broadcast", OutOfPlace: true},
 		"negative":        {Iters: -1},
+		"bytes between":   {StepBytes: -1},
+		"make more than":  {Min: 1, Max: 1 << 40, StepBytes: 1},
+		"to check":        {Checks: -2},
 	} {
 		if _, err := g.fill(2); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)

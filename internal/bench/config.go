@@ -3,7 +3,6 @@ package bench
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -27,6 +26,7 @@ type Config struct {
 	Operation string // see Operations; default all_reduce
 	Min, Max  int    // bytes, both included; default 8 bytes and 64 MiB
 	Step      int    // factor between sizes; default 4
+	StepBytes int    // bytes from one size to the next, instead of a factor; 0: none
 	DType     dtype.DType
 	Reduction comm.Reduction // default Sum
 	Root      int
@@ -40,15 +40,21 @@ type Config struct {
 	Time   time.Duration // to measure each row; default 200 ms
 	Warmup int           // rounds; default: a tenth of Time
 	Iters  int           // rounds; default: as many as fit in Time, but a few at least
+	Checks int           // rounds whose results are checked, before the measured ones and after them; default 1; or Unchecked
 
 	OnRow func(Row) // called on each rank after each row; may be nil
 }
+
+// Unchecked, as Checks, leaves the results alone.
+const Unchecked = -1
 
 const (
 	defaultMin  = 8
 	defaultMax  = 64 << 20
 	defaultStep = 4
 	defaultTime = 200 * time.Millisecond
+
+	mostSizes = 1 << 20 // of one run
 )
 
 // Check reports what is wrong with the config for a world of so many ranks. Run
@@ -80,6 +86,9 @@ func (g *Config) fill(n int) (*operation, error) {
 	if g.Step == 0 {
 		g.Step = defaultStep
 	}
+	if g.Checks == 0 {
+		g.Checks = 1
+	}
 	if g.DType == dtype.Invalid {
 		g.DType = dtype.Float32
 	}
@@ -101,6 +110,12 @@ func (g *Config) fill(n int) (*operation, error) {
 		return nil, fmt.Errorf("bench: sizes from %d to %d bytes", g.Min, g.Max)
 	case g.Step < 2:
 		return nil, fmt.Errorf("bench: a factor of %d between sizes; want at least 2", g.Step)
+	case g.StepBytes < 0:
+		return nil, fmt.Errorf("bench: %d bytes between sizes", g.StepBytes)
+	case g.StepBytes > 0 && (g.Max-g.Min)/g.StepBytes > mostSizes:
+		return nil, fmt.Errorf("bench: %d bytes between sizes make more than %d sizes", g.StepBytes, mostSizes)
+	case g.Checks < Unchecked:
+		return nil, fmt.Errorf("bench: %d rounds to check", g.Checks)
 	case !g.DType.Valid():
 		return nil, fmt.Errorf("bench: dtype %v", g.DType)
 	case g.Root < 0 || g.Root >= n:
@@ -120,20 +135,27 @@ func (g *Config) fill(n int) (*operation, error) {
 }
 
 // sizes returns the numbers of bytes to measure, ascending, with the largest at the
-// end whatever the factor. Each is a whole number of units: elements, times ranks
+// end whatever the step. Each is a whole number of units: elements, times ranks
 // where each has a block.
 func (g *Config) sizes(unit int) []int {
 	var all []int
 	add := func(s int) {
 		size := (s + unit - 1) / unit * unit
-		if !slices.Contains(all, size) {
+		if len(all) == 0 || size > all[len(all)-1] {
 			all = append(all, size)
 		}
 	}
-	for s := g.Min; s > 0; s *= g.Step {
-		add(s)
-		if s > g.Max/g.Step { // the next is too large, or beyond an int
-			break
+	switch {
+	case g.StepBytes > 0:
+		for s := g.Min; s < g.Max; s += g.StepBytes {
+			add(s)
+		}
+	default:
+		for s := g.Min; s > 0; s *= g.Step {
+			add(s)
+			if s > g.Max/g.Step { // the next is too large, or beyond an int
+				break
+			}
 		}
 	}
 	add(g.Max)

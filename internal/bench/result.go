@@ -42,7 +42,8 @@ type Row struct {
 	InPlace   bool    `json:"in_place"`
 	Ranks     int     `json:"ranks"`
 	Rounds    int     `json:"rounds"`
-	Errors    int     `json:"errors"` // elements that were not what they must be
+	Checked   int     `json:"checked"` // rounds of which every element was looked at
+	Errors    int     `json:"errors"`  // elements that were not what they must be
 }
 
 // fill sets what follows from the measured seconds.

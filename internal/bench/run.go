@@ -143,7 +143,7 @@ func (r *Runner) row(size int, inPlace bool) (Row, error) {
 		Reduction: reductionName(r.op, r.cfg.Reduction), InPlace: inPlace, Ranks: r.c.Size(), Fabric: r.cfg.Fabric,
 		Memory: string(r.cfg.Memory), Device: r.a.Device(), Refill: r.cfg.Refill}
 
-	wrong, err := r.check(rd, &row.Algorithm)
+	wrong, err := r.checked(rd, &row)
 	if err != nil {
 		return row, err
 	}
@@ -151,7 +151,7 @@ func (r *Runner) row(size int, inPlace bool) (Row, error) {
 	if err != nil {
 		return row, err
 	}
-	again, err := r.check(rd, &row.Algorithm)
+	again, err := r.checked(rd, &row)
 	if err != nil {
 		return row, err
 	}
@@ -166,8 +166,26 @@ func (r *Runner) row(size int, inPlace bool) (Row, error) {
 	return row, nil
 }
 
+// checked runs the rounds that are to be checked, or one that says which algorithm runs, and counts this rank's wrong elements.
+func (r *Runner) checked(rd round, row *Row) (wrong int, err error) {
+	hook := r.c.RegisterCompletionHook(func(i comm.OpInfo, _ error) { row.Algorithm = i.Algorithm })
+	defer hook.Remove()
+	if r.cfg.Checks == Unchecked {
+		return 0, r.hinted(rd.once)
+	}
+	for range r.cfg.Checks {
+		n, err := r.check(rd)
+		if err != nil {
+			return 0, err
+		}
+		wrong += n
+		row.Checked++
+	}
+	return wrong, nil
+}
+
 // check runs the operation once on known values and counts this rank's wrong elements.
-func (r *Runner) check(rd round, algorithm *string) (int, error) {
+func (r *Runner) check(rd round) (int, error) {
 	if rd.out != nil {
 		if err := poison(rd.out); err != nil {
 			return 0, err
@@ -176,10 +194,7 @@ func (r *Runner) check(rd round, algorithm *string) (int, error) {
 	if err := r.patterns.fill(rd.in, rd.inSpans); err != nil {
 		return 0, err
 	}
-	hook := r.c.RegisterCompletionHook(func(i comm.OpInfo, _ error) { *algorithm = i.Algorithm })
-	err := r.hinted(rd.once)
-	hook.Remove()
-	if err != nil {
+	if err := r.hinted(rd.once); err != nil {
 		return 0, err
 	}
 	return r.patterns.errors(rd.out, rd.outSpans)
