@@ -10,6 +10,7 @@ type (
 	TimeoutError         = backend.TimeoutError
 	PeerLostError        = backend.PeerLostError
 	AbortedError         = backend.AbortedError
+	PanicError           = backend.PanicError
 	UnsupportedError     = backend.UnsupportedError
 	InternalError        = backend.InternalError
 	FinalizedError       = backend.FinalizedError

@@ -87,17 +87,17 @@ func (b *Batch) Issue(ctx context.Context, opts ...Option) error {
 		}
 		all.work.start()
 	}
-	r := &round{c: c, calls: b.calls, held: true}
+	r, held := &round{c: c, calls: b.calls, work: all.work}, true
 	b.calls = nil
-	defer r.unwind("batch", all.work)
+	defer c.unwind(r, &held)
 	err := r.post(all.work != nil)
 	if all.work == nil {
 		err = single(errors.Join(err, r.await()))
-		r.held = false
+		held = false
 		c.gate.exit()
-		return err
+		return thrown(err)
 	}
-	r.held = false
+	held = false
 	go c.attempt("batch", r, func() error { return single(errors.Join(err, r.await())) }, func(err error) {
 		r.abandon()
 		c.gate.exit()

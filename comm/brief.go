@@ -35,7 +35,7 @@ func (c *Comm) brief(ctx context.Context, kind Kind, t *tensor.Tensor, root int,
 		return nil, false
 	}
 	o, held := &c.own, true
-	defer c.unwindLane(o, &held)
+	defer c.unwind(o, &held)
 	if o.Kind != kind || !o.bare {
 		*o = call{owner: true, bare: true}
 		o.Kind = kind
@@ -61,6 +61,7 @@ func (c *Comm) brief(ctx context.Context, kind Kind, t *tensor.Tensor, root int,
 	c.lane.release()
 	if err != nil {
 		c.fatal(err)
+		thrown(err)
 	}
 	return err, true
 }

@@ -71,7 +71,7 @@ func (c *Comm) collective(o *call) error {
 		return c.collectiveOn(o)
 	}
 	held := o.owner
-	defer c.unwindLane(o, &held)
+	defer c.unwind(o, &held)
 	if err := c.validate(o); err != nil {
 		c.rec.Refused(err)
 		c.refuse(o.Kind.String(), held, err)
@@ -101,6 +101,7 @@ func (c *Comm) collective(o *call) error {
 		c.disown()
 		if err != nil {
 			c.fatal(err)
+			thrown(err)
 		}
 		return err
 	}

@@ -47,7 +47,7 @@ func (c *Comm) pointToPoint(o *call) error {
 		return &FinalizedError{Where: c.at(o.Kind.String())}
 	}
 	inside := true
-	defer c.unwindGate(o, &inside)
+	defer c.unwind(o, &inside)
 	o.record = c.rec.Issue(&o.Op, o.work != nil, false)
 	if o.work == nil {
 		err := c.post(o)
@@ -58,7 +58,7 @@ func (c *Comm) pointToPoint(o *call) error {
 		c.gate.exit()
 		*o = call{}
 		c.transfers.Put(o)
-		return err
+		return thrown(err)
 	}
 	w := o.work
 	if err := w.issue(); err != nil {

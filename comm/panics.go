@@ -2,66 +2,16 @@ package comm
 
 import (
 	"errors"
-	"fmt"
 	"reflect"
 	"runtime"
 	"runtime/debug"
 	"time"
 )
 
-// PanicError reports that a hook of an operation, or other code of the program that it called, as a context's, has panicked or has ended
-// its goroutine with runtime.Goexit. It breaks the communicator: on this rank the *[AbortedError] of every other operation has it
-// as Err, and the other ranks' have its text as their Reason.
-//
-// What panics on the goroutine of a call goes on to its caller, when the communicator is broken. On a goroutine of this package,
-// where nobody could recover it, it's the operation's error: of one that is asynchronous, or had to wait for its turn, or is on a stream.
-type PanicError struct {
-	Where
-	Hook  string // the hook's kind and function, as in "pre-hook main.check"; "" if it was no hook
-	Value any    // what it has panicked with; nil for runtime.Goexit
-	Stack []byte // of its goroutine, as runtime/debug has it
-	Err   error  // what the operation had failed with before its completion hook ran; may be nil
-}
-
-func (e *PanicError) Error() string {
-	return fmt.Sprintf("chorus: rank %d of %q: %s", e.Rank, e.Comm, e.what())
-}
-
-// what is the error's text as the other ranks have it, who know whose it is.
-func (e *PanicError) what() string {
-	text := e.Op
-	if e.Seq != 0 {
-		text += fmt.Sprintf(" #%d", e.Seq)
-	}
-	if text != "" && e.Hook != "" {
-		text += ": "
-	}
-	text += e.Hook
-	if e.Value == nil {
-		return text + " ended its goroutine with runtime.Goexit"
-	}
-	return fmt.Sprintf("%s panicked: %v", text, e.Value)
-}
-
-// Is makes the error ErrAborted, which the others get.
-func (e *PanicError) Is(target error) bool { return target == ErrAborted }
-
-// Unwrap returns the operation's own error, and the value if it's one.
-func (e *PanicError) Unwrap() []error {
-	var all []error
-	if e.Err != nil {
-		all = append(all, e.Err)
-	}
-	if err, ok := e.Value.(error); ok {
-		all = append(all, err)
-	}
-	return all
-}
-
 // panicReason is a PanicError as the reason of an abort.
 type panicReason struct{ err *PanicError }
 
-func (r panicReason) Error() string { return r.err.what() }
+func (r panicReason) Error() string { return r.err.Reason() }
 func (r panicReason) Unwrap() error { return r.err }
 
 // running is the hook of a call that runs, for PanicError.
@@ -90,10 +40,22 @@ func hookName(kind string, f any) string {
 
 // calls are what may be on a goroutine: a call, or several.
 type calls interface {
-	current() *call // whose hook runs, if one does
+	current() *call                   // whose hook runs, if one does
+	release(c *Comm, why *PanicError) // gives back what the goroutine holds for them
 }
 
 func (o *call) current() *call { return o }
+
+func (o *call) release(c *Comm, why *PanicError) {
+	if !o.Kind.PointToPoint() {
+		c.disown()
+		return
+	}
+	c.gate.exit()
+	if o.work != nil {
+		o.work.settle(why)
+	}
+}
 
 // panicked breaks the communicator because of what a deferred function has recovered, nil for Goexit, in an operation.
 // under may be nil. The goroutine still has the stack of it.
@@ -138,34 +100,33 @@ func (c *Comm) attempt(op string, under calls, f func() error, then func(error))
 	returned = true
 }
 
-// unwindLane is deferred by the goroutine of a call while it holds the lane. If the call doesn't return but panics, or ends the
-// goroutine, the lane is given back.
-func (c *Comm) unwindLane(o *call, held *bool) {
+// unwind is deferred by the goroutine of a call while it holds the lane, or is in the gate. If the call doesn't return but panics, or ends the
+// goroutine, that is given back.
+func (c *Comm) unwind(under calls, held *bool) {
 	if !*held {
 		return
 	}
 	value := recover()
-	c.panicked(o.Kind.String(), o, value)
-	c.disown()
+	under.release(c, c.panicked("", under, value))
 	if value != nil {
 		panic(value)
 	}
 }
 
-// unwindGate is unwindLane for a transfer, which is in the gate.
-func (c *Comm) unwindGate(o *call, held *bool) {
-	if !*held {
-		return
+// thrown passes what the context of an operation that ran on its caller's goroutine has panicked with on to the caller, for whom nothing is held any
+// more. It returns any other error.
+func thrown(err error) error {
+	switch e := err.(type) {
+	case *PanicError:
+		panic(e.Value)
+	case *UnsettledError:
+		thrown(e.Err)
+	case interface{ Unwrap() []error }:
+		for _, err := range e.Unwrap() {
+			thrown(err)
+		}
 	}
-	value := recover()
-	err := c.panicked(o.Kind.String(), o, value)
-	c.gate.exit()
-	if o.work != nil {
-		o.work.settle(err)
-	}
-	if value != nil {
-		panic(value)
-	}
+	return err
 }
 
 var errPanicked = errors.New("its program panicked")

@@ -285,6 +285,80 @@ func TestContextPanics(t *testing.T) {
 	}
 }
 
+// moody is a context that panics when a wait asks for its end.
+type moody struct{ context.Context }
+
+func (moody) Done() <-chan struct{} { panic(errBoom) }
+
+// A context that panics in the middle of a wait breaks the communicator on all ranks, as a hook does; the fabric's locks are free, so that other
+// communicators on it work.
+func TestContextPanicsInWait(t *testing.T) {
+	for name, call := range map[string]func(ctx context.Context, c *comm.Comm) error{
+		"barrier": barrier,
+		"brief":   func(ctx context.Context, c *comm.Comm) error { return c.AllReduce(ctx, zeros(4), comm.Sum) },
+		"ring": func(ctx context.Context, c *comm.Comm) error {
+			return c.AllReduce(ctx, zeros(4), comm.Sum, comm.Algorithm("ring"))
+		},
+		"recv":  func(ctx context.Context, c *comm.Comm) error { return c.Recv(ctx, zeros(4), 1) },
+		"batch": func(ctx context.Context, c *comm.Comm) error { return swap(c).Issue(ctx) },
+		"asynchronous recv": func(ctx context.Context, c *comm.Comm) error {
+			return waited(func(opts ...comm.Option) error { return c.Recv(ctx, zeros(4), 1, opts...) })
+		},
+		"queued": func(ctx context.Context, c *comm.Comm) error {
+			return waited(func(opts ...comm.Option) error { return c.Barrier(ctx, opts...) })
+		},
+	} {
+		for _, fabric := range []string{"mem", "shm", "tcp"} {
+			t.Run(name+"/"+fabric, func(t *testing.T) {
+				t.Parallel()
+				contextPanics(t, over(fabric)(t, 2), call, name == "asynchronous recv" || name == "queued")
+			})
+		}
+	}
+}
+
+func contextPanics(t *testing.T, comms []*comm.Comm, call func(ctx context.Context, c *comm.Comm) error, behind bool) {
+	gone := make(chan struct{})
+	each(t, comms, func(ctx context.Context, c *comm.Comm) error {
+		other, err := c.Split(ctx, []int{0, 1}, comm.SplitName("other"))
+		if err != nil {
+			return err
+		}
+		if c.Rank() == 0 {
+			got := outcome(t, func() error { return call(moody{context.Background()}, c) })
+			close(gone)
+			var p *comm.PanicError
+			if behind && !errors.As(got.err, &p) || !behind && got.value != errBoom {
+				return fmt.Errorf("the call ended with %+v", got)
+			}
+			if !errors.As(c.Err(), &p) || p.Value != errBoom || p.Hook != "" || !bytes.Contains(p.Stack, []byte("moody.Done")) {
+				return fmt.Errorf("the cause is %v", c.Err())
+			}
+		} else {
+			<-gone // so that the other waits
+		}
+		select {
+		case <-c.Broken():
+		case <-time.After(10 * time.Second):
+			return errors.New("it's not broken")
+		}
+		err = outcome(t, func() error { return c.AllReduce(ctx, zeros(4), comm.Sum) }).err
+		var aborted *comm.AbortedError
+		if !errors.As(err, &aborted) || aborted.By != 0 || !strings.Contains(aborted.Reason, "panicked: boom") {
+			return fmt.Errorf("the next call ended with %v", err)
+		}
+		for _, f := range []func() error{
+			func() error { return swap(other).Issue(ctx) },
+			func() error { return other.AllReduce(ctx, zeros(4), comm.Sum) },
+		} {
+			if err := outcome(t, f).err; err != nil {
+				return fmt.Errorf("another communicator: %w", err)
+			}
+		}
+		return errors.Join(outcome(t, func() error { return other.Finalize(ctx) }).err, outcome(t, func() error { return c.Finalize(ctx) }).err)
+	})
+}
+
 // An abort hook has no operation and no caller: its panic is logged.
 func TestAbortHookPanics(t *testing.T) {
 	for _, exits := range []bool{false, true} {

@@ -9,9 +9,9 @@ import (
 type round struct {
 	c       *Comm
 	calls   []*call
-	posted  int // so many of them, from the first
-	awaited int // so many of these
-	held    bool
+	work    *Work // nil if it isn't asynchronous
+	posted  int   // so many of them, from the first
+	awaited int   // so many of these
 }
 
 // current is the transfer that was posted, or completed, last.
@@ -56,20 +56,12 @@ func (r *round) abandon() {
 	}
 }
 
-// unwind is deferred by the goroutine of a call while the round is in the gate; see unwindLane.
-func (r *round) unwind(op string, w *Work) {
-	if !r.held {
-		return
-	}
-	value := recover()
-	err := r.c.panicked(op, r, value)
+// release implements calls.
+func (r *round) release(c *Comm, why *PanicError) {
 	r.abandon()
-	r.c.gate.exit()
-	if w != nil {
-		w.settle(err)
-	}
-	if value != nil {
-		panic(value)
+	c.gate.exit()
+	if r.work != nil {
+		r.work.settle(why)
 	}
 }
 

@@ -164,7 +164,7 @@ func (w *Window) Put(ctx context.Context, src *tensor.Tensor, to Target, opts ..
 			return w.w.Put(context.Background(), ts[0], to, timeout)
 		}, src)
 	}
-	return w.w.Put(o.Ctx, src, to, o.Timeout)
+	return thrown(w.w.Put(o.Ctx, src, to, o.Timeout))
 }
 
 // Get reads the target into dst.
@@ -185,7 +185,7 @@ func (w *Window) Get(ctx context.Context, dst *tensor.Tensor, from Target, opts 
 			return w.w.Get(context.Background(), ts[0], from, timeout)
 		}, dst)
 	}
-	return w.w.Get(o.Ctx, dst, from, o.Timeout)
+	return thrown(w.w.Get(o.Ctx, dst, from, o.Timeout))
 }
 
 // updates checks that a reduction suits one-sided updates.
@@ -222,7 +222,7 @@ func (w *Window) Accumulate(ctx context.Context, src *tensor.Tensor, r Reduction
 			return w.w.Accumulate(context.Background(), ts[0], r.Kind, to, timeout)
 		}, src)
 	}
-	return w.w.Accumulate(o.Ctx, src, r.Kind, to, o.Timeout)
+	return thrown(w.w.Accumulate(o.Ctx, src, r.Kind, to, o.Timeout))
 }
 
 // FetchOp combines the one-element src into the target atomically and puts the value before into old.
@@ -247,7 +247,7 @@ func (w *Window) FetchOp(ctx context.Context, old, src *tensor.Tensor, r Reducti
 			return w.w.FetchOp(context.Background(), ts[0], ts[1], r.Kind, to, timeout)
 		}, old, src)
 	}
-	return w.w.FetchOp(o.Ctx, old, src, r.Kind, to, o.Timeout)
+	return thrown(w.w.FetchOp(o.Ctx, old, src, r.Kind, to, o.Timeout))
 }
 
 // CompareAndSwap stores desired at the target if it holds expected, bit by bit, atomically, and puts the
@@ -270,7 +270,7 @@ func (w *Window) CompareAndSwap(ctx context.Context, old, expected, desired *ten
 			return w.w.CompareAndSwap(context.Background(), ts[0], ts[1], ts[2], to, timeout)
 		}, old, expected, desired)
 	}
-	return w.w.CompareAndSwap(o.Ctx, old, expected, desired, to, o.Timeout)
+	return thrown(w.w.CompareAndSwap(o.Ctx, old, expected, desired, to, o.Timeout))
 }
 
 func (w *Window) scalars(op string, to Target, ts ...*tensor.Tensor) error {
@@ -302,7 +302,7 @@ func (w *Window) Signal(ctx context.Context, peer, slot int, opts ...Option) err
 			return w.w.Signal(context.Background(), peer, slot, timeout)
 		})
 	}
-	return w.w.Signal(o.Ctx, peer, slot, o.Timeout)
+	return thrown(w.w.Signal(o.Ctx, peer, slot, o.Timeout))
 }
 
 // WaitSignal waits for one signal from the peer in the slot and consumes it. Close does
@@ -354,7 +354,7 @@ func (w *Window) Fence(ctx context.Context, peer int, opts ...Option) error {
 			return w.w.Fence(context.Background(), peer, timeout)
 		})
 	}
-	return w.w.Fence(o.Ctx, peer, o.Timeout)
+	return thrown(w.w.Fence(o.Ctx, peer, o.Timeout))
 }
 
 // Map returns the peer's memory as a one-dimensional tensor of this process, if Access(peer) is Unified.

@@ -1,8 +1,10 @@
 package fabric
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"runtime"
 	"sort"
 	"sync"
 	"time"
@@ -101,6 +103,8 @@ type Config struct {
 	Exchange func(ctx context.Context, payload []byte) ([][]byte, error)
 	// HostID identifies the memory domain of this rank: equal for ranks that can share memory.
 	HostID string
+	// Cores is how many cores the ranks of this host may use together, which may be bound to different ones; 0: as many as this process.
+	Cores int
 	// Rendezvous is a host name or address that the route to the peers is chosen by; may be empty.
 	Rendezvous string
 	// Security protects the links that leave the process: who connects proves that it knows the job's secret, where there is one.
@@ -110,6 +114,9 @@ type Config struct {
 	// Options are the fabric's own settings, by name; unknown names are an error.
 	Options map[string]string
 }
+
+// HostCores returns Cores, or what it is by default.
+func (c Config) HostCores() int { return cmp.Or(c.Cores, runtime.NumCPU()) }
 
 // DefaultTimeout bounds what has no deadline of its own.
 const DefaultTimeout = 600 * time.Second

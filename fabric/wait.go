@@ -3,8 +3,9 @@ package fabric
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
-	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -74,6 +75,7 @@ type Waiter struct {
 	parked   atomic.Uint32
 	wake     chan struct{}
 	timer    *time.Timer
+	ctxDone  <-chan struct{} // the context's, as the last check has found it
 }
 
 // NewWaiter returns a Waiter that watches a.
@@ -127,16 +129,9 @@ func (w *Waiter) Check() error {
 	if w.Abort.Raised() {
 		return w.Abort.Cause()
 	}
-	if p := w.poller(); p != nil {
-		if err := p.Poll(); err != nil {
-			return err
-		}
-	}
 	if w.Ctx != nil {
-		select {
-		case <-w.Ctx.Done():
-			return context.Cause(w.Ctx)
-		default:
+		if err := w.ended(); err != nil {
+			return err
 		}
 	}
 	if !w.start.IsZero() && w.Timeout <= 0 && w.Slow == nil {
@@ -153,6 +148,38 @@ func (w *Waiter) Check() error {
 		w.Slow()
 	}
 	return nil
+}
+
+// PanicError is a wait's error if a method of its context has panicked: whoever waits may hold a fabric's locks, which are given back as after any
+// other reason to give up.
+type PanicError struct {
+	Value any
+	Stack []byte // of the goroutine, as runtime/debug has it
+}
+
+func (e *PanicError) Error() string {
+	return fmt.Sprintf("fabric: the wait's context panicked: %v", e.Value)
+}
+
+// ended asks the context whether the wait is to end, and why.
+func (w *Waiter) ended() (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &PanicError{v, debug.Stack()}
+		}
+	}()
+	if p := w.poller(); p != nil {
+		if err := p.Poll(); err != nil {
+			return err
+		}
+	}
+	w.ctxDone = w.Ctx.Done()
+	select {
+	case <-w.ctxDone:
+		return context.Cause(w.Ctx)
+	default:
+		return nil
+	}
 }
 
 // Wake ends the current or next Park.
@@ -212,12 +239,8 @@ func (w *Waiter) Await(done <-chan struct{}) error {
 // doze blocks until somebody calls Wake, done is closed, or there may be a reason to give up. Whoever waits for Wake
 // has announced itself by parked, and looked once more at what it waits for.
 func (w *Waiter) doze(done <-chan struct{}) {
-	var ctxDone <-chan struct{}
-	if w.Ctx != nil {
-		ctxDone = w.Ctx.Done()
-	}
 	var expired <-chan time.Time
-	if w.Timeout > 0 || w.poller() != nil || w.Slow != nil {
+	if w.Timeout > 0 || w.poller() != nil || w.Slow != nil || w.start.IsZero() { // before the first check nothing is known of the context
 		w.timer.Reset(w.patience())
 		expired = w.timer.C
 	}
@@ -225,7 +248,7 @@ func (w *Waiter) doze(done <-chan struct{}) {
 	case <-w.wake:
 	case <-done:
 	case <-w.Abort.Done():
-	case <-ctxDone:
+	case <-w.ctxDone:
 	case <-expired:
 	}
 	w.timer.Stop()
@@ -269,10 +292,10 @@ var (
 	BlockPolicy   = Policy{}
 )
 
-// PolicyFor chooses by the number of ranks on this host and the cores this
-// process may use.
-func PolicyFor(localRanks int) Policy {
-	if localRanks <= runtime.NumCPU() {
+// PolicyFor chooses by the number of ranks on this host and of the cores that they may use
+// together.
+func PolicyFor(localRanks, cores int) Policy {
+	if localRanks <= cores {
 		return SpinPolicy
 	}
 	return CrowdedPolicy

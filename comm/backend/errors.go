@@ -179,6 +179,55 @@ func (e *AbortedError) Error() string {
 func (e *AbortedError) Is(target error) bool { return target == ErrAborted }
 func (e *AbortedError) Unwrap() error        { return e.Err }
 
+// PanicError reports that a hook of an operation, or other code of the program that it called, as a context's, has panicked or has ended
+// its goroutine with runtime.Goexit. It breaks the communicator: on this rank the *[AbortedError] of every other operation has it
+// as Err, and the other ranks' have its text as their Reason.
+//
+// What panics on the goroutine of a call goes on to its caller, when the communicator is broken. On a goroutine of package comm,
+// where nobody could recover it, it's the operation's error: of one that is asynchronous, or had to wait for its turn, or is on a stream.
+type PanicError struct {
+	Where
+	Hook  string // the hook's kind and function, as in "pre-hook main.check"; "" if it was no hook
+	Value any    // what it has panicked with; nil for runtime.Goexit
+	Stack []byte // of its goroutine, as runtime/debug has it
+	Err   error  // what the operation had failed with before its completion hook ran; may be nil
+}
+
+func (e *PanicError) Error() string {
+	return fmt.Sprintf("chorus: rank %d of %q: %s", e.Rank, e.Comm, e.Reason())
+}
+
+// Reason is the error's text as the other ranks have it, who know whose it is.
+func (e *PanicError) Reason() string {
+	text := e.Op
+	if e.Seq != 0 {
+		text += fmt.Sprintf(" #%d", e.Seq)
+	}
+	if text != "" && e.Hook != "" {
+		text += ": "
+	}
+	text += e.Hook
+	if e.Value == nil {
+		return text + " ended its goroutine with runtime.Goexit"
+	}
+	return fmt.Sprintf("%s panicked: %v", text, e.Value)
+}
+
+// Is makes the error ErrAborted, which the others get.
+func (e *PanicError) Is(target error) bool { return target == ErrAborted }
+
+// Unwrap returns the operation's own error, and the value if it's one.
+func (e *PanicError) Unwrap() []error {
+	var all []error
+	if e.Err != nil {
+		all = append(all, e.Err)
+	}
+	if err, ok := e.Value.(error); ok {
+		all = append(all, err)
+	}
+	return all
+}
+
 // CanceledError reports that a context had ended before the operation began, or
 // before a message, or one-sided operation, was through. The communicator stays usable.
 type CanceledError struct {

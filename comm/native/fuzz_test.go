@@ -139,6 +139,8 @@ func FuzzTerms(f *testing.F) {
 	f.Add([]byte(`{"Fabric":"mem","Cores":2,"StageBytes":1048576}`))
 	f.Add([]byte(`{"Fabric":"mem","Cores":1,"StageBytes":1048576,"Machine":{"Ranks":2}}`))
 	f.Add([]byte(`{"Fabric":"tcp","Cores":-1}`))
+	f.Add([]byte(`{"Fabric":"mem","Cores":1,"CPUs":"0-4000000000","StageBytes":1048576}`))
+	f.Add([]byte(`{"Fabric":"mem","Cores":1,"CPUs":"5,7","StageBytes":1048576}`))
 	f.Add([]byte(`{"Cores":1e999}`))
 	mine := terms{Fabric: "mem", Cores: 2, StageBytes: 4 << 20}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -152,7 +154,7 @@ func FuzzTerms(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			if m := agreed.machine(); agreed.Cores < 1 || agreed.Cores > 2 || agreed.StageBytes < minStage || agreed.StageBytes > 4<<20 || m.Validate() != nil {
+			if m := agreed.machine(); agreed.Cores < 1 || agreed.Cores > 1<<16 || agreed.here < 2 || agreed.StageBytes < minStage || agreed.StageBytes > 4<<20 || m.Validate() != nil {
 				t.Errorf("agreed on %+v", agreed)
 			}
 		}

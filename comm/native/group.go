@@ -282,6 +282,9 @@ func (g *group) whereIs(op *backend.Op) backend.Where {
 // broken turns the failure of a collective into a typed error, breaks the
 // communicator with it and tells the other ranks.
 func (g *group) broken(op *backend.Op, err error) error {
+	if p, ok := errors.AsType[*fabric.PanicError](err); ok {
+		return g.panicked(g.whereIs(op), p)
+	}
 	g.awaitReason(err)
 	if g.abort.Raised() {
 		return g.attended(g.relocate(g.abort.Cause(), op), op)
@@ -330,6 +333,13 @@ func (g *group) broken(op *backend.Op, err error) error {
 		g.fail(typed)
 	}
 	return g.attended(g.relocate(g.abort.Cause(), op), op)
+}
+
+// panicked breaks the communicator because the context of a call has panicked in a wait. It returns the error of that operation.
+func (g *group) panicked(at backend.Where, p *fabric.PanicError) error {
+	e := &backend.PanicError{Where: at, Value: p.Value, Stack: p.Stack}
+	g.fail(&backend.AbortedError{Where: g.where(), By: g.rank, Reason: e.Reason(), Err: e})
+	return e
 }
 
 // reasonTimeout is how long a rank whose peer has left, or withdrawn a message, in the

@@ -83,7 +83,7 @@ func (g *group) Wait(op *backend.Op) error {
 }
 
 // transferError makes a typed error of a failed transfer. Only a lost peer or an
-// abort breaks the communicator: other ranks aren't concerned by the rest.
+// abort breaks the communicator, or a context that panics: other ranks aren't concerned by the rest.
 func (g *group) transferError(op *backend.Op, t *transfer, err error) error {
 	m := &t.msg
 	if err == nil {
@@ -93,6 +93,9 @@ func (g *group) transferError(op *backend.Op, t *transfer, err error) error {
 		return nil
 	}
 	at := g.whereIs(op)
+	if p, ok := errors.AsType[*fabric.PanicError](err); ok {
+		return g.panicked(at, p)
+	}
 	var lost *fabric.PeerError
 	var long *fabric.TruncatedError
 	g.awaitReason(err)

@@ -6,19 +6,24 @@ import (
 	"fmt"
 
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/internal/cpuset"
 	"github.com/chorus-comms/chorus/plan"
 	"github.com/chorus-comms/chorus/plan/calibration"
 )
 
 // terms are what the ranks of a world must have in common: the same fabric, encrypted or not, and
-// the same numbers to choose algorithms by. Of cores and stages those are the least that any rank has; the costs are
+// the same numbers to choose algorithms by. Of cores, which the ranks of a host have together, and stages those are the least that any rank has; the costs are
 // what rank 0 has measured, if it's to use that.
 type terms struct {
 	Fabric     string
-	Cores      int
+	Cores      int    // that this process may use
+	Host       string `json:",omitempty"`
+	CPUs       string `json:",omitempty"` // which ones of its host, as the kernel lists them; empty if it doesn't say
 	StageBytes int
 	TLS        bool          `json:",omitempty"`
 	Machine    *plan.Machine `json:",omitempty"`
+
+	here int // cores that the ranks of this host may use together, once that's agreed
 }
 
 func (t terms) agree(ctx context.Context, at backend.Where, exchange func(context.Context, []byte) ([][]byte, error)) (terms, error) {
@@ -31,9 +36,13 @@ func (t terms) agree(ctx context.Context, at backend.Where, exchange func(contex
 		return t, err
 	}
 	var first terms
+	offers := make([]terms, len(all))
+	together := map[string]cpuset.Set{} // ranks that are bound to a core each have as many cores as ranks
 	for r, b := range all {
 		var x terms
-		if err := json.Unmarshal(b, &x); err != nil || x.Cores < 1 || x.StageBytes < minStage || x.Machine != nil && x.Machine.Validate() != nil {
+		err := json.Unmarshal(b, &x)
+		cpus, bad := cpuset.Parse(x.CPUs)
+		if err != nil || bad != nil || x.Cores < 1 || x.StageBytes < minStage || x.Machine != nil && x.Machine.Validate() != nil {
 			return t, &backend.InternalError{Where: at, Err: fmt.Errorf("rank %d offers the terms %q", r, b)}
 		}
 		if r == 0 {
@@ -46,7 +55,13 @@ func (t terms) agree(ctx context.Context, at backend.Where, exchange func(contex
 			say := map[bool]string{false: "new(without TLS)", true: "new(with TLS)"}
 			return t, &backend.MismatchError{Where: at, RankA: 0, RankB: r, OpA: say[first.TLS], OpB: say[x.TLS]}
 		}
-		t.Cores, t.StageBytes = min(t.Cores, x.Cores), min(t.StageBytes, x.StageBytes)
+		t.StageBytes = min(t.StageBytes, x.StageBytes)
+		offers[r], together[x.Host] = x, together[x.Host].Or(cpus)
+	}
+	t.here = max(t.Cores, len(together[t.Host]))
+	t.Cores = t.here
+	for _, x := range offers {
+		t.Cores = min(t.Cores, max(x.Cores, len(together[x.Host])))
 	}
 	t.Machine = first.Machine
 	return t, nil

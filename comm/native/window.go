@@ -191,6 +191,9 @@ func (w *window) where(op string) backend.Where {
 
 func (w *window) failure(op string, peer int, waiter *fabric.Waiter, err error) error {
 	at := w.where(op)
+	if p, ok := errors.AsType[*fabric.PanicError](err); ok {
+		return w.g.panicked(at, p)
+	}
 	var lost *fabric.PeerError
 	w.g.awaitReason(err)
 	switch {

@@ -21,6 +21,7 @@ import (
 	_ "github.com/chorus-comms/chorus/fabric/hybrid" // "auto", and with it "shm"
 	_ "github.com/chorus-comms/chorus/fabric/mem"
 	_ "github.com/chorus-comms/chorus/fabric/tcp"
+	"github.com/chorus-comms/chorus/internal/cpuset"
 	"github.com/chorus-comms/chorus/plan"
 	"github.com/chorus-comms/chorus/secure"
 	"github.com/chorus-comms/chorus/store"
@@ -67,7 +68,10 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 		round++
 		return bootstrap.Exchange(ctx, store.NewPrefix(fmt.Sprintf("%s/open/%d", c.Name, round), sealed), c.Rank, c.Size, payload)
 	}
-	mine := terms{Fabric: s.fabric, Cores: runtime.NumCPU(), StageBytes: s.stageBytes, TLS: policy.TLS != nil, Machine: s.calibrated(c)}
+	host, _ := s.hostID(cfg)    // if it can't be had, openFabric says so, when the others can hear it
+	cpus, _ := cpuset.Allowed() // where a sandbox refuses to say, their number must do
+	mine := terms{Fabric: s.fabric, Cores: runtime.NumCPU(), Host: host, CPUs: cpus.String(), StageBytes: s.stageBytes, TLS: policy.TLS != nil,
+		Machine: s.calibrated(c)}
 	agreed, err := mine.agree(ctx, at, exchange)
 	if twice, ok := errors.AsType[*bootstrap.DuplicateRankError](err); ok {
 		return nil, &backend.InvalidArgumentError{Where: at, Detail: twice.Error(), Err: twice}
@@ -83,7 +87,7 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	watched, unwatch := together.watch(ctx)
 	defer unwatch(nil)
 	fab, err := s.openFabric(watched, cfg, fabric.Config{
-		Rank: c.Rank, Size: c.Size, Exchange: exchange, Rendezvous: c.MasterAddr, Security: policy,
+		Rank: c.Rank, Size: c.Size, Exchange: exchange, HostID: host, Cores: agreed.here, Rendezvous: c.MasterAddr, Security: policy,
 		Timeout: c.Timeout, Options: s.fabricOptions,
 	})
 	if err != nil {
@@ -117,12 +121,18 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	return g, nil
 }
 
-// openFabric finds out which host this is, and opens the fabric.
-func (s *settings) openFabric(ctx context.Context, cfg *config.Config, c fabric.Config) (fabric.Fabric, error) {
-	c.HostID = cmp.Or(s.host, cfg.HostID)
+// hostID says which host this is.
+func (s *settings) hostID(cfg *config.Config) (string, error) {
+	if id := cmp.Or(s.host, cfg.HostID); id != "" {
+		return id, nil
+	}
+	return bootstrap.HostID()
+}
+
+// openFabric opens the fabric, once it's known which host this is.
+func (s *settings) openFabric(ctx context.Context, cfg *config.Config, c fabric.Config) (f fabric.Fabric, err error) {
 	if c.HostID == "" {
-		var err error
-		if c.HostID, err = bootstrap.HostID(); err != nil {
+		if c.HostID, err = s.hostID(cfg); err != nil {
 			return nil, err
 		}
 	}

@@ -204,7 +204,12 @@ func testCancelSend(t *testing.T, s *suite) {
 	})
 }
 
-// testGiveUp ends waits by timeout and by context; the message stays posted and
+// moody is a context that panics when it's asked for its end.
+type moody struct{ context.Context }
+
+func (moody) Done() <-chan struct{} { panic("moody") }
+
+// testGiveUp ends waits by timeout and by context, also by one that panics; the message stays posted and
 // can still be received.
 func testGiveUp(t *testing.T, s *suite) {
 	each(t, s.world(t, 2), func(r *rank) {
@@ -228,6 +233,11 @@ func testGiveUp(t *testing.T, s *suite) {
 			fail("after the cancellation: %v, done %v", err, m.Done())
 		}
 		<-gone
+		r.w.Begin(moody{context.Background()}, patience)
+		err := r.Fabric.Wait(m, r.w)
+		if p, ok := errors.AsType[*fabric.PanicError](err); !ok || p.Value != "moody" || m.Done() {
+			fail("after the panic: %v, done %v", err, m.Done())
+		}
 		r.tell(0, 0)
 		r.wait(m)
 		verify(buf, 1)

@@ -83,7 +83,7 @@ func (e *Endpoint) Join(ctx context.Context, locals []int, offers [][]byte, matc
 	c := e.config
 	f := &Fabric{
 		rank: c.Rank, size: c.Size, local: slices.Index(locals, c.Rank), locals: slices.Clone(locals),
-		opts: e.opts, policy: e.opts.policy(len(locals)), shape: shapeOf(len(locals)), timeout: c.Timeout,
+		opts: e.opts, policy: e.opts.policy(len(locals), c.HostCores()), shape: shapeOf(len(locals)), timeout: c.Timeout,
 		peers: make([]*peer, c.Size), match: match, stop: make(chan struct{}),
 	}
 	if f.local < 0 {

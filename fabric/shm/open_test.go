@@ -23,7 +23,7 @@ func TestOptions(t *testing.T) {
 		}
 	}
 	o, err := parseOptions(map[string]string{"wait": "block", "cma": "off", "map": "auto"})
-	if err != nil || o.reading || !o.mapping || o.policy(1) != fabric.BlockPolicy {
+	if err != nil || o.reading || !o.mapping || o.policy(1, 1) != fabric.BlockPolicy {
 		t.Errorf("%+v, %v", o, err)
 	}
 }

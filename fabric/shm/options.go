@@ -51,8 +51,8 @@ func parseOptions(set map[string]string) (options, error) {
 	return o, nil
 }
 
-// policy says how waits spend their time on a host with that many ranks.
-func (o options) policy(locals int) fabric.Policy {
+// policy says how waits spend their time on a host with that many ranks and cores for them.
+func (o options) policy(locals, cores int) fabric.Policy {
 	switch o.wait {
 	case "spin":
 		return fabric.Policy{Spins: fabric.SpinPolicy.Spins, Yields: endless}
@@ -61,5 +61,5 @@ func (o options) policy(locals int) fabric.Policy {
 	case "block":
 		return fabric.BlockPolicy
 	}
-	return fabric.PolicyFor(locals)
+	return fabric.PolicyFor(locals, cores)
 }

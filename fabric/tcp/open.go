@@ -188,7 +188,7 @@ func (f *Fabric) equip() error {
 
 // staff decides how connections are looked after, and so how many keepers stay: one, or with cores to spare one for each data connection.
 func (f *Fabric) staff(onHost int) {
-	f.patient = onHost <= runtime.NumCPU()
+	f.patient = onHost <= f.cores
 	f.spares = 2*onHost <= runtime.NumCPU()
 	f.procs = int32(runtime.GOMAXPROCS(0))
 	if f.spares {

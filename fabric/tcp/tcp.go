@@ -32,6 +32,7 @@ type Fabric struct {
 	spare      spare.Descriptor
 
 	keepers []*keeper
+	cores   int           // that the ranks of this host have together
 	patient bool          // a wait looks again and again before it sleeps: every rank has a core
 	spares  bool          // there are cores besides, so keepers help those that wait
 	drivers atomic.Int32  // goroutines in Wait that look
@@ -60,7 +61,7 @@ const (
 
 func newFabric(c fabric.Config, match *fabric.Matcher) *Fabric {
 	f := &Fabric{rank: c.Rank, size: c.Size, timeout: c.Timeout, hosts: make([]int, c.Size), peers: make([]*peer, c.Size),
-		security: c.Security, match: match, local: fabric.NewLocal(c.Rank, match, selfBuffer)}
+		security: c.Security, cores: c.HostCores(), match: match, local: fabric.NewLocal(c.Rank, match, selfBuffer)}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	return f
 }
