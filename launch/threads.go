@@ -28,7 +28,7 @@ func (r *runner) threads(localRank int) int {
 // sayThreads says that ranks are told to use one thread each, if their program listens.
 func (r *runner) sayThreads() {
 	if r.bound == nil && r.threads(0) > 0 && usesOpenMP(r.job.Command[0]) {
-		r.console.printf("%s is set to 1 for each rank, so that the ranks do not crowd the cores; set it yourself for the best speed", threadsVariable)
+		r.console.printf("OMP_NUM_THREADS is set to 1 for each rank, so that the ranks do not crowd the cores; set it yourself for the best speed")
 	}
 }
 

@@ -5,12 +5,13 @@
 package cpuset
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/chorus-comms/chorus/internal/affinity"
 )
 
 // Set is processors by their numbers, which ascend.
@@ -76,27 +77,17 @@ func (s Set) Or(t Set) Set {
 
 // Allowed returns the processors that the calling thread may use, by its affinity and its cgroup.
 func Allowed() (Set, error) {
-	var mask unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &mask); err != nil {
-		return nil, fmt.Errorf("cpuset: sched_getaffinity: %w", err)
-	}
-	var s Set
-	for n := range len(mask) * 64 {
-		if mask.IsSet(n) {
-			s = append(s, n)
-		}
+	s := Set(affinity.Cores())
+	if s == nil {
+		return nil, errors.New("cpuset: the kernel doesn't say which processors may be used")
 	}
 	return s, nil
 }
 
 // Tie binds the calling thread, which must be locked to its goroutine, and the processes that it starts from now on.
 func (s Set) Tie() error {
-	var mask unix.CPUSet
-	for _, n := range s {
-		mask.Set(n)
-	}
-	if err := unix.SchedSetaffinity(0, &mask); err != nil {
-		return fmt.Errorf("cpuset: processors %v: sched_setaffinity: %w", s, err)
+	if err := affinity.Pin(0, s...); err != nil {
+		return fmt.Errorf("cpuset: processors %v: %w", s, err)
 	}
 	return nil
 }
