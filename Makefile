@@ -4,7 +4,7 @@ PYTHON  ?= python3
 VENV    := .venv
 TORCH   := 2.13.0
 
-.PHONY: demo test build venv capi python python-versions conformance compare bench-commits wheels release clean
+.PHONY: demo test build venv capi python python-versions conformance compare bench-commits wheels release site site-tools clean
 
 build:
 	CGO_ENABLED=0 $(GO) build ./...
@@ -69,6 +69,20 @@ compare:
 OLD ?= HEAD
 bench-commits:
 	GO="$(GO)" bash scripts/bench-commits.sh $(OLD) $(NEW)
+
+# The documentation as a site, in out/site: docs/, with the references of Go and Python. What makes it lives in .venvs/site (60 MB).
+SITE := .venvs/site
+$(SITE)/ok: site/requirements.txt
+	$(PYTHON) -m venv --clear $(SITE)
+	$(SITE)/bin/pip install -q --disable-pip-version-check -r site/requirements.txt
+	touch $@
+
+site-tools: $(SITE)/ok
+
+site: site-tools
+	$(GO) run ./site/goref out/site-pages
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build -f site/mkdocs.yml
+	@echo "the site is in out/site: open out/site/index.html"
 
 clean:
 	rm -rf $(VENV) .venvs .peers bin out dist

@@ -77,6 +77,59 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestAnchors follows every link to a heading, by the anchors that GitHub and the site give.
+func TestAnchors(t *testing.T) {
+	code := regexp.MustCompile("(?s)```.*?```")
+	heading := regexp.MustCompile("(?m)^#+ (.*)$")
+	markup := regexp.MustCompile("\\[([^]]*)\\]\\([^)]*\\)|[^\\pL\\pN _-]")
+	link := regexp.MustCompile(`\]\(([^)#:]*)#([^)]+)\)`)
+	anchors, links := map[string]map[string]bool{}, 0
+	for page, text := range pages(t) {
+		anchors[page] = map[string]bool{}
+		for _, m := range heading.FindAllStringSubmatch(code.ReplaceAllString(text, ""), -1) {
+			words := markup.ReplaceAllString(strings.ToLower(m[1]), "$1")
+			anchors[page][strings.ReplaceAll(words, " ", "-")] = true
+		}
+	}
+	for page, text := range pages(t) {
+		for _, m := range link.FindAllStringSubmatch(code.ReplaceAllString(text, ""), -1) {
+			target := page
+			if m[1] != "" {
+				target = filepath.Join(filepath.Dir(page), m[1])
+			}
+			if known, ok := anchors[target]; ok {
+				links++
+				if !known[m[2]] {
+					t.Errorf("%s: %s has no heading for #%s", page, target, m[2])
+				}
+			}
+		}
+	}
+	if links < 20 {
+		t.Errorf("found only %d links to headings", links)
+	}
+}
+
+// TestNavigation demands that the site's navigation has every page, and none that isn't there.
+func TestNavigation(t *testing.T) {
+	_, nav, _ := strings.Cut(read(t, "../site/mkdocs.yml"), "\nnav:\n")
+	listed := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^ +- (?:[^:]+: )?([a-z0-9-]+\.md)$`).FindAllStringSubmatch(nav, -1) {
+		listed[m[1]] = true
+	}
+	outside := map[string]bool{"index.md": true, "changelog.md": true, "contributing.md": true, "reporting.md": true, "examples.md": true}
+	for page := range pages(t) {
+		if filepath.Dir(page) == "." && !listed[page] {
+			t.Errorf("site/mkdocs.yml lacks %s in its navigation", page)
+		}
+	}
+	for page := range listed {
+		if _, err := os.Stat(page); err != nil && !outside[page] {
+			t.Errorf("site/mkdocs.yml has %s in its navigation: %v", page, err)
+		}
+	}
+}
+
 // TestExcerpts demands that code which a page takes from a file, as the comment
 // "from: path" above it says, stands in that file.
 func TestExcerpts(t *testing.T) {

@@ -702,12 +702,14 @@ def new_comm(
         abort_process_on_timeout_or_error: whether a failure aborts the process; as
             TORCHCOMM_ABORT_ON_ERROR says, or no.
         timeout: of this call, and of operations that give none; as TORCHCOMM_TIMEOUT_SECONDS says, or 600 s.
-        is_high_priority_stream, high_priority_stream: of the communicator's stream; no meaning for CPUs.
+        is_high_priority_stream: of the communicator's stream; no meaning for CPUs.
         store: where the ranks meet, any store of PyTorch; without one, at MASTER_ADDR and MASTER_PORT.
         enable_reconfigure: return at once, without a world: rank -1 and size 0, until :meth:`TorchComm.reconfigure`. Other
             communicators can be reconfigured, too.
         hints: for the backend, under Chorus's names or the original's; unknown ones are a warning.
-        rank, world_size: which rank this is; as the launcher's environment says. Not in the original.
+        high_priority_stream: another name of is_high_priority_stream.
+        rank: which rank this is; as the launcher's environment says. Not in the original.
+        world_size: how many there are; likewise.
 
     Raises ModuleNotFoundError for an unknown backend, :class:`chorus.UnsupportedError` for what this version lacks,
     and :class:`chorus.TimeoutError`, which names the ranks that didn't come.

@@ -1,0 +1,110 @@
+"""The site of the documentation, in a browser."""
+
+import functools
+import http.server
+import os
+import pathlib
+import subprocess
+import threading
+import urllib.parse
+
+import pytest
+from browser import Browser, chromium
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SITE = ROOT / "out" / "site"
+REPOSITORY = "https://github.com/chorus-comms/chorus/"
+
+pytestmark = pytest.mark.skipif("CHORUS_TEST_LONG" not in os.environ, reason="CHORUS_TEST_LONG: it builds the whole site")
+
+# What a page says about itself: links and what it loads, anchors, and how much wider it is than the window.
+FACTS = """({
+    links: [...document.querySelectorAll("a[href], link[href]:not([rel=canonical])")].map(e => e.getAttribute("href")),
+    loads: [...document.querySelectorAll("img[src], script[src]")].map(e => e.getAttribute("src")),
+    anchors: [...document.querySelectorAll("[id], a[name]")].map(e => e.id || e.name),
+    broken: [...document.images].filter(e => e.complete && !e.naturalWidth).map(e => e.src),
+    wider: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+    widest: [...document.body.querySelectorAll("article *")].filter(e => e.getBoundingClientRect().right > innerWidth + 1
+        && !e.closest("pre, .md-typeset__scrollwrap, .md-typeset__table, nav")).slice(0, 3).map(e => e.outerHTML.slice(0, 200)),
+    words: document.querySelector("article").innerText.split(/\\s+/).length,
+})"""
+
+
+@pytest.fixture(scope="module")
+def site():
+    """The address of the site, built anew and served."""
+    chromium()
+    done = subprocess.run(["make", "site-tools"], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"what makes the site can't be installed: {done.stderr[-500:]}")
+    done = subprocess.run(["make", "site"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+    assert "WARNING" not in done.stderr, done.stderr
+    handler = functools.partial(Quiet, directory=SITE)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+def pages():
+    """Every page, but the one that a server shows for those that aren't there: its links begin where the site will be."""
+    return sorted(p.relative_to(SITE).as_posix() for p in SITE.rglob("*.html") if p.name != "404.html")
+
+
+def wrong_outside(link):
+    """What is wrong with a link that leaves the site; nobody is asked."""
+    url = urllib.parse.urlsplit(link)
+    if url.scheme == "mailto":
+        return None if "@" in url.path else "not an address"
+    if url.scheme not in ("https", "http"):
+        return "unknown scheme"
+    if not url.hostname or ("." not in url.hostname and url.hostname != "localhost") or " " in link:
+        return "not an address"
+    if link.startswith(REPOSITORY):
+        kind, _, path = url.path.removeprefix("/chorus-comms/chorus/").partition("/main/")
+        if kind in ("blob", "tree", "raw") and not (ROOT / urllib.parse.unquote(path)).exists():
+            return "the repository doesn't have that"
+    return None
+
+
+def test_site(site, tmp_path):
+    """Every page: no broken link, a silent console, and nothing wider than a phone."""
+    wrong, facts = [], {}
+    with Browser() as browser:
+        for page in pages():
+            browser.open(site + page, 390, 844)
+            facts[page] = fact = browser.evaluate(FACTS)
+            wrong += [f"{page}: the console says: {text}" for text in browser.complaints]
+            wrong += [f"{page}: no such picture: {src}" for src in fact["broken"]]
+            if fact["wider"] > 0:
+                wrong.append(f"{page}: {fact['wider']} px wider than a phone: {fact['widest']}")
+            if page in ("index.html", "pytorch.html", "go/comm.html", "python/chorus.html"):
+                name = page.replace("/", "-").removesuffix(".html")
+                browser.picture(tmp_path / f"{name}-390.png")
+                browser.open(site + page, 1280, 900)
+                browser.picture(tmp_path / f"{name}-1280.png")
+    for page, fact in facts.items():
+        for link in {*fact["links"], *fact["loads"]}:
+            url = urllib.parse.urlsplit(urllib.parse.urljoin(site + page, link))
+            if f"{url.scheme}://{url.netloc}/" != site:
+                if problem := wrong_outside(link):
+                    wrong.append(f"{page}: {link}: {problem}")
+                continue
+            target = urllib.parse.unquote(url.path).lstrip("/") or "index.html"
+            target = target + "index.html" if target.endswith("/") else target
+            if not (SITE / target).is_file():
+                wrong.append(f"{page}: {link}: no such page")
+            elif url.fragment and target in facts and urllib.parse.unquote(url.fragment) not in facts[target]["anchors"]:
+                wrong.append(f"{page}: {link}: no such place in {target}")
+    assert not wrong, "\n".join(wrong)
+    # All parts are there, with what was generated.
+    assert len(facts) > 60, sorted(facts)
+    for page, anchor in ("go/comm.html", "Comm.AllReduce"), ("python/chorus.html", "chorus.empty"), ("python/torchcomms.html", "chorus.torchcomms.new_comm"):
+        assert anchor in facts[page]["anchors"], (page, facts[page]["anchors"])
+    assert facts["index.html"]["words"] > 300
