@@ -50,6 +50,31 @@ func pages(t *testing.T) map[string]string {
 	return found
 }
 
+// TestChangelog: each line of the changelog stands once, in an area of a version. Git merges it by union, which can bring back what was rewritten.
+func TestChangelog(t *testing.T) {
+	area, seen := "", map[string]bool{}
+	for line := range strings.Lines(read(t, "../CHANGELOG.md")) {
+		switch {
+		case strings.HasPrefix(line, "## "):
+			area = ""
+			seen = map[string]bool{}
+		case strings.HasPrefix(line, "### "):
+			if area = line; seen[area] {
+				t.Errorf("the area %q is there twice", strings.TrimSpace(area))
+			}
+			seen[area] = true
+		case strings.HasPrefix(line, "- "):
+			if area == "" {
+				t.Fatalf("it's in no area: %.100s", line)
+			}
+			if seen[line] {
+				t.Errorf("it's there twice: %.100s", line)
+			}
+			seen[line] = true
+		}
+	}
+}
+
 // TestLinks follows every link to a file of the repository.
 func TestLinks(t *testing.T) {
 	code := regexp.MustCompile("(?s)```.*?```|`[^`\n]*`")
