@@ -67,7 +67,7 @@ def python_page() -> str:
     )
     if missing := homes.keys() - TITLES.keys():
         log.warning("site/hooks.py has no title for what chorus exports from %s", ", ".join(sorted(missing)))
-    lines = ["# chorus", "", "::: chorus", "    options:", "      members: false", "      show_root_heading: false", ""]
+    lines = ["# chorus", "", "::: chorus", "    options:", "      members: false", "      show_root_heading: false", "      show_root_toc_entry: false", ""]
     for module, title in TITLES.items():
         lines += [f"## {title}", ""]
         for name in homes.get(module, ()):
@@ -99,7 +99,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, path.relative_to(GENERATED).as_posix(), content=path.read_text()))
     files.append(File.generated(config, "python/chorus.md", content=python_page()))
     for name, module in MODULES.items():
-        text = f"# {module}\n\n::: {module}\n    options:\n      show_root_heading: false\n      heading_level: 2\n"
+        text = f"# {module}\n\n::: {module}\n    options:\n      show_root_heading: false\n      show_root_toc_entry: false\n      heading_level: 2\n"
         files.append(File.generated(config, f"python/{name}.md", content=text))
     files.append(File.generated(config, "site.css", content=(ROOT / "site/site.css").read_text()))
     return files

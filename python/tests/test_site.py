@@ -73,6 +73,20 @@ def wrong_outside(link):
     return None
 
 
+def test_bad_page(tmp_path):
+    """What `test_site` looks for is noticed on a page that has all of it."""
+    page = tmp_path / "bad.html"
+    page.write_text("""<body><article><img src="none.png"><p id="a" style="width: 500px">wide</p>
+        <script>console.error("oh"); null.x</script></article></body>""")
+    with Browser() as browser:
+        browser.open(page.as_uri(), 390, 844)
+        fact, said = browser.evaluate(FACTS), " ".join(browser.complaints)
+    assert "oh" in said and "TypeError" in said and "ERR_FILE_NOT_FOUND" in said, said
+    assert fact["wider"] > 0 and fact["widest"] and len(fact["broken"]) == 1 and fact["anchors"] == ["a"], fact
+    assert wrong_outside(REPOSITORY + "blob/main/nowhere.md") and wrong_outside("https://nowhere/") and wrong_outside("ftp://x.org")
+    assert not wrong_outside(REPOSITORY + "blob/main/README.md#go") and not wrong_outside("https://pytorch.org/docs")
+
+
 def test_site(site, tmp_path):
     """Every page: no broken link, a silent console, and nothing wider than a phone."""
     wrong, facts = [], {}
