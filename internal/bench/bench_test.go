@@ -362,7 +362,7 @@ func TestJSONShape(t *testing.T) {
 		want string
 	}{
 		"document":  {doc, "command machine placement rows version"},
-		"row":       {doc["rows"].([]any)[0], "algbw_gbs algorithm busbw_gbs bytes count dtype errors fabric in_place limit_gbs median_us memory operation p99_us ranks redop refill rounds share"},
+		"row":       {doc["rows"].([]any)[0], "algbw_gbs algorithm busbw_gbs bytes checked count dtype errors fabric in_place limit_gbs median_us memory operation p99_us ranks redop refill rounds share"},
 		"machine":   {doc["machine"], "arch cores cpu go kernel kernels"},
 		"placement": {doc["placement"], "after before"},
 		"probe":     {doc["placement"].(map[string]any)["after"], "round_trip_ns where"},
@@ -390,7 +390,7 @@ func TestCSV(t *testing.T) {
 }
 
 func TestTableAndPlot(t *testing.T) {
-	res := Result{Rows: []Row{{Operation: "all_reduce", Bytes: 1 << 20, Count: 1 << 18, DType: "f32", Reduction: "sum", MedianUS: 123.4, AlgBW: 8.5, BusBW: 8.5, Limit: 17, Share: 0.5, Errors: 2, Algorithm: "direct"}}}
+	res := Result{Rows: []Row{{Operation: "all_reduce", Bytes: 1 << 20, Count: 1 << 18, DType: "f32", Reduction: "sum", MedianUS: 123.4, AlgBW: 8.5, BusBW: 8.5, Limit: 17, Share: 0.5, Checked: 2, Errors: 2, Algorithm: "direct"}}}
 	var b bytes.Buffer
 	res.WriteTable(&b)
 	for _, want := range []string{"1048576", "262144", "123 ", "8.50", " 50  direct", "wrong   2 elements"} {
