@@ -16,7 +16,8 @@ CLUSTERS = ROOT / "examples" / "clusters"
 # What each rank prints, so that it needn't load PyTorch.
 PROGRAM = """\
 import os
-print("I am", *(os.environ[n] for n in ("RANK", "WORLD_SIZE", "LOCAL_RANK")), "and", os.environ["MASTER_ADDR"], flush=True)
+who = " ".join(os.environ[n] for n in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+os.write(1, f"I am {who} and {os.environ['MASTER_ADDR']}\\n".encode())  # at once: others write to the same pipe
 """
 # Slurm's srun starts the tasks of a step, with these variables.
 SRUN = """\
