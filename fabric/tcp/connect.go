@@ -229,7 +229,8 @@ func (f *Fabric) turnAway(l net.Listener, why error) {
 // wants ends the link because this rank can't take a connection, when the peer, which has made it, knows why. One that isn't needed is
 // turned away as it would be otherwise.
 func (p *peer) wants(conn net.Conn, h hello, why error) {
-	if _, ok := h.unable(); !ok {
+	_, neither := h.unable() // can the peer
+	if !neither {
 		p.mu.Lock()
 		reply, ended := p.pipes[h.index].answer(), p.err != nil
 		p.mu.Unlock()
@@ -239,8 +240,8 @@ func (p *peer) wants(conn net.Conn, h hello, why error) {
 		}
 	}
 	p.failTelling(fmt.Errorf("taking a connection: %w", why), func() {
-		if _, ok := h.unable(); ok {
-			return // nor can the peer
+		if neither {
+			return
 		}
 		conn.SetDeadline(time.Now().Add(min(wantLimit, p.f.timeout)))
 		conn.Write([]byte{byte(wanting), byte(unable(why))})

@@ -187,16 +187,15 @@ func (e *Engine) ModuleLoad(index int, image []byte) (device.ModuleHandle, error
 
 // ModuleUnload is [device.Modules].ModuleUnload.
 func (e *Engine) ModuleUnload(h device.ModuleHandle) error {
+	e.modmu.Lock()
+	defer e.modmu.Unlock()
 	m := e.modules.remove(uintptr(h))
 	if m == nil {
 		return e.badHandle("unload a module", "module", uintptr(h))
 	}
-	e.modmu.Lock()
-	defer e.modmu.Unlock()
 	for _, f := range m.handles {
 		e.functions.remove(f)
 	}
-	m.dev = nil // no more look-ups
 	return nil
 }
 
@@ -205,7 +204,7 @@ func (e *Engine) ModuleFunction(h device.ModuleHandle, name string) (device.Func
 	e.modmu.Lock()
 	defer e.modmu.Unlock()
 	m := e.modules.get(uintptr(h))
-	if m == nil || m.dev == nil {
+	if m == nil {
 		return 0, e.badHandle("look up a function", "module", uintptr(h))
 	}
 	f := m.functions[name]
@@ -260,7 +259,7 @@ func (e *Engine) FunctionLaunch(s device.StreamHandle, h device.FunctionHandle, 
 	if err != nil {
 		return err
 	}
-	if on := f.module.of(e); on != st.dev {
+	if f.module.dev != st.dev {
 		return device.Errorf(device.ErrWrongDevice, st.dev.name, "launch "+f.name, "the function's module is loaded on another device")
 	}
 	k, spans, err := e.prepare(st.dev, f, l)
@@ -268,13 +267,6 @@ func (e *Engine) FunctionLaunch(s device.StreamHandle, h device.FunctionHandle, 
 		return err
 	}
 	return e.submit("launch", s, work{kind: device.ActivityKernel, name: f.name, operands: spans, kernel: k.run})
-}
-
-// of returns the module's device, nil if it has been unloaded.
-func (m *module) of(e *Engine) *dev {
-	e.modmu.Lock()
-	defer e.modmu.Unlock()
-	return m.dev
 }
 
 // prepare checks a launch and copies its arguments.
