@@ -47,8 +47,8 @@ func init() {
 	})
 }
 
-// TestToldBeforeLeaving finalizes a communicator that has broken while the others are being told why, which takes long: they hear it all
-// the same.
+// TestToldBeforeLeaving has a communicator that has broken fail an operation, and finalizes it, while the others are being told why, which
+// takes long: they hear it all the same.
 func TestToldBeforeLeaving(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := store.NewHash(0)
@@ -75,6 +75,16 @@ func TestToldBeforeLeaving(t *testing.T) {
 		synctest.Wait()
 		if comms[1].Err() == nil {
 			t.Error("not broken yet")
+		}
+		var failed atomic.Bool
+		wg.Go(func() {
+			if err := comms[1].Barrier(t.Context()); err == nil {
+				t.Error("a broken communicator's barrier returned no error")
+			}
+			failed.Store(true)
+		})
+		if synctest.Wait(); failed.Load() {
+			t.Error("an operation has failed before the others were told why: its caller may end the process")
 		}
 		wg.Go(func() { comms[1].Finalize(t.Context()) })
 		synctest.Wait()

@@ -465,8 +465,12 @@ func (g *group) relocate(cause error, op *backend.Op) error {
 	return g.relocateTo(cause, g.whereIs(op))
 }
 
+// relocateTo returns the cause as an error at a place, when the others have been told it: who gets it may end the process, which
+// would be blamed then.
 func (g *group) relocateTo(cause error, at backend.Where) error {
 	g.told.Store(true)
+	g.telling.within(reasonTimeout)
+	g.world.telling.within(reasonTimeout)
 	switch e := cause.(type) {
 	case *backend.MismatchError:
 		c := *e
@@ -513,6 +517,7 @@ func (g *group) Finalize(ctx context.Context) error {
 	}
 	healthy := g.breakWith(&backend.FinalizedError{Where: g.where()})
 	g.telling.wait()
+	g.world.telling.wait()
 	if healthy {
 		g.sayGoodbye()
 	}

@@ -159,6 +159,7 @@ type world struct {
 	// joining has, by its number, who hears of a group that this rank is joining.
 	joining map[uint32]func(notice)
 	does    func() string // what this rank does, if there is somebody who knows
+	telling telling       // of a peer that is lost, in each of its groups
 }
 
 // early is a notice about a communicator that this rank has not made yet: others
@@ -353,6 +354,8 @@ func (w *world) PeerLost(peer int, err error) {
 		}
 	}
 	w.mu.Unlock()
+	w.telling.begin()
+	defer w.telling.end()
 	for _, g := range hit {
 		g.words.lost(g.fabricToRank[peer], "")
 		g.status.lost()

@@ -298,6 +298,9 @@ const (
 // fail ends the link because it broke.
 func (p *peer) fail(cause error) { p.end(cause, loudly) }
 
+// hear reads what the peer has still said on a link that has broken, most likely why, unless somebody else is reading it.
+func (p *peer) hear() { p.pipes[0].read(portion) }
+
 // failTelling is fail, but the connections only break when tell has run: else the peer might see that before it knows why.
 func (p *peer) failTelling(cause error, tell func()) {
 	p.mu.Lock()

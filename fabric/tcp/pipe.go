@@ -194,6 +194,9 @@ func (pp *pipe) write(budget int) (moved bool) {
 		budget -= n
 		moved = moved || n > 0
 		if err != errWouldBlock {
+			if err != nil && !gone {
+				p.hear()
+			}
 			pp.written(err)
 		}
 		p.mu.Lock()
@@ -270,6 +273,7 @@ func (pp *pipe) stop(err error) {
 		p.left()
 	}
 	if !expected {
+		p.hear()
 		if err == io.EOF {
 			err = errors.New("closed without a goodbye; its process may have died")
 		}
