@@ -84,22 +84,23 @@ func (a *Allocator) atHome() context.Context { return device.WithStream(context.
 // Empty returns a tensor, with undefined contents, in memory that peers on this
 // host can map: the fastest that collectives can have; in the communicator of a device it's memory of that. See [Allocator].
 func (c *Comm) Empty(dt dtype.DType, shape ...int) (*tensor.Tensor, error) {
-	return c.made("empty", func(a *Allocator) (*tensor.Tensor, error) { return a.Empty(dt, shape...) })
+	return c.made("empty", (*Allocator).Empty, dt, shape)
 }
 
 // Zeros is Empty, filled with zeros.
 func (c *Comm) Zeros(dt dtype.DType, shape ...int) (*tensor.Tensor, error) {
-	return c.made("zeros", func(a *Allocator) (*tensor.Tensor, error) { return a.Zeros(dt, shape...) })
+	return c.made("zeros", (*Allocator).Zeros, dt, shape)
 }
 
-func (c *Comm) made(op string, f func(*Allocator) (*tensor.Tensor, error)) (*tensor.Tensor, error) {
+// made says whether it's the caller's type and shape that there can be no tensor of, or memory that can't be had.
+func (c *Comm) made(op string, f func(*Allocator, dtype.DType, ...int) (*tensor.Tensor, error), dt dtype.DType, shape []int) (*tensor.Tensor, error) {
+	if err := tensor.CheckShape(dt, shape...); err != nil {
+		return nil, &InvalidArgumentError{Where: c.at(op), Detail: err.Error(), Err: err}
+	}
 	var a Allocator
 	if c.dev != nil {
 		a = Allocator{c.dev.dev, c.dev.home}
 	}
-	t, err := f(&a)
-	if err != nil {
-		return nil, &InvalidArgumentError{Where: c.at(op), Detail: err.Error(), Err: err}
-	}
-	return t, nil
+	t, err := f(&a, dt, shape...)
+	return t, c.deviceError(op, err)
 }

@@ -56,3 +56,26 @@ func TestAllocators(t *testing.T) {
 		}
 	}
 }
+
+// Memory that can't be had isn't the caller's mistake, a shape that there can't be is.
+func TestNoMemory(t *testing.T) {
+	host, err := comm.New(t.Context(), comm.WithRank(0, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Finalize(t.Context())
+	for _, c := range []*comm.Comm{host, onAccInte("mem")(t, 1)[0]} {
+		for name, make := range map[string]func(dtype.DType, ...int) (*tensor.Tensor, error){"empty": c.Empty, "zeros": c.Zeros} {
+			var internal *comm.InternalError
+			if _, err := make(dtype.Uint8, 1<<62); !errors.As(err, &internal) {
+				t.Errorf("%s of too much: %v", name, err)
+			}
+			for _, shape := range [][]int{{-1}, {1 << 32, 1 << 32}} {
+				var invalid *comm.InvalidArgumentError
+				if _, err := make(dtype.Uint8, shape...); !errors.As(err, &invalid) {
+					t.Errorf("%s of %v: %v", name, shape, err)
+				}
+			}
+		}
+	}
+}

@@ -94,6 +94,12 @@ func rowMajor(shape []int) []int {
 	return strides
 }
 
+// CheckShape returns an error if there can be no tensor of an element type and a shape, on any machine.
+func CheckShape(dt dtype.DType, shape ...int) error {
+	_, err := sizeOf(dt, shape)
+	return err
+}
+
 // sizeOf checks a type and a shape and returns the number of elements.
 func sizeOf(dt dtype.DType, shape []int) (numel int, err error) {
 	if !dt.Valid() {
