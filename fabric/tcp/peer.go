@@ -101,7 +101,7 @@ const atOnce = 1 << 20
 // control sends a control payload ahead of what waits.
 func (p *peer) control(payload []byte) error {
 	p.mu.Lock()
-	if err := p.err; err != nil {
+	if err := p.err; err != nil && (!p.telling || p.pipes[0].state != up) {
 		p.mu.Unlock()
 		return err
 	}
@@ -287,16 +287,9 @@ func (p *peer) moves(m *fabric.Msg) bool {
 	return false
 }
 
-// loudness tells whether the Handler hears of an end.
-type loudness bool
-
-const (
-	loudly  loudness = true
-	quietly loudness = false
-)
-
-// fail ends the link because it broke.
-func (p *peer) fail(cause error) { p.end(cause, loudly) }
+// fail ends the link because it broke. All hear of it first, the peer too if it still can, which would else take this rank for the one
+// that is lost.
+func (p *peer) fail(cause error) { p.failTelling(cause, func() {}) }
 
 // hear reads what the peer has still said on a link that has broken, most likely why, unless somebody else is reading it.
 func (p *peer) hear() { p.pipes[0].read(portion) }
@@ -318,21 +311,16 @@ func (p *peer) failTelling(cause error, tell func()) {
 		p.mu.Lock()
 		p.telling = false
 		p.mu.Unlock()
-		p.end(cause, quietly)
+		p.end(cause)
 	}
 }
 
 // end breaks all connections and fails everything under way. What goroutines are
 // reading or writing at the moment, they fail themselves. If the link has ended
-// already, what breaks during its last exchanges is of no interest.
-func (p *peer) end(cause error, l loudness) {
+// already, what breaks during its last exchanges is of no interest. The Handler doesn't hear of it.
+func (p *peer) end(cause error) {
 	p.mu.Lock()
-	first := p.err == nil
-	if !first && l == loudly {
-		p.mu.Unlock()
-		return
-	}
-	if first {
+	if p.err == nil {
 		p.err = &fabric.PeerError{Peer: p.rank, Err: cause}
 		if cause == fabric.ErrClosed {
 			p.err = cause
@@ -345,9 +333,6 @@ func (p *peer) end(cause error, l loudness) {
 		pp.close()
 	}
 	p.mu.Unlock()
-	if first && l == loudly {
-		p.f.match.Lost(p.rank, cause)
-	}
 	for _, m := range failed {
 		m.Complete(0, p.rank, err)
 	}

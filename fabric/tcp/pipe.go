@@ -411,6 +411,6 @@ func (pp *pipe) over() {
 	p.mu.Unlock()
 	pp.drain()
 	if last {
-		p.end(fabric.ErrLeft, quietly)
+		p.end(fabric.ErrLeft)
 	}
 }

@@ -389,7 +389,7 @@ func (f *Fabric) Kill() {
 		f.closeListeners()
 		for _, p := range f.peers {
 			if p != nil {
-				p.end(fabric.ErrClosed, quietly)
+				p.end(fabric.ErrClosed)
 			}
 		}
 		f.stop()
