@@ -2,359 +2,1651 @@
 
 #include "textflag.h"
 
+#define reduceSum8AVX2_BODY(P1) \
+	MOVQ dsts_base+0(FP), AX; \
+	MOVQ dsts_len+8(FP), CX; \
+	MOVQ srcs_base+24(FP), DX; \
+	MOVQ srcs_len+32(FP), BX; \
+	MOVQ off+48(FP), SI; \
+	MOVQ n+56(FP), DI; \
+	MOVQ (DX), R8; \
+	MOVQ 8(DX), R9; \
+	MOVQ (AX), R10; \
+many1: \
+	CMPQ DI, $0x00000100; \
+	JL few2; \
+	VMOVDQU (R8)(SI*1), Y0; \
+	VMOVDQU 32(R8)(SI*1), Y1; \
+	VMOVDQU 64(R8)(SI*1), Y2; \
+	VMOVDQU 96(R8)(SI*1), Y3; \
+	VMOVDQU 128(R8)(SI*1), Y4; \
+	VMOVDQU 160(R8)(SI*1), Y5; \
+	VMOVDQU 192(R8)(SI*1), Y6; \
+	VMOVDQU 224(R8)(SI*1), Y7; \
+	P1 (R9)(SI*1), Y0, Y0; \
+	P1 32(R9)(SI*1), Y1, Y1; \
+	P1 64(R9)(SI*1), Y2, Y2; \
+	P1 96(R9)(SI*1), Y3, Y3; \
+	P1 128(R9)(SI*1), Y4, Y4; \
+	P1 160(R9)(SI*1), Y5, Y5; \
+	P1 192(R9)(SI*1), Y6, Y6; \
+	P1 224(R9)(SI*1), Y7, Y7; \
+	MOVQ $0x00000002, R12; \
+next4: \
+	CMPQ R12, BX; \
+	JE all5; \
+	MOVQ (DX)(R12*8), R11; \
+	P1 (R11)(SI*1), Y0, Y0; \
+	P1 32(R11)(SI*1), Y1, Y1; \
+	P1 64(R11)(SI*1), Y2, Y2; \
+	P1 96(R11)(SI*1), Y3, Y3; \
+	P1 128(R11)(SI*1), Y4, Y4; \
+	P1 160(R11)(SI*1), Y5, Y5; \
+	P1 192(R11)(SI*1), Y6, Y6; \
+	P1 224(R11)(SI*1), Y7, Y7; \
+	INCQ R12; \
+	JMP next4; \
+all5: \
+	VMOVDQU Y0, (R10)(SI*1); \
+	VMOVDQU Y1, 32(R10)(SI*1); \
+	VMOVDQU Y2, 64(R10)(SI*1); \
+	VMOVDQU Y3, 96(R10)(SI*1); \
+	VMOVDQU Y4, 128(R10)(SI*1); \
+	VMOVDQU Y5, 160(R10)(SI*1); \
+	VMOVDQU Y6, 192(R10)(SI*1); \
+	VMOVDQU Y7, 224(R10)(SI*1); \
+	MOVQ $0x00000001, R12; \
+next6: \
+	CMPQ R12, CX; \
+	JE all7; \
+	MOVQ (AX)(R12*8), R11; \
+	VMOVDQU Y0, (R11)(SI*1); \
+	VMOVDQU Y1, 32(R11)(SI*1); \
+	VMOVDQU Y2, 64(R11)(SI*1); \
+	VMOVDQU Y3, 96(R11)(SI*1); \
+	VMOVDQU Y4, 128(R11)(SI*1); \
+	VMOVDQU Y5, 160(R11)(SI*1); \
+	VMOVDQU Y6, 192(R11)(SI*1); \
+	VMOVDQU Y7, 224(R11)(SI*1); \
+	INCQ R12; \
+	JMP next6; \
+all7: \
+	ADDQ $0x00000100, SI; \
+	SUBQ $0x00000100, DI; \
+	JMP many1; \
+few2: \
+	TESTQ DI, DI; \
+	JLE done3; \
+	VMOVDQU (R8)(SI*1), Y0; \
+	P1 (R9)(SI*1), Y0, Y0; \
+	MOVQ $0x00000002, R12; \
+next8: \
+	CMPQ R12, BX; \
+	JE all9; \
+	MOVQ (DX)(R12*8), R11; \
+	P1 (R11)(SI*1), Y0, Y0; \
+	INCQ R12; \
+	JMP next8; \
+all9: \
+	VMOVDQU Y0, (R10)(SI*1); \
+	MOVQ $0x00000001, R12; \
+next10: \
+	CMPQ R12, CX; \
+	JE all11; \
+	MOVQ (AX)(R12*8), R11; \
+	VMOVDQU Y0, (R11)(SI*1); \
+	INCQ R12; \
+	JMP next10; \
+all11: \
+	ADDQ $0x00000020, SI; \
+	SUBQ $0x00000020, DI; \
+	JMP few2; \
+done3: \
+	VZEROUPPER; \
+	RET;
+
+#define reduceSum16AVX2_BODY(P1, P2) \
+	MOVQ dsts_base+0(FP), AX; \
+	MOVQ dsts_len+8(FP), CX; \
+	MOVQ srcs_base+24(FP), DX; \
+	MOVQ srcs_len+32(FP), BX; \
+	MOVQ off+48(FP), SI; \
+	MOVQ n+56(FP), DI; \
+	MOVQ (DX), R8; \
+	MOVQ 8(DX), R9; \
+	MOVQ (AX), R10; \
+	SHLQ P1, DI; \
+many1: \
+	CMPQ DI, $0x00000100; \
+	JL few2; \
+	VMOVDQU (R8)(SI*1), Y0; \
+	VMOVDQU 32(R8)(SI*1), Y1; \
+	VMOVDQU 64(R8)(SI*1), Y2; \
+	VMOVDQU 96(R8)(SI*1), Y3; \
+	VMOVDQU 128(R8)(SI*1), Y4; \
+	VMOVDQU 160(R8)(SI*1), Y5; \
+	VMOVDQU 192(R8)(SI*1), Y6; \
+	VMOVDQU 224(R8)(SI*1), Y7; \
+	P2 (R9)(SI*1), Y0, Y0; \
+	P2 32(R9)(SI*1), Y1, Y1; \
+	P2 64(R9)(SI*1), Y2, Y2; \
+	P2 96(R9)(SI*1), Y3, Y3; \
+	P2 128(R9)(SI*1), Y4, Y4; \
+	P2 160(R9)(SI*1), Y5, Y5; \
+	P2 192(R9)(SI*1), Y6, Y6; \
+	P2 224(R9)(SI*1), Y7, Y7; \
+	MOVQ $0x00000002, R12; \
+next4: \
+	CMPQ R12, BX; \
+	JE all5; \
+	MOVQ (DX)(R12*8), R11; \
+	P2 (R11)(SI*1), Y0, Y0; \
+	P2 32(R11)(SI*1), Y1, Y1; \
+	P2 64(R11)(SI*1), Y2, Y2; \
+	P2 96(R11)(SI*1), Y3, Y3; \
+	P2 128(R11)(SI*1), Y4, Y4; \
+	P2 160(R11)(SI*1), Y5, Y5; \
+	P2 192(R11)(SI*1), Y6, Y6; \
+	P2 224(R11)(SI*1), Y7, Y7; \
+	INCQ R12; \
+	JMP next4; \
+all5: \
+	VMOVDQU Y0, (R10)(SI*1); \
+	VMOVDQU Y1, 32(R10)(SI*1); \
+	VMOVDQU Y2, 64(R10)(SI*1); \
+	VMOVDQU Y3, 96(R10)(SI*1); \
+	VMOVDQU Y4, 128(R10)(SI*1); \
+	VMOVDQU Y5, 160(R10)(SI*1); \
+	VMOVDQU Y6, 192(R10)(SI*1); \
+	VMOVDQU Y7, 224(R10)(SI*1); \
+	MOVQ $0x00000001, R12; \
+next6: \
+	CMPQ R12, CX; \
+	JE all7; \
+	MOVQ (AX)(R12*8), R11; \
+	VMOVDQU Y0, (R11)(SI*1); \
+	VMOVDQU Y1, 32(R11)(SI*1); \
+	VMOVDQU Y2, 64(R11)(SI*1); \
+	VMOVDQU Y3, 96(R11)(SI*1); \
+	VMOVDQU Y4, 128(R11)(SI*1); \
+	VMOVDQU Y5, 160(R11)(SI*1); \
+	VMOVDQU Y6, 192(R11)(SI*1); \
+	VMOVDQU Y7, 224(R11)(SI*1); \
+	INCQ R12; \
+	JMP next6; \
+all7: \
+	ADDQ $0x00000100, SI; \
+	SUBQ $0x00000100, DI; \
+	JMP many1; \
+few2: \
+	TESTQ DI, DI; \
+	JLE done3; \
+	VMOVDQU (R8)(SI*1), Y0; \
+	P2 (R9)(SI*1), Y0, Y0; \
+	MOVQ $0x00000002, R12; \
+next8: \
+	CMPQ R12, BX; \
+	JE all9; \
+	MOVQ (DX)(R12*8), R11; \
+	P2 (R11)(SI*1), Y0, Y0; \
+	INCQ R12; \
+	JMP next8; \
+all9: \
+	VMOVDQU Y0, (R10)(SI*1); \
+	MOVQ $0x00000001, R12; \
+next10: \
+	CMPQ R12, CX; \
+	JE all11; \
+	MOVQ (AX)(R12*8), R11; \
+	VMOVDQU Y0, (R11)(SI*1); \
+	INCQ R12; \
+	JMP next10; \
+all11: \
+	ADDQ $0x00000020, SI; \
+	SUBQ $0x00000020, DI; \
+	JMP few2; \
+done3: \
+	VZEROUPPER; \
+	RET;
+
+#define reduceSumF32AVX2_BODY(P1, P2, P3, P4, P5, P6, P7) \
+	MOVQ dsts_base+0(FP), AX; \
+	MOVQ dsts_len+8(FP), CX; \
+	MOVQ srcs_base+24(FP), DX; \
+	MOVQ srcs_len+32(FP), BX; \
+	MOVQ off+48(FP), SI; \
+	MOVQ n+56(FP), DI; \
+	MOVQ (DX), R8; \
+	MOVQ 8(DX), R9; \
+	MOVQ (AX), R10; \
+	SHLQ P1, DI; \
+many1: \
+	CMPQ DI, $0x00000100; \
+	JL few2; \
+	VMOVDQU (R8)(SI*1), Y0; \
+	VMOVDQU 32(R8)(SI*1), Y1; \
+	VMOVDQU 64(R8)(SI*1), Y2; \
+	VMOVDQU 96(R8)(SI*1), Y3; \
+	VMOVDQU 128(R8)(SI*1), Y4; \
+	VMOVDQU 160(R8)(SI*1), Y5; \
+	VMOVDQU 192(R8)(SI*1), Y6; \
+	VMOVDQU 224(R8)(SI*1), Y7; \
+	P2 (R9)(SI*1), Y0, Y0; \
+	P2 32(R9)(SI*1), Y1, Y1; \
+	P2 64(R9)(SI*1), Y2, Y2; \
+	P2 96(R9)(SI*1), Y3, Y3; \
+	P2 128(R9)(SI*1), Y4, Y4; \
+	P2 160(R9)(SI*1), Y5, Y5; \
+	P2 192(R9)(SI*1), Y6, Y6; \
+	P2 224(R9)(SI*1), Y7, Y7; \
+	MOVQ $0x00000002, R12; \
+next4: \
+	CMPQ R12, BX; \
+	JE all5; \
+	MOVQ (DX)(R12*8), R11; \
+	P2 (R11)(SI*1), Y0, Y0; \
+	P2 32(R11)(SI*1), Y1, Y1; \
+	P2 64(R11)(SI*1), Y2, Y2; \
+	P2 96(R11)(SI*1), Y3, Y3; \
+	P2 128(R11)(SI*1), Y4, Y4; \
+	P2 160(R11)(SI*1), Y5, Y5; \
+	P2 192(R11)(SI*1), Y6, Y6; \
+	P2 224(R11)(SI*1), Y7, Y7; \
+	INCQ R12; \
+	JMP next4; \
+all5: \
+	P3 $0x03, Y0, Y1, Y8; \
+	P3 $0x03, Y2, Y3, Y9; \
+	VPOR Y9, Y8, Y8; \
+	P3 $0x03, Y4, Y5, Y9; \
+	VPOR Y9, Y8, Y8; \
+	P3 $0x03, Y6, Y7, Y9; \
+	VPOR Y9, Y8, Y8; \
+	VMOVMSKPS Y8, R11; \
+	TESTL R11, R11; \
+	JNE nan6; \
+numbers7: \
+	VMOVDQU Y0, (R10)(SI*1); \
+	VMOVDQU Y1, 32(R10)(SI*1); \
+	VMOVDQU Y2, 64(R10)(SI*1); \
+	VMOVDQU Y3, 96(R10)(SI*1); \
+	VMOVDQU Y4, 128(R10)(SI*1); \
+	VMOVDQU Y5, 160(R10)(SI*1); \
+	VMOVDQU Y6, 192(R10)(SI*1); \
+	VMOVDQU Y7, 224(R10)(SI*1); \
+	MOVQ $0x00000001, R12; \
+next8: \
+	CMPQ R12, CX; \
+	JE all9; \
+	MOVQ (AX)(R12*8), R11; \
+	VMOVDQU Y0, (R11)(SI*1); \
+	VMOVDQU Y1, 32(R11)(SI*1); \
+	VMOVDQU Y2, 64(R11)(SI*1); \
+	VMOVDQU Y3, 96(R11)(SI*1); \
+	VMOVDQU Y4, 128(R11)(SI*1); \
+	VMOVDQU Y5, 160(R11)(SI*1); \
+	VMOVDQU Y6, 192(R11)(SI*1); \
+	VMOVDQU Y7, 224(R11)(SI*1); \
+	INCQ R12; \
+	JMP next8; \
+all9: \
+	ADDQ $0x00000100, SI; \
+	SUBQ $0x00000100, DI; \
+	JMP many1; \
+few2: \
+	TESTQ DI, DI; \
+	JLE done3; \
+	VMOVDQU (R8)(SI*1), Y0; \
+	P2 (R9)(SI*1), Y0, Y0; \
+	MOVQ $0x00000002, R12; \
+next10: \
+	CMPQ R12, BX; \
+	JE all11; \
+	MOVQ (DX)(R12*8), R11; \
+	P2 (R11)(SI*1), Y0, Y0; \
+	INCQ R12; \
+	JMP next10; \
+all11: \
+	P3 $0x03, Y0, Y0, Y1; \
+	VMOVMSKPS Y1, R11; \
+	TESTL R11, R11; \
+	JNE nan12; \
+numbers13: \
+	VMOVDQU Y0, (R10)(SI*1); \
+	MOVQ $0x00000001, R12; \
+next14: \
+	CMPQ R12, CX; \
+	JE all15; \
+	MOVQ (AX)(R12*8), R11; \
+	VMOVDQU Y0, (R11)(SI*1); \
+	INCQ R12; \
+	JMP next14; \
+all15: \
+	ADDQ $0x00000020, SI; \
+	SUBQ $0x00000020, DI; \
+	JMP few2; \
+done3: \
+	VZEROUPPER; \
+	RET; \
+nan6: \
+	P4 P5, R11; \
+	P6 R11, X8; \
+	P7 X8, Y8; \
+	P3 $0x03, Y0, Y0, Y9; \
+	VBLENDVPS Y9, Y8, Y0, Y0; \
+	P3 $0x03, Y1, Y1, Y9; \
+	VBLENDVPS Y9, Y8, Y1, Y1; \
+	P3 $0x03, Y2, Y2, Y9; \
+	VBLENDVPS Y9, Y8, Y2, Y2; \
+	P3 $0x03, Y3, Y3, Y9; \
+	VBLENDVPS Y9, Y8, Y3, Y3; \
+	P3 $0x03, Y4, Y4, Y9; \
+	VBLENDVPS Y9, Y8, Y4, Y4; \
+	P3 $0x03, Y5, Y5, Y9; \
+	VBLENDVPS Y9, Y8, Y5, Y5; \
+	P3 $0x03, Y6, Y6, Y9; \
+	VBLENDVPS Y9, Y8, Y6, Y6; \
+	P3 $0x03, Y7, Y7, Y9; \
+	VBLENDVPS Y9, Y8, Y7, Y7; \
+	JMP numbers7; \
+nan12: \
+	P4 P5, R11; \
+	P6 R11, X1; \
+	P7 X1, Y1; \
+	P3 $0x03, Y0, Y0, Y2; \
+	VBLENDVPS Y2, Y1, Y0, Y0; \
+	JMP numbers13;
+
+#define reduceMinF32AVX2_BODY(P1, P2, P3, P4, P5, P6, P7) \
+	MOVQ dsts_base+0(FP), AX; \
+	MOVQ dsts_len+8(FP), CX; \
+	MOVQ srcs_base+24(FP), DX; \
+	MOVQ srcs_len+32(FP), BX; \
+	MOVQ off+48(FP), SI; \
+	MOVQ n+56(FP), DI; \
+	MOVQ (DX), R8; \
+	MOVQ 8(DX), R9; \
+	MOVQ (AX), R10; \
+	SHLQ P1, DI; \
+many1: \
+	CMPQ DI, $0x00000100; \
+	JL few2; \
+	VMOVDQU (R8)(SI*1), Y0; \
+	VMOVDQU 32(R8)(SI*1), Y1; \
+	VMOVDQU 64(R8)(SI*1), Y2; \
+	VMOVDQU 96(R8)(SI*1), Y3; \
+	VMOVDQU 128(R8)(SI*1), Y4; \
+	VMOVDQU 160(R8)(SI*1), Y5; \
+	VMOVDQU 192(R8)(SI*1), Y6; \
+	VMOVDQU 224(R8)(SI*1), Y7; \
+	VMOVDQU (R9)(SI*1), Y8; \
+	P2 Y8, Y0, Y9; \
+	P2 Y0, Y8, Y0; \
+	VPOR Y9, Y0, Y0; \
+	VMOVDQU 32(R9)(SI*1), Y8; \
+	P2 Y8, Y1, Y9; \
+	P2 Y1, Y8, Y1; \
+	VPOR Y9, Y1, Y1; \
+	VMOVDQU 64(R9)(SI*1), Y8; \
+	P2 Y8, Y2, Y9; \
+	P2 Y2, Y8, Y2; \
+	VPOR Y9, Y2, Y2; \
+	VMOVDQU 96(R9)(SI*1), Y8; \
+	P2 Y8, Y3, Y9; \
+	P2 Y3, Y8, Y3; \
+	VPOR Y9, Y3, Y3; \
+	VMOVDQU 128(R9)(SI*1), Y8; \
+	P2 Y8, Y4, Y9; \
+	P2 Y4, Y8, Y4; \
+	VPOR Y9, Y4, Y4; \
+	VMOVDQU 160(R9)(SI*1), Y8; \
+	P2 Y8, Y5, Y9; \
+	P2 Y5, Y8, Y5; \
+	VPOR Y9, Y5, Y5; \
+	VMOVDQU 192(R9)(SI*1), Y8; \
+	P2 Y8, Y6, Y9; \
+	P2 Y6, Y8, Y6; \
+	VPOR Y9, Y6, Y6; \
+	VMOVDQU 224(R9)(SI*1), Y8; \
+	P2 Y8, Y7, Y9; \
+	P2 Y7, Y8, Y7; \
+	VPOR Y9, Y7, Y7; \
+	MOVQ $0x00000002, R12; \
+next4: \
+	CMPQ R12, BX; \
+	JE all5; \
+	MOVQ (DX)(R12*8), R11; \
+	VMOVDQU (R11)(SI*1), Y8; \
+	P2 Y8, Y0, Y9; \
+	P2 Y0, Y8, Y0; \
+	VPOR Y9, Y0, Y0; \
+	VMOVDQU 32(R11)(SI*1), Y8; \
+	P2 Y8, Y1, Y9; \
+	P2 Y1, Y8, Y1; \
+	VPOR Y9, Y1, Y1; \
+	VMOVDQU 64(R11)(SI*1), Y8; \
+	P2 Y8, Y2, Y9; \
+	P2 Y2, Y8, Y2; \
+	VPOR Y9, Y2, Y2; \
+	VMOVDQU 96(R11)(SI*1), Y8; \
+	P2 Y8, Y3, Y9; \
+	P2 Y3, Y8, Y3; \
+	VPOR Y9, Y3, Y3; \
+	VMOVDQU 128(R11)(SI*1), Y8; \
+	P2 Y8, Y4, Y9; \
+	P2 Y4, Y8, Y4; \
+	VPOR Y9, Y4, Y4; \
+	VMOVDQU 160(R11)(SI*1), Y8; \
+	P2 Y8, Y5, Y9; \
+	P2 Y5, Y8, Y5; \
+	VPOR Y9, Y5, Y5; \
+	VMOVDQU 192(R11)(SI*1), Y8; \
+	P2 Y8, Y6, Y9; \
+	P2 Y6, Y8, Y6; \
+	VPOR Y9, Y6, Y6; \
+	VMOVDQU 224(R11)(SI*1), Y8; \
+	P2 Y8, Y7, Y9; \
+	P2 Y7, Y8, Y7; \
+	VPOR Y9, Y7, Y7; \
+	INCQ R12; \
+	JMP next4; \
+all5: \
+	P3 $0x03, Y0, Y1, Y8; \
+	P3 $0x03, Y2, Y3, Y9; \
+	VPOR Y9, Y8, Y8; \
+	P3 $0x03, Y4, Y5, Y9; \
+	VPOR Y9, Y8, Y8; \
+	P3 $0x03, Y6, Y7, Y9; \
+	VPOR Y9, Y8, Y8; \
+	VMOVMSKPS Y8, R11; \
+	TESTL R11, R11; \
+	JNE nan6; \
+numbers7: \
+	VMOVDQU Y0, (R10)(SI*1); \
+	VMOVDQU Y1, 32(R10)(SI*1); \
+	VMOVDQU Y2, 64(R10)(SI*1); \
+	VMOVDQU Y3, 96(R10)(SI*1); \
+	VMOVDQU Y4, 128(R10)(SI*1); \
+	VMOVDQU Y5, 160(R10)(SI*1); \
+	VMOVDQU Y6, 192(R10)(SI*1); \
+	VMOVDQU Y7, 224(R10)(SI*1); \
+	MOVQ $0x00000001, R12; \
+next8: \
+	CMPQ R12, CX; \
+	JE all9; \
+	MOVQ (AX)(R12*8), R11; \
+	VMOVDQU Y0, (R11)(SI*1); \
+	VMOVDQU Y1, 32(R11)(SI*1); \
+	VMOVDQU Y2, 64(R11)(SI*1); \
+	VMOVDQU Y3, 96(R11)(SI*1); \
+	VMOVDQU Y4, 128(R11)(SI*1); \
+	VMOVDQU Y5, 160(R11)(SI*1); \
+	VMOVDQU Y6, 192(R11)(SI*1); \
+	VMOVDQU Y7, 224(R11)(SI*1); \
+	INCQ R12; \
+	JMP next8; \
+all9: \
+	ADDQ $0x00000100, SI; \
+	SUBQ $0x00000100, DI; \
+	JMP many1; \
+few2: \
+	TESTQ DI, DI; \
+	JLE done3; \
+	VMOVDQU (R8)(SI*1), Y0; \
+	VMOVDQU (R9)(SI*1), Y1; \
+	P2 Y1, Y0, Y2; \
+	P2 Y0, Y1, Y0; \
+	VPOR Y2, Y0, Y0; \
+	MOVQ $0x00000002, R12; \
+next10: \
+	CMPQ R12, BX; \
+	JE all11; \
+	MOVQ (DX)(R12*8), R11; \
+	VMOVDQU (R11)(SI*1), Y1; \
+	P2 Y1, Y0, Y2; \
+	P2 Y0, Y1, Y0; \
+	VPOR Y2, Y0, Y0; \
+	INCQ R12; \
+	JMP next10; \
+all11: \
+	P3 $0x03, Y0, Y0, Y1; \
+	VMOVMSKPS Y1, R11; \
+	TESTL R11, R11; \
+	JNE nan12; \
+numbers13: \
+	VMOVDQU Y0, (R10)(SI*1); \
+	MOVQ $0x00000001, R12; \
+next14: \
+	CMPQ R12, CX; \
+	JE all15; \
+	MOVQ (AX)(R12*8), R11; \
+	VMOVDQU Y0, (R11)(SI*1); \
+	INCQ R12; \
+	JMP next14; \
+all15: \
+	ADDQ $0x00000020, SI; \
+	SUBQ $0x00000020, DI; \
+	JMP few2; \
+done3: \
+	VZEROUPPER; \
+	RET; \
+nan6: \
+	P4 P5, R11; \
+	P6 R11, X8; \
+	P7 X8, Y8; \
+	P3 $0x03, Y0, Y0, Y9; \
+	VBLENDVPS Y9, Y8, Y0, Y0; \
+	P3 $0x03, Y1, Y1, Y9; \
+	VBLENDVPS Y9, Y8, Y1, Y1; \
+	P3 $0x03, Y2, Y2, Y9; \
+	VBLENDVPS Y9, Y8, Y2, Y2; \
+	P3 $0x03, Y3, Y3, Y9; \
+	VBLENDVPS Y9, Y8, Y3, Y3; \
+	P3 $0x03, Y4, Y4, Y9; \
+	VBLENDVPS Y9, Y8, Y4, Y4; \
+	P3 $0x03, Y5, Y5, Y9; \
+	VBLENDVPS Y9, Y8, Y5, Y5; \
+	P3 $0x03, Y6, Y6, Y9; \
+	VBLENDVPS Y9, Y8, Y6, Y6; \
+	P3 $0x03, Y7, Y7, Y9; \
+	VBLENDVPS Y9, Y8, Y7, Y7; \
+	JMP numbers7; \
+nan12: \
+	P4 P5, R11; \
+	P6 R11, X1; \
+	P7 X1, Y1; \
+	P3 $0x03, Y0, Y0, Y2; \
+	VBLENDVPS Y2, Y1, Y0, Y0; \
+	JMP numbers13;
+
+#define reduceMaxF32AVX2_BODY(P1, P2, P3, P4, P5, P6, P7) \
+	MOVQ dsts_base+0(FP), AX; \
+	MOVQ dsts_len+8(FP), CX; \
+	MOVQ srcs_base+24(FP), DX; \
+	MOVQ srcs_len+32(FP), BX; \
+	MOVQ off+48(FP), SI; \
+	MOVQ n+56(FP), DI; \
+	MOVQ (DX), R8; \
+	MOVQ 8(DX), R9; \
+	MOVQ (AX), R10; \
+	SHLQ P1, DI; \
+many1: \
+	CMPQ DI, $0x00000100; \
+	JL few2; \
+	VMOVDQU (R8)(SI*1), Y0; \
+	VMOVDQU 32(R8)(SI*1), Y1; \
+	VMOVDQU 64(R8)(SI*1), Y2; \
+	VMOVDQU 96(R8)(SI*1), Y3; \
+	VMOVDQU 128(R8)(SI*1), Y4; \
+	VMOVDQU 160(R8)(SI*1), Y5; \
+	VMOVDQU 192(R8)(SI*1), Y6; \
+	VMOVDQU 224(R8)(SI*1), Y7; \
+	VMOVDQU (R9)(SI*1), Y8; \
+	P2 $0x03, Y8, Y0, Y10; \
+	P3 Y8, Y0, Y9; \
+	P3 Y0, Y8, Y0; \
+	VPAND Y9, Y0, Y0; \
+	VPOR Y10, Y0, Y0; \
+	VMOVDQU 32(R9)(SI*1), Y8; \
+	P2 $0x03, Y8, Y1, Y10; \
+	P3 Y8, Y1, Y9; \
+	P3 Y1, Y8, Y1; \
+	VPAND Y9, Y1, Y1; \
+	VPOR Y10, Y1, Y1; \
+	VMOVDQU 64(R9)(SI*1), Y8; \
+	P2 $0x03, Y8, Y2, Y10; \
+	P3 Y8, Y2, Y9; \
+	P3 Y2, Y8, Y2; \
+	VPAND Y9, Y2, Y2; \
+	VPOR Y10, Y2, Y2; \
+	VMOVDQU 96(R9)(SI*1), Y8; \
+	P2 $0x03, Y8, Y3, Y10; \
+	P3 Y8, Y3, Y9; \
+	P3 Y3, Y8, Y3; \
+	VPAND Y9, Y3, Y3; \
+	VPOR Y10, Y3, Y3; \
+	VMOVDQU 128(R9)(SI*1), Y8; \
+	P2 $0x03, Y8, Y4, Y10; \
+	P3 Y8, Y4, Y9; \
+	P3 Y4, Y8, Y4; \
+	VPAND Y9, Y4, Y4; \
+	VPOR Y10, Y4, Y4; \
+	VMOVDQU 160(R9)(SI*1), Y8; \
+	P2 $0x03, Y8, Y5, Y10; \
+	P3 Y8, Y5, Y9; \
+	P3 Y5, Y8, Y5; \
+	VPAND Y9, Y5, Y5; \
+	VPOR Y10, Y5, Y5; \
+	VMOVDQU 192(R9)(SI*1), Y8; \
+	P2 $0x03, Y8, Y6, Y10; \
+	P3 Y8, Y6, Y9; \
+	P3 Y6, Y8, Y6; \
+	VPAND Y9, Y6, Y6; \
+	VPOR Y10, Y6, Y6; \
+	VMOVDQU 224(R9)(SI*1), Y8; \
+	P2 $0x03, Y8, Y7, Y10; \
+	P3 Y8, Y7, Y9; \
+	P3 Y7, Y8, Y7; \
+	VPAND Y9, Y7, Y7; \
+	VPOR Y10, Y7, Y7; \
+	MOVQ $0x00000002, R12; \
+next4: \
+	CMPQ R12, BX; \
+	JE all5; \
+	MOVQ (DX)(R12*8), R11; \
+	VMOVDQU (R11)(SI*1), Y8; \
+	P2 $0x03, Y8, Y0, Y10; \
+	P3 Y8, Y0, Y9; \
+	P3 Y0, Y8, Y0; \
+	VPAND Y9, Y0, Y0; \
+	VPOR Y10, Y0, Y0; \
+	VMOVDQU 32(R11)(SI*1), Y8; \
+	P2 $0x03, Y8, Y1, Y10; \
+	P3 Y8, Y1, Y9; \
+	P3 Y1, Y8, Y1; \
+	VPAND Y9, Y1, Y1; \
+	VPOR Y10, Y1, Y1; \
+	VMOVDQU 64(R11)(SI*1), Y8; \
+	P2 $0x03, Y8, Y2, Y10; \
+	P3 Y8, Y2, Y9; \
+	P3 Y2, Y8, Y2; \
+	VPAND Y9, Y2, Y2; \
+	VPOR Y10, Y2, Y2; \
+	VMOVDQU 96(R11)(SI*1), Y8; \
+	P2 $0x03, Y8, Y3, Y10; \
+	P3 Y8, Y3, Y9; \
+	P3 Y3, Y8, Y3; \
+	VPAND Y9, Y3, Y3; \
+	VPOR Y10, Y3, Y3; \
+	VMOVDQU 128(R11)(SI*1), Y8; \
+	P2 $0x03, Y8, Y4, Y10; \
+	P3 Y8, Y4, Y9; \
+	P3 Y4, Y8, Y4; \
+	VPAND Y9, Y4, Y4; \
+	VPOR Y10, Y4, Y4; \
+	VMOVDQU 160(R11)(SI*1), Y8; \
+	P2 $0x03, Y8, Y5, Y10; \
+	P3 Y8, Y5, Y9; \
+	P3 Y5, Y8, Y5; \
+	VPAND Y9, Y5, Y5; \
+	VPOR Y10, Y5, Y5; \
+	VMOVDQU 192(R11)(SI*1), Y8; \
+	P2 $0x03, Y8, Y6, Y10; \
+	P3 Y8, Y6, Y9; \
+	P3 Y6, Y8, Y6; \
+	VPAND Y9, Y6, Y6; \
+	VPOR Y10, Y6, Y6; \
+	VMOVDQU 224(R11)(SI*1), Y8; \
+	P2 $0x03, Y8, Y7, Y10; \
+	P3 Y8, Y7, Y9; \
+	P3 Y7, Y8, Y7; \
+	VPAND Y9, Y7, Y7; \
+	VPOR Y10, Y7, Y7; \
+	INCQ R12; \
+	JMP next4; \
+all5: \
+	P2 $0x03, Y0, Y1, Y8; \
+	P2 $0x03, Y2, Y3, Y9; \
+	VPOR Y9, Y8, Y8; \
+	P2 $0x03, Y4, Y5, Y9; \
+	VPOR Y9, Y8, Y8; \
+	P2 $0x03, Y6, Y7, Y9; \
+	VPOR Y9, Y8, Y8; \
+	VMOVMSKPS Y8, R11; \
+	TESTL R11, R11; \
+	JNE nan6; \
+numbers7: \
+	VMOVDQU Y0, (R10)(SI*1); \
+	VMOVDQU Y1, 32(R10)(SI*1); \
+	VMOVDQU Y2, 64(R10)(SI*1); \
+	VMOVDQU Y3, 96(R10)(SI*1); \
+	VMOVDQU Y4, 128(R10)(SI*1); \
+	VMOVDQU Y5, 160(R10)(SI*1); \
+	VMOVDQU Y6, 192(R10)(SI*1); \
+	VMOVDQU Y7, 224(R10)(SI*1); \
+	MOVQ $0x00000001, R12; \
+next8: \
+	CMPQ R12, CX; \
+	JE all9; \
+	MOVQ (AX)(R12*8), R11; \
+	VMOVDQU Y0, (R11)(SI*1); \
+	VMOVDQU Y1, 32(R11)(SI*1); \
+	VMOVDQU Y2, 64(R11)(SI*1); \
+	VMOVDQU Y3, 96(R11)(SI*1); \
+	VMOVDQU Y4, 128(R11)(SI*1); \
+	VMOVDQU Y5, 160(R11)(SI*1); \
+	VMOVDQU Y6, 192(R11)(SI*1); \
+	VMOVDQU Y7, 224(R11)(SI*1); \
+	INCQ R12; \
+	JMP next8; \
+all9: \
+	ADDQ $0x00000100, SI; \
+	SUBQ $0x00000100, DI; \
+	JMP many1; \
+few2: \
+	TESTQ DI, DI; \
+	JLE done3; \
+	VMOVDQU (R8)(SI*1), Y0; \
+	VMOVDQU (R9)(SI*1), Y1; \
+	P2 $0x03, Y1, Y0, Y3; \
+	P3 Y1, Y0, Y2; \
+	P3 Y0, Y1, Y0; \
+	VPAND Y2, Y0, Y0; \
+	VPOR Y3, Y0, Y0; \
+	MOVQ $0x00000002, R12; \
+next10: \
+	CMPQ R12, BX; \
+	JE all11; \
+	MOVQ (DX)(R12*8), R11; \
+	VMOVDQU (R11)(SI*1), Y1; \
+	P2 $0x03, Y1, Y0, Y3; \
+	P3 Y1, Y0, Y2; \
+	P3 Y0, Y1, Y0; \
+	VPAND Y2, Y0, Y0; \
+	VPOR Y3, Y0, Y0; \
+	INCQ R12; \
+	JMP next10; \
+all11: \
+	P2 $0x03, Y0, Y0, Y1; \
+	VMOVMSKPS Y1, R11; \
+	TESTL R11, R11; \
+	JNE nan12; \
+numbers13: \
+	VMOVDQU Y0, (R10)(SI*1); \
+	MOVQ $0x00000001, R12; \
+next14: \
+	CMPQ R12, CX; \
+	JE all15; \
+	MOVQ (AX)(R12*8), R11; \
+	VMOVDQU Y0, (R11)(SI*1); \
+	INCQ R12; \
+	JMP next14; \
+all15: \
+	ADDQ $0x00000020, SI; \
+	SUBQ $0x00000020, DI; \
+	JMP few2; \
+done3: \
+	VZEROUPPER; \
+	RET; \
+nan6: \
+	P4 P5, R11; \
+	P6 R11, X8; \
+	P7 X8, Y8; \
+	P2 $0x03, Y0, Y0, Y9; \
+	VBLENDVPS Y9, Y8, Y0, Y0; \
+	P2 $0x03, Y1, Y1, Y9; \
+	VBLENDVPS Y9, Y8, Y1, Y1; \
+	P2 $0x03, Y2, Y2, Y9; \
+	VBLENDVPS Y9, Y8, Y2, Y2; \
+	P2 $0x03, Y3, Y3, Y9; \
+	VBLENDVPS Y9, Y8, Y3, Y3; \
+	P2 $0x03, Y4, Y4, Y9; \
+	VBLENDVPS Y9, Y8, Y4, Y4; \
+	P2 $0x03, Y5, Y5, Y9; \
+	VBLENDVPS Y9, Y8, Y5, Y5; \
+	P2 $0x03, Y6, Y6, Y9; \
+	VBLENDVPS Y9, Y8, Y6, Y6; \
+	P2 $0x03, Y7, Y7, Y9; \
+	VBLENDVPS Y9, Y8, Y7, Y7; \
+	JMP numbers7; \
+nan12: \
+	P4 P5, R11; \
+	P6 R11, X1; \
+	P7 X1, Y1; \
+	P2 $0x03, Y0, Y0, Y2; \
+	VBLENDVPS Y2, Y1, Y0, Y0; \
+	JMP numbers13;
+
+#define reduceSumBF16AVX2_BODY(P1) \
+	MOVL $0xffff0000, AX; \
+	VMOVD AX, X0; \
+	VPBROADCASTD X0, Y0; \
+	MOVL $0x00007fff, AX; \
+	VMOVD AX, X1; \
+	VPBROADCASTD X1, Y1; \
+	MOVL $0x00000001, AX; \
+	VMOVD AX, X2; \
+	VPBROADCASTD X2, Y2; \
+	MOVL $0x00400000, AX; \
+	VMOVD AX, X3; \
+	VPBROADCASTD X3, Y3; \
+	MOVQ dsts_base+0(FP), AX; \
+	MOVQ dsts_len+8(FP), CX; \
+	MOVQ srcs_base+24(FP), DX; \
+	MOVQ srcs_len+32(FP), BX; \
+	MOVQ off+48(FP), SI; \
+	MOVQ n+56(FP), DI; \
+	MOVQ (DX), R8; \
+	MOVQ 8(DX), R9; \
+	MOVQ (AX), R10; \
+	SHLQ $0x01, DI; \
+many1: \
+	CMPQ DI, $0x00000080; \
+	JL few2; \
+	VMOVDQU (R8)(SI*1), Y3; \
+	VPSLLD $0x10, Y3, Y4; \
+	VPAND Y0, Y3, Y3; \
+	VMOVDQU 32(R8)(SI*1), Y5; \
+	VPSLLD $0x10, Y5, Y6; \
+	VPAND Y0, Y5, Y5; \
+	VMOVDQU 64(R8)(SI*1), Y7; \
+	VPSLLD $0x10, Y7, Y8; \
+	VPAND Y0, Y7, Y7; \
+	VMOVDQU 96(R8)(SI*1), Y9; \
+	VPSLLD $0x10, Y9, Y10; \
+	VPAND Y0, Y9, Y9; \
+	VMOVDQU (R9)(SI*1), Y11; \
+	VPSLLD $0x10, Y11, Y12; \
+	VPAND Y0, Y11, Y11; \
+	P1 Y12, Y4, Y4; \
+	P1 Y11, Y3, Y3; \
+	VMOVDQU 32(R9)(SI*1), Y11; \
+	VPSLLD $0x10, Y11, Y12; \
+	VPAND Y0, Y11, Y11; \
+	P1 Y12, Y6, Y6; \
+	P1 Y11, Y5, Y5; \
+	VMOVDQU 64(R9)(SI*1), Y11; \
+	VPSLLD $0x10, Y11, Y12; \
+	VPAND Y0, Y11, Y11; \
+	P1 Y12, Y8, Y8; \
+	P1 Y11, Y7, Y7; \
+	VMOVDQU 96(R9)(SI*1), Y11; \
+	VPSLLD $0x10, Y11, Y12; \
+	VPAND Y0, Y11, Y11; \
+	P1 Y12, Y10, Y10; \
+	P1 Y11, Y9, Y9; \
+	MOVQ $0x00000002, R12; \
+next4: \
+	CMPQ R12, BX; \
+	JE all5; \
+	MOVQ (DX)(R12*8), R11; \
+	VMOVDQU (R11)(SI*1), Y11; \
+	VPSLLD $0x10, Y11, Y12; \
+	VPAND Y0, Y11, Y11; \
+	P1 Y12, Y4, Y4; \
+	P1 Y11, Y3, Y3; \
+	VMOVDQU 32(R11)(SI*1), Y11; \
+	VPSLLD $0x10, Y11, Y12; \
+	VPAND Y0, Y11, Y11; \
+	P1 Y12, Y6, Y6; \
+	P1 Y11, Y5, Y5; \
+	VMOVDQU 64(R11)(SI*1), Y11; \
+	VPSLLD $0x10, Y11, Y12; \
+	VPAND Y0, Y11, Y11; \
+	P1 Y12, Y8, Y8; \
+	P1 Y11, Y7, Y7; \
+	VMOVDQU 96(R11)(SI*1), Y11; \
+	VPSLLD $0x10, Y11, Y12; \
+	VPAND Y0, Y11, Y11; \
+	P1 Y12, Y10, Y10; \
+	P1 Y11, Y9, Y9; \
+	INCQ R12; \
+	JMP next4; \
+all5: \
+	VCMPPS $0x03, Y4, Y3, Y11; \
+	VCMPPS $0x03, Y6, Y5, Y12; \
+	VPOR Y12, Y11, Y11; \
+	VCMPPS $0x03, Y8, Y7, Y12; \
+	VPOR Y12, Y11, Y11; \
+	VCMPPS $0x03, Y10, Y9, Y12; \
+	VPOR Y12, Y11, Y11; \
+	VMOVMSKPS Y11, R11; \
+	TESTL R11, R11; \
+	JNE slow6; \
+	VPSRLD $0x10, Y4, Y11; \
+	VPAND Y2, Y11, Y11; \
+	VPADDD Y1, Y11, Y11; \
+	VPADDD Y4, Y11, Y11; \
+	VPSRLD $0x10, Y3, Y4; \
+	VPAND Y2, Y4, Y4; \
+	VPADDD Y1, Y4, Y4; \
+	VPADDD Y3, Y4, Y4; \
+	VPSRLD $0x10, Y11, Y3; \
+	VPBLENDW $0xaa, Y4, Y3, Y3; \
+	VPSRLD $0x10, Y6, Y4; \
+	VPAND Y2, Y4, Y4; \
+	VPADDD Y1, Y4, Y4; \
+	VPADDD Y6, Y4, Y4; \
+	VPSRLD $0x10, Y5, Y6; \
+	VPAND Y2, Y6, Y6; \
+	VPADDD Y1, Y6, Y6; \
+	VPADDD Y5, Y6, Y6; \
+	VPSRLD $0x10, Y4, Y4; \
+	VPBLENDW $0xaa, Y6, Y4, Y4; \
+	VPSRLD $0x10, Y8, Y5; \
+	VPAND Y2, Y5, Y5; \
+	VPADDD Y1, Y5, Y5; \
+	VPADDD Y8, Y5, Y5; \
+	VPSRLD $0x10, Y7, Y6; \
+	VPAND Y2, Y6, Y6; \
+	VPADDD Y1, Y6, Y6; \
+	VPADDD Y7, Y6, Y6; \
+	VPSRLD $0x10, Y5, Y5; \
+	VPBLENDW $0xaa, Y6, Y5, Y5; \
+	VPSRLD $0x10, Y10, Y6; \
+	VPAND Y2, Y6, Y6; \
+	VPADDD Y1, Y6, Y6; \
+	VPADDD Y10, Y6, Y6; \
+	VPSRLD $0x10, Y9, Y7; \
+	VPAND Y2, Y7, Y7; \
+	VPADDD Y1, Y7, Y7; \
+	VPADDD Y9, Y7, Y7; \
+	VPSRLD $0x10, Y6, Y6; \
+	VPBLENDW $0xaa, Y7, Y6, Y6; \
+packed7: \
+	VMOVDQU Y3, (R10)(SI*1); \
+	VMOVDQU Y4, 32(R10)(SI*1); \
+	VMOVDQU Y5, 64(R10)(SI*1); \
+	VMOVDQU Y6, 96(R10)(SI*1); \
+	MOVQ $0x00000001, R12; \
+next8: \
+	CMPQ R12, CX; \
+	JE all9; \
+	MOVQ (AX)(R12*8), R11; \
+	VMOVDQU Y3, (R11)(SI*1); \
+	VMOVDQU Y4, 32(R11)(SI*1); \
+	VMOVDQU Y5, 64(R11)(SI*1); \
+	VMOVDQU Y6, 96(R11)(SI*1); \
+	INCQ R12; \
+	JMP next8; \
+all9: \
+	ADDQ $0x00000080, SI; \
+	SUBQ $0x00000080, DI; \
+	JMP many1; \
+few2: \
+	TESTQ DI, DI; \
+	JLE done3; \
+	VMOVDQU (R8)(SI*1), Y3; \
+	VPSLLD $0x10, Y3, Y4; \
+	VPAND Y0, Y3, Y3; \
+	VMOVDQU (R9)(SI*1), Y5; \
+	VPSLLD $0x10, Y5, Y6; \
+	VPAND Y0, Y5, Y5; \
+	P1 Y6, Y4, Y4; \
+	P1 Y5, Y3, Y3; \
+	MOVQ $0x00000002, R12; \
+next10: \
+	CMPQ R12, BX; \
+	JE all11; \
+	MOVQ (DX)(R12*8), R11; \
+	VMOVDQU (R11)(SI*1), Y5; \
+	VPSLLD $0x10, Y5, Y6; \
+	VPAND Y0, Y5, Y5; \
+	P1 Y6, Y4, Y4; \
+	P1 Y5, Y3, Y3; \
+	INCQ R12; \
+	JMP next10; \
+all11: \
+	VCMPPS $0x03, Y4, Y3, Y5; \
+	VMOVMSKPS Y5, R11; \
+	TESTL R11, R11; \
+	JNE slow12; \
+	VPSRLD $0x10, Y4, Y5; \
+	VPAND Y2, Y5, Y5; \
+	VPADDD Y1, Y5, Y5; \
+	VPADDD Y4, Y5, Y5; \
+	VPSRLD $0x10, Y3, Y4; \
+	VPAND Y2, Y4, Y4; \
+	VPADDD Y1, Y4, Y4; \
+	VPADDD Y3, Y4, Y4; \
+	VPSRLD $0x10, Y5, Y3; \
+	VPBLENDW $0xaa, Y4, Y3, Y3; \
+packed13: \
+	VMOVDQU Y3, (R10)(SI*1); \
+	MOVQ $0x00000001, R12; \
+next14: \
+	CMPQ R12, CX; \
+	JE all15; \
+	MOVQ (AX)(R12*8), R11; \
+	VMOVDQU Y3, (R11)(SI*1); \
+	INCQ R12; \
+	JMP next14; \
+all15: \
+	ADDQ $0x00000020, SI; \
+	SUBQ $0x00000020, DI; \
+	JMP few2; \
+done3: \
+	VZEROUPPER; \
+	RET; \
+slow6: \
+	MOVL $0x7fc00000, R11; \
+	VMOVD R11, X11; \
+	VPBROADCASTD X11, Y11; \
+	VCMPPS $0x03, Y4, Y4, Y12; \
+	VBLENDVPS Y12, Y11, Y4, Y4; \
+	VCMPPS $0x03, Y3, Y3, Y12; \
+	VBLENDVPS Y12, Y11, Y3, Y3; \
+	VCMPPS $0x03, Y6, Y6, Y12; \
+	VBLENDVPS Y12, Y11, Y6, Y6; \
+	VCMPPS $0x03, Y5, Y5, Y12; \
+	VBLENDVPS Y12, Y11, Y5, Y5; \
+	VCMPPS $0x03, Y8, Y8, Y12; \
+	VBLENDVPS Y12, Y11, Y8, Y8; \
+	VCMPPS $0x03, Y7, Y7, Y12; \
+	VBLENDVPS Y12, Y11, Y7, Y7; \
+	VCMPPS $0x03, Y10, Y10, Y12; \
+	VBLENDVPS Y12, Y11, Y10, Y10; \
+	VCMPPS $0x03, Y9, Y9, Y12; \
+	VBLENDVPS Y12, Y11, Y9, Y9; \
+	VPSRLD $0x10, Y4, Y11; \
+	VPAND Y2, Y11, Y11; \
+	VPADDD Y1, Y11, Y11; \
+	VPADDD Y4, Y11, Y11; \
+	VPSRLD $0x10, Y3, Y4; \
+	VPAND Y2, Y4, Y4; \
+	VPADDD Y1, Y4, Y4; \
+	VPADDD Y3, Y4, Y4; \
+	VPSRLD $0x10, Y11, Y3; \
+	VPBLENDW $0xaa, Y4, Y3, Y3; \
+	VPSRLD $0x10, Y6, Y4; \
+	VPAND Y2, Y4, Y4; \
+	VPADDD Y1, Y4, Y4; \
+	VPADDD Y6, Y4, Y4; \
+	VPSRLD $0x10, Y5, Y6; \
+	VPAND Y2, Y6, Y6; \
+	VPADDD Y1, Y6, Y6; \
+	VPADDD Y5, Y6, Y6; \
+	VPSRLD $0x10, Y4, Y4; \
+	VPBLENDW $0xaa, Y6, Y4, Y4; \
+	VPSRLD $0x10, Y8, Y5; \
+	VPAND Y2, Y5, Y5; \
+	VPADDD Y1, Y5, Y5; \
+	VPADDD Y8, Y5, Y5; \
+	VPSRLD $0x10, Y7, Y6; \
+	VPAND Y2, Y6, Y6; \
+	VPADDD Y1, Y6, Y6; \
+	VPADDD Y7, Y6, Y6; \
+	VPSRLD $0x10, Y5, Y5; \
+	VPBLENDW $0xaa, Y6, Y5, Y5; \
+	VPSRLD $0x10, Y10, Y6; \
+	VPAND Y2, Y6, Y6; \
+	VPADDD Y1, Y6, Y6; \
+	VPADDD Y10, Y6, Y6; \
+	VPSRLD $0x10, Y9, Y7; \
+	VPAND Y2, Y7, Y7; \
+	VPADDD Y1, Y7, Y7; \
+	VPADDD Y9, Y7, Y7; \
+	VPSRLD $0x10, Y6, Y6; \
+	VPBLENDW $0xaa, Y7, Y6, Y6; \
+	JMP packed7; \
+slow12: \
+	MOVL $0x7fc00000, R11; \
+	VMOVD R11, X5; \
+	VPBROADCASTD X5, Y5; \
+	VCMPPS $0x03, Y4, Y4, Y6; \
+	VBLENDVPS Y6, Y5, Y4, Y4; \
+	VCMPPS $0x03, Y3, Y3, Y6; \
+	VBLENDVPS Y6, Y5, Y3, Y3; \
+	VPSRLD $0x10, Y4, Y5; \
+	VPAND Y2, Y5, Y5; \
+	VPADDD Y1, Y5, Y5; \
+	VPADDD Y4, Y5, Y5; \
+	VPSRLD $0x10, Y3, Y4; \
+	VPAND Y2, Y4, Y4; \
+	VPADDD Y1, Y4, Y4; \
+	VPADDD Y3, Y4, Y4; \
+	VPSRLD $0x10, Y5, Y3; \
+	VPBLENDW $0xaa, Y4, Y3, Y3; \
+	JMP packed13;
+
+#define scaleF32AVX2_BODY(P1) \
+	MOVQ dst+0(FP), AX; \
+	MOVQ src+8(FP), CX; \
+	MOVQ n+16(FP), DX; \
+	VMOVSD c+24(FP), X0; \
+	VCVTSD2SS X0, X0, X0; \
+	VBROADCASTSS X0, Y0; \
+	SHLQ $0x02, DX; \
+many1: \
+	CMPQ DX, $0x00000100; \
+	JL few2; \
+	VMOVDQU (CX), Y1; \
+	P1 Y0, Y1, Y1; \
+	VMOVDQU Y1, (AX); \
+	VMOVDQU 32(CX), Y1; \
+	P1 Y0, Y1, Y1; \
+	VMOVDQU Y1, 32(AX); \
+	VMOVDQU 64(CX), Y1; \
+	P1 Y0, Y1, Y1; \
+	VMOVDQU Y1, 64(AX); \
+	VMOVDQU 96(CX), Y1; \
+	P1 Y0, Y1, Y1; \
+	VMOVDQU Y1, 96(AX); \
+	VMOVDQU 128(CX), Y1; \
+	P1 Y0, Y1, Y1; \
+	VMOVDQU Y1, 128(AX); \
+	VMOVDQU 160(CX), Y1; \
+	P1 Y0, Y1, Y1; \
+	VMOVDQU Y1, 160(AX); \
+	VMOVDQU 192(CX), Y1; \
+	P1 Y0, Y1, Y1; \
+	VMOVDQU Y1, 192(AX); \
+	VMOVDQU 224(CX), Y1; \
+	P1 Y0, Y1, Y1; \
+	VMOVDQU Y1, 224(AX); \
+	ADDQ $0x00000100, AX; \
+	ADDQ $0x00000100, CX; \
+	SUBQ $0x00000100, DX; \
+	JMP many1; \
+few2: \
+	TESTQ DX, DX; \
+	JLE done3; \
+	VMOVDQU (CX), Y1; \
+	P1 Y0, Y1, Y1; \
+	VMOVDQU Y1, (AX); \
+	ADDQ $0x00000020, AX; \
+	ADDQ $0x00000020, CX; \
+	SUBQ $0x00000020, DX; \
+	JMP few2; \
+done3: \
+	VZEROUPPER; \
+	RET;
+
+#define scaleF64AVX2_BODY(P1) \
+	MOVQ dst+0(FP), AX; \
+	MOVQ src+8(FP), CX; \
+	MOVQ n+16(FP), DX; \
+	VBROADCASTSD c+24(FP), Y0; \
+	SHLQ $0x03, DX; \
+many1: \
+	CMPQ DX, $0x00000100; \
+	JL few2; \
+	VMOVDQU (CX), Y1; \
+	P1 Y0, Y1, Y1; \
+	VMOVDQU Y1, (AX); \
+	VMOVDQU 32(CX), Y1; \
+	P1 Y0, Y1, Y1; \
+	VMOVDQU Y1, 32(AX); \
+	VMOVDQU 64(CX), Y1; \
+	P1 Y0, Y1, Y1; \
+	VMOVDQU Y1, 64(AX); \
+	VMOVDQU 96(CX), Y1; \
+	P1 Y0, Y1, Y1; \
+	VMOVDQU Y1, 96(AX); \
+	VMOVDQU 128(CX), Y1; \
+	P1 Y0, Y1, Y1; \
+	VMOVDQU Y1, 128(AX); \
+	VMOVDQU 160(CX), Y1; \
+	P1 Y0, Y1, Y1; \
+	VMOVDQU Y1, 160(AX); \
+	VMOVDQU 192(CX), Y1; \
+	P1 Y0, Y1, Y1; \
+	VMOVDQU Y1, 192(AX); \
+	VMOVDQU 224(CX), Y1; \
+	P1 Y0, Y1, Y1; \
+	VMOVDQU Y1, 224(AX); \
+	ADDQ $0x00000100, AX; \
+	ADDQ $0x00000100, CX; \
+	SUBQ $0x00000100, DX; \
+	JMP many1; \
+few2: \
+	TESTQ DX, DX; \
+	JLE done3; \
+	VMOVDQU (CX), Y1; \
+	P1 Y0, Y1, Y1; \
+	VMOVDQU Y1, (AX); \
+	ADDQ $0x00000020, AX; \
+	ADDQ $0x00000020, CX; \
+	SUBQ $0x00000020, DX; \
+	JMP few2; \
+done3: \
+	VZEROUPPER; \
+	RET;
+
+#define scaleF16AVX2_BODY(P1) \
+	MOVQ dst+0(FP), AX; \
+	MOVQ src+8(FP), CX; \
+	MOVQ n+16(FP), DX; \
+	VMOVSD c+24(FP), X0; \
+	VCVTSD2SS X0, X0, X0; \
+	VBROADCASTSS X0, Y0; \
+	SHLQ $0x01, DX; \
+many1: \
+	CMPQ DX, $0x00000080; \
+	JL few2; \
+	VCVTPH2PS (CX), Y1; \
+	VCVTPH2PS 16(CX), Y2; \
+	P1 Y0, Y1, Y1; \
+	P1 Y0, Y2, Y2; \
+	VCVTPS2PH $0x00, Y1, X1; \
+	VCVTPS2PH $0x00, Y2, X2; \
+	VMOVDQU X1, (AX); \
+	VMOVDQU X2, 16(AX); \
+	VCVTPH2PS 32(CX), Y1; \
+	VCVTPH2PS 48(CX), Y2; \
+	P1 Y0, Y1, Y1; \
+	P1 Y0, Y2, Y2; \
+	VCVTPS2PH $0x00, Y1, X1; \
+	VCVTPS2PH $0x00, Y2, X2; \
+	VMOVDQU X1, 32(AX); \
+	VMOVDQU X2, 48(AX); \
+	VCVTPH2PS 64(CX), Y1; \
+	VCVTPH2PS 80(CX), Y2; \
+	P1 Y0, Y1, Y1; \
+	P1 Y0, Y2, Y2; \
+	VCVTPS2PH $0x00, Y1, X1; \
+	VCVTPS2PH $0x00, Y2, X2; \
+	VMOVDQU X1, 64(AX); \
+	VMOVDQU X2, 80(AX); \
+	VCVTPH2PS 96(CX), Y1; \
+	VCVTPH2PS 112(CX), Y2; \
+	P1 Y0, Y1, Y1; \
+	P1 Y0, Y2, Y2; \
+	VCVTPS2PH $0x00, Y1, X1; \
+	VCVTPS2PH $0x00, Y2, X2; \
+	VMOVDQU X1, 96(AX); \
+	VMOVDQU X2, 112(AX); \
+	ADDQ $0x00000080, AX; \
+	ADDQ $0x00000080, CX; \
+	SUBQ $0x00000080, DX; \
+	JMP many1; \
+few2: \
+	TESTQ DX, DX; \
+	JLE done3; \
+	VCVTPH2PS (CX), Y1; \
+	VCVTPH2PS 16(CX), Y2; \
+	P1 Y0, Y1, Y1; \
+	P1 Y0, Y2, Y2; \
+	VCVTPS2PH $0x00, Y1, X1; \
+	VCVTPS2PH $0x00, Y2, X2; \
+	VMOVDQU X1, (AX); \
+	VMOVDQU X2, 16(AX); \
+	ADDQ $0x00000020, AX; \
+	ADDQ $0x00000020, CX; \
+	SUBQ $0x00000020, DX; \
+	JMP few2; \
+done3: \
+	VZEROUPPER; \
+	RET;
+
+#define scaleBF16AVX2_BODY(P1) \
+	MOVQ dst+0(FP), AX; \
+	MOVQ src+8(FP), CX; \
+	MOVQ n+16(FP), DX; \
+	MOVL $0xffff0000, BX; \
+	VMOVD BX, X0; \
+	VPBROADCASTD X0, Y0; \
+	MOVL $0x00007fff, BX; \
+	VMOVD BX, X1; \
+	VPBROADCASTD X1, Y1; \
+	MOVL $0x00000001, BX; \
+	VMOVD BX, X2; \
+	VPBROADCASTD X2, Y2; \
+	MOVL $0x00400000, BX; \
+	VMOVD BX, X3; \
+	VPBROADCASTD X3, Y3; \
+	VMOVSD c+24(FP), X4; \
+	VCVTSD2SS X4, X4, X4; \
+	VBROADCASTSS X4, Y4; \
+	SHLQ $0x01, DX; \
+many1: \
+	CMPQ DX, $0x00000080; \
+	JL few2; \
+	VMOVDQU (CX), Y5; \
+	VPSLLD $0x10, Y5, Y6; \
+	VPAND Y0, Y5, Y5; \
+	P1 Y4, Y6, Y6; \
+	P1 Y4, Y5, Y5; \
+	VCMPPS $0x03, Y6, Y5, Y7; \
+	VMOVMSKPS Y7, BX; \
+	TESTL BX, BX; \
+	JNE slow4; \
+	VPSRLD $0x10, Y6, Y7; \
+	VPAND Y2, Y7, Y7; \
+	VPADDD Y1, Y7, Y7; \
+	VPADDD Y6, Y7, Y7; \
+	VPSRLD $0x10, Y5, Y6; \
+	VPAND Y2, Y6, Y6; \
+	VPADDD Y1, Y6, Y6; \
+	VPADDD Y5, Y6, Y6; \
+	VPSRLD $0x10, Y7, Y5; \
+	VPBLENDW $0xaa, Y6, Y5, Y5; \
+packed5: \
+	VMOVDQU Y5, (AX); \
+	VMOVDQU 32(CX), Y5; \
+	VPSLLD $0x10, Y5, Y6; \
+	VPAND Y0, Y5, Y5; \
+	P1 Y4, Y6, Y6; \
+	P1 Y4, Y5, Y5; \
+	VCMPPS $0x03, Y6, Y5, Y7; \
+	VMOVMSKPS Y7, BX; \
+	TESTL BX, BX; \
+	JNE slow6; \
+	VPSRLD $0x10, Y6, Y7; \
+	VPAND Y2, Y7, Y7; \
+	VPADDD Y1, Y7, Y7; \
+	VPADDD Y6, Y7, Y7; \
+	VPSRLD $0x10, Y5, Y6; \
+	VPAND Y2, Y6, Y6; \
+	VPADDD Y1, Y6, Y6; \
+	VPADDD Y5, Y6, Y6; \
+	VPSRLD $0x10, Y7, Y5; \
+	VPBLENDW $0xaa, Y6, Y5, Y5; \
+packed7: \
+	VMOVDQU Y5, 32(AX); \
+	VMOVDQU 64(CX), Y5; \
+	VPSLLD $0x10, Y5, Y6; \
+	VPAND Y0, Y5, Y5; \
+	P1 Y4, Y6, Y6; \
+	P1 Y4, Y5, Y5; \
+	VCMPPS $0x03, Y6, Y5, Y7; \
+	VMOVMSKPS Y7, BX; \
+	TESTL BX, BX; \
+	JNE slow8; \
+	VPSRLD $0x10, Y6, Y7; \
+	VPAND Y2, Y7, Y7; \
+	VPADDD Y1, Y7, Y7; \
+	VPADDD Y6, Y7, Y7; \
+	VPSRLD $0x10, Y5, Y6; \
+	VPAND Y2, Y6, Y6; \
+	VPADDD Y1, Y6, Y6; \
+	VPADDD Y5, Y6, Y6; \
+	VPSRLD $0x10, Y7, Y5; \
+	VPBLENDW $0xaa, Y6, Y5, Y5; \
+packed9: \
+	VMOVDQU Y5, 64(AX); \
+	VMOVDQU 96(CX), Y5; \
+	VPSLLD $0x10, Y5, Y6; \
+	VPAND Y0, Y5, Y5; \
+	P1 Y4, Y6, Y6; \
+	P1 Y4, Y5, Y5; \
+	VCMPPS $0x03, Y6, Y5, Y7; \
+	VMOVMSKPS Y7, BX; \
+	TESTL BX, BX; \
+	JNE slow10; \
+	VPSRLD $0x10, Y6, Y7; \
+	VPAND Y2, Y7, Y7; \
+	VPADDD Y1, Y7, Y7; \
+	VPADDD Y6, Y7, Y7; \
+	VPSRLD $0x10, Y5, Y6; \
+	VPAND Y2, Y6, Y6; \
+	VPADDD Y1, Y6, Y6; \
+	VPADDD Y5, Y6, Y6; \
+	VPSRLD $0x10, Y7, Y5; \
+	VPBLENDW $0xaa, Y6, Y5, Y5; \
+packed11: \
+	VMOVDQU Y5, 96(AX); \
+	ADDQ $0x00000080, AX; \
+	ADDQ $0x00000080, CX; \
+	SUBQ $0x00000080, DX; \
+	JMP many1; \
+few2: \
+	TESTQ DX, DX; \
+	JLE done3; \
+	VMOVDQU (CX), Y5; \
+	VPSLLD $0x10, Y5, Y6; \
+	VPAND Y0, Y5, Y5; \
+	P1 Y4, Y6, Y6; \
+	P1 Y4, Y5, Y5; \
+	VCMPPS $0x03, Y6, Y5, Y7; \
+	VMOVMSKPS Y7, BX; \
+	TESTL BX, BX; \
+	JNE slow12; \
+	VPSRLD $0x10, Y6, Y7; \
+	VPAND Y2, Y7, Y7; \
+	VPADDD Y1, Y7, Y7; \
+	VPADDD Y6, Y7, Y7; \
+	VPSRLD $0x10, Y5, Y6; \
+	VPAND Y2, Y6, Y6; \
+	VPADDD Y1, Y6, Y6; \
+	VPADDD Y5, Y6, Y6; \
+	VPSRLD $0x10, Y7, Y5; \
+	VPBLENDW $0xaa, Y6, Y5, Y5; \
+packed13: \
+	VMOVDQU Y5, (AX); \
+	ADDQ $0x00000020, AX; \
+	ADDQ $0x00000020, CX; \
+	SUBQ $0x00000020, DX; \
+	JMP few2; \
+done3: \
+	VZEROUPPER; \
+	RET; \
+slow4: \
+	VPSRLD $0x10, Y6, Y7; \
+	VPAND Y2, Y7, Y7; \
+	VPADDD Y1, Y7, Y7; \
+	VPADDD Y6, Y7, Y7; \
+	VCMPPS $0x03, Y6, Y6, Y8; \
+	VPOR Y3, Y6, Y6; \
+	VBLENDVPS Y8, Y6, Y7, Y7; \
+	VPSRLD $0x10, Y5, Y6; \
+	VPAND Y2, Y6, Y6; \
+	VPADDD Y1, Y6, Y6; \
+	VPADDD Y5, Y6, Y6; \
+	VCMPPS $0x03, Y5, Y5, Y8; \
+	VPOR Y3, Y5, Y5; \
+	VBLENDVPS Y8, Y5, Y6, Y6; \
+	VPSRLD $0x10, Y7, Y5; \
+	VPBLENDW $0xaa, Y6, Y5, Y5; \
+	JMP packed5; \
+slow6: \
+	VPSRLD $0x10, Y6, Y7; \
+	VPAND Y2, Y7, Y7; \
+	VPADDD Y1, Y7, Y7; \
+	VPADDD Y6, Y7, Y7; \
+	VCMPPS $0x03, Y6, Y6, Y8; \
+	VPOR Y3, Y6, Y6; \
+	VBLENDVPS Y8, Y6, Y7, Y7; \
+	VPSRLD $0x10, Y5, Y6; \
+	VPAND Y2, Y6, Y6; \
+	VPADDD Y1, Y6, Y6; \
+	VPADDD Y5, Y6, Y6; \
+	VCMPPS $0x03, Y5, Y5, Y8; \
+	VPOR Y3, Y5, Y5; \
+	VBLENDVPS Y8, Y5, Y6, Y6; \
+	VPSRLD $0x10, Y7, Y5; \
+	VPBLENDW $0xaa, Y6, Y5, Y5; \
+	JMP packed7; \
+slow8: \
+	VPSRLD $0x10, Y6, Y7; \
+	VPAND Y2, Y7, Y7; \
+	VPADDD Y1, Y7, Y7; \
+	VPADDD Y6, Y7, Y7; \
+	VCMPPS $0x03, Y6, Y6, Y8; \
+	VPOR Y3, Y6, Y6; \
+	VBLENDVPS Y8, Y6, Y7, Y7; \
+	VPSRLD $0x10, Y5, Y6; \
+	VPAND Y2, Y6, Y6; \
+	VPADDD Y1, Y6, Y6; \
+	VPADDD Y5, Y6, Y6; \
+	VCMPPS $0x03, Y5, Y5, Y8; \
+	VPOR Y3, Y5, Y5; \
+	VBLENDVPS Y8, Y5, Y6, Y6; \
+	VPSRLD $0x10, Y7, Y5; \
+	VPBLENDW $0xaa, Y6, Y5, Y5; \
+	JMP packed9; \
+slow10: \
+	VPSRLD $0x10, Y6, Y7; \
+	VPAND Y2, Y7, Y7; \
+	VPADDD Y1, Y7, Y7; \
+	VPADDD Y6, Y7, Y7; \
+	VCMPPS $0x03, Y6, Y6, Y8; \
+	VPOR Y3, Y6, Y6; \
+	VBLENDVPS Y8, Y6, Y7, Y7; \
+	VPSRLD $0x10, Y5, Y6; \
+	VPAND Y2, Y6, Y6; \
+	VPADDD Y1, Y6, Y6; \
+	VPADDD Y5, Y6, Y6; \
+	VCMPPS $0x03, Y5, Y5, Y8; \
+	VPOR Y3, Y5, Y5; \
+	VBLENDVPS Y8, Y5, Y6, Y6; \
+	VPSRLD $0x10, Y7, Y5; \
+	VPBLENDW $0xaa, Y6, Y5, Y5; \
+	JMP packed11; \
+slow12: \
+	VPSRLD $0x10, Y6, Y7; \
+	VPAND Y2, Y7, Y7; \
+	VPADDD Y1, Y7, Y7; \
+	VPADDD Y6, Y7, Y7; \
+	VCMPPS $0x03, Y6, Y6, Y8; \
+	VPOR Y3, Y6, Y6; \
+	VBLENDVPS Y8, Y6, Y7, Y7; \
+	VPSRLD $0x10, Y5, Y6; \
+	VPAND Y2, Y6, Y6; \
+	VPADDD Y1, Y6, Y6; \
+	VPADDD Y5, Y6, Y6; \
+	VCMPPS $0x03, Y5, Y5, Y8; \
+	VPOR Y3, Y5, Y5; \
+	VBLENDVPS Y8, Y5, Y6, Y6; \
+	VPSRLD $0x10, Y7, Y5; \
+	VPBLENDW $0xaa, Y6, Y5, Y5; \
+	JMP packed13;
+
+#define convertF16ToF32AVX2_BODY(P1, P2) \
+	MOVQ dst+0(FP), AX; \
+	MOVQ src+8(FP), CX; \
+	MOVQ n+16(FP), DX; \
+	SHLQ P1, DX; \
+many1: \
+	CMPQ DX, $0x00000100; \
+	JL few2; \
+	P2 (CX), Y0; \
+	VMOVDQU Y0, (AX); \
+	P2 16(CX), Y0; \
+	VMOVDQU Y0, 32(AX); \
+	P2 32(CX), Y0; \
+	VMOVDQU Y0, 64(AX); \
+	P2 48(CX), Y0; \
+	VMOVDQU Y0, 96(AX); \
+	P2 64(CX), Y0; \
+	VMOVDQU Y0, 128(AX); \
+	P2 80(CX), Y0; \
+	VMOVDQU Y0, 160(AX); \
+	P2 96(CX), Y0; \
+	VMOVDQU Y0, 192(AX); \
+	P2 112(CX), Y0; \
+	VMOVDQU Y0, 224(AX); \
+	ADDQ $0x00000100, AX; \
+	ADDQ $0x00000080, CX; \
+	SUBQ $0x00000100, DX; \
+	JMP many1; \
+few2: \
+	TESTQ DX, DX; \
+	JLE done3; \
+	P2 (CX), Y0; \
+	VMOVDQU Y0, (AX); \
+	ADDQ $0x00000020, AX; \
+	ADDQ $0x00000010, CX; \
+	SUBQ $0x00000020, DX; \
+	JMP few2; \
+done3: \
+	VZEROUPPER; \
+	RET;
+
 // func reduceSum8AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2
 TEXT ·reduceSum8AVX2(SB), NOSPLIT, $0-64
-	MOVQ dsts_base+0(FP), AX
-	MOVQ dsts_len+8(FP), CX
-	MOVQ srcs_base+24(FP), DX
-	MOVQ srcs_len+32(FP), BX
-	MOVQ off+48(FP), SI
-	MOVQ n+56(FP), DI
-	MOVQ (DX), R8
-	MOVQ 8(DX), R9
-	MOVQ (AX), R10
+	reduceSum8AVX2_BODY(VPADDB)
 
-many1:
-	CMPQ    DI, $0x00000100
-	JL      few2
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	VMOVDQU 128(R8)(SI*1), Y4
-	VMOVDQU 160(R8)(SI*1), Y5
-	VMOVDQU 192(R8)(SI*1), Y6
-	VMOVDQU 224(R8)(SI*1), Y7
-	VPADDB  (R9)(SI*1), Y0, Y0
-	VPADDB  32(R9)(SI*1), Y1, Y1
-	VPADDB  64(R9)(SI*1), Y2, Y2
-	VPADDB  96(R9)(SI*1), Y3, Y3
-	VPADDB  128(R9)(SI*1), Y4, Y4
-	VPADDB  160(R9)(SI*1), Y5, Y5
-	VPADDB  192(R9)(SI*1), Y6, Y6
-	VPADDB  224(R9)(SI*1), Y7, Y7
-	MOVQ    $0x00000002, R12
+// func reduceMinI8AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
+// Requires: AVX, AVX2
+TEXT ·reduceMinI8AVX2(SB), NOSPLIT, $0-64
+	reduceSum8AVX2_BODY(VPMINSB)
 
-next4:
-	CMPQ   R12, BX
-	JE     all5
-	MOVQ   (DX)(R12*8), R11
-	VPADDB (R11)(SI*1), Y0, Y0
-	VPADDB 32(R11)(SI*1), Y1, Y1
-	VPADDB 64(R11)(SI*1), Y2, Y2
-	VPADDB 96(R11)(SI*1), Y3, Y3
-	VPADDB 128(R11)(SI*1), Y4, Y4
-	VPADDB 160(R11)(SI*1), Y5, Y5
-	VPADDB 192(R11)(SI*1), Y6, Y6
-	VPADDB 224(R11)(SI*1), Y7, Y7
-	INCQ   R12
-	JMP    next4
+// func reduceMinU8AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
+// Requires: AVX, AVX2
+TEXT ·reduceMinU8AVX2(SB), NOSPLIT, $0-64
+	reduceSum8AVX2_BODY(VPMINUB)
 
-all5:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
-	VMOVDQU Y4, 128(R10)(SI*1)
-	VMOVDQU Y5, 160(R10)(SI*1)
-	VMOVDQU Y6, 192(R10)(SI*1)
-	VMOVDQU Y7, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
+// func reduceMaxI8AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
+// Requires: AVX, AVX2
+TEXT ·reduceMaxI8AVX2(SB), NOSPLIT, $0-64
+	reduceSum8AVX2_BODY(VPMAXSB)
 
-next6:
-	CMPQ    R12, CX
-	JE      all7
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
-	VMOVDQU Y4, 128(R11)(SI*1)
-	VMOVDQU Y5, 160(R11)(SI*1)
-	VMOVDQU Y6, 192(R11)(SI*1)
-	VMOVDQU Y7, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next6
+// func reduceMaxU8AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
+// Requires: AVX, AVX2
+TEXT ·reduceMaxU8AVX2(SB), NOSPLIT, $0-64
+	reduceSum8AVX2_BODY(VPMAXUB)
 
-all7:
-	ADDQ $0x00000100, SI
-	SUBQ $0x00000100, DI
-	JMP  many1
+// func reduceBAnd8AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
+// Requires: AVX, AVX2
+TEXT ·reduceBAnd8AVX2(SB), NOSPLIT, $0-64
+	reduceSum8AVX2_BODY(VPAND)
 
-few2:
-	TESTQ   DI, DI
-	JLE     done3
-	VMOVDQU (R8)(SI*1), Y0
-	VPADDB  (R9)(SI*1), Y0, Y0
-	MOVQ    $0x00000002, R12
+// func reduceBOr8AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
+// Requires: AVX, AVX2
+TEXT ·reduceBOr8AVX2(SB), NOSPLIT, $0-64
+	reduceSum8AVX2_BODY(VPOR)
 
-next8:
-	CMPQ   R12, BX
-	JE     all9
-	MOVQ   (DX)(R12*8), R11
-	VPADDB (R11)(SI*1), Y0, Y0
-	INCQ   R12
-	JMP    next8
-
-all9:
-	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next10:
-	CMPQ    R12, CX
-	JE      all11
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next10
-
-all11:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few2
-
-done3:
-	VZEROUPPER
-	RET
+// func reduceBXor8AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
+// Requires: AVX, AVX2
+TEXT ·reduceBXor8AVX2(SB), NOSPLIT, $0-64
+	reduceSum8AVX2_BODY(VPXOR)
 
 // func reduceSum16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2
 TEXT ·reduceSum16AVX2(SB), NOSPLIT, $0-64
-	MOVQ dsts_base+0(FP), AX
-	MOVQ dsts_len+8(FP), CX
-	MOVQ srcs_base+24(FP), DX
-	MOVQ srcs_len+32(FP), BX
-	MOVQ off+48(FP), SI
-	MOVQ n+56(FP), DI
-	MOVQ (DX), R8
-	MOVQ 8(DX), R9
-	MOVQ (AX), R10
-	SHLQ $0x01, DI
-
-many12:
-	CMPQ    DI, $0x00000100
-	JL      few13
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	VMOVDQU 128(R8)(SI*1), Y4
-	VMOVDQU 160(R8)(SI*1), Y5
-	VMOVDQU 192(R8)(SI*1), Y6
-	VMOVDQU 224(R8)(SI*1), Y7
-	VPADDW  (R9)(SI*1), Y0, Y0
-	VPADDW  32(R9)(SI*1), Y1, Y1
-	VPADDW  64(R9)(SI*1), Y2, Y2
-	VPADDW  96(R9)(SI*1), Y3, Y3
-	VPADDW  128(R9)(SI*1), Y4, Y4
-	VPADDW  160(R9)(SI*1), Y5, Y5
-	VPADDW  192(R9)(SI*1), Y6, Y6
-	VPADDW  224(R9)(SI*1), Y7, Y7
-	MOVQ    $0x00000002, R12
-
-next15:
-	CMPQ   R12, BX
-	JE     all16
-	MOVQ   (DX)(R12*8), R11
-	VPADDW (R11)(SI*1), Y0, Y0
-	VPADDW 32(R11)(SI*1), Y1, Y1
-	VPADDW 64(R11)(SI*1), Y2, Y2
-	VPADDW 96(R11)(SI*1), Y3, Y3
-	VPADDW 128(R11)(SI*1), Y4, Y4
-	VPADDW 160(R11)(SI*1), Y5, Y5
-	VPADDW 192(R11)(SI*1), Y6, Y6
-	VPADDW 224(R11)(SI*1), Y7, Y7
-	INCQ   R12
-	JMP    next15
-
-all16:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
-	VMOVDQU Y4, 128(R10)(SI*1)
-	VMOVDQU Y5, 160(R10)(SI*1)
-	VMOVDQU Y6, 192(R10)(SI*1)
-	VMOVDQU Y7, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next17:
-	CMPQ    R12, CX
-	JE      all18
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
-	VMOVDQU Y4, 128(R11)(SI*1)
-	VMOVDQU Y5, 160(R11)(SI*1)
-	VMOVDQU Y6, 192(R11)(SI*1)
-	VMOVDQU Y7, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next17
-
-all18:
-	ADDQ $0x00000100, SI
-	SUBQ $0x00000100, DI
-	JMP  many12
-
-few13:
-	TESTQ   DI, DI
-	JLE     done14
-	VMOVDQU (R8)(SI*1), Y0
-	VPADDW  (R9)(SI*1), Y0, Y0
-	MOVQ    $0x00000002, R12
-
-next19:
-	CMPQ   R12, BX
-	JE     all20
-	MOVQ   (DX)(R12*8), R11
-	VPADDW (R11)(SI*1), Y0, Y0
-	INCQ   R12
-	JMP    next19
-
-all20:
-	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next21:
-	CMPQ    R12, CX
-	JE      all22
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next21
-
-all22:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few13
-
-done14:
-	VZEROUPPER
-	RET
+	reduceSum16AVX2_BODY($0x01, VPADDW)
 
 // func reduceSum32AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2
 TEXT ·reduceSum32AVX2(SB), NOSPLIT, $0-64
-	MOVQ dsts_base+0(FP), AX
-	MOVQ dsts_len+8(FP), CX
-	MOVQ srcs_base+24(FP), DX
-	MOVQ srcs_len+32(FP), BX
-	MOVQ off+48(FP), SI
-	MOVQ n+56(FP), DI
-	MOVQ (DX), R8
-	MOVQ 8(DX), R9
-	MOVQ (AX), R10
-	SHLQ $0x02, DI
-
-many23:
-	CMPQ    DI, $0x00000100
-	JL      few24
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	VMOVDQU 128(R8)(SI*1), Y4
-	VMOVDQU 160(R8)(SI*1), Y5
-	VMOVDQU 192(R8)(SI*1), Y6
-	VMOVDQU 224(R8)(SI*1), Y7
-	VPADDD  (R9)(SI*1), Y0, Y0
-	VPADDD  32(R9)(SI*1), Y1, Y1
-	VPADDD  64(R9)(SI*1), Y2, Y2
-	VPADDD  96(R9)(SI*1), Y3, Y3
-	VPADDD  128(R9)(SI*1), Y4, Y4
-	VPADDD  160(R9)(SI*1), Y5, Y5
-	VPADDD  192(R9)(SI*1), Y6, Y6
-	VPADDD  224(R9)(SI*1), Y7, Y7
-	MOVQ    $0x00000002, R12
-
-next26:
-	CMPQ   R12, BX
-	JE     all27
-	MOVQ   (DX)(R12*8), R11
-	VPADDD (R11)(SI*1), Y0, Y0
-	VPADDD 32(R11)(SI*1), Y1, Y1
-	VPADDD 64(R11)(SI*1), Y2, Y2
-	VPADDD 96(R11)(SI*1), Y3, Y3
-	VPADDD 128(R11)(SI*1), Y4, Y4
-	VPADDD 160(R11)(SI*1), Y5, Y5
-	VPADDD 192(R11)(SI*1), Y6, Y6
-	VPADDD 224(R11)(SI*1), Y7, Y7
-	INCQ   R12
-	JMP    next26
-
-all27:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
-	VMOVDQU Y4, 128(R10)(SI*1)
-	VMOVDQU Y5, 160(R10)(SI*1)
-	VMOVDQU Y6, 192(R10)(SI*1)
-	VMOVDQU Y7, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next28:
-	CMPQ    R12, CX
-	JE      all29
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
-	VMOVDQU Y4, 128(R11)(SI*1)
-	VMOVDQU Y5, 160(R11)(SI*1)
-	VMOVDQU Y6, 192(R11)(SI*1)
-	VMOVDQU Y7, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next28
-
-all29:
-	ADDQ $0x00000100, SI
-	SUBQ $0x00000100, DI
-	JMP  many23
-
-few24:
-	TESTQ   DI, DI
-	JLE     done25
-	VMOVDQU (R8)(SI*1), Y0
-	VPADDD  (R9)(SI*1), Y0, Y0
-	MOVQ    $0x00000002, R12
-
-next30:
-	CMPQ   R12, BX
-	JE     all31
-	MOVQ   (DX)(R12*8), R11
-	VPADDD (R11)(SI*1), Y0, Y0
-	INCQ   R12
-	JMP    next30
-
-all31:
-	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next32:
-	CMPQ    R12, CX
-	JE      all33
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next32
-
-all33:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few24
-
-done25:
-	VZEROUPPER
-	RET
+	reduceSum16AVX2_BODY($0x02, VPADDD)
 
 // func reduceSum64AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2
 TEXT ·reduceSum64AVX2(SB), NOSPLIT, $0-64
+	reduceSum16AVX2_BODY($0x03, VPADDQ)
+
+// func reduceProduct16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
+// Requires: AVX, AVX2
+TEXT ·reduceProduct16AVX2(SB), NOSPLIT, $0-64
+	reduceSum16AVX2_BODY($0x01, VPMULLW)
+
+// func reduceProduct32AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
+// Requires: AVX, AVX2
+TEXT ·reduceProduct32AVX2(SB), NOSPLIT, $0-64
+	reduceSum16AVX2_BODY($0x02, VPMULLD)
+
+// func reduceMinI16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
+// Requires: AVX, AVX2
+TEXT ·reduceMinI16AVX2(SB), NOSPLIT, $0-64
+	reduceSum16AVX2_BODY($0x01, VPMINSW)
+
+// func reduceMinI32AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
+// Requires: AVX, AVX2
+TEXT ·reduceMinI32AVX2(SB), NOSPLIT, $0-64
+	reduceSum16AVX2_BODY($0x02, VPMINSD)
+
+// func reduceMinU16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
+// Requires: AVX, AVX2
+TEXT ·reduceMinU16AVX2(SB), NOSPLIT, $0-64
+	reduceSum16AVX2_BODY($0x01, VPMINUW)
+
+// func reduceMinU32AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
+// Requires: AVX, AVX2
+TEXT ·reduceMinU32AVX2(SB), NOSPLIT, $0-64
+	reduceSum16AVX2_BODY($0x02, VPMINUD)
+
+// func reduceMaxI16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
+// Requires: AVX, AVX2
+TEXT ·reduceMaxI16AVX2(SB), NOSPLIT, $0-64
+	reduceSum16AVX2_BODY($0x01, VPMAXSW)
+
+// func reduceMaxI32AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
+// Requires: AVX, AVX2
+TEXT ·reduceMaxI32AVX2(SB), NOSPLIT, $0-64
+	reduceSum16AVX2_BODY($0x02, VPMAXSD)
+
+// func reduceMaxU16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
+// Requires: AVX, AVX2
+TEXT ·reduceMaxU16AVX2(SB), NOSPLIT, $0-64
+	reduceSum16AVX2_BODY($0x01, VPMAXUW)
+
+// func reduceMaxU32AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
+// Requires: AVX, AVX2
+TEXT ·reduceMaxU32AVX2(SB), NOSPLIT, $0-64
+	reduceSum16AVX2_BODY($0x02, VPMAXUD)
+
+// func reduceProduct8AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
+// Requires: AVX, AVX2
+TEXT ·reduceProduct8AVX2(SB), NOSPLIT, $0-64
+	MOVL $0x00ff00ff, AX
+	VMOVD AX, X0
+	VPBROADCASTD X0, Y0
+	MOVL $0xff00ff00, AX
+	VMOVD AX, X1
+	VPBROADCASTD X1, Y1
 	MOVQ dsts_base+0(FP), AX
 	MOVQ dsts_len+8(FP), CX
 	MOVQ srcs_base+24(FP), DX
@@ -364,133 +1656,9 @@ TEXT ·reduceSum64AVX2(SB), NOSPLIT, $0-64
 	MOVQ (DX), R8
 	MOVQ 8(DX), R9
 	MOVQ (AX), R10
-	SHLQ $0x03, DI
-
-many34:
-	CMPQ    DI, $0x00000100
-	JL      few35
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	VMOVDQU 128(R8)(SI*1), Y4
-	VMOVDQU 160(R8)(SI*1), Y5
-	VMOVDQU 192(R8)(SI*1), Y6
-	VMOVDQU 224(R8)(SI*1), Y7
-	VPADDQ  (R9)(SI*1), Y0, Y0
-	VPADDQ  32(R9)(SI*1), Y1, Y1
-	VPADDQ  64(R9)(SI*1), Y2, Y2
-	VPADDQ  96(R9)(SI*1), Y3, Y3
-	VPADDQ  128(R9)(SI*1), Y4, Y4
-	VPADDQ  160(R9)(SI*1), Y5, Y5
-	VPADDQ  192(R9)(SI*1), Y6, Y6
-	VPADDQ  224(R9)(SI*1), Y7, Y7
-	MOVQ    $0x00000002, R12
-
-next37:
-	CMPQ   R12, BX
-	JE     all38
-	MOVQ   (DX)(R12*8), R11
-	VPADDQ (R11)(SI*1), Y0, Y0
-	VPADDQ 32(R11)(SI*1), Y1, Y1
-	VPADDQ 64(R11)(SI*1), Y2, Y2
-	VPADDQ 96(R11)(SI*1), Y3, Y3
-	VPADDQ 128(R11)(SI*1), Y4, Y4
-	VPADDQ 160(R11)(SI*1), Y5, Y5
-	VPADDQ 192(R11)(SI*1), Y6, Y6
-	VPADDQ 224(R11)(SI*1), Y7, Y7
-	INCQ   R12
-	JMP    next37
-
-all38:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
-	VMOVDQU Y4, 128(R10)(SI*1)
-	VMOVDQU Y5, 160(R10)(SI*1)
-	VMOVDQU Y6, 192(R10)(SI*1)
-	VMOVDQU Y7, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next39:
-	CMPQ    R12, CX
-	JE      all40
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
-	VMOVDQU Y4, 128(R11)(SI*1)
-	VMOVDQU Y5, 160(R11)(SI*1)
-	VMOVDQU Y6, 192(R11)(SI*1)
-	VMOVDQU Y7, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next39
-
-all40:
-	ADDQ $0x00000100, SI
-	SUBQ $0x00000100, DI
-	JMP  many34
-
-few35:
-	TESTQ   DI, DI
-	JLE     done36
-	VMOVDQU (R8)(SI*1), Y0
-	VPADDQ  (R9)(SI*1), Y0, Y0
-	MOVQ    $0x00000002, R12
-
-next41:
-	CMPQ   R12, BX
-	JE     all42
-	MOVQ   (DX)(R12*8), R11
-	VPADDQ (R11)(SI*1), Y0, Y0
-	INCQ   R12
-	JMP    next41
-
-all42:
-	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next43:
-	CMPQ    R12, CX
-	JE      all44
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next43
-
-all44:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few35
-
-done36:
-	VZEROUPPER
-	RET
-
-// func reduceProduct8AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, AVX2
-TEXT ·reduceProduct8AVX2(SB), NOSPLIT, $0-64
-	MOVL         $0x00ff00ff, AX
-	VMOVD        AX, X0
-	VPBROADCASTD X0, Y0
-	MOVL         $0xff00ff00, AX
-	VMOVD        AX, X1
-	VPBROADCASTD X1, Y1
-	MOVQ         dsts_base+0(FP), AX
-	MOVQ         dsts_len+8(FP), CX
-	MOVQ         srcs_base+24(FP), DX
-	MOVQ         srcs_len+32(FP), BX
-	MOVQ         off+48(FP), SI
-	MOVQ         n+56(FP), DI
-	MOVQ         (DX), R8
-	MOVQ         8(DX), R9
-	MOVQ         (AX), R10
-
-many45:
-	CMPQ    DI, $0x00000100
-	JL      few46
+many1:
+	CMPQ DI, $0x00000100
+	JL few2
 	VMOVDQU (R8)(SI*1), Y2
 	VMOVDQU 32(R8)(SI*1), Y3
 	VMOVDQU 64(R8)(SI*1), Y4
@@ -500,127 +1668,125 @@ many45:
 	VMOVDQU 192(R8)(SI*1), Y8
 	VMOVDQU 224(R8)(SI*1), Y9
 	VMOVDQU (R9)(SI*1), Y10
-	VPSRLW  $0x08, Y2, Y11
-	VPAND   Y1, Y10, Y12
+	VPSRLW $0x08, Y2, Y11
+	VPAND Y1, Y10, Y12
 	VPMULLW Y12, Y11, Y11
 	VPMULLW Y10, Y2, Y2
-	VPAND   Y0, Y2, Y2
-	VPOR    Y11, Y2, Y2
+	VPAND Y0, Y2, Y2
+	VPOR Y11, Y2, Y2
 	VMOVDQU 32(R9)(SI*1), Y10
-	VPSRLW  $0x08, Y3, Y11
-	VPAND   Y1, Y10, Y12
+	VPSRLW $0x08, Y3, Y11
+	VPAND Y1, Y10, Y12
 	VPMULLW Y12, Y11, Y11
 	VPMULLW Y10, Y3, Y3
-	VPAND   Y0, Y3, Y3
-	VPOR    Y11, Y3, Y3
+	VPAND Y0, Y3, Y3
+	VPOR Y11, Y3, Y3
 	VMOVDQU 64(R9)(SI*1), Y10
-	VPSRLW  $0x08, Y4, Y11
-	VPAND   Y1, Y10, Y12
+	VPSRLW $0x08, Y4, Y11
+	VPAND Y1, Y10, Y12
 	VPMULLW Y12, Y11, Y11
 	VPMULLW Y10, Y4, Y4
-	VPAND   Y0, Y4, Y4
-	VPOR    Y11, Y4, Y4
+	VPAND Y0, Y4, Y4
+	VPOR Y11, Y4, Y4
 	VMOVDQU 96(R9)(SI*1), Y10
-	VPSRLW  $0x08, Y5, Y11
-	VPAND   Y1, Y10, Y12
+	VPSRLW $0x08, Y5, Y11
+	VPAND Y1, Y10, Y12
 	VPMULLW Y12, Y11, Y11
 	VPMULLW Y10, Y5, Y5
-	VPAND   Y0, Y5, Y5
-	VPOR    Y11, Y5, Y5
+	VPAND Y0, Y5, Y5
+	VPOR Y11, Y5, Y5
 	VMOVDQU 128(R9)(SI*1), Y10
-	VPSRLW  $0x08, Y6, Y11
-	VPAND   Y1, Y10, Y12
+	VPSRLW $0x08, Y6, Y11
+	VPAND Y1, Y10, Y12
 	VPMULLW Y12, Y11, Y11
 	VPMULLW Y10, Y6, Y6
-	VPAND   Y0, Y6, Y6
-	VPOR    Y11, Y6, Y6
+	VPAND Y0, Y6, Y6
+	VPOR Y11, Y6, Y6
 	VMOVDQU 160(R9)(SI*1), Y10
-	VPSRLW  $0x08, Y7, Y11
-	VPAND   Y1, Y10, Y12
+	VPSRLW $0x08, Y7, Y11
+	VPAND Y1, Y10, Y12
 	VPMULLW Y12, Y11, Y11
 	VPMULLW Y10, Y7, Y7
-	VPAND   Y0, Y7, Y7
-	VPOR    Y11, Y7, Y7
+	VPAND Y0, Y7, Y7
+	VPOR Y11, Y7, Y7
 	VMOVDQU 192(R9)(SI*1), Y10
-	VPSRLW  $0x08, Y8, Y11
-	VPAND   Y1, Y10, Y12
+	VPSRLW $0x08, Y8, Y11
+	VPAND Y1, Y10, Y12
 	VPMULLW Y12, Y11, Y11
 	VPMULLW Y10, Y8, Y8
-	VPAND   Y0, Y8, Y8
-	VPOR    Y11, Y8, Y8
+	VPAND Y0, Y8, Y8
+	VPOR Y11, Y8, Y8
 	VMOVDQU 224(R9)(SI*1), Y10
-	VPSRLW  $0x08, Y9, Y11
-	VPAND   Y1, Y10, Y12
+	VPSRLW $0x08, Y9, Y11
+	VPAND Y1, Y10, Y12
 	VPMULLW Y12, Y11, Y11
 	VPMULLW Y10, Y9, Y9
-	VPAND   Y0, Y9, Y9
-	VPOR    Y11, Y9, Y9
-	MOVQ    $0x00000002, R12
-
-next48:
-	CMPQ    R12, BX
-	JE      all49
-	MOVQ    (DX)(R12*8), R11
+	VPAND Y0, Y9, Y9
+	VPOR Y11, Y9, Y9
+	MOVQ $0x00000002, R12
+next4:
+	CMPQ R12, BX
+	JE all5
+	MOVQ (DX)(R12*8), R11
 	VMOVDQU (R11)(SI*1), Y10
-	VPSRLW  $0x08, Y2, Y11
-	VPAND   Y1, Y10, Y12
+	VPSRLW $0x08, Y2, Y11
+	VPAND Y1, Y10, Y12
 	VPMULLW Y12, Y11, Y11
 	VPMULLW Y10, Y2, Y2
-	VPAND   Y0, Y2, Y2
-	VPOR    Y11, Y2, Y2
+	VPAND Y0, Y2, Y2
+	VPOR Y11, Y2, Y2
 	VMOVDQU 32(R11)(SI*1), Y10
-	VPSRLW  $0x08, Y3, Y11
-	VPAND   Y1, Y10, Y12
+	VPSRLW $0x08, Y3, Y11
+	VPAND Y1, Y10, Y12
 	VPMULLW Y12, Y11, Y11
 	VPMULLW Y10, Y3, Y3
-	VPAND   Y0, Y3, Y3
-	VPOR    Y11, Y3, Y3
+	VPAND Y0, Y3, Y3
+	VPOR Y11, Y3, Y3
 	VMOVDQU 64(R11)(SI*1), Y10
-	VPSRLW  $0x08, Y4, Y11
-	VPAND   Y1, Y10, Y12
+	VPSRLW $0x08, Y4, Y11
+	VPAND Y1, Y10, Y12
 	VPMULLW Y12, Y11, Y11
 	VPMULLW Y10, Y4, Y4
-	VPAND   Y0, Y4, Y4
-	VPOR    Y11, Y4, Y4
+	VPAND Y0, Y4, Y4
+	VPOR Y11, Y4, Y4
 	VMOVDQU 96(R11)(SI*1), Y10
-	VPSRLW  $0x08, Y5, Y11
-	VPAND   Y1, Y10, Y12
+	VPSRLW $0x08, Y5, Y11
+	VPAND Y1, Y10, Y12
 	VPMULLW Y12, Y11, Y11
 	VPMULLW Y10, Y5, Y5
-	VPAND   Y0, Y5, Y5
-	VPOR    Y11, Y5, Y5
+	VPAND Y0, Y5, Y5
+	VPOR Y11, Y5, Y5
 	VMOVDQU 128(R11)(SI*1), Y10
-	VPSRLW  $0x08, Y6, Y11
-	VPAND   Y1, Y10, Y12
+	VPSRLW $0x08, Y6, Y11
+	VPAND Y1, Y10, Y12
 	VPMULLW Y12, Y11, Y11
 	VPMULLW Y10, Y6, Y6
-	VPAND   Y0, Y6, Y6
-	VPOR    Y11, Y6, Y6
+	VPAND Y0, Y6, Y6
+	VPOR Y11, Y6, Y6
 	VMOVDQU 160(R11)(SI*1), Y10
-	VPSRLW  $0x08, Y7, Y11
-	VPAND   Y1, Y10, Y12
+	VPSRLW $0x08, Y7, Y11
+	VPAND Y1, Y10, Y12
 	VPMULLW Y12, Y11, Y11
 	VPMULLW Y10, Y7, Y7
-	VPAND   Y0, Y7, Y7
-	VPOR    Y11, Y7, Y7
+	VPAND Y0, Y7, Y7
+	VPOR Y11, Y7, Y7
 	VMOVDQU 192(R11)(SI*1), Y10
-	VPSRLW  $0x08, Y8, Y11
-	VPAND   Y1, Y10, Y12
+	VPSRLW $0x08, Y8, Y11
+	VPAND Y1, Y10, Y12
 	VPMULLW Y12, Y11, Y11
 	VPMULLW Y10, Y8, Y8
-	VPAND   Y0, Y8, Y8
-	VPOR    Y11, Y8, Y8
+	VPAND Y0, Y8, Y8
+	VPOR Y11, Y8, Y8
 	VMOVDQU 224(R11)(SI*1), Y10
-	VPSRLW  $0x08, Y9, Y11
-	VPAND   Y1, Y10, Y12
+	VPSRLW $0x08, Y9, Y11
+	VPAND Y1, Y10, Y12
 	VPMULLW Y12, Y11, Y11
 	VPMULLW Y10, Y9, Y9
-	VPAND   Y0, Y9, Y9
-	VPOR    Y11, Y9, Y9
-	INCQ    R12
-	JMP     next48
-
-all49:
+	VPAND Y0, Y9, Y9
+	VPOR Y11, Y9, Y9
+	INCQ R12
+	JMP next4
+all5:
 	VMOVDQU Y2, (R10)(SI*1)
 	VMOVDQU Y3, 32(R10)(SI*1)
 	VMOVDQU Y4, 64(R10)(SI*1)
@@ -629,12 +1795,11 @@ all49:
 	VMOVDQU Y7, 160(R10)(SI*1)
 	VMOVDQU Y8, 192(R10)(SI*1)
 	VMOVDQU Y9, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next50:
-	CMPQ    R12, CX
-	JE      all51
-	MOVQ    (AX)(R12*8), R11
+	MOVQ $0x00000001, R12
+next6:
+	CMPQ R12, CX
+	JE all7
+	MOVQ (AX)(R12*8), R11
 	VMOVDQU Y2, (R11)(SI*1)
 	VMOVDQU Y3, 32(R11)(SI*1)
 	VMOVDQU Y4, 64(R11)(SI*1)
@@ -643,293 +1808,52 @@ next50:
 	VMOVDQU Y7, 160(R11)(SI*1)
 	VMOVDQU Y8, 192(R11)(SI*1)
 	VMOVDQU Y9, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next50
-
-all51:
+	INCQ R12
+	JMP next6
+all7:
 	ADDQ $0x00000100, SI
 	SUBQ $0x00000100, DI
-	JMP  many45
-
-few46:
-	TESTQ   DI, DI
-	JLE     done47
+	JMP many1
+few2:
+	TESTQ DI, DI
+	JLE done3
 	VMOVDQU (R8)(SI*1), Y2
 	VMOVDQU (R9)(SI*1), Y3
-	VPSRLW  $0x08, Y2, Y4
-	VPAND   Y1, Y3, Y5
+	VPSRLW $0x08, Y2, Y4
+	VPAND Y1, Y3, Y5
 	VPMULLW Y5, Y4, Y4
 	VPMULLW Y3, Y2, Y2
-	VPAND   Y0, Y2, Y2
-	VPOR    Y4, Y2, Y2
-	MOVQ    $0x00000002, R12
-
-next52:
-	CMPQ    R12, BX
-	JE      all53
-	MOVQ    (DX)(R12*8), R11
+	VPAND Y0, Y2, Y2
+	VPOR Y4, Y2, Y2
+	MOVQ $0x00000002, R12
+next8:
+	CMPQ R12, BX
+	JE all9
+	MOVQ (DX)(R12*8), R11
 	VMOVDQU (R11)(SI*1), Y3
-	VPSRLW  $0x08, Y2, Y4
-	VPAND   Y1, Y3, Y5
+	VPSRLW $0x08, Y2, Y4
+	VPAND Y1, Y3, Y5
 	VPMULLW Y5, Y4, Y4
 	VPMULLW Y3, Y2, Y2
-	VPAND   Y0, Y2, Y2
-	VPOR    Y4, Y2, Y2
-	INCQ    R12
-	JMP     next52
-
-all53:
+	VPAND Y0, Y2, Y2
+	VPOR Y4, Y2, Y2
+	INCQ R12
+	JMP next8
+all9:
 	VMOVDQU Y2, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next54:
-	CMPQ    R12, CX
-	JE      all55
-	MOVQ    (AX)(R12*8), R11
+	MOVQ $0x00000001, R12
+next10:
+	CMPQ R12, CX
+	JE all11
+	MOVQ (AX)(R12*8), R11
 	VMOVDQU Y2, (R11)(SI*1)
-	INCQ    R12
-	JMP     next54
-
-all55:
+	INCQ R12
+	JMP next10
+all11:
 	ADDQ $0x00000020, SI
 	SUBQ $0x00000020, DI
-	JMP  few46
-
-done47:
-	VZEROUPPER
-	RET
-
-// func reduceProduct16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, AVX2
-TEXT ·reduceProduct16AVX2(SB), NOSPLIT, $0-64
-	MOVQ dsts_base+0(FP), AX
-	MOVQ dsts_len+8(FP), CX
-	MOVQ srcs_base+24(FP), DX
-	MOVQ srcs_len+32(FP), BX
-	MOVQ off+48(FP), SI
-	MOVQ n+56(FP), DI
-	MOVQ (DX), R8
-	MOVQ 8(DX), R9
-	MOVQ (AX), R10
-	SHLQ $0x01, DI
-
-many56:
-	CMPQ    DI, $0x00000100
-	JL      few57
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	VMOVDQU 128(R8)(SI*1), Y4
-	VMOVDQU 160(R8)(SI*1), Y5
-	VMOVDQU 192(R8)(SI*1), Y6
-	VMOVDQU 224(R8)(SI*1), Y7
-	VPMULLW (R9)(SI*1), Y0, Y0
-	VPMULLW 32(R9)(SI*1), Y1, Y1
-	VPMULLW 64(R9)(SI*1), Y2, Y2
-	VPMULLW 96(R9)(SI*1), Y3, Y3
-	VPMULLW 128(R9)(SI*1), Y4, Y4
-	VPMULLW 160(R9)(SI*1), Y5, Y5
-	VPMULLW 192(R9)(SI*1), Y6, Y6
-	VPMULLW 224(R9)(SI*1), Y7, Y7
-	MOVQ    $0x00000002, R12
-
-next59:
-	CMPQ    R12, BX
-	JE      all60
-	MOVQ    (DX)(R12*8), R11
-	VPMULLW (R11)(SI*1), Y0, Y0
-	VPMULLW 32(R11)(SI*1), Y1, Y1
-	VPMULLW 64(R11)(SI*1), Y2, Y2
-	VPMULLW 96(R11)(SI*1), Y3, Y3
-	VPMULLW 128(R11)(SI*1), Y4, Y4
-	VPMULLW 160(R11)(SI*1), Y5, Y5
-	VPMULLW 192(R11)(SI*1), Y6, Y6
-	VPMULLW 224(R11)(SI*1), Y7, Y7
-	INCQ    R12
-	JMP     next59
-
-all60:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
-	VMOVDQU Y4, 128(R10)(SI*1)
-	VMOVDQU Y5, 160(R10)(SI*1)
-	VMOVDQU Y6, 192(R10)(SI*1)
-	VMOVDQU Y7, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next61:
-	CMPQ    R12, CX
-	JE      all62
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
-	VMOVDQU Y4, 128(R11)(SI*1)
-	VMOVDQU Y5, 160(R11)(SI*1)
-	VMOVDQU Y6, 192(R11)(SI*1)
-	VMOVDQU Y7, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next61
-
-all62:
-	ADDQ $0x00000100, SI
-	SUBQ $0x00000100, DI
-	JMP  many56
-
-few57:
-	TESTQ   DI, DI
-	JLE     done58
-	VMOVDQU (R8)(SI*1), Y0
-	VPMULLW (R9)(SI*1), Y0, Y0
-	MOVQ    $0x00000002, R12
-
-next63:
-	CMPQ    R12, BX
-	JE      all64
-	MOVQ    (DX)(R12*8), R11
-	VPMULLW (R11)(SI*1), Y0, Y0
-	INCQ    R12
-	JMP     next63
-
-all64:
-	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next65:
-	CMPQ    R12, CX
-	JE      all66
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next65
-
-all66:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few57
-
-done58:
-	VZEROUPPER
-	RET
-
-// func reduceProduct32AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, AVX2
-TEXT ·reduceProduct32AVX2(SB), NOSPLIT, $0-64
-	MOVQ dsts_base+0(FP), AX
-	MOVQ dsts_len+8(FP), CX
-	MOVQ srcs_base+24(FP), DX
-	MOVQ srcs_len+32(FP), BX
-	MOVQ off+48(FP), SI
-	MOVQ n+56(FP), DI
-	MOVQ (DX), R8
-	MOVQ 8(DX), R9
-	MOVQ (AX), R10
-	SHLQ $0x02, DI
-
-many67:
-	CMPQ    DI, $0x00000100
-	JL      few68
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	VMOVDQU 128(R8)(SI*1), Y4
-	VMOVDQU 160(R8)(SI*1), Y5
-	VMOVDQU 192(R8)(SI*1), Y6
-	VMOVDQU 224(R8)(SI*1), Y7
-	VPMULLD (R9)(SI*1), Y0, Y0
-	VPMULLD 32(R9)(SI*1), Y1, Y1
-	VPMULLD 64(R9)(SI*1), Y2, Y2
-	VPMULLD 96(R9)(SI*1), Y3, Y3
-	VPMULLD 128(R9)(SI*1), Y4, Y4
-	VPMULLD 160(R9)(SI*1), Y5, Y5
-	VPMULLD 192(R9)(SI*1), Y6, Y6
-	VPMULLD 224(R9)(SI*1), Y7, Y7
-	MOVQ    $0x00000002, R12
-
-next70:
-	CMPQ    R12, BX
-	JE      all71
-	MOVQ    (DX)(R12*8), R11
-	VPMULLD (R11)(SI*1), Y0, Y0
-	VPMULLD 32(R11)(SI*1), Y1, Y1
-	VPMULLD 64(R11)(SI*1), Y2, Y2
-	VPMULLD 96(R11)(SI*1), Y3, Y3
-	VPMULLD 128(R11)(SI*1), Y4, Y4
-	VPMULLD 160(R11)(SI*1), Y5, Y5
-	VPMULLD 192(R11)(SI*1), Y6, Y6
-	VPMULLD 224(R11)(SI*1), Y7, Y7
-	INCQ    R12
-	JMP     next70
-
-all71:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
-	VMOVDQU Y4, 128(R10)(SI*1)
-	VMOVDQU Y5, 160(R10)(SI*1)
-	VMOVDQU Y6, 192(R10)(SI*1)
-	VMOVDQU Y7, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next72:
-	CMPQ    R12, CX
-	JE      all73
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
-	VMOVDQU Y4, 128(R11)(SI*1)
-	VMOVDQU Y5, 160(R11)(SI*1)
-	VMOVDQU Y6, 192(R11)(SI*1)
-	VMOVDQU Y7, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next72
-
-all73:
-	ADDQ $0x00000100, SI
-	SUBQ $0x00000100, DI
-	JMP  many67
-
-few68:
-	TESTQ   DI, DI
-	JLE     done69
-	VMOVDQU (R8)(SI*1), Y0
-	VPMULLD (R9)(SI*1), Y0, Y0
-	MOVQ    $0x00000002, R12
-
-next74:
-	CMPQ    R12, BX
-	JE      all75
-	MOVQ    (DX)(R12*8), R11
-	VPMULLD (R11)(SI*1), Y0, Y0
-	INCQ    R12
-	JMP     next74
-
-all75:
-	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next76:
-	CMPQ    R12, CX
-	JE      all77
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next76
-
-all77:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few68
-
-done69:
+	JMP few2
+done3:
 	VZEROUPPER
 	RET
 
@@ -946,172 +1870,169 @@ TEXT ·reduceProduct64AVX2(SB), NOSPLIT, $0-64
 	MOVQ 8(DX), R9
 	MOVQ (AX), R10
 	SHLQ $0x03, DI
-
-many78:
-	CMPQ     DI, $0x00000100
-	JL       few79
-	VMOVDQU  (R8)(SI*1), Y0
-	VMOVDQU  32(R8)(SI*1), Y1
-	VMOVDQU  64(R8)(SI*1), Y2
-	VMOVDQU  96(R8)(SI*1), Y3
-	VMOVDQU  128(R8)(SI*1), Y4
-	VMOVDQU  160(R8)(SI*1), Y5
-	VMOVDQU  192(R8)(SI*1), Y6
-	VMOVDQU  224(R8)(SI*1), Y7
-	VMOVDQU  (R9)(SI*1), Y8
-	VPSRLQ   $0x20, Y0, Y9
+many1:
+	CMPQ DI, $0x00000100
+	JL few2
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
+	VMOVDQU 128(R8)(SI*1), Y4
+	VMOVDQU 160(R8)(SI*1), Y5
+	VMOVDQU 192(R8)(SI*1), Y6
+	VMOVDQU 224(R8)(SI*1), Y7
+	VMOVDQU (R9)(SI*1), Y8
+	VPSRLQ $0x20, Y0, Y9
 	VPMULUDQ Y8, Y9, Y9
-	VPSRLQ   $0x20, Y8, Y10
+	VPSRLQ $0x20, Y8, Y10
 	VPMULUDQ Y0, Y10, Y10
-	VPADDQ   Y9, Y10, Y10
-	VPSLLQ   $0x20, Y10, Y10
+	VPADDQ Y9, Y10, Y10
+	VPSLLQ $0x20, Y10, Y10
 	VPMULUDQ Y8, Y0, Y0
-	VPADDQ   Y10, Y0, Y0
-	VMOVDQU  32(R9)(SI*1), Y8
-	VPSRLQ   $0x20, Y1, Y9
+	VPADDQ Y10, Y0, Y0
+	VMOVDQU 32(R9)(SI*1), Y8
+	VPSRLQ $0x20, Y1, Y9
 	VPMULUDQ Y8, Y9, Y9
-	VPSRLQ   $0x20, Y8, Y10
+	VPSRLQ $0x20, Y8, Y10
 	VPMULUDQ Y1, Y10, Y10
-	VPADDQ   Y9, Y10, Y10
-	VPSLLQ   $0x20, Y10, Y10
+	VPADDQ Y9, Y10, Y10
+	VPSLLQ $0x20, Y10, Y10
 	VPMULUDQ Y8, Y1, Y1
-	VPADDQ   Y10, Y1, Y1
-	VMOVDQU  64(R9)(SI*1), Y8
-	VPSRLQ   $0x20, Y2, Y9
+	VPADDQ Y10, Y1, Y1
+	VMOVDQU 64(R9)(SI*1), Y8
+	VPSRLQ $0x20, Y2, Y9
 	VPMULUDQ Y8, Y9, Y9
-	VPSRLQ   $0x20, Y8, Y10
+	VPSRLQ $0x20, Y8, Y10
 	VPMULUDQ Y2, Y10, Y10
-	VPADDQ   Y9, Y10, Y10
-	VPSLLQ   $0x20, Y10, Y10
+	VPADDQ Y9, Y10, Y10
+	VPSLLQ $0x20, Y10, Y10
 	VPMULUDQ Y8, Y2, Y2
-	VPADDQ   Y10, Y2, Y2
-	VMOVDQU  96(R9)(SI*1), Y8
-	VPSRLQ   $0x20, Y3, Y9
+	VPADDQ Y10, Y2, Y2
+	VMOVDQU 96(R9)(SI*1), Y8
+	VPSRLQ $0x20, Y3, Y9
 	VPMULUDQ Y8, Y9, Y9
-	VPSRLQ   $0x20, Y8, Y10
+	VPSRLQ $0x20, Y8, Y10
 	VPMULUDQ Y3, Y10, Y10
-	VPADDQ   Y9, Y10, Y10
-	VPSLLQ   $0x20, Y10, Y10
+	VPADDQ Y9, Y10, Y10
+	VPSLLQ $0x20, Y10, Y10
 	VPMULUDQ Y8, Y3, Y3
-	VPADDQ   Y10, Y3, Y3
-	VMOVDQU  128(R9)(SI*1), Y8
-	VPSRLQ   $0x20, Y4, Y9
+	VPADDQ Y10, Y3, Y3
+	VMOVDQU 128(R9)(SI*1), Y8
+	VPSRLQ $0x20, Y4, Y9
 	VPMULUDQ Y8, Y9, Y9
-	VPSRLQ   $0x20, Y8, Y10
+	VPSRLQ $0x20, Y8, Y10
 	VPMULUDQ Y4, Y10, Y10
-	VPADDQ   Y9, Y10, Y10
-	VPSLLQ   $0x20, Y10, Y10
+	VPADDQ Y9, Y10, Y10
+	VPSLLQ $0x20, Y10, Y10
 	VPMULUDQ Y8, Y4, Y4
-	VPADDQ   Y10, Y4, Y4
-	VMOVDQU  160(R9)(SI*1), Y8
-	VPSRLQ   $0x20, Y5, Y9
+	VPADDQ Y10, Y4, Y4
+	VMOVDQU 160(R9)(SI*1), Y8
+	VPSRLQ $0x20, Y5, Y9
 	VPMULUDQ Y8, Y9, Y9
-	VPSRLQ   $0x20, Y8, Y10
+	VPSRLQ $0x20, Y8, Y10
 	VPMULUDQ Y5, Y10, Y10
-	VPADDQ   Y9, Y10, Y10
-	VPSLLQ   $0x20, Y10, Y10
+	VPADDQ Y9, Y10, Y10
+	VPSLLQ $0x20, Y10, Y10
 	VPMULUDQ Y8, Y5, Y5
-	VPADDQ   Y10, Y5, Y5
-	VMOVDQU  192(R9)(SI*1), Y8
-	VPSRLQ   $0x20, Y6, Y9
+	VPADDQ Y10, Y5, Y5
+	VMOVDQU 192(R9)(SI*1), Y8
+	VPSRLQ $0x20, Y6, Y9
 	VPMULUDQ Y8, Y9, Y9
-	VPSRLQ   $0x20, Y8, Y10
+	VPSRLQ $0x20, Y8, Y10
 	VPMULUDQ Y6, Y10, Y10
-	VPADDQ   Y9, Y10, Y10
-	VPSLLQ   $0x20, Y10, Y10
+	VPADDQ Y9, Y10, Y10
+	VPSLLQ $0x20, Y10, Y10
 	VPMULUDQ Y8, Y6, Y6
-	VPADDQ   Y10, Y6, Y6
-	VMOVDQU  224(R9)(SI*1), Y8
-	VPSRLQ   $0x20, Y7, Y9
+	VPADDQ Y10, Y6, Y6
+	VMOVDQU 224(R9)(SI*1), Y8
+	VPSRLQ $0x20, Y7, Y9
 	VPMULUDQ Y8, Y9, Y9
-	VPSRLQ   $0x20, Y8, Y10
+	VPSRLQ $0x20, Y8, Y10
 	VPMULUDQ Y7, Y10, Y10
-	VPADDQ   Y9, Y10, Y10
-	VPSLLQ   $0x20, Y10, Y10
+	VPADDQ Y9, Y10, Y10
+	VPSLLQ $0x20, Y10, Y10
 	VPMULUDQ Y8, Y7, Y7
-	VPADDQ   Y10, Y7, Y7
-	MOVQ     $0x00000002, R12
-
-next81:
-	CMPQ     R12, BX
-	JE       all82
-	MOVQ     (DX)(R12*8), R11
-	VMOVDQU  (R11)(SI*1), Y8
-	VPSRLQ   $0x20, Y0, Y9
+	VPADDQ Y10, Y7, Y7
+	MOVQ $0x00000002, R12
+next4:
+	CMPQ R12, BX
+	JE all5
+	MOVQ (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y8
+	VPSRLQ $0x20, Y0, Y9
 	VPMULUDQ Y8, Y9, Y9
-	VPSRLQ   $0x20, Y8, Y10
+	VPSRLQ $0x20, Y8, Y10
 	VPMULUDQ Y0, Y10, Y10
-	VPADDQ   Y9, Y10, Y10
-	VPSLLQ   $0x20, Y10, Y10
+	VPADDQ Y9, Y10, Y10
+	VPSLLQ $0x20, Y10, Y10
 	VPMULUDQ Y8, Y0, Y0
-	VPADDQ   Y10, Y0, Y0
-	VMOVDQU  32(R11)(SI*1), Y8
-	VPSRLQ   $0x20, Y1, Y9
+	VPADDQ Y10, Y0, Y0
+	VMOVDQU 32(R11)(SI*1), Y8
+	VPSRLQ $0x20, Y1, Y9
 	VPMULUDQ Y8, Y9, Y9
-	VPSRLQ   $0x20, Y8, Y10
+	VPSRLQ $0x20, Y8, Y10
 	VPMULUDQ Y1, Y10, Y10
-	VPADDQ   Y9, Y10, Y10
-	VPSLLQ   $0x20, Y10, Y10
+	VPADDQ Y9, Y10, Y10
+	VPSLLQ $0x20, Y10, Y10
 	VPMULUDQ Y8, Y1, Y1
-	VPADDQ   Y10, Y1, Y1
-	VMOVDQU  64(R11)(SI*1), Y8
-	VPSRLQ   $0x20, Y2, Y9
+	VPADDQ Y10, Y1, Y1
+	VMOVDQU 64(R11)(SI*1), Y8
+	VPSRLQ $0x20, Y2, Y9
 	VPMULUDQ Y8, Y9, Y9
-	VPSRLQ   $0x20, Y8, Y10
+	VPSRLQ $0x20, Y8, Y10
 	VPMULUDQ Y2, Y10, Y10
-	VPADDQ   Y9, Y10, Y10
-	VPSLLQ   $0x20, Y10, Y10
+	VPADDQ Y9, Y10, Y10
+	VPSLLQ $0x20, Y10, Y10
 	VPMULUDQ Y8, Y2, Y2
-	VPADDQ   Y10, Y2, Y2
-	VMOVDQU  96(R11)(SI*1), Y8
-	VPSRLQ   $0x20, Y3, Y9
+	VPADDQ Y10, Y2, Y2
+	VMOVDQU 96(R11)(SI*1), Y8
+	VPSRLQ $0x20, Y3, Y9
 	VPMULUDQ Y8, Y9, Y9
-	VPSRLQ   $0x20, Y8, Y10
+	VPSRLQ $0x20, Y8, Y10
 	VPMULUDQ Y3, Y10, Y10
-	VPADDQ   Y9, Y10, Y10
-	VPSLLQ   $0x20, Y10, Y10
+	VPADDQ Y9, Y10, Y10
+	VPSLLQ $0x20, Y10, Y10
 	VPMULUDQ Y8, Y3, Y3
-	VPADDQ   Y10, Y3, Y3
-	VMOVDQU  128(R11)(SI*1), Y8
-	VPSRLQ   $0x20, Y4, Y9
+	VPADDQ Y10, Y3, Y3
+	VMOVDQU 128(R11)(SI*1), Y8
+	VPSRLQ $0x20, Y4, Y9
 	VPMULUDQ Y8, Y9, Y9
-	VPSRLQ   $0x20, Y8, Y10
+	VPSRLQ $0x20, Y8, Y10
 	VPMULUDQ Y4, Y10, Y10
-	VPADDQ   Y9, Y10, Y10
-	VPSLLQ   $0x20, Y10, Y10
+	VPADDQ Y9, Y10, Y10
+	VPSLLQ $0x20, Y10, Y10
 	VPMULUDQ Y8, Y4, Y4
-	VPADDQ   Y10, Y4, Y4
-	VMOVDQU  160(R11)(SI*1), Y8
-	VPSRLQ   $0x20, Y5, Y9
+	VPADDQ Y10, Y4, Y4
+	VMOVDQU 160(R11)(SI*1), Y8
+	VPSRLQ $0x20, Y5, Y9
 	VPMULUDQ Y8, Y9, Y9
-	VPSRLQ   $0x20, Y8, Y10
+	VPSRLQ $0x20, Y8, Y10
 	VPMULUDQ Y5, Y10, Y10
-	VPADDQ   Y9, Y10, Y10
-	VPSLLQ   $0x20, Y10, Y10
+	VPADDQ Y9, Y10, Y10
+	VPSLLQ $0x20, Y10, Y10
 	VPMULUDQ Y8, Y5, Y5
-	VPADDQ   Y10, Y5, Y5
-	VMOVDQU  192(R11)(SI*1), Y8
-	VPSRLQ   $0x20, Y6, Y9
+	VPADDQ Y10, Y5, Y5
+	VMOVDQU 192(R11)(SI*1), Y8
+	VPSRLQ $0x20, Y6, Y9
 	VPMULUDQ Y8, Y9, Y9
-	VPSRLQ   $0x20, Y8, Y10
+	VPSRLQ $0x20, Y8, Y10
 	VPMULUDQ Y6, Y10, Y10
-	VPADDQ   Y9, Y10, Y10
-	VPSLLQ   $0x20, Y10, Y10
+	VPADDQ Y9, Y10, Y10
+	VPSLLQ $0x20, Y10, Y10
 	VPMULUDQ Y8, Y6, Y6
-	VPADDQ   Y10, Y6, Y6
-	VMOVDQU  224(R11)(SI*1), Y8
-	VPSRLQ   $0x20, Y7, Y9
+	VPADDQ Y10, Y6, Y6
+	VMOVDQU 224(R11)(SI*1), Y8
+	VPSRLQ $0x20, Y7, Y9
 	VPMULUDQ Y8, Y9, Y9
-	VPSRLQ   $0x20, Y8, Y10
+	VPSRLQ $0x20, Y8, Y10
 	VPMULUDQ Y7, Y10, Y10
-	VPADDQ   Y9, Y10, Y10
-	VPSLLQ   $0x20, Y10, Y10
+	VPADDQ Y9, Y10, Y10
+	VPSLLQ $0x20, Y10, Y10
 	VPMULUDQ Y8, Y7, Y7
-	VPADDQ   Y10, Y7, Y7
-	INCQ     R12
-	JMP      next81
-
-all82:
+	VPADDQ Y10, Y7, Y7
+	INCQ R12
+	JMP next4
+all5:
 	VMOVDQU Y0, (R10)(SI*1)
 	VMOVDQU Y1, 32(R10)(SI*1)
 	VMOVDQU Y2, 64(R10)(SI*1)
@@ -1120,12 +2041,11 @@ all82:
 	VMOVDQU Y5, 160(R10)(SI*1)
 	VMOVDQU Y6, 192(R10)(SI*1)
 	VMOVDQU Y7, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next83:
-	CMPQ    R12, CX
-	JE      all84
-	MOVQ    (AX)(R12*8), R11
+	MOVQ $0x00000001, R12
+next6:
+	CMPQ R12, CX
+	JE all7
+	MOVQ (AX)(R12*8), R11
 	VMOVDQU Y0, (R11)(SI*1)
 	VMOVDQU Y1, 32(R11)(SI*1)
 	VMOVDQU Y2, 64(R11)(SI*1)
@@ -1134,413 +2054,56 @@ next83:
 	VMOVDQU Y5, 160(R11)(SI*1)
 	VMOVDQU Y6, 192(R11)(SI*1)
 	VMOVDQU Y7, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next83
-
-all84:
+	INCQ R12
+	JMP next6
+all7:
 	ADDQ $0x00000100, SI
 	SUBQ $0x00000100, DI
-	JMP  many78
-
-few79:
-	TESTQ    DI, DI
-	JLE      done80
-	VMOVDQU  (R8)(SI*1), Y0
-	VMOVDQU  (R9)(SI*1), Y1
-	VPSRLQ   $0x20, Y0, Y2
+	JMP many1
+few2:
+	TESTQ DI, DI
+	JLE done3
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU (R9)(SI*1), Y1
+	VPSRLQ $0x20, Y0, Y2
 	VPMULUDQ Y1, Y2, Y2
-	VPSRLQ   $0x20, Y1, Y3
+	VPSRLQ $0x20, Y1, Y3
 	VPMULUDQ Y0, Y3, Y3
-	VPADDQ   Y2, Y3, Y3
-	VPSLLQ   $0x20, Y3, Y3
+	VPADDQ Y2, Y3, Y3
+	VPSLLQ $0x20, Y3, Y3
 	VPMULUDQ Y1, Y0, Y0
-	VPADDQ   Y3, Y0, Y0
-	MOVQ     $0x00000002, R12
-
-next85:
-	CMPQ     R12, BX
-	JE       all86
-	MOVQ     (DX)(R12*8), R11
-	VMOVDQU  (R11)(SI*1), Y1
-	VPSRLQ   $0x20, Y0, Y2
+	VPADDQ Y3, Y0, Y0
+	MOVQ $0x00000002, R12
+next8:
+	CMPQ R12, BX
+	JE all9
+	MOVQ (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y1
+	VPSRLQ $0x20, Y0, Y2
 	VPMULUDQ Y1, Y2, Y2
-	VPSRLQ   $0x20, Y1, Y3
+	VPSRLQ $0x20, Y1, Y3
 	VPMULUDQ Y0, Y3, Y3
-	VPADDQ   Y2, Y3, Y3
-	VPSLLQ   $0x20, Y3, Y3
+	VPADDQ Y2, Y3, Y3
+	VPSLLQ $0x20, Y3, Y3
 	VPMULUDQ Y1, Y0, Y0
-	VPADDQ   Y3, Y0, Y0
-	INCQ     R12
-	JMP      next85
-
-all86:
+	VPADDQ Y3, Y0, Y0
+	INCQ R12
+	JMP next8
+all9:
 	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next87:
-	CMPQ    R12, CX
-	JE      all88
-	MOVQ    (AX)(R12*8), R11
+	MOVQ $0x00000001, R12
+next10:
+	CMPQ R12, CX
+	JE all11
+	MOVQ (AX)(R12*8), R11
 	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next87
-
-all88:
+	INCQ R12
+	JMP next10
+all11:
 	ADDQ $0x00000020, SI
 	SUBQ $0x00000020, DI
-	JMP  few79
-
-done80:
-	VZEROUPPER
-	RET
-
-// func reduceMinI8AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, AVX2
-TEXT ·reduceMinI8AVX2(SB), NOSPLIT, $0-64
-	MOVQ dsts_base+0(FP), AX
-	MOVQ dsts_len+8(FP), CX
-	MOVQ srcs_base+24(FP), DX
-	MOVQ srcs_len+32(FP), BX
-	MOVQ off+48(FP), SI
-	MOVQ n+56(FP), DI
-	MOVQ (DX), R8
-	MOVQ 8(DX), R9
-	MOVQ (AX), R10
-
-many89:
-	CMPQ    DI, $0x00000100
-	JL      few90
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	VMOVDQU 128(R8)(SI*1), Y4
-	VMOVDQU 160(R8)(SI*1), Y5
-	VMOVDQU 192(R8)(SI*1), Y6
-	VMOVDQU 224(R8)(SI*1), Y7
-	VPMINSB (R9)(SI*1), Y0, Y0
-	VPMINSB 32(R9)(SI*1), Y1, Y1
-	VPMINSB 64(R9)(SI*1), Y2, Y2
-	VPMINSB 96(R9)(SI*1), Y3, Y3
-	VPMINSB 128(R9)(SI*1), Y4, Y4
-	VPMINSB 160(R9)(SI*1), Y5, Y5
-	VPMINSB 192(R9)(SI*1), Y6, Y6
-	VPMINSB 224(R9)(SI*1), Y7, Y7
-	MOVQ    $0x00000002, R12
-
-next92:
-	CMPQ    R12, BX
-	JE      all93
-	MOVQ    (DX)(R12*8), R11
-	VPMINSB (R11)(SI*1), Y0, Y0
-	VPMINSB 32(R11)(SI*1), Y1, Y1
-	VPMINSB 64(R11)(SI*1), Y2, Y2
-	VPMINSB 96(R11)(SI*1), Y3, Y3
-	VPMINSB 128(R11)(SI*1), Y4, Y4
-	VPMINSB 160(R11)(SI*1), Y5, Y5
-	VPMINSB 192(R11)(SI*1), Y6, Y6
-	VPMINSB 224(R11)(SI*1), Y7, Y7
-	INCQ    R12
-	JMP     next92
-
-all93:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
-	VMOVDQU Y4, 128(R10)(SI*1)
-	VMOVDQU Y5, 160(R10)(SI*1)
-	VMOVDQU Y6, 192(R10)(SI*1)
-	VMOVDQU Y7, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next94:
-	CMPQ    R12, CX
-	JE      all95
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
-	VMOVDQU Y4, 128(R11)(SI*1)
-	VMOVDQU Y5, 160(R11)(SI*1)
-	VMOVDQU Y6, 192(R11)(SI*1)
-	VMOVDQU Y7, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next94
-
-all95:
-	ADDQ $0x00000100, SI
-	SUBQ $0x00000100, DI
-	JMP  many89
-
-few90:
-	TESTQ   DI, DI
-	JLE     done91
-	VMOVDQU (R8)(SI*1), Y0
-	VPMINSB (R9)(SI*1), Y0, Y0
-	MOVQ    $0x00000002, R12
-
-next96:
-	CMPQ    R12, BX
-	JE      all97
-	MOVQ    (DX)(R12*8), R11
-	VPMINSB (R11)(SI*1), Y0, Y0
-	INCQ    R12
-	JMP     next96
-
-all97:
-	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next98:
-	CMPQ    R12, CX
-	JE      all99
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next98
-
-all99:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few90
-
-done91:
-	VZEROUPPER
-	RET
-
-// func reduceMinI16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, AVX2
-TEXT ·reduceMinI16AVX2(SB), NOSPLIT, $0-64
-	MOVQ dsts_base+0(FP), AX
-	MOVQ dsts_len+8(FP), CX
-	MOVQ srcs_base+24(FP), DX
-	MOVQ srcs_len+32(FP), BX
-	MOVQ off+48(FP), SI
-	MOVQ n+56(FP), DI
-	MOVQ (DX), R8
-	MOVQ 8(DX), R9
-	MOVQ (AX), R10
-	SHLQ $0x01, DI
-
-many100:
-	CMPQ    DI, $0x00000100
-	JL      few101
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	VMOVDQU 128(R8)(SI*1), Y4
-	VMOVDQU 160(R8)(SI*1), Y5
-	VMOVDQU 192(R8)(SI*1), Y6
-	VMOVDQU 224(R8)(SI*1), Y7
-	VPMINSW (R9)(SI*1), Y0, Y0
-	VPMINSW 32(R9)(SI*1), Y1, Y1
-	VPMINSW 64(R9)(SI*1), Y2, Y2
-	VPMINSW 96(R9)(SI*1), Y3, Y3
-	VPMINSW 128(R9)(SI*1), Y4, Y4
-	VPMINSW 160(R9)(SI*1), Y5, Y5
-	VPMINSW 192(R9)(SI*1), Y6, Y6
-	VPMINSW 224(R9)(SI*1), Y7, Y7
-	MOVQ    $0x00000002, R12
-
-next103:
-	CMPQ    R12, BX
-	JE      all104
-	MOVQ    (DX)(R12*8), R11
-	VPMINSW (R11)(SI*1), Y0, Y0
-	VPMINSW 32(R11)(SI*1), Y1, Y1
-	VPMINSW 64(R11)(SI*1), Y2, Y2
-	VPMINSW 96(R11)(SI*1), Y3, Y3
-	VPMINSW 128(R11)(SI*1), Y4, Y4
-	VPMINSW 160(R11)(SI*1), Y5, Y5
-	VPMINSW 192(R11)(SI*1), Y6, Y6
-	VPMINSW 224(R11)(SI*1), Y7, Y7
-	INCQ    R12
-	JMP     next103
-
-all104:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
-	VMOVDQU Y4, 128(R10)(SI*1)
-	VMOVDQU Y5, 160(R10)(SI*1)
-	VMOVDQU Y6, 192(R10)(SI*1)
-	VMOVDQU Y7, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next105:
-	CMPQ    R12, CX
-	JE      all106
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
-	VMOVDQU Y4, 128(R11)(SI*1)
-	VMOVDQU Y5, 160(R11)(SI*1)
-	VMOVDQU Y6, 192(R11)(SI*1)
-	VMOVDQU Y7, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next105
-
-all106:
-	ADDQ $0x00000100, SI
-	SUBQ $0x00000100, DI
-	JMP  many100
-
-few101:
-	TESTQ   DI, DI
-	JLE     done102
-	VMOVDQU (R8)(SI*1), Y0
-	VPMINSW (R9)(SI*1), Y0, Y0
-	MOVQ    $0x00000002, R12
-
-next107:
-	CMPQ    R12, BX
-	JE      all108
-	MOVQ    (DX)(R12*8), R11
-	VPMINSW (R11)(SI*1), Y0, Y0
-	INCQ    R12
-	JMP     next107
-
-all108:
-	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next109:
-	CMPQ    R12, CX
-	JE      all110
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next109
-
-all110:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few101
-
-done102:
-	VZEROUPPER
-	RET
-
-// func reduceMinI32AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, AVX2
-TEXT ·reduceMinI32AVX2(SB), NOSPLIT, $0-64
-	MOVQ dsts_base+0(FP), AX
-	MOVQ dsts_len+8(FP), CX
-	MOVQ srcs_base+24(FP), DX
-	MOVQ srcs_len+32(FP), BX
-	MOVQ off+48(FP), SI
-	MOVQ n+56(FP), DI
-	MOVQ (DX), R8
-	MOVQ 8(DX), R9
-	MOVQ (AX), R10
-	SHLQ $0x02, DI
-
-many111:
-	CMPQ    DI, $0x00000100
-	JL      few112
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	VMOVDQU 128(R8)(SI*1), Y4
-	VMOVDQU 160(R8)(SI*1), Y5
-	VMOVDQU 192(R8)(SI*1), Y6
-	VMOVDQU 224(R8)(SI*1), Y7
-	VPMINSD (R9)(SI*1), Y0, Y0
-	VPMINSD 32(R9)(SI*1), Y1, Y1
-	VPMINSD 64(R9)(SI*1), Y2, Y2
-	VPMINSD 96(R9)(SI*1), Y3, Y3
-	VPMINSD 128(R9)(SI*1), Y4, Y4
-	VPMINSD 160(R9)(SI*1), Y5, Y5
-	VPMINSD 192(R9)(SI*1), Y6, Y6
-	VPMINSD 224(R9)(SI*1), Y7, Y7
-	MOVQ    $0x00000002, R12
-
-next114:
-	CMPQ    R12, BX
-	JE      all115
-	MOVQ    (DX)(R12*8), R11
-	VPMINSD (R11)(SI*1), Y0, Y0
-	VPMINSD 32(R11)(SI*1), Y1, Y1
-	VPMINSD 64(R11)(SI*1), Y2, Y2
-	VPMINSD 96(R11)(SI*1), Y3, Y3
-	VPMINSD 128(R11)(SI*1), Y4, Y4
-	VPMINSD 160(R11)(SI*1), Y5, Y5
-	VPMINSD 192(R11)(SI*1), Y6, Y6
-	VPMINSD 224(R11)(SI*1), Y7, Y7
-	INCQ    R12
-	JMP     next114
-
-all115:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
-	VMOVDQU Y4, 128(R10)(SI*1)
-	VMOVDQU Y5, 160(R10)(SI*1)
-	VMOVDQU Y6, 192(R10)(SI*1)
-	VMOVDQU Y7, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next116:
-	CMPQ    R12, CX
-	JE      all117
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
-	VMOVDQU Y4, 128(R11)(SI*1)
-	VMOVDQU Y5, 160(R11)(SI*1)
-	VMOVDQU Y6, 192(R11)(SI*1)
-	VMOVDQU Y7, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next116
-
-all117:
-	ADDQ $0x00000100, SI
-	SUBQ $0x00000100, DI
-	JMP  many111
-
-few112:
-	TESTQ   DI, DI
-	JLE     done113
-	VMOVDQU (R8)(SI*1), Y0
-	VPMINSD (R9)(SI*1), Y0, Y0
-	MOVQ    $0x00000002, R12
-
-next118:
-	CMPQ    R12, BX
-	JE      all119
-	MOVQ    (DX)(R12*8), R11
-	VPMINSD (R11)(SI*1), Y0, Y0
-	INCQ    R12
-	JMP     next118
-
-all119:
-	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next120:
-	CMPQ    R12, CX
-	JE      all121
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next120
-
-all121:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few112
-
-done113:
+	JMP few2
+done3:
 	VZEROUPPER
 	RET
 
@@ -1557,76 +2120,73 @@ TEXT ·reduceMinI64AVX2(SB), NOSPLIT, $0-64
 	MOVQ 8(DX), R9
 	MOVQ (AX), R10
 	SHLQ $0x03, DI
-
-many122:
-	CMPQ      DI, $0x00000100
-	JL        few123
-	VMOVDQU   (R8)(SI*1), Y0
-	VMOVDQU   32(R8)(SI*1), Y1
-	VMOVDQU   64(R8)(SI*1), Y2
-	VMOVDQU   96(R8)(SI*1), Y3
-	VMOVDQU   128(R8)(SI*1), Y4
-	VMOVDQU   160(R8)(SI*1), Y5
-	VMOVDQU   192(R8)(SI*1), Y6
-	VMOVDQU   224(R8)(SI*1), Y7
-	VMOVDQU   (R9)(SI*1), Y8
-	VPCMPGTQ  Y8, Y0, Y9
+many1:
+	CMPQ DI, $0x00000100
+	JL few2
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
+	VMOVDQU 128(R8)(SI*1), Y4
+	VMOVDQU 160(R8)(SI*1), Y5
+	VMOVDQU 192(R8)(SI*1), Y6
+	VMOVDQU 224(R8)(SI*1), Y7
+	VMOVDQU (R9)(SI*1), Y8
+	VPCMPGTQ Y8, Y0, Y9
 	VBLENDVPD Y9, Y8, Y0, Y0
-	VMOVDQU   32(R9)(SI*1), Y8
-	VPCMPGTQ  Y8, Y1, Y9
+	VMOVDQU 32(R9)(SI*1), Y8
+	VPCMPGTQ Y8, Y1, Y9
 	VBLENDVPD Y9, Y8, Y1, Y1
-	VMOVDQU   64(R9)(SI*1), Y8
-	VPCMPGTQ  Y8, Y2, Y9
+	VMOVDQU 64(R9)(SI*1), Y8
+	VPCMPGTQ Y8, Y2, Y9
 	VBLENDVPD Y9, Y8, Y2, Y2
-	VMOVDQU   96(R9)(SI*1), Y8
-	VPCMPGTQ  Y8, Y3, Y9
+	VMOVDQU 96(R9)(SI*1), Y8
+	VPCMPGTQ Y8, Y3, Y9
 	VBLENDVPD Y9, Y8, Y3, Y3
-	VMOVDQU   128(R9)(SI*1), Y8
-	VPCMPGTQ  Y8, Y4, Y9
+	VMOVDQU 128(R9)(SI*1), Y8
+	VPCMPGTQ Y8, Y4, Y9
 	VBLENDVPD Y9, Y8, Y4, Y4
-	VMOVDQU   160(R9)(SI*1), Y8
-	VPCMPGTQ  Y8, Y5, Y9
+	VMOVDQU 160(R9)(SI*1), Y8
+	VPCMPGTQ Y8, Y5, Y9
 	VBLENDVPD Y9, Y8, Y5, Y5
-	VMOVDQU   192(R9)(SI*1), Y8
-	VPCMPGTQ  Y8, Y6, Y9
+	VMOVDQU 192(R9)(SI*1), Y8
+	VPCMPGTQ Y8, Y6, Y9
 	VBLENDVPD Y9, Y8, Y6, Y6
-	VMOVDQU   224(R9)(SI*1), Y8
-	VPCMPGTQ  Y8, Y7, Y9
+	VMOVDQU 224(R9)(SI*1), Y8
+	VPCMPGTQ Y8, Y7, Y9
 	VBLENDVPD Y9, Y8, Y7, Y7
-	MOVQ      $0x00000002, R12
-
-next125:
-	CMPQ      R12, BX
-	JE        all126
-	MOVQ      (DX)(R12*8), R11
-	VMOVDQU   (R11)(SI*1), Y8
-	VPCMPGTQ  Y8, Y0, Y9
+	MOVQ $0x00000002, R12
+next4:
+	CMPQ R12, BX
+	JE all5
+	MOVQ (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y8
+	VPCMPGTQ Y8, Y0, Y9
 	VBLENDVPD Y9, Y8, Y0, Y0
-	VMOVDQU   32(R11)(SI*1), Y8
-	VPCMPGTQ  Y8, Y1, Y9
+	VMOVDQU 32(R11)(SI*1), Y8
+	VPCMPGTQ Y8, Y1, Y9
 	VBLENDVPD Y9, Y8, Y1, Y1
-	VMOVDQU   64(R11)(SI*1), Y8
-	VPCMPGTQ  Y8, Y2, Y9
+	VMOVDQU 64(R11)(SI*1), Y8
+	VPCMPGTQ Y8, Y2, Y9
 	VBLENDVPD Y9, Y8, Y2, Y2
-	VMOVDQU   96(R11)(SI*1), Y8
-	VPCMPGTQ  Y8, Y3, Y9
+	VMOVDQU 96(R11)(SI*1), Y8
+	VPCMPGTQ Y8, Y3, Y9
 	VBLENDVPD Y9, Y8, Y3, Y3
-	VMOVDQU   128(R11)(SI*1), Y8
-	VPCMPGTQ  Y8, Y4, Y9
+	VMOVDQU 128(R11)(SI*1), Y8
+	VPCMPGTQ Y8, Y4, Y9
 	VBLENDVPD Y9, Y8, Y4, Y4
-	VMOVDQU   160(R11)(SI*1), Y8
-	VPCMPGTQ  Y8, Y5, Y9
+	VMOVDQU 160(R11)(SI*1), Y8
+	VPCMPGTQ Y8, Y5, Y9
 	VBLENDVPD Y9, Y8, Y5, Y5
-	VMOVDQU   192(R11)(SI*1), Y8
-	VPCMPGTQ  Y8, Y6, Y9
+	VMOVDQU 192(R11)(SI*1), Y8
+	VPCMPGTQ Y8, Y6, Y9
 	VBLENDVPD Y9, Y8, Y6, Y6
-	VMOVDQU   224(R11)(SI*1), Y8
-	VPCMPGTQ  Y8, Y7, Y9
+	VMOVDQU 224(R11)(SI*1), Y8
+	VPCMPGTQ Y8, Y7, Y9
 	VBLENDVPD Y9, Y8, Y7, Y7
-	INCQ      R12
-	JMP       next125
-
-all126:
+	INCQ R12
+	JMP next4
+all5:
 	VMOVDQU Y0, (R10)(SI*1)
 	VMOVDQU Y1, 32(R10)(SI*1)
 	VMOVDQU Y2, 64(R10)(SI*1)
@@ -1635,12 +2195,11 @@ all126:
 	VMOVDQU Y5, 160(R10)(SI*1)
 	VMOVDQU Y6, 192(R10)(SI*1)
 	VMOVDQU Y7, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next127:
-	CMPQ    R12, CX
-	JE      all128
-	MOVQ    (AX)(R12*8), R11
+	MOVQ $0x00000001, R12
+next6:
+	CMPQ R12, CX
+	JE all7
+	MOVQ (AX)(R12*8), R11
 	VMOVDQU Y0, (R11)(SI*1)
 	VMOVDQU Y1, 32(R11)(SI*1)
 	VMOVDQU Y2, 64(R11)(SI*1)
@@ -1649,943 +2208,44 @@ next127:
 	VMOVDQU Y5, 160(R11)(SI*1)
 	VMOVDQU Y6, 192(R11)(SI*1)
 	VMOVDQU Y7, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next127
-
-all128:
+	INCQ R12
+	JMP next6
+all7:
 	ADDQ $0x00000100, SI
 	SUBQ $0x00000100, DI
-	JMP  many122
-
-few123:
-	TESTQ     DI, DI
-	JLE       done124
-	VMOVDQU   (R8)(SI*1), Y0
-	VMOVDQU   (R9)(SI*1), Y1
-	VPCMPGTQ  Y1, Y0, Y2
+	JMP many1
+few2:
+	TESTQ DI, DI
+	JLE done3
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU (R9)(SI*1), Y1
+	VPCMPGTQ Y1, Y0, Y2
 	VBLENDVPD Y2, Y1, Y0, Y0
-	MOVQ      $0x00000002, R12
-
-next129:
-	CMPQ      R12, BX
-	JE        all130
-	MOVQ      (DX)(R12*8), R11
-	VMOVDQU   (R11)(SI*1), Y1
-	VPCMPGTQ  Y1, Y0, Y2
+	MOVQ $0x00000002, R12
+next8:
+	CMPQ R12, BX
+	JE all9
+	MOVQ (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y1
+	VPCMPGTQ Y1, Y0, Y2
 	VBLENDVPD Y2, Y1, Y0, Y0
-	INCQ      R12
-	JMP       next129
-
-all130:
+	INCQ R12
+	JMP next8
+all9:
 	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next131:
-	CMPQ    R12, CX
-	JE      all132
-	MOVQ    (AX)(R12*8), R11
+	MOVQ $0x00000001, R12
+next10:
+	CMPQ R12, CX
+	JE all11
+	MOVQ (AX)(R12*8), R11
 	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next131
-
-all132:
+	INCQ R12
+	JMP next10
+all11:
 	ADDQ $0x00000020, SI
 	SUBQ $0x00000020, DI
-	JMP  few123
-
-done124:
-	VZEROUPPER
-	RET
-
-// func reduceMinU8AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, AVX2
-TEXT ·reduceMinU8AVX2(SB), NOSPLIT, $0-64
-	MOVQ dsts_base+0(FP), AX
-	MOVQ dsts_len+8(FP), CX
-	MOVQ srcs_base+24(FP), DX
-	MOVQ srcs_len+32(FP), BX
-	MOVQ off+48(FP), SI
-	MOVQ n+56(FP), DI
-	MOVQ (DX), R8
-	MOVQ 8(DX), R9
-	MOVQ (AX), R10
-
-many133:
-	CMPQ    DI, $0x00000100
-	JL      few134
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	VMOVDQU 128(R8)(SI*1), Y4
-	VMOVDQU 160(R8)(SI*1), Y5
-	VMOVDQU 192(R8)(SI*1), Y6
-	VMOVDQU 224(R8)(SI*1), Y7
-	VPMINUB (R9)(SI*1), Y0, Y0
-	VPMINUB 32(R9)(SI*1), Y1, Y1
-	VPMINUB 64(R9)(SI*1), Y2, Y2
-	VPMINUB 96(R9)(SI*1), Y3, Y3
-	VPMINUB 128(R9)(SI*1), Y4, Y4
-	VPMINUB 160(R9)(SI*1), Y5, Y5
-	VPMINUB 192(R9)(SI*1), Y6, Y6
-	VPMINUB 224(R9)(SI*1), Y7, Y7
-	MOVQ    $0x00000002, R12
-
-next136:
-	CMPQ    R12, BX
-	JE      all137
-	MOVQ    (DX)(R12*8), R11
-	VPMINUB (R11)(SI*1), Y0, Y0
-	VPMINUB 32(R11)(SI*1), Y1, Y1
-	VPMINUB 64(R11)(SI*1), Y2, Y2
-	VPMINUB 96(R11)(SI*1), Y3, Y3
-	VPMINUB 128(R11)(SI*1), Y4, Y4
-	VPMINUB 160(R11)(SI*1), Y5, Y5
-	VPMINUB 192(R11)(SI*1), Y6, Y6
-	VPMINUB 224(R11)(SI*1), Y7, Y7
-	INCQ    R12
-	JMP     next136
-
-all137:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
-	VMOVDQU Y4, 128(R10)(SI*1)
-	VMOVDQU Y5, 160(R10)(SI*1)
-	VMOVDQU Y6, 192(R10)(SI*1)
-	VMOVDQU Y7, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next138:
-	CMPQ    R12, CX
-	JE      all139
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
-	VMOVDQU Y4, 128(R11)(SI*1)
-	VMOVDQU Y5, 160(R11)(SI*1)
-	VMOVDQU Y6, 192(R11)(SI*1)
-	VMOVDQU Y7, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next138
-
-all139:
-	ADDQ $0x00000100, SI
-	SUBQ $0x00000100, DI
-	JMP  many133
-
-few134:
-	TESTQ   DI, DI
-	JLE     done135
-	VMOVDQU (R8)(SI*1), Y0
-	VPMINUB (R9)(SI*1), Y0, Y0
-	MOVQ    $0x00000002, R12
-
-next140:
-	CMPQ    R12, BX
-	JE      all141
-	MOVQ    (DX)(R12*8), R11
-	VPMINUB (R11)(SI*1), Y0, Y0
-	INCQ    R12
-	JMP     next140
-
-all141:
-	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next142:
-	CMPQ    R12, CX
-	JE      all143
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next142
-
-all143:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few134
-
-done135:
-	VZEROUPPER
-	RET
-
-// func reduceMinU16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, AVX2
-TEXT ·reduceMinU16AVX2(SB), NOSPLIT, $0-64
-	MOVQ dsts_base+0(FP), AX
-	MOVQ dsts_len+8(FP), CX
-	MOVQ srcs_base+24(FP), DX
-	MOVQ srcs_len+32(FP), BX
-	MOVQ off+48(FP), SI
-	MOVQ n+56(FP), DI
-	MOVQ (DX), R8
-	MOVQ 8(DX), R9
-	MOVQ (AX), R10
-	SHLQ $0x01, DI
-
-many144:
-	CMPQ    DI, $0x00000100
-	JL      few145
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	VMOVDQU 128(R8)(SI*1), Y4
-	VMOVDQU 160(R8)(SI*1), Y5
-	VMOVDQU 192(R8)(SI*1), Y6
-	VMOVDQU 224(R8)(SI*1), Y7
-	VPMINUW (R9)(SI*1), Y0, Y0
-	VPMINUW 32(R9)(SI*1), Y1, Y1
-	VPMINUW 64(R9)(SI*1), Y2, Y2
-	VPMINUW 96(R9)(SI*1), Y3, Y3
-	VPMINUW 128(R9)(SI*1), Y4, Y4
-	VPMINUW 160(R9)(SI*1), Y5, Y5
-	VPMINUW 192(R9)(SI*1), Y6, Y6
-	VPMINUW 224(R9)(SI*1), Y7, Y7
-	MOVQ    $0x00000002, R12
-
-next147:
-	CMPQ    R12, BX
-	JE      all148
-	MOVQ    (DX)(R12*8), R11
-	VPMINUW (R11)(SI*1), Y0, Y0
-	VPMINUW 32(R11)(SI*1), Y1, Y1
-	VPMINUW 64(R11)(SI*1), Y2, Y2
-	VPMINUW 96(R11)(SI*1), Y3, Y3
-	VPMINUW 128(R11)(SI*1), Y4, Y4
-	VPMINUW 160(R11)(SI*1), Y5, Y5
-	VPMINUW 192(R11)(SI*1), Y6, Y6
-	VPMINUW 224(R11)(SI*1), Y7, Y7
-	INCQ    R12
-	JMP     next147
-
-all148:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
-	VMOVDQU Y4, 128(R10)(SI*1)
-	VMOVDQU Y5, 160(R10)(SI*1)
-	VMOVDQU Y6, 192(R10)(SI*1)
-	VMOVDQU Y7, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next149:
-	CMPQ    R12, CX
-	JE      all150
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
-	VMOVDQU Y4, 128(R11)(SI*1)
-	VMOVDQU Y5, 160(R11)(SI*1)
-	VMOVDQU Y6, 192(R11)(SI*1)
-	VMOVDQU Y7, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next149
-
-all150:
-	ADDQ $0x00000100, SI
-	SUBQ $0x00000100, DI
-	JMP  many144
-
-few145:
-	TESTQ   DI, DI
-	JLE     done146
-	VMOVDQU (R8)(SI*1), Y0
-	VPMINUW (R9)(SI*1), Y0, Y0
-	MOVQ    $0x00000002, R12
-
-next151:
-	CMPQ    R12, BX
-	JE      all152
-	MOVQ    (DX)(R12*8), R11
-	VPMINUW (R11)(SI*1), Y0, Y0
-	INCQ    R12
-	JMP     next151
-
-all152:
-	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next153:
-	CMPQ    R12, CX
-	JE      all154
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next153
-
-all154:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few145
-
-done146:
-	VZEROUPPER
-	RET
-
-// func reduceMinU32AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, AVX2
-TEXT ·reduceMinU32AVX2(SB), NOSPLIT, $0-64
-	MOVQ dsts_base+0(FP), AX
-	MOVQ dsts_len+8(FP), CX
-	MOVQ srcs_base+24(FP), DX
-	MOVQ srcs_len+32(FP), BX
-	MOVQ off+48(FP), SI
-	MOVQ n+56(FP), DI
-	MOVQ (DX), R8
-	MOVQ 8(DX), R9
-	MOVQ (AX), R10
-	SHLQ $0x02, DI
-
-many155:
-	CMPQ    DI, $0x00000100
-	JL      few156
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	VMOVDQU 128(R8)(SI*1), Y4
-	VMOVDQU 160(R8)(SI*1), Y5
-	VMOVDQU 192(R8)(SI*1), Y6
-	VMOVDQU 224(R8)(SI*1), Y7
-	VPMINUD (R9)(SI*1), Y0, Y0
-	VPMINUD 32(R9)(SI*1), Y1, Y1
-	VPMINUD 64(R9)(SI*1), Y2, Y2
-	VPMINUD 96(R9)(SI*1), Y3, Y3
-	VPMINUD 128(R9)(SI*1), Y4, Y4
-	VPMINUD 160(R9)(SI*1), Y5, Y5
-	VPMINUD 192(R9)(SI*1), Y6, Y6
-	VPMINUD 224(R9)(SI*1), Y7, Y7
-	MOVQ    $0x00000002, R12
-
-next158:
-	CMPQ    R12, BX
-	JE      all159
-	MOVQ    (DX)(R12*8), R11
-	VPMINUD (R11)(SI*1), Y0, Y0
-	VPMINUD 32(R11)(SI*1), Y1, Y1
-	VPMINUD 64(R11)(SI*1), Y2, Y2
-	VPMINUD 96(R11)(SI*1), Y3, Y3
-	VPMINUD 128(R11)(SI*1), Y4, Y4
-	VPMINUD 160(R11)(SI*1), Y5, Y5
-	VPMINUD 192(R11)(SI*1), Y6, Y6
-	VPMINUD 224(R11)(SI*1), Y7, Y7
-	INCQ    R12
-	JMP     next158
-
-all159:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
-	VMOVDQU Y4, 128(R10)(SI*1)
-	VMOVDQU Y5, 160(R10)(SI*1)
-	VMOVDQU Y6, 192(R10)(SI*1)
-	VMOVDQU Y7, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next160:
-	CMPQ    R12, CX
-	JE      all161
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
-	VMOVDQU Y4, 128(R11)(SI*1)
-	VMOVDQU Y5, 160(R11)(SI*1)
-	VMOVDQU Y6, 192(R11)(SI*1)
-	VMOVDQU Y7, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next160
-
-all161:
-	ADDQ $0x00000100, SI
-	SUBQ $0x00000100, DI
-	JMP  many155
-
-few156:
-	TESTQ   DI, DI
-	JLE     done157
-	VMOVDQU (R8)(SI*1), Y0
-	VPMINUD (R9)(SI*1), Y0, Y0
-	MOVQ    $0x00000002, R12
-
-next162:
-	CMPQ    R12, BX
-	JE      all163
-	MOVQ    (DX)(R12*8), R11
-	VPMINUD (R11)(SI*1), Y0, Y0
-	INCQ    R12
-	JMP     next162
-
-all163:
-	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next164:
-	CMPQ    R12, CX
-	JE      all165
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next164
-
-all165:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few156
-
-done157:
-	VZEROUPPER
-	RET
-
-// func reduceMinU64AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, AVX2
-TEXT ·reduceMinU64AVX2(SB), NOSPLIT, $0-64
-	MOVQ         $0x8000000000000000, AX
-	VMOVQ        AX, X0
-	VPBROADCASTQ X0, Y0
-	MOVQ         dsts_base+0(FP), AX
-	MOVQ         dsts_len+8(FP), CX
-	MOVQ         srcs_base+24(FP), DX
-	MOVQ         srcs_len+32(FP), BX
-	MOVQ         off+48(FP), SI
-	MOVQ         n+56(FP), DI
-	MOVQ         (DX), R8
-	MOVQ         8(DX), R9
-	MOVQ         (AX), R10
-	SHLQ         $0x03, DI
-
-many166:
-	CMPQ      DI, $0x00000100
-	JL        few167
-	VMOVDQU   (R8)(SI*1), Y1
-	VMOVDQU   32(R8)(SI*1), Y2
-	VMOVDQU   64(R8)(SI*1), Y3
-	VMOVDQU   96(R8)(SI*1), Y4
-	VMOVDQU   128(R8)(SI*1), Y5
-	VMOVDQU   160(R8)(SI*1), Y6
-	VMOVDQU   192(R8)(SI*1), Y7
-	VMOVDQU   224(R8)(SI*1), Y8
-	VMOVDQU   (R9)(SI*1), Y9
-	VPXOR     Y0, Y9, Y10
-	VPXOR     Y0, Y1, Y11
-	VPCMPGTQ  Y10, Y11, Y10
-	VBLENDVPD Y10, Y9, Y1, Y1
-	VMOVDQU   32(R9)(SI*1), Y9
-	VPXOR     Y0, Y9, Y10
-	VPXOR     Y0, Y2, Y11
-	VPCMPGTQ  Y10, Y11, Y10
-	VBLENDVPD Y10, Y9, Y2, Y2
-	VMOVDQU   64(R9)(SI*1), Y9
-	VPXOR     Y0, Y9, Y10
-	VPXOR     Y0, Y3, Y11
-	VPCMPGTQ  Y10, Y11, Y10
-	VBLENDVPD Y10, Y9, Y3, Y3
-	VMOVDQU   96(R9)(SI*1), Y9
-	VPXOR     Y0, Y9, Y10
-	VPXOR     Y0, Y4, Y11
-	VPCMPGTQ  Y10, Y11, Y10
-	VBLENDVPD Y10, Y9, Y4, Y4
-	VMOVDQU   128(R9)(SI*1), Y9
-	VPXOR     Y0, Y9, Y10
-	VPXOR     Y0, Y5, Y11
-	VPCMPGTQ  Y10, Y11, Y10
-	VBLENDVPD Y10, Y9, Y5, Y5
-	VMOVDQU   160(R9)(SI*1), Y9
-	VPXOR     Y0, Y9, Y10
-	VPXOR     Y0, Y6, Y11
-	VPCMPGTQ  Y10, Y11, Y10
-	VBLENDVPD Y10, Y9, Y6, Y6
-	VMOVDQU   192(R9)(SI*1), Y9
-	VPXOR     Y0, Y9, Y10
-	VPXOR     Y0, Y7, Y11
-	VPCMPGTQ  Y10, Y11, Y10
-	VBLENDVPD Y10, Y9, Y7, Y7
-	VMOVDQU   224(R9)(SI*1), Y9
-	VPXOR     Y0, Y9, Y10
-	VPXOR     Y0, Y8, Y11
-	VPCMPGTQ  Y10, Y11, Y10
-	VBLENDVPD Y10, Y9, Y8, Y8
-	MOVQ      $0x00000002, R12
-
-next169:
-	CMPQ      R12, BX
-	JE        all170
-	MOVQ      (DX)(R12*8), R11
-	VMOVDQU   (R11)(SI*1), Y9
-	VPXOR     Y0, Y9, Y10
-	VPXOR     Y0, Y1, Y11
-	VPCMPGTQ  Y10, Y11, Y10
-	VBLENDVPD Y10, Y9, Y1, Y1
-	VMOVDQU   32(R11)(SI*1), Y9
-	VPXOR     Y0, Y9, Y10
-	VPXOR     Y0, Y2, Y11
-	VPCMPGTQ  Y10, Y11, Y10
-	VBLENDVPD Y10, Y9, Y2, Y2
-	VMOVDQU   64(R11)(SI*1), Y9
-	VPXOR     Y0, Y9, Y10
-	VPXOR     Y0, Y3, Y11
-	VPCMPGTQ  Y10, Y11, Y10
-	VBLENDVPD Y10, Y9, Y3, Y3
-	VMOVDQU   96(R11)(SI*1), Y9
-	VPXOR     Y0, Y9, Y10
-	VPXOR     Y0, Y4, Y11
-	VPCMPGTQ  Y10, Y11, Y10
-	VBLENDVPD Y10, Y9, Y4, Y4
-	VMOVDQU   128(R11)(SI*1), Y9
-	VPXOR     Y0, Y9, Y10
-	VPXOR     Y0, Y5, Y11
-	VPCMPGTQ  Y10, Y11, Y10
-	VBLENDVPD Y10, Y9, Y5, Y5
-	VMOVDQU   160(R11)(SI*1), Y9
-	VPXOR     Y0, Y9, Y10
-	VPXOR     Y0, Y6, Y11
-	VPCMPGTQ  Y10, Y11, Y10
-	VBLENDVPD Y10, Y9, Y6, Y6
-	VMOVDQU   192(R11)(SI*1), Y9
-	VPXOR     Y0, Y9, Y10
-	VPXOR     Y0, Y7, Y11
-	VPCMPGTQ  Y10, Y11, Y10
-	VBLENDVPD Y10, Y9, Y7, Y7
-	VMOVDQU   224(R11)(SI*1), Y9
-	VPXOR     Y0, Y9, Y10
-	VPXOR     Y0, Y8, Y11
-	VPCMPGTQ  Y10, Y11, Y10
-	VBLENDVPD Y10, Y9, Y8, Y8
-	INCQ      R12
-	JMP       next169
-
-all170:
-	VMOVDQU Y1, (R10)(SI*1)
-	VMOVDQU Y2, 32(R10)(SI*1)
-	VMOVDQU Y3, 64(R10)(SI*1)
-	VMOVDQU Y4, 96(R10)(SI*1)
-	VMOVDQU Y5, 128(R10)(SI*1)
-	VMOVDQU Y6, 160(R10)(SI*1)
-	VMOVDQU Y7, 192(R10)(SI*1)
-	VMOVDQU Y8, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next171:
-	CMPQ    R12, CX
-	JE      all172
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y1, (R11)(SI*1)
-	VMOVDQU Y2, 32(R11)(SI*1)
-	VMOVDQU Y3, 64(R11)(SI*1)
-	VMOVDQU Y4, 96(R11)(SI*1)
-	VMOVDQU Y5, 128(R11)(SI*1)
-	VMOVDQU Y6, 160(R11)(SI*1)
-	VMOVDQU Y7, 192(R11)(SI*1)
-	VMOVDQU Y8, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next171
-
-all172:
-	ADDQ $0x00000100, SI
-	SUBQ $0x00000100, DI
-	JMP  many166
-
-few167:
-	TESTQ     DI, DI
-	JLE       done168
-	VMOVDQU   (R8)(SI*1), Y1
-	VMOVDQU   (R9)(SI*1), Y2
-	VPXOR     Y0, Y2, Y3
-	VPXOR     Y0, Y1, Y4
-	VPCMPGTQ  Y3, Y4, Y3
-	VBLENDVPD Y3, Y2, Y1, Y1
-	MOVQ      $0x00000002, R12
-
-next173:
-	CMPQ      R12, BX
-	JE        all174
-	MOVQ      (DX)(R12*8), R11
-	VMOVDQU   (R11)(SI*1), Y2
-	VPXOR     Y0, Y2, Y3
-	VPXOR     Y0, Y1, Y4
-	VPCMPGTQ  Y3, Y4, Y3
-	VBLENDVPD Y3, Y2, Y1, Y1
-	INCQ      R12
-	JMP       next173
-
-all174:
-	VMOVDQU Y1, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next175:
-	CMPQ    R12, CX
-	JE      all176
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y1, (R11)(SI*1)
-	INCQ    R12
-	JMP     next175
-
-all176:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few167
-
-done168:
-	VZEROUPPER
-	RET
-
-// func reduceMaxI8AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, AVX2
-TEXT ·reduceMaxI8AVX2(SB), NOSPLIT, $0-64
-	MOVQ dsts_base+0(FP), AX
-	MOVQ dsts_len+8(FP), CX
-	MOVQ srcs_base+24(FP), DX
-	MOVQ srcs_len+32(FP), BX
-	MOVQ off+48(FP), SI
-	MOVQ n+56(FP), DI
-	MOVQ (DX), R8
-	MOVQ 8(DX), R9
-	MOVQ (AX), R10
-
-many177:
-	CMPQ    DI, $0x00000100
-	JL      few178
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	VMOVDQU 128(R8)(SI*1), Y4
-	VMOVDQU 160(R8)(SI*1), Y5
-	VMOVDQU 192(R8)(SI*1), Y6
-	VMOVDQU 224(R8)(SI*1), Y7
-	VPMAXSB (R9)(SI*1), Y0, Y0
-	VPMAXSB 32(R9)(SI*1), Y1, Y1
-	VPMAXSB 64(R9)(SI*1), Y2, Y2
-	VPMAXSB 96(R9)(SI*1), Y3, Y3
-	VPMAXSB 128(R9)(SI*1), Y4, Y4
-	VPMAXSB 160(R9)(SI*1), Y5, Y5
-	VPMAXSB 192(R9)(SI*1), Y6, Y6
-	VPMAXSB 224(R9)(SI*1), Y7, Y7
-	MOVQ    $0x00000002, R12
-
-next180:
-	CMPQ    R12, BX
-	JE      all181
-	MOVQ    (DX)(R12*8), R11
-	VPMAXSB (R11)(SI*1), Y0, Y0
-	VPMAXSB 32(R11)(SI*1), Y1, Y1
-	VPMAXSB 64(R11)(SI*1), Y2, Y2
-	VPMAXSB 96(R11)(SI*1), Y3, Y3
-	VPMAXSB 128(R11)(SI*1), Y4, Y4
-	VPMAXSB 160(R11)(SI*1), Y5, Y5
-	VPMAXSB 192(R11)(SI*1), Y6, Y6
-	VPMAXSB 224(R11)(SI*1), Y7, Y7
-	INCQ    R12
-	JMP     next180
-
-all181:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
-	VMOVDQU Y4, 128(R10)(SI*1)
-	VMOVDQU Y5, 160(R10)(SI*1)
-	VMOVDQU Y6, 192(R10)(SI*1)
-	VMOVDQU Y7, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next182:
-	CMPQ    R12, CX
-	JE      all183
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
-	VMOVDQU Y4, 128(R11)(SI*1)
-	VMOVDQU Y5, 160(R11)(SI*1)
-	VMOVDQU Y6, 192(R11)(SI*1)
-	VMOVDQU Y7, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next182
-
-all183:
-	ADDQ $0x00000100, SI
-	SUBQ $0x00000100, DI
-	JMP  many177
-
-few178:
-	TESTQ   DI, DI
-	JLE     done179
-	VMOVDQU (R8)(SI*1), Y0
-	VPMAXSB (R9)(SI*1), Y0, Y0
-	MOVQ    $0x00000002, R12
-
-next184:
-	CMPQ    R12, BX
-	JE      all185
-	MOVQ    (DX)(R12*8), R11
-	VPMAXSB (R11)(SI*1), Y0, Y0
-	INCQ    R12
-	JMP     next184
-
-all185:
-	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next186:
-	CMPQ    R12, CX
-	JE      all187
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next186
-
-all187:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few178
-
-done179:
-	VZEROUPPER
-	RET
-
-// func reduceMaxI16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, AVX2
-TEXT ·reduceMaxI16AVX2(SB), NOSPLIT, $0-64
-	MOVQ dsts_base+0(FP), AX
-	MOVQ dsts_len+8(FP), CX
-	MOVQ srcs_base+24(FP), DX
-	MOVQ srcs_len+32(FP), BX
-	MOVQ off+48(FP), SI
-	MOVQ n+56(FP), DI
-	MOVQ (DX), R8
-	MOVQ 8(DX), R9
-	MOVQ (AX), R10
-	SHLQ $0x01, DI
-
-many188:
-	CMPQ    DI, $0x00000100
-	JL      few189
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	VMOVDQU 128(R8)(SI*1), Y4
-	VMOVDQU 160(R8)(SI*1), Y5
-	VMOVDQU 192(R8)(SI*1), Y6
-	VMOVDQU 224(R8)(SI*1), Y7
-	VPMAXSW (R9)(SI*1), Y0, Y0
-	VPMAXSW 32(R9)(SI*1), Y1, Y1
-	VPMAXSW 64(R9)(SI*1), Y2, Y2
-	VPMAXSW 96(R9)(SI*1), Y3, Y3
-	VPMAXSW 128(R9)(SI*1), Y4, Y4
-	VPMAXSW 160(R9)(SI*1), Y5, Y5
-	VPMAXSW 192(R9)(SI*1), Y6, Y6
-	VPMAXSW 224(R9)(SI*1), Y7, Y7
-	MOVQ    $0x00000002, R12
-
-next191:
-	CMPQ    R12, BX
-	JE      all192
-	MOVQ    (DX)(R12*8), R11
-	VPMAXSW (R11)(SI*1), Y0, Y0
-	VPMAXSW 32(R11)(SI*1), Y1, Y1
-	VPMAXSW 64(R11)(SI*1), Y2, Y2
-	VPMAXSW 96(R11)(SI*1), Y3, Y3
-	VPMAXSW 128(R11)(SI*1), Y4, Y4
-	VPMAXSW 160(R11)(SI*1), Y5, Y5
-	VPMAXSW 192(R11)(SI*1), Y6, Y6
-	VPMAXSW 224(R11)(SI*1), Y7, Y7
-	INCQ    R12
-	JMP     next191
-
-all192:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
-	VMOVDQU Y4, 128(R10)(SI*1)
-	VMOVDQU Y5, 160(R10)(SI*1)
-	VMOVDQU Y6, 192(R10)(SI*1)
-	VMOVDQU Y7, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next193:
-	CMPQ    R12, CX
-	JE      all194
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
-	VMOVDQU Y4, 128(R11)(SI*1)
-	VMOVDQU Y5, 160(R11)(SI*1)
-	VMOVDQU Y6, 192(R11)(SI*1)
-	VMOVDQU Y7, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next193
-
-all194:
-	ADDQ $0x00000100, SI
-	SUBQ $0x00000100, DI
-	JMP  many188
-
-few189:
-	TESTQ   DI, DI
-	JLE     done190
-	VMOVDQU (R8)(SI*1), Y0
-	VPMAXSW (R9)(SI*1), Y0, Y0
-	MOVQ    $0x00000002, R12
-
-next195:
-	CMPQ    R12, BX
-	JE      all196
-	MOVQ    (DX)(R12*8), R11
-	VPMAXSW (R11)(SI*1), Y0, Y0
-	INCQ    R12
-	JMP     next195
-
-all196:
-	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next197:
-	CMPQ    R12, CX
-	JE      all198
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next197
-
-all198:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few189
-
-done190:
-	VZEROUPPER
-	RET
-
-// func reduceMaxI32AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, AVX2
-TEXT ·reduceMaxI32AVX2(SB), NOSPLIT, $0-64
-	MOVQ dsts_base+0(FP), AX
-	MOVQ dsts_len+8(FP), CX
-	MOVQ srcs_base+24(FP), DX
-	MOVQ srcs_len+32(FP), BX
-	MOVQ off+48(FP), SI
-	MOVQ n+56(FP), DI
-	MOVQ (DX), R8
-	MOVQ 8(DX), R9
-	MOVQ (AX), R10
-	SHLQ $0x02, DI
-
-many199:
-	CMPQ    DI, $0x00000100
-	JL      few200
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	VMOVDQU 128(R8)(SI*1), Y4
-	VMOVDQU 160(R8)(SI*1), Y5
-	VMOVDQU 192(R8)(SI*1), Y6
-	VMOVDQU 224(R8)(SI*1), Y7
-	VPMAXSD (R9)(SI*1), Y0, Y0
-	VPMAXSD 32(R9)(SI*1), Y1, Y1
-	VPMAXSD 64(R9)(SI*1), Y2, Y2
-	VPMAXSD 96(R9)(SI*1), Y3, Y3
-	VPMAXSD 128(R9)(SI*1), Y4, Y4
-	VPMAXSD 160(R9)(SI*1), Y5, Y5
-	VPMAXSD 192(R9)(SI*1), Y6, Y6
-	VPMAXSD 224(R9)(SI*1), Y7, Y7
-	MOVQ    $0x00000002, R12
-
-next202:
-	CMPQ    R12, BX
-	JE      all203
-	MOVQ    (DX)(R12*8), R11
-	VPMAXSD (R11)(SI*1), Y0, Y0
-	VPMAXSD 32(R11)(SI*1), Y1, Y1
-	VPMAXSD 64(R11)(SI*1), Y2, Y2
-	VPMAXSD 96(R11)(SI*1), Y3, Y3
-	VPMAXSD 128(R11)(SI*1), Y4, Y4
-	VPMAXSD 160(R11)(SI*1), Y5, Y5
-	VPMAXSD 192(R11)(SI*1), Y6, Y6
-	VPMAXSD 224(R11)(SI*1), Y7, Y7
-	INCQ    R12
-	JMP     next202
-
-all203:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
-	VMOVDQU Y4, 128(R10)(SI*1)
-	VMOVDQU Y5, 160(R10)(SI*1)
-	VMOVDQU Y6, 192(R10)(SI*1)
-	VMOVDQU Y7, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next204:
-	CMPQ    R12, CX
-	JE      all205
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
-	VMOVDQU Y4, 128(R11)(SI*1)
-	VMOVDQU Y5, 160(R11)(SI*1)
-	VMOVDQU Y6, 192(R11)(SI*1)
-	VMOVDQU Y7, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next204
-
-all205:
-	ADDQ $0x00000100, SI
-	SUBQ $0x00000100, DI
-	JMP  many199
-
-few200:
-	TESTQ   DI, DI
-	JLE     done201
-	VMOVDQU (R8)(SI*1), Y0
-	VPMAXSD (R9)(SI*1), Y0, Y0
-	MOVQ    $0x00000002, R12
-
-next206:
-	CMPQ    R12, BX
-	JE      all207
-	MOVQ    (DX)(R12*8), R11
-	VPMAXSD (R11)(SI*1), Y0, Y0
-	INCQ    R12
-	JMP     next206
-
-all207:
-	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next208:
-	CMPQ    R12, CX
-	JE      all209
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next208
-
-all209:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few200
-
-done201:
+	JMP few2
+done3:
 	VZEROUPPER
 	RET
 
@@ -2602,76 +2262,73 @@ TEXT ·reduceMaxI64AVX2(SB), NOSPLIT, $0-64
 	MOVQ 8(DX), R9
 	MOVQ (AX), R10
 	SHLQ $0x03, DI
-
-many210:
-	CMPQ      DI, $0x00000100
-	JL        few211
-	VMOVDQU   (R8)(SI*1), Y0
-	VMOVDQU   32(R8)(SI*1), Y1
-	VMOVDQU   64(R8)(SI*1), Y2
-	VMOVDQU   96(R8)(SI*1), Y3
-	VMOVDQU   128(R8)(SI*1), Y4
-	VMOVDQU   160(R8)(SI*1), Y5
-	VMOVDQU   192(R8)(SI*1), Y6
-	VMOVDQU   224(R8)(SI*1), Y7
-	VMOVDQU   (R9)(SI*1), Y8
-	VPCMPGTQ  Y8, Y0, Y9
+many1:
+	CMPQ DI, $0x00000100
+	JL few2
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
+	VMOVDQU 128(R8)(SI*1), Y4
+	VMOVDQU 160(R8)(SI*1), Y5
+	VMOVDQU 192(R8)(SI*1), Y6
+	VMOVDQU 224(R8)(SI*1), Y7
+	VMOVDQU (R9)(SI*1), Y8
+	VPCMPGTQ Y8, Y0, Y9
 	VBLENDVPD Y9, Y0, Y8, Y0
-	VMOVDQU   32(R9)(SI*1), Y8
-	VPCMPGTQ  Y8, Y1, Y9
+	VMOVDQU 32(R9)(SI*1), Y8
+	VPCMPGTQ Y8, Y1, Y9
 	VBLENDVPD Y9, Y1, Y8, Y1
-	VMOVDQU   64(R9)(SI*1), Y8
-	VPCMPGTQ  Y8, Y2, Y9
+	VMOVDQU 64(R9)(SI*1), Y8
+	VPCMPGTQ Y8, Y2, Y9
 	VBLENDVPD Y9, Y2, Y8, Y2
-	VMOVDQU   96(R9)(SI*1), Y8
-	VPCMPGTQ  Y8, Y3, Y9
+	VMOVDQU 96(R9)(SI*1), Y8
+	VPCMPGTQ Y8, Y3, Y9
 	VBLENDVPD Y9, Y3, Y8, Y3
-	VMOVDQU   128(R9)(SI*1), Y8
-	VPCMPGTQ  Y8, Y4, Y9
+	VMOVDQU 128(R9)(SI*1), Y8
+	VPCMPGTQ Y8, Y4, Y9
 	VBLENDVPD Y9, Y4, Y8, Y4
-	VMOVDQU   160(R9)(SI*1), Y8
-	VPCMPGTQ  Y8, Y5, Y9
+	VMOVDQU 160(R9)(SI*1), Y8
+	VPCMPGTQ Y8, Y5, Y9
 	VBLENDVPD Y9, Y5, Y8, Y5
-	VMOVDQU   192(R9)(SI*1), Y8
-	VPCMPGTQ  Y8, Y6, Y9
+	VMOVDQU 192(R9)(SI*1), Y8
+	VPCMPGTQ Y8, Y6, Y9
 	VBLENDVPD Y9, Y6, Y8, Y6
-	VMOVDQU   224(R9)(SI*1), Y8
-	VPCMPGTQ  Y8, Y7, Y9
+	VMOVDQU 224(R9)(SI*1), Y8
+	VPCMPGTQ Y8, Y7, Y9
 	VBLENDVPD Y9, Y7, Y8, Y7
-	MOVQ      $0x00000002, R12
-
-next213:
-	CMPQ      R12, BX
-	JE        all214
-	MOVQ      (DX)(R12*8), R11
-	VMOVDQU   (R11)(SI*1), Y8
-	VPCMPGTQ  Y8, Y0, Y9
+	MOVQ $0x00000002, R12
+next4:
+	CMPQ R12, BX
+	JE all5
+	MOVQ (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y8
+	VPCMPGTQ Y8, Y0, Y9
 	VBLENDVPD Y9, Y0, Y8, Y0
-	VMOVDQU   32(R11)(SI*1), Y8
-	VPCMPGTQ  Y8, Y1, Y9
+	VMOVDQU 32(R11)(SI*1), Y8
+	VPCMPGTQ Y8, Y1, Y9
 	VBLENDVPD Y9, Y1, Y8, Y1
-	VMOVDQU   64(R11)(SI*1), Y8
-	VPCMPGTQ  Y8, Y2, Y9
+	VMOVDQU 64(R11)(SI*1), Y8
+	VPCMPGTQ Y8, Y2, Y9
 	VBLENDVPD Y9, Y2, Y8, Y2
-	VMOVDQU   96(R11)(SI*1), Y8
-	VPCMPGTQ  Y8, Y3, Y9
+	VMOVDQU 96(R11)(SI*1), Y8
+	VPCMPGTQ Y8, Y3, Y9
 	VBLENDVPD Y9, Y3, Y8, Y3
-	VMOVDQU   128(R11)(SI*1), Y8
-	VPCMPGTQ  Y8, Y4, Y9
+	VMOVDQU 128(R11)(SI*1), Y8
+	VPCMPGTQ Y8, Y4, Y9
 	VBLENDVPD Y9, Y4, Y8, Y4
-	VMOVDQU   160(R11)(SI*1), Y8
-	VPCMPGTQ  Y8, Y5, Y9
+	VMOVDQU 160(R11)(SI*1), Y8
+	VPCMPGTQ Y8, Y5, Y9
 	VBLENDVPD Y9, Y5, Y8, Y5
-	VMOVDQU   192(R11)(SI*1), Y8
-	VPCMPGTQ  Y8, Y6, Y9
+	VMOVDQU 192(R11)(SI*1), Y8
+	VPCMPGTQ Y8, Y6, Y9
 	VBLENDVPD Y9, Y6, Y8, Y6
-	VMOVDQU   224(R11)(SI*1), Y8
-	VPCMPGTQ  Y8, Y7, Y9
+	VMOVDQU 224(R11)(SI*1), Y8
+	VPCMPGTQ Y8, Y7, Y9
 	VBLENDVPD Y9, Y7, Y8, Y7
-	INCQ      R12
-	JMP       next213
-
-all214:
+	INCQ R12
+	JMP next4
+all5:
 	VMOVDQU Y0, (R10)(SI*1)
 	VMOVDQU Y1, 32(R10)(SI*1)
 	VMOVDQU Y2, 64(R10)(SI*1)
@@ -2680,12 +2337,11 @@ all214:
 	VMOVDQU Y5, 160(R10)(SI*1)
 	VMOVDQU Y6, 192(R10)(SI*1)
 	VMOVDQU Y7, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next215:
-	CMPQ    R12, CX
-	JE      all216
-	MOVQ    (AX)(R12*8), R11
+	MOVQ $0x00000001, R12
+next6:
+	CMPQ R12, CX
+	JE all7
+	MOVQ (AX)(R12*8), R11
 	VMOVDQU Y0, (R11)(SI*1)
 	VMOVDQU Y1, 32(R11)(SI*1)
 	VMOVDQU Y2, 64(R11)(SI*1)
@@ -2694,57 +2350,53 @@ next215:
 	VMOVDQU Y5, 160(R11)(SI*1)
 	VMOVDQU Y6, 192(R11)(SI*1)
 	VMOVDQU Y7, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next215
-
-all216:
+	INCQ R12
+	JMP next6
+all7:
 	ADDQ $0x00000100, SI
 	SUBQ $0x00000100, DI
-	JMP  many210
-
-few211:
-	TESTQ     DI, DI
-	JLE       done212
-	VMOVDQU   (R8)(SI*1), Y0
-	VMOVDQU   (R9)(SI*1), Y1
-	VPCMPGTQ  Y1, Y0, Y2
+	JMP many1
+few2:
+	TESTQ DI, DI
+	JLE done3
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU (R9)(SI*1), Y1
+	VPCMPGTQ Y1, Y0, Y2
 	VBLENDVPD Y2, Y0, Y1, Y0
-	MOVQ      $0x00000002, R12
-
-next217:
-	CMPQ      R12, BX
-	JE        all218
-	MOVQ      (DX)(R12*8), R11
-	VMOVDQU   (R11)(SI*1), Y1
-	VPCMPGTQ  Y1, Y0, Y2
+	MOVQ $0x00000002, R12
+next8:
+	CMPQ R12, BX
+	JE all9
+	MOVQ (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y1
+	VPCMPGTQ Y1, Y0, Y2
 	VBLENDVPD Y2, Y0, Y1, Y0
-	INCQ      R12
-	JMP       next217
-
-all218:
+	INCQ R12
+	JMP next8
+all9:
 	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next219:
-	CMPQ    R12, CX
-	JE      all220
-	MOVQ    (AX)(R12*8), R11
+	MOVQ $0x00000001, R12
+next10:
+	CMPQ R12, CX
+	JE all11
+	MOVQ (AX)(R12*8), R11
 	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next219
-
-all220:
+	INCQ R12
+	JMP next10
+all11:
 	ADDQ $0x00000020, SI
 	SUBQ $0x00000020, DI
-	JMP  few211
-
-done212:
+	JMP few2
+done3:
 	VZEROUPPER
 	RET
 
-// func reduceMaxU8AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
+// func reduceMinU64AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2
-TEXT ·reduceMaxU8AVX2(SB), NOSPLIT, $0-64
+TEXT ·reduceMinU64AVX2(SB), NOSPLIT, $0-64
+	MOVQ $0x8000000000000000, AX
+	VMOVQ AX, X0
+	VPBROADCASTQ X0, Y0
 	MOVQ dsts_base+0(FP), AX
 	MOVQ dsts_len+8(FP), CX
 	MOVQ srcs_base+24(FP), DX
@@ -2754,113 +2406,399 @@ TEXT ·reduceMaxU8AVX2(SB), NOSPLIT, $0-64
 	MOVQ (DX), R8
 	MOVQ 8(DX), R9
 	MOVQ (AX), R10
-
-many221:
-	CMPQ    DI, $0x00000100
-	JL      few222
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	VMOVDQU 128(R8)(SI*1), Y4
-	VMOVDQU 160(R8)(SI*1), Y5
-	VMOVDQU 192(R8)(SI*1), Y6
-	VMOVDQU 224(R8)(SI*1), Y7
-	VPMAXUB (R9)(SI*1), Y0, Y0
-	VPMAXUB 32(R9)(SI*1), Y1, Y1
-	VPMAXUB 64(R9)(SI*1), Y2, Y2
-	VPMAXUB 96(R9)(SI*1), Y3, Y3
-	VPMAXUB 128(R9)(SI*1), Y4, Y4
-	VPMAXUB 160(R9)(SI*1), Y5, Y5
-	VPMAXUB 192(R9)(SI*1), Y6, Y6
-	VPMAXUB 224(R9)(SI*1), Y7, Y7
-	MOVQ    $0x00000002, R12
-
-next224:
-	CMPQ    R12, BX
-	JE      all225
-	MOVQ    (DX)(R12*8), R11
-	VPMAXUB (R11)(SI*1), Y0, Y0
-	VPMAXUB 32(R11)(SI*1), Y1, Y1
-	VPMAXUB 64(R11)(SI*1), Y2, Y2
-	VPMAXUB 96(R11)(SI*1), Y3, Y3
-	VPMAXUB 128(R11)(SI*1), Y4, Y4
-	VPMAXUB 160(R11)(SI*1), Y5, Y5
-	VPMAXUB 192(R11)(SI*1), Y6, Y6
-	VPMAXUB 224(R11)(SI*1), Y7, Y7
-	INCQ    R12
-	JMP     next224
-
-all225:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
-	VMOVDQU Y4, 128(R10)(SI*1)
-	VMOVDQU Y5, 160(R10)(SI*1)
-	VMOVDQU Y6, 192(R10)(SI*1)
-	VMOVDQU Y7, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next226:
-	CMPQ    R12, CX
-	JE      all227
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
-	VMOVDQU Y4, 128(R11)(SI*1)
-	VMOVDQU Y5, 160(R11)(SI*1)
-	VMOVDQU Y6, 192(R11)(SI*1)
-	VMOVDQU Y7, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next226
-
-all227:
+	SHLQ $0x03, DI
+many1:
+	CMPQ DI, $0x00000100
+	JL few2
+	VMOVDQU (R8)(SI*1), Y1
+	VMOVDQU 32(R8)(SI*1), Y2
+	VMOVDQU 64(R8)(SI*1), Y3
+	VMOVDQU 96(R8)(SI*1), Y4
+	VMOVDQU 128(R8)(SI*1), Y5
+	VMOVDQU 160(R8)(SI*1), Y6
+	VMOVDQU 192(R8)(SI*1), Y7
+	VMOVDQU 224(R8)(SI*1), Y8
+	VMOVDQU (R9)(SI*1), Y9
+	VPXOR Y0, Y9, Y10
+	VPXOR Y0, Y1, Y11
+	VPCMPGTQ Y10, Y11, Y10
+	VBLENDVPD Y10, Y9, Y1, Y1
+	VMOVDQU 32(R9)(SI*1), Y9
+	VPXOR Y0, Y9, Y10
+	VPXOR Y0, Y2, Y11
+	VPCMPGTQ Y10, Y11, Y10
+	VBLENDVPD Y10, Y9, Y2, Y2
+	VMOVDQU 64(R9)(SI*1), Y9
+	VPXOR Y0, Y9, Y10
+	VPXOR Y0, Y3, Y11
+	VPCMPGTQ Y10, Y11, Y10
+	VBLENDVPD Y10, Y9, Y3, Y3
+	VMOVDQU 96(R9)(SI*1), Y9
+	VPXOR Y0, Y9, Y10
+	VPXOR Y0, Y4, Y11
+	VPCMPGTQ Y10, Y11, Y10
+	VBLENDVPD Y10, Y9, Y4, Y4
+	VMOVDQU 128(R9)(SI*1), Y9
+	VPXOR Y0, Y9, Y10
+	VPXOR Y0, Y5, Y11
+	VPCMPGTQ Y10, Y11, Y10
+	VBLENDVPD Y10, Y9, Y5, Y5
+	VMOVDQU 160(R9)(SI*1), Y9
+	VPXOR Y0, Y9, Y10
+	VPXOR Y0, Y6, Y11
+	VPCMPGTQ Y10, Y11, Y10
+	VBLENDVPD Y10, Y9, Y6, Y6
+	VMOVDQU 192(R9)(SI*1), Y9
+	VPXOR Y0, Y9, Y10
+	VPXOR Y0, Y7, Y11
+	VPCMPGTQ Y10, Y11, Y10
+	VBLENDVPD Y10, Y9, Y7, Y7
+	VMOVDQU 224(R9)(SI*1), Y9
+	VPXOR Y0, Y9, Y10
+	VPXOR Y0, Y8, Y11
+	VPCMPGTQ Y10, Y11, Y10
+	VBLENDVPD Y10, Y9, Y8, Y8
+	MOVQ $0x00000002, R12
+next4:
+	CMPQ R12, BX
+	JE all5
+	MOVQ (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y9
+	VPXOR Y0, Y9, Y10
+	VPXOR Y0, Y1, Y11
+	VPCMPGTQ Y10, Y11, Y10
+	VBLENDVPD Y10, Y9, Y1, Y1
+	VMOVDQU 32(R11)(SI*1), Y9
+	VPXOR Y0, Y9, Y10
+	VPXOR Y0, Y2, Y11
+	VPCMPGTQ Y10, Y11, Y10
+	VBLENDVPD Y10, Y9, Y2, Y2
+	VMOVDQU 64(R11)(SI*1), Y9
+	VPXOR Y0, Y9, Y10
+	VPXOR Y0, Y3, Y11
+	VPCMPGTQ Y10, Y11, Y10
+	VBLENDVPD Y10, Y9, Y3, Y3
+	VMOVDQU 96(R11)(SI*1), Y9
+	VPXOR Y0, Y9, Y10
+	VPXOR Y0, Y4, Y11
+	VPCMPGTQ Y10, Y11, Y10
+	VBLENDVPD Y10, Y9, Y4, Y4
+	VMOVDQU 128(R11)(SI*1), Y9
+	VPXOR Y0, Y9, Y10
+	VPXOR Y0, Y5, Y11
+	VPCMPGTQ Y10, Y11, Y10
+	VBLENDVPD Y10, Y9, Y5, Y5
+	VMOVDQU 160(R11)(SI*1), Y9
+	VPXOR Y0, Y9, Y10
+	VPXOR Y0, Y6, Y11
+	VPCMPGTQ Y10, Y11, Y10
+	VBLENDVPD Y10, Y9, Y6, Y6
+	VMOVDQU 192(R11)(SI*1), Y9
+	VPXOR Y0, Y9, Y10
+	VPXOR Y0, Y7, Y11
+	VPCMPGTQ Y10, Y11, Y10
+	VBLENDVPD Y10, Y9, Y7, Y7
+	VMOVDQU 224(R11)(SI*1), Y9
+	VPXOR Y0, Y9, Y10
+	VPXOR Y0, Y8, Y11
+	VPCMPGTQ Y10, Y11, Y10
+	VBLENDVPD Y10, Y9, Y8, Y8
+	INCQ R12
+	JMP next4
+all5:
+	VMOVDQU Y1, (R10)(SI*1)
+	VMOVDQU Y2, 32(R10)(SI*1)
+	VMOVDQU Y3, 64(R10)(SI*1)
+	VMOVDQU Y4, 96(R10)(SI*1)
+	VMOVDQU Y5, 128(R10)(SI*1)
+	VMOVDQU Y6, 160(R10)(SI*1)
+	VMOVDQU Y7, 192(R10)(SI*1)
+	VMOVDQU Y8, 224(R10)(SI*1)
+	MOVQ $0x00000001, R12
+next6:
+	CMPQ R12, CX
+	JE all7
+	MOVQ (AX)(R12*8), R11
+	VMOVDQU Y1, (R11)(SI*1)
+	VMOVDQU Y2, 32(R11)(SI*1)
+	VMOVDQU Y3, 64(R11)(SI*1)
+	VMOVDQU Y4, 96(R11)(SI*1)
+	VMOVDQU Y5, 128(R11)(SI*1)
+	VMOVDQU Y6, 160(R11)(SI*1)
+	VMOVDQU Y7, 192(R11)(SI*1)
+	VMOVDQU Y8, 224(R11)(SI*1)
+	INCQ R12
+	JMP next6
+all7:
 	ADDQ $0x00000100, SI
 	SUBQ $0x00000100, DI
-	JMP  many221
-
-few222:
-	TESTQ   DI, DI
-	JLE     done223
-	VMOVDQU (R8)(SI*1), Y0
-	VPMAXUB (R9)(SI*1), Y0, Y0
-	MOVQ    $0x00000002, R12
-
-next228:
-	CMPQ    R12, BX
-	JE      all229
-	MOVQ    (DX)(R12*8), R11
-	VPMAXUB (R11)(SI*1), Y0, Y0
-	INCQ    R12
-	JMP     next228
-
-all229:
-	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next230:
-	CMPQ    R12, CX
-	JE      all231
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next230
-
-all231:
+	JMP many1
+few2:
+	TESTQ DI, DI
+	JLE done3
+	VMOVDQU (R8)(SI*1), Y1
+	VMOVDQU (R9)(SI*1), Y2
+	VPXOR Y0, Y2, Y3
+	VPXOR Y0, Y1, Y4
+	VPCMPGTQ Y3, Y4, Y3
+	VBLENDVPD Y3, Y2, Y1, Y1
+	MOVQ $0x00000002, R12
+next8:
+	CMPQ R12, BX
+	JE all9
+	MOVQ (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y2
+	VPXOR Y0, Y2, Y3
+	VPXOR Y0, Y1, Y4
+	VPCMPGTQ Y3, Y4, Y3
+	VBLENDVPD Y3, Y2, Y1, Y1
+	INCQ R12
+	JMP next8
+all9:
+	VMOVDQU Y1, (R10)(SI*1)
+	MOVQ $0x00000001, R12
+next10:
+	CMPQ R12, CX
+	JE all11
+	MOVQ (AX)(R12*8), R11
+	VMOVDQU Y1, (R11)(SI*1)
+	INCQ R12
+	JMP next10
+all11:
 	ADDQ $0x00000020, SI
 	SUBQ $0x00000020, DI
-	JMP  few222
-
-done223:
+	JMP few2
+done3:
 	VZEROUPPER
 	RET
 
-// func reduceMaxU16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
+// func reduceMaxU64AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2
-TEXT ·reduceMaxU16AVX2(SB), NOSPLIT, $0-64
+TEXT ·reduceMaxU64AVX2(SB), NOSPLIT, $0-64
+	MOVQ $0x8000000000000000, AX
+	VMOVQ AX, X0
+	VPBROADCASTQ X0, Y0
+	MOVQ dsts_base+0(FP), AX
+	MOVQ dsts_len+8(FP), CX
+	MOVQ srcs_base+24(FP), DX
+	MOVQ srcs_len+32(FP), BX
+	MOVQ off+48(FP), SI
+	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
+	SHLQ $0x03, DI
+many1:
+	CMPQ DI, $0x00000100
+	JL few2
+	VMOVDQU (R8)(SI*1), Y1
+	VMOVDQU 32(R8)(SI*1), Y2
+	VMOVDQU 64(R8)(SI*1), Y3
+	VMOVDQU 96(R8)(SI*1), Y4
+	VMOVDQU 128(R8)(SI*1), Y5
+	VMOVDQU 160(R8)(SI*1), Y6
+	VMOVDQU 192(R8)(SI*1), Y7
+	VMOVDQU 224(R8)(SI*1), Y8
+	VMOVDQU (R9)(SI*1), Y9
+	VPXOR Y0, Y9, Y10
+	VPXOR Y0, Y1, Y11
+	VPCMPGTQ Y10, Y11, Y10
+	VBLENDVPD Y10, Y1, Y9, Y1
+	VMOVDQU 32(R9)(SI*1), Y9
+	VPXOR Y0, Y9, Y10
+	VPXOR Y0, Y2, Y11
+	VPCMPGTQ Y10, Y11, Y10
+	VBLENDVPD Y10, Y2, Y9, Y2
+	VMOVDQU 64(R9)(SI*1), Y9
+	VPXOR Y0, Y9, Y10
+	VPXOR Y0, Y3, Y11
+	VPCMPGTQ Y10, Y11, Y10
+	VBLENDVPD Y10, Y3, Y9, Y3
+	VMOVDQU 96(R9)(SI*1), Y9
+	VPXOR Y0, Y9, Y10
+	VPXOR Y0, Y4, Y11
+	VPCMPGTQ Y10, Y11, Y10
+	VBLENDVPD Y10, Y4, Y9, Y4
+	VMOVDQU 128(R9)(SI*1), Y9
+	VPXOR Y0, Y9, Y10
+	VPXOR Y0, Y5, Y11
+	VPCMPGTQ Y10, Y11, Y10
+	VBLENDVPD Y10, Y5, Y9, Y5
+	VMOVDQU 160(R9)(SI*1), Y9
+	VPXOR Y0, Y9, Y10
+	VPXOR Y0, Y6, Y11
+	VPCMPGTQ Y10, Y11, Y10
+	VBLENDVPD Y10, Y6, Y9, Y6
+	VMOVDQU 192(R9)(SI*1), Y9
+	VPXOR Y0, Y9, Y10
+	VPXOR Y0, Y7, Y11
+	VPCMPGTQ Y10, Y11, Y10
+	VBLENDVPD Y10, Y7, Y9, Y7
+	VMOVDQU 224(R9)(SI*1), Y9
+	VPXOR Y0, Y9, Y10
+	VPXOR Y0, Y8, Y11
+	VPCMPGTQ Y10, Y11, Y10
+	VBLENDVPD Y10, Y8, Y9, Y8
+	MOVQ $0x00000002, R12
+next4:
+	CMPQ R12, BX
+	JE all5
+	MOVQ (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y9
+	VPXOR Y0, Y9, Y10
+	VPXOR Y0, Y1, Y11
+	VPCMPGTQ Y10, Y11, Y10
+	VBLENDVPD Y10, Y1, Y9, Y1
+	VMOVDQU 32(R11)(SI*1), Y9
+	VPXOR Y0, Y9, Y10
+	VPXOR Y0, Y2, Y11
+	VPCMPGTQ Y10, Y11, Y10
+	VBLENDVPD Y10, Y2, Y9, Y2
+	VMOVDQU 64(R11)(SI*1), Y9
+	VPXOR Y0, Y9, Y10
+	VPXOR Y0, Y3, Y11
+	VPCMPGTQ Y10, Y11, Y10
+	VBLENDVPD Y10, Y3, Y9, Y3
+	VMOVDQU 96(R11)(SI*1), Y9
+	VPXOR Y0, Y9, Y10
+	VPXOR Y0, Y4, Y11
+	VPCMPGTQ Y10, Y11, Y10
+	VBLENDVPD Y10, Y4, Y9, Y4
+	VMOVDQU 128(R11)(SI*1), Y9
+	VPXOR Y0, Y9, Y10
+	VPXOR Y0, Y5, Y11
+	VPCMPGTQ Y10, Y11, Y10
+	VBLENDVPD Y10, Y5, Y9, Y5
+	VMOVDQU 160(R11)(SI*1), Y9
+	VPXOR Y0, Y9, Y10
+	VPXOR Y0, Y6, Y11
+	VPCMPGTQ Y10, Y11, Y10
+	VBLENDVPD Y10, Y6, Y9, Y6
+	VMOVDQU 192(R11)(SI*1), Y9
+	VPXOR Y0, Y9, Y10
+	VPXOR Y0, Y7, Y11
+	VPCMPGTQ Y10, Y11, Y10
+	VBLENDVPD Y10, Y7, Y9, Y7
+	VMOVDQU 224(R11)(SI*1), Y9
+	VPXOR Y0, Y9, Y10
+	VPXOR Y0, Y8, Y11
+	VPCMPGTQ Y10, Y11, Y10
+	VBLENDVPD Y10, Y8, Y9, Y8
+	INCQ R12
+	JMP next4
+all5:
+	VMOVDQU Y1, (R10)(SI*1)
+	VMOVDQU Y2, 32(R10)(SI*1)
+	VMOVDQU Y3, 64(R10)(SI*1)
+	VMOVDQU Y4, 96(R10)(SI*1)
+	VMOVDQU Y5, 128(R10)(SI*1)
+	VMOVDQU Y6, 160(R10)(SI*1)
+	VMOVDQU Y7, 192(R10)(SI*1)
+	VMOVDQU Y8, 224(R10)(SI*1)
+	MOVQ $0x00000001, R12
+next6:
+	CMPQ R12, CX
+	JE all7
+	MOVQ (AX)(R12*8), R11
+	VMOVDQU Y1, (R11)(SI*1)
+	VMOVDQU Y2, 32(R11)(SI*1)
+	VMOVDQU Y3, 64(R11)(SI*1)
+	VMOVDQU Y4, 96(R11)(SI*1)
+	VMOVDQU Y5, 128(R11)(SI*1)
+	VMOVDQU Y6, 160(R11)(SI*1)
+	VMOVDQU Y7, 192(R11)(SI*1)
+	VMOVDQU Y8, 224(R11)(SI*1)
+	INCQ R12
+	JMP next6
+all7:
+	ADDQ $0x00000100, SI
+	SUBQ $0x00000100, DI
+	JMP many1
+few2:
+	TESTQ DI, DI
+	JLE done3
+	VMOVDQU (R8)(SI*1), Y1
+	VMOVDQU (R9)(SI*1), Y2
+	VPXOR Y0, Y2, Y3
+	VPXOR Y0, Y1, Y4
+	VPCMPGTQ Y3, Y4, Y3
+	VBLENDVPD Y3, Y1, Y2, Y1
+	MOVQ $0x00000002, R12
+next8:
+	CMPQ R12, BX
+	JE all9
+	MOVQ (DX)(R12*8), R11
+	VMOVDQU (R11)(SI*1), Y2
+	VPXOR Y0, Y2, Y3
+	VPXOR Y0, Y1, Y4
+	VPCMPGTQ Y3, Y4, Y3
+	VBLENDVPD Y3, Y1, Y2, Y1
+	INCQ R12
+	JMP next8
+all9:
+	VMOVDQU Y1, (R10)(SI*1)
+	MOVQ $0x00000001, R12
+next10:
+	CMPQ R12, CX
+	JE all11
+	MOVQ (AX)(R12*8), R11
+	VMOVDQU Y1, (R11)(SI*1)
+	INCQ R12
+	JMP next10
+all11:
+	ADDQ $0x00000020, SI
+	SUBQ $0x00000020, DI
+	JMP few2
+done3:
+	VZEROUPPER
+	RET
+
+// func reduceSumF32AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
+// Requires: AVX, AVX2
+TEXT ·reduceSumF32AVX2(SB), NOSPLIT, $0-64
+	reduceSumF32AVX2_BODY($0x02, VADDPS, VCMPPS, MOVL, $0x7fc00000, VMOVD, VPBROADCASTD)
+
+// func reduceProductF32AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
+// Requires: AVX, AVX2
+TEXT ·reduceProductF32AVX2(SB), NOSPLIT, $0-64
+	reduceSumF32AVX2_BODY($0x02, VMULPS, VCMPPS, MOVL, $0x7fc00000, VMOVD, VPBROADCASTD)
+
+// func reduceSumF64AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
+// Requires: AVX, AVX2
+TEXT ·reduceSumF64AVX2(SB), NOSPLIT, $0-64
+	reduceSumF32AVX2_BODY($0x03, VADDPD, VCMPPD, MOVQ, $0x7ff8000000000000, VMOVQ, VPBROADCASTQ)
+
+// func reduceProductF64AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
+// Requires: AVX, AVX2
+TEXT ·reduceProductF64AVX2(SB), NOSPLIT, $0-64
+	reduceSumF32AVX2_BODY($0x03, VMULPD, VCMPPD, MOVQ, $0x7ff8000000000000, VMOVQ, VPBROADCASTQ)
+
+// func reduceMinF32AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
+// Requires: AVX, AVX2
+TEXT ·reduceMinF32AVX2(SB), NOSPLIT, $0-64
+	reduceMinF32AVX2_BODY($0x02, VMINPS, VCMPPS, MOVL, $0x7fc00000, VMOVD, VPBROADCASTD)
+
+// func reduceMinF64AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
+// Requires: AVX, AVX2
+TEXT ·reduceMinF64AVX2(SB), NOSPLIT, $0-64
+	reduceMinF32AVX2_BODY($0x03, VMINPD, VCMPPD, MOVQ, $0x7ff8000000000000, VMOVQ, VPBROADCASTQ)
+
+// func reduceMaxF32AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
+// Requires: AVX, AVX2
+TEXT ·reduceMaxF32AVX2(SB), NOSPLIT, $0-64
+	reduceMaxF32AVX2_BODY($0x02, VCMPPS, VMAXPS, MOVL, $0x7fc00000, VMOVD, VPBROADCASTD)
+
+// func reduceMaxF64AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
+// Requires: AVX, AVX2
+TEXT ·reduceMaxF64AVX2(SB), NOSPLIT, $0-64
+	reduceMaxF32AVX2_BODY($0x03, VCMPPD, VMAXPD, MOVQ, $0x7ff8000000000000, VMOVQ, VPBROADCASTQ)
+
+// func reduceSumF16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·reduceSumF16AVX2(SB), NOSPLIT, $0-64
+	MOVL $0x3f800000, AX
+	VMOVD AX, X0
+	VPBROADCASTD X0, Y0
 	MOVQ dsts_base+0(FP), AX
 	MOVQ dsts_len+8(FP), CX
 	MOVQ srcs_base+24(FP), DX
@@ -2871,2457 +2809,68 @@ TEXT ·reduceMaxU16AVX2(SB), NOSPLIT, $0-64
 	MOVQ 8(DX), R9
 	MOVQ (AX), R10
 	SHLQ $0x01, DI
-
-many232:
-	CMPQ    DI, $0x00000100
-	JL      few233
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	VMOVDQU 128(R8)(SI*1), Y4
-	VMOVDQU 160(R8)(SI*1), Y5
-	VMOVDQU 192(R8)(SI*1), Y6
-	VMOVDQU 224(R8)(SI*1), Y7
-	VPMAXUW (R9)(SI*1), Y0, Y0
-	VPMAXUW 32(R9)(SI*1), Y1, Y1
-	VPMAXUW 64(R9)(SI*1), Y2, Y2
-	VPMAXUW 96(R9)(SI*1), Y3, Y3
-	VPMAXUW 128(R9)(SI*1), Y4, Y4
-	VPMAXUW 160(R9)(SI*1), Y5, Y5
-	VPMAXUW 192(R9)(SI*1), Y6, Y6
-	VPMAXUW 224(R9)(SI*1), Y7, Y7
-	MOVQ    $0x00000002, R12
-
-next235:
-	CMPQ    R12, BX
-	JE      all236
-	MOVQ    (DX)(R12*8), R11
-	VPMAXUW (R11)(SI*1), Y0, Y0
-	VPMAXUW 32(R11)(SI*1), Y1, Y1
-	VPMAXUW 64(R11)(SI*1), Y2, Y2
-	VPMAXUW 96(R11)(SI*1), Y3, Y3
-	VPMAXUW 128(R11)(SI*1), Y4, Y4
-	VPMAXUW 160(R11)(SI*1), Y5, Y5
-	VPMAXUW 192(R11)(SI*1), Y6, Y6
-	VPMAXUW 224(R11)(SI*1), Y7, Y7
-	INCQ    R12
-	JMP     next235
-
-all236:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
-	VMOVDQU Y4, 128(R10)(SI*1)
-	VMOVDQU Y5, 160(R10)(SI*1)
-	VMOVDQU Y6, 192(R10)(SI*1)
-	VMOVDQU Y7, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next237:
-	CMPQ    R12, CX
-	JE      all238
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
-	VMOVDQU Y4, 128(R11)(SI*1)
-	VMOVDQU Y5, 160(R11)(SI*1)
-	VMOVDQU Y6, 192(R11)(SI*1)
-	VMOVDQU Y7, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next237
-
-all238:
-	ADDQ $0x00000100, SI
-	SUBQ $0x00000100, DI
-	JMP  many232
-
-few233:
-	TESTQ   DI, DI
-	JLE     done234
-	VMOVDQU (R8)(SI*1), Y0
-	VPMAXUW (R9)(SI*1), Y0, Y0
-	MOVQ    $0x00000002, R12
-
-next239:
-	CMPQ    R12, BX
-	JE      all240
-	MOVQ    (DX)(R12*8), R11
-	VPMAXUW (R11)(SI*1), Y0, Y0
-	INCQ    R12
-	JMP     next239
-
-all240:
-	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next241:
-	CMPQ    R12, CX
-	JE      all242
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next241
-
-all242:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few233
-
-done234:
-	VZEROUPPER
-	RET
-
-// func reduceMaxU32AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, AVX2
-TEXT ·reduceMaxU32AVX2(SB), NOSPLIT, $0-64
-	MOVQ dsts_base+0(FP), AX
-	MOVQ dsts_len+8(FP), CX
-	MOVQ srcs_base+24(FP), DX
-	MOVQ srcs_len+32(FP), BX
-	MOVQ off+48(FP), SI
-	MOVQ n+56(FP), DI
-	MOVQ (DX), R8
-	MOVQ 8(DX), R9
-	MOVQ (AX), R10
-	SHLQ $0x02, DI
-
-many243:
-	CMPQ    DI, $0x00000100
-	JL      few244
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	VMOVDQU 128(R8)(SI*1), Y4
-	VMOVDQU 160(R8)(SI*1), Y5
-	VMOVDQU 192(R8)(SI*1), Y6
-	VMOVDQU 224(R8)(SI*1), Y7
-	VPMAXUD (R9)(SI*1), Y0, Y0
-	VPMAXUD 32(R9)(SI*1), Y1, Y1
-	VPMAXUD 64(R9)(SI*1), Y2, Y2
-	VPMAXUD 96(R9)(SI*1), Y3, Y3
-	VPMAXUD 128(R9)(SI*1), Y4, Y4
-	VPMAXUD 160(R9)(SI*1), Y5, Y5
-	VPMAXUD 192(R9)(SI*1), Y6, Y6
-	VPMAXUD 224(R9)(SI*1), Y7, Y7
-	MOVQ    $0x00000002, R12
-
-next246:
-	CMPQ    R12, BX
-	JE      all247
-	MOVQ    (DX)(R12*8), R11
-	VPMAXUD (R11)(SI*1), Y0, Y0
-	VPMAXUD 32(R11)(SI*1), Y1, Y1
-	VPMAXUD 64(R11)(SI*1), Y2, Y2
-	VPMAXUD 96(R11)(SI*1), Y3, Y3
-	VPMAXUD 128(R11)(SI*1), Y4, Y4
-	VPMAXUD 160(R11)(SI*1), Y5, Y5
-	VPMAXUD 192(R11)(SI*1), Y6, Y6
-	VPMAXUD 224(R11)(SI*1), Y7, Y7
-	INCQ    R12
-	JMP     next246
-
-all247:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
-	VMOVDQU Y4, 128(R10)(SI*1)
-	VMOVDQU Y5, 160(R10)(SI*1)
-	VMOVDQU Y6, 192(R10)(SI*1)
-	VMOVDQU Y7, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next248:
-	CMPQ    R12, CX
-	JE      all249
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
-	VMOVDQU Y4, 128(R11)(SI*1)
-	VMOVDQU Y5, 160(R11)(SI*1)
-	VMOVDQU Y6, 192(R11)(SI*1)
-	VMOVDQU Y7, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next248
-
-all249:
-	ADDQ $0x00000100, SI
-	SUBQ $0x00000100, DI
-	JMP  many243
-
-few244:
-	TESTQ   DI, DI
-	JLE     done245
-	VMOVDQU (R8)(SI*1), Y0
-	VPMAXUD (R9)(SI*1), Y0, Y0
-	MOVQ    $0x00000002, R12
-
-next250:
-	CMPQ    R12, BX
-	JE      all251
-	MOVQ    (DX)(R12*8), R11
-	VPMAXUD (R11)(SI*1), Y0, Y0
-	INCQ    R12
-	JMP     next250
-
-all251:
-	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next252:
-	CMPQ    R12, CX
-	JE      all253
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next252
-
-all253:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few244
-
-done245:
-	VZEROUPPER
-	RET
-
-// func reduceMaxU64AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, AVX2
-TEXT ·reduceMaxU64AVX2(SB), NOSPLIT, $0-64
-	MOVQ         $0x8000000000000000, AX
-	VMOVQ        AX, X0
-	VPBROADCASTQ X0, Y0
-	MOVQ         dsts_base+0(FP), AX
-	MOVQ         dsts_len+8(FP), CX
-	MOVQ         srcs_base+24(FP), DX
-	MOVQ         srcs_len+32(FP), BX
-	MOVQ         off+48(FP), SI
-	MOVQ         n+56(FP), DI
-	MOVQ         (DX), R8
-	MOVQ         8(DX), R9
-	MOVQ         (AX), R10
-	SHLQ         $0x03, DI
-
-many254:
-	CMPQ      DI, $0x00000100
-	JL        few255
-	VMOVDQU   (R8)(SI*1), Y1
-	VMOVDQU   32(R8)(SI*1), Y2
-	VMOVDQU   64(R8)(SI*1), Y3
-	VMOVDQU   96(R8)(SI*1), Y4
-	VMOVDQU   128(R8)(SI*1), Y5
-	VMOVDQU   160(R8)(SI*1), Y6
-	VMOVDQU   192(R8)(SI*1), Y7
-	VMOVDQU   224(R8)(SI*1), Y8
-	VMOVDQU   (R9)(SI*1), Y9
-	VPXOR     Y0, Y9, Y10
-	VPXOR     Y0, Y1, Y11
-	VPCMPGTQ  Y10, Y11, Y10
-	VBLENDVPD Y10, Y1, Y9, Y1
-	VMOVDQU   32(R9)(SI*1), Y9
-	VPXOR     Y0, Y9, Y10
-	VPXOR     Y0, Y2, Y11
-	VPCMPGTQ  Y10, Y11, Y10
-	VBLENDVPD Y10, Y2, Y9, Y2
-	VMOVDQU   64(R9)(SI*1), Y9
-	VPXOR     Y0, Y9, Y10
-	VPXOR     Y0, Y3, Y11
-	VPCMPGTQ  Y10, Y11, Y10
-	VBLENDVPD Y10, Y3, Y9, Y3
-	VMOVDQU   96(R9)(SI*1), Y9
-	VPXOR     Y0, Y9, Y10
-	VPXOR     Y0, Y4, Y11
-	VPCMPGTQ  Y10, Y11, Y10
-	VBLENDVPD Y10, Y4, Y9, Y4
-	VMOVDQU   128(R9)(SI*1), Y9
-	VPXOR     Y0, Y9, Y10
-	VPXOR     Y0, Y5, Y11
-	VPCMPGTQ  Y10, Y11, Y10
-	VBLENDVPD Y10, Y5, Y9, Y5
-	VMOVDQU   160(R9)(SI*1), Y9
-	VPXOR     Y0, Y9, Y10
-	VPXOR     Y0, Y6, Y11
-	VPCMPGTQ  Y10, Y11, Y10
-	VBLENDVPD Y10, Y6, Y9, Y6
-	VMOVDQU   192(R9)(SI*1), Y9
-	VPXOR     Y0, Y9, Y10
-	VPXOR     Y0, Y7, Y11
-	VPCMPGTQ  Y10, Y11, Y10
-	VBLENDVPD Y10, Y7, Y9, Y7
-	VMOVDQU   224(R9)(SI*1), Y9
-	VPXOR     Y0, Y9, Y10
-	VPXOR     Y0, Y8, Y11
-	VPCMPGTQ  Y10, Y11, Y10
-	VBLENDVPD Y10, Y8, Y9, Y8
-	MOVQ      $0x00000002, R12
-
-next257:
-	CMPQ      R12, BX
-	JE        all258
-	MOVQ      (DX)(R12*8), R11
-	VMOVDQU   (R11)(SI*1), Y9
-	VPXOR     Y0, Y9, Y10
-	VPXOR     Y0, Y1, Y11
-	VPCMPGTQ  Y10, Y11, Y10
-	VBLENDVPD Y10, Y1, Y9, Y1
-	VMOVDQU   32(R11)(SI*1), Y9
-	VPXOR     Y0, Y9, Y10
-	VPXOR     Y0, Y2, Y11
-	VPCMPGTQ  Y10, Y11, Y10
-	VBLENDVPD Y10, Y2, Y9, Y2
-	VMOVDQU   64(R11)(SI*1), Y9
-	VPXOR     Y0, Y9, Y10
-	VPXOR     Y0, Y3, Y11
-	VPCMPGTQ  Y10, Y11, Y10
-	VBLENDVPD Y10, Y3, Y9, Y3
-	VMOVDQU   96(R11)(SI*1), Y9
-	VPXOR     Y0, Y9, Y10
-	VPXOR     Y0, Y4, Y11
-	VPCMPGTQ  Y10, Y11, Y10
-	VBLENDVPD Y10, Y4, Y9, Y4
-	VMOVDQU   128(R11)(SI*1), Y9
-	VPXOR     Y0, Y9, Y10
-	VPXOR     Y0, Y5, Y11
-	VPCMPGTQ  Y10, Y11, Y10
-	VBLENDVPD Y10, Y5, Y9, Y5
-	VMOVDQU   160(R11)(SI*1), Y9
-	VPXOR     Y0, Y9, Y10
-	VPXOR     Y0, Y6, Y11
-	VPCMPGTQ  Y10, Y11, Y10
-	VBLENDVPD Y10, Y6, Y9, Y6
-	VMOVDQU   192(R11)(SI*1), Y9
-	VPXOR     Y0, Y9, Y10
-	VPXOR     Y0, Y7, Y11
-	VPCMPGTQ  Y10, Y11, Y10
-	VBLENDVPD Y10, Y7, Y9, Y7
-	VMOVDQU   224(R11)(SI*1), Y9
-	VPXOR     Y0, Y9, Y10
-	VPXOR     Y0, Y8, Y11
-	VPCMPGTQ  Y10, Y11, Y10
-	VBLENDVPD Y10, Y8, Y9, Y8
-	INCQ      R12
-	JMP       next257
-
-all258:
-	VMOVDQU Y1, (R10)(SI*1)
-	VMOVDQU Y2, 32(R10)(SI*1)
-	VMOVDQU Y3, 64(R10)(SI*1)
-	VMOVDQU Y4, 96(R10)(SI*1)
-	VMOVDQU Y5, 128(R10)(SI*1)
-	VMOVDQU Y6, 160(R10)(SI*1)
-	VMOVDQU Y7, 192(R10)(SI*1)
-	VMOVDQU Y8, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next259:
-	CMPQ    R12, CX
-	JE      all260
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y1, (R11)(SI*1)
-	VMOVDQU Y2, 32(R11)(SI*1)
-	VMOVDQU Y3, 64(R11)(SI*1)
-	VMOVDQU Y4, 96(R11)(SI*1)
-	VMOVDQU Y5, 128(R11)(SI*1)
-	VMOVDQU Y6, 160(R11)(SI*1)
-	VMOVDQU Y7, 192(R11)(SI*1)
-	VMOVDQU Y8, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next259
-
-all260:
-	ADDQ $0x00000100, SI
-	SUBQ $0x00000100, DI
-	JMP  many254
-
-few255:
-	TESTQ     DI, DI
-	JLE       done256
-	VMOVDQU   (R8)(SI*1), Y1
-	VMOVDQU   (R9)(SI*1), Y2
-	VPXOR     Y0, Y2, Y3
-	VPXOR     Y0, Y1, Y4
-	VPCMPGTQ  Y3, Y4, Y3
-	VBLENDVPD Y3, Y1, Y2, Y1
-	MOVQ      $0x00000002, R12
-
-next261:
-	CMPQ      R12, BX
-	JE        all262
-	MOVQ      (DX)(R12*8), R11
-	VMOVDQU   (R11)(SI*1), Y2
-	VPXOR     Y0, Y2, Y3
-	VPXOR     Y0, Y1, Y4
-	VPCMPGTQ  Y3, Y4, Y3
-	VBLENDVPD Y3, Y1, Y2, Y1
-	INCQ      R12
-	JMP       next261
-
-all262:
-	VMOVDQU Y1, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next263:
-	CMPQ    R12, CX
-	JE      all264
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y1, (R11)(SI*1)
-	INCQ    R12
-	JMP     next263
-
-all264:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few255
-
-done256:
-	VZEROUPPER
-	RET
-
-// func reduceBAnd8AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, AVX2
-TEXT ·reduceBAnd8AVX2(SB), NOSPLIT, $0-64
-	MOVQ dsts_base+0(FP), AX
-	MOVQ dsts_len+8(FP), CX
-	MOVQ srcs_base+24(FP), DX
-	MOVQ srcs_len+32(FP), BX
-	MOVQ off+48(FP), SI
-	MOVQ n+56(FP), DI
-	MOVQ (DX), R8
-	MOVQ 8(DX), R9
-	MOVQ (AX), R10
-
-many265:
-	CMPQ    DI, $0x00000100
-	JL      few266
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	VMOVDQU 128(R8)(SI*1), Y4
-	VMOVDQU 160(R8)(SI*1), Y5
-	VMOVDQU 192(R8)(SI*1), Y6
-	VMOVDQU 224(R8)(SI*1), Y7
-	VPAND   (R9)(SI*1), Y0, Y0
-	VPAND   32(R9)(SI*1), Y1, Y1
-	VPAND   64(R9)(SI*1), Y2, Y2
-	VPAND   96(R9)(SI*1), Y3, Y3
-	VPAND   128(R9)(SI*1), Y4, Y4
-	VPAND   160(R9)(SI*1), Y5, Y5
-	VPAND   192(R9)(SI*1), Y6, Y6
-	VPAND   224(R9)(SI*1), Y7, Y7
-	MOVQ    $0x00000002, R12
-
-next268:
-	CMPQ  R12, BX
-	JE    all269
-	MOVQ  (DX)(R12*8), R11
-	VPAND (R11)(SI*1), Y0, Y0
-	VPAND 32(R11)(SI*1), Y1, Y1
-	VPAND 64(R11)(SI*1), Y2, Y2
-	VPAND 96(R11)(SI*1), Y3, Y3
-	VPAND 128(R11)(SI*1), Y4, Y4
-	VPAND 160(R11)(SI*1), Y5, Y5
-	VPAND 192(R11)(SI*1), Y6, Y6
-	VPAND 224(R11)(SI*1), Y7, Y7
-	INCQ  R12
-	JMP   next268
-
-all269:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
-	VMOVDQU Y4, 128(R10)(SI*1)
-	VMOVDQU Y5, 160(R10)(SI*1)
-	VMOVDQU Y6, 192(R10)(SI*1)
-	VMOVDQU Y7, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next270:
-	CMPQ    R12, CX
-	JE      all271
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
-	VMOVDQU Y4, 128(R11)(SI*1)
-	VMOVDQU Y5, 160(R11)(SI*1)
-	VMOVDQU Y6, 192(R11)(SI*1)
-	VMOVDQU Y7, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next270
-
-all271:
-	ADDQ $0x00000100, SI
-	SUBQ $0x00000100, DI
-	JMP  many265
-
-few266:
-	TESTQ   DI, DI
-	JLE     done267
-	VMOVDQU (R8)(SI*1), Y0
-	VPAND   (R9)(SI*1), Y0, Y0
-	MOVQ    $0x00000002, R12
-
-next272:
-	CMPQ  R12, BX
-	JE    all273
-	MOVQ  (DX)(R12*8), R11
-	VPAND (R11)(SI*1), Y0, Y0
-	INCQ  R12
-	JMP   next272
-
-all273:
-	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next274:
-	CMPQ    R12, CX
-	JE      all275
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next274
-
-all275:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few266
-
-done267:
-	VZEROUPPER
-	RET
-
-// func reduceBOr8AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, AVX2
-TEXT ·reduceBOr8AVX2(SB), NOSPLIT, $0-64
-	MOVQ dsts_base+0(FP), AX
-	MOVQ dsts_len+8(FP), CX
-	MOVQ srcs_base+24(FP), DX
-	MOVQ srcs_len+32(FP), BX
-	MOVQ off+48(FP), SI
-	MOVQ n+56(FP), DI
-	MOVQ (DX), R8
-	MOVQ 8(DX), R9
-	MOVQ (AX), R10
-
-many276:
-	CMPQ    DI, $0x00000100
-	JL      few277
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	VMOVDQU 128(R8)(SI*1), Y4
-	VMOVDQU 160(R8)(SI*1), Y5
-	VMOVDQU 192(R8)(SI*1), Y6
-	VMOVDQU 224(R8)(SI*1), Y7
-	VPOR    (R9)(SI*1), Y0, Y0
-	VPOR    32(R9)(SI*1), Y1, Y1
-	VPOR    64(R9)(SI*1), Y2, Y2
-	VPOR    96(R9)(SI*1), Y3, Y3
-	VPOR    128(R9)(SI*1), Y4, Y4
-	VPOR    160(R9)(SI*1), Y5, Y5
-	VPOR    192(R9)(SI*1), Y6, Y6
-	VPOR    224(R9)(SI*1), Y7, Y7
-	MOVQ    $0x00000002, R12
-
-next279:
-	CMPQ R12, BX
-	JE   all280
-	MOVQ (DX)(R12*8), R11
-	VPOR (R11)(SI*1), Y0, Y0
-	VPOR 32(R11)(SI*1), Y1, Y1
-	VPOR 64(R11)(SI*1), Y2, Y2
-	VPOR 96(R11)(SI*1), Y3, Y3
-	VPOR 128(R11)(SI*1), Y4, Y4
-	VPOR 160(R11)(SI*1), Y5, Y5
-	VPOR 192(R11)(SI*1), Y6, Y6
-	VPOR 224(R11)(SI*1), Y7, Y7
-	INCQ R12
-	JMP  next279
-
-all280:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
-	VMOVDQU Y4, 128(R10)(SI*1)
-	VMOVDQU Y5, 160(R10)(SI*1)
-	VMOVDQU Y6, 192(R10)(SI*1)
-	VMOVDQU Y7, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next281:
-	CMPQ    R12, CX
-	JE      all282
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
-	VMOVDQU Y4, 128(R11)(SI*1)
-	VMOVDQU Y5, 160(R11)(SI*1)
-	VMOVDQU Y6, 192(R11)(SI*1)
-	VMOVDQU Y7, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next281
-
-all282:
-	ADDQ $0x00000100, SI
-	SUBQ $0x00000100, DI
-	JMP  many276
-
-few277:
-	TESTQ   DI, DI
-	JLE     done278
-	VMOVDQU (R8)(SI*1), Y0
-	VPOR    (R9)(SI*1), Y0, Y0
-	MOVQ    $0x00000002, R12
-
-next283:
-	CMPQ R12, BX
-	JE   all284
-	MOVQ (DX)(R12*8), R11
-	VPOR (R11)(SI*1), Y0, Y0
-	INCQ R12
-	JMP  next283
-
-all284:
-	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next285:
-	CMPQ    R12, CX
-	JE      all286
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next285
-
-all286:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few277
-
-done278:
-	VZEROUPPER
-	RET
-
-// func reduceBXor8AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, AVX2
-TEXT ·reduceBXor8AVX2(SB), NOSPLIT, $0-64
-	MOVQ dsts_base+0(FP), AX
-	MOVQ dsts_len+8(FP), CX
-	MOVQ srcs_base+24(FP), DX
-	MOVQ srcs_len+32(FP), BX
-	MOVQ off+48(FP), SI
-	MOVQ n+56(FP), DI
-	MOVQ (DX), R8
-	MOVQ 8(DX), R9
-	MOVQ (AX), R10
-
-many287:
-	CMPQ    DI, $0x00000100
-	JL      few288
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	VMOVDQU 128(R8)(SI*1), Y4
-	VMOVDQU 160(R8)(SI*1), Y5
-	VMOVDQU 192(R8)(SI*1), Y6
-	VMOVDQU 224(R8)(SI*1), Y7
-	VPXOR   (R9)(SI*1), Y0, Y0
-	VPXOR   32(R9)(SI*1), Y1, Y1
-	VPXOR   64(R9)(SI*1), Y2, Y2
-	VPXOR   96(R9)(SI*1), Y3, Y3
-	VPXOR   128(R9)(SI*1), Y4, Y4
-	VPXOR   160(R9)(SI*1), Y5, Y5
-	VPXOR   192(R9)(SI*1), Y6, Y6
-	VPXOR   224(R9)(SI*1), Y7, Y7
-	MOVQ    $0x00000002, R12
-
-next290:
-	CMPQ  R12, BX
-	JE    all291
-	MOVQ  (DX)(R12*8), R11
-	VPXOR (R11)(SI*1), Y0, Y0
-	VPXOR 32(R11)(SI*1), Y1, Y1
-	VPXOR 64(R11)(SI*1), Y2, Y2
-	VPXOR 96(R11)(SI*1), Y3, Y3
-	VPXOR 128(R11)(SI*1), Y4, Y4
-	VPXOR 160(R11)(SI*1), Y5, Y5
-	VPXOR 192(R11)(SI*1), Y6, Y6
-	VPXOR 224(R11)(SI*1), Y7, Y7
-	INCQ  R12
-	JMP   next290
-
-all291:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
-	VMOVDQU Y4, 128(R10)(SI*1)
-	VMOVDQU Y5, 160(R10)(SI*1)
-	VMOVDQU Y6, 192(R10)(SI*1)
-	VMOVDQU Y7, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next292:
-	CMPQ    R12, CX
-	JE      all293
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
-	VMOVDQU Y4, 128(R11)(SI*1)
-	VMOVDQU Y5, 160(R11)(SI*1)
-	VMOVDQU Y6, 192(R11)(SI*1)
-	VMOVDQU Y7, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next292
-
-all293:
-	ADDQ $0x00000100, SI
-	SUBQ $0x00000100, DI
-	JMP  many287
-
-few288:
-	TESTQ   DI, DI
-	JLE     done289
-	VMOVDQU (R8)(SI*1), Y0
-	VPXOR   (R9)(SI*1), Y0, Y0
-	MOVQ    $0x00000002, R12
-
-next294:
-	CMPQ  R12, BX
-	JE    all295
-	MOVQ  (DX)(R12*8), R11
-	VPXOR (R11)(SI*1), Y0, Y0
-	INCQ  R12
-	JMP   next294
-
-all295:
-	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next296:
-	CMPQ    R12, CX
-	JE      all297
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next296
-
-all297:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few288
-
-done289:
-	VZEROUPPER
-	RET
-
-// func reduceSumF32AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, AVX2
-TEXT ·reduceSumF32AVX2(SB), NOSPLIT, $0-64
-	MOVQ dsts_base+0(FP), AX
-	MOVQ dsts_len+8(FP), CX
-	MOVQ srcs_base+24(FP), DX
-	MOVQ srcs_len+32(FP), BX
-	MOVQ off+48(FP), SI
-	MOVQ n+56(FP), DI
-	MOVQ (DX), R8
-	MOVQ 8(DX), R9
-	MOVQ (AX), R10
-	SHLQ $0x02, DI
-
-many298:
-	CMPQ    DI, $0x00000100
-	JL      few299
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	VMOVDQU 128(R8)(SI*1), Y4
-	VMOVDQU 160(R8)(SI*1), Y5
-	VMOVDQU 192(R8)(SI*1), Y6
-	VMOVDQU 224(R8)(SI*1), Y7
-	VADDPS  (R9)(SI*1), Y0, Y0
-	VADDPS  32(R9)(SI*1), Y1, Y1
-	VADDPS  64(R9)(SI*1), Y2, Y2
-	VADDPS  96(R9)(SI*1), Y3, Y3
-	VADDPS  128(R9)(SI*1), Y4, Y4
-	VADDPS  160(R9)(SI*1), Y5, Y5
-	VADDPS  192(R9)(SI*1), Y6, Y6
-	VADDPS  224(R9)(SI*1), Y7, Y7
-	MOVQ    $0x00000002, R12
-
-next301:
-	CMPQ   R12, BX
-	JE     all302
-	MOVQ   (DX)(R12*8), R11
-	VADDPS (R11)(SI*1), Y0, Y0
-	VADDPS 32(R11)(SI*1), Y1, Y1
-	VADDPS 64(R11)(SI*1), Y2, Y2
-	VADDPS 96(R11)(SI*1), Y3, Y3
-	VADDPS 128(R11)(SI*1), Y4, Y4
-	VADDPS 160(R11)(SI*1), Y5, Y5
-	VADDPS 192(R11)(SI*1), Y6, Y6
-	VADDPS 224(R11)(SI*1), Y7, Y7
-	INCQ   R12
-	JMP    next301
-
-all302:
-	VCMPPS    $0x03, Y0, Y1, Y8
-	VCMPPS    $0x03, Y2, Y3, Y9
-	VPOR      Y9, Y8, Y8
-	VCMPPS    $0x03, Y4, Y5, Y9
-	VPOR      Y9, Y8, Y8
-	VCMPPS    $0x03, Y6, Y7, Y9
-	VPOR      Y9, Y8, Y8
-	VMOVMSKPS Y8, R11
-	TESTL     R11, R11
-	JNE       nan303
-
-numbers304:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
-	VMOVDQU Y4, 128(R10)(SI*1)
-	VMOVDQU Y5, 160(R10)(SI*1)
-	VMOVDQU Y6, 192(R10)(SI*1)
-	VMOVDQU Y7, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next305:
-	CMPQ    R12, CX
-	JE      all306
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
-	VMOVDQU Y4, 128(R11)(SI*1)
-	VMOVDQU Y5, 160(R11)(SI*1)
-	VMOVDQU Y6, 192(R11)(SI*1)
-	VMOVDQU Y7, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next305
-
-all306:
-	ADDQ $0x00000100, SI
-	SUBQ $0x00000100, DI
-	JMP  many298
-
-few299:
-	TESTQ   DI, DI
-	JLE     done300
-	VMOVDQU (R8)(SI*1), Y0
-	VADDPS  (R9)(SI*1), Y0, Y0
-	MOVQ    $0x00000002, R12
-
-next307:
-	CMPQ   R12, BX
-	JE     all308
-	MOVQ   (DX)(R12*8), R11
-	VADDPS (R11)(SI*1), Y0, Y0
-	INCQ   R12
-	JMP    next307
-
-all308:
-	VCMPPS    $0x03, Y0, Y0, Y1
-	VMOVMSKPS Y1, R11
-	TESTL     R11, R11
-	JNE       nan309
-
-numbers310:
-	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next311:
-	CMPQ    R12, CX
-	JE      all312
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next311
-
-all312:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few299
-
-done300:
-	VZEROUPPER
-	RET
-
-nan303:
-	MOVL         $0x7fc00000, R11
-	VMOVD        R11, X8
-	VPBROADCASTD X8, Y8
-	VCMPPS       $0x03, Y0, Y0, Y9
-	VBLENDVPS    Y9, Y8, Y0, Y0
-	VCMPPS       $0x03, Y1, Y1, Y9
-	VBLENDVPS    Y9, Y8, Y1, Y1
-	VCMPPS       $0x03, Y2, Y2, Y9
-	VBLENDVPS    Y9, Y8, Y2, Y2
-	VCMPPS       $0x03, Y3, Y3, Y9
-	VBLENDVPS    Y9, Y8, Y3, Y3
-	VCMPPS       $0x03, Y4, Y4, Y9
-	VBLENDVPS    Y9, Y8, Y4, Y4
-	VCMPPS       $0x03, Y5, Y5, Y9
-	VBLENDVPS    Y9, Y8, Y5, Y5
-	VCMPPS       $0x03, Y6, Y6, Y9
-	VBLENDVPS    Y9, Y8, Y6, Y6
-	VCMPPS       $0x03, Y7, Y7, Y9
-	VBLENDVPS    Y9, Y8, Y7, Y7
-	JMP          numbers304
-
-nan309:
-	MOVL         $0x7fc00000, R11
-	VMOVD        R11, X1
-	VPBROADCASTD X1, Y1
-	VCMPPS       $0x03, Y0, Y0, Y2
-	VBLENDVPS    Y2, Y1, Y0, Y0
-	JMP          numbers310
-
-// func reduceProductF32AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, AVX2
-TEXT ·reduceProductF32AVX2(SB), NOSPLIT, $0-64
-	MOVQ dsts_base+0(FP), AX
-	MOVQ dsts_len+8(FP), CX
-	MOVQ srcs_base+24(FP), DX
-	MOVQ srcs_len+32(FP), BX
-	MOVQ off+48(FP), SI
-	MOVQ n+56(FP), DI
-	MOVQ (DX), R8
-	MOVQ 8(DX), R9
-	MOVQ (AX), R10
-	SHLQ $0x02, DI
-
-many313:
-	CMPQ    DI, $0x00000100
-	JL      few314
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	VMOVDQU 128(R8)(SI*1), Y4
-	VMOVDQU 160(R8)(SI*1), Y5
-	VMOVDQU 192(R8)(SI*1), Y6
-	VMOVDQU 224(R8)(SI*1), Y7
-	VMULPS  (R9)(SI*1), Y0, Y0
-	VMULPS  32(R9)(SI*1), Y1, Y1
-	VMULPS  64(R9)(SI*1), Y2, Y2
-	VMULPS  96(R9)(SI*1), Y3, Y3
-	VMULPS  128(R9)(SI*1), Y4, Y4
-	VMULPS  160(R9)(SI*1), Y5, Y5
-	VMULPS  192(R9)(SI*1), Y6, Y6
-	VMULPS  224(R9)(SI*1), Y7, Y7
-	MOVQ    $0x00000002, R12
-
-next316:
-	CMPQ   R12, BX
-	JE     all317
-	MOVQ   (DX)(R12*8), R11
-	VMULPS (R11)(SI*1), Y0, Y0
-	VMULPS 32(R11)(SI*1), Y1, Y1
-	VMULPS 64(R11)(SI*1), Y2, Y2
-	VMULPS 96(R11)(SI*1), Y3, Y3
-	VMULPS 128(R11)(SI*1), Y4, Y4
-	VMULPS 160(R11)(SI*1), Y5, Y5
-	VMULPS 192(R11)(SI*1), Y6, Y6
-	VMULPS 224(R11)(SI*1), Y7, Y7
-	INCQ   R12
-	JMP    next316
-
-all317:
-	VCMPPS    $0x03, Y0, Y1, Y8
-	VCMPPS    $0x03, Y2, Y3, Y9
-	VPOR      Y9, Y8, Y8
-	VCMPPS    $0x03, Y4, Y5, Y9
-	VPOR      Y9, Y8, Y8
-	VCMPPS    $0x03, Y6, Y7, Y9
-	VPOR      Y9, Y8, Y8
-	VMOVMSKPS Y8, R11
-	TESTL     R11, R11
-	JNE       nan318
-
-numbers319:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
-	VMOVDQU Y4, 128(R10)(SI*1)
-	VMOVDQU Y5, 160(R10)(SI*1)
-	VMOVDQU Y6, 192(R10)(SI*1)
-	VMOVDQU Y7, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next320:
-	CMPQ    R12, CX
-	JE      all321
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
-	VMOVDQU Y4, 128(R11)(SI*1)
-	VMOVDQU Y5, 160(R11)(SI*1)
-	VMOVDQU Y6, 192(R11)(SI*1)
-	VMOVDQU Y7, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next320
-
-all321:
-	ADDQ $0x00000100, SI
-	SUBQ $0x00000100, DI
-	JMP  many313
-
-few314:
-	TESTQ   DI, DI
-	JLE     done315
-	VMOVDQU (R8)(SI*1), Y0
-	VMULPS  (R9)(SI*1), Y0, Y0
-	MOVQ    $0x00000002, R12
-
-next322:
-	CMPQ   R12, BX
-	JE     all323
-	MOVQ   (DX)(R12*8), R11
-	VMULPS (R11)(SI*1), Y0, Y0
-	INCQ   R12
-	JMP    next322
-
-all323:
-	VCMPPS    $0x03, Y0, Y0, Y1
-	VMOVMSKPS Y1, R11
-	TESTL     R11, R11
-	JNE       nan324
-
-numbers325:
-	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next326:
-	CMPQ    R12, CX
-	JE      all327
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next326
-
-all327:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few314
-
-done315:
-	VZEROUPPER
-	RET
-
-nan318:
-	MOVL         $0x7fc00000, R11
-	VMOVD        R11, X8
-	VPBROADCASTD X8, Y8
-	VCMPPS       $0x03, Y0, Y0, Y9
-	VBLENDVPS    Y9, Y8, Y0, Y0
-	VCMPPS       $0x03, Y1, Y1, Y9
-	VBLENDVPS    Y9, Y8, Y1, Y1
-	VCMPPS       $0x03, Y2, Y2, Y9
-	VBLENDVPS    Y9, Y8, Y2, Y2
-	VCMPPS       $0x03, Y3, Y3, Y9
-	VBLENDVPS    Y9, Y8, Y3, Y3
-	VCMPPS       $0x03, Y4, Y4, Y9
-	VBLENDVPS    Y9, Y8, Y4, Y4
-	VCMPPS       $0x03, Y5, Y5, Y9
-	VBLENDVPS    Y9, Y8, Y5, Y5
-	VCMPPS       $0x03, Y6, Y6, Y9
-	VBLENDVPS    Y9, Y8, Y6, Y6
-	VCMPPS       $0x03, Y7, Y7, Y9
-	VBLENDVPS    Y9, Y8, Y7, Y7
-	JMP          numbers319
-
-nan324:
-	MOVL         $0x7fc00000, R11
-	VMOVD        R11, X1
-	VPBROADCASTD X1, Y1
-	VCMPPS       $0x03, Y0, Y0, Y2
-	VBLENDVPS    Y2, Y1, Y0, Y0
-	JMP          numbers325
-
-// func reduceMinF32AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, AVX2
-TEXT ·reduceMinF32AVX2(SB), NOSPLIT, $0-64
-	MOVQ dsts_base+0(FP), AX
-	MOVQ dsts_len+8(FP), CX
-	MOVQ srcs_base+24(FP), DX
-	MOVQ srcs_len+32(FP), BX
-	MOVQ off+48(FP), SI
-	MOVQ n+56(FP), DI
-	MOVQ (DX), R8
-	MOVQ 8(DX), R9
-	MOVQ (AX), R10
-	SHLQ $0x02, DI
-
-many328:
-	CMPQ    DI, $0x00000100
-	JL      few329
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	VMOVDQU 128(R8)(SI*1), Y4
-	VMOVDQU 160(R8)(SI*1), Y5
-	VMOVDQU 192(R8)(SI*1), Y6
-	VMOVDQU 224(R8)(SI*1), Y7
-	VMOVDQU (R9)(SI*1), Y8
-	VMINPS  Y8, Y0, Y9
-	VMINPS  Y0, Y8, Y0
-	VPOR    Y9, Y0, Y0
-	VMOVDQU 32(R9)(SI*1), Y8
-	VMINPS  Y8, Y1, Y9
-	VMINPS  Y1, Y8, Y1
-	VPOR    Y9, Y1, Y1
-	VMOVDQU 64(R9)(SI*1), Y8
-	VMINPS  Y8, Y2, Y9
-	VMINPS  Y2, Y8, Y2
-	VPOR    Y9, Y2, Y2
-	VMOVDQU 96(R9)(SI*1), Y8
-	VMINPS  Y8, Y3, Y9
-	VMINPS  Y3, Y8, Y3
-	VPOR    Y9, Y3, Y3
-	VMOVDQU 128(R9)(SI*1), Y8
-	VMINPS  Y8, Y4, Y9
-	VMINPS  Y4, Y8, Y4
-	VPOR    Y9, Y4, Y4
-	VMOVDQU 160(R9)(SI*1), Y8
-	VMINPS  Y8, Y5, Y9
-	VMINPS  Y5, Y8, Y5
-	VPOR    Y9, Y5, Y5
-	VMOVDQU 192(R9)(SI*1), Y8
-	VMINPS  Y8, Y6, Y9
-	VMINPS  Y6, Y8, Y6
-	VPOR    Y9, Y6, Y6
-	VMOVDQU 224(R9)(SI*1), Y8
-	VMINPS  Y8, Y7, Y9
-	VMINPS  Y7, Y8, Y7
-	VPOR    Y9, Y7, Y7
-	MOVQ    $0x00000002, R12
-
-next331:
-	CMPQ    R12, BX
-	JE      all332
-	MOVQ    (DX)(R12*8), R11
-	VMOVDQU (R11)(SI*1), Y8
-	VMINPS  Y8, Y0, Y9
-	VMINPS  Y0, Y8, Y0
-	VPOR    Y9, Y0, Y0
-	VMOVDQU 32(R11)(SI*1), Y8
-	VMINPS  Y8, Y1, Y9
-	VMINPS  Y1, Y8, Y1
-	VPOR    Y9, Y1, Y1
-	VMOVDQU 64(R11)(SI*1), Y8
-	VMINPS  Y8, Y2, Y9
-	VMINPS  Y2, Y8, Y2
-	VPOR    Y9, Y2, Y2
-	VMOVDQU 96(R11)(SI*1), Y8
-	VMINPS  Y8, Y3, Y9
-	VMINPS  Y3, Y8, Y3
-	VPOR    Y9, Y3, Y3
-	VMOVDQU 128(R11)(SI*1), Y8
-	VMINPS  Y8, Y4, Y9
-	VMINPS  Y4, Y8, Y4
-	VPOR    Y9, Y4, Y4
-	VMOVDQU 160(R11)(SI*1), Y8
-	VMINPS  Y8, Y5, Y9
-	VMINPS  Y5, Y8, Y5
-	VPOR    Y9, Y5, Y5
-	VMOVDQU 192(R11)(SI*1), Y8
-	VMINPS  Y8, Y6, Y9
-	VMINPS  Y6, Y8, Y6
-	VPOR    Y9, Y6, Y6
-	VMOVDQU 224(R11)(SI*1), Y8
-	VMINPS  Y8, Y7, Y9
-	VMINPS  Y7, Y8, Y7
-	VPOR    Y9, Y7, Y7
-	INCQ    R12
-	JMP     next331
-
-all332:
-	VCMPPS    $0x03, Y0, Y1, Y8
-	VCMPPS    $0x03, Y2, Y3, Y9
-	VPOR      Y9, Y8, Y8
-	VCMPPS    $0x03, Y4, Y5, Y9
-	VPOR      Y9, Y8, Y8
-	VCMPPS    $0x03, Y6, Y7, Y9
-	VPOR      Y9, Y8, Y8
-	VMOVMSKPS Y8, R11
-	TESTL     R11, R11
-	JNE       nan333
-
-numbers334:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
-	VMOVDQU Y4, 128(R10)(SI*1)
-	VMOVDQU Y5, 160(R10)(SI*1)
-	VMOVDQU Y6, 192(R10)(SI*1)
-	VMOVDQU Y7, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next335:
-	CMPQ    R12, CX
-	JE      all336
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
-	VMOVDQU Y4, 128(R11)(SI*1)
-	VMOVDQU Y5, 160(R11)(SI*1)
-	VMOVDQU Y6, 192(R11)(SI*1)
-	VMOVDQU Y7, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next335
-
-all336:
-	ADDQ $0x00000100, SI
-	SUBQ $0x00000100, DI
-	JMP  many328
-
-few329:
-	TESTQ   DI, DI
-	JLE     done330
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU (R9)(SI*1), Y1
-	VMINPS  Y1, Y0, Y2
-	VMINPS  Y0, Y1, Y0
-	VPOR    Y2, Y0, Y0
-	MOVQ    $0x00000002, R12
-
-next337:
-	CMPQ    R12, BX
-	JE      all338
-	MOVQ    (DX)(R12*8), R11
-	VMOVDQU (R11)(SI*1), Y1
-	VMINPS  Y1, Y0, Y2
-	VMINPS  Y0, Y1, Y0
-	VPOR    Y2, Y0, Y0
-	INCQ    R12
-	JMP     next337
-
-all338:
-	VCMPPS    $0x03, Y0, Y0, Y1
-	VMOVMSKPS Y1, R11
-	TESTL     R11, R11
-	JNE       nan339
-
-numbers340:
-	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next341:
-	CMPQ    R12, CX
-	JE      all342
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next341
-
-all342:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few329
-
-done330:
-	VZEROUPPER
-	RET
-
-nan333:
-	MOVL         $0x7fc00000, R11
-	VMOVD        R11, X8
-	VPBROADCASTD X8, Y8
-	VCMPPS       $0x03, Y0, Y0, Y9
-	VBLENDVPS    Y9, Y8, Y0, Y0
-	VCMPPS       $0x03, Y1, Y1, Y9
-	VBLENDVPS    Y9, Y8, Y1, Y1
-	VCMPPS       $0x03, Y2, Y2, Y9
-	VBLENDVPS    Y9, Y8, Y2, Y2
-	VCMPPS       $0x03, Y3, Y3, Y9
-	VBLENDVPS    Y9, Y8, Y3, Y3
-	VCMPPS       $0x03, Y4, Y4, Y9
-	VBLENDVPS    Y9, Y8, Y4, Y4
-	VCMPPS       $0x03, Y5, Y5, Y9
-	VBLENDVPS    Y9, Y8, Y5, Y5
-	VCMPPS       $0x03, Y6, Y6, Y9
-	VBLENDVPS    Y9, Y8, Y6, Y6
-	VCMPPS       $0x03, Y7, Y7, Y9
-	VBLENDVPS    Y9, Y8, Y7, Y7
-	JMP          numbers334
-
-nan339:
-	MOVL         $0x7fc00000, R11
-	VMOVD        R11, X1
-	VPBROADCASTD X1, Y1
-	VCMPPS       $0x03, Y0, Y0, Y2
-	VBLENDVPS    Y2, Y1, Y0, Y0
-	JMP          numbers340
-
-// func reduceMaxF32AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, AVX2
-TEXT ·reduceMaxF32AVX2(SB), NOSPLIT, $0-64
-	MOVQ dsts_base+0(FP), AX
-	MOVQ dsts_len+8(FP), CX
-	MOVQ srcs_base+24(FP), DX
-	MOVQ srcs_len+32(FP), BX
-	MOVQ off+48(FP), SI
-	MOVQ n+56(FP), DI
-	MOVQ (DX), R8
-	MOVQ 8(DX), R9
-	MOVQ (AX), R10
-	SHLQ $0x02, DI
-
-many343:
-	CMPQ    DI, $0x00000100
-	JL      few344
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	VMOVDQU 128(R8)(SI*1), Y4
-	VMOVDQU 160(R8)(SI*1), Y5
-	VMOVDQU 192(R8)(SI*1), Y6
-	VMOVDQU 224(R8)(SI*1), Y7
-	VMOVDQU (R9)(SI*1), Y8
-	VCMPPS  $0x03, Y8, Y0, Y10
-	VMAXPS  Y8, Y0, Y9
-	VMAXPS  Y0, Y8, Y0
-	VPAND   Y9, Y0, Y0
-	VPOR    Y10, Y0, Y0
-	VMOVDQU 32(R9)(SI*1), Y8
-	VCMPPS  $0x03, Y8, Y1, Y10
-	VMAXPS  Y8, Y1, Y9
-	VMAXPS  Y1, Y8, Y1
-	VPAND   Y9, Y1, Y1
-	VPOR    Y10, Y1, Y1
-	VMOVDQU 64(R9)(SI*1), Y8
-	VCMPPS  $0x03, Y8, Y2, Y10
-	VMAXPS  Y8, Y2, Y9
-	VMAXPS  Y2, Y8, Y2
-	VPAND   Y9, Y2, Y2
-	VPOR    Y10, Y2, Y2
-	VMOVDQU 96(R9)(SI*1), Y8
-	VCMPPS  $0x03, Y8, Y3, Y10
-	VMAXPS  Y8, Y3, Y9
-	VMAXPS  Y3, Y8, Y3
-	VPAND   Y9, Y3, Y3
-	VPOR    Y10, Y3, Y3
-	VMOVDQU 128(R9)(SI*1), Y8
-	VCMPPS  $0x03, Y8, Y4, Y10
-	VMAXPS  Y8, Y4, Y9
-	VMAXPS  Y4, Y8, Y4
-	VPAND   Y9, Y4, Y4
-	VPOR    Y10, Y4, Y4
-	VMOVDQU 160(R9)(SI*1), Y8
-	VCMPPS  $0x03, Y8, Y5, Y10
-	VMAXPS  Y8, Y5, Y9
-	VMAXPS  Y5, Y8, Y5
-	VPAND   Y9, Y5, Y5
-	VPOR    Y10, Y5, Y5
-	VMOVDQU 192(R9)(SI*1), Y8
-	VCMPPS  $0x03, Y8, Y6, Y10
-	VMAXPS  Y8, Y6, Y9
-	VMAXPS  Y6, Y8, Y6
-	VPAND   Y9, Y6, Y6
-	VPOR    Y10, Y6, Y6
-	VMOVDQU 224(R9)(SI*1), Y8
-	VCMPPS  $0x03, Y8, Y7, Y10
-	VMAXPS  Y8, Y7, Y9
-	VMAXPS  Y7, Y8, Y7
-	VPAND   Y9, Y7, Y7
-	VPOR    Y10, Y7, Y7
-	MOVQ    $0x00000002, R12
-
-next346:
-	CMPQ    R12, BX
-	JE      all347
-	MOVQ    (DX)(R12*8), R11
-	VMOVDQU (R11)(SI*1), Y8
-	VCMPPS  $0x03, Y8, Y0, Y10
-	VMAXPS  Y8, Y0, Y9
-	VMAXPS  Y0, Y8, Y0
-	VPAND   Y9, Y0, Y0
-	VPOR    Y10, Y0, Y0
-	VMOVDQU 32(R11)(SI*1), Y8
-	VCMPPS  $0x03, Y8, Y1, Y10
-	VMAXPS  Y8, Y1, Y9
-	VMAXPS  Y1, Y8, Y1
-	VPAND   Y9, Y1, Y1
-	VPOR    Y10, Y1, Y1
-	VMOVDQU 64(R11)(SI*1), Y8
-	VCMPPS  $0x03, Y8, Y2, Y10
-	VMAXPS  Y8, Y2, Y9
-	VMAXPS  Y2, Y8, Y2
-	VPAND   Y9, Y2, Y2
-	VPOR    Y10, Y2, Y2
-	VMOVDQU 96(R11)(SI*1), Y8
-	VCMPPS  $0x03, Y8, Y3, Y10
-	VMAXPS  Y8, Y3, Y9
-	VMAXPS  Y3, Y8, Y3
-	VPAND   Y9, Y3, Y3
-	VPOR    Y10, Y3, Y3
-	VMOVDQU 128(R11)(SI*1), Y8
-	VCMPPS  $0x03, Y8, Y4, Y10
-	VMAXPS  Y8, Y4, Y9
-	VMAXPS  Y4, Y8, Y4
-	VPAND   Y9, Y4, Y4
-	VPOR    Y10, Y4, Y4
-	VMOVDQU 160(R11)(SI*1), Y8
-	VCMPPS  $0x03, Y8, Y5, Y10
-	VMAXPS  Y8, Y5, Y9
-	VMAXPS  Y5, Y8, Y5
-	VPAND   Y9, Y5, Y5
-	VPOR    Y10, Y5, Y5
-	VMOVDQU 192(R11)(SI*1), Y8
-	VCMPPS  $0x03, Y8, Y6, Y10
-	VMAXPS  Y8, Y6, Y9
-	VMAXPS  Y6, Y8, Y6
-	VPAND   Y9, Y6, Y6
-	VPOR    Y10, Y6, Y6
-	VMOVDQU 224(R11)(SI*1), Y8
-	VCMPPS  $0x03, Y8, Y7, Y10
-	VMAXPS  Y8, Y7, Y9
-	VMAXPS  Y7, Y8, Y7
-	VPAND   Y9, Y7, Y7
-	VPOR    Y10, Y7, Y7
-	INCQ    R12
-	JMP     next346
-
-all347:
-	VCMPPS    $0x03, Y0, Y1, Y8
-	VCMPPS    $0x03, Y2, Y3, Y9
-	VPOR      Y9, Y8, Y8
-	VCMPPS    $0x03, Y4, Y5, Y9
-	VPOR      Y9, Y8, Y8
-	VCMPPS    $0x03, Y6, Y7, Y9
-	VPOR      Y9, Y8, Y8
-	VMOVMSKPS Y8, R11
-	TESTL     R11, R11
-	JNE       nan348
-
-numbers349:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
-	VMOVDQU Y4, 128(R10)(SI*1)
-	VMOVDQU Y5, 160(R10)(SI*1)
-	VMOVDQU Y6, 192(R10)(SI*1)
-	VMOVDQU Y7, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next350:
-	CMPQ    R12, CX
-	JE      all351
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
-	VMOVDQU Y4, 128(R11)(SI*1)
-	VMOVDQU Y5, 160(R11)(SI*1)
-	VMOVDQU Y6, 192(R11)(SI*1)
-	VMOVDQU Y7, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next350
-
-all351:
-	ADDQ $0x00000100, SI
-	SUBQ $0x00000100, DI
-	JMP  many343
-
-few344:
-	TESTQ   DI, DI
-	JLE     done345
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU (R9)(SI*1), Y1
-	VCMPPS  $0x03, Y1, Y0, Y3
-	VMAXPS  Y1, Y0, Y2
-	VMAXPS  Y0, Y1, Y0
-	VPAND   Y2, Y0, Y0
-	VPOR    Y3, Y0, Y0
-	MOVQ    $0x00000002, R12
-
-next352:
-	CMPQ    R12, BX
-	JE      all353
-	MOVQ    (DX)(R12*8), R11
-	VMOVDQU (R11)(SI*1), Y1
-	VCMPPS  $0x03, Y1, Y0, Y3
-	VMAXPS  Y1, Y0, Y2
-	VMAXPS  Y0, Y1, Y0
-	VPAND   Y2, Y0, Y0
-	VPOR    Y3, Y0, Y0
-	INCQ    R12
-	JMP     next352
-
-all353:
-	VCMPPS    $0x03, Y0, Y0, Y1
-	VMOVMSKPS Y1, R11
-	TESTL     R11, R11
-	JNE       nan354
-
-numbers355:
-	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next356:
-	CMPQ    R12, CX
-	JE      all357
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next356
-
-all357:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few344
-
-done345:
-	VZEROUPPER
-	RET
-
-nan348:
-	MOVL         $0x7fc00000, R11
-	VMOVD        R11, X8
-	VPBROADCASTD X8, Y8
-	VCMPPS       $0x03, Y0, Y0, Y9
-	VBLENDVPS    Y9, Y8, Y0, Y0
-	VCMPPS       $0x03, Y1, Y1, Y9
-	VBLENDVPS    Y9, Y8, Y1, Y1
-	VCMPPS       $0x03, Y2, Y2, Y9
-	VBLENDVPS    Y9, Y8, Y2, Y2
-	VCMPPS       $0x03, Y3, Y3, Y9
-	VBLENDVPS    Y9, Y8, Y3, Y3
-	VCMPPS       $0x03, Y4, Y4, Y9
-	VBLENDVPS    Y9, Y8, Y4, Y4
-	VCMPPS       $0x03, Y5, Y5, Y9
-	VBLENDVPS    Y9, Y8, Y5, Y5
-	VCMPPS       $0x03, Y6, Y6, Y9
-	VBLENDVPS    Y9, Y8, Y6, Y6
-	VCMPPS       $0x03, Y7, Y7, Y9
-	VBLENDVPS    Y9, Y8, Y7, Y7
-	JMP          numbers349
-
-nan354:
-	MOVL         $0x7fc00000, R11
-	VMOVD        R11, X1
-	VPBROADCASTD X1, Y1
-	VCMPPS       $0x03, Y0, Y0, Y2
-	VBLENDVPS    Y2, Y1, Y0, Y0
-	JMP          numbers355
-
-// func reduceSumF64AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, AVX2
-TEXT ·reduceSumF64AVX2(SB), NOSPLIT, $0-64
-	MOVQ dsts_base+0(FP), AX
-	MOVQ dsts_len+8(FP), CX
-	MOVQ srcs_base+24(FP), DX
-	MOVQ srcs_len+32(FP), BX
-	MOVQ off+48(FP), SI
-	MOVQ n+56(FP), DI
-	MOVQ (DX), R8
-	MOVQ 8(DX), R9
-	MOVQ (AX), R10
-	SHLQ $0x03, DI
-
-many358:
-	CMPQ    DI, $0x00000100
-	JL      few359
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	VMOVDQU 128(R8)(SI*1), Y4
-	VMOVDQU 160(R8)(SI*1), Y5
-	VMOVDQU 192(R8)(SI*1), Y6
-	VMOVDQU 224(R8)(SI*1), Y7
-	VADDPD  (R9)(SI*1), Y0, Y0
-	VADDPD  32(R9)(SI*1), Y1, Y1
-	VADDPD  64(R9)(SI*1), Y2, Y2
-	VADDPD  96(R9)(SI*1), Y3, Y3
-	VADDPD  128(R9)(SI*1), Y4, Y4
-	VADDPD  160(R9)(SI*1), Y5, Y5
-	VADDPD  192(R9)(SI*1), Y6, Y6
-	VADDPD  224(R9)(SI*1), Y7, Y7
-	MOVQ    $0x00000002, R12
-
-next361:
-	CMPQ   R12, BX
-	JE     all362
-	MOVQ   (DX)(R12*8), R11
-	VADDPD (R11)(SI*1), Y0, Y0
-	VADDPD 32(R11)(SI*1), Y1, Y1
-	VADDPD 64(R11)(SI*1), Y2, Y2
-	VADDPD 96(R11)(SI*1), Y3, Y3
-	VADDPD 128(R11)(SI*1), Y4, Y4
-	VADDPD 160(R11)(SI*1), Y5, Y5
-	VADDPD 192(R11)(SI*1), Y6, Y6
-	VADDPD 224(R11)(SI*1), Y7, Y7
-	INCQ   R12
-	JMP    next361
-
-all362:
-	VCMPPD    $0x03, Y0, Y1, Y8
-	VCMPPD    $0x03, Y2, Y3, Y9
-	VPOR      Y9, Y8, Y8
-	VCMPPD    $0x03, Y4, Y5, Y9
-	VPOR      Y9, Y8, Y8
-	VCMPPD    $0x03, Y6, Y7, Y9
-	VPOR      Y9, Y8, Y8
-	VMOVMSKPS Y8, R11
-	TESTL     R11, R11
-	JNE       nan363
-
-numbers364:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
-	VMOVDQU Y4, 128(R10)(SI*1)
-	VMOVDQU Y5, 160(R10)(SI*1)
-	VMOVDQU Y6, 192(R10)(SI*1)
-	VMOVDQU Y7, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next365:
-	CMPQ    R12, CX
-	JE      all366
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
-	VMOVDQU Y4, 128(R11)(SI*1)
-	VMOVDQU Y5, 160(R11)(SI*1)
-	VMOVDQU Y6, 192(R11)(SI*1)
-	VMOVDQU Y7, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next365
-
-all366:
-	ADDQ $0x00000100, SI
-	SUBQ $0x00000100, DI
-	JMP  many358
-
-few359:
-	TESTQ   DI, DI
-	JLE     done360
-	VMOVDQU (R8)(SI*1), Y0
-	VADDPD  (R9)(SI*1), Y0, Y0
-	MOVQ    $0x00000002, R12
-
-next367:
-	CMPQ   R12, BX
-	JE     all368
-	MOVQ   (DX)(R12*8), R11
-	VADDPD (R11)(SI*1), Y0, Y0
-	INCQ   R12
-	JMP    next367
-
-all368:
-	VCMPPD    $0x03, Y0, Y0, Y1
-	VMOVMSKPS Y1, R11
-	TESTL     R11, R11
-	JNE       nan369
-
-numbers370:
-	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next371:
-	CMPQ    R12, CX
-	JE      all372
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next371
-
-all372:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few359
-
-done360:
-	VZEROUPPER
-	RET
-
-nan363:
-	MOVQ         $0x7ff8000000000000, R11
-	VMOVQ        R11, X8
-	VPBROADCASTQ X8, Y8
-	VCMPPD       $0x03, Y0, Y0, Y9
-	VBLENDVPS    Y9, Y8, Y0, Y0
-	VCMPPD       $0x03, Y1, Y1, Y9
-	VBLENDVPS    Y9, Y8, Y1, Y1
-	VCMPPD       $0x03, Y2, Y2, Y9
-	VBLENDVPS    Y9, Y8, Y2, Y2
-	VCMPPD       $0x03, Y3, Y3, Y9
-	VBLENDVPS    Y9, Y8, Y3, Y3
-	VCMPPD       $0x03, Y4, Y4, Y9
-	VBLENDVPS    Y9, Y8, Y4, Y4
-	VCMPPD       $0x03, Y5, Y5, Y9
-	VBLENDVPS    Y9, Y8, Y5, Y5
-	VCMPPD       $0x03, Y6, Y6, Y9
-	VBLENDVPS    Y9, Y8, Y6, Y6
-	VCMPPD       $0x03, Y7, Y7, Y9
-	VBLENDVPS    Y9, Y8, Y7, Y7
-	JMP          numbers364
-
-nan369:
-	MOVQ         $0x7ff8000000000000, R11
-	VMOVQ        R11, X1
-	VPBROADCASTQ X1, Y1
-	VCMPPD       $0x03, Y0, Y0, Y2
-	VBLENDVPS    Y2, Y1, Y0, Y0
-	JMP          numbers370
-
-// func reduceProductF64AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, AVX2
-TEXT ·reduceProductF64AVX2(SB), NOSPLIT, $0-64
-	MOVQ dsts_base+0(FP), AX
-	MOVQ dsts_len+8(FP), CX
-	MOVQ srcs_base+24(FP), DX
-	MOVQ srcs_len+32(FP), BX
-	MOVQ off+48(FP), SI
-	MOVQ n+56(FP), DI
-	MOVQ (DX), R8
-	MOVQ 8(DX), R9
-	MOVQ (AX), R10
-	SHLQ $0x03, DI
-
-many373:
-	CMPQ    DI, $0x00000100
-	JL      few374
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	VMOVDQU 128(R8)(SI*1), Y4
-	VMOVDQU 160(R8)(SI*1), Y5
-	VMOVDQU 192(R8)(SI*1), Y6
-	VMOVDQU 224(R8)(SI*1), Y7
-	VMULPD  (R9)(SI*1), Y0, Y0
-	VMULPD  32(R9)(SI*1), Y1, Y1
-	VMULPD  64(R9)(SI*1), Y2, Y2
-	VMULPD  96(R9)(SI*1), Y3, Y3
-	VMULPD  128(R9)(SI*1), Y4, Y4
-	VMULPD  160(R9)(SI*1), Y5, Y5
-	VMULPD  192(R9)(SI*1), Y6, Y6
-	VMULPD  224(R9)(SI*1), Y7, Y7
-	MOVQ    $0x00000002, R12
-
-next376:
-	CMPQ   R12, BX
-	JE     all377
-	MOVQ   (DX)(R12*8), R11
-	VMULPD (R11)(SI*1), Y0, Y0
-	VMULPD 32(R11)(SI*1), Y1, Y1
-	VMULPD 64(R11)(SI*1), Y2, Y2
-	VMULPD 96(R11)(SI*1), Y3, Y3
-	VMULPD 128(R11)(SI*1), Y4, Y4
-	VMULPD 160(R11)(SI*1), Y5, Y5
-	VMULPD 192(R11)(SI*1), Y6, Y6
-	VMULPD 224(R11)(SI*1), Y7, Y7
-	INCQ   R12
-	JMP    next376
-
-all377:
-	VCMPPD    $0x03, Y0, Y1, Y8
-	VCMPPD    $0x03, Y2, Y3, Y9
-	VPOR      Y9, Y8, Y8
-	VCMPPD    $0x03, Y4, Y5, Y9
-	VPOR      Y9, Y8, Y8
-	VCMPPD    $0x03, Y6, Y7, Y9
-	VPOR      Y9, Y8, Y8
-	VMOVMSKPS Y8, R11
-	TESTL     R11, R11
-	JNE       nan378
-
-numbers379:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
-	VMOVDQU Y4, 128(R10)(SI*1)
-	VMOVDQU Y5, 160(R10)(SI*1)
-	VMOVDQU Y6, 192(R10)(SI*1)
-	VMOVDQU Y7, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next380:
-	CMPQ    R12, CX
-	JE      all381
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
-	VMOVDQU Y4, 128(R11)(SI*1)
-	VMOVDQU Y5, 160(R11)(SI*1)
-	VMOVDQU Y6, 192(R11)(SI*1)
-	VMOVDQU Y7, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next380
-
-all381:
-	ADDQ $0x00000100, SI
-	SUBQ $0x00000100, DI
-	JMP  many373
-
-few374:
-	TESTQ   DI, DI
-	JLE     done375
-	VMOVDQU (R8)(SI*1), Y0
-	VMULPD  (R9)(SI*1), Y0, Y0
-	MOVQ    $0x00000002, R12
-
-next382:
-	CMPQ   R12, BX
-	JE     all383
-	MOVQ   (DX)(R12*8), R11
-	VMULPD (R11)(SI*1), Y0, Y0
-	INCQ   R12
-	JMP    next382
-
-all383:
-	VCMPPD    $0x03, Y0, Y0, Y1
-	VMOVMSKPS Y1, R11
-	TESTL     R11, R11
-	JNE       nan384
-
-numbers385:
-	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next386:
-	CMPQ    R12, CX
-	JE      all387
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next386
-
-all387:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few374
-
-done375:
-	VZEROUPPER
-	RET
-
-nan378:
-	MOVQ         $0x7ff8000000000000, R11
-	VMOVQ        R11, X8
-	VPBROADCASTQ X8, Y8
-	VCMPPD       $0x03, Y0, Y0, Y9
-	VBLENDVPS    Y9, Y8, Y0, Y0
-	VCMPPD       $0x03, Y1, Y1, Y9
-	VBLENDVPS    Y9, Y8, Y1, Y1
-	VCMPPD       $0x03, Y2, Y2, Y9
-	VBLENDVPS    Y9, Y8, Y2, Y2
-	VCMPPD       $0x03, Y3, Y3, Y9
-	VBLENDVPS    Y9, Y8, Y3, Y3
-	VCMPPD       $0x03, Y4, Y4, Y9
-	VBLENDVPS    Y9, Y8, Y4, Y4
-	VCMPPD       $0x03, Y5, Y5, Y9
-	VBLENDVPS    Y9, Y8, Y5, Y5
-	VCMPPD       $0x03, Y6, Y6, Y9
-	VBLENDVPS    Y9, Y8, Y6, Y6
-	VCMPPD       $0x03, Y7, Y7, Y9
-	VBLENDVPS    Y9, Y8, Y7, Y7
-	JMP          numbers379
-
-nan384:
-	MOVQ         $0x7ff8000000000000, R11
-	VMOVQ        R11, X1
-	VPBROADCASTQ X1, Y1
-	VCMPPD       $0x03, Y0, Y0, Y2
-	VBLENDVPS    Y2, Y1, Y0, Y0
-	JMP          numbers385
-
-// func reduceMinF64AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, AVX2
-TEXT ·reduceMinF64AVX2(SB), NOSPLIT, $0-64
-	MOVQ dsts_base+0(FP), AX
-	MOVQ dsts_len+8(FP), CX
-	MOVQ srcs_base+24(FP), DX
-	MOVQ srcs_len+32(FP), BX
-	MOVQ off+48(FP), SI
-	MOVQ n+56(FP), DI
-	MOVQ (DX), R8
-	MOVQ 8(DX), R9
-	MOVQ (AX), R10
-	SHLQ $0x03, DI
-
-many388:
-	CMPQ    DI, $0x00000100
-	JL      few389
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	VMOVDQU 128(R8)(SI*1), Y4
-	VMOVDQU 160(R8)(SI*1), Y5
-	VMOVDQU 192(R8)(SI*1), Y6
-	VMOVDQU 224(R8)(SI*1), Y7
-	VMOVDQU (R9)(SI*1), Y8
-	VMINPD  Y8, Y0, Y9
-	VMINPD  Y0, Y8, Y0
-	VPOR    Y9, Y0, Y0
-	VMOVDQU 32(R9)(SI*1), Y8
-	VMINPD  Y8, Y1, Y9
-	VMINPD  Y1, Y8, Y1
-	VPOR    Y9, Y1, Y1
-	VMOVDQU 64(R9)(SI*1), Y8
-	VMINPD  Y8, Y2, Y9
-	VMINPD  Y2, Y8, Y2
-	VPOR    Y9, Y2, Y2
-	VMOVDQU 96(R9)(SI*1), Y8
-	VMINPD  Y8, Y3, Y9
-	VMINPD  Y3, Y8, Y3
-	VPOR    Y9, Y3, Y3
-	VMOVDQU 128(R9)(SI*1), Y8
-	VMINPD  Y8, Y4, Y9
-	VMINPD  Y4, Y8, Y4
-	VPOR    Y9, Y4, Y4
-	VMOVDQU 160(R9)(SI*1), Y8
-	VMINPD  Y8, Y5, Y9
-	VMINPD  Y5, Y8, Y5
-	VPOR    Y9, Y5, Y5
-	VMOVDQU 192(R9)(SI*1), Y8
-	VMINPD  Y8, Y6, Y9
-	VMINPD  Y6, Y8, Y6
-	VPOR    Y9, Y6, Y6
-	VMOVDQU 224(R9)(SI*1), Y8
-	VMINPD  Y8, Y7, Y9
-	VMINPD  Y7, Y8, Y7
-	VPOR    Y9, Y7, Y7
-	MOVQ    $0x00000002, R12
-
-next391:
-	CMPQ    R12, BX
-	JE      all392
-	MOVQ    (DX)(R12*8), R11
-	VMOVDQU (R11)(SI*1), Y8
-	VMINPD  Y8, Y0, Y9
-	VMINPD  Y0, Y8, Y0
-	VPOR    Y9, Y0, Y0
-	VMOVDQU 32(R11)(SI*1), Y8
-	VMINPD  Y8, Y1, Y9
-	VMINPD  Y1, Y8, Y1
-	VPOR    Y9, Y1, Y1
-	VMOVDQU 64(R11)(SI*1), Y8
-	VMINPD  Y8, Y2, Y9
-	VMINPD  Y2, Y8, Y2
-	VPOR    Y9, Y2, Y2
-	VMOVDQU 96(R11)(SI*1), Y8
-	VMINPD  Y8, Y3, Y9
-	VMINPD  Y3, Y8, Y3
-	VPOR    Y9, Y3, Y3
-	VMOVDQU 128(R11)(SI*1), Y8
-	VMINPD  Y8, Y4, Y9
-	VMINPD  Y4, Y8, Y4
-	VPOR    Y9, Y4, Y4
-	VMOVDQU 160(R11)(SI*1), Y8
-	VMINPD  Y8, Y5, Y9
-	VMINPD  Y5, Y8, Y5
-	VPOR    Y9, Y5, Y5
-	VMOVDQU 192(R11)(SI*1), Y8
-	VMINPD  Y8, Y6, Y9
-	VMINPD  Y6, Y8, Y6
-	VPOR    Y9, Y6, Y6
-	VMOVDQU 224(R11)(SI*1), Y8
-	VMINPD  Y8, Y7, Y9
-	VMINPD  Y7, Y8, Y7
-	VPOR    Y9, Y7, Y7
-	INCQ    R12
-	JMP     next391
-
-all392:
-	VCMPPD    $0x03, Y0, Y1, Y8
-	VCMPPD    $0x03, Y2, Y3, Y9
-	VPOR      Y9, Y8, Y8
-	VCMPPD    $0x03, Y4, Y5, Y9
-	VPOR      Y9, Y8, Y8
-	VCMPPD    $0x03, Y6, Y7, Y9
-	VPOR      Y9, Y8, Y8
-	VMOVMSKPS Y8, R11
-	TESTL     R11, R11
-	JNE       nan393
-
-numbers394:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
-	VMOVDQU Y4, 128(R10)(SI*1)
-	VMOVDQU Y5, 160(R10)(SI*1)
-	VMOVDQU Y6, 192(R10)(SI*1)
-	VMOVDQU Y7, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next395:
-	CMPQ    R12, CX
-	JE      all396
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
-	VMOVDQU Y4, 128(R11)(SI*1)
-	VMOVDQU Y5, 160(R11)(SI*1)
-	VMOVDQU Y6, 192(R11)(SI*1)
-	VMOVDQU Y7, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next395
-
-all396:
-	ADDQ $0x00000100, SI
-	SUBQ $0x00000100, DI
-	JMP  many388
-
-few389:
-	TESTQ   DI, DI
-	JLE     done390
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU (R9)(SI*1), Y1
-	VMINPD  Y1, Y0, Y2
-	VMINPD  Y0, Y1, Y0
-	VPOR    Y2, Y0, Y0
-	MOVQ    $0x00000002, R12
-
-next397:
-	CMPQ    R12, BX
-	JE      all398
-	MOVQ    (DX)(R12*8), R11
-	VMOVDQU (R11)(SI*1), Y1
-	VMINPD  Y1, Y0, Y2
-	VMINPD  Y0, Y1, Y0
-	VPOR    Y2, Y0, Y0
-	INCQ    R12
-	JMP     next397
-
-all398:
-	VCMPPD    $0x03, Y0, Y0, Y1
-	VMOVMSKPS Y1, R11
-	TESTL     R11, R11
-	JNE       nan399
-
-numbers400:
-	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next401:
-	CMPQ    R12, CX
-	JE      all402
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next401
-
-all402:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few389
-
-done390:
-	VZEROUPPER
-	RET
-
-nan393:
-	MOVQ         $0x7ff8000000000000, R11
-	VMOVQ        R11, X8
-	VPBROADCASTQ X8, Y8
-	VCMPPD       $0x03, Y0, Y0, Y9
-	VBLENDVPS    Y9, Y8, Y0, Y0
-	VCMPPD       $0x03, Y1, Y1, Y9
-	VBLENDVPS    Y9, Y8, Y1, Y1
-	VCMPPD       $0x03, Y2, Y2, Y9
-	VBLENDVPS    Y9, Y8, Y2, Y2
-	VCMPPD       $0x03, Y3, Y3, Y9
-	VBLENDVPS    Y9, Y8, Y3, Y3
-	VCMPPD       $0x03, Y4, Y4, Y9
-	VBLENDVPS    Y9, Y8, Y4, Y4
-	VCMPPD       $0x03, Y5, Y5, Y9
-	VBLENDVPS    Y9, Y8, Y5, Y5
-	VCMPPD       $0x03, Y6, Y6, Y9
-	VBLENDVPS    Y9, Y8, Y6, Y6
-	VCMPPD       $0x03, Y7, Y7, Y9
-	VBLENDVPS    Y9, Y8, Y7, Y7
-	JMP          numbers394
-
-nan399:
-	MOVQ         $0x7ff8000000000000, R11
-	VMOVQ        R11, X1
-	VPBROADCASTQ X1, Y1
-	VCMPPD       $0x03, Y0, Y0, Y2
-	VBLENDVPS    Y2, Y1, Y0, Y0
-	JMP          numbers400
-
-// func reduceMaxF64AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, AVX2
-TEXT ·reduceMaxF64AVX2(SB), NOSPLIT, $0-64
-	MOVQ dsts_base+0(FP), AX
-	MOVQ dsts_len+8(FP), CX
-	MOVQ srcs_base+24(FP), DX
-	MOVQ srcs_len+32(FP), BX
-	MOVQ off+48(FP), SI
-	MOVQ n+56(FP), DI
-	MOVQ (DX), R8
-	MOVQ 8(DX), R9
-	MOVQ (AX), R10
-	SHLQ $0x03, DI
-
-many403:
-	CMPQ    DI, $0x00000100
-	JL      few404
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU 32(R8)(SI*1), Y1
-	VMOVDQU 64(R8)(SI*1), Y2
-	VMOVDQU 96(R8)(SI*1), Y3
-	VMOVDQU 128(R8)(SI*1), Y4
-	VMOVDQU 160(R8)(SI*1), Y5
-	VMOVDQU 192(R8)(SI*1), Y6
-	VMOVDQU 224(R8)(SI*1), Y7
-	VMOVDQU (R9)(SI*1), Y8
-	VCMPPD  $0x03, Y8, Y0, Y10
-	VMAXPD  Y8, Y0, Y9
-	VMAXPD  Y0, Y8, Y0
-	VPAND   Y9, Y0, Y0
-	VPOR    Y10, Y0, Y0
-	VMOVDQU 32(R9)(SI*1), Y8
-	VCMPPD  $0x03, Y8, Y1, Y10
-	VMAXPD  Y8, Y1, Y9
-	VMAXPD  Y1, Y8, Y1
-	VPAND   Y9, Y1, Y1
-	VPOR    Y10, Y1, Y1
-	VMOVDQU 64(R9)(SI*1), Y8
-	VCMPPD  $0x03, Y8, Y2, Y10
-	VMAXPD  Y8, Y2, Y9
-	VMAXPD  Y2, Y8, Y2
-	VPAND   Y9, Y2, Y2
-	VPOR    Y10, Y2, Y2
-	VMOVDQU 96(R9)(SI*1), Y8
-	VCMPPD  $0x03, Y8, Y3, Y10
-	VMAXPD  Y8, Y3, Y9
-	VMAXPD  Y3, Y8, Y3
-	VPAND   Y9, Y3, Y3
-	VPOR    Y10, Y3, Y3
-	VMOVDQU 128(R9)(SI*1), Y8
-	VCMPPD  $0x03, Y8, Y4, Y10
-	VMAXPD  Y8, Y4, Y9
-	VMAXPD  Y4, Y8, Y4
-	VPAND   Y9, Y4, Y4
-	VPOR    Y10, Y4, Y4
-	VMOVDQU 160(R9)(SI*1), Y8
-	VCMPPD  $0x03, Y8, Y5, Y10
-	VMAXPD  Y8, Y5, Y9
-	VMAXPD  Y5, Y8, Y5
-	VPAND   Y9, Y5, Y5
-	VPOR    Y10, Y5, Y5
-	VMOVDQU 192(R9)(SI*1), Y8
-	VCMPPD  $0x03, Y8, Y6, Y10
-	VMAXPD  Y8, Y6, Y9
-	VMAXPD  Y6, Y8, Y6
-	VPAND   Y9, Y6, Y6
-	VPOR    Y10, Y6, Y6
-	VMOVDQU 224(R9)(SI*1), Y8
-	VCMPPD  $0x03, Y8, Y7, Y10
-	VMAXPD  Y8, Y7, Y9
-	VMAXPD  Y7, Y8, Y7
-	VPAND   Y9, Y7, Y7
-	VPOR    Y10, Y7, Y7
-	MOVQ    $0x00000002, R12
-
-next406:
-	CMPQ    R12, BX
-	JE      all407
-	MOVQ    (DX)(R12*8), R11
-	VMOVDQU (R11)(SI*1), Y8
-	VCMPPD  $0x03, Y8, Y0, Y10
-	VMAXPD  Y8, Y0, Y9
-	VMAXPD  Y0, Y8, Y0
-	VPAND   Y9, Y0, Y0
-	VPOR    Y10, Y0, Y0
-	VMOVDQU 32(R11)(SI*1), Y8
-	VCMPPD  $0x03, Y8, Y1, Y10
-	VMAXPD  Y8, Y1, Y9
-	VMAXPD  Y1, Y8, Y1
-	VPAND   Y9, Y1, Y1
-	VPOR    Y10, Y1, Y1
-	VMOVDQU 64(R11)(SI*1), Y8
-	VCMPPD  $0x03, Y8, Y2, Y10
-	VMAXPD  Y8, Y2, Y9
-	VMAXPD  Y2, Y8, Y2
-	VPAND   Y9, Y2, Y2
-	VPOR    Y10, Y2, Y2
-	VMOVDQU 96(R11)(SI*1), Y8
-	VCMPPD  $0x03, Y8, Y3, Y10
-	VMAXPD  Y8, Y3, Y9
-	VMAXPD  Y3, Y8, Y3
-	VPAND   Y9, Y3, Y3
-	VPOR    Y10, Y3, Y3
-	VMOVDQU 128(R11)(SI*1), Y8
-	VCMPPD  $0x03, Y8, Y4, Y10
-	VMAXPD  Y8, Y4, Y9
-	VMAXPD  Y4, Y8, Y4
-	VPAND   Y9, Y4, Y4
-	VPOR    Y10, Y4, Y4
-	VMOVDQU 160(R11)(SI*1), Y8
-	VCMPPD  $0x03, Y8, Y5, Y10
-	VMAXPD  Y8, Y5, Y9
-	VMAXPD  Y5, Y8, Y5
-	VPAND   Y9, Y5, Y5
-	VPOR    Y10, Y5, Y5
-	VMOVDQU 192(R11)(SI*1), Y8
-	VCMPPD  $0x03, Y8, Y6, Y10
-	VMAXPD  Y8, Y6, Y9
-	VMAXPD  Y6, Y8, Y6
-	VPAND   Y9, Y6, Y6
-	VPOR    Y10, Y6, Y6
-	VMOVDQU 224(R11)(SI*1), Y8
-	VCMPPD  $0x03, Y8, Y7, Y10
-	VMAXPD  Y8, Y7, Y9
-	VMAXPD  Y7, Y8, Y7
-	VPAND   Y9, Y7, Y7
-	VPOR    Y10, Y7, Y7
-	INCQ    R12
-	JMP     next406
-
-all407:
-	VCMPPD    $0x03, Y0, Y1, Y8
-	VCMPPD    $0x03, Y2, Y3, Y9
-	VPOR      Y9, Y8, Y8
-	VCMPPD    $0x03, Y4, Y5, Y9
-	VPOR      Y9, Y8, Y8
-	VCMPPD    $0x03, Y6, Y7, Y9
-	VPOR      Y9, Y8, Y8
-	VMOVMSKPS Y8, R11
-	TESTL     R11, R11
-	JNE       nan408
-
-numbers409:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
-	VMOVDQU Y4, 128(R10)(SI*1)
-	VMOVDQU Y5, 160(R10)(SI*1)
-	VMOVDQU Y6, 192(R10)(SI*1)
-	VMOVDQU Y7, 224(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next410:
-	CMPQ    R12, CX
-	JE      all411
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
-	VMOVDQU Y4, 128(R11)(SI*1)
-	VMOVDQU Y5, 160(R11)(SI*1)
-	VMOVDQU Y6, 192(R11)(SI*1)
-	VMOVDQU Y7, 224(R11)(SI*1)
-	INCQ    R12
-	JMP     next410
-
-all411:
-	ADDQ $0x00000100, SI
-	SUBQ $0x00000100, DI
-	JMP  many403
-
-few404:
-	TESTQ   DI, DI
-	JLE     done405
-	VMOVDQU (R8)(SI*1), Y0
-	VMOVDQU (R9)(SI*1), Y1
-	VCMPPD  $0x03, Y1, Y0, Y3
-	VMAXPD  Y1, Y0, Y2
-	VMAXPD  Y0, Y1, Y0
-	VPAND   Y2, Y0, Y0
-	VPOR    Y3, Y0, Y0
-	MOVQ    $0x00000002, R12
-
-next412:
-	CMPQ    R12, BX
-	JE      all413
-	MOVQ    (DX)(R12*8), R11
-	VMOVDQU (R11)(SI*1), Y1
-	VCMPPD  $0x03, Y1, Y0, Y3
-	VMAXPD  Y1, Y0, Y2
-	VMAXPD  Y0, Y1, Y0
-	VPAND   Y2, Y0, Y0
-	VPOR    Y3, Y0, Y0
-	INCQ    R12
-	JMP     next412
-
-all413:
-	VCMPPD    $0x03, Y0, Y0, Y1
-	VMOVMSKPS Y1, R11
-	TESTL     R11, R11
-	JNE       nan414
-
-numbers415:
-	VMOVDQU Y0, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next416:
-	CMPQ    R12, CX
-	JE      all417
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y0, (R11)(SI*1)
-	INCQ    R12
-	JMP     next416
-
-all417:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few404
-
-done405:
-	VZEROUPPER
-	RET
-
-nan408:
-	MOVQ         $0x7ff8000000000000, R11
-	VMOVQ        R11, X8
-	VPBROADCASTQ X8, Y8
-	VCMPPD       $0x03, Y0, Y0, Y9
-	VBLENDVPS    Y9, Y8, Y0, Y0
-	VCMPPD       $0x03, Y1, Y1, Y9
-	VBLENDVPS    Y9, Y8, Y1, Y1
-	VCMPPD       $0x03, Y2, Y2, Y9
-	VBLENDVPS    Y9, Y8, Y2, Y2
-	VCMPPD       $0x03, Y3, Y3, Y9
-	VBLENDVPS    Y9, Y8, Y3, Y3
-	VCMPPD       $0x03, Y4, Y4, Y9
-	VBLENDVPS    Y9, Y8, Y4, Y4
-	VCMPPD       $0x03, Y5, Y5, Y9
-	VBLENDVPS    Y9, Y8, Y5, Y5
-	VCMPPD       $0x03, Y6, Y6, Y9
-	VBLENDVPS    Y9, Y8, Y6, Y6
-	VCMPPD       $0x03, Y7, Y7, Y9
-	VBLENDVPS    Y9, Y8, Y7, Y7
-	JMP          numbers409
-
-nan414:
-	MOVQ         $0x7ff8000000000000, R11
-	VMOVQ        R11, X1
-	VPBROADCASTQ X1, Y1
-	VCMPPD       $0x03, Y0, Y0, Y2
-	VBLENDVPS    Y2, Y1, Y0, Y0
-	JMP          numbers415
-
-// func reduceSumF16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
-// Requires: AVX, AVX2, F16C, FMA3
-TEXT ·reduceSumF16AVX2(SB), NOSPLIT, $0-64
-	MOVL         $0x3f800000, AX
-	VMOVD        AX, X0
-	VPBROADCASTD X0, Y0
-	MOVQ         dsts_base+0(FP), AX
-	MOVQ         dsts_len+8(FP), CX
-	MOVQ         srcs_base+24(FP), DX
-	MOVQ         srcs_len+32(FP), BX
-	MOVQ         off+48(FP), SI
-	MOVQ         n+56(FP), DI
-	MOVQ         (DX), R8
-	MOVQ         8(DX), R9
-	MOVQ         (AX), R10
-	SHLQ         $0x01, DI
-
-many418:
-	CMPQ        DI, $0x00000080
-	JL          few419
-	VCVTPH2PS   (R8)(SI*1), Y1
-	VCVTPH2PS   16(R8)(SI*1), Y2
-	VCVTPH2PS   32(R8)(SI*1), Y3
-	VCVTPH2PS   48(R8)(SI*1), Y4
-	VCVTPH2PS   64(R8)(SI*1), Y5
-	VCVTPH2PS   80(R8)(SI*1), Y6
-	VCVTPH2PS   96(R8)(SI*1), Y7
-	VCVTPH2PS   112(R8)(SI*1), Y8
-	VCVTPH2PS   (R9)(SI*1), Y9
-	VCVTPH2PS   16(R9)(SI*1), Y10
+many1:
+	CMPQ DI, $0x00000080
+	JL few2
+	VCVTPH2PS (R8)(SI*1), Y1
+	VCVTPH2PS 16(R8)(SI*1), Y2
+	VCVTPH2PS 32(R8)(SI*1), Y3
+	VCVTPH2PS 48(R8)(SI*1), Y4
+	VCVTPH2PS 64(R8)(SI*1), Y5
+	VCVTPH2PS 80(R8)(SI*1), Y6
+	VCVTPH2PS 96(R8)(SI*1), Y7
+	VCVTPH2PS 112(R8)(SI*1), Y8
+	VCVTPH2PS (R9)(SI*1), Y9
+	VCVTPH2PS 16(R9)(SI*1), Y10
 	VFMADD231PS Y0, Y9, Y1
 	VFMADD231PS Y0, Y10, Y2
-	VCVTPH2PS   32(R9)(SI*1), Y9
-	VCVTPH2PS   48(R9)(SI*1), Y10
+	VCVTPH2PS 32(R9)(SI*1), Y9
+	VCVTPH2PS 48(R9)(SI*1), Y10
 	VFMADD231PS Y0, Y9, Y3
 	VFMADD231PS Y0, Y10, Y4
-	VCVTPH2PS   64(R9)(SI*1), Y9
-	VCVTPH2PS   80(R9)(SI*1), Y10
+	VCVTPH2PS 64(R9)(SI*1), Y9
+	VCVTPH2PS 80(R9)(SI*1), Y10
 	VFMADD231PS Y0, Y9, Y5
 	VFMADD231PS Y0, Y10, Y6
-	VCVTPH2PS   96(R9)(SI*1), Y9
-	VCVTPH2PS   112(R9)(SI*1), Y10
+	VCVTPH2PS 96(R9)(SI*1), Y9
+	VCVTPH2PS 112(R9)(SI*1), Y10
 	VFMADD231PS Y0, Y9, Y7
 	VFMADD231PS Y0, Y10, Y8
-	MOVQ        $0x00000002, R12
-
-next421:
-	CMPQ        R12, BX
-	JE          all422
-	MOVQ        (DX)(R12*8), R11
-	VCVTPH2PS   (R11)(SI*1), Y9
-	VCVTPH2PS   16(R11)(SI*1), Y10
+	MOVQ $0x00000002, R12
+next4:
+	CMPQ R12, BX
+	JE all5
+	MOVQ (DX)(R12*8), R11
+	VCVTPH2PS (R11)(SI*1), Y9
+	VCVTPH2PS 16(R11)(SI*1), Y10
 	VFMADD231PS Y0, Y9, Y1
 	VFMADD231PS Y0, Y10, Y2
-	VCVTPH2PS   32(R11)(SI*1), Y9
-	VCVTPH2PS   48(R11)(SI*1), Y10
+	VCVTPH2PS 32(R11)(SI*1), Y9
+	VCVTPH2PS 48(R11)(SI*1), Y10
 	VFMADD231PS Y0, Y9, Y3
 	VFMADD231PS Y0, Y10, Y4
-	VCVTPH2PS   64(R11)(SI*1), Y9
-	VCVTPH2PS   80(R11)(SI*1), Y10
+	VCVTPH2PS 64(R11)(SI*1), Y9
+	VCVTPH2PS 80(R11)(SI*1), Y10
 	VFMADD231PS Y0, Y9, Y5
 	VFMADD231PS Y0, Y10, Y6
-	VCVTPH2PS   96(R11)(SI*1), Y9
-	VCVTPH2PS   112(R11)(SI*1), Y10
+	VCVTPH2PS 96(R11)(SI*1), Y9
+	VCVTPH2PS 112(R11)(SI*1), Y10
 	VFMADD231PS Y0, Y9, Y7
 	VFMADD231PS Y0, Y10, Y8
-	INCQ        R12
-	JMP         next421
-
-all422:
-	VCMPPS    $0x03, Y1, Y2, Y9
-	VCMPPS    $0x03, Y3, Y4, Y10
-	VPOR      Y10, Y9, Y9
-	VCMPPS    $0x03, Y5, Y6, Y10
-	VPOR      Y10, Y9, Y9
-	VCMPPS    $0x03, Y7, Y8, Y10
-	VPOR      Y10, Y9, Y9
+	INCQ R12
+	JMP next4
+all5:
+	VCMPPS $0x03, Y1, Y2, Y9
+	VCMPPS $0x03, Y3, Y4, Y10
+	VPOR Y10, Y9, Y9
+	VCMPPS $0x03, Y5, Y6, Y10
+	VPOR Y10, Y9, Y9
+	VCMPPS $0x03, Y7, Y8, Y10
+	VPOR Y10, Y9, Y9
 	VMOVMSKPS Y9, R11
-	TESTL     R11, R11
-	JNE       nan423
-
-numbers424:
+	TESTL R11, R11
+	JNE nan6
+numbers7:
 	VCVTPS2PH $0x00, Y1, X1
 	VCVTPS2PH $0x00, Y2, X2
 	VCVTPS2PH $0x00, Y3, X3
@@ -5330,20 +2879,19 @@ numbers424:
 	VCVTPS2PH $0x00, Y6, X6
 	VCVTPS2PH $0x00, Y7, X7
 	VCVTPS2PH $0x00, Y8, X8
-	VMOVDQU   X1, (R10)(SI*1)
-	VMOVDQU   X2, 16(R10)(SI*1)
-	VMOVDQU   X3, 32(R10)(SI*1)
-	VMOVDQU   X4, 48(R10)(SI*1)
-	VMOVDQU   X5, 64(R10)(SI*1)
-	VMOVDQU   X6, 80(R10)(SI*1)
-	VMOVDQU   X7, 96(R10)(SI*1)
-	VMOVDQU   X8, 112(R10)(SI*1)
-	MOVQ      $0x00000001, R12
-
-next425:
-	CMPQ    R12, CX
-	JE      all426
-	MOVQ    (AX)(R12*8), R11
+	VMOVDQU X1, (R10)(SI*1)
+	VMOVDQU X2, 16(R10)(SI*1)
+	VMOVDQU X3, 32(R10)(SI*1)
+	VMOVDQU X4, 48(R10)(SI*1)
+	VMOVDQU X5, 64(R10)(SI*1)
+	VMOVDQU X6, 80(R10)(SI*1)
+	VMOVDQU X7, 96(R10)(SI*1)
+	VMOVDQU X8, 112(R10)(SI*1)
+	MOVQ $0x00000001, R12
+next8:
+	CMPQ R12, CX
+	JE all9
+	MOVQ (AX)(R12*8), R11
 	VMOVDQU X1, (R11)(SI*1)
 	VMOVDQU X2, 16(R11)(SI*1)
 	VMOVDQU X3, 32(R11)(SI*1)
@@ -5352,98 +2900,88 @@ next425:
 	VMOVDQU X6, 80(R11)(SI*1)
 	VMOVDQU X7, 96(R11)(SI*1)
 	VMOVDQU X8, 112(R11)(SI*1)
-	INCQ    R12
-	JMP     next425
-
-all426:
+	INCQ R12
+	JMP next8
+all9:
 	ADDQ $0x00000080, SI
 	SUBQ $0x00000080, DI
-	JMP  many418
-
-few419:
-	TESTQ       DI, DI
-	JLE         done420
-	VCVTPH2PS   (R8)(SI*1), Y1
-	VCVTPH2PS   16(R8)(SI*1), Y2
-	VCVTPH2PS   (R9)(SI*1), Y3
-	VCVTPH2PS   16(R9)(SI*1), Y4
+	JMP many1
+few2:
+	TESTQ DI, DI
+	JLE done3
+	VCVTPH2PS (R8)(SI*1), Y1
+	VCVTPH2PS 16(R8)(SI*1), Y2
+	VCVTPH2PS (R9)(SI*1), Y3
+	VCVTPH2PS 16(R9)(SI*1), Y4
 	VFMADD231PS Y0, Y3, Y1
 	VFMADD231PS Y0, Y4, Y2
-	MOVQ        $0x00000002, R12
-
-next427:
-	CMPQ        R12, BX
-	JE          all428
-	MOVQ        (DX)(R12*8), R11
-	VCVTPH2PS   (R11)(SI*1), Y3
-	VCVTPH2PS   16(R11)(SI*1), Y4
+	MOVQ $0x00000002, R12
+next10:
+	CMPQ R12, BX
+	JE all11
+	MOVQ (DX)(R12*8), R11
+	VCVTPH2PS (R11)(SI*1), Y3
+	VCVTPH2PS 16(R11)(SI*1), Y4
 	VFMADD231PS Y0, Y3, Y1
 	VFMADD231PS Y0, Y4, Y2
-	INCQ        R12
-	JMP         next427
-
-all428:
-	VCMPPS    $0x03, Y1, Y2, Y3
+	INCQ R12
+	JMP next10
+all11:
+	VCMPPS $0x03, Y1, Y2, Y3
 	VMOVMSKPS Y3, R11
-	TESTL     R11, R11
-	JNE       nan429
-
-numbers430:
+	TESTL R11, R11
+	JNE nan12
+numbers13:
 	VCVTPS2PH $0x00, Y1, X1
 	VCVTPS2PH $0x00, Y2, X2
-	VMOVDQU   X1, (R10)(SI*1)
-	VMOVDQU   X2, 16(R10)(SI*1)
-	MOVQ      $0x00000001, R12
-
-next431:
-	CMPQ    R12, CX
-	JE      all432
-	MOVQ    (AX)(R12*8), R11
+	VMOVDQU X1, (R10)(SI*1)
+	VMOVDQU X2, 16(R10)(SI*1)
+	MOVQ $0x00000001, R12
+next14:
+	CMPQ R12, CX
+	JE all15
+	MOVQ (AX)(R12*8), R11
 	VMOVDQU X1, (R11)(SI*1)
 	VMOVDQU X2, 16(R11)(SI*1)
-	INCQ    R12
-	JMP     next431
-
-all432:
+	INCQ R12
+	JMP next14
+all15:
 	ADDQ $0x00000020, SI
 	SUBQ $0x00000020, DI
-	JMP  few419
-
-done420:
+	JMP few2
+done3:
 	VZEROUPPER
 	RET
-
-nan423:
-	MOVL         $0x7fc00000, R11
-	VMOVD        R11, X9
+nan6:
+	MOVL $0x7fc00000, R11
+	VMOVD R11, X9
 	VPBROADCASTD X9, Y9
-	VCMPPS       $0x03, Y1, Y1, Y10
-	VBLENDVPS    Y10, Y9, Y1, Y1
-	VCMPPS       $0x03, Y2, Y2, Y10
-	VBLENDVPS    Y10, Y9, Y2, Y2
-	VCMPPS       $0x03, Y3, Y3, Y10
-	VBLENDVPS    Y10, Y9, Y3, Y3
-	VCMPPS       $0x03, Y4, Y4, Y10
-	VBLENDVPS    Y10, Y9, Y4, Y4
-	VCMPPS       $0x03, Y5, Y5, Y10
-	VBLENDVPS    Y10, Y9, Y5, Y5
-	VCMPPS       $0x03, Y6, Y6, Y10
-	VBLENDVPS    Y10, Y9, Y6, Y6
-	VCMPPS       $0x03, Y7, Y7, Y10
-	VBLENDVPS    Y10, Y9, Y7, Y7
-	VCMPPS       $0x03, Y8, Y8, Y10
-	VBLENDVPS    Y10, Y9, Y8, Y8
-	JMP          numbers424
-
-nan429:
-	MOVL         $0x7fc00000, R11
-	VMOVD        R11, X3
+	VCMPPS $0x03, Y1, Y1, Y10
+	VBLENDVPS Y10, Y9, Y1, Y1
+	VCMPPS $0x03, Y2, Y2, Y10
+	VBLENDVPS Y10, Y9, Y2, Y2
+	VCMPPS $0x03, Y3, Y3, Y10
+	VBLENDVPS Y10, Y9, Y3, Y3
+	VCMPPS $0x03, Y4, Y4, Y10
+	VBLENDVPS Y10, Y9, Y4, Y4
+	VCMPPS $0x03, Y5, Y5, Y10
+	VBLENDVPS Y10, Y9, Y5, Y5
+	VCMPPS $0x03, Y6, Y6, Y10
+	VBLENDVPS Y10, Y9, Y6, Y6
+	VCMPPS $0x03, Y7, Y7, Y10
+	VBLENDVPS Y10, Y9, Y7, Y7
+	VCMPPS $0x03, Y8, Y8, Y10
+	VBLENDVPS Y10, Y9, Y8, Y8
+	JMP numbers7
+nan12:
+	MOVL $0x7fc00000, R11
+	VMOVD R11, X3
 	VPBROADCASTD X3, Y3
-	VCMPPS       $0x03, Y1, Y1, Y4
-	VBLENDVPS    Y4, Y3, Y1, Y1
-	VCMPPS       $0x03, Y2, Y2, Y4
-	VBLENDVPS    Y4, Y3, Y2, Y2
-	JMP          numbers430
+	VCMPPS $0x03, Y1, Y1, Y4
+	VBLENDVPS Y4, Y3, Y1, Y1
+	VCMPPS $0x03, Y2, Y2, Y4
+	VBLENDVPS Y4, Y3, Y2, Y2
+	JMP numbers13
 
 // func reduceProductF16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2, F16C
@@ -5458,10 +2996,9 @@ TEXT ·reduceProductF16AVX2(SB), NOSPLIT, $0-64
 	MOVQ 8(DX), R9
 	MOVQ (AX), R10
 	SHLQ $0x01, DI
-
-many433:
-	CMPQ      DI, $0x00000080
-	JL        few434
+many1:
+	CMPQ DI, $0x00000080
+	JL few2
 	VCVTPH2PS (R8)(SI*1), Y0
 	VCVTPH2PS 16(R8)(SI*1), Y1
 	VCVTPH2PS 32(R8)(SI*1), Y2
@@ -5472,58 +3009,55 @@ many433:
 	VCVTPH2PS 112(R8)(SI*1), Y7
 	VCVTPH2PS (R9)(SI*1), Y8
 	VCVTPH2PS 16(R9)(SI*1), Y9
-	VMULPS    Y8, Y0, Y0
-	VMULPS    Y9, Y1, Y1
+	VMULPS Y8, Y0, Y0
+	VMULPS Y9, Y1, Y1
 	VCVTPH2PS 32(R9)(SI*1), Y8
 	VCVTPH2PS 48(R9)(SI*1), Y9
-	VMULPS    Y8, Y2, Y2
-	VMULPS    Y9, Y3, Y3
+	VMULPS Y8, Y2, Y2
+	VMULPS Y9, Y3, Y3
 	VCVTPH2PS 64(R9)(SI*1), Y8
 	VCVTPH2PS 80(R9)(SI*1), Y9
-	VMULPS    Y8, Y4, Y4
-	VMULPS    Y9, Y5, Y5
+	VMULPS Y8, Y4, Y4
+	VMULPS Y9, Y5, Y5
 	VCVTPH2PS 96(R9)(SI*1), Y8
 	VCVTPH2PS 112(R9)(SI*1), Y9
-	VMULPS    Y8, Y6, Y6
-	VMULPS    Y9, Y7, Y7
-	MOVQ      $0x00000002, R12
-
-next436:
-	CMPQ      R12, BX
-	JE        all437
-	MOVQ      (DX)(R12*8), R11
+	VMULPS Y8, Y6, Y6
+	VMULPS Y9, Y7, Y7
+	MOVQ $0x00000002, R12
+next4:
+	CMPQ R12, BX
+	JE all5
+	MOVQ (DX)(R12*8), R11
 	VCVTPH2PS (R11)(SI*1), Y8
 	VCVTPH2PS 16(R11)(SI*1), Y9
-	VMULPS    Y8, Y0, Y0
-	VMULPS    Y9, Y1, Y1
+	VMULPS Y8, Y0, Y0
+	VMULPS Y9, Y1, Y1
 	VCVTPH2PS 32(R11)(SI*1), Y8
 	VCVTPH2PS 48(R11)(SI*1), Y9
-	VMULPS    Y8, Y2, Y2
-	VMULPS    Y9, Y3, Y3
+	VMULPS Y8, Y2, Y2
+	VMULPS Y9, Y3, Y3
 	VCVTPH2PS 64(R11)(SI*1), Y8
 	VCVTPH2PS 80(R11)(SI*1), Y9
-	VMULPS    Y8, Y4, Y4
-	VMULPS    Y9, Y5, Y5
+	VMULPS Y8, Y4, Y4
+	VMULPS Y9, Y5, Y5
 	VCVTPH2PS 96(R11)(SI*1), Y8
 	VCVTPH2PS 112(R11)(SI*1), Y9
-	VMULPS    Y8, Y6, Y6
-	VMULPS    Y9, Y7, Y7
-	INCQ      R12
-	JMP       next436
-
-all437:
-	VCMPPS    $0x03, Y0, Y1, Y8
-	VCMPPS    $0x03, Y2, Y3, Y9
-	VPOR      Y9, Y8, Y8
-	VCMPPS    $0x03, Y4, Y5, Y9
-	VPOR      Y9, Y8, Y8
-	VCMPPS    $0x03, Y6, Y7, Y9
-	VPOR      Y9, Y8, Y8
+	VMULPS Y8, Y6, Y6
+	VMULPS Y9, Y7, Y7
+	INCQ R12
+	JMP next4
+all5:
+	VCMPPS $0x03, Y0, Y1, Y8
+	VCMPPS $0x03, Y2, Y3, Y9
+	VPOR Y9, Y8, Y8
+	VCMPPS $0x03, Y4, Y5, Y9
+	VPOR Y9, Y8, Y8
+	VCMPPS $0x03, Y6, Y7, Y9
+	VPOR Y9, Y8, Y8
 	VMOVMSKPS Y8, R11
-	TESTL     R11, R11
-	JNE       nan438
-
-numbers439:
+	TESTL R11, R11
+	JNE nan6
+numbers7:
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPS2PH $0x00, Y1, X1
 	VCVTPS2PH $0x00, Y2, X2
@@ -5532,20 +3066,19 @@ numbers439:
 	VCVTPS2PH $0x00, Y5, X5
 	VCVTPS2PH $0x00, Y6, X6
 	VCVTPS2PH $0x00, Y7, X7
-	VMOVDQU   X0, (R10)(SI*1)
-	VMOVDQU   X1, 16(R10)(SI*1)
-	VMOVDQU   X2, 32(R10)(SI*1)
-	VMOVDQU   X3, 48(R10)(SI*1)
-	VMOVDQU   X4, 64(R10)(SI*1)
-	VMOVDQU   X5, 80(R10)(SI*1)
-	VMOVDQU   X6, 96(R10)(SI*1)
-	VMOVDQU   X7, 112(R10)(SI*1)
-	MOVQ      $0x00000001, R12
-
-next440:
-	CMPQ    R12, CX
-	JE      all441
-	MOVQ    (AX)(R12*8), R11
+	VMOVDQU X0, (R10)(SI*1)
+	VMOVDQU X1, 16(R10)(SI*1)
+	VMOVDQU X2, 32(R10)(SI*1)
+	VMOVDQU X3, 48(R10)(SI*1)
+	VMOVDQU X4, 64(R10)(SI*1)
+	VMOVDQU X5, 80(R10)(SI*1)
+	VMOVDQU X6, 96(R10)(SI*1)
+	VMOVDQU X7, 112(R10)(SI*1)
+	MOVQ $0x00000001, R12
+next8:
+	CMPQ R12, CX
+	JE all9
+	MOVQ (AX)(R12*8), R11
 	VMOVDQU X0, (R11)(SI*1)
 	VMOVDQU X1, 16(R11)(SI*1)
 	VMOVDQU X2, 32(R11)(SI*1)
@@ -5554,98 +3087,88 @@ next440:
 	VMOVDQU X5, 80(R11)(SI*1)
 	VMOVDQU X6, 96(R11)(SI*1)
 	VMOVDQU X7, 112(R11)(SI*1)
-	INCQ    R12
-	JMP     next440
-
-all441:
+	INCQ R12
+	JMP next8
+all9:
 	ADDQ $0x00000080, SI
 	SUBQ $0x00000080, DI
-	JMP  many433
-
-few434:
-	TESTQ     DI, DI
-	JLE       done435
+	JMP many1
+few2:
+	TESTQ DI, DI
+	JLE done3
 	VCVTPH2PS (R8)(SI*1), Y0
 	VCVTPH2PS 16(R8)(SI*1), Y1
 	VCVTPH2PS (R9)(SI*1), Y2
 	VCVTPH2PS 16(R9)(SI*1), Y3
-	VMULPS    Y2, Y0, Y0
-	VMULPS    Y3, Y1, Y1
-	MOVQ      $0x00000002, R12
-
-next442:
-	CMPQ      R12, BX
-	JE        all443
-	MOVQ      (DX)(R12*8), R11
+	VMULPS Y2, Y0, Y0
+	VMULPS Y3, Y1, Y1
+	MOVQ $0x00000002, R12
+next10:
+	CMPQ R12, BX
+	JE all11
+	MOVQ (DX)(R12*8), R11
 	VCVTPH2PS (R11)(SI*1), Y2
 	VCVTPH2PS 16(R11)(SI*1), Y3
-	VMULPS    Y2, Y0, Y0
-	VMULPS    Y3, Y1, Y1
-	INCQ      R12
-	JMP       next442
-
-all443:
-	VCMPPS    $0x03, Y0, Y1, Y2
+	VMULPS Y2, Y0, Y0
+	VMULPS Y3, Y1, Y1
+	INCQ R12
+	JMP next10
+all11:
+	VCMPPS $0x03, Y0, Y1, Y2
 	VMOVMSKPS Y2, R11
-	TESTL     R11, R11
-	JNE       nan444
-
-numbers445:
+	TESTL R11, R11
+	JNE nan12
+numbers13:
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPS2PH $0x00, Y1, X1
-	VMOVDQU   X0, (R10)(SI*1)
-	VMOVDQU   X1, 16(R10)(SI*1)
-	MOVQ      $0x00000001, R12
-
-next446:
-	CMPQ    R12, CX
-	JE      all447
-	MOVQ    (AX)(R12*8), R11
+	VMOVDQU X0, (R10)(SI*1)
+	VMOVDQU X1, 16(R10)(SI*1)
+	MOVQ $0x00000001, R12
+next14:
+	CMPQ R12, CX
+	JE all15
+	MOVQ (AX)(R12*8), R11
 	VMOVDQU X0, (R11)(SI*1)
 	VMOVDQU X1, 16(R11)(SI*1)
-	INCQ    R12
-	JMP     next446
-
-all447:
+	INCQ R12
+	JMP next14
+all15:
 	ADDQ $0x00000020, SI
 	SUBQ $0x00000020, DI
-	JMP  few434
-
-done435:
+	JMP few2
+done3:
 	VZEROUPPER
 	RET
-
-nan438:
-	MOVL         $0x7fc00000, R11
-	VMOVD        R11, X8
+nan6:
+	MOVL $0x7fc00000, R11
+	VMOVD R11, X8
 	VPBROADCASTD X8, Y8
-	VCMPPS       $0x03, Y0, Y0, Y9
-	VBLENDVPS    Y9, Y8, Y0, Y0
-	VCMPPS       $0x03, Y1, Y1, Y9
-	VBLENDVPS    Y9, Y8, Y1, Y1
-	VCMPPS       $0x03, Y2, Y2, Y9
-	VBLENDVPS    Y9, Y8, Y2, Y2
-	VCMPPS       $0x03, Y3, Y3, Y9
-	VBLENDVPS    Y9, Y8, Y3, Y3
-	VCMPPS       $0x03, Y4, Y4, Y9
-	VBLENDVPS    Y9, Y8, Y4, Y4
-	VCMPPS       $0x03, Y5, Y5, Y9
-	VBLENDVPS    Y9, Y8, Y5, Y5
-	VCMPPS       $0x03, Y6, Y6, Y9
-	VBLENDVPS    Y9, Y8, Y6, Y6
-	VCMPPS       $0x03, Y7, Y7, Y9
-	VBLENDVPS    Y9, Y8, Y7, Y7
-	JMP          numbers439
-
-nan444:
-	MOVL         $0x7fc00000, R11
-	VMOVD        R11, X2
+	VCMPPS $0x03, Y0, Y0, Y9
+	VBLENDVPS Y9, Y8, Y0, Y0
+	VCMPPS $0x03, Y1, Y1, Y9
+	VBLENDVPS Y9, Y8, Y1, Y1
+	VCMPPS $0x03, Y2, Y2, Y9
+	VBLENDVPS Y9, Y8, Y2, Y2
+	VCMPPS $0x03, Y3, Y3, Y9
+	VBLENDVPS Y9, Y8, Y3, Y3
+	VCMPPS $0x03, Y4, Y4, Y9
+	VBLENDVPS Y9, Y8, Y4, Y4
+	VCMPPS $0x03, Y5, Y5, Y9
+	VBLENDVPS Y9, Y8, Y5, Y5
+	VCMPPS $0x03, Y6, Y6, Y9
+	VBLENDVPS Y9, Y8, Y6, Y6
+	VCMPPS $0x03, Y7, Y7, Y9
+	VBLENDVPS Y9, Y8, Y7, Y7
+	JMP numbers7
+nan12:
+	MOVL $0x7fc00000, R11
+	VMOVD R11, X2
 	VPBROADCASTD X2, Y2
-	VCMPPS       $0x03, Y0, Y0, Y3
-	VBLENDVPS    Y3, Y2, Y0, Y0
-	VCMPPS       $0x03, Y1, Y1, Y3
-	VBLENDVPS    Y3, Y2, Y1, Y1
-	JMP          numbers445
+	VCMPPS $0x03, Y0, Y0, Y3
+	VBLENDVPS Y3, Y2, Y0, Y0
+	VCMPPS $0x03, Y1, Y1, Y3
+	VBLENDVPS Y3, Y2, Y1, Y1
+	JMP numbers13
 
 // func reduceMinF16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2, F16C
@@ -5660,10 +3183,9 @@ TEXT ·reduceMinF16AVX2(SB), NOSPLIT, $0-64
 	MOVQ 8(DX), R9
 	MOVQ (AX), R10
 	SHLQ $0x01, DI
-
-many448:
-	CMPQ      DI, $0x00000080
-	JL        few449
+many1:
+	CMPQ DI, $0x00000080
+	JL few2
 	VCVTPH2PS (R8)(SI*1), Y0
 	VCVTPH2PS 16(R8)(SI*1), Y1
 	VCVTPH2PS 32(R8)(SI*1), Y2
@@ -5674,90 +3196,87 @@ many448:
 	VCVTPH2PS 112(R8)(SI*1), Y7
 	VCVTPH2PS (R9)(SI*1), Y8
 	VCVTPH2PS 16(R9)(SI*1), Y9
-	VMINPS    Y8, Y0, Y10
-	VMINPS    Y0, Y8, Y0
-	VPOR      Y10, Y0, Y0
-	VMINPS    Y9, Y1, Y8
-	VMINPS    Y1, Y9, Y1
-	VPOR      Y8, Y1, Y1
+	VMINPS Y8, Y0, Y10
+	VMINPS Y0, Y8, Y0
+	VPOR Y10, Y0, Y0
+	VMINPS Y9, Y1, Y8
+	VMINPS Y1, Y9, Y1
+	VPOR Y8, Y1, Y1
 	VCVTPH2PS 32(R9)(SI*1), Y8
 	VCVTPH2PS 48(R9)(SI*1), Y9
-	VMINPS    Y8, Y2, Y10
-	VMINPS    Y2, Y8, Y2
-	VPOR      Y10, Y2, Y2
-	VMINPS    Y9, Y3, Y8
-	VMINPS    Y3, Y9, Y3
-	VPOR      Y8, Y3, Y3
+	VMINPS Y8, Y2, Y10
+	VMINPS Y2, Y8, Y2
+	VPOR Y10, Y2, Y2
+	VMINPS Y9, Y3, Y8
+	VMINPS Y3, Y9, Y3
+	VPOR Y8, Y3, Y3
 	VCVTPH2PS 64(R9)(SI*1), Y8
 	VCVTPH2PS 80(R9)(SI*1), Y9
-	VMINPS    Y8, Y4, Y10
-	VMINPS    Y4, Y8, Y4
-	VPOR      Y10, Y4, Y4
-	VMINPS    Y9, Y5, Y8
-	VMINPS    Y5, Y9, Y5
-	VPOR      Y8, Y5, Y5
+	VMINPS Y8, Y4, Y10
+	VMINPS Y4, Y8, Y4
+	VPOR Y10, Y4, Y4
+	VMINPS Y9, Y5, Y8
+	VMINPS Y5, Y9, Y5
+	VPOR Y8, Y5, Y5
 	VCVTPH2PS 96(R9)(SI*1), Y8
 	VCVTPH2PS 112(R9)(SI*1), Y9
-	VMINPS    Y8, Y6, Y10
-	VMINPS    Y6, Y8, Y6
-	VPOR      Y10, Y6, Y6
-	VMINPS    Y9, Y7, Y8
-	VMINPS    Y7, Y9, Y7
-	VPOR      Y8, Y7, Y7
-	MOVQ      $0x00000002, R12
-
-next451:
-	CMPQ      R12, BX
-	JE        all452
-	MOVQ      (DX)(R12*8), R11
+	VMINPS Y8, Y6, Y10
+	VMINPS Y6, Y8, Y6
+	VPOR Y10, Y6, Y6
+	VMINPS Y9, Y7, Y8
+	VMINPS Y7, Y9, Y7
+	VPOR Y8, Y7, Y7
+	MOVQ $0x00000002, R12
+next4:
+	CMPQ R12, BX
+	JE all5
+	MOVQ (DX)(R12*8), R11
 	VCVTPH2PS (R11)(SI*1), Y8
 	VCVTPH2PS 16(R11)(SI*1), Y9
-	VMINPS    Y8, Y0, Y10
-	VMINPS    Y0, Y8, Y0
-	VPOR      Y10, Y0, Y0
-	VMINPS    Y9, Y1, Y8
-	VMINPS    Y1, Y9, Y1
-	VPOR      Y8, Y1, Y1
+	VMINPS Y8, Y0, Y10
+	VMINPS Y0, Y8, Y0
+	VPOR Y10, Y0, Y0
+	VMINPS Y9, Y1, Y8
+	VMINPS Y1, Y9, Y1
+	VPOR Y8, Y1, Y1
 	VCVTPH2PS 32(R11)(SI*1), Y8
 	VCVTPH2PS 48(R11)(SI*1), Y9
-	VMINPS    Y8, Y2, Y10
-	VMINPS    Y2, Y8, Y2
-	VPOR      Y10, Y2, Y2
-	VMINPS    Y9, Y3, Y8
-	VMINPS    Y3, Y9, Y3
-	VPOR      Y8, Y3, Y3
+	VMINPS Y8, Y2, Y10
+	VMINPS Y2, Y8, Y2
+	VPOR Y10, Y2, Y2
+	VMINPS Y9, Y3, Y8
+	VMINPS Y3, Y9, Y3
+	VPOR Y8, Y3, Y3
 	VCVTPH2PS 64(R11)(SI*1), Y8
 	VCVTPH2PS 80(R11)(SI*1), Y9
-	VMINPS    Y8, Y4, Y10
-	VMINPS    Y4, Y8, Y4
-	VPOR      Y10, Y4, Y4
-	VMINPS    Y9, Y5, Y8
-	VMINPS    Y5, Y9, Y5
-	VPOR      Y8, Y5, Y5
+	VMINPS Y8, Y4, Y10
+	VMINPS Y4, Y8, Y4
+	VPOR Y10, Y4, Y4
+	VMINPS Y9, Y5, Y8
+	VMINPS Y5, Y9, Y5
+	VPOR Y8, Y5, Y5
 	VCVTPH2PS 96(R11)(SI*1), Y8
 	VCVTPH2PS 112(R11)(SI*1), Y9
-	VMINPS    Y8, Y6, Y10
-	VMINPS    Y6, Y8, Y6
-	VPOR      Y10, Y6, Y6
-	VMINPS    Y9, Y7, Y8
-	VMINPS    Y7, Y9, Y7
-	VPOR      Y8, Y7, Y7
-	INCQ      R12
-	JMP       next451
-
-all452:
-	VCMPPS    $0x03, Y0, Y1, Y8
-	VCMPPS    $0x03, Y2, Y3, Y9
-	VPOR      Y9, Y8, Y8
-	VCMPPS    $0x03, Y4, Y5, Y9
-	VPOR      Y9, Y8, Y8
-	VCMPPS    $0x03, Y6, Y7, Y9
-	VPOR      Y9, Y8, Y8
+	VMINPS Y8, Y6, Y10
+	VMINPS Y6, Y8, Y6
+	VPOR Y10, Y6, Y6
+	VMINPS Y9, Y7, Y8
+	VMINPS Y7, Y9, Y7
+	VPOR Y8, Y7, Y7
+	INCQ R12
+	JMP next4
+all5:
+	VCMPPS $0x03, Y0, Y1, Y8
+	VCMPPS $0x03, Y2, Y3, Y9
+	VPOR Y9, Y8, Y8
+	VCMPPS $0x03, Y4, Y5, Y9
+	VPOR Y9, Y8, Y8
+	VCMPPS $0x03, Y6, Y7, Y9
+	VPOR Y9, Y8, Y8
 	VMOVMSKPS Y8, R11
-	TESTL     R11, R11
-	JNE       nan453
-
-numbers454:
+	TESTL R11, R11
+	JNE nan6
+numbers7:
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPS2PH $0x00, Y1, X1
 	VCVTPS2PH $0x00, Y2, X2
@@ -5766,20 +3285,19 @@ numbers454:
 	VCVTPS2PH $0x00, Y5, X5
 	VCVTPS2PH $0x00, Y6, X6
 	VCVTPS2PH $0x00, Y7, X7
-	VMOVDQU   X0, (R10)(SI*1)
-	VMOVDQU   X1, 16(R10)(SI*1)
-	VMOVDQU   X2, 32(R10)(SI*1)
-	VMOVDQU   X3, 48(R10)(SI*1)
-	VMOVDQU   X4, 64(R10)(SI*1)
-	VMOVDQU   X5, 80(R10)(SI*1)
-	VMOVDQU   X6, 96(R10)(SI*1)
-	VMOVDQU   X7, 112(R10)(SI*1)
-	MOVQ      $0x00000001, R12
-
-next455:
-	CMPQ    R12, CX
-	JE      all456
-	MOVQ    (AX)(R12*8), R11
+	VMOVDQU X0, (R10)(SI*1)
+	VMOVDQU X1, 16(R10)(SI*1)
+	VMOVDQU X2, 32(R10)(SI*1)
+	VMOVDQU X3, 48(R10)(SI*1)
+	VMOVDQU X4, 64(R10)(SI*1)
+	VMOVDQU X5, 80(R10)(SI*1)
+	VMOVDQU X6, 96(R10)(SI*1)
+	VMOVDQU X7, 112(R10)(SI*1)
+	MOVQ $0x00000001, R12
+next8:
+	CMPQ R12, CX
+	JE all9
+	MOVQ (AX)(R12*8), R11
 	VMOVDQU X0, (R11)(SI*1)
 	VMOVDQU X1, 16(R11)(SI*1)
 	VMOVDQU X2, 32(R11)(SI*1)
@@ -5788,106 +3306,96 @@ next455:
 	VMOVDQU X5, 80(R11)(SI*1)
 	VMOVDQU X6, 96(R11)(SI*1)
 	VMOVDQU X7, 112(R11)(SI*1)
-	INCQ    R12
-	JMP     next455
-
-all456:
+	INCQ R12
+	JMP next8
+all9:
 	ADDQ $0x00000080, SI
 	SUBQ $0x00000080, DI
-	JMP  many448
-
-few449:
-	TESTQ     DI, DI
-	JLE       done450
+	JMP many1
+few2:
+	TESTQ DI, DI
+	JLE done3
 	VCVTPH2PS (R8)(SI*1), Y0
 	VCVTPH2PS 16(R8)(SI*1), Y1
 	VCVTPH2PS (R9)(SI*1), Y2
 	VCVTPH2PS 16(R9)(SI*1), Y3
-	VMINPS    Y2, Y0, Y4
-	VMINPS    Y0, Y2, Y0
-	VPOR      Y4, Y0, Y0
-	VMINPS    Y3, Y1, Y2
-	VMINPS    Y1, Y3, Y1
-	VPOR      Y2, Y1, Y1
-	MOVQ      $0x00000002, R12
-
-next457:
-	CMPQ      R12, BX
-	JE        all458
-	MOVQ      (DX)(R12*8), R11
+	VMINPS Y2, Y0, Y4
+	VMINPS Y0, Y2, Y0
+	VPOR Y4, Y0, Y0
+	VMINPS Y3, Y1, Y2
+	VMINPS Y1, Y3, Y1
+	VPOR Y2, Y1, Y1
+	MOVQ $0x00000002, R12
+next10:
+	CMPQ R12, BX
+	JE all11
+	MOVQ (DX)(R12*8), R11
 	VCVTPH2PS (R11)(SI*1), Y2
 	VCVTPH2PS 16(R11)(SI*1), Y3
-	VMINPS    Y2, Y0, Y4
-	VMINPS    Y0, Y2, Y0
-	VPOR      Y4, Y0, Y0
-	VMINPS    Y3, Y1, Y2
-	VMINPS    Y1, Y3, Y1
-	VPOR      Y2, Y1, Y1
-	INCQ      R12
-	JMP       next457
-
-all458:
-	VCMPPS    $0x03, Y0, Y1, Y2
+	VMINPS Y2, Y0, Y4
+	VMINPS Y0, Y2, Y0
+	VPOR Y4, Y0, Y0
+	VMINPS Y3, Y1, Y2
+	VMINPS Y1, Y3, Y1
+	VPOR Y2, Y1, Y1
+	INCQ R12
+	JMP next10
+all11:
+	VCMPPS $0x03, Y0, Y1, Y2
 	VMOVMSKPS Y2, R11
-	TESTL     R11, R11
-	JNE       nan459
-
-numbers460:
+	TESTL R11, R11
+	JNE nan12
+numbers13:
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPS2PH $0x00, Y1, X1
-	VMOVDQU   X0, (R10)(SI*1)
-	VMOVDQU   X1, 16(R10)(SI*1)
-	MOVQ      $0x00000001, R12
-
-next461:
-	CMPQ    R12, CX
-	JE      all462
-	MOVQ    (AX)(R12*8), R11
+	VMOVDQU X0, (R10)(SI*1)
+	VMOVDQU X1, 16(R10)(SI*1)
+	MOVQ $0x00000001, R12
+next14:
+	CMPQ R12, CX
+	JE all15
+	MOVQ (AX)(R12*8), R11
 	VMOVDQU X0, (R11)(SI*1)
 	VMOVDQU X1, 16(R11)(SI*1)
-	INCQ    R12
-	JMP     next461
-
-all462:
+	INCQ R12
+	JMP next14
+all15:
 	ADDQ $0x00000020, SI
 	SUBQ $0x00000020, DI
-	JMP  few449
-
-done450:
+	JMP few2
+done3:
 	VZEROUPPER
 	RET
-
-nan453:
-	MOVL         $0x7fc00000, R11
-	VMOVD        R11, X8
+nan6:
+	MOVL $0x7fc00000, R11
+	VMOVD R11, X8
 	VPBROADCASTD X8, Y8
-	VCMPPS       $0x03, Y0, Y0, Y9
-	VBLENDVPS    Y9, Y8, Y0, Y0
-	VCMPPS       $0x03, Y1, Y1, Y9
-	VBLENDVPS    Y9, Y8, Y1, Y1
-	VCMPPS       $0x03, Y2, Y2, Y9
-	VBLENDVPS    Y9, Y8, Y2, Y2
-	VCMPPS       $0x03, Y3, Y3, Y9
-	VBLENDVPS    Y9, Y8, Y3, Y3
-	VCMPPS       $0x03, Y4, Y4, Y9
-	VBLENDVPS    Y9, Y8, Y4, Y4
-	VCMPPS       $0x03, Y5, Y5, Y9
-	VBLENDVPS    Y9, Y8, Y5, Y5
-	VCMPPS       $0x03, Y6, Y6, Y9
-	VBLENDVPS    Y9, Y8, Y6, Y6
-	VCMPPS       $0x03, Y7, Y7, Y9
-	VBLENDVPS    Y9, Y8, Y7, Y7
-	JMP          numbers454
-
-nan459:
-	MOVL         $0x7fc00000, R11
-	VMOVD        R11, X2
+	VCMPPS $0x03, Y0, Y0, Y9
+	VBLENDVPS Y9, Y8, Y0, Y0
+	VCMPPS $0x03, Y1, Y1, Y9
+	VBLENDVPS Y9, Y8, Y1, Y1
+	VCMPPS $0x03, Y2, Y2, Y9
+	VBLENDVPS Y9, Y8, Y2, Y2
+	VCMPPS $0x03, Y3, Y3, Y9
+	VBLENDVPS Y9, Y8, Y3, Y3
+	VCMPPS $0x03, Y4, Y4, Y9
+	VBLENDVPS Y9, Y8, Y4, Y4
+	VCMPPS $0x03, Y5, Y5, Y9
+	VBLENDVPS Y9, Y8, Y5, Y5
+	VCMPPS $0x03, Y6, Y6, Y9
+	VBLENDVPS Y9, Y8, Y6, Y6
+	VCMPPS $0x03, Y7, Y7, Y9
+	VBLENDVPS Y9, Y8, Y7, Y7
+	JMP numbers7
+nan12:
+	MOVL $0x7fc00000, R11
+	VMOVD R11, X2
 	VPBROADCASTD X2, Y2
-	VCMPPS       $0x03, Y0, Y0, Y3
-	VBLENDVPS    Y3, Y2, Y0, Y0
-	VCMPPS       $0x03, Y1, Y1, Y3
-	VBLENDVPS    Y3, Y2, Y1, Y1
-	JMP          numbers460
+	VCMPPS $0x03, Y0, Y0, Y3
+	VBLENDVPS Y3, Y2, Y0, Y0
+	VCMPPS $0x03, Y1, Y1, Y3
+	VBLENDVPS Y3, Y2, Y1, Y1
+	JMP numbers13
 
 // func reduceMaxF16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2, F16C
@@ -5902,10 +3410,9 @@ TEXT ·reduceMaxF16AVX2(SB), NOSPLIT, $0-64
 	MOVQ 8(DX), R9
 	MOVQ (AX), R10
 	SHLQ $0x01, DI
-
-many463:
-	CMPQ      DI, $0x00000080
-	JL        few464
+many1:
+	CMPQ DI, $0x00000080
+	JL few2
 	VCVTPH2PS (R8)(SI*1), Y0
 	VCVTPH2PS 16(R8)(SI*1), Y1
 	VCVTPH2PS 32(R8)(SI*1), Y2
@@ -5916,122 +3423,119 @@ many463:
 	VCVTPH2PS 112(R8)(SI*1), Y7
 	VCVTPH2PS (R9)(SI*1), Y8
 	VCVTPH2PS 16(R9)(SI*1), Y9
-	VCMPPS    $0x03, Y8, Y0, Y11
-	VMAXPS    Y8, Y0, Y10
-	VMAXPS    Y0, Y8, Y0
-	VPAND     Y10, Y0, Y0
-	VPOR      Y11, Y0, Y0
-	VCMPPS    $0x03, Y9, Y1, Y10
-	VMAXPS    Y9, Y1, Y8
-	VMAXPS    Y1, Y9, Y1
-	VPAND     Y8, Y1, Y1
-	VPOR      Y10, Y1, Y1
+	VCMPPS $0x03, Y8, Y0, Y11
+	VMAXPS Y8, Y0, Y10
+	VMAXPS Y0, Y8, Y0
+	VPAND Y10, Y0, Y0
+	VPOR Y11, Y0, Y0
+	VCMPPS $0x03, Y9, Y1, Y10
+	VMAXPS Y9, Y1, Y8
+	VMAXPS Y1, Y9, Y1
+	VPAND Y8, Y1, Y1
+	VPOR Y10, Y1, Y1
 	VCVTPH2PS 32(R9)(SI*1), Y8
 	VCVTPH2PS 48(R9)(SI*1), Y9
-	VCMPPS    $0x03, Y8, Y2, Y11
-	VMAXPS    Y8, Y2, Y10
-	VMAXPS    Y2, Y8, Y2
-	VPAND     Y10, Y2, Y2
-	VPOR      Y11, Y2, Y2
-	VCMPPS    $0x03, Y9, Y3, Y10
-	VMAXPS    Y9, Y3, Y8
-	VMAXPS    Y3, Y9, Y3
-	VPAND     Y8, Y3, Y3
-	VPOR      Y10, Y3, Y3
+	VCMPPS $0x03, Y8, Y2, Y11
+	VMAXPS Y8, Y2, Y10
+	VMAXPS Y2, Y8, Y2
+	VPAND Y10, Y2, Y2
+	VPOR Y11, Y2, Y2
+	VCMPPS $0x03, Y9, Y3, Y10
+	VMAXPS Y9, Y3, Y8
+	VMAXPS Y3, Y9, Y3
+	VPAND Y8, Y3, Y3
+	VPOR Y10, Y3, Y3
 	VCVTPH2PS 64(R9)(SI*1), Y8
 	VCVTPH2PS 80(R9)(SI*1), Y9
-	VCMPPS    $0x03, Y8, Y4, Y11
-	VMAXPS    Y8, Y4, Y10
-	VMAXPS    Y4, Y8, Y4
-	VPAND     Y10, Y4, Y4
-	VPOR      Y11, Y4, Y4
-	VCMPPS    $0x03, Y9, Y5, Y10
-	VMAXPS    Y9, Y5, Y8
-	VMAXPS    Y5, Y9, Y5
-	VPAND     Y8, Y5, Y5
-	VPOR      Y10, Y5, Y5
+	VCMPPS $0x03, Y8, Y4, Y11
+	VMAXPS Y8, Y4, Y10
+	VMAXPS Y4, Y8, Y4
+	VPAND Y10, Y4, Y4
+	VPOR Y11, Y4, Y4
+	VCMPPS $0x03, Y9, Y5, Y10
+	VMAXPS Y9, Y5, Y8
+	VMAXPS Y5, Y9, Y5
+	VPAND Y8, Y5, Y5
+	VPOR Y10, Y5, Y5
 	VCVTPH2PS 96(R9)(SI*1), Y8
 	VCVTPH2PS 112(R9)(SI*1), Y9
-	VCMPPS    $0x03, Y8, Y6, Y11
-	VMAXPS    Y8, Y6, Y10
-	VMAXPS    Y6, Y8, Y6
-	VPAND     Y10, Y6, Y6
-	VPOR      Y11, Y6, Y6
-	VCMPPS    $0x03, Y9, Y7, Y10
-	VMAXPS    Y9, Y7, Y8
-	VMAXPS    Y7, Y9, Y7
-	VPAND     Y8, Y7, Y7
-	VPOR      Y10, Y7, Y7
-	MOVQ      $0x00000002, R12
-
-next466:
-	CMPQ      R12, BX
-	JE        all467
-	MOVQ      (DX)(R12*8), R11
+	VCMPPS $0x03, Y8, Y6, Y11
+	VMAXPS Y8, Y6, Y10
+	VMAXPS Y6, Y8, Y6
+	VPAND Y10, Y6, Y6
+	VPOR Y11, Y6, Y6
+	VCMPPS $0x03, Y9, Y7, Y10
+	VMAXPS Y9, Y7, Y8
+	VMAXPS Y7, Y9, Y7
+	VPAND Y8, Y7, Y7
+	VPOR Y10, Y7, Y7
+	MOVQ $0x00000002, R12
+next4:
+	CMPQ R12, BX
+	JE all5
+	MOVQ (DX)(R12*8), R11
 	VCVTPH2PS (R11)(SI*1), Y8
 	VCVTPH2PS 16(R11)(SI*1), Y9
-	VCMPPS    $0x03, Y8, Y0, Y11
-	VMAXPS    Y8, Y0, Y10
-	VMAXPS    Y0, Y8, Y0
-	VPAND     Y10, Y0, Y0
-	VPOR      Y11, Y0, Y0
-	VCMPPS    $0x03, Y9, Y1, Y10
-	VMAXPS    Y9, Y1, Y8
-	VMAXPS    Y1, Y9, Y1
-	VPAND     Y8, Y1, Y1
-	VPOR      Y10, Y1, Y1
+	VCMPPS $0x03, Y8, Y0, Y11
+	VMAXPS Y8, Y0, Y10
+	VMAXPS Y0, Y8, Y0
+	VPAND Y10, Y0, Y0
+	VPOR Y11, Y0, Y0
+	VCMPPS $0x03, Y9, Y1, Y10
+	VMAXPS Y9, Y1, Y8
+	VMAXPS Y1, Y9, Y1
+	VPAND Y8, Y1, Y1
+	VPOR Y10, Y1, Y1
 	VCVTPH2PS 32(R11)(SI*1), Y8
 	VCVTPH2PS 48(R11)(SI*1), Y9
-	VCMPPS    $0x03, Y8, Y2, Y11
-	VMAXPS    Y8, Y2, Y10
-	VMAXPS    Y2, Y8, Y2
-	VPAND     Y10, Y2, Y2
-	VPOR      Y11, Y2, Y2
-	VCMPPS    $0x03, Y9, Y3, Y10
-	VMAXPS    Y9, Y3, Y8
-	VMAXPS    Y3, Y9, Y3
-	VPAND     Y8, Y3, Y3
-	VPOR      Y10, Y3, Y3
+	VCMPPS $0x03, Y8, Y2, Y11
+	VMAXPS Y8, Y2, Y10
+	VMAXPS Y2, Y8, Y2
+	VPAND Y10, Y2, Y2
+	VPOR Y11, Y2, Y2
+	VCMPPS $0x03, Y9, Y3, Y10
+	VMAXPS Y9, Y3, Y8
+	VMAXPS Y3, Y9, Y3
+	VPAND Y8, Y3, Y3
+	VPOR Y10, Y3, Y3
 	VCVTPH2PS 64(R11)(SI*1), Y8
 	VCVTPH2PS 80(R11)(SI*1), Y9
-	VCMPPS    $0x03, Y8, Y4, Y11
-	VMAXPS    Y8, Y4, Y10
-	VMAXPS    Y4, Y8, Y4
-	VPAND     Y10, Y4, Y4
-	VPOR      Y11, Y4, Y4
-	VCMPPS    $0x03, Y9, Y5, Y10
-	VMAXPS    Y9, Y5, Y8
-	VMAXPS    Y5, Y9, Y5
-	VPAND     Y8, Y5, Y5
-	VPOR      Y10, Y5, Y5
+	VCMPPS $0x03, Y8, Y4, Y11
+	VMAXPS Y8, Y4, Y10
+	VMAXPS Y4, Y8, Y4
+	VPAND Y10, Y4, Y4
+	VPOR Y11, Y4, Y4
+	VCMPPS $0x03, Y9, Y5, Y10
+	VMAXPS Y9, Y5, Y8
+	VMAXPS Y5, Y9, Y5
+	VPAND Y8, Y5, Y5
+	VPOR Y10, Y5, Y5
 	VCVTPH2PS 96(R11)(SI*1), Y8
 	VCVTPH2PS 112(R11)(SI*1), Y9
-	VCMPPS    $0x03, Y8, Y6, Y11
-	VMAXPS    Y8, Y6, Y10
-	VMAXPS    Y6, Y8, Y6
-	VPAND     Y10, Y6, Y6
-	VPOR      Y11, Y6, Y6
-	VCMPPS    $0x03, Y9, Y7, Y10
-	VMAXPS    Y9, Y7, Y8
-	VMAXPS    Y7, Y9, Y7
-	VPAND     Y8, Y7, Y7
-	VPOR      Y10, Y7, Y7
-	INCQ      R12
-	JMP       next466
-
-all467:
-	VCMPPS    $0x03, Y0, Y1, Y8
-	VCMPPS    $0x03, Y2, Y3, Y9
-	VPOR      Y9, Y8, Y8
-	VCMPPS    $0x03, Y4, Y5, Y9
-	VPOR      Y9, Y8, Y8
-	VCMPPS    $0x03, Y6, Y7, Y9
-	VPOR      Y9, Y8, Y8
+	VCMPPS $0x03, Y8, Y6, Y11
+	VMAXPS Y8, Y6, Y10
+	VMAXPS Y6, Y8, Y6
+	VPAND Y10, Y6, Y6
+	VPOR Y11, Y6, Y6
+	VCMPPS $0x03, Y9, Y7, Y10
+	VMAXPS Y9, Y7, Y8
+	VMAXPS Y7, Y9, Y7
+	VPAND Y8, Y7, Y7
+	VPOR Y10, Y7, Y7
+	INCQ R12
+	JMP next4
+all5:
+	VCMPPS $0x03, Y0, Y1, Y8
+	VCMPPS $0x03, Y2, Y3, Y9
+	VPOR Y9, Y8, Y8
+	VCMPPS $0x03, Y4, Y5, Y9
+	VPOR Y9, Y8, Y8
+	VCMPPS $0x03, Y6, Y7, Y9
+	VPOR Y9, Y8, Y8
 	VMOVMSKPS Y8, R11
-	TESTL     R11, R11
-	JNE       nan468
-
-numbers469:
+	TESTL R11, R11
+	JNE nan6
+numbers7:
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPS2PH $0x00, Y1, X1
 	VCVTPS2PH $0x00, Y2, X2
@@ -6040,20 +3544,19 @@ numbers469:
 	VCVTPS2PH $0x00, Y5, X5
 	VCVTPS2PH $0x00, Y6, X6
 	VCVTPS2PH $0x00, Y7, X7
-	VMOVDQU   X0, (R10)(SI*1)
-	VMOVDQU   X1, 16(R10)(SI*1)
-	VMOVDQU   X2, 32(R10)(SI*1)
-	VMOVDQU   X3, 48(R10)(SI*1)
-	VMOVDQU   X4, 64(R10)(SI*1)
-	VMOVDQU   X5, 80(R10)(SI*1)
-	VMOVDQU   X6, 96(R10)(SI*1)
-	VMOVDQU   X7, 112(R10)(SI*1)
-	MOVQ      $0x00000001, R12
-
-next470:
-	CMPQ    R12, CX
-	JE      all471
-	MOVQ    (AX)(R12*8), R11
+	VMOVDQU X0, (R10)(SI*1)
+	VMOVDQU X1, 16(R10)(SI*1)
+	VMOVDQU X2, 32(R10)(SI*1)
+	VMOVDQU X3, 48(R10)(SI*1)
+	VMOVDQU X4, 64(R10)(SI*1)
+	VMOVDQU X5, 80(R10)(SI*1)
+	VMOVDQU X6, 96(R10)(SI*1)
+	VMOVDQU X7, 112(R10)(SI*1)
+	MOVQ $0x00000001, R12
+next8:
+	CMPQ R12, CX
+	JE all9
+	MOVQ (AX)(R12*8), R11
 	VMOVDQU X0, (R11)(SI*1)
 	VMOVDQU X1, 16(R11)(SI*1)
 	VMOVDQU X2, 32(R11)(SI*1)
@@ -6062,2382 +3565,872 @@ next470:
 	VMOVDQU X5, 80(R11)(SI*1)
 	VMOVDQU X6, 96(R11)(SI*1)
 	VMOVDQU X7, 112(R11)(SI*1)
-	INCQ    R12
-	JMP     next470
-
-all471:
+	INCQ R12
+	JMP next8
+all9:
 	ADDQ $0x00000080, SI
 	SUBQ $0x00000080, DI
-	JMP  many463
-
-few464:
-	TESTQ     DI, DI
-	JLE       done465
+	JMP many1
+few2:
+	TESTQ DI, DI
+	JLE done3
 	VCVTPH2PS (R8)(SI*1), Y0
 	VCVTPH2PS 16(R8)(SI*1), Y1
 	VCVTPH2PS (R9)(SI*1), Y2
 	VCVTPH2PS 16(R9)(SI*1), Y3
-	VCMPPS    $0x03, Y2, Y0, Y5
-	VMAXPS    Y2, Y0, Y4
-	VMAXPS    Y0, Y2, Y0
-	VPAND     Y4, Y0, Y0
-	VPOR      Y5, Y0, Y0
-	VCMPPS    $0x03, Y3, Y1, Y4
-	VMAXPS    Y3, Y1, Y2
-	VMAXPS    Y1, Y3, Y1
-	VPAND     Y2, Y1, Y1
-	VPOR      Y4, Y1, Y1
-	MOVQ      $0x00000002, R12
-
-next472:
-	CMPQ      R12, BX
-	JE        all473
-	MOVQ      (DX)(R12*8), R11
+	VCMPPS $0x03, Y2, Y0, Y5
+	VMAXPS Y2, Y0, Y4
+	VMAXPS Y0, Y2, Y0
+	VPAND Y4, Y0, Y0
+	VPOR Y5, Y0, Y0
+	VCMPPS $0x03, Y3, Y1, Y4
+	VMAXPS Y3, Y1, Y2
+	VMAXPS Y1, Y3, Y1
+	VPAND Y2, Y1, Y1
+	VPOR Y4, Y1, Y1
+	MOVQ $0x00000002, R12
+next10:
+	CMPQ R12, BX
+	JE all11
+	MOVQ (DX)(R12*8), R11
 	VCVTPH2PS (R11)(SI*1), Y2
 	VCVTPH2PS 16(R11)(SI*1), Y3
-	VCMPPS    $0x03, Y2, Y0, Y5
-	VMAXPS    Y2, Y0, Y4
-	VMAXPS    Y0, Y2, Y0
-	VPAND     Y4, Y0, Y0
-	VPOR      Y5, Y0, Y0
-	VCMPPS    $0x03, Y3, Y1, Y4
-	VMAXPS    Y3, Y1, Y2
-	VMAXPS    Y1, Y3, Y1
-	VPAND     Y2, Y1, Y1
-	VPOR      Y4, Y1, Y1
-	INCQ      R12
-	JMP       next472
-
-all473:
-	VCMPPS    $0x03, Y0, Y1, Y2
+	VCMPPS $0x03, Y2, Y0, Y5
+	VMAXPS Y2, Y0, Y4
+	VMAXPS Y0, Y2, Y0
+	VPAND Y4, Y0, Y0
+	VPOR Y5, Y0, Y0
+	VCMPPS $0x03, Y3, Y1, Y4
+	VMAXPS Y3, Y1, Y2
+	VMAXPS Y1, Y3, Y1
+	VPAND Y2, Y1, Y1
+	VPOR Y4, Y1, Y1
+	INCQ R12
+	JMP next10
+all11:
+	VCMPPS $0x03, Y0, Y1, Y2
 	VMOVMSKPS Y2, R11
-	TESTL     R11, R11
-	JNE       nan474
-
-numbers475:
+	TESTL R11, R11
+	JNE nan12
+numbers13:
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPS2PH $0x00, Y1, X1
-	VMOVDQU   X0, (R10)(SI*1)
-	VMOVDQU   X1, 16(R10)(SI*1)
-	MOVQ      $0x00000001, R12
-
-next476:
-	CMPQ    R12, CX
-	JE      all477
-	MOVQ    (AX)(R12*8), R11
+	VMOVDQU X0, (R10)(SI*1)
+	VMOVDQU X1, 16(R10)(SI*1)
+	MOVQ $0x00000001, R12
+next14:
+	CMPQ R12, CX
+	JE all15
+	MOVQ (AX)(R12*8), R11
 	VMOVDQU X0, (R11)(SI*1)
 	VMOVDQU X1, 16(R11)(SI*1)
-	INCQ    R12
-	JMP     next476
-
-all477:
+	INCQ R12
+	JMP next14
+all15:
 	ADDQ $0x00000020, SI
 	SUBQ $0x00000020, DI
-	JMP  few464
-
-done465:
+	JMP few2
+done3:
 	VZEROUPPER
 	RET
-
-nan468:
-	MOVL         $0x7fc00000, R11
-	VMOVD        R11, X8
+nan6:
+	MOVL $0x7fc00000, R11
+	VMOVD R11, X8
 	VPBROADCASTD X8, Y8
-	VCMPPS       $0x03, Y0, Y0, Y9
-	VBLENDVPS    Y9, Y8, Y0, Y0
-	VCMPPS       $0x03, Y1, Y1, Y9
-	VBLENDVPS    Y9, Y8, Y1, Y1
-	VCMPPS       $0x03, Y2, Y2, Y9
-	VBLENDVPS    Y9, Y8, Y2, Y2
-	VCMPPS       $0x03, Y3, Y3, Y9
-	VBLENDVPS    Y9, Y8, Y3, Y3
-	VCMPPS       $0x03, Y4, Y4, Y9
-	VBLENDVPS    Y9, Y8, Y4, Y4
-	VCMPPS       $0x03, Y5, Y5, Y9
-	VBLENDVPS    Y9, Y8, Y5, Y5
-	VCMPPS       $0x03, Y6, Y6, Y9
-	VBLENDVPS    Y9, Y8, Y6, Y6
-	VCMPPS       $0x03, Y7, Y7, Y9
-	VBLENDVPS    Y9, Y8, Y7, Y7
-	JMP          numbers469
-
-nan474:
-	MOVL         $0x7fc00000, R11
-	VMOVD        R11, X2
+	VCMPPS $0x03, Y0, Y0, Y9
+	VBLENDVPS Y9, Y8, Y0, Y0
+	VCMPPS $0x03, Y1, Y1, Y9
+	VBLENDVPS Y9, Y8, Y1, Y1
+	VCMPPS $0x03, Y2, Y2, Y9
+	VBLENDVPS Y9, Y8, Y2, Y2
+	VCMPPS $0x03, Y3, Y3, Y9
+	VBLENDVPS Y9, Y8, Y3, Y3
+	VCMPPS $0x03, Y4, Y4, Y9
+	VBLENDVPS Y9, Y8, Y4, Y4
+	VCMPPS $0x03, Y5, Y5, Y9
+	VBLENDVPS Y9, Y8, Y5, Y5
+	VCMPPS $0x03, Y6, Y6, Y9
+	VBLENDVPS Y9, Y8, Y6, Y6
+	VCMPPS $0x03, Y7, Y7, Y9
+	VBLENDVPS Y9, Y8, Y7, Y7
+	JMP numbers7
+nan12:
+	MOVL $0x7fc00000, R11
+	VMOVD R11, X2
 	VPBROADCASTD X2, Y2
-	VCMPPS       $0x03, Y0, Y0, Y3
-	VBLENDVPS    Y3, Y2, Y0, Y0
-	VCMPPS       $0x03, Y1, Y1, Y3
-	VBLENDVPS    Y3, Y2, Y1, Y1
-	JMP          numbers475
+	VCMPPS $0x03, Y0, Y0, Y3
+	VBLENDVPS Y3, Y2, Y0, Y0
+	VCMPPS $0x03, Y1, Y1, Y3
+	VBLENDVPS Y3, Y2, Y1, Y1
+	JMP numbers13
 
 // func reduceSumBF16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2
 TEXT ·reduceSumBF16AVX2(SB), NOSPLIT, $0-64
-	MOVL         $0xffff0000, AX
-	VMOVD        AX, X0
-	VPBROADCASTD X0, Y0
-	MOVL         $0x00007fff, AX
-	VMOVD        AX, X1
-	VPBROADCASTD X1, Y1
-	MOVL         $0x00000001, AX
-	VMOVD        AX, X2
-	VPBROADCASTD X2, Y2
-	MOVL         $0x00400000, AX
-	VMOVD        AX, X3
-	VPBROADCASTD X3, Y3
-	MOVQ         dsts_base+0(FP), AX
-	MOVQ         dsts_len+8(FP), CX
-	MOVQ         srcs_base+24(FP), DX
-	MOVQ         srcs_len+32(FP), BX
-	MOVQ         off+48(FP), SI
-	MOVQ         n+56(FP), DI
-	MOVQ         (DX), R8
-	MOVQ         8(DX), R9
-	MOVQ         (AX), R10
-	SHLQ         $0x01, DI
-
-many478:
-	CMPQ    DI, $0x00000080
-	JL      few479
-	VMOVDQU (R8)(SI*1), Y3
-	VPSLLD  $0x10, Y3, Y4
-	VPAND   Y0, Y3, Y3
-	VMOVDQU 32(R8)(SI*1), Y5
-	VPSLLD  $0x10, Y5, Y6
-	VPAND   Y0, Y5, Y5
-	VMOVDQU 64(R8)(SI*1), Y7
-	VPSLLD  $0x10, Y7, Y8
-	VPAND   Y0, Y7, Y7
-	VMOVDQU 96(R8)(SI*1), Y9
-	VPSLLD  $0x10, Y9, Y10
-	VPAND   Y0, Y9, Y9
-	VMOVDQU (R9)(SI*1), Y11
-	VPSLLD  $0x10, Y11, Y12
-	VPAND   Y0, Y11, Y11
-	VADDPS  Y12, Y4, Y4
-	VADDPS  Y11, Y3, Y3
-	VMOVDQU 32(R9)(SI*1), Y11
-	VPSLLD  $0x10, Y11, Y12
-	VPAND   Y0, Y11, Y11
-	VADDPS  Y12, Y6, Y6
-	VADDPS  Y11, Y5, Y5
-	VMOVDQU 64(R9)(SI*1), Y11
-	VPSLLD  $0x10, Y11, Y12
-	VPAND   Y0, Y11, Y11
-	VADDPS  Y12, Y8, Y8
-	VADDPS  Y11, Y7, Y7
-	VMOVDQU 96(R9)(SI*1), Y11
-	VPSLLD  $0x10, Y11, Y12
-	VPAND   Y0, Y11, Y11
-	VADDPS  Y12, Y10, Y10
-	VADDPS  Y11, Y9, Y9
-	MOVQ    $0x00000002, R12
-
-next481:
-	CMPQ    R12, BX
-	JE      all482
-	MOVQ    (DX)(R12*8), R11
-	VMOVDQU (R11)(SI*1), Y11
-	VPSLLD  $0x10, Y11, Y12
-	VPAND   Y0, Y11, Y11
-	VADDPS  Y12, Y4, Y4
-	VADDPS  Y11, Y3, Y3
-	VMOVDQU 32(R11)(SI*1), Y11
-	VPSLLD  $0x10, Y11, Y12
-	VPAND   Y0, Y11, Y11
-	VADDPS  Y12, Y6, Y6
-	VADDPS  Y11, Y5, Y5
-	VMOVDQU 64(R11)(SI*1), Y11
-	VPSLLD  $0x10, Y11, Y12
-	VPAND   Y0, Y11, Y11
-	VADDPS  Y12, Y8, Y8
-	VADDPS  Y11, Y7, Y7
-	VMOVDQU 96(R11)(SI*1), Y11
-	VPSLLD  $0x10, Y11, Y12
-	VPAND   Y0, Y11, Y11
-	VADDPS  Y12, Y10, Y10
-	VADDPS  Y11, Y9, Y9
-	INCQ    R12
-	JMP     next481
-
-all482:
-	VCMPPS    $0x03, Y4, Y3, Y11
-	VCMPPS    $0x03, Y6, Y5, Y12
-	VPOR      Y12, Y11, Y11
-	VCMPPS    $0x03, Y8, Y7, Y12
-	VPOR      Y12, Y11, Y11
-	VCMPPS    $0x03, Y10, Y9, Y12
-	VPOR      Y12, Y11, Y11
-	VMOVMSKPS Y11, R11
-	TESTL     R11, R11
-	JNE       slow483
-	VPSRLD    $0x10, Y4, Y11
-	VPAND     Y2, Y11, Y11
-	VPADDD    Y1, Y11, Y11
-	VPADDD    Y4, Y11, Y11
-	VPSRLD    $0x10, Y3, Y4
-	VPAND     Y2, Y4, Y4
-	VPADDD    Y1, Y4, Y4
-	VPADDD    Y3, Y4, Y4
-	VPSRLD    $0x10, Y11, Y3
-	VPBLENDW  $0xaa, Y4, Y3, Y3
-	VPSRLD    $0x10, Y6, Y4
-	VPAND     Y2, Y4, Y4
-	VPADDD    Y1, Y4, Y4
-	VPADDD    Y6, Y4, Y4
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y5, Y6, Y6
-	VPSRLD    $0x10, Y4, Y4
-	VPBLENDW  $0xaa, Y6, Y4, Y4
-	VPSRLD    $0x10, Y8, Y5
-	VPAND     Y2, Y5, Y5
-	VPADDD    Y1, Y5, Y5
-	VPADDD    Y8, Y5, Y5
-	VPSRLD    $0x10, Y7, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y7, Y6, Y6
-	VPSRLD    $0x10, Y5, Y5
-	VPBLENDW  $0xaa, Y6, Y5, Y5
-	VPSRLD    $0x10, Y10, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y10, Y6, Y6
-	VPSRLD    $0x10, Y9, Y7
-	VPAND     Y2, Y7, Y7
-	VPADDD    Y1, Y7, Y7
-	VPADDD    Y9, Y7, Y7
-	VPSRLD    $0x10, Y6, Y6
-	VPBLENDW  $0xaa, Y7, Y6, Y6
-
-packed484:
-	VMOVDQU Y3, (R10)(SI*1)
-	VMOVDQU Y4, 32(R10)(SI*1)
-	VMOVDQU Y5, 64(R10)(SI*1)
-	VMOVDQU Y6, 96(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next485:
-	CMPQ    R12, CX
-	JE      all486
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y3, (R11)(SI*1)
-	VMOVDQU Y4, 32(R11)(SI*1)
-	VMOVDQU Y5, 64(R11)(SI*1)
-	VMOVDQU Y6, 96(R11)(SI*1)
-	INCQ    R12
-	JMP     next485
-
-all486:
-	ADDQ $0x00000080, SI
-	SUBQ $0x00000080, DI
-	JMP  many478
-
-few479:
-	TESTQ   DI, DI
-	JLE     done480
-	VMOVDQU (R8)(SI*1), Y3
-	VPSLLD  $0x10, Y3, Y4
-	VPAND   Y0, Y3, Y3
-	VMOVDQU (R9)(SI*1), Y5
-	VPSLLD  $0x10, Y5, Y6
-	VPAND   Y0, Y5, Y5
-	VADDPS  Y6, Y4, Y4
-	VADDPS  Y5, Y3, Y3
-	MOVQ    $0x00000002, R12
-
-next487:
-	CMPQ    R12, BX
-	JE      all488
-	MOVQ    (DX)(R12*8), R11
-	VMOVDQU (R11)(SI*1), Y5
-	VPSLLD  $0x10, Y5, Y6
-	VPAND   Y0, Y5, Y5
-	VADDPS  Y6, Y4, Y4
-	VADDPS  Y5, Y3, Y3
-	INCQ    R12
-	JMP     next487
-
-all488:
-	VCMPPS    $0x03, Y4, Y3, Y5
-	VMOVMSKPS Y5, R11
-	TESTL     R11, R11
-	JNE       slow489
-	VPSRLD    $0x10, Y4, Y5
-	VPAND     Y2, Y5, Y5
-	VPADDD    Y1, Y5, Y5
-	VPADDD    Y4, Y5, Y5
-	VPSRLD    $0x10, Y3, Y4
-	VPAND     Y2, Y4, Y4
-	VPADDD    Y1, Y4, Y4
-	VPADDD    Y3, Y4, Y4
-	VPSRLD    $0x10, Y5, Y3
-	VPBLENDW  $0xaa, Y4, Y3, Y3
-
-packed490:
-	VMOVDQU Y3, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next491:
-	CMPQ    R12, CX
-	JE      all492
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y3, (R11)(SI*1)
-	INCQ    R12
-	JMP     next491
-
-all492:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few479
-
-done480:
-	VZEROUPPER
-	RET
-
-slow483:
-	MOVL         $0x7fc00000, R11
-	VMOVD        R11, X11
-	VPBROADCASTD X11, Y11
-	VCMPPS       $0x03, Y4, Y4, Y12
-	VBLENDVPS    Y12, Y11, Y4, Y4
-	VCMPPS       $0x03, Y3, Y3, Y12
-	VBLENDVPS    Y12, Y11, Y3, Y3
-	VCMPPS       $0x03, Y6, Y6, Y12
-	VBLENDVPS    Y12, Y11, Y6, Y6
-	VCMPPS       $0x03, Y5, Y5, Y12
-	VBLENDVPS    Y12, Y11, Y5, Y5
-	VCMPPS       $0x03, Y8, Y8, Y12
-	VBLENDVPS    Y12, Y11, Y8, Y8
-	VCMPPS       $0x03, Y7, Y7, Y12
-	VBLENDVPS    Y12, Y11, Y7, Y7
-	VCMPPS       $0x03, Y10, Y10, Y12
-	VBLENDVPS    Y12, Y11, Y10, Y10
-	VCMPPS       $0x03, Y9, Y9, Y12
-	VBLENDVPS    Y12, Y11, Y9, Y9
-	VPSRLD       $0x10, Y4, Y11
-	VPAND        Y2, Y11, Y11
-	VPADDD       Y1, Y11, Y11
-	VPADDD       Y4, Y11, Y11
-	VPSRLD       $0x10, Y3, Y4
-	VPAND        Y2, Y4, Y4
-	VPADDD       Y1, Y4, Y4
-	VPADDD       Y3, Y4, Y4
-	VPSRLD       $0x10, Y11, Y3
-	VPBLENDW     $0xaa, Y4, Y3, Y3
-	VPSRLD       $0x10, Y6, Y4
-	VPAND        Y2, Y4, Y4
-	VPADDD       Y1, Y4, Y4
-	VPADDD       Y6, Y4, Y4
-	VPSRLD       $0x10, Y5, Y6
-	VPAND        Y2, Y6, Y6
-	VPADDD       Y1, Y6, Y6
-	VPADDD       Y5, Y6, Y6
-	VPSRLD       $0x10, Y4, Y4
-	VPBLENDW     $0xaa, Y6, Y4, Y4
-	VPSRLD       $0x10, Y8, Y5
-	VPAND        Y2, Y5, Y5
-	VPADDD       Y1, Y5, Y5
-	VPADDD       Y8, Y5, Y5
-	VPSRLD       $0x10, Y7, Y6
-	VPAND        Y2, Y6, Y6
-	VPADDD       Y1, Y6, Y6
-	VPADDD       Y7, Y6, Y6
-	VPSRLD       $0x10, Y5, Y5
-	VPBLENDW     $0xaa, Y6, Y5, Y5
-	VPSRLD       $0x10, Y10, Y6
-	VPAND        Y2, Y6, Y6
-	VPADDD       Y1, Y6, Y6
-	VPADDD       Y10, Y6, Y6
-	VPSRLD       $0x10, Y9, Y7
-	VPAND        Y2, Y7, Y7
-	VPADDD       Y1, Y7, Y7
-	VPADDD       Y9, Y7, Y7
-	VPSRLD       $0x10, Y6, Y6
-	VPBLENDW     $0xaa, Y7, Y6, Y6
-	JMP          packed484
-
-slow489:
-	MOVL         $0x7fc00000, R11
-	VMOVD        R11, X5
-	VPBROADCASTD X5, Y5
-	VCMPPS       $0x03, Y4, Y4, Y6
-	VBLENDVPS    Y6, Y5, Y4, Y4
-	VCMPPS       $0x03, Y3, Y3, Y6
-	VBLENDVPS    Y6, Y5, Y3, Y3
-	VPSRLD       $0x10, Y4, Y5
-	VPAND        Y2, Y5, Y5
-	VPADDD       Y1, Y5, Y5
-	VPADDD       Y4, Y5, Y5
-	VPSRLD       $0x10, Y3, Y4
-	VPAND        Y2, Y4, Y4
-	VPADDD       Y1, Y4, Y4
-	VPADDD       Y3, Y4, Y4
-	VPSRLD       $0x10, Y5, Y3
-	VPBLENDW     $0xaa, Y4, Y3, Y3
-	JMP          packed490
+	reduceSumBF16AVX2_BODY(VADDPS)
 
 // func reduceProductBF16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2
 TEXT ·reduceProductBF16AVX2(SB), NOSPLIT, $0-64
-	MOVL         $0xffff0000, AX
-	VMOVD        AX, X0
-	VPBROADCASTD X0, Y0
-	MOVL         $0x00007fff, AX
-	VMOVD        AX, X1
-	VPBROADCASTD X1, Y1
-	MOVL         $0x00000001, AX
-	VMOVD        AX, X2
-	VPBROADCASTD X2, Y2
-	MOVL         $0x00400000, AX
-	VMOVD        AX, X3
-	VPBROADCASTD X3, Y3
-	MOVQ         dsts_base+0(FP), AX
-	MOVQ         dsts_len+8(FP), CX
-	MOVQ         srcs_base+24(FP), DX
-	MOVQ         srcs_len+32(FP), BX
-	MOVQ         off+48(FP), SI
-	MOVQ         n+56(FP), DI
-	MOVQ         (DX), R8
-	MOVQ         8(DX), R9
-	MOVQ         (AX), R10
-	SHLQ         $0x01, DI
-
-many493:
-	CMPQ    DI, $0x00000080
-	JL      few494
-	VMOVDQU (R8)(SI*1), Y3
-	VPSLLD  $0x10, Y3, Y4
-	VPAND   Y0, Y3, Y3
-	VMOVDQU 32(R8)(SI*1), Y5
-	VPSLLD  $0x10, Y5, Y6
-	VPAND   Y0, Y5, Y5
-	VMOVDQU 64(R8)(SI*1), Y7
-	VPSLLD  $0x10, Y7, Y8
-	VPAND   Y0, Y7, Y7
-	VMOVDQU 96(R8)(SI*1), Y9
-	VPSLLD  $0x10, Y9, Y10
-	VPAND   Y0, Y9, Y9
-	VMOVDQU (R9)(SI*1), Y11
-	VPSLLD  $0x10, Y11, Y12
-	VPAND   Y0, Y11, Y11
-	VMULPS  Y12, Y4, Y4
-	VMULPS  Y11, Y3, Y3
-	VMOVDQU 32(R9)(SI*1), Y11
-	VPSLLD  $0x10, Y11, Y12
-	VPAND   Y0, Y11, Y11
-	VMULPS  Y12, Y6, Y6
-	VMULPS  Y11, Y5, Y5
-	VMOVDQU 64(R9)(SI*1), Y11
-	VPSLLD  $0x10, Y11, Y12
-	VPAND   Y0, Y11, Y11
-	VMULPS  Y12, Y8, Y8
-	VMULPS  Y11, Y7, Y7
-	VMOVDQU 96(R9)(SI*1), Y11
-	VPSLLD  $0x10, Y11, Y12
-	VPAND   Y0, Y11, Y11
-	VMULPS  Y12, Y10, Y10
-	VMULPS  Y11, Y9, Y9
-	MOVQ    $0x00000002, R12
-
-next496:
-	CMPQ    R12, BX
-	JE      all497
-	MOVQ    (DX)(R12*8), R11
-	VMOVDQU (R11)(SI*1), Y11
-	VPSLLD  $0x10, Y11, Y12
-	VPAND   Y0, Y11, Y11
-	VMULPS  Y12, Y4, Y4
-	VMULPS  Y11, Y3, Y3
-	VMOVDQU 32(R11)(SI*1), Y11
-	VPSLLD  $0x10, Y11, Y12
-	VPAND   Y0, Y11, Y11
-	VMULPS  Y12, Y6, Y6
-	VMULPS  Y11, Y5, Y5
-	VMOVDQU 64(R11)(SI*1), Y11
-	VPSLLD  $0x10, Y11, Y12
-	VPAND   Y0, Y11, Y11
-	VMULPS  Y12, Y8, Y8
-	VMULPS  Y11, Y7, Y7
-	VMOVDQU 96(R11)(SI*1), Y11
-	VPSLLD  $0x10, Y11, Y12
-	VPAND   Y0, Y11, Y11
-	VMULPS  Y12, Y10, Y10
-	VMULPS  Y11, Y9, Y9
-	INCQ    R12
-	JMP     next496
-
-all497:
-	VCMPPS    $0x03, Y4, Y3, Y11
-	VCMPPS    $0x03, Y6, Y5, Y12
-	VPOR      Y12, Y11, Y11
-	VCMPPS    $0x03, Y8, Y7, Y12
-	VPOR      Y12, Y11, Y11
-	VCMPPS    $0x03, Y10, Y9, Y12
-	VPOR      Y12, Y11, Y11
-	VMOVMSKPS Y11, R11
-	TESTL     R11, R11
-	JNE       slow498
-	VPSRLD    $0x10, Y4, Y11
-	VPAND     Y2, Y11, Y11
-	VPADDD    Y1, Y11, Y11
-	VPADDD    Y4, Y11, Y11
-	VPSRLD    $0x10, Y3, Y4
-	VPAND     Y2, Y4, Y4
-	VPADDD    Y1, Y4, Y4
-	VPADDD    Y3, Y4, Y4
-	VPSRLD    $0x10, Y11, Y3
-	VPBLENDW  $0xaa, Y4, Y3, Y3
-	VPSRLD    $0x10, Y6, Y4
-	VPAND     Y2, Y4, Y4
-	VPADDD    Y1, Y4, Y4
-	VPADDD    Y6, Y4, Y4
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y5, Y6, Y6
-	VPSRLD    $0x10, Y4, Y4
-	VPBLENDW  $0xaa, Y6, Y4, Y4
-	VPSRLD    $0x10, Y8, Y5
-	VPAND     Y2, Y5, Y5
-	VPADDD    Y1, Y5, Y5
-	VPADDD    Y8, Y5, Y5
-	VPSRLD    $0x10, Y7, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y7, Y6, Y6
-	VPSRLD    $0x10, Y5, Y5
-	VPBLENDW  $0xaa, Y6, Y5, Y5
-	VPSRLD    $0x10, Y10, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y10, Y6, Y6
-	VPSRLD    $0x10, Y9, Y7
-	VPAND     Y2, Y7, Y7
-	VPADDD    Y1, Y7, Y7
-	VPADDD    Y9, Y7, Y7
-	VPSRLD    $0x10, Y6, Y6
-	VPBLENDW  $0xaa, Y7, Y6, Y6
-
-packed499:
-	VMOVDQU Y3, (R10)(SI*1)
-	VMOVDQU Y4, 32(R10)(SI*1)
-	VMOVDQU Y5, 64(R10)(SI*1)
-	VMOVDQU Y6, 96(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next500:
-	CMPQ    R12, CX
-	JE      all501
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y3, (R11)(SI*1)
-	VMOVDQU Y4, 32(R11)(SI*1)
-	VMOVDQU Y5, 64(R11)(SI*1)
-	VMOVDQU Y6, 96(R11)(SI*1)
-	INCQ    R12
-	JMP     next500
-
-all501:
-	ADDQ $0x00000080, SI
-	SUBQ $0x00000080, DI
-	JMP  many493
-
-few494:
-	TESTQ   DI, DI
-	JLE     done495
-	VMOVDQU (R8)(SI*1), Y3
-	VPSLLD  $0x10, Y3, Y4
-	VPAND   Y0, Y3, Y3
-	VMOVDQU (R9)(SI*1), Y5
-	VPSLLD  $0x10, Y5, Y6
-	VPAND   Y0, Y5, Y5
-	VMULPS  Y6, Y4, Y4
-	VMULPS  Y5, Y3, Y3
-	MOVQ    $0x00000002, R12
-
-next502:
-	CMPQ    R12, BX
-	JE      all503
-	MOVQ    (DX)(R12*8), R11
-	VMOVDQU (R11)(SI*1), Y5
-	VPSLLD  $0x10, Y5, Y6
-	VPAND   Y0, Y5, Y5
-	VMULPS  Y6, Y4, Y4
-	VMULPS  Y5, Y3, Y3
-	INCQ    R12
-	JMP     next502
-
-all503:
-	VCMPPS    $0x03, Y4, Y3, Y5
-	VMOVMSKPS Y5, R11
-	TESTL     R11, R11
-	JNE       slow504
-	VPSRLD    $0x10, Y4, Y5
-	VPAND     Y2, Y5, Y5
-	VPADDD    Y1, Y5, Y5
-	VPADDD    Y4, Y5, Y5
-	VPSRLD    $0x10, Y3, Y4
-	VPAND     Y2, Y4, Y4
-	VPADDD    Y1, Y4, Y4
-	VPADDD    Y3, Y4, Y4
-	VPSRLD    $0x10, Y5, Y3
-	VPBLENDW  $0xaa, Y4, Y3, Y3
-
-packed505:
-	VMOVDQU Y3, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next506:
-	CMPQ    R12, CX
-	JE      all507
-	MOVQ    (AX)(R12*8), R11
-	VMOVDQU Y3, (R11)(SI*1)
-	INCQ    R12
-	JMP     next506
-
-all507:
-	ADDQ $0x00000020, SI
-	SUBQ $0x00000020, DI
-	JMP  few494
-
-done495:
-	VZEROUPPER
-	RET
-
-slow498:
-	MOVL         $0x7fc00000, R11
-	VMOVD        R11, X11
-	VPBROADCASTD X11, Y11
-	VCMPPS       $0x03, Y4, Y4, Y12
-	VBLENDVPS    Y12, Y11, Y4, Y4
-	VCMPPS       $0x03, Y3, Y3, Y12
-	VBLENDVPS    Y12, Y11, Y3, Y3
-	VCMPPS       $0x03, Y6, Y6, Y12
-	VBLENDVPS    Y12, Y11, Y6, Y6
-	VCMPPS       $0x03, Y5, Y5, Y12
-	VBLENDVPS    Y12, Y11, Y5, Y5
-	VCMPPS       $0x03, Y8, Y8, Y12
-	VBLENDVPS    Y12, Y11, Y8, Y8
-	VCMPPS       $0x03, Y7, Y7, Y12
-	VBLENDVPS    Y12, Y11, Y7, Y7
-	VCMPPS       $0x03, Y10, Y10, Y12
-	VBLENDVPS    Y12, Y11, Y10, Y10
-	VCMPPS       $0x03, Y9, Y9, Y12
-	VBLENDVPS    Y12, Y11, Y9, Y9
-	VPSRLD       $0x10, Y4, Y11
-	VPAND        Y2, Y11, Y11
-	VPADDD       Y1, Y11, Y11
-	VPADDD       Y4, Y11, Y11
-	VPSRLD       $0x10, Y3, Y4
-	VPAND        Y2, Y4, Y4
-	VPADDD       Y1, Y4, Y4
-	VPADDD       Y3, Y4, Y4
-	VPSRLD       $0x10, Y11, Y3
-	VPBLENDW     $0xaa, Y4, Y3, Y3
-	VPSRLD       $0x10, Y6, Y4
-	VPAND        Y2, Y4, Y4
-	VPADDD       Y1, Y4, Y4
-	VPADDD       Y6, Y4, Y4
-	VPSRLD       $0x10, Y5, Y6
-	VPAND        Y2, Y6, Y6
-	VPADDD       Y1, Y6, Y6
-	VPADDD       Y5, Y6, Y6
-	VPSRLD       $0x10, Y4, Y4
-	VPBLENDW     $0xaa, Y6, Y4, Y4
-	VPSRLD       $0x10, Y8, Y5
-	VPAND        Y2, Y5, Y5
-	VPADDD       Y1, Y5, Y5
-	VPADDD       Y8, Y5, Y5
-	VPSRLD       $0x10, Y7, Y6
-	VPAND        Y2, Y6, Y6
-	VPADDD       Y1, Y6, Y6
-	VPADDD       Y7, Y6, Y6
-	VPSRLD       $0x10, Y5, Y5
-	VPBLENDW     $0xaa, Y6, Y5, Y5
-	VPSRLD       $0x10, Y10, Y6
-	VPAND        Y2, Y6, Y6
-	VPADDD       Y1, Y6, Y6
-	VPADDD       Y10, Y6, Y6
-	VPSRLD       $0x10, Y9, Y7
-	VPAND        Y2, Y7, Y7
-	VPADDD       Y1, Y7, Y7
-	VPADDD       Y9, Y7, Y7
-	VPSRLD       $0x10, Y6, Y6
-	VPBLENDW     $0xaa, Y7, Y6, Y6
-	JMP          packed499
-
-slow504:
-	MOVL         $0x7fc00000, R11
-	VMOVD        R11, X5
-	VPBROADCASTD X5, Y5
-	VCMPPS       $0x03, Y4, Y4, Y6
-	VBLENDVPS    Y6, Y5, Y4, Y4
-	VCMPPS       $0x03, Y3, Y3, Y6
-	VBLENDVPS    Y6, Y5, Y3, Y3
-	VPSRLD       $0x10, Y4, Y5
-	VPAND        Y2, Y5, Y5
-	VPADDD       Y1, Y5, Y5
-	VPADDD       Y4, Y5, Y5
-	VPSRLD       $0x10, Y3, Y4
-	VPAND        Y2, Y4, Y4
-	VPADDD       Y1, Y4, Y4
-	VPADDD       Y3, Y4, Y4
-	VPSRLD       $0x10, Y5, Y3
-	VPBLENDW     $0xaa, Y4, Y3, Y3
-	JMP          packed505
+	reduceSumBF16AVX2_BODY(VMULPS)
 
 // func reduceMinBF16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2
 TEXT ·reduceMinBF16AVX2(SB), NOSPLIT, $0-64
-	MOVL         $0xffff0000, AX
-	VMOVD        AX, X0
+	MOVL $0xffff0000, AX
+	VMOVD AX, X0
 	VPBROADCASTD X0, Y0
-	MOVL         $0x00007fff, AX
-	VMOVD        AX, X1
+	MOVL $0x00007fff, AX
+	VMOVD AX, X1
 	VPBROADCASTD X1, Y1
-	MOVL         $0x00000001, AX
-	VMOVD        AX, X2
+	MOVL $0x00000001, AX
+	VMOVD AX, X2
 	VPBROADCASTD X2, Y2
-	MOVL         $0x00400000, AX
-	VMOVD        AX, X3
+	MOVL $0x00400000, AX
+	VMOVD AX, X3
 	VPBROADCASTD X3, Y3
-	MOVQ         dsts_base+0(FP), AX
-	MOVQ         dsts_len+8(FP), CX
-	MOVQ         srcs_base+24(FP), DX
-	MOVQ         srcs_len+32(FP), BX
-	MOVQ         off+48(FP), SI
-	MOVQ         n+56(FP), DI
-	MOVQ         (DX), R8
-	MOVQ         8(DX), R9
-	MOVQ         (AX), R10
-	SHLQ         $0x01, DI
-
-many508:
-	CMPQ    DI, $0x00000080
-	JL      few509
+	MOVQ dsts_base+0(FP), AX
+	MOVQ dsts_len+8(FP), CX
+	MOVQ srcs_base+24(FP), DX
+	MOVQ srcs_len+32(FP), BX
+	MOVQ off+48(FP), SI
+	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
+	SHLQ $0x01, DI
+many1:
+	CMPQ DI, $0x00000080
+	JL few2
 	VMOVDQU (R8)(SI*1), Y3
-	VPSLLD  $0x10, Y3, Y4
-	VPAND   Y0, Y3, Y3
+	VPSLLD $0x10, Y3, Y4
+	VPAND Y0, Y3, Y3
 	VMOVDQU 32(R8)(SI*1), Y5
-	VPSLLD  $0x10, Y5, Y6
-	VPAND   Y0, Y5, Y5
+	VPSLLD $0x10, Y5, Y6
+	VPAND Y0, Y5, Y5
 	VMOVDQU 64(R8)(SI*1), Y7
-	VPSLLD  $0x10, Y7, Y8
-	VPAND   Y0, Y7, Y7
+	VPSLLD $0x10, Y7, Y8
+	VPAND Y0, Y7, Y7
 	VMOVDQU 96(R8)(SI*1), Y9
-	VPSLLD  $0x10, Y9, Y10
-	VPAND   Y0, Y9, Y9
+	VPSLLD $0x10, Y9, Y10
+	VPAND Y0, Y9, Y9
 	VMOVDQU (R9)(SI*1), Y11
-	VPSLLD  $0x10, Y11, Y12
-	VPAND   Y0, Y11, Y11
-	VMINPS  Y12, Y4, Y13
-	VMINPS  Y4, Y12, Y4
-	VPOR    Y13, Y4, Y4
-	VMINPS  Y11, Y3, Y12
-	VMINPS  Y3, Y11, Y3
-	VPOR    Y12, Y3, Y3
+	VPSLLD $0x10, Y11, Y12
+	VPAND Y0, Y11, Y11
+	VMINPS Y12, Y4, Y13
+	VMINPS Y4, Y12, Y4
+	VPOR Y13, Y4, Y4
+	VMINPS Y11, Y3, Y12
+	VMINPS Y3, Y11, Y3
+	VPOR Y12, Y3, Y3
 	VMOVDQU 32(R9)(SI*1), Y11
-	VPSLLD  $0x10, Y11, Y12
-	VPAND   Y0, Y11, Y11
-	VMINPS  Y12, Y6, Y13
-	VMINPS  Y6, Y12, Y6
-	VPOR    Y13, Y6, Y6
-	VMINPS  Y11, Y5, Y12
-	VMINPS  Y5, Y11, Y5
-	VPOR    Y12, Y5, Y5
+	VPSLLD $0x10, Y11, Y12
+	VPAND Y0, Y11, Y11
+	VMINPS Y12, Y6, Y13
+	VMINPS Y6, Y12, Y6
+	VPOR Y13, Y6, Y6
+	VMINPS Y11, Y5, Y12
+	VMINPS Y5, Y11, Y5
+	VPOR Y12, Y5, Y5
 	VMOVDQU 64(R9)(SI*1), Y11
-	VPSLLD  $0x10, Y11, Y12
-	VPAND   Y0, Y11, Y11
-	VMINPS  Y12, Y8, Y13
-	VMINPS  Y8, Y12, Y8
-	VPOR    Y13, Y8, Y8
-	VMINPS  Y11, Y7, Y12
-	VMINPS  Y7, Y11, Y7
-	VPOR    Y12, Y7, Y7
+	VPSLLD $0x10, Y11, Y12
+	VPAND Y0, Y11, Y11
+	VMINPS Y12, Y8, Y13
+	VMINPS Y8, Y12, Y8
+	VPOR Y13, Y8, Y8
+	VMINPS Y11, Y7, Y12
+	VMINPS Y7, Y11, Y7
+	VPOR Y12, Y7, Y7
 	VMOVDQU 96(R9)(SI*1), Y11
-	VPSLLD  $0x10, Y11, Y12
-	VPAND   Y0, Y11, Y11
-	VMINPS  Y12, Y10, Y13
-	VMINPS  Y10, Y12, Y10
-	VPOR    Y13, Y10, Y10
-	VMINPS  Y11, Y9, Y12
-	VMINPS  Y9, Y11, Y9
-	VPOR    Y12, Y9, Y9
-	MOVQ    $0x00000002, R12
-
-next511:
-	CMPQ    R12, BX
-	JE      all512
-	MOVQ    (DX)(R12*8), R11
+	VPSLLD $0x10, Y11, Y12
+	VPAND Y0, Y11, Y11
+	VMINPS Y12, Y10, Y13
+	VMINPS Y10, Y12, Y10
+	VPOR Y13, Y10, Y10
+	VMINPS Y11, Y9, Y12
+	VMINPS Y9, Y11, Y9
+	VPOR Y12, Y9, Y9
+	MOVQ $0x00000002, R12
+next4:
+	CMPQ R12, BX
+	JE all5
+	MOVQ (DX)(R12*8), R11
 	VMOVDQU (R11)(SI*1), Y11
-	VPSLLD  $0x10, Y11, Y12
-	VPAND   Y0, Y11, Y11
-	VMINPS  Y12, Y4, Y13
-	VMINPS  Y4, Y12, Y4
-	VPOR    Y13, Y4, Y4
-	VMINPS  Y11, Y3, Y12
-	VMINPS  Y3, Y11, Y3
-	VPOR    Y12, Y3, Y3
+	VPSLLD $0x10, Y11, Y12
+	VPAND Y0, Y11, Y11
+	VMINPS Y12, Y4, Y13
+	VMINPS Y4, Y12, Y4
+	VPOR Y13, Y4, Y4
+	VMINPS Y11, Y3, Y12
+	VMINPS Y3, Y11, Y3
+	VPOR Y12, Y3, Y3
 	VMOVDQU 32(R11)(SI*1), Y11
-	VPSLLD  $0x10, Y11, Y12
-	VPAND   Y0, Y11, Y11
-	VMINPS  Y12, Y6, Y13
-	VMINPS  Y6, Y12, Y6
-	VPOR    Y13, Y6, Y6
-	VMINPS  Y11, Y5, Y12
-	VMINPS  Y5, Y11, Y5
-	VPOR    Y12, Y5, Y5
+	VPSLLD $0x10, Y11, Y12
+	VPAND Y0, Y11, Y11
+	VMINPS Y12, Y6, Y13
+	VMINPS Y6, Y12, Y6
+	VPOR Y13, Y6, Y6
+	VMINPS Y11, Y5, Y12
+	VMINPS Y5, Y11, Y5
+	VPOR Y12, Y5, Y5
 	VMOVDQU 64(R11)(SI*1), Y11
-	VPSLLD  $0x10, Y11, Y12
-	VPAND   Y0, Y11, Y11
-	VMINPS  Y12, Y8, Y13
-	VMINPS  Y8, Y12, Y8
-	VPOR    Y13, Y8, Y8
-	VMINPS  Y11, Y7, Y12
-	VMINPS  Y7, Y11, Y7
-	VPOR    Y12, Y7, Y7
+	VPSLLD $0x10, Y11, Y12
+	VPAND Y0, Y11, Y11
+	VMINPS Y12, Y8, Y13
+	VMINPS Y8, Y12, Y8
+	VPOR Y13, Y8, Y8
+	VMINPS Y11, Y7, Y12
+	VMINPS Y7, Y11, Y7
+	VPOR Y12, Y7, Y7
 	VMOVDQU 96(R11)(SI*1), Y11
-	VPSLLD  $0x10, Y11, Y12
-	VPAND   Y0, Y11, Y11
-	VMINPS  Y12, Y10, Y13
-	VMINPS  Y10, Y12, Y10
-	VPOR    Y13, Y10, Y10
-	VMINPS  Y11, Y9, Y12
-	VMINPS  Y9, Y11, Y9
-	VPOR    Y12, Y9, Y9
-	INCQ    R12
-	JMP     next511
-
-all512:
-	VCMPPS    $0x03, Y4, Y3, Y11
-	VCMPPS    $0x03, Y6, Y5, Y12
-	VPOR      Y12, Y11, Y11
-	VCMPPS    $0x03, Y8, Y7, Y12
-	VPOR      Y12, Y11, Y11
-	VCMPPS    $0x03, Y10, Y9, Y12
-	VPOR      Y12, Y11, Y11
+	VPSLLD $0x10, Y11, Y12
+	VPAND Y0, Y11, Y11
+	VMINPS Y12, Y10, Y13
+	VMINPS Y10, Y12, Y10
+	VPOR Y13, Y10, Y10
+	VMINPS Y11, Y9, Y12
+	VMINPS Y9, Y11, Y9
+	VPOR Y12, Y9, Y9
+	INCQ R12
+	JMP next4
+all5:
+	VCMPPS $0x03, Y4, Y3, Y11
+	VCMPPS $0x03, Y6, Y5, Y12
+	VPOR Y12, Y11, Y11
+	VCMPPS $0x03, Y8, Y7, Y12
+	VPOR Y12, Y11, Y11
+	VCMPPS $0x03, Y10, Y9, Y12
+	VPOR Y12, Y11, Y11
 	VMOVMSKPS Y11, R11
-	TESTL     R11, R11
-	JNE       slow513
-	VPSRLD    $0x10, Y4, Y11
-	VPAND     Y2, Y11, Y11
-	VPADDD    Y1, Y11, Y11
-	VPADDD    Y4, Y11, Y11
-	VPSRLD    $0x10, Y3, Y4
-	VPAND     Y2, Y4, Y4
-	VPADDD    Y1, Y4, Y4
-	VPADDD    Y3, Y4, Y4
-	VPSRLD    $0x10, Y11, Y3
-	VPBLENDW  $0xaa, Y4, Y3, Y3
-	VPSRLD    $0x10, Y6, Y4
-	VPAND     Y2, Y4, Y4
-	VPADDD    Y1, Y4, Y4
-	VPADDD    Y6, Y4, Y4
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y5, Y6, Y6
-	VPSRLD    $0x10, Y4, Y4
-	VPBLENDW  $0xaa, Y6, Y4, Y4
-	VPSRLD    $0x10, Y8, Y5
-	VPAND     Y2, Y5, Y5
-	VPADDD    Y1, Y5, Y5
-	VPADDD    Y8, Y5, Y5
-	VPSRLD    $0x10, Y7, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y7, Y6, Y6
-	VPSRLD    $0x10, Y5, Y5
-	VPBLENDW  $0xaa, Y6, Y5, Y5
-	VPSRLD    $0x10, Y10, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y10, Y6, Y6
-	VPSRLD    $0x10, Y9, Y7
-	VPAND     Y2, Y7, Y7
-	VPADDD    Y1, Y7, Y7
-	VPADDD    Y9, Y7, Y7
-	VPSRLD    $0x10, Y6, Y6
-	VPBLENDW  $0xaa, Y7, Y6, Y6
-
-packed514:
+	TESTL R11, R11
+	JNE slow6
+	VPSRLD $0x10, Y4, Y11
+	VPAND Y2, Y11, Y11
+	VPADDD Y1, Y11, Y11
+	VPADDD Y4, Y11, Y11
+	VPSRLD $0x10, Y3, Y4
+	VPAND Y2, Y4, Y4
+	VPADDD Y1, Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPSRLD $0x10, Y11, Y3
+	VPBLENDW $0xaa, Y4, Y3, Y3
+	VPSRLD $0x10, Y6, Y4
+	VPAND Y2, Y4, Y4
+	VPADDD Y1, Y4, Y4
+	VPADDD Y6, Y4, Y4
+	VPSRLD $0x10, Y5, Y6
+	VPAND Y2, Y6, Y6
+	VPADDD Y1, Y6, Y6
+	VPADDD Y5, Y6, Y6
+	VPSRLD $0x10, Y4, Y4
+	VPBLENDW $0xaa, Y6, Y4, Y4
+	VPSRLD $0x10, Y8, Y5
+	VPAND Y2, Y5, Y5
+	VPADDD Y1, Y5, Y5
+	VPADDD Y8, Y5, Y5
+	VPSRLD $0x10, Y7, Y6
+	VPAND Y2, Y6, Y6
+	VPADDD Y1, Y6, Y6
+	VPADDD Y7, Y6, Y6
+	VPSRLD $0x10, Y5, Y5
+	VPBLENDW $0xaa, Y6, Y5, Y5
+	VPSRLD $0x10, Y10, Y6
+	VPAND Y2, Y6, Y6
+	VPADDD Y1, Y6, Y6
+	VPADDD Y10, Y6, Y6
+	VPSRLD $0x10, Y9, Y7
+	VPAND Y2, Y7, Y7
+	VPADDD Y1, Y7, Y7
+	VPADDD Y9, Y7, Y7
+	VPSRLD $0x10, Y6, Y6
+	VPBLENDW $0xaa, Y7, Y6, Y6
+packed7:
 	VMOVDQU Y3, (R10)(SI*1)
 	VMOVDQU Y4, 32(R10)(SI*1)
 	VMOVDQU Y5, 64(R10)(SI*1)
 	VMOVDQU Y6, 96(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next515:
-	CMPQ    R12, CX
-	JE      all516
-	MOVQ    (AX)(R12*8), R11
+	MOVQ $0x00000001, R12
+next8:
+	CMPQ R12, CX
+	JE all9
+	MOVQ (AX)(R12*8), R11
 	VMOVDQU Y3, (R11)(SI*1)
 	VMOVDQU Y4, 32(R11)(SI*1)
 	VMOVDQU Y5, 64(R11)(SI*1)
 	VMOVDQU Y6, 96(R11)(SI*1)
-	INCQ    R12
-	JMP     next515
-
-all516:
+	INCQ R12
+	JMP next8
+all9:
 	ADDQ $0x00000080, SI
 	SUBQ $0x00000080, DI
-	JMP  many508
-
-few509:
-	TESTQ   DI, DI
-	JLE     done510
+	JMP many1
+few2:
+	TESTQ DI, DI
+	JLE done3
 	VMOVDQU (R8)(SI*1), Y3
-	VPSLLD  $0x10, Y3, Y4
-	VPAND   Y0, Y3, Y3
+	VPSLLD $0x10, Y3, Y4
+	VPAND Y0, Y3, Y3
 	VMOVDQU (R9)(SI*1), Y5
-	VPSLLD  $0x10, Y5, Y6
-	VPAND   Y0, Y5, Y5
-	VMINPS  Y6, Y4, Y7
-	VMINPS  Y4, Y6, Y4
-	VPOR    Y7, Y4, Y4
-	VMINPS  Y5, Y3, Y6
-	VMINPS  Y3, Y5, Y3
-	VPOR    Y6, Y3, Y3
-	MOVQ    $0x00000002, R12
-
-next517:
-	CMPQ    R12, BX
-	JE      all518
-	MOVQ    (DX)(R12*8), R11
+	VPSLLD $0x10, Y5, Y6
+	VPAND Y0, Y5, Y5
+	VMINPS Y6, Y4, Y7
+	VMINPS Y4, Y6, Y4
+	VPOR Y7, Y4, Y4
+	VMINPS Y5, Y3, Y6
+	VMINPS Y3, Y5, Y3
+	VPOR Y6, Y3, Y3
+	MOVQ $0x00000002, R12
+next10:
+	CMPQ R12, BX
+	JE all11
+	MOVQ (DX)(R12*8), R11
 	VMOVDQU (R11)(SI*1), Y5
-	VPSLLD  $0x10, Y5, Y6
-	VPAND   Y0, Y5, Y5
-	VMINPS  Y6, Y4, Y7
-	VMINPS  Y4, Y6, Y4
-	VPOR    Y7, Y4, Y4
-	VMINPS  Y5, Y3, Y6
-	VMINPS  Y3, Y5, Y3
-	VPOR    Y6, Y3, Y3
-	INCQ    R12
-	JMP     next517
-
-all518:
-	VCMPPS    $0x03, Y4, Y3, Y5
+	VPSLLD $0x10, Y5, Y6
+	VPAND Y0, Y5, Y5
+	VMINPS Y6, Y4, Y7
+	VMINPS Y4, Y6, Y4
+	VPOR Y7, Y4, Y4
+	VMINPS Y5, Y3, Y6
+	VMINPS Y3, Y5, Y3
+	VPOR Y6, Y3, Y3
+	INCQ R12
+	JMP next10
+all11:
+	VCMPPS $0x03, Y4, Y3, Y5
 	VMOVMSKPS Y5, R11
-	TESTL     R11, R11
-	JNE       slow519
-	VPSRLD    $0x10, Y4, Y5
-	VPAND     Y2, Y5, Y5
-	VPADDD    Y1, Y5, Y5
-	VPADDD    Y4, Y5, Y5
-	VPSRLD    $0x10, Y3, Y4
-	VPAND     Y2, Y4, Y4
-	VPADDD    Y1, Y4, Y4
-	VPADDD    Y3, Y4, Y4
-	VPSRLD    $0x10, Y5, Y3
-	VPBLENDW  $0xaa, Y4, Y3, Y3
-
-packed520:
+	TESTL R11, R11
+	JNE slow12
+	VPSRLD $0x10, Y4, Y5
+	VPAND Y2, Y5, Y5
+	VPADDD Y1, Y5, Y5
+	VPADDD Y4, Y5, Y5
+	VPSRLD $0x10, Y3, Y4
+	VPAND Y2, Y4, Y4
+	VPADDD Y1, Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPSRLD $0x10, Y5, Y3
+	VPBLENDW $0xaa, Y4, Y3, Y3
+packed13:
 	VMOVDQU Y3, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next521:
-	CMPQ    R12, CX
-	JE      all522
-	MOVQ    (AX)(R12*8), R11
+	MOVQ $0x00000001, R12
+next14:
+	CMPQ R12, CX
+	JE all15
+	MOVQ (AX)(R12*8), R11
 	VMOVDQU Y3, (R11)(SI*1)
-	INCQ    R12
-	JMP     next521
-
-all522:
+	INCQ R12
+	JMP next14
+all15:
 	ADDQ $0x00000020, SI
 	SUBQ $0x00000020, DI
-	JMP  few509
-
-done510:
+	JMP few2
+done3:
 	VZEROUPPER
 	RET
-
-slow513:
-	MOVL         $0x7fc00000, R11
-	VMOVD        R11, X11
+slow6:
+	MOVL $0x7fc00000, R11
+	VMOVD R11, X11
 	VPBROADCASTD X11, Y11
-	VCMPPS       $0x03, Y4, Y4, Y12
-	VBLENDVPS    Y12, Y11, Y4, Y4
-	VCMPPS       $0x03, Y3, Y3, Y12
-	VBLENDVPS    Y12, Y11, Y3, Y3
-	VCMPPS       $0x03, Y6, Y6, Y12
-	VBLENDVPS    Y12, Y11, Y6, Y6
-	VCMPPS       $0x03, Y5, Y5, Y12
-	VBLENDVPS    Y12, Y11, Y5, Y5
-	VCMPPS       $0x03, Y8, Y8, Y12
-	VBLENDVPS    Y12, Y11, Y8, Y8
-	VCMPPS       $0x03, Y7, Y7, Y12
-	VBLENDVPS    Y12, Y11, Y7, Y7
-	VCMPPS       $0x03, Y10, Y10, Y12
-	VBLENDVPS    Y12, Y11, Y10, Y10
-	VCMPPS       $0x03, Y9, Y9, Y12
-	VBLENDVPS    Y12, Y11, Y9, Y9
-	VPSRLD       $0x10, Y4, Y11
-	VPAND        Y2, Y11, Y11
-	VPADDD       Y1, Y11, Y11
-	VPADDD       Y4, Y11, Y11
-	VPSRLD       $0x10, Y3, Y4
-	VPAND        Y2, Y4, Y4
-	VPADDD       Y1, Y4, Y4
-	VPADDD       Y3, Y4, Y4
-	VPSRLD       $0x10, Y11, Y3
-	VPBLENDW     $0xaa, Y4, Y3, Y3
-	VPSRLD       $0x10, Y6, Y4
-	VPAND        Y2, Y4, Y4
-	VPADDD       Y1, Y4, Y4
-	VPADDD       Y6, Y4, Y4
-	VPSRLD       $0x10, Y5, Y6
-	VPAND        Y2, Y6, Y6
-	VPADDD       Y1, Y6, Y6
-	VPADDD       Y5, Y6, Y6
-	VPSRLD       $0x10, Y4, Y4
-	VPBLENDW     $0xaa, Y6, Y4, Y4
-	VPSRLD       $0x10, Y8, Y5
-	VPAND        Y2, Y5, Y5
-	VPADDD       Y1, Y5, Y5
-	VPADDD       Y8, Y5, Y5
-	VPSRLD       $0x10, Y7, Y6
-	VPAND        Y2, Y6, Y6
-	VPADDD       Y1, Y6, Y6
-	VPADDD       Y7, Y6, Y6
-	VPSRLD       $0x10, Y5, Y5
-	VPBLENDW     $0xaa, Y6, Y5, Y5
-	VPSRLD       $0x10, Y10, Y6
-	VPAND        Y2, Y6, Y6
-	VPADDD       Y1, Y6, Y6
-	VPADDD       Y10, Y6, Y6
-	VPSRLD       $0x10, Y9, Y7
-	VPAND        Y2, Y7, Y7
-	VPADDD       Y1, Y7, Y7
-	VPADDD       Y9, Y7, Y7
-	VPSRLD       $0x10, Y6, Y6
-	VPBLENDW     $0xaa, Y7, Y6, Y6
-	JMP          packed514
-
-slow519:
-	MOVL         $0x7fc00000, R11
-	VMOVD        R11, X5
+	VCMPPS $0x03, Y4, Y4, Y12
+	VBLENDVPS Y12, Y11, Y4, Y4
+	VCMPPS $0x03, Y3, Y3, Y12
+	VBLENDVPS Y12, Y11, Y3, Y3
+	VCMPPS $0x03, Y6, Y6, Y12
+	VBLENDVPS Y12, Y11, Y6, Y6
+	VCMPPS $0x03, Y5, Y5, Y12
+	VBLENDVPS Y12, Y11, Y5, Y5
+	VCMPPS $0x03, Y8, Y8, Y12
+	VBLENDVPS Y12, Y11, Y8, Y8
+	VCMPPS $0x03, Y7, Y7, Y12
+	VBLENDVPS Y12, Y11, Y7, Y7
+	VCMPPS $0x03, Y10, Y10, Y12
+	VBLENDVPS Y12, Y11, Y10, Y10
+	VCMPPS $0x03, Y9, Y9, Y12
+	VBLENDVPS Y12, Y11, Y9, Y9
+	VPSRLD $0x10, Y4, Y11
+	VPAND Y2, Y11, Y11
+	VPADDD Y1, Y11, Y11
+	VPADDD Y4, Y11, Y11
+	VPSRLD $0x10, Y3, Y4
+	VPAND Y2, Y4, Y4
+	VPADDD Y1, Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPSRLD $0x10, Y11, Y3
+	VPBLENDW $0xaa, Y4, Y3, Y3
+	VPSRLD $0x10, Y6, Y4
+	VPAND Y2, Y4, Y4
+	VPADDD Y1, Y4, Y4
+	VPADDD Y6, Y4, Y4
+	VPSRLD $0x10, Y5, Y6
+	VPAND Y2, Y6, Y6
+	VPADDD Y1, Y6, Y6
+	VPADDD Y5, Y6, Y6
+	VPSRLD $0x10, Y4, Y4
+	VPBLENDW $0xaa, Y6, Y4, Y4
+	VPSRLD $0x10, Y8, Y5
+	VPAND Y2, Y5, Y5
+	VPADDD Y1, Y5, Y5
+	VPADDD Y8, Y5, Y5
+	VPSRLD $0x10, Y7, Y6
+	VPAND Y2, Y6, Y6
+	VPADDD Y1, Y6, Y6
+	VPADDD Y7, Y6, Y6
+	VPSRLD $0x10, Y5, Y5
+	VPBLENDW $0xaa, Y6, Y5, Y5
+	VPSRLD $0x10, Y10, Y6
+	VPAND Y2, Y6, Y6
+	VPADDD Y1, Y6, Y6
+	VPADDD Y10, Y6, Y6
+	VPSRLD $0x10, Y9, Y7
+	VPAND Y2, Y7, Y7
+	VPADDD Y1, Y7, Y7
+	VPADDD Y9, Y7, Y7
+	VPSRLD $0x10, Y6, Y6
+	VPBLENDW $0xaa, Y7, Y6, Y6
+	JMP packed7
+slow12:
+	MOVL $0x7fc00000, R11
+	VMOVD R11, X5
 	VPBROADCASTD X5, Y5
-	VCMPPS       $0x03, Y4, Y4, Y6
-	VBLENDVPS    Y6, Y5, Y4, Y4
-	VCMPPS       $0x03, Y3, Y3, Y6
-	VBLENDVPS    Y6, Y5, Y3, Y3
-	VPSRLD       $0x10, Y4, Y5
-	VPAND        Y2, Y5, Y5
-	VPADDD       Y1, Y5, Y5
-	VPADDD       Y4, Y5, Y5
-	VPSRLD       $0x10, Y3, Y4
-	VPAND        Y2, Y4, Y4
-	VPADDD       Y1, Y4, Y4
-	VPADDD       Y3, Y4, Y4
-	VPSRLD       $0x10, Y5, Y3
-	VPBLENDW     $0xaa, Y4, Y3, Y3
-	JMP          packed520
+	VCMPPS $0x03, Y4, Y4, Y6
+	VBLENDVPS Y6, Y5, Y4, Y4
+	VCMPPS $0x03, Y3, Y3, Y6
+	VBLENDVPS Y6, Y5, Y3, Y3
+	VPSRLD $0x10, Y4, Y5
+	VPAND Y2, Y5, Y5
+	VPADDD Y1, Y5, Y5
+	VPADDD Y4, Y5, Y5
+	VPSRLD $0x10, Y3, Y4
+	VPAND Y2, Y4, Y4
+	VPADDD Y1, Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPSRLD $0x10, Y5, Y3
+	VPBLENDW $0xaa, Y4, Y3, Y3
+	JMP packed13
 
 // func reduceMaxBF16AVX2(dsts []uintptr, srcs []uintptr, off int, n int)
 // Requires: AVX, AVX2
 TEXT ·reduceMaxBF16AVX2(SB), NOSPLIT, $0-64
-	MOVL         $0xffff0000, AX
-	VMOVD        AX, X0
+	MOVL $0xffff0000, AX
+	VMOVD AX, X0
 	VPBROADCASTD X0, Y0
-	MOVL         $0x00007fff, AX
-	VMOVD        AX, X1
+	MOVL $0x00007fff, AX
+	VMOVD AX, X1
 	VPBROADCASTD X1, Y1
-	MOVL         $0x00000001, AX
-	VMOVD        AX, X2
+	MOVL $0x00000001, AX
+	VMOVD AX, X2
 	VPBROADCASTD X2, Y2
-	MOVL         $0x00400000, AX
-	VMOVD        AX, X3
+	MOVL $0x00400000, AX
+	VMOVD AX, X3
 	VPBROADCASTD X3, Y3
-	MOVQ         dsts_base+0(FP), AX
-	MOVQ         dsts_len+8(FP), CX
-	MOVQ         srcs_base+24(FP), DX
-	MOVQ         srcs_len+32(FP), BX
-	MOVQ         off+48(FP), SI
-	MOVQ         n+56(FP), DI
-	MOVQ         (DX), R8
-	MOVQ         8(DX), R9
-	MOVQ         (AX), R10
-	SHLQ         $0x01, DI
-
-many523:
-	CMPQ    DI, $0x00000080
-	JL      few524
+	MOVQ dsts_base+0(FP), AX
+	MOVQ dsts_len+8(FP), CX
+	MOVQ srcs_base+24(FP), DX
+	MOVQ srcs_len+32(FP), BX
+	MOVQ off+48(FP), SI
+	MOVQ n+56(FP), DI
+	MOVQ (DX), R8
+	MOVQ 8(DX), R9
+	MOVQ (AX), R10
+	SHLQ $0x01, DI
+many1:
+	CMPQ DI, $0x00000080
+	JL few2
 	VMOVDQU (R8)(SI*1), Y3
-	VPSLLD  $0x10, Y3, Y4
-	VPAND   Y0, Y3, Y3
+	VPSLLD $0x10, Y3, Y4
+	VPAND Y0, Y3, Y3
 	VMOVDQU 32(R8)(SI*1), Y5
-	VPSLLD  $0x10, Y5, Y6
-	VPAND   Y0, Y5, Y5
+	VPSLLD $0x10, Y5, Y6
+	VPAND Y0, Y5, Y5
 	VMOVDQU 64(R8)(SI*1), Y7
-	VPSLLD  $0x10, Y7, Y8
-	VPAND   Y0, Y7, Y7
+	VPSLLD $0x10, Y7, Y8
+	VPAND Y0, Y7, Y7
 	VMOVDQU 96(R8)(SI*1), Y9
-	VPSLLD  $0x10, Y9, Y10
-	VPAND   Y0, Y9, Y9
+	VPSLLD $0x10, Y9, Y10
+	VPAND Y0, Y9, Y9
 	VMOVDQU (R9)(SI*1), Y11
-	VPSLLD  $0x10, Y11, Y12
-	VPAND   Y0, Y11, Y11
-	VCMPPS  $0x03, Y12, Y4, Y14
-	VMAXPS  Y12, Y4, Y13
-	VMAXPS  Y4, Y12, Y4
-	VPAND   Y13, Y4, Y4
-	VPOR    Y14, Y4, Y4
-	VCMPPS  $0x03, Y11, Y3, Y13
-	VMAXPS  Y11, Y3, Y12
-	VMAXPS  Y3, Y11, Y3
-	VPAND   Y12, Y3, Y3
-	VPOR    Y13, Y3, Y3
+	VPSLLD $0x10, Y11, Y12
+	VPAND Y0, Y11, Y11
+	VCMPPS $0x03, Y12, Y4, Y14
+	VMAXPS Y12, Y4, Y13
+	VMAXPS Y4, Y12, Y4
+	VPAND Y13, Y4, Y4
+	VPOR Y14, Y4, Y4
+	VCMPPS $0x03, Y11, Y3, Y13
+	VMAXPS Y11, Y3, Y12
+	VMAXPS Y3, Y11, Y3
+	VPAND Y12, Y3, Y3
+	VPOR Y13, Y3, Y3
 	VMOVDQU 32(R9)(SI*1), Y11
-	VPSLLD  $0x10, Y11, Y12
-	VPAND   Y0, Y11, Y11
-	VCMPPS  $0x03, Y12, Y6, Y14
-	VMAXPS  Y12, Y6, Y13
-	VMAXPS  Y6, Y12, Y6
-	VPAND   Y13, Y6, Y6
-	VPOR    Y14, Y6, Y6
-	VCMPPS  $0x03, Y11, Y5, Y13
-	VMAXPS  Y11, Y5, Y12
-	VMAXPS  Y5, Y11, Y5
-	VPAND   Y12, Y5, Y5
-	VPOR    Y13, Y5, Y5
+	VPSLLD $0x10, Y11, Y12
+	VPAND Y0, Y11, Y11
+	VCMPPS $0x03, Y12, Y6, Y14
+	VMAXPS Y12, Y6, Y13
+	VMAXPS Y6, Y12, Y6
+	VPAND Y13, Y6, Y6
+	VPOR Y14, Y6, Y6
+	VCMPPS $0x03, Y11, Y5, Y13
+	VMAXPS Y11, Y5, Y12
+	VMAXPS Y5, Y11, Y5
+	VPAND Y12, Y5, Y5
+	VPOR Y13, Y5, Y5
 	VMOVDQU 64(R9)(SI*1), Y11
-	VPSLLD  $0x10, Y11, Y12
-	VPAND   Y0, Y11, Y11
-	VCMPPS  $0x03, Y12, Y8, Y14
-	VMAXPS  Y12, Y8, Y13
-	VMAXPS  Y8, Y12, Y8
-	VPAND   Y13, Y8, Y8
-	VPOR    Y14, Y8, Y8
-	VCMPPS  $0x03, Y11, Y7, Y13
-	VMAXPS  Y11, Y7, Y12
-	VMAXPS  Y7, Y11, Y7
-	VPAND   Y12, Y7, Y7
-	VPOR    Y13, Y7, Y7
+	VPSLLD $0x10, Y11, Y12
+	VPAND Y0, Y11, Y11
+	VCMPPS $0x03, Y12, Y8, Y14
+	VMAXPS Y12, Y8, Y13
+	VMAXPS Y8, Y12, Y8
+	VPAND Y13, Y8, Y8
+	VPOR Y14, Y8, Y8
+	VCMPPS $0x03, Y11, Y7, Y13
+	VMAXPS Y11, Y7, Y12
+	VMAXPS Y7, Y11, Y7
+	VPAND Y12, Y7, Y7
+	VPOR Y13, Y7, Y7
 	VMOVDQU 96(R9)(SI*1), Y11
-	VPSLLD  $0x10, Y11, Y12
-	VPAND   Y0, Y11, Y11
-	VCMPPS  $0x03, Y12, Y10, Y14
-	VMAXPS  Y12, Y10, Y13
-	VMAXPS  Y10, Y12, Y10
-	VPAND   Y13, Y10, Y10
-	VPOR    Y14, Y10, Y10
-	VCMPPS  $0x03, Y11, Y9, Y13
-	VMAXPS  Y11, Y9, Y12
-	VMAXPS  Y9, Y11, Y9
-	VPAND   Y12, Y9, Y9
-	VPOR    Y13, Y9, Y9
-	MOVQ    $0x00000002, R12
-
-next526:
-	CMPQ    R12, BX
-	JE      all527
-	MOVQ    (DX)(R12*8), R11
+	VPSLLD $0x10, Y11, Y12
+	VPAND Y0, Y11, Y11
+	VCMPPS $0x03, Y12, Y10, Y14
+	VMAXPS Y12, Y10, Y13
+	VMAXPS Y10, Y12, Y10
+	VPAND Y13, Y10, Y10
+	VPOR Y14, Y10, Y10
+	VCMPPS $0x03, Y11, Y9, Y13
+	VMAXPS Y11, Y9, Y12
+	VMAXPS Y9, Y11, Y9
+	VPAND Y12, Y9, Y9
+	VPOR Y13, Y9, Y9
+	MOVQ $0x00000002, R12
+next4:
+	CMPQ R12, BX
+	JE all5
+	MOVQ (DX)(R12*8), R11
 	VMOVDQU (R11)(SI*1), Y11
-	VPSLLD  $0x10, Y11, Y12
-	VPAND   Y0, Y11, Y11
-	VCMPPS  $0x03, Y12, Y4, Y14
-	VMAXPS  Y12, Y4, Y13
-	VMAXPS  Y4, Y12, Y4
-	VPAND   Y13, Y4, Y4
-	VPOR    Y14, Y4, Y4
-	VCMPPS  $0x03, Y11, Y3, Y13
-	VMAXPS  Y11, Y3, Y12
-	VMAXPS  Y3, Y11, Y3
-	VPAND   Y12, Y3, Y3
-	VPOR    Y13, Y3, Y3
+	VPSLLD $0x10, Y11, Y12
+	VPAND Y0, Y11, Y11
+	VCMPPS $0x03, Y12, Y4, Y14
+	VMAXPS Y12, Y4, Y13
+	VMAXPS Y4, Y12, Y4
+	VPAND Y13, Y4, Y4
+	VPOR Y14, Y4, Y4
+	VCMPPS $0x03, Y11, Y3, Y13
+	VMAXPS Y11, Y3, Y12
+	VMAXPS Y3, Y11, Y3
+	VPAND Y12, Y3, Y3
+	VPOR Y13, Y3, Y3
 	VMOVDQU 32(R11)(SI*1), Y11
-	VPSLLD  $0x10, Y11, Y12
-	VPAND   Y0, Y11, Y11
-	VCMPPS  $0x03, Y12, Y6, Y14
-	VMAXPS  Y12, Y6, Y13
-	VMAXPS  Y6, Y12, Y6
-	VPAND   Y13, Y6, Y6
-	VPOR    Y14, Y6, Y6
-	VCMPPS  $0x03, Y11, Y5, Y13
-	VMAXPS  Y11, Y5, Y12
-	VMAXPS  Y5, Y11, Y5
-	VPAND   Y12, Y5, Y5
-	VPOR    Y13, Y5, Y5
+	VPSLLD $0x10, Y11, Y12
+	VPAND Y0, Y11, Y11
+	VCMPPS $0x03, Y12, Y6, Y14
+	VMAXPS Y12, Y6, Y13
+	VMAXPS Y6, Y12, Y6
+	VPAND Y13, Y6, Y6
+	VPOR Y14, Y6, Y6
+	VCMPPS $0x03, Y11, Y5, Y13
+	VMAXPS Y11, Y5, Y12
+	VMAXPS Y5, Y11, Y5
+	VPAND Y12, Y5, Y5
+	VPOR Y13, Y5, Y5
 	VMOVDQU 64(R11)(SI*1), Y11
-	VPSLLD  $0x10, Y11, Y12
-	VPAND   Y0, Y11, Y11
-	VCMPPS  $0x03, Y12, Y8, Y14
-	VMAXPS  Y12, Y8, Y13
-	VMAXPS  Y8, Y12, Y8
-	VPAND   Y13, Y8, Y8
-	VPOR    Y14, Y8, Y8
-	VCMPPS  $0x03, Y11, Y7, Y13
-	VMAXPS  Y11, Y7, Y12
-	VMAXPS  Y7, Y11, Y7
-	VPAND   Y12, Y7, Y7
-	VPOR    Y13, Y7, Y7
+	VPSLLD $0x10, Y11, Y12
+	VPAND Y0, Y11, Y11
+	VCMPPS $0x03, Y12, Y8, Y14
+	VMAXPS Y12, Y8, Y13
+	VMAXPS Y8, Y12, Y8
+	VPAND Y13, Y8, Y8
+	VPOR Y14, Y8, Y8
+	VCMPPS $0x03, Y11, Y7, Y13
+	VMAXPS Y11, Y7, Y12
+	VMAXPS Y7, Y11, Y7
+	VPAND Y12, Y7, Y7
+	VPOR Y13, Y7, Y7
 	VMOVDQU 96(R11)(SI*1), Y11
-	VPSLLD  $0x10, Y11, Y12
-	VPAND   Y0, Y11, Y11
-	VCMPPS  $0x03, Y12, Y10, Y14
-	VMAXPS  Y12, Y10, Y13
-	VMAXPS  Y10, Y12, Y10
-	VPAND   Y13, Y10, Y10
-	VPOR    Y14, Y10, Y10
-	VCMPPS  $0x03, Y11, Y9, Y13
-	VMAXPS  Y11, Y9, Y12
-	VMAXPS  Y9, Y11, Y9
-	VPAND   Y12, Y9, Y9
-	VPOR    Y13, Y9, Y9
-	INCQ    R12
-	JMP     next526
-
-all527:
-	VCMPPS    $0x03, Y4, Y3, Y11
-	VCMPPS    $0x03, Y6, Y5, Y12
-	VPOR      Y12, Y11, Y11
-	VCMPPS    $0x03, Y8, Y7, Y12
-	VPOR      Y12, Y11, Y11
-	VCMPPS    $0x03, Y10, Y9, Y12
-	VPOR      Y12, Y11, Y11
+	VPSLLD $0x10, Y11, Y12
+	VPAND Y0, Y11, Y11
+	VCMPPS $0x03, Y12, Y10, Y14
+	VMAXPS Y12, Y10, Y13
+	VMAXPS Y10, Y12, Y10
+	VPAND Y13, Y10, Y10
+	VPOR Y14, Y10, Y10
+	VCMPPS $0x03, Y11, Y9, Y13
+	VMAXPS Y11, Y9, Y12
+	VMAXPS Y9, Y11, Y9
+	VPAND Y12, Y9, Y9
+	VPOR Y13, Y9, Y9
+	INCQ R12
+	JMP next4
+all5:
+	VCMPPS $0x03, Y4, Y3, Y11
+	VCMPPS $0x03, Y6, Y5, Y12
+	VPOR Y12, Y11, Y11
+	VCMPPS $0x03, Y8, Y7, Y12
+	VPOR Y12, Y11, Y11
+	VCMPPS $0x03, Y10, Y9, Y12
+	VPOR Y12, Y11, Y11
 	VMOVMSKPS Y11, R11
-	TESTL     R11, R11
-	JNE       slow528
-	VPSRLD    $0x10, Y4, Y11
-	VPAND     Y2, Y11, Y11
-	VPADDD    Y1, Y11, Y11
-	VPADDD    Y4, Y11, Y11
-	VPSRLD    $0x10, Y3, Y4
-	VPAND     Y2, Y4, Y4
-	VPADDD    Y1, Y4, Y4
-	VPADDD    Y3, Y4, Y4
-	VPSRLD    $0x10, Y11, Y3
-	VPBLENDW  $0xaa, Y4, Y3, Y3
-	VPSRLD    $0x10, Y6, Y4
-	VPAND     Y2, Y4, Y4
-	VPADDD    Y1, Y4, Y4
-	VPADDD    Y6, Y4, Y4
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y5, Y6, Y6
-	VPSRLD    $0x10, Y4, Y4
-	VPBLENDW  $0xaa, Y6, Y4, Y4
-	VPSRLD    $0x10, Y8, Y5
-	VPAND     Y2, Y5, Y5
-	VPADDD    Y1, Y5, Y5
-	VPADDD    Y8, Y5, Y5
-	VPSRLD    $0x10, Y7, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y7, Y6, Y6
-	VPSRLD    $0x10, Y5, Y5
-	VPBLENDW  $0xaa, Y6, Y5, Y5
-	VPSRLD    $0x10, Y10, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y10, Y6, Y6
-	VPSRLD    $0x10, Y9, Y7
-	VPAND     Y2, Y7, Y7
-	VPADDD    Y1, Y7, Y7
-	VPADDD    Y9, Y7, Y7
-	VPSRLD    $0x10, Y6, Y6
-	VPBLENDW  $0xaa, Y7, Y6, Y6
-
-packed529:
+	TESTL R11, R11
+	JNE slow6
+	VPSRLD $0x10, Y4, Y11
+	VPAND Y2, Y11, Y11
+	VPADDD Y1, Y11, Y11
+	VPADDD Y4, Y11, Y11
+	VPSRLD $0x10, Y3, Y4
+	VPAND Y2, Y4, Y4
+	VPADDD Y1, Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPSRLD $0x10, Y11, Y3
+	VPBLENDW $0xaa, Y4, Y3, Y3
+	VPSRLD $0x10, Y6, Y4
+	VPAND Y2, Y4, Y4
+	VPADDD Y1, Y4, Y4
+	VPADDD Y6, Y4, Y4
+	VPSRLD $0x10, Y5, Y6
+	VPAND Y2, Y6, Y6
+	VPADDD Y1, Y6, Y6
+	VPADDD Y5, Y6, Y6
+	VPSRLD $0x10, Y4, Y4
+	VPBLENDW $0xaa, Y6, Y4, Y4
+	VPSRLD $0x10, Y8, Y5
+	VPAND Y2, Y5, Y5
+	VPADDD Y1, Y5, Y5
+	VPADDD Y8, Y5, Y5
+	VPSRLD $0x10, Y7, Y6
+	VPAND Y2, Y6, Y6
+	VPADDD Y1, Y6, Y6
+	VPADDD Y7, Y6, Y6
+	VPSRLD $0x10, Y5, Y5
+	VPBLENDW $0xaa, Y6, Y5, Y5
+	VPSRLD $0x10, Y10, Y6
+	VPAND Y2, Y6, Y6
+	VPADDD Y1, Y6, Y6
+	VPADDD Y10, Y6, Y6
+	VPSRLD $0x10, Y9, Y7
+	VPAND Y2, Y7, Y7
+	VPADDD Y1, Y7, Y7
+	VPADDD Y9, Y7, Y7
+	VPSRLD $0x10, Y6, Y6
+	VPBLENDW $0xaa, Y7, Y6, Y6
+packed7:
 	VMOVDQU Y3, (R10)(SI*1)
 	VMOVDQU Y4, 32(R10)(SI*1)
 	VMOVDQU Y5, 64(R10)(SI*1)
 	VMOVDQU Y6, 96(R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next530:
-	CMPQ    R12, CX
-	JE      all531
-	MOVQ    (AX)(R12*8), R11
+	MOVQ $0x00000001, R12
+next8:
+	CMPQ R12, CX
+	JE all9
+	MOVQ (AX)(R12*8), R11
 	VMOVDQU Y3, (R11)(SI*1)
 	VMOVDQU Y4, 32(R11)(SI*1)
 	VMOVDQU Y5, 64(R11)(SI*1)
 	VMOVDQU Y6, 96(R11)(SI*1)
-	INCQ    R12
-	JMP     next530
-
-all531:
+	INCQ R12
+	JMP next8
+all9:
 	ADDQ $0x00000080, SI
 	SUBQ $0x00000080, DI
-	JMP  many523
-
-few524:
-	TESTQ   DI, DI
-	JLE     done525
+	JMP many1
+few2:
+	TESTQ DI, DI
+	JLE done3
 	VMOVDQU (R8)(SI*1), Y3
-	VPSLLD  $0x10, Y3, Y4
-	VPAND   Y0, Y3, Y3
+	VPSLLD $0x10, Y3, Y4
+	VPAND Y0, Y3, Y3
 	VMOVDQU (R9)(SI*1), Y5
-	VPSLLD  $0x10, Y5, Y6
-	VPAND   Y0, Y5, Y5
-	VCMPPS  $0x03, Y6, Y4, Y8
-	VMAXPS  Y6, Y4, Y7
-	VMAXPS  Y4, Y6, Y4
-	VPAND   Y7, Y4, Y4
-	VPOR    Y8, Y4, Y4
-	VCMPPS  $0x03, Y5, Y3, Y7
-	VMAXPS  Y5, Y3, Y6
-	VMAXPS  Y3, Y5, Y3
-	VPAND   Y6, Y3, Y3
-	VPOR    Y7, Y3, Y3
-	MOVQ    $0x00000002, R12
-
-next532:
-	CMPQ    R12, BX
-	JE      all533
-	MOVQ    (DX)(R12*8), R11
+	VPSLLD $0x10, Y5, Y6
+	VPAND Y0, Y5, Y5
+	VCMPPS $0x03, Y6, Y4, Y8
+	VMAXPS Y6, Y4, Y7
+	VMAXPS Y4, Y6, Y4
+	VPAND Y7, Y4, Y4
+	VPOR Y8, Y4, Y4
+	VCMPPS $0x03, Y5, Y3, Y7
+	VMAXPS Y5, Y3, Y6
+	VMAXPS Y3, Y5, Y3
+	VPAND Y6, Y3, Y3
+	VPOR Y7, Y3, Y3
+	MOVQ $0x00000002, R12
+next10:
+	CMPQ R12, BX
+	JE all11
+	MOVQ (DX)(R12*8), R11
 	VMOVDQU (R11)(SI*1), Y5
-	VPSLLD  $0x10, Y5, Y6
-	VPAND   Y0, Y5, Y5
-	VCMPPS  $0x03, Y6, Y4, Y8
-	VMAXPS  Y6, Y4, Y7
-	VMAXPS  Y4, Y6, Y4
-	VPAND   Y7, Y4, Y4
-	VPOR    Y8, Y4, Y4
-	VCMPPS  $0x03, Y5, Y3, Y7
-	VMAXPS  Y5, Y3, Y6
-	VMAXPS  Y3, Y5, Y3
-	VPAND   Y6, Y3, Y3
-	VPOR    Y7, Y3, Y3
-	INCQ    R12
-	JMP     next532
-
-all533:
-	VCMPPS    $0x03, Y4, Y3, Y5
+	VPSLLD $0x10, Y5, Y6
+	VPAND Y0, Y5, Y5
+	VCMPPS $0x03, Y6, Y4, Y8
+	VMAXPS Y6, Y4, Y7
+	VMAXPS Y4, Y6, Y4
+	VPAND Y7, Y4, Y4
+	VPOR Y8, Y4, Y4
+	VCMPPS $0x03, Y5, Y3, Y7
+	VMAXPS Y5, Y3, Y6
+	VMAXPS Y3, Y5, Y3
+	VPAND Y6, Y3, Y3
+	VPOR Y7, Y3, Y3
+	INCQ R12
+	JMP next10
+all11:
+	VCMPPS $0x03, Y4, Y3, Y5
 	VMOVMSKPS Y5, R11
-	TESTL     R11, R11
-	JNE       slow534
-	VPSRLD    $0x10, Y4, Y5
-	VPAND     Y2, Y5, Y5
-	VPADDD    Y1, Y5, Y5
-	VPADDD    Y4, Y5, Y5
-	VPSRLD    $0x10, Y3, Y4
-	VPAND     Y2, Y4, Y4
-	VPADDD    Y1, Y4, Y4
-	VPADDD    Y3, Y4, Y4
-	VPSRLD    $0x10, Y5, Y3
-	VPBLENDW  $0xaa, Y4, Y3, Y3
-
-packed535:
+	TESTL R11, R11
+	JNE slow12
+	VPSRLD $0x10, Y4, Y5
+	VPAND Y2, Y5, Y5
+	VPADDD Y1, Y5, Y5
+	VPADDD Y4, Y5, Y5
+	VPSRLD $0x10, Y3, Y4
+	VPAND Y2, Y4, Y4
+	VPADDD Y1, Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPSRLD $0x10, Y5, Y3
+	VPBLENDW $0xaa, Y4, Y3, Y3
+packed13:
 	VMOVDQU Y3, (R10)(SI*1)
-	MOVQ    $0x00000001, R12
-
-next536:
-	CMPQ    R12, CX
-	JE      all537
-	MOVQ    (AX)(R12*8), R11
+	MOVQ $0x00000001, R12
+next14:
+	CMPQ R12, CX
+	JE all15
+	MOVQ (AX)(R12*8), R11
 	VMOVDQU Y3, (R11)(SI*1)
-	INCQ    R12
-	JMP     next536
-
-all537:
+	INCQ R12
+	JMP next14
+all15:
 	ADDQ $0x00000020, SI
 	SUBQ $0x00000020, DI
-	JMP  few524
-
-done525:
+	JMP few2
+done3:
 	VZEROUPPER
 	RET
-
-slow528:
-	MOVL         $0x7fc00000, R11
-	VMOVD        R11, X11
+slow6:
+	MOVL $0x7fc00000, R11
+	VMOVD R11, X11
 	VPBROADCASTD X11, Y11
-	VCMPPS       $0x03, Y4, Y4, Y12
-	VBLENDVPS    Y12, Y11, Y4, Y4
-	VCMPPS       $0x03, Y3, Y3, Y12
-	VBLENDVPS    Y12, Y11, Y3, Y3
-	VCMPPS       $0x03, Y6, Y6, Y12
-	VBLENDVPS    Y12, Y11, Y6, Y6
-	VCMPPS       $0x03, Y5, Y5, Y12
-	VBLENDVPS    Y12, Y11, Y5, Y5
-	VCMPPS       $0x03, Y8, Y8, Y12
-	VBLENDVPS    Y12, Y11, Y8, Y8
-	VCMPPS       $0x03, Y7, Y7, Y12
-	VBLENDVPS    Y12, Y11, Y7, Y7
-	VCMPPS       $0x03, Y10, Y10, Y12
-	VBLENDVPS    Y12, Y11, Y10, Y10
-	VCMPPS       $0x03, Y9, Y9, Y12
-	VBLENDVPS    Y12, Y11, Y9, Y9
-	VPSRLD       $0x10, Y4, Y11
-	VPAND        Y2, Y11, Y11
-	VPADDD       Y1, Y11, Y11
-	VPADDD       Y4, Y11, Y11
-	VPSRLD       $0x10, Y3, Y4
-	VPAND        Y2, Y4, Y4
-	VPADDD       Y1, Y4, Y4
-	VPADDD       Y3, Y4, Y4
-	VPSRLD       $0x10, Y11, Y3
-	VPBLENDW     $0xaa, Y4, Y3, Y3
-	VPSRLD       $0x10, Y6, Y4
-	VPAND        Y2, Y4, Y4
-	VPADDD       Y1, Y4, Y4
-	VPADDD       Y6, Y4, Y4
-	VPSRLD       $0x10, Y5, Y6
-	VPAND        Y2, Y6, Y6
-	VPADDD       Y1, Y6, Y6
-	VPADDD       Y5, Y6, Y6
-	VPSRLD       $0x10, Y4, Y4
-	VPBLENDW     $0xaa, Y6, Y4, Y4
-	VPSRLD       $0x10, Y8, Y5
-	VPAND        Y2, Y5, Y5
-	VPADDD       Y1, Y5, Y5
-	VPADDD       Y8, Y5, Y5
-	VPSRLD       $0x10, Y7, Y6
-	VPAND        Y2, Y6, Y6
-	VPADDD       Y1, Y6, Y6
-	VPADDD       Y7, Y6, Y6
-	VPSRLD       $0x10, Y5, Y5
-	VPBLENDW     $0xaa, Y6, Y5, Y5
-	VPSRLD       $0x10, Y10, Y6
-	VPAND        Y2, Y6, Y6
-	VPADDD       Y1, Y6, Y6
-	VPADDD       Y10, Y6, Y6
-	VPSRLD       $0x10, Y9, Y7
-	VPAND        Y2, Y7, Y7
-	VPADDD       Y1, Y7, Y7
-	VPADDD       Y9, Y7, Y7
-	VPSRLD       $0x10, Y6, Y6
-	VPBLENDW     $0xaa, Y7, Y6, Y6
-	JMP          packed529
-
-slow534:
-	MOVL         $0x7fc00000, R11
-	VMOVD        R11, X5
+	VCMPPS $0x03, Y4, Y4, Y12
+	VBLENDVPS Y12, Y11, Y4, Y4
+	VCMPPS $0x03, Y3, Y3, Y12
+	VBLENDVPS Y12, Y11, Y3, Y3
+	VCMPPS $0x03, Y6, Y6, Y12
+	VBLENDVPS Y12, Y11, Y6, Y6
+	VCMPPS $0x03, Y5, Y5, Y12
+	VBLENDVPS Y12, Y11, Y5, Y5
+	VCMPPS $0x03, Y8, Y8, Y12
+	VBLENDVPS Y12, Y11, Y8, Y8
+	VCMPPS $0x03, Y7, Y7, Y12
+	VBLENDVPS Y12, Y11, Y7, Y7
+	VCMPPS $0x03, Y10, Y10, Y12
+	VBLENDVPS Y12, Y11, Y10, Y10
+	VCMPPS $0x03, Y9, Y9, Y12
+	VBLENDVPS Y12, Y11, Y9, Y9
+	VPSRLD $0x10, Y4, Y11
+	VPAND Y2, Y11, Y11
+	VPADDD Y1, Y11, Y11
+	VPADDD Y4, Y11, Y11
+	VPSRLD $0x10, Y3, Y4
+	VPAND Y2, Y4, Y4
+	VPADDD Y1, Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPSRLD $0x10, Y11, Y3
+	VPBLENDW $0xaa, Y4, Y3, Y3
+	VPSRLD $0x10, Y6, Y4
+	VPAND Y2, Y4, Y4
+	VPADDD Y1, Y4, Y4
+	VPADDD Y6, Y4, Y4
+	VPSRLD $0x10, Y5, Y6
+	VPAND Y2, Y6, Y6
+	VPADDD Y1, Y6, Y6
+	VPADDD Y5, Y6, Y6
+	VPSRLD $0x10, Y4, Y4
+	VPBLENDW $0xaa, Y6, Y4, Y4
+	VPSRLD $0x10, Y8, Y5
+	VPAND Y2, Y5, Y5
+	VPADDD Y1, Y5, Y5
+	VPADDD Y8, Y5, Y5
+	VPSRLD $0x10, Y7, Y6
+	VPAND Y2, Y6, Y6
+	VPADDD Y1, Y6, Y6
+	VPADDD Y7, Y6, Y6
+	VPSRLD $0x10, Y5, Y5
+	VPBLENDW $0xaa, Y6, Y5, Y5
+	VPSRLD $0x10, Y10, Y6
+	VPAND Y2, Y6, Y6
+	VPADDD Y1, Y6, Y6
+	VPADDD Y10, Y6, Y6
+	VPSRLD $0x10, Y9, Y7
+	VPAND Y2, Y7, Y7
+	VPADDD Y1, Y7, Y7
+	VPADDD Y9, Y7, Y7
+	VPSRLD $0x10, Y6, Y6
+	VPBLENDW $0xaa, Y7, Y6, Y6
+	JMP packed7
+slow12:
+	MOVL $0x7fc00000, R11
+	VMOVD R11, X5
 	VPBROADCASTD X5, Y5
-	VCMPPS       $0x03, Y4, Y4, Y6
-	VBLENDVPS    Y6, Y5, Y4, Y4
-	VCMPPS       $0x03, Y3, Y3, Y6
-	VBLENDVPS    Y6, Y5, Y3, Y3
-	VPSRLD       $0x10, Y4, Y5
-	VPAND        Y2, Y5, Y5
-	VPADDD       Y1, Y5, Y5
-	VPADDD       Y4, Y5, Y5
-	VPSRLD       $0x10, Y3, Y4
-	VPAND        Y2, Y4, Y4
-	VPADDD       Y1, Y4, Y4
-	VPADDD       Y3, Y4, Y4
-	VPSRLD       $0x10, Y5, Y3
-	VPBLENDW     $0xaa, Y4, Y3, Y3
-	JMP          packed535
+	VCMPPS $0x03, Y4, Y4, Y6
+	VBLENDVPS Y6, Y5, Y4, Y4
+	VCMPPS $0x03, Y3, Y3, Y6
+	VBLENDVPS Y6, Y5, Y3, Y3
+	VPSRLD $0x10, Y4, Y5
+	VPAND Y2, Y5, Y5
+	VPADDD Y1, Y5, Y5
+	VPADDD Y4, Y5, Y5
+	VPSRLD $0x10, Y3, Y4
+	VPAND Y2, Y4, Y4
+	VPADDD Y1, Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPSRLD $0x10, Y5, Y3
+	VPBLENDW $0xaa, Y4, Y3, Y3
+	JMP packed13
 
 // func scaleF32AVX2(dst uintptr, src uintptr, n int, c float64)
 // Requires: AVX, AVX2
 TEXT ·scaleF32AVX2(SB), NOSPLIT, $0-32
-	MOVQ         dst+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         n+16(FP), DX
-	VMOVSD       c+24(FP), X0
-	VCVTSD2SS    X0, X0, X0
-	VBROADCASTSS X0, Y0
-	SHLQ         $0x02, DX
-
-many538:
-	CMPQ    DX, $0x00000100
-	JL      few539
-	VMOVDQU (CX), Y1
-	VMULPS  Y0, Y1, Y1
-	VMOVDQU Y1, (AX)
-	VMOVDQU 32(CX), Y1
-	VMULPS  Y0, Y1, Y1
-	VMOVDQU Y1, 32(AX)
-	VMOVDQU 64(CX), Y1
-	VMULPS  Y0, Y1, Y1
-	VMOVDQU Y1, 64(AX)
-	VMOVDQU 96(CX), Y1
-	VMULPS  Y0, Y1, Y1
-	VMOVDQU Y1, 96(AX)
-	VMOVDQU 128(CX), Y1
-	VMULPS  Y0, Y1, Y1
-	VMOVDQU Y1, 128(AX)
-	VMOVDQU 160(CX), Y1
-	VMULPS  Y0, Y1, Y1
-	VMOVDQU Y1, 160(AX)
-	VMOVDQU 192(CX), Y1
-	VMULPS  Y0, Y1, Y1
-	VMOVDQU Y1, 192(AX)
-	VMOVDQU 224(CX), Y1
-	VMULPS  Y0, Y1, Y1
-	VMOVDQU Y1, 224(AX)
-	ADDQ    $0x00000100, AX
-	ADDQ    $0x00000100, CX
-	SUBQ    $0x00000100, DX
-	JMP     many538
-
-few539:
-	TESTQ   DX, DX
-	JLE     done540
-	VMOVDQU (CX), Y1
-	VMULPS  Y0, Y1, Y1
-	VMOVDQU Y1, (AX)
-	ADDQ    $0x00000020, AX
-	ADDQ    $0x00000020, CX
-	SUBQ    $0x00000020, DX
-	JMP     few539
-
-done540:
-	VZEROUPPER
-	RET
+	scaleF32AVX2_BODY(VMULPS)
 
 // func divideF32AVX2(dst uintptr, src uintptr, n int, c float64)
 // Requires: AVX, AVX2
 TEXT ·divideF32AVX2(SB), NOSPLIT, $0-32
-	MOVQ         dst+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         n+16(FP), DX
-	VMOVSD       c+24(FP), X0
-	VCVTSD2SS    X0, X0, X0
-	VBROADCASTSS X0, Y0
-	SHLQ         $0x02, DX
-
-many541:
-	CMPQ    DX, $0x00000100
-	JL      few542
-	VMOVDQU (CX), Y1
-	VDIVPS  Y0, Y1, Y1
-	VMOVDQU Y1, (AX)
-	VMOVDQU 32(CX), Y1
-	VDIVPS  Y0, Y1, Y1
-	VMOVDQU Y1, 32(AX)
-	VMOVDQU 64(CX), Y1
-	VDIVPS  Y0, Y1, Y1
-	VMOVDQU Y1, 64(AX)
-	VMOVDQU 96(CX), Y1
-	VDIVPS  Y0, Y1, Y1
-	VMOVDQU Y1, 96(AX)
-	VMOVDQU 128(CX), Y1
-	VDIVPS  Y0, Y1, Y1
-	VMOVDQU Y1, 128(AX)
-	VMOVDQU 160(CX), Y1
-	VDIVPS  Y0, Y1, Y1
-	VMOVDQU Y1, 160(AX)
-	VMOVDQU 192(CX), Y1
-	VDIVPS  Y0, Y1, Y1
-	VMOVDQU Y1, 192(AX)
-	VMOVDQU 224(CX), Y1
-	VDIVPS  Y0, Y1, Y1
-	VMOVDQU Y1, 224(AX)
-	ADDQ    $0x00000100, AX
-	ADDQ    $0x00000100, CX
-	SUBQ    $0x00000100, DX
-	JMP     many541
-
-few542:
-	TESTQ   DX, DX
-	JLE     done543
-	VMOVDQU (CX), Y1
-	VDIVPS  Y0, Y1, Y1
-	VMOVDQU Y1, (AX)
-	ADDQ    $0x00000020, AX
-	ADDQ    $0x00000020, CX
-	SUBQ    $0x00000020, DX
-	JMP     few542
-
-done543:
-	VZEROUPPER
-	RET
+	scaleF32AVX2_BODY(VDIVPS)
 
 // func scaleF64AVX2(dst uintptr, src uintptr, n int, c float64)
 // Requires: AVX
 TEXT ·scaleF64AVX2(SB), NOSPLIT, $0-32
-	MOVQ         dst+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         n+16(FP), DX
-	VBROADCASTSD c+24(FP), Y0
-	SHLQ         $0x03, DX
-
-many544:
-	CMPQ    DX, $0x00000100
-	JL      few545
-	VMOVDQU (CX), Y1
-	VMULPD  Y0, Y1, Y1
-	VMOVDQU Y1, (AX)
-	VMOVDQU 32(CX), Y1
-	VMULPD  Y0, Y1, Y1
-	VMOVDQU Y1, 32(AX)
-	VMOVDQU 64(CX), Y1
-	VMULPD  Y0, Y1, Y1
-	VMOVDQU Y1, 64(AX)
-	VMOVDQU 96(CX), Y1
-	VMULPD  Y0, Y1, Y1
-	VMOVDQU Y1, 96(AX)
-	VMOVDQU 128(CX), Y1
-	VMULPD  Y0, Y1, Y1
-	VMOVDQU Y1, 128(AX)
-	VMOVDQU 160(CX), Y1
-	VMULPD  Y0, Y1, Y1
-	VMOVDQU Y1, 160(AX)
-	VMOVDQU 192(CX), Y1
-	VMULPD  Y0, Y1, Y1
-	VMOVDQU Y1, 192(AX)
-	VMOVDQU 224(CX), Y1
-	VMULPD  Y0, Y1, Y1
-	VMOVDQU Y1, 224(AX)
-	ADDQ    $0x00000100, AX
-	ADDQ    $0x00000100, CX
-	SUBQ    $0x00000100, DX
-	JMP     many544
-
-few545:
-	TESTQ   DX, DX
-	JLE     done546
-	VMOVDQU (CX), Y1
-	VMULPD  Y0, Y1, Y1
-	VMOVDQU Y1, (AX)
-	ADDQ    $0x00000020, AX
-	ADDQ    $0x00000020, CX
-	SUBQ    $0x00000020, DX
-	JMP     few545
-
-done546:
-	VZEROUPPER
-	RET
+	scaleF64AVX2_BODY(VMULPD)
 
 // func divideF64AVX2(dst uintptr, src uintptr, n int, c float64)
 // Requires: AVX
 TEXT ·divideF64AVX2(SB), NOSPLIT, $0-32
-	MOVQ         dst+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         n+16(FP), DX
-	VBROADCASTSD c+24(FP), Y0
-	SHLQ         $0x03, DX
-
-many547:
-	CMPQ    DX, $0x00000100
-	JL      few548
-	VMOVDQU (CX), Y1
-	VDIVPD  Y0, Y1, Y1
-	VMOVDQU Y1, (AX)
-	VMOVDQU 32(CX), Y1
-	VDIVPD  Y0, Y1, Y1
-	VMOVDQU Y1, 32(AX)
-	VMOVDQU 64(CX), Y1
-	VDIVPD  Y0, Y1, Y1
-	VMOVDQU Y1, 64(AX)
-	VMOVDQU 96(CX), Y1
-	VDIVPD  Y0, Y1, Y1
-	VMOVDQU Y1, 96(AX)
-	VMOVDQU 128(CX), Y1
-	VDIVPD  Y0, Y1, Y1
-	VMOVDQU Y1, 128(AX)
-	VMOVDQU 160(CX), Y1
-	VDIVPD  Y0, Y1, Y1
-	VMOVDQU Y1, 160(AX)
-	VMOVDQU 192(CX), Y1
-	VDIVPD  Y0, Y1, Y1
-	VMOVDQU Y1, 192(AX)
-	VMOVDQU 224(CX), Y1
-	VDIVPD  Y0, Y1, Y1
-	VMOVDQU Y1, 224(AX)
-	ADDQ    $0x00000100, AX
-	ADDQ    $0x00000100, CX
-	SUBQ    $0x00000100, DX
-	JMP     many547
-
-few548:
-	TESTQ   DX, DX
-	JLE     done549
-	VMOVDQU (CX), Y1
-	VDIVPD  Y0, Y1, Y1
-	VMOVDQU Y1, (AX)
-	ADDQ    $0x00000020, AX
-	ADDQ    $0x00000020, CX
-	SUBQ    $0x00000020, DX
-	JMP     few548
-
-done549:
-	VZEROUPPER
-	RET
+	scaleF64AVX2_BODY(VDIVPD)
 
 // func scaleF16AVX2(dst uintptr, src uintptr, n int, c float64)
 // Requires: AVX, AVX2, F16C
 TEXT ·scaleF16AVX2(SB), NOSPLIT, $0-32
-	MOVQ         dst+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         n+16(FP), DX
-	VMOVSD       c+24(FP), X0
-	VCVTSD2SS    X0, X0, X0
-	VBROADCASTSS X0, Y0
-	SHLQ         $0x01, DX
-
-many550:
-	CMPQ      DX, $0x00000080
-	JL        few551
-	VCVTPH2PS (CX), Y1
-	VCVTPH2PS 16(CX), Y2
-	VMULPS    Y0, Y1, Y1
-	VMULPS    Y0, Y2, Y2
-	VCVTPS2PH $0x00, Y1, X1
-	VCVTPS2PH $0x00, Y2, X2
-	VMOVDQU   X1, (AX)
-	VMOVDQU   X2, 16(AX)
-	VCVTPH2PS 32(CX), Y1
-	VCVTPH2PS 48(CX), Y2
-	VMULPS    Y0, Y1, Y1
-	VMULPS    Y0, Y2, Y2
-	VCVTPS2PH $0x00, Y1, X1
-	VCVTPS2PH $0x00, Y2, X2
-	VMOVDQU   X1, 32(AX)
-	VMOVDQU   X2, 48(AX)
-	VCVTPH2PS 64(CX), Y1
-	VCVTPH2PS 80(CX), Y2
-	VMULPS    Y0, Y1, Y1
-	VMULPS    Y0, Y2, Y2
-	VCVTPS2PH $0x00, Y1, X1
-	VCVTPS2PH $0x00, Y2, X2
-	VMOVDQU   X1, 64(AX)
-	VMOVDQU   X2, 80(AX)
-	VCVTPH2PS 96(CX), Y1
-	VCVTPH2PS 112(CX), Y2
-	VMULPS    Y0, Y1, Y1
-	VMULPS    Y0, Y2, Y2
-	VCVTPS2PH $0x00, Y1, X1
-	VCVTPS2PH $0x00, Y2, X2
-	VMOVDQU   X1, 96(AX)
-	VMOVDQU   X2, 112(AX)
-	ADDQ      $0x00000080, AX
-	ADDQ      $0x00000080, CX
-	SUBQ      $0x00000080, DX
-	JMP       many550
-
-few551:
-	TESTQ     DX, DX
-	JLE       done552
-	VCVTPH2PS (CX), Y1
-	VCVTPH2PS 16(CX), Y2
-	VMULPS    Y0, Y1, Y1
-	VMULPS    Y0, Y2, Y2
-	VCVTPS2PH $0x00, Y1, X1
-	VCVTPS2PH $0x00, Y2, X2
-	VMOVDQU   X1, (AX)
-	VMOVDQU   X2, 16(AX)
-	ADDQ      $0x00000020, AX
-	ADDQ      $0x00000020, CX
-	SUBQ      $0x00000020, DX
-	JMP       few551
-
-done552:
-	VZEROUPPER
-	RET
+	scaleF16AVX2_BODY(VMULPS)
 
 // func divideF16AVX2(dst uintptr, src uintptr, n int, c float64)
 // Requires: AVX, AVX2, F16C
 TEXT ·divideF16AVX2(SB), NOSPLIT, $0-32
-	MOVQ         dst+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         n+16(FP), DX
-	VMOVSD       c+24(FP), X0
-	VCVTSD2SS    X0, X0, X0
-	VBROADCASTSS X0, Y0
-	SHLQ         $0x01, DX
-
-many553:
-	CMPQ      DX, $0x00000080
-	JL        few554
-	VCVTPH2PS (CX), Y1
-	VCVTPH2PS 16(CX), Y2
-	VDIVPS    Y0, Y1, Y1
-	VDIVPS    Y0, Y2, Y2
-	VCVTPS2PH $0x00, Y1, X1
-	VCVTPS2PH $0x00, Y2, X2
-	VMOVDQU   X1, (AX)
-	VMOVDQU   X2, 16(AX)
-	VCVTPH2PS 32(CX), Y1
-	VCVTPH2PS 48(CX), Y2
-	VDIVPS    Y0, Y1, Y1
-	VDIVPS    Y0, Y2, Y2
-	VCVTPS2PH $0x00, Y1, X1
-	VCVTPS2PH $0x00, Y2, X2
-	VMOVDQU   X1, 32(AX)
-	VMOVDQU   X2, 48(AX)
-	VCVTPH2PS 64(CX), Y1
-	VCVTPH2PS 80(CX), Y2
-	VDIVPS    Y0, Y1, Y1
-	VDIVPS    Y0, Y2, Y2
-	VCVTPS2PH $0x00, Y1, X1
-	VCVTPS2PH $0x00, Y2, X2
-	VMOVDQU   X1, 64(AX)
-	VMOVDQU   X2, 80(AX)
-	VCVTPH2PS 96(CX), Y1
-	VCVTPH2PS 112(CX), Y2
-	VDIVPS    Y0, Y1, Y1
-	VDIVPS    Y0, Y2, Y2
-	VCVTPS2PH $0x00, Y1, X1
-	VCVTPS2PH $0x00, Y2, X2
-	VMOVDQU   X1, 96(AX)
-	VMOVDQU   X2, 112(AX)
-	ADDQ      $0x00000080, AX
-	ADDQ      $0x00000080, CX
-	SUBQ      $0x00000080, DX
-	JMP       many553
-
-few554:
-	TESTQ     DX, DX
-	JLE       done555
-	VCVTPH2PS (CX), Y1
-	VCVTPH2PS 16(CX), Y2
-	VDIVPS    Y0, Y1, Y1
-	VDIVPS    Y0, Y2, Y2
-	VCVTPS2PH $0x00, Y1, X1
-	VCVTPS2PH $0x00, Y2, X2
-	VMOVDQU   X1, (AX)
-	VMOVDQU   X2, 16(AX)
-	ADDQ      $0x00000020, AX
-	ADDQ      $0x00000020, CX
-	SUBQ      $0x00000020, DX
-	JMP       few554
-
-done555:
-	VZEROUPPER
-	RET
+	scaleF16AVX2_BODY(VDIVPS)
 
 // func scaleBF16AVX2(dst uintptr, src uintptr, n int, c float64)
 // Requires: AVX, AVX2
 TEXT ·scaleBF16AVX2(SB), NOSPLIT, $0-32
-	MOVQ         dst+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         n+16(FP), DX
-	MOVL         $0xffff0000, BX
-	VMOVD        BX, X0
-	VPBROADCASTD X0, Y0
-	MOVL         $0x00007fff, BX
-	VMOVD        BX, X1
-	VPBROADCASTD X1, Y1
-	MOVL         $0x00000001, BX
-	VMOVD        BX, X2
-	VPBROADCASTD X2, Y2
-	MOVL         $0x00400000, BX
-	VMOVD        BX, X3
-	VPBROADCASTD X3, Y3
-	VMOVSD       c+24(FP), X4
-	VCVTSD2SS    X4, X4, X4
-	VBROADCASTSS X4, Y4
-	SHLQ         $0x01, DX
-
-many556:
-	CMPQ      DX, $0x00000080
-	JL        few557
-	VMOVDQU   (CX), Y5
-	VPSLLD    $0x10, Y5, Y6
-	VPAND     Y0, Y5, Y5
-	VMULPS    Y4, Y6, Y6
-	VMULPS    Y4, Y5, Y5
-	VCMPPS    $0x03, Y6, Y5, Y7
-	VMOVMSKPS Y7, BX
-	TESTL     BX, BX
-	JNE       slow559
-	VPSRLD    $0x10, Y6, Y7
-	VPAND     Y2, Y7, Y7
-	VPADDD    Y1, Y7, Y7
-	VPADDD    Y6, Y7, Y7
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y5, Y6, Y6
-	VPSRLD    $0x10, Y7, Y5
-	VPBLENDW  $0xaa, Y6, Y5, Y5
-
-packed560:
-	VMOVDQU   Y5, (AX)
-	VMOVDQU   32(CX), Y5
-	VPSLLD    $0x10, Y5, Y6
-	VPAND     Y0, Y5, Y5
-	VMULPS    Y4, Y6, Y6
-	VMULPS    Y4, Y5, Y5
-	VCMPPS    $0x03, Y6, Y5, Y7
-	VMOVMSKPS Y7, BX
-	TESTL     BX, BX
-	JNE       slow561
-	VPSRLD    $0x10, Y6, Y7
-	VPAND     Y2, Y7, Y7
-	VPADDD    Y1, Y7, Y7
-	VPADDD    Y6, Y7, Y7
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y5, Y6, Y6
-	VPSRLD    $0x10, Y7, Y5
-	VPBLENDW  $0xaa, Y6, Y5, Y5
-
-packed562:
-	VMOVDQU   Y5, 32(AX)
-	VMOVDQU   64(CX), Y5
-	VPSLLD    $0x10, Y5, Y6
-	VPAND     Y0, Y5, Y5
-	VMULPS    Y4, Y6, Y6
-	VMULPS    Y4, Y5, Y5
-	VCMPPS    $0x03, Y6, Y5, Y7
-	VMOVMSKPS Y7, BX
-	TESTL     BX, BX
-	JNE       slow563
-	VPSRLD    $0x10, Y6, Y7
-	VPAND     Y2, Y7, Y7
-	VPADDD    Y1, Y7, Y7
-	VPADDD    Y6, Y7, Y7
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y5, Y6, Y6
-	VPSRLD    $0x10, Y7, Y5
-	VPBLENDW  $0xaa, Y6, Y5, Y5
-
-packed564:
-	VMOVDQU   Y5, 64(AX)
-	VMOVDQU   96(CX), Y5
-	VPSLLD    $0x10, Y5, Y6
-	VPAND     Y0, Y5, Y5
-	VMULPS    Y4, Y6, Y6
-	VMULPS    Y4, Y5, Y5
-	VCMPPS    $0x03, Y6, Y5, Y7
-	VMOVMSKPS Y7, BX
-	TESTL     BX, BX
-	JNE       slow565
-	VPSRLD    $0x10, Y6, Y7
-	VPAND     Y2, Y7, Y7
-	VPADDD    Y1, Y7, Y7
-	VPADDD    Y6, Y7, Y7
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y5, Y6, Y6
-	VPSRLD    $0x10, Y7, Y5
-	VPBLENDW  $0xaa, Y6, Y5, Y5
-
-packed566:
-	VMOVDQU Y5, 96(AX)
-	ADDQ    $0x00000080, AX
-	ADDQ    $0x00000080, CX
-	SUBQ    $0x00000080, DX
-	JMP     many556
-
-few557:
-	TESTQ     DX, DX
-	JLE       done558
-	VMOVDQU   (CX), Y5
-	VPSLLD    $0x10, Y5, Y6
-	VPAND     Y0, Y5, Y5
-	VMULPS    Y4, Y6, Y6
-	VMULPS    Y4, Y5, Y5
-	VCMPPS    $0x03, Y6, Y5, Y7
-	VMOVMSKPS Y7, BX
-	TESTL     BX, BX
-	JNE       slow567
-	VPSRLD    $0x10, Y6, Y7
-	VPAND     Y2, Y7, Y7
-	VPADDD    Y1, Y7, Y7
-	VPADDD    Y6, Y7, Y7
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y5, Y6, Y6
-	VPSRLD    $0x10, Y7, Y5
-	VPBLENDW  $0xaa, Y6, Y5, Y5
-
-packed568:
-	VMOVDQU Y5, (AX)
-	ADDQ    $0x00000020, AX
-	ADDQ    $0x00000020, CX
-	SUBQ    $0x00000020, DX
-	JMP     few557
-
-done558:
-	VZEROUPPER
-	RET
-
-slow559:
-	VPSRLD    $0x10, Y6, Y7
-	VPAND     Y2, Y7, Y7
-	VPADDD    Y1, Y7, Y7
-	VPADDD    Y6, Y7, Y7
-	VCMPPS    $0x03, Y6, Y6, Y8
-	VPOR      Y3, Y6, Y6
-	VBLENDVPS Y8, Y6, Y7, Y7
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y5, Y6, Y6
-	VCMPPS    $0x03, Y5, Y5, Y8
-	VPOR      Y3, Y5, Y5
-	VBLENDVPS Y8, Y5, Y6, Y6
-	VPSRLD    $0x10, Y7, Y5
-	VPBLENDW  $0xaa, Y6, Y5, Y5
-	JMP       packed560
-
-slow561:
-	VPSRLD    $0x10, Y6, Y7
-	VPAND     Y2, Y7, Y7
-	VPADDD    Y1, Y7, Y7
-	VPADDD    Y6, Y7, Y7
-	VCMPPS    $0x03, Y6, Y6, Y8
-	VPOR      Y3, Y6, Y6
-	VBLENDVPS Y8, Y6, Y7, Y7
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y5, Y6, Y6
-	VCMPPS    $0x03, Y5, Y5, Y8
-	VPOR      Y3, Y5, Y5
-	VBLENDVPS Y8, Y5, Y6, Y6
-	VPSRLD    $0x10, Y7, Y5
-	VPBLENDW  $0xaa, Y6, Y5, Y5
-	JMP       packed562
-
-slow563:
-	VPSRLD    $0x10, Y6, Y7
-	VPAND     Y2, Y7, Y7
-	VPADDD    Y1, Y7, Y7
-	VPADDD    Y6, Y7, Y7
-	VCMPPS    $0x03, Y6, Y6, Y8
-	VPOR      Y3, Y6, Y6
-	VBLENDVPS Y8, Y6, Y7, Y7
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y5, Y6, Y6
-	VCMPPS    $0x03, Y5, Y5, Y8
-	VPOR      Y3, Y5, Y5
-	VBLENDVPS Y8, Y5, Y6, Y6
-	VPSRLD    $0x10, Y7, Y5
-	VPBLENDW  $0xaa, Y6, Y5, Y5
-	JMP       packed564
-
-slow565:
-	VPSRLD    $0x10, Y6, Y7
-	VPAND     Y2, Y7, Y7
-	VPADDD    Y1, Y7, Y7
-	VPADDD    Y6, Y7, Y7
-	VCMPPS    $0x03, Y6, Y6, Y8
-	VPOR      Y3, Y6, Y6
-	VBLENDVPS Y8, Y6, Y7, Y7
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y5, Y6, Y6
-	VCMPPS    $0x03, Y5, Y5, Y8
-	VPOR      Y3, Y5, Y5
-	VBLENDVPS Y8, Y5, Y6, Y6
-	VPSRLD    $0x10, Y7, Y5
-	VPBLENDW  $0xaa, Y6, Y5, Y5
-	JMP       packed566
-
-slow567:
-	VPSRLD    $0x10, Y6, Y7
-	VPAND     Y2, Y7, Y7
-	VPADDD    Y1, Y7, Y7
-	VPADDD    Y6, Y7, Y7
-	VCMPPS    $0x03, Y6, Y6, Y8
-	VPOR      Y3, Y6, Y6
-	VBLENDVPS Y8, Y6, Y7, Y7
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y5, Y6, Y6
-	VCMPPS    $0x03, Y5, Y5, Y8
-	VPOR      Y3, Y5, Y5
-	VBLENDVPS Y8, Y5, Y6, Y6
-	VPSRLD    $0x10, Y7, Y5
-	VPBLENDW  $0xaa, Y6, Y5, Y5
-	JMP       packed568
+	scaleBF16AVX2_BODY(VMULPS)
 
 // func divideBF16AVX2(dst uintptr, src uintptr, n int, c float64)
 // Requires: AVX, AVX2
 TEXT ·divideBF16AVX2(SB), NOSPLIT, $0-32
-	MOVQ         dst+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         n+16(FP), DX
-	MOVL         $0xffff0000, BX
-	VMOVD        BX, X0
-	VPBROADCASTD X0, Y0
-	MOVL         $0x00007fff, BX
-	VMOVD        BX, X1
-	VPBROADCASTD X1, Y1
-	MOVL         $0x00000001, BX
-	VMOVD        BX, X2
-	VPBROADCASTD X2, Y2
-	MOVL         $0x00400000, BX
-	VMOVD        BX, X3
-	VPBROADCASTD X3, Y3
-	VMOVSD       c+24(FP), X4
-	VCVTSD2SS    X4, X4, X4
-	VBROADCASTSS X4, Y4
-	SHLQ         $0x01, DX
-
-many569:
-	CMPQ      DX, $0x00000080
-	JL        few570
-	VMOVDQU   (CX), Y5
-	VPSLLD    $0x10, Y5, Y6
-	VPAND     Y0, Y5, Y5
-	VDIVPS    Y4, Y6, Y6
-	VDIVPS    Y4, Y5, Y5
-	VCMPPS    $0x03, Y6, Y5, Y7
-	VMOVMSKPS Y7, BX
-	TESTL     BX, BX
-	JNE       slow572
-	VPSRLD    $0x10, Y6, Y7
-	VPAND     Y2, Y7, Y7
-	VPADDD    Y1, Y7, Y7
-	VPADDD    Y6, Y7, Y7
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y5, Y6, Y6
-	VPSRLD    $0x10, Y7, Y5
-	VPBLENDW  $0xaa, Y6, Y5, Y5
-
-packed573:
-	VMOVDQU   Y5, (AX)
-	VMOVDQU   32(CX), Y5
-	VPSLLD    $0x10, Y5, Y6
-	VPAND     Y0, Y5, Y5
-	VDIVPS    Y4, Y6, Y6
-	VDIVPS    Y4, Y5, Y5
-	VCMPPS    $0x03, Y6, Y5, Y7
-	VMOVMSKPS Y7, BX
-	TESTL     BX, BX
-	JNE       slow574
-	VPSRLD    $0x10, Y6, Y7
-	VPAND     Y2, Y7, Y7
-	VPADDD    Y1, Y7, Y7
-	VPADDD    Y6, Y7, Y7
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y5, Y6, Y6
-	VPSRLD    $0x10, Y7, Y5
-	VPBLENDW  $0xaa, Y6, Y5, Y5
-
-packed575:
-	VMOVDQU   Y5, 32(AX)
-	VMOVDQU   64(CX), Y5
-	VPSLLD    $0x10, Y5, Y6
-	VPAND     Y0, Y5, Y5
-	VDIVPS    Y4, Y6, Y6
-	VDIVPS    Y4, Y5, Y5
-	VCMPPS    $0x03, Y6, Y5, Y7
-	VMOVMSKPS Y7, BX
-	TESTL     BX, BX
-	JNE       slow576
-	VPSRLD    $0x10, Y6, Y7
-	VPAND     Y2, Y7, Y7
-	VPADDD    Y1, Y7, Y7
-	VPADDD    Y6, Y7, Y7
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y5, Y6, Y6
-	VPSRLD    $0x10, Y7, Y5
-	VPBLENDW  $0xaa, Y6, Y5, Y5
-
-packed577:
-	VMOVDQU   Y5, 64(AX)
-	VMOVDQU   96(CX), Y5
-	VPSLLD    $0x10, Y5, Y6
-	VPAND     Y0, Y5, Y5
-	VDIVPS    Y4, Y6, Y6
-	VDIVPS    Y4, Y5, Y5
-	VCMPPS    $0x03, Y6, Y5, Y7
-	VMOVMSKPS Y7, BX
-	TESTL     BX, BX
-	JNE       slow578
-	VPSRLD    $0x10, Y6, Y7
-	VPAND     Y2, Y7, Y7
-	VPADDD    Y1, Y7, Y7
-	VPADDD    Y6, Y7, Y7
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y5, Y6, Y6
-	VPSRLD    $0x10, Y7, Y5
-	VPBLENDW  $0xaa, Y6, Y5, Y5
-
-packed579:
-	VMOVDQU Y5, 96(AX)
-	ADDQ    $0x00000080, AX
-	ADDQ    $0x00000080, CX
-	SUBQ    $0x00000080, DX
-	JMP     many569
-
-few570:
-	TESTQ     DX, DX
-	JLE       done571
-	VMOVDQU   (CX), Y5
-	VPSLLD    $0x10, Y5, Y6
-	VPAND     Y0, Y5, Y5
-	VDIVPS    Y4, Y6, Y6
-	VDIVPS    Y4, Y5, Y5
-	VCMPPS    $0x03, Y6, Y5, Y7
-	VMOVMSKPS Y7, BX
-	TESTL     BX, BX
-	JNE       slow580
-	VPSRLD    $0x10, Y6, Y7
-	VPAND     Y2, Y7, Y7
-	VPADDD    Y1, Y7, Y7
-	VPADDD    Y6, Y7, Y7
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y5, Y6, Y6
-	VPSRLD    $0x10, Y7, Y5
-	VPBLENDW  $0xaa, Y6, Y5, Y5
-
-packed581:
-	VMOVDQU Y5, (AX)
-	ADDQ    $0x00000020, AX
-	ADDQ    $0x00000020, CX
-	SUBQ    $0x00000020, DX
-	JMP     few570
-
-done571:
-	VZEROUPPER
-	RET
-
-slow572:
-	VPSRLD    $0x10, Y6, Y7
-	VPAND     Y2, Y7, Y7
-	VPADDD    Y1, Y7, Y7
-	VPADDD    Y6, Y7, Y7
-	VCMPPS    $0x03, Y6, Y6, Y8
-	VPOR      Y3, Y6, Y6
-	VBLENDVPS Y8, Y6, Y7, Y7
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y5, Y6, Y6
-	VCMPPS    $0x03, Y5, Y5, Y8
-	VPOR      Y3, Y5, Y5
-	VBLENDVPS Y8, Y5, Y6, Y6
-	VPSRLD    $0x10, Y7, Y5
-	VPBLENDW  $0xaa, Y6, Y5, Y5
-	JMP       packed573
-
-slow574:
-	VPSRLD    $0x10, Y6, Y7
-	VPAND     Y2, Y7, Y7
-	VPADDD    Y1, Y7, Y7
-	VPADDD    Y6, Y7, Y7
-	VCMPPS    $0x03, Y6, Y6, Y8
-	VPOR      Y3, Y6, Y6
-	VBLENDVPS Y8, Y6, Y7, Y7
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y5, Y6, Y6
-	VCMPPS    $0x03, Y5, Y5, Y8
-	VPOR      Y3, Y5, Y5
-	VBLENDVPS Y8, Y5, Y6, Y6
-	VPSRLD    $0x10, Y7, Y5
-	VPBLENDW  $0xaa, Y6, Y5, Y5
-	JMP       packed575
-
-slow576:
-	VPSRLD    $0x10, Y6, Y7
-	VPAND     Y2, Y7, Y7
-	VPADDD    Y1, Y7, Y7
-	VPADDD    Y6, Y7, Y7
-	VCMPPS    $0x03, Y6, Y6, Y8
-	VPOR      Y3, Y6, Y6
-	VBLENDVPS Y8, Y6, Y7, Y7
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y5, Y6, Y6
-	VCMPPS    $0x03, Y5, Y5, Y8
-	VPOR      Y3, Y5, Y5
-	VBLENDVPS Y8, Y5, Y6, Y6
-	VPSRLD    $0x10, Y7, Y5
-	VPBLENDW  $0xaa, Y6, Y5, Y5
-	JMP       packed577
-
-slow578:
-	VPSRLD    $0x10, Y6, Y7
-	VPAND     Y2, Y7, Y7
-	VPADDD    Y1, Y7, Y7
-	VPADDD    Y6, Y7, Y7
-	VCMPPS    $0x03, Y6, Y6, Y8
-	VPOR      Y3, Y6, Y6
-	VBLENDVPS Y8, Y6, Y7, Y7
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y5, Y6, Y6
-	VCMPPS    $0x03, Y5, Y5, Y8
-	VPOR      Y3, Y5, Y5
-	VBLENDVPS Y8, Y5, Y6, Y6
-	VPSRLD    $0x10, Y7, Y5
-	VPBLENDW  $0xaa, Y6, Y5, Y5
-	JMP       packed579
-
-slow580:
-	VPSRLD    $0x10, Y6, Y7
-	VPAND     Y2, Y7, Y7
-	VPADDD    Y1, Y7, Y7
-	VPADDD    Y6, Y7, Y7
-	VCMPPS    $0x03, Y6, Y6, Y8
-	VPOR      Y3, Y6, Y6
-	VBLENDVPS Y8, Y6, Y7, Y7
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     Y2, Y6, Y6
-	VPADDD    Y1, Y6, Y6
-	VPADDD    Y5, Y6, Y6
-	VCMPPS    $0x03, Y5, Y5, Y8
-	VPOR      Y3, Y5, Y5
-	VBLENDVPS Y8, Y5, Y6, Y6
-	VPSRLD    $0x10, Y7, Y5
-	VPBLENDW  $0xaa, Y6, Y5, Y5
-	JMP       packed581
+	scaleBF16AVX2_BODY(VDIVPS)
 
 // func convertF16ToF32AVX2(dst uintptr, src uintptr, n int, c float64)
 // Requires: AVX, F16C
 TEXT ·convertF16ToF32AVX2(SB), NOSPLIT, $0-32
-	MOVQ dst+0(FP), AX
-	MOVQ src+8(FP), CX
-	MOVQ n+16(FP), DX
-	SHLQ $0x02, DX
+	convertF16ToF32AVX2_BODY($0x02, VCVTPH2PS)
 
-many582:
-	CMPQ      DX, $0x00000100
-	JL        few583
-	VCVTPH2PS (CX), Y0
-	VMOVDQU   Y0, (AX)
-	VCVTPH2PS 16(CX), Y0
-	VMOVDQU   Y0, 32(AX)
-	VCVTPH2PS 32(CX), Y0
-	VMOVDQU   Y0, 64(AX)
-	VCVTPH2PS 48(CX), Y0
-	VMOVDQU   Y0, 96(AX)
-	VCVTPH2PS 64(CX), Y0
-	VMOVDQU   Y0, 128(AX)
-	VCVTPH2PS 80(CX), Y0
-	VMOVDQU   Y0, 160(AX)
-	VCVTPH2PS 96(CX), Y0
-	VMOVDQU   Y0, 192(AX)
-	VCVTPH2PS 112(CX), Y0
-	VMOVDQU   Y0, 224(AX)
-	ADDQ      $0x00000100, AX
-	ADDQ      $0x00000080, CX
-	SUBQ      $0x00000100, DX
-	JMP       many582
-
-few583:
-	TESTQ     DX, DX
-	JLE       done584
-	VCVTPH2PS (CX), Y0
-	VMOVDQU   Y0, (AX)
-	ADDQ      $0x00000020, AX
-	ADDQ      $0x00000010, CX
-	SUBQ      $0x00000020, DX
-	JMP       few583
-
-done584:
-	VZEROUPPER
-	RET
+// func convertF32ToF64AVX2(dst uintptr, src uintptr, n int, c float64)
+// Requires: AVX
+TEXT ·convertF32ToF64AVX2(SB), NOSPLIT, $0-32
+	convertF16ToF32AVX2_BODY($0x03, VCVTPS2PD)
 
 // func convertBF16ToF32AVX2(dst uintptr, src uintptr, n int, c float64)
 // Requires: AVX, AVX2
@@ -8446,51 +4439,48 @@ TEXT ·convertBF16ToF32AVX2(SB), NOSPLIT, $0-32
 	MOVQ src+8(FP), CX
 	MOVQ n+16(FP), DX
 	SHLQ $0x02, DX
-
-many585:
-	CMPQ      DX, $0x00000100
-	JL        few586
+many1:
+	CMPQ DX, $0x00000100
+	JL few2
 	VPMOVZXWD (CX), Y0
-	VPSLLD    $0x10, Y0, Y0
-	VMOVDQU   Y0, (AX)
+	VPSLLD $0x10, Y0, Y0
+	VMOVDQU Y0, (AX)
 	VPMOVZXWD 16(CX), Y0
-	VPSLLD    $0x10, Y0, Y0
-	VMOVDQU   Y0, 32(AX)
+	VPSLLD $0x10, Y0, Y0
+	VMOVDQU Y0, 32(AX)
 	VPMOVZXWD 32(CX), Y0
-	VPSLLD    $0x10, Y0, Y0
-	VMOVDQU   Y0, 64(AX)
+	VPSLLD $0x10, Y0, Y0
+	VMOVDQU Y0, 64(AX)
 	VPMOVZXWD 48(CX), Y0
-	VPSLLD    $0x10, Y0, Y0
-	VMOVDQU   Y0, 96(AX)
+	VPSLLD $0x10, Y0, Y0
+	VMOVDQU Y0, 96(AX)
 	VPMOVZXWD 64(CX), Y0
-	VPSLLD    $0x10, Y0, Y0
-	VMOVDQU   Y0, 128(AX)
+	VPSLLD $0x10, Y0, Y0
+	VMOVDQU Y0, 128(AX)
 	VPMOVZXWD 80(CX), Y0
-	VPSLLD    $0x10, Y0, Y0
-	VMOVDQU   Y0, 160(AX)
+	VPSLLD $0x10, Y0, Y0
+	VMOVDQU Y0, 160(AX)
 	VPMOVZXWD 96(CX), Y0
-	VPSLLD    $0x10, Y0, Y0
-	VMOVDQU   Y0, 192(AX)
+	VPSLLD $0x10, Y0, Y0
+	VMOVDQU Y0, 192(AX)
 	VPMOVZXWD 112(CX), Y0
-	VPSLLD    $0x10, Y0, Y0
-	VMOVDQU   Y0, 224(AX)
-	ADDQ      $0x00000100, AX
-	ADDQ      $0x00000080, CX
-	SUBQ      $0x00000100, DX
-	JMP       many585
-
-few586:
-	TESTQ     DX, DX
-	JLE       done587
+	VPSLLD $0x10, Y0, Y0
+	VMOVDQU Y0, 224(AX)
+	ADDQ $0x00000100, AX
+	ADDQ $0x00000080, CX
+	SUBQ $0x00000100, DX
+	JMP many1
+few2:
+	TESTQ DX, DX
+	JLE done3
 	VPMOVZXWD (CX), Y0
-	VPSLLD    $0x10, Y0, Y0
-	VMOVDQU   Y0, (AX)
-	ADDQ      $0x00000020, AX
-	ADDQ      $0x00000010, CX
-	SUBQ      $0x00000020, DX
-	JMP       few586
-
-done587:
+	VPSLLD $0x10, Y0, Y0
+	VMOVDQU Y0, (AX)
+	ADDQ $0x00000020, AX
+	ADDQ $0x00000010, CX
+	SUBQ $0x00000020, DX
+	JMP few2
+done3:
 	VZEROUPPER
 	RET
 
@@ -8501,236 +4491,184 @@ TEXT ·convertF32ToF16AVX2(SB), NOSPLIT, $0-32
 	MOVQ src+8(FP), CX
 	MOVQ n+16(FP), DX
 	SHLQ $0x02, DX
-
-many588:
-	CMPQ      DX, $0x00000100
-	JL        few589
-	VMOVDQU   (CX), Y0
+many1:
+	CMPQ DX, $0x00000100
+	JL few2
+	VMOVDQU (CX), Y0
 	VCVTPS2PH $0x00, Y0, (AX)
-	VMOVDQU   32(CX), Y0
+	VMOVDQU 32(CX), Y0
 	VCVTPS2PH $0x00, Y0, 16(AX)
-	VMOVDQU   64(CX), Y0
+	VMOVDQU 64(CX), Y0
 	VCVTPS2PH $0x00, Y0, 32(AX)
-	VMOVDQU   96(CX), Y0
+	VMOVDQU 96(CX), Y0
 	VCVTPS2PH $0x00, Y0, 48(AX)
-	VMOVDQU   128(CX), Y0
+	VMOVDQU 128(CX), Y0
 	VCVTPS2PH $0x00, Y0, 64(AX)
-	VMOVDQU   160(CX), Y0
+	VMOVDQU 160(CX), Y0
 	VCVTPS2PH $0x00, Y0, 80(AX)
-	VMOVDQU   192(CX), Y0
+	VMOVDQU 192(CX), Y0
 	VCVTPS2PH $0x00, Y0, 96(AX)
-	VMOVDQU   224(CX), Y0
+	VMOVDQU 224(CX), Y0
 	VCVTPS2PH $0x00, Y0, 112(AX)
-	ADDQ      $0x00000080, AX
-	ADDQ      $0x00000100, CX
-	SUBQ      $0x00000100, DX
-	JMP       many588
-
-few589:
-	TESTQ     DX, DX
-	JLE       done590
-	VMOVDQU   (CX), Y0
+	ADDQ $0x00000080, AX
+	ADDQ $0x00000100, CX
+	SUBQ $0x00000100, DX
+	JMP many1
+few2:
+	TESTQ DX, DX
+	JLE done3
+	VMOVDQU (CX), Y0
 	VCVTPS2PH $0x00, Y0, (AX)
-	ADDQ      $0x00000010, AX
-	ADDQ      $0x00000020, CX
-	SUBQ      $0x00000020, DX
-	JMP       few589
-
-done590:
+	ADDQ $0x00000010, AX
+	ADDQ $0x00000020, CX
+	SUBQ $0x00000020, DX
+	JMP few2
+done3:
 	VZEROUPPER
 	RET
 
 // func convertF32ToBF16AVX2(dst uintptr, src uintptr, n int, c float64)
 // Requires: AVX, AVX2
 TEXT ·convertF32ToBF16AVX2(SB), NOSPLIT, $0-32
-	MOVQ         dst+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         n+16(FP), DX
-	MOVL         $0xffff0000, BX
-	VMOVD        BX, X0
-	VPBROADCASTD X0, Y0
-	MOVL         $0x00007fff, BX
-	VMOVD        BX, X0
-	VPBROADCASTD X0, Y0
-	MOVL         $0x00000001, BX
-	VMOVD        BX, X1
-	VPBROADCASTD X1, Y1
-	MOVL         $0x00400000, BX
-	VMOVD        BX, X2
-	VPBROADCASTD X2, Y2
-	SHLQ         $0x02, DX
-
-many591:
-	CMPQ      DX, $0x00000100
-	JL        few592
-	VMOVDQU   (CX), Y3
-	VPSRLD    $0x10, Y3, Y4
-	VPAND     Y1, Y4, Y4
-	VPADDD    Y0, Y4, Y4
-	VPADDD    Y3, Y4, Y4
-	VCMPPS    $0x03, Y3, Y3, Y5
-	VPOR      Y2, Y3, Y3
-	VBLENDVPS Y5, Y3, Y4, Y4
-	VPSRLD    $0x10, Y4, Y4
-	VPACKUSDW Y4, Y4, Y4
-	VPERMQ    $0x08, Y4, Y4
-	VMOVDQU   X4, (AX)
-	VMOVDQU   32(CX), Y3
-	VPSRLD    $0x10, Y3, Y4
-	VPAND     Y1, Y4, Y4
-	VPADDD    Y0, Y4, Y4
-	VPADDD    Y3, Y4, Y4
-	VCMPPS    $0x03, Y3, Y3, Y5
-	VPOR      Y2, Y3, Y3
-	VBLENDVPS Y5, Y3, Y4, Y4
-	VPSRLD    $0x10, Y4, Y4
-	VPACKUSDW Y4, Y4, Y4
-	VPERMQ    $0x08, Y4, Y4
-	VMOVDQU   X4, 16(AX)
-	VMOVDQU   64(CX), Y3
-	VPSRLD    $0x10, Y3, Y4
-	VPAND     Y1, Y4, Y4
-	VPADDD    Y0, Y4, Y4
-	VPADDD    Y3, Y4, Y4
-	VCMPPS    $0x03, Y3, Y3, Y5
-	VPOR      Y2, Y3, Y3
-	VBLENDVPS Y5, Y3, Y4, Y4
-	VPSRLD    $0x10, Y4, Y4
-	VPACKUSDW Y4, Y4, Y4
-	VPERMQ    $0x08, Y4, Y4
-	VMOVDQU   X4, 32(AX)
-	VMOVDQU   96(CX), Y3
-	VPSRLD    $0x10, Y3, Y4
-	VPAND     Y1, Y4, Y4
-	VPADDD    Y0, Y4, Y4
-	VPADDD    Y3, Y4, Y4
-	VCMPPS    $0x03, Y3, Y3, Y5
-	VPOR      Y2, Y3, Y3
-	VBLENDVPS Y5, Y3, Y4, Y4
-	VPSRLD    $0x10, Y4, Y4
-	VPACKUSDW Y4, Y4, Y4
-	VPERMQ    $0x08, Y4, Y4
-	VMOVDQU   X4, 48(AX)
-	VMOVDQU   128(CX), Y3
-	VPSRLD    $0x10, Y3, Y4
-	VPAND     Y1, Y4, Y4
-	VPADDD    Y0, Y4, Y4
-	VPADDD    Y3, Y4, Y4
-	VCMPPS    $0x03, Y3, Y3, Y5
-	VPOR      Y2, Y3, Y3
-	VBLENDVPS Y5, Y3, Y4, Y4
-	VPSRLD    $0x10, Y4, Y4
-	VPACKUSDW Y4, Y4, Y4
-	VPERMQ    $0x08, Y4, Y4
-	VMOVDQU   X4, 64(AX)
-	VMOVDQU   160(CX), Y3
-	VPSRLD    $0x10, Y3, Y4
-	VPAND     Y1, Y4, Y4
-	VPADDD    Y0, Y4, Y4
-	VPADDD    Y3, Y4, Y4
-	VCMPPS    $0x03, Y3, Y3, Y5
-	VPOR      Y2, Y3, Y3
-	VBLENDVPS Y5, Y3, Y4, Y4
-	VPSRLD    $0x10, Y4, Y4
-	VPACKUSDW Y4, Y4, Y4
-	VPERMQ    $0x08, Y4, Y4
-	VMOVDQU   X4, 80(AX)
-	VMOVDQU   192(CX), Y3
-	VPSRLD    $0x10, Y3, Y4
-	VPAND     Y1, Y4, Y4
-	VPADDD    Y0, Y4, Y4
-	VPADDD    Y3, Y4, Y4
-	VCMPPS    $0x03, Y3, Y3, Y5
-	VPOR      Y2, Y3, Y3
-	VBLENDVPS Y5, Y3, Y4, Y4
-	VPSRLD    $0x10, Y4, Y4
-	VPACKUSDW Y4, Y4, Y4
-	VPERMQ    $0x08, Y4, Y4
-	VMOVDQU   X4, 96(AX)
-	VMOVDQU   224(CX), Y3
-	VPSRLD    $0x10, Y3, Y4
-	VPAND     Y1, Y4, Y4
-	VPADDD    Y0, Y4, Y4
-	VPADDD    Y3, Y4, Y4
-	VCMPPS    $0x03, Y3, Y3, Y5
-	VPOR      Y2, Y3, Y3
-	VBLENDVPS Y5, Y3, Y4, Y4
-	VPSRLD    $0x10, Y4, Y4
-	VPACKUSDW Y4, Y4, Y4
-	VPERMQ    $0x08, Y4, Y4
-	VMOVDQU   X4, 112(AX)
-	ADDQ      $0x00000080, AX
-	ADDQ      $0x00000100, CX
-	SUBQ      $0x00000100, DX
-	JMP       many591
-
-few592:
-	TESTQ     DX, DX
-	JLE       done593
-	VMOVDQU   (CX), Y3
-	VPSRLD    $0x10, Y3, Y4
-	VPAND     Y1, Y4, Y4
-	VPADDD    Y0, Y4, Y4
-	VPADDD    Y3, Y4, Y4
-	VCMPPS    $0x03, Y3, Y3, Y5
-	VPOR      Y2, Y3, Y3
-	VBLENDVPS Y5, Y3, Y4, Y4
-	VPSRLD    $0x10, Y4, Y4
-	VPACKUSDW Y4, Y4, Y4
-	VPERMQ    $0x08, Y4, Y4
-	VMOVDQU   X4, (AX)
-	ADDQ      $0x00000010, AX
-	ADDQ      $0x00000020, CX
-	SUBQ      $0x00000020, DX
-	JMP       few592
-
-done593:
-	VZEROUPPER
-	RET
-
-// func convertF32ToF64AVX2(dst uintptr, src uintptr, n int, c float64)
-// Requires: AVX
-TEXT ·convertF32ToF64AVX2(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), AX
 	MOVQ src+8(FP), CX
 	MOVQ n+16(FP), DX
-	SHLQ $0x03, DX
-
-many594:
-	CMPQ      DX, $0x00000100
-	JL        few595
-	VCVTPS2PD (CX), Y0
-	VMOVDQU   Y0, (AX)
-	VCVTPS2PD 16(CX), Y0
-	VMOVDQU   Y0, 32(AX)
-	VCVTPS2PD 32(CX), Y0
-	VMOVDQU   Y0, 64(AX)
-	VCVTPS2PD 48(CX), Y0
-	VMOVDQU   Y0, 96(AX)
-	VCVTPS2PD 64(CX), Y0
-	VMOVDQU   Y0, 128(AX)
-	VCVTPS2PD 80(CX), Y0
-	VMOVDQU   Y0, 160(AX)
-	VCVTPS2PD 96(CX), Y0
-	VMOVDQU   Y0, 192(AX)
-	VCVTPS2PD 112(CX), Y0
-	VMOVDQU   Y0, 224(AX)
-	ADDQ      $0x00000100, AX
-	ADDQ      $0x00000080, CX
-	SUBQ      $0x00000100, DX
-	JMP       many594
-
-few595:
-	TESTQ     DX, DX
-	JLE       done596
-	VCVTPS2PD (CX), Y0
-	VMOVDQU   Y0, (AX)
-	ADDQ      $0x00000020, AX
-	ADDQ      $0x00000010, CX
-	SUBQ      $0x00000020, DX
-	JMP       few595
-
-done596:
+	MOVL $0xffff0000, BX
+	VMOVD BX, X0
+	VPBROADCASTD X0, Y0
+	MOVL $0x00007fff, BX
+	VMOVD BX, X0
+	VPBROADCASTD X0, Y0
+	MOVL $0x00000001, BX
+	VMOVD BX, X1
+	VPBROADCASTD X1, Y1
+	MOVL $0x00400000, BX
+	VMOVD BX, X2
+	VPBROADCASTD X2, Y2
+	SHLQ $0x02, DX
+many1:
+	CMPQ DX, $0x00000100
+	JL few2
+	VMOVDQU (CX), Y3
+	VPSRLD $0x10, Y3, Y4
+	VPAND Y1, Y4, Y4
+	VPADDD Y0, Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VCMPPS $0x03, Y3, Y3, Y5
+	VPOR Y2, Y3, Y3
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $0x10, Y4, Y4
+	VPACKUSDW Y4, Y4, Y4
+	VPERMQ $0x08, Y4, Y4
+	VMOVDQU X4, (AX)
+	VMOVDQU 32(CX), Y3
+	VPSRLD $0x10, Y3, Y4
+	VPAND Y1, Y4, Y4
+	VPADDD Y0, Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VCMPPS $0x03, Y3, Y3, Y5
+	VPOR Y2, Y3, Y3
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $0x10, Y4, Y4
+	VPACKUSDW Y4, Y4, Y4
+	VPERMQ $0x08, Y4, Y4
+	VMOVDQU X4, 16(AX)
+	VMOVDQU 64(CX), Y3
+	VPSRLD $0x10, Y3, Y4
+	VPAND Y1, Y4, Y4
+	VPADDD Y0, Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VCMPPS $0x03, Y3, Y3, Y5
+	VPOR Y2, Y3, Y3
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $0x10, Y4, Y4
+	VPACKUSDW Y4, Y4, Y4
+	VPERMQ $0x08, Y4, Y4
+	VMOVDQU X4, 32(AX)
+	VMOVDQU 96(CX), Y3
+	VPSRLD $0x10, Y3, Y4
+	VPAND Y1, Y4, Y4
+	VPADDD Y0, Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VCMPPS $0x03, Y3, Y3, Y5
+	VPOR Y2, Y3, Y3
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $0x10, Y4, Y4
+	VPACKUSDW Y4, Y4, Y4
+	VPERMQ $0x08, Y4, Y4
+	VMOVDQU X4, 48(AX)
+	VMOVDQU 128(CX), Y3
+	VPSRLD $0x10, Y3, Y4
+	VPAND Y1, Y4, Y4
+	VPADDD Y0, Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VCMPPS $0x03, Y3, Y3, Y5
+	VPOR Y2, Y3, Y3
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $0x10, Y4, Y4
+	VPACKUSDW Y4, Y4, Y4
+	VPERMQ $0x08, Y4, Y4
+	VMOVDQU X4, 64(AX)
+	VMOVDQU 160(CX), Y3
+	VPSRLD $0x10, Y3, Y4
+	VPAND Y1, Y4, Y4
+	VPADDD Y0, Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VCMPPS $0x03, Y3, Y3, Y5
+	VPOR Y2, Y3, Y3
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $0x10, Y4, Y4
+	VPACKUSDW Y4, Y4, Y4
+	VPERMQ $0x08, Y4, Y4
+	VMOVDQU X4, 80(AX)
+	VMOVDQU 192(CX), Y3
+	VPSRLD $0x10, Y3, Y4
+	VPAND Y1, Y4, Y4
+	VPADDD Y0, Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VCMPPS $0x03, Y3, Y3, Y5
+	VPOR Y2, Y3, Y3
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $0x10, Y4, Y4
+	VPACKUSDW Y4, Y4, Y4
+	VPERMQ $0x08, Y4, Y4
+	VMOVDQU X4, 96(AX)
+	VMOVDQU 224(CX), Y3
+	VPSRLD $0x10, Y3, Y4
+	VPAND Y1, Y4, Y4
+	VPADDD Y0, Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VCMPPS $0x03, Y3, Y3, Y5
+	VPOR Y2, Y3, Y3
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $0x10, Y4, Y4
+	VPACKUSDW Y4, Y4, Y4
+	VPERMQ $0x08, Y4, Y4
+	VMOVDQU X4, 112(AX)
+	ADDQ $0x00000080, AX
+	ADDQ $0x00000100, CX
+	SUBQ $0x00000100, DX
+	JMP many1
+few2:
+	TESTQ DX, DX
+	JLE done3
+	VMOVDQU (CX), Y3
+	VPSRLD $0x10, Y3, Y4
+	VPAND Y1, Y4, Y4
+	VPADDD Y0, Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VCMPPS $0x03, Y3, Y3, Y5
+	VPOR Y2, Y3, Y3
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $0x10, Y4, Y4
+	VPACKUSDW Y4, Y4, Y4
+	VPERMQ $0x08, Y4, Y4
+	VMOVDQU X4, (AX)
+	ADDQ $0x00000010, AX
+	ADDQ $0x00000020, CX
+	SUBQ $0x00000020, DX
+	JMP few2
+done3:
 	VZEROUPPER
 	RET
 
@@ -8741,51 +4679,48 @@ TEXT ·convertF64ToF32AVX2(SB), NOSPLIT, $0-32
 	MOVQ src+8(FP), CX
 	MOVQ n+16(FP), DX
 	SHLQ $0x03, DX
-
-many597:
-	CMPQ       DX, $0x00000100
-	JL         few598
-	VMOVDQU    (CX), Y0
+many1:
+	CMPQ DX, $0x00000100
+	JL few2
+	VMOVDQU (CX), Y0
 	VCVTPD2PSY Y0, X0
-	VMOVUPS    X0, (AX)
-	VMOVDQU    32(CX), Y0
+	VMOVUPS X0, (AX)
+	VMOVDQU 32(CX), Y0
 	VCVTPD2PSY Y0, X0
-	VMOVUPS    X0, 16(AX)
-	VMOVDQU    64(CX), Y0
+	VMOVUPS X0, 16(AX)
+	VMOVDQU 64(CX), Y0
 	VCVTPD2PSY Y0, X0
-	VMOVUPS    X0, 32(AX)
-	VMOVDQU    96(CX), Y0
+	VMOVUPS X0, 32(AX)
+	VMOVDQU 96(CX), Y0
 	VCVTPD2PSY Y0, X0
-	VMOVUPS    X0, 48(AX)
-	VMOVDQU    128(CX), Y0
+	VMOVUPS X0, 48(AX)
+	VMOVDQU 128(CX), Y0
 	VCVTPD2PSY Y0, X0
-	VMOVUPS    X0, 64(AX)
-	VMOVDQU    160(CX), Y0
+	VMOVUPS X0, 64(AX)
+	VMOVDQU 160(CX), Y0
 	VCVTPD2PSY Y0, X0
-	VMOVUPS    X0, 80(AX)
-	VMOVDQU    192(CX), Y0
+	VMOVUPS X0, 80(AX)
+	VMOVDQU 192(CX), Y0
 	VCVTPD2PSY Y0, X0
-	VMOVUPS    X0, 96(AX)
-	VMOVDQU    224(CX), Y0
+	VMOVUPS X0, 96(AX)
+	VMOVDQU 224(CX), Y0
 	VCVTPD2PSY Y0, X0
-	VMOVUPS    X0, 112(AX)
-	ADDQ       $0x00000080, AX
-	ADDQ       $0x00000100, CX
-	SUBQ       $0x00000100, DX
-	JMP        many597
-
-few598:
-	TESTQ      DX, DX
-	JLE        done599
-	VMOVDQU    (CX), Y0
+	VMOVUPS X0, 112(AX)
+	ADDQ $0x00000080, AX
+	ADDQ $0x00000100, CX
+	SUBQ $0x00000100, DX
+	JMP many1
+few2:
+	TESTQ DX, DX
+	JLE done3
+	VMOVDQU (CX), Y0
 	VCVTPD2PSY Y0, X0
-	VMOVUPS    X0, (AX)
-	ADDQ       $0x00000010, AX
-	ADDQ       $0x00000020, CX
-	SUBQ       $0x00000020, DX
-	JMP        few598
-
-done599:
+	VMOVUPS X0, (AX)
+	ADDQ $0x00000010, AX
+	ADDQ $0x00000020, CX
+	SUBQ $0x00000020, DX
+	JMP few2
+done3:
 	VZEROUPPER
 	RET
 
@@ -8795,24 +4730,22 @@ TEXT ·copyNTAVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), AX
 	MOVQ src+8(FP), CX
 	MOVQ bytes+16(FP), DX
-
-loop600:
-	TESTQ    DX, DX
-	JLE      done601
-	VMOVDQU  (CX), Y0
-	VMOVDQU  32(CX), Y1
-	VMOVDQU  64(CX), Y2
-	VMOVDQU  96(CX), Y3
+loop1:
+	TESTQ DX, DX
+	JLE done2
+	VMOVDQU (CX), Y0
+	VMOVDQU 32(CX), Y1
+	VMOVDQU 64(CX), Y2
+	VMOVDQU 96(CX), Y3
 	VMOVNTDQ Y0, (AX)
 	VMOVNTDQ Y1, 32(AX)
 	VMOVNTDQ Y2, 64(AX)
 	VMOVNTDQ Y3, 96(AX)
-	ADDQ     $0x00000080, CX
-	ADDQ     $0x00000080, AX
-	SUBQ     $0x00000080, DX
-	JMP      loop600
-
-done601:
+	ADDQ $0x00000080, CX
+	ADDQ $0x00000080, AX
+	SUBQ $0x00000080, DX
+	JMP loop1
+done2:
 	SFENCE
 	VZEROUPPER
 	RET

@@ -65,7 +65,7 @@ func generate() (map[string][]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		files[g.level()+"_amd64.s"] = text
+		files[g.level()+"_amd64.s"] = share(text)
 
 		text, err = format.Source(fmt.Appendf(nil, `%s
 package kern
@@ -143,6 +143,7 @@ func (g *gen) halfVec() reg.Register {
 // avo knows.
 func (g *gen) begin(name, doc, params, asm string) {
 	fmt.Fprintf(&g.decls, "// %s\n//\n//go:noescape\nfunc %s(%s)\n\n", doc, name, params)
+	g.labels = 0
 	g.Function(name)
 	g.Attributes(attr.NOSPLIT)
 	g.SignatureExpr("func(" + asm + ")")
