@@ -23,7 +23,6 @@ type (
 	EventHandle    uintptr
 	GraphHandle    uintptr
 	ExecHandle     uintptr // an instantiated graph
-	PoolHandle     uintptr
 	ModuleHandle   uintptr
 	FunctionHandle uintptr // of a module
 )

@@ -128,24 +128,6 @@ type Reserver interface {
 	Unmap(p Ptr, bytes int) error
 }
 
-// Pools is implemented by drivers that allocate in stream order.
-type Pools interface {
-	// PoolCreate makes a pool of a device's memory. It holds limit bytes at most, 0 meaning no limit, and keeps up to
-	// retain bytes of freed memory instead of returning them to the device.
-	PoolCreate(dev int, limit, retain int64) (PoolHandle, error)
-
-	// PoolDestroy ends a pool once its last memory is freed.
-	PoolDestroy(p PoolHandle) error
-
-	// PoolMalloc returns memory that work enqueued on s from now on may use. PoolFree takes it back behind the work enqueued on
-	// s so far: at once for s, and when that work is done for others.
-	PoolMalloc(p PoolHandle, s StreamHandle, bytes int) (Ptr, error)
-	PoolFree(ptr Ptr, s StreamHandle) error
-
-	// PoolInfo returns the bytes in use and the bytes held.
-	PoolInfo(p PoolHandle) (used, held int64, err error)
-}
-
 // Tracer is implemented by drivers that can tell what their devices did, and when.
 type Tracer interface {
 	// TraceStart begins to keep activities, and TraceStop ends it and returns them by start time. Work that was enqueued in

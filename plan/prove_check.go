@@ -102,3 +102,32 @@ func (p *prover) overlaps(r, pc int, s *Step) error {
 	}
 	return nil
 }
+
+// checkForm reports a step that has other places than its kind asks for.
+func (s *Step) checkForm() error {
+	src, dst := 0, 0 // required; -1: one or more
+	switch s.Kind {
+	case Send:
+		src = 1
+	case Recv:
+		dst = 1
+	case RecvReduce:
+		src, dst = 1, 1
+	case Copy:
+		src, dst = 1, -1
+	case Fold:
+		src, dst = -1, -1
+	}
+	fits := func(have, want int) bool { return have == want || want < 0 && have > 0 }
+	switch {
+	case s.Kind < Send || s.Kind > Await:
+		return fmt.Errorf("unknown kind of step %d", s.Kind)
+	case !fits(len(s.Src), src) || !fits(len(s.Dst), dst):
+		return fmt.Errorf("a %s does not have %d sources and %d destinations", s.Kind, len(s.Src), len(s.Dst))
+	case s.Final && s.Kind != Fold && s.Kind != RecvReduce:
+		return fmt.Errorf("a %s cannot be final", s.Kind)
+	case (s.Kind == Notify || s.Kind == Await) && s.Phase == 0:
+		return fmt.Errorf("phases grow from 1")
+	}
+	return nil
+}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 )
 
@@ -128,4 +129,11 @@ func builtin(a Algorithm, generate func(*Builder)) {
 	name := a.Name
 	a.Generate = func(q Request) (*Plan, error) { return Build(name, q, generate) }
 	Register(a)
+}
+
+// validName reports whether an algorithm's name can stand in hints and texts.
+func validName(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-.:", r))
+	})
 }

@@ -48,7 +48,6 @@ type Driver struct {
 	closed atomic.Bool
 
 	imports imports
-	pools   pools
 	ranges  reservations
 }
 
@@ -60,7 +59,6 @@ var (
 	_ device.IPCEvents   = (*Driver)(nil)
 	_ device.Peers       = (*Driver)(nil)
 	_ device.Reserver    = (*Driver)(nil)
-	_ device.Pools       = (*Driver)(nil)
 	_ device.Tracer      = (*Driver)(nil)
 	_ device.Closer      = (*Driver)(nil)
 )

@@ -74,8 +74,6 @@ func (d *Driver) Free(dev int, p device.Ptr) error {
 			return device.Errorf(device.ErrInvalidPointer, d.name(dev), "free", "%v belongs to another process: close it", p)
 		case a.Mapped != nil:
 			return device.Errorf(device.ErrInvalidPointer, d.name(dev), "free", "%v is reserved: unmap and release it", p)
-		case a.Owner != nil:
-			return device.Errorf(device.ErrInvalidPointer, d.name(dev), "free", "%v is of a pool: free it there", p)
 		}
 		return nil
 	})

@@ -81,7 +81,6 @@ func groups() []group {
 		{"IPC", "device.IPC", has[device.IPC], ipcCases},
 		{"IPCEvents", "device.IPCEvents", has[device.IPCEvents], ipcEventCases()},
 		{"Reserver", "device.Reserver", has[device.Reserver], reserverCases},
-		{"Pools", "device.Pools", has[device.Pools], poolCases},
 		{"Tracer", "device.Tracer", has[device.Tracer], tracerCases},
 		{"Programs", "", nil, programCases},
 	}

@@ -17,7 +17,6 @@ type Alloc struct {
 	Type    device.MemoryType
 	Device  int
 	Remote  bool
-	Owner   any    // the driver's own
 	Release func() // called once it has been removed and nobody holds it any more
 
 	// Mapped tells of an allocation with holes which range is present; nil if it has none.

@@ -286,34 +286,6 @@ func (s *stream) state() string {
 	return fmt.Sprintf("stream %#x is idle", uintptr(s.handle))
 }
 
-// StreamDevice returns the device of a stream that is not being captured.
-func (e *Engine) StreamDevice(op string, h device.StreamHandle) (dev int, err error) {
-	s, err := e.stream(op, h)
-	if err == nil {
-		err = s.refuseCaptured(op)
-	}
-	if err != nil {
-		return 0, err
-	}
-	return s.dev.index, nil
-}
-
-// After calls then when all work enqueued on the stream so far is done, before any later work. If there is no such work, as
-// for a stream that was destroyed, it doesn't, and returns false.
-func (e *Engine) After(h device.StreamHandle, then func()) bool {
-	s := e.streams.get(uintptr(h))
-	if s == nil {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.idle() {
-		return false
-	}
-	s.markLocked(&point{then: then})
-	return true
-}
-
 // Busy describes a stream that has work to do, empty if none has.
 func (e *Engine) Busy() string {
 	for _, d := range e.devs {

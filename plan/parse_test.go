@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Parse reads the text form of one plan. It checks the form alone; whether the
+// Parse reads the text form of one plan, as golden files and tests of wrong plans have it. It checks the form alone; whether the
 // plan is right, ProvePlans says.
 func Parse(text string) (*Plan, error) {
 	p := new(Plan)
@@ -32,13 +32,6 @@ func Parse(text string) (*Plan, error) {
 		return nil, errors.New("plan: no plan in an empty text")
 	}
 	return p, nil
-}
-
-// validName reports whether an algorithm's name can stand in hints and texts.
-func validName(s string) bool {
-	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-.:", r))
-	})
 }
 
 func (p *Plan) parseHeader(row string) error {
@@ -221,33 +214,4 @@ func (p *Plan) parseRef(text string) (r Ref, n int, err error) {
 	}
 	r.Off = start
 	return r, end - start, nil
-}
-
-// checkForm reports a step that has other places than its kind asks for.
-func (s *Step) checkForm() error {
-	src, dst := 0, 0 // required; -1: one or more
-	switch s.Kind {
-	case Send:
-		src = 1
-	case Recv:
-		dst = 1
-	case RecvReduce:
-		src, dst = 1, 1
-	case Copy:
-		src, dst = 1, -1
-	case Fold:
-		src, dst = -1, -1
-	}
-	fits := func(have, want int) bool { return have == want || want < 0 && have > 0 }
-	switch {
-	case s.Kind < Send || s.Kind > Await:
-		return fmt.Errorf("unknown kind of step %d", s.Kind)
-	case !fits(len(s.Src), src) || !fits(len(s.Dst), dst):
-		return fmt.Errorf("a %s does not have %d sources and %d destinations", s.Kind, len(s.Src), len(s.Dst))
-	case s.Final && s.Kind != Fold && s.Kind != RecvReduce:
-		return fmt.Errorf("a %s cannot be final", s.Kind)
-	case (s.Kind == Notify || s.Kind == Await) && s.Phase == 0:
-		return fmt.Errorf("phases grow from 1")
-	}
-	return nil
 }
