@@ -76,15 +76,3 @@ func TestCopyProbeSeesWrongMemory(t *testing.T) {
 		t.Error("an address without memory was accepted")
 	}
 }
-
-func TestRoff(t *testing.T) {
-	for text, want := range map[string]string{
-		"a-b":         `a\-b`,
-		`C:\x`:        `C:\ex`,
-		".so /etc\n'": "\\&.so /etc\n\\&'",
-	} {
-		if got := roff(text); got != want {
-			t.Errorf("roff(%q) = %q, want %q", text, got, want)
-		}
-	}
-}
