@@ -58,7 +58,7 @@ var paths = []path{
 	{name: "tcp, four connections", fabric: "tcp", hints: map[string]string{"fabric.connections": "4"}, never: oneSided},
 	{name: "tcp, announced", fabric: "tcp", hints: map[string]string{"fabric.eager": "0", "fabric.window": "0"}, never: oneSided},
 	{name: "tcp, pushed", fabric: "tcp", hints: map[string]string{"fabric.eager": "1048576", "fabric.buffer": "65536"}, never: oneSided},
-	{name: "shared memory off", fabric: "auto", hints: map[string]string{"fabric.shm": "off"}, never: oneSided},
+	{name: "shared memory off", fabric: "auto", hints: map[string]string{"fabric.near": "off"}, never: oneSided},
 	{name: "two levels on", fabric: "auto", hosts: true, worlds: []int{3, 4}, hints: map[string]string{"algorithm": byLevels}, runs: []string{"two_level"}},
 	{name: "two levels off", fabric: "auto", hosts: true, worlds: []int{3, 4}, hints: map[string]string{"algorithm": byMessages}, never: []string{"two_level"}},
 	{name: "device, mapped on", fabric: "shm", device: true, hints: map[string]string{"mapped": "on"}, mapped: "on", runs: []string{"direct"}},

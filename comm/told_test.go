@@ -16,7 +16,7 @@ import (
 
 // halting is a fabric whose control payloads wait at a gate.
 type halting struct {
-	fabric.Fabric
+	fabric.Messenger
 	gate   chan struct{} // nil: open
 	closed atomic.Bool
 }
@@ -25,26 +25,29 @@ func (h *halting) Control(peer int, payload []byte) error {
 	if h.gate != nil {
 		<-h.gate
 	}
-	return h.Fabric.Control(peer, payload)
+	return h.Messenger.Control(peer, payload)
 }
 
 func (h *halting) Close(ctx context.Context) error {
 	h.closed.Store(true)
-	return h.Fabric.Close(ctx)
+	return h.Messenger.Close(ctx)
 }
 
 var haltingFabrics sync.Map // by the option "name"
 
 func init() {
-	fabric.Register("halting", func(ctx context.Context, c fabric.Config) (fabric.Fabric, error) {
+	fabric.Register("halting", fabric.Driver{Open: func(ctx context.Context, c fabric.Config) (fabric.Fabric, error) {
 		name := c.Options["name"]
 		c.Options = maps.Clone(c.Options)
 		delete(c.Options, "name")
 		f, err := fabric.Open(ctx, "mem", c)
-		h := &halting{Fabric: f}
+		if err != nil {
+			return nil, err
+		}
+		h := &halting{Messenger: f.(fabric.Messenger)}
 		haltingFabrics.Store(name, h)
-		return h, err
-	})
+		return h, nil
+	}})
 }
 
 // TestToldBeforeLeaving has a communicator that has broken fail an operation, and finalizes it, while the others are being told why, which

@@ -30,7 +30,7 @@ func (s starved) Space(ctx context.Context, id uint32, members []int, stageBytes
 }
 
 func init() {
-	fabric.Register("starved", func(ctx context.Context, c fabric.Config) (fabric.Fabric, error) {
+	fabric.Register("starved", fabric.Driver{Open: func(ctx context.Context, c fabric.Config) (fabric.Fabric, error) {
 		c.Options = maps.Clone(c.Options)
 		var left int
 		fmt.Sscan(c.Options["left"], &left)
@@ -47,11 +47,11 @@ func init() {
 			return nil, err
 		}
 		return struct {
-			fabric.Fabric
+			fabric.Messenger
 			fabric.Placer
 			fabric.Sharer
-		}{f, f.(fabric.Placer), starved{f.(fabric.Sharer), &left}}, nil
-	})
+		}{f.(fabric.Messenger), f.(fabric.Placer), starved{f.(fabric.Sharer), &left}}, nil
+	}})
 }
 
 // TestCanNotOpen has one of four ranks fail to make its part of a communicator, of the world or of a split: it says why,

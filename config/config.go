@@ -25,8 +25,9 @@ type Config struct {
 	// HostID overrides the identity by which ranks decide whether they share a host; empty: found out from the kernel.
 	HostID string // CHORUS_HOST_ID
 
-	// Fabric is how bytes move between ranks.
-	Fabric Fabric // CHORUS_FABRIC
+	// Fabric names how bytes move between ranks: auto (shared memory within a host, TCP between hosts), shm, tcp, or another one
+	// that the program has.
+	Fabric string // CHORUS_FABRIC
 
 	// Interface lists network interfaces, by name or by network (10.1.0.0/16): TCP links bind the address of the first that is
 	// there; empty: the one that routes to the rendezvous.
@@ -138,15 +139,6 @@ const (
 	PlainNone Plain = "none" // nobody's, if there is a secret
 	PlainUser Plain = "user" // those of processes of the same user on the same host, who could read the secret anyway
 	PlainAny  Plain = "any"  // everybody's
-)
-
-// Fabric names a way to move bytes between ranks.
-type Fabric string
-
-const (
-	FabricAuto Fabric = "auto" // shared memory within a host, TCP between hosts
-	FabricSHM  Fabric = "shm"  // shared memory only: an error if a peer is on another host
-	FabricTCP  Fabric = "tcp"  // TCP only, within a host too
 )
 
 // WaitPolicy names how a rank waits for a word in shared memory to change.

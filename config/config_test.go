@@ -25,7 +25,7 @@ func TestDefaults(t *testing.T) {
 	got := *c
 	got.vars = nil
 	want := Config{
-		Timeout: 600 * time.Second, Log: slog.LevelWarn, Fabric: FabricAuto, TCPConnections: 2,
+		Timeout: 600 * time.Second, Log: slog.LevelWarn, Fabric: "auto", TCPConnections: 2,
 		SHMStageBytes: 8 << 20, WaitPolicy: WaitAuto, CMA: CMAAuto, Kernels: KernelsAuto, Calibration: "off",
 		DeviceAutoload: true, AccInteDevices: 2, AccInteMemory: 4 << 30, AccIntePeers: true, Record: 1024,
 		AllocConf: DefaultAllocator(), CUDAAllocConf: DefaultAllocator(), StorePlain: PlainUser,
@@ -50,7 +50,7 @@ var samples = map[string]struct {
 	"TORCHCOMM_TIMEOUT_SECONDS":      {"1.5", 1500 * time.Millisecond, []string{"0", "-1", "NaN", "1e300", "10s", "inf"}},
 	"CHORUS_LOG":                     {"debug", slog.LevelDebug, []string{"loud", "-4"}},
 	"CHORUS_HOST_ID":                 {"rack7", "rack7", nil},
-	"CHORUS_FABRIC":                  {"TCP", FabricTCP, []string{"ucx", "tcp,shm"}},
+	"CHORUS_FABRIC":                  {"TCP", "tcp", []string{"tcp,shm", "tcp shm"}},
 	"CHORUS_INTERFACE":               {"eth1", "eth1", nil},
 	"CHORUS_ADDR":                    {"fd00::7", netip.MustParseAddr("fd00::7"), []string{"localhost", "0.0.0.0", "10.0.0.1:80", "ff02::1"}},
 	"CHORUS_ADVERTISE":               {"192.0.2.7,fd00::7", "192.0.2.7,fd00::7", []string{"node7", "192.0.2.7:80", "0.0.0.0", "192.0.2.7,"}},
@@ -153,7 +153,7 @@ func TestTheSecretIsNotShown(t *testing.T) {
 }
 
 func TestEveryBadVariableIsNamed(t *testing.T) {
-	_, err := Load(from(map[string]string{"CHORUS_FABRIC": "x", "CHORUS_CMA": "y"}))
+	_, err := Load(from(map[string]string{"CHORUS_FABRIC": "x,y", "CHORUS_CMA": "y"}))
 	for _, want := range []string{"CHORUS_FABRIC", "CHORUS_CMA"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v does not name %s", err, want)
@@ -202,4 +202,20 @@ func FuzzParseBytes(f *testing.F) {
 			t.Errorf("ParseBytes(%q) = %d, %v", s, n, err)
 		}
 	})
+}
+
+// TestFabricOptions passes on what variables set for fabrics, and nothing else.
+func TestFabricOptions(t *testing.T) {
+	c, err := Load(from(map[string]string{"CHORUS_ADDR": "10.0.0.7", "CHORUS_WAIT_POLICY": "BLOCK", "CHORUS_LOG": "debug", "CHORUS_PORTS": ""}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := c.FabricOptions(), map[string]string{"addr": "10.0.0.7", "wait": "BLOCK"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("options %v, want %v", got, want)
+	}
+	for name := range fabricOptions {
+		if _, ok := samples[name]; !ok {
+			t.Errorf("there is no variable %s", name)
+		}
+	}
 }

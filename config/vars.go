@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // Origin says where the value of a variable comes from.
@@ -39,6 +40,23 @@ type spec struct {
 	set            func(c *Config, text string) error
 }
 
+// fabricOptions names the options of fabrics that variables set. Which of them a fabric has is the fabric's to say.
+var fabricOptions = map[string]string{
+	"CHORUS_INTERFACE": "interface", "CHORUS_ADDR": "addr", "CHORUS_ADVERTISE": "advertise", "CHORUS_PORTS": "ports",
+	"CHORUS_TCP_CONNECTIONS": "connections", "CHORUS_WAIT_POLICY": "wait", "CHORUS_CMA": "cma",
+}
+
+// FabricOptions returns the options of fabrics that the environment sets, by name.
+func (c *Config) FabricOptions() map[string]string {
+	set := map[string]string{}
+	for _, v := range c.vars {
+		if name := fabricOptions[v.Name]; name != "" && v.Origin != Default {
+			set[name] = v.Value
+		}
+	}
+	return set
+}
+
 // secretVar is the one variable whose value is not shown.
 const secretVar = "CHORUS_SECRET"
 
@@ -62,8 +80,8 @@ var specs = []spec{
 		func(c *Config, s string) error { return setLevel(&c.Log, s) }},
 	{"CHORUS_HOST_ID", "", "identity by which ranks decide whether they share a host; empty: found out from the kernel",
 		func(c *Config, s string) error { c.HostID = s; return nil }},
-	{"CHORUS_FABRIC", string(FabricAuto), "how bytes move between ranks: auto, shm or tcp",
-		func(c *Config, s string) error { return setChoice(&c.Fabric, s, FabricAuto, FabricSHM, FabricTCP) }},
+	{"CHORUS_FABRIC", "auto", "how bytes move between ranks: auto, shm, tcp, or another fabric that the program has",
+		func(c *Config, s string) error { return setName(&c.Fabric, s) }},
 	{"CHORUS_INTERFACE", "", "network interfaces for TCP links, by name or network (eth1,10.1.0.0/16), the first that is there; empty: the one that routes to the rendezvous",
 		func(c *Config, s string) error { c.Interface = s; return nil }},
 	{"CHORUS_ADDR", "", "IP address that TCP links bind and publish; empty: chosen by interface or route",
@@ -138,6 +156,15 @@ func setChoice[T ~string](field *T, text string, choices ...T) error {
 		names[i] = string(c)
 	}
 	return fmt.Errorf("want one of %s", strings.Join(names, ", "))
+}
+
+// setName accepts one word.
+func setName(field *string, text string) error {
+	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '-' && r != '_' }) {
+		return errors.New("want one name")
+	}
+	*field = strings.ToLower(text)
+	return nil
 }
 
 // setFile accepts off, on, or a path, which has a slash.

@@ -34,9 +34,9 @@ func ExampleOpen() {
 		st.Close()
 	}
 	// Output:
-	// hello by tcp
-	// hello by shm
-	// hello by shm
+	// hello from rank 0 by tcp
+	// hello from rank 0 by shm
+	// hello from rank 0 by auto
 }
 
 // greet is rank 0, which sends, or rank 1, which receives.
@@ -67,6 +67,6 @@ func greet(ctx context.Context, name string, rank int, st store.Store) error {
 	if err := f.Wait(m, w); err != nil {
 		return err
 	}
-	fmt.Printf("%s by %s\n", buf[:m.N], f.Path(0))
+	fmt.Printf("%s from rank %d by %s\n", buf[:m.N], m.From, name)
 	return nil
 }

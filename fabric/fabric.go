@@ -3,21 +3,16 @@ package fabric
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"runtime"
-	"sort"
-	"sync"
 	"time"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/secure"
 )
 
-// Fabric is one rank's links to the other ranks of a job. All methods may be
+// Fabric is one rank's links to the other ranks of a job: all that a fabric must have. All methods may be
 // called from any goroutine.
 type Fabric interface {
-	// Name is the name under which the fabric is registered.
-	Name() string
 	// Rank and Size place this rank; they never change.
 	Rank() int
 	Size() int
@@ -29,7 +24,8 @@ type Fabric interface {
 	// AnySource, into m.Buf. The buffer may not be touched until m is done.
 	// Shorter messages are allowed (m.N tells); a longer one is refused with
 	// *TruncatedError and leaves the buffer as it was. Messages still to come from, or
-	// go to, a peer that died or closed fail with *PeerError.
+	// go to, a peer that died or closed fail with *PeerError. In the lane Collective a message
+	// whose description isn't its receive's is refused with *MismatchError.
 	Recv(m *Msg)
 	// Wait drives progress until m is done, and returns m.Err; or returns w's
 	// reason to give up, with m still posted.
@@ -38,35 +34,41 @@ type Fabric interface {
 	// the fabric no longer touches its buffer. Afterwards m is done.
 	Cancel(m *Msg)
 
-	// Announce says which collective a communicator is in: a message of another
-	// operation under the same number is then reported to the Handler even if
-	// nothing is posted that it would match. Announced returns what was said of one of the
-	// communicator's last operations; Matcher keeps 256. Forget ends a communicator.
-	Announce(comm uint32, tag uint64, desc *Desc)
-	Announced(comm uint32, tag uint64) (desc Desc, known bool)
-	Forget(comm uint32)
-
-	// Control sends a small out-of-band payload (at most MaxControl bytes) to
-	// the peer's Handler. It doesn't wait for the peer and overtakes posted messages
-	// where it can. Close doesn't withdraw it.
-	Control(peer int, payload []byte) error
-	// Handle installs the receiver of events. It must be called before the
-	// first Send, Recv or Space.
-	Handle(h Handler)
-
-	// Path tells how bytes reach the peer: "mem", "shm", "tcp", "self".
-	Path(peer int) string
-	// Hosts returns for each rank the number of its host, as plan.Topology
-	// defines it; ranks with equal numbers can share memory if the fabric is a Sharer.
-	Hosts() []int
-
 	// Close says goodbye to the peers and frees all resources. Messages still
 	// posted complete with ErrClosed. A peer that closes is not lost.
 	Close(ctx context.Context) error
 }
 
+// Announcer is a Fabric that tells what happens outside of posted messages. The Matcher of package transport does it for a fabric.
+type Announcer interface {
+	Fabric
+	// Handle installs the receiver of events. It must be called before the
+	// first Send, Recv or Space.
+	Handle(h Handler)
+	// Announce says which collective a communicator is in: a message of another
+	// operation under the same number is then reported to the Handler even if
+	// nothing is posted that it would match. Announced returns what was said of one of the
+	// communicator's last operations, 256 at least. Forget ends a communicator.
+	Announce(comm uint32, tag uint64, desc *Desc)
+	Announced(comm uint32, tag uint64) (desc Desc, known bool)
+	Forget(comm uint32)
+}
+
+// Messenger is an Announcer with a way for control payloads beside that of messages. transport.Extend makes one of any
+// Fabric, whose control payloads are messages like others.
+type Messenger interface {
+	Announcer
+	// Control sends a small out-of-band payload (at most MaxControl bytes) to
+	// the peer's Handler. It doesn't wait for the peer and overtakes posted messages
+	// where it can. Close doesn't withdraw it.
+	Control(peer int, payload []byte) error
+}
+
 // Sharer is implemented by fabrics whose ranks of one host share memory.
 type Sharer interface {
+	// Hosts returns for each rank the number of its host, as plan.Topology
+	// defines it; ranks with equal numbers share memory.
+	Hosts() []int
 	// Space opens the shared memory of communicator comm for members, which are
 	// ascending ranks of this host including this one. Every member must call
 	// it with equal arguments. stageBytes of scratch are set up per member.
@@ -111,8 +113,10 @@ type Config struct {
 	Security secure.Policy
 	// Timeout bounds opening and every connect; 0 means DefaultTimeout.
 	Timeout time.Duration
-	// Options are the fabric's own settings, by name; unknown names are an error.
+	// Options are the fabric's own settings, by name; an unknown name is an error.
 	Options map[string]string
+	// Defaults are settings for whichever fabric has them: those that this one doesn't know are left out, and Options win.
+	Defaults map[string]string
 }
 
 // HostCores returns Cores, or what it is by default.
@@ -120,56 +124,3 @@ func (c Config) HostCores() int { return cmp.Or(c.Cores, runtime.NumCPU()) }
 
 // DefaultTimeout bounds what has no deadline of its own.
 const DefaultTimeout = 600 * time.Second
-
-// Opener opens this rank's end of a fabric. Every rank calls it.
-type Opener func(ctx context.Context, c Config) (Fabric, error)
-
-var (
-	openersMu sync.RWMutex
-	openers   = map[string]Opener{}
-)
-
-// Register makes a fabric available under a name. It panics if the name is taken.
-func Register(name string, open Opener) {
-	openersMu.Lock()
-	defer openersMu.Unlock()
-	if _, dup := openers[name]; dup {
-		panic("fabric: Register called twice for " + name)
-	}
-	openers[name] = open
-}
-
-// Names returns the registered fabrics, sorted.
-func Names() []string {
-	openersMu.RLock()
-	defer openersMu.RUnlock()
-	names := make([]string, 0, len(openers))
-	for n := range openers {
-		names = append(names, n)
-	}
-	sort.Strings(names)
-	return names
-}
-
-// ConfigError reports a name or an option that there isn't, or whose value can't be: the caller's, not the network's.
-type ConfigError struct{ Err error }
-
-func (e *ConfigError) Error() string { return e.Err.Error() }
-func (e *ConfigError) Unwrap() error { return e.Err }
-
-// Open opens the named fabric. A name or an option that there isn't is a *[ConfigError].
-func Open(ctx context.Context, name string, c Config) (Fabric, error) {
-	openersMu.RLock()
-	open := openers[name]
-	openersMu.RUnlock()
-	if open == nil {
-		return nil, &ConfigError{fmt.Errorf("fabric: unknown fabric %q; have %v", name, Names())}
-	}
-	if c.Size < 1 || c.Rank < 0 || c.Rank >= c.Size {
-		return nil, fmt.Errorf("fabric: rank %d is not in a world of %d", c.Rank, c.Size)
-	}
-	if c.Timeout == 0 {
-		c.Timeout = DefaultTimeout
-	}
-	return open(ctx, c)
-}

@@ -51,8 +51,9 @@ type Msg struct {
 
 	done   atomic.Uint32
 	waiter *Waiter
-	order  uint64 // among all posts and arrivals, for the Matcher; once matched, its arrival's
 
+	// Order places the message among all posts and arrivals of its rank; package transport keeps it.
+	Order uint64
 	// Scratch of the fabric while the message is posted.
 	Next  *Msg
 	Priv  [4]uint64
@@ -95,6 +96,9 @@ var (
 	ErrCanceled = errors.New("fabric: message canceled")
 	// ErrLeft is the cause in the *PeerError of a message for, or from, a peer that has closed its fabric.
 	ErrLeft = errors.New("it has closed its end")
+	// ErrClosing is within the cause of a peer that takes no calls any more: it has died, or closed its fabric, in which case the
+	// reason may be on its way.
+	ErrClosing = errors.New("it takes no calls any more")
 )
 
 // PeerError reports that a peer is lost: it died, its link broke, or (ErrLeft) it has closed.

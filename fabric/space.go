@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
-	"runtime"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -465,15 +464,7 @@ func (s *Space) wait(w *Waiter, member int, word *atomic.Uint64, want uint64) er
 			kern.Pause(1)
 			continue
 		case i < p.Spins+p.Yields:
-			if p.InProcess {
-				runtime.Gosched()
-			} else {
-				futex.Yield()
-				if i%64 == 0 {
-					runtime.Gosched() // let this process's own goroutines run too
-				}
-			}
-			if i%32 != 0 {
+			if p.Yield(i); i%32 != 0 {
 				continue
 			}
 		default:

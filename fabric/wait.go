@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/chorus-comms/chorus/internal/futex"
 	"github.com/chorus-comms/chorus/kern"
 )
 
@@ -279,6 +281,16 @@ type Policy struct {
 	Yields int
 	// InProcess: the peers are goroutines, so yielding means runtime.Gosched.
 	InProcess bool
+}
+
+// Yield gives the core away, as the i-th look of a wait.
+func (p Policy) Yield(i int) {
+	if !p.InProcess {
+		futex.Yield()
+	}
+	if p.InProcess || i%64 == 0 { // let this process's own goroutines run too
+		runtime.Gosched()
+	}
 }
 
 // The policies follow measurements of hops between processes: with a core per

@@ -358,7 +358,7 @@ func (g *group) awaitReason(err error) {
 		}
 	case errors.Is(err, fabric.ErrLeft), errors.Is(err, fabric.ErrCanceled):
 		g.awaitWord()
-	case closing(err):
+	case errors.Is(err, fabric.ErrClosing):
 		g.inquire()
 	}
 }

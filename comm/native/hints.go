@@ -146,7 +146,7 @@ func checkHints(at backend.Where, hints map[string]string) error {
 // fillFrom takes what no hint said from the environment.
 func (s *settings) fillFrom(c *config.Config) {
 	if s.fabric == "" {
-		s.fabric = string(c.Fabric)
+		s.fabric = c.Fabric
 	}
 	if s.calibration == "" {
 		s.calibration = c.Calibration
@@ -155,32 +155,6 @@ func (s *settings) fillFrom(c *config.Config) {
 		s.stageBytes = c.SHMStageBytes
 	}
 	s.stageBytes = max(s.stageBytes, minStage)
-	option := func(name, value string, of ...config.Fabric) {
-		if _, said := s.fabricOptions[name]; !said && value != "" && slices.Contains(of, config.Fabric(s.fabric)) {
-			s.fabricOptions[name] = value
-		}
-	}
-	for _, v := range c.Vars() {
-		if v.Origin == config.Default {
-			continue
-		}
-		switch v.Name {
-		case "CHORUS_WAIT_POLICY":
-			option("wait", string(c.WaitPolicy), config.FabricAuto, config.FabricSHM)
-		case "CHORUS_CMA":
-			option("cma", string(c.CMA), config.FabricAuto, config.FabricSHM)
-		case "CHORUS_INTERFACE":
-			option("interface", c.Interface, config.FabricAuto, config.FabricTCP)
-		case "CHORUS_ADDR":
-			option("addr", c.Addr.String(), config.FabricAuto, config.FabricTCP)
-		case "CHORUS_ADVERTISE":
-			option("advertise", c.Advertise, config.FabricAuto, config.FabricTCP)
-		case "CHORUS_PORTS":
-			option("ports", c.Ports, config.FabricAuto, config.FabricTCP)
-		case "CHORUS_TCP_CONNECTIONS":
-			option("connections", strconv.Itoa(c.TCPConnections), config.FabricAuto, config.FabricTCP)
-		}
-	}
 }
 
 // useKernels switches to the reduction loops that the environment asks for,

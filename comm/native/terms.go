@@ -23,7 +23,9 @@ type terms struct {
 	TLS        bool          `json:",omitempty"`
 	Machine    *plan.Machine `json:",omitempty"`
 
-	here int // cores that the ranks of this host may use together, once that's agreed
+	// Once they're agreed:
+	here  int      // cores that the ranks of this host may use together
+	hosts []string // of the ranks
 }
 
 func (t terms) agree(ctx context.Context, at backend.Where, exchange func(context.Context, []byte) ([][]byte, error)) (terms, error) {
@@ -38,6 +40,7 @@ func (t terms) agree(ctx context.Context, at backend.Where, exchange func(contex
 	var first terms
 	offers := make([]terms, len(all))
 	together := map[string]cpuset.Set{} // ranks that are bound to a core each have as many cores as ranks
+	t.hosts = make([]string, len(all))
 	for r, b := range all {
 		var x terms
 		err := json.Unmarshal(b, &x)
@@ -56,7 +59,7 @@ func (t terms) agree(ctx context.Context, at backend.Where, exchange func(contex
 			return t, &backend.MismatchError{Where: at, RankA: 0, RankB: r, OpA: say[first.TLS], OpB: say[x.TLS]}
 		}
 		t.StageBytes = min(t.StageBytes, x.StageBytes)
-		offers[r], together[x.Host] = x, together[x.Host].Or(cpus)
+		offers[r], t.hosts[r], together[x.Host] = x, x.Host, together[x.Host].Or(cpus)
 	}
 	t.here = max(t.Cores, len(together[t.Host]))
 	t.Cores = t.here

@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 	"unsafe"
 
@@ -18,9 +17,9 @@ import (
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/fabric"
-	_ "github.com/chorus-comms/chorus/fabric/hybrid" // "auto", and with it "shm"
+	_ "github.com/chorus-comms/chorus/fabric/hybrid" // "auto", and with it "shm" and "tcp"
 	_ "github.com/chorus-comms/chorus/fabric/mem"
-	_ "github.com/chorus-comms/chorus/fabric/tcp"
+	"github.com/chorus-comms/chorus/fabric/transport"
 	"github.com/chorus-comms/chorus/internal/cpuset"
 	"github.com/chorus-comms/chorus/plan"
 	"github.com/chorus-comms/chorus/secure"
@@ -88,7 +87,7 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	defer unwatch(nil)
 	fab, err := s.openFabric(watched, cfg, fabric.Config{
 		Rank: c.Rank, Size: c.Size, Exchange: exchange, HostID: host, Cores: agreed.here, Rendezvous: c.MasterAddr, Security: policy,
-		Timeout: c.Timeout, Options: s.fabricOptions,
+		Timeout: c.Timeout, Options: s.fabricOptions, Defaults: cfg.FabricOptions(),
 	})
 	if err != nil {
 		unwatch(&err)
@@ -98,10 +97,14 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 		}
 		return nil, together.failed(ctx, err)
 	}
-	w := &world{fab: fab, groups: map[uint32]*group{}, timeout: c.Timeout, hosts: fab.Hosts(), machine: agreed.machine()}
+	w := &world{fab: transport.Extend(fab), groups: map[uint32]*group{}, timeout: c.Timeout, machine: agreed.machine()}
 	w.placer, _ = fab.(fabric.Placer)
-	w.sharer, _ = fab.(fabric.Sharer)
-	fab.Handle(w)
+	if w.sharer, _ = fab.(fabric.Sharer); w.sharer != nil {
+		w.hosts = w.sharer.Hosts()
+	} else {
+		w.hosts = transport.Hosts(agreed.hosts)
+	}
+	w.fab.Handle(w)
 	members := make([]int, c.Size)
 	for r := range members {
 		members[r] = r
@@ -112,7 +115,7 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 		defer cancel()
 		unwatch(&err)
 		why := together.failed(ctx, err)
-		fab.Close(late) // the others are told why
+		w.fab.Close(late) // the others are told why
 		if why == err {
 			why = unopened(ctx, start, at, func(peer int) int { return peer }, err)
 		}
@@ -144,7 +147,7 @@ const lastWords = time.Second
 
 // world is what the groups that were split from each other share.
 type world struct {
-	fab     fabric.Fabric
+	fab     fabric.Messenger
 	placer  fabric.Placer // nil if no memory can be mapped
 	sharer  fabric.Sharer
 	hosts   []int
@@ -268,7 +271,7 @@ func (g *group) join(ctx context.Context) error {
 	err := g.share(ctx)
 	if err != nil && !fabric.Exhausted(err) { // which others may have heard of, and passed on, but is this rank's own
 		wait := time.Duration(0)
-		if errors.Is(err, fabric.ErrLeft) || closing(err) { // the reason may be on its way
+		if errors.Is(err, fabric.ErrLeft) || errors.Is(err, fabric.ErrClosing) { // the reason may be on its way
 			wait = reasonTimeout
 		}
 		select {
@@ -359,7 +362,7 @@ func (w *world) PeerLost(peer int, err error) {
 	for _, g := range hit {
 		g.words.lost(g.fabricToRank[peer], "")
 		g.status.lost()
-		if closing(err) {
+		if errors.Is(err, fabric.ErrClosing) {
 			continue // whoever called it gets the error, and waits for what the peer has had to say
 		}
 		g.fail(lossOf(g.where(), g.fabricToRank[peer], err))
@@ -387,9 +390,6 @@ func (w *world) Mismatch(peer int, key fabric.Key, local, remote fabric.Desc) {
 		g.disagree(peer, local, remote, key.Tag)
 	}
 }
-
-// closing reports whether a peer takes no calls any more: it has died, or closed its fabric, in which case the reason may be on its way.
-func closing(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
 
 // lossOf is the error of a link that broke: the peer is lost, unless it's this process that can't keep the link up, or the peer has said
 // that it can't.

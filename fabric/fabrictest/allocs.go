@@ -34,11 +34,11 @@ func testAllocs(t *testing.T, s *suite) {
 					out.Reset(r.w)
 					in.Reset(r.w)
 					in.Peer, out.Peer = peer, peer
-					r.Fabric.Recv(&in)
-					r.Fabric.Send(&out)
+					r.Recv(&in)
+					r.Send(&out)
 					r.w.Begin(nil, patience)
-					must(r.Fabric.Wait(&in, r.w))
-					must(r.Fabric.Wait(&out, r.w))
+					must(r.Wait(&in, r.w))
+					must(r.Wait(&out, r.w))
 				}
 				r.meet(3)
 				if r.Rank() == 0 && count > 0 {

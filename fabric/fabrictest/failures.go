@@ -58,7 +58,7 @@ func testMismatch(t *testing.T, s *suite) {
 			if r.Rank() == 0 {
 				m := r.message(1, k, pattern(1, n))
 				m.Desc = there
-				r.Fabric.Send(m)
+				r.Send(m)
 				r.end(m)
 				r.hear(1, 0)
 				return
@@ -66,20 +66,31 @@ func testMismatch(t *testing.T, s *suite) {
 			buf := pattern(9, n)
 			m := r.message(0, k, buf)
 			m.Desc = here
-			r.Fabric.Recv(m)
+			r.Recv(m)
 			var mm *fabric.MismatchError
 			if err := r.end(m); !errors.As(err, &mm) || mm.Peer != 0 || mm.Local != here || mm.Remote != there {
 				fail("%v", err)
 			}
 			verify(buf, 9)
-			e := r.events
-			e.await("mismatch", func() bool { return len(e.mismatches) > 0 })
-			if e.mismatches[0] != (mismatch{0, k, here, there}) {
-				fail("told %+v", e.mismatches[0])
+			if _, tells := r.bare.(fabric.Announcer); tells {
+				e := r.events
+				e.await("mismatch", func() bool { return len(e.mismatches) > 0 })
+				if e.mismatches[0] != (mismatch{0, k, here, there}) {
+					fail("told %+v", e.mismatches[0])
+				}
 			}
 			r.tell(0, 0)
 		})
 	}
+}
+
+// announcing opens a world whose fabrics know what's announced, or skips the case.
+func (s *suite) announcing(t *testing.T, size int) []*rank {
+	ranks := s.world(t, size)
+	if _, ok := ranks[0].bare.(fabric.Announcer); !ok {
+		t.Skip("the fabric is no Announcer")
+	}
+	return ranks
 }
 
 // testMismatchAnnounced announces an operation and never posts a receive: a
@@ -87,7 +98,7 @@ func testMismatch(t *testing.T, s *suite) {
 func testMismatchAnnounced(t *testing.T, s *suite) {
 	here, there := fabric.Desc{1}, fabric.Desc{2}
 	for _, first := range []bool{true, false} {
-		each(t, s.world(t, 2), func(r *rank) {
+		each(t, s.announcing(t, 2), func(r *rank) {
 			k := key(fabric.Collective, 5)
 			if r.Rank() == 0 {
 				if first {
@@ -95,12 +106,12 @@ func testMismatchAnnounced(t *testing.T, s *suite) {
 				}
 				m := r.message(1, k, pattern(1, 40))
 				m.Desc = there
-				r.Fabric.Send(m)
+				r.Send(m)
 				if !first {
 					r.tell(1, 0)
 				}
 				r.hear(1, 1)
-				r.Fabric.Cancel(m)
+				r.Cancel(m)
 				return
 			}
 			if !first {
@@ -221,7 +232,7 @@ func testGiveUp(t *testing.T, s *suite) {
 		buf := make([]byte, 1000)
 		m := r.recv(0, p2p(0), buf)
 		r.w.Begin(nil, time.Millisecond)
-		if err := r.Fabric.Wait(m, r.w); !errors.Is(err, fabric.ErrTimeout) || m.Done() {
+		if err := r.Wait(m, r.w); !errors.Is(err, fabric.ErrTimeout) || m.Done() {
 			fail("after the timeout: %v, done %v", err, m.Done())
 		}
 		cause := errors.New("changed my mind")
@@ -229,12 +240,12 @@ func testGiveUp(t *testing.T, s *suite) {
 		gone := make(chan struct{})
 		go func() { cancel(cause); close(gone) }()
 		r.w.Begin(ctx, patience)
-		if err := r.Fabric.Wait(m, r.w); !errors.Is(err, cause) || m.Done() {
+		if err := r.Wait(m, r.w); !errors.Is(err, cause) || m.Done() {
 			fail("after the cancellation: %v, done %v", err, m.Done())
 		}
 		<-gone
 		r.w.Begin(moody{context.Background()}, patience)
-		err := r.Fabric.Wait(m, r.w)
+		err := r.Wait(m, r.w)
 		if p, ok := errors.AsType[*fabric.PanicError](err); !ok || p.Value != "moody" || m.Done() {
 			fail("after the panic: %v, done %v", err, m.Done())
 		}
@@ -253,7 +264,7 @@ func testAbort(t *testing.T, s *suite) {
 		m := r.recv(1-r.Rank(), p2p(0), make([]byte, 10))
 		raised := make(chan struct{})
 		go func() { w.Abort.Raise(cause); close(raised) }()
-		if err := r.Fabric.Wait(m, w); !errors.Is(err, cause) {
+		if err := r.Wait(m, w); !errors.Is(err, cause) {
 			fail("%v", err)
 		}
 		<-raised
@@ -267,7 +278,7 @@ func testAbort(t *testing.T, s *suite) {
 // testForget ends a communicator while messages of it wait: they're gone, and a
 // later communicator of that number starts clean.
 func testForget(t *testing.T, s *suite) {
-	each(t, s.world(t, 2), func(r *rank) {
+	each(t, s.announcing(t, 2), func(r *rank) {
 		k := fabric.Key{Comm: 9, Lane: fabric.PointToPoint, Tag: 1}
 		for i, n := range []int{8, 20_000} {
 			if r.Rank() == 0 {

@@ -89,7 +89,7 @@ func testControlFromHandler(t *testing.T, s *suite) {
 		r.events.mu.Lock()
 		r.events.onControl = func(peer int, payload []byte) {
 			if n := binary.LittleEndian.Uint32(payload); n < turns {
-				r.Fabric.Control(peer, binary.LittleEndian.AppendUint32(nil, n+1))
+				r.Control(peer, binary.LittleEndian.AppendUint32(nil, n+1))
 			}
 		}
 		r.events.mu.Unlock()
@@ -115,7 +115,7 @@ func testPeerLost(t *testing.T, s *suite) {
 			r.meet(0)
 			r.hear(0, 1)
 			r.hear(1, 1)
-			s.kill(r.Fabric)
+			s.kill(r.bare)
 			return
 		}
 		r.meet(0)

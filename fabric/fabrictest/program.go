@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/fabric/transport"
 )
 
 // A random program is a list of messages in rounds, the same on all ranks. Each
@@ -58,7 +59,7 @@ func plan(size int, seed uint64) []planned {
 // messages of all kinds and checks every byte. Every rank of the world must call
 // it with the same seed.
 func Program(f fabric.Fabric, seed uint64) error {
-	r := &rank{Fabric: f, w: newWaiter()}
+	r := &rank{Messenger: transport.Extend(f), bare: f, w: newWaiter()}
 	return guard(func() { r.program(seed) })
 }
 
@@ -135,7 +136,7 @@ func (r *rank) post(s *step, all []planned) {
 		s.buf = pattern(s.id, p.size)
 		s.m = r.message(p.to, p.key, s.buf)
 		s.m.Desc = desc
-		r.Fabric.Send(s.m)
+		r.Send(s.m)
 		return
 	}
 	peer := p.from
@@ -145,7 +146,7 @@ func (r *rank) post(s *step, all []planned) {
 	s.buf = make([]byte, p.size+s.id%3)
 	s.m = r.message(peer, p.key, s.buf)
 	s.m.Desc = desc
-	r.Fabric.Recv(s.m)
+	r.Recv(s.m)
 }
 
 func (r *rank) finish(s step, p planned) {
@@ -171,7 +172,7 @@ func testPrograms(t *testing.T, s *suite) {
 		each(t, s.world(t, size), func(r *rank) {
 			for j := range 3 {
 				seed := uint64(1000*i + j)
-				if err := Program(r.Fabric, seed); err != nil {
+				if err := Program(r.bare, seed); err != nil {
 					must(errors.Join(fmt.Errorf("program %d of %d ranks", seed, size), err))
 				}
 			}

@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/fabric/transport"
 )
 
 // Open opens the fabrics of a world's ranks, in rank order. Run closes them.
@@ -106,10 +107,11 @@ const patience = 30 * time.Second
 
 // rank is one rank of a case: its fabric, and a waiter for its goroutine.
 type rank struct {
-	fabric.Fabric
-	w      *fabric.Waiter
-	events *events
-	peers  []*rank
+	fabric.Messenger // around bare, if that is none
+	bare             fabric.Fabric
+	w                *fabric.Waiter
+	events           *events
+	peers            []*rank
 }
 
 // failure is what a rank's goroutine panics with to end its case.
@@ -130,12 +132,12 @@ func (s *suite) world(t testing.TB, size int) []*rank {
 	fabrics := s.open(t, size)
 	ranks := make([]*rank, size)
 	for r, f := range fabrics {
-		ranks[r] = &rank{Fabric: f, w: newWaiter(), events: newEvents(), peers: ranks}
-		f.Handle(ranks[r].events)
+		ranks[r] = &rank{Messenger: transport.Extend(f), bare: f, w: newWaiter(), events: newEvents(), peers: ranks}
+		ranks[r].Handle(ranks[r].events)
 	}
 	t.Cleanup(func() {
 		var wg sync.WaitGroup
-		for _, f := range fabrics {
+		for _, f := range ranks {
 			wg.Go(func() {
 				ctx, cancel := context.WithTimeout(context.Background(), patience)
 				defer cancel()
@@ -205,20 +207,20 @@ func (r *rank) message(peer int, k fabric.Key, buf []byte) *fabric.Msg {
 // send and recv post a message; wait completes it.
 func (r *rank) send(peer int, k fabric.Key, buf []byte) *fabric.Msg {
 	m := r.message(peer, k, buf)
-	r.Fabric.Send(m)
+	r.Send(m)
 	return m
 }
 
 func (r *rank) recv(peer int, k fabric.Key, buf []byte) *fabric.Msg {
 	m := r.message(peer, k, buf)
-	r.Fabric.Recv(m)
+	r.Recv(m)
 	return m
 }
 
 // end waits for a message and returns its error, which must come in time.
 func (r *rank) end(m *fabric.Msg) error {
 	r.w.Begin(nil, patience)
-	err := r.Fabric.Wait(m, r.w)
+	err := r.Wait(m, r.w)
 	if errors.Is(err, fabric.ErrTimeout) {
 		fail("message to or from rank %d, tag %d, %d bytes: nothing happened in %v", m.Peer, m.Key.Tag, m.Len, patience)
 	}

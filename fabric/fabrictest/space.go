@@ -16,7 +16,7 @@ import (
 func (s *suite) sharing(t *testing.T, size int) []*rank {
 	ranks := s.world(t, size)
 	for _, r := range ranks {
-		if _, ok := r.Fabric.(fabric.Sharer); !ok || r.Hosts()[r.Rank()] != 0 {
+		if sh, ok := r.bare.(fabric.Sharer); !ok || sh.Hosts()[r.Rank()] != 0 {
 			t.Skip("the ranks share no memory")
 		}
 	}
@@ -26,7 +26,7 @@ func (s *suite) sharing(t *testing.T, size int) []*rank {
 func (r *rank) space(comm uint32, members []int, stage int) *fabric.Space {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	sp, err := r.Fabric.(fabric.Sharer).Space(ctx, comm, members, stage)
+	sp, err := r.bare.(fabric.Sharer).Space(ctx, comm, members, stage)
 	must(err)
 	if n := len(members); len(sp.Members()) != n || sp.Members()[sp.Self()] != r.Rank() {
 		fail("space of %v: members %v, self %d", members, sp.Members(), sp.Self())
@@ -240,7 +240,7 @@ func testSpacePlaces(t *testing.T, s *suite) {
 	ranks := s.sharing(t, 3)
 	each(t, ranks, func(r *rank) {
 		sp := r.space(1, []int{0, 1, 2}, 0)
-		placer, ok := r.Fabric.(fabric.Placer)
+		placer, ok := r.bare.(fabric.Placer)
 		if !ok {
 			return
 		}
@@ -248,7 +248,7 @@ func testSpacePlaces(t *testing.T, s *suite) {
 			fail("nowhere has a place")
 		}
 		for round := range uint64(5) {
-			in, out := s.alloc(r.Fabric, 10_000), s.alloc(r.Fabric, 300)
+			in, out := s.alloc(r.bare, 10_000), s.alloc(r.bare, 300)
 			fill(in, r.Rank())
 			pin, pout := placer.Place(unsafe.Pointer(&in[0]), len(in)), placer.Place(unsafe.Pointer(&out[0]), len(out))
 			if !pin.Mappable() || !pout.Mappable() {

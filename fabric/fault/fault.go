@@ -11,9 +11,10 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/fabric/transport"
 )
 
-func init() { fabric.Register("fault", open) }
+func init() { fabric.Register("fault", fabric.Driver{Open: open}) }
 
 func open(ctx context.Context, c fabric.Config) (fabric.Fabric, error) {
 	options := maps.Clone(c.Options)
@@ -39,7 +40,8 @@ func open(ctx context.Context, c fabric.Config) (fabric.Fabric, error) {
 
 // Faults is the handle of a wrapped fabric. Safe for concurrent use.
 type Faults struct {
-	inner fabric.Fabric
+	inner fabric.Messenger
+	bare  fabric.Fabric // which inner may be around
 
 	mu      sync.Mutex
 	rules   []Rule
@@ -80,22 +82,23 @@ type line struct {
 }
 
 // Wrap returns f with faults. If f is a Sharer or Placer, so is what it returns.
-func Wrap(f fabric.Fabric, rules ...Rule) (fabric.Fabric, *Faults) {
-	x := &Faults{inner: f, rules: rules, seen: make([]int, len(rules)), broken: map[Action]int{}, rng: rand.New(rand.NewPCG(0, 0)),
+func Wrap(f fabric.Fabric, rules ...Rule) (fabric.Messenger, *Faults) {
+	inner := transport.Extend(f)
+	x := &Faults{inner: inner, bare: f, rules: rules, seen: make([]int, len(rules)), broken: map[Action]int{}, rng: rand.New(rand.NewPCG(0, 0)),
 		lines: map[int]*line{}, posted: map[*fabric.Msg]*receive{}}
-	w := &wrapped{f, x}
+	w := &wrapped{inner, x}
 	s, sharer := f.(fabric.Sharer)
 	p, placer := f.(fabric.Placer)
 	switch {
 	case sharer && placer:
 		return struct {
-			fabric.Fabric
+			fabric.Messenger
 			fabric.Sharer
 			fabric.Placer
 		}{w, s, p}, x
 	case sharer:
 		return struct {
-			fabric.Fabric
+			fabric.Messenger
 			fabric.Sharer
 		}{w, s}, x
 	}
@@ -221,16 +224,16 @@ func (x *Faults) drain(peer int, l *line) {
 
 // wrapped is the fabric that applies the faults.
 type wrapped struct {
-	fabric.Fabric
+	fabric.Messenger
 	x *Faults
 }
 
-// Handle implements fabric.Fabric.
+// Handle implements fabric.Announcer.
 func (w *wrapped) Handle(h fabric.Handler) {
 	w.x.mu.Lock()
 	w.x.handler = h
 	w.x.mu.Unlock()
-	w.Fabric.Handle(filter{h, w.x})
+	w.Messenger.Handle(filter{h, w.x})
 }
 
 // filter keeps losses of peers that were cut from being told twice, and events from a frozen rank.
@@ -402,7 +405,7 @@ func (w *wrapped) Recv(m *fabric.Msg) {
 	r := &receive{from: m.Peer, posting: true}
 	x.posted[m] = r
 	x.mu.Unlock()
-	w.Fabric.Recv(m)
+	w.Messenger.Recv(m)
 	x.mu.Lock()
 	r.posting = false
 	cut := r.canceled
@@ -415,7 +418,7 @@ func (w *wrapped) Recv(m *fabric.Msg) {
 
 // Wait implements fabric.Fabric.
 func (w *wrapped) Wait(m *fabric.Msg, by *fabric.Waiter) error {
-	err := w.Fabric.Wait(m, by)
+	err := w.Messenger.Wait(m, by)
 	w.x.Touch()
 	if !m.Done() {
 		return err
@@ -442,16 +445,16 @@ func (w *wrapped) Cancel(m *fabric.Msg) {
 		}
 	}
 	x.mu.Unlock()
-	w.Fabric.Cancel(m)
+	w.Messenger.Cancel(m)
 }
 
-// Control implements fabric.Fabric.
+// Control implements fabric.Messenger.
 func (w *wrapped) Control(peer int, payload []byte) error {
 	w.x.Touch()
 	if err := w.x.cutOff(peer); err != nil {
 		return err
 	}
-	return w.Fabric.Control(peer, payload)
+	return w.Messenger.Control(peer, payload)
 }
 
 // copyGrace bounds how long Close waits for altered messages to be on their way.
@@ -487,5 +490,5 @@ func (w *wrapped) Close(ctx context.Context) error {
 	}
 	x.timers.Wait()
 	x.finishCopies(ctx)
-	return w.Fabric.Close(ctx)
+	return w.Messenger.Close(ctx)
 }

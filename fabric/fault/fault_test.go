@@ -163,7 +163,7 @@ func (*losses) Control(int, []byte)                                {}
 func TestCut(t *testing.T) {
 	p := newPair(t, fault.Rule{Do: fault.Cut, Peer: 1, After: 1})
 	h := &losses{}
-	p.ranks[0].Handle(h)
+	p.ranks[0].(fabric.Messenger).Handle(h)
 	in := message(1, 5, make([]byte, 8))
 	p.ranks[0].Recv(in)
 	first, second, third := message(1, 0, make([]byte, 8)), message(1, 0, make([]byte, 8)), message(1, 5, make([]byte, 8))
@@ -182,7 +182,7 @@ func TestCut(t *testing.T) {
 	if len(h.lost) != 1 {
 		t.Errorf("losses %v", h.lost)
 	}
-	if p.ranks[0].Control(1, nil) == nil {
+	if p.ranks[0].(fabric.Messenger).Control(1, nil) == nil {
 		t.Error("a control payload got through")
 	}
 }

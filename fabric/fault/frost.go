@@ -46,7 +46,7 @@ func (x *Faults) Thaw() {
 // Kill ends the rank for its peers as a crash does, and freezes it. It reports whether the wrapped fabric can do that, by a method
 // Kill(cause error), as mem's can; the others' ranks are processes, which signals end.
 func (x *Faults) Kill(cause error) bool {
-	k, ok := x.inner.(interface{ Kill(cause error) })
+	k, ok := x.bare.(interface{ Kill(cause error) })
 	if ok {
 		x.Freeze()
 		k.Kill(cause)

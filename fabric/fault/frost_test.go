@@ -60,7 +60,7 @@ func TestFreeze(t *testing.T) {
 func TestKill(t *testing.T) {
 	p := newPair(t)
 	l := crashes{lost: make(chan int, 1)}
-	p.ranks[1].Handle(l)
+	p.ranks[1].(fabric.Messenger).Handle(l)
 	if !p.faults.Kill(errors.New("crashed")) {
 		t.Fatal("mem can't kill a rank")
 	}

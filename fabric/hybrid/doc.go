@@ -1,17 +1,16 @@
-// Package hybrid is the fabric of jobs of any shape: shared memory between the
-// ranks of a host, TCP between hosts. It's registered as "auto".
+// Package hybrid is the fabric of jobs of any shape: one fabric between the ranks of a host, and another between hosts. These are shared
+// memory and TCP, or any two that are registered with package transport. It's registered as "auto".
 //
-//	f, err := hybrid.Open(ctx, fabric.Config{Rank: rank, Size: size, HostID: host, Exchange: exchange})
-//	f.Path(peer)                               // "shm", "tcp" or "self"
-//	space, err := f.Space(ctx, comm, f.Locals(), 8<<20)
+//	f, err := fabric.Open(ctx, "auto", fabric.Config{Rank: rank, Size: size, HostID: host, Exchange: exchange})
 //
-// If memory can't be shared on some host, all ranks use TCP instead and [Fabric.Why]
-// tells the reason.
+// If memory can't be shared on some host, all ranks use the far fabric instead and [Fabric.Why] tells the reason.
 //
 // # Options
 //
-// "shm" is auto, on (an error if memory can't be shared) or off. All others are
-// those of packages shm and tcp.
+//	near  auto: shm, unless some rank can't take part in it; off; or the name of a fabric, in which all must be able to take part
+//	far   the name of the fabric between hosts; tcp by default
+//
+// All others are those of the two fabrics, by their names.
 //
 // # Invariants
 //

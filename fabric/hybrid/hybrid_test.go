@@ -18,7 +18,7 @@ import (
 
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/fabric/fabrictest"
-	"github.com/chorus-comms/chorus/fabric/tcp"
+	_ "github.com/chorus-comms/chorus/fabric/mem"
 	"github.com/chorus-comms/chorus/hostmem"
 )
 
@@ -72,7 +72,10 @@ func openAll(hosts string, configure func(*fabric.Config)) ([]*Fabric, []error) 
 			if configure != nil {
 				configure(&c)
 			}
-			ranks[r], errs[r] = Open(context.Background(), c)
+			f, err := fabric.Open(context.Background(), Name, c)
+			if errs[r] = err; err == nil {
+				ranks[r] = f.(*Fabric)
+			}
 		})
 	}
 	wg.Wait()
@@ -131,11 +134,13 @@ func openFiles(t *testing.T) int {
 // kill ends a rank the way a crash does, as far as its peers can see.
 func kill(f fabric.Fabric) {
 	h := f.(*Fabric)
-	if h.near != nil {
-		h.near.Kill()
-	}
-	if h.far != nil {
-		h.far.(*tcp.Fabric).Kill()
+	for _, part := range h.parts() {
+		switch k := part.(type) {
+		case interface{ Kill() }:
+			k.Kill()
+		case interface{ Kill(error) }:
+			k.Kill(errors.New("killed by the test"))
+		}
 	}
 }
 
@@ -143,10 +148,16 @@ func kill(f fabric.Fabric) {
 // different ways.
 func TestFabric(t *testing.T) {
 	for name, host := range map[string]func(rank int) string{
-		"one host":    func(int) string { return "a" },
-		"two by two":  func(r int) string { return fmt.Sprint(r / 2) },
-		"alternating": func(r int) string { return fmt.Sprint(r % 2) },
+		"one host":          func(int) string { return "a" },
+		"two by two":        func(r int) string { return fmt.Sprint(r / 2) },
+		"alternating":       func(r int) string { return fmt.Sprint(r % 2) },
+		"two by two in mem": func(r int) string { return fmt.Sprint(r / 2) },
 	} {
+		configure := func(c *fabric.Config) {
+			if strings.HasSuffix(name, "mem") {
+				c.Options["near"] = "mem"
+			}
+		}
 		t.Run(name, func(t *testing.T) {
 			checkLeaks(t)
 			var mu sync.Mutex
@@ -172,7 +183,7 @@ func TestFabric(t *testing.T) {
 					hosts = append(hosts, host(r))
 				}
 				var all []fabric.Fabric
-				for _, f := range open(t, strings.Join(hosts, " "), nil) {
+				for _, f := range open(t, strings.Join(hosts, " "), configure) {
 					all = append(all, f)
 				}
 				return all
@@ -275,7 +286,7 @@ func TestFallBack(t *testing.T) {
 	checkLeaks(t)
 	refuse := func(c *fabric.Config) {
 		if c.Rank == 1 {
-			c.Options["shm"] = "off"
+			c.Options["near"] = "off"
 		}
 	}
 	ranks := open(t, "a a b b", refuse)
@@ -297,12 +308,12 @@ func TestFallBack(t *testing.T) {
 	_, errs := openAll("a a", func(c *fabric.Config) {
 		refuse(c)
 		if c.Rank == 0 {
-			c.Options["shm"] = "on"
+			c.Options["near"] = "shm"
 		}
 	})
 	for r, err := range errs {
 		if err == nil || !strings.Contains(err.Error(), "rank 1: ") {
-			t.Errorf("rank %d, with shm=on at rank 0: %v", r, err)
+			t.Errorf("rank %d, with near=shm at rank 0: %v", r, err)
 		}
 	}
 }
@@ -324,10 +335,16 @@ func TestFallBackAfterJoin(t *testing.T) {
 			}
 			first = false
 			all = slices.Clone(all)
+			var first struct {
+				Fabric string
+				Card   []byte
+			}
 			var k card
-			json.Unmarshal(all[0], &k)
-			k.Offer = []byte(`{"Socket":"@nobody"}`)
-			all[0], _ = json.Marshal(k)
+			json.Unmarshal(all[0], &first)
+			json.Unmarshal(first.Card, &k)
+			k.Offer = []byte(`{"Host":"a","Socket":"@nobody"}`)
+			first.Card, _ = json.Marshal(k)
+			all[0], _ = json.Marshal(first)
 			return all, nil
 		}
 	})
@@ -348,14 +365,14 @@ func TestFallBackAfterJoin(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	checkLeaks(t)
-	for _, bad := range []map[string]string{{"shm": "maybe"}, {"wait": "never"}, {"speed": "high"}} {
+	for _, bad := range []map[string]string{{"near": "maybe"}, {"far": "fault"}, {"wait": "never"}, {"heartbeat": "never"}, {"speed": "high"}} {
 		_, errs := openAll("a a b", func(c *fabric.Config) {
 			if c.Rank == 1 {
 				c.Options = bad
 			}
 		})
 		for r, err := range errs {
-			if err == nil || r != 1 && !strings.Contains(err.Error(), "rank 1: ") {
+			if err == nil || r != 1 && !strings.Contains(err.Error(), "rank 1 can't take part: ") {
 				t.Errorf("rank %d, with %v at rank 1: %v", r, bad, err)
 			}
 		}

@@ -11,182 +11,228 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/fabric"
-	"github.com/chorus-comms/chorus/fabric/shm"
+	"github.com/chorus-comms/chorus/fabric/transport"
 )
+
+// Name is the name under which the fabric is registered.
+const Name = "auto"
+
+func init() {
+	fabric.Register(Name, fabric.Driver{
+		Open: func(ctx context.Context, c fabric.Config) (fabric.Fabric, error) {
+			return transport.Open(ctx, Name, c, listen, transport.NewMatcher(c.Size))
+		},
+	})
+}
 
 // card is what a rank tells all others before there are links.
 type card struct {
 	Host    string
-	Offer   []byte // of its shm.Endpoint
+	Near    string // the name of the near fabric
+	Offer   []byte // the card of its near endpoint
 	Failure string // why it has none
-	Demand  bool   // memory must be shared
-	Invalid string // a mistake that no other path heals
+	Demand  bool   // there must be one
 }
 
 // joinTime bounds how long the ranks of a host take to join once they know each other.
 const joinTime = time.Minute
 
-// Open joins this rank to the others.
-func Open(ctx context.Context, c fabric.Config) (*Fabric, error) {
-	if c.Timeout == 0 {
-		c.Timeout = fabric.DefaultTimeout
-	}
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
-	defer cancel()
-	o := &opening{c: c, f: &Fabric{rank: c.Rank, size: c.Size, match: fabric.NewMatcher(c.Size)}}
-	if err := o.openNear(ctx); err != nil {
-		return nil, err
-	}
-	if err := o.openFar(ctx); err != nil {
-		if o.f.near != nil {
-			o.f.near.Close(ctx)
-		}
-		return nil, err
-	}
-	return o.f, nil
-}
-
-// opening is a fabric on its way.
-type opening struct {
+// endpoint is a rank that has not joined the others yet.
+type endpoint struct {
 	c         fabric.Config
 	f         *Fabric
-	share     string // auto, on, off
-	near, far map[string]string
+	mine      card
 	cards     []card
+	near      transport.Endpoint // nil if there is none
+	listenFar transport.Listen
+	far       map[string]string // options
 }
 
-// split tells the options of the parts apart, and checks them.
-func (o *opening) split() error {
-	o.share, o.near, o.far = "auto", map[string]string{}, map[string]string{}
-	for name, v := range o.c.Options {
-		switch {
-		case name == "shm":
-			if !slices.Contains([]string{"auto", "on", "off"}, v) {
-				return fmt.Errorf("hybrid: option shm is %q; it can be auto, on or off", v)
-			}
-			o.share = v
-		case slices.Contains(shm.OptionNames(), name):
-			o.near[name] = v
-		default:
-			o.far[name] = v
-		}
+// listen prepares a rank for its near fabric. The far one is opened if it's needed.
+func listen(ctx context.Context, c fabric.Config) (transport.Endpoint, error) {
+	nearName, farName := "auto", "tcp"
+	own := fabric.Options{
+		"near": func(v string) error { nearName = v; return nil },
+		"far":  func(v string) error { farName = v; return nil },
 	}
-	return errors.Join(shm.CheckOptions(o.near), checkFar(o.far))
-}
-
-// openNear joins the ranks of this host, if all ranks of the job can do so on theirs.
-func (o *opening) openNear(ctx context.Context) error {
-	invalid := o.split()
-	c := o.c
-	c.Options = o.near
-	mine := card{Host: c.HostID, Demand: o.share == "on"}
-	if invalid != nil {
-		mine.Invalid = invalid.Error()
+	own.Set(Name, own.Of(c)) // any name will do so far
+	off, demand := nearName == "off", nearName != "auto" && nearName != "off"
+	if !demand {
+		nearName = "shm"
 	}
-	var end *shm.Endpoint
-	err := errors.New("option shm is off")
-	if o.share != "off" && invalid == nil {
-		if end, err = shm.Listen(c); err == nil {
-			defer end.Close()
-			mine.Offer = end.Offer()
-		}
-	}
-	if fabric.Exhausted(err) {
-		return err // without descriptors nothing else works, either
-	}
+	listenNear, near, err := transport.Part(nearName)
 	if err != nil {
-		mine.Failure = err.Error()
+		return nil, err
 	}
-	if err := o.exchangeCards(ctx, mine); err != nil {
-		return errors.Join(invalid, err)
+	listenFar, far, err := transport.Part(farName)
+	if err != nil {
+		return nil, err
 	}
-	for r, k := range o.cards {
-		if r != c.Rank && k.Invalid != "" {
-			invalid = errors.Join(invalid, fmt.Errorf("rank %d: %s", r, k.Invalid))
+	e := &endpoint{c: c, mine: card{Host: c.HostID, Near: nearName, Demand: demand}, listenFar: listenFar, far: far.Of(c)}
+	e.f = &Fabric{rank: c.Rank, names: [2]string{nearName, farName}}
+	c.Options, c.Defaults = near.Of(c), nil
+	if err := errors.Join(near.Set(nearName, c.Options), far.Set(farName, e.far), unknown(e.c.Options, own, near, far)); err != nil {
+		return nil, err
+	}
+	err = errors.New("option near is off")
+	if !off {
+		e.near, err = listenNear(ctx, c)
+	}
+	switch {
+	case fabric.Exhausted(err):
+		return nil, err // without descriptors nothing else works, either
+	case err != nil:
+		e.near, e.mine.Failure = nil, err.Error()
+	default:
+		e.mine.Offer = e.near.Card()
+	}
+	return e, nil
+}
+
+// unknown complains of options that no fabric has.
+func unknown(given map[string]string, known ...fabric.Options) error {
+	all, rest := fabric.Options{}, maps.Clone(given)
+	for _, o := range known {
+		maps.Copy(all, o)
+	}
+	maps.DeleteFunc(rest, func(name, _ string) bool { return all[name] != nil })
+	return all.Set(Name, rest)
+}
+
+// Card implements transport.Endpoint.
+func (e *endpoint) Card() []byte {
+	b, err := json.Marshal(e.mine)
+	if err != nil {
+		panic(err) // it's made of texts, bytes and a truth value
+	}
+	return b
+}
+
+// Close implements transport.Endpoint.
+func (e *endpoint) Close() error {
+	if e.near == nil {
+		return nil
+	}
+	return e.near.Close()
+}
+
+// Join implements transport.Endpoint. With a fall-back the fabric has another Matcher, so it can't itself be a part of another one.
+func (e *endpoint) Join(ctx context.Context, cards [][]byte, m *transport.Matcher) (fabric.Fabric, error) {
+	f := e.f
+	f.Base = transport.NewBase("hybrid", e.c.Rank, e.c.Size, m, 0)
+	e.cards = make([]card, len(cards))
+	names := make([]string, len(cards))
+	for r, b := range cards {
+		if err := json.Unmarshal(b, &e.cards[r]); err != nil {
+			return nil, fmt.Errorf("hybrid: the card of rank %d: %w", r, err)
 		}
+		names[r] = e.cards[r].Host
 	}
-	if invalid != nil {
-		return invalid
-	}
-	f := o.f
-	f.hosts = number(o.cards)
+	f.hosts = transport.Hosts(names)
 	for r, h := range f.hosts {
 		if h == f.hosts[f.rank] {
 			f.locals = append(f.locals, r)
 		}
 	}
+	if err := e.joinNear(ctx); err != nil {
+		return nil, err
+	}
+	if err := e.joinFar(ctx); err != nil {
+		if f.near != nil {
+			f.near.Close(ctx)
+		}
+		return nil, err
+	}
+	return f, nil
+}
+
+// joinNear joins the ranks of this host, if all ranks of the job can do so on theirs.
+func (e *endpoint) joinNear(ctx context.Context) error {
+	f, c := e.f, e.c
 	if c.Size > 1 && slices.Max(f.hosts) == c.Size-1 {
 		return nil // each rank has its host to itself
 	}
 	failures := make([]string, c.Size)
-	for r, k := range o.cards {
-		if c.Size == 1 || o.shares(r) {
-			failures[r] = k.Failure
-		}
+	for r := range e.cards {
+		failures[r] = e.unfit(r)
 	}
-	if o.reject(failures) {
-		return o.fallBack()
+	if e.reject(failures) {
+		return e.fallBack()
 	}
 	var joined error
 	if len(f.locals) > 1 || c.Size == 1 {
 		offers := make([][]byte, c.Size)
-		for r, k := range o.cards {
-			offers[r] = k.Offer
+		for _, r := range f.locals {
+			if offers[r] = e.cards[r].Offer; offers[r] == nil {
+				offers[r] = []byte{}
+			}
 		}
 		// All are there, so it takes moments. Time must be left to tell if it fails.
 		ctx, cancel := context.WithTimeout(ctx, min(joinTime, c.Timeout/2))
-		f.near, joined = end.Join(ctx, f.locals, offers, f.match)
+		near, err := e.near.Join(ctx, offers, f.Match)
 		cancel()
+		if joined = err; err == nil {
+			f.near = transport.Extend(near)
+			f.sharer, _ = near.(fabric.Sharer)
+			f.placer, _ = near.(fabric.Placer)
+		}
 	}
 	if fabric.Exhausted(joined) {
 		return joined // at once: the others hear of it by way of who opens the fabric, and wait no longer
 	}
 	// What one of them couldn't open, none keeps.
-	failures, xerr := o.exchangeFailures(ctx, joined)
-	if xerr == nil && !o.reject(failures) {
+	failures, err := e.exchangeReports(ctx, joined)
+	if err == nil && !e.reject(failures) {
 		return nil
 	}
 	if f.near != nil {
-		// The matcher goes with the fabric that is closed.
 		f.near.Close(ctx)
-		f.near, f.match = nil, fabric.NewMatcher(c.Size)
+		f.near, f.sharer, f.placer = nil, nil, nil
+		f.Base = transport.NewBase("hybrid", c.Rank, c.Size, transport.NewMatcher(c.Size), 0) // the other one went with the fabric that is closed
 	}
-	if xerr != nil {
-		return xerr
+	if err != nil {
+		return err
 	}
-	return o.fallBack()
+	return e.fallBack()
 }
 
-// shares reports whether other ranks are on a rank's host.
-func (o *opening) shares(rank int) bool {
-	for r, h := range o.f.hosts {
-		if r != rank && h == o.f.hosts[rank] {
-			return true
+// unfit says why a rank can't join others of its host, or "" if there's no reason, or nobody to join.
+func (e *endpoint) unfit(rank int) string {
+	own := e.cards[rank]
+	for r, k := range e.cards {
+		if r == rank && len(e.cards) > 1 || k.Host != own.Host {
+			continue
+		}
+		if own.Failure != "" {
+			return own.Failure
+		}
+		if k.Near != own.Near {
+			return fmt.Sprintf("its near fabric is %q, and %q at rank %d", own.Near, k.Near, r)
 		}
 	}
-	return false
+	return ""
 }
 
-// reject notes which ranks can't share memory, and reports whether there are any.
-func (o *opening) reject(failures []string) bool {
+// reject notes which ranks can't take part, and reports whether there are any.
+func (e *endpoint) reject(failures []string) bool {
 	var all []string
 	for r, why := range failures {
 		if why != "" {
 			all = append(all, fmt.Sprintf("rank %d: %s", r, why))
 		}
 	}
-	o.f.why = strings.Join(all, "; ")
+	e.f.why = strings.Join(all, "; ")
 	return len(all) > 0
 }
 
 // fallBack leaves everything to the far fabric.
-func (o *opening) fallBack() error {
-	for r, k := range o.cards {
+func (e *endpoint) fallBack() error {
+	f := e.f
+	for r, k := range e.cards {
 		if k.Demand {
-			return fmt.Errorf("hybrid: option shm is on at rank %d, but: %s", r, o.f.why)
+			return fmt.Errorf("hybrid: option near is %s at rank %d, but: %s", k.Near, r, f.why)
 		}
 	}
-	f := o.f
 	f.locals = []int{f.rank}
 	for r := range f.hosts {
 		f.hosts[r] = r
@@ -194,82 +240,51 @@ func (o *opening) fallBack() error {
 	return nil
 }
 
-func (o *opening) openFar(ctx context.Context) error {
-	f := o.f
-	if f.near != nil && len(f.locals) == f.size {
+func (e *endpoint) joinFar(ctx context.Context) error {
+	f, c := e.f, e.c
+	if f.near != nil && len(f.locals) == c.Size {
 		return nil
 	}
-	c := o.c
-	c.Options = maps.Clone(o.far)
-	far, err := openFar(ctx, c, f.match)
-	if err != nil {
-		return err
+	c.Options, c.Defaults = e.far, nil
+	far, err := transport.Open(ctx, f.names[1], c, e.listenFar, f.Match)
+	if err == nil {
+		f.far = transport.Extend(far)
 	}
-	f.far = far
-	return nil
+	return err
 }
 
-func (o *opening) exchangeCards(ctx context.Context, mine card) error {
-	all, err := o.exchange(ctx, mine)
-	if err != nil {
-		return err
-	}
-	o.cards = make([]card, len(all))
-	for r, b := range all {
-		if err := json.Unmarshal(b, &o.cards[r]); err != nil {
-			return fmt.Errorf("hybrid: the card of rank %d: %w", r, err)
-		}
-	}
-	return nil
+// report is what a rank tells the others when it has tried to join its near fabric.
+type report struct {
+	Failure string // why it couldn't
+	Apart   bool   // the fabric shares no memory
 }
 
-func (o *opening) exchangeFailures(ctx context.Context, mine error) ([]string, error) {
-	text := ""
-	if mine != nil {
-		text = mine.Error()
+// exchangeReports tells the other ranks what has become of this one's near fabric, and returns what has failed at each.
+func (e *endpoint) exchangeReports(ctx context.Context, joined error) ([]string, error) {
+	f, failures := e.f, make([]string, e.c.Size)
+	mine := report{Apart: f.near != nil && f.sharer == nil}
+	if joined != nil {
+		mine.Failure = joined.Error()
 	}
-	all, err := o.exchange(ctx, text)
-	if err != nil {
-		return nil, err
-	}
-	failures := make([]string, len(all))
-	for r, b := range all {
-		if err := json.Unmarshal(b, &failures[r]); err != nil {
-			return nil, fmt.Errorf("hybrid: the report of rank %d: %w", r, err)
-		}
-	}
-	return failures, nil
-}
-
-func (o *opening) exchange(ctx context.Context, mine any) ([][]byte, error) {
 	payload, err := json.Marshal(mine)
 	if err != nil {
 		return nil, err
 	}
-	if o.c.Size == 1 {
-		return [][]byte{payload}, nil
-	}
-	all, err := o.c.Exchange(ctx, payload)
-	if err != nil {
-		return nil, fmt.Errorf("hybrid: exchange of addresses: %w", err)
-	}
-	if len(all) != o.c.Size {
-		return nil, fmt.Errorf("hybrid: the exchange returned %d cards for %d ranks", len(all), o.c.Size)
-	}
-	return all, nil
-}
-
-// number numbers the hosts in the order of their lowest ranks.
-func number(cards []card) []int {
-	hosts := make([]int, len(cards))
-	var seen []string
-	for r, k := range cards {
-		h := slices.Index(seen, k.Host)
-		if h < 0 {
-			h = len(seen)
-			seen = append(seen, k.Host)
+	all := [][]byte{payload}
+	if e.c.Size > 1 {
+		if all, err = e.c.Exchange(ctx, payload); err != nil {
+			return nil, fmt.Errorf("hybrid: exchange of reports: %w", err)
 		}
-		hosts[r] = h
 	}
-	return hosts
+	if len(all) != e.c.Size {
+		return nil, fmt.Errorf("hybrid: the exchange returned %d reports for %d ranks", len(all), e.c.Size)
+	}
+	for r, b := range all {
+		var theirs report
+		if err := json.Unmarshal(b, &theirs); err != nil {
+			return nil, fmt.Errorf("hybrid: the report of rank %d: %w", r, err)
+		}
+		failures[r], f.apart = theirs.Failure, f.apart || theirs.Apart
+	}
+	return failures, nil
 }

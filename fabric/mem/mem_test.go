@@ -63,7 +63,7 @@ func TestOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if h := ranks[1].Hosts(); h[0] != 0 || h[1] != 1 || h[2] != 0 {
+	if h := ranks[1].(fabric.Sharer).Hosts(); h[0] != 0 || h[1] != 1 || h[2] != 0 {
 		t.Errorf("hosts %v", h)
 	}
 	var wg sync.WaitGroup
@@ -90,7 +90,7 @@ func TestOpen(t *testing.T) {
 		own := c.Exchange
 		c.Exchange = func(ctx context.Context, payload []byte) ([][]byte, error) {
 			all, err := own(ctx, payload)
-			return [][]byte{all[0], []byte(`{"Process":"elsewhere"}`)}, err
+			return [][]byte{all[0], []byte(`{"Fabric":"mem","Card":"eyJQcm9jZXNzIjoiZWxzZXdoZXJlIn0="}`)}, err // {"Process":"elsewhere"}
 		}
 	})
 	if err == nil || !strings.Contains(err.Error(), "rank 1 is in another process") {

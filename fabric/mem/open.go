@@ -5,24 +5,51 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"sync"
 
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/fabric/transport"
 )
 
-func init() { fabric.Register("mem", open) }
+func init() {
+	transport.Register("mem", listen, func() fabric.Options { return new(record).options() })
+}
 
-// record is what a rank tells the others while opening.
+// record is a rank that has not joined the others yet, and what it tells them. The lowest rank's settings count.
 type record struct {
 	Process string // differs between processes
-	World   string // rank 0's is the name of the world
+	World   string // the lowest rank's is the name of the world
 	Host    string
 	Buffer  int
 	Wait    string
+
+	rank int
+}
+
+// options are "buffer", the size in bytes up to which messages are buffered, -1 for none; and "wait", as in package shm: those that
+// block sleep at once.
+func (r *record) options() fabric.Options {
+	return fabric.Options{"buffer": fabric.Number(&r.Buffer, -1, 1<<20), "wait": fabric.OneOf(&r.Wait, "auto", "spin", "yield", "block")}
 }
 
 var process = rand.Text()
+
+func listen(_ context.Context, c fabric.Config) (transport.Endpoint, error) {
+	own := &record{Process: process, World: rand.Text(), Host: c.HostID, Buffer: defaultBuffer, rank: c.Rank}
+	return own, own.options().Set("mem", c.Options)
+}
+
+// Card implements transport.Endpoint.
+func (r *record) Card() []byte {
+	b, err := json.Marshal(r)
+	if err != nil {
+		panic(err) // it's made of texts and a number
+	}
+	return b
+}
+
+// Close implements transport.Endpoint: there's nothing to give back.
+func (r *record) Close() error { return nil }
 
 // opening holds the worlds that not all ranks have joined yet, by name.
 var opening struct {
@@ -33,68 +60,48 @@ var opening struct {
 type joining struct {
 	world   *world
 	missing int
+	full    chan struct{} // closed when nobody is missing
 }
 
-// open finds the ranks that are opened elsewhere in this process. Options:
-// "buffer", the size in bytes up to which messages are buffered, -1 for none; "wait", which
-// is auto, or block for waits that sleep at once. Rank 0's count.
-func open(ctx context.Context, c fabric.Config) (fabric.Fabric, error) {
-	own := record{Process: process, World: rand.Text(), Host: c.HostID, Buffer: defaultBuffer}
-	for k, v := range c.Options {
-		n, err := strconv.Atoi(v)
+// Join implements transport.Endpoint: it finds the ranks that are opened elsewhere in this process.
+func (r *record) Join(ctx context.Context, cards [][]byte, m *transport.Matcher) (fabric.Fabric, error) {
+	var first record
+	s, missing := settings{hosts: make([]string, len(cards))}, 0
+	for p, card := range cards {
+		var theirs record
 		switch {
-		case k == "buffer" && err == nil && n >= -1 && n <= 1<<20:
-			own.Buffer = n
-		case k == "wait" && (v == "auto" || v == "block"):
-			own.Wait = v
-		default:
-			return nil, &fabric.ConfigError{Err: fmt.Errorf("mem: option %s=%q; there are buffer, a number of bytes, and wait, auto or block", k, v)}
+		case card == nil:
+			continue
+		case json.Unmarshal(card, &theirs) != nil:
+			return nil, fmt.Errorf("mem: the card of rank %d is none of this fabric", p)
+		case theirs.Process != process:
+			return nil, fmt.Errorf("mem: rank %d is in another process than rank %d; use shm or tcp", p, r.rank)
+		case missing == 0:
+			first = theirs
 		}
+		missing++
+		s.hosts[p] = theirs.Host
 	}
-	records := []record{own}
-	if c.Size > 1 {
-		payload, err := json.Marshal(own)
-		if err != nil {
-			return nil, err
-		}
-		ctx, cancel := context.WithTimeout(ctx, c.Timeout)
-		defer cancel()
-		all, err := c.Exchange(ctx, payload)
-		if err != nil {
-			return nil, fmt.Errorf("mem: finding the other ranks: %w", err)
-		}
-		records = make([]record, c.Size)
-		for r := range records {
-			if len(all) != c.Size || json.Unmarshal(all[r], &records[r]) != nil {
-				return nil, fmt.Errorf("mem: rank %d opened another fabric than mem", r)
-			}
-			if records[r].Process != process {
-				return nil, fmt.Errorf("mem: rank %d is in another process than rank %d; use shm or tcp", r, c.Rank)
-			}
-		}
-	}
-	return join(records).ranks[c.Rank], nil
-}
-
-// join returns the world of rank 0's name, made by whoever comes first.
-func join(records []record) *world {
-	name := records[0].World
+	s.buffer, s.wait = first.Buffer, first.Wait
 	opening.Lock()
-	defer opening.Unlock()
-	j := opening.worlds[name]
+	j := opening.worlds[first.World]
 	if j == nil {
-		s := settings{buffer: records[0].Buffer, blocking: records[0].Wait == "block"}
-		for _, r := range records {
-			s.hosts = append(s.hosts, r.Host)
-		}
-		j = &joining{world: newWorld(s), missing: len(records)}
+		j = &joining{world: newWorld(s), missing: missing, full: make(chan struct{})}
 		if opening.worlds == nil {
 			opening.worlds = map[string]*joining{}
 		}
-		opening.worlds[name] = j
+		opening.worlds[first.World] = j
 	}
+	f := j.world.add(r.rank, m)
 	if j.missing--; j.missing == 0 {
-		delete(opening.worlds, name)
+		delete(opening.worlds, first.World)
+		close(j.full)
 	}
-	return j.world
+	opening.Unlock()
+	select {
+	case <-j.full:
+		return f, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("mem: waiting for the other ranks to join: %w", context.Cause(ctx))
+	}
 }

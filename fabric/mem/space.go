@@ -54,13 +54,13 @@ func aligned(size, lead, align int) unsafe.Pointer {
 
 // Space implements fabric.Sharer.
 func (f *Rank) Space(_ context.Context, comm uint32, members []int, stageBytes int) (*fabric.Space, error) {
-	self, ok := slices.BinarySearch(members, f.rank)
+	self, ok := slices.BinarySearch(members, f.Rank())
 	if !ok || !slices.IsSorted(members) || members[0] < 0 || members[len(members)-1] >= f.Size() {
-		return nil, fmt.Errorf("mem: rank %d: space members %v are not ascending ranks that include it", f.rank, members)
+		return nil, fmt.Errorf("mem: rank %d: space members %v are not ascending ranks that include it", f.Rank(), members)
 	}
 	for _, r := range members {
-		if f.world.hosts[r] != f.world.hosts[f.rank] {
-			return nil, fmt.Errorf("mem: ranks %d and %d are on different hosts and share no memory", f.rank, r)
+		if f.world.hosts[r] != f.world.hosts[f.Rank()] {
+			return nil, fmt.Errorf("mem: ranks %d and %d are on different hosts and share no memory", f.Rank(), r)
 		}
 	}
 	if stageBytes < 0 {
@@ -76,7 +76,7 @@ func (f *Rank) Space(_ context.Context, comm uint32, members []int, stageBytes i
 	if !slices.Equal(s.members, members) || s.stageBytes != stageBytes || s.joined[self] {
 		w.mu.Unlock()
 		return nil, fmt.Errorf("mem: rank %d opens the space of communicator %d with members %v and %d bytes; another rank did with %v and %d",
-			f.rank, comm, members, stageBytes, s.members, s.stageBytes)
+			f.Rank(), comm, members, stageBytes, s.members, s.stageBytes)
 	}
 	s.joined[self] = true
 	if s.missing--; s.missing == 0 {
@@ -86,9 +86,9 @@ func (f *Rank) Space(_ context.Context, comm uint32, members []int, stageBytes i
 
 	policy := fabric.Policy{Yields: 2000, InProcess: true}
 	switch {
-	case w.blocking:
+	case w.wait == "block":
 		policy.Yields = 0
-	case len(members) <= runtime.GOMAXPROCS(0):
+	case w.wait == "spin" || w.wait != "yield" && len(members) <= runtime.GOMAXPROCS(0):
 		policy.Spins = 200
 	}
 	return fabric.NewSpace(fabric.SpaceConfig{

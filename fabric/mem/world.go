@@ -1,26 +1,26 @@
 package mem
 
 import (
-	"slices"
 	"sync"
 
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/fabric/transport"
 )
 
 // world is what the ranks have in common.
 type world struct {
-	ranks    []*Rank
-	hosts    []int
-	blocking bool // waits sleep at once
+	settings
+	ranks []*Rank // nil for those that are reached otherwise
+	hosts []int
 
 	mu     sync.Mutex
 	spaces map[spaceKey]*spaceMemory // being joined
 }
 
 type settings struct {
-	hosts    []string
-	buffer   int
-	blocking bool
+	hosts  []string
+	buffer int
+	wait   string // auto, spin, yield, block
 }
 
 // Option changes a world.
@@ -52,32 +52,18 @@ func NewWorld(size int, opts ...Option) []fabric.Fabric {
 	}
 	w := newWorld(s)
 	fabrics := make([]fabric.Fabric, size)
-	for r, f := range w.ranks {
-		fabrics[r] = f
+	for r := range fabrics {
+		fabrics[r] = w.add(r, transport.NewMatcher(size))
 	}
 	return fabrics
 }
 
 func newWorld(s settings) *world {
-	w := &world{spaces: map[spaceKey]*spaceMemory{}, ranks: make([]*Rank, len(s.hosts)), hosts: number(s.hosts), blocking: s.blocking}
-	for r := range w.ranks {
-		m := fabric.NewMatcher(len(w.ranks))
-		w.ranks[r] = &Rank{world: w, rank: r, match: m, local: fabric.NewLocal(r, m, s.buffer)}
-	}
-	return w
+	return &world{spaces: map[spaceKey]*spaceMemory{}, ranks: make([]*Rank, len(s.hosts)), hosts: transport.Hosts(s.hosts), settings: s}
 }
 
-// number numbers the hosts in the order of their lowest ranks.
-func number(ids []string) []int {
-	hosts := make([]int, len(ids))
-	var seen []string
-	for r, id := range ids {
-		h := slices.Index(seen, id)
-		if h < 0 {
-			h = len(seen)
-			seen = append(seen, id)
-		}
-		hosts[r] = h
-	}
-	return hosts
+// add makes a rank of the world.
+func (w *world) add(rank int, m *transport.Matcher) *Rank {
+	w.ranks[rank] = &Rank{Base: transport.NewBase("mem", rank, len(w.ranks), m, w.buffer), world: w}
+	return w.ranks[rank]
 }

@@ -1,12 +1,12 @@
 package shm
 
 import (
-	"math/bits"
 	"sync"
 	"sync/atomic"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/fabric/transport"
 	"github.com/chorus-comms/chorus/kern"
 )
 
@@ -61,7 +61,7 @@ func (f *Fabric) take(p *peer, stamp uint64) error {
 // arrival is a message on its way to a receive. Two parties hold it: the engine
 // until the payload has left the ring, the Matcher until Fetch.
 type arrival struct {
-	fabric.Arrival
+	transport.Arrival
 	p     *peer
 	whole bool
 	id    uint64
@@ -91,14 +91,14 @@ func (f *Fabric) arrive(p *peer, v *envelope) {
 	a.id, a.addr, a.place, a.data = v.id, v.addr, v.place, v.payload
 	if !a.whole || v.n == 0 {
 		a.refs.Store(1)
-		f.match.Arrive(&a.Arrival)
+		f.Match.Arrive(&a.Arrival)
 		return
 	}
 	a.refs.Store(2)
-	f.match.Arrive(&a.Arrival)
+	f.Match.Arrive(&a.Arrival)
 	if a.refs.Load() != 1 { // no receive is posted yet: the payload must leave the ring
 		a.mu.Lock()
-		a.kept = f.arrivals.buffer(v.n)
+		a.kept = f.arrivals.buffers.Get(v.n)
 		kern.Copy(unsafe.Pointer(&a.kept[0]), a.data, v.n)
 		a.data = unsafe.Pointer(&a.kept[0])
 		a.mu.Unlock()
@@ -111,8 +111,8 @@ func (f *Fabric) arrive(p *peer, v *envelope) {
 	f.spare = a
 }
 
-// Fetch implements fabric.Fetcher.
-func (a *arrival) Fetch(_ *fabric.Arrival, m *fabric.Msg) {
+// Fetch implements transport.Fetcher.
+func (a *arrival) Fetch(_ *transport.Arrival, m *fabric.Msg) {
 	f, p, n := a.p.f, a.p, a.Len
 	var err error
 	if m != nil && n > m.Len {
@@ -125,7 +125,7 @@ func (a *arrival) Fetch(_ *fabric.Arrival, m *fabric.Msg) {
 			kern.Copy(m.Buf, a.data, n)
 			a.mu.Unlock()
 		}
-	case m == nil && f.closed.Load(): // the goodbye fails it at its sender
+	case m == nil && f.Closed(): // the goodbye fails it at its sender
 	case a.standIn != nil && err != nil:
 		f.pulls.add(a, nil)
 	case (m == nil || err != nil) && a.standIn == nil:
@@ -150,11 +150,8 @@ func (a *arrival) Fetch(_ *fabric.Arrival, m *fabric.Msg) {
 type arrivalPool struct {
 	mu      sync.Mutex
 	free    *arrival
-	buffers [bits.UintSize][][]byte // by the logarithm of their size
+	buffers transport.Buffers
 }
-
-// keptBuffers bounds how many buffers of a size are kept.
-const keptBuffers = 64
 
 func (s *arrivalPool) get() *arrival {
 	s.mu.Lock()
@@ -175,30 +172,9 @@ func (s *arrivalPool) put(a *arrival) {
 	s.mu.Unlock()
 }
 
-func (s *arrivalPool) buffer(n int) []byte {
-	c := bits.Len(uint(n - 1))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	list := s.buffers[c]
-	if len(list) == 0 {
-		return make([]byte, 1<<c)
-	}
-	b := list[len(list)-1]
-	s.buffers[c] = list[:len(list)-1]
-	return b
-}
-
 // recycle takes an arrival's buffer back.
 func (s *arrivalPool) recycle(a *arrival) {
-	if a.kept == nil {
-		return
-	}
-	c := bits.Len(uint(len(a.kept) - 1))
-	s.mu.Lock()
-	if len(s.buffers[c]) < keptBuffers {
-		s.buffers[c] = append(s.buffers[c], a.kept)
-	}
-	s.mu.Unlock()
+	s.buffers.Put(a.kept)
 	a.kept, a.data = nil, nil
 }
 

@@ -47,11 +47,11 @@ func (f *Fabric) Cancel(m *fabric.Msg) {
 // Withdraw is Cancel for a message that can be taken back at once. It reports false
 // if a peer is reading the message right now, or if this fabric doesn't hold it.
 func (f *Fabric) Withdraw(m *fabric.Msg) bool {
-	if f.match.Withdraw(m, fabric.ErrCanceled) {
+	if f.Match.Withdraw(m, fabric.ErrCanceled) {
 		return true
 	}
 	if m.Peer == f.rank {
-		if f.own.Cancel(f.match, m, fabric.ErrCanceled) {
+		if f.Own.Cancel(f.Match, m, fabric.ErrCanceled) {
 			return true
 		}
 	} else if p, err := f.peer(m.Peer); err == nil && p.withdraw(m, fabric.ErrCanceled) {

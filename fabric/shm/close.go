@@ -21,14 +21,13 @@ func (f *Fabric) Close(ctx context.Context) error {
 }
 
 func (f *Fabric) close(ctx context.Context) error {
-	f.closed.Store(true)
+	f.Shut()
 	close(f.stop)
 	if f.unhook != nil {
 		f.unhook()
 	}
 	f.kick()
-	f.own.CancelAll(f.match, fabric.ErrClosed)
-	f.match.Close(fabric.ErrClosed)
+	f.Drop()
 
 	f.acquire()
 	f.endPulls(fabric.ErrClosed)

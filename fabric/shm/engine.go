@@ -114,14 +114,7 @@ func (f *Fabric) step(i int) (sleep bool) {
 	case i < p.Spins:
 		kern.Pause(1)
 	case i-p.Spins < p.Yields:
-		if p.InProcess {
-			runtime.Gosched()
-		} else {
-			futex.Yield()
-			if i%64 == 0 {
-				runtime.Gosched()
-			}
-		}
+		p.Yield(i)
 	default:
 		return true
 	}
@@ -240,7 +233,7 @@ func (f *Fabric) steward() {
 	timer := time.NewTimer(quietTime)
 	defer timer.Stop()
 	var seen uint64
-	for !f.closed.Load() {
+	for !f.Closed() {
 		if runs := f.runs.Load(); runs != seen || f.lock.Load() != 0 {
 			seen = runs
 			timer.Reset(quietTime)
@@ -251,7 +244,7 @@ func (f *Fabric) steward() {
 			continue
 		}
 		bell := f.lieDown()
-		idle := f.wanted.Load() == 0 && !f.closed.Load() && f.tryLock()
+		idle := f.wanted.Load() == 0 && !f.Closed() && f.tryLock()
 		if idle {
 			idle = !f.down && !f.poll()
 			f.unlock()

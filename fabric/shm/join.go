@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,35 +15,43 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/fabric/transport"
 	"github.com/chorus-comms/chorus/hostmem"
+	"github.com/chorus-comms/chorus/internal/ranklist"
 	"github.com/chorus-comms/chorus/secure"
 )
 
-// Endpoint is a rank that can be reached by the others of its host, but has not
-// joined them yet.
-type Endpoint struct {
+// Name is the name under which the fabric is registered.
+const Name = "shm"
+
+func init() {
+	transport.Register(Name, listen, func() fabric.Options { return new(options).table() })
+}
+
+// endpoint is a rank that can be reached by the others of its host, but has not joined them yet.
+type endpoint struct {
 	config   fabric.Config
 	opts     options
 	listener *net.UnixListener
-	offer    offerCard
+	card     card
 }
 
-// offerCard is how an Endpoint is found, and recognized.
-type offerCard struct {
+// card is how an endpoint is found, and recognized. Where the job has no secret, it is one: whoever has it can join.
+type card struct {
+	Host   string
 	Socket string           // in the abstract namespace: nothing in the file system
 	Token  [tokenBytes]byte // makes, with the job's secret if there is one, the key that both ends of a link prove to know
 }
 
 // key is what callers of the endpoint have to know.
-func (o offerCard) key(secret secure.Secret) secure.Secret {
-	return secret.Derive("shm link", o.Token[:])
+func (k card) key(secret secure.Secret) secure.Secret {
+	return secret.Derive("shm link", k.Token[:])
 }
 
-// Listen prepares a rank. It fails if this process can't share memory. Of the
-// configuration it uses the ranks, the secret, the timeout and the options.
-func Listen(c fabric.Config) (*Endpoint, error) {
-	opts, err := parseOptions(c.Options)
-	if err != nil {
+// listen prepares a rank. It fails if this process can't share memory.
+func listen(_ context.Context, c fabric.Config) (transport.Endpoint, error) {
+	e := &endpoint{config: c, opts: defaults(), card: card{Host: c.HostID}}
+	if err := e.opts.table().Set(Name, c.Options); err != nil {
 		return nil, err
 	}
 	probe, err := hostmem.NewSegment(1)
@@ -52,46 +59,61 @@ func Listen(c fabric.Config) (*Endpoint, error) {
 		return nil, fmt.Errorf("shm: no shared memory: %w", err)
 	}
 	probe.Close()
-	e := &Endpoint{config: c, opts: opts}
-	var name [16]byte
-	rand.Read(name[:])
-	rand.Read(e.offer.Token[:])
-	e.offer.Socket = "@chorus-" + hex.EncodeToString(name[:])
-	e.listener, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: e.offer.Socket, Net: "unixpacket"})
+	rand.Read(e.card.Token[:])
+	e.card.Socket = "@chorus-" + rand.Text()
+	e.listener, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: e.card.Socket, Net: "unixpacket"})
 	if err != nil {
 		return nil, fmt.Errorf("shm: %w", err)
 	}
 	return e, nil
 }
 
-// Offer is what the other ranks need to reach this one. Where the job has no secret, this is one: whoever has it can join.
-func (e *Endpoint) Offer() []byte {
-	b, err := json.Marshal(e.offer)
+// Card implements transport.Endpoint.
+func (e *endpoint) Card() []byte {
+	b, err := json.Marshal(e.card)
 	if err != nil {
-		panic(err) // it's made of bytes and a string
+		panic(err) // it's made of bytes and texts
 	}
 	return b
 }
 
-// Close stops listening. It may be called after Join, whose fabric doesn't need it.
-func (e *Endpoint) Close() error { return e.listener.Close() }
+// Close implements transport.Endpoint: the fabric doesn't need the listener.
+func (e *endpoint) Close() error { return e.listener.Close() }
 
-// Join links this rank with the other locals, which are ascending ranks of its
-// host, itself included. offers holds by rank what their Endpoints offered.
-// Messages are matched by match, which may serve other fabrics of the rank too.
-func (e *Endpoint) Join(ctx context.Context, locals []int, offers [][]byte, match *fabric.Matcher) (*Fabric, error) {
+// read returns what the others are found by, and who they are. All must be on this host.
+func (e *endpoint) read(cards [][]byte) (known []card, locals []int, err error) {
+	known = make([]card, len(cards))
+	var elsewhere []int
+	for r, b := range cards {
+		if b == nil {
+			continue
+		}
+		if err := json.Unmarshal(b, &known[r]); err != nil {
+			return nil, nil, fmt.Errorf("shm: the card of rank %d: %w", r, err)
+		}
+		if locals = append(locals, r); known[r].Host != e.card.Host {
+			elsewhere = append(elsewhere, r)
+		}
+	}
+	if len(elsewhere) > 0 {
+		err = fmt.Errorf("shm: all ranks must be on one host; not on rank %d's are %s", e.config.Rank, ranklist.Named(elsewhere))
+	}
+	return known, locals, err
+}
+
+// Join implements transport.Endpoint.
+func (e *endpoint) Join(ctx context.Context, cards [][]byte, m *transport.Matcher) (fabric.Fabric, error) {
 	c := e.config
+	known, locals, err := e.read(cards)
+	if err != nil {
+		return nil, err
+	}
 	f := &Fabric{
-		rank: c.Rank, size: c.Size, local: slices.Index(locals, c.Rank), locals: slices.Clone(locals),
+		Base: transport.NewBase(Name, c.Rank, c.Size, m, wholeMax), rank: c.Rank, size: c.Size, local: slices.Index(locals, c.Rank), locals: locals,
 		opts: e.opts, policy: e.opts.policy(len(locals), c.HostCores()), shape: shapeOf(len(locals)), timeout: c.Timeout,
-		peers: make([]*peer, c.Size), match: match, stop: make(chan struct{}),
+		peers: make([]*peer, c.Size), stop: make(chan struct{}),
 	}
-	if f.local < 0 {
-		return nil, fmt.Errorf("shm: rank %d is not among the ranks %v of its host", c.Rank, locals)
-	}
-	f.own = fabric.NewLocal(f.rank, match, wholeMax)
 	hostmem.SetColor(f.local)
-	var err error
 	if f.inbox, err = hostmem.NewSegment(f.shape.inboxBytes()); err != nil {
 		return nil, fmt.Errorf("shm: %w", err)
 	}
@@ -101,7 +123,7 @@ func (e *Endpoint) Join(ctx context.Context, locals []int, offers [][]byte, matc
 	f.page.probe = binary.LittleEndian.Uint64(random[:])
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	if err := f.connect(ctx, e, offers); err != nil {
+	if err := f.connect(ctx, e, known); err != nil {
 		for _, p := range f.near {
 			p.link.conn.Close()
 			p.mapping.Unmap()
@@ -131,7 +153,7 @@ func (e *Endpoint) Join(ctx context.Context, locals []int, offers [][]byte, matc
 }
 
 // connect dials the local ranks below this one and awaits the calls of those above.
-func (f *Fabric) connect(ctx context.Context, e *Endpoint, offers [][]byte) error {
+func (f *Fabric) connect(ctx context.Context, e *endpoint, known []card) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop := context.AfterFunc(ctx, func() { e.listener.SetDeadline(time.Unix(1, 0)) })
@@ -154,7 +176,7 @@ func (f *Fabric) connect(ctx context.Context, e *Endpoint, offers [][]byte) erro
 	}
 	for _, r := range f.locals[:f.local] {
 		tasks.Go(func() {
-			p, err := f.dial(ctx, e, r, offers[r])
+			p, err := f.dial(ctx, e, r, known[r])
 			if fabric.Exhausted(err) {
 				cancel(fmt.Errorf("shm: calling rank %d: %w", r, err))
 				return
@@ -208,11 +230,7 @@ func (f *Fabric) connect(ctx context.Context, e *Endpoint, offers [][]byte) erro
 const greetTime = 10 * time.Second
 
 // dial calls a rank and greets it.
-func (f *Fabric) dial(ctx context.Context, e *Endpoint, rank int, offer []byte) (*peer, error) {
-	var k offerCard
-	if err := json.Unmarshal(offer, &k); err != nil {
-		return nil, err
-	}
+func (f *Fabric) dial(ctx context.Context, e *endpoint, rank int, k card) (*peer, error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unixpacket", k.Socket)
 	if err != nil {
@@ -244,13 +262,13 @@ func (f *Fabric) dial(ctx context.Context, e *Endpoint, rank int, offer []byte) 
 }
 
 // welcome answers a call from a rank above this one.
-func (f *Fabric) welcome(ctx context.Context, e *Endpoint, conn *net.UnixConn) (*peer, error) {
+func (f *Fabric) welcome(ctx context.Context, e *endpoint, conn *net.UnixConn) (*peer, error) {
 	defer bound(ctx, conn, greetTime)()
 	pid, err := sameUser(conn)
 	if err != nil {
 		return nil, err
 	}
-	if err := e.offer.key(e.config.Security.Secret).Respond(conn, nil); err != nil {
+	if err := e.card.key(e.config.Security.Secret).Respond(conn, nil); err != nil {
 		return nil, err
 	}
 	p, err := f.meet(conn, pid, func(h hello) bool {
@@ -327,7 +345,7 @@ func (f *Fabric) newPeer(conn *net.UnixConn, rank, pid int, inbox *hostmem.Mappi
 	theirs, area := f.shape.lane(inbox.Base(), f.local)
 	p.out = outRing{head: theirs, area: area}
 	p.theirAcks, p.theirSlots = &theirs.acks, &theirs.slots
-	p.canRead = f.opts.reading && f.mayRead(pid, h)
+	p.canRead = f.opts.cma != "off" && f.mayRead(pid, h)
 	return p
 }
 

@@ -242,7 +242,7 @@ func (f *Fabric) read(p *peer) {
 			return
 		}
 		if err != nil {
-			if f.closed.Load() {
+			if f.Closed() {
 				return
 			}
 			if why := p.link.reason(); why != nil {
@@ -265,7 +265,7 @@ func (f *Fabric) read(p *peer) {
 func (f *Fabric) serve(p *peer, fr *frame, fd int) (kept bool) {
 	switch fr.kind {
 	case frameControl:
-		f.match.Control(p.rank, slices.Clone(fr.payload))
+		f.Match.Control(p.rank, slices.Clone(fr.payload))
 	case frameWant:
 		p.give(fr.id)
 	case frameHave:
@@ -297,13 +297,13 @@ func (f *Fabric) serve(p *peer, fr *frame, fd int) (kept bool) {
 func (f *Fabric) lose(p *peer, err error) {
 	perr := &fabric.PeerError{Peer: p.rank, Err: err}
 	f.cutOff(p, perr)
-	f.match.Lost(p.rank, err)
+	f.Match.Lost(p.rank, err)
 }
 
 // left handles a peer's goodbye. What it has sent before still counts.
 func (f *Fabric) left(p *peer) {
 	f.cutOff(p, &fabric.PeerError{Peer: p.rank, Err: fabric.ErrLeft})
-	f.match.Left(p.rank)
+	f.Match.Left(p.rank)
 }
 
 // cutOff takes what the peer has sent and ends all that it would have to answer.

@@ -18,12 +18,13 @@ import (
 
 func TestOptions(t *testing.T) {
 	for _, bad := range []map[string]string{{"wait": "never"}, {"cma": "on"}, {"map": ""}, {"speed": "high"}} {
-		if _, err := parseOptions(bad); err == nil {
+		if new(options).table().Set(Name, bad) == nil {
 			t.Errorf("%v was accepted", bad)
 		}
 	}
-	o, err := parseOptions(map[string]string{"wait": "block", "cma": "off", "map": "auto"})
-	if err != nil || o.reading || !o.mapping || o.policy(1, 1) != fabric.BlockPolicy {
+	o := defaults()
+	err := o.table().Set(Name, map[string]string{"wait": "block", "cma": "off", "map": "auto"})
+	if err != nil || o.cma != "off" || !o.maps() || o.policy(1, 1) != fabric.BlockPolicy {
 		t.Errorf("%+v, %v", o, err)
 	}
 }
@@ -55,7 +56,7 @@ func TestFailedRank(t *testing.T) {
 		}
 	})
 	for r, err := range errs {
-		if err == nil || r != 1 && !strings.Contains(err.Error(), "rank 1: ") {
+		if err == nil || r != 1 && !strings.Contains(err.Error(), "rank 1 can't take part: ") {
 			t.Errorf("rank %d: %v", r, err)
 		}
 	}
@@ -98,10 +99,10 @@ func TestStrangers(t *testing.T) {
 		c.Exchange = func(ctx context.Context, payload []byte) ([][]byte, error) {
 			all, err := exchange(ctx, payload)
 			if c.Rank == 0 && err == nil {
-				var k card
-				var offer offerCard
-				json.Unmarshal(all[0], &k)
-				json.Unmarshal(k.Offer, &offer)
+				var first struct{ Card []byte }
+				var offer card
+				json.Unmarshal(all[0], &first)
+				json.Unmarshal(first.Card, &offer)
 				greetings := [][]byte{nil, {0}, encodeControl([]byte("hello")), encodeGoodbye(), make([]byte, 100),
 					encodeHello(hello{rank: 1, world: 2, locals: 2}, 4096, 0)}
 				for range 100 {

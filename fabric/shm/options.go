@@ -1,55 +1,30 @@
 package shm
 
-import (
-	"fmt"
-	"slices"
-	"strings"
-
-	"github.com/chorus-comms/chorus/fabric"
-)
+import "github.com/chorus-comms/chorus/fabric"
 
 // options are the fabric's settings.
 type options struct {
 	wait    string // auto, spin, yield, block
-	reading bool   // read across processes where the kernel permits it
-	mapping bool   // map the segments that peers' buffers lie in
+	cma     string // auto: read across processes where the kernel permits it; off
+	mapping string // auto: map the segments that peers' buffers lie in; off
 }
 
-// CheckOptions reports what is wrong with values for Config.Options, if anything.
-func CheckOptions(set map[string]string) error {
-	_, err := parseOptions(set)
-	return err
-}
+func defaults() options { return options{wait: "auto", cma: "auto", mapping: "auto"} }
 
-// OptionNames lists the settings that Config.Options may hold.
-func OptionNames() []string { return []string{"cma", "map", "wait"} }
+// table says how each option is set.
+func (o *options) table() fabric.Options {
+	return fabric.Options{
+		"wait": fabric.OneOf(&o.wait, "auto", "spin", "yield", "block"),
+		"cma":  fabric.OneOf(&o.cma, "auto", "off"),
+		"map":  fabric.OneOf(&o.mapping, "auto", "off"),
+	}
+}
 
 // endless is a number of turns that no wait reaches.
 const endless = 1 << 60
 
-func parseOptions(set map[string]string) (options, error) {
-	o := options{wait: "auto", reading: true, mapping: true}
-	for name, v := range set {
-		var allowed []string
-		switch name {
-		case "wait":
-			allowed = []string{"auto", "spin", "yield", "block"}
-			o.wait = v
-		case "cma":
-			allowed = []string{"auto", "off"}
-			o.reading = v == "auto"
-		case "map":
-			allowed = []string{"auto", "off"}
-			o.mapping = v == "auto"
-		default:
-			return o, fmt.Errorf("shm: unknown option %q; have %s", name, strings.Join(OptionNames(), ", "))
-		}
-		if !slices.Contains(allowed, v) {
-			return o, fmt.Errorf("shm: option %s is %q; it can be %s", name, v, strings.Join(allowed, ", "))
-		}
-	}
-	return o, nil
-}
+// maps reports whether peers' segments are mapped.
+func (o options) maps() bool { return o.mapping != "off" }
 
 // policy says how waits spend their time on a host with that many ranks and cores for them.
 func (o options) policy(locals, cores int) fabric.Policy {

@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/fabric/transport"
 	"github.com/chorus-comms/chorus/hostmem"
 	"github.com/chorus-comms/chorus/internal/futex"
 )
@@ -26,8 +27,8 @@ type peer struct {
 	// Sending.
 	mu      sync.Mutex
 	out     outRing
-	queue   fabric.MsgQueue // messages that found the ring full, in order
-	notes   []note          // likewise; they go first
+	queue   transport.MsgQueue // messages that found the ring full, in order
+	notes   []note             // likewise; they go first
 	outs    table[outgoing]
 	pushing []uint64    // messages that are sent in pieces
 	behind  atomic.Bool // flush has something to do
@@ -75,7 +76,7 @@ func (p *peer) send(m *fabric.Msg) {
 	p.mu.Lock()
 	if p.err != nil {
 		err := p.err
-		if p.f.closed.Load() {
+		if p.f.Closed() {
 			err = fabric.ErrClosed
 		}
 		p.mu.Unlock()

@@ -56,7 +56,7 @@ func runBody(name string) error {
 	}
 	file := os.NewFile(3, "exchange")
 	enc, dec := json.NewEncoder(file), json.NewDecoder(bufio.NewReader(file))
-	f, err := Open(context.Background(), fabric.Config{
+	f, err := open(fabric.Config{
 		Rank: rank, Size: size, HostID: "here", Timeout: patience, Options: options,
 		Exchange: func(_ context.Context, payload []byte) (all [][]byte, err error) {
 			if err := enc.Encode(payload); err != nil {
@@ -106,7 +106,7 @@ func startJob(t testing.TB, size int, body string, options map[string]string) *j
 		j.children[r] = cmd
 		t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 	}
-	f, err := Open(context.Background(), fabric.Config{
+	f, err := open(fabric.Config{
 		Rank: 0, Size: size, HostID: "here", Timeout: patience, Options: options,
 		Exchange: func(_ context.Context, payload []byte) ([][]byte, error) {
 			all := make([][]byte, size)

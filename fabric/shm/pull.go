@@ -150,7 +150,7 @@ func (f *Fabric) advance(x *pull) (moved, over bool) {
 // begin chooses how a pull gets its bytes.
 func (f *Fabric) begin(x *pull) (moved, over bool) {
 	p, slotted := x.p, uint32(x.id) < slotCount
-	if slotted && x.place.Mappable() && f.opts.mapping {
+	if slotted && x.place.Mappable() && f.opts.maps() {
 		base, size, state := p.maps.find(x.place.Segment)
 		switch state {
 		case segmentAsked:
@@ -193,7 +193,7 @@ func (f *Fabric) takeSlot(x *pull) (moved, over bool) {
 // repost puts a receive back whose message was withdrawn.
 func (f *Fabric) repost(x *pull) {
 	if m := x.m; m != nil {
-		f.match.Post(m)
+		f.Match.Post(m)
 	}
 }
 

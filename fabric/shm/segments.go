@@ -263,7 +263,7 @@ type shared struct {
 func (p *peer) give(id uint64) {
 	p.shared.mu.Lock()
 	defer p.shared.mu.Unlock() // so that the news of its end can't overtake it
-	if !p.f.opts.mapping {
+	if !p.f.opts.maps() {
 		p.link.send(encodeNone(id, ""), -1)
 		return
 	}

@@ -66,7 +66,7 @@ func (f *Fabric) giveBack(x *pull, m *fabric.Msg) {
 	a.p, a.whole, a.id, a.addr, a.place = x.p, false, x.id, x.addr, x.place
 	a.staged, a.standIn = x.staged, x.kept
 	a.refs.Store(1)
-	f.match.Return(&a.Arrival, m)
+	f.Match.Return(&a.Arrival, m)
 }
 
 // takeOver gives a message that was kept to the receive that matched it now, together with what is still to come.

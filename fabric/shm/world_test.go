@@ -51,6 +51,14 @@ func exchange(size int) func(rank int) func(context.Context, []byte) ([][]byte, 
 	}
 }
 
+func open(c fabric.Config) (*Fabric, error) {
+	f, err := fabric.Open(context.Background(), Name, c)
+	if err != nil {
+		return nil, err
+	}
+	return f.(*Fabric), nil
+}
+
 // openAll opens every rank of a world in this process and returns what each got.
 func openAll(size int, configure func(*fabric.Config)) ([]*Fabric, []error) {
 	ranks, errs := make([]*Fabric, size), make([]error, size)
@@ -62,7 +70,7 @@ func openAll(size int, configure func(*fabric.Config)) ([]*Fabric, []error) {
 			if configure != nil {
 				configure(&c)
 			}
-			ranks[r], errs[r] = Open(context.Background(), c)
+			ranks[r], errs[r] = open(c)
 		})
 	}
 	wg.Wait()

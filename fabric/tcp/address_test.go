@@ -15,8 +15,8 @@ func TestPortsAreTaken(t *testing.T) {
 	}
 	defer taken.Close()
 	port := strconv.Itoa(taken.Addr().(*net.TCPAddr).Port)
-	o, err := parseOptions(map[string]string{"ports": port})
-	if err != nil {
+	o := defaults()
+	if err := o.table().Set("tcp", map[string]string{"ports": port}); err != nil {
 		t.Fatal(err)
 	}
 	all, err := listen(o, "127.0.0.1")

@@ -74,6 +74,9 @@ func (pp *pipe) dial() error {
 		case done:
 			return nil
 		case attempt == dialAttempts || attempt >= refusals && nobodyListens(err) || ctx.Err() != nil || errors.As(err, new(*fabric.UnableError)):
+			if errors.Is(err, unix.ECONNREFUSED) {
+				err = &closingError{err}
+			}
 			return err
 		case fabric.Exhausted(err):
 			err = fmt.Errorf("connecting: %w", err)
@@ -88,6 +91,11 @@ func (pp *pipe) dial() error {
 		pause = min(2*pause, time.Second)
 	}
 }
+
+// closingError is fabric.ErrClosing, in the words of the system.
+type closingError struct{ error }
+
+func (e *closingError) Unwrap() []error { return []error{fabric.ErrClosing, e.error} }
 
 // nobodyListens reports whether every address that dial has tried refused the connection.
 func nobodyListens(err error) bool {
@@ -187,7 +195,7 @@ func (f *Fabric) accept(l net.Listener) {
 		f.gate.Wait(f.ctx)
 		nc, err := l.Accept()
 		if err != nil {
-			if f.closed.Load() {
+			if f.Closed() {
 				return
 			}
 			if fabric.Exhausted(err) {
@@ -342,7 +350,7 @@ func (pp *pipe) install(nc *net.TCPConn, conn net.Conn, end lineEnd) {
 		nc.SetReadBuffer(n)
 		nc.SetWriteBuffer(n)
 	}
-	if p.f.hosts[p.rank] == p.f.hosts[p.f.rank] {
+	if p.f.near[p.rank] {
 		unpace(nc)
 	}
 	if end.inner == nil {

@@ -17,6 +17,7 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/fabric/transport"
 	"github.com/chorus-comms/chorus/secure"
 )
 
@@ -40,19 +41,21 @@ func newStranger(t testing.TB, options map[string]string) *stranger {
 		t.Fatal(err)
 	}
 	s := &stranger{t: t, own: own, lost: make(chan error, 4)}
-	o, err := parseOptions(options)
+	end, err := listenAt(t.Context(), fabric.Config{Rank: 0, Size: 2, HostID: "h", Options: options, Timeout: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
-	exchange := func(_ context.Context, payload []byte) ([][]byte, error) {
-		mine, err := json.Marshal(record{Fabric: "tcp", Version: version, Host: "h", Token: make([]byte, tokenBytes),
-			Addrs: addrs(own), Connections: o.connections, Window: o.window})
-		return [][]byte{payload, mine}, err
-	}
-	s.f, err = Open(context.Background(), fabric.Config{Rank: 0, Size: 2, Exchange: exchange, HostID: "h", Options: options, Timeout: 10 * time.Second}, nil)
+	mine := end.(*endpoint).mine
+	mine.Addrs, mine.Token = addrs(own), make([]byte, tokenBytes)
+	theirs, err := json.Marshal(mine)
 	if err != nil {
 		t.Fatal(err)
 	}
+	f, err := end.Join(t.Context(), [][]byte{end.Card(), theirs}, transport.NewMatcher(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.f = f.(*Fabric)
 	s.f.Handle(s)
 	t.Cleanup(func() {
 		own.Close()
@@ -447,7 +450,7 @@ func FuzzFrames(f *testing.F) {
 		var wg sync.WaitGroup
 		for _, m := range ms {
 			wg.Go(func() {
-				if !awaitDone(m, 20*time.Second) {
+				if !transport.AwaitDone(m, 20*time.Second) {
 					t.Errorf("a message of %d bytes still waits", m.Len)
 				}
 			})

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/fabric/transport"
 )
 
 // incoming is a message that the peer has announced. It goes straight into the
@@ -12,7 +13,7 @@ import (
 //
 // It lives until both the Matcher and the reading goroutines have let go of it.
 type incoming struct {
-	fabric.Arrival
+	transport.Arrival
 	p       *peer
 	kind    kind
 	id      uint64
@@ -76,11 +77,11 @@ func (p *peer) release(in *incoming) {
 	buf := in.buf
 	*in = incoming{p: p, next: p.idle}
 	p.idle = in
-	p.f.buffers.put(buf)
+	p.f.buffers.Put(buf)
 }
 
-// Fetch implements fabric.Fetcher.
-func (in *incoming) Fetch(_ *fabric.Arrival, m *fabric.Msg) {
+// Fetch implements transport.Fetcher.
+func (in *incoming) Fetch(_ *transport.Arrival, m *fabric.Msg) {
 	p := in.p
 	from, n := in.From, in.Len
 	var err error
@@ -149,7 +150,7 @@ func (p *peer) begin(pp *pipe, in *incoming, offset, n int) ([]byte, error) {
 		return nil, nil
 	}
 	if in.buf == nil && in.m == nil && !in.unused {
-		in.buf = p.f.buffers.get(in.Len)
+		in.buf = p.f.buffers.Get(in.Len)
 	}
 	switch {
 	case in.buf != nil:
@@ -234,7 +235,7 @@ func (p *peer) retracted(id uint64) {
 	}
 	p.mu.Unlock()
 	// The Matcher has it, unless somebody is just about to Fetch it.
-	found := p.f.match.Retract(func(a *fabric.Arrival) bool { return a == &in.Arrival })
+	found := p.f.Match.Retract(func(a *transport.Arrival) bool { return a == &in.Arrival })
 	if len(found) > 0 {
 		p.mu.Lock()
 		p.release(in)

@@ -10,149 +10,131 @@ import (
 	"slices"
 
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/fabric/transport"
 )
 
 func init() {
-	fabric.Register("tcp", func(ctx context.Context, c fabric.Config) (fabric.Fabric, error) {
-		f, err := Open(ctx, c, nil)
-		if err != nil {
-			return nil, err
-		}
-		return f, nil
-	})
+	transport.Register("tcp", listenAt, func() fabric.Options { return new(options).table() })
 }
 
-// record is what a rank tells all others before there are links.
-type record struct {
-	Fabric      string // "tcp"
+// card is what a rank tells all others before there are links.
+type card struct {
 	Version     int
-	Failure     string `json:",omitempty"` // why the rank can't take part
 	Host        string
 	Addrs       []netip.AddrPort
-	Token       []byte // rank 0's, with the job's secret if there is one, makes the key of the links
+	Token       []byte // the lowest rank's, with the job's secret if there is one, makes the key of the links
 	TLS         bool
 	Connections int
 	Window      int
 }
 
-// Open joins this rank to the others. Messages are matched by match, which the
-// fabric shares with another one then; nil means one of its own. Close closes it.
-func Open(ctx context.Context, c fabric.Config, match *fabric.Matcher) (*Fabric, error) {
-	if c.Timeout == 0 {
-		c.Timeout = fabric.DefaultTimeout
-	}
-	if match == nil {
-		match = fabric.NewMatcher(c.Size)
-	}
-	f := newFabric(c, match)
-	mine := record{Fabric: "tcp", Version: version, Host: c.HostID, Token: make([]byte, tokenBytes), TLS: c.Security.TLS != nil}
-	rand.Read(mine.Token)
-	var err error
-	if f.o, err = parseOptions(c.Options); err == nil && c.Size > 1 {
+// endpoint is a rank that has not joined the others yet.
+type endpoint struct {
+	f      *Fabric
+	mine   card
+	joined bool
+}
+
+// listenAt makes the fabric of a rank, which takes calls but knows nobody.
+func listenAt(_ context.Context, c fabric.Config) (transport.Endpoint, error) {
+	f := newFabric(c)
+	e := &endpoint{f: f, mine: card{Version: version, Host: c.HostID, Token: make([]byte, tokenBytes), TLS: c.Security.TLS != nil}}
+	rand.Read(e.mine.Token)
+	err := f.o.table().Set("tcp", c.Options)
+	if err == nil && c.Size > 1 {
 		f.listeners, err = listen(f.o, c.Rendezvous)
 	}
 	if err == nil {
 		err = f.equip() // before the others are told that this rank is there
 	}
-	mine.Connections, mine.Window = f.o.connections, f.o.window
-	mine.Addrs = published(f.listeners, f.o.advertise)
-	if err == nil && mine.TLS && !c.Security.Authenticates() {
+	e.mine.Connections, e.mine.Window = f.o.connections, f.o.window
+	e.mine.Addrs = published(f.listeners, f.o.advertise)
+	if err == nil && e.mine.TLS && !c.Security.Authenticates() {
 		err = c.Security.Check("") // says what is missing
 	}
 	if err != nil {
-		mine.Failure = err.Error() // so that the others needn't wait for a timeout
-	}
-	records := []record{mine}
-	if c.Size > 1 {
-		var xerr error
-		if records, xerr = exchange(ctx, c, mine); err == nil {
-			err = xerr
-		}
-	}
-	if err == nil {
-		err = f.join(records)
-	}
-	if err != nil {
-		f.closeListeners()
-		f.closeKeepers()
-		f.spare.Close()
+		e.Close()
 		return nil, err
 	}
+	return e, nil
+}
+
+// Card implements transport.Endpoint.
+func (e *endpoint) Card() []byte {
+	b, err := json.Marshal(e.mine)
+	if err != nil {
+		panic(err) // it's made of texts, numbers and addresses
+	}
+	return b
+}
+
+// Close implements transport.Endpoint.
+func (e *endpoint) Close() error {
+	if !e.joined {
+		e.f.closeListeners()
+		e.f.closeKeepers()
+		e.f.spare.Close()
+	}
+	return nil
+}
+
+// Join implements transport.Endpoint.
+func (e *endpoint) Join(_ context.Context, cards [][]byte, m *transport.Matcher) (fabric.Fabric, error) {
+	f := e.f
+	f.Base = transport.NewBase("tcp", f.rank, f.size, m, selfBuffer)
+	known := make([]*card, len(cards))
+	for r, b := range cards {
+		if b == nil {
+			continue
+		}
+		k := new(card)
+		known[r] = k
+		switch err := json.Unmarshal(b, k); {
+		case err != nil:
+			return nil, fmt.Errorf("tcp: the card of rank %d: %w", r, err)
+		case k.Version != version || len(k.Token) != tokenBytes:
+			return nil, fmt.Errorf("tcp: rank %d speaks protocol version %d; rank %d speaks %d", r, k.Version, f.rank, version)
+		case k.TLS != e.mine.TLS:
+			return nil, fmt.Errorf("tcp: TLS is on at one of the ranks %d and %d, and off at the other", r, f.rank)
+		case k.Connections != e.mine.Connections:
+			return nil, fmt.Errorf("tcp: option connections is %d at rank %d and %d at rank %d", k.Connections, r, e.mine.Connections, f.rank)
+		case k.Window < 0 || len(k.Addrs) == 0 && f.size > 1:
+			return nil, fmt.Errorf("tcp: the card of rank %d has window %d and %d addresses", r, k.Window, len(k.Addrs))
+		}
+	}
+	f.join(known)
+	e.joined = true
 	f.start()
 	return f, nil
 }
 
-func exchange(ctx context.Context, c fabric.Config, mine record) ([]record, error) {
-	payload, err := json.Marshal(mine)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
-	defer cancel()
-	all, err := c.Exchange(ctx, payload)
-	if err != nil {
-		return nil, fmt.Errorf("tcp: exchange of addresses: %w", err)
-	}
-	if len(all) != c.Size {
-		return nil, fmt.Errorf("tcp: the exchange returned %d records for %d ranks", len(all), c.Size)
-	}
-	records := make([]record, c.Size)
-	for r, b := range all {
-		k := &records[r]
-		switch err := json.Unmarshal(b, k); {
-		case err != nil || k.Fabric != "tcp":
-			return nil, fmt.Errorf("tcp: rank %d opened another fabric", r)
-		case k.Failure != "":
-			return nil, fmt.Errorf("tcp: %w", &fabric.UnableError{Peer: r, Reason: k.Failure})
-		case k.Version != version || len(k.Token) != tokenBytes:
-			return nil, fmt.Errorf("tcp: rank %d speaks protocol version %d; rank %d speaks %d", r, k.Version, c.Rank, version)
-		case k.TLS != mine.TLS:
-			return nil, fmt.Errorf("tcp: TLS is on at one of the ranks %d and %d, and off at the other", r, c.Rank)
-		case k.Connections != mine.Connections:
-			return nil, fmt.Errorf("tcp: option connections is %d at rank %d and %d at rank %d", k.Connections, r, mine.Connections, c.Rank)
-		case k.Window < 0 || len(k.Addrs) == 0:
-			return nil, fmt.Errorf("tcp: the record of rank %d has window %d and %d addresses", r, k.Window, len(k.Addrs))
-		}
-	}
-	return records, nil
-}
-
 // join makes the peers from what they told.
-func (f *Fabric) join(records []record) error {
-	f.key = f.security.Secret.Derive("tcp link", records[0].Token)
-	var ids []string
-	sameHost, onHost := true, 0
-	for r, k := range records {
-		h := slices.Index(ids, k.Host)
-		if h < 0 {
-			h = len(ids)
-			ids = append(ids, k.Host)
-		}
-		f.hosts[r] = h
-		if k.Host == records[f.rank].Host {
+func (f *Fabric) join(cards []*card) {
+	f.key = f.security.Secret.Derive("tcp link", cards[slices.IndexFunc(cards, func(k *card) bool { return k != nil })].Token)
+	sameHost, onHost, own := true, 0, cards[f.rank].Host
+	for r, k := range cards {
+		if f.near[r] = k != nil && k.Host == own; f.near[r] {
 			onHost++
 		} else {
 			sameHost = false
 		}
 	}
 	f.staff(onHost)
-	for r, k := range records {
-		if r == f.rank {
+	for r, k := range cards {
+		if r == f.rank || k == nil {
 			continue
 		}
 		// The loopback address first within a host, last between hosts: there it
 		// only serves ranks that pretend to be on several.
-		near := k.Host == records[f.rank].Host
-		addrs := slices.Clone(k.Addrs)
-		slices.SortStableFunc(addrs, func(a, b netip.AddrPort) int {
+		slices.SortStableFunc(k.Addrs, func(a, b netip.AddrPort) int {
 			if x, y := a.Addr().IsLoopback(), b.Addr().IsLoopback(); x == y {
 				return 0
-			} else if x == near {
+			} else if x == f.near[r] {
 				return -1
 			}
 			return 1
 		})
-		f.peers[r] = newPeer(f, r, addrs, k.Window)
+		f.peers[r] = newPeer(f, r, k.Addrs, k.Window)
 	}
 	if sameHost && len(f.listeners) > 1 {
 		// Nobody needs to come in from the network.
@@ -161,7 +143,6 @@ func (f *Fabric) join(records []record) error {
 		}
 		f.listeners = f.listeners[:1]
 	}
-	return nil
 }
 
 // equip takes the descriptors that this rank needs for itself: of as many keepers as there may be, and a spare one.

@@ -3,10 +3,7 @@ package tcp
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -36,63 +33,44 @@ func defaults() options {
 	return options{connections: 2, eager: 64 << 10, window: 8 << 20, heartbeat: 10 * time.Second}
 }
 
-// CheckOptions reports options that don't exist or have a wrong value.
-func CheckOptions(o map[string]string) error {
-	_, err := parseOptions(o)
-	return err
-}
-
-func parseOptions(given map[string]string) (options, error) {
-	o := defaults()
-	var errs []error
-	for _, k := range slices.Sorted(maps.Keys(given)) {
-		v := given[k]
-		var err error
-		switch k {
-		case "interface":
+// table says how each option is set.
+func (o *options) table() fabric.Options {
+	return fabric.Options{
+		"interface": func(v string) (err error) {
 			o.ifaces, err = words(v)
-		case "addr":
+			return err
+		},
+		"addr": func(v string) (err error) {
 			if v != "" {
 				o.addr, err = netip.ParseAddr(v)
 			}
-		case "advertise":
+			return err
+		},
+		"advertise": func(v string) (err error) {
 			o.advertise, err = addresses(v)
-		case "ports":
+			return err
+		},
+		"ports": func(v string) error {
 			low, high, ok := strings.Cut(v, "-")
 			if !ok {
 				high = low
 			}
-			if o.portLow, err = number(low, 1, 65535); err == nil {
-				o.portHigh, err = number(high, o.portLow, 65535)
+			if err := fabric.Number(&o.portLow, 1, 65535)(low); err != nil {
+				return err
 			}
-		case "connections":
-			o.connections, err = number(v, 1, maxConnections)
-		case "eager":
-			o.eager, err = number(v, 0, maxEager)
-		case "window":
-			o.window, err = number(v, 0, 1<<30)
-		case "buffer":
-			o.buffer, err = number(v, 0, 1<<30)
-		case "heartbeat":
+			return fabric.Number(&o.portHigh, o.portLow, 65535)(high)
+		},
+		"connections": fabric.Number(&o.connections, 1, maxConnections),
+		"eager":       fabric.Number(&o.eager, 0, maxEager),
+		"window":      fabric.Number(&o.window, 0, 1<<30),
+		"buffer":      fabric.Number(&o.buffer, 0, 1<<30),
+		"heartbeat": func(v string) (err error) {
 			if o.heartbeat, err = time.ParseDuration(v); err == nil && o.heartbeat != 0 && o.heartbeat < time.Millisecond {
 				err = errors.New("want 0 or at least 1ms")
 			}
-		default:
-			err = errors.New("unknown; known are addr, advertise, buffer, connections, eager, heartbeat, interface, ports, window")
-		}
-		if err != nil {
-			errs = append(errs, &fabric.ConfigError{Err: fmt.Errorf("tcp: option %s=%q: %w", k, v, err)})
-		}
+			return err
+		},
 	}
-	return o, errors.Join(errs...)
-}
-
-func number(s string, low, high int) (int, error) {
-	n, err := strconv.Atoi(s)
-	if err != nil || n < low || n > high {
-		return 0, fmt.Errorf("want a number from %d to %d", low, high)
-	}
-	return n, nil
 }
 
 // words splits a list at its commas.

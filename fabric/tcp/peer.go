@@ -304,7 +304,7 @@ func (p *peer) failTelling(cause error, tell func()) {
 	}
 	p.mu.Unlock()
 	if first {
-		p.f.match.Lost(p.rank, cause)
+		p.f.Match.Lost(p.rank, cause)
 	}
 	tell()
 	if first {
@@ -393,7 +393,7 @@ func (p *peer) left() {
 	failed := p.strip()
 	p.mu.Unlock()
 	if first {
-		p.f.match.Left(p.rank)
+		p.f.Match.Left(p.rank)
 	}
 	for _, m := range failed {
 		m.Complete(0, p.rank, err)

@@ -160,7 +160,7 @@ func (pp *pipe) mine() bool {
 	if pp.index == 0 {
 		return false
 	}
-	if len(p.pipes) < 3 || p.f.hosts[p.rank] != p.f.hosts[p.f.rank] {
+	if len(p.pipes) < 3 || !p.f.near[p.rank] {
 		return true
 	}
 	return pp.index%2 == 1 == (p.f.rank < p.rank)

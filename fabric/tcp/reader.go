@@ -129,7 +129,7 @@ func (r *reader) filled() error {
 		payload := r.skip
 		r.skip = nil
 		r.nextFrame()
-		r.pp.p.f.match.Control(r.pp.p.rank, payload)
+		r.pp.p.f.Match.Control(r.pp.p.rank, payload)
 	}
 	return nil
 }
@@ -191,7 +191,7 @@ func (r *reader) frame() error {
 	case kindPush, kindAsk:
 		in, err := p.announced(h)
 		if err == nil {
-			p.f.match.Arrive(&in.Arrival)
+			p.f.Match.Arrive(&in.Arrival)
 		}
 		return err
 	case kindControl:
@@ -227,7 +227,7 @@ func (r *reader) eager() error {
 	if err != nil {
 		return err
 	}
-	p.f.match.Arrive(&in.Arrival)
+	p.f.Match.Arrive(&in.Arrival)
 	if n == 0 {
 		return nil // it may be done, and used again
 	}

@@ -11,22 +11,22 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/fabric/transport"
 	"github.com/chorus-comms/chorus/internal/spare"
 	"github.com/chorus-comms/chorus/secure"
 )
 
 // Fabric is one rank's links over TCP.
 type Fabric struct {
+	transport.Base
 	rank, size int
 	o          options
 	timeout    time.Duration // of a connect
 	security   secure.Policy
 	key        secure.Secret // of this fabric's links
-	hosts      []int
-	peers      []*peer // nil for this rank itself
-	match      *fabric.Matcher
-	local      *fabric.Local
-	buffers    pool
+	near       []bool        // whether a rank is on this one's host
+	peers      []*peer       // nil for this rank itself, and for those that are reached otherwise
+	buffers    transport.Buffers
 	listeners  []net.Listener
 	gate       secure.Gate // of connections that haven't proved that they belong here
 	spare      spare.Descriptor
@@ -39,8 +39,7 @@ type Fabric struct {
 	drives  atomic.Uint64 // how often one has begun to
 	procs   int32         // that this process has
 
-	ticks   atomic.Int64 // of the heartbeat
-	closed  atomic.Bool
+	ticks   atomic.Int64    // of the heartbeat
 	ctx     context.Context // ends with Close
 	stop    context.CancelFunc
 	links   sync.WaitGroup // connections
@@ -59,9 +58,9 @@ const (
 	cancelGrace = 2 * time.Second  // for the rest of a message that is withdrawn while it's moving
 )
 
-func newFabric(c fabric.Config, match *fabric.Matcher) *Fabric {
-	f := &Fabric{rank: c.Rank, size: c.Size, timeout: c.Timeout, hosts: make([]int, c.Size), peers: make([]*peer, c.Size),
-		security: c.Security, cores: c.HostCores(), match: match, local: fabric.NewLocal(c.Rank, match, selfBuffer)}
+func newFabric(c fabric.Config) *Fabric {
+	f := &Fabric{rank: c.Rank, size: c.Size, timeout: c.Timeout, near: make([]bool, c.Size), peers: make([]*peer, c.Size),
+		security: c.Security, cores: c.HostCores(), o: defaults()}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	return f
 }
@@ -147,73 +146,23 @@ func (f *Fabric) drive(m *fabric.Msg, w *fabric.Waiter) error {
 	}
 }
 
-// Name implements fabric.Fabric.
-func (f *Fabric) Name() string { return "tcp" }
-
-// Rank implements fabric.Fabric.
-func (f *Fabric) Rank() int { return f.rank }
-
-// Size implements fabric.Fabric.
-func (f *Fabric) Size() int { return f.size }
-
-// Hosts implements fabric.Fabric.
-func (f *Fabric) Hosts() []int { return slices.Clone(f.hosts) }
-
-// Path implements fabric.Fabric.
-func (f *Fabric) Path(peer int) string {
-	if peer == f.rank {
-		return "self"
-	}
-	return "tcp"
-}
-
-// Handle implements fabric.Fabric.
-func (f *Fabric) Handle(h fabric.Handler) { f.match.Handle(h) }
-
-// Announce implements fabric.Fabric.
-func (f *Fabric) Announce(comm uint32, tag uint64, desc *fabric.Desc) {
-	f.match.Announce(comm, tag, desc)
-}
-
-// Announced implements fabric.Fabric.
-func (f *Fabric) Announced(comm uint32, tag uint64) (fabric.Desc, bool) {
-	return f.match.Announced(comm, tag)
-}
-
-// Forget implements fabric.Fabric.
-func (f *Fabric) Forget(comm uint32) { f.match.Forget(comm) }
-
-func (f *Fabric) noRank(peer int) error {
-	return fmt.Errorf("tcp: rank %d is not in a world of %d", peer, f.size)
-}
-
 // Send implements fabric.Fabric.
 func (f *Fabric) Send(m *fabric.Msg) {
 	m.PrivP = f // marks a send, for Cancel
 	switch {
-	case m.Peer < 0 || m.Peer >= f.size:
-		m.Complete(0, m.Peer, f.noRank(m.Peer))
-	case f.closed.Load():
-		m.Complete(0, m.Peer, fabric.ErrClosed)
 	case m.Peer == f.rank:
-		f.local.Send(f.match, m)
-		if f.closed.Load() { // Close may have looked before the message was there
-			f.local.CancelAll(f.match, fabric.ErrClosed)
-		}
+		f.SendTo(f.Match, m)
+	case !f.reaches(m.Peer):
+		m.Complete(0, m.Peer, f.NoRank(m.Peer))
+	case f.Closed():
+		m.Complete(0, m.Peer, fabric.ErrClosed)
 	default:
 		f.peers[m.Peer].send(m)
 	}
 }
 
-// Recv implements fabric.Fabric.
-func (f *Fabric) Recv(m *fabric.Msg) {
-	m.PrivP = nil
-	if m.Peer < fabric.AnySource || m.Peer >= f.size {
-		m.Complete(0, m.Peer, f.noRank(m.Peer))
-		return
-	}
-	f.match.Post(m)
-}
+// reaches reports whether there's a link, or may be one, to a peer.
+func (f *Fabric) reaches(peer int) bool { return f.Has(peer) && f.peers[peer] != nil }
 
 // Wait implements fabric.Fabric.
 func (f *Fabric) Wait(m *fabric.Msg, w *fabric.Waiter) error {
@@ -238,7 +187,7 @@ func (f *Fabric) Wait(m *fabric.Msg, w *fabric.Waiter) error {
 
 // reach connects to a peer that is waited for, if nobody has yet: the death of one that there is no link to goes unnoticed.
 func (f *Fabric) reach(peer int) {
-	if peer < 0 || peer >= f.size || peer == f.rank {
+	if !f.reaches(peer) {
 		return
 	}
 	p := f.peers[peer]
@@ -264,53 +213,34 @@ func (f *Fabric) Cancel(m *fabric.Msg) {
 	}
 	switch {
 	case m.PrivP == nil:
-		f.match.Withdraw(m, fabric.ErrCanceled)
+		f.Match.Withdraw(m, fabric.ErrCanceled)
 	case m.Peer == f.rank:
-		f.local.Cancel(f.match, m, fabric.ErrCanceled)
+		f.Own.Cancel(f.Match, m, fabric.ErrCanceled)
 	default:
 		f.peers[m.Peer].cancel(m)
 	}
 	f.rouse()
-	if !awaitDone(m, cancelGrace) {
+	if !transport.AwaitDone(m, cancelGrace) {
 		for _, p := range f.peers {
 			if p != nil && p.moves(m) {
 				p.fail(fmt.Errorf("a message of %d bytes was withdrawn on its way, and the link stood still for %v", m.Len, cancelGrace))
 			}
 		}
-		awaitDone(m, 0)
+		transport.AwaitDone(m, 0)
 	}
 }
 
-// awaitDone waits until m is done, at most limit unless that is 0. A Waiter can't do it: the
-// message's own has given up.
-func awaitDone(m *fabric.Msg, limit time.Duration) bool {
-	start := time.Now()
-	for i := 0; !m.Done(); i++ {
-		if i < 100 {
-			runtime.Gosched()
-			continue
-		}
-		if limit > 0 && time.Since(start) > limit {
-			return false
-		}
-		time.Sleep(100 * time.Microsecond)
-	}
-	return true
-}
-
-// Control implements fabric.Fabric.
+// Control implements fabric.Messenger.
 func (f *Fabric) Control(peer int, payload []byte) error {
+	err := f.Addressed(peer, payload)
 	switch {
-	case peer < 0 || peer >= f.size:
-		return f.noRank(peer)
-	case len(payload) > fabric.MaxControl:
-		return fmt.Errorf("tcp: control payload of %d bytes; the limit is %d", len(payload), fabric.MaxControl)
-	case f.closed.Load():
-		return fabric.ErrClosed
+	case err != nil:
+		return err
 	case peer == f.rank:
-		own := slices.Clone(payload)
-		go f.match.Control(f.rank, own) // the handler may be the caller
+		f.Hand(f.rank, payload)
 		return nil
+	case !f.reaches(peer):
+		return f.NoRank(peer)
 	}
 	return f.peers[peer].control(payload)
 }
@@ -323,13 +253,12 @@ func (f *Fabric) Close(ctx context.Context) error {
 }
 
 func (f *Fabric) shut(ctx context.Context) {
-	f.closed.Store(true)
+	f.Shut()
 	ctx, cancel := context.WithTimeout(ctx, closeGrace)
 	defer cancel()
 	f.awaitWords(ctx)
 	f.closeListeners()
-	f.local.CancelAll(f.match, fabric.ErrClosed)
-	f.match.Close(fabric.ErrClosed)
+	f.Drop()
 	for _, p := range f.peers {
 		if p != nil {
 			p.goodbye()
@@ -385,7 +314,7 @@ func (f *Fabric) closeListeners() {
 // Kill drops every connection without a goodbye, as a crash would: for tests.
 func (f *Fabric) Kill() {
 	f.once.Do(func() {
-		f.closed.Store(true)
+		f.Shut()
 		f.closeListeners()
 		for _, p := range f.peers {
 			if p != nil {
@@ -393,8 +322,7 @@ func (f *Fabric) Kill() {
 			}
 		}
 		f.stop()
-		f.local.CancelAll(f.match, fabric.ErrClosed)
-		f.match.Close(fabric.ErrClosed)
+		f.Drop()
 		f.others.Wait()
 		f.links.Wait()
 		f.tunnels.close()

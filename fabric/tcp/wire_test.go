@@ -71,8 +71,7 @@ func FuzzHello(f *testing.F) {
 	h.index = unable(unix.EMFILE)
 	f.Add(h.encode())
 	f.Add([]byte("GET / HTTP/1.1\r\nHost: example.com\r\n\r\n............"))
-	world := newFabric(fabric.Config{Rank: 0, Size: 2}, fabric.NewMatcher(2))
-	world.o = defaults()
+	world := newFabric(fabric.Config{Rank: 0, Size: 2})
 	world.peers[1] = newPeer(world, 1, nil, 0)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		h, err := world.identify(data)
@@ -87,7 +86,7 @@ func TestOptions(t *testing.T) {
 		nil, {"connections": "16", "eager": "0", "window": "1", "heartbeat": "0"}, {"addr": "::1"}, {"addr": ""}, {"ports": "2000-2010"}, {"ports": "7"},
 		{"heartbeat": "2s", "interface": "lo", "buffer": "1000000"},
 	} {
-		if err := CheckOptions(good); err != nil {
+		if err := new(options).table().Set("tcp", good); err != nil {
 			t.Errorf("%v: %v", good, err)
 		}
 	}
@@ -95,7 +94,7 @@ func TestOptions(t *testing.T) {
 		{"connection": "2"}, {"connections": "0"}, {"connections": "17"}, {"eager": "-1"}, {"eager": "2000000"}, {"addr": "localhost"},
 		{"ports": "9-8"}, {"ports": "0"}, {"ports": "70000"}, {"heartbeat": "10"}, {"heartbeat": "-1s"}, {"window": "x"},
 	} {
-		if CheckOptions(bad) == nil {
+		if new(options).table().Set("tcp", bad) == nil {
 			t.Errorf("%v: accepted", bad)
 		}
 	}

@@ -19,7 +19,7 @@ import (
 // that option "injector" names.
 const fabricName = "chaos"
 
-func init() { fabric.Register(fabricName, openFabric) }
+func init() { fabric.Register(fabricName, fabric.Driver{Open: openFabric}) }
 
 // injectors are those of this process, by name.
 var injectors sync.Map
@@ -63,7 +63,7 @@ func openFabric(ctx context.Context, c fabric.Config) (fabric.Fabric, error) {
 		return nil, err
 	}
 	if in.p.Mode == Virtual {
-		f = &restless{Fabric: f, Placer: f.(fabric.Placer), Sharer: f.(fabric.Sharer), in: in}
+		f = &restless{Messenger: f.(fabric.Messenger), Placer: f.(fabric.Placer), Sharer: f.(fabric.Sharer), in: in}
 	}
 	wrapped, faults := fault.Wrap(f, in.rules()...)
 	faults.Seed(in.p.Seed)
@@ -74,7 +74,7 @@ func openFabric(ctx context.Context, c fabric.Config) (fabric.Fabric, error) {
 	if in.p.Fault.Kind == Exhausted && in.culprit() && in.p.Mode == Virtual {
 		if s, ok := wrapped.(fabric.Sharer); ok {
 			return struct {
-				fabric.Fabric
+				fabric.Messenger
 				fabric.Placer
 				fabric.Sharer
 			}{wrapped, wrapped.(fabric.Placer), starved{s, in}}, nil

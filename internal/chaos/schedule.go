@@ -51,7 +51,7 @@ func (in *injector) arrive(k int) {
 // restless is the fabric mem of a rank which lets other goroutines go on in the middle of what it does, at moments that depend on the
 // seed. fault.Wrap goes around it, so that this happens between that one's steps, too.
 type restless struct {
-	fabric.Fabric
+	fabric.Messenger
 	fabric.Placer
 	fabric.Sharer
 	in    *injector
@@ -71,18 +71,18 @@ func (f *restless) turn() {
 // Send implements fabric.Fabric.
 func (f *restless) Send(m *fabric.Msg) {
 	f.turn()
-	f.Fabric.Send(m)
+	f.Messenger.Send(m)
 }
 
 // Recv implements fabric.Fabric.
 func (f *restless) Recv(m *fabric.Msg) {
 	f.turn()
-	f.Fabric.Recv(m)
+	f.Messenger.Recv(m)
 }
 
 // Wait implements fabric.Fabric.
 func (f *restless) Wait(m *fabric.Msg, w *fabric.Waiter) error {
-	err := f.Fabric.Wait(m, w)
+	err := f.Messenger.Wait(m, w)
 	f.turn()
 	return err
 }
@@ -90,16 +90,16 @@ func (f *restless) Wait(m *fabric.Msg, w *fabric.Waiter) error {
 // Cancel implements fabric.Fabric.
 func (f *restless) Cancel(m *fabric.Msg) {
 	f.turn()
-	f.Fabric.Cancel(m)
+	f.Messenger.Cancel(m)
 }
 
-// Control implements fabric.Fabric.
+// Control implements fabric.Messenger.
 func (f *restless) Control(peer int, payload []byte) error {
 	f.turn()
-	return f.Fabric.Control(peer, payload)
+	return f.Messenger.Control(peer, payload)
 }
 
 // Kill ends the rank as a crash does.
 func (f *restless) Kill(cause error) {
-	f.Fabric.(interface{ Kill(cause error) }).Kill(cause)
+	f.Messenger.(interface{ Kill(cause error) }).Kill(cause)
 }

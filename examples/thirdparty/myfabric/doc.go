@@ -5,10 +5,13 @@
 //
 //	c, err := comm.New(ctx, comm.WithFabric("unix"))
 //
+// It has what a fabric must have, and nothing else: Send, Recv, Wait, Cancel and Close. The backend sends its control payloads as
+// messages. Package transport pairs messages, and exchanges the names of the sockets; so this fabric can also be the near half of
+// "auto", by the hint "fabric.near".
+//
 // Every two ranks have a connection, and every rank one to itself. A goroutine
 // writes what was posted, another reads whatever comes and keeps it until it's
-// asked for, and sends a receipt for what is large; the pairing is done by
-// fabric.Matcher, as in Chorus' own fabrics.
+// asked for, and sends a receipt for what is large.
 // The sockets have abstract names, so nothing is left in the file system.
 //
 // open.go connects the ranks, link.go moves frames, unix.go is the fabric.Fabric.

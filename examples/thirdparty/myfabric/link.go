@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/fabric/transport"
 	"github.com/chorus-comms/chorus/kern"
 )
 
@@ -22,7 +23,6 @@ const headerBytes = 64
 const (
 	frameMessage = iota + 1
 	frameReceipt // of a large message: it was received
-	frameControl
 	frameGoodbye
 )
 
@@ -41,18 +41,17 @@ type link struct {
 	out  net.Conn
 	in   net.Conn
 
-	mu         sync.Mutex
-	work       sync.Cond
-	head, tail *fabric.Msg // sends that wait, linked by Next
-	writing    *fabric.Msg
-	sent       *fabric.Msg // large ones that no receipt has come for, linked by Next; Priv[0] is the number
-	numbered   uint64
-	receipts   []uint64 // to be written, and spare to take its place meanwhile
-	spare      []uint64
-	controls   [][]byte
-	ending     bool
-	bye        bool
-	gone       bool // the peer will say no more
+	mu       sync.Mutex
+	work     sync.Cond
+	waiting  transport.MsgQueue // sends
+	writing  *fabric.Msg
+	sent     *fabric.Msg // large ones that no receipt has come for, linked by Next; Priv[0] is the number
+	numbered uint64
+	receipts []uint64 // to be written, and spare to take its place meanwhile
+	spare    []uint64
+	ending   bool
+	bye      bool
+	gone     bool // the peer will say no more
 
 	readDone  chan struct{}
 	writeDone chan struct{}
@@ -66,12 +65,7 @@ func (l *link) post(m *fabric.Msg) bool {
 		return false
 	}
 	m.PrivP = l
-	if l.tail == nil {
-		l.head = m
-	} else {
-		l.tail.Next = m
-	}
-	l.tail = m
+	l.waiting.Push(m)
 	l.work.Signal()
 	return true
 }
@@ -80,34 +74,14 @@ func (l *link) post(m *fabric.Msg) bool {
 func (l *link) cancel(m *fabric.Msg) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.unqueue(m) {
+	if l.waiting.Remove(m) {
 		m.Complete(0, m.Peer, fabric.ErrCanceled)
 	} else if l.writing != m && l.settle(m) {
 		m.Complete(m.Len, m.Peer, nil)
 	}
 }
 
-// unqueue removes a send that waits. The caller holds the lock; so for settle.
-func (l *link) unqueue(m *fabric.Msg) bool {
-	var before *fabric.Msg
-	for x := l.head; x != nil; before, x = x, x.Next {
-		if x != m {
-			continue
-		}
-		if before == nil {
-			l.head = x.Next
-		} else {
-			before.Next = x.Next
-		}
-		if l.tail == x {
-			l.tail = before
-		}
-		return true
-	}
-	return false
-}
-
-// settle removes a send from those that wait for a receipt.
+// settle removes a send from those that wait for a receipt. The caller holds the lock.
 func (l *link) settle(m *fabric.Msg) bool {
 	for at := &l.sent; *at != nil; at = &(*at).Next {
 		if *at == m {
@@ -154,18 +128,6 @@ func (l *link) fail(err error) {
 	}
 }
 
-// control queues a control payload, which overtakes the sends that wait.
-func (l *link) control(payload []byte) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ending {
-		return false
-	}
-	l.controls = append(l.controls, append([]byte(nil), payload...))
-	l.work.Signal()
-	return true
-}
-
 // end makes the writer say goodbye, if bye, and close. Sends that wait fail.
 func (l *link) end(bye bool) {
 	l.mu.Lock()
@@ -174,14 +136,13 @@ func (l *link) end(bye bool) {
 		return
 	}
 	l.ending, l.bye = true, bye
-	waiting := l.head
-	l.head, l.tail = nil, nil
+	waiting := l.waiting
+	l.waiting = transport.MsgQueue{}
 	l.work.Signal()
 	l.mu.Unlock()
-	for m := waiting; m != nil; {
-		next := m.Next
+	for !waiting.Empty() {
+		m := waiting.Pop()
 		m.Complete(0, m.Peer, fabric.ErrClosed)
-		m = next
 	}
 }
 
@@ -192,7 +153,7 @@ func (l *link) write() {
 	var header [headerBytes]byte
 	for {
 		l.mu.Lock()
-		for l.head == nil && len(l.controls) == 0 && len(l.receipts) == 0 && !l.ending {
+		for l.waiting.Empty() && len(l.receipts) == 0 && !l.ending {
 			l.work.Wait()
 		}
 		switch {
@@ -204,13 +165,7 @@ func (l *link) write() {
 				fill(&header, frameReceipt, fabric.Key{}, &fabric.Desc{}, 0, n)
 				l.put(header[:], nil)
 			}
-		case len(l.controls) > 0:
-			payload := l.controls[0]
-			l.controls = l.controls[1:]
-			l.mu.Unlock()
-			fill(&header, frameControl, fabric.Key{}, &fabric.Desc{}, len(payload), 0)
-			l.put(header[:], payload)
-		case l.head != nil:
+		case !l.waiting.Empty():
 			l.writeMessage(&header) // unlocks
 		default:
 			l.mu.Unlock()
@@ -226,11 +181,7 @@ func (l *link) write() {
 // writeMessage writes the first send that waits. From the moment at which its
 // last byte is written a receipt may complete a large one.
 func (l *link) writeMessage(header *[headerBytes]byte) {
-	m := l.head
-	if l.head = m.Next; l.head == nil {
-		l.tail = nil
-	}
-	m.Next = nil
+	m := l.waiting.Pop()
 	l.writing = m
 	large, number := m.Len > buffered, uint64(0)
 	if large {
@@ -288,7 +239,7 @@ func (l *link) why() error {
 }
 
 func (l *link) reason() error {
-	if err := l.f.match.LostError(l.peer); err != nil && !l.f.closed.Load() {
+	if err := l.f.Match.LostError(l.peer); err != nil && !l.f.Closed() {
 		return err
 	}
 	return fabric.ErrClosed
@@ -311,19 +262,12 @@ func (l *link) read() {
 		n := binary.LittleEndian.Uint64(header[16:])
 		switch kind := header[0]; {
 		case kind == frameGoodbye && n == 0:
-			if !f.closed.Load() { // else it's perhaps this rank's own, to itself
-				f.match.Left(l.peer)
+			if !f.Closed() { // else it's perhaps this rank's own, to itself
+				f.Match.Left(l.peer)
 			}
 			return
 		case kind == frameReceipt && n == 0:
 			l.received(binary.LittleEndian.Uint64(header[24:]))
-		case kind == frameControl && n <= fabric.MaxControl:
-			payload := make([]byte, n)
-			if _, err := io.ReadFull(l.in, payload); err != nil {
-				l.lost(err)
-				return
-			}
-			f.match.Control(l.peer, payload)
 		case kind == frameMessage && n <= maxMessage && header[1] <= byte(fabric.Internal):
 			p := f.take(int(n))
 			if _, err := io.ReadFull(l.in, p.data); err != nil {
@@ -335,7 +279,7 @@ func (l *link) read() {
 			p.Key = fabric.Key{Comm: binary.LittleEndian.Uint32(header[4:]), Lane: fabric.Lane(header[1]), Tag: binary.LittleEndian.Uint64(header[8:])}
 			copy(p.Desc[:], header[32:])
 			p.number = binary.LittleEndian.Uint64(header[24:])
-			f.match.Arrive(&p.Arrival)
+			f.Match.Arrive(&p.Arrival)
 		default:
 			l.lost(fmt.Errorf("it sent a frame of kind %d with %d bytes", kind, n))
 			return
@@ -344,18 +288,18 @@ func (l *link) read() {
 }
 
 func (l *link) lost(err error) {
-	if l.f.closed.Load() {
+	if l.f.Closed() {
 		return // this rank's own doing
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		err = errors.New("its connection ended without a goodbye")
 	}
-	l.f.match.Lost(l.peer, err)
+	l.f.Match.Lost(l.peer, err)
 }
 
 // parcel is a message that has come and waits for its receive.
 type parcel struct {
-	fabric.Arrival
+	transport.Arrival
 	f    *Fabric
 	data []byte
 	next *parcel
@@ -363,8 +307,8 @@ type parcel struct {
 	number uint64 // for the receipt; 0 if none is asked for
 }
 
-// Fetch implements fabric.Fetcher.
-func (p *parcel) Fetch(_ *fabric.Arrival, m *fabric.Msg) {
+// Fetch implements transport.Fetcher.
+func (p *parcel) Fetch(_ *transport.Arrival, m *fabric.Msg) {
 	n, from := p.Len, p.From
 	var err error
 	switch {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,36 +23,57 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // exchange gives every rank of a world every rank's payload.
 func exchange(size int) func(rank int) func(context.Context, []byte) ([][]byte, error) {
-	all := make([][]byte, size)
-	var wg sync.WaitGroup
-	wg.Add(size)
+	var rounds sync.Map // by number
+	type round struct {
+		all [][]byte
+		wg  sync.WaitGroup
+	}
 	return func(rank int) func(context.Context, []byte) ([][]byte, error) {
+		number := 0
 		return func(_ context.Context, payload []byte) ([][]byte, error) {
-			all[rank] = payload
-			wg.Done()
-			wg.Wait()
-			return all, nil
+			fresh := &round{all: make([][]byte, size)}
+			fresh.wg.Add(size)
+			x, _ := rounds.LoadOrStore(number, fresh)
+			r := x.(*round)
+			number++
+			r.all[rank] = payload
+			r.wg.Done()
+			r.wg.Wait()
+			return r.all, nil
 		}
 	}
 }
 
+// open opens a world of a fabric whose ranks are on the hosts that are named.
+func open(t testing.TB, name string, options map[string]string, hosts ...string) []fabric.Fabric {
+	t.Helper()
+	ranks, errs := make([]fabric.Fabric, len(hosts)), make([]error, len(hosts))
+	x := exchange(len(hosts))
+	var wg sync.WaitGroup
+	for r, host := range hosts {
+		wg.Go(func() {
+			ranks[r], errs[r] = fabric.Open(t.Context(), name, fabric.Config{Rank: r, Size: len(hosts), HostID: host, Exchange: x(r),
+				Timeout: 30 * time.Second, Options: options})
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	return ranks
+}
+
 func TestFabric(t *testing.T) {
 	fabrictest.Run(t, func(t testing.TB, size int) []fabric.Fabric {
-		t.Helper()
-		ranks, errs := make([]fabric.Fabric, size), make([]error, size)
-		x := exchange(size)
-		var wg sync.WaitGroup
-		for r := range size {
-			wg.Go(func() {
-				ranks[r], errs[r] = fabric.Open(context.Background(), Name, fabric.Config{Rank: r, Size: size, Exchange: x(r), Timeout: 30 * time.Second})
-			})
-		}
-		wg.Wait()
-		if err := errors.Join(errs...); err != nil {
-			t.Fatal(err)
-		}
-		return ranks
+		return open(t, Name, nil, slices.Repeat([]string{"here"}, size)...)
 	}, fabrictest.Kill(func(f fabric.Fabric) { f.(*Fabric).Kill() }))
+}
+
+// TestNear has this fabric within hosts, and TCP between them.
+func TestNear(t *testing.T) {
+	fabrictest.Run(t, func(t testing.TB, size int) []fabric.Fabric {
+		return open(t, "auto", map[string]string{"near": Name}, []string{"here", "here", "there", "there"}[:size]...)
+	})
 }
 
 var worlds atomic.Int64

@@ -1,6 +1,7 @@
 package myfabric
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -14,49 +15,50 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/fabric/transport"
 )
 
 // Name is the name under which the fabric is registered.
 const Name = "unix"
 
-func init() { fabric.Register(Name, open) }
+func init() { transport.Register(Name, listen, func() fabric.Options { return nil }) }
 
-// open connects this rank with every other one, and with itself. The higher rank dials.
-func open(ctx context.Context, c fabric.Config) (fabric.Fabric, error) {
-	for name := range c.Options {
-		return nil, fmt.Errorf("unix: unknown option %q; there are none", name)
+// endpoint is a rank that takes calls, but has no links yet.
+type endpoint struct {
+	c  fabric.Config
+	ln net.Listener
+}
+
+func listen(ctx context.Context, c fabric.Config) (transport.Endpoint, error) {
+	if err := (fabric.Options{}).Set(Name, c.Options); err != nil {
+		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
-	defer cancel()
 	ln, err := new(net.ListenConfig).Listen(ctx, "unix", "@chorus-"+rand.Text())
 	if err != nil {
 		return nil, fmt.Errorf("unix: %w", err)
 	}
-	defer ln.Close()
-	names := [][]byte{[]byte(ln.Addr().String())}
-	if c.Size > 1 {
-		if names, err = c.Exchange(ctx, names[0]); err != nil {
-			return nil, fmt.Errorf("unix: finding the other ranks: %w", err)
-		}
-		if len(names) != c.Size {
-			return nil, fmt.Errorf("unix: %d of %d ranks exchanged addresses", len(names), c.Size)
-		}
-	}
-	accepted, dialed := make([]net.Conn, c.Size), make([]net.Conn, c.Size)
+	return &endpoint{c, ln}, nil
+}
+
+// Card implements transport.Endpoint.
+func (e *endpoint) Card() []byte { return []byte(e.ln.Addr().String()) }
+
+// Close implements transport.Endpoint.
+func (e *endpoint) Close() error { return e.ln.Close() }
+
+// Join implements transport.Endpoint: it connects this rank with every other one that has a card, and with itself. The higher rank dials.
+func (e *endpoint) Join(ctx context.Context, cards [][]byte, m *transport.Matcher) (fabric.Fabric, error) {
+	accepted, dialed := make([]net.Conn, len(cards)), make([]net.Conn, len(cards))
 	var acceptErr, dialErr error
 	var wg sync.WaitGroup
-	wg.Go(func() { acceptErr = accept(ctx, ln, accepted, c.Rank) })
+	wg.Go(func() { acceptErr = accept(ctx, e.ln, cards, accepted, e.c.Rank) })
 	wg.Go(func() {
-		if dialErr = dial(ctx, names, dialed, c.Rank); dialErr != nil {
-			ln.Close() // ends accept
+		if dialErr = dial(ctx, cards, dialed, e.c.Rank); dialErr != nil {
+			e.ln.Close() // ends accept
 		}
 	})
 	wg.Wait()
-	err = dialErr
-	if err == nil {
-		err = acceptErr
-	}
-	if err != nil {
+	if err := cmp.Or(dialErr, acceptErr); err != nil {
 		for _, conn := range append(accepted, dialed...) {
 			if conn != nil {
 				conn.Close()
@@ -64,13 +66,16 @@ func open(ctx context.Context, c fabric.Config) (fabric.Fabric, error) {
 		}
 		return nil, fmt.Errorf("unix: %w", err)
 	}
-	return start(c.Rank, accepted, dialed), nil
+	return start(&Fabric{Base: transport.NewBase(Name, e.c.Rank, e.c.Size, m, 0)}, accepted, dialed), nil
 }
 
 // dial connects to the ranks up to this one, its own included.
-func dial(ctx context.Context, names [][]byte, conns []net.Conn, rank int) error {
+func dial(ctx context.Context, cards [][]byte, conns []net.Conn, rank int) error {
 	for p := range rank + 1 {
-		c, err := new(net.Dialer).DialContext(ctx, "unix", string(names[p]))
+		if cards[p] == nil {
+			continue
+		}
+		c, err := new(net.Dialer).DialContext(ctx, "unix", string(cards[p]))
 		if err != nil {
 			return fmt.Errorf("rank %d, which must be on this host: %w", p, err)
 		}
@@ -83,38 +88,39 @@ func dial(ctx context.Context, names [][]byte, conns []net.Conn, rank int) error
 }
 
 // accept takes the connections of the ranks from this one up.
-func accept(ctx context.Context, ln net.Listener, conns []net.Conn, rank int) error {
+func accept(ctx context.Context, ln net.Listener, cards [][]byte, conns []net.Conn, rank int) error {
 	stop := context.AfterFunc(ctx, func() { ln.Close() })
 	defer stop()
-	for missing := len(conns) - rank; missing > 0; {
-		c, err := ln.Accept()
-		if err != nil {
-			for p := rank; p < len(conns); p++ {
-				if conns[p] == nil {
-					return fmt.Errorf("rank %d did not connect: %w", p, errors.Join(err, context.Cause(ctx)))
-				}
+	missing := func(p int) bool { return cards[p] != nil && conns[p] == nil }
+	for p := rank; p < len(conns); p++ {
+		for missing(p) {
+			if err := acceptOne(ctx, ln, missing, conns, rank); err != nil {
+				return fmt.Errorf("rank %d did not connect: %w", p, errors.Join(err, context.Cause(ctx)))
 			}
 		}
-		var hello [4]byte
-		deadline, _ := ctx.Deadline()
-		c.SetReadDeadline(deadline)
-		if !sameUser(c) {
-			c.Close()
-			continue
-		}
-		if _, err := io.ReadFull(c, hello[:]); err != nil {
-			c.Close()
-			continue
-		}
-		p := int(binary.LittleEndian.Uint32(hello[:]))
-		if p < rank || p >= len(conns) || conns[p] != nil {
-			c.Close()
-			continue
-		}
-		c.SetReadDeadline(time.Time{})
-		conns[p] = c
-		missing--
 	}
+	return nil
+}
+
+// acceptOne takes one connection, which may be a stranger's.
+func acceptOne(ctx context.Context, ln net.Listener, missing func(int) bool, conns []net.Conn, rank int) error {
+	c, err := ln.Accept()
+	if err != nil {
+		return err
+	}
+	var hello [4]byte
+	deadline, _ := ctx.Deadline()
+	c.SetReadDeadline(deadline)
+	if !sameUser(c) {
+		return c.Close()
+	}
+	_, err = io.ReadFull(c, hello[:])
+	p := int(binary.LittleEndian.Uint32(hello[:]))
+	if err != nil || p < rank || p >= len(conns) || !missing(p) {
+		return c.Close()
+	}
+	c.SetReadDeadline(time.Time{})
+	conns[p] = c
 	return nil
 }
 

@@ -1,11 +1,15 @@
-package fabric
+package transport
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/chorus-comms/chorus/fabric"
+)
 
 // arrivals is a transport whose messages have no bytes.
 type arrivals struct{ dropped int }
 
-func (t *arrivals) Fetch(a *Arrival, m *Msg) {
+func (t *arrivals) Fetch(a *Arrival, m *fabric.Msg) {
 	if m == nil {
 		t.dropped++
 		return
@@ -13,11 +17,11 @@ func (t *arrivals) Fetch(a *Arrival, m *Msg) {
 	m.Complete(a.Len, a.From, nil)
 }
 
-type mismatches struct{ locals, remotes []Desc }
+type mismatches struct{ locals, remotes []fabric.Desc }
 
 func (h *mismatches) PeerLost(int, error) {}
 func (h *mismatches) Control(int, []byte) {}
-func (h *mismatches) Mismatch(_ int, _ Key, local, remote Desc) {
+func (h *mismatches) Mismatch(_ int, _ fabric.Key, local, remote fabric.Desc) {
 	h.locals, h.remotes = append(h.locals, local), append(h.remotes, remote)
 }
 
@@ -28,19 +32,19 @@ func TestLateMismatch(t *testing.T) {
 		x, h, via := NewMatcher(2), &mismatches{}, &arrivals{}
 		x.Handle(h)
 		for tag := uint64(1); tag <= 3+ahead; tag++ {
-			x.Announce(7, tag, &Desc{byte(tag), 1})
+			x.Announce(7, tag, &fabric.Desc{byte(tag), 1})
 		}
-		arrive := func(comm uint32, tag uint64, d Desc) {
-			x.Arrive(&Arrival{From: 1, Key: Key{Comm: comm, Lane: Collective, Tag: tag}, Desc: d, Via: via})
+		arrive := func(comm uint32, tag uint64, d fabric.Desc) {
+			x.Arrive(&Arrival{From: 1, Key: fabric.Key{Comm: comm, Lane: fabric.Collective, Tag: tag}, Desc: d, Via: via})
 		}
-		arrive(7, 3, Desc{3, 1})    // the same operation
-		arrive(8, 3, Desc{3, 2})    // another communicator
-		arrive(7, 4+ahead, Desc{9}) // an operation to come
+		arrive(7, 3, fabric.Desc{3, 1})    // the same operation
+		arrive(8, 3, fabric.Desc{3, 2})    // another communicator
+		arrive(7, 4+ahead, fabric.Desc{9}) // an operation to come
 		if len(h.locals) != 0 {
 			t.Fatalf("%d operations ahead: mismatches %v", ahead, h.remotes)
 		}
-		arrive(7, 3, Desc{3, 2})
-		if len(h.locals) != 1 || h.locals[0] != (Desc{3, 1}) || h.remotes[0] != (Desc{3, 2}) {
+		arrive(7, 3, fabric.Desc{3, 2})
+		if len(h.locals) != 1 || h.locals[0] != (fabric.Desc{3, 1}) || h.remotes[0] != (fabric.Desc{3, 2}) {
 			t.Errorf("%d operations ahead: told of %v against %v", ahead, h.locals, h.remotes)
 		}
 	}

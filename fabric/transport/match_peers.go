@@ -1,22 +1,25 @@
-package fabric
+package transport
+
+import "github.com/chorus-comms/chorus/fabric"
 
 // What a Matcher knows of its peers, and tells its Handler.
 
 // Handle installs the receiver of mismatches, losses and control payloads, and
-// tells it what happened before it was there.
-func (x *Matcher) Handle(h Handler) {
+// tells it what happened before there was one.
+func (x *Matcher) Handle(h fabric.Handler) {
 	x.mu.Lock()
+	first := x.handler == nil
 	x.handler = h
 	controls := x.controls
 	x.controls = nil
-	var lost []*PeerError
+	var lost []*fabric.PeerError
 	for _, err := range x.lost {
-		if e := err.(*PeerError); e.Err != ErrLeft {
+		if e := err.(*fabric.PeerError); e.Err != fabric.ErrLeft {
 			lost = append(lost, e)
 		}
 	}
 	x.mu.Unlock()
-	if h == nil {
+	if h == nil || !first {
 		return
 	}
 	for _, c := range controls {
@@ -55,7 +58,7 @@ func (x *Matcher) Lost(peer int, err error) { x.gone(peer, err, true) }
 
 // Left is Lost for a peer that has closed its fabric, which nobody is told of:
 // only messages that still wait for the peer fail, with ErrLeft.
-func (x *Matcher) Left(peer int) { x.gone(peer, ErrLeft, false) }
+func (x *Matcher) Left(peer int) { x.gone(peer, fabric.ErrLeft, false) }
 
 func (x *Matcher) gone(peer int, err error, tell bool) {
 	x.mu.Lock()
@@ -63,12 +66,12 @@ func (x *Matcher) gone(peer int, err error, tell bool) {
 		x.mu.Unlock()
 		return
 	}
-	perr := &PeerError{Peer: peer, Err: err}
+	perr := &fabric.PeerError{Peer: peer, Err: err}
 	x.lost[peer] = perr
 	if x.first == nil {
 		x.first = perr
 	}
-	var fail, anyone []*Msg
+	var fail, anyone []*fabric.Msg
 	for k, q := range x.posted {
 		if k.from == peer {
 			for q.head != nil {

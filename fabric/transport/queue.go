@@ -1,16 +1,18 @@
-package fabric
+package transport
+
+import "github.com/chorus-comms/chorus/fabric"
 
 // Queues of posted receives and of arrivals, linked through their elements.
 
 // MsgQueue is a queue of messages, linked through Next: a message is in one at a
 // time, and nothing is allocated. The zero MsgQueue is empty. It has no lock of its own.
-type MsgQueue struct{ head, tail *Msg }
+type MsgQueue struct{ head, tail *fabric.Msg }
 
 // Empty reports whether there is no message in the queue.
 func (q *MsgQueue) Empty() bool { return q.head == nil }
 
 // Push adds m at the end.
-func (q *MsgQueue) Push(m *Msg) {
+func (q *MsgQueue) Push(m *fabric.Msg) {
 	m.Next = nil
 	if q.tail == nil {
 		q.head = m
@@ -21,7 +23,7 @@ func (q *MsgQueue) Push(m *Msg) {
 }
 
 // Pop takes the first message out of a queue that is not empty.
-func (q *MsgQueue) Pop() *Msg {
+func (q *MsgQueue) Pop() *fabric.Msg {
 	m := q.head
 	q.head = m.Next
 	if q.head == nil {
@@ -32,7 +34,7 @@ func (q *MsgQueue) Pop() *Msg {
 }
 
 // Unpop puts m back at the front.
-func (q *MsgQueue) Unpop(m *Msg) {
+func (q *MsgQueue) Unpop(m *fabric.Msg) {
 	m.Next = q.head
 	q.head = m
 	if q.tail == nil {
@@ -41,8 +43,8 @@ func (q *MsgQueue) Unpop(m *Msg) {
 }
 
 // Remove takes m out, wherever it is, and reports whether it was there.
-func (q *MsgQueue) Remove(m *Msg) bool {
-	var prev *Msg
+func (q *MsgQueue) Remove(m *fabric.Msg) bool {
+	var prev *fabric.Msg
 	for x := q.head; x != nil; prev, x = x, x.Next {
 		if x != m {
 			continue

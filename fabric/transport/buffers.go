@@ -1,13 +1,13 @@
-package tcp
+package transport
 
 import (
 	"math/bits"
 	"sync"
 )
 
-// pool keeps buffers for messages that come before their receives are posted.
-// Unlike sync.Pool it allocates nothing, and what it keeps is bounded.
-type pool struct {
+// Buffers keeps buffers for messages that come before their receives are posted.
+// Unlike sync.Pool it allocates nothing, and what it keeps is bounded. The zero Buffers is ready.
+type Buffers struct {
 	mu   sync.Mutex
 	free [48][][]byte // by the logarithm of their size
 	kept int          // bytes
@@ -20,8 +20,8 @@ const (
 
 func class(n int) int { return max(smallest, bits.Len(uint(n-1))) }
 
-// get returns a buffer of n bytes, n > 0, with any content.
-func (b *pool) get(n int) []byte {
+// Get returns a buffer of n bytes, n > 0, with any content.
+func (b *Buffers) Get(n int) []byte {
 	c := class(n)
 	b.mu.Lock()
 	if k := len(b.free[c]); k > 0 {
@@ -35,8 +35,8 @@ func (b *pool) get(n int) []byte {
 	return make([]byte, n, 1<<c)
 }
 
-// put takes a buffer of get back; nil is allowed.
-func (b *pool) put(buf []byte) {
+// Put takes a buffer of Get back; nil is allowed.
+func (b *Buffers) Put(buf []byte) {
 	if buf == nil {
 		return
 	}

@@ -1,17 +1,18 @@
-package fabric
+package transport
 
-import "sync"
+import (
+	"sync"
 
-// Arrival is the news of a message that a peer has sent. The transport that
-// made it keeps what it needs to fetch the payload in Payload and Priv.
+	"github.com/chorus-comms/chorus/fabric"
+)
+
+// Arrival is the news of a message that a peer has sent. It's a part of whatever the fabric keeps of the message, which is its Via.
 type Arrival struct {
-	From    int
-	Key     Key
-	Desc    Desc
-	Len     int    // bytes
-	Payload []byte // the message itself, if it came along
-	Priv    [6]uint64
-	Via     Fetcher
+	From int
+	Key  fabric.Key
+	Desc fabric.Desc
+	Len  int // bytes
+	Via  Fetcher
 
 	order uint64
 	next  *Arrival
@@ -22,7 +23,7 @@ type Arrival struct {
 // discards the payload. It's called once per arrival, without locks held; a is
 // the transport's again. It also checks that the message fits: *TruncatedError.
 type Fetcher interface {
-	Fetch(a *Arrival, m *Msg)
+	Fetch(a *Arrival, m *fabric.Msg)
 }
 
 // Matcher pairs posted receives with arrivals, each in order, for all transports
@@ -31,11 +32,11 @@ type Matcher struct {
 	mu       sync.Mutex
 	size     int
 	posted   map[matchKey]*MsgQueue
-	anyone   map[Key]*MsgQueue // receives from AnySource
+	anyone   map[fabric.Key]*MsgQueue // receives from AnySource
 	arrived  map[matchKey]*arrivalQueue
 	waiting  int // arrivals in arrived
 	current  map[uint32]*history
-	handler  Handler
+	handler  fabric.Handler
 	lost     map[int]error // *PeerError of the peers that died or left
 	first    error         // of them, the first
 	controls []control     // payloads that came before there was a handler
@@ -47,7 +48,7 @@ type Matcher struct {
 
 type matchKey struct {
 	from int
-	key  Key
+	key  fabric.Key
 }
 
 // history is what a communicator of this rank has announced lately: a rank that
@@ -55,12 +56,12 @@ type matchKey struct {
 // the ranks disagreed.
 type history struct {
 	tags  [remembered]uint64 // 0: none yet; operations count from 1
-	descs [remembered]Desc
+	descs [remembered]fabric.Desc
 }
 
 const remembered = 256
 
-func (h *history) add(tag uint64, desc *Desc) {
+func (h *history) add(tag uint64, desc *fabric.Desc) {
 	h.tags[tag%remembered], h.descs[tag%remembered] = tag, *desc
 }
 
@@ -68,7 +69,7 @@ func (h *history) add(tag uint64, desc *Desc) {
 func (h *history) has(tag uint64) bool { return h != nil && tag != 0 && h.tags[tag%remembered] == tag }
 
 // differs reports whether operation tag was announced as another one than desc.
-func (h *history) differs(tag uint64, desc *Desc) bool {
+func (h *history) differs(tag uint64, desc *fabric.Desc) bool {
 	return h.has(tag) && h.descs[tag%remembered] != *desc
 }
 
@@ -76,13 +77,13 @@ func (h *history) differs(tag uint64, desc *Desc) bool {
 func NewMatcher(size int) *Matcher {
 	return &Matcher{
 		size:   size,
-		posted: map[matchKey]*MsgQueue{}, anyone: map[Key]*MsgQueue{}, arrived: map[matchKey]*arrivalQueue{},
+		posted: map[matchKey]*MsgQueue{}, anyone: map[fabric.Key]*MsgQueue{}, arrived: map[matchKey]*arrivalQueue{},
 		current: map[uint32]*history{}, lost: map[int]error{},
 	}
 }
 
 // Post posts a receive. If its message has arrived already, it is fetched.
-func (x *Matcher) Post(m *Msg) {
+func (x *Matcher) Post(m *fabric.Msg) {
 	x.mu.Lock()
 	if x.closed != nil {
 		x.mu.Unlock()
@@ -90,16 +91,17 @@ func (x *Matcher) Post(m *Msg) {
 		return
 	}
 	x.order++
-	m.order = x.order
+	m.Order = x.order
 	from := m.Peer
-	if from == AnySource {
+	if from == fabric.AnySource {
 		from = x.firstArrived(m.Key)
 	}
-	if from != AnySource {
+	if from != fabric.AnySource {
 		k := matchKey{from, m.Key}
 		if q := x.arrived[k]; q != nil {
 			a := q.pop()
 			x.waiting--
+			m.From = from
 			if q.head == nil {
 				delete(x.arrived, k)
 				x.freeArrs = append(x.freeArrs, q)
@@ -124,7 +126,7 @@ func (x *Matcher) Post(m *Msg) {
 		if len(x.lost) > 0 && len(x.lost) >= x.size-1 {
 			err := x.first
 			x.mu.Unlock()
-			m.Complete(0, AnySource, err)
+			m.Complete(0, fabric.AnySource, err)
 			return
 		}
 		q := x.anyone[m.Key]
@@ -132,6 +134,7 @@ func (x *Matcher) Post(m *Msg) {
 			q = x.newMsgQueue()
 			x.anyone[m.Key] = q
 		}
+		m.From = fabric.AnySource
 		q.Push(m)
 	}
 	x.mu.Unlock()
@@ -143,10 +146,10 @@ func (x *Matcher) Arrive(a *Arrival) {
 	x.mu.Lock()
 	h := x.handler
 	said := x.current[a.Key.Comm]
-	mismatch := a.Key.Lane == Collective && said.differs(a.Key.Tag, &a.Desc)
+	mismatch := a.Key.Lane == fabric.Collective && said.differs(a.Key.Tag, &a.Desc)
 	if x.closed != nil {
 		from, key, desc := a.From, a.Key, a.Desc
-		var local Desc
+		var local fabric.Desc
 		if mismatch {
 			local = said.descs[key.Tag%remembered]
 		}
@@ -165,7 +168,7 @@ func (x *Matcher) Arrive(a *Arrival) {
 		return
 	}
 	x.arrivals(a).push(a)
-	var local Desc
+	var local fabric.Desc
 	if mismatch {
 		local = said.descs[a.Key.Tag%remembered]
 	}
@@ -179,9 +182,9 @@ func (x *Matcher) Arrive(a *Arrival) {
 // Return takes back the news of a message whose receive, m, was withdrawn while the payload was fetched, and isn't
 // complete yet. a may be another Arrival than the one that m matched; From, Key, Desc and Len must be the same. The next receive that
 // matches gets it, before all messages that came later.
-func (x *Matcher) Return(a *Arrival, m *Msg) {
+func (x *Matcher) Return(a *Arrival, m *fabric.Msg) {
 	x.mu.Lock()
-	a.order = m.order
+	a.order = m.Order
 	if x.closed != nil {
 		x.mu.Unlock()
 		a.Via.Fetch(a, nil)
@@ -215,9 +218,9 @@ func (x *Matcher) arrivals(a *Arrival) *arrivalQueue {
 
 // deliver hands a matched arrival to its transport, unless the two belong to
 // different operations.
-func (x *Matcher) deliver(a *Arrival, m *Msg, h Handler) {
-	if a.Key.Lane == Collective && a.Desc != m.Desc {
-		err := &MismatchError{Peer: a.From, Local: m.Desc, Remote: a.Desc}
+func (x *Matcher) deliver(a *Arrival, m *fabric.Msg, h fabric.Handler) {
+	if a.Key.Lane == fabric.Collective && a.Desc != m.Desc {
+		err := &fabric.MismatchError{Peer: a.From, Local: m.Desc, Remote: a.Desc}
 		key := a.Key
 		a.Via.Fetch(a, nil)
 		if h != nil {
@@ -226,20 +229,28 @@ func (x *Matcher) deliver(a *Arrival, m *Msg, h Handler) {
 		m.Complete(0, err.Peer, err)
 		return
 	}
-	m.Sent, m.order = a.Desc, a.order
+	m.Sent, m.Order = a.Desc, a.order
 	a.Via.Fetch(a, m)
+}
+
+// Source returns whose message a receive has matched, which isn't done; AnySource while it hasn't matched any.
+func (x *Matcher) Source(m *fabric.Msg) int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return m.From
 }
 
 // takePosted removes the receive that a matches: the earlier posted of those for
 // its sender and those for anyone.
-func (x *Matcher) takePosted(a *Arrival) *Msg {
+func (x *Matcher) takePosted(a *Arrival) *fabric.Msg {
 	k := matchKey{a.From, a.Key}
 	q, any := x.posted[k], x.anyone[a.Key]
 	switch {
 	case q == nil && any == nil:
 		return nil
-	case q == nil || any != nil && any.head.order < q.head.order:
+	case q == nil || any != nil && any.head.Order < q.head.Order:
 		m := any.Pop()
+		m.From = a.From
 		if any.head == nil {
 			delete(x.anyone, a.Key)
 			x.freeMsgs = append(x.freeMsgs, any)
@@ -265,13 +276,13 @@ func (x *Matcher) newMsgQueue() *MsgQueue {
 }
 
 // firstArrived returns the sender of the oldest waiting message under key, or AnySource.
-func (x *Matcher) firstArrived(key Key) int {
+func (x *Matcher) firstArrived(key fabric.Key) int {
 	if x.waiting == 0 {
-		return AnySource
+		return fabric.AnySource
 	}
-	best, order := AnySource, uint64(0)
+	best, order := fabric.AnySource, uint64(0)
 	for from := range x.size {
-		if q := x.arrived[matchKey{from, key}]; q != nil && (best == AnySource || q.head.order < order) {
+		if q := x.arrived[matchKey{from, key}]; q != nil && (best == fabric.AnySource || q.head.order < order) {
 			best, order = from, q.head.order
 		}
 	}
@@ -280,10 +291,10 @@ func (x *Matcher) firstArrived(key Key) int {
 
 // Withdraw removes a posted receive and completes it with the error. It reports
 // false if the receive is no longer posted: its message is being fetched, or it's done.
-func (x *Matcher) Withdraw(m *Msg, err error) bool {
+func (x *Matcher) Withdraw(m *fabric.Msg, err error) bool {
 	x.mu.Lock()
 	var found bool
-	if m.Peer == AnySource {
+	if m.Peer == fabric.AnySource {
 		if q := x.anyone[m.Key]; q != nil && q.Remove(m) {
 			found = true
 			if q.head == nil {
@@ -308,7 +319,7 @@ func (x *Matcher) Withdraw(m *Msg, err error) bool {
 // Announce says which collective operation a communicator of this rank is in, so
 // that a message of another operation under the same number is reported even if
 // no receive is posted for it.
-func (x *Matcher) Announce(comm uint32, tag uint64, desc *Desc) {
+func (x *Matcher) Announce(comm uint32, tag uint64, desc *fabric.Desc) {
 	x.mu.Lock()
 	said := x.current[comm]
 	if said == nil {
@@ -320,7 +331,7 @@ func (x *Matcher) Announce(comm uint32, tag uint64, desc *Desc) {
 		x.mu.Unlock()
 		return
 	}
-	key := Key{Comm: comm, Lane: Collective, Tag: tag}
+	key := fabric.Key{Comm: comm, Lane: fabric.Collective, Tag: tag}
 	h := x.handler
 	for from := range x.size {
 		if q := x.arrived[matchKey{from, key}]; q != nil && q.head.Desc != *desc {
@@ -336,12 +347,12 @@ func (x *Matcher) Announce(comm uint32, tag uint64, desc *Desc) {
 }
 
 // Announced returns what operation tag of a communicator was announced as, if it's one of the last 256.
-func (x *Matcher) Announced(comm uint32, tag uint64) (Desc, bool) {
+func (x *Matcher) Announced(comm uint32, tag uint64) (fabric.Desc, bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	h := x.current[comm]
 	if !h.has(tag) {
-		return Desc{}, false
+		return fabric.Desc{}, false
 	}
 	return h.descs[tag%remembered], true
 }
@@ -393,7 +404,7 @@ func (x *Matcher) Close(err error) {
 		return
 	}
 	x.closed = err
-	var fail []*Msg
+	var fail []*fabric.Msg
 	var drop []*Arrival
 	for _, q := range x.posted {
 		for q.head != nil {

@@ -1,4 +1,4 @@
-package fabric
+package transport
 
 import (
 	"errors"
@@ -6,17 +6,19 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/chorus-comms/chorus/fabric"
 )
 
 // model is a Matcher that is slow and plain: lists in order of time.
 type model struct {
-	posted  []*Msg
+	posted  []*fabric.Msg
 	arrived []*Arrival
 }
 
-func (x *model) post(m *Msg) (got *Arrival) {
+func (x *model) post(m *fabric.Msg) (got *Arrival) {
 	for i, a := range x.arrived {
-		if (m.Peer == AnySource || m.Peer == a.From) && m.Key == a.Key {
+		if (m.Peer == fabric.AnySource || m.Peer == a.From) && m.Key == a.Key {
 			x.arrived = append(x.arrived[:i:i], x.arrived[i+1:]...)
 			return a
 		}
@@ -25,9 +27,9 @@ func (x *model) post(m *Msg) (got *Arrival) {
 	return nil
 }
 
-func (x *model) arrive(a *Arrival) (got *Msg) {
+func (x *model) arrive(a *Arrival) (got *fabric.Msg) {
 	for i, m := range x.posted {
-		if (m.Peer == AnySource || m.Peer == a.From) && m.Key == a.Key {
+		if (m.Peer == fabric.AnySource || m.Peer == a.From) && m.Key == a.Key {
 			x.posted = append(x.posted[:i:i], x.posted[i+1:]...)
 			return m
 		}
@@ -37,7 +39,7 @@ func (x *model) arrive(a *Arrival) (got *Msg) {
 }
 
 // giveBack is arrive for a message that was matched before: it's where it was among the others.
-func (x *model) giveBack(a *Arrival, births map[*Arrival]int) (got *Msg) {
+func (x *model) giveBack(a *Arrival, births map[*Arrival]int) (got *fabric.Msg) {
 	if got = x.arrive(a); got == nil {
 		slices.SortFunc(x.arrived, func(a, b *Arrival) int { return births[a] - births[b] })
 	}
@@ -45,9 +47,9 @@ func (x *model) giveBack(a *Arrival, births map[*Arrival]int) (got *Msg) {
 }
 
 // pairs is a transport that notes what was matched.
-type pairs map[*Msg]*Arrival
+type pairs map[*fabric.Msg]*Arrival
 
-func (p pairs) Fetch(a *Arrival, m *Msg) {
+func (p pairs) Fetch(a *Arrival, m *fabric.Msg) {
 	if m != nil {
 		p[m] = a
 		m.Complete(a.Len, a.From, nil)
@@ -59,15 +61,15 @@ func TestMatcherAgreesWithModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const size = 3
 		x, plain, got := NewMatcher(size), &model{}, pairs{}
-		want, births := map[*Msg]*Arrival{}, map[*Arrival]int{}
-		var matched []*Msg
-		key := func() Key {
-			return Key{Comm: uint32(rapid.IntRange(0, 1).Draw(t, "comm")), Lane: PointToPoint, Tag: uint64(rapid.IntRange(0, 1).Draw(t, "tag"))}
+		want, births := map[*fabric.Msg]*Arrival{}, map[*Arrival]int{}
+		var matched []*fabric.Msg
+		key := func() fabric.Key {
+			return fabric.Key{Comm: uint32(rapid.IntRange(0, 1).Draw(t, "comm")), Lane: fabric.PointToPoint, Tag: uint64(rapid.IntRange(0, 1).Draw(t, "tag"))}
 		}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			switch rapid.IntRange(0, 7).Draw(t, "step") {
 			case 0, 1, 2:
-				m := &Msg{Peer: rapid.IntRange(AnySource, size-1).Draw(t, "source"), Key: key()}
+				m := &fabric.Msg{Peer: rapid.IntRange(fabric.AnySource, size-1).Draw(t, "source"), Key: key()}
 				m.Reset(nil)
 				if a := plain.post(m); a != nil {
 					want[m] = a
@@ -103,7 +105,7 @@ func TestMatcherAgreesWithModel(t *testing.T) {
 					i := rapid.IntRange(0, n-1).Draw(t, "which")
 					m := plain.posted[i]
 					plain.posted = append(plain.posted[:i:i], plain.posted[i+1:]...)
-					if !x.Withdraw(m, ErrCanceled) || m.Err != ErrCanceled || x.Withdraw(m, ErrCanceled) {
+					if !x.Withdraw(m, fabric.ErrCanceled) || m.Err != fabric.ErrCanceled || x.Withdraw(m, fabric.ErrCanceled) {
 						t.Fatal("a posted receive can be withdrawn once")
 					}
 				}
@@ -117,9 +119,9 @@ func TestMatcherAgreesWithModel(t *testing.T) {
 				t.Fatal("a receive got another message")
 			}
 		}
-		x.Close(ErrClosed)
+		x.Close(fabric.ErrClosed)
 		for _, m := range plain.posted {
-			if m.Err != ErrClosed {
+			if m.Err != fabric.ErrClosed {
 				t.Fatalf("posted when the matcher closed: %v", m.Err)
 			}
 		}
@@ -128,7 +130,7 @@ func TestMatcherAgreesWithModel(t *testing.T) {
 
 func TestRetractAndLeave(t *testing.T) {
 	x, via := NewMatcher(3), &arrivals{}
-	k := Key{Lane: PointToPoint}
+	k := fabric.Key{Lane: fabric.PointToPoint}
 	all := []*Arrival{{From: 1, Key: k, Via: via}, {From: 1, Key: k, Via: via, Len: 5}, {From: 2, Key: k, Via: via}}
 	for _, a := range all {
 		x.Arrive(a)
@@ -137,8 +139,8 @@ func TestRetractAndLeave(t *testing.T) {
 		t.Fatalf("retracted %d", len(found))
 	}
 	x.Left(1)
-	post := func(from int) *Msg {
-		m := &Msg{Peer: from, Key: k}
+	post := func(from int) *fabric.Msg {
+		m := &fabric.Msg{Peer: from, Key: k}
 		m.Reset(nil)
 		x.Post(m)
 		return m
@@ -146,7 +148,7 @@ func TestRetractAndLeave(t *testing.T) {
 	if m := post(1); m.Err != nil || m.N != 5 {
 		t.Errorf("a message that came before the peer left: %v", m.Err)
 	}
-	if m := post(1); !errors.Is(m.Err, ErrLeft) {
+	if m := post(1); !errors.Is(m.Err, fabric.ErrLeft) {
 		t.Errorf("after that: %v", m.Err)
 	}
 	h := &lossHandler{}
@@ -159,8 +161,8 @@ func TestRetractAndLeave(t *testing.T) {
 	if m := post(2); m.Err != nil {
 		t.Errorf("a message that came before the peer was lost: %v", m.Err)
 	}
-	var lost *PeerError
-	if m := post(AnySource); !errors.As(m.Err, &lost) || lost.Peer != 1 { // the first that went
+	var lost *fabric.PeerError
+	if m := post(fabric.AnySource); !errors.As(m.Err, &lost) || lost.Peer != 1 { // the first that went
 		t.Errorf("nobody is left: %v", m.Err)
 	}
 }
@@ -170,6 +172,6 @@ type lossHandler struct {
 	controls [][]byte
 }
 
-func (h *lossHandler) PeerLost(peer int, _ error)    { h.lost = append(h.lost, peer) }
-func (h *lossHandler) Mismatch(int, Key, Desc, Desc) {}
-func (h *lossHandler) Control(_ int, payload []byte) { h.controls = append(h.controls, payload) }
+func (h *lossHandler) PeerLost(peer int, _ error)                         { h.lost = append(h.lost, peer) }
+func (h *lossHandler) Mismatch(int, fabric.Key, fabric.Desc, fabric.Desc) {}
+func (h *lossHandler) Control(_ int, payload []byte)                      { h.controls = append(h.controls, payload) }

@@ -1,9 +1,10 @@
-package fabric
+package transport
 
 import (
 	"sync"
 	"unsafe"
 
+	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/kern"
 )
 
@@ -35,13 +36,13 @@ type parcel struct {
 	Arrival
 	local *Local
 	to    *Matcher
-	send  *Msg // nil once it's buffered
+	send  *fabric.Msg // nil once it's buffered
 	data  []byte
 	after *parcel
 }
 
 // Send delivers m to the matcher of its peer.
-func (l *Local) Send(to *Matcher, m *Msg) {
+func (l *Local) Send(to *Matcher, m *fabric.Msg) {
 	if err := l.own.LostError(m.Peer); err != nil {
 		m.Complete(0, m.Peer, err)
 		return
@@ -71,13 +72,13 @@ func (l *Local) Send(to *Matcher, m *Msg) {
 }
 
 // Fetch implements Fetcher.
-func (p *parcel) Fetch(_ *Arrival, m *Msg) {
+func (p *parcel) Fetch(_ *Arrival, m *fabric.Msg) {
 	l, s, n, from := p.local, p.send, p.Len, p.From
 	var err error // of the receive
 	switch {
 	case m == nil:
 	case n > m.Len:
-		err = &TruncatedError{Peer: from, Sent: n, Capacity: m.Len}
+		err = &fabric.TruncatedError{Peer: from, Sent: n, Capacity: m.Len}
 	case n == 0:
 	case s != nil:
 		kern.Copy(m.Buf, s.Buf, n)
@@ -108,17 +109,17 @@ func (p *parcel) Fetch(_ *Arrival, m *Msg) {
 }
 
 // refuse fails a send whose receiver closed before it was received.
-func (l *Local) refuse(s *Msg) {
+func (l *Local) refuse(s *fabric.Msg) {
 	err := l.own.LostError(s.Peer)
 	if err == nil {
-		err = &PeerError{Peer: s.Peer, Err: ErrLeft}
+		err = &fabric.PeerError{Peer: s.Peer, Err: fabric.ErrLeft}
 	}
 	s.Complete(0, s.Peer, err)
 }
 
 // Cancel withdraws a send that nothing was posted for, and completes it with the
 // error. It reports false if the message is being received, or done.
-func (l *Local) Cancel(to *Matcher, m *Msg, err error) bool {
+func (l *Local) Cancel(to *Matcher, m *fabric.Msg, err error) bool {
 	found := to.Retract(func(a *Arrival) bool {
 		p, ok := a.Via.(*parcel)
 		return ok && p.local == l && p.send == m
