@@ -31,6 +31,10 @@ python: venv
 	$(VENV)/bin/pip install -q --disable-pip-version-check 'setuptools>=77' 'pytest>=8' 'mypy>=1.15' expecttest
 	GO="$(GO)" $(VENV)/bin/pip install -q --disable-pip-version-check --no-build-isolation --no-deps \
 		--config-settings editable_mode=compat -e ./python
+	@if command -v $${CXX:-c++} >/dev/null; then \
+		$(VENV)/bin/pip install -q --disable-pip-version-check --no-build-isolation --no-deps \
+			--config-settings editable_mode=compat -e ./python/device; \
+	else echo "left out: torch.device(\"accinte\"), since there is no C++ compiler"; fi
 
 # The Python tests on other versions of PyTorch, in environments of their own: 5 GB and some minutes for each.
 TORCH_VERSIONS ?= 2.6.0 2.15.0

@@ -421,12 +421,69 @@ CHORUS_API chorus_status chorus_graph_dump(chorus_graph graph, const char *path)
 CHORUS_API chorus_status chorus_graph_replay(chorus_graph graph, chorus_stream stream);
 CHORUS_API chorus_status chorus_graph_release(chorus_graph graph);
 
+/* ---- devices for frameworks: what an extension of PyTorch is made of ---- */
+
+/* None of these touches the host's lock: they may be called with it and without it. Those marked [waits] may take long, so that
+ * a caller gives its own lock back before. What waits does so for timeout_ns at most; 0: TORCHCOMM_TIMEOUT_SECONDS. */
+
+/* chorus_cache_alloc is chorus_device_alloc for a stream, and gives the address at which this process's engines touch the memory as
+ * well, NULL if the driver has none. 0 bytes are NULL. [waits] if the device has little memory left. */
+CHORUS_API chorus_status chorus_cache_alloc(chorus_device device, int64_t bytes, chorus_stream stream, void **memory, void **view);
+
+/* chorus_cache_free frees it, and chorus_cache_uses says before that a stream uses it which it wasn't allocated for. */
+CHORUS_API chorus_status chorus_cache_free(chorus_device device, void *memory);
+CHORUS_API chorus_status chorus_cache_uses(chorus_device device, void *memory, chorus_stream stream);
+
+/* chorus_cache_empty is chorus_device_empty_cache [waits]. */
+CHORUS_API chorus_status chorus_cache_empty(chorus_device device);
+
+/* What an address is to a driver. */
+typedef struct chorus_attributes {
+	uint32_t size;
+	int32_t kind;  /* 0: unknown memory of the host, 1: pinned memory, 2: memory of a device */
+	int32_t index; /* of the device, else -1 */
+	int32_t remote; /* 1 if it was opened from another process */
+	void *base;    /* of the allocation of the driver's, else the address */
+	int64_t bytes; /* of that */
+} chorus_attributes;
+
+/* chorus_attributes_of asks a device's driver about an address; the caller sets size. */
+CHORUS_API chorus_status chorus_attributes_of(chorus_device device, const void *memory, chorus_attributes *attributes);
+
+/* chorus_view gives the address at which this process's engines touch memory of a device, or pinned memory. */
+CHORUS_API chorus_status chorus_view(chorus_device device, const void *memory, int64_t bytes, void **view);
+
+/* chorus_stream_pooled gives one of a device's 32 streams of a priority, in turn, and chorus_stream_of the stream that has an ID, as
+ * chorus_stream_get tells it. A stream has the same number each time. They are not released. */
+CHORUS_API chorus_status chorus_stream_pooled(chorus_device device, int32_t priority, chorus_stream *stream);
+CHORUS_API chorus_status chorus_stream_of(chorus_device device, int64_t id, chorus_stream *stream);
+
+/* chorus_stream_enter makes what the caller does until chorus_stream_leave the stream's next work, if the stream has no other; it never
+ * waits. CHORUS_PENDING: the stream is busy, or is being captured. The name is kept until chorus_stream_leave, which has to come. */
+CHORUS_API chorus_status chorus_stream_enter(chorus_stream stream, const char *name);
+CHORUS_API chorus_status chorus_stream_leave(chorus_stream stream);
+
+/* Where a callback puts its answer. */
+typedef struct chorus_reply chorus_reply;
+
+/* A task does what a chorus_kernel_fn does, and says by chorus_reply_error why it fails. */
+typedef chorus_status (*chorus_task_fn)(void *user, void *const *views, chorus_reply *reply);
+typedef void (*chorus_over_fn)(void *user);
+
+/* chorus_stream_task is chorus_stream_launch of a task; over, which may be NULL, is called once when it will not be called any more: after it has
+ * run, or was left out since the stream carries an error. What is captured runs until the graph is gone, and over is called some time after. */
+CHORUS_API chorus_status chorus_stream_task(chorus_stream stream, const char *name, const chorus_span *operands, int32_t n,
+	chorus_task_fn task, chorus_over_fn over, void *user);
+
+/* chorus_stream_synchronize, chorus_event_synchronize and chorus_device_synchronize [waits]. */
+CHORUS_API chorus_status chorus_stream_await(chorus_stream stream, int64_t timeout_ns);
+CHORUS_API chorus_status chorus_event_await(chorus_event event, int64_t timeout_ns);
+CHORUS_API chorus_status chorus_device_await(chorus_device device, int64_t timeout_ns);
+
 /* ---- stores: where ranks find each other ---- */
 
 typedef uint64_t chorus_store;
 
-/* Where a callback of chorus_store_callbacks puts its answer. */
-typedef struct chorus_reply chorus_reply;
 
 /* chorus_reply_value gives the answer of get and compare_set; the bytes are copied. */
 CHORUS_API void chorus_reply_value(chorus_reply *reply, const void *data, int64_t bytes);

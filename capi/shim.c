@@ -271,6 +271,41 @@ EXPORT chorus_status chorus_graph_end(chorus_stream stream, chorus_graph *graph)
 EXPORT chorus_status chorus_graph_replay(chorus_graph graph, chorus_stream stream) { CALLS(goGraphReplay(graph, stream)); }
 EXPORT chorus_status chorus_graph_release(chorus_graph graph) { CALLS(goGraphRelease(graph)); }
 
+// ---- devices for frameworks ----
+
+chorus_status shim_task(chorus_task_fn f, void *user, void **views, chorus_reply *reply) { return f(user, views, reply); }
+void shim_over(chorus_over_fn over, void *user) { over(user); }
+
+EXPORT chorus_status chorus_cache_alloc(chorus_device device, int64_t bytes, chorus_stream stream, void **memory, void **view) {
+	CALLS(goCacheAlloc(device, bytes, stream, memory, view));
+}
+EXPORT chorus_status chorus_cache_free(chorus_device device, void *memory) { CALLS(goCacheFree(device, memory)); }
+EXPORT chorus_status chorus_cache_uses(chorus_device device, void *memory, chorus_stream stream) {
+	CALLS(goCacheUses(device, memory, stream));
+}
+EXPORT chorus_status chorus_cache_empty(chorus_device device) { CALLS(goDeviceEmptyCache(device, 0)); }
+EXPORT chorus_status chorus_attributes_of(chorus_device device, const void *memory, chorus_attributes *attributes) {
+	CALLS(goAttributesOf(device, (void *)memory, attributes));
+}
+EXPORT chorus_status chorus_view(chorus_device device, const void *memory, int64_t bytes, void **view) {
+	CALLS(goView(device, (void *)memory, bytes, view));
+}
+EXPORT chorus_status chorus_stream_pooled(chorus_device device, int32_t priority, chorus_stream *stream) {
+	CALLS(goStreamPooled(device, priority, stream));
+}
+EXPORT chorus_status chorus_stream_of(chorus_device device, int64_t id, chorus_stream *stream) { CALLS(goStreamOf(device, id, stream)); }
+EXPORT chorus_status chorus_stream_enter(chorus_stream stream, const char *name) { CALLS(goStreamEnter(stream, (char *)name)); }
+EXPORT chorus_status chorus_stream_leave(chorus_stream stream) { CALLS(goStreamLeave(stream)); }
+EXPORT chorus_status chorus_stream_task(chorus_stream stream, const char *name, const chorus_span *operands, int32_t n,
+	chorus_task_fn task, chorus_over_fn over, void *user) {
+	CALLS(goStreamTask(stream, (char *)name, (chorus_span *)operands, n, task, over, user));
+}
+EXPORT chorus_status chorus_stream_await(chorus_stream stream, int64_t timeout_ns) {
+	CALLS(goStreamSynchronize(stream, timeout_ns, 0, 0));
+}
+EXPORT chorus_status chorus_event_await(chorus_event event, int64_t timeout_ns) { CALLS(goEventSynchronize(event, timeout_ns, 0)); }
+EXPORT chorus_status chorus_device_await(chorus_device device, int64_t timeout_ns) { CALLS(goDeviceSynchronize(device, timeout_ns, 0)); }
+
 // ---- stores ----
 
 EXPORT void chorus_reply_value(chorus_reply *r, const void *data, int64_t bytes) {

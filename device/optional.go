@@ -24,6 +24,18 @@ type HostKernels interface {
 	View(p Ptr, n int) (unsafe.Pointer, error)
 }
 
+// Turns is implemented by drivers whose devices are the host's processors, so that a thread of the host can do a stream's next work
+// itself, without handing it to another one.
+type Turns interface {
+	// Enter makes what the caller does until Leave the stream's next work, if the stream has no other: no work of the stream runs
+	// meanwhile, and what is enqueued comes after it. It never waits, and false is that the stream is busy or is being captured.
+	// name, which must not change until Leave, is for traces. The error is one that the stream carries.
+	Enter(s StreamHandle, name string) (entered bool, err error)
+
+	// Leave ends it. The caller must have entered; it need not be the same thread.
+	Leave(s StreamHandle) error
+}
+
 // Span is a range of memory.
 type Span struct {
 	Ptr   Ptr

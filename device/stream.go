@@ -138,6 +138,23 @@ func (s *Stream) Launch(name string, operands []Span, f func(views []unsafe.Poin
 	return nil
 }
 
+// Enter lets the caller do the stream's next work itself until Leave; see [Turns].Enter. A driver that has none of this is always busy.
+func (s *Stream) Enter(name string) (entered bool, err error) {
+	if t, ok := s.drv().(Turns); ok {
+		return t.Enter(s.h, name)
+	}
+	return false, nil
+}
+
+// Leave ends what Enter began.
+func (s *Stream) Leave() error {
+	t, err := optional[Turns](s.dev.rt, "leave")
+	if err != nil {
+		return err
+	}
+	return t.Leave(s.h)
+}
+
 // Record lets e stand for all work enqueued so far.
 func (s *Stream) Record(e *Event) error { return e.record(s) }
 

@@ -49,6 +49,11 @@ else
 	make python
 	.venv/bin/python -m pytest -q python/tests
 	.venv/bin/python -m pytest -q python/conformance
+	if command -v "${CXX:-c++}" >/dev/null; then
+		.venv/bin/python -m pytest -q python/device/tests
+	else
+		skipped+=("torch.device(\"accinte\"): no C++ compiler")
+	fi
 fi
 
 step "tests without AVX-512, and without any vector instructions"

@@ -28,7 +28,7 @@ type stream struct {
 	behind      int       // tasks in the list
 	spare       *task     // for reuse
 	spares      int
-	working     bool // a goroutine runs tasks
+	working     bool // a goroutine runs tasks, or a thread of the host has entered
 	destroyed   bool
 	err         *device.WorkError
 	external    []uint64
@@ -156,6 +156,11 @@ func (s *stream) serve() {
 	for {
 		s.mu.Lock()
 		t := s.first
+		if s.current != nil { // a thread of the host has entered: what comes next is Leave's to see to
+			s.mu.Unlock()
+			done = true
+			return
+		}
 		if t == nil {
 			s.working = false
 			gone := s.destroyed

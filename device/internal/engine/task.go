@@ -15,6 +15,7 @@ const (
 	taskRecover          // the same, and the stream's error ends here
 	taskWait             // a point of another stream must be reached
 	taskGraph
+	taskTurn // a thread of the host is at work
 )
 
 type task struct {
@@ -37,6 +38,8 @@ func (t *task) String() string {
 		return "wait for an event"
 	case taskGraph:
 		return "graph"
+	case taskTurn:
+		return t.work.name
 	}
 	return "record"
 }

@@ -1,0 +1,114 @@
+//go:build cgo
+
+package main
+
+// #include "shim.h"
+import "C"
+
+import (
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/device"
+)
+
+// ptr is an address of C's as one of a device.
+func ptr(p unsafe.Pointer) device.Ptr { return device.Ptr(uintptr(p)) }
+
+// address is the reverse. The detour keeps vet from taking it for arithmetic.
+func address(p device.Ptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }
+
+//export goCacheAlloc
+func goCacheAlloc(h C.chorus_device, bytes C.int64_t, stream C.chorus_stream, out, view *unsafe.Pointer) (status C.chorus_status) {
+	defer contain(&status)
+	d, err := findDevice(h)
+	if err == nil && (out == nil || view == nil || bytes < 0) {
+		err = refused("chorus_cache_alloc of %d bytes to %p, %p", int64(bytes), out, view)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	*out, *view = nil, nil
+	s, err := streamOr(d, stream)
+	if err != nil {
+		return fail(err)
+	}
+	p, err := d.Alloc(int(bytes), s)
+	if err != nil || p == 0 {
+		return fail(err)
+	}
+	if k, ok := d.Runtime().Driver().(device.HostKernels); ok {
+		if *view, err = k.View(p, int(bytes)); err != nil {
+			_ = d.Dealloc(p) // which d.Alloc has just given
+			return fail(err)
+		}
+	}
+	*out = address(p)
+	return C.CHORUS_OK
+}
+
+//export goCacheFree
+func goCacheFree(h C.chorus_device, p unsafe.Pointer) (status C.chorus_status) {
+	defer contain(&status)
+	d, err := findDevice(h)
+	if err == nil {
+		err = d.Dealloc(ptr(p))
+	}
+	return fail(err)
+}
+
+//export goCacheUses
+func goCacheUses(h C.chorus_device, p unsafe.Pointer, stream C.chorus_stream) (status C.chorus_status) {
+	defer contain(&status)
+	d, err := findDevice(h)
+	if err != nil {
+		return fail(err)
+	}
+	s, err := findStream(stream) // of this device or another one
+	if err == nil {
+		err = d.RecordStream(ptr(p), s.Stream)
+	}
+	return fail(err)
+}
+
+//export goAttributesOf
+func goAttributesOf(h C.chorus_device, p unsafe.Pointer, out *C.chorus_attributes) (status C.chorus_status) {
+	defer contain(&status)
+	d, err := findDevice(h)
+	if err == nil && out == nil {
+		err = refused("chorus_attributes_of got NULL")
+	}
+	if err == nil {
+		err = sized("chorus_attributes", out.size, unsafe.Sizeof(*out))
+	}
+	if err != nil {
+		return fail(err)
+	}
+	at, err := d.Runtime().Driver().Attributes(ptr(p))
+	if err != nil {
+		return fail(err)
+	}
+	*out = C.chorus_attributes{size: out.size, kind: C.int32_t(at.Type), index: C.int32_t(at.Device), base: address(at.Base), bytes: C.int64_t(at.Bytes)}
+	if at.Remote {
+		out.remote = 1
+	}
+	return C.CHORUS_OK
+}
+
+//export goView
+func goView(h C.chorus_device, p unsafe.Pointer, bytes C.int64_t, view *unsafe.Pointer) (status C.chorus_status) {
+	defer contain(&status)
+	d, err := findDevice(h)
+	if err == nil && (view == nil || bytes < 0) {
+		err = refused("chorus_view of %d bytes to %p", int64(bytes), view)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	*view = nil
+	k, ok := d.Runtime().Driver().(device.HostKernels)
+	if !ok {
+		return fail(device.Errorf(device.ErrUnsupported, d.Name(), "view", "this process can't touch the device's memory"))
+	}
+	*view, err = k.View(ptr(p), int(bytes))
+	return fail(err)
+}

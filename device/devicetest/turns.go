@@ -1,0 +1,97 @@
+package devicetest
+
+import (
+	"bytes"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/device"
+)
+
+var turnCases = []testCase{
+	{"Order", 1, func(c *test) {
+		// What was enqueued before has run, and what is enqueued meanwhile runs after.
+		t, k := c.drv.(device.Turns), c.drv.(device.HostKernels)
+		const n = 5000
+		a, b := pattern(n, 1), pattern(n, 2)
+		p, q := c.put(0, a), c.put(0, b)
+		s := c.stream(0)
+		c.must(c.drv.Fill(s, p, 7, n))
+		c.sync(s)
+		c.enter(t, s)
+		c.must(c.drv.Copy(s, q, p, n, device.DeviceToDevice))
+		if done, err := c.drv.StreamQuery(s); err != nil || done {
+			c.fail("StreamQuery = %v, %v in a turn with work behind it", done, err)
+		}
+		v, err := k.View(p, n)
+		c.must(err)
+		mine := unsafe.Slice((*byte)(v), n)
+		if !bytes.Equal(mine, bytes.Repeat([]byte{7}, n)) {
+			c.fail("a turn doesn't see what the stream did before")
+		}
+		copy(mine, a)
+		c.must(t.Leave(s))
+		c.sync(s)
+		if !bytes.Equal(c.get(0, q, n), a) {
+			c.fail("what was enqueued in a turn ran before its end")
+		}
+	}},
+	{"Busy", 1, func(c *test) {
+		t, s := c.drv.(device.Turns), c.stream(0)
+		release := c.hold(s)
+		if entered, err := t.Enter(s, "turn"); err != nil || entered {
+			c.fail("Enter = %v, %v on a busy stream", entered, err)
+		}
+		release()
+		c.sync(s)
+		c.enter(t, s)
+		if entered, err := t.Enter(s, "turn"); err != nil || entered {
+			c.fail("Enter = %v, %v on a stream that was entered", entered, err)
+		}
+		c.must(t.Leave(s))
+		c.refused(t.Leave(s), device.ErrInvalidArgument, "Leave without Enter")
+		for range 200 { // right behind work that has just ended
+			c.do(s, func() {})
+			c.sync(s)
+			c.enter(t, s)
+			c.do(s, func() {})
+			c.must(t.Leave(s))
+			c.sync(s)
+		}
+	}},
+	{"Events", 1, func(c *test) {
+		t, s, other := c.drv.(device.Turns), c.stream(0), c.stream(0)
+		c.enter(t, s)
+		e := c.event(0, false)
+		c.must(c.drv.EventRecord(e, s))
+		c.must(c.drv.StreamWaitEvent(other, e))
+		for what, query := range map[string]func() (bool, error){
+			"the event": func() (bool, error) { return c.drv.EventQuery(e) },
+			"a waiter":  func() (bool, error) { return c.drv.StreamQuery(other) },
+		} {
+			if done, err := query(); err != nil || done {
+				c.fail("%s is done (%v, %v) before the turn that it's behind", what, done, err)
+			}
+		}
+		c.must(t.Leave(s))
+		c.sync(other)
+	}},
+	{"Failed", 1, func(c *test) {
+		t, s := c.drv.(device.Turns), c.stream(0)
+		c.must(c.drv.HostFunc(s, "bad", func() error { return errTest }))
+		c.carries(c.drv.StreamSynchronize(c.ctx, s), "StreamSynchronize")
+		_, err := t.Enter(s, "turn")
+		c.carries(err, "Enter")
+		c.recover(s)
+		c.enter(t, s)
+		c.must(t.Leave(s))
+	}},
+}
+
+// enter enters a stream that has no work.
+func (c *test) enter(t device.Turns, s device.StreamHandle) {
+	entered, err := t.Enter(s, "turn")
+	c.must(err)
+	if !entered {
+		c.fail("a stream without work could not be entered")
+	}
+}

@@ -1,0 +1,74 @@
+#include "allocator.h"
+
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include "block.h"
+#include "stats.h"
+
+namespace chorus {
+
+namespace {
+
+// Callers may hold Python's lock, so that nothing here takes it.
+class Allocator final : public c10::DeviceAllocator {
+ public:
+  c10::DataPtr allocate(size_t n) override {
+    DeviceIndex index = current();
+    if (n == 0)
+      return c10::DataPtr(nullptr, c10::Device(kType, index));
+    Block* block = new_block(index, current_handle(index), n);
+    return device_memory(block);
+  }
+
+  bool is_simple_data_ptr(const c10::DataPtr& p) const override {
+    Block* block = block_of(p);
+    return !p.get() || (block && block->memory == p.get());
+  }
+
+  void copy_data(void* to, const void* from, size_t n) const override {
+    if (n > 0)
+      check(lib.stream_copy(current_handle(current()), to, from, int64_t(n)));
+  }
+
+  bool initialized() override {
+    return chorus::initialized();
+  }
+
+  void emptyCache(c10::MempoolId_t) override {
+    for (DeviceIndex i = 0; i < count(); i++)
+      check(lib.cache_empty(device(i).handle));
+  }
+
+  void recordStream(const c10::DataPtr& p, c10::Stream stream) override {
+    if (Block* block = block_of(p))
+      check(lib.cache_uses(device(block->index).handle, block->memory, handle_of(stream)));
+  }
+
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(DeviceIndex index) override {
+    return stats_of(index);
+  }
+
+  void resetAccumulatedStats(DeviceIndex index) override {
+    check(lib.device_reset_accumulated_stats(device(index).handle));
+  }
+
+  void resetPeakStats(DeviceIndex index) override {
+    check(lib.device_reset_peak_stats(device(index).handle));
+  }
+
+  std::pair<size_t, size_t> getMemoryInfo(DeviceIndex index) override {
+    chorus_device_info info{};
+    info.size = sizeof info;
+    check(lib.device_get(device(index).handle, &info));
+    return {size_t(info.free_bytes), size_t(info.total_bytes)};
+  }
+};
+
+} // namespace
+
+c10::Allocator* device_allocator() {
+  static auto* allocator = new Allocator;
+  return allocator;
+}
+
+} // namespace chorus

@@ -1,0 +1,38 @@
+// Arguments and results of operators, as boxed kernels have them.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <ATen/core/List.h>
+
+namespace chorus {
+
+// map_tensors is a value with f of each tensor in it, undefined ones included, in the place of the tensor.
+template <typename F>
+c10::IValue map_tensors(const c10::IValue& value, F f) {
+  if (value.isTensor())
+    return f(value.toTensor());
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& t : value.toTensorVector())
+      list.push_back(f(t));
+    return list;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const std::optional<at::Tensor>& t : value.toOptionalTensorVector())
+      list.push_back(t.has_value() ? std::optional<at::Tensor>(f(*t)) : std::nullopt);
+    return list;
+  }
+  return value;
+}
+
+// each_tensor calls f with each of them.
+template <typename F>
+void each_tensor(const c10::IValue& value, F f) {
+  map_tensors(value, [&](const at::Tensor& t) {
+    f(t);
+    return t;
+  });
+}
+
+} // namespace chorus

@@ -1,0 +1,122 @@
+// Copies between tensors of the device, of the host, and of several devices.
+#include <ATen/core/Tensor.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/copy_native.h>
+#include <ATen/ops/contiguous_ops.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/to_ops.h>
+#include <ATen/ops/_to_copy.h>
+#include <torch/library.h>
+
+#include "cpu_allocator.h"
+#include "deferred.h"
+#include "host_allocator.h"
+#include "minimal.h"
+#include "mirror.h"
+
+namespace chorus {
+
+namespace {
+
+bool own(const at::Tensor& t) {
+  return t.device().type() == kType;
+}
+
+// alike says whether two tensors have the same elements in the same order of addresses, without holes.
+bool alike(const at::Tensor& a, const at::Tensor& b) {
+  return a.dtype() == b.dtype() && a.sizes() == b.sizes() && a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg() &&
+      a.strides() == b.strides() && a.is_non_overlapping_and_dense();
+}
+
+// copy_later has the stream copy between tensors of its device when it gets there.
+void copy_later(DeviceIndex index, chorus_stream stream, const at::Tensor& from, const at::Tensor& to) {
+  static auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
+  torch::jit::Stack stack{to, from, false};
+  defer(op, "copy", index, stream, &stack, {}); // always possible, as it returns an argument
+}
+
+// copy_in_turn copies as the CPU does, with all that this can: types, strides, conjugates.
+void copy_in_turn(DeviceIndex index, const at::Tensor& from, const at::Tensor& to) {
+  chorus_stream stream = current_handle(index);
+  if (!ready(lib.stream_enter(stream, "copy"))) {
+    if (own(from) && own(to))
+      return copy_later(index, stream, from, to);
+    enter(stream, "copy");
+  }
+  Turn turn(stream);
+  Mirror mirror(index);
+  at::Tensor source = own(from) ? mirror.host(from) : from;
+  at::Tensor target = own(to) ? mirror.host(to) : to;
+  Inside inside(index, stream);
+  at::AutoDispatchBelowADInplaceOrView below;
+  at::native::copy_(target, source);
+}
+
+void enqueue_copy(chorus_stream stream, const at::Tensor& from, const at::Tensor& to) {
+  check(lib.stream_copy(stream, to.data_ptr(), from.data_ptr(), int64_t(to.nbytes())));
+}
+
+// order makes a stream wait for all that another one has.
+void order(chorus_stream later, chorus_stream earlier) {
+  check(lib.stream_wait_stream(later, earlier));
+}
+
+// copy_across copies between two devices: after the work of both, on the source's stream.
+void copy_across(const at::Tensor& from, const at::Tensor& to) {
+  DeviceIndex there = from.device().index(), here = to.device().index();
+  chorus_stream source = current_handle(there), target = current_handle(here);
+  at::Tensor sent = from;
+  if (!alike(from, to)) {
+    Current scope(there);
+    sent = at::empty_like(from, from.options().dtype(to.dtype()), c10::MemoryFormat::Contiguous);
+    copy_in_turn(there, from, sent);
+  }
+  at::Tensor got = to;
+  if (!alike(sent, to)) {
+    Current scope(here);
+    got = empty(to.sizes(), c10::typeMetaToScalarType(to.dtype()), here);
+  }
+  order(source, target);
+  enqueue_copy(source, sent, got);
+  order(target, source);
+  if (Block* block = block_of(sent.storage().data_ptr()); block && sent.unsafeGetTensorImpl() != from.unsafeGetTensorImpl())
+    check(lib.cache_uses(device(there).handle, block->memory, source));
+  if (Block* block = block_of(got.storage().data_ptr()))
+    check(lib.cache_uses(device(here).handle, block->memory, source));
+  if (got.unsafeGetTensorImpl() != to.unsafeGetTensorImpl())
+    copy_in_turn(here, got, to);
+}
+
+at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
+  if (dst.numel() == 0 || self.is_same(dst))
+    return dst;
+  at::Tensor from = self.sizes() == dst.sizes() ? self : self.expand_as(dst);
+  if (own(from) && own(dst) && from.device() != dst.device()) {
+    copy_across(from, dst);
+    return dst;
+  }
+  DeviceIndex index = own(dst) ? dst.device().index() : from.device().index();
+  chorus_stream stream = current_handle(index);
+  const at::Tensor& host = own(dst) ? from : dst;
+  bool inside = own(from) && own(dst);
+  if (alike(from, dst) && !inside && non_blocking && pinned(host.data_ptr())) {
+    enqueue_copy(stream, from, dst);
+    return dst;
+  }
+  copy_in_turn(index, from, dst);
+  return dst;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
+  dst.resize_(self.sizes());
+  return copy_from(self, dst, false);
+}
+
+} // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_copy_from", &copy_from);
+  m.impl("_copy_from_and_resize", &copy_from_and_resize);
+}
+
+} // namespace chorus

@@ -1,0 +1,170 @@
+#include "cpu_allocator.h"
+
+#include <array>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+
+#include <c10/core/CPUAllocator.h>
+
+namespace chorus {
+
+namespace {
+
+thread_local DeviceIndex inside_index = 0;
+thread_local chorus_stream inside_stream = 0; // 0: not inside
+thread_local c10::SmallVector<Reserved, 4>* reserved = nullptr;
+
+c10::Allocator* original = nullptr;
+c10::DeleterFnPtr original_delete = nullptr;
+
+// Views are the blocks that CPU storages have, by the addresses at which these see them. Every CPU tensor's memory asks when it is freed
+// whether it is one, so that most are told apart by the range of addresses alone.
+class Views {
+ public:
+  // add makes an address known; without a block its memory is lent, and nothing is freed.
+  void add(void* view, Block* block) {
+    uintptr_t at = uintptr_t(view);
+    widen(lowest_, at, [](uintptr_t a, uintptr_t b) { return a < b; });
+    widen(highest_, at, [](uintptr_t a, uintptr_t b) { return a > b; });
+    Part& p = part(view);
+    std::lock_guard<std::mutex> lock(p.mutex);
+    p.blocks[view] = block;
+  }
+
+  std::optional<Block*> find(void* view) {
+    return look(view, false);
+  }
+
+  std::optional<Block*> take(void* view) {
+    return look(view, true);
+  }
+
+ private:
+  struct Part {
+    std::mutex mutex;
+    std::unordered_map<void*, Block*> blocks;
+  };
+
+  template <typename Better>
+  static void widen(std::atomic<uintptr_t>& bound, uintptr_t at, Better better) {
+    uintptr_t was = bound.load(std::memory_order_relaxed);
+    while (better(at, was) && !bound.compare_exchange_weak(was, at, std::memory_order_relaxed)) {
+    }
+  }
+
+  Part& part(void* view) {
+    return parts_[uintptr_t(view) >> 9 & (parts_.size() - 1)];
+  }
+
+  std::optional<Block*> look(void* view, bool take) {
+    uintptr_t at = uintptr_t(view);
+    if (at < lowest_.load(std::memory_order_relaxed) || at > highest_.load(std::memory_order_relaxed))
+      return std::nullopt;
+    Part& p = part(view);
+    std::lock_guard<std::mutex> lock(p.mutex);
+    auto found = p.blocks.find(view);
+    if (found == p.blocks.end())
+      return std::nullopt;
+    Block* block = found->second;
+    if (take)
+      p.blocks.erase(found);
+    return block;
+  }
+
+  std::atomic<uintptr_t> lowest_{UINTPTR_MAX}, highest_{0};
+  std::array<Part, 16> parts_;
+};
+
+Views& views() {
+  static auto* all = new Views; // CPU tensors may be freed at the very end of the process
+  return *all;
+}
+
+void delete_either(void* p) {
+  if (std::optional<Block*> block = views().take(p))
+    release(*block);
+  else
+    original_delete(p);
+}
+
+class CPUAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t n) override {
+    if (inside_stream == 0 || n == 0)
+      return either(original->allocate(n));
+    if (reserved)
+      for (Reserved& r : *reserved)
+        if (!r.taken && r.bytes == n) {
+          r.taken = true;
+          views().add(r.view, nullptr);
+          return c10::DataPtr(r.view, r.view, &delete_either, c10::DeviceType::CPU);
+        }
+    Block* block = new_block(inside_index, inside_stream, n);
+    TORCH_CHECK(block->view, name(), " memory can't be touched by this process");
+    views().add(block->view, block);
+    return c10::DataPtr(block->view, block->view, &delete_either, c10::DeviceType::CPU);
+  }
+
+  // What is allocated raw in one place may be freed in another one, inside or not.
+  c10::DeleterFnPtr raw_deleter() const override {
+    return original_delete ? &delete_either : nullptr;
+  }
+
+  bool is_simple_data_ptr(const c10::DataPtr& p) const override {
+    return p.get() == p.get_context();
+  }
+
+  void copy_data(void* to, const void* from, size_t n) const override {
+    default_copy_data(to, from, n);
+  }
+
+ private:
+  static c10::DataPtr either(c10::DataPtr p) {
+    if (p.get() && original_delete)
+      (void)p.compare_exchange_deleter(original_delete, &delete_either); // memory of another deleter keeps it
+    return p;
+  }
+};
+
+} // namespace
+
+c10::Allocator* view_allocator() {
+  static auto* allocator = new CPUAllocator;
+  return allocator;
+}
+
+void wrap_cpu_allocator() {
+  if (original)
+    return;
+  original = c10::GetCPUAllocator();
+  original_delete = original->raw_deleter();
+  c10::SetCPUAllocator(view_allocator(), /*priority=*/1);
+  TORCH_CHECK(
+      c10::GetCPUAllocator() == view_allocator(),
+      "the allocator of CPU tensors was set by somebody else, for good; ", name(), " needs a word in it");
+}
+
+Inside::Inside(DeviceIndex index, chorus_stream stream) : outer_index_(inside_index), outer_stream_(inside_stream) {
+  inside_index = index;
+  inside_stream = stream;
+}
+
+Inside::~Inside() {
+  inside_index = outer_index_;
+  inside_stream = outer_stream_;
+}
+
+Reserving::Reserving(c10::ArrayRef<Reserved> memory) : memory_(memory.begin(), memory.end()), outer_(reserved) {
+  reserved = &memory_;
+}
+
+Reserving::~Reserving() {
+  reserved = outer_;
+}
+
+Block* block_behind(const c10::DataPtr& p) {
+  return p.get_deleter() == &delete_either ? views().find(p.get_context()).value_or(nullptr) : nullptr;
+}
+
+} // namespace chorus

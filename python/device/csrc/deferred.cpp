@@ -1,0 +1,177 @@
+#include "deferred.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/Copy.h>
+#include <ATen/ops/clone_ops.h>
+#include <ATen/ops/copy_native.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include "boxed.h"
+#include "cpu_allocator.h"
+#include "generator.h"
+#include "mirror.h"
+
+namespace chorus {
+
+namespace {
+
+// Task is an operator that is enqueued, with CPU tensors over the memory of its arguments and of what it returns. A graph runs it often.
+struct Task {
+  c10::OperatorHandle op;
+  std::string name;
+  DeviceIndex index;
+  chorus_stream stream;
+  torch::jit::Stack arguments;
+  std::vector<at::Tensor> results; // undefined: an argument, or nothing
+  c10::SmallVector<Reserved, 4> memory;
+
+  void run() {
+    torch::jit::Stack stack = arguments;
+    Inside inside(index, stream);
+    Reserving reserving(memory);
+    at::AutoDispatchBelowADInplaceOrView below;
+    c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+    std::vector<at::Tensor> got;
+    for (const c10::IValue& v : stack)
+      each_tensor(v, [&](const at::Tensor& t) { got.push_back(t); });
+    TORCH_CHECK(got.size() == results.size(), name, " returned ", got.size(), " tensors, and its Meta kernel ", results.size());
+    place(got);
+  }
+
+  // place copies what didn't come to lie where it has to be.
+  void place(std::vector<at::Tensor>& got) {
+    std::vector<size_t> astray;
+    for (size_t i = 0; i < got.size(); i++) {
+      if (!results[i].defined() || !got[i].defined())
+        continue;
+      TORCH_CHECK(
+          got[i].sizes() == results[i].sizes() && got[i].dtype() == results[i].dtype(), name, " returned ", got[i].dtype(), " of sizes ",
+          got[i].sizes(), ", and its Meta kernel ", results[i].dtype(), " of sizes ", results[i].sizes());
+      if (got[i].data_ptr() != results[i].data_ptr() || got[i].strides() != results[i].strides())
+        astray.push_back(i);
+    }
+    if (astray.size() > 1) // one may lie in the other's place
+      for (size_t i : astray)
+        got[i] = at::_ops::clone::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), got[i], std::nullopt);
+    for (size_t i : astray)
+      at::native::copy_(results[i], got[i]);
+  }
+};
+
+chorus_status run(void* user, void* const*, chorus_reply* reply) {
+  Task* task = static_cast<Task*>(user);
+  try {
+    task->run();
+    return CHORUS_OK;
+  } catch (const c10::Error& e) {
+    lib.reply_error(reply, e.what_without_backtrace());
+  } catch (const std::exception& e) {
+    lib.reply_error(reply, e.what());
+  } catch (...) {
+    lib.reply_error(reply, "an exception of an unknown kind");
+  }
+  return CHORUS_INTERNAL;
+}
+
+void over(void* user) {
+  delete static_cast<Task*>(user);
+}
+
+// foretell runs the Meta kernel in the place of the operator. It returns false if there is none.
+bool foretell(const c10::OperatorHandle& op, Mirror& meta, torch::jit::Stack& stack) {
+  at::AutoDispatchBelowADInplaceOrView below;
+  c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  try {
+    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
+  } catch (const c10::NotImplementedError&) {
+    return false;
+  }
+  return true;
+}
+
+bool depends_on_data(const c10::OperatorHandle& op) {
+  for (at::Tag tag : op.getTags())
+    if (tag == at::Tag::data_dependent_output || tag == at::Tag::dynamic_output_shape)
+      return true;
+  for (const c10::Argument& r : op.schema().returns()) {
+    c10::TypePtr type = r.type();
+    if (type->kind() == c10::TypeKind::ListType)
+      type = type->castRaw<c10::ListType>()->getElementType();
+    if (type->kind() != c10::TypeKind::TensorType)
+      return true;
+  }
+  return false;
+}
+
+} // namespace
+
+bool defer(const c10::OperatorHandle& op, const std::string& name, DeviceIndex index, chorus_stream stream, torch::jit::Stack* stack,
+           c10::ArrayRef<int> generators) {
+  if (depends_on_data(op))
+    return false;
+  size_t n = op.schema().arguments().size();
+  auto arguments = torch::jit::last(*stack, n);
+  Mirror meta(index, c10::DeviceType::Meta), host(index);
+  torch::jit::Stack foretold, kept;
+  auto is_own = [](const at::Tensor& t) { return t.defined() && t.device().type() == kType; };
+  for (const c10::IValue& v : arguments) {
+    if (v.isDevice() && v.toDevice().type() == kType) {
+      foretold.push_back(c10::Device(c10::DeviceType::Meta));
+      kept.push_back(c10::Device(c10::DeviceType::CPU));
+    } else if (v.isGenerator()) {
+      foretold.push_back(c10::IValue());
+      kept.push_back(v.toGenerator().device().type() == kType ? host_generator(v.toGenerator()) : v.toGenerator());
+    } else {
+      foretold.push_back(map_tensors(v, [&](const at::Tensor& t) { return is_own(t) ? meta.host(t) : t; }));
+      kept.push_back(map_tensors(v, [&](const at::Tensor& t) { // the host's may be changed before the stream gets there
+        return is_own(t) ? host.host(t) : t.defined() ? at::_ops::clone::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), t, std::nullopt) : t;
+      }));
+    }
+  }
+  for (int i : generators)
+    if (kept[i].isNone())
+      kept[i] = host_generator(default_generator(index));
+  if (!foretell(op, meta, foretold))
+    return false;
+  size_t arguments_met = meta.tensors().size();
+  meta.settle();
+  // What settle has resized, the CPU tensors over it have to follow.
+  for (size_t i = 0; i < arguments_met && i < host.tensors().size(); i++) {
+    const Mirror::Pair& p = host.tensors()[i];
+    if (p.host.sizes() != p.device.sizes() || p.host.storage().nbytes() != p.device.storage().nbytes()) {
+      Mirror anew(index);
+      c10::TensorImpl* to = p.host.unsafeGetTensorImpl();
+      at::Tensor now = anew.host(p.device);
+      to->set_storage_keep_dtype(now.storage());
+      to->set_sizes_and_strides(now.sizes(), now.strides(), now.storage_offset());
+    }
+  }
+  auto task = std::make_unique<Task>(Task{op, name, index, stream, std::move(kept), {}, {}});
+  c10::SmallVector<c10::IValue, 4> results;
+  for (const c10::IValue& v : foretold) {
+    results.push_back(map_tensors(v, [&](const at::Tensor& t) {
+      at::Tensor made = meta.device(t);
+      bool argument = false;
+      for (size_t i = 0; i < arguments_met; i++)
+        argument = argument || meta.tensors()[i].host.is_same(t);
+      task->results.push_back(made.defined() && is_own(made) && !argument ? host.host(made) : at::Tensor());
+      return made;
+    }));
+  }
+  std::vector<chorus_span> spans;
+  for (const Mirror::Shared& s : host.storages())
+    if (s.device.nbytes() > 0)
+      spans.push_back({const_cast<void*>(s.device.data()), int64_t(s.device.nbytes())});
+  for (const Mirror::Shared& s : meta.storages())
+    if (s.made && s.device.nbytes() > 0)
+      task->memory.push_back({view_of(s.device.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks(), s.device.nbytes()), s.device.nbytes(), false});
+  check(lib.stream_task(stream, name.c_str(), spans.data(), int32_t(spans.size()), &run, &over, task.get()));
+  task.release();
+  torch::jit::drop(*stack, n);
+  for (c10::IValue& v : results)
+    stack->push_back(std::move(v));
+  return true;
+}
+
+} // namespace chorus

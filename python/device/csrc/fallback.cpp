@@ -1,0 +1,192 @@
+#include "fallback.h"
+
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+#include <unordered_set>
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
+
+#include "boxed.h"
+#include "cpu_allocator.h"
+#include "deferred.h"
+#include "generator.h"
+#include "mirror.h"
+
+namespace chorus {
+
+namespace {
+
+// Operator is what the fallback has to know of an operator each time.
+struct Operator {
+  std::string name;             // for traces and errors
+  bool blocked = false;
+  bool missing = false;         // the CPU has no kernel either
+  bool host_tensors = false;    // CPU tensors may be among its arguments
+  bool views = false;           // it touches no memory: it returns views, or changes sizes and strides
+  c10::SmallVector<int, 2> generators; // positions of its generators
+};
+
+std::shared_mutex operators_mutex;
+std::unordered_map<const void*, std::unique_ptr<Operator>>& operators() {
+  static auto* all = new std::unordered_map<const void*, std::unique_ptr<Operator>>;
+  return *all;
+}
+std::unordered_set<std::string>& blocked() {
+  static auto* all = new std::unordered_set<std::string>;
+  return *all;
+}
+
+// Operators whose lists of indices, lengths and the like may be the host's, as PyTorch has it for other devices.
+const std::unordered_set<std::string> takes_host_tensors = {
+    "aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index", "aten::_unsafe_index_put",
+    "aten::tensor_split", "aten::_pack_padded_sequence", "aten::_pad_packed_sequence", "aten::_cudnn_rnn", "aten::copy_",
+    "aten::_copy_from", "aten::_copy_from_and_resize", "aten::set_data", "aten::_foreach_copy_", "aten::repeat_interleave",
+};
+
+bool only_views(const c10::OperatorHandle& op) {
+  if (op.hasTag(at::Tag::inplace_view))
+    return op.operator_name().name != "aten::resize_" && op.operator_name().name != "aten::resize_as_";
+  bool views = !op.schema().returns().empty();
+  for (const c10::Argument& r : op.schema().returns())
+    views = views && r.alias_info() && !r.alias_info()->isWrite();
+  return views;
+}
+
+const Operator& operator_of(const c10::OperatorHandle& op) {
+  const void* key = &op.schema();
+  {
+    std::shared_lock<std::shared_mutex> lock(operators_mutex);
+    auto found = operators().find(key);
+    if (found != operators().end())
+      return *found->second;
+  }
+  auto made = std::make_unique<Operator>();
+  made->name = c10::toString(op.operator_name());
+  made->host_tensors = takes_host_tensors.count(op.operator_name().name) > 0;
+  const auto& arguments = op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); i++) {
+    c10::TypePtr type = arguments[i].type();
+    if (auto optional = type->cast<c10::OptionalType>())
+      type = optional->getElementType();
+    if (type->kind() == c10::TypeKind::GeneratorType)
+      made->generators.push_back(int(i));
+  }
+  made->views = only_views(op);
+  made->missing = !op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+  std::unique_lock<std::shared_mutex> lock(operators_mutex);
+  made->blocked = blocked().count(made->name) > 0;
+  auto& slot = operators()[key];
+  if (!slot)
+    slot = std::move(made);
+  return *slot;
+}
+
+// Found is the device that an operator's arguments are of.
+class Found {
+ public:
+  Found(const Operator& op) : op_(op) {}
+
+  void see(const at::Tensor& tensor) {
+    if (!tensor.defined())
+      return;
+    c10::Device d = tensor.device();
+    if (d.type() == kType) {
+      TORCH_CHECK(
+          index_ < 0 || index_ == d.index(), "Expected all tensors to be on the same device, but found at least two devices, ",
+          c10::Device(kType, index_), " and ", d, "!");
+      index_ = d.index();
+    } else if (d.is_cpu() && tensor.dim() > 0) {
+      host_ = true;
+    }
+  }
+
+  void mean(c10::Device d) {
+    if (d.type() == kType)
+      meant_ = index_of(d);
+  }
+
+  DeviceIndex index() const {
+    TORCH_CHECK(
+        !host_ || index_ < 0 || op_.host_tensors, "Expected all tensors to be on the same device, but found at least two devices, ",
+        c10::Device(kType, index_), " and cpu!");
+    return index_ >= 0 ? index_ : meant_ >= 0 ? meant_ : current();
+  }
+
+ private:
+  const Operator& op_;
+  DeviceIndex index_ = -1, meant_ = -1;
+  bool host_ = false;
+};
+
+c10::IValue to_host(Mirror& mirror, const c10::IValue& value) {
+  if (value.isDevice() && value.toDevice().type() == kType)
+    return c10::Device(c10::DeviceType::CPU);
+  if (value.isGenerator() && value.toGenerator().device().type() == kType)
+    return host_generator(value.toGenerator());
+  return map_tensors(value, [&](const at::Tensor& t) { return t.defined() && t.device().type() == kType ? mirror.host(t) : t; });
+}
+
+} // namespace
+
+void block(const std::string& name, bool refuse) {
+  std::unique_lock<std::shared_mutex> lock(operators_mutex);
+  if (refuse)
+    blocked().insert(name);
+  else
+    blocked().erase(name);
+  for (auto& entry : operators())
+    if (entry.second->name == name)
+      entry.second->blocked = refuse;
+}
+
+void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  const Operator& op = operator_of(handle);
+  TORCH_CHECK_NOT_IMPLEMENTED(!op.blocked && !op.missing, "Operator '", op.name, "' is not implemented for device ", name(), ".");
+  size_t n = handle.schema().arguments().size();
+  auto arguments = torch::jit::last(*stack, n);
+  Found found(op);
+  for (const c10::IValue& v : arguments) {
+    if (v.isDevice())
+      found.mean(v.toDevice());
+    else
+      each_tensor(v, [&](const at::Tensor& t) { found.see(t); });
+  }
+  DeviceIndex index = found.index();
+  chorus_stream stream = current_handle(index);
+  Current scope(index);
+  bool entered = !op.views && ready(lib.stream_enter(stream, op.name.c_str()));
+  if (!op.views && !entered) {
+    if (defer(handle, op.name, index, stream, stack, op.generators))
+      return;
+    enter(stream, op.name.c_str());
+    entered = true;
+  }
+  Turn turn(entered ? stream : 0);
+  Mirror mirror(index);
+  torch::jit::Stack host;
+  host.reserve(n + 1);
+  for (const c10::IValue& v : arguments)
+    host.push_back(to_host(mirror, v));
+  for (int i : op.generators)
+    if (host[i].isNone())
+      host[i] = host_generator(default_generator(index));
+  Inside inside(index, stream);
+  at::AutoDispatchBelowADInplaceOrView below;
+  c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &host);
+  mirror.settle();
+  for (c10::IValue& v : host)
+    v = map_tensors(v, [&](const at::Tensor& t) { return mirror.device(t); });
+  torch::jit::drop(*stack, n);
+  for (c10::IValue& v : host)
+    stack->push_back(std::move(v));
+}
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+
+} // namespace chorus

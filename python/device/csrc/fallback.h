@@ -1,0 +1,16 @@
+// What the device has no kernel for runs PyTorch's CPU kernel, in the engine, on the device's own memory.
+#pragma once
+
+#include <string>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+namespace chorus {
+
+// fallback is the boxed kernel of every operator that has no other.
+void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+
+// block makes an operator one that the device doesn't have, such as "aten::abs.out", or lets it have it again.
+void block(const std::string& name, bool blocked);
+
+} // namespace chorus

@@ -1,0 +1,7 @@
+#pragma once
+
+namespace chorus {
+
+void register_guard();
+
+} // namespace chorus

@@ -1,0 +1,9 @@
+#pragma once
+
+#include <c10/core/Storage.h>
+
+namespace chorus {
+
+void register_hooks();
+
+} // namespace chorus

@@ -1,0 +1,15 @@
+// The operators without which there is no tensor on a device.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "runtime.h"
+
+namespace chorus {
+
+at::Tensor empty(c10::IntArrayRef size, c10::ScalarType dtype, DeviceIndex index, std::optional<c10::MemoryFormat> format = std::nullopt);
+
+// resize_bytes gives a storage of the device another size, and keeps what there is room for.
+void resize_bytes(c10::StorageImpl* storage, size_t bytes);
+
+} // namespace chorus

@@ -1,0 +1,127 @@
+#include "mirror.h"
+
+#include <cstring>
+
+#include <ATen/core/TensorBase.h>
+#include <c10/core/CPUAllocator.h>
+
+#include "allocator.h"
+#include "cpu_allocator.h"
+#include "minimal.h"
+
+namespace chorus {
+
+// adopt makes what a storage of the kind holds the device's. It copies only what the device hasn't allocated.
+c10::DataPtr Mirror::adopt(const c10::Storage& host) {
+  size_t n = host.nbytes();
+  if (kind_ == c10::DeviceType::Meta) {
+    return n == 0 ? c10::DataPtr(nullptr, c10::Device(kType, index_)) : device_memory(new_block(index_, current_handle(index_), n));
+  }
+  const void* data = host.data();
+  if (!data || n == 0)
+    return c10::DataPtr(nullptr, c10::Device(kType, index_));
+  if (Block* block = block_behind(host.data_ptr())) {
+    block->references++;
+    return device_memory(block, static_cast<const char*>(data) - block->view);
+  }
+  Block* block = new_block(index_, current_handle(index_), n);
+  std::memcpy(block->view, data, n);
+  return device_memory(block);
+}
+
+c10::Storage Mirror::host(const c10::Storage& storage) {
+  for (const Shared& s : storages_)
+    if (s.device.unsafeGetStorageImpl() == storage.unsafeGetStorageImpl())
+      return s.host;
+  size_t n = storage.nbytes();
+  bool meta = kind_ == c10::DeviceType::Meta;
+  void* view = meta ? nullptr : view_of(storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks(), n);
+  c10::Allocator* allocator = meta ? c10::GetAllocator(c10::DeviceType::Meta) : view_allocator();
+  c10::Storage made(c10::Storage::use_byte_size_t(), n, c10::DataPtr(view, c10::Device(kind_)), allocator, /*resizable=*/true);
+  storages_.push_back({storage, made, view, false});
+  return made;
+}
+
+at::Tensor Mirror::host(const at::Tensor& tensor) {
+  c10::TensorImpl* from = tensor.unsafeGetTensorImpl();
+  for (const Pair& p : tensors_)
+    if (p.device.unsafeGetTensorImpl() == from)
+      return p.host;
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      from->has_storage() && from->layout() == c10::Layout::Strided, name(), " tensors are strided, not ", from->layout());
+  c10::DispatchKey key = kind_ == c10::DeviceType::Meta ? c10::DispatchKey::Meta : c10::DispatchKey::CPU;
+  at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(host(from->storage()), c10::DispatchKeySet(key), from->dtype());
+  c10::TensorImpl* to = made.unsafeGetTensorImpl();
+  to->set_sizes_and_strides(from->sizes(), from->strides(), from->storage_offset());
+  if (from->is_wrapped_number())
+    to->set_wrapped_number(true);
+  if (from->is_conj())
+    to->_set_conj(true);
+  if (from->is_neg())
+    to->_set_neg(true);
+  tensors_.push_back({tensor, made});
+  return made;
+}
+
+c10::Storage Mirror::device(const c10::Storage& storage) {
+  for (const Shared& s : storages_)
+    if (s.host.unsafeGetStorageImpl() == storage.unsafeGetStorageImpl())
+      return s.device;
+  c10::Storage made(
+      c10::Storage::use_byte_size_t(), storage.nbytes(), adopt(storage), device_allocator(), /*resizable=*/true);
+  storages_.push_back({made, storage, storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get(), true});
+  return made;
+}
+
+at::Tensor Mirror::device(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.device().type() != kind_)
+    return tensor;
+  c10::TensorImpl* from = tensor.unsafeGetTensorImpl();
+  for (const Pair& p : tensors_)
+    if (p.host.unsafeGetTensorImpl() == from)
+      return p.device;
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      from->has_storage() && from->layout() == c10::Layout::Strided && !from->key_set().has(c10::DispatchKey::QuantizedCPU),
+      name(), " tensors are strided and not quantized, unlike the result");
+  at::Tensor made =
+      at::detail::make_tensor<c10::TensorImpl>(device(from->storage()), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), from->dtype());
+  c10::TensorImpl* to = made.unsafeGetTensorImpl();
+  to->set_sizes_and_strides(from->sizes(), from->strides(), from->storage_offset());
+  if (from->is_wrapped_number())
+    to->set_wrapped_number(true);
+  if (from->is_conj())
+    to->_set_conj(true);
+  if (from->is_neg())
+    to->_set_neg(true);
+  tensors_.push_back({made, tensor});
+  return made;
+}
+
+void Mirror::settle() {
+  for (size_t i = 0; i < storages_.size(); i++) {
+    Shared& s = storages_[i];
+    c10::StorageImpl *host = s.host.unsafeGetStorageImpl(), *device = s.device.unsafeGetStorageImpl();
+    void* data = host->_mutable_data_ptr_no_checks().get();
+    if (data == s.data && host->nbytes() == device->nbytes())
+      continue;
+    if (kind_ == c10::DeviceType::Meta) {
+      resize_bytes(device, host->nbytes());
+    } else {
+      if (data != s.data) {
+        device->set_data_ptr_noswap(adopt(s.host));
+        s.data = data;
+      }
+      device->set_nbytes(host->nbytes());
+    }
+  }
+  for (size_t i = 0; i < tensors_.size(); i++) {
+    c10::TensorImpl *host = tensors_[i].host.unsafeGetTensorImpl(), *to = tensors_[i].device.unsafeGetTensorImpl();
+    c10::Storage now = device(host->storage());
+    if (now.unsafeGetStorageImpl() != to->storage().unsafeGetStorageImpl())
+      to->set_storage_keep_dtype(std::move(now));
+    if (host->sizes() != to->sizes() || host->strides() != to->strides() || host->storage_offset() != to->storage_offset())
+      to->set_sizes_and_strides(host->sizes(), host->strides(), host->storage_offset());
+  }
+}
+
+} // namespace chorus

@@ -1,0 +1,117 @@
+#include "stream.h"
+
+#include <array>
+#include <mutex>
+#include <unordered_map>
+
+#include <c10/util/Exception.h>
+
+namespace chorus {
+
+namespace {
+
+// The library's ID of a device's default stream, which is 0 in PyTorch.
+constexpr int64_t kDefaultID = 13;
+
+struct Chosen {
+  c10::StreamId id = 0;
+  chorus_stream handle = 0; // 0: the default one
+};
+thread_local std::array<Chosen, kMostDevices> chosen;
+
+// Streams of IDs, which live as long as the process.
+struct Known {
+  std::mutex mutex;
+  std::unordered_map<c10::StreamId, chorus_stream> handles;
+};
+std::array<Known, kMostDevices>& known() {
+  static auto* all = new std::array<Known, kMostDevices>;
+  return *all;
+}
+
+c10::Stream stream_of(DeviceIndex index, c10::StreamId id) {
+  return c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, index), id);
+}
+
+} // namespace
+
+chorus_stream handle_of(const c10::Stream& stream) {
+  TORCH_CHECK(stream.device_type() == kType, "a stream of ", name(), " is wanted, not one of ", stream.device());
+  DeviceIndex index = stream.device_index();
+  const Device& d = device(index);
+  c10::StreamId id = stream.id();
+  if (id == 0 || id == kDefaultID)
+    return d.default_stream;
+  if (chosen[index].id == id)
+    return chosen[index].handle;
+  Known& k = known()[index];
+  std::lock_guard<std::mutex> lock(k.mutex);
+  chorus_stream& handle = k.handles[id];
+  if (!handle)
+    check(lib.stream_of(d.handle, id, &handle));
+  return handle;
+}
+
+chorus_stream current_handle(DeviceIndex index) {
+  const Device& d = device(index);
+  chorus_stream handle = chosen[index].handle;
+  return handle ? handle : d.default_stream;
+}
+
+c10::Stream current_stream(DeviceIndex index) {
+  return stream_of(index, chosen[in_range(index)].id);
+}
+
+c10::Stream default_stream(DeviceIndex index) {
+  return stream_of(in_range(index), 0);
+}
+
+c10::Stream pooled_stream(DeviceIndex index, int priority) {
+  const Device& d = device(index);
+  chorus_stream handle = 0;
+  // PyTorch's order is CUDA's, where less is more urgent; a driver's levels count upwards.
+  int level = std::min(priority < 0 ? -priority : 0, d.priorities - 1);
+  check(lib.stream_pooled(d.handle, level, &handle));
+  chorus_stream_info info{};
+  info.size = sizeof info;
+  check(lib.stream_get(handle, &info));
+  Known& k = known()[index];
+  std::lock_guard<std::mutex> lock(k.mutex);
+  k.handles[info.id] = handle;
+  return stream_of(index, info.id);
+}
+
+c10::Stream exchange_stream(const c10::Stream& stream) {
+  chorus_stream handle = handle_of(stream);
+  DeviceIndex index = stream.device_index();
+  c10::Stream outer = current_stream(index);
+  check(lib.stream_set_current(handle)); // for the communicators of this thread
+  chosen[index] = Chosen{stream.id() == kDefaultID ? 0 : stream.id(), handle};
+  return outer;
+}
+
+void await(chorus_stream stream) {
+  Unlocked unlocked;
+  check(lib.stream_await(stream, 0));
+}
+
+bool capturing(chorus_stream stream) {
+  chorus_stream_info info{};
+  info.size = sizeof info;
+  check(lib.stream_get(stream, &info));
+  return info.capturing != 0;
+}
+
+void enter(chorus_stream stream, const char* name) {
+  while (!ready(lib.stream_enter(stream, name))) {
+    TORCH_CHECK(!capturing(stream), name, " can't be captured, as what it returns depends on what is computed before");
+    await(stream);
+  }
+}
+
+Turn::~Turn() {
+  if (stream_)
+    lib.stream_leave(stream_); // which was entered
+}
+
+} // namespace chorus

@@ -1,0 +1,41 @@
+// Streams: PyTorch names them by device and ID, the library by a handle.
+#pragma once
+
+#include <c10/core/Stream.h>
+
+#include "runtime.h"
+
+namespace chorus {
+
+// handle_of finds the stream that PyTorch means. ID 0 is the device's default stream.
+chorus_stream handle_of(const c10::Stream& stream);
+
+// current_handle is the thread's current stream of a device.
+chorus_stream current_handle(DeviceIndex index);
+
+c10::Stream current_stream(DeviceIndex index);
+c10::Stream default_stream(DeviceIndex index);
+c10::Stream pooled_stream(DeviceIndex index, int priority);
+c10::Stream exchange_stream(const c10::Stream& stream);
+
+// await waits until a stream's work is done, and throws what it has failed with.
+void await(chorus_stream stream);
+
+bool capturing(chorus_stream stream);
+
+// enter makes what the calling thread does a stream's next work, until it leaves. It waits for what the stream has.
+void enter(chorus_stream stream, const char* name);
+
+// Turn leaves, at its end, a stream that was entered; 0 is none.
+class Turn {
+ public:
+  explicit Turn(chorus_stream entered) : stream_(entered) {}
+  ~Turn();
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  chorus_stream stream_;
+};
+
+} // namespace chorus

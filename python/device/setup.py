@@ -1,0 +1,84 @@
+"""Compiles the extension against the PyTorch that is installed: a C++ compiler is all it takes beside that.
+
+The header of libchorus.so is that of the checkout, or, in an sdist, the one that was put into csrc.
+"""
+
+import concurrent.futures
+import importlib.util
+import os
+import pathlib
+import shlex
+import shutil
+import subprocess
+import sysconfig
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.command.sdist import sdist
+
+HERE = pathlib.Path(__file__).resolve().parent
+CSRC = HERE / "csrc"
+HEADER = HERE.parent.parent / "capi" / "chorus.h"
+FLAGS = ["-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers"]
+
+
+def torch_root() -> pathlib.Path:
+    """Where PyTorch is, without importing it: it would look for the device that is being built."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        raise SystemExit("torch-accinte: PyTorch is not installed here; its extension is compiled against it (pip needs --no-build-isolation)")
+    return pathlib.Path(spec.origin).parent
+
+
+def pieces(sources: list[str], n: int) -> list[list[str]]:
+    """The sources in n parts of about the same size."""
+    parts: list[list[str]] = [[] for _ in range(min(n, len(sources)))]
+    for source in sorted(sources, key=lambda s: -os.path.getsize(s)):
+        min(parts, key=lambda p: sum(map(os.path.getsize, p))).append(source)
+    return parts
+
+
+class Build(build_ext):
+    """Compiles as many pieces as there are processors, side by side: most of the time goes into PyTorch's headers, which a piece reads once."""
+
+    def build_extension(self, ext: Extension) -> None:
+        root = torch_root()
+        compiler = shlex.split(os.environ.get("CXX", "c++"))
+        if shutil.which(compiler[0]) is None:
+            raise SystemExit(f"torch-accinte: its extension needs a C++ compiler; {compiler[0]} was not found")
+        flags = [*FLAGS, f"-I{CSRC}", f"-I{HEADER.parent}" if HEADER.exists() else "", f"-I{sysconfig.get_path('include')}"]
+        flags += [f"-isystem{root / 'include'}", f"-isystem{root / 'include/torch/csrc/api/include'}", *shlex.split(os.environ.get("CXXFLAGS", ""))]
+        objects = pathlib.Path(self.build_temp).resolve()
+        objects.mkdir(parents=True, exist_ok=True)
+
+        def compile(number: int, sources: list[str]) -> str:
+            piece, target = objects / f"piece{number}.cpp", objects / f"piece{number}.o"
+            piece.write_text("".join(f'#include "{s}"\n' for s in sources))
+            subprocess.run([*compiler, *filter(None, flags), "-c", str(piece), "-o", str(target)], check=True)
+            return str(target)
+
+        target = pathlib.Path(self.get_ext_fullpath(ext.name))
+        made_of = [*ext.sources, *map(str, CSRC.glob("*.h")), str(HEADER), str(root / "version.py"), __file__]
+        if target.exists() and target.stat().st_mtime > max(os.path.getmtime(f) for f in made_of if os.path.exists(f)):
+            return
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            parts = pieces(ext.sources, len(os.sched_getaffinity(0)))
+            made = list(pool.map(compile, range(len(parts)), parts))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        libraries = [f"-L{root / 'lib'}", "-ltorch_python", "-ltorch", "-ltorch_cpu", "-lc10", "-ldl"]
+        subprocess.run([*compiler, "-shared", *made, "-o", str(target), *libraries, *shlex.split(os.environ.get("LDFLAGS", ""))], check=True)
+
+
+class Sdist(sdist):
+    """With the header of the library."""
+
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        super().make_release_tree(base_dir, files)
+        if HEADER.exists():
+            self.copy_file(str(HEADER), str(pathlib.Path(base_dir) / "csrc" / HEADER.name))
+
+
+setup(
+    ext_modules=[Extension("torch_accinte._C", sorted(str(f) for f in CSRC.glob("*.cpp")))],
+    cmdclass={"build_ext": Build, "sdist": Sdist},
+)

@@ -1,0 +1,23 @@
+import gc
+import os
+import sys
+
+import pytest
+
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.insert(0, os.path.dirname(__file__))
+
+import torch  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left():
+    """A test leaves no memory, no error of a stream, and the first device current."""
+    before = [torch.accinte.memory_allocated(i) for i in range(torch.accinte.device_count())]
+    yield
+    gc.collect()
+    for i, bytes in enumerate(before):
+        torch.accinte.synchronize(i)
+        assert torch.accinte.memory_allocated(i) <= bytes, f"device {i} has more memory allocated than before the test"
+    assert torch.accinte.current_device() == 0

@@ -1,0 +1,57 @@
+import threading
+
+import pytest
+import torch
+
+
+def test_devices():
+    assert torch.accinte.is_available() and torch.accinte.device_count() == 2
+    assert torch.accelerator.current_accelerator() == torch.device("accinte")
+    assert torch.device("accinte").index is None and torch.device("accinte", 1).index == 1
+    assert torch._C._get_privateuse1_backend_name() == "accinte"
+    x = torch.empty(2, device="accinte")
+    assert x.is_accinte and x.device == torch.device("accinte:0") and x.accinte(1).device.index == 1
+    assert torch.nn.Linear(2, 2).accinte().weight.is_accinte
+    assert x.untyped_storage().is_accinte and x.type() == "torch.accinte.FloatTensor"
+
+
+def test_current_device():
+    with torch.accinte.device(1):
+        assert torch.accinte.current_device() == 1
+        assert torch.empty(1, device="accinte").device.index == 1
+        with torch.accelerator.device_index(0), torch.accinte.device(None), torch.accinte.device(-1):
+            assert torch.accelerator.current_device_index() == 0
+        with torch.accinte.device_of(torch.empty(1, device="accinte:0")):
+            assert torch.accinte.current_device() == 0
+        seen = []
+        thread = threading.Thread(target=lambda: seen.append(torch.accinte.current_device()))
+        thread.start()
+        thread.join()
+        assert seen == [0]  # it's a thread's own
+    assert torch.accinte.current_device() == 0
+    torch.accinte.set_device(-1)
+    for bad in (2, 100):
+        with pytest.raises(RuntimeError, match=r"device index is out of range. It must be in \[0, 2\), but got"):
+            torch.accinte.set_device(bad)
+    with pytest.raises(RuntimeError, match="out of range"):
+        torch.empty(1, device="accinte:2")
+    with pytest.raises(RuntimeError):
+        with torch.accinte.device(1):
+            raise RuntimeError
+    assert torch.accinte.current_device() == 0
+
+
+def test_capability():
+    assert {torch.complex32, torch.quint8, torch.float64} <= torch.accelerator.get_device_capability("accinte")["supported_dtypes"]
+
+
+def test_rules_of_registration():
+    torch.utils.rename_privateuse1_backend("accinte")
+    with pytest.raises(RuntimeError, match="has already been set"):
+        torch.utils.rename_privateuse1_backend("other")
+    with pytest.raises(RuntimeError, match="Expected one of cpu"):
+        torch._register_device_module("other", torch.accinte)
+    with pytest.raises(RuntimeError, match="The runtime module of"):
+        torch._register_device_module("accinte", torch.accinte)
+    with pytest.raises(RuntimeError, match="The custom device module of"):
+        torch.utils.generate_methods_for_privateuse1_backend()

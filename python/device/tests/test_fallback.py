@@ -1,0 +1,229 @@
+"""Operators without a kernel of the device run PyTorch's CPU kernel on the device's own memory."""
+
+import threading
+
+import pytest
+import torch
+
+D = torch.device("accinte:0")
+
+
+def same(device, host):
+    assert device.device.type == "accinte" and torch.equal(device.cpu(), host), (device, host)
+
+
+def test_results():
+    h = torch.randn(4, 5)
+    x = h.to(D)
+    same(x @ x.t(), h @ h.t())
+    same(x.sum(1), h.sum(1))
+    same(x.softmax(-1), h.softmax(-1))
+    same(torch.cat([x, x], 1), torch.cat([h, h], 1))
+    same(x > 0, h > 0)
+    same(x[x > 0], h[h > 0])
+    same(x.to(torch.float64), h.double())
+    same(torch.nonzero(x), torch.nonzero(h))
+    for got, want in zip(x.sort(1), h.sort(1)):
+        same(got, want)
+    same(torch.arange(10, device=D), torch.arange(10))
+    same(torch.eye(3, device=D), torch.eye(3))
+    same(torch.full((2, 3), 7, device=D), torch.full((2, 3), 7))
+    same(torch.triu_indices(3, 3, device=D), torch.triu_indices(3, 3))
+    assert x.sum().item() == h.sum().item() and bool((x == x).all())
+
+
+def test_nothing_is_copied():
+    """Neither arguments nor results: an operator needs the memory of its result and no more."""
+    n = 1 << 20
+    x = torch.ones(n, device=D)
+    torch.accinte.reset_peak_memory_stats()
+    before = torch.accinte.memory_allocated()
+    x.sin_()
+    assert torch.accinte.max_memory_allocated() == before
+    y = x + 1
+    assert torch.accinte.max_memory_allocated() == before + 4 * n
+    torch.add(x, y, out=y)
+    assert torch.accinte.max_memory_allocated() == before + 4 * n
+
+
+def test_in_place():
+    h = torch.randn(6, 6)
+    x = h.to(D)
+    at = x.data_ptr()
+    y = x.add_(1)
+    assert y is x and x.data_ptr() == at and x._version == 1
+    same(x, h + 1)
+    x[1:3].mul_(2)
+    x.t()[0].zero_()
+    want = h + 1
+    want[1:3].mul_(2)
+    want.t()[0].zero_()
+    same(x, want)
+    x.add_(x)
+    same(x, want + want)
+    x.resize_(2, 2).fill_(3)
+    same(x, torch.full((2, 2), 3.0))
+
+
+def test_out():
+    h = torch.randn(3, 4)
+    x, out = h.to(D), torch.empty(0, device=D)
+    assert torch.add(x, 1, out=out) is out
+    same(out, h + 1)
+    wide = torch.zeros(3, 8, device=D)
+    torch.mul(x, 2, out=wide[:, ::2])
+    same(wide[:, ::2], h * 2)
+    same(wide[:, 1::2], torch.zeros(3, 4))
+    values, indices = torch.empty(0, device=D), torch.empty(0, dtype=torch.int64, device=D)
+    torch.max(x, 1, out=(values, indices))
+    same(values, h.max(1)[0])
+    same(indices, h.max(1)[1])
+
+
+def test_views_share_memory():
+    x = torch.arange(24.0, device=D).view(2, 3, 4)
+    for view in (x[1], x.transpose(0, 1), x.unfold(2, 2, 1), x.diagonal(), x.expand(5, 2, 3, 4), x.view(-1)[3:9], x.detach(),
+                 torch.as_strided(x, (2, 2), (1, 2), 3), torch.view_as_complex(x.view(2, 3, 2, 2)), x.view(torch.int32)):  # fmt: skip
+        assert view.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() and view._base is not None or view.grad_fn is None
+    x.unfold(2, 2, 1)[0, 0, 0].fill_(-1)
+    assert x[0, 0, :2].tolist() == [-1, -1]
+    x.squeeze_().unsqueeze_(0).t if x.dim() == 2 else x.transpose_(0, 2)
+    assert x.shape == (4, 3, 2)
+
+
+def test_lists():
+    h = [torch.randn(3), torch.randn(2, 2)]
+    x = [t.to(D) for t in h]
+    for got, want in zip(torch._foreach_add(x, 1), torch._foreach_add(h, 1)):
+        same(got, want)
+    torch._foreach_mul_(x, 2)
+    for got, want in zip(x, h):
+        same(got, want * 2)
+    for got, want in zip(torch.split(x[0], 2), torch.split(h[0] * 2, 2)):
+        same(got, want)
+    m = torch.randn(4, 4)
+    same(m.to(D)[[0, 2]], m[[0, 2]])
+    same(m.to(D)[:, torch.tensor([1, 1])], m[:, [1, 1]])
+    same(m.to(D)[None, torch.tensor([0], device=D), None], m[None, [0], None])
+
+
+def test_undefined_tensors():
+    x = torch.randn(2, 3, 8, 8, device=D, requires_grad=True)
+    w = torch.randn(4, 3, 3, 3, device=D)  # whose gradient nobody wants
+    torch.nn.functional.conv2d(x, w, bias=None).sum().backward()
+    want = x.detach().cpu().requires_grad_()
+    torch.nn.functional.conv2d(want, w.cpu()).sum().backward()
+    assert torch.allclose(x.grad.cpu(), want.grad, atol=1e-5)
+
+
+def test_scalars_of_the_host():
+    x = torch.arange(3.0, device=D)
+    same(x + torch.tensor(2.0), torch.arange(3.0) + 2)
+    same(torch.tensor(2) * x, torch.arange(3.0) * 2)
+    assert (x + torch.tensor(2.0, dtype=torch.float64)).dtype == torch.float32
+
+
+def test_tensors_of_several_devices():
+    x = torch.ones(3, device=D)
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device.*accinte:0 and cpu"):
+        x + torch.ones(3)
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device.*accinte:0 and accinte:1"):
+        x + torch.ones(3, device="accinte:1")
+
+
+def test_errors_are_told_at_once():
+    x = torch.ones(3, device=D)
+    with pytest.raises(RuntimeError, match="size of tensor a"):
+        x + torch.ones(2, device=D)
+    with pytest.raises(IndexError, match="out of range"):
+        torch.nn.functional.embedding(torch.tensor([5], device=D), torch.ones(2, 2, device=D))
+    same(x + 1, torch.full((3,), 2.0))  # the stream goes on
+
+
+def test_block_list():
+    from torch_accinte import _C
+
+    x = torch.ones(3, device=D)
+    _C.block("aten::erfinv", True)
+    try:
+        with pytest.raises(NotImplementedError, match="Operator 'aten::erfinv' is not implemented for device accinte."):
+            x.erfinv()
+    finally:
+        _C.block("aten::erfinv", False)
+    x.erfinv()
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_devices_are_kept_apart(index):
+    x = torch.ones(3, device=f"accinte:{index}")
+    assert (x + 1).device.index == index and torch.zeros_like(x).device.index == index
+    assert torch.accinte.current_device() == 0
+
+
+def blocked(stream):
+    """Makes a stream wait until the returned function is called."""
+    import ctypes
+
+    from chorus import _lib
+
+    gate = threading.Event()
+
+    @_lib.KERNEL_FN
+    def wait(_user, _views):
+        gate.wait(60)
+        return 0
+
+    status = _lib.library.chorus_stream_launch(stream.native_handle, b"gate", None, 0, wait, ctypes.c_void_p())
+    assert status == 0
+    blocked.kept = wait
+    return gate.set
+
+
+def test_a_busy_stream_is_not_waited_for():
+    """While the stream is held up operators are enqueued, and give the same results, in order."""
+    h = torch.randn(64, 64)
+    s = torch.Stream(D)
+    with s:
+        x = h.to(D)
+        release = blocked(s)
+        try:
+            y = x @ x
+            y.add_(1)
+            out = torch.empty(0, device=D)
+            torch.mul(y, 2, out=out)
+            z = torch.softmax(out, 1)
+            values, indices = z.max(1)
+            copy = z.clone()
+            parts = torch._foreach_add([x, y], 1)
+            view = y.t()[3]
+            view.zero_()
+            x.transpose_(0, 1)
+            assert not s.query()
+            with pytest.raises(RuntimeError):
+                x @ torch.ones(3, 3, device=D)
+        finally:
+            release()
+    a = h @ h + 1
+    b = torch.softmax(a * 2, 1)
+    with s:
+        assert torch.equal(z.cpu(), b) and torch.equal(copy.cpu(), b)
+        assert torch.equal(values.cpu(), b.max(1)[0]) and torch.equal(indices.cpu(), b.max(1)[1])
+        assert torch.equal(parts[0].cpu(), h + 1) and torch.equal(parts[1].cpu(), a + 1)
+        assert y[:, 3].eq(0).all() and torch.equal(x.cpu(), h.t())
+    torch.accelerator.synchronize()
+
+
+def test_what_fails_later_is_the_streams():
+    s = torch.Stream(D)
+    with s:
+        weight = torch.ones(2, 2, device=D)
+        at = torch.tensor([5], device=D)
+        release = blocked(s)
+        torch.nn.functional.embedding(at, weight)
+        release()
+        with pytest.raises(RuntimeError, match="embedding.*index out of range"):
+            s.synchronize()
+    from chorus import _lib
+
+    assert _lib.library.chorus_stream_recover(s.native_handle, 0)
+    s.synchronize()

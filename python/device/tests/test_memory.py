@@ -1,0 +1,96 @@
+import gc
+
+import pytest
+import torch
+
+D = torch.device("accinte:0")
+
+
+def test_figures():
+    before = torch.accinte.memory_allocated()
+    x = torch.empty(1 << 20, device=D)
+    assert torch.accinte.memory_allocated() == before + (4 << 20) == torch.accelerator.memory_allocated()
+    assert torch.accinte.memory_reserved() >= torch.accinte.memory_allocated()
+    torch.accinte.reset_peak_memory_stats()
+    y = torch.empty(1 << 20, device=D)
+    del y
+    assert torch.accinte.max_memory_allocated() == before + (8 << 20) == torch.accelerator.max_memory_allocated()
+    assert torch.accelerator.memory_stats()["allocated_bytes.all.current"] == torch.accinte.memory_stats()["allocated_bytes.all.current"]
+    torch.accelerator.reset_accumulated_memory_stats()
+    assert torch.accinte.memory_stats()["num_device_alloc"] == 0
+    del x
+    free, total = torch.accelerator.get_memory_info()
+    assert 0 < free <= total and (free, total) == torch.accinte.mem_get_info()
+    torch.accinte.empty_cache()
+    assert torch.accinte.memory_reserved() <= torch.accinte.memory_allocated() + (20 << 20)
+
+
+def test_out_of_memory():
+    with pytest.raises(torch.OutOfMemoryError, match=r"out of memory.*ried to allocate 1024.00 GiB"):
+        torch.empty(1 << 40, dtype=torch.uint8, device=D)
+    torch.ones(3, device=D)
+
+
+def test_memory_is_used_again():
+    x = torch.empty(1 << 20, device=D)
+    at = x.data_ptr()
+    del x
+    assert torch.empty(1 << 20, device=D).data_ptr() == at
+
+
+def test_record_stream():
+    s = torch.Stream(D)
+    x = torch.ones(1 << 20, device=D)
+    with s:
+        s.wait_stream(torch.accinte.current_stream())
+        y = x * 2
+    x.record_stream(s)
+    del x
+    s.synchronize()
+    assert y.eq(2).all()
+
+
+def test_storages():
+    x = torch.arange(6.0, device=D)
+    s = x.untyped_storage()
+    assert s.nbytes() == 24 and s.device == D
+    s.resize_(48)
+    assert s.nbytes() == 48 and x.tolist() == [0, 1, 2, 3, 4, 5]
+    y = torch.empty(0, device=D).set_(s)
+    assert y.numel() == 12 and y.data_ptr() == x.data_ptr()
+    z = torch.empty(0, device=D).set_(s, 2, (2, 2), (1, 2))
+    assert z.tolist() == [[2, 4], [3, 5]]
+    assert s.clone().data_ptr() != s.data_ptr() and s.cpu().nbytes() == 48
+    empty = torch.empty(3, device=D).set_()
+    assert empty.numel() == 0
+    with pytest.raises(RuntimeError, match="Pin memory can only be on CPU|Only dense CPU tensors can be pinned|pin"):
+        torch.empty(3, device=D, pin_memory=True)
+
+
+def leaks(f, times=20):
+    f()
+    gc.collect()
+    before = torch.accinte.memory_allocated()
+    for _ in range(times):
+        f()
+    gc.collect()
+    return torch.accinte.memory_allocated() - before
+
+
+def test_no_leaks():
+    def train():
+        model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2)).to(D)
+        opt = torch.optim.Adam(model.parameters())
+        for _ in range(2):
+            opt.zero_grad()
+            model(torch.randn(4, 8, device=D)).square().mean().backward()
+            opt.step()
+
+    def cycle():
+        a, b = [torch.empty(1 << 16, device=D)], []
+        a.append(b)
+        b.append(a)
+
+    for f in (lambda: torch.ones(1000, device=D) + 1, lambda: torch.ones(9, device=D).view(3, 3).t().sum(), train, cycle,
+              lambda: torch.randn(100, device=D).sort()):  # fmt: skip
+        assert leaks(f) == 0

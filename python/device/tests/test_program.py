@@ -1,0 +1,106 @@
+"""What a user meets first: nothing to import but torch."""
+
+import subprocess
+import sys
+import textwrap
+
+PROGRAM = """
+import torch
+if not torch.accinte.is_available():
+    exit()
+x = torch.tensor([[1., 2.], [3., 4.]], device=torch.device("accinte"))
+y = x + 2
+print("Result y:\\n", y); print(f"Device of y: {y.device}")
+z = y.cpu()
+print("Result z:\\n", z); print(f"Device of z: {z.device}")
+"""
+
+PRINTS = """\
+Result y:
+ tensor([[3., 4.],
+        [5., 6.]], device='accinte:0')
+Device of y: accinte:0
+Result z:
+ tensor([[3., 4.],
+        [5., 6.]])
+Device of z: cpu
+"""
+
+
+def run(program, **env):
+    import os
+
+    env = {**os.environ, **env}
+    return subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=240, env=env)
+
+
+def test_the_program():
+    done = run(PROGRAM)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == PRINTS
+
+
+def test_autoload_can_be_switched_off():
+    done = run("import torch; print(hasattr(torch, 'accinte'))", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    assert done.stdout == "False\n", done.stderr
+
+
+def test_why_it_could_not_be_loaded():
+    """``import torch`` goes on, and the cause is told where the device is used."""
+    done = run("""
+        import sys
+        class Broken:
+            def find_spec(self, name, path=None, target=None):
+                if name == "torch_accinte._C":
+                    raise ImportError("libstdc++ is too old")
+        sys.meta_path.insert(0, Broken())
+        import torch
+        print(torch.accinte.is_available(), torch.accinte.device_count())
+        try:
+            torch.accinte.current_stream()
+        except RuntimeError as error:
+            print(error, "|", type(error.__cause__).__name__)
+    """)
+    assert done.stdout == "False 0\ntorch.device('accinte') can't be used: libstdc++ is too old | ImportError\n", done.stderr
+
+
+def test_one_place_for_a_device():
+    done = run("""
+        import types, torch, torch_accinte
+        try:
+            torch_accinte.plug("zoom", driver="accinte", module=types.ModuleType("zoom"))
+        except RuntimeError as error:
+            print(error)
+    """)
+    assert "'accinte' has taken it in this process: 'zoom' can't have it as well" in done.stdout, done.stderr
+
+
+def test_host_code_that_touches_device_memory_ends():
+    """Also from C: the address is none of the host's."""
+    import signal
+
+    done = run("""
+        import ctypes, torch
+        x = torch.ones(4, device="accinte")
+        print("about to read", flush=True)
+        ctypes.string_at(x.data_ptr(), 16)
+        print("read")
+    """)
+    assert done.stdout == "about to read\n"
+    assert done.returncode == -signal.SIGSEGV or "SIGSEGV" in done.stderr
+
+
+def test_fork():
+    done = run("""
+        import os, torch
+        torch.ones(2, device="accinte")
+        if os.fork() == 0:
+            try:
+                torch.accinte.init()
+            except RuntimeError as error:
+                print(error, torch.accinte._is_in_bad_fork(), flush=True)
+            os._exit(0)
+        os.wait()
+    """)
+    assert done.stdout.startswith("Cannot re-initialize AccInte in forked subprocess."), done.stderr
+    assert done.stdout.endswith(" True\n")

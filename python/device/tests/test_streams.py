@@ -1,0 +1,78 @@
+import threading
+
+import pytest
+import torch
+
+D = torch.device("accinte:0")
+
+
+def test_current_stream():
+    default = torch.accinte.current_stream()
+    assert default.stream_id == 0 and default.device == D
+    s = torch.Stream(device="accinte:1")
+    assert s.device == torch.device("accinte:1") and s != default
+    with s:
+        assert torch.accelerator.current_stream() == s and torch.accinte.current_device() == 1
+        seen = []
+        thread = threading.Thread(target=lambda: seen.append(torch.accinte.current_stream(1).stream_id))
+        thread.start()
+        thread.join()
+        assert seen == [0]
+    assert torch.accelerator.current_stream() == default
+    with pytest.raises(ZeroDivisionError):
+        with s:
+            1 / 0
+    assert torch.accelerator.current_stream() == default and torch.accinte.current_device() == 0
+    copy = torch.Stream(stream_id=s.stream_id, device_index=s.device_index, device_type=s.device_type)
+    assert copy == s and "device_type=accinte, device_index=1" in repr(s)
+    torch.accelerator.set_stream(s)
+    assert torch.accinte.current_device() == 1
+    torch.accelerator.set_stream(default)
+
+
+def test_priorities():
+    least, most = torch.Stream(D, priority=0), torch.Stream(D, priority=-1)
+    assert least != most
+    for odd in (5, -7):
+        torch.Stream(D, priority=odd)
+
+
+def test_pool_of_streams():
+    """There are so many, and then they come again."""
+    ids = [torch.Stream(D).stream_id for _ in range(64)]
+    assert len(set(ids)) == 32 and ids[:32] == ids[32:]
+
+
+def test_events():
+    e = torch.Event(device=D)
+    assert e.query() and e.event_id == 0
+    e.synchronize()
+    e.record()
+    assert e.device == D and e.event_id != 0
+    e.synchronize()
+    assert e.query()
+    start, end = torch.Event(device=D, enable_timing=True), torch.Event(device=D, enable_timing=True)
+    with pytest.raises(RuntimeError, match="must be recorded before"):
+        start.elapsed_time(end)
+    start.record()
+    torch.ones(1000, device=D).sin_()
+    end.record()
+    end.synchronize()
+    assert start.elapsed_time(end) > 0
+    with pytest.raises((ValueError, RuntimeError), match="enable_timing=True"):
+        e.elapsed_time(end)
+    with pytest.raises(RuntimeError, match="does not match recording stream's device"):
+        e.record(torch.Stream("accinte:1"))
+
+
+def test_streams_wait_for_each_other():
+    a, b = torch.Stream(D), torch.Stream("accinte:1")
+    with a:
+        x = torch.ones(100_000, device=D)
+        e = a.record_event()
+    b.wait_event(e)
+    b.wait_stream(a)
+    a.synchronize()
+    b.synchronize()
+    assert a.query() and b.query() and x.sum().item() == 100_000
+    torch.accelerator.synchronize()

@@ -1,0 +1,19 @@
+"""torch.device("accinte"): an emulated accelerator, and the reference for plugging one into PyTorch.
+
+There is nothing to import: PyTorch finds it when it's installed, and ``torch.accinte`` is this package's :mod:`~torch_accinte.accinte`.
+:func:`plug` does the same for another type of device, which gives its name, its driver and its module.
+"""
+
+from __future__ import annotations
+
+from torch_accinte._plug import plug as plug
+
+__version__ = "0.1.0"
+__all__ = ["plug"]
+
+
+def _autoload() -> None:
+    """What PyTorch calls at the end of its import: the entry point "torch.backends"."""
+    from torch_accinte import _plug
+
+    _plug.autoload()

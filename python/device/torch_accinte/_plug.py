@@ -1,0 +1,67 @@
+"""How a type of device becomes PyTorch's: once in a process, since PyTorch has one place for a device from outside."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import torch
+
+_plugged: str | None = None
+
+
+def plug(name: str, *, driver: str, module: types.ModuleType) -> None:
+    """Make ``torch.device(name)`` the devices of a driver of libchorus.so, and ``torch.<name>`` the module.
+
+    Raises:
+        RuntimeError: another one has the place, the library or the extension can't be loaded.
+    """
+    global _plugged
+    if _plugged is not None:
+        raise RuntimeError(f"PyTorch has one place for a device from outside, and {_plugged!r} has taken it in this process: {name!r} can't have it as well")  # fmt: skip
+    from chorus import _lib
+
+    from torch_accinte import _C
+
+    _C.start(_lib._path(), name, driver)
+    _plugged = name
+    torch.utils.rename_privateuse1_backend(name)
+    torch._register_device_module(name, module)
+    torch.utils.generate_methods_for_privateuse1_backend(for_tensor=True, for_module=True, for_storage=True, for_packed_sequence=True)
+
+
+class Failed(types.ModuleType):
+    """What stands for the module of a device that could not be loaded: it says so, and why, when it's used."""
+
+    def __init__(self, name: str, cause: BaseException) -> None:
+        super().__init__(f"torch.{name}", f"torch.device({name!r}), which could not be loaded.")
+        self._name, self._cause = name, cause
+
+    def is_available(self) -> bool:
+        return False
+
+    def device_count(self) -> int:
+        return 0
+
+    def is_initialized(self) -> bool:
+        return False
+
+    def _is_in_bad_fork(self) -> bool:
+        return False
+
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute.startswith("__"):
+            raise AttributeError(attribute)
+        raise RuntimeError(f"torch.device({self._name!r}) can't be used: {self._cause}") from self._cause
+
+
+def autoload() -> None:
+    """Plug this package's device in. ``import torch`` works whatever comes of it."""
+    from torch_accinte.accinte import NAME
+
+    try:
+        from torch_accinte import accinte
+
+        plug(NAME, driver=NAME, module=accinte)
+    except Exception as cause:
+        setattr(torch, NAME, Failed(NAME, cause))
