@@ -53,7 +53,7 @@ class Build(build_ext):
 
         def compile(number: int, sources: list[str]) -> str:
             piece, target = objects / f"piece{number}.cpp", objects / f"piece{number}.o"
-            piece.write_text("".join(f'#include "{s}"\n' for s in sources))
+            piece.write_text("".join(f'#include "{HERE / s}"\n' for s in sources))
             subprocess.run([*compiler, *filter(None, flags), "-c", str(piece), "-o", str(target)], check=True)
             return str(target)
 
@@ -79,6 +79,6 @@ class Sdist(sdist):
 
 
 setup(
-    ext_modules=[Extension("torch_accinte._C", sorted(str(f) for f in CSRC.glob("*.cpp")))],
+    ext_modules=[Extension("torch_accinte._C", sorted(str(f.relative_to(HERE)) for f in CSRC.glob("*.cpp")))],
     cmdclass={"build_ext": Build, "sdist": Sdist},
 )

@@ -29,7 +29,7 @@ void load(const std::string& path) {
 #undef X
   uint32_t version = lib.abi_version();
   TORCH_CHECK(
-      version >> 16 == CHORUS_ABI_MAJOR && (version & 0xffff) >= CHORUS_ABI_MINOR,
+      version >> 16 == CHORUS_ABI_MAJOR && int(version & 0xffff) >= CHORUS_ABI_MINOR,
       path, " has ABI ", version >> 16, ".", version & 0xffff, "; this extension needs ", CHORUS_ABI_MAJOR, ".", CHORUS_ABI_MINOR);
   loaded = path;
 }

@@ -16,10 +16,11 @@
 #include "stats.h"
 #include "stream.h"
 
-namespace py = pybind11;
-using namespace chorus;
+namespace chorus {
 
 namespace {
+
+namespace py = pybind11;
 
 // start makes a type of device PyTorch's.
 void start(const std::string& path, const std::string& name, const std::string& driver) {
@@ -59,3 +60,5 @@ PYBIND11_MODULE(_C, m) {
   m.def("memory_stats", [](DeviceIndex index) { return figures(in_range(index)); });
   m.def("block", &block);
 }
+
+} // namespace chorus
