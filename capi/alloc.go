@@ -18,7 +18,8 @@ func ptr(p unsafe.Pointer) device.Ptr { return device.Ptr(uintptr(p)) }
 func address(p device.Ptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }
 
 //export goCacheAlloc
-func goCacheAlloc(h C.chorus_device, bytes C.int64_t, stream C.chorus_stream, out, view *unsafe.Pointer) (status C.chorus_status) {
+func goCacheAlloc(h C.chorus_device, bytes C.int64_t, stream C.chorus_stream,
+	out, view *unsafe.Pointer) (status C.chorus_status) {
 	defer contain(&status)
 	d, err := findDevice(h)
 	if err == nil && (out == nil || view == nil || bytes < 0) {
@@ -87,7 +88,8 @@ func goAttributesOf(h C.chorus_device, p unsafe.Pointer, out *C.chorus_attribute
 	if err != nil {
 		return fail(err)
 	}
-	*out = C.chorus_attributes{size: out.size, kind: C.int32_t(at.Type), index: C.int32_t(at.Device), base: address(at.Base), bytes: C.int64_t(at.Bytes)}
+	*out = C.chorus_attributes{size: out.size, kind: C.int32_t(at.Type), index: C.int32_t(at.Device),
+		base: address(at.Base), bytes: C.int64_t(at.Bytes)}
 	if at.Remote {
 		out.remote = 1
 	}

@@ -51,8 +51,8 @@ func (t *task) run(views []unsafe.Pointer) error {
 }
 
 //export goStreamTask
-func goStreamTask(h C.chorus_stream, name *C.char, operands *C.chorus_span, n C.int32_t, f C.chorus_task_fn, over C.chorus_over_fn,
-	user unsafe.Pointer) (status C.chorus_status) {
+func goStreamTask(h C.chorus_stream, name *C.char, operands *C.chorus_span, n C.int32_t, f C.chorus_task_fn,
+	over C.chorus_over_fn, user unsafe.Pointer) (status C.chorus_status) {
 	defer contain(&status)
 	s, err := findStream(h)
 	if err == nil && f == nil {
@@ -69,7 +69,8 @@ func goStreamTask(h C.chorus_stream, name *C.char, operands *C.chorus_span, n C.
 		spans = append(spans, device.Span{Ptr: ptr(o.data), Bytes: int(o.bytes)})
 	}
 	t := &task{f: f, over: over, user: user}
-	// What holds the function, a graph or a stream that leaves it out, may drop it without calling it. Then it's over as well.
+	// What holds the function, a graph or a stream that leaves it out, may drop it without calling it.
+	// Then it's over as well.
 	held := new([16]byte) // larger than what the allocator packs together
 	runtime.AddCleanup(held, (*task).end, t)
 	captured := s.Capturing()

@@ -49,7 +49,9 @@ func handleOfStream(s *device.Stream) (C.chorus_stream, error) {
 //export goStreamPooled
 func goStreamPooled(h C.chorus_device, priority C.int32_t, out *C.chorus_stream) (status C.chorus_status) {
 	defer contain(&status)
-	return giveStreamOf(h, out, func(d *device.Device) (*device.Stream, error) { return d.Stream(device.Priority(priority)) })
+	return giveStreamOf(h, out, func(d *device.Device) (*device.Stream, error) {
+		return d.Stream(device.Priority(priority))
+	})
 }
 
 //export goStreamOf
@@ -58,7 +60,8 @@ func goStreamOf(h C.chorus_device, id C.int64_t, out *C.chorus_stream) (status C
 	return giveStreamOf(h, out, func(d *device.Device) (*device.Stream, error) { return d.StreamByID(int64(id)) })
 }
 
-func giveStreamOf(h C.chorus_device, out *C.chorus_stream, find func(d *device.Device) (*device.Stream, error)) C.chorus_status {
+func giveStreamOf(h C.chorus_device, out *C.chorus_stream,
+	find func(d *device.Device) (*device.Stream, error)) C.chorus_status {
 	d, err := findDevice(h)
 	if err == nil && out == nil {
 		err = refused("a stream is wanted at NULL")

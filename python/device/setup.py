@@ -19,14 +19,18 @@ from setuptools.command.sdist import sdist
 HERE = pathlib.Path(__file__).resolve().parent
 CSRC = HERE / "csrc"
 HEADER = HERE.parent.parent / "capi" / "chorus.h"
-FLAGS = ["-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers"]
+FLAGS = ["-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
+FLAGS += ["-Wno-unused-parameter", "-Wno-missing-field-initializers"]
 
 
 def torch_root() -> pathlib.Path:
     """Where PyTorch is, without importing it: it would look for the device that is being built."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
-        raise SystemExit("torch-accinte: PyTorch is not installed here; its extension is compiled against it (pip needs --no-build-isolation)")
+        raise SystemExit(
+            "torch-accinte: PyTorch is not installed here; its extension is compiled against it "
+            "(pip needs --no-build-isolation)"
+        )
     return pathlib.Path(spec.origin).parent
 
 
@@ -39,22 +43,25 @@ def pieces(sources: list[str], n: int) -> list[list[str]]:
 
 
 class Build(build_ext):
-    """Compiles as many pieces as there are processors, side by side: most of the time goes into PyTorch's headers, which a piece reads once."""
+    """Compiles as many pieces as there are processors, side by side: PyTorch's headers, which a piece reads once, take
+    most of the time."""
 
     def build_extension(self, ext: Extension) -> None:
         root = torch_root()
         compiler = shlex.split(os.environ.get("CXX", "c++"))
         if shutil.which(compiler[0]) is None:
             raise SystemExit(f"torch-accinte: its extension needs a C++ compiler; {compiler[0]} was not found")
-        flags = [*FLAGS, f"-I{CSRC}", f"-I{HEADER.parent}" if HEADER.exists() else "", f"-I{sysconfig.get_path('include')}"]
-        flags += [f"-isystem{root / 'include'}", f"-isystem{root / 'include/torch/csrc/api/include'}", *shlex.split(os.environ.get("CXXFLAGS", ""))]
+        own = [CSRC, *([HEADER.parent] if HEADER.exists() else []), sysconfig.get_path("include")]
+        theirs = [root / "include", root / "include/torch/csrc/api/include"]
+        flags = [*FLAGS, *(f"-I{d}" for d in own), *(f"-isystem{d}" for d in theirs)]
+        flags += shlex.split(os.environ.get("CXXFLAGS", ""))
         objects = pathlib.Path(self.build_temp).resolve()
         objects.mkdir(parents=True, exist_ok=True)
 
         def compile(number: int, sources: list[str]) -> str:
             piece, target = objects / f"piece{number}.cpp", objects / f"piece{number}.o"
             piece.write_text("".join(f'#include "{HERE / s}"\n' for s in sources))
-            subprocess.run([*compiler, *filter(None, flags), "-c", str(piece), "-o", str(target)], check=True)
+            subprocess.run([*compiler, *flags, "-c", str(piece), "-o", str(target)], check=True)
             return str(target)
 
         target = pathlib.Path(self.get_ext_fullpath(ext.name))
@@ -66,7 +73,8 @@ class Build(build_ext):
             made = list(pool.map(compile, range(len(parts)), parts))
         target.parent.mkdir(parents=True, exist_ok=True)
         libraries = [f"-L{root / 'lib'}", "-ltorch_python", "-ltorch", "-ltorch_cpu", "-lc10", "-ldl"]
-        subprocess.run([*compiler, "-shared", *made, "-o", str(target), *libraries, *shlex.split(os.environ.get("LDFLAGS", ""))], check=True)
+        libraries += shlex.split(os.environ.get("LDFLAGS", ""))
+        subprocess.run([*compiler, "-shared", *made, "-o", str(target), *libraries], check=True)
 
 
 class Sdist(sdist):

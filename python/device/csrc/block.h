@@ -9,8 +9,8 @@
 
 namespace chorus {
 
-// Block is an allocation. A storage of the device has it by its address there, and one of the CPU, inside of the engine, by the address at
-// which this process touches it.
+// Block is an allocation. A storage of the device has it by its address there, and one of the CPU, inside of the
+// engine, by the address at which this process touches it.
 struct Block {
   char* memory;
   char* view;

@@ -21,7 +21,8 @@ Tensor or_zero(const MaybeTensor& grad, const Tensor& like) {
 }
 
 std::tuple<Tensor, Tensor, Tensor> lstm_cell(
-    const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& cx, const MaybeTensor& input_bias, const MaybeTensor& hidden_bias) {
+    const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& cx, const MaybeTensor& input_bias,
+    const MaybeTensor& hidden_bias) {
   std::vector<Tensor> gates = (plus(input_gates, input_bias) + plus(hidden_gates, hidden_bias)).chunk(4, 1);
   Tensor i = gates[0].sigmoid(), f = gates[1].sigmoid(), g = gates[2].tanh(), o = gates[3].sigmoid();
   Tensor cy = f * cx + i * g;
@@ -29,7 +30,8 @@ std::tuple<Tensor, Tensor, Tensor> lstm_cell(
 }
 
 std::tuple<Tensor, Tensor, Tensor> lstm_cell_backward(
-    const MaybeTensor& grad_hy, const MaybeTensor& grad_cy, const Tensor& cx, const Tensor& cy, const Tensor& workspace, bool has_bias) {
+    const MaybeTensor& grad_hy, const MaybeTensor& grad_cy, const Tensor& cx, const Tensor& cy, const Tensor& workspace,
+    bool has_bias) {
   if (!(grad_hy.has_value() && grad_hy->defined()) && !(grad_cy.has_value() && grad_cy->defined()))
     return {};
   std::vector<Tensor> gates = workspace.chunk(4, 1);
@@ -41,13 +43,17 @@ std::tuple<Tensor, Tensor, Tensor> lstm_cell_backward(
 }
 
 std::tuple<Tensor, Tensor> gru_cell(
-    const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& hx, const MaybeTensor& input_bias, const MaybeTensor& hidden_bias) {
-  std::vector<Tensor> input = plus(input_gates, input_bias).chunk(3, 1), hidden = plus(hidden_gates, hidden_bias).chunk(3, 1);
-  Tensor r = (input[0] + hidden[0]).sigmoid(), z = (input[1] + hidden[1]).sigmoid(), n = (input[2] + r * hidden[2]).tanh();
+    const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& hx, const MaybeTensor& input_bias,
+    const MaybeTensor& hidden_bias) {
+  std::vector<Tensor> input = plus(input_gates, input_bias).chunk(3, 1),
+                      hidden = plus(hidden_gates, hidden_bias).chunk(3, 1);
+  Tensor r = (input[0] + hidden[0]).sigmoid(), z = (input[1] + hidden[1]).sigmoid(),
+         n = (input[2] + r * hidden[2]).tanh();
   return {n + z * (hx - n), at::cat({r, z, n, hx, hidden[2]}, 1)};
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(const Tensor& grad_hy, const Tensor& workspace, bool has_bias) {
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(
+    const Tensor& grad_hy, const Tensor& workspace, bool has_bias) {
   std::vector<Tensor> kept = workspace.chunk(5, 1);
   const Tensor &r = kept[0], &z = kept[1], &n = kept[2], &hx = kept[3], &hidden = kept[4];
   Tensor dn = grad_hy * (1 - z) * (1 - n * n), dz = grad_hy * (hx - n) * z * (1 - z), dr = dn * hidden * r * (1 - r);

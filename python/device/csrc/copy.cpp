@@ -25,7 +25,7 @@ bool own(const at::Tensor& t) {
 // alike says whether two tensors have the same elements in the same order of addresses, without holes.
 bool alike(const at::Tensor& a, const at::Tensor& b) {
   return a.dtype() == b.dtype() && a.sizes() == b.sizes() && a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg() &&
-      a.strides() == b.strides() && a.is_non_overlapping_and_dense();
+         a.strides() == b.strides() && a.is_non_overlapping_and_dense();
 }
 
 // copy_later has the stream copy between tensors of its device when it gets there.
@@ -79,7 +79,8 @@ void copy_across(const at::Tensor& from, const at::Tensor& to) {
   order(source, target);
   enqueue_copy(source, sent, got);
   order(target, source);
-  if (Block* block = block_of(sent.storage().data_ptr()); block && sent.unsafeGetTensorImpl() != from.unsafeGetTensorImpl())
+  if (Block* block = block_of(sent.storage().data_ptr());
+      block && sent.unsafeGetTensorImpl() != from.unsafeGetTensorImpl())
     check(lib.cache_uses(device(there).handle, block->memory, source));
   if (Block* block = block_of(got.storage().data_ptr()))
     check(lib.cache_uses(device(here).handle, block->memory, source));

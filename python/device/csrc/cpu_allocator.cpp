@@ -18,8 +18,8 @@ thread_local c10::SmallVector<Reserved, 4>* reserved = nullptr;
 c10::Allocator* original = nullptr;
 c10::DeleterFnPtr original_delete = nullptr;
 
-// Views are the blocks that CPU storages have, by the addresses at which these see them. Every CPU tensor's memory asks when it is freed
-// whether it is one, so that most are told apart by the range of addresses alone.
+// Views are the blocks that CPU storages have, by the addresses at which these see them. Every CPU tensor's memory asks
+// when it is freed whether it is one, so that most are told apart by the range of addresses alone.
 class Views {
  public:
   // add makes an address known; without a block its memory is lent, and nothing is freed.
@@ -141,8 +141,8 @@ void wrap_cpu_allocator() {
   original_delete = original->raw_deleter();
   c10::SetCPUAllocator(view_allocator(), /*priority=*/1);
   TORCH_CHECK(
-      c10::GetCPUAllocator() == view_allocator(),
-      "the allocator of CPU tensors was set by somebody else, for good; ", name(), " needs a word in it");
+      c10::GetCPUAllocator() == view_allocator(), "the allocator of CPU tensors was set by somebody else, for good; ",
+      name(), " needs a word in it");
 }
 
 Inside::Inside(DeviceIndex index, chorus_stream stream) : outer_index_(inside_index), outer_stream_(inside_stream) {

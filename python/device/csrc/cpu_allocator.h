@@ -27,7 +27,8 @@ class Inside {
   chorus_stream outer_stream_;
 };
 
-// Reserved is memory that is to be what an operator returns. It's given out, once each, where as many bytes are allocated within a Reserving.
+// Reserved is memory that is to be what an operator returns. It's given out, once each, where as many bytes are
+// allocated within a Reserving.
 struct Reserved {
   void* view;
   size_t bytes;
@@ -46,7 +47,8 @@ class Reserving {
   c10::SmallVector<Reserved, 4>* outer_;
 };
 
-// block_behind is the block of a CPU storage's memory that was allocated within an Inside, else NULL. It is the storage's.
+// block_behind is the block of a CPU storage's memory that was allocated within an Inside, else NULL. It is the
+// storage's.
 Block* block_behind(const c10::DataPtr& p);
 
 } // namespace chorus

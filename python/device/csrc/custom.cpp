@@ -1,5 +1,6 @@
-// Operators of the device's own, one for each way in which PyTorch lets a device have them: with a kernel; with a function of autograd
-// that has its own backward pass; and with one that returns a view. They are in torch.ops under the device's name.
+// Operators of the device's own, one for each way in which PyTorch lets a device have them: with a kernel; with a
+// function of autograd that has its own backward pass; and with one that returns a view. They are in torch.ops under
+// the device's name.
 #include "custom.h"
 
 #include <ATen/TensorOperators.h>
@@ -18,7 +19,8 @@ at::Tensor custom_abs(const at::Tensor& input) {
   return at::abs(input) + 1;
 }
 
-// Halves returns its argument, or an alias of it, and halves the gradient, so that a test can tell that the backward pass is this one.
+// Halves returns its argument, or an alias of it, and halves the gradient, so that a test can tell that the backward
+// pass is this one.
 template <bool alias>
 struct Halves : torch::autograd::Function<Halves<alias>> {
   static at::Tensor forward(torch::autograd::AutogradContext*, at::Tensor self) {
@@ -26,7 +28,8 @@ struct Halves : torch::autograd::Function<Halves<alias>> {
     return alias ? self.view_symint(self.sym_sizes()) : self;
   }
 
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*, torch::autograd::variable_list grads) {
+  static torch::autograd::variable_list backward(
+      torch::autograd::AutogradContext*, torch::autograd::variable_list grads) {
     return {grads[0] * 0.5};
   }
 };
@@ -52,7 +55,8 @@ void register_custom(const std::string& space) {
   kernels->impl("custom_autograd_fn_aliasing", &aliasing);
   auto host = new torch::Library(torch::Library::IMPL, space, c10::DispatchKey::CPU, __FILE__, __LINE__);
   host->impl("custom_abs", &custom_abs);
-  auto autograd = new torch::Library(torch::Library::IMPL, space, c10::DispatchKey::AutogradPrivateUse1, __FILE__, __LINE__);
+  auto autograd =
+      new torch::Library(torch::Library::IMPL, space, c10::DispatchKey::AutogradPrivateUse1, __FILE__, __LINE__);
   autograd->impl("custom_autograd_fn_returns_self", [](const at::Tensor& self) { return Halves<false>::apply(self); });
   autograd->impl("custom_autograd_fn_aliasing", [](const at::Tensor& self) { return Halves<true>::apply(self); });
 }

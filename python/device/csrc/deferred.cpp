@@ -15,7 +15,8 @@ namespace chorus {
 
 namespace {
 
-// Task is an operator that is enqueued, with CPU tensors over the memory of its arguments and of what it returns. A graph runs it often.
+// Task is an operator that is enqueued, with CPU tensors over the memory of its arguments and of what it returns. A
+// graph runs it often.
 struct Task {
   c10::OperatorHandle op;
   std::string name;
@@ -35,7 +36,8 @@ struct Task {
     std::vector<at::Tensor> got;
     for (const c10::IValue& v : stack)
       each_tensor(v, [&](const at::Tensor& t) { got.push_back(t); });
-    TORCH_CHECK(got.size() == results.size(), name, " returned ", got.size(), " tensors, and its Meta kernel ", results.size());
+    TORCH_CHECK(
+        got.size() == results.size(), name, " returned ", got.size(), " tensors, and its Meta kernel ", results.size());
     place(got);
   }
 
@@ -46,8 +48,9 @@ struct Task {
       if (!results[i].defined() || !got[i].defined())
         continue;
       TORCH_CHECK(
-          got[i].sizes() == results[i].sizes() && got[i].dtype() == results[i].dtype(), name, " returned ", got[i].dtype(), " of sizes ",
-          got[i].sizes(), ", and its Meta kernel ", results[i].dtype(), " of sizes ", results[i].sizes());
+          got[i].sizes() == results[i].sizes() && got[i].dtype() == results[i].dtype(), name, " returned ",
+          got[i].dtype(), " of sizes ", got[i].sizes(), ", and its Meta kernel ", results[i].dtype(), " of sizes ",
+          results[i].sizes());
       if (got[i].data_ptr() != results[i].data_ptr() || got[i].strides() != results[i].strides())
         astray.push_back(i);
     }
@@ -106,8 +109,9 @@ bool depends_on_data(const c10::OperatorHandle& op) {
 
 } // namespace
 
-bool defer(const c10::OperatorHandle& op, const std::string& name, DeviceIndex index, chorus_stream stream, torch::jit::Stack* stack,
-           c10::ArrayRef<int> generators) {
+bool defer(
+    const c10::OperatorHandle& op, const std::string& name, DeviceIndex index, chorus_stream stream,
+    torch::jit::Stack* stack, c10::ArrayRef<int> generators) {
   if (depends_on_data(op))
     return false;
   size_t n = op.schema().arguments().size();
@@ -125,7 +129,9 @@ bool defer(const c10::OperatorHandle& op, const std::string& name, DeviceIndex i
     } else {
       foretold.push_back(map_tensors(v, [&](const at::Tensor& t) { return is_own(t) ? meta.host(t) : t; }));
       kept.push_back(map_tensors(v, [&](const at::Tensor& t) { // the host's may be changed before the stream gets there
-        return is_own(t) ? host.host(t) : t.defined() ? at::_ops::clone::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), t, std::nullopt) : t;
+        return is_own(t)     ? host.host(t)
+               : t.defined() ? at::_ops::clone::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), t, std::nullopt)
+                             : t;
       }));
     }
   }
@@ -165,7 +171,9 @@ bool defer(const c10::OperatorHandle& op, const std::string& name, DeviceIndex i
       spans.push_back({const_cast<void*>(s.device.data()), int64_t(s.device.nbytes())});
   for (const Mirror::Shared& s : meta.storages())
     if (s.made && s.device.nbytes() > 0)
-      task->memory.push_back({view_of(s.device.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks(), s.device.nbytes()), s.device.nbytes(), false});
+      task->memory.push_back(
+          {view_of(s.device.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks(), s.device.nbytes()),
+           s.device.nbytes(), false});
   check(lib.stream_task(stream, name.c_str(), spans.data(), int32_t(spans.size()), &run, &over, task.get()));
   task.release();
   torch::jit::drop(*stack, n);

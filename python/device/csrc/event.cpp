@@ -16,8 +16,8 @@ chorus_event handle(void* event) {
 
 void record(void** event, const c10::Stream& stream, DeviceIndex index, bool timing) {
   TORCH_CHECK(
-      index < 0 || index == stream.device_index(), "Event device ", int(index), " does not match recording stream's device ",
-      int(stream.device_index()), ".");
+      index < 0 || index == stream.device_index(), "Event device ", int(index),
+      " does not match recording stream's device ", int(stream.device_index()), ".");
   chorus_stream on = handle_of(stream);
   chorus_event e = handle(*event);
   if (e == 0) {

@@ -21,11 +21,12 @@ namespace {
 
 // Operator is what the fallback has to know of an operator each time.
 struct Operator {
-  std::string name;             // for traces and errors
+  c10::OperatorName of;
+  std::string name; // for traces and errors
   bool blocked = false;
-  bool missing = false;         // the CPU has no kernel either
-  bool host_tensors = false;    // CPU tensors may be among its arguments
-  bool views = false;           // it touches no memory: it returns views, or changes sizes and strides
+  bool missing = false;                // the CPU has no kernel either
+  bool host_tensors = false;           // CPU tensors may be among its arguments
+  bool views = false;                  // it touches no memory: it returns views, or changes sizes and strides
   c10::SmallVector<int, 2> generators; // positions of its generators
 };
 
@@ -41,9 +42,22 @@ std::unordered_set<std::string>& blocked() {
 
 // Operators whose lists of indices, lengths and the like may be the host's, as PyTorch has it for other devices.
 const std::unordered_set<std::string> takes_host_tensors = {
-    "aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index", "aten::_unsafe_index_put",
-    "aten::tensor_split", "aten::_pack_padded_sequence", "aten::_pad_packed_sequence", "aten::_cudnn_rnn", "aten::copy_",
-    "aten::_copy_from", "aten::_copy_from_and_resize", "aten::set_data", "aten::_foreach_copy_", "aten::repeat_interleave",
+    "aten::index",
+    "aten::index_put",
+    "aten::index_put_",
+    "aten::_index_put_impl_",
+    "aten::_unsafe_index",
+    "aten::_unsafe_index_put",
+    "aten::tensor_split",
+    "aten::_pack_padded_sequence",
+    "aten::_pad_packed_sequence",
+    "aten::_cudnn_rnn",
+    "aten::copy_",
+    "aten::_copy_from",
+    "aten::_copy_from_and_resize",
+    "aten::set_data",
+    "aten::_foreach_copy_",
+    "aten::repeat_interleave",
 };
 
 bool only_views(const c10::OperatorHandle& op) {
@@ -60,10 +74,10 @@ const Operator& operator_of(const c10::OperatorHandle& op) {
   {
     std::shared_lock<std::shared_mutex> lock(operators_mutex);
     auto found = operators().find(key);
-    if (found != operators().end())
+    if (found != operators().end() && found->second->of == op.operator_name())
       return *found->second;
   }
-  auto made = std::make_unique<Operator>();
+  auto made = std::make_unique<Operator>(Operator{op.operator_name()});
   made->name = c10::toString(op.operator_name());
   made->host_tensors = takes_host_tensors.count(op.operator_name().name) > 0;
   const auto& arguments = op.schema().arguments();
@@ -79,8 +93,10 @@ const Operator& operator_of(const c10::OperatorHandle& op) {
   std::unique_lock<std::shared_mutex> lock(operators_mutex);
   made->blocked = blocked().count(made->name) > 0;
   auto& slot = operators()[key];
-  if (!slot)
+  if (!slot || slot->of != made->of) {
+    (void)slot.release(); // another operator's, which is gone but for those who may still look at it
     slot = std::move(made);
+  }
   return *slot;
 }
 
@@ -95,8 +111,9 @@ class Found {
     c10::Device d = tensor.device();
     if (d.type() == kType) {
       TORCH_CHECK(
-          index_ < 0 || index_ == d.index(), "Expected all tensors to be on the same device, but found at least two devices, ",
-          c10::Device(kType, index_), " and ", d, "!");
+          index_ < 0 || index_ == d.index(),
+          "Expected all tensors to be on the same device, but found at least two devices, ", c10::Device(kType, index_),
+          " and ", d, "!");
       index_ = d.index();
     } else if (d.is_cpu() && tensor.dim() > 0) {
       host_ = true;
@@ -110,8 +127,9 @@ class Found {
 
   DeviceIndex index() const {
     TORCH_CHECK(
-        !host_ || index_ < 0 || op_.host_tensors, "Expected all tensors to be on the same device, but found at least two devices, ",
-        c10::Device(kType, index_), " and cpu!");
+        !host_ || index_ < 0 || op_.host_tensors,
+        "Expected all tensors to be on the same device, but found at least two devices, ", c10::Device(kType, index_),
+        " and cpu!");
     return index_ >= 0 ? index_ : meant_ >= 0 ? meant_ : current();
   }
 
@@ -126,7 +144,8 @@ c10::IValue to_host(Mirror& mirror, const c10::IValue& value) {
     return c10::Device(c10::DeviceType::CPU);
   if (value.isGenerator() && value.toGenerator().device().type() == kType)
     return host_generator(value.toGenerator());
-  return map_tensors(value, [&](const at::Tensor& t) { return t.defined() && t.device().type() == kType ? mirror.host(t) : t; });
+  return map_tensors(
+      value, [&](const at::Tensor& t) { return t.defined() && t.device().type() == kType ? mirror.host(t) : t; });
 }
 
 } // namespace
@@ -144,7 +163,8 @@ void block(const std::string& name, bool refuse) {
 
 void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet, torch::jit::Stack* stack) {
   const Operator& op = operator_of(handle);
-  TORCH_CHECK_NOT_IMPLEMENTED(!op.blocked && !op.missing, "Operator '", op.name, "' is not implemented for device ", name(), ".");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !op.blocked && !op.missing, "Operator '", op.name, "' is not implemented for device ", name(), ".");
   size_t n = handle.schema().arguments().size();
   auto arguments = torch::jit::last(*stack, n);
   Found found(op);

@@ -13,7 +13,8 @@ namespace {
 class Generator final : public c10::GeneratorImpl {
  public:
   explicit Generator(DeviceIndex index, at::Generator host = at::detail::createCPUGenerator())
-      : GeneratorImpl(c10::Device(kType, index), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)), host_(std::move(host)) {}
+      : GeneratorImpl(c10::Device(kType, index), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
+        host_(std::move(host)) {}
 
   const at::Generator& host() const {
     return host_;

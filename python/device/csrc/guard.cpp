@@ -83,7 +83,8 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     destroy(event);
   }
 
-  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex index, const c10::EventFlag flag) const override {
+  void record(
+      void** event, const c10::Stream& stream, const c10::DeviceIndex index, const c10::EventFlag flag) const override {
     chorus::record(event, stream, index, flag == c10::EventFlag::BACKEND_DEFAULT);
   }
 

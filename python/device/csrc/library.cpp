@@ -21,7 +21,8 @@ void* symbol(void* library, const std::string& path, const char* name) {
 void load(const std::string& path) {
   if (loaded == path)
     return;
-  TORCH_CHECK(loaded.empty(), "libchorus.so is loaded from ", loaded, " already, and can't be loaded from ", path, " as well");
+  TORCH_CHECK(
+      loaded.empty(), "libchorus.so is loaded from ", loaded, " already, and can't be loaded from ", path, " as well");
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   TORCH_CHECK(library, "libchorus.so can't be loaded: ", dlerror());
 #define X(name) lib.name = reinterpret_cast<decltype(lib.name)>(symbol(library, path, "chorus_" #name));
@@ -29,8 +30,8 @@ void load(const std::string& path) {
 #undef X
   uint32_t version = lib.abi_version();
   TORCH_CHECK(
-      version >> 16 == CHORUS_ABI_MAJOR && int(version & 0xffff) >= CHORUS_ABI_MINOR,
-      path, " has ABI ", version >> 16, ".", version & 0xffff, "; this extension needs ", CHORUS_ABI_MAJOR, ".", CHORUS_ABI_MINOR);
+      version >> 16 == CHORUS_ABI_MAJOR && int(version & 0xffff) >= CHORUS_ABI_MINOR, path, " has ABI ", version >> 16,
+      ".", version & 0xffff, "; this extension needs ", CHORUS_ABI_MAJOR, ".", CHORUS_ABI_MINOR);
   loaded = path;
 }
 

@@ -33,13 +33,14 @@ at::Tensor empty_memory_format(
 }
 
 at::Tensor empty_strided(
-    c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
-    std::optional<c10::Device> device, std::optional<bool> pin_memory) {
+    c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<c10::ScalarType> dtype,
+    std::optional<c10::Layout> layout, std::optional<c10::Device> device, std::optional<bool> pin_memory) {
   Current scope(place(layout, device, pin_memory));
   return at::detail::empty_strided_generic(size, stride, device_allocator(), kKeys, c10::dtype_or_default(dtype));
 }
 
-at::Tensor as_strided(const at::Tensor& self, c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<int64_t> offset) {
+at::Tensor as_strided(
+    const at::Tensor& self, c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<int64_t> offset) {
   return at::native::as_strided_tensorimpl(self, size, stride, offset);
 }
 
@@ -114,7 +115,8 @@ void record_stream(at::Tensor& self, c10::Stream stream) {
 
 } // namespace
 
-at::Tensor empty(c10::IntArrayRef size, c10::ScalarType dtype, DeviceIndex index, std::optional<c10::MemoryFormat> format) {
+at::Tensor empty(
+    c10::IntArrayRef size, c10::ScalarType dtype, DeviceIndex index, std::optional<c10::MemoryFormat> format) {
   Current scope(index);
   return at::detail::empty_generic(size, device_allocator(), kKeys, dtype, format);
 }

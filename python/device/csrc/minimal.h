@@ -7,7 +7,9 @@
 
 namespace chorus {
 
-at::Tensor empty(c10::IntArrayRef size, c10::ScalarType dtype, DeviceIndex index, std::optional<c10::MemoryFormat> format = std::nullopt);
+at::Tensor empty(
+    c10::IntArrayRef size, c10::ScalarType dtype, DeviceIndex index,
+    std::optional<c10::MemoryFormat> format = std::nullopt);
 
 // resize_bytes gives a storage of the device another size, and keeps what there is room for.
 void resize_bytes(c10::StorageImpl* storage, size_t bytes);

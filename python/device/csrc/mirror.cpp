@@ -15,7 +15,8 @@ namespace chorus {
 c10::DataPtr Mirror::adopt(const c10::Storage& host) {
   size_t n = host.nbytes();
   if (kind_ == c10::DeviceType::Meta) {
-    return n == 0 ? c10::DataPtr(nullptr, c10::Device(kType, index_)) : device_memory(new_block(index_, current_handle(index_), n));
+    return n == 0 ? c10::DataPtr(nullptr, c10::Device(kType, index_))
+                  : device_memory(new_block(index_, current_handle(index_), n));
   }
   const void* data = host.data();
   if (!data || n == 0)
@@ -37,7 +38,8 @@ c10::Storage Mirror::host(const c10::Storage& storage) {
   bool meta = kind_ == c10::DeviceType::Meta;
   void* view = meta ? nullptr : view_of(storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks(), n);
   c10::Allocator* allocator = meta ? c10::GetAllocator(c10::DeviceType::Meta) : view_allocator();
-  c10::Storage made(c10::Storage::use_byte_size_t(), n, c10::DataPtr(view, c10::Device(kind_)), allocator, /*resizable=*/true);
+  c10::Storage made(
+      c10::Storage::use_byte_size_t(), n, c10::DataPtr(view, c10::Device(kind_)), allocator, /*resizable=*/true);
   storages_.push_back({storage, made, view, false});
   return made;
 }
@@ -48,9 +50,11 @@ at::Tensor Mirror::host(const at::Tensor& tensor) {
     if (p.device.unsafeGetTensorImpl() == from)
       return p.host;
   TORCH_CHECK_NOT_IMPLEMENTED(
-      from->has_storage() && from->layout() == c10::Layout::Strided, name(), " tensors are strided, not ", from->layout());
+      from->has_storage() && from->layout() == c10::Layout::Strided, name(), " tensors are strided, not ",
+      from->layout());
   c10::DispatchKey key = kind_ == c10::DeviceType::Meta ? c10::DispatchKey::Meta : c10::DispatchKey::CPU;
-  at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(host(from->storage()), c10::DispatchKeySet(key), from->dtype());
+  at::Tensor made =
+      at::detail::make_tensor<c10::TensorImpl>(host(from->storage()), c10::DispatchKeySet(key), from->dtype());
   c10::TensorImpl* to = made.unsafeGetTensorImpl();
   to->set_sizes_and_strides(from->sizes(), from->strides(), from->storage_offset());
   if (from->is_wrapped_number())
@@ -81,10 +85,11 @@ at::Tensor Mirror::device(const at::Tensor& tensor) {
     if (p.host.unsafeGetTensorImpl() == from)
       return p.device;
   TORCH_CHECK_NOT_IMPLEMENTED(
-      from->has_storage() && from->layout() == c10::Layout::Strided && !from->key_set().has(c10::DispatchKey::QuantizedCPU),
+      from->has_storage() && from->layout() == c10::Layout::Strided &&
+          !from->key_set().has(c10::DispatchKey::QuantizedCPU),
       name(), " tensors are strided and not quantized, unlike the result");
-  at::Tensor made =
-      at::detail::make_tensor<c10::TensorImpl>(device(from->storage()), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), from->dtype());
+  at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
+      device(from->storage()), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), from->dtype());
   c10::TensorImpl* to = made.unsafeGetTensorImpl();
   to->set_sizes_and_strides(from->sizes(), from->strides(), from->storage_offset());
   if (from->is_wrapped_number())
@@ -119,7 +124,8 @@ void Mirror::settle() {
     c10::Storage now = device(host->storage());
     if (now.unsafeGetStorageImpl() != to->storage().unsafeGetStorageImpl())
       to->set_storage_keep_dtype(std::move(now));
-    if (host->sizes() != to->sizes() || host->strides() != to->strides() || host->storage_offset() != to->storage_offset())
+    if (host->sizes() != to->sizes() || host->strides() != to->strides() ||
+        host->storage_offset() != to->storage_offset())
       to->set_sizes_and_strides(host->sizes(), host->strides(), host->storage_offset());
   }
 }

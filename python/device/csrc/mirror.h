@@ -8,8 +8,8 @@
 
 namespace chorus {
 
-// Mirror is what one operator works on instead of device tensors: CPU tensors over the same memory, as the engine sees it, or Meta tensors, which
-// have none. Tensors that share a storage share one here, too.
+// Mirror is what one operator works on instead of device tensors: CPU tensors over the same memory, as the engine sees
+// it, or Meta tensors, which have none. Tensors that share a storage share one here, too.
 class Mirror {
  public:
   explicit Mirror(DeviceIndex index, c10::DeviceType kind = c10::DeviceType::CPU) : index_(index), kind_(kind) {}
@@ -17,8 +17,9 @@ class Mirror {
   // host is what stands for a device tensor; the same one each time.
   at::Tensor host(const at::Tensor& tensor);
 
-  // device is the device tensor that one of the kind stands for: one that host was asked for, or a new one. Its memory is that of a CPU tensor, copied
-  // only if it isn't the device's, and new for a Meta tensor. Others are returned as they are.
+  // device is the device tensor that one of the kind stands for: one that host was asked for, or a new one. Its memory
+  // is that of a CPU tensor, copied only if it isn't the device's, and new for a Meta tensor. Others are returned as
+  // they are.
   at::Tensor device(const at::Tensor& tensor);
 
   // settle gives the device tensors the sizes and the memory that what stands for them was given.

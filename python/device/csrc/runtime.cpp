@@ -36,8 +36,8 @@ void open(DeviceIndex index) {
 
 void plug(const std::string& name, const std::string& driver) {
   TORCH_CHECK(
-      type_name.empty(),
-      "PyTorch has one place for a device from outside, and '", type_name, "' has taken it in this process: '", name, "' can't have it as well");
+      type_name.empty(), "PyTorch has one place for a device from outside, and '", type_name,
+      "' has taken it in this process: '", name, "' can't have it as well");
   type_name = name;
   driver_name = driver;
 }
@@ -75,7 +75,8 @@ bool initialized() noexcept {
 
 DeviceIndex in_range(int64_t index) {
   TORCH_CHECK(
-      index >= 0 && index < count(), "The device index is out of range. It must be in [0, ", int(count()), "), but got ", index, ".");
+      index >= 0 && index < count(), "The device index is out of range. It must be in [0, ", int(count()),
+      "), but got ", index, ".");
   return DeviceIndex(index);
 }
 

@@ -31,7 +31,8 @@ c10::CachingDeviceAllocator::DeviceStats stats_of(DeviceIndex index) {
     return s;
   };
   auto pools = [&](const std::string& name) {
-    return c10::CachingAllocator::StatArray{stat(name + ".all"), stat(name + ".small_pool"), stat(name + ".large_pool")};
+    return c10::CachingAllocator::StatArray{
+        stat(name + ".all"), stat(name + ".small_pool"), stat(name + ".large_pool")};
   };
   c10::CachingDeviceAllocator::DeviceStats s;
   s.allocation = pools("allocation");

@@ -1,6 +1,7 @@
 """torch.device("accinte"): an emulated accelerator, and the reference for plugging one into PyTorch.
 
-There is nothing to import: PyTorch finds it when it's installed, and ``torch.accinte`` is this package's :mod:`~torch_accinte.accinte`.
+There is nothing to import: PyTorch finds it when it's installed, and ``torch.accinte`` is this package's
+:mod:`~torch_accinte.accinte`.
 :func:`plug` does the same for another type of device, which gives its name, its driver and its module.
 """
 

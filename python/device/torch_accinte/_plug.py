@@ -18,7 +18,10 @@ def plug(name: str, *, driver: str, module: types.ModuleType) -> None:
     """
     global _plugged
     if _plugged is not None:
-        raise RuntimeError(f"PyTorch has one place for a device from outside, and {_plugged!r} has taken it in this process: {name!r} can't have it as well")  # fmt: skip
+        raise RuntimeError(
+            f"PyTorch has one place for a device from outside, and {_plugged!r} has taken it in this process: "
+            f"{name!r} can't have it as well"
+        )
     from chorus import _lib
 
     from torch_accinte import _C
@@ -27,7 +30,7 @@ def plug(name: str, *, driver: str, module: types.ModuleType) -> None:
     _plugged = name
     torch.utils.rename_privateuse1_backend(name)
     torch._register_device_module(name, module)
-    torch.utils.generate_methods_for_privateuse1_backend(for_tensor=True, for_module=True, for_storage=True, for_packed_sequence=True)
+    torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
 
 
 class Failed(types.ModuleType):

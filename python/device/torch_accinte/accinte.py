@@ -54,7 +54,10 @@ def _is_in_bad_fork() -> bool:
 
 def _lazy_init() -> None:
     if _forked:
-        raise RuntimeError("Cannot re-initialize AccInte in forked subprocess. To use AccInte with multiprocessing, you must use the 'spawn' start method")  # fmt: skip
+        raise RuntimeError(
+            "Cannot re-initialize AccInte in forked subprocess. To use AccInte with multiprocessing, you must use the "
+            "'spawn' start method"
+        )
     _c().init()
 
 
