@@ -52,10 +52,10 @@ type Msg struct {
 	done   atomic.Uint32
 	waiter *Waiter
 
-	// Order places the message among all posts and arrivals of its rank; package transport keeps it.
-	Order uint64
+	// Of package transport: Order places the message among all posts and arrivals of its rank; Source is whose message it has matched.
+	Order  uint64
+	Source int
 	// Scratch of the fabric while the message is posted.
-	Next  *Msg
 	Priv  [4]uint64
 	PrivP any
 }
@@ -65,7 +65,7 @@ func (m *Msg) Reset(w *Waiter) {
 	m.done.Store(0)
 	m.waiter = w
 	m.N, m.From, m.Err = 0, 0, nil
-	m.Next, m.PrivP = nil, nil
+	m.PrivP = nil
 	m.Priv = [4]uint64{}
 }
 

@@ -76,7 +76,6 @@ type arrival struct {
 	mu   sync.Mutex
 	data unsafe.Pointer // the payload, in the ring or in kept
 	kept []byte
-	next *arrival
 }
 
 // arrive hands the news of a message to the Matcher.
@@ -149,26 +148,24 @@ func (a *arrival) Fetch(_ *transport.Arrival, m *fabric.Msg) {
 // arrivalPool keeps arrivals and the buffers of unexpected messages for reuse.
 type arrivalPool struct {
 	mu      sync.Mutex
-	free    *arrival
+	free    transport.Spares[arrival]
 	buffers transport.Buffers
 }
 
 func (s *arrivalPool) get() *arrival {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a := s.free
-	if a == nil {
-		return &arrival{}
+	if a := s.free.Get(); a != nil {
+		return a
 	}
-	s.free, a.next = a.next, nil
-	return a
+	return &arrival{}
 }
 
 func (s *arrivalPool) put(a *arrival) {
 	s.recycle(a)
 	s.mu.Lock()
 	a.p, a.standIn = nil, nil
-	a.next, s.free = s.free, a
+	s.free.Put(a)
 	s.mu.Unlock()
 }
 

@@ -27,8 +27,8 @@ type peer struct {
 	// Sending.
 	mu      sync.Mutex
 	out     outRing
-	queue   transport.MsgQueue // messages that found the ring full, in order
-	notes   []note             // likewise; they go first
+	queue   transport.Queue[*fabric.Msg] // messages that found the ring full, in order
+	notes   []note                       // likewise; they go first
 	outs    table[outgoing]
 	pushing []uint64    // messages that are sent in pieces
 	behind  atomic.Bool // flush has something to do
@@ -194,11 +194,10 @@ func (p *peer) flushLocked() (progress bool) {
 		return progress
 	}
 	for !p.queue.Empty() {
-		m := p.queue.Pop()
-		if !p.emit(m) {
-			p.queue.Unpop(m)
+		if !p.emit(p.queue.First()) {
 			return progress
 		}
+		p.queue.Pop()
 		progress = true
 	}
 	if p.push() {

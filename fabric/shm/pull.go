@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/fabric/transport"
 	"github.com/chorus-comms/chorus/kern"
 )
 
@@ -34,7 +35,6 @@ type pull struct {
 	mapped unsafe.Pointer // where to copy from
 	staged uint64         // ID for pieces; 0 if it gets none
 	kept   *fabric.Msg    // stands in for a receive that was withdrawn between pieces; see withdrawn.go
-	next   *pull
 }
 
 // pulls are the receives under way. Those of active belong to the engine; anybody may add.
@@ -43,7 +43,7 @@ type pulls struct {
 	active []*pull
 	mu     sync.Mutex
 	fresh  []*pull
-	free   *pull
+	free   transport.Spares[pull]
 	closed bool
 }
 
@@ -60,11 +60,9 @@ func (s *pulls) add(a *arrival, m *fabric.Msg) {
 		}
 		return
 	}
-	x := s.free
+	x := s.free.Get()
 	if x == nil {
 		x = &pull{}
-	} else {
-		s.free = x.next
 	}
 	*x = pull{p: a.p, m: m, id: a.id, addr: a.addr, place: a.place, total: a.Len, staged: a.staged, kept: a.standIn}
 	s.fresh = append(s.fresh, x)
@@ -90,8 +88,8 @@ func (s *pulls) end(x *pull) {
 
 func (s *pulls) recycle(x *pull) {
 	s.mu.Lock()
-	*x = pull{next: s.free}
-	s.free = x
+	*x = pull{}
+	s.free.Put(x)
 	s.mu.Unlock()
 }
 

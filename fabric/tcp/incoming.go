@@ -25,7 +25,6 @@ type incoming struct {
 	granted bool // asked, and told to send
 	broken  bool // the rest won't come
 	retract bool // because the sender withdrew it
-	next    *incoming
 }
 
 // announced registers a message. Nothing about it was checked yet.
@@ -42,11 +41,9 @@ func (p *peer) announced(h *header) (*incoming, error) {
 		}
 		p.unasked += cost
 	}
-	in := p.idle
+	in := p.idle.Get()
 	if in == nil {
-		in = &incoming{p: p}
-	} else {
-		p.idle = in.next
+		in = new(incoming)
 	}
 	*in = incoming{p: p, kind: h.kind, id: h.id}
 	in.From, in.Len, in.Desc, in.Via = p.rank, int(h.length), h.desc, in
@@ -75,8 +72,8 @@ func (p *peer) release(in *incoming) {
 		p.settle(in.Len + overhead)
 	}
 	buf := in.buf
-	*in = incoming{p: p, next: p.idle}
-	p.idle = in
+	*in = incoming{p: p}
+	p.idle.Put(in)
 	p.f.buffers.Put(buf)
 }
 

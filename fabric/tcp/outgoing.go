@@ -17,46 +17,19 @@ type outgoing struct {
 	busy     int  // goroutines that are writing a chunk
 	queued   bool // among those with chunks to send
 	canceled bool
-	after    *outgoing
 }
 
-type outQueue struct{ head, tail *outgoing }
-
-func (q *outQueue) push(o *outgoing) {
-	o.after, o.queued = nil, true
-	if q.tail == nil {
-		q.head = o
-	} else {
-		q.tail.after = o
-	}
-	q.tail = o
-}
-
-func (q *outQueue) pop() {
-	if q.head = q.head.after; q.head == nil {
-		q.tail = nil
-	}
-}
-
-func (q *outQueue) remove(o *outgoing) {
-	rest := outQueue{}
-	for q.head != nil {
-		h := q.head
-		q.pop()
-		if h != o {
-			rest.push(h)
-		}
-	}
-	*q, o.queued = rest, false
+// queue has a message's chunks sent. The caller holds the lock.
+func (p *peer) queue(o *outgoing) {
+	o.queued = true
+	p.bulk.Push(o)
 }
 
 // outgoing registers a message. The caller holds the lock.
 func (p *peer) outgoing(m *fabric.Msg, id uint64, cost int) *outgoing {
-	o := p.spent
+	o := p.spent.Get()
 	if o == nil {
 		o = &outgoing{}
-	} else {
-		p.spent = o.after
 	}
 	*o = outgoing{m: m, id: id, left: m.Len, cost: cost}
 	p.out[id] = o
@@ -66,7 +39,7 @@ func (p *peer) outgoing(m *fabric.Msg, id uint64, cost int) *outgoing {
 func (p *peer) drop(o *outgoing) {
 	delete(p.out, o.id)
 	o.m = nil
-	o.after, p.spent = p.spent, o
+	p.spent.Put(o)
 }
 
 // after looks at a message of which a goroutine has just written a chunk, and
@@ -86,7 +59,7 @@ func (p *peer) after(o *outgoing, index int, err error) (m *fabric.Msg, merr err
 		return m, nil, false
 	}
 	if o.queued {
-		p.bulk.remove(o)
+		p.bulk.Remove(o)
 	}
 	p.drop(o)
 	return m, merr, true
@@ -120,7 +93,7 @@ func (p *peer) granted(id uint64) {
 	if o := p.out[id]; o == nil {
 		p.retract(id) // canceled meanwhile
 	} else if !o.queued && o.next == 0 && o.cost == 0 && o.busy == 0 {
-		p.bulk.push(o)
+		p.queue(o)
 		p.startBulk()
 	}
 	p.mu.Unlock()
@@ -145,7 +118,7 @@ func (p *peer) unwanted(id uint64) {
 // cancel withdraws a send. If its bytes are being written just now, whoever writes completes it.
 func (p *peer) cancel(m *fabric.Msg) {
 	p.mu.Lock()
-	if fr := p.pipes[0].queue.remove(m); fr != nil {
+	for _, fr := range p.pipes[0].queue.Take(func(fr *frame) bool { return fr.m == m }) {
 		p.room += m.Len + overhead
 		p.reuse(fr)
 		p.mu.Unlock()
@@ -161,7 +134,7 @@ func (p *peer) cancel(m *fabric.Msg) {
 			break
 		}
 		if o.queued {
-			p.bulk.remove(o)
+			p.bulk.Remove(o)
 		}
 		p.retract(o.id)
 		p.drop(o)

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/fabric/transport"
 )
 
 // peer is the link to another rank: its connections, and all messages that are
@@ -28,19 +29,19 @@ type peer struct {
 
 	// Sending.
 	nextOut uint64
-	out     map[uint64]*outgoing // announced, not done
-	bulk    outQueue             // chunks to send
-	room    int                  // bytes that may be sent without asking
-	frames  *frame               // unused
-	spent   *outgoing            // unused
-	pinged  bool                 // a ping waits to be written
+	out     map[uint64]*outgoing       // announced, not done
+	bulk    transport.Queue[*outgoing] // chunks to send
+	room    int                        // bytes that may be sent without asking
+	frames  transport.Spares[frame]    // unused
+	spent   transport.Spares[outgoing] // unused
+	pinged  bool                       // a ping waits to be written
 
 	// Receiving.
-	nextIn   uint64               // id of the next announcement
-	in       map[uint64]*incoming // announced with chunks to come
-	unasked  int                  // bytes that the peer sent unasked and that are not yet paid back
-	consumed int                  // of them, those that will be paid back with the next credit
-	idle     *incoming            // unused
+	nextIn   uint64                     // id of the next announcement
+	in       map[uint64]*incoming       // announced with chunks to come
+	unasked  int                        // bytes that the peer sent unasked and that are not yet paid back
+	consumed int                        // of them, those that will be paid back with the next credit
+	idle     transport.Spares[incoming] // unused
 }
 
 func newPeer(f *Fabric, rank int, addrs []netip.AddrPort, window int) *peer {
@@ -76,7 +77,7 @@ func (p *peer) send(m *fabric.Msg) {
 		p.room -= cost
 		h.kind = kindPush
 		o := p.outgoing(m, id, cost)
-		p.bulk.push(o)
+		p.queue(o)
 		p.startBulk()
 	default:
 		h.kind = kindAsk
@@ -130,12 +131,12 @@ func (p *peer) note(k kind, id uint64, length int) {
 // post queues a frame, and urge one that goes first: grants and control payloads
 // don't wait for messages. Both connect the first pipe if it isn't yet.
 func (p *peer) post(fr *frame) {
-	p.pipes[0].queue.push(fr)
+	p.pipes[0].queue.Push(fr)
 	p.pipes[0].connect()
 }
 
 func (p *peer) urge(fr *frame) {
-	p.pipes[0].urgent.push(fr)
+	p.pipes[0].urgent.Push(fr)
 	p.pipes[0].connect()
 }
 
@@ -172,7 +173,7 @@ func (p *peer) look() (moved bool) {
 		p.mu.Unlock()
 		return false
 	}
-	chunks := len(p.in) > 0 || p.bulk.head != nil
+	chunks := len(p.in) > 0 || !p.bulk.Empty()
 	for _, pp := range p.pipes[1:] {
 		chunks = chunks || pp.chunk != nil
 	}
@@ -241,17 +242,15 @@ func (p *peer) unblock() {
 
 // frame returns an unused frame. The caller holds the lock.
 func (p *peer) frame() *frame {
-	fr := p.frames
-	if fr == nil {
-		return &frame{}
+	if fr := p.frames.Get(); fr != nil {
+		return fr
 	}
-	p.frames, fr.next = fr.next, nil
-	return fr
+	return &frame{}
 }
 
 func (p *peer) reuse(fr *frame) {
 	fr.m, fr.payload, fr.last = nil, nil, false
-	fr.next, p.frames = p.frames, fr
+	p.frames.Put(fr)
 }
 
 // settle counts bytes that came unasked and have been dealt with, and pays them
@@ -349,15 +348,15 @@ func (p *peer) drain() {
 // strip takes all sends that no goroutine is writing out of the link.
 func (p *peer) strip() (failed []*fabric.Msg) {
 	for _, pp := range p.pipes {
-		for _, q := range []*frameQueue{&pp.urgent, &pp.queue} {
-			for q.head != nil {
-				if fr := q.pop(); fr.m != nil {
+		for _, q := range []*transport.Queue[*frame]{&pp.urgent, &pp.queue} {
+			for !q.Empty() {
+				if fr := q.Pop(); fr.m != nil {
 					failed = append(failed, fr.m)
 				}
 			}
 		}
 	}
-	p.bulk = outQueue{}
+	p.bulk = transport.Queue[*outgoing]{}
 	for id, o := range p.out {
 		o.queued = false
 		if o.busy == 0 {
@@ -406,20 +405,26 @@ func (p *peer) hasWord() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	first := p.pipes[0]
-	return p.telling || (first.state == dialing || first.state == accepting) && first.urgent.head != nil
+	return p.telling || (first.state == dialing || first.state == accepting) && !first.urgent.Empty()
 }
 
 // goodbye fails what is posted, and ends every connection with a last frame, which comes after control payloads, and after
 // announcements: another connection may have brought the bytes already, and the message is then sent.
 func (p *peer) goodbye() {
 	p.mu.Lock()
-	var words, announcements frameQueue
-	if first := p.pipes[0]; p.err == nil {
+	var words, announcements []*frame
+	first := p.pipes[0]
+	if p.err == nil {
 		p.err = fabric.ErrClosed
-		words, announcements = first.urgent.of(kindControl), first.queue.of(kindPush)
+		words, announcements = of(&first.urgent, kindControl), of(&first.queue, kindPush)
 	}
 	failed := p.stripIn(p.strip())
-	p.pipes[0].urgent, p.pipes[0].queue = words, announcements
+	for _, fr := range words {
+		first.urgent.Push(fr)
+	}
+	for _, fr := range announcements {
+		first.queue.Push(fr)
+	}
 	for _, pp := range p.pipes {
 		if pp.state == idle {
 			pp.close()
@@ -431,7 +436,7 @@ func (p *peer) goodbye() {
 		fr.last = true
 		h := header{kind: kindGoodbye}
 		h.put(&fr.head)
-		pp.queue.push(fr)
+		pp.queue.Push(fr)
 	}
 	p.mu.Unlock()
 	for _, m := range failed {
@@ -441,6 +446,11 @@ func (p *peer) goodbye() {
 		pp.write(portion)
 	}
 	p.unblock()
+}
+
+// of takes the frames of a kind out of a queue.
+func of(q *transport.Queue[*frame], k kind) []*frame {
+	return q.Take(func(fr *frame) bool { return fr.head[2] == byte(k) })
 }
 
 // hangUp closes the connections of a peer that took too long to say goodbye.

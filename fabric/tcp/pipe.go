@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/fabric/transport"
 )
 
 // frame is a header on its way out, with a payload or without.
@@ -16,58 +17,6 @@ type frame struct {
 	payload []byte
 	m       *fabric.Msg // is done when the frame is written
 	last    bool        // nothing follows
-	next    *frame
-}
-
-type frameQueue struct{ head, tail *frame }
-
-func (q *frameQueue) push(fr *frame) {
-	fr.next = nil
-	if q.tail == nil {
-		q.head = fr
-	} else {
-		q.tail.next = fr
-	}
-	q.tail = fr
-}
-
-func (q *frameQueue) pop() *frame {
-	fr := q.head
-	q.head = fr.next
-	if q.head == nil {
-		q.tail = nil
-	}
-	fr.next = nil
-	return fr
-}
-
-// remove takes the frame that carries m out of the queue, if it's there.
-func (q *frameQueue) remove(m *fabric.Msg) *frame {
-	var found *frame
-	rest := frameQueue{}
-	for q.head != nil {
-		if fr := q.pop(); fr.m == m {
-			found = fr
-		} else {
-			rest.push(fr)
-		}
-	}
-	*q = rest
-	return found
-}
-
-// of takes the frames of a kind out of the queue.
-func (q *frameQueue) of(k kind) (these frameQueue) {
-	rest := frameQueue{}
-	for q.head != nil {
-		if fr := q.pop(); fr.head[2] == byte(k) {
-			these.push(fr)
-		} else {
-			rest.push(fr)
-		}
-	}
-	*q = rest
-	return these
 }
 
 type state int
@@ -97,8 +46,8 @@ type pipe struct {
 	ended   bool // nothing is read any more
 	blocked bool // what was read waits for another pipe
 	known   bool // to the keeper's set
-	urgent  frameQueue
-	queue   frameQueue
+	urgent  transport.Queue[*frame]
+	queue   transport.Queue[*frame]
 	cur     *frame    // being written: a frame,
 	chunk   *outgoing // or some bytes of this message
 	into    *incoming // being read
@@ -168,7 +117,7 @@ func (pp *pipe) mine() bool {
 
 // pending reports whether there's something to write. The caller holds the lock.
 func (pp *pipe) pending() bool {
-	return pp.cur != nil || pp.chunk != nil || pp.urgent.head != nil || pp.queue.head != nil || pp.mine() && pp.p.bulk.head != nil
+	return pp.cur != nil || pp.chunk != nil || !pp.urgent.Empty() || !pp.queue.Empty() || pp.mine() && !pp.p.bulk.Empty()
 }
 
 // write writes what waits on the pipe, unless somebody else does, as far as the socket takes it and about
@@ -289,13 +238,13 @@ func (pp *pipe) take() bool {
 		return false
 	}
 	switch {
-	case pp.urgent.head != nil:
-		pp.cur = pp.urgent.pop()
-	case pp.mine() && pp.p.bulk.head != nil:
+	case !pp.urgent.Empty():
+		pp.cur = pp.urgent.Pop()
+	case pp.mine() && !pp.p.bulk.Empty():
 		pp.takeChunk()
 		return true
-	case pp.queue.head != nil:
-		pp.cur = pp.queue.pop()
+	case !pp.queue.Empty():
+		pp.cur = pp.queue.Pop()
 	default:
 		return false
 	}
@@ -305,7 +254,7 @@ func (pp *pipe) take() bool {
 
 func (pp *pipe) takeChunk() {
 	q := &pp.p.bulk
-	o := q.head
+	o := q.First()
 	n := min(chunkBytes, o.m.Len-o.next)
 	h := header{kind: kindChunk, payload: uint32(n), id: o.id, length: uint64(o.m.Len), offset: uint64(o.next)}
 	h.put(&pp.chunkHead)
@@ -317,7 +266,7 @@ func (pp *pipe) takeChunk() {
 	o.busy++
 	if o.next += n; o.next == o.m.Len {
 		o.queued = false
-		q.pop()
+		q.Pop()
 	}
 }
 

@@ -17,7 +17,7 @@ type Local struct {
 	own  *Matcher // of the sender; knows why a peer is gone
 
 	mu     sync.Mutex
-	free   *parcel
+	free   Spares[parcel]
 	buffer int // bytes up to which a message is buffered
 	room   int // messages that may still be buffered
 }
@@ -38,7 +38,6 @@ type parcel struct {
 	to    *Matcher
 	send  *fabric.Msg // nil once it's buffered
 	data  []byte
-	after *parcel
 }
 
 // Send delivers m to the matcher of its peer.
@@ -48,10 +47,8 @@ func (l *Local) Send(to *Matcher, m *fabric.Msg) {
 		return
 	}
 	l.mu.Lock()
-	p := l.free
-	if p != nil {
-		l.free = p.after
-	} else {
+	p := l.free.Get()
+	if p == nil {
 		p = &parcel{local: l, data: make([]byte, max(l.buffer, 0))}
 		p.Via = p
 	}
@@ -91,7 +88,7 @@ func (p *parcel) Fetch(_ *Arrival, m *fabric.Msg) {
 	if s == nil {
 		l.room++
 	}
-	p.after, l.free = l.free, p
+	l.free.Put(p)
 	l.mu.Unlock()
 	if s != nil {
 		if lost {
@@ -142,7 +139,7 @@ func (l *Local) withdraw(found []*Arrival, err error) {
 		m := p.send
 		p.send, p.to = nil, nil
 		l.mu.Lock()
-		p.after, l.free = l.free, p
+		l.free.Put(p)
 		l.mu.Unlock()
 		m.Complete(0, m.Peer, err)
 	}

@@ -15,7 +15,6 @@ type Arrival struct {
 	Via  Fetcher
 
 	order uint64
-	next  *Arrival
 }
 
 // Fetcher is the transport behind an Arrival. Fetch moves the payload into the
@@ -31,9 +30,9 @@ type Fetcher interface {
 type Matcher struct {
 	mu       sync.Mutex
 	size     int
-	posted   map[matchKey]*MsgQueue
-	anyone   map[fabric.Key]*MsgQueue // receives from AnySource
-	arrived  map[matchKey]*arrivalQueue
+	posted   shelf[matchKey, *fabric.Msg]
+	anyone   shelf[fabric.Key, *fabric.Msg] // receives from AnySource
+	arrived  shelf[matchKey, *Arrival]
 	waiting  int // arrivals in arrived
 	current  map[uint32]*history
 	handler  fabric.Handler
@@ -42,8 +41,6 @@ type Matcher struct {
 	controls []control     // payloads that came before there was a handler
 	closed   error
 	order    uint64 // of posts and arrivals
-	freeMsgs []*MsgQueue
-	freeArrs []*arrivalQueue
 }
 
 type matchKey struct {
@@ -75,91 +72,50 @@ func (h *history) differs(tag uint64, desc *fabric.Desc) bool {
 
 // NewMatcher returns a matcher for a rank in a world of size ranks.
 func NewMatcher(size int) *Matcher {
-	return &Matcher{
-		size:   size,
-		posted: map[matchKey]*MsgQueue{}, anyone: map[fabric.Key]*MsgQueue{}, arrived: map[matchKey]*arrivalQueue{},
-		current: map[uint32]*history{}, lost: map[int]error{},
-	}
+	return &Matcher{size: size, current: map[uint32]*history{}, lost: map[int]error{}}
 }
 
 // Post posts a receive. If its message has arrived already, it is fetched.
 func (x *Matcher) Post(m *fabric.Msg) {
 	x.mu.Lock()
-	if x.closed != nil {
-		x.mu.Unlock()
-		m.Complete(0, m.Peer, x.closed)
-		return
-	}
+	err := x.closed
 	x.order++
 	m.Order = x.order
 	from := m.Peer
 	if from == fabric.AnySource {
 		from = x.firstArrived(m.Key)
 	}
-	if from != fabric.AnySource {
+	if m.Source = from; err == nil && from != fabric.AnySource {
 		k := matchKey{from, m.Key}
-		if q := x.arrived[k]; q != nil {
-			a := q.pop()
+		if q := x.arrived.queues[k]; q != nil {
+			a := x.arrived.pop(k, q)
 			x.waiting--
-			m.From = from
-			if q.head == nil {
-				delete(x.arrived, k)
-				x.freeArrs = append(x.freeArrs, q)
-			}
 			h := x.handler
 			x.mu.Unlock()
 			x.deliver(a, m, h)
 			return
 		}
-		if err := x.lost[from]; err != nil {
-			x.mu.Unlock()
-			m.Complete(0, from, err)
-			return
+		if err = x.lost[from]; err == nil {
+			x.posted.at(k).Push(m)
 		}
-		q := x.posted[k]
-		if q == nil {
-			q = x.newMsgQueue()
-			x.posted[k] = q
-		}
-		q.Push(m)
-	} else {
+	} else if err == nil {
 		if len(x.lost) > 0 && len(x.lost) >= x.size-1 {
-			err := x.first
-			x.mu.Unlock()
-			m.Complete(0, fabric.AnySource, err)
-			return
+			err = x.first
+		} else {
+			x.anyone.at(m.Key).Push(m)
 		}
-		q := x.anyone[m.Key]
-		if q == nil {
-			q = x.newMsgQueue()
-			x.anyone[m.Key] = q
-		}
-		m.From = fabric.AnySource
-		q.Push(m)
 	}
 	x.mu.Unlock()
+	if err != nil {
+		m.Complete(0, from, err)
+	}
 }
 
 // Arrive takes the news of a message. If a receive is posted for it, a.Via
 // fetches it into that at once; otherwise when one is.
 func (x *Matcher) Arrive(a *Arrival) {
 	x.mu.Lock()
-	h := x.handler
-	said := x.current[a.Key.Comm]
-	mismatch := a.Key.Lane == fabric.Collective && said.differs(a.Key.Tag, &a.Desc)
-	if x.closed != nil {
-		from, key, desc := a.From, a.Key, a.Desc
-		var local fabric.Desc
-		if mismatch {
-			local = said.descs[key.Tag%remembered]
-		}
-		x.mu.Unlock()
-		a.Via.Fetch(a, nil)
-		if mismatch && h != nil { // in the last operation before the end
-			h.Mismatch(from, key, local, desc)
-		}
-		return
-	}
+	h, over := x.handler, x.closed != nil
 	x.order++
 	a.order = x.order
 	if m := x.takePosted(a); m != nil {
@@ -167,15 +123,23 @@ func (x *Matcher) Arrive(a *Arrival) {
 		x.deliver(a, m, h)
 		return
 	}
-	x.arrivals(a).push(a)
+	from, key, remote := a.From, a.Key, a.Desc
+	said := x.current[key.Comm]
+	mismatch := h != nil && key.Lane == fabric.Collective && said.differs(key.Tag, &remote)
 	var local fabric.Desc
 	if mismatch {
-		local = said.descs[a.Key.Tag%remembered]
+		local = said.descs[key.Tag%remembered]
 	}
-	from, key, desc := a.From, a.Key, a.Desc
+	if !over {
+		x.waiting++
+		x.arrived.at(matchKey{from, key}).Push(a)
+	}
 	x.mu.Unlock()
-	if mismatch && h != nil {
-		h.Mismatch(from, key, local, desc)
+	if over {
+		a.Via.Fetch(a, nil)
+	}
+	if mismatch { // perhaps in the last operation before the end
+		h.Mismatch(from, key, local, remote)
 	}
 }
 
@@ -196,24 +160,9 @@ func (x *Matcher) Return(a *Arrival, m *fabric.Msg) {
 		x.deliver(a, m, h)
 		return
 	}
-	x.arrivals(a).insert(a)
-	x.mu.Unlock()
-}
-
-// arrivals returns the queue of a, which the caller adds to it.
-func (x *Matcher) arrivals(a *Arrival) *arrivalQueue {
-	k := matchKey{a.From, a.Key}
-	q := x.arrived[k]
-	if q == nil {
-		if n := len(x.freeArrs); n > 0 {
-			q, x.freeArrs = x.freeArrs[n-1], x.freeArrs[:n-1]
-		} else {
-			q = &arrivalQueue{}
-		}
-		x.arrived[k] = q
-	}
 	x.waiting++
-	return q
+	x.arrived.at(matchKey{a.From, a.Key}).Insert(a, func(b *Arrival) bool { return b.order >= a.order })
+	x.mu.Unlock()
 }
 
 // deliver hands a matched arrival to its transport, unless the two belong to
@@ -233,46 +182,27 @@ func (x *Matcher) deliver(a *Arrival, m *fabric.Msg, h fabric.Handler) {
 	a.Via.Fetch(a, m)
 }
 
-// Source returns whose message a receive has matched, which isn't done; AnySource while it hasn't matched any.
+// Source returns whose message a receive has matched, which may not be done yet; AnySource while it hasn't matched any.
 func (x *Matcher) Source(m *fabric.Msg) int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return m.From
+	return m.Source
 }
 
 // takePosted removes the receive that a matches: the earlier posted of those for
 // its sender and those for anyone.
 func (x *Matcher) takePosted(a *Arrival) *fabric.Msg {
 	k := matchKey{a.From, a.Key}
-	q, any := x.posted[k], x.anyone[a.Key]
+	q, any := x.posted.queues[k], x.anyone.queues[a.Key]
 	switch {
 	case q == nil && any == nil:
 		return nil
-	case q == nil || any != nil && any.head.Order < q.head.Order:
-		m := any.Pop()
-		m.From = a.From
-		if any.head == nil {
-			delete(x.anyone, a.Key)
-			x.freeMsgs = append(x.freeMsgs, any)
-		}
-		return m
-	default:
-		m := q.Pop()
-		if q.head == nil {
-			delete(x.posted, k)
-			x.freeMsgs = append(x.freeMsgs, q)
-		}
+	case q == nil || any != nil && any.First().Order < q.First().Order:
+		m := x.anyone.pop(a.Key, any)
+		m.Source = a.From
 		return m
 	}
-}
-
-func (x *Matcher) newMsgQueue() *MsgQueue {
-	if n := len(x.freeMsgs); n > 0 {
-		q := x.freeMsgs[n-1]
-		x.freeMsgs = x.freeMsgs[:n-1]
-		return q
-	}
-	return &MsgQueue{}
+	return x.posted.pop(k, q)
 }
 
 // firstArrived returns the sender of the oldest waiting message under key, or AnySource.
@@ -282,8 +212,9 @@ func (x *Matcher) firstArrived(key fabric.Key) int {
 	}
 	best, order := fabric.AnySource, uint64(0)
 	for from := range x.size {
-		if q := x.arrived[matchKey{from, key}]; q != nil && (best == fabric.AnySource || q.head.order < order) {
-			best, order = from, q.head.order
+		q := x.arrived.queues[matchKey{from, key}]
+		if q != nil && (best == fabric.AnySource || q.First().order < order) {
+			best, order = from, q.First().order
 		}
 	}
 	return best
@@ -295,19 +226,9 @@ func (x *Matcher) Withdraw(m *fabric.Msg, err error) bool {
 	x.mu.Lock()
 	var found bool
 	if m.Peer == fabric.AnySource {
-		if q := x.anyone[m.Key]; q != nil && q.Remove(m) {
-			found = true
-			if q.head == nil {
-				delete(x.anyone, m.Key)
-				x.freeMsgs = append(x.freeMsgs, q)
-			}
-		}
-	} else if q := x.posted[matchKey{m.Peer, m.Key}]; q != nil && q.Remove(m) {
-		found = true
-		if q.head == nil {
-			delete(x.posted, matchKey{m.Peer, m.Key})
-			x.freeMsgs = append(x.freeMsgs, q)
-		}
+		found = x.anyone.remove(m.Key, m)
+	} else {
+		found = x.posted.remove(matchKey{m.Peer, m.Key}, m)
 	}
 	x.mu.Unlock()
 	if found {
@@ -334,8 +255,8 @@ func (x *Matcher) Announce(comm uint32, tag uint64, desc *fabric.Desc) {
 	key := fabric.Key{Comm: comm, Lane: fabric.Collective, Tag: tag}
 	h := x.handler
 	for from := range x.size {
-		if q := x.arrived[matchKey{from, key}]; q != nil && q.head.Desc != *desc {
-			remote := q.head.Desc
+		if q := x.arrived.queues[matchKey{from, key}]; q != nil && q.First().Desc != *desc {
+			remote := q.First().Desc
 			x.mu.Unlock()
 			if h != nil {
 				h.Mismatch(from, key, *desc, remote)
@@ -362,14 +283,7 @@ func (x *Matcher) Announced(comm uint32, tag uint64) (fabric.Desc, bool) {
 func (x *Matcher) Retract(pick func(*Arrival) bool) []*Arrival {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	var found []*Arrival
-	for k, q := range x.arrived {
-		found = q.removeAll(pick, found)
-		if q.head == nil {
-			delete(x.arrived, k)
-			x.freeArrs = append(x.freeArrs, q)
-		}
-	}
+	found := x.arrived.take(func(_ matchKey, a *Arrival) bool { return pick(a) })
 	x.waiting -= len(found)
 	return found
 }
@@ -378,19 +292,8 @@ func (x *Matcher) Retract(pick func(*Arrival) bool) []*Arrival {
 func (x *Matcher) Forget(comm uint32) {
 	x.mu.Lock()
 	delete(x.current, comm)
-	var drop []*Arrival
-	for k, q := range x.arrived {
-		if k.key.Comm != comm {
-			continue
-		}
-		for q.head != nil {
-			drop = append(drop, q.pop())
-			x.waiting--
-		}
-		delete(x.arrived, k)
-	}
 	x.mu.Unlock()
-	for _, a := range drop {
+	for _, a := range x.Retract(func(a *Arrival) bool { return a.Key.Comm == comm }) {
 		a.Via.Fetch(a, nil)
 	}
 }
@@ -404,32 +307,13 @@ func (x *Matcher) Close(err error) {
 		return
 	}
 	x.closed = err
-	var fail []*fabric.Msg
-	var drop []*Arrival
-	for _, q := range x.posted {
-		for q.head != nil {
-			fail = append(fail, q.Pop())
-		}
-	}
-	for _, q := range x.anyone {
-		for q.head != nil {
-			fail = append(fail, q.Pop())
-		}
-	}
-	for _, q := range x.arrived {
-		for q.head != nil {
-			drop = append(drop, q.pop())
-		}
-	}
-	clear(x.posted)
-	clear(x.anyone)
-	clear(x.arrived)
-	x.waiting = 0
+	fail := x.posted.take(func(matchKey, *fabric.Msg) bool { return true })
+	fail = append(fail, x.anyone.take(func(fabric.Key, *fabric.Msg) bool { return true })...)
 	x.mu.Unlock()
 	for _, m := range fail {
 		m.Complete(0, m.Peer, err)
 	}
-	for _, a := range drop {
+	for _, a := range x.Retract(func(*Arrival) bool { return true }) {
 		a.Via.Fetch(a, nil)
 	}
 }

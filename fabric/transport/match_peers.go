@@ -71,22 +71,10 @@ func (x *Matcher) gone(peer int, err error, tell bool) {
 	if x.first == nil {
 		x.first = perr
 	}
-	var fail, anyone []*fabric.Msg
-	for k, q := range x.posted {
-		if k.from == peer {
-			for q.head != nil {
-				fail = append(fail, q.Pop())
-			}
-			delete(x.posted, k)
-		}
-	}
+	fail := x.posted.take(func(k matchKey, _ *fabric.Msg) bool { return k.from == peer })
+	var anyone []*fabric.Msg
 	if len(x.lost) >= x.size-1 {
-		for k, q := range x.anyone {
-			for q.head != nil {
-				anyone = append(anyone, q.Pop())
-			}
-			delete(x.anyone, k)
-		}
+		anyone = x.anyone.take(func(fabric.Key, *fabric.Msg) bool { return true })
 	}
 	h, first := x.handler, x.first
 	x.mu.Unlock()

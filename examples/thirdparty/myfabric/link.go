@@ -43,9 +43,9 @@ type link struct {
 
 	mu       sync.Mutex
 	work     sync.Cond
-	waiting  transport.MsgQueue // sends
+	waiting  transport.Queue[*fabric.Msg] // sends
 	writing  *fabric.Msg
-	sent     *fabric.Msg // large ones that no receipt has come for, linked by Next; Priv[0] is the number
+	sent     map[uint64]*fabric.Msg // large ones that no receipt has come for, by number, which is their Priv[0]
 	numbered uint64
 	receipts []uint64 // to be written, and spare to take its place meanwhile
 	spare    []uint64
@@ -83,25 +83,20 @@ func (l *link) cancel(m *fabric.Msg) {
 
 // settle removes a send from those that wait for a receipt. The caller holds the lock.
 func (l *link) settle(m *fabric.Msg) bool {
-	for at := &l.sent; *at != nil; at = &(*at).Next {
-		if *at == m {
-			*at = m.Next
-			return true
-		}
+	if l.sent[m.Priv[0]] != m {
+		return false
 	}
-	return false
+	delete(l.sent, m.Priv[0])
+	return true
 }
 
 // received completes the send that a receipt names.
 func (l *link) received(number uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for m := l.sent; m != nil; m = m.Next {
-		if m.Priv[0] == number {
-			l.settle(m)
-			m.Complete(m.Len, m.Peer, nil)
-			return
-		}
+	if m := l.sent[number]; m != nil {
+		l.settle(m)
+		m.Complete(m.Len, m.Peer, nil)
 	}
 }
 
@@ -118,13 +113,11 @@ func (l *link) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.gone = true
-	for m := l.sent; m != nil; {
-		next := m.Next
+	for _, m := range l.sent {
 		if m != l.writing { // the writer fails that one itself
 			l.settle(m)
 			m.Complete(0, m.Peer, err)
 		}
-		m = next
 	}
 }
 
@@ -137,7 +130,7 @@ func (l *link) end(bye bool) {
 	}
 	l.ending, l.bye = true, bye
 	waiting := l.waiting
-	l.waiting = transport.MsgQueue{}
+	l.waiting = transport.Queue[*fabric.Msg]{}
 	l.work.Signal()
 	l.mu.Unlock()
 	for !waiting.Empty() {
@@ -188,7 +181,7 @@ func (l *link) writeMessage(header *[headerBytes]byte) {
 		l.numbered++
 		number = l.numbered
 		m.Priv[0] = number
-		m.Next, l.sent = l.sent, m
+		l.sent[number] = m
 	}
 	l.mu.Unlock()
 	fill(header, frameMessage, m.Key, &m.Desc, m.Len, number)
@@ -302,7 +295,6 @@ type parcel struct {
 	transport.Arrival
 	f    *Fabric
 	data []byte
-	next *parcel
 
 	number uint64 // for the receipt; 0 if none is asked for
 }

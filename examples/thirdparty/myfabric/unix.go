@@ -19,14 +19,14 @@ type Fabric struct {
 	links []*link // by rank; nil for those that another fabric leads to
 
 	mu   sync.Mutex
-	free *parcel
+	free transport.Spares[parcel]
 }
 
 // start begins to read and write. A rank dialed those up to itself and accepted those from itself up.
 func start(f *Fabric, accepted, dialed []net.Conn) *Fabric {
 	f.links = make([]*link, len(dialed))
 	for p := range f.links {
-		l := &link{f: f, peer: p, out: dialed[p], in: accepted[p], readDone: make(chan struct{}), writeDone: make(chan struct{})}
+		l := &link{f: f, peer: p, out: dialed[p], in: accepted[p], sent: map[uint64]*fabric.Msg{}, readDone: make(chan struct{}), writeDone: make(chan struct{})}
 		if l.out == nil {
 			l.out = l.in
 		}
@@ -124,10 +124,7 @@ func (f *Fabric) end(ctx context.Context, bye bool) {
 // take returns a parcel for n bytes.
 func (f *Fabric) take(n int) *parcel {
 	f.mu.Lock()
-	p := f.free
-	if p != nil {
-		f.free = p.next
-	}
+	p := f.free.Get()
 	f.mu.Unlock()
 	if p == nil {
 		p = &parcel{f: f}
@@ -144,5 +141,5 @@ func (f *Fabric) take(n int) *parcel {
 func (f *Fabric) give(p *parcel) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	p.next, f.free = f.free, p
+	f.free.Put(p)
 }
