@@ -39,7 +39,8 @@ type Fabric interface {
 	Close(ctx context.Context) error
 }
 
-// Announcer is a Fabric that tells what happens outside of posted messages. The Matcher of package transport does it for a fabric.
+// Announcer is a Fabric that tells what happens outside of posted messages. The Matcher of package transport does it
+// for a fabric.
 type Announcer interface {
 	Fabric
 	// Handle installs the receiver of events. It must be called before the
@@ -105,17 +106,20 @@ type Config struct {
 	Exchange func(ctx context.Context, payload []byte) ([][]byte, error)
 	// HostID identifies the memory domain of this rank: equal for ranks that can share memory.
 	HostID string
-	// Cores is how many cores the ranks of this host may use together, which may be bound to different ones; 0: as many as this process.
+	// Cores is how many cores the ranks of this host may use together, which may be bound to different ones; 0: as many
+	// as this process.
 	Cores int
 	// Rendezvous is a host name or address that the route to the peers is chosen by; may be empty.
 	Rendezvous string
-	// Security protects the links that leave the process: who connects proves that it knows the job's secret, where there is one.
+	// Security protects the links that leave the process: who connects proves that it knows the job's secret, where
+	// there is one.
 	Security secure.Policy
 	// Timeout bounds opening and every connect; 0 means DefaultTimeout.
 	Timeout time.Duration
 	// Options are the fabric's own settings, by name; an unknown name is an error.
 	Options map[string]string
-	// Defaults are settings for whichever fabric has them: those that this one doesn't know are left out, and Options win.
+	// Defaults are settings for whichever fabric has them: those that this one doesn't know are left out, and Options
+	// win.
 	Defaults map[string]string
 }
 

@@ -52,7 +52,8 @@ type Msg struct {
 	done   atomic.Uint32
 	waiter *Waiter
 
-	// Of package transport: Order places the message among all posts and arrivals of its rank; Source is whose message it has matched.
+	// Of package transport: Order places the message among all posts and arrivals of its rank; Source is whose message
+	// it has matched.
 	Order  uint64
 	Source int
 	// Scratch of the fabric while the message is posted.
@@ -96,8 +97,8 @@ var (
 	ErrCanceled = errors.New("fabric: message canceled")
 	// ErrLeft is the cause in the *PeerError of a message for, or from, a peer that has closed its fabric.
 	ErrLeft = errors.New("it has closed its end")
-	// ErrClosing is within the cause of a peer that takes no calls any more: it has died, or closed its fabric, in which case the
-	// reason may be on its way.
+	// ErrClosing is within the cause of a peer that takes no calls any more: it has died, or closed its fabric, in
+	// which case the reason may be on its way.
 	ErrClosing = errors.New("it takes no calls any more")
 )
 
@@ -110,12 +111,12 @@ type PeerError struct {
 func (e *PeerError) Error() string { return fmt.Sprintf("rank %d is lost: %v", e.Peer, e.Err) }
 func (e *PeerError) Unwrap() error { return e.Err }
 
-// Exhausted reports whether an error about a link, or about a peer's memory, is this process's own fault: it has no descriptors
-// or no memory left.
+// Exhausted reports whether an error about a link, or about a peer's memory, is this process's own fault: it has no
+// descriptors or no memory left.
 func Exhausted(err error) bool { return spare.Wanting(err) }
 
-// UnableError reports that a peer, which is there, can't do its part for a link or for shared memory, as it has said itself: it has no
-// descriptors or no memory left, as a rule.
+// UnableError reports that a peer, which is there, can't do its part for a link or for shared memory, as it has said
+// itself: it has no descriptors or no memory left, as a rule.
 type UnableError struct {
 	Peer   int
 	Reason string // in the peer's words

@@ -9,7 +9,8 @@ import (
 	"github.com/chorus-comms/chorus/fabric/transport"
 )
 
-// FuzzCard has rank 1 tell anything about itself: joining ends with an error, or with links to a rank that never answers.
+// FuzzCard has rank 1 tell anything about itself: joining ends with an error, or with links to a rank that never
+// answers.
 func FuzzCard(f *testing.F) {
 	f.Add([]byte(`{"Host":"h","Near":"shm","Offer":"eyJIb3N0IjoiaCIsIlNvY2tldCI6IkB4IiwiVG9rZW4iOlsxXX0="}`))
 	f.Add([]byte(`{"Host":"another"}`))

@@ -1,5 +1,5 @@
-// Package hybrid is the fabric of jobs of any shape: one fabric between the ranks of a host, and another between hosts. These are shared
-// memory and TCP, or any two that are registered with package transport. It's registered as "auto".
+// Package hybrid is the fabric of jobs of any shape: one fabric between the ranks of a host, and another between hosts.
+// These are shared memory and TCP, or any two that are registered with package transport. It's registered as "auto".
 //
 //	f, err := fabric.Open(ctx, "auto", fabric.Config{Rank: rank, Size: size, HostID: host, Exchange: exchange})
 //
@@ -7,7 +7,7 @@
 //
 // # Options
 //
-//	near  auto: shm, unless some rank can't take part in it; off; or the name of a fabric, in which all must be able to take part
+//	near  auto: shm, unless some rank can't take part in it; off; or the name of a fabric that all must have
 //	far   the name of the fabric between hosts; tcp by default
 //
 // All others are those of the two fabrics, by their names.

@@ -68,10 +68,12 @@ func listen(ctx context.Context, c fabric.Config) (transport.Endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &endpoint{c: c, mine: card{Host: c.HostID, Near: nearName, Demand: demand}, listenFar: listenFar, far: far.Of(c)}
+	e := &endpoint{c: c, listenFar: listenFar, far: far.Of(c)}
+	e.mine = card{Host: c.HostID, Near: nearName, Demand: demand}
 	e.f = &Fabric{rank: c.Rank, names: [2]string{nearName, farName}}
 	c.Options, c.Defaults = near.Of(c), nil
-	if err := errors.Join(near.Set(nearName, c.Options), far.Set(farName, e.far), unknown(e.c.Options, own, near, far)); err != nil {
+	bad := unknown(e.c.Options, own, near, far)
+	if err := errors.Join(near.Set(nearName, c.Options), far.Set(farName, e.far), bad); err != nil {
 		return nil, err
 	}
 	err = errors.New("option near is off")
@@ -116,7 +118,8 @@ func (e *endpoint) Close() error {
 	return e.near.Close()
 }
 
-// Join implements transport.Endpoint. With a fall-back the fabric has another Matcher, so it can't itself be a part of another one.
+// Join implements transport.Endpoint. With a fall-back the fabric has another Matcher, so it can't itself be a part of
+// another one.
 func (e *endpoint) Join(ctx context.Context, cards [][]byte, m *transport.Matcher) (fabric.Fabric, error) {
 	f := e.f
 	f.Base = transport.NewBase("hybrid", e.c.Rank, e.c.Size, m, 0)

@@ -26,10 +26,13 @@ type record struct {
 	rank int
 }
 
-// options are "buffer", the size in bytes up to which messages are buffered, -1 for none; and "wait", as in package shm: those that
-// block sleep at once.
+// options are "buffer", the size in bytes up to which messages are buffered, -1 for none; and "wait", as in package
+// shm: those that block sleep at once.
 func (r *record) options() fabric.Options {
-	return fabric.Options{"buffer": fabric.Number(&r.Buffer, -1, 1<<20), "wait": fabric.OneOf(&r.Wait, "auto", "spin", "yield", "block")}
+	return fabric.Options{
+		"buffer": fabric.Number(&r.Buffer, -1, 1<<20),
+		"wait":   fabric.OneOf(&r.Wait, "auto", "spin", "yield", "block"),
+	}
 }
 
 var process = rand.Text()

@@ -59,7 +59,8 @@ func NewWorld(size int, opts ...Option) []fabric.Fabric {
 }
 
 func newWorld(s settings) *world {
-	return &world{spaces: map[spaceKey]*spaceMemory{}, ranks: make([]*Rank, len(s.hosts)), hosts: transport.Hosts(s.hosts), settings: s}
+	return &world{settings: s, ranks: make([]*Rank, len(s.hosts)), hosts: transport.Hosts(s.hosts),
+		spaces: map[spaceKey]*spaceMemory{}}
 }
 
 // add makes a rank of the world.

@@ -41,7 +41,7 @@ func (f *Fabric) close(ctx context.Context) error {
 	}
 	var links sync.WaitGroup
 	for _, p := range f.near {
-		p.link.send(encodeGoodbye(), -1)
+		p.link.send(fields{Kind: frameGoodbye}.encode(nil), -1)
 		links.Go(func() { p.link.close(deadline) })
 	}
 	links.Wait()

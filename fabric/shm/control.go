@@ -16,5 +16,5 @@ func (f *Fabric) Control(peer int, payload []byte) error {
 	if err := p.failure(); err != nil {
 		return err
 	}
-	return p.link.send(encodeControl(payload), -1)
+	return p.link.send(fields{Kind: frameControl}.encode(payload), -1)
 }

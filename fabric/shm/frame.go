@@ -2,14 +2,15 @@ package shm
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"github.com/chorus-comms/chorus/fabric"
 )
 
 // Two processes also hold a socket, for what is rare: descriptors, control
-// payloads, goodbyes, and the news of a death. One packet is one frame: a byte for its
-// kind, then fields of fixed size, little-endian, then bytes up to the end.
+// payloads, goodbyes, and the news of a death. One packet is one frame: its fields, little-endian, all of
+// them in all packets, and then bytes up to the end.
 
 type frameKind uint8
 
@@ -26,141 +27,83 @@ const (
 	frameEnd
 )
 
-func (k frameKind) carriesDescriptor() bool {
-	return k == frameHello || k == frameHave || k == frameOffer
-}
-
 const tokenBytes = 16
 
-// frame is a parsed packet. Which fields count depends on the kind.
-type frame struct {
-	kind    frameKind
-	payload []byte // control; text of none and refuse; aliases the packet
-	id      uint64
-	size    int64
-	color   int
-	comm    uint32
-	members uint64 // hash of the ranks of a Space
-	stage   int64
-	hello   hello
+// fields are what a frame says by number. Which count depends on the kind.
+type fields struct {
+	Magic   uint64
+	Kind    frameKind
+	ID      uint64 // of a segment
+	Size    int64
+	Color   int32
+	Comm    uint32
+	Members uint64 // hash of the ranks of a Space
+	Stage   int64
+	Hello   hello
 }
 
 type hello struct {
-	rank, world uint32
-	locals      uint32
-	probeAddr   uint64
-	probe       uint64
+	Rank, World uint32
+	Locals      uint32
+	ProbeAddr   uint64
+	Probe       uint64
 }
 
-// helloMagic also tells versions apart.
-const helloMagic = 0x32306d68734f4843
-
-// maxPacket holds every frame.
-const maxPacket = fabric.MaxControl + 64
-
-type encoder []byte
-
-func encode(k frameKind) encoder         { return encoder{byte(k)} }
-func (e encoder) u32(v uint32) encoder   { return binary.LittleEndian.AppendUint32(e, v) }
-func (e encoder) u64(v uint64) encoder   { return binary.LittleEndian.AppendUint64(e, v) }
-func (e encoder) bytes(b []byte) encoder { return append(e, b...) }
-
-func encodeHello(h hello, size, color int) []byte {
-	return encode(frameHello).u64(helloMagic).u32(h.rank).u32(h.world).u32(h.locals).
-		u64(h.probeAddr).u64(h.probe).u64(uint64(size)).u32(uint32(color))
+// frame is a packet.
+type frame struct {
+	fields
+	payload []byte // control; text of none and refuse; of a parsed frame it aliases the packet
 }
 
-func encodeControl(payload []byte) []byte { return encode(frameControl).bytes(payload) }
-func encodeWant(id uint64) []byte         { return encode(frameWant).u64(id) }
-func encodeEnded(id uint64) []byte        { return encode(frameEnded).u64(id) }
-func encodeGoodbye() []byte               { return encode(frameGoodbye) }
+// magic also tells versions apart.
+const magic = 0x33306d68734f4843
 
-func encodeHave(id uint64, size, color int) []byte {
-	return encode(frameHave).u64(id).u64(uint64(size)).u32(uint32(color))
-}
+// maxPacket holds every frame, and maxText what is said of a failure.
+const (
+	maxPacket = fabric.MaxControl + 128
+	maxText   = 1024
+)
 
-func encodeOffer(comm uint32, members uint64, stage, size, color int) []byte {
-	return encode(frameOffer).u32(comm).u64(members).u64(uint64(stage)).u64(uint64(size)).u32(uint32(color))
-}
-
-func encodeNone(id uint64, why string) []byte {
-	return encode(frameNone).u64(id).bytes([]byte(why[:min(len(why), 1024)]))
-}
-
-func encodeRefuse(comm uint32, why string) []byte {
-	return encode(frameRefuse).u32(comm).bytes([]byte(why[:min(len(why), 1024)]))
-}
-
-// decoder reads fields; what is missing reads as zero and leaves short set.
-type decoder struct {
-	b     []byte
-	short bool
-}
-
-func (d *decoder) take(n int) []byte {
-	if len(d.b) < n {
-		d.short = true
-		return make([]byte, n)
+// encode returns a frame as a packet.
+func (f fields) encode(payload []byte) []byte {
+	f.Magic = magic
+	b, err := binary.Append(make([]byte, 0, 128+len(payload)), binary.LittleEndian, f)
+	if err != nil {
+		panic(err) // they are of fixed size
 	}
-	b := d.b[:n]
-	d.b = d.b[n:]
-	return b
+	return append(b, payload...)
 }
 
-func (d *decoder) u32() uint32 { return binary.LittleEndian.Uint32(d.take(4)) }
-func (d *decoder) u64() uint64 { return binary.LittleEndian.Uint64(d.take(8)) }
+// text is the payload of a frame about a failure.
+func text(why string) []byte { return []byte(why[:min(len(why), maxText)]) }
 
 // decodeFrame parses a packet that came with the given number of descriptors.
-func decodeFrame(b []byte, descriptors int) (frame, error) {
-	if len(b) == 0 {
-		return frame{}, fmt.Errorf("an empty packet")
+func decodeFrame(b []byte, descriptors int) (f frame, err error) {
+	n, err := binary.Decode(b, binary.LittleEndian, &f.fields)
+	if err != nil {
+		return f, fmt.Errorf("a packet of %d bytes", len(b))
 	}
-	f := frame{kind: frameKind(b[0])}
-	if f.kind == 0 || f.kind >= frameEnd {
-		return f, fmt.Errorf("a packet of kind %d", b[0])
-	}
-	want := 0
-	if f.kind.carriesDescriptor() {
+	f.payload = b[n:]
+	allowed, want := 0, 0
+	switch f.Kind {
+	case frameControl:
+		allowed = fabric.MaxControl
+	case frameNone, frameRefuse:
+		allowed = maxText
+	case frameHello, frameHave, frameOffer:
 		want = 1
 	}
-	if descriptors != want {
-		return f, fmt.Errorf("a packet of kind %d with %d descriptors", b[0], descriptors)
+	switch {
+	case f.Magic != magic:
+		return f, errors.New("a packet of another protocol or version")
+	case f.Kind == 0 || f.Kind >= frameEnd:
+		return f, fmt.Errorf("a packet of kind %d", f.Kind)
+	case descriptors != want:
+		return f, fmt.Errorf("a packet of kind %d with %d descriptors", f.Kind, descriptors)
+	case len(f.payload) > allowed:
+		return f, fmt.Errorf("a packet of kind %d with %d bytes", f.Kind, len(b))
+	case f.Size < 0 || f.Size > maxMessage || f.Stage < 0 || f.Stage > maxMessage || want == 1 && f.Size == 0:
+		return f, fmt.Errorf("a segment of %d bytes", f.Size)
 	}
-	d := decoder{b: b[1:]}
-	var magic, size, stage uint64
-	switch f.kind {
-	case frameHello:
-		magic = d.u64()
-		f.hello.rank, f.hello.world, f.hello.locals = d.u32(), d.u32(), d.u32()
-		f.hello.probeAddr, f.hello.probe = d.u64(), d.u64()
-		size, f.color = d.u64(), int(d.u32())
-	case frameControl:
-		f.payload, d.b = d.b, nil
-		if len(f.payload) > fabric.MaxControl {
-			return f, fmt.Errorf("a control payload of %d bytes", len(f.payload))
-		}
-	case frameWant, frameEnded:
-		f.id = d.u64()
-	case frameNone:
-		f.id = d.u64()
-		f.payload, d.b = d.b, nil
-	case frameHave:
-		f.id, size, f.color = d.u64(), d.u64(), int(d.u32())
-	case frameOffer:
-		f.comm, f.members, stage, size, f.color = d.u32(), d.u64(), d.u64(), d.u64(), int(d.u32())
-	case frameRefuse:
-		f.comm = d.u32()
-		f.payload, d.b = d.b, nil
-	}
-	if d.short || len(d.b) > 0 {
-		return f, fmt.Errorf("a packet of kind %d with %d bytes", b[0], len(b))
-	}
-	if f.kind == frameHello && magic != helloMagic {
-		return f, fmt.Errorf("a greeting of another protocol or version")
-	}
-	if size > maxMessage || stage > maxMessage || (want == 1 && size == 0) {
-		return f, fmt.Errorf("a segment of %d bytes", size)
-	}
-	f.size, f.stage = int64(size), int64(stage)
 	return f, nil
 }

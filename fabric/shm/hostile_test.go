@@ -101,7 +101,8 @@ func TestPlaceOutsideSegment(t *testing.T) {
 // Packets that make no sense lose the peer.
 func TestNonsensePackets(t *testing.T) {
 	checkLeaks(t)
-	for _, packet := range [][]byte{{0}, {99}, {byte(frameWant), 1}, encodeHave(1, 4096, 0), encodeHello(hello{}, 1, 1), make([]byte, maxPacket+1)} {
+	for _, packet := range [][]byte{{0}, {99}, {byte(frameWant), 1}, fields{Kind: frameHave, ID: 1, Size: 4096}.encode(nil), fields{Kind: frameHello, Size: 1, Color: 1}.encode(nil),
+		fields{Kind: frameWant}.encode([]byte{1}), make([]byte, maxPacket+1)} {
 		ranks := openWorld(t, 2, nil)
 		ranks[0].peers[1].link.send(packet, -1)
 		w := newWaiter()
@@ -147,44 +148,21 @@ func FuzzEntry(f *testing.F) {
 
 // A packet that decodes says what it would say if it were encoded again.
 func FuzzFrame(f *testing.F) {
-	f.Add(encodeHello(hello{rank: 1, world: 2, locals: 2, probe: 7}, 4096, 3), 1)
-	f.Add(encodeControl([]byte("payload")), 0)
-	f.Add(encodeWant(5), 0)
-	f.Add(encodeNone(5, ""), 0)
-	f.Add(encodeEnded(5), 0)
-	f.Add(encodeHave(5, 4096, 7), 1)
-	f.Add(encodeOffer(1, 2, 3, 4, 5), 1)
-	f.Add(encodeRefuse(1, "no memory"), 0)
-	f.Add(encodeGoodbye(), 0)
+	f.Add(fields{Kind: frameHello, Hello: hello{Rank: 1, World: 2, Locals: 2, Probe: 7}, Size: 4096, Color: 3}.encode(nil), 1)
+	f.Add(fields{Kind: frameControl}.encode([]byte("payload")), 0)
+	f.Add(fields{Kind: frameWant, ID: 5}.encode(nil), 0)
+	f.Add(fields{Kind: frameNone, ID: 5}.encode(nil), 0)
+	f.Add(fields{Kind: frameEnded, ID: 5}.encode(nil), 0)
+	f.Add(fields{Kind: frameHave, ID: 5, Size: 4096, Color: 7}.encode(nil), 1)
+	f.Add(fields{Kind: frameOffer, Comm: 1, Members: 2, Stage: 3, Size: 4, Color: 5}.encode(nil), 1)
+	f.Add(fields{Kind: frameRefuse, Comm: 1}.encode(text("no memory")), 0)
+	f.Add(fields{Kind: frameGoodbye}.encode(nil), 0)
 	f.Fuzz(func(t *testing.T, b []byte, n int) {
 		fr, err := decodeFrame(b, n)
 		if err != nil {
 			return
 		}
-		var again []byte
-		switch fr.kind {
-		case frameHello:
-			again = encodeHello(fr.hello, int(fr.size), fr.color)
-		case frameControl:
-			again = encodeControl(fr.payload)
-		case frameWant:
-			again = encodeWant(fr.id)
-		case frameNone:
-			again = encodeNone(fr.id, string(fr.payload))
-		case frameEnded:
-			again = encodeEnded(fr.id)
-		case frameHave:
-			again = encodeHave(fr.id, int(fr.size), fr.color)
-		case frameOffer:
-			again = encodeOffer(fr.comm, fr.members, int(fr.stage), int(fr.size), fr.color)
-		case frameRefuse:
-			if len(fr.payload) > 1024 {
-				return
-			}
-			again = encodeRefuse(fr.comm, string(fr.payload))
-		case frameGoodbye:
-			again = encodeGoodbye()
-		}
+		again := fr.encode(fr.payload)
 		if string(again) != string(b) {
 			t.Fatalf("%x decodes like %x", b, again)
 		}

@@ -249,7 +249,7 @@ func (f *Fabric) dial(ctx context.Context, e *endpoint, rank int, k card) (*peer
 		if err := f.greet(conn); err != nil {
 			return nil, err
 		}
-		return f.meet(conn, pid, func(h hello) bool { return int(h.rank) == rank })
+		return f.meet(conn, pid, func(h hello) bool { return int(h.Rank) == rank })
 	}()
 	if err != nil {
 		conn.Close()
@@ -272,7 +272,7 @@ func (f *Fabric) welcome(ctx context.Context, e *endpoint, conn *net.UnixConn) (
 		return nil, err
 	}
 	p, err := f.meet(conn, pid, func(h hello) bool {
-		return int(h.rank) > f.rank && slices.Contains(f.locals, int(h.rank))
+		return int(h.Rank) > f.rank && slices.Contains(f.locals, int(h.Rank))
 	})
 	if err != nil {
 		return nil, err
@@ -298,10 +298,11 @@ func bound(ctx context.Context, conn *net.UnixConn, d time.Duration) (release fu
 // greet tells the peer, which has proved that it belongs to the job, who this is, and gives it the inbox.
 func (f *Fabric) greet(conn *net.UnixConn) error {
 	h := hello{
-		rank: uint32(f.rank), world: uint32(f.size), locals: uint32(len(f.locals)),
-		probeAddr: uint64(uintptr(unsafe.Pointer(&f.page.probe))), probe: f.page.probe,
+		Rank: uint32(f.rank), World: uint32(f.size), Locals: uint32(len(f.locals)),
+		ProbeAddr: uint64(uintptr(unsafe.Pointer(&f.page.probe))), Probe: f.page.probe,
 	}
-	return writePacket(conn, encodeHello(h, f.inbox.Size(), f.inbox.Color()), f.inbox.FD())
+	say := fields{Kind: frameHello, Hello: h, Size: int64(f.inbox.Size()), Color: int32(f.inbox.Color())}
+	return writePacket(conn, say.encode(nil), f.inbox.FD())
 }
 
 // meet reads the peer's greeting, checks who it is, and maps its inbox.
@@ -311,21 +312,21 @@ func (f *Fabric) meet(conn *net.UnixConn, pid int, expected func(hello) bool) (*
 		return nil, err
 	}
 	defer closeFD(fd)
-	h := fr.hello
-	if fr.kind != frameHello {
+	h := fr.Hello
+	if fr.Kind != frameHello {
 		return nil, errors.New("it is not a rank of this job")
 	}
-	if !expected(h) || int(h.world) != f.size || int(h.locals) != len(f.locals) {
-		return nil, fmt.Errorf("it calls itself rank %d of %d, with %d ranks on this host", h.rank, h.world, h.locals)
+	if !expected(h) || int(h.World) != f.size || int(h.Locals) != len(f.locals) {
+		return nil, fmt.Errorf("it calls itself rank %d of %d, with %d ranks on this host", h.Rank, h.World, h.Locals)
 	}
-	if fr.size != int64(f.inbox.Size()) {
-		return nil, fmt.Errorf("its inbox has %d bytes, this one %d", fr.size, f.inbox.Size())
+	if fr.Size != int64(f.inbox.Size()) {
+		return nil, fmt.Errorf("its inbox has %d bytes, this one %d", fr.Size, f.inbox.Size())
 	}
-	m, err := hostmem.Map(fd, fr.size, fr.color)
+	m, err := hostmem.Map(fd, fr.Size, int(fr.Color))
 	if err != nil {
 		return nil, err
 	}
-	return f.newPeer(conn, int(h.rank), pid, m, h), nil
+	return f.newPeer(conn, int(h.Rank), pid, m, h), nil
 }
 
 // sameUser returns the process at the other end, which must belong to the same user.
@@ -352,5 +353,5 @@ func (f *Fabric) newPeer(conn *net.UnixConn, rank, pid int, inbox *hostmem.Mappi
 // mayRead finds out whether the kernel lets this process read the peer's memory.
 func (f *Fabric) mayRead(pid int, h hello) bool {
 	var word uint64
-	return new(across).read(pid, unsafe.Pointer(&word), h.probeAddr, 8) == nil && word == h.probe
+	return new(across).read(pid, unsafe.Pointer(&word), h.ProbeAddr, 8) == nil && word == h.Probe
 }

@@ -237,7 +237,7 @@ func (f *Fabric) read(p *peer) {
 		if err == errStarved {
 			err = nil // whoever needs the descriptor finds that it isn't there
 		}
-		if err == nil && fr.kind == frameGoodbye {
+		if err == nil && fr.Kind == frameGoodbye {
 			f.left(p)
 			return
 		}
@@ -263,32 +263,32 @@ func (f *Fabric) read(p *peer) {
 
 // serve handles one packet. The descriptor is still the caller's unless it was kept.
 func (f *Fabric) serve(p *peer, fr *frame, fd int) (kept bool) {
-	switch fr.kind {
+	switch fr.Kind {
 	case frameControl:
 		f.Match.Control(p.rank, slices.Clone(fr.payload))
 	case frameWant:
-		p.give(fr.id)
+		p.give(fr.ID)
 	case frameHave:
 		var err error
 		if fd < 0 {
 			err = errStarved
 		}
-		p.maps.answer(fr.id, fd, fr.size, fr.color, err)
+		p.maps.answer(fr.ID, fd, fr.Size, int(fr.Color), err)
 		f.kick()
 	case frameNone:
 		err := errors.New("its owner has no such segment")
 		if len(fr.payload) > 0 {
 			err = &fabric.UnableError{Peer: p.rank, Reason: string(fr.payload)}
 		}
-		p.maps.answer(fr.id, -1, 0, 0, err)
+		p.maps.answer(fr.ID, -1, 0, 0, err)
 		f.kick()
 	case frameEnded:
-		p.maps.retire(fr.id)
+		p.maps.retire(fr.ID)
 	case frameOffer, frameRefuse:
 		f.offers.put(p.rank, fr, fd)
 		return true
 	default:
-		p.distrust(fmt.Errorf("it sent a packet of kind %d out of order", fr.kind))
+		p.distrust(fmt.Errorf("it sent a packet of kind %d out of order", fr.Kind))
 	}
 	return false
 }

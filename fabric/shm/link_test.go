@@ -62,7 +62,7 @@ func TestSentLater(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := l.send(encodeOffer(uint32(i), 0, 0, 1, 0), fd); err != nil {
+		if err := l.send(fields{Kind: frameOffer, Comm: uint32(i), Size: 1}.encode(nil), fd); err != nil {
 			t.Fatal(err)
 		}
 		if fd >= 0 {
@@ -86,7 +86,7 @@ func TestSentLater(t *testing.T) {
 		for _, fd := range fds {
 			unix.Close(fd)
 		}
-		want := encodeOffer(uint32(i), 0, 0, 1, 0)
+		want := fields{Kind: frameOffer, Comm: uint32(i), Size: 1}.encode(nil)
 		if string(buf[:n]) != string(want) {
 			t.Fatalf("packet %d is %x, not %x", i, buf[:n], want)
 		}

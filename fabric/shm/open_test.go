@@ -103,8 +103,8 @@ func TestStrangers(t *testing.T) {
 				var offer card
 				json.Unmarshal(all[0], &first)
 				json.Unmarshal(first.Card, &offer)
-				greetings := [][]byte{nil, {0}, encodeControl([]byte("hello")), encodeGoodbye(), make([]byte, 100),
-					encodeHello(hello{rank: 1, world: 2, locals: 2}, 4096, 0)}
+				greetings := [][]byte{nil, {0}, fields{Kind: frameControl}.encode([]byte("hello")), fields{Kind: frameGoodbye}.encode(nil), make([]byte, 100),
+					fields{Kind: frameHello, Hello: hello{Rank: 1, World: 2, Locals: 2}, Size: 4096}.encode(nil)}
 				for range 100 {
 					greetings = append(greetings, greetings[:6]...)
 				}

@@ -100,7 +100,7 @@ func (s *segments) ask(p *peer, id uint64) *question {
 	}
 	q.err = s.closed
 	if q.err == nil {
-		q.err = p.link.send(encodeWant(id), -1)
+		q.err = p.link.send(fields{Kind: frameWant, ID: id}.encode(nil), -1)
 	}
 	if q.err != nil {
 		close(q.done)
@@ -264,16 +264,18 @@ func (p *peer) give(id uint64) {
 	p.shared.mu.Lock()
 	defer p.shared.mu.Unlock() // so that the news of its end can't overtake it
 	if !p.f.opts.maps() {
-		p.link.send(encodeNone(id, ""), -1)
+		p.link.send(fields{Kind: frameNone, ID: id}.encode(nil), -1)
 		return
 	}
-	err := hostmem.Share(id, func(fd, size, color int) error { return p.link.send(encodeHave(id, size, color), fd) })
+	err := hostmem.Share(id, func(fd, size, color int) error {
+		return p.link.send(fields{Kind: frameHave, ID: id, Size: int64(size), Color: int32(color)}.encode(nil), fd)
+	})
 	if fabric.Exhausted(err) {
-		p.link.send(encodeNone(id, err.Error()), -1)
+		p.link.send(fields{Kind: frameNone, ID: id}.encode(text(err.Error())), -1)
 		return
 	}
 	if err != nil {
-		p.link.send(encodeNone(id, ""), -1)
+		p.link.send(fields{Kind: frameNone, ID: id}.encode(nil), -1)
 		return
 	}
 	if p.shared.ids == nil {
@@ -288,6 +290,6 @@ func (p *peer) closedSegment(id uint64) {
 	defer p.shared.mu.Unlock()
 	if p.shared.ids[id] {
 		delete(p.shared.ids, id)
-		p.link.send(encodeEnded(id), -1)
+		p.link.send(fields{Kind: frameEnded, ID: id}.encode(nil), -1)
 	}
 }

@@ -40,7 +40,7 @@ const maxOffers = 1024
 // put keeps an offer, with its descriptor.
 func (o *offers) put(from int, fr *frame, fd int) {
 	of := offer{frame: *fr, fd: fd}
-	if fr.kind == frameRefuse {
+	if fr.Kind == frameRefuse {
 		of.err = &fabric.UnableError{Peer: from, Reason: string(fr.payload)}
 	} else if fd < 0 {
 		of.err = errStarved
@@ -48,7 +48,7 @@ func (o *offers) put(from int, fr *frame, fd int) {
 	of.payload = nil
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	k := offerKey{fr.comm, from}
+	k := offerKey{fr.Comm, from}
 	if o.closed || len(o.waiting[k]) >= maxOffers {
 		closeFD(of.fd)
 		return
@@ -247,11 +247,12 @@ func (s *opening) offer() error {
 		}
 		p := f.peers[r]
 		if err != nil {
-			p.link.send(encodeRefuse(s.comm, err.Error()), -1)
+			p.link.send(fields{Kind: frameRefuse, Comm: s.comm}.encode(text(err.Error())), -1)
 			continue
 		}
 		e := hostmem.Share(seg.ID(), func(fd, size, color int) error {
-			return p.link.send(encodeOffer(s.comm, hash64.Ints(s.members), s.stage, size, color), fd)
+			mine := fields{Kind: frameOffer, Comm: s.comm, Members: hash64.Ints(s.members), Stage: int64(s.stage), Size: int64(size), Color: int32(color)}
+			return p.link.send(mine.encode(nil), fd)
 		})
 		if e != nil {
 			return fmt.Errorf("shm: offer memory to rank %d: %w", r, e)
@@ -266,13 +267,13 @@ func (s *opening) accept(ctx context.Context, rank int) (*hostmem.Mapping, error
 		return nil, err
 	}
 	defer closeFD(of.fd)
-	if of.members != hash64.Ints(s.members) || of.stage != int64(s.stage) {
-		return nil, fmt.Errorf("it opens the space with other members, or with a stage of %d bytes instead of %d", of.stage, s.stage)
+	if of.Members != hash64.Ints(s.members) || of.Stage != int64(s.stage) {
+		return nil, fmt.Errorf("it opens the space with other members, or with a stage of %d bytes instead of %d", of.Stage, s.stage)
 	}
-	if of.size < int64(fabric.ControlBytes+s.stage) {
-		return nil, fmt.Errorf("it offers only %d bytes", of.size)
+	if of.Size < int64(fabric.ControlBytes+s.stage) {
+		return nil, fmt.Errorf("it offers only %d bytes", of.Size)
 	}
-	m, err := hostmem.Map(of.fd, of.size, of.color)
+	m, err := hostmem.Map(of.fd, of.Size, int(of.Color))
 	if err != nil {
 		return nil, err
 	}

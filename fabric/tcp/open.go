@@ -38,7 +38,8 @@ type endpoint struct {
 // listenAt makes the fabric of a rank, which takes calls but knows nobody.
 func listenAt(_ context.Context, c fabric.Config) (transport.Endpoint, error) {
 	f := newFabric(c)
-	e := &endpoint{f: f, mine: card{Version: version, Host: c.HostID, Token: make([]byte, tokenBytes), TLS: c.Security.TLS != nil}}
+	e := &endpoint{f: f}
+	e.mine = card{Version: version, Host: c.HostID, Token: make([]byte, tokenBytes), TLS: c.Security.TLS != nil}
 	rand.Read(e.mine.Token)
 	err := f.o.table().Set("tcp", c.Options)
 	if err == nil && c.Size > 1 {
@@ -93,11 +94,13 @@ func (e *endpoint) Join(_ context.Context, cards [][]byte, m *transport.Matcher)
 		case err != nil:
 			return nil, fmt.Errorf("tcp: the card of rank %d: %w", r, err)
 		case k.Version != version || len(k.Token) != tokenBytes:
-			return nil, fmt.Errorf("tcp: rank %d speaks protocol version %d; rank %d speaks %d", r, k.Version, f.rank, version)
+			return nil, fmt.Errorf("tcp: rank %d speaks protocol version %d; rank %d speaks %d",
+				r, k.Version, f.rank, version)
 		case k.TLS != e.mine.TLS:
 			return nil, fmt.Errorf("tcp: TLS is on at one of the ranks %d and %d, and off at the other", r, f.rank)
 		case k.Connections != e.mine.Connections:
-			return nil, fmt.Errorf("tcp: option connections is %d at rank %d and %d at rank %d", k.Connections, r, e.mine.Connections, f.rank)
+			return nil, fmt.Errorf("tcp: option connections is %d at rank %d and %d at rank %d",
+				k.Connections, r, e.mine.Connections, f.rank)
 		case k.Window < 0 || len(k.Addrs) == 0 && f.size > 1:
 			return nil, fmt.Errorf("tcp: the card of rank %d has window %d and %d addresses", r, k.Window, len(k.Addrs))
 		}
@@ -110,7 +113,8 @@ func (e *endpoint) Join(_ context.Context, cards [][]byte, m *transport.Matcher)
 
 // join makes the peers from what they told.
 func (f *Fabric) join(cards []*card) {
-	f.key = f.security.Secret.Derive("tcp link", cards[slices.IndexFunc(cards, func(k *card) bool { return k != nil })].Token)
+	lowest := slices.IndexFunc(cards, func(k *card) bool { return k != nil })
+	f.key = f.security.Secret.Derive("tcp link", cards[lowest].Token)
 	sameHost, onHost, own := true, 0, cards[f.rank].Host
 	for r, k := range cards {
 		if f.near[r] = k != nil && k.Host == own; f.near[r] {
@@ -167,7 +171,8 @@ func (f *Fabric) equip() error {
 	return nil
 }
 
-// staff decides how connections are looked after, and so how many keepers stay: one, or with cores to spare one for each data connection.
+// staff decides how connections are looked after, and so how many keepers stay: one, or with cores to spare one for
+// each data connection.
 func (f *Fabric) staff(onHost int) {
 	f.patient = onHost <= f.cores
 	f.spares = 2*onHost <= runtime.NumCPU()

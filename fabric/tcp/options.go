@@ -12,9 +12,9 @@ import (
 
 // options are the fabric's settings. All ranks must agree on connections.
 type options struct {
-	ifaces      []string      // "interface": names of network interfaces or their networks, the first that is there is used
+	ifaces      []string      // "interface": names of network interfaces, or their networks; the first that is there
 	addr        netip.Addr    // "addr": IP address to bind and publish
-	advertise   []netip.Addr  // "advertise": IP addresses to publish in place of the bound one, behind a translation of addresses
+	advertise   []netip.Addr  // "advertise": IP addresses to publish in place of the bound one
 	portLow     int           // "ports": "low-high", where to listen; any free port by default
 	portHigh    int           //
 	connections int           // "connections": for the bytes of large messages, per pair
@@ -65,7 +65,8 @@ func (o *options) table() fabric.Options {
 		"window":      fabric.Number(&o.window, 0, 1<<30),
 		"buffer":      fabric.Number(&o.buffer, 0, 1<<30),
 		"heartbeat": func(v string) (err error) {
-			if o.heartbeat, err = time.ParseDuration(v); err == nil && o.heartbeat != 0 && o.heartbeat < time.Millisecond {
+			o.heartbeat, err = time.ParseDuration(v)
+			if err == nil && o.heartbeat != 0 && o.heartbeat < time.Millisecond {
 				err = errors.New("want 0 or at least 1ms")
 			}
 			return err

@@ -248,11 +248,11 @@ func (f *Fabric) Control(peer int, payload []byte) error {
 // Close implements fabric.Fabric. It waits until the peers have read what was
 // sent to them, for as long as ctx allows and closeGrace at most.
 func (f *Fabric) Close(ctx context.Context) error {
-	f.once.Do(func() { f.shut(ctx) })
+	f.once.Do(func() { f.leave(ctx) })
 	return nil
 }
 
-func (f *Fabric) shut(ctx context.Context) {
+func (f *Fabric) leave(ctx context.Context) {
 	f.Shut()
 	ctx, cancel := context.WithTimeout(ctx, closeGrace)
 	defer cancel()
@@ -282,6 +282,11 @@ func (f *Fabric) shut(ctx context.Context) {
 		}
 		<-ended
 	}
+	f.free()
+}
+
+// free gives back what no connection uses any more.
+func (f *Fabric) free() {
 	f.tunnels.close()
 	f.closeKeepers()
 	f.spare.Close()
@@ -325,8 +330,6 @@ func (f *Fabric) Kill() {
 		f.Drop()
 		f.others.Wait()
 		f.links.Wait()
-		f.tunnels.close()
-		f.closeKeepers()
-		f.spare.Close()
+		f.free()
 	})
 }

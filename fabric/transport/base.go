@@ -11,7 +11,8 @@ import (
 	"github.com/chorus-comms/chorus/fabric"
 )
 
-// Base is the part of a fabric that is the same in all of them. A fabric embeds it, and adds Send, Wait, Cancel, Control and Close.
+// Base is the part of a fabric that is the same in all of them. A fabric embeds it, and adds Send, Wait, Cancel,
+// Control and Close.
 type Base struct {
 	Name  string   // of the fabric, for errors
 	Match *Matcher // which another fabric of this rank may share
@@ -104,8 +105,8 @@ func (b *Base) Addressed(peer int, payload []byte) error {
 	return nil
 }
 
-// Hand gives this rank's Handler a control payload of a rank of this process, itself perhaps, in order: on a goroutine that lives while there
-// are any, for a handler may itself send some.
+// Hand gives this rank's Handler a control payload of a rank of this process, itself perhaps, in order: on a goroutine
+// that lives while there are any, for a handler may itself send some.
 func (b *Base) Hand(from int, payload []byte) {
 	x := &b.mail
 	x.mu.Lock()
@@ -141,8 +142,8 @@ func (b *Base) deliver() {
 	x.busy = false
 }
 
-// AwaitDone waits until a message is done that is being copied, or about to be completed: at most limit, unless that is 0. It reports
-// whether it is. The message's own Waiter can't do it, for it has given up.
+// AwaitDone waits until a message is done that is being copied, or about to be completed: at most limit, unless that is
+// 0. It reports whether it is. The message's own Waiter can't do it, for it has given up.
 func AwaitDone(m *fabric.Msg, limit time.Duration) bool {
 	var start time.Time
 	for i := 0; !m.Done(); i++ {

@@ -15,9 +15,9 @@ import (
 type Endpoint interface {
 	// Card is what another rank must know in order to reach this one.
 	Card() []byte
-	// Join links this rank with those whose cards it gets, by rank, its own among them; those that have none are reached by another
-	// fabric, which has the same Matcher. Then a message from any source, for which that other fabric waits, may be completed by
-	// this one, and the other way round.
+	// Join links this rank with those whose cards it gets, by rank, its own among them; those that have none are
+	// reached by another fabric, which has the same Matcher. Then a message from any source, for which that other
+	// fabric waits, may be completed by this one, and the other way round.
 	Join(ctx context.Context, cards [][]byte, m *Matcher) (fabric.Fabric, error)
 	// Close gives back what Join has not taken over. It's called once Join has returned, or was not called.
 	Close() error
@@ -28,7 +28,8 @@ type Listen func(ctx context.Context, c fabric.Config) (Endpoint, error)
 
 var endpoints sync.Map // Listen, by the fabric's name
 
-// Register makes a fabric available under a name, in one piece and as a part of others, such as hybrid. options returns its settings.
+// Register makes a fabric available under a name, in one piece and as a part of others, such as hybrid. options returns
+// its settings.
 func Register(name string, listen Listen, options func() fabric.Options) {
 	endpoints.Store(name, listen)
 	fabric.Register(name, fabric.Driver{Options: options, Open: func(ctx context.Context, c fabric.Config) (fabric.Fabric, error) {
@@ -36,7 +37,8 @@ func Register(name string, listen Listen, options func() fabric.Options) {
 	}})
 }
 
-// Part returns how an endpoint of a registered fabric is made, which can then be joined with those of another one, and its settings.
+// Part returns how an endpoint of a registered fabric is made, which can then be joined with those of another one, and
+// its settings.
 func Part(name string) (Listen, fabric.Options, error) {
 	d, err := fabric.Lookup(name)
 	if err != nil {
@@ -59,7 +61,8 @@ type message struct {
 	Card    []byte `json:",omitempty"`
 }
 
-// Open makes an endpoint, exchanges cards with the other ranks, and joins them. If one of them has failed by then, all do.
+// Open makes an endpoint, exchanges cards with the other ranks, and joins them. If one of them has failed by then, all
+// do.
 func Open(ctx context.Context, name string, c fabric.Config, listen Listen, m *Matcher) (fabric.Fabric, error) {
 	c.Timeout = cmp.Or(c.Timeout, fabric.DefaultTimeout)
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)

@@ -6,7 +6,8 @@ import (
 	"github.com/chorus-comms/chorus/fabric"
 )
 
-// Arrival is the news of a message that a peer has sent. It's a part of whatever the fabric keeps of the message, which is its Via.
+// Arrival is the news of a message that a peer has sent. It's a part of whatever the fabric keeps of the message, which
+// is its Via.
 type Arrival struct {
 	From int
 	Key  fabric.Key
@@ -144,8 +145,8 @@ func (x *Matcher) Arrive(a *Arrival) {
 }
 
 // Return takes back the news of a message whose receive, m, was withdrawn while the payload was fetched, and isn't
-// complete yet. a may be another Arrival than the one that m matched; From, Key, Desc and Len must be the same. The next receive that
-// matches gets it, before all messages that came later.
+// complete yet. a may be another Arrival than the one that m matched; From, Key, Desc and Len must be the same. The
+// next receive that matches gets it, before all messages that came later.
 func (x *Matcher) Return(a *Arrival, m *fabric.Msg) {
 	x.mu.Lock()
 	a.order = m.Order

@@ -2,7 +2,8 @@ package transport
 
 import "slices"
 
-// Queue is a queue that allocates nothing once it has been as long before. The zero Queue is empty. It has no lock of its own.
+// Queue is a queue that allocates nothing once it has been as long before. The zero Queue is empty. It has no lock of
+// its own.
 type Queue[T comparable] struct {
 	list []T
 	head int // where the first one is

@@ -5,9 +5,9 @@
 //
 //	c, err := comm.New(ctx, comm.WithFabric("unix"))
 //
-// It has what a fabric must have, and nothing else: Send, Recv, Wait, Cancel and Close. The backend sends its control payloads as
-// messages. Package transport pairs messages, and exchanges the names of the sockets; so this fabric can also be the near half of
-// "auto", by the hint "fabric.near".
+// It has what a fabric must have, and nothing else: Send, Recv, Wait, Cancel and Close. The backend sends its control
+// payloads as messages. Package transport pairs messages, and exchanges the names of the sockets; so this fabric can
+// also be the near half of "auto", by the hint "fabric.near".
 //
 // Every two ranks have a connection, and every rank one to itself. A goroutine
 // writes what was posted, another reads whatever comes and keeps it until it's

@@ -269,7 +269,8 @@ func (l *link) read() {
 				return
 			}
 			p.From, p.Len = l.peer, int(n)
-			p.Key = fabric.Key{Comm: binary.LittleEndian.Uint32(header[4:]), Lane: fabric.Lane(header[1]), Tag: binary.LittleEndian.Uint64(header[8:])}
+			p.Key = fabric.Key{Lane: fabric.Lane(header[1]),
+				Comm: binary.LittleEndian.Uint32(header[4:]), Tag: binary.LittleEndian.Uint64(header[8:])}
 			copy(p.Desc[:], header[32:])
 			p.number = binary.LittleEndian.Uint64(header[24:])
 			f.Match.Arrive(&p.Arrival)

@@ -46,7 +46,8 @@ func (e *endpoint) Card() []byte { return []byte(e.ln.Addr().String()) }
 // Close implements transport.Endpoint.
 func (e *endpoint) Close() error { return e.ln.Close() }
 
-// Join implements transport.Endpoint: it connects this rank with every other one that has a card, and with itself. The higher rank dials.
+// Join implements transport.Endpoint: it connects this rank with every other one that has a card, and with itself. The
+// higher rank dials.
 func (e *endpoint) Join(ctx context.Context, cards [][]byte, m *transport.Matcher) (fabric.Fabric, error) {
 	accepted, dialed := make([]net.Conn, len(cards)), make([]net.Conn, len(cards))
 	var acceptErr, dialErr error

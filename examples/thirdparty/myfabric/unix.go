@@ -26,7 +26,8 @@ type Fabric struct {
 func start(f *Fabric, accepted, dialed []net.Conn) *Fabric {
 	f.links = make([]*link, len(dialed))
 	for p := range f.links {
-		l := &link{f: f, peer: p, out: dialed[p], in: accepted[p], sent: map[uint64]*fabric.Msg{}, readDone: make(chan struct{}), writeDone: make(chan struct{})}
+		l := &link{f: f, peer: p, out: dialed[p], in: accepted[p], sent: map[uint64]*fabric.Msg{},
+			readDone: make(chan struct{}), writeDone: make(chan struct{})}
 		if l.out == nil {
 			l.out = l.in
 		}
