@@ -35,7 +35,7 @@ type Fabric struct {
 	across   across // engine lock
 
 	arrivals arrivalPool
-	offers   offers
+	offers   *offers
 
 	closing sync.Once
 	stop    chan struct{}

@@ -111,7 +111,7 @@ func (e *endpoint) Join(ctx context.Context, cards [][]byte, m *transport.Matche
 	f := &Fabric{
 		Base: transport.NewBase(Name, c.Rank, c.Size, m, wholeMax), rank: c.Rank, size: c.Size, local: slices.Index(locals, c.Rank), locals: locals,
 		opts: e.opts, policy: e.opts.policy(len(locals), c.HostCores()), shape: shapeOf(len(locals)), timeout: c.Timeout,
-		peers: make([]*peer, c.Size), stop: make(chan struct{}),
+		peers: make([]*peer, c.Size), offers: newOffers(), stop: make(chan struct{}),
 	}
 	hostmem.SetColor(f.local)
 	if f.inbox, err = hostmem.NewSegment(f.shape.inboxBytes()); err != nil {

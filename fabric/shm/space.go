@@ -17,10 +17,16 @@ import (
 // member offers its part to all others as soon as it calls Space.
 type offers struct {
 	mu      sync.Mutex
-	waiting map[offerKey][]offer
+	changed sync.Cond
+	waiting map[offerKey][]*offer
 	failed  map[int]error // by rank
-	changed chan struct{} // closed at the next change
 	closed  bool
+}
+
+func newOffers() *offers {
+	o := &offers{waiting: map[offerKey][]*offer{}, failed: map[int]error{}}
+	o.changed.L = &o.mu
+	return o
 }
 
 type offerKey struct {
@@ -29,7 +35,7 @@ type offerKey struct {
 }
 
 type offer struct {
-	frame
+	fields
 	fd  int
 	err error
 }
@@ -39,13 +45,12 @@ const maxOffers = 1024
 
 // put keeps an offer, with its descriptor.
 func (o *offers) put(from int, fr *frame, fd int) {
-	of := offer{frame: *fr, fd: fd}
+	of := &offer{fields: fr.fields, fd: fd}
 	if fr.Kind == frameRefuse {
 		of.err = &fabric.UnableError{Peer: from, Reason: string(fr.payload)}
 	} else if fd < 0 {
 		of.err = errStarved
 	}
-	of.payload = nil
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	k := offerKey{fr.Comm, from}
@@ -53,63 +58,47 @@ func (o *offers) put(from int, fr *frame, fd int) {
 		closeFD(of.fd)
 		return
 	}
-	if o.waiting == nil {
-		o.waiting = map[offerKey][]offer{}
-	}
 	o.waiting[k] = append(o.waiting[k], of)
-	o.signal()
-}
-
-func (o *offers) signal() {
-	if o.changed != nil {
-		close(o.changed)
-		o.changed = nil
-	}
+	o.changed.Broadcast()
 }
 
 func (o *offers) fail(rank int, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.failed == nil {
-		o.failed = map[int]error{}
-	}
 	o.failed[rank] = err
-	o.signal()
+	o.changed.Broadcast()
 }
 
 // await takes the member's oldest offer.
-func (o *offers) await(ctx context.Context, comm uint32, from int) (offer, error) {
+func (o *offers) await(ctx context.Context, comm uint32, from int) (*offer, error) {
+	defer context.AfterFunc(ctx, func() {
+		o.mu.Lock() // or it could come right before the wait
+		defer o.mu.Unlock()
+		o.changed.Broadcast()
+	})()
 	k := offerKey{comm, from}
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	for {
-		o.mu.Lock()
-		if list := o.waiting[k]; len(list) > 0 {
-			of := list[0]
-			if o.waiting[k] = slices.Delete(list, 0, 1); len(list) == 1 {
-				delete(o.waiting, k)
-			}
-			o.mu.Unlock()
-			return of, of.err
-		}
-		err := o.failed[from]
-		if o.closed {
-			err = fabric.ErrClosed
-		}
-		if o.changed == nil {
-			o.changed = make(chan struct{})
-		}
-		changed := o.changed
-		o.mu.Unlock()
-		if err != nil {
-			return offer{}, err
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
+		list := o.waiting[k]
+		switch {
+		case len(list) == 1:
+			delete(o.waiting, k)
+			return list[0], list[0].err
+		case len(list) > 1:
+			o.waiting[k] = list[1:]
+			return list[0], list[0].err
+		case o.closed:
+			return nil, fabric.ErrClosed
+		case o.failed[from] != nil:
+			return nil, o.failed[from]
+		case ctx.Err() != nil:
 			if err := context.Cause(ctx); !errors.Is(err, context.DeadlineExceeded) {
-				return offer{}, err
+				return nil, err
 			}
-			return offer{}, errLate
+			return nil, errLate
 		}
+		o.changed.Wait()
 	}
 }
 
@@ -118,7 +107,7 @@ var errLate = errors.New("it has not opened its part in time")
 
 // absent names the members from the i-th on whose offers have not come.
 func (s *opening) absent(i int) error {
-	o := &s.f.offers
+	o := s.f.offers
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	e := &fabric.AbsentError{Err: errLate}
@@ -139,8 +128,8 @@ func (o *offers) close() {
 			closeFD(of.fd)
 		}
 	}
-	o.waiting = nil
-	o.signal()
+	clear(o.waiting)
+	o.changed.Broadcast()
 }
 
 // Space implements fabric.Sharer. Each member's part is one segment: its control
