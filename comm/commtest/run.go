@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -23,6 +24,8 @@ type Config struct {
 	Device bool
 	// Shared makes the suite use memory from Comm.Empty for half of its tensors.
 	Shared bool
+	// Skip leaves parts out, by name.
+	Skip []string
 }
 
 // Long reports whether the long form of the suite was asked for.
@@ -72,6 +75,9 @@ func Run(t *testing.T, c Config) {
 		{"GraphsOfSeveral", GraphsOfSeveral, onDevice},
 		{"StreamPrograms", StreamPrograms, onDevice},
 	} {
+		if slices.Contains(c.Skip, part.name) {
+			continue
+		}
 		if part.where == anywhere || c.Device == (part.where == onDevice) {
 			t.Run(part.name, func(t *testing.T) { part.run(t, c) })
 		}
