@@ -12,7 +12,7 @@ import (
 // at each thing once, as a small operation takes hardly longer than being looked at. It reports false if it did nothing, since this is
 // no such operation, or something is wrong with it, which is for collective to say.
 func (c *Comm) brief(ctx context.Context, kind Kind, t *tensor.Tensor, root int, r Reduction) (error, bool) {
-	if c.launcher == nil || c.dev != nil || c.hooks.Load() != nil || c.hints.Load() != nil || c.gate.closed() || ctx == nil || ctx.Err() != nil {
+	if c.dev != nil || c.hooks.Load() != nil || c.hints.Load() != nil || c.gate.closed() || ctx == nil || ctx.Err() != nil {
 		return nil, false
 	}
 	timeout := time.Duration(c.timeout.Load())
@@ -43,11 +43,11 @@ func (c *Comm) brief(ctx context.Context, kind Kind, t *tensor.Tensor, root int,
 	o.Ctx, o.Timeout, o.In, o.Out, o.Root = ctx, timeout, in, t, root
 	o.Seq, o.Algorithm = 0, "" // not those of the one before, should this one be refused
 	o.Reduce.Kind, o.Reduce.Factor = r.Kind, r.Factor
-	err := c.launcher.Launch(&o.Op)
+	err := c.b.Submit(&o.Op)
 	// It's recorded while this rank's word is on its way to the others.
 	record := c.rec.Begin(&o.Op, false)
 	if err == nil {
-		err = c.launcher.Complete(&o.Op)
+		err = c.b.Wait(&o.Op)
 	}
 	if err == nil {
 		c.rec.Done(&o.Op)

@@ -60,9 +60,6 @@ func (c *Comm) fill(o *call, ctx context.Context, kind Kind, opts []Option) {
 		}
 		f(o)
 	}
-	if o.Hints != nil {
-		o.Algo = o.Hints["algorithm"]
-	}
 }
 
 // collective validates a call and runs it, or issues it if it's asynchronous.
@@ -82,19 +79,19 @@ func (c *Comm) collective(o *call) error {
 		return err
 	}
 	if o.work == nil && held {
-		// What a backend can launch is recorded while its word is on the way to the others.
+		// It's recorded while this rank's word is on its way to the others, unless a hook is to see it first.
 		var err error
-		launch := c.launcher != nil && c.hooks.Load() == nil
-		if launch {
-			err = c.launcher.Launch(&o.Op)
+		begin := c.hooks.Load() == nil
+		if begin {
+			err = c.b.Submit(&o.Op)
 		}
 		o.record = c.rec.Begin(&o.Op, false)
-		switch {
-		case !launch:
+		if !begin {
 			err = c.run(o)
-		case err == nil:
-			err = c.ran(o, c.launcher.Complete(&o.Op))
-		default:
+		} else {
+			if err == nil {
+				err = c.b.Wait(&o.Op)
+			}
 			err = c.ran(o, err)
 		}
 		held = false
@@ -119,7 +116,7 @@ func (c *Comm) collective(o *call) error {
 // refuse tells the backend of a collective that doesn't reach it, when it's the
 // collective's turn, for the others may be waiting for it; and returns the reason.
 func (c *Comm) refuse(op string, owner bool, why error) error {
-	b, ok := c.b.(backend.Refuser)
+	b, ok := c.b.(backend.Messenger)
 	switch {
 	case !ok || errors.Is(why, ErrFinalized):
 	case owner:
@@ -167,9 +164,17 @@ func (c *Comm) issue(o *call) error {
 func (c *Comm) run(o *call) error {
 	h := c.hooks.Load()
 	if h == nil {
-		return c.ran(o, c.b.Submit(&o.Op))
+		return c.ran(o, c.carryOut(o))
 	}
-	return c.ran(o, c.hooked(h, o, func() error { return c.b.Submit(&o.Op) }))
+	return c.ran(o, c.hooked(h, o, func() error { return c.carryOut(o) }))
+}
+
+// carryOut has the backend do all of a collective.
+func (c *Comm) carryOut(o *call) error {
+	if err := c.b.Submit(&o.Op); err != nil {
+		return err
+	}
+	return c.b.Wait(&o.Op)
 }
 
 // ran takes note of how a collective has ended.

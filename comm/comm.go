@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,7 +30,7 @@ type Comm struct {
 	own call // the synchronous collective under way; belongs to the lane's owner; begins a cache line
 
 	b            backend.Backend
-	launcher     backend.Launcher // b, if it's one
+	opHints      backend.OpHints // that b knows
 	name         string
 	backend      string
 	device       string
@@ -167,10 +166,14 @@ func (o *newOptions) open(ctx context.Context, st store.Store) (backend.Backend,
 	} else if given {
 		o.priority = p
 	}
-	own, each := splitHints(o.hints)
+	known := backend.HintsOf(o.backend)
+	own, each := known.Split(o.hints)
+	if err := known.Check(Where{Comm: o.name, Rank: o.rank, Op: "new"}, each); err != nil {
+		return nil, nil, err
+	}
 	hostmem.SetColor(o.rank)
 	b, err := backend.Open(ctx, o.backend, backend.Config{Name: o.name, Rank: o.rank, Size: o.size, Store: st,
-		Device: o.device, Timeout: o.timeout, Hints: own, OpHints: each, MasterAddr: o.masterAddr, Log: o.log})
+		Device: o.device, Timeout: o.timeout, Hints: own, MasterAddr: o.masterAddr, Log: o.log})
 	if err != nil {
 		return nil, nil, fmt.Errorf("rank %d of %d: %w", o.rank, o.size, err)
 	}
@@ -192,30 +195,11 @@ func (o *newOptions) join(cfg *config.Config, abort bool, b backend.Backend, dev
 	}
 	c := newComm(b, o, abort)
 	c.dev = dev
-	if _, opHints := splitHints(o.hints); len(opHints) > 0 {
-		c.hints.Store(&opHints)
+	if _, each := c.opHints.Split(o.hints); len(each) > 0 {
+		c.hints.Store(&each)
 	}
 	return c
 }
-
-// splitHints divides hints into those of the communicator and those that apply
-// to each of its operations.
-func splitHints(all map[string]string) (own, op map[string]string) {
-	own, op = map[string]string{}, map[string]string{}
-	for k, v := range all {
-		if opHint(k) {
-			op[k] = v
-		} else {
-			own[k] = v
-		}
-	}
-	return own, op
-}
-
-// opHints are the hints that one operation may have.
-var opHints = []string{"algorithm", "chunk_bytes", "mapped", "slots", "stores"}
-
-func opHint(name string) bool { return slices.Contains(opHints, name) }
 
 func checkName(name string) error {
 	if name == "" || strings.ContainsAny(name, "/\x00") {
@@ -292,15 +276,14 @@ func (o *newOptions) place(ctx context.Context) (launched bool, err error) {
 }
 
 func newComm(b backend.Backend, o *newOptions, abort bool) *Comm {
-	c := &Comm{b: b, opened: *o, name: o.name, backend: o.backend, device: o.device, rank: o.rank, size: o.size, abortOnError: abort, log: o.log, rec: o.recorder,
+	c := &Comm{b: b, opHints: backend.HintsOf(o.backend), opened: *o, name: o.name, backend: o.backend, device: o.device, rank: o.rank, size: o.size, abortOnError: abort, log: o.log, rec: o.recorder,
 		gate: gate{shut: make(chan struct{})}, ended: &ending{b: b, name: o.name, log: o.log, done: make(chan struct{}), rec: o.recorder}}
-	c.launcher, _ = b.(backend.Launcher)
 	c.opened.store, c.opened.recorder = nil, nil // another world has its own
 	c.timeout.Store(int64(o.timeout))
 	c.transfers.New = func() any { return new(call) }
 	c.cleanup = runtime.AddCleanup(c, forgotten, c.ended)
-	if t, ok := b.(backend.Teller); ok && c.rec != nil {
-		t.Tell(c.rec.Doing)
+	if m, ok := b.(backend.Messenger); ok && c.rec != nil {
+		m.Tell(c.rec.Doing)
 	}
 	if c.rec.Watches() {
 		go c.ended.watch()
@@ -375,31 +358,23 @@ func (c *Comm) SetTimeout(d time.Duration) error {
 	return nil
 }
 
-// SetHints replaces the hints that apply to the operations issued from now on:
-// algorithm, chunk_bytes, mapped, slots, stores. Every rank must set the same at the same point of its program.
+// SetHints replaces the hints that apply to the operations issued from now on, those that the backend's operations may have. Every
+// rank must set the same at the same point of its program.
 func (c *Comm) SetHints(hints map[string]string) error {
 	for k := range hints {
-		if !opHint(k) {
-			return c.invalid("", "hint %q cannot be changed after New; %s can", k, strings.Join(opHints, ", "))
+		if !c.opHints.Has(k) {
+			return c.invalid("", "hint %q cannot be changed after New; of backend %q can: %v", k, c.backend, c.opHints)
 		}
 	}
 	if len(hints) == 0 {
 		c.hints.Store(nil)
 		return nil
 	}
-	if err := c.checkHints(hints); err != nil {
+	if err := c.opHints.Check(c.at(""), hints); err != nil {
 		return err
 	}
 	h := maps.Clone(hints)
 	c.hints.Store(&h)
-	return nil
-}
-
-// checkHints has the backend check the values of operations' hints.
-func (c *Comm) checkHints(hints map[string]string) error {
-	if b, ok := c.b.(backend.HintChecker); ok {
-		return b.CheckHints(hints)
-	}
 	return nil
 }
 

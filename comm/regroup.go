@@ -100,11 +100,11 @@ func (c *Comm) Regroup(ctx context.Context, opts ...RegroupOption) (*Comm, error
 	if c.size == 0 {
 		return c.takenIn(ctx)
 	}
-	courier, ok := c.b.(backend.Courier)
+	messenger, ok := c.b.(backend.Messenger)
 	if !ok {
 		return nil, &UnsupportedError{Where: c.at(op), Detail: fmt.Sprintf("the ranks of backend %q can't speak to each other once an operation has failed; Reconfigure takes handles that they have exchanged before", c.backend)}
 	}
-	r := &regrouping{c: c, o: o, courier: courier, start: time.Now(), lost: map[int]string{}, out: map[int]bool{}, away: map[int]bool{}, tried: map[string]bool{}, refused: map[string]bool{}}
+	r := &regrouping{c: c, o: o, messenger: messenger, start: time.Now(), lost: map[int]string{}, out: map[int]bool{}, away: map[int]bool{}, tried: map[string]bool{}, refused: map[string]bool{}}
 	var err error
 	if r.seat, err = c.openSeat(); err != nil {
 		return nil, r.unable(err)
@@ -125,11 +125,11 @@ func (c *Comm) Regroup(ctx context.Context, opts ...RegroupOption) (*Comm, error
 // regrouping is one rank's part in Regroup. The lowest rank that isn't lost leads: it tells the others where its
 // seat is, gathers who comes there, and lays out the list of members for an attempt.
 type regrouping struct {
-	c       *Comm
-	o       regroupOptions
-	courier backend.Courier
-	seat    *regroup.Seat
-	me      regroup.Member
+	c         *Comm
+	o         regroupOptions
+	messenger backend.Messenger
+	seat      *regroup.Seat
+	me        regroup.Member
 
 	start     time.Time
 	lost      map[int]string // old ranks that nobody waits for, and why
@@ -286,7 +286,7 @@ func (r *regrouping) leader() int {
 
 // listen takes in what has been said. The channel is closed when there is more.
 func (r *regrouping) listen() <-chan struct{} {
-	words, news := r.courier.Words()
+	words, news := r.messenger.Words()
 	for _, w := range words {
 		var p proposal
 		if json.Unmarshal(w.Payload, &p) != nil {
@@ -309,7 +309,7 @@ func (r *regrouping) listen() <-chan struct{} {
 		p.from, p.member = w.From, m
 		r.proposals = append(r.proposals, p)
 	}
-	gone := r.courier.Gone()
+	gone := r.messenger.Gone()
 	delete(gone, r.c.rank)
 	for rank, why := range gone {
 		r.lost[rank] = why
@@ -347,7 +347,7 @@ func (r *regrouping) tell(p proposal) {
 		if _, gone := r.lost[rank]; rank == r.c.rank || gone && (p.Unable == "" || !r.away[rank]) || err != nil {
 			continue
 		}
-		if r.courier.Word(rank, word) != nil { // if it's lost there will be news of that
+		if r.messenger.Word(rank, word) != nil { // if it's lost there will be news of that
 			r.silent(rank)
 		}
 	}

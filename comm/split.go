@@ -82,8 +82,8 @@ func (c *Comm) Split(ctx context.Context, ranks []int, opts ...SplitOption) (*Co
 	if err != nil {
 		return refuse(err)
 	}
-	own, opHints := splitHints(o.hints)
-	if err := c.checkHints(opHints); err != nil {
+	own, opHints := c.opHints.Split(o.hints)
+	if err := c.opHints.Check(c.at(""), opHints); err != nil {
 		return refuse(err)
 	}
 	if o.hints == nil {
@@ -111,7 +111,7 @@ func (c *Comm) Split(ctx context.Context, ranks []int, opts ...SplitOption) (*Co
 	made.name, made.rank, made.size, made.timeout, made.recorder = o.name, me, len(ranks), o.timeout, c.rec.Split(o.name, me, group)
 	made.world += "/" + o.name
 	if o.hints != nil {
-		made.hints, _ = splitHints(made.hints)
+		made.hints, _ = c.opHints.Split(made.hints)
 		maps.Copy(made.hints, o.hints)
 	}
 	child := newComm(b, &made, c.abortOnError)

@@ -78,9 +78,9 @@ func (c *Comm) renew(o *call, i inherited) {
 		o.Timeout = time.Duration(c.timeout.Load())
 	}
 	if i.hints {
-		o.Hints, o.Algo = nil, ""
+		o.Hints = nil
 		if h := c.hints.Load(); h != nil {
-			o.Hints, o.Algo = *h, (*h)["algorithm"]
+			o.Hints = *h
 		}
 	}
 }

@@ -90,7 +90,6 @@ func (c *Comm) adopt(o *call, op *Op, w *Work) {
 		for k, v := range op.Hints {
 			Hint(k, v)(o)
 		}
-		o.Algo = o.Hints["algorithm"]
 	}
 	if c.rank == o.Root {
 		return

@@ -2,7 +2,6 @@ package comm
 
 import (
 	"fmt"
-	"strings"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/comm/backend"
@@ -24,8 +23,8 @@ func (c *Comm) validate(o *call) error {
 	}
 	if o.Hints != nil { // going over a map takes a while even if there's none
 		for k := range o.Hints {
-			if !opHint(k) {
-				return c.invalid(o.Kind.String(), "unknown hint %q; an operation takes %s", k, strings.Join(opHints, ", "))
+			if !c.opHints.Has(k) {
+				return c.invalid(o.Kind.String(), "unknown hint %q; an operation takes %v", k, c.opHints)
 			}
 		}
 	}

@@ -4,7 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sort"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,11 +18,12 @@ type Backend interface {
 	// Capabilities says what the backend can do. It never changes.
 	Capabilities() Capabilities
 
-	// Submit begins an operation. Collectives are complete when it returns;
-	// the communicator calls it for one of them at a time, in issue order. A Send or
-	// Recv is only posted, in issue order among those of its goroutine; Wait completes it.
+	// Submit begins an operation: it does as much of it as waits for nobody. If it fails, so has the operation. The
+	// communicator calls it for one collective at a time, in issue order, and for a Send or Recv in issue order among
+	// those of its goroutine.
 	Submit(op *Op) error
-	// Wait completes a posted Send or Recv. It's called once, from any goroutine.
+	// Wait completes an operation that Submit has begun. It's called once: for a collective on the goroutine of Submit,
+	// before the next one begins; for a Send or Recv on any.
 	Wait(op *Op) error
 
 	// Split makes communicators of parts of this one. It is collective over all
@@ -40,15 +42,6 @@ type Backend interface {
 	Finalize(ctx context.Context) error
 }
 
-// Launcher is implemented by backends whose Submit of a collective can be had in two parts, so that what a rank has to do on its own
-// account happens while its word is on the way to the others.
-type Launcher interface {
-	// Launch is as much of Submit as waits for nobody. If it fails, so has the operation.
-	Launch(op *Op) error
-	// Complete is the rest, on the same goroutine.
-	Complete(op *Op) error
-}
-
 // Windower is implemented by backends with one-sided windows.
 type Windower interface {
 	// NewWindow is collective. t is this rank's exposed memory, at least shaped alike
@@ -56,30 +49,23 @@ type Windower interface {
 	NewWindow(ctx context.Context, t *tensor.Tensor, timeout time.Duration) (Window, error)
 }
 
-// Refuser is implemented by backends that can say, to ranks which wait for a collective of
-// this one, why it doesn't come.
-type Refuser interface {
-	// Refused reports that a collective, such as "all_reduce" or "split", ended with an error before it
-	// reached the backend. Like Submit it's called for one of them at a time, in issue order.
-	Refused(op string, why error)
-}
-
-// Teller is implemented by backends that can say, to ranks which wait for this one in vain, what it does instead.
-type Teller interface {
-	// Tell gives the backend a function that says so, as in Attendance.Doing. It may be called from any goroutine at any
-	// time, and takes no lock that an operation holds.
-	Tell(doing func() string)
-}
-
-// Courier is implemented by backends whose ranks can send each other word also when the communicator is broken, which is
-// how its survivors find each other. Its methods may be called from any goroutine.
-type Courier interface {
+// Messenger is implemented by backends whose ranks can send each other word beside their operations, also when the
+// communicator is broken, which is how its survivors find each other. Its methods may be called from any goroutine.
+type Messenger interface {
 	// Word sends a payload of at most MaxWord bytes to a rank. It doesn't wait for it.
 	Word(rank int, payload []byte) error
-	// Words returns what has come since the last call. news is closed when there is more, or a rank is gone that wasn't.
+	// Words returns what has come since the last call. news is closed when there is more, or a rank is gone that
+	// wasn't.
 	Words() (words []Word, news <-chan struct{})
 	// Gone says which ranks are lost, and why.
 	Gone() map[int]string
+	// Refused reports that a collective, such as "all_reduce" or "split", ended with an error before it reached the
+	// backend: ranks that wait for it are told why it doesn't come. Like Submit it's called for one of them at a time,
+	// in issue order.
+	Refused(op string, why error)
+	// Tell gives the backend a function that says what this rank does, as in Attendance.Doing, for ranks that wait for
+	// it in vain. The backend may call it from any goroutine at any time; it takes no lock that an operation holds.
+	Tell(doing func() string)
 }
 
 // Word is what a rank has sent.
@@ -97,14 +83,8 @@ type Registrar interface {
 	Deregister(t *tensor.Tensor) error
 }
 
-// HintChecker is implemented by backends that know, before there is an operation, which of its hints' values they will refuse.
-type HintChecker interface {
-	// CheckHints returns an *InvalidArgumentError that names the hint, its value, and what is allowed.
-	CheckHints(hints map[string]string) error
-}
-
-// Counter is implemented by backends that count how the data of collectives moved.
-type Counter interface {
+// Stats is implemented by backends that count how the data of collectives moved.
+type Stats interface {
 	Traffic() Traffic
 }
 
@@ -138,48 +118,48 @@ type Config struct {
 	Device     string
 	Timeout    time.Duration // for start-up and for operations without their own
 	Hints      map[string]string
-	OpHints    map[string]string // those that every operation will have; for a HintChecker to refuse
-	MasterAddr string            // host that the route to the peers is chosen by; may be empty
+	MasterAddr string // host that the route to the peers is chosen by; may be empty
 	Log        *slog.Logger
 }
 
 // Opener begins this rank's part of a communicator; every rank calls it.
 type Opener func(ctx context.Context, c Config) (Backend, error)
 
+type registration struct {
+	open  Opener
+	hints OpHints
+}
+
 var (
-	mu      sync.RWMutex
-	openers = map[string]Opener{}
+	mu         sync.RWMutex
+	registered = map[string]registration{}
 )
 
-// Register makes a backend available under a name. It panics if the name is taken.
-func Register(name string, open Opener) {
+// Register makes a backend available under a name, with the hints that each of its operations may have. It panics if
+// the name is taken.
+func Register(name string, open Opener, hints ...OpHint) {
 	mu.Lock()
 	defer mu.Unlock()
 	if open == nil {
 		panic("backend: Register with a nil opener for " + name)
 	}
-	if _, dup := openers[name]; dup {
+	if _, dup := registered[name]; dup {
 		panic("backend: Register called twice for " + name)
 	}
-	openers[name] = open
+	registered[name] = registration{open, hints}
 }
 
 // Names returns the registered backends, sorted.
 func Names() []string {
 	mu.RLock()
 	defer mu.RUnlock()
-	names := make([]string, 0, len(openers))
-	for n := range openers {
-		names = append(names, n)
-	}
-	sort.Strings(names)
-	return names
+	return slices.Sorted(maps.Keys(registered))
 }
 
 // Open begins a communicator with the named backend.
 func Open(ctx context.Context, name string, c Config) (Backend, error) {
 	mu.RLock()
-	open := openers[name]
+	open := registered[name].open
 	mu.RUnlock()
 	if open == nil {
 		return nil, fmt.Errorf("unknown backend %q; registered are %v (a backend registers when its package is imported)", name, Names())

@@ -134,10 +134,9 @@ type Op struct {
 
 	Ctx       context.Context // never nil
 	Seq       uint64          // the collective's sequence number; set by the backend
-	Again     bool            // it's the same as the one of the number before, but for its buffers, its context and its time; set by Launch
+	Again     bool            // it's the same as the one of the number before, but for its buffers, its context and its time; set by Submit
 	Site      uint16          // where a program in another language calls it, as observe.Site numbers places; 0: in Go
 	Algorithm string          // what carried it out, for recorders and benchmarks; set by the backend
-	Algo      string          // hint "algorithm", from either, "" if none
 
 	Hints map[string]string // per operation, on top of the communicator's; may be nil
 

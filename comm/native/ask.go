@@ -21,7 +21,7 @@ type refusal struct {
 	text string
 }
 
-// Refused implements backend.Refuser.
+// Refused implements backend.Messenger.
 func (g *group) Refused(op string, why error) {
 	text := why.Error()
 	var bad *backend.InvalidArgumentError
@@ -44,7 +44,7 @@ func (r *refusal) get() (seq uint64, text string) {
 	return r.seq, r.text
 }
 
-// Tell implements backend.Teller. All communicators of a world tell the same, what their rank does.
+// Tell implements backend.Messenger. All communicators of a world tell the same, what their rank does.
 func (g *group) Tell(doing func() string) {
 	w := g.world
 	w.mu.Lock()
@@ -264,7 +264,8 @@ func note(m *map[int]string, rank int, text string) {
 
 // answer says where this rank is, and what it has done.
 func (g *group) answer(peer int, ask notice) {
-	n := notice{Kind: noticeAnswer, Comm: g.id, Seq: g.announced.Load(), Rank: g.rank, About: ask.About}
+	n := g.newNotice(noticeAnswer)
+	n.Seq, n.About = g.announced.Load(), ask.About
 	n.RefusedSeq, n.Text = g.refusal.get()
 	n.Doing = g.world.doing()
 	if d, ok := g.world.fab.Announced(g.id, ask.About); ok {
@@ -292,7 +293,9 @@ func (g *group) ask(seq uint64, ranks []int, limit time.Duration, enough <-chan 
 	b.about, b.answers, b.news = seq, map[int]notice{}, make(chan struct{}, 1)
 	news := b.news
 	b.mu.Unlock()
-	payload := notice{Kind: noticeAsk, Comm: g.id, Rank: g.rank, About: seq}.encode()
+	question := g.newNotice(noticeAsk)
+	question.About = seq
+	payload := question.encode()
 	var asked []int
 	closed := false
 	for _, r := range ranks {

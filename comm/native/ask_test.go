@@ -15,7 +15,7 @@ import (
 func asking(t *testing.T) (g0, g1 *group, done chan struct{}) {
 	opened := pair(t, t.Context())
 	g0, g1, done = opened[0].(*group), opened[1].(*group), make(chan struct{})
-	g1.telling.begin()
+	g1.Telling.Begin()
 	go func() {
 		defer close(done)
 		g0.ask(0, []int{1}, time.Hour, nil)
@@ -33,9 +33,9 @@ func asking(t *testing.T) (g0, g1 *group, done chan struct{}) {
 func TestAnswerAfterWord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g0, g1, done := asking(t)
-		g1.fail(&backend.AbortedError{Where: g1.where(), By: 1, Reason: "enough"})
-		g1.telling.end()
-		if <-done; !g0.abort.Raised() {
+		g1.Fail(&backend.AbortedError{Where: g1.Where(), By: 1, Reason: "enough"})
+		g1.Telling.End()
+		if <-done; !g0.Raised() {
 			t.Error("answered, but not told")
 		}
 	})
@@ -51,7 +51,7 @@ func TestAskTheLost(t *testing.T) {
 		if waited := time.Since(start); waited != 0 { // in virtual time
 			t.Errorf("it was waited for, %v", waited)
 		}
-		g1.telling.end()
+		g1.Telling.End()
 	})
 }
 
@@ -60,12 +60,12 @@ func TestInquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := pair(t, t.Context())[0].(*group)
 		g.inquire() // rank 1 knows of nothing
-		if g.abort.Raised() {
+		if g.Raised() {
 			t.Fatal(g.Cause())
 		}
 		why := errors.New("enough")
-		g.breakFrom(2, why)
-		if g.abort.Raised() {
+		g.BreakFrom(2, why)
+		if g.Raised() {
 			t.Fatal("broken at once")
 		}
 		if g.inquire(); g.Cause() != why {

@@ -25,18 +25,19 @@ func (g *group) compare() {
 	var mm *fabric.MismatchError
 	if g.space != nil && errors.As(g.space.CheckLast(), &mm) {
 		err := g.mismatch(mm.Peer, mm.Local, mm.Remote, mm.Seq)
-		g.telling.begin()
+		g.Telling.Begin()
 		go func() {
-			defer g.telling.end()
-			g.fail(err)
+			defer g.Telling.End()
+			g.Fail(err)
 		}()
 		return
 	}
-	desc := g.job.desc
-	payload := notice{Kind: noticeCompare, Comm: g.id, Rank: g.rank, About: g.seq, Desc: desc[:]}.encode()
-	g.telling.begin() // who finalizes the communicator waits for it
+	desc, n := g.job.desc, g.newNotice(noticeCompare)
+	n.About, n.Desc = g.seq, desc[:]
+	payload := n.encode()
+	g.Telling.Begin() // who finalizes the communicator waits for it
 	go func() {
-		defer g.telling.end()
+		defer g.Telling.End()
 		for _, p := range peers {
 			if !g.world.isLost(p) {
 				g.world.fab.Control(p, payload)
@@ -59,7 +60,7 @@ func (g *group) compared(peer int, n notice) {
 // disagree breaks the communicator since a peer takes an operation for another one than this rank does, or did.
 func (g *group) disagree(peer int, mine, theirs fabric.Desc, seq uint64) {
 	err := g.mismatch(peer, mine, theirs, seq)
-	if g.fail(err); seq == g.announced.Load() {
+	if g.Fail(err); seq == g.announced.Load() {
 		g.departures.atLast(err)
 	}
 }

@@ -4,28 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/comm/backend/base"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/fabric"
-	"github.com/chorus-comms/chorus/internal/publish"
 	"github.com/chorus-comms/chorus/plan"
 )
 
 // group is one rank's part of one communicator. It implements backend.Backend.
 type group struct {
+	base.Life
 	world    *world
 	id       uint32
-	name     string
 	rank     int
 	members  []int // fabric rank of each rank
 	settings settings
 	machine  plan.Machine
-	abort    *fabric.Abort
 
 	fabricToRank map[int]int
 
@@ -63,12 +61,8 @@ type group struct {
 	apart        bool // the cores are far apart, as all ranks agree
 	tunings      tunings
 
-	ended     uint64        // last operation that this rank is through with: publish.Word
 	announced atomic.Uint64 // last operation known to have sent messages
-	told      atomic.Bool   // an operation has returned the failure that broke the communicator
-	breaking  atomic.Int32  // causes that this rank has heard of and that wait for it to end earlier operations
 
-	telling    telling
 	status     statusBoard
 	departures departures
 	words      words
@@ -78,7 +72,7 @@ type group struct {
 	traffic    traffic
 	windows    uint64 // made so far
 	open       map[*window]struct{}
-	p2p        sync.Pool // *transfer
+	transfers  base.Transfers
 }
 
 // Capabilities implements backend.Backend.
@@ -94,18 +88,10 @@ func (g *group) Capabilities() backend.Capabilities {
 // Submit implements backend.Backend.
 func (g *group) Submit(op *backend.Op) error {
 	if op.Kind.PointToPoint() {
-		return g.postTransfer(op)
+		return g.transfers.Post(op)
 	}
-	if err := g.Launch(op); err != nil {
-		return err
-	}
-	return g.Complete(op)
-}
-
-// Launch implements backend.Launcher.
-func (g *group) Launch(op *backend.Op) error {
-	if g.abort.Raised() {
-		err := g.relocate(g.abort.Cause(), op)
+	if g.Raised() {
+		err := g.Err(g.whereIs(op))
 		g.seq++
 		op.Seq = g.seq // what it would have been, for those who compare the ranks' records
 		return err
@@ -129,8 +115,11 @@ func (g *group) Launch(op *backend.Op) error {
 	return nil
 }
 
-// Complete implements backend.Launcher.
-func (g *group) Complete(op *backend.Op) error {
+// Wait implements backend.Backend.
+func (g *group) Wait(op *backend.Op) error {
+	if op.Kind.PointToPoint() {
+		return g.transfers.Complete(op)
+	}
 	var after unpacking
 	var err error
 	if !g.entered {
@@ -148,7 +137,7 @@ func (g *group) Complete(op *backend.Op) error {
 		after.unpack()
 	}
 	g.forget()
-	publish.Word(&g.ended, g.seq)
+	g.Ended(g.seq)
 	return nil
 }
 
@@ -269,10 +258,8 @@ func (g *group) invalid(op *backend.Op, err error) error {
 	return refused
 }
 
-func (g *group) where() backend.Where { return backend.Where{Comm: g.name, Rank: g.rank} }
-
 func (g *group) whereIs(op *backend.Op) backend.Where {
-	at := backend.Where{Comm: g.name, Rank: g.rank, Op: op.Kind.String(), Seq: op.Seq}
+	at := g.Of(op)
 	if !op.Kind.PointToPoint() && g.purpose != 0 {
 		at.Op = g.purpose.String()
 	}
@@ -283,11 +270,11 @@ func (g *group) whereIs(op *backend.Op) backend.Where {
 // communicator with it and tells the other ranks.
 func (g *group) broken(op *backend.Op, err error) error {
 	if p, ok := errors.AsType[*fabric.PanicError](err); ok {
-		return g.panicked(g.whereIs(op), p)
+		return g.Panicked(g.whereIs(op), p)
 	}
 	g.awaitReason(err)
-	if g.abort.Raised() {
-		return g.attended(g.relocate(g.abort.Cause(), op), op)
+	if g.Raised() {
+		return g.attended(g.Err(g.whereIs(op)), op)
 	}
 	at := g.whereIs(op)
 	var typed error
@@ -311,16 +298,16 @@ func (g *group) broken(op *backend.Op, err error) error {
 			typed = g.forsaken(op, lost.Peer)
 		}
 		if typed == nil {
-			typed = lossOf(at, g.rankOf(lost.Peer), lost)
+			typed = base.LossOf(at, g.rankOf(lost.Peer), lost)
 		}
 	case errors.Is(err, fabric.ErrTimeout):
 		typed = g.timedOut(op)
 	case op.Ctx.Err() == context.DeadlineExceeded:
 		typed = g.timedOut(op)
 	case op.Ctx.Err() != nil:
-		typed = &backend.AbortedError{Where: at, By: g.rank, Reason: fmt.Sprintf("its context ended in the middle of the operation: %v", err), Err: err}
+		typed = base.InTheMiddle(at, err)
 	case errors.Is(err, fabric.ErrCanceled):
-		typed = &backend.AbortedError{Where: at, By: g.withdrawer(), Reason: withdrew}
+		typed = &backend.AbortedError{Where: at, By: g.withdrawer(), Reason: base.Withdrew}
 	default:
 		typed = &backend.InternalError{Where: at, Err: err}
 	}
@@ -328,18 +315,11 @@ func (g *group) broken(op *backend.Op, err error) error {
 		g.words.lost(gone.Peer, gone.Cause) // as for the others, who are told: all must look for the same survivors
 	}
 	if left != nil {
-		g.failFrom(left.After+1, typed)
+		g.FailFrom(left.After+1, typed)
 	} else {
-		g.fail(typed)
+		g.Fail(typed)
 	}
-	return g.attended(g.relocate(g.abort.Cause(), op), op)
-}
-
-// panicked breaks the communicator because the context of a call has panicked in a wait. It returns the error of that operation.
-func (g *group) panicked(at backend.Where, p *fabric.PanicError) error {
-	e := &backend.PanicError{Where: at, Value: p.Value, Stack: p.Stack}
-	g.fail(&backend.AbortedError{Where: g.where(), By: g.rank, Reason: e.Reason(), Err: e})
-	return e
+	return g.attended(g.Err(g.whereIs(op)), op)
 }
 
 // reasonTimeout is how long a rank whose peer has left, or withdrawn a message, in the
@@ -367,8 +347,8 @@ func (g *group) awaitReason(err error) {
 // and what the peer itself had, came before it closed.
 func (g *group) inquire() {
 	if len(g.members) <= fewToBeAsked {
-		g.ask(0, g.others(), reasonTimeout, g.abort.Done())
-		if g.breaking.Load() == 0 {
+		g.ask(0, g.others(), reasonTimeout, g.Broken())
+		if !g.Breaking() {
 			return
 		}
 	}
@@ -378,14 +358,14 @@ func (g *group) inquire() {
 // awaitWord waits for the news of a failure that may be on its way. It breaks the communicator before this rank's own view does.
 func (g *group) awaitWord() {
 	select {
-	case <-g.abort.Done():
+	case <-g.Broken():
 	case <-time.After(reasonTimeout):
 	}
 }
 
 // mismatch states both sides of a disagreement in the order of their ranks.
 func (g *group) mismatch(peer int, local, remote fabric.Desc, seq uint64) error {
-	e := &backend.MismatchError{Where: g.where(), RankA: g.rank, RankB: g.rankOf(peer), OpA: describe(local), OpB: describe(remote)}
+	e := &backend.MismatchError{Where: g.Where(), RankA: g.rank, RankB: g.rankOf(peer), OpA: describe(local), OpB: describe(remote)}
 	e.Op, e.Seq = operation(local), seq
 	if e.RankB < e.RankA {
 		e.RankA, e.RankB, e.OpA, e.OpB = e.RankB, e.RankA, e.OpB, e.OpA
@@ -435,79 +415,15 @@ func (g *group) member(rank int) int {
 	return g.members[rank]
 }
 
-// breakWith raises the first cause on this rank. It reports whether it was the first.
-func (g *group) breakWith(cause error) bool { return g.abort.Raise(cause) }
-
-// fail breaks the communicator on this rank and tells the others why.
-func (g *group) fail(cause error) { g.failFrom(0, cause) }
-
 // lose breaks the communicator because of a link on which this rank waited, and returns the error.
 func (g *group) lose(at backend.Where, peer int, err error) error {
-	typed := lossOf(at, peer, err)
+	typed := base.LossOf(at, peer, err)
 	if gone, ok := typed.(*backend.PeerLostError); ok {
 		g.words.lost(peer, gone.Cause) // the others are told; all must look for the same survivors
 	}
-	g.fail(typed)
+	g.Fail(typed)
 	return typed
 }
-
-// failFrom is fail, from an operation on: who is still in an earlier one may end it.
-func (g *group) failFrom(seq uint64, cause error) {
-	g.telling.begin()
-	defer g.telling.end()
-	if g.breakWith(cause) {
-		g.tell(seq, cause)
-	}
-}
-
-// relocate returns the cause as an error of the given operation.
-func (g *group) relocate(cause error, op *backend.Op) error {
-	return g.relocateTo(cause, g.whereIs(op))
-}
-
-// relocateTo returns the cause as an error at a place, when the others have been told it: who gets it may end the process, which
-// would be blamed then.
-func (g *group) relocateTo(cause error, at backend.Where) error {
-	g.told.Store(true)
-	g.telling.within(reasonTimeout)
-	g.world.telling.within(reasonTimeout)
-	switch e := cause.(type) {
-	case *backend.MismatchError:
-		c := *e
-		if c.Op == "" {
-			c.Where = at
-		}
-		return &c
-	case *backend.TimeoutError:
-		c := *e
-		return &c
-	case *backend.PeerLostError:
-		c := *e
-		c.Where = at
-		return &c
-	case *backend.AbortedError:
-		c := *e
-		c.Where = at
-		return &c
-	case *backend.InternalError:
-		c := *e
-		return &c
-	case *backend.FinalizedError:
-		return &backend.FinalizedError{Where: at}
-	}
-	return &backend.InternalError{Where: at, Err: cause}
-}
-
-// Abort implements backend.Backend.
-func (g *group) Abort(cause error) {
-	g.fail(&backend.AbortedError{Where: g.where(), By: g.rank, Reason: cause.Error(), Err: cause})
-}
-
-// Broken implements backend.Backend.
-func (g *group) Broken() <-chan struct{} { return g.abort.Done() }
-
-// Cause implements backend.Backend.
-func (g *group) Cause() error { return g.abort.Cause() }
 
 // Finalize implements backend.Backend.
 func (g *group) Finalize(ctx context.Context) error {
@@ -515,9 +431,7 @@ func (g *group) Finalize(ctx context.Context) error {
 	if err := g.checkLast(); err != nil {
 		errs = append(errs, err)
 	}
-	healthy := g.breakWith(&backend.FinalizedError{Where: g.where()})
-	g.telling.wait()
-	g.world.telling.wait()
+	healthy := g.End()
 	if healthy {
 		g.sayGoodbye()
 	}

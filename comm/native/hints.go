@@ -1,6 +1,7 @@
 package native
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sort"
@@ -35,11 +36,20 @@ type preferences struct {
 	stores string // cached, bypass
 }
 
-// choices are the values of the hints that are preferences. The first leaves the choice to this package.
-var choices = [...]struct {
+// choice is a hint that is a preference. The first of its values leaves the choice to this package.
+type choice struct {
 	name   string
 	values []string
-}{
+}
+
+func (c *choice) check(v string) error {
+	if slices.Contains(c.values, v) {
+		return nil
+	}
+	return fmt.Errorf("hint %s=%q: want %s", c.name, v, strings.Join(c.values, ", "))
+}
+
+var choices = [...]choice{
 	{"mapped", []string{"auto", "on", "off"}},
 	{"slots", []string{"auto", "on", "off"}},
 	{"stores", []string{"auto", "cached", "bypass"}},
@@ -58,8 +68,8 @@ func (p *preferences) fill(hints map[string]string) error {
 		if !ok {
 			continue
 		}
-		if !slices.Contains(c.values, v) {
-			return fmt.Errorf("hint %s=%q: want %s", c.name, v, strings.Join(c.values, ", "))
+		if err := c.check(v); err != nil {
+			return err
 		}
 		if v == c.values[0] {
 			v = ""
@@ -124,23 +134,22 @@ func positive(name, value string) (int, error) {
 	return n, nil
 }
 
-// CheckHints implements backend.HintChecker.
-func (g *group) CheckHints(hints map[string]string) error {
-	return checkHints(backend.Where{Comm: g.name, Rank: g.rank}, hints)
-}
-
-// checkHints checks the values of the hints that each operation may have.
-func checkHints(at backend.Where, hints map[string]string) error {
-	_, err := new(settings).merge(&backend.Op{Hints: hints, Algo: hints["algorithm"]})
-	if err == nil {
-		if why := plan.CheckHint(hints["algorithm"]); why != nil {
-			err = fmt.Errorf("hint algorithm=%q: %w", hints["algorithm"], why)
-		}
+// opHints are the hints that one operation may have.
+func opHints() backend.OpHints {
+	hints := backend.OpHints{
+		{Name: "algorithm", Check: func(v string) error {
+			if err := plan.CheckHint(v); err != nil {
+				return fmt.Errorf("hint algorithm=%q: %w", v, err)
+			}
+			return nil
+		}},
+		{Name: "chunk_bytes", Check: func(v string) error { _, err := positive("chunk_bytes", v); return err }},
 	}
-	if err != nil {
-		return &backend.InvalidArgumentError{Where: at, Detail: err.Error()}
+	for i := range choices {
+		c := &choices[i]
+		hints = append(hints, backend.OpHint{Name: c.name, Check: c.check})
 	}
-	return nil
+	return hints
 }
 
 // fillFrom takes what no hint said from the environment.
@@ -185,27 +194,26 @@ type tunings struct {
 	plain  *tuning // without hints of the operation
 	all    map[tuning]*tuning
 	hints  map[string]string // of the last operation that had some, which comm never modifies
-	algo   string
-	hinted *tuning // what they meant
+	hinted *tuning           // what they meant
 }
 
 // tune merges an operation's hints with the communicator's.
 func (g *group) tune(op *backend.Op) (*tuning, error) {
 	ts := &g.tunings
-	if op.Hints == nil && op.Algo == "" {
+	if op.Hints == nil {
 		if ts.plain == nil {
 			ts.plain = ts.intern(tuning{algo: g.settings.algo, chunk: g.settings.chunkBytes, prefer: g.settings.prefer})
 		}
 		return ts.plain, nil
 	}
-	if ts.hinted != nil && sameMap(op.Hints, ts.hints) && op.Algo == ts.algo {
+	if ts.hinted != nil && sameMap(op.Hints, ts.hints) {
 		return ts.hinted, nil
 	}
-	t, err := g.settings.merge(op)
+	t, err := g.settings.merge(op.Hints)
 	if err != nil {
 		return nil, err
 	}
-	ts.hints, ts.algo, ts.hinted = op.Hints, op.Algo, ts.intern(t)
+	ts.hints, ts.hinted = op.Hints, ts.intern(t)
 	return ts.hinted, nil
 }
 
@@ -225,15 +233,12 @@ func sameMap(a, b map[string]string) bool {
 	return *(*unsafe.Pointer)(unsafe.Pointer(&a)) == *(*unsafe.Pointer)(unsafe.Pointer(&b))
 }
 
-func (s *settings) merge(op *backend.Op) (tuning, error) {
-	t := tuning{algo: op.Algo, chunk: s.chunkBytes, prefer: s.prefer}
-	if t.algo == "" {
-		t.algo = s.algo
-	}
-	if err := t.prefer.fill(op.Hints); err != nil {
+func (s *settings) merge(hints map[string]string) (tuning, error) {
+	t := tuning{algo: cmp.Or(hints["algorithm"], s.algo), chunk: s.chunkBytes, prefer: s.prefer}
+	if err := t.prefer.fill(hints); err != nil {
 		return t, err
 	}
-	if v, ok := op.Hints["chunk_bytes"]; ok {
+	if v, ok := hints["chunk_bytes"]; ok {
 		n, err := positive("chunk_bytes", v)
 		if err != nil {
 			return t, err

@@ -63,7 +63,8 @@ func (d *departures) verdict(peer int, x departure) error {
 // sayGoodbye tells the ranks that this one has exchanged messages with that it takes part in no further operation. It owns
 // the collectives' state.
 func (g *group) sayGoodbye() {
-	n := notice{Kind: noticeLeft, Comm: g.id, Rank: g.rank, Seq: g.seq}
+	n := g.newNotice(noticeLeft)
+	n.Seq = g.seq
 	d := &g.departures
 	d.mu.Lock()
 	if d.seq == n.Seq {
@@ -91,14 +92,15 @@ func (g *group) hasLeft(rank int, n notice) {
 	d.some.Store(true)
 	err := d.verdict(g.members[rank], x)
 	seq := d.seq
-	at := backend.Where{Comm: g.name, Rank: g.rank, Op: operation(d.desc), Seq: seq}
+	at := g.In(operation(d.desc))
+	at.Seq = seq
 	d.mu.Unlock()
 	switch e := err.(type) {
 	case *fabric.LeftError:
 		g.words.lost(rank, departed(e)) // the others are told; all must look for the same survivors
-		g.failFrom(e.After+1, &backend.PeerLostError{Where: at, Peer: rank, Cause: departed(e)})
+		g.FailFrom(e.After+1, &backend.PeerLostError{Where: at, Peer: rank, Cause: departed(e)})
 	case *fabric.MismatchError:
-		g.fail(g.mismatch(e.Peer, e.Local, e.Remote, e.Seq))
+		g.Fail(g.mismatch(e.Peer, e.Local, e.Remote, e.Seq))
 	}
 }
 
@@ -124,7 +126,7 @@ func (d *departures) atLast(err error) {
 
 // late returns a mismatch in this rank's last operation, if it was found after that had returned without an error.
 func (g *group) late() error {
-	if g.told.Load() {
+	if g.Told() {
 		return nil
 	}
 	g.departures.mu.Lock()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/chorus-comms/chorus/bootstrap"
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/comm/backend/base"
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/store"
 )
@@ -84,10 +85,10 @@ func (o *opening) read(ctx context.Context) error {
 
 func decodeGaveUp(b []byte) error {
 	var n notice
-	if json.Unmarshal(b, &n) != nil || !n.ends() {
+	if json.Unmarshal(b, &n) != nil || !n.Known() {
 		return nil
 	}
-	return &gaveUpError{n}
+	return &gaveUpError{n.Failure}
 }
 
 // failed makes the error of a rank whose fabric couldn't be opened, and tells the others, or takes their word for why.
@@ -110,7 +111,7 @@ func (o *opening) failed(ctx context.Context, err error) error {
 	if !errors.As(err, &other) {
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), wordDelay)
 		defer cancel()
-		n := noticeOf(unopened(ctx, o.start, o.at, same, err), o.at.Rank)
+		n := notice{Failure: base.FailureOf(unopened(ctx, o.start, o.at, same, err), o.at.Rank)}
 		mine := n.encode()
 		if first, e := o.store.CompareSet(late, failedKey, nil, mine); e == nil && string(first) != string(mine) {
 			if why := decodeGaveUp(first); why != nil && (isLost || isAbsent) {

@@ -19,7 +19,7 @@ type registry struct {
 // Register implements backend.Registrar. Peers map a segment when they first need it; what can be done ahead is to make
 // sure that the segment lasts. Other memory has nothing to be prepared for.
 func (g *group) Register(t *tensor.Tensor) error {
-	at := g.where()
+	at := g.Where()
 	at.Op = "register"
 	r := &g.registered
 	r.mu.Lock()
@@ -36,7 +36,7 @@ func (g *group) Register(t *tensor.Tensor) error {
 
 // Deregister implements backend.Registrar.
 func (g *group) Deregister(t *tensor.Tensor) error {
-	at := g.where()
+	at := g.Where()
 	at.Op = "deregister"
 	r := &g.registered
 	r.mu.Lock()

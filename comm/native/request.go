@@ -280,7 +280,10 @@ func (p purpose) String() string {
 func (g *group) own(p purpose, op *backend.Op) error {
 	g.purpose = p
 	defer func() { g.purpose = 0 }()
-	return g.Submit(op)
+	if err := g.Submit(op); err != nil {
+		return err
+	}
+	return g.Wait(op)
 }
 
 // operation names what a description is of.

@@ -19,7 +19,7 @@ func (w *window) serve() {
 	var m fabric.Msg
 	for {
 		m.Reset(waiter)
-		m.Peer, m.Key = w.g.anySource(), fabric.Key{Comm: w.g.id, Lane: fabric.Internal, Tag: w.tag(0)}
+		m.Peer, m.Key = w.g.transfers.AnySource(), fabric.Key{Comm: w.g.id, Lane: fabric.Internal, Tag: w.tag(0)}
 		m.Buf, m.Len = unsafe.Pointer(&buf[0]), len(buf)
 		w.g.world.fab.Recv(&m)
 		err := w.g.world.fab.Wait(&m, waiter)

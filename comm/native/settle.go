@@ -55,11 +55,11 @@ func keep(op *backend.Op, scratch any) {
 // is the later, and finds out.
 func (g *group) checkLast() error {
 	var mm *fabric.MismatchError
-	if g.space == nil || g.abort.Raised() || !errors.As(g.space.CheckLast(), &mm) {
+	if g.space == nil || g.Raised() || !errors.As(g.space.CheckLast(), &mm) {
 		return nil
 	}
 	err := g.mismatch(mm.Peer, mm.Local, mm.Remote, mm.Seq)
-	g.fail(err)
+	g.Fail(err)
 	return err
 }
 

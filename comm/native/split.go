@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/comm/backend/base"
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -49,7 +50,7 @@ func (g *group) Split(ctx context.Context, name string, ranks []int, timeout tim
 		members[i] = g.members[r]
 		s.stageBytes = min(s.stageBytes, offers[r].stage)
 	}
-	at := g.where()
+	at := g.Where()
 	at.Op = "split"
 	id := offers[g.lowest(ranks)].id
 	if id == 0 {
@@ -64,7 +65,7 @@ func (g *group) Split(ctx context.Context, name string, ranks []int, timeout tim
 }
 
 func (g *group) refuseSplit(detail string) error {
-	at := g.where()
+	at := g.Where()
 	at.Op = "split"
 	err := &backend.InvalidArgumentError{Where: at, Detail: detail}
 	g.Refused(at.Op, err)
@@ -82,15 +83,15 @@ func unopened(ctx context.Context, start time.Time, at backend.Where, rankOf fun
 	case fabric.Exhausted(err):
 		return &backend.InternalError{Where: at, Err: err}
 	case errors.As(err, &other):
-		n := other.n.translated(rankOf)
-		if n.Kind == noticeLost && n.Rank == at.Rank {
+		n := other.Translated(rankOf)
+		if n.Kind == base.Lost && n.Rank == at.Rank {
 			n.Rank = n.By
 		}
-		return n.cause(at)
+		return n.Err(at)
 	case errors.As(err, &unable):
-		return lossOf(at, rankOf(unable.Peer), unable)
+		return base.LossOf(at, rankOf(unable.Peer), unable)
 	case errors.As(err, &lost):
-		return lossOf(at, rankOf(lost.Peer), lost)
+		return base.LossOf(at, rankOf(lost.Peer), lost)
 	case ctx.Err() == context.DeadlineExceeded:
 		e := &backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: time.Since(start)}}
 		if errors.As(err, &absent) {
@@ -151,7 +152,7 @@ func (g *group) checkLists(offers []offer) error {
 	for r, o := range offers {
 		for _, m := range o.list {
 			if m < 0 || m >= len(offers) || !slices.Equal(offers[m].list, o.list) {
-				e := &backend.MismatchError{Where: g.where(), RankA: r, RankB: m, OpA: fmt.Sprintf("split%v", o.list), OpB: "split of an invalid rank"}
+				e := &backend.MismatchError{Where: g.Where(), RankA: r, RankB: m, OpA: fmt.Sprintf("split%v", o.list), OpB: "split of an invalid rank"}
 				if m >= 0 && m < len(offers) {
 					e.OpB = fmt.Sprintf("split%v", offers[m].list)
 				}

@@ -21,7 +21,7 @@ func (g *group) count(p *program) {
 	publish.Word(n, *n+1)
 }
 
-// Traffic implements backend.Counter.
+// Traffic implements backend.Stats.
 func (g *group) Traffic() backend.Traffic {
 	return backend.Traffic{Mapped: atomic.LoadUint64(&g.traffic.mapped), Staged: atomic.LoadUint64(&g.traffic.staged)}
 }

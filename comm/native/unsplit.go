@@ -3,6 +3,8 @@ package native
 import (
 	"slices"
 	"sync"
+
+	"github.com/chorus-comms/chorus/comm/backend/base"
 )
 
 // splits is what a rank needs to know when another one has failed in a split in which it has succeeded itself: of the new communicator,
@@ -29,7 +31,9 @@ func (g *group) tellUnsplit(ranks []int, seq uint64, why error) {
 	if seq == 0 || len(ranks) > fewToBeAsked {
 		return
 	}
-	payload := notice{Kind: noticeUnsplit, Comm: g.id, Rank: g.rank, About: seq, Text: why.Error()}.encode()
+	n := g.newNotice(noticeUnsplit)
+	n.About, n.Text = seq, why.Error()
+	payload := n.encode()
 	for _, r := range ranks {
 		if r >= 0 && r < len(g.members) && r != g.rank && !g.world.isLost(g.members[r]) {
 			g.world.fab.Control(g.members[r], payload)
@@ -82,7 +86,7 @@ func (g *group) lacks(o offspring, rank int, n notice) {
 		return
 	}
 	peer := g.members[rank]
-	word := notice{Kind: noticeAbort, Comm: o.id, Rank: r, Unopened: true, Text: "it has no part in this communicator: " + n.Text}
+	word := notice{Failure: base.Failure{Kind: base.Abort, Rank: r, Text: "it has no part in this communicator: " + n.Text}, Comm: o.id, Unopened: true}
 	if child := g.world.recipient(peer, word); child != nil {
 		child.notice(peer, word)
 	}

@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/comm/backend/base"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/kern"
@@ -100,7 +101,7 @@ func (g *group) NewWindow(ctx context.Context, t *tensor.Tensor, timeout time.Du
 		if w.dt == dtype.Invalid {
 			w.dt, first = dt, r
 		} else if dt != w.dt {
-			e := &backend.MismatchError{Where: g.where(), RankA: first, RankB: r, OpA: "window of " + w.dt.String(), OpB: "window of " + dt.String()}
+			e := &backend.MismatchError{Where: g.Where(), RankA: first, RankB: r, OpA: "window of " + w.dt.String(), OpB: "window of " + dt.String()}
 			e.Op = "new_window"
 			return nil, e
 		}
@@ -144,7 +145,7 @@ func (w *window) exchange(ctx context.Context, op string, to int, req []byte, wa
 	if w.closed.Load() {
 		return &backend.FinalizedError{Where: w.where(op)}
 	}
-	waiter := fabric.NewWaiter(w.g.abort)
+	waiter := w.g.Waiter()
 	waiter.Begin(ctx, timeout)
 	fab := w.g.world.fab
 	var in, out fabric.Msg
@@ -184,7 +185,7 @@ func (w *window) exchange(ctx context.Context, op string, to int, req []byte, wa
 }
 
 func (w *window) where(op string) backend.Where {
-	at := w.g.where()
+	at := w.g.Where()
 	at.Op = op
 	return at
 }
@@ -192,17 +193,17 @@ func (w *window) where(op string) backend.Where {
 func (w *window) failure(op string, peer int, waiter *fabric.Waiter, err error) error {
 	at := w.where(op)
 	if p, ok := errors.AsType[*fabric.PanicError](err); ok {
-		return w.g.panicked(at, p)
+		return w.g.Panicked(at, p)
 	}
 	var lost *fabric.PeerError
 	w.g.awaitReason(err)
 	switch {
-	case w.g.abort.Raised():
-		return w.g.relocateTo(w.g.abort.Cause(), at)
+	case w.g.Raised():
+		return w.g.Err(at)
 	case errors.As(err, &lost):
 		return w.g.lose(at, peer, lost)
 	case errors.Is(err, fabric.ErrCanceled): // a rank that leaves answers nobody any more
-		return &backend.PeerLostError{Where: at, Peer: peer, Cause: withdrew}
+		return &backend.PeerLostError{Where: at, Peer: peer, Cause: base.Withdrew}
 	case errors.Is(err, fabric.ErrTimeout), waiter.Ctx.Err() == context.DeadlineExceeded:
 		return &backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: waiter.Elapsed(), Missing: []int{peer}}}
 	case waiter.Ctx.Err() != nil:
@@ -235,7 +236,7 @@ func (w *window) pieces(n int, f func(off, n int) error) error {
 // Put implements backend.Window.
 func (w *window) Put(ctx context.Context, src *tensor.Tensor, to backend.Target, timeout time.Duration) error {
 	elem := w.dt.Size()
-	if p := w.ptrs[to.Rank]; p != nil && !w.closed.Load() && !w.g.abort.Raised() {
+	if p := w.ptrs[to.Rank]; p != nil && !w.closed.Load() && !w.g.Raised() {
 		kern.Copy(unsafe.Add(p, to.Offset*elem), src.Pointer(), src.NBytes())
 		return nil
 	}
@@ -249,7 +250,7 @@ func (w *window) Put(ctx context.Context, src *tensor.Tensor, to backend.Target,
 // Get implements backend.Window.
 func (w *window) Get(ctx context.Context, dst *tensor.Tensor, from backend.Target, timeout time.Duration) error {
 	elem := w.dt.Size()
-	if p := w.ptrs[from.Rank]; p != nil && !w.closed.Load() && !w.g.abort.Raised() {
+	if p := w.ptrs[from.Rank]; p != nil && !w.closed.Load() && !w.g.Raised() {
 		kern.Copy(dst.Pointer(), unsafe.Add(p, from.Offset*elem), dst.NBytes())
 		return nil
 	}
@@ -322,11 +323,11 @@ func (w *window) WaitSignal(ctx context.Context, peer, slot int, timeout time.Du
 			if _, ok := w.takeSignal(peer, slot); ok {
 				return nil // the last that came
 			}
-			waiter := fabric.NewWaiter(w.g.abort)
+			waiter := w.g.Waiter()
 			waiter.Begin(ctx, timeout)
 			return w.failure(at.Op, peer, waiter, w.ended)
-		case <-w.g.abort.Done():
-			return w.g.relocateTo(w.g.abort.Cause(), at)
+		case <-w.g.Broken():
+			return w.g.Err(at)
 		case <-ctx.Done():
 			if ctx.Err() == context.DeadlineExceeded {
 				return &backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: time.Since(start), Missing: []int{peer}}}

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/comm/backend/base"
 	"github.com/chorus-comms/chorus/fabric"
 )
 
@@ -22,16 +23,17 @@ type words struct {
 // maxWords bounds what is kept for somebody who doesn't read: more than one from each of a thousand ranks.
 const maxWords = 4096
 
-// Word implements backend.Courier.
+// Word implements backend.Messenger.
 func (g *group) Word(rank int, payload []byte) error {
 	if rank < 0 || rank >= len(g.members) || len(payload) > backend.MaxWord {
 		return fmt.Errorf("a word of %d bytes to rank %d", len(payload), rank)
 	}
-	n := notice{Kind: noticeWord, Comm: g.id, Rank: g.rank, Desc: payload}
+	n := g.newNotice(noticeWord)
+	n.Desc = payload
 	return g.world.fab.Control(g.members[rank], n.encode())
 }
 
-// Words implements backend.Courier.
+// Words implements backend.Messenger.
 func (g *group) Words() ([]backend.Word, <-chan struct{}) {
 	x := &g.words
 	x.mu.Lock()
@@ -44,7 +46,7 @@ func (g *group) Words() ([]backend.Word, <-chan struct{}) {
 	return list, x.news
 }
 
-// Gone implements backend.Courier.
+// Gone implements backend.Messenger.
 func (g *group) Gone() map[int]string {
 	gone := map[int]string{}
 	g.words.mu.Lock()
@@ -54,7 +56,7 @@ func (g *group) Gone() map[int]string {
 	defer g.world.mu.Unlock()
 	for p, err := range g.world.lost {
 		if r := g.rankOf(p); r >= 0 {
-			gone[r] = cause(err)
+			gone[r] = base.Reason(err)
 		}
 	}
 	return gone

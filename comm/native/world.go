@@ -15,6 +15,7 @@ import (
 
 	"github.com/chorus-comms/chorus/bootstrap"
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/comm/backend/base"
 	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/fabric"
 	_ "github.com/chorus-comms/chorus/fabric/hybrid" // "auto", and with it "shm" and "tcp"
@@ -29,7 +30,7 @@ import (
 // Name is the name under which the backend is registered.
 const Name = "native"
 
-func init() { backend.Register(Name, Open) }
+func init() { backend.Register(Name, Open, opHints()...) }
 
 // Open joins a new communicator: it opens a fabric over the store and makes the
 // first group on it.
@@ -38,9 +39,6 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	s, err := parseHints(c.Hints)
 	if err != nil {
 		return nil, &backend.InvalidArgumentError{Where: at, Detail: err.Error()}
-	}
-	if err := checkHints(at, c.OpHints); err != nil {
-		return nil, err
 	}
 	cfg, err := config.Load(nil)
 	if err != nil {
@@ -162,7 +160,7 @@ type world struct {
 	// joining has, by its number, who hears of a group that this rank is joining.
 	joining map[uint32]func(notice)
 	does    func() string // what this rank does, if there is somebody who knows
-	telling telling       // of a peer that is lost, in each of its groups
+	telling base.Pending  // of a peer that is lost, in each of its groups
 }
 
 // early is a notice about a communicator that this rank has not made yet: others
@@ -194,7 +192,7 @@ func (w *world) newID() uint32 {
 // newGroup makes the part of this rank in a communicator of the given fabric ranks.
 func (w *world) newGroup(ctx context.Context, id uint32, name string, members []int, s settings) (*group, error) {
 	n := len(members)
-	g := &group{world: w, id: id, name: name, members: members, settings: s, abort: fabric.NewAbort(),
+	g := &group{world: w, id: id, members: members, settings: s,
 		programs: map[shape]*compiled{}, base: make([]unsafe.Pointer, 4*n), dsts: make([]unsafe.Pointer, n+1), srcs: make([]unsafe.Pointer, n+1),
 		fabricToRank: map[int]int{}, machine: w.machine, met: make([]bool, n), status: statusBoard{turn: make(chan struct{}, 1)}}
 	for r, m := range members {
@@ -203,7 +201,10 @@ func (w *world) newGroup(ctx context.Context, id uint32, name string, members []
 			g.rank = r
 		}
 	}
-	g.waiter = fabric.NewWaiter(g.abort)
+	g.Begin(name, g.rank, g.tell)
+	g.Shared = &w.telling
+	g.transfers = base.Transfers{Life: &g.Life, Link: w.fab, Comm: id, Members: members, RankOf: g.rankOf, Explain: g.awaitReason, Lost: g.lostIn}
+	g.waiter = g.Waiter()
 	g.waiter.Slow = g.compare
 	if err := g.join(ctx); err != nil {
 		return nil, err
@@ -212,7 +213,7 @@ func (w *world) newGroup(ctx context.Context, id uint32, name string, members []
 	w.groups[id] = g
 	for p, err := range w.lost {
 		if r := g.rankOf(p); r >= 0 {
-			g.breakWith(lossOf(g.where(), r, err))
+			g.Break(base.LossOf(g.Where(), r, err))
 		}
 	}
 	mine := w.takeEarly(id)
@@ -242,13 +243,13 @@ func (g *group) join(ctx context.Context) error {
 	defer stop(nil)
 	heard := make(chan error, 1)
 	over := func(n notice) {
-		if n.ends() {
-			why := &gaveUpError{n.translated(g.member)}
+		if n.Known() {
+			why := &gaveUpError{n.Translated(g.member)}
 			// What has failed otherwise, this rank gets to when it has joined, as the others have.
-			if n.Unopened || n.Kind == noticeLost && n.From == 0 {
+			if n.Unopened || n.Kind == base.Lost && n.From == 0 {
 				stop(why)
 			}
-			if n.Kind == noticeTimeout && len(n.Missing) == 1 && n.Missing[0] == g.rank {
+			if n.Kind == base.Timeout && len(n.Missing) == 1 && n.Missing[0] == g.rank {
 				return // it has waited for this rank, which knows better whom it waits for
 			}
 			select {
@@ -289,17 +290,16 @@ func (g *group) join(ctx context.Context) error {
 		return nil
 	}
 	if other := (*gaveUpError)(nil); !errors.As(err, &other) {
-		n := noticeOf(unopened(ctx, start, g.where(), g.rankOf, err), g.rank)
-		n.Comm, n.Unopened = g.id, true
+		n := notice{Failure: base.FailureOf(unopened(ctx, start, g.Where(), g.rankOf, err), g.rank), Comm: g.id, Unopened: true}
 		g.broadcast(n)
 	}
 	return err
 }
 
 // gaveUpError is another rank's word that a communicator which this rank joins has ended. Ranks in it are the fabric's.
-type gaveUpError struct{ n notice }
+type gaveUpError struct{ base.Failure }
 
-func (e *gaveUpError) Error() string { return fmt.Sprintf("rank %d gave up: %s", e.n.Rank, e.n.Text) }
+func (e *gaveUpError) Error() string { return fmt.Sprintf("rank %d gave up: %s", e.Rank, e.Text) }
 
 // leave takes a group out of the world; the last one closes the fabric.
 func (w *world) leave(ctx context.Context, g *group) error {
@@ -357,15 +357,15 @@ func (w *world) PeerLost(peer int, err error) {
 		}
 	}
 	w.mu.Unlock()
-	w.telling.begin()
-	defer w.telling.end()
+	w.telling.Begin()
+	defer w.telling.End()
 	for _, g := range hit {
 		g.words.lost(g.fabricToRank[peer], "")
 		g.status.lost()
 		if errors.Is(err, fabric.ErrClosing) {
 			continue // whoever called it gets the error, and waits for what the peer has had to say
 		}
-		g.fail(lossOf(g.where(), g.fabricToRank[peer], err))
+		g.Fail(base.LossOf(g.Where(), g.fabricToRank[peer], err))
 	}
 }
 
@@ -375,7 +375,7 @@ func (w *world) culprit(of *group) int {
 	defer w.mu.Unlock()
 	for _, id := range slices.Sorted(maps.Keys(w.groups)) {
 		g := w.groups[id]
-		if lost, ok := g.abort.Cause().(*backend.PeerLostError); ok && lost.Peer >= 0 {
+		if lost, ok := g.Cause().(*backend.PeerLostError); ok && lost.Peer >= 0 {
 			if r := of.rankOf(g.members[lost.Peer]); r >= 0 && r != of.rank {
 				return r
 			}
@@ -388,29 +388,6 @@ func (w *world) culprit(of *group) int {
 func (w *world) Mismatch(peer int, key fabric.Key, local, remote fabric.Desc) {
 	if g := w.group(key.Comm); g != nil {
 		g.disagree(peer, local, remote, key.Tag)
-	}
-}
-
-// lossOf is the error of a link that broke: the peer is lost, unless it's this process that can't keep the link up, or the peer has said
-// that it can't.
-func lossOf(at backend.Where, peer int, err error) error {
-	if unable := (*fabric.UnableError)(nil); errors.As(err, &unable) {
-		return &backend.AbortedError{Where: at, By: peer, Reason: unable.Reason}
-	}
-	if fabric.Exhausted(err) {
-		return &backend.InternalError{Where: at, Err: fmt.Errorf("the link to rank %d broke: %w", peer, err)}
-	}
-	return &backend.PeerLostError{Where: at, Peer: peer, Cause: cause(err)}
-}
-
-// cause strips the fabric's own wording from an error about a peer.
-func cause(err error) string {
-	for {
-		p, ok := err.(*fabric.PeerError)
-		if !ok {
-			return err.Error()
-		}
-		err = p.Err
 	}
 }
 

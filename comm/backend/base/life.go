@@ -1,0 +1,207 @@
+package base
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/internal/publish"
+)
+
+// Life is one rank's part of a communicator, from Begin to its first failure or its end. The zero Life has not begun.
+type Life struct {
+	at    backend.Where
+	abort *fabric.Abort
+	tell  func(from uint64, cause error)
+
+	// Telling counts those who are telling the other ranks of a failure; Shared, if it isn't nil, those who do so for
+	// several communicators.
+	Telling Pending
+	Shared  *Pending
+
+	ended    uint64       // the last operation that this rank is through with: publish.Word
+	told     atomic.Bool  // an operation has returned the failure
+	breaking atomic.Int32 // causes that wait for this rank to end earlier operations
+}
+
+// Begin begins the life of a rank's part of the communicator called name. tell passes the first cause of a failure that
+// this rank has found on to the others, and from which operation on it is one; 0: at once.
+func (l *Life) Begin(name string, rank int, tell func(from uint64, cause error)) {
+	l.at, l.abort, l.tell = backend.Where{Comm: name, Rank: rank}, fabric.NewAbort(), tell
+}
+
+// Where says of which rank of which communicator an error is.
+func (l *Life) Where() backend.Where { return l.at }
+
+// In is Where, in an operation that has no number.
+func (l *Life) In(op string) backend.Where {
+	at := l.at
+	at.Op = op
+	return at
+}
+
+// Of is Where, in an operation.
+func (l *Life) Of(op *backend.Op) backend.Where {
+	at := l.at
+	at.Op, at.Seq = op.Kind.String(), op.Seq
+	return at
+}
+
+// Raised reports whether the communicator is broken, or has ended.
+func (l *Life) Raised() bool { return l.abort.Raised() }
+
+// Waiter returns a new Waiter, whose waits end when the communicator breaks.
+func (l *Life) Waiter() *fabric.Waiter { return fabric.NewWaiter(l.abort) }
+
+// Broken implements backend.Backend.
+func (l *Life) Broken() <-chan struct{} { return l.abort.Done() }
+
+// Cause implements backend.Backend.
+func (l *Life) Cause() error { return l.abort.Cause() }
+
+// Abort implements backend.Backend.
+func (l *Life) Abort(cause error) {
+	l.Fail(&backend.AbortedError{Where: l.at, By: l.at.Rank, Reason: cause.Error(), Err: cause})
+}
+
+// Break breaks the communicator on this rank. It reports whether the cause is the first.
+func (l *Life) Break(cause error) bool { return l.abort.Raise(cause) }
+
+// Fail breaks the communicator on this rank, and tells the others why if it's the first cause.
+func (l *Life) Fail(cause error) { l.FailFrom(0, cause) }
+
+// FailFrom is Fail, from an operation on: who is still in an earlier one may end it.
+func (l *Life) FailFrom(seq uint64, cause error) {
+	l.Telling.Begin()
+	defer l.Telling.End()
+	if l.Break(cause) {
+		l.tell(seq, cause)
+	}
+}
+
+// Panicked breaks the communicator because the context of a call has panicked in a wait. It returns the error of that
+// call.
+func (l *Life) Panicked(at backend.Where, p *fabric.PanicError) error {
+	e := &backend.PanicError{Where: at, Value: p.Value, Stack: p.Stack}
+	l.Fail(&backend.AbortedError{Where: l.at, By: l.at.Rank, Reason: e.Reason(), Err: e})
+	return e
+}
+
+// Ended notes the last operation that this rank is through with. It's for the goroutine of the operation.
+func (l *Life) Ended(seq uint64) { publish.Word(&l.ended, seq) }
+
+// BreakFrom breaks the communicator with a cause of which another rank has told, and which makes operations from seq on
+// fail. If this rank has earlier ones to end, as the others have, it's given the time to: what it returns of an
+// operation shouldn't depend on how far the others are ahead. seq 0 means at once.
+func (l *Life) BreakFrom(seq uint64, cause error) {
+	if !l.behind(seq) {
+		l.Break(cause)
+		return
+	}
+	l.breaking.Add(1)
+	go func() {
+		defer l.breaking.Add(-1)
+		for end := time.Now().Add(behindTime); l.behind(seq) && time.Now().Before(end); {
+			select {
+			case <-l.abort.Done():
+				return
+			case <-time.After(behindPause):
+			}
+		}
+		l.Break(cause)
+	}()
+}
+
+// Breaking reports whether a cause waits in BreakFrom.
+func (l *Life) Breaking() bool { return l.breaking.Load() > 0 }
+
+// behind reports whether this rank has not yet ended all operations before seq.
+func (l *Life) behind(seq uint64) bool { return atomic.LoadUint64(&l.ended)+1 < seq }
+
+const (
+	// behindTime bounds how long a rank that is behind may take, which is forever if it waits for one that has failed.
+	// It's half of what ranks of one host have to learn of each other's failures; behindPause is how often it looks.
+	behindTime  = 500 * time.Millisecond
+	behindPause = time.Millisecond
+	// tellingTime bounds how long an operation that fails waits for the others to be told.
+	tellingTime = time.Second
+)
+
+// Err returns the cause as an error at a place, when the others have been told it: who gets it may end the process,
+// which would be blamed then. The communicator is broken.
+func (l *Life) Err(at backend.Where) error {
+	l.told.Store(true)
+	l.Telling.Within(tellingTime)
+	if l.Shared != nil {
+		l.Shared.Within(tellingTime)
+	}
+	switch e := l.abort.Cause().(type) {
+	case *backend.MismatchError:
+		c := *e
+		if c.Op == "" {
+			c.Where = at
+		}
+		return &c
+	case *backend.TimeoutError:
+		c := *e
+		return &c
+	case *backend.PeerLostError:
+		c := *e
+		c.Where = at
+		return &c
+	case *backend.AbortedError:
+		c := *e
+		c.Where = at
+		return &c
+	case *backend.InternalError:
+		c := *e
+		return &c
+	case *backend.FinalizedError:
+		return &backend.FinalizedError{Where: at}
+	default:
+		return &backend.InternalError{Where: at, Err: e}
+	}
+}
+
+// Told reports whether an operation has returned the failure that broke the communicator.
+func (l *Life) Told() bool { return l.told.Load() }
+
+// End ends this rank's part, when nobody is telling of a failure any more. It reports whether there was none.
+func (l *Life) End() (healthy bool) {
+	healthy = l.Break(&backend.FinalizedError{Where: l.at})
+	l.Telling.Wait()
+	if l.Shared != nil {
+		l.Shared.Wait()
+	}
+	return healthy
+}
+
+// InTheMiddle is the error of a collective whose context has ended while it was under way.
+func InTheMiddle(at backend.Where, err error) error {
+	return &backend.AbortedError{Where: at, By: at.Rank, Reason: fmt.Sprintf("its context ended in the middle of the operation: %v", err), Err: err}
+}
+
+// GaveUp is the error of a wait that ended before what it waited for came, and concerns nobody but its caller: its time
+// is over, its context has ended, or the communicator is no more. missing is whom it waited for; negative if that's
+// nobody in particular.
+func (l *Life) GaveUp(at backend.Where, w *fabric.Waiter, missing int, err error) error {
+	switch {
+	case l.Raised():
+		return l.Err(at)
+	case errors.Is(err, fabric.ErrTimeout), w.Ctx.Err() == context.DeadlineExceeded:
+		e := &backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: w.Elapsed()}}
+		if missing >= 0 {
+			e.Missing = []int{missing}
+		}
+		return e
+	case w.Ctx.Err() != nil:
+		return &backend.CanceledError{Where: at, Err: err}
+	case errors.Is(err, fabric.ErrClosed):
+		return &backend.FinalizedError{Where: at}
+	}
+	return &backend.InternalError{Where: at, Err: err}
+}
