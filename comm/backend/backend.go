@@ -29,7 +29,8 @@ type Backend interface {
 	// Split makes communicators of parts of this one. It is collective over all
 	// ranks; group lists this rank's part, in the order of the new ranks, and is empty
 	// for a rank that takes part in none, which gets a nil Backend.
-	Split(ctx context.Context, name string, group []int, timeout time.Duration, hints map[string]string) (Backend, error)
+	Split(ctx context.Context, name string, group []int, timeout time.Duration,
+		hints map[string]string) (Backend, error)
 
 	// Abort breaks the communicator on this rank and tells the others why. It
 	// returns at once; what waits returns the cause soon. Only the first cause counts.
@@ -162,7 +163,8 @@ func Open(ctx context.Context, name string, c Config) (Backend, error) {
 	open := registered[name].open
 	mu.RUnlock()
 	if open == nil {
-		return nil, fmt.Errorf("unknown backend %q; registered are %v (a backend registers when its package is imported)", name, Names())
+		return nil, fmt.Errorf("unknown backend %q; registered are %v (a backend registers when its package is imported)",
+			name, Names())
 	}
 	return open(ctx, c)
 }

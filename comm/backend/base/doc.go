@@ -1,7 +1,7 @@
 // Package base is what backends have in common, written once:
 //
-//   - [Life]: a communicator of one rank, from its beginning to its first failure or its end. A backend embeds it, and has Abort,
-//     Broken and Cause.
+//   - [Life]: one rank's part of a communicator, from its beginning to its first failure or its end. A backend embeds
+//     it, and has Abort, Broken and Cause.
 //   - [Failure]: a typed error in a form that travels.
 //   - [Transfers]: sends and receives, with tags and any source, over a [Link].
 //

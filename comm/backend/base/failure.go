@@ -81,8 +81,8 @@ func (f *Failure) Err(at backend.Where) error {
 	case Mismatch:
 		return &backend.MismatchError{Where: at, RankA: f.RankA, RankB: f.RankB, OpA: f.OpA, OpB: f.OpB}
 	case Timeout:
-		return &backend.TimeoutError{Where: at, Attendance: backend.Attendance{
-			Elapsed: f.Elapsed, Missing: f.Missing, Arrived: f.Arrived, Unknown: f.Unknown, Refused: f.Refused, Doing: f.Others}}
+		return &backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: f.Elapsed,
+			Missing: f.Missing, Arrived: f.Arrived, Unknown: f.Unknown, Refused: f.Refused, Doing: f.Others}}
 	}
 	return &backend.AbortedError{Where: at, By: f.Rank, Reason: f.Text}
 }

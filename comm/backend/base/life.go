@@ -182,7 +182,8 @@ func (l *Life) End() (healthy bool) {
 
 // InTheMiddle is the error of a collective whose context has ended while it was under way.
 func InTheMiddle(at backend.Where, err error) error {
-	return &backend.AbortedError{Where: at, By: at.Rank, Reason: fmt.Sprintf("its context ended in the middle of the operation: %v", err), Err: err}
+	reason := fmt.Sprintf("its context ended in the middle of the operation: %v", err)
+	return &backend.AbortedError{Where: at, By: at.Rank, Reason: reason, Err: err}
 }
 
 // GaveUp is the error of a wait that ended before what it waited for came, and concerns nobody but its caller: its time

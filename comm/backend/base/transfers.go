@@ -148,5 +148,6 @@ func (x *Transfers) unequal(op *backend.Op, m *fabric.Msg) error {
 	side := func(d fabric.Desc) string {
 		return fmt.Sprintf("%v(%v[%d])", backend.Kind(d[0]), dtype.DType(d[1]), binary.LittleEndian.Uint64(d[8:]))
 	}
-	return &backend.MismatchError{Where: x.Life.Of(op), RankA: x.RankOf(m.From), RankB: x.Life.at.Rank, OpA: side(m.Sent), OpB: side(m.Desc)}
+	at := x.Life.Of(op)
+	return &backend.MismatchError{Where: at, RankA: x.RankOf(m.From), RankB: at.Rank, OpA: side(m.Sent), OpB: side(m.Desc)}
 }
