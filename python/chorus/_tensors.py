@@ -68,7 +68,11 @@ class Staging:
         """A tensor to fill in place of this one; ``load`` if its elements are read as well, ``apart`` if it must not be this one."""
         if plain(tensor) and not apart:
             return tensor
-        copy = tensor.detach().resolve_conj().resolve_neg().contiguous() if load else torch.empty(tensor.shape, dtype=tensor.dtype)  # fmt: skip
+        if load:
+            copy = tensor.detach().resolve_conj().resolve_neg().contiguous()
+            copy = copy.clone() if copy.data_ptr() == tensor.data_ptr() else copy
+        else:
+            copy = torch.empty(tensor.shape, dtype=tensor.dtype)
         self.back.append((tensor.detach(), copy))
         return copy
 
@@ -86,6 +90,18 @@ class Staging:
                 if max(at, begin) < min(end, stop):
                     apart |= (at, end) != (begin, stop) or own != (i if len(read) == 1 else j)
         return [self.output(t, apart=apart) for t in tensors]
+
+    def result(self, tensor: torch.Tensor, source: torch.Tensor, block: int = -1, load: bool = False) -> torch.Tensor:
+        """A tensor to fill in place of this one, which is filled at the end if it overlaps the input.
+
+        The smaller of both may be ``block`` of the larger, if that isn't negative.
+        """
+        (at, end), (begin, stop) = _span(tensor), _span(source)
+        apart = at < stop and begin < end
+        if apart and block >= 0:
+            small = min(end - at, stop - begin)
+            apart = (begin - at if small == stop - begin else at - begin) != block * small
+        return self.output(tensor, load, apart)
 
     def after(self) -> Callable[[], None] | None:
         if not self.back:

@@ -271,7 +271,8 @@ class ProcessGroup(dist.ProcessGroup):
         op = "all_gather_single"
         staging = Staging()
         dtype, width = self._alike(output, input, op)
-        source, target = staging.input(input), staging.output(output)
+        source = staging.input(input)
+        target = staging.result(output, source, self.comm.rank)
         return self._run(opts, [output], (source, target), staging, _lib.ALL_GATHER_SINGLE, dtype,
             in_=source.data_ptr(), in_count=source.numel() * width, out=target.data_ptr(),
             out_count=target.numel() * width)  # fmt: skip
@@ -287,7 +288,8 @@ class ProcessGroup(dist.ProcessGroup):
         self._alike(output, input, op)
         reduction, factor, factor_data = reduction_of(opts, input.dtype, op, self.comm.invalid)
         staging = Staging()
-        source, target = staging.input(input), staging.output(output)
+        source = staging.input(input)
+        target = staging.result(output, source, self.comm.rank)
         return self._run(opts, [output], (source, target, factor_data), staging, _lib.REDUCE_SCATTER_SINGLE,
             reduced_as(input, op, self.comm.invalid), reduction, source.data_ptr(), source.numel(), target.data_ptr(), target.numel(),
             factor=factor, factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
@@ -312,7 +314,8 @@ class ProcessGroup(dist.ProcessGroup):
         op = "all_to_all_single"
         dtype, width = self._alike(output, input, op)
         staging = Staging()
-        source, target = staging.input(input), staging.output(output)
+        source = staging.input(input)
+        target = staging.result(output, source)
         fields: dict[str, Any] = dict(in_=source.data_ptr(), in_count=source.numel() * width, out=target.data_ptr(),
             out_count=target.numel() * width)  # fmt: skip
         kind = _lib.ALL_TO_ALL_SINGLE

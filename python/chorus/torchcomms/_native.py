@@ -185,7 +185,9 @@ class NativeBackend(TorchCommBackend):
     ) -> TorchWork:
         dtype, width = self._alike(output, input, what)
         staging = Staging()
-        source, target = staging.input(input), staging.output(output, load=bool(splits))
+        source = staging.input(input)
+        exchanged = kind in (_lib.ALL_TO_ALL_SINGLE, _lib.ALL_TO_ALL_V_SINGLE)
+        target = staging.result(output, source, -1 if exchanged else self.comm.rank, load=bool(splits))
         return self._run((source, target), staging, async_op, options, kind, dtype, in_=source.data_ptr(),
             in_count=source.numel() * width, out=target.data_ptr(), out_count=target.numel() * width, root=root,
             **splits)  # fmt: skip
@@ -212,7 +214,8 @@ class NativeBackend(TorchCommBackend):
         self._alike(output, input, "reduce_scatter_single")
         dtype, reduction, factor, factor_data = self._reduced(input, op, "reduce_scatter_single")
         staging = Staging()
-        source, target = staging.input(input), staging.output(output)
+        source = staging.input(input)
+        target = staging.result(output, source, self.comm.rank)
         return self._run((source, target, factor_data), staging, async_op, options,
             _lib.REDUCE_SCATTER_SINGLE, dtype, reduction, source.data_ptr(), source.numel(), target.data_ptr(),
             target.numel(), factor=factor, factor_data=_at(factor_data))  # fmt: skip
@@ -249,7 +252,7 @@ class NativeBackend(TorchCommBackend):
         dtype, width = self._moved(input, what)
         staging = Staging()
         source = staging.input(input)
-        targets = None if outputs is None else [staging.output(t) for t in self._listed(outputs, "output", what)]
+        targets = None if outputs is None else staging.outputs(self._listed(outputs, "output", what), [source], self.comm.rank)
         outs = None if targets is None else buffers(targets, input.dtype, width, what, self.comm.invalid)
         return self._run((source, targets), staging, async_op, options, kind, dtype, in_=source.data_ptr(),
             in_count=source.numel() * width, outs=outs, root=root)  # fmt: skip
@@ -269,8 +272,8 @@ class NativeBackend(TorchCommBackend):
     ) -> TorchWork:
         dtype, reduction, factor, factor_data = self._reduced(output, op, what)
         staging = Staging()
-        target = staging.output(output)
         sources = [staging.input(t) for t in self._listed(inputs, "input", what)]
+        (target,) = staging.outputs([output], sources)
         return self._run((sources, target, factor_data), staging, async_op, options, kind, dtype, reduction,
             out=target.data_ptr(), out_count=target.numel(), ins=buffers(sources, output.dtype, 1, what, self.comm.invalid),
             factor=factor, factor_data=_at(factor_data))  # fmt: skip
@@ -283,7 +286,7 @@ class NativeBackend(TorchCommBackend):
         dtype, width = moved_as(inputs[0])
         staging = Staging()
         sources = [staging.input(t) for t in inputs]
-        targets = [staging.output(t) for t in outputs]
+        targets = staging.outputs(outputs, sources)
         return self._run((sources, targets), staging, async_op, options, _lib.ALL_TO_ALL, dtype,
             ins=buffers(sources, inputs[0].dtype, width, "all_to_all", self.comm.invalid),
             outs=buffers(targets, inputs[0].dtype, width, "all_to_all", self.comm.invalid))  # fmt: skip
@@ -294,12 +297,12 @@ class NativeBackend(TorchCommBackend):
         dtype, width = self._moved(output_tensor, "scatter")
         self._in_range(root, "root", "scatter")
         staging = Staging()
-        target = staging.output(output_tensor)
-        sources: _Tensors | None = None
+        sources: list[_Tensor] = []
         ins = None
         if root == self.comm.rank:
             sources = [staging.input(t) for t in self._listed(input_tensor_list, "input", "scatter")]
             ins = buffers(sources, output_tensor.dtype, width, "scatter", self.comm.invalid)
+        (target,) = staging.outputs([output_tensor], sources, self.comm.rank)
         return self._run((sources, target), staging, async_op, options, _lib.SCATTER, dtype,
             out=target.data_ptr(), out_count=target.numel() * width, ins=ins, root=root)  # fmt: skip
 
