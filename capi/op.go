@@ -69,30 +69,6 @@ func splits(room *[]int, s []C.int64_t) []int {
 	return *room
 }
 
-// What the operations use: tensors, lists and splits.
-const (
-	usesIn = 1 << iota
-	usesOut
-	usesIns
-	usesOuts
-	usesSplits
-	rootIns  // ins only at the root
-	rootOuts // outs only at the root
-	rootOut  // out only at the root
-	reduces
-)
-
-var uses = [...]int{
-	backend.Send: usesIn, backend.Recv: usesOut, backend.Broadcast: usesOut,
-	backend.AllReduce: usesIn | usesOut | reduces, backend.Reduce: usesIn | usesOut | rootOut | reduces,
-	backend.AllGather: usesIn | usesOuts, backend.AllGatherSingle: usesIn | usesOut, backend.AllGatherV: usesIn | usesOuts,
-	backend.ReduceScatter: usesIns | usesOut | reduces, backend.ReduceScatterSingle: usesIn | usesOut | reduces,
-	backend.ReduceScatterV: usesIns | usesOut | reduces,
-	backend.AllToAll:       usesIns | usesOuts, backend.AllToAllSingle: usesIn | usesOut, backend.AllToAllVSingle: usesIn | usesOut | usesSplits,
-	backend.Barrier: 0, backend.Scatter: usesIns | usesOut | rootIns, backend.Gather: usesIn | usesOuts | rootOuts,
-	backend.GatherSingle: usesIn | usesOut | rootOut,
-}
-
 // fill turns o into k.op. ctx is what bounds a synchronous operation.
 func (k *call) fill(m *communicator, o *C.chorus_op, ctx context.Context) error {
 	if o == nil {
@@ -101,39 +77,39 @@ func (k *call) fill(m *communicator, o *C.chorus_op, ctx context.Context) error 
 	if err := sized("chorus_op", o.size, unsafe.Sizeof(*o)); err != nil {
 		return err
 	}
-	if o.kind <= 0 || int(o.kind) >= len(uses) {
+	if o.kind <= 0 || o.kind > 255 || !comm.Kind(o.kind).Valid() {
 		return refused("there is no operation %d", o.kind)
 	}
-	use := uses[o.kind]
+	row := comm.Kind(o.kind).Operation()
 	op := &k.op
 	*op = comm.Op{Kind: comm.Kind(o.kind), Root: int(o.root), Peer: int(o.peer), Tag: int(o.tag), Ctx: ctx, Timeout: timeout(o.timeout_ns), Site: uint16(o.site)}
-	if use == 0 {
+	if row.In == backend.Nothing && row.Out == backend.Nothing {
 		return k.settings(o)
 	}
 	if o.dtype <= 0 || o.dtype >= dtype.Count {
 		return refused("%v: there is no dtype %d", op.Kind, o.dtype)
 	}
 	dt := dtype.DType(o.dtype)
-	atRoot := m.Rank() == op.Root
+	takes, gives := row.Takes(m.Rank(), op.Root), row.Gives(m.Rank(), op.Root)
 	var err error
-	if use&usesIn != 0 {
+	if takes && row.In != backend.List {
 		if op.In, err = at(&k.in, dt, o.in, int(o.in_count)); err != nil {
 			return refused("%v: input: %v", op.Kind, err)
 		}
 	}
-	if use&usesOut != 0 && (use&rootOut == 0 || atRoot) {
-		if use&usesIn != 0 && o.out == o.in && o.out_count == o.in_count {
+	if gives && row.Out != backend.List {
+		if op.In != nil && o.out == o.in && o.out_count == o.in_count {
 			op.Out = op.In
 		} else if op.Out, err = at(&k.out, dt, o.out, int(o.out_count)); err != nil {
 			return refused("%v: output: %v", op.Kind, err)
 		}
 	}
-	if use&(usesIns|usesOuts|usesSplits) != 0 {
-		if err := k.lists(o, use, dt, atRoot, m.Size()); err != nil {
+	if row.In == backend.List || row.Out == backend.List || row.Splits() {
+		if err := k.lists(o, row, dt, takes, gives, m.Size()); err != nil {
 			return err
 		}
 	}
-	if use&reduces != 0 {
+	if row.Reduces {
 		op.Reduce = comm.Reduction{Kind: backend.ReduceKind(max(0, min(o.reduction, 255))), Factor: float64(o.factor)}
 		if o.factor_data != nil && op.Reduce.Kind == backend.PremulSumKind {
 			if op.Reduce.FactorTensor, err = at(&k.factor, dt, o.factor_data, 1); err != nil {
@@ -145,7 +121,7 @@ func (k *call) fill(m *communicator, o *C.chorus_op, ctx context.Context) error 
 }
 
 // lists fills the lists and splits that an operation uses.
-func (k *call) lists(o *C.chorus_op, use int, dt dtype.DType, atRoot bool, ranks int) (err error) {
+func (k *call) lists(o *C.chorus_op, row *backend.Operation, dt dtype.DType, takes, gives bool, ranks int) (err error) {
 	n := o.n_lists
 	missing := func(what string) error { return refused("%v: n_lists is %d and %s is NULL", k.op.Kind, n, what) }
 	if n < 0 || n > C.CHORUS_MAX_RANKS {
@@ -156,7 +132,7 @@ func (k *call) lists(o *C.chorus_op, use int, dt dtype.DType, atRoot bool, ranks
 		k.op.InSplits, k.op.OutSplits = make([]int, n), make([]int, n)
 		return nil
 	}
-	if use&usesIns != 0 && (use&rootIns == 0 || atRoot) {
+	if row.In == backend.List && takes {
 		if o.ins == nil && n > 0 {
 			return missing("ins")
 		}
@@ -164,7 +140,7 @@ func (k *call) lists(o *C.chorus_op, use int, dt dtype.DType, atRoot bool, ranks
 			return err
 		}
 	}
-	if use&usesOuts != 0 && (use&rootOuts == 0 || atRoot) {
+	if row.Out == backend.List && gives {
 		if o.outs == nil && n > 0 {
 			return missing("outs")
 		}
@@ -172,7 +148,7 @@ func (k *call) lists(o *C.chorus_op, use int, dt dtype.DType, atRoot bool, ranks
 			return err
 		}
 	}
-	if use&usesSplits != 0 {
+	if row.Splits() {
 		if (o.in_splits == nil || o.out_splits == nil) && n > 0 {
 			return missing("in_splits or out_splits")
 		}

@@ -19,7 +19,7 @@ type Op = backend.Op
 // op belongs to the operation until it's done; then Seq, From and Algorithm are
 // set. A synchronous Submit allocates nothing, unless there are hints.
 func (c *Comm) Submit(op *Op, w *Work) error {
-	if op.Kind < backend.Send || op.Kind > backend.GatherSingle {
+	if !op.Kind.Valid() {
 		return c.invalid("submit", "there is no operation %d", op.Kind)
 	}
 	if op.Kind.PointToPoint() {
@@ -32,54 +32,35 @@ func (c *Comm) Submit(op *Op, w *Work) error {
 	return c.collective(o)
 }
 
-// Which fields of an Op a kind uses.
-const (
-	usesIn = 1 << iota
-	usesOut
-	usesIns
-	usesOuts
-	usesRoot
-	usesPeer
-	usesReduce
-	usesSplits
-)
-
-var uses = [...]uint8{
-	backend.Send: usesIn | usesPeer, backend.Recv: usesOut | usesPeer,
-	backend.Broadcast: usesOut | usesRoot, backend.AllReduce: usesIn | usesOut | usesReduce, backend.Reduce: usesIn | usesOut | usesRoot | usesReduce,
-	backend.AllGather: usesIn | usesOuts, backend.AllGatherSingle: usesIn | usesOut, backend.AllGatherV: usesIn | usesOuts,
-	backend.ReduceScatter: usesIns | usesOut | usesReduce, backend.ReduceScatterSingle: usesIn | usesOut | usesReduce, backend.ReduceScatterV: usesIns | usesOut | usesReduce,
-	backend.AllToAll: usesIns | usesOuts, backend.AllToAllSingle: usesIn | usesOut, backend.AllToAllVSingle: usesIn | usesOut | usesSplits,
-	backend.Barrier: 0, backend.Scatter: usesIns | usesOut | usesRoot, backend.Gather: usesIn | usesOuts | usesRoot, backend.GatherSingle: usesIn | usesOut | usesRoot,
-}
-
 // adopt fills a call from an operation. What its kind doesn't use is dropped, and so is what only the root uses elsewhere: nobody
 // further down looks at a field by mistake.
 func (c *Comm) adopt(o *call, op *Op, w *Work) {
 	o.value, o.work = op, w
-	u := uses[op.Kind]
-	if u&usesIn != 0 {
-		o.In = op.In
-	}
-	if u&usesOut != 0 {
-		o.Out = op.Out
-	}
-	if u&usesIns != 0 {
-		o.Ins = op.Ins
-	}
-	if u&usesOuts != 0 {
-		o.Outs = op.Outs
-	}
-	if u&usesRoot != 0 {
+	row := op.Kind.Operation()
+	if row.Root {
 		o.Root = op.Root
 	}
-	if u&usesPeer != 0 {
+	if row.Peer {
 		o.Peer, o.Tag = op.Peer, op.Tag
 	}
-	if u&usesReduce != 0 {
+	if row.Reduces {
 		o.Reduce = op.Reduce
 	}
-	if u&usesSplits != 0 {
+	if row.Takes(c.rank, o.Root) {
+		if row.In == backend.List {
+			o.Ins = op.Ins
+		} else {
+			o.In = op.In
+		}
+	}
+	if row.Gives(c.rank, o.Root) {
+		if row.Out == backend.List {
+			o.Outs = op.Outs
+		} else {
+			o.Out = op.Out
+		}
+	}
+	if row.Splits() {
 		o.InSplits, o.OutSplits = op.InSplits, op.OutSplits
 	}
 	if op.Timeout != 0 {
@@ -90,17 +71,6 @@ func (c *Comm) adopt(o *call, op *Op, w *Work) {
 		for k, v := range op.Hints {
 			Hint(k, v)(o)
 		}
-	}
-	if c.rank == o.Root {
-		return
-	}
-	switch op.Kind {
-	case backend.Reduce, backend.GatherSingle:
-		o.Out = nil
-	case backend.Gather:
-		o.Outs = nil
-	case backend.Scatter:
-		o.Ins = nil
 	}
 }
 

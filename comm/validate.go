@@ -43,100 +43,134 @@ func (c *Comm) noOption(op string, at int) error { return c.invalid(op, "option 
 
 // check returns what is wrong with a call, or "".
 func (c *Comm) check(o *call) string {
-	if o.hasInto && o.Kind != backend.AllReduce && o.Kind != backend.Reduce {
-		return "Into applies to all_reduce and reduce only"
+	row := o.Kind.Operation()
+	if o.hasInto && !(row.Into() && row.Reduces) {
+		return "Into doesn't apply to " + row.Name
 	}
 	if o.from != nil && o.Kind != backend.Recv {
 		return "From applies to recv only"
 	}
-	switch o.Kind {
-	case backend.Send:
-		return firstOf(c.peer(o.Peer, "destination"), tag(o.Tag), one("tensor", o.In, dtype.Invalid))
-	case backend.Recv:
-		if o.Peer == AnySource {
-			return firstOf(tag(o.Tag), one("tensor", o.Out, dtype.Invalid))
+	bad := ""
+	switch {
+	case row.Root:
+		bad = c.peer(o.Root, "root")
+	case o.Kind == backend.Send:
+		bad = firstOf(c.peer(o.Peer, "destination"), tag(o.Tag))
+	case o.Kind == backend.Recv:
+		if o.Peer != AnySource {
+			bad = c.peer(o.Peer, "source")
 		}
-		return firstOf(c.peer(o.Peer, "source"), tag(o.Tag), one("tensor", o.Out, dtype.Invalid))
-	case backend.Broadcast:
-		return firstOf(c.peer(o.Root, "root"), one("tensor", o.Out, dtype.Invalid))
-	case backend.AllReduce:
-		return firstOf(one("tensor", o.In, dtype.Invalid), c.result(o, o.In, 1), c.reduction(o, o.In))
-	case backend.Reduce:
-		bad := firstOf(c.peer(o.Root, "root"), one("tensor", o.In, dtype.Invalid), c.reduction(o, o.In))
-		if bad == "" && c.rank == o.Root {
-			bad = c.result(o, o.In, 1)
-		}
-		return bad
-	case backend.AllGatherSingle:
-		return firstOf(one("input", o.In, dtype.Invalid), c.result(o, o.In, c.size))
-	case backend.GatherSingle:
-		bad := firstOf(c.peer(o.Root, "root"), one("input", o.In, dtype.Invalid))
-		if bad == "" && c.rank == o.Root {
-			bad = c.result(o, o.In, c.size)
-		}
-		return bad
-	case backend.ReduceScatterSingle:
-		bad := firstOf(one("output", o.Out, dtype.Invalid), one("input", o.In, kindOf(o.Out)), c.reduction(o, o.In))
-		if bad == "" && o.In.NumEl() != c.size*o.Out.NumEl() {
-			bad = fmt.Sprintf("the input has %d elements; it must have %d, %d for each of %d ranks", o.In.NumEl(), c.size*o.Out.NumEl(), o.Out.NumEl(), c.size)
-		}
-		if bad == "" {
-			bad = inPlaceOrApart(o.In, o.Out, c.rank)
-		}
-		return bad
-	case backend.AllToAllSingle:
-		bad := firstOf(one("input", o.In, dtype.Invalid), c.result(o, o.In, 1))
-		if bad == "" && o.In.NumEl()%c.size != 0 {
-			bad = fmt.Sprintf("%d elements are not divisible by the world size %d", o.In.NumEl(), c.size)
-		}
-		if bad == "" && overlap(o.In, o.Out) {
-			bad = "input and output overlap"
-		}
-		return bad
-	case backend.AllToAllVSingle:
-		return c.checkSplits(o)
-	case backend.AllGather:
-		return firstOf(one("tensor", o.In, dtype.Invalid), c.list("output", o.Outs, o.In, true), apart(o.In, o.Outs, c.rank))
-	case backend.AllGatherV:
-		bad := firstOf(one("tensor", o.In, dtype.Invalid), c.list("output", o.Outs, o.In, false), apart(o.In, o.Outs, c.rank))
-		if bad == "" && o.Outs[c.rank].NumEl() != o.In.NumEl() {
-			bad = fmt.Sprintf("output %d, this rank's own, has %d elements and the input %d", c.rank, o.Outs[c.rank].NumEl(), o.In.NumEl())
-		}
-		return bad
-	case backend.Gather:
-		bad := firstOf(c.peer(o.Root, "root"), one("tensor", o.In, dtype.Invalid))
-		if bad == "" && c.rank == o.Root {
-			bad = firstOf(c.list("output", o.Outs, o.In, true), apart(o.In, o.Outs, c.rank))
-		}
-		return bad
-	case backend.ReduceScatter, backend.ReduceScatterV:
-		bad := firstOf(one("output", o.Out, dtype.Invalid), c.list("input", o.Ins, o.Out, o.Kind == backend.ReduceScatter), c.reduction(o, o.Out), apart(o.Out, o.Ins, -1))
-		if bad == "" && o.Ins[c.rank].NumEl() != o.Out.NumEl() {
-			bad = fmt.Sprintf("input %d, this rank's own, has %d elements and the output %d", c.rank, o.Ins[c.rank].NumEl(), o.Out.NumEl())
-		}
-		return bad
-	case backend.Scatter:
-		bad := firstOf(c.peer(o.Root, "root"), one("output", o.Out, dtype.Invalid))
-		if bad == "" && c.rank == o.Root {
-			bad = firstOf(c.list("input", o.Ins, o.Out, true), apart(o.Out, o.Ins, c.rank))
-		}
-		return bad
-	case backend.AllToAll:
-		if len(o.Ins) != c.size { // before the first is looked at
-			return fmt.Sprintf("the input list has %d tensors; it must have %d, one per rank", len(o.Ins), c.size)
-		}
-		bad := firstOf(one("input 0", o.Ins[0], dtype.Invalid), c.list("input", o.Ins, o.Ins[0], false), c.list("output", o.Outs, o.Ins[0], false))
-		if bad == "" && o.Ins[c.rank].NumEl() != o.Outs[c.rank].NumEl() {
-			bad = fmt.Sprintf("input %d has %d elements and output %d has %d; what a rank sends itself it receives", c.rank, o.Ins[c.rank].NumEl(), c.rank, o.Outs[c.rank].NumEl())
-		}
-		for _, in := range o.Ins {
-			if bad == "" {
-				bad = apart(in, o.Outs, -1)
-			}
-		}
+		bad = firstOf(bad, tag(o.Tag))
+	}
+	if bad != "" {
 		return bad
 	}
+	in, out := "input", "output" // as errors call them
+	if row.In == backend.Nothing {
+		out = "tensor"
+	} else if row.In == backend.Part && row.Out != backend.Whole {
+		in = "tensor"
+	}
+	takes, gives := row.Takes(c.rank, o.Root), row.Gives(c.rank, o.Root)
+	switch {
+	case row.In == backend.List && row.Out == backend.List:
+		return c.exchange(o)
+	case row.Out == backend.List:
+		return c.list(row, in, o.In, "output", o.Outs, gives)
+	case row.In == backend.List:
+		bad = c.list(row, out, o.Out, "input", o.Ins, takes)
+	case takes && gives:
+		bad = c.pair(o, row, in, out)
+	case takes:
+		bad = one(in, o.In, dtype.Invalid)
+	case gives:
+		bad = one(out, o.Out, dtype.Invalid)
+	}
+	if bad == "" && row.Reduces {
+		bad = c.reduction(o, o.First())
+	}
+	return bad
+}
+
+// pair checks one tensor that goes in and one that comes out.
+func (c *Comm) pair(o *call, row *backend.Operation, inName, outName string) string {
+	in, out := o.In, o.Out
+	if bad := one(inName, in, dtype.Invalid); bad != "" {
+		return bad
+	}
+	if out != in {
+		if bad := one(outName, out, in.DType()); bad != "" {
+			return bad
+		}
+	}
+	switch {
+	case row.Splits():
+		return c.checkSplits(o)
+	case row.Out == backend.Part && row.In == backend.Whole:
+		if n := out.NumEl(); in.NumEl() != c.size*n {
+			return fmt.Sprintf("the input has %d elements; it must have %d, %d for each of %d ranks", in.NumEl(), c.size*n, n, c.size)
+		}
+		return inPlaceOrApart(in, out, c.rank)
+	case row.In == backend.Part && row.Out == backend.Whole:
+		if n := c.size * in.NumEl(); out.NumEl() != n {
+			return fmt.Sprintf("the output has %d elements; it must have %d", out.NumEl(), n)
+		}
+		return inPlaceOrApart(out, in, c.rank)
+	case out.NumEl() != in.NumEl():
+		return fmt.Sprintf("the output has %d elements; it must have %d", out.NumEl(), in.NumEl())
+	case row.In == backend.Part:
+		if overlap(in, out) && in.Pointer() != out.Pointer() {
+			return "input and output overlap in part"
+		}
+		return ""
+	case in.NumEl()%c.size != 0:
+		return fmt.Sprintf("%d elements are not divisible by the world size %d", in.NumEl(), c.size)
+	case overlap(in, out):
+		return "input and output overlap"
+	}
 	return ""
+}
+
+// list checks one tensor and, if this rank has it, the list on the other side.
+func (c *Comm) list(row *backend.Operation, name string, t *tensor.Tensor, listName string, ts []*tensor.Tensor, has bool) string {
+	if bad := one(name, t, dtype.Invalid); bad != "" || !has {
+		return bad
+	}
+	if bad := c.blocks(listName, ts, t, !row.Uneven); bad != "" {
+		return bad
+	}
+	own := c.rank // what may be t itself
+	if row.Reduces {
+		own = -1
+	}
+	if bad := apart(t, ts, own); bad != "" {
+		return bad
+	}
+	if n := ts[c.rank].NumEl(); n != t.NumEl() {
+		other := "output"
+		if listName == other {
+			other = "input"
+		}
+		return fmt.Sprintf("%s %d, this rank's own, has %d elements and the %s %d", listName, c.rank, n, other, t.NumEl())
+	}
+	return ""
+}
+
+// exchange checks a list that goes in and one that comes out.
+func (c *Comm) exchange(o *call) string {
+	if len(o.Ins) != c.size { // before the first is looked at
+		return fmt.Sprintf("the input list has %d tensors; it must have %d, one per rank", len(o.Ins), c.size)
+	}
+	bad := firstOf(one("input 0", o.Ins[0], dtype.Invalid), c.blocks("input", o.Ins, o.Ins[0], false), c.blocks("output", o.Outs, o.Ins[0], false))
+	if bad == "" && o.Ins[c.rank].NumEl() != o.Outs[c.rank].NumEl() {
+		bad = fmt.Sprintf("input %d has %d elements and output %d has %d; what a rank sends itself it receives", c.rank, o.Ins[c.rank].NumEl(), c.rank, o.Outs[c.rank].NumEl())
+	}
+	for _, in := range o.Ins {
+		if bad == "" {
+			bad = apart(in, o.Outs, -1)
+		}
+	}
+	return bad
 }
 
 func firstOf(details ...string) string {
@@ -162,13 +196,6 @@ func tag(t int) string {
 	return ""
 }
 
-func kindOf(t *tensor.Tensor) dtype.DType {
-	if t == nil {
-		return dtype.Invalid
-	}
-	return t.DType()
-}
-
 // one checks a tensor by itself; want is Invalid if any dtype will do.
 func one(what string, t *tensor.Tensor, want dtype.DType) string {
 	switch {
@@ -182,8 +209,8 @@ func one(what string, t *tensor.Tensor, want dtype.DType) string {
 	return ""
 }
 
-// list checks a list with one tensor per rank, all like model in dtype and, if equal, in size.
-func (c *Comm) list(what string, ts []*tensor.Tensor, model *tensor.Tensor, equal bool) string {
+// blocks checks a list with one tensor per rank, all like model in dtype and, if equal, in size.
+func (c *Comm) blocks(what string, ts []*tensor.Tensor, model *tensor.Tensor, equal bool) string {
 	if model == nil {
 		return "" // reported elsewhere
 	}
@@ -208,30 +235,6 @@ func (c *Comm) list(what string, ts []*tensor.Tensor, model *tensor.Tensor, equa
 		}
 	}
 	return ""
-}
-
-// result checks the output that belongs to an input: factor times its elements.
-func (c *Comm) result(o *call, in *tensor.Tensor, factor int) string {
-	if in == nil {
-		return ""
-	}
-	out := o.Out
-	if out == in {
-		return ""
-	}
-	if bad := one("output", out, in.DType()); bad != "" {
-		return bad
-	}
-	if out.NumEl() != factor*in.NumEl() {
-		return fmt.Sprintf("the output has %d elements; it must have %d", out.NumEl(), factor*in.NumEl())
-	}
-	if factor == 1 && o.Kind != backend.AllToAllSingle {
-		if overlap(in, out) && in.Pointer() != out.Pointer() {
-			return "input and output overlap in part"
-		}
-		return ""
-	}
-	return inPlaceOrApart(out, in, c.rank)
 }
 
 // inPlaceOrApart demands that small is block rank of large, or elsewhere.
@@ -286,9 +289,6 @@ func (c *Comm) reduction(o *call, t *tensor.Tensor) string {
 
 // checkSplits checks an all-to-all with splits and turns them from rows into elements.
 func (c *Comm) checkSplits(o *call) string {
-	if bad := firstOf(one("input", o.In, dtype.Invalid), one("output", o.Out, kindOf(o.In))); bad != "" {
-		return bad
-	}
 	if overlap(o.In, o.Out) {
 		return "input and output overlap"
 	}

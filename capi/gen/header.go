@@ -45,42 +45,6 @@ func align(list []constant) []constant {
 	return list
 }
 
-// kinds says which fields each operation uses.
-var kinds = map[backend.Kind]string{
-	backend.Send:                "in, peer, tag",
-	backend.Recv:                "out, peer or CHORUS_ANY, tag",
-	backend.Broadcast:           "out (root's is the source), root",
-	backend.AllReduce:           "in, out (may be one), reduction",
-	backend.Reduce:              "in, out (root only; may be one), root, reduction",
-	backend.AllGather:           "in, outs: in_count each",
-	backend.AllGatherSingle:     "in, out: n * in_count",
-	backend.AllGatherV:          "in, outs of any sizes, the same on all ranks",
-	backend.ReduceScatter:       "ins: out_count each; out, reduction",
-	backend.ReduceScatterSingle: "in: n * out_count; out, reduction",
-	backend.ReduceScatterV:      "ins of any sizes, the same on all ranks; out, reduction",
-	backend.AllToAll:            "ins, outs of any sizes",
-	backend.AllToAllSingle:      "in, out: n equal blocks each",
-	backend.AllToAllVSingle:     "in, out, in_splits, out_splits",
-	backend.Barrier:             "no tensor",
-	backend.Scatter:             "ins (root only): out_count each; out, root",
-	backend.Gather:              "in, outs (root only): in_count each; root",
-	backend.GatherSingle:        "in, out (root only): n * in_count; root",
-}
-
-// reductions says what needs saying about a reduction.
-var reductions = map[backend.ReduceKind]string{
-	backend.MinKind: "NaN wins", backend.MaxKind: "NaN wins",
-	backend.BAndKind: "integers and bool", backend.BOrKind: "integers and bool", backend.BXorKind: "integers and bool",
-	backend.AvgKind:       "the sum divided by n; integers truncate toward zero",
-	backend.PremulSumKind: "the sum of factor times input; floating and complex types",
-}
-
-// reductionNames are the names that C programs use, which know no operators.
-var reductionNames = map[backend.ReduceKind]string{
-	backend.SumKind: "SUM", backend.ProductKind: "PRODUCT", backend.MinKind: "MIN", backend.MaxKind: "MAX", backend.BAndKind: "BAND",
-	backend.BOrKind: "BOR", backend.BXorKind: "BXOR", backend.AvgKind: "AVG", backend.PremulSumKind: "PREMUL_SUM",
-}
-
 // header returns the text of chorus.h.
 func header() ([]byte, error) {
 	var dtypes, ops, reds []constant
@@ -88,14 +52,10 @@ func header() ([]byte, error) {
 		dtypes = append(dtypes, constant{"CHORUS_" + strings.ToUpper(d.String()), int(d), fmt.Sprintf("%d byte%s", d.Size(), plural(d.Size()))})
 	}
 	for _, k := range backend.Kinds() {
-		fields, ok := kinds[k]
-		if !ok {
-			return nil, fmt.Errorf("operation %v is not described", k)
-		}
-		ops = append(ops, constant{"CHORUS_" + strings.ToUpper(k.String()), int(k), fields})
+		ops = append(ops, constant{"CHORUS_" + strings.ToUpper(k.String()), int(k), fields(k.Operation())})
 	}
 	for k := backend.SumKind; k <= backend.PremulSumKind; k++ {
-		reds = append(reds, constant{"CHORUS_" + reductionNames[k], int(k), reductions[k]})
+		reds = append(reds, constant{"CHORUS_" + strings.ToUpper(k.String()), int(k), reductions[k]})
 	}
 	statuses := append(number(0, "OK",
 		"INVALID_ARGUMENT: refused before any byte moved; nothing has changed",
@@ -120,11 +80,6 @@ func header() ([]byte, error) {
 		name, comment, _ := strings.Cut(line, ": ")
 		caps = append(caps, constant{"CHORUS_CAN_" + name, 1 << i, comment})
 	}
-	windows := number(1, "PUT: data, count, rank, offset; visible after a signal or fence that follows",
-		"GET: data, count, rank, offset", "ACCUMULATE: data, count, rank, offset, reduction; atomic for each element",
-		"FETCH_OP: data, old, rank, offset, reduction", "COMPARE_AND_SWAP: data, expected, old, rank, offset",
-		"SIGNAL: rank, slot; after this rank's earlier operations there", "WAIT_SIGNAL: rank, slot; consumes one signal of that rank",
-		"FENCE: rank or CHORUS_ANY; this rank's earlier operations are complete there")
 	t, err := template.New("chorus.h").Parse(text)
 	if err != nil {
 		return nil, err
@@ -132,8 +87,17 @@ func header() ([]byte, error) {
 	var out bytes.Buffer
 	err = t.Execute(&out, map[string]any{"Major": 1, "Minor": 0, "SignalSlots": backend.SignalSlots,
 		"Statuses": align(statuses), "DTypes": align(dtypes), "Kinds": align(ops), "Reductions": align(reds),
-		"WindowKinds": align(windows), "Capabilities": align(caps)})
+		"WindowKinds": align(windowKinds()), "Capabilities": align(caps)})
 	return out.Bytes(), err
+}
+
+// windowKinds are the operations on windows.
+func windowKinds() []constant {
+	return number(1, "PUT: data, count, rank, offset; visible after a signal or fence that follows",
+		"GET: data, count, rank, offset", "ACCUMULATE: data, count, rank, offset, reduction; atomic for each element",
+		"FETCH_OP: data, old, rank, offset, reduction", "COMPARE_AND_SWAP: data, expected, old, rank, offset",
+		"SIGNAL: rank, slot; after this rank's earlier operations there", "WAIT_SIGNAL: rank, slot; consumes one signal of that rank",
+		"FENCE: rank or CHORUS_ANY; this rank's earlier operations are complete there")
 }
 
 func plural(n int) string {

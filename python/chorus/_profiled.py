@@ -19,13 +19,7 @@ from torch.autograd import profiler
 
 from chorus import _lib
 
-OPERATIONS = dict(enumerate(
-    ("batch", "send", "recv", "broadcast", "all_reduce", "reduce", "all_gather", "all_gather_single", "all_gather_v", "reduce_scatter",
-     "reduce_scatter_single", "reduce_scatter_v", "all_to_all", "all_to_all_single", "all_to_all_v_single", "barrier", "scatter", "gather",
-     "gather_single")
-))  # fmt: skip
-ON_WINDOWS = dict(enumerate(("put", "get", "accumulate", "fetch_op", "compare_and_swap", "signal", "wait_signal", "fence"), _lib.PUT))
-_ROOTED = (_lib.BROADCAST, _lib.REDUCE, _lib.SCATTER, _lib.GATHER, _lib.GATHER_SINGLE)
+OPERATIONS = {0: "batch"} | _lib.OPERATIONS
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
@@ -126,11 +120,11 @@ nothing = Event()
 
 def operation(kind: int, keep: object, asynchronous: bool, group: str, rank: int, seq: int, **facts: int) -> Event:
     """The event of an operation, among the ``facts`` of which are ``root``, ``peer`` and ``tag``, also where they mean nothing."""
-    wanted = ("peer", "tag") if _lib.SEND <= kind <= _lib.RECV else ("root",) if kind in _ROOTED else ()
+    wanted = ("peer", "tag") if _lib.SEND <= kind <= _lib.RECV else ("root",) if kind in _lib.ROOTED else ()
     number = {} if _lib.SEND <= kind <= _lib.RECV else {"seq": seq}
     return _Recorded(OPERATIONS[kind], keep, asynchronous, {"group": group, "rank": rank} | number | {w: facts[w] for w in wanted})
 
 
 def on_window(kind: int, keep: object, asynchronous: bool, group: str, rank: int, peer: int) -> Event:
     """The event of an operation on rank ``peer``'s memory."""
-    return _Recorded(ON_WINDOWS[kind], keep, asynchronous, {"group": group, "rank": rank, "peer": peer})
+    return _Recorded(_lib.WINDOW_OPERATIONS[kind], keep, asynchronous, {"group": group, "rank": rank, "peer": peer})

@@ -20,26 +20,11 @@ def header():
     return (ROOT / "capi" / "chorus.h").read_text()
 
 
-def test_constants_are_the_headers():
-    found = dict(re.findall(r"^\s*CHORUS_([A-Z0-9_]+) = (\d+),", header(), re.M))
-    checked = 0
-    for name, value in found.items():
-        ours = getattr(_lib, name, getattr(_lib.Status, name, None))
-        if ours is not None:
-            assert int(ours) == int(value), name
-            checked += 1
-    assert checked >= 14 + 17 + 18 + 9
-
-
 def test_structs_are_the_headers(tmp_path):
     """A C compiler's sizes and offsets against ours."""
-    structs = {
-        "chorus_host": _lib.Host, "chorus_error": _lib.ErrorFacts, "chorus_hint": _lib.Hint,
-        "chorus_comm_options": _lib.CommOptions, "chorus_comm_info": _lib.CommInfo, "chorus_op": _lib.Op,
-        "chorus_split_options": _lib.SplitOptions, "chorus_reconfigure_options": _lib.ReconfigureOptions,
-        "chorus_regroup_options": _lib.RegroupOptions, "chorus_work_info": _lib.WorkInfo,
-        "chorus_store_callbacks": _lib.StoreCallbacks, "chorus_python": _lib.Python,
-    }  # fmt: skip
+    names = re.findall(r"^} (chorus_\w+);", header(), re.M)
+    structs = {name: getattr(_lib, "".join(word.capitalize() for word in name.split("_")[1:])) for name in names}
+    assert len(structs) > 20
     lines = []
     for name, struct in structs.items():
         lines.append(f'printf("{name} sizeof %zu\\n", sizeof({name}));')
@@ -55,11 +40,6 @@ def test_structs_are_the_headers(tmp_path):
         for field, *_ in struct._fields_:
             assert getattr(struct, field).offset == theirs[name, field], (name, field)
     assert _lib.OP.size == ctypes.sizeof(_lib.Op)
-
-
-def test_functions_are_the_headers():
-    for name in _lib.FUNCTIONS:
-        assert re.search(rf"\bchorus_{name}\(", header()), name
 
 
 def run(code):

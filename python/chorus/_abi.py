@@ -1,0 +1,613 @@
+"""What capi/chorus.h declares: constants, structs, types of callbacks, and functions.
+
+Written by capi/gen; don't edit. The header has the explanations.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    Structure,
+    c_char_p,
+    c_double,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_ssize_t,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
+from typing import Any
+
+# Plain integers: they stand in the path of every operation, where an enumeration's members cost as much as the call.
+OK = 0
+INVALID_ARGUMENT = 1
+MISMATCH = 2
+TIMEOUT = 3
+PEER_LOST = 4
+ABORTED = 5
+UNSUPPORTED = 6
+INTERNAL = 7
+FINALIZED = 8
+CANCELED = 9
+OUT_OF_MEMORY = 10
+WORK_FAILED = 11
+PENDING = 16
+INTERRUPTED = 17
+PANICKED = 18
+FORKED = 19
+BOOL = 1
+UINT8 = 2
+UINT16 = 3
+UINT32 = 4
+UINT64 = 5
+INT8 = 6
+INT16 = 7
+INT32 = 8
+INT64 = 9
+FLOAT16 = 10
+BFLOAT16 = 11
+FLOAT8_E4M3FN = 12
+FLOAT8_E5M2 = 13
+FLOAT32 = 14
+FLOAT64 = 15
+COMPLEX64 = 16
+COMPLEX128 = 17
+SEND = 1
+RECV = 2
+BROADCAST = 3
+ALL_REDUCE = 4
+REDUCE = 5
+ALL_GATHER = 6
+ALL_GATHER_SINGLE = 7
+ALL_GATHER_V = 8
+REDUCE_SCATTER = 9
+REDUCE_SCATTER_SINGLE = 10
+REDUCE_SCATTER_V = 11
+ALL_TO_ALL = 12
+ALL_TO_ALL_SINGLE = 13
+ALL_TO_ALL_V_SINGLE = 14
+BARRIER = 15
+SCATTER = 16
+GATHER = 17
+GATHER_SINGLE = 18
+SUM = 1
+PRODUCT = 2
+MIN = 3
+MAX = 4
+BAND = 5
+BOR = 6
+BXOR = 7
+AVG = 8
+PREMUL_SUM = 9
+PUT = 1
+GET = 2
+ACCUMULATE = 3
+FETCH_OP = 4
+COMPARE_AND_SWAP = 5
+SIGNAL = 6
+WAIT_SIGNAL = 7
+FENCE = 8
+CAN_WINDOW = 1
+CAN_SHARE = 2
+CAN_ABORT = 4
+CAN_ANY_SOURCE = 8
+CAN_TAG = 16
+CAN_THREADS = 32
+CAN_REGISTER = 64
+CAN_NOTHING = 128
+ABI_MAJOR = 1
+ABI_MINOR = 0
+ANY = -1
+SIGNAL_SLOTS = 64
+EVENT_TIMING = 1
+EVENT_INTERPROCESS = 2
+MAX_RANKS = 1 << 20
+MAX_BATCH = 1 << 20
+MAX_HINTS = 256
+NO_WORLD = -2
+PYTHON_OTHERWISE = -1
+PYTHON_CALLER = 256
+
+
+class Status(enum.IntEnum):
+    """How a call ended."""
+
+    OK = 0
+    INVALID_ARGUMENT = 1
+    MISMATCH = 2
+    TIMEOUT = 3
+    PEER_LOST = 4
+    ABORTED = 5
+    UNSUPPORTED = 6
+    INTERNAL = 7
+    FINALIZED = 8
+    CANCELED = 9
+    OUT_OF_MEMORY = 10
+    WORK_FAILED = 11
+    PENDING = 16
+    INTERRUPTED = 17
+    PANICKED = 18
+    FORKED = 19
+
+
+# The operations' names, and which of them one rank has a part of its own in.
+OPERATIONS = {
+    SEND: "send",
+    RECV: "recv",
+    BROADCAST: "broadcast",
+    ALL_REDUCE: "all_reduce",
+    REDUCE: "reduce",
+    ALL_GATHER: "all_gather",
+    ALL_GATHER_SINGLE: "all_gather_single",
+    ALL_GATHER_V: "all_gather_v",
+    REDUCE_SCATTER: "reduce_scatter",
+    REDUCE_SCATTER_SINGLE: "reduce_scatter_single",
+    REDUCE_SCATTER_V: "reduce_scatter_v",
+    ALL_TO_ALL: "all_to_all",
+    ALL_TO_ALL_SINGLE: "all_to_all_single",
+    ALL_TO_ALL_V_SINGLE: "all_to_all_v_single",
+    BARRIER: "barrier",
+    SCATTER: "scatter",
+    GATHER: "gather",
+    GATHER_SINGLE: "gather_single",
+}
+ROOTED = frozenset((BROADCAST, REDUCE, SCATTER, GATHER, GATHER_SINGLE))
+WINDOW_OPERATIONS = {
+    PUT: "put",
+    GET: "get",
+    ACCUMULATE: "accumulate",
+    FETCH_OP: "fetch_op",
+    COMPARE_AND_SWAP: "compare_and_swap",
+    SIGNAL: "signal",
+    WAIT_SIGNAL: "wait_signal",
+    FENCE: "fence",
+}
+
+
+class Host(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("reserved", c_uint32),
+        ("leave", c_void_p),
+        ("enter", c_void_p),
+        ("check", c_void_p),
+        ("thread", c_uint64),
+        ("interval_ns", c_int64),
+    ]
+
+
+class Error(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("status", c_int32),
+        ("message", c_char_p),
+        ("comm", c_char_p),
+        ("op", c_char_p),
+        ("seq", c_uint64),
+        ("rank", c_int32),
+        ("peer", c_int32),
+        ("detail", c_char_p),
+        ("elapsed_ns", c_int64),
+        ("missing", POINTER(c_int32)),
+        ("arrived", POINTER(c_int32)),
+        ("unknown", POINTER(c_int32)),
+        ("n_missing", c_int32),
+        ("n_arrived", c_int32),
+        ("n_unknown", c_int32),
+        ("rank_a", c_int32),
+        ("rank_b", c_int32),
+        ("reserved", c_int32),
+        ("op_a", c_char_p),
+        ("op_b", c_char_p),
+    ]
+
+
+class DeviceInfo(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("index", c_int32),
+        ("priorities", c_int32),
+        ("host_access", c_int32),
+        ("free_bytes", c_int64),
+        ("total_bytes", c_int64),
+        ("model", c_char_p),
+    ]
+
+
+class Figure(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("value", c_int64),
+    ]
+
+
+class StreamInfo(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("priority", c_int32),
+        ("capturing", c_int32),
+        ("reserved", c_int32),
+        ("id", c_int64),
+        ("device", c_uint64),
+    ]
+
+
+class Span(Structure):
+    _fields_ = [
+        ("data", c_void_p),
+        ("bytes", c_int64),
+    ]
+
+
+KERNEL_FN = CFUNCTYPE(c_int32, c_void_p, POINTER(c_void_p))
+
+
+class EventInfo(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("reserved", c_int32),
+        ("id", c_int64),
+        ("device", c_uint64),
+    ]
+
+
+SET_FN = CFUNCTYPE(c_int32, c_void_p, c_char_p, c_void_p, c_int64, c_void_p)
+
+
+GET_FN = CFUNCTYPE(c_int32, c_void_p, c_char_p, c_int64, c_void_p)
+
+
+ADD_FN = CFUNCTYPE(c_int32, c_void_p, c_char_p, c_int64, POINTER(c_int64), c_void_p)
+
+
+WAIT_FN = CFUNCTYPE(c_int32, c_void_p, POINTER(c_char_p), c_int32, c_int64, c_void_p)
+
+
+CHECK_FN = CFUNCTYPE(c_int32, c_void_p, POINTER(c_char_p), c_int32, POINTER(c_int32), c_void_p)
+
+
+COMPARE_SET_FN = CFUNCTYPE(c_int32, c_void_p, c_char_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p)
+
+
+REMOVE_FN = CFUNCTYPE(c_int32, c_void_p, c_char_p, POINTER(c_int32), c_void_p)
+
+
+NUM_KEYS_FN = CFUNCTYPE(c_int32, c_void_p, POINTER(c_int64), c_void_p)
+
+
+RELEASED_FN = CFUNCTYPE(None, c_void_p)
+
+
+class StoreCallbacks(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("reserved", c_uint32),
+        ("user", c_void_p),
+        ("set", SET_FN),
+        ("get", GET_FN),
+        ("add", ADD_FN),
+        ("wait", WAIT_FN),
+        ("check", CHECK_FN),
+        ("compare_set", COMPARE_SET_FN),
+        ("remove", REMOVE_FN),
+        ("num_keys", NUM_KEYS_FN),
+        ("released", RELEASED_FN),
+    ]
+
+
+class Hint(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("value", c_char_p),
+    ]
+
+
+class CommOptions(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("rank", c_int32),
+        ("world_size", c_int32),
+        ("abort_on_error", c_int32),
+        ("backend", c_char_p),
+        ("device", c_char_p),
+        ("name", c_char_p),
+        ("store", c_uint64),
+        ("timeout_ns", c_int64),
+        ("hints", POINTER(Hint)),
+        ("n_hints", c_int32),
+        ("job_size", c_int32),
+        ("job_ranks", POINTER(c_int32)),
+    ]
+
+
+class CommInfo(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("rank", c_int32),
+        ("world_size", c_int32),
+        ("capabilities", c_uint32),
+        ("reductions", c_uint32),
+        ("abort_on_error", c_int32),
+        ("timeout_ns", c_int64),
+        ("name", c_char_p),
+        ("backend", c_char_p),
+        ("device", c_char_p),
+        ("local_size", c_int32),
+        ("reserved", c_int32),
+    ]
+
+
+class SplitOptions(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("n_ranks", c_int32),
+        ("ranks", POINTER(c_int32)),
+        ("name", c_char_p),
+        ("timeout_ns", c_int64),
+        ("hints", POINTER(Hint)),
+        ("n_hints", c_int32),
+        ("reserved", c_int32),
+    ]
+
+
+class ReconfigureOptions(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("n_handles", c_int32),
+        ("uuid", c_char_p),
+        ("handles", POINTER(c_char_p)),
+        ("any_order", c_int32),
+        ("n_hints", c_int32),
+        ("hints", POINTER(Hint)),
+        ("timeout_ns", c_int64),
+    ]
+
+
+class RegroupOptions(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("n_without", c_int32),
+        ("without", POINTER(c_int32)),
+        ("with_", POINTER(c_char_p)),
+        ("n_with", c_int32),
+        ("at_least", c_int32),
+        ("patience_ns", c_int64),
+        ("timeout_ns", c_int64),
+    ]
+
+
+class Buffer(Structure):
+    _fields_ = [
+        ("data", c_void_p),
+        ("count", c_int64),
+    ]
+
+
+class Op(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("kind", c_int32),
+        ("dtype", c_int32),
+        ("reduction", c_int32),
+        ("in_", c_void_p),
+        ("in_count", c_int64),
+        ("out", c_void_p),
+        ("out_count", c_int64),
+        ("root", c_int32),
+        ("peer", c_int32),
+        ("tag", c_int32),
+        ("n_lists", c_int32),
+        ("ins", c_void_p),
+        ("outs", c_void_p),
+        ("in_splits", POINTER(c_int64)),
+        ("out_splits", POINTER(c_int64)),
+        ("factor", c_double),
+        ("factor_data", c_void_p),
+        ("timeout_ns", c_int64),
+        ("hints", POINTER(Hint)),
+        ("n_hints", c_int32),
+        ("source", c_int32),
+        ("seq", c_uint64),
+        ("site", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
+# chorus_op, packed in one go.
+OP = struct.Struct("=IiiiQqQqiiiiQQQQdQqQiiQII")
+
+
+class Python(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("reserved", c_uint32),
+        ("view", c_void_p),
+        ("as_integer", c_void_p),
+        ("integer", c_void_p),
+        ("failed", c_void_p),
+        ("forget", c_void_p),
+        ("call", c_void_p),
+        ("code", c_void_p),
+        ("instruction", c_void_p),
+        ("back", c_void_p),
+        ("drop", c_void_p),
+        ("frame_at", c_void_p),
+        ("site_of", c_void_p),
+        ("stacks_signal", c_int32),
+        ("stacks_fd", c_int32),
+        ("ensure", c_void_p),
+        ("release", c_void_p),
+        ("held", c_void_p),
+        ("inner", c_char_p),
+    ]
+
+
+class WorkInfo(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("status", c_int32),
+        ("source", c_int32),
+        ("n_ops", c_int32),
+        ("seq", c_uint64),
+    ]
+
+
+DONE_FN = CFUNCTYPE(None, c_void_p, c_int32)
+
+
+class WindowOp(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("kind", c_int32),
+        ("rank", c_int32),
+        ("slot", c_int32),
+        ("offset", c_int64),
+        ("data", c_void_p),
+        ("count", c_int64),
+        ("old", c_void_p),
+        ("expected", c_void_p),
+        ("reduction", c_int32),
+        ("reserved", c_int32),
+        ("timeout_ns", c_int64),
+    ]
+
+
+class WindowPeer(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("mapped", c_int32),
+        ("count", c_int64),
+    ]
+
+
+ABORT_FN = CFUNCTYPE(None, c_void_p, c_int32)
+
+
+class Completion(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("status", c_int32),
+        ("kind", c_int32),
+        ("dtype", c_int32),
+        ("root", c_int32),
+        ("peer", c_int32),
+        ("tag", c_int32),
+        ("reduction", c_int32),
+        ("async_", c_int32),
+        ("reserved", c_int32),
+        ("id", c_uint64),
+        ("seq", c_uint64),
+        ("bytes", c_int64),
+        ("algorithm", c_char_p),
+    ]
+
+
+COMPLETION_FN = CFUNCTYPE(None, c_void_p, POINTER(Completion))
+
+
+# The functions, without their common prefix: result, arguments.
+FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
+    "abi_version": (c_uint32, []),
+    "version": (c_char_p, []),
+    "backends": (c_char_p, []),
+    "set_host": (c_int32, [POINTER(Host)]),
+    "last_error": (POINTER(Error), []),
+    "alloc": (c_int32, [c_int64, c_int32, POINTER(c_void_p)]),
+    "free": (c_int32, [c_void_p]),
+    "is_shared": (c_int32, [c_void_p, c_int64]),
+    "device_types": (c_char_p, []),
+    "device_count": (c_int32, [c_char_p, POINTER(c_int32)]),
+    "device_open": (c_int32, [c_char_p, POINTER(c_uint64)]),
+    "device_get": (c_int32, [c_uint64, POINTER(DeviceInfo)]),
+    "device_synchronize": (c_int32, [c_uint64, c_int64]),
+    "device_alloc": (c_int32, [c_uint64, c_int64, c_uint64, POINTER(c_void_p)]),
+    "device_free": (c_int32, [c_void_p]),
+    "memory_device": (c_int32, [c_void_p, POINTER(c_uint64)]),
+    "pin": (c_int32, [c_uint64, c_int64, POINTER(c_void_p)]),
+    "unpin": (c_int32, [c_void_p]),
+    "device_memory_stats": (c_int32, [c_uint64, POINTER(Figure), c_int32, POINTER(c_int32)]),
+    "device_reset_peak_stats": (c_int32, [c_uint64]),
+    "device_reset_accumulated_stats": (c_int32, [c_uint64]),
+    "device_empty_cache": (c_int32, [c_uint64]),
+    "device_empty_host_cache": (c_int32, [c_uint64]),
+    "stream_create": (c_int32, [c_uint64, c_int32, POINTER(c_uint64)]),
+    "stream_release": (c_int32, [c_uint64]),
+    "stream_default": (c_int32, [c_uint64, POINTER(c_uint64)]),
+    "stream_current": (c_int32, [c_uint64, POINTER(c_uint64)]),
+    "stream_set_current": (c_int32, [c_uint64]),
+    "stream_get": (c_int32, [c_uint64, POINTER(StreamInfo)]),
+    "stream_query": (c_int32, [c_uint64]),
+    "stream_synchronize": (c_int32, [c_uint64, c_int64]),
+    "stream_recover": (c_int32, [c_uint64, c_int64]),
+    "stream_wait_stream": (c_int32, [c_uint64, c_uint64]),
+    "stream_wait_event": (c_int32, [c_uint64, c_uint64]),
+    "stream_uses": (c_int32, [c_uint64, c_void_p]),
+    "stream_copy": (c_int32, [c_uint64, c_void_p, c_void_p, c_int64]),
+    "stream_fill": (c_int32, [c_uint64, c_void_p, c_int64, c_void_p, c_int32]),
+    "stream_launch": (c_int32, [c_uint64, c_char_p, POINTER(Span), c_int32, KERNEL_FN, c_void_p]),
+    "event_create": (c_int32, [c_int32, POINTER(c_uint64)]),
+    "event_handle": (c_int32, [c_uint64, c_uint64, c_void_p, c_int64, POINTER(c_int64)]),
+    "event_open": (c_int32, [c_uint64, c_void_p, c_int64, POINTER(c_uint64)]),
+    "event_record": (c_int32, [c_uint64, c_uint64]),
+    "event_release": (c_int32, [c_uint64]),
+    "event_get": (c_int32, [c_uint64, POINTER(EventInfo)]),
+    "event_query": (c_int32, [c_uint64]),
+    "event_synchronize": (c_int32, [c_uint64, c_int64]),
+    "event_elapsed": (c_int32, [c_uint64, c_uint64, POINTER(c_double)]),
+    "graph_begin": (c_int32, [c_uint64]),
+    "graph_end": (c_int32, [c_uint64, POINTER(c_uint64)]),
+    "graph_begin_in": (c_int32, [c_uint64, POINTER(c_uint64)]),
+    "graph_pool": (c_int32, [c_uint64, POINTER(c_uint64)]),
+    "graph_dump": (c_int32, [c_uint64, c_char_p]),
+    "graph_replay": (c_int32, [c_uint64, c_uint64]),
+    "graph_release": (c_int32, [c_uint64]),
+    "reply_value": (None, [c_void_p, c_void_p, c_int64]),
+    "reply_error": (None, [c_void_p, c_char_p]),
+    "store_from_callbacks": (c_int32, [POINTER(StoreCallbacks), POINTER(c_uint64)]),
+    "store_open": (c_int32, [c_char_p, c_int64, POINTER(c_uint64)]),
+    "store_release": (c_int32, [c_uint64]),
+    "comm_create": (c_int32, [POINTER(CommOptions), POINTER(c_uint64)]),
+    "comm_get": (c_int32, [c_uint64, POINTER(CommInfo)]),
+    "comm_status": (c_int32, [c_uint64]),
+    "comm_split": (c_int32, [c_uint64, POINTER(SplitOptions), POINTER(c_uint64)]),
+    "comm_handle": (c_int32, [c_uint64, POINTER(c_char_p)]),
+    "comm_reconfigure": (c_int32, [c_uint64, POINTER(ReconfigureOptions), POINTER(c_uint64)]),
+    "comm_regroup": (c_int32, [c_uint64, POINTER(RegroupOptions), POINTER(c_uint64)]),
+    "comm_set_timeout": (c_int32, [c_uint64, c_int64]),
+    "comm_set_hints": (c_int32, [c_uint64, POINTER(Hint), c_int32]),
+    "comm_abort": (c_int32, [c_uint64, c_char_p]),
+    "comm_finalize": (c_int32, [c_uint64, c_int64]),
+    "comm_release": (c_int32, [c_uint64]),
+    "register": (c_int32, [c_uint64, c_void_p, c_int64]),
+    "deregister": (c_int32, [c_uint64, c_void_p, c_int64]),
+    "site": (c_uint32, [c_char_p, c_int32, c_char_p]),
+    "raised": (c_int32, [c_char_p, c_char_p, c_int32, c_char_p]),
+    "submit": (c_int32, [c_uint64, c_void_p, POINTER(c_uint64)]),
+    "set_python": (c_int32, [POINTER(Python)]),
+    "python_submit": (c_void_p, [c_void_p, POINTER(c_void_p), c_ssize_t]),
+    "python_site": (c_void_p, [c_void_p, POINTER(c_void_p), c_ssize_t]),
+    "submit_batch": (c_int32, [c_uint64, c_void_p, c_int32, c_int64, POINTER(c_uint64)]),
+    "work_wait": (c_int32, [c_uint64, c_int64]),
+    "work_test": (c_int32, [c_uint64]),
+    "stream_wait_work": (c_int32, [c_uint64, c_uint64]),
+    "work_get": (c_int32, [c_uint64, POINTER(WorkInfo)]),
+    "work_sources": (c_int32, [c_uint64, POINTER(c_int32), c_int32]),
+    "work_notify": (c_int32, [c_uint64, DONE_FN, c_void_p]),
+    "next_done": (c_int32, [c_int64, POINTER(c_uint64)]),
+    "wake_done": (c_int32, []),
+    "work_cancel": (c_int32, [c_uint64]),
+    "work_release": (c_int32, [c_uint64]),
+    "window_create": (c_int32, [c_uint64, c_void_p, c_int64, c_int32, POINTER(c_uint64)]),
+    "window_submit": (c_int32, [c_uint64, POINTER(WindowOp), POINTER(c_uint64)]),
+    "window_map": (c_int32, [c_uint64, c_int32, POINTER(c_void_p)]),
+    "window_get": (c_int32, [c_uint64, c_int32, POINTER(WindowPeer)]),
+    "window_close": (c_int32, [c_uint64]),
+    "on_abort": (c_int32, [c_uint64, ABORT_FN, c_void_p, POINTER(c_uint64)]),
+    "on_completion": (c_int32, [c_uint64, COMPLETION_FN, c_void_p, POINTER(c_uint64)]),
+    "hook_remove": (c_int32, [c_uint64]),
+}
