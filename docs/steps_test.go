@@ -15,9 +15,9 @@ import (
 
 // A step is what a page has its reader do, in an empty folder, in the order of the page: save a file, as the comment "file: name" above its
 // block says, or run the commands of a block of sh. Those with the comment "on: a" are for the first of two nodes, those "on: b" for the second;
-// what stands for the one and right after for the other runs at the same time.
+// what stands for the one and right after for the other runs at the same time. A block of text after it shows what the commands say.
 type step struct {
-	from, file, on, text string
+	from, file, on, text, says string
 }
 
 var (
@@ -39,8 +39,11 @@ func steps(page string) []step {
 				s.on = k[2]
 			}
 		}
-		if s.file != "" || m[2] == "sh" {
+		switch {
+		case s.file != "" || m[2] == "sh":
 			all = append(all, s)
+		case m[2] == "text" && len(all) > 0:
+			all[len(all)-1].says += s.text
 		}
 	}
 	return all

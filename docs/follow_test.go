@@ -1,0 +1,285 @@
+package docs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/chorus-comms/chorus/internal/deathsig"
+)
+
+// A host is where a reader follows a page: a folder that was empty, an environment, and a network of its own or the machine's.
+type host struct {
+	dir, network string
+	env          []string
+}
+
+// run carries out the commands of one block as the reader's shell would, and returns what they printed. What a block exports, the next has.
+func (h *host) run(ctx context.Context, t *testing.T, commands string) (string, error) {
+	t.Helper()
+	kept := filepath.Join(t.TempDir(), "environment")
+	args := []string{"bash", "-e", "-c", commands + "\nexport -p >" + kept}
+	if _, err := os.Stat(h.exported()); err == nil {
+		args[3] = ". " + h.exported() + "\n" + args[3]
+	}
+	if h.network != "" {
+		args = append([]string{"ip", "netns", "exec", h.network}, args...)
+	}
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Dir, cmd.Env = h.dir, h.env
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	deathsig.Set(cmd.SysProcAttr)
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 10 * time.Second
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	if err == nil {
+		err = os.Rename(kept, h.exported())
+	}
+	return out.String(), err
+}
+
+func (h *host) exported() string { return h.dir + ".environment" }
+
+// follow does what a page says, from top to bottom, on one host or on two that share the folder. What the page shows of a block's output must
+// be in it, whatever the order of the lines and the times in them.
+func follow(t *testing.T, page string, hosts ...*host) {
+	t.Helper()
+	shell := 0
+	all := steps(read(t, page))
+	for i := 0; i < len(all); i++ {
+		if s := all[i]; s.file != "" {
+			if err := os.WriteFile(filepath.Join(hosts[0].dir, s.file), []byte(s.text), 0o666); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		// What stands for the second node right after what stands for the first runs at the same time.
+		together := all[i : i+1]
+		if all[i].on == "a" && i+1 < len(all) && all[i+1].on == "b" {
+			together = all[i : i+2]
+			i++
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		outs, errs := make([]string, len(together)), make([]error, len(together))
+		var both sync.WaitGroup
+		for j, s := range together {
+			both.Go(func() { outs[j], errs[j] = hosts[j].run(ctx, t, s.text) })
+		}
+		both.Wait()
+		cancel()
+		for j, s := range together {
+			t.Logf("%s:\n%s%s", page, s.text, outs[j])
+			if errs[j] != nil {
+				t.Fatalf("%s: %v", page, errs[j])
+			}
+			shell++
+		}
+		for _, line := range shown(all[i].says) {
+			if !slices.Contains(shown(strings.Join(outs, "\n")), line) {
+				t.Errorf("%s shows a line that isn't there: %s", page, line)
+			}
+		}
+	}
+	if shell < 3 {
+		t.Errorf("%s has %d blocks of commands", page, shell)
+	}
+}
+
+var times = regexp.MustCompile(`\d+\.\d+ s\b`)
+
+// shown returns the lines of an output without what differs from run to run.
+func shown(text string) []string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(times.ReplaceAllString(line, "T")); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// dist returns the folder with what `make wheels` has built. These tests are long: they install, compile and run whole jobs.
+func dist(t *testing.T) string {
+	t.Helper()
+	if os.Getenv("CHORUS_TEST_LONG") != "1" {
+		t.Skip("left out: CHORUS_TEST_LONG")
+	}
+	dist, err := filepath.Abs("../dist")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if wheels, err := filepath.Glob(dist + "/chorus_comms-*.whl"); err != nil || len(wheels) == 0 {
+		t.Skip("left out: no wheels in dist: make wheels")
+	}
+	return dist
+}
+
+// reader returns a host for one who has nothing yet: of the environment what the machine needs, no Go module and no Python package of ours, and
+// the tools in bin before all others.
+func reader(t *testing.T, bin string, env ...string) *host {
+	t.Helper()
+	home := t.TempDir()
+	h := &host{dir: filepath.Join(home, "empty")}
+	if err := os.Mkdir(h.dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range os.Environ() {
+		name, _, _ := strings.Cut(v, "=")
+		if !slices.Contains([]string{"PWD", "OLDPWD", "VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "GOFLAGS", "HOME"}, name) &&
+			!strings.HasPrefix(name, "CHORUS_") && !strings.HasPrefix(name, "TORCHCOMM") {
+			h.env = append(h.env, v)
+		}
+	}
+	h.env = append(h.env, "HOME="+home, "PATH="+bin+":"+os.Getenv("PATH"), "OMP_NUM_THREADS=1")
+	h.env = append(h.env, env...)
+	return h
+}
+
+// withPyTorch returns a host with PyTorch, which is that of the tests, where it lies. Where there are no compilers, who calls one fails.
+func withPyTorch(t *testing.T, compilers bool, env ...string) *host {
+	t.Helper()
+	found, err := filepath.Glob("../.venv/lib/python3*/site-packages")
+	if err != nil || len(found) == 0 {
+		t.Skip("left out: no PyTorch in .venv: make venv")
+	}
+	packages, bin := t.TempDir(), t.TempDir()
+	for _, folder := range append(found, elsewhere(t, found[0])...) {
+		entries, err := os.ReadDir(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			name := strings.ToLower(e.Name())
+			if strings.Contains(name, "chorus") || strings.HasSuffix(name, ".pth") || name == "torchcomms" {
+				continue
+			}
+			path, err := filepath.Abs(filepath.Join(folder, e.Name()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink(path, filepath.Join(packages, e.Name())); err != nil && !errors.Is(err, fs.ErrExist) {
+				t.Fatal(err)
+			}
+		}
+	}
+	script(t, bin, "torchrun", "#!/usr/bin/env python3\nfrom torch.distributed.run import main\nmain()\n")
+	if !compilers {
+		for _, name := range []string{"go", "gcc", "cc", "clang", "g++", "c++"} {
+			script(t, bin, name, "#!/bin/sh\necho \"$0: there is no compiler on this machine\" >&2\nexit 127\n")
+		}
+	}
+	return reader(t, bin, append(env, "PYTHONPATH="+packages, "PIP_FIND_LINKS="+dist(t))...)
+}
+
+// elsewhere returns the folders that a .pth file of a folder with Python packages names.
+func elsewhere(t *testing.T, folder string) []string {
+	t.Helper()
+	var folders []string
+	paths, _ := filepath.Glob(folder + "/*.pth")
+	for _, path := range paths {
+		for line := range strings.Lines(read(t, path)) {
+			if line = strings.TrimSpace(line); filepath.Base(line) == "site-packages" {
+				folders = append(folders, line)
+			}
+		}
+	}
+	return folders
+}
+
+func script(t *testing.T, dir, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o777); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFollowPyTorch is a PyTorch user's first ten minutes, with a wheel alone.
+func TestFollowPyTorch(t *testing.T) {
+	dist(t)
+	follow(t, "pytorch-ten-minutes.md", withPyTorch(t, false))
+}
+
+// TestFollowGo is a Go programmer's first ten minutes, with the module as a proxy gives it.
+func TestFollowGo(t *testing.T) {
+	dist(t)
+	follow(t, "first-job.md", reader(t, t.TempDir(), throughProxy(t)...))
+}
+
+// TestFollowTwoNodes runs jobs on two nodes that a cable joins, each a network namespace with names of its own.
+func TestFollowTwoNodes(t *testing.T) {
+	dist(t)
+	a := withPyTorch(t, true, throughProxy(t)...)
+	// As the page supposes, the command is there, and with it the package.
+	before := "python3 -m venv ../venv\n. ../venv/bin/activate\npip install -q chorus-comms numpy"
+	if out, err := a.run(t.Context(), t, before); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	networks, b := nodes(t, "node-a", "node-b"), *a
+	a.network, b.network = networks[0], networks[1]
+	follow(t, "two-nodes.md", a, &b)
+}
+
+// nodes makes two network namespaces that a cable joins, in which both hosts are known by their names.
+func nodes(t *testing.T, names ...string) []string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("left out: making network namespaces needs root")
+	}
+	ip := func(args ...string) error {
+		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, out)
+		}
+		return nil
+	}
+	var networks []string
+	var hosts strings.Builder
+	hosts.WriteString("127.0.0.1 localhost\n")
+	for i, name := range names {
+		fmt.Fprintf(&hosts, "10.78.0.%d %s\n", i+1, name)
+		networks = append(networks, fmt.Sprintf("chorus-docs-%d-%s", os.Getpid(), name))
+	}
+	for _, network := range networks {
+		if err := ip("netns", "add", network); err != nil {
+			t.Skipf("left out: this machine lets nobody make network namespaces: %v", err)
+		}
+		etc := filepath.Join("/etc/netns", network) // which ip netns exec lays over /etc
+		t.Cleanup(func() {
+			os.RemoveAll(etc)
+			os.Remove("/etc/netns") // unless others have something there
+			ip("netns", "delete", network)
+		})
+		if err := os.MkdirAll(etc, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(etc, "hosts"), []byte(hosts.String()), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, network := range networks {
+		if i == 0 {
+			if err := ip("-n", network, "link", "add", "cable", "type", "veth", "peer", "name", "cable", "netns", networks[1]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, args := range [][]string{{"link", "set", "lo", "up"}, {"address", "add", fmt.Sprintf("10.78.0.%d/24", i+1), "dev", "cable"}, {"link", "set", "cable", "up"}} {
+			if err := ip(append([]string{"-n", network}, args...)...); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return networks
+}
