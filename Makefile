@@ -4,7 +4,7 @@ PYTHON  ?= python3
 VENV    := .venv
 TORCH   := 2.13.0
 
-.PHONY: demo test build venv capi python python-versions conformance compare bench-commits wheels release site site-tools clean
+.PHONY: demo test test-long build venv capi python python-versions conformance compare bench-commits wheels release site site-tools clean
 
 build:
 	CGO_ENABLED=0 $(GO) build ./...
@@ -56,8 +56,12 @@ release:
 demo:
 	$(GO) run ./cmd/chorus demo
 
+# The tests that a change needs most, in ten minutes; and the rest.
 test:
-	bash scripts/test.sh
+	GO="$(GO)" PYTHON="$(PYTHON)" bash scripts/test.sh
+
+test-long:
+	GO="$(GO)" PYTHON="$(PYTHON)" bash scripts/test-long.sh
 
 # Other libraries beside ours, and the targets: docs/comparison.md. They live in .peers (about 2.4 GB); what can't be
 # had is left out, with the reason, PyTorch included.

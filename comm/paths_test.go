@@ -10,6 +10,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/commtest"
+	"github.com/chorus-comms/chorus/internal/short"
 	"github.com/chorus-comms/chorus/kern"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -69,6 +70,7 @@ var paths = []path{
 // processor: a part of it, with one instruction set after the other, or with CHORUS_TEST_LONG=1 all of it, on all, which takes
 // half an hour.
 func TestPaths(t *testing.T) {
+	short.Skip(t)
 	levels := kern.Levels()
 	for i, p := range paths {
 		these := levels

@@ -13,6 +13,7 @@ import (
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/commtest"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/short"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -154,7 +155,7 @@ func (w *walk) steps(ctx context.Context, n int) error {
 // TestStress uses one communicator from many goroutines of each rank at once,
 // together with others that were split from it.
 func TestStress(t *testing.T) {
-	steps := 200
+	steps := short.Of(50, 200)
 	if commtest.Long() {
 		steps = 2000
 	}
@@ -406,7 +407,7 @@ func TestRandomOperationsInProcesses(t *testing.T) {
 
 // randomRank is one of these processes.
 func randomRank() error {
-	length := 2 * time.Second
+	length := short.Of(time.Second/2, 2*time.Second)
 	if commtest.Long() {
 		length = time.Minute
 	}

@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/internal/short"
 )
 
 // Config says what to test.
 type Config struct {
 	// Open returns a communicator for each rank of a new world. The suite finalizes them.
 	Open func(t testing.TB, size int) []*comm.Comm
-	// Worlds are the world sizes; nil means 1, 2, 3, 4 (and 7, 8 in long runs).
+	// Worlds are the world sizes; nil means 1, 2, 3, 4 (and 7, 8 in long runs, and 1, 3 in short ones).
 	Worlds []int
 	// Device says that Open's communicators are those of a device (comm.WithDevice). The suite then makes its tensors there, a
 	// stream for each rank, and tests what is particular to streams in place of what the host alone has.
@@ -38,7 +39,7 @@ func (c Config) worlds() []int {
 	if Long() {
 		return []int{1, 2, 3, 4, 7, 8}
 	}
-	return []int{1, 2, 3, 4}
+	return short.Of([]int{1, 3}, []int{1, 2, 3, 4})
 }
 
 // Run runs the whole suite.

@@ -14,6 +14,10 @@ from worlds import World  # noqa: E402
 _worlds = {}
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "long: make test-long runs it, and make test doesn't")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _close_worlds():
     yield

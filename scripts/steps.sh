@@ -1,0 +1,53 @@
+# What scripts/test.sh and scripts/test-long.sh have in common: steps with their times, and what was left out, which is said at the end.
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+GO=${GO:-go}
+skipped=()
+left=$PWD/out/left-out
+mkdir -p out
+rm -f "$left"
+begun=$SECONDS
+since=$SECONDS
+name=
+$GO build -o out/testlines ./internal/testlines
+step() {
+	[ -z "$name" ] || printf -- '-- %s: %d s\n' "$name" $((SECONDS - since))
+	name=$1 since=$SECONDS
+	printf '\n== %s\n' "$1"
+}
+
+# go test, with a line a package. One package at a time: many tests are worlds of processes that wait for each other, as many as there are cores or more.
+tests() {
+	$GO test -p 1 -timeout 30m -json "$@" | out/testlines "$left"
+}
+
+# PyTorch in .venv, for tests of Go too; without it they are told, so that they say so.
+pytorch() {
+	if [ "${CHORUS_TEST_PYTORCH:-1}" = 0 ]; then
+		skipped+=("PyTorch: CHORUS_TEST_PYTORCH=0")
+	elif ! command -v "${PYTHON:-python3}" >/dev/null; then
+		export CHORUS_TEST_PYTORCH=0
+		skipped+=("PyTorch: no python3 on this machine")
+	elif ! make venv; then
+		export CHORUS_TEST_PYTORCH=0
+		skipped+=("PyTorch: .venv could not be made, see above")
+	fi
+}
+
+# Whether the Python package can be built here.
+package() {
+	if [ "${CHORUS_TEST_PYTORCH:-1}" = 0 ]; then
+		skipped+=("the Python package: it needs PyTorch, see there")
+	elif ! command -v cc >/dev/null; then
+		skipped+=("the Python package: no C compiler")
+	else
+		return 0
+	fi
+	return 1
+}
+
+passed() {
+	step "passed"
+	printf '%s: %d minutes %d seconds\n' "$0" $(((SECONDS - begun) / 60)) $(((SECONDS - begun) % 60))
+	for s in "${skipped[@]+"${skipped[@]}"}"; do echo "left out: $s"; done
+	[ ! -e "$left" ] || sort -u "$left"
+}

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Passes the tests that scripts/test.sh has no time for: `make test-long` runs this, on two cores in half an hour. What a machine lacks is left
+# out, and said at the end. Some suites have forms that take hours: CHORUS_TEST_LONG=1 go test ./comm.
+set -euo pipefail
+. "$(dirname "$0")/steps.sh"
+
+step "PyTorch, for the package and for interoperability"
+pytorch
+
+step "tests" # of packages whose tests are never brief, go test has the results of make test
+tests ./...
+
+if package; then
+	step "the Python package"
+	make python
+	# Their ranks are forked off a process that has imported torch; with the device plugged in, the library would be in it.
+	TORCH_DEVICE_BACKEND_AUTOLOAD=0 .venv/bin/python -m pytest -q -rs -m long python/tests
+	TORCH_DEVICE_BACKEND_AUTOLOAD=0 .venv/bin/python -m pytest -q -rs python/conformance
+	if command -v "${CXX:-c++}" >/dev/null; then
+		.venv/bin/python -m pytest -q -rs python/device/tests
+	else
+		skipped+=("torch.device(\"accinte\"): no C++ compiler")
+	fi
+fi
+
+step "build without cgo, for arm64 and macOS, and what is portable for Windows"
+CGO_ENABLED=0 GOARCH=arm64 $GO vet ./...
+CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $GO vet ./...
+for system in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64; do CGO_ENABLED=0 GOOS=${system%/*} GOARCH=${system#*/} $GO build ./...; done
+CGO_ENABLED=0 GOOS=windows $GO vet ./config ./dtype ./hostmem ./kern ./plan ./secure ./store ./tensor
+
+step "tests without AVX-512, and without any vector instructions"
+GODEBUG=cpu.avx512f=off,cpu.avx512bw=off tests ./kern ./tensor
+GODEBUG=cpu.all=off tests ./dtype ./kern ./tensor
+GODEBUG=cpu.all=off tests -run 'Mem' ./comm
+
+if command -v gcc >/dev/null; then
+	step "race detector, where all ranks are in one process, and from C"
+	export CGO_ENABLED=1
+	tests -race -short ./fabric/... ./store/... ./device ./device/accinte ./device/cpu ./device/internal/... ./capi/test
+	tests -race -short -run "Mem|Example" ./comm
+	unset CGO_ENABLED
+else
+	skipped+=("race detector, and the C ABI: no C compiler")
+fi
+
+if command -v qemu-aarch64-static >/dev/null; then
+	step "arm64 under emulation"
+	CGO_ENABLED=0 GOARCH=arm64 tests -exec qemu-aarch64-static ./dtype ./kern
+	CGO_ENABLED=0 GOARCH=arm64 tests -short -exec qemu-aarch64-static -run 'Path|Lane|HotLine' ./observe
+else
+	skipped+=("arm64: qemu-aarch64-static is not installed")
+fi
+
+step "the modules beside the main one"
+for module in internal/asmgen examples/thirdparty examples/gonum; do (cd $module && $GO test ./...); done
+
+if package; then
+	step "what users get: wheels, archives, the site, and the pages that say how to begin"
+	make wheels
+	CHORUS_TEST_LONG=1 TORCH_DEVICE_BACKEND_AUTOLOAD=0 .venv/bin/python -m pytest -q -rs python/tests/test_dist.py python/tests/test_site.py
+	CHORUS_TEST_LONG=1 tests -run Follow ./docs
+fi
+
+command -v mpirun >/dev/null || skipped+=("mpirun: Open MPI is not installed")
+passed
