@@ -258,10 +258,9 @@ func (before usage) check(t testing.TB, cycles int) {
 		t.Errorf("after %d cycles: %d files open, %d before; shared memory %+v, before %+v\n%s", cycles, after.files, before.files,
 			after.memory, before.memory, strings.Join(openFiles(t), "\n"))
 	}
-	// What one communicator keeps for good would be kilobytes.
-	if perCycle := (int64(after.heap) - int64(before.heap)) / int64(cycles); perCycle > 1000 {
-		t.Errorf("the heap has grown by %d bytes and %.1f objects in each of %d cycles", perCycle,
-			float64(int64(after.objects)-int64(before.objects))/float64(cycles), cycles)
+	// What one communicator keeps for good would be kilobytes in each cycle; pools of the runtime grow by one or two in all.
+	if grown := int64(after.heap) - int64(before.heap); grown > 3000+int64(cycles)*1000 {
+		t.Errorf("the heap has grown by %d bytes and %d objects in %d cycles", grown, int64(after.objects)-int64(before.objects), cycles)
 	}
 }
 

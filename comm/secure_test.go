@@ -3,12 +3,15 @@ package comm_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -105,9 +108,16 @@ type forging struct {
 }
 
 func (s *forging) Set(ctx context.Context, key string, value []byte) error {
-	if i := bytes.Index(value, []byte(`"127.0.0.1:`)); i >= 0 && strings.HasSuffix(key, "/1") {
-		rest := value[i+1:]
-		value = append(append(bytes.Clone(value[:i+1]), s.elsewhere...), rest[bytes.IndexByte(rest, '"'):]...)
+	const field = `"Card":"`
+	if i := bytes.Index(value, []byte(field)); i >= 0 && strings.HasSuffix(key, "/1") {
+		begin := i + len(field)
+		end := begin + bytes.IndexByte(value[begin:], '"')
+		card, err := base64.StdEncoding.DecodeString(string(value[begin:end]))
+		if err != nil {
+			return err
+		}
+		card = regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllLiteral(card, s.elsewhere)
+		value = slices.Concat(value[:begin], []byte(base64.StdEncoding.EncodeToString(card)), value[end:])
 		s.mu.Lock()
 		s.forged++
 		s.mu.Unlock()

@@ -256,6 +256,23 @@ class EventInfo(Structure):
     ]
 
 
+class Attributes(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("kind", c_int32),
+        ("index", c_int32),
+        ("remote", c_int32),
+        ("base", c_void_p),
+        ("bytes", c_int64),
+    ]
+
+
+TASK_FN = CFUNCTYPE(c_int32, c_void_p, POINTER(c_void_p), c_void_p)
+
+
+OVER_FN = CFUNCTYPE(None, c_void_p)
+
+
 SET_FN = CFUNCTYPE(c_int32, c_void_p, c_char_p, c_void_p, c_int64, c_void_p)
 
 
@@ -566,6 +583,20 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "graph_dump": (c_int32, [c_uint64, c_char_p]),
     "graph_replay": (c_int32, [c_uint64, c_uint64]),
     "graph_release": (c_int32, [c_uint64]),
+    "cache_alloc": (c_int32, [c_uint64, c_int64, c_uint64, POINTER(c_void_p), POINTER(c_void_p)]),
+    "cache_free": (c_int32, [c_uint64, c_void_p]),
+    "cache_uses": (c_int32, [c_uint64, c_void_p, c_uint64]),
+    "cache_empty": (c_int32, [c_uint64]),
+    "attributes_of": (c_int32, [c_uint64, c_void_p, POINTER(Attributes)]),
+    "view": (c_int32, [c_uint64, c_void_p, c_int64, POINTER(c_void_p)]),
+    "stream_pooled": (c_int32, [c_uint64, c_int32, POINTER(c_uint64)]),
+    "stream_of": (c_int32, [c_uint64, c_int64, POINTER(c_uint64)]),
+    "stream_enter": (c_int32, [c_uint64, c_char_p]),
+    "stream_leave": (c_int32, [c_uint64]),
+    "stream_task": (c_int32, [c_uint64, c_char_p, POINTER(Span), c_int32, TASK_FN, OVER_FN, c_void_p]),
+    "stream_await": (c_int32, [c_uint64, c_int64]),
+    "event_await": (c_int32, [c_uint64, c_int64]),
+    "device_await": (c_int32, [c_uint64, c_int64]),
     "reply_value": (None, [c_void_p, c_void_p, c_int64]),
     "reply_error": (None, [c_void_p, c_char_p]),
     "store_from_callbacks": (c_int32, [POINTER(StoreCallbacks), POINTER(c_uint64)]),
