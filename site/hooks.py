@@ -135,6 +135,12 @@ class Links(Extension):
         kind = "tree" if (ROOT / path).is_dir() else "raw" if image else "blob"
         return urllib.parse.urlunsplit(url._replace(path=f"{self.repository}/{kind}/main/{path}"))
 
+    def title(self, link: str) -> str | None:
+        """The title, as the navigation has it, of the page that a rewritten link leads to."""
+        path = posixpath.join(posixpath.dirname(self.page.file.src_uri), urllib.parse.urlsplit(link).path)
+        file = self.files.get_file_from_path(posixpath.normpath(path))
+        return file.page.title if file and file.page and isinstance(file.page.title, str) else None
+
 
 class _Rewriter(Treeprocessor):
     def __init__(self, links: Links) -> None:
@@ -146,6 +152,8 @@ class _Rewriter(Treeprocessor):
             for name in "href", "src":
                 if link := element.get(name):
                     element.set(name, self.links.rewritten(link, name == "src"))
+            if element.tag == "a" and element.text and element.text.endswith(".md"):
+                element.text = self.links.title(element.get("href", "")) or element.text
 
 
 _links = Links()

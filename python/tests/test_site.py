@@ -26,8 +26,14 @@ FACTS = """({
     wider: document.documentElement.scrollWidth - document.documentElement.clientWidth,
     widest: [...document.body.querySelectorAll("article *")].filter(e => e.getBoundingClientRect().right > innerWidth + 1
         && !e.closest("pre, .md-typeset__scrollwrap, .md-typeset__table, nav")).slice(0, 3).map(e => e.outerHTML.slice(0, 200)),
+    files: [...document.querySelectorAll("article a")].map(e => e.textContent).filter(text => /^[\\w-]+\\.md$/.test(text)),
+    small: [...document.querySelectorAll("article img[src$='.svg']")].filter(e => e.width < 600).map(e => e.src),
     words: document.querySelector("article").innerText.split(/\\s+/).length,
 })"""
+
+# Blocks of commands and code on the first screen that one must scroll to read.
+CUT = """[...document.querySelectorAll("article pre code")].filter(e => e.getBoundingClientRect().bottom < innerHeight
+    && e.scrollWidth > e.clientWidth).map(e => e.innerText)"""
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +102,8 @@ def test_site(site, tmp_path):
             facts[page] = fact = browser.evaluate(FACTS)
             wrong += [f"{page}: the console says: {text}" for text in browser.complaints]
             wrong += [f"{page}: no such picture: {src}" for src in fact["broken"]]
+            wrong += [f"{page}: a link reads {name}, which is no page's title" for name in fact["files"]]
+            wrong += [f"{page}: the words in {src} are too small to read" for src in fact["small"]]
             if fact["wider"] > 0:
                 wrong.append(f"{page}: {fact['wider']} px wider than a phone: {fact['widest']}")
             if page in ("index.html", "pytorch.html", "go/comm.html", "python/chorus.html"):
@@ -103,6 +111,8 @@ def test_site(site, tmp_path):
                 browser.picture(tmp_path / f"{name}-390.png")
                 browser.open(site + page, 1280, 900)
                 browser.picture(tmp_path / f"{name}-1280.png")
+                if (cut := browser.evaluate(CUT)) and "/" not in page:
+                    wrong.append(f"{page}: what a newcomer copies doesn't fit in a window of 1280 px: {cut}")
     for page, fact in facts.items():
         for link in {*fact["links"], *fact["loads"]}:
             url = urllib.parse.urlsplit(urllib.parse.urljoin(site + page, link))

@@ -1,4 +1,4 @@
-// Package base is what backends have in common, written once:
+// Package base is what backends have in common, written once.
 //
 //   - [Life]: one rank's part of a communicator, from its beginning to its first failure or its end. A backend embeds
 //     it, and has Abort, Broken and Cause.
