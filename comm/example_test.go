@@ -134,6 +134,76 @@ func ExampleAsync() {
 	// [[2 4] [6] [8 10 12]] completed
 }
 
+// Data-parallel training: every rank has all parameters and some of the points. The gradients' mean is that of all points, and has
+// the same bits on all ranks, so that the parameters stay alike. examples/train does it with a network, in buckets.
+func Example_dataParallel() {
+	inWorld(2, func(ctx context.Context, c *comm.Comm) error {
+		points := [][2]float64{{1, 5}, {2, 7}, {3, 9}, {4, 11}} // of y = 2x + 3
+		params := []float64{float64(c.Rank()), 0}
+		if err := c.Broadcast(ctx, tensor.Of(params), 0); err != nil { // they begin alike
+			return err
+		}
+		for range 2000 {
+			grads := make([]float64, len(params))
+			for i := c.Rank(); i < len(points); i += c.Size() { // this rank's share
+				x, y := points[i][0], points[i][1]
+				off := params[0]*x + params[1] - y
+				grads[0] += off * x
+				grads[1] += off
+			}
+			if err := c.AllReduce(ctx, tensor.Of(grads), comm.Avg); err != nil {
+				return err
+			}
+			for i := range params {
+				params[i] -= 0.1 * grads[i]
+			}
+		}
+		if c.Rank() == 1 {
+			fmt.Printf("y = %.2fx + %.2f\n", params[0], params[1])
+		}
+		return nil
+	})
+	// Output:
+	// y = 2.00x + 3.00
+}
+
+// A parameter server: rank 0 holds the parameters and takes gradients from whichever worker comes first, so that no worker waits
+// for another. examples/paramserver has one that goes on when a worker dies.
+func Example_parameterServer() {
+	const steps = 3 // of each worker
+	inWorld(4, func(ctx context.Context, c *comm.Comm) error {
+		params, grads := make([]float64, 2), make([]float64, 2)
+		if c.Rank() != 0 {
+			for range steps {
+				grads[0], grads[1] = 1, float64(c.Rank()) // computed from params
+				if err := c.Send(ctx, tensor.Of(grads), 0); err != nil {
+					return err
+				}
+				if err := c.Recv(ctx, tensor.Of(params), 0); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		for range steps * (c.Size() - 1) {
+			var worker int
+			if err := c.Recv(ctx, tensor.Of(grads), comm.AnySource, comm.From(&worker)); err != nil {
+				return err
+			}
+			for i := range params {
+				params[i] += grads[i]
+			}
+			if err := c.Send(ctx, tensor.Of(params), worker); err != nil {
+				return err
+			}
+		}
+		fmt.Println(params)
+		return nil
+	})
+	// Output:
+	// [9 18]
+}
+
 // Rows and columns of a two by two grid: one call makes both rows.
 func ExampleComm_Split() {
 	inWorld(4, func(ctx context.Context, c *comm.Comm) error {

@@ -16,6 +16,23 @@ func ExampleOf() {
 	// Output: [1 20 3] float32 [3]
 }
 
+// The elements of a matrix of gonum, mat.Dense's RawMatrix().Data, are a []float64, row by row; a tensor wraps them as they are.
+// examples/gonum all-reduces such matrices, and columns of them.
+func ExampleFromSlice() {
+	raw := struct { // as blas64.General has them
+		Rows, Cols int
+		Data       []float64
+	}{2, 3, []float64{1, 2, 3, 4, 5, 6}}
+	t, err := tensor.FromSlice(raw.Data, raw.Rows, raw.Cols)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	t.SetAt(60, 1, 2)
+	fmt.Println(raw.Data, t.Shape(), t.IsContiguous())
+	// Output: [1 2 3 4 5 60] [2 3] true
+}
+
 // A column of a matrix is a view with gaps. Communicators want one piece of memory, which Contiguous gives; CopyFrom brings it back.
 func ExampleTensor_Contiguous() {
 	data := []float64{1, 2, 3, 4, 5, 6}
