@@ -13,9 +13,8 @@ tests ./...
 if package; then
 	step "the Python package"
 	make python
-	# Their ranks are forked off a process that has imported torch; with the device plugged in, the library would be in it.
-	TORCH_DEVICE_BACKEND_AUTOLOAD=0 .venv/bin/python -m pytest -q -rs -m long python/tests
-	TORCH_DEVICE_BACKEND_AUTOLOAD=0 .venv/bin/python -m pytest -q -rs python/conformance
+	.venv/bin/python -m pytest -q -rs -m long python/tests
+	.venv/bin/python -m pytest -q -rs python/conformance
 	if command -v "${CXX:-c++}" >/dev/null; then
 		.venv/bin/python -m pytest -q -rs python/device/tests
 	else
@@ -58,7 +57,7 @@ for module in internal/asmgen examples/thirdparty examples/gonum; do (cd $module
 if package; then
 	step "what users get: wheels, archives, the site, and the pages that say how to begin"
 	make wheels
-	CHORUS_TEST_LONG=1 TORCH_DEVICE_BACKEND_AUTOLOAD=0 .venv/bin/python -m pytest -q -rs python/tests/test_dist.py python/tests/test_site.py
+	CHORUS_TEST_LONG=1 .venv/bin/python -m pytest -q -rs python/tests/test_dist.py python/tests/test_site.py
 	CHORUS_TEST_LONG=1 tests -run Follow ./docs
 fi
 

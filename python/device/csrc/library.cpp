@@ -9,8 +9,6 @@ namespace chorus {
 Library lib;
 
 namespace {
-std::string loaded;
-
 void* symbol(void* library, const std::string& path, const char* name) {
   void* f = dlsym(library, name);
   TORCH_CHECK(f, path, " has no function ", name, ": it is of another version than this extension; install both anew");
@@ -19,10 +17,6 @@ void* symbol(void* library, const std::string& path, const char* name) {
 } // namespace
 
 void load(const std::string& path) {
-  if (loaded == path)
-    return;
-  TORCH_CHECK(
-      loaded.empty(), "libchorus.so is loaded from ", loaded, " already, and can't be loaded from ", path, " as well");
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   TORCH_CHECK(library, "libchorus.so can't be loaded: ", dlerror());
 #define X(name) lib.name = reinterpret_cast<decltype(lib.name)>(symbol(library, path, "chorus_" #name));
@@ -32,7 +26,6 @@ void load(const std::string& path) {
   TORCH_CHECK(
       version >> 16 == CHORUS_ABI_MAJOR && int(version & 0xffff) >= CHORUS_ABI_MINOR, path, " has ABI ", version >> 16,
       ".", version & 0xffff, "; this extension needs ", CHORUS_ABI_MAJOR, ".", CHORUS_ABI_MINOR);
-  loaded = path;
 }
 
 void raise(chorus_status status) {

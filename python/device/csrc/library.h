@@ -26,7 +26,7 @@ struct Library {
 
 extern Library lib;
 
-// load finds the functions in the library at a path. A program loads one.
+// load finds the functions in the library at a path.
 void load(const std::string& path);
 
 // raise throws what the last call of this thread has failed with; out of memory is torch.OutOfMemoryError.

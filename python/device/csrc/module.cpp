@@ -24,8 +24,7 @@ namespace py = pybind11;
 
 // start makes a type of device PyTorch's.
 void start(const std::string& path, const std::string& name, const std::string& driver) {
-  load(path);
-  plug(name, driver);
+  plug(path, name, driver);
   wrap_cpu_allocator();
   c10::SetAllocator(kType, device_allocator());
   host_allocator();
@@ -56,6 +55,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("exchange_device", [](int64_t index) { return exchange_current(in_range(index)); });
   m.def("init", [] { device(current()); });
   m.def("is_initialized", &initialized);
+  m.def("is_loaded", &loaded);
   m.def("default_generator", &generator_of);
   m.def("memory_stats", [](DeviceIndex index) { return figures(in_range(index)); });
   m.def("block", &block);

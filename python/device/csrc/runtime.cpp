@@ -12,10 +12,11 @@ namespace chorus {
 
 namespace {
 
-std::string type_name, driver_name;
+std::string library_path, type_name, driver_name;
+std::string trouble; // why there are no devices
 std::array<Device, kMostDevices> devices;
 std::array<std::once_flag, kMostDevices> opening;
-std::atomic<bool> opened{false};
+std::atomic<bool> have_library{false}, opened{false};
 thread_local DeviceIndex current_index = 0;
 
 void open(DeviceIndex index) {
@@ -34,10 +35,11 @@ void open(DeviceIndex index) {
 
 } // namespace
 
-void plug(const std::string& name, const std::string& driver) {
+void plug(const std::string& path, const std::string& name, const std::string& driver) {
   TORCH_CHECK(
       type_name.empty(), "PyTorch has one place for a device from outside, and '", type_name,
       "' has taken it in this process: '", name, "' can't have it as well");
+  library_path = path;
   type_name = name;
   driver_name = driver;
 }
@@ -51,12 +53,17 @@ DeviceIndex count() noexcept {
     int32_t n = 0;
     if (type_name.empty())
       return DeviceIndex(0);
-    if (lib.device_count(driver_name.c_str(), &n) != CHORUS_OK) {
-      try {
-        TORCH_WARN("no ", type_name, " device can be used: ", lib.last_error()->message);
-      } catch (...) { // a warning that was made an error
-      }
-      return DeviceIndex(0);
+    try {
+      load(library_path);
+      have_library = true;
+      check(lib.device_count(driver_name.c_str(), &n));
+    } catch (const c10::Error& e) {
+      trouble = e.what_without_backtrace();
+    }
+    try {
+      if (!trouble.empty())
+        TORCH_WARN("no ", type_name, " device can be used: ", trouble);
+    } catch (...) { // a warning that was made an error
     }
     return DeviceIndex(std::min(n, int32_t(kMostDevices)));
   }();
@@ -73,9 +80,15 @@ bool initialized() noexcept {
   return opened;
 }
 
+bool loaded() noexcept {
+  return have_library;
+}
+
 DeviceIndex in_range(int64_t index) {
+  DeviceIndex n = count();
+  TORCH_CHECK(trouble.empty(), "torch.device('", type_name, "') can't be used: ", trouble);
   TORCH_CHECK(
-      index >= 0 && index < count(), "The device index is out of range. It must be in [0, ", int(count()),
+      index >= 0 && index < n, "The device index is out of range. It must be in [0, ", int(n),
       "), but got ", index, ".");
   return DeviceIndex(index);
 }

@@ -20,18 +20,20 @@ struct Device {
   int priorities = 1;
 };
 
-// plug names the device and the driver. It's called once.
-void plug(const std::string& name, const std::string& driver);
+// plug names the device, its driver, and the library at a path that has it, which is loaded at the first use: processes
+// are forked from some that have only imported PyTorch, and Go does not live on in their children. It's called once.
+void plug(const std::string& path, const std::string& name, const std::string& driver);
 const std::string& name();
 
-// count is the number of devices, 0 if that can't be told, which is warned of once.
+// count is the number of devices, 0 if that can't be told, which is warned of once. It loads the library.
 DeviceIndex count() noexcept;
 
 // device opens a device of the driver; the index must be one.
 const Device& device(DeviceIndex index);
 
-// initialized says whether one was opened.
+// initialized says whether one was opened, and loaded whether the library was, which a child made by fork can't use then.
 bool initialized() noexcept;
+bool loaded() noexcept;
 
 // in_range returns the index of one device, and throws unless there is one.
 DeviceIndex in_range(int64_t index);

@@ -90,6 +90,39 @@ def test_host_code_that_touches_device_memory_ends():
     assert done.returncode == -signal.SIGSEGV or "SIGSEGV" in done.stderr
 
 
+def test_importing_torch_loads_no_library():
+    """A child made by fork from a process that has only imported PyTorch can use the device, and chorus."""
+    done = run("""
+        import os, torch
+        print("libchorus" in open("/proc/self/maps").read(), flush=True)
+        if os.fork() == 0:
+            x = torch.ones(2, device="accinte") + 1
+            import chorus
+            print(x.cpu().tolist(), bool(chorus.version()), torch.accinte._is_in_bad_fork(), flush=True)
+            os._exit(0)
+        os.wait()
+        print(torch.accinte.device_count() > 0, "libchorus" in open("/proc/self/maps").read())
+    """)
+    assert done.stdout == "False\n[2.0, 2.0] True False\nTrue True\n", done.stderr
+
+
+def test_no_library(tmp_path):
+    """Which is told at the first use."""
+    (tmp_path / "chorus").mkdir()
+    (tmp_path / "chorus/__init__.py").write_text("def _autoload(): pass\n")
+    done = run("""
+        import torch
+        print(torch.accinte.is_available())
+        try:
+            torch.ones(2, device="accinte")
+        except RuntimeError as error:
+            print(str(error).splitlines()[0])
+    """, PYTHONPATH=str(tmp_path))  # fmt: skip
+    first, second = done.stdout.splitlines()
+    assert first == "False" and second.startswith("torch.device('accinte') can't be used: libchorus.so can't be loaded: "), done.stdout
+    assert "no accinte device can be used" in done.stderr
+
+
 def test_fork():
     done = run("""
         import os, torch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import types
 from typing import Any
 
@@ -14,7 +15,8 @@ def plug(name: str, *, driver: str, module: types.ModuleType) -> None:
     """Make ``torch.device(name)`` the devices of a driver of libchorus.so, and ``torch.<name>`` the module.
 
     Raises:
-        RuntimeError: another one has the place, the library or the extension can't be loaded.
+        RuntimeError: another one has the place.
+        ImportError: the extension can't be loaded. That the library can't is told at the first use, which loads it.
     """
     global _plugged
     if _plugged is not None:
@@ -22,11 +24,11 @@ def plug(name: str, *, driver: str, module: types.ModuleType) -> None:
             f"PyTorch has one place for a device from outside, and {_plugged!r} has taken it in this process: "
             f"{name!r} can't have it as well"
         )
-    from chorus import _lib
+    import chorus
 
     from torch_accinte import _C
 
-    _C.start(_lib._path(), name, driver)
+    _C.start(str(pathlib.Path(chorus.__file__).with_name("libchorus.so")), name, driver)
     _plugged = name
     torch.utils.rename_privateuse1_backend(name)
     torch._register_device_module(name, module)

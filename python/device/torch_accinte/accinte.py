@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import OrderedDict
 from typing import Any
 
@@ -16,7 +17,8 @@ _forked = False
 
 def _after_fork() -> None:
     global _forked
-    _forked = is_initialized()
+    extension = sys.modules.get("torch_accinte._C")  # there is none if it could not be loaded
+    _forked = _forked or (extension is not None and extension.is_loaded())
 
 
 def _c() -> Any:
