@@ -5,9 +5,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/observe"
@@ -87,10 +90,20 @@ func TestEndpoint(t *testing.T) {
 			t.Errorf("%s is missing in\n%s", want, text)
 		}
 	}
-	line := regexp.MustCompile(`^(# (HELP|TYPE) chorus_\w+ .+|chorus_\w+\{(\w+="([^"\\]|\\.)*",?)+\} \S+)$`)
-	for l := range strings.Lines(text) {
-		if !line.MatchString(strings.TrimSuffix(l, "\n")) {
-			t.Errorf("not in the text format: %s", l)
+	if problems, err := promlint.New(strings.NewReader(text)).Lint(); err != nil || len(problems) > 0 {
+		t.Errorf("Prometheus' own parser and rules: %v, %v", problems, err)
+	}
+	dashboard, err := os.ReadFile("../../docs/grafana.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	queries := regexp.MustCompile(`"expr": ".*\b(chorus_\w+)\{`).FindAllStringSubmatch(string(dashboard), -1)
+	if len(queries) < 6 {
+		t.Errorf("the dashboard has %d queries of ours", len(queries))
+	}
+	for _, q := range queries {
+		if family := strings.TrimSuffix(q[1], "_bucket"); !strings.Contains(text, "# TYPE "+family+" ") {
+			t.Errorf("the dashboard asks for %s, which nobody serves", family)
 		}
 	}
 	if got := get("/ranks", 200); !strings.Contains(got, `"op":"all_reduce(float32[100], sum)"`) {
