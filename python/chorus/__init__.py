@@ -27,10 +27,12 @@ if TYPE_CHECKING:
     from chorus._device import device as device
     from chorus._device_tensor import DeviceTensor as DeviceTensor
     from chorus._lib import version as version
+    from chorus._patches import patches as patches
     from chorus.backend import failure as failure
     from chorus.backend import monitored_barrier as monitored_barrier
     from chorus.backend import register as register
     from chorus.backend import split_group as split_group
+    from chorus.ddp import ddp_hook as ddp_hook
     from chorus.errors import AbortedError as AbortedError
     from chorus.errors import CanceledError as CanceledError
     from chorus.errors import Error as Error
@@ -61,7 +63,9 @@ _HOME = {
     "_device": ("Event", "Stream", "device"),
     "_device_tensor": ("DeviceTensor",),
     "_lib": ("version",),
+    "_patches": ("patches",),
     "backend": ("failure", "monitored_barrier", "register", "split_group"),
+    "ddp": ("ddp_hook",),
     "errors": (
         "AbortedError",
         "CanceledError",

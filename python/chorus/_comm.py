@@ -100,7 +100,13 @@ class Pending:
                     _work_cancel(self.handle)
                 raise
             if status == _lib.PENDING:
-                raise self._late(timeout_ns)
+                raise TimeoutError(
+                    f"chorus: rank {self.comm.rank} of {self.comm.name!r}: a wait of {timeout_ns / 1e9:g} s is over; the operation goes on",
+                    comm=self.comm.name,
+                    rank=self.comm.rank,
+                    reporter=self.comm.rank,
+                    elapsed=timeout_ns / 1e9,
+                )
             self._settle(status)
         if self.error is not None:
             raise self.error.with_traceback(None)
@@ -125,15 +131,6 @@ class Pending:
                 return
         call(self)
 
-    def _late(self, timeout_ns: int) -> TimeoutError:
-        return TimeoutError(
-            f"chorus: rank {self.comm.rank} of {self.comm.name!r}: a wait of {timeout_ns / 1e9:g} s is over; the operation goes on",
-            comm=self.comm.name,
-            rank=self.comm.rank,
-            reporter=self.comm.rank,
-            elapsed=timeout_ns / 1e9,
-        )
-
     def _settle(self, status: int) -> None:
         """Take note of the end, once: whoever learns of it first does so."""
         with self.comm.settling:
@@ -153,67 +150,11 @@ class Pending:
             _live.pop(self.handle, None)
             if not self.comm.on_device:
                 _work_release(self.handle)
-            callbacks = self._over()
-        for call in callbacks:
+            self.keep = self.after = None
+            self.done = True
+            callbacks, self._callbacks = self._callbacks, None
+        for call in callbacks or ():
             call(self)
-
-    def _over(self) -> list[Callable[[Pending], None]]:
-        """Let go of everything, and return what is to be called."""
-        self.keep = self.after = None
-        self.done = True
-        callbacks, self._callbacks = self._callbacks, None
-        return callbacks or []
-
-
-class Held(Pending):
-    """An operation that its communicator holds, to run it later; whoever waits for it, or looks, has it issued at once."""
-
-    __slots__ = ("_run",)
-
-    def __init__(self, comm: Communicator, kind: int, keep: object, after: Callable[[], None] | None, run: Callable[[Held, bool], object]):
-        super().__init__(comm, 0, kind, keep, after)
-        self._run: Callable[[Held, bool], object] | None = run
-
-    def run(self, asynchronous: bool) -> list[Callable[[Pending], None]]:
-        """Run it or issue it, as its communicator has it. Returns what is to be called with it then, because it's over."""
-        run, self._run = self._run, None  # it holds on to the tensors
-        assert run is not None
-        try:
-            run(self, asynchronous)
-        except BaseException as error:
-            self.error = error
-        else:
-            if asynchronous:
-                return []
-        with self.comm.settling:
-            return self._over()
-
-    @property
-    def _unknown(self) -> bool:
-        """Whether the library doesn't know it yet: it's held, or is being run."""
-        return not self.handle and not self.done
-
-    def wait(self, timeout_ns: int = -1) -> None:
-        if self._unknown:
-            self.comm.release()
-        if self._unknown:  # another thread is at it
-            over = threading.Event()
-            self.when_done(lambda _: over.set())
-            if not over.wait(None if timeout_ns < 0 else timeout_ns / 1e9):
-                raise self._late(timeout_ns)
-        super().wait(timeout_ns)
-
-    def test(self) -> bool:
-        if self._unknown:
-            self.comm.release()
-        return not self._unknown and super().test()
-
-    def when_done(self, call: Callable[[Pending], None]) -> None:
-        with self.comm.settling:
-            if self._unknown:
-                self._callbacks = [*(self._callbacks or ()), call]
-                return
-        super().when_done(call)
 
 
 class DevicePending(Pending):
@@ -251,7 +192,6 @@ class Communicator:
         issued: how many collectives this rank has issued.
         exposed: what holds the memory of the open windows, by handle: the others write there, whether or not anybody here
             still has the window.
-        patience: how often it may still turn out that somebody waits for what is held without being seen; see :mod:`chorus._held`.
         submit: runs a synchronous collective on plain tensors for less than :meth:`run`, while no batch is open; see
             :func:`chorus._direct.submit_of`. What it returns is for :meth:`through`.
     """
@@ -259,16 +199,14 @@ class Communicator:
     def __init__(self, handle: int) -> None:
         info = _lib.CommInfo(size=ctypes.sizeof(_lib.CommInfo))
         check(_lib.library.chorus_comm_get(handle, ctypes.byref(info)))
-        self._held: list[Held] = []
-        self.patience = 3
-        self._handle = handle
+        self.handle = handle
         self._argument = _lib.ARGUMENT(handle)
         self.rank: int = info.rank
         self.size: int = info.world_size
         self.local_size: int = info.local_size
         self.name: str = info.name.decode()
         self.on_device = info.device != b"cpu"
-        self._submit = self.submit = _direct.submit_of(handle if info.device == b"cpu" else None)
+        self.submit = _direct.submit_of(handle if info.device == b"cpu" else None)
         self.issued = 0
         self.exposed: dict[int, object] = {}
         self.settling = threading.RLock()
@@ -276,19 +214,6 @@ class Communicator:
         self._watched: queue.SimpleQueue[Pending | None] | None = None
         self.finalized = False
         _communicators.add(self)
-
-    @property
-    def holding(self) -> bool:
-        """Whether anything is held."""
-        return bool(self._held)
-
-    @property
-    def handle(self) -> int:
-        """The library's name of the communicator. Who asks for it has something to ask of the library, and in its order: what is
-        held is issued first."""
-        if self._held:
-            self.release()
-        return self._handle
 
     @classmethod
     def create(
@@ -442,21 +367,15 @@ class Communicator:
         timeout_ns: int = 0,
         hints: dict[str, str] | None = None,
         batch: Batch | None = None,
-        pending: Pending | None = None,
-        site: int = -1,
     ) -> Pending | None:
         """Run an operation, or issue it and return what is under way.
 
         The arguments are those of chorus_op; lists of buffers are address, count,
         address, count, and so on. ``keep`` is what must live until the operation is
         done; ``after`` is called once it has succeeded, before anybody learns of it.
-        With a ``batch`` the operation is put there, for :meth:`issue`. ``pending`` is what stands for an operation that was
-        held. ``site`` is where the program called it, by :func:`chorus._direct.site`, if that isn't the caller of this.
+        With a ``batch`` the operation is put there, for :meth:`issue`.
         """
-        if site < 0:
-            site = _site(2)
-        if self._held and pending is None:
-            self.release()
+        site = _site(2)
         slot = _slot
         memory: Any = None
         ins_at = outs_at = in_splits_at = out_splits_at = n = 0
@@ -506,62 +425,19 @@ class Communicator:
             status = _submit(self._argument, slot.op_at, slot.work_at)
             if status:
                 raise last_error(status)
-        if pending is None:
-            return self._issued(slot.work.value, kind, keep, after, event)
-        pending.handle = slot.work.value
-        self._under_way(pending, event)
-        return pending
+        return self._issued(slot.work.value, kind, keep, after, event)
 
     def _issued(self, handle: int, kind: int, keep: object, after: Callable[[], None] | None, event: _profiled.Event) -> Pending:
         pending = (DevicePending if self.on_device else Pending)(self, handle, kind, keep, after)
-        self._under_way(pending, event)
+        _live[handle] = pending
+        if event is not _profiled.nothing:
+            pending.when_done(event.end)
+        elif after is not None:  # it must happen, whether or not somebody waits
+            self.watch(pending)
         if len(_live) >= _sweep_at[0]:
             sweep()
             _sweep_at[0] = 64 + 2 * len(_live)
         return pending
-
-    def _under_way(self, pending: Pending, event: _profiled.Event) -> None:
-        _live[pending.handle] = pending
-        if event is not _profiled.nothing:
-            pending.when_done(event.end)
-        elif pending.after is not None:  # it must happen, whether or not somebody waits
-            self.watch(pending)
-
-    def hold(self, keep: object, after: Callable[[], None] | None, kind: int, *args: Any, **fields: Any) -> Held:
-        """What :meth:`run` issues, but later: by :meth:`run_held`, or when anybody asks for it or asks anything else of the communicator."""
-
-        site = _site(2)
-
-        def run(held: Held, asynchronous: bool) -> None:
-            self.run(asynchronous, keep, after, kind, *args, **fields | {"pending": held, "site": site})
-
-        with self.settling:
-            held = Held(self, kind, keep, after, run)
-            self._held.append(held)
-            self.submit = _direct.otherwise
-        return held
-
-    def release(self) -> None:
-        """Issue what is held. What it fails with is for those who wait for it."""
-        with self.settling:  # what other threads issue comes after all of it
-            held = self._held
-            over = [(each, call) for each in held for call in each.run(True)]
-            self._let_go()
-            for each in held:
-                if each._callbacks is not None:
-                    self.watch(each)
-        _told(held, over)
-
-    def run_held(self) -> None:
-        """Run what is held, as :meth:`release` issues it."""
-        with self.settling:
-            held = self._let_go()
-        _told(held, [(each, call) for each in held for call in each.run(False)])
-
-    def _let_go(self) -> list[Held]:
-        held, self._held = self._held, []
-        self.submit = self._submit
-        return held
 
     def invalid(self, op: str, detail: str) -> InvalidArgumentError:
         """The exception for arguments that an operation of this rank refuses."""
@@ -571,8 +447,6 @@ class Communicator:
         """Collect the operations that follow, to issue them as one."""
         if self._batch is not None:
             raise self.invalid("batch", "operations are already being collected into one")
-        if self._held:
-            self.release()
         self._batch = []
 
     def drop_batch(self) -> None:
@@ -660,15 +534,6 @@ class Communicator:
             if self._watched is not None:
                 self._watched.put(None)
             _lib.library.chorus_comm_release(self.handle)
-
-
-def _told(held: list[Held], over: list[tuple[Held, Callable[[Pending], None]]]) -> None:
-    """Make the calls that are due, after all operations, so that what they issue comes behind these on every rank."""
-    for each, call in over:
-        call(each)
-    for each in held:
-        if isinstance(each.error, KeyboardInterrupt):
-            raise each.error
 
 
 def _failure(status: int) -> BaseException:

@@ -15,9 +15,8 @@ from types import TracebackType
 from typing import Any
 
 import torch
-from torch.autograd import profiler
 
-from chorus import _lib
+from chorus import _lib, _patches
 
 OPERATIONS = {0: "batch"} | _lib.OPERATIONS
 
@@ -97,23 +96,14 @@ def _end(overs: list[torch.futures.Future[None]]) -> None:
         thread.join()
 
 
-def _end_with_the_profile() -> None:
-    """Have events end before the profile does: PyTorch writes their ends into its memory even if that is gone."""
-    module: Any = profiler
-    stop = module._disable_profiler
-
-    def disable() -> Any:
-        module._set_is_profiler_enabled(False)
-        with _lock:
-            if _open:
-                _end(list(_open.values()))
-                _open.clear()
-        return stop()
-
-    module._disable_profiler = disable
+def _end_all() -> None:
+    with _lock:
+        if _open:
+            _end(list(_open.values()))
+            _open.clear()
 
 
-_end_with_the_profile()
+_patches.apply("profiler", _end_all)
 
 nothing = Event()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,11 +26,12 @@ def _create(options: Any, backend_options: Any) -> ProcessGroup:
     ``backend_options`` is what the user gave as ``pg_options``: None, or a dict of
     hints for the communicator.
     """
+    from chorus import _patches
     from chorus._comm import Communicator
     from chorus.errors import InvalidArgumentError
     from chorus.process_group import ProcessGroup, timeout_ns
 
-    caller = sys._getframe(1).f_locals
+    caller = _patches.locals_of_creation()
     others = _other_backends(options, caller)
     hints = backend_options if isinstance(backend_options, dict) else None
     if backend_options is not None and hints is None and not others:
@@ -138,7 +138,7 @@ def monitored_barrier(group: Any = None, timeout: Any = None) -> None:
     What ``torch.distributed.monitored_barrier`` does, which itself refuses every backend but Gloo. Raises
     :class:`chorus.TimeoutError`, on every rank that came.
     """
-    _ours(group).monitored_barrier(timeout)
+    ours(group).monitored_barrier(timeout)
 
 
 def split_group(ranks: list[int], group: Any = None, **options: Any) -> ProcessGroup | None:
@@ -149,7 +149,7 @@ def split_group(ranks: list[int], group: Any = None, **options: Any) -> ProcessG
     those of :meth:`ProcessGroup.split_group`. ``torch.distributed.split_group`` itself needs
     an accelerator.
     """
-    parent = _ours(group)
+    parent = ours(group)
     part = parent.split_group(ranks, **options)
     if part is None:
         return None
@@ -178,10 +178,11 @@ def failure(group: Any = None) -> Exception | None:
     Where PyTorch passes an error through C++, as DistributedDataParallel's backward does, a
     RuntimeError with its words arrives; this is the :class:`chorus.Error` itself.
     """
-    return _ours(group).failure
+    return ours(group).failure
 
 
-def _ours(group: Any) -> ProcessGroup:
+def ours(group: Any) -> ProcessGroup:
+    """A group, None for the world, if it's one of this backend; raises InvalidArgumentError otherwise."""
     from chorus.errors import InvalidArgumentError
     from chorus.process_group import ProcessGroup
 

@@ -145,7 +145,7 @@ def share(what: _T) -> _T:
 
     Of a module: parameters, gradients that exist, and buffers; tied ones stay tied. Values stay as they are. Optimizers, which hold
     on to the parameters themselves and not to their memory, are not disturbed. The buckets of
-    ``DistributedDataParallel`` are there already, and with ``gradient_as_bucket_view=True`` the gradients; see :mod:`chorus._reducer`.
+    ``DistributedDataParallel`` are there already, and with ``gradient_as_bucket_view=True`` the gradients; see :mod:`chorus._patches`.
 
     Returns what it was given.
     """

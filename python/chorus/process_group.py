@@ -34,7 +34,7 @@ from torch._C._distributed_c10d import (
 )
 from torch.autograd import profiler
 
-from chorus import _dynamo, _held, _kept, _lib, _reducer, _shortcut, memory
+from chorus import _kept, _lib, _patches, memory
 from chorus._comm import Communicator, Pending
 from chorus._forms import every_form, imaginary
 from chorus._reductions import NUMBERS, reduction_of
@@ -155,11 +155,6 @@ class ProcessGroup(dist.ProcessGroup):
 
     PyTorch makes it. Tensors of other devices go to the backends that are
     registered for these, as in ``init_process_group("cpu:chorus,cuda:nccl")``.
-
-    Attributes:
-        overlap: whether asynchronous all-reduces that are issued in a backward pass go on meanwhile, or wait for its end. None,
-            as it is at first: those of DistributedDataParallel without a communication hook wait if all ranks are on one host and
-            leave no core free, since the pass would have to wait for them instead.
     """
 
     # What PyTorch asks of a backend before it relies on a feature.
@@ -186,7 +181,6 @@ class ProcessGroup(dist.ProcessGroup):
         make: Any = dist.ProcessGroup
         self._elsewhere: dist.ProcessGroup = make(comm.rank, comm.size)
         self._others: list[torch.device] = []
-        self.overlap: bool | None = None
         self._splits = 0  # that name their groups by it: a number that all ranks agree on
 
     # ---- collectives: one tensor ----
@@ -219,7 +213,7 @@ class ProcessGroup(dist.ProcessGroup):
         at, n = data.data_ptr(), data.numel()
         return self._run(opts, tensors, (data, factor_data), staging, _lib.ALL_REDUCE, reduced_as(tensor, "all_reduce", self.comm.invalid),
             reduction, at, n, at, n, factor=factor,
-            factor_data=factor_data.data_ptr() if factor_data is not None else 0, deferrable=True)  # fmt: skip
+            factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
 
     def broadcast(self, tensors: _Tensors, opts: Any = None, *more: Any, **named: Any) -> dist.Work | None:
         """Copy the root's tensor to every rank. Shapes: the same on every rank."""
@@ -611,7 +605,6 @@ class ProcessGroup(dist.ProcessGroup):
             raise UnsupportedError("chorus: a group of several devices can't be shrunk; use new_group", op="shrink")
         if shrink_flags & dist.distributed_c10d.SHRINK_ABORT:
             self.comm.abort("the group is being shrunk")
-        _take_shrunk_groups()
         left = self.comm.size - len(ranks_to_exclude)
         comm = self.comm.regroup(without=list(ranks_to_exclude), at_least=left, timeout_ns=timeout_ns(self._timeout))
         return ProcessGroup(comm, self._store, self._timeout)
@@ -725,21 +718,11 @@ class ProcessGroup(dist.ProcessGroup):
             and not torch._C._len_torch_dispatch_stack()
         )
 
-    def _run(
-        self, opts: Any, value: Any, keep: object, staging: Staging, *args: Any, deferrable: bool = False, **fields: Any
-    ) -> dist.Work | None:
+    def _run(self, opts: Any, value: Any, keep: object, staging: Staging, *args: Any, **fields: Any) -> dist.Work | None:
         now = self._at_once(opts)
         fields["timeout_ns"] = 0 if opts is None else timeout_ns(opts.timeout)
-        if deferrable and not now and _held.in_pass() and self._defers():
-            return Work(_held.hold(self.comm, keep, staging.after(), *args, **fields), value)
         pending = self.comm.run(not now, keep, staging.after(), *args, **fields)
         return _done(value) if now else Work(pending, value)
-
-    def _defers(self) -> bool:
-        """Whether an all-reduce that is issued in a backward pass waits for its end."""
-        if self.comm.patience <= 0 or self.comm._batch is not None:
-            return False
-        return _held.from_engine() and _held.crowded(self.comm) if self.overlap is None else not self.overlap
 
     def _imagined(self, value: Any, opts: Any) -> dist.Work | None:
         """What a call returns whose tensors have no elements."""
@@ -784,29 +767,5 @@ def _given(opts: Any) -> tuple[Any, ...]:
     return () if opts is None else (opts,)
 
 
-_reducer.look_on()
-_shortcut.take(ProcessGroup)
-_dynamo.leave_alone()
-
-
-def _take_shrunk_groups() -> None:
-    """Have PyTorch's ``shrink_group`` take a group of this backend as it is.
-
-    It wraps what a backend's ``shrink`` returns in a group of its own, which takes only backends written in C++, and whose
-    store it clones: rank 0's, who may be the one that is lost.
-    """
-    c10d: Any = dist.distributed_c10d
-    wrap = c10d._create_shrunk_process_group
-    if getattr(wrap, "of_chorus", False):
-        return
-
-    def create(backend: Any, ranks: list[int], metadata: dict[str, Any], is_default: bool) -> Any:
-        if not isinstance(backend, ProcessGroup):
-            return wrap(backend, ranks, metadata, is_default)
-        backend.setGroupName(metadata["new_group_name"])
-        backend.setGroupDesc("default:shrunken" if is_default else f"{metadata['original_group_name']}:shrunk")
-        c10d._world.pg_backend_config[backend] = metadata["backend_config"]
-        return backend
-
-    create.of_chorus = True  # type: ignore[attr-defined]
-    c10d._create_shrunk_process_group = create
+for name in ("all_reduce", "buckets", "fp16_hook", "shrink", "dynamo"):
+    _patches.apply(name, ProcessGroup)

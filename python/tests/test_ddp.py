@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from training import batch, compare, model, steps
 
 import chorus
-from chorus import _held, memory
+from chorus import memory
 
 
 def _powersgd(group):
@@ -21,19 +21,21 @@ def _train(peers, group, kind):
     options = {"process_group": group}
     if kind != "powersgd":  # of whose buckets Gloo manages one
         options["bucket_cap_mb"] = 0.001
-    if kind in ("bucket_view", "shared"):
+    if kind in ("bucket_view", "shared", "at_end_view"):
         options["gradient_as_bucket_view"] = True
-    if kind == "static":
+    if kind in ("static", "at_end_static"):
         options["static_graph"] = True
     if kind == "checkpoint":  # a pass within the pass
         module.forward = lambda x: checkpoint(module[2:], module[:2](x), use_reentrant=True)
-    if kind == "unused":
+    if kind in ("unused", "at_end_unused"):
         module.add_module("unused", torch.nn.Linear(3, 3))
         module.forward = lambda x: torch.nn.Sequential.forward(module[:-1], x)
         options["find_unused_parameters"] = True
     ddp = DistributedDataParallel(module, **options)
     if kind == "shared" and isinstance(group, chorus.ProcessGroup):
         chorus.share(ddp)
+    if kind.startswith("at_end") and isinstance(group, chorus.ProcessGroup):
+        ddp.register_comm_hook(group, chorus.ddp_hook)
     if kind == "fp16_hook":
         ddp.register_comm_hook(group, default_hooks.fp16_compress_hook)
     if kind == "bf16_hook":
@@ -49,7 +51,7 @@ def _train(peers, group, kind):
             return work.get_future().then(lambda f: f.value()[0] / dist.get_world_size(group))
 
         ddp.register_comm_hook(None, hook)
-    history = steps(ddp, module.parameters, peers.rank, loss_of=_accumulate if kind == "no_sync" else None)
+    history = steps(ddp, module.parameters, peers.rank, loss_of=_accumulate if kind in ("no_sync", "at_end_no_sync") else None)
     if kind == "shared" and isinstance(group, chorus.ProcessGroup):
         assert all(chorus.is_shared(p) for p in module.parameters())
         ddp(batch(peers.rank, 0)[0]).sum().backward()
@@ -63,76 +65,117 @@ def _accumulate(ddp, x, y, step):
             torch.nn.functional.mse_loss(ddp(x + i), y).backward()
 
 
-def _compare(peers, kind, overlap=None):
-    dist.group.WORLD.overlap = overlap
+def _compare(peers, kind):
     ours, theirs = (_train(peers, group, kind) for group in (dist.group.WORLD, peers.gloo))
-    dist.group.WORLD.overlap = None
-    assert dist.group.WORLD.comm.patience == 3, "a pass stood still, waiting for what it held"
     compare(ours, theirs, peers.size)
 
 
-KINDS = ["plain", "buffers", "bucket_view", "shared", "static", "unused", "no_sync", "checkpoint", "fp16_hook", "bf16_hook", "builtin_fp16", "own_hook", "powersgd"]
+KINDS = [
+    "plain", "buffers", "bucket_view", "shared", "static", "unused", "no_sync", "checkpoint", "fp16_hook", "bf16_hook", "builtin_fp16",
+    "own_hook", "powersgd", "at_end", "at_end_view", "at_end_static", "at_end_unused", "at_end_no_sync",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("overlap", [False, True], ids=["at_end", "meanwhile"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_like_gloo(pair, kind, overlap):
-    pair.run(_compare, kind, overlap)
+def test_like_gloo(pair, kind):
+    pair.run(_compare, kind)
 
 
-def _held_by_itself(peers, kind):
-    """Whether the first bucket waits for the end of the pass if nobody has said anything, and there is no core to spare."""
-    group = dist.group.WORLD
-    group.overlap, crowded = None, _held.crowded
-    _held.crowded = lambda comm: True
-    try:
+def _all_at_the_end(peers):
+    """With the hook nothing is issued before all gradients are there; without it, the first buckets are."""
+    seen = {}
+    for hook in (None, chorus.ddp_hook):
         module = model()
         ddp = DistributedDataParallel(module, bucket_cap_mb=0.001)
-        if kind == "hook":
-            ddp.register_comm_hook(None, default_hooks.allreduce_hook)
-        seen = []
-        module[0].weight.register_hook(lambda grad: seen.append(group.comm.holding))  # the last to come
-        for step in range(2):
+        if hook is not None:
+            ddp.register_comm_hook(None, hook)
+        issued = []
+        for step in range(2):  # in the first step all gradients are in one bucket
             x, y = batch(peers.rank, step)
-            torch.nn.functional.mse_loss(ddp(x), y).backward()
-        assert group.comm.patience == 3 and not group.comm.holding
-        return seen
-    finally:
-        _held.crowded = crowded
+            loss = torch.nn.functional.mse_loss(ddp(x), y)
+            before = dist.group.WORLD.comm.issued
+            last = module[0].weight.register_hook(lambda grad: issued.append(dist.group.WORLD.comm.issued - before))  # the last to come
+            loss.backward()
+            last.remove()
+        seen[hook] = issued[1], dist.group.WORLD.comm.issued - before
+    (early, all_of_it), (held, same) = seen.values()
+    assert early > 0 and held == 0 and all_of_it == same > 1, seen
 
 
-@pytest.mark.parametrize("kind, held", [("plain", True), ("hook", False)])
-def test_held_by_itself(pair, kind, held):
-    assert pair.run(_held_by_itself, kind) == [[False, held]] * 2, "in the first step all gradients are in one bucket"
+def test_all_at_the_end(pair):
+    pair.run(_all_at_the_end)
 
 
-def _all_buckets(peers):
-    """PowerSGD's all-reduces, which are issued when others are over, come in one order on all ranks if they wait for the end of the pass."""
-    dist.group.WORLD.overlap = False
-    ddp = DistributedDataParallel(model(), bucket_cap_mb=0.001)
-    ddp.register_comm_hook(_powersgd(None), powerSGD_hook.powerSGD_hook)
-    for step in range(6):
+def _two_models(peers):
+    """Two models in one pass, whose buckets come mixed, and a pass that fails in the middle before them."""
+    modules = [model(seed=s) for s in (1, 2)]
+    ddps = [DistributedDataParallel(m, bucket_cap_mb=0.001) for m in modules]
+    for ddp in ddps:
+        ddp.register_comm_hook(None, chorus.ddp_hook)
+    for step in range(3):
         x, y = batch(peers.rank, step)
-        torch.nn.functional.mse_loss(ddp(x), y).backward()
-    dist.group.WORLD.overlap = None
-    return [p.grad for p in ddp.parameters()]
+        for m in modules:
+            m.zero_grad()
+        if step == 2:
+
+            def fail(grad):
+                raise KeyError("in the pass")
+
+            failing = modules[0][0].weight.register_hook(fail)
+            with pytest.raises(KeyError, match="in the pass"):
+                torch.nn.functional.mse_loss(ddps[0](x), y).backward()
+            failing.remove()
+            issued = dist.group.WORLD.comm.issued
+            torch.nn.functional.mse_loss(ddps[1](x), y).backward()
+            assert issued < dist.group.WORLD.comm.issued
+        else:
+            torch.nn.functional.mse_loss(ddps[0](x) + ddps[1](x), y).backward()
+    return [p.grad for p in modules[1].parameters()]
 
 
-def test_powersgd_of_all_buckets(pair):
-    a, b = pair.run(_all_buckets)
+def test_two_models(pair):
+    a, b = pair.run(_two_models)
     assert all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def _another_group(peers):
+    ddp = DistributedDataParallel(model(), process_group=peers.gloo)
+    ddp.register_comm_hook(peers.gloo, chorus.ddp_hook)
+    with pytest.raises(chorus.InvalidArgumentError, match="not a group of the backend 'chorus'"):
+        ddp(batch(peers.rank, 0)[0]).sum().backward()
+
+
+def test_another_group(pair):
+    pair.run(_another_group)
+
+
+def _mismatched(peers):
+    """What an all-reduce fails with is what the backward pass raises."""
+    group = dist.new_group(backend="chorus")
+    ddp = DistributedDataParallel(torch.nn.Linear(3, 3), process_group=group)
+    ddp.register_comm_hook(group, chorus.ddp_hook)
+    loss = ddp(torch.ones(1, 3)).sum()
+    with pytest.raises(chorus.MismatchError, match="all_reduce") if peers.rank == 0 else pytest.raises(chorus.MismatchError):
+        loss.backward() if peers.rank == 0 else dist.barrier(group)
+    dist.destroy_process_group(group)
+
+
+def test_mismatched(pair):
+    pair.run(_mismatched)
 
 
 def test_on_more_ranks(world):
     world.run(_compare, "plain")
 
 
-def _sparse(peers):
+def _sparse(peers, hook):
     histories = []
     for group in (dist.group.WORLD, peers.gloo):
         torch.manual_seed(0)
         module = torch.nn.Sequential(torch.nn.Embedding(10, 4, sparse=True), torch.nn.Flatten(), torch.nn.Linear(8, 1))
         ddp = DistributedDataParallel(module, process_group=group)
+        if hook and group is not peers.gloo:
+            ddp.register_comm_hook(group, chorus.ddp_hook)
         optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
         for step in range(3):
             ddp(torch.tensor([[peers.rank, step], [3, 9]])).sum().backward()
@@ -143,8 +186,9 @@ def _sparse(peers):
         torch.testing.assert_close(a, b)
 
 
-def test_sparse_gradients(pair):
-    pair.run(_sparse)
+@pytest.mark.parametrize("hook", [False, True])
+def test_sparse_gradients(pair, hook):
+    pair.run(_sparse, hook)
 
 
 def _buckets(peers, options, own):
@@ -186,7 +230,7 @@ def test_buckets_without_shared_memory(pair):
     pair.run(_no_memory)
 
 
-def _join(peers, first, unused):
+def _join(peers, first, unused, hook=False):
     """Ranks with different numbers of batches."""
     from torch.distributed.algorithms.join import Join
 
@@ -194,6 +238,8 @@ def _join(peers, first, unused):
     for group in (dist.group.WORLD, peers.gloo):
         module = model()
         ddp = DistributedDataParallel(module, process_group=group, find_unused_parameters=unused)
+        if hook and group is not peers.gloo:
+            ddp.register_comm_hook(group, chorus.ddp_hook)
         optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
         with Join([ddp]):
             for step in range(first + 2 * peers.rank):
@@ -209,6 +255,10 @@ def _join(peers, first, unused):
 @pytest.mark.parametrize("first", [1, 2])  # buckets are made again in the second step
 def test_join(pair, first, unused):
     pair.run(_join, first, unused)
+
+
+def test_join_with_the_hook(pair):
+    pair.run(_join, 2, False, True)
 
 
 def _zero(peers):

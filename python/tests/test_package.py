@@ -94,4 +94,4 @@ def test_benchmark(tmp_path):
         ("ddp", "step", 0), ("inference", "step", 16384), ("inference", "step", 65536), ("inference", "step", 262144),
     }  # fmt: skip
     assert all({"gloo", "ordinary"} <= set(r["us"]) for r in rows)
-    assert "| all_reduce | 16 KiB |" in done.stdout and "| Chorus, `group.overlap = True` |" in done.stdout
+    assert "| all_reduce | 16 KiB |" in done.stdout and "| Chorus, `chorus.ddp_hook` |" in done.stdout

@@ -12,14 +12,15 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from chorus import ddp_hook
 from chorus.bench.harness import GLOO, KIB, ORDINARY, SHARED, Row, rounds, sample, size_text, tensor, time_text
 
 _WORDS, _WIDTH, _LAYERS, _TOKENS = 2048, 256, 12, 32
-MEANWHILE, BARRIER = "meanwhile", "barrier"
+HOOK, BARRIER = "hook", "barrier"
 _DDP_KINDS = {
     GLOO: "Gloo",
     ORDINARY: "Chorus",
-    MEANWHILE: "Chorus, `group.overlap = True`",
+    HOOK: "Chorus, `chorus.ddp_hook`",
     BARRIER: "a barrier and nothing else",
 }
 
@@ -39,9 +40,9 @@ def ddp(gloo: Any, seconds: float) -> Row:
     """A step (forward, backward, SGD) of one sequence on every rank, by the process group of its gradients.
 
     "compute" is the step with a hook in DistributedDataParallel that divides the gradients, as its own does, and doesn't
-    communicate. The others are what is added to that, medians of the differences within a round; "meanwhile" is "ordinary"
-    with all-reduces that go on while gradients are computed, also where there are no cores for it, and "barrier" the least that
-    anybody could add: ranks that wait for each other once.
+    communicate. The others are what is added to that, medians of the differences within a round; "hook" is "ordinary"
+    with all-reduces at the end of the backward pass, and "barrier" the least that anybody could add: ranks that wait for each
+    other once.
     """
     x = torch.arange(_TOKENS).reshape(1, -1)
 
@@ -66,14 +67,13 @@ def ddp(gloo: Any, seconds: float) -> Row:
             dist.barrier()
         return divide(_, bucket)  # type: ignore[no-untyped-call]
 
-    meanwhile: Any = dist.new_group(backend="chorus")
-    meanwhile.overlap = True
-    groups = {GLOO: gloo, MEANWHILE: meanwhile}
+    hooks: dict[str, Any] = {"compute": divide, HOOK: ddp_hook, BARRIER: divide_and_meet}
     steps = {}
     for kind in ("compute", *_DDP_KINDS):
-        module = DistributedDataParallel(_transformer(), process_group=groups.get(kind), gradient_as_bucket_view=True)
-        if kind in ("compute", BARRIER):
-            module.register_comm_hook(None, divide if kind == "compute" else divide_and_meet)
+        group = gloo if kind == GLOO else None
+        module = DistributedDataParallel(_transformer(), process_group=group, gradient_as_bucket_view=True)
+        if kind in hooks:
+            module.register_comm_hook(None, hooks[kind])
         steps[kind] = step_of(module)
     for step in steps.values():
         sample(step, 2)

@@ -20,7 +20,7 @@ import chorus
 from chorus import _lib, accelerator, memory
 from chorus._comm import Communicator
 from chorus._device import resolve, types
-from chorus.backend import _fresh, _ours
+from chorus.backend import _fresh, ours
 from chorus.errors import InvalidArgumentError, UnsupportedError, invalid
 from chorus.process_group import ProcessGroup, timeout_ns
 from chorus.torchcomms import _backend, _hints, _launcher
@@ -778,7 +778,7 @@ def of_group(group: Any = None) -> TorchComm:
 
     The group keeps it: destroying the group finalizes it.
     """
-    owner = _ours(group)
+    owner = ours(group)
     if owner not in _of_groups:
         info = owner.comm.info()
         options = CommOptions(bool(info.abort_on_error), timedelta(microseconds=info.timeout_ns / 1000))

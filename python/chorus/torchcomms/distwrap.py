@@ -78,7 +78,7 @@ def split_group(
 
     Ranks are those of the parent (default: the world), and their order gives the new ones.
     """
-    parent = chorus.backend._ours(parent_pg)
+    parent = chorus.backend.ours(parent_pg)
     mine = [ranks for ranks in split_ranks or [] if parent.comm.rank in ranks]
     if len(mine) > 1:
         raise ValueError(f"split_group: rank {parent.comm.rank} is in several lists: {mine}")

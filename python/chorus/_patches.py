@@ -1,0 +1,289 @@
+"""All that this package changes in PyTorch from outside, a function for each change; docs/pytorch-internals.md lists them.
+
+Who needs a change applies it, once. That does nothing if what it would replace isn't what it expects, or if CHORUS_PATCHES
+leaves it out: unset it stands for all, otherwise for the names in it, separated by commas. Without a change all works but what it's
+for, which its function says. They were tested with PyTorch 2.6, 2.13 and 2.15.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import inspect
+import os
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.autograd import profiler
+from torch.distributed import distributed_c10d
+from torch.overrides import has_torch_function_unary
+
+from chorus import _direct, _lib
+from chorus._reductions import NUMBERS
+from chorus.errors import Error
+from chorus.memory import SharedMemory
+
+_c10d: Any = distributed_c10d
+_OFF = "left out by CHORUS_PATCHES"
+_states: dict[str, str] = {}
+
+
+class _Unexpected(Exception):
+    """What PyTorch has isn't what a change expects to replace."""
+
+
+def _expect(condition: object, what: str) -> None:
+    if not condition:
+        raise _Unexpected(what)
+
+
+def wanted(name: str) -> bool:
+    """Whether CHORUS_PATCHES has a change, or is not set."""
+    names = os.environ.get("CHORUS_PATCHES")
+    return names is None or name in names.replace(" ", "").split(",")
+
+
+def apply(name: str, *args: Any) -> None:
+    """Change what the function of that name changes, if it's wanted and wasn't done yet."""
+    if _states.get(name) == "applied":
+        return
+    try:
+        _states[name] = _OFF
+        if wanted(name):
+            _CHANGES[name](*args)
+            _states[name] = "applied"
+    except _Unexpected as unexpected:
+        _states[name] = f"not applied: {unexpected}"
+
+
+def patches() -> dict[str, str]:
+    """What this package has changed in PyTorch, by name: "applied", or why not; see docs/pytorch-internals.md."""
+    return dict(_states)
+
+
+def _all_reduce(kind: Any) -> None:
+    """``torch.distributed.all_reduce`` in few steps, for groups whose class is ``kind``.
+
+    PyTorch's function makes options, which a process group written in Python takes apart again: together five times as long as
+    4 B take between two ranks. So synchronous calls on plain tensors go straight into the library, and all others on to PyTorch's
+    function. That stays the object that it is, for those who have imported it by name and for torch.compile, which
+    knows it: it's a wrapper that logs errors, and what it calls is changed.
+    """
+    wrapper = _c10d.all_reduce
+    code = getattr(wrapper, "__code__", None)
+    cells = dict(zip(code.co_freevars if code else (), getattr(wrapper, "__closure__", None) or (), strict=True))
+    theirs: Any = cells["func"].cell_contents if "func" in cells else None
+    arguments = list(inspect.signature(theirs).parameters) if inspect.isfunction(theirs) else []
+    _expect(arguments == ["tensor", "op", "group", "async_op"], "another torch.distributed.all_reduce than known")
+    _expect(_direct.POSSIBLE, "tensors have no exchange API of DLPack")
+    kind_of_it = _lib.ALL_REDUCE + 2 * _lib.CALLER  # beyond the wrapper
+    plain, add, enum, modes = torch.Tensor, dist.ReduceOp.SUM, dist.ReduceOp.RedOpType, torch._C._len_torch_dispatch_stack
+
+    @functools.wraps(theirs)
+    def all_reduce(tensor: Any, op: Any = add, group: Any = None, async_op: bool = False) -> Any:
+        world = _c10d._world
+        of = world.default_pg if group is None else group
+        if (
+            type(of) is kind
+            and type(tensor) is plain
+            and not async_op
+            and (number := _lib.SUM if op is add else NUMBERS.get(hash(op)) if type(op) is enum else None)
+            and not tensor.is_neg()
+            and not has_torch_function_unary(tensor)
+            and not modes()
+            and not profiler._is_profiler_enabled
+            and not world.pg_coalesce_state
+        ):
+            comm = of.comm
+            if comm._batch is None:
+                status = comm.submit(kind_of_it, number, 0, 0, tensor)
+                if not status:
+                    comm.issued += 1
+                    return None
+                comm.through(status)  # raises what it failed with, if the library took it
+        return theirs(tensor, op, group, async_op)
+
+    cells["func"].cell_contents = all_reduce
+
+
+def _buckets(kind: Any) -> None:
+    """The buckets of DistributedDataParallel's reducer in memory that peers can map, where there is such memory.
+
+    The reducer allocates them when it's made and once more after the first step, and asks only backends written in C++ for memory, if
+    it's told to. So this looks on while it allocates, and moves what that makes.
+    """
+    reducer: Any = getattr(dist, "Reducer", None)
+    make: Any = getattr(reducer, "__init__", None)
+    remake: Any = getattr(reducer, "_rebuild_buckets", None)
+    _expect(callable(make) and callable(remake), "another torch.distributed.Reducer than known")
+    to_remake: weakref.WeakSet[Any] = weakref.WeakSet()  # reducers whose buckets may still be made again
+
+    class Buckets(SharedMemory):  # type: ignore[no-untyped-call]
+        def move(self, tensor: torch.Tensor) -> torch.Tensor:
+            try:
+                return super().move(tensor)
+            except Error:
+                return tensor
+
+    def __init__(self: Any, *args: Any, **options: Any) -> None:
+        group = next((a for a in (*args, *options.values()) if isinstance(a, kind)), None)
+        if group is None or group.comm.local_size < 2:
+            make(self, *args, **options)
+            return
+        with Buckets():  # type: ignore[no-untyped-call]
+            make(self, *args, **options)
+        to_remake.add(self)
+
+    def _rebuild_buckets(self: Any) -> bool:
+        if self not in to_remake:
+            return bool(remake(self))
+        with Buckets():  # type: ignore[no-untyped-call]
+            done = bool(remake(self))
+        if done:  # it happens once
+            to_remake.discard(self)
+        return done
+
+    reducer.__init__, reducer._rebuild_buckets = __init__, _rebuild_buckets
+
+
+def _fp16_hook(kind: Any) -> None:
+    """The builtin float16 hook of DistributedDataParallel: it understands only futures of backends written in C++, so the one written
+    in Python, which does the same, takes its place."""
+    module: Any = torch.nn.parallel.DistributedDataParallel
+    kinds: Any = getattr(dist, "BuiltinCommHookType", None)
+    register: Any = getattr(module, "_register_builtin_comm_hook", None)
+    _expect(
+        inspect.isfunction(register) and list(inspect.signature(register).parameters) == ["self", "comm_hook_type"],
+        "another DistributedDataParallel._register_builtin_comm_hook than known",
+    )
+
+    def _register_builtin_comm_hook(self: Any, comm_hook_type: Any) -> None:
+        if not isinstance(self.process_group, kind) or comm_hook_type != kinds.FP16_COMPRESS:
+            register(self, comm_hook_type)
+            return
+        from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+
+        self.register_comm_hook(self.process_group, fp16_compress_hook)
+
+    module._register_builtin_comm_hook = _register_builtin_comm_hook
+
+
+def _shrink(kind: Any) -> None:
+    """``shrink_group`` takes a group of this backend as it is.
+
+    It wraps what a backend's ``shrink`` returns in a group of its own, which takes only backends written in C++, and whose
+    store it clones: rank 0's, who may be the one that is lost.
+    """
+    wrap: Any = getattr(_c10d, "_create_shrunk_process_group", None)
+    _expect(inspect.isfunction(wrap) and len(inspect.signature(wrap).parameters) == 4, "another _create_shrunk_process_group than known")
+
+    def create(backend: Any, ranks: list[int], metadata: dict[str, Any], is_default: bool) -> Any:
+        if not isinstance(backend, kind):
+            return wrap(backend, ranks, metadata, is_default)
+        backend.setGroupName(metadata["new_group_name"])
+        backend.setGroupDesc("default:shrunken" if is_default else f"{metadata['original_group_name']}:shrunk")
+        _c10d._world.pg_backend_config[backend] = metadata["backend_config"]
+        return backend
+
+    _c10d._create_shrunk_process_group = create
+
+
+def _profiler(end_all: Callable[[], None]) -> None:
+    """Asynchronous operations end in a profile before that does: PyTorch writes their ends into its memory even if that is gone."""
+    module: Any = profiler
+    stop: Any = getattr(module, "_disable_profiler", None)
+    _expect(callable(stop) and callable(getattr(module, "_set_is_profiler_enabled", None)), "another torch.autograd.profiler than known")
+
+    def disable() -> Any:
+        module._set_is_profiler_enabled(False)
+        end_all()
+        return stop()
+
+    module._disable_profiler = disable
+
+
+_RULES = "torch._dynamo.trace_rules"
+
+
+class _Loader(importlib.abc.Loader):
+    """Loads a module as another loader does, then adds this package to its list."""
+
+    def __init__(self, loader: importlib.abc.Loader) -> None:
+        self.loader = loader
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self.loader.exec_module(module)
+        _add_to_rules(module)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != _RULES:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader)
+        return spec
+
+
+def _add_to_rules(rules: ModuleType) -> None:
+    rules.add(__package__)
+    groups = getattr(sys.modules.get("torch._dynamo.variables.distributed"), "ProcessGroupVariable", None)
+    theirs = getattr(groups, "is_process_group", None)
+    if groups is None or theirs is None:
+        return  # newer versions know groups by other means
+    # PyTorch 2.6 takes only objects of its own class for groups, and refuses to compile what uses another's.
+
+    def is_process_group(value: object) -> bool:
+        return type(value).__module__ == "chorus.process_group" or bool(theirs(value))
+
+    groups.is_process_group = staticmethod(is_process_group)
+
+
+def _dynamo(_: Any) -> None:
+    """torch.compile leaves this package alone, and lets compiled code use its groups.
+
+    While compiled code runs, PyTorch compiles every Python function that is called, also those that C++ calls, such as a process
+    group's methods. Dynamo has a list of what it leaves alone; but it's big, and most programs never load it, so this package is added
+    when it's loaded.
+    """
+    if _RULES in sys.modules:
+        _add_to_rules(sys.modules[_RULES])
+    else:
+        sys.meta_path.insert(0, _Finder())
+
+
+_CHANGES: dict[str, Callable[..., None]] = {
+    "all_reduce": _all_reduce,
+    "buckets": _buckets,
+    "fp16_hook": _fp16_hook,
+    "shrink": _shrink,
+    "profiler": _profiler,
+    "dynamo": _dynamo,
+}
+
+
+def locals_of_creation() -> dict[str, Any]:
+    """The local variables of PyTorch's function that makes a group, for what it doesn't tell the one that makes the backend.
+
+    They say which backends the group's other devices have, and what the program calls it. This changes nothing, but reads what
+    isn't meant to be read, so that it can be left out as well: the name is "locals".
+    """
+    frame = sys._getframe(2)
+    known = frame.f_code.co_name == "_new_process_group_helper" and frame.f_globals is vars(_c10d)
+    used = known and wanted("locals")
+    _states["locals"] = "applied" if used else _OFF if known else "not applied: another function makes groups"
+    return frame.f_locals if used else {}

@@ -1,0 +1,42 @@
+"""DistributedDataParallel's all-reduces at the end of the backward pass."""
+
+import weakref
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import GradBucket
+
+from chorus.backend import ours
+
+# By group: the buckets that wait for the last one, with what tells their parameters.
+_waiting: weakref.WeakKeyDictionary[Any, list[tuple[set[int], torch.Tensor, torch.futures.Future[torch.Tensor]]]] = weakref.WeakKeyDictionary()
+
+
+def ddp_hook(state: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """A communication hook that averages gradients when all of them have been computed::
+
+        ddp = DistributedDataParallel(module)
+        ddp.register_comm_hook(None, chorus.ddp_hook)
+
+    By itself DistributedDataParallel has the all-reduce of a bucket of gradients go on while others are computed. Where the ranks of
+    a host keep all of its cores busy there is nothing to hide behind: what is reduced takes turns with what is computed, and the
+    ranks, which are never at the same place, wait for each other at every bucket. With this hook they do so once.
+
+    ``state`` is the group, of this backend; None is the world. Gradients are averages, as without a hook; their last bits may
+    differ from those, which are divided before they are added up. What fails is raised by the backward pass.
+    """
+    group = ours(state)
+    parameters = {id(parameter) for parameter in bucket.parameters()}
+    # Those of a pass that failed are not part of this one.
+    waiting = [w for w in _waiting.get(group, ()) if parameters.isdisjoint(w[0])]
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    waiting.append((parameters, bucket.buffer(), future))
+    if not bucket.is_last():
+        _waiting[group] = waiting
+        return future
+    _waiting[group] = []
+    for _, gradients, reduced in waiting:
+        dist.all_reduce(gradients, dist.ReduceOp.AVG, group)
+        reduced.set_result(gradients)
+    return future
