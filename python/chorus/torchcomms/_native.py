@@ -466,8 +466,8 @@ class NativeBackend(TorchCommBackend):
 
 def _on_device(keep: object) -> bool:
     """Whether an operation's tensors are on a device; one without tensors is on the communicator's."""
-    while isinstance(keep, tuple | list) and keep:
-        keep = keep[0] if keep[0] is not None else keep[1] if len(keep) > 1 else None
+    while isinstance(keep, tuple | list):
+        keep = next((k for k in keep if k is not None and not (isinstance(k, tuple | list) and not k)), None)
     return keep is None or isinstance(keep, DeviceTensor) and not keep.is_cpu
 
 
