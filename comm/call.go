@@ -146,7 +146,7 @@ func (c *Comm) issue(o *call) error {
 	}
 	c.lane.enqueue(func() {
 		w.start()
-		c.rec.Start(o.record)
+		c.rec.Start(o.record, &o.Op)
 		c.attempt(o.Kind.String(), o, func() error { return c.run(o) }, func(err error) {
 			w.finish(err)
 			if err != nil {
@@ -190,6 +190,10 @@ func (c *Comm) ran(o *call, err error) error {
 // exclusive runs f in the order of the collectives and waits for it; kind and n are for the recorder.
 func (c *Comm) exclusive(kind observe.Special, n int, f func() error) error {
 	var err error
+	if c.dev != nil && c.dev.enq != nil { // nothing is enqueued meanwhile
+		c.dev.mu.Lock()
+		defer c.dev.mu.Unlock()
+	}
 	record := c.rec.BeginSpecial(kind, n)
 	done := make(chan struct{})
 	c.lane.enqueue(func() {

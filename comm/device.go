@@ -17,6 +17,11 @@ import (
 type streams struct {
 	dev  *device.Device
 	home *device.Stream // memory of Empty is allocated for it, and nothing else is ever enqueued on it
+	// enq is the backend, if it enqueues operations by itself; nil if engines of the process carry them out.
+	enq  backend.Enqueuer
+	host bool // the backend takes tensors of the host as well
+
+	watched watched
 
 	mu        sync.Mutex
 	own       *device.Stream   // of asynchronous collectives
@@ -26,7 +31,7 @@ type streams struct {
 	priority  device.Priority
 }
 
-// openDevice returns the device that WithDevice names; without an index, the current one of its type.
+// openDevice returns the device that a name says; without an index, the current one of its type.
 func openDevice(ctx context.Context, spec string) (*device.Device, error) {
 	name, index, err := device.Parse(spec)
 	if err != nil {
@@ -42,28 +47,20 @@ func openDevice(ctx context.Context, spec string) (*device.Device, error) {
 	return rt.Device(index)
 }
 
-// onDevice makes the communicator's streams for the device that the options name, nil for the host. A backend for the
-// host does for every device whose memory engines of the process can touch.
-func (o *newOptions) onDevice(ctx context.Context, caps Capabilities) (*streams, error) {
-	if o.device == device.Host || len(caps.Devices) == 0 || slices.Contains(caps.Devices, o.device) {
+// newStreams makes what the communicator of a device has besides, nil for the host's. A backend for the host does for
+// every device whose memory engines of the process can touch.
+func newStreams(d *device.Device, priority device.Priority, b backend.Backend) (s *streams, err error) {
+	caps := b.Capabilities()
+	if d == nil || d.Properties().HostAccess || len(caps.Devices) == 0 {
 		return nil, nil
 	}
-	d, err := openDevice(ctx, o.device)
-	if err != nil {
-		return nil, fmt.Errorf("%w: device %q: %w", ErrUnsupported, o.device, err)
+	s = &streams{dev: d, priority: priority, host: caps.Serves(device.Host)}
+	if caps.Serves(d.Name()) {
+		s.enq, _ = b.(backend.Enqueuer)
 	}
-	if d.Properties().HostAccess {
-		return nil, nil
+	if _, engines := d.Runtime().Driver().(device.HostKernels); s.enq == nil && !(engines && s.host) {
+		return nil, fmt.Errorf("%w: backend %q has no device %q, only %v", ErrUnsupported, caps.Name, d.Name(), caps.Devices)
 	}
-	if _, ok := d.Runtime().Driver().(device.HostKernels); !ok || !slices.Contains(caps.Devices, device.Host) {
-		return nil, fmt.Errorf("%w: backend %q has no device %q, only %v", ErrUnsupported, o.backend, o.device, caps.Devices)
-	}
-	o.device = d.Name()
-	return newStreams(d, o.priority)
-}
-
-func newStreams(d *device.Device, priority device.Priority) (s *streams, err error) {
-	s = &streams{dev: d, priority: priority}
 	if s.own, err = takeStream(d, priority); err == nil {
 		s.home, err = takeStream(d, device.Normal)
 	}
@@ -180,10 +177,8 @@ func (c *Comm) placed(o *call) string {
 		on = c.dev.dev
 	}
 	o.on = on != nil
-	if o.on {
-		if bad := c.here(on); bad != "" {
-			return bad
-		}
+	if bad := c.here(on); bad != "" {
+		return bad
 	}
 	if o.In != nil && o.In.On() != on || o.Out != nil && o.Out.On() != on {
 		return apartFrom(o.In, o.Out)
@@ -201,12 +196,16 @@ func (c *Comm) placed(o *call) string {
 	return ""
 }
 
-// here reports a device that isn't the communicator's.
+// here reports a device, nil for the host, that isn't the communicator's.
 func (c *Comm) here(on *device.Device) string {
-	if c.dev == nil || on != c.dev.dev {
-		return fmt.Sprintf("the tensor is on %s, the communicator for %s (see WithDevice)", on.Name(), c.device)
+	name := device.Host
+	switch {
+	case c.dev == nil && on == nil, c.dev != nil && (on == c.dev.dev || on == nil && c.dev.host):
+		return ""
+	case on != nil:
+		name = on.Name()
 	}
-	return ""
+	return fmt.Sprintf("the tensor is on %s, the communicator for %s (see WithDevice)", name, c.device)
 }
 
 func apartFrom(a, b *tensor.Tensor) string {
@@ -218,7 +217,7 @@ func apartFrom(a, b *tensor.Tensor) string {
 func (c *Comm) deviceError(op string, err error) error {
 	at := c.at(op)
 	switch {
-	case err == nil || errors.Is(err, device.ErrFailed):
+	case err == nil || errors.Is(err, device.ErrFailed) || errors.As(err, new(interface{ At() Where })):
 		return err
 	case errors.Is(err, device.ErrInvalidArgument):
 		return &InvalidArgumentError{Where: at, Detail: err.Error(), Err: err}
@@ -228,6 +227,8 @@ func (c *Comm) deviceError(op string, err error) error {
 		return &TimeoutError{Where: at}
 	case errors.Is(err, device.ErrCanceled):
 		return &CanceledError{Where: at, Err: err}
+	case c.dev != nil && c.dev.enq != nil && !errors.As(err, new(*device.Error)):
+		return err // of a hook
 	}
 	return &InternalError{Where: at, Err: err}
 }
@@ -239,41 +240,22 @@ type given struct {
 	async           bool
 }
 
+// touched is a tensor as the backend wants it: as it is, or as engines of the process can touch it.
+func (c *Comm) touched(t *tensor.Tensor) (*tensor.Tensor, error) {
+	if c.dev != nil && c.dev.enq != nil {
+		return t, nil
+	}
+	return t.EngineView()
+}
+
 // engineViews replaces an operation's tensors by what the backend can touch, and notes that s uses them. Hooks get what the
 // caller gave: a view would let them read device memory.
-func engineViews(o *call, s *device.Stream) (err error) {
+func engineViews(o *call, s *device.Stream) error {
 	o.given = &given{o.In, o.Out, o.Reduce.FactorTensor, o.Ins, o.Outs, o.work != nil}
-	one := func(t *tensor.Tensor) *tensor.Tensor {
-		if t == nil || err != nil || t.On() == nil {
-			return t
+	return o.Replace(func(t *tensor.Tensor) (*tensor.Tensor, error) {
+		if err := t.UsedBy(s); err != nil {
+			return nil, err
 		}
-		if err = t.UsedBy(s); err != nil {
-			return t
-		}
-		var v *tensor.Tensor
-		if v, err = t.EngineView(); err != nil {
-			return t
-		}
-		return v
-	}
-	list := func(ts []*tensor.Tensor) []*tensor.Tensor {
-		if ts == nil {
-			return nil
-		}
-		views := make([]*tensor.Tensor, len(ts))
-		for i, t := range ts {
-			views[i] = one(t)
-		}
-		return views
-	}
-	same := o.In == o.Out
-	o.In = one(o.In)
-	if same {
-		o.Out = o.In
-	} else {
-		o.Out = one(o.Out)
-	}
-	o.Ins, o.Outs = list(o.Ins), list(o.Outs)
-	o.Reduce.FactorTensor = one(o.Reduce.FactorTensor)
-	return err
+		return t.EngineView()
+	})
 }

@@ -153,6 +153,18 @@ func (c *Comm) info(o *call) OpInfo {
 
 // hooked runs a submission between its hooks. A transfer's completion hooks run when it has been waited for.
 func (c *Comm) hooked(h *hookSet, o *call, submit func() error) error {
+	if err := c.before(h, o); err != nil {
+		return err
+	}
+	err := submit()
+	if err != nil || !o.Kind.PointToPoint() {
+		c.completed(h, o, err)
+	}
+	return err
+}
+
+// before runs the pre-hooks, and the completion hooks of an operation that one of them refuses.
+func (c *Comm) before(h *hookSet, o *call) error {
 	o.id = c.ids.Add(1)
 	info := c.info(o)
 	for _, f := range h.pre {
@@ -167,11 +179,7 @@ func (c *Comm) hooked(h *hookSet, o *call, submit func() error) error {
 			return err
 		}
 	}
-	err := submit()
-	if err != nil || !o.Kind.PointToPoint() {
-		c.completed(h, o, err)
-	}
-	return err
+	return nil
 }
 
 func (c *Comm) completed(h *hookSet, o *call, err error) {

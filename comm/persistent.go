@@ -62,7 +62,7 @@ func (c *Comm) Register(t *tensor.Tensor) error {
 	if err != nil {
 		return err
 	}
-	if t, err = t.EngineView(); err != nil {
+	if t, err = c.touched(t); err != nil {
 		return c.deviceError("register", err)
 	}
 	return r.Register(t)
@@ -74,7 +74,7 @@ func (c *Comm) Deregister(t *tensor.Tensor) error {
 	if err != nil {
 		return err
 	}
-	if t, err = t.EngineView(); err != nil {
+	if t, err = c.touched(t); err != nil {
 		return c.deviceError("deregister", err)
 	}
 	return r.Deregister(t)

@@ -122,7 +122,7 @@ func (c *Comm) Split(ctx context.Context, ranks []int, opts ...SplitOption) (*Co
 		if !given {
 			priority = c.dev.priority
 		}
-		if child.dev, err = newStreams(c.dev.dev, priority); err != nil {
+		if child.dev, err = newStreams(c.dev.dev, priority, b); err != nil {
 			return nil, errors.Join(c.deviceError(op, err), child.Finalize(ctx))
 		}
 	}

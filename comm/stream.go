@@ -157,6 +157,15 @@ func (c *Comm) push(o *call, cur *device.Stream) (err error) {
 			return err
 		}
 	}
+	if d.enq != nil {
+		if err := d.order.before(s); err != nil {
+			return err
+		}
+		if err := c.handOver(o.Kind.String(), o.work, s, o); err != nil {
+			return err
+		}
+		return d.order.after(s)
+	}
 	if err := engineViews(o, s); err != nil {
 		return err
 	}
@@ -243,6 +252,10 @@ func (c *Comm) refuseOn(o *call, why error) {
 	d, op := c.dev, o.Kind.String()
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.enq != nil {
+		c.refuse(op, true, why)
+		return
+	}
 	if d.order.before(d.own) != nil {
 		return
 	}

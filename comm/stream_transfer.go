@@ -46,6 +46,9 @@ func (c *Comm) pushTransfers(op string, w *Work, cur *device.Stream, calls []*ca
 			return err
 		}
 	}
+	if d.enq != nil {
+		return c.handOver(op, w, s, calls...)
+	}
 	own := make([]inherited, len(calls))
 	for i, o := range calls {
 		if err := engineViews(o, s); err != nil {

@@ -94,7 +94,7 @@ func (c *Comm) exposed(ctx context.Context, op string, t *tensor.Tensor) (*tenso
 		err = s.Synchronize(ctx)
 	}
 	if err == nil {
-		t, err = t.EngineView()
+		t, err = c.touched(t)
 	}
 	return t, c.deviceError(op, err)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/device"
 )
 
@@ -13,6 +14,17 @@ type deviceWork struct {
 	dev   *device.Device
 	event device.Event // behind the operation
 	watch sync.Once    // for Done
+	// broken says why the communicator is, which for what the backend has enqueued is how the operation has ended, too; nil if
+	// engines of the process carry it out, which know.
+	broken func() error
+}
+
+// ended is what an operation has ended with whose event gives err.
+func (on *deviceWork) ended(err error) error {
+	if err == nil && on.broken != nil {
+		return on.broken()
+	}
+	return err
 }
 
 // issueOn is issue for an operation on a device.
@@ -22,8 +34,16 @@ func (w *Work) issueOn(c *Comm, op string) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.on = &deviceWork{dev: c.dev.dev}
+	w.on = c.dev.work(c.b)
 	return nil
+}
+
+func (s *streams) work(b backend.Backend) *deviceWork {
+	on := &deviceWork{dev: s.dev}
+	if s.enq != nil {
+		on.broken = b.Cause
+	}
+	return on
 }
 
 // onDevice returns what an operation on a device has, nil for the host's.
@@ -35,22 +55,34 @@ func (w *Work) onDevice() *deviceWork {
 
 // settle is finish for what may have been settled before: an operation that its stream leaves out, because of an error of
 // other work, is settled by whoever finds out first.
-func (w *Work) settle(err error) {
+func (w *Work) settle(err error) { w.settleOn(w.onDevice(), err) }
+
+// settleOn is settle for the operation that on is of; the Work may be another's by now.
+func (w *Work) settleOn(on *deviceWork, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.status == NotStarted || w.status == InProgress {
+	if w.on == on && (w.status == NotStarted || w.status == InProgress) {
 		w.finishLocked(err)
 	}
 }
 
-// poll settles an operation on a device that was left out.
+// startOn is start for the operation that on is of, if it isn't settled.
+func (w *Work) startOn(on *deviceWork) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.on == on && w.status == NotStarted {
+		w.status = InProgress
+	}
+}
+
+// poll settles an operation on a device that was left out, or that the backend has enqueued and is done.
 func (w *Work) poll() {
 	on := w.onDevice()
 	if on == nil || w.state() >= Completed {
 		return
 	}
-	if done, err := on.event.Query(); done && errors.Is(err, device.ErrFailed) {
-		w.settle(err)
+	if done, err := on.event.Query(); done && (errors.Is(err, device.ErrFailed) || on.broken != nil && on.event.Handle() != 0) {
+		w.settleOn(on, on.ended(err))
 	}
 }
 
@@ -82,7 +114,7 @@ func (w *Work) Synchronize(ctx context.Context) error {
 	err := on.event.Synchronize(ctx)
 	switch {
 	case err == nil || errors.Is(err, device.ErrFailed):
-		w.settle(err)
+		w.settleOn(on, on.ended(err))
 		return w.Err()
 	case ctx.Err() != nil:
 		return context.Cause(ctx)

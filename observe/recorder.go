@@ -231,12 +231,19 @@ func elements(list []*tensor.Tensor) uint64 {
 	return uint64(n)
 }
 
-// Start records that an issued collective is under way; the caller owns the lane.
-func (r *Recorder) Start(id uint64) {
-	if s := r.slot(id); s != nil {
-		publish.Word(&s.seq, r.own.seq+1)
-		publish.Word(&s.started, now())
+// Start records that an issued operation is under way: a collective, whose caller owns the lane unless it's on a stream of its own,
+// or a message on one.
+func (r *Recorder) Start(id uint64, op *backend.Op) {
+	s := r.slot(id)
+	if s == nil {
+		return
 	}
+	if op.Stream != nil {
+		publish.Word(&s.seq, op.Seq)
+	} else {
+		publish.Word(&s.seq, r.own.seq+1)
+	}
+	publish.Word(&s.started, now())
 }
 
 // Done is End of the last collective that Begin began, which went well.
@@ -259,7 +266,7 @@ func (r *Recorder) Done(op *backend.Op) {
 	publish.Word(&l.done, l.next)
 }
 
-// End records that an operation is over. For a collective the caller still owns the lane.
+// End records that an operation is over. For a collective that is on no stream the caller still owns the lane.
 func (r *Recorder) End(id uint64, op *backend.Op, err error) {
 	switch {
 	case id == 0:
@@ -273,7 +280,7 @@ func (r *Recorder) End(id uint64, op *backend.Op, err error) {
 // ended is End where more is to be said than that an operation is over as the one before it was.
 func (r *Recorder) ended(id uint64, op *backend.Op, err error) {
 	seq := op.Seq
-	if !op.Kind.PointToPoint() {
+	if !op.Kind.PointToPoint() && op.Stream == nil { // those on streams are in no lane
 		if seq == 0 && err == nil { // a backend that doesn't count
 			seq = r.own.seq + 1
 		}

@@ -40,7 +40,7 @@ func TestRecorderOff(t *testing.T) {
 	}
 	op := allReduce(1)
 	id := r.Begin(op, false)
-	r.Start(id)
+	r.Start(id, op)
 	r.End(id, op, nil)
 	r.Failed(backend.ErrInternal)
 	r.Close()

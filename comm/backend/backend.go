@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -41,6 +42,20 @@ type Backend interface {
 
 	// Finalize ends this rank's part after its operations are done.
 	Finalize(ctx context.Context) error
+}
+
+// Enqueuer is implemented by backends of devices whose library puts operations on a stream by itself, as NCCL does.
+// What is enqueued it carries out with no more help, and a stream that is captured gets nodes of its graph by it.
+type Enqueuer interface {
+	// Enqueue puts operations on their Stream, the same one for all, sets their Seq, Algorithm and From, and returns when
+	// they are there; it waits no longer than their Timeout. It's one collective, or sends and receives that are done together, whichever of them come
+	// first. It is called in issue order, for one communicator of a rank at a time, and never during a Split. Tensors are
+	// the device's; a factor may be on the host. What fails later breaks the communicator, and ends the operations'
+	// part in their stream.
+	Enqueue(ops ...*Op) error
+	// Overdue reports that an operation isn't done although its stream got to it so long ago, which is more than its
+	// Timeout: the backend breaks the communicator with a *TimeoutError, in which it says what it knows of the others.
+	Overdue(op *Op, elapsed time.Duration)
 }
 
 // Windower is implemented by backends with one-sided windows.
@@ -98,7 +113,7 @@ type Traffic struct {
 // Capabilities is what a backend can do.
 type Capabilities struct {
 	Name       string
-	Devices    []string // device types, such as "cpu"
+	Devices    []string // types of device, such as "cpu", or single devices, such as "cuda:1"; none: it touches no memory
 	Windows    bool
 	SharedMem  bool // some peers' memory can be mapped
 	Abort      bool
@@ -111,12 +126,18 @@ type Capabilities struct {
 	Reductions []ReduceKind
 }
 
+// Serves reports whether the backend works for a device, such as "cuda:1": by its name, or by its type.
+func (c *Capabilities) Serves(device string) bool {
+	kind, _, _ := strings.Cut(device, ":")
+	return slices.Contains(c.Devices, device) || slices.Contains(c.Devices, kind)
+}
+
 // Config is what a backend needs to begin.
 type Config struct {
 	Name       string
 	Rank, Size int
-	Store      store.Store // keys are this communicator's own; nil if Size is 1
-	Device     string
+	Store      store.Store   // keys are this communicator's own; nil if Size is 1
+	Device     string        // with its index, as device.Get takes it; "cpu" is the host
 	Timeout    time.Duration // for start-up and for operations without their own
 	Hints      map[string]string
 	MasterAddr string // host that the route to the peers is chosen by; may be empty

@@ -2,8 +2,10 @@ package backend
 
 import (
 	"context"
+	"slices"
 	"time"
 
+	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -27,6 +29,9 @@ type Op struct {
 	Again     bool            // it's the same as the one of the number before, but for its buffers, its context and its time; set by Submit
 	Site      uint16          // where a program in another language calls it, as observe.Site numbers places; 0: in Go
 	Algorithm string          // what carried it out, for recorders and benchmarks; set by the backend
+
+	// Stream is where Enqueue puts the operation; nil for one that Submit carries out.
+	Stream *device.Stream
 
 	Hints map[string]string // per operation, on top of the communicator's; may be nil
 
@@ -54,4 +59,29 @@ func (o *Op) First() *tensor.Tensor {
 		return o.Outs[0]
 	}
 	return nil
+}
+
+// Replace puts what f returns in the place of each tensor of the operation, a factor too, and makes new lists of them. The
+// first error ends it.
+func (o *Op) Replace(f func(t *tensor.Tensor) (*tensor.Tensor, error)) (err error) {
+	one := func(t *tensor.Tensor) *tensor.Tensor {
+		if t != nil && err == nil {
+			t, err = f(t)
+		}
+		return t
+	}
+	same := o.In == o.Out
+	if o.In = one(o.In); same {
+		o.Out = o.In
+	} else {
+		o.Out = one(o.Out)
+	}
+	for _, list := range []*[]*tensor.Tensor{&o.Ins, &o.Outs} {
+		*list = slices.Clone(*list)
+		for i, t := range *list {
+			(*list)[i] = one(t)
+		}
+	}
+	o.Reduce.FactorTensor = one(o.Reduce.FactorTensor)
+	return err
 }

@@ -1,0 +1,169 @@
+package comm
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+// enqueued are operations that the backend has put on a stream by itself, until their end is noticed. They are within the
+// gate so long.
+type enqueued struct {
+	round
+	on    *deviceWork  // with the event behind them
+	began device.Event // in front of them
+	since time.Time    // when that was noticed
+}
+
+// watched are all of a communicator that are under way. One goroutine polls them while there are any.
+type watched struct {
+	sync.Mutex
+	list []*enqueued
+}
+
+// pollPause is how often that is: what waits for an operation waits for its event, and only the flight record, hooks and
+// time limits for this.
+const pollPause = time.Millisecond
+
+// handOver has the backend put operations on s, a collective or messages. In a capture they are the graph's from then on:
+// its runs are seen by nobody here. The caller has the lock of the streams.
+func (c *Comm) handOver(op string, w *Work, s *device.Stream, calls ...*call) (err error) {
+	if !c.gate.enter() {
+		return &FinalizedError{Where: c.at(op)}
+	}
+	e := &enqueued{round: round{c: c, calls: calls, work: w}}
+	if w != nil {
+		e.on = w.onDevice()
+	} else {
+		e.on = c.dev.work(c.b)
+	}
+	capturing, accepted := s.Capturing(), 0
+	c.attempt(op, e, func() error {
+		ops := make([]*backend.Op, len(calls))
+		h := c.hooks.Load()
+		for i, o := range calls {
+			o.Ctx, o.Stream, ops[i] = context.Background(), s, &o.Op
+			if err := o.Replace(func(t *tensor.Tensor) (*tensor.Tensor, error) { return t, t.UsedBy(s) }); err != nil {
+				return err
+			}
+			if !capturing {
+				o.record = c.rec.Issue(&o.Op, w != nil, true)
+			}
+			if h != nil {
+				if err := c.before(h, o); err != nil {
+					return err
+				}
+				accepted++
+			}
+		}
+		if !capturing {
+			if err := s.Record(&e.began); err != nil {
+				return err
+			}
+		}
+		if err := c.dev.enq.Enqueue(ops...); err != nil {
+			return err
+		}
+		for _, o := range calls {
+			if o.report(); o.from != nil {
+				*o.from = o.Op.From
+			}
+		}
+		if capturing && w == nil {
+			return nil
+		}
+		return s.Record(&e.on.event)
+	}, func(e error) { err = e })
+	if err == nil && !capturing {
+		c.dev.watched.Lock()
+		defer c.dev.watched.Unlock()
+		if c.dev.watched.list = append(c.dev.watched.list, e); len(c.dev.watched.list) == 1 {
+			go c.watch()
+		}
+		return nil
+	}
+	if e.calls = calls[:accepted]; err != nil {
+		for _, o := range calls[accepted:] {
+			c.rec.End(o.record, &o.Op, err)
+		}
+	}
+	c.over(e, err)
+	return err
+}
+
+// watch polls what is under way until there is nothing.
+func (c *Comm) watch() {
+	d := &c.dev.watched
+	for {
+		d.Lock()
+		list := slices.Clone(d.list)
+		d.Unlock()
+		broken := c.b.Cause()
+		ended := map[*enqueued]bool{}
+		for _, e := range list {
+			if done, err := c.look(e, broken); done {
+				ended[e] = true
+				c.over(e, err)
+			}
+		}
+		d.Lock()
+		d.list = slices.DeleteFunc(d.list, func(e *enqueued) bool { return ended[e] })
+		idle := len(d.list) == 0
+		d.Unlock()
+		if idle {
+			return
+		}
+		time.Sleep(pollPause)
+	}
+}
+
+// look reports whether operations have ended, and with what: they have when the communicator is broken.
+func (c *Comm) look(e *enqueued, broken error) (done bool, err error) {
+	done, err = e.on.event.Query()
+	switch {
+	case done || err != nil || broken != nil:
+		return true, e.on.ended(err)
+	case e.since.IsZero():
+		if began, _ := e.began.Query(); began {
+			e.since = time.Now()
+			if e.work != nil {
+				e.work.startOn(e.on)
+			}
+			for _, o := range e.calls {
+				c.rec.Start(o.record, &o.Op)
+			}
+		}
+	case time.Since(e.since) > e.calls[0].Timeout:
+		c.dev.enq.Overdue(&e.calls[0].Op, time.Since(e.since))
+	}
+	return false, nil
+}
+
+// over takes note of how operations have ended.
+func (c *Comm) over(e *enqueued, err error) {
+	_ = e.began.Close()
+	for _, o := range e.calls {
+		c.rec.End(o.record, &o.Op, err)
+	}
+	c.failed(err)
+	if h := c.hooks.Load(); h != nil && len(e.calls) > 0 {
+		c.attempt(e.calls[0].Kind.String(), e, func() error {
+			for _, o := range e.calls {
+				c.completed(h, o, err)
+			}
+			return nil
+		}, func(error) {})
+	}
+	if e.work != nil {
+		e.work.settleOn(e.on, err)
+	}
+	c.gate.exit()
+	if err != nil {
+		c.fatal(err)
+	}
+}

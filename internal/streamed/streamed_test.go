@@ -1,0 +1,249 @@
+package streamed_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/comm/commtest"
+	"github.com/chorus-comms/chorus/device"
+	_ "github.com/chorus-comms/chorus/device/accinte"
+	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/short"
+	"github.com/chorus-comms/chorus/internal/streamed"
+	"github.com/chorus-comms/chorus/store"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+func open(t testing.TB, size int) []*comm.Comm {
+	t.Helper()
+	st := store.NewHash(time.Minute)
+	t.Cleanup(func() { st.Close() })
+	comms, errs := make([]*comm.Comm, size), make([]error, size)
+	var wg sync.WaitGroup
+	for r := range comms {
+		wg.Go(func() {
+			comms[r], errs[r] = comm.New(context.Background(), comm.WithBackend(streamed.Name),
+				comm.WithDevice(fmt.Sprintf("accinte:%d", r%2)), comm.WithRank(r, size), comm.WithStore(st), comm.WithTimeout(30*time.Second))
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	return comms
+}
+
+// What is left out is about what such a backend can't: withdraw messages, or have the communicator see what a graph runs.
+func TestConformance(t *testing.T) {
+	commtest.Run(t, commtest.Config{Open: open, Shared: true, Device: true, Worlds: short.Of([]int{1, 3}, []int{1, 2, 3, 4}),
+		Skip: []string{"Hooks", "Objects", "RefusedObjects", "Timeouts", "Withdrawn", "Leaving", "Replays"}})
+}
+
+// each runs f for every rank of a new world, with a stream of its own and ones on it.
+func each(t *testing.T, size int, f func(ctx context.Context, c *comm.Comm, s *device.Stream, ones *tensor.Tensor) error) {
+	t.Helper()
+	comms := open(t, size)
+	var wg sync.WaitGroup
+	for _, c := range comms {
+		wg.Go(func() {
+			s, err := c.Stream().Device().NewStream(device.Normal)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			ctx, cancel := context.WithTimeout(device.WithStream(context.Background(), s), 30*time.Second)
+			defer cancel()
+			x, err := tensor.EmptyOn(ctx, s.Device(), dtype.Int32, 100)
+			if err == nil {
+				err = tensor.Fill(ctx, x, 1)
+			}
+			if err == nil {
+				err = f(ctx, c, s, x)
+			}
+			if err != nil {
+				t.Errorf("rank %d: %v", c.Rank(), err)
+			}
+			_ = s.Recover(ctx)
+			if err := errors.Join(c.Finalize(ctx), s.Close()); err != nil {
+				t.Errorf("rank %d: %v", c.Rank(), err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// The time of an operation counts from when its stream gets there, and who doesn't come in time is named.
+func TestTime(t *testing.T) {
+	each(t, 2, func(ctx context.Context, c *comm.Comm, s *device.Stream, x *tensor.Tensor) error {
+		gate := make(chan struct{})
+		if err := s.HostFunc("gate", func() error { <-gate; return nil }); err != nil {
+			return err
+		}
+		time.AfterFunc(300*time.Millisecond, func() { close(gate) })
+		if err := c.AllReduce(ctx, x, comm.Sum, comm.Timeout(150*time.Millisecond)); err != nil {
+			return err
+		}
+		if err := s.Synchronize(ctx); err != nil {
+			return fmt.Errorf("behind other work: %w", err)
+		}
+		if c.Rank() == 1 {
+			<-c.Broken()
+			if !errors.Is(c.Err(), comm.ErrTimeout) {
+				return fmt.Errorf("broken by %v", c.Err())
+			}
+			return nil
+		}
+		// Nobody waits for it here, and still it's found.
+		if err := c.AllReduce(ctx, x, comm.Sum, comm.Timeout(50*time.Millisecond)); err != nil {
+			return err
+		}
+		<-c.Broken()
+		var late *comm.TimeoutError
+		if !errors.As(c.Err(), &late) || !slices.Equal(late.Missing, []int{1}) || late.Seq != 2 || late.Elapsed < 50*time.Millisecond {
+			return fmt.Errorf("broken by %v", c.Err())
+		}
+		if err := s.Synchronize(ctx); !errors.As(err, &late) {
+			return fmt.Errorf("the stream carries %v", err)
+		}
+		return nil
+	})
+}
+
+// A message that nobody receives breaks the communicator, too.
+func TestOverdueMessage(t *testing.T) {
+	each(t, 2, func(ctx context.Context, c *comm.Comm, s *device.Stream, x *tensor.Tensor) error {
+		if c.Rank() == 0 {
+			var w comm.Work
+			if err := c.Send(ctx, x, 1, comm.Async(&w), comm.Timeout(50*time.Millisecond)); err != nil {
+				return err
+			}
+			<-w.Done()
+			if w.Status() != comm.TimedOut {
+				return fmt.Errorf("%v: %v", w.Status(), w.Err())
+			}
+		}
+		<-c.Broken()
+		var late *comm.TimeoutError
+		if !errors.As(c.Err(), &late) || !slices.Equal(late.Missing, []int{1}) {
+			return fmt.Errorf("broken by %v", c.Err())
+		}
+		return nil
+	})
+}
+
+// A batch is one piece of work, whose messages don't wait for each other.
+func TestBatch(t *testing.T) {
+	each(t, 3, func(ctx context.Context, c *comm.Comm, s *device.Stream, x *tensor.Tensor) error {
+		var outs []*tensor.Tensor
+		b := c.Batch()
+		for r := range c.Size() {
+			out := tensor.Must(tensor.EmptyOn(ctx, s.Device(), dtype.Int32, 100))
+			outs = append(outs, out)
+			if r%2 == c.Rank()%2 {
+				b.Recv(out, r)
+				b.Send(x, r)
+			} else {
+				b.Send(x, r)
+				b.Recv(out, r)
+			}
+		}
+		var w comm.Work
+		if err := errors.Join(b.Issue(ctx, comm.Async(&w)), w.Wait(ctx)); err != nil {
+			return err
+		}
+		for r, out := range outs {
+			if got := tensor.Must(out.To(ctx, nil)); got.At(99) != 1 {
+				return fmt.Errorf("from rank %d: %v", r, got)
+			}
+		}
+		return nil
+	})
+}
+
+// Hooks see what is enqueued when it is, may refuse it, and learn of its end; one that panics breaks the communicator.
+func TestHooks(t *testing.T) {
+	each(t, 1, func(ctx context.Context, c *comm.Comm, s *device.Stream, x *tensor.Tensor) error {
+		ended := make(chan string, 10)
+		gate := make(chan struct{})
+		var before []string
+		pre := c.RegisterPreHook(func(o comm.OpInfo) error { before = append(before, o.Kind.String()); return nil })
+		c.RegisterCompletionHook(func(o comm.OpInfo, err error) {
+			ended <- fmt.Sprintf("%v %d %v %s %v", o.Kind, o.Seq, o.In == x, o.Algorithm, err)
+		})
+		if err := errors.Join(s.HostFunc("gate", func() error { <-gate; return nil }), c.AllReduce(ctx, x, comm.Sum)); err != nil {
+			return err
+		}
+		if !slices.Equal(before, []string{"all_reduce"}) || len(ended) != 0 {
+			return fmt.Errorf("%q, and %d have ended", before, len(ended))
+		}
+		close(gate)
+		if got := <-ended; got != "all_reduce 1 true streamed <nil>" {
+			return fmt.Errorf("a hook saw %q", got)
+		}
+		pre.Remove()
+		no := errors.New("no")
+		refuse := c.RegisterPreHook(func(comm.OpInfo) error { return no })
+		if err := c.Barrier(ctx); err != no {
+			return fmt.Errorf("a refused operation gives %v", err)
+		}
+		if got := <-ended; !strings.HasPrefix(got, "barrier 0") || !strings.HasSuffix(got, "no") {
+			return fmt.Errorf("a hook saw %q of a refused operation", got)
+		}
+		refuse.Remove()
+		c.RegisterPreHook(func(comm.OpInfo) error { panic("on purpose") })
+		var p *comm.PanicError
+		if err := c.Barrier(ctx); !errors.As(err, &p) || p.Value != "on purpose" || c.Err() == nil {
+			return fmt.Errorf("a hook that panics gives %v, and the communicator has %v", err, c.Err())
+		}
+		return nil
+	})
+}
+
+// A tensor of another device than the communicator's is refused by a message that names both.
+func TestWrongDevice(t *testing.T) {
+	each(t, 1, func(ctx context.Context, c *comm.Comm, s *device.Stream, x *tensor.Tensor) error {
+		other, err := device.Get("accinte:1")
+		if err != nil {
+			return err
+		}
+		for name, y := range map[string]*tensor.Tensor{
+			"accinte:1": tensor.Must(tensor.EmptyOn(context.Background(), other, dtype.Int32, 100)),
+			"cpu":       tensor.Must(tensor.Empty(dtype.Int32, 100)),
+		} {
+			b := c.Batch()
+			b.Send(y, 0)
+			for what, err := range map[string]error{
+				"collective": c.AllReduce(ctx, y, comm.Sum), "message": c.Send(ctx, y, 0), "batch": b.Issue(ctx),
+			} {
+				if !errors.Is(err, comm.ErrInvalidArgument) || !strings.Contains(err.Error(), "on "+name+",") || !strings.Contains(err.Error(), "accinte:0") {
+					return fmt.Errorf("%s on %s: %v", what, name, err)
+				}
+			}
+			if err := c.AllReduce(ctx, x, comm.Sum, comm.Into(y)); !errors.Is(err, comm.ErrInvalidArgument) {
+				return fmt.Errorf("from accinte:0 to %s: %v", name, err)
+			}
+		}
+		return nil
+	})
+}
+
+// Backends are for devices by their type or by their name.
+func TestServes(t *testing.T) {
+	caps := comm.Capabilities{Devices: []string{"cuda", "accinte:1"}}
+	for name, want := range map[string]bool{"cuda": true, "cuda:7": true, "accinte:1": true, "accinte:0": false, "accinte": false, "cpu": false, "cudax:1": false} {
+		if caps.Serves(name) != want {
+			t.Errorf("%s: %v", name, !want)
+		}
+	}
+	_, err := comm.New(context.Background(), comm.WithBackend(streamed.Name), comm.WithDevice("nonesuch:1"), comm.WithRank(0, 1))
+	if err == nil || !strings.Contains(err.Error(), "nonesuch") {
+		t.Errorf("a device that isn't there gives %v", err)
+	}
+}
