@@ -4,7 +4,7 @@ PYTHON  ?= python3
 VENV    := .venv
 TORCH   := 2.13.0
 
-.PHONY: demo test test-long build venv capi python python-versions conformance compare bench-commits wheels release site site-tools clean
+.PHONY: demo test test-long build venv capi package python python-versions conformance compare bench-commits wheels release site site-tools clean
 
 build:
 	CGO_ENABLED=0 $(GO) build ./...
@@ -27,10 +27,13 @@ capi:
 
 # The package chorus for PyTorch, in .venv, with what its tests need. Its modules are
 # used where they are; run this again when Go code has changed.
-python: venv
+package: venv
 	$(VENV)/bin/pip install -q --disable-pip-version-check 'setuptools>=77' 'pytest>=8' 'mypy>=1.15' expecttest
 	GO="$(GO)" $(VENV)/bin/pip install -q --disable-pip-version-check --no-build-isolation --no-deps \
 		--config-settings editable_mode=compat -e ./python
+
+# And torch.device("accinte"), whose compilation takes a minute or two.
+python: package
 	@if command -v $${CXX:-c++} >/dev/null; then \
 		$(VENV)/bin/pip install -q --disable-pip-version-check --no-build-isolation --no-deps \
 			--config-settings editable_mode=compat -e ./python/device; \
@@ -69,7 +72,7 @@ COMPARE_FLAGS ?=
 compare:
 	-@$(MAKE) --no-print-directory venv
 	$(GO) run ./internal/bench/compare --venv $(VENV) $(COMPARE_FLAGS)
-	-@$(MAKE) --no-print-directory python
+	-@$(MAKE) --no-print-directory package
 	rm -f out/python.json
 	$(GO) run ./internal/bench/compare python --venv $(VENV)
 

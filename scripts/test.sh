@@ -25,7 +25,7 @@ tests ./...
 
 if package; then
 	step "the Python package"
-	make python
+	make package
 	.venv/bin/python -m pytest -q -rs -m 'not long' python/tests
 fi
 

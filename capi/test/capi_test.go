@@ -13,12 +13,13 @@ import (
 	"testing"
 
 	"github.com/chorus-comms/chorus/internal/pytest"
+	"github.com/chorus-comms/chorus/internal/short"
 )
 
 // TestScenarios runs the harness: each scenario's own asserts are the test.
 func TestScenarios(t *testing.T) {
 	cycles := "10000"
-	if raceEnabled || testing.Short() {
+	if raceEnabled || testing.Short() || short.Run() {
 		cycles = "1000"
 	}
 	for _, s := range []struct {

@@ -181,6 +181,7 @@ func TestBrokenDrivers(t *testing.T) {
 			[]string{"Modules/Grid"}, []string{"Memory", "Copies", "Streams", "Errors", "Events"}},
 	} {
 		t.Run(b.name, func(t *testing.T) {
+			t.Parallel() // some wait for their patience to end
 			d, err := accinte.New(accinte.Options{MemoryBytes: 64 << 20, Units: 2})
 			if err != nil {
 				t.Fatal(err)
