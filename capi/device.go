@@ -14,7 +14,6 @@ import (
 	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/device"
 	_ "github.com/chorus-comms/chorus/device/accinte"
-	_ "github.com/chorus-comms/chorus/device/cpu"
 )
 
 var (

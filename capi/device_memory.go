@@ -142,7 +142,7 @@ func goMemoryDevice(p unsafe.Pointer, out *C.chorus_device) (status C.chorus_sta
 		return fail(refused("chorus_memory_device got NULL"))
 	}
 	*out = 0
-	if t, _ := blockAt(uintptr(p)); t != nil && t.On() != nil {
+	if t, _ := blockAt(uintptr(p)); t != nil && !t.OnHost() {
 		*out = C.chorus_device(handleOf(t.On()))
 	}
 	return C.CHORUS_OK

@@ -30,7 +30,7 @@ func (k *call) fillOn(m *communicator, o *C.chorus_op, ctx context.Context) erro
 	if err := k.fill(m, o, scope(ctx)); err != nil {
 		return err
 	}
-	if f := k.op.Reduce.FactorTensor; f != nil && f.On() == nil {
+	if f := k.op.Reduce.FactorTensor; f != nil && f.OnHost() {
 		own, err := f.Clone()
 		if err != nil {
 			return err
@@ -43,7 +43,7 @@ func (k *call) fillOn(m *communicator, o *C.chorus_op, ctx context.Context) erro
 // waits reports whether the operation waits, in the communicator of a device: those on the host do.
 func (k *call) waits() bool {
 	first := k.op.First()
-	return first != nil && first.On() == nil
+	return first != nil && first.OnHost()
 }
 
 // submitOn is a synchronous operation in the communicator of a device.

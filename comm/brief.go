@@ -16,7 +16,7 @@ func (c *Comm) brief(ctx context.Context, kind Kind, t *tensor.Tensor, root int,
 		return nil, false
 	}
 	timeout := time.Duration(c.timeout.Load())
-	if timeout <= 0 || t != nil && (!t.IsContiguous() || t.On() != nil) {
+	if timeout <= 0 || t != nil && (!t.IsContiguous() || !t.OnHost()) {
 		return nil, false
 	}
 	var in *tensor.Tensor

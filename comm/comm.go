@@ -19,7 +19,6 @@ import (
 	_ "github.com/chorus-comms/chorus/comm/native" // the default backend
 	"github.com/chorus-comms/chorus/comm/regroup"
 	"github.com/chorus-comms/chorus/config"
-	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/hostmem"
 	"github.com/chorus-comms/chorus/observe"
 	"github.com/chorus-comms/chorus/secure"
@@ -173,12 +172,9 @@ func (o *newOptions) open(ctx context.Context, st store.Store) (backend.Backend,
 		return nil, nil, err
 	}
 	hostmem.SetColor(o.rank)
-	var d *device.Device
-	var without error // why there is no such device, which not every backend needs
-	if o.device != device.Host {
-		if d, without = openDevice(ctx, o.device); without == nil {
-			o.device = d.Name()
-		}
+	d, without := openDevice(ctx, o.device) // a device that isn't there: not every backend needs it
+	if without == nil {
+		o.device = d.Name()
 	}
 	b, err := backend.Open(ctx, o.backend, backend.Config{Name: o.name, Rank: o.rank, Size: o.size, Store: st,
 		Device: o.device, Timeout: o.timeout, Hints: own, MasterAddr: o.masterAddr, Log: o.log})

@@ -170,42 +170,38 @@ func (c *Comm) Traffic() Traffic {
 
 // placed finds out where a call's tensors are, and returns what is wrong with that, or "".
 func (c *Comm) placed(o *call) string {
-	var on *device.Device
-	if first := o.First(); first != nil {
-		on = first.On()
-	} else if c.dev != nil {
-		on = c.dev.dev
+	first := o.First()
+	if first == nil {
+		o.on = c.dev != nil
+		return ""
 	}
-	o.on = on != nil
-	if bad := c.here(on); bad != "" {
+	o.on = !first.OnHost()
+	if bad := c.here(first); bad != "" {
 		return bad
 	}
+	on := first.On()
 	if o.In != nil && o.In.On() != on || o.Out != nil && o.Out.On() != on {
 		return apartFrom(o.In, o.Out)
 	}
 	for _, list := range [2][]*tensor.Tensor{o.Ins, o.Outs} {
 		for _, t := range list {
 			if t.On() != on {
-				return apartFrom(o.First(), t)
+				return apartFrom(first, t)
 			}
 		}
 	}
-	if f := o.Reduce.FactorTensor; f != nil && f.On() != nil && f.On() != on {
-		return apartFrom(o.First(), f)
+	if f := o.Reduce.FactorTensor; f != nil && !f.OnHost() && f.On() != on {
+		return apartFrom(first, f)
 	}
 	return ""
 }
 
-// here reports a device, nil for the host, that isn't the communicator's.
-func (c *Comm) here(on *device.Device) string {
-	name := device.Host
-	switch {
-	case c.dev == nil && on == nil, c.dev != nil && (on == c.dev.dev || on == nil && c.dev.host):
+// here reports a tensor that isn't where the communicator's are.
+func (c *Comm) here(t *tensor.Tensor) string {
+	if t.OnHost() && (c.dev == nil || c.dev.host) || c.dev != nil && t.On() == c.dev.dev {
 		return ""
-	case on != nil:
-		name = on.Name()
 	}
-	return fmt.Sprintf("the tensor is on %s, the communicator for %s (see WithDevice)", name, c.device)
+	return fmt.Sprintf("the tensor is on %s, the communicator for %s (see WithDevice)", t.Device(), c.device)
 }
 
 func apartFrom(a, b *tensor.Tensor) string {

@@ -1,6 +1,7 @@
 package comm
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/cpu"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -16,8 +18,8 @@ import (
 // They can be made before there is a communicator, and serve all of the same backend and device. All methods are safe for
 // concurrent use.
 type Allocator struct {
-	dev  *device.Device // nil for the host
-	home *device.Stream // nothing is enqueued on it but the zeros of Zeros
+	dev  *device.Device
+	home *device.Stream // nothing is enqueued on it but the zeros of Zeros; nil for the host
 }
 
 // NewAllocator returns an allocator for communicators of a backend, such as "native", on a device, such as "cpu" or
@@ -28,15 +30,12 @@ func NewAllocator(ctx context.Context, backendName, on string) (*Allocator, erro
 	if !slices.Contains(backend.Names(), backendName) {
 		return nil, &UnsupportedError{Where: at, Detail: fmt.Sprintf("no backend %q, only %v", backendName, backend.Names())}
 	}
-	if on == "" || on == device.Host {
-		return &Allocator{}, nil
-	}
-	d, err := openDevice(ctx, on)
+	d, err := openDevice(ctx, cmp.Or(on, device.Host))
 	if err != nil {
 		return nil, &UnsupportedError{Where: at, Detail: err.Error()}
 	}
 	if d.Properties().HostAccess {
-		return &Allocator{}, nil
+		return &Allocator{dev: d}, nil
 	}
 	home, err := takeStream(d, device.Normal)
 	if err != nil {
@@ -52,26 +51,20 @@ func (c *Comm) Allocator() (*Allocator, error) {
 	return NewAllocator(context.Background(), c.backend, c.device)
 }
 
-// Device is where the tensors are, nil for the host.
+// Device is where the tensors are.
 func (a *Allocator) Device() *device.Device { return a.dev }
 
 // Empty returns a tensor with undefined contents. It's freed with the last tensor that refers to it. On a device any stream
 // may use it at once. What isn't told of its users by Copy, Fill and this package, as kernels are, says so with tensor.UsedBy,
 // before the last tensor is dropped or freed.
 func (a *Allocator) Empty(dt dtype.DType, shape ...int) (*tensor.Tensor, error) {
-	if a.dev == nil {
-		return tensor.EmptyShared(dt, shape...)
-	}
 	return tensor.EmptyOn(a.atHome(), a.dev, dt, shape...)
 }
 
 // Zeros is Empty, filled with zeros when it returns.
 func (a *Allocator) Zeros(dt dtype.DType, shape ...int) (*tensor.Tensor, error) {
-	if a.dev == nil {
-		return tensor.ZerosShared(dt, shape...)
-	}
 	t, err := tensor.ZerosOn(a.atHome(), a.dev, dt, shape...)
-	if err == nil {
+	if err == nil && a.home != nil {
 		err = a.home.Synchronize(context.Background())
 	}
 	return t, err
@@ -97,7 +90,7 @@ func (c *Comm) made(op string, f func(*Allocator, dtype.DType, ...int) (*tensor.
 	if err := tensor.CheckShape(dt, shape...); err != nil {
 		return nil, &InvalidArgumentError{Where: c.at(op), Detail: err.Error(), Err: err}
 	}
-	var a Allocator
+	a := Allocator{dev: cpu.Device()}
 	if c.dev != nil {
 		a = Allocator{c.dev.dev, c.dev.home}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/cpu"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -24,7 +25,7 @@ func TestAllocators(t *testing.T) {
 		devices = append(devices, tensor.Must(a.Zeros(dtype.Float32, n)))
 	}
 	a, err := comm.NewAllocator(ctx, "native", "cpu")
-	if err != nil || a.Device() != nil {
+	if err != nil || a.Device() != cpu.Device() {
 		t.Fatal(err)
 	}
 	for range 2 {

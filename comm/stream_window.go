@@ -13,16 +13,12 @@ func (w *Window) onStream(ts ...*tensor.Tensor) (on bool, bad string) {
 	if len(ts) == 0 {
 		return w.c.dev != nil, ""
 	}
-	d := ts[0].On()
 	for _, t := range ts[1:] {
-		if t.On() != d {
+		if t.On() != ts[0].On() {
 			return false, apartFrom(ts[0], t)
 		}
 	}
-	if d != nil {
-		bad = w.c.here(d)
-	}
-	return d != nil, bad
+	return !ts[0].OnHost(), w.c.here(ts[0])
 }
 
 // enqueue puts a window operation on the current stream: f gets the tensors as the backend can touch them. One that is
@@ -83,11 +79,14 @@ func (w *Window) quiesce(ctx context.Context) error {
 
 // exposed is a window's memory as the backend can touch it, when what the current stream does to it is done.
 func (c *Comm) exposed(ctx context.Context, op string, t *tensor.Tensor) (*tensor.Tensor, error) {
-	if t == nil || t.On() == nil {
-		return t, nil
+	if t == nil {
+		return nil, nil
 	}
-	if bad := c.here(t.On()); bad != "" {
+	if bad := c.here(t); bad != "" {
 		return nil, c.invalid(op, "%s", bad)
+	}
+	if t.OnHost() {
+		return t, nil
 	}
 	s, err := t.On().CurrentStream(ctx)
 	if err == nil {

@@ -26,8 +26,13 @@ type Device struct {
 	cache   atomic.Pointer[cache.Cache]
 }
 
-// Name is type and index, such as "accinte:1".
-func (d *Device) Name() string { return fmt.Sprintf("%s:%d", d.rt.Name(), d.index) }
+// Name is type and index, such as "accinte:1"; of the host, of which there is one, it's the type.
+func (d *Device) Name() string {
+	if name := d.rt.Name(); name != Host {
+		return fmt.Sprintf("%s:%d", name, d.index)
+	}
+	return Host
+}
 
 func (d *Device) String() string { return d.Name() }
 

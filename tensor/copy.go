@@ -129,7 +129,7 @@ func (t *Tensor) Fill(v any) error {
 
 // Zero sets every element to zero. It's an error for a tensor on a device; see [Fill].
 func (t *Tensor) Zero() error {
-	if t.contiguous && t.On() == nil {
+	if t.contiguous && t.OnHost() {
 		clear(t.raw())
 		keep(t)
 		return nil

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/cpu"
 	"github.com/chorus-comms/chorus/dtype"
 )
 
@@ -50,6 +51,9 @@ func EmptyOn(ctx context.Context, d *device.Device, dt dtype.DType, shape ...int
 
 // ZerosOn is EmptyOn, with zeros enqueued on the current stream.
 func ZerosOn(ctx context.Context, d *device.Device, dt dtype.DType, shape ...int) (*Tensor, error) {
+	if d.Properties().HostAccess {
+		return ZerosShared(dt, shape...)
+	}
 	t, err := EmptyOn(ctx, d, dt, shape...)
 	if err != nil {
 		return nil, err
@@ -96,6 +100,9 @@ func FromDevice(dt dtype.DType, d *device.Device, p device.Ptr, shape ...int) (*
 	if err := checkAligned(dt, pointer(p)); err != nil {
 		return nil, err
 	}
+	if d.Properties().HostAccess {
+		return FromPointer(dt, pointer(p), shape...)
+	}
 	pl := &place{rt: d.Runtime(), dev: d}
 	return wrap(pl.storage(p, bytes, nil), dt, shape), nil
 }
@@ -122,12 +129,21 @@ func (pl *place) release() {
 // pointer makes an address of memory that isn't Go's a pointer. The detour keeps vet from taking it for arithmetic.
 func pointer(p device.Ptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }
 
-// On is the device whose memory this is, nil for the host's.
+// host is what tensors are on that are on no other device.
+var host = cpu.Device()
+
+// On is the device whose memory this is. What the host may touch, pinned memory too, is on the device "cpu".
 func (t *Tensor) On() *device.Device {
-	if pl := t.store.place; pl != nil {
-		return pl.dev
+	if t.OnHost() {
+		return host
 	}
-	return nil
+	return t.store.place.dev
+}
+
+// OnHost reports whether this is memory that the host may touch.
+func (t *Tensor) OnHost() bool {
+	pl := t.store.place
+	return pl == nil || pl.dev == nil
 }
 
 // Pinned reports whether this is pinned host memory of the runtime's driver.
@@ -147,7 +163,7 @@ func (t *Tensor) span() device.Span { return device.Span{Ptr: t.devicePtr(), Byt
 // tensor was made for.
 func (t *Tensor) UsedBy(s *device.Stream) error {
 	pl := t.store.place
-	if pl == nil || pl.dev == nil || pl.stream == nil || pl.stream.Equal(s) {
+	if t.OnHost() || pl.stream == nil || pl.stream.Equal(s) {
 		return nil
 	}
 	return pl.dev.RecordStream(device.Ptr(uintptr(t.store.base)), s)
@@ -157,11 +173,10 @@ func (t *Tensor) UsedBy(s *device.Stream) error {
 // tensor it is the tensor itself. It's for code that runs in a stream's order: nothing else knows when the elements are
 // there. It keeps the memory, and is good until that is freed. A driver that isn't [device.HostKernels] has none: ErrUnsupported.
 func (t *Tensor) EngineView() (*Tensor, error) {
-	d := t.On()
-	if d == nil {
+	if t.OnHost() {
 		return t, nil
 	}
-	pl := t.store.place
+	d, pl := t.On(), t.store.place
 	st := pl.view.Load()
 	if st == nil {
 		k, ok := d.Runtime().Driver().(device.HostKernels)
@@ -185,11 +200,10 @@ func (t *Tensor) EngineView() (*Tensor, error) {
 
 // hostAccess is the error of code of the host that wants to touch the elements; nil if it may.
 func (t *Tensor) hostAccess(op string) error {
-	d := t.On()
-	if d == nil {
+	if t.OnHost() {
 		return nil
 	}
-	return device.Errorf(device.ErrHostAccess, d.Name(), op, "%v%v is on a device: Copy, Fill and To, which take a context, go there", t.dt, t.shape)
+	return device.Errorf(device.ErrHostAccess, t.Device(), op, "%v%v is on a device: Copy, Fill and To, which take a context, go there", t.dt, t.shape)
 }
 
 // over is a tensor of t's type and layout over other memory of t's extent.

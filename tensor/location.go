@@ -22,9 +22,6 @@ type Placement func(tag string) (*device.Device, error)
 
 // AsSaved puts tensors where they were: a location without an index is the first device of its type.
 func AsSaved(tag string) (*device.Device, error) {
-	if name, _, err := device.Parse(tag); err != nil || name == device.Host {
-		return nil, err
-	}
 	return device.Get(tag)
 }
 
@@ -74,8 +71,8 @@ func SaveArchive(ctx context.Context, path string, a *Archive) error {
 		host.Metadata = map[string]string{}
 	}
 	for name, t := range a.Tensors {
-		if d := t.On(); d != nil {
-			host.Metadata[locationPrefix+name] = d.Name()
+		if !t.OnHost() {
+			host.Metadata[locationPrefix+name] = t.Device()
 		}
 		if m := t.StorageMetadata(); m != nil {
 			text, err := json.Marshal(m)
@@ -120,10 +117,11 @@ func LoadArchive(ctx context.Context, path string, place Placement) (*Archive, e
 			tag = device.Host
 		}
 		d, err := place(tag)
-		if err == nil && d != nil {
-			if t, err = t.To(ctx, d); err == nil {
-				err = t.restore(own[storagePrefix+name])
-			}
+		if err == nil {
+			t, err = t.To(ctx, d)
+		}
+		if err == nil && !t.OnHost() {
+			err = t.restore(own[storagePrefix+name])
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: tensor %q, saved on %q: %w", path, name, tag, err)

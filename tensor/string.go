@@ -18,8 +18,8 @@ const (
 func (t *Tensor) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v%v ", t.dt, t.shape)
-	if d := t.On(); d != nil {
-		return b.String() + "on " + d.Name()
+	if !t.OnHost() {
+		return b.String() + "on " + t.Device()
 	}
 	t.show(&b, make([]int, 0, t.Dim()))
 	return b.String()

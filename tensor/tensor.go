@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/hostmem"
 )
@@ -162,12 +161,7 @@ func (t *Tensor) Shared() (seg *hostmem.Segment, offset int, ok bool) {
 func (t *Tensor) SharesStorage(u *Tensor) bool { return t.store == u.store }
 
 // Device names the device whose memory this is: "cpu", "accinte:1".
-func (t *Tensor) Device() string {
-	if d := t.On(); d != nil {
-		return d.Name()
-	}
-	return device.Host
-}
+func (t *Tensor) Device() string { return t.On().Name() }
 
 // Dim is the number of dimensions.
 func (t *Tensor) Dim() int { return len(t.shape) }

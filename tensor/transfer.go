@@ -22,15 +22,14 @@ func Copy(ctx context.Context, dst, src *Tensor) error {
 		return err
 	}
 	defer keep(dst, src) // until what needs their memory is enqueued
-	to, from := dst.On(), src.On()
 	switch {
-	case to == nil && from == nil:
+	case dst.OnHost() && src.OnHost():
 		return dst.CopyFrom(src)
-	case from == nil:
+	case src.OnHost():
 		return upload(ctx, dst, src)
-	case to == nil:
+	case dst.OnHost():
 		return download(ctx, dst, src)
-	case to == from:
+	case dst.On() == src.On():
 		return within(ctx, dst, src)
 	}
 	return between(ctx, dst, src)
@@ -184,7 +183,7 @@ func between(ctx context.Context, dst, src *Tensor) error {
 
 // Fill sets every element to v as [Tensor.Fill] does, wherever the tensor is; on a device in the order of its current stream.
 func Fill(ctx context.Context, t *Tensor, v any) error {
-	if t.On() == nil {
+	if t.OnHost() {
 		return t.Fill(v)
 	}
 	one, err := Empty(t.dt)
@@ -208,8 +207,11 @@ func Fill(ctx context.Context, t *Tensor, v any) error {
 	})
 }
 
-// To is a contiguous copy on a device, or on the host if d is nil; see [Copy]. It's t itself if that's there and contiguous.
+// To is a contiguous copy on a device, nil standing for the host; see [Copy]. It's t itself if that's there and contiguous.
 func (t *Tensor) To(ctx context.Context, d *device.Device) (*Tensor, error) {
+	if d == nil {
+		d = host
+	}
 	if t.On() == d && t.contiguous {
 		return t, nil
 	}
@@ -228,7 +230,7 @@ func Cast(ctx context.Context, t *Tensor, dt dtype.DType) (*Tensor, error) {
 func Compact(ctx context.Context, t *Tensor) (*Tensor, error) { return t.copied(ctx, t.On(), t.dt) }
 
 func (t *Tensor) copied(ctx context.Context, d *device.Device, dt dtype.DType) (c *Tensor, err error) {
-	if d == nil {
+	if d == host {
 		c, err = Empty(dt, t.shape...)
 	} else {
 		c, err = EmptyOn(ctx, d, dt, t.shape...)

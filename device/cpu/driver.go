@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"runtime"
+	"sync"
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/internal/engine"
@@ -28,6 +29,15 @@ var (
 	_ device.Tracer      = (*Driver)(nil)
 )
 
+// Device is the host: where tensors are that are on no other device.
+var Device = sync.OnceValue(func() *device.Device {
+	rt, err := device.Load(device.Host)
+	if err != nil {
+		panic(err) // as only a driver that took the name could
+	}
+	return rt.Devices()[0]
+})
+
 // New makes a driver with the host as its one device, on which as many kernels run at once as the process has processors.
 func New() *Driver {
 	d := &Driver{space: &engine.Space{}}
@@ -40,10 +50,10 @@ func (d *Driver) Properties(dev int) (device.Properties, error) {
 	if err := d.Check("properties", dev); err != nil {
 		return device.Properties{}, err
 	}
-	_, total, err := d.MemInfo(dev)
+	_, total, _ := d.MemInfo(dev) // 0 if the kernel doesn't say
 	p := device.Properties{Name: runtime.GOARCH, TotalMemory: total, Units: runtime.GOMAXPROCS(0), PriorityLevels: 1, HostAccess: true}
 	copy(p.UUID[:], device.Host)
-	return p, err
+	return p, nil
 }
 
 // MemInfo is [device.Memory].MemInfo: what the kernel says of the machine.
