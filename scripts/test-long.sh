@@ -23,9 +23,9 @@ if package; then
 fi
 
 step "build without cgo, for arm64 and macOS, and what is portable for Windows"
-CGO_ENABLED=0 GOARCH=arm64 $GO vet ./...
-CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $GO vet ./...
-for system in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64; do CGO_ENABLED=0 GOOS=${system%/*} GOARCH=${system#*/} $GO build ./...; done
+for system in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64; do
+	for verb in build vet; do CGO_ENABLED=0 GOOS=${system%/*} GOARCH=${system#*/} $GO $verb ./...; done
+done
 CGO_ENABLED=0 GOOS=windows $GO vet ./config ./dtype ./hostmem ./kern ./plan ./secure ./store ./tensor
 
 step "tests without AVX-512, and without any vector instructions"
