@@ -57,7 +57,7 @@ func (b *brief) at(s *fabric.Space, member int) unsafe.Pointer {
 // offer runs the program up to the flag.
 func (b *brief) offer(g *group) {
 	s := g.space
-	kern.Copy(b.at(s, s.Self()), g.job.in, b.bytes)
+	kern.Copy(b.at(s, s.Self()), g.job.In, b.bytes)
 	s.Notify(b.offered)
 }
 
@@ -70,16 +70,16 @@ func (b *brief) gather(g *group, op *backend.Op) error {
 		return err
 	}
 	var src [briefRanks]unsafe.Pointer
-	dst := [1]unsafe.Pointer{j.out}
+	dst := [1]unsafe.Pointer{j.Out}
 	n, self := len(g.members), s.Self()
 	for m, r := range g.local {
-		if src[r] = j.in; m != self {
+		if src[r] = j.In; m != self {
 			src[r] = b.at(s, m)
 		}
 	}
-	kern.Reduce(j.red, j.dt, dst[:], src[:n], b.n)
-	if j.average {
-		kern.Average(j.dt, j.out, b.n, n)
+	kern.Reduce(j.Kernel, j.DType, dst[:], src[:n], b.n)
+	if j.Average {
+		kern.Average(j.DType, j.Out, b.n, n)
 	}
 	s.End()
 	return nil
@@ -117,15 +117,15 @@ func (p *part) run(g *group) error {
 	var dst, src [briefRanks]unsafe.Pointer
 	self := s.Self()
 	for m, r := range g.local {
-		in, out := j.in, j.out
+		in, out := j.In, j.Out
 		if m != self {
 			at, to := s.Places(m)
 			var err error
-			if in, err = s.Resolve(g.waiter, m, at, j.inBytes); err != nil {
+			if in, err = s.Resolve(g.waiter, m, at, j.InBytes); err != nil {
 				return err
 			}
 			if out = in; to != at {
-				if out, err = s.Resolve(g.waiter, m, to, j.outBytes); err != nil {
+				if out, err = s.Resolve(g.waiter, m, to, j.OutBytes); err != nil {
 					return err
 				}
 			}
@@ -133,7 +133,7 @@ func (p *part) run(g *group) error {
 		src[r], dst[r] = unsafe.Add(in, p.off), unsafe.Add(out, p.off)
 	}
 	n := len(g.members)
-	kern.Reduce(j.red, j.dt, dst[:n], src[:n], p.n)
+	kern.Reduce(j.Kernel, j.DType, dst[:n], src[:n], p.n)
 	s.Notify(p.done)
 	return s.AwaitAll(g.waiter, p.done)
 }

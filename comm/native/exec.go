@@ -4,23 +4,17 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/comm/backend"
-	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/comm/backend/base"
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/kern"
 	"github.com/chorus-comms/chorus/plan"
 )
 
-// job is a collective as the executor sees it: flat buffers and how to reduce.
+// job is a collective as the executor sees it.
 type job struct {
-	dt       dtype.DType
-	elem     int
-	red      kern.Op
-	average  bool
-	in, out  unsafe.Pointer
-	inBytes  int
-	outBytes int
-	desc     fabric.Desc
-	stores   string // how large copies into a stage are made: cached, bypass, or as measured
+	base.Job
+	desc   fabric.Desc
+	stores string // how large copies into a stage are made: cached, bypass, or as measured
 }
 
 // enter begins the collective under way: it tells the ranks of this host, for which nobody is waited for if the space is ready.
@@ -89,7 +83,7 @@ func (g *group) run(op *backend.Op) error {
 	prog := g.prog
 	op.Algorithm = prog.name
 	g.count(prog)
-	if prog.part != nil && !j.average {
+	if prog.part != nil && !j.Average {
 		if err := prog.part.run(g); err != nil {
 			return err
 		}
@@ -134,17 +128,17 @@ func (g *group) places(j *job) (in, out fabric.Place) {
 		return
 	}
 	switch {
-	case j.inBytes > 0 && j.outBytes > 0:
-		in = g.placer.Place(j.in, j.inBytes)
-		if j.out == j.in && j.outBytes == j.inBytes {
+	case j.InBytes > 0 && j.OutBytes > 0:
+		in = g.placer.Place(j.In, j.InBytes)
+		if j.Out == j.In && j.OutBytes == j.InBytes {
 			return in, in
 		}
-		return in, g.placer.Place(j.out, j.outBytes)
-	case j.inBytes > 0:
-		in = g.placer.Place(j.in, j.inBytes)
+		return in, g.placer.Place(j.Out, j.OutBytes)
+	case j.InBytes > 0:
+		in = g.placer.Place(j.In, j.InBytes)
 		return in, in
 	default:
-		out = g.placer.Place(j.out, j.outBytes)
+		out = g.placer.Place(j.Out, j.OutBytes)
 		return out, out
 	}
 }
@@ -169,10 +163,10 @@ func (g *group) bind(p *program, j *job) error {
 	if p.fills > 0 {
 		g.storing.begin(p.fills, j.stores)
 	}
-	g.base[baseOf(plan.In, g.rank, n)] = j.in
-	g.base[baseOf(plan.Out, g.rank, n)] = j.out
+	g.base[baseOf(plan.In, g.rank, n)] = j.In
+	g.base[baseOf(plan.Out, g.rank, n)] = j.Out
 	if p.tmp+p.recvTmp > 0 {
-		tmp, err := g.scratch.take(p.tmp + p.recvTmp + 64)
+		tmp, err := g.scratch.Take(p.tmp + p.recvTmp + 64)
 		if err != nil {
 			return err
 		}
@@ -273,23 +267,23 @@ func (g *group) fold(s *step, j *job) {
 	for i, r := range s.src {
 		src[i] = g.at(r)
 	}
-	average, bypass := j.average && s.final, s.fill && g.storing.bypasses()
+	average, bypass := j.Average && s.final, s.fill && g.storing.bypasses()
 	if !average && !bypass {
-		kern.Reduce(j.red, j.dt, dst, src, s.n)
+		kern.Reduce(j.Kernel, j.DType, dst, src, s.n)
 		return
 	}
 	for done := 0; done < s.n; done += foldBlock {
 		if done > 0 { // not after the last block: no pointer may leave its memory
-			advance(dst, foldBlock*j.elem)
-			advance(src, foldBlock*j.elem)
+			advance(dst, foldBlock*j.Elem)
+			advance(src, foldBlock*j.Elem)
 		}
 		n := min(foldBlock, s.n-done)
-		kern.Reduce(j.red, j.dt, dst[:1], src, n)
+		kern.Reduce(j.Kernel, j.DType, dst[:1], src, n)
 		if average {
-			kern.Average(j.dt, dst[0], n, len(g.members))
+			kern.Average(j.DType, dst[0], n, len(g.members))
 		}
 		for _, d := range dst[1:] {
-			put(bypass, d, dst[0], n*j.elem)
+			put(bypass, d, dst[0], n*j.Elem)
 		}
 	}
 }
@@ -359,9 +353,9 @@ func (g *group) arrived(s *step, m *fabric.Msg, j *job) error {
 	if s.kind == plan.RecvReduce {
 		dst, src := g.dsts[:1], g.srcs[:2]
 		dst[0], src[0], src[1] = g.at(s.dst[0]), g.at(s.src[0]), m.Buf
-		kern.Reduce(j.red, j.dt, dst, src, s.n)
-		if s.final && j.average {
-			kern.Average(j.dt, dst[0], s.n, len(g.members))
+		kern.Reduce(j.Kernel, j.DType, dst, src, s.n)
+		if s.final && j.Average {
+			kern.Average(j.DType, dst[0], s.n, len(g.members))
 		}
 	}
 	return nil

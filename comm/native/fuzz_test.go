@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/comm/backend/base"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/store"
@@ -123,12 +124,12 @@ func FuzzDescription(f *testing.F) {
 	f.Add([]byte{byte(backend.AllReduce), byte(dtype.Float32), byte(backend.SumKind), 0, 0, 0, 0, 0, 8})
 	f.Add([]byte{byte(backend.Broadcast), byte(dtype.Float32), 0, 0, 0xff, 0xff, 0xff, 0xff, 8})
 	f.Add([]byte{byte(backend.Barrier)})
-	f.Add([]byte{1, 1, 1, byte(forNewWindow)})
+	f.Add([]byte{1, 1, 1, byte(base.ForNewWindow)})
 	f.Add(bytes.Repeat([]byte{0xff}, 32))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var d fabric.Desc
 		copy(d[:], b)
-		if text := describe(d); text == "" || len(text) > 300 || strings.Contains(text, "%!") {
+		if text := base.Words(&d); text == "" || len(text) > 300 || strings.Contains(text, "%!") {
 			t.Errorf("%x is %q", d, text)
 		}
 	})

@@ -3,7 +3,6 @@ package native
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -38,7 +37,7 @@ type group struct {
 	// Owned by the collective under way.
 	waiter       *fabric.Waiter
 	seq          uint64
-	purpose      purpose
+	purpose      base.Purpose
 	req          plan.Request
 	job          job
 	current      *compiled
@@ -49,7 +48,7 @@ type group struct {
 	repeats      repeatable
 	programs     map[shape]*compiled
 	programSteps int
-	scratch      scratch
+	scratch      base.Scratch
 	base         []unsafe.Pointer // by baseOf
 	bound        bool             // the base table is filled
 	recvTmp      unsafe.Pointer
@@ -97,7 +96,7 @@ func (g *group) Submit(op *backend.Op) error {
 		return err
 	}
 	g.entered = false
-	g.scratch.reset()
+	g.scratch.Reset()
 	if op.Again = g.again(op); !op.Again {
 		if err := g.arrange(op); err != nil {
 			return g.invalid(op, err)
@@ -106,7 +105,7 @@ func (g *group) Submit(op *backend.Op) error {
 	// From here on the others may count on this rank: every failure is theirs, too.
 	g.seq++
 	op.Seq = g.seq
-	if g.space == nil || len(g.local) < len(g.members) || !op.Again && prepares(op) || !g.space.Ready(g.seq) {
+	if g.space == nil || len(g.local) < len(g.members) || !op.Again && base.Prepares(op) || !g.space.Ready(g.seq) {
 		return nil // it takes a while, perhaps forever
 	}
 	if err := g.enter(op); err != nil {
@@ -120,10 +119,9 @@ func (g *group) Wait(op *backend.Op) error {
 	if op.Kind.PointToPoint() {
 		return g.transfers.Complete(op)
 	}
-	var after unpacking
 	var err error
 	if !g.entered {
-		if after, err = g.prepare(op, &g.job); err == nil {
+		if err = g.job.Prepare(op, &g.scratch); err == nil {
 			err = g.enter(op)
 		}
 	}
@@ -133,9 +131,7 @@ func (g *group) Wait(op *backend.Op) error {
 	if err != nil {
 		return g.fallen(op, err)
 	}
-	if after.outs != nil {
-		after.unpack()
-	}
+	g.job.Unpack()
 	g.forget()
 	g.Ended(g.seq)
 	return nil
@@ -161,7 +157,7 @@ func (g *group) arrange(op *backend.Op) error {
 	if err != nil {
 		return err
 	}
-	j.desc = *g.describe(op, c, j.dt)
+	j.desc = *g.describe(op, c, j.DType)
 	g.current = c
 	g.repeats = g.repeatable(op)
 	return nil
@@ -179,7 +175,7 @@ type repeatable struct {
 }
 
 // repeatable returns the zero value for operations with hints or of the communicator's own, for those on lists, and for
-// those that prepare has work with.
+// those that Prepare has work with.
 func (g *group) repeatable(op *backend.Op) repeatable {
 	if op.Hints != nil || g.purpose != 0 {
 		return repeatable{}
@@ -212,8 +208,8 @@ func (g *group) again(op *backend.Op) bool {
 		if op.Root != r.root || op.Out.DType() != r.dt || op.Out.NumEl() != r.n {
 			return false
 		}
-		if j.out = op.Out.Pointer(); g.rank == op.Root {
-			j.in = j.out
+		if j.Out = op.Out.Pointer(); g.rank == op.Root {
+			j.In = j.Out
 		}
 		return true
 	case backend.AllReduce:
@@ -221,7 +217,7 @@ func (g *group) again(op *backend.Op) bool {
 		if op.Reduce.Kind != r.reduce || op.In.DType() != r.dt || op.In.NumEl() != r.n || in == out != r.same {
 			return false
 		}
-		j.in, j.out = in, out
+		j.In, j.Out = in, out
 		return true
 	}
 	return false
@@ -229,7 +225,7 @@ func (g *group) again(op *backend.Op) bool {
 
 // forget keeps no buffer of an operation that is done alive.
 func (g *group) forget() {
-	g.job.in, g.job.out = nil, nil
+	g.job.In, g.job.Out = nil, nil
 	if !g.bound {
 		return // they are nowhere else
 	}
@@ -292,7 +288,7 @@ func (g *group) broken(op *backend.Op, err error) error {
 		}
 		typed = g.mismatch(mm.Peer, mm.Local, mm.Remote, seq)
 	case errors.As(err, &long):
-		typed = g.unequalBlocks(at, long)
+		typed = g.job.UnequalBlocks(at, g.rankOf(long.Peer), long)
 	case errors.As(err, &lost):
 		if errors.Is(err, fabric.ErrLeft) {
 			typed = g.forsaken(op, lost.Peer)
@@ -363,14 +359,9 @@ func (g *group) awaitWord() {
 	}
 }
 
-// mismatch states both sides of a disagreement in the order of their ranks.
+// mismatch states both sides of a disagreement.
 func (g *group) mismatch(peer int, local, remote fabric.Desc, seq uint64) error {
-	e := &backend.MismatchError{Where: g.Where(), RankA: g.rank, RankB: g.rankOf(peer), OpA: describe(local), OpB: describe(remote)}
-	e.Op, e.Seq = operation(local), seq
-	if e.RankB < e.RankA {
-		e.RankA, e.RankB, e.OpA, e.OpB = e.RankB, e.RankA, e.OpB, e.OpA
-	}
-	return e
+	return g.Disagreement(g.rankOf(peer), &local, &remote, seq)
 }
 
 // withdrawer returns the rank that withdrew a message of the operation under way, or -1.
@@ -381,22 +372,6 @@ func (g *group) withdrawer() int {
 		}
 	}
 	return -1
-}
-
-// unequalBlocks is the error of ranks that agree about everything but how much
-// one sends the other: in an uneven all-to-all only these two know.
-func (g *group) unequalBlocks(at backend.Where, e *fabric.TruncatedError) error {
-	side := func(verb string, bytes int) string {
-		if elem := g.job.elem; bytes%elem == 0 {
-			return fmt.Sprintf("%s(%s %v[%d] of a block)", at.Op, verb, g.job.dt, bytes/elem)
-		}
-		return fmt.Sprintf("%s(%s %d bytes of a block)", at.Op, verb, bytes)
-	}
-	typed := &backend.MismatchError{Where: at, RankA: g.rankOf(e.Peer), RankB: g.rank, OpA: side("sends", e.Sent), OpB: side("expects", e.Capacity)}
-	if typed.RankB < typed.RankA {
-		typed.RankA, typed.RankB, typed.OpA, typed.OpB = typed.RankB, typed.RankA, typed.OpB, typed.OpA
-	}
-	return typed
 }
 
 // rankOf translates a fabric's rank into this communicator's; -1 if it's not a member.
@@ -443,6 +418,6 @@ func (g *group) Finalize(ctx context.Context) error {
 		errs = append(errs, g.space.Close())
 	}
 	errs = append(errs, g.world.leave(ctx, g), g.late())
-	g.scratch.free()
+	g.scratch.Free()
 	return errors.Join(errs...)
 }

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/comm/backend/base"
 	"github.com/chorus-comms/chorus/fabric"
 )
 
@@ -92,7 +93,7 @@ func (g *group) hasLeft(rank int, n notice) {
 	d.some.Store(true)
 	err := d.verdict(g.members[rank], x)
 	seq := d.seq
-	at := g.In(operation(d.desc))
+	at := g.In(base.Name(&d.desc))
 	at.Seq = seq
 	d.mu.Unlock()
 	switch e := err.(type) {

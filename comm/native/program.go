@@ -3,6 +3,7 @@ package native
 import (
 	"slices"
 
+	"github.com/chorus-comms/chorus/comm/backend/base"
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/plan"
 )
@@ -182,7 +183,7 @@ type compiled struct {
 	stage  int      // most bytes of the stage that either needs
 	brief  *brief   // of the plain one, if there's no other; or nil
 	desc   fabric.Desc
-	descOf descKey // the operation that desc describes
+	descOf base.Description // the operation that desc describes
 }
 
 // sizes are the bytes of a rank's buffers in an operation.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/comm/backend/base"
 	"github.com/chorus-comms/chorus/fabric"
 )
 
@@ -33,8 +34,8 @@ func (g *group) settle(op *backend.Op, err error) error {
 		unsettled[i] = g.rankOf(r)
 	}
 	slices.Sort(unsettled)
-	keep(op, g.scratch.blocks)
-	g.scratch.blocks = nil
+	keep(op, g.scratch)
+	g.scratch = base.Scratch{}
 	return &backend.UnsettledError{Err: err, Ranks: unsettled}
 }
 

@@ -3,14 +3,12 @@ package native
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/comm/backend/base"
 	"github.com/chorus-comms/chorus/fabric"
-	"github.com/chorus-comms/chorus/tensor"
 )
 
 // Split implements backend.Backend. Every rank learns every rank's list, so that
@@ -34,12 +32,17 @@ func (g *group) Split(ctx context.Context, name string, ranks []int, timeout tim
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	offers, seq, err := g.exchangeOffers(ctx, ranks, s.stageBytes, timeout)
+	mine := base.Offer{Own: s.stageBytes, List: ranks}
+	if len(ranks) > 0 && g.lowest(ranks) == g.rank {
+		mine.ID = g.world.newID()
+	}
+	offers, seq, err := base.Offers(mine, len(g.members), backend.Op{Ctx: ctx, Timeout: timeout},
+		func(op *backend.Op) error { return g.own(base.ForSplit, op) })
 	if err != nil {
 		g.tellUnsplit(ranks, seq, err)
 		return nil, err
 	}
-	if err := g.checkLists(offers); err != nil {
+	if err := g.Agreed(offers); err != nil {
 		return nil, err
 	}
 	if len(ranks) == 0 {
@@ -48,11 +51,11 @@ func (g *group) Split(ctx context.Context, name string, ranks []int, timeout tim
 	members := make([]int, len(ranks))
 	for i, r := range ranks {
 		members[i] = g.members[r]
-		s.stageBytes = min(s.stageBytes, offers[r].stage)
+		s.stageBytes = min(s.stageBytes, max(minStage, offers[r].Own))
 	}
 	at := g.Where()
 	at.Op = "split"
-	id := offers[g.lowest(ranks)].id
+	id := offers[g.lowest(ranks)].ID
 	if id == 0 {
 		return nil, &backend.InternalError{Where: at, Err: errors.New("this world has had all the communicators that it can have")}
 	}
@@ -109,57 +112,4 @@ func unopened(ctx context.Context, start time.Time, at backend.Where, rankOf fun
 // lowest returns the rank of a list that has the lowest fabric rank; it numbers the new communicator.
 func (g *group) lowest(ranks []int) int {
 	return slices.MinFunc(ranks, func(a, b int) int { return g.members[a] - g.members[b] })
-}
-
-// offer is what a rank brings into a split.
-type offer struct {
-	id    uint32 // of the new communicator, if this rank is to number it
-	stage int    // bytes of stage that it can have
-	list  []int  // what it passed
-}
-
-// exchangeOffers gathers every rank's offer, in an operation whose number it returns.
-func (g *group) exchangeOffers(ctx context.Context, ranks []int, stage int, timeout time.Duration) (offers []offer, seq uint64, err error) {
-	const head = 3
-	n := len(g.members)
-	width := head + n
-	mine, all := make([]int64, width), make([]int64, width*n)
-	if len(ranks) > 0 && g.lowest(ranks) == g.rank {
-		mine[0] = int64(g.world.newID())
-	}
-	mine[1], mine[2] = int64(stage), int64(len(ranks))
-	for i, r := range ranks {
-		mine[head+i] = int64(r)
-	}
-	op := &backend.Op{Kind: backend.AllGatherSingle, In: tensor.Of(mine), Out: tensor.Of(all), Ctx: ctx, Timeout: timeout}
-	if err := g.own(forSplit, op); err != nil {
-		return nil, op.Seq, err
-	}
-	offers = make([]offer, n)
-	for r := range offers {
-		row := all[r*width : (r+1)*width]
-		o := offer{id: uint32(row[0]), stage: max(minStage, int(row[1]))}
-		for _, x := range row[head : head+min(max(int(row[2]), 0), n)] {
-			o.list = append(o.list, int(x))
-		}
-		offers[r] = o
-	}
-	return offers, op.Seq, nil
-}
-
-// checkLists demands that every listed rank passed the very list that it stands in.
-func (g *group) checkLists(offers []offer) error {
-	for r, o := range offers {
-		for _, m := range o.list {
-			if m < 0 || m >= len(offers) || !slices.Equal(offers[m].list, o.list) {
-				e := &backend.MismatchError{Where: g.Where(), RankA: r, RankB: m, OpA: fmt.Sprintf("split%v", o.list), OpB: "split of an invalid rank"}
-				if m >= 0 && m < len(offers) {
-					e.OpB = fmt.Sprintf("split%v", offers[m].list)
-				}
-				e.Op = "split"
-				return e
-			}
-		}
-	}
-	return nil
 }

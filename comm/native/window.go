@@ -84,7 +84,7 @@ func (g *group) NewWindow(ctx context.Context, t *tensor.Tensor, timeout time.Du
 	}
 	all := make([]int64, 5*n)
 	op := &backend.Op{Kind: backend.AllGatherSingle, In: tensor.Of(mine), Out: tensor.Of(all), Ctx: ctx, Timeout: timeout}
-	if err := g.own(forNewWindow, op); err != nil {
+	if err := g.own(base.ForNewWindow, op); err != nil {
 		return nil, err
 	}
 	copy(all[5*g.rank:], mine) // whatever the others have made of it
@@ -378,7 +378,7 @@ func (w *window) Size(peer int) int { return w.sizes[peer] }
 func (w *window) Close(ctx context.Context, timeout time.Duration) error {
 	err := w.Fence(ctx, -1, timeout)
 	if err == nil {
-		err = w.g.own(forCloseWindow, &backend.Op{Kind: backend.Barrier, Ctx: ctx, Timeout: timeout})
+		err = w.g.own(base.ForCloseWindow, &backend.Op{Kind: backend.Barrier, Ctx: ctx, Timeout: timeout})
 	}
 	w.end()
 	return err

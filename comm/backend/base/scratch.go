@@ -1,4 +1,4 @@
-package native
+package base
 
 import (
 	"unsafe"
@@ -6,17 +6,17 @@ import (
 	"github.com/chorus-comms/chorus/hostmem"
 )
 
-// scratch is a group's private working memory: taken piece by piece during an
+// Scratch is private working memory of a communicator: taken piece by piece during an
 // operation and all given back at its end. It's shared memory, so that peers can
 // fetch messages from it without a detour.
-type scratch struct {
+type Scratch struct {
 	blocks []*hostmem.Block
 	used   int // bytes of the last block
 	want   int // bytes of the next block, at least: what an operation has needed
 }
 
-// take returns n bytes, aligned to a cache line, undefined in content, until reset.
-func (s *scratch) take(n int) (unsafe.Pointer, error) {
+// Take returns n bytes, aligned to a cache line, undefined in content, until Reset.
+func (s *Scratch) Take(n int) (unsafe.Pointer, error) {
 	n = (n + 63) &^ 63
 	if k := len(s.blocks); k > 0 {
 		if b := s.blocks[k-1]; s.used+n <= b.Len() {
@@ -34,24 +34,25 @@ func (s *scratch) take(n int) (unsafe.Pointer, error) {
 	return b.Pointer(), nil
 }
 
-// reset gives everything back. If it took several blocks, the next operation gets one
+// Reset gives everything back. If it took several blocks, the next operation gets one
 // that holds as much.
-func (s *scratch) reset() {
+func (s *Scratch) Reset() {
 	if s.used = 0; len(s.blocks) > 1 {
 		s.merge()
 	}
 }
 
 // merge frees all and has the next block hold as much.
-func (s *scratch) merge() {
+func (s *Scratch) merge() {
 	s.want = 0
 	for _, b := range s.blocks {
 		s.want += b.Len()
 	}
-	s.free()
+	s.Free()
 }
 
-func (s *scratch) free() {
+// Free frees all of it.
+func (s *Scratch) Free() {
 	for _, b := range s.blocks {
 		b.Free()
 	}

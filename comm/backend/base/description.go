@@ -1,0 +1,126 @@
+package base
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/internal/hash64"
+	"github.com/chorus-comms/chorus/plan"
+)
+
+// Description is what a fabric.Desc of a collective holds besides what its request says. Ranks compare descriptions
+// before they exchange data:
+//
+//	0 operation, 1 dtype, 2 reduction, 3 purpose, 4..7 root, 8..15 count,
+//	16..23 hash of uneven counts (where all ranks know them), 24..31 hash of the hints
+type Description struct {
+	Kind    backend.Kind
+	DType   dtype.DType
+	Reduce  backend.ReduceKind
+	Purpose Purpose
+}
+
+// Fill writes the description of a request. hints is a hash of those that the ranks must have in common, or 0.
+func (k Description) Fill(d *fabric.Desc, q *plan.Request, hints uint64) {
+	*d = fabric.Desc{}
+	d[0], d[1], d[3] = byte(k.Kind), byte(k.DType), byte(k.Purpose)
+	row := k.Kind.Operation()
+	if row.Reduces {
+		d[2] = byte(k.Reduce)
+	}
+	if row.Root {
+		binary.LittleEndian.PutUint32(d[4:], uint32(q.Root))
+	}
+	binary.LittleEndian.PutUint64(d[8:], uint64(q.Count))
+	if q.Counts != nil {
+		binary.LittleEndian.PutUint64(d[16:], hash64.Ints(q.Counts))
+	}
+	binary.LittleEndian.PutUint64(d[24:], hints)
+}
+
+// Purpose is what a collective of the communicator's own is for; 0 for those of the program.
+type Purpose uint8
+
+// The purposes. They travel between ranks.
+const (
+	ForSplit Purpose = iota + 1
+	ForNewWindow
+	ForCloseWindow
+)
+
+var purposes = [...]string{"", "split", "new_window", "close_window"}
+
+func (p Purpose) String() string {
+	if int(p) < len(purposes) {
+		return purposes[p]
+	}
+	return fmt.Sprintf("purpose(%d)", uint8(p))
+}
+
+// Name names what a description is of, such as "all_reduce" or "split".
+func Name(d *fabric.Desc) string {
+	if d[3] != 0 {
+		return Purpose(d[3]).String()
+	}
+	return backend.Kind(d[0]).String()
+}
+
+// Words says what a description holds.
+func Words(d *fabric.Desc) string {
+	var b strings.Builder
+	kind := backend.Kind(d[0])
+	b.WriteString(Name(d))
+	if kind == backend.Barrier || d[3] != 0 {
+		return b.String()
+	}
+	fmt.Fprintf(&b, "(%v", dtype.DType(d[1]))
+	uneven := binary.LittleEndian.Uint64(d[16:])
+	if n := binary.LittleEndian.Uint64(d[8:]); n > 0 || uneven == 0 {
+		fmt.Fprintf(&b, "[%d]", n)
+	}
+	if d[2] != 0 {
+		fmt.Fprintf(&b, ", %v", backend.ReduceKind(d[2]))
+	}
+	if kind.Operation().Root {
+		fmt.Fprintf(&b, ", root %d", int32(binary.LittleEndian.Uint32(d[4:])))
+	}
+	if uneven != 0 {
+		fmt.Fprintf(&b, ", sizes #%08x", uint32(uneven))
+	}
+	if h := binary.LittleEndian.Uint64(d[24:]); h != 0 {
+		fmt.Fprintf(&b, ", hints #%08x", uint32(h))
+	}
+	b.WriteString(")")
+	return b.String()
+}
+
+// Disagreement states both sides of an operation that this rank and a peer take for different ones.
+func (l *Life) Disagreement(peer int, mine, theirs *fabric.Desc, seq uint64) *backend.MismatchError {
+	at := l.In(Name(mine))
+	at.Seq = seq
+	return bothSides(at, peer, Words(mine), Words(theirs))
+}
+
+// UnequalBlocks is the error of ranks that agree about everything but how much one sends the other: in an uneven
+// all-to-all only these two know.
+func (j *Job) UnequalBlocks(at backend.Where, peer int, e *fabric.TruncatedError) *backend.MismatchError {
+	side := func(verb string, bytes int) string {
+		if bytes%j.Elem == 0 {
+			return fmt.Sprintf("%s(%s %v[%d] of a block)", at.Op, verb, j.DType, bytes/j.Elem)
+		}
+		return fmt.Sprintf("%s(%s %d bytes of a block)", at.Op, verb, bytes)
+	}
+	return bothSides(at, peer, side("expects", e.Capacity), side("sends", e.Sent))
+}
+
+// bothSides states what two ranks take an operation for, in the order of the ranks.
+func bothSides(at backend.Where, peer int, mine, theirs string) *backend.MismatchError {
+	if peer < at.Rank {
+		return &backend.MismatchError{Where: at, RankA: peer, RankB: at.Rank, OpA: theirs, OpB: mine}
+	}
+	return &backend.MismatchError{Where: at, RankA: at.Rank, RankB: peer, OpA: mine, OpB: theirs}
+}
