@@ -164,7 +164,7 @@ func withPyTorch(t *testing.T, compilers bool, env ...string) *host {
 		}
 		for _, e := range entries {
 			name := strings.ToLower(e.Name())
-			if strings.Contains(name, "chorus") || strings.HasSuffix(name, ".pth") || name == "torchcomms" {
+			if strings.Contains(name, "chorus") || strings.Contains(name, "accinte") || strings.HasSuffix(name, ".pth") || name == "torchcomms" {
 				continue
 			}
 			path, err := filepath.Abs(filepath.Join(folder, e.Name()))

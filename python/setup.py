@@ -53,7 +53,7 @@ def build_command(target: pathlib.Path) -> None:
         shutil.copy(built, target)
         return
     flags = ["-trimpath", "-ldflags", f"-s -w -X {MODULE}/internal/release.version={VERSION}"]
-    subprocess.run([go(), "build", *flags, "-o", str(target), "./cmd/chorus"], check=True, cwd=SOURCES, env={**os.environ, "CGO_ENABLED": "0"})
+    subprocess.run([go(), "build", *flags, "-o", str(target.resolve()), "./cmd/chorus"], check=True, cwd=SOURCES, env={**os.environ, "CGO_ENABLED": "0"})
 
 
 class BuildPy(build_py):
