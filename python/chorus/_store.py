@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Store, TCPStore
 
 from chorus import _lib
-from chorus.errors import InternalError, PeerLostError, check
+from chorus.errors import AbortedError, InternalError, PeerLostError, check
 
 _OK, _TIMEOUT, _INTERNAL = int(_lib.Status.OK), int(_lib.Status.TIMEOUT), int(_lib.Status.INTERNAL)
 
@@ -48,6 +48,24 @@ def asking(store: Store) -> Iterator[None]:
         yield
     except _GONE as error:
         raise _host_lost(store, error) from error
+
+
+def _look(store: Store) -> BaseException | None:
+    """How a store fails whose server is gone; None if it's there, or doesn't answer soon."""
+    found: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            store.check(["joined"])
+        except _GONE as error:
+            found.append(error)
+        except RuntimeError:  # there are stores that can't look
+            pass
+
+    asked = threading.Thread(target=ask, daemon=True)
+    asked.start()
+    asked.join(0.5)
+    return found[0] if found else None
 
 
 class _Bridge:
@@ -192,5 +210,9 @@ def opened(store: Store | None) -> Iterator[int]:
         if bridge.gone is None:
             raise
         raise _host_lost(store, bridge.gone) from error
+    except (PeerLostError, AbortedError) as error:  # by one that may have had no store any more
+        if (gone := bridge.gone or _look(store)) is None:
+            raise
+        raise _host_lost(store, gone) from error
     finally:
         _lib.library.chorus_store_release(handle)

@@ -12,6 +12,7 @@ from worlds import LONG, context, free_port
 import chorus
 from chorus import backend
 from chorus._comm import Communicator
+from chorus._store import opened
 
 
 def _sum(peers, group, ranks, n=9):
@@ -225,6 +226,26 @@ def test_store_dies_while_a_group_is_made(pair):
         for result in filter(None, results):
             assert result[0] == 0 and "rank 0 of the world is lost: the store" in result[1], (step, results)
     assert step > 5
+
+
+class _Gone(dist.Store):
+    """A store whose server is gone."""
+
+    def check(self, keys):
+        raise ConnectionResetError("gone")
+
+
+def _lost_with_the_store(_):
+    for store, rank in (_Gone(), 0), (dist.HashStore(), 1):
+        for lost in chorus.PeerLostError("rank 1 is lost", rank=1), chorus.AbortedError("rank 1 gave up", rank=1):
+            with pytest.raises(type(lost) if rank else chorus.PeerLostError) as caught, opened(store):
+                raise lost
+            assert caught.value.rank == rank
+
+
+def test_lost_with_the_store(pair):
+    """Whoever is through without the store loses a rank that isn't: what they have in common is that the store is gone."""
+    pair.run(_lost_with_the_store)
 
 
 def _hints(_):
