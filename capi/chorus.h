@@ -249,6 +249,7 @@ CHORUS_API int32_t chorus_is_shared(const void *memory, int64_t bytes);
 
 /* Types and meaning are those of docs/devices.md. What waits does so for timeout_ns at most; 0: TORCHCOMM_TIMEOUT_SECONDS. */
 typedef uint64_t chorus_device; /* never released */
+#define CHORUS_HOST 1 /* the host, where an operation's device is asked for */
 typedef uint64_t chorus_stream;
 typedef uint64_t chorus_event;
 typedef uint64_t chorus_graph;
@@ -669,7 +670,7 @@ CHORUS_API chorus_status chorus_deregister(chorus_comm comm, void *memory, int64
 
 typedef uint64_t chorus_work;
 
-/* Contiguous elements of the operation's dtype, at an address that suits it. */
+/* Contiguous elements of the operation's dtype, at an address that suits it, on the host or on a device. */
 typedef struct chorus_buffer {
 	void *data;
 	int64_t count; /* elements */
@@ -703,6 +704,7 @@ typedef struct chorus_op {
 	uint64_t seq;   /* a collective's number on its communicator */
 	uint32_t site;  /* where the program calls it, by its number of chorus_site; 0: unknown */
 	uint32_t reserved;
+	chorus_device device; /* where in, out and lists are: CHORUS_HOST, or a device; 0: the drivers that are loaded are asked */
 } chorus_op;
 
 /* chorus_site numbers a place in the caller's program, for chorus_op: flight records and errors say then where the operation was
@@ -717,7 +719,7 @@ CHORUS_API chorus_status chorus_raised(const char *what, const char *file, int32
  * and gives the handle of what is under way. Collectives of a communicator run one
  * at a time in the order of their submission; sends and receives run beside them.
  *
- * In the communicator of a device an operation on memory of chorus_device_alloc is enqueued: without a work on the
+ * In the communicator of a device an operation on memory of the device is enqueued: without a work on the
  * calling thread's current stream, and the call returns at once; with one on the communicator's own stream, and
  * chorus_stream_wait_work makes another wait for it, chorus_work_wait the host. What fails later is the stream's error.
  *

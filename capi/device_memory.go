@@ -86,15 +86,45 @@ func bytesAt(p unsafe.Pointer, bytes int) (*tensor.Tensor, error) {
 
 // tensorAt is n elements at p, on a device or on the host.
 func tensorAt(dt dtype.DType, p unsafe.Pointer, n int) (*tensor.Tensor, error) {
+	return at(new(tensor.Slot), dt, p, n, 0)
+}
+
+// at is n elements at p: the slot's tensor if they are on the host, else one of a device's. where is as in chorus_op.
+func at(slot *tensor.Slot, dt dtype.DType, p unsafe.Pointer, n int, where C.chorus_device) (*tensor.Tensor, error) {
+	if where == C.CHORUS_HOST || where == 0 && !device.Apart() {
+		return slot.Set(dt, p, n)
+	}
+	return located(slot, dt, p, n, where)
+}
+
+// located is at where there are devices: of memory that isn't chorus_device_alloc's their drivers are asked, unless other processes can map
+// it, which only the host's can be.
+func located(slot *tensor.Slot, dt dtype.DType, p unsafe.Pointer, n int, where C.chorus_device) (t *tensor.Tensor, err error) {
 	if n > 0 {
-		if t, err := bytesAt(p, n*dt.Size()); t != nil || err != nil {
-			if err == nil {
-				t, err = t.As(dt, n)
-			}
+		if t, err = bytesAt(p, n*dt.Size()); t != nil && err == nil {
+			t, err = t.As(dt, n)
+		}
+		if t != nil || err != nil {
 			return t, err
 		}
 	}
-	return tensor.FromPointer(dt, p, n)
+	var d *device.Device
+	if where != 0 {
+		if d, err = findDevice(where); err == nil && d.Properties().HostAccess {
+			return slot.Set(dt, p, n)
+		}
+	} else if t, err = slot.Set(dt, p, n); err == nil && n > 0 {
+		if _, _, mapped := t.Shared(); !mapped {
+			d, err = device.Of(ptr(p))
+		}
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case d == nil:
+		return t, nil
+	}
+	return tensor.FromDevice(dt, d, ptr(p), n)
 }
 
 //export goDeviceAlloc

@@ -35,29 +35,19 @@ type list struct {
 }
 
 // set fills the list, which keeps its room.
-func (l *list) set(what string, dt dtype.DType, bs []C.chorus_buffer) ([]*tensor.Tensor, error) {
+func (l *list) set(what string, dt dtype.DType, bs []C.chorus_buffer, where C.chorus_device) ([]*tensor.Tensor, error) {
 	if cap(l.slots) < len(bs) {
 		l.slots, l.ts = make([]tensor.Slot, len(bs)), make([]*tensor.Tensor, len(bs))
 	}
 	l.ts = l.ts[:len(bs)]
 	for i, b := range bs {
-		t, err := at(&l.slots[:len(bs)][i], dt, b.data, int(b.count))
+		t, err := at(&l.slots[:len(bs)][i], dt, b.data, int(b.count), where)
 		if err != nil {
 			return nil, refused("%s %d: %v", what, i, err)
 		}
 		l.ts[i] = t
 	}
 	return l.ts, nil
-}
-
-// at is n elements at p: the slot's tensor if they are on the host, else one of a device's.
-func at(slot *tensor.Slot, dt dtype.DType, p unsafe.Pointer, n int) (*tensor.Tensor, error) {
-	if devmem.n.Load() > 0 && n > 0 {
-		if block, _ := blockAt(uintptr(p)); block != nil {
-			return tensorAt(dt, p, n)
-		}
-	}
-	return slot.Set(dt, p, n)
 }
 
 // splits copies split sizes into room that is kept.
@@ -93,14 +83,14 @@ func (k *call) fill(m *communicator, o *C.chorus_op, ctx context.Context) error 
 	takes, gives := row.Takes(m.Rank(), op.Root), row.Gives(m.Rank(), op.Root)
 	var err error
 	if takes && row.In != backend.List {
-		if op.In, err = at(&k.in, dt, o.in, int(o.in_count)); err != nil {
+		if op.In, err = at(&k.in, dt, o.in, int(o.in_count), o.device); err != nil {
 			return refused("%v: input: %v", op.Kind, err)
 		}
 	}
 	if gives && row.Out != backend.List {
 		if op.In != nil && o.out == o.in && o.out_count == o.in_count {
 			op.Out = op.In
-		} else if op.Out, err = at(&k.out, dt, o.out, int(o.out_count)); err != nil {
+		} else if op.Out, err = at(&k.out, dt, o.out, int(o.out_count), o.device); err != nil {
 			return refused("%v: output: %v", op.Kind, err)
 		}
 	}
@@ -112,7 +102,7 @@ func (k *call) fill(m *communicator, o *C.chorus_op, ctx context.Context) error 
 	if row.Reduces {
 		op.Reduce = comm.Reduction{Kind: backend.ReduceKind(max(0, min(o.reduction, 255))), Factor: float64(o.factor)}
 		if o.factor_data != nil && op.Reduce.Kind == backend.PremulSumKind {
-			if op.Reduce.FactorTensor, err = at(&k.factor, dt, o.factor_data, 1); err != nil {
+			if op.Reduce.FactorTensor, err = at(&k.factor, dt, o.factor_data, 1, 0); err != nil {
 				return refused("%v: factor: %v", op.Kind, err)
 			}
 		}
@@ -136,7 +126,7 @@ func (k *call) lists(o *C.chorus_op, row *backend.Operation, dt dtype.DType, tak
 		if o.ins == nil && n > 0 {
 			return missing("ins")
 		}
-		if k.op.Ins, err = k.ins.set("input", dt, slice(o.ins, n)); err != nil {
+		if k.op.Ins, err = k.ins.set("input", dt, slice(o.ins, n), o.device); err != nil {
 			return err
 		}
 	}
@@ -144,7 +134,7 @@ func (k *call) lists(o *C.chorus_op, row *backend.Operation, dt dtype.DType, tak
 		if o.outs == nil && n > 0 {
 			return missing("outs")
 		}
-		if k.op.Outs, err = k.outs.set("output", dt, slice(o.outs, n)); err != nil {
+		if k.op.Outs, err = k.outs.set("output", dt, slice(o.outs, n), o.device); err != nil {
 			return err
 		}
 	}

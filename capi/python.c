@@ -298,7 +298,7 @@ EXPORT void *chorus_python_submit(void *self, void *const *args, intptr_t n) {
 	int32_t dtype;
 	long long kind = python.as_integer(args[0]);
 	chorus_op op = {.size = sizeof op, .kind = (int32_t)(kind % CHORUS_PYTHON_CALLER), .reduction = (int32_t)python.as_integer(args[1]),
-		.root = (int32_t)python.as_integer(args[2]), .timeout_ns = python.as_integer(args[3])};
+		.root = (int32_t)python.as_integer(args[2]), .timeout_ns = python.as_integer(args[3]), .device = CHORUS_HOST};
 	if (python.failed())
 		return NULL;
 	if (n > 4) {

@@ -168,24 +168,30 @@ func (c *Comm) Traffic() Traffic {
 	return Traffic{}
 }
 
-// placed finds out where a call's tensors are, and returns what is wrong with that, or "".
+// placed finds out where a call's tensors are, and returns what is wrong with that, or "". Those without elements may be anywhere.
 func (c *Comm) placed(o *call) string {
 	first := o.First()
 	if first == nil {
 		o.on = c.dev != nil
 		return ""
 	}
-	o.on = !first.OnHost()
-	if bad := c.here(first); bad != "" {
+	all := [3][]*tensor.Tensor{{o.In, o.Out}, o.Ins, o.Outs}
+	for i := 0; i < len(all) && first.NBytes() == 0; i++ {
+		for _, t := range all[i] {
+			if t != nil && t.NBytes() > 0 {
+				first = t
+				break
+			}
+		}
+	}
+	o.on = !first.OnHost() || first.NBytes() == 0 && c.dev != nil && !c.dev.host
+	if bad := c.here(first); bad != "" && first.NBytes() > 0 {
 		return bad
 	}
 	on := first.On()
-	if o.In != nil && o.In.On() != on || o.Out != nil && o.Out.On() != on {
-		return apartFrom(o.In, o.Out)
-	}
-	for _, list := range [2][]*tensor.Tensor{o.Ins, o.Outs} {
+	for _, list := range all {
 		for _, t := range list {
-			if t.On() != on {
+			if t != nil && t.On() != on && t.NBytes() > 0 {
 				return apartFrom(first, t)
 			}
 		}

@@ -64,12 +64,23 @@ func Synchronize(ctx context.Context) error {
 	return d.Synchronize(ctx)
 }
 
-// Of returns the device whose memory p points into, of whatever loaded type.
+// Apart reports whether there is memory that the host can't touch: of a type of device that is loaded.
+func Apart() bool { return registry.apart.Load() != nil }
+
+// Of returns the device whose memory p points into, of the types that are loaded; nil if it's the host's, as far as their drivers
+// know. An address that only a device can have, and where nothing is, is an error.
 func Of(p Ptr) (*Device, error) {
-	for _, rt := range loaded() {
-		if at, err := rt.drv.Attributes(p); err == nil && at.Type == DeviceMemory {
+	if !Apart() {
+		return nil, nil
+	}
+	for _, rt := range *registry.apart.Load() {
+		at, err := rt.drv.Attributes(p)
+		if err != nil {
+			return nil, err
+		}
+		if at.Type == DeviceMemory {
 			return rt.Device(at.Device)
 		}
 	}
-	return nil, Errorf(ErrInvalidPointer, "", "", "%v is memory of no loaded device", p)
+	return nil, nil
 }

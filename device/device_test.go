@@ -264,8 +264,12 @@ func TestCatchFault(t *testing.T) {
 	if got, err := device.Of(p); got != d || err != nil {
 		t.Errorf("the pointer is of %v, %v", got, err)
 	}
+	if got, err := device.Of(device.Ptr(uintptr(unsafe.Pointer(&sink)))); got != nil || err != nil || !device.Apart() {
+		t.Errorf("the host's memory is of %v, %v", got, err)
+	}
 	ok(t, d.Free(p))
 	refused(t, device.CatchFault(func() { sink = *at }), device.ErrHostAccess) // freed, and still no host memory
+	refused(t, second(device.Of(p)), device.ErrInvalidPointer)
 	ok(t, device.CatchFault(func() {}))
 	func() {
 		defer func() {

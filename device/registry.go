@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/chorus-comms/chorus/config"
 )
@@ -27,6 +28,8 @@ var registry struct {
 	sync.RWMutex
 	list        []*entry // in the order of registration
 	accelerator string   // set by SetAccelerator
+	// apart are the loaded types with memory that the host can't touch; the slice is never changed.
+	apart atomic.Pointer[[]*Runtime]
 }
 
 func (e *entry) called(name string) bool { return name == e.name || name == e.first }
@@ -97,6 +100,12 @@ func Unregister(name string) error {
 	if e.rt == nil {
 		return nil
 	}
+	registry.Lock()
+	if old := registry.apart.Load(); old != nil {
+		list := slices.DeleteFunc(slices.Clone(*old), func(rt *Runtime) bool { return rt == e.rt })
+		registry.apart.Store(&list)
+	}
+	registry.Unlock()
 	err := e.rt.close()
 	if c, ok := e.rt.drv.(Closer); ok {
 		err = errors.Join(err, c.Close())
@@ -194,9 +203,16 @@ func open(name string, explicit bool) (*Runtime, error) {
 		e.err = Errorf(ErrLoad, name, "load", "the driver of the device could not be loaded: %w", err)
 		return nil, e.err
 	}
-	registry.RLock()
-	defer registry.RUnlock()
+	registry.Lock()
+	defer registry.Unlock()
 	e.rt = newRuntime(e.name, drv)
+	if slices.ContainsFunc(e.rt.devices, func(d *Device) bool { return !d.props.HostAccess }) {
+		list := []*Runtime{e.rt}
+		if old := registry.apart.Load(); old != nil {
+			list = slices.Concat(*old, list)
+		}
+		registry.apart.Store(&list)
+	}
 	return e.rt, nil
 }
 

@@ -104,6 +104,7 @@ ABI_MAJOR = 1
 ABI_MINOR = 0
 ANY = -1
 SIGNAL_SLOTS = 64
+HOST = 1
 EVENT_TIMING = 1
 EVENT_INTERPROCESS = 2
 MAX_RANKS = 1 << 20
@@ -432,11 +433,12 @@ class Op(Structure):
         ("seq", c_uint64),
         ("site", c_uint32),
         ("reserved", c_uint32),
+        ("device", c_uint64),
     ]
 
 
 # chorus_op, packed in one go.
-OP = struct.Struct("=IiiiQqQqiiiiQQQQdQqQiiQII")
+OP = struct.Struct("=IiiiQqQqiiiiQQQQdQqQiiQIIQ")
 
 
 class Python(Structure):

@@ -405,11 +405,11 @@ class Communicator:
             batch = self._batch
         if batch is not None:
             packed = _lib.OP.pack(_OP_SIZE, kind, dtype, reduction, in_, in_count, out, out_count, root, peer, tag, n,
-                ins_at, outs_at, in_splits_at, out_splits_at, factor, factor_data, timeout_ns, hints_at, n_hints, 0, 0, site, 0)  # fmt: skip
+                ins_at, outs_at, in_splits_at, out_splits_at, factor, factor_data, timeout_ns, hints_at, n_hints, 0, 0, site, 0, 0)  # fmt: skip
             batch.append((packed, keep, after, memory))
             return None
         _pack_op(slot.op, 0, _OP_SIZE, kind, dtype, reduction, in_, in_count, out, out_count, root, peer, tag, n,
-            ins_at, outs_at, in_splits_at, out_splits_at, factor, factor_data, timeout_ns, hints_at, n_hints, 0, 0, site, 0)  # fmt: skip
+            ins_at, outs_at, in_splits_at, out_splits_at, factor, factor_data, timeout_ns, hints_at, n_hints, 0, 0, site, 0, 0)  # fmt: skip
         event = _profiled.nothing
         if profiler._is_profiler_enabled:
             event = _profiled.operation(kind, keep, asynchronous, self.name, self.rank, self.issued, root=root, peer=peer, tag=tag)

@@ -161,6 +161,60 @@ static void figures(void) {
 	OK(chorus_device_empty_cache(device));
 }
 
+// Memory of a device that this library has not given out is found by its driver, or said to be the device's; what is the
+// device's, or was, is never taken for the host's.
+static void elsewhere(chorus_comm c, chorus_stream s) {
+	void *p, *view;
+	chorus_device cpu, other;
+	int32_t x = 1, sum = 0;
+	OK(chorus_device_open("cpu", &cpu));
+	OK(chorus_device_open(rank % 2 ? "accinte:0" : "accinte:1", &other));
+	OK(chorus_cache_alloc(device, N * 4, s, &p, &view));
+	put(s, p, 1);
+	const chorus_device said[] = {0, device};
+	for (int i = 0, v = 1; i < 2; i++) {
+		chorus_op op = reduce_op(CHORUS_ALL_REDUCE, p, N, p, N);
+		op.device = said[i];
+		OK(chorus_submit(c, &op, NULL));
+		wants(s, p, v *= size);
+	}
+	const chorus_device hosts[] = {0, CHORUS_HOST, cpu};
+	for (int i = 0; i < 3; i++) {
+		chorus_op op = reduce_op(CHORUS_ALL_REDUCE, &x, 1, &sum, 1);
+		op.device = hosts[i];
+		OK(chorus_submit(c, &op, NULL));
+		EXPECT(sum == size);
+	}
+	chorus_op op = reduce_op(CHORUS_ALL_REDUCE, p, N, p, N);
+	const chorus_device wrong[] = {other, device + 1, 2};
+	for (int i = 0; i < 3; i++) {
+		op.device = wrong[i];
+		GETS(CHORUS_INVALID_ARGUMENT, chorus_submit(c, &op, NULL));
+	}
+	op = reduce_op(CHORUS_ALL_REDUCE, &x, 1, &sum, 1);
+	op.device = device;
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_submit(c, &op, NULL));
+	op = reduce_op(CHORUS_ALL_REDUCE, p, 1 << 24, p, 1 << 24);
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_submit(c, &op, NULL));
+	// In a communicator of the host.
+	chorus_comm h = join("host", 30 * SECOND);
+	chorus_window win;
+	void *gone;
+	OK(chorus_device_alloc(device, 1 << 26, 0, &gone));
+	OK(chorus_device_free(gone));
+	OK(chorus_device_empty_cache(device));
+	void *addresses[] = {p, gone};
+	for (int i = 0; i < 2; i++) {
+		op = reduce_op(CHORUS_ALL_REDUCE, addresses[i], 2, addresses[i], 2);
+		GETS(CHORUS_INVALID_ARGUMENT, chorus_submit(h, &op, NULL));
+		EXPECT(i || (strstr(chorus_last_error()->message, "accinte") && strstr(chorus_last_error()->message, "cpu")));
+		GETS(CHORUS_INVALID_ARGUMENT, chorus_window_create(h, addresses[i], 2, CHORUS_INT32, &win));
+	}
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_submit(c, &op, NULL));
+	leave(h);
+	OK(chorus_cache_free(device, p));
+}
+
 void devices(void) {
 	char name[32];
 	int32_t n;
@@ -271,6 +325,7 @@ void devices(void) {
 	OK(chorus_graph_end(mine, NULL)); // as if nothing had been
 	wants(mine, p, 16);
 	OK(chorus_submit(c, &op, &w));
+	elsewhere(c, mine);
 	OK(chorus_device_free(p));
 	OK(chorus_device_free(q));
 	GETS(CHORUS_INVALID_ARGUMENT, chorus_device_free(q));
