@@ -1,6 +1,9 @@
 package device
 
-import "fmt"
+import (
+	"encoding/binary"
+	"fmt"
+)
 
 // Modules is implemented by drivers that run compiled kernels: functions of an image that the vendor's tools made, or a compiler at run time.
 type Modules interface {
@@ -26,6 +29,74 @@ type Modules interface {
 	// driver knows them their types, must be the function's. What it points to must be memory that kernels of the device may touch, as
 	// for [HostKernels].Launch; what lies beyond the end of an allocation a kernel must not touch, which is a failure of work if noticed.
 	FunctionLaunch(s StreamHandle, f FunctionHandle, l Launch) error
+}
+
+// Elements is implemented by drivers with [Modules] and without [HostKernels]: it's how package tensor copies, converts and fills elements
+// that don't lie one after the other.
+type Elements interface {
+	// ElementsImage is the image of a module with a function for blocks of threads in one dimension:
+	//
+	//	copy_elements(void *dst, const void *src, int64_t n, struct {
+	//		int32_t to, from;        // their types, numbers of package dtype
+	//		int64_t sizes[8];        // of the dimensions, n elements together; those that aren't there are first, and 1
+	//		int64_t dst[8], src[8];  // from one element to the next in each dimension, in bytes
+	//	} layout)
+	//
+	// It copies n elements as tensor.Tensor.CopyFrom converts them. The two sides don't overlap; src may be pinned memory.
+	ElementsImage(dev int) ([]byte, error)
+}
+
+// elementDims is how many dimensions the layout of copy_elements has, and elementThreads how many threads run it in a block.
+const elementDims, elementThreads = 8, 256
+
+// CopyElements enqueues a run of the driver's copy_elements, for tensors of at most 8 dimensions; see [Elements]. It's for package tensor.
+func (s *Stream) CopyElements(dst, src Ptr, to, from int32, sizes, dstSteps, srcSteps []int) error {
+	f, err := s.dev.elements()
+	if err != nil {
+		return err
+	}
+	missing := elementDims - len(sizes)
+	if missing < 0 {
+		return Errorf(ErrUnsupported, s.dev.Name(), "copy elements", "%d dimensions that don't join, of %d", len(sizes), elementDims)
+	}
+	layout := binary.NativeEndian.AppendUint32(nil, uint32(to))
+	layout = binary.NativeEndian.AppendUint32(layout, uint32(from))
+	n := 1
+	for _, x := range sizes {
+		n *= x
+	}
+	for _, list := range [][]int{sizes, dstSteps, srcSteps} {
+		for range missing {
+			layout = binary.NativeEndian.AppendUint64(layout, 1)
+		}
+		for _, x := range list {
+			layout = binary.NativeEndian.AppendUint64(layout, uint64(x))
+		}
+	}
+	return s.LaunchFunction(f, Launch{Grid: Dim{X: (n + elementThreads - 1) / elementThreads}, Block: Dim{X: elementThreads},
+		Args: new(Args).Pointer(dst).Pointer(src).Int64(int64(n)).Bytes(layout, 8)})
+}
+
+// elements is the driver's copy_elements, which is loaded when it's first needed.
+func (d *Device) elements() (*Function, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.copies != nil {
+		return d.copies, nil
+	}
+	drv, err := optional[Elements](d.rt, "copy elements")
+	if err != nil {
+		return nil, err
+	}
+	image, err := drv.ElementsImage(d.index)
+	if err != nil {
+		return nil, err
+	}
+	m, err := d.LoadModule(image)
+	if err == nil {
+		d.copies, err = m.Function("copy_elements")
+	}
+	return d.copies, err
 }
 
 // Dim is a number of blocks or threads in three dimensions. In a [Launch] 0 stands for 1.

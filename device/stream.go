@@ -123,6 +123,12 @@ func (s *Stream) Fill(dst Ptr, value byte, n int) error { return s.drv().Fill(s.
 // graph, and runs at each replay.
 func (s *Stream) HostFunc(name string, f func() error) error { return s.drv().HostFunc(s.h, name, f) }
 
+// HostKernels reports whether the driver can Launch Go functions.
+func (s *Stream) HostKernels() bool {
+	_, ok := s.drv().(HostKernels)
+	return ok
+}
+
 // Launch enqueues a kernel; see [HostKernels].Launch.
 func (s *Stream) Launch(name string, operands []Span, f func(views []unsafe.Pointer) error) error {
 	k, err := optional[HostKernels](s.dev.rt, "launch "+name)

@@ -5,21 +5,65 @@ package tensor_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/chorus-comms/chorus/device"
-	_ "github.com/chorus-comms/chorus/device/accinte"
+	emulated "github.com/chorus-comms/chorus/device/accinte"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kern"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
+// compiled are devices that run no Go functions, but kernels of modules.
+type compiled struct {
+	device.Driver
+	device.Modules
+}
+
+func (compiled) ElementsImage(int) ([]byte, error) { return []byte("elements"), nil }
+
+func init() {
+	device.RegisterLoader("compiled", func() (device.Driver, error) {
+		drv, err := emulated.New(emulated.Options{MemoryBytes: 1 << 30})
+		return compiled{drv, drv}, err
+	})
+	emulated.RegisterModule("elements", map[string]emulated.Function{"copy_elements": {Run: copyElements,
+		Params: []device.ParamKind{device.ParamPointer, device.ParamPointer, device.ParamInt64, device.ParamBytes}}})
+}
+
+// copyElements is the kernel of device.Elements.
+func copyElements(b *emulated.Block) error {
+	dst, src, layout := b.Memory(0), b.Memory(1), b.Struct(3)
+	word := func(list, k int) int { return int(binary.NativeEndian.Uint64(layout[8+8*(8*list+k):])) }
+	to, from := dtype.DType(binary.NativeEndian.Uint32(layout)), dtype.DType(binary.NativeEndian.Uint32(layout[4:]))
+	for thread := range b.Threads.X {
+		i := b.Index.X*b.Threads.X + thread
+		if i >= int(b.Int64(2)) {
+			break
+		}
+		var d, s int
+		for k := 7; k >= 0; k-- {
+			d, s, i = d+i%word(0, k)*word(1, k), s+i%word(0, k)*word(2, k), i/word(0, k)
+		}
+		kern.Convert(to, unsafe.Pointer(&dst[d]), from, unsafe.Pointer(&src[s]), 1)
+	}
+	return nil
+}
+
 func accinte(t testing.TB, index int) (context.Context, *device.Device) {
 	t.Helper()
-	d, err := device.Get(fmt.Sprintf("accinte:%d", index))
+	return on(t, "accinte", index)
+}
+
+func on(t testing.TB, kind string, index int) (context.Context, *device.Device) {
+	t.Helper()
+	d, err := device.Get(fmt.Sprintf("%s:%d", kind, index))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,8 +88,14 @@ func must[T any](v T, err error) T {
 
 // Every kind of copy among host, pinned memory and devices, for layouts and types, gives what the host alone gives.
 func TestCopiesAmongDevices(t *testing.T) {
-	ctx, d := accinte(t, 0)
-	_, e := accinte(t, 1)
+	for _, kind := range []string{"accinte", "compiled"} {
+		t.Run(kind, func(t *testing.T) { copiesAmong(t, kind) })
+	}
+}
+
+func copiesAmong(t *testing.T, kind string) {
+	ctx, d := on(t, kind, 0)
+	_, e := on(t, kind, 1)
 	places := map[string]func(dt dtype.DType, shape ...int) *tensor.Tensor{
 		"host": func(dt dtype.DType, shape ...int) *tensor.Tensor { return must(tensor.Empty(dt, shape...)) },
 		"pinned": func(dt dtype.DType, shape ...int) *tensor.Tensor {
@@ -122,7 +172,13 @@ func TestCopiesAmongDevices(t *testing.T) {
 }
 
 func TestDeviceFillAndCast(t *testing.T) {
-	ctx, d := accinte(t, 0)
+	for _, kind := range []string{"accinte", "compiled"} {
+		t.Run(kind, func(t *testing.T) { fillAndCast(t, kind) })
+	}
+}
+
+func fillAndCast(t *testing.T, kind string) {
+	ctx, d := on(t, kind, 0)
 	for _, dt := range dtype.All() {
 		x := must(tensor.ZerosOn(ctx, d, dt, 3, 4))
 		col := must(x.Select(1, 2))
@@ -143,6 +199,27 @@ func TestDeviceFillAndCast(t *testing.T) {
 		if got := must(f.To(ctx, nil)); got.At(1) != 1 {
 			t.Errorf("%v: cast to %v", dt, got)
 		}
+	}
+}
+
+// Copies between views of the same memory go by way of other memory; a layout of too many dimensions is refused.
+func TestCompiledKernels(t *testing.T) {
+	ctx, d := on(t, "compiled", 0)
+	x := must(tensor.FromSlice([]int32{1, 2, 3, 4, 5, 6, 7, 8, 9}, 3, 3))
+	y := must(x.To(ctx, d))
+	if err := tensor.Copy(ctx, y, must(y.Transpose(0, 1))); err != nil {
+		t.Fatal(err)
+	}
+	if got := must(y.To(ctx, nil)); !tensor.Equal(got, must(must(x.Transpose(0, 1)).Contiguous())) {
+		t.Error(got)
+	}
+	dims := []int{3, 3, 3, 3, 3, 3, 3, 3, 3}
+	z := must(tensor.ZerosOn(ctx, d, dtype.Int8, dims...))
+	for i := range dims {
+		z = must(z.Slice(i, 0, 3, 2))
+	}
+	if _, err := tensor.Compact(ctx, z); !errors.Is(err, device.ErrUnsupported) {
+		t.Errorf("a copy of nine dimensions: %v", err)
 	}
 }
 

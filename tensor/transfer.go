@@ -16,7 +16,7 @@ import (
 // ordinary host memory Copy returns when that may be touched again. Otherwise, and with pinned memory ([EmptyPinned]), it
 // returns at once: the host may touch pinned memory after it has synchronized the stream, and both tensors may be freed.
 // Between a host and a device elements are converted on the host. Strides and conversions on a device need a driver that
-// is [device.HostKernels].
+// is [device.HostKernels], or has a kernel for them, [device.Elements].
 func Copy(ctx context.Context, dst, src *Tensor) error {
 	if err := dst.checkCopy(src); err != nil || dst.numel == 0 {
 		return err
@@ -135,9 +135,26 @@ func within(ctx context.Context, dst, src *Tensor) error {
 	if plain(dst, src) && !overlap {
 		return s.Copy(dst.devicePtr(), src.devicePtr(), dst.nbytes)
 	}
-	return s.Launch("copy_elements", []device.Span{dst.span(), src.span()}, func(views []unsafe.Pointer) error {
-		return dst.over(views[0]).CopyFrom(src.over(views[1]))
-	})
+	if s.HostKernels() {
+		return s.Launch("copy_elements", []device.Span{dst.span(), src.span()}, func(views []unsafe.Pointer) error {
+			return dst.over(views[0]).CopyFrom(src.over(views[1]))
+		})
+	}
+	if !overlap {
+		return copyElements(s, dst, src)
+	}
+	tmp, err := EmptyOn(ctx, src.On(), src.dt, src.shape...)
+	if err != nil {
+		return err
+	}
+	defer tmp.Free()
+	return errors.Join(copyElements(s, tmp, src), within(ctx, dst, tmp))
+}
+
+// copyElements has a compiled kernel of the device do a copy.
+func copyElements(s *device.Stream, dst, src *Tensor) error {
+	p := newPair(dst, src)
+	return s.CopyElements(dst.devicePtr(), src.devicePtr(), int32(dst.dt), int32(src.dt), append(p.shape, p.n), append(p.aStep, p.aRun), append(p.bStep, p.bRun))
 }
 
 // between copies from one device to another: what both streams have comes before, and both go on behind it.
@@ -202,9 +219,23 @@ func Fill(ctx context.Context, t *Tensor, v any) error {
 	if t.contiguous && !slices.ContainsFunc(elem, func(b byte) bool { return b != elem[0] }) {
 		return s.Fill(t.devicePtr(), elem[0], t.nbytes)
 	}
-	return s.Launch("fill_elements", []device.Span{t.span()}, func(views []unsafe.Pointer) error {
-		return t.over(views[0]).Fill(one.Value())
-	})
+	if s.HostKernels() {
+		return s.Launch("fill_elements", []device.Span{t.span()}, func(views []unsafe.Pointer) error {
+			return t.over(views[0]).Fill(one.Value())
+		})
+	}
+	pinned, err := EmptyPinned(t.store.place.rt, t.dt)
+	if err == nil {
+		defer pinned.Free() // which is kept until the kernel has run
+		err = pinned.CopyFrom(one)
+	}
+	if err == nil {
+		pinned, err = pinned.Expand(t.shape...)
+	}
+	if err != nil {
+		return err
+	}
+	return copyElements(s, t, pinned)
 }
 
 // To is a contiguous copy on a device, nil standing for the host; see [Copy]. It's t itself if that's there and contiguous.
