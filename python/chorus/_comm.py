@@ -528,9 +528,9 @@ class Communicator:
         check(_lib.library.chorus_comm_finalize(self.handle, timeout_ns))
         self.exposed.clear()
 
-    def __del__(self) -> None:
+    def __del__(self, over: Callable[[], bool] = exiting.is_set) -> None:  # at the very end of Python this module has no names left
         # A communicator that was dropped without finalize is finalized behind the scenes.
-        if not exiting.is_set() and hasattr(self, "finalized"):
+        if not over() and hasattr(self, "finalized"):
             if self._watched is not None:
                 self._watched.put(None)
             _lib.library.chorus_comm_release(self.handle)
