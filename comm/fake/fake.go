@@ -6,18 +6,18 @@
 //	st := store.NewHash(time.Minute) // where nobody else comes
 //	c, err := comm.New(ctx, comm.WithBackend("fake"), comm.WithRank(3, 1024), comm.WithStore(st))
 //
-// Where the ranks would all pass the same, the results are what a real backend
-// would leave: a world of one copies inputs to outputs. In larger worlds outputs
-// keep what they hold.
+// In a world of one the results are those of a real backend. In larger worlds
+// outputs keep what they hold.
 package fake
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/chorus-comms/chorus/comm/backend"
-	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/comm/backend/base"
 )
 
 // Name is the name under which the backend is registered.
@@ -26,30 +26,32 @@ const Name = "fake"
 func init() { backend.Register(Name, open) }
 
 func open(_ context.Context, c backend.Config) (backend.Backend, error) {
-	return &comm{name: c.Name, rank: c.Rank, size: c.Size, abort: fabric.NewAbort()}, nil
+	return begin(c.Name, c.Rank, c.Size), nil
 }
 
 type comm struct {
-	name       string
+	base.Life
 	rank, size int
 	seq        atomic.Uint64
-	abort      *fabric.Abort
+	scratch    base.Scratch
+}
+
+func begin(name string, rank, size int) *comm {
+	c := &comm{rank: rank, size: size}
+	c.Begin(name, rank, func(uint64, error) {})
+	return c
 }
 
 func (c *comm) Capabilities() backend.Capabilities {
 	return backend.Capabilities{Name: Name, Abort: true, AnySource: true, Tags: true, InProcess: true, NoOp: true}
 }
 
-func (c *comm) where(op *backend.Op) backend.Where {
-	return backend.Where{Comm: c.name, Rank: c.rank, Op: op.Kind.String(), Seq: op.Seq}
-}
-
 func (c *comm) Submit(op *backend.Op) error {
-	if cause := c.abort.Cause(); cause != nil {
-		return cause
+	if c.Raised() {
+		return c.Err(c.Of(op))
 	}
 	if err := op.Ctx.Err(); err != nil {
-		return &backend.AbortedError{Where: c.where(op), By: c.rank, Reason: err.Error()}
+		return &backend.AbortedError{Where: c.Of(op), By: c.rank, Reason: err.Error()}
 	}
 	op.Algorithm = Name
 	op.From = op.Peer
@@ -60,35 +62,20 @@ func (c *comm) Submit(op *backend.Op) error {
 	if c.size > 1 {
 		return nil
 	}
-	in, out := op.In, op.Out
-	if in == nil && len(op.Ins) > 0 {
-		in = op.Ins[0]
-	}
-	if out == nil && len(op.Outs) > 0 {
-		out = op.Outs[0]
-	}
-	if in != nil && out != nil && in != out && in.NumEl() == out.NumEl() {
-		return out.CopyFrom(in)
-	}
-	return nil
+	return base.Alone(op, &c.scratch)
 }
 
 func (c *comm) Wait(*backend.Op) error { return nil }
 
 func (c *comm) Split(_ context.Context, name string, group []int, _ time.Duration, _ map[string]string) (backend.Backend, error) {
-	for r, m := range group {
-		if m == c.rank {
-			return &comm{name: name, rank: r, size: len(group), abort: fabric.NewAbort()}, nil
-		}
+	if r := slices.Index(group, c.rank); r >= 0 {
+		return begin(name, r, len(group)), nil
 	}
 	return nil, nil
 }
 
-func (c *comm) Abort(cause error) {
-	c.abort.Raise(&backend.AbortedError{Where: backend.Where{Comm: c.name, Rank: c.rank}, By: c.rank, Reason: cause.Error()})
+func (c *comm) Finalize(context.Context) error {
+	c.End()
+	c.scratch.Free()
+	return nil
 }
-
-func (c *comm) Broken() <-chan struct{} { return c.abort.Done() }
-func (c *comm) Cause() error            { return c.abort.Cause() }
-
-func (c *comm) Finalize(context.Context) error { return nil }

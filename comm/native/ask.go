@@ -320,7 +320,7 @@ func (g *group) ask(seq uint64, ranks []int, limit time.Duration, enough <-chan 
 			b.answers = nil
 			b.mu.Unlock()
 			if closed {
-				g.awaitWord()
+				g.AwaitWord()
 			}
 			return answers
 		}

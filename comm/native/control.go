@@ -88,7 +88,7 @@ func (g *group) lost(from int, n notice, at backend.Where) {
 		return
 	}
 	if n.Rank == g.rank {
-		g.Break(&backend.PeerLostError{Where: at, Peer: n.By, Cause: "it has lost its link to this rank: " + n.Text})
+		g.Heard(&n.Failure)
 		return
 	}
 	g.words.lost(n.Rank, n.Text)
@@ -113,10 +113,8 @@ func (g *group) notice(peer int, n notice) {
 	switch n.Kind {
 	case base.Lost:
 		g.lost(from, n, at)
-	case base.Mismatch, base.Abort:
-		g.BreakFrom(n.From, n.Err(at))
-	case base.Timeout:
-		g.Break(n.Err(at))
+	case base.Mismatch, base.Abort, base.Timeout:
+		g.Heard(&n.Failure)
 	case noticeLeft:
 		g.hasLeft(from, n)
 	case noticeWord:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
-	"time"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/comm/backend"
@@ -274,38 +273,17 @@ func (g *group) broken(op *backend.Op, err error) error {
 	}
 	at := g.whereIs(op)
 	var typed error
-	var mm *fabric.MismatchError
-	var lost *fabric.PeerError
-	var long *fabric.TruncatedError
 	var left *fabric.LeftError
-	switch {
-	case errors.As(err, &left):
+	if errors.As(err, &left) {
 		typed = &backend.PeerLostError{Where: at, Peer: g.rankOf(left.Peer), Cause: departed(left)}
-	case errors.As(err, &mm):
-		seq := op.Seq
-		if mm.Seq != 0 {
-			seq = mm.Seq
-		}
-		typed = g.mismatch(mm.Peer, mm.Local, mm.Remote, seq)
-	case errors.As(err, &long):
-		typed = g.job.UnequalBlocks(at, g.rankOf(long.Peer), long)
-	case errors.As(err, &lost):
-		if errors.Is(err, fabric.ErrLeft) {
-			typed = g.forsaken(op, lost.Peer)
-		}
-		if typed == nil {
-			typed = base.LossOf(at, g.rankOf(lost.Peer), lost)
-		}
-	case errors.Is(err, fabric.ErrTimeout):
-		typed = g.timedOut(op)
-	case op.Ctx.Err() == context.DeadlineExceeded:
-		typed = g.timedOut(op)
-	case op.Ctx.Err() != nil:
-		typed = base.InTheMiddle(at, err)
-	case errors.Is(err, fabric.ErrCanceled):
-		typed = &backend.AbortedError{Where: at, By: g.withdrawer(), Reason: base.Withdrew}
-	default:
-		typed = &backend.InternalError{Where: at, Err: err}
+	} else if lost := (*fabric.PeerError)(nil); errors.Is(err, fabric.ErrLeft) && errors.As(err, &lost) {
+		typed = g.forsaken(op, lost.Peer)
+	}
+	if typed == nil {
+		typed = g.CauseOf(at, op.Ctx, &g.job.Job, g.rankOf, err, func() error { return g.timedOut(op) })
+	}
+	if aborted, ok := typed.(*backend.AbortedError); ok && aborted.By < 0 {
+		aborted.By = g.withdrawer()
 	}
 	if gone, ok := typed.(*backend.PeerLostError); ok && (left == nil || !left.Failed) {
 		g.words.lost(gone.Peer, gone.Cause) // as for the others, who are told: all must look for the same survivors
@@ -318,10 +296,6 @@ func (g *group) broken(op *backend.Op, err error) error {
 	return g.attended(g.Err(g.whereIs(op)), op)
 }
 
-// reasonTimeout is how long a rank whose peer has left, or withdrawn a message, in the
-// middle of an operation waits for the news that made the peer do so.
-const reasonTimeout = time.Second
-
 // awaitReason gives the others' word about a failure the time to come: a rank
 // that has heard of it withdraws its messages and may leave at once, which can
 // overtake the word of the rank that found it.
@@ -330,33 +304,25 @@ func (g *group) awaitReason(err error) {
 	switch {
 	case errors.As(err, &left):
 		if left.Failed {
-			g.awaitWord()
+			g.AwaitWord()
 		}
 	case errors.Is(err, fabric.ErrLeft), errors.Is(err, fabric.ErrCanceled):
-		g.awaitWord()
+		g.AwaitWord()
 	case errors.Is(err, fabric.ErrClosing):
 		g.inquire()
 	}
 }
 
-// inquire is awaitWord for a peer that has most likely died: when all others have answered, what any of them had to say has come,
+// inquire is AwaitWord for a peer that has most likely died: when all others have answered, what any of them had to say has come,
 // and what the peer itself had, came before it closed.
 func (g *group) inquire() {
 	if len(g.members) <= fewToBeAsked {
-		g.ask(0, g.others(), reasonTimeout, g.Broken())
+		g.ask(0, g.others(), base.WordTime, g.Broken())
 		if !g.Breaking() {
 			return
 		}
 	}
-	g.awaitWord()
-}
-
-// awaitWord waits for the news of a failure that may be on its way. It breaks the communicator before this rank's own view does.
-func (g *group) awaitWord() {
-	select {
-	case <-g.Broken():
-	case <-time.After(reasonTimeout):
-	}
+	g.AwaitWord()
 }
 
 // mismatch states both sides of a disagreement.

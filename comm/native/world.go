@@ -273,7 +273,7 @@ func (g *group) join(ctx context.Context) error {
 	if err != nil && !fabric.Exhausted(err) { // which others may have heard of, and passed on, but is this rank's own
 		wait := time.Duration(0)
 		if errors.Is(err, fabric.ErrLeft) || errors.Is(err, fabric.ErrClosing) { // the reason may be on its way
-			wait = reasonTimeout
+			wait = base.WordTime
 		}
 		select {
 		case err = <-heard:

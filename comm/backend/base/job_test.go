@@ -108,6 +108,39 @@ func TestLower(t *testing.T) {
 	}
 }
 
+// TestAlone demands that a rank alone gets what it puts in, or its product with a factor.
+func TestAlone(t *testing.T) {
+	flat := func(one *tensor.Tensor, list []*tensor.Tensor) (all []int32) {
+		if one != nil {
+			list = append(list, one)
+		}
+		for _, x := range list {
+			all = append(all, ints(t, x)...)
+		}
+		return all
+	}
+	var s Scratch
+	defer s.Free()
+	for _, kind := range backend.Collectives() {
+		op := opOf(kind, 0, 1, 0)
+		want := flat(op.In, op.Ins)
+		if op.In == nil && op.Ins == nil {
+			want = slices.Clone(flat(op.Out, op.Outs))
+		}
+		if err := Alone(op, &s); err != nil {
+			t.Fatal(err)
+		}
+		if got := flat(op.Out, op.Outs); !slices.Equal(got, want) {
+			t.Errorf("%v of %v gives %v", kind, want, got)
+		}
+	}
+	x := []float32{1, 2}
+	op := &backend.Op{Kind: backend.ReduceScatterSingle, In: tensor.Of(x), Out: tensor.Of(x), Reduce: backend.Reduction{Kind: backend.PremulSumKind, Factor: 3}}
+	if err := Alone(op, &s); err != nil || !slices.Equal(x, []float32{3, 6}) {
+		t.Errorf("three times 1, 2 is %v, %v", x, err)
+	}
+}
+
 // TestInPlace says for each form of operation where its buffers meet.
 func TestInPlace(t *testing.T) {
 	x := tensor.Of(make([]float32, 12))

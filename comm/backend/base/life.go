@@ -1,6 +1,7 @@
 package base
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -184,6 +185,56 @@ func (l *Life) End() (healthy bool) {
 func InTheMiddle(at backend.Where, err error) error {
 	reason := fmt.Sprintf("its context ended in the middle of the operation: %v", err)
 	return &backend.AbortedError{Where: at, By: at.Rank, Reason: reason, Err: err}
+}
+
+// CauseOf makes a typed error of why a collective failed that waited for messages. rankOf translates the link's numbers,
+// and timedOut makes the error of one whose time is over.
+func (l *Life) CauseOf(at backend.Where, ctx context.Context, j *Job, rankOf func(peer int) int, err error, timedOut func() error) error {
+	var mm *fabric.MismatchError
+	var long *fabric.TruncatedError
+	var lost *fabric.PeerError
+	switch {
+	case errors.As(err, &mm):
+		return l.Disagreement(rankOf(mm.Peer), &mm.Local, &mm.Remote, cmp.Or(mm.Seq, at.Seq))
+	case errors.As(err, &long):
+		return j.UnequalBlocks(at, rankOf(long.Peer), long)
+	case errors.As(err, &lost):
+		return LossOf(at, rankOf(lost.Peer), lost)
+	case errors.Is(err, fabric.ErrTimeout), ctx.Err() == context.DeadlineExceeded:
+		return timedOut()
+	case ctx.Err() != nil:
+		return InTheMiddle(at, err)
+	case errors.Is(err, fabric.ErrCanceled):
+		return &backend.AbortedError{Where: at, By: -1, Reason: Withdrew}
+	}
+	return &backend.InternalError{Where: at, Err: err}
+}
+
+// Heard breaks the communicator because of a failure that another rank tells of.
+func (l *Life) Heard(f *Failure) {
+	at := l.at
+	at.Op, at.Seq = f.Op, f.Seq
+	switch {
+	case f.Kind == Lost && f.Rank == at.Rank: // it may well live: a link can break of which one end doesn't know
+		l.Break(&backend.PeerLostError{Where: at, Peer: f.By, Cause: "it has lost its link to this rank: " + f.Text})
+	case f.Kind == Timeout:
+		l.Break(f.Err(at))
+	default:
+		l.BreakFrom(f.From, f.Err(at))
+	}
+}
+
+// WordTime is how long a rank whose peer has left, or withdrawn a message, in the middle of an operation waits for the
+// news that made the peer do so.
+const WordTime = time.Second
+
+// AwaitWord waits for the news of a failure that may be on its way. It breaks the communicator before this rank's own
+// view does.
+func (l *Life) AwaitWord() {
+	select {
+	case <-l.Broken():
+	case <-time.After(WordTime):
+	}
 }
 
 // GaveUp is the error of a wait that ended before what it waited for came, and concerns nobody but its caller: its time
