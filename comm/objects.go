@@ -6,7 +6,9 @@ import (
 	"context"
 	"encoding/gob"
 	"encoding/json"
+	"slices"
 
+	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -116,6 +118,60 @@ func (o Objects) size(op string, from int, n int64) (int, error) {
 	return int(n), nil
 }
 
+// carry calls f with a function that puts tensors of the host where the communicator's are, if its backend takes none of the host, and
+// brings back what they hold afterwards.
+func (o Objects) carry(ctx context.Context, f func(ctx context.Context, at func(*tensor.Tensor) *tensor.Tensor) error) error {
+	d := o.C.dev
+	if d == nil || d.host {
+		return f(ctx, func(t *tensor.Tensor) *tensor.Tensor { return t })
+	}
+	s, err := takeStream(d.dev, d.priority)
+	if err != nil {
+		return err
+	}
+	defer putStream(s)
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	ctx = device.WithStream(ctx, s)
+	there := map[*tensor.Tensor]*tensor.Tensor{}
+	failed := f(ctx, func(t *tensor.Tensor) *tensor.Tensor {
+		if t != nil && err == nil {
+			there[t], err = t.To(ctx, d.dev)
+		}
+		return there[t]
+	})
+	err = cmp.Or(err, failed)
+	for t, x := range there {
+		if err == nil {
+			err = tensor.Copy(ctx, t, x)
+		}
+	}
+	return cmp.Or(err, s.Recover(ctx))
+}
+
+// tag keeps the payloads of object collectives apart from a program's own messages, if the backend can.
+func (o Objects) tag() Option {
+	if !o.C.Capabilities().Tags {
+		return Tag(0)
+	}
+	return Tag(1<<62 + 1)
+}
+
+// messages sends data to ranks, or receives it from them, as one batch.
+func (o Objects) messages(ctx context.Context, opts []Option, ranks []int, data [][]byte, add func(*Batch, *tensor.Tensor, int, ...Option)) error {
+	if len(ranks) == 0 {
+		return nil
+	}
+	return o.carry(ctx, func(ctx context.Context, at func(*tensor.Tensor) *tensor.Tensor) error {
+		b := o.C.Batch()
+		for i, r := range ranks {
+			add(b, at(tensor.Of(data[i])), r, o.tag())
+		}
+		return b.Issue(ctx, opts...)
+	})
+}
+
 // AllGather returns every rank's v, by rank.
 func AllGather[T any](ctx context.Context, o Objects, v T, opts ...Option) ([]T, error) {
 	const op = "all_gather_object"
@@ -124,7 +180,10 @@ func AllGather[T any](ctx context.Context, o Objects, v T, opts ...Option) ([]T,
 	}
 	mine, refusal := o.encode(op, v)
 	sizes := make([]int64, o.C.Size())
-	if err := o.C.AllGatherSingle(ctx, tensor.Of(sizes), tensor.Of([]int64{announce(mine, refusal)}), opts...); err != nil || refusal != nil {
+	err := o.carry(ctx, func(ctx context.Context, at func(*tensor.Tensor) *tensor.Tensor) error {
+		return o.C.AllGatherSingle(ctx, at(tensor.Of(sizes)), at(tensor.Of([]int64{announce(mine, refusal)})), opts...)
+	})
+	if err != nil || refusal != nil {
 		return nil, cmp.Or(err, refusal)
 	}
 	out := make([]*tensor.Tensor, len(sizes))
@@ -137,7 +196,13 @@ func AllGather[T any](ctx context.Context, o Objects, v T, opts ...Option) ([]T,
 		data[r] = make([]byte, n)
 		out[r] = tensor.Of(data[r])
 	}
-	if err := o.C.AllGatherV(ctx, out, tensor.Of(mine), opts...); err != nil {
+	err = o.carry(ctx, func(ctx context.Context, at func(*tensor.Tensor) *tensor.Tensor) error {
+		for r := range out {
+			out[r] = at(out[r])
+		}
+		return o.C.AllGatherV(ctx, out, at(tensor.Of(mine)), opts...)
+	})
+	if err != nil {
 		return nil, err
 	}
 	values := make([]T, len(sizes))
@@ -161,7 +226,12 @@ func Broadcast[T any](ctx context.Context, o Objects, v T, root int, opts ...Opt
 		data, refusal = o.encode(op, v)
 	}
 	size := []int64{announce(data, refusal)}
-	if err := o.C.Broadcast(ctx, tensor.Of(size), root, opts...); err != nil || refusal != nil {
+	broadcast := func(t *tensor.Tensor) error {
+		return o.carry(ctx, func(ctx context.Context, at func(*tensor.Tensor) *tensor.Tensor) error {
+			return o.C.Broadcast(ctx, at(t), root, opts...)
+		})
+	}
+	if err := broadcast(tensor.Of(size)); err != nil || refusal != nil {
 		return v, cmp.Or(err, refusal)
 	}
 	if o.C.Rank() != root {
@@ -171,7 +241,7 @@ func Broadcast[T any](ctx context.Context, o Objects, v T, root int, opts ...Opt
 		}
 		data = make([]byte, n)
 	}
-	if err := o.C.Broadcast(ctx, tensor.Of(data), root, opts...); err != nil {
+	if err := broadcast(tensor.Of(data)); err != nil {
 		return v, err
 	}
 	if o.C.Rank() == root {
@@ -196,18 +266,21 @@ func Gather[T any](ctx context.Context, o Objects, v T, root int, opts ...Option
 		sizes = make([]int64, c.Size())
 		out = tensor.Of(sizes)
 	}
-	if err := c.GatherSingle(ctx, out, tensor.Of([]int64{announce(mine, refusal)}), root, opts...); err != nil {
+	err := o.carry(ctx, func(ctx context.Context, at func(*tensor.Tensor) *tensor.Tensor) error {
+		return c.GatherSingle(ctx, at(out), at(tensor.Of([]int64{announce(mine, refusal)})), root, opts...)
+	})
+	if err != nil {
 		return nil, cmp.Or(err, refusal)
 	}
-	b := c.Batch()
 	if c.Rank() != root {
 		if refusal != nil {
 			return nil, refusal
 		}
-		b.Send(tensor.Of(mine), root, Tag(objectTag))
-		return nil, b.Issue(ctx, opts...)
+		return nil, o.messages(ctx, opts, []int{root}, [][]byte{mine}, (*Batch).Send)
 	}
 	data := make([][]byte, c.Size())
+	var from []int
+	var parts [][]byte
 	for r, s := range sizes {
 		n, err := o.size(op, r, s)
 		if err != nil { // the others' objects are on their way and received all the same
@@ -219,12 +292,10 @@ func Gather[T any](ctx context.Context, o Objects, v T, root int, opts ...Option
 			copy(data[r], mine)
 			continue
 		}
-		b.Recv(tensor.Of(data[r]), r, Tag(objectTag))
+		from, parts = append(from, r), append(parts, data[r])
 	}
-	if b.Len() > 0 {
-		if err := b.Issue(ctx, opts...); err != nil {
-			return nil, err
-		}
+	if err := o.messages(ctx, opts, from, parts, (*Batch).Recv); err != nil {
+		return nil, err
 	}
 	if refusal != nil {
 		return nil, refusal
@@ -261,30 +332,30 @@ func Scatter[T any](ctx context.Context, o Objects, vs []T, root int, opts ...Op
 		}
 	}
 	size := []int64{0}
-	if err := c.Scatter(ctx, tensor.Of(size), sizes, root, opts...); err != nil || refusal != nil {
+	err := o.carry(ctx, func(ctx context.Context, at func(*tensor.Tensor) *tensor.Tensor) error {
+		for r := range sizes {
+			sizes[r] = at(sizes[r])
+		}
+		return c.Scatter(ctx, at(tensor.Of(size)), sizes, root, opts...)
+	})
+	if err != nil || refusal != nil {
 		return zero, cmp.Or(err, refusal)
 	}
-	b := c.Batch()
 	if c.Rank() == root {
-		for r, data := range encoded {
+		var to []int
+		for r := range encoded {
 			if r != root {
-				b.Send(tensor.Of(data), r, Tag(objectTag))
+				to = append(to, r)
 			}
 		}
-		if b.Len() > 0 {
-			if err := b.Issue(ctx, opts...); err != nil {
-				return zero, err
-			}
-		}
-		return vs[root], nil
+		return vs[root], o.messages(ctx, opts, to, slices.Delete(encoded, root, root+1), (*Batch).Send)
 	}
 	n, err := o.size(op, root, size[0])
 	if err != nil {
 		return zero, err
 	}
 	data := make([]byte, n)
-	b.Recv(tensor.Of(data), root, Tag(objectTag))
-	if err := b.Issue(ctx, opts...); err != nil {
+	if err := o.messages(ctx, opts, []int{root}, [][]byte{data}, (*Batch).Recv); err != nil {
 		return zero, err
 	}
 	var got T
@@ -301,10 +372,12 @@ func Send[T any](ctx context.Context, o Objects, v T, dst int, opts ...Option) e
 	if err != nil {
 		return err
 	}
-	if err := o.C.Send(ctx, tensor.Of([]int64{int64(len(data))}), dst, opts...); err != nil {
-		return err
-	}
-	return o.C.Send(ctx, tensor.Of(data), dst, opts...)
+	return o.carry(ctx, func(ctx context.Context, at func(*tensor.Tensor) *tensor.Tensor) error {
+		if err := o.C.Send(ctx, at(tensor.Of([]int64{int64(len(data))})), dst, opts...); err != nil {
+			return err
+		}
+		return o.C.Send(ctx, at(tensor.Of(data)), dst, opts...)
+	})
 }
 
 // Recv receives the value that rank src sends with Send, and tells who sent it; src may be AnySource.
@@ -315,7 +388,12 @@ func Recv[T any](ctx context.Context, o Objects, src int, opts ...Option) (v T, 
 	}
 	size := []int64{0}
 	from = src
-	if err := o.C.Recv(ctx, tensor.Of(size), src, append(opts[:len(opts):len(opts)], From(&from))...); err != nil {
+	recv := func(t *tensor.Tensor, src int, opts ...Option) error {
+		return o.carry(ctx, func(ctx context.Context, at func(*tensor.Tensor) *tensor.Tensor) error {
+			return o.C.Recv(ctx, at(t), src, opts...)
+		})
+	}
+	if err := recv(tensor.Of(size), src, append(opts[:len(opts):len(opts)], From(&from))...); err != nil {
 		return v, from, err
 	}
 	n, err := o.size(op, from, size[0])
@@ -323,12 +401,9 @@ func Recv[T any](ctx context.Context, o Objects, src int, opts ...Option) (v T, 
 		return v, from, err
 	}
 	data := make([]byte, n)
-	if err := o.C.Recv(ctx, tensor.Of(data), from, opts...); err != nil {
+	if err := recv(tensor.Of(data), from, opts...); err != nil {
 		return v, from, err
 	}
 	err = o.decode(op, from, data, &v)
 	return v, from, err
 }
-
-// objectTag keeps the payloads of object collectives apart from a program's own messages.
-const objectTag = 1<<62 + 1

@@ -323,7 +323,11 @@ func Objects(t *testing.T, cfg Config) {
 					}
 				}
 				if n > 1 && me == 1 {
-					got, from, err := comm.Recv[object](ctx, o, comm.AnySource)
+					src := 0
+					if c.Capabilities().AnySource {
+						src = comm.AnySource
+					}
+					got, from, err := comm.Recv[object](ctx, o, src)
 					if err != nil {
 						return err
 					}

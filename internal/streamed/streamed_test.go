@@ -43,7 +43,7 @@ func open(t testing.TB, size int) []*comm.Comm {
 // What is left out is about what such a backend can't: withdraw messages, or have the communicator see what a graph runs.
 func TestConformance(t *testing.T) {
 	commtest.Run(t, commtest.Config{Open: open, Shared: true, Device: true, Worlds: short.Of([]int{1, 3}, []int{1, 2, 3, 4}),
-		Skip: []string{"Hooks", "Objects", "RefusedObjects", "Timeouts", "Withdrawn", "Leaving", "Replays"}})
+		Skip: []string{"Hooks", "Timeouts", "Withdrawn", "Leaving", "Replays"}})
 }
 
 // each runs f for every rank of a new world, with a stream of its own and ones on it.
