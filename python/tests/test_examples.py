@@ -23,6 +23,7 @@ WORDS = {
 FAIL = ["hang", "lost"]  # which have tests of their own
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted({p.stem for p in EXAMPLES.glob("*.py")} - {*FAIL}))
 def test_example(name):
     """Under torchrun, with nothing else: PyTorch finds the backend."""

@@ -190,6 +190,7 @@ def test_destroy_and_again():
         assert error == ""
 
 
+@pytest.mark.long
 def test_late_ranks_make_no_noise():
     """Who waits for a rank in the store does so in turns, of which PyTorch's store would print that they ended."""
     script = Script(
@@ -207,6 +208,7 @@ def test_late_ranks_make_no_noise():
         assert error == ""
 
 
+@pytest.mark.long
 def test_a_store_that_cannot_look():
     """A store of a program's own may lack what can be done without."""
     script = Script(
@@ -231,6 +233,7 @@ def test_a_store_that_cannot_look():
     script.ended()
 
 
+@pytest.mark.long
 def test_destroy_lets_go_of_the_store():
     """The store of a group, and its connections, don't wait for the garbage collector."""
     script = Script(
@@ -327,6 +330,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.long
 def test_torchrun_restarts(tmp_path):
     """A rank of a job with DistributedDataParallel dies, and torchrun starts it again."""
     script = tmp_path / "train.py"

@@ -21,6 +21,7 @@ def test_like_torch():
     assert chorus.is_shared(view)
 
 
+@pytest.mark.long
 def test_memory_is_given_back():
     def used():
         with open("/proc/self/status") as f:

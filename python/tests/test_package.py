@@ -79,6 +79,7 @@ def test_types():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_benchmark(tmp_path):
     """Every measure gives its rows, as tables and as JSON."""
     target = tmp_path / "rows.json"

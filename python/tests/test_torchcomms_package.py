@@ -59,6 +59,7 @@ def test_every_example_is_run():
     assert sorted(p.stem for p in EXAMPLES.glob("*.py")) == sorted(WORDS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(WORDS))
 def test_example(installed, name, tmp_path):
     ranks, words = WORDS[name]
