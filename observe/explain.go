@@ -94,6 +94,7 @@ type view struct {
 	entries []*Entry   // collectives, splits and windows
 	at      *Entry     // the first that is not done
 	pos     uint64     // of at; see position
+	behind  *Entry     // in at's place, one that is on a stream behind other work
 }
 
 // stall is something that ranks are stuck in. Ranks are the job's.
@@ -159,6 +160,9 @@ func (v *view) stop() {
 			v.pos = 2*(done+queued) + 1
 		case e.Seq != 0:
 			v.pos = 2 * e.Seq
+		case e.Started == nil:
+			v.behind = e
+			return
 		default:
 			queued++
 			v.pos = 2 * (done + queued)
@@ -385,6 +389,9 @@ func (x *explainer) party(rank int, v *view, s *stall) Party {
 		return p
 	case v != nil && v.at != nil:
 		p.Does, p.At = numbered(v.at, v.at.Seq), site(v.at.Frames)
+		return p
+	case v != nil && v.behind != nil:
+		p.Does, p.At = call(v.behind)+", to which its stream has not come yet", site(v.behind.Frames)
 		return p
 	}
 	var last *Entry

@@ -17,6 +17,7 @@ import (
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/internal/short"
 	"github.com/chorus-comms/chorus/internal/streamed"
+	"github.com/chorus-comms/chorus/observe"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -246,4 +247,33 @@ func TestServes(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "nonesuch") {
 		t.Errorf("a device that isn't there gives %v", err)
 	}
+}
+
+// The flight record knows what is enqueued, and whether its stream has come to it.
+func TestRecord(t *testing.T) {
+	dir, gate := t.TempDir(), make(chan struct{})
+	var ready sync.WaitGroup
+	ready.Add(2)
+	each(t, 2, func(ctx context.Context, c *comm.Comm, s *device.Stream, x *tensor.Tensor) error {
+		err := errors.Join(c.AllReduce(ctx, x, comm.Sum), s.Synchronize(ctx))
+		if c.Rank() == 1 {
+			err = errors.Join(err, s.HostFunc("gate", func() error { <-gate; return nil }))
+		}
+		err = errors.Join(err, c.AllReduce(ctx, x, comm.Max))
+		ready.Done()
+		if ready.Wait(); c.Rank() == 0 {
+			defer close(gate)
+			for text := ""; err == nil && !strings.Contains(text, "waiting: rank 0: all_reduce(int32[100], max) #2"); {
+				if err = ctx.Err(); err == nil {
+					_, err = observe.DumpAll(dir)
+				}
+				dumps, failed := observe.ReadDir(dir, 100)
+				text, err = observe.Explain(dumps).String(), errors.Join(err, failed)
+				if strings.Contains(text, "waiting") && !strings.Contains(text, "rank 1: all_reduce(int32[100], max), to which its stream has not come yet") {
+					return errors.New(text)
+				}
+			}
+		}
+		return err
+	})
 }
