@@ -1,7 +1,7 @@
 // Package thirdparty is a module outside of Chorus whose packages plug into it
 // through the doors that its own parts use:
 //
-//	mybackend  a backend: every operation through one hub, over TCP
+//	mybackend  a backend over a vendor's library, which mylib stands in for
 //	myfabric   a fabric: unix sockets
 //	myplan     an algorithm: an all-reduce that uses a ring in both directions
 //
@@ -10,5 +10,5 @@
 //
 //	import _ "example.com/thirdparty/mybackend"
 //
-//	c, err := comm.New(ctx, comm.WithBackend("star"))
+//	c, err := comm.New(ctx, comm.WithBackend("mylib"))
 package thirdparty

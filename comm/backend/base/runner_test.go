@@ -67,9 +67,9 @@ func open(t testing.TB, name string, size int) []*comm.Comm {
 
 // TestRunner runs the conformance suite over links that have messages alone.
 func TestRunner(t *testing.T) {
-	for _, name := range []string{"mem", "tcp"} {
+	for name, worlds := range map[string][]int{"mem": nil, "tcp": {2}} {
 		t.Run(name, func(t *testing.T) {
-			commtest.Run(t, commtest.Config{Open: func(t testing.TB, size int) []*comm.Comm { return open(t, "runner over "+name, size) }})
+			commtest.Run(t, commtest.Config{Worlds: worlds, Open: func(t testing.TB, size int) []*comm.Comm { return open(t, "runner over "+name, size) }})
 		})
 	}
 }

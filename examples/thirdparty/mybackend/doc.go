@@ -1,20 +1,11 @@
-// Package mybackend is a backend written outside of Chorus. Every operation goes
-// through one hub, in the process of rank 0: a collective is complete when the
-// hub has heard from every rank, and the hub then tells each rank its result.
+// Package mybackend is a backend written outside of Chorus, over a library that has messages and one collective of its
+// own: package mylib, which stands in for a vendor's and knows nothing of Chorus.
 //
 //	import _ "example.com/thirdparty/mybackend"
 //
-//	c, err := comm.New(ctx, comm.WithBackend("star"))
+//	c, err := comm.New(ctx, comm.WithBackend("mylib"))
 //
-// It's as slow as it's simple, and shows all that a backend must do: compare
-// what the ranks call, name those who are missing, pass a failure on to
-// everybody, match messages, split.
-//
-// wire.go has what travels, hub.go the hub, star.go a rank's part, p2p.go its
-// sends and receives, collective.go the arithmetic.
-//
-// Invariants: a rank's connection is read at all times, so the hub never waits
-// for a rank for long; reductions are folded in the order of the ranks, by the
-// hub alone, so that every rank gets the same bits; the hub lives until the last
-// rank has left, which rank 0's last Finalize waits for.
+// backend.go opens the library and says what it can do; link.go is its messages as the seven methods of a fabric. The
+// rest is base.Runner: collectives as plans, mismatches, time-outs that say who is missing, splits, and the news of
+// failures. Sums over numbers that the library knows are its own all-reduce's.
 package mybackend

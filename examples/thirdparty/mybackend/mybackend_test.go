@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +12,9 @@ import (
 
 	"go.uber.org/goleak"
 
+	"example.com/thirdparty/mylib"
+
+	"github.com/chorus-comms/chorus/bootstrap"
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/comm/commtest"
@@ -50,11 +53,36 @@ func TestConformance(t *testing.T) {
 	}})
 }
 
+// TestAlgorithms demands that sums are the library's own, as far as it has them, and other collectives plans.
+func TestAlgorithms(t *testing.T) {
+	comms, errs := openWorld(Name, 2, 2, 30*time.Second)
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for _, c := range comms {
+		wg.Go(func() {
+			ctx := context.Background()
+			defer c.Finalize(ctx)
+			var by []bool
+			c.RegisterCompletionHook(func(o comm.OpInfo, err error) { by = append(by, o.Algorithm == ownSum) })
+			x, y := tensor.Of([]float32{1}), tensor.Of([]int8{1})
+			err := errors.Join(c.AllReduce(ctx, x, comm.Sum), c.AllReduce(ctx, x, comm.Max), c.AllReduce(ctx, y, comm.Sum),
+				c.AllReduce(ctx, x, comm.PremulSum(2)), c.AllReduce(ctx, x, comm.Avg))
+			if want := []bool{true, false, false, true, false}; err != nil || !slices.Equal(by, want) {
+				t.Errorf("rank %d: by the library's own %v, want %v; %v", c.Rank(), by, want, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
 // TestMissingRank demands that those who came learn who didn't.
 func TestMissingRank(t *testing.T) {
 	_, errs := openWorld(Name, 3, 2, 300*time.Millisecond)
 	for r, err := range errs[:2] {
-		if err == nil || !strings.Contains(err.Error(), "ranks 2 did not come") {
+		var missing *bootstrap.MissingRanksError
+		if !errors.As(err, &missing) || !slices.Equal(missing.Missing, []int{2}) {
 			t.Errorf("rank %d: %v", r, err)
 		}
 	}
@@ -62,15 +90,15 @@ func TestMissingRank(t *testing.T) {
 
 // TestLostRank cuts a rank's connection without a goodbye.
 func TestLostRank(t *testing.T) {
-	var cut *group
-	backend.Register("star-cut", func(ctx context.Context, c backend.Config) (backend.Backend, error) {
-		b, err := open(ctx, c)
-		if err == nil && c.Rank == 2 {
-			cut = b.(*group)
+	var cut *mylib.Comm
+	backend.Register("mylib-cut", func(ctx context.Context, c backend.Config) (backend.Backend, error) {
+		l, err := connect(ctx, c)
+		if c.Rank == 2 {
+			cut = l.lib
 		}
-		return b, err
+		return begin(c, l), err
 	})
-	comms, errs := openWorld("star-cut", 3, 3, 30*time.Second)
+	comms, errs := openWorld("mylib-cut", 3, 3, 30*time.Second)
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +110,7 @@ func TestLostRank(t *testing.T) {
 				t.Errorf("rank %d: %v", r, err)
 			}
 			if r == 2 {
-				cut.job.link.conn.Close()
+				cut.Kill()
 			}
 			err := c.AllReduce(ctx, tensor.Of([]float32{1}), comm.Sum)
 			var lost *comm.PeerLostError
