@@ -6,6 +6,9 @@ out=$1
 shift
 case $out in /*) ;; *) out=$PWD/$out ;; esac
 cd "$(dirname "$0")"
+case $("${GO:-go}" env GOVERSION) in
+go1.26 | go1.26.*) export CGO_CFLAGS="${CGO_CFLAGS:--O2 -g} -DMONITOR_IS_SECOND" ;; # where monitor.c is known to be right
+esac
 link="-Wl,--version-script=$PWD/chorus.map -Wl,-soname,libchorus.so -Wl,-z,nodelete -ldl"
 CGO_ENABLED=1 "${GO:-go}" build -buildmode=c-shared -trimpath \
 	-ldflags "-s -w -X github.com/chorus-comms/chorus/internal/release.version=${RELEASE:-} -extldflags '$link'" \

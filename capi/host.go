@@ -76,7 +76,12 @@ func (a *asking) Poll() error {
 
 func (a *asking) Deadline() (time.Time, bool) { return time.Time{}, false }
 func (a *asking) Done() <-chan struct{}       { return a.done }
-func (a *asking) Value(any) any               { return nil }
+func (a *asking) Value(key any) any {
+	if key == fabric.AsPoller {
+		return a
+	}
+	return nil
+}
 func (a *asking) Err() error {
 	if a.over.Load() {
 		return context.Canceled

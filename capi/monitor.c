@@ -1,5 +1,7 @@
 //go:build !race
 
+#ifdef MONITOR_IS_SECOND
+
 // A thread of C that calls Go takes a processor of Go's runtime along when it returns, and the runtime's monitor, a thread of
 // its own, takes that away again. (runtime/proc.go of Go 1.26: retake spares a thread for 10 ms only if goroutines run on its
 // processor, which under calls from C none do.) Then all processors are idle, the monitor goes to sleep, and the next call has
@@ -10,13 +12,19 @@
 // happens. On a busy core it's up with the next tick of the kernel's clock; several calls find their processor as they left it,
 // and what computes is interrupted less often. prctl sets the slack of the calling thread alone, and threads inherit it from
 // the one that creates them, hence here: this library's threads are created by a pthread_create of its own, which calls that of
-// the system. chorus.map keeps it inside, so that the program's threads are none of its business. (With the race detector the library is linked into the program.)
+// the system. chorus.map keeps it inside, so that the program's threads are none of its business. (With the race detector the
+// library is linked into the program.)
+//
+// The monitor is the second thread that the runtime creates: its main goroutine does so before anything else. The runtime is a part
+// of the library, so that this holds for all libraries of a version of Go or for none. build.sh lists the versions for which TestMonitor
+// has shown it; with others, or with CHORUS_MONITOR_SLACK=0, nothing of this is done.
 
 #define _GNU_SOURCE // RTLD_NEXT
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
 
 enum { MONITORS_SLACK = 10000000 }; // ns
@@ -35,6 +43,9 @@ int pthread_create(pthread_t *restrict thread, const pthread_attr_t *restrict at
 			return EAGAIN; // no system has none; Go's runtime says then that a thread could not be created
 		system = create;
 	}
+	const char *off = getenv("CHORUS_MONITOR_SLACK");
+	if (off != NULL && off[0] == '0')
+		return create(thread, attr, run, arg);
 	long own = prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0), its = own;
 	if (created++ == 1) { // the first is the runtime's main thread, which creates the monitor before anything else
 		usual = own;
@@ -51,3 +62,5 @@ int pthread_create(pthread_t *restrict thread, const pthread_attr_t *restrict at
 		created--; // the runtime tries again
 	return err;
 }
+
+#endif

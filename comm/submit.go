@@ -84,8 +84,8 @@ func (o *call) report() {
 // attend waits for a synchronous collective that had to queue. Its turn comes when
 // those before it are done, so that giving it up means giving up the communicator.
 func (c *Comm) attend(o *call, w *Work) error {
-	p, ok := o.Ctx.(fabric.Poller)
-	if !ok {
+	p := fabric.PollerOf(o.Ctx)
+	if p == nil {
 		<-w.done
 		return w.err
 	}

@@ -90,10 +90,25 @@ func NewWaiter(a *Abort) *Waiter {
 // Poller is a context that wants to be asked on the waiting goroutine itself, as
 // language runtimes want that handle their signals on one thread: a wait calls
 // Poll at every slow check, and while it's blocked every PollInterval. An error
-// ends the wait; the context must have ended by then.
+// ends the wait; the context must have ended by then. It's found through contexts derived from it, since its Value
+// for AsPoller is itself.
 type Poller interface {
 	context.Context
 	Poll() error
+}
+
+type asPoller struct{}
+
+// AsPoller is the key under which a Poller's Value is the Poller.
+var AsPoller any = asPoller{}
+
+// PollerOf returns the Poller that a context is, or is derived from; nil if there is none.
+func PollerOf(ctx context.Context) Poller {
+	if ctx == nil {
+		return nil
+	}
+	p, _ := ctx.Value(AsPoller).(Poller)
+	return p
 }
 
 // SlowAfter is when a Waiter's Slow is called first: long after what an operation takes whose ranks come together, and soon enough to find
@@ -113,10 +128,7 @@ func (w *Waiter) Begin(ctx context.Context, timeout time.Duration) {
 }
 
 // poller returns the context, if it wants to be asked. Few operations wait for so long that it matters.
-func (w *Waiter) poller() Poller {
-	p, _ := w.Ctx.(Poller)
-	return p
-}
+func (w *Waiter) poller() Poller { return PollerOf(w.Ctx) }
 
 // Elapsed returns how long the operation has been waited for, as far as the waiter looked.
 func (w *Waiter) Elapsed() time.Duration {

@@ -184,6 +184,13 @@ func (a *asked) Poll() error {
 	return errAskedOut
 }
 
+func (a *asked) Value(key any) any {
+	if key == AsPoller {
+		return a
+	}
+	return a.Context.Value(key)
+}
+
 func TestPollerIsAsked(t *testing.T) {
 	for name, policy := range map[string]Policy{"spin": SpinPolicy, "block": BlockPolicy} {
 		w := NewWaiter(NewAbort())
@@ -194,6 +201,13 @@ func TestPollerIsAsked(t *testing.T) {
 			if err := w.Park(func() bool { return false }); err != errAskedOut {
 				t.Errorf("%s, timeout %v: %v", name, timeout, err)
 			}
+			ctx, cancel = context.WithCancelCause(context.Background())
+			derived, stop := context.WithTimeout(&asked{ctx, cancel, 3}, time.Hour)
+			w.Begin(context.WithValue(derived, t, t), timeout)
+			if err := w.Park(func() bool { return false }); err != errAskedOut && !errors.Is(err, context.Canceled) {
+				t.Errorf("%s, timeout %v, derived: %v", name, timeout, err)
+			}
+			stop()
 		}
 		w.Begin(context.Background(), time.Millisecond) // the poller of the operation before is forgotten
 		if err := w.Park(func() bool { return false }); err != ErrTimeout {

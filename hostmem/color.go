@@ -23,17 +23,20 @@ var pageSize = os.Getpagesize()
 // palette hands out colours to the segments of this process.
 var palette = struct {
 	sync.Mutex
-	rank int
-	next int
-	live [lanes]int // segments alive in each lane
+	rank    int
+	decided bool // by SetColor, or since there are segments
+	next    int
+	live    [lanes]int // segments alive in each lane
 }{rank: os.Getpid()} // ranks started together have neighbouring process IDs, so even without SetColor they differ
 
-// SetColor tells which rank of this host the process is: segments made from now on are mapped where no other rank's
-// segments alias them. Call it before the first allocation. Until then the process ID stands in for the rank.
+// SetColor tells which rank the process is: segments are mapped where no other rank's segments alias them. The first call
+// decides for the process, if it comes before the first allocation; otherwise the process ID stands in for the rank.
 func SetColor(rank int) {
 	palette.Lock()
-	palette.rank = rank
-	palette.Unlock()
+	defer palette.Unlock()
+	if !palette.decided {
+		palette.rank, palette.decided = rank, true
+	}
 }
 
 // takeLane reserves the least used lane and returns it with the colour (in pages) for a segment in it.
@@ -48,6 +51,7 @@ func takeLane() (lane, color int) {
 	}
 	palette.next = (lane + 1) % lanes
 	palette.live[lane]++
+	palette.decided = true
 	return lane, colorOf(palette.rank, lane)
 }
 

@@ -58,12 +58,19 @@ func TestColorsDoNotAlias(t *testing.T) {
 func TestSegmentsAreColored(t *testing.T) {
 	checkLeaks(t)
 	palette.Lock()
-	saved := palette.rank
+	saved, decided := palette.rank, palette.decided
 	palette.Unlock()
-	defer SetColor(saved)
+	set := func(rank int, decided bool) {
+		palette.Lock()
+		defer palette.Unlock()
+		palette.rank, palette.decided = rank, decided
+	}
+	defer set(saved, decided)
 	seen := map[uintptr]bool{}
 	for rank := range 4 {
+		set(rank, false)
 		SetColor(rank)
+		SetColor(rank + 1) // the first one has decided
 		for range 4 {
 			b, err := Alloc(largeSize)
 			if err != nil {

@@ -4,7 +4,7 @@
 // socket, and the peer maps it with [Map]. A [Block] is a part of a segment, handed out by [Alloc] from a pool: small
 // blocks share segments, large ones have their own.
 //
-//	hostmem.SetColor(localRank)                // once, before the first allocation
+//	hostmem.SetColor(rank)                     // before the first allocation
 //	b, err := hostmem.Alloc(64 << 20)          // contents undefined; AllocZero clears
 //	defer b.Free()
 //	seg := b.Segment()                         // send seg.FD(), seg.Size(), seg.Color() to the peer, b.Offset() with each use

@@ -2,6 +2,7 @@ package kern
 
 import (
 	"fmt"
+	"os"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/dtype"
@@ -49,8 +50,18 @@ type level struct {
 
 var (
 	levels = usableLevels() // best first, portable last
-	active = levels[0]
+	active = levelNamed(os.Getenv("CHORUS_KERNELS"))
 )
+
+// levelNamed returns the level of a name, the best if there is none.
+func levelNamed(name string) *level {
+	for _, l := range levels {
+		if l.name == name {
+			return l
+		}
+	}
+	return levels[0]
+}
 
 func usableLevels() []*level { return append(nativeLevels(), &portable) }
 
@@ -69,12 +80,10 @@ func Levels() []string {
 // SetLevel switches to the named level and returns a function that switches back. It is for tests and measurements:
 // no other function of the package may be running meanwhile. It panics if this processor can't run the level.
 func SetLevel(name string) (restore func()) {
-	for _, l := range levels {
-		if l.name == name {
-			was := active
-			active = l
-			return func() { active = was }
-		}
+	if l := levelNamed(name); l.name == name {
+		was := active
+		active = l
+		return func() { active = was }
 	}
 	panic(fmt.Sprintf("kern: level %q is not among %q", name, Levels()))
 }

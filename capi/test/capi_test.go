@@ -38,11 +38,12 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// TestMonitor wants Go's monitor, and no other thread, to have slack in its timers.
+// TestMonitor wants Go's monitor, and no other thread, to have slack in its timers, unless that's switched off.
 func TestMonitor(t *testing.T) {
 	if raceEnabled {
 		t.Skip("left out: under the race detector the library is linked into the program, whose threads are its own")
 	}
+	scenario(t, harness(t), "monitored", 1, "CHORUS_MONITOR_SLACK=0")
 	for _, out := range scenario(t, harness(t), "monitored", 1) {
 		if strings.Contains(out, "left out") {
 			t.Skip(out)

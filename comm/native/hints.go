@@ -7,7 +7,6 @@ import (
 	"sort"
 	"strconv"
 	"strings"
-	"sync"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/comm/backend"
@@ -166,21 +165,14 @@ func (s *settings) fillFrom(c *config.Config) {
 	s.stageBytes = max(s.stageBytes, minStage)
 }
 
-// useKernels switches to the reduction loops that the environment asks for,
-// before the first of them runs.
-func useKernels(c *config.Config) error {
+// checkKernels refuses an environment that asks for reduction loops which this processor lacks.
+func checkKernels(c *config.Config) error {
 	name := string(c.Kernels)
-	if c.Kernels == config.KernelsAuto || name == kern.Level() {
-		return nil
-	}
-	if !slices.Contains(kern.Levels(), name) {
+	if c.Kernels != config.KernelsAuto && !slices.Contains(kern.Levels(), name) {
 		return fmt.Errorf("CHORUS_KERNELS=%s: this processor has %v", name, kern.Levels())
 	}
-	chooseKernels.Do(func() { kern.SetLevel(name) })
 	return nil
 }
-
-var chooseKernels sync.Once
 
 // tuning is what hints set for one operation. A group has each but once, so that pointers to equal ones are equal.
 type tuning struct {

@@ -45,7 +45,7 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 		return nil, err
 	}
 	s.fillFrom(cfg)
-	if err := useKernels(cfg); err != nil {
+	if err := checkKernels(cfg); err != nil {
 		return nil, err
 	}
 	policy, err := secure.Load(cfg)

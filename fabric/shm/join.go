@@ -113,7 +113,6 @@ func (e *endpoint) Join(ctx context.Context, cards [][]byte, m *transport.Matche
 		opts: e.opts, policy: e.opts.policy(len(locals), c.HostCores()), shape: shapeOf(len(locals)), timeout: c.Timeout,
 		peers: make([]*peer, c.Size), offers: newOffers(), stop: make(chan struct{}),
 	}
-	hostmem.SetColor(f.local)
 	if f.inbox, err = hostmem.NewSegment(f.shape.inboxBytes()); err != nil {
 		return nil, fmt.Errorf("shm: %w", err)
 	}

@@ -208,6 +208,14 @@ type polled struct {
 	in *injector
 }
 
+// Value implements fabric.Poller.
+func (p polled) Value(key any) any {
+	if key == fabric.AsPoller {
+		return p
+	}
+	return p.Context.Value(key)
+}
+
 // Poll implements fabric.Poller.
 func (p polled) Poll() error {
 	if x := p.in.links(); x != nil {

@@ -202,6 +202,11 @@ void monitored(void) {
 			monitor = i;
 		}
 	}
+	if (getenv("CHORUS_MONITOR_SLACK") != NULL) {
+		EXPECT(monitor < 0);
+		leave(c);
+		return;
+	}
 	EXPECT(monitor >= 0);
 	if (monitor != most || threads[most].woken < 20)
 		DIE("thread %s has slack, and was woken %ld times; thread %s %ld times", threads[monitor].id, threads[monitor].woken,

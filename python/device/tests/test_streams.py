@@ -76,3 +76,23 @@ def test_streams_wait_for_each_other():
     b.synchronize()
     assert a.query() and b.query() and x.sum().item() == 100_000
     torch.accelerator.synchronize()
+
+
+def test_the_module_has_what_programs_for_cuda_use():
+    a = torch.accinte
+    s, d = a.Stream(), a.default_stream()
+    assert isinstance(s, torch.Stream) and a.current_stream() == d != s
+    with a.stream(s):
+        assert a.current_stream() == s
+        begin, end = a.Event(enable_timing=True), a.Event(enable_timing=True)
+        begin.record()
+        x = torch.ones(1000, device=D) * 2
+        end.record()
+    with a.stream(None):
+        assert a.current_stream() == d
+    end.synchronize()
+    assert begin.elapsed_time(end) >= 0 and x.sum().item() == 2000
+    assert a.Stream(device="accinte:1", priority=-1).device_index == 1
+    with a.StreamContext(a.Stream(device=1)):
+        assert a.current_device() == 1
+    assert a.current_device() == 0

@@ -127,6 +127,45 @@ def set_stream(stream: torch.Stream) -> None:
     torch.accelerator.set_stream(stream)
 
 
+def default_stream(device: Any = None) -> torch.Stream:
+    """The stream of a device that is current at first."""
+    return torch.Stream(stream_id=0, device_index=_index(device), device_type=int(torch._C._autograd.DeviceType.PrivateUse1))
+
+
+class StreamContext:
+    """Within this a stream, and its device, are the thread's current ones; None changes nothing."""
+
+    def __init__(self, stream: torch.Stream | None) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        if self.stream is not None:
+            self.stream.__enter__()
+
+    def __exit__(self, *exc: Any) -> None:
+        if self.stream is not None:
+            self.stream.__exit__(*exc)
+
+
+def stream(stream: torch.Stream | None) -> StreamContext:
+    """:class:`StreamContext`."""
+    return StreamContext(stream)
+
+
+class Stream(torch.Stream):
+    """A stream of the current device, or of another."""
+
+    def __new__(cls, device: Any = None, priority: int = 0) -> Any:
+        return super().__new__(cls, device=torch.device(NAME, _index(device)), priority=priority)
+
+
+class Event:
+    """Makes a ``torch.Event``, which is recorded where its ``record`` says. PyTorch compares times only of that very class."""
+
+    def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> Any:
+        return torch.Event(device=NAME, enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
+
+
 # ---- memory ----
 
 
