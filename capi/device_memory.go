@@ -97,9 +97,10 @@ func at(slot *tensor.Slot, dt dtype.DType, p unsafe.Pointer, n int, where C.chor
 	return located(slot, dt, p, n, where)
 }
 
-// located is at where there are devices: of memory that isn't chorus_device_alloc's their drivers are asked, unless other processes can map
-// it, which only the host's can be.
-func located(slot *tensor.Slot, dt dtype.DType, p unsafe.Pointer, n int, where C.chorus_device) (t *tensor.Tensor, err error) {
+// located is at where there are devices: of memory that isn't chorus_device_alloc's their drivers are asked, unless
+// other processes can map it, which only the host's can be.
+func located(slot *tensor.Slot, dt dtype.DType, p unsafe.Pointer, n int,
+	where C.chorus_device) (t *tensor.Tensor, err error) {
 	if n > 0 {
 		if t, err = bytesAt(p, n*dt.Size()); t != nil && err == nil {
 			t, err = t.As(dt, n)

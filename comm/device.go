@@ -168,7 +168,8 @@ func (c *Comm) Traffic() Traffic {
 	return Traffic{}
 }
 
-// placed finds out where a call's tensors are, and returns what is wrong with that, or "". Those without elements may be anywhere.
+// placed finds out where a call's tensors are, and returns what is wrong with that, or "". Those without elements may
+// be anywhere.
 func (c *Comm) placed(o *call) string {
 	first := o.First()
 	if first == nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// enqueued are operations that the backend has put on a stream by itself, until their end is noticed. They are within the
-// gate so long.
+// enqueued are operations that the backend has put on a stream by itself, until their end is noticed. They are within
+// the gate so long.
 type enqueued struct {
 	round
 	on    *deviceWork  // with the event behind them
@@ -26,12 +26,12 @@ type watched struct {
 	list []*enqueued
 }
 
-// pollPause is how often that is: what waits for an operation waits for its event, and only the flight record, hooks and
-// time limits for this.
+// pollPause is how often that is: what waits for an operation waits for its event, and only the flight record, hooks
+// and time limits for this.
 const pollPause = time.Millisecond
 
-// handOver has the backend put operations on s, a collective or messages. In a capture they are the graph's from then on:
-// its runs are seen by nobody here. The caller has the lock of the streams.
+// handOver has the backend put operations on s, a collective or messages. In a capture they are the graph's from then
+// on: its runs are seen by nobody here. The caller has the lock of the streams.
 func (c *Comm) handOver(op string, w *Work, s *device.Stream, calls ...*call) (err error) {
 	if !c.gate.enter() {
 		return &FinalizedError{Where: c.at(op)}

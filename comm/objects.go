@@ -118,9 +118,12 @@ func (o Objects) size(op string, from int, n int64) (int, error) {
 	return int(n), nil
 }
 
-// carry calls f with a function that puts tensors of the host where the communicator's are, if its backend takes none of the host, and
-// brings back what they hold afterwards.
-func (o Objects) carry(ctx context.Context, f func(ctx context.Context, at func(*tensor.Tensor) *tensor.Tensor) error) error {
+// placer puts a tensor of the host where the communicator's are.
+type placer func(*tensor.Tensor) *tensor.Tensor
+
+// carry calls f with a function that puts tensors of the host where the communicator's are, if its backend takes none
+// of the host, and brings back what they hold afterwards.
+func (o Objects) carry(ctx context.Context, f func(ctx context.Context, at placer) error) error {
 	d := o.C.dev
 	if d == nil || d.host {
 		return f(ctx, func(t *tensor.Tensor) *tensor.Tensor { return t })
@@ -159,11 +162,12 @@ func (o Objects) tag() Option {
 }
 
 // messages sends data to ranks, or receives it from them, as one batch.
-func (o Objects) messages(ctx context.Context, opts []Option, ranks []int, data [][]byte, add func(*Batch, *tensor.Tensor, int, ...Option)) error {
+func (o Objects) messages(ctx context.Context, opts []Option, ranks []int, data [][]byte,
+	add func(*Batch, *tensor.Tensor, int, ...Option)) error {
 	if len(ranks) == 0 {
 		return nil
 	}
-	return o.carry(ctx, func(ctx context.Context, at func(*tensor.Tensor) *tensor.Tensor) error {
+	return o.carry(ctx, func(ctx context.Context, at placer) error {
 		b := o.C.Batch()
 		for i, r := range ranks {
 			add(b, at(tensor.Of(data[i])), r, o.tag())
@@ -180,7 +184,7 @@ func AllGather[T any](ctx context.Context, o Objects, v T, opts ...Option) ([]T,
 	}
 	mine, refusal := o.encode(op, v)
 	sizes := make([]int64, o.C.Size())
-	err := o.carry(ctx, func(ctx context.Context, at func(*tensor.Tensor) *tensor.Tensor) error {
+	err := o.carry(ctx, func(ctx context.Context, at placer) error {
 		return o.C.AllGatherSingle(ctx, at(tensor.Of(sizes)), at(tensor.Of([]int64{announce(mine, refusal)})), opts...)
 	})
 	if err != nil || refusal != nil {
@@ -196,7 +200,7 @@ func AllGather[T any](ctx context.Context, o Objects, v T, opts ...Option) ([]T,
 		data[r] = make([]byte, n)
 		out[r] = tensor.Of(data[r])
 	}
-	err = o.carry(ctx, func(ctx context.Context, at func(*tensor.Tensor) *tensor.Tensor) error {
+	err = o.carry(ctx, func(ctx context.Context, at placer) error {
 		for r := range out {
 			out[r] = at(out[r])
 		}
@@ -227,7 +231,7 @@ func Broadcast[T any](ctx context.Context, o Objects, v T, root int, opts ...Opt
 	}
 	size := []int64{announce(data, refusal)}
 	broadcast := func(t *tensor.Tensor) error {
-		return o.carry(ctx, func(ctx context.Context, at func(*tensor.Tensor) *tensor.Tensor) error {
+		return o.carry(ctx, func(ctx context.Context, at placer) error {
 			return o.C.Broadcast(ctx, at(t), root, opts...)
 		})
 	}
@@ -266,7 +270,7 @@ func Gather[T any](ctx context.Context, o Objects, v T, root int, opts ...Option
 		sizes = make([]int64, c.Size())
 		out = tensor.Of(sizes)
 	}
-	err := o.carry(ctx, func(ctx context.Context, at func(*tensor.Tensor) *tensor.Tensor) error {
+	err := o.carry(ctx, func(ctx context.Context, at placer) error {
 		return c.GatherSingle(ctx, at(out), at(tensor.Of([]int64{announce(mine, refusal)})), root, opts...)
 	})
 	if err != nil {
@@ -332,7 +336,7 @@ func Scatter[T any](ctx context.Context, o Objects, vs []T, root int, opts ...Op
 		}
 	}
 	size := []int64{0}
-	err := o.carry(ctx, func(ctx context.Context, at func(*tensor.Tensor) *tensor.Tensor) error {
+	err := o.carry(ctx, func(ctx context.Context, at placer) error {
 		for r := range sizes {
 			sizes[r] = at(sizes[r])
 		}
@@ -372,7 +376,7 @@ func Send[T any](ctx context.Context, o Objects, v T, dst int, opts ...Option) e
 	if err != nil {
 		return err
 	}
-	return o.carry(ctx, func(ctx context.Context, at func(*tensor.Tensor) *tensor.Tensor) error {
+	return o.carry(ctx, func(ctx context.Context, at placer) error {
 		if err := o.C.Send(ctx, at(tensor.Of([]int64{int64(len(data))})), dst, opts...); err != nil {
 			return err
 		}
@@ -389,7 +393,7 @@ func Recv[T any](ctx context.Context, o Objects, src int, opts ...Option) (v T, 
 	size := []int64{0}
 	from = src
 	recv := func(t *tensor.Tensor, src int, opts ...Option) error {
-		return o.carry(ctx, func(ctx context.Context, at func(*tensor.Tensor) *tensor.Tensor) error {
+		return o.carry(ctx, func(ctx context.Context, at placer) error {
 			return o.C.Recv(ctx, at(t), src, opts...)
 		})
 	}

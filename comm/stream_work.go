@@ -14,8 +14,8 @@ type deviceWork struct {
 	dev   *device.Device
 	event device.Event // behind the operation
 	watch sync.Once    // for Done
-	// broken says why the communicator is, which for what the backend has enqueued is how the operation has ended, too; nil if
-	// engines of the process carry it out, which know.
+	// broken says why the communicator is, which for what the backend has enqueued is how the operation has ended, too;
+	// nil if engines of the process carry it out, which know.
 	broken func() error
 }
 
@@ -81,7 +81,8 @@ func (w *Work) poll() {
 	if on == nil || w.state() >= Completed {
 		return
 	}
-	if done, err := on.event.Query(); done && (errors.Is(err, device.ErrFailed) || on.broken != nil && on.event.Handle() != 0) {
+	recorded := on.broken != nil && on.event.Handle() != 0
+	if done, err := on.event.Query(); done && (errors.Is(err, device.ErrFailed) || recorded) {
 		w.settleOn(on, on.ended(err))
 	}
 }

@@ -67,8 +67,8 @@ func Synchronize(ctx context.Context) error {
 // Apart reports whether there is memory that the host can't touch: of a type of device that is loaded.
 func Apart() bool { return registry.apart.Load() != nil }
 
-// Of returns the device whose memory p points into, of the types that are loaded; nil if it's the host's, as far as their drivers
-// know. An address that only a device can have, and where nothing is, is an error.
+// Of returns the device whose memory p points into, of the types that are loaded; nil if it's the host's, as far as
+// their drivers know. An address that only a device can have, and where nothing is, is an error.
 func Of(p Ptr) (*Device, error) {
 	if !Apart() {
 		return nil, nil

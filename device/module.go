@@ -31,8 +31,8 @@ type Modules interface {
 	FunctionLaunch(s StreamHandle, f FunctionHandle, l Launch) error
 }
 
-// Elements is implemented by drivers with [Modules] and without [HostKernels]: it's how package tensor copies, converts and fills elements
-// that don't lie one after the other.
+// Elements is implemented by drivers with [Modules] and without [HostKernels]: it's how package tensor copies, converts
+// and fills elements that don't lie one after the other.
 type Elements interface {
 	// ElementsImage is the image of a module with a function for blocks of threads in one dimension:
 	//
@@ -46,10 +46,12 @@ type Elements interface {
 	ElementsImage(dev int) ([]byte, error)
 }
 
-// elementDims is how many dimensions the layout of copy_elements has, and elementThreads how many threads run it in a block.
+// elementDims is how many dimensions the layout of copy_elements has, and elementThreads how many threads run it in a
+// block.
 const elementDims, elementThreads = 8, 256
 
-// CopyElements enqueues a run of the driver's copy_elements, for tensors of at most 8 dimensions; see [Elements]. It's for package tensor.
+// CopyElements enqueues a run of the driver's copy_elements, for tensors of at most 8 dimensions; see [Elements]. It's
+// for package tensor.
 func (s *Stream) CopyElements(dst, src Ptr, to, from int32, sizes, dstSteps, srcSteps []int) error {
 	f, err := s.dev.elements()
 	if err != nil {
@@ -57,7 +59,8 @@ func (s *Stream) CopyElements(dst, src Ptr, to, from int32, sizes, dstSteps, src
 	}
 	missing := elementDims - len(sizes)
 	if missing < 0 {
-		return Errorf(ErrUnsupported, s.dev.Name(), "copy elements", "%d dimensions that don't join, of %d", len(sizes), elementDims)
+		return Errorf(ErrUnsupported, s.dev.Name(), "copy elements", "%d dimensions that don't join, of %d", len(sizes),
+			elementDims)
 	}
 	layout := binary.NativeEndian.AppendUint32(nil, uint32(to))
 	layout = binary.NativeEndian.AppendUint32(layout, uint32(from))
@@ -73,8 +76,9 @@ func (s *Stream) CopyElements(dst, src Ptr, to, from int32, sizes, dstSteps, src
 			layout = binary.NativeEndian.AppendUint64(layout, uint64(x))
 		}
 	}
-	return s.LaunchFunction(f, Launch{Grid: Dim{X: (n + elementThreads - 1) / elementThreads}, Block: Dim{X: elementThreads},
-		Args: new(Args).Pointer(dst).Pointer(src).Int64(int64(n)).Bytes(layout, 8)})
+	args := new(Args).Pointer(dst).Pointer(src).Int64(int64(n)).Bytes(layout, 8)
+	grid := Dim{X: (n + elementThreads - 1) / elementThreads}
+	return s.LaunchFunction(f, Launch{Grid: grid, Block: Dim{X: elementThreads}, Args: args})
 }
 
 // elements is the driver's copy_elements, which is loaded when it's first needed.

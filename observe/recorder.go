@@ -231,8 +231,8 @@ func elements(list []*tensor.Tensor) uint64 {
 	return uint64(n)
 }
 
-// Start records that an issued operation is under way: a collective, whose caller owns the lane unless it's on a stream of its own,
-// or a message on one.
+// Start records that an issued operation is under way: a collective, whose caller owns the lane unless it's on a stream
+// of its own, or a message on one.
 func (r *Recorder) Start(id uint64, op *backend.Op) {
 	s := r.slot(id)
 	if s == nil {

@@ -203,7 +203,8 @@ func (t *Tensor) hostAccess(op string) error {
 	if t.OnHost() {
 		return nil
 	}
-	return device.Errorf(device.ErrHostAccess, t.Device(), op, "%v%v is on a device: Copy, Fill and To, which take a context, go there", t.dt, t.shape)
+	return device.Errorf(device.ErrHostAccess, t.Device(), op,
+		"%v%v is on a device: Copy, Fill and To, which take a context, go there", t.dt, t.shape)
 }
 
 // over is a tensor of t's type and layout over other memory of t's extent.

@@ -154,7 +154,8 @@ func within(ctx context.Context, dst, src *Tensor) error {
 // copyElements has a compiled kernel of the device do a copy.
 func copyElements(s *device.Stream, dst, src *Tensor) error {
 	p := newPair(dst, src)
-	return s.CopyElements(dst.devicePtr(), src.devicePtr(), int32(dst.dt), int32(src.dt), append(p.shape, p.n), append(p.aStep, p.aRun), append(p.bStep, p.bRun))
+	return s.CopyElements(dst.devicePtr(), src.devicePtr(), int32(dst.dt), int32(src.dt), append(p.shape, p.n),
+		append(p.aStep, p.aRun), append(p.bStep, p.bRun))
 }
 
 // between copies from one device to another: what both streams have comes before, and both go on behind it.
@@ -238,7 +239,8 @@ func Fill(ctx context.Context, t *Tensor, v any) error {
 	return copyElements(s, t, pinned)
 }
 
-// To is a contiguous copy on a device, nil standing for the host; see [Copy]. It's t itself if that's there and contiguous.
+// To is a contiguous copy on a device, nil standing for the host; see [Copy]. It's t itself if that's there and
+// contiguous.
 func (t *Tensor) To(ctx context.Context, d *device.Device) (*Tensor, error) {
 	if d == nil {
 		d = host

@@ -204,7 +204,8 @@ func StreamFailures(t *testing.T, cfg Config) {
 			caps := c.Capabilities()
 			switch err := c.AllReduce(ctx, host, comm.Sum); {
 			case !caps.Serves(device.Host):
-				if !errors.Is(err, comm.ErrInvalidArgument) || !strings.Contains(err.Error(), "on cpu") || !strings.Contains(err.Error(), c.Device()) {
+				if !errors.Is(err, comm.ErrInvalidArgument) || !strings.Contains(err.Error(), "on cpu") ||
+					!strings.Contains(err.Error(), c.Device()) {
 					return fmt.Errorf("on the host: %v", err)
 				}
 			case err != nil:

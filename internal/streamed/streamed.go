@@ -111,7 +111,8 @@ func (r *rank) tell(_ uint64, cause error) {
 
 // Capabilities implements backend.Backend.
 func (r *rank) Capabilities() backend.Capabilities {
-	return backend.Capabilities{Name: Name, Devices: []string{r.device}, Abort: true, InProcess: true, LocalSize: len(r.group.ranks)}
+	return backend.Capabilities{Name: Name, Devices: []string{r.device}, Abort: true, InProcess: true,
+		LocalSize: len(r.group.ranks)}
 }
 
 // Submit implements backend.Backend. Nothing comes this way: no tensor is on the host.
@@ -187,7 +188,8 @@ func (r *rank) Overdue(op *backend.Op, elapsed time.Duration) {
 }
 
 // Split implements backend.Backend.
-func (r *rank) Split(ctx context.Context, name string, list []int, timeout time.Duration, hints map[string]string) (backend.Backend, error) {
+func (r *rank) Split(ctx context.Context, name string, list []int, timeout time.Duration,
+	hints map[string]string) (backend.Backend, error) {
 	at := r.In("split")
 	if len(hints) > 0 {
 		return nil, &backend.InvalidArgumentError{Where: at, Detail: fmt.Sprintf("hints %v; %s takes none", hints, Name)}

@@ -41,7 +41,8 @@ func open(t testing.TB, size int) []*comm.Comm {
 	return comms
 }
 
-// What is left out is about what such a backend can't: withdraw messages, or have the communicator see what a graph runs.
+// What is left out is about what such a backend can't: withdraw messages, or have the communicator see what a graph
+// runs.
 func TestConformance(t *testing.T) {
 	commtest.Run(t, commtest.Config{Open: open, Shared: true, Device: true, Worlds: short.Of([]int{1, 3}, []int{1, 2, 3, 4}),
 		Skip: []string{"Hooks", "Timeouts", "Withdrawn", "Leaving", "Replays"}})
