@@ -3,10 +3,11 @@
 //
 //	mybackend  a backend over a vendor's library, which mylib stands in for
 //	myfabric   a fabric: unix sockets
+//	mydriver   a device driver: two devices whose streams are goroutines
 //	myplan     an algorithm: an all-reduce that uses a ring in both directions
 //
 // Each passes the suite that Chorus' own parts pass: comm/commtest,
-// fabric/fabrictest and plan.Prove. A program uses them by importing them:
+// fabric/fabrictest, device/devicetest and plan.Prove. A program uses them by importing them:
 //
 //	import _ "example.com/thirdparty/mybackend"
 //

@@ -1,0 +1,138 @@
+package mydriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/device"
+)
+
+// Name is the type of the devices.
+const Name = "mine"
+
+func init() {
+	device.RegisterLoader(Name, func() (device.Driver, error) { return New(2, 64<<20), nil })
+}
+
+// Driver is a device.Driver. One lock guards all of it but the streams.
+type Driver struct {
+	mu      sync.Mutex
+	devices []unit
+	allocs  []*alloc // by address
+	streams map[device.StreamHandle]*stream
+	events  map[device.EventHandle]*event
+	handle  uintptr // the last one given
+}
+
+// unit is a device.
+type unit struct {
+	total, used int64
+	streams     map[*stream]struct{} // that exist, or still have work
+}
+
+var (
+	_ device.Driver      = (*Driver)(nil)
+	_ device.HostKernels = (*Driver)(nil)
+)
+
+// New makes a driver of so many devices, each with so many bytes.
+func New(devices int, bytes int64) *Driver {
+	d := &Driver{streams: map[device.StreamHandle]*stream{}, events: map[device.EventHandle]*event{}, handle: 1 << 20}
+	for range devices {
+		d.devices = append(d.devices, unit{total: bytes, streams: map[*stream]struct{}{}})
+	}
+	return d
+}
+
+// name says which device is meant.
+func name(dev int) string { return fmt.Sprintf("%s:%d", Name, dev) }
+
+func (d *Driver) check(op string, dev int) error {
+	if dev < 0 || dev >= len(d.devices) {
+		return device.Errorf(device.ErrWrongDevice, Name, op, "there is no device %d, of %d", dev, len(d.devices))
+	}
+	return nil
+}
+
+// next returns a new handle. The caller holds the lock.
+func (d *Driver) next() uintptr {
+	d.handle++
+	return d.handle
+}
+
+// DeviceCount implements device.Driver.
+func (d *Driver) DeviceCount() (int, error) { return len(d.devices), nil }
+
+// Properties implements device.Driver.
+func (d *Driver) Properties(dev int) (device.Properties, error) {
+	if err := d.check("properties", dev); err != nil {
+		return device.Properties{}, err
+	}
+	p := device.Properties{Name: "goroutines", TotalMemory: d.devices[dev].total, Units: runtime.GOMAXPROCS(0), PriorityLevels: 1, HostAccess: true}
+	copy(p.UUID[:], name(dev))
+	return p, nil
+}
+
+// Synchronize implements device.Driver.
+func (d *Driver) Synchronize(ctx context.Context, dev int) error {
+	if err := d.check("synchronize", dev); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	var all []*stream
+	for s := range d.devices[dev].streams {
+		all = append(all, s)
+	}
+	d.mu.Unlock()
+	var errs []error
+	for _, s := range all {
+		err := s.wait(ctx, "synchronize", s.now())
+		if errors.Is(err, device.ErrTimeout) || errors.Is(err, device.ErrCanceled) {
+			return err
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// Launch implements device.HostKernels.
+func (d *Driver) Launch(h device.StreamHandle, name string, operands []device.Span, f func(views []unsafe.Pointer) error) error {
+	s, err := d.stream("launch", h)
+	if err != nil {
+		return err
+	}
+	if f == nil {
+		return device.Errorf(device.ErrInvalidArgument, s.device(), "launch", "no function")
+	}
+	views := make([]unsafe.Pointer, len(operands))
+	for i, o := range operands {
+		a, b, err := d.memory("launch", o.Ptr, o.Bytes)
+		switch {
+		case err != nil:
+			return err
+		case a == nil:
+			return device.Errorf(device.ErrWrongKind, s.device(), "launch", "operand %d is ordinary memory", i)
+		case a.typ == device.DeviceMemory && a.dev != s.dev:
+			return device.Errorf(device.ErrWrongDevice, s.device(), "launch", "operand %d is memory of %s", i, a.where())
+		}
+		views[i] = unsafe.Pointer(unsafe.SliceData(b))
+	}
+	s.enqueue(work{name: name, run: func() error { return f(views) }})
+	return nil
+}
+
+// View implements device.HostKernels.
+func (d *Driver) View(p device.Ptr, n int) (unsafe.Pointer, error) {
+	a, b, err := d.memory("view", p, n)
+	if err != nil {
+		return nil, err
+	}
+	if a == nil || a.typ != device.DeviceMemory {
+		return nil, device.Errorf(device.ErrWrongKind, Name, "view", "%v is no device memory", p)
+	}
+	return unsafe.Pointer(unsafe.SliceData(b)), nil
+}
