@@ -4,7 +4,7 @@ PYTHON  ?= python3
 VENV    := .venv
 TORCH   := 2.13.0
 
-.PHONY: demo test test-long build venv capi package python python-versions conformance compare bench-commits wheels release site site-tools clean
+.PHONY: demo test test-long lint build venv capi package python python-versions conformance compare bench-commits wheels release site site-tools clean
 
 build:
 	CGO_ENABLED=0 $(GO) build ./...
@@ -62,6 +62,13 @@ demo:
 # The tests that a change needs most, in ten minutes; and the rest.
 test:
 	GO="$(GO)" PYTHON="$(PYTHON)" bash scripts/test.sh
+
+# What machines find in the code without running it, beside go vet; mypy is one of the Python tests.
+lint: python
+	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+	$(VENV)/bin/pip install -q --disable-pip-version-check 'ruff==0.17.6'
+	$(VENV)/bin/ruff check -q --output-format concise python
+	cd python/device && ../../$(VENV)/bin/python -m mypy
 
 test-long:
 	GO="$(GO)" PYTHON="$(PYTHON)" bash scripts/test-long.sh

@@ -106,7 +106,7 @@ func TestLinks(t *testing.T) {
 func TestAnchors(t *testing.T) {
 	code := regexp.MustCompile("(?s)```.*?```")
 	heading := regexp.MustCompile("(?m)^#+ (.*)$")
-	markup := regexp.MustCompile("\\[([^]]*)\\]\\([^)]*\\)|[^\\pL\\pN _-]")
+	markup := regexp.MustCompile(`\[([^]]*)\]\([^)]*\)|[^\pL\pN _-]`)
 	link := regexp.MustCompile(`\]\(([^)#:]*)#([^)]+)\)`)
 	anchors, links := map[string]map[string]bool{}, 0
 	for page, text := range pages(t) {

@@ -22,6 +22,9 @@ if package; then
 	fi
 fi
 
+step "lint"
+make lint
+
 step "build without cgo, for arm64 and macOS, and what is portable for Windows"
 for system in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64; do
 	for verb in build vet; do CGO_ENABLED=0 GOOS=${system%/*} GOARCH=${system#*/} $GO $verb ./...; done

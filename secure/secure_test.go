@@ -110,7 +110,7 @@ func TestDerive(t *testing.T) {
 		}
 		seen[d] = name
 	}
-	if s.Derive("a", []byte("b")) != s.Derive("a", []byte("b")) {
+	if again := s.Derive("a", []byte("b")); again != s.Derive("a", []byte("b")) {
 		t.Error("the same purpose has two secrets")
 	}
 }

@@ -174,7 +174,7 @@ func (s *TCPServer) start(nc net.Conn) {
 			close(s.empty)
 		}
 		s.mu.Unlock()
-		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+		if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
 			s.log("connection ended", "peer", nc.RemoteAddr().String(), "error", err)
 		}
 	})

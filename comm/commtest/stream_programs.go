@@ -310,7 +310,7 @@ func playAll(ctx context.Context, c *comm.Comm, program []phase, want [][]int64)
 		}
 		got := make([]int64, programSize)
 		if err = tensor.Copy(ctx, tensor.Of(got), p.tensors[t]); err == nil && !slices.Equal(got, want[t]) {
-			err = fmt.Errorf("tensor %d is %v..., want %v...", t, got[:4], want[t][:4])
+			err = fmt.Errorf("tensor %d begins with %v, want %v", t, got[:4], want[t][:4])
 		}
 	}
 	return err

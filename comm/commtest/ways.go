@@ -43,7 +43,7 @@ func asynchronous(ctx context.Context, c *comm.Comm, f issue) error {
 	}
 	err := w.Synchronize(ctx)
 	if err != nil && ctx.Err() == nil && w.Err() == nil {
-		return errors.Join(errors.New("Synchronize returns an error that Err doesn't have"), err)
+		return errors.Join(errors.New("what Synchronize returns Err doesn't have"), err)
 	}
 	if s := c.Stream(); s != nil {
 		_ = s.Recover(ctx) // it carries the same

@@ -11,7 +11,7 @@ import (
 
 // linkMap is the beginning of what dlinfo tells of a library (link.h).
 type linkMap struct {
-	addr uintptr
+	_    uintptr // where it lies
 	name *byte
 }
 

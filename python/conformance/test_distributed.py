@@ -21,7 +21,7 @@ os.environ["WORLD_SIZE"] = "3"
 os.environ["TEMP_DIR"] = ""
 sys.path.insert(0, os.path.dirname(__file__))
 
-from expected import FAILS  # noqa: E402
+from expected import FAILS
 
 LONG = os.environ.get("CHORUS_TEST_LONG") == "1"
 FEW = {

@@ -14,8 +14,9 @@ import subprocess
 import sys
 import time
 
-from chorus.bench.port import free_port
 from worlds import context
+
+from chorus.bench.port import free_port
 
 ROOT = pathlib.Path(__file__).parents[2]
 

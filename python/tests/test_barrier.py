@@ -2,6 +2,7 @@ import datetime
 
 import pytest
 import torch.distributed as dist
+
 import chorus
 
 

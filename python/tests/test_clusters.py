@@ -9,8 +9,9 @@ import subprocess
 import sys
 
 import pytest
-from chorus.bench.port import free_port
 from jobs import ROOT, command
+
+from chorus.bench.port import free_port
 
 CLUSTERS = ROOT / "examples" / "clusters"
 # What each rank prints, so that it needn't load PyTorch.

@@ -492,8 +492,9 @@ def _windows(comm, d, s):
 
 def _collectives(peers):
     """A rank of a communicator of devices of several processes."""
-    import chorus.torchcomms as tc
     from torch.distributed import TCPStore
+
+    import chorus.torchcomms as tc
 
     store = TCPStore("127.0.0.1", peers.port, is_master=False)
     me, n = peers.rank, peers.size

@@ -3,10 +3,10 @@
 import pytest
 import torch
 import torch.distributed as dist
-from chorus import _direct, _lib
 from worlds import free_port
 
 import chorus
+from chorus import _direct, _lib
 
 pytestmark = pytest.mark.skipif(not _direct.POSSIBLE, reason="this PyTorch can't tell the library what a tensor is")
 

@@ -3,10 +3,11 @@
 import pathlib
 import re
 
-import chorus
 import pytest
 import torch
 import torch.distributed as dist
+
+import chorus
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])

@@ -11,9 +11,10 @@ import textwrap
 import time
 
 import pytest
+from jobs import Job, chorus, command
+
 from chorus import _direct
 from chorus.bench.port import free_port
-from jobs import Job, chorus, command
 
 # Rank 2 of three does something else where the others go on.
 PROGRAM = """\

@@ -12,7 +12,7 @@ import warnings
 import pytest
 import torch
 import torch.distributed as dist
-import torch.testing._internal.distributed.fake_pg  # noqa: F401 (makes the backend known)
+import torch.testing._internal.distributed.fake_pg
 from torch.utils._pytree import tree_map_only
 
 import chorus

@@ -8,7 +8,6 @@ from torch.profiler import ProfilerActivity, profile, record_function
 import chorus
 from chorus.torchcomms import ReduceOp, distwrap
 
-
 OLD = tuple(int(n) for n in torch.__version__.split(".")[:2]) < (2, 7)  # which asks for most operations as if they were asynchronous
 
 

@@ -8,12 +8,12 @@ from unittest import mock
 import pytest
 import torch
 import torch.distributed as dist
-from chorus import _direct
 from torch.distributed import all_reduce as imported_by_name
 from torch.distributed.c10d_logger import _c10d_logger
 from torch.overrides import TorchFunctionMode
 
 import chorus
+from chorus import _direct
 
 pytestmark = pytest.mark.skipif(not _direct.POSSIBLE, reason="this PyTorch can't tell the library what a tensor is")
 

@@ -1,8 +1,8 @@
 """All names of the interface in one module, those that only other libraries use among them."""
 
-from chorus.torchcomms import *  # noqa: F403
+from chorus.torchcomms import *
 from chorus.torchcomms import __all__ as _public
-from chorus.torchcomms._hook_args import *  # noqa: F403
+from chorus.torchcomms._hook_args import *
 from chorus.torchcomms._hook_args import __all__ as _of_hooks
 from chorus.torchcomms._wrapper import _BackendWrapper
 

@@ -16,7 +16,6 @@ import torch
 from torch._C._distributed_c10d import HashStore, PrefixStore, Store
 from torch.autograd import profiler
 
-import chorus
 from chorus import _lib, accelerator, memory
 from chorus._comm import Communicator
 from chorus._device import resolve, types

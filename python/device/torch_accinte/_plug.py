@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import pathlib
 import types
 from typing import Any
@@ -25,14 +26,14 @@ def plug(name: str, *, driver: str, module: types.ModuleType) -> None:
             f"{name!r} can't have it as well"
         )
     import chorus
-
-    from torch_accinte import _C
-
-    _C.start(str(pathlib.Path(chorus.__file__).with_name("libchorus.so")), name, driver)
+    extension: Any = importlib.import_module("torch_accinte._C")
+    utils: Any = torch.utils
+    register: Any = torch._register_device_module
+    extension.start(str(pathlib.Path(chorus.__file__).with_name("libchorus.so")), name, driver)
     _plugged = name
-    torch.utils.rename_privateuse1_backend(name)
-    torch._register_device_module(name, module)
-    torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+    utils.rename_privateuse1_backend(name)
+    register(name, module)
+    utils.generate_methods_for_privateuse1_backend(for_storage=True)
 
 
 class Failed(types.ModuleType):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections import OrderedDict
@@ -22,9 +23,7 @@ def _after_fork() -> None:
 
 
 def _c() -> Any:
-    from torch_accinte import _C
-
-    return _C
+    return importlib.import_module("torch_accinte._C")
 
 
 # ---- the runtime ----
@@ -129,7 +128,8 @@ def set_stream(stream: torch.Stream) -> None:
 
 def default_stream(device: Any = None) -> torch.Stream:
     """The stream of a device that is current at first."""
-    return torch.Stream(stream_id=0, device_index=_index(device), device_type=int(torch._C._autograd.DeviceType.PrivateUse1))
+    kind: Any = torch._C._autograd.DeviceType.PrivateUse1
+    return torch.Stream(stream_id=0, device_index=_index(device), device_type=int(kind))
 
 
 class StreamContext:
@@ -281,13 +281,13 @@ def initial_seed() -> int:
 
 def get_offset(device: Any = NAME) -> int:
     """Refused: these generators have no offset."""
-    offset: int = default_generators[_index(device)].get_offset()  # type: ignore[attr-defined]
+    offset: int = default_generators[_index(device)].get_offset()
     return offset
 
 
 def set_offset(offset: int, device: Any = NAME) -> None:
     """Refused: these generators have no offset."""
-    default_generators[_index(device)].set_offset(offset)  # type: ignore[attr-defined]
+    default_generators[_index(device)].set_offset(offset)
 
 
 # ---- mixed precision ----

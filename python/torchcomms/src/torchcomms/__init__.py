@@ -16,7 +16,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from chorus.torchcomms import *  # noqa: F403
+    from chorus.torchcomms import *
 
 _ORIGIN = "chorus.torchcomms"
 __version__ = "0.1.0"
