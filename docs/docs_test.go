@@ -202,7 +202,7 @@ func TestVariables(t *testing.T) {
 // TestAlgorithms demands that the page lists every algorithm of this module.
 func TestAlgorithms(t *testing.T) {
 	page := read(t, "algorithms.md")
-	for c := plan.Broadcast; c <= plan.Barrier; c++ {
+	for _, c := range plan.Collectives() {
 		for _, a := range plan.Algorithms(c) {
 			if !strings.Contains(page, "`"+a.Name+"`") {
 				t.Errorf("algorithms.md lacks %v %s", c, a.Name)

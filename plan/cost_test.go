@@ -12,7 +12,7 @@ import (
 func TestCosts(t *testing.T) {
 	roomy, crowded := plan.DefaultMachine(), plan.DefaultMachine()
 	crowded.Cores = 2
-	for c := plan.Broadcast; c <= plan.Barrier; c++ {
+	for _, c := range plan.Collectives() {
 		for _, world := range []int{1, 2, 3, 8, 13} {
 			for place, topo := range topologies(world) {
 				last := map[string]float64{}

@@ -65,7 +65,7 @@ func randomRequest(c plan.Collective, rng *rand.Rand) plan.Request {
 // randomPlans returns the plans of a random algorithm for a random request.
 func randomPlans(t *testing.T, rng *rand.Rand) (plan.Algorithm, []*plan.Plan) {
 	for {
-		c := plan.Collective(1 + rng.IntN(int(plan.Barrier)))
+		c := plan.Collectives()[rng.IntN(len(plan.Collectives()))]
 		q := randomRequest(c, rng)
 		all := plan.Algorithms(c)
 		a := all[rng.IntN(len(all))]

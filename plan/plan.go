@@ -33,6 +33,20 @@ const (
 var collectiveNames = [...]string{"invalid", "broadcast", "all_reduce", "reduce", "all_gather",
 	"reduce_scatter", "all_to_all", "gather", "scatter", "barrier"}
 
+// Collectives returns all collectives, in order.
+func Collectives() []Collective {
+	all := make([]Collective, 0, len(collectiveNames)-1)
+	for c := range collectiveNames {
+		if c > 0 {
+			all = append(all, Collective(c))
+		}
+	}
+	return all
+}
+
+// valid reports whether there is such a collective.
+func (c Collective) valid() bool { return c >= Broadcast && int(c) < len(collectiveNames) }
+
 // String returns the collective's usual name, such as "all_reduce".
 func (c Collective) String() string {
 	if int(c) < len(collectiveNames) {

@@ -73,14 +73,14 @@ func (a Algorithm) Plan(q Request) (*Plan, error) {
 
 var registry struct {
 	sync.RWMutex
-	of [Barrier + 1][]Algorithm
+	of [len(collectiveNames)][]Algorithm
 }
 
 // Register makes an algorithm available to Select and Lookup. It panics if the
 // algorithm is incomplete or its name is taken, for both are programming errors.
 // Call it from an init function: every rank must register the same algorithms.
 func Register(a Algorithm) {
-	if !validName(a.Name) || a.Generate == nil || a.Collective < Broadcast || a.Collective > Barrier {
+	if !validName(a.Name) || a.Generate == nil || !a.Collective.valid() {
 		panic(fmt.Sprintf("plan: Register of an incomplete algorithm %q for %s", a.Name, a.Collective))
 	}
 	registry.Lock()

@@ -22,7 +22,7 @@ const (
 // it is for.
 func (q Request) Validate() error {
 	switch {
-	case q.Collective < Broadcast || q.Collective > Barrier:
+	case !q.Collective.valid():
 		return fmt.Errorf("plan: unknown collective %d", q.Collective)
 	case q.World < 1:
 		return fmt.Errorf("plan: world of %d ranks", q.World)

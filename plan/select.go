@@ -102,7 +102,7 @@ func named(q Request, name string, allow func(Algorithm) bool) (Algorithm, error
 
 // known reports whether any collective has an algorithm of that name.
 func known(name string) bool {
-	for c := Broadcast; c <= Barrier; c++ {
+	for _, c := range Collectives() {
 		if _, ok := Lookup(c, name); ok {
 			return true
 		}
@@ -155,7 +155,7 @@ func Hinted(hint string, c Collective) (name string, must bool, err error) {
 func CheckHint(hint string) error {
 	all := !strings.ContainsAny(hint, "=,")
 	known := map[string]bool{}
-	for c := Broadcast; c <= Barrier; c++ {
+	for _, c := range Collectives() {
 		name, must, err := Hinted(hint, c)
 		if err != nil {
 			return err
@@ -189,7 +189,7 @@ func names(known map[string]bool, c Collective) (list []string) {
 // ParseCollective reads a collective's name, with or without its underscores.
 func ParseCollective(s string) (Collective, error) {
 	plain := func(s string) string { return strings.ToLower(strings.ReplaceAll(strings.TrimSpace(s), "_", "")) }
-	for c := Broadcast; c <= Barrier; c++ {
+	for _, c := range Collectives() {
 		if plain(s) == plain(c.String()) {
 			return c, nil
 		}

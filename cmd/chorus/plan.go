@@ -90,7 +90,7 @@ broadcast, and of one rank's block for the others.`,
 
 func collectiveNames() []string {
 	var names []string
-	for c := plan.Broadcast; c <= plan.Barrier; c++ {
+	for _, c := range plan.Collectives() {
 		names = append(names, c.String())
 	}
 	return names
@@ -102,11 +102,7 @@ func parseCollectives(args []string) ([]plan.Collective, error) {
 		c, err := plan.ParseCollective(args[0])
 		return []plan.Collective{c}, err
 	}
-	var all []plan.Collective
-	for c := plan.Broadcast; c <= plan.Barrier; c++ {
-		all = append(all, c)
-	}
-	return all, nil
+	return plan.Collectives(), nil
 }
 
 // show prints one request's plan and proves it.

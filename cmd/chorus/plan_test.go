@@ -25,7 +25,7 @@ func stdoutOf(t *testing.T, line string) []byte {
 
 // The JSON form says what the text form says: of each step, its text can be made again.
 func TestPlanJSON(t *testing.T) {
-	for c := plan.Broadcast; c <= plan.Barrier; c++ {
+	for _, c := range plan.Collectives() {
 		for _, a := range plan.Algorithms(c) {
 			line := fmt.Sprintf("plan %s --algorithm %s --world 4 --hosts 2 --count 37 --all-ranks --root 1", c, a.Name)
 			if a.OneHost {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/chorus-comms/chorus/comm"
@@ -16,13 +18,13 @@ import (
 
 // cell is one case of the table.
 type cell struct {
-	kind  backend.Kind
-	dt    dtype.DType
-	red   comm.Reduction
-	count int
-	root  int
-	opts  []comm.Option
-	into  bool // AllReduce and Reduce into another tensor
+	kind      backend.Kind
+	dt        dtype.DType
+	red       comm.Reduction
+	count     int
+	root      int
+	algorithm string
+	into      bool // the output is another tensor, if it may be the input
 }
 
 func (x cell) String() string {
@@ -40,238 +42,155 @@ func uneven(count, rank int) int { return count * ((rank + 1) % 3) / 2 }
 // be the reason, is over when it returns.
 func (x cell) exec(ctx context.Context, c *comm.Comm, m *maker) error {
 	err := x.run(ctx, c, m)
-	if err != nil || len(x.opts) > 0 {
+	if err != nil || x.algorithm != "" {
 		err = errors.Join(err, settle(ctx, c, nil))
 	}
 	return err
 }
 
 func (x cell) run(ctx context.Context, c *comm.Comm, m *maker) error {
-	n, me, dt, count := c.Size(), c.Rank(), x.dt, x.count
-	v := func(rank, i int) float64 { return value(x.red, dt, rank, i) }
-	reduced := func(i int) float64 {
-		xs := make([]float64, n)
-		for r := range xs {
-			xs[r] = v(r, i)
+	n, me, row := c.Size(), c.Rank(), x.kind.Operation()
+	size := func(from, to int) int {
+		switch {
+		case !row.Uneven:
+			return x.count
+		case row.In >= backend.Whole && row.Out >= backend.Whole:
+			return uneven(x.count, from+to)
 		}
-		return combine(x.red, dt, xs)
+		return uneven(x.count, from)
 	}
-	input := func(size int) *tensor.Tensor { return m.of(dt, size, func(i int) float64 { return v(me, i) }) }
-	unchanged := func(t *tensor.Tensor) error {
-		return check(ctx, "input after the operation", t, func(i int) float64 { return v(me, i) })
-	}
-	list := func(size func(r int) int) []*tensor.Tensor {
-		ts := make([]*tensor.Tensor, n)
-		for r := range ts {
-			ts[r] = m.poisoned(dt, size(r))
-		}
-		return ts
-	}
-	// inputs are slices of the vector that input makes, each in memory of its own.
-	inputs := func(size func(r int) int) []*tensor.Tensor {
-		ts := make([]*tensor.Tensor, n)
-		at := 0
-		for r := range ts {
-			start := at
-			ts[r] = m.of(dt, size(r), func(i int) float64 { return v(me, start+i) })
-			at += size(r)
-		}
-		return ts
-	}
-	even := func(int) int { return count }
-	some := func(r int) int { return uneven(count, r) }
-	before := func(size func(r int) int, r int) (at int) {
-		for q := range r {
-			at += size(q)
+	v := func(rank, i int) float64 { return value(x.red, x.dt, rank, i) }
+	// What a rank puts in are blocks of one vector, which begin where starts says.
+	starts := func(rank int) []int {
+		ins, _ := row.Blocks(rank, n, x.root, size)
+		at := make([]int, len(ins)+1)
+		for b, k := range ins {
+			at[b+1] = at[b] + k
 		}
 		return at
 	}
-	all := func(ts []*tensor.Tensor, want func(r, i int) float64) error {
-		for r, t := range ts {
-			if err := check(ctx, fmt.Sprintf("output %d", r), t, func(i int) float64 { return want(r, i) }); err != nil {
-				return err
-			}
-		}
-		return nil
+	op := comm.Op{Kind: x.kind, Root: x.root, Reduce: x.red}
+	ins, outs := row.Blocks(me, n, x.root, size)
+	at := starts(me)
+	input := func(from, to int) *tensor.Tensor {
+		return m.of(x.dt, to-from, func(i int) float64 { return v(me, from+i) })
 	}
-	wrap := func(err error) error {
+	switch {
+	case ins == nil:
+	case row.In == backend.List:
+		for b := range ins {
+			op.Ins = append(op.Ins, input(at[b], at[b+1]))
+		}
+	default:
+		op.In = input(0, at[len(ins)])
+	}
+	total := 0
+	for _, k := range outs {
+		total += k
+	}
+	switch {
+	case outs == nil:
+	case row.Out == backend.List:
+		for _, k := range outs {
+			op.Outs = append(op.Outs, m.poisoned(x.dt, k))
+		}
+	case row.In == backend.Nothing && me == x.root:
+		op.Out = input(0, total)
+	case row.Into() && !x.into:
+		op.Out = op.In
+	default:
+		op.Out = m.poisoned(x.dt, total)
+	}
+	if row.Splits() {
+		op.InSplits, op.OutSplits = ins, outs
+	}
+	if err := x.call(ctx, c, &op); err != nil {
+		return fmt.Errorf("%v: %w", x, err)
+	}
+	end := 0
+	for b, k := range outs {
+		out := op.Out
+		if row.Out == backend.List {
+			out = op.Outs[b]
+		} else if row.Out == backend.Whole {
+			out = tensor.Must(out.Narrow(0, end, k))
+		}
+		end += k
+		first, last, block := row.Sources(me, n, x.root, b)
+		from := 0 // every rank that is combined has its blocks in the same places
+		if block > 0 {
+			from = starts(first)[block]
+		}
+		xs := make([]float64, last-first)
+		err := check(ctx, fmt.Sprintf("output %d", b), out, func(i int) float64 {
+			for r := range xs {
+				xs[r] = v(first+r, from+i)
+			}
+			if row.Reduces {
+				return combine(x.red, x.dt, xs)
+			}
+			return xs[0]
+		})
 		if err != nil {
 			return fmt.Errorf("%v: %w", x, err)
 		}
-		return nil
 	}
-	switch x.kind {
-	case backend.Broadcast:
-		t := m.poisoned(dt, count)
-		if me == x.root {
-			t = input(count)
-		}
-		if err := c.Broadcast(ctx, t, x.root, x.opts...); err != nil {
-			return wrap(err)
-		}
-		return wrap(check(ctx, "output", t, func(i int) float64 { return v(x.root, i) }))
-	case backend.AllReduce, backend.Reduce:
-		t := input(count)
-		out, opts := t, x.opts
-		if x.into && (x.kind == backend.AllReduce || me == x.root) {
-			out = m.poisoned(dt, count)
-			opts = append(opts[:len(opts):len(opts)], comm.Into(out))
-		}
-		var err error
-		if x.kind == backend.AllReduce {
-			err = c.AllReduce(ctx, t, x.red, opts...)
-		} else {
-			err = c.Reduce(ctx, t, x.root, x.red, opts...)
-		}
-		if err == nil && (x.kind == backend.AllReduce || me == x.root) {
-			err = check(ctx, "output", out, reduced)
-		}
-		if err == nil && (out != t || x.kind == backend.Reduce && me != x.root) {
-			err = unchanged(t)
-		}
-		return wrap(err)
-	case backend.AllGather, backend.AllGatherV:
-		size := even
-		if x.kind == backend.AllGatherV {
-			size = some
-		}
-		t, outs := input(size(me)), list(size)
-		var err error
-		if x.kind == backend.AllGather {
-			err = c.AllGather(ctx, outs, t, x.opts...)
-		} else {
-			err = c.AllGatherV(ctx, outs, t, x.opts...)
-		}
-		if err == nil {
-			err = all(outs, v)
-		}
-		if err == nil {
-			err = unchanged(t)
-		}
-		return wrap(err)
-	case backend.AllGatherSingle:
-		t, out := input(count), m.poisoned(dt, n*count)
-		err := c.AllGatherSingle(ctx, out, t, x.opts...)
-		if err == nil {
-			err = check(ctx, "output", out, func(i int) float64 { return v(i/count, i%count) })
-		}
-		return wrap(err)
-	case backend.ReduceScatterSingle:
-		t, out := input(n*count), m.poisoned(dt, count)
-		err := c.ReduceScatterSingle(ctx, out, t, x.red, x.opts...)
-		if err == nil {
-			err = check(ctx, "output", out, func(i int) float64 { return reduced(me*count + i) })
-		}
-		if err == nil {
-			err = unchanged(t)
-		}
-		return wrap(err)
-	case backend.ReduceScatter, backend.ReduceScatterV:
-		size := even
-		if x.kind == backend.ReduceScatterV {
-			size = some
-		}
-		ins, out := inputs(size), m.poisoned(dt, size(me))
-		var err error
-		if x.kind == backend.ReduceScatter {
-			err = c.ReduceScatter(ctx, out, ins, x.red, x.opts...)
-		} else {
-			err = c.ReduceScatterV(ctx, out, ins, x.red, x.opts...)
-		}
-		if err == nil {
-			err = check(ctx, "output", out, func(i int) float64 { return reduced(before(size, me) + i) })
-		}
-		return wrap(err)
-	case backend.AllToAllSingle:
-		t, out := input(n*count), m.poisoned(dt, n*count)
-		err := c.AllToAllSingle(ctx, out, t, x.opts...)
-		if err == nil {
-			err = check(ctx, "output", out, func(i int) float64 { return v(i/count, me*count+i%count) })
-		}
-		return wrap(err)
-	case backend.AllToAll, backend.AllToAllVSingle:
-		// Rank r sends uneven(count, r+s) elements to rank s.
-		to := func(s int) int { return uneven(count, me+s) }
-		ins, outs := inputs(to), list(to)
-		want := func(r, i int) float64 { return v(r, before(func(s int) int { return uneven(count, r+s) }, me)+i) }
-		if x.kind == backend.AllToAll {
-			err := c.AllToAll(ctx, outs, ins, x.opts...)
-			if err == nil {
-				err = all(outs, want)
-			}
-			return wrap(err)
-		}
-		total := before(to, n)
-		splits := make([]int, n)
-		for s := range splits {
-			splits[s] = to(s)
-		}
-		t, out := input(total), m.poisoned(dt, total)
-		err := c.AllToAllVSingle(ctx, out, t, splits, splits, x.opts...)
-		if err == nil {
-			for r := range n {
-				part := tensor.Must(out.Narrow(0, before(to, r), to(r)))
-				if err = check(ctx, fmt.Sprintf("block %d", r), part, func(i int) float64 { return want(r, i) }); err != nil {
-					break
-				}
-			}
-		}
-		return wrap(err)
-	case backend.Barrier:
-		return wrap(c.Barrier(ctx, x.opts...))
-	case backend.Scatter:
-		var ins []*tensor.Tensor
-		if me == x.root {
-			ins = inputs(even)
-		}
-		out := m.poisoned(dt, count)
-		err := c.Scatter(ctx, out, ins, x.root, x.opts...)
-		if err == nil {
-			err = check(ctx, "output", out, func(i int) float64 { return v(x.root, me*count+i) })
-		}
-		return wrap(err)
-	case backend.Gather:
-		t := input(count)
-		var outs []*tensor.Tensor
-		if me == x.root {
-			outs = list(even)
-		}
-		err := c.Gather(ctx, outs, t, x.root, x.opts...)
-		if err == nil {
-			err = all(outs, v)
-		}
-		return wrap(err)
-	case backend.GatherSingle:
-		t := input(count)
-		var out *tensor.Tensor
-		if me == x.root {
-			out = m.poisoned(dt, n*count)
-		}
-		err := c.GatherSingle(ctx, out, t, x.root, x.opts...)
-		if err == nil && me == x.root {
-			err = check(ctx, "output", out, func(i int) float64 { return v(i/count, i%count) })
-		}
-		return wrap(err)
+	if op.In != nil && op.In != op.Out {
+		op.Ins = []*tensor.Tensor{op.In}
+		at = []int{0}
 	}
-	return fmt.Errorf("commtest: no cell for %v", x.kind)
+	for b, in := range op.Ins {
+		if err := check(ctx, "input after the operation", in, func(i int) float64 { return v(me, at[b]+i) }); err != nil {
+			return fmt.Errorf("%v: %w", x, err)
+		}
+	}
+	return nil
 }
 
-// collectiveKinds are the operations that all ranks take part in.
-func collectiveKinds() (kinds []backend.Kind) {
-	for _, k := range backend.Kinds() {
-		if !k.PointToPoint() {
-			kinds = append(kinds, k)
+// call calls the method of Comm that has the operation's name, with the arguments that the table says that it has, in the
+// order of all of them: outputs, inputs, splits, root and reduction; or one tensor that is both, and Into.
+func (x cell) call(ctx context.Context, c *comm.Comm, op *comm.Op) error {
+	row, name := op.Kind.Operation(), ""
+	for word := range strings.SplitSeq(op.Kind.String(), "_") {
+		name += strings.ToUpper(word[:1]) + word[1:]
+	}
+	method := reflect.ValueOf(c).MethodByName(name)
+	if !method.IsValid() {
+		return fmt.Errorf("there is no method %s", name)
+	}
+	args := []reflect.Value{reflect.ValueOf(ctx)}
+	add := func(v any) { args = append(args, reflect.ValueOf(v)) }
+	side := func(s backend.Side, one *tensor.Tensor, list []*tensor.Tensor) {
+		switch s {
+		case backend.Nothing:
+		case backend.List:
+			add(list)
+		default:
+			add(one)
 		}
 	}
-	return kinds
-}
-
-func reduces(k backend.Kind) bool {
-	switch k {
-	case backend.AllReduce, backend.Reduce, backend.ReduceScatter, backend.ReduceScatterSingle, backend.ReduceScatterV:
-		return true
+	if !row.Into() || !row.Reduces {
+		side(row.Out, op.Out, op.Outs)
 	}
-	return false
+	side(row.In, op.In, op.Ins)
+	if row.Splits() {
+		add(op.OutSplits)
+		add(op.InSplits)
+	}
+	if row.Root {
+		add(op.Root)
+	}
+	if row.Reduces {
+		add(op.Reduce)
+	}
+	if row.Into() && op.Out != nil && op.Out != op.In {
+		add(comm.Into(op.Out))
+	}
+	if x.algorithm != "" {
+		add(comm.Algorithm(x.algorithm))
+	}
+	err, _ := method.Call(args)[0].Interface().(error)
+	return err
 }
 
 // reductions returns what is defined on dt.
@@ -305,11 +224,11 @@ func Collectives(t *testing.T, cfg Config) {
 					return nil
 				}
 				m := &maker{ctx: ctx, c: c, shared: cfg.Shared}
-				for i, kind := range collectiveKinds() {
+				for i, kind := range backend.Collectives() {
 					for _, dt := range dtype.All() {
 						for j, count := range counts {
 							cells := []cell{{kind: kind, dt: dt, count: count, root: (i + j) % n}}
-							if reduces(kind) {
+							if kind.Operation().Reduces {
 								cells = cells[:0]
 								for k, r := range reductions(dt) {
 									cells = append(cells, cell{kind: kind, dt: dt, count: count, root: (i + j) % n, red: r, into: k%2 == 1})
@@ -334,7 +253,7 @@ func Collectives(t *testing.T, cfg Config) {
 					return nil
 				}
 				m := &maker{ctx: ctx, c: c, shared: cfg.Shared}
-				for _, kind := range collectiveKinds() {
+				for _, kind := range backend.Collectives() {
 					for _, dt := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Int64} {
 						for _, count := range large {
 							if err := (cell{kind: kind, dt: dt, count: count, root: n - 1, red: comm.Sum}).exec(ctx, c, m); err != nil {

@@ -15,14 +15,14 @@ import (
 // program is a random sequence of operations, the same on every rank.
 func program(seed uint64, n, length int) []cell {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	kinds := collectiveKinds()
+	kinds := backend.Collectives()
 	dts := dtype.All()
 	var p []cell
 	for range length {
 		dt := dts[rng.IntN(len(dts))]
 		rs := reductions(dt)
 		x := cell{kind: kinds[rng.IntN(len(kinds))], dt: dt, root: rng.IntN(n), into: rng.IntN(2) == 0}
-		if reduces(x.kind) {
+		if x.kind.Operation().Reduces {
 			x.red = rs[rng.IntN(len(rs))]
 		}
 		switch rng.IntN(4) {

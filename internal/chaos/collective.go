@@ -20,19 +20,6 @@ type trial struct {
 	separate bool             // the output is not the input's memory
 }
 
-// lists reports whether the inputs, or outputs, of a kind are lists of tensors.
-func lists(k backend.Kind) (ins, outs bool) {
-	switch k {
-	case backend.AllGather, backend.AllGatherV, backend.Gather:
-		return false, true
-	case backend.ReduceScatter, backend.ReduceScatterV, backend.Scatter:
-		return true, false
-	case backend.AllToAll:
-		return true, true
-	}
-	return false, false
-}
-
 // newTrial lays out a collective of rank me of c.
 func newTrial(c *comm.Comm, s *step) (*trial, error) {
 	t := &trial{s: s, me: c.Rank(), n: c.Size(), f: s.flow(c.Rank(), c.Size()), separate: true}
@@ -60,7 +47,8 @@ func newTrial(c *comm.Comm, s *step) (*trial, error) {
 	if s.Algo != "" {
 		op.Hints = map[string]string{"algorithm": s.Algo}
 	}
-	listIn, listOut := lists(s.Kind)
+	row := s.Kind.Operation()
+	listIn, listOut := row.In == backend.List, row.Out == backend.List
 	if t.f.ins != nil {
 		if t.in = tensors(t.f.ins, listIn); listIn {
 			op.Ins = t.in
@@ -69,7 +57,7 @@ func newTrial(c *comm.Comm, s *step) (*trial, error) {
 		}
 	}
 	if t.f.outs != nil {
-		if inPlace := !s.Apart && (s.Kind == backend.AllReduce || s.Kind == backend.Reduce); inPlace {
+		if inPlace := !s.Apart && row.Into() && row.Reduces; inPlace {
 			t.out, t.separate = t.in, false
 		} else {
 			t.out = tensors(t.f.outs, listOut)
@@ -80,7 +68,7 @@ func newTrial(c *comm.Comm, s *step) (*trial, error) {
 			op.Out = t.out[0]
 		}
 	}
-	if s.Kind == backend.AllToAllVSingle {
+	if row.Splits() {
 		op.InSplits, op.OutSplits = t.f.ins, t.f.outs
 	}
 	if err != nil {
@@ -121,7 +109,7 @@ func (t *trial) fill() {
 // wrong describes what is wrong with the results; "" if nothing is.
 func (t *trial) wrong() string {
 	size := t.s.DType.Size()
-	_, listOut := lists(t.s.Kind)
+	listOut := t.s.Kind.Operation().Out == backend.List
 	at := 0
 	for b, n := range t.f.outs {
 		var got []byte

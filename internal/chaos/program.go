@@ -155,7 +155,7 @@ var Fabrics = []string{"shm", "tcp", "auto"}
 const heartbeat = time.Second
 
 // kinds are the collectives.
-var kinds = slices.DeleteFunc(backend.Kinds(), backend.Kind.PointToPoint)
+var kinds = backend.Collectives()
 
 // steps draws what the ranks do. A step awaits all before the end, and a barrier of the world is the last.
 func (m *maker) steps() {
@@ -199,7 +199,7 @@ func (m *maker) count() int {
 
 func (m *maker) collective(s *step) {
 	s.Do, s.Kind, s.DType = collective, of(m, kinds...), of(m, dtypes...)
-	if !reducing(s.Kind) {
+	if !s.Kind.Operation().Reduces {
 		s.Async = m.IntN(4) == 0
 		return
 	}
@@ -214,15 +214,6 @@ func (m *maker) collective(s *step) {
 	if s.Kind == backend.AllReduce && m.IntN(4) == 0 {
 		s.Algo = "ring"
 	}
-}
-
-// reducing reports whether a collective combines elements.
-func reducing(k backend.Kind) bool {
-	switch k {
-	case backend.AllReduce, backend.Reduce, backend.ReduceScatter, backend.ReduceScatterSingle, backend.ReduceScatterV:
-		return true
-	}
-	return false
 }
 
 // split draws a partition of some members of a communicator, in any order.

@@ -62,10 +62,10 @@ func source(s *step, n, rank, i int) int {
 	}
 }
 
-// reduced returns the reduction of element i of what all of n ranks put in.
-func reduced(s *step, n, i int) int {
-	v := source(s, n, 0, i)
-	for r := 1; r < n; r++ {
+// reduced returns the reduction of element i of what the ranks from first to end-1 of n put in.
+func reduced(s *step, n, first, end, i int) int {
+	v := source(s, n, first, i)
+	for r := first + 1; r < end; r++ {
 		x := source(s, n, r, i)
 		switch s.Reduce.Kind {
 		case backend.ProductKind:
@@ -106,63 +106,37 @@ func (s *step) varied(r int) int { return s.Count * ((r + s.Salt) % 3) / 2 }
 func (s *step) sent(from, to int) int { return s.Count * ((from + 2*to + s.Salt) % 4) / 3 }
 
 // flow returns what rank me of n takes and gets.
-func (s *step) flow(me, n int) flow {
-	c := s.Count
-	equal := make([]int, n)
-	uneven := make([]int, n)
-	offset := 0 // of block me among uneven ones
-	for r := range n {
-		equal[r], uneven[r] = c, s.varied(r)
-		if r < me {
-			offset += s.varied(r)
+func (s *step) flow(me, n int) (f flow) {
+	row := s.Kind.Operation()
+	size := func(from, to int) int {
+		switch {
+		case !row.Uneven:
+			return s.Count
+		case row.In >= backend.Whole && row.Out >= backend.Whole:
+			return s.sent(from, to)
 		}
+		return s.varied(from)
 	}
-	from := func(b, i int) int { return source(s, n, b, i) }
-	total := func(_, i int) int { return reduced(s, n, i) }
-	switch s.Kind {
-	case backend.Broadcast:
-		return flow{nil, []int{c}, func(_, i int) int { return source(s, n, s.Root, i) }}
-	case backend.AllReduce:
-		return flow{[]int{c}, []int{c}, total}
-	case backend.Reduce:
-		if me != s.Root {
-			return flow{ins: []int{c}}
-		}
-		return flow{[]int{c}, []int{c}, total}
-	case backend.AllGather, backend.AllGatherSingle:
-		return flow{[]int{c}, equal, from}
-	case backend.AllGatherV:
-		return flow{[]int{uneven[me]}, uneven, from}
-	case backend.ReduceScatter, backend.ReduceScatterSingle:
-		return flow{equal, []int{c}, func(_, i int) int { return reduced(s, n, me*c+i) }}
-	case backend.ReduceScatterV:
-		return flow{uneven, []int{uneven[me]}, func(_, i int) int { return reduced(s, n, offset+i) }}
-	case backend.AllToAll, backend.AllToAllSingle:
-		return flow{equal, equal, func(b, i int) int { return source(s, n, b, me*c+i) }}
-	case backend.AllToAllVSingle:
-		f := flow{ins: make([]int, n), outs: make([]int, n)}
-		before := make([]int, n) // in rank r's input, what comes before this rank's block
-		for r := range n {
-			f.ins[r], f.outs[r] = s.sent(me, r), s.sent(r, me)
-			for to := range me {
-				before[r] += s.sent(r, to)
+	f.ins, f.outs = row.Blocks(me, n, s.Root, size)
+	type origin struct{ first, end, at int } // of a block: whose it is, and where it begins in what they put in
+	from := make([]origin, len(f.outs))
+	for b := range from {
+		o, block := &from[b], 0
+		o.first, o.end, block = row.Sources(me, n, s.Root, b)
+		if ins, _ := row.Blocks(o.first, n, s.Root, size); ins != nil {
+			for _, size := range ins[:block] {
+				o.at += size
 			}
 		}
-		f.want = func(b, i int) int { return source(s, n, b, before[b]+i) }
-		return f
-	case backend.Scatter:
-		f := flow{outs: []int{c}, want: func(_, i int) int { return source(s, n, s.Root, me*c+i) }}
-		if me == s.Root {
-			f.ins = equal
-		}
-		return f
-	case backend.Gather, backend.GatherSingle:
-		if me != s.Root {
-			return flow{ins: []int{c}}
-		}
-		return flow{[]int{c}, equal, from}
 	}
-	return flow{} // a barrier
+	f.want = func(b, i int) int {
+		o := from[b]
+		if row.Reduces {
+			return reduced(s, n, o.first, o.end, o.at+i)
+		}
+		return source(s, n, o.first, o.at+i)
+	}
+	return f
 }
 
 // raw returns the bytes of a tensor.

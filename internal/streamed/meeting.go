@@ -173,9 +173,9 @@ func (r *rank) collective(m *meeting) error {
 				copy(result, ins[first][block])
 				continue
 			}
-			srcs := make([]unsafe.Pointer, n)
-			for s, p := range m.parts {
-				srcs[s] = scaled(&p.op, ins[s][block])
+			srcs := make([]unsafe.Pointer, end-first)
+			for s := range srcs {
+				srcs[s] = scaled(&m.parts[first+s].op, ins[first+s][block])
 			}
 			dt := op.First().DType()
 			kern.Reduce(op.Reduce.Kind.Kernel(), dt, []unsafe.Pointer{unsafe.Pointer(&result[0])}, srcs, len(out)/dt.Size())
