@@ -2,13 +2,13 @@ package main
 
 import (
 	"fmt"
-	"html"
 	"io"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/internal/svg"
 )
 
 // draw writes the kernels and all-reduces of all devices as SVG, a line for each of the two on each device.
@@ -33,11 +33,9 @@ func draw(w io.Writer, activities []device.Activity) error {
 			last = a.End
 		}
 	}
-	const width, left, height = 860.0, 150.0, 26
+	const width, left, height = 860, 150, 26
 	scale := width / max(last.Sub(first).Seconds(), 1e-9)
-	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %d" font-family="sans-serif" font-size="12">`+"\n", left+width+10, 2*ranks*height+40)
-	fmt.Fprintf(&b, `<rect width="100%%" height="100%%" fill="white"/>`+"\n")
+	c := svg.New(left+width+10, 2*ranks*height+40, 12)
 	for i := range 2 * ranks {
 		l := line{i / 2, i%2 == 0}
 		y := 10 + i*height
@@ -45,15 +43,14 @@ func draw(w io.Writer, activities []device.Activity) error {
 		if l.compute {
 			name, color = "computation", "#0072b2"
 		}
-		fmt.Fprintf(&b, `<text x="6" y="%d">device %d: %s</text>`+"\n", y+14, l.dev, name)
+		c.Text(6, float64(y+14), "start", 12, fmt.Sprintf("device %d: %s", l.dev, name))
 		slices.SortFunc(lines[l], func(a, b device.Activity) int { return a.Start.Compare(b.Start) })
 		for _, a := range lines[l] {
 			x := left + a.Start.Sub(first).Seconds()*scale
-			fmt.Fprintf(&b, `<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s" stroke="white"><title>%s, %v</title></rect>`+"\n",
-				x, y, max(1, a.End.Sub(a.Start).Seconds()*scale), height-6, color, html.EscapeString(a.Name), a.End.Sub(a.Start).Round(time.Microsecond))
+			took := a.End.Sub(a.Start)
+			c.Box(x, float64(y), max(1, took.Seconds()*scale), height-6, color, 1, fmt.Sprintf("%s, %v", a.Name, took.Round(time.Microsecond)))
 		}
 	}
-	fmt.Fprintf(&b, `<text x="%g" y="%d">%v</text>`+"\n</svg>\n", left, 2*ranks*height+30, last.Sub(first).Round(time.Millisecond))
-	_, err := io.WriteString(w, b.String())
-	return err
+	c.Text(left, float64(2*ranks*height+30), "start", 12, fmt.Sprint(last.Sub(first).Round(time.Millisecond)))
+	return c.End(w)
 }

@@ -8,6 +8,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"github.com/chorus-comms/chorus/internal/svg"
 )
 
 // elements reads an XML document to its end and counts its elements by name.
@@ -68,7 +70,7 @@ func TestLogY(t *testing.T) {
 			t.Errorf("no %q in the plot", want)
 		}
 	}
-	if strings.Contains(b.String(), colors[2]) {
+	if strings.Contains(b.String(), svg.Colors[2]) {
 		t.Error("a dashed line has a colour of its own")
 	}
 	c := canvas{log: true}

@@ -1,13 +1,12 @@
 package memviz
 
 import (
-	"bytes"
-	"encoding/xml"
 	"fmt"
 	"io"
 	"slices"
 
 	"github.com/chorus-comms/chorus/device/cache"
+	"github.com/chorus-comms/chorus/internal/svg"
 )
 
 // Options say what is drawn, and how.
@@ -26,31 +25,24 @@ const (
 	gap           = 4 // pixels between segments that don't touch
 )
 
-// colors of streams can be told apart with any color vision (Okabe and Ito, 2008).
-var colors = [...]string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"}
-
 // Draw writes the picture of a device as an SVG document.
 func Draw(w io.Writer, s *cache.Snapshot, o Options) error {
 	t, err := newTimeline(s, o.Device)
 	if err != nil {
 		return err
 	}
-	p := &picture{timeline: t, byTime: o.Time}
+	p := &picture{Canvas: svg.New(width, height, 13), timeline: t, byTime: o.Time}
 	p.layOut()
-	p.printf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" font-family="sans-serif" font-size="13">`+"\n", width, height, width, height)
-	p.printf(`<rect width="%d" height="%d" fill="white"/>`+"\n", width, height)
-	p.text(left, 28, "start", 17, fmt.Sprintf("Memory of device %d: %d events, %d allocations", o.Device, t.events, len(t.allocated)))
+	p.Text(left, 28, "start", 17, fmt.Sprintf("Memory of device %d: %d events, %d allocations", o.Device, t.events, len(t.allocated)))
 	p.lines()
 	p.blocks()
 	p.axis()
-	p.printf("</svg>\n")
-	_, err = w.Write(p.Bytes())
-	return err
+	return p.End(w)
 }
 
 // picture is the document that is being written.
 type picture struct {
-	bytes.Buffer
+	*svg.Canvas
 	*timeline
 	byTime bool
 	ranges []addressRange
@@ -60,12 +52,6 @@ type picture struct {
 type addressRange struct {
 	addr, end uint64
 	y, scale  float64
-}
-
-func (p *picture) printf(format string, args ...any) { fmt.Fprintf(p, format, args...) }
-
-func (p *picture) text(x, y float64, anchor string, size int, s string) {
-	p.printf(`<text x="%.1f" y="%.1f" text-anchor="%s" font-size="%d">%s</text>`+"\n", x, y, anchor, size, escape(s))
 }
 
 // x is where an event stands.
@@ -126,22 +112,22 @@ func (p *picture) lines() {
 	y := func(n int64) float64 { return linesBottom - float64(n)/float64(most)*(linesBottom-linesTop) }
 	for i := range 3 {
 		n := most / 2 * int64(i)
-		p.printf(`<line x1="%d" y1="%.1f" x2="%d" y2="%.1f" stroke="#dddddd"/>`+"\n", left, y(n), width-right, y(n))
-		p.text(left-8, y(n)+5, "end", 12, sizeText(n))
+		p.Line(left, y(n), width-right, y(n), "#dddddd")
+		p.Text(left-8, y(n)+5, "end", 12, sizeText(n))
 	}
 	for _, l := range []struct {
 		name, color string
 		bytes       []int64
-	}{{"reserved", "#666666", p.heldBytes}, {"allocated", colors[0], p.allocBytes}} {
-		p.printf(`<polyline fill="none" stroke="%s" stroke-width="1.5" points="`, l.color)
+	}{{"reserved", "#666666", p.heldBytes}, {"allocated", svg.Colors[0], p.allocBytes}} {
+		p.Printf(`<polyline fill="none" stroke="%s" stroke-width="1.5" points="`, l.color)
 		for i, n := range l.bytes {
-			p.printf("%.1f,%.1f ", p.x(i), y(n))
-			p.printf("%.1f,%.1f ", p.x(min(i+1, p.events)), y(n))
+			p.Printf("%.1f,%.1f ", p.x(i), y(n))
+			p.Printf("%.1f,%.1f ", p.x(min(i+1, p.events)), y(n))
 		}
-		p.printf(`"><title>%s, at most %s</title></polyline>`+"\n", l.name, sizeText(slices.Max(l.bytes)))
+		p.Printf(`"><title>%s, at most %s</title></polyline>`+"\n", l.name, sizeText(slices.Max(l.bytes)))
 	}
-	p.printf(`<text x="%d" y="28" text-anchor="end"><tspan fill="#666666">reserved, at most %s</tspan>  <tspan fill="%s">allocated, at most %s</tspan></text>`+"\n",
-		width-right, sizeText(slices.Max(p.heldBytes)), colors[0], sizeText(slices.Max(p.allocBytes)))
+	p.Printf(`<text x="%d" y="28" text-anchor="end"><tspan fill="#666666">reserved, at most %s</tspan>  <tspan fill="%s">allocated, at most %s</tspan></text>`+"\n",
+		width-right, sizeText(slices.Max(p.heldBytes)), svg.Colors[0], sizeText(slices.Max(p.allocBytes)))
 }
 
 // blocks draws what was reserved and, in front of it, what was allocated.
@@ -158,52 +144,41 @@ func (p *picture) blocks() {
 		if s.where != "" {
 			title += "\n" + s.where
 		}
-		color := colors[int(s.stream%cache.Stream(len(colors)))]
+		color := svg.Colors[int(s.stream%cache.Stream(len(svg.Colors)-1))]
 		p.rect(s, s.from, s.freed, color, 0.85, title)
 		if s.to > s.freed+1 {
 			p.rect(s, s.freed, s.to, color, 0.3, title+"\nwaiting for other streams")
 		}
 	}
 	for _, at := range p.outOfMemory {
-		p.printf(`<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#cc0000"><title>out of memory</title></line>`+"\n", p.x(at), linesTop, p.x(at), mapBottom)
+		p.Printf(`<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#cc0000"><title>out of memory</title></line>`+"\n", p.x(at), linesTop, p.x(at), mapBottom)
 	}
 }
 
 func (p *picture) rect(s span, from, to int, color string, opacity float64, title string) {
 	x, bottom := p.x(from), p.y(s.addr)
 	w, h := max(0.3, p.x(to)-x), max(0.3, float64(s.size)*p.ranges[0].scale)
-	p.printf(`<rect x="%.1f" y="%.2f" width="%.1f" height="%.2f" fill="%s" fill-opacity="%g" stroke="white" stroke-width="0.2"><title>%s</title></rect>`+"\n",
-		x, bottom-h, w, h, color, opacity, escape(title))
+	p.Box(x, bottom-h, w, h, color, opacity, title)
 }
 
 func (p *picture) axis() {
-	p.text(left-8, mapTop+12, "end", 12, "addresses")
-	p.text(left-8, linesTop-8, "end", 12, "bytes")
+	p.Text(left-8, mapTop+12, "end", 12, "addresses")
+	p.Text(left-8, linesTop-8, "end", 12, "bytes")
 	name, last := "events", fmt.Sprint(p.events)
 	if p.byTime && p.events > 0 {
 		name, last = "time", fmt.Sprintf("%.3f ms", float64(p.times[p.events-1]-p.times[0])/1e3)
 	}
-	p.printf(`<line x1="%d" y1="%d" x2="%d" y2="%d" stroke="#444444"/>`+"\n", left, mapBottom, width-right, mapBottom)
-	p.text(left, mapBottom+20, "middle", 12, "0")
-	p.text((left+width-right)/2, mapBottom+34, "middle", 13, name)
-	p.text(width-right, mapBottom+20, "end", 12, last)
+	p.Line(left, mapBottom, width-right, mapBottom, "#444444")
+	p.Text(left, mapBottom+20, "middle", 12, "0")
+	p.Text((left+width-right)/2, mapBottom+34, "middle", 13, name)
+	p.Text(width-right, mapBottom+20, "end", 12, last)
 }
 
 // sizeText shows a size: 512 B, 1.5 MiB.
-func sizeText(n int64) string {
-	for _, u := range []struct {
-		size int64
-		name string
-	}{{1 << 30, "GiB"}, {1 << 20, "MiB"}, {1 << 10, "KiB"}} {
-		if n >= u.size {
-			return fmt.Sprintf("%.4g %s", float64(n)/float64(u.size), u.name)
-		}
+func sizeText[N int64 | uint64](n N) string {
+	text := svg.SizeText(float64(n))
+	if n < 1<<10 {
+		text += " "
 	}
-	return fmt.Sprintf("%d B", n)
-}
-
-func escape(s string) string {
-	var b bytes.Buffer
-	xml.EscapeText(&b, []byte(s)) // a Buffer takes everything
-	return b.String()
+	return text + "B"
 }
