@@ -273,6 +273,9 @@ func (c *Comm) reduction(o *call, t *tensor.Tensor) string {
 	if r.Kind < backend.SumKind || r.Kind > backend.PremulSumKind {
 		return fmt.Sprintf("no such reduction: %d", r.Kind)
 	}
+	if !o.Kind.Operation().Admits(r.Kind) {
+		return fmt.Sprintf("%v takes no reduction %v", o.Kind, r.Kind)
+	}
 	if !reducible[r.Kind][t.DType()] {
 		return fmt.Sprintf("reduction %v is not defined on dtype %v", r.Kind, t.DType())
 	}

@@ -46,7 +46,6 @@ from ctypes import (
     c_double,
     c_int32,
     c_int64,
-    c_size_t,
     c_ssize_t,
     c_uint32,
     c_uint64,

@@ -40,6 +40,7 @@ type Operation struct {
 	Root            bool // one rank has a part of its own: Op.Root
 	Peer            bool // a message: Op.Peer and Op.Tag
 	Reduces         bool // elements of several ranks are combined: Op.Reduce
+	Prefix          bool // of those, only the ranks up to one's own: its results differ from the others'
 	Uneven          bool // blocks may differ in size; in one tensor Op.InSplits and Op.OutSplits say how
 }
 
@@ -141,6 +142,10 @@ func (o *Operation) Splits() bool { return o.Uneven && o.In == Whole }
 // Into reports whether the output may be the input, or another tensor of its size.
 func (o *Operation) Into() bool { return o.In == Part && o.Out == Part }
 
+// Admits reports whether the operation combines elements by a reduction, on types that it's defined on. Averages divide by
+// the world size, which isn't how many a prefix has.
+func (o *Operation) Admits(r ReduceKind) bool { return o.Reduces && !(o.Prefix && r == AvgKind) }
+
 // Blocks returns the sizes of the blocks that rank me of n puts in and gets: size(from, to) is that of what rank from has for rank
 // to. For operations other than all-to-alls, where all ranks know all sizes, only size(r, r) is asked for. Nil stands for nothing.
 func (o *Operation) Blocks(me, n, root int, size func(from, to int) int) (ins, outs []int) {
@@ -178,6 +183,8 @@ func (o *Operation) Sources(me, n, root, b int) (first, end, block int) {
 		block = me
 	}
 	switch {
+	case o.Prefix:
+		return 0, me + 1, block
 	case o.Reduces:
 		return 0, n, block
 	case o.Out >= Whole:

@@ -231,6 +231,9 @@ func Collectives(t *testing.T, cfg Config) {
 							if kind.Operation().Reduces {
 								cells = cells[:0]
 								for k, r := range reductions(dt) {
+									if !kind.Operation().Admits(r.Kind) {
+										continue
+									}
 									cells = append(cells, cell{kind: kind, dt: dt, count: count, root: (i + j) % n, red: r, into: k%2 == 1})
 								}
 							}

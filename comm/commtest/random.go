@@ -23,7 +23,9 @@ func program(seed uint64, n, length int) []cell {
 		rs := reductions(dt)
 		x := cell{kind: kinds[rng.IntN(len(kinds))], dt: dt, root: rng.IntN(n), into: rng.IntN(2) == 0}
 		if x.kind.Operation().Reduces {
-			x.red = rs[rng.IntN(len(rs))]
+			if x.red = rs[rng.IntN(len(rs))]; !x.kind.Operation().Admits(x.red.Kind) {
+				x.red = comm.Sum
+			}
 		}
 		switch rng.IntN(4) {
 		case 0:

@@ -210,6 +210,9 @@ func (m *maker) collective(s *step) {
 			s.Reduce = of(m, comm.BAnd, comm.BOr, comm.BXor)
 		}
 	}
+	if !s.Kind.Operation().Admits(s.Reduce.Kind) {
+		s.Reduce = comm.Sum
+	}
 	s.Async = m.IntN(4) == 0
 	if s.Kind == backend.AllReduce && m.IntN(4) == 0 {
 		s.Algo = "ring"
