@@ -100,15 +100,19 @@ func (o *opening) failed(ctx context.Context, err error) error {
 	}
 	lost, absent, unable := (*fabric.PeerError)(nil), (*fabric.AbsentError)(nil), (*fabric.UnableError)(nil)
 	isLost, isAbsent, isUnable := errors.As(err, &lost), errors.As(err, &absent), errors.As(err, &unable)
+	told := errors.As(err, &other)
+	if told && other.Kind == base.Lost { // by one who has lost a rank, which may have said why itself
+		isLost, told = true, false
+	}
 	same := func(peer int) int { return peer }
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), wordDelay)
 	defer cancel()
-	if isLost && !errors.As(err, &other) {
+	if isLost && !told {
 		if why := o.read(late); errors.As(why, &other) {
-			err = why
+			err, told = why, true
 		}
 	}
-	if !errors.As(err, &other) {
+	if !told {
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), wordDelay)
 		defer cancel()
 		n := notice{Failure: base.FailureOf(unopened(ctx, o.start, o.at, same, err), o.at.Rank)}

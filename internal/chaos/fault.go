@@ -136,10 +136,7 @@ func (m *maker) fault(from []FaultKind) {
 		m.hosting()
 	case Exhausted:
 		if p.Mode == Real {
-			f.Left = m.IntN(maxLeft + 1)
-			if m.IntN(3) == 0 {
-				f.Step = -1
-			}
+			m.starving()
 		}
 	case Mismatch:
 		f.Step = m.IntN(len(p.Steps))
@@ -150,6 +147,23 @@ func (m *maker) fault(from []FaultKind) {
 	if !f.waits() {
 		p.Timeout = p.Patient
 	}
+}
+
+// starving draws with how many descriptors left the culprit's process does something that opens some: joining, the first step, which connects,
+// a split or a window.
+func (m *maker) starving() {
+	f := &m.p.Fault
+	f.Left = m.IntN(maxLeft + 1)
+	if m.IntN(4) > 0 {
+		f.Left %= 8 // mostly few are opened
+	}
+	opening := []int{-1, -1, 0}
+	for k, s := range m.p.Steps {
+		if s.Do == split || s.Do == window {
+			opening = append(opening, k)
+		}
+	}
+	f.Step = of(m, opening...)
 }
 
 // timeout returns how long operations of a communicator wait. What the world does together ends first, so

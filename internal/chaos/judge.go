@@ -36,6 +36,9 @@ func (o *Outcome) judge() {
 			fired = rep.Fired
 		}
 	}
+	if f.Kind == Exhausted && f.Rank < len(o.Reports) && o.Reports[f.Rank] != nil && len(o.Reports[f.Rank].Failures) == 0 {
+		fired = 0 // what was left was enough
+	}
 	o.Fired = fired != 0
 	for r := range o.Program.Size {
 		dead := f.dead() && r == f.Rank && o.Fired
