@@ -118,6 +118,7 @@ enum {
 	CHORUS_SCATTER = 16,               /* ins (root only): out_count each; out, root */
 	CHORUS_GATHER = 17,                /* in, outs (root only): in_count each; root */
 	CHORUS_GATHER_SINGLE = 18,         /* in, out (root only): n * in_count; root */
+	CHORUS_SCAN = 19,                  /* in, out (may be one), reduction */
 };
 
 /* The reductions. */

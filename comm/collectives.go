@@ -52,6 +52,19 @@ func (c *Comm) Reduce(ctx context.Context, t *tensor.Tensor, root int, r Reducti
 	return c.collective(o)
 }
 
+// Scan combines the tensors of the ranks up to this one, itself among them, element by element, and leaves the result in
+// its t, or in the tensor given by Into. There are no averages of that.
+//
+// Shapes: the same dtype and number of elements on every rank.
+func (c *Comm) Scan(ctx context.Context, t *tensor.Tensor, r Reduction, opts ...Option) error {
+	o := c.begin(ctx, backend.Scan, opts)
+	o.In, o.Out, o.Reduce = t, t, r
+	if o.hasInto {
+		o.Out = o.into
+	}
+	return c.collective(o)
+}
+
 // AllGather gives every rank every rank's t: out[r] = t of rank r.
 //
 // Shapes: out has one tensor per rank, each with t's dtype and number of elements.

@@ -144,6 +144,23 @@ wait
 reduce x rank=1` + two + `
 send 0 in[0:4]
 wait`},
+		{"a rank behind", "out[0] has a contribution of rank 1", `
+scan x rank=0` + two + `
+recv_reduce 1 in[0:4] -> out[0:4]
+wait
+
+scan x rank=1` + two + `
+send 0 in[0:4]
+wait`},
+		{"a final prefix", "out[0] was marked final", `
+scan x rank=0` + two + `
+copy in[0:4] -> out[0:4]
+send 1 in[0:4]
+wait
+
+scan x rank=1` + two + `
+recv_reduce 0 in[0:4] -> out[0:4] final
+wait`},
 		{"another host", "rank 1 is on another host", `
 reduce x rank=0 mapped stage_bytes=64` + two + `
 fold in[0:4] + in@1[0:4] -> out[0:4] final

@@ -275,12 +275,15 @@ func (x *interp) check() error {
 				want = fmt.Sprintf("%d[%d]", block, within)
 			case plan.AllToAll:
 				want = fmt.Sprintf("%d[%d]", block, start+within)
-			case plan.AllReduce, plan.Reduce, plan.ReduceScatter:
-				at := i
+			case plan.AllReduce, plan.Reduce, plan.ReduceScatter, plan.Scan:
+				at, of, ends := i, q.World, q.World > 1
 				if q.Collective == plan.ReduceScatter {
 					at += start
 				}
-				if err := allOf(got, q.World, at); err != nil {
+				if q.Collective == plan.Scan {
+					of, ends = r+1, false // there are no averages
+				}
+				if err := allOf(got, of, at, ends); err != nil {
 					return fmt.Errorf("rank %d, element %d is %q: %w", r, i, got, err)
 				}
 				if q.Collective == plan.AllReduce && got != x.ranks[0].result[i] {
@@ -296,10 +299,10 @@ func (x *interp) check() error {
 	return nil
 }
 
-// allOf reports whether a formula has element at of every rank once.
-func allOf(formula string, world, at int) error {
+// allOf reports whether a formula has element at of every rank once, and is final if it's to be.
+func allOf(formula string, world, at int, ends bool) error {
 	body, final := strings.CutSuffix(formula, "!")
-	if final != (world > 1) {
+	if final != ends {
 		return fmt.Errorf("final is %v", final)
 	}
 	leaves := strings.FieldsFunc(body, func(c rune) bool { return strings.ContainsRune("()+", c) })

@@ -28,10 +28,12 @@ const (
 	Scatter
 	// Barrier: nobody leaves before everybody has entered. No buffers.
 	Barrier
+	// Scan: Out of rank r = In of rank 0 ⊕ ... ⊕ In of rank r, Count elements.
+	Scan
 )
 
 var collectiveNames = [...]string{"invalid", "broadcast", "all_reduce", "reduce", "all_gather",
-	"reduce_scatter", "all_to_all", "gather", "scatter", "barrier"}
+	"reduce_scatter", "all_to_all", "gather", "scatter", "barrier", "scan"}
 
 // Collectives returns all collectives, in order.
 func Collectives() []Collective {
@@ -56,7 +58,9 @@ func (c Collective) String() string {
 }
 
 // Reduces reports whether the collective combines elements of several ranks.
-func (c Collective) Reduces() bool { return c == AllReduce || c == Reduce || c == ReduceScatter }
+func (c Collective) Reduces() bool {
+	return c == AllReduce || c == Reduce || c == ReduceScatter || c == Scan
+}
 
 // Rooted reports whether one rank has a part of its own.
 func (c Collective) Rooted() bool {
@@ -162,7 +166,7 @@ type Request struct {
 	World      int
 	Rank       int
 	Root       int   // rooted collectives
-	Count      int   // elements: of the whole for AllReduce, Reduce, Broadcast; of one block otherwise
+	Count      int   // elements: of the whole for AllReduce, Reduce, Broadcast, Scan; of one block otherwise
 	Counts     []int // AllGather, ReduceScatter, Gather, Scatter: uneven blocks; nil means Count each
 	SendCounts []int // AllToAll, uneven: block sizes of this rank's In ...
 	RecvCounts []int // ... and of its Out; nil means Count each

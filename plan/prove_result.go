@@ -51,22 +51,31 @@ func (p *prover) checkRun(r int, q *Request, got run) error {
 		return input(got.lo, got.hi, 0, 0)
 	}
 	switch q.Collective {
-	case AllReduce, Reduce, ReduceScatter:
-		shift := 0
+	case AllReduce, Reduce, ReduceScatter, Scan:
+		shift, last := 0, p.n-1
+		if q.Collective == Scan { // of which there are no averages: nothing is final
+			last = r
+		}
 		if q.Collective == ReduceScatter {
 			shift = q.layout().off(r)
 		}
 		nd := &p.values.nodes[got.v.node]
 		for s := range p.n {
-			if nd.ranks[s/64]>>(s%64)&1 == 0 {
+			switch has := nd.ranks[s/64]>>(s%64)&1 != 0; {
+			case s <= last && !has:
 				return wrong(got.lo, "lacks the contribution of rank %d", s)
+			case s > last && has:
+				return wrong(got.lo, "has a contribution of rank %d", s)
 			}
 		}
 		if got.v.shift != shift {
 			return wrong(got.lo, "holds the reduction of in[%d] instead of in[%d]", got.lo+got.v.shift, got.lo+shift)
 		}
-		if !nd.final {
+		switch {
+		case !nd.final && q.Collective != Scan:
 			return wrong(got.lo, "was not marked final")
+		case nd.final && q.Collective == Scan:
+			return wrong(got.lo, "was marked final")
 		}
 	case Broadcast:
 		return input(got.lo, got.hi, q.Root, 0)

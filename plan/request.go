@@ -90,7 +90,7 @@ func (q Request) sizes(rank int) (in, out int) {
 	switch q.Collective {
 	case Broadcast:
 		return only(root, q.Count), q.Count
-	case AllReduce:
+	case AllReduce, Scan:
 		return q.Count, q.Count
 	case Reduce:
 		return q.Count, only(root, q.Count)
@@ -130,7 +130,7 @@ func (q Request) home(r Ref) Ref {
 		return r
 	}
 	switch q.Collective {
-	case AllReduce, AllToAll, Broadcast, Reduce:
+	case AllReduce, AllToAll, Broadcast, Reduce, Scan:
 		r.Buf = Out
 	case AllGather, Gather:
 		if r.Buf == In {

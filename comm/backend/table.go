@@ -25,6 +25,7 @@ const (
 	Scatter
 	Gather
 	GatherSingle
+	Scan
 	kinds
 )
 
@@ -76,6 +77,7 @@ var operations = [kinds]Operation{
 	Scatter:             {Name: "scatter", In: List, Out: Part, RootIn: true, Root: true},
 	Gather:              {Name: "gather", In: Part, Out: List, RootOut: true, Root: true},
 	GatherSingle:        {Name: "gather_single", Family: Gather, In: Part, Out: Whole, RootOut: true, Root: true},
+	Scan:                {Name: "scan", In: Part, Out: Part, Reduces: true, Prefix: true},
 }
 
 func init() {

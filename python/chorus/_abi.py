@@ -74,6 +74,7 @@ BARRIER = 15
 SCATTER = 16
 GATHER = 17
 GATHER_SINGLE = 18
+SCAN = 19
 SUM = 1
 PRODUCT = 2
 MIN = 3
@@ -155,6 +156,7 @@ OPERATIONS = {
     SCATTER: "scatter",
     GATHER: "gather",
     GATHER_SINGLE: "gather_single",
+    SCAN: "scan",
 }
 ROOTED = frozenset((BROADCAST, REDUCE, SCATTER, GATHER, GATHER_SINGLE))
 WINDOW_OPERATIONS = {

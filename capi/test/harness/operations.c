@@ -17,12 +17,14 @@ static void fill(void) {
 	}
 }
 
-static int32_t sum(int i) {
+static int32_t sum_up_to(int last, int i) {
 	int32_t s = 0;
-	for (int r = 0; r < size; r++)
+	for (int r = 0; r <= last; r++)
 		s += value(r, i);
 	return s;
 }
+
+static int32_t sum(int i) { return sum_up_to(size - 1, i); }
 
 static chorus_op make(int kind) {
 	chorus_op op = reduce_op(kind, x, N, y, N);
@@ -86,6 +88,10 @@ static void verify(const char *mode, const chorus_op *op) {
 	case CHORUS_REDUCE:
 		for (int i = 0; i < N; i++)
 			same(what, i, y[i], root || op->kind == CHORUS_ALL_REDUCE ? sum(i) : -1);
+		break;
+	case CHORUS_SCAN:
+		for (int i = 0; i < N; i++)
+			same(what, i, y[i], sum_up_to(rank, i));
 		break;
 	case CHORUS_ALL_GATHER:
 	case CHORUS_ALL_GATHER_SINGLE:
@@ -189,7 +195,7 @@ void operations(void) {
 	EXPECT(info.local_size == size);
 	EXPECT(strstr(chorus_backends(), "native"));
 	uint64_t seq = 0;
-	for (int kind = CHORUS_BROADCAST; kind <= CHORUS_GATHER_SINGLE; kind++) {
+	for (int kind = CHORUS_BROADCAST; kind <= CHORUS_SCAN; kind++) {
 		fill();
 		chorus_op op = make(kind);
 		OK(chorus_submit(c, &op, NULL));
