@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 )
@@ -44,42 +43,4 @@ func installPeers(ctx context.Context, h *home, names []string, log io.Writer) (
 		all = append(all, f)
 	}
 	return all, nil
-}
-
-// ready fetches a peer unless it's there, and builds its driver anew if a source is newer.
-func (h *home) ready(ctx context.Context, p *peer) error {
-	if p.runs != nil {
-		if err := p.runs(); err != nil {
-			return err
-		}
-	}
-	if _, err := os.Stat(h.stamp(p.name)); err != nil {
-		if err := p.install(ctx, h); err != nil {
-			return err
-		}
-		if err := os.WriteFile(h.stamp(p.name), nil, 0o644); err != nil {
-			return err
-		}
-	}
-	built := h.path("bin", p.name+".ok")
-	if h.upToDate(filepath.Join("bin", p.name+".ok")) {
-		return nil
-	}
-	if err := p.build(ctx, h); err != nil {
-		return err
-	}
-	return os.WriteFile(built, nil, 0o644)
-}
-
-// upToDate reports whether a file is newer than every driver's source.
-func (h *home) upToDate(name string) bool {
-	at, err := os.Stat(h.path(name))
-	if err != nil {
-		return false
-	}
-	sources, _ := filepath.Glob(filepath.Join(h.drivers, "*.[ch]*"))
-	return !slices.ContainsFunc(sources, func(s string) bool {
-		info, err := os.Stat(s)
-		return err != nil || info.ModTime().After(at.ModTime())
-	})
 }
