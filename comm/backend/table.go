@@ -29,8 +29,8 @@ const (
 	kinds
 )
 
-// Operation is a row of the table of operations: what validation, the backends, the C header, the Python module, profilers, reports
-// and the conformance suites know of one.
+// Operation is a row of the table of operations: what validation, the backends, the C header, the Python module,
+// profilers, reports and the conformance suites know of one.
 type Operation struct {
 	Name   string // "all_reduce"; CHORUS_ALL_REDUCE in C
 	Family Kind   // the plainest form of the same collective, whose name is that of its plans
@@ -91,7 +91,8 @@ func init() {
 // Valid reports whether there is such an operation.
 func (k Kind) Valid() bool { return k-1 < kinds-1 }
 
-// Operation returns the operation's row of the table, which must not be changed; an empty one if there is no such operation.
+// Operation returns the operation's row of the table, which must not be changed; an empty one if there is no such
+// operation.
 func (k Kind) Operation() *Operation {
 	if k < kinds {
 		return &operations[k]
@@ -144,12 +145,13 @@ func (o *Operation) Splits() bool { return o.Uneven && o.In == Whole }
 // Into reports whether the output may be the input, or another tensor of its size.
 func (o *Operation) Into() bool { return o.In == Part && o.Out == Part }
 
-// Admits reports whether the operation combines elements by a reduction, on types that it's defined on. Averages divide by
-// the world size, which isn't how many a prefix has.
+// Admits reports whether the operation combines elements by a reduction, on types that it's defined on. Averages divide
+// by the world size, which isn't how many a prefix has.
 func (o *Operation) Admits(r ReduceKind) bool { return o.Reduces && !(o.Prefix && r == AvgKind) }
 
-// Blocks returns the sizes of the blocks that rank me of n puts in and gets: size(from, to) is that of what rank from has for rank
-// to. For operations other than all-to-alls, where all ranks know all sizes, only size(r, r) is asked for. Nil stands for nothing.
+// Blocks returns the sizes of the blocks that rank me of n puts in and gets: size(from, to) is that of what rank from
+// has for rank to. For operations other than all-to-alls, where all ranks know all sizes, only size(r, r) is asked for.
+// Nil stands for nothing.
 func (o *Operation) Blocks(me, n, root int, size func(from, to int) int) (ins, outs []int) {
 	exchange := o.In >= Whole && o.Out >= Whole
 	blocks := func(s Side, from bool) []int {
@@ -178,8 +180,8 @@ func (o *Operation) Blocks(me, n, root int, size func(from, to int) int) (ins, o
 	return ins, outs
 }
 
-// Sources says what a collective is: block b of what rank me of n gets is this block of what each of the ranks from first to end-1
-// puts in, combined if it's several.
+// Sources says what a collective is: block b of what rank me of n gets is this block of what each of the ranks from
+// first to end-1 puts in, combined if it's several.
 func (o *Operation) Sources(me, n, root, b int) (first, end, block int) {
 	if o.In >= Whole {
 		block = me

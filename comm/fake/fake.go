@@ -67,7 +67,8 @@ func (c *comm) Submit(op *backend.Op) error {
 
 func (c *comm) Wait(*backend.Op) error { return nil }
 
-func (c *comm) Split(_ context.Context, name string, group []int, _ time.Duration, _ map[string]string) (backend.Backend, error) {
+func (c *comm) Split(_ context.Context, name string, group []int, _ time.Duration,
+	_ map[string]string) (backend.Backend, error) {
 	if r := slices.Index(group, c.rank); r >= 0 {
 		return begin(name, r, len(group)), nil
 	}

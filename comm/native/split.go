@@ -13,7 +13,8 @@ import (
 
 // Split implements backend.Backend. Every rank learns every rank's list, so that
 // all of them come to the same verdict.
-func (g *group) Split(ctx context.Context, name string, ranks []int, timeout time.Duration, hints map[string]string) (backend.Backend, error) {
+func (g *group) Split(ctx context.Context, name string, ranks []int, timeout time.Duration,
+	hints map[string]string) (backend.Backend, error) {
 	s := g.settings
 	if len(hints) > 0 {
 		own, err := parseHints(hints)

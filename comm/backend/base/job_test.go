@@ -80,7 +80,8 @@ func TestLower(t *testing.T) {
 				t.Fatal(err)
 			}
 			if in, out := q.Sizes(); j.InBytes != in*j.Elem || j.OutBytes != out*j.Elem {
-				t.Errorf("%v on rank %d: %d and %d bytes; plans expect %d and %d elements", kind, me, j.InBytes, j.OutBytes, in, out)
+				t.Errorf("%v on rank %d: %d and %d bytes; plans expect %d and %d elements",
+					kind, me, j.InBytes, j.OutBytes, in, out)
 			}
 			var want []int32
 			for _, x := range op.Ins {
@@ -135,7 +136,8 @@ func TestAlone(t *testing.T) {
 		}
 	}
 	x := []float32{1, 2}
-	op := &backend.Op{Kind: backend.ReduceScatterSingle, In: tensor.Of(x), Out: tensor.Of(x), Reduce: backend.Reduction{Kind: backend.PremulSumKind, Factor: 3}}
+	three := backend.Reduction{Kind: backend.PremulSumKind, Factor: 3}
+	op := &backend.Op{Kind: backend.ReduceScatterSingle, In: tensor.Of(x), Out: tensor.Of(x), Reduce: three}
 	if err := Alone(op, &s); err != nil || !slices.Equal(x, []float32{3, 6}) {
 		t.Errorf("three times 1, 2 is %v, %v", x, err)
 	}
@@ -169,18 +171,21 @@ func TestInPlace(t *testing.T) {
 // TestWords puts descriptions into words, and demands that two of which the ranks must not be alike aren't.
 func TestWords(t *testing.T) {
 	seen := map[fabric.Desc]string{}
+	of := func(k backend.Kind, dt dtype.DType, r backend.ReduceKind) Description {
+		return Description{k, dt, r, 0}
+	}
 	for want, c := range map[string]struct {
 		k Description
 		q plan.Request
 	}{
-		"all_reduce(float32[8], sum)":        {Description{backend.AllReduce, dtype.Float32, backend.SumKind, 0}, plan.Request{Count: 8}},
-		"all_reduce(float32[9], sum)":        {Description{backend.AllReduce, dtype.Float32, backend.SumKind, 0}, plan.Request{Count: 9}},
-		"all_reduce(float32[8], max)":        {Description{backend.AllReduce, dtype.Float32, backend.MaxKind, 0}, plan.Request{Count: 8}},
-		"broadcast(int8[8], root 2)":         {Description{backend.Broadcast, dtype.Int8, 0, 0}, plan.Request{Count: 8, Root: 2}},
-		"all_gather(int8[8])":                {Description{backend.AllGather, dtype.Int8, backend.SumKind, 0}, plan.Request{Count: 8, Root: 2}},
-		"barrier":                            {Description{backend.Barrier, 0, 0, 0}, plan.Request{}},
+		"all_reduce(float32[8], sum)":        {of(backend.AllReduce, dtype.Float32, backend.SumKind), plan.Request{Count: 8}},
+		"all_reduce(float32[9], sum)":        {of(backend.AllReduce, dtype.Float32, backend.SumKind), plan.Request{Count: 9}},
+		"all_reduce(float32[8], max)":        {of(backend.AllReduce, dtype.Float32, backend.MaxKind), plan.Request{Count: 8}},
+		"broadcast(int8[8], root 2)":         {of(backend.Broadcast, dtype.Int8, 0), plan.Request{Count: 8, Root: 2}},
+		"all_gather(int8[8])":                {of(backend.AllGather, dtype.Int8, backend.SumKind), plan.Request{Count: 8, Root: 2}},
+		"barrier":                            {of(backend.Barrier, 0, 0), plan.Request{}},
 		"split":                              {Description{backend.AllGatherSingle, dtype.Int64, 0, ForSplit}, plan.Request{Count: 8}},
-		"all_gather_v(int8, sizes #38ab7d6f": {Description{backend.AllGatherV, dtype.Int8, 0, 0}, plan.Request{Counts: []int{1, 2}}},
+		"all_gather_v(int8, sizes #38ab7d6f": {of(backend.AllGatherV, dtype.Int8, 0), plan.Request{Counts: []int{1, 2}}},
 	} {
 		var d fabric.Desc
 		c.k.Fill(&d, &c.q, 0)

@@ -187,9 +187,10 @@ func InTheMiddle(at backend.Where, err error) error {
 	return &backend.AbortedError{Where: at, By: at.Rank, Reason: reason, Err: err}
 }
 
-// CauseOf makes a typed error of why a collective failed that waited for messages. rankOf translates the link's numbers,
-// and timedOut makes the error of one whose time is over.
-func (l *Life) CauseOf(at backend.Where, ctx context.Context, j *Job, rankOf func(peer int) int, err error, timedOut func() error) error {
+// CauseOf makes a typed error of why a collective failed that waited for messages. rankOf translates the link's
+// numbers, and timedOut makes the error of one whose time is over.
+func (l *Life) CauseOf(at backend.Where, ctx context.Context, j *Job, rankOf func(peer int) int, err error,
+	timedOut func() error) error {
 	var mm *fabric.MismatchError
 	var long *fabric.TruncatedError
 	var lost *fabric.PeerError

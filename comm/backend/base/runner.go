@@ -328,9 +328,11 @@ func (x *Runner) where(op *backend.Op) backend.Where {
 func (x *Runner) rankOf(peer int) int { return slices.Index(x.members, peer) }
 
 // Split implements backend.Backend. The first rank of a list numbers the new communicator.
-func (x *Runner) Split(ctx context.Context, name string, list []int, timeout time.Duration, hints map[string]string) (backend.Backend, error) {
+func (x *Runner) Split(ctx context.Context, name string, list []int, timeout time.Duration,
+	hints map[string]string) (backend.Backend, error) {
 	for h := range hints {
-		return nil, &backend.InvalidArgumentError{Where: x.In(ForSplit.String()), Detail: fmt.Sprintf("unknown hint %q; a split takes none", h)}
+		return nil, &backend.InvalidArgumentError{Where: x.In(ForSplit.String()),
+			Detail: fmt.Sprintf("unknown hint %q; a split takes none", h)}
 	}
 	mine := Offer{List: list}
 	if len(list) > 0 && list[0] == x.rank {

@@ -54,8 +54,8 @@ func open(t testing.TB, name string, size int) []*comm.Comm {
 	var wg sync.WaitGroup
 	for r := range size {
 		wg.Go(func() {
-			comms[r], errs[r] = comm.New(context.Background(), comm.WithBackend(name), comm.WithRank(r, size), comm.WithStore(st),
-				comm.WithName(world), comm.WithTimeout(30*time.Second))
+			comms[r], errs[r] = comm.New(context.Background(), comm.WithBackend(name), comm.WithRank(r, size),
+				comm.WithStore(st), comm.WithName(world), comm.WithTimeout(30*time.Second))
 		})
 	}
 	wg.Wait()
@@ -69,7 +69,9 @@ func open(t testing.TB, name string, size int) []*comm.Comm {
 func TestRunner(t *testing.T) {
 	for name, worlds := range map[string][]int{"mem": nil, "tcp": {2}} {
 		t.Run(name, func(t *testing.T) {
-			commtest.Run(t, commtest.Config{Worlds: worlds, Open: func(t testing.TB, size int) []*comm.Comm { return open(t, "runner over "+name, size) }})
+			commtest.Run(t, commtest.Config{Worlds: worlds, Open: func(t testing.TB, size int) []*comm.Comm {
+				return open(t, "runner over "+name, size)
+			}})
 		})
 	}
 }

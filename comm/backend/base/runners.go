@@ -57,8 +57,8 @@ func (w *runners) newID() uint32 {
 
 // add makes this rank's part of a communicator.
 func (w *runners) add(id uint32, name string, members []int) *Runner {
-	x := &Runner{world: w, members: members, rank: slices.Index(members, w.fab.Rank()), c: Collective{Comm: id, Members: members},
-		arrived: make([]bool, len(members))}
+	x := &Runner{world: w, members: members, rank: slices.Index(members, w.fab.Rank()),
+		c: Collective{Comm: id, Members: members}, arrived: make([]bool, len(members))}
 	x.Begin(name, x.rank, x.tell)
 	x.waiter = x.Waiter()
 	x.transfers = Transfers{Life: &x.Life, Link: w.fab, Comm: id, Members: members, RankOf: x.rankOf, Explain: x.explain,

@@ -45,7 +45,8 @@ func (l *Life) Agreed(offers []Offer) error {
 	for r, o := range offers {
 		for _, m := range o.List {
 			if m < 0 || m >= len(offers) || !slices.Equal(offers[m].List, o.List) {
-				e := &backend.MismatchError{Where: l.In("split"), RankA: r, RankB: m, OpA: fmt.Sprintf("split%v", o.List), OpB: "split of an invalid rank"}
+				e := &backend.MismatchError{Where: l.In("split"), RankA: r, RankB: m,
+					OpA: fmt.Sprintf("split%v", o.List), OpB: "split of an invalid rank"}
 				if m >= 0 && m < len(offers) {
 					e.OpB = fmt.Sprintf("split%v", offers[m].List)
 				}

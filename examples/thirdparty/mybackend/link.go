@@ -30,16 +30,16 @@ func tagOf(k fabric.Key) (t mylib.Tag) {
 
 // Send implements fabric.Fabric.
 func (l link) Send(m *fabric.Msg) {
-	r := &mylib.Request{Peer: m.Peer, Tag: tagOf(m.Key), Head: m.Desc[:], Body: m.Bytes(), Done: func(n, _ int, err error) {
-		m.Complete(n, m.Peer, translate(err))
-	}}
+	r := &mylib.Request{Peer: m.Peer, Tag: tagOf(m.Key), Head: m.Desc[:], Body: m.Bytes()}
+	r.Done = func(n, _ int, err error) { m.Complete(n, m.Peer, translate(err)) }
 	m.PrivP = r
 	l.lib.Send(r)
 }
 
 // Recv implements fabric.Fabric.
 func (l link) Recv(m *fabric.Msg) {
-	r := &mylib.Request{Peer: m.Peer, Tag: tagOf(m.Key), Head: m.Sent[:], Body: m.Bytes(), Done: func(n, from int, err error) {
+	r := &mylib.Request{Peer: m.Peer, Tag: tagOf(m.Key), Head: m.Sent[:], Body: m.Bytes()}
+	r.Done = func(n, from int, err error) {
 		switch {
 		case err != nil:
 			n, err = 0, translate(err)
@@ -49,7 +49,7 @@ func (l link) Recv(m *fabric.Msg) {
 			n, err = 0, &fabric.TruncatedError{Peer: from, Sent: n, Capacity: m.Len}
 		}
 		m.Complete(n, from, err)
-	}}
+	}
 	m.PrivP = r
 	l.lib.Recv(r)
 }

@@ -72,7 +72,8 @@ func (d *Driver) Properties(dev int) (device.Properties, error) {
 	if err := d.check("properties", dev); err != nil {
 		return device.Properties{}, err
 	}
-	p := device.Properties{Name: "goroutines", TotalMemory: d.devices[dev].total, Units: runtime.GOMAXPROCS(0), PriorityLevels: 1, HostAccess: true}
+	p := device.Properties{Name: "goroutines", TotalMemory: d.devices[dev].total, Units: runtime.GOMAXPROCS(0),
+		PriorityLevels: 1, HostAccess: true}
 	copy(p.UUID[:], name(dev))
 	return p, nil
 }
@@ -100,7 +101,8 @@ func (d *Driver) Synchronize(ctx context.Context, dev int) error {
 }
 
 // Launch implements device.HostKernels.
-func (d *Driver) Launch(h device.StreamHandle, name string, operands []device.Span, f func(views []unsafe.Pointer) error) error {
+func (d *Driver) Launch(h device.StreamHandle, name string, operands []device.Span,
+	f func(views []unsafe.Pointer) error) error {
 	s, err := d.stream("launch", h)
 	if err != nil {
 		return err

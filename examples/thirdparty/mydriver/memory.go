@@ -37,7 +37,8 @@ func (d *Driver) allocate(op string, dev, bytes int, typ device.MemoryType) (dev
 	if dev >= 0 {
 		u := &d.devices[dev]
 		if int64(bytes) > u.total-u.used {
-			return 0, device.Errorf(device.ErrOutOfMemory, name(dev), op, "%d bytes asked for, %d of %d are free", bytes, u.total-u.used, u.total)
+			return 0, device.Errorf(device.ErrOutOfMemory, name(dev), op, "%d bytes asked for, %d of %d are free",
+				bytes, u.total-u.used, u.total)
 		}
 		u.used += int64(bytes)
 	}
@@ -156,7 +157,8 @@ func (d *Driver) memory(op string, p device.Ptr, n int) (*alloc, []byte, error) 
 	}
 	off := int(p - a.base)
 	if n > len(a.bytes)-off {
-		return nil, nil, device.Errorf(device.ErrOutOfBounds, a.where(), op, "%d bytes at %v, where %d are allocated", n, p, len(a.bytes)-off)
+		return nil, nil, device.Errorf(device.ErrOutOfBounds, a.where(), op, "%d bytes at %v, where %d are allocated",
+			n, p, len(a.bytes)-off)
 	}
 	return a, a.bytes[off : off+n], nil
 }
@@ -171,7 +173,8 @@ func (d *Driver) Copy(h device.StreamHandle, dst, src device.Ptr, bytes int, kin
 		return device.Errorf(device.ErrInvalidArgument, s.device(), "copy", "%d bytes, %v", bytes, kind)
 	}
 	sides := [2]device.Ptr{dst, src}
-	wants := [2]bool{kind == device.HostToDevice || kind == device.DeviceToDevice, kind == device.DeviceToHost || kind == device.DeviceToDevice}
+	within := kind == device.DeviceToDevice
+	wants := [2]bool{within || kind == device.HostToDevice, within || kind == device.DeviceToHost}
 	var at [2][]byte
 	for i, p := range sides { // the kind first: what isn't the driver's has no bounds
 		here, err := d.Attributes(p)

@@ -44,7 +44,8 @@ func sum(st store.Store, rank, n int) error {
 	if err != nil {
 		return err
 	}
-	c, err := comm.New(ctx, comm.WithRank(rank, n), comm.WithStore(st), comm.WithName("sum"), comm.WithDevice(dev.String()))
+	c, err := comm.New(ctx, comm.WithRank(rank, n), comm.WithStore(st), comm.WithName("sum"),
+		comm.WithDevice(dev.String()))
 	if err != nil {
 		return err
 	}

@@ -50,7 +50,8 @@ func (d *Driver) StreamCreate(dev, priority int) (device.StreamHandle, error) {
 		return 0, err
 	}
 	if priority != 0 {
-		return 0, device.Errorf(device.ErrInvalidArgument, name(dev), "create stream", "priority %d; there is only 0", priority)
+		return 0, device.Errorf(device.ErrInvalidArgument, name(dev), "create stream", "priority %d; there is only 0",
+			priority)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -7,8 +7,8 @@ type Number interface {
 	float32 | float64 | int32 | int64
 }
 
-// AllReduce sets out to the sum of in over some ranks, the same bits on all of them, each of which calls it with the same
-// ranks and tag; it waits for them. When stop is closed it returns ErrCanceled.
+// AllReduce sets out to the sum of in over some ranks, the same bits on all of them, each of which calls it with the
+// same ranks and tag; it waits for them. When stop is closed it returns ErrCanceled.
 func AllReduce[T Number](c *Comm, ranks []int, tag Tag, out, in []T, stop <-chan struct{}) error {
 	bytes := func(x []T) []byte {
 		return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(unsafe.Sizeof(*new(T))))
