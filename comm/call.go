@@ -21,7 +21,7 @@ type call struct {
 	owner   bool   // holds the lane
 	id      uint64 // for hooks
 	on      bool   // its tensors are on the communicator's device
-	bare    bool   // brief's, which leaves what its next one sets or needs again
+	bare    bool   // fast's, which leaves what its next one sets or needs again
 	record  uint64 // for the recorder
 	noneAt  int    // which of its options is nil, from 1; 0: none
 	running running

@@ -12,7 +12,7 @@ import (
 // Shapes: the same dtype and number of elements on every rank.
 func (c *Comm) Broadcast(ctx context.Context, t *tensor.Tensor, root int, opts ...Option) error {
 	if len(opts) == 0 {
-		if err, done := c.brief(ctx, backend.Broadcast, t, root, Reduction{}); done {
+		if err, done := c.fast(ctx, backend.Broadcast, t, root, Reduction{}); done {
 			return err
 		}
 	}
@@ -27,7 +27,7 @@ func (c *Comm) Broadcast(ctx context.Context, t *tensor.Tensor, root int, opts .
 // Shapes: the same dtype and number of elements on every rank.
 func (c *Comm) AllReduce(ctx context.Context, t *tensor.Tensor, r Reduction, opts ...Option) error {
 	if len(opts) == 0 {
-		if err, done := c.brief(ctx, backend.AllReduce, t, 0, r); done {
+		if err, done := c.fast(ctx, backend.AllReduce, t, 0, r); done {
 			return err
 		}
 	}
@@ -150,7 +150,7 @@ func (c *Comm) AllToAllVSingle(ctx context.Context, out, in *tensor.Tensor, outS
 // Barrier returns when every rank has called it.
 func (c *Comm) Barrier(ctx context.Context, opts ...Option) error {
 	if len(opts) == 0 {
-		if err, done := c.brief(ctx, backend.Barrier, nil, 0, Reduction{}); done {
+		if err, done := c.fast(ctx, backend.Barrier, nil, 0, Reduction{}); done {
 			return err
 		}
 	}

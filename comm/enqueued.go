@@ -160,7 +160,7 @@ func (c *Comm) over(e *enqueued, err error) {
 		}, func(error) {})
 	}
 	if e.work != nil {
-		e.work.settleOn(e.on, err)
+		e.work.completeOn(e.on, err)
 	}
 	c.gate.exit()
 	if err != nil {

@@ -53,7 +53,7 @@ func (o *call) release(c *Comm, why *PanicError) {
 	}
 	c.gate.exit()
 	if o.work != nil {
-		o.work.settle(why)
+		o.work.complete(why)
 	}
 }
 

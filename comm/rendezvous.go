@@ -35,9 +35,9 @@ func openShared(ctx context.Context, info bootstrap.Info, timeout time.Duration)
 	return st, nil
 }
 
-// settle bounds how long the rank that serves the store waits, before it leaves,
+// linger bounds how long the rank that serves the store waits, before it leaves,
 // for others that are still on their way in.
-const settle = 5 * time.Second
+const linger = 5 * time.Second
 
 // arrived tells that this rank needs the store of a communicator no more.
 func arrived(ctx context.Context, st store.Store, size int) error {
@@ -55,7 +55,7 @@ func leave(st store.Store, rank int) error {
 	if rank != 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), settle)
+	ctx, cancel := context.WithTimeout(context.Background(), linger)
 	defer cancel()
 	if err := st.Wait(ctx, "all_ready"); err != nil && ctx.Err() == nil {
 		return err

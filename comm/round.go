@@ -61,7 +61,7 @@ func (r *round) release(c *Comm, why *PanicError) {
 	r.abandon()
 	c.gate.exit()
 	if r.work != nil {
-		r.work.settle(why)
+		r.work.complete(why)
 	}
 }
 

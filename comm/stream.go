@@ -134,7 +134,7 @@ func (c *Comm) enqueue(o *call) error {
 	if err := c.push(o, cur); err != nil {
 		err = c.deviceError(op, err)
 		if o.work != nil {
-			o.work.settle(err)
+			o.work.complete(err)
 		}
 		return err
 	}
@@ -182,7 +182,7 @@ func (c *Comm) push(o *call, cur *device.Stream) (err error) {
 		}
 		defer func() {
 			if err == nil && work != nil {
-				work.settle(nil) // there is a node now; what it does at replays is the streams' to tell
+				work.complete(nil) // there is a node now; what it does at replays is the streams' to tell
 			}
 		}()
 	}
@@ -216,7 +216,7 @@ func (c *Comm) perform(o *call) error {
 	ended := func(e error) {
 		err = e
 		if o.work != nil {
-			o.work.settle(err)
+			o.work.complete(err)
 		}
 		if err != nil {
 			c.fatal(err)

@@ -26,7 +26,7 @@ func (c *Comm) transferOn(op string, w *Work, ctx context.Context, calls ...*cal
 	if err := c.pushTransfers(op, w, cur, calls); err != nil {
 		err = c.deviceError(op, err)
 		if w != nil {
-			w.settle(err)
+			w.complete(err)
 		}
 		return err
 	}
@@ -58,9 +58,9 @@ func (c *Comm) pushTransfers(op string, w *Work, cur *device.Stream, calls []*ca
 		o.work = nil
 		own[i] = c.inherits(o)
 	}
-	settle := func(err error) {
+	complete := func(err error) {
 		if w != nil && !capturing {
-			w.settle(err)
+			w.complete(err)
 		}
 	}
 	var r *round // of the first function, for the second; runs of a graph don't overlap
@@ -79,7 +79,7 @@ func (c *Comm) pushTransfers(op string, w *Work, cur *device.Stream, calls []*ca
 		}
 		if !c.gate.enter() {
 			err = &FinalizedError{Where: c.at(op)}
-			settle(err)
+			complete(err)
 			return err
 		}
 		c.attempt(op, r, func() error {
@@ -92,7 +92,7 @@ func (c *Comm) pushTransfers(op string, w *Work, cur *device.Stream, calls []*ca
 			if err = e; err != nil {
 				r.abandon()
 				c.gate.exit()
-				settle(err)
+				complete(err)
 			}
 		})
 		return err
@@ -102,7 +102,7 @@ func (c *Comm) pushTransfers(op string, w *Work, cur *device.Stream, calls []*ca
 			err = e
 			r.abandon()
 			c.gate.exit()
-			settle(err)
+			complete(err)
 		})
 		return err
 	}
@@ -121,7 +121,7 @@ func (c *Comm) pushTransfers(op string, w *Work, cur *device.Stream, calls []*ca
 	if w != nil {
 		err = s.Record(&w.on.event)
 		if capturing {
-			w.settle(err)
+			w.complete(err)
 		}
 	}
 	return err

@@ -53,12 +53,12 @@ func (w *Work) onDevice() *deviceWork {
 	return w.on
 }
 
-// settle is finish for what may have been settled before: an operation that its stream leaves out, because of an error of
-// other work, is settled by whoever finds out first.
-func (w *Work) settle(err error) { w.settleOn(w.onDevice(), err) }
+// complete is finish for what may have been completed before: an operation that its stream leaves out, because of an error of
+// other work, is completed by whoever finds out first.
+func (w *Work) complete(err error) { w.completeOn(w.onDevice(), err) }
 
-// settleOn is settle for the operation that on is of; the Work may be another's by now.
-func (w *Work) settleOn(on *deviceWork, err error) {
+// completeOn is complete for the operation that on is of; the Work may be another's by now.
+func (w *Work) completeOn(on *deviceWork, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.on == on && (w.status == NotStarted || w.status == InProgress) {
@@ -66,7 +66,7 @@ func (w *Work) settleOn(on *deviceWork, err error) {
 	}
 }
 
-// startOn is start for the operation that on is of, if it isn't settled.
+// startOn is start for the operation that on is of, if it isn't completed.
 func (w *Work) startOn(on *deviceWork) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -75,7 +75,7 @@ func (w *Work) startOn(on *deviceWork) {
 	}
 }
 
-// poll settles an operation on a device that was left out, or that the backend has enqueued and is done.
+// poll completes an operation on a device that was left out, or that the backend has enqueued and is done.
 func (w *Work) poll() {
 	on := w.onDevice()
 	if on == nil || w.state() >= Completed {
@@ -83,7 +83,7 @@ func (w *Work) poll() {
 	}
 	recorded := on.broken != nil && on.event.Handle() != 0
 	if done, err := on.event.Query(); done && (errors.Is(err, device.ErrFailed) || recorded) {
-		w.settleOn(on, on.ended(err))
+		w.completeOn(on, on.ended(err))
 	}
 }
 
@@ -115,7 +115,7 @@ func (w *Work) Synchronize(ctx context.Context) error {
 	err := on.event.Synchronize(ctx)
 	switch {
 	case err == nil || errors.Is(err, device.ErrFailed):
-		w.settleOn(on, on.ended(err))
+		w.completeOn(on, on.ended(err))
 		return w.Err()
 	case ctx.Err() != nil:
 		return context.Cause(ctx)

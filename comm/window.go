@@ -97,7 +97,7 @@ func (c *Comm) NewWindow(ctx context.Context, t *tensor.Tensor) (*Window, error)
 // begin checks what all window operations have in common and applies the option that
 // they take, Timeout. If it succeeds, end is due.
 func (w *Window) begin(ctx context.Context, op string, opts []Option) (call, error) {
-	o, err := w.settle(ctx, op, opts)
+	o, err := w.fill(ctx, op, opts)
 	if err != nil {
 		return o, err
 	}
@@ -116,7 +116,7 @@ func (w *Window) end() {
 	w.c.gate.exit()
 }
 
-func (w *Window) settle(ctx context.Context, op string, opts []Option) (call, error) {
+func (w *Window) fill(ctx context.Context, op string, opts []Option) (call, error) {
 	var o call
 	w.c.fill(&o, ctx, backend.Send, opts)
 	if w.gate.closed() {
@@ -309,7 +309,7 @@ func (w *Window) Signal(ctx context.Context, peer, slot int, opts ...Option) err
 // not wait for it: it then returns *FinalizedError.
 func (w *Window) WaitSignal(ctx context.Context, peer, slot int, opts ...Option) error {
 	const op = "wait_signal"
-	o, err := w.settle(ctx, op, opts)
+	o, err := w.fill(ctx, op, opts)
 	if err == nil {
 		err = w.signals(op, peer, slot)
 	}

@@ -294,14 +294,14 @@ func (rv *rendezvous) news() <-chan *Failure { return rv.events }
 
 // finished implements peers. If the store does not answer, look will find out.
 func (rv *rendezvous) finished(attempt int) {
-	ctx, cancel := rv.brief()
+	ctx, cancel := rv.withLimit()
 	defer cancel()
 	rv.store.Set(ctx, attemptKey(attempt, "finished/"+strconv.Itoa(rv.node)), []byte("1"))
 }
 
 // failed implements peers.
 func (rv *rendezvous) failed(f *Failure) *Failure {
-	ctx, cancel := rv.brief()
+	ctx, cancel := rv.withLimit()
 	defer cancel()
 	data, _ := json.Marshal(f)
 	first, err := rv.store.CompareSet(ctx, attemptKey(f.Attempt, "failure"), nil, data)
@@ -371,7 +371,7 @@ func (rv *rendezvous) look(attempt int) bool {
 
 // outcome reports whether an attempt is over, and its first failure; nil if the ranks of all nodes have finished well.
 func (rv *rendezvous) outcome(attempt int) (over bool, f *Failure, err error) {
-	ctx, cancel := rv.brief()
+	ctx, cancel := rv.withLimit()
 	defer cancel()
 	failure := attemptKey(attempt, "failure")
 	if over, err = rv.store.Check(ctx, failure); err != nil {
@@ -388,8 +388,8 @@ func (rv *rendezvous) outcome(attempt int) (over bool, f *Failure, err error) {
 	return over, nil, err
 }
 
-// brief bounds an operation on the store; a store that takes longer is as good as lost, and gets no time at all once it is.
-func (rv *rendezvous) brief() (context.Context, context.CancelFunc) {
+// withLimit bounds an operation on the store; a store that takes longer is as good as lost, and gets no time at all once it is.
+func (rv *rendezvous) withLimit() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(rv.alive.reach(), rv.job.LostAfter)
 }
 
@@ -428,7 +428,7 @@ func (rv *rendezvous) poll(ctx context.Context, veto string, keys []string) erro
 
 // missing names the nodes whose keys do not exist.
 func (rv *rendezvous) missing(keys []string) string {
-	ctx, cancel := rv.brief()
+	ctx, cancel := rv.withLimit()
 	defer cancel()
 	var nodes []string
 	for n, k := range keys {

@@ -44,13 +44,13 @@ func (rv *rendezvous) publish(attempt int, dumps []*observe.Dump) {
 			continue
 		}
 		rank := strconv.Itoa(d.Chorus.Rank)
-		ctx, cancel := rv.brief()
+		ctx, cancel := rv.withLimit()
 		if rv.store.Set(ctx, attemptKey(attempt, "record/"+rank), packed) == nil {
 			ranks = append(ranks, rank)
 		}
 		cancel()
 	}
-	ctx, cancel := rv.brief()
+	ctx, cancel := rv.withLimit()
 	defer cancel()
 	rv.store.Set(ctx, attemptKey(attempt, "stopped/"+strconv.Itoa(rv.node)), []byte(strings.Join(ranks, " ")))
 }

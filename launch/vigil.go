@@ -148,7 +148,7 @@ func (v *vigil) refused() bool {
 
 // beat shows that this launcher is alive, and sees whether the rendezvous is.
 func (v *vigil) beat() bool {
-	ctx, cancel := v.rv.brief()
+	ctx, cancel := v.rv.withLimit()
 	defer cancel()
 	v.sent++
 	if err := v.rv.store.Set(ctx, beatKey(v.rv.node), strconv.AppendInt(nil, v.sent, 10)); err != nil {
@@ -207,7 +207,7 @@ func (v *vigil) look(every time.Duration) {
 
 // read returns a value of the rendezvous; empty if there is none.
 func (v *vigil) read(key string) string {
-	ctx, cancel := v.rv.brief()
+	ctx, cancel := v.rv.withLimit()
 	defer cancel()
 	if there, err := v.rv.store.Check(ctx, key); err != nil || !there {
 		return ""
@@ -223,7 +223,7 @@ func (v *vigil) left(node int) bool { return v.read(leftKey(node)) != "" }
 func (rv *rendezvous) leave(patience time.Duration) {
 	v := rv.alive
 	if rv.server == nil {
-		ctx, cancel := rv.brief()
+		ctx, cancel := rv.withLimit()
 		rv.store.Set(ctx, leftKey(rv.node), []byte("1"))
 		cancel()
 		v.end(context.Canceled)

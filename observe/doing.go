@@ -13,7 +13,7 @@ func (r *Recorder) Doing() string {
 		return ""
 	}
 	place, line := placer{}, calibrate()
-	var best *slot
+	var best *cell
 	var in *Recorder
 	for _, c := range r.rank.recorders() {
 		for s := range c.all() {
@@ -45,8 +45,8 @@ func (r *Recorder) Doing() string {
 
 // later reports whether a tells more of what a rank does now than b: operations under way before those that are queued,
 // these before those that are done, and of each the latest.
-func (a *slot) later(b *slot) bool {
-	order := func(s *slot) int {
+func (a *cell) later(b *cell) bool {
+	order := func(s *cell) int {
 		switch {
 		case s.ended != 0:
 			return 0
@@ -63,8 +63,8 @@ func (a *slot) later(b *slot) bool {
 }
 
 // all yields the operations that are kept, first those of the lane's owner, each sort oldest first.
-func (r *Recorder) all() func(func(slot) bool) {
-	return func(yield func(slot) bool) {
+func (r *Recorder) all() func(func(cell) bool) {
+	return func(yield func(cell) bool) {
 		l := &r.own
 		last := atomic.LoadUint64(&l.next)
 		done := atomic.LoadUint64(&l.done) // after that: all but the last of those are over

@@ -135,11 +135,11 @@ func (r *Recorder) snapshot(index int, l timeline, place placer) (CommState, []E
 }
 
 // load copies a slot, unless it doesn't hold, or while it's copied no longer holds, the operation.
-func (s *slot) load(id uint64) (c slot, ok bool) {
+func (s *cell) load(id uint64) (c cell, ok bool) {
 	if id == 0 || atomic.LoadUint64(&s.published) != id {
 		return c, false
 	}
-	c = slot{what: atomic.LoadUint64(&s.what), tag: atomic.LoadUint64(&s.tag), seq: atomic.LoadUint64(&s.seq),
+	c = cell{what: atomic.LoadUint64(&s.what), tag: atomic.LoadUint64(&s.tag), seq: atomic.LoadUint64(&s.seq),
 		in: atomic.LoadUint64(&s.in), out: atomic.LoadUint64(&s.out), issued: atomic.LoadUint64(&s.issued),
 		started: atomic.LoadUint64(&s.started), ended: atomic.LoadUint64(&s.ended), result: atomic.LoadUint64(&s.result)}
 	for i := range s.callers {
@@ -148,7 +148,7 @@ func (s *slot) load(id uint64) (c slot, ok bool) {
 	return c, atomic.LoadUint64(&s.begun) == id
 }
 
-func (r *Recorder) entry(s *slot, l timeline, algos []string, place placer) Entry {
+func (r *Recorder) entry(s *cell, l timeline, algos []string, place placer) Entry {
 	e := Entry{Group: [2]string{r.name, r.name}, Created: l.at(s.issued), State: "scheduled",
 		InSizes: [][]int{{int(s.in)}}, OutSizes: [][]int{{int(s.out)}}, Frames: place.frames(s.callers[:])}
 	d := &e.Chorus

@@ -211,7 +211,7 @@ func (l *lane) end(id, seq uint64, name string, algorithm uint64, status Status,
 }
 
 // load returns an operation, unless it's none of the last; done is what the lane counted as such before.
-func (l *lane) load(id, done uint64) (s slot, ok bool) {
+func (l *lane) load(id, done uint64) (s cell, ok bool) {
 	x := &l.records[id%uint64(len(l.records))]
 	s.issued = atomic.LoadUint64(&x.issued)
 	s.started = s.issued

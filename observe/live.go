@@ -57,11 +57,11 @@ func (r *Rank) Live() *Live {
 	host, _ := os.Hostname()
 	now := time.Now()
 	l := &Live{Job: r.job, Rank: r.rank, Size: r.size, Host: host, Pid: os.Getpid(), Time: now.UnixNano(), Comms: []LiveComm{}}
-	var last *slot
+	var last *cell
 	var in *Recorder
 	for _, c := range r.recorders() {
 		x := LiveComm{Name: c.name, Rank: c.me, Members: c.members, Index: c.nth, Ops: c.recorded(), Bytes: c.bytes()}
-		var first *slot
+		var first *cell
 		for s := range c.all() {
 			if s.started != 0 {
 				x.Last = max(x.Last, s.seq)

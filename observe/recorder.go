@@ -18,9 +18,9 @@ import (
 // frames is the number of return addresses kept of each call.
 const frames = 5
 
-// slot is an operation in the ring of those that anybody may call: two cache lines of words, stored by publish.Word and loaded
+// cell is an operation in the ring of those that anybody may call: two cache lines of words, stored by publish.Word and loaded
 // atomically; and to readers any operation.
-type slot struct {
+type cell struct {
 	begun     uint64 // the operation's number; stored before all else
 	what      uint64 // kind, dtype, reduction and flags, one byte each; root or peer
 	tag       uint64
@@ -87,7 +87,7 @@ type Recorder struct {
 type ring struct {
 	next  uint64 // numbers given
 	bytes uint64 // of all operations
-	slots []slot
+	slots []cell
 }
 
 // An operation's number, as Begin returns it, says also where it is.
@@ -96,10 +96,10 @@ const (
 	timed  = 1 << 62 // of those in it: its end is to be timed; not part of the number
 )
 
-func (g *ring) at(id uint64) *slot { return &g.slots[id&uint64(len(g.slots)-1)] }
+func (g *ring) at(id uint64) *cell { return &g.slots[id&uint64(len(g.slots)-1)] }
 
 // claim takes the next slot.
-func (r *Recorder) claim() (*slot, uint64) {
+func (r *Recorder) claim() (*cell, uint64) {
 	g := r.sharing()
 	id := atomic.AddUint64(&g.next, 1) | shared
 	return g.at(id), id
@@ -107,12 +107,12 @@ func (r *Recorder) claim() (*slot, uint64) {
 
 // sharing returns the ring of the others, which has its memory from now on.
 func (r *Recorder) sharing() *ring {
-	r.once.Do(func() { r.others.slots = make([]slot, 1<<bits.Len(uint(r.rank.Entries-1))) })
+	r.once.Do(func() { r.others.slots = make([]cell, 1<<bits.Len(uint(r.rank.Entries-1))) })
 	return &r.others
 }
 
-// slot returns the slot of an operation, or nil if a later one has taken it.
-func (r *Recorder) slot(id uint64) *slot {
+// cellOf returns the cellOf of an operation, or nil if a later one has taken it.
+func (r *Recorder) cellOf(id uint64) *cell {
 	if id&shared == 0 {
 		return nil
 	}
@@ -234,7 +234,7 @@ func elements(list []*tensor.Tensor) uint64 {
 // Start records that an issued operation is under way: a collective, whose caller owns the lane unless it's on a stream
 // of its own, or a message on one.
 func (r *Recorder) Start(id uint64, op *backend.Op) {
-	s := r.slot(id)
+	s := r.cellOf(id)
 	if s == nil {
 		return
 	}
@@ -304,7 +304,7 @@ func (r *Recorder) ended(id uint64, op *backend.Op, err error) {
 		r.own.end(id, seq, op.Algorithm, n.index, statusOf(err), tick)
 		return
 	}
-	s := r.slot(id)
+	s := r.cellOf(id)
 	if s == nil {
 		return
 	}
@@ -357,7 +357,7 @@ func (r *Recorder) BeginSpecial(kind Special, n int) uint64 {
 
 // Drop records the end of what BeginSpecial began, or of an operation that never came to be under way.
 func (r *Recorder) Drop(id uint64, err error) {
-	if s := r.slot(id); s != nil {
+	if s := r.cellOf(id); s != nil {
 		publish.Word(&s.result, uint64(statusOf(err)))
 		publish.Word(&s.ended, now())
 	}

@@ -65,7 +65,7 @@ func upload(ctx context.Context, dst, src *Tensor) error {
 	if src.Pinned(dst.store.place.rt) {
 		return s.Copy(dst.devicePtr(), src.devicePtr(), dst.nbytes)
 	}
-	return settled(ctx, s, src, s.CopyIn(ctx, dst.devicePtr(), src.raw()))
+	return synchronized(ctx, s, src, s.CopyIn(ctx, dst.devicePtr(), src.raw()))
 }
 
 // download copies from a device to the host.
@@ -95,11 +95,11 @@ func download(ctx context.Context, dst, src *Tensor) error {
 	if dst.Pinned(src.store.place.rt) {
 		return s.Copy(dst.devicePtr(), src.devicePtr(), dst.nbytes)
 	}
-	return settled(ctx, s, dst, s.CopyOut(ctx, dst.raw(), src.devicePtr()))
+	return synchronized(ctx, s, dst, s.CopyOut(ctx, dst.raw(), src.devicePtr()))
 }
 
-// settled keeps a host tensor while a copy that was given up is still under way.
-func settled(ctx context.Context, s *device.Stream, host *Tensor, err error) error {
+// synchronized keeps a host tensor while a copy that was given up is still under way.
+func synchronized(ctx context.Context, s *device.Stream, host *Tensor, err error) error {
 	if errors.Is(err, device.ErrTimeout) || errors.Is(err, device.ErrCanceled) {
 		go func() {
 			_ = s.Synchronize(context.WithoutCancel(ctx)) // its error is the stream's, for others to see

@@ -29,11 +29,11 @@ func (g *group) enter(op *backend.Op) error {
 	if g.space == nil {
 		return nil
 	}
-	if c.brief != nil && op.Again {
+	if c.short != nil && op.Again {
 		if err := g.space.BeginAgain(g.waiter, g.seq); err != nil {
 			return err
 		}
-		c.brief.offer(g)
+		c.short.offer(g)
 		return nil
 	}
 	if err := g.space.Reserve(c.stage); err != nil {
@@ -47,8 +47,8 @@ func (g *group) enter(op *backend.Op) error {
 		return err
 	}
 	switch {
-	case c.brief != nil:
-		c.brief.offer(g)
+	case c.short != nil:
+		c.short.offer(g)
 	case c.mapped != nil:
 		// Phase 1 exchanges places; everybody takes the mapped program, or nobody does.
 		g.mappable = in.Mappable() && out.Mappable()
@@ -68,8 +68,8 @@ func (g *group) enter(op *backend.Op) error {
 // run carries out the rest of it: choose between the programs, then execute.
 func (g *group) run(op *backend.Op) error {
 	c, j := g.current, &g.job
-	if c.brief != nil {
-		return c.brief.gather(g, op)
+	if c.short != nil {
+		return c.short.gather(g, op)
 	}
 	if c.mapped != nil && g.mappable {
 		all, err := g.allMappable()

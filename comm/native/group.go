@@ -63,7 +63,7 @@ type group struct {
 
 	status     statusBoard
 	departures departures
-	words      words
+	words      mailbox
 	refusal    refusal
 	splits     splits
 	registered registry

@@ -20,11 +20,11 @@ type program struct {
 	phaseBase  uint32 // added to the plan's phases
 	needsSpace bool   // uses flags or stages
 	twoSided   bool
-	brief      *brief // what it comes down to; or nil
-	part       *part  // the same
-	opening    int    // steps up to its first flag, if that comes so soon that none is needed for arriving; or 0
-	remote     bool   // refers to other ranks' In or Out
-	fills      int    // bytes of a stage that large copies fill
+	short      *shortProgram // what it comes down to; or nil
+	part       *part         // the same
+	opening    int           // steps up to its first flag, if that comes so soon that none is needed for arriving; or 0
+	remote     bool          // refers to other ranks' In or Out
+	fills      int           // bytes of a stage that large copies fill
 }
 
 type step struct {
@@ -94,7 +94,7 @@ func compile(p *plan.Plan, skip int, phaseBase uint32) *program {
 		g.steps = append(g.steps, t)
 	}
 	g.opening = opens(g.steps)
-	g.brief, g.part = briefly(g.steps, p.Request.Rank, world), partly(g.steps, world)
+	g.short, g.part = asShort(g.steps, p.Request.Rank, world), partly(g.steps, world)
 	g.needsSpace = g.needsSpace || p.Stage > 0
 	return g
 }
@@ -176,12 +176,12 @@ type shape struct {
 type compiled struct {
 	shape  shape
 	req    plan.Request
-	plain  *program // runs on any memory
-	apart  *program // runs instead if the cores are far apart; nil if plain serves then, too
-	mapped *program // runs if everybody's memory can be mapped; nil if there's none
-	sizes  []sizes  // of every rank's buffers, if the mapped program refers to them
-	stage  int      // most bytes of the stage that either needs
-	brief  *brief   // of the plain one, if there's no other; or nil
+	plain  *program      // runs on any memory
+	apart  *program      // runs instead if the cores are far apart; nil if plain serves then, too
+	mapped *program      // runs if everybody's memory can be mapped; nil if there's none
+	sizes  []sizes       // of every rank's buffers, if the mapped program refers to them
+	stage  int           // most bytes of the stage that either needs
+	short  *shortProgram // of the plain one, if there's no other; or nil
 	desc   fabric.Desc
 	descOf base.Description // the operation that desc describes
 }
@@ -199,9 +199,9 @@ func (c *compiled) finish() {
 			c.stage = max(c.stage, p.stage)
 		}
 	}
-	if p := c.plain; p.brief != nil && c.apart == nil && c.mapped == nil {
-		if c.brief = p.brief; !p.inSlots {
-			c.brief.stage = p.stage
+	if p := c.plain; p.short != nil && c.apart == nil && c.mapped == nil {
+		if c.short = p.short; !p.inSlots {
+			c.short.stage = p.stage
 		}
 	}
 	if c.mapped == nil || !c.mapped.remote {

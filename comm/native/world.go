@@ -205,7 +205,7 @@ func (w *world) newGroup(ctx context.Context, id uint32, name string, members []
 	g.Shared = &w.telling
 	g.transfers = base.Transfers{Life: &g.Life, Link: w.fab, Comm: id, Members: members, RankOf: g.rankOf, Explain: g.awaitReason, Lost: g.lostIn}
 	g.waiter = g.Waiter()
-	g.waiter.Slow = g.compare
+	g.waiter.Slow = g.compareWhenSlow
 	if err := g.join(ctx); err != nil {
 		return nil, err
 	}

@@ -11,11 +11,11 @@ import (
 	"github.com/chorus-comms/chorus/kern"
 )
 
-// engine is what makes progress: it looks at the rings of all peers, hands what
+// progressEngine is what makes progressEngine: it looks at the rings of all peers, hands what
 // has come to the Matcher, completes what was acknowledged, and copies for
 // receives that read their sender's memory. Nobody is employed to run it: whoever
 // waits takes the lock and polls. If nobody waits, the steward does (see steward).
-type engine struct {
+type progressEngine struct {
 	lock   atomic.Uint32 // 1 while somebody runs the engine
 	wanted atomic.Int32  // goroutines that need the lock now: runners make way
 	runs   atomic.Uint64 // waits that have run the engine

@@ -29,7 +29,7 @@ type Fabric struct {
 	peers []*peer // by rank; nil for this rank and for ranks elsewhere
 	near  []*peer // those that exist
 
-	engine
+	progressEngine
 	envelope envelope // the one being received; engine lock
 	spare    *arrival
 	across   across // engine lock

@@ -63,7 +63,7 @@ func TestCorruptRing(t *testing.T) {
 // A receiver that claims to have consumed what was never sent isn't believed.
 func TestCorruptConsumed(t *testing.T) {
 	for _, claim := range []uint64{entryCount + 1, 1 << 40, ^uint64(0)} {
-		r := outRing{head: new(laneHead), area: make([]byte, areaMin)}
+		r := outRing{head: new(ringHead), area: make([]byte, areaMin)}
 		for range entryCount {
 			if ok, err := r.note(kindDrop, 0, 0); !ok || err != nil {
 				t.Fatal(ok, err)

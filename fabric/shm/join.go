@@ -339,10 +339,10 @@ func sameUser(conn *net.UnixConn) (pid int, err error) {
 func (f *Fabric) newPeer(conn *net.UnixConn, rank, pid int, inbox *hostmem.Mapping, h hello) *peer {
 	p := &peer{f: f, rank: rank, local: slices.Index(f.locals, rank), pid: pid, link: newLink(conn), mapping: inbox}
 	p.page = (*inboxPage)(inbox.Base())
-	mine, area := f.shape.lane(f.inbox.Base(), p.local)
+	mine, area := f.shape.ring(f.inbox.Base(), p.local)
 	p.in = inRing{head: mine, area: area}
 	p.acks, p.slots = &mine.acks, &mine.slots
-	theirs, area := f.shape.lane(inbox.Base(), f.local)
+	theirs, area := f.shape.ring(inbox.Base(), f.local)
 	p.out = outRing{head: theirs, area: area}
 	p.theirAcks, p.theirSlots = &theirs.acks, &theirs.slots
 	p.canRead = f.opts.cma != "off" && f.mayRead(pid, h)

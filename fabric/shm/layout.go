@@ -35,8 +35,8 @@ type inboxPage struct {
 	_        [120]byte
 }
 
-// laneHead begins the part of an inbox that belongs to one peer; the payload area follows it.
-type laneHead struct {
+// ringHead begins the part of an inbox that belongs to one peer; the payload area follows it.
+type ringHead struct {
 	consumed atomic.Uint64 // entries that the owner has taken out
 	_        [120]byte
 	starved  atomic.Uint32 // the peer found the ring full and wants the bell when there's room
@@ -47,7 +47,7 @@ type laneHead struct {
 	entries  [entryCount]entry
 }
 
-// slot is the state of one announced message, in its sender's inbox: generation<<8 | state.
+// slot is the state of one slot message, in its sender's inbox: generation<<8 | state.
 type slot struct {
 	word atomic.Uint64
 	_    [56]byte
@@ -178,19 +178,19 @@ func shapeOf(locals int) shape {
 	return shape{locals, min(max(area, areaMin), areaMax)}
 }
 
-func (s shape) laneBytes() int {
-	return (int(unsafe.Sizeof(laneHead{})) + s.area + pageBytes - 1) &^ (pageBytes - 1)
+func (s shape) ringBytes() int {
+	return (int(unsafe.Sizeof(ringHead{})) + s.area + pageBytes - 1) &^ (pageBytes - 1)
 }
 
 // inboxBytes has a lane for every rank of the host, the owner's own unused, so
 // that a rank's lane has the same place in all inboxes.
-func (s shape) inboxBytes() int { return pageBytes + s.locals*s.laneBytes() }
+func (s shape) inboxBytes() int { return pageBytes + s.locals*s.ringBytes() }
 
-// lane returns the lane of the local rank in the inbox at base.
-func (s shape) lane(base unsafe.Pointer, local int) (*laneHead, []byte) {
-	p := unsafe.Add(base, pageBytes+local*s.laneBytes())
-	area := unsafe.Slice((*byte)(unsafe.Add(p, unsafe.Sizeof(laneHead{}))), s.area)
-	return (*laneHead)(p), area
+// ring returns the ring of the local rank in the inbox at base.
+func (s shape) ring(base unsafe.Pointer, local int) (*ringHead, []byte) {
+	p := unsafe.Add(base, pageBytes+local*s.ringBytes())
+	area := unsafe.Slice((*byte)(unsafe.Add(p, unsafe.Sizeof(ringHead{}))), s.area)
+	return (*ringHead)(p), area
 }
 
 // wholeMax is the longest message that travels with its envelope: copying twice

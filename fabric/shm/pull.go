@@ -197,7 +197,7 @@ func (f *Fabric) repost(x *pull) {
 
 // finish completes a pull and tells the sender.
 func (f *Fabric) finish(x *pull, err error) {
-	x.settle()
+	x.giveBack()
 	if m := x.m; m != nil {
 		n := x.done
 		if err != nil {
@@ -208,8 +208,8 @@ func (f *Fabric) finish(x *pull, err error) {
 	f.pulls.end(x)
 }
 
-// settle gives a taken slot back to the sender.
-func (x *pull) settle() {
+// giveBack gives a taken slot back to the sender.
+func (x *pull) giveBack() {
 	if x.taken {
 		x.p.theirSlots[uint32(x.id)].word.Store(slotWord(x.id, slotDone))
 		x.p.theirAcks.Add(1)

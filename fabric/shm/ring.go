@@ -10,7 +10,7 @@ import (
 // outRing is the sending end of a ring: a lane of the peer's inbox. The peer's
 // lock guards it.
 type outRing struct {
-	head *laneHead
+	head *ringHead
 	area []byte
 
 	next     uint64 // position of the next entry
@@ -163,7 +163,7 @@ func (r *outRing) crowded() (bool, error) {
 // inRing is the receiving end of a ring: a lane of this rank's inbox. The engine
 // lock guards it.
 type inRing struct {
-	head *laneHead
+	head *ringHead
 	area []byte
 	next uint64 // position of the next entry
 	told uint64 // consumed, as the peer may know

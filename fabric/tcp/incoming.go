@@ -69,7 +69,7 @@ func (in *incoming) hopeless() bool {
 func (p *peer) release(in *incoming) {
 	delete(p.in, in.id)
 	if in.kind != kindAsk {
-		p.settle(in.Len + overhead)
+		p.repay(in.Len + overhead)
 	}
 	buf := in.buf
 	*in = incoming{p: p}

@@ -253,9 +253,9 @@ func (p *peer) reuse(fr *frame) {
 	p.frames.Put(fr)
 }
 
-// settle counts bytes that came unasked and have been dealt with, and pays them
+// repay counts bytes that came unasked and have been dealt with, and pays them
 // back in good portions. The caller holds the lock and writes on pipe 0 afterwards.
-func (p *peer) settle(cost int) {
+func (p *peer) repay(cost int) {
 	p.unasked -= cost
 	p.consumed += cost
 	if p.consumed >= p.f.o.window/8 {

@@ -66,5 +66,5 @@ func (t *trainer) align() error {
 	if err := t.c.Broadcast(t.ctx, t.paramsT, first); err != nil {
 		return err
 	}
-	return errors.Join(t.c.Broadcast(t.ctx, tensor.Of(t.momentum), first), t.settle())
+	return errors.Join(t.c.Broadcast(t.ctx, tensor.Of(t.momentum), first), t.agree())
 }

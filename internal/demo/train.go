@@ -101,8 +101,8 @@ func (t *trainer) compute(name string, f func()) error {
 	return s.Launch(name, spans, func([]unsafe.Pointer) error { f(); return nil })
 }
 
-// settle waits for the device.
-func (t *trainer) settle() error {
+// agree waits for the device.
+func (t *trainer) agree() error {
 	if t.c.Stream() == nil {
 		return nil
 	}
@@ -204,7 +204,7 @@ func (t *trainer) step(batch []int) (float64, error) {
 		loss = float64(t.grad[parameters])
 	})
 	if err == nil {
-		err = t.settle()
+		err = t.agree()
 	}
 	return loss, err
 }
@@ -221,7 +221,7 @@ func (t *trainer) accuracy() (float64, error) {
 		}
 	})
 	if err == nil {
-		err = t.settle()
+		err = t.agree()
 	}
 	if err != nil {
 		return 0, err

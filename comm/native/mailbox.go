@@ -11,9 +11,9 @@ import (
 	"github.com/chorus-comms/chorus/fabric"
 )
 
-// words are what members have sent each other that's not for this backend, and who can't send any more. They
+// mailbox are what members have sent each other that's not for this backend, and who can't send any more. They
 // outlive the communicator's breaking: through them its survivors find each other.
-type words struct {
+type mailbox struct {
 	mu   sync.Mutex
 	list []backend.Word
 	gone map[int]string // ranks that other members have lost
@@ -63,7 +63,7 @@ func (g *group) Gone() map[int]string {
 }
 
 // heard takes a word in.
-func (x *words) heard(from int, payload []byte) {
+func (x *mailbox) heard(from int, payload []byte) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if len(x.list) == maxWords {
@@ -74,7 +74,7 @@ func (x *words) heard(from int, payload []byte) {
 }
 
 // lost notes that a member has lost a rank. why is empty if this rank's own fabric has told, which knows.
-func (x *words) lost(rank int, why string) {
+func (x *mailbox) lost(rank int, why string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if why != "" {
@@ -87,7 +87,7 @@ func (x *words) lost(rank int, why string) {
 }
 
 // event wakes who waits. The caller holds the lock.
-func (x *words) event() {
+func (x *mailbox) event() {
 	if x.news != nil {
 		close(x.news)
 		x.news = nil

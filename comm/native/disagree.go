@@ -11,8 +11,8 @@ import (
 // and sends none, or takes none. So who has waited for a while tells those with whom it exchanges messages what it's in, and looks at what those
 // say who share memory with it: they may need no messages in what they are in.
 
-// compare does so. It's the waiter's Slow: it runs on the goroutine of the operation under way, and must not wait.
-func (g *group) compare() {
+// compareWhenSlow does so. It's the waiter's Slow: it runs on the goroutine of the operation under way, and must not wait.
+func (g *group) compareWhenSlow() {
 	var peers []int
 	for k := range g.posted {
 		if m := g.msgs[k]; !m.Done() && m.Peer != g.members[g.rank] && !slices.Contains(peers, m.Peer) {

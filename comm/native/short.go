@@ -12,19 +12,19 @@ import (
 // What small all-reduces do is carried out here, without a table of where everything is, which takes longer to fill and to empty again
 // than they have to spare.
 
-// briefRanks is the most ranks that such programs have.
-const briefRanks = 8
+// shortRanks is the most ranks that such programs have.
+const shortRanks = 8
 
-// brief is a program in which each rank copies its input to its stage, tells the others, waits for them and reduces what all have there.
-type brief struct {
+// shortProgram is a program in which each rank copies its input to its stage, tells the others, waits for them and reduces what all have there.
+type shortProgram struct {
 	bytes, n      int // of the input
 	offered, come uint32
 	stage         int // bytes of stage, or 0: the input lies beside the flags
 }
 
-// briefly returns a rank's steps as a brief program; nil if they are none.
-func briefly(steps []step, rank, world int) *brief {
-	if len(steps) != 4 || world > briefRanks {
+// asShort returns a rank's steps as a short program; nil if they are none.
+func asShort(steps []step, rank, world int) *shortProgram {
+	if len(steps) != 4 || world > shortRanks {
 		return nil
 	}
 	in, notify, await, out := &steps[0], &steps[1], &steps[2], &steps[3]
@@ -43,11 +43,11 @@ func briefly(steps []step, rank, world int) *brief {
 			return nil
 		}
 	}
-	return &brief{bytes: in.bytes, n: out.n, offered: notify.phase, come: await.phase}
+	return &shortProgram{bytes: in.bytes, n: out.n, offered: notify.phase, come: await.phase}
 }
 
 // at returns where a member's input lies.
-func (b *brief) at(s *fabric.Space, member int) unsafe.Pointer {
+func (b *shortProgram) at(s *fabric.Space, member int) unsafe.Pointer {
 	if b.stage == 0 {
 		return s.Inline(member)
 	}
@@ -55,21 +55,21 @@ func (b *brief) at(s *fabric.Space, member int) unsafe.Pointer {
 }
 
 // offer runs the program up to the flag.
-func (b *brief) offer(g *group) {
+func (b *shortProgram) offer(g *group) {
 	s := g.space
 	kern.Copy(b.at(s, s.Self()), g.job.In, b.bytes)
 	s.Notify(b.offered)
 }
 
 // gather runs the rest of it.
-func (b *brief) gather(g *group, op *backend.Op) error {
+func (b *shortProgram) gather(g *group, op *backend.Op) error {
 	s, j := g.space, &g.job
 	op.Algorithm = g.prog.name
 	g.count(g.prog)
 	if err := s.AwaitAll(g.waiter, b.come); err != nil {
 		return err
 	}
-	var src [briefRanks]unsafe.Pointer
+	var src [shortRanks]unsafe.Pointer
 	dst := [1]unsafe.Pointer{j.Out}
 	n, self := len(g.members), s.Self()
 	for m, r := range g.local {
@@ -94,7 +94,7 @@ type part struct {
 
 // partly returns a rank's steps as such a program; nil if they are none.
 func partly(steps []step, world int) *part {
-	if len(steps) != 3 || world > briefRanks {
+	if len(steps) != 3 || world > shortRanks {
 		return nil
 	}
 	sum, notify, await := &steps[0], &steps[1], &steps[2]
@@ -114,7 +114,7 @@ func partly(steps []step, world int) *part {
 // run runs the program.
 func (p *part) run(g *group) error {
 	s, j := g.space, &g.job
-	var dst, src [briefRanks]unsafe.Pointer
+	var dst, src [shortRanks]unsafe.Pointer
 	self := s.Self()
 	for m, r := range g.local {
 		in, out := j.In, j.Out
