@@ -264,13 +264,16 @@ func TestRecord(t *testing.T) {
 		ready.Done()
 		if ready.Wait(); c.Rank() == 0 {
 			defer close(gate)
-			for text := ""; err == nil && !strings.Contains(text, "waiting: rank 0: all_reduce(int32[100], max) #2"); {
+			waits := func(text string) bool {
+				return strings.Contains(text, "waiting: rank 0: all_reduce(int32[100], max) #2")
+			}
+			for text := ""; err == nil && !waits(text); { // that #1 has ended is recorded a moment after it has
 				if err = ctx.Err(); err == nil {
 					_, err = observe.DumpAll(dir)
 				}
 				dumps, failed := observe.ReadDir(dir, 100)
 				text, err = observe.Explain(dumps).String(), errors.Join(err, failed)
-				if strings.Contains(text, "waiting") && !strings.Contains(text, "rank 1: all_reduce(int32[100], max), to which its stream has not come yet") {
+				if waits(text) && !strings.Contains(text, "rank 1: all_reduce(int32[100], max), to which its stream has not come yet") {
 					return errors.New(text)
 				}
 			}
