@@ -141,7 +141,8 @@ func New(ctx context.Context, opts ...NewOption) (*Comm, error) {
 	}
 	o.world = o.name
 	b, dev, err := o.open(ctx, st)
-	if err == nil && st != nil {
+	foreign := err == nil && b.Capabilities().Foreign // others don't say that they have arrived
+	if err == nil && st != nil && !foreign {
 		if err = arrived(ctx, st, o.size); store.Gone(err) {
 			err = nil // nobody needs it any more, and the ranks have found each other
 		}
@@ -153,7 +154,7 @@ func New(ctx context.Context, opts ...NewOption) (*Comm, error) {
 		return fail("%w", err)
 	}
 	c := o.join(cfg, abort, b, dev)
-	if launched && st != nil {
+	if launched && st != nil && !foreign {
 		c.ended.leave = func() error { return leave(st, o.rank) }
 	}
 	return c, nil
@@ -176,7 +177,7 @@ func (o *newOptions) open(ctx context.Context, st store.Store) (backend.Backend,
 	if without == nil {
 		o.device = d.Name()
 	}
-	b, err := backend.Open(ctx, o.backend, backend.Config{Name: o.name, Rank: o.rank, Size: o.size, Store: st,
+	b, err := backend.Open(ctx, o.backend, backend.Config{Name: o.name, Rank: o.rank, Size: o.size, Store: st, Job: o.store,
 		Device: o.device, Timeout: o.timeout, Hints: own, MasterAddr: o.masterAddr, Log: o.log})
 	if err != nil {
 		return nil, nil, fmt.Errorf("rank %d of %d: %w", o.rank, o.size, err)

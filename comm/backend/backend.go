@@ -123,6 +123,7 @@ type Capabilities struct {
 	MaxWorld   int  // 0: no limit
 	LocalSize  int  // how many of the ranks are on this rank's host, with itself; 0: not known
 	NoOp       bool // operations succeed without moving data (fake)
+	Foreign    bool // members may be no programs of Chorus
 	Reductions []ReduceKind
 }
 
@@ -137,6 +138,7 @@ type Config struct {
 	Name       string
 	Rank, Size int
 	Store      store.Store   // keys are this communicator's own; nil if Size is 1
+	Job        store.Store   // the same store, with all keys of the job: where programs meet that aren't Chorus; stays open
 	Device     string        // with its index, as device.Get takes it; "cpu" is the host
 	Timeout    time.Duration // for start-up and for operations without their own
 	Hints      map[string]string

@@ -1,0 +1,214 @@
+package gloo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/bootstrap"
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/comm/backend/base"
+	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/plan"
+	"github.com/chorus-comms/chorus/secure"
+	"github.com/chorus-comms/chorus/store"
+)
+
+// Name is the name under which the backend is registered.
+const Name = "gloo"
+
+func init() { backend.Register(Name, open) }
+
+// prefixHint is the hint that names the keys under which PyTorch's ranks meet, if it isn't those of init_process_group:
+// a program that gives that a store of its own has them under "".
+const prefixHint = "prefix"
+
+// job is what the groups of a rank have in common.
+type job struct {
+	store  store.Store // below the prefix
+	host   string      // where to listen
+	mu     sync.Mutex
+	groups int // that new_group has numbered
+}
+
+// group is one rank's part of a communicator.
+type group struct {
+	base.Life
+	job        *job
+	mesh       *mesh
+	rank, size int
+	transfers  base.Transfers
+
+	// Of the collective under way.
+	waiter  *fabric.Waiter
+	work    base.Job
+	request plan.Request
+	slot    uint64
+	tag     uint32 // of the next one
+	seq     uint64
+	scratch base.Scratch
+	open    []*fabric.Msg
+	free    []*fabric.Msg
+	dst     [1]unsafe.Pointer
+	src     [2]unsafe.Pointer
+}
+
+func open(ctx context.Context, c backend.Config) (backend.Backend, error) {
+	at := backend.Where{Comm: c.Name, Rank: c.Rank, Op: "new"}
+	prefix := "default_pg"
+	for name, value := range c.Hints {
+		if name != prefixHint {
+			detail := fmt.Sprintf("unknown hint %q; %s takes %s", name, Name, prefixHint)
+			return nil, &backend.InvalidArgumentError{Where: at, Detail: detail}
+		}
+		prefix = value
+	}
+	j := &job{}
+	if c.Size > 1 {
+		var err error
+		if j.host, err = listenAt(c.MasterAddr); err != nil {
+			return nil, err
+		}
+		if err := permitted(at, j.host); err != nil {
+			return nil, err
+		}
+		if j.store = c.Job; prefix != "" {
+			j.store = store.NewPrefix(prefix, j.store)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	return j.group(ctx, c.Name, "0/", c.Rank, c.Size)
+}
+
+// group begins this rank's part of a group with a name of PyTorch's.
+func (j *job) group(ctx context.Context, name, path string, rank, size int) (*group, error) {
+	var st store.Store
+	if size > 1 {
+		st = store.NewPrefix(path+"/cpu//0", j.store)
+	}
+	m, err := connect(ctx, st, rank, size, j.host)
+	if err != nil {
+		return nil, err
+	}
+	g := &group{job: j, mesh: m, rank: rank, size: size}
+	g.Begin(name, rank, func(uint64, error) { m.kill(fabric.ErrClosed) })
+	g.waiter = g.Waiter()
+	members := make([]int, size)
+	for r := range members {
+		members[r] = r
+	}
+	g.transfers = base.Transfers{Life: &g.Life, Link: m, Members: members, RankOf: func(peer int) int { return peer },
+		Lost: func(op *backend.Op, err *fabric.PeerError) error {
+			g.Fail(base.LossOf(g.Of(op), err.Peer, err))
+			return g.Err(g.Of(op))
+		}}
+	return g, nil
+}
+
+// listenAt returns the address at which the others find this rank: that of the interface that GLOO_SOCKET_IFNAME names,
+// or of the way to the rendezvous, or of the host's name.
+func listenAt(master string) (string, error) {
+	if names := os.Getenv("GLOO_SOCKET_IFNAME"); names != "" {
+		name, _, _ := strings.Cut(names, ",")
+		card, err := net.InterfaceByName(name)
+		if err != nil {
+			return "", fmt.Errorf("GLOO_SOCKET_IFNAME=%s: %w", names, err)
+		}
+		addrs, err := card.Addrs()
+		for _, a := range addrs {
+			if ip, ok := a.(*net.IPNet); ok {
+				return zoned(ip.IP, name), nil
+			}
+		}
+		return "", errors.Join(fmt.Errorf("GLOO_SOCKET_IFNAME=%s: the interface has no address", names), err)
+	}
+	if master == "" {
+		return "127.0.0.1", nil
+	}
+	ip, err := bootstrap.LocalAddrFor(master)
+	return ip.String(), err
+}
+
+// zoned returns an address as one listens at it.
+func zoned(ip net.IP, card string) string {
+	if ip.IsLinkLocalUnicast() && ip.To4() == nil {
+		return ip.String() + "%" + card
+	}
+	return ip.String()
+}
+
+// permitted refuses what the job's secret, or certificates, should keep out and this wire can't.
+func permitted(at backend.Where, host string) error {
+	policy, err := secure.Environment()
+	if err != nil || policy.Insecure || secure.Loopback(host) {
+		return err
+	}
+	return &backend.UnsupportedError{Where: at, Detail: fmt.Sprintf("the wire of Gloo has no way to prove who connects, "+
+		"and %s can be reached from other hosts: on a network that you trust CHORUS_INSECURE=true permits it; "+
+		"GLOO_SOCKET_IFNAME=lo keeps the job on this host", host)}
+}
+
+// Capabilities implements backend.Backend.
+func (g *group) Capabilities() backend.Capabilities {
+	return backend.Capabilities{Name: Name, Devices: []string{"cpu"}, Abort: true, AnySource: true, Tags: true,
+		InProcess: true, Foreign: true}
+}
+
+// Submit implements backend.Backend.
+func (g *group) Submit(op *backend.Op) error {
+	if op.Kind.PointToPoint() {
+		if op.Tag > maxTag && op.Tag < ownTags {
+			detail := fmt.Sprintf("tag %d is greater than PyTorch's greatest, %d", op.Tag, maxTag)
+			return &backend.InvalidArgumentError{Where: g.Of(op), Detail: detail}
+		}
+		return g.transfers.Post(op)
+	}
+	g.seq++
+	op.Seq, op.Algorithm = g.seq, Name
+	if g.Raised() {
+		return g.Err(g.Of(op))
+	}
+	g.request = plan.Request{World: g.size, Rank: g.rank}
+	g.work.Lower(op, &g.request)
+	g.scratch.Reset()
+	g.waiter.Begin(op.Ctx, op.Timeout)
+	g.next(op.Kind)
+	return nil
+}
+
+// Wait implements backend.Backend.
+func (g *group) Wait(op *backend.Op) error {
+	if op.Kind.PointToPoint() {
+		return g.transfers.Complete(op)
+	}
+	err := g.carry(op)
+	if err != nil {
+		err = g.failed(op, err)
+		g.withdraw()
+	} else {
+		g.Ended(op.Seq)
+	}
+	g.mesh.end()
+	return err
+}
+
+// Split implements backend.Backend.
+func (g *group) Split(ctx context.Context, name string, list []int, timeout time.Duration,
+	hints map[string]string) (backend.Backend, error) {
+	return nil, &backend.UnsupportedError{Where: g.In("split"), Detail: "not yet"}
+}
+
+// Finalize implements backend.Backend.
+func (g *group) Finalize(ctx context.Context) error {
+	g.End()
+	g.mesh.close(ctx)
+	g.scratch.Free()
+	return nil
+}

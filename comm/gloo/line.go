@@ -1,0 +1,178 @@
+package gloo
+
+import (
+	"math"
+	"slices"
+
+	"github.com/chorus-comms/chorus/fabric"
+)
+
+// line is what is under way between this rank and another one under a slot. Everything matches in order.
+//
+// A receive asks (recvReady), a send tells (sendReady), and the payload comes when both have. Neither can be taken
+// back: what a message that was withdrawn has asked or told serves the next one.
+type line struct {
+	recvs []*fabric.Msg // that wait
+	asked int           // recvReady sent that no payload has answered: as many as recvs, and those of receives withdrawn
+	sends []*fabric.Msg // that wait for the other's recvReady
+	told  int           // sendReady sent that no payload has followed: as many as sends, and those of sends withdrawn
+	room  []uint64      // of the other's recvReady that no send has answered
+	news  []uint64      // the other's sendReady that nobody has asked for; their order among all of the mesh
+	owed  int           // recvReady sent for which no sendReady has come
+	early [][]byte      // payloads for receives that were withdrawn
+	seen  bool          // the other has come to the operation
+}
+
+// idle reports whether nothing is under way.
+func (l *line) idle() bool {
+	return l.asked+l.told+l.owed+len(l.recvs)+len(l.sends)+len(l.room)+len(l.news)+len(l.early) == 0
+}
+
+// take removes a message from a list of them.
+func take(list *[]*fabric.Msg, m *fabric.Msg) bool {
+	i := slices.Index(*list, m)
+	if i >= 0 {
+		*list = slices.Delete(*list, i, i+1)
+	}
+	return i >= 0
+}
+
+// pop removes the head of a list.
+func pop[T any](list *[]T) T {
+	head := (*list)[0]
+	*list = slices.Delete(*list, 0, 1)
+	return head
+}
+
+// capacity is what a receive says that it has room for. What is too long for one of a message between two ranks is
+// found here and does no harm; the room of one withdrawn must not count for the next.
+func capacity(m *fabric.Msg) uint64 {
+	if m.Key.Lane == fabric.PointToPoint {
+		return math.MaxInt64
+	}
+	return uint64(m.Len)
+}
+
+// recv posts a receive.
+func (p *pair) recv(m *fabric.Msg) {
+	l := p.line(m.Key.Tag)
+	if len(l.early) > 0 {
+		p.hand(m, pop(&l.early))
+		p.tidy(m.Key.Tag)
+		return
+	}
+	if l.recvs = append(l.recvs, m); len(l.recvs) > l.asked {
+		p.ask(l, m)
+	}
+}
+
+// ask says that this rank takes a payload.
+func (p *pair) ask(l *line, m *fabric.Msg) {
+	l.asked++
+	if len(l.news) > 0 {
+		pop(&l.news)
+	} else {
+		l.owed++
+	}
+	p.push(preamble{recvReady, m.Key.Tag, capacity(m)}, nil)
+}
+
+// send posts a send.
+func (p *pair) send(m *fabric.Msg) {
+	l := p.line(m.Key.Tag)
+	if len(l.sends) == l.told {
+		l.told++
+		p.push(preamble{sendReady, m.Key.Tag, uint64(m.Len)}, nil)
+	}
+	l.sends = append(l.sends, m)
+	p.match(m.Key.Tag, l)
+}
+
+// match sends the payloads that both sides are ready for. One that is longer than the other's room fails: PyTorch would
+// abort its process.
+func (p *pair) match(slot uint64, l *line) {
+	for len(l.sends) > 0 && len(l.room) > 0 {
+		m := pop(&l.sends)
+		if room := l.room[0]; uint64(m.Len) > room {
+			m.Complete(0, p.peer, &fabric.TruncatedError{Peer: p.peer, Sent: m.Len, Capacity: int(room)})
+			continue
+		}
+		pop(&l.room)
+		l.told--
+		p.push(preamble{data, slot, uint64(m.Len)}, m)
+	}
+	p.tidy(slot)
+}
+
+// deliver ends a receive that has got n bytes, or for which they are too many.
+func (p *pair) deliver(m *fabric.Msg, n int) {
+	m.Sent = m.Desc
+	if n > m.Len {
+		m.Complete(0, p.peer, &fabric.TruncatedError{Peer: p.peer, Sent: n, Capacity: m.Len})
+		return
+	}
+	m.Complete(n, p.peer, nil)
+}
+
+// hand is deliver for a payload that came early.
+func (p *pair) hand(m *fabric.Msg, payload []byte) {
+	if len(payload) <= m.Len {
+		copy(m.Bytes(), payload)
+	}
+	p.deliver(m, len(payload))
+}
+
+// notice takes a frame without a payload.
+func (p *pair) notice(f preamble) {
+	l := p.line(f.slot)
+	l.seen = true
+	switch {
+	case f.op == recvReady:
+		l.room = append(l.room, f.length)
+		p.match(f.slot, l)
+	case l.owed > 0:
+		l.owed--
+	default:
+		p.m.order++
+		l.news = append(l.news, p.m.order)
+		if m := p.m.anyone(f.slot); m != nil {
+			l.recvs = append(l.recvs, m)
+			p.ask(l, m)
+		}
+	}
+}
+
+// answer returns the receive that a payload is for; nil if there is none any more. asked tells that there was one.
+func (p *pair) answer(slot uint64) (m *fabric.Msg, asked bool) {
+	l := p.line(slot)
+	l.seen = true
+	if l.asked == 0 {
+		return nil, false
+	}
+	l.asked--
+	if len(l.recvs) > 0 {
+		m = pop(&l.recvs)
+	} else {
+		m = p.m.anyone(slot)
+	}
+	p.tidy(slot)
+	return m, true
+}
+
+// line returns what is under way under a slot.
+func (p *pair) line(slot uint64) *line {
+	l := p.lines[slot]
+	if l == nil {
+		l = new(line)
+		p.lines[slot] = l
+	}
+	return l
+}
+
+// tidy forgets a slot of messages between two ranks under which nothing is under way. Those of collectives say who has
+// come, and are forgotten at the end of theirs.
+func (p *pair) tidy(slot uint64) {
+	if l := p.lines[slot]; l != nil && !collective(slot) && l.idle() {
+		delete(p.lines, slot)
+	}
+}

@@ -1,0 +1,472 @@
+package gloo
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/bootstrap"
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/fabric/transport"
+	"github.com/chorus-comms/chorus/secure"
+	"github.com/chorus-comms/chorus/store"
+)
+
+// mesh is one rank's pairs with all other ranks of a group. It's a base.Link: a message's tag is its slot.
+type mesh struct {
+	rank     int
+	pairs    []*pair // by rank; its own once it sends itself something
+	listener net.Listener
+	running  sync.WaitGroup
+	joined   chan *pair // that have a connection
+
+	mu     sync.Mutex
+	closed bool
+	order  uint64                   // of sends that were told of
+	any    map[uint64][]*fabric.Msg // receives from anyone that wait, by slot
+	now    uint64                   // the slot of the collective under way
+	stray  *strayError              // who is in another one instead
+}
+
+// strayError reports a rank that is in another collective under the number of this rank's.
+type strayError struct {
+	peer  int
+	there uint64 // its slot
+}
+
+func (e *strayError) Error() string {
+	return fmt.Sprintf("rank %d is in %s", e.peer, slotName(e.there))
+}
+
+func newMesh(rank, size int) *mesh {
+	m := &mesh{rank: rank, pairs: make([]*pair, size), any: map[uint64][]*fabric.Msg{}, joined: make(chan *pair, size)}
+	for r := range m.pairs {
+		m.pairs[r] = &pair{m: m, peer: r, lines: map[uint64]*line{}, wake: make(chan struct{}, 1)}
+	}
+	return m
+}
+
+// connect connects the ranks of a group, who find each other in its part of the store.
+func connect(ctx context.Context, st store.Store, rank, size int, host string) (m *mesh, err error) {
+	m = newMesh(rank, size)
+	if size == 1 {
+		return m, nil
+	}
+	start := time.Now()
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		return nil, err
+	}
+	m.listener = l
+	defer func() {
+		if err != nil {
+			m.close(ctx)
+		}
+	}()
+	name, _ := os.Hostname()
+	mine := record{host: name, addr: address{at: l.Addr().(*net.TCPAddr).AddrPort(), seq: -1}}
+	keys := make([]string, 0, size)
+	for r := range size {
+		mine.ids = append(mine.ids, int64(r))
+		keys = append(keys, strconv.Itoa(r))
+	}
+	m.running.Add(1)
+	go m.accept()
+	if err := st.Set(ctx, keys[rank], mine.append(nil)); err != nil {
+		return nil, err
+	}
+	absent := func(missing []int, err error) error {
+		return &bootstrap.MissingRanksError{Missing: missing, Rank: rank, Size: size, Waited: time.Since(start), Err: err}
+	}
+	if err := st.Wait(ctx, keys...); err != nil {
+		if late, ok := errors.AsType[*store.TimeoutError](err); ok {
+			return nil, absent(numbers(late.Missing), err)
+		}
+		return nil, err
+	}
+	await := map[*pair]bool{}
+	failed := make(chan error, size)
+	for r, p := range m.pairs {
+		if r == rank {
+			continue
+		}
+		raw, err := st.Get(ctx, keys[r])
+		if err != nil {
+			return nil, err
+		}
+		theirs, err := parseRecord(raw, size)
+		if err == nil && theirs.addr.at.Addr().Is4() != mine.addr.at.Addr().Unmap().Is4() {
+			err = fmt.Errorf("it listens at %v, which is no address of the family of %v: GLOO_SOCKET_IFNAME chooses the "+
+				"interface", theirs.addr.at, mine.addr.at)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("rank %d: %w", r, err)
+		}
+		switch {
+		case mine.addr.dials(theirs.addr):
+			await[p] = true
+			go func() { failed <- p.dial(ctx, theirs) }()
+		case theirs.ids != nil: // else it may connect no sooner than it needs to
+			await[p] = true
+		}
+	}
+	for len(await) > 0 {
+		select {
+		case p := <-m.joined:
+			delete(await, p)
+		case err := <-failed:
+			if err != nil {
+				return nil, err
+			}
+		case <-ctx.Done():
+			var missing []int
+			for r, p := range m.pairs {
+				if await[p] {
+					missing = append(missing, r)
+				}
+			}
+			return nil, absent(missing, ctx.Err())
+		}
+	}
+	return m, nil
+}
+
+// numbers are the ranks whose keys a store names, with a prefix or without.
+func numbers(keys []string) (ranks []int) {
+	for _, k := range keys {
+		i := len(k)
+		for i > 0 && '0' <= k[i-1] && k[i-1] <= '9' {
+			i--
+		}
+		if r, err := strconv.Atoi(k[i:]); err == nil {
+			ranks = append(ranks, r)
+		}
+	}
+	return ranks
+}
+
+// dial connects to a peer and says who calls.
+func (p *pair) dial(ctx context.Context, to record) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", to.addr.at.String())
+	if err == nil {
+		_, err = conn.Write(binary.LittleEndian.AppendUint64(nil, uint64(to.numbered(p.m.rank))))
+	}
+	if err != nil {
+		return fmt.Errorf("connecting to rank %d at %v: %w", p.peer, to.addr.at, err)
+	}
+	p.attach(conn)
+	return nil
+}
+
+// accept takes the calls of those who connect to this rank. One that doesn't say in time who it is, is a stranger.
+func (m *mesh) accept() {
+	defer m.running.Done()
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	var gate secure.Gate
+	for {
+		gate.Wait(ctx)
+		conn, err := m.listener.Accept()
+		if err != nil {
+			return
+		}
+		guest := gate.Enter(conn)
+		go func() {
+			var who [8]byte
+			conn.SetReadDeadline(time.Now().Add(helloTime))
+			_, err := io.ReadFull(conn, who[:])
+			r := binary.LittleEndian.Uint64(who[:])
+			known := err == nil && r < uint64(len(m.pairs)) && int(r) != m.rank
+			if !guest.Leave(known) || !known {
+				conn.Close()
+				return
+			}
+			conn.SetReadDeadline(time.Time{})
+			m.pairs[r].attach(conn)
+		}()
+	}
+}
+
+// helloTime is how long who connects may take to say who it is, which PyTorch does at once.
+const helloTime = 10 * time.Second
+
+// pair returns the pair with a rank. A rank's own is a pipe.
+func (m *mesh) pair(peer int) *pair {
+	p := m.pairs[peer]
+	if peer == m.rank {
+		m.mu.Lock()
+		there := p.conn != nil || m.closed
+		m.mu.Unlock()
+		if !there {
+			in, out := net.Pipe()
+			p.attach(loop{out, in})
+		}
+	}
+	return p
+}
+
+// loop is a connection with oneself: what is written to one end of a pipe is read from the other.
+type loop struct {
+	net.Conn
+	in net.Conn
+}
+
+func (l loop) Read(b []byte) (int, error)        { return l.in.Read(b) }
+func (l loop) SetReadDeadline(t time.Time) error { return l.in.SetReadDeadline(t) }
+func (l loop) Close() error                      { return errors.Join(l.in.Close(), l.Conn.Close()) }
+
+// Send implements base.Link.
+func (m *mesh) Send(msg *fabric.Msg) { m.post(msg, msg.Peer, (*pair).send) }
+
+// Recv implements base.Link.
+func (m *mesh) Recv(msg *fabric.Msg) {
+	if msg.Peer != fabric.AnySource {
+		m.post(msg, msg.Peer, (*pair).recv)
+		return
+	}
+	m.mu.Lock()
+	slot := msg.Key.Tag
+	var from *pair // whose send was told of first, of those that nobody has asked for
+	var first uint64
+	for _, p := range m.pairs {
+		l := p.lines[slot]
+		if l == nil {
+			continue
+		}
+		if len(l.early) > 0 {
+			from = p
+			break
+		}
+		if len(l.news) > 0 && (from == nil || l.news[0] < first) {
+			from, first = p, l.news[0]
+		}
+	}
+	if from == nil {
+		m.any[slot] = append(m.any[slot], msg)
+		m.deserted()
+	}
+	m.mu.Unlock()
+	if from != nil {
+		m.post(msg, from.peer, (*pair).recv)
+	}
+}
+
+// post hands a message to its pair.
+func (m *mesh) post(msg *fabric.Msg, peer int, to func(*pair, *fabric.Msg)) {
+	p := m.pair(peer)
+	m.mu.Lock()
+	if p.lost == nil {
+		to(p, msg)
+	} else {
+		msg.Complete(0, peer, &fabric.PeerError{Peer: peer, Err: p.lost})
+	}
+	m.mu.Unlock()
+	p.flush()
+}
+
+// Wait implements base.Link.
+func (m *mesh) Wait(msg *fabric.Msg, w *fabric.Waiter) error {
+	if err := w.Block(msg.Done); err != nil {
+		return err
+	}
+	return msg.Err
+}
+
+// Cancel implements base.Link. A send that the other is ready for goes its way.
+func (m *mesh) Cancel(msg *fabric.Msg) {
+	m.mu.Lock()
+	slot := msg.Key.Tag
+	waits := m.any[slot]
+	found := take(&waits, msg)
+	m.setAny(slot, waits)
+	for _, p := range m.pairs {
+		if l := p.lines[slot]; l != nil && !found {
+			found = take(&l.recvs, msg) || take(&l.sends, msg)
+		}
+		if p.reading == msg {
+			p.withdrawn = true
+			p.conn.SetReadDeadline(time.Unix(1, 0))
+		}
+		for _, f := range p.sending {
+			if p.writing && f.msg == msg {
+				p.conn.SetWriteDeadline(time.Unix(1, 0))
+			}
+		}
+		for i, f := range p.out {
+			if f.msg == msg { // the other is ready for it: it goes its way from memory of its own
+				b := bytes.Clone(msg.Bytes())
+				p.out[i].msg = &fabric.Msg{Buf: unsafe.Pointer(unsafe.SliceData(b)), Len: len(b)}
+				msg.Complete(msg.Len, msg.Peer, nil)
+			}
+		}
+	}
+	if found && !msg.Done() {
+		msg.Complete(0, msg.Peer, fabric.ErrCanceled)
+	}
+	m.mu.Unlock()
+	transport.AwaitDone(msg, 0)
+}
+
+// setAny sets the receives from anyone that wait under a slot.
+func (m *mesh) setAny(slot uint64, waits []*fabric.Msg) {
+	if len(waits) == 0 {
+		delete(m.any, slot)
+	} else {
+		m.any[slot] = waits
+	}
+}
+
+// anyone takes the first receive from anyone that waits under a slot; nil if there is none.
+func (m *mesh) anyone(slot uint64) *fabric.Msg {
+	waits := m.any[slot]
+	if len(waits) == 0 {
+		return nil
+	}
+	msg := pop(&waits)
+	m.setAny(slot, waits)
+	return msg
+}
+
+// deserted ends the receives from anyone when there is nobody left.
+func (m *mesh) deserted() {
+	var last *pair
+	for r, p := range m.pairs {
+		switch {
+		case r == m.rank && len(m.pairs) > 1:
+		case p.lost == nil:
+			return
+		case last == nil || p.since.After(last.since):
+			last = p
+		}
+	}
+	for slot, waits := range m.any {
+		for _, msg := range waits {
+			msg.Complete(0, last.peer, &fabric.PeerError{Peer: last.peer, Err: last.lost})
+		}
+		delete(m.any, slot)
+	}
+}
+
+// begin says which collective this rank is in.
+func (m *mesh) begin(slot uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.now = slot
+	for _, p := range m.pairs {
+		for there, l := range p.lines {
+			if l.seen {
+				m.arrived(p, there)
+			}
+		}
+	}
+}
+
+// end forgets the collective that this rank was in.
+func (m *mesh) end() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range m.pairs {
+		delete(p.lines, m.now)
+	}
+	m.now = 0
+}
+
+// arrived notes that a peer is in an operation. If it has the number of the one under way but is another one, nothing
+// that this rank waits for comes.
+func (m *mesh) arrived(p *pair, slot uint64) {
+	if m.now == 0 || !collective(slot) || tagOf(slot) != tagOf(m.now) || slot == m.now || m.stray != nil {
+		return
+	}
+	m.stray = &strayError{p.peer, slot}
+	for _, q := range m.pairs {
+		l := q.line(m.now)
+		for _, msg := range append(l.recvs, l.sends...) {
+			msg.Complete(0, p.peer, m.stray)
+		}
+		l.recvs, l.sends = nil, nil
+	}
+}
+
+// attendance says which ranks have come to the collective under way, which this rank waits for in vain, and of which it
+// doesn't know.
+func (m *mesh) attendance() (a backend.Attendance) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for r, p := range m.pairs {
+		l := p.lines[m.now]
+		switch {
+		case r == m.rank || l != nil && l.seen:
+			a.Arrived = append(a.Arrived, r)
+		case l != nil && len(l.recvs)+len(l.sends) > 0:
+			a.Missing = append(a.Missing, r)
+		default:
+			a.Unknown = append(a.Unknown, r)
+		}
+	}
+	return a
+}
+
+// culprit returns the peer that was lost first of those that were lost at about the time of one: a rank that fails
+// because of another one closes its pairs, too.
+func (m *mesh) culprit(peer int) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	first := m.pairs[peer]
+	for _, p := range m.pairs {
+		if p.lost != nil && p.since.Before(first.since) && p.since.After(m.pairs[peer].since.Add(-cascade)) {
+			first = p
+		}
+	}
+	return first.peer, first.lost
+}
+
+// cascade is how soon after a rank's loss the others who need it have given up.
+const cascade = time.Second
+
+// kill closes all pairs: it's all that tells PyTorch's ranks of a failure.
+func (m *mesh) kill(why error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	for _, p := range m.pairs {
+		p.fail(why)
+	}
+}
+
+// close ends the mesh, when what was to be written is.
+func (m *mesh) close(ctx context.Context) {
+	if m.listener != nil {
+		m.listener.Close()
+	}
+	m.drain(ctx)
+	m.kill(fabric.ErrClosed)
+	m.running.Wait()
+}
+
+// drain waits until everything is written.
+func (m *mesh) drain(ctx context.Context) {
+	for end := time.Now().Add(drainTime); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(time.Millisecond) {
+		left := false
+		m.mu.Lock()
+		for _, p := range m.pairs {
+			left = left || p.lost == nil && p.conn != nil && (p.writing || len(p.head)+len(p.out) > 0)
+		}
+		m.mu.Unlock()
+		if !left {
+			return
+		}
+	}
+}
+
+// drainTime bounds how long a rank that leaves waits for a peer that reads nothing.
+const drainTime = time.Second
