@@ -1,6 +1,8 @@
 """The package itself: what it loads, that it fits the header, that its types are sound."""
 
+import ast
 import ctypes
+import graphlib
 import json
 import pathlib
 import re
@@ -96,3 +98,23 @@ def test_benchmark(tmp_path):
     }  # fmt: skip
     assert all({"gloo", "ordinary"} <= set(r["us"]) for r in rows)
     assert "| all_reduce | 16 KiB |" in done.stdout and "| Chorus, `chorus.ddp_hook` |" in done.stdout
+
+
+def test_no_circle_of_imports():
+    """What a module imports when it's loaded doesn't lead back to it."""
+    modules = {}
+    for package in (ROOT / "python/chorus", ROOT / "python/device/torch_accinte"):
+        for file in package.rglob("*.py"):
+            name = ".".join(file.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
+            modules[name] = ast.parse(file.read_text()).body
+    graph = {}
+    for name, body in modules.items():
+        graph[name] = found = set()
+        for node in body:
+            if isinstance(node, ast.Import):
+                found.update(alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                inner = {f"{node.module}.{alias.name}" for alias in node.names}
+                found.update(inner & modules.keys() or {node.module})
+    sorter = graphlib.TopologicalSorter({name: found & modules.keys() - {name} for name, found in graph.items()})
+    assert len(list(sorter.static_order())) == len(modules) > 40
