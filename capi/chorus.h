@@ -581,10 +581,17 @@ typedef struct chorus_comm_info {
 	const char *name, *backend, *device; /* valid until the communicator is released */
 	int32_t local_size;                  /* how many of the ranks are on this rank's host, with itself; 0: not known */
 	int32_t reserved;
+	uint64_t mapped; /* collectives of this rank that read and wrote the ranks' own memory in place */
+	uint64_t staged; /* those whose data went through other memory, or messages */
 } chorus_comm_info;
 
 /* chorus_comm_get fills in what there is to know; the caller sets size. */
 CHORUS_API chorus_status chorus_comm_get(chorus_comm comm, chorus_comm_info *info);
+
+/* chorus_comm_bind gives a communicator of the host a device, whose memory its operations take from then on, beside the host's. It's
+ * this rank's alone: others may bind at other times, to other devices, or not at all. It may be called again, for the same device, and
+ * beside operations. */
+CHORUS_API chorus_status chorus_comm_bind(chorus_comm comm, chorus_device device);
 
 /* chorus_comm_status returns CHORUS_OK, or why the communicator is broken. */
 CHORUS_API chorus_status chorus_comm_status(chorus_comm comm);
@@ -794,7 +801,8 @@ CHORUS_API chorus_status chorus_work_wait(chorus_work work, int64_t timeout_ns);
 /* chorus_work_test is chorus_work_wait that doesn't wait. */
 CHORUS_API chorus_status chorus_work_test(chorus_work work);
 
-/* chorus_stream_wait_work makes a stream's later work wait for an operation on device memory. The host doesn't wait. */
+/* chorus_stream_wait_work makes a stream's later work, 0 being the calling thread's current stream of the work's device, wait for an operation
+ * on device memory. The host doesn't wait. */
 CHORUS_API chorus_status chorus_stream_wait_work(chorus_stream stream, chorus_work work);
 
 typedef struct chorus_work_info {

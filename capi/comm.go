@@ -28,7 +28,8 @@ type communicator struct {
 	reds    C.uint32_t
 	aborts  C.int32_t
 	strings [4]*C.char // name, backend, device, and the handle for reconfigure once somebody has asked for it
-	asked   sync.Mutex // for that
+	before  *C.char    // the device before chorus_comm_bind
+	asked   sync.Mutex // for the handle and the device
 	// idle is a call that synchronous operations use in turn, so that they allocate nothing.
 	idle atomic.Pointer[call]
 }
@@ -165,11 +166,32 @@ func goCommGet(h C.chorus_comm, info *C.chorus_comm_info) (status C.chorus_statu
 	if err != nil {
 		return fail(err)
 	}
-	size := info.size
+	size, traffic := info.size, m.Traffic()
+	m.asked.Lock()
+	defer m.asked.Unlock()
 	*info = C.chorus_comm_info{size: size, rank: C.int32_t(m.Rank()), world_size: C.int32_t(m.Size()), capabilities: m.caps, reductions: m.reds,
 		abort_on_error: m.aborts, timeout_ns: C.int64_t(m.Options().Timeout), name: m.strings[0], backend: m.strings[1], device: m.strings[2],
-		local_size: C.int32_t(m.Capabilities().LocalSize)}
+		local_size: C.int32_t(m.Capabilities().LocalSize), mapped: C.uint64_t(traffic.Mapped), staged: C.uint64_t(traffic.Staged)}
 	return C.CHORUS_OK
+}
+
+//export goCommBind
+func goCommBind(h C.chorus_comm, device C.chorus_device) (status C.chorus_status) {
+	defer contain(&status)
+	m, err := find(h)
+	if err != nil {
+		return fail(err)
+	}
+	d, err := findDevice(device)
+	if err != nil {
+		return fail(err)
+	}
+	m.asked.Lock()
+	defer m.asked.Unlock()
+	if err = m.Bind(d); err == nil && C.GoString(m.strings[2]) != d.Name() {
+		m.before, m.strings[2] = m.strings[2], C.CString(d.Name())
+	}
+	return fail(err)
 }
 
 //export goCommStatus
@@ -295,7 +317,7 @@ func goCommRelease(h C.chorus_comm) (status C.chorus_status) {
 		_, err := find(h)
 		return fail(err)
 	}
-	for _, s := range m.strings {
+	for _, s := range append(m.strings[:], m.before) {
 		C.free(unsafe.Pointer(s))
 	}
 	return C.CHORUS_OK

@@ -381,6 +381,7 @@ EXPORT chorus_status chorus_comm_regroup(chorus_comm comm, const chorus_regroup_
 EXPORT chorus_status chorus_comm_split(chorus_comm comm, const chorus_split_options *o, chorus_comm *part) {
 	BLOCKS(goCommSplit(comm, (chorus_split_options *)o, part, checked));
 }
+EXPORT chorus_status chorus_comm_bind(chorus_comm comm, chorus_device device) { CALLS(goCommBind(comm, device)); }
 EXPORT chorus_status chorus_comm_set_timeout(chorus_comm comm, int64_t timeout_ns) { CALLS(goCommSetTimeout(comm, timeout_ns)); }
 EXPORT chorus_status chorus_comm_set_hints(chorus_comm comm, const chorus_hint *hints, int32_t n) {
 	CALLS(goCommSetHints(comm, (chorus_hint *)hints, n));

@@ -198,15 +198,26 @@ func goStreamWaitStream(h, other C.chorus_stream) (status C.chorus_status) {
 //export goStreamWaitWork
 func goStreamWaitWork(h C.chorus_stream, work C.chorus_work) (status C.chorus_status) {
 	defer contain(&status)
-	s, err := findStream(h)
-	if err != nil {
-		return fail(err)
-	}
 	w, err := findWork(work)
 	if err != nil {
 		return fail(err)
 	}
-	ctx := device.WithStream(context.Background(), s.Stream)
+	d := w.m.Stream()
+	if d == nil {
+		return fail(refused("chorus_stream_wait_work: the work is of no device"))
+	}
+	var s *device.Stream
+	if h == 0 {
+		s, err = streamOr(d.Device(), 0)
+	} else if of, e := findStream(h); e == nil {
+		s = of.Stream
+	} else {
+		err = e
+	}
+	if err != nil {
+		return fail(err)
+	}
+	ctx := device.WithStream(context.Background(), s)
 	for _, p := range w.parts {
 		cw, ok := p.(*comm.Work)
 		if !ok || !cw.OnDevice() {

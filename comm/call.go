@@ -64,7 +64,7 @@ func (c *Comm) fill(o *call, ctx context.Context, kind Kind, opts []Option) {
 
 // collective validates a call and runs it, or issues it if it's asynchronous.
 func (c *Comm) collective(o *call) error {
-	if c.dev != nil {
+	if c.dev() != nil {
 		return c.collectiveOn(o)
 	}
 	held := o.owner
@@ -190,9 +190,9 @@ func (c *Comm) ran(o *call, err error) error {
 // exclusive runs f in the order of the collectives and waits for it; kind and n are for the recorder.
 func (c *Comm) exclusive(kind observe.Special, n int, f func() error) error {
 	var err error
-	if c.dev != nil && c.dev.enq != nil { // nothing is enqueued meanwhile
-		c.dev.mu.Lock()
-		defer c.dev.mu.Unlock()
+	if c.dev() != nil && c.dev().enq != nil { // nothing is enqueued meanwhile
+		c.dev().mu.Lock()
+		defer c.dev().mu.Unlock()
 	}
 	record := c.rec.BeginSpecial(kind, n)
 	done := make(chan struct{})

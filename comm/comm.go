@@ -48,8 +48,8 @@ type Comm struct {
 
 	lane      lane
 	transfers sync.Pool
-	gate      gate     // of what runs beside the lane: transfers, window operations
-	dev       *streams // nil for a communicator of the host
+	gate      gate                    // of what runs beside the lane: transfers, window operations
+	bound     atomic.Pointer[streams] // what it has for its device; nil for a communicator of the host
 
 	ended   *ending
 	cleanup runtime.Cleanup
@@ -202,7 +202,7 @@ func (o *newOptions) join(cfg *config.Config, abort bool, b backend.Backend, dev
 		o.recorder = observe.OpenPart(s, o.job, o.name, o.rank, o.jobRanks, o.jobSize)
 	}
 	c := newComm(b, o, abort)
-	c.dev = dev
+	c.bound.Store(dev)
 	if _, each := c.opHints.Split(o.hints); len(each) > 0 {
 		c.hints.Store(&each)
 	}
@@ -334,7 +334,12 @@ func (c *Comm) Name() string { return c.name }
 func (c *Comm) Backend() string { return c.backend }
 
 // Device returns the device of the communicator's tensors, such as "cpu" or "accinte:1".
-func (c *Comm) Device() string { return c.device }
+func (c *Comm) Device() string {
+	if d := c.dev(); d != nil {
+		return d.dev.Name()
+	}
+	return c.device
+}
 
 // Capabilities says what the backend can do.
 func (c *Comm) Capabilities() Capabilities { return c.b.Capabilities() }
@@ -350,7 +355,7 @@ type Options struct {
 
 // Options returns the settings.
 func (c *Comm) Options() Options {
-	o := Options{Backend: c.backend, Device: c.device, Timeout: time.Duration(c.timeout.Load()), AbortOnError: c.abortOnError, Hints: map[string]string{}}
+	o := Options{Backend: c.backend, Device: c.Device(), Timeout: time.Duration(c.timeout.Load()), AbortOnError: c.abortOnError, Hints: map[string]string{}}
 	if h := c.hints.Load(); h != nil {
 		maps.Copy(o.Hints, *h)
 	}
@@ -435,8 +440,8 @@ func (c *Comm) finalize(ctx context.Context) error {
 		c.b.Abort(fmt.Errorf("finalize gave up: %w", context.Cause(ctx)))
 		<-finished
 	}
-	if c.dev != nil {
-		c.dev.close()
+	if d := c.dev(); d != nil {
+		d.close()
 	}
 	if e.leave != nil {
 		err = errors.Join(err, e.leave())

@@ -67,6 +67,36 @@ func newStreams(d *device.Device, priority device.Priority, b backend.Backend) (
 	return s, err
 }
 
+// dev is what the communicator has for its device; nil if it's the host's.
+func (c *Comm) dev() *streams { return c.bound.Load() }
+
+// Bind gives a communicator of the host a device, whose tensors it takes from then on, beside those of the host: as
+// WithDevice does when it's made. Binding is this rank's alone: others may bind at other times, to other devices, or
+// not at all. It may be called beside operations, which are in the order of their calls as before; to bind to the same
+// device again changes nothing. A communicator that has another device, or a backend that doesn't serve this one,
+// refuses.
+func (c *Comm) Bind(d *device.Device) error {
+	if d == nil || d.Properties().HostAccess {
+		return c.invalid("bind", "to %v, which the communicator has anyway", d)
+	}
+	if c.gate.closed() {
+		return &FinalizedError{Where: c.at("bind")}
+	}
+	if c.dev() == nil {
+		s, err := newStreams(d, c.opened.priority, c.b)
+		if err != nil {
+			return c.deviceError("bind", err)
+		}
+		if !c.bound.CompareAndSwap(nil, s) {
+			s.close()
+		}
+	}
+	if s := c.dev(); s == nil || s.dev != d {
+		return c.invalid("bind", "to %s: the communicator is for %s", d.Name(), c.Device())
+	}
+	return nil
+}
+
 // takePriority takes the hint for streams of high priority, under both of its names in torchcomms, out of the hints of a
 // communicator. given says whether it was there.
 func takePriority(hints map[string]string) (p device.Priority, given bool, err error) {
@@ -140,10 +170,10 @@ func (s *streams) close() {
 // quiesce waits until the collectives that were enqueued are done, and sends and receives are posted. That they failed
 // is for others to see.
 func (c *Comm) quiesce(ctx context.Context) error {
-	if c.dev == nil {
+	if c.dev() == nil {
 		return nil
 	}
-	for _, ch := range []*chain{&c.dev.order, &c.dev.posts} {
+	for _, ch := range []*chain{&c.dev().order, &c.dev().posts} {
 		if err := ch.event.Synchronize(ctx); err != nil && ctx.Err() != nil && !errors.Is(err, device.ErrFailed) {
 			return &CanceledError{Where: c.at(""), Err: context.Cause(ctx)}
 		}
@@ -153,10 +183,10 @@ func (c *Comm) quiesce(ctx context.Context) error {
 
 // Stream is the stream that the asynchronous collectives of a device's communicator run on; nil if it's the host's.
 func (c *Comm) Stream() *device.Stream {
-	if c.dev == nil {
+	if c.dev() == nil {
 		return nil
 	}
-	return c.dev.own
+	return c.dev().own
 }
 
 // Traffic counts how the data of this rank's collectives moved so far: in place in the ranks' own memory, or through other. It's
@@ -173,7 +203,7 @@ func (c *Comm) Traffic() Traffic {
 func (c *Comm) placed(o *call) string {
 	first := o.First()
 	if first == nil {
-		o.on = c.dev != nil
+		o.on = c.dev() != nil
 		return ""
 	}
 	all := [3][]*tensor.Tensor{{o.In, o.Out}, o.Ins, o.Outs}
@@ -185,7 +215,7 @@ func (c *Comm) placed(o *call) string {
 			}
 		}
 	}
-	o.on = !first.OnHost() || first.NBytes() == 0 && c.dev != nil && !c.dev.host
+	o.on = !first.OnHost() || first.NBytes() == 0 && c.dev() != nil && !c.dev().host
 	if bad := c.here(first); bad != "" && first.NBytes() > 0 {
 		return bad
 	}
@@ -205,10 +235,10 @@ func (c *Comm) placed(o *call) string {
 
 // here reports a tensor that isn't where the communicator's are.
 func (c *Comm) here(t *tensor.Tensor) string {
-	if t.OnHost() && (c.dev == nil || c.dev.host) || c.dev != nil && t.On() == c.dev.dev {
+	if t.OnHost() && (c.dev() == nil || c.dev().host) || c.dev() != nil && t.On() == c.dev().dev {
 		return ""
 	}
-	return fmt.Sprintf("the tensor is on %s, the communicator for %s (see WithDevice)", t.Device(), c.device)
+	return fmt.Sprintf("the tensor is on %s, the communicator for %s (see WithDevice)", t.Device(), c.Device())
 }
 
 func apartFrom(a, b *tensor.Tensor) string {
@@ -230,7 +260,7 @@ func (c *Comm) deviceError(op string, err error) error {
 		return &TimeoutError{Where: at}
 	case errors.Is(err, device.ErrCanceled):
 		return &CanceledError{Where: at, Err: err}
-	case c.dev != nil && c.dev.enq != nil && !errors.As(err, new(*device.Error)):
+	case c.dev() != nil && c.dev().enq != nil && !errors.As(err, new(*device.Error)):
 		return err // of a hook
 	}
 	return &InternalError{Where: at, Err: err}
@@ -245,7 +275,7 @@ type given struct {
 
 // touched is a tensor as the backend wants it: as it is, or as engines of the process can touch it.
 func (c *Comm) touched(t *tensor.Tensor) (*tensor.Tensor, error) {
-	if c.dev != nil && c.dev.enq != nil {
+	if c.dev() != nil && c.dev().enq != nil {
 		return t, nil
 	}
 	return t.EngineView()

@@ -40,7 +40,7 @@ func (c *Comm) handOver(op string, w *Work, s *device.Stream, calls ...*call) (e
 	if w != nil {
 		e.on = w.onDevice()
 	} else {
-		e.on = c.dev.work(c.b)
+		e.on = c.dev().work(c.b)
 	}
 	capturing, accepted := s.Capturing(), 0
 	c.attempt(op, e, func() error {
@@ -66,7 +66,7 @@ func (c *Comm) handOver(op string, w *Work, s *device.Stream, calls ...*call) (e
 				return err
 			}
 		}
-		if err := c.dev.enq.Enqueue(ops...); err != nil {
+		if err := c.dev().enq.Enqueue(ops...); err != nil {
 			return err
 		}
 		for _, o := range calls {
@@ -80,9 +80,9 @@ func (c *Comm) handOver(op string, w *Work, s *device.Stream, calls ...*call) (e
 		return s.Record(&e.on.event)
 	}, func(e error) { err = e })
 	if err == nil && !capturing {
-		c.dev.watched.Lock()
-		defer c.dev.watched.Unlock()
-		if c.dev.watched.list = append(c.dev.watched.list, e); len(c.dev.watched.list) == 1 {
+		c.dev().watched.Lock()
+		defer c.dev().watched.Unlock()
+		if c.dev().watched.list = append(c.dev().watched.list, e); len(c.dev().watched.list) == 1 {
 			go c.watch()
 		}
 		return nil
@@ -98,7 +98,7 @@ func (c *Comm) handOver(op string, w *Work, s *device.Stream, calls ...*call) (e
 
 // watch polls what is under way until there is nothing.
 func (c *Comm) watch() {
-	d := &c.dev.watched
+	d := &c.dev().watched
 	for {
 		d.Lock()
 		list := slices.Clone(d.list)
@@ -139,7 +139,7 @@ func (c *Comm) look(e *enqueued, broken error) (done bool, err error) {
 			}
 		}
 	case time.Since(e.since) > e.calls[0].Timeout:
-		c.dev.enq.Overdue(&e.calls[0].Op, time.Since(e.since))
+		c.dev().enq.Overdue(&e.calls[0].Op, time.Since(e.since))
 	}
 	return false, nil
 }

@@ -12,7 +12,7 @@ import (
 // at each thing once, as a small operation takes hardly longer than being looked at. It reports false if it did nothing, since this is
 // no such operation, or something is wrong with it, which is for collective to say.
 func (c *Comm) fast(ctx context.Context, kind Kind, t *tensor.Tensor, root int, r Reduction) (error, bool) {
-	if c.dev != nil || c.hooks.Load() != nil || c.hints.Load() != nil || c.gate.closed() || ctx == nil || ctx.Err() != nil {
+	if c.dev() != nil || c.hooks.Load() != nil || c.hints.Load() != nil || c.gate.closed() || ctx == nil || ctx.Err() != nil {
 		return nil, false
 	}
 	timeout := time.Duration(c.timeout.Load())

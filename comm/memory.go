@@ -48,7 +48,7 @@ func NewAllocator(ctx context.Context, backendName, on string) (*Allocator, erro
 
 // Allocator returns the communicator's, which Empty and Zeros use. It may be used when the communicator has been finalized.
 func (c *Comm) Allocator() (*Allocator, error) {
-	return NewAllocator(context.Background(), c.backend, c.device)
+	return NewAllocator(context.Background(), c.backend, c.Device())
 }
 
 // Device is where the tensors are.
@@ -91,8 +91,8 @@ func (c *Comm) made(op string, f func(*Allocator, dtype.DType, ...int) (*tensor.
 		return nil, &InvalidArgumentError{Where: c.at(op), Detail: err.Error(), Err: err}
 	}
 	a := Allocator{dev: cpu.Device()}
-	if c.dev != nil {
-		a = Allocator{c.dev.dev, c.dev.home}
+	if d := c.dev(); d != nil {
+		a = Allocator{d.dev, d.home}
 	}
 	t, err := f(&a, dt, shape...)
 	return t, c.deviceError(op, err)

@@ -124,7 +124,7 @@ type placer func(*tensor.Tensor) *tensor.Tensor
 // carry calls f with a function that puts tensors of the host where the communicator's are, if its backend takes none
 // of the host, and brings back what they hold afterwards.
 func (o Objects) carry(ctx context.Context, f func(ctx context.Context, at placer) error) error {
-	d := o.C.dev
+	d := o.C.dev()
 	if d == nil || d.host {
 		return f(ctx, func(t *tensor.Tensor) *tensor.Tensor { return t })
 	}

@@ -118,13 +118,15 @@ func (c *Comm) Split(ctx context.Context, ranks []int, opts ...SplitOption) (*Co
 	if len(opHints) > 0 {
 		child.hints.Store(&opHints)
 	}
-	if c.dev != nil {
+	if d := c.dev(); d != nil {
 		if !given {
-			priority = c.dev.priority
+			priority = d.priority
 		}
-		if child.dev, err = newStreams(c.dev.dev, priority, b); err != nil {
+		s, err := newStreams(d.dev, priority, b)
+		if err != nil {
 			return nil, errors.Join(c.deviceError(op, err), child.Finalize(ctx))
 		}
+		child.bound.Store(s)
 	}
 	return child, nil
 }

@@ -119,7 +119,7 @@ func (c *Comm) enqueue(o *call) error {
 		return cause
 	}
 	op := o.Kind.String()
-	cur, err := c.dev.dev.CurrentStream(o.Ctx)
+	cur, err := c.dev().dev.CurrentStream(o.Ctx)
 	if err == nil && o.work == nil && !cur.Capturing() {
 		_, err = cur.Query() // a stream that has failed leaves out what comes, which a Work would tell
 	}
@@ -143,7 +143,7 @@ func (c *Comm) enqueue(o *call) error {
 
 // push is enqueue without what concerns the Work and errors.
 func (c *Comm) push(o *call, cur *device.Stream) (err error) {
-	d := c.dev
+	d := c.dev()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s, capturing := cur, cur.Capturing()
@@ -245,11 +245,11 @@ func (c *Comm) refuseOn(o *call, why error) {
 	if errors.Is(why, ErrFinalized) || c.b.Cause() != nil {
 		return
 	}
-	cur, err := c.dev.dev.CurrentStream(o.Ctx)
+	cur, err := c.dev().dev.CurrentStream(o.Ctx)
 	if err != nil || cur.Capturing() {
 		return
 	}
-	d, op := c.dev, o.Kind.String()
+	d, op := c.dev(), o.Kind.String()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.enq != nil {

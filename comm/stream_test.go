@@ -148,3 +148,74 @@ func TestConformanceAccInteTCP(t *testing.T) {
 	short.Skip(t)
 	commtest.Run(t, commtest.Config{Open: onAccInte("tcp"), Shared: true, Device: true})
 }
+
+// Communicators of the host are bound to devices: each by itself, beside operations, and in the order of the calls.
+func TestBind(t *testing.T) {
+	comms := open(t, 2, func(int) []comm.NewOption { return []comm.NewOption{comm.WithFabric("shm")} })
+	var wg sync.WaitGroup
+	for r, c := range comms {
+		wg.Go(func() {
+			if err := bound(t.Context(), c, fmt.Sprintf("accinte:%d", r)); err != nil {
+				t.Errorf("rank %d: %v", r, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func bound(ctx context.Context, c *comm.Comm, name string) error {
+	x, err := c.Zeros(dtype.Float32, 1<<18)
+	if err != nil {
+		return err
+	}
+	var w comm.Work
+	if err := c.AllReduce(ctx, x, comm.Sum, comm.Async(&w)); err != nil {
+		return err
+	}
+	d, err := device.Get(name)
+	if err != nil {
+		return err
+	}
+	other, err := device.Get(map[string]string{"accinte:0": "accinte:1", "accinte:1": "accinte:0"}[name])
+	if err != nil {
+		return err
+	}
+	on := tensor.Must(tensor.ZerosOn(ctx, d, dtype.Float32, 1<<18))
+	if err := c.AllReduce(ctx, on, comm.Sum); !errors.Is(err, comm.ErrInvalidArgument) {
+		return fmt.Errorf("before it's bound: %v", err)
+	}
+	if err := errors.Join(c.Bind(d), c.Bind(d)); err != nil {
+		return err
+	}
+	for _, bad := range []*device.Device{nil, other, x.On()} {
+		if err := c.Bind(bad); !errors.Is(err, comm.ErrInvalidArgument) {
+			return fmt.Errorf("bound to %v: %v", bad, err)
+		}
+	}
+	if c.Device() != name || c.Options().Device != name || c.Stream().Device() != d {
+		return fmt.Errorf("the device is %s", c.Device())
+	}
+	s, err := d.NewStream(device.Normal)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	ctx = device.WithStream(ctx, s)
+	one := tensor.Must(tensor.ZerosOn(ctx, d, dtype.Float32, 1<<18))
+	err = errors.Join(tensor.Fill(ctx, one, 1.0), c.AllReduce(ctx, one, comm.Sum), w.Wait(ctx), x.Fill(1.0), c.AllReduce(ctx, x, comm.Sum),
+		c.AllReduce(ctx, one, comm.Sum), holds(ctx, one, 4), holds(ctx, x, 2))
+	part, serr := c.Split(ctx, []int{0, 1})
+	if err = errors.Join(err, serr); err != nil {
+		return err
+	}
+	if part.Device() != name {
+		return fmt.Errorf("a part is for %s", part.Device())
+	}
+	if err := errors.Join(part.AllReduce(ctx, one, comm.Sum), holds(ctx, one, 8), part.Finalize(ctx), c.Finalize(ctx)); err != nil {
+		return err
+	}
+	if err := c.Bind(d); !errors.Is(err, comm.ErrFinalized) {
+		return fmt.Errorf("bound when it's finalized: %v", err)
+	}
+	return nil
+}

@@ -14,7 +14,7 @@ func (c *Comm) transferOn(op string, w *Work, ctx context.Context, calls ...*cal
 	if cause := c.b.Cause(); cause != nil {
 		return cause
 	}
-	cur, err := c.dev.dev.CurrentStream(ctx)
+	cur, err := c.dev().dev.CurrentStream(ctx)
 	if err != nil {
 		return c.deviceError(op, err)
 	}
@@ -34,7 +34,7 @@ func (c *Comm) transferOn(op string, w *Work, ctx context.Context, calls ...*cal
 }
 
 func (c *Comm) pushTransfers(op string, w *Work, cur *device.Stream, calls []*call) (err error) {
-	d := c.dev
+	d := c.dev()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s, capturing := cur, cur.Capturing()

@@ -11,7 +11,7 @@ import (
 // onStream reports whether an operation on a window with these tensors is enqueued, and what is wrong with where they are.
 func (w *Window) onStream(ts ...*tensor.Tensor) (on bool, bad string) {
 	if len(ts) == 0 {
-		return w.c.dev != nil, ""
+		return w.c.dev() != nil, ""
 	}
 	for _, t := range ts[1:] {
 		if t.On() != ts[0].On() {
@@ -24,7 +24,7 @@ func (w *Window) onStream(ts ...*tensor.Tensor) (on bool, bad string) {
 // enqueue puts a window operation on the current stream: f gets the tensors as the backend can touch them. One that is
 // awaited elsewhere, a signal, is in no order but the stream's.
 func (w *Window) enqueue(ctx context.Context, op string, chained bool, f func(ts []*tensor.Tensor) error, ts ...*tensor.Tensor) error {
-	s, err := w.c.dev.dev.CurrentStream(ctx)
+	s, err := w.c.dev().dev.CurrentStream(ctx)
 	if err != nil {
 		return w.c.deviceError(op, err)
 	}

@@ -34,7 +34,7 @@ func (w *Work) issueOn(c *Comm, op string) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.on = c.dev.work(c.b)
+	w.on = c.dev().work(c.b)
 	return nil
 }
 

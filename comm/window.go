@@ -360,7 +360,7 @@ func (w *Window) Fence(ctx context.Context, peer int, opts ...Option) error {
 // Map returns the peer's memory as a one-dimensional tensor of this process, if Access(peer) is Unified.
 // It's valid until Close. In the communicator of a device, whose memory isn't the host's to touch, it's an *UnsupportedError.
 func (w *Window) Map(peer int) (*tensor.Tensor, error) {
-	if w.c.dev != nil {
+	if w.c.dev() != nil {
 		return nil, &UnsupportedError{Where: w.c.at("map"), Detail: "windows of a device can't be mapped for the host: Get copies"}
 	}
 	if bad := w.c.peer(peer, "peer"); bad != "" {
@@ -374,7 +374,7 @@ func (w *Window) Map(peer int) (*tensor.Tensor, error) {
 
 // Access tells how the peer's memory can be reached.
 func (w *Window) Access(peer int) Access {
-	if peer < 0 || peer >= w.c.size || w.c.dev != nil {
+	if peer < 0 || peer >= w.c.size || w.c.dev() != nil {
 		return Separate
 	}
 	return w.w.Access(peer)

@@ -84,6 +84,14 @@ func (d *Device) RecordStream(p Ptr, s *Stream) error {
 	return d.cacheError("record stream", c.RecordStream(uintptr(p), cache.Stream(s.h)))
 }
 
+// Used is RecordStream of the memory that an address lies in; nothing if it isn't the allocator's.
+func (d *Device) Used(p Ptr, s *Stream) error {
+	if c := d.cache.Load(); c != nil {
+		return d.cacheError("record stream", c.Used(uintptr(p), cache.Stream(s.h)))
+	}
+	return nil
+}
+
 // EmptyCache gives cached memory that nobody uses back to the driver.
 func (d *Device) EmptyCache() error {
 	c := d.cache.Load()

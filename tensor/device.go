@@ -163,7 +163,12 @@ func (t *Tensor) span() device.Span { return device.Span{Ptr: t.devicePtr(), Byt
 // tensor was made for.
 func (t *Tensor) UsedBy(s *device.Stream) error {
 	pl := t.store.place
-	if t.OnHost() || pl.stream == nil || pl.stream.Equal(s) {
+	switch {
+	case t.OnHost():
+		return nil
+	case pl.stream == nil: // of whoever has it from the allocator
+		return pl.dev.Used(device.Ptr(uintptr(t.store.base)), s)
+	case pl.stream.Equal(s):
 		return nil
 	}
 	return pl.dev.RecordStream(device.Ptr(uintptr(t.store.base)), s)

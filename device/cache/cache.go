@@ -308,6 +308,25 @@ func (c *Cache) RecordStream(addr uintptr, s Stream) error {
 	if b == nil {
 		return c.wrongPointer("RecordStream", addr)
 	}
+	return c.record(b, s)
+}
+
+// Used is RecordStream of the allocation that an address lies in; nothing if it's in none.
+func (c *Cache) Used(addr uintptr, s Stream) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b := c.allocated.find(addr)
+	if b == nil {
+		b = c.blockAt(addr)
+	}
+	if b == nil || !b.allocated {
+		return nil
+	}
+	return c.record(b, s)
+}
+
+// record notes that a stream uses a block. The caller has the lock.
+func (c *Cache) record(b *block, s Stream) error {
 	if !c.streams[s] {
 		if err := c.meet(s); err != nil {
 			return err

@@ -358,6 +358,8 @@ class CommInfo(Structure):
         ("device", c_char_p),
         ("local_size", c_int32),
         ("reserved", c_int32),
+        ("mapped", c_uint64),
+        ("staged", c_uint64),
     ]
 
 
@@ -607,6 +609,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "store_release": (c_int32, [c_uint64]),
     "comm_create": (c_int32, [POINTER(CommOptions), POINTER(c_uint64)]),
     "comm_get": (c_int32, [c_uint64, POINTER(CommInfo)]),
+    "comm_bind": (c_int32, [c_uint64, c_uint64]),
     "comm_status": (c_int32, [c_uint64]),
     "comm_split": (c_int32, [c_uint64, POINTER(SplitOptions), POINTER(c_uint64)]),
     "comm_handle": (c_int32, [c_uint64, POINTER(c_char_p)]),

@@ -15,10 +15,11 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch._C._distributed_c10d import Store
 from torch.autograd import profiler
 
-from chorus import _direct, _lib, _profiled, _sites, _store
+from chorus import _direct, _lib, _profiled, _sites, _store, backend
 from chorus.errors import Error, InvalidArgumentError, TimeoutError, check, invalid, last_error
 
 _submit = _lib.submit
@@ -96,8 +97,7 @@ class Pending:
                 if status == _lib.INTERRUPTED:
                     raise KeyboardInterrupt
             except BaseException:  # what the program's handler of the signal has raised
-                if not self.comm.on_device:  # there it's the stream's, which goes on
-                    _work_cancel(self.handle)
+                self._cancel()
                 raise
             if status == _lib.PENDING:
                 raise TimeoutError(
@@ -148,8 +148,7 @@ class Pending:
                 except Exception as error:  # it belongs to whoever waits, not to whoever came by
                     self.error = error
             _live.pop(self.handle, None)
-            if not self.comm.on_device:
-                _work_release(self.handle)
+            self._release()
             self.keep = self.after = None
             self.done = True
             callbacks, self._callbacks = self._callbacks, None
@@ -157,21 +156,61 @@ class Pending:
             call(self)
 
 
+    def _cancel(self) -> None:
+        _work_cancel(self.handle)
+
+    def _release(self) -> None:
+        _work_release(self.handle)
+
+
 class DevicePending(Pending):
-    """An asynchronous operation in the communicator of a device, which streams may wait for at any time."""
+    """An asynchronous operation on the memory of a device, which streams may wait for at any time."""
 
-    __slots__ = ()
+    __slots__ = ("device", "_end")
 
-    def join(self, stream: int) -> None:
-        """Let a stream's later work wait for the operation; raise what it has failed with by now."""
-        check(_lib.library.chorus_stream_wait_work(stream, self.handle))
+    def __init__(self, comm: Communicator, handle: int, kind: int, device: torch.device | None, after: Callable[[], None] | None):
+        super().__init__(comm, handle, kind, None, None)  # the library keeps the memory from others until it's done
+        self.device = device
+        self._end: torch.Event | None = None  # of what comes after, on a stream of its own
+        if after is not None:
+            with self.behind() as stream:
+                after()
+                self._end = stream.record_event()
+
+    def join(self, stream: int = 0) -> None:
+        """Let a stream's later work, by default the current one's, wait for the operation; raise what it has failed with by now."""
+        if self._end is not None:
+            torch.accelerator.current_stream(self.device).wait_event(self._end)
+        else:
+            check(_lib.library.chorus_stream_wait_work(stream, self.handle))
+
+    def behind(self) -> torch.Stream:
+        """A stream, to be entered, whose work comes after the operation."""
+        stream = torch.Stream(self.device)
+        with stream:
+            self.join()
+        return stream
+
+    def wait(self, timeout_ns: int = -1) -> None:
+        super().wait(timeout_ns)
+        if self._end is not None:
+            self._end.synchronize()
+
+    def test(self) -> bool:
+        return super().test() and (self._end is None or self._end.query())
+
+    def _cancel(self) -> None:
+        pass  # it's the stream's, which goes on
+
+    def _release(self) -> None:
+        pass  # streams may wait for it yet
 
     def __del__(self) -> None:
         _work_release(self.handle)
 
 
-# Operations that are to be issued as one: packed, what they keep, what comes after, their memory.
-Batch = list[tuple[bytes, object, Callable[[], None] | None, object]]
+# Operations that are to be issued as one: packed, what they keep, what comes after, their memory, where their tensors are.
+Batch = list[tuple[bytes, object, Callable[[], None] | None, object, torch.device | None]]
 
 
 def _ranks(ranks: Sequence[int]) -> ctypes.Array[ctypes.c_int32]:
@@ -206,6 +245,8 @@ class Communicator:
         self.local_size: int = info.local_size
         self.name: str = info.name.decode()
         self.on_device = info.device != b"cpu"
+        # Whose tensors the operations take beside the host's, and its number in the library.
+        self.device, self._place = backend.placed(info.device.decode())
         self.submit = _direct.submit_of(handle if info.device == b"cpu" else None)
         self.issued = 0
         self.exposed: dict[int, object] = {}
@@ -334,6 +375,21 @@ class Communicator:
             self._watched.put(None)
         return Communicator(handle.value)
 
+    def bind(self, device: torch.device) -> None:
+        """Take tensors of a device from now on, beside the host's. That's this rank's alone; there can be one device."""
+        place = backend.place_of(device)
+        check(_lib.library.chorus_comm_bind(self.handle, place))
+        self.device, self._place = device, place
+        self.submit = _direct.otherwise
+
+    def place(self, device: torch.device | None) -> int:
+        """The number of a tensor's device, to which the communicator belongs from then on; None is the host."""
+        if device is None:
+            return 0 if self.on_device else _lib.HOST
+        if device != self.device:
+            self.bind(device)
+        return self._place
+
     def through(self, status: int) -> bool:
         """Whether :attr:`submit` did what it was called for; raises what that failed with."""
         if status < 0:
@@ -367,15 +423,19 @@ class Communicator:
         timeout_ns: int = 0,
         hints: dict[str, str] | None = None,
         batch: Batch | None = None,
+        *,
+        device: torch.device | None = None,
     ) -> Pending | None:
         """Run an operation, or issue it and return what is under way.
 
         The arguments are those of chorus_op; lists of buffers are address, count,
         address, count, and so on. ``keep`` is what must live until the operation is
-        done; ``after`` is called once it has succeeded, before anybody learns of it.
+        done; ``after`` is called once it has succeeded, before anybody learns of it. On a ``device``, where the tensors are,
+        an operation is enqueued, and so is what ``after`` does.
         With a ``batch`` the operation is put there, for :meth:`issue`.
         """
         site = _site(2)
+        place = self.place(device)
         slot = _slot
         memory: Any = None
         ins_at = outs_at = in_splits_at = out_splits_at = n = 0
@@ -405,11 +465,11 @@ class Communicator:
             batch = self._batch
         if batch is not None:
             packed = _lib.OP.pack(_OP_SIZE, kind, dtype, reduction, in_, in_count, out, out_count, root, peer, tag, n,
-                ins_at, outs_at, in_splits_at, out_splits_at, factor, factor_data, timeout_ns, hints_at, n_hints, 0, 0, site, 0, 0)  # fmt: skip
-            batch.append((packed, keep, after, memory))
+                ins_at, outs_at, in_splits_at, out_splits_at, factor, factor_data, timeout_ns, hints_at, n_hints, 0, 0, site, 0, place)  # fmt: skip
+            batch.append((packed, keep, after, memory, device))
             return None
         _pack_op(slot.op, 0, _OP_SIZE, kind, dtype, reduction, in_, in_count, out, out_count, root, peer, tag, n,
-            ins_at, outs_at, in_splits_at, out_splits_at, factor, factor_data, timeout_ns, hints_at, n_hints, 0, 0, site, 0, 0)  # fmt: skip
+            ins_at, outs_at, in_splits_at, out_splits_at, factor, factor_data, timeout_ns, hints_at, n_hints, 0, 0, site, 0, place)  # fmt: skip
         event = _profiled.nothing
         if profiler._is_profiler_enabled:
             event = _profiled.operation(kind, keep, asynchronous, self.name, self.rank, self.issued, root=root, peer=peer, tag=tag)
@@ -425,10 +485,23 @@ class Communicator:
             status = _submit(self._argument, slot.op_at, slot.work_at)
             if status:
                 raise last_error(status)
-        return self._issued(slot.work.value, kind, keep, after, event)
+        return self._issued(slot.work.value, kind, keep, after, event, device)
 
-    def _issued(self, handle: int, kind: int, keep: object, after: Callable[[], None] | None, event: _profiled.Event) -> Pending:
-        pending = (DevicePending if self.on_device else Pending)(self, handle, kind, keep, after)
+    def _issued(
+        self,
+        handle: int,
+        kind: int,
+        keep: object,
+        after: Callable[[], None] | None,
+        event: _profiled.Event,
+        device: torch.device | None = None,
+    ) -> Pending:
+        if device is not None or self.on_device:
+            pending: Pending = DevicePending(self, handle, kind, device, after)
+            if event is not _profiled.nothing:
+                pending.when_done(event.end)
+            return pending
+        pending = Pending(self, handle, kind, keep, after)
         _live[handle] = pending
         if event is not _profiled.nothing:
             pending.when_done(event.end)
@@ -462,9 +535,12 @@ class Communicator:
 
     def issue(self, batch: Batch, asynchronous: bool, timeout_ns: int = 0) -> Pending | None:
         """Run the operations of a batch as one, or issue them; there must be one at least."""
-        ops = ctypes.create_string_buffer(b"".join(packed for packed, _, _, _ in batch), _OP_SIZE * len(batch))
-        keep = [(tensors, memory) for _, tensors, _, memory in batch]
-        afters = [after for _, _, after, _ in batch if after is not None]
+        ops = ctypes.create_string_buffer(b"".join(packed for packed, *_ in batch), _OP_SIZE * len(batch))
+        keep = [(tensors, memory) for _, tensors, _, memory, _ in batch]
+        afters = [after for _, _, after, _, _ in batch if after is not None]
+        device = batch[0][4]
+        if any(where != device for *_, where in batch):
+            raise self.invalid("batch", "some tensors are on a device, and some on the host")
 
         def after() -> None:
             for call in afters:
@@ -480,7 +556,7 @@ class Communicator:
             if status:
                 raise _failure(status)
         if asynchronous:
-            return self._issued(slot.work.value, _BATCH, keep, after if afters else None, event)
+            return self._issued(slot.work.value, _BATCH, keep, after if afters else None, event, device)
         after()
         return None
 

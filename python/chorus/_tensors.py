@@ -54,25 +54,30 @@ def shape_of(size: tuple[Any, ...], least: int = 0) -> tuple[int, ...]:
 class Staging:
     """The contiguous copies of one operation's tensors, and what becomes of them."""
 
-    __slots__ = ("back",)
+    __slots__ = ("back", "device")
 
     def __init__(self) -> None:
         self.back: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.device: torch.device | None = None  # that the tensors are on; None: the host
 
     def input(self, tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_cpu:
+            self.device = tensor.device
         if plain(tensor):
             return tensor
         return tensor.resolve_conj().resolve_neg().contiguous()
 
     def output(self, tensor: torch.Tensor, load: bool = False, apart: bool = False) -> torch.Tensor:
         """A tensor to fill in place of this one; ``load`` if its elements are read as well, ``apart`` if it must not be this one."""
+        if not tensor.is_cpu:
+            self.device = tensor.device
         if plain(tensor) and not apart:
             return tensor
         if load:
             copy = tensor.detach().resolve_conj().resolve_neg().contiguous()
             copy = copy.clone() if copy.data_ptr() == tensor.data_ptr() else copy
         else:
-            copy = torch.empty(tensor.shape, dtype=tensor.dtype)
+            copy = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
         self.back.append((tensor.detach(), copy))
         return copy
 

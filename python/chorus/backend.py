@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,12 +13,50 @@ if TYPE_CHECKING:
     from chorus.process_group import ProcessGroup
 
 NAME = "chorus"
+_drivers: dict[str, str] = {}  # of devices beside the CPU, by PyTorch's names for the types
+_places: dict[torch.device, int] = {}
 
 
 def register() -> None:
-    """Make ``"chorus"`` a backend of torch.distributed, for CPU tensors. Calling it again changes nothing."""
+    """Make ``"chorus"`` a backend of torch.distributed, for CPU tensors and those of devices of the library. Calling it again
+    changes nothing."""
     if NAME.upper() not in dist.Backend._plugins:
-        dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])
+        dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", *_drivers])
+
+
+def serve(name: str, driver: str) -> None:
+    """Take the tensors of ``torch.device(name)``, which are a driver's of the library, as PyTorch's extension for it tells."""
+    _drivers[name] = driver
+    if NAME.upper() in dist.Backend._plugins:
+        dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", *_drivers])
+
+
+def served() -> list[str]:
+    """The types of device beside the CPU whose tensors this backend takes."""
+    return list(_drivers)
+
+
+def placed(name: str) -> tuple[torch.device | None, int]:
+    """PyTorch's device that the library calls so, and its number there; None and 0 for the CPU, and what PyTorch doesn't have."""
+    driver, _, index = name.partition(":")
+    for kind, theirs in _drivers.items():
+        if theirs == driver:
+            device = torch.device(kind, int(index))
+            return device, place_of(device)
+    return None, 0
+
+
+def place_of(device: torch.device) -> int:
+    """A device's number in the library."""
+    place = _places.get(device)
+    if place is None:
+        from chorus import _lib
+        from chorus.errors import check
+
+        handle = ctypes.c_uint64()
+        check(_lib.library.chorus_device_open(f"{_drivers[device.type]}:{device.index}".encode(), ctypes.byref(handle)))
+        place = _places[device] = handle.value
+    return place
 
 
 def _create(options: Any, backend_options: Any) -> ProcessGroup:
@@ -51,6 +90,9 @@ def _create(options: Any, backend_options: Any) -> ProcessGroup:
     group = ProcessGroup(comm, options.store, options.timeout)
     for device, (kind, backend) in others.items():
         group._add_backend(torch.device(device), kind, backend)
+    bound = caller.get("device_id")
+    if isinstance(bound, torch.device) and bound.type in _drivers and bound.type in group._ours:
+        comm.bind(bound)
     return group
 
 

@@ -34,8 +34,8 @@ from torch._C._distributed_c10d import (
 )
 from torch.autograd import profiler
 
-from chorus import _kept, _lib, _patches, memory
-from chorus._comm import Communicator, Pending
+from chorus import _direct, _kept, _lib, _patches, backend, memory
+from chorus._comm import Communicator, DevicePending, Pending
 from chorus._forms import every_form, imaginary
 from chorus._reductions import NUMBERS, reduction_of
 from chorus._tensors import Staging, buffers, dense, even, moved_as, reduced_as, single
@@ -86,9 +86,12 @@ class Work(dist.Work):
         """Wait until the operation is done; raise what it failed with.
 
         A ``timeout`` that isn't zero bounds this wait, after which the operation goes on;
-        otherwise the operation's own timeout ends it.
+        otherwise the operation's own timeout ends it. For tensors of a device it's the current stream that waits, and not the host:
+        what the operation fails with later is that stream's error.
         """
-        if self._pending is not None:
+        if isinstance(self._pending, DevicePending):
+            self._pending.join()
+        elif self._pending is not None:
             self._pending.wait(timeout_ns(timeout) or -1)
         _kept.waited(self)
         return True
@@ -109,6 +112,8 @@ class Work(dist.Work):
 
     def source_rank(self) -> int:
         """Who sent what a receive got."""
+        if isinstance(self._pending, DevicePending) and self._pending.kind == _lib.RECV:
+            self._pending.wait()
         return self._pending.source if self._pending is not None and self._pending.test() else -1
 
     _source_rank = source_rank
@@ -120,8 +125,16 @@ class Work(dist.Work):
         self.wait()
 
     def get_future(self) -> torch.futures.Future[Any]:
-        """A future of the result. Its error, if it has one, is that of :meth:`wait`."""
+        """A future of the result. Its error, if it has one, is that of :meth:`wait`.
+
+        For tensors of a device it's done at once, and streams wait where it's waited for.
+        """
         _kept.drop(self)
+        if isinstance(self._pending, DevicePending) and self._pending.device is not None:
+            placed: torch.futures.Future[Any] = torch.futures.Future(devices=[self._pending.device])
+            with self._pending.behind():
+                placed.set_result(self._value)
+            return placed
         future: torch.futures.Future[Any] = torch.futures.Future()
         if self._pending is None:
             future.set_result(self._value)
@@ -181,6 +194,7 @@ class ProcessGroup(dist.ProcessGroup):
         make: Any = dist.ProcessGroup
         self._elsewhere: dist.ProcessGroup = make(comm.rank, comm.size)
         self._others: list[torch.device] = []
+        self._ours = {"cpu", *backend.served()}  # the types of device whose tensors are this backend's
         self._splits = 0  # that name their groups by it: a number that all ranks agree on
 
     # ---- collectives: one tensor ----
@@ -198,7 +212,7 @@ class ProcessGroup(dist.ProcessGroup):
     @every_form(AllreduceOptions, "op")
     def _allreduce(self, tensors: _Tensors, opts: Any = None) -> dist.Work | None:
         """:meth:`allreduce` of any tensors; sparse COO ones are gathered and added up, SUM and AVG only."""
-        if tensors and not tensors[0].is_cpu:
+        if tensors and self._theirs(tensors[0]):
             return self._elsewhere.allreduce(tensors, *_given(opts))
         if len(tensors) != 1:
             return self.allreduce_coalesced(tensors, opts)
@@ -228,7 +242,7 @@ class ProcessGroup(dist.ProcessGroup):
     @every_form(BroadcastOptions, "root")
     def _broadcast(self, tensors: _Tensors, opts: Any = None) -> dist.Work | None:
         tensor = single(tensors, "broadcast", self.comm.invalid)
-        if not tensor.is_cpu:
+        if self._theirs(tensor):
             return self._elsewhere.broadcast(tensors, *_given(opts))
         root = opts.rootRank if opts is not None else 0
         dense(tensor, "broadcast", self.comm.invalid)
@@ -242,7 +256,7 @@ class ProcessGroup(dist.ProcessGroup):
     def reduce(self, tensors: _Tensors, opts: Any = None) -> dist.Work | None:
         """Combine the ranks' tensors into the root's; the others' are left as they are."""
         tensor = single(tensors, "reduce", self.comm.invalid)
-        if not tensor.is_cpu:
+        if self._theirs(tensor):
             return self._elsewhere.reduce(tensors, *_given(opts))
         dense(tensor, "reduce", self.comm.invalid)
         root = opts.rootRank if opts is not None else 0
@@ -260,7 +274,7 @@ class ProcessGroup(dist.ProcessGroup):
     @every_form(AllgatherOptions, lists=False)
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work | None:
         """Block r of ``output`` becomes rank r's ``input``. Shapes: world size times the elements."""
-        if not input.is_cpu:
+        if self._theirs(input):
             return self._elsewhere._allgather_base(output, input, *_given(opts))
         op = "all_gather_single"
         staging = Staging()
@@ -276,7 +290,7 @@ class ProcessGroup(dist.ProcessGroup):
     @every_form(ReduceScatterOptions, "op", lists=False)
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work | None:
         """``output`` becomes the combination of block rank of all ``input``. Shapes: world size times the elements."""
-        if not input.is_cpu:
+        if self._theirs(input):
             return self._elsewhere._reduce_scatter_base(output, input, *_given(opts))
         op = "reduce_scatter_single"
         self._alike(output, input, op)
@@ -303,7 +317,7 @@ class ProcessGroup(dist.ProcessGroup):
 
         Shapes: splits count rows, that is, steps of dimension 0; empty splits are equal ones.
         """
-        if not input.is_cpu:
+        if self._theirs(input):
             return self._elsewhere.alltoall_base(output, input, list(output_split_sizes), list(input_split_sizes), *_given(opts))  # fmt: skip
         op = "all_to_all_single"
         dtype, width = self._alike(output, input, op)
@@ -329,7 +343,7 @@ class ProcessGroup(dist.ProcessGroup):
     def allgather(self, outputs: list[_Tensors], inputs: _Tensors, opts: Any = None) -> dist.Work | None:
         """``outputs[0][r]`` becomes rank r's ``inputs[0]``. Sizes may differ between ranks."""
         input = single(inputs, "all_gather", self.comm.invalid)
-        if not input.is_cpu:
+        if self._theirs(input):
             return self._elsewhere.allgather(outputs, inputs, *_given(opts))
         if len(outputs) != 1:
             raise self.comm.invalid("all_gather", f"takes one list of outputs, not {len(outputs)}")
@@ -346,7 +360,7 @@ class ProcessGroup(dist.ProcessGroup):
     def reduce_scatter(self, outputs: _Tensors, inputs: list[_Tensors], opts: Any = None) -> dist.Work | None:
         """``outputs[0]`` becomes the combination of all ``inputs[0][rank]``. Sizes may differ between ranks."""
         output = single(outputs, "reduce_scatter", self.comm.invalid)
-        if not output.is_cpu:
+        if self._theirs(output):
             return self._elsewhere.reduce_scatter(outputs, inputs, *_given(opts))
         if len(inputs) != 1:
             raise self.comm.invalid("reduce_scatter", f"takes one list of inputs, not {len(inputs)}")
@@ -364,7 +378,7 @@ class ProcessGroup(dist.ProcessGroup):
     @every_form(AllToAllOptions)
     def alltoall(self, outputs: _Tensors, inputs: _Tensors, opts: Any = None) -> dist.Work | None:
         """Send ``inputs[s]`` to rank s and receive ``outputs[r]`` from rank r, of any sizes."""
-        if inputs and not inputs[0].is_cpu:
+        if inputs and self._theirs(inputs[0]):
             return self._elsewhere.alltoall(outputs, inputs, *_given(opts))
         if not inputs or not outputs:
             raise self.comm.invalid("all_to_all", f"a list is empty; it must have {self.comm.size} tensors, one per rank")
@@ -381,7 +395,7 @@ class ProcessGroup(dist.ProcessGroup):
     def gather(self, outputs: list[_Tensors], inputs: _Tensors, opts: Any = None) -> dist.Work | None:
         """The root's ``outputs[0][r]`` becomes rank r's ``inputs[0]``."""
         input = single(inputs, "gather", self.comm.invalid)
-        if not input.is_cpu:
+        if self._theirs(input):
             return self._elsewhere.gather(outputs, inputs, *_given(opts))
         root = opts.rootRank if opts is not None else 0
         if (root == self.comm.rank) != (len(outputs) == 1):
@@ -399,7 +413,7 @@ class ProcessGroup(dist.ProcessGroup):
     def scatter(self, outputs: _Tensors, inputs: list[_Tensors], opts: Any = None) -> dist.Work | None:
         """``outputs[0]`` becomes the root's ``inputs[0][rank]``."""
         output = single(outputs, "scatter", self.comm.invalid)
-        if not output.is_cpu:
+        if self._theirs(output):
             return self._elsewhere.scatter(outputs, inputs, *_given(opts))
         root = opts.rootRank if opts is not None else 0
         if (root == self.comm.rank) != (len(inputs) == 1):
@@ -424,7 +438,15 @@ class ProcessGroup(dist.ProcessGroup):
 
     @every_form(BarrierOptions)
     def _barrier(self, opts: Any = None) -> dist.Work | None:
-        return self._run(opts, [], None, Staging(), _lib.BARRIER)
+        if self.comm.device is None:
+            return self._run(opts, [], None, Staging(), _lib.BARRIER)
+        # It's the host that waits, also for what its current stream has.
+        pending = self.comm.run(True, None, None, _lib.BARRIER, timeout_ns=0 if opts is None else timeout_ns(opts.timeout))
+        work = Work(pending, [])
+        if not self._at_once(opts):
+            return work
+        work.wait()
+        return _done([])
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """A barrier whose :class:`chorus.TimeoutError` names all ranks that didn't come, on every rank that did.
@@ -433,7 +455,8 @@ class ProcessGroup(dist.ProcessGroup):
         """
         ns = 1 if timeout is not None and not timeout else timeout_ns(timeout)
         try:
-            self.comm.run(False, None, None, _lib.BARRIER, timeout_ns=ns)
+            if (pending := self.comm.run(True, None, None, _lib.BARRIER, timeout_ns=ns)) is not None:
+                pending.wait()
         except Error as error:
             if missing := error.missing_ranks:  # what people search for
                 who = f"Rank{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}"
@@ -444,13 +467,13 @@ class ProcessGroup(dist.ProcessGroup):
 
     def allreduce_coalesced(self, tensors: _Tensors, opts: Any = None) -> dist.Work:
         """:meth:`allreduce` of each tensor."""
-        if tensors and not tensors[0].is_cpu:
+        if tensors and self._theirs(tensors[0]):
             return self._elsewhere.allreduce_coalesced(tensors, *_given(opts))
         return self._coalesced(opts, tensors, [(self.allreduce, ([t], opts)) for t in tensors])
 
     def all_gather_single_coalesced(self, outputs: _Tensors, inputs: _Tensors, opts: Any = None) -> dist.Work:
         """:meth:`all_gather_single` of each pair."""
-        if inputs and not inputs[0].is_cpu:
+        if inputs and self._theirs(inputs[0]):
             return self._elsewhere.allgather_into_tensor_coalesced(outputs, inputs, *_given(opts))
         calls = [(self.all_gather_single, (o, i, opts)) for o, i in zip(outputs, inputs, strict=True)]
         return self._coalesced(opts, outputs, calls)
@@ -459,7 +482,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def reduce_scatter_single_coalesced(self, outputs: _Tensors, inputs: _Tensors, opts: Any = None) -> dist.Work:
         """:meth:`reduce_scatter_single` of each pair."""
-        if inputs and not inputs[0].is_cpu:
+        if inputs and self._theirs(inputs[0]):
             return self._elsewhere.reduce_scatter_tensor_coalesced(outputs, inputs, *_given(opts))
         calls = [(self.reduce_scatter_single, (o, i, opts)) for o, i in zip(outputs, inputs, strict=True)]
         return self._coalesced(opts, outputs, calls)
@@ -468,7 +491,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def allgather_coalesced(self, outputs: list[_Tensors], inputs: _Tensors, opts: Any = None) -> dist.Work:
         """``outputs[r][i]`` becomes rank r's ``inputs[i]``."""
-        if inputs and not inputs[0].is_cpu:
+        if inputs and self._theirs(inputs[0]):
             return self._elsewhere.allgather_coalesced(outputs, inputs, *_given(opts))
         calls = [(self.allgather, ([[o[i] for o in outputs]], [t], opts)) for i, t in enumerate(inputs)]
         return self._coalesced(opts, outputs, calls)
@@ -491,13 +514,13 @@ class ProcessGroup(dist.ProcessGroup):
 
     def _start_coalescing(self, device: torch.device) -> None:
         """Collect the operations that follow, until :meth:`_end_coalescing`."""
-        if device.type != "cpu":
+        if device.type not in self._ours:
             return self._elsewhere._start_coalescing(device)
         self.comm.begin_batch()
 
     def _end_coalescing(self, device: torch.device) -> dist.Work:
         """Issue the operations collected, as one; those that move messages can't block each other."""
-        if device.type != "cpu":
+        if device.type not in self._ours:
             return self._elsewhere._end_coalescing(device)
         return Work(self.comm.end_batch(True), [])
 
@@ -506,7 +529,7 @@ class ProcessGroup(dist.ProcessGroup):
     def send(self, tensors: _Tensors, dst: int, tag: int) -> dist.Work:
         """Send a tensor; done when it may be reused."""
         tensor = single(tensors, "send", self.comm.invalid)
-        if not tensor.is_cpu:
+        if self._theirs(tensor):
             return self._elsewhere.send(tensors, dst, tag)
         if imaginary(tensor):
             return Work(None, tensors)
@@ -520,7 +543,7 @@ class ProcessGroup(dist.ProcessGroup):
     def recv(self, tensors: _Tensors, src: int, tag: int) -> dist.Work:
         """Receive a tensor. Shapes: dtype and number of elements must be the message's."""
         tensor = single(tensors, "recv", self.comm.invalid)
-        if not tensor.is_cpu:
+        if self._theirs(tensor):
             return self._elsewhere.recv(tensors, src, tag)
         if imaginary(tensor):
             return Work(None, tensors)
@@ -533,7 +556,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def recv_anysource(self, tensors: _Tensors, tag: int) -> dist.Work:
         """:meth:`recv` from any rank; ``Work.source_rank`` says from which."""
-        if tensors and not tensors[0].is_cpu:
+        if tensors and self._theirs(tensors[0]):
             return self._elsewhere.recv_anysource(tensors, tag)
         return self.recv(tensors, _lib.ANY, tag)
 
@@ -620,11 +643,13 @@ class ProcessGroup(dist.ProcessGroup):
         return self._store
 
     def supports_tensor_alloc(self, device: torch.device) -> bool:
-        return device.type == "cpu"
+        return device.type in self._ours
 
     def allocate_tensor(self, *size: Any, dtype: torch.dtype | None = None, device: Any = None) -> torch.Tensor:
         """A tensor in memory that peers on this host can map; FSDP asks for it."""
-        return memory.empty(*size, dtype=dtype)
+        if device is None or torch.device(device).type == "cpu":
+            return memory.empty(*size, dtype=dtype)
+        return torch.empty(*size, dtype=dtype, device=device)
 
     # ---- what PyTorch wants to know ----
 
@@ -646,15 +671,18 @@ class ProcessGroup(dist.ProcessGroup):
         c10d: Any = dist.distributed_c10d
         if self not in c10d._world.pg_map:
             return []
-        return [torch.device("cpu"), *self._others]
+        return [*map(torch.device, sorted(self._ours, key="cpu".__ne__)), *self._others]
 
     def _get_backend(self, device: torch.device) -> Any:
-        return self if device.type == "cpu" else self._elsewhere._get_backend(device)
+        return self if device.type in self._ours else self._elsewhere._get_backend(device)
 
     def _add_backend(self, device: torch.device, kind: Any, backend: Any) -> None:
         self._elsewhere._register_backend(device, kind, backend)
         self._register_backend(device, kind, backend)  # for C++, which asks the group itself
         self._others.append(device)
+        self._ours.discard(device.type)
+        if device.type == "cpu":
+            self.comm.submit = _direct.otherwise
 
     def _of_others(self, device: torch.device | None) -> bool:
         """Whether another backend of the group is that of a device."""
@@ -721,7 +749,7 @@ class ProcessGroup(dist.ProcessGroup):
     def _run(self, opts: Any, value: Any, keep: object, staging: Staging, *args: Any, **fields: Any) -> dist.Work | None:
         now = self._at_once(opts)
         fields["timeout_ns"] = 0 if opts is None else timeout_ns(opts.timeout)
-        pending = self.comm.run(not now, keep, staging.after(), *args, **fields)
+        pending = self.comm.run(not now, keep, staging.after(), *args, device=staging.device, **fields)
         return _done(value) if now else Work(pending, value)
 
     def _imagined(self, value: Any, opts: Any) -> dist.Work | None:
@@ -729,13 +757,18 @@ class ProcessGroup(dist.ProcessGroup):
         return _done(value) if self._at_once(opts) else Work(None, value)
 
     def _message(self, tensors: _Tensors, data: torch.Tensor, staging: Staging, *args: Any, **fields: Any) -> Work:
-        return Work(self.comm.run(True, data, staging.after(), *args, **fields), tensors)
+        return Work(self.comm.run(True, data, staging.after(), *args, device=staging.device, **fields), tensors)
+
+    def _theirs(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is for another backend of the group."""
+        return tensor.device.type not in self._ours
 
     def _here(self, tensors: _Tensors, op: str) -> None:
-        """Refuse tensors whose elements aren't in the host's memory: where one is on the CPU, all must be."""
+        """Refuse tensors that aren't all on one device, or not dense."""
+        first = tensors[0].device
         for tensor in tensors:
-            if not tensor.is_cpu:
-                raise self.comm.invalid(op, f"a tensor is on {tensor.device}, and another on the CPU")
+            if tensor.device != first:
+                raise self.comm.invalid(op, f"a tensor is on {tensor.device}, and another on {'the CPU' if first.type == 'cpu' else first}")
             dense(tensor, op, self.comm.invalid)
 
     def _alike(self, output: torch.Tensor, input: torch.Tensor, op: str) -> tuple[int, int]:

@@ -9,9 +9,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell script's background jobs start with it ignored
 sys.path.insert(0, os.path.dirname(__file__))
 
-from worlds import World  # noqa: E402
-
-_worlds = {}
+from worlds import close_worlds, world_of  # noqa: E402
 
 
 def pytest_configure(config):
@@ -21,15 +19,7 @@ def pytest_configure(config):
 @pytest.fixture(scope="session", autouse=True)
 def _close_worlds():
     yield
-    for world in _worlds.values():
-        world.close()
-
-
-def world_of(size):
-    """The world of a size; a new one if a test has broken the last."""
-    if size not in _worlds or _worlds[size].broken:
-        _worlds[size] = World(size)
-    return _worlds[size]
+    close_worlds()
 
 
 @pytest.fixture(params=[1, 2, 3, 4], ids=lambda n: f"world{n}")

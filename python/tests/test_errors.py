@@ -6,9 +6,8 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
-from conftest import world_of
 from torch._C import _distributed_c10d as c10d
-from worlds import LONG, World
+from worlds import LONG, World, world_of
 
 import chorus
 

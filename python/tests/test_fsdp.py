@@ -44,7 +44,7 @@ def test_like_gloo(pair, kind):
 
 @trains
 def test_on_three_ranks():
-    from conftest import world_of
+    from worlds import world_of
 
     world_of(3).run(_compare, "plain")  # shards are uneven
 

@@ -45,6 +45,6 @@ def test_like_gloo(pair, schedule_of):
 
 @interleaved
 def test_three_stages():
-    from conftest import world_of
+    from worlds import world_of
 
     world_of(3).run(_compare, Schedule1F1B)

@@ -118,7 +118,7 @@ def _mesh(peers):
 
 
 def test_device_mesh():
-    from conftest import world_of
+    from worlds import world_of
 
     world_of(4).run(_mesh)
 

@@ -99,3 +99,18 @@ class World:
         for process in self.processes:
             process.join()
             assert process.exitcode == 0
+
+
+_worlds = {}
+
+
+def world_of(size):
+    """The world of a size; a new one if a test has broken the last."""
+    if size not in _worlds or _worlds[size].broken:
+        _worlds[size] = World(size)
+    return _worlds[size]
+
+
+def close_worlds():
+    while _worlds:
+        _worlds.popitem()[1].close()

@@ -1,8 +1,11 @@
 #include "library.h"
 
+#include <Python.h>
 #include <dlfcn.h>
 
 #include <c10/util/Exception.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
 
 namespace chorus {
 
@@ -13,6 +16,16 @@ void* symbol(void* library, const std::string& path, const char* name) {
   void* f = dlsym(library, name);
   TORCH_CHECK(f, path, " has no function ", name, ": it is of another version than this extension; install both anew");
   return f;
+}
+
+// raise_python throws the exception of the package chorus, which tells the ranks that the failure is about.
+[[noreturn]] void raise_python(chorus_status status) {
+  pybind11::gil_scoped_acquire lock;
+  pybind11::object error = pybind11::module_::import("chorus.errors").attr("last_error")(int(status));
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+  python_error thrown;
+  thrown.persist();
+  throw std::move(thrown);
 }
 } // namespace
 
@@ -35,6 +48,15 @@ void raise(chorus_status status) {
       TORCH_CHECK_WITH(OutOfMemoryError, false, message);
     case CHORUS_UNSUPPORTED:
       TORCH_CHECK_NOT_IMPLEMENTED(false, message);
+    case CHORUS_MISMATCH:
+    case CHORUS_TIMEOUT:
+    case CHORUS_PEER_LOST:
+    case CHORUS_ABORTED:
+    case CHORUS_CANCELED:
+    case CHORUS_FINALIZED:
+      if (Py_IsInitialized())
+        raise_python(status);
+      [[fallthrough]];
     default:
       TORCH_CHECK(false, message);
   }

@@ -6,9 +6,21 @@ import pytest
 
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-sys.path.insert(0, os.path.dirname(__file__))
+sys.path[:0] = [os.path.dirname(__file__), os.path.join(os.path.dirname(__file__), "../../tests")]
 
-import torch
+import torch  # noqa: E402
+from worlds import close_worlds, world_of  # noqa: E402
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _close_worlds():
+    yield
+    close_worlds()
+
+
+@pytest.fixture
+def pair():
+    return world_of(2)
 
 
 @pytest.fixture(autouse=True)

@@ -110,6 +110,7 @@ def test_no_library(tmp_path):
     """Which is told at the first use."""
     (tmp_path / "chorus").mkdir()
     (tmp_path / "chorus/__init__.py").write_text("def _autoload(): pass\n")
+    (tmp_path / "chorus/backend.py").write_text("def serve(name, driver): pass\n")
     done = run("""
         import torch
         print(torch.accinte.is_available())

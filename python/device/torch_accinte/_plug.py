@@ -26,11 +26,14 @@ def plug(name: str, *, driver: str, module: types.ModuleType) -> None:
             f"{name!r} can't have it as well"
         )
     import chorus
+    from chorus.backend import serve
+
     extension: Any = importlib.import_module("torch_accinte._C")
     utils: Any = torch.utils
     register: Any = torch._register_device_module
     extension.start(str(pathlib.Path(chorus.__file__).with_name("libchorus.so")), name, driver)
     _plugged = name
+    serve(name, driver)
     utils.rename_privateuse1_backend(name)
     register(name, module)
     utils.generate_methods_for_privateuse1_backend(for_storage=True)

@@ -1,0 +1,31 @@
+"""Work that takes its time."""
+
+import contextlib
+import ctypes
+import threading
+
+import torch
+
+from chorus import _lib
+
+
+@contextlib.contextmanager
+def busy(device, seconds):
+    """The device's current stream has something to do for so long, and what is enqueued within this is behind it."""
+    over = threading.Event()
+
+    def wait(*_):
+        over.wait(seconds)
+        return 0
+
+    kernel = _lib.KERNEL_FN(wait)
+    stream = torch.accelerator.current_stream(device)
+    status = _lib.library.chorus_stream_launch(stream.native_handle, b"slow", None, 0, kernel, None)
+    assert status == 0
+    try:
+        yield
+        stream.synchronize()
+    finally:
+        over.set()
+        keep = ctypes.cast(kernel, ctypes.c_void_p)
+        assert keep.value
