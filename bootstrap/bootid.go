@@ -14,8 +14,8 @@ var boot struct {
 	read bool
 }
 
-// bootID returns the kernel's boot id, empty where there is none to be read. Only a lack of descriptors is an error, after which the next call
-// looks again.
+// bootID returns the kernel's boot id, empty where there is none to be read. Only a lack of descriptors is an error,
+// after which the next call looks again.
 func bootID() (string, error) {
 	boot.Lock()
 	defer boot.Unlock()

@@ -13,7 +13,8 @@ import (
 // are those of torchcomms; the names of launchers are ours.
 const methodVar = "TORCHCOMM_BOOTSTRAP_RANKSIZE_QUERY_METHOD"
 
-// storeVar is the address of the job's store, which chorus run gives to those who have the secret where MASTER_ADDR is its relay to it.
+// storeVar is the address of the job's store, which chorus run gives to those who have the secret where MASTER_ADDR is
+// its relay to it.
 const storeVar = "CHORUS_STORE_ADDR"
 
 // defaultPort is PyTorch's default for MASTER_PORT.
@@ -156,8 +157,8 @@ func (i *Info) complete(e env) error {
 	return nil
 }
 
-// MasterHost returns the host by which ranks find their way to each other, as a launcher names it in the environment; empty: it doesn't. Detect
-// finds it, too, in processes that are ranks.
+// MasterHost returns the host by which ranks find their way to each other, as a launcher names it in the environment;
+// empty: it doesn't. Detect finds it, too, in processes that are ranks.
 func MasterHost(getenv func(string) string) string {
 	e := env{getenv}
 	if host, _, err := net.SplitHostPort(e.get(storeVar)); err == nil && e.has("CHORUS_RUN") {

@@ -92,7 +92,8 @@ func TestDetect(t *testing.T) {
 			with(torchrunInfo, func(i *Info) { i.AgentStore = false })},
 		"torchrun below mpirun": {torchrunVars + openMPIVars, torchrunInfo},
 		"torchrun below srun":   {torchrunVars + slurmVars, torchrunInfo},
-		"chorus run":            {torchrunVars + "CHORUS_RUN=mine", with(torchrunInfo, func(i *Info) { i.Launcher, i.RunID = ChorusRun, "mine" })},
+		"chorus run": {torchrunVars + "CHORUS_RUN=mine", with(torchrunInfo,
+			func(i *Info) { i.Launcher, i.RunID = ChorusRun, "mine" })},
 		"chorus run with a relay": {torchrunVars + "CHORUS_RUN=mine\nCHORUS_STORE_ADDR=[fd00::1]:4711",
 			with(torchrunInfo, func(i *Info) {
 				i.Launcher, i.RunID, i.MasterAddr, i.MasterPort, i.direct = ChorusRun, "mine", "fd00::1", 4711, true
@@ -109,7 +110,8 @@ func TestDetect(t *testing.T) {
 			with(openMPIInfo, func(i *Info) { i.MasterAddr, i.MasterPort = "h", 99 })},
 		"torchrun chosen by hand": {openMPIVars + "RANK=0\nWORLD_SIZE=1\nTORCHCOMM_BOOTSTRAP_RANKSIZE_QUERY_METHOD=torchrun",
 			Info{Size: 1, LocalRank: -1, NodeRank: -1, Launcher: TorchRun}},
-		"MPI chosen by hand": {openMPIVars + torchrunVars + "TORCHCOMM_BOOTSTRAP_RANKSIZE_QUERY_METHOD=MPI\nMASTER_ADDR=\nMASTER_PORT=", openMPIInfo},
+		"MPI chosen by hand": {openMPIVars + torchrunVars +
+			"TORCHCOMM_BOOTSTRAP_RANKSIZE_QUERY_METHOD=MPI\nMASTER_ADDR=\nMASTER_PORT=", openMPIInfo},
 		"Hydra": {"PMI_RANK=1\nPMI_SIZE=2\nPMI_FD=8\nMPI_LOCALRANKID=1\nMPI_LOCALNRANKS=2",
 			Info{Rank: 1, Size: 2, LocalRank: 1, LocalSize: 2, NodeRank: -1, Launcher: PMI}},
 		"PMI on two hosts of Slurm": {"PMI_RANK=2\nPMI_SIZE=4" + slurmVars,
@@ -118,12 +120,16 @@ func TestDetect(t *testing.T) {
 			with(slurmInfo(), func(i *Info) { i.Launcher = PMIx })},
 		"PMIx without a size is nobody": {"PMIX_RANK=2\nRANK=0\nWORLD_SIZE=", Info{}},
 		"PALS": {"PALS_RANKID=3\nPALS_SIZE=4\nPALS_LOCAL_RANKID=1\nPALS_LOCAL_SIZE=2\nPALS_NODEID=1\nPALS_APID=ab-cd\nMASTER_ADDR=x\nMASTER_PORT=1",
-			Info{Rank: 3, Size: 4, LocalRank: 1, LocalSize: 2, NodeRank: 1, Launcher: PALS, RunID: "ab-cd", MasterAddr: "x", MasterPort: 1}},
-		"PALS with the size of PMI": {"PALS_RANKID=0\nPMI_SIZE=4", Info{Size: 4, LocalRank: -1, NodeRank: -1, Launcher: PALS}},
-		"Slurm":                     {slurmVars, slurmInfo()},
+			Info{Rank: 3, Size: 4, LocalRank: 1, LocalSize: 2, NodeRank: 1, Launcher: PALS, RunID: "ab-cd", MasterAddr: "x",
+				MasterPort: 1}},
+		"PALS with the size of PMI": {"PALS_RANKID=0\nPMI_SIZE=4", Info{Size: 4, LocalRank: -1, NodeRank: -1,
+			Launcher: PALS}},
+		"Slurm": {slurmVars, slurmInfo()},
 		"Slurm on one host": {slurmVars + "SLURM_NNODES=1\nSLURM_NODEID=0\nSLURM_RESTART_COUNT=1",
-			Info{Rank: 2, Size: 4, LocalRank: 0, LocalSize: 4, NodeRank: 0, Nodes: 1, Launcher: Slurm, RunID: "77.0", RestartCount: 1}},
-		"a Slurm step on fewer hosts": {slurmVars + "SLURM_STEP_NODELIST=gpu08\nSLURM_STEP_NUM_NODES=1\nSLURM_STEP_NUM_TASKS=3",
+			Info{Rank: 2, Size: 4, LocalRank: 0, LocalSize: 4, NodeRank: 0, Nodes: 1, Launcher: Slurm, RunID: "77.0",
+				RestartCount: 1}},
+		"a Slurm step on fewer hosts": {slurmVars +
+			"SLURM_STEP_NODELIST=gpu08\nSLURM_STEP_NUM_NODES=1\nSLURM_STEP_NUM_TASKS=3",
 			Info{Rank: 2, Size: 3, LocalRank: 0, LocalSize: 3, NodeRank: 1, Nodes: 1, Launcher: Slurm, RunID: "77.0"}},
 		"a batch script is no rank": {slurmVars + "SLURM_STEP_ID=", Info{}},
 		"Kubernetes": {"JOB_COMPLETION_INDEX=2\nWORLD_SIZE=4\nHOSTNAME=train-2\nJOB_SERVICE=ranks",
@@ -224,7 +230,8 @@ func TestParseHostlist(t *testing.T) {
 }
 
 func FuzzParseHostlist(f *testing.F) {
-	for _, seed := range []string{"a", "n[1-3]", "n[01-03,7],login", "rack[1-2]n[1,3]", "n[1", "n[0-9][0-9][0-9][0-9][0-9][0-9]", "]["} {
+	for _, seed := range []string{"a", "n[1-3]", "n[01-03,7],login", "rack[1-2]n[1,3]", "n[1",
+		"n[0-9][0-9][0-9][0-9][0-9][0-9]", "]["} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, list string) {

@@ -12,10 +12,12 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// Which rank is this, and of how many? Detect looks into the environment; a program that nobody launched may be a world of one.
+// Which rank is this, and of how many? Detect looks into the environment; a program that nobody launched may be a world
+// of one.
 func ExampleDetect() {
 	env := map[string]string{"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "node0", "MASTER_PORT": "29500"} // torchrun's
-	info, err := bootstrap.Detect(func(name string) string { return env[name] })                             // a program passes os.Getenv
+	// A program passes os.Getenv.
+	info, err := bootstrap.Detect(func(name string) string { return env[name] })
 	if errors.Is(err, bootstrap.ErrNoLauncher) {
 		info, err = bootstrap.Info{Size: 1}, nil
 	}

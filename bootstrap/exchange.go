@@ -26,7 +26,8 @@ type MissingRanksError struct {
 }
 
 func (e *MissingRanksError) Error() string {
-	return fmt.Sprintf("bootstrap: rank %d of %d waited %v for %s", e.Rank, e.Size, e.Waited.Round(time.Millisecond), ranklist.Named(e.Missing))
+	return fmt.Sprintf("bootstrap: rank %d of %d waited %v for %s", e.Rank, e.Size, e.Waited.Round(time.Millisecond),
+		ranklist.Named(e.Missing))
 }
 
 // Unwrap returns the store's error.
@@ -62,7 +63,8 @@ func Exchange(ctx context.Context, st store.Store, rank, size int, payload []byt
 		}
 	}
 	if errors.Is(err, secure.ErrSeal) || errors.Is(err, secure.ErrSealed) {
-		err = fmt.Errorf("%s set up with another secret than this process, or none: %w", ranklist.Named(foreign(ctx, st, size)), err)
+		err = fmt.Errorf("%s set up with another secret than this process, or none: %w", ranklist.Named(foreign(ctx, st,
+			size)), err)
 	}
 	return nil, fmt.Errorf("bootstrap: exchange: rank %d of %d: %w", rank, size, err)
 }
@@ -101,7 +103,8 @@ func self() string {
 	return fmt.Sprintf("pid %d on %s", os.Getpid(), host)
 }
 
-// duplicate is the error of a process that comes as a rank which another has come as, and tells all that wait at the gate.
+// duplicate is the error of a process that comes as a rank which another has come as, and tells all that wait at the
+// gate.
 func duplicate(ctx context.Context, st store.Store, rank, size int) error {
 	e := &DuplicateRankError{Rank: rank, Size: size, First: "one", Second: self()}
 	limited, cancel := context.WithTimeout(ctx, time.Second) // it has claimed the number, and says who it is next

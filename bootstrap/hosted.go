@@ -20,8 +20,8 @@ import (
 
 // An Address says where a store that some process serves can be reached. It's small and travels as JSON.
 type Address struct {
-	// Unix is a socket which admits only the same user, in the abstract name space, or by the path of a file where there is no such space; Net
-	// is the network name space it's in.
+	// Unix is a socket which admits only the same user, in the abstract name space, or by the path of a file where there
+	// is no such space; Net is the network name space it's in.
 	Unix string `json:"u,omitempty"`
 	Net  string `json:"n,omitempty"`
 	// TCP is host:port, for other hosts; empty if the process doesn't listen there.
@@ -60,7 +60,8 @@ func Host(master string, opts Options) (*Hosted, error) {
 		h.address.TCP = tcp.Addr().String()
 		l.listeners = append(l.listeners, tcp)
 	}
-	h.server, err = store.Serve(l.start(), store.ServerOptions{Timeout: opts.Timeout, Security: *opts.Security, OnStarved: opts.OnStarved, Logger: opts.Logger})
+	h.server, err = store.Serve(l.start(), store.ServerOptions{Timeout: opts.Timeout, Security: *opts.Security,
+		OnStarved: opts.OnStarved, Logger: opts.Logger})
 	if err != nil {
 		l.Close()
 		return nil, err
@@ -111,7 +112,8 @@ func Reach(ctx context.Context, at Address, opts Options) (store.Store, error) {
 		}
 		return c, err
 	}
-	st, err := store.DialTCP(ctx, addr, store.TCPOptions{Timeout: opts.Timeout, Security: *opts.Security, Reconnect: time.Nanosecond, Dial: dial})
+	st, err := store.DialTCP(ctx, addr, store.TCPOptions{Timeout: opts.Timeout, Security: *opts.Security,
+		Reconnect: time.Nanosecond, Dial: dial})
 	if err == nil {
 		return st, nil
 	}
@@ -145,7 +147,8 @@ func (a Address) Valid() error {
 	return nil
 }
 
-// networkSpace identifies the name space in which abstract sockets live: that of this host's network, whatever CHORUS_HOST_ID says.
+// networkSpace identifies the name space in which abstract sockets live: that of this host's network, whatever
+// CHORUS_HOST_ID says.
 func networkSpace() (string, error) {
 	boot, err := bootID()
 	if err != nil {

@@ -45,8 +45,8 @@ type Info struct {
 	NodeRank, Nodes int
 	// Launcher is the one whose variables were found.
 	Launcher string
-	// MasterAddr and MasterPort are where the ranks meet: the store itself where MASTER_ADDR is a relay of chorus run. MasterAddr is empty if
-	// the launcher names no place; Open then finds one if all ranks share a host.
+	// MasterAddr and MasterPort are where the ranks meet: the store itself where MASTER_ADDR is a relay of chorus run.
+	// MasterAddr is empty if the launcher names no place; Open then finds one if all ranks share a host.
 	MasterAddr string
 	MasterPort int
 	// AgentStore is set if the launcher serves the store itself, so that no rank

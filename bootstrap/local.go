@@ -17,9 +17,9 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// openLocal meets at a socket of rank 0's. Its name has two parts: one that follows from the job, by which the others find it
-// among the sockets of this host, and one that rank 0 draws, so that no other user can take it first. What others have made of the same kind is
-// passed over.
+// openLocal meets at a socket of rank 0's. Its name has two parts: one that follows from the job, by which the others
+// find it among the sockets of this host, and one that rank 0 draws, so that no other user can take it first. What
+// others have made of the same kind is passed over.
 func openLocal(ctx context.Context, info Info, opts Options) (store.Store, error) {
 	if !abstractSockets {
 		return nil, fmt.Errorf("bootstrap: %s does not say where rank 0 is, which is found by itself on Linux only (set MASTER_ADDR and MASTER_PORT)", info.Launcher)
@@ -29,7 +29,8 @@ func openLocal(ctx context.Context, info Info, opts Options) (store.Store, error
 		return nil, err
 	}
 	if info.Rank != 0 {
-		st, err := store.DialTCP(ctx, name, store.TCPOptions{Timeout: opts.Timeout, Security: *opts.Security, Name: info.called(), Dial: dialLocal})
+		st, err := store.DialTCP(ctx, name, store.TCPOptions{Timeout: opts.Timeout, Security: *opts.Security,
+			Name: info.called(), Dial: dialLocal})
 		if err != nil {
 			return nil, fmt.Errorf("bootstrap: rank %d can't reach rank 0: %w", info.Rank, err)
 		}
@@ -66,7 +67,8 @@ func onlyOne(ctx context.Context, info Info, name, mine string) error {
 		}
 		_, pid, _ := secure.Peer(c.(*net.UnixConn))
 		c.Close()
-		return fmt.Errorf("bootstrap: rank 0 can't serve: another process (pid %d) is rank 0 of job %s already", pid, info.RunID)
+		return fmt.Errorf("bootstrap: rank 0 can't serve: another process (pid %d) is rank 0 of job %s already", pid,
+			info.RunID)
 	}
 	return nil
 }
@@ -108,7 +110,8 @@ func listeners(prefix string) ([]string, error) {
 	return names, lines.Err()
 }
 
-// socketName is how names of sockets in the abstract name space begin for the ranks of one job, and of no other. They need no clean-up.
+// socketName is how names of sockets in the abstract name space begin for the ranks of one job, and of no other. They
+// need no clean-up.
 func socketName(info Info) (string, error) {
 	job := info.RunID
 	if job == "" {
@@ -117,7 +120,8 @@ func socketName(info Info) (string, error) {
 			return "", fmt.Errorf("bootstrap: %s does not name the job, and its process can't be found (set MASTER_ADDR and MASTER_PORT): %w", info.Launcher, err)
 		}
 	}
-	sum := sha256.Sum256(fmt.Append(nil, os.Getuid(), "\x00", info.Launcher, "\x00", job, "\x00", info.RestartCount, "\x00", info.Size))
+	sum := sha256.Sum256(fmt.Append(nil, os.Getuid(), "\x00", info.Launcher, "\x00", job, "\x00", info.RestartCount,
+		"\x00", info.Size))
 	return "@chorus-store-" + hex.EncodeToString(sum[:16]), nil
 }
 

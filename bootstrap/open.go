@@ -31,7 +31,8 @@ type Options struct {
 	// Security protects stores that this process serves, or that another process of Chorus does; nil: what the environment
 	// says (CHORUS_SECRET_FILE and its neighbors).
 	Security *secure.Policy
-	// OnStarved, if not nil, is told each time that this process has no descriptor for a client of the store that Host serves.
+	// OnStarved, if not nil, is told each time that this process has no descriptor for a client of the store that Host
+	// serves.
 	OnStarved func(error)
 	// Logger is told what the server has to say; nil is silence.
 	Logger *slog.Logger
@@ -125,7 +126,8 @@ func openMaster(ctx context.Context, info Info, opts Options) (store.Store, erro
 	}
 	if info.Rank != 0 {
 		// If rank 0 goes, its store doesn't come back.
-		st, err := store.DialTCP(ctx, info.master(), store.TCPOptions{Timeout: opts.Timeout, Security: *opts.Security, Reconnect: time.Nanosecond, Name: info.called()})
+		st, err := store.DialTCP(ctx, info.master(), store.TCPOptions{Timeout: opts.Timeout, Security: *opts.Security,
+			Reconnect: time.Nanosecond, Name: info.called()})
 		if err != nil {
 			return nil, fmt.Errorf("bootstrap: rank %d can't reach rank 0: %w", info.Rank, err)
 		}
@@ -148,7 +150,8 @@ func openMaster(ctx context.Context, info Info, opts Options) (store.Store, erro
 	return serve(l, opts)
 }
 
-// whose says to whom the program belongs that listens at an address of this host; this user's own may be an earlier run of the job.
+// whose says to whom the program belongs that listens at an address of this host; this user's own may be an earlier run
+// of the job.
 func whose(at string) string {
 	a, err := net.ResolveTCPAddr("tcp", at)
 	if err != nil {
@@ -168,7 +171,8 @@ func whose(at string) string {
 	return " of this user, perhaps an earlier run of this job, or one that comes as rank 0, too,"
 }
 
-// onlyHere reports whether a name stands for loopback addresses alone, as the name of the host itself does on many systems.
+// onlyHere reports whether a name stands for loopback addresses alone, as the name of the host itself does on many
+// systems.
 func onlyHere(host string) bool {
 	ips, err := net.LookupIP(host)
 	for _, ip := range ips {
@@ -181,7 +185,8 @@ func onlyHere(host string) bool {
 
 // serve makes this process the one that serves.
 func serve(l net.Listener, opts Options) (store.Store, error) {
-	s, err := store.Serve(l, store.ServerOptions{Timeout: opts.Timeout, Security: *opts.Security, Logger: opts.Logger, OnRefused: opts.mention})
+	s, err := store.Serve(l, store.ServerOptions{Timeout: opts.Timeout, Security: *opts.Security, Logger: opts.Logger,
+		OnRefused: opts.mention})
 	if err != nil {
 		l.Close()
 		return nil, err
@@ -193,7 +198,8 @@ func serve(l net.Listener, opts Options) (store.Store, error) {
 	return &served{HashStore: s.Local(), server: s, linger: linger}, nil
 }
 
-// mention tells of a client that was refused: who waits for it should not have to wait for the deadline to learn why it doesn't come.
+// mention tells of a client that was refused: who waits for it should not have to wait for the deadline to learn why it
+// doesn't come.
 func (o *Options) mention(err error) {
 	log := o.Logger
 	if log == nil {

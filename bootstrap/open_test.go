@@ -61,7 +61,8 @@ func rankProgram() error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("rank %d (%s, local %d of %d) sees %s\n", info.Rank, info.Launcher, info.LocalRank, info.LocalSize, bytes.Join(all, []byte(" ")))
+	fmt.Printf("rank %d (%s, local %d of %d) sees %s\n", info.Rank, info.Launcher, info.LocalRank, info.LocalSize,
+		bytes.Join(all, []byte(" ")))
 	return st.Close()
 }
 
@@ -263,15 +264,20 @@ func TestOpenErrors(t *testing.T) {
 		opts Options
 		want string
 	}{
-		"in use":      {Info{Size: 2, MasterAddr: "127.0.0.1", MasterPort: port}, Options{}, "another program"},
-		"not ours":    {Info{Size: 2, MasterAddr: "x", MasterPort: port}, Options{Bind: "192.0.2.77", Security: &secure.Policy{Insecure: true}}, "does not have that address"},
-		"exposed":     {Info{Size: 2, MasterAddr: "192.0.2.77", MasterPort: port}, Options{Security: new(secure.Policy)}, "CHORUS_SECRET_FILE"},
-		"exposed, 1":  {Info{Rank: 1, Size: 2, MasterAddr: "192.0.2.77", MasterPort: port}, Options{Security: new(secure.Policy)}, "CHORUS_SECRET_FILE"},
-		"no address":  {Info{Size: 2, Launcher: OpenMPI}, Options{}, "MASTER_ADDR"},
-		"agent":       {Info{Size: 2, AgentStore: true}, Options{}, "MASTER_ADDR"},
-		"rank":        {Info{Rank: 2, Size: 2}, Options{}, "rank 2"},
-		"nobody":      {Info{Rank: 1, Size: 2, MasterAddr: "127.0.0.1", MasterPort: freePort(t)}, Options{Timeout: 100 * time.Millisecond}, "can't reach rank 0"},
-		"nobody here": {Info{Rank: 1, Size: 2, LocalSize: 2, RunID: "nobody"}, Options{Timeout: 100 * time.Millisecond}, "can't reach rank 0"},
+		"in use": {Info{Size: 2, MasterAddr: "127.0.0.1", MasterPort: port}, Options{}, "another program"},
+		"not ours": {Info{Size: 2, MasterAddr: "x", MasterPort: port}, Options{Bind: "192.0.2.77",
+			Security: &secure.Policy{Insecure: true}}, "does not have that address"},
+		"exposed": {Info{Size: 2, MasterAddr: "192.0.2.77", MasterPort: port}, Options{Security: new(secure.Policy)},
+			"CHORUS_SECRET_FILE"},
+		"exposed, 1": {Info{Rank: 1, Size: 2, MasterAddr: "192.0.2.77", MasterPort: port},
+			Options{Security: new(secure.Policy)}, "CHORUS_SECRET_FILE"},
+		"no address": {Info{Size: 2, Launcher: OpenMPI}, Options{}, "MASTER_ADDR"},
+		"agent":      {Info{Size: 2, AgentStore: true}, Options{}, "MASTER_ADDR"},
+		"rank":       {Info{Rank: 2, Size: 2}, Options{}, "rank 2"},
+		"nobody": {Info{Rank: 1, Size: 2, MasterAddr: "127.0.0.1", MasterPort: freePort(t)},
+			Options{Timeout: 100 * time.Millisecond}, "can't reach rank 0"},
+		"nobody here": {Info{Rank: 1, Size: 2, LocalSize: 2, RunID: "nobody"}, Options{Timeout: 100 * time.Millisecond},
+			"can't reach rank 0"},
 		"no launcher": {Info{Rank: 1, Size: 2, LocalSize: 2, rankVar: "PATH"}, Options{}, "can't be found"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -287,7 +293,8 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-// TestOpenProtected has ranks meet in every way with a secret, and without one at the name of a host that all of them are on.
+// TestOpenProtected has ranks meet in every way with a secret, and without one at the name of a host that all of them
+// are on.
 func TestOpenProtected(t *testing.T) {
 	secret, err := secure.Parse(secure.Generate())
 	if err != nil {
@@ -328,7 +335,8 @@ func TestOpenProtected(t *testing.T) {
 	}
 }
 
-// TestRanksSetUpOtherwise learn at once what differs, and so does rank 0, on the ways by which ranks meet without a store of the launcher's.
+// TestRanksSetUpOtherwise learn at once what differs, and so does rank 0, on the ways by which ranks meet without a
+// store of the launcher's.
 func TestRanksSetUpOtherwise(t *testing.T) {
 	text := secure.Generate()
 	secret, err := secure.Parse(text)
@@ -356,7 +364,8 @@ func TestRanksSetUpOtherwise(t *testing.T) {
 			"local":  {Size: 2, LocalSize: 2, RunID: name + strconv.Itoa(os.Getpid())},
 		} {
 			var log bytes.Buffer
-			st, err := Open(t.Context(), info, Options{Security: &c.policies[0], Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			st, err := Open(t.Context(), info, Options{Security: &c.policies[0], Logger: slog.New(slog.NewTextHandler(&log,
+				nil))})
 			if err != nil {
 				t.Fatal(err)
 			}

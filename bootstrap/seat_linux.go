@@ -7,7 +7,8 @@ import (
 	"net"
 )
 
-// abstractSockets says that sockets may have names that are no files and can be listed, and are gone with their processes.
+// abstractSockets says that sockets may have names that are no files and can be listed, and are gone with their
+// processes.
 const abstractSockets = true
 
 // seats is where listenSeat listens.

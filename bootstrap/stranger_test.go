@@ -21,7 +21,8 @@ import (
 	"github.com/chorus-comms/chorus/secure"
 )
 
-// strangerAddr, in the environment, makes this test binary a process that says something at a socket and tells what it hears.
+// strangerAddr, in the environment, makes this test binary a process that says something at a socket and tells what it
+// hears.
 const strangerAddr = "CHORUS_TEST_STRANGER"
 
 // A name after "listen ", in place of an address, is one that the process takes, and keeps until it's killed.
@@ -115,7 +116,8 @@ func squatter(t *testing.T, names ...string) (pid int) {
 	return cmd.Process.Pid
 }
 
-// TestNameTakenByAnotherUser has another user take every name that follows from what he can know of a job before its ranks come.
+// TestNameTakenByAnotherUser has another user take every name that follows from what he can know of a job before its
+// ranks come.
 func TestNameTakenByAnotherUser(t *testing.T) {
 	info := Info{Size: 2, LocalSize: 2, Launcher: OpenMPI, RunID: "squatted " + strconv.Itoa(os.Getpid())}
 	name, err := socketName(info)
@@ -149,7 +151,8 @@ func TestPortTakenByAnotherUser(t *testing.T) {
 	info := Info{Size: 2, LocalSize: 2, MasterAddr: "127.0.0.1", MasterPort: freePort(t)}
 	squatter(t, info.master())
 	for info.Rank = range 2 {
-		_, err := Open(t.Context(), info, Options{Timeout: 20 * time.Second, Security: &secure.Policy{Plain: config.PlainUser}})
+		_, err := Open(t.Context(), info, Options{Timeout: 20 * time.Second,
+			Security: &secure.Policy{Plain: config.PlainUser}})
 		if err == nil || !strings.Contains(err.Error(), "uid 65534") || errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("rank %d: %v", info.Rank, err)
 		}
@@ -165,7 +168,8 @@ func TestTwoRanksZero(t *testing.T) {
 	}
 	defer first.Close()
 	second, err := Open(t.Context(), info, Options{Security: &secure.Policy{}})
-	if want := fmt.Sprintf("another process (pid %d) is rank 0", os.Getpid()); err == nil || !strings.Contains(err.Error(), want) {
+	if want := fmt.Sprintf("another process (pid %d) is rank 0", os.Getpid()); err == nil || !strings.Contains(err.Error(),
+		want) {
 		t.Errorf("%v, want %q", err, want)
 	}
 	if err == nil {
@@ -173,8 +177,8 @@ func TestTwoRanksZero(t *testing.T) {
 	}
 }
 
-// TestSeatOfAnotherUser has a process of another user connect to a seat, whose socket has no permissions: it's turned away without a word, and
-// this user's processes don't notice.
+// TestSeatOfAnotherUser has a process of another user connect to a seat, whose socket has no permissions: it's turned
+// away without a word, and this user's processes don't notice.
 func TestSeatOfAnotherUser(t *testing.T) {
 	seat, err := Host("", Options{Security: &secure.Policy{}})
 	if err != nil {

@@ -69,7 +69,8 @@ func (b *batch) collectives(f func(*call) error) error {
 }
 
 //export goSubmitBatch
-func goSubmitBatch(h C.chorus_comm, ops *C.chorus_op, n C.int32_t, ns C.int64_t, checked C.int32_t) (status C.chorus_status) {
+func goSubmitBatch(h C.chorus_comm, ops *C.chorus_op, n C.int32_t, ns C.int64_t,
+	checked C.int32_t) (status C.chorus_status) {
 	defer contain(&status)
 	var asker call // only for its context
 	b, err := newBatch(h, ops, n, ns, asker.context(checked))
@@ -99,7 +100,8 @@ func (b *batch) run() error {
 }
 
 //export goIssueBatch
-func goIssueBatch(h C.chorus_comm, ops *C.chorus_op, n C.int32_t, ns C.int64_t, out *C.chorus_work, mayWait C.int32_t) (status C.chorus_status) {
+func goIssueBatch(h C.chorus_comm, ops *C.chorus_op, n C.int32_t, ns C.int64_t, out *C.chorus_work,
+	mayWait C.int32_t) (status C.chorus_status) {
 	defer contain(&status)
 	*out = 0
 	w := new(work)

@@ -46,8 +46,8 @@ func findDevice(h C.chorus_device) (*device.Device, error) {
 	return nil, refused("%#x is no device", uint64(h))
 }
 
-// within runs a wait on a device: f's context ends after ns, or after the timeout of the configuration if ns is 0, and when
-// the host gives up.
+// within runs a wait on a device: f's context ends after ns, or after the timeout of the configuration if ns is 0, and
+// when the host gives up.
 func within(ns C.int64_t, checked C.int32_t, f func(ctx context.Context) error) error {
 	most := timeout(ns)
 	if ns <= 0 {
@@ -157,7 +157,8 @@ func goDeviceEmptyHostCache(h C.chorus_device, checked C.int32_t) (status C.chor
 }
 
 //export goDeviceMemoryStats
-func goDeviceMemoryStats(h C.chorus_device, out *C.chorus_figure, room C.int32_t, n *C.int32_t) (status C.chorus_status) {
+func goDeviceMemoryStats(h C.chorus_device, out *C.chorus_figure, room C.int32_t,
+	n *C.int32_t) (status C.chorus_status) {
 	defer contain(&status)
 	d, err := findDevice(h)
 	if err == nil && (n == nil || room < 0 || room > 0 && out == nil) {

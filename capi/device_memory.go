@@ -79,7 +79,8 @@ func bytesAt(p unsafe.Pointer, bytes int) (*tensor.Tensor, error) {
 		return nil, nil
 	}
 	if bytes < 0 || bytes > block.NBytes()-off {
-		return nil, refused("%d bytes at %p leave their allocation of %d bytes on %s", bytes, p, block.NBytes(), block.Device())
+		return nil, refused("%d bytes at %p leave their allocation of %d bytes on %s", bytes, p, block.NBytes(),
+			block.Device())
 	}
 	return block.Narrow(0, off, bytes)
 }
@@ -129,7 +130,8 @@ func located(slot *tensor.Slot, dt dtype.DType, p unsafe.Pointer, n int,
 }
 
 //export goDeviceAlloc
-func goDeviceAlloc(h C.chorus_device, bytes C.int64_t, stream C.chorus_stream, out *unsafe.Pointer, checked C.int32_t) (status C.chorus_status) {
+func goDeviceAlloc(h C.chorus_device, bytes C.int64_t, stream C.chorus_stream, out *unsafe.Pointer,
+	checked C.int32_t) (status C.chorus_status) {
 	defer contain(&status)
 	d, err := findDevice(h)
 	if err == nil && (out == nil || bytes < 0) {

@@ -8,8 +8,8 @@ import (
 	"github.com/chorus-comms/chorus/internal/dl"
 )
 
-// Drivers that call shared libraries without cgo can live in this library, which is made with it: both ways into C, in one process, from
-// many goroutines at once.
+// Drivers that call shared libraries without cgo can live in this library, which is made with it: both ways into C, in
+// one process, from many goroutines at once.
 func TestWithoutCgoBesideIt(t *testing.T) {
 	l, err := dl.Source{Name: "libc", Candidates: []string{"libc.so.6", "libc.so"}}.Open()
 	if err != nil {

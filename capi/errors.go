@@ -83,7 +83,8 @@ type facts struct {
 }
 
 func factsOf(err error, status C.chorus_status) facts {
-	f := facts{status: status, message: strings.ReplaceAll(err.Error(), "\n", "; "), peer: -1, rankA: -1, rankB: -1, at: comm.Where{Rank: -1}}
+	f := facts{status: status, message: strings.ReplaceAll(err.Error(), "\n", "; "), peer: -1, rankA: -1, rankB: -1,
+		at: comm.Where{Rank: -1}}
 	var where interface{ At() comm.Where }
 	if errors.As(err, &where) {
 		f.at = where.At()
@@ -155,7 +156,8 @@ func (f *facts) toC() *C.chorus_error {
 		at += uintptr(len(s)) + 1
 		return (*C.char)(p)
 	}
-	e.message, e.comm, e.op, e.detail, e.op_a, e.op_b = str(f.message), str(f.at.Comm), str(f.at.Op), str(f.detail), str(f.opA), str(f.opB)
+	e.message, e.comm, e.op, e.detail, e.op_a, e.op_b = str(f.message), str(f.at.Comm), str(f.at.Op), str(f.detail),
+		str(f.opA), str(f.opB)
 	e.seq, e.rank, e.peer = C.uint64_t(f.at.Seq), C.int32_t(f.at.Rank), C.int32_t(f.peer)
 	e.elapsed_ns, e.rank_a, e.rank_b = C.int64_t(f.elapsed), C.int32_t(f.rankA), C.int32_t(f.rankB)
 	return e

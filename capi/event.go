@@ -27,7 +27,8 @@ func goEventCreate(flags C.int32_t, out *C.chorus_event) (status C.chorus_status
 	if out == nil || flags < 0 || flags > C.CHORUS_EVENT_INTERPROCESS {
 		return fail(refused("chorus_event_create with flags %d to %p", int32(flags), out))
 	}
-	return fail(giveEvent(&device.Event{Timing: flags == C.CHORUS_EVENT_TIMING, Interprocess: flags == C.CHORUS_EVENT_INTERPROCESS}, out))
+	return fail(giveEvent(&device.Event{Timing: flags == C.CHORUS_EVENT_TIMING,
+		Interprocess: flags == C.CHORUS_EVENT_INTERPROCESS}, out))
 }
 
 func giveEvent(e *device.Event, out *C.chorus_event) error {
@@ -40,7 +41,8 @@ func giveEvent(e *device.Event, out *C.chorus_event) error {
 }
 
 //export goEventHandle
-func goEventHandle(h C.chorus_event, on C.chorus_device, out unsafe.Pointer, room C.int64_t, n *C.int64_t) (status C.chorus_status) {
+func goEventHandle(h C.chorus_event, on C.chorus_device, out unsafe.Pointer, room C.int64_t,
+	n *C.int64_t) (status C.chorus_status) {
 	defer contain(&status)
 	e, err := findEvent(h)
 	if err != nil {

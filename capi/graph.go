@@ -25,8 +25,8 @@ var defaults struct {
 // captures guards the streams' captures.
 var captures sync.Mutex
 
-// capture is one that goes on between chorus_graph_begin and chorus_graph_end. device.Capture takes a function, which waits
-// on a goroutine for the end.
+// capture is one that goes on between chorus_graph_begin and chorus_graph_end. device.Capture takes a function, which
+// waits on a goroutine for the end.
 type capture struct {
 	end  chan error // what the function returns
 	done chan struct{}

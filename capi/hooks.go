@@ -55,7 +55,8 @@ func algorithm(name string) *C.char {
 }
 
 //export goOnCompletion
-func goOnCompletion(h C.chorus_comm, f C.chorus_completion_fn, user unsafe.Pointer, out *C.chorus_hook) (status C.chorus_status) {
+func goOnCompletion(h C.chorus_comm, f C.chorus_completion_fn, user unsafe.Pointer,
+	out *C.chorus_hook) (status C.chorus_status) {
 	defer contain(&status)
 	m, err := find(h)
 	if err == nil && (f == nil || out == nil) {
@@ -65,9 +66,11 @@ func goOnCompletion(h C.chorus_comm, f C.chorus_completion_fn, user unsafe.Point
 		return fail(err)
 	}
 	return fail(giveHook(m.RegisterCompletionHook(func(info comm.OpInfo, err error) {
-		c := C.chorus_completion{size: C.uint32_t(unsafe.Sizeof(C.chorus_completion{})), status: statusOf(err), kind: C.int32_t(info.Kind),
-			root: C.int32_t(info.Root), peer: C.int32_t(info.Peer), tag: C.int32_t(info.Tag), reduction: C.int32_t(info.Reduce.Kind),
-			id: C.uint64_t(info.ID), seq: C.uint64_t(info.Seq), algorithm: algorithm(info.Algorithm)}
+		c := C.chorus_completion{size: C.uint32_t(unsafe.Sizeof(C.chorus_completion{})), status: statusOf(err),
+			kind: C.int32_t(info.Kind),
+			root: C.int32_t(info.Root), peer: C.int32_t(info.Peer), tag: C.int32_t(info.Tag),
+			reduction: C.int32_t(info.Reduce.Kind),
+			id:        C.uint64_t(info.ID), seq: C.uint64_t(info.Seq), algorithm: algorithm(info.Algorithm)}
 		if info.Async {
 			c.async = 1
 		}

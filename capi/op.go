@@ -72,7 +72,8 @@ func (k *call) fill(m *communicator, o *C.chorus_op, ctx context.Context) error 
 	}
 	row := comm.Kind(o.kind).Operation()
 	op := &k.op
-	*op = comm.Op{Kind: comm.Kind(o.kind), Root: int(o.root), Peer: int(o.peer), Tag: int(o.tag), Ctx: ctx, Timeout: timeout(o.timeout_ns), Site: uint16(o.site)}
+	*op = comm.Op{Kind: comm.Kind(o.kind), Root: int(o.root), Peer: int(o.peer), Tag: int(o.tag), Ctx: ctx,
+		Timeout: timeout(o.timeout_ns), Site: uint16(o.site)}
 	if row.In == backend.Nothing && row.Out == backend.Nothing {
 		return k.settings(o)
 	}
@@ -142,7 +143,8 @@ func (k *call) lists(o *C.chorus_op, row *backend.Operation, dt dtype.DType, tak
 		if (o.in_splits == nil || o.out_splits == nil) && n > 0 {
 			return missing("in_splits or out_splits")
 		}
-		k.op.InSplits, k.op.OutSplits = splits(&k.inSplits, slice(o.in_splits, n)), splits(&k.outSplits, slice(o.out_splits, n))
+		k.op.InSplits, k.op.OutSplits = splits(&k.inSplits, slice(o.in_splits, n)), splits(&k.outSplits, slice(o.out_splits,
+			n))
 	}
 	return nil
 }

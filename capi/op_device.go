@@ -20,8 +20,8 @@ func (m *communicator) scope() (func(context.Context) context.Context, error) {
 	return func(ctx context.Context) context.Context { return device.WithStream(ctx, s) }, err
 }
 
-// fillOn is fill for the communicator of a device: the operation is for the calling thread's current stream, and what it
-// reads later is its own.
+// fillOn is fill for the communicator of a device: the operation is for the calling thread's current stream, and what
+// it reads later is its own.
 func (k *call) fillOn(m *communicator, o *C.chorus_op, ctx context.Context) error {
 	scope, err := m.scope()
 	if err != nil {

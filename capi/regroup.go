@@ -37,7 +37,8 @@ func goCommHandle(h C.chorus_comm, out **C.char) (status C.chorus_status) {
 }
 
 //export goCommReconfigure
-func goCommReconfigure(h C.chorus_comm, o *C.chorus_reconfigure_options, out *C.chorus_comm, checked C.int32_t) (status C.chorus_status) {
+func goCommReconfigure(h C.chorus_comm, o *C.chorus_reconfigure_options, out *C.chorus_comm,
+	checked C.int32_t) (status C.chorus_status) {
 	defer contain(&status)
 	return fail(reconfigure(h, o, out, checked))
 }
@@ -79,7 +80,8 @@ func reconfigure(h C.chorus_comm, o *C.chorus_reconfigure_options, out *C.chorus
 }
 
 //export goCommRegroup
-func goCommRegroup(h C.chorus_comm, o *C.chorus_regroup_options, out *C.chorus_comm, checked C.int32_t) (status C.chorus_status) {
+func goCommRegroup(h C.chorus_comm, o *C.chorus_regroup_options, out *C.chorus_comm,
+	checked C.int32_t) (status C.chorus_status) {
 	defer contain(&status)
 	return fail(regroup(h, o, out, checked))
 }
@@ -103,15 +105,18 @@ func regroup(h C.chorus_comm, o *C.chorus_regroup_options, out *C.chorus_comm, c
 	if err := counted("ranks", o.without, o.n_without, max(m.Size(), 0)); err != nil {
 		return err
 	}
-	opts := []comm.RegroupOption{comm.With(handles...), comm.Patience(time.Duration(o.patience_ns)), comm.AtLeast(int(o.at_least))}
+	opts := []comm.RegroupOption{comm.With(handles...), comm.Patience(time.Duration(o.patience_ns)),
+		comm.AtLeast(int(o.at_least))}
 	for _, r := range slice(o.without, o.n_without) {
 		opts = append(opts, comm.Without(int(r)))
 	}
-	return renewed(m, o.timeout_ns, out, checked, func(ctx context.Context) (*comm.Comm, error) { return m.Regroup(ctx, opts...) })
+	return renewed(m, o.timeout_ns, out, checked,
+		func(ctx context.Context) (*comm.Comm, error) { return m.Regroup(ctx, opts...) })
 }
 
 // renewed gives out the communicator that f makes of m, within a timeout; 0: m's.
-func renewed(m *communicator, ns C.int64_t, out *C.chorus_comm, checked C.int32_t, f func(context.Context) (*comm.Comm, error)) error {
+func renewed(m *communicator, ns C.int64_t, out *C.chorus_comm, checked C.int32_t, f func(context.Context) (*comm.Comm,
+	error)) error {
 	limit := timeout(ns)
 	if limit <= 0 {
 		limit = m.Options().Timeout

@@ -17,6 +17,7 @@ func goSite(file *C.char, line C.int32_t, function *C.char) (site C.uint32_t) {
 //export goRaised
 func goRaised(what, file *C.char, line C.int32_t, function *C.char) (status C.chorus_status) {
 	defer contain(&status)
-	observe.Raise(observe.Raised{What: text(what, ""), At: observe.Frame{Name: text(function, ""), File: text(file, ""), Line: int(line)}})
+	observe.Raise(observe.Raised{What: text(what, ""), At: observe.Frame{Name: text(function, ""), File: text(file, ""),
+		Line: int(line)}})
 	return C.CHORUS_OK
 }

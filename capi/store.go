@@ -192,7 +192,8 @@ func inTurns(ctx context.Context, f func(ns C.int64_t) C.chorus_status) C.chorus
 }
 
 // call runs a callback, and turns its answer into bytes or an error.
-func (s *callbackStore) call(ctx context.Context, op string, keys []string, f func(r *C.chorus_reply) C.chorus_status) ([]byte, error) {
+func (s *callbackStore) call(ctx context.Context, op string, keys []string,
+	f func(r *C.chorus_reply) C.chorus_status) ([]byte, error) {
 	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return nil, fmt.Errorf("store: %s: %w", op, context.Cause(ctx))
 	}
@@ -217,7 +218,8 @@ func (s *callbackStore) call(ctx context.Context, op string, keys []string, f fu
 		if errors.Is(ctx.Err(), context.Canceled) {
 			return nil, fmt.Errorf("store: %s: %w", op, context.Cause(ctx))
 		}
-		return nil, &store.TimeoutError{Op: op, Missing: s.missing(keys), Keys: len(keys), Waited: time.Since(begin), Err: why}
+		return nil, &store.TimeoutError{Op: op, Missing: s.missing(keys), Keys: len(keys), Waited: time.Since(begin),
+			Err: why}
 	case C.CHORUS_UNSUPPORTED:
 		return nil, fmt.Errorf("store: the caller's store has no %s: %w", op, errors.ErrUnsupported)
 	}
@@ -256,7 +258,8 @@ func cKeys(keys []string) (**C.char, func()) {
 	}
 }
 
-func (s *callbackStore) withKey(ctx context.Context, op, key string, f func(k *C.char, r *C.chorus_reply) C.chorus_status) ([]byte, error) {
+func (s *callbackStore) withKey(ctx context.Context, op, key string,
+	f func(k *C.char, r *C.chorus_reply) C.chorus_status) ([]byte, error) {
 	k := C.CString(key)
 	defer C.free(unsafe.Pointer(k))
 	return s.call(ctx, op, []string{key}, func(r *C.chorus_reply) C.chorus_status { return f(k, r) })
@@ -308,7 +311,8 @@ func (s *callbackStore) Check(ctx context.Context, keys ...string) (bool, error)
 
 func (s *callbackStore) CompareSet(ctx context.Context, key string, expected, desired []byte) ([]byte, error) {
 	return s.withKey(ctx, "compare_set", key, func(k *C.char, r *C.chorus_reply) C.chorus_status {
-		return C.shim_store_compare_set(s.c, k, pointer(expected), C.int64_t(len(expected)), pointer(desired), C.int64_t(len(desired)), r)
+		return C.shim_store_compare_set(s.c, k, pointer(expected), C.int64_t(len(expected)), pointer(desired),
+			C.int64_t(len(desired)), r)
 	})
 }
 
@@ -322,6 +326,7 @@ func (s *callbackStore) Delete(ctx context.Context, key string) (bool, error) {
 
 func (s *callbackStore) NumKeys(ctx context.Context) (int64, error) {
 	var n C.int64_t
-	_, err := s.call(ctx, "num_keys", nil, func(r *C.chorus_reply) C.chorus_status { return C.shim_store_num_keys(s.c, &n, r) })
+	_, err := s.call(ctx, "num_keys", nil,
+		func(r *C.chorus_reply) C.chorus_status { return C.shim_store_num_keys(s.c, &n, r) })
 	return int64(n), err
 }

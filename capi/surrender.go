@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// surrender is the context of an asynchronous operation, which its host may give up. A channel is made only for who waits for it.
+// surrender is the context of an asynchronous operation, which its host may give up. A channel is made only for who
+// waits for it.
 type surrender struct {
 	mu   sync.Mutex
 	done chan struct{}
@@ -59,8 +60,8 @@ func (s *surrender) Deadline() (time.Time, bool) { return time.Time{}, false }
 // Value implements context.Context.
 func (s *surrender) Value(any) any { return nil }
 
-// cancel gives up what isn't done of a work. Messages are withdrawn; a collective can't be, since others may have taken part in
-// it already: the communicator is aborted.
+// cancel gives up what isn't done of a work. Messages are withdrawn; a collective can't be, since others may have taken
+// part in it already: the communicator is aborted.
 func (w *work) cancel() error {
 	if w.m != nil && w.m.Stream() != nil {
 		return refused("chorus_work_cancel: the work is a device's: it ends by its timeout, or by chorus_comm_abort")

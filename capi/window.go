@@ -36,12 +36,14 @@ func findWindow(h C.chorus_window) (*window, error) {
 }
 
 //export goWindowCreate
-func goWindowCreate(h C.chorus_comm, data unsafe.Pointer, count C.int64_t, dt C.int32_t, out *C.chorus_window, checked C.int32_t) (status C.chorus_status) {
+func goWindowCreate(h C.chorus_comm, data unsafe.Pointer, count C.int64_t, dt C.int32_t, out *C.chorus_window,
+	checked C.int32_t) (status C.chorus_status) {
 	defer contain(&status)
 	return fail(createWindow(h, data, count, dt, out, checked))
 }
 
-func createWindow(h C.chorus_comm, data unsafe.Pointer, count C.int64_t, dt C.int32_t, out *C.chorus_window, checked C.int32_t) error {
+func createWindow(h C.chorus_comm, data unsafe.Pointer, count C.int64_t, dt C.int32_t, out *C.chorus_window,
+	checked C.int32_t) error {
 	m, err := find(h)
 	if err != nil {
 		return err
@@ -82,9 +84,11 @@ var windowOps = [...]struct {
 	name                string
 	data, old, expected bool
 }{
-	C.CHORUS_PUT: {"put", true, false, false}, C.CHORUS_GET: {"get", true, false, false}, C.CHORUS_ACCUMULATE: {"accumulate", true, false, false},
-	C.CHORUS_FETCH_OP: {"fetch_op", true, true, false}, C.CHORUS_COMPARE_AND_SWAP: {"compare_and_swap", true, true, true},
-	C.CHORUS_SIGNAL: {"signal", false, false, false}, C.CHORUS_WAIT_SIGNAL: {"wait_signal", false, false, false}, C.CHORUS_FENCE: {"fence", false, false, false},
+	C.CHORUS_PUT: {"put", true, false, false}, C.CHORUS_GET: {"get", true, false, false},
+	C.CHORUS_ACCUMULATE: {"accumulate", true, false, false},
+	C.CHORUS_FETCH_OP:   {"fetch_op", true, true, false}, C.CHORUS_COMPARE_AND_SWAP: {"compare_and_swap", true, true, true},
+	C.CHORUS_SIGNAL: {"signal", false, false, false}, C.CHORUS_WAIT_SIGNAL: {"wait_signal", false, false, false},
+	C.CHORUS_FENCE: {"fence", false, false, false},
 }
 
 // prepare turns an operation into a function that runs it, and tells whether it holds nobody up.
@@ -106,7 +110,8 @@ func (w *window) prepare(o *C.chorus_window_op) (run func(ctx context.Context) e
 		p    unsafe.Pointer
 		n    C.int64_t
 		t    **tensor.Tensor
-	}{{use.data, "data", o.data, o.count, &data}, {use.old, "old", o.old, 1, &old}, {use.expected, "expected", unsafe.Pointer(o.expected), 1, &expected}} {
+	}{{use.data, "data", o.data, o.count, &data}, {use.old, "old", o.old, 1, &old}, {use.expected, "expected",
+		unsafe.Pointer(o.expected), 1, &expected}} {
 		if !x.used {
 			continue
 		}

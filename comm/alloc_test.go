@@ -12,7 +12,8 @@ import (
 
 // lockstep runs f on rank 0 in the caller's goroutine while the other ranks do the
 // same rounds in theirs, until the returned stop is called.
-func lockstep(t testing.TB, comms []*comm.Comm, f func(c *comm.Comm, x *tensor.Tensor) error, shared bool, count int) (round func(), stop func()) {
+func lockstep(t testing.TB, comms []*comm.Comm, f func(c *comm.Comm, x *tensor.Tensor) error, shared bool,
+	count int) (round func(), stop func()) {
 	ctx := context.Background()
 	var wg sync.WaitGroup
 	flags := make([]*tensor.Tensor, len(comms))
@@ -113,11 +114,13 @@ func TestNoAllocations(t *testing.T) {
 		return pairs[x]
 	}
 	operations = append(operations,
-		operation{"all_gather_single", func(c *comm.Comm, x *tensor.Tensor) error { return c.AllGatherSingle(ctx, double(x), x) }},
+		operation{"all_gather_single",
+			func(c *comm.Comm, x *tensor.Tensor) error { return c.AllGatherSingle(ctx, double(x), x) }},
 		operation{"reduce_scatter_single", func(c *comm.Comm, x *tensor.Tensor) error {
 			return c.ReduceScatterSingle(ctx, x, double(x), comm.Sum)
 		}},
-		operation{"gather_single", func(c *comm.Comm, x *tensor.Tensor) error { return c.GatherSingle(ctx, double(x), x, 0) }},
+		operation{"gather_single",
+			func(c *comm.Comm, x *tensor.Tensor) error { return c.GatherSingle(ctx, double(x), x, 0) }},
 	)
 	for _, fabric := range []string{"mem", "shm", "tcp"} {
 		comms := over(fabric)(t, 2)
@@ -126,7 +129,8 @@ func TestNoAllocations(t *testing.T) {
 				for _, count := range []int{1, 1000, 100_000} {
 					round, stop := lockstep(t, comms, op.run, shared, count)
 					if n := settled(round); n != 0 {
-						t.Errorf("%s, %s, shared=%v, %d elements: %v allocations per synchronous operation and broadcast", fabric, op.name, shared, count, n)
+						t.Errorf("%s, %s, shared=%v, %d elements: %v allocations per synchronous operation and broadcast", fabric,
+							op.name, shared, count, n)
 					}
 					stop()
 				}

@@ -10,8 +10,8 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// A communicator of one rank goes on when all the ranks that it was split from are gone: with its window, whose requests
-// come from any of its ranks, and with messages from anyone.
+// A communicator of one rank goes on when all the ranks that it was split from are gone: with its window, whose
+// requests come from any of its ranks, and with messages from anyone.
 func TestAloneWhenAllOthersHaveLeft(t *testing.T) {
 	for _, fabric := range []string{"mem", "shm", "tcp"} {
 		t.Run(fabric, func(t *testing.T) {

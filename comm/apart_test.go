@@ -15,8 +15,9 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// A rank takes for a broadcast, in which it needs nobody, what is an all-to-all to the others, who wait for its messages, and
-// goes on. It finds out in its next operation, at once, though it gets no message, and the others don't look at its flag.
+// A rank takes for a broadcast, in which it needs nobody, what is an all-to-all to the others, who wait for its
+// messages, and goes on. It finds out in its next operation, at once, though it gets no message, and the others don't
+// look at its flag.
 func TestMismatchOfRanksThatWaitApart(t *testing.T) {
 	for _, fabric := range []string{"mem", "shm"} {
 		t.Run(fabric, func(t *testing.T) {
@@ -36,7 +37,8 @@ func TestMismatchOfRanksThatWaitApart(t *testing.T) {
 					}
 					var ins, outs []*tensor.Tensor
 					for range 3 {
-						ins, outs = append(ins, tensor.Must(tensor.Zeros(dtype.Float64, 21))), append(outs, tensor.Must(tensor.Zeros(dtype.Float64, 21)))
+						ins, outs = append(ins, tensor.Must(tensor.Zeros(dtype.Float64, 21))),
+							append(outs, tensor.Must(tensor.Zeros(dtype.Float64, 21)))
 					}
 					errs[r] = c.AllToAll(ctx, outs, ins)
 				})
@@ -53,9 +55,10 @@ func TestMismatchOfRanksThatWaitApart(t *testing.T) {
 	}
 }
 
-// Ranks on different hosts wait for each other's messages such that none shows that they disagree: two for each other's broadcast, and one
-// for the broadcast of a rank that took it for a gather, sent its part to the root, and does other things since. They find out by
-// telling each other what they are in, long before their deadlines, however late one of them comes.
+// Ranks on different hosts wait for each other's messages such that none shows that they disagree: two for each other's
+// broadcast, and one for the broadcast of a rank that took it for a gather, sent its part to the root, and does other
+// things since. They find out by telling each other what they are in, long before their deadlines, however late one of
+// them comes.
 func TestMismatchWithoutAMessage(t *testing.T) {
 	x := tensor.Of([]int32{1})
 	call := map[string]func(c *comm.Comm) error{
@@ -107,8 +110,8 @@ func hostEach(t *testing.T, size int) []*comm.Comm {
 	})
 }
 
-// A rank that needs nobody in five operations is past them when another one, on another host, has waited in vain in what it took
-// for the first of them: asked about that one, the rank still knows what it was.
+// A rank that needs nobody in five operations is past them when another one, on another host, has waited in vain in
+// what it took for the first of them: asked about that one, the rank still knows what it was.
 func TestMismatchOfARankThatHasGoneOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		comms := hostEach(t, 2)
@@ -140,8 +143,8 @@ func TestMismatchOfARankThatHasGoneOn(t *testing.T) {
 	})
 }
 
-// A rank waits for the broadcast of one that took the operation for a reduction, sent its part to the root and left: it isn't lost,
-// says the root, which waits in vain as well.
+// A rank waits for the broadcast of one that took the operation for a reduction, sent its part to the root and left: it
+// isn't lost, says the root, which waits in vain as well.
 func TestMismatchOfARankThatHasLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		comms := hostEach(t, 3)
@@ -171,7 +174,8 @@ func TestMismatchOfARankThatHasLeft(t *testing.T) {
 	})
 }
 
-// A rank that has left after an operation has been in it, and is not what the others wait for in vain: here a message that's lost.
+// A rank that has left after an operation has been in it, and is not what the others wait for in vain: here a message
+// that's lost.
 func TestTimeoutNamesNobodyWhoHasLeftAfterwards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		comms := open(t, 3, func(r int) []comm.NewOption {
@@ -202,13 +206,14 @@ func TestTimeoutNamesNobodyWhoHasLeftAfterwards(t *testing.T) {
 	})
 }
 
-// Ranks share memory. Two send each other a large message, which the third one doesn't take, since it calls a small broadcast of its own, in which
-// it needs nobody and sends nothing; and it does other things since. The root, whose message it doesn't take, sees at its flag what it is in, long
-// before the deadline.
+// Ranks share memory. Two send each other a large message, which the third one doesn't take, since it calls a small
+// broadcast of its own, in which it needs nobody and sends nothing; and it does other things since. The root, whose
+// message it doesn't take, sees at its flag what it is in, long before the deadline.
 func TestMismatchOfARankThatTakesNoMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		comms := open(t, 3, func(r int) []comm.NewOption {
-			return []comm.NewOption{comm.WithFabric("mem"), comm.WithHints(map[string]string{"stage_bytes": "4096", "fabric.buffer": "64", "fabric.wait": "block"})}
+			return []comm.NewOption{comm.WithFabric("mem"), comm.WithHints(map[string]string{"stage_bytes": "4096",
+				"fabric.buffer": "64", "fabric.wait": "block"})}
 		})
 		began := time.Now()
 		var wg sync.WaitGroup
@@ -233,7 +238,8 @@ func TestMismatchOfARankThatTakesNoMessage(t *testing.T) {
 	})
 }
 
-// A receive from any rank ends when nobody is left who could send, and says so: whose message was to come it doesn't know.
+// A receive from any rank ends when nobody is left who could send, and says so: whose message was to come it doesn't
+// know.
 func TestReceiveFromAnyWhenAllHaveLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		comms := hostEach(t, 4)

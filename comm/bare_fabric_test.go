@@ -28,8 +28,8 @@ func init() {
 	fabric.Register("announcing", without(func(f fabric.Fabric) fabric.Fabric { return announcing{f.(fabric.Announcer)} }))
 }
 
-// TestConformanceBare has come as messages what ranks tell each other of failures, departures and splits. Where the fabric is no
-// Announcer a mismatch isn't found in which no rank waits for another.
+// TestConformanceBare has come as messages what ranks tell each other of failures, departures and splits. Where the
+// fabric is no Announcer a mismatch isn't found in which no rank waits for another.
 func TestConformanceBare(t *testing.T) {
 	t.Run("bare", func(t *testing.T) {
 		commtest.Run(t, commtest.Config{Open: over("bare"), Worlds: suiteWorlds, Skip: []string{"Mismatches"}})

@@ -60,7 +60,8 @@ func history(t *testing.T, fabric, algorithm string, seed uint64, n int) [][]byt
 					// Where the algorithm doesn't exist, a two-sided one that all fabrics have takes its place.
 					name := algorithm
 					if _, ok := plan.Lookup(kind, name); !ok {
-						name = map[plan.Collective]string{plan.AllReduce: "ring", plan.ReduceScatter: "ring", plan.AllGather: "ring", plan.Reduce: "binomial"}[kind]
+						name = map[plan.Collective]string{plan.AllReduce: "ring", plan.ReduceScatter: "ring", plan.AllGather: "ring",
+							plan.Reduce: "binomial"}[kind]
 					}
 					opts := []comm.Option{comm.Algorithm(name)}
 					x, err := make1(count)
@@ -124,7 +125,8 @@ func TestSameBitsOnEveryFabric(t *testing.T) {
 	}
 }
 
-// On one host every all-reduce adds in the order of the ranks, also where a split has given them another one than they have on the host.
+// On one host every all-reduce adds in the order of the ranks, also where a split has given them another one than they
+// have on the host.
 func TestRankOrder(t *testing.T) {
 	parts := []float32{1e8, -1e8, 1} // 1 in this order, 0 in others
 	for _, fabric := range []string{"mem", "shm"} {

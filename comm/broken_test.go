@@ -28,8 +28,8 @@ func init() {
 	programs["store dies"] = func() error { return withoutStore(false) }
 }
 
-// garbled is a rank of three, of which the culprit writes a broken frame to each of its links and then waits, alive, until the others have
-// told that they have lost it.
+// garbled is a rank of three, of which the culprit writes a broken frame to each of its links and then waits, alive,
+// until the others have told that they have lost it.
 func garbled() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
@@ -72,8 +72,8 @@ func garbled() error {
 	return st.Set(ctx, fmt.Sprintf("told/%d", c.Rank()), nil)
 }
 
-// breakFrames writes to each socket of this process that is connected to another rank: one frame of which a bit was flipped, or
-// the beginning of one, after which nothing comes. It returns how many there were.
+// breakFrames writes to each socket of this process that is connected to another rank: one frame of which a bit was
+// flipped, or the beginning of one, after which nothing comes. It returns how many there were.
 func breakFrames(truncated bool) (n int, err error) {
 	_, port, err := net.SplitHostPort(os.Getenv("CHORUS_TEST_STORE"))
 	if err != nil {
@@ -165,8 +165,8 @@ func startStore(t *testing.T) (addr string, kill func()) {
 	}
 }
 
-// withoutStore is a rank of three whose store is killed: while they wait there in New for the culprit, who never comes; or when they have met, after
-// which the culprit is killed, too.
+// withoutStore is a rank of three whose store is killed: while they wait there in New for the culprit, who never comes;
+// or when they have met, after which the culprit is killed, too.
 func withoutStore(joining bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
@@ -185,7 +185,8 @@ func withoutStore(joining bool) error {
 		if err != nil {
 			return err
 		}
-		_, err = comm.New(ctx, comm.WithStore(st), comm.WithRank(me, 3), comm.WithFabric("shm"), comm.WithTimeout(50*time.Second))
+		_, err = comm.New(ctx, comm.WithStore(st), comm.WithRank(me, 3), comm.WithFabric("shm"),
+			comm.WithTimeout(50*time.Second))
 		if broke, ok := errors.AsType[*store.ConnError](err); ok {
 			fmt.Printf("store %s is gone: %v\n", broke.Addr, err)
 			return nil
@@ -215,7 +216,8 @@ func withoutStore(joining bool) error {
 	return c.Finalize(ctx)
 }
 
-// The process of the store is killed: ranks that wait there for another one say so, long before their patience ends, and don't blame that one.
+// The process of the store is killed: ranks that wait there for another one say so, long before their patience ends,
+// and don't blame that one.
 func TestStoreKilledInNew(t *testing.T) {
 	t.Parallel() // it takes seconds, in which nothing is done
 	addr, kill := startStore(t)

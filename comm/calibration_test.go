@@ -40,8 +40,8 @@ func (l *logs) Write(p []byte) (int, error) {
 	return l.Buffer.Write(p)
 }
 
-// chosen opens a world of two ranks with a calibration for each, all-reduces a vector of 64 KiB over TCP, and returns the algorithm
-// that each rank used, and what was logged.
+// chosen opens a world of two ranks with a calibration for each, all-reduces a vector of 64 KiB over TCP, and returns
+// the algorithm that each rank used, and what was logged.
 func chosen(t *testing.T, files [2]string, opts ...comm.Option) (algorithms [2]string, logged string) {
 	t.Helper()
 	var log logs
@@ -74,8 +74,8 @@ func chosen(t *testing.T, files [2]string, opts ...comm.Option) (algorithms [2]s
 	return algorithms, log.String()
 }
 
-// TestCalibrationChooses lets measured values decide: where a message takes long, one with everything in it is best, where
-// adding does, each rank adds half.
+// TestCalibrationChooses lets measured values decide: where a message takes long, one with everything in it is best,
+// where adding does, each rank adds half.
 func TestCalibrationChooses(t *testing.T) {
 	slowLink := calibrated(t, func(m *plan.Machine) { m.Remote.Latency, m.Reduce = 1, 1e12 })
 	slowSums := calibrated(t, func(m *plan.Machine) { m.Remote.Latency, m.Reduce = 1e-8, 1e5 })
@@ -110,12 +110,14 @@ func TestCalibrationUnusable(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for path, says := range map[string]string{old: "version 0 of the format", foreign: "not a calibration", none: "no such file"} {
+	for path, says := range map[string]string{old: "version 0 of the format", foreign: "not a calibration",
+		none: "no such file"} {
 		got, log := chosen(t, [2]string{path, path})
 		if got != want {
 			t.Errorf("%s: %v, want %v as without it", says, got, want)
 		}
-		if !strings.Contains(log, "level=WARN") || !strings.Contains(log, path) || !strings.Contains(log, says) || strings.Count(log, "\n") != 1 {
+		if !strings.Contains(log, "level=WARN") || !strings.Contains(log, path) || !strings.Contains(log, says) ||
+			strings.Count(log, "\n") != 1 {
 			t.Errorf("want one warning that names %s and says %q, got: %s", path, says, log)
 		}
 	}

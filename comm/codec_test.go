@@ -18,7 +18,8 @@ func FuzzCodec(f *testing.F) {
 	}
 	codecs := []comm.Codec{comm.Gob, comm.JSON}
 	for i, c := range codecs {
-		b, err := c.Encode(object{Name: "x", Number: -1, List: []float64{1, 2}, Map: map[string][]byte{"k": {1}}, Next: &object{Name: "y"}})
+		b, err := c.Encode(object{Name: "x", Number: -1, List: []float64{1, 2}, Map: map[string][]byte{"k": {1}},
+			Next: &object{Name: "y"}})
 		if err != nil {
 			f.Fatal(err)
 		}

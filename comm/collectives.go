@@ -52,8 +52,8 @@ func (c *Comm) Reduce(ctx context.Context, t *tensor.Tensor, root int, r Reducti
 	return c.collective(o)
 }
 
-// Scan combines the tensors of the ranks up to this one, itself among them, element by element, and leaves the result in
-// its t, or in the tensor given by Into. There are no averages of that.
+// Scan combines the tensors of the ranks up to this one, itself among them, element by element, and leaves the result
+// in its t, or in the tensor given by Into. There are no averages of that.
 //
 // Shapes: the same dtype and number of elements on every rank.
 func (c *Comm) Scan(ctx context.Context, t *tensor.Tensor, r Reduction, opts ...Option) error {
@@ -96,7 +96,8 @@ func (c *Comm) AllGatherV(ctx context.Context, out []*tensor.Tensor, t *tensor.T
 // result of in[r].
 //
 // Shapes: in has one tensor per rank, each with out's dtype and number of elements.
-func (c *Comm) ReduceScatter(ctx context.Context, out *tensor.Tensor, in []*tensor.Tensor, r Reduction, opts ...Option) error {
+func (c *Comm) ReduceScatter(ctx context.Context, out *tensor.Tensor, in []*tensor.Tensor, r Reduction,
+	opts ...Option) error {
 	o := c.begin(ctx, backend.ReduceScatter, opts)
 	o.Ins, o.Out, o.Reduce = in, out, r
 	return c.collective(o)
@@ -114,7 +115,8 @@ func (c *Comm) ReduceScatterSingle(ctx context.Context, out, in *tensor.Tensor, 
 // ReduceScatterV is ReduceScatter with tensors of different sizes.
 //
 // Shapes: in[r] has the elements of rank r's out; all ranks pass the same sizes.
-func (c *Comm) ReduceScatterV(ctx context.Context, out *tensor.Tensor, in []*tensor.Tensor, r Reduction, opts ...Option) error {
+func (c *Comm) ReduceScatterV(ctx context.Context, out *tensor.Tensor, in []*tensor.Tensor, r Reduction,
+	opts ...Option) error {
 	o := c.begin(ctx, backend.ReduceScatterV, opts)
 	o.Ins, o.Out, o.Reduce = in, out, r
 	return c.collective(o)
@@ -141,7 +143,8 @@ func (c *Comm) AllToAllSingle(ctx context.Context, out, in *tensor.Tensor, opts 
 // AllToAllVSingle is AllToAll with blocks of one tensor of different sizes. Splits
 // count elements of the first dimension, as in PyTorch, one per rank; together they may
 // be less than the whole. inSplits[s] on rank r equals outSplits[r] on rank s.
-func (c *Comm) AllToAllVSingle(ctx context.Context, out, in *tensor.Tensor, outSplits, inSplits []int, opts ...Option) error {
+func (c *Comm) AllToAllVSingle(ctx context.Context, out, in *tensor.Tensor, outSplits, inSplits []int,
+	opts ...Option) error {
 	o := c.begin(ctx, backend.AllToAllVSingle, opts)
 	o.In, o.Out, o.InSplits, o.OutSplits = in, out, inSplits, outSplits
 	return c.collective(o)

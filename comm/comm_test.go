@@ -29,7 +29,8 @@ func open(t testing.TB, size int, opts func(rank int) []comm.NewOption) []*comm.
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 			defer cancel()
-			all := append([]comm.NewOption{comm.WithRank(r, size), comm.WithStore(st), comm.WithName(name), comm.WithTimeout(30 * time.Second)}, opts(r)...)
+			all := append([]comm.NewOption{comm.WithRank(r, size), comm.WithStore(st), comm.WithName(name),
+				comm.WithTimeout(30 * time.Second)}, opts(r)...)
 			comms[r], errs[r] = comm.New(ctx, all...)
 		})
 	}
@@ -51,7 +52,8 @@ func over(fabric string) func(testing.TB, int) []*comm.Comm {
 // mixed puts ranks on two hosts, in turn, so that both shared memory and TCP carry them.
 func mixed(t testing.TB, size int) []*comm.Comm {
 	return open(t, size, func(r int) []comm.NewOption {
-		return []comm.NewOption{comm.WithFabric("auto"), comm.WithHints(map[string]string{"host_id": fmt.Sprintf("host%d", r%3/2)})}
+		return []comm.NewOption{comm.WithFabric("auto"), comm.WithHints(map[string]string{"host_id": fmt.Sprintf("host%d",
+			r%3/2)})}
 	})
 }
 

@@ -23,7 +23,8 @@ func init() {
 	programs["absent"] = absent
 }
 
-// absent is a rank of a world whose rank 1 never joins. The others begin together, so that each has come when the other's patience ends.
+// absent is a rank of a world whose rank 1 never joins. The others begin together, so that each has come when the
+// other's patience ends.
 func absent() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
@@ -53,7 +54,8 @@ func absent() error {
 	if !errors.As(err, &any) || any.At() != late.Where || !reflect.DeepEqual(any.Attended(), &late.Attendance) {
 		return fmt.Errorf("it doesn't say where it is from and who was there, as other errors do: %w", err)
 	}
-	fmt.Printf("blame %s %s missing %v arrived %v waited %v: %v\n", late.Comm, late.Op, late.Missing, late.Arrived, late.Elapsed >= time.Second, err)
+	fmt.Printf("blame %s %s missing %v arrived %v waited %v: %v\n", late.Comm, late.Op, late.Missing, late.Arrived,
+		late.Elapsed >= time.Second, err)
 	return nil
 }
 
@@ -64,7 +66,8 @@ func TestNeverArrives(t *testing.T) {
 	for r, cmd := range cmds {
 		err := cmd.Wait()
 		want := fmt.Sprintf(`blame world new missing [1] arrived [0 2] waited true: chorus: communicator "world": rank %d of 3: `, r)
-		if text := outs[r].String(); err != nil || r != culprit && (!strings.Contains(text, want) || !strings.Contains(text, "for rank 1")) {
+		if text := outs[r].String(); err != nil || r != culprit && (!strings.Contains(text, want) || !strings.Contains(text,
+			"for rank 1")) {
 			t.Errorf("rank %d doesn't say %s: %v\n%s", r, want, err, text)
 		}
 	}
@@ -117,7 +120,8 @@ func TestStoreDies(t *testing.T) {
 			return nil, err
 		}
 		defer st.Close()
-		return comm.New(ctx, comm.WithRank(r, size), comm.WithStore(st), comm.WithFabric("shm"), comm.WithTimeout(10*time.Second))
+		return comm.New(ctx, comm.WithRank(r, size), comm.WithStore(st), comm.WithFabric("shm"),
+			comm.WithTimeout(10*time.Second))
 	}
 	serve := func() *store.TCPServer {
 		server, err := store.ListenTCP("127.0.0.1:0", store.ServerOptions{})
@@ -172,8 +176,8 @@ func TestStoreDies(t *testing.T) {
 	finalize(t, met)
 }
 
-// TestBrokenFrames has one rank's messages shortened, relabeled or lost on their way: every rank gets a typed error, and
-// stays with it.
+// TestBrokenFrames has one rank's messages shortened, relabeled or lost on their way: every rank gets a typed error,
+// and stays with it.
 func TestBrokenFrames(t *testing.T) {
 	for _, x := range []struct{ script, kind string }{
 		{"truncate lane=collective after=4 count=1", "mismatch"},
@@ -193,7 +197,8 @@ func TestBrokenFrames(t *testing.T) {
 						hints["fabric.script"] = x.script
 					}
 					var err error
-					if comms[r], err = comm.New(context.Background(), comm.WithRank(r, 3), comm.WithStore(st), comm.WithTimeout(time.Second), comm.WithHints(hints)); err != nil {
+					if comms[r], err = comm.New(context.Background(), comm.WithRank(r, 3), comm.WithStore(st),
+						comm.WithTimeout(time.Second), comm.WithHints(hints)); err != nil {
 						t.Errorf("rank %d: %v", r, err)
 					}
 				})
@@ -231,7 +236,8 @@ func TestFullDisk(t *testing.T) {
 	st, err := store.OpenFile(ctx, "/dev/full", store.FileOptions{Cleanup: store.CleanupCount})
 	if err == nil {
 		defer st.Close()
-		_, err = comm.New(ctx, comm.WithRank(0, 2), comm.WithStore(st), comm.WithFabric("shm"), comm.WithTimeout(5*time.Second))
+		_, err = comm.New(ctx, comm.WithRank(0, 2), comm.WithStore(st), comm.WithFabric("shm"),
+			comm.WithTimeout(5*time.Second))
 	}
 	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "/dev/full") {
 		t.Errorf("a store on a full disk gives %v", err)

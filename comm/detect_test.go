@@ -42,7 +42,8 @@ type blame struct {
 }
 
 func kindOf(err error) string {
-	for kind, target := range map[string]error{"timeout": comm.ErrTimeout, "mismatch": comm.ErrMismatch, "lost": comm.ErrPeerLost,
+	for kind, target := range map[string]error{"timeout": comm.ErrTimeout, "mismatch": comm.ErrMismatch,
+		"lost":    comm.ErrPeerLost,
 		"aborted": comm.ErrAborted, "invalid": comm.ErrInvalidArgument, "internal": comm.ErrInternal} {
 		if errors.Is(err, target) {
 			return kind
@@ -114,17 +115,19 @@ var misdeeds = func() map[string]misdeed {
 		"dtype": {reduce, func(ctx context.Context, c, _ *comm.Comm) error {
 			return c.AllReduce(ctx, tensor.Of(make([]float64, 8)), comm.Sum)
 		}},
-		"count":     {reduce, func(ctx context.Context, c, _ *comm.Comm) error { return c.AllReduce(ctx, zeros(9), comm.Sum) }},
-		"reduction": {reduce, func(ctx context.Context, c, _ *comm.Comm) error { return c.AllReduce(ctx, zeros(8), comm.Max) }},
-		"root":      {bcast(0), bcast(2)},
-		"order":     {queue(reduce, bcast(0)), queue(bcast(0), reduce)},
-		"crossed":   {reduce, func(ctx context.Context, _, part *comm.Comm) error { return part.Barrier(ctx) }},
-		"leaves":    {patient, func(ctx context.Context, c, _ *comm.Comm) error { return c.Finalize(ctx) }},
+		"count": {reduce,
+			func(ctx context.Context, c, _ *comm.Comm) error { return c.AllReduce(ctx, zeros(9), comm.Sum) }},
+		"reduction": {reduce,
+			func(ctx context.Context, c, _ *comm.Comm) error { return c.AllReduce(ctx, zeros(8), comm.Max) }},
+		"root":    {bcast(0), bcast(2)},
+		"order":   {queue(reduce, bcast(0)), queue(bcast(0), reduce)},
+		"crossed": {reduce, func(ctx context.Context, _, part *comm.Comm) error { return part.Barrier(ctx) }},
+		"leaves":  {patient, func(ctx context.Context, c, _ *comm.Comm) error { return c.Finalize(ctx) }},
 	}
 }()
 
-// mapped reduces memory that all ranks can map, again and again until that fails. One that is to stop does so at some moment of the
-// operations.
+// mapped reduces memory that all ranks can map, again and again until that fails. One that is to stop does so at some
+// moment of the operations.
 func mapped(ctx context.Context, c *comm.Comm, limit comm.Option, stop bool) error {
 	x, err := c.Zeros(dtype.Float32, 4<<20)
 	for i := 0; err == nil; i++ {
@@ -142,7 +145,8 @@ func detectRank(m misdeed) error {
 	defer cancel()
 	var opts []comm.NewOption
 	if os.Getenv("CHORUS_TEST_FABRIC") == "tcp" {
-		opts = append(opts, comm.WithHints(map[string]string{"fabric.heartbeat": "1m"})) // the operation's time is over before
+		// The operation's time is over before.
+		opts = append(opts, comm.WithHints(map[string]string{"fabric.heartbeat": "1m"}))
 	}
 	c, err := join(ctx, opts...)
 	if err != nil {
@@ -172,7 +176,8 @@ func detectRank(m misdeed) error {
 	return err
 }
 
-// TestDetection has one of three processes do wrong: the error of each of the others says who, in what, and who was there.
+// TestDetection has one of three processes do wrong: the error of each of the others says who, in what, and who was
+// there.
 func TestDetection(t *testing.T) {
 	for _, x := range []struct {
 		misdeed string
@@ -183,7 +188,8 @@ func TestDetection(t *testing.T) {
 		{"killed", "lost", false, nil},
 		{"stopped", "timeout", true, nil},
 		{"stopped inside", "timeout", false, nil},
-		{"missing", "timeout", true, []string{"rank 1 is elsewhere, after all_reduce(float32[3000], sum) #3 of", "detect_test.go:"}},
+		{"missing", "timeout", true, []string{"rank 1 is elsewhere, after all_reduce(float32[3000], sum) #3 of",
+			"detect_test.go:"}},
 		{"crossed", "timeout", true, []string{`rank 1 is in barrier #1 of "part", at comm/detect_test.go:`}},
 		{"leaves", "lost", false, []string{"finalized"}},
 		{"operation", "mismatch", false, []string{"barrier"}},
@@ -225,9 +231,11 @@ func TestDetection(t *testing.T) {
 						complain("rank %d is missing", culprit)
 					case x.kind == "mismatch" && b.A != culprit && b.B != culprit:
 						complain("rank %d calls something else", culprit)
-					case x.missing && (!slices.Equal(b.Missing, []int{culprit}) && !slices.Equal(b.Unknown, []int{culprit}) || b.Elapsed < 100*time.Millisecond):
+					case x.missing && (!slices.Equal(b.Missing, []int{culprit}) && !slices.Equal(b.Unknown, []int{culprit}) ||
+						b.Elapsed < 100*time.Millisecond):
 						complain("rank %d is missing", culprit)
-					case (len(b.Arrived) > 0 || x.kind == "timeout") && !slices.ContainsFunc(b.Arrived, func(a int) bool { return a != culprit }):
+					case (len(b.Arrived) > 0 || x.kind == "timeout") && !slices.ContainsFunc(b.Arrived,
+						func(a int) bool { return a != culprit }):
 						complain("ranks other than the culprit were there")
 					}
 					if x.misdeed == "stopped inside" && !slices.Contains(slices.Concat(b.Missing, b.Unknown), culprit) {

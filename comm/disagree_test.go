@@ -105,7 +105,8 @@ func TestMismatchedPrograms(t *testing.T) {
 // TestDisagreeingSplits lets two ranks differ about how much one sends the other:
 // an error that names both, on every rank.
 func TestDisagreeingSplits(t *testing.T) {
-	for _, x := range []struct{ sent, expected int }{{3, 4}, {4, 3}, {0, 4}, {4, 0}, {300_000, 299_999}, {262_144, 131_072}, {131_072, 262_144}} {
+	for _, x := range []struct{ sent, expected int }{{3, 4}, {4, 3}, {0, 4}, {4, 0}, {300_000, 299_999},
+		{262_144, 131_072}, {131_072, 262_144}} {
 		for _, fabric := range []string{"mem", "shm", "tcp"} {
 			t.Run(fmt.Sprintf("%s/%d-%d", fabric, x.sent, x.expected), func(t *testing.T) {
 				t.Parallel()

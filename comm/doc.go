@@ -25,8 +25,8 @@
 // means that nothing has moved and the communicator is as it was; after any
 // other failure of a collective it stays broken and every call returns the first cause.
 //
-// A broken communicator is the beginning of the next: [Comm.Regroup] makes one of the ranks that are left, and of newcomers;
-// [Comm.Reconfigure] of processes that have exchanged handles. docs/recovery.md has the rules.
+// A broken communicator is the beginning of the next: [Comm.Regroup] makes one of the ranks that are left, and of
+// newcomers; [Comm.Reconfigure] of processes that have exchanged handles. docs/recovery.md has the rules.
 //
 // All methods may be called from any number of goroutines. Collectives,
 // asynchronous ones included, run one at a time in the order in which they were

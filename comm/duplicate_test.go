@@ -16,7 +16,8 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// Two that come as the same rank: both, and who waits for the one that doesn't come, are told at once, on every fabric and by every store.
+// Two that come as the same rank: both, and who waits for the one that doesn't come, are told at once, on every fabric
+// and by every store.
 func TestDuplicateRank(t *testing.T) {
 	server, err := store.ListenTCP("127.0.0.1:0", store.ServerOptions{})
 	if err != nil {
@@ -46,7 +47,8 @@ func TestDuplicateRank(t *testing.T) {
 								return
 							}
 							defer st.Close()
-							_, err = comm.New(ctx, comm.WithRank(rank, 3), comm.WithStore(st), comm.WithName(t.Name()[strings.LastIndex(t.Name(), "/")+1:]+fabric), comm.WithFabric(fabric))
+							_, err = comm.New(ctx, comm.WithRank(rank, 3), comm.WithStore(st),
+								comm.WithName(t.Name()[strings.LastIndex(t.Name(), "/")+1:]+fabric), comm.WithFabric(fabric))
 							var e *bootstrap.DuplicateRankError
 							if !errors.Is(err, comm.ErrInvalidArgument) || !errors.As(err, &e) || e.Rank != twice || e.Size != 3 {
 								t.Errorf("rank %d: %v", rank, err)

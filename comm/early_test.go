@@ -22,7 +22,8 @@ func TestAbortWhileOthersJoin(t *testing.T) {
 		var wg sync.WaitGroup
 		for r := range 3 {
 			wg.Go(func() {
-				c, err := comm.New(ctx, comm.WithRank(r, 3), comm.WithStore(st), comm.WithName(fmt.Sprintf("early%d", round)), comm.WithFabric("mem"))
+				c, err := comm.New(ctx, comm.WithRank(r, 3), comm.WithStore(st), comm.WithName(fmt.Sprintf("early%d", round)),
+					comm.WithFabric("mem"))
 				if err != nil {
 					t.Errorf("round %d, rank %d: %v", round, r, err)
 					return

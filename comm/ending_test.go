@@ -178,7 +178,8 @@ func TestOpenWindowsEndWithFinalize(t *testing.T) {
 					return err
 				}
 				for _, w := range open {
-					if err := w.Get(ctx, tensor.Of(make([]int64, 1)), comm.Target{Rank: c.Rank()}); !errors.Is(err, comm.ErrFinalized) {
+					if err := w.Get(ctx, tensor.Of(make([]int64, 1)), comm.Target{Rank: c.Rank()}); !errors.Is(err,
+						comm.ErrFinalized) {
 						return fmt.Errorf("a window after Finalize gives %v", err)
 					}
 				}

@@ -134,8 +134,9 @@ func ExampleAsync() {
 	// [[2 4] [6] [8 10 12]] completed
 }
 
-// Data-parallel training: every rank has all parameters and some of the points. The gradients' mean is that of all points, and has
-// the same bits on all ranks, so that the parameters stay alike. examples/train does it with a network, in buckets.
+// Data-parallel training: every rank has all parameters and some of the points. The gradients' mean is that of all
+// points, and has the same bits on all ranks, so that the parameters stay alike. examples/train does it with a network,
+// in buckets.
 func Example_dataParallel() {
 	inWorld(2, func(ctx context.Context, c *comm.Comm) error {
 		points := [][2]float64{{1, 5}, {2, 7}, {3, 9}, {4, 11}} // of y = 2x + 3
@@ -167,8 +168,8 @@ func Example_dataParallel() {
 	// y = 2.00x + 3.00
 }
 
-// A parameter server: rank 0 holds the parameters and takes gradients from whichever worker comes first, so that no worker waits
-// for another. examples/paramserver has one that goes on when a worker dies.
+// A parameter server: rank 0 holds the parameters and takes gradients from whichever worker comes first, so that no
+// worker waits for another. examples/paramserver has one that goes on when a worker dies.
 func Example_parameterServer() {
 	const steps = 3 // of each worker
 	inWorld(4, func(ctx context.Context, c *comm.Comm) error {
@@ -218,7 +219,8 @@ func ExampleComm_Split() {
 			return err
 		}
 		if c.Rank() == 2 {
-			fmt.Printf("%s: rank %d of %d is rank %d of %d; the largest is %d\n", row.Name(), c.Rank(), c.Size(), row.Rank(), row.Size(), x[0])
+			fmt.Printf("%s: rank %d of %d is rank %d of %d; the largest is %d\n", row.Name(), c.Rank(), c.Size(), row.Rank(),
+				row.Size(), x[0])
 		}
 		return nil
 	})

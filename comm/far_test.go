@@ -11,15 +11,16 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// Two ranks whose stores into a stage do better when they bypass the cache, as they do between cores that are far apart, agree on an
-// all-reduce that doesn't divide the sums, and where they do worse, on one that does; operations of other kinds and sizes in
-// between change nothing.
+// Two ranks whose stores into a stage do better when they bypass the cache, as they do between cores that are far
+// apart, agree on an all-reduce that doesn't divide the sums, and where they do worse, on one that does; operations of
+// other kinds and sizes in between change nothing.
 func TestAgreeThatCoresAreFarApart(t *testing.T) {
 	for _, x := range []struct{ stores, algorithm string }{{"bypass", "staged"}, {"cached", "staged_split"}} {
 		for _, fabric := range []string{"mem", "shm"} {
 			t.Run(x.stores+"/"+fabric, func(t *testing.T) {
 				comms := open(t, 2, func(int) []comm.NewOption {
-					return []comm.NewOption{comm.WithFabric(fabric), comm.WithHints(map[string]string{"mapped": "off", "stores": x.stores})}
+					return []comm.NewOption{comm.WithFabric(fabric), comm.WithHints(map[string]string{"mapped": "off",
+						"stores": x.stores})}
 				})
 				var wg sync.WaitGroup
 				for r, c := range comms {

@@ -34,8 +34,8 @@ func inVain() error {
 	return nil
 }
 
-// TestAbortOnError demands that a failure, but no refused call, ends the process if TORCHCOMM_ABORT_ON_ERROR says so, with the error and all
-// goroutines printed; and only then.
+// TestAbortOnError demands that a failure, but no refused call, ends the process if TORCHCOMM_ABORT_ON_ERROR says so,
+// with the error and all goroutines printed; and only then.
 func TestAbortOnError(t *testing.T) {
 	for _, abort := range []bool{true, false} {
 		t.Run(fmt.Sprint(abort), func(t *testing.T) {

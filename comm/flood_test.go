@@ -36,12 +36,13 @@ func init() {
 	programs["flooder"] = flooder
 }
 
-// BenchmarkFlood measures what garbage connections to each listener cost a running job: two ranks in one process, which has all listeners that
-// there are, reduce 64 KiB over TCP as fast as they can on one core, while a process on another core makes garbage connections as fast as it can.
+// BenchmarkFlood measures what garbage connections to each listener cost a running job: two ranks in one process, which
+// has all listeners that there are, reduce 64 KiB over TCP as fast as they can on one core, while a process on another
+// core makes garbage connections as fast as it can.
 //
-// What the stranger's own work costs the machine is not the listener's doing. So blocks in which it floods the listener take turns with blocks in which
-// it floods one of its own, a store with the same secret. An iteration is one block of each, and one of silence; at 250 connections
-// a block, -benchtime 40x makes 10,000.
+// What the stranger's own work costs the machine is not the listener's doing. So blocks in which it floods the listener
+// take turns with blocks in which it floods one of its own, a store with the same secret. An iteration is one block of
+// each, and one of silence; at 250 connections a block, -benchtime 40x makes 10,000.
 func BenchmarkFlood(b *testing.B) {
 	const connections = 250
 	b.Setenv("CHORUS_SECRET", secure.Generate())
@@ -147,7 +148,8 @@ func (c *companion) ask(b *testing.B, line string) string {
 	return c.answer(b)
 }
 
-// flooded is a job that works until it's killed. It says where it listens, and then, for each line, how many operations are done.
+// flooded is a job that works until it's killed. It says where it listens, and then, for each line, how many operations
+// are done.
 func flooded() error {
 	ctx := context.Background()
 	links, err := net.Listen("tcp", "127.0.0.1:0") // a port that is free
@@ -186,7 +188,8 @@ func flooded() error {
 			for err == nil {
 				if err = c.AllReduce(ctx, x, comm.Max); rank == 0 && done.Add(1) == 1 {
 					json.NewEncoder(os.Stdout).Encode(map[string]string{"links": "tcp " + links.Addr().String(),
-						"store": "tcp " + server.Addr().String(), "seat": "unix " + seat.Address().Unix, "metrics": "tcp " + metrics.Addr().String()})
+						"store": "tcp " + server.Addr().String(), "seat": "unix " + seat.Address().Unix, "metrics": "tcp " +
+							metrics.Addr().String()})
 				}
 			}
 			errs <- err
@@ -200,8 +203,8 @@ func flooded() error {
 	return <-errs
 }
 
-// flooder makes garbage connections. It says where its own listener is, and then answers each line "COUNT NETWORK ADDRESS" with a line when all are
-// made, and the listener has seen the last one; without an address, after a second.
+// flooder makes garbage connections. It says where its own listener is, and then answers each line "COUNT NETWORK
+// ADDRESS" with a line when all are made, and the listener has seen the last one; without an address, after a second.
 func flooder() error {
 	policy, err := secure.Environment()
 	if err != nil {
@@ -213,7 +216,8 @@ func flooder() error {
 	}
 	fmt.Println("tcp", own.Addr())
 	garbage := [][]byte{
-		[]byte("GIVE / HTTP/1.1\r\nHost\r\n\r\n"), make([]byte, 300), []byte(strings.Repeat("\xff", 300) + "\r\n\r\n"), append([]byte("\xffCHORUS\x01"), make([]byte, 64)...),
+		[]byte("GIVE / HTTP/1.1\r\nHost\r\n\r\n"), make([]byte, 300), []byte(strings.Repeat("\xff", 300) + "\r\n\r\n"),
+		append([]byte("\xffCHORUS\x01"), make([]byte, 64)...),
 		{0x16, 3, 1, 0, 200}, nil,
 	}
 	throw := func(network, address string, what []byte, wait bool) error {
@@ -249,7 +253,8 @@ func flooder() error {
 		for range 16 {
 			wg.Go(func() {
 				for i := left.Add(-1); i >= 0; i = left.Add(-1) {
-					for throw(f[1], f[2], garbage[i%int64(len(garbage))], false) != nil { // a unix socket refuses while its queue is full
+					// A unix socket refuses while its queue is full.
+					for throw(f[1], f[2], garbage[i%int64(len(garbage))], false) != nil {
 						time.Sleep(time.Millisecond)
 					}
 				}

@@ -34,14 +34,16 @@ type glooCase struct {
 	Root  int    `json:"root"`  // modulo the world size
 }
 
-var glooReductions = map[string]comm.Reduction{"sum": comm.Sum, "product": comm.Product, "min": comm.Min, "max": comm.Max,
+var glooReductions = map[string]comm.Reduction{"sum": comm.Sum, "product": comm.Product, "min": comm.Min,
+	"max":  comm.Max,
 	"band": comm.BAnd, "bor": comm.BOr, "bxor": comm.BXor, "avg": comm.Avg}
 
 func glooCases() (cases []glooCase) {
 	add := func(kind, op string, dt dtype.DType, count int) {
 		cases = append(cases, glooCase{kind, op, dt.String(), count, len(cases)})
 	}
-	for _, dt := range []dtype.DType{dtype.Float32, dtype.Float64, dtype.Float16, dtype.BFloat16, dtype.Int32, dtype.Int64, dtype.Uint8} {
+	for _, dt := range []dtype.DType{dtype.Float32, dtype.Float64, dtype.Float16, dtype.BFloat16, dtype.Int32, dtype.Int64,
+		dtype.Uint8} {
 		for _, count := range []int{1, 5, 1027, 40_000} {
 			ops := []string{"sum", "product", "min", "max", "avg"}
 			if dt.IsInteger() {
@@ -55,7 +57,8 @@ func glooCases() (cases []glooCase) {
 					add(kind, op, dt, count)
 				}
 			}
-			for _, kind := range []string{"broadcast", "all_gather", "all_gather_single", "all_to_all_single", "all_to_all_v_single", "gather", "scatter"} {
+			for _, kind := range []string{"broadcast", "all_gather", "all_gather_single", "all_to_all_single",
+				"all_to_all_v_single", "gather", "scatter"} {
 				add(kind, "", dt, count)
 			}
 		}
@@ -340,5 +343,6 @@ func read(t *testing.T, path string) []byte {
 func difference(a, b string) string {
 	as, bs := strings.Split(a, "\n"), strings.Split(b, "\n")
 	only := slices.DeleteFunc(slices.Clone(as), func(s string) bool { return slices.Contains(bs, s) })
-	return fmt.Sprintf("also %q, not %q", only, slices.DeleteFunc(bs, func(s string) bool { return slices.Contains(as, s) }))
+	return fmt.Sprintf("also %q, not %q", only, slices.DeleteFunc(bs,
+		func(s string) bool { return slices.Contains(as, s) }))
 }

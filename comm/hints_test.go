@@ -15,10 +15,14 @@ import (
 // A hint's value is checked where the hint is given, and the error says which, what it was, and what it may be.
 func TestHintsAreChecked(t *testing.T) {
 	bad := []struct{ name, value, want string }{
-		{"chunk_bytes", "abc", "want a number from 1"}, {"chunk_bytes", "-1", "want a number from 1"}, {"chunk_bytes", "99999999999999999999", "want a number from 1"},
-		{"slots", "1000000000", "auto, on, off"}, {"mapped", "perhaps", "auto, on, off"}, {"stores", "", "auto, cached, bypass"},
-		{"algorithm", "no-such", "ring"}, {"algorithm", "all_reduce=no-such", "ring"}, {"algorithm", "sum=ring", "unknown collective"},
-		{"stage_bytes", "abc", "want a number from 1"}, {"stage_bytes", "-1", "want a number from 1"}, {"speed", "high", "chunk_bytes"},
+		{"chunk_bytes", "abc", "want a number from 1"}, {"chunk_bytes", "-1", "want a number from 1"}, {"chunk_bytes",
+			"99999999999999999999", "want a number from 1"},
+		{"slots", "1000000000", "auto, on, off"}, {"mapped", "perhaps", "auto, on, off"}, {"stores", "",
+			"auto, cached, bypass"},
+		{"algorithm", "no-such", "ring"}, {"algorithm", "all_reduce=no-such", "ring"}, {"algorithm", "sum=ring",
+			"unknown collective"},
+		{"stage_bytes", "abc", "want a number from 1"}, {"stage_bytes", "-1", "want a number from 1"}, {"speed", "high",
+			"chunk_bytes"},
 	}
 	comms := over("mem")(t, 2)
 	each(t, comms, func(ctx context.Context, c *comm.Comm) error {
@@ -48,7 +52,8 @@ func TestHintsAreChecked(t *testing.T) {
 				}
 			}
 		}
-		if err := c.SetHints(map[string]string{"algorithm": "all_reduce=ring,broadcast=no-such?", "chunk_bytes": "4096", "slots": "off"}); err != nil {
+		if err := c.SetHints(map[string]string{"algorithm": "all_reduce=ring,broadcast=no-such?", "chunk_bytes": "4096",
+			"slots": "off"}); err != nil {
 			return err
 		}
 		return errors.Join(c.AllReduce(ctx, zeros(4), comm.Sum), c.Finalize(ctx))
@@ -62,7 +67,8 @@ func TestWindowsOfDifferentTypes(t *testing.T) {
 		x := []*tensor.Tensor{nil, zeros(4), zeros(4), tensor.Must(tensor.Zeros(dtype.Int32, 4))}[c.Rank()]
 		_, err := c.NewWindow(ctx, x)
 		var mm *comm.MismatchError
-		if !errors.As(err, &mm) || mm.RankA != 1 || mm.RankB != 3 || mm.OpA != "window of float32" || mm.OpB != "window of int32" {
+		if !errors.As(err, &mm) || mm.RankA != 1 || mm.RankB != 3 || mm.OpA != "window of float32" ||
+			mm.OpB != "window of int32" {
 			return fmt.Errorf("got %v", err)
 		}
 		return errors.Join(c.Barrier(ctx), c.Finalize(ctx))

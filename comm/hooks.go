@@ -69,7 +69,8 @@ func (c *Comm) RegisterPreHook(f PreHook) *Hook {
 	}}
 }
 
-// RegisterCompletionHook adds a hook that runs after each operation, on the goroutine that completed it. It panics if f is nil.
+// RegisterCompletionHook adds a hook that runs after each operation, on the goroutine that completed it. It panics if f
+// is nil.
 func (c *Comm) RegisterCompletionHook(f CompletionHook) *Hook {
 	if f == nil {
 		panic("chorus: RegisterCompletionHook of nil")
@@ -83,9 +84,9 @@ func (c *Comm) RegisterCompletionHook(f CompletionHook) *Hook {
 	}}
 }
 
-// RegisterAbortHook adds a hook for the moment at which the communicator breaks.
-// If it's broken already the hook runs soon. It runs on a goroutine of its own; if it panics there, that's logged ([WithLogger]) with
-// its stack. RegisterAbortHook itself panics if f is nil.
+// RegisterAbortHook adds a hook for the moment at which the communicator breaks. If it's broken already the hook runs
+// soon. It runs on a goroutine of its own; if it panics there, that's logged ([WithLogger]) with its stack.
+// RegisterAbortHook itself panics if f is nil.
 func (c *Comm) RegisterAbortHook(f AbortHook) *Hook {
 	if f == nil {
 		panic("chorus: RegisterAbortHook of nil")
@@ -146,7 +147,8 @@ func (c *Comm) info(o *call) OpInfo {
 	info := OpInfo{ID: o.id, Comm: c.name, Kind: o.Kind, Seq: o.Seq, In: o.In, Out: o.Out, Ins: o.Ins, Outs: o.Outs,
 		Root: o.Root, Peer: o.Peer, Tag: o.Tag, Reduce: o.Reduce, Async: o.work != nil, Algorithm: o.Op.Algorithm}
 	if g := o.given; g != nil {
-		info.In, info.Out, info.Ins, info.Outs, info.Reduce.FactorTensor, info.Async = g.in, g.out, g.ins, g.outs, g.factor, g.async
+		info.In, info.Out, info.Ins, info.Outs, info.Reduce.FactorTensor, info.Async = g.in, g.out, g.ins, g.outs, g.factor,
+			g.async
 	}
 	return info
 }

@@ -12,8 +12,9 @@ import (
 // lookTime bounds how long a rank looks whether the store is still there.
 const lookTime = 500 * time.Millisecond
 
-// hostLost is the error of New on a rank that has lost the store, if it's known whose process served that. The death of the host has others give
-// up, too, so that a rank which seems to be lost is a reason to look. args hold what New has failed with; st is nil if it hasn't come to using one.
+// hostLost is the error of New on a rank that has lost the store, if it's known whose process served that. The death of
+// the host has others give up, too, so that a rank which seems to be lost is a reason to look. args hold what New has
+// failed with; st is nil if it hasn't come to using one.
 func (o *newOptions) hostLost(st store.Store, args []any) error {
 	if !o.hosted || st == nil || o.host == o.rank || len(args) == 0 {
 		return nil
@@ -23,7 +24,8 @@ func (o *newOptions) hostLost(st store.Store, args []any) error {
 		return nil
 	}
 	gone := err
-	if absent := (*fabric.AbsentError)(nil); errors.Is(err, ErrPeerLost) || errors.Is(err, ErrAborted) || errors.As(err, &absent) {
+	if absent := (*fabric.AbsentError)(nil); errors.Is(err, ErrPeerLost) || errors.Is(err, ErrAborted) || errors.As(err,
+		&absent) {
 		ctx, cancel := context.WithTimeout(context.Background(), lookTime)
 		defer cancel()
 		_, gone = st.Check(ctx, "joined")
@@ -31,5 +33,6 @@ func (o *newOptions) hostLost(st store.Store, args []any) error {
 	if !store.Gone(gone) {
 		return nil
 	}
-	return &PeerLostError{Where: Where{Comm: o.name, Op: "new", Rank: o.rank}, Peer: o.host, Cause: "its process served the store where the ranks meet: " + gone.Error()}
+	return &PeerLostError{Where: Where{Comm: o.name, Op: "new", Rank: o.rank}, Peer: o.host,
+		Cause: "its process served the store where the ranks meet: " + gone.Error()}
 }

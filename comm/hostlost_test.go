@@ -28,9 +28,11 @@ func TestStoreHostDies(t *testing.T) {
 			server.Close()
 		}()
 		began := time.Now()
-		_, err = comm.New(t.Context(), comm.WithRank(1, 2), comm.WithStore(st), comm.WithStoreHost(host), comm.WithTimeout(time.Minute))
+		_, err = comm.New(t.Context(), comm.WithRank(1, 2), comm.WithStore(st), comm.WithStoreHost(host),
+			comm.WithTimeout(time.Minute))
 		var lost *comm.PeerLostError
-		if !errors.As(err, &lost) || lost.Peer != host || lost.Rank != 1 || !strings.Contains(err.Error(), "its process served the store") {
+		if !errors.As(err, &lost) || lost.Peer != host || lost.Rank != 1 || !strings.Contains(err.Error(),
+			"its process served the store") {
 			t.Errorf("host %d: %v", host, err)
 		}
 		if took := time.Since(began); took > 20*time.Second {

@@ -21,8 +21,8 @@ import (
 
 func init() { programs["reconfigure"] = reconfigureRank }
 
-// A reconfigurer is a rank that lives through the deaths of others in Reconfigure. Ranks know each other by their ranks in the first world, and
-// exchange their handles and results through the test's store.
+// A reconfigurer is a rank that lives through the deaths of others in Reconfigure. Ranks know each other by their ranks
+// in the first world, and exchange their handles and results through the test's store.
 type reconfigurer struct {
 	c     *comm.Comm
 	st    store.Store
@@ -30,8 +30,8 @@ type reconfigurer struct {
 	alive []int // in the order of the world's ranks
 }
 
-// reconfigureRank goes through an attempt for each death: in it that rank dies, or at the latest when it has succeeded. Either all others
-// succeed or all fail, for that rank; and they try again without it, which succeeds.
+// reconfigureRank goes through an attempt for each death: in it that rank dies, or at the latest when it has succeeded.
+// Either all others succeed or all fail, for that rank; and they try again without it, which succeeds.
 func reconfigureRank() error {
 	var deaths []death
 	if err := json.Unmarshal([]byte(os.Getenv("CHORUS_TEST_DEATHS")), &deaths); err != nil {
@@ -148,15 +148,17 @@ func (r *reconfigurer) alike(ctx context.Context, uuid string, failed error) err
 		return err
 	}
 	for _, rank := range r.alive {
-		if got, err := r.st.Get(ctx, fmt.Sprintf("result/%s/%d", uuid, rank)); err != nil || string(got) != fmt.Sprint(failed == nil) {
-			return fmt.Errorf("attempt %s ended with %v; for rank %d it's %s that it succeeded: %w", uuid, failed, rank, got, err)
+		if got, err := r.st.Get(ctx, fmt.Sprintf("result/%s/%d", uuid, rank)); err != nil ||
+			string(got) != fmt.Sprint(failed == nil) {
+			return fmt.Errorf("attempt %s ended with %v; for rank %d it's %s that it succeeded: %w", uuid, failed, rank, got,
+				err)
 		}
 	}
 	return nil
 }
 
-// Ranks of real processes are killed at random points of Reconfigure: the others agree about its result, name them, and succeed without
-// them. CHORUS_TEST_LONG=1 makes 200 of these.
+// Ranks of real processes are killed at random points of Reconfigure: the others agree about its result, name them, and
+// succeed without them. CHORUS_TEST_LONG=1 makes 200 of these.
 func TestKilledInReconfigure(t *testing.T) {
 	jobs := short.Of(1, 3)
 	if os.Getenv("CHORUS_TEST_LONG") != "" {

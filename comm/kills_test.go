@@ -24,15 +24,16 @@ func init() {
 	programs["regroup on device"] = func() error { return regroupRank(true) }
 }
 
-// A death is where a rank is killed: at a step of its attempt to make a new world, or some time after it has begun Regroup.
+// A death is where a rank is killed: at a step of its attempt to make a new world, or some time after it has begun
+// Regroup.
 type death struct {
 	Rank  int // in the first world
 	Step  int // counted from 1; 0: at After
 	After time.Duration
 }
 
-// regroupRank lives through the deaths of a job's ranks, its own excepted. Before each, a rank that's already marked for it dies in
-// an operation, so that the others begin to regroup; and in that the next rank dies.
+// regroupRank lives through the deaths of a job's ranks, its own excepted. Before each, a rank that's already marked
+// for it dies in an operation, so that the others begin to regroup; and in that the next rank dies.
 func regroupRank(onDevice bool) error {
 	var deaths []death
 	if err := json.Unmarshal([]byte(os.Getenv("CHORUS_TEST_DEATHS")), &deaths); err != nil {
@@ -57,7 +58,8 @@ func regroupRank(onDevice bool) error {
 		if err != nil {
 			return err
 		}
-		if err := s.Synchronize(ctx); err != nil && (!errors.Is(err, comm.ErrPeerLost) || !errors.Is(s.Recover(ctx), comm.ErrPeerLost)) {
+		if err := s.Synchronize(ctx); err != nil && (!errors.Is(err, comm.ErrPeerLost) || !errors.Is(s.Recover(ctx),
+			comm.ErrPeerLost)) {
 			return err
 		}
 	}
@@ -107,8 +109,8 @@ func regroupRank(onDevice bool) error {
 	return errors.Join(c.Barrier(ctx), c.Finalize(ctx))
 }
 
-// untilBroken uses a communicator until a rank of it dies, which must be what its operations say. On a device other streams' work waits
-// for the dead rank's, too; the failure sticks to them.
+// untilBroken uses a communicator until a rank of it dies, which must be what its operations say. On a device other
+// streams' work waits for the dead rank's, too; the failure sticks to them.
 func untilBroken(ctx context.Context, c *comm.Comm, onDevice bool) error {
 	if !onDevice {
 		for {
@@ -152,8 +154,8 @@ func untilBroken(ctx context.Context, c *comm.Comm, onDevice bool) error {
 	}
 }
 
-// deathsJob runs a job of six ranks in which all but two die, one after the other, each at a random step of an attempt or
-// within a time after its beginning. It returns what a survivor has said.
+// deathsJob runs a job of six ranks in which all but two die, one after the other, each at a random step of an attempt
+// or within a time after its beginning. It returns what a survivor has said.
 func deathsJob(t *testing.T, program, fabric string, within time.Duration, r *rand.Rand) (said string) {
 	t.Helper()
 	const n, left = 6, 2
@@ -195,8 +197,8 @@ func deathsJob(t *testing.T, program, fabric string, within time.Duration, r *ra
 // regroupWithin is how long an attempt of Regroup takes.
 const regroupWithin = 6 * time.Millisecond
 
-// Ranks of real processes are killed at random points of Regroup, and their survivors try again, until two are left. The first
-// death of each job is in an operation; the others are in an attempt. CHORUS_TEST_LONG=1 makes 201 of these.
+// Ranks of real processes are killed at random points of Regroup, and their survivors try again, until two are left.
+// The first death of each job is in an operation; the others are in an attempt. CHORUS_TEST_LONG=1 makes 201 of these.
 func TestKilledInRegroup(t *testing.T) {
 	jobs := short.Of(1, 4)
 	if os.Getenv("CHORUS_TEST_LONG") != "" {

@@ -50,7 +50,8 @@ func (l *lane) enqueue(f func()) {
 	l.resume()
 }
 
-// drain runs the queue; the caller has acquired the lane for it. If one of its functions ends the goroutine another goes on.
+// drain runs the queue; the caller has acquired the lane for it. If one of its functions ends the goroutine another
+// goes on.
 func (l *lane) drain() {
 	inside := false
 	defer func() {

@@ -76,7 +76,8 @@ func TestLeavingPartOfAWorld(t *testing.T) {
 					return fmt.Errorf("rank 1 has left, and an operation gives %v", err)
 				}
 				// A rank that learns before its call refuses that, which has no number then.
-				if lost.Op != "all_reduce" || lost.Seq == 2 && (len(lost.Arrived) == 0 || !slices.Contains(slices.Concat(lost.Missing, lost.Unknown), 1)) {
+				if lost.Op != "all_reduce" || lost.Seq == 2 && (len(lost.Arrived) == 0 ||
+					!slices.Contains(slices.Concat(lost.Missing, lost.Unknown), 1)) {
 					return fmt.Errorf("it does not say all: %+v", lost)
 				}
 				return nil
@@ -87,8 +88,9 @@ func TestLeavingPartOfAWorld(t *testing.T) {
 	}
 }
 
-// TestReceiveFromAnyNamesTheFirstToLeave has rank 0 leave a world, which makes rank 1 close everything, before rank 0 itself does: rank 2, which
-// waits in another communicator for a message from anybody, names rank 0, which is rank 2 of that.
+// TestReceiveFromAnyNamesTheFirstToLeave has rank 0 leave a world, which makes rank 1 close everything, before rank 0
+// itself does: rank 2, which waits in another communicator for a message from anybody, names rank 0, which is rank 2 of
+// that.
 func TestReceiveFromAnyNamesTheFirstToLeave(t *testing.T) {
 	for _, fabric := range []string{"mem", "shm", "tcp"} {
 		t.Run(fabric, func(t *testing.T) {

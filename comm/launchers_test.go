@@ -153,7 +153,8 @@ func TestUnderTorchrun(t *testing.T) {
 	short.Skip(t)
 	python := pytest.Python(t)
 	for _, n := range []int{2, 3} {
-		runJob(t, n, python, "-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node", strconv.Itoa(n), self(t))
+		runJob(t, n, python, "-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node",
+			strconv.Itoa(n), self(t))
 	}
 }
 
@@ -214,7 +215,8 @@ func startAt(t *testing.T, store, mode, fabric string, n int, env ...string) ([]
 
 func killOne(t *testing.T, fabric string, n int) { killOneOf(t, "doomed", fabric, n) }
 
-// killOneOf starts ranks of a program, which say that they are ready, and kills the last; the others must say that it is lost.
+// killOneOf starts ranks of a program, which say that they are ready, and kills the last; the others must say that it
+// is lost.
 func killOneOf(t *testing.T, program, fabric string, n int) {
 	t.Helper()
 	cmds, outs := start(t, program, fabric, n)

@@ -236,7 +236,8 @@ func measure(t testing.TB) usage {
 	hostmem.Trim()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return usage{files: len(openFiles(t)), memory: hostmem.ReadStats(), heap: m.HeapAlloc, objects: m.HeapObjects, ignore: goleak.IgnoreCurrent()}
+	return usage{files: len(openFiles(t)), memory: hostmem.ReadStats(), heap: m.HeapAlloc, objects: m.HeapObjects,
+		ignore: goleak.IgnoreCurrent()}
 }
 
 // check compares with the present, once goroutines and cleanups have had the time to end.
@@ -255,12 +256,15 @@ func (before usage) check(t testing.TB, cycles int) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	if bad() {
-		t.Errorf("after %d cycles: %d files open, %d before; shared memory %+v, before %+v\n%s", cycles, after.files, before.files,
+		t.Errorf("after %d cycles: %d files open, %d before; shared memory %+v, before %+v\n%s", cycles, after.files,
+			before.files,
 			after.memory, before.memory, strings.Join(openFiles(t), "\n"))
 	}
-	// What one communicator keeps for good would be kilobytes in each cycle; pools of the runtime grow by one or two in all.
+	// What one communicator keeps for good would be kilobytes in each cycle; pools of the runtime grow by one or two in
+	// all.
 	if grown := int64(after.heap) - int64(before.heap); grown > 3000+int64(cycles)*1000 {
-		t.Errorf("the heap has grown by %d bytes and %d objects in %d cycles", grown, int64(after.objects)-int64(before.objects), cycles)
+		t.Errorf("the heap has grown by %d bytes and %d objects in %d cycles", grown,
+			int64(after.objects)-int64(before.objects), cycles)
 	}
 }
 
@@ -273,7 +277,8 @@ func openFiles(t testing.TB) []string {
 	}
 	files := make([]string, 0, len(list))
 	for _, e := range list {
-		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil { // not the directory itself, which is closed by now
+		// Not the directory itself, which is closed by now.
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil {
 			files = append(files, e.Name()+" -> "+to)
 		}
 	}
@@ -305,7 +310,8 @@ func TestForgottenCommunicators(t *testing.T) {
 			before := measure(t)
 			forget()
 			warned := func() int { return bytes.Count([]byte(log.String()), []byte("was not finalized")) }
-			for end := time.Now().Add(20 * time.Second); warned() < 6 && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			for end := time.Now().Add(20 * time.Second); warned() < 6 &&
+				time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 				runtime.GC()
 			}
 			if got := warned(); got != 6 || !strings.Contains(log.String(), "comm=part") {

@@ -92,8 +92,8 @@ func exchanged(c *comm.Comm, dt dtype.DType, count int) error {
 	return nil
 }
 
-// Messages between hosts take a millisecond, in virtual time, in which nothing else takes any: what an all-to-all takes is how many of
-// them follow one after the other.
+// Messages between hosts take a millisecond, in virtual time, in which nothing else takes any: what an all-to-all takes
+// is how many of them follow one after the other.
 func TestAllToAllBetweenFarHosts(t *testing.T) {
 	const delay = time.Millisecond
 	for _, w := range []struct {
@@ -118,8 +118,9 @@ func TestAllToAllBetweenFarHosts(t *testing.T) {
 							script = append(script, fmt.Sprintf("delay=%v lane=collective peer=%d", delay, peer))
 						}
 					}
-					return []comm.NewOption{comm.WithFabric("fault"), comm.WithHints(map[string]string{"host_id": fmt.Sprint(w.hosts[r]),
-						"fabric.inner": "mem", "fabric.script": strings.Join(script, ";")})}
+					return []comm.NewOption{comm.WithFabric("fault"),
+						comm.WithHints(map[string]string{"host_id": fmt.Sprint(w.hosts[r]),
+							"fabric.inner": "mem", "fabric.script": strings.Join(script, ";")})}
 				})
 				size, start := len(comms)*w.bytes, time.Now()
 				var wg sync.WaitGroup

@@ -16,7 +16,8 @@ import (
 // rank calls something else.
 func TestMismatchWithNothing(t *testing.T) {
 	comms := open(t, 4, func(r int) []comm.NewOption {
-		return []comm.NewOption{comm.WithFabric("mem"), comm.WithHints(map[string]string{"host_id": []string{"a", "b", "c", "c"}[r]})}
+		return []comm.NewOption{comm.WithFabric("mem"), comm.WithHints(map[string]string{"host_id": []string{"a", "b", "c",
+			"c"}[r]})}
 	})
 	errs := make([]error, len(comms))
 	var wg sync.WaitGroup

@@ -42,7 +42,8 @@ func TestNetworkNamespaces(t *testing.T) {
 				cmd := exec.Command("ip", "netns", "exec", hosts[r/ranksPerHost], self(t))
 				cmd.Env = append(os.Environ(), rankMain+"=namespaces", "CHORUS_HOST_ID=", "CHORUS_FABRIC=",
 					"RANK="+strconv.Itoa(r), "WORLD_SIZE="+strconv.Itoa(n), "LOCAL_RANK="+strconv.Itoa(r%ranksPerHost),
-					"LOCAL_WORLD_SIZE="+strconv.Itoa(ranksPerHost), "MASTER_ADDR="+master, "MASTER_PORT=29500", "CHORUS_SECRET="+secret)
+					"LOCAL_WORLD_SIZE="+strconv.Itoa(ranksPerHost), "MASTER_ADDR="+master, "MASTER_PORT=29500",
+					"CHORUS_SECRET="+secret)
 				cmd.SysProcAttr = &syscall.SysProcAttr{}
 				deathsig.Set(cmd.SysProcAttr)
 				outs[r] = &lines{}
@@ -123,7 +124,8 @@ func ip(t *testing.T, args ...string) {
 func namespacesRank() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
-	c, err := comm.New(ctx, comm.WithTimeout(30*time.Second), comm.WithFabric("auto"), comm.WithHints(map[string]string{"fabric.heartbeat": "500ms"}))
+	c, err := comm.New(ctx, comm.WithTimeout(30*time.Second), comm.WithFabric("auto"),
+		comm.WithHints(map[string]string{"fabric.heartbeat": "500ms"}))
 	if err != nil {
 		return err
 	}

@@ -39,9 +39,9 @@ type newOptions struct {
 	world        string // which it is of those that a process may have been in, for handles
 }
 
-// WithoutWorld makes New return at once, with a communicator of no ranks: Rank is -1, Size 0, and nothing works but Handle,
-// Reconfigure, Regroup and Finalize. It's how a process asks to be taken into a world that others are in already.
-// Rank, size and store are ignored.
+// WithoutWorld makes New return at once, with a communicator of no ranks: Rank is -1, Size 0, and nothing works but
+// Handle, Reconfigure, Regroup and Finalize. It's how a process asks to be taken into a world that others are in
+// already. Rank, size and store are ignored.
 func WithoutWorld() NewOption { return func(o *newOptions) { o.newcomer = true } }
 
 // WithBackend chooses the backend by its registered name; the default is "native".
@@ -62,8 +62,9 @@ func WithRank(rank, size int) NewOption {
 	return func(o *newOptions) { o.rank, o.size, o.explicit = rank, size, true }
 }
 
-// WithJobRanks says that the communicator's ranks are some of a job's, which has size of them: ranks lists them, by rank of the communicator. Flight
-// records and what is explained of them speak of the job's ranks. Without it the communicator's are the job's.
+// WithJobRanks says that the communicator's ranks are some of a job's, which has size of them: ranks lists them, by
+// rank of the communicator. Flight records and what is explained of them speak of the job's ranks. Without it the
+// communicator's are the job's.
 func WithJobRanks(ranks []int, size int) NewOption {
 	return func(o *newOptions) { o.jobRanks, o.jobSize = slices.Clone(ranks), size }
 }
@@ -72,8 +73,9 @@ func WithJobRanks(ranks []int, size int) NewOption {
 // keeps it open until New returns and closes it.
 func WithStore(s store.Store) NewOption { return func(o *newOptions) { o.store = s } }
 
-// WithStoreHost says that the store of WithStore is served by the process of a rank of the new communicator; -1: by one that is not
-// among them, but may die like them. If the store is lost, New's error is a *[PeerLostError] with that rank.
+// WithStoreHost says that the store of WithStore is served by the process of a rank of the new communicator; -1: by one
+// that is not among them, but may die like them. If the store is lost, New's error is a *[PeerLostError] with that
+// rank.
 func WithStoreHost(rank int) NewOption { return func(o *newOptions) { o.host, o.hosted = rank, true } }
 
 // WithTimeout bounds New and every operation without a Timeout of its own. The

@@ -100,8 +100,8 @@ func (c *Comm) attempt(op string, under calls, f func() error, then func(error))
 	returned = true
 }
 
-// unwind is deferred by the goroutine of a call while it holds the lane, or is in the gate. If the call doesn't return but panics, or ends the
-// goroutine, that is given back.
+// unwind is deferred by the goroutine of a call while it holds the lane, or is in the gate. If the call doesn't return
+// but panics, or ends the goroutine, that is given back.
 func (c *Comm) unwind(under calls, held *bool) {
 	if !*held {
 		return
@@ -113,8 +113,8 @@ func (c *Comm) unwind(under calls, held *bool) {
 	}
 }
 
-// thrown passes what the context of an operation that ran on its caller's goroutine has panicked with on to the caller, for whom nothing is held any
-// more. It returns any other error.
+// thrown passes what the context of an operation that ran on its caller's goroutine has panicked with on to the caller,
+// for whom nothing is held any more. It returns any other error.
 func thrown(err error) error {
 	switch e := err.(type) {
 	case *PanicError:

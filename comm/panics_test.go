@@ -149,7 +149,8 @@ func hookPanics(t *testing.T, comms []*comm.Comm, w way, hook string, exits bool
 				err = c.AllReduce(ctx, x, comm.Sum)
 			}
 			var aborted *comm.AbortedError
-			if !errors.As(err, &aborted) || aborted.By != 0 || !strings.Contains(aborted.Reason, w.on) || !strings.Contains(aborted.Reason, hook) {
+			if !errors.As(err, &aborted) || aborted.By != 0 || !strings.Contains(aborted.Reason, w.on) ||
+				!strings.Contains(aborted.Reason, hook) {
 				return fmt.Errorf("the other rank got %v", err)
 			}
 			return c.Finalize(ctx)
@@ -160,9 +161,11 @@ func hookPanics(t *testing.T, comms []*comm.Comm, w way, hook string, exits bool
 			c.RegisterCompletionHook(func(i comm.OpInfo, _ error) { boom(i) })
 		}
 		got := outcome(t, func() error { return w.culprit(ctx, c) })
-		thrown := w.thrown || hook == "pre-hook" && (w.on == "send" || w.on == "recv") // which are posted on the caller's goroutine
+		// Which are posted on the caller's goroutine.
+		thrown := w.thrown || hook == "pre-hook" && (w.on == "send" || w.on == "recv")
 		switch {
-		case thrown && exits && !got.gone, thrown && !exits && got.value != errBoom, !thrown && (got.gone || got.value != nil):
+		case thrown && exits && !got.gone, thrown && !exits && got.value != errBoom, !thrown &&
+			(got.gone || got.value != nil):
 			return fmt.Errorf("the call ended with %+v", got)
 		}
 		causes := []error{c.Err(), outcome(t, func() error { return c.AllReduce(ctx, x, comm.Sum) }).err}
@@ -174,7 +177,8 @@ func hookPanics(t *testing.T, comms []*comm.Comm, w way, hook string, exits bool
 			if !errors.Is(err, comm.ErrAborted) || !errors.As(err, &p) {
 				return fmt.Errorf("%v has no PanicError", err)
 			}
-			if p.Op != w.on || !strings.HasPrefix(p.Hook, hook+" ") || !strings.Contains(p.Hook, "hookPanics") || !bytes.Contains(p.Stack, []byte("hookPanics")) {
+			if p.Op != w.on || !strings.HasPrefix(p.Hook, hook+" ") || !strings.Contains(p.Hook, "hookPanics") ||
+				!bytes.Contains(p.Stack, []byte("hookPanics")) {
 				return fmt.Errorf("%+v of operation %q, hook %q, stack:\n%s", p, p.Op, p.Hook, p.Stack)
 			}
 			if want := map[bool]any{false: errBoom, true: nil}[exits]; p.Value != want || errors.Is(err, errBoom) == exits {
@@ -185,7 +189,8 @@ func hookPanics(t *testing.T, comms []*comm.Comm, w way, hook string, exits bool
 	})
 }
 
-// The hooks of operations on streams, and of replays of a graph, run on goroutines of the device: what they panic with is the work's error.
+// The hooks of operations on streams, and of replays of a graph, run on goroutines of the device: what they panic with
+// is the work's error.
 func TestHookPanicsOnStreams(t *testing.T) {
 	forms := map[string]func(ctx context.Context, c *comm.Comm, s *device.Stream, x *tensor.Tensor) error{
 		"synchronous": func(ctx context.Context, c *comm.Comm, s *device.Stream, x *tensor.Tensor) error {
@@ -275,7 +280,8 @@ func TestContextPanics(t *testing.T) {
 			if got := outcome(t, func() error { return call(faulty{context.Background()}, c) }); got.value != errBoom {
 				t.Errorf("the call ended with %+v", got)
 			}
-			if err := outcome(t, func() error { return c.Barrier(context.Background()) }).err; name == "timed" != errors.Is(err, errBoom) {
+			if err := outcome(t, func() error { return c.Barrier(context.Background()) }).err; name == "timed" != errors.Is(err,
+				errBoom) {
 				t.Errorf("the next one ended with %v", err)
 			}
 			if err := outcome(t, func() error { return c.Finalize(context.Background()) }).err; err != nil {
@@ -290,8 +296,8 @@ type moody struct{ context.Context }
 
 func (moody) Done() <-chan struct{} { panic(errBoom) }
 
-// A context that panics in the middle of a wait breaks the communicator on all ranks, as a hook does; the fabric's locks are free, so that other
-// communicators on it work.
+// A context that panics in the middle of a wait breaks the communicator on all ranks, as a hook does; the fabric's
+// locks are free, so that other communicators on it work.
 func TestContextPanicsInWait(t *testing.T) {
 	for name, call := range map[string]func(ctx context.Context, c *comm.Comm) error{
 		"barrier": barrier,
@@ -355,7 +361,8 @@ func contextPanics(t *testing.T, comms []*comm.Comm, call func(ctx context.Conte
 				return fmt.Errorf("another communicator: %w", err)
 			}
 		}
-		return errors.Join(outcome(t, func() error { return other.Finalize(ctx) }).err, outcome(t, func() error { return c.Finalize(ctx) }).err)
+		return errors.Join(outcome(t, func() error { return other.Finalize(ctx) }).err,
+			outcome(t, func() error { return c.Finalize(ctx) }).err)
 	})
 }
 
@@ -378,10 +385,12 @@ func TestAbortHookPanics(t *testing.T) {
 			defer mu.Unlock()
 			return out.String()
 		}
-		for end := time.Now().Add(10 * time.Second); !strings.Contains(text(), "TestAbortHookPanics") && time.Now().Before(end); {
+		for end := time.Now().Add(10 * time.Second); !strings.Contains(text(), "TestAbortHookPanics") &&
+			time.Now().Before(end); {
 			time.Sleep(time.Millisecond)
 		}
-		for _, want := range []string{"level=ERROR", "abort hook", "TestAbortHookPanics", map[bool]string{false: "panicked: boom", true: "Goexit"}[exits]} {
+		for _, want := range []string{"level=ERROR", "abort hook", "TestAbortHookPanics",
+			map[bool]string{false: "panicked: boom", true: "Goexit"}[exits]} {
 			if !strings.Contains(text(), want) {
 				t.Errorf("the log does not say %q: %s", want, text())
 			}
@@ -437,7 +446,8 @@ func TestNilOption(t *testing.T) {
 			"new": func() error { _, err := comm.New(ctx, comm.WithRank(0, 1), nil); return err },
 		} {
 			got := outcome(t, f)
-			if got.value != nil || !errors.Is(got.err, comm.ErrInvalidArgument) || !strings.Contains(got.err.Error(), " is nil") {
+			if got.value != nil || !errors.Is(got.err, comm.ErrInvalidArgument) || !strings.Contains(got.err.Error(),
+				" is nil") {
 				return fmt.Errorf("%s ended with %+v", name, got)
 			}
 		}
@@ -448,7 +458,8 @@ func TestNilOption(t *testing.T) {
 	})
 	c := over("mem")(t, 1)[0]
 	for name, f := range map[string]func(){
-		"pre": func() { c.RegisterPreHook(nil) }, "completion": func() { c.RegisterCompletionHook(nil) }, "abort": func() { c.RegisterAbortHook(nil) },
+		"pre": func() { c.RegisterPreHook(nil) }, "completion": func() { c.RegisterCompletionHook(nil) },
+		"abort": func() { c.RegisterAbortHook(nil) },
 	} {
 		if got := outcome(t, func() error { f(); return nil }); got.value == nil {
 			t.Errorf("a nil %s hook is taken", name)

@@ -23,14 +23,16 @@ type path struct {
 	worlds []int // nil: two ranks, three ranks, or both in the long form
 	device bool
 	hosts  bool // ranks on two hosts, in turn
-	// Algorithms that must have run, and must not have; and whether memory was mapped: always where it could be, never, or either.
+	// Algorithms that must have run, and must not have; and whether memory was mapped: always where it could be, never, or
+	// either.
 	runs, never []string
 	mapped      string
 }
 
 const (
-	// byMessages names for each collective an algorithm of messages, which every fabric has; a question mark makes a wish of a name,
-	// where requests may be beyond the algorithm: an uneven all-to-all has no staged form, a split no second host.
+	// byMessages names for each collective an algorithm of messages, which every fabric has; a question mark makes a wish
+	// of a name, where requests may be beyond the algorithm: an uneven all-to-all has no staged form, a split no second
+	// host.
 	byMessages = "broadcast=binomial,reduce=binomial,all_reduce=ring,all_gather=ring,reduce_scatter=pairwise,all_to_all=pairwise," +
 		"gather=linear,scatter=linear,barrier=dissemination"
 	byStages = "staged?"
@@ -43,32 +45,44 @@ var paths = []path{
 	{name: "slots off", fabric: "shm", hints: map[string]string{"slots": "off"}},
 	{name: "slots on", fabric: "shm", hints: map[string]string{"slots": "on"}},
 	{name: "mapped on", fabric: "shm", hints: map[string]string{"mapped": "on"}, mapped: "on", runs: []string{"direct"}},
-	{name: "mapped off", fabric: "shm", hints: map[string]string{"mapped": "off"}, mapped: "off", never: []string{"direct"}},
-	{name: "stages on", fabric: "shm", hints: map[string]string{"mapped": "off", "algorithm": byStages}, mapped: "off", runs: []string{"staged"}},
-	{name: "stages split", fabric: "shm", hints: map[string]string{"mapped": "off", "algorithm": "all_reduce=staged_split"}, runs: []string{"staged_split"}},
-	{name: "stages without turns", fabric: "shm", hints: map[string]string{"mapped": "off", "stage_bytes": "8192"}, mapped: "off"},
+	{name: "mapped off", fabric: "shm", hints: map[string]string{"mapped": "off"}, mapped: "off",
+		never: []string{"direct"}},
+	{name: "stages on", fabric: "shm", hints: map[string]string{"mapped": "off", "algorithm": byStages}, mapped: "off",
+		runs: []string{"staged"}},
+	{name: "stages split", fabric: "shm", hints: map[string]string{"mapped": "off",
+		"algorithm": "all_reduce=staged_split"}, runs: []string{"staged_split"}},
+	{name: "stages without turns", fabric: "shm", hints: map[string]string{"mapped": "off", "stage_bytes": "8192"},
+		mapped: "off"},
 	{name: "stores bypass", fabric: "shm", hints: map[string]string{"mapped": "off", "stores": "bypass"}, mapped: "off"},
 	{name: "stores cached", fabric: "shm", hints: map[string]string{"mapped": "off", "stores": "cached"}, mapped: "off"},
 	{name: "messages, mapped", fabric: "shm", hints: map[string]string{"algorithm": byMessages}, never: oneSided},
-	{name: "messages, pulled", fabric: "shm", hints: map[string]string{"algorithm": byMessages, "fabric.map": "off"}, never: oneSided},
-	{name: "messages, in pieces", fabric: "shm", hints: map[string]string{"algorithm": byMessages, "fabric.map": "off", "fabric.cma": "off"}, never: oneSided},
+	{name: "messages, pulled", fabric: "shm", hints: map[string]string{"algorithm": byMessages, "fabric.map": "off"},
+		never: oneSided},
+	{name: "messages, in pieces", fabric: "shm", hints: map[string]string{"algorithm": byMessages, "fabric.map": "off",
+		"fabric.cma": "off"}, never: oneSided},
 	{name: "waits spin", fabric: "shm", hints: map[string]string{"fabric.wait": "spin"}},
 	{name: "waits yield", fabric: "shm", hints: map[string]string{"fabric.wait": "yield"}},
 	{name: "waits block", fabric: "shm", hints: map[string]string{"fabric.wait": "block"}},
 	{name: "tcp, one connection", fabric: "tcp", hints: map[string]string{"fabric.connections": "1"}, never: oneSided},
 	{name: "tcp, four connections", fabric: "tcp", hints: map[string]string{"fabric.connections": "4"}, never: oneSided},
-	{name: "tcp, announced", fabric: "tcp", hints: map[string]string{"fabric.eager": "0", "fabric.window": "0"}, never: oneSided},
-	{name: "tcp, pushed", fabric: "tcp", hints: map[string]string{"fabric.eager": "1048576", "fabric.buffer": "65536"}, never: oneSided},
+	{name: "tcp, announced", fabric: "tcp", hints: map[string]string{"fabric.eager": "0", "fabric.window": "0"},
+		never: oneSided},
+	{name: "tcp, pushed", fabric: "tcp", hints: map[string]string{"fabric.eager": "1048576", "fabric.buffer": "65536"},
+		never: oneSided},
 	{name: "shared memory off", fabric: "auto", hints: map[string]string{"fabric.near": "off"}, never: oneSided},
-	{name: "two levels on", fabric: "auto", hosts: true, worlds: []int{3, 4}, hints: map[string]string{"algorithm": byLevels}, runs: []string{"two_level"}},
-	{name: "two levels off", fabric: "auto", hosts: true, worlds: []int{3, 4}, hints: map[string]string{"algorithm": byMessages}, never: []string{"two_level"}},
-	{name: "device, mapped on", fabric: "shm", device: true, hints: map[string]string{"mapped": "on"}, mapped: "on", runs: []string{"direct"}},
-	{name: "device, mapped off", fabric: "shm", device: true, hints: map[string]string{"mapped": "off"}, mapped: "off", never: []string{"direct"}},
+	{name: "two levels on", fabric: "auto", hosts: true, worlds: []int{3, 4},
+		hints: map[string]string{"algorithm": byLevels}, runs: []string{"two_level"}},
+	{name: "two levels off", fabric: "auto", hosts: true, worlds: []int{3, 4},
+		hints: map[string]string{"algorithm": byMessages}, never: []string{"two_level"}},
+	{name: "device, mapped on", fabric: "shm", device: true, hints: map[string]string{"mapped": "on"}, mapped: "on",
+		runs: []string{"direct"}},
+	{name: "device, mapped off", fabric: "shm", device: true, hints: map[string]string{"mapped": "off"}, mapped: "off",
+		never: []string{"direct"}},
 }
 
 // TestPaths runs the conformance suite with every fast path forced on and forced off, on every instruction set of this
-// processor: a part of it, with one instruction set after the other, or with CHORUS_TEST_LONG=1 all of it, on all, which takes
-// half an hour.
+// processor: a part of it, with one instruction set after the other, or with CHORUS_TEST_LONG=1 all of it, on all,
+// which takes half an hour.
 func TestPaths(t *testing.T) {
 	short.Skip(t)
 	levels := kern.Levels()
@@ -95,24 +109,25 @@ func (p *path) run(t *testing.T) {
 	var mu sync.Mutex
 	algorithms := map[string]int{}
 	var traffic comm.Traffic
-	cfg := commtest.Config{Shared: true, Device: p.device, Worlds: p.worlds, Open: func(t testing.TB, size int) []*comm.Comm {
-		comms := open(t, size, p.options)
-		for _, c := range comms {
-			hook := c.RegisterCompletionHook(func(i comm.OpInfo, _ error) {
-				mu.Lock()
-				defer mu.Unlock()
-				algorithms[i.Algorithm]++
-			})
-			t.Cleanup(func() { // after the suite's own
-				hook.Remove()
-				mu.Lock()
-				defer mu.Unlock()
-				traffic.Mapped += c.Traffic().Mapped
-				traffic.Staged += c.Traffic().Staged
-			})
-		}
-		return comms
-	}}
+	cfg := commtest.Config{Shared: true, Device: p.device, Worlds: p.worlds,
+		Open: func(t testing.TB, size int) []*comm.Comm {
+			comms := open(t, size, p.options)
+			for _, c := range comms {
+				hook := c.RegisterCompletionHook(func(i comm.OpInfo, _ error) {
+					mu.Lock()
+					defer mu.Unlock()
+					algorithms[i.Algorithm]++
+				})
+				t.Cleanup(func() { // after the suite's own
+					hook.Remove()
+					mu.Lock()
+					defer mu.Unlock()
+					traffic.Mapped += c.Traffic().Mapped
+					traffic.Staged += c.Traffic().Staged
+				})
+			}
+			return comms
+		}}
 	long := commtest.Long()
 	if long {
 		t.Setenv("CHORUS_TEST_LONG", "") // all of the suite, in its usual sizes
@@ -134,7 +149,8 @@ func (p *path) run(t *testing.T) {
 			t.Errorf("%s has run", name)
 		}
 	}
-	if p.mapped == "on" && traffic.Mapped == 0 || p.mapped == "off" && traffic.Mapped > 0 && !long || traffic.Mapped+traffic.Staged == 0 {
+	if p.mapped == "on" && traffic.Mapped == 0 || p.mapped == "off" && traffic.Mapped > 0 && !long ||
+		traffic.Mapped+traffic.Staged == 0 {
 		t.Errorf("%s: %+v", p.mapped, traffic)
 	}
 }
@@ -159,7 +175,8 @@ func (p *path) ranks() int {
 	return 2
 }
 
-// TestPathsDoNotAllocate counts the allocations of a synchronous all-reduce, and of a broadcast, on every path of the host.
+// TestPathsDoNotAllocate counts the allocations of a synchronous all-reduce, and of a broadcast, on every path of the
+// host.
 func TestPathsDoNotAllocate(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector makes pools forget")
@@ -187,8 +204,8 @@ func allReduce(c *comm.Comm, x *tensor.Tensor) error {
 	return c.AllReduce(context.Background(), x, comm.Sum)
 }
 
-// BenchmarkPaths is an all-reduce, and the broadcast that keeps the ranks in step, on every path of the host, on memory that can be
-// mapped and other. docs/performance.md says how to compare two commits.
+// BenchmarkPaths is an all-reduce, and the broadcast that keeps the ranks in step, on every path of the host, on memory
+// that can be mapped and other. docs/performance.md says how to compare two commits.
 func BenchmarkPaths(b *testing.B) {
 	for _, p := range paths {
 		if p.device {

@@ -55,8 +55,9 @@ func (p *PersistentAllGather) Free() error {
 	return nil
 }
 
-// Register tells the backend that t will be used often: it prepares for that, and keeps the memory and the mappings that
-// peers have of it until Deregister. Memory that it has nothing to prepare of may be registered as well, to no effect. It's local.
+// Register tells the backend that t will be used often: it prepares for that, and keeps the memory and the mappings
+// that peers have of it until Deregister. Memory that it has nothing to prepare of may be registered as well, to no
+// effect. It's local.
 func (c *Comm) Register(t *tensor.Tensor) error {
 	r, err := c.registrar("register", t)
 	if err != nil {

@@ -20,8 +20,8 @@ type reconfigureOptions struct {
 	hints    map[string]string
 }
 
-// AnyOrder says that the handles are a set: the new ranks are those of the largest old world in their old order, then the
-// others', then the newcomers.
+// AnyOrder says that the handles are a set: the new ranks are those of the largest old world in their old order, then
+// the others', then the newcomers.
 func AnyOrder() ReconfigureOption { return func(o *reconfigureOptions) { o.anyOrder = true } }
 
 // ReconfigureHints are the new communicator's hints; without them it has the old one's. Every member passes the same.
@@ -29,10 +29,10 @@ func ReconfigureHints(h map[string]string) ReconfigureOption {
 	return func(o *reconfigureOptions) { o.hints = h }
 }
 
-// Handle returns this rank's handle: text without spaces, of a few hundred bytes, by which the other members of a new world
-// find it. Whoever is to be in that world passes it to Reconfigure. It's valid until the communicator is finalized,
-// broken or not; a communicator that Reconfigure returns should be asked anew. The first call begins to listen
-// at a socket of this host, and, if the job has a MASTER_ADDR on another host, at an address for those.
+// Handle returns this rank's handle: text without spaces, of a few hundred bytes, by which the other members of a new
+// world find it. Whoever is to be in that world passes it to Reconfigure. It's valid until the communicator is
+// finalized, broken or not; a communicator that Reconfigure returns should be asked anew. The first call begins to
+// listen at a socket of this host, and, if the job has a MASTER_ADDR on another host, at an address for those.
 func (c *Comm) Handle() (string, error) {
 	seat, err := c.openSeat()
 	if err != nil {
@@ -83,8 +83,8 @@ func (e *ending) giveSeat(to *ending) {
 	to.seat, e.seat = e.seat, nil
 }
 
-// leaveSeat gives the seat up when this process has no descriptors for it: members that call find nobody, rather than wait. The next call
-// opens another one.
+// leaveSeat gives the seat up when this process has no descriptors for it: members that call find nobody, rather than
+// wait. The next call opens another one.
 func (e *ending) leaveSeat() {
 	e.mu.Lock()
 	seat := e.seat
@@ -104,10 +104,10 @@ func (e *ending) closeSeat() error {
 	return e.seat.Close()
 }
 
-// A ReconfigureError says why an attempt to make a new world has failed, the same on every member that could learn it. Err is
-// its kind: *[PeerLostError], *[TimeoutError], *[MismatchError], *[CanceledError], or *[InternalError] if a member could
-// not join, which is *[AbortedError] on the others if that has no descriptors or no memory left,
-// with ranks of the old communicator. The communicator is as it was, and Reconfigure can be tried again.
+// A ReconfigureError says why an attempt to make a new world has failed, the same on every member that could learn it.
+// Err is its kind: *[PeerLostError], *[TimeoutError], *[MismatchError], *[CanceledError], or *[InternalError] if a
+// member could not join, which is *[AbortedError] on the others if that has no descriptors or no memory left, with
+// ranks of the old communicator. The communicator is as it was, and Reconfigure can be tried again.
 type ReconfigureError struct {
 	Where
 	UUID    string
@@ -120,20 +120,21 @@ type ReconfigureError struct {
 func (e *ReconfigureError) Error() string { return e.Where.String() + ": " + e.Detail }
 func (e *ReconfigureError) Unwrap() error { return e.Err }
 
-// Reconfigure makes a new communicator of the processes whose handles are listed, in that order: handle i becomes rank i.
-// Each of them calls it with the same uuid, which nobody has used before, and the same list, and nobody else does: survivors of
-// a broken communicator on that, newcomers on one that New has made [WithoutWorld]. They need nothing else in common: no store,
-// and no old rank 0.
+// Reconfigure makes a new communicator of the processes whose handles are listed, in that order: handle i becomes rank
+// i. Each of them calls it with the same uuid, which nobody has used before, and the same list, and nobody else does:
+// survivors of a broken communicator on that, newcomers on one that New has made [WithoutWorld]. They need nothing else
+// in common: no store, and no old rank 0.
 //
 // On success c is finalized, with its links, windows and operations under way (not tensors of Empty), and the new
-// communicator takes its place; communicators that were split off c remain, to be finalized by themselves. Backend, device, timeout and
-// hints are c's; hooks are not taken over. Of the members that survive the call either all succeed or none does. After a failure, a *[ReconfigureError],
-// c is as it was, and a fresh uuid may be tried with those that are left.
-// (A member that ran out of descriptors gets another handle for that.) The call ends
-// with ctx, or after c's timeout, and a few seconds at most for members to agree about its end.
+// communicator takes its place; communicators that were split off c remain, to be finalized by themselves. Backend,
+// device, timeout and hints are c's; hooks are not taken over. Of the members that survive the call either all succeed
+// or none does. After a failure, a *[ReconfigureError], c is as it was, and a fresh uuid may be tried with those that
+// are left. (A member that ran out of descriptors gets another handle for that.) The call ends with ctx, or after c's
+// timeout, and a few seconds at most for members to agree about its end.
 //
 // A member that dies after all were ready is in the new world, which finds it lost.
-func (c *Comm) Reconfigure(ctx context.Context, uuid string, handles []string, opts ...ReconfigureOption) (*Comm, error) {
+func (c *Comm) Reconfigure(ctx context.Context, uuid string, handles []string, opts ...ReconfigureOption) (*Comm,
+	error) {
 	if ctx == nil {
 		ctx = context.Background()
 	}
@@ -175,7 +176,8 @@ const reconfigureOp = "reconfigure"
 // endTime bounds how long the end of the old communicator may take, whose peers may be dead.
 const endTime = 10 * time.Second
 
-func (c *Comm) reconfigure(ctx context.Context, uuid string, members []regroup.Member, hints map[string]string) (n *Comm, err error) {
+func (c *Comm) reconfigure(ctx context.Context, uuid string, members []regroup.Member,
+	hints map[string]string) (n *Comm, err error) {
 	seat, err := c.openSeat()
 	if err != nil {
 		return nil, err
@@ -280,7 +282,8 @@ func (c *Comm) reconfigureError(members []regroup.Member, err error) error {
 	case regroup.Missing:
 		out.Err = &TimeoutError{Where: at, Attendance: backend.Attendance{Missing: ranks}}
 	case regroup.Mismatch:
-		out.Err = &MismatchError{Where: at, RankA: c.rank, RankB: first, OpA: "reconfigure", OpB: "reconfigure with another list"}
+		out.Err = &MismatchError{Where: at, RankA: c.rank, RankB: first, OpA: "reconfigure",
+			OpB: "reconfigure with another list"}
 	case regroup.Canceled:
 		out.Err = &CanceledError{Where: at, Err: errors.New(e.Text)}
 	case regroup.Unable:

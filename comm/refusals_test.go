@@ -12,7 +12,8 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// TestRefusedBeforeAnythingMoves checks that an operation that cannot start leaves its tensors, and the communicator, alone.
+// TestRefusedBeforeAnythingMoves checks that an operation that cannot start leaves its tensors, and the communicator,
+// alone.
 func TestRefusedBeforeAnythingMoves(t *testing.T) {
 	comms := over("mem")(t, 2)
 	ended, cancel := context.WithCancelCause(context.Background())
@@ -21,7 +22,8 @@ func TestRefusedBeforeAnythingMoves(t *testing.T) {
 	each(t, comms, func(ctx context.Context, c *comm.Comm) error {
 		v := []float32{1, 2, 3}
 		x := tensor.Of(v)
-		if err := c.AllReduce(ctx, x, comm.PremulSum(2), comm.Algorithm("no-such")); !errors.Is(err, comm.ErrInvalidArgument) {
+		if err := c.AllReduce(ctx, x, comm.PremulSum(2), comm.Algorithm("no-such")); !errors.Is(err,
+			comm.ErrInvalidArgument) {
 			return fmt.Errorf("unknown algorithm: %v", err)
 		}
 		for what, op := range map[string]func() error{
@@ -60,7 +62,8 @@ func TestRefusedBeforeAnythingMoves(t *testing.T) {
 			return fmt.Errorf("a refused operation wrote %v", v)
 		}
 		var w comm.Work
-		if err := comm.Send(ctx, comm.Objects{C: c}, 1, 1-c.Rank(), comm.Async(&w)); !errors.Is(err, comm.ErrInvalidArgument) {
+		if err := comm.Send(ctx, comm.Objects{C: c}, 1, 1-c.Rank(), comm.Async(&w)); !errors.Is(err,
+			comm.ErrInvalidArgument) {
 			return fmt.Errorf("an asynchronous object gives %v", err)
 		}
 		b := c.Batch()

@@ -72,7 +72,8 @@ func TestRefusalIsNamed(t *testing.T) {
 							return err
 						}
 						var to *comm.TimeoutError
-						if err := x.good(ctx, c); !errors.As(err, &to) || !strings.Contains(to.Refused[1], x.say) || !strings.Contains(err.Error(), x.say) {
+						if err := x.good(ctx, c); !errors.As(err, &to) || !strings.Contains(to.Refused[1], x.say) ||
+							!strings.Contains(err.Error(), x.say) {
 							return fmt.Errorf("the error does not say %q: %v", x.say, err)
 						}
 						return nil
@@ -100,8 +101,8 @@ func TestRefusalIsNamed(t *testing.T) {
 	}
 }
 
-// TestRefusedHasNoNumber aborts a communicator between operations: the next one never came to be, so that its error has no sequence
-// number, not that of the one before.
+// TestRefusedHasNoNumber aborts a communicator between operations: the next one never came to be, so that its error has
+// no sequence number, not that of the one before.
 func TestRefusedHasNoNumber(t *testing.T) {
 	comms := over("mem")(t, 2)
 	each(t, comms, func(ctx context.Context, c *comm.Comm) error {

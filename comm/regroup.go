@@ -35,33 +35,38 @@ func Without(ranks ...int) RegroupOption {
 	return func(o *regroupOptions) { o.without = append(o.without, ranks...) }
 }
 
-// With takes in newcomers, by the handles of communicators that are [WithoutWorld] and wait in Regroup. It's enough if one rank passes it.
+// With takes in newcomers, by the handles of communicators that are [WithoutWorld] and wait in Regroup. It's enough if
+// one rank passes it.
 func With(handles ...string) RegroupOption {
 	return func(o *regroupOptions) { o.with = append(o.with, handles...) }
 }
 
-// Patience is how long ranks are waited for that are neither lost nor in Regroup; they are left out then. The default is
-// half of the time that Regroup has.
+// Patience is how long ranks are waited for that are neither lost nor in Regroup; they are left out then. The default
+// is half of the time that Regroup has.
 func Patience(d time.Duration) RegroupOption { return func(o *regroupOptions) { o.patience = d } }
 
-// AtLeast makes Regroup fail with a *[TimeoutError] rather than make a world of fewer than n. Every rank passes the same.
+// AtLeast makes Regroup fail with a *[TimeoutError] rather than make a world of fewer than n. Every rank passes the
+// same.
 func AtLeast(n int) RegroupOption { return func(o *regroupOptions) { o.atLeast = n } }
 
-// Regroup makes a new communicator of the ranks that are left, and of newcomers: Reconfigure for ranks that don't know who
-// that is. Every survivor calls it, when an operation has failed, or to take newcomers in; it needs
-// no agreement about anything before.
+// Regroup makes a new communicator of the ranks that are left, and of newcomers: Reconfigure for ranks that don't know
+// who that is. Every survivor calls it, when an operation has failed, or to take newcomers in; it needs no agreement
+// about anything before.
 //
 //	c, err = c.Regroup(ctx)                       // shrink: without the ranks that are lost
 //	c, err = c.Regroup(ctx, comm.With(handle))    // grow, or replace a lost rank
 //
-// Survivors keep their order. Newcomers take the places of those who are gone, and then places at the
-// end, so that the ranks of a world whose dead are replaced stay what they were. On a communicator [WithoutWorld] Regroup waits to be taken in.
+// Survivors keep their order. Newcomers take the places of those who are gone, and then places at the end, so that the
+// ranks of a world whose dead are replaced stay what they were. On a communicator [WithoutWorld] Regroup waits to be
+// taken in.
 //
-// When a member dies while the world is being made, Regroup begins again with those who are left, until ctx ends, or c's timeout.
-// Of a world whose parts can't reach each other, at most one goes on, as long as its ranks aren't found lost but only silent:
-// the new world must have more survivors than there are ranks that are silent, or have left. AtLeast demands more.
+// When a member dies while the world is being made, Regroup begins again with those who are left, until ctx ends, or
+// c's timeout. Of a world whose parts can't reach each other, at most one goes on, as long as its ranks aren't found
+// lost but only silent: the new world must have more survivors than there are ranks that are silent, or have left.
+// AtLeast demands more.
 //
-// A rank that has no descriptors left returns an *[InternalError] that says so, at once, and the others go on without it.
+// A rank that has no descriptors left returns an *[InternalError] that says so, at once, and the others go on without
+// it.
 //
 // Its results are Reconfigure's; in addition, it returns an *[AbortedError] on a rank that the others go on
 // without, and an *[UnsupportedError] if c's backend has no way for survivors to speak to each other.
@@ -102,9 +107,11 @@ func (c *Comm) Regroup(ctx context.Context, opts ...RegroupOption) (*Comm, error
 	}
 	messenger, ok := c.b.(backend.Messenger)
 	if !ok {
-		return nil, &UnsupportedError{Where: c.at(op), Detail: fmt.Sprintf("the ranks of backend %q can't speak to each other once an operation has failed; Reconfigure takes handles that they have exchanged before", c.backend)}
+		return nil, &UnsupportedError{Where: c.at(op),
+			Detail: fmt.Sprintf("the ranks of backend %q can't speak to each other once an operation has failed; Reconfigure takes handles that they have exchanged before", c.backend)}
 	}
-	r := &regrouping{c: c, o: o, messenger: messenger, start: time.Now(), lost: map[int]string{}, out: map[int]bool{}, away: map[int]bool{}, tried: map[string]bool{}, refused: map[string]bool{}}
+	r := &regrouping{c: c, o: o, messenger: messenger, start: time.Now(), lost: map[int]string{}, out: map[int]bool{},
+		away: map[int]bool{}, tried: map[string]bool{}, refused: map[string]bool{}}
 	var err error
 	if r.seat, err = c.openSeat(); err != nil {
 		return nil, r.unable(err)
@@ -318,9 +325,9 @@ func (r *regrouping) listen() <-chan struct{} {
 	return news
 }
 
-// proposed returns the proposal to follow: that of the lowest rank, which must be lower than this one's. A rank that was only
-// slow is back with it. Those of higher ranks stay: they are what's left if the lower one has died since, and tell who comes that they
-// are over otherwise.
+// proposed returns the proposal to follow: that of the lowest rank, which must be lower than this one's. A rank that
+// was only slow is back with it. Those of higher ranks stay: they are what's left if the lower one has died since, and
+// tell who comes that they are over otherwise.
 func (r *regrouping) proposed() (p proposal, ok bool) {
 	r.proposals = slices.DeleteFunc(r.proposals, func(p proposal) bool { return r.tried[p.UUID] || r.out[p.from] })
 	for _, q := range r.proposals {
@@ -369,7 +376,8 @@ func (r *regrouping) enough(here map[int]arrival, size int) error {
 	if len(here) > len(r.away) && size >= r.o.atLeast {
 		return nil
 	}
-	return &TimeoutError{Where: r.c.at("regroup"), Attendance: backend.Attendance{Elapsed: time.Since(r.start), Arrived: slices.Sorted(maps.Keys(here)), Missing: slices.Sorted(maps.Keys(r.lost))}}
+	return &TimeoutError{Where: r.c.at("regroup"), Attendance: backend.Attendance{Elapsed: time.Since(r.start),
+		Arrived: slices.Sorted(maps.Keys(here)), Missing: slices.Sorted(maps.Keys(r.lost))}}
 }
 
 // follow goes where a leader has called to, and takes part in its attempt.
@@ -436,7 +444,8 @@ func (r *regrouping) lead(ctx context.Context) (*Comm, error) {
 	r.tell(proposal{UUID: uuid, Handle: r.me.String()})
 	handles, newcomers, release, why := r.gatherAll(ctx, uuid)
 	defer release()
-	list, err := json.Marshal(roster{UUID: uuid, Handles: handles}) // without handles, those who have come are to begin again
+	// Without handles, those who have come are to begin again.
+	list, err := json.Marshal(roster{UUID: uuid, Handles: handles})
 	if err != nil {
 		return nil, err
 	}
@@ -457,7 +466,8 @@ func (r *regrouping) lead(ctx context.Context) (*Comm, error) {
 }
 
 // gatherAll waits for the others, and lays out the list.
-func (r *regrouping) gatherAll(ctx context.Context, uuid string) (handles []string, newcomers []store.Store, release func(), err error) {
+func (r *regrouping) gatherAll(ctx context.Context, uuid string) (handles []string, newcomers []store.Store,
+	release func(), err error) {
 	here, err := r.gather(ctx, uuid)
 	if err != nil {
 		return nil, nil, func() {}, err
@@ -535,7 +545,8 @@ func (r *regrouping) gather(ctx context.Context, uuid string) (map[int]arrival, 
 }
 
 // layOut makes the list of the new world's handles, and connects to its newcomers; release ends that.
-func (r *regrouping) layOut(ctx context.Context, here map[int]arrival) (handles []string, newcomers []store.Store, release func(), err error) {
+func (r *regrouping) layOut(ctx context.Context, here map[int]arrival) (handles []string, newcomers []store.Store,
+	release func(), err error) {
 	var open []func()
 	release = func() {
 		for _, f := range open {

@@ -202,7 +202,8 @@ func newcomers(t testing.TB, n int, opts ...comm.NewOption) (comms []*comm.Comm,
 		if c.Rank() != -1 || c.Size() != 0 {
 			t.Errorf("a newcomer is rank %d of %d", c.Rank(), c.Size())
 		}
-		if err := c.Barrier(t.Context()); !errors.Is(err, comm.ErrInvalidArgument) || !strings.Contains(err.Error(), "no world yet") {
+		if err := c.Barrier(t.Context()); !errors.Is(err, comm.ErrInvalidArgument) || !strings.Contains(err.Error(),
+			"no world yet") {
 			t.Errorf("barrier without a world: %v", err)
 		}
 		comms, handles = append(comms, c), append(handles, h)
@@ -215,7 +216,8 @@ func TestGrowAndReplace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			nothingLeft(t)
 			comms := regroupFabrics[name](t, 2)
-			fresh, handles := newcomers(t, 2, comm.WithHints(map[string]string{"fabric": map[string]string{"mem": "mem", "shm": "auto"}[name]}))
+			fresh, handles := newcomers(t, 2, comm.WithHints(map[string]string{"fabric": map[string]string{"mem": "mem",
+				"shm": "auto"}[name]}))
 			// Only one rank knows of the newcomers.
 			grown := regroupAll(t, append(comms, fresh...), func(i int) ([]comm.RegroupOption, bool) {
 				if i == 1 {
@@ -225,7 +227,8 @@ func TestGrowAndReplace(t *testing.T) {
 			})
 			works(t, grown, 0, 1, 2, 3)
 			// One replaces rank 1; of two, the other is added.
-			fresh, handles = newcomers(t, 2, comm.WithHints(map[string]string{"fabric": map[string]string{"mem": "mem", "shm": "auto"}[name]}))
+			fresh, handles = newcomers(t, 2, comm.WithHints(map[string]string{"fabric": map[string]string{"mem": "mem",
+				"shm": "auto"}[name]}))
 			replaced := regroupAll(t, append(grown, fresh...), func(i int) ([]comm.RegroupOption, bool) {
 				return map[int][]comm.RegroupOption{0: {comm.With(handles...)}, 2: {comm.Without(1)}}[i], i != 1
 			})
@@ -297,7 +300,8 @@ func TestReconfigureFails(t *testing.T) {
 		defer cancel()
 		_, err := c.Reconfigure(short, "u1", handles)
 		e, ok := errors.AsType[*comm.ReconfigureError](err)
-		if !ok || len(e.Members) != 1 || e.Members[0] != 2 || !errors.Is(err, comm.ErrTimeout) || !strings.Contains(err.Error(), "rank 2 before") {
+		if !ok || len(e.Members) != 1 || e.Members[0] != 2 || !errors.Is(err, comm.ErrTimeout) ||
+			!strings.Contains(err.Error(), "rank 2 before") {
 			return fmt.Errorf("without rank 2: %v", err)
 		}
 		_, err = c.Reconfigure(ctx, "u1", handles)
@@ -347,7 +351,8 @@ func TestRegroupCycles(t *testing.T) {
 	}
 }
 
-// Ranks find each other without waiting for one that has left in the middle of the program, whoever of them has noticed that itself.
+// Ranks find each other without waiting for one that has left in the middle of the program, whoever of them has noticed
+// that itself.
 func TestRegroupWithoutOneThatHasLeft(t *testing.T) {
 	waits := map[string]func(ctx context.Context, i int, c *comm.Comm) error{
 		"all": func(ctx context.Context, i int, c *comm.Comm) error {

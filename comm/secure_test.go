@@ -22,8 +22,8 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// TestProtectedHosts starts a job with chorus run on two hosts, which are network namespaces: with a secret and TLS, and
-// without either, which is refused with an error that says what to do.
+// TestProtectedHosts starts a job with chorus run on two hosts, which are network namespaces: with a secret and TLS,
+// and without either, which is refused with an error that says what to do.
 func TestProtectedHosts(t *testing.T) {
 	const network = "10.78.0.%d/24"
 	hosts := cable(t, network)
@@ -44,7 +44,8 @@ func TestProtectedHosts(t *testing.T) {
 		var wg sync.WaitGroup
 		for i, h := range hosts {
 			wg.Go(func() {
-				cmd := exec.CommandContext(ctx, "ip", "netns", "exec", h, chorus, "run", "--nnodes", "2", "--node-rank", fmt.Sprint(i),
+				cmd := exec.CommandContext(ctx, "ip", "netns", "exec", h, chorus, "run", "--nnodes", "2", "--node-rank",
+					fmt.Sprint(i),
 					"--rdzv-endpoint", fmt.Sprintf("%s:%d", master, port), "-n", "2", self(t))
 				cmd.Env = append(os.Environ(), append(variables, rankMain+"=1", "CHORUS_HOST_ID=", "CHORUS_FABRIC=")...)
 				out, err := cmd.CombinedOutput()
@@ -64,7 +65,8 @@ func TestProtectedHosts(t *testing.T) {
 	}
 	outs, errs := run(29402)
 	for i := range outs {
-		if errs[i] == nil || !strings.Contains(outs[i], "chorus secret > job.secret") || !strings.Contains(outs[i], "CHORUS_SECRET_FILE") {
+		if errs[i] == nil || !strings.Contains(outs[i], "chorus secret > job.secret") || !strings.Contains(outs[i],
+			"CHORUS_SECRET_FILE") {
 			t.Errorf("without a secret: node %d: %v\n%s", i, errs[i], outs[i])
 		}
 	}
@@ -84,7 +86,8 @@ func TestForgedAddress(t *testing.T) {
 	errs := make([]error, 2)
 	for r := range errs {
 		wg.Go(func() {
-			c, err := comm.New(t.Context(), comm.WithStore(forger), comm.WithRank(r, 2), comm.WithTimeout(2*time.Second), comm.WithFabric("tcp"))
+			c, err := comm.New(t.Context(), comm.WithStore(forger), comm.WithRank(r, 2), comm.WithTimeout(2*time.Second),
+				comm.WithFabric("tcp"))
 			if errs[r] = err; err == nil {
 				c.Finalize(t.Context())
 			}

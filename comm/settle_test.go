@@ -60,7 +60,8 @@ func TestBuffersAreFreeAfterFailure(t *testing.T) {
 				returned.Wait()
 				for i, y := range v {
 					if y != 7 {
-						return fmt.Errorf("%s, round %d: element %d was overwritten with %v after the call had returned", fabric, round, i, y)
+						return fmt.Errorf("%s, round %d: element %d was overwritten with %v after the call had returned", fabric, round,
+							i, y)
 					}
 				}
 				return nil

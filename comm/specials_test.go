@@ -11,8 +11,8 @@ import (
 	"github.com/chorus-comms/chorus/plan"
 )
 
-// TestSpecialsByEveryAlgorithm reduces NaN, infinities and zeros on one host and on several, in all worlds from 2 to 5: each algorithm must have run in
-// each of them, but for one that needs three ranks.
+// TestSpecialsByEveryAlgorithm reduces NaN, infinities and zeros on one host and on several, in all worlds from 2 to 5:
+// each algorithm must have run in each of them, but for one that needs three ranks.
 func TestSpecialsByEveryAlgorithm(t *testing.T) {
 	worlds := []int{2, 3, 4, 5}
 	if suiteWorlds != nil {
@@ -28,7 +28,8 @@ func TestSpecialsByEveryAlgorithm(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			commtest.Specials(t, commtest.Config{Shared: true, Worlds: worlds, Open: func(t testing.TB, size int) []*comm.Comm {
 				comms := open(t, size, func(r int) []comm.NewOption {
-					return []comm.NewOption{comm.WithFabric("mem"), comm.WithHints(map[string]string{"host_id": fmt.Sprint("host", hosts[r])})}
+					return []comm.NewOption{comm.WithFabric("mem"), comm.WithHints(map[string]string{"host_id": fmt.Sprint("host",
+						hosts[r])})}
 				})
 				comms[0].RegisterCompletionHook(func(i comm.OpInfo, err error) {
 					if err == nil {

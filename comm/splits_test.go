@@ -79,7 +79,8 @@ func TestDifferentSettings(t *testing.T) {
 		var wg sync.WaitGroup
 		for r := range 2 {
 			wg.Go(func() {
-				c, err := comm.New(ctx, comm.WithRank(r, 2), comm.WithStore(st), comm.WithName("differ"), comm.WithHints(settings[r]))
+				c, err := comm.New(ctx, comm.WithRank(r, 2), comm.WithStore(st), comm.WithName("differ"),
+					comm.WithHints(settings[r]))
 				if err == nil { // settings of operations may be found at the first
 					err = c.AllReduce(ctx, tensor.Of([]float32{1}), comm.Sum)
 					c.Finalize(ctx)

@@ -236,8 +236,9 @@ func starve(left int) (restore func(), err error) {
 	return func() { syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before) }, nil
 }
 
-// TestStarved leaves a rank of three few descriptors while it opens something. It says so, at once, and the others that it was that
-// rank, and why; but from "regroup" they go on without it. CHORUS_TEST_LONG=1 has every number of descriptors up to 40.
+// TestStarved leaves a rank of three few descriptors while it opens something. It says so, at once, and the others that
+// it was that rank, and why; but from "regroup" they go on without it. CHORUS_TEST_LONG=1 has every number of
+// descriptors up to 40.
 func TestStarved(t *testing.T) {
 	var all []famine
 	lefts := short.Of([]int{0, 2, 5}, []int{0, 1, 2, 3, 4, 5, 6, 8, 13})
@@ -283,7 +284,8 @@ func TestStarved(t *testing.T) {
 			if f.What == "split" && !strings.Contains(u.Text, ": split:") {
 				who = (f.Rank + 1) % size // in what was split off
 			}
-			if (f.What == "message" || f.What == "memory") && u.Text == "" { // its part was done, so it hears of it in the next operation
+			// Its part was done, so it hears of it in the next operation.
+			if (f.What == "message" || f.What == "memory") && u.Text == "" {
 				return u.AfterKind == "aborted" && u.AfterBy == who && strings.Contains(u.After, "too many open files")
 			}
 			return u.Kind == "aborted" && u.By == who && strings.Contains(u.Text, "too many open files")

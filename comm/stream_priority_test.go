@@ -73,8 +73,8 @@ func (b busy) order(ctx context.Context, streams ...*device.Stream) (ran []int, 
 	return ran, errors.Join(err, holder.Close())
 }
 
-// The hint for streams of high priority, by both of its names, lets what is on the communicator's stream overtake what has
-// waited longer. The children of a split are as their parent, unless they are told otherwise.
+// The hint for streams of high priority, by both of its names, lets what is on the communicator's stream overtake what
+// has waited longer. The children of a split are as their parent, unless they are told otherwise.
 func TestHighPriorityStream(t *testing.T) {
 	b := newBusy(t, "busyhints")
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
@@ -137,7 +137,8 @@ func TestHighPriorityStream(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, err := comm.New(ctx, comm.WithRank(0, 1), comm.WithDevice("busyhints"), comm.WithHints(map[string]string{short: "maybe"})); !errors.Is(err, comm.ErrInvalidArgument) {
+	if _, err := comm.New(ctx, comm.WithRank(0, 1), comm.WithDevice("busyhints"),
+		comm.WithHints(map[string]string{short: "maybe"})); !errors.Is(err, comm.ErrInvalidArgument) {
 		t.Errorf("a hint that is neither true nor false: %v", err)
 	}
 }

@@ -32,8 +32,8 @@ func (c *Comm) Submit(op *Op, w *Work) error {
 	return c.collective(o)
 }
 
-// adopt fills a call from an operation. What its kind doesn't use is dropped, and so is what only the root uses elsewhere: nobody
-// further down looks at a field by mistake.
+// adopt fills a call from an operation. What its kind doesn't use is dropped, and so is what only the root uses
+// elsewhere: nobody further down looks at a field by mistake.
 func (c *Comm) adopt(o *call, op *Op, w *Work) {
 	o.value, o.work = op, w
 	row := op.Kind.Operation()

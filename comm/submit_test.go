@@ -24,7 +24,8 @@ func TestSubmit(t *testing.T) {
 			}
 		}
 		x, y, z := []int32{int32(r), 10}, []int32{7, 7}, []int32{8, 8, 8, 8}
-		op := &comm.Op{Kind: backend.AllReduce, In: tensor.Of(x), Out: tensor.Of(y), Reduce: comm.Sum, Hints: map[string]string{"algorithm": "ring"}}
+		op := &comm.Op{Kind: backend.AllReduce, In: tensor.Of(x), Out: tensor.Of(y), Reduce: comm.Sum,
+			Hints: map[string]string{"algorithm": "ring"}}
 		if err := c.Submit(op, nil); err != nil {
 			return err
 		}
@@ -33,7 +34,8 @@ func TestSubmit(t *testing.T) {
 			t.Errorf("rank %d: results %d %q", r, op.Seq, op.Algorithm)
 		}
 		// Fields that a kind doesn't use change nothing.
-		all := &comm.Op{Kind: backend.AllGatherSingle, In: tensor.Of(x), Out: tensor.Of(z), Ins: []*tensor.Tensor{tensor.Of([]float64{1})}, Root: 9, Peer: 9,
+		all := &comm.Op{Kind: backend.AllGatherSingle, In: tensor.Of(x), Out: tensor.Of(z),
+			Ins: []*tensor.Tensor{tensor.Of([]float64{1})}, Root: 9, Peer: 9,
 			Reduce: comm.PremulSum(3), InSplits: []int{5}}
 		if err := c.Submit(all, nil); err != nil {
 			return err
@@ -100,7 +102,8 @@ func TestPolledWhileQueued(t *testing.T) {
 	comms := over("mem")(t, 2)
 	var first comm.Work
 	x := tensor.Of(make([]float32, 4))
-	if err := comms[0].AllReduce(context.Background(), x, comm.Sum, comm.Async(&first), comm.Timeout(time.Minute)); err != nil {
+	if err := comms[0].AllReduce(context.Background(), x, comm.Sum, comm.Async(&first),
+		comm.Timeout(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -50,8 +50,8 @@ func init() {
 	}})
 }
 
-// TestToldBeforeLeaving has a communicator that has broken fail an operation, and finalizes it, while the others are being told why, which
-// takes long: they hear it all the same.
+// TestToldBeforeLeaving has a communicator that has broken fail an operation, and finalizes it, while the others are
+// being told why, which takes long: they hear it all the same.
 func TestToldBeforeLeaving(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := store.NewHash(0)
@@ -61,7 +61,8 @@ func TestToldBeforeLeaving(t *testing.T) {
 		var wg sync.WaitGroup
 		for r := range comms {
 			wg.Go(func() {
-				c, err := comm.New(t.Context(), comm.WithRank(r, 2), comm.WithStore(st), comm.WithFabric("halting"), comm.WithHints(map[string]string{"fabric.name": names[r]}))
+				c, err := comm.New(t.Context(), comm.WithRank(r, 2), comm.WithStore(st), comm.WithFabric("halting"),
+					comm.WithHints(map[string]string{"fabric.name": names[r]}))
 				if err != nil {
 					t.Error(err)
 				}

@@ -54,8 +54,8 @@ func init() {
 	}})
 }
 
-// TestCanNotOpen has one of four ranks fail to make its part of a communicator, of the world or of a split: it says why,
-// and the others hear of it at once, also those that share no memory with it and were through.
+// TestCanNotOpen has one of four ranks fail to make its part of a communicator, of the world or of a split: it says
+// why, and the others hear of it at once, also those that share no memory with it and were through.
 func TestCanNotOpen(t *testing.T) {
 	const size, poor = 4, 1
 	for _, part := range []string{"world", "split"} {
@@ -72,7 +72,8 @@ func TestCanNotOpen(t *testing.T) {
 						left = map[string]string{"world": "0", "split": "1"}[part]
 					}
 					hints := map[string]string{"host_id": fmt.Sprint("host", r/2), "fabric.left": left}
-					c, err := comm.New(ctx, comm.WithRank(r, size), comm.WithStore(st), comm.WithFabric("starved"), comm.WithHints(hints))
+					c, err := comm.New(ctx, comm.WithRank(r, size), comm.WithStore(st), comm.WithFabric("starved"),
+						comm.WithHints(hints))
 					if err == nil {
 						defer c.Finalize(ctx)
 						sub := c

@@ -108,7 +108,8 @@ func (c *Comm) pair(o *call, row *backend.Operation, inName, outName string) str
 		return c.checkSplits(o)
 	case row.Out == backend.Part && row.In == backend.Whole:
 		if n := out.NumEl(); in.NumEl() != c.size*n {
-			return fmt.Sprintf("the input has %d elements; it must have %d, %d for each of %d ranks", in.NumEl(), c.size*n, n, c.size)
+			return fmt.Sprintf("the input has %d elements; it must have %d, %d for each of %d ranks", in.NumEl(), c.size*n, n,
+				c.size)
 		}
 		return inPlaceOrApart(in, out, c.rank)
 	case row.In == backend.Part && row.Out == backend.Whole:
@@ -132,7 +133,8 @@ func (c *Comm) pair(o *call, row *backend.Operation, inName, outName string) str
 }
 
 // list checks one tensor and, if this rank has it, the list on the other side.
-func (c *Comm) list(row *backend.Operation, name string, t *tensor.Tensor, listName string, ts []*tensor.Tensor, has bool) string {
+func (c *Comm) list(row *backend.Operation, name string, t *tensor.Tensor, listName string, ts []*tensor.Tensor,
+	has bool) string {
 	if bad := one(name, t, dtype.Invalid); bad != "" || !has {
 		return bad
 	}
@@ -161,9 +163,11 @@ func (c *Comm) exchange(o *call) string {
 	if len(o.Ins) != c.size { // before the first is looked at
 		return fmt.Sprintf("the input list has %d tensors; it must have %d, one per rank", len(o.Ins), c.size)
 	}
-	bad := firstOf(one("input 0", o.Ins[0], dtype.Invalid), c.blocks("input", o.Ins, o.Ins[0], false), c.blocks("output", o.Outs, o.Ins[0], false))
+	bad := firstOf(one("input 0", o.Ins[0], dtype.Invalid), c.blocks("input", o.Ins, o.Ins[0], false), c.blocks("output",
+		o.Outs, o.Ins[0], false))
 	if bad == "" && o.Ins[c.rank].NumEl() != o.Outs[c.rank].NumEl() {
-		bad = fmt.Sprintf("input %d has %d elements and output %d has %d; what a rank sends itself it receives", c.rank, o.Ins[c.rank].NumEl(), c.rank, o.Outs[c.rank].NumEl())
+		bad = fmt.Sprintf("input %d has %d elements and output %d has %d; what a rank sends itself it receives", c.rank,
+			o.Ins[c.rank].NumEl(), c.rank, o.Outs[c.rank].NumEl())
 	}
 	for _, in := range o.Ins {
 		if bad == "" {

@@ -103,8 +103,9 @@ func (w *Work) Err() error {
 // Wait blocks until the operation is done and returns its error. If ctx ends
 // first it returns the context's cause, and the operation goes on.
 //
-// For an operation on a device it makes the current stream of the device wait, and returns at once; what it returns is the
-// error of an operation that has failed before. One that fails later is the stream's error. [Work.Synchronize] blocks.
+// For an operation on a device it makes the current stream of the device wait, and returns at once; what it returns is
+// the error of an operation that has failed before. One that fails later is the stream's error. [Work.Synchronize]
+// blocks.
 func (w *Work) Wait(ctx context.Context) error {
 	if on := w.onDevice(); on != nil {
 		if err := w.Err(); err != nil {

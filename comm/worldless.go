@@ -26,7 +26,8 @@ type worldless struct {
 }
 
 func (w *worldless) refuse(op string) error {
-	return &InvalidArgumentError{Where: Where{Comm: w.comm, Rank: -1, Op: op}, Detail: "the communicator has no world yet; Reconfigure or Regroup gives it one"}
+	return &InvalidArgumentError{Where: Where{Comm: w.comm, Rank: -1, Op: op},
+		Detail: "the communicator has no world yet; Reconfigure or Regroup gives it one"}
 }
 
 // Capabilities implements backend.Backend.

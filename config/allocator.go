@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Allocator holds the settings of the caching allocators of devices and of pinned host memory, as PyTorch knows them. Sizes are
-// in bytes. The zero value isn't the default; [DefaultAllocator] is.
+// Allocator holds the settings of the caching allocators of devices and of pinned host memory, as PyTorch knows them.
+// Sizes are in bytes. The zero value isn't the default; [DefaultAllocator] is.
 type Allocator struct {
 	// MaxSplitSize is the size from which on blocks are not split; the default is unlimited.
 	MaxSplitSize int64 // max_split_size_mb
@@ -21,11 +21,12 @@ type Allocator struct {
 	// LargeSegment is the size of the segments that requests of more than 1 MiB and less than 10 MiB share.
 	LargeSegment int64 // large_segment_size_mb
 
-	// GarbageThreshold is the part of the allowed memory above which cached memory that was not used for long is given back; 0: never.
+	// GarbageThreshold is the part of the allowed memory above which cached memory that was not used for long is given
+	// back; 0: never.
 	GarbageThreshold float64 // garbage_collection_threshold
 
-	// RoundupDivisions has, for sizes from 1 MiB, 2 MiB, ... to 32 GiB and more, into how many steps the way to the next power of
-	// two is divided when a size is rounded; 0 and 1: rounded to 512 bytes only.
+	// RoundupDivisions has, for sizes from 1 MiB, 2 MiB, ... to 32 GiB and more, into how many steps the way to the next
+	// power of two is divided when a size is rounded; 0 and 1: rounded to 512 bytes only.
 	RoundupDivisions [16]int // roundup_power2_divisions
 
 	// Expandable makes segments grow in a reserved range of addresses, on drivers that can reserve addresses.
@@ -63,13 +64,14 @@ func DefaultAllocator() Allocator {
 
 // ignoredAllocatorKeys tune parts of PyTorch that have no counterpart here.
 var ignoredAllocatorKeys = map[string]bool{
-	"backend": true, "pinned_use_background_threads": true, "pinned_use_cuda_host_register": true, "pinned_use_hip_host_register": true,
-	"pinned_num_register_threads": true, "pinned_reserve_segment_size_mb": true, "pinned_free_catch_all": true,
+	"backend": true, "pinned_use_background_threads": true, "pinned_use_cuda_host_register": true,
+	"pinned_use_hip_host_register": true,
+	"pinned_num_register_threads":  true, "pinned_reserve_segment_size_mb": true, "pinned_free_catch_all": true,
 	"graph_capture_record_stream_reuse": true, "throw_on_cudamalloc_oom": true,
 }
 
-// ParseAllocator reads the syntax of PYTORCH_ALLOC_CONF: "key:value,key:[a:b,c:d]", booleans True and False. On an error it returns
-// the default.
+// ParseAllocator reads the syntax of PYTORCH_ALLOC_CONF: "key:value,key:[a:b,c:d]", booleans True and False. On an
+// error it returns the default.
 func ParseAllocator(text string) (Allocator, error) {
 	a := DefaultAllocator()
 	var ignored []string
@@ -154,8 +156,9 @@ func setPythonBool(field *bool, value string) error {
 	return nil
 }
 
-// setDivisions reads one number for all sizes, or [64:8,256:4,>:1], in which 64:8 is for sizes from 64 MiB on up to 128 MiB, or to
-// the next that is named, and > is for all above the largest that is named. Sizes below the first have its number.
+// setDivisions reads one number for all sizes, or [64:8,256:4,>:1], in which 64:8 is for sizes from 64 MiB on up to 128
+// MiB, or to the next that is named, and > is for all above the largest that is named. Sizes below the first have its
+// number.
 func (a *Allocator) setDivisions(value string) error {
 	number := func(s string) (int, error) {
 		n, err := strconv.Atoi(s)
@@ -203,8 +206,8 @@ func (a *Allocator) setDivisions(value string) error {
 	return nil
 }
 
-// DeviceAllocator returns the settings of the caching allocators: those of PYTORCH_ALLOC_CONF if it is set, else those of its older
-// name PYTORCH_CUDA_ALLOC_CONF.
+// DeviceAllocator returns the settings of the caching allocators: those of PYTORCH_ALLOC_CONF if it is set, else those
+// of its older name PYTORCH_CUDA_ALLOC_CONF.
 func (c *Config) DeviceAllocator() Allocator {
 	a := c.AllocConf
 	for _, v := range c.vars {

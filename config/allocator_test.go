@@ -14,12 +14,16 @@ import (
 var allocatorTexts = []string{
 	"", "max_split_size_mb:128", "max_split_size_mb:19", "max_split_size_mb:20", "max_split_size_mb:x",
 	"max_non_split_rounding_mb:20", "max_non_split_rounding_mb:1", "large_segment_size_mb:10", "large_segment_size_mb:11",
-	"roundup_power2_divisions:4", "roundup_power2_divisions:3", "roundup_power2_divisions:0", "roundup_power2_divisions:[64:8,256:4,>:1]",
-	"roundup_power2_divisions:[64:3]", "roundup_power2_divisions:[63:4]", "roundup_power2_divisions:[>:4]", "roundup_power2_divisions:[64:0]",
+	"roundup_power2_divisions:4", "roundup_power2_divisions:3", "roundup_power2_divisions:0",
+	"roundup_power2_divisions:[64:8,256:4,>:1]",
+	"roundup_power2_divisions:[64:3]", "roundup_power2_divisions:[63:4]", "roundup_power2_divisions:[>:4]",
+	"roundup_power2_divisions:[64:0]",
 	"garbage_collection_threshold:0.6", "garbage_collection_threshold:1", "garbage_collection_threshold:0",
 	"expandable_segments:True", "expandable_segments:true", "nope:1", ",max_split_size_mb:30", "max_split_size_mb:30,",
-	"max_split_size_mb:128 , garbage_collection_threshold : 0.6", "per_process_memory_fraction:0.5", "per_process_memory_fraction:1.5",
-	"pinned_max_round_threshold_mb:0", "pinned_max_cached_size_mb:1", "pinned_use_background_threads:True,release_lock_on_cudamalloc:True",
+	"max_split_size_mb:128 , garbage_collection_threshold : 0.6", "per_process_memory_fraction:0.5",
+	"per_process_memory_fraction:1.5",
+	"pinned_max_round_threshold_mb:0", "pinned_max_cached_size_mb:1",
+	"pinned_use_background_threads:True,release_lock_on_cudamalloc:True",
 }
 
 // TestAllocatorLikePyTorch demands that a text is accepted or refused as PyTorch does.
@@ -89,8 +93,10 @@ func TestDeviceAllocator(t *testing.T) {
 
 // FuzzParseAllocator reads any text; what is wrong leaves the default.
 func FuzzParseAllocator(f *testing.F) {
-	for _, text := range []string{"", "max_split_size_mb:128,garbage_collection_threshold:0.6", "roundup_power2_divisions:[256:1,512:2,>:8]",
-		"expandable_segments:True", "a:[", "max_split_size_mb:99999999999999999999", "garbage_collection_threshold:NaN", ",:,"} {
+	for _, text := range []string{"", "max_split_size_mb:128,garbage_collection_threshold:0.6",
+		"roundup_power2_divisions:[256:1,512:2,>:8]",
+		"expandable_segments:True", "a:[", "max_split_size_mb:99999999999999999999", "garbage_collection_threshold:NaN",
+		",:,"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -25,12 +25,12 @@ type Config struct {
 	// HostID overrides the identity by which ranks decide whether they share a host; empty: found out from the kernel.
 	HostID string // CHORUS_HOST_ID
 
-	// Fabric names how bytes move between ranks: auto (shared memory within a host, TCP between hosts), shm, tcp, or another one
-	// that the program has.
+	// Fabric names how bytes move between ranks: auto (shared memory within a host, TCP between hosts), shm, tcp, or
+	// another one that the program has.
 	Fabric string // CHORUS_FABRIC
 
-	// Interface lists network interfaces, by name or by network (10.1.0.0/16): TCP links bind the address of the first that is
-	// there; empty: the one that routes to the rendezvous.
+	// Interface lists network interfaces, by name or by network (10.1.0.0/16): TCP links bind the address of the first
+	// that is there; empty: the one that routes to the rendezvous.
 	Interface string // CHORUS_INTERFACE
 
 	// Addr is the address that TCP links bind and publish; the zero Addr: taken from Interface, or from the route.
@@ -61,7 +61,8 @@ type Config struct {
 	// the user's cache directory; or the path of a file. Rank 0's file counts for all ranks of a communicator.
 	Calibration string // CHORUS_CALIBRATION
 
-	// DeviceAutoload says whether registered device drivers are loaded when their device is first named. The name is PyTorch's.
+	// DeviceAutoload says whether registered device drivers are loaded when their device is first named. The name is
+	// PyTorch's.
 	DeviceAutoload bool // TORCH_DEVICE_BACKEND_AUTOLOAD
 
 	// AccInteDevices is the number of emulated accelerators.
@@ -88,21 +89,23 @@ type Config struct {
 	// Record is the number of operations that the flight recorder of each communicator keeps; 0: nothing is recorded.
 	Record int // CHORUS_RECORD
 
-	// DumpDir is where each rank writes its flight record at its first failure and at SIGUSR1; empty: nowhere, and SIGUSR1 is
-	// left to the program.
+	// DumpDir is where each rank writes its flight record at its first failure and at SIGUSR1; empty: nowhere, and SIGUSR1
+	// is left to the program.
 	DumpDir string // CHORUS_DUMP_DIR
 
-	// Secret is the text of the job's secret, which authenticates stores and links; empty: none, or that of SecretFile. It is never shown.
+	// Secret is the text of the job's secret, which authenticates stores and links; empty: none, or that of SecretFile. It
+	// is never shown.
 	Secret Hidden // CHORUS_SECRET
 
 	// SecretFile is the path of a file with the text of the job's secret. chorus run sets it for the ranks it starts.
 	SecretFile string // CHORUS_SECRET_FILE
 
-	// TLS encrypts the connections of stores and the TCP links, with certificates that the processes make for themselves. It needs a secret.
+	// TLS encrypts the connections of stores and the TCP links, with certificates that the processes make for themselves.
+	// It needs a secret.
 	TLS bool // CHORUS_TLS
 
-	// TLSCert, TLSKey and TLSCA are paths of PEM files: a certificate, its key, and the authorities that sign the job's certificates. All
-	// three together switch TLS on.
+	// TLSCert, TLSKey and TLSCA are paths of PEM files: a certificate, its key, and the authorities that sign the job's
+	// certificates. All three together switch TLS on.
 	TLSCert string // CHORUS_TLS_CERT
 	TLSKey  string // CHORUS_TLS_KEY
 	TLSCA   string // CHORUS_TLS_CA
@@ -110,7 +113,8 @@ type Config struct {
 	// Insecure permits to listen where other hosts can connect without a secret or certificates.
 	Insecure bool // CHORUS_INSECURE
 
-	// StorePlain says who may use a store that a process of Chorus serves without proving to know the secret, as PyTorch's clients do.
+	// StorePlain says who may use a store that a process of Chorus serves without proving to know the secret, as PyTorch's
+	// clients do.
 	StorePlain Plain // CHORUS_STORE_PLAIN
 
 	vars []Var
@@ -173,8 +177,8 @@ const (
 
 // Load reads the environment through lookup, which has the contract of [os.LookupEnv]; nil means os.LookupEnv itself.
 //
-// The Config is complete even when the error is not nil: a variable with a bad value then has its default. The error joins
-// one [*Error] for each bad variable.
+// The Config is complete even when the error is not nil: a variable with a bad value then has its default. The error
+// joins one [*Error] for each bad variable.
 func Load(lookup func(name string) (string, bool)) (*Config, error) {
 	if lookup == nil {
 		lookup = os.LookupEnv

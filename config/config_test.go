@@ -46,26 +46,30 @@ var samples = map[string]struct {
 	want any
 	bad  []string
 }{
-	"TORCHCOMM_ABORT_ON_ERROR":       {"Yes", true, []string{"2", "maybe"}},
-	"TORCHCOMM_TIMEOUT_SECONDS":      {"1.5", 1500 * time.Millisecond, []string{"0", "-1", "NaN", "1e300", "10s", "inf"}},
-	"CHORUS_LOG":                     {"debug", slog.LevelDebug, []string{"loud", "-4"}},
-	"CHORUS_HOST_ID":                 {"rack7", "rack7", nil},
-	"CHORUS_FABRIC":                  {"TCP", "tcp", []string{"tcp,shm", "tcp shm"}},
-	"CHORUS_INTERFACE":               {"eth1", "eth1", nil},
-	"CHORUS_ADDR":                    {"fd00::7", netip.MustParseAddr("fd00::7"), []string{"localhost", "0.0.0.0", "10.0.0.1:80", "ff02::1"}},
-	"CHORUS_ADVERTISE":               {"192.0.2.7,fd00::7", "192.0.2.7,fd00::7", []string{"node7", "192.0.2.7:80", "0.0.0.0", "192.0.2.7,"}},
-	"CHORUS_PORTS":                   {"29600-29699", "29600-29699", []string{"0", "9-8", "70000", "a-b", "29600:29699"}},
-	"CHORUS_TCP_CONNECTIONS":         {"4", 4, []string{"0", "65", "two", "1.5"}},
-	"CHORUS_SHM_STAGE_BYTES":         {"1 MiB", 1 << 20, []string{"1", "-1", "1 parsec", "999999999999G", "64KiBB", "1e6"}},
-	"CHORUS_WAIT_POLICY":             {"block", WaitBlock, []string{"sleep"}},
-	"CHORUS_CMA":                     {"off", CMAOff, []string{"on", "1"}},
-	"CHORUS_KERNELS":                 {"portable", KernelsPortable, []string{"sse2"}},
-	"CHORUS_CALIBRATION":             {"./my.json", "./my.json", []string{"maybe", "my.json"}},
-	"TORCH_DEVICE_BACKEND_AUTOLOAD":  {"0", false, []string{"2"}},
-	"CHORUS_ACCINTE_DEVICES":         {"4", 4, []string{"0", "65", "two"}},
-	"CHORUS_ACCINTE_MEMORY":          {"1GiB", 1 << 30, []string{"1K", "2T", "much"}},
-	"CHORUS_ACCINTE_PEERS":           {"off", false, []string{"maybe"}},
-	"PYTORCH_ALLOC_CONF":             {"expandable_segments:True", expandable(), []string{"expandable_segments:yes", "max_split_size_mb"}},
+	"TORCHCOMM_ABORT_ON_ERROR":  {"Yes", true, []string{"2", "maybe"}},
+	"TORCHCOMM_TIMEOUT_SECONDS": {"1.5", 1500 * time.Millisecond, []string{"0", "-1", "NaN", "1e300", "10s", "inf"}},
+	"CHORUS_LOG":                {"debug", slog.LevelDebug, []string{"loud", "-4"}},
+	"CHORUS_HOST_ID":            {"rack7", "rack7", nil},
+	"CHORUS_FABRIC":             {"TCP", "tcp", []string{"tcp,shm", "tcp shm"}},
+	"CHORUS_INTERFACE":          {"eth1", "eth1", nil},
+	"CHORUS_ADDR": {"fd00::7", netip.MustParseAddr("fd00::7"), []string{"localhost", "0.0.0.0",
+		"10.0.0.1:80", "ff02::1"}},
+	"CHORUS_ADVERTISE": {"192.0.2.7,fd00::7", "192.0.2.7,fd00::7", []string{"node7", "192.0.2.7:80",
+		"0.0.0.0", "192.0.2.7,"}},
+	"CHORUS_PORTS":           {"29600-29699", "29600-29699", []string{"0", "9-8", "70000", "a-b", "29600:29699"}},
+	"CHORUS_TCP_CONNECTIONS": {"4", 4, []string{"0", "65", "two", "1.5"}},
+	"CHORUS_SHM_STAGE_BYTES": {"1 MiB", 1 << 20, []string{"1", "-1", "1 parsec", "999999999999G", "64KiBB",
+		"1e6"}},
+	"CHORUS_WAIT_POLICY":            {"block", WaitBlock, []string{"sleep"}},
+	"CHORUS_CMA":                    {"off", CMAOff, []string{"on", "1"}},
+	"CHORUS_KERNELS":                {"portable", KernelsPortable, []string{"sse2"}},
+	"CHORUS_CALIBRATION":            {"./my.json", "./my.json", []string{"maybe", "my.json"}},
+	"TORCH_DEVICE_BACKEND_AUTOLOAD": {"0", false, []string{"2"}},
+	"CHORUS_ACCINTE_DEVICES":        {"4", 4, []string{"0", "65", "two"}},
+	"CHORUS_ACCINTE_MEMORY":         {"1GiB", 1 << 30, []string{"1K", "2T", "much"}},
+	"CHORUS_ACCINTE_PEERS":          {"off", false, []string{"maybe"}},
+	"PYTORCH_ALLOC_CONF": {"expandable_segments:True", expandable(), []string{"expandable_segments:yes",
+		"max_split_size_mb"}},
 	"PYTORCH_CUDA_ALLOC_CONF":        {"expandable_segments:True", expandable(), []string{"unknown:1"}},
 	"PYTORCH_NO_CUDA_MEMORY_CACHING": {"1", true, []string{"perhaps"}},
 	"CHORUS_RUN":                     {"job-1", "job-1", nil},
@@ -179,14 +183,16 @@ func TestEmptyIsUnset(t *testing.T) {
 
 func TestParseBytes(t *testing.T) {
 	for text, want := range map[string]int64{
-		"0": 0, "8": 8, "4096": 4096, "64k": 64 << 10, "8MiB": 8 << 20, "256 MB": 256 << 20, "1.5G": 3 << 29, "2t": 2 << 40, "12b": 12,
+		"0": 0, "8": 8, "4096": 4096, "64k": 64 << 10, "8MiB": 8 << 20, "256 MB": 256 << 20, "1.5G": 3 << 29, "2t": 2 << 40,
+		"12b":                 12,
 		"9223372036854775807": math.MaxInt64,
 	} {
 		if got, err := ParseBytes(text); err != nil || got != want {
 			t.Errorf("ParseBytes(%q) = %d, %v; want %d", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "k", ".", "1..5k", "-1", "+1", "0x10", "1e3", "9223372036854775808", "8388608T", "1ib", "nan"} {
+	for _, text := range []string{"", "k", ".", "1..5k", "-1", "+1", "0x10", "1e3", "9223372036854775808", "8388608T",
+		"1ib", "nan"} {
 		if got, err := ParseBytes(text); err == nil {
 			t.Errorf("ParseBytes(%q) = %d, want an error", text, got)
 		}
@@ -206,11 +212,13 @@ func FuzzParseBytes(f *testing.F) {
 
 // TestFabricOptions passes on what variables set for fabrics, and nothing else.
 func TestFabricOptions(t *testing.T) {
-	c, err := Load(from(map[string]string{"CHORUS_ADDR": "10.0.0.7", "CHORUS_WAIT_POLICY": "BLOCK", "CHORUS_LOG": "debug", "CHORUS_PORTS": ""}))
+	c, err := Load(from(map[string]string{"CHORUS_ADDR": "10.0.0.7", "CHORUS_WAIT_POLICY": "BLOCK", "CHORUS_LOG": "debug",
+		"CHORUS_PORTS": ""}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := c.FabricOptions(), map[string]string{"addr": "10.0.0.7", "wait": "BLOCK"}; !reflect.DeepEqual(got, want) {
+	if got, want := c.FabricOptions(), map[string]string{"addr": "10.0.0.7", "wait": "BLOCK"}; !reflect.DeepEqual(got,
+		want) {
 		t.Errorf("options %v, want %v", got, want)
 	}
 	for name := range fabricOptions {

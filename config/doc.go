@@ -10,11 +10,12 @@
 //
 // Invariants:
 //
-//   - No other package calls os.Getenv for a setting of Chorus. (The variables by which launchers tell a process its rank
-//     are not settings; package bootstrap reads them.)
+//   - No other package calls os.Getenv for a setting of Chorus. (The variables by which launchers tell a process its
+//     rank are not settings; package bootstrap reads them.)
 //   - An empty variable counts as unset.
-//   - A value that cannot be used is an error that names the variable, the value and what would be accepted; it is never
-//     replaced silently. [Load] still returns a complete Config then, with the defaults in the places of the bad values.
+//   - A value that cannot be used is an error that names the variable, the value and what would be accepted; it is
+//     never replaced silently. [Load] still returns a complete Config then, with the defaults in the places of the bad
+//     values.
 //   - A Config is a plain value: after Load nothing here reads the environment again, so concurrent use needs no lock.
 //   - This package imports only the standard library, so that every other package may import it.
 package config

@@ -82,11 +82,13 @@ var specs = []spec{
 		func(c *Config, s string) error { c.HostID = s; return nil }},
 	{"CHORUS_FABRIC", "auto", "how bytes move between ranks: auto, shm, tcp, or another fabric that the program has",
 		func(c *Config, s string) error { return setName(&c.Fabric, s) }},
-	{"CHORUS_INTERFACE", "", "network interfaces for TCP links, by name or network (eth1,10.1.0.0/16), the first that is there; empty: the one that routes to the rendezvous",
+	{"CHORUS_INTERFACE", "",
+		"network interfaces for TCP links, by name or network (eth1,10.1.0.0/16), the first that is there; empty: the one that routes to the rendezvous",
 		func(c *Config, s string) error { c.Interface = s; return nil }},
 	{"CHORUS_ADDR", "", "IP address that TCP links bind and publish; empty: chosen by interface or route",
 		func(c *Config, s string) error { return setAddr(&c.Addr, s) }},
-	{"CHORUS_ADVERTISE", "", "IP addresses by which the other ranks reach this one, where they aren't those that it binds; empty: those that it binds",
+	{"CHORUS_ADVERTISE", "",
+		"IP addresses by which the other ranks reach this one, where they aren't those that it binds; empty: those that it binds",
 		func(c *Config, s string) error { return setAddrs(&c.Advertise, s) }},
 	{"CHORUS_PORTS", "", "ports on which TCP links listen, low-high; empty: any",
 		func(c *Config, s string) error { return setPorts(&c.Ports, s) }},
@@ -100,11 +102,14 @@ var specs = []spec{
 		}},
 	{"CHORUS_CMA", string(CMAAuto), "copying straight out of a peer process: auto or off",
 		func(c *Config, s string) error { return setChoice(&c.CMA, s, CMAAuto, CMAOff) }},
-	{"CHORUS_KERNELS", string(KernelsAuto), "implementation of the reduction loops: auto, avx512bf16, avx512, avx2, neon or portable",
+	{"CHORUS_KERNELS", string(KernelsAuto),
+		"implementation of the reduction loops: auto, avx512bf16, avx512, avx2, neon or portable",
 		func(c *Config, s string) error {
-			return setChoice(&c.Kernels, s, KernelsAuto, KernelsAVX512BF16, KernelsAVX512, KernelsAVX2, KernelsNEON, KernelsPortable)
+			return setChoice(&c.Kernels, s, KernelsAuto, KernelsAVX512BF16, KernelsAVX512, KernelsAVX2, KernelsNEON,
+				KernelsPortable)
 		}},
-	{"CHORUS_CALIBRATION", "off", "choose algorithms by what chorus bench --calibrate measured: off, on, or the path of its file",
+	{"CHORUS_CALIBRATION", "off",
+		"choose algorithms by what chorus bench --calibrate measured: off, on, or the path of its file",
 		func(c *Config, s string) error { return setFile(&c.Calibration, s) }},
 	{"TORCH_DEVICE_BACKEND_AUTOLOAD", "true", "load registered device drivers when their device is first named",
 		func(c *Config, s string) error { return setBool(&c.DeviceAutoload, s) }},
@@ -116,7 +121,8 @@ var specs = []spec{
 		}},
 	{"CHORUS_ACCINTE_PEERS", "true", "let emulated accelerators touch each other's memory",
 		func(c *Config, s string) error { return setBool(&c.AccIntePeers, s) }},
-	{"PYTORCH_ALLOC_CONF", "", "settings of the caching allocators of devices, such as max_split_size_mb:128,expandable_segments:True",
+	{"PYTORCH_ALLOC_CONF", "",
+		"settings of the caching allocators of devices, such as max_split_size_mb:128,expandable_segments:True",
 		func(c *Config, s string) error { return setAllocator(&c.AllocConf, s) }},
 	{"PYTORCH_CUDA_ALLOC_CONF", "", "older name of PYTORCH_ALLOC_CONF, which wins",
 		func(c *Config, s string) error { return setAllocator(&c.CUDAAllocConf, s) }},
@@ -126,15 +132,18 @@ var specs = []spec{
 		func(c *Config, s string) error { c.Run = s; return nil }},
 	{"CHORUS_RECORD", "1024", "operations that each communicator's flight recorder keeps; 0: nothing is recorded",
 		func(c *Config, s string) error { return setInt(&c.Record, s, 0, maxRecord) }},
-	{"CHORUS_DUMP_DIR", "", "directory to which each rank dumps its flight record at its first failure and at SIGUSR1; empty: nowhere",
+	{"CHORUS_DUMP_DIR", "",
+		"directory to which each rank dumps its flight record at its first failure and at SIGUSR1; empty: nowhere",
 		func(c *Config, s string) error { c.DumpDir = s; return nil }},
 	{secretVar, "", "secret of the job, at least 16 random characters, by which its processes know each other; never shown",
 		func(c *Config, s string) error { c.Secret = Hidden(s); return nil }},
 	{"CHORUS_SECRET_FILE", "", "file that holds the secret of the job; chorus run makes one for the ranks it starts",
 		func(c *Config, s string) error { c.SecretFile = s; return nil }},
-	{"CHORUS_TLS", "false", "encrypt the connections of stores and the TCP links; needs a secret, or the three files below",
+	{"CHORUS_TLS", "false",
+		"encrypt the connections of stores and the TCP links; needs a secret, or the three files below",
 		func(c *Config, s string) error { return setBool(&c.TLS, s) }},
-	{"CHORUS_TLS_CERT", "", "PEM file with the certificate to show; empty: each process makes its own, and the secret vouches for it",
+	{"CHORUS_TLS_CERT", "",
+		"PEM file with the certificate to show; empty: each process makes its own, and the secret vouches for it",
 		func(c *Config, s string) error { c.TLSCert = s; return nil }},
 	{"CHORUS_TLS_KEY", "", "PEM file with the key of the certificate",
 		func(c *Config, s string) error { c.TLSKey = s; return nil }},
@@ -142,7 +151,8 @@ var specs = []spec{
 		func(c *Config, s string) error { c.TLSCA = s; return nil }},
 	{"CHORUS_INSECURE", "false", "let stores listen for other hosts without a secret or certificates",
 		func(c *Config, s string) error { return setBool(&c.Insecure, s) }},
-	{"CHORUS_STORE_PLAIN", string(PlainUser), "who may use a store of Chorus without the secret, as PyTorch's clients do: none, user (the same user on the same host) or any",
+	{"CHORUS_STORE_PLAIN", string(PlainUser),
+		"who may use a store of Chorus without the secret, as PyTorch's clients do: none, user (the same user on the same host) or any",
 		func(c *Config, s string) error { return setChoice(&c.StorePlain, s, PlainNone, PlainUser, PlainAny) }},
 }
 
@@ -160,7 +170,8 @@ func setChoice[T ~string](field *T, text string, choices ...T) error {
 
 // setName accepts one word.
 func setName(field *string, text string) error {
-	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '-' && r != '_' }) {
+	if strings.ContainsFunc(text,
+		func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '-' && r != '_' }) {
 		return errors.New("want one name")
 	}
 	*field = strings.ToLower(text)

@@ -8,8 +8,8 @@ import (
 // Host is the name of the type of device that the host is, which is never the accelerator.
 const Host = "cpu"
 
-// Accelerator returns the accelerator of this process: the one named by [SetAccelerator], else the first registered type
-// of device, but for the host, that loads and has a device. If there is none the error says why each isn't.
+// Accelerator returns the accelerator of this process: the one named by [SetAccelerator], else the first registered
+// type of device, but for the host, that loads and has a device. If there is none the error says why each isn't.
 func Accelerator() (*Runtime, error) {
 	registry.RLock()
 	chosen, names := registry.accelerator, types()

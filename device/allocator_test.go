@@ -20,7 +20,8 @@ func TestAllocator(t *testing.T) {
 	o := must[*device.Stream](t)(b.Stream(device.Normal))
 	p := must[device.Ptr](t)(a.Alloc(1000, s))
 	if st := a.MemoryStats(); st.AllocatedBytes[0].Current != 1024 || st.ReservedBytes[0].Current != 2<<20 {
-		t.Errorf("%d bytes allocated of %d reserved, want 1024 of 2 MiB", st.AllocatedBytes[0].Current, st.ReservedBytes[0].Current)
+		t.Errorf("%d bytes allocated of %d reserved, want 1024 of 2 MiB", st.AllocatedBytes[0].Current,
+			st.ReservedBytes[0].Current)
 	}
 	if d, err := rt.DeviceOf(p); d != a || err != nil {
 		t.Errorf("the memory is of %v, %v", d, err)

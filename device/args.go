@@ -35,8 +35,9 @@ type Param struct {
 	Offset, Bytes int
 }
 
-// Args are the arguments of a compiled kernel, as a C compiler lays a struct out of them: each at a multiple of its size, or, for a struct, of
-// the alignment given. The zero value has none; the methods add one after the other, and return the Args for the next.
+// Args are the arguments of a compiled kernel, as a C compiler lays a struct out of them: each at a multiple of its
+// size, or, for a struct, of the alignment given. The zero value has none; the methods add one after the other, and
+// return the Args for the next.
 //
 //	new(device.Args).Pointer(x).Int32(n).Float32(0.5)
 type Args struct {

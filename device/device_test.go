@@ -170,12 +170,14 @@ func TestEvents(t *testing.T) {
 	}
 	ok(t, e.Synchronize(ctx))
 	ok(t, s.Wait(&e))
-	refused(t, second(e.Elapsed(&e)), device.ErrInvalidArgument, "Both events must be created with argument 'enable_timing=True'.")
+	refused(t, second(e.Elapsed(&e)), device.ErrInvalidArgument,
+		"Both events must be created with argument 'enable_timing=True'.")
 	ok(t, s.Record(&e))
 	if e.Device() != a || e.Handle() == 0 {
 		t.Errorf("the event is of %v", e.Device())
 	}
-	refused(t, o.Record(&e), device.ErrWrongDevice, "Event device accinte:0 does not match recording stream's device accinte:1.")
+	refused(t, o.Record(&e), device.ErrWrongDevice,
+		"Event device accinte:0 does not match recording stream's device accinte:1.")
 	ok(t, e.RecordOnce(o)) // was recorded already
 	ok(t, o.Wait(&e))
 	ok(t, o.Synchronize(ctx))
@@ -183,7 +185,8 @@ func TestEvents(t *testing.T) {
 	from, to := &device.Event{Timing: true}, &device.Event{Timing: true}
 	defer from.Close()
 	defer to.Close()
-	refused(t, second(from.Elapsed(to)), device.ErrInvalidArgument, "Both events must be recorded before calculating elapsed time.")
+	refused(t, second(from.Elapsed(to)), device.ErrInvalidArgument,
+		"Both events must be recorded before calculating elapsed time.")
 	ok(t, s.Record(from))
 	ok(t, s.Record(to))
 	ok(t, to.Synchronize(ctx))
@@ -310,7 +313,8 @@ func TestGraph(t *testing.T) {
 	if !bytes.Equal(got, bytes.Repeat([]byte{12}, 8)) {
 		t.Errorf("%v", got)
 	}
-	if nodes, err := g.Nodes(); err != nil || len(nodes) != 1 || nodes[0].Name != "add" || nodes[0].Kind != device.ActivityKernel {
+	if nodes, err := g.Nodes(); err != nil || len(nodes) != 1 || nodes[0].Name != "add" ||
+		nodes[0].Kind != device.ActivityKernel {
 		t.Errorf("%v, %v", nodes, err)
 	}
 	ok(t, g.Close())
@@ -374,7 +378,8 @@ func TestProfile(t *testing.T) {
 			count[fmt.Sprint(e.Args["name"])]++
 		}
 	}
-	for _, want := range []string{"X step", "X fill 4096 bytes", "X mine", "X fill", "X host function", "host", "accinte:0", "accinte:1"} {
+	for _, want := range []string{"X step", "X fill 4096 bytes", "X mine", "X fill", "X host function", "host",
+		"accinte:0", "accinte:1"} {
 		if count[want] != 1 {
 			t.Errorf("%q is there %d times", want, count[want])
 		}

@@ -1,4 +1,5 @@
-// Package device is what an accelerator is to Chorus: what its vendor provides, and everything that it then gets for free.
+// Package device is what an accelerator is to Chorus: what its vendor provides, and everything that it then gets for
+// free.
 //
 // The vendor writes a [Driver] (memory, copies, streams, events), and whichever of the small optional interfaces the
 // hardware can do ([Graphs], [IPC], [IPCEvents], [Peers], [HostKernels], [Turns], [Modules], [Elements], [Reserver],
@@ -19,15 +20,16 @@
 //
 // # Invariants
 //
-//   - A [Ptr] is a number. What a device pointer refers to is reached by copies and kernels only; the functions here that
-//     give host memory out refuse device memory with [ErrHostAccess].
+//   - A [Ptr] is a number. What a device pointer refers to is reached by copies and kernels only; the functions here
+//     that give host memory out refuse device memory with [ErrHostAccess].
 //   - There is no current device or stream but in a [context.Context] ([WithDevice], [WithStream]): goroutines have no
 //     state of their own. Nothing has to be restored when a scope ends.
 //   - Work on one stream runs in the order of its calls. Between streams only events, and waits of the host, order.
-//   - An error in a call's arguments is returned by the call, before anything happens, and leaves the device as it was. An
-//     error of work that a call enqueued is a [*WorkError] of the stream: later work of the stream is left out, waiting
-//     for one of its events passes the error on, and every synchronization returns it until [Stream.Recover].
-//   - Whatever waits takes a context. A wait that the context ends leaves the work alone and says what the stream is at.
+//   - An error in a call's arguments is returned by the call, before anything happens, and leaves the device as it was.
+//     An error of work that a call enqueued is a [*WorkError] of the stream: later work of the stream is left out,
+//     waiting for one of its events passes the error on, and every synchronization returns it until [Stream.Recover].
+//   - Whatever waits takes a context. A wait that the context ends leaves the work alone and says what the stream is
+//     at.
 //   - Every function is safe for concurrent use. A stream's order is then the order in which its calls happen to come.
 //
 // The package knows nothing of tensors or communicators, which stand above it.

@@ -7,8 +7,8 @@ import (
 )
 
 // Ptr is an address in the address space that a driver's devices share with the host: of device memory, of pinned host
-// memory, or of any other host memory. It is a number and not a Go pointer: it keeps nothing alive and can't be followed.
-// The zero Ptr is null.
+// memory, or of any other host memory. It is a number and not a Go pointer: it keeps nothing alive and can't be
+// followed. The zero Ptr is null.
 type Ptr uintptr
 
 // Add returns the address n bytes further on.
@@ -154,7 +154,8 @@ type Streams interface {
 	// most urgent.
 	StreamCreate(dev int, priority int) (StreamHandle, error)
 
-	// StreamDestroy lets the work that the stream has run to its end, without waiting for it; the handle is invalid at once.
+	// StreamDestroy lets the work that the stream has run to its end, without waiting for it; the handle is invalid at
+	// once.
 	StreamDestroy(s StreamHandle) error
 
 	// StreamQuery reports whether all work of the stream is done, what runs at the moment included. The error is one
@@ -188,13 +189,15 @@ type Events interface {
 	// EventCreate makes an event of a device, which may keep the time of its record.
 	EventCreate(dev int, timing bool) (EventHandle, error)
 
-	// EventDestroy makes the handle invalid. Waits for the event that are under way or enqueued still end as they would have.
+	// EventDestroy makes the handle invalid. Waits for the event that are under way or enqueued still end as they would
+	// have.
 	EventDestroy(e EventHandle) error
 
 	// EventRecord lets e stand for all work of s enqueued so far. s must be of e's device, else ErrWrongDevice.
 	EventRecord(e EventHandle, s StreamHandle) error
 
-	// EventQuery reports whether the work that e stands for is done; a new event stands for none. The error is that of the work.
+	// EventQuery reports whether the work that e stands for is done; a new event stands for none. The error is that of the
+	// work.
 	EventQuery(e EventHandle) (done bool, err error)
 
 	// EventSynchronize waits for it, as StreamSynchronize does.

@@ -13,7 +13,8 @@ func (k Kind) Error() string { return string(k) }
 
 // The kinds. The first group are all [ErrInvalidArgument] as well.
 const (
-	ErrInvalidPointer Kind = "invalid pointer"               // null, never allocated, freed already, or not the start of an allocation where it must be
+	// Null, never allocated, freed already, or not the start of an allocation where it must be.
+	ErrInvalidPointer Kind = "invalid pointer"
 	ErrOutOfBounds    Kind = "out of bounds"                 // a range that leaves its allocation
 	ErrWrongKind      Kind = "wrong kind of memory"          // host memory where device memory is wanted, or the reverse
 	ErrWrongDevice    Kind = "wrong device"                  // an index out of range, or things of different devices

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// Event is a point in the order of a stream's work. The zero Event is ready for use and stands for nothing; it becomes an
-// event of the device of the first stream that records it. It must not be copied. Close it, or the garbage collector will.
+// Event is a point in the order of a stream's work. The zero Event is ready for use and stands for nothing; it becomes
+// an event of the device of the first stream that records it. It must not be copied. Close it, or the garbage collector
+// will.
 type Event struct {
 	// Timing makes the event keep the time at which it happens. Set it before the first record.
 	Timing bool
@@ -40,7 +41,8 @@ func (e *Event) record(s *Stream) error {
 		}
 	}
 	if e.dev != s.dev {
-		return Errorf(ErrWrongDevice, s.dev.Name(), "record", "Event device %s does not match recording stream's device %s.", e.dev.Name(), s.dev.Name())
+		return Errorf(ErrWrongDevice, s.dev.Name(), "record", "Event device %s does not match recording stream's device %s.",
+			e.dev.Name(), s.dev.Name())
 	}
 	return s.drv().EventRecord(e.h, s.h)
 }
@@ -74,8 +76,8 @@ func (e *Event) become(d *Device, h EventHandle) {
 	e.cleanup = runtime.AddCleanup(e, func(h EventHandle) { _ = drv.EventDestroy(h) }, h)
 }
 
-// IPCHandle describes an Interprocess event for [OpenEvent] in another process of the host, as bytes that are good while the event
-// is. If it was never recorded it becomes an event of d.
+// IPCHandle describes an Interprocess event for [OpenEvent] in another process of the host, as bytes that are good
+// while the event is. If it was never recorded it becomes an event of d.
 func (e *Event) IPCHandle(d *Device) ([]byte, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -94,7 +96,8 @@ func (e *Event) IPCHandle(d *Device) ([]byte, error) {
 	return ipc.IPCEventHandle(e.h)
 }
 
-// OpenEvent is an event of another process, by its IPCHandle, as one of a device here: what either process records, both can wait for.
+// OpenEvent is an event of another process, by its IPCHandle, as one of a device here: what either process records,
+// both can wait for.
 func OpenEvent(d *Device, handle []byte) (*Event, error) {
 	ipc, err := optional[IPCEvents](d.rt, "open event")
 	if err != nil {
@@ -150,12 +153,14 @@ func (e *Event) Synchronize(ctx context.Context) error {
 // Elapsed is the time from e to end, which both must have happened.
 func (e *Event) Elapsed(end *Event) (time.Duration, error) {
 	if !e.timing() || !end.timing() {
-		return 0, Errorf(ErrInvalidArgument, "", "elapsed time", "Both events must be created with argument 'enable_timing=True'.")
+		return 0, Errorf(ErrInvalidArgument, "", "elapsed time",
+			"Both events must be created with argument 'enable_timing=True'.")
 	}
 	d, from := e.handle()
 	o, to := end.handle()
 	if from == 0 || to == 0 {
-		return 0, Errorf(ErrInvalidArgument, "", "elapsed time", "Both events must be recorded before calculating elapsed time.")
+		return 0, Errorf(ErrInvalidArgument, "", "elapsed time",
+			"Both events must be recorded before calculating elapsed time.")
 	}
 	if d != o {
 		return 0, Errorf(ErrWrongDevice, d.Name(), "elapsed time", "the other event is of %s", o.Name())

@@ -10,11 +10,11 @@ import (
 
 // Graph is captured work, ready to be replayed. Close it when done.
 //
-// Memory from [Device.Alloc] for captured streams is the graph's own until it's closed, also what is deallocated before:
-// replays use it again.
+// Memory from [Device.Alloc] for captured streams is the graph's own until it's closed, also what is deallocated
+// before: replays use it again.
 //
-// Kernels that take their random numbers by [rng.CUDA.Reserve] from a device's default generator, which must have been used or
-// seeded before the capture, draw new ones at each replay.
+// Kernels that take their random numbers by [rng.CUDA.Reserve] from a device's default generator, which must have been
+// used or seeded before the capture, draw new ones at each replay.
 type Graph struct {
 	drv  Graphs
 	rt   *Runtime
@@ -31,15 +31,15 @@ type Graph struct {
 // CaptureOption says how a capture is made.
 type CaptureOption func(*Graph)
 
-// InPool lets a graph share the memory pool of others ([Graph.Pool]): what was deallocated in the capture of one is given to the next.
-// Such graphs must be replayed in the order of their captures, and not beside each other.
+// InPool lets a graph share the memory pool of others ([Graph.Pool]): what was deallocated in the capture of one is
+// given to the next. Such graphs must be replayed in the order of their captures, and not beside each other.
 func InPool(id cache.PoolID) CaptureOption { return func(g *Graph) { g.pool = id } }
 
 // Pool names the graph's memory pool, for [InPool].
 func (g *Graph) Pool() cache.PoolID { return g.pool }
 
-// Capture runs f while the work that it enqueues on s, and on streams that come to wait for s, becomes a graph instead of
-// running. If f fails, or does what a capture forbids ([Graphs]), there is no graph.
+// Capture runs f while the work that it enqueues on s, and on streams that come to wait for s, becomes a graph instead
+// of running. If f fails, or does what a capture forbids ([Graphs]), there is no graph.
 func Capture(s *Stream, f func() error, opts ...CaptureOption) (*Graph, error) {
 	drv, err := optional[Graphs](s.dev.rt, "capture")
 	if err != nil {
@@ -137,8 +137,8 @@ func (s *Stream) Capturing() bool {
 	return err == nil && st != NotCapturing
 }
 
-// Replay enqueues a run of the graph on s. Memory and functions that the graph uses must still be there when it runs. If s
-// is being captured, the graph's work becomes a part of that.
+// Replay enqueues a run of the graph on s. Memory and functions that the graph uses must still be there when it runs.
+// If s is being captured, the graph's work becomes a part of that.
 func (g *Graph) Replay(s *Stream) error {
 	if _, err := g.handle(s); err != nil {
 		return err

@@ -13,8 +13,8 @@ type draws struct {
 	on       *Stream
 }
 
-// capturing lets the default generators of the runtime's devices, those that have been used before, draw for a graph until
-// the function that it returns is called, which keeps of them what has drawn.
+// capturing lets the default generators of the runtime's devices, those that have been used before, draw for a graph
+// until the function that it returns is called, which keeps of them what has drawn.
 func (rt *Runtime) capturing() (end func() ([]*rng.Capture, error), err error) {
 	var begun []*rng.CUDA
 	end = func() (drawn []*rng.Capture, err error) {
@@ -49,7 +49,8 @@ func (dr *draws) before(s *Stream) error {
 		return nil
 	}
 	if s.Capturing() {
-		return Errorf(ErrCapture, s.dev.Name(), "replay", "a graph that draws random numbers can't be a part of another, whose replays would all draw the same")
+		return Errorf(ErrCapture, s.dev.Name(), "replay",
+			"a graph that draws random numbers can't be a part of another, whose replays would all draw the same")
 	}
 	if !s.Equal(dr.on) {
 		if err := s.Wait(&dr.last); err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/chorus-comms/chorus/device/rng"
 )
 
-// A captured kernel draws new numbers at each replay, those that it would draw if it were launched each time, also when replays
-// are enqueued before any has run, and on several streams.
+// A captured kernel draws new numbers at each replay, those that it would draw if it were launched each time, also when
+// replays are enqueued before any has run, and on several streams.
 func TestGraphsDrawNewNumbers(t *testing.T) {
 	_, d, _, ctx := open(t)
 	const n, replays = 1000, 5

@@ -5,14 +5,16 @@ import (
 	"fmt"
 )
 
-// Modules is implemented by drivers that run compiled kernels: functions of an image that the vendor's tools made, or a compiler at run time.
+// Modules is implemented by drivers that run compiled kernels: functions of an image that the vendor's tools made, or a
+// compiler at run time.
 type Modules interface {
-	// ModuleLoad makes the functions of an image ready on a device. What an image is, the driver says: a program of the device, an
-	// intermediate form, or a source. One that it can't make anything of is ErrInvalidArgument, with what its compiler or loader said.
+	// ModuleLoad makes the functions of an image ready on a device. What an image is, the driver says: a program of the
+	// device, an intermediate form, or a source. One that it can't make anything of is ErrInvalidArgument, with what its
+	// compiler or loader said.
 	ModuleLoad(dev int, image []byte) (ModuleHandle, error)
 
-	// ModuleUnload makes the handles of the module and of its functions invalid. What was launched before still runs, and graphs keep
-	// what they captured.
+	// ModuleUnload makes the handles of the module and of its functions invalid. What was launched before still runs, and
+	// graphs keep what they captured.
 	ModuleUnload(m ModuleHandle) error
 
 	// ModuleFunction looks a function up. ErrNotFound says which ones there are, if the driver knows.
@@ -21,13 +23,14 @@ type Modules interface {
 	// FunctionAttributes describes a function.
 	FunctionAttributes(f FunctionHandle) (FunctionAttributes, error)
 
-	// FunctionOccupancy is how many blocks of so many threads, with so many bytes of dynamic shared memory each, run at once on one of the
-	// device's units; 0 if such a block can't run.
+	// FunctionOccupancy is how many blocks of so many threads, with so many bytes of dynamic shared memory each, run at
+	// once on one of the device's units; 0 if such a block can't run.
 	FunctionOccupancy(f FunctionHandle, threads, shared int) (int, error)
 
-	// FunctionLaunch enqueues a run of a function on a stream of its module's device. Arguments are copied. Their number, and where the
-	// driver knows them their types, must be the function's. What it points to must be memory that kernels of the device may touch, as
-	// for [HostKernels].Launch; what lies beyond the end of an allocation a kernel must not touch, which is a failure of work if noticed.
+	// FunctionLaunch enqueues a run of a function on a stream of its module's device. Arguments are copied. Their number,
+	// and where the driver knows them their types, must be the function's. What it points to must be memory that kernels
+	// of the device may touch, as for [HostKernels].Launch; what lies beyond the end of an allocation a kernel must not
+	// touch, which is a failure of work if noticed.
 	FunctionLaunch(s StreamHandle, f FunctionHandle, l Launch) error
 }
 
@@ -190,18 +193,19 @@ func (f *Function) Attributes() (FunctionAttributes, error) {
 	return f.module.drv.FunctionAttributes(f.h)
 }
 
-// Occupancy is how many blocks of so many threads, with so many bytes of dynamic shared memory each, run at once on one of the
-// device's units ([Properties].Units).
+// Occupancy is how many blocks of so many threads, with so many bytes of dynamic shared memory each, run at once on one
+// of the device's units ([Properties].Units).
 func (f *Function) Occupancy(threads, shared int) (int, error) {
 	return f.module.drv.FunctionOccupancy(f.h, threads, shared)
 }
 
-// LaunchFunction enqueues a run of a compiled kernel, whose module must be of the stream's device. While the stream is captured it becomes a
-// node of the graph, with the arguments of now. Memory that arguments point to and that is deallocated afterwards is kept until the run is
-// over.
+// LaunchFunction enqueues a run of a compiled kernel, whose module must be of the stream's device. While the stream is
+// captured it becomes a node of the graph, with the arguments of now. Memory that arguments point to and that is
+// deallocated afterwards is kept until the run is over.
 func (s *Stream) LaunchFunction(f *Function, l Launch) error {
 	if f.module.dev != s.dev {
-		return Errorf(ErrWrongDevice, s.dev.Name(), "launch "+f.name, "the function's module is loaded on %s", f.module.dev.Name())
+		return Errorf(ErrWrongDevice, s.dev.Name(), "launch "+f.name, "the function's module is loaded on %s",
+			f.module.dev.Name())
 	}
 	if err := f.module.drv.FunctionLaunch(s.h, f.h, l); err != nil {
 		return err

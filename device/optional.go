@@ -11,12 +11,13 @@ type Closer interface {
 	Close() error
 }
 
-// HostKernels is implemented by drivers that run Go functions on the memory of their devices: emulated ones, and the host's.
+// HostKernels is implemented by drivers that run Go functions on the memory of their devices: emulated ones, and the
+// host's.
 type HostKernels interface {
 	// Launch enqueues a kernel: f runs with the operands as memory that it can touch, in their order. Operands must lie
-	// within an allocation of the stream's device, or of a peer of it whose memory it has access to, or in host memory.
-	// f runs on one of the device's Units and must not block. The slice is the driver's; it's good until f returns. What f returns or
-	// panics with, a fault included, is a failure of work.
+	// within an allocation of the stream's device, or of a peer of it whose memory it has access to, or in host memory. f
+	// runs on one of the device's Units and must not block. The slice is the driver's; it's good until f returns. What f
+	// returns or panics with, a fault included, is a failure of work.
 	Launch(s StreamHandle, name string, operands []Span, f func(views []unsafe.Pointer) error) error
 
 	// View returns an address by which engines of this process, kernels and communicators, can touch n bytes of device
@@ -24,12 +25,12 @@ type HostKernels interface {
 	View(p Ptr, n int) (unsafe.Pointer, error)
 }
 
-// Turns is implemented by drivers whose devices are the host's processors, so that a thread of the host can do a stream's next work
-// itself, without handing it to another one.
+// Turns is implemented by drivers whose devices are the host's processors, so that a thread of the host can do a
+// stream's next work itself, without handing it to another one.
 type Turns interface {
-	// Enter makes what the caller does until Leave the stream's next work, if the stream has no other: no work of the stream runs
-	// meanwhile, and what is enqueued comes after it. It never waits, and false is that the stream is busy or is being captured.
-	// name, which must not change until Leave, is for traces. The error is one that the stream carries.
+	// Enter makes what the caller does until Leave the stream's next work, if the stream has no other: no work of the
+	// stream runs meanwhile, and what is enqueued comes after it. It never waits, and false is that the stream is busy or
+	// is being captured. name, which must not change until Leave, is for traces. The error is one that the stream carries.
 	Enter(s StreamHandle, name string) (entered bool, err error)
 
 	// Leave ends it. The caller must have entered; it need not be the same thread.
@@ -44,11 +45,12 @@ type Span struct {
 
 // Graphs is implemented by drivers that can capture the work of streams and replay it.
 //
-// From CaptureBegin on, work on the stream becomes nodes of a graph instead of being run. A stream that waits for an event
-// recorded in the capture joins it; before CaptureEnd on the first stream, that one must have waited, directly or
-// through others, for all work of streams that joined. While a stream captures, synchronizing, querying or recovering it
-// or its device, or querying events recorded in the capture, is ErrCapture and invalidates the capture: CaptureEnd then
-// returns ErrCapture. So does waiting in it for an event recorded outside. An event recorded in a capture means nothing outside.
+// From CaptureBegin on, work on the stream becomes nodes of a graph instead of being run. A stream that waits for an
+// event recorded in the capture joins it; before CaptureEnd on the first stream, that one must have waited, directly or
+// through others, for all work of streams that joined. While a stream captures, synchronizing, querying or recovering
+// it or its device, or querying events recorded in the capture, is ErrCapture and invalidates the capture: CaptureEnd
+// then returns ErrCapture. So does waiting in it for an event recorded outside. An event recorded in a capture means
+// nothing outside.
 type Graphs interface {
 	CaptureBegin(s StreamHandle) error
 	CaptureEnd(s StreamHandle) (GraphHandle, error)
@@ -66,7 +68,8 @@ type Graphs interface {
 	GraphLaunch(x ExecHandle, s StreamHandle) error
 
 	// GraphUpdate gives x the arguments of g, which must have the same nodes (work, of the same kind) with the same
-	// dependencies, else ErrInvalidArgument says what differs and x stays as it was. Runs enqueued before are not affected.
+	// dependencies, else ErrInvalidArgument says what differs and x stays as it was. Runs enqueued before are not
+	// affected.
 	GraphUpdate(x ExecHandle, g GraphHandle) error
 
 	// ExecDestroy makes the handle invalid; runs that are enqueued still happen.
@@ -101,19 +104,19 @@ type IPC interface {
 	IPCClose(p Ptr) error
 }
 
-// IPCEvents is implemented by drivers with events that other processes of the host can open. Each process can record such an event and
-// wait for it; it stands for its last record by any of them.
+// IPCEvents is implemented by drivers with events that other processes of the host can open. Each process can record
+// such an event and wait for it; it stands for its last record by any of them.
 type IPCEvents interface {
-	// IPCEventCreate makes an event of a device that keeps no time and that IPCEventHandle describes. It can't be recorded in a
-	// capture, and only so many records of it can be under way, else ErrNotReady: 31 at least.
+	// IPCEventCreate makes an event of a device that keeps no time and that IPCEventHandle describes. It can't be recorded
+	// in a capture, and only so many records of it can be under way, else ErrNotReady: 31 at least.
 	IPCEventCreate(dev int) (EventHandle, error)
 
 	// IPCEventHandle describes an event of IPCEventCreate, as bytes that are good while the event is. For others it is
 	// ErrInvalidArgument, so that an event that was opened from elsewhere can't be passed on.
 	IPCEventHandle(e EventHandle) ([]byte, error)
 
-	// IPCEventOpen makes an event of another process this process's too, as one of device dev, until EventDestroy. The handle
-	// is not trusted. Work that a process has recorded and not done when it ends has failed.
+	// IPCEventOpen makes an event of another process this process's too, as one of device dev, until EventDestroy. The
+	// handle is not trusted. Work that a process has recorded and not done when it ends has failed.
 	IPCEventOpen(dev int, handle []byte) (EventHandle, error)
 }
 
@@ -142,8 +145,8 @@ type Reserver interface {
 
 // Tracer is implemented by drivers that can tell what their devices did, and when.
 type Tracer interface {
-	// TraceStart begins to keep activities, and TraceStop ends it and returns them by start time. Work that was enqueued in
-	// between is included if it has ended. There is one trace at a time: starting twice is ErrInvalidArgument.
+	// TraceStart begins to keep activities, and TraceStop ends it and returns them by start time. Work that was enqueued
+	// in between is included if it has ended. There is one trace at a time: starting twice is ErrInvalidArgument.
 	TraceStart() error
 	TraceStop() ([]Activity, error)
 

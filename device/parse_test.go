@@ -9,7 +9,8 @@ import (
 
 // FuzzParse reads any name of a device: what is one has no other spelling.
 func FuzzParse(f *testing.F) {
-	for _, spec := range []string{"cpu", "accinte:1", "accinte:-1", "accinte:01", ":", "a:b:c", "accinte:99999999999999999999", "Ä:0"} {
+	for _, spec := range []string{"cpu", "accinte:1", "accinte:-1", "accinte:01", ":", "a:b:c",
+		"accinte:99999999999999999999", "Ä:0"} {
 		f.Add(spec)
 	}
 	f.Fuzz(func(t *testing.T, spec string) {

@@ -21,8 +21,8 @@ type Pinned struct {
 	err  error
 }
 
-// Pin allocates pinned host memory of n bytes, at least one, with undefined contents. It comes from a cache that keeps what is
-// freed, with the settings of PYTORCH_ALLOC_CONF, in blocks of powers of two by default.
+// Pin allocates pinned host memory of n bytes, at least one, with undefined contents. It comes from a cache that keeps
+// what is freed, with the settings of PYTORCH_ALLOC_CONF, in blocks of powers of two by default.
 func (rt *Runtime) Pin(n int) (*Pinned, error) {
 	h, err := rt.pinned.get(rt)
 	if err != nil {
@@ -44,8 +44,8 @@ func (b *Pinned) Ptr() Ptr { return b.p }
 // Bytes is the memory, good until Free.
 func (b *Pinned) Bytes() []byte { return unsafe.Slice((*byte)(pointer(b.p)), b.n) }
 
-// Free returns the memory. Copies and kernels that were enqueued before still use it; neither the host nor a graph may. Repeated
-// calls return the first result.
+// Free returns the memory. Copies and kernels that were enqueued before still use it; neither the host nor a graph may.
+// Repeated calls return the first result.
 func (b *Pinned) Free() error {
 	b.once.Do(func() { b.err = b.host.Free(uintptr(b.p)) })
 	return b.err

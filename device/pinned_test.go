@@ -34,7 +34,8 @@ func TestPinnedCache(t *testing.T) {
 		"copy from": func(p device.Ptr) error { return s.Copy(d, p.Add(10), 100) },
 		"copy to":   func(p device.Ptr) error { return s.Copy(p, d, 5000) },
 		"kernel": func(p device.Ptr) error {
-			return s.Launch("touch", []device.Span{{Ptr: d, Bytes: 1}, {Ptr: p.Add(4999), Bytes: 1}}, func(v []unsafe.Pointer) error { *(*byte)(v[1])++; return nil })
+			return s.Launch("touch", []device.Span{{Ptr: d, Bytes: 1}, {Ptr: p.Add(4999), Bytes: 1}},
+				func(v []unsafe.Pointer) error { *(*byte)(v[1])++; return nil })
 		},
 		"two devices": func(p device.Ptr) error {
 			if err := other.WaitStream(s); err != nil {

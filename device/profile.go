@@ -98,8 +98,8 @@ type chromeEvent struct {
 // hostPID is the process under which the host is shown; devices follow.
 const hostPID = 1
 
-// WriteChrome writes the trace as JSON in Chrome's Trace Event Format: the host and each device as a process, each stream
-// as a thread of it, and arrows from calls of the host to the work that they enqueued.
+// WriteChrome writes the trace as JSON in Chrome's Trace Event Format: the host and each device as a process, each
+// stream as a thread of it, and arrows from calls of the host to the work that they enqueued.
 func (t *Trace) WriteChrome(w io.Writer) error {
 	var events []chromeEvent
 	us := func(at time.Time) float64 { return float64(at.Sub(t.Begin).Nanoseconds()) / 1e3 }
@@ -133,7 +133,8 @@ func (t *Trace) WriteChrome(w io.Writer) error {
 				span(chromeEvent{Name: a.Name, PID: hostPID, TID: calls, Cat: a.Kind.String(), Args: a.args()}, a.Start, a.End)
 				flow++
 				arrows[a.Correlation] = flow
-				events = append(events, chromeEvent{Name: "enqueue", Phase: "s", PID: hostPID, TID: calls, Time: us(a.Start), Cat: "enqueue", ID: flow})
+				events = append(events, chromeEvent{Name: "enqueue", Phase: "s", PID: hostPID, TID: calls, Time: us(a.Start),
+					Cat: "enqueue", ID: flow})
 			}
 		}
 		for _, a := range t.Activities[name] {
@@ -149,10 +150,12 @@ func (t *Trace) WriteChrome(w io.Writer) error {
 				tids[a.Stream] = true
 				meta("thread_name", fmt.Sprintf("stream %#x", uintptr(a.Stream)), pids[a.Device], uint64(a.Stream))
 			}
-			span(chromeEvent{Name: a.Name, PID: pids[a.Device], TID: uint64(a.Stream), Cat: a.Kind.String(), Args: a.args()}, a.Start, a.End)
+			span(chromeEvent{Name: a.Name, PID: pids[a.Device], TID: uint64(a.Stream), Cat: a.Kind.String(), Args: a.args()},
+				a.Start, a.End)
 			if id, ok := arrows[a.Correlation]; ok {
 				delete(arrows, a.Correlation) // to the first piece of work, which for a graph is its first node
-				events = append(events, chromeEvent{Name: "enqueue", Phase: "f", Bind: "e", PID: pids[a.Device], TID: uint64(a.Stream), Time: us(a.Start), Cat: "enqueue", ID: id})
+				events = append(events, chromeEvent{Name: "enqueue", Phase: "f", Bind: "e", PID: pids[a.Device],
+					TID: uint64(a.Stream), Time: us(a.Start), Cat: "enqueue", ID: id})
 			}
 		}
 	}

@@ -53,8 +53,9 @@ func Register(name string, drv Driver) error {
 	return register(name, func() (Driver, error) { return drv, nil })
 }
 
-// RegisterLoader is Register for the init function of a package: load is called when a device of that name is asked for the
-// first time ([Get]), or by [Load]. If it fails, whoever names the device learns why. It panics if the name is taken.
+// RegisterLoader is Register for the init function of a package: load is called when a device of that name is asked for
+// the first time ([Get]), or by [Load]. If it fails, whoever names the device learns why. It panics if the name is
+// taken.
 func RegisterLoader(name string, load func() (Driver, error)) {
 	if err := register(name, load); err != nil {
 		panic(err)
@@ -81,7 +82,8 @@ func checkName(name string) error {
 		ok = ok && (c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '_')
 	}
 	if !ok {
-		return Errorf(ErrInvalidArgument, "", "register", "%q is no name for a type of device: want lower-case letters, digits and underscores", name)
+		return Errorf(ErrInvalidArgument, "", "register",
+			"%q is no name for a type of device: want lower-case letters, digits and underscores", name)
 	}
 	return nil
 }
@@ -129,7 +131,8 @@ func Rename(from, to string) error {
 		return nil
 	}
 	if e.renamed {
-		return Errorf(ErrInvalidArgument, from, "rename", "The name of this backend has already been set! Current backend: %s", e.name)
+		return Errorf(ErrInvalidArgument, from, "rename",
+			"The name of this backend has already been set! Current backend: %s", e.name)
 	}
 	if o := lookup(to); o != nil && o != e {
 		return Errorf(ErrInvalidArgument, from, "rename", "Cannot rename to '%s', which is another registered device", to)
@@ -146,7 +149,8 @@ func Rename(from, to string) error {
 
 // unknown is the error for a name that nobody registered, in PyTorch's words.
 func unknown(name string) error {
-	return Errorf(ErrNoDevice, "", "", "Expected one of %s device type at start of device string: %s", strings.Join(types(), ", "), name)
+	return Errorf(ErrNoDevice, "", "", "Expected one of %s device type at start of device string: %s",
+		strings.Join(types(), ", "), name)
 }
 
 // types lists the names. The lock is held.
@@ -165,8 +169,8 @@ func Types() []string {
 	return types()
 }
 
-// Open returns the runtime of a type of device, loading its driver if that has not been done yet. A driver that can't be
-// loaded is [ErrLoad] with the cause, each time. TORCH_DEVICE_BACKEND_AUTOLOAD=0 leaves loading to [Load].
+// Open returns the runtime of a type of device, loading its driver if that has not been done yet. A driver that can't
+// be loaded is [ErrLoad] with the cause, each time. TORCH_DEVICE_BACKEND_AUTOLOAD=0 leaves loading to [Load].
 func Open(name string) (*Runtime, error) { return open(name, false) }
 
 // Load loads the driver of a type of device now, also if it is not to be done by itself, or has failed before.
@@ -194,7 +198,8 @@ func open(name string, explicit bool) (*Runtime, error) {
 			return nil, Errorf(ErrLoad, name, "load", "%w", err)
 		}
 		if !cfg.DeviceAutoload {
-			return nil, Errorf(ErrLoad, name, "load", "the device is registered, but not loaded, since TORCH_DEVICE_BACKEND_AUTOLOAD is off: call device.Load")
+			return nil, Errorf(ErrLoad, name, "load",
+				"the device is registered, but not loaded, since TORCH_DEVICE_BACKEND_AUTOLOAD is off: call device.Load")
 		}
 	}
 	e.rt, e.err = nil, nil

@@ -44,7 +44,8 @@ func second[T any](_ T, err error) error { return err }
 func TestNames(t *testing.T) {
 	register(t, "npu_a", emulated)
 	register(t, "npu_b", emulated)
-	if got := device.Types(); !slices.Contains(got, "npu_a") || !slices.Contains(got, "npu_b") || !slices.Contains(got, "accinte") || !slices.Contains(got, "cpu") {
+	if got := device.Types(); !slices.Contains(got, "npu_a") || !slices.Contains(got, "npu_b") || !slices.Contains(got,
+		"accinte") || !slices.Contains(got, "cpu") {
 		t.Errorf("types %v", got)
 	}
 	a, err := device.Get("npu_a:1")
@@ -62,12 +63,15 @@ func TestNames(t *testing.T) {
 		t.Errorf("the device is another one the second time: %v, %v", again, err)
 	}
 
-	refused(t, second(device.Get("npu_a:2")), device.ErrWrongDevice, "The device index is out of range. It must be in [0, 2), but got 2.")
-	refused(t, second(device.Get("tpu")), device.ErrNoDevice, "Expected one of ", "npu_a, npu_b device type at start of device string: tpu")
+	refused(t, second(device.Get("npu_a:2")), device.ErrWrongDevice,
+		"The device index is out of range. It must be in [0, 2), but got 2.")
+	refused(t, second(device.Get("tpu")), device.ErrNoDevice, "Expected one of ",
+		"npu_a, npu_b device type at start of device string: tpu")
 	for _, bad := range []string{"", "npu_a:", "npu_a:x", "npu_a:-1", "npu_a:01", "NPU", "a b", "1a", ":1"} {
 		refused(t, second(device.Get(bad)), device.ErrInvalidArgument)
 	}
-	refused(t, device.Register("npu_a", cpu.New()), device.ErrInvalidArgument, "The runtime module of 'npu_a' has already been registered")
+	refused(t, device.Register("npu_a", cpu.New()), device.ErrInvalidArgument,
+		"The runtime module of 'npu_a' has already been registered")
 	refused(t, device.Register("Npu", cpu.New()), device.ErrInvalidArgument)
 	refused(t, device.Register("npu_c", nil), device.ErrInvalidArgument)
 	refused(t, device.Unregister("tpu"), device.ErrNoDevice)

@@ -55,7 +55,8 @@ func (rt *Runtime) Available() bool { return rt.Count() > 0 }
 // Device returns a device by its index.
 func (rt *Runtime) Device(index int) (*Device, error) {
 	if index < 0 || index >= len(rt.devices) {
-		e := Errorf(ErrWrongDevice, rt.Name(), "", "The device index is out of range. It must be in [0, %d), but got %d.", rt.Count(), index)
+		e := Errorf(ErrWrongDevice, rt.Name(), "", "The device index is out of range. It must be in [0, %d), but got %d.",
+			rt.Count(), index)
 		e.Err = rt.err
 		return nil, e
 	}
@@ -83,9 +84,9 @@ func (rt *Runtime) IsPinned(p Ptr) bool {
 	return err == nil && at.Type == HostMemory
 }
 
-// HostBytes returns memory that the host may touch as a slice: pinned memory, and device memory if [Properties].HostAccess
-// says so. Other device memory is [ErrHostAccess], and memory that the driver doesn't know [ErrWrongKind]. The slice
-// doesn't keep the memory.
+// HostBytes returns memory that the host may touch as a slice: pinned memory, and device memory if
+// [Properties].HostAccess says so. Other device memory is [ErrHostAccess], and memory that the driver doesn't know
+// [ErrWrongKind]. The slice doesn't keep the memory.
 func (rt *Runtime) HostBytes(p Ptr, n int) ([]byte, error) {
 	at, err := rt.drv.Attributes(p)
 	if err != nil {
@@ -97,7 +98,8 @@ func (rt *Runtime) HostBytes(p Ptr, n int) ([]byte, error) {
 	case at.Type == Unmanaged:
 		return nil, Errorf(ErrWrongKind, rt.Name(), "", "%v is not memory of the driver", p)
 	case n < 0 || n > at.Bytes-int(p-at.Base):
-		return nil, Errorf(ErrOutOfBounds, rt.Name(), "", "%d bytes at %v leave the allocation of %d bytes at %v", n, p, at.Bytes, at.Base)
+		return nil, Errorf(ErrOutOfBounds, rt.Name(), "", "%d bytes at %v leave the allocation of %d bytes at %v", n, p,
+			at.Bytes, at.Base)
 	}
 	return unsafe.Slice((*byte)(pointer(p)), n), nil
 }
@@ -123,8 +125,8 @@ func optional[T any](rt *Runtime, op string) (T, error) {
 	return x, nil
 }
 
-// CatchFault runs f and returns an [ErrHostAccess] if f touched memory that is a device's, by whatever pointer, instead of
-// ending the process. Other panics go on.
+// CatchFault runs f and returns an [ErrHostAccess] if f touched memory that is a device's, by whatever pointer, instead
+// of ending the process. Other panics go on.
 func CatchFault(f func()) (err error) {
 	old := setPanicOnFault(true)
 	defer func() {

@@ -54,8 +54,8 @@ func CurrentStream(ctx context.Context) (*Stream, error) {
 	return d.CurrentStream(ctx)
 }
 
-// CurrentStream returns the device's current stream: that of the innermost [WithStream] with one of the device, else the
-// default stream. Which device is current makes no difference.
+// CurrentStream returns the device's current stream: that of the innermost [WithStream] with one of the device, else
+// the default stream. Which device is current makes no difference.
 func (d *Device) CurrentStream(ctx context.Context) (*Stream, error) {
 	for s := scopeOf(ctx); s != nil; s = s.outer {
 		if s.stream != nil && s.dev == d {
@@ -65,8 +65,8 @@ func (d *Device) CurrentStream(ctx context.Context) (*Stream, error) {
 	return d.DefaultStream()
 }
 
-// CurrentOf returns the current device if it is of the runtime's type, else the runtime's first: the device that is meant
-// where only its type is named.
+// CurrentOf returns the current device if it is of the runtime's type, else the runtime's first: the device that is
+// meant where only its type is named.
 func (rt *Runtime) CurrentOf(ctx context.Context) (*Device, error) {
 	for s := scopeOf(ctx); s != nil; s = s.outer {
 		if s.dev.rt == rt {

@@ -65,11 +65,12 @@ func (s *Stream) Query() (bool, error) { return s.drv().StreamQuery(s.h) }
 // until Recover. If ctx ends first the work goes on.
 func (s *Stream) Synchronize(ctx context.Context) error { return s.drv().StreamSynchronize(ctx, s.h) }
 
-// Recover waits as Synchronize does and takes the error from the stream, so that it runs work again. It returns that error.
+// Recover waits as Synchronize does and takes the error from the stream, so that it runs work again. It returns that
+// error.
 func (s *Stream) Recover(ctx context.Context) error { return s.drv().StreamRecover(ctx, s.h) }
 
-// Copy enqueues a copy of n bytes. Each side is device memory, pinned memory, or other host memory that somebody keeps in
-// place, alive and unchanged until the copy is done; for Go memory use [Stream.CopyIn] and [Stream.CopyOut].
+// Copy enqueues a copy of n bytes. Each side is device memory, pinned memory, or other host memory that somebody keeps
+// in place, alive and unchanged until the copy is done; for Go memory use [Stream.CopyIn] and [Stream.CopyOut].
 func (s *Stream) Copy(dst, src Ptr, n int) error {
 	err := s.drv().Copy(s.h, dst, src, n, CopyDefault)
 	if err == nil {
@@ -93,7 +94,8 @@ func (s *Stream) copySlice(ctx context.Context, p Ptr, b []byte, kind CopyKind) 
 		return nil
 	}
 	if s.Capturing() {
-		return Errorf(ErrCapture, s.dev.Name(), "copy", "a copy of Go memory can't be captured, as a replay could come after the memory's life: use pinned memory")
+		return Errorf(ErrCapture, s.dev.Name(), "copy",
+			"a copy of Go memory can't be captured, as a replay could come after the memory's life: use pinned memory")
 	}
 	// What the driver gets of the slice is a number, so somebody must hold it while the copy is under way, also when ctx
 	// has ended; and since a goroutine holds it, it never lies on a stack, which could move.
@@ -119,8 +121,8 @@ func (s *Stream) copySlice(ctx context.Context, p Ptr, b []byte, kind CopyKind) 
 // Fill enqueues setting n bytes of device memory to value.
 func (s *Stream) Fill(dst Ptr, value byte, n int) error { return s.drv().Fill(s.h, dst, value, n) }
 
-// HostFunc enqueues a function of the host; see [Streams].HostFunc. While the stream is captured it becomes a node of the
-// graph, and runs at each replay.
+// HostFunc enqueues a function of the host; see [Streams].HostFunc. While the stream is captured it becomes a node of
+// the graph, and runs at each replay.
 func (s *Stream) HostFunc(name string, f func() error) error { return s.drv().HostFunc(s.h, name, f) }
 
 // HostKernels reports whether the driver can Launch Go functions.
@@ -144,7 +146,8 @@ func (s *Stream) Launch(name string, operands []Span, f func(views []unsafe.Poin
 	return nil
 }
 
-// Enter lets the caller do the stream's next work itself until Leave; see [Turns].Enter. A driver that has none of this is always busy.
+// Enter lets the caller do the stream's next work itself until Leave; see [Turns].Enter. A driver that has none of this
+// is always busy.
 func (s *Stream) Enter(name string) (entered bool, err error) {
 	if t, ok := s.drv().(Turns); ok {
 		return t.Enter(s.h, name)
@@ -164,14 +167,16 @@ func (s *Stream) Leave() error {
 // Record lets e stand for all work enqueued so far.
 func (s *Stream) Record(e *Event) error { return e.record(s) }
 
-// Wait makes work enqueued from now on wait for what e stands for now. An event that was never recorded stands for nothing.
+// Wait makes work enqueued from now on wait for what e stands for now. An event that was never recorded stands for
+// nothing.
 func (s *Stream) Wait(e *Event) error {
 	d, h := e.handle()
 	if h == 0 {
 		return nil
 	}
 	if d.rt != s.dev.rt {
-		return Errorf(ErrInvalidHandle, s.dev.Name(), "wait for event", "the event is of %s, another type of device", d.Name())
+		return Errorf(ErrInvalidHandle, s.dev.Name(), "wait for event", "the event is of %s, another type of device",
+			d.Name())
 	}
 	return s.drv().StreamWaitEvent(s.h, h)
 }

@@ -11,8 +11,9 @@ const (
 // poolSize is the number of streams of each priority, as CUDA in PyTorch has it.
 const poolSize = 32
 
-// IDs of streams are laid out as in PyTorch's out-of-tree integration: bit 0 is 1, or 0 for a stream made elsewhere, whose
-// handle is in the upper bits; bits 1 to 3 are the pool, or one of the following; the rest is the number in the pool.
+// IDs of streams are laid out as in PyTorch's out-of-tree integration: bit 0 is 1, or 0 for a stream made elsewhere,
+// whose handle is in the upper bits; bits 1 to 3 are the pool, or one of the following; the rest is the number in the
+// pool.
 const (
 	idOwn      = 5 // of NewStream
 	idDefault  = 6
@@ -42,8 +43,8 @@ func (d *Device) DefaultStream() (*Stream, error) {
 	return d.def, nil
 }
 
-// Stream returns a stream of the device's pool, in turn. There are 32 of each priority, so after that many calls work of
-// different users shares a stream. They are never destroyed.
+// Stream returns a stream of the device's pool, in turn. There are 32 of each priority, so after that many calls work
+// of different users shares a stream. They are never destroyed.
 func (d *Device) Stream(p Priority) (*Stream, error) {
 	level := d.level(p)
 	d.mu.Lock()

@@ -50,7 +50,8 @@ func pages(t *testing.T) map[string]string {
 	return found
 }
 
-// TestChangelog: each line of the changelog stands once, in an area of a version. Git merges it by union, which can bring back what was rewritten.
+// TestChangelog: each line of the changelog stands once, in an area of a version. Git merges it by union, which can
+// bring back what was rewritten.
 func TestChangelog(t *testing.T) {
 	area, seen := "", map[string]bool{}
 	for line := range strings.Lines(read(t, "../CHANGELOG.md")) {

@@ -20,13 +20,15 @@ import (
 	"github.com/chorus-comms/chorus/internal/deathsig"
 )
 
-// A host is where a reader follows a page: a folder that was empty, an environment, and a network of its own or the machine's.
+// A host is where a reader follows a page: a folder that was empty, an environment, and a network of its own or the
+// machine's.
 type host struct {
 	dir, network string
 	env          []string
 }
 
-// run carries out the commands of one block as the reader's shell would, and returns what they printed. What a block exports, the next has.
+// run carries out the commands of one block as the reader's shell would, and returns what they printed. What a block
+// exports, the next has.
 func (h *host) run(ctx context.Context, t *testing.T, commands string) (string, error) {
 	t.Helper()
 	kept := filepath.Join(t.TempDir(), "environment")
@@ -54,8 +56,8 @@ func (h *host) run(ctx context.Context, t *testing.T, commands string) (string, 
 
 func (h *host) exported() string { return h.dir + ".environment" }
 
-// follow does what a page says, from top to bottom, on one host or on two that share the folder. What the page shows of a block's output must
-// be in it, whatever the order of the lines and the times in them.
+// follow does what a page says, from top to bottom, on one host or on two that share the folder. What the page shows of
+// a block's output must be in it, whatever the order of the lines and the times in them.
 func follow(t *testing.T, page string, hosts ...*host) {
 	t.Helper()
 	shell := 0
@@ -112,7 +114,8 @@ func shown(text string) []string {
 	return lines
 }
 
-// dist returns the folder with what `make wheels` has built. These tests are long: they install, compile and run whole jobs.
+// dist returns the folder with what `make wheels` has built. These tests are long: they install, compile and run whole
+// jobs.
 func dist(t *testing.T) string {
 	t.Helper()
 	if os.Getenv("CHORUS_TEST_LONG") != "1" {
@@ -128,8 +131,8 @@ func dist(t *testing.T) string {
 	return dist
 }
 
-// reader returns a host for one who has nothing yet: of the environment what the machine needs, no Go module and no Python package of ours, and
-// the tools in bin before all others.
+// reader returns a host for one who has nothing yet: of the environment what the machine needs, no Go module and no
+// Python package of ours, and the tools in bin before all others.
 func reader(t *testing.T, bin string, env ...string) *host {
 	t.Helper()
 	home := t.TempDir()
@@ -149,7 +152,8 @@ func reader(t *testing.T, bin string, env ...string) *host {
 	return h
 }
 
-// withPyTorch returns a host with PyTorch, which is that of the tests, where it lies. Where there are no compilers, who calls one fails.
+// withPyTorch returns a host with PyTorch, which is that of the tests, where it lies. Where there are no compilers, who
+// calls one fails.
 func withPyTorch(t *testing.T, compilers bool, env ...string) *host {
 	t.Helper()
 	found, err := filepath.Glob("../.venv/lib/python3*/site-packages")
@@ -164,7 +168,8 @@ func withPyTorch(t *testing.T, compilers bool, env ...string) *host {
 		}
 		for _, e := range entries {
 			name := strings.ToLower(e.Name())
-			if strings.Contains(name, "chorus") || strings.Contains(name, "accinte") || strings.HasSuffix(name, ".pth") || name == "torchcomms" {
+			if strings.Contains(name, "chorus") || strings.Contains(name, "accinte") || strings.HasSuffix(name, ".pth") ||
+				name == "torchcomms" {
 				continue
 			}
 			path, err := filepath.Abs(filepath.Join(folder, e.Name()))
@@ -271,11 +276,13 @@ func nodes(t *testing.T, names ...string) []string {
 	}
 	for i, network := range networks {
 		if i == 0 {
-			if err := ip("-n", network, "link", "add", "cable", "type", "veth", "peer", "name", "cable", "netns", networks[1]); err != nil {
+			if err := ip("-n", network, "link", "add", "cable", "type", "veth", "peer", "name", "cable", "netns",
+				networks[1]); err != nil {
 				t.Fatal(err)
 			}
 		}
-		for _, args := range [][]string{{"link", "set", "lo", "up"}, {"address", "add", fmt.Sprintf("10.78.0.%d/24", i+1), "dev", "cable"}, {"link", "set", "cable", "up"}} {
+		for _, args := range [][]string{{"link", "set", "lo", "up"}, {"address", "add", fmt.Sprintf("10.78.0.%d/24", i+1),
+			"dev", "cable"}, {"link", "set", "cable", "up"}} {
 			if err := ip(append([]string{"-n", network}, args...)...); err != nil {
 				t.Fatal(err)
 			}

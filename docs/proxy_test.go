@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// throughProxy makes a Go module proxy of files that has the module as it is in this checkout, as a release, and returns the environment of one
-// who uses it for the first time. What the module needs comes from this machine's module cache, which has checked it, or from where that came: a
-// network namespace reaches no database of checksums.
+// throughProxy makes a Go module proxy of files that has the module as it is in this checkout, as a release, and
+// returns the environment of one who uses it for the first time. What the module needs comes from this machine's module
+// cache, which has checked it, or from where that came: a network namespace reaches no database of checksums.
 func throughProxy(t *testing.T) []string {
 	t.Helper()
 	const module, version = "github.com/chorus-comms/chorus", "v0.1.0"
@@ -47,7 +47,8 @@ func throughProxy(t *testing.T) []string {
 	}
 }
 
-// zipped returns the module's files as a proxy's archive has them: those that git knows, without other modules and links.
+// zipped returns the module's files as a proxy's archive has them: those that git knows, without other modules and
+// links.
 func zipped(t *testing.T, prefix string) []byte {
 	t.Helper()
 	list := exec.Command("git", "ls-files", "-z")

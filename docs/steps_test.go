@@ -13,9 +13,10 @@ import (
 	"testing"
 )
 
-// A step is what a page has its reader do, in an empty folder, in the order of the page: save a file, as the comment "file: name" above its
-// block says, or run the commands of a block of sh. Those with the comment "on: a" are for the first of two nodes, those "on: b" for the second;
-// what stands for the one and right after for the other runs at the same time. A block of text after it shows what the commands say.
+// A step is what a page has its reader do, in an empty folder, in the order of the page: save a file, as the comment
+// "file: name" above its block says, or run the commands of a block of sh. Those with the comment "on: a" are for the
+// first of two nodes, those "on: b" for the second; what stands for the one and right after for the other runs at the
+// same time. A block of text after it shows what the commands say.
 type step struct {
 	from, file, on, text, says string
 }
@@ -49,8 +50,8 @@ func steps(page string) []step {
 	return all
 }
 
-// TestSteps demands of pages that are to be done from top to bottom that their files are whole files of the repository, where tests run them,
-// that the shell can read their commands, and that only a page about two nodes tells them apart.
+// TestSteps demands of pages that are to be done from top to bottom that their files are whole files of the repository,
+// where tests run them, that the shell can read their commands, and that only a page about two nodes tells them apart.
 func TestSteps(t *testing.T) {
 	for page, want := range map[string]struct {
 		files []string
@@ -77,16 +78,17 @@ func TestSteps(t *testing.T) {
 		if !slices.Equal(files, want.files) {
 			t.Errorf("%s has the files %v, not %v", page, files, want.files)
 		}
-		if len(nodes) < 3 || (slices.Contains(nodes, "a") && slices.Contains(nodes, "b")) != want.nodes || slices.ContainsFunc(nodes, func(on string) bool {
-			return on != "" && on != "a" && on != "b"
-		}) {
+		if len(nodes) < 3 || (slices.Contains(nodes, "a") && slices.Contains(nodes, "b")) != want.nodes ||
+			slices.ContainsFunc(nodes, func(on string) bool {
+				return on != "" && on != "a" && on != "b"
+			}) {
 			t.Errorf("%s has commands for %q", page, nodes)
 		}
 	}
 }
 
-// TestNames demands that what from-mpi4py.md and first-job.md name of package comm is there: functions and values after "comm.", methods of a
-// Comm after "c.".
+// TestNames demands that what from-mpi4py.md and first-job.md name of package comm is there: functions and values after
+// "comm.", methods of a Comm after "c.".
 func TestNames(t *testing.T) {
 	names := map[string]bool{}
 	files, err := filepath.Glob("../comm/*.go")

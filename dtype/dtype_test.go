@@ -34,7 +34,8 @@ func TestParse(t *testing.T) {
 			}
 		}
 	}
-	for name, want := range map[string]DType{"half": Float16, "F8_E4M3": Float8E4M3FN, "f8e4m3": Float8E4M3FN, "F8_E5M2": Float8E5M2, "long": Int64} {
+	for name, want := range map[string]DType{"half": Float16, "F8_E4M3": Float8E4M3FN, "f8e4m3": Float8E4M3FN,
+		"F8_E5M2": Float8E5M2, "long": Int64} {
 		if got, err := Parse(name); err != nil || got != want {
 			t.Errorf("Parse(%q) = %v, %v; want %v", name, got, err, want)
 		}
@@ -65,7 +66,8 @@ func TestKinds(t *testing.T) {
 		integer := strings.Contains(name, "int")
 		signed := float || cplx || strings.HasPrefix(name, "int")
 		if d.IsFloating() != float || d.IsComplex() != cplx || d.IsInteger() != integer || d.IsSigned() != signed {
-			t.Errorf("%v: floating %v, complex %v, integer %v, signed %v", d, d.IsFloating(), d.IsComplex(), d.IsInteger(), d.IsSigned())
+			t.Errorf("%v: floating %v, complex %v, integer %v, signed %v", d, d.IsFloating(), d.IsComplex(), d.IsInteger(),
+				d.IsSigned())
 		}
 	}
 }

@@ -24,21 +24,26 @@ type format struct {
 
 var formats = []format{
 	{"f16", 16, 10, 15, 0x7c00, 0x7c00,
-		func(c int) float32 { return F16(c).Float32() }, func(c int) float64 { return F16(c).Float64() }, func(c int) bool { return F16(c).IsNaN() },
+		func(c int) float32 { return F16(c).Float32() }, func(c int) float64 { return F16(c).Float64() },
+		func(c int) bool { return F16(c).IsNaN() },
 		func(f float32) int { return int(F16FromFloat32(f)) }, func(f float64) int { return int(F16FromFloat64(f)) }},
 	{"bf16", 16, 7, 127, 0x7f80, 0x7f80,
-		func(c int) float32 { return BF16(c).Float32() }, func(c int) float64 { return BF16(c).Float64() }, func(c int) bool { return BF16(c).IsNaN() },
+		func(c int) float32 { return BF16(c).Float32() }, func(c int) float64 { return BF16(c).Float64() },
+		func(c int) bool { return BF16(c).IsNaN() },
 		func(f float32) int { return int(BF16FromFloat32(f)) }, func(f float64) int { return int(BF16FromFloat64(f)) }},
 	{"f8e4m3fn", 8, 3, 7, 0x7f, 0x7e,
-		func(c int) float32 { return F8E4M3FN(c).Float32() }, func(c int) float64 { return F8E4M3FN(c).Float64() }, func(c int) bool { return F8E4M3FN(c).IsNaN() },
-		func(f float32) int { return int(F8E4M3FNFromFloat32(f)) }, func(f float64) int { return int(F8E4M3FNFromFloat64(f)) }},
+		func(c int) float32 { return F8E4M3FN(c).Float32() }, func(c int) float64 { return F8E4M3FN(c).Float64() },
+		func(c int) bool { return F8E4M3FN(c).IsNaN() },
+		func(f float32) int { return int(F8E4M3FNFromFloat32(f)) },
+		func(f float64) int { return int(F8E4M3FNFromFloat64(f)) }},
 	{"f8e5m2", 8, 2, 15, 0x7c, 0x7c,
-		func(c int) float32 { return F8E5M2(c).Float32() }, func(c int) float64 { return F8E5M2(c).Float64() }, func(c int) bool { return F8E5M2(c).IsNaN() },
+		func(c int) float32 { return F8E5M2(c).Float32() }, func(c int) float64 { return F8E5M2(c).Float64() },
+		func(c int) bool { return F8E5M2(c).IsNaN() },
 		func(f float32) int { return int(F8E5M2FromFloat32(f)) }, func(f float64) int { return int(F8E5M2FromFloat64(f)) }},
 }
 
-// exact computes the value of a code that is not negative from the definition; the code of infinity gives the value that its bits
-// would have if the format went on, which is where rounding starts to overflow.
+// exact computes the value of a code that is not negative from the definition; the code of infinity gives the value
+// that its bits would have if the format went on, which is where rounding starts to overflow.
 func (f *format) exact(code int) float64 {
 	exp, frac := code>>f.man, code&(1<<f.man-1)
 	if exp == 0 {
@@ -102,8 +107,8 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// Every midpoint between two neighbours goes to the even one, and whatever lies next to the midpoint goes to its own side.
-// The midpoint above the largest number decides about overflow.
+// Every midpoint between two neighbours goes to the even one, and whatever lies next to the midpoint goes to its own
+// side. The midpoint above the largest number decides about overflow.
 func TestMidpoints(t *testing.T) {
 	each(t, func(t *testing.T, f *format) {
 		sign := 1 << (f.bits - 1)

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// torchScript reads float32 values, and writes for each narrow type the values of all its codes, then the codes of the values.
+// torchScript reads float32 values, and writes for each narrow type the values of all its codes, then the codes of the
+// values.
 const torchScript = `
 import sys, numpy, torch
 values = torch.from_numpy(numpy.frombuffer(sys.stdin.buffer.read(), dtype=numpy.float32).copy())
@@ -23,7 +24,8 @@ for narrow, bits in [(torch.float16, torch.int16), (torch.bfloat16, torch.int16)
     sys.stdout.buffer.write((values.to(narrow).view(bits).to(torch.int32) & ((1 << width) - 1)).numpy().tobytes())
 `
 
-// All codes widened, and the neighbourhood of every midpoint and many random values narrowed, are what PyTorch makes of them.
+// All codes widened, and the neighbourhood of every midpoint and many random values narrowed, are what PyTorch makes of
+// them.
 func TestTorch(t *testing.T) {
 	const python = "../.venv/bin/python"
 	if os.Getenv("CHORUS_TEST_PYTORCH") == "0" {

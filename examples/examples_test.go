@@ -16,7 +16,8 @@ import (
 	"github.com/chorus-comms/chorus/launch"
 )
 
-// TestPrograms has each program compute with several ranks. Its output must match all of want; the programs check their results themselves.
+// TestPrograms has each program compute with several ranks. Its output must match all of want; the programs check their
+// results themselves.
 func TestPrograms(t *testing.T) {
 	bin := t.TempDir()
 	build := exec.Command("go", "build", "-o", bin, "./...")
@@ -35,19 +36,25 @@ func TestPrograms(t *testing.T) {
 		{"allreduce", "-ordinary", 2, 0, []string{`rank 1 of 2: 1048576 elements averaged to 0.5 by`}},
 		{"ring", "", 3, 0, []string{`rank 0, process \d+\n(.*\n)?.*rank 1, process \d+\n(.*\n)?.*rank 2, process \d+\n`}},
 		{"window", "", 3, 0, []string{`300 tickets drawn; by rank: \[100 100 100\]`}},
-		{"recover", "-die 1 -state " + state, 3, 2, []string{`rank 1 of 2 goes on at step \d+\n`, `the sum is 403200 after 200 steps, 200 of them in this run`}},
-		{"paramserver", "", 4, 0, []string{`600 gradients, each .* the parameters are right to 0\.0\d+\n`, `worker 3 has sent \d+ gradients`}},
-		{"paramserver", "-updates 5000 -die 2", 4, 1, []string{`goes on without worker 2: .*rank 1`, `5000 gradients, each`, `worker 1 has sent`, `worker 3 has sent`}},
-		{"train", "-epochs 6", 3, 0, []string{`3 ranks, 17226 parameters, gradients in 2 buckets: 9\d\.\d % of 359 new images`}},
-		{"train", "-epochs 6 -bucket 1", 1, 0, []string{`1 ranks, 17226 parameters, gradients in 3 buckets: 9\d\.\d % of 359 new images`}},
+		{"recover", "-die 1 -state " + state, 3, 2, []string{`rank 1 of 2 goes on at step \d+\n`,
+			`the sum is 403200 after 200 steps, 200 of them in this run`}},
+		{"paramserver", "", 4, 0, []string{`600 gradients, each .* the parameters are right to 0\.0\d+\n`,
+			`worker 3 has sent \d+ gradients`}},
+		{"paramserver", "-updates 5000 -die 2", 4, 1, []string{`goes on without worker 2: .*rank 1`, `5000 gradients, each`,
+			`worker 1 has sent`, `worker 3 has sent`}},
+		{"train", "-epochs 6", 3, 0,
+			[]string{`3 ranks, 17226 parameters, gradients in 2 buckets: 9\d\.\d % of 359 new images`}},
+		{"train", "-epochs 6 -bucket 1", 1, 0,
+			[]string{`1 ranks, 17226 parameters, gradients in 3 buckets: 9\d\.\d % of 359 new images`}},
 	} {
 		t.Run(strings.TrimSpace(test.name+" "+test.args), func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
 			var out output
 			job := launch.Job{
-				Command: append([]string{filepath.Join(bin, test.name)}, strings.Fields(test.args)...), RanksPerNode: test.ranks, MayLose: test.lose,
-				Stdout: &out, Stderr: &out,
+				Command: append([]string{filepath.Join(bin, test.name)}, strings.Fields(test.args)...), RanksPerNode: test.ranks,
+				MayLose: test.lose,
+				Stdout:  &out, Stderr: &out,
 			}
 			if err := job.Run(ctx); err != nil {
 				t.Fatalf("%v\n%s", err, out.String())
@@ -63,7 +70,8 @@ func TestPrograms(t *testing.T) {
 	t.Run("overlap", func(t *testing.T) {
 		for _, name := range []string{"timeline.json", "timeline.svg"} {
 			file := filepath.Join(t.TempDir(), name)
-			if out, err := exec.Command(filepath.Join(bin, "overlap"), file).CombinedOutput(); err != nil || !bytes.Contains(out, []byte("for ")) {
+			if out, err := exec.Command(filepath.Join(bin, "overlap"), file).CombinedOutput(); err != nil || !bytes.Contains(out,
+				[]byte("for ")) {
 				t.Fatalf("%v\n%s", err, out)
 			}
 			if text, err := os.ReadFile(file); err != nil || !bytes.Contains(text, []byte("all_reduce")) {

@@ -15,8 +15,8 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// A fabric by name: shared memory, TCP, or for each pair what it can have. The ranks exchange their addresses through a store. They are
-// goroutines here; processes do the same.
+// A fabric by name: shared memory, TCP, or for each pair what it can have. The ranks exchange their addresses through a
+// store. They are goroutines here; processes do the same.
 func ExampleOpen() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -54,7 +54,8 @@ func greet(ctx context.Context, name string, rank int, st store.Store) error {
 	}
 	defer f.Close(ctx)
 	buf := make([]byte, 5)
-	m := &fabric.Msg{Peer: 1 - rank, Key: fabric.Key{Lane: fabric.PointToPoint, Tag: 42}, Buf: unsafe.Pointer(&buf[0]), Len: len(buf)}
+	m := &fabric.Msg{Peer: 1 - rank, Key: fabric.Key{Lane: fabric.PointToPoint, Tag: 42}, Buf: unsafe.Pointer(&buf[0]),
+		Len: len(buf)}
 	w := fabric.NewWaiter(fabric.NewAbort()) // which says until when a wait goes on
 	w.Begin(ctx, time.Minute)
 	m.Reset(w)

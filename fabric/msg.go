@@ -144,7 +144,8 @@ type TruncatedError struct {
 }
 
 func (e *TruncatedError) Error() string {
-	return fmt.Sprintf("message of %d bytes from rank %d is longer than the %d bytes posted to receive it", e.Sent, e.Peer, e.Capacity)
+	return fmt.Sprintf("message of %d bytes from rank %d is longer than the %d bytes posted to receive it", e.Sent, e.Peer,
+		e.Capacity)
 }
 
 // MismatchError reports that a message belongs to another operation than the receive that it matched.

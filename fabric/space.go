@@ -71,8 +71,8 @@ type Place struct{ Segment, Offset uint64 }
 // Mappable reports whether peers can reach the place.
 func (p Place) Mappable() bool { return p.Segment != 0 }
 
-// Resolver turns a member's Place into an address of this process, for which it may have to wait for that member. It must check
-// that n bytes from there lie inside the segment.
+// Resolver turns a member's Place into an address of this process, for which it may have to wait for that member. It
+// must check that n bytes from there lie inside the segment.
 type Resolver func(w *Waiter, member int, p Place, n int) (unsafe.Pointer, error)
 
 // InlineBytes is how much scratch lies in the same cache line as the flag, and in the one that follows.
@@ -98,7 +98,8 @@ type slot struct {
 // controlBlock is a member's page. Words that different members write lie in
 // different pairs of cache lines, because processors prefetch lines in pairs.
 type controlBlock struct {
-	_        [128]byte // nobody writes here: a check for nil reads a block's first byte, which takes the line from its writer
+	// Nobody writes here: a check for nil reads a block's first byte, which takes the line from its writer.
+	_        [128]byte
 	slots    [slots]slot
 	ended    atomic.Uint64 // last operation that this member has ended
 	_        [120]byte
@@ -299,10 +300,10 @@ func (s *Space) Arrive() { s.raise(s.seq << 24) }
 // visible to members that await it.
 func (s *Space) Notify(phase uint32) { s.raise(s.seq<<24 | uint64(phase)) }
 
-// raise writes the print only now, right before the flag: a line that was written while a member polls
-// it is taken away in between, and must come back for the next store. For the same reason the flag isn't stored
-// atomically, which would wait for all stores before it. It may therefore become visible after this member has
-// looked for sleepers; End looks again, and so does who goes to sleep itself; and Settle waits before it looks for flags.
+// raise writes the print only now, right before the flag: a line that was written while a member polls it is taken away
+// in between, and must come back for the next store. For the same reason the flag isn't stored atomically, which would
+// wait for all stores before it. It may therefore become visible after this member has looked for sleepers; End looks
+// again, and so does who goes to sleep itself; and Settle waits before it looks for flags.
 func (s *Space) raise(v uint64) {
 	me := s.blocks[s.self]
 	sl := &me.slots[s.seq%slots]
@@ -329,8 +330,8 @@ func (s *Space) raise(v uint64) {
 // End leaves the operation: this member reads no slot, stage or buffer of
 // another one on its account any more.
 //
-// Where waits are patient, it too stores without waiting until all can see it. A member that falls asleep at that very moment,
-// after a millisecond of looking, may miss it and sleep on until it looks by itself.
+// Where waits are patient, it too stores without waiting until all can see it. A member that falls asleep at that very
+// moment, after a millisecond of looking, may miss it and sleep on until it looks by itself.
 func (s *Space) End() {
 	me := s.blocks[s.self]
 	if !s.raised {
@@ -341,7 +342,8 @@ func (s *Space) End() {
 	} else {
 		me.ended.Store(s.seq)
 	}
-	// The next slot's lines are still with those who polled them four operations ago. They come back while the program goes on.
+	// The next slot's lines are still with those who polled them four operations ago. They come back while the program
+	// goes on.
 	next := &me.slots[(s.seq+1)%slots]
 	publish.Claim((*uint64)(unsafe.Pointer(&next.flag)))
 	publish.Claim((*uint64)(unsafe.Pointer(&next.inline[secondLine])))
@@ -498,7 +500,8 @@ func (s *Space) wait(w *Waiter, member int, word *atomic.Uint64, want uint64) er
 			}
 		}
 		// Nor will one that is still in the operation before, if this rank needed nobody in what it took for that.
-		if last := s.seq - 1; last > 0 && s.checked[member][last%slots] != last && s.blocks[member].slots[last%slots].flag.Load()>>24 == last {
+		if last := s.seq - 1; last > 0 && s.checked[member][last%slots] != last &&
+			s.blocks[member].slots[last%slots].flag.Load()>>24 == last {
 			if err := s.compare(member, last); err != nil {
 				return err
 			}
@@ -557,7 +560,8 @@ func (s *Space) Places(member int) (in, out Place) {
 	return sl.in, sl.out
 }
 
-// Resolve returns the address in this process of n bytes of a member's buffer. If it's not known yet, its owner is asked.
+// Resolve returns the address in this process of n bytes of a member's buffer. If it's not known yet, its owner is
+// asked.
 func (s *Space) Resolve(w *Waiter, member int, p Place, n int) (unsafe.Pointer, error) {
 	if !p.Mappable() {
 		return nil, fmt.Errorf("fabric: memory of rank %d cannot be mapped", s.members[member])
@@ -596,7 +600,8 @@ func NewSoloSpace(rank, stageBytes int) *Space {
 	start := unsafe.Pointer(unsafe.SliceData(mem))
 	start = unsafe.Add(start, -uintptr(start)&(align-1))
 	return NewSpace(SpaceConfig{
-		Members: []int{rank}, Control: []unsafe.Pointer{start}, Stages: []unsafe.Pointer{unsafe.Add(start, ControlBytes)}, StageBytes: stageBytes,
+		Members: []int{rank}, Control: []unsafe.Pointer{start}, Stages: []unsafe.Pointer{unsafe.Add(start, ControlBytes)},
+		StageBytes: stageBytes,
 		Resolve: func(*Waiter, int, Place, int) (unsafe.Pointer, error) {
 			return nil, errors.New("fabric: no other rank shares memory")
 		},

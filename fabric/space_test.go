@@ -16,7 +16,8 @@ func TestReserve(t *testing.T) {
 	var fail error
 	mem := make([]uint64, ControlBytes/8)
 	s := NewSpace(SpaceConfig{
-		Members: []int{0}, Control: []unsafe.Pointer{unsafe.Pointer(&mem[0])}, Stages: make([]unsafe.Pointer, 1), StageBytes: 2 * half,
+		Members: []int{0}, Control: []unsafe.Pointer{unsafe.Pointer(&mem[0])}, Stages: make([]unsafe.Pointer, 1),
+		StageBytes: 2 * half,
 		Commit: func(offset, n int) error {
 			got = append(got, piece{offset, n})
 			return fail
@@ -52,8 +53,10 @@ func TestStageTurns(t *testing.T) {
 	mem := make([]byte, 2*half)
 	block := make([]uint64, ControlBytes/8)
 	start := unsafe.Pointer(&mem[0])
-	s := NewSpace(SpaceConfig{Members: []int{0}, Control: []unsafe.Pointer{unsafe.Pointer(&block[0])}, Stages: []unsafe.Pointer{start}, StageBytes: 2 * half})
-	for _, n := range []int{1, 64, leastTurning - 1, leastTurning, 5000, 64 << 10, turning / 2, turning/2 + 1, turning, turning + 1, half} {
+	s := NewSpace(SpaceConfig{Members: []int{0}, Control: []unsafe.Pointer{unsafe.Pointer(&block[0])},
+		Stages: []unsafe.Pointer{start}, StageBytes: 2 * half})
+	for _, n := range []int{1, 64, leastTurning - 1, leastTurning, 5000, 64 << 10, turning / 2, turning/2 + 1, turning,
+		turning + 1, half} {
 		turns := max(1, s.window(n)/stride(n))
 		if n < leastTurning {
 			turns = 1
@@ -81,7 +84,8 @@ func TestWaitSaysWhere(t *testing.T) {
 	for _, shared := range []bool{true, false} {
 		blocks := make([]byte, 2*ControlBytes+128)
 		start := unsafe.Add(unsafe.Pointer(&blocks[0]), -uintptr(unsafe.Pointer(&blocks[0]))&127)
-		c := SpaceConfig{Members: []int{0, 1}, Control: []unsafe.Pointer{start, unsafe.Add(start, ControlBytes)}, Stages: make([]unsafe.Pointer, 2),
+		c := SpaceConfig{Members: []int{0, 1}, Control: []unsafe.Pointer{start, unsafe.Add(start, ControlBytes)},
+			Stages: make([]unsafe.Pointer, 2),
 			Policy: Policy{Spins: 10, Yields: 10}}
 		if !shared {
 			c.Lot = new(Lot)

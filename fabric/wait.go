@@ -67,8 +67,9 @@ type Waiter struct {
 	Ctx     context.Context // nil means no cancellation
 	Timeout time.Duration   // counted from the first slow check after Begin; 0 means none
 	Policy  Policy
-	// Slow is called by Check when the operation has been waited for SlowAfter, and again each time that has doubled. It runs on the waiting
-	// goroutine, which may hold a fabric's locks, and must not wait for anything. nil: nobody wants to know.
+	// Slow is called by Check when the operation has been waited for SlowAfter, and again each time that has doubled. It
+	// runs on the waiting goroutine, which may hold a fabric's locks, and must not wait for anything. nil: nobody wants to
+	// know.
 	Slow func()
 
 	start    time.Time
@@ -111,8 +112,8 @@ func PollerOf(ctx context.Context) Poller {
 	return p
 }
 
-// SlowAfter is when a Waiter's Slow is called first: long after what an operation takes whose ranks come together, and soon enough to find
-// within a second what a question to another rank can find.
+// SlowAfter is when a Waiter's Slow is called first: long after what an operation takes whose ranks come together, and
+// soon enough to find within a second what a question to another rank can find.
 const SlowAfter = 500 * time.Millisecond
 
 // PollInterval is how long a blocked wait leaves a Poller alone.
@@ -164,8 +165,8 @@ func (w *Waiter) Check() error {
 	return nil
 }
 
-// PanicError is a wait's error if a method of its context has panicked: whoever waits may hold a fabric's locks, which are given back as after any
-// other reason to give up.
+// PanicError is a wait's error if a method of its context has panicked: whoever waits may hold a fabric's locks, which
+// are given back as after any other reason to give up.
 type PanicError struct {
 	Value any
 	Stack []byte // of the goroutine, as runtime/debug has it
@@ -254,7 +255,8 @@ func (w *Waiter) Await(done <-chan struct{}) error {
 // has announced itself by parked, and looked once more at what it waits for.
 func (w *Waiter) doze(done <-chan struct{}) {
 	var expired <-chan time.Time
-	if w.Timeout > 0 || w.poller() != nil || w.Slow != nil || w.start.IsZero() { // before the first check nothing is known of the context
+	// Before the first check nothing is known of the context.
+	if w.Timeout > 0 || w.poller() != nil || w.Slow != nil || w.start.IsZero() {
 		w.timer.Reset(w.patience())
 		expired = w.timer.C
 	}

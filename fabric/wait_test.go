@@ -111,7 +111,8 @@ func TestDeadlineOfTheWaitBefore(t *testing.T) {
 	})
 }
 
-// A wait that lasts says so, blocked or not and with a deadline or none, each time after twice as long, and afresh with each operation.
+// A wait that lasts says so, blocked or not and with a deadline or none, each time after twice as long, and afresh with
+// each operation.
 func TestSlow(t *testing.T) {
 	for _, limit := range []time.Duration{0, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {

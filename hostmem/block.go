@@ -25,8 +25,8 @@ type hold struct {
 	lent  atomic.Bool // a slice was handed out
 }
 
-// Alloc returns a block of n bytes with undefined contents. Blocks below 1 MiB are aligned to 256 bytes, or to their size
-// rounded up to a power of two up to the page size; larger ones begin on a page. n may be 0.
+// Alloc returns a block of n bytes with undefined contents. Blocks below 1 MiB are aligned to 256 bytes, or to their
+// size rounded up to a power of two up to the page size; larger ones begin on a page. n may be 0.
 func Alloc(n int) (*Block, error) {
 	b, _, err := alloc(n)
 	return b, err

@@ -29,8 +29,9 @@ var palette = struct {
 	live    [lanes]int // segments alive in each lane
 }{rank: os.Getpid()} // ranks started together have neighbouring process IDs, so even without SetColor they differ
 
-// SetColor tells which rank the process is: segments are mapped where no other rank's segments alias them. The first call
-// decides for the process, if it comes before the first allocation; otherwise the process ID stands in for the rank.
+// SetColor tells which rank the process is: segments are mapped where no other rank's segments alias them. The first
+// call decides for the process, if it comes before the first allocation; otherwise the process ID stands in for the
+// rank.
 func SetColor(rank int) {
 	palette.Lock()
 	defer palette.Unlock()

@@ -6,7 +6,8 @@ import (
 	"github.com/chorus-comms/chorus/hostmem"
 )
 
-// Memory that another process maps: what it needs is the descriptor, over a unix socket, size, colour and offset. Here it's this process.
+// Memory that another process maps: what it needs is the descriptor, over a unix socket, size, colour and offset. Here
+// it's this process.
 func ExampleMap() {
 	b, err := hostmem.Alloc(1 << 20)
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memoryFiles says that this system has memory that processes can share by a descriptor, sealed against changes of its size.
+// memoryFiles says that this system has memory that processes can share by a descriptor, sealed against changes of its
+// size.
 const memoryFiles = true
 
 // seals fix the size for good. F_SEAL_SEAL keeps a peer from adding F_SEAL_WRITE later.
@@ -64,7 +65,8 @@ func punch(fd, offset, size int) error {
 	return nil
 }
 
-// checkFile returns the size of a peer's memory file, which can't shrink any more, and whether all of its memory is there.
+// checkFile returns the size of a peer's memory file, which can't shrink any more, and whether all of its memory is
+// there.
 func checkFile(fd int) (size int64, full bool, err error) {
 	have, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"unsafe"
 )
 
-// memoryFiles says that this system has no memory that processes can share by a descriptor, sealed against changes of its size.
+// memoryFiles says that this system has no memory that processes can share by a descriptor, sealed against changes of
+// its size.
 const memoryFiles = false
 
 // needsLinux is the error of all that shares memory. It counts as a refusal.

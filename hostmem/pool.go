@@ -132,7 +132,8 @@ func (p *pool) give(t *part) {
 	closeAll(drop)
 }
 
-// excess removes the oldest large segments above limit bytes and all empty slabs but spare, and returns them for closing.
+// excess removes the oldest large segments above limit bytes and all empty slabs but spare, and returns them for
+// closing.
 func (p *pool) excess(limit int64, spare int) []*Segment {
 	var drop []*Segment
 	var held int64
@@ -168,7 +169,8 @@ func closeAll(list []*Segment) {
 	}
 }
 
-// SetCacheLimit bounds the bytes of freed large blocks kept for reuse; 0 keeps none. What exceeds it is released at once.
+// SetCacheLimit bounds the bytes of freed large blocks kept for reuse; 0 keeps none. What exceeds it is released at
+// once.
 func SetCacheLimit(bytes int64) {
 	blocks.mu.Lock()
 	blocks.limit = max(bytes, 0)

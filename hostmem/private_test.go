@@ -30,14 +30,16 @@ func TestPrivateSparse(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.Bytes()[at+5] != 0 || s.Bytes()[at+3*pageSize] != 8 {
-		t.Errorf("memory that was taken away came back with %d, and what was kept has %d", s.Bytes()[at+5], s.Bytes()[at+3*pageSize])
+		t.Errorf("memory that was taken away came back with %d, and what was kept has %d", s.Bytes()[at+5],
+			s.Bytes()[at+3*pageSize])
 	}
 	if s.Commit(1, pageSize) == nil || s.Decommit(0, 1) == nil {
 		t.Error("what isn't whole pages was accepted")
 	}
 }
 
-// Where there are no memory files, allocators have memory all the same, and what is meant for peers says what is missing.
+// Where there are no memory files, allocators have memory all the same, and what is meant for peers says what is
+// missing.
 func TestWithoutMemoryFiles(t *testing.T) {
 	checkLeaks(t)
 	a, err := AllocSparse(pageSize)
@@ -52,7 +54,8 @@ func TestWithoutMemoryFiles(t *testing.T) {
 		s, err := open(1)
 		if memoryFiles && err == nil {
 			s.Close()
-		} else if memoryFiles || !errors.Is(err, syscall.ENOSYS) || err.Error() != "shared memory between processes needs Linux" {
+		} else if memoryFiles || !errors.Is(err, syscall.ENOSYS) ||
+			err.Error() != "shared memory between processes needs Linux" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/chorus-comms/chorus/internal/refusal"
 )
 
-// A sandbox may refuse what memory files are made with: blocks are in private memory then, and it is said once. Segments to be shared
-// are refused with the call's name.
+// A sandbox may refuse what memory files are made with: blocks are in private memory then, and it is said once.
+// Segments to be shared are refused with the call's name.
 func TestRefused(t *testing.T) {
 	if os.Getenv("CHORUS_HOSTMEM_REFUSED") != "" {
 		underRefusal(t)

@@ -11,9 +11,9 @@ import (
 // maxSize bounds one segment: 64 TiB, half of the user address space of 4-level page tables.
 const maxSize = 1 << 46
 
-// Segment is a sealed memory file mapped into this process, readable and writable, page aligned; or, of [Alloc] and [AllocSparse] where
-// there can be no such file, memory of this process alone.
-// Its accessors may be called from any goroutine; after Close the memory must not be touched.
+// Segment is a sealed memory file mapped into this process, readable and writable, page aligned; or, of [Alloc] and
+// [AllocSparse] where there can be no such file, memory of this process alone. Its accessors may be called from any
+// goroutine; after Close the memory must not be touched.
 type Segment struct {
 	id     uint64
 	fd     int // private: none
@@ -26,14 +26,16 @@ type Segment struct {
 
 var lastID atomic.Uint64
 
-// NewSegment makes a zeroed segment of at least size bytes (rounded up to whole pages) with all pages present.
-// The caller owns it and must Close it. Where the system refuses memory files, as some sandboxes do, or has none, as all but Linux, that is the error.
+// NewSegment makes a zeroed segment of at least size bytes (rounded up to whole pages) with all pages present. The
+// caller owns it and must Close it. Where the system refuses memory files, as some sandboxes do, or has none, as all
+// but Linux, that is the error.
 func NewSegment(size int) (*Segment, error) {
 	return newSegment(size, memoryFile, populate)
 }
 
 // newSegment makes a segment of what open gives, whose pages fill makes present.
-func newSegment(size int, open func(size int) (fd int, err error), fill func(fd int, base unsafe.Pointer, offset, size int) error) (*Segment, error) {
+func newSegment(size int, open func(size int) (fd int, err error),
+	fill func(fd int, base unsafe.Pointer, offset, size int) error) (*Segment, error) {
 	if size <= 0 || size > maxSize {
 		return nil, fmt.Errorf("hostmem: segment size %d is not in 1..%d", size, maxSize)
 	}

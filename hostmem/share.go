@@ -16,9 +16,9 @@ func ByID(id uint64) *Segment {
 	return nil
 }
 
-// Share calls give with the descriptor of the open segment with the ID, to be passed to a peer but neither kept nor closed, and with the size
-// and colour that [Map] wants. A concurrent Close of the segment waits for give, which must not block, nor call this package. It needs no
-// descriptor more than there are.
+// Share calls give with the descriptor of the open segment with the ID, to be passed to a peer but neither kept nor
+// closed, and with the size and colour that [Map] wants. A concurrent Close of the segment waits for give, which must
+// not block, nor call this package. It needs no descriptor more than there are.
 func Share(id uint64, give func(fd, size, color int) error) error {
 	index.mu.Lock() // Close removes the segment under this lock before it closes the descriptor
 	defer index.mu.Unlock()

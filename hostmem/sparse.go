@@ -7,15 +7,15 @@ import (
 )
 
 // NewSparse makes a segment of at least size bytes of addresses without memory behind them, for an allocator that puts
-// memory there piece by piece ([Segment.Commit]) and takes it away again ([Segment.Decommit]). Peers map it once, whole,
-// and see the pieces come and go. Memory that was not committed must not be touched, though it reads as zero: touching
-// it takes memory that nobody counts.
+// memory there piece by piece ([Segment.Commit]) and takes it away again ([Segment.Decommit]). Peers map it once,
+// whole, and see the pieces come and go. Memory that was not committed must not be touched, though it reads as zero:
+// touching it takes memory that nobody counts.
 func NewSparse(size int) (*Segment, error) {
 	return newSegment(size, memoryFile, leaveOut)
 }
 
-// AllocSparse is NewSparse where the system has memory files. Where it refuses them the addresses are of this process alone, which
-// [Segment.Shared] tells.
+// AllocSparse is NewSparse where the system has memory files. Where it refuses them the addresses are of this process
+// alone, which [Segment.Shared] tells.
 func AllocSparse(size int) (*Segment, error) { return sharedIfPossible(size, leaveOut) }
 
 func leaveOut(int, unsafe.Pointer, int, int) error { return nil }

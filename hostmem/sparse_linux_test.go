@@ -58,7 +58,8 @@ func TestSparse(t *testing.T) {
 	if s.Bytes()[at+5] != 0 {
 		t.Error("memory came back with its old contents")
 	}
-	for _, c := range [][2]int{{1, pageSize}, {0, 1}, {-pageSize, pageSize}, {0, 0}, {size, pageSize}, {0, size + pageSize}} {
+	for _, c := range [][2]int{{1, pageSize}, {0, 1}, {-pageSize, pageSize}, {0, 0}, {size, pageSize},
+		{0, size + pageSize}} {
 		if s.Commit(c[0], c[1]) == nil || s.Decommit(c[0], c[1]) == nil {
 			t.Errorf("%d bytes at %d were accepted", c[1], c[0])
 		}

@@ -64,8 +64,8 @@ func BenchmarkReduce(b *testing.B) {
 	}
 }
 
-// BenchmarkSum is the sums of the types that gradients have, as an all-reduce in place of two or three ranks needs them, at sizes
-// (the bytes of all memories together) from the nearest cache to memory.
+// BenchmarkSum is the sums of the types that gradients have, as an all-reduce in place of two or three ranks needs
+// them, at sizes (the bytes of all memories together) from the nearest cache to memory.
 func BenchmarkSum(b *testing.B) {
 	for _, ranks := range []int{2, 3} {
 		for _, bytes := range []int{16 << 10, 256 << 10, 1 << 20, 16 << 20} {
@@ -110,7 +110,8 @@ func BenchmarkCopy(b *testing.B) {
 
 func BenchmarkConvert(b *testing.B) {
 	for _, c := range []struct{ from, to dtype.DType }{
-		{dtype.Float32, dtype.BFloat16}, {dtype.BFloat16, dtype.Float32}, {dtype.Float32, dtype.Float16}, {dtype.Float16, dtype.Float32},
+		{dtype.Float32, dtype.BFloat16}, {dtype.BFloat16, dtype.Float32}, {dtype.Float32, dtype.Float16}, {dtype.Float16,
+			dtype.Float32},
 		{dtype.Float64, dtype.Float32}, {dtype.Float32, dtype.Float8E4M3FN}, {dtype.Int64, dtype.Float32},
 	} {
 		for _, level := range Levels() {

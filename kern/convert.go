@@ -8,14 +8,16 @@ import (
 	"github.com/chorus-comms/chorus/dtype"
 )
 
-// Convert writes n elements of type srcType at src as elements of type dstType at dst. Memory must not overlap, except that
-// dst may be src if the types have the same size.
+// Convert writes n elements of type srcType at src as elements of type dstType at dst. Memory must not overlap, except
+// that dst may be src if the types have the same size.
 //
-//   - To a floating-point type: rounded once, to nearest, ties to even; too large becomes infinity (448 in Float8E4M3FN).
+//   - To a floating-point type: rounded once, to nearest, ties to even; too large becomes infinity (448 in
+//     Float8E4M3FN).
 //   - From a floating-point type to an integer: towards zero; beyond the type's range its nearest end; NaN becomes 0.
 //   - Between integers: the low bits, as in Go and C.
 //   - To bool: 1 unless the value is zero (NaN is not). From bool: 0 or 1.
-//   - To a complex type: the imaginary part is 0. From a complex type: the real part; to bool, whether any part is not zero.
+//   - To a complex type: the imaginary part is 0. From a complex type: the real part; to bool, whether any part is not
+//     zero.
 func Convert(dstType dtype.DType, dst unsafe.Pointer, srcType dtype.DType, src unsafe.Pointer, n int) {
 	if !dstType.Valid() || !srcType.Valid() || n < 0 {
 		panic(fmt.Sprintf("kern: conversion of %d elements from %v to %v", n, srcType, dstType))
@@ -28,7 +30,8 @@ func Convert(dstType dtype.DType, dst unsafe.Pointer, srcType dtype.DType, src u
 		dstType, _ = parts(dstType, n)
 		srcType, n = parts(srcType, n)
 	}
-	each(&active.convert[srcType][dstType], &portable.convert[srcType][dstType], dst, src, n, dstType.Size(), srcType.Size(), 0)
+	each(&active.convert[srcType][dstType], &portable.convert[srcType][dstType], dst, src, n, dstType.Size(),
+		srcType.Size(), 0)
 }
 
 // number holds a type's lenses for each of the three widest types, through which any type converts to any other
@@ -66,7 +69,8 @@ func fillConversions(table *[dtype.Count][dtype.Count]mapKernel) {
 		dtype.Complex64: {'f',
 			converting(nil, func(v int64) complex64 { return complex(float32(v), 0) }),
 			converting(nil, func(v uint64) complex64 { return complex(float32(v), 0) }),
-			converting(func(e complex64) float64 { return float64(real(e)) }, func(v float64) complex64 { return complex(float32(v), 0) })},
+			converting(func(e complex64) float64 { return float64(real(e)) },
+				func(v float64) complex64 { return complex(float32(v), 0) })},
 		dtype.Complex128: {'f',
 			converting(nil, func(v int64) complex128 { return complex(float64(v), 0) }),
 			converting(nil, func(v uint64) complex128 { return complex(float64(v), 0) }),
@@ -87,7 +91,8 @@ func fillConversions(table *[dtype.Count][dtype.Count]mapKernel) {
 	}
 	// Types that float32 holds exactly take the shorter way.
 	singles := map[dtype.DType]lens[float32]{
-		dtype.Float16: f16Lens, dtype.BFloat16: bf16Lens, dtype.Float8E4M3FN: e4m3Lens, dtype.Float8E5M2: e5m2Lens, dtype.Float32: inPlace[float32](),
+		dtype.Float16: f16Lens, dtype.BFloat16: bf16Lens, dtype.Float8E4M3FN: e4m3Lens, dtype.Float8E5M2: e5m2Lens,
+		dtype.Float32: inPlace[float32](),
 	}
 	for s, from := range singles {
 		for d, to := range singles {

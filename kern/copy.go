@@ -8,8 +8,8 @@ import (
 
 // copyRun bounds one call of the runtime's memory move, which, being assembly, can't be preempted either. From that
 // size up the runtime's move bypasses the caches, which suits copies that would not fit them anyway; those smaller than
-// fitsCache go in runs of cachedRun, which stay. Where two ranks gather blocks of 8 MiB, or exchange them, they touch 48 or 64
-// MiB: stores that stayed took four times or twice as long.
+// fitsCache go in runs of cachedRun, which stay. Where two ranks gather blocks of 8 MiB, or exchange them, they touch
+// 48 or 64 MiB: stores that stayed took four times or twice as long.
 const (
 	copyRun   = 1 << 20
 	cachedRun = 512 << 10
@@ -37,7 +37,8 @@ func Copy(dst, src unsafe.Pointer, bytes int) {
 
 // CopyNT copies as [Copy] does, with stores that bypass the caches where the processor has them. That is faster for
 // memory that another core is to read and that this one won't touch again, and much slower for memory that is needed
-// here soon. When it returns, the bytes are visible to whoever sees a later store of this thread, as with ordinary stores.
+// here soon. When it returns, the bytes are visible to whoever sees a later store of this thread, as with ordinary
+// stores.
 func CopyNT(dst, src unsafe.Pointer, bytes int) {
 	k := &active.copyNT
 	if k.run == nil || dst == src || bytes < k.chunk {

@@ -87,8 +87,8 @@ func product128(acc, src []complex128) {
 	}
 }
 
-// nan is the NaN that reductions give. Which one an addition gives depends on the processor, on the order of its operands and on
-// the compiler; all ranks must have the same bits.
+// nan is the NaN that reductions give. Which one an addition gives depends on the processor, on the order of its
+// operands and on the compiler; all ranks must have the same bits.
 var nan = math.Float64frombits(0x7ff8 << 48)
 
 // oneNaN replaces every NaN by the one that reductions give.

@@ -41,7 +41,8 @@ func converting[E, A any](from func(E) A, to func(A) E) lens[A] {
 	}
 }
 
-// The lenses of the narrow floats. Those of 16 bits are written out, as the compiler doesn't inline calls of function values.
+// The lenses of the narrow floats. Those of 16 bits are written out, as the compiler doesn't inline calls of function
+// values.
 var (
 	f16Lens = lens[float32]{
 		size: 2,

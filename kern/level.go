@@ -8,8 +8,8 @@ import (
 	"github.com/chorus-comms/chorus/dtype"
 )
 
-// maxRun is the number of elements (for copies: of 16-byte groups) given to one assembly call. Assembly can't be preempted, so
-// a longer run would delay every stop of the garbage collector.
+// maxRun is the number of elements (for copies: of 16-byte groups) given to one assembly call. Assembly can't be
+// preempted, so a longer run would delay every stop of the garbage collector.
 const maxRun = 64 << 10
 
 // reduceFunc combines n elements of every source into every destination, all off bytes into the memory pointed at.
@@ -36,8 +36,8 @@ type ntKernel struct {
 	align, chunk int
 }
 
-// level is the kernels of one instruction set. A kernel that is missing, and what remains of a count after the last whole
-// step, falls to the portable level.
+// level is the kernels of one instruction set. A kernel that is missing, and what remains of a count after the last
+// whole step, falls to the portable level.
 type level struct {
 	name    string
 	reduce  [opCount][dtype.Count]reduceKernel
@@ -88,8 +88,8 @@ func SetLevel(name string) (restore func()) {
 	panic(fmt.Sprintf("kern: level %q is not among %q", name, Levels()))
 }
 
-// hide returns p such that escape analysis loses its trace. Calls through function values make the compiler believe that
-// arguments are kept; no kernel keeps one, and without this every scratch block would be allocated.
+// hide returns p such that escape analysis loses its trace. Calls through function values make the compiler believe
+// that arguments are kept; no kernel keeps one, and without this every scratch block would be allocated.
 func hide(p unsafe.Pointer) unsafe.Pointer {
 	u := uintptr(p)
 	return *(*unsafe.Pointer)(unsafe.Pointer(&u))

@@ -2,8 +2,8 @@ package kern
 
 import "golang.org/x/sys/cpu"
 
-// nativeLevels lists the instruction sets that this processor has and GODEBUG leaves on. BMI2, F16C and FMA came with AVX2 on every
-// processor, but a virtual machine may hide them one by one.
+// nativeLevels lists the instruction sets that this processor has and GODEBUG leaves on. BMI2, F16C and FMA came with
+// AVX2 on every processor, but a virtual machine may hide them one by one.
 func nativeLevels() []*level {
 	var usable []*level
 	x := &cpu.X86

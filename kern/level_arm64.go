@@ -59,8 +59,8 @@ var neon = func() level {
 	return l
 }()
 
-// The kernels compute dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two sources or more, and n must be a
-// multiple of the step given above.
+// The kernels compute dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two sources or more, and n
+// must be a multiple of the step given above.
 
 //go:noescape
 func reduceSum8NEON(dsts, srcs []unsafe.Pointer, off, n int)

@@ -61,8 +61,8 @@ func (m *memory) intact(t *testing.T, n int) {
 	}
 }
 
-// fillRandom writes elements that provoke: every bit pattern of the narrow types is likely, and a quarter of the wide floats are
-// zeros of either sign, infinities, NaN, subnormal, or so large that sums overflow.
+// fillRandom writes elements that provoke: every bit pattern of the narrow types is likely, and a quarter of the wide
+// floats are zeros of either sign, infinities, NaN, subnormal, or so large that sums overflow.
 func (m *memory) fillRandom(r *rand.Rand) {
 	b := m.bytes()
 	for i := range b {
@@ -107,7 +107,8 @@ func (m *memory) fillRandom(r *rand.Rand) {
 }
 
 func provoking(r *rand.Rand, large float64) float64 {
-	special := []float64{0, math.Copysign(0, -1), math.Inf(1), math.Inf(-1), math.NaN(), 1e-40, -5e-324, large, -large, 1, -1}
+	special := []float64{0, math.Copysign(0, -1), math.Inf(1), math.Inf(-1), math.NaN(), 1e-40, -5e-324, large, -large, 1,
+		-1}
 	if r.IntN(4) == 0 {
 		return special[r.IntN(len(special))]
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/chorus-comms/chorus/dtype"
 )
 
-// Every number of 16 bits with partners of many exponents, zeros, the least and the greatest numbers, infinities and NaN among
-// them; with CHORUS_TEST_LONG=1 every number with every number, which takes some minutes.
+// Every number of 16 bits with partners of many exponents, zeros, the least and the greatest numbers, infinities and
+// NaN among them; with CHORUS_TEST_LONG=1 every number with every number, which takes some minutes.
 func TestReducePairs(t *testing.T) {
 	const all = 1 << 16
 	for dt, digits := range map[dtype.DType]int{dtype.Float16: 10, dtype.BFloat16: 7} {
@@ -32,7 +32,8 @@ func TestReducePairs(t *testing.T) {
 				}
 			}
 		}
-		numbers, partner, want, got := newMemory(dt, all, 0), newMemory(dt, all, 1), newMemory(dt, all, 0), newMemory(dt, all, 2)
+		numbers, partner, want, got := newMemory(dt, all, 0), newMemory(dt, all, 1), newMemory(dt, all, 0), newMemory(dt, all,
+			2)
 		for i := range all {
 			numbers.words()[i] = uint16(i)
 		}
@@ -77,8 +78,8 @@ func TestReduceQuarterPairs(t *testing.T) {
 	}
 }
 
-// Subnormal numbers among others, which one of the instructions of bfloat16 takes for zeros: as a sum, as a product, and beside a
-// NaN, which needs another way of rounding.
+// Subnormal numbers among others, which one of the instructions of bfloat16 takes for zeros: as a sum, as a product,
+// and beside a NaN, which needs another way of rounding.
 func TestSubnormalAmongNormal(t *testing.T) {
 	const n = 200
 	least := dtype.BF16(1)

@@ -91,7 +91,8 @@ func (l lens[A]) reduce(fold func(acc, src []A), settle func([]A)) reduceKernel 
 	}}
 }
 
-// few is up to how many elements are folded one by one: as many as a faster level may leave, or all of a small operation.
+// few is up to how many elements are folded one by one: as many as a faster level may leave, or all of a small
+// operation.
 const few = 16
 
 // direct returns the loop that folds elements of a type that Go itself computes with; one does it for a pair.

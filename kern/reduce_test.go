@@ -38,8 +38,8 @@ func pointers(ms ...*memory) []unsafe.Pointer {
 	return p
 }
 
-// Every operation, type, number of sources and of destinations, for all small sizes and some beyond a block of the portable
-// level, at any alignment, into separate memory.
+// Every operation, type, number of sources and of destinations, for all small sizes and some beyond a block of the
+// portable level, at any alignment, into separate memory.
 func TestReduce(t *testing.T) {
 	const most = 300
 	eachLevel(t, func(t *testing.T) {
@@ -71,7 +71,8 @@ func TestReduce(t *testing.T) {
 	})
 }
 
-// Destinations among the sources: all of them as in an all-reduce, or only the last, which must not be overwritten early.
+// Destinations among the sources: all of them as in an all-reduce, or only the last, which must not be overwritten
+// early.
 func TestReduceInPlace(t *testing.T) {
 	eachLevel(t, func(t *testing.T) {
 		eachReduction(t, func(t *testing.T, op Op, dt dtype.DType) {
@@ -147,7 +148,8 @@ func TestReduceRoundsOnce(t *testing.T) {
 func TestSupports(t *testing.T) {
 	for _, dt := range dtype.All() {
 		bits := dt.IsInteger() || dt == dtype.Bool
-		for op, want := range map[Op]bool{Sum: true, Product: true, Min: !dt.IsComplex(), Max: !dt.IsComplex(), BAnd: bits, BOr: bits, BXor: bits, opCount: false} {
+		for op, want := range map[Op]bool{Sum: true, Product: true, Min: !dt.IsComplex(), Max: !dt.IsComplex(), BAnd: bits,
+			BOr: bits, BXor: bits, opCount: false} {
 			if got := Supports(op, dt); got != want {
 				t.Errorf("Supports(%v, %v) = %v", op, dt, got)
 			}

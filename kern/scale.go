@@ -7,9 +7,9 @@ import (
 	"github.com/chorus-comms/chorus/dtype"
 )
 
-// Scale computes dst[i] = src[i] * factor for n elements of a floating-point or complex type; other types panic. Types of up to
-// 32 bits (complex: 32 bits a part) are computed in float32 with the factor rounded to float32, the wider ones in float64. dst
-// may be src.
+// Scale computes dst[i] = src[i] * factor for n elements of a floating-point or complex type; other types panic. Types
+// of up to 32 bits (complex: 32 bits a part) are computed in float32 with the factor rounded to float32, the wider ones
+// in float64. dst may be src.
 func Scale(dt dtype.DType, dst, src unsafe.Pointer, n int, factor float64) {
 	if !dt.IsFloating() && !dt.IsComplex() {
 		panic(fmt.Sprintf("kern: scale is not defined for %v", dt))
@@ -19,7 +19,8 @@ func Scale(dt dtype.DType, dst, src unsafe.Pointer, n int, factor float64) {
 }
 
 // Average divides n elements in place by the positive number by. Floating-point and complex types divide as [Scale]
-// multiplies; the quotient is correctly rounded, it is no product with a reciprocal. Integers truncate towards zero. Bool panics.
+// multiplies; the quotient is correctly rounded, it is no product with a reciprocal. Integers truncate towards zero.
+// Bool panics.
 func Average(dt dtype.DType, dst unsafe.Pointer, n, by int) {
 	if !dt.Valid() || dt == dtype.Bool || by <= 0 {
 		panic(fmt.Sprintf("kern: average of %v by %d is not defined", dt, by))

@@ -38,7 +38,8 @@ func TestScale(t *testing.T) {
 		src.fillRandom(r)
 		for _, factor := range []float64{1.0 / 3, -2, 0, 1e300, 1e-300} {
 			want := newMemory(dt, most, 0)
-			arithmetic(want, src, func(x float32) float32 { return x * float32(factor) }, func(x float64) float64 { return x * factor })
+			arithmetic(want, src, func(x float32) float32 { return x * float32(factor) },
+				func(x float64) float64 { return x * factor })
 			eachLevel(t, func(t *testing.T) {
 				t.Run(fmt.Sprintf("%v/%v", dt, factor), func(t *testing.T) {
 					for n := 0; n <= most; n++ {
@@ -77,7 +78,8 @@ func TestAverage(t *testing.T) {
 					truncated(want, src, i, by)
 				}
 			} else {
-				arithmetic(want, src, func(x float32) float32 { return x / float32(by) }, func(x float64) float64 { return x / float64(by) })
+				arithmetic(want, src, func(x float32) float32 { return x / float32(by) },
+					func(x float64) float64 { return x / float64(by) })
 			}
 			eachLevel(t, func(t *testing.T) {
 				dst := newMemory(dt, n, 1)

@@ -10,8 +10,8 @@ import (
 // Binding says what each rank of a node is bound to: the processors that it may run on, and what it starts.
 type Binding string
 
-// The bindings. Ranks get the parts of the node in their order: the first of four ranks on two sockets are bound to the first socket. Memory follows, as
-// Linux takes it from the node of whoever touches it first.
+// The bindings. Ranks get the parts of the node in their order: the first of four ranks on two sockets are bound to the
+// first socket. Memory follows, as Linux takes it from the node of whoever touches it first.
 const (
 	BindNone   Binding = "none"   // all that the launcher may run on
 	BindCore   Binding = "core"   // a core, with its hardware threads
@@ -57,7 +57,8 @@ func (b Binding) bind(cores []cpuset.Core, ranks int) (all []bound, why string) 
 	return all, ""
 }
 
-// threads is how many threads a rank keeps busy: one for each core, as hardware threads of one core share its arithmetic.
+// threads is how many threads a rank keeps busy: one for each core, as hardware threads of one core share its
+// arithmetic.
 func (b *bound) threads() int { return max(1, len(b.cores)/b.sharing) }
 
 // String says where the rank is.

@@ -14,7 +14,8 @@ import (
 
 // Two sockets of two NUMA nodes each, five cores of two threads; processor 3 isn't there.
 var fiveCores = []cpuset.Core{
-	{CPUs: cpuset.Set{0, 8}, Socket: 0, Node: 0}, {CPUs: cpuset.Set{1, 9}, Socket: 0, Node: 0}, {CPUs: cpuset.Set{2, 10}, Socket: 0, Node: 1},
+	{CPUs: cpuset.Set{0, 8}, Socket: 0, Node: 0}, {CPUs: cpuset.Set{1, 9}, Socket: 0, Node: 0}, {CPUs: cpuset.Set{2, 10},
+		Socket: 0, Node: 1},
 	{CPUs: cpuset.Set{4, 12}, Socket: 1, Node: 2}, {CPUs: cpuset.Set{5}, Socket: 1, Node: 3},
 }
 
@@ -73,7 +74,8 @@ func whereabouts(t *testing.T, to Binding, ranks int, env ...string) (lines []st
 	return lines, errs.String()
 }
 
-// Each rank, and what it starts, may run where the launcher says, and has as many threads; the launcher itself stays where it was.
+// Each rank, and what it starts, may run where the launcher says, and has as many threads; the launcher itself stays
+// where it was.
 func TestBoundRanks(t *testing.T) {
 	before, err := cpuset.Allowed()
 	if err != nil {
@@ -88,7 +90,8 @@ func TestBoundRanks(t *testing.T) {
 	var want []string
 	for r := range ranks {
 		cpus := cores[r*len(cores)/ranks].CPUs
-		want = append(want, fmt.Sprintf("allowed %v, child %v, GOMAXPROCS %d, OMP_NUM_THREADS 1", cpus, cpus, min(len(cpus), runtime.GOMAXPROCS(0))))
+		want = append(want, fmt.Sprintf("allowed %v, child %v, GOMAXPROCS %d, OMP_NUM_THREADS 1", cpus, cpus, min(len(cpus),
+			runtime.GOMAXPROCS(0))))
 		wantText(t, stderr, fmt.Sprintf("chorus: rank %d is bound to processors %v: 1 core of socket", r, cpus))
 	}
 	if !slices.Equal(lines, want) {
@@ -103,7 +106,8 @@ func TestBoundRanks(t *testing.T) {
 		wantText(t, stderr, fmt.Sprintf("chorus: %d ranks on %d cores: the ranks are not bound\n", len(cores)+1, len(cores)),
 			fmt.Sprintf("chorus: not bound, on processors %v: ranks 0-%d\n", before, len(cores)))
 		for _, l := range lines {
-			if !strings.HasPrefix(l, fmt.Sprintf("allowed %v, child %v, ", before, before)) || !strings.HasSuffix(l, "OMP_NUM_THREADS 1") {
+			if !strings.HasPrefix(l, fmt.Sprintf("allowed %v, child %v, ", before, before)) || !strings.HasSuffix(l,
+				"OMP_NUM_THREADS 1") {
 				t.Errorf("unbound: %s", l)
 			}
 		}
@@ -119,7 +123,8 @@ func TestBoundRanks(t *testing.T) {
 func TestBindToWhat(t *testing.T) {
 	job, _, _ := newJob(t, 1, "env")
 	job.Bind = "cores"
-	if err := job.Run(t.Context()); !errors.Is(err, ErrArgument) || !strings.Contains(err.Error(), `"cores": want none, core, socket or numa`) {
+	if err := job.Run(t.Context()); !errors.Is(err, ErrArgument) || !strings.Contains(err.Error(),
+		`"cores": want none, core, socket or numa`) {
 		t.Error(err)
 	}
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/chorus-comms/chorus/secure"
 )
 
-// TestACableIsPulled between two hosts: the launchers on both say that the other is lost, and since when, end their ranks, and return.
+// TestACableIsPulled between two hosts: the launchers on both say that the other is lost, and since when, end their
+// ranks, and return.
 func TestACableIsPulled(t *testing.T) {
 	h := twoHosts(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -41,7 +42,8 @@ func TestACableIsPulled(t *testing.T) {
 		if err := <-end; err == nil {
 			t.Errorf("node %d ended well", n)
 		}
-		wantText(t, outs[n].String(), fmt.Sprintf("node %d (", 1-n), "is lost: its launcher", " since ", "stopped rank "+strconv.Itoa(n))
+		wantText(t, outs[n].String(), fmt.Sprintf("node %d (", 1-n), "is lost: its launcher", " since ",
+			"stopped rank "+strconv.Itoa(n))
 	}
 	if took := time.Since(pulled); took > 10*time.Second {
 		t.Errorf("the launchers returned after %v; their heartbeat is a second", took)

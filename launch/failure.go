@@ -133,8 +133,8 @@ func seconds(d time.Duration) string {
 	return d.Round(100 * time.Millisecond).String()
 }
 
-// readErrorFile returns the message that a rank left in its error file in torchelastic's format, or "". There the message
-// is a text, or an object with the text and a Python call stack.
+// readErrorFile returns the message that a rank left in its error file in torchelastic's format, or "". There the
+// message is a text, or an object with the text and a Python call stack.
 func readErrorFile(path string) string {
 	const limit = 1 << 20
 	f, err := os.Open(path)

@@ -18,8 +18,8 @@ import (
 // says which process groups are alive and which directory is its own; when r ends, because the launcher is gone, Guard
 // kills the groups that are left, and whoever else the ranks have started, and removes the directory.
 //
-// The ranks themselves need no guard: the kernel kills them with the launcher. But it leaves alone what they have started,
-// such as the program below `go run` or below a shell script, or a daemon.
+// The ranks themselves need no guard: the kernel kills them with the launcher. But it leaves alone what they have
+// started, such as the program below `go run` or below a shell script, or a daemon.
 func Guard(r io.Reader) error {
 	alive := map[int]bool{}
 	scratch := ""
@@ -68,7 +68,8 @@ type guard struct {
 	w   io.WriteCloser
 }
 
-// startGuard starts the command that calls Guard and tells it of the directory scratch. It runs in a session of its own, out of reach of the terminal's signals.
+// startGuard starts the command that calls Guard and tells it of the directory scratch. It runs in a session of its
+// own, out of reach of the terminal's signals.
 func startGuard(command []string, scratch string) (*guard, error) {
 	if len(command) == 0 {
 		return nil, nil

@@ -23,20 +23,24 @@ type Job struct {
 	NodeRank    int           // this launcher's place among them, or AnyNodeRank
 	Endpoint    string        // host:port of the rendezvous; the launcher of node 0 listens there
 	JoinTimeout time.Duration // how long to wait for all nodes, and for all to be ready for another attempt; 0: 5 minutes
-	LostAfter   time.Duration // a node whose launcher is silent for so long is lost; that of the launcher that serves the rendezvous counts; 0: 5 s
+	// A node whose launcher is silent for so long is lost; that of the launcher that serves the rendezvous counts; 0: 5 s.
+	LostAfter time.Duration
 
-	RunID      string // TORCHELASTIC_RUN_ID and CHORUS_RUN; empty: made up (several nodes: "none", torchrun's default)
-	Role       string // ROLE_NAME; empty: "default"
-	MasterAddr string // where the store of the ranks is served, their MASTER_ADDR unless that is a relay; empty: the host of Endpoint, or 127.0.0.1 when there is one node
-	MasterPort int    // MASTER_PORT; 0: any free one, another for each attempt
+	RunID string // TORCHELASTIC_RUN_ID and CHORUS_RUN; empty: made up (several nodes: "none", torchrun's default)
+	Role  string // ROLE_NAME; empty: "default"
+	// Where the store of the ranks is served, their MASTER_ADDR unless that is a relay; empty: the host of Endpoint, or
+	// 127.0.0.1 when there is one node.
+	MasterAddr string
+	MasterPort int // MASTER_PORT; 0: any free one, another for each attempt
 
 	MayLose     int           // ranks of each node that may fail while the others go on, for programs that do without them
 	MaxRestarts int           // how often all ranks may be started again after a failure
 	Grace       time.Duration // time between asking a rank to stop and killing it; 0: 10 s
 	Monitor     time.Duration // interval at which launchers look for news of each other; 0: 100 ms
 
-	// Bind says what each rank is bound to, also in its environment: OMP_NUM_THREADS, unless Env has it, is the number of cores that the rank has for
-	// itself. With more ranks than cores none is bound, which the launcher says. Empty: BindNone.
+	// Bind says what each rank is bound to, also in its environment: OMP_NUM_THREADS, unless Env has it, is the number of
+	// cores that the rank has for itself. With more ranks than cores none is bound, which the launcher says. Empty:
+	// BindNone.
 	Bind           Binding
 	ReportBindings bool // say on Stderr what each rank is bound to
 
@@ -51,10 +55,10 @@ type Job struct {
 	// Recording, if there is one, is told at the begin of each attempt where its ranks record.
 	Recording func(dir string)
 
-	// Env is the environment that the ranks' variables are added to; nil: os.Environ(). CHORUS_SECRET, CHORUS_SECRET_FILE and their
-	// neighbors in it protect the launcher's stores, too. Without a secret in it, the launcher of a single node makes one for the job; launchers of
-	// several nodes need one unless they meet on the loopback, or CHORUS_INSECURE says otherwise.
-	// Several ranks of a node that aren't bound get OMP_NUM_THREADS=1 unless it's there.
+	// Env is the environment that the ranks' variables are added to; nil: os.Environ(). CHORUS_SECRET, CHORUS_SECRET_FILE
+	// and their neighbors in it protect the launcher's stores, too. Without a secret in it, the launcher of a single node
+	// makes one for the job; launchers of several nodes need one unless they meet on the loopback, or CHORUS_INSECURE says
+	// otherwise. Several ranks of a node that aren't bound get OMP_NUM_THREADS=1 unless it's there.
 	Env    []string
 	Stdin  *os.File  // standard input of local rank 0; nil, and for all other ranks: /dev/null
 	Stdout io.Writer // nil: discarded
@@ -62,8 +66,9 @@ type Job struct {
 	Color  bool      // colour the prefix of each line by rank
 
 	Signals <-chan os.Signal // delivered to the ranks; see Run
-	// Adopt makes this process, while Run runs, the parent of processes below it whose own parent has died, so that it finds those that a rank leaves behind even if
-	// they have another environment. It's for programs that start no processes but those of Run: any other child would be ended, too.
+	// Adopt makes this process, while Run runs, the parent of processes below it whose own parent has died, so that it
+	// finds those that a rank leaves behind even if they have another environment. It's for programs that start no
+	// processes but those of Run: any other child would be ended, too.
 	Adopt bool
 
 	Guard []string // a command that calls Guard with its standard input; empty: no guard
@@ -84,12 +89,13 @@ const (
 
 // Run starts the ranks and returns nil when every rank of every node has exited with status 0.
 //
-// When a rank fails, and MayLose permits no more of that, all others are stopped and, while MaxRestarts permits, everything is started again. The last failure
-// is returned as a [*Failure]; each has been explained on Stderr by then. Other errors mean that no attempt was made
-// (ErrArgument, nodes missing at the deadline), or, an [*OutputError], that all went well but for the ranks' output; they have not been printed.
+// When a rank fails, and MayLose permits no more of that, all others are stopped and, while MaxRestarts permits,
+// everything is started again. The last failure is returned as a [*Failure]; each has been explained on Stderr by then.
+// Other errors mean that no attempt was made (ErrArgument, nodes missing at the deadline), or, an [*OutputError], that
+// all went well but for the ranks' output; they have not been printed.
 //
-// SIGUSR1 and SIGUSR2 on Signals are passed on to the ranks. Any other signal is passed on as well and ends the job: ranks
-// that are still there after Grace, or at the next such signal, are killed. The end of ctx works like SIGTERM.
+// SIGUSR1 and SIGUSR2 on Signals are passed on to the ranks. Any other signal is passed on as well and ends the job:
+// ranks that are still there after Grace, or at the next such signal, are killed. The end of ctx works like SIGTERM.
 func (j *Job) Run(ctx context.Context) error {
 	if err := j.prepare(); err != nil {
 		return err
@@ -120,7 +126,8 @@ func (j *Job) prepare() error {
 	switch j.Bind {
 	case BindNone, BindCore, BindSocket, BindNUMA:
 	default:
-		return badArgument("ranks cannot be bound to %q: want %s, %s, %s or %s", j.Bind, BindNone, BindCore, BindSocket, BindNUMA)
+		return badArgument("ranks cannot be bound to %q: want %s, %s, %s or %s", j.Bind, BindNone, BindCore, BindSocket,
+			BindNUMA)
 	}
 	if j.MaxRestarts < 0 {
 		return badArgument("%d restarts: want 0 or more", j.MaxRestarts)

@@ -34,7 +34,8 @@ func TestEnvironment(t *testing.T) {
 			got[name] = value
 		}
 		if got["MASTER_PORT"] == "" || got["MASTER_PORT"] == "0" || got["TORCHELASTIC_ERROR_FILE"] == "" {
-			t.Errorf("rank %d: MASTER_PORT=%q TORCHELASTIC_ERROR_FILE=%q", rank, got["MASTER_PORT"], got["TORCHELASTIC_ERROR_FILE"])
+			t.Errorf("rank %d: MASTER_PORT=%q TORCHELASTIC_ERROR_FILE=%q", rank, got["MASTER_PORT"],
+				got["TORCHELASTIC_ERROR_FILE"])
 		}
 		delete(got, "MASTER_PORT")
 		delete(got, "TORCHELASTIC_ERROR_FILE")
@@ -57,7 +58,8 @@ func TestFailures(t *testing.T) {
 		code int
 		text []string
 	}{
-		{"exit", 42, []string{"rank 1 (local rank 1, pid ", "exited with status 42", "  | first\n", "  | last words\n", "stopped ranks 0, 2"}},
+		{"exit", 42, []string{"rank 1 (local rank 1, pid ", "exited with status 42", "  | first\n", "  | last words\n",
+			"stopped ranks 0, 2"}},
 		{"signal", 128 + int(syscall.SIGKILL), []string{"rank 1", "was killed by SIGKILL", "stopped ranks 0, 2"}},
 		{"panic", 2, []string{"  | panic: the reason\n", "  | ...\n"}},
 		{"error-file", 1, []string{"its error: ValueError: bad shape"}},
@@ -81,8 +83,10 @@ func TestFailures(t *testing.T) {
 func TestTailIsBounded(t *testing.T) {
 	job, _, _ := newJob(t, 1, "fail", "0", "chatter")
 	f := wantFailure(t, job.Run(t.Context()))
-	if len(f.Stderr) != tailLines || !strings.HasPrefix(f.Stderr[tailLines-1], "line 99 ") || len(f.Stderr[0]) > tailWidth+3 {
-		t.Errorf("%d lines, the last %.20q, the first of %d bytes", len(f.Stderr), f.Stderr[len(f.Stderr)-1], len(f.Stderr[0]))
+	if len(f.Stderr) != tailLines || !strings.HasPrefix(f.Stderr[tailLines-1], "line 99 ") ||
+		len(f.Stderr[0]) > tailWidth+3 {
+		t.Errorf("%d lines, the last %.20q, the first of %d bytes", len(f.Stderr), f.Stderr[len(f.Stderr)-1],
+			len(f.Stderr[0]))
 	}
 }
 
@@ -100,7 +104,8 @@ func TestProgramsThatCannotStart(t *testing.T) {
 	if err := os.WriteFile(plain, []byte("no program"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for program, code := range map[string]int{"no-such-program": 127, "/no/such/program": 127, os.TempDir(): 126, plain: 126} {
+	for program, code := range map[string]int{"no-such-program": 127, "/no/such/program": 127, os.TempDir(): 126,
+		plain: 126} {
 		job, _, errs := newJob(t, 2, "")
 		job.Command = []string{program}
 		err := job.Run(t.Context())

@@ -12,12 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a rank has started may leave its process group, and its session, and outlive it: a daemon. Such processes are known by the error file in their
-// environment, which lies in the launcher's own directory; and, where the launcher's process adopts orphans and starts nothing else (Job.Adopt), by their
-// being its children.
+// What a rank has started may leave its process group, and its session, and outlive it: a daemon. Such processes are
+// known by the error file in their environment, which lies in the launcher's own directory; and, where the launcher's
+// process adopts orphans and starts nothing else (Job.Adopt), by their being its children.
 
-// endLeftovers kills the processes that were started with an error file in the directory scratch, and, if adopted isn't nil, the children of this process for
-// which it holds. It returns when there are none any more, or when they can't be killed.
+// endLeftovers kills the processes that were started with an error file in the directory scratch, and, if adopted isn't
+// nil, the children of this process for which it holds. It returns when there are none any more, or when they can't be
+// killed.
 func endLeftovers(scratch string, adopted func(pid int) bool) {
 	mark := []byte(errorFileVariable + "=" + scratch + string(filepath.Separator))
 	for pause := time.Millisecond; pause < time.Second; pause *= 2 {
@@ -50,7 +51,8 @@ func killLeftovers(mark []byte, adopted func(pid int) bool) (killed int) {
 		if err != nil {
 			continue
 		}
-		// The number may be another process's by now; what the descriptor stands for, if it's what was meant before and still is, was meant all along.
+		// The number may be another process's by now; what the descriptor stands for, if it's what was meant before and still
+		// is, was meant all along.
 		if child && parentOf(pid) == os.Getpid() || !child && marked(dir, mark) {
 			if unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil {
 				killed++
@@ -61,7 +63,8 @@ func killLeftovers(mark []byte, adopted func(pid int) bool) (killed int) {
 	return killed
 }
 
-// marked reports whether a process was started with a text in its environment; never of one of another user, or that is dead.
+// marked reports whether a process was started with a text in its environment; never of one of another user, or that is
+// dead.
 func marked(dir string, mark []byte) bool {
 	environ, err := os.ReadFile(filepath.Join(dir, "environ"))
 	return err == nil && (bytes.HasPrefix(environ, mark) || bytes.Contains(environ, append([]byte{0}, mark...)))

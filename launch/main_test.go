@@ -53,7 +53,8 @@ var roles = map[string]func(args []string){
 	"whereabouts": func([]string) {
 		child, err := exec.Command("cat", "/proc/self/status").Output()
 		check(err)
-		fmt.Printf("allowed %s, child %s, GOMAXPROCS %d, OMP_NUM_THREADS %s\n", allowedOf(ownStatus()), allowedOf(string(child)), runtime.GOMAXPROCS(0),
+		fmt.Printf("allowed %s, child %s, GOMAXPROCS %d, OMP_NUM_THREADS %s\n", allowedOf(ownStatus()),
+			allowedOf(string(child)), runtime.GOMAXPROCS(0),
 			os.Getenv("OMP_NUM_THREADS"))
 	},
 	// show prints the file that a variable names.
@@ -116,8 +117,8 @@ var roles = map[string]func(args []string){
 			forever()
 		}
 	},
-	// daemon starts a child in a session of its own that outlives it and shares the open fifo args[0]; if args[1] is bare, without any environment, and if it's
-	// killed, it waits.
+	// daemon starts a child in a session of its own that outlives it and shares the open fifo args[0]; if args[1] is bare,
+	// without any environment, and if it's killed, it waits.
 	"daemon": func(args []string) {
 		fifo, err := os.OpenFile(args[0], os.O_WRONLY, 0)
 		check(err)

@@ -18,8 +18,8 @@ type meeting struct {
 	relay  *store.Relay // at addr and port; nil: what is there is the store
 }
 
-// meeting begins to relay to the store of an attempt where PyTorch's clients, which can't prove anything, couldn't use it otherwise: the job
-// proves its connections, and the store may be on another host.
+// meeting begins to relay to the store of an attempt where PyTorch's clients, which can't prove anything, couldn't use
+// it otherwise: the job proves its connections, and the store may be on another host.
 func (j *Job) meeting(addr string, port int) (*meeting, error) {
 	if j.Nodes <= 1 || j.security.Plain != config.PlainUser || !j.security.Authenticates() || secure.Loopback(addr) {
 		return &meeting{addr: addr, port: port}, nil

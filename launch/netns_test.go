@@ -47,8 +47,8 @@ func init() {
 	}
 }
 
-// hosts are two network name spaces with a cable between them, and in front of its end an interface that leads nowhere. Only what is started
-// within them is there.
+// hosts are two network name spaces with a cable between them, and in front of its end an interface that leads nowhere.
+// Only what is started within them is there.
 type hosts [2]string
 
 // address is that of a host, and cable the name of either end of that.
@@ -81,18 +81,21 @@ func twoHosts(t *testing.T) hosts {
 		}
 	}
 	for n, name := range h {
-		for _, args := range []string{"link add nowhere0 type veth peer name nowhere1", fmt.Sprintf("addr add 192.0.2.%d/32 dev nowhere0", n+1),
+		for _, args := range []string{"link add nowhere0 type veth peer name nowhere1",
+			fmt.Sprintf("addr add 192.0.2.%d/32 dev nowhere0", n+1),
 			"link set nowhere1 up", "link set nowhere0 up"} {
 			if err := ip("-n " + name + " " + args); err != nil {
 				t.Skip("left out: no interfaces in network name spaces: ", err)
 			}
 		}
 	}
-	if err := ip(fmt.Sprintf("link add %s netns %s type veth peer name %s netns %s", cable, h[0], cable, h[1])); err != nil {
+	if err := ip(fmt.Sprintf("link add %s netns %s type veth peer name %s netns %s", cable, h[0], cable,
+		h[1])); err != nil {
 		t.Skip("left out: no cable between network name spaces: ", err)
 	}
 	for n, name := range h {
-		for _, args := range []string{"addr add " + h.address(n) + "/24 dev " + cable, "link set lo up", "link set " + cable + " up"} {
+		for _, args := range []string{"addr add " + h.address(n) + "/24 dev " + cable, "link set lo up", "link set " + cable +
+			" up"} {
 			if err := ip("-n " + name + " " + args); err != nil {
 				t.Fatal(err)
 			}
@@ -121,7 +124,8 @@ func (h hosts) launch(t *testing.T, env []string, command ...string) (outs [2]st
 	return outs
 }
 
-// TestTorchOnTwoHosts runs programs of PyTorch on two hosts that have a secret: PyTorch's clients can't prove that they have it.
+// TestTorchOnTwoHosts runs programs of PyTorch on two hosts that have a secret: PyTorch's clients can't prove that they
+// have it.
 func TestTorchOnTwoHosts(t *testing.T) {
 	python := pytest.Python(t)
 	h := twoHosts(t)

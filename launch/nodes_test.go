@@ -26,9 +26,10 @@ type node struct {
 	result    chan error
 }
 
-// startNodes starts a launcher for each element of ranks, which is how many ranks it has. In order of arrival means that
-// each comes only when the one before has.
-func startNodes(t *testing.T, ranks []int, numbered bool, change func(n int, j *Job), name string, args ...string) []*node {
+// startNodes starts a launcher for each element of ranks, which is how many ranks it has. In order of arrival means
+// that each comes only when the one before has.
+func startNodes(t *testing.T, ranks []int, numbered bool, change func(n int, j *Job), name string,
+	args ...string) []*node {
 	t.Helper()
 	endpoint := freeEndpoint(t)
 	nodes := make([]*node, len(ranks))
@@ -53,7 +54,8 @@ func startNodes(t *testing.T, ranks []int, numbered bool, change func(n int, j *
 func TestNodes(t *testing.T) {
 	for _, numbered := range []bool{true, false} {
 		t.Run(fmt.Sprintf("numbered=%v", numbered), func(t *testing.T) {
-			nodes := startNodes(t, []int{2, 1, 3}, numbered, nil, "env", "RANK", "WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "MASTER_PORT")
+			nodes := startNodes(t, []int{2, 1, 3}, numbered, nil, "env", "RANK", "WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
+				"MASTER_PORT")
 			var ranks, groups []string
 			ports := map[string]bool{}
 			for _, n := range nodes {
@@ -160,7 +162,8 @@ func TestNobodyServes(t *testing.T) {
 	job, _, _ := newJob(t, 1, "env")
 	job.Nodes, job.NodeRank, job.Endpoint = 2, 1, freeEndpoint(t)
 	job.JoinTimeout = 200 * time.Millisecond
-	if err := job.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "cannot reach the launcher of node 0") || !strings.Contains(err.Error(), job.Endpoint) {
+	if err := job.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "cannot reach the launcher of node 0") ||
+		!strings.Contains(err.Error(), job.Endpoint) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -215,7 +218,8 @@ func TestNodesMustAgree(t *testing.T) {
 }
 
 func TestANodeRankIsTaken(t *testing.T) {
-	nodes := startNodes(t, []int{1, 1, 1}, true, func(n int, j *Job) { j.NodeRank = min(n, 1); j.JoinTimeout = time.Second }, "env")
+	nodes := startNodes(t, []int{1, 1, 1}, true,
+		func(n int, j *Job) { j.NodeRank = min(n, 1); j.JoinTimeout = time.Second }, "env")
 	var taken int
 	for _, n := range nodes[1:] {
 		if err := <-n.result; strings.Contains(fmt.Sprint(err), "node rank 1 is taken") {
@@ -322,7 +326,8 @@ func TestAFailureBeforeThisNodeBegins(t *testing.T) {
 func TestPlaces(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		world := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) member {
-			return member{Ranks: rapid.IntRange(1, 5).Draw(t, "ranks"), Role: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "role")}
+			return member{Ranks: rapid.IntRange(1, 5).Draw(t, "ranks"), Role: rapid.SampledFrom([]string{"a", "b"}).Draw(t,
+				"role")}
 		}), 1, 6).Draw(t, "world")
 		rank := 0
 		roleRank := map[string]int{}
@@ -332,7 +337,8 @@ func TestPlaces(t *testing.T) {
 				t.Fatalf("node %d: %d places", n, len(ps))
 			}
 			for l, p := range ps {
-				if p.rank != rank || p.localRank != l || p.node != n || p.roleRank != roleRank[m.Role] || p.localSize != m.Ranks || p.nodes != len(world) {
+				if p.rank != rank || p.localRank != l || p.node != n || p.roleRank != roleRank[m.Role] || p.localSize != m.Ranks ||
+					p.nodes != len(world) {
 					t.Fatalf("node %d: %+v", n, p)
 				}
 				rank++
@@ -355,7 +361,8 @@ func TestLocalAddresses(t *testing.T) {
 		local bool
 	}
 	tests := map[string]answer{
-		"localhost": {"127.0.0.1", true}, "127.0.0.1": {"127.0.0.1", true}, "127.3.2.1": {"127.3.2.1", true}, "::1": {"::1", true},
+		"localhost": {"127.0.0.1", true}, "127.0.0.1": {"127.0.0.1", true}, "127.3.2.1": {"127.3.2.1", true}, "::1": {"::1",
+			true},
 		"192.0.2.255": {"", false}, "name.invalid": {"", false},
 	}
 	own, err := net.InterfaceAddrs()

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestADaemonEndsWithTheJob though it has left its rank's session: also one that has another environment, if the launcher adopts orphans; and, if it kept its
-// environment, when the launcher is killed.
+// TestADaemonEndsWithTheJob though it has left its rank's session: also one that has another environment, if the
+// launcher adopts orphans; and, if it kept its environment, when the launcher is killed.
 func TestADaemonEndsWithTheJob(t *testing.T) {
 	for _, how := range []string{"go", "bare", "killed"} {
 		t.Run(how, func(t *testing.T) {
@@ -58,7 +58,8 @@ func TestADaemonOfALibrary(t *testing.T) {
 	own.Wait()
 }
 
-// TestNothingStaysAfterAKill kills a launcher and its guard: no secret is left then, and the next launcher removes what is.
+// TestNothingStaysAfterAKill kills a launcher and its guard: no secret is left then, and the next launcher removes what
+// is.
 func TestNothingStaysAfterAKill(t *testing.T) {
 	tmp := t.TempDir()
 	l := newLives(t)
@@ -90,7 +91,8 @@ func TestNothingStaysAfterAKill(t *testing.T) {
 	if text, err := again.CombinedOutput(); err != nil {
 		t.Fatal(err, string(text))
 	}
-	left := slices.DeleteFunc(files(t, tmp), func(path string) bool { return path == filepath.Join(tmp, filepath.Base(JobsDir())) })
+	left := slices.DeleteFunc(files(t, tmp),
+		func(path string) bool { return path == filepath.Join(tmp, filepath.Base(JobsDir())) })
 	if len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}

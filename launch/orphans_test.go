@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// lives tells whether processes are alive that hold a fifo open for writing. A look at their pids would not do: those may
-// belong to others by then.
+// lives tells whether processes are alive that hold a fifo open for writing. A look at their pids would not do: those
+// may belong to others by then.
 type lives struct {
 	path    string
 	r, hold *os.File
@@ -85,8 +85,8 @@ func TestStoppingARankStopsWhatItStarted(t *testing.T) {
 	l.over(t)
 }
 
-// TestAKilledLauncherLeavesNobody kills a launcher with SIGKILL. Its ranks die even without a guard, and with one also what
-// they started.
+// TestAKilledLauncherLeavesNobody kills a launcher with SIGKILL. Its ranks die even without a guard, and with one also
+// what they started.
 func TestAKilledLauncherLeavesNobody(t *testing.T) {
 	for _, ranks := range []string{"hold", "parent"} {
 		t.Run(ranks, func(t *testing.T) {
@@ -165,7 +165,8 @@ func TestSweepLeavesTheLiving(t *testing.T) {
 		t.Fatal(err)
 	}
 	sweepScratch(tmp)
-	if got := files(t, tmp); !slices.Equal(got, slices.Sorted(slices.Values([]string{alive, filepath.Join(tmp, scratchPrefix+"link")}))) {
+	if got := files(t, tmp); !slices.Equal(got, slices.Sorted(slices.Values([]string{alive, filepath.Join(tmp,
+		scratchPrefix+"link")}))) {
 		t.Errorf("left %v; alive %s, dead %s", got, alive, dead)
 	}
 	l.Close()

@@ -76,8 +76,8 @@ func (c *console) printf(format string, args ...any) {
 	c.write(c.err, b.Bytes())
 }
 
-// lineWriter passes whole lines on to the console, each after the prefix. A carriage return ends a line as well, so that
-// a progress bar is seen while it moves.
+// lineWriter passes whole lines on to the console, each after the prefix. A carriage return ends a line as well, so
+// that a progress bar is seen while it moves.
 type lineWriter struct {
 	console *console
 	w       io.Writer
@@ -149,8 +149,8 @@ type stream struct {
 	done chan struct{}
 }
 
-// copy runs until the pipe ends, or, when others hold it beyond the deadline that drain sets, until what was in it at the
-// deadline has been taken.
+// copy runs until the pipe ends, or, when others hold it beyond the deadline that drain sets, until what was in it at
+// the deadline has been taken.
 func (s *stream) copy() {
 	defer close(s.done)
 	buf := make([]byte, 64<<10)
@@ -193,7 +193,8 @@ func (s *stream) pass(p []byte) {
 	}
 }
 
-// endFile closes the log file, which has failed with err if that isn't nil. Some file systems say only then that there is no room.
+// endFile closes the log file, which has failed with err if that isn't nil. Some file systems say only then that there
+// is no room.
 func (s *stream) endFile(err error) {
 	if s.file == nil {
 		return

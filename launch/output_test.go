@@ -100,7 +100,8 @@ func TestLinesOfRanksDoNotMix(t *testing.T) {
 		if line == "chorus: a word of\n" || line == "chorus: the launcher\n" {
 			continue
 		}
-		if _, err := fmt.Sscanf(line, "[%d]: %d says %d\n", &rank, &again, &i); err != nil || rank != again || next[rank] != i {
+		if _, err := fmt.Sscanf(line, "[%d]: %d says %d\n", &rank, &again, &i); err != nil || rank != again ||
+			next[rank] != i {
 			t.Fatalf("broken line %q", line)
 		}
 		next[rank]++
@@ -117,7 +118,8 @@ func TestTail(t *testing.T) {
 	}
 	fmt.Fprint(&l, "bad \xff, ", strings.Repeat("z", 2*tailWidth))
 	got := l.last()
-	if len(got) != tailLines || got[0] != "line 11" || !strings.HasPrefix(got[19], "bad ?, zz") || !strings.HasSuffix(got[19], "z...") {
+	if len(got) != tailLines || got[0] != "line 11" || !strings.HasPrefix(got[19], "bad ?, zz") ||
+		!strings.HasSuffix(got[19], "z...") {
 		t.Errorf("%q", got)
 	}
 }

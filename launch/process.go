@@ -17,8 +17,8 @@ import (
 	"github.com/chorus-comms/chorus/internal/deathsig"
 )
 
-// spawner starts all processes from one OS thread that outlives them: the kernel ties a child's parent-death signal to the
-// thread that forked it, and the Go runtime may end any thread that is not held.
+// spawner starts all processes from one OS thread that outlives them: the kernel ties a child's parent-death signal to
+// the thread that forked it, and the Go runtime may end any thread that is not held.
 type spawner struct {
 	requests chan func()
 	ended    chan struct{}
@@ -45,8 +45,8 @@ func newSpawner(adopt bool) *spawner {
 	return s
 }
 
-// start starts cmd, in a process group of its own, to be killed when the launcher dies: by the kernel, or by the guard where the kernel doesn't. It's bound to
-// processors unless there are none.
+// start starts cmd, in a process group of its own, to be killed when the launcher dies: by the kernel, or by the guard
+// where the kernel doesn't. It's bound to processors unless there are none.
 func (s *spawner) start(cmd *exec.Cmd, to cpuset.Set) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	deathsig.Set(cmd.SysProcAttr)
@@ -127,8 +127,9 @@ func (p *process) signal(sig syscall.Signal) {
 	}
 }
 
-// wait reaps the process when it is dead, after killing what it left behind, and sends how it ended. The group is killed
-// before the reaping because only until then the pid, which is the group's id too, cannot belong to somebody else.
+// wait reaps the process when it is dead, after killing what it left behind, and sends how it ended. The group is
+// killed before the reaping because only until then the pid, which is the group's id too, cannot belong to somebody
+// else.
 func (p *process) wait(exits chan<- exit, guard *guard) {
 	pid := p.cmd.Process.Pid
 	awaitExit(pid)

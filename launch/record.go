@@ -26,8 +26,8 @@ func JobsDir() string { return filepath.Join(os.TempDir(), fmt.Sprintf("chorus-%
 // keepRecords is how long the records of a job that failed stay.
 const keepRecords = 7 * 24 * time.Hour
 
-// records is where the ranks of this node record what they do: in the directory that the environment names, or else in one
-// of the job, which goes when the job ends well.
+// records is where the ranks of this node record what they do: in the directory that the environment names, or else in
+// one of the job, which goes when the job ends well.
 type records struct {
 	dir  string   // of the job, in JobsDir; empty: nothing is kept there
 	own  bool     // the ranks write there, and not to a directory of the user's, or nowhere
@@ -98,7 +98,8 @@ func prune(jobs string) {
 	}
 }
 
-// sweepJob removes the sockets of dead ranks from the directory of a job whose launcher has been killed, and the directory if they were all.
+// sweepJob removes the sockets of dead ranks from the directory of a job whose launcher has been killed, and the
+// directory if they were all.
 func sweepJob(dir string) {
 	l, err := lock(dir)
 	if err != nil {
@@ -150,8 +151,8 @@ func (r *records) close(well bool) {
 	r.lock.Close() // a nil file only says so
 }
 
-// FindRecords returns the directory in which the ranks of a job record what they do: the newest attempt of the newest job of
-// that name, or of any if it's empty, or the argument itself if it is a directory of such records.
+// FindRecords returns the directory in which the ranks of a job record what they do: the newest attempt of the newest
+// job of that name, or of any if it's empty, or the argument itself if it is a directory of such records.
 func FindRecords(jobs, jobOrDir string) (string, error) {
 	if i, err := os.Stat(jobOrDir); err == nil && i.IsDir() {
 		return newestAttempt(jobOrDir), nil
@@ -203,8 +204,8 @@ func byTime(a, b string) int {
 // dumpLimit bounds how long ranks have to write down what they do, before they are asked to end.
 const dumpLimit = 2 * time.Second
 
-// record has all ranks of this node write down what they do. They are asked by their sockets and not by SIGUSR1, which would kill a
-// process that knows nothing of it.
+// record has all ranks of this node write down what they do. They are asked by their sockets and not by SIGUSR1, which
+// would kill a process that knows nothing of it.
 func (a *attempt) record() {
 	if a.dumps == "" || len(a.alive) == 0 {
 		return
@@ -214,13 +215,14 @@ func (a *attempt) record() {
 	_, _ = observe.AskDumps(ctx, a.dumps) // who doesn't answer leaves no dump, and is reported so
 }
 
-// report tells the peers that this node's ranks are dead, with what they have recorded in a directory, and says what the records of all ranks tell of
-// the failure.
+// report tells the peers that this node's ranks are dead, with what they have recorded in a directory, and says what
+// the records of all ranks tell of the failure.
 func (r *runner) report(attempt int, f *Failure, dir string) {
 	var dumps []*observe.Dump
 	if dir != "" {
-		dumps, _ = observe.ReadDir(dir, explainLast)                  // ranks that are no programs of ours record nothing
-		dumps = slices.DeleteFunc(dumps, func(d *observe.Dump) bool { // a directory of the user's may have those of other nodes
+		dumps, _ = observe.ReadDir(dir, explainLast) // ranks that are no programs of ours record nothing
+		// A directory of the user's may have those of other nodes.
+		dumps = slices.DeleteFunc(dumps, func(d *observe.Dump) bool {
 			return !slices.ContainsFunc(r.places, func(p place) bool { return p.rank == d.Chorus.Rank })
 		})
 	}

@@ -11,13 +11,14 @@ import (
 	"time"
 )
 
-// TestRecords follows the directory of a job's records: ranks find it, it goes when the job ends well, stays when it fails, and
-// is found by the job's name.
+// TestRecords follows the directory of a job's records: ranks find it, it goes when the job ends well, stays when it
+// fails, and is found by the job's name.
 func TestRecords(t *testing.T) {
 	jobs := t.TempDir()
 	run := func(id string, env []string, command ...string) (string, error) {
 		var out strings.Builder
-		j := &Job{Command: command, RanksPerNode: 1, RunID: id, Records: jobs, Env: append(os.Environ(), env...), Stdout: &out}
+		j := &Job{Command: command, RanksPerNode: 1, RunID: id, Records: jobs, Env: append(os.Environ(), env...),
+			Stdout: &out}
 		err := j.Run(context.Background())
 		return out.String(), err
 	}
@@ -43,7 +44,8 @@ func TestRecords(t *testing.T) {
 	if len(names()) != 2 { // the second has another name: the first might run
 		t.Errorf("left behind by two jobs that failed: %v", names())
 	}
-	if got, err := FindRecords(jobs, "train"); err != nil || filepath.Base(got) != "attempt_0" || !strings.HasPrefix(got, filepath.Join(jobs, "train")) {
+	if got, err := FindRecords(jobs, "train"); err != nil || filepath.Base(got) != "attempt_0" || !strings.HasPrefix(got,
+		filepath.Join(jobs, "train")) {
 		t.Errorf("found %q, %v", got, err)
 	}
 	if got, err := FindRecords(jobs, "nothing"); err == nil {
@@ -72,14 +74,16 @@ func TestRecords(t *testing.T) {
 	if _, err := run("next[1]", nil, "sh", "-c", "mkdir -p $CHORUS_DUMP_DIR; exit 3"); ExitCode(err) != 3 {
 		t.Error(err)
 	}
-	if got := slices.DeleteFunc(names(), func(name string) bool { return !strings.Contains(name, "old-") }); !slices.Equal(got, left) {
+	if got := slices.DeleteFunc(names(),
+		func(name string) bool { return !strings.Contains(name, "old-") }); !slices.Equal(got, left) {
 		t.Errorf("of old records %v are left, want %v", got, left)
 	}
 	if got, err := FindRecords(jobs, "next[1]"); err != nil || got != filepath.Join(jobs, "next[1]", "attempt_0") {
 		t.Errorf("found %q, %v", got, err)
 	}
 	own := t.TempDir()
-	if out, err := run("mine", []string{"CHORUS_DUMP_DIR=" + own}, "sh", "-c", "echo $CHORUS_DUMP_DIR; exit 3"); ExitCode(err) != 3 || !strings.Contains(out, own+"\n") {
+	if out, err := run("mine", []string{"CHORUS_DUMP_DIR=" + own}, "sh", "-c",
+		"echo $CHORUS_DUMP_DIR; exit 3"); ExitCode(err) != 3 || !strings.Contains(out, own+"\n") {
 		t.Errorf("the rank finds %q, %v", out, err)
 	}
 	if got, err := filepath.EvalSymlinks(filepath.Join(jobs, "mine")); err != nil || got != own {
@@ -95,7 +99,8 @@ func TestRecords(t *testing.T) {
 	if err := os.WriteFile(jobs, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := run("train", nil, "sh", "-c", "echo dir=$CHORUS_DUMP_DIR"); err != nil || !strings.Contains(out, "dir=\n") {
+	if out, err := run("train", nil, "sh", "-c", "echo dir=$CHORUS_DUMP_DIR"); err != nil || !strings.Contains(out,
+		"dir=\n") {
 		t.Errorf("without a directory: %q, %v", out, err)
 	}
 }

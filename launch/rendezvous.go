@@ -58,7 +58,8 @@ type terms struct {
 // maxRanks is more than a node has, so that sums of such numbers make sense.
 const maxRanks = 1 << 20
 
-// reconnectTime is how long a launcher tries to reach the rendezvous again after its connection broke and nobody listens there.
+// reconnectTime is how long a launcher tries to reach the rendezvous again after its connection broke and nobody
+// listens there.
 const reconnectTime = 500 * time.Millisecond
 
 func (j *Job) prepareNodes() error {
@@ -76,7 +77,8 @@ func (j *Job) prepareNodes() error {
 	return nil
 }
 
-// join takes this launcher's place among the nodes and returns when all have come. say is told at once of each node that is lost from then on.
+// join takes this launcher's place among the nodes and returns when all have come. say is told at once of each node
+// that is lost from then on.
 func join(ctx context.Context, j *Job, host string, say func(*Failure)) (*rendezvous, error) {
 	ctx, cancel := context.WithTimeout(ctx, j.JoinTimeout)
 	defer cancel()
@@ -96,15 +98,16 @@ func join(ctx context.Context, j *Job, host string, say func(*Failure)) (*rendez
 	return rv, nil
 }
 
-// connect serves the rendezvous if it is this launcher's to serve, and connects to it otherwise. Node 0 serves; where nobody
-// was given a number, the first launcher on the host of the endpoint does.
+// connect serves the rendezvous if it is this launcher's to serve, and connects to it otherwise. Node 0 serves; where
+// nobody was given a number, the first launcher on the host of the endpoint does.
 func (rv *rendezvous) connect(ctx context.Context) error {
 	j := rv.job
 	host, portText, _ := net.SplitHostPort(j.Endpoint)
 	port, _ := strconv.Atoi(portText)
 	_, here := localAddr(host)
 	if j.NodeRank == 0 || j.NodeRank == AnyNodeRank && here {
-		server, err := store.ListenTCP(bindAddr(host, port), store.ServerOptions{Security: launchersOnly(j.security), OnRefused: j.mention})
+		server, err := store.ListenTCP(bindAddr(host, port), store.ServerOptions{Security: launchersOnly(j.security),
+			OnRefused: j.mention})
 		switch {
 		case err == nil:
 			rv.server = server
@@ -114,9 +117,11 @@ func (rv *rendezvous) connect(ctx context.Context) error {
 			return fmt.Errorf("launch: cannot serve the rendezvous: %w", err)
 		}
 	}
-	client, err := store.DialTCP(ctx, j.Endpoint, store.TCPOptions{Reconnect: reconnectTime, Security: j.security, Name: j.called()})
+	client, err := store.DialTCP(ctx, j.Endpoint, store.TCPOptions{Reconnect: reconnectTime, Security: j.security,
+		Name: j.called()})
 	if err != nil {
-		return fmt.Errorf("launch: cannot reach the launcher of node 0, which serves the rendezvous at %s: %w", j.Endpoint, err)
+		return fmt.Errorf("launch: cannot reach the launcher of node 0, which serves the rendezvous at %s: %w", j.Endpoint,
+			err)
 	}
 	rv.client = client
 	rv.store = store.NewPrefix(rv.prefix(), client)
@@ -169,7 +174,8 @@ func (rv *rendezvous) enter(ctx context.Context, host string) error {
 		return nil
 	}
 	rv.serverPos = rv.node
-	t, _ := json.Marshal(terms{Nodes: j.Nodes, MaxRestarts: j.MaxRestarts, Server: rv.node, Host: host, LostAfter: j.LostAfter})
+	t, _ := json.Marshal(terms{Nodes: j.Nodes, MaxRestarts: j.MaxRestarts, Server: rv.node, Host: host,
+		LostAfter: j.LostAfter})
 	return rv.store.Set(ctx, "job", t)
 }
 
@@ -197,8 +203,8 @@ func (rv *rendezvous) agree(ctx context.Context) error {
 	return nil
 }
 
-// gather waits until all nodes have come. Whoever finds at its deadline that some have not tells the others, so that all
-// give the same reason.
+// gather waits until all nodes have come. Whoever finds at its deadline that some have not tells the others, so that
+// all give the same reason.
 func (rv *rendezvous) gather(ctx context.Context) error {
 	keys := rv.keys("node/%d")
 	err := rv.poll(ctx, "refused", keys)
@@ -388,7 +394,8 @@ func (rv *rendezvous) outcome(attempt int) (over bool, f *Failure, err error) {
 	return over, nil, err
 }
 
-// withLimit bounds an operation on the store; a store that takes longer is as good as lost, and gets no time at all once it is.
+// withLimit bounds an operation on the store; a store that takes longer is as good as lost, and gets no time at all
+// once it is.
 func (rv *rendezvous) withLimit() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(rv.alive.reach(), rv.job.LostAfter)
 }
@@ -400,7 +407,8 @@ func (e *refusedError) Error() string { return string(e.value) }
 
 // poll waits until all keys exist, or veto does, which is a *refusedError.
 func (rv *rendezvous) poll(ctx context.Context, veto string, keys []string) error {
-	t := time.NewTicker(max(min(rv.job.Monitor, rv.job.LostAfter/10), time.Millisecond)) // the vigil begins when all have seen that all have come
+	// The vigil begins when all have seen that all have come.
+	t := time.NewTicker(max(min(rv.job.Monitor, rv.job.LostAfter/10), time.Millisecond))
 	defer t.Stop()
 	for {
 		if no, err := rv.store.Check(ctx, veto); err != nil {

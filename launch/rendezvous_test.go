@@ -9,7 +9,8 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// FuzzRecords has another launcher write anything about the job, itself and the attempt: that is an error, or makes a world.
+// FuzzRecords has another launcher write anything about the job, itself and the attempt: that is an error, or makes a
+// world.
 func FuzzRecords(f *testing.F) {
 	t, _ := json.Marshal(terms{Nodes: 2})
 	m, _ := json.Marshal(member{Host: "h", Pid: 1, Ranks: 3})
@@ -21,7 +22,8 @@ func FuzzRecords(f *testing.F) {
 		defer cancel()
 		h := store.NewHash(time.Second)
 		defer h.Close()
-		rv := &rendezvous{job: &Job{Nodes: 2, RanksPerNode: 1, NodeRank: AnyNodeRank, RunID: "r", Monitor: time.Millisecond, JoinTimeout: time.Second, Grace: time.Second,
+		rv := &rendezvous{job: &Job{Nodes: 2, RanksPerNode: 1, NodeRank: AnyNodeRank, RunID: "r", Monitor: time.Millisecond,
+			JoinTimeout: time.Second, Grace: time.Second,
 			LostAfter: time.Second}, endpoint: "e", events: make(chan *Failure, 1), store: store.NewPrefix("p", h)}
 		for key, value := range map[string][]byte{"job": job, "node/0": other, attemptKey(0, "store"): addr} {
 			if err := rv.store.Set(ctx, key, value); err != nil {

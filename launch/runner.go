@@ -58,8 +58,8 @@ func (m *missed) first(node int) bool {
 
 // peers is what a launcher knows of the launchers on other nodes, and shares with them.
 type peers interface {
-	// begin agrees on the start of an attempt and returns the address of its store, which is fresh. The error is a *Failure
-	// if the attempt has failed on another node meanwhile; then stopped follows, as after any failure.
+	// begin agrees on the start of an attempt and returns the address of its store, which is fresh. The error is a
+	// *Failure if the attempt has failed on another node meanwhile; then stopped follows, as after any failure.
 	begin(ctx context.Context, attempt int) (addr string, port int, err error)
 	// news delivers at most one event for each attempt: the first failure there was, or nil when all ranks of all nodes
 	// have finished well.
@@ -68,8 +68,9 @@ type peers interface {
 	finished(attempt int)
 	// failed publishes a failure and returns the first one of the attempt.
 	failed(f *Failure) *Failure
-	// stopped says that the ranks of this node are dead, after a failure, and what they have recorded. It returns what the records of all nodes' ranks
-	// tell of it, unless it was an interruption, or not even a start; and whether they could be had.
+	// stopped says that the ranks of this node are dead, after a failure, and what they have recorded. It returns what the
+	// records of all nodes' ranks tell of it, unless it was an interruption, or not even a start; and whether they could
+	// be had.
 	stopped(attempt int, f *Failure, records []*observe.Dump) (told string, ok bool)
 	// close leaves the job.
 	close()
@@ -286,8 +287,8 @@ func (a *attempt) watch(ctx context.Context) {
 	}
 }
 
-// exited notes the end of a rank, and of those that ended at about the same time: the first of them that failed is the one
-// to explain, and it is likely the cause of the others' failures.
+// exited notes the end of a rank, and of those that ended at about the same time: the first of them that failed is the
+// one to explain, and it is likely the cause of the others' failures.
 func (a *attempt) exited(e exit) {
 	batch := []exit{e}
 	for len(a.exits) > 0 {
@@ -370,7 +371,8 @@ func (a *attempt) explain(f *Failure) {
 	}
 }
 
-// explain says what went wrong; of a node that is lost only once, though it's seen to be so before it ends the attempt, or after something else has.
+// explain says what went wrong; of a node that is lost only once, though it's seen to be so before it ends the attempt,
+// or after something else has.
 func (r *runner) explain(f *Failure) {
 	if f.Kind == NodeLost && !r.missed.first(f.Node) {
 		return

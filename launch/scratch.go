@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// scratchPrefix begins the name of the directory that a launcher keeps while it runs. It has the directory's lock as long: one that can be locked was left
-// behind by a launcher that was killed, and its guard with it.
+// scratchPrefix begins the name of the directory that a launcher keeps while it runs. It has the directory's lock as
+// long: one that can be locked was left behind by a launcher that was killed, and its guard with it.
 const scratchPrefix = "chorus-run-"
 
 // makeScratch makes a launcher's directory and locks it. The lock is nil where there are none.

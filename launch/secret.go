@@ -9,7 +9,8 @@ import (
 	"github.com/chorus-comms/chorus/secure"
 )
 
-// protect finds out what protects the launcher's stores: what the ranks' environment says. A single node that has no secret makes one.
+// protect finds out what protects the launcher's stores: what the ranks' environment says. A single node that has no
+// secret makes one.
 func (j *Job) protect() error {
 	c, err := config.Load(j.lookup)
 	if err == nil {
@@ -25,9 +26,9 @@ func (j *Job) protect() error {
 	return err
 }
 
-// keep puts the secret that the launcher has made where only this user can read it, for the ranks: into memory of this process, which they open as a file, so
-// that it's gone with the process, however that ends; into a file where there can be no such memory. Either is in less danger of being shown than a variable,
-// which programs like to log.
+// keep puts the secret that the launcher has made where only this user can read it, for the ranks: into memory of this
+// process, which they open as a file, so that it's gone with the process, however that ends; into a file where there
+// can be no such memory. Either is in less danger of being shown than a variable, which programs like to log.
 func (r *runner) keep() error {
 	if r.job.fresh == "" {
 		return nil

@@ -64,7 +64,8 @@ func TestNodesNeedASecret(t *testing.T) {
 		t.Errorf("without: %v", err)
 	}
 	job.Env = append(job.Env, "CHORUS_SECRET=short")
-	if err := job.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "CHORUS_SECRET: ") || strings.Contains(err.Error(), "short") {
+	if err := job.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "CHORUS_SECRET: ") ||
+		strings.Contains(err.Error(), "short") {
 		t.Errorf("too short: %v", err)
 	}
 }
@@ -72,7 +73,8 @@ func TestNodesNeedASecret(t *testing.T) {
 // TestNodesWithSecrets meet if they have the same one.
 func TestNodesWithSecrets(t *testing.T) {
 	same := secure.Generate()
-	nodes := startNodes(t, []int{1, 1}, true, func(_ int, j *Job) { j.Env = append(j.Env, "CHORUS_SECRET="+same, "CHORUS_TLS=1") }, "env", "RANK")
+	nodes := startNodes(t, []int{1, 1}, true,
+		func(_ int, j *Job) { j.Env = append(j.Env, "CHORUS_SECRET="+same, "CHORUS_TLS=1") }, "env", "RANK")
 	for i, n := range nodes {
 		if err := <-n.result; err != nil {
 			t.Errorf("node %d: %v\n%s", i, err, n.errs)
@@ -88,11 +90,14 @@ func TestNodesSetUpOtherwise(t *testing.T) {
 		want error  // of node 1
 		said string // by node 0
 	}{
-		"another secret":    {[2][]string{{same}, {"CHORUS_SECRET=" + secure.Generate()}}, secure.ErrRefused, "calls itself the launcher of node 1 on "},
-		"no secret":         {[2][]string{{same}, nil}, secure.ErrWantsSecret, "connected without the secret of the job"},
-		"a secret":          {[2][]string{nil, {same}}, secure.ErrNoSecret, "it has a secret, but this process has none"},
-		"TLS on one":        {[2][]string{{same}, {same, "CHORUS_TLS=1"}}, secure.ErrNoTLS, "it uses TLS, but this process doesn't"},
-		"TLS on the server": {[2][]string{{same, "CHORUS_TLS=1"}, {same}}, secure.ErrWantsTLS, "it doesn't use TLS, but this process does"},
+		"another secret": {[2][]string{{same}, {"CHORUS_SECRET=" + secure.Generate()}}, secure.ErrRefused,
+			"calls itself the launcher of node 1 on "},
+		"no secret": {[2][]string{{same}, nil}, secure.ErrWantsSecret, "connected without the secret of the job"},
+		"a secret":  {[2][]string{nil, {same}}, secure.ErrNoSecret, "it has a secret, but this process has none"},
+		"TLS on one": {[2][]string{{same}, {same, "CHORUS_TLS=1"}}, secure.ErrNoTLS,
+			"it uses TLS, but this process doesn't"},
+		"TLS on the server": {[2][]string{{same, "CHORUS_TLS=1"}, {same}}, secure.ErrWantsTLS,
+			"it doesn't use TLS, but this process does"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -12,7 +12,8 @@ import (
 // threadsVariable says how many threads OpenMP uses in a process, and with it PyTorch and OpenBLAS.
 const threadsVariable = "OMP_NUM_THREADS"
 
-// threads is how many threads a rank of this node is told to use; 0 if it's told nothing: the environment says it, or it has the node for itself.
+// threads is how many threads a rank of this node is told to use; 0 if it's told nothing: the environment says it, or
+// it has the node for itself.
 func (r *runner) threads(localRank int) int {
 	switch set, _ := r.job.lookup(threadsVariable); {
 	case set != "":
@@ -32,7 +33,8 @@ func (r *runner) sayThreads() {
 	}
 }
 
-// usesOpenMP reports whether a program seems to use OpenMP: it's Python, a script for Python, or linked to a library that uses it.
+// usesOpenMP reports whether a program seems to use OpenMP: it's Python, a script for Python, or linked to a library
+// that uses it.
 func usesOpenMP(program string) bool {
 	path, err := exec.LookPath(program)
 	if err != nil {

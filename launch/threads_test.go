@@ -33,13 +33,15 @@ func TestUsesOpenMP(t *testing.T) {
 	if cc, err := exec.LookPath("cc"); err == nil {
 		build := func(name string, args ...string) string {
 			path := filepath.Join(dir, name)
-			cmd := exec.Command(cc, append([]string{"-shared", "-nostdlib", "-Wl,--no-as-needed", "-x", "c", "/dev/null", "-x", "none", "-o", path}, args...)...)
+			cmd := exec.Command(cc, append([]string{"-shared", "-nostdlib", "-Wl,--no-as-needed", "-x", "c", "/dev/null", "-x",
+				"none", "-o", path}, args...)...)
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
 			return path
 		}
-		for library, known := range map[string]bool{"libgomp.so.1": true, "libiomp5.so": true, "libopenblas64_.so.0": true, "libgo.so.9": false} {
+		for library, known := range map[string]bool{"libgomp.so.1": true, "libiomp5.so": true, "libopenblas64_.so.0": true,
+			"libgo.so.9": false} {
 			l := build(library, "-Wl,-soname,"+library)
 			want[build("linked-to-"+library, l)] = known
 		}
@@ -69,7 +71,8 @@ func TestThreadsAreSaid(t *testing.T) {
 		}
 		job, out, errs := newJob(t, test.ranks, "")
 		job.Command = []string{path}
-		job.Env = append(slices.DeleteFunc(job.Env, func(v string) bool { return strings.HasPrefix(v, "OMP_NUM_THREADS=") }), "OMP_NUM_THREADS="+test.env)
+		job.Env = append(slices.DeleteFunc(job.Env, func(v string) bool { return strings.HasPrefix(v, "OMP_NUM_THREADS=") }),
+			"OMP_NUM_THREADS="+test.env)
 		if err := job.Run(t.Context()); err != nil {
 			t.Fatal(err, errs)
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/chorus-comms/chorus/observe"
 )
 
-// What ranks on several nodes have recorded is looked at by the launcher that serves the rendezvous: each puts its ranks' dumps there before it
-// says that they are dead, and prints what comes back.
+// What ranks on several nodes have recorded is looked at by the launcher that serves the rendezvous: each puts its
+// ranks' dumps there before it says that they are dead, and prints what comes back.
 
 const (
 	// gatherTime is how long a launcher waits for the others' records after their ranks must be dead.
@@ -35,7 +35,8 @@ func tell(dumps []*observe.Dump) string {
 	return strings.TrimRight(r.Details(), "\n")
 }
 
-// publish puts the dumps of this node's ranks into the rendezvous. One that can't be put there is missing for the others, too.
+// publish puts the dumps of this node's ranks into the rendezvous. One that can't be put there is missing for the
+// others, too.
 func (rv *rendezvous) publish(attempt int, dumps []*observe.Dump) {
 	var ranks []string
 	for _, d := range dumps {
@@ -71,7 +72,8 @@ func (rv *rendezvous) together(attempt int) (text string, ok bool) {
 	return string(told), err == nil
 }
 
-// collect returns the dumps that the launchers have put into the rendezvous, by rank. It waits for all nodes but those that are lost.
+// collect returns the dumps that the launchers have put into the rendezvous, by rank. It waits for all nodes but those
+// that are lost.
 func (rv *rendezvous) collect(ctx context.Context, attempt int) []*observe.Dump {
 	byRank := map[int]*observe.Dump{}
 	size := 0

@@ -19,7 +19,8 @@ func dumpOf(t testing.TB, rank int) *observe.Dump {
 	dir := t.TempDir()
 	r := observe.Open(observe.Settings{Entries: 8}, "job", "world", rank, 3)
 	r.Begin(&backend.Op{Kind: backend.Barrier}, false)
-	r.Failed(&backend.TimeoutError{Where: backend.Where{Comm: "world", Op: "barrier", Seq: 1, Rank: rank}, Attendance: backend.Attendance{Missing: []int{2}}})
+	r.Failed(&backend.TimeoutError{Where: backend.Where{Comm: "world", Op: "barrier", Seq: 1, Rank: rank},
+		Attendance: backend.Attendance{Missing: []int{2}}})
 	defer r.Close()
 	if _, err := observe.DumpAll(dir); err != nil {
 		t.Fatal(err)
@@ -31,7 +32,8 @@ func dumpOf(t testing.TB, rank int) *observe.Dump {
 	return dumps[0]
 }
 
-// TestTogether has three launchers, of which the last is lost, tell what their ranks have recorded: both that are left hear the same.
+// TestTogether has three launchers, of which the last is lost, tell what their ranks have recorded: both that are left
+// hear the same.
 func TestTogether(t *testing.T) {
 	h := store.NewHash(time.Minute)
 	defer h.Close()

@@ -8,8 +8,8 @@ import (
 	"github.com/chorus-comms/chorus/internal/pytest"
 )
 
-// gloo is a program for torchrun: it meets its peers in the launcher's store, and sums the ranks. In the first attempt it
-// leaves keys behind and fails, so that the second one would stumble over them if it saw them.
+// gloo is a program for torchrun: it meets its peers in the launcher's store, and sums the ranks. In the first attempt
+// it leaves keys behind and fails, so that the second one would stumble over them if it saw them.
 const gloo = `
 import os, sys, torch, torch.distributed as dist
 dist.init_process_group("gloo")

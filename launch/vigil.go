@@ -12,15 +12,17 @@ import (
 	"time"
 )
 
-// A vigil is what a launcher knows of whether the others are alive. The one that serves the rendezvous watches over all others, and they over it.
+// A vigil is what a launcher knows of whether the others are alive. The one that serves the rendezvous watches over all
+// others, and they over it.
 //
-// There are two signs. Each of the others keeps a connection to the rendezvous, on which it waits for a key that nobody writes: the kernel ends it at
-// once when either launcher dies. And each raises a number there ten times in LostAfter, and sees it arrive: if a link or a host falls silent, that is
-// all there is to go by.
+// There are two signs. Each of the others keeps a connection to the rendezvous, on which it waits for a key that nobody
+// writes: the kernel ends it at once when either launcher dies. And each raises a number there ten times in LostAfter,
+// and sees it arrive: if a link or a host falls silent, that is all there is to go by.
 type vigil struct {
-	rv      *rendezvous
-	say     func(*Failure)
-	ctx     context.Context // of all that the rendezvous is asked; ends when it can't be reached any more, and with the vigil
+	rv  *rendezvous
+	say func(*Failure)
+	// Of all that the rendezvous is asked; ends when it can't be reached any more, and with the vigil.
+	ctx     context.Context
 	end     context.CancelCauseFunc
 	tasks   sync.WaitGroup
 	watcher *ticking // over the pulses, of the launcher that serves
@@ -136,8 +138,8 @@ func (v *vigil) noAnswer(err error) {
 	v.end(v.loss(0))
 }
 
-// refused reports whether nobody listens at the endpoint. A connection that waited to be accepted when the launcher ended is
-// reset and not refused.
+// refused reports whether nobody listens at the endpoint. A connection that waited to be accepted when the launcher
+// ended is reset and not refused.
 func (v *vigil) refused() bool {
 	c, err := net.DialTimeout("tcp", v.rv.endpoint, time.Second)
 	if err == nil {

@@ -44,7 +44,8 @@ func (n *node) atOnce(t *testing.T, limit time.Duration) error {
 	}
 }
 
-// TestACutLink has the link between two launchers fall silent: each says that the other is lost, since when, and ends its ranks.
+// TestACutLink has the link between two launchers fall silent: each says that the other is lost, since when, and ends
+// its ranks.
 func TestACutLink(t *testing.T) {
 	nodes, k := linked(t, nil, "echo")
 	for _, n := range nodes {
@@ -60,7 +61,8 @@ func TestACutLink(t *testing.T) {
 	}
 }
 
-// TestAFailureBehindACutLink has a rank fail when the launchers can't reach each other: both return soon, and say so besides.
+// TestAFailureBehindACutLink has a rank fail when the launchers can't reach each other: both return soon, and say so
+// besides.
 func TestAFailureBehindACutLink(t *testing.T) {
 	for culprit := range 2 {
 		dir := t.TempDir()
@@ -72,7 +74,8 @@ func TestAFailureBehindACutLink(t *testing.T) {
 		}
 		for i, n := range nodes {
 			f := wantFailure(t, n.atOnce(t, 8*time.Second))
-			if i == culprit && (f.Kind != Exited || f.Rank != culprit) || i != culprit && (f.Kind != NodeLost || f.Node != culprit) {
+			if i == culprit && (f.Kind != Exited || f.Rank != culprit) || i != culprit && (f.Kind != NodeLost ||
+				f.Node != culprit) {
 				t.Errorf("node %d: %+v", i, f)
 			}
 			wantText(t, n.errs.String(), fmt.Sprintf("node %d (", 1-i), "is lost: its launcher", " since ")
@@ -110,7 +113,8 @@ func TestAKilledLauncherIsMissedAtOnce(t *testing.T) {
 	}
 }
 
-// TestALauncherThatIsStopped for longer than the heartbeat takes nobody for lost when it goes on, and is itself lost to the other.
+// TestALauncherThatIsStopped for longer than the heartbeat takes nobody for lost when it goes on, and is itself lost to
+// the other.
 func TestALauncherThatIsStopped(t *testing.T) {
 	endpoint := freeEndpoint(t)
 	theirs := newBuffer()

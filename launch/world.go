@@ -111,9 +111,9 @@ func bindAddr(host string, port int) string {
 	return net.JoinHostPort(bind, strconv.Itoa(port))
 }
 
-// localAddr reports whether host is this machine, and the address to listen at for those who know it by that name; "" is
-// all addresses. A name may mean another address elsewhere: many systems give their own name to a loopback address, and
-// behind an address translation or a service the name leads to none of our addresses. So only localhost and what is
+// localAddr reports whether host is this machine, and the address to listen at for those who know it by that name; ""
+// is all addresses. A name may mean another address elsewhere: many systems give their own name to a loopback address,
+// and behind an address translation or a service the name leads to none of our addresses. So only localhost and what is
 // certain are narrowed down.
 func localAddr(host string) (bind string, local bool) {
 	if host == "localhost" {

@@ -88,13 +88,16 @@ func (d *Dump) write(f *os.File) error {
 func (r *Rank) Snapshot(reason string) *Dump {
 	l := calibrate()
 	host, _ := os.Hostname()
-	d := &Dump{Version: Version, Groups: map[string]Group{}, Chorus: Header{Format: Format, Job: r.job, Rank: r.rank, Size: r.size,
-		Host: host, Pid: os.Getpid(), Time: time.Now().UnixNano(), Reason: reason, Panics: r.panics.Load(), Raised: r.raised.Load(), Stacks: stacks(), Threads: threads()}}
+	d := &Dump{Version: Version, Groups: map[string]Group{}, Chorus: Header{Format: Format, Job: r.job, Rank: r.rank,
+		Size: r.size,
+		Host: host, Pid: os.Getpid(), Time: time.Now().UnixNano(), Reason: reason, Panics: r.panics.Load(),
+		Raised: r.raised.Load(), Stacks: stacks(), Threads: threads()}}
 	place := placer{}
 	for i, c := range r.recorders() {
 		st, entries := c.snapshot(i, l, place)
 		d.Chorus.Comms = append(d.Chorus.Comms, st)
-		d.Groups[c.name] = Group{Name: c.name, Desc: c.name, Ranks: "[" + strings.Trim(strings.ReplaceAll(fmt.Sprint(c.members), " ", ", "), "[]") + "]"}
+		d.Groups[c.name] = Group{Name: c.name, Desc: c.name, Ranks: "[" +
+			strings.Trim(strings.ReplaceAll(fmt.Sprint(c.members), " ", ", "), "[]") + "]"}
 		d.Entries = append(d.Entries, entries...)
 	}
 	slices.SortStableFunc(d.Entries, func(a, b Entry) int { return cmp.Compare(a.Created, b.Created) })
@@ -207,7 +210,8 @@ func (r *Recorder) entry(s *cell, l timeline, algos []string, place placer) Entr
 	return e
 }
 
-// torchBackend stands before the names of operations: PyTorch's analyzer refuses names of backends that it doesn't know.
+// torchBackend stands before the names of operations: PyTorch's analyzer refuses names of backends that it doesn't
+// know.
 const torchBackend = "gloo:"
 
 // torchDType is the name that PyTorch's recorder gives an element type.
@@ -246,7 +250,8 @@ func failure(err error, at time.Time) *Failure {
 		f.Op, f.Seq = w.At().Op, w.At().Seq
 	}
 	if a := interface{ Attended() *backend.Attendance }(nil); errors.As(err, &a) {
-		f.Missing, f.Arrived, f.Refused, f.Doing = a.Attended().Missing, a.Attended().Arrived, a.Attended().Refused, a.Attended().Doing
+		f.Missing, f.Arrived, f.Refused, f.Doing = a.Attended().Missing, a.Attended().Arrived, a.Attended().Refused,
+			a.Attended().Doing
 	}
 	var lost *backend.PeerLostError
 	var aborted *backend.AbortedError

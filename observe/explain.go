@@ -6,8 +6,9 @@ import (
 	"slices"
 )
 
-// Explain finds out from the dumps of a job's ranks who is to blame. The dumps are as ReadDir returns them. Of ranks that don't answer, as SilentOf
-// returns them, it says why; a dump of one that's stopped is from before, and doesn't count.
+// Explain finds out from the dumps of a job's ranks who is to blame. The dumps are as ReadDir returns them. Of ranks
+// that don't answer, as SilentOf returns them, it says why; a dump of one that's stopped is from before, and doesn't
+// count.
 func Explain(dumps []*Dump, silent ...Silent) *Report {
 	x := &explainer{waits: map[int]*stall{}, silent: silent}
 	r := &Report{Findings: []Finding{}, Missing: []int{}}
@@ -21,7 +22,8 @@ func Explain(dumps []*Dump, silent ...Silent) *Report {
 			continue
 		}
 		x.dumps[d.Chorus.Rank] = d
-		x.spread = max(x.spread, float64(d.Chorus.Time-dumps[0].Chorus.Time)/1e9, float64(dumps[0].Chorus.Time-d.Chorus.Time)/1e9)
+		x.spread = max(x.spread, float64(d.Chorus.Time-dumps[0].Chorus.Time)/1e9,
+			float64(dumps[0].Chorus.Time-d.Chorus.Time)/1e9)
 	}
 	for rank, d := range x.dumps {
 		if d == nil {
@@ -45,16 +47,19 @@ func Explain(dumps []*Dump, silent ...Silent) *Report {
 	}
 	// A rank that is gone is gone from all its communicators; those in which nobody waits for it add nothing.
 	x.findings = slices.DeleteFunc(x.findings, func(f Finding) bool {
-		return f.Op == nothing && slices.ContainsFunc(x.findings, func(o Finding) bool { return o.Op != nothing && o.Op != "" && slices.Contains(o.Ranks, f.Ranks[0]) })
+		return f.Op == nothing && slices.ContainsFunc(x.findings,
+			func(o Finding) bool { return o.Op != nothing && o.Op != "" && slices.Contains(o.Ranks, f.Ranks[0]) })
 	})
 	for i := range x.findings {
 		f := &x.findings[i]
 		panicked := func(rank int) bool { return x.dumps[rank] != nil && x.dumps[rank].Chorus.Panics }
-		if (f.Kind == KindMissing || f.Kind == KindAborted || f.Kind == KindLeft) && !slices.ContainsFunc(f.Ranks, func(r int) bool { return !panicked(r) }) {
+		if (f.Kind == KindMissing || f.Kind == KindAborted || f.Kind == KindLeft) && !slices.ContainsFunc(f.Ranks,
+			func(r int) bool { return !panicked(r) }) {
 			f.Kind = KindPanicked
 		}
 		raised := func(rank int) bool { return x.dumps[rank] != nil && x.dumps[rank].Chorus.Raised != nil }
-		if (f.Kind == KindMissing || f.Kind == KindAborted || f.Kind == KindLeft) && !slices.ContainsFunc(f.Ranks, func(r int) bool { return !raised(r) }) {
+		if (f.Kind == KindMissing || f.Kind == KindAborted || f.Kind == KindLeft) && !slices.ContainsFunc(f.Ranks,
+			func(r int) bool { return !raised(r) }) {
 			f.Kind = KindRaised
 		}
 	}
@@ -67,7 +72,8 @@ func Explain(dumps []*Dump, silent ...Silent) *Report {
 const nothing = "no operation"
 
 // severity orders findings: those that are causes by themselves first.
-var severity = map[Kind]int{KindMismatch: 0, KindOrder: 0, KindCrossed: 1, KindRefused: 2, KindAborted: 2, KindPanicked: 2, KindRaised: 2, KindNoDump: 3, KindLeft: 4,
+var severity = map[Kind]int{KindMismatch: 0, KindOrder: 0, KindCrossed: 1, KindRefused: 2, KindAborted: 2,
+	KindPanicked: 2, KindRaised: 2, KindNoDump: 3, KindLeft: 4,
 	KindMissing: 5, KindLost: 6, KindSlow: 7}
 
 type explainer struct {
@@ -144,8 +150,8 @@ func (x *explainer) collect() {
 	}
 }
 
-// Positions order what the members of a communicator do: a collective has twice its number, and what has none, such as a split,
-// comes after the collective before it.
+// Positions order what the members of a communicator do: a collective has twice its number, and what has none, such as
+// a split, comes after the collective before it.
 func (v *view) stop() {
 	if v.state == nil {
 		return
@@ -233,8 +239,8 @@ func (x *explainer) examine(g *group) {
 	}
 }
 
-// stall returns who has arrived at a position, and for how many seconds at most, and who has not. Members that are at one of the positions
-// that they can leave are neither.
+// stall returns who has arrived at a position, and for how many seconds at most, and who has not. Members that are at
+// one of the positions that they can leave are neither.
 func (g *group) stall(pos uint64, leaving []uint64) (*stall, float64) {
 	s := &stall{comm: g.name, seq: pos / 2 * (1 - pos%2), group: g}
 	var waiting []Party
@@ -313,7 +319,8 @@ func (x *explainer) disagree(g *group, s *stall, pos uint64) bool {
 		tie = tie && len(calls[signature(e)]) == len(calls[norm])
 		culprits = append(culprits, p)
 		f.Ranks = append(f.Ranks, g.members[m])
-		if slices.ContainsFunc(v.entries, func(later *Entry) bool { return later.Seq == 0 && !special(later) && signature(later) == norm }) {
+		if slices.ContainsFunc(v.entries,
+			func(later *Entry) bool { return later.Seq == 0 && !special(later) && signature(later) == norm }) {
 			f.Kind = KindOrder
 		}
 	}
@@ -419,7 +426,8 @@ func (x *explainer) party(rank int, v *view, s *stall) Party {
 	return p
 }
 
-// broken reports whether a member says that the communicator has failed, or will never come back to it, since its program panics.
+// broken reports whether a member says that the communicator has failed, or will never come back to it, since its
+// program panics.
 func (g *group) broken() bool {
 	return slices.ContainsFunc(g.views, func(v view) bool {
 		return v.state != nil && v.state.Failure != nil || v.dump != nil && v.dump.Chorus.Panics
@@ -451,7 +459,8 @@ func (x *explainer) messages(rank int, d *Dump) {
 		if peer < 0 || peer >= len(c.Members) { // -1 is any source
 			continue
 		}
-		s := &stall{comm: c.Name, entry: e, missing: []int{c.Members[peer]}, waiting: []Party{{Ranks: []int{rank}, Does: call(e), At: site(e.Frames), Waited: waited(d, e)}}}
+		s := &stall{comm: c.Name, entry: e, missing: []int{c.Members[peer]}, waiting: []Party{{Ranks: []int{rank},
+			Does: call(e), At: site(e.Frames), Waited: waited(d, e)}}}
 		x.stalls = append(x.stalls, s)
 		x.waits[rank] = s
 		return
@@ -645,8 +654,9 @@ func (x *explainer) slow(g *group) {
 		e := v.entries[len(v.entries)-1]
 		rank := g.members[m]
 		f := Finding{Kind: KindSlow, Comm: g.name, Op: e.Chorus.Op, Ranks: []int{rank},
-			Culprits: []Party{{Ranks: []int{rank}, Does: fmt.Sprintf("last in %d of %d timed operations", last[m], n), At: site(e.Frames)}},
-			Detail:   fmt.Sprintf("the others waited %.3f s for it in them", float64(lost[m])/1e9)}
+			Culprits: []Party{{Ranks: []int{rank}, Does: fmt.Sprintf("last in %d of %d timed operations", last[m], n),
+				At: site(e.Frames)}},
+			Detail: fmt.Sprintf("the others waited %.3f s for it in them", float64(lost[m])/1e9)}
 		x.findings = append(x.findings, f)
 	}
 }

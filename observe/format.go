@@ -1,7 +1,7 @@
 package observe
 
-// Dump is what one rank wrote: a file of JSON in the structure of PyTorch's flight recorder, version [Version], with the
-// members chorus beside PyTorch's own.
+// Dump is what one rank wrote: a file of JSON in the structure of PyTorch's flight recorder, version [Version], with
+// the members chorus beside PyTorch's own.
 type Dump struct {
 	Chorus  Header           `json:"chorus"`
 	Version string           `json:"version"`
@@ -73,7 +73,8 @@ type Group struct {
 	Ranks string `json:"ranks"` // a Python list
 }
 
-// Frame is a place in a program. The file is a path; of a Python program's own, from the rank's working directory on if it's there.
+// Frame is a place in a program. The file is a path; of a Python program's own, from the rank's working directory on if
+// it's there.
 type Frame struct {
 	Name  string `json:"name"`
 	File  string `json:"filename"`

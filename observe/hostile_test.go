@@ -12,12 +12,14 @@ import (
 func FuzzStation(f *testing.F) {
 	r := Open(Settings{Entries: 8, Dir: f.TempDir()}, "train", "world", 0, 2)
 	f.Cleanup(r.Close)
-	for _, line := range []string{askLive + "\n", askLive, "\n", strings.Repeat("x", 100), askProfile + " heap\n", askProfile + " none 5\n", askProfile + " heap -1\n"} {
+	for _, line := range []string{askLive + "\n", askLive, "\n", strings.Repeat("x", 100), askProfile + " heap\n",
+		askProfile + " none 5\n", askProfile + " heap -1\n"} {
 		f.Add([]byte(line))
 	}
 	f.Fuzz(func(t *testing.T, request []byte) {
 		line, _, _ := strings.Cut(string(request), "\n")
-		if what := strings.Fields(line); len(what) > 0 && (what[0] == askDump || what[0] == askProfile && len(what) > 1 && what[1] == "profile") {
+		if what := strings.Fields(line); len(what) > 0 && (what[0] == askDump || what[0] == askProfile && len(what) > 1 &&
+			what[1] == "profile") {
 			t.Skip("it takes its time")
 		}
 		ours, theirs := net.Pipe()

@@ -174,7 +174,8 @@ func TestJobs(t *testing.T) {
 				t.Fatal("no finding")
 			}
 			f := r.Findings[0]
-			if f.Kind != want.kind || want.ranks != nil && !slices.Equal(f.Ranks, want.ranks) || !strings.Contains(f.Op, want.op) || !strings.Contains(r.String(), want.say) {
+			if f.Kind != want.kind || want.ranks != nil && !slices.Equal(f.Ranks, want.ranks) || !strings.Contains(f.Op,
+				want.op) || !strings.Contains(r.String(), want.say) {
 				t.Errorf("got %+v", f)
 			}
 			// The page shows the first line as it's printed.
@@ -237,7 +238,8 @@ func TestSignal(t *testing.T) {
 		}
 		blamed := map[string]bool{}
 		for _, f := range r.Findings {
-			if f.Kind != observe.KindMissing || !slices.Equal(f.Ranks, []int{1}) || !strings.Contains(f.Culprits[0].At, "elsewhere") {
+			if f.Kind != observe.KindMissing || !slices.Equal(f.Ranks, []int{1}) || !strings.Contains(f.Culprits[0].At,
+				"elsewhere") {
 				return false
 			}
 			blamed[f.Op] = true

@@ -8,19 +8,21 @@ import (
 	"github.com/chorus-comms/chorus/internal/publish"
 )
 
-// lane records the collectives that the owner of the communicator's lane runs, one after the other. It's made for one that
-// repeats: what an operation has in common with the one before it, which may be all but its time, is described once, and that
-// it's over and has gone well, as most have, is told by a count. So a repeated operation writes a time and the counts.
+// lane records the collectives that the owner of the communicator's lane runs, one after the other. It's made for one
+// that repeats: what an operation has in common with the one before it, which may be all but its time, is described
+// once, and that it's over and has gone well, as most have, is told by a count. So a repeated operation writes a time
+// and the counts.
 //
-// The owner writes a record and then counts it in next. Since there is one record more than are kept, it never writes to one
-// that readers count among the last.
+// The owner writes a record and then counts it in next. Since there is one record more than are kept, it never writes
+// to one that readers count among the last.
 type lane struct {
-	// The end of an operation needs one cache line, the first: a large one has driven all out of the nearest cache, and while
-	// its beginning is recorded as the others' word is on its way, nothing hides its end.
+	// The end of an operation needs one cache line, the first: a large one has driven all out of the nearest cache, and
+	// while its beginning is recorded as the others' word is on its way, nothing hides its end.
 	next uint64 // operations begun
 	done uint64 // the last that is over
 	seq  uint64 // of the last collective, whoever ran it
-	// The name of the current description's algorithm, by its address, as plans keep their names, and its length; -1 if it's not known yet.
+	// The name of the current description's algorithm, by its address, as plans keep their names, and its length; -1 if
+	// it's not known yet.
 	nameAt  *byte
 	nameLen int32
 	at      uint32  // where the last record is
@@ -59,7 +61,8 @@ type record struct {
 	ended  uint64 // ticks, if that was timed; else less than issued, as of the operation that had the record before
 }
 
-// description is what operations that follow each other have in common. Its result, which is known last, may be added later.
+// description is what operations that follow each other have in common. Its result, which is known last, may be added
+// later.
 type description struct {
 	since   uint64 // the first of them
 	shift   uint64 // from an operation's number in the lane to its sequence number
@@ -70,8 +73,8 @@ type description struct {
 	callers [frames]uint64
 }
 
-// path is from where the last operation was called, as its trail says, in less than a cache line, to be compared with where the next
-// one is called from.
+// path is from where the last operation was called, as its trail says, in less than a cache line, to be compared with
+// where the next one is called from.
 type path struct {
 	base    uintptr        // the first frame pointer; 0 if there are no others
 	offsets [frames]uint32 // of the others, from the first
@@ -79,8 +82,8 @@ type path struct {
 	moves   uint64         // how often the trail has changed
 }
 
-// trail is the frame pointers from the recorder's caller on, and the return addresses in these frames but the first. If there are
-// fewer, the rest of the addresses are zero.
+// trail is the frame pointers from the recorder's caller on, and the return addresses in these frames but the first. If
+// there are fewer, the rest of the addresses are zero.
 type trail struct {
 	frames  [frames + 1]uintptr
 	callers [frames]uintptr
@@ -102,13 +105,14 @@ func (p *path) follow(t *trail) {
 }
 
 func newLane(entries int) lane {
-	l := lane{records: make([]record, entries+1), descriptions: make([]description, entries+1), names: new([8]named), size: uint32(entries + 1), kernels: !steady}
+	l := lane{records: make([]record, entries+1), descriptions: make([]description, entries+1), names: new([8]named),
+		size: uint32(entries + 1), kernels: !steady}
 	l.first = &l.records[0]
 	return l
 }
 
-// repeats reports whether an operation, which was called from where the path says, is as the current description has it, because that
-// was made for those before it and they are alike.
+// repeats reports whether an operation, which was called from where the path says, is as the current description has
+// it, because that was made for those before it and they are alike.
 func (l *lane) repeats(op *backend.Op) bool {
 	return op.Again && op.Seq == l.next+1+l.shift && l.path.moves == l.moves && op.Site == l.site
 }
@@ -116,7 +120,8 @@ func (l *lane) repeats(op *backend.Op) bool {
 // is sees to it that the current description is that of the next operation.
 func (l *lane) is(op *backend.Op, async bool) {
 	what, in, out := summary(op, async)
-	if l.path.moves != l.moves || what != l.what || in != l.in || out != l.out || l.seq-l.next != l.shift || op.Site != l.site {
+	if l.path.moves != l.moves || what != l.what || in != l.in || out != l.out || l.seq-l.next != l.shift ||
+		op.Site != l.site {
 		l.site = op.Site
 		l.change(what, in, out)
 	}
@@ -158,7 +163,8 @@ func (l *lane) count(id uint64) {
 	l.since = id
 }
 
-// describe makes the current description. An operation makes one at most, so that none is replaced to which a record among the last refers.
+// describe makes the current description. An operation makes one at most, so that none is replaced to which a record
+// among the last refers.
 func (l *lane) describe() {
 	number := l.described + 1
 	d := l.numbered(number)
@@ -184,7 +190,8 @@ func (l *lane) named(name string) *named {
 	return &l.names[uintptr(unsafe.Pointer(unsafe.StringData(name)))>>4%uintptr(len(l.names))]
 }
 
-// expects reports whether the last operation, which is over, has the number and the algorithm that its description says.
+// expects reports whether the last operation, which is over, has the number and the algorithm that its description
+// says.
 func (l *lane) expects(seq uint64, name string) bool {
 	return seq == l.seq+1 && len(name) == int(l.nameLen) && unsafe.StringData(name) == l.nameAt
 }

@@ -13,7 +13,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestPath compares the path with what the runtime says, while calls come from everywhere: from other depths, other lines, another stack.
+// TestPath compares the path with what the runtime says, while calls come from everywhere: from other depths, other
+// lines, another stack.
 func TestPath(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := newRecorder(&Rank{}, "world", 0, []int{0}, 8)
@@ -81,8 +82,8 @@ func method(r *Recorder, want *[frames]uintptr) {
 	clear(want[n:])
 }
 
-// functions returns functions and lines of return addresses, without those that only the runtime itself knows of. No function on the way is
-// inlined, as of one that is the recorder has no address.
+// functions returns functions and lines of return addresses, without those that only the runtime itself knows of. No
+// function on the way is inlined, as of one that is the recorder has no address.
 func functions(pcs []uintptr) []string {
 	var names []string
 	for _, pc := range pcs {
@@ -101,8 +102,8 @@ func functions(pcs []uintptr) []string {
 	return names
 }
 
-// TestLane has operations recorded while others read them: none may mix two, none be told to be over that isn't, and all that
-// are kept are there. Descriptions repeat, and what they say tells which operation it is.
+// TestLane has operations recorded while others read them: none may mix two, none be told to be over that isn't, and
+// all that are kept are there. Descriptions repeat, and what they say tells which operation it is.
 func TestLane(t *testing.T) {
 	const entries = 16
 	r := newRecorder(&Rank{}, "world", 0, []int{0}, entries)

@@ -5,7 +5,8 @@ import "slices"
 // LatencyBounds are the upper ends of the intervals in which durations are counted, in seconds.
 var LatencyBounds = [...]float64{1e-6, 4e-6, 16e-6, 64e-6, 256e-6, 1e-3, 4e-3, 16e-3, 64e-3, 0.25, 1, 4, 16}
 
-// Latency counts how long operations of one kind have taken: those whose end was timed and that the record still held at a look.
+// Latency counts how long operations of one kind have taken: those whose end was timed and that the record still held
+// at a look.
 type Latency struct {
 	Op     string                         `json:"op"`
 	Counts [len(LatencyBounds) + 1]uint64 `json:"counts"` // by interval; the last has no end

@@ -26,8 +26,9 @@ type LiveComm struct {
 	Members []int  `json:"members"` // ranks of the job, by rank of the communicator
 	Index   int    `json:"index"`   // among those of the same name and members, as the rank made them; from 0
 	Ops     uint64 `json:"ops"`     // operations that were called
-	Bytes   uint64 `json:"bytes"`   // of this rank's tensors in them: of an operation's inputs or outputs, whichever are more
-	Last    uint64 `json:"last"`    // number of the last collective that was begun
+	// Of this rank's tensors in them: of an operation's inputs or outputs, whichever are more.
+	Bytes uint64 `json:"bytes"`
+	Last  uint64 `json:"last"` // number of the last collective that was begun
 
 	Took []Latency `json:"took,omitempty"`
 
@@ -56,7 +57,8 @@ func (r *Rank) Live() *Live {
 	line, place := calibrate(), placer{}
 	host, _ := os.Hostname()
 	now := time.Now()
-	l := &Live{Job: r.job, Rank: r.rank, Size: r.size, Host: host, Pid: os.Getpid(), Time: now.UnixNano(), Comms: []LiveComm{}}
+	l := &Live{Job: r.job, Rank: r.rank, Size: r.size, Host: host, Pid: os.Getpid(), Time: now.UnixNano(),
+		Comms: []LiveComm{}}
 	var last *cell
 	var in *Recorder
 	for _, c := range r.recorders() {

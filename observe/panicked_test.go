@@ -9,8 +9,8 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// TestPanickedLongBefore has a rank panic that wrote its record longer before the other one's than that has waited, and before
-// that has heard of it: it's the culprit all the same, for it goes on no more.
+// TestPanickedLongBefore has a rank panic that wrote its record longer before the other one's than that has waited, and
+// before that has heard of it: it's the culprit all the same, for it goes on no more.
 func TestPanickedLongBefore(t *testing.T) {
 	x := tensor.Of(make([]float32, 8))
 	var dumps []*Dump
@@ -31,7 +31,8 @@ func TestPanickedLongBefore(t *testing.T) {
 		dumps = append(dumps, d)
 		r.Close()
 	}
-	if r := Explain(dumps); len(r.Findings) != 1 || r.Findings[0].Kind != KindPanicked || !slices.Equal(r.Findings[0].Ranks, []int{1}) || r.Findings[0].Seq != 2 {
+	if r := Explain(dumps); len(r.Findings) != 1 || r.Findings[0].Kind != KindPanicked ||
+		!slices.Equal(r.Findings[0].Ranks, []int{1}) || r.Findings[0].Seq != 2 {
 		t.Errorf("%v", r)
 	}
 	dumps[1].Chorus.Panics = false // now it may have gone on

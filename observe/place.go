@@ -7,15 +7,16 @@ import (
 	"sync"
 )
 
-// sites are places in programs of other languages, which have no return addresses of Go. Their numbers, from 1 on, are less than any address.
+// sites are places in programs of other languages, which have no return addresses of Go. Their numbers, from 1 on, are
+// less than any address.
 var sites struct {
 	sync.Mutex
 	all     []Frame
 	numbers map[Frame]uint16
 }
 
-// Site numbers a place in a program of another language, for [backend.Op.Site]: the same place has the same number, for as long as the
-// process lives. It returns 0, no place, when there are 65,535 others.
+// Site numbers a place in a program of another language, for [backend.Op.Site]: the same place has the same number, for
+// as long as the process lives. It returns 0, no place, when there are 65,535 others.
 func Site(f Frame) uint16 {
 	sites.Lock()
 	defer sites.Unlock()

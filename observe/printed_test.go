@@ -20,8 +20,8 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// mistakes are the roles of jobs of two ranks under the launcher, in which rank 1 makes a mistake. What is printed stands in
-// docs/debugging.md.
+// mistakes are the roles of jobs of two ranks under the launcher, in which rank 1 makes a mistake. What is printed
+// stands in docs/debugging.md.
 var mistakes = map[string]func(ctx context.Context, c, part *comm.Comm) error{
 	"print crossed": func(ctx context.Context, _, part *comm.Comm) error { return part.Barrier(ctx) },
 	"print missing": func(context.Context, *comm.Comm, *comm.Comm) error { time.Sleep(time.Minute); return nil },
@@ -78,7 +78,8 @@ func awaitWaiting(ctx context.Context, rank int, name string) {
 		answers, err := observe.AskLive(ctx, os.Getenv("CHORUS_DUMP_DIR"))
 		check(err)
 		for _, a := range answers {
-			if a.Live != nil && a.Live.Rank == rank && slices.ContainsFunc(a.Live.Comms, func(c observe.LiveComm) bool { return c.Name == name && c.Op != "" }) {
+			if a.Live != nil && a.Live.Rank == rank && slices.ContainsFunc(a.Live.Comms,
+				func(c observe.LiveComm) bool { return c.Name == name && c.Op != "" }) {
 				return
 			}
 		}
@@ -125,8 +126,9 @@ func TestPrinted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var out syncBuffer
-			j := &launch.Job{Command: []string{exe}, RanksPerNode: 2, Stdout: &out, Stderr: &out, Records: t.TempDir(), Grace: time.Second,
-				Env: append(os.Environ(), role+"="+name, "CHORUS_DUMP_DIR=")}
+			j := &launch.Job{Command: []string{exe}, RanksPerNode: 2, Stdout: &out, Stderr: &out, Records: t.TempDir(),
+				Grace: time.Second,
+				Env:   append(os.Environ(), role+"="+name, "CHORUS_DUMP_DIR=")}
 			if err := j.Run(t.Context()); err == nil {
 				t.Error("nothing failed")
 			}
@@ -164,7 +166,8 @@ func TestTogether(t *testing.T) {
 	var wg sync.WaitGroup
 	for n := range outs {
 		wg.Go(func() {
-			j := &launch.Job{Command: []string{exe}, RanksPerNode: 1, Nodes: 2, NodeRank: n, Endpoint: l.Addr().String(), RunID: "together", Stdout: &outs[n], Stderr: &outs[n],
+			j := &launch.Job{Command: []string{exe}, RanksPerNode: 1, Nodes: 2, NodeRank: n, Endpoint: l.Addr().String(),
+				RunID: "together", Stdout: &outs[n], Stderr: &outs[n],
 				Records: t.TempDir(), Grace: 30 * time.Second, Env: append(os.Environ(), role+"=print missing", "CHORUS_DUMP_DIR=")}
 			if err := j.Run(t.Context()); err == nil {
 				t.Error("nothing failed")

@@ -12,13 +12,15 @@ import (
 	"time"
 )
 
-// askProfile asks for a profile: its name and a number of seconds follow. The answer is the profile, and nothing if there is none.
+// askProfile asks for a profile: its name and a number of seconds follow. The answer is the profile, and nothing if
+// there is none.
 const askProfile = "profile"
 
 // longestProfile bounds how long a profile of the CPU may take, in seconds.
 const longestProfile = 600
 
-// profile writes a profile of this process. One of the CPU ends with closed, and has what there is by then: a rank that leaves waits for nobody's look at it.
+// profile writes a profile of this process. One of the CPU ends with closed, and has what there is by then: a rank that
+// leaves waits for nobody's look at it.
 func profile(c net.Conn, name string, seconds int, closed <-chan struct{}) {
 	if name != "profile" {
 		if p := pprof.Lookup(name); p != nil {
@@ -52,8 +54,8 @@ func parseProfile(rest string) (name string, seconds int) {
 	return name, seconds
 }
 
-// Profile writes a profile, as package runtime/pprof names them, or "profile" for one of the CPU over some seconds, of the process of a
-// rank whose dumps would go to dir.
+// Profile writes a profile, as package runtime/pprof names them, or "profile" for one of the CPU over some seconds, of
+// the process of a rank whose dumps would go to dir.
 func Profile(ctx context.Context, w io.Writer, dir string, rank int, name string, seconds int) error {
 	if name == "" || strings.ContainsAny(name, " \n") || seconds > longestProfile {
 		return fmt.Errorf("observe: no profile %q over %d seconds", name, seconds)

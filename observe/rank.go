@@ -39,8 +39,8 @@ var ranks struct {
 	listening bool
 }
 
-// Open makes the recorder of a communicator that was not split off another, and whose ranks are therefore the job's. It returns
-// nil if nothing is to be recorded. Communicators of the same job and rank share their dump.
+// Open makes the recorder of a communicator that was not split off another, and whose ranks are therefore the job's. It
+// returns nil if nothing is to be recorded. Communicators of the same job and rank share their dump.
 func Open(s Settings, job, name string, rank, size int) *Recorder {
 	if s.Entries == 0 {
 		return nil
@@ -52,8 +52,8 @@ func Open(s Settings, job, name string, rank, size int) *Recorder {
 	return rankOf(s, job, rank, size, func(r *Rank) bool { return !r.has(name) }).add(name, rank, members)
 }
 
-// OpenPart is Open of a communicator of some of a job's ranks that was not split off another. Members lists them, by rank of the communicator, of which this
-// is rank me; the job has size ranks.
+// OpenPart is Open of a communicator of some of a job's ranks that was not split off another. Members lists them, by
+// rank of the communicator, of which this is rank me; the job has size ranks.
 func OpenPart(s Settings, job, name string, me int, members []int, size int) *Recorder {
 	if s.Entries == 0 {
 		return nil
@@ -83,8 +83,8 @@ func rankOf(s Settings, job string, rank, size int, takes func(*Rank) bool) *Ran
 	return ranks.all[i]
 }
 
-// has reports whether the rank has a communicator of this name. One process can hold two ranks 0 of as many worlds called
-// "world"; they are told apart by that.
+// has reports whether the rank has a communicator of this name. One process can hold two ranks 0 of as many worlds
+// called "world"; they are told apart by that.
 func (r *Rank) has(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,7 +111,8 @@ func (r *Rank) add(name string, me int, members []int) *Recorder {
 	return rec
 }
 
-// Split makes the recorder of a communicator that was split off this one's; group lists its members by ranks of this one.
+// Split makes the recorder of a communicator that was split off this one's; group lists its members by ranks of this
+// one.
 func (r *Recorder) Split(name string, me int, group []int) *Recorder {
 	if r == nil {
 		return nil
@@ -185,8 +186,8 @@ func all() []*Rank {
 }
 
 // occasion is when a rank is dumped at its first failure: when it learns of it, and again, in place of that dump, when
-// an operation has returned it or the program ends by it. The rank may be stuck and that never happen; if it does, the dump tells of
-// this operation, too, and where in the program it is.
+// an operation has returned it or the program ends by it. The rank may be stuck and that never happen; if it does, the
+// dump tells of this operation, too, and where in the program it is.
 type occasion int
 
 const (
@@ -215,7 +216,8 @@ func (r *Recorder) Panicked() {
 	}
 }
 
-// Raise records that the process's program ends by an exception, and has its ranks dumped if that is their first failure.
+// Raise records that the process's program ends by an exception, and has its ranks dumped if that is their first
+// failure.
 func Raise(x Raised) {
 	for _, r := range all() {
 		r.raised.Store(&x)
@@ -223,11 +225,12 @@ func Raise(x Raised) {
 	}
 }
 
-// Watches reports whether somebody should wait for the communicator to break, and call Failed even if no operation is under way.
+// Watches reports whether somebody should wait for the communicator to break, and call Failed even if no operation is
+// under way.
 func (r *Recorder) Watches() bool { return r != nil && r.rank.Dir != "" }
 
-// DumpAll writes the dump of every rank of this process into dir, which is made if need be, and returns the files' paths.
-// It may be called at any time, whatever the communicators are doing.
+// DumpAll writes the dump of every rank of this process into dir, which is made if need be, and returns the files'
+// paths. It may be called at any time, whatever the communicators are doing.
 func DumpAll(dir string) ([]string, error) {
 	var files []string
 	for _, r := range all() {

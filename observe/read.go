@@ -81,7 +81,8 @@ func (d *Dump) check() error {
 	return nil
 }
 
-// check refuses an operation that lacks what every recorder writes: a communicator, the sizes of its tensors, and a message's peer.
+// check refuses an operation that lacks what every recorder writes: a communicator, the sizes of its tensors, and a
+// message's peer.
 func (e *Entry) check(h *Header) error {
 	d := &e.Chorus
 	switch {
@@ -117,8 +118,8 @@ func matching(dir, pattern string) ([]string, error) {
 	return paths, err
 }
 
-// ReadDir reads all dumps of a directory, in the order of the ranks. They must be of one job. If some can't be read, it returns the
-// others and an error that says which.
+// ReadDir reads all dumps of a directory, in the order of the ranks. They must be of one job. If some can't be read, it
+// returns the others and an error that says which.
 func ReadDir(dir string, last int) ([]*Dump, error) {
 	paths, err := matching(dir, "*_rank_*.json")
 	if err != nil {
@@ -155,7 +156,8 @@ func ReadDir(dir string, last int) ([]*Dump, error) {
 		a, b := &dumps[i].Chorus, &d.Chorus
 		switch {
 		case a.Job != b.Job || a.Size != b.Size:
-			return nil, fmt.Errorf("observe: %s has dumps of more than one job: %q of %d ranks, %q of %d", dir, a.Job, a.Size, b.Job, b.Size)
+			return nil, fmt.Errorf("observe: %s has dumps of more than one job: %q of %d ranks, %q of %d", dir, a.Job, a.Size,
+				b.Job, b.Size)
 		case a.Rank == b.Rank:
 			return nil, fmt.Errorf("observe: %s has two dumps of rank %d", dir, a.Rank)
 		}

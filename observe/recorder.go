@@ -18,8 +18,8 @@ import (
 // frames is the number of return addresses kept of each call.
 const frames = 5
 
-// cell is an operation in the ring of those that anybody may call: two cache lines of words, stored by publish.Word and loaded
-// atomically; and to readers any operation.
+// cell is an operation in the ring of those that anybody may call: two cache lines of words, stored by publish.Word and
+// loaded atomically; and to readers any operation.
 type cell struct {
 	begun     uint64 // the operation's number; stored before all else
 	what      uint64 // kind, dtype, reduction and flags, one byte each; root or peer
@@ -138,11 +138,11 @@ func newRecorder(r *Rank, name string, me int, members []int, entries int) *Reco
 	return &Recorder{rank: r, name: name, me: me, members: slices.Clone(members), own: newLane(entries)}
 }
 
-// Begin records that a collective was called, and is under way; the caller owns the lane. It returns the operation's number, which is
-// 0 only without a recorder.
+// Begin records that a collective was called, and is under way; the caller owns the lane. It returns the operation's
+// number, which is 0 only without a recorder.
 //
-// It's best called when the others have been told that this rank is there, and before it looks for them: what it takes, of
-// which the clock is half, passes while their word is on its way.
+// It's best called when the others have been told that this rank is there, and before it looks for them: what it takes,
+// of which the clock is half, passes while their word is on its way.
 //
 //go:noinline
 func (r *Recorder) Begin(op *backend.Op, async bool) uint64 {
@@ -160,8 +160,8 @@ func (r *Recorder) Begin(op *backend.Op, async bool) uint64 {
 	return l.begin(tick)
 }
 
-// Issue is Begin for what others may call meanwhile: point-to-point operations, and collectives that are queued. Of those Start tells
-// when they are under way.
+// Issue is Begin for what others may call meanwhile: point-to-point operations, and collectives that are queued. Of
+// those Start tells when they are under way.
 //
 //go:noinline
 func (r *Recorder) Issue(op *backend.Op, async, queued bool) uint64 {

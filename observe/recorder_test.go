@@ -69,7 +69,8 @@ func TestRing(t *testing.T) {
 		if seq == 21 {
 			state, status = "started", "pending"
 		}
-		if e.Seq != seq || e.InSizes[0][0] != int(seq) || e.State != state || e.Chorus.Status != status || e.InDTypes[0] != "Float" || e.Chorus.Reduce != "sum" {
+		if e.Seq != seq || e.InSizes[0][0] != int(seq) || e.State != state || e.Chorus.Status != status ||
+			e.InDTypes[0] != "Float" || e.Chorus.Reduce != "sum" {
 			t.Errorf("entry %d: %+v", i, e)
 		}
 		if seq != 21 && e.Chorus.Algorithm != "ring" {
@@ -79,7 +80,8 @@ func TestRing(t *testing.T) {
 			t.Errorf("#%d: completed %v; one in eight is timed", seq, e.Completed)
 		}
 	}
-	if st := d.Chorus.Comms[0]; st.Done != 20 || st.Recorded != 21 || st.Name != "world" || st.Rank != 1 || len(st.Members) != 2 {
+	if st := d.Chorus.Comms[0]; st.Done != 20 || st.Recorded != 21 || st.Name != "world" || st.Rank != 1 ||
+		len(st.Members) != 2 {
 		t.Errorf("%+v", st)
 	}
 }
@@ -90,7 +92,8 @@ func TestCallSite(t *testing.T) {
 	defer r.Close()
 	method(r)
 	e := snapshot(t).Entries[0]
-	if len(e.Frames) == 0 || !strings.HasSuffix(e.Frames[0].Name, ".TestCallSite") || filepath.Base(e.Frames[0].File) != "recorder_test.go" || e.Frames[0].Line == 0 {
+	if len(e.Frames) == 0 || !strings.HasSuffix(e.Frames[0].Name, ".TestCallSite") ||
+		filepath.Base(e.Frames[0].File) != "recorder_test.go" || e.Frames[0].Line == 0 {
 		t.Errorf("frames %+v", e.Frames)
 	}
 }

@@ -2,14 +2,16 @@
 
 package observe
 
-// sample stores the return addresses of the callers of the function that calls it, innermost first and without the first,
-// followed by a zero if there are fewer than frames. runtime.Callers, which looks each of them up in tables, takes far longer.
+// sample stores the return addresses of the callers of the function that calls it, innermost first and without the
+// first, followed by a zero if there are fewer than frames. runtime.Callers, which looks each of them up in tables,
+// takes far longer.
 //
 //go:noescape
 func sample(pcs *[frames]uintptr)
 
-// mark reads the counter and finds the callers of the function that calls it, as sample does. If they are those of the path, it only
-// compares: the loads don't wait for each other then, as the processor knows all addresses beforehand. Else it makes them the trail.
+// mark reads the counter and finds the callers of the function that calls it, as sample does. If they are those of the
+// path, it only compares: the loads don't wait for each other then, as the processor knows all addresses beforehand.
+// Else it makes them the trail.
 //
 //go:noescape
 func mark(p *path, t *trail) (tick uint64)

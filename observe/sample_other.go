@@ -4,8 +4,8 @@ package observe
 
 import "runtime"
 
-// sample stores the return addresses of the callers of the function that calls it, innermost first and without the first,
-// followed by a zero if there are fewer than frames.
+// sample stores the return addresses of the callers of the function that calls it, innermost first and without the
+// first, followed by a zero if there are fewer than frames.
 func sample(pcs *[frames]uintptr) { find(pcs) }
 
 // mark finds the callers of the function that calls it, as sample does, and makes them the trail. There is no counter.
@@ -21,7 +21,8 @@ func mark(p *path, t *trail) (tick uint64) {
 
 //go:noinline
 func find(pcs *[frames]uintptr) {
-	n := runtime.Callers(5, pcs[:]) // without Callers, find, who calls find, who called that, and the caller of that, which is the first
+	// Without Callers, find, who calls find, who called that, and the caller of that, which is the first.
+	n := runtime.Callers(5, pcs[:])
 	if n < frames {
 		pcs[n] = 0
 	}

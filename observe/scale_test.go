@@ -20,7 +20,8 @@ func generate(tb testing.TB, size, culprit, operations int) string {
 	x := tensor.Of(make([]float32, 8))
 	for rank := range size {
 		r := Open(Settings{Entries: 1024, Dir: dir}, "big", "world", rank, size)
-		op := &backend.Op{Kind: backend.AllReduce, In: x, Out: x, Reduce: backend.Reduction{Kind: backend.SumKind}, Algorithm: "ring"}
+		op := &backend.Op{Kind: backend.AllReduce, In: x, Out: x, Reduce: backend.Reduction{Kind: backend.SumKind},
+			Algorithm: "ring"}
 		for seq := 1; seq <= operations; seq++ {
 			id := r.Begin(op, false)
 			op.Seq = uint64(seq)
@@ -29,7 +30,8 @@ func generate(tb testing.TB, size, culprit, operations int) string {
 		if rank != culprit {
 			r.Begin(op, false)
 		}
-		r.Failed(&backend.TimeoutError{Where: backend.Where{Comm: "world", Op: "all_reduce", Seq: uint64(operations + 1), Rank: rank}, Attendance: backend.Attendance{Elapsed: time.Minute, Missing: []int{culprit}}})
+		r.Failed(&backend.TimeoutError{Where: backend.Where{Comm: "world", Op: "all_reduce", Seq: uint64(operations + 1),
+			Rank: rank}, Attendance: backend.Attendance{Elapsed: time.Minute, Missing: []int{culprit}}})
 		r.Close()
 	}
 	return dir
@@ -45,7 +47,8 @@ func TestManyRanks(t *testing.T) {
 		t.Errorf("%d entries, asked for 64", n)
 	}
 	r := Explain(dumps)
-	if len(r.Findings) != 1 || r.Findings[0].Kind != KindMissing || !slices.Equal(r.Findings[0].Ranks, []int{17}) || r.Findings[0].Seq != 2001 {
+	if len(r.Findings) != 1 || r.Findings[0].Kind != KindMissing || !slices.Equal(r.Findings[0].Ranks, []int{17}) ||
+		r.Findings[0].Seq != 2001 {
 		t.Errorf("%v", r)
 	}
 	if err := os.Remove(fmt.Sprintf("%s/big_rank_17.json", dir)); err != nil {
@@ -55,7 +58,8 @@ func TestManyRanks(t *testing.T) {
 		t.Fatal(err)
 	}
 	r = Explain(dumps)
-	if len(r.Findings) != 1 || r.Findings[0].Kind != KindNoDump || !slices.Equal(r.Findings[0].Ranks, []int{17}) || !slices.Equal(r.Missing, []int{17}) {
+	if len(r.Findings) != 1 || r.Findings[0].Kind != KindNoDump || !slices.Equal(r.Findings[0].Ranks, []int{17}) ||
+		!slices.Equal(r.Missing, []int{17}) {
 		t.Errorf("%v", r)
 	}
 	if err := os.Truncate(fmt.Sprintf("%s/big_rank_3.json", dir), 1000); err != nil {

@@ -47,8 +47,9 @@ func parseStacks(text string) []goroutine {
 	return all
 }
 
-// whereabouts tells where a rank is that should be in an operation: the goroutine that runs the functions from which the rank's last
-// operation was called, or else the one of main; and there the innermost function that isn't of the standard library's waiting.
+// whereabouts tells where a rank is that should be in an operation: the goroutine that runs the functions from which
+// the rank's last operation was called, or else the one of main; and there the innermost function that isn't of the
+// standard library's waiting.
 func whereabouts(d *Dump, last *Entry) (does, at string) {
 	gs := parseStacks(d.Chorus.Stacks)
 	best, score := -1, 0
@@ -87,7 +88,8 @@ func waits(name string) bool {
 	if internal(name) || name == "panic" {
 		return true
 	}
-	for _, p := range []string{"runtime.", "sync.", "time.", "syscall.", "internal/", "os.", "net.", "io.", "bufio.", "context."} {
+	for _, p := range []string{"runtime.", "sync.", "time.", "syscall.", "internal/", "os.", "net.", "io.", "bufio.",
+		"context."} {
 		if strings.HasPrefix(name, p) {
 			return true
 		}

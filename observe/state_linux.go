@@ -27,7 +27,8 @@ func stateOf(path string) (state string) {
 				return
 			}
 			stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", peer.Pid))
-			if i := strings.LastIndexByte(string(stat), ')'); i >= 0 && len(stat) > i+2 && strings.IndexByte("Tt", stat[i+2]) >= 0 {
+			if i := strings.LastIndexByte(string(stat), ')'); i >= 0 && len(stat) > i+2 && strings.IndexByte("Tt",
+				stat[i+2]) >= 0 {
 				state = stopped
 			}
 		})

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// A station is where a rank answers those who want to see what it does: a unix socket in the directory of its dumps. Who may
-// enter the directory may ask. A request is a line; the answer is a line of JSON, or a profile.
+// A station is where a rank answers those who want to see what it does: a unix socket in the directory of its dumps.
+// Who may enter the directory may ask. A request is a line; the answer is a line of JSON, or a profile.
 type station struct {
 	l      net.Listener
 	path   string
@@ -72,7 +72,8 @@ func (r *Rank) openStation() *station {
 	return s
 }
 
-// Sweep removes from a directory the sockets of ranks that are dead, as those are that were killed, and returns how many.
+// Sweep removes from a directory the sockets of ranks that are dead, as those are that were killed, and returns how
+// many.
 func Sweep(dir string) (removed int) {
 	paths, _ := matching(dir, "*_rank_*"+stationSuffix)
 	for _, path := range paths {
@@ -150,8 +151,8 @@ type Answer struct {
 	State string // of a rank that didn't answer: "stopped", if that's seen; else empty
 }
 
-// AskLive asks all ranks whose dumps would go to dir what they do, at once. Ranks that don't answer before ctx ends are stuck in the
-// kernel or stopped; those that refuse are dead.
+// AskLive asks all ranks whose dumps would go to dir what they do, at once. Ranks that don't answer before ctx ends are
+// stuck in the kernel or stopped; those that refuse are dead.
 func AskLive(ctx context.Context, dir string) ([]Answer, error) {
 	return askAll(ctx, dir, askLive, func(a *Answer) any { a.Live = new(Live); return a.Live })
 }
@@ -189,7 +190,8 @@ const stopped = "stopped"
 const answerLimit = 16 << 20
 
 func ask(ctx context.Context, path, what string, into any) error {
-	return connect(ctx, path, what, func(c net.Conn) error { return json.NewDecoder(io.LimitReader(c, answerLimit)).Decode(into) })
+	return connect(ctx, path, what,
+		func(c net.Conn) error { return json.NewDecoder(io.LimitReader(c, answerLimit)).Decode(into) })
 }
 
 // connect sends a request and has f read the answer.

@@ -29,7 +29,8 @@ func statusOf(err error) Status {
 	switch {
 	case err == nil:
 		return Done
-	case errors.Is(err, backend.ErrInvalidArgument), errors.Is(err, backend.ErrCanceled), errors.Is(err, backend.ErrUnsupported), errors.Is(err, backend.ErrFinalized):
+	case errors.Is(err, backend.ErrInvalidArgument), errors.Is(err, backend.ErrCanceled), errors.Is(err,
+		backend.ErrUnsupported), errors.Is(err, backend.ErrFinalized):
 		return Refused
 	case errors.Is(err, backend.ErrTimeout):
 		return TimedOut

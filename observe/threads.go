@@ -20,17 +20,19 @@ type Thread struct {
 
 // Interpreter tells of a program in Python what the library can't know.
 type Interpreter interface {
-	// Stacks returns the stacks of all threads as Python's faulthandler prints them, whatever these do, and the number of the main thread.
+	// Stacks returns the stacks of all threads as Python's faulthandler prints them, whatever these do, and the number of
+	// the main thread.
 	Stacks() (text string, main uint64)
-	// Inner lists the directories of what is between the program and the library, and of Python itself: modules' own, or, with a slash
-	// at the end, those that hold modules.
+	// Inner lists the directories of what is between the program and the library, and of Python itself: modules' own, or,
+	// with a slash at the end, those that hold modules.
 	Inner() []string
 }
 
 // interpreter is the process's; nil if it has none, or hasn't told.
 var interpreter Interpreter
 
-// SetInterpreter has dumps tell where the threads of a Python program are. It's called before the first communicator is made.
+// SetInterpreter has dumps tell where the threads of a Python program are. It's called before the first communicator is
+// made.
 func SetInterpreter(i Interpreter) { interpreter = i }
 
 // threads returns where the threads of the program are, if it's in another language that tells.
@@ -69,7 +71,8 @@ func parseThreads(text string, main uint64, inner []string) []Thread {
 	return slices.DeleteFunc(all, func(t Thread) bool { return len(t.Frames) == 0 })
 }
 
-// frameOf makes a frame: of the program, with its file from the working directory on, or of a module in between, with its full name.
+// frameOf makes a frame: of the program, with its file from the working directory on, or of a module in between, with
+// its full name.
 func frameOf(dir, file string, line int, name string, inner []string) Frame {
 	if frozen, ok := strings.CutPrefix(file, "<frozen "); ok {
 		return Frame{Name: strings.TrimSuffix(frozen, ">") + "." + name, File: file, Line: line, Inner: true}
@@ -80,7 +83,8 @@ func frameOf(dir, file string, line int, name string, inner []string) Frame {
 			root = filepath.Dir(d) + "/"
 			d += "/"
 		}
-		if rest, ok := strings.CutPrefix(file, root); ok && strings.HasPrefix(file, d) && !strings.HasPrefix(rest, "site-packages/") && !strings.HasPrefix(rest, "dist-packages/") {
+		if rest, ok := strings.CutPrefix(file, root); ok && strings.HasPrefix(file, d) && !strings.HasPrefix(rest,
+			"site-packages/") && !strings.HasPrefix(rest, "dist-packages/") {
 			module := strings.TrimSuffix(strings.TrimSuffix(rest, ".py"), "/__init__")
 			return Frame{Name: strings.ReplaceAll(module, "/", ".") + "." + name, File: file, Line: line, Inner: true}
 		}
@@ -94,7 +98,8 @@ func frameOf(dir, file string, line int, name string, inner []string) Frame {
 // quoteLimit bounds for how long source files are read: the program may hang because of them.
 const quoteLimit = 200 * time.Millisecond
 
-// quote adds the program's own text to the frames where its threads are, if they aren't in another function of Python's.
+// quote adds the program's own text to the frames where its threads are, if they aren't in another function of
+// Python's.
 func quote(all []Thread) {
 	texts := make(chan []string, 1)
 	var frames []*Frame
@@ -147,7 +152,8 @@ func sourceLine(path string, number int) string {
 
 var (
 	called   = regexp.MustCompile(`([A-Za-z_][\w.]*)\s*\(`)
-	keywords = []string{"and", "assert", "await", "def", "class", "del", "elif", "for", "if", "in", "is", "not", "or", "print", "return", "while", "with", "yield"}
+	keywords = []string{"and", "assert", "await", "def", "class", "del", "elif", "for", "if", "in", "is", "not", "or",
+		"print", "return", "while", "with", "yield"}
 )
 
 // longestText is how much of a line is shown, in bytes.
@@ -172,8 +178,8 @@ func calls(text string) string {
 	return "`" + text + "`"
 }
 
-// inProgram says where a rank of a Python program is: in the thread from which it has called its last operation, or else the main one, there
-// the program's own innermost function, and what this has called.
+// inProgram says where a rank of a Python program is: in the thread from which it has called its last operation, or
+// else the main one, there the program's own innermost function, and what this has called.
 func inProgram(all []Thread, last *Entry) (does, at string) {
 	best, score := -1, 0
 	for i, t := range all {
@@ -182,7 +188,8 @@ func inProgram(all []Thread, last *Entry) (does, at string) {
 			n = 1
 		}
 		for _, f := range t.Frames {
-			if last != nil && slices.ContainsFunc(last.Frames, func(l Frame) bool { return f.File == l.File && strings.HasSuffix(l.Name, f.Name) }) {
+			if last != nil && slices.ContainsFunc(last.Frames,
+				func(l Frame) bool { return f.File == l.File && strings.HasSuffix(l.Name, f.Name) }) {
 				n += 2
 			}
 		}

@@ -12,7 +12,8 @@ import (
 
 // TestSites records operations that were called in another language.
 func TestSites(t *testing.T) {
-	here, there := Site(Frame{Name: "step", File: "train.py", Line: 7}), Site(Frame{Name: "step", File: "train.py", Line: 9})
+	here, there := Site(Frame{Name: "step", File: "train.py", Line: 7}), Site(Frame{Name: "step", File: "train.py",
+		Line: 9})
 	if here == 0 || here == there || here != Site(Frame{Name: "step", File: "train.py", Line: 7}) {
 		t.Fatalf("got %d and %d", here, there)
 	}
@@ -63,7 +64,8 @@ func TestThreads(t *testing.T) {
 		t.Fatalf("got %+v", all)
 	}
 	for i, want := range []Frame{
-		{Name: "torch.utils.data.dataloader.__next__", File: "/usr/lib/python3.11/site-packages/torch/utils/data/dataloader.py", Line: 733, Inner: true},
+		{Name: "torch.utils.data.dataloader.__next__",
+			File: "/usr/lib/python3.11/site-packages/torch/utils/data/dataloader.py", Line: 733, Inner: true},
 		{Name: "load", File: "/usr/lib/python3.11/site-packages/fine/__init__.py"},
 		{Name: "<module>", File: "train.py", Line: 2},
 		{Name: "runpy._run_code", File: "<frozen runpy>", Line: 88, Inner: true},
@@ -72,7 +74,8 @@ func TestThreads(t *testing.T) {
 			t.Errorf("frame %d: %+v, want %+v", i, got, want)
 		}
 	}
-	if does, at := inProgram(all, nil); does != "torch.utils.data.dataloader.__next__ in load" || at != "fine/__init__.py:0" {
+	if does, at := inProgram(all, nil); does != "torch.utils.data.dataloader.__next__ in load" ||
+		at != "fine/__init__.py:0" {
 		t.Errorf("got %q at %q", does, at)
 	}
 	last := &Entry{Frames: []Frame{{Name: "Pool.work", File: "pool.py", Line: 3}}}

@@ -38,8 +38,8 @@ type Silent struct {
 	State string `json:"state,omitempty"` // "stopped", by a signal or a debugger, if that's seen
 }
 
-// TopWait is a collective that some ranks of a communicator have entered and others have not. Ranks are the job's, as far as
-// they answered, or should have.
+// TopWait is a collective that some ranks of a communicator have entered and others have not. Ranks are the job's, as
+// far as they answered, or should have.
 type TopWait struct {
 	Comm    string  `json:"comm"`
 	Op      string  `json:"op"`
@@ -83,7 +83,9 @@ func NewTop(before, now []Answer) *Top {
 		}
 		for _, c := range l.Comms {
 			row := TopRow{Rank: l.Rank, Pid: l.Pid, OpsPerSec: -1, BytesPerSec: -1, LiveComm: c}
-			if o, since := old[key{l.Pid, fmt.Sprint(l.Rank, c.id())}], float64(l.Time-at[l.Pid])/1e9; o != nil && o.Ops <= c.Ops && since > 0 { // else it's a new one
+			// Else it's a new one.
+			if o, since := old[key{l.Pid, fmt.Sprint(l.Rank, c.id())}], float64(l.Time-at[l.Pid])/1e9; o != nil &&
+				o.Ops <= c.Ops && since > 0 {
 				row.OpsPerSec, row.BytesPerSec = float64(c.Ops-o.Ops)/since, float64(c.Bytes-o.Bytes)/since
 			}
 			t.Rows = append(t.Rows, row)
@@ -96,7 +98,8 @@ func NewTop(before, now []Answer) *Top {
 	return t
 }
 
-// TopOf returns what the ranks of a job did when they made their dumps. Those that are silent are listed so, unless they have left a dump.
+// TopOf returns what the ranks of a job did when they made their dumps. Those that are silent are listed so, unless
+// they have left a dump.
 func TopOf(dumps []*Dump, silent ...Silent) *Top {
 	answers := make([]Answer, len(dumps))
 	for i, d := range dumps {
@@ -143,7 +146,8 @@ func TopOf(dumps []*Dump, silent ...Silent) *Top {
 
 // silent says of a rank that didn't answer what is known of it.
 func (a *Answer) silent(rank int) Silent {
-	return Silent{Rank: rank, State: a.State, Dead: errors.Is(a.Err, syscall.ECONNREFUSED) || errors.Is(a.Err, syscall.ENOENT)}
+	return Silent{Rank: rank, State: a.State, Dead: errors.Is(a.Err, syscall.ECONNREFUSED) || errors.Is(a.Err,
+		syscall.ENOENT)}
 }
 
 // SilentOf returns the ranks that didn't answer.
@@ -252,7 +256,8 @@ func (t *Top) String() string {
 		if len(x.Waiting) > 1 {
 			verb = "wait"
 		}
-		fmt.Fprintf(&b, "%s %s for %s in %s #%d of %q, for %.2f s\n", rankNames(x.Waiting), verb, rankNames(x.For), x.Op, x.Seq, x.Comm, x.Longest)
+		fmt.Fprintf(&b, "%s %s for %s in %s #%d of %q, for %.2f s\n", rankNames(x.Waiting), verb, rankNames(x.For), x.Op,
+			x.Seq, x.Comm, x.Longest)
 		for _, p := range t.Where {
 			if slices.Contains(x.For, p.Ranks[0]) {
 				fmt.Fprintf(&b, "  %v\n", p)

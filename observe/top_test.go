@@ -15,15 +15,18 @@ import (
 	"github.com/chorus-comms/chorus/observe"
 )
 
-// TestTop looks twice at three ranks, of which one has not entered the collective that another is in, and a third is stopped.
+// TestTop looks twice at three ranks, of which one has not entered the collective that another is in, and a third is
+// stopped.
 func TestTop(t *testing.T) {
 	members := []int{0, 1, 2}
 	look := func(at int64, ops uint64) []observe.Answer {
 		rank := func(r int, last uint64, op string) observe.Answer {
-			return observe.Answer{Live: &observe.Live{Job: "train", Rank: r, Size: 3, Pid: 100 + r, Time: at, Comms: []observe.LiveComm{
-				{Name: "world", Rank: r, Members: members, Ops: ops, Bytes: 1000 * ops, Last: last, Op: op, Seq: last, For: 1.5}}}}
+			return observe.Answer{Live: &observe.Live{Job: "train", Rank: r, Size: 3, Pid: 100 + r, Time: at,
+				Comms: []observe.LiveComm{
+					{Name: "world", Rank: r, Members: members, Ops: ops, Bytes: 1000 * ops, Last: last, Op: op, Seq: last, For: 1.5}}}}
 		}
-		return []observe.Answer{rank(0, 12, "barrier"), rank(1, 11, ""), {Path: "/run/train_rank_2.sock", Err: os.ErrDeadlineExceeded}}
+		return []observe.Answer{rank(0, 12, "barrier"), rank(1, 11, ""), {Path: "/run/train_rank_2.sock",
+			Err: os.ErrDeadlineExceeded}}
 	}
 	top := observe.NewTop(look(1e9, 10), look(3e9, 30))
 	if len(top.Rows) != 2 || top.Rows[0].OpsPerSec != 10 || top.Rows[0].BytesPerSec != 10_000 || top.Rows[1].Rank != 1 {
@@ -32,10 +35,12 @@ func TestTop(t *testing.T) {
 	if len(top.Silent) != 1 || top.Silent[0] != (observe.Silent{Rank: 2}) {
 		t.Errorf("silent %+v", top.Silent)
 	}
-	if len(top.Waits) != 1 || !slices.Equal(top.Waits[0].Waiting, []int{0}) || !slices.Equal(top.Waits[0].For, []int{1, 2}) {
+	if len(top.Waits) != 1 || !slices.Equal(top.Waits[0].Waiting, []int{0}) || !slices.Equal(top.Waits[0].For,
+		[]int{1, 2}) {
 		t.Errorf("waits %+v", top.Waits)
 	}
-	for _, want := range []string{"rank 0 waits for ranks 1-2 in barrier #12 of \"world\", for 1.50 s", "rank 2 does not answer", "10 KB", "none since #11"} {
+	for _, want := range []string{"rank 0 waits for ranks 1-2 in barrier #12 of \"world\", for 1.50 s",
+		"rank 2 does not answer", "10 KB", "none since #11"} {
 		if !strings.Contains(top.String(), want) {
 			t.Errorf("%q is missing in\n%v", want, top)
 		}
@@ -53,7 +58,8 @@ func TestTopTwins(t *testing.T) {
 			if r == 0 {
 				b.Op, b.Seq, b.Last = "barrier", second+1, second+1
 			}
-			all = append(all, observe.Answer{Live: &observe.Live{Job: "train", Rank: r, Size: 2, Pid: 100 + r, Time: at, Comms: []observe.LiveComm{a, b}}})
+			all = append(all, observe.Answer{Live: &observe.Live{Job: "train", Rank: r, Size: 2, Pid: 100 + r, Time: at,
+				Comms: []observe.LiveComm{a, b}}})
 		}
 		return all
 	}
@@ -61,7 +67,8 @@ func TestTopTwins(t *testing.T) {
 	if len(top.Rows) != 4 || top.Rows[0].OpsPerSec != 2000 || top.Rows[1].OpsPerSec != 5 {
 		t.Errorf("rows %+v", top.Rows)
 	}
-	if len(top.Waits) != 1 || top.Waits[0].Comm != "world (2)" || top.Waits[0].Seq != 16 || !slices.Equal(top.Waits[0].For, []int{1}) {
+	if len(top.Waits) != 1 || top.Waits[0].Comm != "world (2)" || top.Waits[0].Seq != 16 || !slices.Equal(top.Waits[0].For,
+		[]int{1}) {
 		t.Errorf("waits %+v", top.Waits)
 	}
 	if top = observe.NewTop(look(1e9, 1000, 10), look(2e9, 5, 15)); top.Rows[0].OpsPerSec != -1 { // made anew
@@ -88,8 +95,8 @@ func TestTopTwins(t *testing.T) {
 	}
 }
 
-// TestStation asks a rank of this process by its socket, whose path is longer than those of sockets may be and looks like a pattern, and where a dead process has
-// left another.
+// TestStation asks a rank of this process by its socket, whose path is longer than those of sockets may be and looks
+// like a pattern, and where a dead process has left another.
 func TestStation(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 40)+"[1]")
 	if err := os.MkdirAll(dir, 0o777); err != nil {
@@ -107,7 +114,8 @@ func TestStation(t *testing.T) {
 		t.Fatalf("%+v, %v", live, err)
 	}
 	c := live[0].Live.Comms[0]
-	if live[0].Live.Rank != 1 || c.Ops != 1 || c.Bytes != 400 || c.Op != "all_reduce(float32[100], sum)" || c.Seq != 1 || c.At == "" {
+	if live[0].Live.Rank != 1 || c.Ops != 1 || c.Bytes != 400 || c.Op != "all_reduce(float32[100], sum)" || c.Seq != 1 ||
+		c.At == "" {
 		t.Errorf("%+v", c)
 	}
 	dumps, err := observe.AskDumps(ctx, dir)

@@ -9,9 +9,9 @@ import (
 	"slices"
 )
 
-// WriteTorch writes dumps for PyTorch's analyzer, torchfrtrace, into a directory: rank_N for each rank. It has the collectives only, for
-// the analyzer knows messages only in NCCL's groups. Its files are Python pickles; these hold one call, of json.loads, and
-// the dump as its argument.
+// WriteTorch writes dumps for PyTorch's analyzer, torchfrtrace, into a directory: rank_N for each rank. It has the
+// collectives only, for the analyzer knows messages only in NCCL's groups. Its files are Python pickles; these hold one
+// call, of json.loads, and the dump as its argument.
 func WriteTorch(dir string, dumps []*Dump) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return fmt.Errorf("observe: %w", err)
@@ -33,7 +33,8 @@ func WriteTorch(dir string, dumps []*Dump) error {
 		if err != nil {
 			return fmt.Errorf("observe: %w", err)
 		}
-		// A string in a pickle of protocol 0 ends with its line and knows the escape \uXXXX, which has to stand for backslashes.
+		// A string in a pickle of protocol 0 ends with its line and knows the escape \uXXXX, which has to stand for
+		// backslashes.
 		text = bytes.ReplaceAll(text, []byte(`\`), []byte(`\u005c`))
 		var ascii bytes.Buffer
 		for _, r := range string(text) {

@@ -14,7 +14,8 @@ import (
 func TestTorch(t *testing.T) {
 	pytest.Python(t) // before any work
 	for name, want := range map[string][]string{
-		"hang":     {"Not all ranks joining collective, sequence number: 12", "Missing ranks: {2}", "all_reduce", "job_test.go"},
+		"hang": {"Not all ranks joining collective, sequence number: 12", "Missing ranks: {2}", "all_reduce",
+			"job_test.go"},
 		"mismatch": {"sequence number: 12 has errors", "COLLECTIVE_DTYPE_MISMATCH", "Double", "Culprit rank 2"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -19,9 +19,10 @@ type event struct {
 	Args  map[string]any `json:"args,omitempty"`
 }
 
-// WriteTrace writes dumps as a trace in Chrome's format, which chrome://tracing and Perfetto show: a process for each rank, a thread for
-// each communicator. Operations that are still under way last until the dump. Small ones whose end wasn't timed last as long as the nearest one like
-// them that was, and at most until the next begins; they're marked as estimated.
+// WriteTrace writes dumps as a trace in Chrome's format, which chrome://tracing and Perfetto show: a process for each
+// rank, a thread for each communicator. Operations that are still under way last until the dump. Small ones whose end
+// wasn't timed last as long as the nearest one like them that was, and at most until the next begins; they're marked as
+// estimated.
 func WriteTrace(w io.Writer, dumps []*Dump) error {
 	b := bufio.NewWriter(w)
 	var origin int64
@@ -46,11 +47,13 @@ func WriteTrace(w io.Writer, dumps []*Dump) error {
 	micros := func(t int64) float64 { return float64(t-origin) / 1e3 }
 	for _, d := range dumps {
 		h := &d.Chorus
-		if err := emit(event{Name: "process_name", Phase: "M", Pid: h.Rank, Args: map[string]any{"name": fmt.Sprintf("rank %d on %s", h.Rank, h.Host)}}); err != nil {
+		if err := emit(event{Name: "process_name", Phase: "M", Pid: h.Rank,
+			Args: map[string]any{"name": fmt.Sprintf("rank %d on %s", h.Rank, h.Host)}}); err != nil {
 			return err
 		}
 		for i, c := range h.Comms {
-			if err := emit(event{Name: "thread_name", Phase: "M", Pid: h.Rank, Tid: i, Args: map[string]any{"name": c.Name}}); err != nil {
+			if err := emit(event{Name: "thread_name", Phase: "M", Pid: h.Rank, Tid: i,
+				Args: map[string]any{"name": c.Name}}); err != nil {
 				return err
 			}
 		}
@@ -61,7 +64,8 @@ func WriteTrace(w io.Writer, dumps []*Dump) error {
 				from = *e.Started
 			}
 			ev := event{Name: e.Chorus.Op, Phase: "X", Pid: h.Rank, Tid: e.Chorus.Comm, Time: micros(from),
-				Args: map[string]any{"seq": e.Seq, "status": e.Chorus.Status, "in": e.InSizes, "out": e.OutSizes, "dtype": e.Chorus.DType,
+				Args: map[string]any{"seq": e.Seq, "status": e.Chorus.Status, "in": e.InSizes, "out": e.OutSizes,
+					"dtype":     e.Chorus.DType,
 					"algorithm": e.Chorus.Algorithm, "at": site(e.Frames), "queued_us": float64(from-e.Created) / 1e3}}
 			switch {
 			case e.Completed != nil:
@@ -87,8 +91,8 @@ func WriteTrace(w io.Writer, dumps []*Dump) error {
 // nearest is how far away an operation is looked for that is like another.
 const nearest = 64
 
-// estimate returns when an operation probably ended whose end wasn't timed: as long after its beginning as with the nearest one like it, but
-// not after the next of its communicator had begun.
+// estimate returns when an operation probably ended whose end wasn't timed: as long after its beginning as with the
+// nearest one like it, but not after the next of its communicator had begun.
 func estimate(all []Entry, i int) int64 {
 	e := &all[i]
 	from := began(e)
@@ -124,7 +128,8 @@ func began(e *Entry) int64 {
 	return e.Created
 }
 
-// lasted returns how long it is from one time to another, in microseconds: not negative, though the times of a dump may be of two clocks.
+// lasted returns how long it is from one time to another, in microseconds: not negative, though the times of a dump may
+// be of two clocks.
 func lasted(from, to int64) *float64 {
 	d := float64(max(0, to-from)) / 1e3
 	return &d

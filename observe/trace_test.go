@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// TestTrace reads a trace of two ranks as the format demands it: an object with traceEvents, each of which has name, ph, ts, pid and tid; complete
-// ones (X) a dur, instants (i) a scope, metadata (M) a name in args. (Trace Event Format, by the Catapult project.)
+// TestTrace reads a trace of two ranks as the format demands it: an object with traceEvents, each of which has name,
+// ph, ts, pid and tid; complete ones (X) a dur, instants (i) a scope, metadata (M) a name in args. (Trace Event Format,
+// by the Catapult project.)
 func TestTrace(t *testing.T) {
 	const start = 1_700_000_000_000_000_000
 	at := func(us float64) *int64 {
@@ -17,8 +18,10 @@ func TestTrace(t *testing.T) {
 		return &ns
 	}
 	entry := func(comm int, op string, status Status, created float64, started, completed *int64) Entry {
-		return Entry{Created: *at(created), Started: started, Completed: completed, Seq: 7, InSizes: [][]int{{3}}, OutSizes: [][]int{{3}},
-			Frames: []Frame{{Name: "main.main", File: "train.go", Line: 12}}, Chorus: Detail{Comm: comm, Op: op, Status: status.String(), DType: "float32"}}
+		return Entry{Created: *at(created), Started: started, Completed: completed, Seq: 7, InSizes: [][]int{{3}},
+			OutSizes: [][]int{{3}},
+			Frames:   []Frame{{Name: "main.main", File: "train.go", Line: 12}}, Chorus: Detail{Comm: comm, Op: op,
+				Status: status.String(), DType: "float32"}}
 	}
 	comms := []CommState{{Name: "world"}, {Name: `"odd" <name>`}}
 	dumps := []*Dump{
@@ -27,7 +30,8 @@ func TestTrace(t *testing.T) {
 			entry(1, "barrier", Done, 150, at(150), at(150)), // shorter than the clock can tell
 			entry(0, "broadcast", Done, 160, nil, at(170)),
 			entry(0, "send", Pending, 200, at(210), nil),
-			// Ends that weren't timed: of the first, as long as the next like it; of the second, until that begins; of the last, nothing is known.
+			// Ends that weren't timed: of the first, as long as the next like it; of the second, until that begins; of the last,
+			// nothing is known.
 			entry(1, "gather", Done, 300, at(300), nil),
 			entry(1, "gather", Done, 320, at(320), nil),
 			entry(1, "gather", Done, 330, at(330), at(345)),
@@ -82,13 +86,16 @@ func TestTrace(t *testing.T) {
 	}
 	// The first operation of all was called at 90 us.
 	if want := map[string]string{
-		"all_reduce 0/0": "10.25 for 40.25, queued 0.25", "barrier 0/1": "60 for 0, queued 0", "broadcast 0/0": "70 for 10, queued 0",
-		"send 0/0": "120 for 690, queued 10", "gather 0/1 estimated 210": "210 for 15, queued 0", "gather 0/1 estimated 230": "230 for 10, queued 0", "gather 0/1": "240 for 15, queued 0",
+		"all_reduce 0/0": "10.25 for 40.25, queued 0.25", "barrier 0/1": "60 for 0, queued 0",
+		"broadcast 0/0": "70 for 10, queued 0",
+		"send 0/0":      "120 for 690, queued 10", "gather 0/1 estimated 210": "210 for 15, queued 0",
+		"gather 0/1 estimated 230": "230 for 10, queued 0", "gather 0/1": "240 for 15, queued 0",
 		"recv 0/1 estimated 310": "310 for 0, queued 0", "all_reduce 3/0": "5 for 0, queued 5",
 	}; !maps.Equal(got, want) {
 		t.Errorf("operations %v\nwant %v", got, want)
 	}
-	if want := map[string]string{"process_name 0/0": "rank 0 on a", "thread_name 0/0": "world", "thread_name 0/1": `"odd" <name>`,
+	if want := map[string]string{"process_name 0/0": "rank 0 on a", "thread_name 0/0": "world",
+		"thread_name 0/1":  `"odd" <name>`,
 		"process_name 3/0": "rank 3 on b", "thread_name 3/0": "world"}; !maps.Equal(names, want) {
 		t.Errorf("names %v\nwant %v", names, want)
 	}

@@ -5,9 +5,11 @@ package plan
 // multiport message-passing systems", 1997).
 
 func init() {
-	builtin(Algorithm{Name: "bruck", Collective: AllGather, Doc: "doubles what is known each step, in any world", Tags: []string{"small"}, Cost: costBruckAllGather},
+	builtin(Algorithm{Name: "bruck", Collective: AllGather, Doc: "doubles what is known each step, in any world",
+		Tags: []string{"small"}, Cost: costBruckAllGather},
 		(*Builder).bruckAllGather)
-	builtin(Algorithm{Name: "bruck", Collective: AllToAll, Doc: "blocks travel by the binary digits of their distance", Tags: []string{"small"},
+	builtin(Algorithm{Name: "bruck", Collective: AllToAll, Doc: "blocks travel by the binary digits of their distance",
+		Tags:     []string{"small"},
 		Supports: evenOnly, Cost: costBruckAllToAll},
 		(*Builder).bruckAllToAll)
 }

@@ -110,8 +110,8 @@ func costPairwise(q Request, m Machine) float64 {
 	return (t.n - 1) * t.time(t.bytes*t.detour())
 }
 
-// costTwoLevelAllToAll prices a rank of the host on which it takes longest: messages to one host, or to all if blocks are put
-// together, are under way at the same time.
+// costTwoLevelAllToAll prices a rank of the host on which it takes longest: messages to one host, or to all if blocks
+// are put together, are under way at the same time.
 func costTwoLevelAllToAll(q Request, m Machine) float64 {
 	t := newTerms(q, m)
 	hosts, cost := q.Topo.groups(q.World), 0.0
@@ -132,7 +132,8 @@ func costTwoLevelAllToAll(q Request, m Machine) float64 {
 				sent += float64((len(others) + len(ranks) - 1) / len(ranks))
 			}
 		}
-		one := min(1, away)*t.Latency + (sent+float64(len(hosts)-1))*t.Overhead + max(sent*local, away)*t.bytes*t.detour()*t.perByte()
+		one := min(1, away)*t.Latency + (sent+float64(len(hosts)-1))*t.Overhead + max(sent*local,
+			away)*t.bytes*t.detour()*t.perByte()
 		if len(ranks) > 1 {
 			one += m.sync(q) + (t.n+sent*local)*t.bytes*t.copy
 		}
@@ -197,8 +198,8 @@ func costTreeGather(degree int) func(Request, Machine) float64 {
 	}
 }
 
-// costDirectReduce: two synchronizations; reading n parts and writing n or one. As everywhere, two reads and a write of a byte are
-// one of Reduce's.
+// costDirectReduce: two synchronizations; reading n parts and writing n or one. As everywhere, two reads and a write of
+// a byte are one of Reduce's.
 func costDirectReduce(q Request, m Machine) float64 {
 	t := newTerms(q, m)
 	total := t.bytes
@@ -211,9 +212,9 @@ func costDirectReduce(q Request, m Machine) float64 {
 	return 2*m.sync(q) + total*t.reduce
 }
 
-// costDirectCopy: two synchronizations and the copies of the busiest rank, or of
-// the root's memory where the others share it. A broadcast in which the root copies a part costs no less than the largest in which
-// it doesn't, though it may be over sooner: more bytes never cost less.
+// costDirectCopy: two synchronizations and the copies of the busiest rank, or of the root's memory where the others
+// share it. A broadcast in which the root copies a part costs no less than the largest in which it doesn't, though it
+// may be over sooner: more bytes never cost less.
 func costDirectCopy(q Request, m Machine) float64 {
 	t := newTerms(q, m)
 	total := t.bytes

@@ -48,8 +48,8 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-// TestDirectCopies holds the price of plans that copy in mapped memory against what the busiest rank copies, and checks that more
-// bytes never cost less, also where the root of a broadcast begins to copy a part.
+// TestDirectCopies holds the price of plans that copy in mapped memory against what the busiest rank copies, and checks
+// that more bytes never cost less, also where the root of a broadcast begins to copy a part.
 func TestDirectCopies(t *testing.T) {
 	const part = 32 << 10 // the least part of a root
 	m := plan.DefaultMachine()
@@ -59,7 +59,8 @@ func TestDirectCopies(t *testing.T) {
 			t.Fatalf("there is no direct %s", c)
 		}
 		for _, world := range []int{2, 3, 8} {
-			q := plan.Request{Collective: c, World: world, Root: 1, ElemSize: 4, StageBytes: 1 << 20, Topo: &plan.Topology{Host: make([]int, world)}, InPlace: c == plan.Broadcast}
+			q := plan.Request{Collective: c, World: world, Root: 1, ElemSize: 4, StageBytes: 1 << 20,
+				Topo: &plan.Topology{Host: make([]int, world)}, InPlace: c == plan.Broadcast}
 			synchronized, last := plan.Cost(a, q, m), 0.0
 			for bytes := 0; bytes < 4*world*part; bytes += 452 {
 				q.Count = bytes / q.ElemSize
@@ -80,7 +81,8 @@ func TestDirectCopies(t *testing.T) {
 				lines := float64(64 * world) // by which parts may differ
 				begins := c == plan.Broadcast && bytes >= world*part-64*world && bytes < 2*world*part
 				if priced < busiest-lines || priced > busiest+1 && !begins {
-					t.Fatalf("%s, world %d, %d bytes: priced as %.0f copied bytes, where the busiest rank copies %.0f", c, world, bytes, priced, busiest)
+					t.Fatalf("%s, world %d, %d bytes: priced as %.0f copied bytes, where the busiest rank copies %.0f", c, world,
+						bytes, priced, busiest)
 				}
 			}
 		}

@@ -13,10 +13,13 @@ func init() {
 		generate func(*Builder)
 		cost     func(Request, Machine) float64
 	}{
-		{AllReduce, "each rank reduces its part of all inputs into all outputs", (*Builder).directAllReduce, costDirectReduce},
-		{Reduce, "each rank reduces its part of all inputs into the root's output", (*Builder).directReduce, costDirectReduce},
+		{AllReduce, "each rank reduces its part of all inputs into all outputs", (*Builder).directAllReduce,
+			costDirectReduce},
+		{Reduce, "each rank reduces its part of all inputs into the root's output", (*Builder).directReduce,
+			costDirectReduce},
 		{ReduceScatter, "each rank reduces its block of all inputs", (*Builder).directReduceScatter, costDirectReduce},
-		{Broadcast, "each rank copies from the root's input; the root a part of large ones to all", (*Builder).directBroadcast, costDirectCopy},
+		{Broadcast, "each rank copies from the root's input; the root a part of large ones to all",
+			(*Builder).directBroadcast, costDirectCopy},
 		{AllGather, "each rank copies from all inputs", (*Builder).directAllGather, costDirectCopy},
 		{AllToAll, "each rank copies its blocks from all inputs", (*Builder).directAllToAll, costDirectCopy},
 		{Gather, "each rank copies into the root's output", (*Builder).directGather, costDirectCopy},
@@ -73,15 +76,18 @@ func (b *Builder) directReduceScatter() {
 	b.Sync()
 }
 
-// rootCopies is the least part of a broadcast, in bytes, that the root copies to the others, who must then wait for it in the end.
+// rootCopies is the least part of a broadcast, in bytes, that the root copies to the others, who must then wait for it
+// in the end.
 const rootCopies = 32 << 10
 
-// rootsPart returns where the root's part of a broadcast starts, the last of as many as there are ranks, and how long it is.
+// rootsPart returns where the root's part of a broadcast starts, the last of as many as there are ranks, and how long
+// it is.
 func (q Request) rootsPart() (first, n int) {
 	return cut(q.Count, q.World, q.World-1, q.perLine())
 }
 
-// directBroadcast has the root, which would else wait for the others, copy as much of a large vector as each of them does.
+// directBroadcast has the root, which would else wait for the others, copy as much of a large vector as each of them
+// does.
 func (b *Builder) directBroadcast() {
 	first, n := b.rootsPart()
 	if n*b.ElemSize < rootCopies {
@@ -106,8 +112,9 @@ func (b *Builder) directScatter() {
 	b.rootOffers(copyOwn, copyOwn)
 }
 
-// directGather is the mirror image. A root that gathers in place has nothing to copy, but the others don't know that: if all copied a
-// share of each block, they would move the root's there and back between the cores whenever it isn't in place.
+// directGather is the mirror image. A root that gathers in place has nothing to copy, but the others don't know that:
+// if all copied a share of each block, they would move the root's there and back between the cores whenever it isn't in
+// place.
 func (b *Builder) directGather() {
 	l := b.layout()
 	copyOwn := func() { b.Copy(l.size(b.Rank), b.In(0), b.Of(b.Root, Out, l.off(b.Rank))) }

@@ -5,7 +5,8 @@ package plan
 // (Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization", 1988).
 
 func init() {
-	builtin(Algorithm{Name: "dissemination", Collective: Barrier, Doc: "tokens at distance 1, 2, 4, ...", Cost: costDissemination},
+	builtin(Algorithm{Name: "dissemination", Collective: Barrier, Doc: "tokens at distance 1, 2, 4, ...",
+		Cost: costDissemination},
 		func(b *Builder) { b.dissemination(b.world()) })
 }
 

@@ -8,9 +8,11 @@ import "math/bits"
 // operations in MPICH", 2005).
 
 func init() {
-	builtin(Algorithm{Name: "doubling", Collective: AllReduce, Doc: "recursive doubling; fewest messages in a row", Tags: []string{"small"}, Cost: costDoublingAllReduce},
+	builtin(Algorithm{Name: "doubling", Collective: AllReduce, Doc: "recursive doubling; fewest messages in a row",
+		Tags: []string{"small"}, Cost: costDoublingAllReduce},
 		func(b *Builder) { b.doublingAllReduce(b.world(), b.Count, b.In(0), b.Out(0)) })
-	builtin(Algorithm{Name: "doubling", Collective: AllGather, Doc: "recursive doubling; fewest messages in a row", Tags: []string{"small"}, Cost: costDoublingAllGather},
+	builtin(Algorithm{Name: "doubling", Collective: AllGather, Doc: "recursive doubling; fewest messages in a row",
+		Tags: []string{"small"}, Cost: costDoublingAllGather},
 		func(b *Builder) { b.doublingAllGather() })
 }
 

@@ -7,9 +7,11 @@ import "math/bits"
 // all-reduce: few messages and few bytes (Thakur, Rabenseifner and Gropp, 2005).
 
 func init() {
-	builtin(Algorithm{Name: "rabenseifner", Collective: AllReduce, Doc: "recursive halving, then doubling; few messages and few bytes", Tags: []string{"large"}, Cost: costRabenseifner},
+	builtin(Algorithm{Name: "rabenseifner", Collective: AllReduce,
+		Doc: "recursive halving, then doubling; few messages and few bytes", Tags: []string{"large"}, Cost: costRabenseifner},
 		(*Builder).rabenseifner)
-	builtin(Algorithm{Name: "halving", Collective: ReduceScatter, Doc: "recursive halving", Tags: []string{"small"}, Cost: costHalving},
+	builtin(Algorithm{Name: "halving", Collective: ReduceScatter, Doc: "recursive halving", Tags: []string{"small"},
+		Cost: costHalving},
 		(*Builder).halvingReduceScatter)
 }
 

@@ -4,9 +4,11 @@ package plan
 // rank. No block travels twice, which suits large and uneven blocks.
 
 func init() {
-	builtin(Algorithm{Name: "linear", Collective: Gather, Doc: "one message from every rank", Tags: []string{"large"}, Cost: costLinear},
+	builtin(Algorithm{Name: "linear", Collective: Gather, Doc: "one message from every rank", Tags: []string{"large"},
+		Cost: costLinear},
 		(*Builder).linearGather)
-	builtin(Algorithm{Name: "linear", Collective: Scatter, Doc: "one message to every rank", Tags: []string{"large"}, Cost: costLinear},
+	builtin(Algorithm{Name: "linear", Collective: Scatter, Doc: "one message to every rank", Tags: []string{"large"},
+		Cost: costLinear},
 		(*Builder).linearScatter)
 }
 

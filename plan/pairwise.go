@@ -4,9 +4,11 @@ package plan
 // receives from the rank s before, so that each block travels once.
 
 func init() {
-	builtin(Algorithm{Name: "pairwise", Collective: AllToAll, Doc: "one partner after the other; any block sizes", Tags: []string{"large"}, Cost: costPairwise},
+	builtin(Algorithm{Name: "pairwise", Collective: AllToAll, Doc: "one partner after the other; any block sizes",
+		Tags: []string{"large"}, Cost: costPairwise},
 		(*Builder).pairwiseAllToAll)
-	builtin(Algorithm{Name: "pairwise", Collective: ReduceScatter, Doc: "one partner after the other; each block travels once", Cost: costPairwiseReduceScatter},
+	builtin(Algorithm{Name: "pairwise", Collective: ReduceScatter,
+		Doc: "one partner after the other; each block travels once", Cost: costPairwiseReduceScatter},
 		(*Builder).pairwiseReduceScatter)
 }
 

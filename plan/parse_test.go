@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Parse reads the text form of one plan, as golden files and tests of wrong plans have it. It checks the form alone; whether the
-// plan is right, ProvePlans says.
+// Parse reads the text form of one plan, as golden files and tests of wrong plans have it. It checks the form alone;
+// whether the plan is right, ProvePlans says.
 func Parse(text string) (*Plan, error) {
 	p := new(Plan)
 	header := true

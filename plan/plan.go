@@ -171,7 +171,9 @@ type Request struct {
 	SendCounts []int // AllToAll, uneven: block sizes of this rank's In ...
 	RecvCounts []int // ... and of its Out; nil means Count each
 	ElemSize   int   // bytes
-	InPlace    bool  // In and Out are the same memory; for block collectives the smaller one is this rank's (Gather, Scatter: Root's) block of the larger
+	// In and Out are the same memory; for block collectives the smaller one is this rank's (Gather, Scatter: Root's) block
+	// of the larger.
+	InPlace    bool
 	Topo       *Topology
 	StageBytes int // shared scratch that each rank offers; 0: no one-sided plan is possible
 	ChunkBytes int // pipeline granularity; 0: the generator's choice

@@ -36,8 +36,8 @@ func Price(p *Plan, m Machine) float64 {
 	return total
 }
 
-// crossing counts the operands that another rank has just written: their bytes first have to cross to this core, which takes
-// at least as long as a copy within its caches.
+// crossing counts the operands that another rank has just written: their bytes first have to cross to this core, which
+// takes at least as long as a copy within its caches.
 func crossing(src []Ref, rank int) float64 {
 	n := 0
 	for _, r := range src {

@@ -123,13 +123,15 @@ func newProver(plans []*Plan) (*prover, error) {
 			return nil, fmt.Errorf("rank %d: %w", r, err)
 		}
 		if pl.Request.World != len(plans) || pl.Request.Rank != r {
-			return nil, fmt.Errorf("plan: the plan in place %d of %d is that of rank %d of %d", r, len(plans), pl.Request.Rank, pl.Request.World)
+			return nil, fmt.Errorf("plan: the plan in place %d of %d is that of rank %d of %d", r, len(plans), pl.Request.Rank,
+				pl.Request.World)
 		}
 		if !pl.Request.alike(plans[0].Request) {
 			return nil, fmt.Errorf("plan: rank %d has another operation than rank 0", r)
 		}
 		if pl.Stage < 0 || pl.Tmp < 0 || pl.Stage > pl.Request.StageBytes/max(1, pl.Request.ElemSize) {
-			return nil, fmt.Errorf("plan: rank %d needs %d elements of stage and %d of scratch, and there are %d bytes of stage", r, pl.Stage, pl.Tmp, pl.Request.StageBytes)
+			return nil, fmt.Errorf("plan: rank %d needs %d elements of stage and %d of scratch, and there are %d bytes of stage",
+				r, pl.Stage, pl.Tmp, pl.Request.StageBytes)
 		}
 		stage, mapped = max(stage, pl.Stage), mapped || pl.Mapped
 	}
@@ -147,8 +149,10 @@ func newProver(plans []*Plan) (*prover, error) {
 
 // alike reports whether two ranks' requests are of one operation.
 func (q Request) alike(o Request) bool {
-	if q.Collective != o.Collective || q.Root != o.Root || q.InPlace != o.InPlace || q.Count != o.Count || q.ElemSize != o.ElemSize ||
-		(q.Counts == nil) != (o.Counts == nil) || !slices.Equal(q.Counts, o.Counts) || (q.SendCounts == nil) != (o.SendCounts == nil) {
+	if q.Collective != o.Collective || q.Root != o.Root || q.InPlace != o.InPlace || q.Count != o.Count ||
+		q.ElemSize != o.ElemSize ||
+		(q.Counts == nil) != (o.Counts == nil) || !slices.Equal(q.Counts, o.Counts) ||
+		(q.SendCounts == nil) != (o.SendCounts == nil) {
 		return false
 	}
 	for r := range q.World {
@@ -179,7 +183,8 @@ func (p *prover) errorf(rank, step int, format string, args ...any) error {
 	if step < len(pl.Steps) {
 		where = fmt.Sprintf("step %d (%s)", step, pl.StepText(step))
 	}
-	return fmt.Errorf("plan: %s %s, world %d: rank %d, %s: %s", pl.Request.Collective, pl.Algorithm, p.n, rank, where, fmt.Sprintf(format, args...))
+	return fmt.Errorf("plan: %s %s, world %d: rank %d, %s: %s", pl.Request.Collective, pl.Algorithm, p.n, rank, where,
+		fmt.Sprintf(format, args...))
 }
 
 func (p *prover) run() error {

@@ -112,7 +112,8 @@ func (p *prover) sameAsFirst(r, n int) error {
 		va, left := a.at(pos)
 		vb, left0 := b.at(pos)
 		if va != vb {
-			return p.errorf(r, len(p.plans[r].Steps), "out[%d] is %s, on rank 0 %s: other bits", pos, p.values.text(va, pos), p.values.text(vb, pos))
+			return p.errorf(r, len(p.plans[r].Steps), "out[%d] is %s, on rank 0 %s: other bits", pos, p.values.text(va, pos),
+				p.values.text(vb, pos))
 		}
 		pos += min(left, left0)
 	}

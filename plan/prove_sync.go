@@ -118,7 +118,8 @@ func (p *prover) reserve(po *post, ref Ref, write bool) error {
 	m, lo, hi := p.span(ref, po.s.N)
 	for _, c := range m.claims {
 		if c.po != po && c.lo < hi && lo < c.hi && (write || c.write) {
-			return p.errorf(po.rank, po.step, "step %d (%s) has posted this memory", c.po.step, p.plans[c.po.rank].StepText(c.po.step))
+			return p.errorf(po.rank, po.step, "step %d (%s) has posted this memory", c.po.step,
+				p.plans[c.po.rank].StepText(c.po.step))
 		}
 	}
 	if c := m.conflict(&p.histories, lo, hi, write, po.rank, p.ranks[po.rank].clock); c != nil {
@@ -133,7 +134,8 @@ func (p *prover) access(r, pc int, ref Ref, n int, write bool) error {
 	m, lo, hi := p.span(ref, n)
 	for _, c := range m.claims {
 		if c.lo < hi && lo < c.hi && (write || c.write) {
-			return p.errorf(r, pc, "rank %d has posted this memory in step %d (%s)", c.po.rank, c.po.step, p.plans[c.po.rank].StepText(c.po.step))
+			return p.errorf(r, pc, "rank %d has posted this memory in step %d (%s)", c.po.rank, c.po.step,
+				p.plans[c.po.rank].StepText(c.po.step))
 		}
 	}
 	clock := p.ranks[r].clock

@@ -178,7 +178,8 @@ func BenchmarkGenerate(b *testing.B) {
 	for _, name := range []string{"ring", "doubling", "direct", "staged", "staged_split"} {
 		b.Run(name, func(b *testing.B) {
 			a, _ := plan.Lookup(plan.AllReduce, name)
-			q := plan.Request{Collective: plan.AllReduce, World: 8, Count: 1 << 20, ElemSize: 4, StageBytes: 4 << 20, Topo: &plan.Topology{Host: make([]int, 8)}}
+			q := plan.Request{Collective: plan.AllReduce, World: 8, Count: 1 << 20, ElemSize: 4, StageBytes: 4 << 20,
+				Topo: &plan.Topology{Host: make([]int, 8)}}
 			b.ReportAllocs()
 			for b.Loop() {
 				a.Plan(q)

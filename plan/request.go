@@ -33,7 +33,8 @@ func (q Request) Validate() error {
 	case q.Count < 0:
 		return fmt.Errorf("plan: negative count %d", q.Count)
 	case q.World > math.MaxInt32 || q.ElemSize > maxElem || q.Count > maxBytes/(q.World*max(1, q.ElemSize)):
-		return fmt.Errorf("plan: %d elements of %d bytes for each of %d ranks are beyond all memory", q.Count, q.ElemSize, q.World)
+		return fmt.Errorf("plan: %d elements of %d bytes for each of %d ranks are beyond all memory", q.Count, q.ElemSize,
+			q.World)
 	case q.StageBytes < 0 || q.ChunkBytes < 0:
 		return errors.New("plan: negative stage or chunk size")
 	case q.ElemSize < 1 && q.Collective != Barrier:
@@ -44,7 +45,8 @@ func (q Request) Validate() error {
 		name   string
 		counts []int
 		has    bool // the collective has such counts
-	}{{"Counts", q.Counts, q.Collective.blocks() && !exchange}, {"SendCounts", q.SendCounts, exchange}, {"RecvCounts", q.RecvCounts, exchange}} {
+	}{{"Counts", q.Counts, q.Collective.blocks() && !exchange}, {"SendCounts", q.SendCounts, exchange}, {"RecvCounts",
+		q.RecvCounts, exchange}} {
 		if list.counts != nil && !list.has {
 			return fmt.Errorf("plan: %s has no %s", q.Collective, list.name)
 		}
@@ -57,7 +59,8 @@ func (q Request) Validate() error {
 			return errors.New("plan: SendCounts and RecvCounts come together")
 		}
 		if q.SendCounts != nil && q.SendCounts[q.Rank] != q.RecvCounts[q.Rank] {
-			return fmt.Errorf("plan: rank %d sends %d elements to itself and receives %d", q.Rank, q.SendCounts[q.Rank], q.RecvCounts[q.Rank])
+			return fmt.Errorf("plan: rank %d sends %d elements to itself and receives %d", q.Rank, q.SendCounts[q.Rank],
+				q.RecvCounts[q.Rank])
 		}
 		if q.InPlace && !slices.Equal(q.SendCounts, q.RecvCounts) {
 			return errors.New("plan: an all_to_all in place needs SendCounts equal to RecvCounts")
@@ -73,7 +76,8 @@ func (q Request) checkCounts(name string, counts []int) error {
 	if len(counts) != q.World {
 		return fmt.Errorf("plan: %d %s for a world of %d", len(counts), name, q.World)
 	}
-	most := maxBytes / (q.World * max(1, q.ElemSize)) // as if all were as large: some plans have a place of that size for each
+	// As if all were as large: some plans have a place of that size for each.
+	most := maxBytes / (q.World * max(1, q.ElemSize))
 	for r, n := range counts {
 		if n < 0 || n > most {
 			return fmt.Errorf("plan: %s[%d] is %d", name, r, n)

@@ -5,12 +5,15 @@ package plan
 // (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms", 2009).
 
 func init() {
-	builtin(Algorithm{Name: "ring", Collective: AllReduce, Doc: "reduce-scatter and all-gather around a ring; least bytes per link",
+	builtin(Algorithm{Name: "ring", Collective: AllReduce,
+		Doc:  "reduce-scatter and all-gather around a ring; least bytes per link",
 		Tags: []string{"large"}, Cost: costRingAllReduce},
 		func(b *Builder) { b.ringAllReduce(b.world(), b.Count, b.In(0), b.Out(0)) })
-	builtin(Algorithm{Name: "ring", Collective: AllGather, Doc: "every block travels around a ring", Tags: []string{"large"}, Cost: costRing},
+	builtin(Algorithm{Name: "ring", Collective: AllGather, Doc: "every block travels around a ring",
+		Tags: []string{"large"}, Cost: costRing},
 		func(b *Builder) { b.ringAllGather() })
-	builtin(Algorithm{Name: "ring", Collective: ReduceScatter, Doc: "every block is reduced on its way around a ring", Tags: []string{"large"}, Cost: costRingReduceScatter},
+	builtin(Algorithm{Name: "ring", Collective: ReduceScatter, Doc: "every block is reduced on its way around a ring",
+		Tags: []string{"large"}, Cost: costRingReduceScatter},
 		func(b *Builder) { b.ringReduceScatter() })
 }
 

@@ -2,14 +2,15 @@ package plan
 
 import "math/bits"
 
-// A scan combines the inputs of the ranks up to one's own. A rank adds its input to the result of the one before it, for
-// which it waits (chain); or adds at each step what the rank at twice the distance has so far (doubling: Hillis and
+// A scan combines the inputs of the ranks up to one's own. A rank adds its input to the result of the one before it,
+// for which it waits (chain); or adds at each step what the rank at twice the distance has so far (doubling: Hillis and
 // Steele, "Data parallel algorithms", 1986).
 
 func init() {
 	builtin(Algorithm{Name: "chain", Collective: Scan, Doc: "from each rank to the next, in pieces",
 		Tags: []string{"large"}, Cost: costChainScan}, (*Builder).chainScan)
-	builtin(Algorithm{Name: "doubling", Collective: Scan, Doc: "from ranks at distance 1, 2, 4, ...; fewest messages in a row",
+	builtin(Algorithm{Name: "doubling", Collective: Scan,
+		Doc:  "from ranks at distance 1, 2, 4, ...; fewest messages in a row",
 		Tags: []string{"small"}, Cost: costDoublingScan}, (*Builder).doublingScan)
 }
 

@@ -52,7 +52,8 @@ func Select(q Request, m Machine, hint string, allow func(Algorithm) bool) (Algo
 		}
 	}
 	if best.Generate == nil {
-		return best, errors.Join(append([]error{fmt.Errorf("plan: %s: %w serves this request", q.Collective, ErrNoAlgorithm)}, refusals...)...)
+		return best, errors.Join(append([]error{fmt.Errorf("plan: %s: %w serves this request", q.Collective, ErrNoAlgorithm)},
+			refusals...)...)
 	}
 	return best, nil
 }
@@ -92,7 +93,8 @@ func named(q Request, name string, allow func(Algorithm) bool) (Algorithm, error
 		for _, a := range Algorithms(q.Collective) {
 			known = append(known, a.Name)
 		}
-		return a, fmt.Errorf("plan: %s: %w is called %q; there are %s", q.Collective, ErrNoAlgorithm, name, strings.Join(known, ", "))
+		return a, fmt.Errorf("plan: %s: %w is called %q; there are %s", q.Collective, ErrNoAlgorithm, name,
+			strings.Join(known, ", "))
 	}
 	if allow != nil && !allow(a) {
 		return a, fmt.Errorf("plan: %s: %w %q may be used here (it needs %s)", q.Collective, ErrNoAlgorithm, name, a.needs())
@@ -151,7 +153,8 @@ func Hinted(hint string, c Collective) (name string, must bool, err error) {
 	return name, name != "" && !wish, nil
 }
 
-// CheckHint reports a hint that Select could never follow: one that names no algorithm of its collective, or of any. Wishes may.
+// CheckHint reports a hint that Select could never follow: one that names no algorithm of its collective, or of any.
+// Wishes may.
 func CheckHint(hint string) error {
 	all := !strings.ContainsAny(hint, "=,")
 	known := map[string]bool{}

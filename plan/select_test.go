@@ -119,7 +119,8 @@ func TestHints(t *testing.T) {
 	one := q
 	one.Topo = &plan.Topology{Host: make([]int, 4)}
 	_, err := plan.Select(one, m, "direct", func(a plan.Algorithm) bool { return !a.Mapped })
-	if !errors.Is(err, plan.ErrNoAlgorithm) || !strings.Contains(err.Error(), "memory that all ranks of the host can map") {
+	if !errors.Is(err, plan.ErrNoAlgorithm) || !strings.Contains(err.Error(),
+		"memory that all ranks of the host can map") {
 		t.Errorf("a forbidden hint: %v", err)
 	}
 	if a, err := plan.Select(one, m, "direct?", func(a plan.Algorithm) bool { return !a.Mapped }); err != nil || a.Mapped {
@@ -160,7 +161,8 @@ func TestRegister(t *testing.T) {
 	mustPanic("twice", ring)
 	ring.Generate = nil
 	mustPanic("no generator", ring)
-	mustPanic("a name with a space", plan.Algorithm{Name: "a b", Collective: plan.Barrier, Generate: func(plan.Request) (*plan.Plan, error) { return nil, nil }})
+	mustPanic("a name with a space", plan.Algorithm{Name: "a b", Collective: plan.Barrier,
+		Generate: func(plan.Request) (*plan.Plan, error) { return nil, nil }})
 	if _, ok := plan.Lookup(plan.AllReduce, "nothing"); ok {
 		t.Error("found an algorithm that does not exist")
 	}
@@ -177,15 +179,18 @@ func TestBadRequests(t *testing.T) {
 		"Counts[0] is 36028797018963969": {Collective: plan.Gather, World: 2, ElemSize: 1, Counts: []int{1<<55 + 1, 0}},
 		"all_reduce has no Counts":       {Collective: plan.AllReduce, World: 2, ElemSize: 1, Counts: []int{1, 2}},
 		"all_to_all has no Counts":       {Collective: plan.AllToAll, World: 2, ElemSize: 1, Counts: []int{1, 2}},
-		"all_gather has no SendCounts":   {Collective: plan.AllGather, World: 2, ElemSize: 1, SendCounts: []int{1, 2}, RecvCounts: []int{1, 2}},
-		"Counts[1] is -2":                {Collective: plan.Gather, World: 2, ElemSize: 1, Counts: []int{1, -2}},
-		"come together":                  {Collective: plan.AllToAll, World: 2, ElemSize: 1, SendCounts: []int{1, 2}},
-		"to itself":                      {Collective: plan.AllToAll, World: 2, ElemSize: 1, SendCounts: []int{1, 2}, RecvCounts: []int{2, 2}},
-		"in place needs":                 {Collective: plan.AllToAll, World: 2, ElemSize: 1, SendCounts: []int{1, 2}, RecvCounts: []int{1, 3}, InPlace: true},
-		"topology of 1 ranks":            {Collective: plan.Barrier, World: 2, Topo: &plan.Topology{Host: []int{0}}},
-		"rank 0 is on host 1":            {Collective: plan.Barrier, World: 2, Topo: &plan.Topology{Host: []int{1, 0}}},
-		"unknown collective":             {World: 2},
-		"negative stage or chunk":        {Collective: plan.Barrier, World: 2, StageBytes: -1},
+		"all_gather has no SendCounts": {Collective: plan.AllGather, World: 2, ElemSize: 1, SendCounts: []int{1, 2},
+			RecvCounts: []int{1, 2}},
+		"Counts[1] is -2": {Collective: plan.Gather, World: 2, ElemSize: 1, Counts: []int{1, -2}},
+		"come together":   {Collective: plan.AllToAll, World: 2, ElemSize: 1, SendCounts: []int{1, 2}},
+		"to itself": {Collective: plan.AllToAll, World: 2, ElemSize: 1, SendCounts: []int{1, 2},
+			RecvCounts: []int{2, 2}},
+		"in place needs": {Collective: plan.AllToAll, World: 2, ElemSize: 1, SendCounts: []int{1, 2},
+			RecvCounts: []int{1, 3}, InPlace: true},
+		"topology of 1 ranks":     {Collective: plan.Barrier, World: 2, Topo: &plan.Topology{Host: []int{0}}},
+		"rank 0 is on host 1":     {Collective: plan.Barrier, World: 2, Topo: &plan.Topology{Host: []int{1, 0}}},
+		"unknown collective":      {World: 2},
+		"negative stage or chunk": {Collective: plan.Barrier, World: 2, StageBytes: -1},
 	} {
 		if err := q.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", q, err, want)

@@ -16,10 +16,12 @@ const (
 )
 
 func init() {
-	builtin(Algorithm{Name: "staged_split", Collective: AllReduce, Doc: "each rank copies in, reduces its part of all stages, copies the rest out",
+	builtin(Algorithm{Name: "staged_split", Collective: AllReduce,
+		Doc:  "each rank copies in, reduces its part of all stages, copies the rest out",
 		Tags: []string{"one-sided", "ordinary", "large"}, OneSided: true, OneHost: true, Supports: splitFits},
 		(*Builder).splitAllReduce)
-	builtin(Algorithm{Name: "two_level", Collective: AllReduce, Doc: "one-sided on each host, rings or doubling between hosts, several leaders per host",
+	builtin(Algorithm{Name: "two_level", Collective: AllReduce,
+		Doc:  "one-sided on each host, rings or doubling between hosts, several leaders per host",
 		Tags: []string{"hosts"}, OneSided: true, Supports: twoLevels},
 		(*Builder).splitAllReduce)
 }

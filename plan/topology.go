@@ -12,7 +12,8 @@ func (t *Topology) validate(world int) error {
 	next := 0
 	for r, h := range t.Host {
 		if h < 0 || h > next {
-			return fmt.Errorf("plan: rank %d is on host %d, but hosts are numbered from 0 in the order of their lowest rank", r, h)
+			return fmt.Errorf("plan: rank %d is on host %d, but hosts are numbered from 0 in the order of their lowest rank", r,
+				h)
 		}
 		if h == next {
 			next++

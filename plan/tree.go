@@ -18,13 +18,15 @@ func init() {
 		{"knomial4", 4, []string{"tree", "small"}, "tree of degree 4; fewer levels than binomial"},
 		{"chain", 0, []string{"large"}, "pipeline through all ranks"},
 	} {
-		builtin(Algorithm{Name: t.name, Collective: Broadcast, Doc: t.doc, Tags: t.tags, Cost: costTree(t.degree)}, func(b *Builder) {
-			b.Copy(only(b.Rank == b.Root, b.Count), b.In(0), b.Out(0))
-			b.treeBroadcast(newTree(b.world(), b.Root, t.degree), b.Count, b.In(0), b.Out(0))
-		})
-		builtin(Algorithm{Name: t.name, Collective: Reduce, Doc: t.doc, Tags: t.tags, Cost: costTreeReduce(t.degree)}, func(b *Builder) {
-			b.treeReduce(newTree(b.world(), b.Root, t.degree), b.Count, b.In(0), b.Out(0))
-		})
+		builtin(Algorithm{Name: t.name, Collective: Broadcast, Doc: t.doc, Tags: t.tags, Cost: costTree(t.degree)},
+			func(b *Builder) {
+				b.Copy(only(b.Rank == b.Root, b.Count), b.In(0), b.Out(0))
+				b.treeBroadcast(newTree(b.world(), b.Root, t.degree), b.Count, b.In(0), b.Out(0))
+			})
+		builtin(Algorithm{Name: t.name, Collective: Reduce, Doc: t.doc, Tags: t.tags, Cost: costTreeReduce(t.degree)},
+			func(b *Builder) {
+				b.treeReduce(newTree(b.world(), b.Root, t.degree), b.Count, b.In(0), b.Out(0))
+			})
 		if t.degree == 0 {
 			continue // a chain would carry everything over every link
 		}

@@ -2,7 +2,8 @@ package plan
 
 import "slices"
 
-// Two-level plans in which every rank has a block of its own. What crosses between two hosts is summed, or put together, before.
+// Two-level plans in which every rank has a block of its own. What crosses between two hosts is summed, or put
+// together, before.
 
 func init() {
 	for _, a := range []struct {
@@ -10,7 +11,8 @@ func init() {
 		doc      string
 		generate func(*Builder)
 	}{
-		{ReduceScatter, "stages on each host, whose ranks then exchange its sums with the blocks' owners", (*Builder).twoLevelReduceScatter},
+		{ReduceScatter, "stages on each host, whose ranks then exchange its sums with the blocks' owners",
+			(*Builder).twoLevelReduceScatter},
 		{Gather, "stages on each host, one message from each to the root", (*Builder).twoLevelGather},
 		{Scatter, "one message from the root to each host, stages on it", (*Builder).twoLevelScatter},
 	} {
@@ -19,9 +21,9 @@ func init() {
 	}
 }
 
-// twoLevelReduceScatter serves one host's blocks after the other, every host another one: its own at first, then that of the host
-// which is s further on. Each block is summed on each host by one of its ranks, which sends the sum to the block's owner; the owner
-// adds up the sums of the hosts. A block's carrier is who sums it.
+// twoLevelReduceScatter serves one host's blocks after the other, every host another one: its own at first, then that
+// of the host which is s further on. Each block is summed on each host by one of its ranks, which sends the sum to the
+// block's owner; the owner adds up the sums of the hosts. A block's carrier is who sums it.
 func (b *Builder) twoLevelReduceScatter() {
 	v, l := b.levels(-1), b.layout()
 	most := 0
@@ -86,8 +88,8 @@ func (b *Builder) twoLevelReduceScatter() {
 	}
 }
 
-// packed calls f for the runs of neighboring blocks of a host's ranks, which lie at off in the whole buffer, and at at where the
-// host's blocks are put together.
+// packed calls f for the runs of neighboring blocks of a host's ranks, which lie at off in the whole buffer, and at at
+// where the host's blocks are put together.
 func packed(ranks []int, l layout, f func(at, off, n int)) {
 	at := 0
 	eachRun(ranks, l, func(off, n int) {

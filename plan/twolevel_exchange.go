@@ -2,17 +2,19 @@ package plan
 
 import "slices"
 
-// The two-level all-to-all. A pairwise exchange sends a message for each two ranks of different hosts, one after the other. Here the
-// ranks of a host hand their blocks for rank j of any other host to one of them, its carrier, who sends them together: one message
-// from each host to each rank elsewhere, all at once, which arrives where its blocks belong. That costs two copies of each block within the
-// host. Large blocks are worth a message each: they go straight to their ranks, host after host.
+// The two-level all-to-all. A pairwise exchange sends a message for each two ranks of different hosts, one after the
+// other. Here the ranks of a host hand their blocks for rank j of any other host to one of them, its carrier, who sends
+// them together: one message from each host to each rank elsewhere, all at once, which arrives where its blocks belong.
+// That costs two copies of each block within the host. Large blocks are worth a message each: they go straight to their
+// ranks, host after host.
 
-// packedBlock is the size in bytes up to which blocks are put together: where two copies, at some 10 GB/s when they miss
-// the nearest caches, take as long as a message of its own.
+// packedBlock is the size in bytes up to which blocks are put together: where two copies, at some 10 GB/s when they
+// miss the nearest caches, take as long as a message of its own.
 const packedBlock = 16 << 10
 
 func init() {
-	builtin(Algorithm{Name: "two_level", Collective: AllToAll, Doc: "stages on each host, one message from each to each rank of another", Tags: []string{"hosts"},
+	builtin(Algorithm{Name: "two_level", Collective: AllToAll,
+		Doc: "stages on each host, one message from each to each rank of another", Tags: []string{"hosts"},
 		OneSided: true, Cost: costTwoLevelAllToAll,
 		Supports: func(q Request) error {
 			if err := evenOnly(q); err != nil {
@@ -22,7 +24,8 @@ func init() {
 		}}, (*Builder).twoLevelAllToAll)
 }
 
-// packs reports whether the blocks of an all-to-all in two levels are put together, for which all of them have room in the stage.
+// packs reports whether the blocks of an all-to-all in two levels are put together, for which all of them have room in
+// the stage.
 func (q Request) packs() bool {
 	return q.Count*q.ElemSize <= packedBlock && q.Count*q.ElemSize*q.World <= q.StageBytes
 }
@@ -41,8 +44,8 @@ func (b *Builder) twoLevelAllToAll() {
 	}
 }
 
-// packedAllToAll has one place for each rank of the world in every stage: blocks for rank j of a host lie there for the carrier
-// who speaks with it, which on this host is rank j itself.
+// packedAllToAll has one place for each rank of the world in every stage: blocks for rank j of a host lie there for the
+// carrier who speaks with it, which on this host is rank j itself.
 func (b *Builder) packedAllToAll(v levels) {
 	n, here, alone := b.Count, v.leaders, len(v.host) == 1
 	mine := slices.Index(v.host, b.Rank)
@@ -115,8 +118,8 @@ func (b *Builder) packedAllToAll(v levels) {
 	}
 }
 
-// straightAllToAll sends every block to its rank, those for one host at the same time; what stays on this one goes through the stages
-// meanwhile.
+// straightAllToAll sends every block to its rank, those for one host at the same time; what stays on this one goes
+// through the stages meanwhile.
 func (b *Builder) straightAllToAll(v levels) {
 	n, here := b.Count, v.leaders
 	from := b.In

@@ -8,7 +8,8 @@ import (
 	"github.com/chorus-comms/chorus/secure"
 )
 
-// Two processes of a job prove to each other that they have its secret, which is what `chorus secret` prints. A stranger learns nothing.
+// Two processes of a job prove to each other that they have its secret, which is what `chorus secret` prints. A
+// stranger learns nothing.
 func ExampleSecret_Initiate() {
 	ours, err := secure.Parse(secure.Generate())
 	if err != nil {

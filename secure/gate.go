@@ -30,9 +30,10 @@ const (
 	// keep others out, and one that belongs here needs two round trips.
 	maxGuests = 1024
 
-	// Each connection costs price of the listener's time, which those that prove themselves give back: strangers come at a rate of at most
-	// 1/price. Beyond a good number at once the listener rests until all of it has passed, and takes what has come meanwhile in one go, since
-	// waking up costs more than a garbage connection itself. BenchmarkFlood of package comm measures what is left.
+	// Each connection costs price of the listener's time, which those that prove themselves give back: strangers come at a
+	// rate of at most 1/price. Beyond a good number at once the listener rests until all of it has passed, and takes what
+	// has come meanwhile in one go, since waking up costs more than a garbage connection itself. BenchmarkFlood of package
+	// comm measures what is left.
 	price  = 4 * time.Millisecond
 	credit = 200 * time.Millisecond
 )
@@ -90,7 +91,8 @@ func (g *Gate) Enter(conn io.Closer) *Guest {
 	return v
 }
 
-// Leave says whether the connection has proved itself. It reports false if the connection was closed meanwhile to make room, or has left before.
+// Leave says whether the connection has proved itself. It reports false if the connection was closed meanwhile to make
+// room, or has left before.
 func (v *Guest) Leave(proved bool) (inTime bool) {
 	g := v.gate
 	g.mu.Lock()

@@ -40,7 +40,8 @@ var (
 	ErrWantsTLS = errors.New("the other end uses TLS, but this one doesn't (CHORUS_TLS)")
 )
 
-// Foreign reports whether an error says that the other end doesn't belong to the job, or is set up otherwise than this one: trying again doesn't help.
+// Foreign reports whether an error says that the other end doesn't belong to the job, or is set up otherwise than this
+// one: trying again doesn't help.
 func Foreign(err error) bool {
 	for _, e := range []error{ErrRefused, ErrNoSecret, ErrWantsSecret, ErrNoTLS, ErrWantsTLS, ErrStranger} {
 		if errors.Is(err, e) {
@@ -56,8 +57,9 @@ var declined = map[error][nonceBytes]byte{
 	ErrWantsTLS: [nonceBytes]byte(bytes.Repeat([]byte{1}, nonceBytes)),
 }
 
-// Initiate sends hello, proves that this end knows the secret, and has the other end prove it. It's for whoever connected. Deadlines are the caller's to set
-// on c; nothing may have been read ahead. The errors ErrRefused and ErrNoSecret don't go away by trying again.
+// Initiate sends hello, proves that this end knows the secret, and has the other end prove it. It's for whoever
+// connected. Deadlines are the caller's to set on c; nothing may have been read ahead. The errors ErrRefused and
+// ErrNoSecret don't go away by trying again.
 func (s Secret) Initiate(c io.ReadWriter, hello []byte) error {
 	binding, err := channel(c)
 	if err != nil {
@@ -94,8 +96,8 @@ func (s Secret) Initiate(c io.ReadWriter, hello []byte) error {
 	return nil
 }
 
-// Respond is the other side of Initiate, for whoever accepted the connection and has read hello. If it returns an error the connection
-// must be closed, without a word.
+// Respond is the other side of Initiate, for whoever accepted the connection and has read hello. If it returns an error
+// the connection must be closed, without a word.
 func (s Secret) Respond(c io.ReadWriter, hello []byte) error {
 	binding, err := channel(c)
 	if err != nil {
@@ -120,16 +122,17 @@ func (s Secret) Respond(c io.ReadWriter, hello []byte) error {
 	return err
 }
 
-// Decline answers Initiate on behalf of a process that is set up otherwise, so that the other end learns what is wrong: why is the error that it
-// gets, ErrNoSecret or ErrWantsTLS.
+// Decline answers Initiate on behalf of a process that is set up otherwise, so that the other end learns what is wrong:
+// why is the error that it gets, ErrNoSecret or ErrWantsTLS.
 func Decline(c io.Writer, why error) error {
 	word := declined[why]
 	_, err := c.Write(word[:])
 	return err
 }
 
-// Unwelcome is what a listener says to a client that has not begun as it should have, before it closes: one that encrypts, and takes it for ErrNoTLS, or
-// one that doesn't prove itself. It's in no protocol that such a client could take it for.
+// Unwelcome is what a listener says to a client that has not begun as it should have, before it closes: one that
+// encrypts, and takes it for ErrNoTLS, or one that doesn't prove itself. It's in no protocol that such a client could
+// take it for.
 const Unwelcome = "\xffCHORUS\x00"
 
 type role string
@@ -143,8 +146,8 @@ func (s Secret) proof(r role, hello, first, second, binding []byte) []byte {
 	return s.mac([]byte("proof"), []byte(r), hello, first, second, binding)
 }
 
-// channel returns what tells a TLS connection from all others, which both ends know and nobody between them can have (RFC 9266); nothing for
-// a connection without TLS.
+// channel returns what tells a TLS connection from all others, which both ends know and nobody between them can have
+// (RFC 9266); nothing for a connection without TLS.
 func channel(c io.ReadWriter) ([]byte, error) {
 	t, ok := c.(*tls.Conn)
 	if !ok {

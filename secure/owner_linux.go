@@ -50,8 +50,8 @@ type diagAnswer struct {
 
 const sockDiagByFamily = 20
 
-// tcpOwner asks the kernel whose the socket of this host is that has one address and is connected to the other, or listens if that is none
-// (sock_diag(7)).
+// tcpOwner asks the kernel whose the socket of this host is that has one address and is connected to the other, or
+// listens if that is none (sock_diag(7)).
 func tcpOwner(of, to netip.AddrPort) (uid int, err error) {
 	r := diagRequest{
 		header:   unix.NlMsghdr{Len: uint32(unsafe.Sizeof(diagRequest{})), Type: sockDiagByFamily, Flags: unix.NLM_F_REQUEST},
@@ -77,7 +77,8 @@ func tcpOwner(of, to netip.AddrPort) (uid int, err error) {
 	}
 	defer unix.Close(fd)
 	unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1})
-	if err := unix.Sendto(fd, unsafe.Slice((*byte)(unsafe.Pointer(&r)), unsafe.Sizeof(r)), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+	if err := unix.Sendto(fd, unsafe.Slice((*byte)(unsafe.Pointer(&r)), unsafe.Sizeof(r)), 0,
+		&unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return 0, os.NewSyscallError("sendto", err)
 	}
 	var a diagAnswer

@@ -9,7 +9,8 @@ import (
 	"github.com/chorus-comms/chorus/config"
 )
 
-// A Policy is what protects the connections of a job. The zero Policy protects nothing, and permits only what doesn't leave the host.
+// A Policy is what protects the connections of a job. The zero Policy protects nothing, and permits only what doesn't
+// leave the host.
 type Policy struct {
 	// Secret authenticates every connection. It's the same on all ranks.
 	Secret Secret
@@ -30,7 +31,8 @@ func Environment() (Policy, error) {
 	return Load(c)
 }
 
-// Load takes the policy from the environment. A file with a secret or a key that others than its owner can read is mentioned in the log, once.
+// Load takes the policy from the environment. A file with a secret or a key that others than its owner can read is
+// mentioned in the log, once.
 func Load(c *config.Config) (Policy, error) {
 	p := Policy{Insecure: c.Insecure, Plain: c.StorePlain}
 	if c.Run == "" { // else the launcher has done so
@@ -64,7 +66,8 @@ func Load(c *config.Config) (Policy, error) {
 // Authenticates reports whether every connection proves that it belongs to the job: by the secret, or by certificates.
 func (p Policy) Authenticates() bool { return !p.Secret.IsZero() || p.TLS != nil && p.TLS.mutual }
 
-// Check reports what is missing to listen at a host, which is an address or a name; the empty host is all addresses. What is only reached from this host needs nothing.
+// Check reports what is missing to listen at a host, which is an address or a name; the empty host is all addresses.
+// What is only reached from this host needs nothing.
 func (p Policy) Check(host string) error {
 	if p.TLS != nil && !p.Authenticates() {
 		return errTLSAlone

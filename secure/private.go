@@ -13,8 +13,8 @@ const othersMay = 0o077
 // mentioned has the paths of the files that this process has warned of.
 var mentioned sync.Map
 
-// mentionExposed warns, once for each file, if a file with a secret is open to others than its owner. The secret is used all the
-// same: whoever can read it may be meant to. Pipes and devices are what they are.
+// mentionExposed warns, once for each file, if a file with a secret is open to others than its owner. The secret is
+// used all the same: whoever can read it may be meant to. Pipes and devices are what they are.
 func mentionExposed(path string) {
 	i, err := os.Stat(path)
 	if err != nil || !i.Mode().IsRegular() || i.Mode().Perm()&othersMay == 0 {

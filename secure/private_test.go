@@ -23,10 +23,12 @@ func logged(t *testing.T, f func()) string {
 	return out.String()
 }
 
-// TestAnExposedFileIsMentioned reads secrets from files of several modes, each twice: a warning names what others can read, once.
+// TestAnExposedFileIsMentioned reads secrets from files of several modes, each twice: a warning names what others can
+// read, once.
 func TestAnExposedFileIsMentioned(t *testing.T) {
 	text := Generate()
-	for mode, want := range map[os.FileMode]string{0o600: "", 0o400: "", 0o644: "mode 0644", 0o640: "mode 0640", 0o604: "mode 0604", 0o620: "mode 0620"} {
+	for mode, want := range map[os.FileMode]string{0o600: "", 0o400: "", 0o644: "mode 0644", 0o640: "mode 0640",
+		0o604: "mode 0604", 0o620: "mode 0620"} {
 		path := filepath.Join(t.TempDir(), "job.secret")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -44,7 +46,8 @@ func TestAnExposedFileIsMentioned(t *testing.T) {
 		switch {
 		case want == "" && out != "":
 			t.Errorf("mode %04o: %s", mode, out)
-		case want != "" && (strings.Count(out, "\n") != 1 || !strings.Contains(out, want) || !strings.Contains(out, "chmod 600 "+path)):
+		case want != "" && (strings.Count(out, "\n") != 1 || !strings.Contains(out, want) || !strings.Contains(out,
+			"chmod 600 "+path)):
 			t.Errorf("mode %04o: %q", mode, out)
 		case strings.Contains(out, text):
 			t.Error("the warning shows the secret")
@@ -54,7 +57,8 @@ func TestAnExposedFileIsMentioned(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []*config.Config{{SecretFile: "/dev/zero"}, {SecretFile: path, Run: "job"}} { // the launcher has mentioned it
+	// The launcher has mentioned it.
+	for _, c := range []*config.Config{{SecretFile: "/dev/zero"}, {SecretFile: path, Run: "job"}} {
 		if out := logged(t, func() { Load(c) }); out != "" {
 			t.Errorf("%s: %s", c.SecretFile, out)
 		}

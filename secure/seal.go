@@ -6,7 +6,8 @@ import (
 	"errors"
 )
 
-// sealMark begins what is sealed, so that a reader without the secret can tell what is wrong. No record of Chorus begins like this.
+// sealMark begins what is sealed, so that a reader without the secret can tell what is wrong. No record of Chorus
+// begins like this.
 const sealMark = "\x00chorus seal 1\x00"
 
 // SealBytes is how much longer a value becomes by its seal.
@@ -19,7 +20,8 @@ var (
 	ErrSealed = errors.New("the record is sealed with a secret, and this process has none")
 )
 
-// Seal returns value with a seal that only those who have the secret can make, and that holds under this name only. The value can be read by everybody.
+// Seal returns value with a seal that only those who have the secret can make, and that holds under this name only. The
+// value can be read by everybody.
 func (s Secret) Seal(name string, value []byte) []byte {
 	out := make([]byte, 0, SealBytes+len(value))
 	out = append(out, sealMark...)
@@ -27,7 +29,8 @@ func (s Secret) Seal(name string, value []byte) []byte {
 	return append(out, value...)
 }
 
-// Open returns the value that was sealed under a name; it aliases sealed. Without a secret it returns what isn't sealed as it is.
+// Open returns the value that was sealed under a name; it aliases sealed. Without a secret it returns what isn't sealed
+// as it is.
 func (s Secret) Open(name string, sealed []byte) ([]byte, error) {
 	rest, marked := bytes.CutPrefix(sealed, []byte(sealMark))
 	switch {

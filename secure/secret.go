@@ -13,12 +13,12 @@ import (
 	"strings"
 )
 
-// minText is the shortest text that is taken for a secret. Proofs can be tested offline against guesses, so a secret has to be
-// random, not memorable: 16 characters of base64 or hex are at least 64 bits.
+// minText is the shortest text that is taken for a secret. Proofs can be tested offline against guesses, so a secret
+// has to be random, not memorable: 16 characters of base64 or hex are at least 64 bits.
 const minText = 16
 
-// A Secret is a key of 256 bits that all processes of a job have. The zero Secret is none. It can be copied and compared with ==, and used from any
-// goroutine.
+// A Secret is a key of 256 bits that all processes of a job have. The zero Secret is none. It can be copied and
+// compared with ==, and used from any goroutine.
 type Secret struct {
 	key [sha256.Size]byte
 	set bool
@@ -31,7 +31,8 @@ func Generate() string {
 	return hex.EncodeToString(b[:])
 }
 
-// Parse makes a secret of its text, of which white space around it is no part. The text needs 16 bytes and should be random.
+// Parse makes a secret of its text, of which white space around it is no part. The text needs 16 bytes and should be
+// random.
 func Parse(text string) (Secret, error) {
 	text = strings.TrimSpace(text)
 	if len(text) < minText {
@@ -88,8 +89,8 @@ func (s Secret) String() string {
 // GoString keeps %#v from showing the key.
 func (s Secret) GoString() string { return s.String() }
 
-// Derive makes a secret for a purpose, which is its own for every label and every part. Of no secret it makes one that only those lack who don't know
-// the parts.
+// Derive makes a secret for a purpose, which is its own for every label and every part. Of no secret it makes one that
+// only those lack who don't know the parts.
 func (s Secret) Derive(label string, parts ...[]byte) Secret {
 	return fromKey(s.mac(append([][]byte{[]byte("derive"), []byte(label)}, parts...)...))
 }

@@ -57,7 +57,8 @@ func TestReadFile(t *testing.T) {
 	if _, err := ReadFile(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a file that isn't there: %v", err)
 	}
-	for text, good := range map[string]bool{Generate() + "\n": true, "short": false, strings.Repeat("long", maxFile): false} {
+	for text, good := range map[string]bool{Generate() + "\n": true, "short": false, strings.Repeat("long",
+		maxFile): false} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +88,8 @@ func TestNotShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	key := strings.Trim(fmt.Sprint(s.key), "[]")
-	for _, shown := range []string{fmt.Sprint(p), fmt.Sprintf("%+v", p), fmt.Sprintf("%#v", p), string(asJSON), s.String()} {
+	for _, shown := range []string{fmt.Sprint(p), fmt.Sprintf("%+v", p), fmt.Sprintf("%#v", p), string(asJSON),
+		s.String()} {
 		for _, bad := range []string{text, key, fmt.Sprintf("%x", s.key)} {
 			if strings.Contains(shown, bad) {
 				t.Errorf("%s shows the secret", shown)
@@ -363,7 +365,8 @@ func TestGateOfMany(t *testing.T) {
 	})
 }
 
-// TestStrangers has more connect to a public listener than may be there: each is served, and the first is closed for the last.
+// TestStrangers has more connect to a public listener than may be there: each is served, and the first is closed for
+// the last.
 func TestStrangers(t *testing.T) {
 	inner := &endless{}
 	l := Strangers(inner).(*strangers)
@@ -470,9 +473,11 @@ func TestCheck(t *testing.T) {
 	}{
 		{Policy{}, "127.0.0.1", true}, {Policy{}, "127.8.8.8", true}, {Policy{}, "::1", true}, {Policy{}, "localhost", true},
 		{Policy{}, "::ffff:127.0.0.1", true},
-		{Policy{}, "", false}, {Policy{}, "0.0.0.0", false}, {Policy{}, "::", false}, {Policy{}, "node0", false}, {Policy{}, "10.0.0.1", false},
+		{Policy{}, "", false}, {Policy{}, "0.0.0.0", false}, {Policy{}, "::", false}, {Policy{}, "node0", false},
+		{Policy{}, "10.0.0.1", false},
 		{Policy{Secret: s}, "", true}, {Policy{Insecure: true}, "node0", true},
-		{Policy{TLS: tls}, "node0", false}, {Policy{TLS: tls}, "127.0.0.1", false}, {Policy{TLS: tls, Secret: s}, "node0", true},
+		{Policy{TLS: tls}, "node0", false}, {Policy{TLS: tls}, "127.0.0.1", false}, {Policy{TLS: tls, Secret: s}, "node0",
+			true},
 	} {
 		err := c.policy.Check(c.host)
 		if (err == nil) != c.good {

@@ -5,8 +5,8 @@ import (
 	"net"
 )
 
-// Strangers returns a listener whose connections have nothing to prove, as those of a public page, and are bounded as a [Gate] bounds
-// strangers. Closing it closes l.
+// Strangers returns a listener whose connections have nothing to prove, as those of a public page, and are bounded as a
+// [Gate] bounds strangers. Closing it closes l.
 func Strangers(l net.Listener) net.Listener {
 	ctx, stop := context.WithCancel(context.Background())
 	return &strangers{Listener: l, ctx: ctx, stop: stop}

@@ -23,8 +23,9 @@ type TLS struct {
 	mutual bool        // both ends show certificates of an authority
 }
 
-// SelfMade encrypts connections with a certificate that this process makes for itself. Nobody vouches for it: a connection has to
-// go through Initiate and Respond, which find out whether the other end has the same secret and the same connection.
+// SelfMade encrypts connections with a certificate that this process makes for itself. Nobody vouches for it: a
+// connection has to go through Initiate and Respond, which find out whether the other end has the same secret and the
+// same connection.
 func SelfMade() (*TLS, error) {
 	cert, err := selfSigned()
 	if err != nil {
@@ -48,9 +49,9 @@ func selfSigned() (tls.Certificate, error) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }
 
-// FromFiles encrypts connections with the certificate and key in two PEM files. Both ends show one, and it must be signed by an authority in the
-// PEM file ca: whoever has such a certificate belongs to the job, whatever name it bears, since ranks connect to addresses and not to names. So the authority should be
-// the job's own, or the cluster's.
+// FromFiles encrypts connections with the certificate and key in two PEM files. Both ends show one, and it must be
+// signed by an authority in the PEM file ca: whoever has such a certificate belongs to the job, whatever name it bears,
+// since ranks connect to addresses and not to names. So the authority should be the job's own, or the cluster's.
 func FromFiles(cert, key, ca string) (*TLS, error) {
 	if cert == "" || key == "" || ca == "" {
 		return nil, errors.New("certificates need three files: certificate, key and authority")
@@ -109,7 +110,8 @@ func (t *TLS) Server(ctx context.Context, c net.Conn) (net.Conn, error) {
 func shake(ctx context.Context, c *tls.Conn) (net.Conn, error) {
 	if err := c.HandshakeContext(ctx); err != nil {
 		c.NetConn().Close()
-		if plain, ok := errors.AsType[tls.RecordHeaderError](err); ok && strings.HasPrefix(Unwelcome, string(plain.RecordHeader[:])) {
+		if plain, ok := errors.AsType[tls.RecordHeaderError](err); ok && strings.HasPrefix(Unwelcome,
+			string(plain.RecordHeader[:])) {
 			err = ErrNoTLS
 		}
 		return nil, fmt.Errorf("TLS: %w", err)

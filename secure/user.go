@@ -23,7 +23,8 @@ func (e *StrangerError) Error() string {
 	if e.PID > 0 {
 		pid = fmt.Sprintf(", pid %d", e.PID)
 	}
-	return fmt.Sprintf("the other end is a process of another user (uid %d%s), not of this one's (uid %d)", e.UID, pid, os.Geteuid())
+	return fmt.Sprintf("the other end is a process of another user (uid %d%s), not of this one's (uid %d)", e.UID, pid,
+		os.Geteuid())
 }
 
 // Is reports that it's an ErrStranger.
@@ -36,9 +37,9 @@ func sameUser(uid, pid int) error {
 	return nil
 }
 
-// SameUser returns nil if the other end of a connection is a process of this user on this host, an ErrStranger if it isn't, and another
-// error if the kernel doesn't tell. It takes Unix connections, at either end, and TCP connections that this end has accepted, of which only
-// Linux tells.
+// SameUser returns nil if the other end of a connection is a process of this user on this host, an ErrStranger if it
+// isn't, and another error if the kernel doesn't tell. It takes Unix connections, at either end, and TCP connections
+// that this end has accepted, of which only Linux tells.
 func SameUser(c net.Conn) error {
 	if !SameHost(c) {
 		return ErrStranger
@@ -61,8 +62,8 @@ func SameUser(c net.Conn) error {
 	return sameUser(uid, 0)
 }
 
-// ServedBySameUser is SameUser for a TCP connection that this end has made, whose other end nobody may have accepted yet: it asks whose the
-// listener is.
+// ServedBySameUser is SameUser for a TCP connection that this end has made, whose other end nobody may have accepted
+// yet: it asks whose the listener is.
 func ServedBySameUser(c net.Conn) error {
 	if !SameHost(c) {
 		return ErrStranger
@@ -88,7 +89,8 @@ func ends(c net.Conn) (here, there netip.AddrPort, err error) {
 	return here, there, errors.Join(err1, err2)
 }
 
-// Peer asks the kernel for the user and the process at the other end of a connection, as they were when it connected, or listened.
+// Peer asks the kernel for the user and the process at the other end of a connection, as they were when it connected,
+// or listened.
 func Peer(c *net.UnixConn) (uid, pid int, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

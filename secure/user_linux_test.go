@@ -40,7 +40,8 @@ func TestSameUser(t *testing.T) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, at := range [][2]string{{"tcp", "127.0.0.1:0"}, {"tcp", "[::1]:0"}, {"tcp", ":0"}, {"unix", filepath.Join(dir, "socket")}} {
+	for _, at := range [][2]string{{"tcp", "127.0.0.1:0"}, {"tcp", "[::1]:0"}, {"tcp", ":0"},
+		{"unix", filepath.Join(dir, "socket")}} {
 		l, err := net.Listen(at[0], at[1])
 		if err != nil {
 			t.Logf("left out: %v", err)

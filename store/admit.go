@@ -16,9 +16,9 @@ import (
 	"github.com/chorus-comms/chorus/secure"
 )
 
-// authHello begins the hello of a client that has a secret, which precedes its proof; what follows, up to helloBytes, is what the client calls
-// itself. Neither dialect has an operation of its first byte, so
-// that a server which knows nothing of it, such as PyTorch's, ends the connection.
+// authHello begins the hello of a client that has a secret, which precedes its proof; what follows, up to helloBytes,
+// is what the client calls itself. Neither dialect has an operation of its first byte, so that a server which knows
+// nothing of it, such as PyTorch's, ends the connection.
 const (
 	authHello  = "\xffCHORUS\x02"
 	helloBytes = 96
@@ -63,7 +63,8 @@ func (r *unread) Read(b []byte) (int, error) {
 	return r.Conn.Read(b)
 }
 
-// admit finds out whether whoever has connected may use the store, before anything else is read, and returns the connection to go on with.
+// admit finds out whether whoever has connected may use the store, before anything else is read, and returns the
+// connection to go on with.
 func (s *TCPServer) admit(nc net.Conn) (net.Conn, error) {
 	policy := s.opts.Security
 	var first [1]byte
@@ -131,7 +132,8 @@ func turnAway(conn net.Conn) {
 	}
 }
 
-// drain ends what is sent to a client, and reads for a moment what it sends, so that closing doesn't take back the last word.
+// drain ends what is sent to a client, and reads for a moment what it sends, so that closing doesn't take back the last
+// word.
 func drain(conn net.Conn) {
 	conn.SetDeadline(time.Now().Add(time.Second))
 	if half, ok := conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
@@ -156,7 +158,8 @@ func peerOf(nc net.Conn) string {
 	return nc.RemoteAddr().String()
 }
 
-// refusals tells of the clients that are refused: of the first of each host, name and reason, and of a few in all, since anybody can be refused.
+// refusals tells of the clients that are refused: of the first of each host, name and reason, and of a few in all,
+// since anybody can be refused.
 type refusals struct {
 	mu   sync.Mutex
 	told map[string]bool
@@ -184,7 +187,8 @@ func (r *refusals) tell(nc net.Conn, what string, err error) {
 	}
 }
 
-// A RefusedError says that a client of Chorus was refused because it has another secret than this process, or is set up otherwise.
+// A RefusedError says that a client of Chorus was refused because it has another secret than this process, or is set up
+// otherwise.
 type RefusedError struct {
 	Peer string // its address
 	Name string // what it calls itself, which nobody has proved; may be empty
@@ -222,7 +226,8 @@ func (s *TCPServer) admitPlain(nc net.Conn, encrypted bool) error {
 	return nil
 }
 
-// A PlainError says that a client was refused which speaks the protocol of PyTorch's TCPStore without proving that it knows the secret of the job.
+// A PlainError says that a client was refused which speaks the protocol of PyTorch's TCPStore without proving that it
+// knows the secret of the job.
 type PlainError struct {
 	Peer string
 	Err  error // why it isn't taken for a process of the same user; nil if that wouldn't help

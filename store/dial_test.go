@@ -16,14 +16,16 @@ func TestLastAttemptCutShort(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	attempts := 0
-	_, err := store.DialTCP(ctx, "host:1", store.TCPOptions{Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	_, err := store.DialTCP(ctx, "host:1", store.TCPOptions{Dial: func(ctx context.Context, _, _ string) (net.Conn,
+		error) {
 		if attempts++; attempts == 1 {
 			return nil, errors.New("what is wrong")
 		}
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}})
-	if e := (*store.DialError)(nil); !errors.As(err, &e) || e.Attempts != 2 || !strings.Contains(err.Error(), "what is wrong") || !errors.Is(err, context.DeadlineExceeded) {
+	if e := (*store.DialError)(nil); !errors.As(err, &e) || e.Attempts != 2 || !strings.Contains(err.Error(),
+		"what is wrong") || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v", err)
 	}
 }

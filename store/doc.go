@@ -24,6 +24,6 @@
 //     client.
 //   - A caller that waits does not hold up other callers of the same store.
 //   - The server trusts nothing that a peer says about lengths.
-//   - With a secret (package secure), a client that doesn't prove that it knows it learns and changes nothing, unless the policy
-//     admits clients such as PyTorch's, which can't.
+//   - With a secret (package secure), a client that doesn't prove that it knows it learns and changes nothing, unless
+//     the policy admits clients such as PyTorch's, which can't.
 package store

@@ -143,8 +143,8 @@ func (s *FileStore) openLocked(ctx context.Context, write bool) (*os.File, error
 	return f, nil
 }
 
-// flock locks f for this process alone, or for those that read. It asks again and again, because a process that blocks in
-// the kernel can't be woken at a deadline.
+// flock locks f for this process alone, or for those that read. It asks again and again, because a process that blocks
+// in the kernel can't be woken at a deadline.
 func flock(ctx context.Context, f *os.File, alone bool) error {
 	pause := 50 * time.Microsecond
 	for {

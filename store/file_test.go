@@ -101,7 +101,8 @@ func TestFileTornRecord(t *testing.T) {
 	if err := b.Set(t.Context(), "next", []byte("1")); err != nil {
 		t.Fatal(err)
 	}
-	if v, err := store.MultiGet(t.Context(), a, "k", "next"); err != nil || string(v[0]) != "whole" || string(v[1]) != "1" {
+	if v, err := store.MultiGet(t.Context(), a, "k", "next"); err != nil || string(v[0]) != "whole" ||
+		string(v[1]) != "1" {
 		t.Errorf("got %q, %v", v, err)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/chorus-comms/chorus/secure"
 )
 
-// FuzzStranger sends anything to a server that has a secret, and perhaps encrypts: no key appears, and nothing is heard but random
-// bytes, TLS, and what the server wants.
+// FuzzStranger sends anything to a server that has a secret, and perhaps encrypts: no key appears, and nothing is heard
+// but random bytes, TLS, and what the server wants.
 func FuzzStranger(f *testing.F) {
 	secret := secure.Secret{}.Derive("fuzz")
 	tls, err := secure.SelfMade()
@@ -117,7 +117,8 @@ func FuzzAnswers(f *testing.F) {
 				has[p.op] = false
 			}
 			said := &script{Reader: bytes.NewReader(data)}
-			s := &TCPStore{addr: "fuzz", opts: TCPOptions{Timeout: time.Second, Reconnect: time.Nanosecond}, dialect: d, busy: map[*clientConn]struct{}{}, lacks: has}
+			s := &TCPStore{addr: "fuzz", opts: TCPOptions{Timeout: time.Second, Reconnect: time.Nanosecond}, dialect: d,
+				busy: map[*clientConn]struct{}{}, lacks: has}
 			s.opts.Dial = func(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed }
 			s.put(newClientConn(said, d, Limits{}))
 			if n, err := call(s); err == nil && n > len(data) {

@@ -54,7 +54,8 @@ func (s *HashStore) begin(ctx context.Context, op string) error {
 }
 
 // wait blocks until register returns no waiter or its callback ran.
-func (s *HashStore) wait(ctx context.Context, op string, keys []string, register func(wake func()) (*waiter, error)) error {
+func (s *HashStore) wait(ctx context.Context, op string, keys []string, register func(wake func()) (*waiter,
+	error)) error {
 	if err := s.begin(ctx, op); err != nil {
 		return err
 	}

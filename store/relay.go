@@ -13,8 +13,9 @@ import (
 	"github.com/chorus-comms/chorus/secure"
 )
 
-// A Relay gives a store that demands proofs to clients that can't prove anything, such as PyTorch's: it listens on the loopback, admits processes
-// of the same user, and passes what they say on over connections of its own, which prove themselves and are encrypted as its options say.
+// A Relay gives a store that demands proofs to clients that can't prove anything, such as PyTorch's: it listens on the
+// loopback, admits processes of the same user, and passes what they say on over connections of its own, which prove
+// themselves and are encrypted as its options say.
 type Relay struct {
 	upstream *TCPStore // only dials
 	listener net.Listener
@@ -30,7 +31,8 @@ type Relay struct {
 type RelayOptions struct {
 	// Security is what the store demands.
 	Security secure.Policy
-	// OnRefused, if not nil, is told of the first client that was refused because it isn't a process of the same user, a *PlainError.
+	// OnRefused, if not nil, is told of the first client that was refused because it isn't a process of the same user, a
+	// *PlainError.
 	OnRefused func(error)
 	// Logger is told why a connection was ended; nil is silence.
 	Logger *slog.Logger

@@ -36,7 +36,8 @@ func relay(t testing.TB, policy secure.Policy, opts store.RelayOptions) (*store.
 // TestRelay runs the suite with clients that prove nothing, in both dialects, through a relay.
 func TestRelay(t *testing.T) {
 	s := secret(t)
-	for name, policy := range map[string][2]secure.Policy{"secret": {{Secret: s}, {Secret: s}}, "TLS": {encrypted(t, s), encrypted(t, s)}} {
+	for name, policy := range map[string][2]secure.Policy{"secret": {{Secret: s}, {Secret: s}}, "TLS": {encrypted(t, s),
+		encrypted(t, s)}} {
 		for _, d := range []store.Dialect{store.DialectS0, store.DialectS1} {
 			t.Run(name+", "+d.String(), func(t *testing.T) {
 				lacks := storetest.Options{NoQueues: d == store.DialectS0, NoListKeys: d == store.DialectS0}
@@ -59,7 +60,8 @@ func TestRelayEnds(t *testing.T) {
 		r, srv := relay(t, secure.Policy{Secret: s}, store.RelayOptions{Security: secure.Policy{Secret: s}})
 		c := raw(t, r.Addr().String())
 		// A request of S0 without an answer: SET of k to v.
-		if _, err := io.WriteString(c, "\x00\x02\x00\x00\x00\x00\x00\x00\x00/k\x01\x00\x00\x00\x00\x00\x00\x00v"); err != nil {
+		if _, err := io.WriteString(c,
+			"\x00\x02\x00\x00\x00\x00\x00\x00\x00/k\x01\x00\x00\x00\x00\x00\x00\x00v"); err != nil {
 			t.Fatal(err)
 		}
 		if what == "client" {
@@ -88,7 +90,8 @@ func TestRelayEnds(t *testing.T) {
 // TestRelayOfAnotherSecret passes nothing on.
 func TestRelayOfAnotherSecret(t *testing.T) {
 	r, _ := relay(t, secure.Policy{Secret: secret(t)}, store.RelayOptions{Security: secure.Policy{Secret: secret(t)}})
-	if st, err := store.DialTCP(t.Context(), r.Addr().String(), store.TCPOptions{Timeout: 200 * time.Millisecond}); err == nil {
+	if st, err := store.DialTCP(t.Context(), r.Addr().String(),
+		store.TCPOptions{Timeout: 200 * time.Millisecond}); err == nil {
 		st.Close()
 		t.Error("a relay without the secret of the store works")
 	}
@@ -106,7 +109,8 @@ func TestRelayForAnotherUser(t *testing.T) {
 	})
 	host, port, _ := net.SplitHostPort(r.Addr().String())
 	for range 3 {
-		cmd := exec.Command("bash", "-c", `exec 3<>/dev/tcp/`+host+`/`+port+`; printf '\0\1\0\0\0\0\0\0\0k\1\0\0\0\0\0\0\0v' >&3; cat <&3`)
+		cmd := exec.Command("bash", "-c",
+			`exec 3<>/dev/tcp/`+host+`/`+port+`; printf '\0\1\0\0\0\0\0\0\0k\1\0\0\0\0\0\0\0v' >&3; cat <&3`)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 		if out, _ := cmd.Output(); len(out) != 0 {
 			t.Errorf("it heard %q", out)

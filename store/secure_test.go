@@ -99,7 +99,8 @@ func TestSealedStore(t *testing.T) {
 		}
 	}
 	// A rank without the secret learns what is wrong.
-	if v, err := store.NewSealed(secure.Secret{}, base).Get(ctx, "p/k"); !errors.Is(err, secure.ErrSealed) || !strings.Contains(err.Error(), "CHORUS_SECRET_FILE") {
+	if v, err := store.NewSealed(secure.Secret{}, base).Get(ctx, "p/k"); !errors.Is(err, secure.ErrSealed) ||
+		!strings.Contains(err.Error(), "CHORUS_SECRET_FILE") {
 		t.Errorf("%q, %v", v, err)
 	}
 }
@@ -114,14 +115,19 @@ func TestWrongSecret(t *testing.T) {
 		want   error
 		said   string // by the server
 	}{
-		"another":              {with, secure.Policy{Secret: secret(t)}, secure.ErrRefused, "rank 1 on host x, was refused: its proof is by another secret"},
-		"another, with TLS":    {tls, encrypted(t, secret(t)), secure.ErrRefused, "rank 1 on host x, was refused: its proof is by another secret"},
-		"the server has none":  {store.ServerOptions{}, secure.Policy{Secret: s}, secure.ErrNoSecret, "rank 1 on host x, was refused: it has a secret"},
-		"the client has none":  {with, secure.Policy{}, secure.ErrWantsSecret, "connected without the secret of the job"},
-		"only the server TLS":  {tls, secure.Policy{Secret: s}, secure.ErrWantsTLS, "rank 1 on host x, was refused: it doesn't use TLS"},
-		"only the client TLS":  {with, encrypted(t, s), secure.ErrNoTLS, "was refused: it uses TLS"},
-		"PyTorch's, and TLS":   {tls, secure.Policy{}, secure.ErrWantsSecret, "connected without the secret of the job"},
-		"TLS without a secret": {tls, secure.Policy{TLS: encrypted(t, s).TLS}, secure.ErrWantsSecret, "connected without the secret of the job"},
+		"another": {with, secure.Policy{Secret: secret(t)}, secure.ErrRefused,
+			"rank 1 on host x, was refused: its proof is by another secret"},
+		"another, with TLS": {tls, encrypted(t, secret(t)), secure.ErrRefused,
+			"rank 1 on host x, was refused: its proof is by another secret"},
+		"the server has none": {store.ServerOptions{}, secure.Policy{Secret: s}, secure.ErrNoSecret,
+			"rank 1 on host x, was refused: it has a secret"},
+		"the client has none": {with, secure.Policy{}, secure.ErrWantsSecret, "connected without the secret of the job"},
+		"only the server TLS": {tls, secure.Policy{Secret: s}, secure.ErrWantsTLS,
+			"rank 1 on host x, was refused: it doesn't use TLS"},
+		"only the client TLS": {with, encrypted(t, s), secure.ErrNoTLS, "was refused: it uses TLS"},
+		"PyTorch's, and TLS":  {tls, secure.Policy{}, secure.ErrWantsSecret, "connected without the secret of the job"},
+		"TLS without a secret": {tls, secure.Policy{TLS: encrypted(t, s).TLS}, secure.ErrWantsSecret,
+			"connected without the secret of the job"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -130,7 +136,8 @@ func TestWrongSecret(t *testing.T) {
 			c.server.OnRefused = func(err error) { told <- err }
 			for _, d := range []store.Dialect{store.DialectDefault, store.DialectProbe} {
 				srv := server(t, c.server)
-				st, err := store.DialTCP(ctx, srv.Addr().String(), store.TCPOptions{Security: c.client, Name: "rank 1 on host x", Dialect: d})
+				st, err := store.DialTCP(ctx, srv.Addr().String(), store.TCPOptions{Security: c.client, Name: "rank 1 on host x",
+					Dialect: d})
 				if err == nil {
 					st.Close()
 				}
@@ -169,10 +176,11 @@ func overheard(t testing.TB, addr string, s secure.Secret) []byte {
 	t.Helper()
 	var mu sync.Mutex
 	var sent []byte
-	st := dial(t, addr, store.TCPOptions{Security: secure.Policy{Secret: s}, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-		return &tapped{c, &mu, &sent}, err
-	}})
+	st := dial(t, addr, store.TCPOptions{Security: secure.Policy{Secret: s},
+		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+			return &tapped{c, &mu, &sent}, err
+		}})
 	if err := st.Set(t.Context(), "overheard", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +203,8 @@ func (c *tapped) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// TestStrangers sends what somebody without the secret can send: nobody hears more than random bytes, and nothing changes.
+// TestStrangers sends what somebody without the secret can send: nobody hears more than random bytes, and nothing
+// changes.
 func TestStrangers(t *testing.T) {
 	s := secret(t)
 	set := "\x00\xce\xf7\x85\x3c\x0d\x01\x00\x00\xff" + // VALIDATE and PING, as PyTorch's clients begin
@@ -216,8 +225,9 @@ func TestStrangers(t *testing.T) {
 		for what, b := range map[string][]byte{
 			"PyTorch": []byte(set), "S0": []byte("\x00\x05\x00\x00\x00\x00\x00\x00\x00/evil\x01\x00\x00\x00\x00\x00\x00\x00x"),
 			"replayed": transcript, "cut hello": []byte(authHello[:5]), "cut": []byte(authHello + "half of its random bytes"),
-			"no proof": []byte(authHello + strings.Repeat("n", 64)), "zeros": make([]byte, 200), "HTTP": []byte("GET / HTTP/1.1\r\n\r\n"),
-			"TLS": []byte("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"), "nothing": nil,
+			"no proof": []byte(authHello + strings.Repeat("n", 64)), "zeros": make([]byte, 200),
+			"HTTP": []byte("GET / HTTP/1.1\r\n\r\n"),
+			"TLS":  []byte("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"), "nothing": nil,
 		} {
 			c := raw(t, addr)
 			c.Write(b)
@@ -244,7 +254,8 @@ func TestStrangers(t *testing.T) {
 func TestPlainClients(t *testing.T) {
 	s := secret(t)
 	for _, policy := range []secure.Policy{
-		{Secret: s, Plain: config.PlainUser}, {Secret: s, Plain: config.PlainAny}, {Plain: config.PlainUser}, {Plain: config.PlainNone}, {Insecure: true},
+		{Secret: s, Plain: config.PlainUser}, {Secret: s, Plain: config.PlainAny}, {Plain: config.PlainUser},
+		{Plain: config.PlainNone}, {Insecure: true},
 		{Secret: s, TLS: encrypted(t, s).TLS, Plain: config.PlainUser},
 	} {
 		srv := server(t, store.ServerOptions{Security: policy})
@@ -295,7 +306,8 @@ func TestFlood(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			c.Write([]byte([]string{"GET / HTTP/1.1\r\n\r\n", authHello, strings.Repeat("\xff", 100), "\x00\xce\xf7\x85\x3c"}[i%4]))
+			c.Write([]byte([]string{"GET / HTTP/1.1\r\n\r\n", authHello, strings.Repeat("\xff", 100),
+				"\x00\xce\xf7\x85\x3c"}[i%4]))
 			c.Close()
 		}
 	})

@@ -7,7 +7,8 @@ import (
 	"syscall"
 )
 
-// tryLock locks a file, which closing it undoes. With an error it says whether others have it, so that another try may do.
+// tryLock locks a file, which closing it undoes. With an error it says whether others have it, so that another try may
+// do.
 func tryLock(f *os.File, alone bool) (taken bool, err error) {
 	how := syscall.LOCK_SH
 	if alone {

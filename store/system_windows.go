@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// tryLock locks a file, which closing it undoes. With an error it says whether others have it, so that another try may do. Locked is a byte
-// far behind the end: those that are locked can't be read by others.
+// tryLock locks a file, which closing it undoes. With an error it says whether others have it, so that another try may
+// do. Locked is a byte far behind the end: those that are locked can't be read by others.
 func tryLock(f *os.File, alone bool) (taken bool, err error) {
 	how := uint32(windows.LOCKFILE_FAIL_IMMEDIATELY)
 	if alone {

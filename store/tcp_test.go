@@ -66,13 +66,14 @@ func TestDialBeforeListen(t *testing.T) {
 	first := make(chan struct{})
 	dialed := make(chan error, 1)
 	go func() {
-		c, err := store.DialTCP(t.Context(), addr, store.TCPOptions{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-			if attempts.Add(1) == 1 {
-				close(first)
-			}
-			return c, err
-		}})
+		c, err := store.DialTCP(t.Context(), addr,
+			store.TCPOptions{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+				if attempts.Add(1) == 1 {
+					close(first)
+				}
+				return c, err
+			}})
 		if err == nil {
 			c.Close()
 		}
@@ -99,7 +100,8 @@ func TestSilentServer(t *testing.T) {
 	for _, d := range []store.Dialect{store.DialectS1, store.DialectProbe} {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		if _, err := store.DialTCP(ctx, l.Addr().String(), store.TCPOptions{Dialect: d}); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := store.DialTCP(ctx, l.Addr().String(), store.TCPOptions{Dialect: d}); !errors.Is(err,
+			context.DeadlineExceeded) {
 			t.Errorf("%v: %v", d, err)
 		}
 	}

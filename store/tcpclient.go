@@ -32,10 +32,11 @@ type TCPOptions struct {
 	Reconnect time.Duration
 	// Limits bounds what is sent and what is accepted.
 	Limits Limits
-	// Security has the secret that the server is given proof of, and has to prove in turn, and TLS. With the zero Policy the client
-	// connects as PyTorch's do.
+	// Security has the secret that the server is given proof of, and has to prove in turn, and TLS. With the zero Policy
+	// the client connects as PyTorch's do.
 	Security secure.Policy
-	// Name is what the client calls itself to a server that asks for proof, so that the server can say whom it has refused. It's cut at 88 bytes.
+	// Name is what the client calls itself to a server that asks for proof, so that the server can say whom it has
+	// refused. It's cut at 88 bytes.
 	Name string
 	// Dial replaces the ordinary way to connect. It gets the address as it was
 	// given to DialTCP, which then need not be host:port.
@@ -80,7 +81,8 @@ type DialError struct {
 }
 
 func (e *DialError) Error() string {
-	return fmt.Sprintf("store: no store at %s after %d attempts in %v: %v", e.Addr, e.Attempts, e.Waited.Round(time.Millisecond), e.Err)
+	return fmt.Sprintf("store: no store at %s after %d attempts in %v: %v", e.Addr, e.Attempts,
+		e.Waited.Round(time.Millisecond), e.Err)
 }
 
 // Unwrap returns the cause of the last failure.
@@ -130,7 +132,8 @@ func DialTCP(ctx context.Context, addr string, opts TCPOptions) (*TCPStore, erro
 		opts.Reconnect = 5 * time.Second
 	}
 	opts.Limits = opts.Limits.orDefault()
-	s := &TCPStore{addr: addr, opts: opts, dialect: opts.Dialect, busy: map[*clientConn]struct{}{}, lacks: map[opcode]bool{}}
+	s := &TCPStore{addr: addr, opts: opts, dialect: opts.Dialect, busy: map[*clientConn]struct{}{},
+		lacks: map[opcode]bool{}}
 	ctx, cancel := deadline(ctx, opts.Timeout)
 	defer cancel()
 	if err := s.open(ctx); err != nil {
@@ -276,7 +279,8 @@ func (s *TCPStore) connectOnce(ctx context.Context) (*clientConn, error) {
 	return c, nil
 }
 
-// maxStrange is how many servers that don't belong to the job are enough. One that is just going down may look like one.
+// maxStrange is how many servers that don't belong to the job are enough. One that is just going down may look like
+// one.
 const maxStrange = 3
 
 // dial opens a connection, encrypts it if that is wanted, and has both ends prove that they know the secret.
@@ -306,7 +310,8 @@ func (s *TCPStore) dial(ctx context.Context) (net.Conn, error) {
 	return nc, nil
 }
 
-// servedBySameUser is an error if what listens on this host for ranks without a secret is another user's: whoever comes first gets a port.
+// servedBySameUser is an error if what listens on this host for ranks without a secret is another user's: whoever comes
+// first gets a port.
 func servedBySameUser(nc net.Conn) error {
 	if _, ok := nc.(*net.TCPConn); !ok {
 		return nil // whoever has dialled has seen to it

@@ -85,8 +85,8 @@ func (c *serverConn) greet() error {
 	return nil
 }
 
-// serve answers requests until the connection ends, and says why it did, which is never nil. It's the gate's guest until its
-// first request.
+// serve answers requests until the connection ends, and says why it did, which is never nil. It's the gate's guest
+// until its first request.
 func (c *serverConn) serve(guest *secure.Guest) error {
 	err := c.enter()
 	for first := true; ; first = false {

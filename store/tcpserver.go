@@ -26,12 +26,15 @@ type ServerOptions struct {
 	// DefaultTimeout. Clients have timeouts of their own.
 	Timeout time.Duration
 	// Security says who may connect. With a secret every client has to prove that it knows it, apart from those that
-	// Security.Plain admits; with TLS every connection is encrypted, again apart from those. The zero Policy admits everybody.
+	// Security.Plain admits; with TLS every connection is encrypted, again apart from those. The zero Policy admits
+	// everybody.
 	Security secure.Policy
-	// OnRefused, if not nil, is told of clients that were refused: a *PlainError of one that doesn't prove that it knows the secret, a *RefusedError of
-	// one that has another, or doesn't agree on TLS. It's called once for each host, name and reason, a few times in all, one call at a time.
+	// OnRefused, if not nil, is told of clients that were refused: a *PlainError of one that doesn't prove that it knows
+	// the secret, a *RefusedError of one that has another, or doesn't agree on TLS. It's called once for each host, name
+	// and reason, a few times in all, one call at a time.
 	OnRefused func(error)
-	// OnStarved, if not nil, is told each time that this process has no descriptor for a client who calls. It must not wait.
+	// OnStarved, if not nil, is told each time that this process has no descriptor for a client who calls. It must not
+	// wait.
 	OnStarved func(error)
 	// Logger is told why a connection was ended; nil is silence.
 	Logger *slog.Logger
@@ -58,9 +61,9 @@ type TCPServer struct {
 	closed bool
 }
 
-// ListenTCP serves at addr, which is host:port. Port 0 takes any free port. An
-// empty host means all addresses of the machine, IPv4 and IPv6, if opts.Security has a secret or certificates or permits
-// to do without, and otherwise the loopback address.
+// ListenTCP serves at addr, which is host:port. Port 0 takes any free port. An empty host means all addresses of the
+// machine, IPv4 and IPv6, if opts.Security has a secret or certificates or permits to do without, and otherwise the
+// loopback address.
 func ListenTCP(addr string, opts ServerOptions) (*TCPServer, error) {
 	if host, port, err := net.SplitHostPort(addr); err == nil && host == "" && opts.Security.Check("") != nil {
 		addr = net.JoinHostPort("127.0.0.1", port)
@@ -113,8 +116,8 @@ func (s *TCPServer) Port() int {
 // that clients see, without a connection.
 func (s *TCPServer) Local() *HashStore { return s.local }
 
-// Waiting returns how many calls of clients wait for key. One that waits for a key which nobody writes is seen to be alive:
-// its connection ends with its process.
+// Waiting returns how many calls of clients wait for key. One that waits for a key which nobody writes is seen to be
+// alive: its connection ends with its process.
 func (s *TCPServer) Waiting(key string) int { return s.table.waiting(wireKey(key)) }
 
 func (s *TCPServer) accept() {

@@ -19,7 +19,8 @@ func mustBeOnHost(list ...*Tensor) {
 	}
 }
 
-// Equal reports whether two tensors have the same type, shape and elements. As in Go, NaN equals nothing and -0 equals 0.
+// Equal reports whether two tensors have the same type, shape and elements. As in Go, NaN equals nothing and -0 equals
+// 0.
 func Equal(a, b *Tensor) bool {
 	if a.dt != b.dt || !slices.Equal(a.shape, b.shape) {
 		return false
@@ -45,8 +46,8 @@ func Equal(a, b *Tensor) bool {
 	return equal
 }
 
-// AllClose reports whether two tensors have the same shape and |a-b| <= atol + rtol*|b| holds for all elements, which may be
-// of different types and are compared as complex128. Equal infinities are close, NaN is close to nothing.
+// AllClose reports whether two tensors have the same shape and |a-b| <= atol + rtol*|b| holds for all elements, which
+// may be of different types and are compared as complex128. Equal infinities are close, NaN is close to nothing.
 func AllClose(a, b *Tensor, rtol, atol float64) bool {
 	if !slices.Equal(a.shape, b.shape) {
 		return false

@@ -9,8 +9,8 @@ import (
 	"github.com/chorus-comms/chorus/kern"
 )
 
-// CopyFrom writes the elements of src into t, converted as [kern.Convert] describes. Shapes must be equal ([Tensor.Expand]
-// repeats where they are not). The two may overlap: src is read as it was before.
+// CopyFrom writes the elements of src into t, converted as [kern.Convert] describes. Shapes must be equal
+// ([Tensor.Expand] repeats where they are not). The two may overlap: src is read as it was before.
 func (t *Tensor) CopyFrom(src *Tensor) error {
 	if err := t.checkCopy(src); err != nil {
 		return err

@@ -136,7 +136,8 @@ func copiesAmong(t *testing.T, kind string) {
 						sync()
 						src := lay(base)
 						shape := src.Shape()
-						full := map[string][]int{"whole": shape, "transposed": {shape[0], shape[1]}, "every 2nd": {shape[0], 2 * shape[1]}}[dstLayout]
+						full := map[string][]int{"whole": shape, "transposed": {shape[0], shape[1]}, "every 2nd": {shape[0],
+							2 * shape[1]}}[dstLayout]
 						if dstLayout == "transposed" {
 							full = []int{shape[1], shape[0]}
 						}
@@ -280,7 +281,8 @@ func TestFromDevice(t *testing.T) {
 	if _, err := tensor.FromDevice(dtype.Float32, d, p, 17); !errors.Is(err, device.ErrOutOfBounds) {
 		t.Errorf("too long: %v", err)
 	}
-	if _, err := tensor.FromDevice(dtype.Float32, must(device.Get("accinte:1")), p, 16); !errors.Is(err, device.ErrWrongDevice) {
+	if _, err := tensor.FromDevice(dtype.Float32, must(device.Get("accinte:1")), p, 16); !errors.Is(err,
+		device.ErrWrongDevice) {
 		t.Errorf("another device's: %v", err)
 	}
 	x := must(tensor.FromDevice(dtype.Float32, d, p, 16))

@@ -16,8 +16,8 @@ func ExampleOf() {
 	// Output: [1 20 3] float32 [3]
 }
 
-// The elements of a matrix of gonum, mat.Dense's RawMatrix().Data, are a []float64, row by row; a tensor wraps them as they are.
-// examples/gonum all-reduces such matrices, and columns of them.
+// The elements of a matrix of gonum, mat.Dense's RawMatrix().Data, are a []float64, row by row; a tensor wraps them as
+// they are. examples/gonum all-reduces such matrices, and columns of them.
 func ExampleFromSlice() {
 	raw := struct { // as blas64.General has them
 		Rows, Cols int
@@ -33,7 +33,8 @@ func ExampleFromSlice() {
 	// Output: [1 2 3 4 5 60] [2 3] true
 }
 
-// A column of a matrix is a view with gaps. Communicators want one piece of memory, which Contiguous gives; CopyFrom brings it back.
+// A column of a matrix is a view with gaps. Communicators want one piece of memory, which Contiguous gives; CopyFrom
+// brings it back.
 func ExampleTensor_Contiguous() {
 	data := []float64{1, 2, 3, 4, 5, 6}
 	matrix := tensor.Must(tensor.FromSlice(data, 2, 3))

@@ -10,14 +10,15 @@ import (
 	"github.com/chorus-comms/chorus/device"
 )
 
-// Where an archive's tensors were, and what their storages said of themselves, stands in its metadata under these prefixes and
-// the tensors' names; a tensor without a location was on the host.
+// Where an archive's tensors were, and what their storages said of themselves, stands in its metadata under these
+// prefixes and the tensors' names; a tensor without a location was on the host.
 const (
 	locationPrefix = "chorus.location."
 	storagePrefix  = "chorus.storage."
 )
 
-// A Placement says where a tensor that was saved is to be, by its location tag, such as "accinte:1", or "cpu". Nil is the host.
+// A Placement says where a tensor that was saved is to be, by its location tag, such as "accinte:1", or "cpu". Nil is
+// the host.
 type Placement func(tag string) (*device.Device, error)
 
 // AsSaved puts tensors where they were: a location without an index is the first device of its type.
@@ -43,8 +44,9 @@ func Remapped(table map[string]string) Placement {
 	}
 }
 
-// SetStorageMetadata says something about the memory that the tensor shares with its views: what a driver's format needs to be
-// known by, for example. It's saved by [SaveArchive] and restored where the tensor comes to a device; nil takes it away.
+// SetStorageMetadata says something about the memory that the tensor shares with its views: what a driver's format
+// needs to be known by, for example. It's saved by [SaveArchive] and restored where the tensor comes to a device; nil
+// takes it away.
 func (t *Tensor) SetStorageMetadata(m map[string]string) {
 	m = maps.Clone(m)
 	t.store.meta.Store(&m)
@@ -58,8 +60,8 @@ func (t *Tensor) StorageMetadata() map[string]string {
 	return nil
 }
 
-// SaveArchive is [SaveSafetensors] for tensors on any devices, which are copied in the order of their current streams. The file
-// says where each was. Metadata of the archive must not use the prefix "chorus.".
+// SaveArchive is [SaveSafetensors] for tensors on any devices, which are copied in the order of their current streams.
+// The file says where each was. Metadata of the archive must not use the prefix "chorus.".
 func SaveArchive(ctx context.Context, path string, a *Archive) error {
 	host := &Archive{Tensors: make(map[string]*Tensor, len(a.Tensors)), Metadata: maps.Clone(a.Metadata)}
 	for key := range a.Metadata {
@@ -93,9 +95,9 @@ func SaveArchive(ctx context.Context, path string, a *Archive) error {
 	return SaveSafetensors(path, host)
 }
 
-// LoadArchive reads what [SaveArchive], or any other program, has written as safetensors, and puts each tensor where its place
-// says. A device that isn't there is an error that names the tensor; nothing is loaded then. Metadata of storages comes back
-// on devices, and is dropped on the host.
+// LoadArchive reads what [SaveArchive], or any other program, has written as safetensors, and puts each tensor where
+// its place says. A device that isn't there is an error that names the tensor; nothing is loaded then. Metadata of
+// storages comes back on devices, and is dropped on the host.
 func LoadArchive(ctx context.Context, path string, place Placement) (*Archive, error) {
 	a, err := LoadSafetensors(path)
 	if err != nil {

@@ -39,7 +39,8 @@ func TestArchivesOfDevices(t *testing.T) {
 	}{
 		{"as saved", tensor.AsSaved, map[string]*device.Device{"first": first, "row": first, "second": second}},
 		{"on the host", tensor.OnHost, nil},
-		{"on the second", tensor.OnDevice(second), map[string]*device.Device{"host": second, "first": second, "row": second, "second": second}},
+		{"on the second", tensor.OnDevice(second), map[string]*device.Device{"host": second, "first": second, "row": second,
+			"second": second}},
 		{"remapped", tensor.Remapped(map[string]string{"accinte:0": "accinte:1", "accinte:1": "cpu", "cpu": "accinte"}),
 			map[string]*device.Device{"host": first, "first": second, "row": second}},
 	} {
@@ -75,7 +76,8 @@ func TestArchivesOfDevices(t *testing.T) {
 		device.ErrNoDevice:    tensor.Remapped(map[string]string{"accinte:0": "nonesuch:0"}),
 		device.ErrWrongDevice: tensor.Remapped(map[string]string{"accinte:1": "accinte:7"}),
 	} {
-		if _, err := tensor.LoadArchive(ctx, path, place); !errors.Is(err, want) || !strings.Contains(err.Error(), "saved on") {
+		if _, err := tensor.LoadArchive(ctx, path, place); !errors.Is(err, want) || !strings.Contains(err.Error(),
+			"saved on") {
 			t.Errorf("%v, want %v", err, want)
 		}
 	}

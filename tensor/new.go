@@ -35,8 +35,8 @@ func sliceStorage[T any](data []T) *storage {
 	return &storage{base: unsafe.Pointer(p), bytes: len(data) * int(unsafe.Sizeof(*p))}
 }
 
-// FromBytes wraps bytes as a tensor, without a copy. The slice must be exactly as long as the tensor and aligned for its
-// elements.
+// FromBytes wraps bytes as a tensor, without a copy. The slice must be exactly as long as the tensor and aligned for
+// its elements.
 func FromBytes(dt dtype.DType, data []byte, shape ...int) (*Tensor, error) {
 	n, err := sizeOf(dt, shape)
 	if err != nil {
@@ -51,8 +51,8 @@ func FromBytes(dt dtype.DType, data []byte, shape ...int) (*Tensor, error) {
 	return wrap(sliceStorage(data), dt, shape), nil
 }
 
-// FromPointer wraps memory as a contiguous tensor, without a copy. The caller vouches that the memory is there and, unless
-// it is Go's, stays there for as long as the tensor and its views are in use.
+// FromPointer wraps memory as a contiguous tensor, without a copy. The caller vouches that the memory is there and,
+// unless it is Go's, stays there for as long as the tensor and its views are in use.
 func FromPointer(dt dtype.DType, p unsafe.Pointer, shape ...int) (*Tensor, error) {
 	return FromStrided(dt, p, shape, rowMajor(shape))
 }

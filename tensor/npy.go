@@ -28,8 +28,8 @@ var npyCodes = map[dtype.DType]string{
 }
 
 // ReadNPY reads one array of a .npy file of format version 1, 2 or 3 into a contiguous tensor in Go memory. Arrays in
-// Fortran order are rearranged, big-endian ones swapped; structured types, objects, strings and dates are refused. It reads
-// no further than the array's end.
+// Fortran order are rearranged, big-endian ones swapped; structured types, objects, strings and dates are refused. It
+// reads no further than the array's end.
 func ReadNPY(r io.Reader) (*Tensor, error) {
 	t, err := readNPY(r)
 	if err != nil {
@@ -93,8 +93,8 @@ func LoadNPY(path string) (*Tensor, error) {
 	return t, nil
 }
 
-// WriteNPY writes a tensor as a .npy array in row-major order, of the oldest format version that fits (1, in practice). NumPy
-// has no type for bfloat16 and the 8-bit floats: these are refused; convert them or use safetensors.
+// WriteNPY writes a tensor as a .npy array in row-major order, of the oldest format version that fits (1, in practice).
+// NumPy has no type for bfloat16 and the 8-bit floats: these are refused; convert them or use safetensors.
 func WriteNPY(w io.Writer, t *Tensor) error {
 	code, ok := npyCodes[t.dt]
 	if !ok {
@@ -122,7 +122,8 @@ func WriteNPY(w io.Writer, t *Tensor) error {
 	}
 	n := padded()
 	if n > npyMaxHeader {
-		return fmt.Errorf("tensor: .npy: %d dimensions make a header of %d bytes, more than %d", len(t.shape), n, npyMaxHeader)
+		return fmt.Errorf("tensor: .npy: %d dimensions make a header of %d bytes, more than %d", len(t.shape), n,
+			npyMaxHeader)
 	}
 	head := append([]byte(npyMagic), version, 0)
 	head = binary.LittleEndian.AppendUint32(head, uint32(n))[:len(npyMagic)+2+lenSize]

@@ -228,7 +228,8 @@ print(json.dumps(facts))
 			stem := filepath.Join(dir, fmt.Sprintf("%v-%d", dt, i))
 			dims, _ := json.Marshal(append([]int{}, shape...))
 			got := facts[stem+".npy"]
-			if string(got[0]) != fmt.Sprintf("%q", dt) || strings.ReplaceAll(string(got[1]), " ", "") != string(dims) || string(got[2]) != "true" {
+			if string(got[0]) != fmt.Sprintf("%q", dt) || strings.ReplaceAll(string(got[1]), " ", "") != string(dims) ||
+				string(got[2]) != "true" {
 				t.Errorf("NumPy sees %v%v as %s", dt, shape, got)
 			}
 			want := Must(Empty(dt, shape...))

@@ -16,7 +16,8 @@ func (t *Tensor) View(shape ...int) (*Tensor, error) {
 	}
 	strides, ok := reshapeStrides(t.shape, t.strides, shape, t.numel)
 	if !ok {
-		return nil, fmt.Errorf("tensor: shape %v with strides %v can't be seen as %v without a copy", t.shape, t.strides, shape)
+		return nil, fmt.Errorf("tensor: shape %v with strides %v can't be seen as %v without a copy", t.shape, t.strides,
+			shape)
 	}
 	return t.view(shape, strides, t.offset), nil
 }
@@ -101,19 +102,21 @@ func reshapeStrides(old, oldStrides, shape []int, numel int) ([]int, bool) {
 	return strides, true
 }
 
-// As is a view of the same bytes as elements of another type, in row-major order. The tensor must be contiguous, and its
-// bytes as many as the shape's, at an address that suits the type.
+// As is a view of the same bytes as elements of another type, in row-major order. The tensor must be contiguous, and
+// its bytes as many as the shape's, at an address that suits the type.
 func (t *Tensor) As(dt dtype.DType, shape ...int) (*Tensor, error) {
 	n, err := sizeOf(dt, shape)
 	switch {
 	case err != nil:
 		return nil, err
 	case !t.contiguous:
-		return nil, fmt.Errorf("tensor: %v%v with strides %v isn't contiguous, so its bytes can't be seen as %v%v", t.dt, t.shape, t.strides, dt, shape)
+		return nil, fmt.Errorf("tensor: %v%v with strides %v isn't contiguous, so its bytes can't be seen as %v%v", t.dt,
+			t.shape, t.strides, dt, shape)
 	case n*dt.Size() != t.nbytes:
 		return nil, fmt.Errorf("tensor: %v%v has %d bytes, %v%v %d", t.dt, t.shape, t.nbytes, dt, shape, n*dt.Size())
 	case t.offset*t.dt.Size()%dt.Size() != 0:
-		return nil, fmt.Errorf("tensor: %v%v begins at byte %d of its storage, which no %v does", t.dt, t.shape, t.offset*t.dt.Size(), dt)
+		return nil, fmt.Errorf("tensor: %v%v begins at byte %d of its storage, which no %v does", t.dt, t.shape,
+			t.offset*t.dt.Size(), dt)
 	}
 	if err := checkAligned(dt, t.ptr); err != nil {
 		return nil, err

@@ -47,8 +47,9 @@ type entry struct {
 	begin, end int
 }
 
-// ReadSafetensors reads a safetensors file up to its end into contiguous tensors in Go memory. It refuses what the format
-// forbids: a header beyond 100 MB, names that come twice, tensors that overlap or leave holes, and data beyond the last.
+// ReadSafetensors reads a safetensors file up to its end into contiguous tensors in Go memory. It refuses what the
+// format forbids: a header beyond 100 MB, names that come twice, tensors that overlap or leave holes, and data beyond
+// the last.
 func ReadSafetensors(r io.Reader) (*Archive, error) {
 	a, err := readSafetensors(r)
 	if err != nil {
@@ -227,7 +228,8 @@ func parseEntry(value []byte) (e entry, err error) {
 		return e, err
 	}
 	if e.end < e.begin || e.end-e.begin != n*e.dt.Size() {
-		return e, fmt.Errorf("offsets %d to %d for shape %v of %v, which has %d bytes", e.begin, e.end, e.shape, e.dt, n*e.dt.Size())
+		return e, fmt.Errorf("offsets %d to %d for shape %v of %v, which has %d bytes", e.begin, e.end, e.shape, e.dt,
+			n*e.dt.Size())
 	}
 	return e, nil
 }
@@ -258,8 +260,8 @@ func LoadSafetensors(path string) (*Archive, error) {
 	return a, nil
 }
 
-// WriteSafetensors writes tensors and metadata; equal archives give equal bytes. Wide elements come first, so that all are
-// aligned. Complex128, for which the format has no name, is refused, and so is a tensor called "__metadata__".
+// WriteSafetensors writes tensors and metadata; equal archives give equal bytes. Wide elements come first, so that all
+// are aligned. Complex128, for which the format has no name, is refused, and so is a tensor called "__metadata__".
 func WriteSafetensors(w io.Writer, a *Archive) error {
 	names := slices.Collect(maps.Keys(a.Tensors))
 	slices.SortFunc(names, func(x, y string) int {

@@ -90,8 +90,8 @@ func load(dt dtype.DType, p unsafe.Pointer) any {
 	}
 }
 
-// SetAt sets one element. v is a value of any element type, or an int or uint, and is converted as [kern.Convert] describes;
-// another type of v is an error. Indices out of range panic.
+// SetAt sets one element. v is a value of any element type, or an int or uint, and is converted as [kern.Convert]
+// describes; another type of v is an error. Indices out of range panic.
 func (t *Tensor) SetAt(v any, index ...int) error {
 	p := t.at(index)
 	defer keep(t)

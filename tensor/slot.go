@@ -38,7 +38,8 @@ func (s *Slot) Set(dt dtype.DType, p unsafe.Pointer, n int) (*Tensor, error) {
 	bytes := n * dt.Size()
 	s.shape[0], s.strides[0] = n, 1
 	s.store = storage{base: p, bytes: bytes}
-	s.t = Tensor{ptr: p, numel: n, nbytes: bytes, dt: dt, contiguous: true, shape: s.shape[:], strides: s.strides[:], store: &s.store}
+	s.t = Tensor{ptr: p, numel: n, nbytes: bytes, dt: dt, contiguous: true, shape: s.shape[:], strides: s.strides[:],
+		store: &s.store}
 	if seg, off, ok := hostmem.Find(p, bytes); ok {
 		s.t.seg, s.t.segOff = seg, off
 	}

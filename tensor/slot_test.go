@@ -46,7 +46,8 @@ func TestSlot(t *testing.T) {
 		}
 		wseg, woff, wok := want.Shared()
 		gseg, goff, gok := got.Shared()
-		if got.Pointer() != want.Pointer() || got.NumEl() != want.NumEl() || got.NBytes() != want.NBytes() || got.DType() != want.DType() ||
+		if got.Pointer() != want.Pointer() || got.NumEl() != want.NumEl() || got.NBytes() != want.NBytes() ||
+			got.DType() != want.DType() ||
 			!got.IsContiguous() || got.Dim() != 1 || got.Shape()[0] != c.n || wseg != gseg || woff != goff || wok != gok {
 			t.Errorf("%s: %v, want %v", c.name, got, want)
 		}

@@ -149,10 +149,12 @@ func (t *Tensor) NBytes() int { return t.nbytes }
 // IsContiguous reports whether the elements lie in row-major order without gaps: NBytes bytes from Pointer on.
 func (t *Tensor) IsContiguous() bool { return t.contiguous }
 
-// Pointer is the address of the first element. It is good while the tensor is reachable; it means nothing if NumEl is 0.
+// Pointer is the address of the first element. It is good while the tensor is reachable; it means nothing if NumEl is
+// 0.
 func (t *Tensor) Pointer() unsafe.Pointer { return t.ptr }
 
-// Shared tells where the first element lies if the tensor's memory is a part of a segment of this process that peers can map.
+// Shared tells where the first element lies if the tensor's memory is a part of a segment of this process that peers
+// can map.
 func (t *Tensor) Shared() (seg *hostmem.Segment, offset int, ok bool) {
 	return t.seg, t.segOff, t.seg != nil
 }
@@ -175,8 +177,8 @@ func (t *Tensor) Strides() []int { return t.strides }
 // Offset is the distance in elements from the start of the storage to the first element.
 func (t *Tensor) Offset() int { return t.offset }
 
-// Free returns memory from [EmptyShared], [EmptyOn], [EmptyPinned] and their kin to the pool, for this tensor and all its views; none of them may be
-// used afterwards. For other memory it does nothing.
+// Free returns memory from [EmptyShared], [EmptyOn], [EmptyPinned] and their kin to the pool, for this tensor and all
+// its views; none of them may be used afterwards. For other memory it does nothing.
 //
 // Without Free the memory returns when the last tensor over it has become unreachable, provided that no slice of it was
 // taken ([Slice], [Tensor.Bytes]): the garbage collector can't see whether such a slice is still in use, so then the

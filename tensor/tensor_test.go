@@ -60,7 +60,8 @@ func TestTypesShapesLayouts(t *testing.T) {
 				id := fmt.Sprintf("%s %v%v", name, dt, shape)
 				x := make(dt, shape)
 				n := product(shape)
-				if x.DType() != dt || !slices.Equal(x.Shape(), shape) || x.NumEl() != n || x.NBytes() != n*dt.Size() || x.Device() != "cpu" {
+				if x.DType() != dt || !slices.Equal(x.Shape(), shape) || x.NumEl() != n || x.NBytes() != n*dt.Size() ||
+					x.Device() != "cpu" {
 					t.Fatalf("%s: is %v", id, x)
 				}
 				number(x)
@@ -108,7 +109,8 @@ func TestCopyConverts(t *testing.T) {
 	}
 	for _, from := range dtype.All() {
 		for _, to := range dtype.All() {
-			for _, l := range [][2]string{{"heap", "heap"}, {"cut", "cut"}, {"transposed", "heap"}, {"heap", "every third"}, {"every third", "transposed"}} {
+			for _, l := range [][2]string{{"heap", "heap"}, {"cut", "cut"}, {"transposed", "heap"}, {"heap", "every third"},
+				{"every third", "transposed"}} {
 				src, dst := layouts[l[0]](from, shape), layouts[l[1]](to, shape)
 				if err := src.CopyFrom(data); err != nil {
 					t.Fatal(err)
@@ -310,13 +312,15 @@ func TestCompare(t *testing.T) {
 	} {
 		a, b := Of(c.a), Of(c.b)
 		if Equal(a, b) != c.equal || AllClose(a, b, c.rtol, c.atol) != c.close {
-			t.Errorf("%v, %v: equal %v, close within %v, %v %v", c.a, c.b, Equal(a, b), c.rtol, c.atol, AllClose(a, b, c.rtol, c.atol))
+			t.Errorf("%v, %v: equal %v, close within %v, %v %v", c.a, c.b, Equal(a, b), c.rtol, c.atol, AllClose(a, b, c.rtol,
+				c.atol))
 		}
 	}
 	if Equal(Of([]int8{1}), Of([]uint8{1})) {
 		t.Error("types differ")
 	}
-	if !AllClose(Of([]int8{1}), Of([]complex64{1}), 0, 0) || AllClose(Of([]complex64{1}), Of([]complex64{1 + 1i}), 0, 0.9) {
+	if !AllClose(Of([]int8{1}), Of([]complex64{1}), 0, 0) || AllClose(Of([]complex64{1}), Of([]complex64{1 + 1i}), 0,
+		0.9) {
 		t.Error("complex numbers are compared by their distance")
 	}
 	if big := int64(1) << 62; Equal(Of([]int64{big}), Of([]int64{big + 1})) {

@@ -12,11 +12,11 @@ import (
 
 // Copy writes the elements of src into dst as [Tensor.CopyFrom] does, wherever both are.
 //
-// What a device does comes in the order of its current stream; between two devices, in the order of both. If one side is
-// ordinary host memory Copy returns when that may be touched again. Otherwise, and with pinned memory ([EmptyPinned]), it
-// returns at once: the host may touch pinned memory after it has synchronized the stream, and both tensors may be freed.
-// Between a host and a device elements are converted on the host. Strides and conversions on a device need a driver that
-// is [device.HostKernels], or has a kernel for them, [device.Elements].
+// What a device does comes in the order of its current stream; between two devices, in the order of both. If one side
+// is ordinary host memory Copy returns when that may be touched again. Otherwise, and with pinned memory
+// ([EmptyPinned]), it returns at once: the host may touch pinned memory after it has synchronized the stream, and both
+// tensors may be freed. Between a host and a device elements are converted on the host. Strides and conversions on a
+// device need a driver that is [device.HostKernels], or has a kernel for them, [device.Elements].
 func Copy(ctx context.Context, dst, src *Tensor) error {
 	if err := dst.checkCopy(src); err != nil || dst.numel == 0 {
 		return err
@@ -188,7 +188,8 @@ func between(ctx context.Context, dst, src *Tensor) error {
 		return err
 	}
 	if dst.On().Runtime() != src.On().Runtime() {
-		return device.Errorf(device.ErrUnsupported, dst.On().Name(), "copy", "from %s: devices of different types have no way but through the host", src.On().Name())
+		return device.Errorf(device.ErrUnsupported, dst.On().Name(), "copy",
+			"from %s: devices of different types have no way but through the host", src.On().Name())
 	}
 	if err := from.WaitStream(to); err != nil {
 		return err
@@ -199,7 +200,8 @@ func between(ctx context.Context, dst, src *Tensor) error {
 	return to.WaitStream(from)
 }
 
-// Fill sets every element to v as [Tensor.Fill] does, wherever the tensor is; on a device in the order of its current stream.
+// Fill sets every element to v as [Tensor.Fill] does, wherever the tensor is; on a device in the order of its current
+// stream.
 func Fill(ctx context.Context, t *Tensor, v any) error {
 	if t.OnHost() {
 		return t.Fill(v)

@@ -127,7 +127,8 @@ func (t *Tensor) Unsqueeze(dim int) (*Tensor, error) {
 	if d < t.Dim() {
 		stride = t.strides[d] * max(t.shape[d], 1)
 	}
-	return t.view(slices.Insert(slices.Clone(t.shape), d, 1), slices.Insert(slices.Clone(t.strides), d, stride), t.offset), nil
+	return t.view(slices.Insert(slices.Clone(t.shape), d, 1), slices.Insert(slices.Clone(t.strides), d, stride), t.offset),
+		nil
 }
 
 // Expand is the view of the given shape that repeats dimensions of size 1 and adds dimensions in front, all with
@@ -155,7 +156,8 @@ func (t *Tensor) Expand(shape ...int) (*Tensor, error) {
 	return t.view(shape, strides, t.offset), nil
 }
 
-// Split is a list of views, each of n entries of dimension dim, the last perhaps of fewer. An empty dimension gives one.
+// Split is a list of views, each of n entries of dimension dim, the last perhaps of fewer. An empty dimension gives
+// one.
 func (t *Tensor) Split(n, dim int) ([]*Tensor, error) {
 	d, err := axis(dim, t.Dim())
 	if err != nil {

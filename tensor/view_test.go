@@ -233,8 +233,8 @@ func drawView(t *rapid.T, x *Tensor, m model, expand bool) (*Tensor, model) {
 	return x, m
 }
 
-// expressible reports whether strides exist that give a model's elements another shape, by trying the only candidates: the
-// distances that the elements themselves show.
+// expressible reports whether strides exist that give a model's elements another shape, by trying the only candidates:
+// the distances that the elements themselves show.
 func expressible(m model, shape []int) bool {
 	if len(m.from) == 0 {
 		return true
@@ -280,7 +280,8 @@ func TestViewsEqualModel(t *testing.T) {
 func viewsEqualModel(t *rapid.T) {
 	base, m := counting(drawShape(t, 3))
 	x, m := drawView(t, base, m, true)
-	if !slices.Equal(x.Shape(), m.shape) || x.NumEl() != len(m.from) || x.Dim() != len(m.shape) || x.NBytes() != 4*len(m.from) {
+	if !slices.Equal(x.Shape(), m.shape) || x.NumEl() != len(m.from) || x.Dim() != len(m.shape) ||
+		x.NBytes() != 4*len(m.from) {
 		t.Fatalf("%v with %d elements, want %v with %d", x.Shape(), x.NumEl(), m.shape, len(m.from))
 	}
 	consecutive, repeated := true, false

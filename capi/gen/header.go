@@ -49,7 +49,8 @@ func align(list []constant) []constant {
 func header() ([]byte, error) {
 	var dtypes, ops, reds []constant
 	for _, d := range dtype.All() {
-		dtypes = append(dtypes, constant{"CHORUS_" + strings.ToUpper(d.String()), int(d), fmt.Sprintf("%d byte%s", d.Size(), plural(d.Size()))})
+		dtypes = append(dtypes, constant{"CHORUS_" + strings.ToUpper(d.String()), int(d), fmt.Sprintf("%d byte%s", d.Size(),
+			plural(d.Size()))})
 	}
 	for _, k := range backend.Kinds() {
 		ops = append(ops, constant{"CHORUS_" + strings.ToUpper(k.String()), int(k), fields(k.Operation())})
@@ -75,8 +76,10 @@ func header() ([]byte, error) {
 			"PANICKED: a bug of the library was caught; it can't be used any more",
 			"FORKED: the library does not work in a child made by fork")...)
 	var caps []constant
-	for i, line := range []string{"WINDOW: one-sided windows", "SHARE: some peers' memory can be mapped", "ABORT", "ANY_SOURCE: receive from CHORUS_ANY",
-		"TAG", "THREADS: ranks may be threads of one process", "REGISTER: chorus_register", "NOTHING: operations succeed without moving data"} {
+	for i, line := range []string{"WINDOW: one-sided windows", "SHARE: some peers' memory can be mapped", "ABORT",
+		"ANY_SOURCE: receive from CHORUS_ANY",
+		"TAG", "THREADS: ranks may be threads of one process", "REGISTER: chorus_register",
+		"NOTHING: operations succeed without moving data"} {
 		name, comment, _ := strings.Cut(line, ": ")
 		caps = append(caps, constant{"CHORUS_CAN_" + name, 1 << i, comment})
 	}
@@ -96,7 +99,8 @@ func windowKinds() []constant {
 	return number(1, "PUT: data, count, rank, offset; visible after a signal or fence that follows",
 		"GET: data, count, rank, offset", "ACCUMULATE: data, count, rank, offset, reduction; atomic for each element",
 		"FETCH_OP: data, old, rank, offset, reduction", "COMPARE_AND_SWAP: data, expected, old, rank, offset",
-		"SIGNAL: rank, slot; after this rank's earlier operations there", "WAIT_SIGNAL: rank, slot; consumes one signal of that rank",
+		"SIGNAL: rank, slot; after this rank's earlier operations there",
+		"WAIT_SIGNAL: rank, slot; consumes one signal of that rank",
 		"FENCE: rank or CHORUS_ANY; this rank's earlier operations are complete there")
 }
 

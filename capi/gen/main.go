@@ -1,5 +1,5 @@
-// Command gen writes chorus.h, the header of the C ABI, whose text is chorus.h.tmpl and whose constants are those of the Go packages,
-// and the same for Python, _abi.py. It's run from the module's root.
+// Command gen writes chorus.h, the header of the C ABI, whose text is chorus.h.tmpl and whose constants are those of
+// the Go packages, and the same for Python, _abi.py. It's run from the module's root.
 //
 //	go run ./capi/gen
 package main

@@ -65,9 +65,11 @@ func (p *program) build(t testing.TB, name string, goFlags, ccFlags []string, so
 			t.Fatal(err)
 		}
 		root := pytest.Root(t)
-		args := append([]string{"-g", "-O1", "-Wall", "-Wextra", "-Werror", "-Icapi", "-o", filepath.Join(dir, "program")}, ccFlags...)
+		args := append([]string{"-g", "-O1", "-Wall", "-Wextra", "-Werror", "-Icapi", "-o", filepath.Join(dir, "program")},
+			ccFlags...)
 		if raceEnabled { // the race detector wants Go's data at low addresses, where no shared library is mapped
-			run(t, root, "go", append(append([]string{"build", "-race", "-buildmode=c-archive", "-o", filepath.Join(dir, "libchorus.a")}, goFlags...), "./capi")...)
+			run(t, root, "go", append(append([]string{"build", "-race", "-buildmode=c-archive", "-o", filepath.Join(dir,
+				"libchorus.a")}, goFlags...), "./capi")...)
 			args = append(args, "-no-pie")
 		} else {
 			run(t, root, "sh", append([]string{"capi/build.sh", filepath.Join(dir, "libchorus.so")}, goFlags...)...)

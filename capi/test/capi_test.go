@@ -26,7 +26,8 @@ func TestScenarios(t *testing.T) {
 		name  string
 		sizes []int
 	}{
-		{"operations", []int{1, 2, 3, 4}}, {"errors", []int{2, 3}}, {"windows", []int{1, 2, 3}}, {"memory", []int{2}}, {"devices", []int{1, 2, 3}}, {"regroup", []int{3, 4}},
+		{"operations", []int{1, 2, 3, 4}}, {"errors", []int{2, 3}}, {"windows", []int{1, 2, 3}}, {"memory", []int{2}},
+		{"devices", []int{1, 2, 3}}, {"regroup", []int{3, 4}},
 		{"forked", []int{2}}, {"callbacks", []int{1}}, {"hosts", []int{1}}, {"interrupts", []int{2}}, {"hooked", []int{2}},
 		{"queued", []int{2}}, {"threads", []int{2}}, {"cycles", []int{2}},
 	} {
@@ -70,7 +71,8 @@ func TestAddressSanitizer(t *testing.T) {
 	if path := strings.TrimSpace(string(out)); err != nil || !filepath.IsAbs(path) {
 		t.Skip("left out: the compiler has no libasan")
 	}
-	path := sanitized.build(t, "sanitized", []string{"-tags", "chorus_debug"}, []string{"-fsanitize=address"}, "capi/test/harness/*.c")
+	path := sanitized.build(t, "sanitized", []string{"-tags", "chorus_debug"}, []string{"-fsanitize=address"},
+		"capi/test/harness/*.c")
 	for _, name := range []string{"operations", "errors", "windows", "callbacks", "hooked", "panicked", "devices"} {
 		t.Run(name, func(t *testing.T) {
 			size := 2
@@ -125,7 +127,8 @@ func TestSymbols(t *testing.T) {
 func TestHeaderCompiles(t *testing.T) {
 	cc := compiler(t)
 	for _, flags := range [][]string{{"-std=c99", "-x", "c"}, {"-std=c11", "-x", "c"}} {
-		run(t, pytest.Root(t), cc, append(append([]string{"-fsyntax-only", "-Wall", "-Wextra", "-Wpedantic", "-Werror"}, flags...), "capi/chorus.h")...)
+		run(t, pytest.Root(t), cc, append(append([]string{"-fsyntax-only", "-Wall", "-Wextra", "-Wpedantic", "-Werror"},
+			flags...), "capi/chorus.h")...)
 	}
 }
 
@@ -141,7 +144,8 @@ func TestExample(t *testing.T) {
 		l.Close()
 		return func(r int) *exec.Cmd {
 			cmd := exec.Command(path, args...)
-			cmd.Env = append(os.Environ(), fmt.Sprint("RANK=", r), fmt.Sprint("LOCAL_RANK=", r), "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2",
+			cmd.Env = append(os.Environ(), fmt.Sprint("RANK=", r), fmt.Sprint("LOCAL_RANK=", r), "WORLD_SIZE=2",
+				"LOCAL_WORLD_SIZE=2",
 				"MASTER_ADDR=127.0.0.1", fmt.Sprint("MASTER_PORT=", port))
 			return cmd
 		}
@@ -156,7 +160,8 @@ func TestExample(t *testing.T) {
 		cmd := command(r)
 		return wrapped(cmd, 1)
 	}) {
-		if !strings.Contains(out, "rank 0 calls all_reduce(float32[524288], sum), rank 1 calls all_reduce(float32[1048576], sum)") {
+		if !strings.Contains(out,
+			"rank 0 calls all_reduce(float32[524288], sum), rank 1 calls all_reduce(float32[1048576], sum)") {
 			t.Errorf("rank %d says %q", r, out)
 		}
 	}

@@ -120,9 +120,11 @@ The exit status is 1 if any element was wrong.`,
 	fs.DurationVar(&g.Time, "time", 0, "time to measure each row for (default 200ms)")
 	fs.IntVarP(&g.Warmup, "warmup", "w", 0, "rounds before the clock starts; 0: a tenth of --time")
 	fs.IntVarP(&g.Iters, "iters", "n", 0, "rounds to measure; 0: what fits in --time")
-	fs.IntVarP(&f.check, "check", "c", 1, "rounds whose results are checked, before the measured ones and again after them; 0: none")
+	fs.IntVarP(&f.check, "check", "c", 1,
+		"rounds whose results are checked, before the measured ones and again after them; 0: none")
 	fs.IntVar(&f.connections, "connections", 0, "TCP connections of each pair; 0: as CHORUS_TCP_CONNECTIONS says")
-	fs.BoolVar(&f.calibration, "calibrate", false, "measure what the choice of algorithms is computed from, in seconds, and keep it: see CHORUS_CALIBRATION")
+	fs.BoolVar(&f.calibration, "calibrate", false,
+		"measure what the choice of algorithms is computed from, in seconds, and keep it: see CHORUS_CALIBRATION")
 	fs.IntVar(&f.turns, "turns", 0, "measure --device beside the host, in so many turns of each")
 	fs.StringVar(&f.json, "json", "", "write a JSON document to a file, or - for standard output instead of the table")
 	fs.StringVar(&f.csv, "csv", "", "write the rows as CSV to a file, or - for standard output instead of the table")
@@ -209,7 +211,8 @@ func (f *benchFlags) beside(ctx context.Context, c *comm.Comm, opts []comm.NewOp
 	if c.Stream() == nil {
 		return usagef("--turns: %s is the host's memory", f.ranks.device)
 	}
-	host, err := comm.New(ctx, append(slices.Clone(opts), comm.WithFabric(f.ranks.fabric), comm.WithTimeout(f.ranks.timeout), comm.WithName("host"))...)
+	host, err := comm.New(ctx, append(slices.Clone(opts), comm.WithFabric(f.ranks.fabric),
+		comm.WithTimeout(f.ranks.timeout), comm.WithName("host"))...)
 	if err != nil {
 		return err
 	}

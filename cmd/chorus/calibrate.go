@@ -30,7 +30,8 @@ func calibrationFile() (path string, on bool, err error) {
 
 // checkCalibrate refuses what a calibration has no use for, before ranks are started.
 func (f *benchFlags) checkCalibrate(changed func(flag string) bool, args []string) error {
-	for _, name := range []string{"min", "max", "step", "step-bytes", "dtype", "op", "root", "memory", "in-place", "out-of-place", "refill", "algorithm", "time",
+	for _, name := range []string{"min", "max", "step", "step-bytes", "dtype", "op", "root", "memory", "in-place",
+		"out-of-place", "refill", "algorithm", "time",
 		"warmup", "iters", "check", "json", "csv", "plot"} {
 		if changed(name) {
 			return usagef("--calibrate decides what is measured; it takes no --%s", name)
@@ -51,7 +52,8 @@ func (f *benchFlags) calibrate(ctx context.Context, c *comm.Comm, opts []comm.Ne
 	if err != nil {
 		return err
 	}
-	far, err := comm.New(ctx, append(slices.Clone(opts), comm.WithFabric("tcp"), comm.WithTimeout(f.ranks.timeout), comm.WithName("far"))...)
+	far, err := comm.New(ctx, append(slices.Clone(opts), comm.WithFabric("tcp"), comm.WithTimeout(f.ranks.timeout),
+		comm.WithName("far"))...)
 	if err != nil {
 		return err
 	}

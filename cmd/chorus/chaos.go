@@ -65,9 +65,11 @@ ends a campaign with the result of those that were done.`,
 	fs.BoolVar(&f.real, "real", false, "ranks are processes")
 	fs.IntVar(&f.campaign.Rounds, "rounds", 1000, "how many rounds to run")
 	fs.Uint64Var(&f.seed, "seed", 0, "seed of the first round, the next ones following; 0: a fresh one")
-	fs.BoolVar(&f.campaign.Repeat, "repeat", false, "give all rounds the same seed: real ones differ in what the scheduler does")
+	fs.BoolVar(&f.campaign.Repeat, "repeat", false,
+		"give all rounds the same seed: real ones differ in what the scheduler does")
 	fs.StringSliceVar(&f.faults, "faults", nil, "faults to draw from; empty: all")
-	fs.StringSliceVar(&f.campaign.Fabrics, "fabrics", nil, "with --real, fabrics to draw from, of "+strings.Join(chaos.Fabrics, ", ")+"; empty: all")
+	fs.StringSliceVar(&f.campaign.Fabrics, "fabrics", nil,
+		"with --real, fabrics to draw from, of "+strings.Join(chaos.Fabrics, ", ")+"; empty: all")
 	fs.IntVar(&f.campaign.Jobs, "jobs", runtime.NumCPU(), "rounds to run at a time")
 	fs.DurationVar(&f.timeout, "timeout", 0, "end after this time, with the result of the rounds that were done; 0: never")
 	fs.StringVar(&f.json, "json", "", "write a JSON document to a file, or - for standard output instead of the table")

@@ -15,9 +15,11 @@ func TestChaosEndsEarly(t *testing.T) {
 		var out bytes.Buffer
 		cmd := newChaosCmd()
 		cmd.SetOut(&out)
-		res := &chaos.Result{Rounds: 3, Hangs: found, By: []*chaos.Row{{Fault: chaos.Kill, Fabric: "mem", Rounds: 3, Hangs: found}}}
+		res := &chaos.Result{Rounds: 3, Hangs: found, By: []*chaos.Row{{Fault: chaos.Kill, Fabric: "mem", Rounds: 3,
+			Hangs: found}}}
 		err := (&chaosFlags{}).report(cmd, res, 10, errors.New("enough"))
-		if err == nil || !strings.Contains(err.Error(), "3 of 10 rounds were run: enough") || !strings.Contains(out.String(), "kill") {
+		if err == nil || !strings.Contains(err.Error(), "3 of 10 rounds were run: enough") || !strings.Contains(out.String(),
+			"kill") {
 			t.Errorf("%v; printed:\n%s", err, out.String())
 		}
 	}

@@ -66,7 +66,8 @@ from the last step that any of them has taken; the result is held to the same st
 	fs.IntVar(&cfg.Epochs, "epochs", 60, "passes over the data")
 	fs.IntVar(&cfg.Batch, "batch", 64, "images of a step, over all ranks")
 	fs.Uint64Var(&cfg.Seed, "seed", 1, "decides the first parameters and the order of the images")
-	fs.IntVar(&lose, "lose-rank", -1, "rank that is killed in the middle of training; under a launcher that must tolerate it: chorus run --may-lose 1")
+	fs.IntVar(&lose, "lose-rank", -1,
+		"rank that is killed in the middle of training; under a launcher that must tolerate it: chorus run --may-lose 1")
 	fs.BoolVar(&asJSON, "json", false, "print only the result, as JSON")
 	return cmd
 }

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// cgroupCores returns how many cores' worth of time this process may use, or 0 where there is no limit. The file system is
-// seen from root, which is "/" but in tests.
+// cgroupCores returns how many cores' worth of time this process may use, or 0 where there is no limit. The file system
+// is seen from root, which is "/" but in tests.
 func cgroupCores(root string) float64 {
 	limit := 0.0
 	lower := func(quota, period string) {
@@ -43,8 +43,8 @@ func cgroupMemory(root string, total int64) int64 {
 	return limit
 }
 
-// cgroupDirs returns the directories that may limit this process for a controller: its cgroup and all above it, in version
-// 2 and in version 1. In a container the path is often not visible from inside, but the root is.
+// cgroupDirs returns the directories that may limit this process for a controller: its cgroup and all above it, in
+// version 2 and in version 1. In a container the path is often not visible from inside, but the root is.
 func cgroupDirs(root, controller string) []string {
 	var dirs []string
 	for line := range strings.Lines(readText(filepath.Join(root, "proc/self/cgroup"))) {

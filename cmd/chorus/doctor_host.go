@@ -99,7 +99,8 @@ func (d *diagnosis) cpu() {
 	c.Usable, c.Affinity = len(usable), usable.String()
 	c.CgroupCores = cgroupCores("/")
 	if c.CgroupCores > 0 && c.CgroupCores < 1 {
-		d.warn("the cgroup allows less than one core (%.4g): ranks will be stopped in the middle of operations", c.CgroupCores)
+		d.warn("the cgroup allows less than one core (%.4g): ranks will be stopped in the middle of operations",
+			c.CgroupCores)
 	}
 	c.Kernels, c.KernelsAvailable = kern.Level(), kern.Levels()
 	nodes, _ := filepath.Glob("/sys/devices/system/node/node[0-9]*")

@@ -35,7 +35,8 @@ func (d *diagnosis) sharedMemory(ctx context.Context) {
 	s.HugeMemoryFile = works(tryHugeMemoryFile(d.Memory.HugePageBytes))
 	s.CrossProcessCopy = works(tryCrossProcessCopy(ctx))
 	if s.CrossProcessCopy != "works" {
-		d.warn("no copying between processes (%s): memory that peers cannot map is staged, which costs one more copy", s.CrossProcessCopy)
+		d.warn("no copying between processes (%s): memory that peers cannot map is staged, which costs one more copy",
+			s.CrossProcessCopy)
 	}
 	s.YamaScope = "not in this kernel"
 	if scope := readText("/proc/sys/kernel/yama/ptrace_scope"); scope != "" {
@@ -80,8 +81,8 @@ const (
 	probeTime = 10 * time.Second
 )
 
-// tryCrossProcessCopy lets one child copy from another. That is what ranks do, which are siblings; a parent may be allowed
-// to copy from its child where siblings may not from each other.
+// tryCrossProcessCopy lets one child copy from another. That is what ranks do, which are siblings; a parent may be
+// allowed to copy from its child where siblings may not from each other.
 func tryCrossProcessCopy(ctx context.Context) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -107,15 +108,16 @@ func tryCrossProcessCopy(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("the probe did not begin: %w", err)
 	}
-	text, err := exec.CommandContext(ctx, self, "probe-copy", strconv.Itoa(owner.Process.Pid), strings.TrimSpace(addr)).CombinedOutput()
+	text, err := exec.CommandContext(ctx, self, "probe-copy", strconv.Itoa(owner.Process.Pid),
+		strings.TrimSpace(addr)).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%s", strings.TrimPrefix(strings.TrimSpace(string(text)), "chorus: "))
 	}
 	return nil
 }
 
-// newProbeCopyCmd is for chorus doctor alone. Without arguments it tells where in its memory a word is, and waits; with a pid
-// and such a place it copies the word.
+// newProbeCopyCmd is for chorus doctor alone. Without arguments it tells where in its memory a word is, and waits; with
+// a pid and such a place it copies the word.
 func newProbeCopyCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:    "probe-copy [PID ADDRESS]",

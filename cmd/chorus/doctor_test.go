@@ -60,7 +60,8 @@ func TestCgroups(t *testing.T) {
 }
 
 func TestBytesText(t *testing.T) {
-	for want, n := range map[string]int64{"0 B": 0, "1023 B": 1023, "1 KiB": 1024, "1.5 MiB": 3 << 19, "23.5 GiB": 47 << 29, "2 TiB": 2 << 40} {
+	for want, n := range map[string]int64{"0 B": 0, "1023 B": 1023, "1 KiB": 1024, "1.5 MiB": 3 << 19,
+		"23.5 GiB": 47 << 29, "2 TiB": 2 << 40} {
 		if got := bytesText(n); got != want {
 			t.Errorf("bytesText(%d) = %q, want %q", n, got, want)
 		}

@@ -20,7 +20,8 @@ var otherNames = map[string]string{
 	"warmup-iters": "warmup",
 }
 
-// flagName is the name that a flag has here: --nproc_per_node is another spelling of --nproc-per-node, and --minbytes another name of --min.
+// flagName is the name that a flag has here: --nproc_per_node is another spelling of --nproc-per-node, and --minbytes
+// another name of --min.
 func flagName(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	name = strings.ReplaceAll(name, "_", "-")
 	if ours, ok := otherNames[name]; ok {
@@ -29,8 +30,8 @@ func flagName(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	return pflag.NormalizedName(name)
 }
 
-// spellOut writes -np N, by which people who know mpirun ask for ranks, as the flag of the command that means it: to the parser of flags it would be
-// -n with the value p.
+// spellOut writes -np N, by which people who know mpirun ask for ranks, as the flag of the command that means it: to
+// the parser of flags it would be -n with the value p.
 func spellOut(root *cobra.Command, args []string) []string {
 	cmd, _, err := root.Find(args)
 	if err != nil {

@@ -76,7 +76,8 @@ broadcast, and of one rank's block for the others.`,
 	fs.StringVar(&f.dtype, "dtype", "f32", "type of the elements")
 	fs.BoolVar(&q.InPlace, "in-place", false, "input and output are the same memory")
 	fs.IntVar(&f.hosts, "hosts", 1, "hosts that the ranks are spread over, in blocks")
-	fs.StringVar(&f.memory, "memory", string(bench.Mapped), "mapped (peers on a host can map it) or ordinary; for the choice of the algorithm")
+	fs.StringVar(&f.memory, "memory", string(bench.Mapped),
+		"mapped (peers on a host can map it) or ordinary; for the choice of the algorithm")
 	fs.StringVar(&f.algorithm, "algorithm", "", "algorithm; empty: the best by the cost model")
 	fs.StringVar(&f.stage, "stage", "4MiB", "shared scratch of each rank; 0: none")
 	fs.StringVar(&f.chunk, "chunk", "0", "size of a pipeline step; 0: the algorithm's choice")
@@ -158,8 +159,8 @@ func (f *planFlags) show(w io.Writer) error {
 	return err
 }
 
-// machineFor returns the costs by which a world of that size would choose: calibrated ones if that's switched on. Like a world,
-// it does with the default where they can't be had, and warns.
+// machineFor returns the costs by which a world of that size would choose: calibrated ones if that's switched on. Like
+// a world, it does with the default where they can't be had, and warns.
 func machineFor(world int) (plan.Machine, error) {
 	path, on, err := calibrationFile()
 	if err != nil || !on || world == 1 {
@@ -284,8 +285,9 @@ func proveOne(a plan.Algorithm, most int) (proved int, err error) {
 				for _, count := range []int{0, 1, world - 1, world, world + 1, 1021} {
 					for _, inPlace := range []bool{false, true} {
 						// Elements of a cache line, little scratch and short steps make the most of a small count.
-						q := plan.Request{Collective: a.Collective, World: world, Root: root, Count: count, ElemSize: 64, InPlace: inPlace,
-							Topo: topo, StageBytes: 64 * 64 * world, ChunkBytes: 64 * 64 * world}
+						q := plan.Request{Collective: a.Collective, World: world, Root: root, Count: count, ElemSize: 64,
+							InPlace: inPlace,
+							Topo:    topo, StageBytes: 64 * 64 * world, ChunkBytes: 64 * 64 * world}
 						err := a.Check(q)
 						if errors.Is(err, plan.ErrUnsupported) {
 							continue
@@ -294,7 +296,8 @@ func proveOne(a plan.Algorithm, most int) (proved int, err error) {
 							err = plan.Prove(a, q)
 						}
 						if err != nil {
-							return proved, fmt.Errorf("%s %s, world %d, root %d, count %d: %w", a.Collective, a.Name, world, root, count, err)
+							return proved, fmt.Errorf("%s %s, world %d, root %d, count %d: %w", a.Collective, a.Name, world, root, count,
+								err)
 						}
 						proved++
 					}

@@ -49,8 +49,10 @@ type planPlace struct {
 
 // newPlanDocument describes the plans of some ranks for one request.
 func newPlanDocument(q plan.Request, plans []*plan.Plan, seconds float64) planDocument {
-	d := planDocument{Collective: q.Collective.String(), Algorithm: plans[0].Algorithm, World: q.World, Root: q.Root, Count: q.Count, ElemBytes: q.ElemSize,
-		InPlace: q.InPlace, Hosts: q.Topo.Host, StageBytes: q.StageBytes, ChunkBytes: q.ChunkBytes, Mapped: plans[0].Mapped, EstimatedUS: seconds * 1e6}
+	d := planDocument{Collective: q.Collective.String(), Algorithm: plans[0].Algorithm, World: q.World, Root: q.Root,
+		Count: q.Count, ElemBytes: q.ElemSize,
+		InPlace: q.InPlace, Hosts: q.Topo.Host, StageBytes: q.StageBytes, ChunkBytes: q.ChunkBytes, Mapped: plans[0].Mapped,
+		EstimatedUS: seconds * 1e6}
 	for _, p := range plans {
 		r := planRank{Rank: p.Request.Rank, Tmp: p.Tmp, Stage: p.Stage, Steps: []planStep{}}
 		for i := range p.Steps {
@@ -62,7 +64,8 @@ func newPlanDocument(q plan.Request, plans []*plan.Plan, seconds float64) planDo
 }
 
 func newPlanStep(s *plan.Step) planStep {
-	out := planStep{Do: s.Kind.String(), Phase: s.Phase, Src: newPlanPlaces(s.Src), Dst: newPlanPlaces(s.Dst), Final: s.Final}
+	out := planStep{Do: s.Kind.String(), Phase: s.Phase, Src: newPlanPlaces(s.Src), Dst: newPlanPlaces(s.Dst),
+		Final: s.Final}
 	switch s.Kind {
 	case plan.Send, plan.Recv, plan.RecvReduce:
 		out.Peer, out.Count = &s.Peer, &s.N

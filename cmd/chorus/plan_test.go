@@ -44,7 +44,8 @@ func TestPlanJSON(t *testing.T) {
 			if err := json.Unmarshal(stdoutOf(t, line+" --json"), &d); err != nil {
 				t.Fatalf("%s: %v", line, err)
 			}
-			if d["collective"] != c.String() || d["algorithm"] != a.Name || d["world"] != 4.0 || d["elem_bytes"] != 4.0 || d["mapped"] != a.Mapped ||
+			if d["collective"] != c.String() || d["algorithm"] != a.Name || d["world"] != 4.0 || d["elem_bytes"] != 4.0 ||
+				d["mapped"] != a.Mapped ||
 				len(d["hosts"].([]any)) != 4 || d["estimated_us"].(float64) <= 0 {
 				t.Errorf("%s: %v", line, d)
 			}

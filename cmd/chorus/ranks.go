@@ -39,8 +39,10 @@ func (f *rankFlags) add(cmd *cobra.Command, short string, ranks int, fabric stri
 	fs := cmd.Flags()
 	fs.IntVarP(&f.ranks, "ranks", short, ranks, "ranks to start, also -np; under a launcher its own are used")
 	fs.StringVar(&f.fabric, "fabric", fabric, "how bytes move: auto, shm, tcp, or mem (ranks are goroutines)")
-	fs.StringVar(&f.device, "device", device.Host, "where the tensors are: cpu, or accinte (emulated), perhaps with an index")
-	fs.IntVar(&f.per, "ranks-per-process", 1, "ranks that each process is, each with a device of its own where there are enough")
+	fs.StringVar(&f.device, "device", device.Host,
+		"where the tensors are: cpu, or accinte (emulated), perhaps with an index")
+	fs.IntVar(&f.per, "ranks-per-process", 1,
+		"ranks that each process is, each with a device of its own where there are enough")
 	fs.DurationVar(&f.timeout, "timeout", time.Minute, "deadline of each operation, and of the ranks' finding each other")
 	fs.BoolVar(&f.rankMain, "rank-main", false, "be a rank and start none, whatever the environment says")
 	fs.MarkHidden("rank-main")
@@ -48,7 +50,8 @@ func (f *rankFlags) add(cmd *cobra.Command, short string, ranks int, fabric stri
 
 // run calls main on each rank: on this process's, or on those that it starts. A rank that is a process writes to
 // the command's own output; of several, only rank 0 should.
-func (f *rankFlags) run(cmd *cobra.Command, stdout io.Writer, opts []comm.NewOption, main func(context.Context, *comm.Comm) error) error {
+func (f *rankFlags) run(cmd *cobra.Command, stdout io.Writer, opts []comm.NewOption,
+	main func(context.Context, *comm.Comm) error) error {
 	opts = append([]comm.NewOption{comm.WithFabric(f.fabric), comm.WithTimeout(f.timeout)}, opts...)
 	rank, err := f.isRank(cmd)
 	switch {
@@ -110,7 +113,8 @@ func asRank(ctx context.Context, opts []comm.NewOption, main func(context.Contex
 }
 
 // asSeveral makes this process several of the ranks of a job whose processes a launcher has started.
-func (f *rankFlags) asSeveral(ctx context.Context, opts []comm.NewOption, main func(context.Context, *comm.Comm) error) error {
+func (f *rankFlags) asSeveral(ctx context.Context, opts []comm.NewOption,
+	main func(context.Context, *comm.Comm) error) error {
 	info, err := bootstrap.Detect(os.Getenv)
 	if err != nil {
 		return err
@@ -124,7 +128,8 @@ func (f *rankFlags) asSeveral(ctx context.Context, opts []comm.NewOption, main f
 }
 
 // asGoroutines runs n of a job's ranks, from the first on, in this process. They take the devices in turn.
-func (f *rankFlags) asGoroutines(ctx context.Context, first, n, size int, opts []comm.NewOption, main func(context.Context, *comm.Comm) error) error {
+func (f *rankFlags) asGoroutines(ctx context.Context, first, n, size int, opts []comm.NewOption,
+	main func(context.Context, *comm.Comm) error) error {
 	errs := make([]error, n)
 	var all sync.WaitGroup
 	for i := range n {

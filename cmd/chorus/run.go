@@ -125,32 +125,42 @@ Flags may be spelled with underscores, and each may be given by a variable inste
 	}
 	fs := cmd.Flags()
 	fs.SetInterspersed(false) // what follows the program belongs to it
-	fs.StringVarP(&f.nprocPerNode, "nproc-per-node", "n", "1", "ranks on this node: a number, cpu (one for each core), gpu, or auto (gpu if there are any, else cpu)")
+	fs.StringVarP(&f.nprocPerNode, "nproc-per-node", "n", "1",
+		"ranks on this node: a number, cpu (one for each core), gpu, or auto (gpu if there are any, else cpu)")
 	fs.StringVar(&f.nnodes, "nnodes", "1", "number of nodes; chorus run is started on each")
 	fs.IntVar(&f.nodeRank, "node-rank", launch.AnyNodeRank, "place of this node, from 0; -1: by arrival")
 	fs.BoolVar(&f.standalone, "standalone", false, "one node that needs no endpoint")
-	fs.StringVar(&f.rdzvBackend, "rdzv-backend", "", "how nodes get their places: static (by --node-rank) or c10d (by arrival where no --node-rank is given)")
-	fs.StringVar(&f.rdzvEndpoint, "rdzv-endpoint", "", "host:port where the nodes meet; the launcher of node 0 serves there")
+	fs.StringVar(&f.rdzvBackend, "rdzv-backend", "",
+		"how nodes get their places: static (by --node-rank) or c10d (by arrival where no --node-rank is given)")
+	fs.StringVar(&f.rdzvEndpoint, "rdzv-endpoint", "",
+		"host:port where the nodes meet; the launcher of node 0 serves there")
 	fs.StringVar(&f.rdzvID, "rdzv-id", "", "identity of the job")
 	fs.StringVar(&f.rdzvConf, "rdzv-conf", "", "rendezvous settings: join_timeout=SECONDS or timeout=SECONDS")
-	fs.StringVar(&f.masterAddr, "master-addr", "", "MASTER_ADDR of the ranks; with several nodes also where the nodes meet if there is no --rdzv-endpoint")
-	fs.IntVar(&f.masterPort, "master-port", 0, "MASTER_PORT of the ranks, or the port where the nodes meet; 0: any free port, or "+defaultMasterPort)
+	fs.StringVar(&f.masterAddr, "master-addr", "",
+		"MASTER_ADDR of the ranks; with several nodes also where the nodes meet if there is no --rdzv-endpoint")
+	fs.IntVar(&f.masterPort, "master-port", 0,
+		"MASTER_PORT of the ranks, or the port where the nodes meet; 0: any free port, or "+defaultMasterPort)
 	fs.StringVar(&f.role, "role", "default", "ROLE_NAME of this node's ranks")
-	fs.IntVar(&f.mayLose, "may-lose", 0, "ranks of each node that may fail while the others go on, for programs that do without them (docs/recovery.md)")
+	fs.IntVar(&f.mayLose, "may-lose", 0,
+		"ranks of each node that may fail while the others go on, for programs that do without them (docs/recovery.md)")
 	fs.IntVar(&f.maxRestarts, "max-restarts", 0, "how often all ranks are started again after a failure")
 	fs.Float64Var(&f.monitorInterval, "monitor-interval", 0.1, "seconds between looks for news of the other nodes")
 	fs.StringVar(&f.logDir, "log-dir", "", "directory for log files: DIR/ID/attempt_N/RANK/{stdout,stderr}.log")
-	fs.StringVarP(&f.redirects, "redirects", "r", "0", "streams that go to log files only: 1 stdout, 2 stderr, 3 both, or by local rank: 0:3,1:2")
+	fs.StringVarP(&f.redirects, "redirects", "r", "0",
+		"streams that go to log files only: 1 stdout, 2 stderr, 3 both, or by local rank: 0:3,1:2")
 	fs.StringVarP(&f.tee, "tee", "t", "0", "streams that go to log files and to the console, as in --redirects")
 	fs.StringVar(&f.localRanksFilter, "local-ranks-filter", "", "local ranks whose output is shown, such as 0,2")
 	fs.BoolVar(&f.noPython, "no-python", false, "start the program as it is even if it ends in .py")
 	fs.BoolVarP(&f.module, "module", "m", false, "the program is a Python module, as in python -m")
-	fs.StringVar(&f.bindTo, "bind-to", string(launch.BindNone), "what each rank is bound to: none, core, socket or numa, in the ranks' order; with more ranks than cores none is")
+	fs.StringVar(&f.bindTo, "bind-to", string(launch.BindNone),
+		"what each rank is bound to: none, core, socket or numa, in the ranks' order; with more ranks than cores none is")
 	fs.BoolVar(&f.reportBindings, "report-bindings", false, "say which processors each rank is bound to")
-	fs.StringVar(&f.http, "http", "", "serve what this node's ranks do at this address: Prometheus' /metrics, and profiles; a port alone is on the loopback")
+	fs.StringVar(&f.http, "http", "",
+		"serve what this node's ranks do at this address: Prometheus' /metrics, and profiles; a port alone is on the loopback")
 	fs.DurationVar(&f.grace, "grace", 10*time.Second, "time that ranks have to stop before they are killed")
 	fs.DurationVar(&f.joinTimeout, "join-timeout", 5*time.Minute, "time that nodes have to come")
-	fs.DurationVar(&f.heartbeat, "heartbeat", 5*time.Second, "a node whose launcher is silent for so long is lost, and the job with it; that of node 0 counts")
+	fs.DurationVar(&f.heartbeat, "heartbeat", 5*time.Second,
+		"a node whose launcher is silent for so long is lost, and the job with it; that of node 0 counts")
 	return cmd
 }
 
@@ -165,8 +175,8 @@ func newGuardCmd() *cobra.Command {
 	}
 }
 
-// setFromEnv sets the flags that the command line left out from variables such as PET_NNODES, by which Kubernetes operators
-// configure torchrun.
+// setFromEnv sets the flags that the command line left out from variables such as PET_NNODES, by which Kubernetes
+// operators configure torchrun.
 func setFromEnv(fs *pflag.FlagSet) (err error) {
 	fs.VisitAll(func(f *pflag.Flag) {
 		name := "PET_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
@@ -416,8 +426,8 @@ func (f *runFlags) output(j *launch.Job) (err error) {
 	return nil
 }
 
-// catchSignals makes the signals that chorus run handles arrive on a channel. One that the caller of chorus made it ignore,
-// as nohup does, stays ignored.
+// catchSignals makes the signals that chorus run handles arrive on a channel. One that the caller of chorus made it
+// ignore, as nohup does, stays ignored.
 func catchSignals() <-chan os.Signal {
 	c := make(chan os.Signal, 64)
 	for _, s := range []os.Signal{

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/term"
 )
 
-// stdout is the standard output of a command. It remembers the first error, so that the command fails even where what writes a table looks at none.
+// stdout is the standard output of a command. It remembers the first error, so that the command fails even where what
+// writes a table looks at none.
 type stdout struct {
 	file *os.File
 	mu   sync.Mutex

@@ -92,7 +92,8 @@ for them: DIR. Bytes are those of the ranks' tensors. Looking costs the ranks no
 	fs := cmd.Flags()
 	fs.DurationVar(&interval, "interval", time.Second, "time between two looks")
 	fs.IntVar(&looks, "looks", 0, "how often to look; 0: until the job has ended")
-	fs.StringVar(&address, "http", "", "serve it by HTTP at this address instead, with Prometheus' /metrics and the ranks' profiles; a port alone is on the loopback")
+	fs.StringVar(&address, "http", "",
+		"serve it by HTTP at this address instead, with Prometheus' /metrics and the ranks' profiles; a port alone is on the loopback")
 	fs.BoolVar(&asJSON, "json", false, "print a line of JSON at each look")
 	return cmd
 }

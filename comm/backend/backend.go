@@ -137,8 +137,9 @@ func (c *Capabilities) Serves(device string) bool {
 type Config struct {
 	Name       string
 	Rank, Size int
-	Store      store.Store   // keys are this communicator's own; nil if Size is 1
-	Job        store.Store   // the same store, with all keys of the job: where programs meet that aren't Chorus; stays open
+	Store      store.Store // keys are this communicator's own; nil if Size is 1
+	// The same store, with all keys of the job: where programs meet that aren't Chorus; stays open.
+	Job        store.Store
 	Device     string        // with its index, as device.Get takes it; "cpu" is the host
 	Timeout    time.Duration // for start-up and for operations without their own
 	Hints      map[string]string

@@ -60,8 +60,8 @@ func (e *InvalidArgumentError) Error() string        { return e.Where.String() +
 func (e *InvalidArgumentError) Is(target error) bool { return target == ErrInvalidArgument }
 func (e *InvalidArgumentError) Unwrap() error        { return e.Err }
 
-// Attendance says who took part in an operation of all ranks that failed, as far as the rank that reports could learn. It's
-// empty for what concerns no such operation.
+// Attendance says who took part in an operation of all ranks that failed, as far as the rank that reports could learn.
+// It's empty for what concerns no such operation.
 type Attendance struct {
 	Elapsed time.Duration // how long the operation, and so each rank that is missing, was waited for
 	Arrived []int         // ranks known to have entered the operation
@@ -120,7 +120,8 @@ type MismatchError struct {
 }
 
 func (e *MismatchError) Error() string {
-	return fmt.Sprintf("%v: ranks call different operations: rank %d calls %s, rank %d calls %s%s", e.Where, e.RankA, e.OpA, e.RankB, e.OpB, e.after())
+	return fmt.Sprintf("%v: ranks call different operations: rank %d calls %s, rank %d calls %s%s", e.Where, e.RankA,
+		e.OpA, e.RankB, e.OpB, e.after())
 }
 func (e *MismatchError) Is(target error) bool { return target == ErrMismatch }
 
@@ -179,12 +180,13 @@ func (e *AbortedError) Error() string {
 func (e *AbortedError) Is(target error) bool { return target == ErrAborted }
 func (e *AbortedError) Unwrap() error        { return e.Err }
 
-// PanicError reports that a hook of an operation, or other code of the program that it called, as a context's, has panicked or has ended
-// its goroutine with runtime.Goexit. It breaks the communicator: on this rank the *[AbortedError] of every other operation has it
-// as Err, and the other ranks' have its text as their Reason.
+// PanicError reports that a hook of an operation, or other code of the program that it called, as a context's, has
+// panicked or has ended its goroutine with runtime.Goexit. It breaks the communicator: on this rank the *[AbortedError]
+// of every other operation has it as Err, and the other ranks' have its text as their Reason.
 //
-// What panics on the goroutine of a call goes on to its caller, when the communicator is broken. On a goroutine of package comm,
-// where nobody could recover it, it's the operation's error: of one that is asynchronous, or had to wait for its turn, or is on a stream.
+// What panics on the goroutine of a call goes on to its caller, when the communicator is broken. On a goroutine of
+// package comm, where nobody could recover it, it's the operation's error: of one that is asynchronous, or had to wait
+// for its turn, or is on a stream.
 type PanicError struct {
 	Where
 	Hook  string // the hook's kind and function, as in "pre-hook main.check"; "" if it was no hook

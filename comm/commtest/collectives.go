@@ -38,8 +38,8 @@ func (x cell) String() string {
 // uneven is the block size of a rank in the V operations: some are empty.
 func uneven(count, rank int) int { return count * ((rank + 1) % 3) / 2 }
 
-// exec runs one cell on one rank and compares the result with its definition. What fails on a stream, for which a hint may
-// be the reason, is over when it returns.
+// exec runs one cell on one rank and compares the result with its definition. What fails on a stream, for which a hint
+// may be the reason, is over when it returns.
 func (x cell) exec(ctx context.Context, c *comm.Comm, m *maker) error {
 	err := x.run(ctx, c, m)
 	if err != nil || x.algorithm != "" {
@@ -147,8 +147,8 @@ func (x cell) run(ctx context.Context, c *comm.Comm, m *maker) error {
 	return nil
 }
 
-// call calls the method of Comm that has the operation's name, with the arguments that the table says that it has, in the
-// order of all of them: outputs, inputs, splits, root and reduction; or one tensor that is both, and Into.
+// call calls the method of Comm that has the operation's name, with the arguments that the table says that it has, in
+// the order of all of them: outputs, inputs, splits, root and reduction; or one tensor that is both, and Into.
 func (x cell) call(ctx context.Context, c *comm.Comm, op *comm.Op) error {
 	row, name := op.Kind.Operation(), ""
 	for word := range strings.SplitSeq(op.Kind.String(), "_") {

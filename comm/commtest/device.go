@@ -17,8 +17,8 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// ownStream gives a rank on a device a current stream that it shares with no other rank of the process: work of one that waits for
-// another must not be in front of it. done waits for the stream's work and returns its error.
+// ownStream gives a rank on a device a current stream that it shares with no other rank of the process: work of one
+// that waits for another must not be in front of it. done waits for the stream's work and returns its error.
 func ownStream(ctx context.Context, c *comm.Comm) (_ context.Context, done func() error, err error) {
 	if c.Stream() == nil {
 		return ctx, func() error { return nil }, nil
@@ -63,7 +63,8 @@ func Streams(t *testing.T, cfg Config) {
 				return err
 			}
 			var w comm.Work
-			if err := errors.Join(c.AllReduce(ctx, x, comm.Sum), c.AllReduce(ctx, x, comm.Sum, comm.Async(&w)), c.Barrier(ctx)); err != nil {
+			if err := errors.Join(c.AllReduce(ctx, x, comm.Sum), c.AllReduce(ctx, x, comm.Sum, comm.Async(&w)),
+				c.Barrier(ctx)); err != nil {
 				return err
 			}
 			if st := w.Status(); st != comm.NotStarted {
@@ -216,7 +217,8 @@ func StreamFailures(t *testing.T, cfg Config) {
 	})
 }
 
-// replays tests that hooks run at each replay, and that timeouts and hints which change apply to the next without a new capture.
+// replays tests that hooks run at each replay, and that timeouts and hints which change apply to the next without a new
+// capture.
 func replays(cfg Config) func(t *testing.T) {
 	return func(t *testing.T) {
 		w := cfg.open(t, 2)

@@ -108,7 +108,8 @@ func Mismatches(t *testing.T, cfg Config) {
 	}{
 		{"dtype", reduce(dtype.Float32, 8, comm.Sum), reduce(dtype.Int32, 8, comm.Sum), []string{"float32", "int32"}},
 		{"count", reduce(dtype.Float32, 8, comm.Sum), reduce(dtype.Float32, 9, comm.Sum), []string{"[8]", "[9]"}},
-		{"large count", reduce(dtype.Float32, 80_000, comm.Sum), reduce(dtype.Float32, 90_000, comm.Sum), []string{"[80000]", "[90000]"}},
+		{"large count", reduce(dtype.Float32, 80_000, comm.Sum), reduce(dtype.Float32, 90_000, comm.Sum), []string{"[80000]",
+			"[90000]"}},
 		{"reduction", reduce(dtype.Float32, 8, comm.Sum), reduce(dtype.Float32, 8, comm.Max), []string{"sum", "max"}},
 		{"operation", reduce(dtype.Float32, 8, comm.Sum), barrier, []string{"all_reduce", "barrier"}},
 		{"other operation", barrier, bcast(8, 0), []string{"barrier", "broadcast"}},
@@ -280,7 +281,8 @@ func Leaving(t *testing.T, cfg Config) {
 			defer through()
 			x := zeros(ctx, c, dtype.Float32, count)
 			how := wayOf(c, n)
-			if err := how.run(ctx, c, func(opts ...comm.Option) error { return c.AllReduce(ctx, x, comm.Sum, opts...) }); err != nil {
+			if err := how.run(ctx, c,
+				func(opts ...comm.Option) error { return c.AllReduce(ctx, x, comm.Sum, opts...) }); err != nil {
 				return err
 			}
 			if through(); c.Rank() == n-1 {
@@ -296,7 +298,8 @@ func Leaving(t *testing.T, cfg Config) {
 			})
 			var lost *comm.PeerLostError
 			var to *comm.TimeoutError
-			if (!errors.As(err, &lost) || lost.Peer != n-1) && (native || !errors.As(err, &to) || !slices.Contains(to.Missing, n-1)) {
+			if (!errors.As(err, &lost) || lost.Peer != n-1) && (native || !errors.As(err, &to) || !slices.Contains(to.Missing,
+				n-1)) {
 				return fmt.Errorf("rank %d has finalized, and an operation, %s, gives %v", n-1, how.name, err)
 			}
 			return nil

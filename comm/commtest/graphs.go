@@ -78,7 +78,8 @@ func Graphs(t *testing.T, cfg Config) {
 				sum := n*(n-1)/2 + n*(round+1)
 				want := 2*sum + 10*(n-1)*round
 				for what, t := range map[string]*tensor.Tensor{"y": y, "z": z} {
-					if err := check(ctx, fmt.Sprintf("%s of round %d", what, round), t, func(int) float64 { return float64(want) }); err != nil {
+					if err := check(ctx, fmt.Sprintf("%s of round %d", what, round), t,
+						func(int) float64 { return float64(want) }); err != nil {
 						return err
 					}
 				}

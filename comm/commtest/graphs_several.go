@@ -13,7 +13,8 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// GraphsOfSeveral tests graphs with operations of several communicators on several streams, which nothing orders but the graph.
+// GraphsOfSeveral tests graphs with operations of several communicators on several streams, which nothing orders but
+// the graph.
 func GraphsOfSeveral(t *testing.T, cfg Config) {
 	for _, n := range []int{2, 3} {
 		w := cfg.open(t, n)
@@ -85,7 +86,8 @@ func GraphsOfSeveral(t *testing.T, cfg Config) {
 					"y": {y, 2 * ((n-1)*round + 100*(n-1) + round)},
 					"z": {z, 100*(n-1) + round},
 				} {
-					if err := check(ctx, fmt.Sprintf("%s of round %d", what, round), test.t, func(int) float64 { return float64(test.want) }); err != nil {
+					if err := check(ctx, fmt.Sprintf("%s of round %d", what, round), test.t,
+						func(int) float64 { return float64(test.want) }); err != nil {
 						return err
 					}
 				}

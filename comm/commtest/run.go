@@ -20,8 +20,8 @@ type Config struct {
 	Open func(t testing.TB, size int) []*comm.Comm
 	// Worlds are the world sizes; nil means 1, 2, 3, 4 (and 7, 8 in long runs, and 1, 3 in short ones).
 	Worlds []int
-	// Device says that Open's communicators are those of a device (comm.WithDevice). The suite then makes its tensors there, a
-	// stream for each rank, and tests what is particular to streams in place of what the host alone has.
+	// Device says that Open's communicators are those of a device (comm.WithDevice). The suite then makes its tensors
+	// there, a stream for each rank, and tests what is particular to streams in place of what the host alone has.
 	Device bool
 	// Shared makes the suite use memory from Comm.Empty for half of its tensors.
 	Shared bool

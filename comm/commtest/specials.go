@@ -15,8 +15,9 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// Specials reduces NaN of both signs and many payloads, infinities and zeros of both signs, and ones, by every reduction and algorithm:
-// all ranks must get the same bits, those of the definition. The default backend gives one and the same NaN.
+// Specials reduces NaN of both signs and many payloads, infinities and zeros of both signs, and ones, by every
+// reduction and algorithm: all ranks must get the same bits, those of the definition. The default backend gives one and
+// the same NaN.
 func Specials(t *testing.T, cfg Config) {
 	worlds := cfg.Worlds
 	if worlds == nil {
@@ -94,7 +95,8 @@ func (s *specials) algorithm(kind plan.Collective, name string) error {
 }
 
 // reduce reduces count elements (for each rank, if they are scattered) and looks at the result.
-func (s *specials) reduce(what string, kind plan.Collective, algorithm string, dt dtype.DType, red comm.Reduction, count int) error {
+func (s *specials) reduce(what string, kind plan.Collective, algorithm string, dt dtype.DType, red comm.Reduction,
+	count int) error {
 	c, n, me, root := s.c, s.c.Size(), s.c.Rank(), count%s.c.Size()
 	size, first := count, 0
 	if kind == plan.ReduceScatter {
@@ -169,7 +171,8 @@ func (s *specials) reduce(what string, kind plan.Collective, algorithm string, d
 }
 
 // specialValues are the values of specials in float64.
-var specialValues = [...]float64{math.NaN(), math.NaN(), math.NaN(), math.Inf(1), math.Inf(-1), 0, math.Copysign(0, -1), 1, -1}
+var specialValues = [...]float64{math.NaN(), math.NaN(), math.NaN(), math.Inf(1), math.Inf(-1), 0, math.Copysign(0, -1),
+	1, -1}
 
 // specialAt says which of them a rank has in place i: every pair of ranks 0 and 1, and many combinations of the others.
 func specialAt(rank, i int) int {
@@ -199,7 +202,8 @@ func formatOf(dt dtype.DType) format {
 	case dtype.Complex128:
 		dt = dtype.Float64
 	}
-	digits := map[dtype.DType]uint{dtype.Float64: 52, dtype.Float32: 23, dtype.Float16: 10, dtype.BFloat16: 7, dtype.Float8E5M2: 2, dtype.Float8E4M3FN: 3}[dt]
+	digits := map[dtype.DType]uint{dtype.Float64: 52, dtype.Float32: 23, dtype.Float16: 10, dtype.BFloat16: 7,
+		dtype.Float8E5M2: 2, dtype.Float8E4M3FN: 3}[dt]
 	f := format{dt: dt, bytes: dt.Size(), digits: digits}
 	f.sign = 1 << (8*f.bytes - 1)
 	f.inf = f.sign - 1<<digits

@@ -15,8 +15,9 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// A stream program is a random sequence of work on several streams, the same on every rank. Events order what touches the
-// same tensor, and nothing else, so that whatever runs beside it the tensors end as if the steps had been done one by one.
+// A stream program is a random sequence of work on several streams, the same on every rank. Events order what touches
+// the same tensor, and nothing else, so that whatever runs beside it the tensors end as if the steps had been done one
+// by one.
 const (
 	programStreams = 3
 	programTensors = 5
@@ -59,7 +60,8 @@ func streamProgram(seed uint64, n int) []phase {
 			ph.replays = 1 + rng.IntN(3)
 		}
 		for range 3 + rng.IntN(10) {
-			s := step{kind: stepKind(rng.IntN(int(stepKinds))), a: rng.IntN(programTensors), stream: rng.IntN(programStreams), async: rng.IntN(2) == 0}
+			s := step{kind: stepKind(rng.IntN(int(stepKinds))), a: rng.IntN(programTensors), stream: rng.IntN(programStreams),
+				async: rng.IntN(2) == 0}
 			s.b = (s.a + 1 + rng.IntN(programTensors-1)) % programTensors
 			s.value = int64(rng.IntN(100))
 			if s.kind == stepBroadcast {

@@ -48,7 +48,8 @@ func streamWindow(ctx context.Context, c *comm.Comm) error {
 		); err != nil {
 			return err
 		}
-		if err := check(ctx, fmt.Sprintf("round %d", round), kept, func(i int) float64 { return float64(left*1000 + round*100 + i%50) }); err != nil {
+		if err := check(ctx, fmt.Sprintf("round %d", round), kept,
+			func(i int) float64 { return float64(left*1000 + round*100 + i%50) }); err != nil {
 			return err
 		}
 	}

@@ -157,7 +157,8 @@ func Async(t *testing.T, cfg Config) {
 			}
 			// Handles that nobody keeps.
 			for range 5 {
-				if err := c.AllReduce(ctx, m.of(dtype.Float32, 1000, func(int) float64 { return 1 }), comm.Sum, comm.Async(new(comm.Work))); err != nil {
+				if err := c.AllReduce(ctx, m.of(dtype.Float32, 1000, func(int) float64 { return 1 }), comm.Sum,
+					comm.Async(new(comm.Work))); err != nil {
 					return err
 				}
 			}
@@ -254,7 +255,8 @@ func Hooks(t *testing.T, cfg Config) {
 		if err := c.Barrier(ctx); err != nil {
 			return err
 		}
-		want := []string{"pre barrier", "done barrier <nil>", "pre all_reduce", "done all_reduce <nil>", "pre barrier", "done barrier refused"}
+		want := []string{"pre barrier", "done barrier <nil>", "pre all_reduce", "done all_reduce <nil>", "pre barrier",
+			"done barrier refused"}
 		if !slices.Equal(log, want) {
 			return fmt.Errorf("hooks saw %q, want %q", log, want)
 		}

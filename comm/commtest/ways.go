@@ -19,7 +19,8 @@ type way struct {
 	run  func(ctx context.Context, c *comm.Comm, f issue) error
 }
 
-// ways returns the ways that there are for a communicator: failures must be the same in all. Ranks may differ in theirs.
+// ways returns the ways that there are for a communicator: failures must be the same in all. Ranks may differ in
+// theirs.
 func ways(c *comm.Comm) []way {
 	all := []way{{"synchronous", synchronous}, {"asynchronous", asynchronous}}
 	if c.Stream() != nil {

@@ -105,14 +105,16 @@ func windowRounds(ctx context.Context, c *comm.Comm, shared bool) error {
 		}
 		tickets[old[0]] = true
 		for { // take the lock
-			if err := w.CompareAndSwap(ctx, tensor.Of(old), tensor.Of([]int64{0}), tensor.Of([]int64{int64(me + 1)}), comm.Target{Rank: 0, Offset: 11}); err != nil {
+			if err := w.CompareAndSwap(ctx, tensor.Of(old), tensor.Of([]int64{0}), tensor.Of([]int64{int64(me + 1)}),
+				comm.Target{Rank: 0, Offset: 11}); err != nil {
 				return err
 			}
 			if old[0] == 0 {
 				break
 			}
 		}
-		if err := w.CompareAndSwap(ctx, tensor.Of(old), tensor.Of([]int64{int64(me + 1)}), tensor.Of([]int64{0}), comm.Target{Rank: 0, Offset: 11}); err != nil {
+		if err := w.CompareAndSwap(ctx, tensor.Of(old), tensor.Of([]int64{int64(me + 1)}), tensor.Of([]int64{0}),
+			comm.Target{Rank: 0, Offset: 11}); err != nil {
 			return err
 		}
 		if old[0] != int64(me+1) {

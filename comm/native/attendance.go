@@ -126,8 +126,9 @@ func (g *group) timedOut(op *backend.Op) error {
 	return g.standstill(op, e)
 }
 
-// forsaken is the error of an operation in which a rank that this one waits for has left, and not said why: nothing was wrong for it, so that
-// it took the operation for another one, or has left before. Somebody who is still there may know the former; nil if nobody does.
+// forsaken is the error of an operation in which a rank that this one waits for has left, and not said why: nothing was
+// wrong for it, so that it took the operation for another one, or has left before. Somebody who is still there may know
+// the former; nil if nobody does.
 func (g *group) forsaken(op *backend.Op, by int) error {
 	if len(g.members) > fewToBeAsked {
 		return nil
@@ -136,7 +137,8 @@ func (g *group) forsaken(op *backend.Op, by int) error {
 	return g.differing(op, g.ask(op.Seq, others, askQuickly, nil))
 }
 
-// differing is the error of ranks that took an operation, in which this one is, for another one; nil if no answer says so.
+// differing is the error of ranks that took an operation, in which this one is, for another one; nil if no answer says
+// so.
 func (g *group) differing(op *backend.Op, answers map[int]notice) error {
 	for r := range g.members {
 		said := answers[r]
@@ -179,7 +181,8 @@ func (g *group) attended(err error, op *backend.Op) error {
 
 // attendance finds out who has entered an operation: from the flags in shared memory where there are
 // some, from asking where there are none. Ranks that have not entered it are asked what they do instead.
-func (g *group) attendance(seq uint64, limit time.Duration, mayAsk bool) (a backend.Attendance, answers map[int]notice) {
+func (g *group) attendance(seq uint64, limit time.Duration, mayAsk bool) (a backend.Attendance,
+	answers map[int]notice) {
 	a = backend.Attendance{Elapsed: g.waiter.Elapsed(), Arrived: []int{g.rank}}
 	var absent []int
 	for r := range g.members {
@@ -237,8 +240,9 @@ func (g *group) attendance(seq uint64, limit time.Duration, mayAsk bool) (a back
 	return a, answers
 }
 
-// standstill finds out why an operation did not end that nobody is known to be missing from: a rank that was stopped in its middle
-// doesn't answer, and one that has entered another operation says so, even if it needed nobody in that and has gone on since.
+// standstill finds out why an operation did not end that nobody is known to be missing from: a rank that was stopped in
+// its middle doesn't answer, and one that has entered another operation says so, even if it needed nobody in that and
+// has gone on since.
 func (g *group) standstill(op *backend.Op, e *backend.TimeoutError) error {
 	others := slices.DeleteFunc(g.others(), func(r int) bool { return !slices.Contains(e.Arrived, r) })
 	answers := g.ask(op.Seq, others, askTimeout, nil)
@@ -276,8 +280,9 @@ func (g *group) answer(peer int, ask notice) {
 	}
 }
 
-// ask collects the answers of ranks about an operation, for a time or until enough is closed; who can't be asked, is lost, or doesn't
-// answer in time, is left out. Who has closed its end may have done so because of the failure that is asked about, and have said more of it.
+// ask collects the answers of ranks about an operation, for a time or until enough is closed; who can't be asked, is
+// lost, or doesn't answer in time, is left out. Who has closed its end may have done so because of the failure that is
+// asked about, and have said more of it.
 func (g *group) ask(seq uint64, ranks []int, limit time.Duration, enough <-chan struct{}) map[int]notice {
 	if len(ranks) == 0 {
 		return nil

@@ -55,7 +55,8 @@ func TestAskTheLost(t *testing.T) {
 	})
 }
 
-// TestInquire has a rank whose peer is gone, and that has been told why but is given time to end an operation before: it waits for that.
+// TestInquire has a rank whose peer is gone, and that has been told why but is given time to end an operation before:
+// it waits for that.
 func TestInquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := pair(t, t.Context())[0].(*group)

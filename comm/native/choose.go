@@ -87,8 +87,8 @@ func (g *group) build(q *plan.Request, key shape) (*compiled, error) {
 	return c, nil
 }
 
-// whenApart returns what runs in place of an algorithm while the cores are far apart, or nil. A split all-reduce of two ranks
-// saves each of them half of the sums, but not a byte that crosses, and synchronizes twice for each chunk.
+// whenApart returns what runs in place of an algorithm while the cores are far apart, or nil. A split all-reduce of two
+// ranks saves each of them half of the sums, but not a byte that crosses, and synchronizes twice for each chunk.
 func (g *group) whenApart(a plan.Algorithm, req plan.Request, base uint32) (*program, error) {
 	if a.Name != "staged_split" || req.World != 2 {
 		return nil, nil
@@ -100,8 +100,8 @@ func (g *group) whenApart(a plan.Algorithm, req plan.Request, base uint32) (*pro
 	return compilePlan(other, req, 0, base)
 }
 
-// prefersMapped decides between the algorithms for memory that all can map, and for any: what a hint names wins, or else what
-// costs less.
+// prefersMapped decides between the algorithms for memory that all can map, and for any: what a hint names wins, or
+// else what costs less.
 func (g *group) prefersMapped(mapped, plain plan.Algorithm, name, hint string, req plan.Request) bool {
 	switch {
 	case mapped.Name == name:

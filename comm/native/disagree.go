@@ -7,11 +7,13 @@ import (
 	"github.com/chorus-comms/chorus/fabric"
 )
 
-// Ranks that call different operations may wait for each other without ever getting a message that shows it, or for one that has gone on
-// and sends none, or takes none. So who has waited for a while tells those with whom it exchanges messages what it's in, and looks at what those
-// say who share memory with it: they may need no messages in what they are in.
+// Ranks that call different operations may wait for each other without ever getting a message that shows it, or for one
+// that has gone on and sends none, or takes none. So who has waited for a while tells those with whom it exchanges
+// messages what it's in, and looks at what those say who share memory with it: they may need no messages in what they
+// are in.
 
-// compareWhenSlow does so. It's the waiter's Slow: it runs on the goroutine of the operation under way, and must not wait.
+// compareWhenSlow does so. It's the waiter's Slow: it runs on the goroutine of the operation under way, and must not
+// wait.
 func (g *group) compareWhenSlow() {
 	var peers []int
 	for k := range g.posted {
@@ -46,8 +48,8 @@ func (g *group) compareWhenSlow() {
 	}()
 }
 
-// compared holds what another rank is in against what that operation was, or is, to this one. A rank that hasn't come to it yet
-// is asked again.
+// compared holds what another rank is in against what that operation was, or is, to this one. A rank that hasn't come
+// to it yet is asked again.
 func (g *group) compared(peer int, n notice) {
 	mine, ok := g.world.fab.Announced(g.id, n.About)
 	if theirs := (fabric.Desc{}); ok && len(n.Desc) == len(theirs) {

@@ -17,7 +17,8 @@ type job struct {
 	stores string // how large copies into a stage are made: cached, bypass, or as measured
 }
 
-// enter begins the collective under way: it tells the ranks of this host, for which nobody is waited for if the space is ready.
+// enter begins the collective under way: it tells the ranks of this host, for which nobody is waited for if the space
+// is ready.
 func (g *group) enter(op *backend.Op) error {
 	c, j := g.current, &g.job
 	g.entered, g.done = true, 0
@@ -114,8 +115,8 @@ func (g *group) run(op *backend.Op) error {
 	return nil
 }
 
-// agree settles whether the cores are far apart for the operations that follow. Each rank takes the word of the same one,
-// given with an operation that all of them are in; what that one has measured is only a guess for the others.
+// agree settles whether the cores are far apart for the operations that follow. Each rank takes the word of the same
+// one, given with an operation that all of them are in; what that one has measured is only a guess for the others.
 func (g *group) agree() {
 	g.apart = g.space.Vote(0)
 	g.space.SetVote(g.storing.bypasses())

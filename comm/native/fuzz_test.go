@@ -83,8 +83,9 @@ func pair(t testing.TB, ctx context.Context) (opened [2]backend.Backend) {
 	var wg sync.WaitGroup
 	for r := range opened {
 		wg.Go(func() {
-			opened[r], errs[r] = Open(ctx, backend.Config{Name: "fuzz", Rank: r, Size: 2, Store: st, Device: "cpu", Timeout: 10 * time.Second,
-				Hints: map[string]string{"fabric": "mem"}, Log: slog.New(slog.DiscardHandler)})
+			opened[r], errs[r] = Open(ctx, backend.Config{Name: "fuzz", Rank: r, Size: 2, Store: st, Device: "cpu",
+				Timeout: 10 * time.Second,
+				Hints:   map[string]string{"fabric": "mem"}, Log: slog.New(slog.DiscardHandler)})
 		})
 	}
 	wg.Wait()
@@ -155,7 +156,8 @@ func FuzzTerms(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			if m := agreed.machine(); agreed.Cores < 1 || agreed.Cores > 1<<16 || agreed.here < 2 || agreed.StageBytes < minStage || agreed.StageBytes > 4<<20 || m.Validate() != nil {
+			if m := agreed.machine(); agreed.Cores < 1 || agreed.Cores > 1<<16 || agreed.here < 2 ||
+				agreed.StageBytes < minStage || agreed.StageBytes > 4<<20 || m.Validate() != nil {
 				t.Errorf("agreed on %+v", agreed)
 			}
 		}
@@ -164,7 +166,8 @@ func FuzzTerms(f *testing.F) {
 
 // FuzzHints reads any hint.
 func FuzzHints(f *testing.F) {
-	for _, h := range [][2]string{{"fabric", "tcp"}, {"algorithm", "ring"}, {"mapped", "off"}, {"stage_bytes", "65536"}, {"fabric.heartbeat", "1s"}, {"chunk_bytes", "-1"}, {"x", ""}} {
+	for _, h := range [][2]string{{"fabric", "tcp"}, {"algorithm", "ring"}, {"mapped", "off"}, {"stage_bytes", "65536"},
+		{"fabric.heartbeat", "1s"}, {"chunk_bytes", "-1"}, {"x", ""}} {
 		f.Add(h[0], h[1])
 	}
 	f.Fuzz(func(t *testing.T, name, value string) {

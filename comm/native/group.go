@@ -162,8 +162,8 @@ func (g *group) arrange(op *backend.Op) error {
 	return nil
 }
 
-// repeatable is what an operation has in common with the last one if it's that one again, perhaps on other memory: then all that
-// was arranged for it still holds.
+// repeatable is what an operation has in common with the last one if it's that one again, perhaps on other memory: then
+// all that was arranged for it still holds.
 type repeatable struct {
 	kind   backend.Kind // 0: nothing is known of the last operation
 	reduce backend.ReduceKind
@@ -188,13 +188,14 @@ func (g *group) repeatable(op *backend.Op) repeatable {
 		if op.Reduce.Kind == backend.PremulSumKind {
 			break
 		}
-		return repeatable{kind: op.Kind, reduce: op.Reduce.Kind, dt: op.In.DType(), n: op.In.NumEl(), same: op.In.Pointer() == op.Out.Pointer()}
+		return repeatable{kind: op.Kind, reduce: op.Reduce.Kind, dt: op.In.DType(), n: op.In.NumEl(),
+			same: op.In.Pointer() == op.Out.Pointer()}
 	}
 	return repeatable{}
 }
 
-// again reports whether the operation is the last one again, and then fills the job. It compares field by field what repeatable
-// returns: a struct that was just written in parts is slow to read as a whole.
+// again reports whether the operation is the last one again, and then fills the job. It compares field by field what
+// repeatable returns: a struct that was just written in parts is slow to read as a whole.
 func (g *group) again(op *backend.Op) bool {
 	r, j := &g.repeats, &g.job
 	if r.kind != op.Kind || op.Hints != nil || g.purpose != 0 {
@@ -313,8 +314,8 @@ func (g *group) awaitReason(err error) {
 	}
 }
 
-// inquire is AwaitWord for a peer that has most likely died: when all others have answered, what any of them had to say has come,
-// and what the peer itself had, came before it closed.
+// inquire is AwaitWord for a peer that has most likely died: when all others have answered, what any of them had to say
+// has come, and what the peer itself had, came before it closed.
 func (g *group) inquire() {
 	if len(g.members) <= fewToBeAsked {
 		g.ask(0, g.others(), base.WordTime, g.Broken())

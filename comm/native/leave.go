@@ -9,9 +9,9 @@ import (
 	"github.com/chorus-comms/chorus/fabric"
 )
 
-// departures is what ranks tell each other when they leave a communicator whose fabric lives on, or before it says goodbye: those
-// that wait for their messages would otherwise learn nothing before their time is over. Ranks that share memory see
-// it there, too.
+// departures is what ranks tell each other when they leave a communicator whose fabric lives on, or before it says
+// goodbye: those that wait for their messages would otherwise learn nothing before their time is over. Ranks that share
+// memory see it there, too.
 type departures struct {
 	some atomic.Bool // somebody has left
 
@@ -61,8 +61,8 @@ func (d *departures) verdict(peer int, x departure) error {
 	return nil
 }
 
-// sayGoodbye tells the ranks that this one has exchanged messages with that it takes part in no further operation. It owns
-// the collectives' state.
+// sayGoodbye tells the ranks that this one has exchanged messages with that it takes part in no further operation. It
+// owns the collectives' state.
 func (g *group) sayGoodbye() {
 	n := g.newNotice(noticeLeft)
 	n.Seq = g.seq

@@ -14,8 +14,8 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// An opening is what the ranks of a world tell each other through the store while they have no links: why one of them gave
-// up. The first word counts; what follows from it is other ranks' giving up.
+// An opening is what the ranks of a world tell each other through the store while they have no links: why one of them
+// gave up. The first word counts; what follows from it is other ranks' giving up.
 type opening struct {
 	store store.Store // nil for a rank that has nobody to tell
 	start time.Time
@@ -33,8 +33,8 @@ const (
 	goneDelay = 500 * time.Millisecond
 )
 
-// watch ends the context that it returns when another rank gives up. unwatch ends that, and makes that word this rank's own error if there
-// is one: what has failed since then failed for it, unless it's for want of something here.
+// watch ends the context that it returns when another rank gives up. unwatch ends that, and makes that word this rank's
+// own error if there is one: what has failed since then failed for it, unless it's for want of something here.
 func (o *opening) watch(ctx context.Context) (watched context.Context, unwatch func(err *error)) {
 	watched, stop := context.WithCancelCause(ctx)
 	over := make(chan struct{})

@@ -14,7 +14,8 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// A rank that gave up while a world was opened has said why: whoever loses it takes that for the reason, also if another one tells of the loss.
+// A rank that gave up while a world was opened has said why: whoever loses it takes that for the reason, also if
+// another one tells of the loss.
 func TestReasonOfALoss(t *testing.T) {
 	loss := &fabric.PeerError{Peer: 3, Err: errors.New("its process has died")}
 	hearsay := &gaveUpError{base.Failure{Kind: base.Lost, Rank: 3, By: 1, Text: "its process has died"}}
@@ -26,7 +27,8 @@ func TestReasonOfALoss(t *testing.T) {
 			time.AfterFunc(after, func() { st.CompareSet(context.Background(), failedKey, nil, n.encode()) })
 			o := opening{store: st, start: time.Now(), at: at}
 			got := o.failed(t.Context(), err)
-			if a, ok := errors.AsType[*backend.AbortedError](got); !ok || a.By != 3 || !strings.Contains(a.Reason, "too many open files") {
+			if a, ok := errors.AsType[*backend.AbortedError](got); !ok || a.By != 3 || !strings.Contains(a.Reason,
+				"too many open files") {
 				t.Errorf("%v, %v later: %v", err, after, got)
 			}
 		}

@@ -101,18 +101,20 @@ func compile(p *plan.Plan, skip int, phaseBase uint32) *program {
 
 const (
 	// fitsCaches is how much memory of their callers the ranks of a host may touch in an operation for its results to be
-	// worth keeping in the caches: three quarters of what the last-level cache of the machine holds that this was measured on
-	// (EPYC, Zen 4: 32 MiB). All-gathers of 8 MiB, which touch 24, take 230 us past them and 360 otherwise; all-to-alls of 8 MiB, which touch
-	// 32, 270 and 575; those of 4 MiB, which touch 16, as long either way.
+	// worth keeping in the caches: three quarters of what the last-level cache of the machine holds that this was measured
+	// on (EPYC, Zen 4: 32 MiB). All-gathers of 8 MiB, which touch 24, take 230 us past them and 360 otherwise; all-to-alls
+	// of 8 MiB, which touch 32, 270 and 575; those of 4 MiB, which touch 16, as long either way.
 	fitsCaches = 24 << 20
-	// copyBypasses is from how many bytes on kern.Copy bypasses the caches by itself, at the same speed or a little faster.
+	// copyBypasses is from how many bytes on kern.Copy bypasses the caches by itself, at the same speed or a little
+	// faster.
 	copyBypasses = 8 << 20
 )
 
-// outgrows reports whether an operation's results should bypass the caches, which they don't fit: an ordinary store fetches every line
-// first, and writes it back to memory before anybody can read it here. All-gathers from 16 MiB on took 1.5 to 2.5 times as long
-// with ordinary stores. That holds where every rank both fills its stage and writes much. Where one rank fills and others take, or the
-// other way round, the fill is what takes the time, and bypassing made it 10 to 17 % slower.
+// outgrows reports whether an operation's results should bypass the caches, which they don't fit: an ordinary store
+// fetches every line first, and writes it back to memory before anybody can read it here. All-gathers from 16 MiB on
+// took 1.5 to 2.5 times as long with ordinary stores. That holds where every rank both fills its stage and writes much.
+// Where one rank fills and others take, or the other way round, the fill is what takes the time, and bypassing made it
+// 10 to 17 % slower.
 func outgrows(q *plan.Request) bool {
 	if q.Collective != plan.AllGather && q.Collective != plan.AllToAll {
 		return false
@@ -215,7 +217,8 @@ func (c *compiled) finish() {
 }
 
 func (c *compiled) sameCounts(q *plan.Request) bool {
-	return slices.Equal(c.req.Counts, q.Counts) && slices.Equal(c.req.SendCounts, q.SendCounts) && slices.Equal(c.req.RecvCounts, q.RecvCounts)
+	return slices.Equal(c.req.Counts, q.Counts) && slices.Equal(c.req.SendCounts, q.SendCounts) &&
+		slices.Equal(c.req.RecvCounts, q.RecvCounts)
 }
 
 func (c *compiled) steps() int {

@@ -42,7 +42,8 @@ func (g *group) Deregister(t *tensor.Tensor) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.tensors[t.Pointer()] == nil {
-		return &backend.InvalidArgumentError{Where: at, Detail: fmt.Sprintf("this tensor of %d elements is not registered", t.NumEl())}
+		return &backend.InvalidArgumentError{Where: at, Detail: fmt.Sprintf("this tensor of %d elements is not registered",
+			t.NumEl())}
 	}
 	delete(r.tensors, t.Pointer())
 	return nil

@@ -9,13 +9,14 @@ import (
 	"github.com/chorus-comms/chorus/plan"
 )
 
-// What small all-reduces do is carried out here, without a table of where everything is, which takes longer to fill and to empty again
-// than they have to spare.
+// What small all-reduces do is carried out here, without a table of where everything is, which takes longer to fill and
+// to empty again than they have to spare.
 
 // shortRanks is the most ranks that such programs have.
 const shortRanks = 8
 
-// shortProgram is a program in which each rank copies its input to its stage, tells the others, waits for them and reduces what all have there.
+// shortProgram is a program in which each rank copies its input to its stage, tells the others, waits for them and
+// reduces what all have there.
 type shortProgram struct {
 	bytes, n      int // of the input
 	offered, come uint32
@@ -29,9 +30,11 @@ func asShort(steps []step, rank, world int) *shortProgram {
 	}
 	in, notify, await, out := &steps[0], &steps[1], &steps[2], &steps[3]
 	start := func(b plan.Buf, r int) ref { return ref{base: baseOf(b, r, world)} }
-	if in.kind != plan.Copy || in.fill || in.past || len(in.dst) != 1 || in.dst[0] != start(plan.Stage, rank) || in.src[0] != start(plan.In, rank) ||
+	if in.kind != plan.Copy || in.fill || in.past || len(in.dst) != 1 || in.dst[0] != start(plan.Stage, rank) ||
+		in.src[0] != start(plan.In, rank) ||
 		notify.kind != plan.Notify || await.kind != plan.Await || await.peer != plan.All ||
-		out.kind != plan.Fold || !out.final || out.n > foldBlock || len(out.dst) != 1 || out.dst[0] != start(plan.Out, rank) || len(out.src) != world {
+		out.kind != plan.Fold || !out.final || out.n > foldBlock || len(out.dst) != 1 || out.dst[0] != start(plan.Out,
+		rank) || len(out.src) != world {
 		return nil
 	}
 	for r, s := range out.src {
@@ -85,8 +88,8 @@ func (b *shortProgram) gather(g *group, op *backend.Op) error {
 	return nil
 }
 
-// part is a program for mapped memory, after the exchange of places: a rank reduces its part of all inputs into all outputs, tells the
-// others, and waits for them.
+// part is a program for mapped memory, after the exchange of places: a rank reduces its part of all inputs into all
+// outputs, tells the others, and waits for them.
 type part struct {
 	off, n int // bytes, elements
 	done   uint32

@@ -58,7 +58,8 @@ func (g *group) Split(ctx context.Context, name string, ranks []int, timeout tim
 	at.Op = "split"
 	id := offers[g.lowest(ranks)].ID
 	if id == 0 {
-		return nil, &backend.InternalError{Where: at, Err: errors.New("this world has had all the communicators that it can have")}
+		return nil, &backend.InternalError{Where: at,
+			Err: errors.New("this world has had all the communicators that it can have")}
 	}
 	g.splitOff(offspring{seq: seq, id: id, ranks: ranks})
 	child, err := g.world.newGroup(ctx, id, name, members, s)

@@ -15,7 +15,8 @@ import (
 // every few seconds, so it's measured all the time, by the copies themselves: they wait for nobody, so that
 // their speed tells nothing else. The choice is each rank's own, for it changes no protocol and no bit.
 //
-// What fills of one size have found holds for all, so that the first operation of another size doesn't have to find it again.
+// What fills of one size have found holds for all, so that the first operation of another size doesn't have to find it
+// again.
 type storing struct {
 	classes [64]storeClass // by the bytes that an operation fills, in powers of two
 	class   *storeClass    // of the operation under way; nil if a hint has decided
@@ -38,9 +39,10 @@ const (
 	timedPeriod    = 4        // of smaller copies, those that are timed
 	exploreEvery   = 32       // fills, after which one goes the other way; a multiple of timedPeriod
 	probe          = 16 << 10 // bytes that go the other way then: far apart, all of them would cost as much as ten fills
-	learning       = 24       // fills at the start that go both ways in turn; the first ones meet pages that have no memory yet
-	// How many times faster bypassing must be. Near, it was 0.3 to 1.4 times as fast as ordinary stores; far, 16 times, or, where
-	// the input comes from memory, 2.3.
+	// Fills at the start that go both ways in turn; the first ones meet pages that have no memory yet.
+	learning = 24
+	// How many times faster bypassing must be. Near, it was 0.3 to 1.4 times as fast as ordinary stores; far, 16 times,
+	// or, where the input comes from memory, 2.3.
 	farther = 1.75
 )
 

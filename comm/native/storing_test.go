@@ -52,8 +52,8 @@ func TestStoringFollowsPlacement(t *testing.T) {
 	}
 }
 
-// TestStoringOfAllSizes has operations of one size find where the cores are: those of others know it at once, though they have found
-// otherwise before.
+// TestStoringOfAllSizes has operations of one size find where the cores are: those of others know it at once, though
+// they have found otherwise before.
 func TestStoringOfAllSizes(t *testing.T) {
 	const known, fresh, old = 1 << 20, 64 << 20, 16 << 10
 	var s storing

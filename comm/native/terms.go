@@ -11,9 +11,9 @@ import (
 	"github.com/chorus-comms/chorus/plan/calibration"
 )
 
-// terms are what the ranks of a world must have in common: the same fabric, encrypted or not, and
-// the same numbers to choose algorithms by. Of cores, which the ranks of a host have together, and stages those are the least that any rank has; the costs are
-// what rank 0 has measured, if it's to use that.
+// terms are what the ranks of a world must have in common: the same fabric, encrypted or not, and the same numbers to
+// choose algorithms by. Of cores, which the ranks of a host have together, and stages those are the least that any rank
+// has; the costs are what rank 0 has measured, if it's to use that.
 type terms struct {
 	Fabric     string
 	Cores      int    // that this process may use
@@ -28,7 +28,8 @@ type terms struct {
 	hosts []string // of the ranks
 }
 
-func (t terms) agree(ctx context.Context, at backend.Where, exchange func(context.Context, []byte) ([][]byte, error)) (terms, error) {
+func (t terms) agree(ctx context.Context, at backend.Where, exchange func(context.Context, []byte) ([][]byte,
+	error)) (terms, error) {
 	payload, err := json.Marshal(t)
 	if err != nil {
 		return t, err
@@ -45,14 +46,16 @@ func (t terms) agree(ctx context.Context, at backend.Where, exchange func(contex
 		var x terms
 		err := json.Unmarshal(b, &x)
 		cpus, bad := cpuset.Parse(x.CPUs)
-		if err != nil || bad != nil || x.Cores < 1 || x.StageBytes < minStage || x.Machine != nil && x.Machine.Validate() != nil {
+		if err != nil || bad != nil || x.Cores < 1 || x.StageBytes < minStage || x.Machine != nil &&
+			x.Machine.Validate() != nil {
 			return t, &backend.InternalError{Where: at, Err: fmt.Errorf("rank %d offers the terms %q", r, b)}
 		}
 		if r == 0 {
 			first = x
 		}
 		if x.Fabric != first.Fabric {
-			return t, &backend.MismatchError{Where: at, RankA: 0, RankB: r, OpA: "new(fabric " + first.Fabric + ")", OpB: "new(fabric " + x.Fabric + ")"}
+			return t, &backend.MismatchError{Where: at, RankA: 0, RankB: r, OpA: "new(fabric " + first.Fabric + ")",
+				OpB: "new(fabric " + x.Fabric + ")"}
 		}
 		if x.TLS != first.TLS {
 			say := map[bool]string{false: "new(without TLS)", true: "new(with TLS)"}

@@ -60,7 +60,8 @@ func TestBoundRanksTogether(t *testing.T) {
 
 // TestTLSOnOneRank is a mismatch that every rank is told of before it opens a fabric.
 func TestTLSOnOneRank(t *testing.T) {
-	all := []terms{{Fabric: "tcp", Cores: 2, StageBytes: minStage}, {Fabric: "tcp", Cores: 2, StageBytes: minStage}, {Fabric: "tcp", Cores: 2, StageBytes: minStage, TLS: true}}
+	all := []terms{{Fabric: "tcp", Cores: 2, StageBytes: minStage}, {Fabric: "tcp", Cores: 2, StageBytes: minStage},
+		{Fabric: "tcp", Cores: 2, StageBytes: minStage, TLS: true}}
 	for r, mine := range all {
 		_, err := mine.agree(t.Context(), backend.Where{Comm: "world", Rank: r, Op: "new"}, offering(all))
 		mismatch, ok := errors.AsType[*backend.MismatchError](err)

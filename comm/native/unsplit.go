@@ -7,8 +7,8 @@ import (
 	"github.com/chorus-comms/chorus/comm/backend/base"
 )
 
-// splits is what a rank needs to know when another one has failed in a split in which it has succeeded itself: of the new communicator,
-// which the other one has no number of, that one never becomes a part.
+// splits is what a rank needs to know when another one has failed in a split in which it has succeeded itself: of the
+// new communicator, which the other one has no number of, that one never becomes a part.
 type splits struct {
 	mu     sync.Mutex
 	made   []offspring    // the last few
@@ -25,8 +25,8 @@ type offspring struct {
 // maxOffspring is how many splits a rank may be ahead of one that has failed.
 const maxOffspring = 16
 
-// tellUnsplit tells the ranks that this one was to make a communicator with that its split has failed. If they are many the failure
-// of the split itself is told to all already, and who has gone on learns of it by its deadline.
+// tellUnsplit tells the ranks that this one was to make a communicator with that its split has failed. If they are many
+// the failure of the split itself is told to all already, and who has gone on learns of it by its deadline.
 func (g *group) tellUnsplit(ranks []int, seq uint64, why error) {
 	if seq == 0 || len(ranks) > fewToBeAsked {
 		return
@@ -86,7 +86,8 @@ func (g *group) lacks(o offspring, rank int, n notice) {
 		return
 	}
 	peer := g.members[rank]
-	word := notice{Failure: base.Failure{Kind: base.Abort, Rank: r, Text: "it has no part in this communicator: " + n.Text}, Comm: o.id, Unopened: true}
+	word := notice{Failure: base.Failure{Kind: base.Abort, Rank: r, Text: "it has no part in this communicator: " +
+		n.Text}, Comm: o.id, Unopened: true}
 	if child := g.world.recipient(peer, word); child != nil {
 		child.notice(peer, word)
 	}

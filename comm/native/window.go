@@ -72,8 +72,10 @@ func (w *window) tag(reply uint64) uint64 { return 1<<63 | w.id<<39 | reply&(1<<
 func (g *group) NewWindow(ctx context.Context, t *tensor.Tensor, timeout time.Duration) (backend.Window, error) {
 	n := len(g.members)
 	g.windows++
-	w := &window{g: g, id: g.windows & (1<<24 - 1), t: t, sizes: make([]int, n), ptrs: make([]unsafe.Pointer, n), locks: make([]sync.Mutex, n),
-		stop: fabric.NewAbort(), done: make(chan struct{}), changed: make(chan struct{}), signals: make([]uint32, n*backend.SignalSlots)}
+	w := &window{g: g, id: g.windows & (1<<24 - 1), t: t, sizes: make([]int, n), ptrs: make([]unsafe.Pointer, n),
+		locks: make([]sync.Mutex, n),
+		stop:  fabric.NewAbort(), done: make(chan struct{}), changed: make(chan struct{}), signals: make([]uint32,
+			n*backend.SignalSlots)}
 	mine := make([]int64, 5)
 	if t != nil {
 		mine[0], mine[1] = int64(t.DType()), int64(t.NumEl())
@@ -101,7 +103,8 @@ func (g *group) NewWindow(ctx context.Context, t *tensor.Tensor, timeout time.Du
 		if w.dt == dtype.Invalid {
 			w.dt, first = dt, r
 		} else if dt != w.dt {
-			e := &backend.MismatchError{Where: g.Where(), RankA: first, RankB: r, OpA: "window of " + w.dt.String(), OpB: "window of " + dt.String()}
+			e := &backend.MismatchError{Where: g.Where(), RankA: first, RankB: r, OpA: "window of " + w.dt.String(),
+				OpB: "window of " + dt.String()}
 			e.Op = "new_window"
 			return nil, e
 		}
@@ -141,7 +144,8 @@ func exposes(row [5]int64) (dt dtype.DType, elements int, err error) {
 }
 
 // exchange sends a request and, if answer is wanted, receives it into into.
-func (w *window) exchange(ctx context.Context, op string, to int, req []byte, wantReply bool, into unsafe.Pointer, bytes int, timeout time.Duration) error {
+func (w *window) exchange(ctx context.Context, op string, to int, req []byte, wantReply bool, into unsafe.Pointer,
+	bytes int, timeout time.Duration) error {
 	if w.closed.Load() {
 		return &backend.FinalizedError{Where: w.where(op)}
 	}
@@ -205,7 +209,8 @@ func (w *window) failure(op string, peer int, waiter *fabric.Waiter, err error) 
 	case errors.Is(err, fabric.ErrCanceled): // a rank that leaves answers nobody any more
 		return &backend.PeerLostError{Where: at, Peer: peer, Cause: base.Withdrew}
 	case errors.Is(err, fabric.ErrTimeout), waiter.Ctx.Err() == context.DeadlineExceeded:
-		return &backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: waiter.Elapsed(), Missing: []int{peer}}}
+		return &backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: waiter.Elapsed(),
+			Missing: []int{peer}}}
 	case waiter.Ctx.Err() != nil:
 		return &backend.CanceledError{Where: at, Err: err}
 	case errors.Is(err, fabric.ErrClosed):
@@ -261,7 +266,8 @@ func (w *window) Get(ctx context.Context, dst *tensor.Tensor, from backend.Targe
 }
 
 // Accumulate implements backend.Window.
-func (w *window) Accumulate(ctx context.Context, src *tensor.Tensor, r backend.ReduceKind, to backend.Target, timeout time.Duration) error {
+func (w *window) Accumulate(ctx context.Context, src *tensor.Tensor, r backend.ReduceKind, to backend.Target,
+	timeout time.Duration) error {
 	elem := w.dt.Size()
 	return w.pieces(src.NumEl(), func(off, n int) error {
 		req := header(requestAccumulate, backend.Target{Rank: to.Rank, Offset: to.Offset + off}, n)
@@ -272,7 +278,8 @@ func (w *window) Accumulate(ctx context.Context, src *tensor.Tensor, r backend.R
 }
 
 // FetchOp implements backend.Window.
-func (w *window) FetchOp(ctx context.Context, old, src *tensor.Tensor, r backend.ReduceKind, to backend.Target, timeout time.Duration) error {
+func (w *window) FetchOp(ctx context.Context, old, src *tensor.Tensor, r backend.ReduceKind, to backend.Target,
+	timeout time.Duration) error {
 	req := header(requestFetchOp, to, 1)
 	req[1] = byte(r)
 	req = append(req, unsafe.Slice((*byte)(src.Pointer()), src.NBytes())...)
@@ -280,7 +287,8 @@ func (w *window) FetchOp(ctx context.Context, old, src *tensor.Tensor, r backend
 }
 
 // CompareAndSwap implements backend.Window.
-func (w *window) CompareAndSwap(ctx context.Context, old, expected, desired *tensor.Tensor, to backend.Target, timeout time.Duration) error {
+func (w *window) CompareAndSwap(ctx context.Context, old, expected, desired *tensor.Tensor, to backend.Target,
+	timeout time.Duration) error {
 	req := header(requestCompareAndSwap, to, 1)
 	req = append(req, unsafe.Slice((*byte)(expected.Pointer()), expected.NBytes())...)
 	req = append(req, unsafe.Slice((*byte)(desired.Pointer()), desired.NBytes())...)
@@ -330,11 +338,13 @@ func (w *window) WaitSignal(ctx context.Context, peer, slot int, timeout time.Du
 			return w.g.Err(at)
 		case <-ctx.Done():
 			if ctx.Err() == context.DeadlineExceeded {
-				return &backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: time.Since(start), Missing: []int{peer}}}
+				return &backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: time.Since(start),
+					Missing: []int{peer}}}
 			}
 			return &backend.CanceledError{Where: at, Err: context.Cause(ctx)}
 		case <-timer.C:
-			return &backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: time.Since(start), Missing: []int{peer}}}
+			return &backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: time.Since(start),
+				Missing: []int{peer}}}
 		}
 	}
 }
@@ -357,7 +367,8 @@ func (w *window) Fence(ctx context.Context, peer int, timeout time.Duration) err
 func (w *window) Map(peer int) (*tensor.Tensor, error) {
 	p := w.ptrs[peer]
 	if p == nil {
-		return nil, &backend.UnsupportedError{Where: w.where("map"), Detail: fmt.Sprintf("the memory of rank %d cannot be mapped: it is on another host, was not allocated shared, or is empty", peer)}
+		return nil, &backend.UnsupportedError{Where: w.where("map"),
+			Detail: fmt.Sprintf("the memory of rank %d cannot be mapped: it is on another host, was not allocated shared, or is empty", peer)}
 	}
 	return tensor.FromPointer(w.dt, p, w.sizes[peer])
 }

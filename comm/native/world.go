@@ -63,11 +63,13 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 			return [][]byte{payload}, nil
 		}
 		round++
-		return bootstrap.Exchange(ctx, store.NewPrefix(fmt.Sprintf("%s/open/%d", c.Name, round), sealed), c.Rank, c.Size, payload)
+		return bootstrap.Exchange(ctx, store.NewPrefix(fmt.Sprintf("%s/open/%d", c.Name, round), sealed), c.Rank, c.Size,
+			payload)
 	}
 	host, _ := s.hostID(cfg)    // if it can't be had, openFabric says so, when the others can hear it
 	cpus, _ := cpuset.Allowed() // where a sandbox refuses to say, their number must do
-	mine := terms{Fabric: s.fabric, Cores: runtime.NumCPU(), Host: host, CPUs: cpus.String(), StageBytes: s.stageBytes, TLS: policy.TLS != nil,
+	mine := terms{Fabric: s.fabric, Cores: runtime.NumCPU(), Host: host, CPUs: cpus.String(), StageBytes: s.stageBytes,
+		TLS:     policy.TLS != nil,
 		Machine: s.calibrated(c)}
 	agreed, err := mine.agree(ctx, at, exchange)
 	if twice, ok := errors.AsType[*bootstrap.DuplicateRankError](err); ok {
@@ -84,8 +86,9 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	watched, unwatch := together.watch(ctx)
 	defer unwatch(nil)
 	fab, err := s.openFabric(watched, cfg, fabric.Config{
-		Rank: c.Rank, Size: c.Size, Exchange: exchange, HostID: host, Cores: agreed.here, Rendezvous: c.MasterAddr, Security: policy,
-		Timeout: c.Timeout, Options: s.fabricOptions, Defaults: cfg.FabricOptions(),
+		Rank: c.Rank, Size: c.Size, Exchange: exchange, HostID: host, Cores: agreed.here, Rendezvous: c.MasterAddr,
+		Security: policy,
+		Timeout:  c.Timeout, Options: s.fabricOptions, Defaults: cfg.FabricOptions(),
 	})
 	if err != nil {
 		unwatch(&err)
@@ -193,8 +196,10 @@ func (w *world) newID() uint32 {
 func (w *world) newGroup(ctx context.Context, id uint32, name string, members []int, s settings) (*group, error) {
 	n := len(members)
 	g := &group{world: w, id: id, members: members, settings: s,
-		programs: map[shape]*compiled{}, base: make([]unsafe.Pointer, 4*n), dsts: make([]unsafe.Pointer, n+1), srcs: make([]unsafe.Pointer, n+1),
-		fabricToRank: map[int]int{}, machine: w.machine, met: make([]bool, n), status: statusBoard{turn: make(chan struct{}, 1)}}
+		programs: map[shape]*compiled{}, base: make([]unsafe.Pointer, 4*n), dsts: make([]unsafe.Pointer, n+1),
+		srcs:         make([]unsafe.Pointer, n+1),
+		fabricToRank: map[int]int{}, machine: w.machine, met: make([]bool, n), status: statusBoard{turn: make(chan struct{},
+			1)}}
 	for r, m := range members {
 		g.fabricToRank[m] = r
 		if m == w.fab.Rank() {
@@ -203,7 +208,8 @@ func (w *world) newGroup(ctx context.Context, id uint32, name string, members []
 	}
 	g.Begin(name, g.rank, g.tell)
 	g.Shared = &w.telling
-	g.transfers = base.Transfers{Life: &g.Life, Link: w.fab, Comm: id, Members: members, RankOf: g.rankOf, Explain: g.awaitReason, Lost: g.lostIn}
+	g.transfers = base.Transfers{Life: &g.Life, Link: w.fab, Comm: id, Members: members, RankOf: g.rankOf,
+		Explain: g.awaitReason, Lost: g.lostIn}
 	g.waiter = g.Waiter()
 	g.waiter.Slow = g.compareWhenSlow
 	if err := g.join(ctx); err != nil {
@@ -235,8 +241,8 @@ func (w *world) takeEarly(id uint32) (mine []early) {
 	return mine
 }
 
-// join opens what the group's ranks of this host share. If that fails the other members, who may be through with it or have nothing
-// to share, are told; and a rank that hears so of another waits for it no longer.
+// join opens what the group's ranks of this host share. If that fails the other members, who may be through with it or
+// have nothing to share, are told; and a rank that hears so of another waits for it no longer.
 func (g *group) join(ctx context.Context) error {
 	w, start := g.world, time.Now()
 	ctx, stop := context.WithCancelCause(ctx)
@@ -290,7 +296,8 @@ func (g *group) join(ctx context.Context) error {
 		return nil
 	}
 	if other := (*gaveUpError)(nil); !errors.As(err, &other) {
-		n := notice{Failure: base.FailureOf(unopened(ctx, start, g.Where(), g.rankOf, err), g.rank), Comm: g.id, Unopened: true}
+		n := notice{Failure: base.FailureOf(unopened(ctx, start, g.Where(), g.rankOf, err), g.rank), Comm: g.id,
+			Unopened: true}
 		g.broadcast(n)
 	}
 	return err

@@ -48,14 +48,15 @@ type attempt struct {
 	own error // what this member could not do, if the attempt has failed for that
 }
 
-// Agree takes part in the attempt named uuid to make a world of members, of which this seat must be one. The first of them
-// leads. prepare is called once, on this goroutine, with a store that all members share and nobody has used; it brings
-// up what the world needs, and its context ends early when the attempt has failed. Agree returns nil when
-// all members have prepared, everywhere; and otherwise the reason why not, an [*Error] or one of the arguments.
+// Agree takes part in the attempt named uuid to make a world of members, of which this seat must be one. The first of
+// them leads. prepare is called once, on this goroutine, with a store that all members share and nobody has used; it
+// brings up what the world needs, and its context ends early when the attempt has failed. Agree returns nil when all
+// members have prepared, everywhere; and otherwise the reason why not, an [*Error] or one of the arguments.
 //
 // What was prepared is of use only after nil. Even then a member may have died since it prepared: the world
 // has come about, and finds that out like any other world.
-func (s *Seat) Agree(ctx context.Context, uuid string, members []Member, prepare func(context.Context, store.Store) error) error {
+func (s *Seat) Agree(ctx context.Context, uuid string, members []Member,
+	prepare func(context.Context, store.Store) error) error {
 	a := &attempt{seat: s, uuid: uuid, members: members, me: -1}
 	h := sha256.New()
 	for i, m := range members {
@@ -202,13 +203,15 @@ func (a *attempt) failed(cause error) *Error {
 func (a *attempt) keepCause(verdict error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if e, ok := errors.AsType[*Error](verdict); ok && (e.Kind == Failed || e.Kind == Unable) && e.cause == nil && a.own != nil && slices.Equal(e.Members, []int{a.me}) {
+	if e, ok := errors.AsType[*Error](verdict); ok && (e.Kind == Failed || e.Kind == Unable) && e.cause == nil &&
+		a.own != nil && slices.Equal(e.Members, []int{a.me}) {
 		e.cause = a.own
 	}
 	return verdict
 }
 
-// lost is the failure of an attempt for a member that can't be reached, unless it's this process that has no descriptors for that.
+// lost is the failure of an attempt for a member that can't be reached, unless it's this process that has no
+// descriptors for that.
 func (a *attempt) lost(err error, i int) *Error {
 	if spare.Wanting(err) {
 		return a.failed(err)
@@ -313,7 +316,8 @@ func (a *attempt) follow(ctx context.Context, prepare func(context.Context, stor
 		defer release()
 		var list []byte
 		if list, err = hub.Get(ctx, keyList); err == nil && !bytes.Equal(list, a.digest) {
-			return a.callOff(hub, a.failure(Mismatch, "it was given other members than the leader, or in another order", nil, a.me))
+			return a.callOff(hub, a.failure(Mismatch, "it was given other members than the leader, or in another order", nil,
+				a.me))
 		}
 	}
 	switch {
@@ -375,7 +379,8 @@ func (a *attempt) follow(ctx context.Context, prepare func(context.Context, stor
 		case <-deadline.Done():
 			final, cancel := context.WithTimeout(waiting, settleTime)
 			defer cancel()
-			if outcome, err := hub.CompareSet(final, keyOutcome, nil, a.blame(deadline, deadline, nil, hub).encode()); err == nil {
+			if outcome, err := hub.CompareSet(final, keyOutcome, nil, a.blame(deadline, deadline, nil,
+				hub).encode()); err == nil {
 				return outcome
 			}
 		}
@@ -393,8 +398,8 @@ func (a *attempt) follow(ctx context.Context, prepare func(context.Context, stor
 	return a.settle()
 }
 
-// callOff decides against the attempt at the leader's store, unless it's decided there already, and returns the outcome.
-// The member has not voted, so the leader's end is no harm.
+// callOff decides against the attempt at the leader's store, unless it's decided there already, and returns the
+// outcome. The member has not voted, so the leader's end is no harm.
 func (a *attempt) callOff(hub store.Store, why *Error) []byte {
 	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
 	defer cancel()

@@ -21,7 +21,8 @@
 //
 //   - Of the processes that survive an attempt, either all get nil or all get an error; see settle.go for
 //     what that rests on.
-//   - Agree ends by the deadline of its context and a grace for settling. Its error is an [*Error] that names the members at fault.
+//   - Agree ends by the deadline of its context and a grace for settling. Its error is an [*Error] that names the
+//     members at fault.
 //   - An attempt that failed leaves a seat ready for the next, with a fresh uuid.
 //   - Nothing that comes from another member is used before it was checked.
 package regroup

@@ -10,7 +10,8 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// Three processes, goroutines here, agree on a world of themselves. Each has a handle that the others got by some means.
+// Three processes, goroutines here, agree on a world of themselves. Each has a handle that the others got by some
+// means.
 func ExampleSeat_Agree() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

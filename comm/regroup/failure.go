@@ -31,7 +31,8 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	verb := map[Kind]string{Lost: "lost", Missing: "not there in time", Mismatch: "another list", Failed: "could not prepare", Unable: "could not prepare", Canceled: "gave up"}[e.Kind]
+	verb := map[Kind]string{Lost: "lost", Missing: "not there in time", Mismatch: "another list",
+		Failed: "could not prepare", Unable: "could not prepare", Canceled: "gave up"}[e.Kind]
 	s := fmt.Sprintf("attempt %q: %s: %s", e.UUID, strings.Join(e.names, ", "), verb)
 	if e.Text != "" {
 		s += ": " + e.Text

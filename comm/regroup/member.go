@@ -63,7 +63,8 @@ func Parse(handle string) (Member, error) {
 	if err == nil {
 		err = json.Unmarshal(b, &m)
 	}
-	if err == nil && (m.ID == "" || len(m.ID) > 64 || m.Place.Check() != nil || m.Place.Rank < -1 || m.Place.Size < 0 || m.Place.Rank >= 0 && m.Place.Rank >= m.Place.Size) {
+	if err == nil && (m.ID == "" || len(m.ID) > 64 || m.Place.Check() != nil || m.Place.Rank < -1 || m.Place.Size < 0 ||
+		m.Place.Rank >= 0 && m.Place.Rank >= m.Place.Size) {
 		err = fmt.Errorf("it says rank %d of %d", m.Place.Rank, m.Place.Size)
 	}
 	if err == nil {

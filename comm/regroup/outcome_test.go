@@ -2,7 +2,8 @@ package regroup
 
 import "testing"
 
-// FuzzOutcome reads anything as the outcome of an attempt: what isn't a commit is an error that names members which there are.
+// FuzzOutcome reads anything as the outcome of an attempt: what isn't a commit is an error that names members which
+// there are.
 func FuzzOutcome(f *testing.F) {
 	a := &attempt{uuid: "fuzz", members: []Member{{ID: "a"}, {ID: "b", Host: "node", PID: 7}}}
 	f.Add([]byte(committed))

@@ -88,7 +88,8 @@ func (c *crew) open(list []Member, i int) func(context.Context, store.Store) err
 	return func(ctx context.Context, st store.Store) error {
 		for round := range 2 {
 			c.at[i](fmt.Sprint("open ", round))
-			if _, err := bootstrap.Exchange(ctx, store.NewPrefix(fmt.Sprint(round), st), rank, len(list), []byte{byte(rank)}); err != nil {
+			if _, err := bootstrap.Exchange(ctx, store.NewPrefix(fmt.Sprint(round), st), rank, len(list),
+				[]byte{byte(rank)}); err != nil {
 				return err
 			}
 		}
@@ -96,8 +97,8 @@ func (c *crew) open(list []Member, i int) func(context.Context, store.Store) err
 	}
 }
 
-// die makes a seat's process end at the nth step that it takes from now on, as a process that's killed does: its connections break, and
-// its goroutine does nothing more. It returns where it was.
+// die makes a seat's process end at the nth step that it takes from now on, as a process that's killed does: its
+// connections break, and its goroutine does nothing more. It returns where it was.
 func (c *crew) die(i, n int) (where func() string) {
 	var mu sync.Mutex
 	at := ""
@@ -357,7 +358,8 @@ func TestRefused(t *testing.T) {
 	if err := c.seats[0].Agree(t.Context(), "a", c.members(0), prepare); err != nil {
 		t.Error(err)
 	}
-	if err := c.seats[0].Agree(t.Context(), "a", c.members(0), prepare); err == nil || !strings.Contains(err.Error(), "fresh") {
+	if err := c.seats[0].Agree(t.Context(), "a", c.members(0), prepare); err == nil || !strings.Contains(err.Error(),
+		"fresh") {
 		t.Error(err)
 	}
 }
@@ -380,11 +382,13 @@ func TestHandles(t *testing.T) {
 		t.Error("the same twice")
 	}
 	order := []Member{}
-	for _, p := range []Place{{Rank: -1}, {World: "b", Rank: 0, Size: 9}, {World: "a", Rank: 2, Size: 3}, {World: "a", Rank: 0, Size: 3}} {
+	for _, p := range []Place{{Rank: -1}, {World: "b", Rank: 0, Size: 9}, {World: "a", Rank: 2, Size: 3},
+		{World: "a", Rank: 0, Size: 3}} {
 		order = append(order, Member{Place: p})
 	}
 	Sort(order)
-	if order[0].Place.World != "a" || order[0].Place.Rank != 0 || order[1].Place.Rank != 2 || order[2].Place.World != "b" || order[3].Place.Rank != -1 {
+	if order[0].Place.World != "a" || order[0].Place.Rank != 0 || order[1].Place.Rank != 2 ||
+		order[2].Place.World != "b" || order[3].Place.Rank != -1 {
 		t.Errorf("%+v", order)
 	}
 }

@@ -58,11 +58,12 @@ func Open(opts Options) (*Seat, error) {
 		return nil, err
 	}
 	host, _ := os.Hostname()
-	return &Seat{id: rand.Text(), host: host, opts: opts, hosted: hosted, starved: starved, clients: map[store.Store]struct{}{}}, nil
+	return &Seat{id: rand.Text(), host: host, opts: opts, hosted: hosted, starved: starved,
+		clients: map[store.Store]struct{}{}}, nil
 }
 
-// Starved has an error each time that this process had no descriptor for another member that called. It's for the caller between attempts;
-// an attempt looks there itself, and fails.
+// Starved has an error each time that this process had no descriptor for another member that called. It's for the
+// caller between attempts; an attempt looks there itself, and fails.
 func (s *Seat) Starved() <-chan error { return s.starved }
 
 // Refresh forgets that the process has been without descriptors.
@@ -81,8 +82,8 @@ func (s *Seat) Member(p Place) Member {
 // ID identifies the seat: the ID of its Member.
 func (s *Seat) ID() string { return s.id }
 
-// Local is the store that the seat serves. Keys that begin with "attempt/" are the seat's; others that are to be forgotten
-// with an attempt have its uuid between their first two slashes.
+// Local is the store that the seat serves. Keys that begin with "attempt/" are the seat's; others that are to be
+// forgotten with an attempt have its uuid between their first two slashes.
 func (s *Seat) Local() store.Store { return s.hosted.Local() }
 
 // Reach connects to another member's store until release is called or the seat is closed. Refused connections are

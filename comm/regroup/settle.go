@@ -12,10 +12,10 @@ import (
 // settle finds out what has become of an attempt whose leader was lost after this member had voted. Members are
 // asked in the order of the list: the first that is alive decides for all, and if it dies in turn, the next.
 //
-// A member decides when it's its turn, that is when it has found all before it gone. It asks all after it. If one of them
-// knows an outcome, that's it. If one has not voted, the leader cannot have decided for the world, and so
-// nobody has. Otherwise each of them has given up on the members before this one without an outcome, or is gone;
-// then no survivor has one, and the attempt has failed.
+// A member decides when it's its turn, that is when it has found all before it gone. It asks all after it. If one of
+// them knows an outcome, that's it. If one has not voted, the leader cannot have decided for the world, and so nobody
+// has. Otherwise each of them has given up on the members before this one without an outcome, or is gone; then no
+// survivor has one, and the attempt has failed.
 //
 // This is sound as long as a member that others find gone (connection refused or broken) is gone. One
 // that is stopped or cut off for longer than settleTime counts as gone, too; if it comes back it may hold a decision
@@ -47,8 +47,8 @@ func (a *attempt) ask(ctx context.Context, k int) ([]byte, error) {
 	return st.Get(ctx, keyOutcome)
 }
 
-// find connects to a member's store, and tries until ctx ends while it's this process that has no descriptors for that: the
-// member is not to be taken for gone.
+// find connects to a member's store, and tries until ctx ends while it's this process that has no descriptors for that:
+// the member is not to be taken for gone.
 func (a *attempt) find(ctx context.Context, i int) (store.Store, func(), error) {
 	for {
 		st, release, err := a.reach(ctx, i)

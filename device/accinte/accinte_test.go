@@ -32,7 +32,8 @@ func soon(t *testing.T) context.Context {
 	return ctx
 }
 
-// Random programs mean what their statements mean one after the other, on devices that are peers and on such as are not.
+// Random programs mean what their statements mean one after the other, on devices that are peers and on such as are
+// not.
 func TestPrograms(t *testing.T) {
 	for name, o := range map[string]Options{
 		"peers":    {MemoryBytes: 16 << 20, Units: 2},
@@ -103,7 +104,8 @@ func TestAddressesAreUsedLate(t *testing.T) {
 	}
 }
 
-// A random sequence of allocations of all sizes never overlaps, never leaves the memory, and in the end nothing is missing.
+// A random sequence of allocations of all sizes never overlaps, never leaves the memory, and in the end nothing is
+// missing.
 func TestArena(t *testing.T) {
 	d := open(t, Options{MemoryBytes: 64 << 20, Devices: 1})
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -170,7 +172,8 @@ func TestStaging(t *testing.T) {
 			t.Fatal(err)
 		}
 		now := d.Counters()
-		if direct, staged := now.DirectBytes-before.DirectBytes, now.StagedBytes-before.StagedBytes; peers && (direct != n || staged != 0) || !peers && (direct != 0 || staged != n) {
+		if direct, staged := now.DirectBytes-before.DirectBytes, now.StagedBytes-before.StagedBytes; peers && (direct != n ||
+			staged != 0) || !peers && (direct != 0 || staged != n) {
 			t.Errorf("with peer access %v, %d bytes went directly and %d by way of the host", peers, direct, staged)
 		}
 	}

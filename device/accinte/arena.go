@@ -27,8 +27,8 @@ type arena struct {
 
 type hole struct{ at, size int }
 
-// spread is how many times as many addresses there are as memory. An expandable segment of the caching allocator reserves a
-// bit more than the memory for each stream and size class, so there must be plenty.
+// spread is how many times as many addresses there are as memory. An expandable segment of the caching allocator
+// reserves a bit more than the memory for each stream and size class, so there must be plenty.
 const spread = 64
 
 // maxAddresses keeps the addresses of many ranks with several devices within what a process has.
@@ -50,7 +50,8 @@ func newArena(memory int) (*arena, error) {
 
 // reserve takes addresses at which nothing can be touched.
 func reserve(size int) (unsafe.Pointer, error) {
-	p, err := unix.MmapPtr(-1, 0, nil, uintptr(size), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	p, err := unix.MmapPtr(-1, 0, nil, uintptr(size), unix.PROT_NONE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
 		return nil, fmt.Errorf("reserve %d bytes of addresses: %w", size, err)
 	}
@@ -66,8 +67,8 @@ func (a *arena) contains(p uintptr) bool {
 	return p-uintptr(a.mirror) < uintptr(a.seg.Size())
 }
 
-// largeSize is from where on allocations are kept largeGap apart, so that large buffers one after the other don't agree in
-// the address bits that processors confuse (see package hostmem). Smaller ones are a page apart.
+// largeSize is from where on allocations are kept largeGap apart, so that large buffers one after the other don't agree
+// in the address bits that processors confuse (see package hostmem). Smaller ones are a page apart.
 const (
 	largeSize = 1 << 20
 	largeGap  = 2 << 20

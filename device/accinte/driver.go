@@ -81,7 +81,8 @@ func New(o Options) (*Driver, error) {
 		o.Units = runtime.GOMAXPROCS(0)
 	}
 	if o.Devices < 0 || o.MemoryBytes < 0 || o.Units < 0 {
-		return nil, device.Errorf(device.ErrInvalidArgument, o.Name, "new", "%d devices with %d bytes and %d units", o.Devices, o.MemoryBytes, o.Units)
+		return nil, device.Errorf(device.ErrInvalidArgument, o.Name, "new", "%d devices with %d bytes and %d units",
+			o.Devices, o.MemoryBytes, o.Units)
 	}
 	o.MemoryBytes = roundUp(o.MemoryBytes, pageSize)
 	d := &Driver{opts: o, space: &engine.Space{}}
@@ -131,7 +132,8 @@ func (d *Driver) Properties(dev int) (device.Properties, error) {
 	if err := d.Check("properties", dev); err != nil {
 		return device.Properties{}, err
 	}
-	p := device.Properties{Name: "Chorus AccInte", TotalMemory: int64(d.opts.MemoryBytes), Units: d.opts.Units, PriorityLevels: levels}
+	p := device.Properties{Name: "Chorus AccInte", TotalMemory: int64(d.opts.MemoryBytes), Units: d.opts.Units,
+		PriorityLevels: levels}
 	copy(p.UUID[:], "accinte")
 	binary.BigEndian.PutUint32(p.UUID[8:], uint32(os.Getpid()))
 	binary.BigEndian.PutUint32(p.UUID[12:], uint32(dev))
@@ -163,7 +165,8 @@ func (d *Driver) SetPeerAccess(dev, peer int, enabled bool) error {
 		return device.Errorf(device.ErrWrongDevice, d.opts.Name, "set peer access", "device %d is no peer of itself", dev)
 	}
 	if enabled && d.opts.NoPeers {
-		return device.Errorf(device.ErrUnsupported, d.opts.Name, "set peer access", "device %d can't touch memory of device %d: peers are switched off (CHORUS_ACCINTE_PEERS)", dev, peer)
+		return device.Errorf(device.ErrUnsupported, d.opts.Name, "set peer access",
+			"device %d can't touch memory of device %d: peers are switched off (CHORUS_ACCINTE_PEERS)", dev, peer)
 	}
 	d.access[dev][peer].Store(enabled)
 	return nil
@@ -186,7 +189,8 @@ func (d *Driver) MallocHost(bytes int) (device.Ptr, error) {
 		return 0, device.Errorf(device.ErrOutOfMemory, d.opts.Name, "allocate host memory", "%w", err)
 	}
 	p := device.Ptr(uintptr(b.Pointer()))
-	d.space.Add(&engine.Alloc{Base: p, Bytes: bytes, View: b.Pointer(), Type: device.HostMemory, Device: -1, Release: b.Free})
+	d.space.Add(&engine.Alloc{Base: p, Bytes: bytes, View: b.Pointer(), Type: device.HostMemory, Device: -1,
+		Release: b.Free})
 	return p, nil
 }
 

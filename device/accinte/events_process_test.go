@@ -160,7 +160,8 @@ func TestEventsBetweenProcesses(t *testing.T) {
 	must(s.HostFunc("after", func() error { ran.Store(true); return nil }))
 	short, stop := context.WithTimeout(ctx, time.Millisecond)
 	defer stop()
-	if err := e.Synchronize(short); !errors.Is(err, device.ErrTimeout) || !strings.Contains(err.Error(), "another process") {
+	if err := e.Synchronize(short); !errors.Is(err, device.ErrTimeout) || !strings.Contains(err.Error(),
+		"another process") {
 		t.Errorf("Synchronize = %v", err)
 	}
 	if done, err := s.Query(); done || err != nil || ran.Load() {
@@ -192,7 +193,8 @@ func TestEventsBetweenProcesses(t *testing.T) {
 	// What has failed there is an error here.
 	other.does("fail")
 	var failed *device.WorkError
-	if err := e.Synchronize(ctx); !errors.As(err, &failed) || !strings.Contains(err.Error(), "no luck") || !strings.Contains(err.Error(), fmt.Sprint("process ", other.cmd.Process.Pid)) {
+	if err := e.Synchronize(ctx); !errors.As(err, &failed) || !strings.Contains(err.Error(), "no luck") ||
+		!strings.Contains(err.Error(), fmt.Sprint("process ", other.cmd.Process.Pid)) {
 		t.Errorf("Synchronize = %v", err)
 	}
 	must(s.Wait(e))
@@ -220,7 +222,8 @@ func TestEventsBetweenProcesses(t *testing.T) {
 	if err := other.cmd.Wait(); err == nil {
 		t.Error("it has ended well")
 	}
-	if _, err := device.OpenEvent(dev, h); !errors.Is(err, device.ErrInvalidArgument) || !strings.Contains(err.Error(), "has ended") {
+	if _, err := device.OpenEvent(dev, h); !errors.Is(err, device.ErrInvalidArgument) || !strings.Contains(err.Error(),
+		"has ended") {
 		t.Errorf("a handle of a process that has ended: %v", err)
 	}
 }

@@ -82,7 +82,8 @@ func (d *Driver) IPCHandle(p device.Ptr) ([]byte, error) {
 		return nil, device.Errorf(device.ErrInternal, d.opts.Name, "IPC handle", "%w", err)
 	}
 	return handle{
-		PID: uint32(os.Getpid()), FD: uint32(a.seg.FD()), Inode: inode, Color: uint32(a.seg.Color()), Size: uint64(a.seg.Size()),
+		PID: uint32(os.Getpid()), FD: uint32(a.seg.FD()), Inode: inode, Color: uint32(a.seg.Color()),
+		Size:   uint64(a.seg.Size()),
 		Offset: uint64(uintptr(p) - uintptr(a.mirror)), Bytes: uint64(at.Bytes),
 	}.encode(), nil
 }
@@ -135,26 +136,30 @@ func (d *Driver) IPCOpen(dev int, data []byte) (device.Ptr, error) {
 		return 0, device.Errorf(device.ErrInvalidArgument, d.name(dev), "open IPC handle", "%w", err)
 	}
 	if int(h.PID) == os.Getpid() {
-		return 0, device.Errorf(device.ErrInvalidArgument, d.name(dev), "open IPC handle", "the handle is of this process: use the pointer")
+		return 0, device.Errorf(device.ErrInvalidArgument, d.name(dev), "open IPC handle",
+			"the handle is of this process: use the pointer")
 	}
 	im := &d.imports
 	im.mu.Lock()
 	defer im.mu.Unlock()
 	i, err := im.arena(h)
 	if err != nil {
-		return 0, device.Errorf(device.ErrInvalidArgument, d.name(dev), "open IPC handle", "memory of process %d: %w", h.PID, err)
+		return 0, device.Errorf(device.ErrInvalidArgument, d.name(dev), "open IPC handle", "memory of process %d: %w", h.PID,
+			err)
 	}
 	p := device.Ptr(uintptr(i.mirror)).Add(int(h.Offset))
 	if o := i.opens[p]; o != nil {
 		if o.dev != dev {
-			return 0, device.Errorf(device.ErrWrongDevice, d.name(dev), "open IPC handle", "%v is open as memory of %s", p, d.name(o.dev))
+			return 0, device.Errorf(device.ErrWrongDevice, d.name(dev), "open IPC handle", "%v is open as memory of %s", p,
+				d.name(o.dev))
 		}
 		o.times++
 		return p, nil
 	}
 	i.opens[p] = &opened{times: 1, dev: dev}
 	i.held++
-	d.space.Add(&engine.Alloc{Base: p, Bytes: int(h.Bytes), View: unsafe.Add(i.mapping.Base(), int(h.Offset)), Type: device.DeviceMemory,
+	d.space.Add(&engine.Alloc{Base: p, Bytes: int(h.Bytes), View: unsafe.Add(i.mapping.Base(), int(h.Offset)),
+		Type:   device.DeviceMemory,
 		Device: dev, Remote: true, Release: func() {
 			im.mu.Lock()
 			defer im.mu.Unlock()
@@ -187,7 +192,8 @@ func (im *imports) arena(h handle) (*imported, error) {
 	if err != nil {
 		return nil, errors.Join(err, m.Unmap())
 	}
-	i := &imported{pid: h.PID, inode: h.Inode, mapping: m, mirror: mirror, size: int(h.Size), opens: map[device.Ptr]*opened{}}
+	i := &imported{pid: h.PID, inode: h.Inode, mapping: m, mirror: mirror, size: int(h.Size),
+		opens: map[device.Ptr]*opened{}}
 	list := append([]*imported{i}, im.snapshot()...)
 	im.list.Store(&list)
 	return i, nil
@@ -251,7 +257,8 @@ func (d *Driver) IPCClose(p device.Ptr) error {
 	}
 	im.mu.Unlock()
 	if o == nil {
-		return device.Errorf(device.ErrInvalidPointer, d.opts.Name, "close IPC handle", "%v was not opened from another process, or was closed before", p)
+		return device.Errorf(device.ErrInvalidPointer, d.opts.Name, "close IPC handle",
+			"%v was not opened from another process, or was closed before", p)
 	}
 	if !last {
 		return nil

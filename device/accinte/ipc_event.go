@@ -20,8 +20,8 @@ import (
 // eventSlots is how many records of an event between processes can be under way.
 const eventSlots = 31
 
-// eventPage is the memory of an event between processes. Whatever is in it may have been written by a process gone wrong: nothing is
-// followed, and no wait depends on it alone.
+// eventPage is the memory of an event between processes. Whatever is in it may have been written by a process gone
+// wrong: nothing is followed, and no wait depends on it alone.
 type eventPage struct {
 	last  atomic.Uint64 // number of the last record <<pidBits | the process that made it
 	bell  atomic.Uint32 // changes when a record is reached
@@ -60,7 +60,8 @@ func (v *sharedEvent) Record() (uint64, error) {
 		old := v.page.last.Load()
 		n := old>>pidBits + 1
 		if s := v.slot(n); n > eventSlots && s.done.Load()>>1 < n-eventSlots && alive(s.pid.Load()) {
-			return 0, device.Errorf(device.ErrNotReady, Name, "record", "%d records of the event, which other processes see, are under way", eventSlots)
+			return 0, device.Errorf(device.ErrNotReady, Name, "record",
+				"%d records of the event, which other processes see, are under way", eventSlots)
 		}
 		if v.page.last.CompareAndSwap(old, n<<pidBits|uint64(os.Getpid())) {
 			v.slot(n).pid.Store(uint32(os.Getpid()))
@@ -197,13 +198,15 @@ func (d *Driver) IPCEventHandle(e device.EventHandle) ([]byte, error) {
 	}
 	v, ok := sh.(*sharedEvent)
 	if !ok || v.seg == nil {
-		return nil, device.Errorf(device.ErrInvalidArgument, d.opts.Name, op, "event %#x was not made here for other processes", uintptr(e))
+		return nil, device.Errorf(device.ErrInvalidArgument, d.opts.Name, op,
+			"event %#x was not made here for other processes", uintptr(e))
 	}
 	inode, err := inodeOf(v.seg.FD())
 	if err != nil {
 		return nil, device.Errorf(device.ErrInternal, d.opts.Name, op, "%w", err)
 	}
-	return eventHandle{PID: uint32(os.Getpid()), FD: uint32(v.seg.FD()), Inode: inode, Color: uint32(v.seg.Color())}.encode(), nil
+	return eventHandle{PID: uint32(os.Getpid()), FD: uint32(v.seg.FD()), Inode: inode,
+		Color: uint32(v.seg.Color())}.encode(), nil
 }
 
 // IPCEventOpen is [device.IPCEvents].IPCEventOpen. The other process must be alive, of the same user, and visible here.

@@ -19,7 +19,8 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	if code == 0 {
 		hostmem.Trim()
-		if now := hostmem.ReadStats(); now.Segments != before.Segments || now.Mappings != before.Mappings || now.InUse != before.InUse {
+		if now := hostmem.ReadStats(); now.Segments != before.Segments || now.Mappings != before.Mappings ||
+			now.InUse != before.InUse {
 			println("segments, mappings or blocks are left over")
 			code = 1
 		}

@@ -43,17 +43,19 @@ func (d *Driver) Malloc(dev int, bytes int) (device.Ptr, error) {
 		return 0, d.outOfMemory(dev, bytes)
 	}
 	p := device.Ptr(uintptr(a.mirror)).Add(at)
-	d.space.Add(&engine.Alloc{Base: p, Bytes: bytes, View: unsafe.Add(a.seg.Base(), at), Type: device.DeviceMemory, Device: dev, Release: func() {
-		// Decommitting whole pages of what was committed can't fail but by a bug, which the figures would show.
-		_ = a.decommit(at, size)
-		a.unplace(at, bytes)
-	}})
+	d.space.Add(&engine.Alloc{Base: p, Bytes: bytes, View: unsafe.Add(a.seg.Base(), at), Type: device.DeviceMemory,
+		Device: dev, Release: func() {
+			// Decommitting whole pages of what was committed can't fail but by a bug, which the figures would show.
+			_ = a.decommit(at, size)
+			a.unplace(at, bytes)
+		}})
 	return p, nil
 }
 
 func (d *Driver) outOfMemory(dev, bytes int) error {
 	a := d.arenas[dev]
-	return device.Errorf(device.ErrOutOfMemory, d.name(dev), "allocate", "%d bytes asked for, %d of %d are free", bytes, a.available(), a.limit)
+	return device.Errorf(device.ErrOutOfMemory, d.name(dev), "allocate", "%d bytes asked for, %d of %d are free", bytes,
+		a.available(), a.limit)
 }
 
 // Free is [device.Memory].Free. Work that was enqueued keeps the memory until it has run.

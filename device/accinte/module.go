@@ -2,16 +2,17 @@ package accinte
 
 import "github.com/chorus-comms/chorus/device/internal/engine"
 
-// A Function is a kernel of a module: a Go function, which runs once for each block of a grid, one after the other. What it returns or
-// panics with, an access beyond the end of an allocation included, is a failure of work.
+// A Function is a kernel of a module: a Go function, which runs once for each block of a grid, one after the other.
+// What it returns or panics with, an access beyond the end of an allocation included, is a failure of work.
 type Function = engine.Function
 
-// A Block is one block of a launch, as its kernel sees it: where it is in the grid, its shared memory, and the arguments by number, as the
-// types that the parameters have.
+// A Block is one block of a launch, as its kernel sees it: where it is in the grid, its shared memory, and the
+// arguments by number, as the types that the parameters have.
 type Block = engine.Block
 
-// RegisterModule makes functions loadable as a module ([device.Device.LoadModule]) of emulated devices of this process; its image is the
-// name. It panics if there is one of the name already, or a function can't run, and is meant for init functions:
+// RegisterModule makes functions loadable as a module ([device.Device.LoadModule]) of emulated devices of this process;
+// its image is the name. It panics if there is one of the name already, or a function can't run, and is meant for init
+// functions:
 //
 //	accinte.RegisterModule("vectors", map[string]accinte.Function{
 //		"scale": {Params: []device.ParamKind{device.ParamPointer, device.ParamFloat32}, Run: func(b *accinte.Block) error { ... }},

@@ -110,7 +110,8 @@ func TestIPC(t *testing.T) {
 		t.Fatal(err)
 	}
 	at, err := d.Attributes(p.Add(5))
-	if want := (device.Attributes{Type: device.DeviceMemory, Device: 0, Base: p, Bytes: sharedBytes, Remote: true}); err != nil || at != want {
+	if want := (device.Attributes{Type: device.DeviceMemory, Device: 0, Base: p, Bytes: sharedBytes,
+		Remote: true}); err != nil || at != want {
 		t.Errorf("attributes %+v, %v, want %+v", at, err, want)
 	}
 	got := make([]byte, sharedBytes)
@@ -160,12 +161,14 @@ func TestIPC(t *testing.T) {
 	} else {
 		other := x
 		other.Inode++
-		if _, err := d.IPCOpen(0, other.encode()); !errors.Is(err, device.ErrInvalidArgument) || !strings.Contains(err.Error(), "something else") {
+		if _, err := d.IPCOpen(0, other.encode()); !errors.Is(err, device.ErrInvalidArgument) ||
+			!strings.Contains(err.Error(), "something else") {
 			t.Errorf("a handle with another file: %v", err)
 		}
 		other = x
 		other.PID = 1 << 30
-		if _, err := d.IPCOpen(0, other.encode()); !errors.Is(err, device.ErrInvalidArgument) || !strings.Contains(err.Error(), "has ended") {
+		if _, err := d.IPCOpen(0, other.encode()); !errors.Is(err, device.ErrInvalidArgument) ||
+			!strings.Contains(err.Error(), "has ended") {
 			t.Errorf("a handle of no process: %v", err)
 		}
 		other = x

@@ -45,8 +45,10 @@ func (d *Driver) Reserve(dev int, bytes int) (device.Ptr, error) {
 	if !ok {
 		return 0, device.Errorf(device.ErrOutOfMemory, d.name(dev), "reserve", "no range of %d addresses is free", bytes)
 	}
-	r := &reservation{arena: a, at: at, base: device.Ptr(uintptr(a.mirror)).Add(at), mapped: make([]bool, bytes/granularity)}
-	d.space.Add(&engine.Alloc{Base: r.base, Bytes: bytes, View: unsafe.Add(a.seg.Base(), at), Type: device.DeviceMemory, Device: dev,
+	r := &reservation{arena: a, at: at, base: device.Ptr(uintptr(a.mirror)).Add(at), mapped: make([]bool,
+		bytes/granularity)}
+	d.space.Add(&engine.Alloc{Base: r.base, Bytes: bytes, View: unsafe.Add(a.seg.Base(), at), Type: device.DeviceMemory,
+		Device: dev,
 		Mapped: r.around, Release: func() { a.unplace(at, bytes) }})
 	d.ranges.mu.Lock()
 	defer d.ranges.mu.Unlock()
@@ -86,14 +88,16 @@ func (d *Driver) reservation(op string, p device.Ptr) (*reservation, error) {
 func (d *Driver) granules(op string, r *reservation, p device.Ptr, bytes int, state bool) ([]bool, error) {
 	offset := int(p - r.base)
 	if bytes <= 0 || offset%granularity != 0 || bytes%granularity != 0 {
-		return nil, device.Errorf(device.ErrInvalidArgument, d.opts.Name, op, "%d bytes at %d are not whole units of %d bytes", bytes, offset, granularity)
+		return nil, device.Errorf(device.ErrInvalidArgument, d.opts.Name, op,
+			"%d bytes at %d are not whole units of %d bytes", bytes, offset, granularity)
 	}
 	if bytes > len(r.mapped)*granularity-offset {
 		return nil, device.Errorf(device.ErrOutOfBounds, d.opts.Name, op, "%d bytes at %v leave the reservation", bytes, p)
 	}
 	g := r.mapped[offset/granularity : (offset+bytes)/granularity]
 	if slices.Contains(g, !state) {
-		return nil, device.Errorf(device.ErrInvalidPointer, d.opts.Name, op, "not all of %d bytes at %v are as they must be: mapped is %v somewhere", bytes, p, !state)
+		return nil, device.Errorf(device.ErrInvalidPointer, d.opts.Name, op,
+			"not all of %d bytes at %v are as they must be: mapped is %v somewhere", bytes, p, !state)
 	}
 	return g, nil
 }
@@ -115,7 +119,8 @@ func (d *Driver) Map(p device.Ptr, bytes int) error {
 		return device.Errorf(device.ErrOutOfMemory, d.opts.Name, "map", "the host has no memory for it: %w", err)
 	}
 	if !enough {
-		return device.Errorf(device.ErrOutOfMemory, d.opts.Name, "map", "%d bytes asked for, %d of %d are free", bytes, r.arena.available(), r.arena.limit)
+		return device.Errorf(device.ErrOutOfMemory, d.opts.Name, "map", "%d bytes asked for, %d of %d are free", bytes,
+			r.arena.available(), r.arena.limit)
 	}
 	for i := range g {
 		g[i] = true
@@ -151,13 +156,15 @@ func (d *Driver) Release(p device.Ptr) error {
 		return err
 	}
 	if r.base != p {
-		return device.Errorf(device.ErrInvalidPointer, d.opts.Name, "release", "%v lies inside the reservation at %v", p, r.base)
+		return device.Errorf(device.ErrInvalidPointer, d.opts.Name, "release", "%v lies inside the reservation at %v", p,
+			r.base)
 	}
 	r.mu.Lock()
 	busy := slices.Contains(r.mapped, true)
 	r.mu.Unlock()
 	if busy {
-		return device.Errorf(device.ErrInvalidArgument, d.opts.Name, "release", "memory is mapped to the reservation at %v", p)
+		return device.Errorf(device.ErrInvalidArgument, d.opts.Name, "release", "memory is mapped to the reservation at %v",
+			p)
 	}
 	d.ranges.mu.Lock()
 	n := len(d.ranges.list)

@@ -29,8 +29,8 @@ func (d *mappedDriver) Free(addr uintptr) error {
 	return unix.Munmap(m)
 }
 
-// BenchmarkPair measures a Malloc and its Free: of the driver, and from the cache when it's nearly empty and when it holds
-// thousands of blocks.
+// BenchmarkPair measures a Malloc and its Free: of the driver, and from the cache when it's nearly empty and when it
+// holds thousands of blocks.
 func BenchmarkPair(b *testing.B) {
 	const n = 1 << 20
 	b.Run("driver", func(b *testing.B) {

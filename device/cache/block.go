@@ -34,7 +34,8 @@ func (b *block) isSplit() bool { return b.prev != nil || b.next != nil }
 // idle says whether nobody uses the block.
 func (b *block) idle() bool { return !b.allocated && b.events == 0 && len(b.uses) == 0 }
 
-// pool is where a cache looks for free blocks: there are one for small and one for large requests, and a pair for each private pool.
+// pool is where a cache looks for free blocks: there are one for small and one for large requests, and a pair for each
+// private pool.
 type pool struct {
 	small    bool
 	private  *privatePool // nil for the ordinary ones

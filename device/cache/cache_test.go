@@ -45,7 +45,8 @@ func TestSizes(t *testing.T) {
 		must(t, err)
 		s := c.Stats()
 		if rest := s.InactiveSplitBytes[All].Current; size != test.block || segment != test.segment || rest != test.free {
-			t.Errorf("%s: %d bytes get %d of %d, %d left; want %d of %d, %d left", test.text, test.request, size, segment, rest, test.block, test.segment, test.free)
+			t.Errorf("%s: %d bytes get %d of %d, %d left; want %d of %d, %d left", test.text, test.request, size, segment, rest,
+				test.block, test.segment, test.free)
 		}
 		if s.RequestedBytes[All].Current != test.request || s.MaxSplitSize != -1 {
 			t.Errorf("%d bytes requested, want %d; %d", s.RequestedBytes[All].Current, test.request, s.MaxSplitSize)
@@ -145,7 +146,8 @@ func TestWrongPointers(t *testing.T) {
 		"fraction":              {c.SetFraction(1.5), ErrInvalidArgument, ""},
 		"history":               {c.RecordHistory(-1, false), ErrInvalidArgument, ""},
 		"no driver":             {second(New(nil, Options{})), ErrInvalidArgument, ""},
-		"can't reserve":         {second(New(d, Options{Allocator: config.Allocator{Expandable: true, Fraction: 1}})), ErrInvalidArgument, "reserve"},
+		"can't reserve": {second(New(d, Options{Allocator: config.Allocator{Expandable: true, Fraction: 1}})),
+			ErrInvalidArgument, "reserve"},
 	} {
 		if !errors.Is(test.err, test.kind) || !strings.Contains(test.err.Error(), test.text) {
 			t.Errorf("%s: %v", name, test.err)
@@ -209,11 +211,13 @@ func TestOutOfMemory(t *testing.T) {
 	if !errors.As(err, &oom) || !errors.Is(err, ErrOutOfMemory) || told != oom {
 		t.Fatal(err)
 	}
-	want := OutOfMemoryError{Device: 3, Requested: 31 << 20, Total: 100 << 20, Free: 30 << 20, Allocated: 70 << 20, Reserved: 70 << 20, Err: oom.Err}
+	want := OutOfMemoryError{Device: 3, Requested: 31 << 20, Total: 100 << 20, Free: 30 << 20, Allocated: 70 << 20,
+		Reserved: 70 << 20, Err: oom.Err}
 	if *oom != want || pressure != 3 {
 		t.Errorf("%+v, pressure %d", oom, pressure)
 	}
-	for _, part := range []string{"tried to allocate 31.00 MiB", "Device 3", "100.00 MiB", "30.00 MiB is free", "expandable_segments:True"} {
+	for _, part := range []string{"tried to allocate 31.00 MiB", "Device 3", "100.00 MiB", "30.00 MiB is free",
+		"expandable_segments:True"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("no %q in: %v", part, err)
 		}
@@ -443,10 +447,12 @@ func TestStatsNames(t *testing.T) {
 	must(t, c.Free(p))
 	m := c.Stats().Map()
 	for name, want := range map[string]int64{
-		"allocation.all.current": 1, "allocation.all.peak": 2, "allocation.small_pool.freed": 1, "allocated_bytes.all.current": 5 << 20,
+		"allocation.all.current": 1, "allocation.all.peak": 2, "allocation.small_pool.freed": 1,
+		"allocated_bytes.all.current":     5 << 20,
 		"allocated_bytes.small_pool.peak": 1024, "reserved_bytes.large_pool.current": 20 << 20, "segment.all.current": 2,
-		"inactive_split.large_pool.current": 1, "inactive_split_bytes.all.current": 15 << 20, "requested_bytes.all.allocated": 5<<20 + 1000,
-		"oversize_segments.current": 0, "num_device_alloc": 2, "max_split_size": -1,
+		"inactive_split.large_pool.current": 1, "inactive_split_bytes.all.current": 15 << 20,
+		"requested_bytes.all.allocated": 5<<20 + 1000,
+		"oversize_segments.current":     0, "num_device_alloc": 2, "max_split_size": -1,
 	} {
 		if m[name] != want {
 			t.Errorf("%s is %d, want %d", name, m[name], want)
@@ -458,7 +464,8 @@ func TestStatsNames(t *testing.T) {
 	c.ResetPeakStats()
 	c.ResetAccumulatedStats()
 	m = c.Stats().Map()
-	if m["allocation.all.peak"] != 1 || m["allocation.all.allocated"] != 0 || m["num_device_alloc"] != 0 || m["max_split_size"] != -1 || m["allocation.all.current"] != 1 {
+	if m["allocation.all.peak"] != 1 || m["allocation.all.allocated"] != 0 || m["num_device_alloc"] != 0 ||
+		m["max_split_size"] != -1 || m["allocation.all.current"] != 1 {
 		t.Errorf("after the resets %v", m)
 	}
 }

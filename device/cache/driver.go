@@ -8,14 +8,15 @@ type Stream uint64
 // Event names a recorded event, in the driver's terms.
 type Event uint64
 
-// Driver is what a cache needs of one device. Its methods may be called from any goroutine, but, except for a cache with
-// UnlockForDriver, one at a time.
+// Driver is what a cache needs of one device. Its methods may be called from any goroutine, but, except for a cache
+// with UnlockForDriver, one at a time.
 type Driver interface {
 	// Alloc returns device memory. If there isn't enough, the error is an [ErrOutOfMemory], for errors.Is. Addresses are
 	// multiples of 512.
 	Alloc(size int64) (addr uintptr, err error)
 
-	// Free returns memory of Alloc. Work that still uses it has to end first, as with cudaFree; the cache doesn't see to that.
+	// Free returns memory of Alloc. Work that still uses it has to end first, as with cudaFree; the cache doesn't see to
+	// that.
 	Free(addr uintptr) error
 
 	// HasStream says whether a stream exists. It is asked when a stream is first named.
@@ -47,7 +48,8 @@ type Reserver interface {
 	Reserve(size int64) (addr uintptr, err error)
 	Unreserve(addr uintptr, size int64) error
 
-	// Map puts new memory behind addresses, and Unmap takes it away. If there isn't enough memory the error is an [ErrOutOfMemory].
+	// Map puts new memory behind addresses, and Unmap takes it away. If there isn't enough memory the error is an
+	// [ErrOutOfMemory].
 	Map(addr uintptr, size int64) error
 	Unmap(addr uintptr, size int64) error
 }

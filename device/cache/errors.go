@@ -16,7 +16,8 @@ var (
 	ErrForeignPointer  = errors.New("no memory of this allocator")    // includes what was freed and has left the cache
 )
 
-// PointerError reports a pointer that isn't an allocation of the cache. It is an ErrDoubleFree, an ErrInteriorPointer or an ErrForeignPointer.
+// PointerError reports a pointer that isn't an allocation of the cache. It is an ErrDoubleFree, an ErrInteriorPointer
+// or an ErrForeignPointer.
 type PointerError struct {
 	Op   string // Free, RecordStream, Size
 	Addr uintptr
@@ -34,7 +35,8 @@ func (e *PointerError) Error() string {
 
 func (e *PointerError) Unwrap() error { return e.Kind }
 
-// OutOfMemoryError says where the memory is when there isn't enough of it. It is an [ErrOutOfMemory]. Sizes are in bytes.
+// OutOfMemoryError says where the memory is when there isn't enough of it. It is an [ErrOutOfMemory]. Sizes are in
+// bytes.
 type OutOfMemoryError struct {
 	Device    int
 	Requested int64
@@ -54,7 +56,8 @@ func (e *OutOfMemoryError) Error() string {
 	return fmt.Sprintf("out of memory: tried to allocate %s. Device %d has a total capacity of %s of which %s is free.%s "+
 		"Of the allocated memory %s is in use, and %s is reserved but unallocated. If reserved but unallocated memory is large, try "+
 		"PYTORCH_ALLOC_CONF=expandable_segments:True to avoid fragmentation",
-		bytesText(e.Requested), e.Device, bytesText(e.Total), bytesText(e.Free), allowed, bytesText(e.Allocated), bytesText(e.Reserved-e.Allocated))
+		bytesText(e.Requested), e.Device, bytesText(e.Total), bytesText(e.Free), allowed, bytesText(e.Allocated),
+		bytesText(e.Reserved-e.Allocated))
 }
 
 func (e *OutOfMemoryError) Is(target error) bool { return target == ErrOutOfMemory }

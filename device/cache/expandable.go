@@ -10,8 +10,8 @@ func room(b *block) int64 {
 	return b.size
 }
 
-// expand makes a free block of the given size at the end of an expandable segment of the stream, from free and unmapped blocks in
-// a row. The block is in no set. The memory fraction has been looked at.
+// expand makes a free block of the given size at the end of an expandable segment of the stream, from free and unmapped
+// blocks in a row. The block is in no set. The memory fraction has been looked at.
 func (c *Cache) expand(p *pool, size int64, s Stream) (*block, error) {
 	b, err := c.findExpandable(p, size, s)
 	if err != nil {
@@ -32,8 +32,9 @@ func (c *Cache) expand(p *pool, size int64, s Stream) (*block, error) {
 	return b, nil
 }
 
-// findExpandable returns the first of idle blocks in a row that have the size together. If there are none it reserves addresses: an eighth more
-// than the device has memory, so that pages that were unmapped in the middle can be mapped again at the end.
+// findExpandable returns the first of idle blocks in a row that have the size together. If there are none it reserves
+// addresses: an eighth more than the device has memory, so that pages that were unmapped in the middle can be mapped
+// again at the end.
 func (c *Cache) findExpandable(p *pool, size int64, s Stream) (*block, error) {
 	c.key.stream, c.key.addr = s, 0
 	for b := p.unmapped.lowerBound(&c.key); b != nil && b.stream == s; b = p.unmapped.next(b) {
@@ -77,7 +78,8 @@ func (c *Cache) findExpandable(p *pool, size int64, s Stream) (*block, error) {
 	return b, nil
 }
 
-// mapBlock maps at least size bytes at the beginning of an unmapped block, in whole pages, and returns the free block that they are in.
+// mapBlock maps at least size bytes at the beginning of an unmapped block, in whole pages, and returns the free block
+// that they are in.
 func (c *Cache) mapBlock(b *block, size int64) (*block, error) {
 	bytes := (size + b.seg.page - 1) / b.seg.page * b.seg.page
 	if c.allowed > 0 && c.reserved+bytes > c.allowed {
@@ -105,7 +107,8 @@ func (c *Cache) mapBlock(b *block, size int64) (*block, error) {
 	return b, nil
 }
 
-// unmapBlock gives the whole pages of a free block back. If nothing of the segment is mapped any more, its addresses go back, too.
+// unmapBlock gives the whole pages of a free block back. If nothing of the segment is mapped any more, its addresses go
+// back, too.
 func (c *Cache) unmapBlock(b *block) error {
 	seg, p := b.seg, b.pool
 	page := uintptr(seg.page)

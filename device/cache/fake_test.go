@@ -10,7 +10,8 @@ import (
 	"github.com/chorus-comms/chorus/config"
 )
 
-// fakeDriver hands out addresses with nothing behind them, counted up so that none comes twice. Streams run only when told.
+// fakeDriver hands out addresses with nothing behind them, counted up so that none comes twice. Streams run only when
+// told.
 type fakeDriver struct {
 	mu       sync.Mutex
 	capacity int64
@@ -36,7 +37,8 @@ type fakeEvent struct {
 const fakePage = 2 << 20
 
 func newFake(capacity int64) *fakeDriver {
-	return &fakeDriver{capacity: capacity, next: 1 << 32, streams: 4, live: map[uintptr]int64{}, reserved: map[uintptr]int64{}, mapped: map[uintptr]int64{},
+	return &fakeDriver{capacity: capacity, next: 1 << 32, streams: 4, live: map[uintptr]int64{},
+		reserved: map[uintptr]int64{}, mapped: map[uintptr]int64{},
 		issued: map[Stream]uint64{}, done: map[Stream]uint64{}, events: map[Event]fakeEvent{}}
 }
 
@@ -292,7 +294,8 @@ func verify(t testing.TB, c *Cache) {
 		}
 	}
 	if allocated != c.allocated.used || reserved != c.reserved {
-		t.Fatalf("%d blocks and %d bytes, the table has %d, the count is %d", allocated, reserved, c.allocated.used, c.reserved)
+		t.Fatalf("%d blocks and %d bytes, the table has %d, the count is %d", allocated, reserved, c.allocated.used,
+			c.reserved)
 	}
 	pools := []*pool{&c.small, &c.large}
 	for _, pp := range c.private {
@@ -331,10 +334,12 @@ func verify(t testing.TB, c *Cache) {
 		"segment": {&s.Segment, &c.stats.Segment}, "reserved_bytes": {&s.ReservedBytes, &c.stats.ReservedBytes},
 		"active": {&s.Active, &c.stats.Active}, "active_bytes": {&s.ActiveBytes, &c.stats.ActiveBytes},
 		"requested_bytes": {&s.RequestedBytes, &c.stats.RequestedBytes},
-		"inactive_split":  {&s.InactiveSplit, &c.stats.InactiveSplit}, "inactive_split_bytes": {&s.InactiveSplitBytes, &c.stats.InactiveSplitBytes},
+		"inactive_split":  {&s.InactiveSplit, &c.stats.InactiveSplit}, "inactive_split_bytes": {&s.InactiveSplitBytes,
+			&c.stats.InactiveSplitBytes},
 	} {
 		for i := range pair[0] {
-			if want, got := pair[0][i], pair[1][i]; want.Current != got.Current || got.Allocated-got.Freed != got.Current || got.Peak < got.Current {
+			if want, got := pair[0][i], pair[1][i]; want.Current != got.Current || got.Allocated-got.Freed != got.Current ||
+				got.Peak < got.Current {
 				t.Fatalf("%s[%d] is %+v, the blocks have %d", name, i, got, want.Current)
 			}
 		}

@@ -108,8 +108,9 @@ func (w *workload) run(malloc func(n int64) uintptr, free func(uintptr), held fu
 	return inUse, reserved
 }
 
-// bestFit is the plain allocator that is compared with: one range of memory from 0 on, in blocks of a multiple of 512 bytes; the
-// smallest block that is large enough, split; and what is free is merged. It holds all up to the highest address it ever used.
+// bestFit is the plain allocator that is compared with: one range of memory from 0 on, in blocks of a multiple of 512
+// bytes; the smallest block that is large enough, split; and what is free is merged. It holds all up to the highest
+// address it ever used.
 type bestFit struct {
 	blocks []modelBlock
 }
@@ -160,8 +161,8 @@ func (f *bestFit) end() int64 {
 	return int64(last.addr) + last.size
 }
 
-// TestFragmentation measures how much more than what is in use each way of allocating holds at most, and demands that the table in
-// the documentation says so.
+// TestFragmentation measures how much more than what is in use each way of allocating holds at most, and demands that
+// the table in the documentation says so.
 func TestFragmentation(t *testing.T) {
 	page, err := os.ReadFile("../../docs/memory-allocator.md")
 	must(t, err)

@@ -6,8 +6,9 @@ import (
 	"github.com/chorus-comms/chorus/config"
 )
 
-// grow gets a new block from the driver, and when there isn't enough memory gives back more and more of what the cache holds. The
-// block is in no set. It returns nil with the last error of the driver, which is nil if the memory fraction forbids more.
+// grow gets a new block from the driver, and when there isn't enough memory gives back more and more of what the cache
+// holds. The block is in no set. It returns nil with the last error of the driver, which is nil if the memory fraction
+// forbids more.
 func (c *Cache) grow(p *pool, size int64, s Stream) (*block, error) {
 	if c.collects() {
 		if err := c.collectGarbage(); err != nil {
@@ -32,7 +33,8 @@ func (c *Cache) grow(p *pool, size int64, s Stream) (*block, error) {
 		return nil, err
 	}
 	c.stats.NumAllocRetries++
-	// What waited for events may be a part of a segment that can't be given back, and large enough. (PyTorch doesn't look again.)
+	// What waited for events may be a part of a segment that can't be given back, and large enough. (PyTorch doesn't look
+	// again.)
 	if b := c.findFree(p, size, s); b != nil {
 		return b, nil
 	}
@@ -136,8 +138,8 @@ func (c *Cache) releaseCached() error {
 	return c.release(func(*block) bool { return true })
 }
 
-// release gives back the free segments, of ordinary pools and of private pools that were released, whose block is wanted. Of expandable segments
-// it gives back whole pages.
+// release gives back the free segments, of ordinary pools and of private pools that were released, whose block is
+// wanted. Of expandable segments it gives back whole pages.
 func (c *Cache) release(wanted func(*block) bool) error {
 	pools := []*pool{&c.large, &c.small}
 	for _, pp := range c.private {
@@ -164,8 +166,8 @@ func (c *Cache) release(wanted func(*block) bool) error {
 	return nil
 }
 
-// releaseAvailable gives back oversize blocks of the stream, if blocks have a limit to splitting: one that is large enough, or
-// several, the largest first, that are large enough together.
+// releaseAvailable gives back oversize blocks of the stream, if blocks have a limit to splitting: one that is large
+// enough, or several, the largest first, that are large enough together.
 func (c *Cache) releaseAvailable(p *pool, size int64, s Stream) (bool, error) {
 	if c.opts.MaxSplitSize == config.Unlimited {
 		return false, nil
@@ -191,8 +193,8 @@ func (c *Cache) releaseAvailable(p *pool, size int64, s Stream) (bool, error) {
 // collects says whether garbage is collected.
 func (c *Cache) collects() bool { return c.allowed > 0 && c.opts.GarbageThreshold > 0 }
 
-// collectGarbage gives back large segments that were free for a long time, as long as more is reserved than the threshold says: first those
-// that are at least as old as the average, then of the rest those, and so on.
+// collectGarbage gives back large segments that were free for a long time, as long as more is reserved than the
+// threshold says: first those that are at least as old as the average, then of the rest those, and so on.
 func (c *Cache) collectGarbage() error {
 	excess := c.reserved - int64(c.opts.GarbageThreshold*float64(c.allowed))
 	if excess <= 0 {

@@ -21,7 +21,8 @@ const (
 	actionOutOfMemory
 )
 
-var actionNames = [...]string{"alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap", "snapshot", "oom"}
+var actionNames = [...]string{"alloc", "free_requested", "free_completed", "segment_alloc", "segment_free",
+	"segment_map", "segment_unmap", "snapshot", "oom"}
 
 // traceEvent is an entry of the history.
 type traceEvent struct {

@@ -17,16 +17,16 @@ type HostDriver interface {
 	// Free returns memory of Alloc. Work that was enqueued before may still use it: the driver waits, or keeps it.
 	Free(addr uintptr) error
 
-	// Record is as in [Driver], but may refuse a stream, one that is gone or being captured for example: memory that it has used
-	// isn't kept then, but goes back to the driver.
+	// Record is as in [Driver], but may refuse a stream, one that is gone or being captured for example: memory that it
+	// has used isn't kept then, but goes back to the driver.
 	Record(s Stream) (Event, error)
 	Query(e Event) (bool, error)
 	Wait(e Event) error
 	Release(e Event)
 }
 
-// Host caches pinned host memory. Sizes are rounded up to powers of two, and a block is given out again, whole, for any request
-// of its size class, after events on all streams that it was recorded for.
+// Host caches pinned host memory. Sizes are rounded up to powers of two, and a block is given out again, whole, for any
+// request of its size class, after events on all streams that it was recorded for.
 type Host struct {
 	driver HostDriver
 	opts   config.Allocator
@@ -112,8 +112,8 @@ func (h *Host) at(addr uintptr) (int, bool) {
 	return i, i < len(h.used) && h.used[i].has(addr)
 }
 
-// RecordStream says that work on a stream, of any device, uses the allocation that an address lies in: it's not given out
-// again before that is done. It reports whether there is such an allocation.
+// RecordStream says that work on a stream, of any device, uses the allocation that an address lies in: it's not given
+// out again before that is done. It reports whether there is such an allocation.
 func (h *Host) RecordStream(addr uintptr, s Stream) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

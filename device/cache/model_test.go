@@ -172,7 +172,8 @@ func operations(ordinary int) int {
 	return ordinary
 }
 
-// TestModel does random operations on a cache and on the model, which have to give the same addresses and the same figures.
+// TestModel does random operations on a cache and on the model, which have to give the same addresses and the same
+// figures.
 func TestModel(t *testing.T) {
 	const capacity = 600 << 20
 	d := newFake(capacity)
@@ -231,7 +232,8 @@ func TestModel(t *testing.T) {
 			s := c.Stats()
 			want := m.used()
 			if s.AllocatedBytes[All].Current != want || s.ReservedBytes[All].Current != m.reserved {
-				t.Fatalf("operation %d: %d allocated and %d reserved, want %d and %d", op, s.AllocatedBytes[All].Current, s.ReservedBytes[All].Current, want, m.reserved)
+				t.Fatalf("operation %d: %d allocated and %d reserved, want %d and %d", op, s.AllocatedBytes[All].Current,
+					s.ReservedBytes[All].Current, want, m.reserved)
 			}
 		}
 	}
@@ -250,7 +252,8 @@ func TestModel(t *testing.T) {
 }
 
 // freeBoth frees one allocation in the cache and in the model.
-func freeBoth(t *testing.T, c *Cache, m *model, d *fakeDriver, uses map[uintptr]map[Stream]bool, live []uintptr, r *rand.Rand) []uintptr {
+func freeBoth(t *testing.T, c *Cache, m *model, d *fakeDriver, uses map[uintptr]map[Stream]bool, live []uintptr,
+	r *rand.Rand) []uintptr {
 	t.Helper()
 	i := r.IntN(len(live))
 	p := live[i]
@@ -269,10 +272,11 @@ func freeBoth(t *testing.T, c *Cache, m *model, d *fakeDriver, uses map[uintptr]
 	return live[:len(live)-1]
 }
 
-// TestRandom does random operations under other settings, with private pools and captures, and checks that live allocations are
-// what the cache says and that all memory comes back.
+// TestRandom does random operations under other settings, with private pools and captures, and checks that live
+// allocations are what the cache says and that all memory comes back.
 func TestRandom(t *testing.T) {
-	for _, text := range []string{"expandable_segments:True", "max_split_size_mb:24", "garbage_collection_threshold:0.5,per_process_memory_fraction:0.8",
+	for _, text := range []string{"expandable_segments:True", "max_split_size_mb:24",
+		"garbage_collection_threshold:0.5,per_process_memory_fraction:0.8",
 		"roundup_power2_divisions:4", "expandable_segments:True,per_process_memory_fraction:0.7", "no caching"} {
 		t.Run(text, func(t *testing.T) {
 			d := newFake(600 << 20)
@@ -353,7 +357,8 @@ func randomOperations(t *testing.T, c *Cache, d *fakeDriver, n int) {
 	must(t, c.EmptyCache())
 	verify(t, c)
 	if d.used != 0 || len(d.live) != 0 || len(d.reserved) != 0 || len(d.events) != 0 || len(c.private) != 0 {
-		t.Errorf("left: %d bytes, %d segments, %d reservations, %d events, %d pools", d.used, len(d.live), len(d.reserved), len(d.events), len(c.private))
+		t.Errorf("left: %d bytes, %d segments, %d reservations, %d events, %d pools", d.used, len(d.live), len(d.reserved),
+			len(d.events), len(c.private))
 	}
 }
 

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// privatePool is a pair of pools apart from the ordinary ones: of a graph, whose memory must stay its own between replays, or of
-// a user.
+// privatePool is a pair of pools apart from the ordinary ones: of a graph, whose memory must stay its own between
+// replays, or of a user.
 type privatePool struct {
 	id           PoolID
 	small, large pool
@@ -26,9 +26,10 @@ var lastPool atomic.Uint64
 // NewPoolID returns a name that no pool of this process has.
 func NewPoolID() PoolID { return PoolID{0, lastPool.Add(1)} }
 
-// BeginPool makes allocations for the streams that a function accepts, or for all if it's nil, come from a private pool until [Cache.EndPool].
-// The pool is made if it isn't there; it lives until [Cache.ReleasePool] was called as often as BeginPool. While capture is set,
-// a graph is being captured: events are neither recorded nor asked for, and no memory goes back to the driver.
+// BeginPool makes allocations for the streams that a function accepts, or for all if it's nil, come from a private pool
+// until [Cache.EndPool]. The pool is made if it isn't there; it lives until [Cache.ReleasePool] was called as often as
+// BeginPool. While capture is set, a graph is being captured: events are neither recorded nor asked for, and no memory
+// goes back to the driver.
 //
 // streams is called with the cache's lock held.
 func (c *Cache) BeginPool(id PoolID, streams func(Stream) bool, capture bool) error {
@@ -75,8 +76,8 @@ func (c *Cache) EndPool(id PoolID) error {
 	return fmt.Errorf("cache: EndPool of pool %v, which hasn't begun: %w", id, ErrUnknownPool)
 }
 
-// ReleasePool says that one user of a pool is gone, for example a graph. After the last, the pool's free memory can go back to the driver, and the
-// pool is gone when all of it has.
+// ReleasePool says that one user of a pool is gone, for example a graph. After the last, the pool's free memory can go
+// back to the driver, and the pool is gone when all of it has.
 func (c *Cache) ReleasePool(id PoolID) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

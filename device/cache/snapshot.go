@@ -10,8 +10,8 @@ import (
 	"github.com/chorus-comms/chorus/config"
 )
 
-// Snapshot is the state of caches and what they did, in the structure of torch.cuda.memory._snapshot(). Written as JSON, it
-// can be read by PyTorch's torch.cuda._memory_viz, and by `chorus memviz`.
+// Snapshot is the state of caches and what they did, in the structure of torch.cuda.memory._snapshot(). Written as
+// JSON, it can be read by PyTorch's torch.cuda._memory_viz, and by `chorus memviz`.
 type Snapshot struct {
 	Segments []SegmentInfo  `json:"segments"`
 	Traces   [][]TraceEntry `json:"device_traces"` // by device, the oldest entry first
@@ -57,8 +57,8 @@ type Frame struct {
 	Line     int    `json:"line"`
 }
 
-// TraceEntry is an event. Action is alloc, free_requested, free_completed, segment_alloc, segment_free, segment_map, segment_unmap,
-// snapshot or oom.
+// TraceEntry is an event. Action is alloc, free_requested, free_completed, segment_alloc, segment_free, segment_map,
+// segment_unmap, snapshot or oom.
 type TraceEntry struct {
 	Action     string  `json:"action"`
 	Addr       uint64  `json:"addr"`
@@ -105,7 +105,8 @@ func (c *Cache) Snapshot() *Snapshot {
 
 // describe begins the description of the segment, or mapped part of one, that begins with a block.
 func (c *Cache) describe(b *block) SegmentInfo {
-	s := SegmentInfo{Device: c.opts.Device, Address: uint64(b.addr), Stream: b.stream, Type: "large", Expandable: b.seg.expandable, Frames: []Frame{}}
+	s := SegmentInfo{Device: c.opts.Device, Address: uint64(b.addr), Stream: b.stream, Type: "large",
+		Expandable: b.seg.expandable, Frames: []Frame{}}
 	if b.pool.small {
 		s.Type = "small"
 	}
@@ -159,7 +160,8 @@ func (c *Cache) settings() map[string]any {
 	}
 	return map[string]any{
 		"max_split_size": maxSplit, "garbage_collection_threshold": o.GarbageThreshold, "expandable_segments": o.Expandable,
-		"roundup_power2_divisions": divisions, "max_non_split_rounding": o.MaxNonSplitRounding, "large_segment_size": o.LargeSegment,
+		"roundup_power2_divisions": divisions, "max_non_split_rounding": o.MaxNonSplitRounding,
+		"large_segment_size":          o.LargeSegment,
 		"per_process_memory_fraction": o.Fraction, "release_lock_on_cudamalloc": o.UnlockForDriver,
 	}
 }

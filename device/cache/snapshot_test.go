@@ -20,7 +20,8 @@ func smallStory(t *testing.T) *Snapshot {
 	must(t, c.RecordHistory(10_000, *snapshotFile == ""))
 	w := workloads()[2]
 	w.requests = w.requests[:260]
-	w.run(func(n int64) uintptr { return malloc(t, c, n, 0) }, func(p uintptr) { must(t, c.Free(p)) }, func() int64 { return 0 })
+	w.run(func(n int64) uintptr { return malloc(t, c, n, 0) }, func(p uintptr) { must(t, c.Free(p)) },
+		func() int64 { return 0 })
 	p := malloc(t, c, 100_000, 1)
 	must(t, c.RecordStream(p, 2))
 	must(t, c.Free(p))
@@ -41,14 +42,17 @@ func TestSnapshot(t *testing.T) {
 	if !reflect.DeepEqual(s, back) {
 		t.Error("written and read it is another")
 	}
-	if m := Merge(s, &Snapshot{Segments: []SegmentInfo{{Device: 1}}, Traces: [][]TraceEntry{{}, {{Action: "oom"}}}}); len(m.Traces) != 2 || len(m.Segments) != len(s.Segments)+1 || len(m.Traces[0]) != len(s.Traces[0]) {
+	if m := Merge(s, &Snapshot{Segments: []SegmentInfo{{Device: 1}}, Traces: [][]TraceEntry{{},
+		{{Action: "oom"}}}}); len(m.Traces) != 2 || len(m.Segments) != len(s.Segments)+1 ||
+		len(m.Traces[0]) != len(s.Traces[0]) {
 		t.Error("merged wrongly")
 	}
 	var states []string
 	for _, seg := range s.Segments {
 		for _, b := range seg.Blocks {
 			states = append(states, b.State)
-			if b.State == StateAllocated && *snapshotFile == "" && (len(b.Frames) == 0 || !strings.Contains(b.Frames[0].Name, "malloc")) {
+			if b.State == StateAllocated && *snapshotFile == "" && (len(b.Frames) == 0 || !strings.Contains(b.Frames[0].Name,
+				"malloc")) {
 				t.Errorf("allocated by %+v", b.Frames)
 			}
 		}

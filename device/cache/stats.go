@@ -65,13 +65,15 @@ func (c *Cache) Stats() Stats {
 }
 
 // each calls f for each figure with the name that it has in PyTorch.
-func (s *Stats) each(pools func(name string, p *PoolStat), stat func(name string, s *Stat), number func(name string, n *int64)) {
+func (s *Stats) each(pools func(name string, p *PoolStat), stat func(name string, s *Stat),
+	number func(name string, n *int64)) {
 	for _, p := range []struct {
 		name string
 		stat *PoolStat
 	}{
 		{"allocation", &s.Allocation}, {"allocated_bytes", &s.AllocatedBytes}, {"requested_bytes", &s.RequestedBytes},
-		{"segment", &s.Segment}, {"reserved_bytes", &s.ReservedBytes}, {"active", &s.Active}, {"active_bytes", &s.ActiveBytes},
+		{"segment", &s.Segment}, {"reserved_bytes", &s.ReservedBytes}, {"active", &s.Active}, {"active_bytes",
+			&s.ActiveBytes},
 		{"inactive_split", &s.InactiveSplit}, {"inactive_split_bytes", &s.InactiveSplitBytes},
 	} {
 		pools(p.name, p.stat)

@@ -1,7 +1,7 @@
 package cache
 
-// table finds an allocated block by its address: open addressing with linear probing, from which blocks are removed by moving
-// those behind up. Unlike a map it never allocates while the number of blocks stays the same.
+// table finds an allocated block by its address: open addressing with linear probing, from which blocks are removed by
+// moving those behind up. Unlike a map it never allocates while the number of blocks stays the same.
 type table struct {
 	slots []*block // the length is a power of two
 	used  int

@@ -1,7 +1,7 @@
 package cache
 
-// tree is an ordered set of free blocks: a treap (Seidel and Aragon, 1996) whose nodes are the blocks themselves, so that
-// nothing is allocated. Blocks are ordered by stream, size and address, or, if byAddress, by stream and address.
+// tree is an ordered set of free blocks: a treap (Seidel and Aragon, 1996) whose nodes are the blocks themselves, so
+// that nothing is allocated. Blocks are ordered by stream, size and address, or, if byAddress, by stream and address.
 type tree struct {
 	root      *block
 	byAddress bool

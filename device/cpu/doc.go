@@ -3,5 +3,6 @@
 //
 //	d := cpu.Device() // device.Get("cpu") is the same, and so is where tensors of the host are
 //
-// Its memory is the host's ([device.Properties].HostAccess): blocks of package hostmem, which peers on the host can map.
+// Its memory is the host's ([device.Properties].HostAccess): blocks of package hostmem, which peers on the host can
+// map.
 package cpu

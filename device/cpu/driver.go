@@ -38,7 +38,8 @@ var Device = sync.OnceValue(func() *device.Device {
 	return rt.Devices()[0]
 })
 
-// New makes a driver with the host as its one device, on which as many kernels run at once as the process has processors.
+// New makes a driver with the host as its one device, on which as many kernels run at once as the process has
+// processors.
 func New() *Driver {
 	d := &Driver{space: &engine.Space{}}
 	d.Engine = engine.New(device.Host, d.space, engine.Device{Units: runtime.GOMAXPROCS(0), Levels: 1})
@@ -51,7 +52,8 @@ func (d *Driver) Properties(dev int) (device.Properties, error) {
 		return device.Properties{}, err
 	}
 	_, total, _ := d.MemInfo(dev) // 0 if the kernel doesn't say
-	p := device.Properties{Name: runtime.GOARCH, TotalMemory: total, Units: runtime.GOMAXPROCS(0), PriorityLevels: 1, HostAccess: true}
+	p := device.Properties{Name: runtime.GOARCH, TotalMemory: total, Units: runtime.GOMAXPROCS(0), PriorityLevels: 1,
+		HostAccess: true}
 	copy(p.UUID[:], device.Host)
 	return p, nil
 }
@@ -73,7 +75,8 @@ func (d *Driver) allocate(op string, bytes int, typ device.MemoryType) (device.P
 		return 0, device.Errorf(device.ErrInvalidArgument, device.Host, op, "%d bytes", bytes)
 	}
 	if _, total, err := d.MemInfo(0); err == nil && int64(bytes) > total {
-		return 0, device.Errorf(device.ErrOutOfMemory, device.Host, op, "%d bytes asked for, the machine has %d", bytes, total)
+		return 0, device.Errorf(device.ErrOutOfMemory, device.Host, op, "%d bytes asked for, the machine has %d", bytes,
+			total)
 	}
 	b, err := hostmem.Alloc(bytes)
 	if err != nil {

@@ -123,7 +123,8 @@ type unchecked struct {
 	device.HostKernels
 }
 
-func (d *unchecked) Launch(s device.StreamHandle, name string, ops []device.Span, f func([]unsafe.Pointer) error) error {
+func (d *unchecked) Launch(s device.StreamHandle, name string, ops []device.Span,
+	f func([]unsafe.Pointer) error) error {
 	ops = slices.Clone(ops)
 	for i, o := range ops {
 		if at, err := d.Attributes(o.Ptr); err == nil && at.Type == device.DeviceMemory {
@@ -162,7 +163,8 @@ func TestBrokenDrivers(t *testing.T) {
 			return &reordering{d, s}
 		}, []string{"Streams/HostFuncSeesCopies", "Events/Wait", "Programs/Random"}, []string{"Devices", "Errors"}},
 		{"lost error", func(d *accinte.Driver) device.Driver { return &forgetful{d} },
-			[]string{"Errors/AsyncError", "Errors/ErrorStopsWork"}, []string{"Devices", "Memory", "Copies", "Streams", "Events", "Programs"}},
+			[]string{"Errors/AsyncError", "Errors/ErrorStopsWork"}, []string{"Devices", "Memory", "Copies", "Streams", "Events",
+				"Programs"}},
 		{"no event versions", func(d *accinte.Driver) device.Driver { return &unversioned{d} },
 			[]string{"Events/Versions"}, []string{"Devices", "Memory", "Copies", "Streams"}},
 		{"not asynchronous", func(d *accinte.Driver) device.Driver { return &blocking{d} },
@@ -187,7 +189,8 @@ func TestBrokenDrivers(t *testing.T) {
 				t.Fatal(err)
 			}
 			// Cases that fail may leave work behind, which the driver must not lose its memory under.
-			r := devicetest.Check(b.breakIt(d), devicetest.Patience(2*time.Second), devicetest.Programs(20), devicetest.Module(testmodule.Image))
+			r := devicetest.Check(b.breakIt(d), devicetest.Patience(2*time.Second), devicetest.Programs(20),
+				devicetest.Module(testmodule.Image))
 			failed := r.Failed()
 			for _, want := range b.fails {
 				if !slices.Contains(failed, want) {

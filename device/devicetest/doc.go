@@ -8,14 +8,14 @@
 //		devicetest.Run(t, drv)
 //	}
 //
-// Each case is a subtest, named after what it checks, such as Events/Versions. At the end a [Report] is logged that says,
-// group by group, what passed, what failed and why, and which optional interfaces the driver doesn't have. [Check] gives
-// the same without package testing, for a tool that looks at a driver in the field.
+// Each case is a subtest, named after what it checks, such as Events/Versions. At the end a [Report] is logged that
+// says, group by group, what passed, what failed and why, and which optional interfaces the driver doesn't have.
+// [Check] gives the same without package testing, for a tool that looks at a driver in the field.
 //
 // Invariants:
 //
-//   - A case proves order by holding work back, never by time; what waits for a driver does so with a deadline ([Patience]),
-//     so that a driver that forgets work fails with a message instead of hanging.
+//   - A case proves order by holding work back, never by time; what waits for a driver does so with a deadline
+//     ([Patience]), so that a driver that forgets work fails with a message instead of hanging.
 //   - A case gives back what it made, and fails if the device's free memory is not what it was.
 //   - Cases use one device unless they are about several, and are left out, and said to be, if there is one only.
 package devicetest

@@ -151,7 +151,8 @@ var eventCases = []testCase{
 		}
 	}},
 	{"OtherDevice", 2, func(c *test) {
-		c.refused(c.drv.EventRecord(c.event(0, false), c.stream(1)), device.ErrWrongDevice, "recording an event of device 0 on device 1")
+		c.refused(c.drv.EventRecord(c.event(0, false), c.stream(1)), device.ErrWrongDevice,
+			"recording an event of device 0 on device 1")
 	}},
 	{"Elapsed", 1, func(c *test) {
 		s := c.stream(0)

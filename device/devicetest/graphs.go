@@ -157,7 +157,8 @@ var graphCases = []testCase{
 				}
 			}
 		}
-		if kinds[device.ActivityFill] != 2 || kinds[device.ActivityHost] != 2 || len(nodes[0].Deps) != 0 || len(nodes[3].Deps) != 2 {
+		if kinds[device.ActivityFill] != 2 || kinds[device.ActivityHost] != 2 || len(nodes[0].Deps) != 0 ||
+			len(nodes[3].Deps) != 2 {
 			c.fail("the nodes are not as captured: %+v", nodes)
 		}
 	}},
@@ -221,7 +222,8 @@ var graphCases = []testCase{
 		release()
 		c.sync(s)
 		if c.get(0, p, 1)[0] != 1 || c.get(0, q, 1)[0] != 2 {
-			c.fail("after an update the first run wrote %d and the second %d, want 1 and 2", c.get(0, p, 1)[0], c.get(0, q, 1)[0])
+			c.fail("after an update the first run wrote %d and the second %d, want 1 and 2", c.get(0, p, 1)[0],
+				c.get(0, q, 1)[0])
 		}
 		for name, f := range map[string]func(){
 			"fewer nodes": func() { c.do(s, func() {}) },
@@ -306,7 +308,8 @@ var graphCases = []testCase{
 		} {
 			begin()
 			c.refused(call(), device.ErrCapture, name+" in a capture")
-			c.refused(c.drv.HostFunc(s, "x", func() error { return nil }), device.ErrCapture, "work in a capture that "+name+" has invalidated")
+			c.refused(c.drv.HostFunc(s, "x", func() error { return nil }), device.ErrCapture,
+				"work in a capture that "+name+" has invalidated")
 			c.invalid(s, name)
 		}
 

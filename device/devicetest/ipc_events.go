@@ -46,7 +46,8 @@ func refusedIPCEvents(c *test) {
 	c.refused(err, device.ErrInvalidArgument, "opening the process's own event")
 	_, err = ipc.IPCEventOpen(c.n, good)
 	c.refused(err, device.ErrWrongDevice, "opening on a device that there isn't")
-	for _, bad := range [][]byte{nil, good[:len(good)-1], append(slices.Clone(good), 0), make([]byte, len(good)), bytes.Repeat([]byte{0xff}, len(good))} {
+	for _, bad := range [][]byte{nil, good[:len(good)-1], append(slices.Clone(good), 0), make([]byte, len(good)),
+		bytes.Repeat([]byte{0xff}, len(good))} {
 		_, err = ipc.IPCEventOpen(0, bad)
 		c.refused(err, device.ErrInvalidArgument, "a handle that is none")
 	}

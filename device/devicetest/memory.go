@@ -254,8 +254,10 @@ var copyCases = []testCase{
 		s := c.stream(0)
 		c.refused(c.drv.Copy(s, d1, h, 16384, device.HostToDevice), device.ErrOutOfBounds, "a destination that is too short")
 		c.refused(c.drv.Copy(s, h, d1, 16384, device.DeviceToHost), device.ErrOutOfBounds, "a source that is too short")
-		c.refused(c.drv.Copy(s, d1.Add(8000), d2, 8192, device.DeviceToDevice), device.ErrOutOfBounds, "a destination that ends too late")
-		c.refused(c.drv.Copy(s, d1, h.Add(16000), 8192, device.HostToDevice), device.ErrOutOfBounds, "pinned memory that is too short")
+		c.refused(c.drv.Copy(s, d1.Add(8000), d2, 8192, device.DeviceToDevice), device.ErrOutOfBounds,
+			"a destination that ends too late")
+		c.refused(c.drv.Copy(s, d1, h.Add(16000), 8192, device.HostToDevice), device.ErrOutOfBounds,
+			"pinned memory that is too short")
 		c.refused(c.drv.Fill(s, d1.Add(1), 0, 8192), device.ErrOutOfBounds, "a fill that ends too late")
 	}},
 	{"Arguments", 1, func(c *test) {

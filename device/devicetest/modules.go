@@ -69,7 +69,8 @@ var moduleCases = []testCase{
 		}
 		// Within an allocation, and behind other work of the stream.
 		c.must(c.drv.Copy(s, out, p, 4*n, device.DeviceToDevice))
-		c.must(drv.FunctionLaunch(s, add, device.Launch{Args: new(device.Args).Pointer(out.Add(4)).Pointer(out.Add(4)).Pointer(q.Add(4)).Int32(n - 2)}))
+		c.must(drv.FunctionLaunch(s, add,
+			device.Launch{Args: new(device.Args).Pointer(out.Add(4)).Pointer(out.Add(4)).Pointer(q.Add(4)).Int32(n - 2)}))
 		c.sync(s)
 		want := ints(n, func(i int) int32 {
 			if i == 0 || i == n-1 {
@@ -88,8 +89,9 @@ var moduleCases = []testCase{
 		var pair [16]byte
 		pair[0] = 0x85
 		binary.NativeEndian.PutUint64(pair[8:], math.MaxUint64-6)
-		c.must(drv.FunctionLaunch(s, echo, device.Launch{Args: new(device.Args).Pointer(out).Int32(-5).Int64(-1<<40).Uint32(1<<32-1).
-			Uint64(1<<60).Float32(0.5).Float64(-1.25).Bytes(pair[:], 8)}))
+		c.must(drv.FunctionLaunch(s, echo,
+			device.Launch{Args: new(device.Args).Pointer(out).Int32(-5).Int64(-1<<40).Uint32(1<<32-1).
+				Uint64(1<<60).Float32(0.5).Float64(-1.25).Bytes(pair[:], 8)}))
 		c.sync(s)
 		got := c.get(0, out, 8*8)
 		for i, want := range []float64{-5, -1 << 40, 1<<32 - 1, 1 << 60, 0.5, -1.25, -123, -7} {
@@ -103,7 +105,8 @@ var moduleCases = []testCase{
 		blocks := c.function(drv, m, "blocks")
 		grid, block := device.Dim{X: 5, Y: 3, Z: 2}, device.Dim{X: 4, Y: 2, Z: 3}
 		out, s := c.put(0, make([]byte, 4*31)), c.stream(0)
-		c.must(drv.FunctionLaunch(s, blocks, device.Launch{Grid: grid, Block: block, Shared: 1000, Args: new(device.Args).Pointer(out)}))
+		c.must(drv.FunctionLaunch(s, blocks, device.Launch{Grid: grid, Block: block, Shared: 1000,
+			Args: new(device.Args).Pointer(out)}))
 		c.sync(s)
 		want := ints(31, func(i int) int32 {
 			if i == 30 {
@@ -150,14 +153,20 @@ var moduleCases = []testCase{
 		c.refused(err, device.ErrInvalidHandle, "a null module")
 		c.refused(drv.FunctionLaunch(0, add, device.Launch{Args: args()}), device.ErrInvalidHandle, "a null stream")
 		c.refused(drv.FunctionLaunch(s, 0, device.Launch{Args: args()}), device.ErrInvalidHandle, "a null function")
-		c.refused(drv.FunctionLaunch(s, add, device.Launch{Block: device.Dim{X: a.MaxThreads + 1}, Args: args()}), device.ErrInvalidArgument, "a block that is too large")
-		c.refused(drv.FunctionLaunch(s, add, device.Launch{Grid: device.Dim{X: -1}, Args: args()}), device.ErrInvalidArgument, "a grid of -1 blocks")
-		c.refused(drv.FunctionLaunch(s, add, device.Launch{Shared: 1 << 30, Args: args()}), device.ErrInvalidArgument, "1 GiB of shared memory")
+		c.refused(drv.FunctionLaunch(s, add, device.Launch{Block: device.Dim{X: a.MaxThreads + 1}, Args: args()}),
+			device.ErrInvalidArgument, "a block that is too large")
+		c.refused(drv.FunctionLaunch(s, add, device.Launch{Grid: device.Dim{X: -1}, Args: args()}), device.ErrInvalidArgument,
+			"a grid of -1 blocks")
+		c.refused(drv.FunctionLaunch(s, add, device.Launch{Shared: 1 << 30, Args: args()}), device.ErrInvalidArgument,
+			"1 GiB of shared memory")
 		if a.Params != nil {
-			c.refused(drv.FunctionLaunch(s, add, device.Launch{Args: new(device.Args).Pointer(out)}), device.ErrInvalidArgument, "too few arguments")
-			c.refused(drv.FunctionLaunch(s, add, device.Launch{Args: args().Int32(1)}), device.ErrInvalidArgument, "too many arguments")
+			c.refused(drv.FunctionLaunch(s, add, device.Launch{Args: new(device.Args).Pointer(out)}), device.ErrInvalidArgument,
+				"too few arguments")
+			c.refused(drv.FunctionLaunch(s, add, device.Launch{Args: args().Int32(1)}), device.ErrInvalidArgument,
+				"too many arguments")
 			wrong := new(device.Args).Pointer(out).Pointer(out).Pointer(out).Float32(1)
-			c.refused(drv.FunctionLaunch(s, add, device.Launch{Args: wrong}), device.ErrInvalidArgument, "an argument of another type")
+			c.refused(drv.FunctionLaunch(s, add, device.Launch{Args: wrong}), device.ErrInvalidArgument,
+				"an argument of another type")
 		}
 		c.sync(s)
 	}},
@@ -165,7 +174,8 @@ var moduleCases = []testCase{
 		drv, m := c.module(1)
 		out := c.malloc(1, 64)
 		c.refused(drv.FunctionLaunch(c.stream(0), c.function(drv, m, "accumulate"),
-			device.Launch{Args: new(device.Args).Pointer(out).Int32(1)}), device.ErrWrongDevice, "a function of another device's module")
+			device.Launch{Args: new(device.Args).Pointer(out).Int32(1)}), device.ErrWrongDevice,
+			"a function of another device's module")
 	}},
 	{"Unload", 1, func(c *test) {
 		drv := c.drv.(device.Modules)

@@ -57,10 +57,13 @@ var kernelCases = []testCase{
 		k, s, p := c.drv.(device.HostKernels), c.stream(0), c.malloc(0, 4096)
 		f := func([]unsafe.Pointer) error { return nil }
 		u, _ := c.ordinary(64)
-		c.refused(k.Launch(s, "x", []device.Span{{Ptr: p, Bytes: 4097}}, f), device.ErrOutOfBounds, "an operand that is too long")
+		c.refused(k.Launch(s, "x", []device.Span{{Ptr: p, Bytes: 4097}}, f), device.ErrOutOfBounds,
+			"an operand that is too long")
 		c.refused(k.Launch(s, "x", []device.Span{{Ptr: 0, Bytes: 1}}, f), device.ErrInvalidPointer, "a null operand")
-		c.refused(k.Launch(s, "x", []device.Span{{Ptr: p, Bytes: -1}}, f), device.ErrInvalidArgument, "an operand of -1 bytes")
-		c.refused(k.Launch(s, "x", []device.Span{{Ptr: u, Bytes: 64}}, f), device.ErrWrongKind, "an operand in ordinary memory")
+		c.refused(k.Launch(s, "x", []device.Span{{Ptr: p, Bytes: -1}}, f), device.ErrInvalidArgument,
+			"an operand of -1 bytes")
+		c.refused(k.Launch(s, "x", []device.Span{{Ptr: u, Bytes: 64}}, f), device.ErrWrongKind,
+			"an operand in ordinary memory")
 		c.refused(k.Launch(s, "x", nil, nil), device.ErrInvalidArgument, "no function")
 		c.refused(k.Launch(0, "x", nil, f), device.ErrInvalidHandle, "a null stream")
 		c.sync(s)
@@ -179,7 +182,8 @@ var ipcCases = []testCase{
 		c.refused(err, device.ErrInvalidArgument, "opening the process's own handle")
 		_, err = ipc.IPCOpen(c.n, good)
 		c.refused(err, device.ErrWrongDevice, "opening on a device that there isn't")
-		for _, bad := range [][]byte{nil, good[:len(good)-1], append(slices.Clone(good), 0), make([]byte, len(good)), bytes.Repeat([]byte{0xff}, len(good))} {
+		for _, bad := range [][]byte{nil, good[:len(good)-1], append(slices.Clone(good), 0), make([]byte, len(good)),
+			bytes.Repeat([]byte{0xff}, len(good))} {
 			_, err = ipc.IPCOpen(0, bad)
 			c.refused(err, device.ErrInvalidArgument, "a handle that is none")
 		}
@@ -295,7 +299,8 @@ var tracerCases = []testCase{
 			{Kind: device.ActivityHost, Name: "mine"},
 		} {
 			a := work[i]
-			if a.Kind != want.Kind || a.Bytes != want.Bytes || a.External != want.External || want.Name != "" && a.Name != want.Name {
+			if a.Kind != want.Kind || a.Bytes != want.Bytes || a.External != want.External || want.Name != "" &&
+				a.Name != want.Name {
 				c.fail("activity %d is %+v, want %+v", i, a, want)
 			}
 			if call, ok := calls[a.Correlation]; !ok || a.Start.Before(call.Start) {

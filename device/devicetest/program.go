@@ -33,8 +33,8 @@ func Program(drv device.Driver, draw func(n int) int, opts ...Option) error {
 
 const bufferBytes = 512
 
-// program is a program that runs. Statements that touch the same memory are ordered by events, in the order in which they
-// were issued; so what they mean is what they mean one after the other. All else may run in any order.
+// program is a program that runs. Statements that touch the same memory are ordered by events, in the order in which
+// they were issued; so what they mean is what they mean one after the other. All else may run in any order.
 type program struct {
 	*test
 	draw    func(n int) int
@@ -163,8 +163,8 @@ func (g *program) pair(l *lane, from []*buffer) (dst, src *buffer) {
 	return from[i], from[j]
 }
 
-// issue enqueues the statement that buffers and value make: between different buffers a copy; with itself a function if it
-// is the host's, else a fill.
+// issue enqueues the statement that buffers and value make: between different buffers a copy; with itself a function if
+// it is the host's, else a fill.
 func (g *program) issue(s device.StreamHandle, dst, src *buffer, value byte) error {
 	switch {
 	case dst != src:

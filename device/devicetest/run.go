@@ -341,7 +341,8 @@ func (c *test) stream(dev int) device.StreamHandle {
 	c.after = append(c.after, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), c.patience)
 		defer cancel()
-		if err := c.drv.StreamRecover(ctx, s); err != nil && !errors.Is(err, device.ErrFailed) && !errors.Is(err, device.ErrUnsupported) {
+		if err := c.drv.StreamRecover(ctx, s); err != nil && !errors.Is(err, device.ErrFailed) && !errors.Is(err,
+			device.ErrUnsupported) {
 			c.fail("at the end: %w", err)
 		}
 		c.must(c.drv.StreamDestroy(s))
@@ -364,7 +365,8 @@ func (c *test) event(dev int, timing bool) device.EventHandle {
 
 func (c *test) sync(s device.StreamHandle) { c.must(c.drv.StreamSynchronize(c.ctx, s)) }
 
-// hold makes a stream stop at this point of its order until release is called, which the end of the case does if nobody did.
+// hold makes a stream stop at this point of its order until release is called, which the end of the case does if nobody
+// did.
 func (c *test) hold(s device.StreamHandle) (release func()) {
 	gate := make(chan struct{})
 	release = sync.OnceFunc(func() { close(gate) })

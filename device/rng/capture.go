@@ -2,7 +2,8 @@ package rng
 
 import "sync/atomic"
 
-// Draw is a part of a CUDA generator's sequence that belongs to one kernel: reserved when the kernel is launched, used when it runs.
+// Draw is a part of a CUDA generator's sequence that belongs to one kernel: reserved when the kernel is launched, used
+// when it runs.
 //
 //	d, err := g.Reserve(gpu.Increment(len(dst), 4, false))
 //	stream.Launch(func() error { return rng.Uniform(d.Generator(), dst, 0, 1) })
@@ -49,8 +50,9 @@ type Capture struct {
 
 type position struct{ seed, offset uint64 }
 
-// BeginCapture makes draws belong to a graph until EndCapture. Until then the seed, the offset and the state can be neither read
-// nor set. Filling slices at once isn't possible either, since the numbers of a graph are known only at its replay: use [CUDA.Reserve].
+// BeginCapture makes draws belong to a graph until EndCapture. Until then the seed, the offset and the state can be
+// neither read nor set. Filling slices at once isn't possible either, since the numbers of a graph are known only at
+// its replay: use [CUDA.Reserve].
 func (g *CUDA) BeginCapture() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -77,8 +79,8 @@ func (g *CUDA) EndCapture() (*Capture, error) {
 // Words returns by how much one replay moves the generator's offset.
 func (c *Capture) Words() uint64 { return c.words }
 
-// Replay must be called before each replay of the graph: its draws start at the generator's present seed and offset, and the
-// generator moves on behind them. Replays whose kernels may overlap need captures of their own.
+// Replay must be called before each replay of the graph: its draws start at the generator's present seed and offset,
+// and the generator moves on behind them. Replays whose kernels may overlap need captures of their own.
 func (c *Capture) Replay() error {
 	begin, err := c.Advance()
 	if err == nil {
@@ -87,8 +89,8 @@ func (c *Capture) Replay() error {
 	return err
 }
 
-// Advance is Replay for a graph that is enqueued: it takes the numbers of one run from the generator now, and the run's kernels get
-// them when begin is called, which must be when the run before is over and this one begins.
+// Advance is Replay for a graph that is enqueued: it takes the numbers of one run from the generator now, and the run's
+// kernels get them when begin is called, which must be when the run before is over and this one begins.
 func (c *Capture) Advance() (begin func(), err error) {
 	g := c.generator
 	g.mu.Lock()

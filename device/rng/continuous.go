@@ -17,8 +17,8 @@ func Uniform[T Float](g Generator, dst []T, from, to float64) error {
 	return invalid("no generator")
 }
 
-// Normal fills dst with normal numbers, as Tensor.normal_ does. On a CPU 16 elements and more are drawn in another way than
-// fewer are. A tensor that isn't contiguous is filled as if each element were a slice of its own.
+// Normal fills dst with normal numbers, as Tensor.normal_ does. On a CPU 16 elements and more are drawn in another way
+// than fewer are. A tensor that isn't contiguous is filled as if each element were a slice of its own.
 func Normal[T Float](g Generator, dst []T, mean, std float64) error {
 	if !(std >= 0) {
 		return invalid("normal with standard deviation %v", std)
@@ -212,8 +212,8 @@ func cudaFill[T Float](g *CUDA, dst []T,
 	})
 }
 
-// uniform32 is curand_uniform4: numbers in (0, 1]. Products with a power of two are exact, so it's all the same whether they are
-// fused with the sums. All are made, however few are needed.
+// uniform32 is curand_uniform4: numbers in (0, 1]. Products with a power of two are exact, so it's all the same whether
+// they are fused with the sums. All are made, however few are needed.
 func uniform32(b [4]uint32, _ int) (u [4]float32) {
 	for i, x := range b {
 		u[i] = float32(x)*0x1p-32 + 0x1p-33
@@ -230,8 +230,8 @@ func uniform53(x, y uint32) float64 {
 	return float64(uint64(x)^uint64(y)<<21)*0x1p-53 + 0x1p-54
 }
 
-// gauss32 is curand_normal4 with exact elementary functions, rounded to float32, in place of the GPU's approximations. It makes as
-// many pairs as are needed.
+// gauss32 is curand_normal4 with exact elementary functions, rounded to float32, in place of the GPU's approximations.
+// It makes as many pairs as are needed.
 func gauss32(b [4]uint32, need int) (x [4]float32) {
 	const turn = float32(2 * math.Pi * 0x1p-32)
 	for i := 0; i < need; i += 2 {

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// Build says with which build of PyTorch a CPU generator agrees where builds differ: in whether a product and a sum are fused,
-// and in the elementary functions under [Normal] for 16 and more elements.
+// Build says with which build of PyTorch a CPU generator agrees where builds differ: in whether a product and a sum are
+// fused, and in the elementary functions under [Normal] for 16 and more elements.
 type Build uint8
 
 const (
@@ -17,7 +17,8 @@ const (
 	ARM64                 // fused, the C library
 )
 
-// HostBuild returns the build that PyTorch uses on processors of this program's architecture, where that has AVX2 if it is an x86.
+// HostBuild returns the build that PyTorch uses on processors of this program's architecture, where that has AVX2 if it
+// is an x86.
 func HostBuild() Build {
 	if runtime.GOARCH == "arm64" {
 		return ARM64
@@ -25,7 +26,8 @@ func HostBuild() Build {
 	return AVX2
 }
 
-// CPU is a generator by the rules of PyTorch's CPU kernels: mt19937, and the second number of each Box-Muller pair kept for the next call.
+// CPU is a generator by the rules of PyTorch's CPU kernels: mt19937, and the second number of each Box-Muller pair kept
+// for the next call.
 type CPU struct {
 	build Build
 
@@ -53,7 +55,8 @@ func NewCPUFor(seed uint64, b Build) *CPU {
 func (g *CPU) Clone() *CPU {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return &CPU{build: g.build, engine: g.engine, cached: g.cached, hasCached: g.hasCached, cached32: g.cached32, has32: g.has32}
+	return &CPU{build: g.build, engine: g.engine, cached: g.cached, hasCached: g.hasCached, cached32: g.cached32,
+		has32: g.has32}
 }
 
 func (*CPU) sealed() {}
@@ -144,8 +147,10 @@ func (g *CPU) SetState(b []byte) error {
 	}
 	le := binary.LittleEndian
 	m := mt19937{seed: le.Uint64(b[stateSeed:]), left: int32(le.Uint32(b[stateLeft:])), next: le.Uint32(b[stateNext:])}
-	if seeded := le.Uint32(b[stateSeeded:]); seeded == 0 || m.left <= 0 || m.left > mtWords || le.Uint64(b[stateNext:]) > mtWords {
-		return invalid("not a state of mt19937: seeded %d, %d words left, next is %d", seeded, m.left, le.Uint64(b[stateNext:]))
+	if seeded := le.Uint32(b[stateSeeded:]); seeded == 0 || m.left <= 0 || m.left > mtWords ||
+		le.Uint64(b[stateNext:]) > mtWords {
+		return invalid("not a state of mt19937: seeded %d, %d words left, next is %d", seeded, m.left,
+			le.Uint64(b[stateNext:]))
 	}
 	if m.next+uint32(m.left)-1 > mtWords {
 		return invalid("not a state of mt19937: %d words left after word %d of %d", m.left-1, m.next, mtWords)

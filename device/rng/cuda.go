@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// GPU is what the numbers of a CUDA generator depend on besides its state: PyTorch launches at most as many blocks of threads as
-// the GPU runs at once, and each thread draws from its own subsequence. The zero GPU has no limit; up to 256 elements for each
-// block of the limit, all GPUs give the same.
+// GPU is what the numbers of a CUDA generator depend on besides its state: PyTorch launches at most as many blocks of
+// threads as the GPU runs at once, and each thread draws from its own subsequence. The zero GPU has no limit; up to 256
+// elements for each block of the limit, all GPUs give the same.
 type GPU struct {
 	Multiprocessors          int
 	ThreadsPerMultiprocessor int
@@ -20,8 +20,8 @@ var (
 	H200 = GPU{132, 2048}
 )
 
-// CUDA is a generator by the rules of PyTorch's CUDA kernels: a seed, which is Philox's key, and an offset, which all threads of
-// a launch start from and which is always a multiple of 4.
+// CUDA is a generator by the rules of PyTorch's CUDA kernels: a seed, which is Philox's key, and an offset, which all
+// threads of a launch start from and which is always a multiple of 4.
 type CUDA struct {
 	gpu GPU
 
@@ -111,8 +111,8 @@ func (g *CUDA) SetState(b []byte) error {
 	return g.set(binary.LittleEndian.Uint64(b), offset, "SetState")
 }
 
-// threads in a block, and numbers that the largest cuRAND call draws (block_size_bound and max_generator_offsets_per_curand_call
-// in ATen/native/cuda/DistributionTemplates.h).
+// threads in a block, and numbers that the largest cuRAND call draws (block_size_bound and
+// max_generator_offsets_per_curand_call in ATen/native/cuda/DistributionTemplates.h).
 const (
 	blockThreads = 256
 	perCall      = 4
@@ -132,10 +132,12 @@ func (p GPU) increment(n, unroll int) uint64 {
 	return (uint64(n-1)/uint64(p.threads(n)*unroll) + 1) * perCall
 }
 
-// Increment returns what filling n elements of the given size adds to the offset. Each of them is made from 32 random bits, or from 64
-// if wide: that is every distribution of float64, [Integers] with a range of 2²⁸ and more, and [Random] of int64 and float64.
+// Increment returns what filling n elements of the given size adds to the offset. Each of them is made from 32 random
+// bits, or from 64 if wide: that is every distribution of float64, [Integers] with a range of 2²⁸ and more, and
+// [Random] of int64 and float64.
 //
-// A tensor whose bytes can't be counted in 31 bits is filled in parts. PyTorch then draws for the whole and once more for each part.
+// A tensor whose bytes can't be counted in 31 bits is filled in parts. PyTorch then draws for the whole and once more
+// for each part.
 func (p GPU) Increment(n, size int, wide bool) uint64 {
 	var total uint64
 	p.launches(n, size, wide, func(_, _ int, words uint64) { total += words })
@@ -177,8 +179,8 @@ func fits31(n, size int) bool { return n <= math.MaxInt32 && (n-1)*size+1 <= mat
 
 var errCaptured = invalid("numbers drawn at once while the generator is captured; use Reserve")
 
-// draw calls f with the blocks that fill n elements of the given size: a block is for element first and, until n is reached, for
-// those that follow at distance step, 4 in all or 2 if wide.
+// draw calls f with the blocks that fill n elements of the given size: a block is for element first and, until n is
+// reached, for those that follow at distance step, 4 in all or 2 if wide.
 func (g *CUDA) draw(n, size int, wide bool, f func(block [4]uint32, first, step, n int)) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

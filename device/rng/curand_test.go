@@ -12,7 +12,8 @@ import (
 	"github.com/chorus-comms/chorus/internal/pytest"
 )
 
-// curandScript runs cuRAND's host generator, which needs no GPU: library, function, seed, offset, count, bytes of an element.
+// curandScript runs cuRAND's host generator, which needs no GPU: library, function, seed, offset, count, bytes of an
+// element.
 const curandScript = `
 import ctypes, sys
 lib = ctypes.CDLL(sys.argv[1])
@@ -33,8 +34,8 @@ for line in sys.stdin:
 // curandSubsequences is how many subsequences cuRAND's host generator goes round, taking a block from each.
 const curandSubsequences = 1 << 16
 
-// TestCuRAND compares with cuRAND. A GPU with as many threads as cuRAND's host generator has subsequences draws the same numbers, in an
-// order of its own.
+// TestCuRAND compares with cuRAND. A GPU with as many threads as cuRAND's host generator has subsequences draws the
+// same numbers, in an order of its own.
 func TestCuRAND(t *testing.T) {
 	const n = 3*4*curandSubsequences - 1001
 	libs, _ := filepath.Glob(filepath.Join(pytest.Root(t), ".venv/lib/python3*/site-packages/nvidia/*/lib/libcurand.so*"))
@@ -48,7 +49,8 @@ func TestCuRAND(t *testing.T) {
 		for _, f := range []struct {
 			name string
 			size int
-		}{{"curandGenerateUniform", 4}, {"curandGenerateUniformDouble", 8}, {"curandGenerateNormal", 4}, {"curandGenerateNormalDouble", 8}} {
+		}{{"curandGenerateUniform", 4}, {"curandGenerateUniformDouble", 8}, {"curandGenerateNormal", 4},
+			{"curandGenerateNormalDouble", 8}} {
 			fmt.Fprintln(&in, f.name, seed, 0, 3*4*curandSubsequences, f.size)
 		}
 	}
@@ -70,8 +72,10 @@ func TestCuRAND(t *testing.T) {
 			f32, f64     func() error
 			tol32, tol64 float64 // the host rounds the angle twice, the device once
 		}{
-			{"uniform", func() error { return Uniform(NewCUDA(seed, gpu), single, 0, 1) }, func() error { return Uniform(NewCUDA(seed, gpu), double, 0, 1) }, 0, 0},
-			{"normal", func() error { return Normal(NewCUDA(seed, gpu), single, 0, 1) }, func() error { return Normal(NewCUDA(seed, gpu), double, 0, 1) }, 2e-6, 1e-14},
+			{"uniform", func() error { return Uniform(NewCUDA(seed, gpu), single, 0, 1) },
+				func() error { return Uniform(NewCUDA(seed, gpu), double, 0, 1) }, 0, 0},
+			{"normal", func() error { return Normal(NewCUDA(seed, gpu), single, 0, 1) },
+				func() error { return Normal(NewCUDA(seed, gpu), double, 0, 1) }, 2e-6, 1e-14},
 		} {
 			if err := dist.f32(); err != nil {
 				t.Fatal(err)
@@ -101,8 +105,8 @@ func TestCuRAND(t *testing.T) {
 	}
 }
 
-// curandIndex says where cuRAND has the number that a GPU puts into element i, when a block gives unroll numbers. cuRAND takes four
-// numbers from a subsequence before it goes to the next: one block, or two of float64.
+// curandIndex says where cuRAND has the number that a GPU puts into element i, when a block gives unroll numbers.
+// cuRAND takes four numbers from a subsequence before it goes to the next: one block, or two of float64.
 func curandIndex(i, unroll int) int {
 	const threads = curandSubsequences
 	k, rest := i/(threads*unroll), i%(threads*unroll)

@@ -116,7 +116,8 @@ func Geometric[T Number](g Generator, dst []T, p float64) error {
 	return invalid("no generator")
 }
 
-// Integers fills dst with integers from [from, to), as torch.randint and Tensor.random_(from, to) do. Both ends must be exact in T.
+// Integers fills dst with integers from [from, to), as torch.randint and Tensor.random_(from, to) do. Both ends must be
+// exact in T.
 func Integers[T Number](g Generator, dst []T, from, to int64) error {
 	k := kindOf[T]()
 	if from >= to || from < k.least || to-1 > k.largest {
@@ -128,8 +129,8 @@ func Integers[T Number](g Generator, dst []T, from, to int64) error {
 	return integers(g, dst, wide, func(x uint64) T { return convert(int64(x%span) + from) })
 }
 
-// Random fills dst with integers from the whole of what T holds from 0 on, as Tensor.random_() does: up to the largest integer, or up to
-// 2 to the number of digits, for floating point.
+// Random fills dst with integers from the whole of what T holds from 0 on, as Tensor.random_() does: up to the largest
+// integer, or up to 2 to the number of digits, for floating point.
 func Random[T Number](g Generator, dst []T) error {
 	k := kindOf[T]()
 	span := uint64(k.largest) + 1
@@ -195,7 +196,8 @@ func cudaUniforms[T Number](g *CUDA, dst []T, f func(u float64) T) error {
 // maxPermutation is the size from which on PyTorch shuffles with 64-bit numbers.
 const maxPermutation = math.MaxUint32 / 20
 
-// Permutation fills dst with a random permutation of 0 to len(dst)-1, as torch.randperm does on a CPU. (On CUDA that sorts random keys.)
+// Permutation fills dst with a random permutation of 0 to len(dst)-1, as torch.randperm does on a CPU. (On CUDA that
+// sorts random keys.)
 func Permutation(g *CPU, dst []int64) error {
 	n := len(dst)
 	if n >= maxPermutation {

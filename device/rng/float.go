@@ -2,8 +2,8 @@ package rng
 
 import "math"
 
-// fma32 returns a*b+c rounded once. The product of two float32 is exact in float64. Rounding the sum twice, to float64 and to float32,
-// goes wrong only if the first lands on the middle between two float32, where the lost rest decides.
+// fma32 returns a*b+c rounded once. The product of two float32 is exact in float64. Rounding the sum twice, to float64
+// and to float32, goes wrong only if the first lands on the middle between two float32, where the lost rest decides.
 func fma32(a, b, c float32) float32 {
 	p := float64(a) * float64(b)
 	s := p + float64(c)
@@ -27,9 +27,10 @@ func fma32Tie(p, c, s float64) float32 {
 	return float32(s)
 }
 
-// logf is the C library's logarithm (glibc 2.27 and later, x86 and ARM) for positive normal numbers; its last bit is not always
-// the correctly rounded one, and PyTorch's numbers show it. The method: log(2^k z) = log1p(z/c-1) + log(c) + k log 2, where z is
-// near the center c of one of 16 intervals; coefficients are those of Arm's optimized routines, math/logf_data.c.
+// logf is the C library's logarithm (glibc 2.27 and later, x86 and ARM) for positive normal numbers; its last bit is
+// not always the correctly rounded one, and PyTorch's numbers show it. The method: log(2^k z) = log1p(z/c-1) + log(c) +
+// k log 2, where z is near the center c of one of 16 intervals; coefficients are those of Arm's optimized routines,
+// math/logf_data.c.
 func logf(x float32) float32 {
 	const origin = 0x3f330000
 	ix := math.Float32bits(x)
@@ -96,8 +97,8 @@ func sincosf(x float32) (sin, cos float32) {
 	}
 }
 
-// logCephes is the logarithm of PyTorch's avx_mathfun.h (after Cephes' logf, Moshier 1989), for positive normal numbers, with the products and sums
-// fused that its compiler fuses.
+// logCephes is the logarithm of PyTorch's avx_mathfun.h (after Cephes' logf, Moshier 1989), for positive normal
+// numbers, with the products and sums fused that its compiler fuses.
 func logCephes(x float32) float32 {
 	bits := math.Float32bits(x)
 	e := float32(int32(bits>>23)-127) + 1

@@ -1,7 +1,7 @@
 package rng
 
-// mt19937 is the Mersenne Twister of Matsumoto and Nishimura (1998) with the seeding of 2002, its fields named and counted as in
-// PyTorch's MT19937RNGEngine.h, because they are what a saved state holds.
+// mt19937 is the Mersenne Twister of Matsumoto and Nishimura (1998) with the seeding of 2002, its fields named and
+// counted as in PyTorch's MT19937RNGEngine.h, because they are what a saved state holds.
 type mt19937 struct {
 	seed  uint64
 	left  int32 // 1 + the words that are left in state

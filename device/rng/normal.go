@@ -34,8 +34,8 @@ func normal16f64(d *[16]float64, mean, std float64) {
 	}
 }
 
-// fillNormal32 fills 16 or more elements: every block of 16 from its own uniforms, then, if a shorter block remains, the last 16
-// elements once more, from new ones.
+// fillNormal32 fills 16 or more elements: every block of 16 from its own uniforms, then, if a shorter block remains,
+// the last 16 elements once more, from new ones.
 func (g *CPU) fillNormal32(dst []float32, mean, std float32) {
 	n := len(dst)
 	g.engine.fill24(dst)

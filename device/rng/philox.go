@@ -1,7 +1,7 @@
 package rng
 
-// philox is Philox 4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011): a bijection
-// of the 128-bit counter, chosen by the 64-bit key.
+// philox is Philox 4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011): a
+// bijection of the 128-bit counter, chosen by the 64-bit key.
 func philox(counter [4]uint32, key uint64) [4]uint32 {
 	c0, c1, c2, c3 := counter[0], counter[1], counter[2], counter[3]
 	k0, k1 := uint32(key), uint32(key>>32)
@@ -15,8 +15,8 @@ func philox(counter [4]uint32, key uint64) [4]uint32 {
 	return [4]uint32{c0, c1, c2, c3}
 }
 
-// philoxAt returns the block that cuRAND draws from the given subsequence after the given number of blocks. The count carries
-// over into the subsequence, as cuRAND's does.
+// philoxAt returns the block that cuRAND draws from the given subsequence after the given number of blocks. The count
+// carries over into the subsequence, as cuRAND's does.
 func philoxAt(key, subsequence, block, more uint64) [4]uint32 {
 	n := block + more
 	if n < block {

@@ -56,7 +56,8 @@ func TestGoldenCPU(t *testing.T) {
 	if got := fill(42, 5, randn); !close4(got, .3367, .1288, .2345, .2303, -1.1229) {
 		t.Errorf("randn(5), seed 42: %v", got)
 	}
-	if got := fill(0, 16, randn); !close4(got, -1.1258, -1.1524, -.2506, -.4339, .8487, .6920, -.3160, -2.1152, .3223, -1.2633, .3500, .3081, .1198, 1.2377, 1.1168, -.2473) {
+	if got := fill(0, 16, randn); !close4(got, -1.1258, -1.1524, -.2506, -.4339, .8487, .6920, -.3160, -2.1152, .3223,
+		-1.2633, .3500, .3081, .1198, 1.2377, 1.1168, -.2473) {
 		t.Errorf("randn(16), seed 0: %v", got)
 	}
 	if got := fill(42, 16, randn)[:4]; !close4(got, 1.9269, 1.4873, .9007, -2.1055) {
@@ -113,8 +114,10 @@ func TestPhilox(t *testing.T) {
 		want    [4]uint32
 	}{
 		{[4]uint32{}, 0, [4]uint32{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
-		{[4]uint32{math.MaxUint32, math.MaxUint32, math.MaxUint32, math.MaxUint32}, math.MaxUint64, [4]uint32{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-		{[4]uint32{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, 0x299f31d0a4093822, [4]uint32{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+		{[4]uint32{math.MaxUint32, math.MaxUint32, math.MaxUint32, math.MaxUint32}, math.MaxUint64, [4]uint32{0x408f276d,
+			0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+		{[4]uint32{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, 0x299f31d0a4093822, [4]uint32{0xd16cfe09, 0x94fdcceb,
+			0x5001e420, 0x24126ea1}},
 	} {
 		if got := philox(c.counter, c.key); got != c.want {
 			t.Errorf("philox(%x, %x) = %x, want %x", c.counter, c.key, got, c.want)
@@ -130,9 +133,11 @@ func TestFMA32(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := rapid.Float32Range(-4, 4).Draw(t, "a")
 		b := rapid.Float32Range(-4, 4).Draw(t, "b")
-		c := rapid.OneOf(rapid.Float32Range(-4, 4), rapid.Float32Range(-1e-30, 1e-30), rapid.Float32Range(-1e9, 1e9)).Draw(t, "c")
+		c := rapid.OneOf(rapid.Float32Range(-4, 4), rapid.Float32Range(-1e-30, 1e-30), rapid.Float32Range(-1e9, 1e9)).Draw(t,
+			"c")
 		if rapid.Bool().Draw(t, "tie") { // a product on the middle between two float32, and a little more
-			a, b = 1+float32(rapid.IntRange(0, 4095).Draw(t, "p"))*0x1p-12, 1+float32(rapid.IntRange(0, 4095).Draw(t, "q"))*0x1p-12
+			a, b = 1+float32(rapid.IntRange(0, 4095).Draw(t, "p"))*0x1p-12, 1+float32(rapid.IntRange(0, 4095).Draw(t,
+				"q"))*0x1p-12
 		}
 		f := func(x float32) *big.Float { return new(big.Float).SetPrec(400).SetFloat64(float64(x)) }
 		exact := f(a)

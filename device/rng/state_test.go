@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzState restores generators from anything: what is taken for a state can be drawn from, and is the state that is saved again, but for
-// what old forms lack.
+// FuzzState restores generators from anything: what is taken for a state can be drawn from, and is the state that is
+// saved again, but for what old forms lack.
 func FuzzState(f *testing.F) {
 	for _, g := range []Generator{NewCPU(1), NewCUDA(1, H100)} {
 		b, err := g.State()

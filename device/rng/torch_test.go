@@ -58,8 +58,8 @@ func bytesOf[T any](s []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*sizeOf[T]())
 }
 
-// step is a call to PyTorch and the same call here. Floating-point numbers may be most units in the last place apart: where both
-// compute in float64, with the C library there and with package math here.
+// step is a call to PyTorch and the same call here. Floating-point numbers may be most units in the last place apart:
+// where both compute in float64, with the C library there and with package math here.
 type step struct {
 	torch string
 	fill  func(g Generator) ([]byte, error)
@@ -146,10 +146,13 @@ func floatSteps[T Float]() []step {
 			floatStep("uniform_()", n, func(g Generator, d []T) error { return Uniform(g, d, 0, 1) }),
 			floatStep("uniform_(-3.3, 7.7)", n, func(g Generator, d []T) error { return Uniform(g, d, -3.3, 7.7) }),
 			within(floatStep("normal_()", n, func(g Generator, d []T) error { return Normal(g, d, 0, 1) }), double),
-			within(floatStep("normal_(1.5, 0.3)", n, func(g Generator, d []T) error { return Normal(g, d, 1.5, 0.3) }), 1000*double),
+			within(floatStep("normal_(1.5, 0.3)", n, func(g Generator, d []T) error { return Normal(g, d, 1.5, 0.3) }),
+				1000*double),
 			within(floatStep("exponential_(1.7)", n, func(g Generator, d []T) error { return Exponential(g, d, 1.7) }), double),
-			within(floatStep("cauchy_(0.5, 2)", n, func(g Generator, d []T) error { return Cauchy(g, d, 0.5, 2) }), 1<<20*double),
-			within(floatStep("log_normal_(0.5, 0.25)", n, func(g Generator, d []T) error { return LogNormal(g, d, 0.5, 0.25) }), double),
+			within(floatStep("cauchy_(0.5, 2)", n, func(g Generator, d []T) error { return Cauchy(g, d, 0.5, 2) }),
+				1<<20*double),
+			within(floatStep("log_normal_(0.5, 0.25)", n, func(g Generator, d []T) error { return LogNormal(g, d, 0.5, 0.25) }),
+				double),
 		)
 	}
 	return s
@@ -168,7 +171,8 @@ func numberSteps[T Number]() []step {
 				numberStep("geometric_(0.2)", n, func(g Generator, d []T) error { return Geometric(g, d, 0.2) }))
 		}
 		s = append(s, step{
-			torch: fmt.Sprintf("torch.empty(%d, dtype=%s).bernoulli_(torch.linspace(0, 1, %[1]d, dtype=torch.float64))", n, torchName[T]()),
+			torch: fmt.Sprintf("torch.empty(%d, dtype=%s).bernoulli_(torch.linspace(0, 1, %[1]d, dtype=torch.float64))", n,
+				torchName[T]()),
 			fill: func(g Generator) ([]byte, error) {
 				dst := make([]T, n)
 				err := BernoulliEach(g, dst, linspace(n))
@@ -196,8 +200,8 @@ func linspace(n int) []float64 {
 	return p
 }
 
-// TestTorchCPU draws one long sequence, which mixes all distributions, with PyTorch and with a CPU generator, for each build that
-// PyTorch can be made to act as here.
+// TestTorchCPU draws one long sequence, which mixes all distributions, with PyTorch and with a CPU generator, for each
+// build that PyTorch can be made to act as here.
 func TestTorchCPU(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("the builds that are compared are those of x86")
@@ -218,7 +222,8 @@ func TestTorchCPU(t *testing.T) {
 	steps = append(steps, numberSteps[dtype.F16]()...)
 	steps = append(steps, numberSteps[dtype.BF16]()...)
 	for _, span := range []int64{1<<28 - 1, 1 << 28, 1<<40 + 12345, 1<<63 - 1} {
-		steps = append(steps, numberStep(fmt.Sprintf("random_(-5, %d)", span-5), 1000, func(g Generator, d []int64) error { return Integers(g, d, -5, span-5) }))
+		steps = append(steps, numberStep(fmt.Sprintf("random_(-5, %d)", span-5), 1000,
+			func(g Generator, d []int64) error { return Integers(g, d, -5, span-5) }))
 	}
 	for _, n := range []int{0, 1, 2, 10, 30_000} {
 		steps = append(steps, step{torch: fmt.Sprintf("torch.randperm(%d)", n), fill: func(g Generator) ([]byte, error) {
@@ -228,25 +233,27 @@ func TestTorchCPU(t *testing.T) {
 		}})
 	}
 	for _, n := range []int{3, 40} { // not contiguous: one by one
-		steps = append(steps, step{torch: fmt.Sprintf("torch.empty(%d, 2)[:, 0].normal_()", n), fill: func(g Generator) ([]byte, error) {
-			dst := make([]float32, n)
-			for i := range dst {
-				if err := Normal(g, dst[i:i+1], 0, 1); err != nil {
-					return nil, err
+		steps = append(steps, step{torch: fmt.Sprintf("torch.empty(%d, 2)[:, 0].normal_()", n),
+			fill: func(g Generator) ([]byte, error) {
+				dst := make([]float32, n)
+				for i := range dst {
+					if err := Normal(g, dst[i:i+1], 0, 1); err != nil {
+						return nil, err
+					}
 				}
-			}
-			return bytesOf(dst), nil
-		}})
+				return bytesOf(dst), nil
+			}})
 	}
 	for _, n := range []int{10, 1000} {
-		steps = append(steps, step{torch: fmt.Sprintf("torch.bernoulli(torch.linspace(0, 1, %d).half().float())", n), fill: func(g Generator) ([]byte, error) {
-			dst, p := make([]float32, n), make([]dtype.F16, n)
-			for i := range p {
-				p[i] = dtype.F16FromFloat64(float64(i) / float64(n-1))
-			}
-			err := BernoulliEach(g, dst, p)
-			return bytesOf(dst), err
-		}})
+		steps = append(steps, step{torch: fmt.Sprintf("torch.bernoulli(torch.linspace(0, 1, %d).half().float())", n),
+			fill: func(g Generator) ([]byte, error) {
+				dst, p := make([]float32, n), make([]dtype.F16, n)
+				for i := range p {
+					p[i] = dtype.F16FromFloat64(float64(i) / float64(n-1))
+				}
+				err := BernoulliEach(g, dst, p)
+				return bytesOf(dst), err
+			}})
 	}
 	for _, test := range []struct {
 		capability string // empty: the best of this processor

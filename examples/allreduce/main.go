@@ -65,6 +65,7 @@ func run(ctx context.Context, count int, ordinary bool) (err error) {
 			return fmt.Errorf("rank %d: element %d is %v, want %v", c.Rank(), i, v, want)
 		}
 	}
-	fmt.Printf("rank %d of %d: %d elements averaged to %v by %s, the first time in %v\n", c.Rank(), c.Size(), count, want, algorithm, took.Round(time.Microsecond))
+	fmt.Printf("rank %d of %d: %d elements averaged to %v by %s, the first time in %v\n", c.Rank(), c.Size(), count, want,
+		algorithm, took.Round(time.Microsecond))
 	return nil
 }

@@ -1,5 +1,5 @@
-// Command gonum fits a line through points that are spread over the ranks, with gonum's matrices: each rank sums up its own
-// points, the sums are all-reduced where they lie, and every rank solves the same small system.
+// Command gonum fits a line through points that are spread over the ranks, with gonum's matrices: each rank sums up its
+// own points, the sums are all-reduced where they lie, and every rank solves the same small system.
 //
 //	cd examples/gonum && go build && chorus run -n 4 ./gonum
 //
@@ -39,7 +39,8 @@ func run(ctx context.Context) error {
 	defer c.Finalize(ctx)
 	x, y := observe(c.Rank())
 
-	// The normal equations (XᵀX)w = Xᵀy are sums over points. Both lie in one matrix, so that one all-reduce does for both.
+	// The normal equations (XᵀX)w = Xᵀy are sums over points. Both lie in one matrix, so that one all-reduce does for
+	// both.
 	sums := mat.NewDense(dims, dims+1, nil)
 	xx := sums.Slice(0, dims, 0, dims).(*mat.Dense) // views
 	xy := sums.Slice(0, dims, dims, dims+1).(*mat.Dense)
@@ -66,14 +67,16 @@ func run(ctx context.Context) error {
 			return fmt.Errorf("rank %d: weight %d is %v, which is wrong by %v", c.Rank(), i, w.At(i, 0), d)
 		}
 	}
-	fmt.Printf("rank %d of %d: %.2f from %v points, with an error of %.3f\n", c.Rank(), c.Size(), mat.Col(nil, 0, &w), total[1], math.Sqrt(total[0]/total[1]))
+	fmt.Printf("rank %d of %d: %.2f from %v points, with an error of %.3f\n", c.Rank(), c.Size(), mat.Col(nil, 0, &w),
+		total[1], math.Sqrt(total[0]/total[1]))
 	return nil
 }
 
 // AllReduce combines a matrix over all ranks in place. It must have the same shape on all of them.
 //
-// Rows of a matrix lie RawMatrix().Stride apart. Where that is the number of columns they are one piece of memory, and are
-// reduced where they lie. A view of some columns of a wider matrix has gaps, in which lie elements of others: it goes by a copy.
+// Rows of a matrix lie RawMatrix().Stride apart. Where that is the number of columns they are one piece of memory, and
+// are reduced where they lie. A view of some columns of a wider matrix has gaps, in which lie elements of others: it
+// goes by a copy.
 func AllReduce(ctx context.Context, c *comm.Comm, m *mat.Dense, r comm.Reduction) error {
 	raw := m.RawMatrix()
 	if raw.Rows <= 1 || raw.Stride == raw.Cols {

@@ -30,7 +30,8 @@ func TestProgram(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var out, diagnostics bytes.Buffer
-	job := launch.Job{Command: []string{os.Args[0]}, RanksPerNode: 3, Env: append(os.Environ(), "GONUM_EXAMPLE_RANK=1"), Stdout: &out, Stderr: &diagnostics}
+	job := launch.Job{Command: []string{os.Args[0]}, RanksPerNode: 3, Env: append(os.Environ(), "GONUM_EXAMPLE_RANK=1"),
+		Stdout: &out, Stderr: &diagnostics}
 	if err := job.Run(ctx); err != nil {
 		t.Fatalf("%v\n%s", err, &diagnostics)
 	}

@@ -48,7 +48,8 @@ func draw(w io.Writer, activities []device.Activity) error {
 		for _, a := range lines[l] {
 			x := left + a.Start.Sub(first).Seconds()*scale
 			took := a.End.Sub(a.Start)
-			c.Box(x, float64(y), max(1, took.Seconds()*scale), height-6, color, 1, fmt.Sprintf("%s, %v", a.Name, took.Round(time.Microsecond)))
+			c.Box(x, float64(y), max(1, took.Seconds()*scale), height-6, color, 1, fmt.Sprintf("%s, %v", a.Name,
+				took.Round(time.Microsecond)))
 		}
 	}
 	c.Text(left, float64(2*ranks*height+30), "start", 12, fmt.Sprint(last.Sub(first).Round(time.Millisecond)))

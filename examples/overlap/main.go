@@ -3,8 +3,8 @@
 //
 //	go run ./examples/overlap timeline.json
 //
-// Open the file in chrome://tracing or ui.perfetto.dev; if its name ends in .svg it's a picture. It also prints how much of the communication ran beside
-// computation.
+// Open the file in chrome://tracing or ui.perfetto.dev; if its name ends in .svg it's a picture. It also prints how
+// much of the communication ran beside computation.
 package main
 
 import (
@@ -78,7 +78,8 @@ func run(path string) error {
 // train is one rank: backward through the layers, each gradient on its way as soon as it's there.
 func train(rank int, st store.Store, profile *device.Profile) error {
 	ctx := context.Background()
-	c, err := comm.New(ctx, comm.WithRank(rank, ranks), comm.WithStore(st), comm.WithDevice(fmt.Sprintf("accinte:%d", rank)))
+	c, err := comm.New(ctx, comm.WithRank(rank, ranks), comm.WithStore(st), comm.WithDevice(fmt.Sprintf("accinte:%d",
+		rank)))
 	if err != nil {
 		return err
 	}

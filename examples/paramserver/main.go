@@ -1,13 +1,13 @@
-// Command paramserver trains asynchronously: rank 0 holds the parameters, and each other rank, a worker, computes a gradient
-// with what it last got, sends it, and gets the parameters as they are then. No worker waits for another.
+// Command paramserver trains asynchronously: rank 0 holds the parameters, and each other rank, a worker, computes a
+// gradient with what it last got, sends it, and gets the parameters as they are then. No worker waits for another.
 //
 //	chorus run -n 4 go run ./examples/paramserver
 //	chorus run -n 4 --may-lose 2 paramserver --die 2    # worker 2 dies; the others go on
 //
-// The server has a communicator of two with each worker, and a goroutine that serves it. A rank that dies breaks all communicators
-// that it's a member of, so that a server that received from any source of the world would lose all workers with one. Here it
-// loses the pair with the dead one, whose goroutine ends; the other pairs don't notice. A worker that hangs without dying is given
-// up when the pair's timeout is over.
+// The server has a communicator of two with each worker, and a goroutine that serves it. A rank that dies breaks all
+// communicators that it's a member of, so that a server that received from any source of the world would lose all
+// workers with one. Here it loses the pair with the dead one, whose goroutine ends; the other pairs don't notice. A
+// worker that hangs without dying is given up when the pair's timeout is over.
 package main
 
 import (
@@ -119,8 +119,8 @@ func (m *model) read(message []float64) (done bool) {
 	return done
 }
 
-// update takes a message of a worker: the version that it began with, and the gradient. The older that version, the less it counts;
-// what comes when all were taken doesn't.
+// update takes a message of a worker: the version that it began with, and the gradient. The older that version, the
+// less it counts; what comes when all were taken doesn't.
 func (m *model) update(message []float64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -154,14 +154,16 @@ func serve(ctx context.Context, pairs []*comm.Comm, updates int, rate float64) e
 	for i, p := range m.params {
 		worst = max(worst, math.Abs(p-truth(i)))
 	}
-	fmt.Printf("%d gradients, each %.1f versions behind on average; the parameters are right to %.3f\n", m.version, float64(m.stale)/float64(m.version), worst)
+	fmt.Printf("%d gradients, each %.1f versions behind on average; the parameters are right to %.3f\n", m.version,
+		float64(m.stale)/float64(m.version), worst)
 	if worst > 0.05 {
 		return errors.New("the parameters are wrong")
 	}
 	return nil
 }
 
-// serve sends a worker the parameters, and takes its gradient, by turns. It returns when the worker knows that training is over.
+// serve sends a worker the parameters, and takes its gradient, by turns. It returns when the worker knows that training
+// is over.
 func (m *model) serve(ctx context.Context, pair *comm.Comm) error {
 	message := make([]float64, 1+dims)
 	for {

@@ -32,7 +32,8 @@ func main() {
 	log.SetFlags(0)
 	steps := flag.Int64("steps", 200, "steps to take")
 	die := flag.Int("die", -1, "rank that dies halfway, in the first attempt")
-	file := flag.String("state", filepath.Join(os.TempDir(), "recover-"+os.Getenv("CHORUS_RUN")+".json"), "where the state is saved")
+	file := flag.String("state", filepath.Join(os.TempDir(), "recover-"+os.Getenv("CHORUS_RUN")+".json"),
+		"where the state is saved")
 	flag.Parse()
 	if err := run(context.Background(), *steps, *die, *file); err != nil {
 		log.Fatal(err)

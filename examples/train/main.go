@@ -1,10 +1,11 @@
-// Command train teaches a network to read handwritten digits, data-parallel: every rank has all parameters and a share of each
-// batch. Gradients are summed over the ranks in buckets, each on its way while those of the layers before it are computed.
+// Command train teaches a network to read handwritten digits, data-parallel: every rank has all parameters and a share
+// of each batch. Gradients are summed over the ranks in buckets, each on its way while those of the layers before it
+// are computed.
 //
 //	chorus run -n 4 go run ./examples/train
 //
-// This is what DistributedDataParallel does in PyTorch. Parameters begin alike, by a broadcast, and stay so without being sent
-// again, because the result of an all-reduce has the same bits on all ranks.
+// This is what DistributedDataParallel does in PyTorch. Parameters begin alike, by a broadcast, and stay so without
+// being sent again, because the result of an all-reduce has the same bits on all ranks.
 package main
 
 import (

@@ -27,7 +27,8 @@ type layer struct {
 	x, y, dx       []float32 // of the images of a batch, one after the other
 }
 
-// newNetwork allocates in memory that peers on this host can map: there an all-reduce reads and writes the gradients where they are.
+// newNetwork allocates in memory that peers on this host can map: there an all-reduce reads and writes the gradients
+// where they are.
 func newNetwork(c *comm.Comm, widths ...int) (n *network, err error) {
 	n = &network{}
 	size := 0
@@ -69,7 +70,8 @@ type bucket struct {
 	grads *tensor.Tensor
 }
 
-// buckets divides the gradients into parts of at least so many bytes, in the order in which they come: the last layer's first.
+// buckets divides the gradients into parts of at least so many bytes, in the order in which they come: the last layer's
+// first.
 func (n *network) buckets(bytes int) ([]bucket, error) {
 	var all []bucket
 	end := len(n.grads)

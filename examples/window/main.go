@@ -51,7 +51,8 @@ func run(ctx context.Context) error {
 		}
 		last = ticket[0]
 	}
-	if err := w.Accumulate(ctx, tensor.Of([]int64{tickets}), comm.Sum, comm.Target{Rank: 0, Offset: 1 + c.Rank()}); err != nil {
+	if err := w.Accumulate(ctx, tensor.Of([]int64{tickets}), comm.Sum, comm.Target{Rank: 0, Offset: 1 +
+		c.Rank()}); err != nil {
 		return err
 	}
 	if err := w.Fence(ctx, 0); err != nil {

@@ -19,7 +19,8 @@ func testIdentity(t *testing.T, s *suite) {
 		if !ok {
 			continue
 		}
-		if hosts := sh.Hosts(); len(hosts) != 3 || hosts[0] != 0 || !slices.Equal(hosts, ranks[0].bare.(fabric.Sharer).Hosts()) {
+		if hosts := sh.Hosts(); len(hosts) != 3 || hosts[0] != 0 || !slices.Equal(hosts,
+			ranks[0].bare.(fabric.Sharer).Hosts()) {
 			t.Errorf("rank %d: hosts %v; rank 0's are %v", i, hosts, ranks[0].bare.(fabric.Sharer).Hosts())
 		}
 	}

@@ -64,7 +64,8 @@ func testLastWords(t *testing.T, s *suite) {
 	}
 }
 
-// testLastWordsOfAll has all ranks talk to each other and leave: connections are made from both sides, and nobody waits.
+// testLastWordsOfAll has all ranks talk to each other and leave: connections are made from both sides, and nobody
+// waits.
 func testLastWordsOfAll(t *testing.T, s *suite) {
 	each(t, s.world(t, 3), func(r *rank) {
 		for p := range r.peers {
@@ -224,7 +225,8 @@ func testClose(t *testing.T, s *suite) {
 			}
 		}
 		for what, m := range map[string]*fabric.Msg{
-			"send": r.send(1-r.Rank(), p2p(1), nil), "receive": r.recv(1-r.Rank(), p2p(1), nil), "send to itself": r.send(r.Rank(), p2p(1), nil),
+			"send": r.send(1-r.Rank(), p2p(1), nil), "receive": r.recv(1-r.Rank(), p2p(1), nil),
+			"send to itself": r.send(r.Rank(), p2p(1), nil),
 		} {
 			if err := r.end(m); !errors.Is(err, fabric.ErrClosed) {
 				fail("%s after Close: %v", what, err)

@@ -55,7 +55,8 @@ func testSpace(t *testing.T, s *suite) {
 		}
 		for range 2 {
 			all := r.space(1, []int{0, 1, 2}, 4096)
-			if all.StageBytes() < 2048-64 || all.StageBytes() > 2048 || uintptr(all.Stage(all.Self(), all.StageBytes()))%64 != 0 {
+			if all.StageBytes() < 2048-64 || all.StageBytes() > 2048 || uintptr(all.Stage(all.Self(),
+				all.StageBytes()))%64 != 0 {
 				fail("stage of %d bytes at %p", all.StageBytes(), all.Stage(all.Self(), all.StageBytes()))
 			}
 			var pair *fabric.Space

@@ -13,7 +13,8 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// How does my program take it if rank 1's messages don't arrive any more? The fabric "fault", by its hints, loses them on purpose.
+// How does my program take it if rank 1's messages don't arrive any more? The fabric "fault", by its hints, loses them
+// on purpose.
 func Example() {
 	st := store.NewHash(time.Minute)
 	defer st.Close()

@@ -84,7 +84,8 @@ type line struct {
 // Wrap returns f with faults. If f is a Sharer or Placer, so is what it returns.
 func Wrap(f fabric.Fabric, rules ...Rule) (fabric.Messenger, *Faults) {
 	inner := transport.Extend(f)
-	x := &Faults{inner: inner, bare: f, rules: rules, seen: make([]int, len(rules)), broken: map[Action]int{}, rng: rand.New(rand.NewPCG(0, 0)),
+	x := &Faults{inner: inner, bare: f, rules: rules, seen: make([]int, len(rules)), broken: map[Action]int{},
+		rng:   rand.New(rand.NewPCG(0, 0)),
 		lines: map[int]*line{}, posted: map[*fabric.Msg]*receive{}}
 	w := &wrapped{inner, x}
 	s, sharer := f.(fabric.Sharer)
@@ -155,9 +156,10 @@ func (x *Faults) Cut(peer int, cause error) {
 
 // receive is one that was posted and not waited for yet.
 type receive struct {
-	from     int
-	posting  bool          // Recv is about to hand it to the fabric
-	canceled chan struct{} // nil, or closed once whoever cancels the message for Cut is through with it, which may not be used again before
+	from    int
+	posting bool // Recv is about to hand it to the fabric
+	// Nil, or closed once whoever cancels the message for Cut is through with it, which may not be used again before.
+	canceled chan struct{}
 }
 
 // end forgets a receive, and returns it once nobody is at work on it; nil if m is none.

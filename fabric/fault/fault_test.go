@@ -58,7 +58,8 @@ func newPair(t *testing.T, rules ...fault.Rule) *pair {
 
 func message(peer int, tag uint64, buf []byte) *fabric.Msg {
 	w := fabric.NewWaiter(fabric.NewAbort())
-	m := &fabric.Msg{Peer: peer, Key: fabric.Key{Lane: fabric.PointToPoint, Tag: tag}, Buf: unsafe.Pointer(unsafe.SliceData(buf)), Len: len(buf)}
+	m := &fabric.Msg{Peer: peer, Key: fabric.Key{Lane: fabric.PointToPoint, Tag: tag},
+		Buf: unsafe.Pointer(unsafe.SliceData(buf)), Len: len(buf)}
 	m.Reset(w)
 	return m
 }
@@ -117,7 +118,8 @@ func TestDrop(t *testing.T) {
 }
 
 func TestTruncateCorruptDuplicate(t *testing.T) {
-	p := newPair(t, fault.Rule{Do: fault.Truncate, Peer: 1, Count: 1}, fault.Rule{Do: fault.Corrupt, Peer: fabric.AnySource, After: 1, Count: 1},
+	p := newPair(t, fault.Rule{Do: fault.Truncate, Peer: 1, Count: 1}, fault.Rule{Do: fault.Corrupt,
+		Peer: fabric.AnySource, After: 1, Count: 1},
 		fault.Rule{Do: fault.Duplicate, Peer: 1, After: 2})
 	p.send()
 	got := p.received(4)
@@ -131,7 +133,8 @@ func TestTruncateCorruptDuplicate(t *testing.T) {
 }
 
 func TestLaneAndPeer(t *testing.T) {
-	p := newPair(t, fault.Rule{Do: fault.Drop, Peer: 1, Lanes: fault.On(fabric.Collective)}, fault.Rule{Do: fault.Drop, Peer: 0})
+	p := newPair(t, fault.Rule{Do: fault.Drop, Peer: 1, Lanes: fault.On(fabric.Collective)}, fault.Rule{Do: fault.Drop,
+		Peer: 0})
 	p.send()
 	p.received(3)
 }
@@ -191,13 +194,15 @@ func TestScript(t *testing.T) {
 	s, err := fault.ParseScript(" drop peer=2 lane=collective after=10 count=1; delay=5ms chance=0.25 lane=p2p lane=internal;seed=7; cut ;")
 	want := fault.Script{Seed: 7, Rules: []fault.Rule{
 		{Do: fault.Drop, Peer: 2, Lanes: fault.On(fabric.Collective), After: 10, Count: 1},
-		{Do: fault.Delay, Peer: fabric.AnySource, Lanes: fault.On(fabric.PointToPoint, fabric.Internal), Chance: 0.25, Delay: 5 * time.Millisecond},
+		{Do: fault.Delay, Peer: fabric.AnySource, Lanes: fault.On(fabric.PointToPoint, fabric.Internal), Chance: 0.25,
+			Delay: 5 * time.Millisecond},
 		{Do: fault.Cut, Peer: fabric.AnySource},
 	}}
 	if err != nil || !reflect.DeepEqual(s, want) {
 		t.Errorf("%+v, %v", s, err)
 	}
-	for _, bad := range []string{"explode", "drop=3", "delay", "delay=x", "drop peer=-1", "drop chance=0", "drop chance=NaN", "drop lane=x", "drop colour=red", "seed=x", "delay=-1s"} {
+	for _, bad := range []string{"explode", "drop=3", "delay", "delay=x", "drop peer=-1", "drop chance=0",
+		"drop chance=NaN", "drop lane=x", "drop colour=red", "seed=x", "delay=-1s"} {
 		if _, err := fault.ParseScript(bad); err == nil {
 			t.Errorf("%q: accepted", bad)
 		}
@@ -212,7 +217,8 @@ func FuzzScript(f *testing.F) {
 			return
 		}
 		for _, r := range s.Rules {
-			if r.Do == 0 || r.Peer < fabric.AnySource || r.After < 0 || r.Count < 0 || r.Chance < 0 || r.Chance > 1 || r.Delay < 0 {
+			if r.Do == 0 || r.Peer < fabric.AnySource || r.After < 0 || r.Count < 0 || r.Chance < 0 || r.Chance > 1 ||
+				r.Delay < 0 {
 				t.Fatalf("%q gives %+v", text, r)
 			}
 		}
@@ -220,7 +226,8 @@ func FuzzScript(f *testing.F) {
 }
 
 func TestOpen(t *testing.T) {
-	f, err := fabric.Open(t.Context(), "fault", fabric.Config{Size: 1, Options: map[string]string{"inner": "mem", "script": "drop"}})
+	f, err := fabric.Open(t.Context(), "fault", fabric.Config{Size: 1, Options: map[string]string{"inner": "mem",
+		"script": "drop"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +239,8 @@ func TestOpen(t *testing.T) {
 	if !m.Done() || in.Done() {
 		t.Error("the message was not dropped")
 	}
-	if _, err := fabric.Open(t.Context(), "fault", fabric.Config{Size: 1, Options: map[string]string{"inner": "mem", "script": "explode"}}); err == nil {
+	if _, err := fabric.Open(t.Context(), "fault", fabric.Config{Size: 1, Options: map[string]string{"inner": "mem",
+		"script": "explode"}}); err == nil {
 		t.Error("a wrong script was accepted")
 	}
 }

@@ -43,8 +43,8 @@ func (x *Faults) Thaw() {
 	f.late = f.ice != nil
 }
 
-// Kill ends the rank for its peers as a crash does, and freezes it. It reports whether the wrapped fabric can do that, by a method
-// Kill(cause error), as mem's can; the others' ranks are processes, which signals end.
+// Kill ends the rank for its peers as a crash does, and freezes it. It reports whether the wrapped fabric can do that,
+// by a method Kill(cause error), as mem's can; the others' ranks are processes, which signals end.
 func (x *Faults) Kill(cause error) bool {
 	k, ok := x.bare.(interface{ Kill(cause error) })
 	if ok {

@@ -44,7 +44,8 @@ func newSlow(t *testing.T, rules ...fault.Rule) (slow, *pair) {
 	return s, p
 }
 
-// Others can use a rank's fabric while a link of it is being cut; what was posted there is its owner's again only afterwards.
+// Others can use a rank's fabric while a link of it is being cut; what was posted there is its owner's again only
+// afterwards.
 func TestCutHoldsNobodyUp(t *testing.T) {
 	s, p := newSlow(t)
 	in := message(1, 1, make([]byte, 1))

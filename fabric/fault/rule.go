@@ -120,7 +120,8 @@ func (r *Rule) limit(word string) (err error) {
 			err = fmt.Errorf("want no less than 0")
 		}
 	case "lane":
-		lanes := map[string]fabric.Lane{"collective": fabric.Collective, "p2p": fabric.PointToPoint, "internal": fabric.Internal}
+		lanes := map[string]fabric.Lane{"collective": fabric.Collective, "p2p": fabric.PointToPoint,
+			"internal": fabric.Internal}
 		lane, ok := lanes[value]
 		if !ok {
 			return fmt.Errorf("want collective, p2p or internal")

@@ -68,7 +68,8 @@ func openAll(hosts string, configure func(*fabric.Config)) ([]*Fabric, []error) 
 	var wg sync.WaitGroup
 	for r, host := range names {
 		wg.Go(func() {
-			c := fabric.Config{Rank: r, Size: len(names), Exchange: x.of(r), HostID: host, Timeout: patience, Options: map[string]string{}}
+			c := fabric.Config{Rank: r, Size: len(names), Exchange: x.of(r), HostID: host, Timeout: patience,
+				Options: map[string]string{}}
 			if configure != nil {
 				configure(&c)
 			}
@@ -113,7 +114,8 @@ func checkLeaks(t *testing.T) {
 	t.Cleanup(func() {
 		hostmem.Trim()
 		if after := hostmem.ReadStats(); after.Segments != before.Segments || after.Mappings != before.Mappings {
-			t.Errorf("%d segments and %d mappings are left of %d and %d", after.Segments, after.Mappings, before.Segments, before.Mappings)
+			t.Errorf("%d segments and %d mappings are left of %d and %d", after.Segments, after.Mappings, before.Segments,
+				before.Mappings)
 		}
 		goleak.VerifyNone(t, ignore)
 		if n := openFiles(t); n > files {
@@ -365,7 +367,8 @@ func TestFallBackAfterJoin(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	checkLeaks(t)
-	for _, bad := range []map[string]string{{"near": "maybe"}, {"far": "fault"}, {"wait": "never"}, {"heartbeat": "never"}, {"speed": "high"}} {
+	for _, bad := range []map[string]string{{"near": "maybe"}, {"far": "fault"}, {"wait": "never"}, {"heartbeat": "never"},
+		{"speed": "high"}} {
 		_, errs := openAll("a a b", func(c *fabric.Config) {
 			if c.Rank == 1 {
 				c.Options = bad

@@ -191,7 +191,8 @@ func (e *endpoint) joinNear(ctx context.Context) error {
 	if f.near != nil {
 		f.near.Close(ctx)
 		f.near, f.sharer, f.placer = nil, nil, nil
-		f.Base = transport.NewBase("hybrid", c.Rank, c.Size, transport.NewMatcher(c.Size), 0) // the other one went with the fabric that is closed
+		// The other one went with the fabric that is closed.
+		f.Base = transport.NewBase("hybrid", c.Rank, c.Size, transport.NewMatcher(c.Size), 0)
 	}
 	if err != nil {
 		return err

@@ -26,7 +26,8 @@ func TestFabric(t *testing.T) {
 		"buffered": nil, "unbuffered": {mem.Unbuffered()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			fabrictest.Run(t, func(_ testing.TB, size int) []fabric.Fabric { return mem.NewWorld(size, opts...) }, fabrictest.Kill(kill))
+			fabrictest.Run(t, func(_ testing.TB, size int) []fabric.Fabric { return mem.NewWorld(size, opts...) },
+				fabrictest.Kill(kill))
 		})
 	}
 }
@@ -90,7 +91,8 @@ func TestOpen(t *testing.T) {
 		own := c.Exchange
 		c.Exchange = func(ctx context.Context, payload []byte) ([][]byte, error) {
 			all, err := own(ctx, payload)
-			return [][]byte{all[0], []byte(`{"Fabric":"mem","Card":"eyJQcm9jZXNzIjoiZWxzZXdoZXJlIn0="}`)}, err // {"Process":"elsewhere"}
+			// {"Process":"elsewhere"}.
+			return [][]byte{all[0], []byte(`{"Fabric":"mem","Card":"eyJQcm9jZXNzIjoiZWxzZXdoZXJlIn0="}`)}, err
 		}
 	})
 	if err == nil || !strings.Contains(err.Error(), "rank 1 is in another process") {

@@ -92,7 +92,8 @@ func TestPlaceOutsideSegment(t *testing.T) {
 	p.out.ready(m, id, fabric.Place{Segment: seg.ID(), Offset: uint64(seg.Size() - 10)})
 	p.mu.Unlock()
 	var lost *fabric.PeerError
-	if err := ranks[1].Wait(post(ranks[1], false, message(0, 0, make([]byte, 100_000))), newWaiter()); !errors.As(err, &lost) {
+	if err := ranks[1].Wait(post(ranks[1], false, message(0, 0, make([]byte, 100_000))), newWaiter()); !errors.As(err,
+		&lost) {
 		t.Errorf("it shows as: %v", err)
 	}
 	closeAll(t, ranks)
@@ -101,7 +102,8 @@ func TestPlaceOutsideSegment(t *testing.T) {
 // Packets that make no sense lose the peer.
 func TestNonsensePackets(t *testing.T) {
 	checkLeaks(t)
-	for _, packet := range [][]byte{{0}, {99}, {byte(frameWant), 1}, fields{Kind: frameHave, ID: 1, Size: 4096}.encode(nil), fields{Kind: frameHello, Size: 1, Color: 1}.encode(nil),
+	for _, packet := range [][]byte{{0}, {99}, {byte(frameWant), 1}, fields{Kind: frameHave, ID: 1,
+		Size: 4096}.encode(nil), fields{Kind: frameHello, Size: 1, Color: 1}.encode(nil),
 		fields{Kind: frameWant}.encode([]byte{1}), make([]byte, maxPacket+1)} {
 		ranks := openWorld(t, 2, nil)
 		ranks[0].peers[1].link.send(packet, -1)
@@ -118,7 +120,8 @@ func TestNonsensePackets(t *testing.T) {
 func FuzzEntry(f *testing.F) {
 	f.Add(uint64(1<<16|kindWhole<<8|flagDesc), make([]byte, 128))
 	f.Add(uint64(1<<16|kindReady<<8), []byte{0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8})
-	f.Add(uint64(1<<16|kindPiece<<8), []byte{7, 7, 7, 7, 7, 7, 7, 7, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 9})
+	f.Add(uint64(1<<16|kindPiece<<8), []byte{7, 7, 7, 7, 7, 7, 7, 7, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1,
+		9})
 	area := make([]byte, areaMin)
 	f.Fuzz(func(t *testing.T, stamp uint64, b []byte) {
 		var e entry
@@ -148,7 +151,8 @@ func FuzzEntry(f *testing.F) {
 
 // A packet that decodes says what it would say if it were encoded again.
 func FuzzFrame(f *testing.F) {
-	f.Add(fields{Kind: frameHello, Hello: hello{Rank: 1, World: 2, Locals: 2, Probe: 7}, Size: 4096, Color: 3}.encode(nil), 1)
+	f.Add(fields{Kind: frameHello, Hello: hello{Rank: 1, World: 2, Locals: 2, Probe: 7}, Size: 4096, Color: 3}.encode(nil),
+		1)
 	f.Add(fields{Kind: frameControl}.encode([]byte("payload")), 0)
 	f.Add(fields{Kind: frameWant, ID: 5}.encode(nil), 0)
 	f.Add(fields{Kind: frameNone, ID: 5}.encode(nil), 0)

@@ -96,7 +96,8 @@ func (e *endpoint) read(cards [][]byte) (known []card, locals []int, err error) 
 		}
 	}
 	if len(elsewhere) > 0 {
-		err = fmt.Errorf("shm: all ranks must be on one host; not on rank %d's are %s", e.config.Rank, ranklist.Named(elsewhere))
+		err = fmt.Errorf("shm: all ranks must be on one host; not on rank %d's are %s", e.config.Rank,
+			ranklist.Named(elsewhere))
 	}
 	return known, locals, err
 }
@@ -109,7 +110,8 @@ func (e *endpoint) Join(ctx context.Context, cards [][]byte, m *transport.Matche
 		return nil, err
 	}
 	f := &Fabric{
-		Base: transport.NewBase(Name, c.Rank, c.Size, m, wholeMax), rank: c.Rank, size: c.Size, local: slices.Index(locals, c.Rank), locals: locals,
+		Base: transport.NewBase(Name, c.Rank, c.Size, m, wholeMax), rank: c.Rank, size: c.Size, local: slices.Index(locals,
+			c.Rank), locals: locals,
 		opts: e.opts, policy: e.opts.policy(len(locals), c.HostCores()), shape: shapeOf(len(locals)), timeout: c.Timeout,
 		peers: make([]*peer, c.Size), offers: newOffers(), stop: make(chan struct{}),
 	}

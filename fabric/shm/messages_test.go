@@ -75,7 +75,8 @@ func TestMixedMessages(t *testing.T) {
 			kind := rapid.IntRange(0, 9).Draw(t, "fate")
 			return letter{
 				from: rapid.IntRange(0, size-1).Draw(t, "from"), to: rapid.IntRange(0, size-1).Draw(t, "to"),
-				n:         rapid.SampledFrom([]int{0, 1, 64, 65, 96, 97, wholeMax, wholeMax + 1, 70_000, 1<<20 + 5, 3 << 20}).Draw(t, "bytes"),
+				n: rapid.SampledFrom([]int{0, 1, 64, 65, 96, 97, wholeMax, wholeMax + 1, 70_000, 1<<20 + 5,
+					3 << 20}).Draw(t, "bytes"),
 				mappedOut: rapid.Bool().Draw(t, "out"), mappedIn: rapid.Bool().Draw(t, "in"),
 				cancelSend: kind == 0, cancelRecv: kind == 1, any: kind == 2,
 			}
@@ -264,7 +265,8 @@ func TestProgressWithoutWait(t *testing.T) {
 	}
 }
 
-// A rank closes once it has received a message, whose sender hears of that last: it was sent. One that it hasn't received was not.
+// A rank closes once it has received a message, whose sender hears of that last: it was sent. One that it hasn't
+// received was not.
 func TestReceivedBeforeGoodbye(t *testing.T) {
 	ranks := openWorld(t, 2, nil)
 	var b buffers

@@ -103,7 +103,8 @@ func TestStrangers(t *testing.T) {
 				var offer card
 				json.Unmarshal(all[0], &first)
 				json.Unmarshal(first.Card, &offer)
-				greetings := [][]byte{nil, {0}, fields{Kind: frameControl}.encode([]byte("hello")), fields{Kind: frameGoodbye}.encode(nil), make([]byte, 100),
+				greetings := [][]byte{nil, {0}, fields{Kind: frameControl}.encode([]byte("hello")),
+					fields{Kind: frameGoodbye}.encode(nil), make([]byte, 100),
 					fields{Kind: frameHello, Hello: hello{Rank: 1, World: 2, Locals: 2}, Size: 4096}.encode(nil)}
 				for range 100 {
 					greetings = append(greetings, greetings[:6]...)
@@ -180,7 +181,8 @@ func TestSpaceArguments(t *testing.T) {
 	}
 	// Members that disagree tell each other.
 	each(t, ranks[:2], func(f *Fabric, w *fabric.Waiter) error {
-		if _, err := f.Space(context.Background(), 2, []int{0, 1}, 64*(1+f.rank)); err == nil || !strings.Contains(err.Error(), "stage") {
+		if _, err := f.Space(context.Background(), 2, []int{0, 1}, 64*(1+f.rank)); err == nil ||
+			!strings.Contains(err.Error(), "stage") {
 			return errors.New("stages of different sizes were accepted")
 		}
 		return nil

@@ -26,7 +26,8 @@ import (
 // bodies are what the other ranks do; each ends with its process.
 var bodies = map[string]func(f *Fabric, w *fabric.Waiter) error{}
 
-const bodyVar, rankVar, sizeVar, optionsVar = "CHORUS_SHM_BODY", "CHORUS_SHM_RANK", "CHORUS_SHM_SIZE", "CHORUS_SHM_OPTIONS"
+const bodyVar, rankVar, sizeVar, optionsVar = "CHORUS_SHM_BODY", "CHORUS_SHM_RANK", "CHORUS_SHM_SIZE",
+	"CHORUS_SHM_OPTIONS"
 
 func TestMain(m *testing.M) {
 	name := os.Getenv(bodyVar)

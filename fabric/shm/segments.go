@@ -237,7 +237,8 @@ func within(base unsafe.Pointer, size uint64, at fabric.Place, n int) (unsafe.Po
 	return unsafe.Add(base, at.Offset), nil
 }
 
-// fetchSegment asks the owner of a segment for it. Its link answers even while the owner computes, but not when it was stopped.
+// fetchSegment asks the owner of a segment for it. Its link answers even while the owner computes, but not when it was
+// stopped.
 func (p *peer) fetchSegment(w *fabric.Waiter, id uint64) (*segment, error) {
 	q := p.maps.ask(p, id)
 	if err := w.Await(q.done); err != nil {

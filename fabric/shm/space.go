@@ -200,7 +200,8 @@ func (s *opening) open(ctx context.Context) (*fabric.Space, error) {
 			}
 			if err != nil {
 				lost, absent, unable := (*fabric.PeerError)(nil), (*fabric.AbsentError)(nil), (*fabric.UnableError)(nil)
-				if err != context.Cause(ctx) && !fabric.Exhausted(err) && !errors.As(err, &lost) && !errors.As(err, &absent) && !errors.As(err, &unable) {
+				if err != context.Cause(ctx) && !fabric.Exhausted(err) && !errors.As(err, &lost) && !errors.As(err, &absent) &&
+					!errors.As(err, &unable) {
 					err = &fabric.PeerError{Peer: r, Err: err}
 				}
 				return nil, fmt.Errorf("shm: space of ranks %v: rank %d: %w", s.members, r, err)
@@ -223,7 +224,8 @@ func (s *opening) commit(offset, n int) error {
 	return s.mine.Commit(start, end-start)
 }
 
-// offer makes this rank's part, with memory behind the control block, and sends it to the other members; or tells them that it couldn't.
+// offer makes this rank's part, with memory behind the control block, and sends it to the other members; or tells them
+// that it couldn't.
 func (s *opening) offer() error {
 	f := s.f
 	seg, err := hostmem.NewSparse(fabric.ControlBytes + s.stage)
@@ -240,7 +242,8 @@ func (s *opening) offer() error {
 			continue
 		}
 		e := hostmem.Share(seg.ID(), func(fd, size, color int) error {
-			mine := fields{Kind: frameOffer, Comm: s.comm, Members: hash64.Ints(s.members), Stage: int64(s.stage), Size: int64(size), Color: int32(color)}
+			mine := fields{Kind: frameOffer, Comm: s.comm, Members: hash64.Ints(s.members), Stage: int64(s.stage),
+				Size: int64(size), Color: int32(color)}
 			return p.link.send(mine.encode(nil), fd)
 		})
 		if e != nil {
@@ -257,7 +260,8 @@ func (s *opening) accept(ctx context.Context, rank int) (*hostmem.Mapping, error
 	}
 	defer closeFD(of.fd)
 	if of.Members != hash64.Ints(s.members) || of.Stage != int64(s.stage) {
-		return nil, fmt.Errorf("it opens the space with other members, or with a stage of %d bytes instead of %d", of.Stage, s.stage)
+		return nil, fmt.Errorf("it opens the space with other members, or with a stage of %d bytes instead of %d", of.Stage,
+			s.stage)
 	}
 	if of.Size < int64(fabric.ControlBytes+s.stage) {
 		return nil, fmt.Errorf("it offers only %d bytes", of.Size)

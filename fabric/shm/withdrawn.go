@@ -10,8 +10,8 @@ import (
 // What becomes of a message whose receive is withdrawn before all of it was copied: the next receive that matches
 // gets it. Its sender may have been stopped, and go on at any time, so nobody waits for it.
 
-// abandonPull ends the pull of a receive, if there is one. What can be copied without the sender's help is copied: then the
-// receive is done, as the message came at the last moment. Else the message is given back. The engine lock is held.
+// abandonPull ends the pull of a receive, if there is one. What can be copied without the sender's help is copied: then
+// the receive is done, as the message came at the last moment. Else the message is given back. The engine lock is held.
 func (f *Fabric) abandonPull(m *fabric.Msg, err error) bool {
 	s := &f.pulls
 	s.gather()
@@ -51,7 +51,8 @@ func (f *Fabric) abandonPull(m *fabric.Msg, err error) bool {
 	return false // it's posted again, or never was
 }
 
-// keep has the pull go on without its receive: what comes is kept in memory of its own, in which all of the message has room.
+// keep has the pull go on without its receive: what comes is kept in memory of its own, in which all of the message has
+// room.
 func (x *pull) keep() {
 	buf := unsafe.Pointer(unsafe.SliceData(make([]byte, x.total)))
 	kern.Copy(buf, x.m.Buf, x.done)

@@ -84,7 +84,8 @@ func TestWithdrawnFromStopped(t *testing.T) {
 	}
 }
 
-// A receive is withdrawn when some pieces of its message have come. What then becomes of the message, and of the next under its key.
+// A receive is withdrawn when some pieces of its message have come. What then becomes of the message, and of the next
+// under its key.
 func TestWithdrawnBetweenPieces(t *testing.T) {
 	first, second := pattern(1, longMessage), pattern(2, 100_000)
 	// pair is two ranks whose engines only the test runs.
@@ -188,7 +189,8 @@ func TestWithdrawnBetweenPieces(t *testing.T) {
 	}
 }
 
-// The sender of a message dies of which some pieces have come, and whose receive was withdrawn: the next one hears of it.
+// The sender of a message dies of which some pieces have come, and whose receive was withdrawn: the next one hears of
+// it.
 func TestWithdrawnThenDead(t *testing.T) {
 	ranks := openWorld(t, 2, map[string]string{"cma": "off", "map": "off"})
 	for _, f := range ranks {

@@ -156,7 +156,8 @@ func checkLeaks(t *testing.T) {
 	t.Cleanup(func() {
 		hostmem.Trim()
 		if after := hostmem.ReadStats(); after.Segments != before.Segments || after.Mappings != before.Mappings {
-			t.Errorf("%d segments and %d mappings are left of %d and %d", after.Segments, after.Mappings, before.Segments, before.Mappings)
+			t.Errorf("%d segments and %d mappings are left of %d and %d", after.Segments, after.Mappings, before.Segments,
+				before.Mappings)
 		}
 		if n := openFiles(t); n != files {
 			t.Errorf("%d files are open; %d were at the start", n, files)

@@ -44,7 +44,8 @@ func listen(o options, rendezvous string) ([]net.Listener, error) {
 	var errs []error
 	for _, a := range want {
 		l, err := bind(a, o)
-		if fabric.Exhausted(err) || errors.Is(err, syscall.EADDRINUSE) { // the address is there: without it others couldn't come
+		// The address is there: without it others couldn't come.
+		if fabric.Exhausted(err) || errors.Is(err, syscall.EADDRINUSE) {
 			for _, l := range all {
 				l.Close()
 			}
@@ -174,8 +175,9 @@ func within(network netip.Prefix) (netip.Addr, error) {
 	return netip.Addr{}, errors.New("no address of this host is in this network")
 }
 
-// published returns the addresses that other ranks are told: those of the listeners, but where some are to be advertised, these with
-// the port of the listener for other hosts in place of its own. The loopback stays, for peers on this host.
+// published returns the addresses that other ranks are told: those of the listeners, but where some are to be
+// advertised, these with the port of the listener for other hosts in place of its own. The loopback stays, for peers on
+// this host.
 func published(listeners []net.Listener, advertise []netip.Addr) []netip.AddrPort {
 	var all []netip.AddrPort
 	for i, l := range listeners {
@@ -218,7 +220,8 @@ func usable(i net.Interface) (netip.Addr, bool) {
 	return best, best.IsValid()
 }
 
-// dial tries a peer's addresses in turn. A want of descriptors is this rank's own, whatever the other addresses would have said.
+// dial tries a peer's addresses in turn. A want of descriptors is this rank's own, whatever the other addresses would
+// have said.
 func (f *Fabric) dial(ctx context.Context, p *peer) (*net.TCPConn, error) {
 	var errs []error
 	for _, a := range p.addrs {

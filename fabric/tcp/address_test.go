@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestPortsAreTaken demands an error of a rank that finds none of its ports free: at another address nobody would look for it.
+// TestPortsAreTaken demands an error of a rank that finds none of its ports free: at another address nobody would look
+// for it.
 func TestPortsAreTaken(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -24,7 +25,8 @@ func TestPortsAreTaken(t *testing.T) {
 		t.Errorf("listens at %v", l.Addr())
 		l.Close()
 	}
-	if want := "all ports from " + port + " to " + port + " are taken"; err == nil || !strings.Contains(err.Error(), want) {
+	if want := "all ports from " + port + " to " + port + " are taken"; err == nil || !strings.Contains(err.Error(),
+		want) {
 		t.Errorf("the error is %v; want %q", err, want)
 	}
 }

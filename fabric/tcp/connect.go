@@ -23,8 +23,9 @@ import (
 const (
 	dialAttempts = 4
 	dialPause    = 50 * time.Millisecond // before the second attempt; doubled each time
-	// refusals is how many attempts a rank is refused before it's taken to be gone: it listened before it told its addresses, and
-	// stops when it closes or dies. In the pause between the two, a connection that it made before may arrive.
+	// refusals is how many attempts a rank is refused before it's taken to be gone: it listened before it told its
+	// addresses, and stops when it closes or dies. In the pause between the two, a connection that it made before may
+	// arrive.
 	refusals = 2
 )
 
@@ -73,7 +74,8 @@ func (pp *pipe) dial() error {
 		switch {
 		case done:
 			return nil
-		case attempt == dialAttempts || attempt >= refusals && nobodyListens(err) || ctx.Err() != nil || errors.As(err, new(*fabric.UnableError)):
+		case attempt == dialAttempts || attempt >= refusals && nobodyListens(err) || ctx.Err() != nil || errors.As(err,
+			new(*fabric.UnableError)):
 			if errors.Is(err, unix.ECONNREFUSED) {
 				err = &closingError{err}
 			}
@@ -103,7 +105,8 @@ func nobodyListens(err error) bool {
 	return ok && !slices.ContainsFunc(all.Unwrap(), func(err error) bool { return !errors.Is(err, unix.ECONNREFUSED) })
 }
 
-// call makes one attempt to connect the pipe. All descriptors that the connection takes are there before the peer counts on it.
+// call makes one attempt to connect the pipe. All descriptors that the connection takes are there before the peer
+// counts on it.
 func (pp *pipe) call(ctx context.Context) error {
 	f := pp.p.f
 	nc, err := f.dial(ctx, pp.p)
@@ -125,8 +128,8 @@ func (pp *pipe) call(ctx context.Context) error {
 	return nil
 }
 
-// confess tells the peer that this rank can't connect to it, so that the peer needn't find out by itself, and knows whose fault it is. What
-// else goes on here may take the spare descriptor first, and gives it back soon.
+// confess tells the peer that this rank can't connect to it, so that the peer needn't find out by itself, and knows
+// whose fault it is. What else goes on here may take the spare descriptor first, and gives it back soon.
 func (p *peer) confess(ctx context.Context, why error) {
 	ctx, cancel := context.WithTimeout(ctx, wantLimit)
 	defer cancel()
@@ -153,7 +156,8 @@ func (p *peer) confess(ctx context.Context, why error) {
 // wantLimit bounds what a rank that has no descriptors left does on its spare one, which others may need, too.
 const wantLimit = time.Second
 
-// greet says hello on a connection that this rank has made, and returns the connection within it, which is encrypted if there is TLS.
+// greet says hello on a connection that this rank has made, and returns the connection within it, which is encrypted if
+// there is TLS.
 func (p *peer) greet(nc net.Conn, index uint32) (net.Conn, error) {
 	f := p.f
 	h := hello{from: uint32(f.rank), to: uint32(p.rank), size: uint32(f.size), index: index}
@@ -182,7 +186,8 @@ func (p *peer) greet(nc net.Conn, index uint32) (net.Conn, error) {
 		if _, err := io.ReadFull(conn, number[:]); err != nil {
 			return nil, fmt.Errorf("no answer to hello: %w", err)
 		}
-		err := &fabric.UnableError{Peer: p.rank, Reason: fmt.Sprintf("taking a connection of rank %d: %v", f.rank, unix.Errno(number[0]))}
+		err := &fabric.UnableError{Peer: p.rank, Reason: fmt.Sprintf("taking a connection of rank %d: %v", f.rank,
+			unix.Errno(number[0]))}
 		p.fail(err) // before the peer, which waits for that, ends the other connections
 		return nil, err
 	}
@@ -234,8 +239,8 @@ func (f *Fabric) turnAway(l net.Listener, why error) {
 	})
 }
 
-// wants ends the link because this rank can't take a connection, when the peer, which has made it, knows why. One that isn't needed is
-// turned away as it would be otherwise.
+// wants ends the link because this rank can't take a connection, when the peer, which has made it, knows why. One that
+// isn't needed is turned away as it would be otherwise.
 func (p *peer) wants(conn net.Conn, h hello, why error) {
 	_, neither := h.unable() // can the peer
 	if !neither {
@@ -341,7 +346,8 @@ func (f *Fabric) identify(b []byte) (h hello, err error) {
 	return h, nil
 }
 
-// install brings the pipe up on a connection that both sides have agreed on, what is within it, and what was claimed for it.
+// install brings the pipe up on a connection that both sides have agreed on, what is within it, and what was claimed
+// for it.
 func (pp *pipe) install(nc *net.TCPConn, conn net.Conn, end lineEnd) {
 	p := pp.p
 	nc.SetDeadline(time.Time{})
@@ -376,8 +382,8 @@ func (pp *pipe) install(nc *net.TCPConn, conn net.Conn, end lineEnd) {
 	pp.write(portion)
 }
 
-// A lineEnd is the descriptor of a pipe: of the connection itself, taken from the runtime, which would wake a thread for all that comes over
-// it; or of one end of a tunnel, whose other is inner.
+// A lineEnd is the descriptor of a pipe: of the connection itself, taken from the runtime, which would wake a thread
+// for all that comes over it; or of one end of a tunnel, whose other is inner.
 type lineEnd struct {
 	fd    int
 	inner *net.UnixConn

@@ -41,7 +41,8 @@ func newStranger(t testing.TB, options map[string]string) *stranger {
 		t.Fatal(err)
 	}
 	s := &stranger{t: t, own: own, lost: make(chan error, 4)}
-	end, err := listenAt(t.Context(), fabric.Config{Rank: 0, Size: 2, HostID: "h", Options: options, Timeout: 10 * time.Second})
+	end, err := listenAt(t.Context(), fabric.Config{Rank: 0, Size: 2, HostID: "h", Options: options,
+		Timeout: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,14 +165,16 @@ func TestForeignConnections(t *testing.T) {
 			c.Close()
 		}
 	}
-	if _, a, err := s.greet(good, secure.Secret{}.Derive("tcp link", make([]byte, tokenBytes))); !errors.Is(err, secure.ErrRefused) {
+	if _, a, err := s.greet(good, secure.Secret{}.Derive("tcp link", make([]byte, tokenBytes))); !errors.Is(err,
+		secure.ErrRefused) {
 		t.Errorf("another key: answer %q, %v", a, err)
 	}
 	silent := s.dial([]byte("CHO")) // keeps quiet; Close doesn't wait for it
 	defer silent.Close()
 
 	c := s.join(0)
-	if _, err := c.Write(append(headerOf(header{kind: kindEager, payload: 2, length: 2, lane: fabric.PointToPoint}), "hi"...)); err != nil {
+	if _, err := c.Write(append(headerOf(header{kind: kindEager, payload: 2, length: 2, lane: fabric.PointToPoint}),
+		"hi"...)); err != nil {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 2)
@@ -234,7 +237,8 @@ func TestFlood(t *testing.T) {
 		}
 	})
 	for i := range 100 {
-		conn.Write(append(headerOf(header{kind: kindEager, id: uint64(i), payload: 1, length: 1, lane: fabric.PointToPoint}), byte(i)))
+		conn.Write(append(headerOf(header{kind: kindEager, id: uint64(i), payload: 1, length: 1, lane: fabric.PointToPoint}),
+			byte(i)))
 		var got [1]byte
 		w := fabric.NewWaiter(fabric.NewAbort())
 		w.Begin(nil, 20*time.Second)
@@ -262,11 +266,13 @@ func TestHostileFrames(t *testing.T) {
 		{"garbage", 0, make([]byte, headerBytes), "not a frame"},
 		{"unknown kind", 0, headerOf(header{kind: kindEnd}), "unknown kind"},
 		{"beyond the window", 0, headerOf(header{kind: kindPush, length: 5000}), "window"},
-		{"beyond the window in all", 0, append(append(headerOf(header{kind: kindPush, length: 600}), headerOf(header{kind: kindPush, id: 1, length: 600})...), 0), "window"},
+		{"beyond the window in all", 0, append(append(headerOf(header{kind: kindPush, length: 600}),
+			headerOf(header{kind: kindPush, id: 1, length: 600})...), 0), "window"},
 		{"announced twice", 0, append(append([]byte{}, ask...), ask...), "announced after"},
 		{"chunk where none belongs", 0, headerOf(header{kind: kindChunk, payload: 1, length: 1}), "on connection 0"},
 		{"message where none belongs", 1, ask, "on connection 1"},
-		{"chunk that wasn't asked for", 1, headerOf(header{kind: kindChunk, id: 0, payload: 1, length: 100}), "not asked for"},
+		{"chunk that wasn't asked for", 1, headerOf(header{kind: kindChunk, id: 0, payload: 1, length: 100}),
+			"not asked for"},
 		{"chunk of another length", 1, headerOf(header{kind: kindChunk, id: 0, payload: 1, length: 101}), "announced with"},
 		{"credit without end", 0, headerOf(header{kind: kindCredit, length: 1 << 40}), "credit"},
 		{"end in a header", 0, ask[:20], "goodbye"},
@@ -311,7 +317,8 @@ func TestGoodbyeOvertakes(t *testing.T) {
 	m := &fabric.Msg{Peer: 1, Key: fabric.Key{Lane: fabric.PointToPoint}, Buf: unsafe.Pointer(&buf[0]), Len: 3}
 	m.Reset(w)
 	s.f.Recv(m)
-	first.Write(append(headerOf(header{kind: kindPush, length: 3, lane: fabric.PointToPoint}), headerOf(header{kind: kindGoodbye})...))
+	first.Write(append(headerOf(header{kind: kindPush, length: 3, lane: fabric.PointToPoint}),
+		headerOf(header{kind: kindGoodbye})...))
 	for over := false; !over; runtime.Gosched() { // until the goodbye has been dealt with
 		p.mu.Lock()
 		over = p.pipes[0].state == closed
@@ -344,8 +351,8 @@ func TestGoodbyeOvertakes(t *testing.T) {
 	}
 }
 
-// TestGoodbyeAfterAnnouncement closes the fabric when the bytes of a message have gone over their connection, but its announcement is
-// still queued on the first one, which another goroutine is writing.
+// TestGoodbyeAfterAnnouncement closes the fabric when the bytes of a message have gone over their connection, but its
+// announcement is still queued on the first one, which another goroutine is writing.
 func TestGoodbyeAfterAnnouncement(t *testing.T) {
 	s := newStranger(t, map[string]string{"eager": "0"})
 	first, data := s.join(0), s.join(1)

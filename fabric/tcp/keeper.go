@@ -21,8 +21,8 @@ type keeper struct {
 	loose  []*pipe // to be looked after before it sleeps
 }
 
-// How long a keeper leaves its connections to those that drive before it looks whether they still do: longer each time. Every look wakes a
-// thread, which takes a core from this rank or from another one of the host.
+// How long a keeper leaves its connections to those that drive before it looks whether they still do: longer each time.
+// Every look wakes a thread, which takes a core from this rank or from another one of the host.
 const (
 	shortPause = time.Millisecond
 	longPause  = 8 * time.Millisecond
@@ -84,8 +84,8 @@ func (k *keeper) fire() {
 	k.mu.Unlock()
 }
 
-// mute takes what has fired since the keeper paused. Else each further segment of an armed connection would wake the runtime's
-// poller, which watches the set, for nothing.
+// mute takes what has fired since the keeper paused. Else each further segment of an armed connection would wake the
+// runtime's poller, which watches the set, for nothing.
 func (k *keeper) mute() {
 	k.set.look()
 	k.fire()

@@ -23,7 +23,8 @@ func nonblockingPipe(fds *[2]int) error {
 	return nonblocking(fds, "pipe", func() error { return unix.Pipe(fds[:]) })
 }
 
-// nonblocking calls what makes two descriptors, and has them never block, and no child inherit them: none is started meanwhile.
+// nonblocking calls what makes two descriptors, and has them never block, and no child inherit them: none is started
+// meanwhile.
 func nonblocking(fds *[2]int, call string, create func() error) error {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()

@@ -286,14 +286,16 @@ func (p *peer) moves(m *fabric.Msg) bool {
 	return false
 }
 
-// fail ends the link because it broke. All hear of it first, the peer too if it still can, which would else take this rank for the one
-// that is lost.
+// fail ends the link because it broke. All hear of it first, the peer too if it still can, which would else take this
+// rank for the one that is lost.
 func (p *peer) fail(cause error) { p.failTelling(cause, func() {}) }
 
-// hear reads what the peer has still said on a link that has broken, most likely why, unless somebody else is reading it.
+// hear reads what the peer has still said on a link that has broken, most likely why, unless somebody else is reading
+// it.
 func (p *peer) hear() { p.pipes[0].read(portion) }
 
-// failTelling is fail, but the connections only break when tell has run: else the peer might see that before it knows why.
+// failTelling is fail, but the connections only break when tell has run: else the peer might see that before it knows
+// why.
 func (p *peer) failTelling(cause error, tell func()) {
 	p.mu.Lock()
 	first := p.err == nil
@@ -408,8 +410,8 @@ func (p *peer) hasWord() bool {
 	return p.telling || (first.state == dialing || first.state == accepting) && !first.urgent.Empty()
 }
 
-// goodbye fails what is posted, and ends every connection with a last frame, which comes after control payloads, and after
-// announcements: another connection may have brought the bytes already, and the message is then sent.
+// goodbye fails what is posted, and ends every connection with a last frame, which comes after control payloads, and
+// after announcements: another connection may have brought the bytes already, and the message is then sent.
 func (p *peer) goodbye() {
 	p.mu.Lock()
 	var words, announcements []*frame

@@ -82,8 +82,8 @@ func (f *Fabric) start() {
 // before leaves that process its own core, too, and both ranks end up waking each other.
 const patience = 4 * time.Millisecond
 
-// driven reports whether connections are best left to those that wait: somebody does, or has since the last call with the same seen. Who runs one
-// operation after the other is at times between two of them.
+// driven reports whether connections are best left to those that wait: somebody does, or has since the last call with
+// the same seen. Who runs one operation after the other is at times between two of them.
 func (f *Fabric) driven(seen *uint64) bool {
 	last := *seen
 	*seen = f.drives.Load()
@@ -133,7 +133,8 @@ func (f *Fabric) drive(m *fabric.Msg, w *fabric.Waiter) error {
 				return err
 			}
 		}
-		if i%8 == 7 && driving.Load() >= f.procs { // else there's a processor for others, and yielding would wake a thread to look for them
+		// Else there's a processor for others, and yielding would wake a thread to look for them.
+		if i%8 == 7 && driving.Load() >= f.procs {
 			runtime.Gosched()
 		}
 		switch {
@@ -185,7 +186,8 @@ func (f *Fabric) Wait(m *fabric.Msg, w *fabric.Waiter) error {
 	return m.Err
 }
 
-// reach connects to a peer that is waited for, if nobody has yet: the death of one that there is no link to goes unnoticed.
+// reach connects to a peer that is waited for, if nobody has yet: the death of one that there is no link to goes
+// unnoticed.
 func (f *Fabric) reach(peer int) {
 	if !f.reaches(peer) {
 		return
@@ -223,7 +225,8 @@ func (f *Fabric) Cancel(m *fabric.Msg) {
 	if !transport.AwaitDone(m, cancelGrace) {
 		for _, p := range f.peers {
 			if p != nil && p.moves(m) {
-				p.fail(fmt.Errorf("a message of %d bytes was withdrawn on its way, and the link stood still for %v", m.Len, cancelGrace))
+				p.fail(fmt.Errorf("a message of %d bytes was withdrawn on its way, and the link stood still for %v", m.Len,
+					cancelGrace))
 			}
 		}
 		transport.AwaitDone(m, 0)
@@ -292,8 +295,8 @@ func (f *Fabric) free() {
 	f.spare.Close()
 }
 
-// awaitWords waits for connections that control payloads of this rank are to go over: what a rank says last is often why it
-// leaves, and its first word to that peer. The listeners must be open meanwhile, for a peer that connects, too.
+// awaitWords waits for connections that control payloads of this rank are to go over: what a rank says last is often
+// why it leaves, and its first word to that peer. The listeners must be open meanwhile, for a peer that connects, too.
 func (f *Fabric) awaitWords(ctx context.Context) {
 	for start := time.Now(); time.Since(start) < wordGrace && ctx.Err() == nil; time.Sleep(200 * time.Microsecond) {
 		waits := func(p *peer) bool { return p != nil && p.hasWord() }

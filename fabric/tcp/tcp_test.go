@@ -50,7 +50,8 @@ func open(size int, change func(*fabric.Config)) ([]fabric.Fabric, error) {
 	var wg sync.WaitGroup
 	for r := range size {
 		wg.Go(func() {
-			c := fabric.Config{Rank: r, Size: size, Exchange: x(r), HostID: "one", Timeout: 20 * time.Second, Options: map[string]string{}}
+			c := fabric.Config{Rank: r, Size: size, Exchange: x(r), HostID: "one", Timeout: 20 * time.Second,
+				Options: map[string]string{}}
 			if change != nil {
 				change(&c)
 			}
@@ -158,7 +159,8 @@ func TestSecrets(t *testing.T) {
 
 // TestWhere opens worlds on addresses and interfaces of choice.
 func TestWhere(t *testing.T) {
-	for _, options := range []map[string]string{{"addr": "::1"}, {"addr": "127.0.0.2"}, {"interface": "lo"}, {"ports": "21000-21099"},
+	for _, options := range []map[string]string{{"addr": "::1"}, {"addr": "127.0.0.2"}, {"interface": "lo"},
+		{"ports": "21000-21099"},
 		{"interface": "none such,127.0.0.0/8"}} {
 		t.Run(fmt.Sprint(options), func(t *testing.T) {
 			ranks, err := open(3, func(c *fabric.Config) { c.Options, c.HostID = options, fmt.Sprint(c.Rank) })
@@ -173,7 +175,8 @@ func TestWhere(t *testing.T) {
 	}
 }
 
-// TestAdvertise has ranks behind a translation of addresses: they bind one address and are reached at another, at the same port.
+// TestAdvertise has ranks behind a translation of addresses: they bind one address and are reached at another, at the
+// same port.
 func TestAdvertise(t *testing.T) {
 	translate := func(port string) {
 		l, err := net.Listen("tcp", "127.0.0.3:"+port)
@@ -207,7 +210,8 @@ func TestAdvertise(t *testing.T) {
 	}
 	ranks := world(t, 2, func(c *fabric.Config) {
 		port := ports[c.Rank]
-		c.HostID, c.Options = fmt.Sprint(c.Rank), map[string]string{"addr": "127.0.0.2", "ports": port, "advertise": "127.0.0.3"}
+		c.HostID, c.Options = fmt.Sprint(c.Rank), map[string]string{"addr": "127.0.0.2", "ports": port,
+			"advertise": "127.0.0.3"}
 	})
 	program(t, ranks)
 }
@@ -245,7 +249,8 @@ func TestOpenFails(t *testing.T) {
 	for _, c := range []struct {
 		option, value, want string
 	}{
-		{"connections", "7", "connections"}, {"interface", "none such,203.0.113.0/24", "203.0.113.0/24"}, {"advertise", "0.0.0.0", "advertise"},
+		{"connections", "7", "connections"}, {"interface", "none such,203.0.113.0/24", "203.0.113.0/24"},
+		{"advertise", "0.0.0.0", "advertise"},
 		{"speed", "11", "speed"}, {"addr", "192.0.2.1", "192.0.2.1"},
 	} {
 		_, err := open(3, func(f *fabric.Config) {

@@ -15,7 +15,8 @@ func unpace(nc *net.TCPConn) {
 	}
 	raw.Control(func(own uintptr) {
 		fd := int(own)
-		if now, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION); err != nil || now == "cubic" || now == "reno" {
+		if now, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION); err != nil || now == "cubic" ||
+			now == "reno" {
 			return
 		}
 		if unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "cubic") != nil {

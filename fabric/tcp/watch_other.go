@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watchSet tells of which connections a keeper has something to do, by poll(2), which every Unix has. Who arms a pipe while the keeper waits
-// has it begin anew, by a byte in a pipe of its own.
+// watchSet tells of which connections a keeper has something to do, by poll(2), which every Unix has. Who arms a pipe
+// while the keeper waits has it begin anew, by a byte in a pipe of its own.
 type watchSet struct {
 	fired int // of found, those that the last wait or look has found
 	found []watched
@@ -81,7 +81,8 @@ func (s *watchSet) wait() error {
 // look finds those that have fired by now.
 func (s *watchSet) look() { _ = s.poll(0) } // who waits next gets the error, too
 
-// poll finds those that have fired before a time in milliseconds is over, or somebody has it begin anew; without end if that is negative.
+// poll finds those that have fired before a time in milliseconds is over, or somebody has it begin anew; without end if
+// that is negative.
 func (s *watchSet) poll(limit int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,9 +10,9 @@ import (
 	"github.com/chorus-comms/chorus/fabric"
 )
 
-// Everything on the wire is little-endian. A connection starts with a hello, the proof of both
-// ends that they belong to the job (package secure), and an answer; then frames follow, a header each, with or without a
-// payload. With TLS, all of this is within it.
+// Everything on the wire is little-endian. A connection starts with a hello, the proof of both ends that they belong to
+// the job (package secure), and an answer; then frames follow, a header each, with or without a payload. With TLS, all
+// of this is within it.
 
 // kind says what a frame is.
 type kind uint8
@@ -97,7 +97,8 @@ func (h *header) parse(b *[headerBytes]byte) error {
 		ok = false
 	}
 	if !ok {
-		return fmt.Errorf("frame of kind %d with payload %d, length %d, offset %d, lane %d", h.kind, h.payload, h.length, h.offset, h.lane)
+		return fmt.Errorf("frame of kind %d with payload %d, length %d, offset %d, lane %d", h.kind, h.payload, h.length,
+			h.offset, h.lane)
 	}
 	return nil
 }
@@ -108,7 +109,8 @@ type hello struct {
 	index          uint32 // which of the pair's connections; or that the rank is unable to make one
 }
 
-// unable, as the index of a hello, has the error number of what keeps the rank from making the connection. None follows.
+// unable, as the index of a hello, has the error number of what keeps the rank from making the connection. None
+// follows.
 func unable(err error) uint32 {
 	number := syscall.EMFILE
 	errors.As(err, &number)

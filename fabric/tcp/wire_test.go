@@ -83,7 +83,8 @@ func FuzzHello(f *testing.F) {
 
 func TestOptions(t *testing.T) {
 	for _, good := range []map[string]string{
-		nil, {"connections": "16", "eager": "0", "window": "1", "heartbeat": "0"}, {"addr": "::1"}, {"addr": ""}, {"ports": "2000-2010"}, {"ports": "7"},
+		nil, {"connections": "16", "eager": "0", "window": "1", "heartbeat": "0"}, {"addr": "::1"}, {"addr": ""},
+		{"ports": "2000-2010"}, {"ports": "7"},
 		{"heartbeat": "2s", "interface": "lo", "buffer": "1000000"},
 	} {
 		if err := new(options).table().Set("tcp", good); err != nil {
@@ -91,7 +92,8 @@ func TestOptions(t *testing.T) {
 		}
 	}
 	for _, bad := range []map[string]string{
-		{"connection": "2"}, {"connections": "0"}, {"connections": "17"}, {"eager": "-1"}, {"eager": "2000000"}, {"addr": "localhost"},
+		{"connection": "2"}, {"connections": "0"}, {"connections": "17"}, {"eager": "-1"}, {"eager": "2000000"},
+		{"addr": "localhost"},
 		{"ports": "9-8"}, {"ports": "0"}, {"ports": "70000"}, {"heartbeat": "10"}, {"heartbeat": "-1s"}, {"window": "x"},
 	} {
 		if new(options).table().Set("tcp", bad) == nil {

@@ -32,7 +32,8 @@ var endpoints sync.Map // Listen, by the fabric's name
 // its settings.
 func Register(name string, listen Listen, options func() fabric.Options) {
 	endpoints.Store(name, listen)
-	fabric.Register(name, fabric.Driver{Options: options, Open: func(ctx context.Context, c fabric.Config) (fabric.Fabric, error) {
+	fabric.Register(name, fabric.Driver{Options: options, Open: func(ctx context.Context, c fabric.Config) (fabric.Fabric,
+		error) {
 		return Open(ctx, name, c, listen, NewMatcher(c.Size))
 	}})
 }

@@ -23,7 +23,8 @@ func Extend(f fabric.Fabric) fabric.Messenger {
 	if m, ok := f.(fabric.Messenger); ok {
 		return m
 	}
-	x := &extended{Fabric: f, base: NewBase("control", f.Rank(), f.Size(), NewMatcher(f.Size()), 0), stop: fabric.NewAbort()}
+	x := &extended{Fabric: f, base: NewBase("control", f.Rank(), f.Size(), NewMatcher(f.Size()), 0),
+		stop: fabric.NewAbort()}
 	x.sender = fabric.NewWaiter(x.stop)
 	x.drained.L = &x.mu
 	x.announcer = &x.base

@@ -64,7 +64,8 @@ func TestMatcherAgreesWithModel(t *testing.T) {
 		want, births := map[*fabric.Msg]*Arrival{}, map[*Arrival]int{}
 		var matched []*fabric.Msg
 		key := func() fabric.Key {
-			return fabric.Key{Comm: uint32(rapid.IntRange(0, 1).Draw(t, "comm")), Lane: fabric.PointToPoint, Tag: uint64(rapid.IntRange(0, 1).Draw(t, "tag"))}
+			return fabric.Key{Comm: uint32(rapid.IntRange(0, 1).Draw(t, "comm")), Lane: fabric.PointToPoint,
+				Tag: uint64(rapid.IntRange(0, 1).Draw(t, "tag"))}
 		}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			switch rapid.IntRange(0, 7).Draw(t, "step") {

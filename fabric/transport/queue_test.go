@@ -31,9 +31,10 @@ func TestQueue(t *testing.T) {
 			case 2:
 				third := func(v int) bool { return v%3 == i%3 }
 				taken := q.Take(third)
-				if slices.ContainsFunc(taken, func(v int) bool { return !third(v) }) || !slices.IsSortedFunc(taken, func(a, b int) int {
-					return slices.Index(want, a) - slices.Index(want, b)
-				}) {
+				if slices.ContainsFunc(taken, func(v int) bool { return !third(v) }) || !slices.IsSortedFunc(taken,
+					func(a, b int) int {
+						return slices.Index(want, a) - slices.Index(want, b)
+					}) {
 					t.Fatalf("took %v of %v", taken, want)
 				}
 				want = slices.DeleteFunc(want, third)

@@ -7,8 +7,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// bfloat elements are held as two vectors of float32: the elements at even places and those at odd places. A bfloat16 is the
-// upper half of a float32, so neither needs a shuffle.
+// bfloat elements are held as two vectors of float32: the elements at even places and those at odd places. A bfloat16
+// is the upper half of a float32, so neither needs a shuffle.
 type bfloat struct {
 	upper, half, one, quiet reg.Register
 	last                    reg.Register // AVX-512: the last digit that stays
@@ -19,7 +19,8 @@ func (b bfloat) bits() int      { return 16 }
 func (b bfloat) registers() int { return 2 }
 
 func (b bfloat) constants(g *gen) elem {
-	b = bfloat{upper: g.broadcast32(0xffff0000), half: g.broadcast32(0x7fff), one: g.broadcast32(1), quiet: g.broadcast32(0x400000)}
+	b = bfloat{upper: g.broadcast32(0xffff0000), half: g.broadcast32(0x7fff), one: g.broadcast32(1),
+		quiet: g.broadcast32(0x400000)}
 	if g.avx512 {
 		b.last = g.broadcast32(0x10000)
 	}
@@ -46,8 +47,8 @@ func (b bfloat) store(g *gen, packed []operand.Op, m operand.Mem, mask reg.Regis
 	plain(16).store(g, packed, m, mask)
 }
 
-// pack rounds in a fast way, which is wrong for a few values, and tests whether there are any; if so, a slower way that is right for all
-// follows, out of line. That one replaces NaN, too.
+// pack rounds in a fast way, which is wrong for a few values, and tests whether there are any; if so, a slower way that
+// is right for all follows, out of line. That one replaces NaN, too.
 func (b bfloat) pack(g *gen, v [][]operand.Op, oneNaN bool) [][]operand.Op {
 	packed := make([][]operand.Op, len(v))
 	for i := range packed {
@@ -78,9 +79,9 @@ func (b bfloat) pack(g *gen, v [][]operand.Op, oneNaN bool) [][]operand.Op {
 	return packed
 }
 
-// convert packs by the processor's own conversion, which rounds as round does, knows NaN, and takes every subnormal number for
-// zero. So it jumps to slow if there is one, or with oneNaN a NaN. That is told by masks in general registers, as operations on
-// mask registers would take the place of vector operations.
+// convert packs by the processor's own conversion, which rounds as round does, knows NaN, and takes every subnormal
+// number for zero. So it jumps to slow if there is one, or with oneNaN a NaN. That is told by masks in general
+// registers, as operations on mask registers would take the place of vector operations.
 func (b bfloat) convert(g *gen, v, packed [][]operand.Op, slow string, oneNaN bool) {
 	const subnormal, quietNaN, signalingNaN = 0x20, 0x01, 0x80
 	slowly := operand.U8(subnormal)
@@ -117,8 +118,8 @@ func (b bfloat) merge(g *gen, even, odd, dst operand.Op) {
 	}
 }
 
-// round returns v such that its upper halves are the nearest bfloat16, ties to even, where v isn't NaN: it adds just under half
-// of the last digit that stays, and one more if that digit is odd.
+// round returns v such that its upper halves are the nearest bfloat16, ties to even, where v isn't NaN: it adds just
+// under half of the last digit that stays, and one more if that digit is odd.
 func (b bfloat) round(g *gen, v operand.Op) reg.Register {
 	r := g.vec()
 	if g.avx512 {
@@ -135,7 +136,8 @@ func (b bfloat) round(g *gen, v operand.Op) reg.Register {
 	return r
 }
 
-// quieted is round for all values. A NaN stays one, and becomes quiet, so that it's still one with the upper digits alone.
+// quieted is round for all values. A NaN stays one, and becomes quiet, so that it's still one with the upper digits
+// alone.
 func (b bfloat) quieted(g *gen, v operand.Op) reg.Register {
 	r := b.round(g, v)
 	if g.avx512 {

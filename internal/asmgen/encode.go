@@ -12,8 +12,8 @@ import (
 // convertOpcode names an instruction that neither avo nor Go's assembler knows.
 const convertOpcode = "VCVTNE2PS2BF16"
 
-// convertTo16 rounds the float32 of low and high to bfloat16, into the lower and the upper half of dst. Where low and high are a
-// bfloat's even and odd places, VPERMW with the words at inOrder as indices brings them back in order.
+// convertTo16 rounds the float32 of low and high to bfloat16, into the lower and the upper half of dst. Where low and
+// high are a bfloat's even and odd places, VPERMW with the words at inOrder as indices brings them back in order.
 func (g *gen) convertTo16(low, high, dst operand.Op) {
 	g.Instruction(&ir.Instruction{
 		Opcode:   convertOpcode,
@@ -45,7 +45,8 @@ func encode(file *ir.File) {
 				continue
 			}
 			code := evex512(operandNumber(i, 0), operandNumber(i, 1), operandNumber(i, 2))
-			f.Nodes = append(f.Nodes, ir.NewComment(convertOpcode+" "+i.Operands[0].Asm()+", "+i.Operands[1].Asm()+", "+i.Operands[2].Asm()),
+			f.Nodes = append(f.Nodes,
+				ir.NewComment(convertOpcode+" "+i.Operands[0].Asm()+", "+i.Operands[1].Asm()+", "+i.Operands[2].Asm()),
 				&ir.Instruction{Opcode: "LONG", Operands: []operand.Op{operand.U32(binary.LittleEndian.Uint32(code[:4]))}},
 				&ir.Instruction{Opcode: "WORD", Operands: []operand.Op{operand.U16(binary.LittleEndian.Uint16(code[4:]))}})
 		}
@@ -57,8 +58,8 @@ func operandNumber(i *ir.Instruction, k int) byte {
 	return byte(i.Operands[k].(reg.Physical).PhysicalIndex())
 }
 
-// evex512 encodes VCVTNE2PS2BF16 dst, high, low, in Intel's order EVEX.512.F2.0F38.W0 72 /r: see the section on EVEX of Intel's
-// Software Developer's Manual, volume 2. Bits of register numbers stand inverted in the prefix.
+// evex512 encodes VCVTNE2PS2BF16 dst, high, low, in Intel's order EVEX.512.F2.0F38.W0 72 /r: see the section on EVEX of
+// Intel's Software Developer's Manual, volume 2. Bits of register numbers stand inverted in the prefix.
 func evex512(low, high, dst byte) [6]byte {
 	bit := func(n byte, i uint) byte { return ^n >> i & 1 }
 	const (

@@ -29,8 +29,9 @@ func bitwise(emit func(g *gen, b, a, dst operand.Op)) prepared {
 	}
 }
 
-// multiply8 multiplies bytes with 16-bit multiplications, even and odd places apart: the low byte of the product of two words
-// is the product of their low bytes, and x/256 times y with its low byte cleared has the product of the high bytes on top.
+// multiply8 multiplies bytes with 16-bit multiplications, even and odd places apart: the low byte of the product of two
+// words is the product of their low bytes, and x/256 times y with its low byte cleared has the product of the high
+// bytes on top.
 func multiply8(g *gen) fold {
 	low, high := g.broadcast32(0x00ff00ff), g.broadcast32(0xff00ff00)
 	return func(g *gen, acc, src operand.Op) {
@@ -65,8 +66,8 @@ func multiply64(g *gen) fold {
 	}
 }
 
-// extreme64 is the minimum or maximum of 64-bit integers, for which AVX2 has only the signed comparison; unsigned numbers
-// compare like signed ones after their top bits are flipped.
+// extreme64 is the minimum or maximum of 64-bit integers, for which AVX2 has only the signed comparison; unsigned
+// numbers compare like signed ones after their top bits are flipped.
 func extreme64(wide func(*build.Context, ...operand.Op), unsigned, maximum bool) prepared {
 	return func(g *gen) fold {
 		if g.avx512 {
@@ -96,18 +97,22 @@ func extreme64(wide func(*build.Context, ...operand.Op), unsigned, maximum bool)
 
 // float is the instructions on one of the two floating-point types.
 type float struct {
-	nan                                    func(g *gen) reg.Register                 // the NaN that reductions give, in every lane
-	all                                    func(c *build.Context, k1, k2 operand.Op) // CF: whether the masks of a register are all ones
+	// The NaN that reductions give, in every lane.
+	nan func(g *gen) reg.Register
+	// CF: whether the masks of a register are all ones.
+	all                                    func(c *build.Context, k1, k2 operand.Op)
 	add, mul, div, min, max, cmp, rng, mov func(*build.Context, ...operand.Op)
 	addZeroing                             func(c *build.Context, src, acc, k, dst operand.Op)
 }
 
 var (
 	single = float{func(g *gen) reg.Register { return g.broadcast32(0x7fc00000) }, (*build.Context).KORTESTW,
-		(*build.Context).VADDPS, (*build.Context).VMULPS, (*build.Context).VDIVPS, (*build.Context).VMINPS, (*build.Context).VMAXPS,
+		(*build.Context).VADDPS, (*build.Context).VMULPS, (*build.Context).VDIVPS, (*build.Context).VMINPS,
+		(*build.Context).VMAXPS,
 		(*build.Context).VCMPPS, (*build.Context).VRANGEPS, (*build.Context).VMOVAPS, (*build.Context).VADDPS_Z}
 	double = float{func(g *gen) reg.Register { return g.broadcast64(0x7ff8 << 48) }, (*build.Context).KORTESTB,
-		(*build.Context).VADDPD, (*build.Context).VMULPD, (*build.Context).VDIVPD, (*build.Context).VMINPD, (*build.Context).VMAXPD,
+		(*build.Context).VADDPD, (*build.Context).VMULPD, (*build.Context).VDIVPD, (*build.Context).VMINPD,
+		(*build.Context).VMAXPD,
 		(*build.Context).VCMPPD, (*build.Context).VRANGEPD, (*build.Context).VMOVAPD, (*build.Context).VADDPD_Z}
 )
 
@@ -117,8 +122,8 @@ const (
 	ordered   = operand.U8(7)
 )
 
-// oneNaN replaces every NaN in v by the one that reductions give, whatever processor they run on and in whichever order. There is
-// seldom any, so it's done out of line.
+// oneNaN replaces every NaN in v by the one that reductions give, whatever processor they run on and in whichever
+// order. There is seldom any, so it's done out of line.
 func (f float) oneNaN(g *gen, v [][]operand.Op) {
 	some, none := g.label("nan"), g.label("numbers")
 	registers := slices.Concat(v...)
@@ -192,15 +197,15 @@ func (f float) sum(in elem) prepared {
 	}
 }
 
-// addFused adds float32 as acc + 1*src, which is the same number. The instruction may run where plain additions can't, and leaves
-// those places to the conversions that come with the narrow floats.
+// addFused adds float32 as acc + 1*src, which is the same number. The instruction may run where plain additions can't,
+// and leaves those places to the conversions that come with the narrow floats.
 func addFused(g *gen) fold {
 	one := g.broadcast32(math.Float32bits(1))
 	return func(g *gen, acc, src operand.Op) { g.VFMADD231PS(one, src, acc) }
 }
 
-// extreme is the minimum or maximum that propagates NaN and orders -0 before +0. VMIN and VMAX do neither: they return their
-// second operand if either is NaN or both are zero.
+// extreme is the minimum or maximum that propagates NaN and orders -0 before +0. VMIN and VMAX do neither: they return
+// their second operand if either is NaN or both are zero.
 func (f float) extreme(maximum bool) prepared {
 	return func(g *gen) fold {
 		if g.avx512 {
@@ -226,9 +231,9 @@ func (f float) extremeByRange(maximum bool) fold {
 	}
 }
 
-// extremeBothWays takes the instruction with the operands in both orders. The two results differ only where one operand is NaN
-// (one result is that NaN) or for zeros of either sign. For a minimum, or of the bits gives NaN and -0. For a maximum, and
-// gives +0, and NaN must be added.
+// extremeBothWays takes the instruction with the operands in both orders. The two results differ only where one operand
+// is NaN (one result is that NaN) or for zeros of either sign. For a minimum, or of the bits gives NaN and -0. For a
+// maximum, and gives +0, and NaN must be added.
 func (f float) extremeBothWays(maximum bool) fold {
 	return func(g *gen, acc, src operand.Op) {
 		src = g.inRegister(src)

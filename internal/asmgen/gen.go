@@ -139,8 +139,8 @@ func (g *gen) halfVec() reg.Register {
 	return g.XMM()
 }
 
-// begin starts a function. doc is the Go loop that it replaces, params its parameter list in Go, asm the same with types that
-// avo knows.
+// begin starts a function. doc is the Go loop that it replaces, params its parameter list in Go, asm the same with
+// types that avo knows.
 func (g *gen) begin(name, doc, params, asm string) {
 	fmt.Fprintf(&g.decls, "// %s\n//\n//go:noescape\nfunc %s(%s)\n\n", doc, name, params)
 	g.labels = 0
@@ -158,8 +158,8 @@ func (g *gen) end() {
 	g.rare = nil
 }
 
-// outOfLine has emit write code that is seldom needed behind the function, where it doesn't stretch loops. It begins with a label
-// and ends with a jump.
+// outOfLine has emit write code that is seldom needed behind the function, where it doesn't stretch loops. It begins
+// with a label and ends with a jump.
 func (g *gen) outOfLine(emit func()) { g.rare = append(g.rare, emit) }
 
 func (g *gen) param(name string) reg.Register { return g.Load(g.Param(name), g.GP64()) }

@@ -56,7 +56,8 @@ func arithmetic(verb, sign, dtype string, in elem, name string, by prepared) map
 }
 
 // conversion steps through vectors of the wider of two types.
-func conversion(from, to string, wide elem, narrowBits int, toNarrow bool, prepare func(g *gen) func(dst, src operand.Mem, mask reg.Register)) mapping {
+func conversion(from, to string, wide elem, narrowBits int, toNarrow bool,
+	prepare func(g *gen) func(dst, src operand.Mem, mask reg.Register)) mapping {
 	m := mapping{
 		name: "convert" + from + "To" + to, doc: "converts src to dst",
 		elem: wide, srcBits: narrowBits, dstBits: wide.bits(),

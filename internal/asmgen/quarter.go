@@ -7,7 +7,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// quarter elements, floats of 8 bits, are held as four vectors of float32, each a quarter of the memory. They need AVX-512.
+// quarter elements, floats of 8 bits, are held as four vectors of float32, each a quarter of the memory. They need
+// AVX-512.
 //
 // They are widened by way of f16, whose conversion knows subnormal numbers; the way back is that of package dtype.
 type quarter struct {

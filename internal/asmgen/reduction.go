@@ -79,8 +79,9 @@ var floats = []struct {
 
 // reduction writes the function of r and its table entries.
 //
-// The loop holds a few vectors of the result in registers while it goes through the sources, and stores them to every destination.
-// So each element is read once and written once for any number of either, and the narrow floats are rounded once.
+// The loop holds a few vectors of the result in registers while it goes through the sources, and stores them to every
+// destination. So each element is read once and written once for any number of either, and the narrow floats are
+// rounded once.
 func (g *gen) reduction(r reduction) {
 	name := "reduce" + r.op + r.elem + g.suffix()
 	step := g.width() * 8 / r.in.bits()
@@ -129,8 +130,8 @@ type reduceLoop struct {
 	dst                                reg.Register    // the first destination
 }
 
-// stripe reduces some vectors at off. The first two sources and the first destination, which all reductions have, stand outside of
-// the loops, as two ranks on one host have little else.
+// stripe reduces some vectors at off. The first two sources and the first destination, which all reductions have, stand
+// outside of the loops, as two ranks on one host have little else.
 func (l *reduceLoop) stripe(g *gen, vectors int, mask reg.Register) {
 	at := func(p reg.Register, i int) operand.Mem {
 		return operand.Mem{Base: p, Index: l.off, Scale: 1, Disp: i * g.width()}
@@ -174,8 +175,9 @@ func others(g *gen, slice, length reg.Register, first int, body func(p reg.Regis
 	g.Label(done)
 }
 
-// stripes writes the loops over a number of bytes: several vectors at a time, then one at a time; the last one is masked with
-// AVX-512, while without it bytes is a multiple of the vector. body handles the vectors and advances its pointers.
+// stripes writes the loops over a number of bytes: several vectors at a time, then one at a time; the last one is
+// masked with AVX-512, while without it bytes is a multiple of the vector. body handles the vectors and advances its
+// pointers.
 func (g *gen) stripes(e elem, bytes reg.Register, body func(vectors int, mask reg.Register)) {
 	unroll := min(4, 8/e.registers()) // 8 registers for results of 32, with AVX2 of 16
 	if !g.avx512 {

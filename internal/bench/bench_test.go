@@ -56,7 +56,8 @@ func rowsText(r Result) string { return fmt.Sprintf("%+v", r.Rows) }
 
 // quick is a config that takes no longer than it must.
 func quick(op string) Config {
-	return Config{Operation: op, Min: 8, Max: 8 << 10, Step: 16, Time: time.Millisecond, Iters: 3, Warmup: 1, Fabric: "mem"}
+	return Config{Operation: op, Min: 8, Max: 8 << 10, Step: 16, Time: time.Millisecond, Iters: 3, Warmup: 1,
+		Fabric: "mem"}
 }
 
 func TestEveryOperation(t *testing.T) {
@@ -79,7 +80,8 @@ func TestEveryOperation(t *testing.T) {
 						t.Errorf("%d rows, want %d", len(res.Rows), want)
 					}
 					for _, row := range res.Rows {
-						if row.Errors != 0 || row.MedianUS <= 0 || row.P99US < row.MedianUS || row.Rounds < 3 || row.Operation != op.name {
+						if row.Errors != 0 || row.MedianUS <= 0 || row.P99US < row.MedianUS || row.Rounds < 3 ||
+							row.Operation != op.name {
 							t.Errorf("%+v", row)
 						}
 						if !op.empty && (row.AlgBW <= 0 || row.Bytes%(row.Count*4) != 0) {
@@ -100,7 +102,8 @@ func TestEveryDType(t *testing.T) {
 		checked := 0
 		for _, dt := range dtype.All() {
 			for _, red := range append(reductions, comm.Reduction{}) {
-				g := Config{Operation: "all_reduce", Min: 4096, Max: 4096, DType: dt, Reduction: red, Iters: 1, Warmup: 1, Time: time.Millisecond}
+				g := Config{Operation: "all_reduce", Min: 4096, Max: 4096, DType: dt, Reduction: red, Iters: 1, Warmup: 1,
+					Time: time.Millisecond}
 				if red.Kind == 0 {
 					g.Operation = "all_gather"
 				}
@@ -168,7 +171,8 @@ func TestValuesAreExact(t *testing.T) {
 					if dt == dtype.Bool && (red.Kind == comm.PremulSum(2).Kind || red.Kind == comm.Avg.Kind) {
 						continue // not defined
 					}
-					if bitwise := red.Kind >= comm.BAnd.Kind && red.Kind <= comm.BXor.Kind; bitwise && (dt.IsFloating() || dt.IsComplex()) {
+					if bitwise := red.Kind >= comm.BAnd.Kind && red.Kind <= comm.BXor.Kind; bitwise && (dt.IsFloating() ||
+						dt.IsComplex()) {
 						continue
 					}
 					if red.Kind == comm.Sum.Kind && sum > top || want < 0 || want > top {
@@ -361,8 +365,9 @@ func TestJSONShape(t *testing.T) {
 		at   any
 		want string
 	}{
-		"document":  {doc, "command machine placement rows version"},
-		"row":       {doc["rows"].([]any)[0], "algbw_gbs algorithm busbw_gbs bytes checked count dtype errors fabric in_place limit_gbs median_us memory operation p99_us ranks redop refill rounds share"},
+		"document": {doc, "command machine placement rows version"},
+		"row": {doc["rows"].([]any)[0],
+			"algbw_gbs algorithm busbw_gbs bytes checked count dtype errors fabric in_place limit_gbs median_us memory operation p99_us ranks redop refill rounds share"},
 		"machine":   {doc["machine"], "arch cores cpu go kernel kernels"},
 		"placement": {doc["placement"], "after before"},
 		"probe":     {doc["placement"].(map[string]any)["after"], "round_trip_ns where"},
@@ -390,7 +395,8 @@ func TestCSV(t *testing.T) {
 }
 
 func TestTableAndPlot(t *testing.T) {
-	res := Result{Rows: []Row{{Operation: "all_reduce", Bytes: 1 << 20, Count: 1 << 18, DType: "f32", Reduction: "sum", MedianUS: 123.4, AlgBW: 8.5, BusBW: 8.5, Limit: 17, Share: 0.5, Checked: 2, Errors: 2, Algorithm: "direct"}}}
+	res := Result{Rows: []Row{{Operation: "all_reduce", Bytes: 1 << 20, Count: 1 << 18, DType: "f32", Reduction: "sum",
+		MedianUS: 123.4, AlgBW: 8.5, BusBW: 8.5, Limit: 17, Share: 0.5, Checked: 2, Errors: 2, Algorithm: "direct"}}}
 	var b bytes.Buffer
 	res.WriteTable(&b)
 	for _, want := range []string{"1048576", "262144", "123 ", "8.50", " 50  direct", "wrong   2 elements"} {

@@ -14,13 +14,14 @@ import (
 // Pair is one size of an operation on two communicators, measured in turns.
 type Pair struct {
 	One, Other Row // of the median turn of each
-	// Share is the bandwidth of Other by that of One: the median of the turns', each of which is measured within a moment. Low
-	// and High are the quartiles.
+	// Share is the bandwidth of Other by that of One: the median of the turns', each of which is measured within a moment.
+	// Low and High are the quartiles.
 	Share, Low, High float64
 }
 
-// Beside measures an operation on two communicators of the same ranks in turns, such as the host's and a device's: what the machine
-// does meanwhile, and where it puts the ranks, is the same for both. Config.Time is that of one turn. It's collective, like Run.
+// Beside measures an operation on two communicators of the same ranks in turns, such as the host's and a device's: what
+// the machine does meanwhile, and where it puts the ranks, is the same for both. Config.Time is that of one turn. It's
+// collective, like Run.
 func Beside(ctx context.Context, one, other *comm.Comm, g Config, turns int) ([]Pair, error) {
 	if turns < 1 {
 		return nil, fmt.Errorf("bench: %d turns", turns)

@@ -40,13 +40,13 @@ type calibrator struct {
 }
 
 // Calibrate measures what plan.Machine holds: on near the ways within each host, on far those between hosts. Both are
-// communicators of the same ranks, near over shared memory where there is any ("auto"), far over TCP. All ranks call it; it
-// takes about two seconds, and returns the same values on each. What these ranks can't show, such as synchronizations on one
-// host when each has one to itself, stays as plan.DefaultMachine has it.
+// communicators of the same ranks, near over shared memory where there is any ("auto"), far over TCP. All ranks call
+// it; it takes about two seconds, and returns the same values on each. What these ranks can't show, such as
+// synchronizations on one host when each has one to itself, stays as plan.DefaultMachine has it.
 //
 // Each value is measured as the cost model uses it: with the operation whose time the model makes of it. The fields are
-// those of the slowest rank, and host. Placement says whether they can be trusted: near or far, "moved" if the cores did all the
-// time, crowded if something else kept them busy.
+// those of the slowest rank, and host. Placement says whether they can be trusted: near or far, "moved" if the cores
+// did all the time, crowded if something else kept them busy.
 func Calibrate(ctx context.Context, near, far *comm.Comm) (calibration.Entry, error) {
 	return thorough.run(ctx, near, far)
 }
@@ -128,11 +128,13 @@ type timings struct {
 	copyLoop, reduction float64 // of a buffer, with all ranks of the host at it
 }
 
-// linkTimings are of the ring all-gather of small and of large blocks, and of the gather of small blocks by single messages.
+// linkTimings are of the ring all-gather of small and of large blocks, and of the gather of small blocks by single
+// messages.
 type linkTimings struct{ small, large, linear float64 }
 
 func (t *timings) each() []*float64 {
-	return []*float64{&t.barrier, &t.one, &t.two, &t.near.small, &t.near.large, &t.near.linear, &t.far.small, &t.far.large, &t.far.linear, &t.copyLoop, &t.reduction}
+	return []*float64{&t.barrier, &t.one, &t.two, &t.near.small, &t.near.large, &t.near.linear, &t.far.small, &t.far.large,
+		&t.far.linear, &t.copyLoop, &t.reduction}
 }
 
 // least takes from each timing the lesser one.
@@ -145,7 +147,8 @@ func (t *timings) least(other timings) {
 }
 
 // calibrate measures everything several times.
-func (c calibrator) calibrate(ctx context.Context, near, host, far *comm.Comm) (m plan.Machine, measured []string, err error) {
+func (c calibrator) calibrate(ctx context.Context, near, host, far *comm.Comm) (m plan.Machine, measured []string,
+	err error) {
 	var t timings
 	for range c.rounds {
 		one, err := c.once(ctx, host, far)
@@ -213,7 +216,8 @@ func (t *timings) machine(world, perHost, cores int) (m plan.Machine, measured [
 		if more := t.large - t.small; more > 0 {
 			set(name+".bytes_per_s", &l.Bandwidth, crowd*hops*float64(largeBlockOf(n)-smallBlock)/more)
 		}
-		set(name+".overhead_s", &l.Overhead, min(max(t.linear-call, t.linear/mostCalls)/hops, l.Latency)) // rounds overlap, so that only the root's part is seen
+		// Rounds overlap, so that only the root's part is seen.
+		set(name+".overhead_s", &l.Overhead, min(max(t.linear-call, t.linear/mostCalls)/hops, l.Latency))
 	}
 	if t.barrier > 0 && crowd == 1 {
 		sync := t.two - t.one
@@ -249,8 +253,10 @@ func (c calibrator) timeLink(ctx context.Context, on *comm.Comm) (t linkTimings,
 }
 
 // timeOf returns the seconds of an operation by an algorithm.
-func (c calibrator) timeOf(ctx context.Context, on *comm.Comm, op, algorithm string, bytes int, memory Memory) (float64, error) {
-	r, err := NewRunner(ctx, on, Config{Operation: op, Algorithm: algorithm, Min: bytes, Max: bytes, Memory: memory, Time: c.time})
+func (c calibrator) timeOf(ctx context.Context, on *comm.Comm, op, algorithm string, bytes int, memory Memory) (float64,
+	error) {
+	r, err := NewRunner(ctx, on, Config{Operation: op, Algorithm: algorithm, Min: bytes, Max: bytes, Memory: memory,
+		Time: c.time})
 	if err != nil {
 		return 0, err
 	}
@@ -262,8 +268,8 @@ func (c calibrator) timeOf(ctx context.Context, on *comm.Comm, op, algorithm str
 	return row.MedianUS * 1e-6, err
 }
 
-// timeLoops returns the seconds that a core needs to copy a buffer, and to add one to another, while the host's other ranks do
-// the same: the slowest rank's.
+// timeLoops returns the seconds that a core needs to copy a buffer, and to add one to another, while the host's other
+// ranks do the same: the slowest rank's.
 func (c calibrator) timeLoops(ctx context.Context, host *comm.Comm) (copying, reducing float64, err error) {
 	a, err1 := tensor.Zeros(dtype.Float32, loopBytes/4)
 	b, err2 := tensor.Zeros(dtype.Float32, loopBytes/4)

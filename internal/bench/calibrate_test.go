@@ -43,7 +43,8 @@ func TestCalibrate(t *testing.T) {
 					t.Errorf("rank %d: %v", r, err)
 				}
 				machines[r] = e.Machine
-				for _, want := range []string{"local.latency_s", "local.bytes_per_s", "remote.latency_s", "remote.overhead_s", "copy_bytes_per_s", "reduce_bytes_per_s"} {
+				for _, want := range []string{"local.latency_s", "local.bytes_per_s", "remote.latency_s", "remote.overhead_s",
+					"copy_bytes_per_s", "reduce_bytes_per_s"} {
 					if !slices.Contains(e.Measured, want) {
 						t.Errorf("%s was not measured, only %v", want, e.Measured)
 					}
@@ -74,26 +75,31 @@ func TestCalibrateRefuses(t *testing.T) {
 	}
 }
 
-// TestTimingsFitTheModel lets the cost model of any machine predict the timings, from which that machine must come out again.
+// TestTimingsFitTheModel lets the cost model of any machine predict the timings, from which that machine must come out
+// again.
 func TestTimingsFitTheModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		time := func(name string) float64 { return math.Pow(10, rapid.Float64Range(-8, -4).Draw(t, name)) }
 		rate := func(name string) float64 { return math.Pow(10, rapid.Float64Range(8, 11.5).Draw(t, name)) }
 		n, cores := rapid.IntRange(2, 9).Draw(t, "ranks"), rapid.IntRange(1, 9).Draw(t, "cores")
-		want := plan.Machine{Cores: cores, Sync: time("sync"), CrowdedSync: time("crowded"), Copy: rate("copy"), Reduce: rate("reduce"),
-			Local: plan.Link{Latency: time("near"), Bandwidth: rate("near bytes")}, Remote: plan.Link{Latency: time("far"), Bandwidth: rate("far bytes")}}
+		want := plan.Machine{Cores: cores, Sync: time("sync"), CrowdedSync: time("crowded"), Copy: rate("copy"),
+			Reduce: rate("reduce"),
+			Local:  plan.Link{Latency: time("near"), Bandwidth: rate("near bytes")}, Remote: plan.Link{Latency: time("far"),
+				Bandwidth: rate("far bytes")}}
 		want.Local.Overhead, want.Remote.Overhead = want.Local.Latency/3, want.Remote.Latency/2
 		predict := func(c plan.Collective, algorithm string, block int, topo *plan.Topology) float64 {
 			a, ok := plan.Lookup(c, algorithm)
 			if !ok {
 				t.Fatalf("no %v %s", c, algorithm)
 			}
-			return plan.Cost(a, plan.Request{Collective: c, World: n, Count: block, ElemSize: 1, StageBytes: 1 << 20, Topo: topo}, want)
+			return plan.Cost(a, plan.Request{Collective: c, World: n, Count: block, ElemSize: 1, StageBytes: 1 << 20,
+				Topo: topo}, want)
 		}
 		oneHost := &plan.Topology{Host: make([]int, n)}
 		crowd := max(1, float64(n)/float64(cores))
 		link := func(topo *plan.Topology, l plan.Link) linkTimings {
-			return linkTimings{small: predict(plan.AllGather, "ring", smallBlock, topo), large: predict(plan.AllGather, "ring", largeBlockOf(n), topo),
+			return linkTimings{small: predict(plan.AllGather, "ring", smallBlock, topo), large: predict(plan.AllGather, "ring",
+				largeBlockOf(n), topo),
 				linear: float64(n-1) * l.Overhead}
 		}
 		call := rapid.Float64Range(0, 3).Draw(t, "call") * want.Sync // which the model leaves out
@@ -102,7 +108,8 @@ func TestTimingsFitTheModel(t *testing.T) {
 		}
 		later := func(l linkTimings) linkTimings { return linkTimings{l.small + call, l.large + call, l.linear + call} }
 		sync := predict(plan.Barrier, "onesided", 0, oneHost)
-		timings := timings{barrier: sync + call, one: sync + call, two: 2*sync + call, near: later(link(oneHost, want.Local)), far: later(link(nil, want.Remote)),
+		timings := timings{barrier: sync + call, one: sync + call, two: 2*sync + call, near: later(link(oneHost, want.Local)),
+			far:      later(link(nil, want.Remote)),
 			copyLoop: loopBytes / want.Copy, reduction: loopBytes / want.Reduce}
 		got, measured := timings.machine(n, n, cores)
 		check := func(name string, got, want float64) {

@@ -40,7 +40,8 @@ type Config struct {
 	Time   time.Duration // to measure each row; default 200 ms
 	Warmup int           // rounds; default: a tenth of Time
 	Iters  int           // rounds; default: as many as fit in Time, but a few at least
-	Checks int           // rounds whose results are checked, before the measured ones and after them; default 1; or Unchecked
+	// Rounds whose results are checked, before the measured ones and after them; default 1; or Unchecked.
+	Checks int
 
 	OnRow func(Row) // called on each rank after each row; may be nil
 }

@@ -2,8 +2,9 @@ package bench
 
 import "errors"
 
-// onDevice makes a round of a communicator of a device out of one that is prepared on the buffers as this process can touch them:
-// what is checked stays there, and what is timed is enqueued, on the device's buffers, in blocks at whose end the host waits.
+// onDevice makes a round of a communicator of a device out of one that is prepared on the buffers as this process can
+// touch them: what is checked stays there, and what is timed is enqueued, on the device's buffers, in blocks at whose
+// end the host waits.
 func (r *Runner) onDevice(rd *round, s *setup) error {
 	if r.c.Stream() == nil {
 		return nil
@@ -28,8 +29,8 @@ func (rd *round) once() error {
 	return err
 }
 
-// deviceRounds is how many rounds at least a device has enqueued at a time: that the host waits for the last is its cost, not
-// the device's.
+// deviceRounds is how many rounds at least a device has enqueued at a time: that the host waits for the last is its
+// cost, not the device's.
 const deviceRounds = 20
 
 // grouped is the schedule with blocks of n rounds at least.

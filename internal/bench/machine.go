@@ -21,7 +21,8 @@ type Machine struct {
 
 // ThisMachine describes the machine of this process.
 func ThisMachine() Machine {
-	m := Machine{CPU: cpuinfo.Read().Model, Cores: runtime.NumCPU(), Arch: runtime.GOARCH, Kernels: kern.Level(), Go: runtime.Version()}
+	m := Machine{CPU: cpuinfo.Read().Model, Cores: runtime.NumCPU(), Arch: runtime.GOARCH, Kernels: kern.Level(),
+		Go: runtime.Version()}
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {
 		m.Kernel = unix.ByteSliceToString(u.Sysname[:]) + " " + unix.ByteSliceToString(u.Release[:])

@@ -29,11 +29,14 @@ func allButOwn(n float64) float64    { return (n - 1) / n }
 func thereAndBack(n float64) float64 { return 2 * (n - 1) / n }
 
 var operations = []operation{
-	{name: "all_reduce", reduces: true, inPlace: true, outOfPlace: true, usuallyInPlace: true, factor: thereAndBack, prepare: (*setup).allReduce},
+	{name: "all_reduce", reduces: true, inPlace: true, outOfPlace: true, usuallyInPlace: true, factor: thereAndBack,
+		prepare: (*setup).allReduce},
 	{name: "broadcast", inPlace: true, usuallyInPlace: true, factor: once, prepare: (*setup).broadcast},
-	{name: "reduce", reduces: true, inPlace: true, outOfPlace: true, usuallyInPlace: true, factor: once, prepare: (*setup).reduce},
+	{name: "reduce", reduces: true, inPlace: true, outOfPlace: true, usuallyInPlace: true, factor: once,
+		prepare: (*setup).reduce},
 	{name: "all_gather", blocks: true, inPlace: true, outOfPlace: true, factor: allButOwn, prepare: (*setup).allGather},
-	{name: "reduce_scatter", reduces: true, blocks: true, inPlace: true, outOfPlace: true, factor: allButOwn, prepare: (*setup).reduceScatter},
+	{name: "reduce_scatter", reduces: true, blocks: true, inPlace: true, outOfPlace: true, factor: allButOwn,
+		prepare: (*setup).reduceScatter},
 	{name: "all_to_all", blocks: true, outOfPlace: true, factor: allButOwn, prepare: (*setup).allToAll},
 	{name: "gather", blocks: true, inPlace: true, outOfPlace: true, factor: allButOwn, prepare: (*setup).gather},
 	{name: "scatter", blocks: true, outOfPlace: true, factor: allButOwn, prepare: (*setup).scatter},

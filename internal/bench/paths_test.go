@@ -14,8 +14,8 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// halvesAndCrowds are the fast paths that no hint chooses: the type of the elements and the number of ranks do. Those that
-// hints choose are in package comm.
+// halvesAndCrowds are the fast paths that no hint chooses: the type of the elements and the number of ranks do. Those
+// that hints choose are in package comm.
 var halvesAndCrowds = []struct {
 	name  string
 	dt    dtype.DType
@@ -28,8 +28,8 @@ var halvesAndCrowds = []struct {
 	{"crowd", dtype.Float32, min(16, 4*runtime.NumCPU())},
 }
 
-// allReduces makes a world over shared memory in this process. Rank 0 hands its round to timed, in the caller's goroutine; the other
-// ranks do n rounds, so timed must.
+// allReduces makes a world over shared memory in this process. Rank 0 hands its round to timed, in the caller's
+// goroutine; the other ranks do n rounds, so timed must.
 func allReduces(tb testing.TB, ranks int, dt dtype.DType, bytes int, memory Memory, n int, timed func(round func())) {
 	tb.Helper()
 	const warmup = 20

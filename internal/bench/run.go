@@ -83,8 +83,8 @@ func (r *Runner) Free() {
 	r.b.Free()
 }
 
-// Row measures one size, of at most the config's Max, in one form. warmup and rounds, if not 0, replace the config's Warmup and
-// Iters. It's collective, like Run.
+// Row measures one size, of at most the config's Max, in one form. warmup and rounds, if not 0, replace the config's
+// Warmup and Iters. It's collective, like Run.
 func (r *Runner) Row(bytes int, inPlace bool, warmup, rounds int) (Row, error) {
 	if bytes < 0 || bytes > r.sizes[len(r.sizes)-1] {
 		return Row{}, fmt.Errorf("bench: a row of %d bytes; the runner is for up to %d", bytes, r.sizes[len(r.sizes)-1])
@@ -166,7 +166,8 @@ func (r *Runner) row(size int, inPlace bool) (Row, error) {
 	return row, nil
 }
 
-// checked runs the rounds that are to be checked, or one that says which algorithm runs, and counts this rank's wrong elements.
+// checked runs the rounds that are to be checked, or one that says which algorithm runs, and counts this rank's wrong
+// elements.
 func (r *Runner) checked(rd round, row *Row) (wrong int, err error) {
 	hook := r.c.RegisterCompletionHook(func(i comm.OpInfo, _ error) { row.Algorithm = i.Algorithm })
 	defer hook.Remove()

@@ -32,7 +32,8 @@ func (t *Table) Row(r Row) {
 		wrong = strconv.Itoa(r.Errors)
 	}
 	fmt.Fprintf(t.w, "%12d %12d %9s %10s %9s %10s %10s %8.2f %8.2f %7s %6s  %s\n",
-		r.Bytes, r.Count, r.DType, r.Reduction, place, micros(r.MedianUS), micros(r.P99US), r.AlgBW, r.BusBW, wrong, share, r.Algorithm)
+		r.Bytes, r.Count, r.DType, r.Reduction, place, micros(r.MedianUS), micros(r.P99US), r.AlgBW, r.BusBW, wrong, share,
+		r.Algorithm)
 }
 
 // micros shows a time with three digits or more.
@@ -49,7 +50,8 @@ func micros(us float64) string {
 // End writes what the table was measured on.
 func (t *Table) End(r *Result) {
 	tw := tabwriter.NewWriter(t.w, 0, 0, 1, ' ', 0)
-	fmt.Fprintf(tw, "#\tmachine\t%s, %d cores, %s, kernels %s\n", r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.Kernels)
+	fmt.Fprintf(tw, "#\tmachine\t%s, %d cores, %s, kernels %s\n", r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel,
+		r.Machine.Kernels)
 	fmt.Fprintf(tw, "#\tcores\tbefore %v, after %v\n", r.Placement.Before, r.Placement.After)
 	if r.Version != "" {
 		fmt.Fprintf(tw, "#\tversion\t%s\n", r.Version)

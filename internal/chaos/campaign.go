@@ -27,7 +27,8 @@ type Campaign struct {
 // errStopped ends a round that the end of the campaign's context has stopped in its middle: nothing can be said of it.
 var errStopped = errors.New("chaos: the campaign was stopped")
 
-// Run runs the rounds and sums up what came of them. If ctx ends, or with an error, it's those that were done by then, fewer than c.Rounds.
+// Run runs the rounds and sums up what came of them. If ctx ends, or with an error, it's those that were done by then,
+// fewer than c.Rounds.
 func (c Campaign) Run(ctx context.Context) (*Result, error) {
 	r := &runner{Campaign: c, ctx: ctx, results: newResult(c)}
 	if c.Mode == Real {

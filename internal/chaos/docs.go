@@ -25,7 +25,8 @@ func (r *Result) WriteDocs(page string) error {
 	}
 	var b strings.Builder
 	b.WriteString(before + begin + "\n")
-	fmt.Fprintf(&b, "`chorus chaos%s --seed %d --rounds %d`: %d hangs, %d wrong results, %d misnamed, in %.0f s.", r.command, r.Seed, r.Rounds,
+	fmt.Fprintf(&b, "`chorus chaos%s --seed %d --rounds %d`: %d hangs, %d wrong results, %d misnamed, in %.0f s.",
+		r.command, r.Seed, r.Rounds,
 		r.Hangs, r.WrongResults, r.Misnamed, r.Seconds)
 	if r.Mode == Real {
 		fmt.Fprintf(&b, " In %d rounds those that were left made a new world.", r.Regrouped)

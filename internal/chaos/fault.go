@@ -28,15 +28,17 @@ const (
 	Exit      FaultKind = "exit"      // it leaves in the middle, by Finalize
 	Absent    FaultKind = "absent"    // it never joins
 	Exhausted FaultKind = "exhausted" // it has no memory, or descriptors, left
-	Host      FaultKind = "host"      // it dies while others make a communicator at a store that it serves; in real programs only
-	Apart     FaultKind = "apart"     // the links between its launcher and the others fall silent; in real rounds only
+	// It dies while others make a communicator at a store that it serves; in real programs only.
+	Host  FaultKind = "host"
+	Apart FaultKind = "apart" // the links between its launcher and the others fall silent; in real rounds only
 )
 
 // corrupt is what nothing finds but the checker, which it's to test: a bit of the data of one message is wrong.
 const corrupt FaultKind = "corrupt"
 
 // FaultKinds are all kinds, in the order of the tables.
-var FaultKinds = []FaultKind{None, Kill, Stop, Pause, Late, Slow, Delay, Drop, Truncate, Flip, Cut, Partition, Mismatch, Abort, Panic, Exit, Absent,
+var FaultKinds = []FaultKind{None, Kill, Stop, Pause, Late, Slow, Delay, Drop, Truncate, Flip, Cut, Partition, Mismatch,
+	Abort, Panic, Exit, Absent,
 	Exhausted, Host, Apart}
 
 // maxLeft is with how many descriptors at most a process is exhausted: what a step opens fits into more.
@@ -53,7 +55,8 @@ type Fault struct {
 	Delay time.Duration // how long, or, with real processes, how much later
 	After int           // how many messages pass before one is broken
 	Wrong int           // which difference a mismatch makes, which hook panics, and how
-	Left  int           // how many descriptors are left to a process that is exhausted, in Step or, if that is -1, as it joins
+	// How many descriptors are left to a process that is exhausted, in Step or, if that is -1, as it joins.
+	Left int
 }
 
 // waits reports whether others notice the fault only when their patience ends.
@@ -140,7 +143,8 @@ func (m *maker) fault(from []FaultKind) {
 		}
 	case Mismatch:
 		f.Step = m.IntN(len(p.Steps))
-		for p.Steps[f.Step].Do != collective || !p.Comms[p.Steps[f.Step].On].has(f.Rank) || len(p.Comms[p.Steps[f.Step].On].Members) == 1 {
+		for p.Steps[f.Step].Do != collective || !p.Comms[p.Steps[f.Step].On].has(f.Rank) ||
+			len(p.Comms[p.Steps[f.Step].On].Members) == 1 {
 			f.Step = (f.Step + 1) % len(p.Steps) // the last one suits
 		}
 	}
@@ -149,8 +153,8 @@ func (m *maker) fault(from []FaultKind) {
 	}
 }
 
-// starving draws with how many descriptors left the culprit's process does something that opens some: joining, the first step, which connects,
-// a split or a window.
+// starving draws with how many descriptors left the culprit's process does something that opens some: joining, the
+// first step, which connects, a split or a window.
 func (m *maker) starving() {
 	f := &m.p.Fault
 	f.Left = m.IntN(maxLeft + 1)
@@ -166,9 +170,9 @@ func (m *maker) starving() {
 	f.Step = of(m, opening...)
 }
 
-// timeout returns how long operations of a communicator wait. What the world does together ends first, so
-// that a rank which waits for the culprit elsewhere is not taken for it; and no two communicators' patience ends at the same
-// time, or a rank that is released in one seems to have been in the other just in time.
+// timeout returns how long operations of a communicator wait. What the world does together ends first, so that a rank
+// which waits for the culprit elsewhere is not taken for it; and no two communicators' patience ends at the same time,
+// or a rank that is released in one seems to have been in the other just in time.
 func (p *Program) timeout(on int) time.Duration {
 	d := p.Timeout
 	switch {
@@ -180,7 +184,8 @@ func (p *Program) timeout(on int) time.Duration {
 	return d + time.Duration(on)*p.Timeout/20
 }
 
-// joining returns how long ranks wait for each other at the start. Processes of other programs may be in their way then.
+// joining returns how long ranks wait for each other at the start. Processes of other programs may be in their way
+// then.
 func (p *Program) joining() time.Duration {
 	switch {
 	case p.Fault.Kind != Absent:

@@ -19,8 +19,8 @@ type meeting struct {
 	name  string
 }
 
-// hosting adds a step to the program: the culprit serves a store, at which all ranks, or all others, make a communicator. It's to be killed at
-// one of the store's requests, or after a time.
+// hosting adds a step to the program: the culprit serves a store, at which all ranks, or all others, make a
+// communicator. It's to be killed at one of the store's requests, or after a time.
 func (m *maker) hosting() {
 	p := &m.p
 	f := &p.Fault

@@ -113,8 +113,10 @@ func (o *Outcome) misnamed(r int, x Failure) string {
 	if !o.Fired || f.harmless() {
 		return "nothing was wrong"
 	}
-	if r == f.Rank && f.Kind != Mismatch && f.Kind != Abort && f.Kind != Panic && f.Kind != Apart || o.right(r, x) || o.passedOn(x) {
-		return "" // what the culprit itself gets is its own business, except that it must not blame others for what it has called
+	if r == f.Rank && f.Kind != Mismatch && f.Kind != Abort && f.Kind != Panic && f.Kind != Apart || o.right(r, x) ||
+		o.passedOn(x) {
+		// What the culprit itself gets is its own business, except that it must not blame others for what it has called.
+		return ""
 	}
 	if o.heldUp(x, make([]bool, o.Program.Size)) || o.forsaken(r, x) {
 		return ""
@@ -125,7 +127,8 @@ func (o *Outcome) misnamed(r int, x Failure) string {
 // right reports whether an error is the one that the fault gives a rank which has to do with it.
 func (o *Outcome) right(r int, x Failure) bool {
 	p, f := o.Program, o.Program.Fault
-	if f.Kind == Host && !p.Comms[x.Comm].has(f.Rank) { // its store's host is no member; who was through lacks whoever was not
+	// Its store's host is no member; who was through lacks whoever was not.
+	if f.Kind == Host && !p.Comms[x.Comm].has(f.Rank) {
 		return x.Kind == "lost" && (len(x.Named) == 0 || len(x.Named) == 1 && o.lacks(x.Named[0], x.Comm))
 	}
 	if f.Rank >= 0 && !p.Comms[x.Comm].has(f.Rank) {
@@ -144,11 +147,13 @@ func (o *Outcome) right(r int, x Failure) bool {
 		return x.Kind == "timeout" && (names || len(x.Named) == 0 && x.ofAny(p)) || x.Kind == "lost" && only
 	case Drop: // of which the sender knows nothing: it may have gone on, and left. Who waits for it is seen to hold the others up. Who is through, and
 		// gone, gives no answer, but is not said to be missing
-		return x.Kind == "timeout" && (names || slices.Contains(x.Named, f.Peer) || !strings.Contains(x.Text, "missing: ")) || x.Kind == "lost" && only
+		return x.Kind == "timeout" && (names || slices.Contains(x.Named, f.Peer) || !strings.Contains(x.Text, "missing: ")) ||
+			x.Kind == "lost" && only
 	case Truncate, Flip:
 		return x.Kind == "mismatch" && (names || r == f.Rank)
 	case Mismatch: // whose others may not have needed it, and be past that, and gone
-		return (x.Kind == "mismatch" || x.Kind == "timeout") && names || (x.Kind == "lost" || x.Kind == "timeout") && r == f.Rank
+		return (x.Kind == "mismatch" || x.Kind == "timeout") && names || (x.Kind == "lost" || x.Kind == "timeout") &&
+			r == f.Rank
 	case Abort, Panic:
 		return x.Kind == "aborted" && only
 	case Cut:
@@ -168,9 +173,10 @@ func (o *Outcome) right(r int, x Failure) bool {
 	return false
 }
 
-// heldUp reports whether an error names ranks that the culprit has kept from coming. Each got an error itself, in a step that is not later;
-// and one of them is the culprit, or lacks the communicator because what it was to be split from broke, or got an error that is right, or of which
-// this holds again, before it came to what the others were in. seen are the ranks whose errors are being looked at.
+// heldUp reports whether an error names ranks that the culprit has kept from coming. Each got an error itself, in a
+// step that is not later; and one of them is the culprit, or lacks the communicator because what it was to be split
+// from broke, or got an error that is right, or of which this holds again, before it came to what the others were in.
+// seen are the ranks whose errors are being looked at.
 func (o *Outcome) heldUp(x Failure, seen []bool) bool {
 	if x.Kind != "timeout" {
 		return false
@@ -203,10 +209,12 @@ func (o *Outcome) heldUp(x Failure, seen []bool) bool {
 	return cause
 }
 
-// forsaken reports whether a rank waited for a message of any rank, which was lost on its way, until all others had left because of errors of
-// their own. It can't know whose message was to come; the error names one of those who have left, and says that nobody is left.
+// forsaken reports whether a rank waited for a message of any rank, which was lost on its way, until all others had
+// left because of errors of their own. It can't know whose message was to come; the error names one of those who have
+// left, and says that nobody is left.
 func (o *Outcome) forsaken(r int, x Failure) bool {
-	if o.Program.Fault.Kind != Drop || r != o.Program.Fault.Peer || x.Kind != "lost" || !x.ofAny(o.Program) || !strings.Contains(x.Text, "nobody else is left") {
+	if o.Program.Fault.Kind != Drop || r != o.Program.Fault.Peer || x.Kind != "lost" || !x.ofAny(o.Program) ||
+		!strings.Contains(x.Text, "nobody else is left") {
 		return false
 	}
 	return !slices.ContainsFunc(o.Reports, func(other *Report) bool {

@@ -20,14 +20,15 @@ import (
 	"github.com/chorus-comms/chorus/launch"
 )
 
-// A round of Apart has a launcher for each rank of the program, on a node of its own, which starts one rank; these work together until they're ended. Then the
-// links between the launcher at fault and the others fall silent. All launchers must return, and say which node is lost. The reports of the
-// round are the launchers'.
+// A round of Apart has a launcher for each rank of the program, on a node of its own, which starts one rank; these work
+// together until they're ended. Then the links between the launcher at fault and the others fall silent. All launchers
+// must return, and say which node is lost. The reports of the round are the launchers'.
 
 const (
 	// launcherBeat is the launchers' heartbeat.
 	launcherBeat = time.Second
-	// lingering is how long a launcher may take to return after its links were cut: the heartbeat, the time that ranks have to end, and what a busy host needs.
+	// lingering is how long a launcher may take to return after its links were cut: the heartbeat, the time that ranks
+	// have to end, and what a busy host needs.
 	lingering = 10 * time.Second
 )
 

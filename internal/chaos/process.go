@@ -25,7 +25,8 @@ type process struct {
 func start(command []string) (*process, error) {
 	p := &process{cmd: exec.Command(command[0], command[1:]...), answers: make(chan answer, 16)}
 	p.cmd.Stderr = &p.errors
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // who interrupts the campaign doesn't want its ranks to seem to crash
+	// Who interrupts the campaign doesn't want its ranks to seem to crash.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.cmd.Env = append(os.Environ(), "GOTRACEBACK=all")
 	in, err := p.cmd.StdinPipe()
 	if err != nil {

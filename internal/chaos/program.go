@@ -83,7 +83,8 @@ func (s step) String() string {
 	case found:
 		return fmt.Sprintf("new communicator %v at the culprit's store", s.To)
 	}
-	return fmt.Sprintf("%s of %d elements on %d", [...]string{ring: "ring", anySource: "any source", window: "window"}[s.Do], s.Count, s.On)
+	return fmt.Sprintf("%s of %d elements on %d", [...]string{ring: "ring", anySource: "any source",
+		window: "window"}[s.Do], s.Count, s.On)
 }
 
 // maker draws a program.
@@ -162,7 +163,8 @@ func (m *maker) steps() {
 	p := &m.p
 	n := 3 + m.IntN(10)
 	for range n {
-		s := step{On: m.IntN(len(p.Comms)), Salt: m.IntN(1000), Count: m.count(), Apart: m.IntN(2) == 0, Shared: p.Mode == Real && m.IntN(2) == 0}
+		s := step{On: m.IntN(len(p.Comms)), Salt: m.IntN(1000), Count: m.count(), Apart: m.IntN(2) == 0,
+			Shared: p.Mode == Real && m.IntN(2) == 0}
 		size := len(p.Comms[s.On].Members)
 		s.Root = m.IntN(size)
 		switch k := m.IntN(20); {

@@ -35,8 +35,10 @@ type pending struct {
 const finalizing = time.Minute
 
 // run carries out rank's part. join makes the world's communicator.
-func run(p *Program, number int, in *injector, join func(ctx context.Context, opts ...comm.NewOption) (*comm.Comm, error)) Report {
-	r := &rank{p: p, rank: number, in: in, comms: make([]*comm.Comm, len(p.Comms)), broken: make([]bool, len(p.Comms)), report: Report{Rank: number}}
+func run(p *Program, number int, in *injector, join func(ctx context.Context, opts ...comm.NewOption) (*comm.Comm,
+	error)) Report {
+	r := &rank{p: p, rank: number, in: in, comms: make([]*comm.Comm, len(p.Comms)), broken: make([]bool, len(p.Comms)),
+		report: Report{Rank: number}}
 	if p.Fault.Kind == Absent && in.culprit() {
 		in.fire()
 		r.report.Fired = in.fired.Load()
@@ -50,7 +52,8 @@ func run(p *Program, number int, in *injector, join func(ctx context.Context, op
 	for k, v := range p.Hints {
 		hints[k] = v
 	}
-	world, err := join(context.Background(), comm.WithRank(number, p.Size), comm.WithTimeout(p.joining()), comm.WithHints(hints), comm.WithAbortOnError(false))
+	world, err := join(context.Background(), comm.WithRank(number, p.Size), comm.WithTimeout(p.joining()),
+		comm.WithHints(hints), comm.WithAbortOnError(false))
 	if err != nil {
 		r.fail(0, -1, err)
 		r.report.Fired = in.fired.Load()
@@ -242,8 +245,8 @@ func indexOf(list []int, x int) int {
 	return -1
 }
 
-// patience is how long what only two ranks do may take: longer than collectives of any communicator, so that a rank that waits in one
-// for the culprit is not taken for it.
+// patience is how long what only two ranks do may take: longer than collectives of any communicator, so that a rank
+// that waits in one for the culprit is not taken for it.
 func (r *rank) patience() comm.Option {
 	longest := time.Duration(0)
 	for on := range r.p.Comms {

@@ -19,14 +19,15 @@ type Regrouped struct {
 	Text    string `json:"text,omitempty"`
 }
 
-// How long ranks have to regroup, and how long they wait for each other in that: some come when they have waited in vain elsewhere.
+// How long ranks have to regroup, and how long they wait for each other in that: some come when they have waited in
+// vain elsewhere.
 const (
 	regrouping = 60 * time.Second
 	gathering  = 20 * time.Second
 )
 
-// regroups reports whether the ranks that are left at the end make a new world, whatever has become of the old one. In virtual time they can't:
-// they meet over sockets. After links have broken it's not defined who does.
+// regroups reports whether the ranks that are left at the end make a new world, whatever has become of the old one. In
+// virtual time they can't: they meet over sockets. After links have broken it's not defined who does.
 func (p *Program) regroups() bool {
 	switch p.Fault.Kind {
 	case Absent, Exhausted, Cut, Partition:

@@ -83,7 +83,8 @@ func classify(err error, g group) (kind string, named []int) {
 // then uses that communicator no more, and tells the others if the library has not.
 func (r *rank) fail(on, at int, err error) {
 	kind, named := classify(err, r.p.Comms[on])
-	r.report.Failures = append(r.report.Failures, Failure{Comm: on, Step: at, Kind: kind, Named: named, At: time.Now().UnixNano(), Text: err.Error()})
+	r.report.Failures = append(r.report.Failures, Failure{Comm: on, Step: at, Kind: kind, Named: named,
+		At: time.Now().UnixNano(), Text: err.Error()})
 	r.broken[on] = true
 	if c := r.comms[on]; c != nil && c.Err() == nil {
 		c.Abort(err)

@@ -14,17 +14,18 @@ import (
 
 // Result is what came of a campaign. Hangs, WrongResults and Misnamed count rounds.
 type Result struct {
-	Mode         Mode    `json:"mode"`
-	Seed         uint64  `json:"seed"`
-	Rounds       int     `json:"rounds"`
-	Faults       int     `json:"faults"` // rounds whose fault has happened
-	Hangs        int     `json:"hangs"`  // a rank did not return, or its process crashed
-	WrongResults int     `json:"wrong_results"`
-	Misnamed     int     `json:"misnamed"`  // an error named another rank than the culprit, or none, or there was none, or one too many
-	Regrouped    int     `json:"regrouped"` // rounds in which those that were left made a new world
-	DetectMS     Spread  `json:"detect_ms"` // from the fault to the first error of each rank that got one
-	Seconds      float64 `json:"seconds"`
-	By           []*Row  `json:"by"`
+	Mode         Mode   `json:"mode"`
+	Seed         uint64 `json:"seed"`
+	Rounds       int    `json:"rounds"`
+	Faults       int    `json:"faults"` // rounds whose fault has happened
+	Hangs        int    `json:"hangs"`  // a rank did not return, or its process crashed
+	WrongResults int    `json:"wrong_results"`
+	// An error named another rank than the culprit, or none, or there was none, or one too many.
+	Misnamed  int     `json:"misnamed"`
+	Regrouped int     `json:"regrouped"` // rounds in which those that were left made a new world
+	DetectMS  Spread  `json:"detect_ms"` // from the fault to the first error of each rank that got one
+	Seconds   float64 `json:"seconds"`
+	By        []*Row  `json:"by"`
 	// Findings are the rounds that count in one of the three.
 	Findings []Finding `json:"findings"`
 
@@ -109,7 +110,8 @@ func (r *Result) add(o *Outcome) {
 	if o.Fired && p.Fault.Kind != None {
 		count(1, &r.Faults, &row.Faults)
 	}
-	if slices.ContainsFunc(o.Reports, func(x *Report) bool { return x != nil && x.Regrouped != nil && x.Regrouped.Kind == "" }) {
+	if slices.ContainsFunc(o.Reports,
+		func(x *Report) bool { return x != nil && x.Regrouped != nil && x.Regrouped.Kind == "" }) {
 		r.Regrouped++
 	}
 	count(len(o.Hangs), &r.Hangs, &row.Hangs)
@@ -136,8 +138,10 @@ func (r *Result) finding(o *Outcome) Finding {
 	for _, s := range p.Steps {
 		steps = append(steps, s.String())
 	}
-	return Finding{Hosts: p.Hosts, Comms: comms, Steps: steps, Seed: p.Seed, Replay: fmt.Sprintf("go run ./cmd/chorus chaos%s --rounds 1 --seed %d", r.command, p.Seed),
-		Fault: p.Fault, Fabric: p.Fabric, Hangs: o.Hangs, WrongResults: o.Wrong, Misnamed: o.Misnamed, Stuck: o.Stuck, Reports: o.Reports}
+	return Finding{Hosts: p.Hosts, Comms: comms, Steps: steps, Seed: p.Seed,
+		Replay: fmt.Sprintf("go run ./cmd/chorus chaos%s --rounds 1 --seed %d", r.command, p.Seed),
+		Fault:  p.Fault, Fabric: p.Fabric, Hangs: o.Hangs, WrongResults: o.Wrong, Misnamed: o.Misnamed, Stuck: o.Stuck,
+		Reports: o.Reports}
 }
 
 // end sums up.
@@ -148,7 +152,8 @@ func (r *Result) end(took time.Duration) {
 		row.Samples, row.DetectMS = len(row.detect), spread(row.detect)
 	}
 	slices.SortFunc(r.By, func(a, b *Row) int {
-		return cmp.Or(cmp.Compare(slices.Index(FaultKinds, a.Fault), slices.Index(FaultKinds, b.Fault)), cmp.Compare(a.Fabric, b.Fabric))
+		return cmp.Or(cmp.Compare(slices.Index(FaultKinds, a.Fault), slices.Index(FaultKinds, b.Fault)), cmp.Compare(a.Fabric,
+			b.Fabric))
 	})
 	if r.Findings == nil {
 		r.Findings = []Finding{}
@@ -182,14 +187,16 @@ func (r *Result) WriteText(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "fault\tfabric\trounds\tfaults\thangs\twrong\tmisnamed\tdetected: median\tp99\tmax ms\t")
 	for _, x := range r.By {
-		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t", x.Fault, x.Fabric, x.Rounds, x.Faults, x.Hangs, x.WrongResults, x.Misnamed)
+		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t", x.Fault, x.Fabric, x.Rounds, x.Faults, x.Hangs, x.WrongResults,
+			x.Misnamed)
 		if x.Samples > 0 {
 			fmt.Fprintf(t, "%.3g\t%.3g\t%.3g\t\n", x.DetectMS.Median, x.DetectMS.P99, x.DetectMS.Max)
 		} else {
 			fmt.Fprint(t, "\t\t\t\n")
 		}
 	}
-	fmt.Fprintf(t, "all\t\t%d\t%d\t%d\t%d\t%d\t%.3g\t%.3g\t%.3g\t\n", r.Rounds, r.Faults, r.Hangs, r.WrongResults, r.Misnamed, r.DetectMS.Median, r.DetectMS.P99, r.DetectMS.Max)
+	fmt.Fprintf(t, "all\t\t%d\t%d\t%d\t%d\t%d\t%.3g\t%.3g\t%.3g\t\n", r.Rounds, r.Faults, r.Hangs, r.WrongResults,
+		r.Misnamed, r.DetectMS.Median, r.DetectMS.P99, r.DetectMS.Max)
 	if err := t.Flush(); err != nil {
 		return err
 	}

@@ -10,8 +10,9 @@ import (
 	"github.com/chorus-comms/chorus/internal/hash64"
 )
 
-// A virtual round nearly repeats from its seed: one processor runs all its goroutines, nothing is collected meanwhile, and who comes first is drawn. Two
-// timers of one instant, and a select of which two cases are ready, are still the runtime's to decide.
+// A virtual round nearly repeats from its seed: one processor runs all its goroutines, nothing is collected meanwhile,
+// and who comes first is drawn. Two timers of one instant, and a select of which two cases are ready, are still the
+// runtime's to decide.
 
 // alone makes the process one that carries out virtual rounds, and returns what is to be called between two of them.
 func alone() (between func()) {
@@ -28,7 +29,8 @@ func alone() (between func()) {
 // roundsPerCollection bounds the garbage of a process that carries out virtual rounds to a few hundred megabytes.
 const roundsPerCollection = 64
 
-// drawn returns number n of those that a rank draws while it carries out its part; at least 0. what tells apart what they are for.
+// drawn returns number n of those that a rank draws while it carries out its part; at least 0. what tells apart what
+// they are for.
 func (in *injector) drawn(what, n uint64) int {
 	h := hash64.Start
 	for _, v := range [...]uint64{in.p.Seed, uint64(in.rank), what, n} {
@@ -42,14 +44,14 @@ const (
 	drawnTurn
 )
 
-// arrive lets a rank of a virtual round come to step k at a nanosecond of its own: without that all come to it at the same instant, and
-// with them their deadlines.
+// arrive lets a rank of a virtual round come to step k at a nanosecond of its own: without that all come to it at the
+// same instant, and with them their deadlines.
 func (in *injector) arrive(k int) {
 	time.Sleep(time.Duration(in.drawn(drawnArrival, uint64(k))%32*in.p.Size + in.rank + 1))
 }
 
-// restless is the fabric mem of a rank which lets other goroutines go on in the middle of what it does, at moments that depend on the
-// seed. fault.Wrap goes around it, so that this happens between that one's steps, too.
+// restless is the fabric mem of a rank which lets other goroutines go on in the middle of what it does, at moments that
+// depend on the seed. fault.Wrap goes around it, so that this happens between that one's steps, too.
 type restless struct {
 	fabric.Messenger
 	fabric.Placer

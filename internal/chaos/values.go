@@ -13,7 +13,8 @@ import (
 )
 
 // dtypes are those that programs use.
-var dtypes = []dtype.DType{dtype.Int32, dtype.Int64, dtype.Uint8, dtype.Float16, dtype.BFloat16, dtype.Float32, dtype.Float64}
+var dtypes = []dtype.DType{dtype.Int32, dtype.Int64, dtype.Uint8, dtype.Float16, dtype.BFloat16, dtype.Float32,
+	dtype.Float64}
 
 // encoded holds the bits of the numbers 0 to 255 in each of them. All values and results of programs are such
 // numbers, which every dtype holds exactly, so that results are compared bit by bit.
@@ -49,7 +50,8 @@ var encoded = func() map[dtype.DType]*[256][]byte {
 // untouched is what outputs hold before.
 const untouched = 0xA5
 
-// source returns element i of what a rank puts in. Values are such that the results of all reductions over a world are small.
+// source returns element i of what a rank puts in. Values are such that the results of all reductions over a world are
+// small.
 func source(s *step, n, rank, i int) int {
 	x := (rank*7 + i*3 + i/64 + s.Salt)
 	switch s.Reduce.Kind {

@@ -92,7 +92,8 @@ func virtualRound(p *Program) (reports []*Report, stuck string) {
 			}
 		}
 	}
-	alive := func(r int) bool { return !(p.Fault.dead() && struck[r].Load()) } // not before it's frozen: what thaws it comes later then
+	// Not before it's frozen: what thaws it comes later then.
+	alive := func(r int) bool { return !(p.Fault.dead() && struck[r].Load()) }
 	if !collect(alive) {
 		return reports, stacks()
 	}

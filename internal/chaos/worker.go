@@ -37,7 +37,8 @@ type answer struct {
 	Stuck   string    `json:"stuck,omitempty"`
 }
 
-// Work carries out the tasks that come in, one a line, until there are no more. It's what the processes do that a campaign starts.
+// Work carries out the tasks that come in, one a line, until there are no more. It's what the processes do that a
+// campaign starts.
 func Work(in io.Reader, out io.Writer) error {
 	w := worker{out: json.NewEncoder(out)}
 	defer w.close()
@@ -132,7 +133,8 @@ func (w *worker) real(p *Program, t task) (Report, error) {
 	if p.wrapped() {
 		injectors.Store(t.Name, in)
 		defer injectors.Delete(t.Name)
-		opts = append(opts, comm.WithFabric(fabricName), comm.WithHints(map[string]string{"fabric.inner": p.Fabric, "fabric.injector": t.Name}))
+		opts = append(opts, comm.WithFabric(fabricName), comm.WithHints(map[string]string{"fabric.inner": p.Fabric,
+			"fabric.injector": t.Name}))
 	} else {
 		opts = append(opts, comm.WithFabric(p.Fabric))
 	}

@@ -17,9 +17,10 @@ type Core struct {
 	Node   int // of NUMA
 }
 
-// Cores returns the cores that some of the allowed processors belong to, with these processors only, ordered by NUMA node, socket and number. sys is
-// where the kernel describes the devices of the system: /sys/devices/system. What it doesn't say there, as in some sandboxes, is taken to be the least: a processor is
-// a core, and all are in socket 0 and on node 0.
+// Cores returns the cores that some of the allowed processors belong to, with these processors only, ordered by NUMA
+// node, socket and number. sys is where the kernel describes the devices of the system: /sys/devices/system. What it
+// doesn't say there, as in some sandboxes, is taken to be the least: a processor is a core, and all are in socket 0 and
+// on node 0.
 func Cores(sys string, allowed Set) ([]Core, error) {
 	nodes, err := nodesOf(sys)
 	if err != nil {
@@ -48,7 +49,8 @@ func Cores(sys string, allowed Set) ([]Core, error) {
 		seen = seen.Or(core.CPUs)
 		cores = append(cores, core)
 	}
-	slices.SortStableFunc(cores, func(a, b Core) int { return cmp.Or(a.Node-b.Node, a.Socket-b.Socket, a.CPUs[0]-b.CPUs[0]) })
+	slices.SortStableFunc(cores,
+		func(a, b Core) int { return cmp.Or(a.Node-b.Node, a.Socket-b.Socket, a.CPUs[0]-b.CPUs[0]) })
 	return cores, nil
 }
 

@@ -1,4 +1,5 @@
-// Package cpuset knows the processors of a host: which a process may use, and how they make up cores, sockets and NUMA nodes.
+// Package cpuset knows the processors of a host: which a process may use, and how they make up cores, sockets and NUMA
+// nodes.
 //
 //	may, err := cpuset.Allowed()                          // 0-3
 //	cores, err := cpuset.Cores("/sys/devices/system", may) // two, of two hardware threads each

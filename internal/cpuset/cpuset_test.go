@@ -9,7 +9,8 @@ import (
 )
 
 func TestParse(t *testing.T) {
-	for text, want := range map[string]string{"": "", "0": "0", "0-3,8": "0-3,8", "8,0-1,1,2": "0-2,8", "5,7,9\n": "5,7,9"} {
+	for text, want := range map[string]string{"": "", "0": "0", "0-3,8": "0-3,8", "8,0-1,1,2": "0-2,8",
+		"5,7,9\n": "5,7,9"} {
 		s, err := Parse(text)
 		if err != nil || s.String() != want {
 			t.Errorf("%q: %v, %v", text, s, err)
@@ -44,10 +45,11 @@ func cpu(files map[string]string, n, socket int, siblings string) {
 	files[at+"physical_package_id"], files[at+"thread_siblings_list"] = fmt.Sprint(socket), siblings
 }
 
-// Two sockets of four cores with two threads each, numbered as Linux does it on x86: the second threads after all first ones. Socket 1 comes first in the order of
-// its nodes; core 2, and the second thread of core 6, are not there.
+// Two sockets of four cores with two threads each, numbered as Linux does it on x86: the second threads after all first
+// ones. Socket 1 comes first in the order of its nodes; core 2, and the second thread of core 6, are not there.
 func TestCores(t *testing.T) {
-	files := map[string]string{"node/node0/cpulist": "4-7,12-13,15", "node/node2/cpulist": "0-1,3,8-9,11", "node/node3/cpulist": "", "node/possible": "0-3"}
+	files := map[string]string{"node/node0/cpulist": "4-7,12-13,15", "node/node2/cpulist": "0-1,3,8-9,11",
+		"node/node3/cpulist": "", "node/possible": "0-3"}
 	for n := range 8 {
 		siblings := fmt.Sprintf("%d,%d", n, n+8)
 		if n == 6 {
@@ -68,11 +70,13 @@ func TestCores(t *testing.T) {
 	}
 	// What isn't allowed isn't there.
 	got, err = Cores(sys, Set{3, 5, 11, 13, 15})
-	if want := []Core{{Set{5, 13}, 1, 0}, {Set{15}, 1, 0}, {Set{3, 11}, 0, 2}}; err != nil || !reflect.DeepEqual(got, want) {
+	if want := []Core{{Set{5, 13}, 1, 0}, {Set{15}, 1, 0}, {Set{3, 11}, 0, 2}}; err != nil || !reflect.DeepEqual(got,
+		want) {
 		t.Errorf("%v, %v", got, err)
 	}
 	// core_cpus_list is the newer name; a package of -1 is none.
-	files = map[string]string{"cpu/cpu1/topology/core_cpus_list": "1,3", "cpu/cpu3/topology/core_cpus_list": "1,3", "cpu/cpu1/topology/physical_package_id": "-1"}
+	files = map[string]string{"cpu/cpu1/topology/core_cpus_list": "1,3", "cpu/cpu3/topology/core_cpus_list": "1,3",
+		"cpu/cpu1/topology/physical_package_id": "-1"}
 	got, err = Cores(tree(t, files), Set{1, 3})
 	if want := []Core{{Set{1, 3}, -1, 0}}; err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, %v", got, err)
@@ -84,7 +88,8 @@ func TestCores(t *testing.T) {
 	}
 	// Nonsense is.
 	for _, files := range []map[string]string{
-		{"cpu/cpu0/topology/physical_package_id": "x"}, {"cpu/cpu0/topology/thread_siblings_list": "0-"}, {"node/node0/cpulist": "all"},
+		{"cpu/cpu0/topology/physical_package_id": "x"}, {"cpu/cpu0/topology/thread_siblings_list": "0-"},
+		{"node/node0/cpulist": "all"},
 	} {
 		if got, err := Cores(tree(t, files), Set{0}); err == nil {
 			t.Errorf("%v: %v", files, got)

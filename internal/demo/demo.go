@@ -91,8 +91,8 @@ type OneRank struct {
 	Seconds    float64 `json:"seconds"`
 }
 
-// Run trains, measures and compares. It's collective: all ranks call it and get the same result. If it has regrouped, c is finalized when it
-// returns, and so is the communicator that took its place.
+// Run trains, measures and compares. It's collective: all ranks call it and get the same result. If it has regrouped, c
+// is finalized when it returns, and so is the communicator that took its place.
 func Run(ctx context.Context, c *comm.Comm, cfg Config) (Result, error) {
 	if err := cfg.fill(); err != nil {
 		return Result{}, err
@@ -142,7 +142,8 @@ func (r *Result) Err() error {
 		errs = append(errs, errors.New("demo: the ranks' parameters are not the same bits"))
 	}
 	if !(r.OneRank.Difference <= r.OneRank.Tolerance) {
-		errs = append(errs, fmt.Errorf("demo: a parameter is %.2g from that of the one-rank run, more than %.2g", r.OneRank.Difference, r.OneRank.Tolerance))
+		errs = append(errs, fmt.Errorf("demo: a parameter is %.2g from that of the one-rank run, more than %.2g",
+			r.OneRank.Difference, r.OneRank.Tolerance))
 	}
 	if n := r.Gradient.Errors + r.Large.Errors; n > 0 {
 		errs = append(errs, fmt.Errorf("demo: %d elements of all-reduces were wrong", n))

@@ -45,7 +45,8 @@ func TestRun(t *testing.T) {
 			results := make([]Result, n)
 			epochs := make([]int, n)
 			world(t, n, func(ctx context.Context, c *comm.Comm) (err error) {
-				results[c.Rank()], err = Run(ctx, c, Config{Epochs: 6, Rate: 0.1, Seed: 3, Large: 64 << 10, OnEpoch: func(r int, e Epoch) { epochs[r] = e.Epoch }})
+				results[c.Rank()], err = Run(ctx, c, Config{Epochs: 6, Rate: 0.1, Seed: 3, Large: 64 << 10,
+					OnEpoch: func(r int, e Epoch) { epochs[r] = e.Epoch }})
 				return err
 			})
 			for r, res := range results {
@@ -191,7 +192,8 @@ func TestSplit(t *testing.T) {
 	}
 	for _, epoch := range []int{0, 1} {
 		order := d.epoch(7, epoch)
-		if !slices.Equal(order, d.epoch(7, epoch)) || slices.Equal(order, d.epoch(7, epoch+1)) || slices.Equal(order, d.epoch(8, epoch)) {
+		if !slices.Equal(order, d.epoch(7, epoch)) || slices.Equal(order, d.epoch(7, epoch+1)) || slices.Equal(order,
+			d.epoch(8, epoch)) {
 			t.Error("the order must follow from seed and epoch")
 		}
 		slices.Sort(order)
@@ -242,7 +244,8 @@ func TestErr(t *testing.T) {
 }
 
 func TestReport(t *testing.T) {
-	r := Result{Ranks: 4, Fabric: "shm", Epoch: Epoch{Accuracy: 0.97}, OneRank: OneRank{Difference: 1, Tolerance: Tolerance}}
+	r := Result{Ranks: 4, Fabric: "shm", Epoch: Epoch{Accuracy: 0.97}, OneRank: OneRank{Difference: 1,
+		Tolerance: Tolerance}}
 	var b bytes.Buffer
 	if err := r.Write(&b); err != nil {
 		t.Fatal(err)

@@ -18,7 +18,8 @@ type Lost struct {
 }
 
 // goOn makes a communicator of the ranks that are left after an operation has failed with cause, and brings them to the
-// same state. Nothing else has to change: a batch is divided among the ranks that there are, so that its mean is the same.
+// same state. Nothing else has to change: a batch is divided among the ranks that there are, so that its mean is the
+// same.
 func (t *trainer) goOn(cause error) error {
 	if !t.cfg.Regroup || !errors.Is(cause, comm.ErrPeerLost) {
 		return cause
@@ -42,7 +43,8 @@ func (t *trainer) goOn(cause error) error {
 		}
 		return err
 	}
-	t.lost = &Lost{Ranks: c.Size(), Step: t.done, Steps: t.cfg.Epochs * t.perEpoch(), Seconds: time.Since(start).Seconds(), Error: cause.Error()}
+	t.lost = &Lost{Ranks: c.Size(), Step: t.done, Steps: t.cfg.Epochs * t.perEpoch(), Seconds: time.Since(start).Seconds(),
+		Error: cause.Error()}
 	return nil
 }
 

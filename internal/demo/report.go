@@ -16,7 +16,8 @@ func (e Epoch) String() string {
 	const width = 12 // short enough for a terminal of 80 columns
 	done := width * e.Epoch / max(e.Epochs, 1)
 	return fmt.Sprintf("%s%3d/%d [%s%s] loss %.4f, accuracy %.1f %%, %.0f images/s",
-		progress, e.Epoch, e.Epochs, strings.Repeat("=", done), strings.Repeat(".", width-done), e.Loss, 100*e.Accuracy, e.Speed)
+		progress, e.Epoch, e.Epochs, strings.Repeat("=", done), strings.Repeat(".", width-done), e.Loss, 100*e.Accuracy,
+		e.Speed)
 }
 
 // Write tells the result in words.
@@ -28,10 +29,12 @@ func (r *Result) Write(w io.Writer) error {
 		return "WRONG"
 	}
 	bandwidth := func(what string, b bench.Row) string {
-		return fmt.Sprintf("%s: %.4g us, algbw %.2f GB/s, busbw %.2f GB/s (%s)", what, b.MedianUS, b.AlgBW, b.BusBW, b.Algorithm)
+		return fmt.Sprintf("%s: %.4g us, algbw %.2f GB/s, busbw %.2f GB/s (%s)", what, b.MedianUS, b.AlgBW, b.BusBW,
+			b.Algorithm)
 	}
 	if l := r.Lost; l != nil {
-		if _, err := fmt.Fprintf(w, "lost      a rank at step %d of %d; %d ranks went on after %.3f s\n          %s\n", l.Step, l.Steps, l.Ranks, l.Seconds, l.Error); err != nil {
+		if _, err := fmt.Fprintf(w, "lost      a rank at step %d of %d; %d ranks went on after %.3f s\n          %s\n",
+			l.Step, l.Steps, l.Ranks, l.Seconds, l.Error); err != nil {
 			return err
 		}
 	}

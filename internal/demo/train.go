@@ -170,7 +170,8 @@ func (t *trainer) epoch(e int) error {
 	if err != nil {
 		return err
 	}
-	t.last = Epoch{Epoch: e + 1, Epochs: t.cfg.Epochs, Loss: t.sum / float64(len(order)), Accuracy: right, Speed: float64(images) / took}
+	t.last = Epoch{Epoch: e + 1, Epochs: t.cfg.Epochs, Loss: t.sum / float64(len(order)), Accuracy: right,
+		Speed: float64(images) / took}
 	return nil
 }
 

@@ -9,7 +9,8 @@ import (
 )
 
 func open(place string, _ bool) (uintptr, error) {
-	return 0, fmt.Errorf("%s: libraries are not opened on %s/%s: %w", place, runtime.GOOS, runtime.GOARCH, errors.ErrUnsupported)
+	return 0, fmt.Errorf("%s: libraries are not opened on %s/%s: %w", place, runtime.GOOS, runtime.GOARCH,
+		errors.ErrUnsupported)
 }
 
 // No library is ever open here.

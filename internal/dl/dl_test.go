@@ -14,7 +14,8 @@ import (
 )
 
 // The C library's own mathematics is a library that every Linux with glibc or musl has.
-var libm = Source{Name: "libm", Candidates: []string{"/nowhere/libm-*.so", "libno-such-thing.so.6", "libm.so.6", "libm.so"}}
+var libm = Source{Name: "libm", Candidates: []string{"/nowhere/libm-*.so", "libno-such-thing.so.6", "libm.so.6",
+	"libm.so"}}
 
 func TestResolve(t *testing.T) {
 	l, err := libm.Open()
@@ -95,7 +96,8 @@ func TestFunc(t *testing.T) {
 func TestMissing(t *testing.T) {
 	_, err := Source{Name: "libmagic", Candidates: []string{"libmagic-99.so", "/nowhere/*.so"}}.Open()
 	var none *NotFoundError
-	if !errors.As(err, &none) || len(none.Tried) != 2 || !strings.Contains(err.Error(), "libmagic is not on this machine") {
+	if !errors.As(err, &none) || len(none.Tried) != 2 || !strings.Contains(err.Error(),
+		"libmagic is not on this machine") {
 		t.Errorf("Open = %v", err)
 	}
 	l, err := libm.Open()
@@ -123,7 +125,8 @@ func TestNoLibrary(t *testing.T) {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := (Source{Name: "it", Candidates: []string{path}}).Open(); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := (Source{Name: "it", Candidates: []string{path}}).Open(); err == nil || !strings.Contains(err.Error(),
+			name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

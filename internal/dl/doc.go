@@ -15,11 +15,12 @@
 //		...
 //	}
 //
-// A field is a Go function, which converts its arguments (some hundred nanoseconds, some allocations), or a [Func], which takes words
-// (64 ns, one allocation): for calls that are made often.
+// A field is a Go function, which converts its arguments (some hundred nanoseconds, some allocations), or a [Func],
+// which takes words (64 ns, one allocation): for calls that are made often.
 //
 // Invariants:
 //   - The symbol decides what a library can do, never its version, which is in error texts only.
 //   - A library that was opened stays: what it started, threads for example, could not be stopped.
-//   - A program that imports this package is linked dynamically, without cgo too, so that programs that need to run anywhere leave it out.
+//   - A program that imports this package is linked dynamically, without cgo too, so that programs that need to run
+//     anywhere leave it out.
 package dl

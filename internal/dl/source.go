@@ -12,8 +12,8 @@ import (
 type Source struct {
 	Name string // what errors call the library
 
-	// Candidates are tried in turn. One with a slash is a path, which may be a pattern of [filepath.Glob], of whose matches the last
-	// in lexical order comes first; another is a name that the dynamic linker looks for.
+	// Candidates are tried in turn. One with a slash is a path, which may be a pattern of [filepath.Glob], of whose
+	// matches the last in lexical order comes first; another is a name that the dynamic linker looks for.
 	Candidates []string
 
 	// Version asks an open library for its version, for the texts of errors; nil if nobody can.

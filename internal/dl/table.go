@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// A Func is a function that takes and returns words: integers and pointers, no floating-point numbers and no structs. The caller keeps what
-// pointers among them point to alive and in place until the call has returned, as [syscall.Syscall] demands. The zero value is no function.
+// A Func is a function that takes and returns words: integers and pointers, no floating-point numbers and no structs.
+// The caller keeps what pointers among them point to alive and in place until the call has returned, as
+// [syscall.Syscall] demands. The zero value is no function.
 type Func uintptr
 
 // Call calls the function with up to 32 words, on the calling goroutine's thread.
@@ -119,7 +120,8 @@ func (c *Capabilities) add(name, since, symbol string, found bool) {
 // Has reports whether all functions of a capability are there. It panics if the table has no such capability.
 func (c *Capabilities) Has(name string) bool { return len(c.of(name).missing) == 0 }
 
-// Need returns a [*CapabilityError] unless the library has the capability. It panics if the table has no such capability.
+// Need returns a [*CapabilityError] unless the library has the capability. It panics if the table has no such
+// capability.
 func (c *Capabilities) Need(name string) error {
 	x := c.of(name)
 	if len(x.missing) == 0 {
@@ -160,7 +162,8 @@ type CapabilityError struct {
 }
 
 func (e *CapabilityError) Error() string {
-	s := fmt.Sprintf("%s %s (%s) has no %s: it lacks %s", e.Library, e.Version, e.Path, e.Capability, strings.Join(e.Symbols, ", "))
+	s := fmt.Sprintf("%s %s (%s) has no %s: it lacks %s", e.Library, e.Version, e.Path, e.Capability,
+		strings.Join(e.Symbols, ", "))
 	if e.Since != "" {
 		s += fmt.Sprintf(", which came with %s %s", e.Library, e.Since)
 	}

@@ -62,8 +62,8 @@ func leave(core int) {
 	if other.Count() == 0 || unix.SchedSetaffinity(0, &other) != nil {
 		return
 	}
-	// Give back what it had. Every core there is, if that comes to the same, so that the thread has no wish of its own that
-	// would outlast a change of what its container may use.
+	// Give back what it had. Every core there is, if that comes to the same, so that the thread has no wish of its own
+	// that would outlast a change of what its container may use.
 	now.Fill()
 	unix.SchedSetaffinity(0, &now)
 	if unix.SchedGetaffinity(0, &now) != nil || now != may {
@@ -71,7 +71,8 @@ func leave(core int) {
 	}
 }
 
-// neighbors returns the other cores of these that share the last level of cache with a core; none if the kernel doesn't tell.
+// neighbors returns the other cores of these that share the last level of cache with a core; none if the kernel doesn't
+// tell.
 func neighbors(core int, among *unix.CPUSet) (near unix.CPUSet) {
 	sharers := known[core].Load()
 	if sharers == nil {

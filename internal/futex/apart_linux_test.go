@@ -59,7 +59,8 @@ func TestApart(t *testing.T) {
 	}
 }
 
-// What was said long ago, or of another core, moves nobody; nor does anything move a thread that may use one core alone.
+// What was said long ago, or of another core, moves nobody; nor does anything move a thread that may use one core
+// alone.
 func TestApartStays(t *testing.T) {
 	runtime.LockOSThread()
 	may := affinity(t)
@@ -73,7 +74,8 @@ func TestApartStays(t *testing.T) {
 	Apart(&mine, &nobody)
 	now := mine.word.Load()
 	for name, seat := range map[string]uint64{
-		"unknown": 0, "elsewhere": now + 1, "long ago": now - 1000<<32, "not yet": now + 1000<<32, "here": now, "nonsense": 1<<64 - 1,
+		"unknown": 0, "elsewhere": now + 1, "long ago": now - 1000<<32, "not yet": now + 1000<<32, "here": now,
+		"nonsense": 1<<64 - 1,
 	} {
 		var theirs Seat
 		theirs.word.Store(seat)

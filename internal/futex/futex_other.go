@@ -11,7 +11,8 @@ import (
 // longestWait is how long Wait sleeps before its caller looks again, since nothing wakes it.
 const longestWait = 100 * time.Microsecond
 
-// Wait sleeps while *addr == v, at most d. It may return early, and does: nothing here tells one process that another has changed a word.
+// Wait sleeps while *addr == v, at most d. It may return early, and does: nothing here tells one process that another
+// has changed a word.
 func Wait(addr *uint32, v uint32, d time.Duration) {
 	if atomic.LoadUint32(addr) == v {
 		time.Sleep(min(d, longestWait))

@@ -72,6 +72,7 @@ func Env(extra ...string) []string {
 	}
 	// PyTorch asks for the names of the addresses that it connects; a resolver
 	// that does not answer would cost 5 s each time.
-	env = append(env, "CUDA_VISIBLE_DEVICES=", "OMP_NUM_THREADS=1", "PYTHONUNBUFFERED=1", "RES_OPTIONS=timeout:1 attempts:1")
+	env = append(env, "CUDA_VISIBLE_DEVICES=", "OMP_NUM_THREADS=1", "PYTHONUNBUFFERED=1",
+		"RES_OPTIONS=timeout:1 attempts:1")
 	return append(env, extra...)
 }

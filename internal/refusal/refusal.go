@@ -1,10 +1,12 @@
-// Package refusal runs programs to which the kernel refuses system calls, as the sandboxes of containers do. It is for tests:
+// Package refusal runs programs to which the kernel refuses system calls, as the sandboxes of containers do. It is for
+// tests:
 //
 //	cmd := exec.Command(os.Args[0], "-test.run=^TestX$")
 //	cmd.Env = append(os.Environ(), refusal.Env("memfd_create=EPERM"))
 //
-// A binary that imports it looks at that variable before anything else: it installs the filter, which cannot be taken off again, and starts
-// itself anew under it. On systems other than Linux it says that it can't, as "refusal: needs Linux", and ends.
+// A binary that imports it looks at that variable before anything else: it installs the filter, which cannot be taken
+// off again, and starts itself anew under it. On systems other than Linux it says that it can't, as "refusal: needs
+// Linux", and ends.
 package refusal
 
 import (
@@ -15,7 +17,8 @@ import (
 
 const variable = "CHORUS_TEST_REFUSE"
 
-// Env returns the environment variable that refuses calls, each given as NAME=ERRNO, to a program that imports this package.
+// Env returns the environment variable that refuses calls, each given as NAME=ERRNO, to a program that imports this
+// package.
 func Env(calls ...string) string { return variable + "=" + strings.Join(calls, " ") }
 
 // Calls returns the names that Env knows.

@@ -34,7 +34,8 @@ func refuse(list []string) error {
 			program = append(program, unix.SockFilter{Code: equal, Jf: 3, K: uint32(c.number)},
 				unix.SockFilter{Code: load, K: command}, unix.SockFilter{Code: equal, Jf: 1, K: c.command})
 		}
-		program = append(program, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(errnos[errno])})
+		program = append(program, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K,
+			K: unix.SECCOMP_RET_ERRNO | uint32(errnos[errno])})
 	}
 	program = append(program, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW})
 	self, err := os.Executable()
@@ -46,7 +47,8 @@ func refuse(list []string) error {
 		return fmt.Errorf("no new privileges: %w", err)
 	}
 	filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&filter)), 0, 0); err != nil {
+	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&filter)), 0,
+		0); err != nil {
 		return fmt.Errorf("install the filter: %w", err)
 	}
 	return unix.Exec(self, os.Args, os.Environ())
@@ -61,8 +63,8 @@ func find(name string) (call, error) {
 	return call{}, fmt.Errorf("no call %q among %q", name, Calls())
 }
 
-// calls are those that Chorus makes itself, but for those that Go itself can't be without, and others that such programs are refused, in
-// alphabetical order.
+// calls are those that Chorus makes itself, but for those that Go itself can't be without, and others that such
+// programs are refused, in alphabetical order.
 var calls = []call{
 	{"fallocate", unix.SYS_FALLOCATE, 0},
 	{"fcntl(F_ADD_SEALS)", unix.SYS_FCNTL, unix.F_ADD_SEALS},

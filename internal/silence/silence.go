@@ -1,4 +1,5 @@
-// Package silence makes links that fall silent, as one does whose cable is pulled: nothing passes any more, and neither end is told.
+// Package silence makes links that fall silent, as one does whose cable is pulled: nothing passes any more, and neither
+// end is told.
 //
 //	link, err := silence.New("127.0.0.1:29400")
 //	dial(link.Addr())

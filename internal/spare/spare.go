@@ -36,8 +36,8 @@ func (d *Descriptor) keep() error {
 	return nil
 }
 
-// Lend gives the descriptor back to the process while use runs, which must not take long nor leave one open: others wait for it. Any goroutine of
-// the process may be quicker to take it.
+// Lend gives the descriptor back to the process while use runs, which must not take long nor leave one open: others
+// wait for it. Any goroutine of the process may be quicker to take it.
 func (d *Descriptor) Lend(use func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

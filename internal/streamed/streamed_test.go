@@ -31,7 +31,8 @@ func open(t testing.TB, size int) []*comm.Comm {
 	for r := range comms {
 		wg.Go(func() {
 			comms[r], errs[r] = comm.New(context.Background(), comm.WithBackend(streamed.Name),
-				comm.WithDevice(fmt.Sprintf("accinte:%d", r%2)), comm.WithRank(r, size), comm.WithStore(st), comm.WithTimeout(30*time.Second))
+				comm.WithDevice(fmt.Sprintf("accinte:%d", r%2)), comm.WithRank(r, size), comm.WithStore(st),
+				comm.WithTimeout(30*time.Second))
 		})
 	}
 	wg.Wait()
@@ -44,12 +45,14 @@ func open(t testing.TB, size int) []*comm.Comm {
 // What is left out is about what such a backend can't: withdraw messages, or have the communicator see what a graph
 // runs.
 func TestConformance(t *testing.T) {
-	commtest.Run(t, commtest.Config{Open: open, Shared: true, Device: true, Worlds: short.Of([]int{1, 3}, []int{1, 2, 3, 4}),
+	commtest.Run(t, commtest.Config{Open: open, Shared: true, Device: true, Worlds: short.Of([]int{1, 3}, []int{1, 2, 3,
+		4}),
 		Skip: []string{"Hooks", "Timeouts", "Withdrawn", "Leaving", "Replays"}})
 }
 
 // each runs f for every rank of a new world, with a stream of its own and ones on it.
-func each(t *testing.T, size int, f func(ctx context.Context, c *comm.Comm, s *device.Stream, ones *tensor.Tensor) error) {
+func each(t *testing.T, size int,
+	f func(ctx context.Context, c *comm.Comm, s *device.Stream, ones *tensor.Tensor) error) {
 	t.Helper()
 	comms := open(t, size)
 	var wg sync.WaitGroup
@@ -108,7 +111,8 @@ func TestTime(t *testing.T) {
 		}
 		<-c.Broken()
 		var late *comm.TimeoutError
-		if !errors.As(c.Err(), &late) || !slices.Equal(late.Missing, []int{1}) || late.Seq != 2 || late.Elapsed < 50*time.Millisecond {
+		if !errors.As(c.Err(), &late) || !slices.Equal(late.Missing, []int{1}) || late.Seq != 2 ||
+			late.Elapsed < 50*time.Millisecond {
 			return fmt.Errorf("broken by %v", c.Err())
 		}
 		if err := s.Synchronize(ctx); !errors.As(err, &late) {
@@ -179,7 +183,8 @@ func TestHooks(t *testing.T) {
 		c.RegisterCompletionHook(func(o comm.OpInfo, err error) {
 			ended <- fmt.Sprintf("%v %d %v %s %v", o.Kind, o.Seq, o.In == x, o.Algorithm, err)
 		})
-		if err := errors.Join(s.HostFunc("gate", func() error { <-gate; return nil }), c.AllReduce(ctx, x, comm.Sum)); err != nil {
+		if err := errors.Join(s.HostFunc("gate", func() error { <-gate; return nil }), c.AllReduce(ctx, x,
+			comm.Sum)); err != nil {
 			return err
 		}
 		if !slices.Equal(before, []string{"all_reduce"}) || len(ended) != 0 {
@@ -224,7 +229,8 @@ func TestWrongDevice(t *testing.T) {
 			for what, err := range map[string]error{
 				"collective": c.AllReduce(ctx, y, comm.Sum), "message": c.Send(ctx, y, 0), "batch": b.Issue(ctx),
 			} {
-				if !errors.Is(err, comm.ErrInvalidArgument) || !strings.Contains(err.Error(), "on "+name+",") || !strings.Contains(err.Error(), "accinte:0") {
+				if !errors.Is(err, comm.ErrInvalidArgument) || !strings.Contains(err.Error(), "on "+name+",") ||
+					!strings.Contains(err.Error(), "accinte:0") {
 					return fmt.Errorf("%s on %s: %v", what, name, err)
 				}
 			}
@@ -239,12 +245,14 @@ func TestWrongDevice(t *testing.T) {
 // Backends are for devices by their type or by their name.
 func TestServes(t *testing.T) {
 	caps := comm.Capabilities{Devices: []string{"cuda", "accinte:1"}}
-	for name, want := range map[string]bool{"cuda": true, "cuda:7": true, "accinte:1": true, "accinte:0": false, "accinte": false, "cpu": false, "cudax:1": false} {
+	for name, want := range map[string]bool{"cuda": true, "cuda:7": true, "accinte:1": true, "accinte:0": false,
+		"accinte": false, "cpu": false, "cudax:1": false} {
 		if caps.Serves(name) != want {
 			t.Errorf("%s: %v", name, !want)
 		}
 	}
-	_, err := comm.New(context.Background(), comm.WithBackend(streamed.Name), comm.WithDevice("nonesuch:1"), comm.WithRank(0, 1))
+	_, err := comm.New(context.Background(), comm.WithBackend(streamed.Name), comm.WithDevice("nonesuch:1"),
+		comm.WithRank(0, 1))
 	if err == nil || !strings.Contains(err.Error(), "nonesuch") {
 		t.Errorf("a device that isn't there gives %v", err)
 	}
@@ -273,7 +281,8 @@ func TestRecord(t *testing.T) {
 				}
 				dumps, failed := observe.ReadDir(dir, 100)
 				text, err = observe.Explain(dumps).String(), errors.Join(err, failed)
-				if waits(text) && !strings.Contains(text, "rank 1: all_reduce(int32[100], max), to which its stream has not come yet") {
+				if waits(text) && !strings.Contains(text,
+					"rank 1: all_reduce(int32[100], max), to which its stream has not come yet") {
 					return errors.New(text)
 				}
 			}

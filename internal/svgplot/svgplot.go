@@ -22,7 +22,8 @@ type Plot struct {
 	Series                []Series
 }
 
-// Series is one line. X and Y have the same length. A dashed one has the colour of the last that isn't: another form of the same.
+// Series is one line. X and Y have the same length. A dashed one has the colour of the last that isn't: another form of
+// the same.
 type Series struct {
 	Name   string
 	X, Y   []float64
@@ -49,7 +50,8 @@ func (p *Plot) Write(w io.Writer) error {
 	ticks := c.scale(least, most)
 	c.Text((left+width-right)/2, top/2, "middle", 18, p.Title)
 	c.Text((left+width-right)/2, height-20, "middle", fontSize, p.XLabel)
-	c.Printf(`<text x="24" y="%d" text-anchor="middle" transform="rotate(-90 24 %d)">%s</text>`+"\n", (top+height-bottom)/2, (top+height-bottom)/2, svg.Escape(p.YLabel))
+	c.Printf(`<text x="24" y="%d" text-anchor="middle" transform="rotate(-90 24 %d)">%s</text>`+"\n",
+		(top+height-bottom)/2, (top+height-bottom)/2, svg.Escape(p.YLabel))
 	for _, v := range ticks {
 		c.Line(left, c.y(v), width-right, c.y(v), "#dddddd")
 		c.Text(left-8, c.y(v)+5, "end", fontSize, trim(v))
@@ -60,7 +62,8 @@ func (p *Plot) Write(w io.Writer) error {
 		c.Line(x, top, x, height-bottom, "#eeeeee")
 		c.Text(x, height-bottom+20, "middle", 12, svg.SizeText(math.Exp2(float64(e))))
 	}
-	c.Printf(`<rect x="%d" y="%d" width="%.1f" height="%d" fill="none" stroke="#444444"/>`+"\n", left, top, width-left-right, height-top-bottom)
+	c.Printf(`<rect x="%d" y="%d" width="%.1f" height="%d" fill="none" stroke="#444444"/>`+"\n", left, top,
+		width-left-right, height-top-bottom)
 	color := -1
 	for i, s := range p.Series {
 		if !s.Dashed || color < 0 {
@@ -170,7 +173,8 @@ func (c *canvas) series(i int, color string, s Series) {
 	}
 	y := float64(top + 12 + 22*i)
 	x := width - c.right
-	c.Printf(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="2"%s/>`+"\n", x+14, y, x+40, y, color, dashes)
+	c.Printf(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="2"%s/>`+"\n", x+14, y, x+40, y,
+		color, dashes)
 	c.Text(x+46, y+5, "start", 13, s.Name)
 }
 

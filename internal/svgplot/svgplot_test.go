@@ -53,8 +53,8 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// TestLogY wants ratios from 4 to 240 between ticks that stand in equal distances, one colour for two forms of the same, and a key
-// that is not cut off.
+// TestLogY wants ratios from 4 to 240 between ticks that stand in equal distances, one colour for two forms of the
+// same, and a key that is not cut off.
 func TestLogY(t *testing.T) {
 	p := Plot{LogY: true, Series: []Series{
 		{Name: "all-reduce", X: []float64{4096, 1 << 20}, Y: []float64{4, 40}},
@@ -65,7 +65,8 @@ func TestLogY(t *testing.T) {
 	if err := p.Write(&b); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{">2<", ">5<", ">10<", ">100<", ">500<", `stroke="#0072b2" stroke-width="2" stroke-dasharray`, `stroke="#d55e00"`} {
+	for _, want := range []string{">2<", ">5<", ">10<", ">100<", ">500<",
+		`stroke="#0072b2" stroke-width="2" stroke-dasharray`, `stroke="#d55e00"`} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in the plot", want)
 		}

@@ -1,5 +1,6 @@
-// Command testlines shows what `go test -json` says as few lines: one a package, as go test itself prints it, and all that a failed test or
-// package has said. Which tests were left out, and why, is appended to a file, to be shown in the end.
+// Command testlines shows what `go test -json` says as few lines: one a package, as go test itself prints it, and all
+// that a failed test or package has said. Which tests were left out, and why, is appended to a file, to be shown in the
+// end.
 //
 //	go test -json ./... | go run ./internal/testlines out/left-out
 //

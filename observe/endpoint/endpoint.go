@@ -18,7 +18,8 @@ import (
 // askLimit bounds how long ranks are waited for; one that is stopped doesn't answer.
 const askLimit = 2 * time.Second
 
-// Serve serves [Handler] at a listener, which it closes, until ctx ends. Whoever connects is taken for a stranger: see [secure.Strangers].
+// Serve serves [Handler] at a listener, which it closes, until ctx ends. Whoever connects is taken for a stranger: see
+// [secure.Strangers].
 func Serve(ctx context.Context, l net.Listener, dir func() string) error {
 	s := &http.Server{Handler: Handler(dir), ReadHeaderTimeout: 10 * time.Second}
 	defer context.AfterFunc(ctx, func() { s.Close() })()
@@ -119,10 +120,14 @@ func metrics(t *observe.Top) []byte {
 			sample(0, "job", t.Job, "rank", s.Rank)
 		}
 	})
-	family("chorus_operations_total", "counter", "Operations that the rank has called.", rows(func(r *observe.TopRow) float64 { return float64(r.Ops) }))
-	family("chorus_bytes_total", "counter", "Bytes of the rank's tensors in its operations.", rows(func(r *observe.TopRow) float64 { return float64(r.Bytes) }))
-	family("chorus_collective", "gauge", "Number of the last collective that the rank has begun.", rows(func(r *observe.TopRow) float64 { return float64(r.Last) }))
-	family("chorus_operation_seconds", "gauge", "How long the operation lasts that the rank is in; 0 without one.", rows(func(r *observe.TopRow) float64 { return r.For }))
+	family("chorus_operations_total", "counter", "Operations that the rank has called.",
+		rows(func(r *observe.TopRow) float64 { return float64(r.Ops) }))
+	family("chorus_bytes_total", "counter", "Bytes of the rank's tensors in its operations.",
+		rows(func(r *observe.TopRow) float64 { return float64(r.Bytes) }))
+	family("chorus_collective", "gauge", "Number of the last collective that the rank has begun.",
+		rows(func(r *observe.TopRow) float64 { return float64(r.Last) }))
+	family("chorus_operation_seconds", "gauge", "How long the operation lasts that the rank is in; 0 without one.",
+		rows(func(r *observe.TopRow) float64 { return r.For }))
 	family("chorus_broken", "gauge", "Whether the communicator is broken.", rows(func(r *observe.TopRow) float64 {
 		if r.Cause != "" {
 			return 1
@@ -134,7 +139,8 @@ func metrics(t *observe.Top) []byte {
 	for i := range t.Rows {
 		r := &t.Rows[i]
 		for _, h := range r.Took {
-			labels := fmt.Sprintf("job=\"%s\",rank=\"%d\",comm=\"%s\",op=\"%s\"", escape.Replace(t.Job), r.Rank, escape.Replace(names[i]), escape.Replace(h.Op))
+			labels := fmt.Sprintf("job=\"%s\",rank=\"%d\",comm=\"%s\",op=\"%s\"", escape.Replace(t.Job), r.Rank,
+				escape.Replace(names[i]), escape.Replace(h.Op))
 			n := uint64(0)
 			for j, count := range h.Counts {
 				n += count
@@ -147,22 +153,24 @@ func metrics(t *observe.Top) []byte {
 			fmt.Fprintf(&b, "%s_sum{%s} %v\n%s_count{%s} %d\n", took, labels, h.Sum, took, labels, n)
 		}
 	}
-	family("chorus_waited_for_seconds", "gauge", "How long others have waited for a rank in a collective that it has not entered.", func(sample func(float64, ...any)) {
-		longest := map[label]float64{}
-		var order []label
-		for _, w := range t.Waits {
-			for _, rank := range w.For {
-				l := label{rank, w.Comm}
-				if _, known := longest[l]; !known {
-					order = append(order, l)
+	family("chorus_waited_for_seconds", "gauge",
+		"How long others have waited for a rank in a collective that it has not entered.",
+		func(sample func(float64, ...any)) {
+			longest := map[label]float64{}
+			var order []label
+			for _, w := range t.Waits {
+				for _, rank := range w.For {
+					l := label{rank, w.Comm}
+					if _, known := longest[l]; !known {
+						order = append(order, l)
+					}
+					longest[l] = max(longest[l], w.Longest)
 				}
-				longest[l] = max(longest[l], w.Longest)
 			}
-		}
-		for _, l := range order {
-			sample(longest[l], "job", t.Job, "rank", l.rank, "comm", l.comm)
-		}
-	})
+			for _, l := range order {
+				sample(longest[l], "job", t.Job, "rank", l.rank, "comm", l.comm)
+			}
+		})
 	return []byte(b.String())
 }
 
@@ -172,8 +180,9 @@ type label struct {
 	comm string
 }
 
-// distinct returns the names of communicators such that no two of a rank have the same, which a program may well give them: Prometheus
-// refuses all samples of an answer in which two have the same labels. The second "x" of a rank is "x#2".
+// distinct returns the names of communicators such that no two of a rank have the same, which a program may well give
+// them: Prometheus refuses all samples of an answer in which two have the same labels. The second "x" of a rank is
+// "x#2".
 func distinct(rows []observe.TopRow) []string {
 	names := make([]string, len(rows))
 	taken := map[label]bool{}

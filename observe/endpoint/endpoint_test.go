@@ -50,7 +50,8 @@ func TestEndpoint(t *testing.T) {
 		}
 		return string(body)
 	}
-	// Two communicators may have one name, and one that's called like the second of them here; a name may stand for two sets of ranks.
+	// Two communicators may have one name, and one that's called like the second of them here; a name may stand for two
+	// sets of ranks.
 	var others []*observe.Recorder
 	for _, name := range []string{"twin", "twin", "twin#2"} {
 		others = append(others, r.Split(name, 0, []int{0, 1}))
@@ -134,7 +135,8 @@ func TestPage(t *testing.T) {
 	if err := endpoint.WritePage(&b, dumps, []observe.Silent{{Rank: 1, State: "stopped"}}); err != nil {
 		t.Fatal(err)
 	}
-	for part, n := range map[string]int{`"kind":"no_dump"`: 1, `"op":"barrier"`: 2, `"silent":[{"rank":1,"dead":false,"state":"stopped"}]`: 1, "</script>": 1, "/*given*/": 0} {
+	for part, n := range map[string]int{`"kind":"no_dump"`: 1, `"op":"barrier"`: 2,
+		`"silent":[{"rank":1,"dead":false,"state":"stopped"}]`: 1, "</script>": 1, "/*given*/": 0} {
 		if got := strings.Count(b.String(), part); got != n {
 			t.Errorf("%q stands there %d times, not %d", part, got, n)
 		}

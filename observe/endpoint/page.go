@@ -17,9 +17,12 @@ var page []byte
 
 var given = []byte("/*given*/null")
 
-// WritePage writes a page of HTML that needs no server, with what the dumps of a job tell, and which of its ranks don't answer.
+// WritePage writes a page of HTML that needs no server, with what the dumps of a job tell, and which of its ranks don't
+// answer.
 func WritePage(w io.Writer, dumps []*observe.Dump, silent []observe.Silent) error {
-	data, err := json.Marshal(map[string]any{"top": observe.TopOf(dumps, silent...), "report": observe.Explain(dumps, silent...)}) // with <, > and & escaped
+	// With <, > and & escaped.
+	data, err := json.Marshal(map[string]any{"top": observe.TopOf(dumps, silent...), "report": observe.Explain(dumps,
+		silent...)})
 	if err != nil {
 		return fmt.Errorf("endpoint: %w", err)
 	}

@@ -17,7 +17,8 @@ import (
 	"github.com/chorus-comms/chorus/plan"
 )
 
-// Version of the format, and of what is measured. It grows when either changes, or the cost model that the values are for.
+// Version of the format, and of what is measured. It grows when either changes, or the cost model that the values are
+// for.
 const Version = 1
 
 // Entry is what was measured once.
@@ -51,8 +52,8 @@ func Here() Host {
 	return Host{Name: name, CPU: cpu.Model, Cores: cpu.Cores, Kernels: kern.Level()}
 }
 
-// Path returns the file that a setting means: "on" the one in the user's cache directory, which has the host's name in its
-// own; "off" and "" none; anything else is the path itself.
+// Path returns the file that a setting means: "on" the one in the user's cache directory, which has the host's name in
+// its own; "off" and "" none; anything else is the path itself.
 func Path(setting string) (string, error) {
 	switch setting {
 	case "", "off":
@@ -96,7 +97,8 @@ func Lookup(path string, ranks int) (Entry, error) {
 		}
 		known = append(known, fmt.Sprint(e.Ranks))
 	}
-	return Entry{}, unusable(path, fmt.Errorf("it has nothing for %d ranks, only for %s", ranks, strings.Join(known, ", ")))
+	return Entry{}, unusable(path, fmt.Errorf("it has nothing for %d ranks, only for %s", ranks, strings.Join(known,
+		", ")))
 }
 
 // Read returns all entries of a file, ascending by ranks, if it's of this host and in order.

@@ -36,7 +36,8 @@ func TestStoreAndLookup(t *testing.T) {
 	if diff := cmp.Diff(entry(4), got); diff != "" || err != nil {
 		t.Errorf("%v\n%s", err, diff)
 	}
-	if _, err := Lookup(path, 3); !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), "nothing for 3 ranks, only for 2, 4, 8") {
+	if _, err := Lookup(path, 3); !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(),
+		"nothing for 3 ranks, only for 2, 4, 8") {
 		t.Errorf("%v", err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*")); len(left) != 1 {
@@ -75,7 +76,8 @@ func TestUnusable(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := Lookup(path, 2)
-		if !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), test.says) || !strings.Contains(err.Error(), "--calibrate") {
+		if !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), test.says) || !strings.Contains(err.Error(),
+			"--calibrate") {
 			t.Errorf("%s: %v", name, err)
 		}
 		// Measuring anew replaces what can't be used, but nothing that never was a calibration.
@@ -92,7 +94,8 @@ func TestUnusable(t *testing.T) {
 			t.Errorf("%s: after it was measured anew: %v", name, err)
 		}
 	}
-	if _, err := Lookup(filepath.Join(t.TempDir(), "none"), 2); !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), "no such file") {
+	if _, err := Lookup(filepath.Join(t.TempDir(), "none"), 2); !errors.Is(err, ErrUnusable) ||
+		!strings.Contains(err.Error(), "no such file") {
 		t.Errorf("%v", err)
 	}
 	bad := entry(2)
@@ -111,7 +114,8 @@ func must(b []byte, err error) []byte {
 
 func TestPath(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", "/cache")
-	for setting, want := range map[string]string{"": "", "off": "", "on": "/cache/chorus/calibration-" + Here().Name + ".json", "/a/b.json": "/a/b.json"} {
+	for setting, want := range map[string]string{"": "", "off": "", "on": "/cache/chorus/calibration-" + Here().Name +
+		".json", "/a/b.json": "/a/b.json"} {
 		if got, err := Path(setting); got != want || err != nil {
 			t.Errorf("%q: %q, %v", setting, got, err)
 		}

@@ -14,6 +14,6 @@
 //     or of another version of the format, is an error that says how to measure anew.
 //   - Nothing of a file is used before all of it has been checked.
 //   - A file is replaced as a whole, so that whoever reads it meanwhile sees the old or the new one.
-//   - Which entry holds depends on nothing but the file and the number of ranks. What the ranks of a communicator must have
-//     in common they exchange: package native uses the values of rank 0 on all of them.
+//   - Which entry holds depends on nothing but the file and the number of ranks. What the ranks of a communicator must
+//     have in common they exchange: package native uses the values of rank 0 on all of them.
 package calibration

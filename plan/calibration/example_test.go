@@ -21,7 +21,8 @@ func Example() {
 
 	m := plan.DefaultMachine()
 	m.Copy = 20e9 // measured: bytes per second
-	err = calibration.Store(path, calibration.Entry{Ranks: 2, Date: "2026-11-21T12:00:00Z", Placement: "near", Measured: []string{"copy_bytes_per_s"}, Machine: m})
+	err = calibration.Store(path, calibration.Entry{Ranks: 2, Date: "2026-11-21T12:00:00Z", Placement: "near",
+		Measured: []string{"copy_bytes_per_s"}, Machine: m})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -31,7 +32,8 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	a, err := plan.Select(plan.Request{Collective: plan.AllReduce, World: 2, Count: 1 << 20, ElemSize: 4}, e.Machine, "ring", nil)
+	a, err := plan.Select(plan.Request{Collective: plan.AllReduce, World: 2, Count: 1 << 20, ElemSize: 4}, e.Machine,
+		"ring", nil)
 	fmt.Println(e.Machine.Copy, a.Name, err)
 	// Output: 2e+10 ring <nil>
 }

@@ -1,9 +1,10 @@
-// Command goref writes the reference of the module's packages as pages of Markdown, one for each package that programs can import, and
-// an index: the part of the documentation's site that `go doc` has in the terminal.
+// Command goref writes the reference of the module's packages as pages of Markdown, one for each package that programs
+// can import, and an index: the part of the documentation's site that `go doc` has in the terminal.
 //
 //	go run ./site/goref out/site-pages
 //
-// The folder gets go/index.md and go/PACKAGE.md. Links among packages lead to their pages, those to other modules to pkg.go.dev.
+// The folder gets go/index.md and go/PACKAGE.md. Links among packages lead to their pages, those to other modules to
+// pkg.go.dev.
 package main
 
 import (

@@ -23,18 +23,21 @@ type module struct {
 
 var modulePath = regexp.MustCompile(`(?m)^module (\S+)$`)
 
-// load reads the packages of the module in root, as they are on Linux without cgo: what most users have, and the same on every machine.
+// load reads the packages of the module in root, as they are on Linux without cgo: what most users have, and the same
+// on every machine.
 func load(root string) (*module, error) {
 	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {
 		return nil, err
 	}
-	m := &module{path: string(modulePath.FindSubmatch(mod)[1]), fset: token.NewFileSet(), packages: map[string]*doc.Package{}}
+	m := &module{path: string(modulePath.FindSubmatch(mod)[1]), fset: token.NewFileSet(),
+		packages: map[string]*doc.Package{}}
 	return m, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
 			return err
 		}
-		if path != root && (strings.HasPrefix(d.Name(), ".") || strings.HasPrefix(d.Name(), "_") || d.Name() == "internal" || d.Name() == "testdata") {
+		if path != root && (strings.HasPrefix(d.Name(), ".") || strings.HasPrefix(d.Name(), "_") || d.Name() == "internal" ||
+			d.Name() == "testdata") {
 			return filepath.SkipDir
 		}
 		if _, err := os.Stat(filepath.Join(path, "go.mod")); err == nil && path != root {

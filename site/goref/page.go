@@ -74,8 +74,10 @@ func (m *module) page(pkg *doc.Package) string {
 // heading opens a section whose anchor is that of pkg.go.dev, with a link to the source.
 func (p *page) heading(level int, title, anchor string, decl ast.Node) {
 	at := p.fset.Position(decl.Pos())
-	file := path.Join(strings.TrimPrefix(strings.TrimPrefix(p.pkg.ImportPath, p.module.path), "/"), filepath.Base(at.Filename))
-	fmt.Fprintf(&p.out, "%s [%s](%s%s#L%d \"the source\") {#%s}\n\n", strings.Repeat("#", level), title, repository, file, at.Line, anchor)
+	file := path.Join(strings.TrimPrefix(strings.TrimPrefix(p.pkg.ImportPath, p.module.path), "/"),
+		filepath.Base(at.Filename))
+	fmt.Fprintf(&p.out, "%s [%s](%s%s#L%d \"the source\") {#%s}\n\n", strings.Repeat("#", level), title, repository, file,
+		at.Line, anchor)
 }
 
 func (p *page) function(f *doc.Func, level int) {
@@ -200,7 +202,8 @@ func (p *page) examples(all []*doc.Example) {
 	}
 }
 
-// program is the code of an example: the whole file where it stands for itself, else what is between the function's braces.
+// program is the code of an example: the whole file where it stands for itself, else what is between the function's
+// braces.
 func (p *page) program(e *doc.Example) string {
 	if _, whole := e.Code.(*ast.File); whole {
 		return strings.TrimRight(p.source(e.Code), "\n")

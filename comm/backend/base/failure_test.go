@@ -36,10 +36,12 @@ func TestFailureTravels(t *testing.T) {
 	attendance := backend.Attendance{Elapsed: time.Second, Arrived: []int{0, 3}, Missing: []int{1}, Unknown: []int{2},
 		Refused: map[int]string{1: "all_reduce: output is nil"}, Doing: map[int]string{1: "in barrier #1"}}
 	for _, x := range []struct{ cause, want error }{
-		{&backend.PeerLostError{Where: here, Peer: 2, Cause: "gone"}, &backend.PeerLostError{Where: there, Peer: 2, Cause: "gone"}},
+		{&backend.PeerLostError{Where: here, Peer: 2, Cause: "gone"}, &backend.PeerLostError{Where: there, Peer: 2,
+			Cause: "gone"}},
 		{&backend.MismatchError{Where: here, RankA: 0, RankB: 3, OpA: "a", OpB: "b"},
 			&backend.MismatchError{Where: there, RankA: 0, RankB: 3, OpA: "a", OpB: "b"}},
-		{&backend.TimeoutError{Where: here, Attendance: attendance}, &backend.TimeoutError{Where: there, Attendance: attendance}},
+		{&backend.TimeoutError{Where: here, Attendance: attendance}, &backend.TimeoutError{Where: there,
+			Attendance: attendance}},
 		{&backend.AbortedError{Where: here, By: 3, Reason: "enough", Err: errors.New("enough")},
 			&backend.AbortedError{Where: there, By: 3, Reason: "enough"}},
 		{errors.New("odd"), &backend.AbortedError{Where: backend.Where{Comm: "c", Rank: 1}, By: 3, Reason: "odd"}},
@@ -57,12 +59,15 @@ func TestFailureIsShortened(t *testing.T) {
 		ranks[i] = i
 	}
 	var timeout *backend.TimeoutError
-	e := &backend.TimeoutError{Attendance: backend.Attendance{Missing: ranks, Doing: map[int]string{1: strings.Repeat("x", 5000)}}}
-	if err := travelled(t, e, 500); !errors.As(err, &timeout) || len(timeout.Missing) == 0 || timeout.Missing[0] != 0 || timeout.Doing != nil {
+	e := &backend.TimeoutError{Attendance: backend.Attendance{Missing: ranks, Doing: map[int]string{1: strings.Repeat("x",
+		5000)}}}
+	if err := travelled(t, e, 500); !errors.As(err, &timeout) || len(timeout.Missing) == 0 || timeout.Missing[0] != 0 ||
+		timeout.Doing != nil {
 		t.Errorf("got %v", err)
 	}
 	var aborted *backend.AbortedError
-	if err := travelled(t, &backend.AbortedError{By: 2, Reason: strings.Repeat("why ", 5000)}, 500); !errors.As(err, &aborted) ||
+	if err := travelled(t, &backend.AbortedError{By: 2, Reason: strings.Repeat("why ", 5000)}, 500); !errors.As(err,
+		&aborted) ||
 		aborted.By != 2 || !strings.HasPrefix(aborted.Reason, "why why") {
 		t.Errorf("got %v", err)
 	}
@@ -72,7 +77,8 @@ func TestFailureIsShortened(t *testing.T) {
 func TestFailureTranslated(t *testing.T) {
 	f := FailureOf(&backend.TimeoutError{Attendance: backend.Attendance{Missing: []int{1}, Arrived: []int{0, 2}}}, 2)
 	g := f.Translated(func(r int) int { return 10 + r })
-	if g.Rank != 12 || !reflect.DeepEqual(g.Missing, []int{11}) || !reflect.DeepEqual(g.Arrived, []int{10, 12}) || f.Missing[0] != 1 {
+	if g.Rank != 12 || !reflect.DeepEqual(g.Missing, []int{11}) || !reflect.DeepEqual(g.Arrived, []int{10, 12}) ||
+		f.Missing[0] != 1 {
 		t.Errorf("got %+v, of %+v", g, f)
 	}
 }
@@ -85,7 +91,8 @@ func TestLossOf(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	var aborted *backend.AbortedError
-	if err := LossOf(at, 4, fmt.Errorf("x: %w", &fabric.UnableError{Peer: 9, Reason: "no files"})); !errors.As(err, &aborted) ||
+	if err := LossOf(at, 4, fmt.Errorf("x: %w", &fabric.UnableError{Peer: 9, Reason: "no files"})); !errors.As(err,
+		&aborted) ||
 		aborted.By != 4 || aborted.Reason != "no files" {
 		t.Errorf("got %v", err)
 	}

@@ -178,13 +178,15 @@ func TestWords(t *testing.T) {
 		k Description
 		q plan.Request
 	}{
-		"all_reduce(float32[8], sum)":        {of(backend.AllReduce, dtype.Float32, backend.SumKind), plan.Request{Count: 8}},
-		"all_reduce(float32[9], sum)":        {of(backend.AllReduce, dtype.Float32, backend.SumKind), plan.Request{Count: 9}},
-		"all_reduce(float32[8], max)":        {of(backend.AllReduce, dtype.Float32, backend.MaxKind), plan.Request{Count: 8}},
-		"broadcast(int8[8], root 2)":         {of(backend.Broadcast, dtype.Int8, 0), plan.Request{Count: 8, Root: 2}},
-		"all_gather(int8[8])":                {of(backend.AllGather, dtype.Int8, backend.SumKind), plan.Request{Count: 8, Root: 2}},
-		"barrier":                            {of(backend.Barrier, 0, 0), plan.Request{}},
-		"split":                              {Description{backend.AllGatherSingle, dtype.Int64, 0, ForSplit}, plan.Request{Count: 8}},
+		"all_reduce(float32[8], sum)": {of(backend.AllReduce, dtype.Float32, backend.SumKind), plan.Request{Count: 8}},
+		"all_reduce(float32[9], sum)": {of(backend.AllReduce, dtype.Float32, backend.SumKind), plan.Request{Count: 9}},
+		"all_reduce(float32[8], max)": {of(backend.AllReduce, dtype.Float32, backend.MaxKind), plan.Request{Count: 8}},
+		"broadcast(int8[8], root 2)":  {of(backend.Broadcast, dtype.Int8, 0), plan.Request{Count: 8, Root: 2}},
+		"all_gather(int8[8])": {of(backend.AllGather, dtype.Int8, backend.SumKind), plan.Request{Count: 8,
+			Root: 2}},
+		"barrier": {of(backend.Barrier, 0, 0), plan.Request{}},
+		"split": {Description{backend.AllGatherSingle, dtype.Int64, 0, ForSplit},
+			plan.Request{Count: 8}},
 		"all_gather_v(int8, sizes #38ab7d6f": {of(backend.AllGatherV, dtype.Int8, 0), plan.Request{Counts: []int{1, 2}}},
 	} {
 		var d fabric.Desc

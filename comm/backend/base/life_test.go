@@ -34,7 +34,8 @@ func TestFirstCause(t *testing.T) {
 	l.Fail(&backend.PeerLostError{Where: l.Where(), Peer: 0})
 	var aborted *backend.AbortedError
 	err := l.Err(l.Of(&backend.Op{Kind: backend.Barrier, Seq: 5}))
-	if !errors.As(err, &aborted) || aborted.By != 1 || aborted.Op != "barrier" || aborted.Seq != 5 || told != 1 || !l.Told() {
+	if !errors.As(err, &aborted) || aborted.By != 1 || aborted.Op != "barrier" || aborted.Seq != 5 || told != 1 ||
+		!l.Told() {
 		t.Errorf("got %v, told %d times", err, told)
 	}
 	select {
@@ -107,7 +108,8 @@ func TestGaveUp(t *testing.T) {
 	if err := l.GaveUp(l.Where(), w, 0, fabric.ErrTimeout); !errors.As(err, &timeout) || len(timeout.Missing) != 1 {
 		t.Errorf("got %v", err)
 	}
-	if err := l.GaveUp(l.Where(), w, backend.AnySource, fabric.ErrTimeout); !errors.As(err, &timeout) || timeout.Missing != nil {
+	if err := l.GaveUp(l.Where(), w, backend.AnySource, fabric.ErrTimeout); !errors.As(err, &timeout) ||
+		timeout.Missing != nil {
 		t.Errorf("got %v", err)
 	}
 	if err := l.GaveUp(l.Where(), w, 0, fabric.ErrClosed); !errors.Is(err, backend.ErrFinalized) {

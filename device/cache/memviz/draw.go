@@ -33,7 +33,8 @@ func Draw(w io.Writer, s *cache.Snapshot, o Options) error {
 	}
 	p := &picture{Canvas: svg.New(width, height, 13), timeline: t, byTime: o.Time}
 	p.layOut()
-	p.Text(left, 28, "start", 17, fmt.Sprintf("Memory of device %d: %d events, %d allocations", o.Device, t.events, len(t.allocated)))
+	p.Text(left, 28, "start", 17, fmt.Sprintf("Memory of device %d: %d events, %d allocations", o.Device, t.events,
+		len(t.allocated)))
 	p.lines()
 	p.blocks()
 	p.axis()
@@ -48,7 +49,8 @@ type picture struct {
 	ranges []addressRange
 }
 
-// addressRange is a part of the address space that was reserved at some time. y is that of its first byte, counted downwards.
+// addressRange is a part of the address space that was reserved at some time. y is that of its first byte, counted
+// downwards.
 type addressRange struct {
 	addr, end uint64
 	y, scale  float64
@@ -133,7 +135,8 @@ func (p *picture) lines() {
 // blocks draws what was reserved and, in front of it, what was allocated.
 func (p *picture) blocks() {
 	for _, s := range p.reserved {
-		p.rect(s, s.from, s.to, "#e4e4e4", 1, fmt.Sprintf("reserved: %s at %#x, stream %d", sizeText(s.size), s.addr, s.stream))
+		p.rect(s, s.from, s.to, "#e4e4e4", 1, fmt.Sprintf("reserved: %s at %#x, stream %d", sizeText(s.size), s.addr,
+			s.stream))
 	}
 	for _, s := range p.allocated {
 		end := "still allocated"
@@ -151,7 +154,8 @@ func (p *picture) blocks() {
 		}
 	}
 	for _, at := range p.outOfMemory {
-		p.Printf(`<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#cc0000"><title>out of memory</title></line>`+"\n", p.x(at), linesTop, p.x(at), mapBottom)
+		p.Printf(`<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#cc0000"><title>out of memory</title></line>`+"\n",
+			p.x(at), linesTop, p.x(at), mapBottom)
 	}
 }
 

@@ -9,7 +9,8 @@ import (
 	"github.com/chorus-comms/chorus/device/cache/memviz"
 )
 
-// Where has the memory of a device gone? Its allocator records what happens, and the picture shows it, as `chorus memviz` does.
+// Where has the memory of a device gone? Its allocator records what happens, and the picture shows it, as `chorus
+// memviz` does.
 func ExampleDraw() {
 	d, err := device.Get("accinte:0")
 	if err != nil {

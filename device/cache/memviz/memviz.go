@@ -3,12 +3,14 @@
 //	s, err := cache.ReadSnapshot(file)
 //	err = memviz.Draw(w, s, memviz.Options{Device: 0})
 //
-// From left to right run the events of the trace. Above, two lines say how many bytes were reserved and how many allocated. Below, every
-// allocation is a rectangle, as high as it is large, at its address, from its beginning to its end; it is pale from when it was freed
-// until other streams were done with it. Gray behind is memory that was reserved; so gray between the rectangles is what
-// fragmentation looks like. Colors are streams. Red lines are where memory ran out.
+// From left to right run the events of the trace. Above, two lines say how many bytes were reserved and how many
+// allocated. Below, every allocation is a rectangle, as high as it is large, at its address, from its beginning to its
+// end; it is pale from when it was freed until other streams were done with it. Gray behind is memory that was
+// reserved; so gray between the rectangles is what fragmentation looks like. Colors are streams. Red lines are where
+// memory ran out.
 //
-// What was allocated before the trace begins is drawn from the left edge on, as far as the trace or the snapshot's blocks tell of it.
+// What was allocated before the trace begins is drawn from the left edge on, as far as the trace or the snapshot's
+// blocks tell of it.
 package memviz
 
 import (

@@ -15,14 +15,15 @@ func entry(action string, addr uint64, size int64) cache.TraceEntry {
 	return cache.TraceEntry{Action: action, Addr: addr, Size: size, TimeMicros: int64(addr)}
 }
 
-// story is a snapshot with everything in it: a segment and a block older than the trace, one that goes, parts that are mapped
-// and unmapped, a free that waits, an oom.
+// story is a snapshot with everything in it: a segment and a block older than the trace, one that goes, parts that are
+// mapped and unmapped, a free that waits, an oom.
 func story() *cache.Snapshot {
 	const mib = 1 << 20
 	return &cache.Snapshot{
 		Segments: []cache.SegmentInfo{
 			{Address: 1 << 30, TotalSize: 2 * mib, Blocks: []cache.BlockInfo{
-				{Address: 1 << 30, Size: mib, Requested: mib, State: cache.StateAllocated, Frames: []cache.Frame{{Name: "older<T>", Filename: "a.go", Line: 3}}},
+				{Address: 1 << 30, Size: mib, Requested: mib, State: cache.StateAllocated, Frames: []cache.Frame{{Name: "older<T>",
+					Filename: "a.go", Line: 3}}},
 				{Address: 1<<30 + mib, Size: mib, State: cache.StateInactive}}},
 			{Address: 5 << 30, TotalSize: 20 * mib, Expandable: true},
 			{Device: 1, Address: 9 << 30, TotalSize: 2 * mib},
@@ -52,7 +53,8 @@ func TestTimeline(t *testing.T) {
 	wantUsed := []int64{2, 7, 7, 7, 2, 2, 2, 2, 2, 1, 1}
 	for i := range wantHeld {
 		if tl.heldBytes[i] != wantHeld[i]*mib || tl.allocBytes[i] != wantUsed[i]*mib {
-			t.Errorf("after event %d: %d MiB reserved and %d allocated, want %d and %d", i, tl.heldBytes[i]/mib, tl.allocBytes[i]/mib, wantHeld[i], wantUsed[i])
+			t.Errorf("after event %d: %d MiB reserved and %d allocated, want %d and %d", i, tl.heldBytes[i]/mib,
+				tl.allocBytes[i]/mib, wantHeld[i], wantUsed[i])
 		}
 	}
 	if len(tl.outOfMemory) != 1 {
@@ -83,7 +85,8 @@ func TestDraw(t *testing.T) {
 		if count["polyline"] != 2 || count["rect"] != 1+4+4 {
 			t.Errorf("%v", count)
 		}
-		for _, want := range []string{"older&lt;T&gt; (a.go:3)", "still allocated", "waiting for other streams", "out of memory", "10 events, 3 allocations"} {
+		for _, want := range []string{"older&lt;T&gt; (a.go:3)", "still allocated", "waiting for other streams",
+			"out of memory", "10 events, 3 allocations"} {
 			if !strings.Contains(b.String(), want) {
 				t.Errorf("no %q in the picture", want)
 			}

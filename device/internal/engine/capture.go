@@ -33,7 +33,8 @@ func (e *Engine) CaptureBegin(h device.StreamHandle) error {
 	e.capmu.Lock()
 	defer e.capmu.Unlock()
 	if s.capture.Load() != nil {
-		return device.Errorf(device.ErrCapture, s.dev.name, "begin capture", "stream %#x is being captured already", uintptr(h))
+		return device.Errorf(device.ErrCapture, s.dev.name, "begin capture", "stream %#x is being captured already",
+			uintptr(h))
 	}
 	c := &capture{origin: s, streams: []*stream{s}}
 	s.tailOf = nil
@@ -72,7 +73,8 @@ func (e *Engine) CaptureEnd(h device.StreamHandle) (device.GraphHandle, error) {
 	}
 	if c.origin != s {
 		c.spoil("its end was called for on stream %#x, which only joined it", uintptr(h))
-		return 0, device.Errorf(device.ErrCapture, s.dev.name, "end capture", "the capture began on stream %#x and must end there", uintptr(c.origin.handle))
+		return 0, device.Errorf(device.ErrCapture, s.dev.name, "end capture",
+			"the capture began on stream %#x and must end there", uintptr(c.origin.handle))
 	}
 	joined := c.ancestors(s.tailOf)
 	for _, o := range c.streams {
@@ -129,7 +131,8 @@ func (s *stream) refuseCaptured(what string) error {
 		return nil
 	}
 	c.invalidate(s.e, "the host wanted to "+what)
-	return device.Errorf(device.ErrCapture, s.dev.name, "", "can't %s: stream %#x is being captured", what, uintptr(s.handle))
+	return device.Errorf(device.ErrCapture, s.dev.name, "", "can't %s: stream %#x is being captured", what,
+		uintptr(s.handle))
 }
 
 // captureWork adds work to the stream's capture, if it has one.
@@ -152,7 +155,8 @@ func (s *stream) captureWork(w *work) (captured bool, err error) {
 
 func (c *capture) check(s *stream) error {
 	if c.bad != "" {
-		return device.Errorf(device.ErrCapture, s.dev.name, "", "the capture of stream %#x is invalid: %s", uintptr(s.handle), c.bad)
+		return device.Errorf(device.ErrCapture, s.dev.name, "", "the capture of stream %#x is invalid: %s", uintptr(s.handle),
+			c.bad)
 	}
 	return nil
 }

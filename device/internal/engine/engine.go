@@ -17,8 +17,8 @@ type Device struct {
 }
 
 // Engine runs the work of a driver's devices. It implements, for the driver that embeds it, [device.Streams],
-// [device.Events], [device.Graphs], [device.HostKernels], [device.Modules], [device.Tracer] and the parts of [device.Memory] that are the same
-// for all.
+// [device.Events], [device.Graphs], [device.HostKernels], [device.Modules], [device.Tracer] and the parts of
+// [device.Memory] that are the same for all.
 type Engine struct {
 	*Space
 
@@ -83,7 +83,8 @@ func (e *Engine) Check(op string, index int) error {
 
 func (e *Engine) dev(op string, index int) (*dev, error) {
 	if index < 0 || index >= len(e.devs) {
-		return nil, device.Errorf(device.ErrWrongDevice, e.name, op, "there is no device %d: the index must be in [0, %d)", index, len(e.devs))
+		return nil, device.Errorf(device.ErrWrongDevice, e.name, op, "there is no device %d: the index must be in [0, %d)",
+			index, len(e.devs))
 	}
 	return e.devs[index], nil
 }
@@ -235,7 +236,8 @@ func (e *Engine) Live() (l Live) {
 		l.Streams += len(d.streams)
 		d.mu.Unlock()
 	}
-	l.Events, l.Graphs, l.Execs, l.Modules = len(e.events.all()), len(e.graphs.all()), len(e.execs.all()), len(e.modules.all())
+	l.Events, l.Graphs, l.Execs, l.Modules = len(e.events.all()), len(e.graphs.all()), len(e.execs.all()),
+		len(e.modules.all())
 	e.Space.mu.RLock()
 	defer e.Space.mu.RUnlock()
 	l.Allocations = len(e.Space.allocs)

@@ -54,7 +54,8 @@ func TestUnitsByPriority(t *testing.T) {
 	}
 }
 
-// A function that ends its goroutine, as a test's FailNow does, fails the stream and doesn't stop it, alone or in a graph.
+// A function that ends its goroutine, as a test's FailNow does, fails the stream and doesn't stop it, alone or in a
+// graph.
 func TestGoexit(t *testing.T) {
 	e := New("test", &Space{}, Device{Units: 1, Levels: 1})
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -157,7 +158,8 @@ func TestTasksAreReused(t *testing.T) {
 	// Never more than 4 at a time: two functions, the record of an event, and that of the wait for the stream.
 	for range 1000 {
 		for _, err := range []error{
-			e.HostFunc(h, "a", func() error { return nil }), e.EventRecord(v, h), e.HostFunc(h, "b", func() error { return nil }),
+			e.HostFunc(h, "a", func() error { return nil }), e.EventRecord(v, h), e.HostFunc(h, "b",
+				func() error { return nil }),
 			e.StreamSynchronize(ctx, h),
 		} {
 			if err != nil {

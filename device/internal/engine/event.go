@@ -115,7 +115,8 @@ func (e *Engine) EventRecord(h device.EventHandle, sh device.StreamHandle) error
 		return err
 	}
 	if v.dev != s.dev {
-		return device.Errorf(device.ErrWrongDevice, e.name, "record", "the event is of %s, the stream of %s", v.dev.name, s.dev.name)
+		return device.Errorf(device.ErrWrongDevice, e.name, "record", "the event is of %s, the stream of %s", v.dev.name,
+			s.dev.name)
 	}
 	p := &point{s: s, timed: v.timing}
 	if v.isShared() {
@@ -183,7 +184,8 @@ func (e *Engine) hostPoint(op string, h device.EventHandle) (*event, *point, err
 	p := v.point()
 	if p != nil && p.capture != nil {
 		p.capture.invalidate(e, op+" of an event recorded in it")
-		return nil, nil, device.Errorf(device.ErrCapture, v.dev.name, op, "the event was last recorded in a capture: it never happens by itself")
+		return nil, nil, device.Errorf(device.ErrCapture, v.dev.name, op,
+			"the event was last recorded in a capture: it never happens by itself")
 	}
 	return v, p, nil
 }
@@ -222,11 +224,14 @@ func (e *Engine) EventElapsed(start, end device.EventHandle) (time.Duration, err
 		case err != nil:
 			return 0, err
 		case !v.timing:
-			return 0, device.Errorf(device.ErrInvalidArgument, v.dev.name, "elapsed time", "event %#x was made without timing", uintptr(h))
+			return 0, device.Errorf(device.ErrInvalidArgument, v.dev.name, "elapsed time", "event %#x was made without timing",
+				uintptr(h))
 		case p == nil:
-			return 0, device.Errorf(device.ErrInvalidArgument, v.dev.name, "elapsed time", "event %#x was never recorded", uintptr(h))
+			return 0, device.Errorf(device.ErrInvalidArgument, v.dev.name, "elapsed time", "event %#x was never recorded",
+				uintptr(h))
 		case d != nil && d != v.dev:
-			return 0, device.Errorf(device.ErrWrongDevice, e.name, "elapsed time", "one event is of %s, the other of %s", d.name, v.dev.name)
+			return 0, device.Errorf(device.ErrWrongDevice, e.name, "elapsed time", "one event is of %s, the other of %s", d.name,
+				v.dev.name)
 		case !p.isReached():
 			return 0, device.Errorf(device.ErrNotReady, v.dev.name, "elapsed time", "event %#x is still to come", uintptr(h))
 		}

@@ -6,8 +6,8 @@ import (
 	"github.com/chorus-comms/chorus/device"
 )
 
-// Shared is the part of an event that other processes see. Records are numbered from 1 on, by all processes together. An engine
-// calls nothing after Close but Reach for what it has recorded, and what Await has returned.
+// Shared is the part of an event that other processes see. Records are numbered from 1 on, by all processes together.
+// An engine calls nothing after Close but Reach for what it has recorded, and what Await has returned.
 type Shared interface {
 	// Record takes the number of a new record. An error refuses it.
 	Record() (n uint64, err error)
@@ -21,8 +21,8 @@ type Shared interface {
 	// Reached says whether a record was reached, and what its stream carried.
 	Reached(n uint64) (bool, *device.WorkError)
 
-	// Await returns a function that waits until another process's record is reached, or the process has ended, and returns what its
-	// stream carried. It's called once.
+	// Await returns a function that waits until another process's record is reached, or the process has ended, and returns
+	// what its stream carried. It's called once.
 	Await(n uint64) func() *device.WorkError
 
 	Close()

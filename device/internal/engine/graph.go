@@ -93,7 +93,8 @@ func (e *Engine) GraphUpdate(xh device.ExecHandle, gh device.GraphHandle) error 
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if len(x.nodes) != len(g.nodes) {
-		return device.Errorf(device.ErrInvalidArgument, e.name, "update graph", "there are %d nodes, and were %d", len(g.nodes), len(x.nodes))
+		return device.Errorf(device.ErrInvalidArgument, e.name, "update graph", "there are %d nodes, and were %d",
+			len(g.nodes), len(x.nodes))
 	}
 	for i := range x.nodes {
 		was, is := &x.nodes[i], &g.nodes[i]
@@ -102,7 +103,8 @@ func (e *Engine) GraphUpdate(xh device.ExecHandle, gh device.GraphHandle) error 
 				i, is.work.kind, is.dev.name, was.work.kind, was.dev.name)
 		}
 		if !slices.Equal(was.deps, is.deps) {
-			return device.Errorf(device.ErrInvalidArgument, e.name, "update graph", "node %d (%v) comes after the nodes %v, and came after %v", i, &is.work, is.deps, was.deps)
+			return device.Errorf(device.ErrInvalidArgument, e.name, "update graph",
+				"node %d (%v) comes after the nodes %v, and came after %v", i, &is.work, is.deps, was.deps)
 		}
 	}
 	x.nodes = g.nodes

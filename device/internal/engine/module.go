@@ -13,14 +13,15 @@ import (
 	"github.com/chorus-comms/chorus/device"
 )
 
-// MaxThreads is how many threads a block of an emulated device may have, and sharedBytes how much shared memory. They are what GPUs of
-// today have at least.
+// MaxThreads is how many threads a block of an emulated device may have, and sharedBytes how much shared memory. They
+// are what GPUs of today have at least.
 const (
 	MaxThreads  = 1024
 	sharedBytes = 48 << 10
 )
 
-// A Function is a compiled kernel of an emulated device: a Go function, which runs once for each block of a grid, one after the other.
+// A Function is a compiled kernel of an emulated device: a Go function, which runs once for each block of a grid, one
+// after the other.
 type Function struct {
 	Params     []device.ParamKind
 	Shared     int // bytes of static shared memory of a block
@@ -56,8 +57,8 @@ type launched struct {
 	lengths []int // by operand, in bytes
 }
 
-// Memory returns what the pointer argument i points to, up to the end of its allocation; nil for null. Touching what lies beyond panics,
-// and so fails the launch.
+// Memory returns what the pointer argument i points to, up to the end of its allocation; nil for null. Touching what
+// lies beyond panics, and so fails the launch.
 func (b *Block) Memory(i int) []byte {
 	l := b.launch
 	l.check(i, device.ParamPointer)
@@ -114,7 +115,8 @@ func (l *launched) check(i int, kind device.ParamKind) {
 // run executes all blocks.
 func (l *launched) run(views []unsafe.Pointer) error {
 	grid := l.shape.Grid
-	b := &Block{Grid: grid, Threads: l.shape.Block, Shared: make([]byte, l.f.Shared+l.shape.Shared), launch: l, views: views}
+	b := &Block{Grid: grid, Threads: l.shape.Block, Shared: make([]byte, l.f.Shared+l.shape.Shared), launch: l,
+		views: views}
 	for z := range grid.Z {
 		for y := range grid.Y {
 			for x := range grid.X {
@@ -135,7 +137,8 @@ var images struct {
 	m map[string]map[string]*Function
 }
 
-// RegisterModule makes functions loadable as a module of that name. It panics if there is one already, or a function can't run.
+// RegisterModule makes functions loadable as a module of that name. It panics if there is one already, or a function
+// can't run.
 func RegisterModule(name string, functions map[string]Function) {
 	m := map[string]*Function{}
 	for n, f := range functions {
@@ -179,7 +182,8 @@ func (e *Engine) ModuleLoad(index int, image []byte) (device.ModuleHandle, error
 	known := slices.Sorted(maps.Keys(images.m))
 	images.RUnlock()
 	if functions == nil {
-		return 0, device.Errorf(device.ErrInvalidArgument, d.name, "load a module", "%.40q is no module that is registered in this process; there are %q", image, known)
+		return 0, device.Errorf(device.ErrInvalidArgument, d.name, "load a module",
+			"%.40q is no module that is registered in this process; there are %q", image, known)
 	}
 	m := &module{dev: d, name: string(image), functions: functions}
 	return device.ModuleHandle(e.modules.add(e.handles.Add(1), m)), nil
@@ -231,7 +235,8 @@ func (e *Engine) FunctionAttributes(h device.FunctionHandle) (device.FunctionAtt
 		return device.FunctionAttributes{}, err
 	}
 	params := append([]device.ParamKind{}, f.f.Params...)
-	return device.FunctionAttributes{Name: f.name, Params: params, MaxThreads: f.f.maxThreads(), SharedBytes: f.f.Shared}, nil
+	return device.FunctionAttributes{Name: f.name, Params: params, MaxThreads: f.f.maxThreads(), SharedBytes: f.f.Shared},
+		nil
 }
 
 // FunctionOccupancy is [device.Modules].FunctionOccupancy. A unit runs one block at a time.
@@ -241,7 +246,8 @@ func (e *Engine) FunctionOccupancy(h device.FunctionHandle, threads, shared int)
 		return 0, err
 	}
 	if threads <= 0 || shared < 0 {
-		return 0, device.Errorf(device.ErrInvalidArgument, e.name, "occupancy", "blocks of %d threads with %d bytes", threads, shared)
+		return 0, device.Errorf(device.ErrInvalidArgument, e.name, "occupancy", "blocks of %d threads with %d bytes", threads,
+			shared)
 	}
 	if threads > f.f.maxThreads() || f.f.Shared+shared > sharedBytes {
 		return 0, nil
@@ -260,7 +266,8 @@ func (e *Engine) FunctionLaunch(s device.StreamHandle, h device.FunctionHandle, 
 		return err
 	}
 	if f.module.dev != st.dev {
-		return device.Errorf(device.ErrWrongDevice, st.dev.name, "launch "+f.name, "the function's module is loaded on another device")
+		return device.Errorf(device.ErrWrongDevice, st.dev.name, "launch "+f.name,
+			"the function's module is loaded on another device")
 	}
 	k, spans, err := e.prepare(st.dev, f, l)
 	if err != nil {
@@ -291,7 +298,8 @@ func (e *Engine) prepare(d *dev, f *function, l device.Launch) (*launched, []dev
 	if len(params) != len(f.f.Params) {
 		return refuse("%d arguments, and it has %d parameters", len(params), len(f.f.Params))
 	}
-	k := &launched{f: f.f, name: f.name, shape: l, args: slices.Clone(buf), params: slices.Clone(params), span: make([]int, len(params))}
+	k := &launched{f: f.f, name: f.name, shape: l, args: slices.Clone(buf), params: slices.Clone(params), span: make([]int,
+		len(params))}
 	k.shape.Args = nil
 	var spans []device.Span
 	for i, p := range params {

@@ -76,7 +76,8 @@ func (sp *Space) Remove(op string, p device.Ptr, check func(a *Alloc) error) err
 	a := sp.allocs[i]
 	if a.Base != p {
 		sp.mu.Unlock()
-		return device.Errorf(device.ErrInvalidPointer, sp.name, op, "%v lies %d bytes inside the allocation at %v", p, p-a.Base, a.Base)
+		return device.Errorf(device.ErrInvalidPointer, sp.name, op, "%v lies %d bytes inside the allocation at %v", p,
+			p-a.Base, a.Base)
 	}
 	if err := check(a); err != nil {
 		sp.mu.Unlock()
@@ -121,7 +122,8 @@ func (sp *Space) Attributes(p device.Ptr) (device.Attributes, error) {
 	a := sp.find(p)
 	if a == nil {
 		if sp.Owned != nil && sp.Owned(p) {
-			return device.Attributes{}, device.Errorf(device.ErrInvalidPointer, sp.name, "attributes", "%v is a device address, but nothing is allocated there", p)
+			return device.Attributes{}, device.Errorf(device.ErrInvalidPointer, sp.name, "attributes",
+				"%v is a device address, but nothing is allocated there", p)
 		}
 		return device.Attributes{Type: device.Unmanaged, Device: -1, Base: p}, nil
 	}
@@ -132,7 +134,8 @@ func (sp *Space) Attributes(p device.Ptr) (device.Attributes, error) {
 	if a.Mapped != nil {
 		base, size, ok := a.Mapped(int(p-a.Base), 1)
 		if !ok {
-			return device.Attributes{}, device.Errorf(device.ErrInvalidPointer, sp.name, "attributes", "%v is reserved, but nothing is mapped there", p)
+			return device.Attributes{}, device.Errorf(device.ErrInvalidPointer, sp.name, "attributes",
+				"%v is reserved, but nothing is mapped there", p)
 		}
 		at.Base, at.Bytes = a.Base.Add(base), size
 	}
@@ -165,18 +168,21 @@ func (sp *Space) acquire(op string, p device.Ptr, n int) (view, error) {
 	a := sp.find(p)
 	if a == nil {
 		if sp.Owned != nil && sp.Owned(p) {
-			return view{}, device.Errorf(device.ErrInvalidPointer, sp.name, op, "%v is a device address, but nothing is allocated there", p)
+			return view{}, device.Errorf(device.ErrInvalidPointer, sp.name, op,
+				"%v is a device address, but nothing is allocated there", p)
 		}
 		return view{p: pointer(uintptr(p)), typ: device.Unmanaged, dev: -1}, nil
 	}
 	offset := int(p - a.Base)
 	if n > a.Bytes-offset {
-		return view{}, device.Errorf(device.ErrOutOfBounds, sp.name, op, "%d bytes at %v leave the allocation of %d bytes at %v by %d",
+		return view{}, device.Errorf(device.ErrOutOfBounds, sp.name, op,
+			"%d bytes at %v leave the allocation of %d bytes at %v by %d",
 			n, p, a.Bytes, a.Base, n-(a.Bytes-offset))
 	}
 	if a.Mapped != nil {
 		if _, _, ok := a.Mapped(offset, n); !ok {
-			return view{}, device.Errorf(device.ErrOutOfBounds, sp.name, op, "%d bytes at %v are reserved, but not all are mapped", n, p)
+			return view{}, device.Errorf(device.ErrOutOfBounds, sp.name, op,
+				"%d bytes at %v are reserved, but not all are mapped", n, p)
 		}
 	}
 	a.holds.Add(1)
@@ -200,6 +206,6 @@ func (sp *Space) View(p device.Ptr, n int) (unsafe.Pointer, error) {
 	return v.p, nil
 }
 
-// pointer turns an address of memory that is not Go's, or that somebody keeps alive, into a pointer. The detour keeps vet
-// and checkptr from taking it for arithmetic on a Go pointer.
+// pointer turns an address of memory that is not Go's, or that somebody keeps alive, into a pointer. The detour keeps
+// vet and checkptr from taking it for arithmetic on a Go pointer.
 func pointer(p uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }

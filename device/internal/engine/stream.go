@@ -49,7 +49,8 @@ func (e *Engine) StreamCreate(index, priority int) (device.StreamHandle, error) 
 		return 0, err
 	}
 	if priority < 0 || priority >= d.levels {
-		return 0, device.Errorf(device.ErrInvalidArgument, d.name, "create stream", "priority %d is not in [0, %d)", priority, d.levels)
+		return 0, device.Errorf(device.ErrInvalidArgument, d.name, "create stream", "priority %d is not in [0, %d)", priority,
+			d.levels)
 	}
 	s := &stream{e: e, dev: d, level: priority, handle: device.StreamHandle(e.handles.Add(1))}
 	d.mu.Lock()
@@ -186,7 +187,8 @@ func (s *stream) serve() {
 	}
 }
 
-// mark lets a point be reached. The task is over before, so that who waited for it finds the stream idle if nothing follows.
+// mark lets a point be reached. The task is over before, so that who waited for it finds the stream idle if nothing
+// follows.
 func (s *stream) mark(t *task) {
 	p, f := t.point, s.carries()
 	if t.kind == taskRecover {

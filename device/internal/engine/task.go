@@ -60,7 +60,8 @@ func (e *Engine) Fill(h device.StreamHandle, dst device.Ptr, value byte, bytes i
 }
 
 // Launch is [device.HostKernels].Launch.
-func (e *Engine) Launch(h device.StreamHandle, name string, operands []device.Span, f func(views []unsafe.Pointer) error) error {
+func (e *Engine) Launch(h device.StreamHandle, name string, operands []device.Span,
+	f func(views []unsafe.Pointer) error) error {
 	return e.submit("launch", h, work{kind: device.ActivityKernel, name: name, operands: operands, kernel: f})
 }
 

@@ -87,10 +87,12 @@ func (tr *trace) call(s *stream, t *task, op string, begin time.Time) {
 }
 
 // ran notes what ran for a task. A nil trace notes nothing.
-func (tr *trace) ran(s *stream, t *task, kind device.ActivityKind, what fmt.Stringer, start time.Time, bytes int, failed bool) {
+func (tr *trace) ran(s *stream, t *task, kind device.ActivityKind, what fmt.Stringer, start time.Time, bytes int,
+	failed bool) {
 	if tr == nil {
 		return
 	}
-	tr.add(device.Activity{Kind: kind, Name: what.String(), Device: s.dev.index, Stream: s.handle, Start: start, End: time.Now(),
+	tr.add(device.Activity{Kind: kind, Name: what.String(), Device: s.dev.index, Stream: s.handle, Start: start,
+		End:   time.Now(),
 		Bytes: bytes, Correlation: t.cor, External: t.external, Failed: failed})
 }

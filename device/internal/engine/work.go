@@ -95,7 +95,8 @@ func (e *Engine) touch(d *dev, op string, p device.Ptr, v *view, host bool) erro
 	case v.typ != device.DeviceMemory:
 		return device.Errorf(device.ErrWrongKind, d.name, op, "%v is %v memory, not the device's", p, v.typ)
 	case v.dev != d.index && !e.CanTouch(d.index, v.dev):
-		return device.Errorf(device.ErrWrongDevice, d.name, op, "%v is memory of device %d, to which device %d has no access (see SetPeerAccess)", p, v.dev, d.index)
+		return device.Errorf(device.ErrWrongDevice, d.name, op,
+			"%v is memory of device %d, to which device %d has no access (see SetPeerAccess)", p, v.dev, d.index)
 	}
 	return nil
 }
@@ -123,12 +124,14 @@ func (e *Engine) bindCopy(w *work, b *bound) (err error) {
 			want bool
 		}{{"destination", w.dst, &b.dst, toDevice}, {"source", w.src, &b.src, fromDevice}} {
 			if (side.v.typ == device.DeviceMemory) != side.want {
-				return device.Errorf(device.ErrWrongKind, e.name, "copy", "%v: the %s %v is %v memory", w.between, side.name, side.p, side.v.typ)
+				return device.Errorf(device.ErrWrongKind, e.name, "copy", "%v: the %s %v is %v memory", w.between, side.name,
+					side.p, side.v.typ)
 			}
 		}
 	}
 	if w.dst < w.src.Add(w.bytes) && w.src < w.dst.Add(w.bytes) {
-		return device.Errorf(device.ErrInvalidArgument, e.name, "copy", "the ranges of %d bytes at %v and %v overlap", w.bytes, w.dst, w.src)
+		return device.Errorf(device.ErrInvalidArgument, e.name, "copy", "the ranges of %d bytes at %v and %v overlap",
+			w.bytes, w.dst, w.src)
 	}
 	return nil
 }

@@ -51,7 +51,8 @@ func accumulate(b *engine.Block) error {
 
 func echo(b *engine.Block) error {
 	out, pair := b.Memory(0), b.Struct(7)
-	for i, v := range []float64{float64(b.Int32(1)), float64(b.Int64(2)), float64(b.Uint32(3)), float64(b.Uint64(4)), float64(b.Float32(5)),
+	for i, v := range []float64{float64(b.Int32(1)), float64(b.Int64(2)), float64(b.Uint32(3)), float64(b.Uint64(4)),
+		float64(b.Float32(5)),
 		b.Float64(6), float64(int8(pair[0])), float64(int64(binary.NativeEndian.Uint64(pair[8:])))} {
 		binary.NativeEndian.PutUint64(out[8*i:], math.Float64bits(v))
 	}

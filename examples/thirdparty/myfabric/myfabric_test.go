@@ -52,8 +52,9 @@ func open(t testing.TB, name string, options map[string]string, hosts ...string)
 	var wg sync.WaitGroup
 	for r, host := range hosts {
 		wg.Go(func() {
-			ranks[r], errs[r] = fabric.Open(t.Context(), name, fabric.Config{Rank: r, Size: len(hosts), HostID: host, Exchange: x(r),
-				Timeout: 30 * time.Second, Options: options})
+			ranks[r], errs[r] = fabric.Open(t.Context(), name, fabric.Config{Rank: r, Size: len(hosts), HostID: host,
+				Exchange: x(r),
+				Timeout:  30 * time.Second, Options: options})
 		})
 	}
 	wg.Wait()

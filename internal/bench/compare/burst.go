@@ -39,9 +39,9 @@ const (
 	mostWarmup   = 500
 )
 
-// plan divides a budget of time into blocks of rounds that take about each seconds. Before them everybody's rounds run for as long again:
-// ranks have just been woken up, and Go's runtime looks after the threads of a process that was idle every 20 us
-// for its first milliseconds. Eight ranks on two cores take five times as long meanwhile.
+// plan divides a budget of time into blocks of rounds that take about each seconds. Before them everybody's rounds run
+// for as long again: ranks have just been woken up, and Go's runtime looks after the threads of a process that was idle
+// every 20 us for its first milliseconds. Eight ranks on two cores take five times as long meanwhile.
 func plan(budget time.Duration, each float64, refill bool) schedule {
 	each = max(each, 1e-8)
 	s := schedule{perBlock: 1}

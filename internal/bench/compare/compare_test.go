@@ -63,13 +63,15 @@ func TestPlan(t *testing.T) {
 			t.Errorf("%+v: %+v", x, got)
 		}
 	}
-	if line := (schedule{1, 2, 3}).command("all_reduce", 64, true, false, true, "mapped f32"); line != "run all_reduce 64 1 0 1 2 3 1 mapped f32" {
+	if line := (schedule{1, 2, 3}).command("all_reduce", 64, true, false, true,
+		"mapped f32"); line != "run all_reduce 64 1 0 1 2 3 1 mapped f32" {
 		t.Error(line)
 	}
 }
 
 func at(where, series string, round int, us float64) burst {
-	return burst{Measure: "all_reduce", Op: "all_reduce", Bytes: mib, Where: where, Series: series, Round: round, US: us, Before: 50, After: 50}
+	return burst{Measure: "all_reduce", Op: "all_reduce", Bytes: mib, Where: where, Series: series, Round: round, US: us,
+		Before: 50, After: 50}
 }
 
 func TestPoolComparesLikeWithLike(t *testing.T) {
@@ -118,7 +120,8 @@ func TestPrune(t *testing.T) {
 		active = append(active, entrant{series: series{name: name, group: g}})
 	}
 	active[4].group = nil
-	left := prune(active, []burst{at("near", "chorus.mapped", 0, 1000), at("near", "impi", 0, 10), at("near", "gloo", 0, 50), at("far", "far", 0, 60)}, 4)
+	left := prune(active, []burst{at("near", "chorus.mapped", 0, 1000), at("near", "impi", 0, 10), at("near", "gloo", 0,
+		50), at("far", "far", 0, 60)}, 4)
 	var names []string
 	for _, e := range left {
 		names = append(names, e.name)
@@ -127,7 +130,8 @@ func TestPrune(t *testing.T) {
 		t.Errorf("left are %v", names)
 	}
 	// One slow burst of two is none that counts.
-	twice := []burst{at("near", "impi", 0, 10), at("near", "far", 0, 60), at("near", "impi", 1, 90), at("near", "far", 1, 15), at("near", "chorus.mapped", 0, 99)}
+	twice := []burst{at("near", "impi", 0, 10), at("near", "far", 0, 60), at("near", "impi", 1, 90), at("near", "far", 1,
+		15), at("near", "chorus.mapped", 0, 99)}
 	if left := prune(left, twice, 2); len(left) != 3 {
 		t.Errorf("left are %d", len(left))
 	}
@@ -181,7 +185,8 @@ func TestLacking(t *testing.T) {
 	b := &measure{name: "dtypes", ops: []string{"all_reduce"}, sizes: []int{kib, mib}, ours: mapped, alone: true}
 	asked := []*measure{a, b}
 	h := &harness{max: mib}
-	p := poolBursts([]burst{at("near", "chorus.mapped", 0, 1), at("near", "chorus.mapped", 1, 1), at("near", "impi", 0, 1), at("far", "chorus.mapped", 2, 1)})
+	p := poolBursts([]burst{at("near", "chorus.mapped", 0, 1), at("near", "chorus.mapped", 1, 1), at("near", "impi", 0, 1),
+		at("far", "chorus.mapped", 2, 1)})
 	tried := map[cell]int{}
 	if m, c, _ := h.lacking(p, asked, nil, "near", tried); m != b || c.bytes != kib {
 		t.Errorf("near, %+v lacks bursts first", c)
@@ -235,7 +240,8 @@ func TestJudge(t *testing.T) {
 		{poolBursts([]burst{at("near", "chorus.mapped", 0, 1)}), "near", skipped, "no peer"},
 		{poolBursts([]burst{at("near", "impi", 0, 1)}), "near", skipped, "not measured"},
 		{poolBursts([]burst{at("near", "impi", 0, 9), at("near", "chorus.mapped", 0, 1)}), "near", skipped, "too few"},
-		{poolBursts([]burst{at("near", "impi", 0, 9), at("far", "ompi4", 0, 9), at("far", "ccl", 0, 9), at("near", "chorus.mapped", 0, 1), at("near", "chorus.mapped", 1, 1)}),
+		{poolBursts([]burst{at("near", "impi", 0, 9), at("far", "ompi4", 0, 9), at("far", "ccl", 0, 9),
+			at("near", "chorus.mapped", 0, 1), at("near", "chorus.mapped", 1, 1)}),
 			"near", skipped, "too few"},
 	} {
 		v := tgt.judge(x.p, x.where)
@@ -248,7 +254,8 @@ func TestJudge(t *testing.T) {
 	if points, _ := againstLimit(poolBursts([]burst{o, o}), "near"); len(points) != 1 || points[0].Ratio != 0.9 {
 		t.Errorf("share of the limit: %+v", points)
 	}
-	if v := judgeAllocs(map[string]float64{"all_reduce": 0, "barrier": 2}); v.Verdict != fail || v.Reached != "2 (barrier)" {
+	if v := judgeAllocs(map[string]float64{"all_reduce": 0, "barrier": 2}); v.Verdict != fail ||
+		v.Reached != "2 (barrier)" {
 		t.Errorf("%+v", v)
 	}
 	if v := judgeAllocs(map[string]float64{"all_reduce": 0}); v.Verdict != pass {
@@ -263,7 +270,8 @@ func TestJudge(t *testing.T) {
 }
 
 func TestCombine(t *testing.T) {
-	a, err := combine([]answer{{US: []float64{1, 9, 2}, Wrong: 1, LimitUS: 3}, {US: []float64{4, 5, 6}, Wrong: 2, Algorithm: "direct"}})
+	a, err := combine([]answer{{US: []float64{1, 9, 2}, Wrong: 1, LimitUS: 3}, {US: []float64{4, 5, 6}, Wrong: 2,
+		Algorithm: "direct"}})
 	if err != nil || a.US[0] != 5 || a.Wrong != 3 || a.LimitUS != 3 || a.Algorithm != "direct" {
 		t.Errorf("%+v, %v", a, err)
 	}
@@ -300,12 +308,14 @@ func TestWatchKillsWhatIsLeft(t *testing.T) {
 }
 
 func TestJoin(t *testing.T) {
-	a := &report{Seconds: 1, Bursts: []burst{at("near", "impi", 0, 1), at("near", "impi", 4, 1)}, Allocs: map[string]float64{"barrier": 0},
-		Peers: []found{{Peer: "impi"}, {Peer: "gloo", Skipped: "x"}}}
+	a := &report{Seconds: 1, Bursts: []burst{at("near", "impi", 0, 1), at("near", "impi", 4, 1)},
+		Allocs: map[string]float64{"barrier": 0},
+		Peers:  []found{{Peer: "impi"}, {Peer: "gloo", Skipped: "x"}}}
 	b := &report{Seconds: 2, Bursts: []burst{at("near", "impi", 0, 1)}, Failures: map[string]string{"ccl": "y"},
 		Peers: []found{{Peer: "impi", Skipped: "not asked for"}, {Peer: "gloo"}}}
 	b.join(a)
-	if len(b.Bursts) != 3 || b.Bursts[2].Round != 5 || b.Seconds != 3 || b.Peers[0].Skipped != "" || b.Peers[1].Skipped != "" {
+	if len(b.Bursts) != 3 || b.Bursts[2].Round != 5 || b.Seconds != 3 || b.Peers[0].Skipped != "" ||
+		b.Peers[1].Skipped != "" {
 		t.Errorf("%+v", b)
 	}
 	if _, ok := b.Allocs["barrier"]; !ok || b.Failures["ccl"] != "y" {
@@ -327,8 +337,10 @@ func TestFirstWordsNameNoFolders(t *testing.T) {
 
 func TestReportGoesRoundAndIntoDocs(t *testing.T) {
 	dir := t.TempDir()
-	r := &report{Date: "2026-11-21", Bursts: []burst{at("near", "impi", 0, 30), at("near", "chorus.mapped", 0, 10), at("near", "chorus.mapped", 1, 10)},
-		Peers: []found{{Peer: "ccl", Title: "oneCCL", Skipped: "no network"}}, Failures: map[string]string{"ompi4": "did\nnot start"}}
+	r := &report{Date: "2026-11-21", Bursts: []burst{at("near", "impi", 0, 30), at("near", "chorus.mapped", 0, 10),
+		at("near", "chorus.mapped", 1, 10)},
+		Peers:    []found{{Peer: "ccl", Title: "oneCCL", Skipped: "no network"}},
+		Failures: map[string]string{"ompi4": "did\nnot start"}}
 	r.Verdicts = judge(poolBursts(r.Bursts), nil)
 	path := filepath.Join(dir, "c.json")
 	if err := r.write(path); err != nil {
@@ -346,7 +358,8 @@ func TestReportGoesRoundAndIntoDocs(t *testing.T) {
 		}
 	}
 	text, _ := os.ReadFile(page)
-	for _, want := range []string{"before\n" + docsBegin, docsEnd + "after\n", "| **Chorus, mapped** | 10.0 |", "| Intel MPI (PyPI) | 30.0 |",
+	for _, want := range []string{"before\n" + docsBegin, docsEnd + "after\n", "| **Chorus, mapped** | 10.0 |",
+		"| Intel MPI (PyPI) | 30.0 |",
 		"3.00 at 1 MiB (impi)", "oneCCL: SKIPPED (no network)", "ompi4: out (did not start)", "compare-near.svg"} {
 		if !bytes.Contains(text, []byte(want)) {
 			t.Errorf("no %q in\n%s", want, text)
@@ -355,7 +368,8 @@ func TestReportGoesRoundAndIntoDocs(t *testing.T) {
 	if bytes.Contains(text, []byte("old")) {
 		t.Error("the old report is still there")
 	}
-	if svg, err := os.ReadFile(filepath.Join(dir, "compare-near.svg")); err != nil || !bytes.Contains(svg, []byte("best of all others")) {
+	if svg, err := os.ReadFile(filepath.Join(dir, "compare-near.svg")); err != nil || !bytes.Contains(svg,
+		[]byte("best of all others")) {
 		t.Errorf("%v\n%s", err, svg)
 	}
 	os.WriteFile(page, []byte("nothing\n"), 0o644)
@@ -372,12 +386,15 @@ func TestHarnessRunsOurs(t *testing.T) {
 	}
 	defer gd.close()
 	var log bytes.Buffer
-	h := &harness{home: &home{}, scratch: t.TempDir(), rounds: 2, budget: time.Millisecond, max: 4 * kib, log: &log, guard: gd,
+	h := &harness{home: &home{}, scratch: t.TempDir(), rounds: 2, budget: time.Millisecond, max: 4 * kib, log: &log,
+		guard:  gd,
 		groups: map[string]*group{}, failures: map[string]string{}, each: map[string]float64{}, allocs: map[string]float64{}}
 	defer h.end()
 	for _, m := range []measure{
-		{name: "all_reduce", ops: []string{"all_reduce", "broadcast"}, sizes: []int{8, 4 * kib, mib}, ranks: 2, fabric: "shm", bind: true, ours: both},
-		{name: "refill", ops: []string{"all_reduce"}, sizes: []int{4 * kib}, ranks: 3, fabric: "shm", ours: mapped, refill: true, alone: true},
+		{name: "all_reduce", ops: []string{"all_reduce", "broadcast"}, sizes: []int{8, 4 * kib, mib}, ranks: 2, fabric: "shm",
+			bind: true, ours: both},
+		{name: "refill", ops: []string{"all_reduce"}, sizes: []int{4 * kib}, ranks: 3, fabric: "shm", ours: mapped,
+			refill: true, alone: true},
 		{name: "allocs", ops: []string{"all_reduce"}, ranks: 2, fabric: "shm", ours: mapped, alone: true},
 	} {
 		if err := h.run(t.Context(), &m); err != nil {

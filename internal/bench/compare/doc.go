@@ -20,11 +20,11 @@
 //
 // # How long it takes
 //
-// --limit bounds the whole, installing included. What is left of it is divided among the sizes of all measures by what a round of
-// each takes: a size has two rounds at least, and more while its time lasts. After the first and the second
-// round those who are far behind the fastest leave; from 64 MiB only the faster form of each series is measured, of those who
-// had a chance at the size before. In the end the harness looks where the cores are, and measures what lacks bursts in that
-// placement, as long as there's time.
+// --limit bounds the whole, installing included. What is left of it is divided among the sizes of all measures by what
+// a round of each takes: a size has two rounds at least, and more while its time lasts. After the first and the second
+// round those who are far behind the fastest leave; from 64 MiB only the faster form of each series is measured, of
+// those who had a chance at the size before. In the end the harness looks where the cores are, and measures what lacks
+// bursts in that placement, as long as there's time.
 //
 // Each library is measured in place and out of place where it has both forms; the faster counts.
 // The envelope is, for each size, the best median of all peers' settings. Ours is measured by

@@ -80,14 +80,16 @@ func (b *lockedBuffer) lastLines() string {
 }
 
 // startGroup starts the commands, which together are ranks ranks that connect to the socket.
-func startGroup(ctx context.Context, name, socket string, ranks int, stops bool, gd *guard, env []string, commands [][]string) (_ *group, err error) {
+func startGroup(ctx context.Context, name, socket string, ranks int, stops bool, gd *guard, env []string,
+	commands [][]string) (_ *group, err error) {
 	os.Remove(socket)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {
 		return nil, err
 	}
 	defer l.Close()
-	g := &group{name: name, stops: stops, guard: gd, members: make([]member, ranks), ended: make(chan error, len(commands))}
+	g := &group{name: name, stops: stops, guard: gd, members: make([]member, ranks), ended: make(chan error,
+		len(commands))}
 	defer func() {
 		if err != nil {
 			g.kill()
@@ -258,7 +260,8 @@ func (g *group) unguard() {
 // command is the line for a burst.
 func (s schedule) command(op string, bytes int, inPlace, refill, check bool, suffix string) string {
 	bit := func(b bool) int { return slices.Index([]bool{false, true}, b) }
-	line := fmt.Sprintf("run %s %d %d %d %d %d %d %d", op, bytes, bit(inPlace), bit(refill), s.warmup, s.blocks, s.perBlock, bit(check))
+	line := fmt.Sprintf("run %s %d %d %d %d %d %d %d", op, bytes, bit(inPlace), bit(refill), s.warmup, s.blocks,
+		s.perBlock, bit(check))
 	if suffix != "" {
 		line += " " + suffix
 	}

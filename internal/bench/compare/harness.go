@@ -19,8 +19,8 @@ import (
 const (
 	// A burst whose placement changed, or whose cores were busy, is taken again this often.
 	retries = 2
-	// After the first round a series that's slower than the fastest by more than this is left out at this size, and after the second
-	// one that was never closer than half of that.
+	// After the first round a series that's slower than the fastest by more than this is left out at this size, and after
+	// the second one that was never closer than half of that.
 	hopeless = 4.0
 	// A size has at least so many rounds, as long as there's any time at all: a point needs two bursts of ours.
 	leastRounds = 2
@@ -129,7 +129,8 @@ func (h *harness) start(ctx context.Context, m *measure) ([]series, error) {
 	return lines, ctx.Err()
 }
 
-// startPeers starts those that don't run yet, side by side: starting takes seconds. One that failed is not started again.
+// startPeers starts those that don't run yet, side by side: starting takes seconds. One that failed is not started
+// again.
 func (h *harness) startPeers(ctx context.Context, m *measure, wanted map[string]bool) {
 	const together = 4
 	var all sync.WaitGroup
@@ -182,7 +183,8 @@ func (h *harness) startOurs(ctx context.Context, name string, m *measure) (*grou
 	socket, store := h.socket(name), filepath.Join(h.scratch, name+".store")
 	os.Remove(store) // of a group of this name that has ended
 	for r := range m.ranks {
-		commands = append(commands, []string{self, "worker", socket, store, strconv.Itoa(r), strconv.Itoa(m.ranks), m.fabric, strconv.FormatBool(m.bind)})
+		commands = append(commands, []string{self, "worker", socket, store, strconv.Itoa(r), strconv.Itoa(m.ranks), m.fabric,
+			strconv.FormatBool(m.bind)})
 	}
 	return startGroup(ctx, name, socket, m.ranks, false, h.guard, nil, commands)
 }
@@ -225,7 +227,8 @@ func (h *harness) size(ctx context.Context, m *measure, op string, size int, lin
 			active = prune(active, h.bursts[from:], hopeless/float64(1+round))
 		}
 	}
-	fmt.Fprintf(h.log, "%s %s %s: %d rounds, %d bursts in %.1f s\n", m.name, op, sizeName(size), rounds, len(h.bursts)-from, time.Since(start).Seconds())
+	fmt.Fprintf(h.log, "%s %s %s: %d rounds, %d bursts in %.1f s\n", m.name, op, sizeName(size), rounds,
+		len(h.bursts)-from, time.Since(start).Seconds())
 	return nil
 }
 
@@ -246,8 +249,8 @@ func entrants(op string, lines []series) []entrant {
 // From here on a burst takes half a second and more.
 const longBytes = 64 << 20
 
-// narrow leaves out, at a size whose bursts take long, what the next smaller size has shown not to be needed: who was hopeless
-// there, and of each series the slower form. What was not measured there stays.
+// narrow leaves out, at a size whose bursts take long, what the next smaller size has shown not to be needed: who was
+// hopeless there, and of each series the slower form. What was not measured there stays.
 func (h *harness) narrow(m *measure, op string, size int, all []entrant) []entrant {
 	at := slices.Index(m.sizes, size) - 1
 	if size < longBytes || at < 0 {
@@ -297,7 +300,8 @@ func (h *harness) round(ctx context.Context, m *measure, op string, size, round 
 	return nil
 }
 
-// prune leaves out whose every burst was slower than the fastest of the same placement by more than a factor; never ours.
+// prune leaves out whose every burst was slower than the fastest of the same placement by more than a factor; never
+// ours.
 func prune(active []entrant, bursts []burst, factor float64) []entrant {
 	fastest := map[string]float64{}
 	for i := range bursts {
@@ -324,7 +328,8 @@ func prune(active []entrant, bursts []burst, factor float64) []entrant {
 func (h *harness) turn(ctx context.Context, m *measure, op string, size, round int, e *entrant) error {
 	key := fmt.Sprint(m.name, op, size, e.name, e.inPlace)
 	if h.each[key] == 0 { // find out how long it takes
-		a, err := h.ask(e.group, schedule{warmup: 2, blocks: 3, perBlock: 1}.command(op, size, e.inPlace, m.refill, true, e.suffix))
+		a, err := h.ask(e.group, schedule{warmup: 2, blocks: 3, perBlock: 1}.command(op, size, e.inPlace, m.refill, true,
+			e.suffix))
 		if err != nil {
 			return err
 		}
@@ -335,7 +340,8 @@ func (h *harness) turn(ctx context.Context, m *measure, op string, size, round i
 			return ctx.Err()
 		}
 		s := plan(h.budget, h.each[key], m.refill)
-		b := burst{Measure: m.name, Series: e.name, Op: op, Bytes: size, InPlace: e.inPlace, Round: round, Rounds: s.blocks * s.perBlock}
+		b := burst{Measure: m.name, Series: e.name, Op: op, Bytes: size, InPlace: e.inPlace, Round: round,
+			Rounds: s.blocks * s.perBlock}
 		before := bench.Probe()
 		a, err := h.ask(e.group, s.command(op, size, e.inPlace, m.refill, true, e.suffix))
 		if err != nil {

@@ -27,7 +27,8 @@ func (h *home) path(parts ...string) string {
 
 func (h *home) torchPython() string { return filepath.Join(h.torch, "bin", "python") }
 
-// ready has a script fetch a peer, unless it's there, and build its driver. The error ends with the last thing that it said.
+// ready has a script fetch a peer, unless it's there, and build its driver. The error ends with the last thing that it
+// said.
 func (h *home) ready(ctx context.Context, p *peer) error {
 	if p.runs != nil {
 		if err := p.runs(); err != nil {

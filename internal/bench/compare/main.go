@@ -56,14 +56,17 @@ func newCommand() *cobra.Command {
 	fs.StringSliceVar(&f.only, "only", measureNames(), "what to measure")
 	fs.StringSliceVar(&f.peers, "peers", names, "libraries to compare with")
 	fs.StringVar(&f.dir, "dir", ".peers", "the folder that the libraries are installed into")
-	fs.StringVar(&f.venv, "venv", ".venv", "a Python environment with PyTorch, for Gloo, vLLM and DeepSpeed; it's only read")
+	fs.StringVar(&f.venv, "venv", ".venv",
+		"a Python environment with PyTorch, for Gloo, vLLM and DeepSpeed; it's only read")
 	fs.StringVar(&f.out, "out", "out/compare.json", "the document to write")
-	fs.StringVar(&f.docs, "docs", "", "a page whose part between the compare comments is replaced by the report; plots go beside it")
+	fs.StringVar(&f.docs, "docs", "",
+		"a page whose part between the compare comments is replaced by the report; plots go beside it")
 	fs.StringVar(&f.min, "min", "0", "smallest size, such as 64KiB")
 	fs.StringVar(&f.max, "max", "256MiB", "largest size")
 	fs.IntVar(&f.rounds, "rounds", 8, "most bursts of each series at each size")
 	fs.DurationVar(&f.budget, "burst", 6*time.Millisecond, "time of a burst of small rounds")
-	fs.DurationVar(&f.limit, "limit", 16*time.Minute, "end after this long, installing included: the time is divided among the sizes, and what is missing is skipped")
+	fs.DurationVar(&f.limit, "limit", 16*time.Minute,
+		"end after this long, installing included: the time is divided among the sizes, and what is missing is skipped")
 	fs.BoolVar(&f.installOnly, "install-only", false, "install the libraries and measure nothing")
 	fs.BoolVar(&f.add, "add", false, "add to the bursts that the document has")
 	fs.BoolVar(&f.reportOnly, "report", false, "measure nothing: report on the document that is there")
@@ -185,7 +188,8 @@ func (f *flags) measure(ctx context.Context, hm *home, r *report, least, most in
 		return err
 	}
 	defer gd.close()
-	h := &harness{home: hm, scratch: scratch, found: r.Peers, rounds: f.rounds, budget: f.budget, min: least, max: most, log: os.Stderr, guard: gd,
+	h := &harness{home: hm, scratch: scratch, found: r.Peers, rounds: f.rounds, budget: f.budget, min: least, max: most,
+		log: os.Stderr, guard: gd,
 		groups: map[string]*group{}, failures: map[string]string{}, each: map[string]float64{}, allocs: map[string]float64{}}
 	defer h.end()
 	start := time.Now()
@@ -200,8 +204,8 @@ func (f *flags) measure(ctx context.Context, hm *home, r *report, least, most in
 			asked = append(asked, &measures[i])
 		}
 	}
-	// Two rounds are run whatever they take, so that a part of the time is kept for what that adds up to, and for placements
-	// that were missed.
+	// Two rounds are run whatever they take, so that a part of the time is kept for what that adds up to, and for
+	// placements that were missed.
 	h.ration.deadline = deadline.Add(-time.Until(deadline) / 6)
 	h.weigh(asked)
 	for _, m := range asked {

@@ -35,7 +35,8 @@ var (
 // The order is that of the run: what takes longest comes last, since --limit may cut it off.
 var measures = []measure{
 	{name: "all_reduce", ops: []string{"all_reduce"}, ranks: 2, ours: both, fabric: "shm", bind: true,
-		sizes: []int{8, 64, kib, 4 * kib, 16 * kib, 64 * kib, 128 * kib, 256 * kib, mib, 4 * mib, 16 * mib, 64 * mib, 256 * mib}},
+		sizes: []int{8, 64, kib, 4 * kib, 16 * kib, 64 * kib, 128 * kib, 256 * kib, mib, 4 * mib, 16 * mib, 64 * mib,
+			256 * mib}},
 	{name: "collectives", ops: collective, ranks: 2, ours: mapped, fabric: "shm", bind: true, mpi: true,
 		sizes: []int{64 * kib, 256 * kib, mib, 4 * mib, 16 * mib, 64 * mib}},
 	{name: "tcp", ops: []string{"all_reduce"}, ranks: 2, ours: mapped, fabric: "tcp", class: classTCP,

@@ -21,14 +21,15 @@ type peer struct {
 	mpi         bool
 }
 
-// drivers/install.sh fetches and builds them. Their strongest settings were found by trying out: docs/comparison.md says what
-// else was tried.
+// drivers/install.sh fetches and builds them. Their strongest settings were found by trying out: docs/comparison.md
+// says what else was tried.
 var peers = []peer{
 	{name: "ompi4", title: "Open MPI 4 (Debian)", library: "Open MPI v4.", mpi: true,
 		launch: mpirun("ompi4/usr/bin/mpirun.openmpi", "bin/mpi.ompi4"),
 		env: func(h *home) []string {
 			lib := h.debianLib("ompi4")
-			return append(asRoot, "OPAL_PREFIX="+h.path("ompi4/usr"), "OPAL_LIBDIR="+lib, "OPAL_PKGLIBDIR="+lib+"/openmpi/lib/openmpi3",
+			return append(asRoot, "OPAL_PREFIX="+h.path("ompi4/usr"), "OPAL_LIBDIR="+lib,
+				"OPAL_PKGLIBDIR="+lib+"/openmpi/lib/openmpi3",
 				"OPAL_PKGDATADIR="+h.path("ompi4/usr/share/openmpi"), "PMIX_INSTALL_PREFIX="+lib+"/pmix2", "LD_LIBRARY_PATH="+lib)
 		}},
 	{name: "ompi5", title: "Open MPI 5 (PyPI)", library: "Open MPI v5.", mpi: true,
@@ -46,7 +47,8 @@ var peers = []peer{
 	{name: "ccl", title: "oneCCL (PyPI)",
 		launch: mpirun("ccl/bin/mpiexec.hydra", "bin/ccl"),
 		env: func(h *home) []string {
-			return []string{"I_MPI_ROOT=" + h.path("ccl"), "CCL_ROOT=" + h.path("ccl"), "LD_LIBRARY_PATH=" + h.path("ccl/lib"), "I_MPI_FABRICS=shm"}
+			return []string{"I_MPI_ROOT=" + h.path("ccl"), "CCL_ROOT=" + h.path("ccl"), "LD_LIBRARY_PATH=" + h.path("ccl/lib"),
+				"I_MPI_FABRICS=shm"}
 		}},
 	{name: "vllm", title: "vLLM's CPU shared memory (PyPI)", runs: func() error {
 		if !cpu.X86.HasAVX512F || !cpu.X86.HasAVX512BW || !cpu.X86.HasAVX512VL {
@@ -68,7 +70,8 @@ var peers = []peer{
 }
 
 // asRoot lets Open MPI run as root, as in containers.
-var asRoot = []string{"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "PRTE_ALLOW_RUN_AS_ROOT=1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1"}
+var asRoot = []string{"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "PRTE_ALLOW_RUN_AS_ROOT=1",
+	"PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1"}
 
 func intelEnv(h *home) []string {
 	return []string{"I_MPI_ROOT=" + h.path("impi"), "LD_LIBRARY_PATH=" + h.path("impi/lib"), "I_MPI_FABRICS=shm"}
@@ -100,7 +103,8 @@ func torchRanks(library string) func(*home, int, string, []string) ([][]string, 
 		}
 		var all [][]string
 		for r := range ranks {
-			c := []string{h.torchPython(), filepath.Join(h.drivers, "torch.py"), library, socket, h.path("bin/torch"), strconv.Itoa(r), strconv.Itoa(ranks), strconv.Itoa(port)}
+			c := []string{h.torchPython(), filepath.Join(h.drivers, "torch.py"), library, socket, h.path("bin/torch"),
+				strconv.Itoa(r), strconv.Itoa(ranks), strconv.Itoa(port)}
 			all = append(all, append(c, extra...))
 		}
 		return all, nil

@@ -62,16 +62,25 @@ func shareOfStep(r *pythonRow) float64 {
 }
 
 var pythonTargets = []pythonTarget{
-	{"all_reduce, `chorus.empty`, 256 KiB to 64 MiB, by Gloo", 20, 8, faster("collectives", []string{"all_reduce"}, 256*kib, 64*mib, "shared", "gloo")},
-	{"all_reduce, 256 KiB to 64 MiB, by Gloo", 8, 4, faster("collectives", []string{"all_reduce"}, 256*kib, 64*mib, "ordinary", "gloo")},
-	{"all_reduce and broadcast of 4 B, barrier, by Gloo", 0, 20, faster("collectives", []string{"all_reduce", "broadcast", "barrier"}, 0, 4, "ordinary", "gloo")},
-	{"all_gather, reduce_scatter, all_to_all, 1 to 64 MiB, by Gloo", 0, 4, faster("collectives", []string{"all_gather", "reduce_scatter", "all_to_all"}, mib, 64*mib, "ordinary", "gloo")},
-	{"all_reduce, 16 KiB to 16 MiB, by vLLM and DeepSpeed", 0, 1, faster("peers", []string{"all_reduce"}, 16*kib, 16*mib, "ordinary", "vllm", "deepspeed")},
-	{"all_reduce, `chorus.empty`, 16 KiB to 16 MiB, by vLLM and DeepSpeed", 0, 2, faster("peers", []string{"all_reduce"}, 16*kib, 16*mib, "shared", "vllm", "deepspeed")},
-	{"the same by `TorchComm`, by vLLM and DeepSpeed", 0, 1, faster("peers", []string{"all_reduce"}, 16*kib, 16*mib, "direct", "vllm", "deepspeed")},
-	{"the same by `TorchComm`, `chorus.empty`, by vLLM and DeepSpeed", 0, 2, faster("peers", []string{"all_reduce"}, 16*kib, 16*mib, "direct_shared", "vllm", "deepspeed")},
+	{"all_reduce, `chorus.empty`, 256 KiB to 64 MiB, by Gloo", 20, 8, faster("collectives", []string{"all_reduce"},
+		256*kib, 64*mib, "shared", "gloo")},
+	{"all_reduce, 256 KiB to 64 MiB, by Gloo", 8, 4, faster("collectives", []string{"all_reduce"}, 256*kib, 64*mib,
+		"ordinary", "gloo")},
+	{"all_reduce and broadcast of 4 B, barrier, by Gloo", 0, 20, faster("collectives", []string{"all_reduce", "broadcast",
+		"barrier"}, 0, 4, "ordinary", "gloo")},
+	{"all_gather, reduce_scatter, all_to_all, 1 to 64 MiB, by Gloo", 0, 4, faster("collectives", []string{"all_gather",
+		"reduce_scatter", "all_to_all"}, mib, 64*mib, "ordinary", "gloo")},
+	{"all_reduce, 16 KiB to 16 MiB, by vLLM and DeepSpeed", 0, 1, faster("peers", []string{"all_reduce"}, 16*kib, 16*mib,
+		"ordinary", "vllm", "deepspeed")},
+	{"all_reduce, `chorus.empty`, 16 KiB to 16 MiB, by vLLM and DeepSpeed", 0, 2, faster("peers", []string{"all_reduce"},
+		16*kib, 16*mib, "shared", "vllm", "deepspeed")},
+	{"the same by `TorchComm`, by vLLM and DeepSpeed", 0, 1, faster("peers", []string{"all_reduce"}, 16*kib, 16*mib,
+		"direct", "vllm", "deepspeed")},
+	{"the same by `TorchComm`, `chorus.empty`, by vLLM and DeepSpeed", 0, 2, faster("peers", []string{"all_reduce"},
+		16*kib, 16*mib, "direct_shared", "vllm", "deepspeed")},
 	{"communication's share of a DDP step, by Gloo's", 0, 5, shareOfStep},
-	{"all_reduce in a tensor-parallel step, 16 to 256 KiB, by Gloo", 0, 10, faster("inference", []string{"step"}, 16*kib, 256*kib, "ordinary", "gloo")},
+	{"all_reduce in a tensor-parallel step, 16 to 256 KiB, by Gloo", 0, 10, faster("inference", []string{"step"}, 16*kib,
+		256*kib, "ordinary", "gloo")},
 	{"the same, `chorus.empty`, by Gloo", 0, 10, faster("inference", []string{"step"}, 16*kib, 256*kib, "shared", "gloo")},
 	{"10 us by the way from a call to the library", 0, 1, func(r *pythonRow) float64 {
 		if r.Measure != "layer" {
@@ -82,7 +91,8 @@ var pythonTargets = []pythonTarget{
 }
 
 func (t *pythonTarget) judge(rows []pythonRow) verdict {
-	v := verdict{Target: t.text, Goal: (&target{mean: t.mean, least: t.least}).goal(), Verdict: skipped, Reason: "not measured"}
+	v := verdict{Target: t.text, Goal: (&target{mean: t.mean, least: t.least}).goal(), Verdict: skipped,
+		Reason: "not measured"}
 	var ratios []float64
 	worst := math.Inf(1)
 	for i := range rows {
@@ -117,7 +127,8 @@ func (t *pythonTarget) judge(rows []pythonRow) verdict {
 func newPythonCommand() *cobra.Command {
 	var dir, venv, out, plot string
 	cmd := &cobra.Command{
-		Use: "python", Short: "Measure the package for PyTorch beside Gloo, vLLM and DeepSpeed, and judge its targets", Args: cobra.NoArgs, SilenceUsage: true,
+		Use: "python", Short: "Measure the package for PyTorch beside Gloo, vLLM and DeepSpeed, and judge its targets",
+		Args: cobra.NoArgs, SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			rows, err := measurePython(cmd.Context(), venv, dir, out)
 			if err != nil {
@@ -130,7 +141,8 @@ func newPythonCommand() *cobra.Command {
 	fs := cmd.Flags()
 	fs.StringVar(&dir, "dir", ".peers", "the folder that vLLM and DeepSpeed are installed into")
 	fs.StringVar(&venv, "venv", ".venv", "a Python environment with the package: make python")
-	fs.StringVar(&out, "out", "out/python.json", "the document to write; if it's there already, it's judged and nothing is measured")
+	fs.StringVar(&out, "out", "out/python.json",
+		"the document to write; if it's there already, it's judged and nothing is measured")
 	fs.StringVar(&plot, "plot", "out/pytorch.svg", "the plot to draw")
 	return cmd
 }
@@ -171,7 +183,8 @@ func writePythonVerdicts(w io.Writer, rows []pythonRow) {
 
 // writePythonPlot draws how many times faster than Gloo each collective is.
 func writePythonPlot(path string, rows []pythonRow) error {
-	p := &svgplot.Plot{Title: "PyTorch, 2 ranks on 2 cores: how many times faster than Gloo", XLabel: "size (bytes)", YLabel: "times", LogY: true}
+	p := &svgplot.Plot{Title: "PyTorch, 2 ranks on 2 cores: how many times faster than Gloo", XLabel: "size (bytes)",
+		YLabel: "times", LogY: true}
 	for _, op := range []string{"all_reduce", "all_gather", "reduce_scatter", "all_to_all"} {
 		for _, k := range [][2]string{{"ordinary", ""}, {"shared", ", chorus.empty"}} {
 			kind := k[0]

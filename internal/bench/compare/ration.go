@@ -20,8 +20,8 @@ func (r *ration) next(weight float64) time.Time {
 	return now.Add(time.Duration(part * float64(r.deadline.Sub(now))))
 }
 
-// weight is about how many seconds a round of a size takes: the start and the clock of each burst, and the bytes that are written,
-// moved and compared.
+// weight is about how many seconds a round of a size takes: the start and the clock of each burst, and the bytes that
+// are written, moved and compared.
 func (h *harness) weight(m *measure, op string, size int) float64 {
 	lines := len(m.ours)
 	for i := range settings {

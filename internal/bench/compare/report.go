@@ -70,7 +70,8 @@ func (r *report) join(earlier *report) {
 	maps.Copy(failures, r.Failures)
 	r.Allocs, r.Failures = allocs, failures
 	for i := range r.Peers { // a slice may have asked for fewer peers
-		if j := slices.IndexFunc(earlier.Peers, func(f found) bool { return f.Peer == r.Peers[i].Peer }); j >= 0 && earlier.Peers[j].Skipped == "" {
+		if j := slices.IndexFunc(earlier.Peers, func(f found) bool { return f.Peer == r.Peers[i].Peer }); j >= 0 &&
+			earlier.Peers[j].Skipped == "" {
 			r.Peers[i] = earlier.Peers[j]
 		}
 	}
@@ -127,7 +128,8 @@ type tableLine struct {
 func tableLines(m measure) []tableLine {
 	var lines []tableLine
 	for _, o := range m.ours {
-		lines = append(lines, tableLine{"**" + strings.Replace(o.name, "chorus.", "Chorus, ", 1) + "**", func(s string) bool { return s == o.name }})
+		lines = append(lines, tableLine{"**" + strings.Replace(o.name, "chorus.", "Chorus, ", 1) + "**",
+			func(s string) bool { return s == o.name }})
 	}
 	for _, q := range peers {
 		lines = append(lines, tableLine{q.title, func(s string) bool { return peerOf(s) == q.name }})
@@ -191,9 +193,11 @@ func (r *report) writeConditions(w io.Writer) {
 		seen[where]++
 		probes[where] = append(probes[where], b.Before, b.After)
 	}
-	fmt.Fprintf(w, "\nMeasured %s on %s, %d cores, %s, kernels %s; %d bursts in %.0f s.\n\n", r.Date, r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.Kernels, len(r.Bursts), r.Seconds)
+	fmt.Fprintf(w, "\nMeasured %s on %s, %d cores, %s, kernels %s; %d bursts in %.0f s.\n\n", r.Date, r.Machine.CPU,
+		r.Machine.Cores, r.Machine.Kernel, r.Machine.Kernels, len(r.Bursts), r.Seconds)
 	for _, where := range slices.Sorted(maps.Keys(seen)) {
-		fmt.Fprintf(w, "- %s: %d bursts, a cache line there and back in %.0f ns (median)\n", where, seen[where], median(probes[where]))
+		fmt.Fprintf(w, "- %s: %d bursts, a cache line there and back in %.0f ns (median)\n", where, seen[where],
+			median(probes[where]))
 	}
 	for _, f := range r.Peers {
 		if f.Skipped != "" {
@@ -221,7 +225,8 @@ func firstWords(s string) string {
 // plot draws the all-reduces' bandwidths in a placement.
 func (r *report) plot(where string) *svgplot.Plot {
 	p := poolBursts(r.Bursts)
-	plot := &svgplot.Plot{Title: "all-reduce, f32, 2 ranks on 2 cores, " + where, XLabel: "size (bytes)", YLabel: "bytes by time (GB/s)"}
+	plot := &svgplot.Plot{Title: "all-reduce, f32, 2 ranks on 2 cores, " + where, XLabel: "size (bytes)",
+		YLabel: "bytes by time (GB/s)"}
 	line := func(name string, of func(map[string]figure, cell) float64) {
 		s := svgplot.Series{Name: name}
 		for _, n := range p.sizes("all_reduce", where, "all_reduce") {
@@ -235,7 +240,8 @@ func (r *report) plot(where string) *svgplot.Plot {
 		}
 	}
 	for _, o := range both {
-		line(strings.Replace(o.name, "chorus.", "Chorus, ", 1), func(f map[string]figure, _ cell) float64 { return f[o.name].us })
+		line(strings.Replace(o.name, "chorus.", "Chorus, ", 1),
+			func(f map[string]figure, _ cell) float64 { return f[o.name].us })
 	}
 	line("best of all others", func(_ map[string]figure, c cell) float64 { _, f, _ := p.best(c, isPeers); return f.us })
 	line("one-pass limit", func(f map[string]figure, _ cell) float64 { return f["chorus.mapped"].limitUS })

@@ -49,23 +49,38 @@ type target struct {
 }
 
 var targets = []target{
-	{"all-reduce, mapped, 256 KiB to 256 MiB, by the envelope", 3, 1.4, againstPeers("all_reduce", "chorus.mapped", nil, isPeers, 256*kib, 256*mib)},
+	{"all-reduce, mapped, 256 KiB to 256 MiB, by the envelope", 3, 1.4, againstPeers("all_reduce", "chorus.mapped", nil,
+		isPeers, 256*kib, 256*mib)},
 	{"all-reduce, mapped, from 1 MiB, share of the one-pass limit", 0, 0.85, againstLimit},
-	{"all-reduce, ordinary, 16 KiB to 256 MiB, by the envelope", 1.2, 0.9, againstPeers("all_reduce", "chorus.ordinary", nil, isPeers, 16*kib, 256*mib)},
-	{"all-reduce, mapped, 4 to 128 KiB, by the envelope", 0, 2, againstPeers("all_reduce", "chorus.mapped", nil, isPeers, 4*kib, 128*kib)},
-	{"all-reduce, mapped, 8 B to 1 KiB, by the envelope", 0, 1, againstPeers("all_reduce", "chorus.mapped", nil, isPeers, 8, kib)},
-	{"all-reduce, ordinary, 8 B to 1 KiB, by the envelope", 0, 1, againstPeers("all_reduce", "chorus.ordinary", nil, isPeers, 8, kib)},
-	{"broadcast, mapped, from 64 KiB, by the best MPI", 0, 1.3, againstPeers("collectives", "chorus.mapped", []string{"broadcast"}, isMPI, 64*kib, 0)},
-	{"all-gather, mapped, from 64 KiB, by the best MPI", 0, 1.3, againstPeers("collectives", "chorus.mapped", []string{"all_gather"}, isMPI, 64*kib, 0)},
-	{"reduce-scatter, mapped, from 64 KiB, by the best MPI", 0, 1.3, againstPeers("collectives", "chorus.mapped", []string{"reduce_scatter"}, isMPI, 64*kib, 0)},
-	{"all-to-all, mapped, from 64 KiB, by the best MPI", 0, 1.3, againstPeers("collectives", "chorus.mapped", []string{"all_to_all"}, isMPI, 64*kib, 0)},
-	{"all-reduce, buffers written anew, mapped, from 16 KiB, by the envelope", 0, 1.2, againstPeers("refill", "chorus.mapped", nil, isPeers, 16*kib, 0)},
-	{"all-reduce, buffers written anew, ordinary, from 16 KiB, by the envelope", 0, 1.2, againstPeers("refill", "chorus.ordinary", nil, isPeers, 16*kib, 0)},
+	{"all-reduce, ordinary, 16 KiB to 256 MiB, by the envelope", 1.2, 0.9, againstPeers("all_reduce", "chorus.ordinary",
+		nil, isPeers, 16*kib, 256*mib)},
+	{"all-reduce, mapped, 4 to 128 KiB, by the envelope", 0, 2, againstPeers("all_reduce", "chorus.mapped", nil, isPeers,
+		4*kib, 128*kib)},
+	{"all-reduce, mapped, 8 B to 1 KiB, by the envelope", 0, 1, againstPeers("all_reduce", "chorus.mapped", nil, isPeers,
+		8, kib)},
+	{"all-reduce, ordinary, 8 B to 1 KiB, by the envelope", 0, 1, againstPeers("all_reduce", "chorus.ordinary", nil,
+		isPeers, 8, kib)},
+	{"broadcast, mapped, from 64 KiB, by the best MPI", 0, 1.3, againstPeers("collectives", "chorus.mapped",
+		[]string{"broadcast"}, isMPI, 64*kib, 0)},
+	{"all-gather, mapped, from 64 KiB, by the best MPI", 0, 1.3, againstPeers("collectives", "chorus.mapped",
+		[]string{"all_gather"}, isMPI, 64*kib, 0)},
+	{"reduce-scatter, mapped, from 64 KiB, by the best MPI", 0, 1.3, againstPeers("collectives", "chorus.mapped",
+		[]string{"reduce_scatter"}, isMPI, 64*kib, 0)},
+	{"all-to-all, mapped, from 64 KiB, by the best MPI", 0, 1.3, againstPeers("collectives", "chorus.mapped",
+		[]string{"all_to_all"}, isMPI, 64*kib, 0)},
+	{"all-reduce, buffers written anew, mapped, from 16 KiB, by the envelope", 0, 1.2, againstPeers("refill",
+		"chorus.mapped", nil, isPeers, 16*kib, 0)},
+	{"all-reduce, buffers written anew, ordinary, from 16 KiB, by the envelope", 0, 1.2, againstPeers("refill",
+		"chorus.ordinary", nil, isPeers, 16*kib, 0)},
 	{"all-reduce over TCP, from 1 MiB, by Gloo", 0, 2, againstPeers("tcp", "chorus.mapped", nil, isOf("gloo"), mib, 0)},
-	{"all-reduce over TCP, from 1 MiB, by Open MPI", 0, 1, againstPeers("tcp", "chorus.mapped", nil, isOf("ompi"), mib, 0)},
-	{"all-reduce, 8 ranks on 2 cores, 8 B to 64 MiB, by the best MPI", 0, 1, againstPeers("crowd", "chorus.mapped", nil, isMPI, 8, 64*mib)},
-	{"bf16 all-reduce, 256 KiB to 64 MiB, bytes per second by our f32", 0, 0.8, againstSeries("dtypes", "chorus.bf16", "chorus.f32")},
-	{"f16 all-reduce, 256 KiB to 64 MiB, bytes per second by our f32", 0, 0.8, againstSeries("dtypes", "chorus.f16", "chorus.f32")},
+	{"all-reduce over TCP, from 1 MiB, by Open MPI", 0, 1, againstPeers("tcp", "chorus.mapped", nil, isOf("ompi"), mib,
+		0)},
+	{"all-reduce, 8 ranks on 2 cores, 8 B to 64 MiB, by the best MPI", 0, 1, againstPeers("crowd", "chorus.mapped", nil,
+		isMPI, 8, 64*mib)},
+	{"bf16 all-reduce, 256 KiB to 64 MiB, bytes per second by our f32", 0, 0.8, againstSeries("dtypes", "chorus.bf16",
+		"chorus.f32")},
+	{"f16 all-reduce, 256 KiB to 64 MiB, bytes per second by our f32", 0, 0.8, againstSeries("dtypes", "chorus.f16",
+		"chorus.f32")},
 }
 
 // isOf matches the settings of a library whose name begins so.
@@ -74,7 +89,8 @@ func isOf(prefix string) func(string) bool {
 }
 
 // againstPeers compares ours with the best of the series that match.
-func againstPeers(measure, ours string, ops []string, match func(string) bool, least, most int) func(pool, string) ([]point, string) {
+func againstPeers(measure, ours string, ops []string, match func(string) bool, least,
+	most int) func(pool, string) ([]point, string) {
 	if ops == nil {
 		ops = []string{"all_reduce"}
 	}
@@ -120,7 +136,8 @@ func againstLimit(p pool, where string) (points []point, reason string) {
 }
 
 func newPoint(c cell, ours, other figure, name string) point {
-	return point{Op: c.op, Bytes: c.bytes, Ours: ours.us, Theirs: other.us, Series: name, Ratio: other.us / ours.us, ByRound: ratioByRound(ours, other)}
+	return point{Op: c.op, Bytes: c.bytes, Ours: ours.us, Theirs: other.us, Series: name, Ratio: other.us / ours.us,
+		ByRound: ratioByRound(ours, other)}
 }
 
 // judge says in each placement which targets are reached.
@@ -172,7 +189,8 @@ func (t *target) goal() string {
 }
 
 func judgeAllocs(allocs map[string]float64) verdict {
-	v := verdict{Target: "allocations of a synchronous operation", Where: "any", Goal: "0", Verdict: skipped, Reason: "not measured"}
+	v := verdict{Target: "allocations of a synchronous operation", Where: "any", Goal: "0", Verdict: skipped,
+		Reason: "not measured"}
 	if len(allocs) == 0 {
 		return v
 	}

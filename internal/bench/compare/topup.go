@@ -15,8 +15,8 @@ const (
 	topUpIdle = 45 * time.Second
 )
 
-// topUp spends the time that is left on the sizes which lack bursts in one of the placements: it looks where the cores are now, and
-// measures what lacks just that. Cores move when they like, so it may also wait for them.
+// topUp spends the time that is left on the sizes which lack bursts in one of the placements: it looks where the cores
+// are now, and measures what lacks just that. Cores move when they like, so it may also wait for them.
 func (h *harness) topUp(ctx context.Context, asked []*measure) error {
 	tried := map[cell]int{}
 	progress, bursts := time.Now(), len(h.bursts)
@@ -60,7 +60,8 @@ func (h *harness) topUp(ctx context.Context, asked []*measure) error {
 }
 
 // lacking returns a size that has too few bursts in a placement, of the measure whose ranks run if possible.
-func (h *harness) lacking(p pool, asked []*measure, running *measure, where string, tried map[cell]int) (*measure, cell, bool) {
+func (h *harness) lacking(p pool, asked []*measure, running *measure, where string, tried map[cell]int) (*measure, cell,
+	bool) {
 	order := asked
 	if running != nil {
 		order = append([]*measure{running}, asked...)

@@ -52,7 +52,8 @@ func serveOurs(ctx context.Context, socket, storeFile string, rank, size int, fa
 	if err != nil {
 		return err
 	}
-	c, err := comm.New(ctx, comm.WithRank(rank, size), comm.WithStore(st), comm.WithFabric(fabric), comm.WithTimeout(ourTimeout))
+	c, err := comm.New(ctx, comm.WithRank(rank, size), comm.WithStore(st), comm.WithFabric(fabric),
+		comm.WithTimeout(ourTimeout))
 	if err != nil {
 		return err
 	}
@@ -130,7 +131,8 @@ func (w *worker) run(args string) (answer, error) {
 	var b buffers
 	var inPlace, refill, check int
 	var s schedule
-	if _, err := fmt.Sscan(args, &b.op, &b.bytes, &inPlace, &refill, &s.warmup, &s.blocks, &s.perBlock, &check, &b.memory, &b.dtype); err != nil {
+	if _, err := fmt.Sscan(args, &b.op, &b.bytes, &inPlace, &refill, &s.warmup, &s.blocks, &s.perBlock, &check, &b.memory,
+		&b.dtype); err != nil {
 		return answer{}, err
 	}
 	b.refill = refill == 1
