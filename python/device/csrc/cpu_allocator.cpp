@@ -93,13 +93,16 @@ class CPUAllocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t n) override {
     if (inside_stream == 0 || n == 0)
       return either(original->allocate(n));
-    if (reserved)
+    if (reserved) {
       for (Reserved& r : *reserved)
         if (!r.taken && r.bytes == n) {
           r.taken = true;
           views().add(r.view, nullptr);
           return c10::DataPtr(r.view, r.view, &delete_either, c10::DeviceType::CPU);
         }
+      // Not from the device's allocator: what it has to give may have been freed behind work that this comes before.
+      return either(original->allocate(n));
+    }
     Block* block = new_block(inside_index, inside_stream, n);
     TORCH_CHECK(block->view, name(), " memory can't be touched by this process");
     views().add(block->view, block);

@@ -96,3 +96,23 @@ def test_the_module_has_what_programs_for_cuda_use():
     with a.StreamContext(a.Stream(device=1)):
         assert a.current_device() == 1
     assert a.current_device() == 0
+
+
+def test_training_on_a_busy_stream():
+    """The host is ahead of the stream by whole steps. What it frees meanwhile isn't given to work that comes before."""
+    from slow import busy
+    from training import batch, model
+
+    found = []
+    for d in ("cpu", D):
+        module = model().to(d)
+        optimizer = torch.optim.Adam(module.parameters())
+        data = [tuple(t.to(d) for t in batch(0, step)) for step in range(4)]
+        with busy(D, 0.2):
+            for x, y in data:
+                torch.nn.functional.mse_loss(module(x), y).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        found.append([p.detach().cpu() for p in module.parameters()])
+    for a, b in zip(*found, strict=True):
+        assert torch.equal(a, b)
