@@ -10,6 +10,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -87,6 +88,13 @@ type impatient struct {
 	context.Context
 	cancel context.CancelFunc
 	armed  atomic.Bool
+}
+
+func (p *impatient) Value(key any) any {
+	if key == fabric.AsPoller {
+		return p
+	}
+	return p.Context.Value(key)
 }
 
 func (p *impatient) Poll() error {

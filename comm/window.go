@@ -2,6 +2,7 @@ package comm
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -322,6 +323,7 @@ func (w *Window) WaitSignal(ctx context.Context, peer, slot int, opts ...Option)
 			return w.w.WaitSignal(context.Background(), peer, slot, timeout)
 		})
 	}
+	defer runtime.KeepAlive(w) // or a caller that has nothing but the window would lose the communicator meanwhile
 	return w.w.WaitSignal(o.Ctx, peer, slot, o.Timeout)
 }
 

@@ -139,13 +139,19 @@ func (v *vigil) noAnswer(err error) {
 }
 
 // refused reports whether nobody listens at the endpoint. A connection that waited to be accepted when the launcher
-// ended is reset and not refused.
+// ended is reset and not refused, and a process that ends closes its sockets one after another: it's asked a few times.
 func (v *vigil) refused() bool {
-	c, err := net.DialTimeout("tcp", v.rv.endpoint, time.Second)
-	if err == nil {
-		c.Close()
+	for try := range 5 {
+		c, err := net.DialTimeout("tcp", v.rv.endpoint, time.Second)
+		if err == nil {
+			c.Close()
+		}
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			return true
+		}
+		time.Sleep(time.Duration(try+1) * 20 * time.Millisecond)
 	}
-	return errors.Is(err, syscall.ECONNREFUSED)
+	return false
 }
 
 // beat shows that this launcher is alive, and sees whether the rendezvous is.
