@@ -88,6 +88,8 @@ def _create(options: Any, backend_options: Any) -> ProcessGroup:
         job_size=dist.get_world_size() if options.global_ranks_in_group and dist.is_initialized() else 0,
     )
     group = ProcessGroup(comm, options.store, options.timeout)
+    if config := caller.get("backend_config"):
+        group._ours &= {device for device, name in config.get_device_backend_map().items() if name == NAME}
     for device, (kind, backend) in others.items():
         group._add_backend(torch.device(device), kind, backend)
     bound = caller.get("device_id")

@@ -13,6 +13,7 @@ import chorus
 from chorus import backend
 from chorus._comm import Communicator
 from chorus._store import opened
+from chorus.backend import served
 
 
 def _sum(peers, group, ranks, n=9):
@@ -102,7 +103,7 @@ def _string(peers, backend):
     group = dist.new_group(backend=backend)
     _sum(peers, group, range(peers.size))
     devices = {d.type for d in group._device_types}
-    assert devices == ({"cpu", "cuda"} if "cuda" in backend else {"cpu"})
+    assert devices == {"cpu", *(["cuda"] if "cuda" in backend else []), *(served() if ":" not in backend else [])}
     if "cuda" in backend:
         other = group._get_backend(torch.device("cuda"))
         assert other.name() == "gloo"
@@ -117,7 +118,7 @@ def _facts(peers):
     assert isinstance(group, chorus.ProcessGroup) and isinstance(group, dist.ProcessGroup)
     assert dist.get_backend() == "chorus" and dist.is_initialized()
     assert group.rank() == peers.rank and group.size() == peers.size
-    assert dist.get_backend_config() == "cpu:chorus"
+    assert dist.get_backend_config() == ",".join(f"{device}:chorus" for device in ("cpu", *served()))
     assert group.get_group_store().num_keys() > 0
     group.set_timeout(datetime.timedelta(seconds=60))
     before = group._get_sequence_number_for_group()
