@@ -272,19 +272,16 @@ func TestRecord(t *testing.T) {
 		ready.Done()
 		if ready.Wait(); c.Rank() == 0 {
 			defer close(gate)
-			waits := func(text string) bool {
-				return strings.Contains(text, "waiting: rank 0: all_reduce(int32[100], max) #2")
-			}
-			for text := ""; err == nil && !waits(text); { // that #1 has ended is recorded a moment after it has
-				if err = ctx.Err(); err == nil {
-					_, err = observe.DumpAll(dir)
-				}
-				dumps, failed := observe.ReadDir(dir, 100)
-				text, err = observe.Explain(dumps).String(), errors.Join(err, failed)
-				if waits(text) && !strings.Contains(text,
-					"rank 1: all_reduce(int32[100], max), to which its stream has not come yet") {
+			const waits = "waiting: rank 0: all_reduce(int32[100], max) #2"
+			const why = "rank 1: all_reduce(int32[100], max), to which its stream has not come yet"
+			text := "" // what has begun and ended is recorded a moment later
+			for err == nil && !(strings.Contains(text, waits) && strings.Contains(text, why)) {
+				if err = ctx.Err(); err != nil {
 					return errors.New(text)
 				}
+				_, err = observe.DumpAll(dir)
+				dumps, failed := observe.ReadDir(dir, 100)
+				text, err = observe.Explain(dumps).String(), errors.Join(err, failed)
 			}
 		}
 		return err
