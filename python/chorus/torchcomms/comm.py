@@ -497,10 +497,7 @@ class TorchComm:
         return self.get_mem_allocator()
 
     def tensor_register(self, tensor: _Tensor) -> None:
-        """Tell the backend that a tensor of :meth:`get_mem_allocator` will be used often.
-
-        Raises :class:`chorus.UnsupportedError` for other memory, which works all the same.
-        """
+        """Tell the backend that a tensor will be used often: of use for one of :meth:`get_mem_allocator`, and possible for any other."""
         self._impl.tensor_register(tensor)
 
     def tensor_deregister(self, tensor: _Tensor) -> None:
