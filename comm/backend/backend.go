@@ -123,7 +123,7 @@ type Capabilities struct {
 	MaxWorld   int  // 0: no limit
 	LocalSize  int  // how many of the ranks are on this rank's host, with itself; 0: not known
 	NoOp       bool // operations succeed without moving data (fake)
-	Foreign    bool // members may be no programs of Chorus
+	Foreign    bool // members may be no programs of Chorus: the wire compares no operations, and messages have no dtype
 	Reductions []ReduceKind
 }
 

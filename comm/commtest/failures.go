@@ -121,7 +121,7 @@ func Mismatches(t *testing.T, cfg Config) {
 			}
 			t.Run(fmt.Sprintf("%s/world=%d", x.name, n), func(t *testing.T) {
 				w := cfg.open(t, n)
-				if w.comms[0].Capabilities().NoOp {
+				if w.untold() {
 					return
 				}
 				w.each(func(ctx context.Context, c *comm.Comm) error {
@@ -163,7 +163,7 @@ func Timeouts(t *testing.T, cfg Config) {
 			continue
 		}
 		w := cfg.open(t, n)
-		if w.comms[0].Capabilities().NoOp {
+		if w.untold() {
 			return
 		}
 		w.each(func(ctx context.Context, c *comm.Comm) error {
@@ -270,7 +270,7 @@ func Leaving(t *testing.T, cfg Config) {
 			continue
 		}
 		w := cfg.open(t, n)
-		if w.comms[0].Capabilities().NoOp {
+		if w.untold() {
 			return
 		}
 		count := []int{10, 100_000}[n%2]
@@ -311,7 +311,7 @@ func Leaving(t *testing.T, cfg Config) {
 func Abort(t *testing.T, cfg Config) {
 	for _, n := range cfg.worlds() {
 		w := cfg.open(t, n)
-		if w.comms[0].Capabilities().NoOp {
+		if w.untold() {
 			return
 		}
 		var before sync.WaitGroup // the abort comes when every rank is through with what it isn't to end

@@ -30,7 +30,7 @@ func Specials(t *testing.T, cfg Config) {
 		w := cfg.open(t, n)
 		shown := make([][]shown, n) // by rank
 		w.each(func(ctx context.Context, c *comm.Comm) error {
-			if c.Capabilities().NoOp {
+			if caps := c.Capabilities(); caps.NoOp || caps.Foreign {
 				return nil
 			}
 			s := specials{ctx: ctx, c: c, m: &maker{ctx: ctx, c: c, shared: cfg.Shared}}

@@ -7,8 +7,6 @@ import (
 	"net"
 	"os"
 	"strings"
-	"sync"
-	"time"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/bootstrap"
@@ -29,18 +27,22 @@ func init() { backend.Register(Name, open) }
 // a program that gives that a store of its own has them under "".
 const prefixHint = "prefix"
 
+// defaultPath is where the ranks of the default group meet.
+const defaultPath = "0/"
+
 // job is what the groups of a rank have in common.
 type job struct {
 	store  store.Store // below the prefix
 	host   string      // where to listen
-	mu     sync.Mutex
-	groups int // that new_group has numbered
+	groups int         // that new_group has numbered, which is called for the default group's communicator alone
 }
 
 // group is one rank's part of a communicator.
 type group struct {
 	base.Life
 	job        *job
+	path       string // of its keys, below the job's
+	splits     int    // among ranks of Chorus alone
 	mesh       *mesh
 	rank, size int
 	transfers  base.Transfers
@@ -84,7 +86,11 @@ func open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	return j.group(ctx, c.Name, "0/", c.Rank, c.Size)
+	g, err := j.group(ctx, c.Name, defaultPath, c.Rank, c.Size)
+	if err != nil {
+		return nil, err
+	}
+	return g, nil
 }
 
 // group begins this rank's part of a group with a name of PyTorch's.
@@ -97,7 +103,7 @@ func (j *job) group(ctx context.Context, name, path string, rank, size int) (*gr
 	if err != nil {
 		return nil, err
 	}
-	g := &group{job: j, mesh: m, rank: rank, size: size}
+	g := &group{job: j, path: path, mesh: m, rank: rank, size: size}
 	g.Begin(name, rank, func(uint64, error) { m.kill(fabric.ErrClosed) })
 	g.waiter = g.Waiter()
 	members := make([]int, size)
@@ -197,12 +203,6 @@ func (g *group) Wait(op *backend.Op) error {
 	}
 	g.mesh.end()
 	return err
-}
-
-// Split implements backend.Backend.
-func (g *group) Split(ctx context.Context, name string, list []int, timeout time.Duration,
-	hints map[string]string) (backend.Backend, error) {
-	return nil, &backend.UnsupportedError{Where: g.In("split"), Detail: "not yet"}
 }
 
 // Finalize implements backend.Backend.

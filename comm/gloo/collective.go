@@ -96,7 +96,7 @@ func (g *group) carry(op *backend.Op) error {
 		}
 		err = g.reduced(out, j.In, j.InBytes, func() error { return g.reduce(out, j.InBytes, op.Root) })
 	case backend.ReduceScatter:
-		err = g.reduceScatter(row)
+		err = g.reduceScatter(op, row)
 	case backend.Broadcast:
 		err = g.broadcast(j.Out, j.OutBytes, op.Root)
 	case backend.AllGather:
@@ -120,6 +120,8 @@ func (g *group) carry(op *backend.Op) error {
 		}
 		move(unsafe.Add(j.Out, outs[g.rank].off), unsafe.Add(j.In, ins[g.rank].off), min(ins[g.rank].n, outs[g.rank].n))
 		err = g.allToAll(j.In, j.Out, ins, outs)
+	case backend.Scan:
+		err = g.reduced(j.Out, j.In, j.InBytes, func() error { return g.scan(j.Out, j.InBytes) })
 	case backend.Barrier:
 		err = g.barrier()
 	}
@@ -150,7 +152,7 @@ func (g *group) reduced(buf, from unsafe.Pointer, bytes int, run func() error) e
 
 // reduceScatter reduces on all ranks, and takes this one's block: all at once where the input is one tensor, block by
 // block where it's a list.
-func (g *group) reduceScatter(row *backend.Operation) error {
+func (g *group) reduceScatter(op *backend.Op, row *backend.Operation) error {
 	j, q := &g.work, &g.request
 	tmp, err := g.scratch.Take(j.InBytes)
 	if err != nil {
@@ -178,8 +180,14 @@ func (g *group) reduceScatter(row *backend.Operation) error {
 			}
 		}
 	}
-	if err == nil {
-		move(j.Out, unsafe.Add(tmp, mine.off), mine.n)
+	if err != nil {
+		return err
+	}
+	move(j.Out, unsafe.Add(tmp, mine.off), mine.n)
+	if row.In == backend.Whole && op.First().DType() == dtype.Bool { // PyTorch copies its slice as truth values
+		for i, x := range unsafe.Slice((*uint8)(j.Out), mine.n) {
+			unsafe.Slice((*uint8)(j.Out), mine.n)[i] = min(x, 1)
+		}
 	}
 	return err
 }

@@ -128,6 +128,25 @@ func (g *group) allToAll(in, out unsafe.Pointer, ins, outs []block) error {
 	return g.all()
 }
 
+// scan takes what the ranks before have combined, and gives it to the next with what this one adds.
+func (g *group) scan(buf unsafe.Pointer, bytes int) error {
+	if g.rank > 0 && bytes > 0 {
+		came, err := g.scratch.Take(bytes)
+		if err != nil {
+			return err
+		}
+		if err := g.await(g.post(g.rank-1, came, bytes, false)); err != nil {
+			return err
+		}
+		g.fold(came, buf, bytes/g.work.Elem)
+		move(buf, came, bytes)
+	}
+	if g.rank < g.size-1 && bytes > 0 {
+		g.post(g.rank+1, buf, bytes, true)
+	}
+	return g.all()
+}
+
 // barrier waits for everybody.
 func (g *group) barrier() error {
 	for d := 1; d < g.size; d *= 2 {

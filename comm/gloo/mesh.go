@@ -29,6 +29,7 @@ type mesh struct {
 	listener net.Listener
 	running  sync.WaitGroup
 	joined   chan *pair // that have a connection
+	kin      bool       // all ranks are of Chorus
 
 	mu     sync.Mutex
 	closed bool
@@ -82,6 +83,13 @@ func connect(ctx context.Context, st store.Store, rank, size int, host string) (
 	}
 	m.running.Add(1)
 	go m.accept()
+	marks := make([]string, size) // what ranks of Chorus set beside their records
+	for r := range marks {
+		marks[r] = "chorus/" + strconv.Itoa(r)
+	}
+	if err := st.Set(ctx, marks[rank], nil); err != nil {
+		return nil, err
+	}
 	if err := st.Set(ctx, keys[rank], mine.append(nil)); err != nil {
 		return nil, err
 	}
@@ -92,6 +100,9 @@ func connect(ctx context.Context, st store.Store, rank, size int, host string) (
 		if late, ok := errors.AsType[*store.TimeoutError](err); ok {
 			return nil, absent(numbers(late.Missing), err)
 		}
+		return nil, err
+	}
+	if m.kin, err = st.Check(ctx, marks...); err != nil {
 		return nil, err
 	}
 	await := map[*pair]bool{}

@@ -278,6 +278,15 @@ func (j *job) join(ctx context.Context, rank int, opts ...comm.NewOption) (*comm
 		comm.WithStore(st), comm.WithTimeout(60 * time.Second)}, opts...)...)
 }
 
+// end kills PyTorch's ranks.
+func (j *job) end() {
+	for _, kill := range j.kill {
+		if kill != nil {
+			kill()
+		}
+	}
+}
+
 // each runs f on all ranks in Go, and returns when all ranks have ended.
 func (j *job) each(f func(ctx context.Context, c *comm.Comm) error) {
 	j.t.Helper()
@@ -287,6 +296,7 @@ func (j *job) each(f func(ctx context.Context, c *comm.Comm) error) {
 			if kind == 'p' {
 				if out, err := j.peers[r](); err != nil {
 					j.t.Errorf("PyTorch's rank %d: %v\n%s", r, err, out)
+					j.end()
 				}
 				return
 			}
@@ -298,11 +308,7 @@ func (j *job) each(f func(ctx context.Context, c *comm.Comm) error) {
 			}
 			if err != nil {
 				j.t.Errorf("rank %d in Go: %v", r, err)
-				for _, kill := range j.kill {
-					if kill != nil {
-						kill()
-					}
-				}
+				j.end()
 			}
 		})
 	}

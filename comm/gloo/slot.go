@@ -19,18 +19,19 @@ const (
 	slotBroadcast
 	slotBarrier
 	slotAllToAll
+	slotScan // ranks of Chorus alone have it
 )
 
 var slotKinds = [...]string{slotGather: "a gather", slotAllGather: "an all-gather", slotReduce: "a reduce",
-	slotAllReduce: "an all-reduce", slotScatter: "a scatter", slotBroadcast: "a broadcast", slotBarrier: "a barrier",
-	slotAllToAll: "an all-to-all"}
+	slotAllReduce: "an all-reduce", slotScatter: "a scatter", slotBroadcast: "a broadcast",
+	slotBarrier: "a barrier", slotAllToAll: "an all-to-all", slotScan: "a scan"}
 
 // slots are the kinds of the families of collectives.
 var slots = map[backend.Kind]uint64{
 	backend.Gather: slotGather, backend.AllGather: slotAllGather, backend.Reduce: slotReduce,
 	backend.AllReduce: slotAllReduce, backend.ReduceScatter: slotAllReduce, backend.Scatter: slotScatter,
 	backend.Broadcast: slotBroadcast,
-	backend.Barrier:   slotBarrier, backend.AllToAll: slotAllToAll,
+	backend.Barrier:   slotBarrier, backend.Scan: slotScan, backend.AllToAll: slotAllToAll,
 }
 
 // slotOf names a collective.
