@@ -6,6 +6,9 @@ import (
 	"net/netip"
 	"reflect"
 	"testing"
+
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/secure"
 )
 
 // FuzzPreamble demands that what is read as a frame's head is written as it was.
@@ -65,5 +68,19 @@ func TestWire(t *testing.T) {
 	here, there := netip.MustParseAddrPort("127.0.0.1:1"), netip.MustParseAddrPort("127.0.0.1:256")
 	if a, b := (address{at: here}), (address{at: there}); !a.dials(b) || b.dials(a) { // 256 is 1 as it lies in memory
 		t.Error("ports are compared as numbers")
+	}
+}
+
+// TestPermitted demands that a rank doesn't listen for other hosts unless that was permitted, whatever secret there is.
+func TestPermitted(t *testing.T) {
+	for _, test := range []struct {
+		host, insecure string
+		refused        bool
+	}{{"127.0.0.1", "", false}, {"::1", "", false}, {"10.0.0.1", "", true}, {"10.0.0.1", "true", false}} {
+		t.Setenv("CHORUS_SECRET", secure.Generate())
+		t.Setenv("CHORUS_INSECURE", test.insecure)
+		if err := permitted(backend.Where{}, test.host); (err != nil) != test.refused {
+			t.Errorf("%+v: %v", test, err)
+		}
 	}
 }
