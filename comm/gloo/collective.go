@@ -104,13 +104,13 @@ func (g *group) carry(op *backend.Op) error {
 	case backend.Gather:
 		all := even(g.size*j.InBytes, g.size)
 		if g.rank == op.Root {
-			move(unsafe.Add(j.Out, all[g.rank].off), j.In, j.InBytes)
+			move(within(j.Out, all[g.rank].off, j.InBytes), j.In, j.InBytes)
 		}
 		err = g.gather(j.In, j.Out, all, op.Root)
 	case backend.Scatter:
 		all := even(g.size*j.OutBytes, g.size)
 		if g.rank == op.Root {
-			move(j.Out, unsafe.Add(j.In, all[g.rank].off), j.OutBytes)
+			move(j.Out, within(j.In, all[g.rank].off, j.OutBytes), j.OutBytes)
 		}
 		err = g.scatter(j.In, j.Out, all, op.Root)
 	case backend.AllToAll:
@@ -118,7 +118,8 @@ func (g *group) carry(op *backend.Op) error {
 		if q.SendCounts != nil {
 			ins, outs = blocks(q.SendCounts, j.Elem), blocks(q.RecvCounts, j.Elem)
 		}
-		move(unsafe.Add(j.Out, outs[g.rank].off), unsafe.Add(j.In, ins[g.rank].off), min(ins[g.rank].n, outs[g.rank].n))
+		to, from := outs[g.rank], ins[g.rank]
+		move(within(j.Out, to.off, to.n), within(j.In, from.off, from.n), min(to.n, from.n))
 		err = g.allToAll(j.In, j.Out, ins, outs)
 	case backend.Scan:
 		err = g.reduced(j.Out, j.In, j.InBytes, func() error { return g.scan(j.Out, j.InBytes) })
@@ -164,8 +165,8 @@ func (g *group) reduceScatter(op *backend.Op, row *backend.Operation) error {
 	}
 	mine := all[g.rank]
 	run := func(b block) error {
-		buf := unsafe.Add(tmp, b.off)
-		return g.reduced(buf, unsafe.Add(j.In, b.off), b.n, func() error { return g.allReduce(buf, b.n) })
+		buf := within(tmp, b.off, b.n)
+		return g.reduced(buf, within(j.In, b.off, b.n), b.n, func() error { return g.allReduce(buf, b.n) })
 	}
 	if row.In == backend.Whole {
 		err = run(block{0, j.InBytes})
@@ -183,7 +184,7 @@ func (g *group) reduceScatter(op *backend.Op, row *backend.Operation) error {
 	if err != nil {
 		return err
 	}
-	move(j.Out, unsafe.Add(tmp, mine.off), mine.n)
+	move(j.Out, within(tmp, mine.off, mine.n), mine.n)
 	if row.In == backend.Whole && op.First().DType() == dtype.Bool { // PyTorch copies its slice as truth values
 		for i, x := range unsafe.Slice((*uint8)(j.Out), mine.n) {
 			unsafe.Slice((*uint8)(j.Out), mine.n)[i] = min(x, 1)
@@ -196,11 +197,11 @@ func (g *group) reduceScatter(op *backend.Op, row *backend.Operation) error {
 func (g *group) gathered(q *plan.Request) error {
 	j := &g.work
 	if q.Counts == nil {
-		move(unsafe.Add(j.Out, g.rank*j.InBytes), j.In, j.InBytes)
+		move(within(j.Out, g.rank*j.InBytes, j.InBytes), j.In, j.InBytes)
 		return g.allGather(j.Out, j.OutBytes)
 	}
 	all := blocks(q.Counts, j.Elem)
-	move(unsafe.Add(j.Out, all[g.rank].off), j.In, j.InBytes)
+	move(within(j.Out, all[g.rank].off, j.InBytes), j.In, j.InBytes)
 	return g.allGatherV(j.Out, all)
 }
 

@@ -39,7 +39,7 @@ func (g *group) allGather(buf unsafe.Pointer, bytes int) error {
 	part := [2]block{{0, whole / 2}, {whole / 2, whole - whole/2}}
 	at := func(i, behind int) (unsafe.Pointer, int) {
 		b := part[i&1]
-		return unsafe.Add(buf, ((g.size+g.rank-i/2-behind)*whole+b.off)%bytes), b.n
+		return within(buf, ((g.size+g.rank-i/2-behind)*whole+b.off)%bytes, b.n), b.n
 	}
 	return g.passed(2*(g.size-1), 2, at)
 }
@@ -48,7 +48,7 @@ func (g *group) allGather(buf unsafe.Pointer, bytes int) error {
 func (g *group) allGatherV(buf unsafe.Pointer, all []block) error {
 	return g.passed(g.size-1, 1, func(i, behind int) (unsafe.Pointer, int) {
 		b := all[((g.rank-i-behind)%g.size+g.size)%g.size]
-		return unsafe.Add(buf, b.off), b.n
+		return within(buf, b.off, b.n), b.n
 	})
 }
 
@@ -98,7 +98,7 @@ func (g *group) gather(in, out unsafe.Pointer, all []block, root int) error {
 	}
 	for r, b := range all {
 		if r != root {
-			g.post(r, unsafe.Add(out, b.off), b.n, false)
+			g.post(r, within(out, b.off, b.n), b.n, false)
 		}
 	}
 	return g.all()
@@ -112,7 +112,7 @@ func (g *group) scatter(in, out unsafe.Pointer, all []block, root int) error {
 	}
 	for r, b := range all {
 		if r != root {
-			g.post(r, unsafe.Add(in, b.off), b.n, true)
+			g.post(r, within(in, b.off, b.n), b.n, true)
 		}
 	}
 	return g.all()
@@ -122,8 +122,8 @@ func (g *group) scatter(in, out unsafe.Pointer, all []block, root int) error {
 func (g *group) allToAll(in, out unsafe.Pointer, ins, outs []block) error {
 	for i := 1; i < g.size; i++ {
 		to, from := (g.rank+i)%g.size, (g.rank+g.size-i)%g.size
-		g.post(to, unsafe.Add(in, ins[to].off), ins[to].n, true)
-		g.post(from, unsafe.Add(out, outs[from].off), outs[from].n, false)
+		g.post(to, within(in, ins[to].off, ins[to].n), ins[to].n, true)
+		g.post(from, within(out, outs[from].off, outs[from].n), outs[from].n, false)
 	}
 	return g.all()
 }

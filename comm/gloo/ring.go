@@ -42,6 +42,14 @@ func (s *segments) at(ahead, i int) (off, n int) {
 	return off, max(0, min(s.size, s.bytes-off))
 }
 
+// within returns the place of n bytes of a buffer; nil if they are none, which may lie behind its end.
+func within(buf unsafe.Pointer, off, n int) unsafe.Pointer {
+	if n == 0 {
+		return nil
+	}
+	return unsafe.Add(buf, off)
+}
+
 // ring passes a number of segments on. In each step one is received from the next rank and one is sent to the one
 // before; two steps are under way. came is told of what a step has received.
 func (g *group) ring(steps int, recv, send func(i int) (p unsafe.Pointer, n int), came func(i int)) error {
@@ -90,11 +98,11 @@ func (g *group) reduceRing(s *segments, buf unsafe.Pointer, steps int) error {
 		},
 		func(i int) (unsafe.Pointer, int) {
 			off, n := s.at(1, i)
-			return unsafe.Add(buf, off), n
+			return within(buf, off, n), n
 		},
 		func(i int) {
 			off, n := s.at(2, i)
-			g.fold(unsafe.Add(buf, off), part(i), n/g.work.Elem)
+			g.fold(within(buf, off, n), part(i), n/g.work.Elem)
 		})
 }
 
@@ -111,7 +119,7 @@ func (g *group) allReduce(buf unsafe.Pointer, bytes int) error {
 	from := func(ahead int) func(i int) (unsafe.Pointer, int) {
 		return func(i int) (unsafe.Pointer, int) {
 			off, n := s.at(ahead, i)
-			return unsafe.Add(buf, off), n
+			return within(buf, off, n), n
 		}
 	}
 	return g.ring(steps, from(1), from(0), nil)
@@ -128,7 +136,8 @@ func (g *group) reduce(buf unsafe.Pointer, bytes, root int) error {
 	}
 	chunk := func(r int) (unsafe.Pointer, int) {
 		off := r * s.per * s.size
-		return unsafe.Add(buf, off), max(0, min(s.per*s.size, bytes-off))
+		n := max(0, min(s.per*s.size, bytes-off))
+		return within(buf, off, n), n
 	}
 	if g.rank != root {
 		if p, n := chunk(g.rank); n > 0 {
