@@ -108,6 +108,9 @@ func PollerOf(ctx context.Context) Poller {
 	if ctx == nil {
 		return nil
 	}
+	if p, ok := ctx.(Poller); ok {
+		return p
+	}
 	p, _ := ctx.Value(AsPoller).(Poller)
 	return p
 }
