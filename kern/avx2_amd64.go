@@ -81,260 +81,260 @@ var avx2 = func() level {
 	return l
 }()
 
-// reduceSum8AVX2 combines 8-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be
-// two sources or more, and n must be a multiple of 32.
+// reduceSum8AVX2 combines 8-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 32.
 //
 //go:noescape
 func reduceSum8AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceSum16AVX2 combines 16-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 16.
+// reduceSum16AVX2 combines 16-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 16.
 //
 //go:noescape
 func reduceSum16AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceSum32AVX2 combines 32-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 8.
+// reduceSum32AVX2 combines 32-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 8.
 //
 //go:noescape
 func reduceSum32AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceSum64AVX2 combines 64-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 4.
+// reduceSum64AVX2 combines 64-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 4.
 //
 //go:noescape
 func reduceSum64AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceProduct8AVX2 combines 8-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There
-// must be two sources or more, and n must be a multiple of 32.
+// reduceProduct8AVX2 combines 8-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 32.
 //
 //go:noescape
 func reduceProduct8AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceProduct16AVX2 combines 16-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst.
-// There must be two sources or more, and n must be a multiple of 16.
+// reduceProduct16AVX2 combines 16-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 16.
 //
 //go:noescape
 func reduceProduct16AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceProduct32AVX2 combines 32-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst.
-// There must be two sources or more, and n must be a multiple of 8.
+// reduceProduct32AVX2 combines 32-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 8.
 //
 //go:noescape
 func reduceProduct32AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceProduct64AVX2 combines 64-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst.
-// There must be two sources or more, and n must be a multiple of 4.
+// reduceProduct64AVX2 combines 64-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 4.
 //
 //go:noescape
 func reduceProduct64AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMinI8AVX2 combines 8-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be
-// two sources or more, and n must be a multiple of 32.
+// reduceMinI8AVX2 combines 8-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 32.
 //
 //go:noescape
 func reduceMinI8AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMinI16AVX2 combines 16-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 16.
+// reduceMinI16AVX2 combines 16-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 16.
 //
 //go:noescape
 func reduceMinI16AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMinI32AVX2 combines 32-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 8.
+// reduceMinI32AVX2 combines 32-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 8.
 //
 //go:noescape
 func reduceMinI32AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMinI64AVX2 combines 64-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 4.
+// reduceMinI64AVX2 combines 64-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 4.
 //
 //go:noescape
 func reduceMinI64AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMinU8AVX2 combines 8-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be
-// two sources or more, and n must be a multiple of 32.
+// reduceMinU8AVX2 combines 8-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 32.
 //
 //go:noescape
 func reduceMinU8AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMinU16AVX2 combines 16-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 16.
+// reduceMinU16AVX2 combines 16-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 16.
 //
 //go:noescape
 func reduceMinU16AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMinU32AVX2 combines 32-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 8.
+// reduceMinU32AVX2 combines 32-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 8.
 //
 //go:noescape
 func reduceMinU32AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMinU64AVX2 combines 64-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 4.
+// reduceMinU64AVX2 combines 64-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 4.
 //
 //go:noescape
 func reduceMinU64AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMaxI8AVX2 combines 8-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be
-// two sources or more, and n must be a multiple of 32.
+// reduceMaxI8AVX2 combines 8-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 32.
 //
 //go:noescape
 func reduceMaxI8AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMaxI16AVX2 combines 16-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 16.
+// reduceMaxI16AVX2 combines 16-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 16.
 //
 //go:noescape
 func reduceMaxI16AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMaxI32AVX2 combines 32-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 8.
+// reduceMaxI32AVX2 combines 32-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 8.
 //
 //go:noescape
 func reduceMaxI32AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMaxI64AVX2 combines 64-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 4.
+// reduceMaxI64AVX2 combines 64-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 4.
 //
 //go:noescape
 func reduceMaxI64AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMaxU8AVX2 combines 8-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be
-// two sources or more, and n must be a multiple of 32.
+// reduceMaxU8AVX2 combines 8-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 32.
 //
 //go:noescape
 func reduceMaxU8AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMaxU16AVX2 combines 16-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 16.
+// reduceMaxU16AVX2 combines 16-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 16.
 //
 //go:noescape
 func reduceMaxU16AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMaxU32AVX2 combines 32-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 8.
+// reduceMaxU32AVX2 combines 32-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 8.
 //
 //go:noescape
 func reduceMaxU32AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMaxU64AVX2 combines 64-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 4.
+// reduceMaxU64AVX2 combines 64-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 4.
 //
 //go:noescape
 func reduceMaxU64AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceBAnd8AVX2 combines 8-bit elements by BAnd: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 32.
+// reduceBAnd8AVX2 combines 8-bit elements by BAnd: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 32.
 //
 //go:noescape
 func reduceBAnd8AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceBOr8AVX2 combines 8-bit elements by BOr: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be
-// two sources or more, and n must be a multiple of 32.
+// reduceBOr8AVX2 combines 8-bit elements by BOr: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 32.
 //
 //go:noescape
 func reduceBOr8AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceBXor8AVX2 combines 8-bit elements by BXor: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 32.
+// reduceBXor8AVX2 combines 8-bit elements by BXor: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 32.
 //
 //go:noescape
 func reduceBXor8AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceSumF32AVX2 combines 32-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 8.
+// reduceSumF32AVX2 combines 32-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 8.
 //
 //go:noescape
 func reduceSumF32AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceProductF32AVX2 combines 32-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst.
-// There must be two sources or more, and n must be a multiple of 8.
+// reduceProductF32AVX2 combines 32-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 8.
 //
 //go:noescape
 func reduceProductF32AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMinF32AVX2 combines 32-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 8.
+// reduceMinF32AVX2 combines 32-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 8.
 //
 //go:noescape
 func reduceMinF32AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMaxF32AVX2 combines 32-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 8.
+// reduceMaxF32AVX2 combines 32-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 8.
 //
 //go:noescape
 func reduceMaxF32AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceSumF64AVX2 combines 64-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 4.
+// reduceSumF64AVX2 combines 64-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 4.
 //
 //go:noescape
 func reduceSumF64AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceProductF64AVX2 combines 64-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst.
-// There must be two sources or more, and n must be a multiple of 4.
+// reduceProductF64AVX2 combines 64-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 4.
 //
 //go:noescape
 func reduceProductF64AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMinF64AVX2 combines 64-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 4.
+// reduceMinF64AVX2 combines 64-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 4.
 //
 //go:noescape
 func reduceMinF64AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMaxF64AVX2 combines 64-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 4.
+// reduceMaxF64AVX2 combines 64-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 4.
 //
 //go:noescape
 func reduceMaxF64AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceSumF16AVX2 combines 16-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 16.
+// reduceSumF16AVX2 combines 16-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 16.
 //
 //go:noescape
 func reduceSumF16AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceProductF16AVX2 combines 16-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst.
-// There must be two sources or more, and n must be a multiple of 16.
+// reduceProductF16AVX2 combines 16-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 16.
 //
 //go:noescape
 func reduceProductF16AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMinF16AVX2 combines 16-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 16.
+// reduceMinF16AVX2 combines 16-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 16.
 //
 //go:noescape
 func reduceMinF16AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMaxF16AVX2 combines 16-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 16.
+// reduceMaxF16AVX2 combines 16-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 16.
 //
 //go:noescape
 func reduceMaxF16AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceSumBF16AVX2 combines 16-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 16.
+// reduceSumBF16AVX2 combines 16-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 16.
 //
 //go:noescape
 func reduceSumBF16AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceProductBF16AVX2 combines 16-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst.
-// There must be two sources or more, and n must be a multiple of 16.
+// reduceProductBF16AVX2 combines 16-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 16.
 //
 //go:noescape
 func reduceProductBF16AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMinBF16AVX2 combines 16-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 16.
+// reduceMinBF16AVX2 combines 16-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 16.
 //
 //go:noescape
 func reduceMinBF16AVX2(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMaxBF16AVX2 combines 16-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 16.
+// reduceMaxBF16AVX2 combines 16-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 16.
 //
 //go:noescape
 func reduceMaxBF16AVX2(dsts, srcs []unsafe.Pointer, off, n int)

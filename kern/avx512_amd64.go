@@ -93,308 +93,308 @@ var avx512 = func() level {
 	return l
 }()
 
-// reduceSum8AVX512 combines 8-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 1.
+// reduceSum8AVX512 combines 8-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceSum8AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceSum16AVX512 combines 16-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 1.
+// reduceSum16AVX512 combines 16-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceSum16AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceSum32AVX512 combines 32-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 1.
+// reduceSum32AVX512 combines 32-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceSum32AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceSum64AVX512 combines 64-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 1.
+// reduceSum64AVX512 combines 64-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceSum64AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceProduct8AVX512 combines 8-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst.
-// There must be two sources or more, and n must be a multiple of 1.
+// reduceProduct8AVX512 combines 8-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceProduct8AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceProduct16AVX512 combines 16-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst.
-// There must be two sources or more, and n must be a multiple of 1.
+// reduceProduct16AVX512 combines 16-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceProduct16AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceProduct32AVX512 combines 32-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst.
-// There must be two sources or more, and n must be a multiple of 1.
+// reduceProduct32AVX512 combines 32-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceProduct32AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceProduct64AVX512 combines 64-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst.
-// There must be two sources or more, and n must be a multiple of 1.
+// reduceProduct64AVX512 combines 64-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceProduct64AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMinI8AVX512 combines 8-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 1.
+// reduceMinI8AVX512 combines 8-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceMinI8AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMinI16AVX512 combines 16-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There
-// must be two sources or more, and n must be a multiple of 1.
+// reduceMinI16AVX512 combines 16-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceMinI16AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMinI32AVX512 combines 32-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There
-// must be two sources or more, and n must be a multiple of 1.
+// reduceMinI32AVX512 combines 32-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceMinI32AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMinI64AVX512 combines 64-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There
-// must be two sources or more, and n must be a multiple of 1.
+// reduceMinI64AVX512 combines 64-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceMinI64AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMinU8AVX512 combines 8-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 1.
+// reduceMinU8AVX512 combines 8-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceMinU8AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMinU16AVX512 combines 16-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There
-// must be two sources or more, and n must be a multiple of 1.
+// reduceMinU16AVX512 combines 16-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceMinU16AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMinU32AVX512 combines 32-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There
-// must be two sources or more, and n must be a multiple of 1.
+// reduceMinU32AVX512 combines 32-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceMinU32AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMinU64AVX512 combines 64-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There
-// must be two sources or more, and n must be a multiple of 1.
+// reduceMinU64AVX512 combines 64-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceMinU64AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMaxI8AVX512 combines 8-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 1.
+// reduceMaxI8AVX512 combines 8-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceMaxI8AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMaxI16AVX512 combines 16-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There
-// must be two sources or more, and n must be a multiple of 1.
+// reduceMaxI16AVX512 combines 16-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceMaxI16AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMaxI32AVX512 combines 32-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There
-// must be two sources or more, and n must be a multiple of 1.
+// reduceMaxI32AVX512 combines 32-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceMaxI32AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMaxI64AVX512 combines 64-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There
-// must be two sources or more, and n must be a multiple of 1.
+// reduceMaxI64AVX512 combines 64-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceMaxI64AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMaxU8AVX512 combines 8-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 1.
+// reduceMaxU8AVX512 combines 8-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceMaxU8AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMaxU16AVX512 combines 16-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There
-// must be two sources or more, and n must be a multiple of 1.
+// reduceMaxU16AVX512 combines 16-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceMaxU16AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMaxU32AVX512 combines 32-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There
-// must be two sources or more, and n must be a multiple of 1.
+// reduceMaxU32AVX512 combines 32-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceMaxU32AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMaxU64AVX512 combines 64-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There
-// must be two sources or more, and n must be a multiple of 1.
+// reduceMaxU64AVX512 combines 64-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceMaxU64AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceBAnd8AVX512 combines 8-bit elements by BAnd: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 1.
+// reduceBAnd8AVX512 combines 8-bit elements by BAnd: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceBAnd8AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceBOr8AVX512 combines 8-bit elements by BOr: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 1.
+// reduceBOr8AVX512 combines 8-bit elements by BOr: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceBOr8AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceBXor8AVX512 combines 8-bit elements by BXor: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must
-// be two sources or more, and n must be a multiple of 1.
+// reduceBXor8AVX512 combines 8-bit elements by BXor: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceBXor8AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceSumF32AVX512 combines 32-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There
-// must be two sources or more, and n must be a multiple of 1.
+// reduceSumF32AVX512 combines 32-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceSumF32AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceProductF32AVX512 combines 32-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst.
-// There must be two sources or more, and n must be a multiple of 1.
+// reduceProductF32AVX512 combines 32-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceProductF32AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMinF32AVX512 combines 32-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There
-// must be two sources or more, and n must be a multiple of 1.
+// reduceMinF32AVX512 combines 32-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceMinF32AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMaxF32AVX512 combines 32-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There
-// must be two sources or more, and n must be a multiple of 1.
+// reduceMaxF32AVX512 combines 32-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceMaxF32AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceSumF64AVX512 combines 64-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There
-// must be two sources or more, and n must be a multiple of 1.
+// reduceSumF64AVX512 combines 64-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceSumF64AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceProductF64AVX512 combines 64-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst.
-// There must be two sources or more, and n must be a multiple of 1.
+// reduceProductF64AVX512 combines 64-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceProductF64AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMinF64AVX512 combines 64-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There
-// must be two sources or more, and n must be a multiple of 1.
+// reduceMinF64AVX512 combines 64-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceMinF64AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMaxF64AVX512 combines 64-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There
-// must be two sources or more, and n must be a multiple of 1.
+// reduceMaxF64AVX512 combines 64-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceMaxF64AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceSumF16AVX512 combines 16-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There
-// must be two sources or more, and n must be a multiple of 1.
+// reduceSumF16AVX512 combines 16-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceSumF16AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceProductF16AVX512 combines 16-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst.
-// There must be two sources or more, and n must be a multiple of 1.
+// reduceProductF16AVX512 combines 16-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceProductF16AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMinF16AVX512 combines 16-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There
-// must be two sources or more, and n must be a multiple of 1.
+// reduceMinF16AVX512 combines 16-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceMinF16AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMaxF16AVX512 combines 16-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There
-// must be two sources or more, and n must be a multiple of 1.
+// reduceMaxF16AVX512 combines 16-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceMaxF16AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceSumBF16AVX512 combines 16-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There
-// must be two sources or more, and n must be a multiple of 1.
+// reduceSumBF16AVX512 combines 16-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceSumBF16AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceProductBF16AVX512 combines 16-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst.
-// There must be two sources or more, and n must be a multiple of 1.
+// reduceProductBF16AVX512 combines 16-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceProductBF16AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMinBF16AVX512 combines 16-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There
-// must be two sources or more, and n must be a multiple of 1.
+// reduceMinBF16AVX512 combines 16-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceMinBF16AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMaxBF16AVX512 combines 16-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There
-// must be two sources or more, and n must be a multiple of 1.
+// reduceMaxBF16AVX512 combines 16-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceMaxBF16AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceSumE4M3AVX512 combines 8-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There
-// must be two sources or more, and n must be a multiple of 1.
+// reduceSumE4M3AVX512 combines 8-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceSumE4M3AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceProductE4M3AVX512 combines 8-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst.
-// There must be two sources or more, and n must be a multiple of 1.
+// reduceProductE4M3AVX512 combines 8-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceProductE4M3AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMinE4M3AVX512 combines 8-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There
-// must be two sources or more, and n must be a multiple of 1.
+// reduceMinE4M3AVX512 combines 8-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceMinE4M3AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMaxE4M3AVX512 combines 8-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There
-// must be two sources or more, and n must be a multiple of 1.
+// reduceMaxE4M3AVX512 combines 8-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceMaxE4M3AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceSumE5M2AVX512 combines 8-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There
-// must be two sources or more, and n must be a multiple of 1.
+// reduceSumE5M2AVX512 combines 8-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceSumE5M2AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceProductE5M2AVX512 combines 8-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst.
-// There must be two sources or more, and n must be a multiple of 1.
+// reduceProductE5M2AVX512 combines 8-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceProductE5M2AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMinE5M2AVX512 combines 8-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There
-// must be two sources or more, and n must be a multiple of 1.
+// reduceMinE5M2AVX512 combines 8-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceMinE5M2AVX512(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMaxE5M2AVX512 combines 8-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There
-// must be two sources or more, and n must be a multiple of 1.
+// reduceMaxE5M2AVX512 combines 8-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceMaxE5M2AVX512(dsts, srcs []unsafe.Pointer, off, n int)

@@ -21,26 +21,26 @@ var avx512bf16 = func() level {
 	return l
 }()
 
-// reduceSumBF16AVX512BF16 combines 16-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst.
-// There must be two sources or more, and n must be a multiple of 1.
+// reduceSumBF16AVX512BF16 combines 16-bit elements by Sum: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceSumBF16AVX512BF16(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceProductBF16AVX512BF16 combines 16-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every
-// dst. There must be two sources or more, and n must be a multiple of 1.
+// reduceProductBF16AVX512BF16 combines 16-bit elements by Product: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceProductBF16AVX512BF16(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMinBF16AVX512BF16 combines 16-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst.
-// There must be two sources or more, and n must be a multiple of 1.
+// reduceMinBF16AVX512BF16 combines 16-bit elements by Min: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceMinBF16AVX512BF16(dsts, srcs []unsafe.Pointer, off, n int)
 
-// reduceMaxBF16AVX512BF16 combines 16-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst.
-// There must be two sources or more, and n must be a multiple of 1.
+// reduceMaxBF16AVX512BF16 combines 16-bit elements by Max: dst[i] = srcs[0][i] op srcs[1][i] op ... for every dst. There must be two
+// sources or more, and n must be a multiple of 1.
 //
 //go:noescape
 func reduceMaxBF16AVX512BF16(dsts, srcs []unsafe.Pointer, off, n int)

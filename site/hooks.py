@@ -42,6 +42,8 @@ TITLES = {
     "backend": "Groups",
     "process_group": "What groups are made of",
     "memory": "Memory that peers can map",
+    "ddp": "Training",
+    "_patches": "What is changed in PyTorch",
     "errors": "Errors",
     "_device": "Devices and streams",
     "_device_tensor": "Tensors of devices",
