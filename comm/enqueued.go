@@ -80,9 +80,10 @@ func (c *Comm) handOver(op string, w *Work, s *device.Stream, calls ...*call) (e
 		return s.Record(&e.on.event)
 	}, func(e error) { err = e })
 	if err == nil && !capturing {
-		c.dev().watched.Lock()
-		defer c.dev().watched.Unlock()
-		if c.dev().watched.list = append(c.dev().watched.list, e); len(c.dev().watched.list) == 1 {
+		d := &c.dev().watched
+		d.Lock()
+		defer d.Unlock()
+		if d.list = append(d.list, e); len(d.list) == 1 {
 			go c.watch()
 		}
 		return nil

@@ -186,8 +186,9 @@ func (g *group) reduceScatter(op *backend.Op, row *backend.Operation) error {
 	}
 	move(j.Out, within(tmp, mine.off, mine.n), mine.n)
 	if row.In == backend.Whole && op.First().DType() == dtype.Bool { // PyTorch copies its slice as truth values
-		for i, x := range unsafe.Slice((*uint8)(j.Out), mine.n) {
-			unsafe.Slice((*uint8)(j.Out), mine.n)[i] = min(x, 1)
+		out := unsafe.Slice((*uint8)(j.Out), mine.n)
+		for i, x := range out {
+			out[i] = min(x, 1)
 		}
 	}
 	return err
