@@ -21,26 +21,29 @@ func exhaust(t *testing.T) (restore func()) {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
 		t.Fatal(err)
 	}
-	highest := 0
 	var held []*os.File
-	for { // the lowest free number is above all that are in use once they are dense
+	open := func() error {
 		f, err := os.Open(os.DevNull)
-		if err != nil {
-			t.Fatal(err)
+		if err == nil {
+			held = append(held, f)
 		}
-		held = append(held, f)
-		open, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
+		return err
+	}
+	for range 16 { // above all that are in use, so that few are wanted below
+		if err := open(); err != nil {
 			t.Fatal(err)
-		}
-		if highest = int(f.Fd()); highest >= len(open)-2 { // one is that of the directory
-			break
 		}
 	}
 	low := before
-	low.Cur = uint64(highest) + 1
+	low.Cur = uint64(held[len(held)-1].Fd()) + 1
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &low); err != nil {
 		t.Fatal(err)
+	}
+	for none := 0; none < 50; none++ { // a server that begins to accept takes one for a moment
+		for open() == nil {
+			none = 0
+		}
+		time.Sleep(time.Millisecond)
 	}
 	restore = func() {
 		syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before)

@@ -131,7 +131,7 @@ func (s *TCPServer) accept() {
 			// Out of descriptors or aborted by the peer: neither is the end of
 			// the server, and both pass. Who can't be served is not left waiting.
 			s.log("accept", "error", err)
-			if spare.Wanting(err) {
+			if spare.Wanting(err) && spare.Calling(s.listener) {
 				if s.opts.OnStarved != nil {
 					s.opts.OnStarved(err)
 				}

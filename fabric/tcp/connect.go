@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/internal/spare"
 	"github.com/chorus-comms/chorus/secure"
 )
 
@@ -203,7 +204,7 @@ func (f *Fabric) accept(l net.Listener) {
 			if f.Closed() {
 				return
 			}
-			if fabric.Exhausted(err) {
+			if fabric.Exhausted(err) && spare.Calling(l) {
 				f.turnAway(l, err)
 			}
 			select {
