@@ -12,7 +12,7 @@ import torch.distributed as dist
 from chorus.bench.harness import GLOO, KIB, MIB, ORDINARY, SHARED, Row, medians, size_text, tensor, time_text
 
 SIZES = {
-    "all_reduce": [4, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB],
+    "all_reduce": [4, 256, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB],
     "broadcast": [4],
     "barrier": [0],
     "all_gather": [MIB, 4 * MIB, 16 * MIB, 64 * MIB],
