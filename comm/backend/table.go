@@ -124,16 +124,6 @@ func Kinds() []Kind {
 // Collectives returns the operations that all ranks take part in, in order.
 func Collectives() []Kind { return Kinds()[Recv:] }
 
-// Named returns the operation of a name; false if there is none.
-func Named(name string) (Kind, bool) {
-	for k := Send; k < kinds; k++ {
-		if operations[k].Name == name {
-			return k, true
-		}
-	}
-	return 0, false
-}
-
 // Takes reports whether rank me puts something in.
 func (o *Operation) Takes(me, root int) bool { return o.In != Nothing && (!o.RootIn || me == root) }
 

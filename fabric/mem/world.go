@@ -29,26 +29,15 @@ type Option func(*settings)
 // defaultBuffer is the size in bytes up to which messages are buffered.
 const defaultBuffer = 1024
 
-// Hosts names the host of every rank. Ranks of different hosts exchange messages
-// but share no memory, so that worlds of several hosts can be tested.
-func Hosts(ids ...string) Option { return func(s *settings) { s.hosts = ids } }
-
 // Unbuffered makes every send wait until it's received, which brings programs
 // that count on buffering to a halt.
 func Unbuffered() Option { return func(s *settings) { s.buffer = -1 } }
 
-// Buffer sets up to which size in bytes messages are buffered.
-func Buffer(bytes int) Option { return func(s *settings) { s.buffer = bytes } }
-
-// NewWorld returns the fabrics of size ranks of this process, in rank order. All
-// are on one host unless Hosts says otherwise.
+// NewWorld returns the fabrics of size ranks of this process, in rank order. All are on one host.
 func NewWorld(size int, opts ...Option) []fabric.Fabric {
 	s := settings{hosts: make([]string, size), buffer: defaultBuffer}
 	for _, o := range opts {
 		o(&s)
-	}
-	if len(s.hosts) != size {
-		panic("mem: Hosts must name the host of every rank")
 	}
 	w := newWorld(s)
 	fabrics := make([]fabric.Fabric, size)
