@@ -42,7 +42,7 @@ func newCommunicator(c *comm.Comm) *communicator {
 			m.caps |= 1 << i
 		}
 	}
-	for _, k := range caps.Reductions {
+	for _, k := range caps.Reductions() {
 		m.reds |= 1 << k
 	}
 	if c.Options().AbortOnError {

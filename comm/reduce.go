@@ -3,7 +3,6 @@ package comm
 import (
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/kern"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -36,14 +35,7 @@ func PremulSumTensor(factor *tensor.Tensor) Reduction {
 var reducible = func() (table [backend.PremulSumKind + 1][dtype.Count]bool) {
 	for k := backend.SumKind; k <= backend.PremulSumKind; k++ {
 		for dt := dtype.DType(1); dt < dtype.Count; dt++ {
-			ok := kern.Supports(k.Kernel(), dt)
-			switch k {
-			case backend.AvgKind:
-				ok = ok && dt != dtype.Bool
-			case backend.PremulSumKind:
-				ok = ok && (dt.IsFloating() || dt.IsComplex())
-			}
-			table[k][dt] = ok
+			table[k][dt] = k.Defined(dt)
 		}
 	}
 	return

@@ -74,6 +74,9 @@ type Config struct {
 	// AccIntePeers says whether they can touch each other's memory.
 	AccIntePeers bool // CHORUS_ACCINTE_PEERS
 
+	// NCCLLibrary is the file of the library that the backends nccl, ncclx and rccl use; empty: the first that is found.
+	NCCLLibrary string // CHORUS_NCCL_LIBRARY
+
 	// AllocConf is how the caching allocators of devices work. [Config.DeviceAllocator] says which settings hold.
 	AllocConf Allocator // PYTORCH_ALLOC_CONF
 

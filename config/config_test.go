@@ -68,6 +68,7 @@ var samples = map[string]struct {
 	"CHORUS_ACCINTE_DEVICES":        {"4", 4, []string{"0", "65", "two"}},
 	"CHORUS_ACCINTE_MEMORY":         {"1GiB", 1 << 30, []string{"1K", "2T", "much"}},
 	"CHORUS_ACCINTE_PEERS":          {"off", false, []string{"maybe"}},
+	"CHORUS_NCCL_LIBRARY":           {"/opt/libnccl.so.2", "/opt/libnccl.so.2", nil},
 	"PYTORCH_ALLOC_CONF": {"expandable_segments:True", expandable(), []string{"expandable_segments:yes",
 		"max_split_size_mb"}},
 	"PYTORCH_CUDA_ALLOC_CONF":        {"expandable_segments:True", expandable(), []string{"unknown:1"}},

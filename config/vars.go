@@ -121,6 +121,8 @@ var specs = []spec{
 		}},
 	{"CHORUS_ACCINTE_PEERS", "true", "let emulated accelerators touch each other's memory",
 		func(c *Config, s string) error { return setBool(&c.AccIntePeers, s) }},
+	{"CHORUS_NCCL_LIBRARY", "", "file of the library of the backends nccl, ncclx and rccl; empty: the first that is found",
+		func(c *Config, s string) error { c.NCCLLibrary = s; return nil }},
 	{"PYTORCH_ALLOC_CONF", "",
 		"settings of the caching allocators of devices, such as max_split_size_mb:128,expandable_segments:True",
 		func(c *Config, s string) error { return setAllocator(&c.AllocConf, s) }},

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -112,19 +113,31 @@ type Traffic struct {
 
 // Capabilities is what a backend can do.
 type Capabilities struct {
-	Name       string
-	Devices    []string // types of device, such as "cpu", or single devices, such as "cuda:1"; none: it touches no memory
-	Windows    bool
-	SharedMem  bool // some peers' memory can be mapped
-	Abort      bool
-	AnySource  bool
-	Tags       bool
-	InProcess  bool // ranks may be goroutines of one process
-	MaxWorld   int  // 0: no limit
-	LocalSize  int  // how many of the ranks are on this rank's host, with itself; 0: not known
-	NoOp       bool // operations succeed without moving data (fake)
-	Foreign    bool // members may be no programs of Chorus: the wire compares no operations, and messages have no dtype
-	Reductions []ReduceKind
+	Name      string
+	Devices   []string // types of device, such as "cpu", or single devices, such as "cuda:1"; none: it touches no memory
+	Windows   bool
+	SharedMem bool // some peers' memory can be mapped
+	Abort     bool
+	AnySource bool
+	Tags      bool
+	InProcess bool // ranks may be goroutines of one process
+	MaxWorld  int  // 0: no limit
+	LocalSize int  // how many of the ranks are on this rank's host, with itself; 0: not known
+	NoOp      bool // operations succeed without moving data (fake)
+	Foreign   bool // members may be no programs of Chorus: the wire compares no operations, and messages have no dtype
+	// Reduces says whether it has a reduction on a dtype on which that is defined; nil: it has all.
+	Reduces func(k ReduceKind, dt dtype.DType) bool
+}
+
+// Reductions are those that the backend has on some dtype.
+func (c *Capabilities) Reductions() (all []ReduceKind) {
+	for k := SumKind; k <= PremulSumKind; k++ {
+		has := func(dt dtype.DType) bool { return k.Defined(dt) && (c.Reduces == nil || c.Reduces(k, dt)) }
+		if slices.ContainsFunc(dtype.All(), has) {
+			all = append(all, k)
+		}
+	}
+	return all
 }
 
 // Serves reports whether the backend works for a device, such as "cuda:1": by its name, or by its type.

@@ -3,6 +3,7 @@ package backend
 import (
 	"fmt"
 
+	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/kern"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -59,6 +60,18 @@ func (k ReduceKind) Kernel() kern.Op {
 		return kern.BXor
 	default:
 		return kern.Sum
+	}
+}
+
+// Defined reports whether the reduction is on elements of a dtype.
+func (k ReduceKind) Defined(dt dtype.DType) bool {
+	switch ok := kern.Supports(k.Kernel(), dt); k {
+	case AvgKind:
+		return ok && dt != dtype.Bool
+	case PremulSumKind:
+		return ok && (dt.IsFloating() || dt.IsComplex())
+	default:
+		return ok
 	}
 }
 

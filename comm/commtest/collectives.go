@@ -12,7 +12,6 @@ import (
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/internal/short"
-	"github.com/chorus-comms/chorus/kern"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -193,19 +192,15 @@ func (x cell) call(ctx context.Context, c *comm.Comm, op *comm.Op) error {
 	return err
 }
 
-// reductions returns what is defined on dt.
-func reductions(dt dtype.DType) []comm.Reduction {
+// reductions returns what is defined on dt, and what c has of it.
+func reductions(c *comm.Comm, dt dtype.DType) []comm.Reduction {
 	var rs []comm.Reduction
-	for _, r := range []comm.Reduction{comm.Sum, comm.Product, comm.Min, comm.Max, comm.BAnd, comm.BOr, comm.BXor} {
-		if kern.Supports(r.Kind.Kernel(), dt) {
+	has := c.Capabilities().Reduces
+	for _, r := range []comm.Reduction{comm.Sum, comm.Product, comm.Min, comm.Max, comm.BAnd, comm.BOr, comm.BXor,
+		comm.Avg, comm.PremulSum(2)} {
+		if r.Kind.Defined(dt) && (has == nil || has(r.Kind, dt)) {
 			rs = append(rs, r)
 		}
-	}
-	if dt != dtype.Bool {
-		rs = append(rs, comm.Avg)
-	}
-	if dt.IsFloating() || dt.IsComplex() {
-		rs = append(rs, comm.PremulSum(2))
 	}
 	return rs
 }
@@ -230,7 +225,7 @@ func Collectives(t *testing.T, cfg Config) {
 							cells := []cell{{kind: kind, dt: dt, count: count, root: (i + j) % n}}
 							if kind.Operation().Reduces {
 								cells = cells[:0]
-								for k, r := range reductions(dt) {
+								for k, r := range reductions(c, dt) {
 									if !kind.Operation().Admits(r.Kind) {
 										continue
 									}

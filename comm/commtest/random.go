@@ -13,16 +13,19 @@ import (
 )
 
 // program is a random sequence of operations, the same on every rank.
-func program(seed uint64, n, length int) []cell {
+func program(seed uint64, c *comm.Comm, length int) []cell {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	kinds := backend.Collectives()
 	dts := dtype.All()
 	var p []cell
 	for range length {
 		dt := dts[rng.IntN(len(dts))]
-		rs := reductions(dt)
-		x := cell{kind: kinds[rng.IntN(len(kinds))], dt: dt, root: rng.IntN(n), into: rng.IntN(2) == 0}
+		rs := reductions(c, dt)
+		x := cell{kind: kinds[rng.IntN(len(kinds))], dt: dt, root: rng.IntN(c.Size()), into: rng.IntN(2) == 0}
 		if x.kind.Operation().Reduces {
+			if len(rs) == 0 {
+				x.dt, rs = dtype.Float32, reductions(c, dtype.Float32)
+			}
 			if x.red = rs[rng.IntN(len(rs))]; !x.kind.Operation().Admits(x.red.Kind) {
 				x.red = comm.Sum
 			}
@@ -58,7 +61,7 @@ func RandomPrograms(t *testing.T, cfg Config) {
 				w.each(func(ctx context.Context, c *comm.Comm) error {
 					m := &maker{ctx: ctx, c: c, shared: cfg.Shared}
 					group := c
-					for i, x := range program(seed, n, 60) {
+					for i, x := range program(seed, c, 60) {
 						if i%13 == 12 { // go on in a group of the same ranks, turned around
 							var ranks []int
 							for r := range n {

@@ -82,7 +82,7 @@ func (s *specials) algorithm(kind plan.Collective, name string) error {
 		if !dt.IsFloating() && !dt.IsComplex() {
 			continue
 		}
-		for _, red := range reductions(dt) {
+		for _, red := range reductions(s.c, dt) {
 			for _, count := range counts {
 				what := fmt.Sprintf("%v of %d x %v by %v, algorithm %q", kind, count, dt, red, name)
 				if err := s.reduce(what, kind, name, dt, red, count); err != nil {

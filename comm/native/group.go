@@ -78,8 +78,6 @@ func (g *group) Capabilities() backend.Capabilities {
 	return backend.Capabilities{
 		Name: Name, Devices: []string{"cpu"}, Windows: true, SharedMem: g.placer != nil, Abort: true, AnySource: true,
 		Tags: true, InProcess: true, LocalSize: g.localSize(),
-		Reductions: []backend.ReduceKind{backend.SumKind, backend.ProductKind, backend.MinKind, backend.MaxKind,
-			backend.BAndKind, backend.BOrKind, backend.BXorKind, backend.AvgKind, backend.PremulSumKind},
 	}
 }
 

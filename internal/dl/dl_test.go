@@ -61,6 +61,27 @@ func TestResolve(t *testing.T) {
 	}
 }
 
+// A table that a stand-in has filled says the same of itself as one of a library.
+func TestSupplied(t *testing.T) {
+	table := struct {
+		Cos  func(float64) float64 `dl:"cos"`
+		None Func                  `dl:"no_such_function" cap:"magic" since:"9.9"`
+	}{Cos: math.Cos}
+	caps, err := Supplied("a stand-in", "1.5", "in a test", &table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "a stand-in 1.5 (in a test) has no magic: it lacks no_such_function, which came with a stand-in 9.9"
+	if err := caps.Need("magic"); err == nil || err.Error() != want {
+		t.Errorf("Need = %v", err)
+	}
+	table.Cos = nil
+	if _, err := Supplied("a stand-in", "1.5", "in a test", &table); err == nil ||
+		err.Error() != "a stand-in 1.5 (in a test) lacks cos" {
+		t.Errorf("a table without a function that's needed: %v", err)
+	}
+}
+
 func TestFunc(t *testing.T) {
 	l, err := Source{Name: "libc", Candidates: []string{"libc.so.6", "libc.so"}}.Open()
 	if err != nil {

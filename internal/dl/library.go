@@ -18,8 +18,10 @@ func (l *Library) Name() string { return l.name }
 
 // Path is the library's file, where the system tells; else the candidate that was opened.
 func (l *Library) Path() string {
-	if p := fileOf(l.handle); p != "" {
-		return p
+	if l.handle != 0 {
+		if p := fileOf(l.handle); p != "" {
+			return p
+		}
 	}
 	return l.place
 }

@@ -34,6 +34,25 @@ func (l *Library) Resolve(table any) (*Capabilities, error) {
 		panic(fmt.Sprintf("dl: Resolve(%T): not a pointer to a struct", table))
 	}
 	v = v.Elem()
+	for i := range v.NumField() {
+		if names, ok := v.Type().Field(i).Tag.Lookup("dl"); ok {
+			if address, found := l.first(strings.Split(names, "|")); found {
+				set(v.Field(i), v.Type().Field(i), address)
+			}
+		}
+	}
+	return l.found(v)
+}
+
+// Supplied is what [Library.Resolve] would return for a table that somebody else has filled, a stand-in in Go for
+// example, which errors call name, of a version, at a place. Fields that are zero are missing.
+func Supplied(name, version, place string, table any) (*Capabilities, error) {
+	l := &Library{name: name, place: place, ask: func(*Library) (string, error) { return version, nil }}
+	return l.found(reflect.ValueOf(table).Elem())
+}
+
+// found says what a table that has been filled can do.
+func (l *Library) found(v reflect.Value) (*Capabilities, error) {
 	caps := &Capabilities{library: l, all: map[string]*capability{}}
 	var missing []string
 	for i := range v.NumField() {
@@ -42,15 +61,10 @@ func (l *Library) Resolve(table any) (*Capabilities, error) {
 		if !ok {
 			continue
 		}
-		address, found := l.first(strings.Split(names, "|"))
-		if found {
-			set(v.Field(i), field, address)
-		}
-		c, optional := field.Tag.Lookup("cap")
-		switch {
-		case optional:
-			caps.add(c, field.Tag.Get("since"), names, found)
-		case !found:
+		there := !v.Field(i).IsZero()
+		if c, optional := field.Tag.Lookup("cap"); optional {
+			caps.add(c, field.Tag.Get("since"), names, there)
+		} else if !there {
 			missing = append(missing, names)
 		}
 	}

@@ -1,0 +1,66 @@
+package abi
+
+import "unsafe"
+
+// What several functions take: buffers are addresses of device memory, counts are elements.
+type (
+	// Plain are functions of a communicator alone.
+	Plain = func(c Comm) Result
+	// Start begins a rank's part of a communicator, with a configuration (see [Pack]).
+	Start = func(c *Comm, n int32, id UniqueID, rank int32, config unsafe.Pointer) Result
+	// Split makes a communicator of the ranks of one color, in the order of their keys.
+	Split = func(c Comm, color, key int32, child *Comm, config unsafe.Pointer) Result
+	// Premul makes a reduction that multiplies before it sums.
+	Premul = func(op *RedOp, factor unsafe.Pointer, dt DataType, residence int32, c Comm) Result
+	// Reducing combines what all ranks have.
+	Reducing = func(in, out uintptr, n uint64, dt DataType, op RedOp, c Comm, s Stream) Result
+	// ReducingTo does so for one rank.
+	ReducingTo = func(in, out uintptr, n uint64, dt DataType, op RedOp, root int32, c Comm, s Stream) Result
+	// Moving gives all ranks what all have.
+	Moving = func(in, out uintptr, n uint64, dt DataType, c Comm, s Stream) Result
+	// Rooted gives to, or takes from, one rank.
+	Rooted = func(in, out uintptr, n uint64, dt DataType, root int32, c Comm, s Stream) Result
+	// Message is one end of a message.
+	Message = func(p uintptr, n uint64, dt DataType, peer int32, c Comm, s Stream) Result
+)
+
+// Table is a library's functions, called as in its header without the prefix. The tags are those of package
+// internal/dl.
+type Table struct {
+	GetVersion     func(v *int32) Result          `dl:"ncclGetVersion"`
+	GetUniqueID    func(id *UniqueID) Result      `dl:"ncclGetUniqueId"`
+	GetErrorString func(r Result) string          `dl:"ncclGetErrorString"`
+	GetLastError   func(c Comm) string            `dl:"ncclGetLastError" cap:"last errors" since:"2.13"`
+	GetAsyncError  func(c Comm, r *Result) Result `dl:"ncclCommGetAsyncError"`
+
+	CommInitRank       func(c *Comm, n int32, id UniqueID, rank int32) Result `dl:"ncclCommInitRank"`
+	CommInitRankConfig Start                                                  `dl:"ncclCommInitRankConfig" cap:"configurations" since:"2.14"`
+	CommFinalize       Plain                                                  `dl:"ncclCommFinalize" cap:"finalize" since:"2.14"`
+	CommDestroy        Plain                                                  `dl:"ncclCommDestroy"`
+	CommAbort          Plain                                                  `dl:"ncclCommAbort"`
+	CommSplit          Split                                                  `dl:"ncclCommSplit" cap:"split" since:"2.18"`
+
+	GroupStart func() Result `dl:"ncclGroupStart"`
+	GroupEnd   func() Result `dl:"ncclGroupEnd"`
+
+	RedOpCreatePreMulSum Premul                        `dl:"ncclRedOpCreatePreMulSum"`
+	RedOpDestroy         func(op RedOp, c Comm) Result `dl:"ncclRedOpDestroy"`
+
+	AllReduce     Reducing   `dl:"ncclAllReduce"`
+	Reduce        ReducingTo `dl:"ncclReduce"`
+	ReduceScatter Reducing   `dl:"ncclReduceScatter"`
+	Broadcast     Rooted     `dl:"ncclBroadcast"`
+	AllGather     Moving     `dl:"ncclAllGather"`
+	Send          Message    `dl:"ncclSend"`
+	Recv          Message    `dl:"ncclRecv"`
+	AllToAll      Moving     `dl:"ncclAlltoAll|ncclAllToAll" cap:"all-to-all" since:"2.28"`
+	Gather        Rooted     `dl:"ncclGather" cap:"gather" since:"2.28"`
+	Scatter       Rooted     `dl:"ncclScatter" cap:"scatter" since:"2.28"`
+
+	MemAlloc         func(p *uintptr, bytes uint64) Result                                `dl:"ncclMemAlloc" cap:"allocation" since:"2.19"`
+	MemFree          func(p uintptr) Result                                               `dl:"ncclMemFree" cap:"allocation"`
+	CommRegister     func(c Comm, p uintptr, bytes uint64, handle *uintptr) Result        `dl:"ncclCommRegister" cap:"registration" since:"2.19"`
+	CommDeregister   func(c Comm, handle uintptr) Result                                  `dl:"ncclCommDeregister" cap:"registration"`
+	WindowRegister   func(c Comm, p uintptr, bytes uint64, w *Window, flags int32) Result `dl:"ncclCommWindowRegister" cap:"windows" since:"2.27"`
+	WindowDeregister func(c Comm, w Window) Result                                        `dl:"ncclCommWindowDeregister" cap:"windows"`
+}

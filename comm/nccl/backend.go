@@ -1,0 +1,345 @@
+package nccl
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/chorus-comms/chorus/bootstrap"
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/comm/backend/base"
+	"github.com/chorus-comms/chorus/comm/nccl/abi"
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/store"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+func init() {
+	for _, f := range abi.Families {
+		backend.Register(f.Name, func(ctx context.Context, c backend.Config) (backend.Backend, error) {
+			return open(ctx, f.Name, c)
+		})
+	}
+}
+
+// rank is one rank's part of a communicator.
+type rank struct {
+	base.Life
+	lib    *Library
+	family string
+	rank   int
+	size   int
+	dev    *device.Device
+	st     store.Store // nil if size is 1
+	split  int         // splits so far
+	stop   context.CancelFunc
+	token  *tensor.Tensor // of barriers
+
+	ended  chan struct{} // closed when watch has
+	record record
+
+	mu sync.Mutex // one call of the library at a time
+	c  abi.Comm   // 0: destroyed, or aborted
+}
+
+var _ backend.Enqueuer = (*rank)(nil)
+
+// greeting is what ranks tell each other before the library begins.
+type greeting struct {
+	Version abi.Version  `json:"v"`
+	ID      abi.UniqueID `json:"id"` // rank 0's
+	List    []int        `json:"l,omitempty"`
+}
+
+func open(ctx context.Context, family string, c backend.Config) (backend.Backend, error) {
+	at := backend.Where{Comm: c.Name, Rank: c.Rank, Op: "new"}
+	hints := maps.Clone(c.Hints)
+	place := hints["library"]
+	delete(hints, "library")
+	lib, err := Load(family, place)
+	if err != nil {
+		return nil, &backend.UnsupportedError{Where: at, Detail: err.Error()}
+	}
+	dev, err := device.Get(c.Device)
+	if err != nil {
+		return nil, err
+	}
+	caps := backend.Capabilities{Devices: lib.devices}
+	if !caps.Serves(dev.Name()) {
+		return nil, &backend.UnsupportedError{Where: at,
+			Detail: fmt.Sprintf("%v has no device %q, only %v", lib, dev.Name(), lib.devices)}
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	r := newRank(lib, family, c.Name, c.Rank, c.Size, dev, c.Store)
+	config, err := r.config(at, c.Name, hints)
+	if err != nil {
+		return nil, err
+	}
+	defer config.free()
+	mine := greeting{Version: lib.version}
+	all, err := r.greet(ctx, "open", &mine)
+	if err != nil {
+		return nil, err
+	}
+	for q, g := range all {
+		if g.Version != all[0].Version {
+			return nil, &backend.MismatchError{Where: at, RankA: 0, RankB: q,
+				OpA: fmt.Sprintf("%s %v", lib.name, all[0].Version), OpB: fmt.Sprintf("%s %v", lib.name, g.Version)}
+		}
+	}
+	if err := r.start(ctx, at, all[0].ID, config); err != nil {
+		return nil, err
+	}
+	if err := r.begin(ctx); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func newRank(lib *Library, family, name string, me, size int, dev *device.Device, st store.Store) *rank {
+	r := &rank{lib: lib, family: family, rank: me, size: size, dev: dev, ended: make(chan struct{})}
+	if size > 1 {
+		r.st = store.NewPrefix(family, st)
+	}
+	r.Begin(name, me, r.tell)
+	return r
+}
+
+// greet gives every rank what all say. Rank 0 adds an ID.
+func (r *rank) greet(ctx context.Context, key string, mine *greeting) ([]greeting, error) {
+	if r.rank == 0 {
+		if err := r.lib.failed("ncclGetUniqueId", r.lib.GetUniqueID(&mine.ID), 0); err != nil {
+			return nil, err
+		}
+	}
+	if r.size == 1 {
+		return []greeting{*mine}, nil
+	}
+	payload, err := json.Marshal(mine)
+	if err != nil {
+		return nil, err
+	}
+	payloads, err := bootstrap.Exchange(ctx, store.NewPrefix(key, r.st), r.rank, r.size, payload)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]greeting, r.size)
+	for q := range all {
+		if err := json.Unmarshal(payloads[q], &all[q]); err != nil {
+			return nil, fmt.Errorf("rank %d says %q: %w", q, payloads[q], err)
+		}
+	}
+	return all, nil
+}
+
+// start begins the library's communicator, within the time of ctx.
+func (r *rank) start(ctx context.Context, at backend.Where, id abi.UniqueID, config *config) error {
+	runtime.LockOSThread() // whose device the library takes
+	defer runtime.UnlockOSThread()
+	c, call := new(abi.Comm), "ncclCommInitRankConfig"
+	var result abi.Result
+	if config.packed != nil {
+		result = r.lib.CommInitRankConfig(c, int32(r.size), id, int32(r.rank), config.packed.Pointer())
+	} else {
+		call = "ncclCommInitRank"
+		result = r.lib.CommInitRank(c, int32(r.size), id, int32(r.rank))
+	}
+	if err := r.lib.failed(call, result, *c); err != nil {
+		return &backend.InternalError{Where: at, Err: err}
+	}
+	r.c = *c
+	return r.started(ctx, at, call, *c)
+}
+
+// started waits until the library has made c, or aborts it when ctx ends.
+func (r *rank) started(ctx context.Context, at backend.Where, call string, c abi.Comm) error {
+	begin := time.Now()
+	err := r.settle(ctx, call, c)
+	if err == nil {
+		return nil
+	}
+	r.lib.CommAbort(c)
+	r.c = 0
+	if ctx.Err() != nil {
+		a := backend.Attendance{Elapsed: time.Since(begin)}
+		for q := range r.size { // all have come as far as this, and the library doesn't say who is stuck
+			a.Unknown = append(a.Unknown, q)
+		}
+		a.Unknown = slices.DeleteFunc(a.Unknown, func(q int) bool { return q == r.rank })
+		a.Arrived = []int{r.rank}
+		return &backend.TimeoutError{Where: at, Attendance: a}
+	}
+	return &backend.InternalError{Where: at, Err: err}
+}
+
+// settle waits while a communicator that doesn't block is in progress, and returns what that ends with.
+func (r *rank) settle(ctx context.Context, call string, c abi.Comm) error {
+	for pause := time.Duration(0); ; pause = min(pause+10*time.Microsecond, time.Millisecond) {
+		result := new(abi.Result)
+		if err := r.lib.failed("ncclCommGetAsyncError", r.lib.GetAsyncError(c, result), c); err != nil {
+			return err
+		}
+		if *result != abi.InProgress {
+			return r.lib.failed(call, *result, c)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if r.Raised() {
+			return r.Cause()
+		}
+		time.Sleep(pause)
+	}
+}
+
+// begin makes what a communicator needs that the library has made.
+func (r *rank) begin(ctx context.Context) (err error) {
+	if r.token, err = tensor.ZerosOn(ctx, r.dev, dtype.Uint8, 1); err != nil {
+		r.lib.CommAbort(r.c)
+		return err
+	}
+	watching, stop := context.WithCancel(context.Background())
+	r.stop = stop
+	go r.watch(watching)
+	return nil
+}
+
+// Capabilities implements backend.Backend.
+func (r *rank) Capabilities() backend.Capabilities {
+	return backend.Capabilities{Name: r.family, Devices: []string{r.dev.Name()}, Abort: true, InProcess: true,
+		Reduces: r.lib.reduces}
+}
+
+// Submit implements backend.Backend. Nothing comes this way: no tensor is on the host.
+func (r *rank) Submit(op *backend.Op) error {
+	return &backend.UnsupportedError{Where: r.Of(op), Detail: r.lib.name + " works on streams only"}
+}
+
+// Wait implements backend.Backend.
+func (r *rank) Wait(*backend.Op) error { return nil }
+
+// Split implements backend.Backend: the lists are compared in the store, and the library makes the communicator of its
+// own, where it can, or a new one.
+func (r *rank) Split(ctx context.Context, name string, list []int, timeout time.Duration,
+	hints map[string]string) (backend.Backend, error) {
+	at := r.In("split")
+	config, err := r.config(at, name, hints)
+	if err != nil {
+		return nil, err
+	}
+	defer config.free()
+	if r.Raised() {
+		return nil, r.Err(at)
+	}
+	r.split++
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	key := fmt.Sprintf("split/%d", r.split)
+	all, err := r.greet(ctx, key, &greeting{List: list})
+	if err != nil {
+		e := &backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: time.Since(start)}}
+		if m, ok := errors.AsType[*bootstrap.MissingRanksError](err); ok {
+			e.Missing = m.Missing
+		}
+		r.Fail(e)
+		return nil, r.Err(at)
+	}
+	offers := make([]base.Offer, r.size)
+	for q := range offers {
+		offers[q].List = all[q].List
+	}
+	if err := r.Agreed(offers); err != nil {
+		return nil, err
+	}
+	var child *rank
+	if len(list) > 0 {
+		key = fmt.Sprintf("%s/%d", key, list[0])
+		child = newRank(r.lib, r.family, name, slices.Index(list, r.rank), len(list), r.dev, store.NewPrefix(key, r.parts()))
+	}
+	if r.lib.CommSplit != nil {
+		err = r.divide(ctx, at, child, list, config)
+	} else if child != nil {
+		var family []greeting
+		if family, err = child.greet(ctx, "open", &greeting{}); err == nil {
+			err = child.start(ctx, at, family[0].ID, config)
+		}
+	}
+	if err != nil {
+		r.Fail(err)
+		return nil, r.Err(at)
+	}
+	if child == nil {
+		return nil, nil
+	}
+	if err := child.begin(ctx); err != nil {
+		return nil, err
+	}
+	return child, nil
+}
+
+// parts is the store for communicators that are parts of this one.
+func (r *rank) parts() store.Store {
+	if r.st == nil {
+		return nil
+	}
+	return store.NewPrefix("parts", r.st)
+}
+
+// divide has the library make a communicator of a part of this one. child is nil for a rank that is in none.
+func (r *rank) divide(ctx context.Context, at backend.Where, child *rank, list []int, config *config) error {
+	color, key := abi.NoColor, int32(0)
+	if child != nil {
+		color, key = int32(slices.Min(list)), int32(child.rank)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := new(abi.Comm)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := r.lib.failed("ncclCommSplit", r.lib.CommSplit(r.c, color, key, c, config.pointer()), r.c)
+	if err == nil {
+		err = r.settle(ctx, "ncclCommSplit", r.c)
+	}
+	if err != nil {
+		return &backend.InternalError{Where: at, Err: err}
+	}
+	if child == nil {
+		return nil
+	}
+	child.c = *c
+	return child.started(ctx, at, "ncclCommSplit", *c)
+}
+
+// Finalize implements backend.Backend.
+func (r *rank) Finalize(ctx context.Context) error {
+	defer r.stop()
+	if !r.End() {
+		<-r.ended // the library is aborted then
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.c
+	r.c = 0
+	if r.lib.CommFinalize != nil {
+		err := r.lib.failed("ncclCommFinalize", r.lib.CommFinalize(c), c)
+		for pause := time.Millisecond; err == nil; {
+			result := new(abi.Result)
+			err = r.lib.failed("ncclCommGetAsyncError", r.lib.GetAsyncError(c, result), c)
+			if err != nil || *result != abi.InProgress || ctx.Err() != nil {
+				break
+			}
+			time.Sleep(pause)
+		}
+	}
+	return r.lib.failed("ncclCommDestroy", r.lib.CommDestroy(c), c)
+}

@@ -1,0 +1,93 @@
+package nccl
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/comm/nccl/abi"
+)
+
+// config is a communicator's configuration; one without packed is of a library that takes none.
+type config struct{ packed *abi.Config }
+
+func (c *config) free() {
+	if c.packed != nil {
+		c.packed.Free()
+	}
+}
+
+func (c *config) pointer() unsafe.Pointer {
+	if c.packed == nil {
+		return nil
+	}
+	return c.packed.Pointer()
+}
+
+// ours are hints of torchcomms' backends that are about things which are otherwise here.
+var ours = []string{"max_event_pool_size", "garbage_collect_interval_ms", "enable_cuda_graph_support",
+	"graph_timeout_check_interval_ms"}
+
+// config makes the configuration that hints say: they're the fields' names, or those in the way of Python, with the
+// prefix of NCCLX if one likes.
+func (r *rank) config(at backend.Where, name string, hints map[string]string) (*config, error) {
+	set := map[string]string{}
+	for _, key := range slices.Sorted(maps.Keys(hints)) {
+		f, known := fieldOf(strings.TrimPrefix(key, "ncclx::"))
+		if slices.Contains(ours, key) {
+			continue
+		}
+		if !known {
+			return nil, &backend.InvalidArgumentError{Where: at,
+				Detail: fmt.Sprintf("unknown hint %q; a communicator of %s takes library, %s", key, r.family, fieldNames())}
+		}
+		if f.Since > r.lib.version || r.lib.CommInitRankConfig == nil {
+			return nil, &backend.UnsupportedError{Where: at,
+				Detail: fmt.Sprintf("hint %s: %v has no %s, which came with %s %v", key, r.lib, f.Name, r.lib.name, f.Since)}
+		}
+		value := hints[key]
+		if b, err := strconv.ParseBool(value); err == nil && !f.String {
+			value = map[bool]string{false: "0", true: "1"}[b]
+		}
+		if f.Name == "blocking" && value != "0" {
+			return nil, &backend.InvalidArgumentError{Where: at,
+				Detail: fmt.Sprintf("hint %s=%q: a start that blocks has no deadline", key, hints[key])}
+		}
+		set[f.Name] = value
+	}
+	if r.lib.CommInitRankConfig == nil {
+		return &config{}, nil
+	}
+	set["blocking"] = "0"
+	if f, _ := abi.FieldNamed("commName"); r.lib.version >= f.Since && set[f.Name] == "" {
+		set[f.Name] = name
+	}
+	packed, err := abi.Pack(r.lib.version, set)
+	if err != nil {
+		return nil, &backend.InvalidArgumentError{Where: at, Detail: "hint " + err.Error()}
+	}
+	return &config{packed}, nil
+}
+
+// fieldOf finds a field by its name, or by what that is in Python: comm_name, cta_policy.
+func fieldOf(name string) (abi.Field, bool) {
+	plain := func(s string) string { return strings.ToLower(strings.ReplaceAll(s, "_", "")) }
+	for _, f := range abi.Fields {
+		if f.Name == name || strings.Contains(name, "_") && plain(f.Name) == plain(name) {
+			return f, true
+		}
+	}
+	return abi.Field{}, false
+}
+
+func fieldNames() string {
+	var names []string
+	for _, f := range abi.Fields {
+		names = append(names, f.Name)
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,319 @@
+package nccl
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/comm/backend/base"
+	"github.com/chorus-comms/chorus/comm/nccl/abi"
+	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/store"
+)
+
+const (
+	// asyncPause is how often the library is asked for errors of its own.
+	asyncPause = 50 * time.Millisecond
+	// answerTime bounds how long a rank waits for what the others say of an operation that is overdue.
+	answerTime = time.Second
+	// tellTime bounds how long a failure is told.
+	tellTime = 5 * time.Second
+)
+
+// The keys of a communicator's store. The first failure is the last: a communicator that is broken stays so.
+const (
+	alarmKey   = "alarm"   // who has found it, an alarm
+	failureKey = "failure" // what it is, a base.Failure
+	answerKey  = "at/"     // of a rank, an answer
+)
+
+// alarm is how it becomes known that something has failed.
+type alarm struct {
+	By  int    `json:"by"`
+	Seq uint64 `json:"s,omitempty"` // the collective that is overdue; 0: the failure comes without answers
+}
+
+// answer is how far a rank is.
+type answer struct {
+	Seq uint64 `json:"s"` // collectives that it has enqueued
+	Op  string `json:"o"` // the one that the alarm is about
+}
+
+// recentOps is how many collectives back a rank can tell what they were.
+const recentOps = 1024
+
+// brief is what ranks compare of a collective.
+type brief struct {
+	kind   backend.Kind
+	dt     dtype.DType
+	reduce backend.ReduceKind
+	root   int32
+	seq    uint64
+	count  uint64
+}
+
+func briefOf(op *backend.Op, n int) brief {
+	row, first := op.Kind.Operation(), op.First()
+	b := brief{kind: op.Kind, seq: op.Seq, root: -1}
+	if first == nil {
+		return b
+	}
+	b.dt = first.DType()
+	if !row.Uneven {
+		b.count = uint64(first.NumEl())
+		if op.In != nil && row.In == backend.Whole {
+			b.count /= uint64(n)
+		}
+	}
+	if row.Reduces {
+		b.reduce = op.Reduce.Kind
+	}
+	if row.Root {
+		b.root = int32(op.Root)
+	}
+	return b
+}
+
+func (b brief) String() string {
+	row := b.kind.Operation()
+	if b.dt == dtype.Invalid {
+		return row.Name
+	}
+	s := fmt.Sprintf("%s(%v", row.Name, b.dt)
+	if !row.Uneven {
+		s += fmt.Sprintf("[%d]", b.count)
+	}
+	if row.Reduces {
+		s += fmt.Sprintf(", %v", b.reduce)
+	}
+	if row.Root {
+		s += fmt.Sprintf(", root %d", b.root)
+	}
+	return s + ")"
+}
+
+// record is what a rank has enqueued.
+type record struct {
+	sync.Mutex
+	seq    uint64
+	recent [recentOps]brief
+}
+
+// note numbers a collective.
+func (r *rank) note(op *backend.Op) {
+	r.record.Lock()
+	defer r.record.Unlock()
+	r.record.seq++
+	op.Seq = r.record.seq
+	r.record.recent[op.Seq%recentOps] = briefOf(op, r.size)
+}
+
+// answer says how far this is, and what collective seq was, if it has come to that and that wasn't long ago.
+func (rec *record) answer(seq uint64) answer {
+	rec.Lock()
+	defer rec.Unlock()
+	a := answer{Seq: rec.seq}
+	if b := rec.recent[seq%recentOps]; seq > 0 && b.seq == seq {
+		a.Op = b.String()
+	}
+	return a
+}
+
+// watch is the goroutine of a communicator that notices what nobody calls for: the library's own errors, other ranks'
+// alarms, and that it's broken, when it aborts the library.
+func (r *rank) watch(ctx context.Context) {
+	defer close(r.ended)
+	if r.st != nil {
+		go r.listen(ctx)
+	}
+	tick := time.NewTicker(asyncPause)
+	defer tick.Stop()
+	for {
+		select {
+		case <-r.Broken():
+			if _, healthy := errors.AsType[*backend.FinalizedError](r.Cause()); !healthy {
+				r.mu.Lock()
+				if c := r.c; c != 0 {
+					r.c = 0
+					r.lib.CommAbort(c)
+				}
+				r.mu.Unlock()
+			}
+			return
+		case <-tick.C:
+			r.lookAt(ctx)
+		}
+	}
+}
+
+// lookAt asks the library for errors.
+func (r *rank) lookAt(ctx context.Context) {
+	if !r.mu.TryLock() {
+		return // who calls the library sees them
+	}
+	result := new(abi.Result)
+	var err error
+	if r.c != 0 {
+		if err = r.lib.failed("ncclCommGetAsyncError", r.lib.GetAsyncError(r.c, result), r.c); err == nil {
+			err = r.lib.failed("the communicator", *result, r.c)
+		}
+	}
+	r.mu.Unlock()
+	if err == nil {
+		return
+	}
+	if *result == abi.RemoteError {
+		r.lost(err)
+		return
+	}
+	r.Fail(&backend.InternalError{Where: r.Where(), Err: err})
+}
+
+// lost finds out which rank the library has lost: one that doesn't answer.
+func (r *rank) lost(err error) {
+	a, _ := r.ask(alarm{By: r.rank})
+	peer := -1
+	if len(a.Unknown) > 0 {
+		peer = a.Unknown[0]
+	}
+	r.Fail(&backend.PeerLostError{Where: r.Where(), Peer: peer, Cause: err.Error()})
+}
+
+// get waits for a key for as long as ctx lasts.
+func (r *rank) get(ctx context.Context, key string) ([]byte, error) {
+	for {
+		b, err := r.st.Get(ctx, key)
+		if _, timedOut := errors.AsType[*store.TimeoutError](err); !timedOut || ctx.Err() != nil {
+			return b, err
+		}
+	}
+}
+
+// listen waits for an alarm, answers it, and then takes the failure for this rank's, too.
+func (r *rank) listen(ctx context.Context) {
+	var al alarm
+	text, err := r.get(ctx, alarmKey)
+	if err != nil || json.Unmarshal(text, &al) != nil || al.By == r.rank {
+		return // a store that is gone tells of nothing
+	}
+	a := r.record.answer(al.Seq)
+	ctx, cancel := context.WithTimeout(ctx, tellTime)
+	defer cancel()
+	if text, err = json.Marshal(a); err == nil {
+		err = r.st.Set(ctx, fmt.Sprint(answerKey, r.rank), text)
+	}
+	var f base.Failure
+	if err == nil {
+		if text, err = r.get(ctx, failureKey); err == nil {
+			err = json.Unmarshal(text, &f)
+		}
+	}
+	if err != nil || !f.Known() {
+		r.Break(&backend.PeerLostError{Where: r.Where(), Peer: al.By,
+			Cause: "it has raised an alarm, and doesn't say what has failed"})
+		return
+	}
+	r.Break(f.Err(r.Where()))
+}
+
+// raise makes this rank the one that says what has failed, unless another one has. It reports whether it is.
+func (r *rank) raise(ctx context.Context, al alarm) bool {
+	text, err := json.Marshal(al)
+	if err != nil {
+		return false
+	}
+	stands, err := r.st.CompareSet(ctx, alarmKey, nil, text)
+	var first alarm
+	return err == nil && json.Unmarshal(stands, &first) == nil && first.By == r.rank
+}
+
+// ask raises an alarm and collects the answers. ops are those of the ranks that have arrived. Of a failure that
+// another rank tells of, which breaks the communicator, the attendance is empty.
+func (r *rank) ask(al alarm) (a backend.Attendance, ops map[int]string) {
+	ops = map[int]string{}
+	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+	defer cancel()
+	if r.st == nil {
+		return a, ops
+	}
+	if !r.raise(ctx, al) {
+		select {
+		case <-r.Broken():
+		case <-ctx.Done():
+		}
+		return a, ops
+	}
+	answers := make([]*answer, r.size)
+	done := make(chan int)
+	for q := range r.size {
+		go func() {
+			if q != r.rank {
+				var got answer
+				if text, err := r.get(ctx, fmt.Sprint(answerKey, q)); err == nil && json.Unmarshal(text, &got) == nil {
+					answers[q] = &got
+				}
+			}
+			done <- q
+		}()
+	}
+	for range r.size {
+		<-done
+	}
+	for q, got := range answers {
+		switch {
+		case q == r.rank:
+			a.Arrived = append(a.Arrived, q)
+		case got == nil:
+			a.Unknown = append(a.Unknown, q)
+		case got.Seq < al.Seq:
+			a.Missing = append(a.Missing, q)
+		default:
+			a.Arrived = append(a.Arrived, q)
+			ops[q] = got.Op
+		}
+	}
+	return a, ops
+}
+
+// Overdue implements backend.Enqueuer.
+func (r *rank) Overdue(op *backend.Op, elapsed time.Duration) {
+	at := r.Of(op)
+	if op.Kind.PointToPoint() {
+		r.Fail(&backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: elapsed, Missing: []int{op.Peer}}})
+		return
+	}
+	a, ops := r.ask(alarm{By: r.rank, Seq: op.Seq})
+	a.Elapsed = elapsed
+	mine := briefOf(op, r.size).String()
+	for q := range r.size {
+		if theirs := ops[q]; theirs != "" && theirs != mine {
+			e := &backend.MismatchError{Where: at, RankA: r.rank, OpA: mine, RankB: q, OpB: theirs, Attendance: a}
+			if q < r.rank {
+				e.RankA, e.OpA, e.RankB, e.OpB = q, theirs, r.rank, mine
+			}
+			r.Fail(e)
+			return
+		}
+	}
+	r.Fail(&backend.TimeoutError{Where: at, Attendance: a})
+}
+
+// tell passes a failure on to the other ranks.
+func (r *rank) tell(_ uint64, cause error) {
+	if r.st == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), tellTime)
+	defer cancel()
+	if !r.raise(ctx, alarm{By: r.rank}) {
+		return // they have heard of another one
+	}
+	f := base.FailureOf(cause, r.rank)
+	if text, err := json.Marshal(f); err == nil {
+		_ = r.st.Set(ctx, failureKey, text) // who doesn't hear of it has its own timeout
+	}
+}

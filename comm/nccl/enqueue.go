@@ -1,0 +1,446 @@
+package nccl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/comm/nccl/abi"
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+// number is how the library calls elements of a type that it reduces, and how many of its own one is.
+func (l *Library) number(dt dtype.DType) (abi.DataType, int, bool) {
+	switch dt {
+	case dtype.Bool: // 0 and 1
+		return abi.Uint8, 1, true
+	case dtype.Complex64: // two parts
+		return abi.Float32, 2, true
+	case dtype.Complex128:
+		return abi.Float64, 2, true
+	}
+	n, ok := abi.DataTypes[dt]
+	return n, 1, ok && (n < abi.Float8E4M3 || l.version >= float8Since)
+}
+
+// float8Since is the first version with types of 8 bits, which no symbol tells of.
+const float8Since abi.Version = 22403
+
+// redOps are the library's reductions.
+var redOps = map[backend.ReduceKind]abi.RedOp{backend.SumKind: abi.Sum, backend.ProductKind: abi.Prod,
+	backend.MinKind: abi.Min, backend.MaxKind: abi.Max, backend.AvgKind: abi.Avg}
+
+// boolOps are those of 0 and 1, by what they're on bytes.
+var boolOps = map[backend.ReduceKind]abi.RedOp{backend.SumKind: abi.Max, backend.MaxKind: abi.Max,
+	backend.BOrKind: abi.Max, backend.ProductKind: abi.Min, backend.MinKind: abi.Min, backend.BAndKind: abi.Min}
+
+// reduces reports whether the library has a reduction on a type.
+func (l *Library) reduces(k backend.ReduceKind, dt dtype.DType) bool {
+	_, _, ok := l.number(dt)
+	switch {
+	case !ok:
+		return false
+	case dt == dtype.Bool:
+		_, ok = boolOps[k]
+	case dt.IsComplex(): // what is done to both parts alike
+		return k == backend.SumKind || k == backend.AvgKind || k == backend.PremulSumKind
+	case k == backend.PremulSumKind:
+		return dt.IsFloating()
+	default:
+		_, ok = redOps[k]
+	}
+	return ok
+}
+
+// Enqueue implements backend.Enqueuer.
+func (r *rank) Enqueue(ops ...*backend.Op) error {
+	if r.Raised() {
+		return r.Err(r.Of(ops[0]))
+	}
+	for _, op := range ops {
+		if op.Kind == backend.Recv && op.Peer == backend.AnySource || op.Tag != 0 {
+			return &backend.UnsupportedError{Where: r.Of(op), Detail: r.lib.name + " has neither tags nor any source"}
+		}
+		if op.Kind.Operation().Reduces && !r.lib.reduces(op.Reduce.Kind, op.First().DType()) {
+			return &backend.UnsupportedError{Where: r.Of(op),
+				Detail: fmt.Sprintf("%s has no reduction %v on %v", r.lib.name, op.Reduce, op.First().DType())}
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), ops[0].Timeout)
+	defer cancel()
+	runtime.LockOSThread() // groups are a thread's
+	defer runtime.UnlockOSThread()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.c == 0 {
+		return r.Err(r.Of(ops[0]))
+	}
+	x := &calls{rank: r, stream: abi.Stream(ops[0].Stream.Handle())}
+	if len(ops) > 1 {
+		x.begin()
+	}
+	for _, op := range ops {
+		op.Algorithm, op.From = r.lib.name, op.Peer
+		if !op.Kind.PointToPoint() {
+			r.note(op)
+		}
+		x.operation(op)
+	}
+	if len(ops) > 1 {
+		x.end()
+	}
+	err := x.err
+	if err == nil && x.progress {
+		err = r.settle(ctx, x.name, r.c)
+	}
+	for _, made := range x.made {
+		r.lib.RedOpDestroy(made, r.c)
+	}
+	switch refused, ok := errors.AsType[*Error](err); {
+	case err == nil:
+		return nil
+	case ok && (refused.Result == abi.InvalidArgument || refused.Result == abi.InvalidUsage):
+		return &backend.InvalidArgumentError{Where: r.Of(ops[0]), Detail: err.Error(), Err: err}
+	case r.Raised():
+	case ctx.Err() != nil:
+		go r.Fail(&backend.TimeoutError{Where: r.Of(ops[0]), Attendance: backend.Attendance{Elapsed: ops[0].Timeout}})
+		<-r.Broken()
+	default:
+		go r.Fail(&backend.InternalError{Where: r.Of(ops[0]), Err: err})
+		<-r.Broken()
+	}
+	return r.Err(r.Of(ops[0]))
+}
+
+// calls are the library's for an operation, or several. The first that fails is the last.
+type calls struct {
+	*rank
+	stream   abi.Stream
+	name     string // of the last one
+	err      error
+	progress bool // it hasn't returned yet what it ends with
+	depth    int  // of groups
+	made     []abi.RedOp
+}
+
+// do is a call's result.
+func (x *calls) do(name string, call func() abi.Result) {
+	if x.err != nil {
+		return
+	}
+	result := call()
+	x.name, x.progress, x.err = name, x.progress || result == abi.InProgress, x.lib.failed(name, result, x.c)
+}
+
+func (x *calls) begin() {
+	x.do("ncclGroupStart", x.lib.GroupStart)
+	if x.err == nil {
+		x.depth++
+	}
+}
+
+// end ends a group also if a call in it has failed.
+func (x *calls) end() {
+	if x.depth == 0 {
+		return
+	}
+	x.depth--
+	if err := x.err; err != nil {
+		x.lib.GroupEnd()
+		return
+	}
+	x.do("ncclGroupEnd", x.lib.GroupEnd)
+}
+
+// address is where a tensor is; 0 for none.
+func address(t *tensor.Tensor) uintptr {
+	if t == nil {
+		return 0
+	}
+	return uintptr(t.Pointer())
+}
+
+func (x *calls) send(p uintptr, bytes, peer int) {
+	if bytes > 0 {
+		x.do("ncclSend", func() abi.Result {
+			return x.lib.Send(p, uint64(bytes), abi.Uint8, int32(peer), x.c, x.stream)
+		})
+	}
+}
+
+func (x *calls) recv(p uintptr, bytes, peer int) {
+	if bytes > 0 {
+		x.do("ncclRecv", func() abi.Result {
+			return x.lib.Recv(p, uint64(bytes), abi.Uint8, int32(peer), x.c, x.stream)
+		})
+	}
+}
+
+func (x *calls) broadcast(in, out uintptr, bytes, root int) {
+	if bytes > 0 {
+		x.do("ncclBroadcast", func() abi.Result {
+			return x.lib.Broadcast(in, out, uint64(bytes), abi.Uint8, int32(root), x.c, x.stream)
+		})
+	}
+}
+
+// operation calls what an operation is.
+func (x *calls) operation(op *backend.Op) {
+	me, n := x.rank.rank, x.size
+	switch op.Kind {
+	case backend.Send:
+		x.send(address(op.In), op.In.NBytes(), op.Peer)
+	case backend.Recv:
+		x.recv(address(op.Out), op.Out.NBytes(), op.Peer)
+	case backend.Broadcast:
+		x.broadcast(address(op.Out), address(op.Out), op.Out.NBytes(), op.Root)
+	case backend.Barrier:
+		p := address(x.token)
+		x.do("ncclAllReduce", func() abi.Result {
+			return x.lib.AllReduce(p, p, 1, abi.Uint8, abi.Sum, x.c, x.stream)
+		})
+	case backend.AllReduce, backend.Reduce, backend.ReduceScatter, backend.ReduceScatterSingle, backend.ReduceScatterV:
+		x.reduction(op)
+	case backend.Scan:
+		x.scan(op)
+	case backend.AllGatherSingle:
+		if bytes := op.In.NBytes(); bytes > 0 {
+			x.do("ncclAllGather", func() abi.Result {
+				return x.lib.AllGather(address(op.In), address(op.Out), uint64(bytes), abi.Uint8, x.c, x.stream)
+			})
+		}
+	case backend.AllGather, backend.AllGatherV:
+		x.begin()
+		for q, out := range op.Outs {
+			in := address(out)
+			if q == me {
+				in = address(op.In)
+			}
+			x.broadcast(in, address(out), out.NBytes(), q)
+		}
+		x.end()
+	case backend.AllToAllSingle:
+		x.exchange(op, func() bool {
+			if bytes := op.In.NBytes() / n; x.lib.AllToAll != nil {
+				x.do("ncclAlltoAll", func() abi.Result {
+					return x.lib.AllToAll(address(op.In), address(op.Out), uint64(bytes), abi.Uint8, x.c, x.stream)
+				})
+				return true
+			}
+			return false
+		})
+	case backend.GatherSingle:
+		x.exchange(op, func() bool {
+			if x.lib.Gather != nil {
+				x.do("ncclGather", func() abi.Result {
+					return x.lib.Gather(address(op.In), address(op.Out), uint64(op.In.NBytes()), abi.Uint8, int32(op.Root), x.c,
+						x.stream)
+				})
+			}
+			return x.lib.Gather != nil
+		})
+	default:
+		x.exchange(op, nil)
+	}
+}
+
+// exchange is messages between all ranks, or one and the others: each block of what a rank puts in goes to the rank
+// that it's for. A library that has the operation does it at once.
+func (x *calls) exchange(op *backend.Op, native func() bool) {
+	row, me, n := op.Kind.Operation(), x.rank.rank, x.size
+	if first := op.First(); first == nil || row.In != backend.List && row.Out != backend.List && first.NBytes() == 0 {
+		return
+	}
+	if native != nil && native() {
+		return
+	}
+	var ins, outs []block
+	if row.Takes(me, op.Root) {
+		ins = blocks(row.In, op.In, op.Ins, op.InSplits, n)
+	}
+	if row.Gives(me, op.Root) {
+		outs = blocks(row.Out, op.Out, op.Outs, op.OutSplits, n)
+	}
+	x.begin()
+	for q := range n {
+		switch {
+		case len(ins) == n: // one for each
+			x.send(ins[q].p, ins[q].bytes, q)
+		case len(ins) == 1 && q == op.Root:
+			x.send(ins[0].p, ins[0].bytes, q)
+		}
+		switch {
+		case row.Out >= backend.Whole && outs != nil:
+			x.recv(outs[q].p, outs[q].bytes, q)
+		case row.Out == backend.Part && q == op.Root:
+			x.recv(outs[0].p, outs[0].bytes, q)
+		}
+	}
+	x.end()
+}
+
+// block is a part of what a rank puts in, or gets.
+type block struct {
+	p     uintptr
+	bytes int
+}
+
+// blocks are all of them.
+func blocks(side backend.Side, t *tensor.Tensor, list []*tensor.Tensor, splits []int, n int) (all []block) {
+	switch side {
+	case backend.Part:
+		return []block{{address(t), t.NBytes()}}
+	case backend.List:
+		for _, t := range list {
+			all = append(all, block{address(t), t.NBytes()})
+		}
+	case backend.Whole:
+		p := address(t)
+		for q := range n {
+			bytes := t.NBytes() / n
+			if splits != nil {
+				bytes = splits[q] * t.DType().Size()
+			}
+			all = append(all, block{p, bytes})
+			p += uintptr(bytes)
+		}
+	}
+	return all
+}
+
+// reduction is what combines elements.
+func (x *calls) reduction(op *backend.Op) {
+	dt, per, _ := x.lib.number(op.First().DType())
+	red := x.redOp(op, dt)
+	count := func(t *tensor.Tensor) uint64 { return uint64(t.NumEl() * per) }
+	to := func(in, out uintptr, n uint64, root int) {
+		if n > 0 {
+			x.do("ncclReduce", func() abi.Result {
+				return x.lib.Reduce(in, out, n, dt, red, int32(root), x.c, x.stream)
+			})
+		}
+	}
+	switch op.Kind {
+	case backend.AllReduce:
+		if n := count(op.In); n > 0 {
+			x.do("ncclAllReduce", func() abi.Result {
+				return x.lib.AllReduce(address(op.In), address(op.Out), n, dt, red, x.c, x.stream)
+			})
+		}
+	case backend.Reduce:
+		to(address(op.In), address(op.Out), count(op.In), op.Root)
+	case backend.ReduceScatterSingle:
+		x.scatter(address(op.In), address(op.Out), count(op.Out), dt, red)
+	default: // lists
+		x.begin()
+		for q, in := range op.Ins {
+			out := address(in)
+			if q == x.rank.rank {
+				out = address(op.Out)
+			}
+			to(address(in), out, count(in), q)
+		}
+		x.end()
+	}
+}
+
+func (x *calls) scatter(in, out uintptr, n uint64, dt abi.DataType, red abi.RedOp) {
+	if n > 0 {
+		x.do("ncclReduceScatter", func() abi.Result {
+			return x.lib.ReduceScatter(in, out, n, dt, red, x.c, x.stream)
+		})
+	}
+}
+
+// redOp returns an operation's reduction, which it makes for a factor.
+func (x *calls) redOp(op *backend.Op, dt abi.DataType) abi.RedOp {
+	of := op.First().DType()
+	if of == dtype.Bool {
+		return boolOps[op.Reduce.Kind]
+	}
+	if op.Reduce.Kind != backend.PremulSumKind {
+		return redOps[op.Reduce.Kind]
+	}
+	factor, where := op.Reduce.FactorTensor, abi.ScalarHostImmediate
+	if factor == nil {
+		part := map[dtype.DType]dtype.DType{dtype.Complex64: dtype.Float32, dtype.Complex128: dtype.Float64}[of]
+		if part == dtype.Invalid {
+			part = of
+		}
+		factor = tensor.Must(tensor.Empty(part))
+		if err := factor.Fill(op.Reduce.Factor); err != nil && x.err == nil {
+			x.err = err
+		}
+	} else if !factor.OnHost() {
+		where = abi.ScalarDevice
+	}
+	made := new(abi.RedOp)
+	x.do("ncclRedOpCreatePreMulSum", func() abi.Result {
+		return x.lib.RedOpCreatePreMulSum(made, factor.Pointer(), dt, where, x.c)
+	})
+	runtime.KeepAlive(factor)
+	if x.err == nil {
+		x.made = append(x.made, *made)
+	}
+	return *made
+}
+
+// scan is a reduce-scatter in which each rank has what it puts in for the ranks from itself on, and what changes
+// nothing for those before it: no library has the operation.
+func (x *calls) scan(op *backend.Op) {
+	bytes, me, n := op.In.NBytes(), x.rank.rank, x.size
+	if bytes == 0 || x.err != nil {
+		return
+	}
+	dt, per, _ := x.lib.number(op.In.DType())
+	ctx := device.WithStream(context.Background(), op.Stream)
+	all, err := tensor.EmptyOn(ctx, x.dev, op.In.DType(), n*op.In.NumEl())
+	if err != nil {
+		x.err = err
+		return
+	}
+	defer all.Free() // which the stream's work outlives
+	for q := range n {
+		block := tensor.Must(all.Narrow(0, q*op.In.NumEl(), op.In.NumEl()))
+		if q < me {
+			err = tensor.Fill(ctx, block, neutral(op.Reduce.Kind, op.In.DType()))
+		} else {
+			err = op.Stream.Copy(device.Ptr(address(block)), device.Ptr(address(op.In)), bytes)
+		}
+		if err != nil {
+			x.err = err
+			return
+		}
+	}
+	x.scatter(address(all), address(op.Out), uint64(op.In.NumEl()*per), dt, x.redOp(op, dt))
+}
+
+// neutral is what a reduction changes nothing by.
+func neutral(k backend.ReduceKind, dt dtype.DType) any {
+	if dt == dtype.Bool {
+		return boolOps[k] == abi.Min
+	}
+	switch {
+	case k == backend.ProductKind:
+		return 1
+	case k == backend.SumKind && dt.IsFloating():
+		return math.Copysign(0, -1)
+	case k != backend.MinKind && k != backend.MaxKind:
+		return 0
+	case dt == dtype.Float8E4M3FN: // has no infinity
+		return map[backend.ReduceKind]float64{backend.MinKind: 448, backend.MaxKind: -448}[k]
+	case dt.IsFloating():
+		return math.Inf(map[backend.ReduceKind]int{backend.MinKind: 1, backend.MaxKind: -1}[k])
+	}
+	bits := 8 * dt.Size()
+	if !dt.IsSigned() {
+		return map[backend.ReduceKind]uint64{backend.MinKind: math.MaxUint64 >> (64 - bits), backend.MaxKind: 0}[k]
+	}
+	return map[backend.ReduceKind]int64{backend.MinKind: math.MaxInt64 >> (64 - bits),
+		backend.MaxKind: math.MinInt64 >> (64 - bits)}[k]
+}

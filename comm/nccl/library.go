@@ -1,0 +1,152 @@
+package nccl
+
+import (
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/comm/nccl/abi"
+	env "github.com/chorus-comms/chorus/config"
+	"github.com/chorus-comms/chorus/internal/dl"
+)
+
+// A Library is a table of functions with what is known of it. It's good for all communicators of the process.
+type Library struct {
+	abi.Table
+	name    string // as errors call it
+	place   string
+	version abi.Version
+	caps    *dl.Capabilities
+	devices []string
+}
+
+// Supply makes a library of a table that somebody has filled, for devices of the types, or with the names, that are
+// given: a stand-in, or one that a program is linked with. place is what CHORUS_NCCL_LIBRARY or the hint library calls
+// it by from then on; a library that was supplied for the same place is replaced.
+func Supply(name, place string, table abi.Table, devices ...string) (*Library, error) {
+	l := &Library{Table: table, name: name, place: place, devices: devices}
+	if table.GetVersion == nil {
+		return nil, &dl.SymbolError{Library: name, Version: "unknown", Path: place, Symbols: []string{"ncclGetVersion"}}
+	}
+	if err := l.askVersion(); err != nil {
+		return nil, err
+	}
+	var err error
+	if l.caps, err = dl.Supplied(name, l.version.String(), place, &l.Table); err != nil {
+		return nil, err
+	}
+	libraries.Lock()
+	defer libraries.Unlock()
+	libraries.open[place] = l
+	return l, nil
+}
+
+// libraries are those that are open, by their places.
+var libraries = struct {
+	sync.Mutex
+	open map[string]*Library
+}{open: map[string]*Library{}}
+
+// Load returns the library of a backend, nccl, ncclx or rccl: the one at a place, or else the one that
+// CHORUS_NCCL_LIBRARY names, or else the first that is found of those that package abi knows.
+func Load(name, place string) (*Library, error) {
+	f := abi.FamilyNamed(name)
+	if f == nil {
+		return nil, fmt.Errorf("no library is called %q", name)
+	}
+	if place == "" {
+		cfg, err := env.Load(nil)
+		if err != nil {
+			return nil, err
+		}
+		place = cfg.NCCLLibrary
+	}
+	libraries.Lock()
+	defer libraries.Unlock()
+	key, candidates := place, []string{place}
+	if place == "" {
+		key, candidates = "first of "+name, f.Candidates()
+	}
+	if l := libraries.open[key]; l != nil {
+		return l, nil
+	}
+	opened, err := dl.Source{Name: f.Title, Candidates: candidates, Version: func(l *dl.Library) (string, error) {
+		v := new(int32)
+		a, ok := l.Symbol("ncclGetVersion")
+		if !ok || abi.Result(dl.Func(a).Call(uintptr(unsafe.Pointer(v)))) != abi.Success {
+			return "", nil
+		}
+		return abi.Version(*v).String(), nil
+	}}.Open()
+	if err != nil {
+		return nil, err
+	}
+	l := &Library{name: f.Title, place: opened.Path(), devices: f.Devices}
+	if l.caps, err = opened.Resolve(&l.Table); err != nil {
+		return nil, err
+	}
+	if err := l.askVersion(); err != nil {
+		return nil, err
+	}
+	libraries.open[key] = l
+	return l, nil
+}
+
+func (l *Library) askVersion() error {
+	v := new(int32)
+	if err := l.failed("ncclGetVersion", l.GetVersion(v), 0); err != nil {
+		return err
+	}
+	l.version = abi.Version(*v)
+	return nil
+}
+
+// Version is what the library says of itself.
+func (l *Library) Version() abi.Version { return l.version }
+
+// Capabilities are what it can do beyond what all versions can.
+func (l *Library) Capabilities() *dl.Capabilities { return l.caps }
+
+// String names the library, its version and its place.
+func (l *Library) String() string { return fmt.Sprintf("%s %v (%s)", l.name, l.version, l.place) }
+
+// need is an *backend.UnsupportedError that names the capability, the version and the first one that has it, or nil.
+func (l *Library) need(at backend.Where, capability string) error {
+	if err := l.caps.Need(capability); err != nil {
+		return &backend.UnsupportedError{Where: at, Detail: err.Error()}
+	}
+	return nil
+}
+
+// Error is what a function of the library has returned.
+type Error struct {
+	Library string // with its version
+	Call    string // the function
+	Result  abi.Result
+	Text    string // what the library calls the result
+	Last    string // what it has said last; may be of something else, since no success clears it
+}
+
+func (e *Error) Error() string {
+	s := fmt.Sprintf("%s: %s: %s (%v)", e.Library, e.Call, e.Text, e.Result)
+	if e.Last != "" {
+		s += ": " + e.Last
+	}
+	return s
+}
+
+// failed makes an *Error of a result, unless that's success.
+func (l *Library) failed(call string, r abi.Result, c abi.Comm) error {
+	if r == abi.Success || r == abi.InProgress {
+		return nil
+	}
+	e := &Error{Library: fmt.Sprintf("%s %v", l.name, l.version), Call: call, Result: r, Text: r.String()}
+	if l.GetErrorString != nil {
+		e.Text = l.GetErrorString(r)
+	}
+	if l.GetLastError != nil {
+		e.Last = l.GetLastError(c)
+	}
+	return e
+}

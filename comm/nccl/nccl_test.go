@@ -1,0 +1,133 @@
+//go:build linux
+
+package nccl_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/comm/commtest"
+	"github.com/chorus-comms/chorus/comm/nccl"
+	"github.com/chorus-comms/chorus/device"
+	_ "github.com/chorus-comms/chorus/device/accinte"
+	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/ncclsim"
+	"github.com/chorus-comms/chorus/internal/short"
+	"github.com/chorus-comms/chorus/store"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+// levels are the feature levels of the stand-in.
+var levels = []string{"2.18", "2.19", "2.27", "2.28", "2.29", "2.32"}
+
+// simulate makes a stand-in the library that has the name that it returns.
+func simulate(t testing.TB, opts ncclsim.Options) (place string) {
+	t.Helper()
+	rt, err := device.Open("accinte")
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts.Driver = rt.Driver()
+	sim, err := ncclsim.New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	place = "a stand-in for " + t.Name()
+	if _, err := nccl.Supply("NCCL", place, sim.Table(), "accinte"); err != nil {
+		t.Fatal(err)
+	}
+	return place
+}
+
+func open(t testing.TB, backend, library string, size int, opts ...comm.NewOption) []*comm.Comm {
+	t.Helper()
+	st := store.NewHash(time.Minute)
+	t.Cleanup(func() { st.Close() })
+	comms, errs := make([]*comm.Comm, size), make([]error, size)
+	var wg sync.WaitGroup
+	for r := range comms {
+		wg.Go(func() {
+			comms[r], errs[r] = comm.New(context.Background(), append([]comm.NewOption{comm.WithBackend(backend),
+				comm.WithDevice(fmt.Sprintf("accinte:%d", r%2)), comm.WithRank(r, size), comm.WithStore(st),
+				comm.WithTimeout(30 * time.Second), comm.WithHints(map[string]string{"library": library})}, opts...)...)
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	return comms
+}
+
+// each runs f for every rank of a world, with a stream of its own and ones on it.
+func each(t *testing.T, comms []*comm.Comm,
+	f func(ctx context.Context, c *comm.Comm, s *device.Stream, ones *tensor.Tensor) error) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for _, c := range comms {
+		wg.Go(func() {
+			s, err := c.Stream().Device().NewStream(device.Normal)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			ctx, cancel := context.WithTimeout(device.WithStream(context.Background(), s), 30*time.Second)
+			defer cancel()
+			x, err := tensor.EmptyOn(ctx, s.Device(), dtype.Int32, 100)
+			if err == nil {
+				err = tensor.Fill(ctx, x, 1)
+			}
+			if err == nil {
+				err = f(ctx, c, s, x)
+			}
+			if err != nil {
+				t.Errorf("rank %d: %v", c.Rank(), err)
+			}
+			_ = s.Recover(ctx)
+			if err := errors.Join(c.Finalize(ctx), s.Close()); err != nil {
+				t.Errorf("rank %d: %v", c.Rank(), err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// What is left out is about what no library can: withdraw messages, or have the communicator see what a graph runs. Ranks
+// that call different things hang until their time is over; TestMismatch has a short one.
+func TestConformance(t *testing.T) {
+	for i, level := range levels {
+		for _, backend := range []string{"nccl", "ncclx", "rccl"} {
+			if testing.Short() && (i != len(levels)-1 || backend != "nccl") {
+				continue
+			}
+			t.Run(backend+"/"+level, func(t *testing.T) {
+				library := simulate(t, ncclsim.Options{Version: level})
+				commtest.Run(t, commtest.Config{
+					Open:   func(t testing.TB, size int) []*comm.Comm { return open(t, backend, library, size) },
+					Shared: true, Device: true, Worlds: short.Of([]int{1, 3}, []int{1, 2, 3, 4}),
+					Skip: []string{"Hooks", "Timeouts", "Withdrawn", "Leaving", "Replays", "Mismatches"}})
+			})
+		}
+	}
+}
+
+func TestAllReduce(t *testing.T) {
+	for _, level := range levels {
+		library := simulate(t, ncclsim.Options{Version: level})
+		each(t, open(t, "nccl", library, 2), func(ctx context.Context, c *comm.Comm, s *device.Stream,
+			x *tensor.Tensor) error {
+			if err := errors.Join(c.AllReduce(ctx, x, comm.Sum), s.Synchronize(ctx)); err != nil {
+				return err
+			}
+			if got := tensor.Must(x.To(ctx, nil)); got.At(99) != 2 {
+				return fmt.Errorf("%v", got)
+			}
+			return nil
+		})
+	}
+}

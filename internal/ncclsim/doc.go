@@ -1,0 +1,14 @@
+// Package ncclsim is a stand-in for NCCL in Go: it fills the library's table of functions, so that package comm/nccl, its order
+// on streams and its failures run without a GPU, on devices whose memory engines of the process can touch.
+//
+//	lib := ncclsim.New(ncclsim.Options{Version: "2.27.3", Driver: driver, Devices: []string{"accinte"}})
+//	_, err := nccl.Supply("NCCL", "sim-2.27", lib.Table(), lib.Devices...)
+//
+// A communicator is one of package comm/native, whose ranks meet in a store that the process of the unique id serves,
+// and which may be in several processes; what is enqueued is a function of the stream that carries the operation out
+// there. A version has the functions that this release has, and takes the configurations that it packs.
+//
+// Invariants: it behaves as the library does also where that's of no help. What doesn't fit hangs until the
+// communicator is aborted, and so does what needs a rank that is gone, of which the others hear as of a remote error;
+// an abort is this rank's alone; work behind what was aborted runs.
+package ncclsim

@@ -1,0 +1,411 @@
+//go:build linux
+
+package ncclsim
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/comm/native"
+	"github.com/chorus-comms/chorus/comm/nccl/abi"
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/store"
+)
+
+// Options say what a library is like.
+type Options struct {
+	Version string // the functions and configurations that it has
+	// Driver is whose streams and memory it works on. It must be device.HostKernels.
+	Driver device.Driver
+	// Fail, if not nil, is asked at each call of a function, "ncclAllReduce" for example, of a rank (-1: of none yet):
+	// a result other than success is the call's, which does nothing else then. It's called from any goroutine.
+	Fail func(call string, rank int) abi.Result
+}
+
+// A Library is a stand-in.
+type Library struct {
+	opts    Options
+	version abi.Version
+	kernels device.HostKernels
+
+	mu     sync.Mutex
+	comms  map[abi.Comm]*communicator
+	groups map[int]*group // by the thread that has begun them
+	redOps map[abi.RedOp]factor
+	regs   map[uintptr]uintptr
+	next   uintptr // the last handle
+	last   atomic.Pointer[string]
+}
+
+// New makes a stand-in.
+func New(opts Options) (*Library, error) {
+	v, err := abi.ParseVersion(opts.Version)
+	if err != nil {
+		return nil, err
+	}
+	k, ok := opts.Driver.(device.HostKernels)
+	if !ok {
+		return nil, errors.New("ncclsim: the driver's memory can't be touched by engines of the process")
+	}
+	return &Library{opts: opts, version: v, kernels: k, comms: map[abi.Comm]*communicator{}, groups: map[int]*group{},
+		redOps: map[abi.RedOp]factor{}, regs: map[uintptr]uintptr{}}, nil
+}
+
+// Table returns the functions that the version has.
+func (l *Library) Table() abi.Table {
+	t := abi.Table{
+		GetVersion:           func(v *int32) abi.Result { *v = int32(l.version); return abi.Success },
+		GetUniqueID:          l.uniqueID,
+		GetErrorString:       errorString,
+		GetLastError:         func(abi.Comm) string { return l.lastError() },
+		GetAsyncError:        l.asyncError,
+		CommInitRank:         l.initRank,
+		CommInitRankConfig:   l.initRankConfig,
+		CommFinalize:         func(c abi.Comm) abi.Result { return l.with("ncclCommFinalize", c, nil) },
+		CommDestroy:          l.destroy,
+		CommAbort:            l.abort,
+		CommSplit:            l.split,
+		GroupStart:           l.groupStart,
+		GroupEnd:             l.groupEnd,
+		RedOpCreatePreMulSum: l.premul,
+		RedOpDestroy:         l.redOpDestroy,
+		AllReduce:            l.allReduce,
+		Reduce:               l.reduce,
+		ReduceScatter:        l.reduceScatter,
+		Broadcast:            l.broadcast,
+		AllGather:            l.allGather,
+		Send:                 l.send,
+		Recv:                 l.recv,
+		AllToAll:             l.allToAll,
+		Gather:               l.gather,
+		Scatter:              l.scatter,
+		MemAlloc:             l.memAlloc,
+		MemFree:              l.memFree,
+		CommRegister:         l.register,
+		CommDeregister:       l.deregister,
+		WindowRegister:       l.windowRegister,
+		WindowDeregister:     func(c abi.Comm, w abi.Window) abi.Result { return l.deregister(c, uintptr(w)) },
+	}
+	v := reflect.ValueOf(&t).Elem()
+	for i := range v.NumField() {
+		if since := v.Type().Field(i).Tag.Get("since"); since != "" {
+			if first, err := abi.ParseVersion(since); err != nil || first > l.version {
+				l.drop(v, v.Type().Field(i).Tag.Get("cap"))
+			}
+		}
+	}
+	return t
+}
+
+// drop takes out all functions of a capability.
+func (l *Library) drop(table reflect.Value, capability string) {
+	for i := range table.NumField() {
+		if table.Type().Field(i).Tag.Get("cap") == capability {
+			table.Field(i).SetZero()
+		}
+	}
+}
+
+// communicator is one rank's part of one.
+type communicator struct {
+	rank, n  int
+	id       abi.UniqueID // where its parts meet
+	splits   int
+	sent     []int // messages to each rank, and then from each
+	async    atomic.Int32
+	aborted  chan struct{}
+	ctx      context.Context // ends when it's aborted
+	cancel   context.CancelFunc
+	b        atomic.Pointer[backend.Backend]
+	lane     sync.Mutex // of collectives
+	blocking bool
+}
+
+func newCommunicator(rank, n int, id abi.UniqueID) *communicator {
+	c := &communicator{rank: rank, n: n, id: id, sent: make([]int, 2*n), aborted: make(chan struct{})}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c
+}
+
+func (l *Library) add(c *communicator) abi.Comm {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.next += 16
+	l.comms[abi.Comm(l.next)] = c
+	return abi.Comm(l.next)
+}
+
+func (l *Library) comm(h abi.Comm) *communicator {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.comms[h]
+}
+
+// with runs f for a communicator, unless there is none or the call is to fail.
+func (l *Library) with(call string, h abi.Comm, f func(c *communicator) abi.Result) abi.Result {
+	c := l.comm(h)
+	if c == nil {
+		return l.wrong(abi.InvalidArgument, "%s: no such communicator", call)
+	}
+	if r := l.fail(call, c.rank); r != abi.Success {
+		return r
+	}
+	if f == nil {
+		return abi.Success
+	}
+	return f(c)
+}
+
+func (l *Library) fail(call string, rank int) abi.Result {
+	if l.opts.Fail == nil {
+		return abi.Success
+	}
+	r := l.opts.Fail(call, rank)
+	if r != abi.Success {
+		l.wrong(r, "%s fails on purpose", call)
+	}
+	return r
+}
+
+// wrong notes what the last error was.
+func (l *Library) wrong(r abi.Result, format string, args ...any) abi.Result {
+	s := fmt.Sprintf(format, args...)
+	l.last.Store(&s)
+	return r
+}
+
+func (l *Library) lastError() string {
+	if s := l.last.Load(); s != nil {
+		return *s
+	}
+	return ""
+}
+
+func errorString(r abi.Result) string {
+	texts := []string{"no error", "unhandled cuda error", "unhandled system error", "internal error", "invalid argument",
+		"invalid usage", "remote process exited or there was a network error", "NCCL operation in progress"}
+	if r >= 0 && int(r) < len(texts) {
+		return texts[r]
+	}
+	return "unknown result code"
+}
+
+func (l *Library) asyncError(h abi.Comm, r *abi.Result) abi.Result {
+	return l.with("ncclCommGetAsyncError", h, func(c *communicator) abi.Result {
+		*r = abi.Result(c.async.Load())
+		return abi.Success
+	})
+}
+
+// meeting is the store of this process, where the ranks of the communicators meet whose ids are from here. What a library
+// has started stays.
+var meeting = sync.OnceValues(func() (*store.TCPServer, error) {
+	return store.ListenTCP("127.0.0.1:0", store.ServerOptions{})
+})
+
+var ids atomic.Uint64
+
+// text is what an id says: an address and a name.
+func text(id abi.UniqueID) (addr, name string) {
+	b := unsafe.Slice((*byte)(unsafe.Pointer(&id.Words[0])), unsafe.Sizeof(id))
+	parts := bytes.SplitN(bytes.TrimRight(b, "\x00"), []byte{' '}, 2)
+	if len(parts) < 2 {
+		return "", ""
+	}
+	return string(parts[0]), string(parts[1])
+}
+
+func idOf(addr, name string) (id abi.UniqueID) {
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&id.Words[0])), unsafe.Sizeof(id)), addr+" "+name)
+	return id
+}
+
+func (l *Library) uniqueID(id *abi.UniqueID) abi.Result {
+	if r := l.fail("ncclGetUniqueId", -1); r != abi.Success {
+		return r
+	}
+	s, err := meeting()
+	if err != nil {
+		return l.wrong(abi.SystemError, "%v", err)
+	}
+	*id = idOf(s.Addr().String(), fmt.Sprint(ids.Add(1)))
+	return abi.Success
+}
+
+func (l *Library) initRank(h *abi.Comm, n int32, id abi.UniqueID, rank int32) abi.Result {
+	return l.initRankConfig(h, n, id, rank, nil)
+}
+
+func (l *Library) initRankConfig(h *abi.Comm, n int32, id abi.UniqueID, rank int32, config unsafe.Pointer) abi.Result {
+	if r := l.fail("ncclCommInitRankConfig", int(rank)); r != abi.Success {
+		return r
+	}
+	set, err := abi.Unpack(l.version, config)
+	if err != nil || rank < 0 || rank >= n {
+		return l.wrong(abi.InvalidArgument, "rank %d of %d: %v", rank, n, err)
+	}
+	c := newCommunicator(int(rank), int(n), id)
+	c.blocking = set["blocking"] != "0"
+	*h = l.add(c)
+	return l.run(c, func() error { return c.open() })
+}
+
+// run does what a call of a communicator does: at once, or behind the caller's back.
+func (l *Library) run(c *communicator, f func() error) abi.Result {
+	result := func() abi.Result {
+		if err := f(); err != nil {
+			return l.wrong(abi.SystemError, "%v", err)
+		}
+		return abi.Success
+	}
+	if c.blocking {
+		r := result()
+		c.async.Store(int32(r))
+		return r
+	}
+	c.async.Store(int32(abi.InProgress))
+	go func() { c.async.Store(int32(result())) }()
+	return abi.InProgress
+}
+
+// ever is a time that no operation takes: the library has none.
+const ever = 24 * time.Hour
+
+// open finds the other ranks.
+func (c *communicator) open() error {
+	cfg := backend.Config{Name: "ncclsim", Rank: c.rank, Size: c.n, Device: device.Host, Timeout: ever}
+	if c.n > 1 {
+		addr, name := text(c.id)
+		st, err := store.DialTCP(c.ctx, addr, store.TCPOptions{})
+		if err != nil {
+			return err
+		}
+		defer st.Close()
+		cfg.Store = store.NewPrefix("ncclsim/"+name, st)
+	}
+	b, err := native.Open(c.ctx, cfg)
+	if err != nil {
+		return err
+	}
+	c.b.Store(&b)
+	return nil
+}
+
+// end takes a communicator out.
+func (l *Library) end(h abi.Comm) *communicator {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.comms[h]
+	delete(l.comms, h)
+	return c
+}
+
+func (l *Library) destroy(h abi.Comm) abi.Result {
+	if c := l.comm(h); c != nil {
+		if r := l.fail("ncclCommDestroy", c.rank); r != abi.Success {
+			return r
+		}
+	}
+	c := l.end(h)
+	if c == nil {
+		return abi.Success
+	}
+	c.cancel()
+	if b := c.b.Load(); b != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := (*b).Finalize(ctx); err != nil {
+			return l.wrong(abi.SystemError, "%v", err)
+		}
+	}
+	return abi.Success
+}
+
+func (l *Library) abort(h abi.Comm) abi.Result {
+	c := l.end(h)
+	if c == nil {
+		return abi.Success
+	}
+	close(c.aborted)
+	c.cancel()
+	if b := c.b.Load(); b != nil {
+		(*b).Abort(errors.New("ncclCommAbort"))
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			_ = (*b).Finalize(ctx)
+		}()
+	}
+	return abi.Success
+}
+
+// split gives each rank's color and key to all, in the store where the communicator's ranks met.
+func (l *Library) split(h abi.Comm, color, key int32, child *abi.Comm, config unsafe.Pointer) abi.Result {
+	return l.with("ncclCommSplit", h, func(c *communicator) abi.Result {
+		set, err := abi.Unpack(l.version, config)
+		if err != nil {
+			return l.wrong(abi.InvalidArgument, "%v", err)
+		}
+		c.splits++
+		part := newCommunicator(0, 1, c.id)
+		part.blocking = set["blocking"] != "0"
+		if color >= 0 {
+			*child = l.add(part)
+		}
+		name := fmt.Sprint("split/", c.splits)
+		return l.run(c, func() error { return c.divide(name, part, color, key) })
+	})
+}
+
+func (c *communicator) divide(name string, part *communicator, color, key int32) error {
+	type place struct{ rank, key int }
+	var places []place
+	if c.n == 1 {
+		places = []place{{0, int(key)}}
+	} else {
+		addr, prefix := text(c.id)
+		st, err := store.DialTCP(c.ctx, addr, store.TCPOptions{})
+		if err != nil {
+			return err
+		}
+		defer st.Close()
+		in := store.NewPrefix("ncclsim/"+prefix+"/"+name, st)
+		if err := in.Set(c.ctx, fmt.Sprint(c.rank), fmt.Appendf(nil, "%d %d", color, key)); err != nil {
+			return err
+		}
+		for q := range c.n {
+			ctx, cancel := context.WithTimeout(c.ctx, ever)
+			b, err := in.Get(ctx, fmt.Sprint(q))
+			cancel()
+			if err != nil {
+				return err
+			}
+			var theirs, k int32
+			if _, err := fmt.Sscan(string(b), &theirs, &k); err != nil {
+				return err
+			}
+			if theirs == color {
+				places = append(places, place{q, int(k)})
+			}
+		}
+		part.id = idOf(addr, fmt.Sprintf("%s/%s/%d", prefix, name, color))
+	}
+	if color < 0 {
+		return nil
+	}
+	part.n, part.sent = len(places), make([]int, 2*len(places))
+	for _, p := range places {
+		if p.key < int(key) {
+			part.rank++
+		}
+	}
+	return part.open()
+}
