@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from chorus.memory import is_shared as is_shared
     from chorus.memory import share as share
     from chorus.memory import shared_memory as shared_memory
+    from chorus.memory import use_shared_allocator as use_shared_allocator
     from chorus.memory import zeros as zeros
     from chorus.process_group import ProcessGroup as ProcessGroup
     from chorus.process_group import Work as Work
@@ -82,7 +83,7 @@ _HOME = {
         "UnsupportedError",
         "WorkFailedError",
     ),
-    "memory": ("empty", "is_shared", "share", "shared_memory", "zeros"),
+    "memory": ("empty", "is_shared", "share", "shared_memory", "use_shared_allocator", "zeros"),
     "process_group": ("ProcessGroup", "Work"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

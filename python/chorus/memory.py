@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import math
+import sys
 import weakref
 from collections.abc import Iterator
 from typing import Any, TypeVar
@@ -16,7 +17,7 @@ from chorus import _lib
 from chorus._tensors import shape_of
 from chorus.errors import check
 
-__all__ = ["empty", "is_shared", "share", "shared_memory", "zeros"]
+__all__ = ["empty", "is_shared", "share", "shared_memory", "use_shared_allocator", "zeros"]
 
 _T = TypeVar("_T", bound=torch.Tensor | torch.nn.Module)
 
@@ -122,6 +123,27 @@ def shared_memory() -> Iterator[None]:
     """
     with SharedMemory():  # type: ignore[no-untyped-call]
         yield
+
+
+def use_shared_allocator(enabled: bool = True) -> None:
+    """Give CPU tensors that are made from now on, of 4 KiB and more, memory that peers on this host can map.
+
+    Every operator's results are there, too, as quickly as with PyTorch's own allocator, which smaller ones keep; freed
+    memory is kept for reuse. It applies to the whole process, until it's called with False; a tensor keeps what it has.
+    Meant to be called before the model is built.
+
+    **A child made by fork** (a DataLoader's worker, by default) has such tensors in common with this process and not
+    copies of them, as it has those of ``Tensor.share_memory_``; its own new ones are PyTorch's.
+
+    Raises:
+        RuntimeError: the package ``torch-accinte``, which has the door to PyTorch's allocator, isn't installed or
+            doesn't work, or this process is a child made by fork.
+    """
+    module = sys.modules.get("torch_accinte._C")
+    if module is None:
+        why = getattr(getattr(torch, "accinte", None), "_cause", None)
+        raise RuntimeError(f"use_shared_allocator needs the package torch-accinte: {why or 'it is not installed'}") from why
+    module.map_cpu_memory(enabled)
 
 
 def _share_tensor(tensor: torch.Tensor, done: dict[int, torch.Tensor]) -> None:

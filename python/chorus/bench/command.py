@@ -35,6 +35,8 @@ def init(rank: int, size: int, port: int) -> None:
 def rank_main(rank: int, port: int, arguments: argparse.Namespace) -> None:
     init(rank, arguments.ranks, port)
     gloo = dist.new_group(backend="gloo")
+    if arguments.shared_allocator:
+        chorus.use_shared_allocator()
     every: list[Row] = []
 
     def note(rows: list[Row], lines: Iterable[str]) -> None:
@@ -82,6 +84,7 @@ def main() -> None:
     parser.add_argument("--max-bytes", type=int, default=64 * MIB)
     parser.add_argument("--seconds", type=float, default=1.0, help="for each row; models take some times as long")
     parser.add_argument("--peers", type=pathlib.Path, help="a folder in which `make compare` has put other libraries")
+    parser.add_argument("--shared-allocator", action="store_true", help="ordinary tensors by chorus.use_shared_allocator")
     parser.add_argument("--json", type=pathlib.Path, help="also write the rows to this file")
     arguments = parser.parse_args()
     spawn = multiprocessing.get_context("spawn")

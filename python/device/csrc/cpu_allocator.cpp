@@ -1,11 +1,9 @@
 #include "cpu_allocator.h"
 
-#include <array>
-#include <mutex>
-#include <optional>
-#include <unordered_map>
-
 #include <c10/core/CPUAllocator.h>
+
+#include "mapped.h"
+#include "places.h"
 
 namespace chorus {
 
@@ -18,81 +16,28 @@ thread_local c10::SmallVector<Reserved, 4>* reserved = nullptr;
 c10::Allocator* original = nullptr;
 c10::DeleterFnPtr original_delete = nullptr;
 
-// Views are the blocks that CPU storages have, by the addresses at which these see them. Every CPU tensor's memory asks
-// when it is freed whether it is one, so that most are told apart by the range of addresses alone.
-class Views {
- public:
-  // add makes an address known; without a block its memory is lent, and nothing is freed.
-  void add(void* view, Block* block) {
-    uintptr_t at = uintptr_t(view);
-    widen(lowest_, at, [](uintptr_t a, uintptr_t b) { return a < b; });
-    widen(highest_, at, [](uintptr_t a, uintptr_t b) { return a > b; });
-    Part& p = part(view);
-    std::lock_guard<std::mutex> lock(p.mutex);
-    p.blocks[view] = block;
-  }
-
-  std::optional<Block*> find(void* view) {
-    return look(view, false);
-  }
-
-  std::optional<Block*> take(void* view) {
-    return look(view, true);
-  }
-
- private:
-  struct Part {
-    std::mutex mutex;
-    std::unordered_map<void*, Block*> blocks;
-  };
-
-  template <typename Better>
-  static void widen(std::atomic<uintptr_t>& bound, uintptr_t at, Better better) {
-    uintptr_t was = bound.load(std::memory_order_relaxed);
-    while (better(at, was) && !bound.compare_exchange_weak(was, at, std::memory_order_relaxed)) {
-    }
-  }
-
-  Part& part(void* view) {
-    return parts_[uintptr_t(view) >> 9 & (parts_.size() - 1)];
-  }
-
-  std::optional<Block*> look(void* view, bool take) {
-    uintptr_t at = uintptr_t(view);
-    if (at < lowest_.load(std::memory_order_relaxed) || at > highest_.load(std::memory_order_relaxed))
-      return std::nullopt;
-    Part& p = part(view);
-    std::lock_guard<std::mutex> lock(p.mutex);
-    auto found = p.blocks.find(view);
-    if (found == p.blocks.end())
-      return std::nullopt;
-    Block* block = found->second;
-    if (take)
-      p.blocks.erase(found);
-    return block;
-  }
-
-  std::atomic<uintptr_t> lowest_{UINTPTR_MAX}, highest_{0};
-  std::array<Part, 16> parts_;
-};
-
-Views& views() {
-  static auto* all = new Views; // CPU tensors may be freed at the very end of the process
+// views are the blocks that CPU storages have, by the addresses at which these see them. Without a block the memory is
+// lent, and nothing is freed.
+Places<Block*>& views() {
+  static auto* all = new Places<Block*>; // CPU tensors may be freed at the very end of the process
   return *all;
 }
 
 void delete_either(void* p) {
   if (std::optional<Block*> block = views().take(p))
     release(*block);
-  else
+  else if (!give_mapped(p))
     original_delete(p);
 }
 
 class CPUAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t n) override {
-    if (inside_stream == 0 || n == 0)
+    if (inside_stream == 0 || n == 0) {
+      if (void* p = take_mapped(n))
+        return c10::DataPtr(p, p, &delete_either, c10::DeviceType::CPU);
       return either(original->allocate(n));
+    }
     if (reserved) {
       for (Reserved& r : *reserved)
         if (!r.taken && r.bytes == n) {

@@ -13,6 +13,7 @@
 #include "guard.h"
 #include "hooks.h"
 #include "host_allocator.h"
+#include "mapped.h"
 #include "stats.h"
 #include "stream.h"
 
@@ -59,6 +60,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("default_generator", &generator_of);
   m.def("memory_stats", [](DeviceIndex index) { return figures(in_range(index)); });
   m.def("block", &block);
+  m.def("map_cpu_memory", &map_cpu_memory);
 }
 
 } // namespace chorus

@@ -48,14 +48,21 @@ const std::string& name() {
   return type_name;
 }
 
+void need_library() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    load(library_path);
+    have_library = true;
+  });
+}
+
 DeviceIndex count() noexcept {
   static DeviceIndex n = [] {
     int32_t n = 0;
     if (type_name.empty())
       return DeviceIndex(0);
     try {
-      load(library_path);
-      have_library = true;
+      need_library();
       check(lib.device_count(driver_name.c_str(), &n));
     } catch (const c10::Error& e) {
       trouble = e.what_without_backtrace();

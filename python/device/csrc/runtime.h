@@ -25,6 +25,9 @@ struct Device {
 void plug(const std::string& path, const std::string& name, const std::string& driver);
 const std::string& name();
 
+// need_library loads the library, unless it's there already.
+void need_library();
+
 // count is the number of devices, 0 if that can't be told, which is warned of once. It loads the library.
 DeviceIndex count() noexcept;
 
