@@ -1,0 +1,92 @@
+package engine
+
+import (
+	"sync"
+	"time"
+
+	"github.com/chorus-comms/chorus/accl/abi"
+)
+
+// Controller is one who calls an engine. Its calls begin in the order of Start, each when the one before is done, or
+// waits for another rank's part of a rendezvous between two ranks. Calls of different controllers overlap.
+type Controller struct {
+	engine *Engine
+
+	mu      sync.Mutex
+	queue   []*Call
+	current *Call // nil while the queue is empty
+	running bool
+}
+
+// Controller returns a new controller.
+func (e *Engine) Controller() *Controller { return &Controller{engine: e} }
+
+// maxParked is how many calls wait in the retry queue.
+const maxParked = 512
+
+// Start queues a call. A reset is done when it returns.
+func (x *Controller) Start(words abi.Call) *Call {
+	e := x.engine
+	c := &Call{Call: words, engine: e, controller: x, done: make(chan struct{}), dropped: make(chan struct{})}
+	if words.Scenario == abi.Config && abi.ConfigFunction(words.Function) == abi.Reset {
+		e.reset()
+		c.finish(time.Now())
+		return c
+	}
+	e.mu.Lock()
+	e.calls[c] = struct{}{}
+	if e.closed {
+		c.Drop()
+	}
+	e.mu.Unlock()
+	x.mu.Lock()
+	x.queue = append(x.queue, c)
+	if !x.running {
+		x.running = true
+		go x.run()
+	}
+	x.mu.Unlock()
+	return c
+}
+
+// run carries out calls until none is left, or another goroutine has taken over from a call that is parked.
+func (x *Controller) run() {
+	for {
+		x.mu.Lock()
+		if len(x.queue) == 0 {
+			x.running = false
+			x.mu.Unlock()
+			return
+		}
+		c := x.queue[0]
+		x.queue[0] = nil
+		x.queue = x.queue[1:]
+		x.current = c
+		x.mu.Unlock()
+		c.run()
+		x.mu.Lock()
+		over := x.current != c
+		x.mu.Unlock()
+		if over {
+			x.engine.parked.Add(-1)
+			return
+		}
+	}
+}
+
+// park puts a call that is about to wait into the retry queue: the controller's next call may begin.
+func (x *Controller) park(c *Call) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.current != c {
+		return
+	}
+	if x.engine.parked.Add(1) > maxParked {
+		x.engine.parked.Add(-1)
+		return
+	}
+	x.current = nil
+	if x.running = len(x.queue) > 0; x.running {
+		go x.run()
+	}
+}

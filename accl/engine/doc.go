@@ -1,0 +1,28 @@
+// Package engine is an offload engine of ACCL in Go: collectives carried out beside the memory, by words that a driver
+// writes. It behaves as the engine of the hardware, whose firmware and data movers it stands for.
+//
+//	net := engine.NewNetwork()
+//	e := engine.New(engine.Config{Session: 0, Protocol: abi.RDMA, Network: net.Port(0)})
+//	net.Attach(0, e)
+//	e.Write(abi.RXBufferSize, 1024)                                   // exchange memory
+//	status := e.Controller().Start(abi.Call{Scenario: abi.Nop}).Wait() // a call
+//
+// What is where:
+//
+//   - exchange.go: the words that engine and driver share; config.go: the calls that set it up.
+//   - controller.go, call.go: who calls, and one call.
+//   - memory.go, stream.go: where data lies, and the streams of a kernel beside the engine.
+//   - move.go: the data mover, which takes up to two operands through arithmetic and compression to a result;
+//     datapath.go is those two.
+//   - inbox.go: eager messages in their RX buffers, and the notifications of rendezvous.
+//   - The rest is the firmware: a file for each collective, eager and rendezvous.
+//   - network.go: how engines reach each other, and the network of engines in one process.
+//
+// What differs from the hardware's engine, on purpose: nothing that the ABI shows, but that calls of different
+// controllers overlap where one of them waits; all collectives exist with every protocol; every size works, whatever
+// there is of RX and spare buffers; reductions have one order; a message whose tag isn't that of its receive is an error
+// in place of a hang.
+//
+// Invariants: a call's memory isn't touched any more when it's done, whoever wrote there; an address is never used
+// twice; an eager send waits for nobody; any words give a status, not a panic.
+package engine

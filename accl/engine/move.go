@@ -1,0 +1,199 @@
+package engine
+
+import "github.com/chorus-comms/chorus/accl/abi"
+
+// opcode says where an operand of a move comes from, or a result goes.
+type opcode uint8
+
+const (
+	opNone      opcode = iota
+	opStream           // of the kernel
+	opImmediate        // memory of this engine
+	opOnRecv           // the next messages of a rank; the second operand only
+	opRemote           // a rank, by eager messages, or a stream of its kernel; results only
+	opWrite            // memory of a rank's engine; results only
+)
+
+// operand is one side of a move.
+type operand struct {
+	opcode     opcode
+	compressed bool
+	host       bool
+	addr       uint64
+	rank       int
+	tag        uint32 // of messages; the id of a stream
+	put        bool   // an opRemote is for the stream of the rank's kernel
+}
+
+// move is an instruction of the data mover: up to two operands, combined if they're two, become a result.
+type move struct {
+	op0, op1, res operand
+	count         int // elements
+}
+
+// The operands that a call's words name.
+func (c *Call) operand(i int, stream abi.StreamFlags, host abi.HostFlags, small abi.CompressionFlags) operand {
+	o := operand{opcode: opImmediate, addr: c.Addr[i], host: c.Host&host != 0, compressed: c.Compression&small != 0}
+	if c.Stream&stream != 0 {
+		o.opcode, o.tag = opStream, c.Tag
+	}
+	return o
+}
+
+func (c *Call) op0() operand { return c.operand(0, abi.Op0Stream, abi.Op0Host, abi.Op0Compressed) }
+func (c *Call) op1() operand { return c.operand(1, 0, abi.Op1Host, abi.Op1Compressed) }
+func (c *Call) res() operand { return c.operand(2, abi.ResStream, abi.ResHost, abi.ResCompressed) }
+
+// to is a rank, as the result of a move; from is the other side.
+func (c *Call) to(rank int) operand {
+	return operand{opcode: opRemote, rank: rank, tag: c.Tag, compressed: c.Compression&abi.EthCompressed != 0}
+}
+
+func (c *Call) from(rank int) operand {
+	o := c.to(rank)
+	o.opcode = opOnRecv
+	return o
+}
+
+// plus is the operand so many elements on. A stream goes on by itself.
+func (c *Call) plus(o operand, elements int) operand {
+	o.addr += uint64(elements * c.path.size(o.compressed))
+	return o
+}
+
+// move carries out an instruction, unless the call has failed.
+func (c *Call) move(m move) {
+	if m.op1.opcode != opOnRecv {
+		c.part(&m, 0, m.count, nil)
+		return
+	}
+	size := c.path.size(m.op1.compressed)
+	for at := 0; at < m.count && c.ok(); {
+		a := c.next(m.op1.rank, m.op1.tag)
+		if a == nil {
+			return
+		}
+		at += c.take(&m, a, at, size)
+		c.engine.inbox.release(a)
+	}
+}
+
+// take moves what a message has brought, and returns how many elements it was.
+func (c *Call) take(m *move, a *arrival, at, size int) (n int) {
+	b, r, bad := c.engine.inbox.payload(a)
+	if r != nil {
+		defer r.release()
+	}
+	switch n = len(b) / size; {
+	case bad != 0:
+		c.fail(bad)
+	case len(b)%size != 0 || n == 0 || n > m.count-at:
+		c.fail(abi.DMANotExpectedBTT | abi.SegmenterExpectedBTT)
+	default:
+		c.part(m, at, n, b)
+	}
+	return n
+}
+
+// part carries out the move for n elements from one on. received is the second operand, of a receive.
+func (c *Call) part(m *move, at, n int, received []byte) {
+	if !c.ok() || n == 0 {
+		return
+	}
+	var a, b, into []byte
+	aSmall, bSmall := m.op0.compressed, m.op1.compressed
+	a, done := c.fetch(m.op0, at, n)
+	defer done()
+	if received != nil {
+		b = received
+	} else {
+		var done func()
+		b, done = c.fetch(m.op1, at, n)
+		defer done()
+	}
+	if a == nil {
+		a, b, aSmall = b, nil, bSmall
+	}
+	if m.res.opcode == opImmediate {
+		var done func()
+		into, done = c.fetch(m.res, at, n)
+		defer done()
+	}
+	if !c.ok() {
+		return
+	}
+	out := c.through(m, a, b, aSmall, bSmall, into, n)
+	if !c.ok() {
+		return
+	}
+	switch m.res.opcode {
+	case opStream:
+		c.engine.out.push(m.res.tag, out)
+	case opRemote:
+		c.transmit(m.res, out)
+	case opWrite:
+		if err := c.engine.cfg.Network.Write(c.comm.Ranks[m.res.rank].Session, c.plus(m.res, at).addr, m.res.host,
+			out); err != nil {
+			c.fail(statusOf(err))
+		}
+	}
+}
+
+func nothing() {}
+
+// fetch returns an operand's bytes, until done is called; nil if it has none.
+func (c *Call) fetch(o operand, at, n int) (b []byte, done func()) {
+	bytes := n * c.path.size(o.compressed)
+	switch o.opcode {
+	case opImmediate:
+		b, r := c.engine.Memory.at(c.plus(o, at).addr, bytes, o.host)
+		if r == nil {
+			c.fail(abi.DMADecode)
+			return nil, nothing
+		}
+		return b, r.release
+	case opStream:
+		b = Alloc(bytes)
+		if !c.engine.in.pull(b, c.dropped) {
+			c.fail(abi.NotReady)
+		}
+	}
+	return b, nothing
+}
+
+// transmit sends elements to a rank in messages of the size that the rank has buffers for, as all ranks have.
+func (c *Call) transmit(to operand, data []byte) {
+	e, peer := c.engine, &c.comm.Ranks[to.rank]
+	size := c.path.size(to.compressed)
+	most := len(data)
+	for _, limit := range [2]uint32{peer.MaxSegmentSize, e.exch.load(abi.RXBufferSize)} {
+		if limit != 0 {
+			most = min(most, max(int(limit)/size*size, size))
+		}
+	}
+	h := abi.Header{Tag: to.tag, Src: uint32(c.me()), Dst: uint16(peer.Session), CommID: c.comm.id,
+		Scenario: purpose(c.Scenario)}
+	if to.put {
+		h.Stream = to.tag + abi.StreamBase
+	}
+	at := c.comm.seq(to.rank, abi.OutboundWord)
+	for len(data) > 0 && c.ok() {
+		part := data[:min(most, len(data))]
+		data = data[len(part):]
+		h.Count, h.Seq = uint32(len(part)), e.exch.load(at)
+		if !to.put {
+			e.exch.store(at, h.Seq+1)
+		}
+		if err := e.cfg.Network.Send(peer.Session, &h, part); err != nil {
+			c.fail(statusOf(err))
+		}
+	}
+}
+
+// statusOf returns what an error of the network is to a call.
+func statusOf(err error) abi.Status {
+	if s, ok := err.(abi.Status); ok {
+		return s
+	}
+	return abi.PackTimeout
+}

@@ -1,0 +1,74 @@
+package engine
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/chorus-comms/chorus/accl/abi"
+)
+
+// Network carries messages between engines. Its methods may be called from any goroutine; for a Send and the Writes
+// before it of one goroutine they arrive in order.
+type Network interface {
+	// Send brings a message to the engine of a session, by its Receive. It waits for no call there. The payload is the
+	// caller's again when it returns.
+	Send(session uint32, h *abi.Header, payload []byte) error
+	// Write puts data into the memory of the engine of a session, before a Send that follows is received. It's asked
+	// for with RDMA only.
+	Write(session uint32, addr uint64, host bool, data []byte) error
+}
+
+// Local is the network of engines in one process.
+type Local struct {
+	mu      sync.RWMutex
+	engines map[uint32]*Engine
+}
+
+// NewNetwork returns a network without engines.
+func NewNetwork() *Local { return &Local{engines: map[uint32]*Engine{}} }
+
+// Attach adds an engine, or takes the session's away with nil.
+func (n *Local) Attach(session uint32, e *Engine) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if e == nil {
+		delete(n.engines, session)
+		return
+	}
+	n.engines[session] = e
+}
+
+func (n *Local) engine(session uint32) (*Engine, error) {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	if e := n.engines[session]; e != nil {
+		return e, nil
+	}
+	return nil, fmt.Errorf("no engine has session %d", session)
+}
+
+// Port is an engine's way into the network: what its Config has as Network.
+func (n *Local) Port(session uint32) Network { return port{n, session} }
+
+type port struct {
+	*Local
+	session uint32
+}
+
+// Send implements Network.
+func (p port) Send(session uint32, h *abi.Header, payload []byte) error {
+	e, err := p.engine(session)
+	if err == nil {
+		e.Receive(p.session, h, payload)
+	}
+	return err
+}
+
+// Write implements Network.
+func (p port) Write(session uint32, addr uint64, host bool, data []byte) error {
+	e, err := p.engine(session)
+	if err != nil {
+		return err
+	}
+	return e.Memory.Write(addr, host, data).Err()
+}

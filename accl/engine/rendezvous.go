@@ -1,0 +1,96 @@
+package engine
+
+import (
+	"sync/atomic"
+
+	"github.com/chorus-comms/chorus/accl/abi"
+)
+
+// notify sends a notification of a rendezvous.
+func (c *Call) notify(rank int, kind abi.MsgType, count uint32, o operand) {
+	if !c.ok() {
+		return
+	}
+	session := c.comm.Ranks[rank].Session
+	h := abi.Header{Count: count, Tag: c.Tag, Src: uint32(c.me()), Dst: uint16(session), MsgType: kind, Host: o.host,
+		Addr: o.addr, CommID: c.comm.id, Scenario: purpose(c.Scenario)}
+	if err := c.engine.cfg.Network.Send(session, &h, nil); err != nil {
+		c.fail(statusOf(err))
+	}
+}
+
+// offer tells a rank where it may write so many elements.
+func (c *Call) offer(rank int, o operand, count int) {
+	c.notify(rank, abi.RendezvousAddress, uint32(count), o)
+}
+
+// awaitOffer waits for a rank's, or, if rank is negative, for the first of those of some ranks.
+func (c *Call) awaitOffer(rank int, from func(int) bool, before func()) *arrival {
+	return c.await(want{comm: c.comm, kind: abi.RendezvousAddress, src: rank, from: from, tag: c.Tag,
+		purpose: purpose(c.Scenario)}, before)
+}
+
+// write answers an offer: the move's result, which is for the rank, goes where that wants it.
+func (c *Call) write(m move, offer *arrival) {
+	if !c.ok() {
+		return
+	}
+	rank := int(offer.Src)
+	m.res = operand{opcode: opWrite, addr: offer.Addr, host: offer.Host, rank: rank}
+	if uint64(m.count) != uint64(offer.Count) {
+		c.fail(abi.DMANotExpectedBTT)
+	}
+	c.move(m)
+	bad := c.status
+	c.status = 0 // who waits for the data must hear of it, or that it doesn't come
+	bytes := uint32(m.count * c.path.size(false))
+	if bad&^abi.DMANotExpectedBTT != 0 {
+		bytes = 0
+	}
+	c.notify(rank, abi.RendezvousDone, bytes, operand{addr: offer.Addr, host: offer.Host})
+	c.fail(bad)
+}
+
+// awaitDone waits until a rank has written so many elements where this one has offered it.
+func (c *Call) awaitDone(rank int, o operand, count int, before func()) {
+	a := c.await(want{comm: c.comm, kind: abi.RendezvousDone, src: rank, tag: c.Tag, addr: o.addr,
+		purpose: purpose(c.Scenario)}, before)
+	if a != nil && a.Count != uint32(count*c.path.size(false)) {
+		c.fail(abi.DMANotExpectedBTT)
+	}
+}
+
+// spares are the memory in which partial results of reductions meet. The driver gives an engine one set; calls of
+// several controllers at once get more.
+type spares struct{ taken atomic.Bool }
+
+// spare is one of the three buffers.
+type spare struct {
+	operand
+	bytes int
+}
+
+// takeSpares returns the three buffers and what gives them back.
+func (c *Call) takeSpares() (s [abi.NumSpares]spare, free func()) {
+	e := c.engine
+	bytes := int(e.maxRendezvous.Load())
+	own := e.spares.taken.CompareAndSwap(false, true)
+	for i := range s {
+		s[i] = spare{operand{opcode: opImmediate}, bytes}
+		if own {
+			at := uint32(abi.SpareBuffers + 8*i)
+			s[i].addr = uint64(e.exch.load(at)) | uint64(e.exch.load(at+4))<<32
+		} else {
+			s[i].addr = e.Memory.Map(Alloc(bytes), false)
+		}
+	}
+	return s, func() {
+		if own {
+			e.spares.taken.Store(false)
+			return
+		}
+		for i := range s {
+			e.Memory.Unmap(s[i].addr, false)
+		}
+	}
+}
