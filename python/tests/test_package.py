@@ -93,7 +93,7 @@ def test_benchmark(tmp_path):
     assert done.returncode == 0, done.stderr
     rows = json.loads(target.read_text())
     assert {(r["measure"], r["op"], r["bytes"]) for r in rows} == {
-        ("collectives", "all_reduce", 4), ("collectives", "all_reduce", 16384), ("collectives", "barrier", 0),
+        *(("collectives", "all_reduce", n) for n in (4, 256, 1024, 4096, 16384)), ("collectives", "barrier", 0),
         ("ddp", "step", 0), ("inference", "step", 16384), ("inference", "step", 65536), ("inference", "step", 262144),
     }  # fmt: skip
     assert all({"gloo", "ordinary"} <= set(r["us"]) for r in rows)

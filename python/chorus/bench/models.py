@@ -92,7 +92,8 @@ def show_ddp(row: Row) -> Iterator[str]:
     added = {kind: max(row.us[kind], 0) for kind in _DDP_KINDS}  # differences of medians, which noise takes below zero
     share = {kind: us / (compute + us) for kind, us in added.items()}
     for kind, title in _DDP_KINDS.items():
-        yield f"| {title} | {time_text(added[kind])} | {share[kind]:.1%} | {share[kind] / share[GLOO]:.2f} |"
+        times = f"{share[kind] / share[GLOO]:.2f}" if share[GLOO] > 0 else ""  # none is in sight
+        yield f"| {title} | {time_text(added[kind])} | {share[kind]:.1%} | {times} |"
 
 
 def inference(gloo: Any, seconds: float) -> Iterator[Row]:
