@@ -872,8 +872,8 @@ typedef struct chorus_window_op {
 
 /* chorus_window_submit runs an operation on a window [blocks], or issues it if work
  * isn't NULL. Operations issued on a window from one thread run in order, but for
- * CHORUS_WAIT_SIGNAL, which holds nobody up. In the communicator of a device work must
- * be NULL: operations are enqueued on the current stream, and hold nobody up. */
+ * CHORUS_WAIT_SIGNAL, which holds nobody up. On memory of a device they are enqueued on the current
+ * stream instead, or behind it with a work, and so are signals and fences of a window of such memory. */
 CHORUS_API chorus_status chorus_window_submit(chorus_window window, const chorus_window_op *op, chorus_work *work);
 
 /* chorus_window_map gives the address of a peer's memory in this process, if it can be

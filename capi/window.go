@@ -22,6 +22,7 @@ type window struct {
 	*comm.Window
 	dt dtype.DType
 	m  *communicator
+	on bool // it's of a device's memory
 
 	mu    sync.Mutex
 	queue []func() // asynchronous operations that wait for those before them
@@ -71,7 +72,7 @@ func createWindow(h C.chorus_comm, data unsafe.Pointer, count C.int64_t, dt C.in
 	if err != nil {
 		return err
 	}
-	w := windows.put(&window{Window: made, dt: t.DType(), m: m})
+	w := windows.put(&window{Window: made, dt: t.DType(), m: m, on: !t.OnHost()})
 	if w == 0 {
 		return errors.New("chorus: too many windows")
 	}
@@ -91,8 +92,8 @@ var windowOps = [...]struct {
 	C.CHORUS_FENCE: {"fence", false, false, false},
 }
 
-// prepare turns an operation into a function that runs it, and tells whether it holds nobody up.
-func (w *window) prepare(o *C.chorus_window_op) (run func(ctx context.Context) error, beside bool, err error) {
+// prepare turns an operation into a function that runs it, with more options, and tells whether it holds nobody up.
+func (w *window) prepare(o *C.chorus_window_op, opts ...comm.Option) (run func(ctx context.Context) error, beside bool, err error) {
 	if o == nil {
 		return nil, false, refused("chorus_window_submit got NULL")
 	}
@@ -124,7 +125,6 @@ func (w *window) prepare(o *C.chorus_window_op) (run func(ctx context.Context) e
 	to := comm.Target{Rank: int(o.rank), Offset: int(o.offset)}
 	r := comm.Reduction{Kind: backend.ReduceKind(max(0, min(o.reduction, 255)))}
 	slot, kind := int(o.slot), o.kind
-	var opts []comm.Option
 	if o.timeout_ns != 0 {
 		opts = append(opts, comm.Timeout(timeout(o.timeout_ns)))
 	}
@@ -218,8 +218,16 @@ func goWindowIssue(h C.chorus_window, o *C.chorus_window_op, out *C.chorus_work)
 	if err != nil {
 		return fail(err)
 	}
-	if w.m.Stream() != nil {
-		return fail(refused("an operation on a window of a device takes no work: it's enqueued on the current stream, and holds nobody up"))
+	if w.on {
+		async := new(comm.Work)
+		f, _, err := w.prepare(o, comm.Async(async))
+		if err == nil {
+			err = f(context.Background())
+		}
+		if err != nil {
+			return fail(err)
+		}
+		return fail(giveWork(&work{m: w.m, parts: []part{async}}, out))
 	}
 	f, beside, err := w.prepare(o)
 	if err != nil {

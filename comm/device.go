@@ -189,8 +189,8 @@ func (c *Comm) Stream() *device.Stream {
 	return c.dev().own
 }
 
-// Traffic counts how the data of this rank's collectives moved so far: in place in the ranks' own memory, or through other. It's
-// zero for backends that don't say.
+// Traffic counts how the data of this rank's collectives and operations on windows moved so far: in place in the ranks' own
+// memory, or through other. It's zero for backends that don't say.
 func (c *Comm) Traffic() Traffic {
 	if b, ok := c.b.(backend.Stats); ok {
 		return b.Traffic()

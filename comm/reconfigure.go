@@ -189,7 +189,7 @@ func (c *Comm) reconfigure(ctx context.Context, uuid string, members []regroup.M
 	}()
 	next := c.opened
 	next.newcomer, next.name, next.world, next.size, next.rank = false, nameOf(members), uuid, len(members), -1
-	next.timeout = time.Duration(c.timeout.Load())
+	next.timeout, next.device = time.Duration(c.timeout.Load()), c.Device()
 	if hints != nil {
 		next.hints = hints
 	}

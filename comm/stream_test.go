@@ -211,11 +211,46 @@ func bound(ctx context.Context, c *comm.Comm, name string) error {
 	if part.Device() != name {
 		return fmt.Errorf("a part is for %s", part.Device())
 	}
-	if err := errors.Join(part.AllReduce(ctx, one, comm.Sum), holds(ctx, one, 8), part.Finalize(ctx), c.Finalize(ctx)); err != nil {
+	if err := hostWindow(ctx, c, x, one); err != nil {
+		return err
+	}
+	again, err := c.Regroup(ctx)
+	if err != nil {
+		return err
+	}
+	if c = again; c.Device() != name {
+		return fmt.Errorf("the communicator of a regroup is for %s", c.Device())
+	}
+	if err := errors.Join(part.AllReduce(ctx, one, comm.Sum), holds(ctx, one, 8), c.AllReduce(ctx, one, comm.Sum), holds(ctx, one, 16),
+		part.Finalize(ctx), c.Finalize(ctx)); err != nil {
 		return err
 	}
 	if err := c.Bind(d); !errors.Is(err, comm.ErrFinalized) {
 		return fmt.Errorf("bound when it's finalized: %v", err)
 	}
 	return nil
+}
+
+// hostWindow is a window of the host's memory in the communicator of a device: its signals block, behind what was enqueued.
+func hostWindow(ctx context.Context, c *comm.Comm, x, on *tensor.Tensor) error {
+	before := c.Traffic()
+	w, err := c.NewWindow(ctx, x)
+	if err != nil {
+		return err
+	}
+	to, n := comm.Target{Rank: 1 - c.Rank()}, tensor.Must(x.Narrow(0, 0, 100))
+	if err := errors.Join(w.Put(ctx, tensor.Must(on.Narrow(0, 0, 100)), to), w.Signal(ctx, to.Rank, 0),
+		w.WaitSignal(ctx, to.Rank, 0), holds(ctx, n, 4)); err != nil {
+		return err
+	}
+	if err := w.Signal(ctx, to.Rank, 0, comm.Async(new(comm.Work))); !errors.Is(err, comm.ErrInvalidArgument) {
+		return fmt.Errorf("an asynchronous signal: %v", err)
+	}
+	if m, err := w.Map(to.Rank); err != nil || m.NumEl() != x.NumEl() {
+		return fmt.Errorf("a peer's memory: %v", err)
+	}
+	if after := c.Traffic(); after.Mapped <= before.Mapped || after.Staged < before.Staged {
+		return fmt.Errorf("traffic went from %v to %v", before, after)
+	}
+	return w.Close(ctx)
 }

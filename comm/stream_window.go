@@ -8,33 +8,105 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// onStream reports whether an operation on a window with these tensors is enqueued, and what is wrong with where they are.
-func (w *Window) onStream(ts ...*tensor.Tensor) (on bool, bad string) {
-	if len(ts) == 0 {
-		return w.c.dev() != nil, ""
-	}
-	for _, t := range ts[1:] {
-		if t.On() != ts[0].On() {
-			return false, apartFrom(ts[0], t)
+const hostBlocks = "it's on the host's memory, where operations on windows block: leave out Async"
+
+// onStream reports whether an operation on a window with these tensors is enqueued. One that isn't comes after those that are,
+// and has no work.
+func (w *Window) onStream(ctx context.Context, work *Work, op string, ts ...*tensor.Tensor) (on bool, err error) {
+	on = w.on
+	if len(ts) > 0 {
+		on = !ts[0].OnHost()
+		bad := w.c.here(ts[0])
+		for _, t := range ts[1:] {
+			if t.On() != ts[0].On() {
+				bad = apartFrom(ts[0], t)
+			}
+		}
+		if bad != "" {
+			return false, w.c.invalid(op, "%s", bad)
 		}
 	}
-	return !ts[0].OnHost(), w.c.here(ts[0])
+	switch {
+	case on:
+	case work != nil:
+		err = w.c.invalid(op, "%s", hostBlocks)
+	case w.c.dev() != nil:
+		err = w.quiesce(ctx, op)
+	}
+	return on, err
 }
 
-// enqueue puts a window operation on the current stream: f gets the tensors as the backend can touch them. One that is
-// awaited elsewhere, a signal, is in no order but the stream's.
-func (w *Window) enqueue(ctx context.Context, op string, chained bool, f func(ts []*tensor.Tensor) error, ts ...*tensor.Tensor) error {
+// nothing is an operation on no elements, if err is nil: it's done when it's issued.
+func (w *Window) nothing(work *Work, op string, err error) error {
+	if err != nil || work == nil {
+		return err
+	}
+	if w.c.dev() == nil {
+		return w.c.invalid(op, "%s", hostBlocks)
+	}
+	if err = work.issueOn(w.c, op); err == nil {
+		work.complete(nil)
+	}
+	return err
+}
+
+// enqueue puts a window operation on the current stream, or on one behind that if it's asynchronous: f gets the tensors as
+// the backend can touch them. One that is awaited elsewhere, a signal, is in no order but the stream's.
+func (w *Window) enqueue(ctx context.Context, work *Work, op string, chained bool, f func(ts []*tensor.Tensor) error,
+	ts ...*tensor.Tensor) error {
 	s, err := w.c.dev().dev.CurrentStream(ctx)
 	if err != nil {
 		return w.c.deviceError(op, err)
 	}
+	if work == nil {
+		return w.c.deviceError(op, w.enqueueOn(s, op, chained, f, ts))
+	}
+	if err := work.issueOn(w.c, op); err != nil {
+		return err
+	}
+	capturing := s.Capturing()
+	err = w.c.deviceError(op, w.beside(s, work, op, chained, func(ts []*tensor.Tensor) error {
+		err := f(ts)
+		if !capturing {
+			work.complete(err)
+		}
+		return err
+	}, ts))
+	if err != nil || capturing {
+		work.complete(err)
+	}
+	return err
+}
+
+// beside enqueues an asynchronous operation on a stream of its own, behind what s has.
+func (w *Window) beside(s *device.Stream, work *Work, op string, chained bool, f func(ts []*tensor.Tensor) error,
+	ts []*tensor.Tensor) error {
+	d := w.c.dev()
+	d.mu.Lock() // nobody else takes the stream before there is something on it
+	defer d.mu.Unlock()
+	own, err := d.transfer()
+	if err == nil {
+		err = own.WaitStream(s)
+	}
+	if err == nil {
+		err = w.enqueueOn(own, op, chained, f, ts)
+	}
+	if err == nil {
+		err = own.Record(&work.on.event)
+	}
+	return err
+}
+
+func (w *Window) enqueueOn(s *device.Stream, op string, chained bool, f func(ts []*tensor.Tensor) error,
+	ts []*tensor.Tensor) error {
+	var err error
 	views := make([]*tensor.Tensor, len(ts))
 	for i, t := range ts {
 		if err = t.UsedBy(s); err == nil {
 			views[i], err = t.EngineView()
 		}
 		if err != nil {
-			return w.c.deviceError(op, err)
+			return err
 		}
 	}
 	run := func() error { return f(views) }
@@ -51,7 +123,7 @@ func (w *Window) enqueue(ctx context.Context, op string, chained bool, f func(ts
 			return f(views)
 		}
 	}
-	return w.c.deviceError(op, w.push(s, op, chained, run))
+	return w.push(s, op, chained, run)
 }
 
 func (w *Window) push(s *device.Stream, op string, chained bool, run func() error) error {
@@ -70,9 +142,9 @@ func (w *Window) push(s *device.Stream, op string, chained bool, run func() erro
 }
 
 // quiesce waits until the operations that were enqueued are done, well or not.
-func (w *Window) quiesce(ctx context.Context) error {
+func (w *Window) quiesce(ctx context.Context, op string) error {
 	if err := w.order.event.Synchronize(ctx); err != nil && ctx.Err() != nil && !errors.Is(err, device.ErrFailed) {
-		return &CanceledError{Where: w.c.at("close_window"), Err: context.Cause(ctx)}
+		return &CanceledError{Where: w.c.at(op), Err: context.Cause(ctx)}
 	}
 	return nil
 }

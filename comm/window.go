@@ -23,11 +23,13 @@ import (
 // Offsets and sizes count elements of the window's dtype. All methods may be
 // called from any goroutine; bounds and dtypes are checked before anything moves.
 //
-// In the communicator of a device, operations on its tensors, signals and fences are enqueued on the current stream.
+// Operations on a device's memory, and signals and fences of a window that is there, are enqueued on the current stream. These alone
+// take Async: they are behind what the current stream has, on a stream of their own. Others block.
 type Window struct {
 	c       *Comm
 	w       backend.Window
 	dt      dtype.DType
+	on      bool // it's of a device's memory
 	gate    gate // of the operations that reach memory or peers
 	closing atomic.Bool
 
@@ -72,6 +74,7 @@ func (c *Comm) NewWindow(ctx context.Context, t *tensor.Tensor) (*Window, error)
 		}
 		dt = t.DType()
 	}
+	on := c.dev() != nil && (t == nil || !t.OnHost())
 	t, err := c.exposed(ctx, op, t)
 	if err == nil {
 		err = c.quiesce(ctx)
@@ -92,7 +95,7 @@ func (c *Comm) NewWindow(ctx context.Context, t *tensor.Tensor) (*Window, error)
 		c.fatal(err)
 		return nil, err
 	}
-	return &Window{c: c, w: w, dt: dt, gate: gate{shut: make(chan struct{})}}, nil
+	return &Window{c: c, w: w, dt: dt, on: on, gate: gate{shut: make(chan struct{})}}, nil
 }
 
 // begin checks what all window operations have in common and applies the option that
@@ -129,8 +132,8 @@ func (w *Window) fill(ctx context.Context, op string, opts []Option) (call, erro
 	if o.noneAt != 0 {
 		return o, w.c.noOption(op, o.noneAt)
 	}
-	if o.work != nil || o.hasInto || o.from != nil || o.Timeout <= 0 {
-		return o, w.c.invalid(op, "window operations take Timeout, which must be positive, as their only option")
+	if o.hasInto || o.from != nil || o.Timeout <= 0 {
+		return o, w.c.invalid(op, "window operations take Timeout, which must be positive, and Async on a device, as their only options")
 	}
 	return o, nil
 }
@@ -149,19 +152,20 @@ func (w *Window) inside(op string, t *tensor.Tensor, to Target) error {
 // Put writes src into the target. When it returns src may be reused. The target sees
 // the data after a Signal that follows, or after this rank's Fence.
 func (w *Window) Put(ctx context.Context, src *tensor.Tensor, to Target, opts ...Option) error {
-	o, err := w.begin(ctx, "put", opts)
+	const op = "put"
+	o, err := w.begin(ctx, op, opts)
 	if err != nil {
 		return err
 	}
 	defer w.end()
-	if err := w.inside("put", src, to); err != nil || src.NumEl() == 0 {
-		return err
+	if err := w.inside(op, src, to); err != nil || src.NumEl() == 0 {
+		return w.nothing(o.work, op, err)
 	}
-	if on, bad := w.onStream(src); bad != "" {
-		return w.c.invalid("put", "%s", bad)
+	if on, err := w.onStream(o.Ctx, o.work, op, src); err != nil {
+		return err
 	} else if on {
 		timeout := o.Timeout
-		return w.enqueue(o.Ctx, "put", true, func(ts []*tensor.Tensor) error {
+		return w.enqueue(o.Ctx, o.work, op, true, func(ts []*tensor.Tensor) error {
 			return w.w.Put(context.Background(), ts[0], to, timeout)
 		}, src)
 	}
@@ -170,19 +174,20 @@ func (w *Window) Put(ctx context.Context, src *tensor.Tensor, to Target, opts ..
 
 // Get reads the target into dst.
 func (w *Window) Get(ctx context.Context, dst *tensor.Tensor, from Target, opts ...Option) error {
-	o, err := w.begin(ctx, "get", opts)
+	const op = "get"
+	o, err := w.begin(ctx, op, opts)
 	if err != nil {
 		return err
 	}
 	defer w.end()
-	if err := w.inside("get", dst, from); err != nil || dst.NumEl() == 0 {
-		return err
+	if err := w.inside(op, dst, from); err != nil || dst.NumEl() == 0 {
+		return w.nothing(o.work, op, err)
 	}
-	if on, bad := w.onStream(dst); bad != "" {
-		return w.c.invalid("get", "%s", bad)
+	if on, err := w.onStream(o.Ctx, o.work, op, dst); err != nil {
+		return err
 	} else if on {
 		timeout := o.Timeout
-		return w.enqueue(o.Ctx, "get", true, func(ts []*tensor.Tensor) error {
+		return w.enqueue(o.Ctx, o.work, op, true, func(ts []*tensor.Tensor) error {
 			return w.w.Get(context.Background(), ts[0], from, timeout)
 		}, dst)
 	}
@@ -213,13 +218,13 @@ func (w *Window) Accumulate(ctx context.Context, src *tensor.Tensor, r Reduction
 		err = w.updates(op, r)
 	}
 	if err != nil || src.NumEl() == 0 {
-		return err
+		return w.nothing(o.work, op, err)
 	}
-	if on, bad := w.onStream(src); bad != "" {
-		return w.c.invalid(op, "%s", bad)
+	if on, err := w.onStream(o.Ctx, o.work, op, src); err != nil {
+		return err
 	} else if on {
 		timeout := o.Timeout
-		return w.enqueue(o.Ctx, op, true, func(ts []*tensor.Tensor) error {
+		return w.enqueue(o.Ctx, o.work, op, true, func(ts []*tensor.Tensor) error {
 			return w.w.Accumulate(context.Background(), ts[0], r.Kind, to, timeout)
 		}, src)
 	}
@@ -240,11 +245,11 @@ func (w *Window) FetchOp(ctx context.Context, old, src *tensor.Tensor, r Reducti
 	if err != nil {
 		return err
 	}
-	if on, bad := w.onStream(old, src); bad != "" {
-		return w.c.invalid(op, "%s", bad)
+	if on, err := w.onStream(o.Ctx, o.work, op, old, src); err != nil {
+		return err
 	} else if on {
 		timeout := o.Timeout
-		return w.enqueue(o.Ctx, op, true, func(ts []*tensor.Tensor) error {
+		return w.enqueue(o.Ctx, o.work, op, true, func(ts []*tensor.Tensor) error {
 			return w.w.FetchOp(context.Background(), ts[0], ts[1], r.Kind, to, timeout)
 		}, old, src)
 	}
@@ -263,11 +268,11 @@ func (w *Window) CompareAndSwap(ctx context.Context, old, expected, desired *ten
 	if err := w.scalars(op, to, old, expected, desired); err != nil {
 		return err
 	}
-	if on, bad := w.onStream(old, expected, desired); bad != "" {
-		return w.c.invalid(op, "%s", bad)
+	if on, err := w.onStream(o.Ctx, o.work, op, old, expected, desired); err != nil {
+		return err
 	} else if on {
 		timeout := o.Timeout
-		return w.enqueue(o.Ctx, op, true, func(ts []*tensor.Tensor) error {
+		return w.enqueue(o.Ctx, o.work, op, true, func(ts []*tensor.Tensor) error {
 			return w.w.CompareAndSwap(context.Background(), ts[0], ts[1], ts[2], to, timeout)
 		}, old, expected, desired)
 	}
@@ -297,9 +302,11 @@ func (w *Window) Signal(ctx context.Context, peer, slot int, opts ...Option) err
 	if err := w.signals(op, peer, slot); err != nil {
 		return err
 	}
-	if on, _ := w.onStream(); on {
+	if on, err := w.onStream(o.Ctx, o.work, op); err != nil {
+		return err
+	} else if on {
 		timeout := o.Timeout
-		return w.enqueue(o.Ctx, op, true, func([]*tensor.Tensor) error {
+		return w.enqueue(o.Ctx, o.work, op, true, func([]*tensor.Tensor) error {
 			return w.w.Signal(context.Background(), peer, slot, timeout)
 		})
 	}
@@ -317,9 +324,11 @@ func (w *Window) WaitSignal(ctx context.Context, peer, slot int, opts ...Option)
 	if err != nil {
 		return err
 	}
-	if on, _ := w.onStream(); on {
+	if on, err := w.onStream(o.Ctx, o.work, op); err != nil {
+		return err
+	} else if on {
 		timeout := o.Timeout
-		return w.enqueue(o.Ctx, op, false, func([]*tensor.Tensor) error {
+		return w.enqueue(o.Ctx, o.work, op, false, func([]*tensor.Tensor) error {
 			return w.w.WaitSignal(context.Background(), peer, slot, timeout)
 		})
 	}
@@ -350,9 +359,11 @@ func (w *Window) Fence(ctx context.Context, peer int, opts ...Option) error {
 	if bad := w.c.peer(peer, "peer"); bad != "" && peer != -1 {
 		return w.c.invalid(op, "%s", bad)
 	}
-	if on, _ := w.onStream(); on {
+	if on, err := w.onStream(o.Ctx, o.work, op); err != nil {
+		return err
+	} else if on {
 		timeout := o.Timeout
-		return w.enqueue(o.Ctx, op, true, func([]*tensor.Tensor) error {
+		return w.enqueue(o.Ctx, o.work, op, true, func([]*tensor.Tensor) error {
 			return w.w.Fence(context.Background(), peer, timeout)
 		})
 	}
@@ -360,9 +371,9 @@ func (w *Window) Fence(ctx context.Context, peer int, opts ...Option) error {
 }
 
 // Map returns the peer's memory as a one-dimensional tensor of this process, if Access(peer) is Unified.
-// It's valid until Close. In the communicator of a device, whose memory isn't the host's to touch, it's an *UnsupportedError.
+// It's valid until Close. Memory of a device isn't the host's to touch: it's an *UnsupportedError.
 func (w *Window) Map(peer int) (*tensor.Tensor, error) {
-	if w.c.dev() != nil {
+	if w.on {
 		return nil, &UnsupportedError{Where: w.c.at("map"), Detail: "windows of a device can't be mapped for the host: Get copies"}
 	}
 	if bad := w.c.peer(peer, "peer"); bad != "" {
@@ -376,7 +387,7 @@ func (w *Window) Map(peer int) (*tensor.Tensor, error) {
 
 // Access tells how the peer's memory can be reached.
 func (w *Window) Access(peer int) Access {
-	if peer < 0 || peer >= w.c.size || w.c.dev() != nil {
+	if peer < 0 || peer >= w.c.size || w.on {
 		return Separate
 	}
 	return w.w.Access(peer)
@@ -397,7 +408,7 @@ func (w *Window) Close(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	if err := w.quiesce(ctx); err != nil {
+	if err := w.quiesce(ctx, op); err != nil {
 		return err
 	}
 	if w.c.gate.closed() || !w.closing.CompareAndSwap(false, true) {

@@ -35,7 +35,7 @@ OUTSIDE = {
 _SOURCES = {name: path for path, name in OUTSIDE.items()}
 
 # The pages of the Python reference that are one module each.
-MODULES = {"accelerator": "chorus.accelerator", "torchcomms": "chorus.torchcomms"}
+MODULES = {"torchcomms": "chorus.torchcomms"}
 
 # What the modules behind the package chorus are about, in the order of its page.
 TITLES = {
@@ -45,8 +45,6 @@ TITLES = {
     "ddp": "Training",
     "_patches": "What is changed in PyTorch",
     "errors": "Errors",
-    "_device": "Devices and streams",
-    "_device_tensor": "Tensors of devices",
     "_lib": "The library",
 }
 

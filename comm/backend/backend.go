@@ -100,12 +100,12 @@ type Registrar interface {
 	Deregister(t *tensor.Tensor) error
 }
 
-// Stats is implemented by backends that count how the data of collectives moved.
+// Stats is implemented by backends that count how the data of collectives and windows moved.
 type Stats interface {
 	Traffic() Traffic
 }
 
-// Traffic counts the collectives of several ranks on this rank.
+// Traffic counts the collectives of several ranks on this rank, and what it puts into, gets from and accumulates in windows.
 type Traffic struct {
 	Mapped uint64 // that read and wrote the ranks' own memory in place
 	Staged uint64 // whose data went through memory of the backend, or messages

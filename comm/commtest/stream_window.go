@@ -38,10 +38,16 @@ func streamWindow(ctx context.Context, c *comm.Comm) error {
 	for round := range 5 { // without the host between the rounds
 		src := m.of(dtype.Int64, size/2, func(i int) float64 { return float64(me*1000 + round*100 + i%50) })
 		kept := m.poisoned(dtype.Int64, size/2)
+		var waited, wrote, told comm.Work
+		var shift error
+		if to := (comm.Target{Rank: right, Offset: size / 4}); round%2 == 0 {
+			shift = errors.Join(w.Put(ctx, src, to), w.Signal(ctx, right, 3), w.WaitSignal(ctx, left, 3))
+		} else { // the wait is first, and holds nobody up
+			shift = errors.Join(w.WaitSignal(ctx, left, 3, comm.Async(&waited)), w.Put(ctx, src, to, comm.Async(&wrote)),
+				w.Signal(ctx, right, 3, comm.Async(&told)), waited.Wait(ctx), wrote.Wait(ctx), told.Wait(ctx))
+		}
 		if err := errors.Join(
-			w.Put(ctx, src, comm.Target{Rank: right, Offset: size / 4}),
-			w.Signal(ctx, right, 3),
-			w.WaitSignal(ctx, left, 3),
+			shift,
 			tensor.Copy(ctx, kept, part),
 			w.Signal(ctx, left, 4),
 			w.WaitSignal(ctx, right, 4),
@@ -88,6 +94,13 @@ func streamWindow(ctx context.Context, c *comm.Comm) error {
 		if err := check(ctx, "swapped", old, func(int) float64 { return 0 }); err != nil {
 			return err
 		}
+	}
+	var work comm.Work
+	if err := w.Put(ctx, tensor.Must(one.Narrow(0, 0, 0)), comm.Target{Rank: right}, comm.Async(&work)); err != nil {
+		return err
+	}
+	if err := work.Synchronize(ctx); err != nil || work.Status() != comm.Completed {
+		return fmt.Errorf("a put of nothing: %v, %v", work.Status(), err)
 	}
 	if _, err := w.Map(right); !errors.Is(err, comm.ErrUnsupported) {
 		return fmt.Errorf("mapping a device's window for the host gives %v", err)

@@ -7,8 +7,11 @@ import (
 	"github.com/chorus-comms/chorus/internal/publish"
 )
 
-// traffic counts collectives. Only the one that runs writes, so that no write needs to be locked.
-type traffic struct{ mapped, staged uint64 } // publish.Word
+// traffic counts collectives. Only the one that runs writes, so that no write needs to be locked. Windows count their own.
+type traffic struct {
+	mapped, staged uint64 // publish.Word
+	windows        struct{ mapped, staged atomic.Uint64 }
+}
 
 func (g *group) count(p *program) {
 	if len(g.members) == 1 || len(p.steps) == 0 {
@@ -23,5 +26,7 @@ func (g *group) count(p *program) {
 
 // Traffic implements backend.Stats.
 func (g *group) Traffic() backend.Traffic {
-	return backend.Traffic{Mapped: atomic.LoadUint64(&g.traffic.mapped), Staged: atomic.LoadUint64(&g.traffic.staged)}
+	t := &g.traffic
+	return backend.Traffic{Mapped: atomic.LoadUint64(&t.mapped) + t.windows.mapped.Load(),
+		Staged: atomic.LoadUint64(&t.staged) + t.windows.staged.Load()}
 }

@@ -243,8 +243,10 @@ func (w *window) Put(ctx context.Context, src *tensor.Tensor, to backend.Target,
 	elem := w.dt.Size()
 	if p := w.ptrs[to.Rank]; p != nil && !w.closed.Load() && !w.g.Raised() {
 		kern.Copy(unsafe.Add(p, to.Offset*elem), src.Pointer(), src.NBytes())
+		w.g.traffic.windows.mapped.Add(1)
 		return nil
 	}
+	w.g.traffic.windows.staged.Add(1)
 	return w.pieces(src.NumEl(), func(off, n int) error {
 		req := header(requestPut, backend.Target{Rank: to.Rank, Offset: to.Offset + off}, n)
 		req = append(req, unsafe.Slice((*byte)(unsafe.Add(src.Pointer(), off*elem)), n*elem)...)
@@ -257,8 +259,10 @@ func (w *window) Get(ctx context.Context, dst *tensor.Tensor, from backend.Targe
 	elem := w.dt.Size()
 	if p := w.ptrs[from.Rank]; p != nil && !w.closed.Load() && !w.g.Raised() {
 		kern.Copy(dst.Pointer(), unsafe.Add(p, from.Offset*elem), dst.NBytes())
+		w.g.traffic.windows.mapped.Add(1)
 		return nil
 	}
+	w.g.traffic.windows.staged.Add(1)
 	return w.pieces(dst.NumEl(), func(off, n int) error {
 		req := header(requestGet, backend.Target{Rank: from.Rank, Offset: from.Offset + off}, n)
 		return w.exchange(ctx, "get", from.Rank, req, true, unsafe.Add(dst.Pointer(), off*elem), n*elem, timeout)
@@ -269,6 +273,7 @@ func (w *window) Get(ctx context.Context, dst *tensor.Tensor, from backend.Targe
 func (w *window) Accumulate(ctx context.Context, src *tensor.Tensor, r backend.ReduceKind, to backend.Target,
 	timeout time.Duration) error {
 	elem := w.dt.Size()
+	w.g.traffic.windows.staged.Add(1)
 	return w.pieces(src.NumEl(), func(off, n int) error {
 		req := header(requestAccumulate, backend.Target{Rank: to.Rank, Offset: to.Offset + off}, n)
 		req[1] = byte(r)

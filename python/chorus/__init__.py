@@ -11,7 +11,7 @@ use often are faster in memory that the ranks of a host can all map::
     with chorus.shared_memory(): ...       # what is created here
     chorus.share(model)                    # what exists
 
-:mod:`chorus.accelerator` has devices, their tensors, streams and graphs.
+Tensors of ``torch.device("accinte")``, which the distribution torch-accinte brings, are served like those of the CPU.
 
 Failures are :class:`chorus.Error`; they name the ranks concerned.
 """
@@ -21,11 +21,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from chorus import accelerator as accelerator
-    from chorus._device import Event as Event
-    from chorus._device import Stream as Stream
-    from chorus._device import device as device
-    from chorus._device_tensor import DeviceTensor as DeviceTensor
     from chorus._lib import version as version
     from chorus._patches import patches as patches
     from chorus.backend import failure as failure
@@ -61,8 +56,6 @@ __version__ = "0.1.0"
 # Where each name is. PyTorch imports this package at the end of its own import
 # (see _autoload), so nothing is loaded here before it is used.
 _HOME = {
-    "_device": ("Event", "Stream", "device"),
-    "_device_tensor": ("DeviceTensor",),
     "_lib": ("version",),
     "_patches": ("patches",),
     "backend": ("failure", "monitored_barrier", "register", "split_group"),
@@ -88,14 +81,12 @@ _HOME = {
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
-__all__ = sorted([*_MODULE_OF, "accelerator"])
+__all__ = sorted(_MODULE_OF)
 
 
 def __getattr__(name: str) -> Any:
     import importlib
 
-    if name == "accelerator":
-        return importlib.import_module("chorus.accelerator")
     module = _MODULE_OF.get(name)
     if module is None:
         raise AttributeError(f"module 'chorus' has no attribute {name!r}")

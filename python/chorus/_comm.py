@@ -168,7 +168,7 @@ class DevicePending(Pending):
 
     __slots__ = ("device", "_end")
 
-    def __init__(self, comm: Communicator, handle: int, kind: int, device: torch.device | None, after: Callable[[], None] | None):
+    def __init__(self, comm: Communicator, handle: int, kind: int, device: torch.device, after: Callable[[], None] | None):
         super().__init__(comm, handle, kind, None, None)  # the library keeps the memory from others until it's done
         self.device = device
         self._end: torch.Event | None = None  # of what comes after, on a stream of its own
@@ -177,12 +177,12 @@ class DevicePending(Pending):
                 after()
                 self._end = stream.record_event()
 
-    def join(self, stream: int = 0) -> None:
-        """Let a stream's later work, by default the current one's, wait for the operation; raise what it has failed with by now."""
+    def join(self) -> None:
+        """Let the current stream's later work wait for the operation; raise what it has failed with by now."""
         if self._end is not None:
             torch.accelerator.current_stream(self.device).wait_event(self._end)
         else:
-            check(_lib.library.chorus_stream_wait_work(stream, self.handle))
+            check(_lib.library.chorus_stream_wait_work(0, self.handle))
 
     def behind(self) -> torch.Stream:
         """A stream, to be entered, whose work comes after the operation."""
@@ -244,10 +244,9 @@ class Communicator:
         self.size: int = info.world_size
         self.local_size: int = info.local_size
         self.name: str = info.name.decode()
-        self.on_device = info.device != b"cpu"
         # Whose tensors the operations take beside the host's, and its number in the library.
         self.device, self._place = backend.placed(info.device.decode())
-        self.submit = _direct.submit_of(handle if info.device == b"cpu" else None)
+        self.submit = _direct.submit_of(handle if self.device is None else None)
         self.issued = 0
         self.exposed: dict[int, object] = {}
         self.settling = threading.RLock()
@@ -268,7 +267,6 @@ class Communicator:
         hints: dict[str, str] | None = None,
         abort_on_error: bool | None = None,
         backend: str | None = None,
-        device: str | None = None,
         job_ranks: Sequence[int] = (),
         job_size: int = 0,
     ) -> Communicator:
@@ -283,7 +281,6 @@ class Communicator:
                 world_size=size,
                 abort_on_error=-1 if abort_on_error is None else int(abort_on_error),
                 backend=backend.encode() if backend else None,
-                device=device.encode() if device else None,
                 name=name.encode(),
                 store=opened,
                 timeout_ns=timeout_ns,
@@ -385,7 +382,7 @@ class Communicator:
     def place(self, device: torch.device | None) -> int:
         """The number of a tensor's device, to which the communicator belongs from then on; None is the host."""
         if device is None:
-            return 0 if self.on_device else _lib.HOST
+            return _lib.HOST
         if device != self.device:
             self.bind(device)
         return self._place
@@ -496,7 +493,7 @@ class Communicator:
         event: _profiled.Event,
         device: torch.device | None = None,
     ) -> Pending:
-        if device is not None or self.on_device:
+        if device is not None:
             pending: Pending = DevicePending(self, handle, kind, device, after)
             if event is not _profiled.nothing:
                 pending.when_done(event.end)

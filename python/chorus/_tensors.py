@@ -41,12 +41,12 @@ def plain(tensor: torch.Tensor) -> bool:
     return tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
 
 
-def shape_of(size: tuple[Any, ...], least: int = 0) -> tuple[int, ...]:
-    """The shape that ``size`` stands for: integers of at least ``least``, or one sequence of them."""
+def shape_of(size: tuple[Any, ...]) -> tuple[int, ...]:
+    """The shape that ``size`` stands for: integers, or one sequence of them."""
     if len(size) == 1 and isinstance(size[0], Sequence):
         size = tuple(size[0])
     shape = tuple(operator.index(n) for n in size)
-    if min(shape, default=least) < least:
+    if min(shape, default=0) < 0:
         raise InvalidArgumentError(f"chorus: shape {shape} has a negative dimension")
     return shape
 
@@ -137,6 +137,15 @@ def dense(tensor: torch.Tensor, op: str, refuse: Refusal) -> None:
     """Refuse a sparse tensor."""
     if tensor.layout is not torch.strided:
         raise refuse(op, f"the tensor's layout is {tensor.layout}; it must be dense")
+
+
+def together(tensors: Sequence[torch.Tensor], op: str, refuse: Refusal) -> None:
+    """Refuse tensors that aren't all on one device, or not dense."""
+    first = tensors[0].device
+    for tensor in tensors:
+        if tensor.device != first:
+            raise refuse(op, f"a tensor is on {tensor.device}, and another on {'the CPU' if first.type == 'cpu' else first}")
+        dense(tensor, op, refuse)
 
 
 def moved_as(tensor: torch.Tensor) -> tuple[int, int]:

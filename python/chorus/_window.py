@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 
+import torch
 from torch.autograd import profiler
 
 from chorus import _lib, _profiled
@@ -21,11 +22,18 @@ class Window:
     but for WAIT_SIGNAL, which holds nobody up.
     """
 
-    def __init__(self, comm: Communicator, data: int, count: int, dtype: int, keep: object) -> None:
-        """Expose memory, which ``keep`` holds until the window is closed, or ends with its communicator."""
+    def __init__(
+        self, comm: Communicator, data: int, count: int, dtype: int, keep: object, device: torch.device | None
+    ) -> None:
+        """Expose memory, which ``keep`` holds until the window is closed, or ends with its communicator.
+
+        On a ``device`` operations are enqueued, on the current stream, or behind it if they are asynchronous.
+        """
+        comm.place(device)
         handle = ctypes.c_uint64()
         check(_lib.library.chorus_window_create(comm.handle, data, count, dtype, ctypes.byref(handle)))
         self.comm = comm
+        self.device = device if count else None
         self.handle = handle.value
         comm.exposed[self.handle] = keep
 
@@ -72,7 +80,7 @@ class Window:
         with event:
             check(_lib.library.chorus_window_submit(self.handle, ctypes.byref(op), ctypes.byref(work)))
         # A wait for a signal is done out of turn, as a message is.
-        return self.comm._issued(work.value, _lib.SEND if kind == _lib.WAIT_SIGNAL else 0, keep, None, event)
+        return self.comm._issued(work.value, _lib.SEND if kind == _lib.WAIT_SIGNAL else 0, keep, None, event, self.device)
 
     def map(self, rank: int) -> int:
         """The address of a rank's memory in this process, valid until the window is closed."""

@@ -207,7 +207,7 @@ def adopt(group: ProcessGroup, name: str, global_ranks: list[int], store: Store 
     world = c10d._world
     world.pg_map[group] = (NAME, store)
     world.pg_names[group] = name
-    world.pg_backend_config[group] = f"cpu:{NAME}"
+    world.pg_backend_config[group] = ",".join(f"{kind}:{NAME}" for kind in ("cpu", *_drivers))
     world.pg_group_ranks[group] = {r: i for i, r in enumerate(global_ranks)}
     tag = f"ptd:{name}"
     world.pg_to_tag[group] = tag

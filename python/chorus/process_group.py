@@ -38,7 +38,7 @@ from chorus import _direct, _kept, _lib, _patches, backend, memory
 from chorus._comm import Communicator, DevicePending, Pending
 from chorus._forms import every_form, imaginary
 from chorus._reductions import NUMBERS, reduction_of
-from chorus._tensors import Staging, buffers, dense, even, moved_as, reduced_as, single
+from chorus._tensors import Staging, buffers, dense, even, moved_as, reduced_as, single, together
 from chorus.errors import Error, TimeoutError, UnsupportedError
 
 _Tensors = list[torch.Tensor]
@@ -130,7 +130,7 @@ class Work(dist.Work):
         For tensors of a device it's done at once, and streams wait where it's waited for.
         """
         _kept.drop(self)
-        if isinstance(self._pending, DevicePending) and self._pending.device is not None:
+        if isinstance(self._pending, DevicePending):
             placed: torch.futures.Future[Any] = torch.futures.Future(devices=[self._pending.device])
             with self._pending.behind():
                 placed.set_result(self._value)
@@ -347,7 +347,7 @@ class ProcessGroup(dist.ProcessGroup):
             return self._elsewhere.allgather(outputs, inputs, *_given(opts))
         if len(outputs) != 1:
             raise self.comm.invalid("all_gather", f"takes one list of outputs, not {len(outputs)}")
-        self._here([input, *outputs[0]], "all_gather")
+        together([input, *outputs[0]], "all_gather", self.comm.invalid)
         staging = Staging()
         dtype, width = moved_as(input)
         source = staging.input(input)
@@ -364,7 +364,7 @@ class ProcessGroup(dist.ProcessGroup):
             return self._elsewhere.reduce_scatter(outputs, inputs, *_given(opts))
         if len(inputs) != 1:
             raise self.comm.invalid("reduce_scatter", f"takes one list of inputs, not {len(inputs)}")
-        self._here([output, *inputs[0]], "reduce_scatter")
+        together([output, *inputs[0]], "reduce_scatter", self.comm.invalid)
         reduction, factor, factor_data = reduction_of(opts, output.dtype, "reduce_scatter", self.comm.invalid)
         staging = Staging()
         sources = [staging.input(t) for t in inputs[0]]
@@ -382,7 +382,7 @@ class ProcessGroup(dist.ProcessGroup):
             return self._elsewhere.alltoall(outputs, inputs, *_given(opts))
         if not inputs or not outputs:
             raise self.comm.invalid("all_to_all", f"a list is empty; it must have {self.comm.size} tensors, one per rank")
-        self._here([*inputs, *outputs], "all_to_all")
+        together([*inputs, *outputs], "all_to_all", self.comm.invalid)
         staging = Staging()
         dtype, width = moved_as(inputs[0])
         sources = [staging.input(t) for t in inputs]
@@ -400,7 +400,7 @@ class ProcessGroup(dist.ProcessGroup):
         root = opts.rootRank if opts is not None else 0
         if (root == self.comm.rank) != (len(outputs) == 1):
             raise self.comm.invalid("gather", "the root passes one list of outputs, the others none")
-        self._here([input, *(outputs[0] if outputs else ())], "gather")
+        together([input, *(outputs[0] if outputs else ())], "gather", self.comm.invalid)
         staging = Staging()
         dtype, width = moved_as(input)
         source = staging.input(input)
@@ -418,7 +418,7 @@ class ProcessGroup(dist.ProcessGroup):
         root = opts.rootRank if opts is not None else 0
         if (root == self.comm.rank) != (len(inputs) == 1):
             raise self.comm.invalid("scatter", "the root passes one list of inputs, the others none")
-        self._here([output, *(inputs[0] if inputs else ())], "scatter")
+        together([output, *(inputs[0] if inputs else ())], "scatter", self.comm.invalid)
         staging = Staging()
         dtype, width = moved_as(output)
         sources = [staging.input(t) for t in inputs[0]] if inputs else []
@@ -763,16 +763,8 @@ class ProcessGroup(dist.ProcessGroup):
         """Whether a tensor is for another backend of the group."""
         return tensor.device.type not in self._ours
 
-    def _here(self, tensors: _Tensors, op: str) -> None:
-        """Refuse tensors that aren't all on one device, or not dense."""
-        first = tensors[0].device
-        for tensor in tensors:
-            if tensor.device != first:
-                raise self.comm.invalid(op, f"a tensor is on {tensor.device}, and another on {'the CPU' if first.type == 'cpu' else first}")
-            dense(tensor, op, self.comm.invalid)
-
     def _alike(self, output: torch.Tensor, input: torch.Tensor, op: str) -> tuple[int, int]:
-        self._here([output, input], op)
+        together([output, input], op, self.comm.invalid)
         if output.dtype != input.dtype:
             raise self.comm.invalid(op, f"the output is {output.dtype} and the input {input.dtype}")
         return moved_as(input)

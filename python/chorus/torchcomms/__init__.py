@@ -1,4 +1,4 @@
-"""The torchcomms interface over Chorus: communicators as objects, for CPU tensors.
+"""The torchcomms interface over Chorus: communicators as objects, for tensors of the CPU and of devices.
 
 ::
 

@@ -1,4 +1,4 @@
-"""The library's backends for CPU tensors."""
+"""The library's backends, for tensors of the CPU and of a device."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ import torch
 
 import chorus
 from chorus import _lib
-from chorus._comm import Batch, Communicator, DevicePending, Pending
-from chorus._device import device
-from chorus._device_tensor import DeviceTensor
-from chorus._tensors import Staging, buffers, dense, moved_as, reduced_as
+from chorus._comm import Batch, Communicator
+from chorus._tensors import Staging, buffers, moved_as, reduced_as, together
+from chorus.backend import served
 from chorus.errors import FinalizedError, check
 from chorus.process_group import timeout_ns
 from chorus.torchcomms import _hints
 from chorus.torchcomms._backend import TorchCommBackend
 from chorus.torchcomms._types import Options, P2POp, P2POpType, RedOpType, ReduceOp
-from chorus.torchcomms._work import DeviceWork, TorchWork
+from chorus.torchcomms._work import TorchWork
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -49,14 +48,18 @@ _trampoline = _lib.ABORT_FN(_broken)  # one for all: the library may be about to
 
 
 class NativeBackend(TorchCommBackend):
-    """A communicator of the library. Tensors that aren't contiguous are staged through copies."""
+    """A communicator of the library. Tensors that aren't contiguous are staged through copies.
 
-    def __init__(self, comm: Communicator, name: str) -> None:
+    ``of_group``: it's a process group's, which belongs to the device of the first tensor that isn't the CPU's, and whose barriers are the
+    host's.
+    """
+
+    def __init__(self, comm: Communicator, name: str, of_group: bool = False) -> None:
         self.comm = comm
         self._name = name
+        self._of_group = of_group
         self._on_abort: list[Callable[[], None]] = []
         self._watched: list[tuple[int, int]] = []  # their numbers and hooks
-        self._device = device(comm.info().device.decode()) if comm.on_device else None
 
     def finalize(self) -> None:
         self.comm.finalize()
@@ -95,7 +98,7 @@ class NativeBackend(TorchCommBackend):
             issue(op.tensor, op.peer, True, batch, shared)
         if not batch:
             raise self.comm.invalid("batch_op_issue", "the batch has no operations")
-        return self._work(self.comm.issue(batch, async_op, timeout_ns(options.get("timeout"))), ops[0].tensor)
+        return TorchWork(self.comm.issue(batch, async_op, timeout_ns(options.get("timeout"))))
 
     def _send(self, tensor: _Tensor, dst: int, async_op: bool, batch: Batch | None, options: Options) -> TorchWork:
         dtype, width = self._moved(tensor, "send")
@@ -166,7 +169,7 @@ class NativeBackend(TorchCommBackend):
     def all_to_all_single(
         self, output: _Tensor, input: _Tensor, async_op: bool, **options: Unpack[Options]
     ) -> TorchWork:
-        self._on_cpu(input, "all_to_all_single")
+        self.here([input], "all_to_all_single")
         rows = input.size(0) if input.dim() else 1
         if rows % self.comm.size:
             raise self.comm.invalid("all_to_all_single", f"the input's {rows} rows must be divisible by comm_size ({self.comm.size})")  # fmt: skip
@@ -250,9 +253,11 @@ class NativeBackend(TorchCommBackend):
         root: int = 0,
     ) -> TorchWork:
         dtype, width = self._moved(input, what)
+        if outputs is not None:
+            self._listed(outputs, input, "output", what)
         staging = Staging()
         source = staging.input(input)
-        targets = None if outputs is None else staging.outputs(self._listed(outputs, "output", what), [source], self.comm.rank)
+        targets = None if outputs is None else staging.outputs(outputs, [source], self.comm.rank)
         outs = None if targets is None else buffers(targets, input.dtype, width, what, self.comm.invalid)
         return self._run((source, targets), staging, async_op, options, kind, dtype, in_=source.data_ptr(),
             in_count=source.numel() * width, outs=outs, root=root)  # fmt: skip
@@ -271,8 +276,9 @@ class NativeBackend(TorchCommBackend):
         self, kind: int, what: str, output: _Tensor, inputs: _Tensors, op: ReduceOp, async_op: bool, options: Options
     ) -> TorchWork:
         dtype, reduction, factor, factor_data = self._reduced(output, op, what)
+        self._listed(inputs, output, "input", what)
         staging = Staging()
-        sources = [staging.input(t) for t in self._listed(inputs, "input", what)]
+        sources = [staging.input(t) for t in inputs]
         (target,) = staging.outputs([output], sources)
         return self._run((sources, target, factor_data), staging, async_op, options, kind, dtype, reduction,
             out=target.data_ptr(), out_count=target.numel(), ins=buffers(sources, output.dtype, 1, what, self.comm.invalid),
@@ -281,15 +287,15 @@ class NativeBackend(TorchCommBackend):
     def all_to_all(
         self, output_tensor_list: _Tensors, input_tensor_list: _Tensors, async_op: bool, **options: Unpack[Options]
     ) -> TorchWork:
-        inputs = self._listed(input_tensor_list, "input", "all_to_all")
-        outputs = self._listed(output_tensor_list, "output", "all_to_all")
-        dtype, width = moved_as(inputs[0])
+        for tensors, which in ((input_tensor_list, "input"), (output_tensor_list, "output")):
+            self._listed(tensors, input_tensor_list[0] if input_tensor_list else None, which, "all_to_all")
+        dtype, width = moved_as(input_tensor_list[0])
         staging = Staging()
-        sources = [staging.input(t) for t in inputs]
-        targets = staging.outputs(outputs, sources)
+        sources = [staging.input(t) for t in input_tensor_list]
+        targets = staging.outputs(output_tensor_list, sources)
         return self._run((sources, targets), staging, async_op, options, _lib.ALL_TO_ALL, dtype,
-            ins=buffers(sources, inputs[0].dtype, width, "all_to_all", self.comm.invalid),
-            outs=buffers(targets, inputs[0].dtype, width, "all_to_all", self.comm.invalid))  # fmt: skip
+            ins=buffers(sources, sources[0].dtype, width, "all_to_all", self.comm.invalid),
+            outs=buffers(targets, sources[0].dtype, width, "all_to_all", self.comm.invalid))  # fmt: skip
 
     def scatter(
         self, output_tensor: _Tensor, input_tensor_list: _Tensors, root: int, async_op: bool, **options: Unpack[Options]
@@ -300,14 +306,22 @@ class NativeBackend(TorchCommBackend):
         sources: list[_Tensor] = []
         ins = None
         if root == self.comm.rank:
-            sources = [staging.input(t) for t in self._listed(input_tensor_list, "input", "scatter")]
+            self._listed(input_tensor_list, output_tensor, "input", "scatter")
+            sources = [staging.input(t) for t in input_tensor_list]
             ins = buffers(sources, output_tensor.dtype, width, "scatter", self.comm.invalid)
         (target,) = staging.outputs([output_tensor], sources, self.comm.rank)
         return self._run((sources, target), staging, async_op, options, _lib.SCATTER, dtype,
             out=target.data_ptr(), out_count=target.numel() * width, ins=ins, root=root)  # fmt: skip
 
     def barrier(self, async_op: bool, **options: Unpack[Options]) -> TorchWork:
-        return self._run(None, Staging(), async_op, options, _lib.BARRIER)
+        staging = Staging()
+        if not self._of_group:
+            staging.device = self.comm.device
+        elif self.comm.device is not None and not async_op:  # it's the host that waits, also for what was enqueued
+            work = self._run(None, staging, True, options, _lib.BARRIER)
+            work.wait()
+            return work
+        return self._run(None, staging, async_op, options, _lib.BARRIER)
 
     # ---- the communicator itself ----
 
@@ -315,7 +329,7 @@ class NativeBackend(TorchCommBackend):
         own = _hints.of_communicator(options["hints"])[0] if "hints" in options else None
         timeout = timeout_ns(options.get("timeout"))
         part = self.comm.split(ranks, name=name if ranks else None, timeout_ns=timeout, hints=own)
-        return None if part is None else NativeBackend(part, self._name)
+        return None if part is None else NativeBackend(part, self._name, self._of_group)
 
     def is_abort_supported(self) -> bool:
         return bool(self.comm.info().capabilities & _lib.CAN_ABORT)
@@ -397,46 +411,40 @@ class NativeBackend(TorchCommBackend):
         if options:
             fields["hints"] = _hints.of_operation(options.get("hints"))
             fields["timeout_ns"] = timeout_ns(options.get("timeout"))
-        pending: Pending | None = self.comm.run(async_op, keep, staging.after(), *args, **fields)
-        return self._work(pending, keep)
-
-    def _work(self, pending: Pending | None, keep: object) -> TorchWork:
-        if isinstance(pending, DevicePending) and self._device is not None and _on_device(keep):
-            return DeviceWork(pending, self._device)
-        return TorchWork(pending)
+        return TorchWork(self.comm.run(async_op, keep, staging.after(), *args, device=staging.device, **fields))
 
     def _in_range(self, rank: int, what: str, op: str) -> None:
         if not 0 <= rank < self.comm.size:  # the library's "any rank" is negative, and not of this interface
             raise self.comm.invalid(op, f"{what} must be in range [0, {self.comm.size}), but got {rank}")
 
-    def _on_cpu(self, tensor: _Tensor, op: str) -> None:
-        if type(tensor) is torch.Tensor and tensor.is_cpu and tensor.layout is torch.strided:
-            return
-        if isinstance(tensor, DeviceTensor) and (tensor.is_cpu or tensor.device == self._device):
-            return
-        if not isinstance(tensor, torch.Tensor | DeviceTensor):
-            raise TypeError(f"{op}: expected a tensor, not {type(tensor).__name__}")
-        if not tensor.is_cpu:
-            raise self.comm.invalid(op, f"Expected tensor on {self._device or 'cpu'} but found tensor on {tensor.device}")
-        dense(tensor, op, self.comm.invalid)
+    def here(self, tensors: Sequence[_Tensor], op: str) -> None:
+        """Refuse tensors that aren't dense ones on the CPU, or all on the communicator's device."""
+        first = tensors[0]
+        for tensor in tensors:
+            if type(tensor) is torch.Tensor and tensor.is_cpu and tensor.layout is torch.strided and first.is_cpu:
+                continue
+            if not isinstance(tensor, torch.Tensor):
+                raise TypeError(f"{op}: expected a tensor, not {type(tensor).__name__}")
+            bound, place = self.comm.device, tensor.device
+            if place.type != "cpu" and place != bound and not (bound is None and self._of_group and place.type in served()):
+                raise self.comm.invalid(op, f"Expected tensor on {bound or 'cpu'} but found tensor on {place}")
+            together([tensor, first], op, self.comm.invalid)
 
     def _moved(self, tensor: _Tensor, op: str) -> tuple[int, int]:
-        self._on_cpu(tensor, op)
+        self.here([tensor], op)
         return moved_as(tensor)
 
     def _alike(self, output: _Tensor, input: _Tensor, op: str) -> tuple[int, int]:
-        self._on_cpu(output, op)
-        self._on_cpu(input, op)
+        self.here([output, input], op)
         if output.dtype != input.dtype:
             raise self.comm.invalid(op, f"the output is {output.dtype} and the input {input.dtype}")
         return moved_as(input)
 
-    def _listed(self, tensors: Sequence[_Tensor], what: str, op: str) -> Sequence[_Tensor]:
+    def _listed(self, tensors: Sequence[_Tensor], other: _Tensor | None, what: str, op: str) -> None:
+        """Refuse a list that isn't one of a tensor per rank, on the device of another tensor of the operation."""
         if len(tensors) != self.comm.size:
             raise self.comm.invalid(op, f"the list of {what}s has {len(tensors)} tensors; its size must equal comm_size ({self.comm.size})")  # fmt: skip
-        for tensor in tensors:
-            self._on_cpu(tensor, op)
-        return tensors
+        self.here([*tensors, other] if other is not None else tensors, op)
 
     def _elements(self, tensor: _Tensor, rows: Sequence[int], width: int, what: str) -> list[int]:
         """Splits in elements of the type that is moved, from splits in rows, which may be fewer than there are."""
@@ -450,7 +458,7 @@ class NativeBackend(TorchCommBackend):
 
     def _reduced(self, tensor: _Tensor, op: ReduceOp, what: str) -> tuple[int, int, float, _Tensor | None]:
         """The tensor's type, the reduction, and PREMUL_SUM's factor as number or tensor."""
-        self._on_cpu(tensor, what)
+        self.here([tensor], what)
         if not isinstance(op, ReduceOp):
             raise TypeError(f"{what}: op must be a ReduceOp of torchcomms, not {op!r}")
         dtype = reduced_as(tensor, what, self.comm.invalid)
@@ -462,13 +470,6 @@ class NativeBackend(TorchCommBackend):
                 raise self.comm.invalid(what, f"PREMUL_SUM's factor is {factor.dtype}; it must have the data's type, {tensor.dtype}")  # fmt: skip
             return dtype, _lib.PREMUL_SUM, 0.0, Staging().input(factor.detach().cpu())
         return dtype, _lib.PREMUL_SUM, factor or 0.0, None
-
-
-def _on_device(keep: object) -> bool:
-    """Whether an operation's tensors are on a device; one without tensors is on the communicator's."""
-    while isinstance(keep, tuple | list):
-        keep = next((k for k in keep if k is not None and not (isinstance(k, tuple | list) and not k)), None)
-    return keep is None or isinstance(keep, DeviceTensor) and not keep.is_cpu
 
 
 def _at(tensor: _Tensor | None) -> int:

@@ -11,12 +11,11 @@ import torch
 
 from chorus import _lib, memory
 from chorus._comm import Communicator
-from chorus._device import device as device_type
-from chorus._device_tensor import DeviceTensor
 from chorus._tensors import moved_as, plain, reduced_as
 from chorus._window import Window
 from chorus.errors import UnsupportedError
 from chorus.process_group import timeout_ns
+from chorus.torchcomms._native import NativeBackend
 from chorus.torchcomms._types import ReduceOp, TorchCommWinAccessType, TorchCommWindowAttr
 from chorus.torchcomms._work import TorchWork
 
@@ -31,13 +30,12 @@ class TorchCommWindow:
     :meth:`wait_signal` consumes one. Offsets count elements. Bounds and dtypes are checked before
     anything moves; errors are those of the communicator.
 
-    On a device tensors are :class:`chorus.DeviceTensor`, and operations are enqueued on the current stream, which has their
-    errors; ``async_op`` is not supported, as nothing waits anyway, and :meth:`map_remote_tensor` is not, as the host can't touch the memory.
+    Operations on a tensor of a device are enqueued on the current stream, which has their errors; with ``async_op`` they are behind what
+    that has, on a stream of their own. :meth:`map_remote_tensor` is not supported there, as the host can't touch the memory.
     """
 
-    def __init__(self, comm: Communicator, device: torch.device | device_type) -> None:
-        self._comm = comm
-        self._device = device
+    def __init__(self, impl: NativeBackend) -> None:
+        self._impl = impl
         self._window: Window | None = None
         self._tensor: torch.Tensor | None = None
         self._owning = True
@@ -53,11 +51,10 @@ class TorchCommWindow:
         """
         if self._window is not None:
             raise self._comm.invalid("tensor_register", "the window has a tensor already; deregister it first")
-        if not self._here(tensor, "tensor_register"):
-            raise self._comm.invalid("tensor_register", f"Expected tensor on {self._device} but found tensor on {tensor.device}")
         self._plain(tensor, "tensor_register")
         dtype, width = moved_as(tensor)
-        self._window = Window(self._comm, tensor.data_ptr(), tensor.numel() * width, dtype, tensor)
+        place = None if tensor.is_cpu else tensor.device
+        self._window = Window(self._comm, tensor.data_ptr(), tensor.numel() * width, dtype, tensor, place)
         self._tensor, self._owning, self._width = tensor, owning, width
 
     def tensor_deregister(self) -> None:
@@ -134,7 +131,6 @@ class TorchCommWindow:
     def fence(self, async_op: bool = False, timeout: timedelta | None = None) -> TorchWork:
         """When it's done, this rank's earlier operations are complete everywhere. Not in the original."""
         window, _ = self._registered("fence")
-        self._in_order(async_op, "fence")
         return TorchWork(window.run(async_op, self, _lib.FENCE, _lib.ANY, timeout_ns=timeout_ns(timeout)))
 
     def map_remote_tensor(self, rank: int) -> torch.Tensor:
@@ -148,7 +144,7 @@ class TorchCommWindow:
         _, count = window.peer(rank)
         shape = mine.shape if count == mine.numel() * self._width else (count // self._width,)
         if count == 0:
-            return torch.empty(shape, dtype=mine.dtype)
+            return torch.empty(shape, dtype=mine.dtype, device=mine.device)
         nbytes = count // self._width * mine.element_size()
         memory = (ctypes.c_uint8 * nbytes).from_address(window.map(rank))
         return torch.frombuffer(memory, dtype=torch.uint8).view(mine.dtype).view(shape)
@@ -180,17 +176,19 @@ class TorchCommWindow:
         return list(self._registered("shape")[1].shape)
 
     @property
-    def device(self) -> torch.device | device_type:
-        return self._device
+    def device(self) -> torch.device:
+        """Where the tensor is; the communicator's device if there is none."""
+        return self._tensor.device if self._tensor is not None else self._comm.device or torch.device("cpu")
 
     def __deepcopy__(self, memo: Any) -> TorchCommWindow:
         """A window of its own on a copy of the tensor. Collective."""
-        window = TorchCommWindow(self._comm, self._device)
+        window = TorchCommWindow(self._impl)
         if self._tensor is not None:
             mine = self._tensor.detach()
             # Memory of the same kind; filled before the others can write there.
-            shared = isinstance(mine, torch.Tensor) and memory.is_shared(mine)
-            window.tensor_register(memory.empty(mine.shape, dtype=mine.dtype).copy_(mine) if shared else mine.clone())
+            window.tensor_register(
+                memory.empty(mine.shape, dtype=mine.dtype).copy_(mine) if memory.is_shared(mine) else mine.clone()
+            )
         return window
 
     def clone(self) -> TorchCommWindow:
@@ -198,15 +196,15 @@ class TorchCommWindow:
         return self.__deepcopy__({})
 
     def get_device_window(self, signal_count: int = -1, counter_count: int = -1, barrier_count: int = 1) -> int:
-        """Not on CPUs: :class:`chorus.UnsupportedError`."""
+        """Not there: :class:`chorus.UnsupportedError`."""
         raise self._unsupported("get_device_window")
 
     def register_local_buffer(self, tensor: torch.Tensor) -> int:
-        """Not on CPUs: :class:`chorus.UnsupportedError`."""
+        """Not there: :class:`chorus.UnsupportedError`."""
         raise self._unsupported("register_local_buffer")
 
     def deregister_local_buffer(self, handle: int) -> None:
-        """Not on CPUs: :class:`chorus.UnsupportedError`."""
+        """Not there: :class:`chorus.UnsupportedError`."""
         raise self._unsupported("deregister_local_buffer")
 
     # ---- helpers ----
@@ -224,10 +222,9 @@ class TorchCommWindow:
     ) -> TorchWork:
         window, mine = self._registered(op)
         self._in_range(rank, op)
-        self._in_order(async_op, op)
-        if not self._here(tensor, op) or tensor.dtype != mine.dtype:
-            raise self._comm.invalid(op, f"the tensor is {tensor.dtype} on {tensor.device}; the window is {mine.dtype} on {self._device}")  # fmt: skip
         self._plain(tensor, op)
+        if tensor.device != mine.device or tensor.dtype != mine.dtype:
+            raise self._comm.invalid(op, f"the tensor is {tensor.dtype} on {tensor.device}; the window is {mine.dtype} on {mine.device}")  # fmt: skip
         _, count = window.peer(rank)
         if offset < 0 or offset + tensor.numel() > count // self._width:
             size = mine.element_size()
@@ -242,23 +239,16 @@ class TorchCommWindow:
     ) -> TorchWork:
         window, _ = self._registered(op)
         self._in_range(rank, op)
-        self._in_order(async_op, op)
         return TorchWork(window.run(async_op, self, kind, rank, slot=slot, timeout_ns=timeout_ns(timeout)))
 
-    def _here(self, tensor: torch.Tensor, op: str) -> bool:
-        if not isinstance(tensor, torch.Tensor | DeviceTensor):
-            raise TypeError(f"{op}: expected a tensor, not {type(tensor).__name__}")
-        if isinstance(self._device, torch.device):
-            return tensor.is_cpu and tensor.layout is torch.strided
-        return isinstance(tensor, DeviceTensor) and tensor.device == self._device
+    @property
+    def _comm(self) -> Communicator:
+        return self._impl.comm
 
     def _plain(self, tensor: torch.Tensor, op: str) -> None:
+        self._impl.here([tensor], op)
         if not plain(tensor):  # of a view that conjugates or negates the memory has something else
             raise self._comm.invalid(op, "the tensor must be contiguous, and no view that conjugates or negates")
-
-    def _in_order(self, async_op: bool, op: str) -> None:
-        if async_op and not isinstance(self._device, torch.device):
-            raise UnsupportedError(f"chorus: {op}: on a device it's enqueued on the current stream: leave out async_op", comm=self._comm.name, op=op)  # fmt: skip
 
     def _registered(self, op: str) -> tuple[Window, torch.Tensor]:
         if self._window is None or self._tensor is None:
@@ -270,4 +260,4 @@ class TorchCommWindow:
             raise self._comm.invalid(op, f"the rank must be in range [0, {self._comm.size}), but got {rank}")
 
     def _unsupported(self, op: str) -> UnsupportedError:
-        return UnsupportedError(f"chorus: {op}: windows of CPU tensors have no device side", comm=self._comm.name, op=op)
+        return UnsupportedError(f"chorus: {op}: windows have no device side", comm=self._comm.name, op=op)

@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Any
 
 from chorus._comm import DevicePending, Pending
-from chorus._device import current_stream, device
 from chorus.errors import TimeoutError
 from chorus.process_group import timeout_ns
 from chorus.torchcomms._types import WorkStatus
@@ -29,13 +28,19 @@ class TorchWork:
 
         ``timeout``, if it isn't zero, bounds this wait, after which the operation goes on; without one the
         operation's own timeout ends it. Raises :class:`chorus.Error`, a RuntimeError.
+
+        For tensors of a device it's later work of the device's current stream that waits, and not the host: ``timeout`` has no
+        meaning, and what the operation fails with later is the stream's error.
         """
-        if self._pending is not None:
-            self._pending.wait(timeout_ns(timeout) or -1)
+        if isinstance(self._pending, DevicePending):
+            self._pending.join()
+        else:
+            self.wait_blocking(timeout)
 
     def wait_blocking(self, timeout: timedelta | None = None) -> None:
-        """:meth:`wait`; on CPUs the two are the same."""
-        self.wait(timeout)
+        """:meth:`wait`, with the host, also for tensors of a device."""
+        if self._pending is not None:
+            self._pending.wait(timeout_ns(timeout) or -1)
 
     def is_completed(self) -> bool:
         """Whether the operation is over, well or not. Nobody has to wait for that to come true."""
@@ -70,28 +75,6 @@ def _outcome(error: BaseException | None) -> WorkStatus:
 # The handle of operations that were done when they returned. One for all: with caches cold, making one takes as long as a
 # small operation.
 DONE = TorchWork()
-
-
-class DeviceWork(TorchWork):
-    """The handle of an operation on the memory of a device."""
-
-    __slots__ = ("_device",)
-
-    def __init__(self, pending: DevicePending, device: device) -> None:
-        super().__init__(pending)
-        self._device = device
-
-    def wait(self, timeout: timedelta | None = None) -> None:
-        """Let later work of the device's current stream wait for the operation; the host doesn't.
-
-        Raises what the operation has failed with by now; later failures are the stream's. ``timeout`` has no meaning.
-        """
-        assert isinstance(self._pending, DevicePending)
-        self._pending.join(current_stream(self._device).handle)
-
-    def wait_blocking(self, timeout: timedelta | None = None) -> None:
-        """Block until the operation is done; raise what it failed with."""
-        TorchWork.wait(self, timeout)
 
 
 class WorkWrapper(TorchWork):

@@ -16,10 +16,9 @@ import torch
 from torch._C._distributed_c10d import HashStore, PrefixStore, Store
 from torch.autograd import profiler
 
-from chorus import _lib, accelerator, memory
+from chorus import _lib, memory
 from chorus._comm import Communicator
-from chorus._device import resolve, types
-from chorus.backend import _fresh, ours
+from chorus.backend import _fresh, ours, served
 from chorus.errors import InvalidArgumentError, UnsupportedError, invalid
 from chorus.process_group import ProcessGroup, timeout_ns
 from chorus.torchcomms import _backend, _hints, _launcher
@@ -52,20 +51,18 @@ class MemAllocator:
         with comm.get_mem_allocator():
             x = torch.zeros(1024)
 
-    That of a communicator of a device gives memory of the device, as :func:`chorus.accelerator.empty` does; ``with`` it
-    is for CPU tensors alone.
+    That of a communicator of a device gives tensors there.
     """
 
-    def __init__(self, device: accelerator.device | None = None) -> None:
+    def __init__(self, device: torch.device) -> None:
         self._entered: list[Any] = []
         self._device = device
-        self.empty: Callable[..., Any] = memory.empty if device is None else functools.partial(accelerator.empty, device=device)
-        self.zeros: Callable[..., Any] = memory.zeros if device is None else functools.partial(accelerator.zeros, device=device)
+        on_cpu = device.type == "cpu"
+        self.empty: Callable[..., Any] = memory.empty if on_cpu else functools.partial(torch.empty, device=device)
+        self.zeros: Callable[..., Any] = memory.zeros if on_cpu else functools.partial(torch.zeros, device=device)
 
     def __enter__(self) -> MemAllocator:
-        if self._device is not None:
-            raise UnsupportedError(f"chorus: torch.tensor and its kin make no tensors on {self._device}; use the allocator's empty and zeros")  # fmt: skip
-        entered = memory.shared_memory()
+        entered: Any = memory.shared_memory() if self._device.type == "cpu" else self._device
         entered.__enter__()
         self._entered.append(entered)
         return self
@@ -74,11 +71,11 @@ class MemAllocator:
         self._entered.pop().__exit__(*error)
 
 
-def get_mem_allocator(backend: str) -> MemAllocator:
-    """The allocator of a backend's memory. Raises RuntimeError for backends without one."""
+def get_mem_allocator(backend: str, device: torch.device | None = None) -> MemAllocator:
+    """The allocator of a backend's memory, on a device. Raises RuntimeError for backends without one."""
     if _backend.native_name(backend) != "native":
         raise UnsupportedError(f"chorus: No allocator factory registered for backend {backend!r}")
-    return MemAllocator()
+    return MemAllocator(device or torch.device("cpu"))
 
 
 class PersistentAllGather:
@@ -125,8 +122,8 @@ class TorchComm:
     :class:`TorchWork` at once, and collectives run one at a time in the order in which they were issued,
     which must be the same on all ranks. ``hints`` (``algorithm``, ``mapped``,
     ``chunk_bytes``; the same on all ranks) and ``timeout`` are the communicator's if they
-    are None or empty. Tensors are on the CPU, of any dtype where they are only moved; inputs
-    are never written.
+    are None or empty. Tensors are on the CPU or on the communicator's device, of any dtype where they are only moved; inputs
+    are never written. On a device operations are work of the current stream, or behind it with ``async_op``, and the host doesn't wait.
 
     Operations raise, or their ``wait`` raises, :class:`chorus.InvalidArgumentError` before anything moves,
     :class:`chorus.MismatchError`, :class:`chorus.TimeoutError`, :class:`chorus.PeerLostError` and
@@ -138,7 +135,7 @@ class TorchComm:
     def __init__(
         self,
         impl: TorchCommBackend,
-        device: torch.device | accelerator.device,
+        device: torch.device,
         options: CommOptions,
         ranks: list[int],
     ) -> None:
@@ -168,7 +165,7 @@ class TorchComm:
         """The communicator's name."""
         return self._impl.get_comm_name()
 
-    def get_device(self) -> torch.device | accelerator.device:
+    def get_device(self) -> torch.device:
         """The device that the communicator is bound to."""
         return self._device
 
@@ -478,7 +475,7 @@ class TorchComm:
         op_id = self._before(OpName.new_window, lambda: (tensor,))
         if not isinstance(self._impl, NativeBackend):
             raise self._impl._lacks("new_window")
-        window = TorchCommWindow(self._impl.comm, self._device)
+        window = TorchCommWindow(self._impl)
         if tensor is not None:
             window.tensor_register(tensor)
         self._after(OpName.new_window, op_id, window)
@@ -486,9 +483,7 @@ class TorchComm:
 
     def get_mem_allocator(self) -> MemAllocator:
         """The allocator of memory that this communicator is fastest with."""
-        if isinstance(self._device, accelerator.device):
-            return MemAllocator(self._device)
-        return get_mem_allocator(self.get_backend())
+        return get_mem_allocator(self.get_backend(), self._device)
 
     @property
     def mem_allocator(self) -> MemAllocator:
@@ -675,7 +670,7 @@ def _work(result: Any) -> TorchWork:
 
 def new_comm(
     backend: str,
-    device: torch.device | accelerator.device | str,
+    device: torch.device | str,
     name: str | None = None,
     abort_process_on_timeout_or_error: bool | None = None,
     timeout: timedelta | None = None,
@@ -692,13 +687,13 @@ def new_comm(
 
     Args:
         backend: "native" (also "chorus" and "gloo"), "fake", which moves nothing, or one that was registered.
-        device: the CPU, or a device of :mod:`chorus.accelerator`, for :class:`chorus.DeviceTensor`. Without an index, the
-            thread's current one.
+        device: whose tensors the operations take, beside the CPU's: the CPU, or a device whose driver is the library's, such as
+            "accinte:1"; without an index, the thread's current one.
         name: the same on all ranks; without one, the process's communicators are numbered.
         abort_process_on_timeout_or_error: whether a failure aborts the process; as
             TORCHCOMM_ABORT_ON_ERROR says, or no.
         timeout: of this call, and of operations that give none; as TORCHCOMM_TIMEOUT_SECONDS says, or 600 s.
-        is_high_priority_stream: of the communicator's stream; no meaning for CPUs.
+        is_high_priority_stream: of the communicator's stream, on a device.
         store: where the ranks meet, any store of PyTorch; without one, at MASTER_ADDR and MASTER_PORT.
         enable_reconfigure: return at once, without a world: rank -1 and size 0, until :meth:`TorchComm.reconfigure`. Other
             communicators can be reconfigured, too.
@@ -710,16 +705,16 @@ def new_comm(
     Raises ModuleNotFoundError for an unknown backend, :class:`chorus.UnsupportedError` for what this version lacks,
     and :class:`chorus.TimeoutError`, which names the ranks that didn't come.
     """
-    ours = _device_of(device)
-    device = torch.device("cpu" if ours is not None else str(device))
+    device = torch.device(device)
     native = _backend.native_name(backend)
     made_of = _backend.registered_class(backend) if native is None else None
     if enable_reconfigure and native is None:
         raise UnsupportedError(f"chorus: new_comm: backend {backend!r} has no reconfigure")
-    if native is not None and device.type != "cpu":
-        raise UnsupportedError(f"chorus: new_comm: backend {backend!r} is for CPU tensors, not for {device.type}")
-    if native is None and ours is not None:
-        raise UnsupportedError(f"chorus: new_comm: backend {backend!r} is not for {ours}")
+    apart = device.type != "cpu"
+    if native is not None and apart and device.type not in served():
+        raise UnsupportedError(f"chorus: new_comm: backend {backend!r} is for tensors of {', '.join(['cpu', *served()])}, not for {device.type}")  # fmt: skip
+    if apart and device.index is None:
+        device = torch.empty(0, device=device).device
     if (rank is None) != (world_size is None):
         raise InvalidArgumentError("chorus: new_comm: rank and world_size are given together or not at all")
     if made_of is not None and rank is not None:
@@ -732,7 +727,7 @@ def new_comm(
     aborts = abort_process_on_timeout_or_error
     options = CommOptions(_launcher.default_abort() if aborts is None else aborts,
         timeout or _launcher.default_timeout(), bool(priority), store, enable_reconfigure, dict(hints or {}))  # fmt: skip
-    if ours is not None and priority:
+    if apart and priority:
         own["is_high_priority_stream"] = "true"
     if made_of is not None:
         impl = made_of()
@@ -757,16 +752,10 @@ def new_comm(
         hints=own,
         abort_on_error=options.abort_process_on_timeout_or_error,
         backend=native,
-        device=str(ours) if ours is not None else None,
     )
-    return TorchComm(NativeBackend(comm, backend), device if ours is None else ours, options, list(range(comm.size)))
-
-
-def _device_of(device: torch.device | accelerator.device | str) -> accelerator.device | None:
-    """The device of :mod:`chorus.accelerator` that is meant; None for those of PyTorch, the CPU among them."""
-    name = str(device)
-    kind = name.partition(":")[0]
-    return resolve(name) if kind != "cpu" and kind in types() else None
+    if apart:
+        comm.bind(device)
+    return TorchComm(NativeBackend(comm, backend), device, options, list(range(comm.size)))
 
 
 def of_group(group: Any = None) -> TorchComm:
@@ -778,7 +767,8 @@ def of_group(group: Any = None) -> TorchComm:
     if owner not in _of_groups:
         info = owner.comm.info()
         options = CommOptions(bool(info.abort_on_error), timedelta(microseconds=info.timeout_ns / 1000))
-        comm = TorchComm(NativeBackend(owner.comm, "chorus"), torch.device("cpu"), options, list(range(owner.comm.size)))
+        device = owner.comm.device or torch.device("cpu")
+        comm = TorchComm(NativeBackend(owner.comm, "chorus", True), device, options, list(range(owner.comm.size)))
         comm._finalized = True  # the group does it
         _of_groups[owner] = comm
     return _of_groups[owner]

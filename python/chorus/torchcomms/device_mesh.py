@@ -59,9 +59,10 @@ def init_device_mesh(
     for dim, (comm, name) in enumerate(zip(mesh_dim_comms, mesh_dim_names, strict=True)):
         line = mesh[here[:dim] + (slice(None),) + here[dim + 1 :]].tolist()
         groups.append(_create_torchcomm_process_group(comm, name, global_ranks_mapping={r: i for i, r in enumerate(line)}))
+    kind = everybody.get_device().type
     if len(groups) == 1:
-        return DeviceMesh.from_group(groups[0], "cpu", mesh_dim_names=mesh_dim_names)
-    return DeviceMesh.from_group(groups, "cpu", mesh, mesh_dim_names=mesh_dim_names)
+        return DeviceMesh.from_group(groups[0], kind, mesh_dim_names=mesh_dim_names)
+    return DeviceMesh.from_group(groups, kind, mesh, mesh_dim_names=mesh_dim_names)
 
 
 def _arranged(everybody: TorchComm, mine: list[int], shape: list[int]) -> torch.Tensor:
@@ -88,7 +89,7 @@ def _flatten_with_comm(
     """
     mapping = {r: i for i, r in enumerate(global_ranks)}
     group: Any = _create_torchcomm_process_group(comm, mesh_dim_name, global_ranks_mapping=mapping)
-    flat: Any = DeviceMesh.from_group(group, "cpu", mesh_dim_names=(mesh_dim_name,))
+    flat: Any = DeviceMesh.from_group(group, mesh.device_type, mesh_dim_names=(mesh_dim_name,))
     if not hasattr(mesh, "_get_root_mesh"):  # PyTorch 2.6 has tables of all meshes instead
         tables: Any = torch.distributed.device_mesh._mesh_resources
         tables.child_to_root_mapping[flat] = tables.get_root_mesh(mesh)
