@@ -8,8 +8,8 @@ import (
 
 // TestCallWords holds the order of a call's words to that of the hardware.
 func TestCallWords(t *testing.T) {
-	c := Call{Scenario: Allreduce, Count: 1, Comm: 2, Root: 3, Function: 4, Tag: 5, ArithConfig: 6, Compression: 7, Stream: 1,
-		Host: 5, Addr: [3]uint64{0x1_0000_0009, 0x2_0000_000b, 0x3_0000_000d}}
+	c := Call{Scenario: Allreduce, Count: 1, Comm: 2, Root: 3, Function: 4, Tag: 5, ArithConfig: 6, Compression: 7,
+		Stream: 1, Host: 5, Addr: [3]uint64{0x1_0000_0009, 0x2_0000_000b, 0x3_0000_000d}}
 	want := [CallWords]uint32{10, 1, 2, 3, 4, 5, 6, 7, 0x501, 9, 1, 11, 2, 13, 3}
 	if got := c.Words(); got != want {
 		t.Errorf("words are %v, want %v", got, want)
@@ -47,9 +47,11 @@ func TestPlaces(t *testing.T) {
 		{Float16, Float16}: {2, 2, 0, 0, 0, 2, 0, 4, 9}, {Float32, Float16}: {4, 2, 0, 0, 1, 2, 1, 4, 9},
 		{Float32, Float32}: {4, 4, 0, 0, 0, 2, 0, 0, 5}, {Float64, Float64}: {8, 8, 0, 0, 0, 2, 0, 1, 6},
 		{Int32, Int32}: {4, 4, 0, 0, 0, 2, 0, 2, 7}, {Int64, Int64}: {8, 8, 0, 0, 0, 2, 0, 3, 8},
-		{Int8, Int8}: {1, 1, 0, 0, 0, 0, 0},
 	}
 	order, configs := DefaultArithConfigs()
+	if w := Bytes.Words(); !slices.Equal(w, []uint32{1, 1, 0, 0, 0, 0, 0}) {
+		t.Errorf("that of bytes is %v", w)
+	}
 	for _, types := range order {
 		w := configs[types].Words()
 		if !slices.Equal(w, wantConfigs[types]) {

@@ -24,8 +24,8 @@ const (
 	Nop Scenario = 255
 )
 
-var scenarios = [...]string{"config", "copy", "combine", "send", "recv", "bcast", "scatter", "gather", "reduce", "allgather",
-	"allreduce", "reduce_scatter", "barrier", "alltoall"}
+var scenarios = [...]string{"config", "copy", "combine", "send", "recv", "bcast", "scatter", "gather", "reduce",
+	"allgather", "allreduce", "reduce_scatter", "barrier", "alltoall"}
 
 // String returns the scenario's usual name, such as "bcast".
 func (s Scenario) String() string {

@@ -231,19 +231,21 @@ func Lane(function uint32) (f ReduceFunction, t DataType) {
 	return Sum, Float32
 }
 
+// Bytes is the configuration of elements that are only moved.
+var Bytes = ArithConfig{UncompressedBytes: 1, CompressedBytes: 1}
+
 // DefaultArithConfigs returns the configurations that a driver writes, in its order.
 func DefaultArithConfigs() ([]Types, map[Types]ArithConfig) {
 	order := []Types{{Float16, Float16}, {Float32, Float16}, {Float32, Float32}, {Float64, Float64}, {Int32, Int32},
-		{Int64, Int64}, {Int8, Int8}}
+		{Int64, Int64}}
 	all := map[Types]ArithConfig{}
 	for _, t := range order {
 		a := ArithConfig{UncompressedBytes: uint32(t.Uncompressed.Size()), CompressedBytes: uint32(t.Compressed.Size())}
 		if t.Uncompressed != t.Compressed {
 			a.Compressor, a.Decompressor, a.ArithCompressed = Float32To16, Float16To32, true
 		}
-		if n, ok := lanes[t.Compressed]; ok {
-			a.Functions = []uint32{n, n + numLanes}
-		}
+		n := lanes[t.Compressed]
+		a.Functions = []uint32{n, n + numLanes}
 		all[t] = a
 	}
 	return order, all

@@ -20,8 +20,8 @@
 //
 // What differs from the hardware's engine, on purpose: nothing that the ABI shows, but that calls of different
 // controllers overlap where one of them waits; all collectives exist with every protocol; every size works, whatever
-// there is of RX and spare buffers; reductions have one order; a message whose tag isn't that of its receive is an error
-// in place of a hang.
+// there is of RX and spare buffers; reductions have one order; a message whose tag isn't that of its receive is an
+// error in place of a hang.
 //
 // Invariants: a call's memory isn't touched any more when it's done, whoever wrote there; an address is never used
 // twice; an eager send waits for nobody; any words give a status, not a panic.

@@ -394,7 +394,8 @@ func TestErrors(t *testing.T) {
 
 // FuzzCall gives engines any words: they give a status or wait, and are closed then.
 func FuzzCall(f *testing.F) {
-	f.Add(uint32(10), uint32(5), uint32(0x1c8), uint32(1), uint32(0), uint32(0x200), uint32(0xf), uint32(0x303), uint64(4096))
+	f.Add(uint32(10), uint32(5), uint32(0x1c8), uint32(1), uint32(0), uint32(0x200), uint32(0xf), uint32(0x303),
+		uint64(4096))
 	for s := range uint32(16) {
 		f.Add(s, uint32(100), uint32(0x1c8), uint32(0), uint32(1), uint32(0x1fc), uint32(0), s%3, uint64(4096))
 	}

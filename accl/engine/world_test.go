@@ -72,7 +72,7 @@ func newWorld(t *testing.T, n int, s setup) *world {
 	}
 	w.free = abi.RXDescriptorAt(s.buffers)
 	w.comm = w.newComm(ranks, 0)
-	order, configs := abi.DefaultArithConfigs()
+	order, configs := withBytes()
 	for _, t := range order {
 		words := configs[t].Words()
 		for _, e := range w.engines {
@@ -353,9 +353,16 @@ func (w *world) run(j job) {
 var collectives = []abi.Scenario{abi.Bcast, abi.Scatter, abi.Gather, abi.Reduce, abi.Allgather, abi.Allreduce,
 	abi.ReduceScatter, abi.Alltoall}
 
+func withBytes() ([]abi.Types, map[abi.Types]abi.ArithConfig) {
+	order, configs := abi.DefaultArithConfigs()
+	t := abi.Types{Uncompressed: abi.Int8, Compressed: abi.Int8}
+	configs[t] = abi.Bytes
+	return append(order, t), configs
+}
+
 // random returns a job for n ranks.
 func random(rng *rand.Rand, n int) job {
-	order, configs := abi.DefaultArithConfigs()
+	order, configs := withBytes()
 	j := job{scenario: collectives[rng.IntN(len(collectives))], types: order[rng.IntN(len(order))], root: rng.IntN(n),
 		function: abi.ReduceFunction(rng.IntN(2)), host: rng.IntN(3) == 0, inPlace: rng.IntN(3) == 0}
 	j.count = []int{1, 2, rng.IntN(8), rng.IntN(300), rng.IntN(3000)}[rng.IntN(5)]

@@ -1,0 +1,151 @@
+package accl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/chorus-comms/chorus/accl/abi"
+)
+
+// Request is an asynchronous call.
+type Request struct {
+	call   *call
+	handle Handle        // nil until it has begun
+	drop   chan struct{} // closed by Drop
+	once   sync.Once
+	done   chan struct{}
+	err    error
+	cycles uint64
+}
+
+// CallError is what an engine has returned for a call.
+type CallError struct {
+	Scenario abi.Scenario
+	Status   abi.Status
+}
+
+func (e *CallError) Error() string { return fmt.Sprintf("accl: %v: %v", e.Scenario, e.Status.Error()) }
+func (e *CallError) Unwrap() error { return e.Status }
+
+// Done is closed when the call is done, its results with the host.
+func (r *Request) Done() <-chan struct{} { return r.done }
+
+// Test reports whether the call is done.
+func (r *Request) Test() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// Wait waits for the call. If its context ends first, the call is dropped, and Wait returns the context's error when
+// nothing touches the buffers any more.
+func (r *Request) Wait(ctx context.Context) error {
+	select {
+	case <-r.done:
+		return r.err
+	case <-ctx.Done():
+	}
+	r.Drop()
+	<-r.done
+	if r.err == nil {
+		return nil // it was faster
+	}
+	return fmt.Errorf("accl: %v: %w", r.call.words.Scenario, context.Cause(ctx))
+}
+
+// Drop ends the call. It is done soon, with NotReady.
+func (r *Request) Drop() { r.once.Do(func() { close(r.drop) }) }
+
+// Duration is how long the engine was at it; 0 before it's done.
+func (r *Request) Duration() time.Duration {
+	if !r.Test() {
+		return 0
+	}
+	return time.Duration(r.cycles * abi.CycleNS)
+}
+
+// start makes a call whose words are complete.
+func (d *Driver) start(ctx context.Context, c *call) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	queue := c.queue
+	if queue == nil {
+		queue = c.comm.queue
+	}
+	r := &Request{call: c, drop: make(chan struct{}), done: make(chan struct{})}
+	if !c.from {
+		for _, b := range c.ins {
+			if err := b.SyncToDevice(); err != nil {
+				return err
+			}
+		}
+	}
+	if len(c.after) == 0 { // in the order of the calls
+		h, err := queue.Start(c.words)
+		if err != nil {
+			return err
+		}
+		r.handle = h
+	}
+	if c.async != nil {
+		*c.async = r
+		go r.run(queue)
+		return nil
+	}
+	stop := context.AfterFunc(ctx, r.Drop)
+	r.run(queue)
+	if stop() || r.err == nil {
+		return r.err
+	}
+	return fmt.Errorf("accl: %v: %w", c.words.Scenario, context.Cause(ctx))
+}
+
+// run sees the call to its end.
+func (r *Request) run(queue Queue) {
+	defer close(r.done)
+	for _, before := range r.call.after {
+		select {
+		case <-before.done:
+		case <-r.drop:
+			r.err = &CallError{r.call.words.Scenario, abi.NotReady}
+			return
+		}
+	}
+	if r.handle == nil {
+		if r.handle, r.err = queue.Start(r.call.words); r.err != nil {
+			return
+		}
+	}
+	select {
+	case <-r.handle.Done():
+	case <-r.drop:
+		r.handle.Drop()
+		<-r.handle.Done()
+	}
+	var status abi.Status
+	if status, r.cycles, r.err = r.handle.Result(); r.err == nil && status != 0 {
+		r.err = &CallError{r.call.words.Scenario, status}
+	}
+	if r.err == nil && !r.call.to {
+		for _, b := range r.call.outs {
+			r.err = errors.Join(r.err, b.SyncFromDevice())
+		}
+	}
+}
+
+// nothing is a call of no elements: it's done.
+func (d *Driver) nothing(c *call) error {
+	if c.async != nil {
+		r := &Request{call: c, drop: make(chan struct{}), done: make(chan struct{})}
+		close(r.done)
+		*c.async = r
+	}
+	return nil
+}
