@@ -112,7 +112,7 @@ func (j *job) group(ctx context.Context, name, path string, rank, size int) (*gr
 	}
 	g.transfers = base.Transfers{Life: &g.Life, Link: m, Members: members, RankOf: func(peer int) int { return peer },
 		Lost: func(op *backend.Op, err *fabric.PeerError) error {
-			g.Fail(base.LossOf(g.Of(op), err.Peer, err))
+			g.Fail(g.loss(g.Of(op), err.Peer))
 			return g.Err(g.Of(op))
 		}}
 	return g, nil

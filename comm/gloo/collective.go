@@ -2,6 +2,7 @@ package gloo
 
 import (
 	"errors"
+	"time"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/comm/backend"
@@ -222,13 +223,23 @@ func (g *group) failed(op *backend.Op, err error) error {
 			cause = g.strayed(at, stray)
 		}
 		if lost, ok := cause.(*backend.PeerLostError); ok {
-			peer, why := g.mesh.culprit(lost.Peer)
-			cause = base.LossOf(at, peer, why)
+			cause = g.loss(at, lost.Peer)
 		}
 		g.Fail(cause)
 	}
 	return g.Err(at)
 }
+
+// loss is the error of a peer that is lost. It lets some time go by before this rank gives up, too: the others are to see
+// first who was lost first, and so is this one.
+func (g *group) loss(at backend.Where, peer int) error {
+	time.Sleep(grace)
+	peer, why := g.mesh.culprit(peer)
+	return base.LossOf(at, peer, why)
+}
+
+// grace is more than all connections of a process that dies take to end.
+const grace = 100 * time.Millisecond
 
 // strayed is the error of two ranks that are in different collectives.
 func (g *group) strayed(at backend.Where, stray *strayError) error {

@@ -1,10 +1,14 @@
 package gloo_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,123 +20,143 @@ import (
 	_ "github.com/chorus-comms/chorus/comm/gloo"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/internal/short"
+	"github.com/chorus-comms/chorus/internal/torchrank"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(running{m}) }
 
-// everything is a list of steps: every collective over some types and sizes, messages, and groups.
-func everything(n int) (steps []step) {
-	add := func(kind, op, dt string, count int) {
-		steps = append(steps, step{Kind: kind, Op: op, DType: dt, Count: count, Root: len(steps)})
+// running runs the tests, and ends what they share.
+type running struct{ *testing.M }
+
+func (r running) Run() int {
+	if seat := os.Getenv(victim); seat != "" {
+		runVictim(seat)
 	}
-	for _, dt := range []string{"float32", "int64", "bfloat16", "bool"} {
-		for _, count := range []int{0, 1, 17, 4096} {
-			ops := []string{"sum", "product", "min", "max"}
-			if dt == "int64" {
-				ops = append(ops, "band", "bxor")
+	defer torchrank.Stop()
+	return r.M.Run()
+}
+
+// everything is a list of steps: every collective, and messages, over some types and sizes.
+func everything(dtypes []string, counts ...int) (steps []torchrank.Step) {
+	for _, dt := range dtypes {
+		for _, count := range counts {
+			add := func(kind, op string) {
+				steps = append(steps, torchrank.Step{Kind: kind, Op: op, DType: dt, Count: count, Root: len(steps), NaN: true})
 			}
-			if dt == "float32" {
-				ops = append(ops, "avg")
-			}
-			for i, op := range ops {
-				add("all_reduce", op, dt, count)
-				add("reduce_scatter", op, dt, count)
-				if i < 2 {
-					add("reduce", op, dt, count)
-					add("reduce_scatter_single", op, dt, count)
+			for _, kind := range torchrank.Kinds {
+				if !torchrank.Reduces(kind) {
+					add(kind, "")
+					continue
+				}
+				for _, op := range torchrank.Ops(dt) {
+					if op != "avg" || kind != "reduce" {
+						add(kind, op)
+					}
 				}
 			}
-			for _, kind := range []string{"broadcast", "all_gather", "all_gather_single", "all_to_all_single",
-				"all_to_all_v_single", "all_to_all", "gather", "scatter", "barrier", "ring", "any"} {
-				if kind == "any" && count == 0 {
-					continue // PyTorch refuses an empty receive from anyone
-				}
-				add(kind, "", dt, count)
+			if add("ring", ""); count > 0 { // PyTorch refuses an empty receive from anyone
+				add("any", "")
 			}
 		}
 	}
-	add("all_reduce", "sum", "float32", 3<<20/4*n+1) // segments of a MiB, some of them empty
-	add("reduce", "max", "float32", 3<<20/4*n+1)
+	return steps
+}
+
+// groups are the steps of some groups, and of buffers of many segments, in a world of n ranks.
+func groups(n int) (steps []torchrank.Step) {
+	add := func(kind, op, dt string, count int) {
+		steps = append(steps, torchrank.Step{Kind: kind, Op: op, DType: dt, Count: count, Root: len(steps)})
+	}
+	if n < 4 || !short.Run() { // segments of a MiB, some of them empty
+		add("all_reduce", "sum", "float32", 3<<20/4*n+1)
+		add("reduce", "max", "float32", 3<<20/4*n+1)
+	}
 	for first := range n - 1 {
 		var ranks []int
 		for r := first; r < n; r++ {
 			ranks = append(ranks, r)
 		}
-		steps = append(steps, step{Kind: "new_group", Ranks: ranks})
+		steps = append(steps, torchrank.Step{Kind: "new_group", Ranks: ranks})
 		add("all_reduce", "sum", "float32", 17)
 		add("all_gather", "", "int32", 17)
 		add("ring", "", "int8", 17)
+		add("barrier", "", "float32", 0)
 	}
-	steps = append(steps, step{Kind: "new_group"})
+	steps = append(steps, torchrank.Step{Kind: "new_group"})
 	add("barrier", "", "float32", 0)
 	return steps
 }
 
-// TestWithPyTorch demands that ranks in Go and ranks of PyTorch get the bits that PyTorch's get among themselves.
+// TestWithPyTorch demands that ranks in Go and ranks of PyTorch get the bits that PyTorch's get among themselves: every
+// collective, in worlds of ranks of both kinds.
 func TestWithPyTorch(t *testing.T) {
-	for n := 2; n <= 4; n++ {
-		t.Run(fmt.Sprint(n), func(t *testing.T) { withPyTorch(t, n) })
+	for _, n := range []int{2, 3, 4, 5, 8} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			steps := append(everything(torchrank.DTypes, 0, 1, 17, 4096), groups(n)...)
+			all := splits(n)
+			if n == 8 { // of 254
+				all = []string{"pppppppg", "gppppppp", "pgpgpgpg", "ggggpppp", "pggggggp", "gggggggp"}
+			}
+			if short.Run() {
+				if steps = everything([]string{"float32"}, 17); n < 4 {
+					steps = append(steps, everything([]string{"float32", "bfloat16", "bool"}[n-2:], 0, 1, 4096)...)
+				}
+				steps = append(steps, groups(n)...)
+				all = []string{"", "", "pg", "gpp", "pggp", "gpgpp", 8: "pgppgpgp"}[n : n+1]
+			}
+			compare(t, n, all, steps)
+		})
 	}
 }
 
-func withPyTorch(t *testing.T, n int) {
-	steps := everything(n)
-	want := results(t, "pppp"[:n], steps)
-	all := splits(n)
-	if short.Run() {
-		all = []string{all[0], all[len(all)-1]}
+// TestLargeWithPyTorch is TestWithPyTorch for blocks of 1 Mi elements.
+func TestLargeWithPyTorch(t *testing.T) {
+	short.Skip(t)
+	for _, ranks := range []string{"pg", "gpg", "pggp", "gpgpg", "pgppgppg"} {
+		t.Run(ranks, func(t *testing.T) {
+			compare(t, len(ranks), []string{ranks}, everything(torchrank.DTypes, 1<<20))
+		})
 	}
-	for _, ranks := range all {
+}
+
+// compare runs the steps in worlds of n ranks, of which those of PyTorch alone is the first.
+func compare(t *testing.T, n int, worlds []string, steps []torchrank.Step) {
+	want := results(t, strings.Repeat("p", n), steps)
+	for _, ranks := range worlds {
 		t.Run(ranks, func(t *testing.T) {
 			for r, got := range results(t, ranks, steps) {
-				if i := differs(got, want[r]); i >= 0 {
-					t.Errorf("rank %d: of %d bytes, PyTorch's are %d, number %d is another one, in %+v", r, len(got),
-						len(want[r]), i, at(steps, r, n, i))
+				theirs := want[r]
+				if len(got) != len(theirs) {
+					t.Errorf("rank %d has results of %d steps, in PyTorch of %d", r, len(got)/4, len(theirs)/4)
+					continue
+				}
+				k := 0
+				for i, s := range mine(steps, r) {
+					if k += 4; !bytes.Equal(got[k-4:k], theirs[k-4:k]) {
+						t.Errorf("rank %d: step %d, %+v, has another result than in PyTorch", r, i, s)
+					}
 				}
 			}
 		})
 	}
 }
 
-// differs returns where two results differ; negative if they don't.
-func differs(a, b []byte) int {
-	for i := range min(len(a), len(b)) {
-		if a[i] != b[i] {
-			return i
-		}
-	}
-	if len(a) != len(b) {
-		return min(len(a), len(b))
-	}
-	return -1
-}
-
-// at returns the step of which byte i of a rank's results is, of those before the first group.
-func at(steps []step, rank, n, i int) step {
-	for _, s := range steps {
-		size, blocks := s.Count*parse(s.DType).Size(), 1
-		switch {
-		case s.Kind == "barrier", s.Kind == "reduce" && rank != s.Root%n, s.Kind == "gather" && rank != s.Root%n,
-			s.Kind == "any" && rank != s.Root%n:
-			blocks = 0
-		case s.Kind == "any":
-			blocks = n - 1
-		case s.Kind == "all_to_all_v_single":
-			size = 0
-			for from := range n {
-				size += split(s.Count, from, rank) * parse(s.DType).Size()
+// mine are the steps that a rank has results of, by their numbers.
+func mine(steps []torchrank.Step, rank int) iter.Seq2[int, torchrank.Step] {
+	return func(yield func(int, torchrank.Step) bool) {
+		var group []int
+		for i, s := range steps {
+			switch {
+			case s.Kind == "new_group":
+				group = s.Ranks
+			case group != nil && !slices.Contains(group, rank):
+			case !yield(i, s):
+				return
 			}
-		case s.Kind == "all_gather", s.Kind == "all_gather_single", s.Kind == "all_to_all_single", s.Kind == "gather",
-			s.Kind == "all_to_all":
-			blocks = n
-		}
-		if i -= blocks * size; i < 0 {
-			return s
 		}
 	}
-	return step{}
 }
 
 // worlds are worlds of ranks in Go.
@@ -159,49 +183,9 @@ func TestConformance(t *testing.T) {
 	commtest.Run(t, commtest.Config{Open: worlds})
 }
 
-// killed is a rank of PyTorch that the test kills in the middle of a collective.
-const killed = `
-import os, signal
-import torch
-import torch.distributed as dist
-dist.init_process_group("gloo")
-x = torch.ones(1000)
-dist.all_reduce(x)
-if dist.get_rank() == 1:
-    os.kill(os.getpid(), signal.SIGKILL)
-try:
-    dist.all_reduce(x)
-except RuntimeError:
-    os._exit(0)  # threads of the group may be in the failed operation
-os._exit(1)
-`
-
-// TestKilledPyTorch demands that a rank in Go names the rank of PyTorch that was killed.
-func TestKilledPyTorch(t *testing.T) {
-	j := start(t, "gpp", killed, nil)
-	ctx := context.Background()
-	c, err := j.join(ctx, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Finalize(ctx)
-	x := tensor.Must(tensor.Empty(dtype.Float32, 1000))
-	if err := c.AllReduce(ctx, x, comm.Sum); err != nil {
-		t.Fatal(err)
-	}
-	err = c.AllReduce(ctx, x, comm.Sum)
-	var lost *comm.PeerLostError
-	if !errors.As(err, &lost) || lost.Peer != 1 {
-		t.Errorf("rank 1 was killed: %v", err)
-	}
-	if out, err := j.peers[2](); err != nil {
-		t.Errorf("the other rank of PyTorch: %v\n%s", err, out)
-	}
-}
-
 // TestGoneGo demands that ranks of PyTorch, and those in Go, fail when a rank in Go gives up.
 func TestGoneGo(t *testing.T) {
-	j := start(t, "pgg", killed, nil)
+	j := start(t, "pgg", endless, []torchrank.Step{{Kind: "all_reduce", Op: "sum", DType: "float32", Count: 1000}})
 	ctx := context.Background()
 	var wg sync.WaitGroup
 	for r := 1; r < 3; r++ {
@@ -226,7 +210,7 @@ func TestGoneGo(t *testing.T) {
 			}
 		})
 	}
-	if out, err := j.peers[0](); err != nil {
+	if out, err := j.peers[0].Wait(); err != nil {
 		t.Errorf("PyTorch's rank: %v\n%s", err, out)
 	}
 	wg.Wait()

@@ -1,0 +1,217 @@
+package gloo_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/short"
+	"github.com/chorus-comms/chorus/internal/torchrank"
+	"github.com/chorus-comms/chorus/store"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+// endless is a rank of PyTorch that runs the first step until it fails.
+const endless = `
+import json, os
+import torch.distributed as dist
+step = json.load(open(directory + "/steps.json"))[0]
+dist.init_process_group("gloo")
+try:
+    while True:
+        works = []
+        run(step, dist.group.WORLD, dist.get_rank(), dist.get_world_size(), works.append)
+        for w in works:
+            w.wait()
+except RuntimeError as e:
+    print(e, flush=True)
+    os._exit(0)  # threads of the group may be in the failed operation
+`
+
+// repeat runs a step until it fails. done is told of each that was well.
+func repeat(ctx context.Context, c *comm.Comm, s torchrank.Step, done func()) error {
+	empty := func(dt dtype.DType, n int) *tensor.Tensor { return tensor.Must(tensor.Empty(dt, n)) }
+	for {
+		if _, err := s.Run(ctx, c, empty); err != nil {
+			return err
+		}
+		done()
+	}
+}
+
+// victim, in the environment, makes this test binary a rank in Go that is to be killed: the store, rank, size, kind and
+// root.
+const victim = "CHORUS_TEST_GLOO_VICTIM"
+
+func runVictim(seat string) {
+	var addr string
+	var rank, size, root int
+	s := torchrank.Step{DType: "float32", Count: killedCount}
+	fmt.Sscan(seat, &addr, &rank, &size, &s.Kind, &root)
+	if s.Root = root; torchrank.Reduces(s.Kind) {
+		s.Op = "sum"
+	}
+	ctx := context.Background()
+	st, err := store.DialTCP(ctx, addr, store.TCPOptions{})
+	if err == nil {
+		var c *comm.Comm
+		if c, err = comm.New(ctx, comm.WithBackend("gloo"), comm.WithRank(rank, size), comm.WithStore(st)); err == nil {
+			err = repeat(ctx, c, s, func() {})
+		}
+	}
+	fmt.Println(err)
+	os.Exit(1)
+}
+
+// killedCount is how many elements a block has in which a rank is killed: several segments.
+const killedCount = 3 << 16
+
+// TestKilled demands that ranks in Go name the rank that was killed in the middle of an operation, whether it's one in Go
+// or one of PyTorch, that PyTorch's ranks fail, too, and that nothing is left of the communicators.
+func TestKilled(t *testing.T) {
+	const size, at = 4, 1
+	kinds := append(append([]string{}, torchrank.Kinds...), torchrank.Messages...)
+	if short.Run() {
+		kinds = []string{"all_reduce", "broadcast", "gather", "all_to_all", "any"}
+	}
+	for i, kind := range kinds {
+		for _, ranks := range []string{"gvpg", "gppg"} {
+			for _, root := range []int{0, at, 2} {
+				rooted := strings.Contains("reduce broadcast gather scatter any", kind)
+				if short.Run() && root != i%3 || !rooted && root != 0 || kind == "any" && root != at {
+					continue // who receives from anyone goes on while there is anyone
+				}
+				s := torchrank.Step{Kind: kind, DType: "float32", Count: killedCount, Root: root}
+				if torchrank.Reduces(kind) {
+					s.Op = "sum"
+				}
+				name := fmt.Sprintf("%s/%s", kind, ranks)
+				if rooted {
+					name += fmt.Sprintf("/root=%d", root)
+				}
+				t.Run(name, func(t *testing.T) { killedIn(t, ranks, at, s) })
+			}
+		}
+	}
+}
+
+func killedIn(t *testing.T, ranks string, at int, s torchrank.Step) {
+	j := start(t, ranks, endless, []torchrank.Step{s})
+	pid := 0
+	if p := j.peers[at]; p != nil {
+		pid = p.PID
+	} else {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %d %s %d", victim, j.addr, at, len(ranks), s.Kind, s.Root))
+		cmd.Stdout = os.Stderr
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+		pid = cmd.Process.Pid
+	}
+	before := descriptors(t)
+	var wg sync.WaitGroup
+	kill := sync.OnceFunc(func() {
+		wg.Go(func() {
+			time.Sleep(rand.N(20 * time.Millisecond))
+			syscall.Kill(pid, syscall.SIGKILL)
+		})
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for r, kind := range ranks {
+		switch {
+		case r == at:
+		case kind == 'g':
+			wg.Go(func() {
+				st, err := store.DialTCP(ctx, j.addr, store.TCPOptions{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer st.Close()
+				c, err := comm.New(ctx, comm.WithBackend("gloo"), comm.WithRank(r, len(ranks)), comm.WithStore(st))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer c.Finalize(ctx)
+				err = repeat(ctx, c, s, kill)
+				var lost *comm.PeerLostError
+				if !errors.As(err, &lost) || lost.Peer != at {
+					t.Errorf("rank %d was killed, rank %d has: %v", at, r, err)
+				}
+			})
+		default:
+			wg.Go(func() {
+				if out, err := j.peers[r].Wait(); err != nil || out == "" {
+					t.Errorf("PyTorch's rank %d: %v\n%s", r, err, out)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	for end := time.Now().Add(5 * time.Second); len(descriptors(t)) > len(before); time.Sleep(time.Millisecond) {
+		if runtime.GC(); time.Now().After(end) {
+			t.Fatalf("there were %d descriptors before, and after:\n%s", len(before), strings.Join(descriptors(t), "\n"))
+		}
+	}
+}
+
+// descriptors are what this process has open, but for memory, which is kept for the next tensors, and files.
+func descriptors(t *testing.T) (all []string) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if to, _ := os.Readlink("/proc/self/fd/" + e.Name()); !strings.HasPrefix(to, "/") {
+			all = append(all, to)
+		}
+	}
+	return all
+}
+
+// TestLeaks demands that neither descriptors nor goroutines are left of a group of both kinds of ranks that has ended.
+func TestLeaks(t *testing.T) {
+	var steps []torchrank.Step
+	for range 20 {
+		steps = append(steps, torchrank.Step{Kind: "new_group", Ranks: []int{0, 1}},
+			torchrank.Step{Kind: "all_reduce", Op: "sum", DType: "float32", Count: 17})
+	}
+	j := start(t, "pg", "", steps)
+	fds, routines := 0, 0
+	j.each(func(ctx context.Context, c *comm.Comm) error {
+		for i := 0; i < len(steps); i += 2 {
+			if i == 2 { // the first has what is made only once
+				fds, routines = len(descriptors(t)), runtime.NumGoroutine()
+			}
+			if _, err := torchrank.Play(ctx, c, steps[i:i+2]); err != nil {
+				return err
+			}
+		}
+		for end := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+			runtime.GC()
+			f, g := len(descriptors(t)), runtime.NumGoroutine()
+			if f <= fds && g <= routines {
+				return nil
+			}
+			if time.Now().After(end) {
+				return fmt.Errorf("of %d groups %d descriptors are left, and %d goroutines", len(steps)/2-1, f-fds, g-routines)
+			}
+		}
+	})
+}
