@@ -181,7 +181,7 @@ func TestTimeoutNamesNobodyWhoHasLeftAfterwards(t *testing.T) {
 		comms := open(t, 3, func(r int) []comm.NewOption {
 			hints := map[string]string{"host_id": fmt.Sprint(r), "fabric.inner": "mem"}
 			if r == 2 {
-				hints["fabric.script"] = "drop peer=0 lane=collective"
+				hints["fabric.script"] = "drop peer=0 class=collective"
 			}
 			return []comm.NewOption{comm.WithFabric("fault"), comm.WithHints(hints)}
 		})

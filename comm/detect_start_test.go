@@ -180,10 +180,10 @@ func TestStoreDies(t *testing.T) {
 // and stays with it.
 func TestBrokenFrames(t *testing.T) {
 	for _, x := range []struct{ script, kind string }{
-		{"truncate lane=collective after=4 count=1", "mismatch"},
-		{"mislabel lane=collective after=4 count=1", "mismatch"},
-		{"drop lane=collective after=4", "timeout"},
-		{"cut lane=collective after=4 count=1", "lost"},
+		{"truncate class=collective after=4 count=1", "mismatch"},
+		{"mislabel class=collective after=4 count=1", "mismatch"},
+		{"drop class=collective after=4", "timeout"},
+		{"cut class=collective after=4 count=1", "lost"},
 	} {
 		t.Run(strings.Fields(x.script)[0], func(t *testing.T) {
 			t.Parallel()

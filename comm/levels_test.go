@@ -115,7 +115,7 @@ func TestAllToAllBetweenFarHosts(t *testing.T) {
 					var script []string
 					for peer, h := range w.hosts {
 						if h != w.hosts[r] {
-							script = append(script, fmt.Sprintf("delay=%v lane=collective peer=%d", delay, peer))
+							script = append(script, fmt.Sprintf("delay=%v class=collective peer=%d", delay, peer))
 						}
 					}
 					return []comm.NewOption{comm.WithFabric("fault"),

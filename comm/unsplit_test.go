@@ -22,7 +22,7 @@ func TestSplitThatFailsOnOneRank(t *testing.T) {
 			comms := open(t, 2, func(r int) []comm.NewOption {
 				hints := map[string]string{"host_id": fmt.Sprint(r), "fabric.inner": "mem"}
 				if r == 1 {
-					hints["fabric.script"] = "drop peer=0 lane=collective"
+					hints["fabric.script"] = "drop peer=0 class=collective"
 				}
 				return []comm.NewOption{comm.WithFabric("fault"), comm.WithHints(hints), comm.WithTimeout(patience)}
 			})

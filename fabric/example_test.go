@@ -54,7 +54,7 @@ func greet(ctx context.Context, name string, rank int, st store.Store) error {
 	}
 	defer f.Close(ctx)
 	buf := make([]byte, 5)
-	m := &fabric.Msg{Peer: 1 - rank, Key: fabric.Key{Lane: fabric.PointToPoint, Tag: 42}, Buf: unsafe.Pointer(&buf[0]),
+	m := &fabric.Msg{Peer: 1 - rank, Key: fabric.Key{Class: fabric.PointToPoint, Tag: 42}, Buf: unsafe.Pointer(&buf[0]),
 		Len: len(buf)}
 	w := fabric.NewWaiter(fabric.NewAbort()) // which says until when a wait goes on
 	w.Begin(ctx, time.Minute)

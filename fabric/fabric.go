@@ -24,7 +24,7 @@ type Fabric interface {
 	// AnySource, into m.Buf. The buffer may not be touched until m is done.
 	// Shorter messages are allowed (m.N tells); a longer one is refused with
 	// *TruncatedError and leaves the buffer as it was. Messages still to come from, or
-	// go to, a peer that died or closed fail with *PeerError. In the lane Collective a message
+	// go to, a peer that died or closed fail with *PeerError. In the class Collective a message
 	// whose description isn't its receive's is refused with *MismatchError.
 	Recv(m *Msg)
 	// Wait drives progress until m is done, and returns m.Err; or returns w's

@@ -13,21 +13,21 @@ import (
 // AnySource, as the Peer of a receive, matches a message from every rank.
 const AnySource = -1
 
-// Lane keeps kinds of traffic apart that share a communicator.
-type Lane uint8
+// Class keeps kinds of traffic apart that share a communicator.
+type Class uint8
 
-// The lanes.
+// The classes.
 const (
-	Collective   Lane = iota // Tag is the operation's sequence number
-	PointToPoint             // Tag is the user's tag
-	Internal                 // the communicator's own protocols: split, windows, objects
+	Collective   Class = iota // Tag is the operation's sequence number
+	PointToPoint              // Tag is the user's tag
+	Internal                  // the communicator's own protocols: split, windows, objects
 )
 
 // Key names a stream of messages between two ranks of a communicator.
 type Key struct {
-	Comm uint32
-	Lane Lane
-	Tag  uint64
+	Comm  uint32
+	Class Class
+	Tag   uint64
 }
 
 // Desc is a compact description of the operation that a message belongs to.

@@ -9,13 +9,13 @@ const (
 	// colorSpan is the distance at which addresses begin to alias: bits 12 to 27 repeat.
 	colorSpan = 256 << 20
 
-	// rankPages separates ranks, laneStep the segments of one rank. Three pages between ranks were measured to be enough;
+	// rankPages separates ranks, bandStep the segments of one rank. Three pages between ranks were measured to be enough;
 	// the step is the one with which, among 16 ranks with 8 segments each, no two buffers streamed together share the
 	// predictor's hash on more than 0.6 % of their pages. Since a step is longer than all ranks' pages together, a
 	// rank's output never has the colour of another rank's input.
 	rankPages = 3
-	laneStep  = 2 << 20
-	lanes     = colorSpan / laneStep
+	bandStep  = 2 << 20
+	bands     = colorSpan / bandStep
 )
 
 var pageSize = os.Getpagesize()
@@ -26,7 +26,7 @@ var palette = struct {
 	rank    int
 	decided bool // by SetColor, or since there are segments
 	next    int
-	live    [lanes]int // segments alive in each lane
+	live    [bands]int // segments alive in each band
 }{rank: os.Getpid()} // ranks started together have neighbouring process IDs, so even without SetColor they differ
 
 // SetColor tells which rank the process is: segments are mapped where no other rank's segments alias them. The first
@@ -40,31 +40,31 @@ func SetColor(rank int) {
 	}
 }
 
-// takeLane reserves the least used lane and returns it with the colour (in pages) for a segment in it.
-func takeLane() (lane, color int) {
+// takeBand reserves the least used band and returns it with the colour (in pages) for a segment in it.
+func takeBand() (band, color int) {
 	palette.Lock()
 	defer palette.Unlock()
-	lane = palette.next
-	for i := range lanes {
-		if l := (palette.next + i) % lanes; palette.live[l] < palette.live[lane] {
-			lane = l
+	band = palette.next
+	for i := range bands {
+		if l := (palette.next + i) % bands; palette.live[l] < palette.live[band] {
+			band = l
 		}
 	}
-	palette.next = (lane + 1) % lanes
-	palette.live[lane]++
+	palette.next = (band + 1) % bands
+	palette.live[band]++
 	palette.decided = true
-	return lane, colorOf(palette.rank, lane)
+	return band, colorOf(palette.rank, band)
 }
 
-func dropLane(lane int) {
+func dropBand(band int) {
 	palette.Lock()
-	palette.live[lane]--
+	palette.live[band]--
 	palette.Unlock()
 }
 
-// colorOf returns the colour, in pages, of a rank's segment in a lane.
-func colorOf(rank, lane int) int {
-	ranks := laneStep / (rankPages * pageSize)
+// colorOf returns the colour, in pages, of a rank's segment in a band.
+func colorOf(rank, band int) int {
+	ranks := bandStep / (rankPages * pageSize)
 	r := ((rank % ranks) + ranks) % ranks
-	return (r*rankPages*pageSize + lane*laneStep) % colorSpan / pageSize
+	return (r*rankPages*pageSize + band*bandStep) % colorSpan / pageSize
 }

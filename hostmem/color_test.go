@@ -29,27 +29,27 @@ func TestColorsDoNotAlias(t *testing.T) {
 	if clash(0, 0) != 1 {
 		t.Fatal("the measure is broken")
 	}
-	type place struct{ rank, lane int }
+	type place struct{ rank, band int }
 	at := map[int]place{}
 	for rank := range 170 {
-		for lane := range lanes {
-			c := colorOf(rank, lane)
+		for band := range bands {
+			c := colorOf(rank, band)
 			if c < 0 || c >= colorSpan/pageSize {
-				t.Fatalf("rank %d lane %d has colour %d", rank, lane, c)
+				t.Fatalf("rank %d band %d has colour %d", rank, band, c)
 			}
 			if p, taken := at[c]; taken {
-				t.Fatalf("rank %d lane %d and rank %d lane %d have the same colour", rank, lane, p.rank, p.lane)
+				t.Fatalf("rank %d band %d and rank %d band %d have the same colour", rank, band, p.rank, p.band)
 			}
-			at[c] = place{rank, lane}
+			at[c] = place{rank, band}
 		}
 	}
 	for rank := range 16 {
-		for lane := range 8 {
-			if rank == 0 && lane == 0 {
+		for band := range 8 {
+			if rank == 0 && band == 0 {
 				continue
 			}
-			if f := clash(0, colorOf(rank, lane)); f > 0.01 {
-				t.Errorf("rank %d lane %d clashes with rank 0 lane 0 on %.1f %% of the pages", rank, lane, f*100)
+			if f := clash(0, colorOf(rank, band)); f > 0.01 {
+				t.Errorf("rank %d band %d clashes with rank 0 band 0 on %.1f %% of the pages", rank, band, f*100)
 			}
 		}
 	}
@@ -85,15 +85,15 @@ func TestSegmentsAreColored(t *testing.T) {
 				t.Errorf("residue %#x of rank %d is taken", residue, rank)
 			}
 			seen[residue] = true
-			if got := int(residue) % laneStep / pageSize; got != rank*rankPages {
-				t.Errorf("rank %d lies %d pages from its lane", rank, got)
+			if got := int(residue) % bandStep / pageSize; got != rank*rankPages {
+				t.Errorf("rank %d lies %d pages from its band", rank, got)
 			}
 		}
 	}
 }
 
-// Lanes of closed segments are taken again before any lane is shared.
-func TestLanesAreShared(t *testing.T) {
+// Bands of closed segments are taken again before any band is shared.
+func TestBandsAreShared(t *testing.T) {
 	if !memoryFiles {
 		t.Skip("segments are of Linux")
 	}
@@ -105,7 +105,7 @@ func TestLanesAreShared(t *testing.T) {
 		}
 	}()
 	colors, before := map[int]bool{}, ReadStats().Segments
-	for len(live) < lanes {
+	for len(live) < bands {
 		s, err := NewSegment(1)
 		if err != nil {
 			t.Fatal(err)
@@ -113,8 +113,8 @@ func TestLanesAreShared(t *testing.T) {
 		live = append(live, s)
 		colors[s.Color()] = true
 	}
-	if len(colors) < lanes-before {
-		t.Errorf("%d segments have %d colours, with %d segments there before", lanes, len(colors), before)
+	if len(colors) < bands-before {
+		t.Errorf("%d segments have %d colours, with %d segments there before", bands, len(colors), before)
 	}
 	for _, i := range []int{10, 30, 20} {
 		freed := live[i].Color()

@@ -20,7 +20,7 @@ type Segment struct {
 	base   unsafe.Pointer
 	size   int
 	color  int
-	lane   int
+	band   int
 	closed atomic.Bool
 }
 
@@ -44,7 +44,7 @@ func newSegment(size int, open func(size int) (fd int, err error),
 	if err != nil {
 		return nil, err
 	}
-	lane, color := takeLane()
+	band, color := takeBand()
 	base, err := mapAt(fd, size, color)
 	if err == nil {
 		if err = fill(fd, base, 0, size); err != nil {
@@ -52,11 +52,11 @@ func newSegment(size int, open func(size int) (fd int, err error),
 		}
 	}
 	if err != nil {
-		dropLane(lane)
+		dropBand(band)
 		closeFile(fd)
 		return nil, err
 	}
-	s := &Segment{id: lastID.Add(1), fd: fd, base: base, size: size, color: color, lane: lane}
+	s := &Segment{id: lastID.Add(1), fd: fd, base: base, size: size, color: color, band: band}
 	if fd != private {
 		index.insert(s)
 	}
@@ -99,7 +99,7 @@ func (s *Segment) Close() error {
 	}
 	index.remove(s)
 	err := errors.Join(unmap(s.base, s.size), closeFile(s.fd))
-	dropLane(s.lane)
+	dropBand(s.band)
 	announceClose(s.id)
 	return err
 }

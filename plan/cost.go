@@ -120,7 +120,7 @@ func costTwoLevelAllToAll(q Request, m Machine) float64 {
 		away := t.n - local
 		if !q.packs() {
 			one := float64(len(hosts)-1)*t.Latency + 2*away*t.Overhead + away*t.bytes*t.detour()*t.perByte()
-			if _, chunks := q.lanesOf(q.Count, len(ranks)); len(ranks) > 1 {
+			if _, chunks := q.sharesOf(q.Count, len(ranks)); len(ranks) > 1 {
 				one += float64(chunks)*m.sync(q) + 2*local*t.bytes*t.copy
 			}
 			cost = max(cost, one)

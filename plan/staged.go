@@ -242,69 +242,69 @@ func (b *Builder) stagedGather() {
 	b.exchange(x)
 }
 
-// lanes divides a slot into one lane per rank, for collectives in which a rank
+// shares divides a slot into one share per rank, for collectives in which a rank
 // has something else for every other.
-func (b *Builder) lanes(largest int) (lane, count int) { return b.lanesOf(largest, b.World) }
+func (b *Builder) shares(largest int) (share, count int) { return b.sharesOf(largest, b.World) }
 
-// lanesOf divides a slot into so many lanes.
-func (q Request) lanesOf(largest, lanes int) (lane, count int) {
-	slot := q.slotSize(largest*lanes, slots)
-	lane = max(1, slot/lanes)
-	if per := q.perLine(); lane > per && lane < largest {
-		lane -= lane % per
+// sharesOf divides a slot into so many shares.
+func (q Request) sharesOf(largest, shares int) (share, count int) {
+	slot := q.slotSize(largest*shares, slots)
+	share = max(1, slot/shares)
+	if per := q.perLine(); share > per && share < largest {
+		share -= share % per
 	}
-	return lane, chunks(largest, lane)
+	return share, chunks(largest, share)
 }
 
 func (b *Builder) stagedScatter() {
 	l := b.layout()
 	own := l.size(b.Rank)
-	lane, count := b.lanes(l.largest(b.World))
-	x := exchange{chunks: count, slot: lane * b.World, sources: []int{b.Root},
+	share, count := b.shares(l.largest(b.World))
+	x := exchange{chunks: count, slot: share * b.World, sources: []int{b.Root},
 		read: func(k, at int) {
-			off, n := chunk(own, lane, k)
-			b.Copy(n, b.Of(b.Root, Stage, at+b.Rank*lane), b.Out(off))
+			off, n := chunk(own, share, k)
+			b.Copy(n, b.Of(b.Root, Stage, at+b.Rank*share), b.Out(off))
 		}}
 	if b.Rank == b.Root {
 		b.Copy(own, b.In(l.off(b.Rank)), b.Out(0))
 		x.read, x.sources, x.readers = nil, nil, everybody
-		x.write = func(k, at int) { b.fillLanes(l, lane, k, at) }
+		x.write = func(k, at int) { b.fillShares(l, share, k, at) }
 	}
 	b.exchange(x)
 }
 
-// fillLanes copies chunk k of every other rank's block of In to its lane.
-func (b *Builder) fillLanes(l layout, lane, k, at int) {
+// fillShares copies chunk k of every other rank's block of In to its share.
+func (b *Builder) fillShares(l layout, share, k, at int) {
 	for i := 1; i < b.World; i++ {
 		r := (b.Rank + i) % b.World
-		off, n := chunk(l.size(r), lane, k)
-		b.Copy(n, b.In(l.off(r)+off), b.Stage(at+r*lane))
+		off, n := chunk(l.size(r), share, k)
+		b.Copy(n, b.In(l.off(r)+off), b.Stage(at+r*share))
 	}
 }
 
 func (b *Builder) stagedReduceScatter() {
 	l, all := b.layout(), b.ranks()
 	own := l.size(b.Rank)
-	lane, count := b.lanes(l.largest(b.World))
-	b.exchange(exchange{chunks: count, slot: lane * b.World, sources: everybody, readers: everybody,
-		write: func(k, at int) { b.fillLanes(l, lane, k, at) },
+	share, count := b.shares(l.largest(b.World))
+	b.exchange(exchange{chunks: count, slot: share * b.World, sources: everybody, readers: everybody,
+		write: func(k, at int) { b.fillShares(l, share, k, at) },
 		read: func(k, at int) {
-			off, n := chunk(own, lane, k)
-			b.Fold(n, true, b.stages(all, b.In(l.off(b.Rank)+off), at+b.Rank*lane), b.Out(off))
+			off, n := chunk(own, share, k)
+			b.Fold(n, true, b.stages(all, b.In(l.off(b.Rank)+off), at+b.Rank*share), b.Out(off))
 		}})
 }
 
 func (b *Builder) stagedAllToAll() {
 	l := layout{each: b.Count}
-	lane, count := b.lanes(b.Count)
+	share, count := b.shares(b.Count)
 	b.Copy(b.Count, b.In(b.Rank*b.Count), b.Out(b.Rank*b.Count))
-	b.exchange(exchange{chunks: count, slot: lane * b.World, sources: everybody, readers: everybody,
-		write: func(k, at int) { b.fillLanes(l, lane, k, at) },
+	b.exchange(exchange{chunks: count, slot: share * b.World, sources: everybody, readers: everybody,
+		write: func(k, at int) { b.fillShares(l, share, k, at) },
 		read: func(k, at int) {
-			off, n := chunk(b.Count, lane, k)
+			off, n := chunk(b.Count, share, k)
 			for i := 1; i < b.World; i++ {
 				r := (b.Rank + i) % b.World
-				b.Copy(n, b.Of(r, Stage, at+b.Rank*lane), b.Out(r*b.Count+off))
+				b.Copy(n, b.Of(r, Stage, at+b.Rank*share), b.Out(r*b.Count+off))
 			}
 		}})
 }

@@ -30,16 +30,16 @@ func (b *Builder) twoLevelReduceScatter() {
 	for _, ranks := range v.hosts {
 		most = max(most, len(ranks))
 	}
-	lane, count := b.lanesOf(l.largest(b.World), most)
+	share, count := b.sharesOf(l.largest(b.World), most)
 	here, alone := v.leaders, len(v.host) == 1
 	mine := slices.Index(v.host, b.Rank)
 	for s := range v.hosts {
 		to, from := here.wrap(here.me+s), here.wrap(here.me-s)
-		x := exchange{chunks: count, slot: lane * most, sources: everybody, readers: everybody,
+		x := exchange{chunks: count, slot: share * most, sources: everybody, readers: everybody,
 			write: func(k, at int) {
 				for j, t := range v.hosts[to] {
-					if off, n := chunk(l.size(t), lane, k); v.carrier(here.me, j) != b.Rank {
-						b.Copy(n, b.In(l.off(t)+off), b.Stage(at+j*lane))
+					if off, n := chunk(l.size(t), share, k); v.carrier(here.me, j) != b.Rank {
+						b.Copy(n, b.In(l.off(t)+off), b.Stage(at+j*share))
 					}
 				}
 			},
@@ -49,14 +49,14 @@ func (b *Builder) twoLevelReduceScatter() {
 					if v.carrier(here.me, j) != b.Rank {
 						continue
 					}
-					off, n := chunk(l.size(t), lane, k)
+					off, n := chunk(l.size(t), share, k)
 					sum := b.In(l.off(t) + off)
 					if !alone {
-						dst := b.Tmp(sums * lane)
+						dst := b.Tmp(sums * share)
 						if s == 0 {
 							dst = b.Out(off)
 						}
-						b.Fold(n, false, b.stages(v.host, sum, at+j*lane), dst)
+						b.Fold(n, false, b.stages(v.host, sum, at+j*share), dst)
 						sum = dst
 					}
 					if s > 0 {
@@ -67,7 +67,7 @@ func (b *Builder) twoLevelReduceScatter() {
 				if s == 0 {
 					return
 				}
-				off, n := chunk(l.size(b.Rank), lane, k)
+				off, n := chunk(l.size(b.Rank), share, k)
 				sum := b.Out(off)
 				if s == 1 && alone {
 					sum = b.In(l.off(b.Rank) + off)
@@ -186,18 +186,18 @@ func (b *Builder) twoLevelScatter() {
 		b.Copy(own, place(b.Rank, 0), b.Out(0))
 	}
 	if len(v.host) > 1 {
-		lane, count := b.lanesOf(l.largestOf(v.host), len(v.host))
-		x := exchange{chunks: count, slot: lane * len(v.host), sources: []int{v.leader},
+		share, count := b.sharesOf(l.largestOf(v.host), len(v.host))
+		x := exchange{chunks: count, slot: share * len(v.host), sources: []int{v.leader},
 			read: func(k, at int) {
-				off, n := chunk(own, lane, k)
-				b.Copy(n, b.Of(v.leader, Stage, at+slices.Index(v.host, b.Rank)*lane), b.Out(off))
+				off, n := chunk(own, share, k)
+				b.Copy(n, b.Of(v.leader, Stage, at+slices.Index(v.host, b.Rank)*share), b.Out(off))
 			}}
 		if b.Rank == v.leader {
 			x.read, x.sources, x.readers = nil, nil, everybody
 			x.write = func(k, at int) {
 				for j, r := range v.host {
-					if off, n := chunk(l.size(r), lane, k); r != b.Rank {
-						b.Copy(n, place(r, off), b.Stage(at+j*lane))
+					if off, n := chunk(l.size(r), share, k); r != b.Rank {
+						b.Copy(n, place(r, off), b.Stage(at+j*share))
 					}
 				}
 			}

@@ -151,20 +151,20 @@ func (b *Builder) straightAllToAll(v levels) {
 // exchangeOnHost is a staged all-to-all of the ranks of this host.
 func (b *Builder) exchangeOnHost(ranks []int) {
 	n, mine := b.Count, slices.Index(ranks, b.Rank)
-	lane, count := b.lanesOf(n, len(ranks))
-	b.exchange(exchange{chunks: count, slot: lane * len(ranks), sources: everybody, readers: everybody,
+	share, count := b.sharesOf(n, len(ranks))
+	b.exchange(exchange{chunks: count, slot: share * len(ranks), sources: everybody, readers: everybody,
 		write: func(k, at int) {
-			off, size := chunk(n, lane, k)
+			off, size := chunk(n, share, k)
 			for i := 1; i < len(ranks); i++ {
 				j := (mine + i) % len(ranks)
-				b.Copy(size, b.In(ranks[j]*n+off), b.Stage(at+j*lane))
+				b.Copy(size, b.In(ranks[j]*n+off), b.Stage(at+j*share))
 			}
 		},
 		read: func(k, at int) {
-			off, size := chunk(n, lane, k)
+			off, size := chunk(n, share, k)
 			for i := 1; i < len(ranks); i++ {
 				r := ranks[(mine+i)%len(ranks)]
-				b.Copy(size, b.Of(r, Stage, at+mine*lane), b.Out(r*n+off))
+				b.Copy(size, b.Of(r, Stage, at+mine*share), b.Out(r*n+off))
 			}
 		}})
 }

@@ -22,7 +22,7 @@ func (g *group) post(peer int, p unsafe.Pointer, n int, send bool) *fabric.Msg {
 		m = new(fabric.Msg)
 	}
 	m.Reset(g.waiter)
-	m.Peer, m.Key = peer, fabric.Key{Lane: fabric.Collective, Tag: g.slot}
+	m.Peer, m.Key = peer, fabric.Key{Class: fabric.Collective, Tag: g.slot}
 	m.Buf, m.Len = p, n
 	g.open = append(g.open, m)
 	if send {

@@ -47,7 +47,7 @@ func pop[T any](list *[]T) T {
 // capacity is what a receive says that it has room for. What is too long for one of a message between two ranks is
 // found here and does no harm; the room of one withdrawn must not count for the next.
 func capacity(m *fabric.Msg) uint64 {
-	if m.Key.Lane == fabric.PointToPoint {
+	if m.Key.Class == fabric.PointToPoint {
 		return math.MaxInt64
 	}
 	return uint64(m.Len)

@@ -306,7 +306,7 @@ func (g *group) post(s *step, j *job) {
 	g.met[s.peer] = true
 	m.Reset(g.waiter)
 	m.Peer = g.members[s.peer]
-	m.Key = fabric.Key{Comm: g.id, Lane: fabric.Collective, Tag: g.seq}
+	m.Key = fabric.Key{Comm: g.id, Class: fabric.Collective, Tag: g.seq}
 	m.Desc = j.desc
 	m.Len = s.bytes
 	switch s.kind {

@@ -19,7 +19,7 @@ func (w *window) serve() {
 	var m fabric.Msg
 	for {
 		m.Reset(waiter)
-		m.Peer, m.Key = w.g.transfers.AnySource(), fabric.Key{Comm: w.g.id, Lane: fabric.Internal, Tag: w.tag(0)}
+		m.Peer, m.Key = w.g.transfers.AnySource(), fabric.Key{Comm: w.g.id, Class: fabric.Internal, Tag: w.tag(0)}
 		m.Buf, m.Len = unsafe.Pointer(&buf[0]), len(buf)
 		w.g.world.fab.Recv(&m)
 		err := w.g.world.fab.Wait(&m, waiter)
@@ -113,7 +113,7 @@ func (w *window) reducible(r backend.ReduceKind) bool {
 func (w *window) reply(to int, number uint64, p unsafe.Pointer, bytes int, waiter *fabric.Waiter) {
 	var m fabric.Msg
 	m.Reset(waiter)
-	m.Peer, m.Key = w.g.members[to], fabric.Key{Comm: w.g.id, Lane: fabric.Internal, Tag: w.tag(number)}
+	m.Peer, m.Key = w.g.members[to], fabric.Key{Comm: w.g.id, Class: fabric.Internal, Tag: w.tag(number)}
 	m.Buf, m.Len = p, bytes
 	w.g.world.fab.Send(&m)
 	if w.g.world.fab.Wait(&m, waiter) != nil && !m.Done() {

@@ -64,7 +64,7 @@ const (
 	requestFence
 )
 
-// The tags of a window's messages on the internal lane: bit 63 marks windows, 24 bits the
+// The tags of a window's messages on the internal class: bit 63 marks windows, 24 bits the
 // window, the rest 0 for requests or a reply's number.
 func (w *window) tag(reply uint64) uint64 { return 1<<63 | w.id<<39 | reply&(1<<39-1) }
 
@@ -157,12 +157,12 @@ func (w *window) exchange(ctx context.Context, op string, to int, req []byte, wa
 		number := w.replies.Add(1)
 		binary.LittleEndian.PutUint64(req[24:], number)
 		in.Reset(waiter)
-		in.Peer, in.Key = w.g.members[to], fabric.Key{Comm: w.g.id, Lane: fabric.Internal, Tag: w.tag(number)}
+		in.Peer, in.Key = w.g.members[to], fabric.Key{Comm: w.g.id, Class: fabric.Internal, Tag: w.tag(number)}
 		in.Buf, in.Len = into, bytes
 		fab.Recv(&in)
 	}
 	out.Reset(waiter)
-	out.Peer, out.Key = w.g.members[to], fabric.Key{Comm: w.g.id, Lane: fabric.Internal, Tag: w.tag(0)}
+	out.Peer, out.Key = w.g.members[to], fabric.Key{Comm: w.g.id, Class: fabric.Internal, Tag: w.tag(0)}
 	out.Buf, out.Len = unsafe.Pointer(&req[0]), len(req)
 	w.locks[to].Lock()
 	fab.Send(&out)

@@ -39,7 +39,7 @@ type program struct {
 	*test
 	draw    func(n int) int
 	buffers []*buffer
-	lanes   []*lane
+	tracks  []*track
 	marks   []*mark
 	begin   func() // lets the work begin that was held back so far
 	log     []string
@@ -52,53 +52,53 @@ type buffer struct {
 	dev     int
 	host    []byte // of pinned memory
 	want    []byte
-	lastUse []int // by lane: the last statement that used it, 0 if none
+	lastUse []int // by track: the last statement that used it, 0 if none
 }
 
-// lane is a stream.
-type lane struct {
+// track is a stream.
+type track struct {
 	s     device.StreamHandle
 	index int
 	dev   int
 	count int   // statements issued
-	known []int // by lane: statements that are done before what is issued now
+	known []int // by track: statements that are done before what is issued now
 }
 
 // mark is an event, and what it stands for.
 type mark struct {
 	e     device.EventHandle
 	dev   int
-	lane  int   // -1: never recorded
-	known []int // by lane: what is done when it has happened
+	track int   // -1: never recorded
+	known []int // by track: what is done when it has happened
 }
 
 func newProgram(c *test, draw func(n int) int) *program {
 	g := &program{test: c, draw: draw}
-	lanes := 2 + draw(3)
+	tracks := 2 + draw(3)
 	var opened []func()
-	for i := range lanes {
-		l := &lane{index: i, dev: i % c.n, known: make([]int, lanes)}
+	for i := range tracks {
+		l := &track{index: i, dev: i % c.n, known: make([]int, tracks)}
 		l.s = c.stream(l.dev)
-		g.lanes = append(g.lanes, l)
+		g.tracks = append(g.tracks, l)
 	}
 	for range 3 {
 		for dev := range c.n {
-			g.marks = append(g.marks, &mark{e: c.event(dev, false), dev: dev, lane: -1})
+			g.marks = append(g.marks, &mark{e: c.event(dev, false), dev: dev, track: -1})
 		}
 	}
 	for i := range 3 + draw(3) {
-		b := &buffer{name: fmt.Sprintf("d%d", i), want: pattern(bufferBytes, i), lastUse: make([]int, lanes)}
+		b := &buffer{name: fmt.Sprintf("d%d", i), want: pattern(bufferBytes, i), lastUse: make([]int, tracks)}
 		b.dev = i % c.n
 		b.p = c.put(b.dev, b.want)
 		g.buffers = append(g.buffers, b)
 	}
 	for i := range 2 {
-		b := &buffer{name: fmt.Sprintf("h%d", i), want: pattern(bufferBytes, 100+i), lastUse: make([]int, lanes)}
+		b := &buffer{name: fmt.Sprintf("h%d", i), want: pattern(bufferBytes, 100+i), lastUse: make([]int, tracks)}
 		b.p, b.host = c.pinned(bufferBytes)
 		copy(b.host, b.want)
 		g.buffers = append(g.buffers, b)
 	}
-	for _, l := range g.lanes {
+	for _, l := range g.tracks {
 		opened = append(opened, c.hold(l.s))
 	}
 	g.begin = sync.OnceFunc(func() {
@@ -119,21 +119,21 @@ func (g *program) check(err error) {
 	}
 }
 
-func (g *program) lane() *lane { return g.lanes[g.draw(len(g.lanes))] }
+func (g *program) track() *track { return g.tracks[g.draw(len(g.tracks))] }
 
 func (g *program) run() {
 	for range 10 + g.draw(40) {
 		switch g.draw(12) {
 		default:
-			g.statement(g.lane())
+			g.statement(g.track())
 		case 7:
-			g.record(g.lane())
+			g.record(g.track())
 		case 8:
-			g.wait(g.lane(), g.marks[g.draw(len(g.marks))])
+			g.wait(g.track(), g.marks[g.draw(len(g.marks))])
 		case 9:
 			g.synchronize()
 		case 10:
-			g.graph(g.lane())
+			g.graph(g.track())
 		case 11:
 			g.compare(g.buffers[g.draw(len(g.buffers))])
 		}
@@ -144,18 +144,18 @@ func (g *program) run() {
 }
 
 // statement issues a copy, a fill or a function.
-func (g *program) statement(l *lane) {
+func (g *program) statement(l *track) {
 	dst, src := g.pair(l, g.buffers)
 	value := byte(g.draw(256))
 	g.order(l, dst, src)
 	g.check(g.issue(l.s, dst, src, value))
 	mean(dst, src, value)
-	g.note("lane %d: %s <- %s, %d", l.index, dst.name, src.name, value)
+	g.note("track %d: %s <- %s, %d", l.index, dst.name, src.name, value)
 	g.used(l, dst, src)
 }
 
-// pair draws the buffers of a statement of a lane. A device fills its own memory only.
-func (g *program) pair(l *lane, from []*buffer) (dst, src *buffer) {
+// pair draws the buffers of a statement of a track. A device fills its own memory only.
+func (g *program) pair(l *track, from []*buffer) (dst, src *buffer) {
 	i, j := g.draw(len(from)), g.draw(len(from))
 	if i == j && from[i].host == nil && from[i].dev != l.dev {
 		j = (i + 1) % len(from)
@@ -202,7 +202,7 @@ func mean(dst, src *buffer, value byte) {
 }
 
 // order sees to it that what l issues next comes after all that used the buffers.
-func (g *program) order(l *lane, used ...*buffer) {
+func (g *program) order(l *track, used ...*buffer) {
 	for _, b := range used {
 		for o, last := range b.lastUse {
 			if o == l.index || last <= l.known[o] {
@@ -210,7 +210,7 @@ func (g *program) order(l *lane, used ...*buffer) {
 			}
 			m := g.covering(o, last)
 			if m == nil {
-				m = g.record(g.lanes[o])
+				m = g.record(g.tracks[o])
 			}
 			g.wait(l, m)
 		}
@@ -218,7 +218,7 @@ func (g *program) order(l *lane, used ...*buffer) {
 }
 
 // used notes that l's next statement uses the buffers.
-func (g *program) used(l *lane, used ...*buffer) {
+func (g *program) used(l *track, used ...*buffer) {
 	l.count++
 	l.known[l.index] = l.count
 	for _, b := range used {
@@ -226,18 +226,18 @@ func (g *program) used(l *lane, used ...*buffer) {
 	}
 }
 
-// covering returns a mark that stands for a statement of a lane, or nil.
-func (g *program) covering(lane, statement int) *mark {
+// covering returns a mark that stands for a statement of a track, or nil.
+func (g *program) covering(track, statement int) *mark {
 	for _, m := range g.marks {
-		if m.lane >= 0 && m.known[lane] >= statement {
+		if m.track >= 0 && m.known[track] >= statement {
 			return m
 		}
 	}
 	return nil
 }
 
-// record records an event of the lane's device, whatever it stood for before.
-func (g *program) record(l *lane) *mark {
+// record records an event of the track's device, whatever it stood for before.
+func (g *program) record(l *track) *mark {
 	var fit []*mark
 	for _, m := range g.marks {
 		if m.dev == l.dev {
@@ -246,15 +246,15 @@ func (g *program) record(l *lane) *mark {
 	}
 	m := fit[g.draw(len(fit))]
 	g.check(g.drv.EventRecord(m.e, l.s))
-	m.lane, m.known = l.index, slices.Clone(l.known)
-	g.note("lane %d: record e%d", l.index, slices.Index(g.marks, m))
+	m.track, m.known = l.index, slices.Clone(l.known)
+	g.note("track %d: record e%d", l.index, slices.Index(g.marks, m))
 	return m
 }
 
-func (g *program) wait(l *lane, m *mark) {
+func (g *program) wait(l *track, m *mark) {
 	g.check(g.drv.StreamWaitEvent(l.s, m.e))
-	g.note("lane %d: wait e%d", l.index, slices.Index(g.marks, m))
-	if m.lane >= 0 {
+	g.note("track %d: wait e%d", l.index, slices.Index(g.marks, m))
+	if m.track >= 0 {
 		learn(l.known, m.known)
 	}
 }
@@ -265,15 +265,15 @@ func learn(known, more []int) {
 	}
 }
 
-// synchronize lets the host wait for something, after which all lanes know of it.
+// synchronize lets the host wait for something, after which all tracks know of it.
 func (g *program) synchronize() {
 	g.begin()
 	var known []int
 	switch g.draw(3) {
 	case 0:
-		l := g.lane()
+		l := g.track()
 		g.check(g.drv.StreamSynchronize(g.ctx, l.s))
-		g.note("synchronize lane %d", l.index)
+		g.note("synchronize track %d", l.index)
 		known = l.known
 	case 1:
 		m := g.marks[g.draw(len(g.marks))]
@@ -284,20 +284,20 @@ func (g *program) synchronize() {
 		dev := g.draw(g.n)
 		g.check(g.drv.Synchronize(g.ctx, dev))
 		g.note("synchronize device %d", dev)
-		known = make([]int, len(g.lanes))
-		for _, l := range g.lanes {
+		known = make([]int, len(g.tracks))
+		for _, l := range g.tracks {
 			if l.dev == dev {
 				learn(known, l.known)
 			}
 		}
 	}
-	for _, l := range g.lanes {
+	for _, l := range g.tracks {
 		learn(l.known, known)
 	}
 }
 
 // graph captures statements, on two streams if it may, and replays them.
-func (g *program) graph(l *lane) {
+func (g *program) graph(l *track) {
 	gr, ok := g.drv.(device.Graphs)
 	if !ok {
 		return
@@ -308,14 +308,14 @@ func (g *program) graph(l *lane) {
 	}
 	// Two branches with memory of their own, so that they may run side by side.
 	half := len(g.buffers) / 2
-	branch := func(l *lane, from []*buffer) (lines []line) {
+	branch := func(l *track, from []*buffer) (lines []line) {
 		for range 1 + g.draw(3) {
 			dst, src := g.pair(l, from)
 			lines = append(lines, line{dst, src, byte(g.draw(256))})
 		}
 		return lines
 	}
-	o := g.lane()
+	o := g.track()
 	first, second := branch(l, g.buffers[:half]), branch(o, g.buffers[half:])
 	fork, join := g.event(l.dev, false), g.event(o.dev, false)
 	issue := func(s device.StreamHandle, lines []line) {
@@ -350,13 +350,13 @@ func (g *program) graph(l *lane) {
 			g.check(gr.GraphUpdate(x, handle))
 			g.check(gr.GraphDestroy(handle))
 		}
-		on := g.lane()
+		on := g.track()
 		g.order(on, g.buffers...)
 		g.check(gr.GraphLaunch(x, on.s))
 		for _, x := range slices.Concat(first, second) {
 			mean(x.dst, x.src, x.value)
 		}
-		g.note("lane %d: replay of %d and %d statements", on.index, len(first), len(second))
+		g.note("track %d: replay of %d and %d statements", on.index, len(first), len(second))
 		g.used(on, g.buffers...)
 	}
 	g.check(gr.ExecDestroy(x))
@@ -365,7 +365,7 @@ func (g *program) graph(l *lane) {
 // compare waits until all that used a buffer is done, and looks at what it holds.
 func (g *program) compare(b *buffer) {
 	g.begin()
-	l := g.lanes[0]
+	l := g.tracks[0]
 	g.order(l, b)
 	got := b.host
 	if got == nil {
@@ -375,7 +375,7 @@ func (g *program) compare(b *buffer) {
 	}
 	g.check(g.drv.StreamSynchronize(g.ctx, l.s))
 	g.note("compare %s", b.name)
-	for _, o := range g.lanes {
+	for _, o := range g.tracks {
 		learn(o.known, l.known)
 	}
 	if !bytes.Equal(got, b.want) {

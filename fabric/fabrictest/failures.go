@@ -279,7 +279,7 @@ func testAbort(t *testing.T, s *suite) {
 // later communicator of that number starts clean.
 func testForget(t *testing.T, s *suite) {
 	each(t, s.announcing(t, 2), func(r *rank) {
-		k := fabric.Key{Comm: 9, Lane: fabric.PointToPoint, Tag: 1}
+		k := fabric.Key{Comm: 9, Class: fabric.PointToPoint, Tag: 1}
 		for i, n := range []int{8, 20_000} {
 			if r.Rank() == 0 {
 				m := r.send(1, k, pattern(i, n))

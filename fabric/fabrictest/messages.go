@@ -118,13 +118,13 @@ func testOrderPerKey(t *testing.T, s *suite) {
 }
 
 // testKeys receives in another order than what was sent: messages that differ in
-// communicator, lane or tag don't wait for each other.
+// communicator, class or tag don't wait for each other.
 func testKeys(t *testing.T, s *suite) {
 	var keys []fabric.Key
 	for _, comm := range []uint32{1, 2, 1 << 31} {
-		for _, lane := range []fabric.Lane{fabric.Collective, fabric.PointToPoint, fabric.Internal} {
+		for _, class := range []fabric.Class{fabric.Collective, fabric.PointToPoint, fabric.Internal} {
 			for _, tag := range []uint64{0, 1, 1 << 63} {
-				keys = append(keys, fabric.Key{Comm: comm, Lane: lane, Tag: tag})
+				keys = append(keys, fabric.Key{Comm: comm, Class: class, Tag: tag})
 			}
 		}
 	}

@@ -34,8 +34,8 @@ func plan(size int, seed uint64) []planned {
 	for round := range programRounds {
 		for range 3 + rng.IntN(6*size) {
 			p := planned{round: round, from: rng.IntN(size), to: rng.IntN(size)}
-			lane := fabric.Lane(rng.IntN(3))
-			p.key = fabric.Key{Comm: uint32(1 + rng.IntN(2)), Lane: lane, Tag: uint64(rng.IntN(3))}
+			class := fabric.Class(rng.IntN(3))
+			p.key = fabric.Key{Comm: uint32(1 + rng.IntN(2)), Class: class, Tag: uint64(rng.IntN(3))}
 			if rng.IntN(5) == 0 { // of its own, as it could take what others wait for
 				p.any = true
 				p.key.Comm, p.key.Tag = 3, uint64(len(all))

@@ -192,8 +192,8 @@ func guard(f func()) (err error) {
 }
 
 // key returns a key of the suite's communicator.
-func key(lane fabric.Lane, tag int) fabric.Key {
-	return fabric.Key{Comm: 7, Lane: lane, Tag: uint64(tag)}
+func key(class fabric.Class, tag int) fabric.Key {
+	return fabric.Key{Comm: 7, Class: class, Tag: uint64(tag)}
 }
 
 func p2p(tag int) fabric.Key { return key(fabric.PointToPoint, tag) }

@@ -24,7 +24,7 @@ func Example() {
 			ctx := context.Background()
 			hints := map[string]string{"fabric": "fault", "fabric.inner": "mem"}
 			if rank == 1 {
-				hints["fabric.script"] = "drop lane=p2p after=1"
+				hints["fabric.script"] = "drop class=p2p after=1"
 			}
 			c, err := comm.New(ctx, comm.WithRank(rank, 2), comm.WithStore(st), comm.WithHints(hints))
 			if err != nil {

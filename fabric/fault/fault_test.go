@@ -58,7 +58,7 @@ func newPair(t *testing.T, rules ...fault.Rule) *pair {
 
 func message(peer int, tag uint64, buf []byte) *fabric.Msg {
 	w := fabric.NewWaiter(fabric.NewAbort())
-	m := &fabric.Msg{Peer: peer, Key: fabric.Key{Lane: fabric.PointToPoint, Tag: tag},
+	m := &fabric.Msg{Peer: peer, Key: fabric.Key{Class: fabric.PointToPoint, Tag: tag},
 		Buf: unsafe.Pointer(unsafe.SliceData(buf)), Len: len(buf)}
 	m.Reset(w)
 	return m
@@ -133,7 +133,7 @@ func TestTruncateCorruptDuplicate(t *testing.T) {
 }
 
 func TestLaneAndPeer(t *testing.T) {
-	p := newPair(t, fault.Rule{Do: fault.Drop, Peer: 1, Lanes: fault.On(fabric.Collective)}, fault.Rule{Do: fault.Drop,
+	p := newPair(t, fault.Rule{Do: fault.Drop, Peer: 1, Classes: fault.On(fabric.Collective)}, fault.Rule{Do: fault.Drop,
 		Peer: 0})
 	p.send()
 	p.received(3)
@@ -191,10 +191,10 @@ func TestCut(t *testing.T) {
 }
 
 func TestScript(t *testing.T) {
-	s, err := fault.ParseScript(" drop peer=2 lane=collective after=10 count=1; delay=5ms chance=0.25 lane=p2p lane=internal;seed=7; cut ;")
+	s, err := fault.ParseScript(" drop peer=2 class=collective after=10 count=1; delay=5ms chance=0.25 class=p2p class=internal;seed=7; cut ;")
 	want := fault.Script{Seed: 7, Rules: []fault.Rule{
-		{Do: fault.Drop, Peer: 2, Lanes: fault.On(fabric.Collective), After: 10, Count: 1},
-		{Do: fault.Delay, Peer: fabric.AnySource, Lanes: fault.On(fabric.PointToPoint, fabric.Internal), Chance: 0.25,
+		{Do: fault.Drop, Peer: 2, Classes: fault.On(fabric.Collective), After: 10, Count: 1},
+		{Do: fault.Delay, Peer: fabric.AnySource, Classes: fault.On(fabric.PointToPoint, fabric.Internal), Chance: 0.25,
 			Delay: 5 * time.Millisecond},
 		{Do: fault.Cut, Peer: fabric.AnySource},
 	}}
@@ -202,7 +202,7 @@ func TestScript(t *testing.T) {
 		t.Errorf("%+v, %v", s, err)
 	}
 	for _, bad := range []string{"explode", "drop=3", "delay", "delay=x", "drop peer=-1", "drop chance=0",
-		"drop chance=NaN", "drop lane=x", "drop colour=red", "seed=x", "delay=-1s"} {
+		"drop chance=NaN", "drop class=x", "drop colour=red", "seed=x", "delay=-1s"} {
 		if _, err := fault.ParseScript(bad); err == nil {
 			t.Errorf("%q: accepted", bad)
 		}
@@ -210,7 +210,7 @@ func TestScript(t *testing.T) {
 }
 
 func FuzzScript(f *testing.F) {
-	f.Add("drop peer=2 lane=collective after=10 count=1; delay=5ms chance=0.25; seed=7")
+	f.Add("drop peer=2 class=collective after=10 count=1; delay=5ms chance=0.25; seed=7")
 	f.Fuzz(func(t *testing.T, text string) {
 		s, err := fault.ParseScript(text)
 		if err != nil {

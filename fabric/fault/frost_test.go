@@ -74,10 +74,10 @@ func TestKill(t *testing.T) {
 func TestMislabel(t *testing.T) {
 	p := newPair(t, fault.Rule{Do: fault.Mislabel, Peer: 1})
 	in := message(0, 1, make([]byte, 1))
-	in.Key.Lane = fabric.Collective
+	in.Key.Class = fabric.Collective
 	p.ranks[1].Recv(in)
 	out := message(1, 1, []byte{7})
-	out.Key.Lane = fabric.Collective
+	out.Key.Class = fabric.Collective
 	p.ranks[0].Send(out)
 	var mm *fabric.MismatchError
 	if err := p.ranks[1].Wait(in, fabric.NewWaiter(fabric.NewAbort())); !errors.As(err, &mm) {

@@ -27,12 +27,12 @@ const (
 var actions = map[string]Action{"delay": Delay, "drop": Drop, "truncate": Truncate, "corrupt": Corrupt,
 	"mislabel": Mislabel, "duplicate": Duplicate, "stall": Stall, "cut": Cut}
 
-// Lanes is a set of lanes; the empty one means all.
-type Lanes uint8
+// Classes is a set of classes; the empty one means all.
+type Classes uint8
 
-// On returns the set of the lanes.
-func On(lanes ...fabric.Lane) (s Lanes) {
-	for _, l := range lanes {
+// On returns the set of the classes.
+func On(classes ...fabric.Class) (s Classes) {
+	for _, l := range classes {
 		s |= 1 << l
 	}
 	return s
@@ -41,17 +41,17 @@ func On(lanes ...fabric.Lane) (s Lanes) {
 // Rule breaks some of the messages that a rank sends. Of a message to which
 // several apply, the first one acts.
 type Rule struct {
-	Do     Action
-	Peer   int     // AnySource: every peer
-	Lanes  Lanes   // on which lanes
-	After  int     // so many messages go unharmed first
-	Count  int     // how many are broken then; 0: all
-	Chance float64 // of each of them; 0: 1
-	Delay  time.Duration
+	Do      Action
+	Peer    int     // AnySource: every peer
+	Classes Classes // on which classes
+	After   int     // so many messages go unharmed first
+	Count   int     // how many are broken then; 0: all
+	Chance  float64 // of each of them; 0: 1
+	Delay   time.Duration
 }
 
 func (r *Rule) matches(m *fabric.Msg) bool {
-	return (r.Peer == fabric.AnySource || r.Peer == m.Peer) && (r.Lanes == 0 || r.Lanes&On(m.Key.Lane) != 0)
+	return (r.Peer == fabric.AnySource || r.Peer == m.Peer) && (r.Classes == 0 || r.Classes&On(m.Key.Class) != 0)
 }
 
 // Script is what ParseScript reads.
@@ -61,7 +61,7 @@ type Script struct {
 }
 
 // ParseScript reads rules that are separated by semicolons. A rule is an action and
-// what limits it: peer, lane (collective, p2p, internal), after, count, chance.
+// what limits it: peer, class (collective, p2p, internal), after, count, chance.
 // Without a peer it's about all. "delay" has a value, its time. "seed=n" on its own
 // sets the seed of all that is random.
 func ParseScript(text string) (Script, error) {
@@ -119,16 +119,16 @@ func (r *Rule) limit(word string) (err error) {
 		if r.Delay, err = time.ParseDuration(value); err == nil && r.Delay < 0 {
 			err = fmt.Errorf("want no less than 0")
 		}
-	case "lane":
-		lanes := map[string]fabric.Lane{"collective": fabric.Collective, "p2p": fabric.PointToPoint,
+	case "class":
+		classes := map[string]fabric.Class{"collective": fabric.Collective, "p2p": fabric.PointToPoint,
 			"internal": fabric.Internal}
-		lane, ok := lanes[value]
+		class, ok := classes[value]
 		if !ok {
 			return fmt.Errorf("want collective, p2p or internal")
 		}
-		r.Lanes |= On(lane)
+		r.Classes |= On(class)
 	default:
-		err = fmt.Errorf("unknown limit; there are after, chance, count, lane, peer")
+		err = fmt.Errorf("unknown limit; there are after, chance, count, class, peer")
 	}
 	return err
 }

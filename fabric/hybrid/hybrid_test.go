@@ -201,7 +201,7 @@ func newWaiter() *fabric.Waiter {
 }
 
 func message(w *fabric.Waiter, peer, tag int, buf []byte) *fabric.Msg {
-	m := &fabric.Msg{Peer: peer, Key: fabric.Key{Comm: 1, Lane: fabric.PointToPoint, Tag: uint64(tag)},
+	m := &fabric.Msg{Peer: peer, Key: fabric.Key{Comm: 1, Class: fabric.PointToPoint, Tag: uint64(tag)},
 		Buf: unsafe.Pointer(unsafe.SliceData(buf)), Len: len(buf)}
 	m.Reset(w)
 	return m

@@ -12,7 +12,7 @@ import (
 // Two ranks of one process; the message goes from one's buffer into the other's.
 func ExampleNewWorld() {
 	ranks := mem.NewWorld(2)
-	key := fabric.Key{Lane: fabric.PointToPoint, Tag: 42}
+	key := fabric.Key{Class: fabric.PointToPoint, Tag: 42}
 	out, in := []byte("hello"), make([]byte, 8)
 
 	// Who waits for messages has a waiter, which says until when.

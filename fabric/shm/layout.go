@@ -12,7 +12,7 @@ import (
 )
 
 // Each rank owns one shared segment, its inbox: a page that says whether it
-// sleeps, then one lane per peer. Words that different processes write lie in
+// sleeps, then one section per peer. Words that different processes write lie in
 // different pairs of cache lines, because processors prefetch lines in pairs.
 
 const (
@@ -87,8 +87,8 @@ const (
 )
 
 const (
-	flagLane = 0x0f // the key's lane
-	flagDesc = 0x80 // body begins with a description; otherwise it's all zero
+	flagClass = 0x0f // the key's class
+	flagDesc  = 0x80 // body begins with a description; otherwise it's all zero
 )
 
 const descWords = len(fabric.Desc{}) / 8
@@ -129,7 +129,7 @@ func (e *entry) parse(stamp uint64, area []byte, v *envelope) error {
 	if v.kind == 0 || v.kind >= kindEnd {
 		return corrupt("entry of kind %d", v.kind)
 	}
-	v.key = fabric.Key{Comm: e.comm, Lane: fabric.Lane(flags & flagLane), Tag: e.tag}
+	v.key = fabric.Key{Comm: e.comm, Class: fabric.Class(flags & flagClass), Tag: e.tag}
 	at := 0
 	if flags&flagDesc != 0 {
 		v.desc = *(*fabric.Desc)(unsafe.Pointer(&e.body))
@@ -169,7 +169,7 @@ func (e *entry) parse(stamp uint64, area []byte, v *envelope) error {
 // shape is the layout of all inboxes of a host; every rank computes the same.
 type shape struct {
 	locals int // ranks of the host
-	area   int // payload bytes of a lane
+	area   int // payload bytes of a section
 }
 
 func shapeOf(locals int) shape {
@@ -182,8 +182,8 @@ func (s shape) ringBytes() int {
 	return (int(unsafe.Sizeof(ringHead{})) + s.area + pageBytes - 1) &^ (pageBytes - 1)
 }
 
-// inboxBytes has a lane for every rank of the host, the owner's own unused, so
-// that a rank's lane has the same place in all inboxes.
+// inboxBytes has a section for every rank of the host, the owner's own unused, so
+// that a rank's section has the same place in all inboxes.
 func (s shape) inboxBytes() int { return pageBytes + s.locals*s.ringBytes() }
 
 // ring returns the ring of the local rank in the inbox at base.

@@ -7,7 +7,7 @@ import (
 	"github.com/chorus-comms/chorus/kern"
 )
 
-// outRing is the sending end of a ring: a lane of the peer's inbox. The peer's
+// outRing is the sending end of a ring: a section of the peer's inbox. The peer's
 // lock guards it.
 type outRing struct {
 	head *ringHead
@@ -71,7 +71,7 @@ func (r *outRing) publish(e *entry, kind, flags uint8) {
 // describe fills in what a message is known by, and returns the flags.
 func (e *entry) describe(m *fabric.Msg) uint8 {
 	e.comm, e.tag = m.Key.Comm, m.Key.Tag
-	flags := uint8(m.Key.Lane) & flagLane
+	flags := uint8(m.Key.Class) & flagClass
 	if m.Desc != (fabric.Desc{}) {
 		*(*fabric.Desc)(unsafe.Pointer(&e.body)) = m.Desc
 		flags |= flagDesc
@@ -160,7 +160,7 @@ func (r *outRing) crowded() (bool, error) {
 	return true, nil
 }
 
-// inRing is the receiving end of a ring: a lane of this rank's inbox. The engine
+// inRing is the receiving end of a ring: a section of this rank's inbox. The engine
 // lock guards it.
 type inRing struct {
 	head *ringHead

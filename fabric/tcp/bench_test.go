@@ -25,7 +25,7 @@ func newEnd(f fabric.Fabric, n int) *end {
 }
 
 func (e *end) post(m *fabric.Msg, buf []byte) {
-	m.Peer, m.Key = 1-e.f.Rank(), fabric.Key{Comm: 1, Lane: fabric.PointToPoint}
+	m.Peer, m.Key = 1-e.f.Rank(), fabric.Key{Comm: 1, Class: fabric.PointToPoint}
 	m.Buf, m.Len = unsafe.Pointer(unsafe.SliceData(buf)), len(buf)
 	m.Reset(e.w)
 }

@@ -173,14 +173,14 @@ func TestForeignConnections(t *testing.T) {
 	defer silent.Close()
 
 	c := s.join(0)
-	if _, err := c.Write(append(headerOf(header{kind: kindEager, payload: 2, length: 2, lane: fabric.PointToPoint}),
+	if _, err := c.Write(append(headerOf(header{kind: kindEager, payload: 2, length: 2, class: fabric.PointToPoint}),
 		"hi"...)); err != nil {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 2)
 	w := fabric.NewWaiter(fabric.NewAbort())
 	w.Begin(nil, 20*time.Second)
-	m := &fabric.Msg{Peer: 1, Key: fabric.Key{Lane: fabric.PointToPoint}, Buf: unsafe.Pointer(&buf[0]), Len: 2}
+	m := &fabric.Msg{Peer: 1, Key: fabric.Key{Class: fabric.PointToPoint}, Buf: unsafe.Pointer(&buf[0]), Len: 2}
 	m.Reset(w)
 	s.f.Recv(m)
 	if err := s.f.Wait(m, w); err != nil || string(buf) != "hi" {
@@ -237,12 +237,12 @@ func TestFlood(t *testing.T) {
 		}
 	})
 	for i := range 100 {
-		conn.Write(append(headerOf(header{kind: kindEager, id: uint64(i), payload: 1, length: 1, lane: fabric.PointToPoint}),
+		conn.Write(append(headerOf(header{kind: kindEager, id: uint64(i), payload: 1, length: 1, class: fabric.PointToPoint}),
 			byte(i)))
 		var got [1]byte
 		w := fabric.NewWaiter(fabric.NewAbort())
 		w.Begin(nil, 20*time.Second)
-		m := &fabric.Msg{Peer: 1, Key: fabric.Key{Lane: fabric.PointToPoint}, Buf: unsafe.Pointer(&got[0]), Len: 1}
+		m := &fabric.Msg{Peer: 1, Key: fabric.Key{Class: fabric.PointToPoint}, Buf: unsafe.Pointer(&got[0]), Len: 1}
 		m.Reset(w)
 		s.f.Recv(m)
 		if err := s.f.Wait(m, w); err != nil || got[0] != byte(i) {
@@ -314,10 +314,10 @@ func TestGoodbyeOvertakes(t *testing.T) {
 	buf := make([]byte, 3)
 	w := fabric.NewWaiter(fabric.NewAbort())
 	w.Begin(nil, 20*time.Second)
-	m := &fabric.Msg{Peer: 1, Key: fabric.Key{Lane: fabric.PointToPoint}, Buf: unsafe.Pointer(&buf[0]), Len: 3}
+	m := &fabric.Msg{Peer: 1, Key: fabric.Key{Class: fabric.PointToPoint}, Buf: unsafe.Pointer(&buf[0]), Len: 3}
 	m.Reset(w)
 	s.f.Recv(m)
-	first.Write(append(headerOf(header{kind: kindPush, length: 3, lane: fabric.PointToPoint}),
+	first.Write(append(headerOf(header{kind: kindPush, length: 3, class: fabric.PointToPoint}),
 		headerOf(header{kind: kindGoodbye})...))
 	for over := false; !over; runtime.Gosched() { // until the goodbye has been dealt with
 		p.mu.Lock()
@@ -376,7 +376,7 @@ func TestGoodbyeAfterAnnouncement(t *testing.T) {
 	w := fabric.NewWaiter(fabric.NewAbort())
 	w.Begin(nil, 20*time.Second)
 	buf := []byte("end")
-	m := &fabric.Msg{Peer: 1, Key: fabric.Key{Lane: fabric.PointToPoint}, Buf: unsafe.Pointer(&buf[0]), Len: 3}
+	m := &fabric.Msg{Peer: 1, Key: fabric.Key{Class: fabric.PointToPoint}, Buf: unsafe.Pointer(&buf[0]), Len: 3}
 	m.Reset(w)
 	s.f.Send(m)
 	if err := s.f.Wait(m, w); err != nil {

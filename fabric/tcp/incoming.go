@@ -47,7 +47,7 @@ func (p *peer) announced(h *header) (*incoming, error) {
 	}
 	*in = incoming{p: p, kind: h.kind, id: h.id}
 	in.From, in.Len, in.Desc, in.Via = p.rank, int(h.length), h.desc, in
-	in.Key = fabric.Key{Comm: h.comm, Lane: h.lane, Tag: h.tag}
+	in.Key = fabric.Key{Comm: h.comm, Class: h.class, Tag: h.tag}
 	if h.kind != kindEager {
 		p.in[h.id] = in
 	}

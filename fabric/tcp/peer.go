@@ -66,7 +66,7 @@ func (p *peer) send(m *fabric.Msg) {
 	}
 	id := p.nextOut
 	p.nextOut++
-	h := header{lane: m.Key.Lane, comm: m.Key.Comm, tag: m.Key.Tag, id: id, length: uint64(m.Len), desc: m.Desc}
+	h := header{class: m.Key.Class, comm: m.Key.Comm, tag: m.Key.Tag, id: id, length: uint64(m.Len), desc: m.Desc}
 	fr := p.frame()
 	switch cost := m.Len + overhead; {
 	case m.Len <= p.f.o.eager && cost <= p.room:

@@ -37,7 +37,7 @@ const (
 // header is a frame without its payload.
 type header struct {
 	kind    kind
-	lane    fabric.Lane
+	class   fabric.Class
 	comm    uint32
 	payload uint32 // bytes that follow
 	tag     uint64
@@ -57,7 +57,7 @@ const (
 func (h *header) put(b *[headerBytes]byte) {
 	le := binary.LittleEndian
 	le.PutUint16(b[0:], headerMagic)
-	b[2], b[3] = byte(h.kind), byte(h.lane)
+	b[2], b[3] = byte(h.kind), byte(h.class)
 	le.PutUint32(b[4:], h.comm)
 	le.PutUint32(b[8:], h.payload)
 	le.PutUint32(b[12:], 0)
@@ -75,7 +75,7 @@ func (h *header) parse(b *[headerBytes]byte) error {
 	if le.Uint16(b[0:]) != headerMagic || le.Uint32(b[12:]) != 0 {
 		return errors.New("not a frame")
 	}
-	*h = header{kind: kind(b[2]), lane: fabric.Lane(b[3]), comm: le.Uint32(b[4:]), payload: le.Uint32(b[8:]),
+	*h = header{kind: kind(b[2]), class: fabric.Class(b[3]), comm: le.Uint32(b[4:]), payload: le.Uint32(b[8:]),
 		tag: le.Uint64(b[16:]), id: le.Uint64(b[24:]), length: le.Uint64(b[32:]), offset: le.Uint64(b[40:])}
 	copy(h.desc[:], b[48:])
 	ok := h.length <= maxMessage && h.offset <= maxMessage
@@ -93,12 +93,12 @@ func (h *header) parse(b *[headerBytes]byte) error {
 	default:
 		return fmt.Errorf("frame of unknown kind %d", h.kind)
 	}
-	if h.lane > fabric.Internal {
+	if h.class > fabric.Internal {
 		ok = false
 	}
 	if !ok {
-		return fmt.Errorf("frame of kind %d with payload %d, length %d, offset %d, lane %d", h.kind, h.payload, h.length,
-			h.offset, h.lane)
+		return fmt.Errorf("frame of kind %d with payload %d, length %d, offset %d, class %d", h.kind, h.payload, h.length,
+			h.offset, h.class)
 	}
 	return nil
 }

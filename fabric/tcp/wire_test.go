@@ -19,7 +19,7 @@ func headerOf(h header) []byte {
 // what its encoding says.
 func FuzzHeader(f *testing.F) {
 	f.Add(headerOf(header{kind: kindEager, payload: 5, length: 5, comm: 1, tag: 9, id: 3, desc: fabric.Desc{1}}))
-	f.Add(headerOf(header{kind: kindAsk, lane: fabric.Internal, length: 1 << 40}))
+	f.Add(headerOf(header{kind: kindAsk, class: fabric.Internal, length: 1 << 40}))
 	f.Add(headerOf(header{kind: kindChunk, payload: chunkBytes, length: 1 << 30, offset: 1<<30 - chunkBytes}))
 	f.Add(headerOf(header{kind: kindChunk, payload: 1, length: maxMessage, offset: maxMessage}))
 	f.Add(headerOf(header{kind: kindCredit, length: 1 << 63}))
@@ -46,7 +46,7 @@ func TestHeaderRefused(t *testing.T) {
 	for name, h := range map[string]header{
 		"no kind":                     {},
 		"kind beyond the last":        {kind: kindEnd},
-		"lane beyond the last":        {kind: kindAsk, lane: fabric.Internal + 1},
+		"class beyond the last":       {kind: kindAsk, class: fabric.Internal + 1},
 		"eager with another payload":  {kind: kindEager, payload: 4, length: 5},
 		"eager too large":             {kind: kindEager, payload: maxEager + 1, length: maxEager + 1},
 		"push with a payload":         {kind: kindPush, payload: 5, length: 5},

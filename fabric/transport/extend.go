@@ -13,7 +13,7 @@ import (
 )
 
 // ControlKey is what the control payloads of an extended fabric come under: no communicator has number 0.
-var ControlKey = fabric.Key{Comm: 0, Lane: fabric.Internal}
+var ControlKey = fabric.Key{Comm: 0, Class: fabric.Internal}
 
 // Extend returns f if it's a Messenger, and else one around it whose control payloads are messages under ControlKey. If
 // f isn't an Announcer either, a loss is found by the receives that wait for them, and what is announced is only

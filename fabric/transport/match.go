@@ -126,7 +126,7 @@ func (x *Matcher) Arrive(a *Arrival) {
 	}
 	from, key, remote := a.From, a.Key, a.Desc
 	said := x.current[key.Comm]
-	mismatch := h != nil && key.Lane == fabric.Collective && said.differs(key.Tag, &remote)
+	mismatch := h != nil && key.Class == fabric.Collective && said.differs(key.Tag, &remote)
 	var local fabric.Desc
 	if mismatch {
 		local = said.descs[key.Tag%remembered]
@@ -169,7 +169,7 @@ func (x *Matcher) Return(a *Arrival, m *fabric.Msg) {
 // deliver hands a matched arrival to its transport, unless the two belong to
 // different operations.
 func (x *Matcher) deliver(a *Arrival, m *fabric.Msg, h fabric.Handler) {
-	if a.Key.Lane == fabric.Collective && a.Desc != m.Desc {
+	if a.Key.Class == fabric.Collective && a.Desc != m.Desc {
 		err := &fabric.MismatchError{Peer: a.From, Local: m.Desc, Remote: a.Desc}
 		key := a.Key
 		a.Via.Fetch(a, nil)
@@ -253,7 +253,7 @@ func (x *Matcher) Announce(comm uint32, tag uint64, desc *fabric.Desc) {
 		x.mu.Unlock()
 		return
 	}
-	key := fabric.Key{Comm: comm, Lane: fabric.Collective, Tag: tag}
+	key := fabric.Key{Comm: comm, Class: fabric.Collective, Tag: tag}
 	h := x.handler
 	for from := range x.size {
 		if q := x.arrived.queues[matchKey{from, key}]; q != nil && q.First().Desc != *desc {

@@ -64,7 +64,7 @@ func TestMatcherAgreesWithModel(t *testing.T) {
 		want, births := map[*fabric.Msg]*Arrival{}, map[*Arrival]int{}
 		var matched []*fabric.Msg
 		key := func() fabric.Key {
-			return fabric.Key{Comm: uint32(rapid.IntRange(0, 1).Draw(t, "comm")), Lane: fabric.PointToPoint,
+			return fabric.Key{Comm: uint32(rapid.IntRange(0, 1).Draw(t, "comm")), Class: fabric.PointToPoint,
 				Tag: uint64(rapid.IntRange(0, 1).Draw(t, "tag"))}
 		}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
@@ -131,7 +131,7 @@ func TestMatcherAgreesWithModel(t *testing.T) {
 
 func TestRetractAndLeave(t *testing.T) {
 	x, via := NewMatcher(3), &arrivals{}
-	k := fabric.Key{Lane: fabric.PointToPoint}
+	k := fabric.Key{Class: fabric.PointToPoint}
 	all := []*Arrival{{From: 1, Key: k, Via: via}, {From: 1, Key: k, Via: via, Len: 5}, {From: 2, Key: k, Via: via}}
 	for _, a := range all {
 		x.Arrive(a)

@@ -35,7 +35,7 @@ func TestLateMismatch(t *testing.T) {
 			x.Announce(7, tag, &fabric.Desc{byte(tag), 1})
 		}
 		arrive := func(comm uint32, tag uint64, d fabric.Desc) {
-			x.Arrive(&Arrival{From: 1, Key: fabric.Key{Comm: comm, Lane: fabric.Collective, Tag: tag}, Desc: d, Via: via})
+			x.Arrive(&Arrival{From: 1, Key: fabric.Key{Comm: comm, Class: fabric.Collective, Tag: tag}, Desc: d, Via: via})
 		}
 		arrive(7, 3, fabric.Desc{3, 1})    // the same operation
 		arrive(8, 3, fabric.Desc{3, 2})    // another communicator

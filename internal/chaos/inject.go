@@ -99,11 +99,11 @@ func (in *injector) rules() []fault.Rule {
 	case Drop: // and all after it: no network loses a message of a connection, and delivers the next
 		r.Do, r.Peer, r.Count = fault.Drop, f.Peer, 0
 	case Truncate:
-		r.Do, r.Lanes = fault.Truncate, fault.On(fabric.Collective, fabric.PointToPoint)
+		r.Do, r.Classes = fault.Truncate, fault.On(fabric.Collective, fabric.PointToPoint)
 	case Flip:
-		r.Do, r.Lanes = fault.Mislabel, fault.On(fabric.Collective)
+		r.Do, r.Classes = fault.Mislabel, fault.On(fabric.Collective)
 	case corrupt:
-		r.Do, r.Lanes = fault.Corrupt, fault.On(fabric.Collective, fabric.PointToPoint)
+		r.Do, r.Classes = fault.Corrupt, fault.On(fabric.Collective, fabric.PointToPoint)
 	}
 	return []fault.Rule{r}
 }

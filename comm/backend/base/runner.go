@@ -234,7 +234,7 @@ func (x *Runner) post(s *plan.Step, peer int, send bool, buf unsafe.Pointer, byt
 	x.posted++
 	m.step, m.send = s, send
 	m.Reset(x.waiter)
-	m.Peer, m.Key = x.members[peer], fabric.Key{Comm: x.c.Comm, Lane: fabric.Collective, Tag: x.c.Seq}
+	m.Peer, m.Key = x.members[peer], fabric.Key{Comm: x.c.Comm, Class: fabric.Collective, Tag: x.c.Seq}
 	m.Desc, m.Buf, m.Len = x.desc, buf, bytes
 	if send {
 		x.world.fab.Send(&m.Msg)

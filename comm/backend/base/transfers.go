@@ -56,7 +56,7 @@ func (x *Transfers) Post(op *backend.Op) error {
 	m := &t.msg
 	t.waiter.Begin(op.Ctx, op.Timeout)
 	m.Reset(t.waiter)
-	m.Key = fabric.Key{Comm: x.Comm, Lane: fabric.PointToPoint, Tag: uint64(op.Tag)}
+	m.Key = fabric.Key{Comm: x.Comm, Class: fabric.PointToPoint, Tag: uint64(op.Tag)}
 	m.Peer = x.AnySource()
 	if op.Peer != backend.AnySource {
 		m.Peer = x.Members[op.Peer]

@@ -96,7 +96,7 @@ func (l link) sum(w *fabric.Waiter, c *base.Collective) (name string, err error)
 
 func sumOf[T mylib.Number](l link, c *base.Collective) func(stop <-chan struct{}) error {
 	numbers := func(p unsafe.Pointer) []T { return unsafe.Slice((*T)(p), c.Request.Count) }
-	tag := tagOf(fabric.Key{Comm: c.Comm, Lane: ofLibrary, Tag: c.Seq})
+	tag := tagOf(fabric.Key{Comm: c.Comm, Class: ofLibrary, Tag: c.Seq})
 	return func(stop <-chan struct{}) error {
 		return mylib.AllReduce(l.lib, c.Members, tag, numbers(c.Out), numbers(c.In), stop)
 	}

@@ -18,12 +18,12 @@ func (l link) Rank() int                       { return l.lib.Rank() }
 func (l link) Size() int                       { return l.lib.Size() }
 func (l link) Close(ctx context.Context) error { return translate(l.lib.Close(ctx)) }
 
-// ofLibrary is the lane of the library's own collectives: none of fabric's.
-const ofLibrary fabric.Lane = 0xff
+// ofLibrary is the class of the library's own collectives: none of fabric's.
+const ofLibrary fabric.Class = 0xff
 
 func tagOf(k fabric.Key) (t mylib.Tag) {
 	binary.LittleEndian.PutUint32(t[:], k.Comm)
-	t[4] = byte(k.Lane)
+	t[4] = byte(k.Class)
 	binary.LittleEndian.PutUint64(t[8:], k.Tag)
 	return t
 }
@@ -43,7 +43,7 @@ func (l link) Recv(m *fabric.Msg) {
 		switch {
 		case err != nil:
 			n, err = 0, translate(err)
-		case m.Key.Lane == fabric.Collective && m.Sent != m.Desc:
+		case m.Key.Class == fabric.Collective && m.Sent != m.Desc:
 			n, err = 0, &fabric.MismatchError{Peer: from, Local: m.Desc, Remote: m.Sent}
 		case n > m.Len:
 			n, err = 0, &fabric.TruncatedError{Peer: from, Sent: n, Capacity: m.Len}

@@ -16,7 +16,7 @@ import (
 
 // A frame is a header and a payload. The header, little-endian:
 //
-//	0 kind, 1 lane, 2..3 zero, 4..7 communicator, 8..15 tag, 16..23 bytes of payload,
+//	0 kind, 1 class, 2..3 zero, 4..7 communicator, 8..15 tag, 16..23 bytes of payload,
 //	24..31 number that the receipt names, or 0; 32..63 description
 const headerBytes = 64
 
@@ -209,7 +209,7 @@ func (l *link) writeMessage(header *[headerBytes]byte) {
 }
 
 func fill(h *[headerBytes]byte, kind byte, k fabric.Key, d *fabric.Desc, n int, number uint64) {
-	h[0], h[1] = kind, byte(k.Lane)
+	h[0], h[1] = kind, byte(k.Class)
 	binary.LittleEndian.PutUint32(h[4:], k.Comm)
 	binary.LittleEndian.PutUint64(h[8:], k.Tag)
 	binary.LittleEndian.PutUint64(h[16:], uint64(n))
@@ -269,7 +269,7 @@ func (l *link) read() {
 				return
 			}
 			p.From, p.Len = l.peer, int(n)
-			p.Key = fabric.Key{Lane: fabric.Lane(header[1]),
+			p.Key = fabric.Key{Class: fabric.Class(header[1]),
 				Comm: binary.LittleEndian.Uint32(header[4:]), Tag: binary.LittleEndian.Uint64(header[8:])}
 			copy(p.Desc[:], header[32:])
 			p.number = binary.LittleEndian.Uint64(header[24:])
