@@ -10,11 +10,6 @@ namespace {
 
 using at::Tensor;
 
-torch::jit::Stack call(const c10::OperatorHandle& op, torch::jit::Stack stack) {
-  fallback(op, {}, &stack);
-  return stack;
-}
-
 c10::IValue ints(c10::IntArrayRef list) {
   return list.vec();
 }
@@ -24,7 +19,7 @@ Tensor convolution(
     c10::IntArrayRef padding, c10::IntArrayRef dilation, bool transposed, c10::IntArrayRef output_padding,
     int64_t groups) {
   static auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution", "");
-  return call(
+  return call_cpu(
              op, {input, weight, bias, ints(stride), ints(padding), ints(dilation), transposed, ints(output_padding),
                   groups})[0]
       .toTensor();
@@ -39,7 +34,7 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(
   if (wanted[2])
     bias = std::vector<int64_t>{transposed ? weight.size(1) * groups : weight.size(0)};
   c10::List<bool> mask({wanted[0], wanted[1], wanted[2]});
-  torch::jit::Stack got = call(
+  torch::jit::Stack got = call_cpu(
       op, {grad, input, weight, bias, ints(stride), ints(padding), ints(dilation), transposed, ints(output_padding),
            groups, mask});
   return {got[0].toTensor(), got[1].toTensor(), got[2].toTensor()};

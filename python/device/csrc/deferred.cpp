@@ -1,9 +1,12 @@
 #include "deferred.h"
 
+#include <unordered_set>
+
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/Copy.h>
 #include <ATen/ops/clone_ops.h>
 #include <ATen/ops/copy_native.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "boxed.h"
@@ -54,11 +57,20 @@ struct Task {
       if (got[i].data_ptr() != results[i].data_ptr() || got[i].strides() != results[i].strides())
         astray.push_back(i);
     }
-    if (astray.size() > 1) // one may lie in the other's place
-      for (size_t i : astray)
+    for (size_t i : astray)
+      if (astray.size() > 1 || taken(got[i])) // one may lie in the other's place, or in its own with other strides
         got[i] = at::_ops::clone::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), got[i], std::nullopt);
     for (size_t i : astray)
       at::native::copy_(results[i], got[i]);
+  }
+
+  // taken says whether a tensor lies in memory of the results'.
+  bool taken(const at::Tensor& t) const {
+    const char* at = static_cast<const char*>(t.storage().data());
+    for (const Reserved& r : memory)
+      if (at >= r.view && at < static_cast<const char*>(r.view) + r.bytes)
+        return true;
+    return false;
   }
 };
 
@@ -93,7 +105,34 @@ bool foretell(const c10::OperatorHandle& op, Mirror& meta, torch::jit::Stack& st
   return true;
 }
 
+// Operators whose Meta kernels foretell what the CPU's don't return.
+const std::unordered_set<std::string> foretold_wrongly = {"aten::_embedding_bag", "aten::_embedding_bag_forward_only"};
+
+// correct makes a Meta kernel's results what the CPU's kernel returns: the statistics of a normalization are of the
+// weights' type, and those of a batch are empty without training.
+void correct(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, torch::jit::Stack& results) {
+  static const std::unordered_set<std::string> normalizes = {
+      "aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update",
+      "aten::native_layer_norm", "aten::native_group_norm"};
+  if (!normalizes.count(op.operator_name().name) || results.size() < 3)
+    return;
+  c10::ScalarType type = arguments[0].toTensor().scalar_type();
+  bool training = true;
+  for (size_t i = 1; i < arguments.size(); i++) {
+    if (arguments[i].isTensor() && arguments[i].toTensor().defined())
+      type = arguments[i].toTensor().scalar_type();
+    else if (arguments[i].isBool())
+      training = arguments[i].toBool();
+  }
+  for (int i : {1, 2}) {
+    at::Tensor statistic = results[i].toTensor();
+    results[i] = at::empty(training ? statistic.sizes() : at::IntArrayRef{0}, statistic.options().dtype(type));
+  }
+}
+
 bool depends_on_data(const c10::OperatorHandle& op) {
+  if (foretold_wrongly.count(op.operator_name().name))
+    return true;
   for (at::Tag tag : op.getTags())
     if (tag == at::Tag::data_dependent_output || tag == at::Tag::dynamic_output_shape)
       return true;
@@ -140,6 +179,7 @@ bool defer(
       kept[i] = host_generator(default_generator(index));
   if (!foretell(op, meta, foretold))
     return false;
+  correct(op, kept, foretold);
   size_t arguments_met = meta.tensors().size();
   meta.settle();
   // What settle has resized, the CPU tensors over it have to follow.

@@ -177,6 +177,11 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet, torch::jit
   DeviceIndex index = found.index();
   chorus_stream stream = current_handle(index);
   Current scope(index);
+  for (int i : op.generators) {
+    const at::Generator& generator = arguments[i].isNone() ? default_generator(index) : arguments[i].toGenerator();
+    if (generator.device().type() == kType)
+      draws(generator, stream);
+  }
   bool entered = !op.views && ready(lib.stream_enter(stream, op.name.c_str()));
   if (!op.views && !entered) {
     if (defer(handle, op.name, index, stream, stack, op.generators))
@@ -205,8 +210,20 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet, torch::jit
     stack->push_back(std::move(v));
 }
 
+torch::jit::Stack call_cpu(const c10::OperatorHandle& op, torch::jit::Stack arguments) {
+  fallback(op, {}, &arguments);
+  return arguments;
+}
+
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+
+// Operators that PyTorch makes of others for devices without a kernel of their own, while the CPU has one.
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  for (const char* name : {"native_layer_norm", "native_group_norm", "addr", "addr.out", "_stack", "_stack.out",
+                           "any.dims", "any.dims_out", "all.dims", "all.dims_out", "mse_loss"})
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 
 } // namespace chorus

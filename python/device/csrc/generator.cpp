@@ -1,6 +1,7 @@
 #include "generator.h"
 
 #include <array>
+#include <atomic>
 #include <mutex>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -20,7 +21,14 @@ class Generator final : public c10::GeneratorImpl {
     return host_;
   }
 
+  void draws(chorus_stream stream) {
+    chorus_stream earlier = last_.exchange(stream);
+    if (earlier != 0 && earlier != stream)
+      check(lib.stream_wait_stream(stream, earlier));
+  }
+
   void set_current_seed(uint64_t seed) override {
+    settle();
     host_.set_current_seed(seed);
   }
 
@@ -37,23 +45,36 @@ class Generator final : public c10::GeneratorImpl {
   }
 
   uint64_t seed() override {
+    settle();
     return host_.unsafeGetGeneratorImpl()->seed();
   }
 
   void set_state(const c10::TensorImpl& state) override {
+    settle();
     host_.unsafeGetGeneratorImpl()->set_state(state);
   }
 
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
+    settle();
     return host_.unsafeGetGeneratorImpl()->get_state();
   }
 
  private:
+  // settle waits for what draws: the state is then what the program has come to. What a stream failed with, it keeps.
+  void settle() const {
+    if (chorus_stream last = last_.load()) {
+      Unlocked unlocked;
+      (void)lib.stream_await(last, 0);
+    }
+  }
+
   Generator* clone_impl() const override {
+    settle();
     return new Generator(device().index(), host_.clone());
   }
 
   at::Generator host_;
+  std::atomic<chorus_stream> last_{0}; // that draws
 };
 
 } // namespace
@@ -71,6 +92,10 @@ const at::Generator& default_generator(DeviceIndex index) {
 
 at::Generator new_generator(DeviceIndex index) {
   return at::make_generator<Generator>(in_range(index < 0 ? current() : index));
+}
+
+void draws(const at::Generator& generator, chorus_stream stream) {
+  generator.get<Generator>()->draws(stream);
 }
 
 at::Generator host_generator(const at::Generator& generator) {

@@ -13,6 +13,10 @@ const at::Generator& default_generator(DeviceIndex index);
 // new_generator is another one of a device.
 at::Generator new_generator(DeviceIndex index);
 
+// draws makes a stream's next work draw from a generator of the device, after what others draw that were asked before:
+// numbers are the same whatever streams are used, and however fast they are.
+void draws(const at::Generator& generator, chorus_stream stream);
+
 // host_generator is what CPU kernels draw from for a generator of the device: the same sequence.
 at::Generator host_generator(const at::Generator& generator);
 

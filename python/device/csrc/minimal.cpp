@@ -2,6 +2,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/view_native.h>
@@ -108,6 +109,21 @@ at::Tensor& set_nothing(at::Tensor& self) {
   return set_storage_offset(self, std::move(none), 0, {0}, {});
 }
 
+// Zeros without memory, of which autograd makes gradients that are zero.
+at::Tensor efficient_zeros(
+    c10::IntArrayRef size, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
+    std::optional<c10::Device> device, std::optional<bool> pin_memory) {
+  static auto* none = [] { // storages keep them
+    auto* all = new std::vector<at::native::ZeroTensorAllocator>;
+    for (DeviceIndex i = 0; i < kMostDevices; i++)
+      all->emplace_back(c10::Device(kType, i));
+    return all;
+  }();
+  return at::detail::empty_generic(
+      size, &(*none)[place(layout, device, pin_memory)], kKeys | c10::DispatchKeySet(c10::DispatchKey::ZeroTensor),
+      c10::dtype_or_default(dtype), std::nullopt);
+}
+
 void record_stream(at::Tensor& self, c10::Stream stream) {
   if (Block* block = block_of(self.storage().data_ptr()))
     check(lib.cache_uses(device(block->index).handle, block->memory, handle_of(stream)));
@@ -145,6 +161,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("set_.source_Tensor", &set_tensor);
   m.impl("set_", &set_nothing);
   m.impl("record_stream", &record_stream);
+  m.impl("_efficientzerotensor", &efficient_zeros);
 }
 
 } // namespace chorus

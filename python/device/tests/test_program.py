@@ -138,3 +138,8 @@ def test_fork():
     """)
     assert done.stdout.startswith("Cannot re-initialize AccInte in forked subprocess."), done.stderr
     assert done.stdout.endswith(" True\n")
+
+
+def test_the_package_can_be_imported_first():
+    done = run("import torch_accinte, torch; print(torch_accinte.plug.__name__, torch.ones(1, device='accinte').device)")
+    assert done.stdout == "plug accinte:0\n", done.stderr

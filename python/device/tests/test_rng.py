@@ -1,5 +1,6 @@
 import pytest
 import torch
+from slow import busy
 
 
 def test_bits_are_those_of_the_cpu():
@@ -71,3 +72,38 @@ def test_dropout():
     assert torch.equal(torch.nn.functional.dropout(x, 0.5), y) and 0 < (y == 0).sum() < 1000
     y.sum().backward()
     assert torch.equal(x.grad, y.detach())
+
+
+def test_seeds_wait_for_those_who_draw():
+    """A program's numbers are the same however busy the stream is."""
+    torch.manual_seed(3)
+    want = [torch.randn(5), torch.randn(5)]
+    state = torch.get_rng_state()
+    torch.manual_seed(4)
+    want.append(torch.randn(5))
+    torch.accinte.manual_seed(3)
+    with busy("accinte", 0.05):
+        got = [torch.randn(5, device="accinte"), torch.randn(5, device="accinte")]
+        assert torch.equal(torch.accinte.get_rng_state(), state)
+    with busy("accinte", 0.05):
+        torch.accinte.manual_seed(3)
+        torch.randn(10, device="accinte")
+        torch.accinte.manual_seed(4)
+        got.append(torch.randn(5, device="accinte"))
+    for a, b in zip(got, want):
+        assert torch.equal(a.cpu(), b)
+
+
+def test_streams_draw_in_the_order_of_the_program():
+    torch.manual_seed(3)
+    want = [torch.rand(5) for _ in range(3)]
+    torch.accinte.manual_seed(3)
+    got = []
+    with torch.Stream("accinte"), busy("accinte", 0.05):
+        got.append(torch.rand(5, device="accinte"))
+        with torch.Stream("accinte"):
+            got.append(torch.rand(5, device="accinte"))
+        got.append(torch.rand(5, device="accinte"))
+    torch.accinte.synchronize()
+    for a, b in zip(got, want):
+        assert torch.equal(a.cpu(), b)

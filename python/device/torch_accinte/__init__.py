@@ -7,14 +7,17 @@ There is nothing to import: PyTorch finds it when it's installed, and ``torch.ac
 
 from __future__ import annotations
 
-from torch_accinte._plug import plug as plug
-
-__version__ = "0.1.0"
-__all__ = ["plug"]
-
 
 def _autoload() -> None:
     """What PyTorch calls at the end of its import: the entry point "torch.backends"."""
     from torch_accinte import _plug
 
     _plug.autoload()
+
+
+import torch  # noqa: E402, F401  (it calls _autoload if this package is imported first)
+
+from torch_accinte._plug import plug as plug  # noqa: E402
+
+__version__ = "0.1.0"
+__all__ = ["plug"]

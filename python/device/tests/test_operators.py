@@ -1,0 +1,108 @@
+"""A part of PyTorch's database of operators, on the device and on the CPU; all of it: python -m torch_accinte.sweep accinte."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from slow import busy
+from torch_accinte import sweep
+
+D = "accinte"
+
+
+def test_sweep():
+    todo = sweep.cases(["float32", "int64", "bfloat16"], every=29)
+    answers = list(sweep.run(D, todo, most=3, workers=2))
+    assert len(answers) == len(todo) >= 50
+    bad = [a for a in answers if a["status"] == "fail"]
+    assert not bad, sweep.report(bad)
+    assert sum(a["status"] == "ok" for a in answers) > 0.9 * len(todo)
+
+
+def test_sweep_tells_what_is_wrong():
+    class Wrong:
+        """An operator whose results on the device are others."""
+
+        name, supports_autograd = "wrong", False
+
+        def __init__(self, f):
+            self.f = f
+
+        def sample_inputs(self, device, dtype, requires_grad):
+            from torch.testing._internal.opinfo.core import SampleInput
+
+            yield SampleInput(torch.ones(2, 3, device=device))
+
+        def __call__(self, x):
+            return self.f(x) if x.device.type == D else x + 1
+
+    for f, told in (
+        (lambda x: x + 2, "idle: Differ: idle forward: Tensor-likes are not close"),
+        (lambda x: (x + 1).double(), "idle forward: torch.float64"),
+        (lambda x: (x + 1).t().contiguous().t(), "idle forward: strides"),
+        (lambda x: (x + 1)[0], "(3,)"),
+        (lambda x: (x + 1) if torch.accelerator.current_stream().query() else x, "busy: Differ: busy forward"),
+    ):
+        answer = sweep.one(Wrong(f), "float32", D, 1)
+        assert answer["status"] == "fail" and told in answer["why"], answer
+    assert sweep.one(Wrong(lambda x: x + 1), "float32", D, 1)["status"] == "ok"
+
+
+def test_a_crash_is_one_line():
+    worker = sweep.Worker(D, 1)
+    try:
+        assert worker.run((-1_000_000, "float32"))["why"].startswith("crashes: exit status 1")
+        assert worker.run((0, "float32"))["status"] == "ok"  # by another process
+    finally:
+        worker.close()
+
+
+def test_results_with_other_strides_than_foretold():
+    h = torch.randn(5, 5)
+    with busy(D, 0.05):
+        values, vectors = torch.linalg.eig(h.to(D))
+    assert torch.allclose((vectors @ torch.diag(values) @ vectors.inverse()).cpu().real, h, atol=1e-3)
+
+
+def test_zeros_without_memory():
+    x = torch.randn(3, 3, device=D, requires_grad=True)
+    torch.sgn(x).sum().backward()
+    assert torch.equal(x.grad.cpu(), torch.zeros(3, 3))
+    zeros = torch._efficientzerotensor((2, 2), device=D)
+    assert zeros._is_zerotensor() and zeros.device.type == D and torch.equal((zeros + 1).cpu(), torch.ones(2, 2))
+    assert torch.equal(zeros.clone().cpu(), torch.zeros(2, 2)) and torch.equal(zeros.cpu(), torch.zeros(2, 2))
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_statistics_of_normalizations(training, dtype):
+    """Which the CPU has in other types and sizes than the Meta kernel says."""
+    h = torch.randn(4, 3, 2, dtype=dtype)
+    x = h.to(D)
+
+    def all_of(t):
+        ones = torch.ones(3, dtype=dtype, device=t.device)
+        return [
+            *torch.native_batch_norm(t, None, None, ones.clone(), ones.clone(), training, 0.1, 1e-5),
+            *torch.native_batch_norm(t, ones.float(), ones.float(), ones.float(), ones.float(), training, 0.1, 1e-5),
+            *torch.native_layer_norm(t, (2,), None, None, 1e-5),
+        ]
+
+    with busy(D, 0.05):
+        got = all_of(x)
+    for a, b in zip(got, all_of(h)):
+        assert a.dtype == b.dtype and a.shape == b.shape and torch.allclose(a.cpu(), b)
+
+
+def test_attention_is_the_cpus():
+    h = [torch.randn(2, 3, 8, 16, requires_grad=True) for _ in range(3)]
+    x = [t.detach().to(D).requires_grad_() for t in h]
+    out = F.scaled_dot_product_attention(*x, is_causal=True)
+    want = F.scaled_dot_product_attention(*h, is_causal=True)
+    assert torch.equal(out.cpu(), want) and "FusedAttentionOverrideable" in type(out.grad_fn).__name__
+    out.sum().backward()
+    want.sum().backward()
+    for a, b in zip(x, h):
+        assert torch.equal(a.grad.cpu(), b.grad)
+    mask = torch.zeros(8, 8, device=D, requires_grad=True)
+    F.scaled_dot_product_attention(*x, attn_mask=mask).sum().backward()
+    assert mask.grad is not None

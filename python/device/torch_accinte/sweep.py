@@ -1,0 +1,331 @@
+"""PyTorch's own database of operators, OpInfo, on a device from outside and on the CPU, side by side.
+
+``python -m torch_accinte.sweep NAME`` runs every operator, with every type that the CPU has, forward and backward, once with a stream
+that has nothing to do and once with one that is busy, and compares results, sizes, strides and gradients. It's for any device that
+draws the CPU's random numbers; others are compared without those.
+``--every N`` takes each Nth case only. Cases run in processes of their own, so
+that a crash or a hang is one line of the report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+# What these return is whatever memory held.
+UNDEFINED = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_", "resize_as_"}
+USUAL = ["float32", "int64", "bool", "complex64", "bfloat16"]
+SECONDS = 60  # for one case
+
+
+def operators() -> list[Any]:
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    return list(op_db)
+
+
+def name_of(op: Any) -> str:
+    return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else str(op.name)
+
+
+def cases(dtypes: list[str], every: int = 1, pattern: str = "") -> list[tuple[int, str]]:
+    """Operators, by their places in the database, with a type each."""
+    found = []
+    for i, op in enumerate(operators()):
+        if re.search(pattern, name_of(op)):
+            supported = op.supported_dtypes("cpu")
+            found += [(i, d) for d in dtypes if getattr(torch, d) in supported]
+    return found[::every]
+
+
+# ---- one case ----
+
+_sleep: Any = None  # what keeps a stream busy
+
+
+def _nap(_user: Any, _views: Any) -> int:
+    time.sleep(0.0015)
+    return 0
+
+
+def busy(device: str) -> None:
+    """Give the device's current stream something to do for a while, if the library knows how."""
+    try:
+        from chorus import _lib
+    except ImportError:
+        return
+    global _sleep
+    if _sleep is None:
+        _sleep = _lib.KERNEL_FN(_nap)
+    stream: Any = torch.accelerator.current_stream(device)
+    _lib.library.chorus_stream_launch(stream.native_handle, b"busy", None, 0, _sleep, None)
+
+
+def tensors(value: Any) -> list[torch.Tensor]:
+    leaves, _ = torch.utils._pytree.tree_flatten(value)
+    return [v for v in leaves if isinstance(v, torch.Tensor)]
+
+
+class Differ(Exception):
+    pass
+
+
+def compare(what: str, got: Any, want: Any, values: bool) -> None:
+    a, b = (torch.utils._pytree.tree_flatten(v)[0] for v in (got, want))
+    if len(a) != len(b):
+        raise Differ(f"{what}: {len(a)} results, not {len(b)}")
+    for x, y in zip(a, b):
+        if not isinstance(y, torch.Tensor):
+            if values and x != y and not (x != x and y != y) and not isinstance(y, (torch.Generator, torch.device)):
+                raise Differ(f"{what}: {x}, not {y}")
+            continue
+        if x.dtype != y.dtype or x.shape != y.shape or x.layout != y.layout:
+            raise Differ(f"{what}: {x.dtype} {tuple(x.shape)} {x.layout}, not {y.dtype} {tuple(y.shape)} {y.layout}")
+        if y.layout != torch.strided:
+            continue
+        if what == "idle forward" and x.numel() > 0 and x.stride() != y.stride():  # a busy stream takes the Meta kernel's word for it
+            raise Differ(f"{what}: strides {x.stride()}, not {y.stride()}")
+        if x.is_conj() != y.is_conj() or x.is_neg() != y.is_neg():
+            raise Differ(f"{what}: another conjugate or negative bit")
+        if values:
+            x = x.detach().cpu()
+            y = y.detach().cpu()
+            try:
+                torch.testing.assert_close(x, y, equal_nan=True)
+            except AssertionError as error:
+                raise Differ(f"{what}: " + " ".join(str(error).split())[:160]) from None
+
+
+def call(op: Any, sample: Any, device: str, backward: bool, slow: bool) -> tuple[Any, Any]:
+    """The results and the gradients of one call."""
+    torch.manual_seed(7)
+    if slow:
+        busy(device)
+    result = op(sample.input, *sample.args, **sample.kwargs)
+    if sample.output_process_fn_grad is not None:
+        result_of_grad = sample.output_process_fn_grad(result)
+    else:
+        result_of_grad = result
+    if not backward:
+        return result, ()
+    leaves = [t for t in tensors((sample.input, sample.args, sample.kwargs)) if t.requires_grad]
+    outs = [t for t in tensors(result_of_grad) if t.requires_grad]
+    if not outs or not leaves:
+        return result, ()
+    torch.manual_seed(8)
+    seeds = [torch.randn(t.shape, dtype=torch.float64).to(t.dtype).to(t.device) for t in outs]
+    if slow:
+        busy(device)
+    return result, torch.autograd.grad(outs, leaves, seeds, allow_unused=True)
+
+
+def one(op: Any, dtype: str, device: str, most: int) -> dict[str, Any]:
+    """Run a case. The answer has "ok", or "fail" or "refused" with a reason, and what was run."""
+    kind = getattr(torch, dtype)
+    backward = bool(op.supports_autograd and kind in op.supported_backward_dtypes("cpu") and kind.is_floating_point | kind.is_complex)
+    answer: dict[str, Any] = {"dtype": dtype, "samples": 0, "backward": backward}
+    values = op.name not in UNDEFINED
+    torch.manual_seed(0)
+    try:
+        samples = list(op.sample_inputs(device, kind, requires_grad=backward))
+    except Exception as error:
+        return {**answer, "status": "skipped", "why": f"no samples: {error}"[:200]}
+    if len(samples) > most:  # spread over all of them, since the first ones are alike
+        samples = samples[:: -(-len(samples) // most)]
+
+    def again(t: Any) -> Any:
+        return t.detach().clone().requires_grad_(t.requires_grad) if isinstance(t, torch.Tensor) else t
+
+    def here(t: Any) -> Any:
+        if isinstance(t, torch.Tensor):
+            return t.detach().cpu().requires_grad_(t.requires_grad)
+        return torch.device("cpu") if isinstance(t, torch.device) else t
+
+    for sample in samples:
+        try:
+            on_cpu = sample.transform(again).transform(here)
+            if "device" in on_cpu.kwargs:
+                on_cpu.kwargs["device"] = "cpu"
+            want, grads = call(op, on_cpu, "cpu", backward, False)
+        except Exception as error:
+            answer["unlike"] = f"{type(error).__name__}: {error}"[:160]
+            continue
+        for slow in (False, True):
+            mode = "busy" if slow else "idle"
+            try:
+                got, got_grads = call(op, sample.transform(again), device, backward, slow)
+                compare(f"{mode} forward", got, want, values)
+                compare(f"{mode} backward", got_grads, grads, values)
+                torch.accelerator.synchronize(device)
+            except NotImplementedError as error:
+                return {**answer, "status": "refused", "why": " ".join(str(error).split())[:240]}
+            except Exception as error:
+                return {**answer, "status": "fail", "why": f"{mode}: {type(error).__name__}: {' '.join(str(error).split())[:240]}"}
+            finally:
+                recover(device)
+        answer["samples"] += 1
+    answer["status"] = "ok" if answer["samples"] else "skipped"
+    return answer
+
+
+def recover(device: str) -> None:
+    """Let a stream that failed go on, so that the next case is judged by itself."""
+    try:
+        torch.accelerator.synchronize(device)
+    except Exception:
+        from chorus import _lib
+
+        stream: Any = torch.accelerator.current_stream(device)
+        _lib.library.chorus_stream_recover(stream.native_handle, 0)
+
+
+def allocated(device: str) -> int:
+    return int(torch.accelerator.memory_allocated(device))
+
+
+def serve(device: str, most: int) -> None:
+    """A process that runs the cases that it reads, and says what came of them, a line each."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    database = operators()
+    for line in sys.stdin:
+        index, dtype = json.loads(line)
+        before = allocated(device)
+        start = time.monotonic()
+        answer = {"op": index, **one(database[index], dtype, device, most)}
+        if allocated(device) > before:
+            gc.collect()
+            torch.accelerator.synchronize(device)
+        left = allocated(device) - before
+        if left > 0 and answer["status"] == "ok":
+            answer.update(status="fail", why=f"{left} bytes of device memory are left")
+        answer["seconds"] = round(time.monotonic() - start, 3)
+        print("@" + json.dumps(answer), flush=True)
+
+
+# ---- all of them ----
+
+
+class Worker:
+    """A process that serves, started anew when a case has ended it."""
+
+    def __init__(self, device: str, most: int) -> None:
+        self.command = [sys.executable, "-m", "torch_accinte.sweep", device, "--serve", "--most", str(most)]
+        self.process: subprocess.Popen[str] | None = None
+
+    def run(self, case: tuple[int, str]) -> dict[str, Any]:
+        if self.process is None:
+            env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+            self.process = subprocess.Popen(
+                self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env
+            )
+        process = self.process
+        assert process.stdin and process.stdout
+        timer = threading.Timer(SECONDS, process.kill)
+        timer.start()
+        try:
+            process.stdin.write(json.dumps(case) + "\n")
+            process.stdin.flush()
+            for line in process.stdout:
+                if line.startswith("@"):
+                    answer: dict[str, Any] = json.loads(line[1:])
+                    return answer
+        except BrokenPipeError:
+            pass
+        finally:
+            late = not timer.is_alive()
+            timer.cancel()
+        self.process = None
+        why = f"hangs: no answer in {SECONDS} s" if late else f"crashes: exit status {process.wait()}"
+        return {"op": case[0], "dtype": case[1], "status": "fail", "why": why, "samples": 0, "backward": False, "seconds": 0}
+
+    def close(self) -> None:
+        if self.process is not None and self.process.stdin is not None:
+            self.process.stdin.close()
+            self.process.wait()
+
+
+def run(device: str, todo: list[tuple[int, str]], most: int, workers: int) -> Iterator[dict[str, Any]]:
+    """Run cases in processes, and give their answers as they come."""
+    import queue
+
+    asked: queue.Queue[tuple[int, str]] = queue.Queue()
+    answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
+    for case in todo:
+        asked.put(case)
+
+    def work() -> None:
+        worker = Worker(device, most)
+        try:
+            while True:
+                answers.put(worker.run(asked.get_nowait()))
+        except queue.Empty:
+            worker.close()
+        finally:
+            answers.put(None)
+
+    for _ in range(workers):
+        threading.Thread(target=work, daemon=True).start()
+    running = workers
+    while running:
+        answer = answers.get()
+        if answer is None:
+            running -= 1
+        else:
+            yield answer
+
+
+def report(answers: list[dict[str, Any]]) -> str:
+    """What isn't well, a line for each reason."""
+    names = [name_of(op) for op in operators()]
+    reasons: dict[str, list[str]] = defaultdict(list)
+    for a in answers:
+        if a["status"] in ("fail", "refused"):
+            reasons[f"{a['status']}: {a['why']}"].append(f"{names[a['op']]} ({a['dtype']})")
+    lines = [f"{why}\n    " + ", ".join(sorted(who)) for why, who in sorted(reasons.items(), key=lambda r: (r[0][:4], -len(r[1])))]
+    count = Counter(a["status"] for a in answers)
+    lines.append(", ".join(f"{n} {status}" for status, n in sorted(count.items())))
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m torch_accinte.sweep", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("device")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--dtypes", default=",".join(USUAL), help="types of elements, by commas; the usual ones by default")
+    parser.add_argument("--every", type=int, default=1, help="take each Nth case only")
+    parser.add_argument("--most", type=int, default=8, help="samples of a case")
+    parser.add_argument("--workers", type=int, default=2, help="processes")
+    parser.add_argument("-k", dest="pattern", default="", help="operators whose names match")
+    parser.add_argument("--json", help="write all answers to a file")
+    args = parser.parse_args()
+    if args.serve:
+        return serve(args.device, args.most)
+    todo = cases(args.dtypes.split(","), args.every, args.pattern)
+    answers = []
+    for answer in run(args.device, todo, args.most, args.workers):
+        answers.append(answer)
+        if sys.stderr.isatty():
+            print(f"\r{len(answers)} of {len(todo)}", end="", file=sys.stderr)
+    if args.json:
+        with open(args.json, "w") as f:
+            json.dump(answers, f)
+    print(report(answers))
+    sys.exit(any(a["status"] == "fail" for a in answers))
+
+
+if __name__ == "__main__":
+    main()
