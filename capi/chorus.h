@@ -248,16 +248,13 @@ CHORUS_API int32_t chorus_is_shared(const void *memory, int64_t bytes);
 
 /* ---- devices: accelerators, their memory, streams, events and graphs ---- */
 
-/* Types and meaning are those of docs/devices.md. What waits does so for timeout_ns at most; 0: TORCHCOMM_TIMEOUT_SECONDS. */
+/* Types and meaning are those of docs/devices.md. What waits does so for timeout_ns at most; 0: TORCHCOMM_TIMEOUT_SECONDS.
+ * Functions marked [waits] may take long and don't touch the host's lock: a caller that has one gives it back before. */
 typedef uint64_t chorus_device; /* never released */
 #define CHORUS_HOST 1 /* the host, where an operation's device is asked for */
 typedef uint64_t chorus_stream;
 typedef uint64_t chorus_event;
 typedef uint64_t chorus_graph;
-
-/* chorus_device_types returns the types of device, separated by commas. The string is
- * the library's. NULL after a fork or a panic. */
-CHORUS_API const char *chorus_device_types(void);
 
 /* chorus_device_count gives the number of devices of a type. */
 CHORUS_API chorus_status chorus_device_count(const char *type, int32_t *count);
@@ -277,18 +274,15 @@ typedef struct chorus_device_info {
 /* chorus_device_get fills in what there is to know; the caller sets size. */
 CHORUS_API chorus_status chorus_device_get(chorus_device device, chorus_device_info *info);
 
-/* chorus_device_synchronize waits for all work of the device [blocks], and returns what a stream of it failed with. */
-CHORUS_API chorus_status chorus_device_synchronize(chorus_device device, int64_t timeout_ns);
+/* chorus_cache_alloc allocates memory from the device's caching allocator for a stream, 0 being the current one, and gives the
+ * address at which this process's engines touch it as well, NULL if the driver has none. The host can't touch it, unless
+ * host_access is set: it faults. Aligned to 256 bytes; 0 bytes are NULL. [waits] if the device has little memory left. */
+CHORUS_API chorus_status chorus_cache_alloc(chorus_device device, int64_t bytes, chorus_stream stream, void **memory, void **view);
 
-/* chorus_device_alloc allocates memory from the device's caching allocator for a stream, 0 being the
- * current one [blocks]. The host can't touch it, unless host_access is set: it faults. Aligned to 256 bytes. */
-CHORUS_API chorus_status chorus_device_alloc(chorus_device device, int64_t bytes, chorus_stream stream, void **memory);
-
-/* chorus_device_free frees it; NULL is ignored. Work that was enqueued before may still use it. */
-CHORUS_API chorus_status chorus_device_free(void *memory);
-
-/* chorus_memory_device gives the device whose memory this points into; 0 for the host's. */
-CHORUS_API chorus_status chorus_memory_device(const void *memory, chorus_device *device);
+/* chorus_cache_free frees it; work that was enqueued before may still use it. Operations of communicators say themselves which streams
+ * use memory; for other work chorus_cache_uses says before that a stream uses it which it wasn't allocated for. */
+CHORUS_API chorus_status chorus_cache_free(chorus_device device, void *memory);
+CHORUS_API chorus_status chorus_cache_uses(chorus_device device, void *memory, chorus_stream stream);
 
 /* chorus_pin allocates host memory, and chorus_unpin frees it, that copies of the device need not wait for. */
 CHORUS_API chorus_status chorus_pin(chorus_device device, int64_t bytes, void **memory);
@@ -307,9 +301,9 @@ CHORUS_API chorus_status chorus_device_memory_stats(chorus_device device, chorus
 CHORUS_API chorus_status chorus_device_reset_peak_stats(chorus_device device);
 CHORUS_API chorus_status chorus_device_reset_accumulated_stats(chorus_device device);
 
-/* chorus_device_empty_cache gives cached memory that nobody uses back to the driver [blocks], and chorus_device_empty_host_cache
- * that of chorus_pin, of all devices of the type. */
-CHORUS_API chorus_status chorus_device_empty_cache(chorus_device device);
+/* chorus_cache_empty gives cached memory that nobody uses back to the driver [waits], and chorus_device_empty_host_cache
+ * that of chorus_pin, of all devices of the type [blocks]. */
+CHORUS_API chorus_status chorus_cache_empty(chorus_device device);
 CHORUS_API chorus_status chorus_device_empty_host_cache(chorus_device device);
 
 /* chorus_stream_create makes a stream, and chorus_stream_release gives it back; its work still runs. */
@@ -339,9 +333,11 @@ CHORUS_API chorus_status chorus_stream_get(chorus_stream stream, chorus_stream_i
 /* chorus_stream_query returns CHORUS_PENDING while there is work. */
 CHORUS_API chorus_status chorus_stream_query(chorus_stream stream);
 
-/* chorus_stream_synchronize waits for the stream's work [blocks], and returns what it failed with, each time;
- * chorus_stream_recover does so and takes the error away, so that the stream runs work again. */
-CHORUS_API chorus_status chorus_stream_synchronize(chorus_stream stream, int64_t timeout_ns);
+/* chorus_stream_await waits for the stream's work [waits], and returns what it failed with, each time;
+ * chorus_stream_recover does so [blocks] and takes the error away, so that the stream runs work again. chorus_device_await
+ * waits for all streams of a device [waits]. */
+CHORUS_API chorus_status chorus_stream_await(chorus_stream stream, int64_t timeout_ns);
+CHORUS_API chorus_status chorus_device_await(chorus_device device, int64_t timeout_ns);
 CHORUS_API chorus_status chorus_stream_recover(chorus_stream stream, int64_t timeout_ns);
 
 /* These make the stream's later work wait for all work that another stream has now, or for what an event stands for now.
@@ -349,15 +345,9 @@ CHORUS_API chorus_status chorus_stream_recover(chorus_stream stream, int64_t tim
 CHORUS_API chorus_status chorus_stream_wait_stream(chorus_stream stream, chorus_stream other);
 CHORUS_API chorus_status chorus_stream_wait_event(chorus_stream stream, chorus_event event);
 
-/* chorus_stream_uses keeps memory that is freed from others until the stream's work is done: for work that the
- * library doesn't know of. */
-CHORUS_API chorus_status chorus_stream_uses(chorus_stream stream, const void *memory);
-
-/* chorus_stream_copy enqueues a copy. Host memory must stay until it's done; pinned memory may be freed before. */
+/* chorus_stream_copy enqueues a copy. Host memory must stay until it's done; pinned memory may be freed before. Of device memory that
+ * was allocated for another stream chorus_cache_uses has to say so. */
 CHORUS_API chorus_status chorus_stream_copy(chorus_stream stream, void *to, const void *from, int64_t bytes);
-
-/* chorus_stream_fill enqueues filling memory with elements of up to 64 bytes. */
-CHORUS_API chorus_status chorus_stream_fill(chorus_stream stream, void *memory, int64_t bytes, const void *element, int32_t element_bytes);
 
 /* Device memory that a kernel touches. */
 typedef struct chorus_span {
@@ -365,15 +355,21 @@ typedef struct chorus_span {
 	int64_t bytes;
 } chorus_span;
 
-/* A kernel gets addresses of its operands that it can follow, good during the call; other device memory still
- * faults. It's called on a thread of the library, without the host's lock; what it returns, if not
- * CHORUS_OK, becomes the stream's error. */
-typedef chorus_status (*chorus_kernel_fn)(void *user, void *const *views);
+/* Where a callback puts its answer. */
+typedef struct chorus_reply chorus_reply;
 
-/* chorus_stream_launch enqueues a kernel of an emulated device, or, without operands, a function of the host. The name
- * is for errors and profiles. In a capture it becomes a node, and is called at each replay. */
-CHORUS_API chorus_status chorus_stream_launch(chorus_stream stream, const char *name, const chorus_span *operands, int32_t n,
-	chorus_kernel_fn kernel, void *user);
+/* A task gets addresses of its operands that it can follow, good during the call; other device memory still
+ * faults. It's called on a thread of the library, without the host's lock. What it returns, if not
+ * CHORUS_OK, becomes the stream's error, with what chorus_reply_error says. */
+typedef chorus_status (*chorus_task_fn)(void *user, void *const *views, chorus_reply *reply);
+typedef void (*chorus_over_fn)(void *user);
+
+/* chorus_stream_task enqueues a task, a kernel of an emulated device, or, without operands, a function of the host. The name
+ * is for errors and profiles. over, which may be NULL, is called once when the task will not be called any more: after it has
+ * run, or was left out since the stream carries an error. What is captured is called at each replay until the graph is gone, and
+ * over is called some time after. */
+CHORUS_API chorus_status chorus_stream_task(chorus_stream stream, const char *name, const chorus_span *operands, int32_t n,
+	chorus_task_fn task, chorus_over_fn over, void *user);
 
 #define CHORUS_EVENT_TIMING 1       /* for chorus_event_elapsed */
 #define CHORUS_EVENT_INTERPROCESS 2 /* other processes can open it; without timing */
@@ -399,9 +395,9 @@ typedef struct chorus_event_info {
 /* chorus_event_get fills in what there is to know; the caller sets size. */
 CHORUS_API chorus_status chorus_event_get(chorus_event event, chorus_event_info *info);
 
-/* chorus_event_query returns CHORUS_PENDING while there is work; chorus_event_synchronize waits for it [blocks]. */
+/* chorus_event_query returns CHORUS_PENDING while there is work; chorus_event_await waits for it [waits]. */
 CHORUS_API chorus_status chorus_event_query(chorus_event event);
-CHORUS_API chorus_status chorus_event_synchronize(chorus_event event, int64_t timeout_ns);
+CHORUS_API chorus_status chorus_event_await(chorus_event event, int64_t timeout_ns);
 
 /* chorus_event_elapsed gives the milliseconds between two events with timing that have happened. */
 CHORUS_API chorus_status chorus_event_elapsed(chorus_event start, chorus_event end, double *ms);
@@ -425,19 +421,7 @@ CHORUS_API chorus_status chorus_graph_release(chorus_graph graph);
 
 /* ---- devices for frameworks: what an extension of PyTorch is made of ---- */
 
-/* None of these touches the host's lock: they may be called with it and without it. Those marked [waits] may take long, so that
- * a caller gives its own lock back before. What waits does so for timeout_ns at most; 0: TORCHCOMM_TIMEOUT_SECONDS. */
-
-/* chorus_cache_alloc is chorus_device_alloc for a stream, and gives the address at which this process's engines touch the memory as
- * well, NULL if the driver has none. 0 bytes are NULL. [waits] if the device has little memory left. */
-CHORUS_API chorus_status chorus_cache_alloc(chorus_device device, int64_t bytes, chorus_stream stream, void **memory, void **view);
-
-/* chorus_cache_free frees it, and chorus_cache_uses says before that a stream uses it which it wasn't allocated for. */
-CHORUS_API chorus_status chorus_cache_free(chorus_device device, void *memory);
-CHORUS_API chorus_status chorus_cache_uses(chorus_device device, void *memory, chorus_stream stream);
-
-/* chorus_cache_empty is chorus_device_empty_cache [waits]. */
-CHORUS_API chorus_status chorus_cache_empty(chorus_device device);
+/* None of these touches the host's lock: they may be called with it and without it. */
 
 /* What an address is to a driver. */
 typedef struct chorus_attributes {
@@ -464,23 +448,6 @@ CHORUS_API chorus_status chorus_stream_of(chorus_device device, int64_t id, chor
  * waits. CHORUS_PENDING: the stream is busy, or is being captured. The name is kept until chorus_stream_leave, which has to come. */
 CHORUS_API chorus_status chorus_stream_enter(chorus_stream stream, const char *name);
 CHORUS_API chorus_status chorus_stream_leave(chorus_stream stream);
-
-/* Where a callback puts its answer. */
-typedef struct chorus_reply chorus_reply;
-
-/* A task does what a chorus_kernel_fn does, and says by chorus_reply_error why it fails. */
-typedef chorus_status (*chorus_task_fn)(void *user, void *const *views, chorus_reply *reply);
-typedef void (*chorus_over_fn)(void *user);
-
-/* chorus_stream_task is chorus_stream_launch of a task; over, which may be NULL, is called once when it will not be called any more: after it has
- * run, or was left out since the stream carries an error. What is captured runs until the graph is gone, and over is called some time after. */
-CHORUS_API chorus_status chorus_stream_task(chorus_stream stream, const char *name, const chorus_span *operands, int32_t n,
-	chorus_task_fn task, chorus_over_fn over, void *user);
-
-/* chorus_stream_synchronize, chorus_event_synchronize and chorus_device_synchronize [waits]. */
-CHORUS_API chorus_status chorus_stream_await(chorus_stream stream, int64_t timeout_ns);
-CHORUS_API chorus_status chorus_event_await(chorus_event event, int64_t timeout_ns);
-CHORUS_API chorus_status chorus_device_await(chorus_device device, int64_t timeout_ns);
 
 /* ---- stores: where ranks find each other ---- */
 

@@ -7,7 +7,6 @@ import "C"
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"unsafe"
 
@@ -63,11 +62,6 @@ func within(ns C.int64_t, checked C.int32_t, f func(ctx context.Context) error) 
 		return f(ctx)
 	}, nil)
 }
-
-//export goDeviceTypes
-func goDeviceTypes() *C.char { return deviceTypesText() }
-
-var deviceTypesText = cString(func() string { return strings.Join(device.Types(), ",") })
 
 //export goDeviceCount
 func goDeviceCount(name *C.char, n *C.int32_t) (status C.chorus_status) {
@@ -127,17 +121,17 @@ func goDeviceGet(h C.chorus_device, info *C.chorus_device_info) (status C.chorus
 }
 
 //export goDeviceSynchronize
-func goDeviceSynchronize(h C.chorus_device, ns C.int64_t, checked C.int32_t) (status C.chorus_status) {
+func goDeviceSynchronize(h C.chorus_device, ns C.int64_t) (status C.chorus_status) {
 	defer contain(&status)
 	d, err := findDevice(h)
 	if err != nil {
 		return fail(err)
 	}
-	return fail(within(ns, checked, d.Synchronize))
+	return fail(within(ns, 0, d.Synchronize))
 }
 
 //export goDeviceEmptyCache
-func goDeviceEmptyCache(h C.chorus_device, checked C.int32_t) (status C.chorus_status) {
+func goDeviceEmptyCache(h C.chorus_device) (status C.chorus_status) {
 	defer contain(&status)
 	d, err := findDevice(h)
 	if err == nil {

@@ -191,27 +191,15 @@ int shim_set_current(chorus_device device, chorus_stream stream) {
 	return 0;
 }
 
-chorus_status shim_kernel(chorus_kernel_fn f, void *user, void **views) { return f(user, views); }
-
-EXPORT const char *chorus_device_types(void) { return text(goDeviceTypes); }
 EXPORT chorus_status chorus_device_count(const char *type, int32_t *count) { CALLS(goDeviceCount((char *)type, count)); }
 EXPORT chorus_status chorus_device_open(const char *name, chorus_device *device) { CALLS(goDeviceOpen((char *)name, device)); }
 EXPORT chorus_status chorus_device_get(chorus_device device, chorus_device_info *info) { CALLS(goDeviceGet(device, info)); }
-EXPORT chorus_status chorus_device_synchronize(chorus_device device, int64_t timeout_ns) {
-	BLOCKS(goDeviceSynchronize(device, timeout_ns, checked));
-}
-EXPORT chorus_status chorus_device_empty_cache(chorus_device device) { BLOCKS(goDeviceEmptyCache(device, checked)); }
 EXPORT chorus_status chorus_device_empty_host_cache(chorus_device device) { BLOCKS(goDeviceEmptyHostCache(device, checked)); }
 EXPORT chorus_status chorus_device_memory_stats(chorus_device device, chorus_figure *figures, int32_t room, int32_t *n) {
 	CALLS(goDeviceMemoryStats(device, figures, room, n));
 }
 EXPORT chorus_status chorus_device_reset_peak_stats(chorus_device device) { CALLS(goDeviceResetStats(device, 1)); }
 EXPORT chorus_status chorus_device_reset_accumulated_stats(chorus_device device) { CALLS(goDeviceResetStats(device, 0)); }
-EXPORT chorus_status chorus_device_alloc(chorus_device device, int64_t bytes, chorus_stream stream, void **memory) {
-	BLOCKS(goDeviceAlloc(device, bytes, stream, memory, checked));
-}
-EXPORT chorus_status chorus_device_free(void *memory) { CALLS(goDeviceFree(memory)); }
-EXPORT chorus_status chorus_memory_device(const void *memory, chorus_device *device) { CALLS(goMemoryDevice((void *)memory, device)); }
 EXPORT chorus_status chorus_pin(chorus_device device, int64_t bytes, void **memory) { CALLS(goPin(device, bytes, memory)); }
 EXPORT chorus_status chorus_unpin(void *memory) { CALLS(goUnpin(memory)); }
 
@@ -223,25 +211,14 @@ EXPORT chorus_status chorus_stream_current(chorus_device device, chorus_stream *
 EXPORT chorus_status chorus_stream_set_current(chorus_stream stream) { CALLS(goStreamSetCurrent(stream)); }
 EXPORT chorus_status chorus_stream_get(chorus_stream stream, chorus_stream_info *info) { CALLS(goStreamGet(stream, info)); }
 EXPORT chorus_status chorus_stream_query(chorus_stream stream) { CALLS(goStreamQuery(stream)); }
-EXPORT chorus_status chorus_stream_synchronize(chorus_stream stream, int64_t timeout_ns) {
-	BLOCKS(goStreamSynchronize(stream, timeout_ns, 0, checked));
-}
 EXPORT chorus_status chorus_stream_recover(chorus_stream stream, int64_t timeout_ns) {
 	BLOCKS(goStreamSynchronize(stream, timeout_ns, 1, checked));
 }
 EXPORT chorus_status chorus_stream_wait_stream(chorus_stream stream, chorus_stream other) { CALLS(goStreamWaitStream(stream, other)); }
 EXPORT chorus_status chorus_stream_wait_event(chorus_stream stream, chorus_event event) { CALLS(goStreamWaitEvent(stream, event)); }
 EXPORT chorus_status chorus_stream_wait_work(chorus_stream stream, chorus_work work) { CALLS(goStreamWaitWork(stream, work)); }
-EXPORT chorus_status chorus_stream_uses(chorus_stream stream, const void *memory) { CALLS(goStreamUses(stream, (void *)memory)); }
 EXPORT chorus_status chorus_stream_copy(chorus_stream stream, void *to, const void *from, int64_t bytes) {
 	CALLS(goStreamCopy(stream, to, (void *)from, bytes));
-}
-EXPORT chorus_status chorus_stream_fill(chorus_stream stream, void *memory, int64_t bytes, const void *element, int32_t element_bytes) {
-	CALLS(goStreamFill(stream, memory, bytes, (void *)element, element_bytes));
-}
-EXPORT chorus_status chorus_stream_launch(chorus_stream stream, const char *name, const chorus_span *operands, int32_t n,
-	chorus_kernel_fn kernel, void *user) {
-	CALLS(goStreamLaunch(stream, (char *)name, (chorus_span *)operands, n, kernel, user));
 }
 EXPORT chorus_status chorus_stream_release(chorus_stream stream) { CALLS(goStreamRelease(stream)); }
 
@@ -255,9 +232,6 @@ EXPORT chorus_status chorus_event_open(chorus_device device, const void *handle,
 EXPORT chorus_status chorus_event_record(chorus_event event, chorus_stream stream) { CALLS(goEventRecord(event, stream)); }
 EXPORT chorus_status chorus_event_get(chorus_event event, chorus_event_info *info) { CALLS(goEventGet(event, info)); }
 EXPORT chorus_status chorus_event_query(chorus_event event) { CALLS(goEventQuery(event)); }
-EXPORT chorus_status chorus_event_synchronize(chorus_event event, int64_t timeout_ns) {
-	BLOCKS(goEventSynchronize(event, timeout_ns, checked));
-}
 EXPORT chorus_status chorus_event_elapsed(chorus_event start, chorus_event end, double *ms) { CALLS(goEventElapsed(start, end, ms)); }
 EXPORT chorus_status chorus_event_release(chorus_event event) { CALLS(goEventRelease(event)); }
 
@@ -283,7 +257,7 @@ EXPORT chorus_status chorus_cache_free(chorus_device device, void *memory) { CAL
 EXPORT chorus_status chorus_cache_uses(chorus_device device, void *memory, chorus_stream stream) {
 	CALLS(goCacheUses(device, memory, stream));
 }
-EXPORT chorus_status chorus_cache_empty(chorus_device device) { CALLS(goDeviceEmptyCache(device, 0)); }
+EXPORT chorus_status chorus_cache_empty(chorus_device device) { CALLS(goDeviceEmptyCache(device)); }
 EXPORT chorus_status chorus_attributes_of(chorus_device device, const void *memory, chorus_attributes *attributes) {
 	CALLS(goAttributesOf(device, (void *)memory, attributes));
 }
@@ -303,8 +277,8 @@ EXPORT chorus_status chorus_stream_task(chorus_stream stream, const char *name, 
 EXPORT chorus_status chorus_stream_await(chorus_stream stream, int64_t timeout_ns) {
 	CALLS(goStreamSynchronize(stream, timeout_ns, 0, 0));
 }
-EXPORT chorus_status chorus_event_await(chorus_event event, int64_t timeout_ns) { CALLS(goEventSynchronize(event, timeout_ns, 0)); }
-EXPORT chorus_status chorus_device_await(chorus_device device, int64_t timeout_ns) { CALLS(goDeviceSynchronize(device, timeout_ns, 0)); }
+EXPORT chorus_status chorus_event_await(chorus_event event, int64_t timeout_ns) { CALLS(goEventSynchronize(event, timeout_ns)); }
+EXPORT chorus_status chorus_device_await(chorus_device device, int64_t timeout_ns) { CALLS(goDeviceSynchronize(device, timeout_ns)); }
 
 // ---- stores ----
 

@@ -34,7 +34,6 @@ int shim_forked(void);
 // shim_host_thread returns chorus_host.thread.
 uint64_t shim_host_thread(void);
 
-chorus_status shim_kernel(chorus_kernel_fn f, void *user, void **views);
 chorus_status shim_task(chorus_task_fn f, void *user, void **views, chorus_reply *reply);
 void shim_over(chorus_over_fn over, void *user);
 

@@ -8,12 +8,10 @@ import "C"
 import (
 	"context"
 	"errors"
-	"fmt"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/device"
-	"github.com/chorus-comms/chorus/tensor"
 )
 
 // stream is what a chorus_stream stands for.
@@ -230,29 +228,6 @@ func goStreamWaitWork(h C.chorus_stream, work C.chorus_work) (status C.chorus_st
 	return C.CHORUS_OK
 }
 
-// uses notes that a stream uses memory, if that is a device's, and checks that it's within its allocation.
-func (s *stream) uses(p unsafe.Pointer, bytes int) (*tensor.Tensor, error) {
-	t, err := bytesAt(p, bytes)
-	if t != nil && err == nil {
-		err = t.UsedBy(s.Stream)
-	}
-	return t, err
-}
-
-//export goStreamUses
-func goStreamUses(h C.chorus_stream, p unsafe.Pointer) (status C.chorus_status) {
-	defer contain(&status)
-	s, err := findStream(h)
-	if err != nil {
-		return fail(err)
-	}
-	t, err := s.uses(p, 1)
-	if err == nil && t == nil {
-		err = refused("%p is not memory of chorus_device_alloc", p)
-	}
-	return fail(err)
-}
-
 //export goStreamCopy
 func goStreamCopy(h C.chorus_stream, dst, src unsafe.Pointer, bytes C.int64_t) (status C.chorus_status) {
 	defer contain(&status)
@@ -263,82 +238,7 @@ func goStreamCopy(h C.chorus_stream, dst, src unsafe.Pointer, bytes C.int64_t) (
 	if bytes == 0 {
 		return C.CHORUS_OK
 	}
-	for _, p := range []unsafe.Pointer{dst, src} {
-		if _, err := s.uses(p, int(bytes)); err != nil {
-			return fail(err)
-		}
-	}
-	return fail(s.Copy(device.Ptr(uintptr(dst)), device.Ptr(uintptr(src)), int(bytes)))
-}
-
-//export goStreamFill
-func goStreamFill(h C.chorus_stream, p unsafe.Pointer, bytes C.int64_t, element unsafe.Pointer, size C.int32_t) (status C.chorus_status) {
-	defer contain(&status)
-	s, err := findStream(h)
-	if err != nil {
-		return fail(err)
-	}
-	if size <= 0 || size > 64 || element == nil || bytes < 0 || int64(bytes)%int64(size) != 0 {
-		return fail(refused("chorus_stream_fill of %d bytes with an element of %d at %p", int64(bytes), size, element))
-	}
-	if bytes == 0 {
-		return C.CHORUS_OK
-	}
-	if _, err := s.uses(p, int(bytes)); err != nil {
-		return fail(err)
-	}
-	pattern := C.GoBytes(element, size)
-	alike := true
-	for _, b := range pattern {
-		alike = alike && b == pattern[0]
-	}
-	if alike {
-		return fail(s.Fill(device.Ptr(uintptr(p)), pattern[0], int(bytes)))
-	}
-	return fail(s.Launch("fill", []device.Span{{Ptr: device.Ptr(uintptr(p)), Bytes: int(bytes)}}, func(views []unsafe.Pointer) error {
-		to := unsafe.Slice((*byte)(views[0]), int(bytes))
-		for n := copy(to, pattern); n < len(to); n *= 2 {
-			copy(to[n:], to[:n])
-		}
-		return nil
-	}))
-}
-
-//export goStreamLaunch
-func goStreamLaunch(h C.chorus_stream, name *C.char, operands *C.chorus_span, n C.int32_t, f C.chorus_kernel_fn, user unsafe.Pointer) (status C.chorus_status) {
-	defer contain(&status)
-	s, err := findStream(h)
-	if err == nil && f == nil {
-		err = refused("chorus_stream_launch got NULL")
-	}
-	if err == nil {
-		err = counted("operands", operands, n, C.CHORUS_MAX_BATCH)
-	}
-	if err != nil {
-		return fail(err)
-	}
-	what := text(name, "kernel")
-	call := func(views []unsafe.Pointer) error {
-		var p *unsafe.Pointer
-		if len(views) > 0 {
-			p = &views[0]
-		}
-		if code := C.shim_kernel(f, user, p); code != 0 {
-			return fmt.Errorf("it returned %d", int(code))
-		}
-		return nil
-	}
-	if n == 0 {
-		return fail(s.HostFunc(what, func() error { return call(nil) }))
-	}
-	var spans []device.Span
-	for _, o := range slice(operands, n) {
-		if _, err := s.uses(o.data, int(o.bytes)); err != nil {
-			return fail(err)
-		}
-		spans = append(spans, device.Span{Ptr: device.Ptr(uintptr(o.data)), Bytes: int(o.bytes)})
-	}
-	return fail(s.Launch(what, spans, call))
+	return fail(s.Copy(ptr(dst), ptr(src), int(bytes)))
 }
 
 //export goStreamRelease

@@ -8,6 +8,7 @@ import "C"
 
 import (
 	"errors"
+	"fmt"
 	"runtime"
 	"sync"
 	"unsafe"
@@ -47,7 +48,7 @@ func (t *task) run(views []unsafe.Pointer) error {
 	case reply.error != nil:
 		return errors.New(C.GoString(reply.error))
 	}
-	return errors.New("it failed and didn't say why")
+	return fmt.Errorf("it returned %d", int(code))
 }
 
 //export goStreamTask
@@ -74,13 +75,18 @@ func goStreamTask(h C.chorus_stream, name *C.char, operands *C.chorus_span, n C.
 	held := new([16]byte) // larger than what the allocator packs together
 	runtime.AddCleanup(held, (*task).end, t)
 	captured := s.Capturing()
-	err = s.Launch(text(name, "task"), spans, func(views []unsafe.Pointer) error {
+	run := func(views []unsafe.Pointer) error {
 		defer runtime.KeepAlive(held)
 		if !captured {
 			defer t.end()
 		}
 		return t.run(views)
-	})
+	}
+	if what := text(name, "task"); n == 0 {
+		err = s.HostFunc(what, func() error { return run(nil) })
+	} else {
+		err = s.Launch(what, spans, run)
+	}
 	if err != nil {
 		t.ended.Do(func() {}) // C keeps what it has, as nothing was enqueued
 	}

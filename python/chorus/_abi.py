@@ -246,7 +246,10 @@ class Span(Structure):
     ]
 
 
-KERNEL_FN = CFUNCTYPE(c_int32, c_void_p, POINTER(c_void_p))
+TASK_FN = CFUNCTYPE(c_int32, c_void_p, POINTER(c_void_p), c_void_p)
+
+
+OVER_FN = CFUNCTYPE(None, c_void_p)
 
 
 class EventInfo(Structure):
@@ -267,12 +270,6 @@ class Attributes(Structure):
         ("base", c_void_p),
         ("bytes", c_int64),
     ]
-
-
-TASK_FN = CFUNCTYPE(c_int32, c_void_p, POINTER(c_void_p), c_void_p)
-
-
-OVER_FN = CFUNCTYPE(None, c_void_p)
 
 
 SET_FN = CFUNCTYPE(c_int32, c_void_p, c_char_p, c_void_p, c_int64, c_void_p)
@@ -542,20 +539,18 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "alloc": (c_int32, [c_int64, c_int32, POINTER(c_void_p)]),
     "free": (c_int32, [c_void_p]),
     "is_shared": (c_int32, [c_void_p, c_int64]),
-    "device_types": (c_char_p, []),
     "device_count": (c_int32, [c_char_p, POINTER(c_int32)]),
     "device_open": (c_int32, [c_char_p, POINTER(c_uint64)]),
     "device_get": (c_int32, [c_uint64, POINTER(DeviceInfo)]),
-    "device_synchronize": (c_int32, [c_uint64, c_int64]),
-    "device_alloc": (c_int32, [c_uint64, c_int64, c_uint64, POINTER(c_void_p)]),
-    "device_free": (c_int32, [c_void_p]),
-    "memory_device": (c_int32, [c_void_p, POINTER(c_uint64)]),
+    "cache_alloc": (c_int32, [c_uint64, c_int64, c_uint64, POINTER(c_void_p), POINTER(c_void_p)]),
+    "cache_free": (c_int32, [c_uint64, c_void_p]),
+    "cache_uses": (c_int32, [c_uint64, c_void_p, c_uint64]),
     "pin": (c_int32, [c_uint64, c_int64, POINTER(c_void_p)]),
     "unpin": (c_int32, [c_void_p]),
     "device_memory_stats": (c_int32, [c_uint64, POINTER(Figure), c_int32, POINTER(c_int32)]),
     "device_reset_peak_stats": (c_int32, [c_uint64]),
     "device_reset_accumulated_stats": (c_int32, [c_uint64]),
-    "device_empty_cache": (c_int32, [c_uint64]),
+    "cache_empty": (c_int32, [c_uint64]),
     "device_empty_host_cache": (c_int32, [c_uint64]),
     "stream_create": (c_int32, [c_uint64, c_int32, POINTER(c_uint64)]),
     "stream_release": (c_int32, [c_uint64]),
@@ -564,14 +559,13 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "stream_set_current": (c_int32, [c_uint64]),
     "stream_get": (c_int32, [c_uint64, POINTER(StreamInfo)]),
     "stream_query": (c_int32, [c_uint64]),
-    "stream_synchronize": (c_int32, [c_uint64, c_int64]),
+    "stream_await": (c_int32, [c_uint64, c_int64]),
+    "device_await": (c_int32, [c_uint64, c_int64]),
     "stream_recover": (c_int32, [c_uint64, c_int64]),
     "stream_wait_stream": (c_int32, [c_uint64, c_uint64]),
     "stream_wait_event": (c_int32, [c_uint64, c_uint64]),
-    "stream_uses": (c_int32, [c_uint64, c_void_p]),
     "stream_copy": (c_int32, [c_uint64, c_void_p, c_void_p, c_int64]),
-    "stream_fill": (c_int32, [c_uint64, c_void_p, c_int64, c_void_p, c_int32]),
-    "stream_launch": (c_int32, [c_uint64, c_char_p, POINTER(Span), c_int32, KERNEL_FN, c_void_p]),
+    "stream_task": (c_int32, [c_uint64, c_char_p, POINTER(Span), c_int32, TASK_FN, OVER_FN, c_void_p]),
     "event_create": (c_int32, [c_int32, POINTER(c_uint64)]),
     "event_handle": (c_int32, [c_uint64, c_uint64, c_void_p, c_int64, POINTER(c_int64)]),
     "event_open": (c_int32, [c_uint64, c_void_p, c_int64, POINTER(c_uint64)]),
@@ -579,7 +573,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "event_release": (c_int32, [c_uint64]),
     "event_get": (c_int32, [c_uint64, POINTER(EventInfo)]),
     "event_query": (c_int32, [c_uint64]),
-    "event_synchronize": (c_int32, [c_uint64, c_int64]),
+    "event_await": (c_int32, [c_uint64, c_int64]),
     "event_elapsed": (c_int32, [c_uint64, c_uint64, POINTER(c_double)]),
     "graph_begin": (c_int32, [c_uint64]),
     "graph_end": (c_int32, [c_uint64, POINTER(c_uint64)]),
@@ -588,20 +582,12 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "graph_dump": (c_int32, [c_uint64, c_char_p]),
     "graph_replay": (c_int32, [c_uint64, c_uint64]),
     "graph_release": (c_int32, [c_uint64]),
-    "cache_alloc": (c_int32, [c_uint64, c_int64, c_uint64, POINTER(c_void_p), POINTER(c_void_p)]),
-    "cache_free": (c_int32, [c_uint64, c_void_p]),
-    "cache_uses": (c_int32, [c_uint64, c_void_p, c_uint64]),
-    "cache_empty": (c_int32, [c_uint64]),
     "attributes_of": (c_int32, [c_uint64, c_void_p, POINTER(Attributes)]),
     "view": (c_int32, [c_uint64, c_void_p, c_int64, POINTER(c_void_p)]),
     "stream_pooled": (c_int32, [c_uint64, c_int32, POINTER(c_uint64)]),
     "stream_of": (c_int32, [c_uint64, c_int64, POINTER(c_uint64)]),
     "stream_enter": (c_int32, [c_uint64, c_char_p]),
     "stream_leave": (c_int32, [c_uint64]),
-    "stream_task": (c_int32, [c_uint64, c_char_p, POINTER(Span), c_int32, TASK_FN, OVER_FN, c_void_p]),
-    "stream_await": (c_int32, [c_uint64, c_int64]),
-    "event_await": (c_int32, [c_uint64, c_int64]),
-    "device_await": (c_int32, [c_uint64, c_int64]),
     "reply_value": (None, [c_void_p, c_void_p, c_int64]),
     "reply_error": (None, [c_void_p, c_char_p]),
     "store_from_callbacks": (c_int32, [POINTER(StoreCallbacks), POINTER(c_uint64)]),

@@ -6,42 +6,56 @@
 static chorus_device device;
 
 static void *on_device(int64_t bytes) {
-	void *p;
-	chorus_device there;
-	OK(chorus_device_alloc(device, bytes, 0, &p));
-	OK(chorus_memory_device((char *)p + bytes - 1, &there));
-	EXPECT(there == device);
+	void *p, *view;
+	chorus_attributes at = {.size = sizeof at};
+	OK(chorus_cache_alloc(device, bytes, 0, &p, &view));
+	OK(chorus_attributes_of(device, (char *)p + bytes - 1, &at));
+	EXPECT(at.kind == 2 && at.index == rank % 2 && view);
 	return p;
 }
 
-// Copies to a device memory that holds v N times, in the order of the stream.
-static void put(chorus_stream s, void *p, int32_t v) { OK(chorus_stream_fill(s, p, N * sizeof v, &v, sizeof v)); }
+static chorus_status fills(void *user, void *const *views, chorus_reply *reply) {
+	int32_t *x = views[0];
+	(void)reply;
+	for (int i = 0; i < N; i++)
+		x[i] = (int32_t)(intptr_t)user;
+	return CHORUS_OK;
+}
+
+// Fills device memory with v N times, in the order of the stream.
+static void put(chorus_stream s, void *p, int32_t v) {
+	OK(chorus_cache_uses(device, p, s));
+	OK(chorus_stream_task(s, "fill", &(chorus_span){p, N * sizeof v}, 1, fills, NULL, (void *)(intptr_t)v));
+}
 
 static void wants(chorus_stream s, void *p, int32_t v) {
 	int32_t host[N];
 	OK(chorus_stream_copy(s, host, p, sizeof host));
-	OK(chorus_stream_synchronize(s, 0));
+	OK(chorus_stream_await(s, 0));
 	for (int i = 0; i < N; i++)
 		if (host[i] != v)
 			DIE("element %d is %d, want %d", i, host[i], v);
 }
 
-static chorus_status twice(void *user, void *const *views) {
+static chorus_status twice(void *user, void *const *views, chorus_reply *reply) {
 	int32_t *x = views[0];
+	(void)reply;
 	for (int i = 0; i < N; i++)
 		x[i] *= *(int *)user;
 	return CHORUS_OK;
 }
 
-static chorus_status fails(void *user, void *const *views) {
-	(void)user, (void)views;
+static chorus_status fails(void *user, void *const *views, chorus_reply *reply) {
+	(void)views;
+	if (user)
+		chorus_reply_error(reply, user);
 	return 77;
 }
 
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 
-static chorus_status passes_gate(void *user, void *const *views) {
-	(void)user, (void)views;
+static chorus_status passes_gate(void *user, void *const *views, chorus_reply *reply) {
+	(void)user, (void)views, (void)reply;
 	pthread_mutex_lock(&gate);
 	pthread_mutex_unlock(&gate);
 	return CHORUS_OK;
@@ -55,18 +69,18 @@ static void misuse(chorus_stream s, void *p) {
 	GETS(CHORUS_UNSUPPORTED, chorus_device_open("nonesuch:0", &d));
 	GETS(CHORUS_INVALID_ARGUMENT, chorus_device_open("accinte:99", &d));
 	GETS(CHORUS_UNSUPPORTED, chorus_device_count("nonesuch", &n));
-	GETS(CHORUS_INVALID_ARGUMENT, chorus_device_alloc(device + 1, 8, 0, &out));
-	GETS(CHORUS_OUT_OF_MEMORY, chorus_device_alloc(device, INT64_C(1) << 44, 0, &out));
-	GETS(CHORUS_INVALID_ARGUMENT, chorus_device_free((char *)p + 4));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_cache_alloc(device + 1, 8, 0, &out, &out));
+	GETS(CHORUS_OUT_OF_MEMORY, chorus_cache_alloc(device, INT64_C(1) << 44, 0, &out, &out));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_cache_free(device, (char *)p + 4));
 	GETS(CHORUS_INVALID_ARGUMENT, chorus_unpin(&host));
-	GETS(CHORUS_INVALID_ARGUMENT, chorus_stream_copy(s, p, &host, N * sizeof host + 4));
-	GETS(CHORUS_INVALID_ARGUMENT, chorus_stream_fill(s, p, 7, &host, sizeof host));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_stream_copy(s, p, &host, 1 << 28));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_stream_task(s, "none", NULL, 0, NULL, NULL, NULL));
 	GETS(CHORUS_INVALID_ARGUMENT, chorus_stream_release(s)); // a default stream
 	GETS(CHORUS_INVALID_ARGUMENT, chorus_stream_query(s + 1));
 	GETS(CHORUS_INVALID_ARGUMENT, chorus_event_query(12345));
 	GETS(CHORUS_INVALID_ARGUMENT, chorus_graph_end(s, NULL));
 	GETS(CHORUS_INVALID_ARGUMENT, chorus_graph_release(s));
-	OK(chorus_device_synchronize(device, 0));
+	OK(chorus_device_await(device, 0));
 }
 
 static void order(chorus_stream s, void *p) {
@@ -78,14 +92,14 @@ static void order(chorus_stream s, void *p) {
 	OK(chorus_event_create(1, &b));
 	pthread_mutex_lock(&gate);
 	OK(chorus_event_record(a, s));
-	OK(chorus_stream_launch(s, "gate", NULL, 0, passes_gate, NULL));
+	OK(chorus_stream_task(s, "gate", NULL, 0, passes_gate, NULL, NULL));
 	put(s, p, 5);
 	OK(chorus_event_record(b, s));
 	OK(chorus_stream_wait_event(other, b));
-	OK(chorus_stream_launch(other, "twice", &(chorus_span){p, N * 4}, 1, twice, &factor));
+	OK(chorus_stream_task(other, "twice", &(chorus_span){p, N * 4}, 1, twice, NULL, &factor));
 	GETS(CHORUS_PENDING, chorus_event_query(b));
 	GETS(CHORUS_PENDING, chorus_stream_query(other));
-	GETS(CHORUS_TIMEOUT, chorus_stream_synchronize(other, SECOND / 100));
+	GETS(CHORUS_TIMEOUT, chorus_stream_await(other, SECOND / 100));
 	pthread_mutex_unlock(&gate);
 	OK(chorus_stream_wait_stream(s, other));
 	wants(s, p, 15);
@@ -94,11 +108,14 @@ static void order(chorus_stream s, void *p) {
 	OK(chorus_event_elapsed(a, b, &ms));
 	EXPECT(ms >= 10);
 	// What fails stays until it's taken away.
-	OK(chorus_stream_launch(other, "fails", NULL, 0, fails, NULL));
-	GETS(CHORUS_WORK_FAILED, chorus_stream_synchronize(other, 0));
+	OK(chorus_stream_task(other, "fails", NULL, 0, fails, NULL, NULL));
+	GETS(CHORUS_WORK_FAILED, chorus_stream_await(other, 0));
 	GETS(CHORUS_WORK_FAILED, chorus_stream_recover(other, 0));
 	EXPECT(strstr(chorus_last_error()->message, "77"));
-	OK(chorus_stream_synchronize(other, 0));
+	OK(chorus_stream_task(other, "fails", NULL, 0, fails, NULL, "for a reason"));
+	GETS(CHORUS_WORK_FAILED, chorus_stream_recover(other, 0));
+	EXPECT(strstr(chorus_last_error()->message, "for a reason"));
+	OK(chorus_stream_await(other, 0));
 	OK(chorus_event_release(a));
 	OK(chorus_event_release(b));
 	GETS(CHORUS_INVALID_ARGUMENT, chorus_event_query(b));
@@ -121,7 +138,7 @@ static void between(chorus_comm c, chorus_stream s, int rank) {
 		OK(chorus_event_handle(e, device, h.handle, sizeof h.handle, &h.bytes));
 		GETS(CHORUS_INVALID_ARGUMENT, chorus_event_open(device, h.handle, h.bytes, &plain)); // its own
 		pthread_mutex_lock(&gate);
-		OK(chorus_stream_launch(s, "gate", NULL, 0, passes_gate, NULL));
+		OK(chorus_stream_task(s, "gate", NULL, 0, passes_gate, NULL, NULL));
 		OK(chorus_event_record(e, s));
 	}
 	chorus_op op = {.size = sizeof op, .kind = CHORUS_BROADCAST, .dtype = CHORUS_UINT8, .out = &h, .out_count = sizeof h};
@@ -138,10 +155,10 @@ static void between(chorus_comm c, chorus_stream s, int rank) {
 	OK(chorus_submit(c, &op, NULL));
 	if (rank == 0)
 		pthread_mutex_unlock(&gate);
-	OK(chorus_stream_synchronize(s, 0));
+	OK(chorus_stream_await(s, 0));
 	OK(chorus_event_query(e));
 	OK(chorus_submit(c, &barrier, NULL));
-	OK(chorus_stream_synchronize(s, 0));
+	OK(chorus_stream_await(s, 0));
 	OK(chorus_event_release(e));
 }
 
@@ -158,7 +175,7 @@ static void figures(void) {
 	OK(chorus_device_memory_stats(device, NULL, 0, &n));
 	OK(chorus_device_reset_peak_stats(device));
 	OK(chorus_device_reset_accumulated_stats(device));
-	OK(chorus_device_empty_cache(device));
+	OK(chorus_cache_empty(device));
 }
 
 // Memory of a device that this library has not given out is found by its driver, or said to be the device's; what is the
@@ -200,9 +217,9 @@ static void elsewhere(chorus_comm c, chorus_stream s) {
 	chorus_comm h = join("host", 30 * SECOND);
 	chorus_window win;
 	void *gone;
-	OK(chorus_device_alloc(device, 1 << 26, 0, &gone));
-	OK(chorus_device_free(gone));
-	OK(chorus_device_empty_cache(device));
+	OK(chorus_cache_alloc(device, 1 << 26, 0, &gone, &view));
+	OK(chorus_cache_free(device, gone));
+	OK(chorus_cache_empty(device));
 	void *addresses[] = {p, gone};
 	for (int i = 0; i < 2; i++) {
 		op = reduce_op(CHORUS_ALL_REDUCE, addresses[i], 2, addresses[i], 2);
@@ -219,7 +236,7 @@ void devices(void) {
 	char name[32];
 	int32_t n;
 	OK(chorus_device_count("accinte", &n));
-	EXPECT(n == 2 && strstr(chorus_device_types(), "accinte"));
+	EXPECT(n == 2);
 	snprintf(name, sizeof name, "accinte:%d", rank % 2);
 	OK(chorus_device_open(name, &device));
 	chorus_device_info info = {.size = sizeof info};
@@ -265,8 +282,6 @@ void devices(void) {
 	OK(chorus_work_release(w));
 	host = reduce_op(CHORUS_ALL_REDUCE, &x, 1, p, 1);
 	GETS(CHORUS_INVALID_ARGUMENT, chorus_submit(c, &host, NULL));
-	host = reduce_op(CHORUS_ALL_REDUCE, p, N + 1, q, N + 1);
-	GETS(CHORUS_INVALID_ARGUMENT, chorus_submit(c, &host, NULL));
 	// Messages around a ring, as a batch.
 	put(mine, p, 100 + rank);
 	chorus_op ring[2] = {{.size = sizeof(chorus_op), .kind = CHORUS_SEND, .dtype = CHORUS_INT32, .in = p, .in_count = N, .peer = (rank + 1) % size},
@@ -278,7 +293,10 @@ void devices(void) {
 	OK(chorus_window_create(c, q, N, CHORUS_INT32, &win));
 	put(mine, p, 7 + rank);
 	chorus_window_op shift = {.size = sizeof shift, .kind = CHORUS_PUT, .rank = (rank + 1) % size, .data = p, .count = N};
-	GETS(CHORUS_INVALID_ARGUMENT, chorus_window_submit(win, &shift, &w));
+	OK(chorus_window_submit(win, &shift, &w));
+	OK(chorus_stream_wait_work(mine, w));
+	OK(chorus_work_wait(w, -1));
+	OK(chorus_work_release(w));
 	OK(chorus_window_submit(win, &shift, NULL));
 	shift = (chorus_window_op){.size = sizeof shift, .kind = CHORUS_SIGNAL, .rank = (rank + 1) % size};
 	OK(chorus_window_submit(win, &shift, NULL));
@@ -291,7 +309,7 @@ void devices(void) {
 	chorus_graph g;
 	OK(chorus_graph_begin(mine));
 	GETS(CHORUS_INVALID_ARGUMENT, chorus_graph_begin(mine));
-	OK(chorus_stream_launch(mine, "twice", &(chorus_span){p, N * 4}, 1, twice, &factor));
+	OK(chorus_stream_task(mine, "twice", &(chorus_span){p, N * 4}, 1, twice, NULL, &factor));
 	OK(chorus_submit(c, &op, NULL));
 	OK(chorus_graph_end(mine, &g));
 	put(mine, p, 1);
@@ -326,9 +344,9 @@ void devices(void) {
 	wants(mine, p, 16);
 	OK(chorus_submit(c, &op, &w));
 	elsewhere(c, mine);
-	OK(chorus_device_free(p));
-	OK(chorus_device_free(q));
-	GETS(CHORUS_INVALID_ARGUMENT, chorus_device_free(q));
+	OK(chorus_cache_free(device, p));
+	OK(chorus_cache_free(device, q));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_cache_free(device, q));
 	OK(chorus_work_wait(w, -1));
 	OK(chorus_work_release(w));
 	void *pinned;

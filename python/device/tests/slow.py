@@ -18,9 +18,9 @@ def busy(device, seconds):
         over.wait(seconds)
         return 0
 
-    kernel = _lib.KERNEL_FN(wait)
+    kernel = _lib.TASK_FN(wait)
     stream = torch.accelerator.current_stream(device)
-    status = _lib.library.chorus_stream_launch(stream.native_handle, b"slow", None, 0, kernel, None)
+    status = _lib.library.chorus_stream_task(stream.native_handle, b"slow", None, 0, kernel, _lib.OVER_FN(), None)
     assert status == 0
     try:
         yield

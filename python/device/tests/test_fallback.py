@@ -162,18 +162,16 @@ def test_devices_are_kept_apart(index):
 
 def blocked(stream):
     """Makes a stream wait until the returned function is called."""
-    import ctypes
-
     from chorus import _lib
 
     gate = threading.Event()
 
-    @_lib.KERNEL_FN
-    def wait(_user, _views):
+    @_lib.TASK_FN
+    def wait(*_):
         gate.wait(60)
         return 0
 
-    status = _lib.library.chorus_stream_launch(stream.native_handle, b"gate", None, 0, wait, ctypes.c_void_p())
+    status = _lib.library.chorus_stream_task(stream.native_handle, b"gate", None, 0, wait, _lib.OVER_FN(), None)
     assert status == 0
     blocked.kept = wait
     return gate.set
