@@ -119,7 +119,12 @@ func (l *Library) launch(items []item) abi.Result {
 		return l.wrong(abi.InvalidUsage, "%s: the communicator has not begun", items[0].name)
 	}
 	err := l.opts.Driver.HostFunc(device.StreamHandle(items[0].stream), items[0].name, func() error {
-		if err := c.perform(items); err != nil {
+		if !c.enter() {
+			return nil
+		}
+		err := c.perform(items)
+		c.running.Done()
+		if err != nil {
 			c.hang(err)
 		}
 		return nil
@@ -130,16 +135,44 @@ func (l *Library) launch(items []item) abi.Result {
 	return abi.Success
 }
 
-// perform carries operations out: messages together, collectives one after another.
+// enter begins an operation, unless the communicator is aborted.
+func (c *communicator) enter() bool {
+	c.ending.Lock()
+	defer c.ending.Unlock()
+	select {
+	case <-c.aborted:
+		return false
+	default:
+		c.running.Add(1)
+		return true
+	}
+}
+
+// perform carries operations out: messages together, collectives one after another. A message is over for its sender when
+// its receiver has said so.
 func (c *communicator) perform(items []item) (err error) {
 	b := *c.b.Load()
 	ops := make([]backend.Op, len(items)) // runs of a graph have their own
-	var posted []*backend.Op
+	var received, posted []*backend.Op
+	post := func(op *backend.Op) bool {
+		if err == nil {
+			err = b.Submit(op)
+		}
+		return err == nil
+	}
 	for i := range items {
 		ops[i] = items[i].op
-		if op := &ops[i]; op.Kind.PointToPoint() && err == nil {
-			if err = b.Submit(op); err == nil {
+		switch op := &ops[i]; op.Kind {
+		case backend.Recv:
+			if post(op) {
+				received = append(received, op)
+			}
+		case backend.Send:
+			if post(op) {
 				posted = append(posted, op)
+			}
+			if r := receipt(op, backend.Recv); post(r) {
+				posted = append(posted, r)
 			}
 		}
 	}
@@ -148,10 +181,27 @@ func (c *communicator) perform(items []item) (err error) {
 			err = c.collective(b, op, items[i].from)
 		}
 	}
+	for _, op := range received {
+		err = errors.Join(err, b.Wait(op))
+		if r := receipt(op, backend.Send); post(r) {
+			posted = append(posted, r)
+		}
+	}
 	for _, op := range posted {
 		err = errors.Join(err, b.Wait(op))
 	}
 	return err
+}
+
+// receipt is the message with which a receiver says that it has one.
+func receipt(of *backend.Op, kind backend.Kind) *backend.Op {
+	op := &backend.Op{Kind: kind, Ctx: of.Ctx, Timeout: of.Timeout, Peer: of.Peer, Tag: of.Tag + 1}
+	if t := tensor.Of(make([]byte, 1)); kind == backend.Send {
+		op.In = t
+	} else {
+		op.Out = t
+	}
+	return op
 }
 
 func (c *communicator) collective(b backend.Backend, op *backend.Op, from *tensor.Tensor) error {
@@ -360,7 +410,7 @@ func (l *Library) message(name string, kind backend.Kind, p uintptr, n uint64, d
 		}
 		*count++
 		err := l.fill(it, kind, p, p, ins, outs, dt)
-		it.op.Peer, it.op.Tag = int(peer), *count
+		it.op.Peer, it.op.Tag = int(peer), 2**count // and one more for the receipt
 		return err
 	})
 }

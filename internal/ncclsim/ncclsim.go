@@ -122,6 +122,8 @@ type communicator struct {
 	sent     []int // messages to each rank, and then from each
 	async    atomic.Int32
 	aborted  chan struct{}
+	running  sync.WaitGroup // operations that use b, none of which begins when it's aborted
+	ending   sync.Mutex
 	ctx      context.Context // ends when it's aborted
 	cancel   context.CancelFunc
 	b        atomic.Pointer[backend.Backend]
@@ -334,13 +336,16 @@ func (l *Library) abort(h abi.Comm) abi.Result {
 	if c == nil {
 		return abi.Success
 	}
+	c.ending.Lock()
 	close(c.aborted)
+	c.ending.Unlock()
 	c.cancel()
 	if b := c.b.Load(); b != nil {
 		(*b).Abort(errors.New("ncclCommAbort"))
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
+			c.running.Wait()
 			_ = (*b).Finalize(ctx)
 		}()
 	}

@@ -1,0 +1,267 @@
+//go:build linux
+
+package nccl_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/comm/nccl"
+	"github.com/chorus-comms/chorus/comm/nccl/abi"
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/ncclsim"
+	"github.com/chorus-comms/chorus/store"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+// The library doesn't notice that ranks call different things, and hangs. When the time is over, all ranks learn that,
+// and what each has called.
+func TestMismatch(t *testing.T) {
+	each(t, world(t, 3), func(ctx context.Context, c *comm.Comm, s *device.Stream, x *tensor.Tensor) error {
+		var err error
+		if c.Rank() == 1 {
+			err = c.AllReduce(ctx, x, comm.Max, comm.Timeout(5*time.Second))
+		} else {
+			err = c.AllReduce(ctx, x, comm.Sum, comm.Timeout(100*time.Millisecond))
+		}
+		if err != nil {
+			return err
+		}
+		<-c.Broken()
+		var m *comm.MismatchError
+		if !errors.As(c.Err(), &m) || !strings.Contains(c.Err().Error(), "all_reduce(int32[100], max)") ||
+			!strings.Contains(c.Err().Error(), "all_reduce(int32[100], sum)") || m.RankA != 1 && m.RankB != 1 {
+			return fmt.Errorf("broken by %v", c.Err())
+		}
+		return s.Synchronize(ctx)
+	})
+}
+
+// What the library fails with by itself breaks the communicator on all ranks, with its words.
+func TestAsyncError(t *testing.T) {
+	var fail atomic.Bool
+	library := simulate(t, ncclsim.Options{Version: "2.32", Fail: func(call string, rank int) abi.Result {
+		if fail.Load() && call == "ncclCommGetAsyncError" && rank == 1 {
+			return abi.SystemError
+		}
+		return abi.Success
+	}})
+	each(t, open(t, "nccl", library, 2), func(ctx context.Context, c *comm.Comm, s *device.Stream,
+		x *tensor.Tensor) error {
+		if err := c.AllReduce(ctx, x, comm.Sum); err != nil {
+			return err
+		}
+		if err := s.Synchronize(ctx); err != nil {
+			return err
+		}
+		fail.Store(true)
+		<-c.Broken()
+		const want = "NCCL 2.32.0: ncclCommGetAsyncError: unhandled system error (ncclSystemError): " +
+			"ncclCommGetAsyncError fails on purpose"
+		if !strings.Contains(c.Err().Error(), want) {
+			return fmt.Errorf("broken by %v", c.Err())
+		}
+		var own *nccl.Error
+		if c.Rank() == 1 && (!errors.As(c.Err(), &own) || own.Result != abi.SystemError) {
+			return fmt.Errorf("no *nccl.Error: %v", c.Err())
+		}
+		return nil
+	})
+}
+
+// A rank whose library is aborted behind its back is lost to the others, who say so though theirs names nobody.
+func TestRemoteError(t *testing.T) {
+	var gone atomic.Bool
+	library := simulate(t, ncclsim.Options{Version: "2.32"})
+	each(t, open(t, "nccl", library, 2), func(ctx context.Context, c *comm.Comm, s *device.Stream,
+		x *tensor.Tensor) error {
+		if c.Rank() == 1 { // finalizes in the middle of the other's operation
+			for !gone.Load() {
+				time.Sleep(time.Millisecond)
+			}
+			return nil
+		}
+		if err := c.AllReduce(ctx, x, comm.Sum); err != nil {
+			return err
+		}
+		gone.Store(true)
+		<-c.Broken()
+		var lost *comm.PeerLostError
+		if !errors.As(c.Err(), &lost) || lost.Peer != 1 || !strings.Contains(lost.Cause, "ncclRemoteError") {
+			return fmt.Errorf("broken by %v", c.Err())
+		}
+		return s.Synchronize(ctx)
+	})
+}
+
+// A call that the library refuses is an error of that call if its arguments are to blame, and else the end.
+func TestRefusals(t *testing.T) {
+	for result, want := range map[abi.Result]error{abi.InvalidArgument: comm.ErrInvalidArgument,
+		abi.InternalError: comm.ErrInternal} {
+		var refuse atomic.Bool
+		library := simulate(t, ncclsim.Options{Version: "2.27", Fail: func(call string, _ int) abi.Result {
+			if refuse.Load() && call == "ncclAllReduce" {
+				return result
+			}
+			return abi.Success
+		}})
+		each(t, open(t, "nccl", library, 1), func(ctx context.Context, c *comm.Comm, s *device.Stream,
+			x *tensor.Tensor) error {
+			refuse.Store(true)
+			if err := c.AllReduce(ctx, x, comm.Sum); !errors.Is(err, want) {
+				return fmt.Errorf("%v gives %v", result, err)
+			}
+			if broken := c.Err() != nil; broken != (want == comm.ErrInternal) {
+				return fmt.Errorf("%v: broken by %v", result, c.Err())
+			}
+			return nil
+		})
+	}
+}
+
+// What NCCL has no reduction for is refused, before any rank enqueues it, by a message that names both.
+func TestUnsupported(t *testing.T) {
+	each(t, world(t, 1), func(ctx context.Context, c *comm.Comm, s *device.Stream, x *tensor.Tensor) error {
+		short := tensor.Must(tensor.ZerosOn(ctx, s.Device(), dtype.Int16, 8))
+		for text, err := range map[string]error{
+			"NCCL has no reduction band on int32":       c.AllReduce(ctx, x, comm.BAnd),
+			"NCCL has no reduction sum on int16":        c.AllReduce(ctx, short, comm.Sum),
+			"NCCL has neither tags nor any source":      c.Send(ctx, x, 0, comm.Tag(3)),
+			"all_reduce: NCCL has no reduction bxor on": c.AllReduce(ctx, x, comm.BXor),
+		} {
+			if !errors.Is(err, comm.ErrUnsupported) || !strings.Contains(err.Error(), text) {
+				return fmt.Errorf("want %q, got %v", text, err)
+			}
+		}
+		return errors.Join(c.Broadcast(ctx, short, 0), s.Synchronize(ctx))
+	})
+}
+
+// Who doesn't come to the start is named, and the library, which would wait for ever, isn't asked.
+func TestStart(t *testing.T) {
+	library := simulate(t, ncclsim.Options{Version: "2.28"})
+	st := store.NewHash(time.Minute)
+	defer st.Close()
+	_, err := comm.New(t.Context(), comm.WithBackend("nccl"), comm.WithDevice("accinte:0"), comm.WithRank(0, 2),
+		comm.WithStore(st), comm.WithTimeout(100*time.Millisecond), comm.WithHints(map[string]string{"library": library}))
+	var late *comm.TimeoutError
+	if !errors.As(err, &late) || !slices.Equal(late.Missing, []int{1}) {
+		t.Errorf("one of two ranks gets %v", err)
+	}
+	// A library that never ends its start is aborted when the time is over.
+	library = simulate(t, ncclsim.Options{Version: "2.28", Fail: func(call string, rank int) abi.Result {
+		if call == "ncclCommInitRankConfig" && rank == 1 {
+			return abi.InProgress
+		}
+		return abi.Success
+	}})
+	st = store.NewHash(time.Minute)
+	defer st.Close()
+	errs := make([]error, 2)
+	var wg sync.WaitGroup
+	for r := range errs {
+		wg.Go(func() {
+			_, errs[r] = comm.New(t.Context(), comm.WithBackend("nccl"), comm.WithDevice("accinte:0"), comm.WithRank(r, 2),
+				comm.WithStore(st), comm.WithTimeout(300*time.Millisecond), comm.WithHints(map[string]string{"library": library}))
+		})
+	}
+	wg.Wait()
+	if !errors.Is(errs[0], comm.ErrTimeout) || errs[1] == nil {
+		t.Errorf("ranks whose library doesn't start get %v", errs)
+	}
+}
+
+// Hints are fields of the configuration that the library's version has.
+func TestHints(t *testing.T) {
+	for _, x := range []struct{ level, hint, value, want string }{
+		{"2.18", "splitShare", "1", ""},
+		{"2.18", "cga_cluster_size", "2", ""},
+		{"2.18", "max_event_pool_size", "100", ""},
+		{"2.18", "commName", "mine", "has no commName, which came with NCCL 2.27.0"},
+		{"2.27", "ncclx::commName", "mine", ""},
+		{"2.27", "minCTAs", "many", "minCTAs"},
+		{"2.27", "blocking", "1", "a start that blocks has no deadline"},
+		{"2.27", "colour", "red", "unknown hint"},
+	} {
+		library := simulate(t, ncclsim.Options{Version: x.level})
+		c, err := comm.New(t.Context(), comm.WithBackend("nccl"), comm.WithDevice("accinte:0"), comm.WithRank(0, 1),
+			comm.WithHints(map[string]string{"library": library, x.hint: x.value}))
+		if (err == nil) != (x.want == "") || err != nil && !strings.Contains(err.Error(), x.want) {
+			t.Errorf("%s=%s at %s: %v", x.hint, x.value, x.level, err)
+		}
+		if err == nil {
+			if err := c.Finalize(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// Libraries that have no split of their own, no configurations and no finalize do, too.
+func TestOldLibrary(t *testing.T) {
+	library := simulate(t, ncclsim.Options{Version: "2.13"})
+	each(t, open(t, "rccl", library, 3), func(ctx context.Context, c *comm.Comm, s *device.Stream,
+		x *tensor.Tensor) error {
+		list := []int{2, 0}
+		if c.Rank() == 1 {
+			list = nil
+		}
+		part, err := c.Split(ctx, list)
+		if err != nil || part == nil {
+			return err
+		}
+		if err := errors.Join(part.AllReduce(ctx, x, comm.Sum), s.Synchronize(ctx), part.Finalize(ctx)); err != nil {
+			return err
+		}
+		if got := tensor.Must(x.To(ctx, nil)); got.At(0) != 2 || part.Rank() != slices.Index(list, c.Rank()) {
+			return fmt.Errorf("rank %d has %v", part.Rank(), got)
+		}
+		return nil
+	})
+}
+
+// Every reduction that a library has is one that's defined.
+func TestReduces(t *testing.T) {
+	c := world(t, 1)[0]
+	defer c.Finalize(t.Context())
+	caps := c.Capabilities()
+	for _, dt := range dtype.All() {
+		for k := backend.SumKind; k <= backend.PremulSumKind; k++ {
+			if caps.Reduces(k, dt) && !k.Defined(dt) {
+				t.Errorf("%v on %v", k, dt)
+			}
+		}
+	}
+	if slices.Contains(caps.Reductions(), backend.BXorKind) || !slices.Contains(caps.Reductions(), backend.BAndKind) {
+		t.Errorf("reductions %v", caps.Reductions()) // 0 and 1 are the only ones with an "and"
+	}
+}
+
+// Backends are for devices by their type or by their name.
+func TestServes(t *testing.T) {
+	caps := comm.Capabilities{Devices: []string{"cuda", "accinte:1"}}
+	for name, want := range map[string]bool{"cuda": true, "cuda:7": true, "accinte:1": true, "accinte:0": false,
+		"accinte": false, "cpu": false, "cudax:1": false} {
+		if caps.Serves(name) != want {
+			t.Errorf("%s: %v", name, !want)
+		}
+	}
+	library := simulate(t, ncclsim.Options{Version: "2.32"})
+	for name, text := range map[string]string{"nonesuch:1": "nonesuch", "cpu": `has no device "cpu`} {
+		_, err := comm.New(t.Context(), comm.WithBackend("nccl"), comm.WithDevice(name), comm.WithRank(0, 1),
+			comm.WithHints(map[string]string{"library": library}))
+		if err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("device %s gives %v", name, err)
+		}
+	}
+}
