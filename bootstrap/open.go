@@ -116,6 +116,15 @@ type attempt struct {
 
 func (a attempt) Close() error { return a.base.Close() }
 
+// Launchers returns the store that the launcher serves, with the keys of programs that aren't Chorus, of one that Open has
+// opened; of any other it returns that one.
+func Launchers(st store.Store) store.Store {
+	if a, ok := st.(attempt); ok {
+		return a.base
+	}
+	return st
+}
+
 // openMaster meets at MasterAddr. Where nothing says who may connect, only what is on this host can.
 func openMaster(ctx context.Context, info Info, opts Options) (store.Store, error) {
 	if err := opts.Security.Check(info.MasterAddr); err != nil && !onlyHere(info.MasterAddr) {
@@ -125,9 +134,9 @@ func openMaster(ctx context.Context, info Info, opts Options) (store.Store, erro
 		info.MasterAddr = "127.0.0.1"
 	}
 	if info.Rank != 0 {
-		// If rank 0 goes, its store doesn't come back.
+		// If rank 0 goes, its store doesn't come back. One of PyTorch counts those who come, and waits for them.
 		st, err := store.DialTCP(ctx, info.master(), store.TCPOptions{Timeout: opts.Timeout, Security: *opts.Security,
-			Reconnect: time.Nanosecond, Name: info.called()})
+			WorldSize: info.Size, Reconnect: time.Nanosecond, Name: info.called()})
 		if err != nil {
 			return nil, fmt.Errorf("bootstrap: rank %d can't reach rank 0: %w", info.Rank, err)
 		}

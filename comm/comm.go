@@ -177,8 +177,8 @@ func (o *newOptions) open(ctx context.Context, st store.Store) (backend.Backend,
 	if without == nil {
 		o.device = d.Name()
 	}
-	b, err := backend.Open(ctx, o.backend, backend.Config{Name: o.name, Rank: o.rank, Size: o.size, Store: st, Job: o.store,
-		Device: o.device, Timeout: o.timeout, Hints: own, MasterAddr: o.masterAddr, Log: o.log})
+	b, err := backend.Open(ctx, o.backend, backend.Config{Name: o.name, Rank: o.rank, Size: o.size, Store: st,
+		Job: bootstrap.Launchers(o.store), Device: o.device, Timeout: o.timeout, Hints: own, MasterAddr: o.masterAddr, Log: o.log})
 	if err != nil {
 		return nil, nil, fmt.Errorf("rank %d of %d: %w", o.rank, o.size, err)
 	}

@@ -34,6 +34,9 @@ func (r running) Run() int {
 	if seat := os.Getenv(victim); seat != "" {
 		runVictim(seat)
 	}
+	if os.Getenv(member) != "" {
+		runMember()
+	}
 	defer torchrank.Stop()
 	return r.M.Run()
 }

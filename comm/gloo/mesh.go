@@ -58,8 +58,8 @@ func newMesh(rank, size int) *mesh {
 }
 
 // connect connects the ranks of a group, who find each other in its part of the store.
-func connect(ctx context.Context, st store.Store, rank, size int, host string) (m *mesh, err error) {
-	m = newMesh(rank, size)
+func connect(ctx context.Context, st store.Store, rank, size int, host string) (_ *mesh, err error) {
+	m := newMesh(rank, size)
 	if size == 1 {
 		return m, nil
 	}
