@@ -45,11 +45,16 @@ type rank struct {
 	ended  chan struct{} // closed when watch has
 	record record
 
-	mu sync.Mutex // one call of the library at a time
-	c  abi.Comm   // 0: destroyed, or aborted
+	mu         sync.Mutex // one call of the library at a time
+	c          abi.Comm   // 0: destroyed, or aborted
+	registered map[*tensor.Tensor]uintptr
 }
 
-var _ backend.Enqueuer = (*rank)(nil)
+var (
+	_ backend.Enqueuer  = (*rank)(nil)
+	_ backend.Registrar = (*rank)(nil)
+	_ backend.Windower  = (*rank)(nil)
+)
 
 // greeting is what ranks tell each other before the library begins.
 type greeting struct {
@@ -105,7 +110,8 @@ func open(ctx context.Context, family string, c backend.Config) (backend.Backend
 }
 
 func newRank(lib *Library, family, name string, me, size int, dev *device.Device, st store.Store) *rank {
-	r := &rank{lib: lib, family: family, rank: me, size: size, dev: dev, ended: make(chan struct{})}
+	r := &rank{lib: lib, family: family, rank: me, size: size, dev: dev, ended: make(chan struct{}),
+		registered: map[*tensor.Tensor]uintptr{}}
 	if size > 1 {
 		r.st = store.NewPrefix(family, st)
 	}
@@ -226,6 +232,56 @@ func (r *rank) Submit(op *backend.Op) error {
 // Wait implements backend.Backend.
 func (r *rank) Wait(*backend.Op) error { return nil }
 
+// Register implements backend.Registrar.
+func (r *rank) Register(t *tensor.Tensor) error {
+	at := r.In("register")
+	if err := r.lib.need(at, "registration"); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch _, twice := r.registered[t]; {
+	case r.c == 0:
+		return r.Err(at)
+	case twice:
+		return &backend.InvalidArgumentError{Where: at, Detail: "the tensor is registered"}
+	}
+	handle := new(uintptr)
+	if err := r.lib.failed("ncclCommRegister", r.lib.CommRegister(r.c, address(t), uint64(t.NBytes()), handle),
+		r.c); err != nil {
+		return &backend.InvalidArgumentError{Where: at, Detail: err.Error(), Err: err}
+	}
+	r.registered[t] = *handle
+	return nil
+}
+
+// Deregister implements backend.Registrar.
+func (r *rank) Deregister(t *tensor.Tensor) error {
+	at := r.In("deregister")
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	handle, ok := r.registered[t]
+	switch {
+	case !ok:
+		return &backend.InvalidArgumentError{Where: at, Detail: "the tensor is not registered"}
+	case r.c == 0:
+		return r.Err(at)
+	}
+	delete(r.registered, t)
+	return r.lib.failed("ncclCommDeregister", r.lib.CommDeregister(r.c, handle), r.c)
+}
+
+// NewWindow implements backend.Windower, to say what windows would need.
+func (r *rank) NewWindow(context.Context, *tensor.Tensor, time.Duration) (backend.Window, error) {
+	at := r.In("new_window")
+	for _, capability := range []string{"windows", "put and signal"} {
+		if err := r.lib.need(at, capability); err != nil {
+			return nil, err
+		}
+	}
+	return nil, &backend.UnsupportedError{Where: at, Detail: "backend " + r.family + " has no windows"}
+}
+
 // Split implements backend.Backend: the lists are compared in the store, and the library makes the communicator of its
 // own, where it can, or a new one.
 func (r *rank) Split(ctx context.Context, name string, list []int, timeout time.Duration,
@@ -330,6 +386,9 @@ func (r *rank) Finalize(ctx context.Context) error {
 	defer r.mu.Unlock()
 	c := r.c
 	r.c = 0
+	for _, handle := range r.registered {
+		r.lib.CommDeregister(c, handle)
+	}
 	if r.lib.CommFinalize != nil {
 		err := r.lib.failed("ncclCommFinalize", r.lib.CommFinalize(c), c)
 		for pause := time.Millisecond; err == nil; {

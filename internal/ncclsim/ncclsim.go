@@ -96,6 +96,12 @@ func (l *Library) Table() abi.Table {
 	}
 	v := reflect.ValueOf(&t).Elem()
 	for i := range v.NumField() {
+		if g, ok := v.Field(i).Addr().Interface().(*abi.Gate); ok && *g == nil {
+			*g = func() abi.Result { return abi.InternalError }
+		}
+	}
+	t.SparseReduce = nil // NCCLX's
+	for i := range v.NumField() {
 		if since := v.Type().Field(i).Tag.Get("since"); since != "" {
 			if first, err := abi.ParseVersion(since); err != nil || first > l.version {
 				l.drop(v, v.Type().Field(i).Tag.Get("cap"))

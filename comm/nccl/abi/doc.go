@@ -2,8 +2,8 @@
 // a table, their types and constants, what a version packs into its configurations, and where on a machine the
 // libraries are.
 //
-//	for _, f := range abi.Find("nccl") { // without loading them
-//		fmt.Println(f.Path, f.Version, f.Symbols["ncclCommSplit"])
+//	for _, f := range abi.FamilyNamed("nccl").Find("") { // without loading them
+//		fmt.Println(f.Path, f.Version, f.Has, f.Lacks)
 //	}
 //
 // It loads nothing: package comm/nccl fills the table from a library, and a stand-in for tests fills it with Go.

@@ -1,8 +1,15 @@
 package abi
 
 import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
 )
 
 // Family is one of the libraries with this interface, whose backend has its name.
@@ -48,4 +55,136 @@ func (f *Family) Candidates() []string {
 		}
 	}
 	return append(all, f.Places...)
+}
+
+// Found is a library's file on this machine.
+type Found struct {
+	Path    string
+	Version string   // as the file says; empty if it doesn't
+	Has     []string // capabilities, sorted
+	Lacks   []string // those that it doesn't have, with the first release that has them: "windows (2.27)"
+	Err     error    // why it can't be used; nil if it seems that it can
+}
+
+// Find looks for a family's libraries where the dynamic linker and Candidates would, and reads what their files say. It
+// loads nothing. place, if it isn't empty, is the file that a setting names, which comes first.
+func (f *Family) Find(place string) (all []Found) {
+	var paths []string
+	add := func(pattern string) {
+		matches, _ := filepath.Glob(pattern) // a bad pattern is of a folder with odd characters, in which there is nothing
+		for _, m := range matches {
+			if real, err := filepath.EvalSymlinks(m); err == nil && !slices.Contains(paths, real) {
+				paths = append(paths, real)
+			}
+		}
+	}
+	if place != "" {
+		add(place)
+		if len(paths) == 0 {
+			all = append(all, Found{Path: place, Err: errors.New("no such file")})
+		}
+	}
+	folders := append(filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), "/lib", "/usr/lib", "/usr/local/lib", "/lib64",
+		"/usr/lib64", "/lib/*-linux-gnu", "/usr/lib/*-linux-gnu")
+	for _, c := range f.Candidates() {
+		if strings.Contains(c, "/") {
+			add(c)
+			continue
+		}
+		for _, folder := range folders {
+			add(filepath.Join(folder, c))
+		}
+	}
+	for _, p := range paths {
+		all = append(all, Inspect(p))
+	}
+	return all
+}
+
+// Inspect reads what a library's file says of itself.
+func Inspect(path string) Found {
+	f := Found{Path: path}
+	file, err := elf.Open(path)
+	if err != nil {
+		f.Err = err
+		return f
+	}
+	defer file.Close()
+	symbols, err := file.DynamicSymbols()
+	if err != nil {
+		f.Err = err
+		return f
+	}
+	there := map[string]bool{}
+	for _, s := range symbols {
+		if s.Section != elf.SHN_UNDEF {
+			there[s.Name] = true
+		}
+	}
+	f.Version = versionIn(file)
+	f.Has, f.Lacks, f.Err = capabilities(func(name string) bool { return there[name] })
+	return f
+}
+
+// versionMark stands before the version in what libraries print at their start.
+const versionMark = "NCCL version "
+
+func versionIn(file *elf.File) string {
+	section := file.Section(".rodata")
+	if section == nil {
+		return ""
+	}
+	data, err := section.Data()
+	if err != nil {
+		return ""
+	}
+	for {
+		_, rest, ok := bytes.Cut(data, []byte(versionMark))
+		if !ok {
+			return ""
+		}
+		if n := bytes.IndexByte(rest, 0); n > 0 && n < 64 && rest[0] >= '0' && rest[0] <= '9' {
+			return string(rest[:n])
+		}
+		data = rest
+	}
+}
+
+// capabilities says what a library with certain symbols has of the table. The error names those that it can't do
+// without.
+func capabilities(there func(symbol string) bool) (has, lacks []string, err error) {
+	table := reflect.TypeFor[Table]()
+	since, missing := map[string]string{}, map[string]bool{}
+	var needed []string
+	for i := range table.NumField() {
+		tag := table.Field(i).Tag
+		names := tag.Get("dl")
+		found := slices.ContainsFunc(strings.Split(names, "|"), there)
+		c, optional := tag.Lookup("cap")
+		switch {
+		case optional:
+			if since[c] == "" {
+				since[c] = tag.Get("since")
+			}
+			missing[c] = missing[c] || !found
+		case !found:
+			needed = append(needed, names)
+		}
+	}
+	for c, lack := range missing {
+		switch {
+		case !lack:
+			has = append(has, c)
+		case since[c] != "":
+			lacks = append(lacks, fmt.Sprintf("%s (%s)", c, since[c]))
+		default:
+			lacks = append(lacks, c)
+		}
+	}
+	slices.Sort(has)
+	slices.Sort(lacks)
+	if needed != nil {
+		err = fmt.Errorf("it lacks %s", strings.Join(needed, ", "))
+	}
+	return has, lacks, err
 }

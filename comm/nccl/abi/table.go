@@ -1,6 +1,9 @@
 package abi
 
-import "unsafe"
+import (
+	"reflect"
+	"unsafe"
+)
 
 // What several functions take: buffers are addresses of device memory, counts are elements.
 type (
@@ -20,6 +23,8 @@ type (
 	Moving = func(in, out uintptr, n uint64, dt DataType, c Comm, s Stream) Result
 	// Rooted gives to, or takes from, one rank.
 	Rooted = func(in, out uintptr, n uint64, dt DataType, root int32, c Comm, s Stream) Result
+	// Gate is a function of which only is asked whether it's there.
+	Gate = func() Result
 	// Message is one end of a message.
 	Message = func(p uintptr, n uint64, dt DataType, peer int32, c Comm, s Stream) Result
 )
@@ -63,4 +68,29 @@ type Table struct {
 	CommDeregister   func(c Comm, handle uintptr) Result                                  `dl:"ncclCommDeregister" cap:"registration"`
 	WindowRegister   func(c Comm, p uintptr, bytes uint64, w *Window, flags int32) Result `dl:"ncclCommWindowRegister" cap:"windows" since:"2.27"`
 	WindowDeregister func(c Comm, w Window) Result                                        `dl:"ncclCommWindowDeregister" cap:"windows"`
+
+	// Of the rest is only asked whether it's there. None of it is called, so that ncclCommShrink, which crashes without a
+	// communicator, can't be.
+	SparseReduce Gate `dl:"ncclAllReduceSparseBlock" cap:"sparse reduce"` // NCCLX's
+	InitScalable Gate `dl:"ncclCommInitRankScalable" cap:"scalable start" since:"2.23"`
+	Shrink       Gate `dl:"ncclCommShrink" cap:"shrink" since:"2.27"`
+	Revoke       Gate `dl:"ncclCommRevoke" cap:"revoke" since:"2.28.7"`
+	PutSignal    Gate `dl:"ncclPutSignal" cap:"put and signal" since:"2.29"`
+	Signal       Gate `dl:"ncclSignal" cap:"put and signal"`
+	WaitSignal   Gate `dl:"ncclWaitSignal" cap:"put and signal"`
+	Grow         Gate `dl:"ncclCommGrow" cap:"grow" since:"2.29"`
+	Suspend      Gate `dl:"ncclCommSuspend" cap:"suspend" since:"2.29.7"`
+	Resume       Gate `dl:"ncclCommResume" cap:"suspend"`
+	OpConfig     Gate `dl:"ncclAllReduceConfig" cap:"operation configurations" since:"2.31"`
+}
+
+// Since is the first release of NCCL that has a capability; empty if the table doesn't say.
+func Since(capability string) string {
+	t := reflect.TypeFor[Table]()
+	for i := range t.NumField() {
+		if tag := t.Field(i).Tag; tag.Get("cap") == capability && tag.Get("since") != "" {
+			return tag.Get("since")
+		}
+	}
+	return ""
 }
