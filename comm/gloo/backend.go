@@ -33,7 +33,7 @@ const defaultPath = "0/"
 // job is what the groups of a rank have in common.
 type job struct {
 	store  store.Store // below the prefix
-	host   string      // where to listen
+	hosts  []string    // where to listen: one address for each interface
 	groups int         // that new_group has numbered, which is called for the default group's communicator alone
 }
 
@@ -43,7 +43,8 @@ type group struct {
 	job        *job
 	path       string // of its keys, below the job's
 	splits     int    // among ranks of Chorus alone
-	mesh       *mesh
+	meshes     meshes
+	mesh       *mesh // that of the collective under way
 	rank, size int
 	transfers  base.Transfers
 
@@ -74,11 +75,13 @@ func open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	j := &job{}
 	if c.Size > 1 {
 		var err error
-		if j.host, err = listenAt(c.MasterAddr); err != nil {
+		if j.hosts, err = listenAt(c.MasterAddr); err != nil {
 			return nil, err
 		}
-		if err := permitted(at, j.host); err != nil {
-			return nil, err
+		for _, host := range j.hosts {
+			if err := permitted(at, host); err != nil {
+				return nil, err
+			}
 		}
 		if j.store = c.Job; prefix != "" {
 			j.store = store.NewPrefix(prefix, j.store)
@@ -95,22 +98,18 @@ func open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 
 // group begins this rank's part of a group with a name of PyTorch's.
 func (j *job) group(ctx context.Context, name, path string, rank, size int) (*group, error) {
-	var st store.Store
-	if size > 1 {
-		st = store.NewPrefix(path+"/cpu//0", j.store)
-	}
-	m, err := connect(ctx, st, rank, size, j.host)
+	ms, err := j.connect(ctx, path, rank, size)
 	if err != nil {
 		return nil, err
 	}
-	g := &group{job: j, path: path, mesh: m, rank: rank, size: size}
-	g.Begin(name, rank, func(uint64, error) { m.kill(fabric.ErrClosed) })
+	g := &group{job: j, path: path, meshes: ms, mesh: ms[0], rank: rank, size: size}
+	g.Begin(name, rank, func(uint64, error) { ms.kill(fabric.ErrClosed) })
 	g.waiter = g.Waiter()
 	members := make([]int, size)
 	for r := range members {
 		members[r] = r
 	}
-	g.transfers = base.Transfers{Life: &g.Life, Link: m, Members: members, RankOf: func(peer int) int { return peer },
+	g.transfers = base.Transfers{Life: &g.Life, Link: ms, Members: members, RankOf: func(peer int) int { return peer },
 		Lost: func(op *backend.Op, err *fabric.PeerError) error {
 			g.Fail(g.loss(g.Of(op), err.Peer))
 			return g.Err(g.Of(op))
@@ -118,28 +117,39 @@ func (j *job) group(ctx context.Context, name, path string, rank, size int) (*gr
 	return g, nil
 }
 
-// listenAt returns the address at which the others find this rank: that of the interface that GLOO_SOCKET_IFNAME names,
-// or of the way to the rendezvous, or of the host's name.
-func listenAt(master string) (string, error) {
+// listenAt returns the addresses at which the others find this rank: those of the interfaces that GLOO_SOCKET_IFNAME
+// names, or that of the way to the rendezvous.
+func listenAt(master string) (all []string, err error) {
 	if names := os.Getenv("GLOO_SOCKET_IFNAME"); names != "" {
-		name, _, _ := strings.Cut(names, ",")
-		card, err := net.InterfaceByName(name)
-		if err != nil {
-			return "", fmt.Errorf("GLOO_SOCKET_IFNAME=%s: %w", names, err)
-		}
-		addrs, err := card.Addrs()
-		for _, a := range addrs {
-			if ip, ok := a.(*net.IPNet); ok {
-				return zoned(ip.IP, name), nil
+		for name := range strings.SplitSeq(names, ",") {
+			at, err := addressOf(name)
+			if err != nil {
+				return nil, fmt.Errorf("GLOO_SOCKET_IFNAME=%s: %w", names, err)
 			}
+			all = append(all, at)
 		}
-		return "", errors.Join(fmt.Errorf("GLOO_SOCKET_IFNAME=%s: the interface has no address", names), err)
+		return all, nil
 	}
 	if master == "" {
-		return "127.0.0.1", nil
+		return []string{"127.0.0.1"}, nil
 	}
 	ip, err := bootstrap.LocalAddrFor(master)
-	return ip.String(), err
+	return []string{ip.String()}, err
+}
+
+// addressOf returns an interface's first address.
+func addressOf(name string) (string, error) {
+	card, err := net.InterfaceByName(name)
+	if err != nil {
+		return "", err
+	}
+	addrs, err := card.Addrs()
+	for _, a := range addrs {
+		if ip, ok := a.(*net.IPNet); ok {
+			return zoned(ip.IP, name), nil
+		}
+	}
+	return "", errors.Join(fmt.Errorf("the interface %s has no address", name), err)
 }
 
 // zoned returns an address as one listens at it.
@@ -208,7 +218,7 @@ func (g *group) Wait(op *backend.Op) error {
 // Finalize implements backend.Backend.
 func (g *group) Finalize(ctx context.Context) error {
 	g.End()
-	g.mesh.close(ctx)
+	g.meshes.close(ctx)
 	g.scratch.Free()
 	return nil
 }

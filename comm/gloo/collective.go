@@ -71,6 +71,7 @@ func (g *group) withdraw() {
 func (g *group) next(kind backend.Kind) {
 	g.slot = slotOf(slots[kind.Operation().Family], g.tag)
 	g.tag++
+	g.mesh = g.meshes.of(g.slot)
 	g.mesh.begin(g.slot)
 }
 
@@ -234,7 +235,7 @@ func (g *group) failed(op *backend.Op, err error) error {
 // first who was lost first, and so is this one.
 func (g *group) loss(at backend.Where, peer int) error {
 	time.Sleep(grace)
-	peer, why := g.mesh.culprit(peer)
+	peer, why := g.meshes.culprit(peer)
 	return base.LossOf(at, peer, why)
 }
 

@@ -125,11 +125,12 @@ func TestLargeWithPyTorch(t *testing.T) {
 }
 
 // compare runs the steps in worlds of n ranks, of which those of PyTorch alone is the first.
-func compare(t *testing.T, n int, worlds []string, steps []torchrank.Step) {
-	want := results(t, strings.Repeat("p", n), steps)
+func compare(t *testing.T, n int, worlds []string, steps []torchrank.Step, env ...string) {
+	t.Helper()
+	want := results(t, strings.Repeat("p", n), steps, env...)
 	for _, ranks := range worlds {
 		t.Run(ranks, func(t *testing.T) {
-			for r, got := range results(t, ranks, steps) {
+			for r, got := range results(t, ranks, steps, env...) {
 				theirs := want[r]
 				if len(got) != len(theirs) {
 					t.Errorf("rank %d has results of %d steps, in PyTorch of %d", r, len(got)/4, len(theirs)/4)

@@ -22,7 +22,7 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// mesh is one rank's pairs with all other ranks of a group. It's a base.Link: a message's tag is its slot.
+// mesh is one rank's pairs with all other ranks of a group. A message's tag is its slot.
 type mesh struct {
 	rank     int
 	pairs    []*pair // by rank; its own once it sends itself something
@@ -60,9 +60,6 @@ func newMesh(rank, size int) *mesh {
 // connect connects the ranks of a group, who find each other in its part of the store.
 func connect(ctx context.Context, st store.Store, rank, size int, host string) (_ *mesh, err error) {
 	m := newMesh(rank, size)
-	if size == 1 {
-		return m, nil
-	}
 	start := time.Now()
 	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
@@ -236,10 +233,10 @@ func (l loop) Read(b []byte) (int, error)        { return l.in.Read(b) }
 func (l loop) SetReadDeadline(t time.Time) error { return l.in.SetReadDeadline(t) }
 func (l loop) Close() error                      { return errors.Join(l.in.Close(), l.Conn.Close()) }
 
-// Send implements base.Link.
+// Send posts a send.
 func (m *mesh) Send(msg *fabric.Msg) { m.post(msg, msg.Peer, (*pair).send) }
 
-// Recv implements base.Link.
+// Recv posts a receive.
 func (m *mesh) Recv(msg *fabric.Msg) {
 	if msg.Peer != fabric.AnySource {
 		m.post(msg, msg.Peer, (*pair).recv)
@@ -285,7 +282,7 @@ func (m *mesh) post(msg *fabric.Msg, peer int, to func(*pair, *fabric.Msg)) {
 	p.flush()
 }
 
-// Wait implements base.Link.
+// Wait waits for a message.
 func (m *mesh) Wait(msg *fabric.Msg, w *fabric.Waiter) error {
 	if err := w.Block(msg.Done); err != nil {
 		return err
@@ -293,7 +290,7 @@ func (m *mesh) Wait(msg *fabric.Msg, w *fabric.Waiter) error {
 	return msg.Err
 }
 
-// Cancel implements base.Link. A send that the other is ready for goes its way.
+// Cancel withdraws a message. A send that the other is ready for goes its way.
 func (m *mesh) Cancel(msg *fabric.Msg) {
 	m.mu.Lock()
 	slot := msg.Key.Tag
@@ -427,24 +424,19 @@ func (m *mesh) attendance() (a backend.Attendance) {
 	return a
 }
 
-// culprit returns the peer that was lost first of those that were lost at about the time of one: a rank that fails
-// because of another one closes its pairs, too.
-func (m *mesh) culprit(peer int) (int, error) {
+// losses are the pairs that are no more.
+func (m *mesh) losses() (all []loss) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	first := m.pairs[peer]
 	for _, p := range m.pairs {
-		if p.lost != nil && p.since.Before(first.since) && p.since.After(m.pairs[peer].since.Add(-cascade)) {
-			first = p
+		if p.lost != nil {
+			all = append(all, loss{p.peer, p.since, p.lost})
 		}
 	}
-	return first.peer, first.lost
+	return all
 }
 
-// cascade is how soon after a rank's loss the others who need it have given up.
-const cascade = time.Second
-
-// kill closes all pairs: it's all that tells PyTorch's ranks of a failure.
+// kill closes all pairs.
 func (m *mesh) kill(why error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,10 +27,13 @@ type job struct {
 	opts  []comm.NewOption
 }
 
+// home is where the stores of jobs are.
+var home = "127.0.0.1"
+
 // start starts the store of a job, and PyTorch's ranks with a script or, without one, the steps.
 func start(t *testing.T, ranks, script string, steps []torchrank.Step, env ...string) *job {
 	t.Helper()
-	s, err := store.ListenTCP("127.0.0.1:0", store.ServerOptions{})
+	s, err := store.ListenTCP(net.JoinHostPort(home, "0"), store.ServerOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +44,7 @@ func start(t *testing.T, ranks, script string, steps []torchrank.Step, env ...st
 	}
 	for r, kind := range ranks {
 		if kind == 'p' {
-			j.peers[r] = torchrank.Start(t, j.dir, script, append(torchrank.Seat(s.Port(), r, len(ranks)), env...)...)
+			j.peers[r] = torchrank.Start(t, j.dir, script, append(torchrank.Seat(s.Addr(), r, len(ranks)), env...)...)
 		}
 	}
 	return j
@@ -95,9 +99,9 @@ func (j *job) each(f func(ctx context.Context, c *comm.Comm) error) {
 }
 
 // results runs the steps on all ranks, and returns what each got.
-func results(t *testing.T, ranks string, steps []torchrank.Step) [][]byte {
+func results(t *testing.T, ranks string, steps []torchrank.Step, env ...string) [][]byte {
 	t.Helper()
-	j := start(t, ranks, "", steps)
+	j := start(t, ranks, "", steps, env...)
 	all := make([][]byte, len(ranks))
 	j.each(func(ctx context.Context, c *comm.Comm) (err error) {
 		all[c.Rank()], err = torchrank.Play(ctx, c, steps)

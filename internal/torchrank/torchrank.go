@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -63,9 +64,10 @@ func Start(t testing.TB, dir, script string, env ...string) *Rank {
 	return r
 }
 
-// Seat is the environment of one of a job's ranks, whose store the test serves at a port of this host.
-func Seat(port, rank, size int) []string {
-	return []string{"TORCHELASTIC_USE_AGENT_STORE=True", "MASTER_ADDR=127.0.0.1", fmt.Sprint("MASTER_PORT=", port),
+// Seat is the environment of one of a job's ranks, whose store the test serves at an address of this host.
+func Seat(store net.Addr, rank, size int) []string {
+	host, port, _ := net.SplitHostPort(store.String())
+	return []string{"TORCHELASTIC_USE_AGENT_STORE=True", "MASTER_ADDR=" + host, "MASTER_PORT=" + port,
 		fmt.Sprint("RANK=", rank), fmt.Sprint("WORLD_SIZE=", size)}
 }
 
