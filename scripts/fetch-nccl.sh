@@ -11,7 +11,8 @@ for v; do
 	to=$cache/NCCL-$v
 	[ -e "$to/libnccl.so.2" ] && continue
 	work=$(mktemp -d)
-	if "${PYTHON:-python3}" -m pip download -q --disable-pip-version-check --no-deps -d "$work" "nvidia-nccl-cu12==$v" 2>"$work/log" &&
+	if "${PYTHON:-python3}" -m pip download -q --disable-pip-version-check --no-deps -d "$work" \
+		"nvidia-nccl-cu12==$v" 2>"$work/log" &&
 		"${PYTHON:-python3}" -m zipfile -e "$work"/*.whl "$work/wheel" && mkdir -p "$to" &&
 		mv "$work/wheel/nvidia/nccl/lib/libnccl.so.2" "$to/"; then
 		echo "NCCL $v: $to"
@@ -23,8 +24,8 @@ done
 # Debian's RCCL, where the package is to be had and root isn't needed to look inside.
 if [ ! -e "$cache/RCCL/librccl.so.1" ]; then
 	work=$(mktemp -d)
-	if (cd "$work" && apt-get download -q librccl1 >log 2>&1 && dpkg-deb -x librccl1*.deb root) && mkdir -p "$cache/RCCL" &&
-		find "$work/root" -name 'librccl.so.1*' -exec cp -P {} "$cache/RCCL/" \;; then
+	if (cd "$work" && apt-get download -q librccl1 >log 2>&1 && dpkg-deb -x librccl1*.deb root) &&
+		mkdir -p "$cache/RCCL" && find "$work/root" -name 'librccl.so.1*' -exec cp -P {} "$cache/RCCL/" \;; then
 		echo "RCCL: $cache/RCCL"
 	else
 		echo "left out: RCCL: the package librccl1 can't be had here"

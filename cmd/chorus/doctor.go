@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/chorus-comms/chorus/comm/nccl/abi"
 	"github.com/chorus-comms/chorus/config"
 )
 
@@ -24,11 +25,39 @@ type diagnosis struct {
 	Launcher launcherFacts `json:"launcher"`
 	Settings []setting     `json:"settings"`
 
+	Libraries []libraryFacts `json:"libraries"`
+
 	Calibration calibrationFacts `json:"calibration"`
 
 	// Problems prevent Chorus from working here, Warnings from working well.
 	Problems []string `json:"problems"`
 	Warnings []string `json:"warnings"`
+}
+
+// libraryFacts is a library of a GPU vendor that one of the backends could use, as its file says.
+type libraryFacts struct {
+	Backend string   `json:"backend"`
+	Path    string   `json:"path"`
+	Version string   `json:"version,omitempty"`
+	Has     []string `json:"has,omitempty"`
+	Lacks   []string `json:"lacks,omitempty"` // with the first release that has it
+	Error   string   `json:"error,omitempty"`
+}
+
+// libraries looks for them, without loading any.
+func (d *diagnosis) libraries() {
+	cfg, _ := config.Load(nil) // errors are the settings'
+	d.Libraries = []libraryFacts{}
+	for i := range abi.Families {
+		f := &abi.Families[i]
+		for _, found := range f.Find(cfg.NCCLLibrary) {
+			l := libraryFacts{Backend: f.Name, Path: found.Path, Version: found.Version, Has: found.Has, Lacks: found.Lacks}
+			if found.Err != nil {
+				l.Error = found.Err.Error()
+			}
+			d.Libraries = append(d.Libraries, l)
+		}
+	}
 }
 
 // setting is a variable and what is wrong with it.
@@ -139,6 +168,20 @@ func (d *diagnosis) print(w io.Writer) error {
 			state = ", down"
 		}
 		row(i.Name, "%s, MTU %d%s", addresses, i.MTU, state)
+	}
+
+	section("libraries")
+	if len(d.Libraries) == 0 {
+		row("NCCL, NCCLX, RCCL", "none found (CHORUS_NCCL_LIBRARY names one)")
+	}
+	for _, l := range d.Libraries {
+		if l.Error != "" {
+			row(l.Backend, "%s: %s", l.Path, l.Error)
+			continue
+		}
+		row(l.Backend, "%s: %s", l.Path, orNone(l.Version != "", "version %s", l.Version))
+		row("", "has %s", strings.Join(l.Has, ", "))
+		row("", "lacks %s", strings.Join(l.Lacks, ", "))
 	}
 
 	section("calibration")

@@ -74,6 +74,7 @@ func diagnose(ctx context.Context) *diagnosis {
 	d.network()
 	d.launcher()
 	d.calibration()
+	d.libraries()
 	d.settings()
 	return d
 }

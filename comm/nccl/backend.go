@@ -90,7 +90,7 @@ func open(ctx context.Context, family string, c backend.Config) (backend.Backend
 	}
 	defer config.free()
 	mine := greeting{Version: lib.version}
-	all, err := r.greet(ctx, "open", &mine)
+	all, err := r.greet(ctx, "open", &mine, true)
 	if err != nil {
 		return nil, err
 	}
@@ -119,9 +119,9 @@ func newRank(lib *Library, family, name string, me, size int, dev *device.Device
 	return r
 }
 
-// greet gives every rank what all say. Rank 0 adds an ID.
-func (r *rank) greet(ctx context.Context, key string, mine *greeting) ([]greeting, error) {
-	if r.rank == 0 {
+// greet gives every rank what all say, to which rank 0 adds an ID if one is wanted.
+func (r *rank) greet(ctx context.Context, key string, mine *greeting, id bool) ([]greeting, error) {
+	if r.rank == 0 && id {
 		if err := r.lib.failed("ncclGetUniqueId", r.lib.GetUniqueID(&mine.ID), 0); err != nil {
 			return nil, err
 		}
@@ -300,7 +300,7 @@ func (r *rank) Split(ctx context.Context, name string, list []int, timeout time.
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	key := fmt.Sprintf("split/%d", r.split)
-	all, err := r.greet(ctx, key, &greeting{List: list})
+	all, err := r.greet(ctx, key, &greeting{List: list}, false)
 	if err != nil {
 		e := &backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: time.Since(start)}}
 		if m, ok := errors.AsType[*bootstrap.MissingRanksError](err); ok {
@@ -325,7 +325,7 @@ func (r *rank) Split(ctx context.Context, name string, list []int, timeout time.
 		err = r.divide(ctx, at, child, list, config)
 	} else if child != nil {
 		var family []greeting
-		if family, err = child.greet(ctx, "open", &greeting{}); err == nil {
+		if family, err = child.greet(ctx, "open", &greeting{}, true); err == nil {
 			err = child.start(ctx, at, family[0].ID, config)
 		}
 	}

@@ -97,8 +97,8 @@ func each(t *testing.T, comms []*comm.Comm,
 	wg.Wait()
 }
 
-// What is left out is about what no library can: withdraw messages, or have the communicator see what a graph runs. Ranks
-// that call different things hang until their time is over; TestMismatch has a short one.
+// What is left out is about what no library can: withdraw messages, or have the communicator see what a graph runs.
+// Ranks that call different things hang until their time is over; TestMismatch has a short one.
 func TestConformance(t *testing.T) {
 	for i, level := range levels {
 		for _, backend := range []string{"nccl", "ncclx", "rccl"} {

@@ -68,10 +68,10 @@ func realLibrary(t *testing.T, file string) {
 		t.Log(caps.Need(c))
 	}
 	// The releases that errors name are those from which on the symbols are there; RCCL has some earlier.
-	for _, c := range append(has, lacks...) {
-		since := sinceOf(t, c)
-		if since != 0 && caps.Has(c) != (lib.Version() >= since) && family == "nccl" {
-			t.Errorf("%v: %s is there: %v, though it came with %v", lib, c, caps.Has(c), since)
+	for _, c := range abi.Capabilities() {
+		if since, err := abi.ParseVersion(c.Since); err == nil && caps.Has(c.Name) != (lib.Version() >= since) &&
+			family == "nccl" {
+			t.Errorf("%v: %s is there: %v, though it came with %v", lib, c.Name, caps.Has(c.Name), since)
 		}
 	}
 	// The file says the same without being loaded.
@@ -131,7 +131,8 @@ static char last[400];
 int ncclCommInitRankConfig(void **c, int n, ncclUniqueId id, int rank, void *config) {
 	int sum = 0;
 	for (int i = 0; i < 128; i++) sum += (i + 1) * (unsigned char)id.internal[i];
-	snprintf(last, sizeof last, "%d of %d, id %d %d %d, config %d", rank, n, id.internal[0], id.internal[127], sum, *(int *)config);
+	snprintf(last, sizeof last, "%d of %d, id %d %d %d, config %d", rank, n, id.internal[0], id.internal[127], sum,
+		*(int *)config);
 	*c = (void *)42;
 	return 5;
 }
@@ -177,17 +178,4 @@ func TestByValue(t *testing.T) {
 	if got, want := f.Last(*c), fmt.Sprintf("3 of 8, id %d %d %d, config 77", b[0], b[127], sum); got != want {
 		t.Errorf("C got %q, want %q", got, want)
 	}
-}
-
-// sinceOf is the first release that has a capability, as the table says; 0 if it doesn't.
-func sinceOf(t *testing.T, capability string) abi.Version {
-	since := abi.Since(capability)
-	if since == "" {
-		return 0
-	}
-	v, err := abi.ParseVersion(since)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
 }

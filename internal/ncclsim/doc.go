@@ -1,8 +1,8 @@
-// Package ncclsim is a stand-in for NCCL in Go: it fills the library's table of functions, so that package comm/nccl, its order
-// on streams and its failures run without a GPU, on devices whose memory engines of the process can touch.
+// Package ncclsim is a stand-in for NCCL in Go: it fills the library's table of functions, so that package comm/nccl,
+// its order on streams and its failures run without a GPU, on devices whose memory engines of the process can touch.
 //
-//	lib := ncclsim.New(ncclsim.Options{Version: "2.27.3", Driver: driver, Devices: []string{"accinte"}})
-//	_, err := nccl.Supply("NCCL", "sim-2.27", lib.Table(), lib.Devices...)
+//	lib, err := ncclsim.New(ncclsim.Options{Version: "2.27.3", Driver: driver})
+//	_, err = nccl.Supply("NCCL", "sim-2.27", lib.Table(), "accinte")
 //
 // A communicator is one of package comm/native, whose ranks meet in a store that the process of the unique id serves,
 // and which may be in several processes; what is enqueued is a function of the stream that carries the operation out

@@ -148,8 +148,8 @@ func (c *communicator) enter() bool {
 	}
 }
 
-// perform carries operations out: messages together, collectives one after another. A message is over for its sender when
-// its receiver has said so.
+// perform carries operations out: messages together, collectives one after another. A message is over for its sender
+// when its receiver has said so.
 func (c *communicator) perform(items []item) (err error) {
 	b := *c.b.Load()
 	ops := make([]backend.Op, len(items)) // runs of a graph have their own
@@ -396,8 +396,8 @@ func (l *Library) scatter(in, out uintptr, n uint64, dt abi.DataType, root int32
 	})
 }
 
-// message is one end of a message, whose number among those of the two ranks is its tag: streams of a rank may get to theirs
-// in any order.
+// message is one end of a message, whose number among those of the two ranks is its tag: streams of a rank may get to
+// theirs in any order.
 func (l *Library) message(name string, kind backend.Kind, p uintptr, n uint64, dt abi.DataType, peer int32, h abi.Comm,
 	s abi.Stream) abi.Result {
 	return l.enqueue(name, h, s, func(c *communicator, it *item) error {

@@ -43,8 +43,8 @@ func FamilyNamed(name string) *Family {
 	return nil
 }
 
-// Candidates are where the library may be, in the order in which they're tried: what the dynamic linker finds, the Python
-// environment (VIRTUAL_ENV, CONDA_PREFIX), places of installation. Some are patterns.
+// Candidates are where the library may be, in the order in which they're tried: what the dynamic linker finds, the
+// Python environment (VIRTUAL_ENV, CONDA_PREFIX), places of installation. Some are patterns.
 func (f *Family) Candidates() []string {
 	all := append([]string{}, f.Names...)
 	for _, v := range []string{"VIRTUAL_ENV", "CONDA_PREFIX"} {
@@ -153,36 +153,26 @@ func versionIn(file *elf.File) string {
 // capabilities says what a library with certain symbols has of the table. The error names those that it can't do
 // without.
 func capabilities(there func(symbol string) bool) (has, lacks []string, err error) {
-	table := reflect.TypeFor[Table]()
-	since, missing := map[string]string{}, map[string]bool{}
-	var needed []string
-	for i := range table.NumField() {
-		tag := table.Field(i).Tag
-		names := tag.Get("dl")
-		found := slices.ContainsFunc(strings.Split(names, "|"), there)
-		c, optional := tag.Lookup("cap")
+	found := func(names string) bool { return slices.ContainsFunc(strings.Split(names, "|"), there) }
+	for _, c := range Capabilities() {
 		switch {
-		case optional:
-			if since[c] == "" {
-				since[c] = tag.Get("since")
-			}
-			missing[c] = missing[c] || !found
-		case !found:
-			needed = append(needed, names)
-		}
-	}
-	for c, lack := range missing {
-		switch {
-		case !lack:
-			has = append(has, c)
-		case since[c] != "":
-			lacks = append(lacks, fmt.Sprintf("%s (%s)", c, since[c]))
+		case !slices.ContainsFunc(c.Symbols, func(s string) bool { return !found(s) }):
+			has = append(has, c.Name)
+		case c.Since != "":
+			lacks = append(lacks, fmt.Sprintf("%s (%s)", c.Name, c.Since))
 		default:
-			lacks = append(lacks, c)
+			lacks = append(lacks, c.Name)
 		}
 	}
 	slices.Sort(has)
 	slices.Sort(lacks)
+	var needed []string
+	t := reflect.TypeFor[Table]()
+	for i := range t.NumField() {
+		if tag := t.Field(i).Tag; tag.Get("cap") == "" && !found(tag.Get("dl")) {
+			needed = append(needed, tag.Get("dl"))
+		}
+	}
 	if needed != nil {
 		err = fmt.Errorf("it lacks %s", strings.Join(needed, ", "))
 	}

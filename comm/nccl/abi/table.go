@@ -2,6 +2,7 @@ package abi
 
 import (
 	"reflect"
+	"slices"
 	"unsafe"
 )
 
@@ -11,6 +12,13 @@ type (
 	Plain = func(c Comm) Result
 	// Start begins a rank's part of a communicator, with a configuration (see [Pack]).
 	Start = func(c *Comm, n int32, id UniqueID, rank int32, config unsafe.Pointer) Result
+	// StartPlain does so without one.
+	StartPlain = func(c *Comm, n int32, id UniqueID, rank int32) Result
+	// Alloc gives memory of the current device.
+	Alloc = func(p *uintptr, bytes uint64) Result
+	// Register and Expose prepare memory.
+	Register = func(c Comm, p uintptr, bytes uint64, handle *uintptr) Result
+	Expose   = func(c Comm, p uintptr, bytes uint64, w *Window, flags int32) Result
 	// Split makes a communicator of the ranks of one color, in the order of their keys.
 	Split = func(c Comm, color, key int32, child *Comm, config unsafe.Pointer) Result
 	// Premul makes a reduction that multiplies before it sums.
@@ -38,12 +46,12 @@ type Table struct {
 	GetLastError   func(c Comm) string            `dl:"ncclGetLastError" cap:"last errors" since:"2.13"`
 	GetAsyncError  func(c Comm, r *Result) Result `dl:"ncclCommGetAsyncError"`
 
-	CommInitRank       func(c *Comm, n int32, id UniqueID, rank int32) Result `dl:"ncclCommInitRank"`
-	CommInitRankConfig Start                                                  `dl:"ncclCommInitRankConfig" cap:"configurations" since:"2.14"`
-	CommFinalize       Plain                                                  `dl:"ncclCommFinalize" cap:"finalize" since:"2.14"`
-	CommDestroy        Plain                                                  `dl:"ncclCommDestroy"`
-	CommAbort          Plain                                                  `dl:"ncclCommAbort"`
-	CommSplit          Split                                                  `dl:"ncclCommSplit" cap:"split" since:"2.18"`
+	CommInitRank       StartPlain `dl:"ncclCommInitRank"`
+	CommInitRankConfig Start      `dl:"ncclCommInitRankConfig" cap:"configurations" since:"2.14"`
+	CommFinalize       Plain      `dl:"ncclCommFinalize" cap:"finalize" since:"2.14"`
+	CommDestroy        Plain      `dl:"ncclCommDestroy"`
+	CommAbort          Plain      `dl:"ncclCommAbort"`
+	CommSplit          Split      `dl:"ncclCommSplit" cap:"split" since:"2.18"`
 
 	GroupStart func() Result `dl:"ncclGroupStart"`
 	GroupEnd   func() Result `dl:"ncclGroupEnd"`
@@ -62,12 +70,12 @@ type Table struct {
 	Gather        Rooted     `dl:"ncclGather" cap:"gather" since:"2.28"`
 	Scatter       Rooted     `dl:"ncclScatter" cap:"scatter" since:"2.28"`
 
-	MemAlloc         func(p *uintptr, bytes uint64) Result                                `dl:"ncclMemAlloc" cap:"allocation" since:"2.19"`
-	MemFree          func(p uintptr) Result                                               `dl:"ncclMemFree" cap:"allocation"`
-	CommRegister     func(c Comm, p uintptr, bytes uint64, handle *uintptr) Result        `dl:"ncclCommRegister" cap:"registration" since:"2.19"`
-	CommDeregister   func(c Comm, handle uintptr) Result                                  `dl:"ncclCommDeregister" cap:"registration"`
-	WindowRegister   func(c Comm, p uintptr, bytes uint64, w *Window, flags int32) Result `dl:"ncclCommWindowRegister" cap:"windows" since:"2.27"`
-	WindowDeregister func(c Comm, w Window) Result                                        `dl:"ncclCommWindowDeregister" cap:"windows"`
+	MemAlloc         Alloc                               `dl:"ncclMemAlloc" cap:"allocation" since:"2.19"`
+	MemFree          func(p uintptr) Result              `dl:"ncclMemFree" cap:"allocation"`
+	CommRegister     Register                            `dl:"ncclCommRegister" cap:"registration" since:"2.19"`
+	CommDeregister   func(c Comm, handle uintptr) Result `dl:"ncclCommDeregister" cap:"registration"`
+	WindowRegister   Expose                              `dl:"ncclCommWindowRegister" cap:"windows" since:"2.27"`
+	WindowDeregister func(c Comm, w Window) Result       `dl:"ncclCommWindowDeregister" cap:"windows"`
 
 	// Of the rest is only asked whether it's there. None of it is called, so that ncclCommShrink, which crashes without a
 	// communicator, can't be.
@@ -84,13 +92,28 @@ type Table struct {
 	OpConfig     Gate `dl:"ncclAllReduceConfig" cap:"operation configurations" since:"2.31"`
 }
 
-// Since is the first release of NCCL that has a capability; empty if the table doesn't say.
-func Since(capability string) string {
+// Capability is something that not all versions have.
+type Capability struct {
+	Name    string
+	Since   string   // the first release of NCCL that has it; empty if none does
+	Symbols []string // where there are two names for one, with "|" between them
+}
+
+// Capabilities are those of the table, in its order.
+func Capabilities() (all []Capability) {
 	t := reflect.TypeFor[Table]()
 	for i := range t.NumField() {
-		if tag := t.Field(i).Tag; tag.Get("cap") == capability && tag.Get("since") != "" {
-			return tag.Get("since")
+		tag := t.Field(i).Tag
+		name := tag.Get("cap")
+		if name == "" {
+			continue
 		}
+		at := slices.IndexFunc(all, func(c Capability) bool { return c.Name == name })
+		if at < 0 {
+			at = len(all)
+			all = append(all, Capability{Name: name, Since: tag.Get("since")})
+		}
+		all[at].Symbols = append(all[at].Symbols, tag.Get("dl"))
 	}
-	return ""
+	return all
 }

@@ -1,0 +1,229 @@
+//go:build linux
+
+package nccl_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/comm/nccl/abi"
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/ncclsim"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+// The tables of docs/nccl.md are what is really called, had and refused. CHORUS_TEST_WRITE=1 writes them.
+func TestTables(t *testing.T) {
+	const file = "../../docs/nccl.md"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := string(text)
+	for name, table := range map[string]string{"operations": operationsTable(t), "reductions": reductionsTable(t),
+		"capabilities": capabilitiesTable()} {
+		begin, end := "<!-- table: "+name+" -->\n", "<!-- end of table -->"
+		before, rest, ok := strings.Cut(got, begin)
+		_, after, closed := strings.Cut(rest, end)
+		if !ok || !closed {
+			t.Fatalf("%s has no table %s", file, name)
+		}
+		got = before + begin + table + end + after
+	}
+	if got == string(text) {
+		return
+	}
+	if os.Getenv("CHORUS_TEST_WRITE") == "" {
+		t.Fatalf("the tables of %s are others: CHORUS_TEST_WRITE=1 go test -run Tables ./comm/nccl", file)
+	}
+	if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// calls has rank 0 of two do every operation over a stand-in, and returns what it calls for each, or is refused with.
+func calls(t *testing.T, level string) map[string]string {
+	var mu sync.Mutex
+	var seen []string
+	library := simulate(t, ncclsim.Options{Version: level, Fail: func(call string, rank int) abi.Result {
+		mu.Lock()
+		defer mu.Unlock()
+		if call != "ncclCommGetAsyncError" && rank <= 0 && !slices.Contains(seen, call) {
+			seen = append(seen, call)
+		}
+		return abi.Success
+	}})
+	all := map[string]string{}
+	each(t, open(t, "nccl", library, 2), func(ctx context.Context, c *comm.Comm, s *device.Stream, _ *tensor.Tensor) error {
+		me := c.Rank()
+		x := func(n int) *tensor.Tensor { return tensor.Must(tensor.ZerosOn(ctx, s.Device(), dtype.Float32, n)) }
+		two := func() []*tensor.Tensor { return []*tensor.Tensor{x(4), x(4)} }
+		two0 := func() []*tensor.Tensor {
+			if me == 0 {
+				return two()
+			}
+			return nil
+		}
+		big0 := func() *tensor.Tensor {
+			if me == 0 {
+				return x(8)
+			}
+			return nil
+		}
+		batch := func() error {
+			b := c.Batch()
+			b.Send(x(4), 1-me)
+			b.Recv(x(4), 1-me)
+			return b.Issue(ctx)
+		}
+		for _, op := range []struct {
+			name string
+			call func() error
+		}{
+			{"send, recv", func() error {
+				if me == 0 {
+					return errors.Join(c.Send(ctx, x(4), 1), c.Recv(ctx, x(4), 1))
+				}
+				return errors.Join(c.Recv(ctx, x(4), 0), c.Send(ctx, x(4), 0))
+			}},
+			{"a batch", batch},
+			{"broadcast", func() error { return c.Broadcast(ctx, x(4), 0) }},
+			{"all_reduce", func() error { return c.AllReduce(ctx, x(4), comm.Sum) }},
+			{"all_reduce, premul_sum", func() error { return c.AllReduce(ctx, x(4), comm.PremulSum(2)) }},
+			{"reduce", func() error { return c.Reduce(ctx, x(4), 0, comm.Sum) }},
+			{"all_gather", func() error { return c.AllGather(ctx, two(), x(4)) }},
+			{"all_gather_single", func() error { return c.AllGatherSingle(ctx, x(8), x(4)) }},
+			{"all_gather_v", func() error { return c.AllGatherV(ctx, []*tensor.Tensor{x(1), x(2)}, x(me+1)) }},
+			{"reduce_scatter", func() error { return c.ReduceScatter(ctx, x(4), two(), comm.Sum) }},
+			{"reduce_scatter_single", func() error { return c.ReduceScatterSingle(ctx, x(4), x(8), comm.Sum) }},
+			{"reduce_scatter_v", func() error {
+				return c.ReduceScatterV(ctx, x(me+1), []*tensor.Tensor{x(1), x(2)}, comm.Sum)
+			}},
+			{"all_to_all", func() error { return c.AllToAll(ctx, two(), two()) }},
+			{"all_to_all_single", func() error { return c.AllToAllSingle(ctx, x(8), x(8)) }},
+			{"all_to_all_v_single", func() error { return c.AllToAllVSingle(ctx, x(8), x(8), []int{4, 4}, []int{4, 4}) }},
+			{"barrier", func() error { return c.Barrier(ctx) }},
+			{"scatter", func() error { return c.Scatter(ctx, x(4), two0(), 0) }},
+			{"gather", func() error { return c.Gather(ctx, two0(), x(4), 0) }},
+			{"gather_single", func() error { return c.GatherSingle(ctx, big0(), x(4), 0) }},
+			{"scan", func() error { return c.Scan(ctx, x(4), comm.Sum) }},
+			{"split", func() error {
+				part, err := c.Split(ctx, []int{0, 1})
+				if err != nil {
+					return err
+				}
+				mu.Lock()
+				made := slices.Clone(seen)
+				mu.Unlock()
+				err = part.Finalize(ctx)
+				mu.Lock()
+				defer mu.Unlock()
+				if me == 0 {
+					seen = made
+				}
+				return err
+			}},
+			{"register", func() error {
+				y := x(4)
+				if err := c.Register(y); err != nil {
+					return err
+				}
+				return c.Deregister(y)
+			}},
+			{"new_window", func() error {
+				_, err := c.NewWindow(ctx, x(4))
+				return err
+			}},
+			{"recv of any source", func() error { return c.Recv(ctx, x(4), comm.AnySource) }},
+			{"a tag", func() error { return c.Send(ctx, x(4), 1-me, comm.Tag(1)) }},
+			{"all_reduce, band", func() error {
+				return c.AllReduce(ctx, tensor.Must(tensor.ZerosOn(ctx, s.Device(), dtype.Int32, 4)), comm.BAnd)
+			}},
+		} {
+			if err := errors.Join(c.Barrier(ctx), s.Synchronize(ctx)); err != nil {
+				return err
+			}
+			mu.Lock()
+			if me == 0 {
+				seen = nil
+			}
+			mu.Unlock()
+			err := op.call()
+			if me == 1 {
+				continue
+			}
+			mu.Lock()
+			if err != nil {
+				_, said, _ := strings.Cut(err.Error(), `"world": `)
+				all[op.name] = strings.ReplaceAll(said, ".0 (a stand-in for "+t.Name()+")", "")
+			} else if inGroup := slices.DeleteFunc(seen, func(s string) bool { return s == "ncclGroupEnd" }); len(inGroup) <
+				len(seen) {
+				all[op.name] = "`" + strings.Join(inGroup, "`, `") + "`, in a group"
+			} else {
+				all[op.name] = "`" + strings.Join(seen, "`, `") + "`"
+			}
+			mu.Unlock()
+		}
+		return s.Synchronize(ctx)
+	})
+	return all
+}
+
+func operationsTable(t *testing.T) string {
+	old, new := calls(t, "2.18"), calls(t, "2.32")
+	var names []string
+	for name := range old {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	var b strings.Builder
+	b.WriteString("| operation | NCCL 2.18 | NCCL 2.32 |\n|---|---|---|\n")
+	for _, name := range names {
+		there := new[name]
+		if there == old[name] {
+			there = "the same"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, strings.ReplaceAll(old[name], "|", "\\|"), there)
+	}
+	return b.String()
+}
+
+func reductionsTable(t *testing.T) string {
+	c := open(t, "nccl", simulate(t, ncclsim.Options{Version: "2.32"}), 1)[0]
+	defer c.Finalize(t.Context())
+	caps := c.Capabilities()
+	var b strings.Builder
+	b.WriteString("| elements | reductions | refused |\n|---|---|---|\n")
+	for _, dt := range dtype.All() {
+		var has, lacks []string
+		for k := backend.SumKind; k <= backend.PremulSumKind; k++ {
+			switch {
+			case !k.Defined(dt):
+			case caps.Reduces(k, dt):
+				has = append(has, k.String())
+			default:
+				lacks = append(lacks, k.String())
+			}
+		}
+		fmt.Fprintf(&b, "| %v | %s | %s |\n", dt, strings.Join(has, ", "), strings.Join(lacks, ", "))
+	}
+	return b.String()
+}
+
+func capabilitiesTable() string {
+	var b strings.Builder
+	b.WriteString("| capability | first release of NCCL | symbols |\n|---|---|---|\n")
+	for _, c := range abi.Capabilities() {
+		fmt.Fprintf(&b, "| %s | %s | `%s` |\n", c.Name, c.Since, strings.ReplaceAll(strings.Join(c.Symbols, "`, `"), "|", "` or `"))
+	}
+	return b.String()
+}
