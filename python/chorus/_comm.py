@@ -46,7 +46,7 @@ _watchers: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
 class _Slot(threading.local):
-    """A chorus_op and a handle of each thread's own, so that a call allocates none; and whether it's one that watches operations."""
+    """A chorus_op and a handle of each thread's own, so that a call allocates none; whether it watches operations."""
 
     def __init__(self) -> None:
         self.watches = False
@@ -88,8 +88,8 @@ class Pending:
         """Wait until the operation is done, for ``timeout_ns`` at most if that isn't negative.
 
         Raises what the operation failed with; TimeoutError if this wait's time is over,
-        and then the operation goes on. An interrupt gives the operation up: nobody may be left to wait for it, and it would
-        take another one's message.
+        and then the operation goes on. An interrupt gives the operation up: nobody may be left to wait for it, and it
+        would take another one's message.
         """
         if not self.done:
             try:
@@ -101,7 +101,7 @@ class Pending:
                 raise
             if status == _lib.PENDING:
                 raise TimeoutError(
-                    f"chorus: rank {self.comm.rank} of {self.comm.name!r}: a wait of {timeout_ns / 1e9:g} s is over; the operation goes on",
+                    f"chorus: rank {self.comm.rank} of {self.comm.name!r}: a wait of {timeout_ns / 1e9:g} s is over; the operation goes on",  # noqa: E501
                     comm=self.comm.name,
                     rank=self.comm.rank,
                     reporter=self.comm.rank,
@@ -168,7 +168,9 @@ class DevicePending(Pending):
 
     __slots__ = ("device", "_end")
 
-    def __init__(self, comm: Communicator, handle: int, kind: int, device: torch.device, after: Callable[[], None] | None):
+    def __init__(
+        self, comm: Communicator, handle: int, kind: int, device: torch.device, after: Callable[[], None] | None
+    ):
         super().__init__(comm, handle, kind, None, None)  # the library keeps the memory from others until it's done
         self.device = device
         self._end: torch.Event | None = None  # of what comes after, on a stream of its own
@@ -209,12 +211,13 @@ class DevicePending(Pending):
         _work_release(self.handle)
 
 
-# Operations that are to be issued as one: packed, what they keep, what comes after, their memory, where their tensors are.
+# Operations that are to be issued as one: packed, what they keep, what comes after, their memory, their tensors' place.
 Batch = list[tuple[bytes, object, Callable[[], None] | None, object, torch.device | None]]
 
 
 def _ranks(ranks: Sequence[int]) -> ctypes.Array[ctypes.c_int32]:
-    """Ranks as C has them. The library refuses those that there aren't, and tells the others; what is too large for C stays so."""
+    """Ranks as C has them. The library refuses those that there aren't, and tells the others; what is too large for C
+    stays so."""
     return (ctypes.c_int32 * len(ranks))(*(max(-1, min(r, 2**31 - 1)) for r in ranks))
 
 
@@ -229,8 +232,8 @@ class Communicator:
         local_size: how many of the ranks are on this rank's host; 0 if that isn't known.
         finalized: whether finalize was called.
         issued: how many collectives this rank has issued.
-        exposed: what holds the memory of the open windows, by handle: the others write there, whether or not anybody here
-            still has the window.
+        exposed: what holds the memory of the open windows, by handle: the others write there, whether or not anybody
+            here still has the window.
         submit: runs a synchronous collective on plain tensors for less than :meth:`run`, while no batch is open; see
             :func:`chorus._direct.submit_of`. What it returns is for :meth:`through`.
     """
@@ -270,8 +273,8 @@ class Communicator:
         job_ranks: Sequence[int] = (),
         job_size: int = 0,
     ) -> Communicator:
-        """Join a communicator. All ranks call it; it waits until they have found each other. If its ranks are some of a larger job, they
-        are ``job_ranks`` there, for flight records."""
+        """Join a communicator. All ranks call it; it waits until they have found each other. If its ranks are some of a
+        larger job, they are ``job_ranks`` there, for flight records."""
         array, n_hints = _lib.hints(hints)
         handle = ctypes.c_uint64()
         with _store.opened(store) as opened:
@@ -327,7 +330,7 @@ class Communicator:
         timeout_ns: int = 0,
         hints: dict[str, str] | None = None,
     ) -> Communicator:
-        """A communicator of the processes whose handles are listed, all of which call this. This one is finalized then."""
+        """A communicator of the processes whose handles are listed, who all call this. This one is finalized then."""
         array, n_hints = _lib.hints(hints)
         options = _lib.ReconfigureOptions(
             size=ctypes.sizeof(_lib.ReconfigureOptions),
@@ -350,7 +353,7 @@ class Communicator:
         patience_ns: int = 0,
         timeout_ns: int = 0,
     ) -> Communicator:
-        """A communicator of the ranks that are left, who all call this, and of newcomers. This one is finalized then."""
+        """A communicator of the ranks that are left, who all call it, and of newcomers. This one is finalized then."""
         options = _lib.RegroupOptions(
             size=ctypes.sizeof(_lib.RegroupOptions),
             n_without=len(without),
@@ -373,7 +376,7 @@ class Communicator:
         return Communicator(handle.value)
 
     def bind(self, device: torch.device) -> None:
-        """Take tensors of a device from now on, beside the host's. That's this rank's alone; there can be one device."""
+        """Take tensors of a device from now on, beside the host's. That's this rank's alone; only one."""
         place = backend.place_of(device)
         check(_lib.library.chorus_comm_bind(self.handle, place))
         self.device, self._place = device, place
@@ -427,8 +430,8 @@ class Communicator:
 
         The arguments are those of chorus_op; lists of buffers are address, count,
         address, count, and so on. ``keep`` is what must live until the operation is
-        done; ``after`` is called once it has succeeded, before anybody learns of it. On a ``device``, where the tensors are,
-        an operation is enqueued, and so is what ``after`` does.
+        done; ``after`` is called once it has succeeded, before anybody learns of it. On a ``device``, where the tensors
+        are, an operation is enqueued, and so is what ``after`` does.
         With a ``batch`` the operation is put there, for :meth:`issue`.
         """
         site = _site(2)
@@ -462,14 +465,18 @@ class Communicator:
             batch = self._batch
         if batch is not None:
             packed = _lib.OP.pack(_OP_SIZE, kind, dtype, reduction, in_, in_count, out, out_count, root, peer, tag, n,
-                ins_at, outs_at, in_splits_at, out_splits_at, factor, factor_data, timeout_ns, hints_at, n_hints, 0, 0, site, 0, place)  # fmt: skip
+                ins_at, outs_at, in_splits_at, out_splits_at, factor, factor_data, timeout_ns, hints_at, n_hints, 0, 0,
+                site, 0, place)  # fmt: skip
             batch.append((packed, keep, after, memory, device))
             return None
         _pack_op(slot.op, 0, _OP_SIZE, kind, dtype, reduction, in_, in_count, out, out_count, root, peer, tag, n,
-            ins_at, outs_at, in_splits_at, out_splits_at, factor, factor_data, timeout_ns, hints_at, n_hints, 0, 0, site, 0, place)  # fmt: skip
+            ins_at, outs_at, in_splits_at, out_splits_at, factor, factor_data, timeout_ns, hints_at, n_hints, 0, 0,
+            site, 0, place)  # fmt: skip
         event = _profiled.nothing
         if profiler._is_profiler_enabled:
-            event = _profiled.operation(kind, keep, asynchronous, self.name, self.rank, self.issued, root=root, peer=peer, tag=tag)
+            event = _profiled.operation(
+                kind, keep, asynchronous, self.name, self.rank, self.issued, root=root, peer=peer, tag=tag
+            )
         if not asynchronous:
             with event:
                 status = _submit(self._argument, slot.op_at, None)
@@ -547,9 +554,13 @@ class Communicator:
         submit = _lib.library.chorus_submit_batch
         event = _profiled.nothing
         if profiler._is_profiler_enabled:
-            event = _profiled.operation(_BATCH, [tensors for tensors, _ in keep], asynchronous, self.name, self.rank, self.issued)
+            event = _profiled.operation(
+                _BATCH, [tensors for tensors, _ in keep], asynchronous, self.name, self.rank, self.issued
+            )
         with event:
-            status = submit(self.handle, ctypes.addressof(ops), len(batch), timeout_ns, slot.work_at if asynchronous else None)
+            status = submit(
+                self.handle, ctypes.addressof(ops), len(batch), timeout_ns, slot.work_at if asynchronous else None
+            )
             if status:
                 raise _failure(status)
         if asynchronous:
@@ -601,7 +612,8 @@ class Communicator:
         check(_lib.library.chorus_comm_finalize(self.handle, timeout_ns))
         self.exposed.clear()
 
-    def __del__(self, over: Callable[[], bool] = exiting.is_set) -> None:  # at the very end of Python this module has no names left
+    def __del__(self, over: Callable[[], bool] = exiting.is_set) -> None:
+        # At the very end of Python this module has no names left.
         # A communicator that was dropped without finalize is finalized behind the scenes.
         if not over() and hasattr(self, "finalized"):
             if self._watched is not None:

@@ -1,7 +1,8 @@
 """Synchronous collectives on tensors with one call from Python into the library: chorus_python_submit.
 
-The library understands Python's integers, by Python's own functions, and PyTorch's tensors, by the exchange API of DLPack
-that PyTorch 2.10 and later have. Before, and for tensors that it doesn't take, operations go by :meth:`Communicator.run`.
+The library understands Python's integers, by Python's own functions, and PyTorch's tensors, by the exchange API of
+DLPack that PyTorch 2.10 and later have. Before, and for tensors that it doesn't take, operations go by
+:meth:`Communicator.run`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,13 @@ _METH_FASTCALL = 0x80
 class _Exchange(ctypes.Structure):
     """DLPackExchangeAPI of DLPack 1.3; of its functions all but one for whole tensors, which are not used here."""
 
-    _fields_ = [("major", c_uint32), ("minor", c_uint32), ("previous", c_void_p), ("others", c_void_p * 3), ("view", c_void_p)]
+    _fields_ = [
+        ("major", c_uint32),
+        ("minor", c_uint32),
+        ("previous", c_void_p),
+        ("others", c_void_p * 3),
+        ("view", c_void_p),
+    ]
 
 
 class _Method(ctypes.Structure):
@@ -106,11 +113,14 @@ def otherwise(*_: Any) -> int:
 
 
 def submit_of(handle: int | None) -> Callable[..., int]:
-    """``submit(kind, reduction, root, timeout_ns[, out[, in]])`` of a communicator of the host, which returns a status or OTHERWISE.
+    """``submit(kind, reduction, root, timeout_ns[, out[, in]])`` of a communicator of the host, which returns a status
+    or OTHERWISE.
 
     What is added to ``kind`` by :data:`_lib.CALLER` says where to look for the call site.
-    OTHERWISE means that nothing was done, and that :meth:`Communicator.run` is to be used. The caller has made sure that the
-    tensors are of type ``torch.Tensor`` itself, and not ``is_neg()``.
+    OTHERWISE means that nothing was done, and that :meth:`Communicator.run` is to be used. The caller has made sure
+    that the tensors are of type ``torch.Tensor`` itself, and not ``is_neg()``.
     """
-    submit: Callable[..., int] = otherwise if not POSSIBLE or handle is None else _new(ctypes.byref(_METHOD), handle, None)
+    submit: Callable[..., int] = (
+        otherwise if not POSSIBLE or handle is None else _new(ctypes.byref(_METHOD), handle, None)
+    )
     return submit

@@ -6,8 +6,8 @@ Beside lists of tensors and options, their methods take one tensor for a list of
     group.broadcast([x], options)       group.broadcast(x, root=0, timeout=minute)
     group.allgather([ys], [x])          group.allgather(ys, x)
 
-PyTorch itself does so in places. And tensors may have no memory, under FakeTensorMode: then nothing is done, as by PyTorch's own
-operators, whose results are right in all but their elements.
+PyTorch itself does so in places. And tensors may have no memory, under FakeTensorMode: then nothing is done, as by
+PyTorch's own operators, whose results are right in all but their elements.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def imaginary(*values: Any) -> bool:
-    """Whether tensors are only looked at, and have no elements; raises UnsupportedError if a graph would miss what is done to them."""
+    """Whether tensors are only looked at, and have no elements; raises UnsupportedError if a graph would miss what is
+    done to them."""
     if not torch._C._len_torch_dispatch_stack():
         return False
     from torch._subclasses.fake_tensor import FakeTensor
@@ -51,8 +52,8 @@ def imaginary(*values: Any) -> bool:
 def every_form(make: Callable[[], Any], *fields: str, lists: bool = True) -> Callable[[_F], _F]:
     """Decorates ``method(self, *tensors, opts=None)``, to be called in every form.
 
-    ``make`` makes its options, ``fields`` are those of them that may stand in their place, before ``timeout``; ``lists`` says whether
-    it takes lists of tensors.
+    ``make`` makes its options, ``fields`` are those of them that may stand in their place, before ``timeout``;
+    ``lists`` says whether it takes lists of tensors.
     """
 
     def decorate(method: _F) -> _F:

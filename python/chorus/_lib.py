@@ -21,7 +21,8 @@ from typing import Any
 from chorus._abi import *
 from chorus._abi import ABI_MAJOR, ABI_MINOR, FUNCTIONS, PYTHON_CALLER, Hint, Host, Status
 
-# Added to an operation's kind for Communicator.submit, d times: the call site is looked for from the d-th caller of submit's caller on.
+# Added to an operation's kind for Communicator.submit, d times: the call site is looked for from the d-th caller of
+# submit's caller on.
 CALLER = PYTHON_CALLER
 
 
@@ -79,6 +80,8 @@ def hints(values: dict[str, str] | None) -> tuple[Any, int]:
     array = (Hint * len(values))()
     for i, (name, value) in enumerate(values.items()):
         if not isinstance(value, str):
-            raise TypeError(f"chorus: hint {name}={value!r}: the values of hints are strings, not {type(value).__name__}")
+            raise TypeError(
+                f"chorus: hint {name}={value!r}: the values of hints are strings, not {type(value).__name__}"
+            )
         array[i].name, array[i].value = name.encode(), value.encode()
     return array, len(values)

@@ -1,8 +1,8 @@
-"""All that this package changes in PyTorch from outside, a function for each change; docs/pytorch-internals.md lists them.
+"""All that this package changes in PyTorch from outside, a function for each change: docs/pytorch-internals.md.
 
-Who needs a change applies it, once. That does nothing if what it would replace isn't what it expects, or if CHORUS_PATCHES
-leaves it out: unset it stands for all, otherwise for the names in it, separated by commas. Without a change all works but what it's
-for, which its function says. They were tested with PyTorch 2.6, 2.13 and 2.15.
+Who needs a change applies it, once. That does nothing if what it would replace isn't what it expects, or if
+CHORUS_PATCHES leaves it out: unset it stands for all, otherwise for the names in it, separated by commas. Without a
+change all works but what it's for, which its function says. They were tested with PyTorch 2.6, 2.13 and 2.15.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ def patches() -> dict[str, str]:
 def _all_reduce(kind: Any) -> None:
     """``torch.distributed.all_reduce`` in few steps, for groups whose class is ``kind``.
 
-    PyTorch's function makes options, which a process group written in Python takes apart again: together five times as long as
-    4 B take between two ranks. So synchronous calls on plain tensors go straight into the library, and all others on to PyTorch's
-    function. That stays the object that it is, for those who have imported it by name and for torch.compile, which
-    knows it: it's a wrapper that logs errors, and what it calls is changed.
+    PyTorch's function makes options, which a process group written in Python takes apart again: together five times as
+    long as 4 B take between two ranks. So synchronous calls on plain tensors go straight into the library, and all
+    others on to PyTorch's function. That stays the object that it is, for those who have imported it by name and for
+    torch.compile, which knows it: it's a wrapper that logs errors, and what it calls is changed.
     """
     wrapper = _c10d.all_reduce
     code = getattr(wrapper, "__code__", None)
@@ -84,7 +84,8 @@ def _all_reduce(kind: Any) -> None:
     _expect(arguments == ["tensor", "op", "group", "async_op"], "another torch.distributed.all_reduce than known")
     _expect(_direct.POSSIBLE, "tensors have no exchange API of DLPack")
     kind_of_it = _lib.ALL_REDUCE + 2 * _lib.CALLER  # beyond the wrapper
-    plain, add, enum, modes = torch.Tensor, dist.ReduceOp.SUM, dist.ReduceOp.RedOpType, torch._C._len_torch_dispatch_stack
+    plain, modes = torch.Tensor, torch._C._len_torch_dispatch_stack
+    add, enum = dist.ReduceOp.SUM, dist.ReduceOp.RedOpType
 
     @functools.wraps(theirs)
     def all_reduce(tensor: Any, op: Any = add, group: Any = None, async_op: bool = False) -> Any:
@@ -116,8 +117,8 @@ def _all_reduce(kind: Any) -> None:
 def _buckets(kind: Any) -> None:
     """The buckets of DistributedDataParallel's reducer in memory that peers can map, where there is such memory.
 
-    The reducer allocates them when it's made and once more after the first step, and asks only backends written in C++ for memory, if
-    it's told to. So this looks on while it allocates, and moves what that makes.
+    The reducer allocates them when it's made and once more after the first step, and asks only backends written in C++
+    for memory, if it's told to. So this looks on while it allocates, and moves what that makes.
     """
     reducer: Any = getattr(dist, "Reducer", None)
     make: Any = getattr(reducer, "__init__", None)
@@ -154,8 +155,8 @@ def _buckets(kind: Any) -> None:
 
 
 def _fp16_hook(kind: Any) -> None:
-    """The builtin float16 hook of DistributedDataParallel: it understands only futures of backends written in C++, so the one written
-    in Python, which does the same, takes its place."""
+    """The builtin float16 hook of DistributedDataParallel: it understands only futures of backends written in C++, so
+    the one written in Python, which does the same, takes its place."""
     module: Any = torch.nn.parallel.DistributedDataParallel
     kinds: Any = getattr(dist, "BuiltinCommHookType", None)
     register: Any = getattr(module, "_register_builtin_comm_hook", None)
@@ -178,11 +179,14 @@ def _fp16_hook(kind: Any) -> None:
 def _shrink(kind: Any) -> None:
     """``shrink_group`` takes a group of this backend as it is.
 
-    It wraps what a backend's ``shrink`` returns in a group of its own, which takes only backends written in C++, and whose
-    store it clones: rank 0's, who may be the one that is lost.
+    It wraps what a backend's ``shrink`` returns in a group of its own, which takes only backends written in C++, and
+    whose store it clones: rank 0's, who may be the one that is lost.
     """
     wrap: Any = getattr(_c10d, "_create_shrunk_process_group", None)
-    _expect(inspect.isfunction(wrap) and len(inspect.signature(wrap).parameters) == 4, "another _create_shrunk_process_group than known")
+    _expect(
+        inspect.isfunction(wrap) and len(inspect.signature(wrap).parameters) == 4,
+        "another _create_shrunk_process_group than known",
+    )
 
     def create(backend: Any, ranks: list[int], metadata: dict[str, Any], is_default: bool) -> Any:
         if not isinstance(backend, kind):
@@ -196,10 +200,14 @@ def _shrink(kind: Any) -> None:
 
 
 def _profiler(end_all: Callable[[], None]) -> None:
-    """Asynchronous operations end in a profile before that does: PyTorch writes their ends into its memory even if that is gone."""
+    """Asynchronous operations end in a profile before that does: PyTorch writes their ends into its memory even if that
+    is gone."""
     module: Any = profiler
     stop: Any = getattr(module, "_disable_profiler", None)
-    _expect(callable(stop) and callable(getattr(module, "_set_is_profiler_enabled", None)), "another torch.autograd.profiler than known")
+    _expect(
+        callable(stop) and callable(getattr(module, "_set_is_profiler_enabled", None)),
+        "another torch.autograd.profiler than known",
+    )
 
     def disable() -> Any:
         module._set_is_profiler_enabled(False)
@@ -256,9 +264,9 @@ def _add_to_rules(rules: ModuleType) -> None:
 def _dynamo(_: Any) -> None:
     """torch.compile leaves this package alone, and lets compiled code use its groups.
 
-    While compiled code runs, PyTorch compiles every Python function that is called, also those that C++ calls, such as a process
-    group's methods. Dynamo has a list of what it leaves alone; but it's big, and most programs never load it, so this package is added
-    when it's loaded.
+    While compiled code runs, PyTorch compiles every Python function that is called, also those that C++ calls, such as
+    a process group's methods. Dynamo has a list of what it leaves alone; but it's big, and most programs never load it,
+    so this package is added when it's loaded.
     """
     if _RULES in sys.modules:
         _add_to_rules(sys.modules[_RULES])
@@ -277,10 +285,10 @@ _CHANGES: dict[str, Callable[..., None]] = {
 
 
 def locals_of_creation() -> dict[str, Any]:
-    """The local variables of PyTorch's function that makes a group, for what it doesn't tell the one that makes the backend.
+    """The local variables of PyTorch's function that makes a group, for what it doesn't tell who makes the backend.
 
-    They say which backends the group's other devices have, and what the program calls it. This changes nothing, but reads what
-    isn't meant to be read, so that it can be left out as well: the name is "locals".
+    They say which backends the group's other devices have, and what the program calls it. This changes nothing, but
+    reads what isn't meant to be read, so that it can be left out as well: the name is "locals".
     """
     frame = sys._getframe(2)
     known = frame.f_code.co_name == "_new_process_group_helper" and frame.f_globals is vars(_c10d)

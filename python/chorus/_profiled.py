@@ -1,9 +1,9 @@
 """Operations in PyTorch's profiler.
 
 While ``torch.profiler`` records, an operation is an event there, as those of PyTorch's own backends are:
-``chorus:all_reduce``, with the shapes of what the rank puts in, and ``group``, ``rank``, and what tells it from others: ``seq``,
-``root``, ``peer``, ``tag``. An asynchronous one is two events: ``chorus:issue:all_reduce``, the call, has these facts,
-and ``chorus:all_reduce``, which begins in it, lasts until the operation is over.
+``chorus:all_reduce``, with the shapes of what the rank puts in, and ``group``, ``rank``, and what tells it from others:
+``seq``, ``root``, ``peer``, ``tag``. An asynchronous one is two events: ``chorus:issue:all_reduce``, the call, has
+these facts, and ``chorus:all_reduce``, which begins in it, lasts until the operation is over.
 """
 
 from __future__ import annotations
@@ -32,12 +32,15 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 class Event:
-    """What the profiler is told of one operation: the context of the call that runs or issues it. This one is told nothing."""
+    """What the profiler is told of one operation: the context of the call that runs or issues it. This one is told
+    nothing."""
 
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         pass
 
     def end(self, *_: object) -> None:
@@ -63,7 +66,9 @@ class _Recorded(Event):
             with _lock:
                 _open[self] = over
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._call.__exit__(kind, error, trace)
         if error is not None:
             self.end()
@@ -109,10 +114,13 @@ nothing = Event()
 
 
 def operation(kind: int, keep: object, asynchronous: bool, group: str, rank: int, seq: int, **facts: int) -> Event:
-    """The event of an operation, among the ``facts`` of which are ``root``, ``peer`` and ``tag``, also where they mean nothing."""
+    """The event of an operation, among the ``facts`` of which are ``root``, ``peer`` and ``tag``, also where they mean
+    nothing."""
     wanted = ("peer", "tag") if _lib.SEND <= kind <= _lib.RECV else ("root",) if kind in _lib.ROOTED else ()
     number = {} if _lib.SEND <= kind <= _lib.RECV else {"seq": seq}
-    return _Recorded(OPERATIONS[kind], keep, asynchronous, {"group": group, "rank": rank} | number | {w: facts[w] for w in wanted})
+    return _Recorded(
+        OPERATIONS[kind], keep, asynchronous, {"group": group, "rank": rank} | number | {w: facts[w] for w in wanted}
+    )
 
 
 def on_window(kind: int, keep: object, asynchronous: bool, group: str, rank: int, peer: int) -> Event:

@@ -1,4 +1,5 @@
-"""Where a program is: the lines of its own, and not those of PyTorch or of this package in between; and the stacks of its threads."""
+"""Where a program is: the lines of its own, and not those of PyTorch or of this package in between; and the stacks of
+its threads."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ import torch
 from chorus import _lib
 
 _FURTHER = -1  # the caller's place counts
-# What is between a program and the library: modules' directories, and, with a slash at the end, the one that holds Python's own.
+# What is between a program and the library: modules' directories, and, with a slash at the end, the one that holds
+# Python's own.
 INNER = (os.path.dirname(torch.__file__), os.path.dirname(__file__), os.path.dirname(os.__file__) + "/")
 
 
@@ -65,7 +67,7 @@ def tell_exception() -> None:
 
 
 def _free_signal() -> int:
-    """A signal that nobody handles, ignores or blocks; 0 if there's none. Those of real time do nothing by themselves."""
+    """A signal that nobody handles, ignores or blocks; 0 if there's none. Those of real time do nothing."""
     taken = 0
     for line in pathlib.Path("/proc/self/status").read_text().splitlines():
         name, _, mask = line.partition(":")
@@ -76,8 +78,8 @@ def _free_signal() -> int:
 
 
 def register() -> tuple[int, int]:
-    """Prepare faulthandler to write the stacks of all threads when the library calls for it. Returns the signal that stands for it, which
-    is never sent, and the file; 0 and -1 if that can't be."""
+    """Prepare faulthandler to write the stacks of all threads when the library calls for it. Returns the signal that
+    stands for it, which is never sent, and the file; 0 and -1 if that can't be."""
     try:
         number = _free_signal()
         file = os.memfd_create("chorus-stacks") if number else -1

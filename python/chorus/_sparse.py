@@ -22,8 +22,11 @@ def allreduce(group: ProcessGroup, tensor: torch.Tensor, opts: Any) -> torch.Ten
     """
     reduction, _, _ = reduction_of(opts, tensor.dtype, "all_reduce", group.comm.invalid)
     if tensor.layout is not torch.sparse_coo or reduction not in (_lib.SUM, _lib.AVG):
-        raise group.comm.invalid("all_reduce", f"a tensor of layout {tensor.layout} can't be reduced with this operation; "
-            "sparse COO tensors can be summed and averaged")  # fmt: skip
+        raise group.comm.invalid(
+            "all_reduce",
+            f"a tensor of layout {tensor.layout} can't be reduced with this operation; "
+            "sparse COO tensors can be summed and averaged",
+        )
     mine = tensor.detach().coalesce()
     indices, values = mine.indices(), mine.values()
     n = group.comm.size
@@ -36,8 +39,11 @@ def allreduce(group: ProcessGroup, tensor: torch.Tensor, opts: Any) -> torch.Ten
     works.pop().wait()
     for rank, (_, *theirs) in enumerate(told.tolist()):
         if theirs != shape:  # the indices of one could lie outside of another
-            raise group.comm.invalid("all_reduce", f"the sparse tensor's shape is {list(tensor.shape)} in {shape[0]} sparse "
-                f"dimensions here, and {theirs[1:]} in {theirs[0]} on rank {rank}")  # fmt: skip
+            raise group.comm.invalid(
+                "all_reduce",
+                f"the sparse tensor's shape is {list(tensor.shape)} in {shape[0]} sparse dimensions here, "
+                f"and {theirs[1:]} in {theirs[0]} on rank {rank}",
+            )
     sizes: list[int] = told[:, 0].tolist()
     every_index = [torch.empty(s, indices.size(0), dtype=torch.int64) for s in sizes]
     every_value = [torch.empty(s, *values.shape[1:], dtype=values.dtype) for s in sizes]

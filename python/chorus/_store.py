@@ -38,7 +38,9 @@ def _host_lost(store: Any, why: BaseException) -> PeerLostError:
     host = "the launcher" if agent else "rank 0 of the world"
     detail = f"the store{at}, which {host} serves, is gone ({str(why).splitlines()[0]}); no group can be made any more"
     rank = -1 if agent else 0
-    return PeerLostError(f"chorus: {host} is lost: {detail}", rank=rank, missing_ranks=() if agent else (rank,), detail=detail)
+    return PeerLostError(
+        f"chorus: {host} is lost: {detail}", rank=rank, missing_ranks=() if agent else (rank,), detail=detail
+    )
 
 
 @contextlib.contextmanager
@@ -130,7 +132,7 @@ class _Bridge:
     def _await(self, names: list[str], timeout_ns: int) -> None:
         """Wait for keys, as long as the library says, which does so in turns, to notice that somebody has given up.
 
-        Not by ``wait``, where it can be helped: PyTorch's TCPStore prints a warning each time that it ends without the keys.
+        Not by ``wait``, where it can be helped: PyTorch's TCPStore prints a warning if it ends without them.
         """
         began = time.monotonic()
         while True:
@@ -176,8 +178,8 @@ class _Bridge:
     def _released(self, user: int) -> None:
         with _lock:
             _bridges.pop(user, None)
-        # The callbacks, one of which this is, hold on to the bridge; the store, which may be a server, must not wait for the
-        # garbage collector.
+        # The callbacks, one of which this is, hold on to the bridge; the store, which may be a server, must not wait
+        # for the garbage collector.
         self.store = None
 
 

@@ -68,7 +68,8 @@ class Staging:
         return tensor.resolve_conj().resolve_neg().contiguous()
 
     def output(self, tensor: torch.Tensor, load: bool = False, apart: bool = False) -> torch.Tensor:
-        """A tensor to fill in place of this one; ``load`` if its elements are read as well, ``apart`` if it must not be this one."""
+        """A tensor to fill in place of this one; ``load`` if its elements are read as well, ``apart`` if it must not be
+        this one."""
         if not tensor.is_cpu:
             self.device = tensor.device
         if plain(tensor) and not apart:
@@ -81,11 +82,13 @@ class Staging:
         self.back.append((tensor.detach(), copy))
         return copy
 
-    def outputs(self, tensors: Sequence[torch.Tensor], sources: Sequence[torch.Tensor], own: int = -1) -> list[torch.Tensor]:
+    def outputs(
+        self, tensors: Sequence[torch.Tensor], sources: Sequence[torch.Tensor], own: int = -1
+    ) -> list[torch.Tensor]:
         """Tensors to fill in place of these.
 
-        PyTorch's programs pass outputs that overlap each other, or inputs: such are filled at the end, in their order. Where one of the
-        lists has but one tensor, that may be entry ``own`` of the other.
+        PyTorch's programs pass outputs that overlap each other, or inputs: such are filled at the end, in their order.
+        Where one of the lists has but one tensor, that may be entry ``own`` of the other.
         """
         written, read = [_span(t) for t in tensors], [_span(t) for t in sources]
         ordered = sorted(span for span in written if span[0] < span[1])
@@ -144,7 +147,9 @@ def together(tensors: Sequence[torch.Tensor], op: str, refuse: Refusal) -> None:
     first = tensors[0].device
     for tensor in tensors:
         if tensor.device != first:
-            raise refuse(op, f"a tensor is on {tensor.device}, and another on {'the CPU' if first.type == 'cpu' else first}")
+            raise refuse(
+                op, f"a tensor is on {tensor.device}, and another on {'the CPU' if first.type == 'cpu' else first}"
+            )
         dense(tensor, op, refuse)
 
 

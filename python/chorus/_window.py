@@ -80,7 +80,9 @@ class Window:
         with event:
             check(_lib.library.chorus_window_submit(self.handle, ctypes.byref(op), ctypes.byref(work)))
         # A wait for a signal is done out of turn, as a message is.
-        return self.comm._issued(work.value, _lib.SEND if kind == _lib.WAIT_SIGNAL else 0, keep, None, event, self.device)
+        return self.comm._issued(
+            work.value, _lib.SEND if kind == _lib.WAIT_SIGNAL else 0, keep, None, event, self.device
+        )
 
     def map(self, rank: int) -> int:
         """The address of a rank's memory in this process, valid until the window is closed."""

@@ -18,14 +18,15 @@ _places: dict[torch.device, int] = {}
 
 
 def register() -> None:
-    """Make ``"chorus"`` a backend of torch.distributed, for CPU tensors and those of devices of the library. Calling it again
-    changes nothing."""
+    """Make ``"chorus"`` a backend of torch.distributed, for CPU tensors and those of devices of the library. Calling it
+    again changes nothing."""
     if NAME.upper() not in dist.Backend._plugins:
         dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", *_drivers])
 
 
 def serve(name: str, driver: str) -> None:
-    """Take the tensors of ``torch.device(name)``, which are a driver's of the library, as PyTorch's extension for it tells."""
+    """Take the tensors of ``torch.device(name)``, which are a driver's of the library, as PyTorch's extension for it
+    tells."""
     _drivers[name] = driver
     if NAME.upper() in dist.Backend._plugins:
         dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", *_drivers])
@@ -37,7 +38,8 @@ def served() -> list[str]:
 
 
 def placed(name: str) -> tuple[torch.device | None, int]:
-    """PyTorch's device that the library calls so, and its number there; None and 0 for the CPU, and what PyTorch doesn't have."""
+    """PyTorch's device that the library calls so, and its number there; None and 0 for the CPU, and what PyTorch
+    doesn't have."""
     driver, _, index = name.partition(":")
     for kind, theirs in _drivers.items():
         if theirs == driver:
@@ -75,7 +77,7 @@ def _create(options: Any, backend_options: Any) -> ProcessGroup:
     hints = backend_options if isinstance(backend_options, dict) else None
     if backend_options is not None and hints is None and not others:
         raise InvalidArgumentError(
-            f"chorus: pg_options must be a dict of hints, such as {{'fabric': 'tcp'}}, not {type(backend_options).__name__}"
+            f"chorus: pg_options must be a dict of hints, such as {{'fabric': 'tcp'}}, not {type(backend_options).__name__}"  # noqa: E501
         )
     comm = Communicator.create(
         options.group_rank,
@@ -99,7 +101,8 @@ def _create(options: Any, backend_options: Any) -> ProcessGroup:
 
 
 def _name(options: Any, caller: dict[str, Any]) -> str:
-    """What messages call a group: its description if it has one, such as ``default_pg`` or ``mesh_dp``, else PyTorch's name for it."""
+    """What messages call a group: its description if it has one, such as ``default_pg`` or ``mesh_dp``, else PyTorch's
+    name for it."""
     description = caller.get("group_desc")
     return str(description if description not in (None, "", "undefined") else options.group_id or "world")
 
@@ -107,8 +110,8 @@ def _name(options: Any, caller: dict[str, Any]) -> str:
 def _fresh(store: Store, size: int) -> Store:
     """The part of a store for this generation of a group.
 
-    A program may destroy its groups and make them again on the same store, under the same names and with the same or other members.
-    Nobody begins a generation before everybody has joined the one before.
+    A program may destroy its groups and make them again on the same store, under the same names and with the same or
+    other members. Nobody begins a generation before everybody has joined the one before.
     """
     from chorus import _store
 

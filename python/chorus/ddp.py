@@ -10,7 +10,9 @@ from torch._C._distributed_c10d import GradBucket
 from chorus.backend import ours
 
 # By group: the buckets that wait for the last one, with what tells their parameters.
-_waiting: weakref.WeakKeyDictionary[Any, list[tuple[set[int], torch.Tensor, torch.futures.Future[torch.Tensor]]]] = weakref.WeakKeyDictionary()
+_waiting: weakref.WeakKeyDictionary[Any, list[tuple[set[int], torch.Tensor, torch.futures.Future[torch.Tensor]]]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def ddp_hook(state: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -19,12 +21,13 @@ def ddp_hook(state: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tenso
         ddp = DistributedDataParallel(module)
         ddp.register_comm_hook(None, chorus.ddp_hook)
 
-    By itself DistributedDataParallel has the all-reduce of a bucket of gradients go on while others are computed. Where the ranks of
-    a host keep all of its cores busy there is nothing to hide behind: what is reduced takes turns with what is computed, and the
-    ranks, which are never at the same place, wait for each other at every bucket. With this hook they do so once.
+    By itself DistributedDataParallel has the all-reduce of a bucket of gradients go on while others are computed. Where
+    the ranks of a host keep all of its cores busy there is nothing to hide behind: what is reduced takes turns with
+    what is computed, and the ranks, which are never at the same place, wait for each other at every bucket. With this
+    hook they do so once.
 
-    ``state`` is the group, of this backend; None is the world. Gradients are averages, as without a hook; their last bits may
-    differ from those, which are divided before they are added up. What fails is raised by the backward pass.
+    ``state`` is the group, of this backend; None is the world. Gradients are averages, as without a hook; their last
+    bits may differ from those, which are divided before they are added up. What fails is raised by the backward pass.
     """
     group = ours(state)
     parameters = {id(parameter) for parameter in bucket.parameters()}

@@ -142,7 +142,9 @@ def use_shared_allocator(enabled: bool = True) -> None:
     module = sys.modules.get("torch_accinte._C")
     if module is None:
         why = getattr(getattr(torch, "accinte", None), "_cause", None)
-        raise RuntimeError(f"use_shared_allocator needs the package torch-accinte: {why or 'it is not installed'}") from why
+        raise RuntimeError(
+            f"use_shared_allocator needs the package torch-accinte: {why or 'it is not installed'}"
+        ) from why
     module.map_cpu_memory(enabled)
 
 
@@ -165,9 +167,10 @@ def _share_tensor(tensor: torch.Tensor, done: dict[int, torch.Tensor]) -> None:
 def share(what: _T) -> _T:
     """Move a tensor, or all of a module, to memory that peers on this host can map.
 
-    Of a module: parameters, gradients that exist, and buffers; tied ones stay tied. Values stay as they are. Optimizers, which hold
-    on to the parameters themselves and not to their memory, are not disturbed. The buckets of
-    ``DistributedDataParallel`` are there already, and with ``gradient_as_bucket_view=True`` the gradients; see :mod:`chorus._patches`.
+    Of a module: parameters, gradients that exist, and buffers; tied ones stay tied. Values stay as they are.
+    Optimizers, which hold on to the parameters themselves and not to their memory, are not disturbed. The buckets of
+    ``DistributedDataParallel`` are there already, and with ``gradient_as_bucket_view=True`` the gradients; see
+    :mod:`chorus._patches`.
 
     Returns what it was given.
     """

@@ -6,8 +6,8 @@
 methods are what PyTorch calls, with PyTorch's names and argument order. Two names
 for one method are the older and the newer PyTorch's.
 
-A call whose options say ``asyncOp = False`` is done when it returns, and returns None (to PyTorch 2.6, a :class:`Work` that
-is done). Others return a :class:`Work` at once. Tensors that are not contiguous are staged through
+A call whose options say ``asyncOp = False`` is done when it returns, and returns None (to PyTorch 2.6, a :class:`Work`
+that is done). Others return a :class:`Work` at once. Tensors that are not contiguous are staged through
 contiguous copies.
 """
 
@@ -86,8 +86,8 @@ class Work(dist.Work):
         """Wait until the operation is done; raise what it failed with.
 
         A ``timeout`` that isn't zero bounds this wait, after which the operation goes on;
-        otherwise the operation's own timeout ends it. For tensors of a device it's the current stream that waits, and not the host:
-        what the operation fails with later is that stream's error.
+        otherwise the operation's own timeout ends it. For tensors of a device it's the current stream that waits, and
+        not the host: what the operation fails with later is that stream's error.
         """
         if isinstance(self._pending, DevicePending):
             self._pending.join()
@@ -189,8 +189,8 @@ class ProcessGroup(dist.ProcessGroup):
         self._timeout = timeout
         self._group_name = ""
         self._group_desc = "undefined"
-        # PyTorch's own group, with the backends of other devices. It is what their tensors are for: a method of the base class
-        # would come back here, wherever it is called under another name than PyTorch looks for.
+        # PyTorch's own group, with the backends of other devices. It is what their tensors are for: a method of the
+        # base class would come back here, wherever it is called under another name than PyTorch looks for.
         make: Any = dist.ProcessGroup
         self._elsewhere: dist.ProcessGroup = make(comm.rank, comm.size)
         self._others: list[torch.device] = []
@@ -205,7 +205,9 @@ class ProcessGroup(dist.ProcessGroup):
             tensor = tensors[0]
             comm = self.comm
             if self._direct(tensor, opts) and (reduction := NUMBERS.get(hash(opts.reduceOp))):
-                if comm.through(comm.submit(_lib.ALL_REDUCE + _lib.CALLER, reduction, 0, timeout_ns(opts.timeout), tensor)):
+                if comm.through(
+                    comm.submit(_lib.ALL_REDUCE + _lib.CALLER, reduction, 0, timeout_ns(opts.timeout), tensor)
+                ):
                     return _done(tensors)
         return self._allreduce(tensors, opts, *more, **named)
 
@@ -225,8 +227,8 @@ class ProcessGroup(dist.ProcessGroup):
         staging = Staging()
         data = staging.output(tensor, load=True)
         at, n = data.data_ptr(), data.numel()
-        return self._run(opts, tensors, (data, factor_data), staging, _lib.ALL_REDUCE, reduced_as(tensor, "all_reduce", self.comm.invalid),
-            reduction, at, n, at, n, factor=factor,
+        return self._run(opts, tensors, (data, factor_data), staging, _lib.ALL_REDUCE,
+            reduced_as(tensor, "all_reduce", self.comm.invalid), reduction, at, n, at, n, factor=factor,
             factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
 
     def broadcast(self, tensors: _Tensors, opts: Any = None, *more: Any, **named: Any) -> dist.Work | None:
@@ -235,7 +237,9 @@ class ProcessGroup(dist.ProcessGroup):
             tensor = tensors[0]
             comm = self.comm
             if self._direct(tensor, opts):
-                if comm.through(comm.submit(_lib.BROADCAST + _lib.CALLER, 0, opts.rootRank, timeout_ns(opts.timeout), tensor)):
+                if comm.through(
+                    comm.submit(_lib.BROADCAST + _lib.CALLER, 0, opts.rootRank, timeout_ns(opts.timeout), tensor)
+                ):
                     return _done(tensors)
         return self._broadcast(tensors, opts, *more, **named)
 
@@ -267,9 +271,9 @@ class ProcessGroup(dist.ProcessGroup):
             out, out_count = data.data_ptr(), data.numel()
         else:
             data, out, out_count = staging.input(tensor), 0, 0
-        return self._run(opts, tensors, (data, factor_data), staging, _lib.REDUCE, reduced_as(tensor, "reduce", self.comm.invalid),
-            reduction, data.data_ptr(), data.numel(), out, out_count, root=root, factor=factor,
-            factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
+        return self._run(opts, tensors, (data, factor_data), staging, _lib.REDUCE,
+            reduced_as(tensor, "reduce", self.comm.invalid), reduction, data.data_ptr(), data.numel(), out, out_count,
+            root=root, factor=factor, factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
 
     @every_form(AllgatherOptions, lists=False)
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work | None:
@@ -299,8 +303,9 @@ class ProcessGroup(dist.ProcessGroup):
         source = staging.input(input)
         target = staging.result(output, source, self.comm.rank)
         return self._run(opts, [output], (source, target, factor_data), staging, _lib.REDUCE_SCATTER_SINGLE,
-            reduced_as(input, op, self.comm.invalid), reduction, source.data_ptr(), source.numel(), target.data_ptr(), target.numel(),
-            factor=factor, factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
+            reduced_as(input, op, self.comm.invalid), reduction, source.data_ptr(), source.numel(), target.data_ptr(),
+            target.numel(), factor=factor,
+            factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
 
     _reduce_scatter_base = reduce_scatter_single
 
@@ -318,7 +323,8 @@ class ProcessGroup(dist.ProcessGroup):
         Shapes: splits count rows, that is, steps of dimension 0; empty splits are equal ones.
         """
         if self._theirs(input):
-            return self._elsewhere.alltoall_base(output, input, list(output_split_sizes), list(input_split_sizes), *_given(opts))  # fmt: skip
+            splits = list(output_split_sizes), list(input_split_sizes)
+            return self._elsewhere.alltoall_base(output, input, *splits, *_given(opts))
         op = "all_to_all_single"
         dtype, width = self._alike(output, input, op)
         staging = Staging()
@@ -332,7 +338,7 @@ class ProcessGroup(dist.ProcessGroup):
             fields["in_splits"] = self._elements(input, input_split_sizes, width, "input", op)
             fields["out_splits"] = self._elements(output, output_split_sizes, width, "output", op)
         elif input.dim() and input.size(0) % self.comm.size:
-            raise self.comm.invalid(op, f"dimension 0 has {input.size(0)} rows, which {self.comm.size} ranks can't share equally")  # fmt: skip
+            raise self.comm.invalid(op, f"dimension 0 has {input.size(0)} rows, which {self.comm.size} ranks can't share equally")  # noqa: E501
         return self._run(opts, [output], (source, target), staging, kind, dtype, **fields)
 
     alltoall_base = all_to_all_single
@@ -354,7 +360,8 @@ class ProcessGroup(dist.ProcessGroup):
         targets = staging.outputs(outputs[0], [source], self.comm.rank)
         kind = _lib.ALL_GATHER if even(targets) else _lib.ALL_GATHER_V
         return self._run(opts, outputs[0], (source, targets), staging, kind, dtype, in_=source.data_ptr(),
-            in_count=source.numel() * width, outs=buffers(targets, input.dtype, width, "all_gather", self.comm.invalid))  # fmt: skip
+            in_count=source.numel() * width,
+            outs=buffers(targets, input.dtype, width, "all_gather", self.comm.invalid))  # fmt: skip
 
     @every_form(ReduceScatterOptions, "op")
     def reduce_scatter(self, outputs: _Tensors, inputs: list[_Tensors], opts: Any = None) -> dist.Work | None:
@@ -371,7 +378,8 @@ class ProcessGroup(dist.ProcessGroup):
         (target,) = staging.outputs([output], sources)
         kind = _lib.REDUCE_SCATTER if even(sources) else _lib.REDUCE_SCATTER_V
         return self._run(opts, outputs, (sources, target, factor_data), staging, kind,
-            reduced_as(output, "reduce_scatter", self.comm.invalid), reduction, out=target.data_ptr(), out_count=target.numel(),
+            reduced_as(output, "reduce_scatter", self.comm.invalid), reduction, out=target.data_ptr(),
+            out_count=target.numel(),
             ins=buffers(sources, output.dtype, 1, "reduce_scatter", self.comm.invalid), factor=factor,
             factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
 
@@ -381,7 +389,9 @@ class ProcessGroup(dist.ProcessGroup):
         if inputs and self._theirs(inputs[0]):
             return self._elsewhere.alltoall(outputs, inputs, *_given(opts))
         if not inputs or not outputs:
-            raise self.comm.invalid("all_to_all", f"a list is empty; it must have {self.comm.size} tensors, one per rank")
+            raise self.comm.invalid(
+                "all_to_all", f"a list is empty; it must have {self.comm.size} tensors, one per rank"
+            )
         together([*inputs, *outputs], "all_to_all", self.comm.invalid)
         staging = Staging()
         dtype, width = moved_as(inputs[0])
@@ -432,7 +442,11 @@ class ProcessGroup(dist.ProcessGroup):
         if self._others and self._of_others(getattr(opts, "device", None)):
             return self._elsewhere.barrier(opts)
         comm = self.comm
-        if self._at_once(opts) and not profiler._is_profiler_enabled and comm.through(comm.submit(_lib.BARRIER + _lib.CALLER, 0, 0, timeout_ns(opts.timeout))):
+        if (
+            self._at_once(opts)
+            and not profiler._is_profiler_enabled
+            and comm.through(comm.submit(_lib.BARRIER + _lib.CALLER, 0, 0, timeout_ns(opts.timeout)))
+        ):
             return _done([])
         return self._barrier(opts, *more, **named)
 
@@ -441,7 +455,9 @@ class ProcessGroup(dist.ProcessGroup):
         if self.comm.device is None:
             return self._run(opts, [], None, Staging(), _lib.BARRIER)
         # It's the host that waits, also for what its current stream has.
-        pending = self.comm.run(True, None, None, _lib.BARRIER, timeout_ns=0 if opts is None else timeout_ns(opts.timeout))
+        pending = self.comm.run(
+            True, None, None, _lib.BARRIER, timeout_ns=0 if opts is None else timeout_ns(opts.timeout)
+        )
         work = Work(pending, [])
         if not self._at_once(opts):
             return work
@@ -605,9 +621,11 @@ class ProcessGroup(dist.ProcessGroup):
         members = list(ranks) if self.comm.rank in ranks else []
         name = group_name
         if not name:  # PyTorch knows groups by their names
-            name = f"{self._group_name or self.comm.name}.{min(members, default='')}" + (f"#{self._splits}" if self._splits else "")
+            again = f"#{self._splits}" if self._splits else ""
+            name = f"{self._group_name or self.comm.name}.{min(members, default='')}{again}"
         comm = self.comm.split(members, name=name if members else None, timeout_ns=timeout_ns(timeout))
-        self._splits += not group_name  # not if this rank was refused: then the others still wait for it, or were refused, too
+        # Not if this rank was refused: then the others still wait for it, or were refused, too.
+        self._splits += not group_name
         if comm is None:
             return None
         store = PrefixStore(name, self._store) if self._store is not None else None
@@ -621,8 +639,8 @@ class ProcessGroup(dist.ProcessGroup):
     def shrink(self, ranks_to_exclude: Sequence[int], shrink_flags: int = 0, opts: Any = None) -> ProcessGroup:
         """A group of the other ranks, who all call this; PyTorch's ``shrink_group`` does. This group is finalized then.
 
-        Ranks that are lost need not be in the list to be found out, but then it fails: PyTorch counts on just those that are.
-        ``SHRINK_ABORT`` ends what is under way before.
+        Ranks that are lost need not be in the list to be found out, but then it fails: PyTorch counts on just those
+        that are. ``SHRINK_ABORT`` ends what is under way before.
         """
         if self._others:
             raise UnsupportedError("chorus: a group of several devices can't be shrunk; use new_group", op="shrink")
@@ -746,7 +764,9 @@ class ProcessGroup(dist.ProcessGroup):
             and not torch._C._len_torch_dispatch_stack()
         )
 
-    def _run(self, opts: Any, value: Any, keep: object, staging: Staging, *args: Any, **fields: Any) -> dist.Work | None:
+    def _run(
+        self, opts: Any, value: Any, keep: object, staging: Staging, *args: Any, **fields: Any
+    ) -> dist.Work | None:
         now = self._at_once(opts)
         fields["timeout_ns"] = 0 if opts is None else timeout_ns(opts.timeout)
         pending = self.comm.run(not now, keep, staging.after(), *args, device=staging.device, **fields)

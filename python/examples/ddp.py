@@ -1,4 +1,5 @@
-"""Data-parallel training on CPUs, on any number of ranks. With "gloo" in the place of "chorus" it's the program that it was before."""
+"""Data-parallel training on CPUs, on any number of ranks. With "gloo" in the place of "chorus" it's the program that it
+was before."""
 
 import torch
 import torch.distributed as dist
@@ -8,7 +9,9 @@ from torch.nn.parallel import DistributedDataParallel
 def main():
     dist.init_process_group("chorus")
     torch.manual_seed(dist.get_rank())
-    model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1)))
+    model = DistributedDataParallel(
+        torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
+    )
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for step in range(100):
         x = torch.randn(64, 8)  # every rank has data of its own

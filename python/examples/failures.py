@@ -20,7 +20,9 @@ def main():
     try:
         dist.all_reduce(torch.ones(4 if rank else 5), group=group)
     except chorus.MismatchError as error:
-        print(f"rank {rank}: rank {error.ranks[0]} calls {error.calls[0]}, rank {error.ranks[1]} calls {error.calls[1]}")
+        print(
+            f"rank {rank}: rank {error.ranks[0]} calls {error.calls[0]}, rank {error.ranks[1]} calls {error.calls[1]}"
+        )
 
     # A rank that doesn't come is named when the time is over.
     group = dist.new_group(timeout=datetime.timedelta(seconds=1))

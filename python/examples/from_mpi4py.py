@@ -41,5 +41,8 @@ for color in range(2):
 ones = torch.ones(1)
 dist.all_reduce(ones, group=part)
 
-print(f"rank {rank}: {config}, sum {a[0]:.0f}, mine {mine.tolist()}, theirs {theirs.tolist()}, {ones.item():.0f} in my part")
+print(
+    f"rank {rank}: {config}, sum {a[0]:.0f}, mine {mine.tolist()}, theirs {theirs.tolist()}, "
+    f"{ones.item():.0f} in my part"
+)
 dist.destroy_process_group()

@@ -36,8 +36,9 @@ class Browser:
         for pipe in pipes:
             os.mkfifo(pipe)
         self._process = subprocess.Popen(
-            ["sh", "-c", PLACE, *pipes, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-             "--remote-debugging-pipe", f"--user-data-dir={self._home.name}/profile", "about:blank"]
+            ["sh", "-c", PLACE, *pipes, program, "--headless", "--no-sandbox", "--disable-gpu",
+             "--disable-dev-shm-usage", "--remote-debugging-pipe",
+             f"--user-data-dir={self._home.name}/profile", "about:blank"]
         )  # fmt: skip
         # In the order in which the shell opens them, as each end waits for the other.
         self._to, self._from = os.open(pipes[0], os.O_WRONLY), os.open(pipes[1], os.O_RDONLY)
@@ -112,7 +113,8 @@ class Browser:
         if event == "Page.loadEventFired":
             self._loaded = True
         elif event == "Runtime.exceptionThrown":
-            self.complaints.append(params["exceptionDetails"].get("exception", {}).get("description") or params["exceptionDetails"]["text"])
+            details = params["exceptionDetails"]
+            self.complaints.append(details.get("exception", {}).get("description") or details["text"])
         elif event == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):
             self.complaints.append(" ".join(str(a.get("value", a.get("description"))) for a in params["args"]))
         elif event == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):

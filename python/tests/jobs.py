@@ -1,4 +1,5 @@
-"""Jobs of a few processes that run a program of a test, as ``torchrun`` would, and may hang: for what others see of them then.
+"""Jobs of a few processes that run a program of a test, as ``torchrun`` would, and may hang: for what others see of
+them then.
 
 The processes are made from one that has loaded PyTorch, so that a job begins in less than a second.
 """
@@ -42,9 +43,12 @@ class Job:
         port = free_port()
         self.processes = []
         for rank in range(size):
-            environment = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": port, "CHORUS_DUMP_DIR": self.dumps, "OMP_NUM_THREADS": 1, "TORCHELASTIC_RUN_ID": "train"}  # fmt: skip
-            process = context.Process(target=_rank, args=("train.py", directory, {k: str(v) for k, v in environment.items()}))
+            environment = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size,
+                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "CHORUS_DUMP_DIR": self.dumps, "OMP_NUM_THREADS": 1,
+                "TORCHELASTIC_RUN_ID": "train"}  # fmt: skip
+            process = context.Process(
+                target=_rank, args=("train.py", directory, {k: str(v) for k, v in environment.items()})
+            )
             process.start()
             self.processes.append(process)
 

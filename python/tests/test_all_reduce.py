@@ -36,7 +36,11 @@ def test_table(world):
 def _reductions(peers, op):
     rows = 0
     for dtype in REDUCIBLE + [torch.bool]:
-        if dtype.is_complex or (op.startswith("B") and dtype.is_floating_point) or (op == "AVG" and dtype == torch.bool):
+        if (
+            dtype.is_complex
+            or (op.startswith("B") and dtype.is_floating_point)
+            or (op == "AVG" and dtype == torch.bool)
+        ):
             continue
         for n in (1, 5, 1000):
             x = data(peers.rank, dtype, n, salt=1)

@@ -37,7 +37,10 @@ def folder(path):
     """A folder with the program, and the commands that the files call before those of this host."""
     (path / "bin").mkdir()
     (path / "train.py").write_text(PROGRAM)
-    for name, text in {"srun": SRUN, "scontrol": '#!/bin/bash\n[ "$*" = "show hostnames localhost,other" ] && echo localhost && echo other\n'}.items():
+    for name, text in {
+        "srun": SRUN,
+        "scontrol": '#!/bin/bash\n[ "$*" = "show hostnames localhost,other" ] && echo localhost && echo other\n',
+    }.items():
         (path / "bin" / name).write_text(text)
         (path / "bin" / name).chmod(0o755)
     (path / "bin" / "chorus").symlink_to(command())
@@ -45,7 +48,8 @@ def folder(path):
     secret = path / "job.secret"
     secret.write_text("0123456789abcdef" * 4)
     secret.chmod(0o600)
-    return dict(os.environ, PATH=f"{path}/bin:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}", PYTHON_EXEC=sys.executable,
+    programs = f"{path}/bin:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
+    return dict(os.environ, PATH=programs, PYTHON_EXEC=sys.executable,
         CHORUS_SECRET_FILE=str(secret), OMP_NUM_THREADS="1")  # fmt: skip
 
 
@@ -70,8 +74,8 @@ def said(done):
 @pytest.mark.parametrize("name, tasks", [("train", 1), ("torchrun", 1), ("srun", 2)])
 def test_slurm(tmp_path, name, tasks):
     environment = folder(tmp_path)
-    environment |= {"SLURM_JOB_ID": str(7 * 10000 + low_port() - 20000), "SLURM_JOB_NODELIST": "localhost,other", "SLURM_NNODES": "2",
-        "TASKS": str(tasks), "RANKS": "2"}  # fmt: skip
+    environment |= {"SLURM_JOB_ID": str(7 * 10000 + low_port() - 20000), "SLURM_JOB_NODELIST": "localhost,other",
+        "SLURM_NNODES": "2", "TASKS": str(tasks), "RANKS": "2"}  # fmt: skip
     lines = said(run(tmp_path, environment, "bash", CLUSTERS / f"{name}.sbatch"))
     assert [line.split(" and ")[0] for line in lines] == ["0 4 0", "1 4 1", "2 4 0", "3 4 1"]
     if name == "srun":
@@ -87,7 +91,8 @@ def test_tasks():
 
 @pytest.mark.parametrize("launcher", ["chorus run", "torchrun"])
 def test_kubernetes(tmp_path, launcher):
-    """The manifest's command in each of its pods, with its variables but for the name of the first pod, which is this host."""
+    """The manifest's command in each of its pods, with its variables but for the name of the first pod, which is this
+    host."""
     environment = folder(tmp_path)
     text = (CLUSTERS / "train.yaml").read_text()
     (shell,) = re.findall(r"""command: \["bash", "-c", '(.*)'\]""", text)
@@ -95,8 +100,16 @@ def test_kubernetes(tmp_path, launcher):
     assert given.keys() == {"PET_NNODES", "PET_NPROC_PER_NODE", "PET_RDZV_ENDPOINT"}
     assert given["PET_RDZV_ENDPOINT"] == "train-0.train:29400"
     given["PET_RDZV_ENDPOINT"] = f"localhost:{free_port()}"
-    pods = [subprocess.Popen(["bash", "-c", shell.replace("chorus run", launcher)], cwd=tmp_path, stdout=subprocess.PIPE, text=True,
-        env=environment | given | {"JOB_COMPLETION_INDEX": str(index)}) for index in range(int(given["PET_NNODES"]))]  # fmt: skip
+    pods = [
+        subprocess.Popen(
+            ["bash", "-c", shell.replace("chorus run", launcher)],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment | given | {"JOB_COMPLETION_INDEX": str(index)},
+        )
+        for index in range(int(given["PET_NNODES"]))
+    ]
     try:
         found = [re.findall(r"I am (\d+ \d+ \d+)", pod.communicate(timeout=60)[0]) for pod in pods]
     finally:

@@ -29,8 +29,9 @@ TENSORS = {
     "requires grad": (lambda: torch.ones(2, requires_grad=True), True),
 } | {
     str(dtype): (lambda dtype=dtype: torch.ones(5).to(dtype), True)
-    for dtype in (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64,
-        torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn, torch.float8_e5m2)
+    for dtype in (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16,
+        torch.uint32, torch.uint64, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn,
+        torch.float8_e5m2)
 }  # fmt: skip
 
 
@@ -76,7 +77,8 @@ def test_numbers_of_arguments(group, arguments):
 
 @pytest.mark.parametrize(
     "arguments",
-    [(99, 0, 0, 0), (_lib.ALL_REDUCE, 99, 0, 0, torch.ones(2)), (_lib.BROADCAST, 0, 5, 0, torch.ones(2)), (_lib.BARRIER, 0, 0, -5),
+    [(99, 0, 0, 0), (_lib.ALL_REDUCE, 99, 0, 0, torch.ones(2)), (_lib.BROADCAST, 0, 5, 0, torch.ones(2)),
+     (_lib.BARRIER, 0, 0, -5),
      (_lib.ALL_REDUCE, 1, 0, 0)],
 )  # fmt: skip
 def test_refused(group, arguments):

@@ -21,7 +21,9 @@ MACHINES = {"x86_64": 62, "aarch64": 183}  # e_machine of an ELF file
 TOOLS = ROOT / ".venvs" / "wheels" / "bin" / "python"
 
 pytestmark = [
-    pytest.mark.skipif("CHORUS_TEST_LONG" not in os.environ, reason="CHORUS_TEST_LONG: it compiles for several machines"),
+    pytest.mark.skipif(
+        "CHORUS_TEST_LONG" not in os.environ, reason="CHORUS_TEST_LONG: it compiles for several machines"
+    ),
     pytest.mark.skipif(not any(DIST.glob("*.whl")), reason="there are no wheels: make wheels"),
 ]
 
@@ -48,7 +50,8 @@ def unpacked(request, tmp_path):
 
 
 def test_wheel(unpacked):
-    """Any Python 3, glibc 2.17; a library that asks for glibc 2.14 at most and nothing but it, and a command that asks for nothing."""
+    """Any Python 3, glibc 2.17; a library that asks for glibc 2.14 at most and nothing but it, and a command that asks
+    for nothing."""
     machine, folder, command = unpacked
     assert wheel(machine).name == f"chorus_comms-{chorus.__version__}-py3-none-manylinux_2_17_{machine}.whl"
     library = folder / "chorus" / "libchorus.so"
@@ -103,7 +106,10 @@ int main(int argc, char **argv) {
 	float x[8] = {1, 2, 3, 4, 5, 6, 7, 8};
 	chorus_op op = {.size = sizeof op, .kind = CHORUS_ALL_REDUCE, .dtype = CHORUS_FLOAT32, .reduction = CHORUS_SUM,
 			.in = x, .in_count = 8, .out = x, .out_count = 8};
-	if (f_chorus_comm_create(&options, &comm) || f_chorus_submit(comm, &op, NULL)) { puts(f_chorus_last_error()->message); return 1; }
+	if (f_chorus_comm_create(&options, &comm) || f_chorus_submit(comm, &op, NULL)) {
+		puts(f_chorus_last_error()->message);
+		return 1;
+	}
 	printf("%s: %g\n", f_chorus_version(), x[7]);
 	return 0;
 }
@@ -122,18 +128,23 @@ def test_library(unpacked, tmp_path):
             pytest.skip(f"{root} has no glibc (Debian: libc6-arm64-cross)")
         env["QEMU_LD_PREFIX"] = str(root)
     (tmp_path / "loads.c").write_text(LOADS)
-    run(TOOLS, "-m", "ziglang", "cc", "-target", f"{machine}-linux-gnu.2.17", "-I", ROOT / "capi", "-o", tmp_path / "loads", tmp_path / "loads.c", "-ldl")
+    run(TOOLS, "-m", "ziglang", "cc", "-target", f"{machine}-linux-gnu.2.17", "-I", ROOT / "capi",
+        "-o", tmp_path / "loads", tmp_path / "loads.c", "-ldl")  # fmt: skip
     said = run(*how, tmp_path / "loads", folder / "chorus" / "libchorus.so", env=env)
     assert said == f"{chorus.__version__}: 8\n", said
 
 
 def test_sdist(tmp_path):
-    """It builds with what it asks for, which brings Go along, where there's no Go; only a C compiler is the machine's."""
+    """It builds with what it asks for, which brings Go along, where there's no Go; only a C compiler is the
+    machine's."""
     (sdist,) = DIST.glob("chorus_comms-*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = archive.getnames()
     base = sdist.name.removesuffix(".tar.gz")
-    for file in "go/go.mod", "go/capi/chorus.h", "go/comm/comm.go", "go/vendor/modules.txt", "go/cmd/chorus/main.go", "LICENSE-THIRD-PARTY":
+    for file in (
+        "go/go.mod", "go/capi/chorus.h", "go/comm/comm.go", "go/vendor/modules.txt", "go/cmd/chorus/main.go",
+        "LICENSE-THIRD-PARTY",
+    ):  # fmt: skip
         assert f"{base}/{file}" in names, file
     assert not [n for n in names if n.endswith("_test.go") and "/vendor/" not in n]
     go = tmp_path / "none" / "go"
@@ -147,7 +158,9 @@ def test_sdist(tmp_path):
     (built,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(built) as archive, zipfile.ZipFile(wheel("x86_64")) as ours:
         strip = re.compile(r"chorus_comms-[^/]*/(RECORD|WHEEL)$")
-        assert {n for n in archive.namelist() if not strip.search(n)} == {n for n in ours.namelist() if not strip.search(n)}
+        assert {n for n in archive.namelist() if not strip.search(n)} == {
+            n for n in ours.namelist() if not strip.search(n)
+        }
 
 
 def sums(folder):
@@ -162,7 +175,8 @@ def sums(folder):
 
 
 def test_release(tmp_path):
-    """Archives, checksums and a bill of materials; another build, of a clone elsewhere and with nothing kept, has the same bytes."""
+    """Archives, checksums and a bill of materials; another build, of a clone elsewhere and with nothing kept, has the
+    same bytes."""
     if run("git", "status", "--porcelain", "--untracked-files=no", cwd=ROOT):
         pytest.skip("the checkout has changes, which a clone has not")
     run("make", "release", cwd=ROOT)
@@ -170,10 +184,12 @@ def test_release(tmp_path):
     systems = ("linux-amd64", "linux-arm64", "darwin-amd64", "darwin-arm64")
     assert set(ours) == {f"chorus-{version}-{s}.tar.gz" for s in systems} | {f"chorus-{version}-sbom.cdx.json"}
     bill = json.loads((DIST / f"chorus-{version}-sbom.cdx.json").read_text())
-    assert bill["bomFormat"] == "CycloneDX" and {"golang.org/x/sys", "github.com/spf13/cobra"} <= {c["name"] for c in bill["components"]}
+    assert bill["bomFormat"] == "CycloneDX"
+    assert {"golang.org/x/sys", "github.com/spf13/cobra"} <= {c["name"] for c in bill["components"]}
     for system in systems:
         with tarfile.open(DIST / f"chorus-{version}-{system}.tar.gz") as archive:
-            assert {pathlib.PurePath(n).name for n in archive.getnames()} >= {"chorus", "LICENSE", "LICENSE-THIRD-PARTY", "README.md", "CHANGELOG.md"}
+            names = {pathlib.PurePath(n).name for n in archive.getnames()}
+            assert names >= {"chorus", "LICENSE", "LICENSE-THIRD-PARTY", "README.md", "CHANGELOG.md"}
             if system == "linux-amd64":
                 archive.extractall(tmp_path / "archive", filter="data")
     if os.uname().machine == "x86_64":

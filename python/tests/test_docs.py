@@ -19,8 +19,10 @@ def test_names():
     found = 0
     for page in PAGES:
         text = page.read_text()
-        code = re.findall(r"`([^`\n]+)`", re.sub(r"(?s)```.*?```", "", text)) + re.findall(r"(?s)```python\n(.*?)```", text)
-        for home, name in re.findall(r"(?<![\w.-])(torch\.distributed|dist|chorus)\.([A-Za-z]\w*)(?![\w:/])", "\n".join(code)):
+        code = re.findall(r"`([^`\n]+)`", re.sub(r"(?s)```.*?```", "", text))
+        code += re.findall(r"(?s)```python\n(.*?)```", text)
+        named = r"(?<![\w.-])(torch\.distributed|dist|chorus)\.([A-Za-z]\w*)(?![\w:/])"
+        for home, name in re.findall(named, "\n".join(code)):
             if (home, name) in (("chorus", "h"), ("chorus", "bench"), ("chorus", "torchcomms")):
                 continue  # a header, and modules
             assert hasattr(homes[home], name), f"{page.name}: there is no {home}.{name}"

@@ -51,13 +51,17 @@ def _refused(peers):
         lambda: dist.group.WORLD.allgather_coalesced([[]] * peers.size, []),
         lambda: dist.group.WORLD.allgather_into_tensor_coalesced([], []),
         lambda: dist.group.WORLD.reduce_scatter_tensor_coalesced([], []),
-        lambda: dist.all_to_all_single(x, torch.ones(4), [-1] + [5] + [0] * (peers.size - 2), [4] + [0] * (peers.size - 1)),
+        lambda: dist.all_to_all_single(
+            x, torch.ones(4), [-1] + [5] + [0] * (peers.size - 2), [4] + [0] * (peers.size - 1)
+        ),
         lambda: dist.group.WORLD.send([x], (peers.rank + 1) % peers.size, -3),
     ):
         with pytest.raises(chorus.InvalidArgumentError) as caught:
             call()
         assert isinstance(caught.value, dist.DistBackendError) and isinstance(caught.value, RuntimeError)
-        assert caught.value.rank == caught.value.reporter == peers.rank and caught.value.op and caught.value.comm, caught.value
+        assert caught.value.rank == caught.value.reporter == peers.rank and caught.value.op and caught.value.comm, (
+            caught.value
+        )
     dist.all_reduce(x)
     assert x[0] == peers.size and chorus.failure() is None
 
@@ -105,7 +109,9 @@ def _timeout(peers, how):
         error = caught.value
         assert error.missing_ranks == (peers.size - 1,), error
         assert error.elapsed >= 0.15 and error.seq == 1
-        assert (f"(Rank {peers.size - 1} failed to pass monitoredBarrier)" in str(error)) == (how == "monitored_barrier")
+        assert (f"(Rank {peers.size - 1} failed to pass monitoredBarrier)" in str(error)) == (
+            how == "monitored_barrier"
+        )
         assert error.op == ("barrier" if how == "monitored_barrier" else "all_reduce")
         if peers.rank == 0:
             store.set(f"timed out {how}", "1")
@@ -161,7 +167,8 @@ def test_killed_rank_is_named():
 
 
 def _hungry(peers, left):
-    """A rank has a few descriptors left while all make a group. It says so, and the others whose want it is; the default group goes on."""
+    """A rank has a few descriptors left while all make a group. It says so, and the others whose want it is; the
+    default group goes on."""
     culprit = peers.size - 1
     dist.barrier()
     before = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -12,7 +12,10 @@ EXAMPLES = pathlib.Path(__file__).resolve().parents[1] / "examples"
 
 WORDS = {
     "ddp": (2, ["loss after 100 steps: "]),
-    "failures": (3, ["rank 0: rank ", "calls all_reduce", "rank 0: barrier #1 misses (2,)", "rank 1: barrier #1 misses (2,)"]),
+    "failures": (
+        3,
+        ["rank 0: rank ", "calls all_reduce", "rank 0: barrier #1 misses (2,)", "rank 1: barrier #1 misses (2,)"],
+    ),
     "from_mpi4py": (3, [
         "rank 0: {'rate': 0.1}, sum 3, mine [0.0, 1.0, 2.0, 3.0], theirs [8.0, 9.0, 10.0, 11.0], 2 in my part",
         "rank 1: {'rate': 0.1}, sum 3, mine [4.0, 5.0, 6.0, 7.0], theirs [0.0, 1.0, 2.0, 3.0], 1 in my part",
@@ -52,9 +55,12 @@ def test_hang(tmp_path):
 def test_lost():
     done = subprocess.run(
         [command(), "run", "-n", "3", "--may-lose", "1", EXAMPLES / "lost.py"],
-        env=dict(os.environ, OMP_NUM_THREADS="1", PYTHON_EXEC=sys.executable), capture_output=True, text=True, timeout=120,
+        env=dict(os.environ, OMP_NUM_THREADS="1", PYTHON_EXEC=sys.executable), capture_output=True, text=True,
+        timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     for rank in 0, 2:
         assert f"[{rank}]: rank {rank}: rank 1 is gone, in all_reduce #51\n" in done.stdout, done.stdout
-    assert f"signal {signal.SIGKILL:d}" in done.stderr or "SIGKILL" in done.stderr or "killed" in done.stderr, done.stderr
+    assert f"signal {signal.SIGKILL:d}" in done.stderr or "SIGKILL" in done.stderr or "killed" in done.stderr, (
+        done.stderr
+    )

@@ -23,7 +23,10 @@ def _eager(peers):
     x = data(peers.rank, torch.float32, 12).reshape(4, 3)
     for ours, theirs in zip(_collectives(x, dist.group.WORLD), _collectives(x, peers.gloo), strict=True):
         torch.testing.assert_close(ours, theirs)
-    assert same(_collectives(x, dist.group.WORLD)[0], total([data(r, torch.float32, 12) for r in range(peers.size)]).reshape(4, 3))
+    assert same(
+        _collectives(x, dist.group.WORLD)[0],
+        total([data(r, torch.float32, 12) for r in range(peers.size)]).reshape(4, 3),
+    )
 
 
 def test_eager(world):

@@ -204,7 +204,9 @@ def _without_store(peers, port, server, step):
     dist.barrier()  # all have connected
     mine = _Dying(store, server, step if peers.rank == peers.size - 1 else 0)
     try:
-        comm = Communicator.create(peers.rank, peers.size, backend._fresh(mine, peers.size), name="orphan", timeout_ns=30_000_000_000)
+        comm = Communicator.create(
+            peers.rank, peers.size, backend._fresh(mine, peers.size), name="orphan", timeout_ns=30_000_000_000
+        )
     except chorus.PeerLostError as error:
         return error.rank, str(error)
     comm.abort("the test is over")
@@ -245,7 +247,8 @@ def _lost_with_the_store(_):
 
 
 def test_lost_with_the_store(pair):
-    """Whoever is through without the store loses a rank that isn't: what they have in common is that the store is gone."""
+    """Whoever is through without the store loses a rank that isn't: what they have in common is that the store is
+    gone."""
     pair.run(_lost_with_the_store)
 
 

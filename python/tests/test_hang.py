@@ -242,8 +242,8 @@ def browsed(url, picture):
     if not browser:
         pytest.skip("there is no browser here: apt-get install chromium")
     done = subprocess.run(
-        [browser, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1200,500", "--enable-logging=stderr", "--virtual-time-budget=3000",
-         f"--screenshot={picture}", "--dump-dom", url],
+        [browser, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1200,500", "--enable-logging=stderr",
+         "--virtual-time-budget=3000", f"--screenshot={picture}", "--dump-dom", url],
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert "CONSOLE" not in done.stderr, done.stderr

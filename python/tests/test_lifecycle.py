@@ -72,7 +72,8 @@ class Script:
     ],
 )
 def test_interrupt(wait):
-    """Ctrl-C ends any wait, and what was waited for: the group ends at once. The handler that the program has set is what runs."""
+    """Ctrl-C ends any wait, and what was waited for: the group ends at once. The handler that the program has set is
+    what runs."""
     script = Script(
         f"""
         init()
@@ -336,7 +337,8 @@ def test_torchrun_restarts(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(TRAIN)
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--max-restarts=1", "--monitor-interval=0.1",
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--max-restarts=1",
+         "--monitor-interval=0.1",
          "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", str(script)],
         env=dict(os.environ, CHECKPOINT=str(tmp_path / "checkpoint")), capture_output=True, text=True, timeout=150,
     )  # fmt: skip
@@ -351,7 +353,8 @@ def test_killed_rank_of_ddp():
         import chorus
         from torch.nn.parallel import DistributedDataParallel
         init()
-        model = DistributedDataParallel(torch.nn.Sequential(*[torch.nn.Linear(100, 100) for _ in range(5)]), bucket_cap_mb=0.05)
+        layers = [torch.nn.Linear(100, 100) for _ in range(5)]
+        model = DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=0.05)
         begin = None
         try:
             while True:

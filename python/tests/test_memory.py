@@ -9,7 +9,13 @@ import chorus
 
 
 def test_like_torch():
-    for args, kwargs in (((3, 4), {}), (((2, 5),), {"dtype": torch.int8}), ((torch.Size([7]),), {}), ((0,), {}), (((),), {})):
+    for args, kwargs in (
+        ((3, 4), {}),
+        (((2, 5),), {"dtype": torch.int8}),
+        ((torch.Size([7]),), {}),
+        ((0,), {}),
+        (((),), {}),
+    ):
         for ours, theirs in ((chorus.empty, torch.empty), (chorus.zeros, torch.zeros)):
             a, b = ours(*args, **kwargs), theirs(*args, **kwargs)
             assert a.shape == b.shape and a.dtype == b.dtype and a.stride() == b.stride()

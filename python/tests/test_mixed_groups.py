@@ -1,8 +1,8 @@
 """Tensors of another device, in groups like ``cpu:chorus,cuda:nccl``: every call of PyTorch reaches the other backend.
 
 There is no GPU here. A tensor that says that it's on one carries another one, of the CPU, with which what PyTorch's
-dispatcher is asked for is done: by Gloo, which is the group's backend of that device. So results are Gloo's, and are compared with
-what a group of Gloo alone gives. Tensors on ``meta`` are real ones, and have no elements.
+dispatcher is asked for is done: by Gloo, which is the group's backend of that device. So results are Gloo's, and are
+compared with what a group of Gloo alone gives. Tensors on ``meta`` are real ones, and have no elements.
 """
 
 import datetime
@@ -18,7 +18,8 @@ from torch.utils._pytree import tree_map_only
 import chorus
 
 XPU, MAX, MINUTE = torch.device("xpu"), dist.ReduceOp.MAX, datetime.timedelta(minutes=1)
-_reached = []  # what the dispatcher was asked for with a tensor of the other device: the operation and its arguments by name
+# What the dispatcher was asked for with a tensor of the other device: the operation and its arguments by name.
+_reached = []
 _stand_ins = {}
 
 
@@ -81,7 +82,8 @@ def _swap(c, send, recv, message, room):
     """One rank sends first, the other one receives first."""
     order = [(send, message), (recv, room)] if c.rank == 0 else [(recv, room), (send, message)]
     for call, tensor in order:
-        done = call(tensor, group_dst=c.peer, group=c.group, tag=5) if call is send else call(tensor, group=c.group, tag=5)
+        to = {"group_dst": c.peer} if call is send else {}
+        done = call(tensor, group=c.group, tag=5, **to)
         if isinstance(done, dist.Work):
             done.wait()
             if call is recv:
@@ -91,7 +93,10 @@ def _swap(c, send, recv, message, room):
 
 
 def _batch(c):
-    ops = [dist.P2POp(dist.isend, c.full(3), group=c.group, group_peer=c.peer), dist.P2POp(dist.irecv, c.empty(3), group=c.group, group_peer=c.peer)]
+    ops = [
+        dist.P2POp(dist.isend, c.full(3), group=c.group, group_peer=c.peer),
+        dist.P2POp(dist.irecv, c.empty(3), group=c.group, group_peer=c.peer),
+    ]
     for work in dist.batch_isend_irecv(ops):
         work.wait()
 
@@ -99,16 +104,22 @@ def _batch(c):
 # How each function of torch.distributed that takes tensors is called.
 CALLS = {
     "all_gather": lambda c: dist.all_gather([c.empty(3), c.empty(3)], c.full(3), c.group, **c.how),
-    "all_gather_coalesced": lambda c: dist.all_gather_coalesced([[c.empty(3)], [c.empty(3)]], [c.full(3)], c.group, **c.how),
+    "all_gather_coalesced": lambda c: dist.all_gather_coalesced(
+        [[c.empty(3)], [c.empty(3)]], [c.full(3)], c.group, **c.how
+    ),
     "all_gather_into_tensor": lambda c: dist.all_gather_into_tensor(c.empty(6), c.full(3), c.group, **c.how),
     "all_gather_single": lambda c: dist.all_gather_single(c.empty(6), c.full(3), c.group, **c.how),
     "all_reduce": lambda c: dist.all_reduce(c.both(3), MAX, c.group, **c.how),
     "all_reduce_coalesced": lambda c: dist.all_reduce_coalesced([c.both(3), c.both(2)], MAX, c.group, **c.how),
     "all_to_all": lambda c: dist.all_to_all([c.empty(3), c.empty(3)], [c.full(3), c.full(3)], c.group, **c.how),
-    "all_to_all_single": lambda c: dist.all_to_all_single(c.empty(2 * (1 + c.rank)), c.full(3), [1 + c.rank] * 2, [1, 2], c.group, **c.how),
+    "all_to_all_single": lambda c: dist.all_to_all_single(
+        c.empty(2 * (1 + c.rank)), c.full(3), [1 + c.rank] * 2, [1, 2], c.group, **c.how
+    ),
     "batch_isend_irecv": _batch,
     "broadcast": lambda c: dist.broadcast(c.both(3), group=c.group, group_src=1, **c.how),
-    "gather": lambda c: dist.gather(c.full(3), [c.empty(3), c.empty(3)] if c.rank else None, group=c.group, group_dst=1, **c.how),
+    "gather": lambda c: dist.gather(
+        c.full(3), [c.empty(3), c.empty(3)] if c.rank else None, group=c.group, group_dst=1, **c.how
+    ),
     "irecv": lambda c: _swap(c, dist.isend, dist.irecv, c.full(3), c.empty(3)),
     "isend": lambda c: _swap(c, dist.isend, dist.recv, c.full(3), c.empty(3)),
     "recv": lambda c: _swap(c, dist.send, dist.recv, c.full(3), c.empty(3)),
@@ -116,17 +127,25 @@ CALLS = {
     "reduce_scatter": lambda c: dist.reduce_scatter(c.empty(3), [c.full(3), c.full(3)], MAX, c.group, **c.how),
     "reduce_scatter_single": lambda c: dist.reduce_scatter_single(c.empty(3), c.full(6), MAX, c.group, **c.how),
     "reduce_scatter_tensor": lambda c: dist.reduce_scatter_tensor(c.empty(3), c.full(6), MAX, c.group, **c.how),
-    "scatter": lambda c: dist.scatter(c.empty(3), [c.full(3), c.full(3)] if c.rank else None, group=c.group, group_src=1, **c.how),
+    "scatter": lambda c: dist.scatter(
+        c.empty(3), [c.full(3), c.full(3)] if c.rank else None, group=c.group, group_src=1, **c.how
+    ),
     "send": lambda c: _swap(c, dist.send, dist.irecv, c.full(3), c.empty(3)),
 }
 
 # Those that move Python's objects, by way of tensors on the CPU if nothing else is asked for.
 OBJECTS = {
     "all_gather_object": lambda c, out: dist.all_gather_object(out, {"from": c.rank}, c.group),
-    "broadcast_object_list": lambda c, out: dist.broadcast_object_list(_given(out, ["x", c.rank]), group=c.group, group_src=1),
-    "gather_object": lambda c, out: dist.gather_object({"from": c.rank}, out if c.rank else None, group=c.group, group_dst=1),
+    "broadcast_object_list": lambda c, out: dist.broadcast_object_list(
+        _given(out, ["x", c.rank]), group=c.group, group_src=1
+    ),
+    "gather_object": lambda c, out: dist.gather_object(
+        {"from": c.rank}, out if c.rank else None, group=c.group, group_dst=1
+    ),
     "recv_object_list": lambda c, out: _pass_on(c, out),
-    "scatter_object_list": lambda c, out: dist.scatter_object_list(out, ["x", "y"] if c.rank else None, group=c.group, group_src=1),
+    "scatter_object_list": lambda c, out: dist.scatter_object_list(
+        out, ["x", "y"] if c.rank else None, group=c.group, group_src=1
+    ),
     "send_object_list": lambda c, out: _pass_on(c, out),
 }
 
@@ -144,11 +163,13 @@ def _pass_on(c, out):
 
 
 # Those that take no tensors, nor move anything for their callers.
-OTHERS = """barrier breakpoint destroy_process_group get_backend get_backend_config get_debug_level get_default_backend_for_device
-    get_global_rank get_group_rank get_node_local_rank get_pg_count get_process_group_ranks get_rank get_world_size init_device_mesh
-    init_process_group is_available is_backend_available is_gloo_available is_initialized is_mpi_available is_nccl_available
-    is_torchelastic_launched is_ucc_available is_xccl_available monitored_barrier new_group new_subgroups new_subgroups_by_enumeration
-    record_comm register_rendezvous_handler rendezvous set_debug_level set_debug_level_from_env shrink_group split_group supports_complex""".split()
+OTHERS = """barrier breakpoint destroy_process_group get_backend get_backend_config get_debug_level
+get_default_backend_for_device
+    get_global_rank get_group_rank get_node_local_rank get_pg_count get_process_group_ranks get_rank get_world_size
+    init_device_mesh init_process_group is_available is_backend_available is_gloo_available is_initialized
+    is_mpi_available is_nccl_available is_torchelastic_launched is_ucc_available is_xccl_available monitored_barrier
+    new_group new_subgroups new_subgroups_by_enumeration record_comm register_rendezvous_handler rendezvous
+    set_debug_level set_debug_level_from_env shrink_group split_group supports_complex""".split()
 
 # How each method of a group that takes tensors is called; PyTorch's C++ calls them under their older names as well.
 METHODS = {
@@ -176,7 +197,8 @@ METHODS = {
     "recv": lambda c: c.group.recv([c.empty(3)], 0, 0) if c.rank else c.group.send([c.full(3)], 1, 0),
     "recv_anysource": lambda c: c.group.recv_anysource([c.empty(3)], 0) if c.rank else c.group.send([c.full(3)], 1, 0),
 }
-OTHER_METHODS = """BackendType CUSTOM GLOO MPI NCCL UCC UNDEFINED XCCL abort barrier bound_device_id boxed get_group_store group_desc
+OTHER_METHODS = """BackendType CUSTOM GLOO MPI NCCL UCC UNDEFINED XCCL abort barrier bound_device_id boxed
+get_group_store group_desc
     group_name merge_remote_group monitored_barrier name rank set_timeout shutdown size split_group unbox
     use_pg_for_symm_mem_rendezvous""".split()
 
@@ -185,7 +207,8 @@ def functions():
     """The names of torch.distributed's public functions."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of names that are deprecated
-        return sorted(n for n in {*dir(dist), *dist.distributed_c10d.__all__} if n[0] != "_" and inspect.isroutine(getattr(dist, n, None)))
+        every = {*dir(dist), *dist.distributed_c10d.__all__}
+        return sorted(n for n in every if n[0] != "_" and inspect.isroutine(getattr(dist, n, None)))
 
 
 def methods():
@@ -195,9 +218,9 @@ def methods():
 
 def test_every_function_is_known():
     unknown = [n for n in functions() if n not in {*CALLS, *OBJECTS, *OTHERS}]
-    assert not unknown, f"torch.distributed has functions that nobody calls here with tensors of another device: {unknown}"
+    assert not unknown, f"torch.distributed has functions that nobody calls here with tensors of another device: {unknown}"  # noqa: E501
     unknown = [n for n in methods() if n not in {*METHODS, *OTHER_METHODS}]
-    assert not unknown, f"torch.distributed.ProcessGroup has methods that nobody calls here with tensors of another device: {unknown}"
+    assert not unknown, f"torch.distributed.ProcessGroup has methods that nobody calls here with tensors of another device: {unknown}"  # noqa: E501
 
 
 def _group(backend, made={}):  # noqa: B006 (one of each for all tests of a process)

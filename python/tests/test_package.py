@@ -33,7 +33,8 @@ def test_structs_are_the_headers(tmp_path):
         for field, *_ in struct._fields_:
             lines.append(f'printf("{name} {field} %zu\\n", offsetof({name}, {field.rstrip("_")}));')
     source = tmp_path / "layout.c"
-    source.write_text(f'#include "{ROOT}/capi/chorus.h"\n#include <stddef.h>\n#include <stdio.h>\nint main(void) {{ {" ".join(lines)} }}')
+    headers = f'#include "{ROOT}/capi/chorus.h"\n#include <stddef.h>\n#include <stdio.h>\n'
+    source.write_text(headers + f"int main(void) {{ {' '.join(lines)} }}")
     subprocess.run(["cc", "-o", tmp_path / "layout", source], check=True)
     output = subprocess.run([tmp_path / "layout"], check=True, capture_output=True, text=True).stdout
     theirs = {tuple(line.split()[:2]): int(line.split()[2]) for line in output.splitlines()}
@@ -51,14 +52,16 @@ def run(code):
 def test_import_torch_is_quiet():
     done = run(
         "import sys, torch; print(sorted(m for m in sys.modules if m.startswith('chorus')), 'ctypes' in sys.modules,"
-        " torch.distributed.Backend.default_device_backend_map['cpu'], 'chorus' in torch.distributed.Backend.backend_list)"
+        " torch.distributed.Backend.default_device_backend_map['cpu'],"
+        " 'chorus' in torch.distributed.Backend.backend_list)"
     )
     assert done.stderr == ""
     assert done.stdout == "['chorus', 'chorus.backend'] True gloo True\n"
 
 
 def test_registration_without_autoload():
-    run("import os; os.environ['TORCH_DEVICE_BACKEND_AUTOLOAD'] = '0'; import torch, chorus; chorus.register(); chorus.register();"
+    run("import os; os.environ['TORCH_DEVICE_BACKEND_AUTOLOAD'] = '0';"
+        "import torch, chorus; chorus.register(); chorus.register();"
         "import torch.distributed as dist; assert 'chorus' in dist.Backend.backend_list")  # fmt: skip
 
 
@@ -86,8 +89,8 @@ def test_benchmark(tmp_path):
     """Every measure gives its rows, as tables and as JSON."""
     target = tmp_path / "rows.json"
     done = subprocess.run(
-        [sys.executable, "-m", "chorus.bench", "--only", "collectives", "inference", "ddp", "--ops", "all_reduce", "barrier",
-         "--max-bytes", "16384", "--seconds", "0", "--json", str(target)],
+        [sys.executable, "-m", "chorus.bench", "--only", "collectives", "inference", "ddp", "--ops", "all_reduce",
+         "barrier", "--max-bytes", "16384", "--seconds", "0", "--json", str(target)],
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

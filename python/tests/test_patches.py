@@ -26,7 +26,8 @@ def cell():
 def looked_at():
     return {"all_reduce": cell(), "buckets": (dist.Reducer.__init__, dist.Reducer._rebuild_buckets),
             "fp16_hook": DDP._register_builtin_comm_hook, "shrink": getattr(c10d, "_create_shrunk_process_group", None),
-            "profiler": profiler._disable_profiler, "dynamo": "chorus" in rules.get_mod_inlinelist() | set(rules.MOD_SKIPLIST)}
+            "profiler": profiler._disable_profiler,
+            "dynamo": "chorus" in rules.get_mod_inlinelist() | set(rules.MOD_SKIPLIST)}
 before = looked_at()
 dist.init_process_group("chorus", store=dist.HashStore(), rank=0, world_size=1)
 x = torch.ones(3)
@@ -57,7 +58,9 @@ def test_all_are_applied():
     changed, states, name = _run()
     applied = {n for n, state in states.items() if state == "applied"}
     assert applied - {"locals", "dynamo"} == changed - {"dynamo"} and name == "default_pg"
-    assert set(states) == NAMES | {"locals"} and all(s == "applied" or s.startswith("not applied: ") for s in states.values())
+    assert set(states) == NAMES | {"locals"} and all(
+        s == "applied" or s.startswith("not applied: ") for s in states.values()
+    )
 
 
 def test_none():

@@ -5,7 +5,9 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 from training import batch, compare, model
 
 VERSION = tuple(map(int, torch.__version__.split(".")[:2]))
-interleaved = pytest.mark.skipif(VERSION < (2, 7), reason="Gloo of PyTorch 2.6, to compare with, doesn't come to an end")
+interleaved = pytest.mark.skipif(
+    VERSION < (2, 7), reason="Gloo of PyTorch 2.6, to compare with, doesn't come to an end"
+)
 
 
 def _train(peers, group, schedule_of):

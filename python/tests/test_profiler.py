@@ -8,7 +8,8 @@ from torch.profiler import ProfilerActivity, profile, record_function
 import chorus
 from chorus.torchcomms import ReduceOp, distwrap
 
-OLD = tuple(int(n) for n in torch.__version__.split(".")[:2]) < (2, 7)  # which asks for most operations as if they were asynchronous
+# Which asks for most operations as if they were asynchronous.
+OLD = tuple(int(n) for n in torch.__version__.split(".")[:2]) < (2, 7)
 
 
 def _calls(peers, group):
@@ -92,7 +93,9 @@ def _others(peers):
     x, peer = torch.ones(4), 1 - peers.rank
 
     def exchange():
-        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x, peer), dist.P2POp(dist.irecv, torch.empty(4), peer)]):
+        for work in dist.batch_isend_irecv(
+            [dist.P2POp(dist.isend, x, peer), dist.P2POp(dist.irecv, torch.empty(4), peer)]
+        ):
             work.wait()
 
     def coalesced():

@@ -32,8 +32,8 @@ def _serve(target, rank, size, port, pipe):
 
 
 def run(target, size, dies, serving=False, by=signal.SIGKILL):
-    """Run a process for each rank; those that die must end by a signal, all others must end well. If rank 0 is serving it
-    says at which port, and the others are told."""
+    """Run a process for each rank; those that die must end by a signal, all others must end well. If rank 0 is serving
+    it says at which port, and the others are told."""
     port = free_port()
     server = dist.TCPStore("127.0.0.1", port, None, True, timeout=PATIENCE, wait_for_workers=False)
     processes, pipes = [], []
@@ -90,7 +90,9 @@ def survive(rank, size, port, pipe):
         comm = torchcomms.new_comm("native", "cpu", name="w", enable_reconfigure=True, timeout=PATIENCE)
         assert (comm.get_rank(), comm.get_size()) == (-1, 0)
     else:
-        comm = torchcomms.new_comm("native", "cpu", name="w", store=store, rank=rank, world_size=size - 1, timeout=PATIENCE)
+        comm = torchcomms.new_comm(
+            "native", "cpu", name="w", store=store, rank=rank, world_size=size - 1, timeout=PATIENCE
+        )
         sums(comm)
         if rank == 1:
             die()
@@ -150,7 +152,9 @@ def shrink_and_grow(rank, size, port, pipe):
         comm = torchcomms.new_comm("native", "cpu", enable_reconfigure=True, timeout=PATIENCE)
         store.set("newcomer", comm.get_init_handle())
     else:
-        comm = torchcomms.new_comm("native", "cpu", name="w", store=store, rank=rank, world_size=size - 1, timeout=PATIENCE)
+        comm = torchcomms.new_comm(
+            "native", "cpu", name="w", store=store, rank=rank, world_size=size - 1, timeout=PATIENCE
+        )
         sums(comm)
         if rank == 0:
             die()

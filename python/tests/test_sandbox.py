@@ -16,7 +16,9 @@ libc = ctypes.CDLL(None, use_errno=True)
 LOAD, EQUAL, RETURN = 0x20, 0x15, 0x06
 program = b"".join(
     struct.pack("HBBI", *line)
-    for line in ((LOAD, 0, 0, 0), (EQUAL, 0, 1, int(sys.argv[1])), (RETURN, 0, 0, 0x50000 | 1), (RETURN, 0, 0, 0x7FFF0000))
+    for line in (
+        (LOAD, 0, 0, 0), (EQUAL, 0, 1, int(sys.argv[1])), (RETURN, 0, 0, 0x50000 | 1), (RETURN, 0, 0, 0x7FFF0000)
+    )
 )
 class Filter(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("program", ctypes.c_char_p)]
@@ -43,7 +45,9 @@ print("works")
 @pytest.mark.skipif(platform.machine() not in NUMBERS, reason="no number of memfd_create is known")
 def test_memory_files_refused():
     number = str(NUMBERS[platform.machine()])
-    child = subprocess.run([sys.executable, "-c", PROGRAM, number], env=os.environ, capture_output=True, text=True, timeout=60)
+    child = subprocess.run(
+        [sys.executable, "-c", PROGRAM, number], env=os.environ, capture_output=True, text=True, timeout=60
+    )
     if "no filter" in child.stdout:
         pytest.skip("this system lets nobody filter system calls")
     assert child.returncode == 0 and "works" in child.stdout, child.stdout + child.stderr

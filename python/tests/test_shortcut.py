@@ -17,7 +17,8 @@ from chorus import _direct
 
 pytestmark = pytest.mark.skipif(not _direct.POSSIBLE, reason="this PyTorch can't tell the library what a tensor is")
 
-OPS = {"SUM": 3, "AVG": 1.5, "PRODUCT": 2, "MIN": 1, "MAX": 2, "BAND": 0, "BOR": 3, "BXOR": 3}  # of 1 and 2; integers truncate
+# Of 1 and 2; integers truncate.
+OPS = {"SUM": 3, "AVG": 1.5, "PRODUCT": 2, "MIN": 1, "MAX": 2, "BAND": 0, "BOR": 3, "BXOR": 3}
 
 
 def _by_pytorch():

@@ -15,7 +15,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SITE = ROOT / "out" / "site"
 REPOSITORY = "https://github.com/chorus-comms/chorus/"
 
-pytestmark = pytest.mark.skipif("CHORUS_TEST_LONG" not in os.environ, reason="CHORUS_TEST_LONG: it builds the whole site")
+pytestmark = pytest.mark.skipif(
+    "CHORUS_TEST_LONG" not in os.environ, reason="CHORUS_TEST_LONG: it builds the whole site"
+)
 
 # What a page says about itself: links and what it loads, anchors, and how much wider it is than the window.
 FACTS = """({
@@ -24,9 +26,12 @@ FACTS = """({
     anchors: [...document.querySelectorAll("[id], a[name]")].map(e => e.id || e.name),
     broken: [...document.images].filter(e => e.complete && !e.naturalWidth).map(e => e.src),
     wider: document.documentElement.scrollWidth - document.documentElement.clientWidth,
-    widest: [...document.body.querySelectorAll("article *")].filter(e => e.getBoundingClientRect().right > innerWidth + 1
-        && !e.closest("pre, .md-typeset__scrollwrap, .md-typeset__table, nav")).slice(0, 3).map(e => e.outerHTML.slice(0, 200)),
-    files: [...document.querySelectorAll("article a")].map(e => e.textContent).filter(text => /^[\\w-]+\\.md$/.test(text)),
+    widest: [...document.body.querySelectorAll("article *")]
+        .filter(e => e.getBoundingClientRect().right > innerWidth + 1
+            && !e.closest("pre, .md-typeset__scrollwrap, .md-typeset__table, nav"))
+        .slice(0, 3).map(e => e.outerHTML.slice(0, 200)),
+    files: [...document.querySelectorAll("article a")].map(e => e.textContent)
+        .filter(text => /^[\\w-]+\\.md$/.test(text)),
     small: [...document.querySelectorAll("article img[src$='.svg']")].filter(e => e.width < 600).map(e => e.src),
     words: document.querySelector("article").innerText.split(/\\s+/).length,
 })"""
@@ -59,7 +64,8 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 def pages():
-    """Every page, but the one that a server shows for those that aren't there: its links begin where the site will be."""
+    """Every page, but the one that a server shows for those that aren't there: its links begin where the site will
+    be."""
     return sorted(p.relative_to(SITE).as_posix() for p in SITE.rglob("*.html") if p.name != "404.html")
 
 
@@ -124,11 +130,17 @@ def test_site(site, tmp_path):
             target = target + "index.html" if target.endswith("/") else target
             if not (SITE / target).is_file():
                 wrong.append(f"{page}: {link}: no such page")
-            elif url.fragment and target in facts and urllib.parse.unquote(url.fragment) not in facts[target]["anchors"]:
+            elif (
+                url.fragment and target in facts and urllib.parse.unquote(url.fragment) not in facts[target]["anchors"]
+            ):
                 wrong.append(f"{page}: {link}: no such place in {target}")
     assert not wrong, "\n".join(wrong)
     # All parts are there, with what was generated.
     assert len(facts) > 60, sorted(facts)
-    for page, anchor in ("go/comm.html", "Comm.AllReduce"), ("python/chorus.html", "chorus.empty"), ("python/torchcomms.html", "chorus.torchcomms.new_comm"):
+    for page, anchor in (
+        ("go/comm.html", "Comm.AllReduce"),
+        ("python/chorus.html", "chorus.empty"),
+        ("python/torchcomms.html", "chorus.torchcomms.new_comm"),
+    ):
         assert anchor in facts[page]["anchors"], (page, facts[page]["anchors"])
     assert facts["index.html"]["words"] > 300

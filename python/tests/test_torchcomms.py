@@ -93,12 +93,18 @@ def _collectives(peers, dtype):
         check(comm, outputs(n, lambda o, a: comm.all_to_all(o, blocks[r], a)), [blocks[p][r] for p in range(n)])
         check(comm, outputs(0, lambda o, a: comm.all_to_all_single(o[0], whole.reshape(-1), a), [n * count]),
               [torch.cat([blocks[p][r] for p in range(n)])])  # fmt: skip
-        check(comm, outputs(1, lambda o, a: comm.scatter(o[0], blocks[r] if r == root else [], root, a)), [blocks[root][r]])
+        check(
+            comm,
+            outputs(1, lambda o, a: comm.scatter(o[0], blocks[r] if r == root else [], root, a)),
+            [blocks[root][r]],
+        )
         want = every if r == root else [out() for _ in range(n)]
         check(comm, outputs(n, lambda o, a: comm.gather(o, mine, root, a)), want)
         want = torch.cat(every) if r == root else out(n * count)
         check(comm, outputs(0, lambda o, a: comm.gather_single(o[0], mine, root, a), [n * count]), [want])
-        assert same(mine, data(r, dtype, count)) and same(whole, torch.cat(blocks[r]).reshape(n, count)), "an input was written"
+        assert same(mine, data(r, dtype, count)) and same(whole, torch.cat(blocks[r]).reshape(n, count)), (
+            "an input was written"
+        )
     comm.finalize()
 
 
@@ -126,10 +132,14 @@ def _equal_to_gloo(peers):
         comm.all_reduce(x, torchcomms.ReduceOp.PREMUL_SUM(factor), False)
         assert x.tolist() == [whole * float(factor)] * 5
     x = torch.ones(3)
-    comm.all_reduce(x, torchcomms.ReduceOp.PREMUL_SUM(torch.complex(torch.zeros(()), torch.ones(())).conj().imag), False)
+    comm.all_reduce(
+        x, torchcomms.ReduceOp.PREMUL_SUM(torch.complex(torch.zeros(()), torch.ones(())).conj().imag), False
+    )
     assert x.tolist() == [-float(peers.size)] * 3  # a view with the negative bit
     for call in (
-        lambda: comm.all_reduce(torch.ones(2), torchcomms.ReduceOp.PREMUL_SUM(torch.ones(1, dtype=torch.float64)), False),
+        lambda: comm.all_reduce(
+            torch.ones(2), torchcomms.ReduceOp.PREMUL_SUM(torch.ones(1, dtype=torch.float64)), False
+        ),
         lambda: comm.all_reduce(torch.ones(2, dtype=torch.int32), torchcomms.ReduceOp.PREMUL_SUM(2.0), False),
         lambda: comm.all_reduce(torch.ones(2), torchcomms.ReduceOp.BAND, False),
     ):
@@ -345,7 +355,8 @@ def test_windows_take_plain_memory_alone(monkeypatch):
     x = torch.complex(torch.zeros(4), torch.ones(4))
     window = comm.new_window(x.clone())
     real = torch.zeros(4)
-    for call in (lambda: window.put(x.conj(), 0, 0), lambda: window.get(x.conj(), 0, 0), lambda: comm.new_window(x.conj()),
+    for call in (lambda: window.put(x.conj(), 0, 0), lambda: window.get(x.conj(), 0, 0),
+                 lambda: comm.new_window(x.conj()),
                  lambda: comm.new_window(x.conj().imag.view(4)), lambda: comm.new_window(real[::2])):  # fmt: skip
         with pytest.raises(chorus.InvalidArgumentError, match="contiguous, and no view that conjugates or negates"):
             call()
@@ -420,7 +431,8 @@ def _hooks(peers):
     comm.split([])
     child = comm.split(list(range(peers.size)), "child")
     op = torchcomms.OpName
-    assert [s[0] for s in seen] == [op.all_reduce, op.batch_op_issue, op.all_to_all_v_single, op.new_window, op.split, op.split]
+    calls = [op.all_reduce, op.batch_op_issue, op.all_to_all_v_single, op.new_window, op.split, op.split]
+    assert [s[0] for s in seen] == calls
     assert [s[1] for s in seen] == list(range(seen[0][1], seen[0][1] + 6))
     assert seen[0][2].tensor is x and seen[0][2].async_op and seen[0][2].op is SUM
     assert type(seen[0][2]).__name__ == "AllReducePreHookArgs" and seen[-1][2].ranks == list(range(peers.size))
@@ -482,7 +494,11 @@ def _settings(peers):
             call({"chunk_bytes": 65536})
     with pytest.raises(chorus.UnsupportedError):
         comm.get_device_transport()
-    for call in (lambda: comm.barrier(False, timeout=5), lambda: comm.set_timeout(5.0), lambda: comm.barrier(True).wait(5)):
+    for call in (
+        lambda: comm.barrier(False, timeout=5),
+        lambda: comm.set_timeout(5.0),
+        lambda: comm.barrier(True).wait(5),
+    ):
         with pytest.raises(TypeError, match="a timeout is a datetime.timedelta, not"):
             call()
     y = comm.get_mem_allocator().empty(8)
@@ -634,7 +650,11 @@ def test_backends(monkeypatch):
     comm.barrier(False, timeout=datetime.timedelta(seconds=1))
     assert comm.get_backend_impl().options == {"timeout": datetime.timedelta(seconds=1)}
     status = torchcomms.WorkStatus
-    for error, want in ((None, status.COMPLETED), (ValueError("no"), status.ERROR), (chorus.TimeoutError("late"), status.TIMEDOUT)):
+    for error, want in (
+        (None, status.COMPLETED),
+        (ValueError("no"), status.ERROR),
+        (chorus.TimeoutError("late"), status.TIMEDOUT),
+    ):
         work = comm.broadcast(x, 0, True)
         assert work.status() is status.INPROGRESS and not work.is_completed() and work.exception() is None
         future = comm.get_backend_impl().future
@@ -655,7 +675,8 @@ def test_backends(monkeypatch):
 def test_rank_and_size_of_the_environment(monkeypatch):
     from chorus.torchcomms._launcher import query_ranksize
 
-    names = "TORCHCOMM_RANK TORCHCOMM_SIZE OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE PMI_RANK PMI_SIZE PALS_RANKID PALS_SIZE RANK WORLD_SIZE"
+    names = """TORCHCOMM_RANK TORCHCOMM_SIZE OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE PMI_RANK PMI_SIZE PALS_RANKID
+        PALS_SIZE RANK WORLD_SIZE"""
     for name in names.split():
         monkeypatch.delenv(name, raising=False)
     assert query_ranksize() == (-1, 0)
@@ -684,7 +705,8 @@ def test_window_structs_are_the_headers(tmp_path):
     lines = [f'printf("%zu\\n", sizeof({name}));' for name in structs]
     lines += [f'printf("%zu\\n", offsetof({name}, {field}));' for name, s in structs.items() for field, _ in s._fields_]
     source = tmp_path / "layout.c"
-    source.write_text(f'#include "{root}/capi/chorus.h"\n#include <stddef.h>\n#include <stdio.h>\nint main(void) {{ {" ".join(lines)} }}')
+    headers = f'#include "{root}/capi/chorus.h"\n#include <stddef.h>\n#include <stdio.h>\n'
+    source.write_text(headers + f"int main(void) {{ {' '.join(lines)} }}")
     subprocess.run(["cc", "-o", tmp_path / "layout", source], check=True)
     theirs = subprocess.run([tmp_path / "layout"], check=True, capture_output=True, text=True).stdout.split()
     ours = [ctypes.sizeof(s) for s in structs.values()]
@@ -696,7 +718,9 @@ def test_file_store_timeout(tmp_path):
     """The rank that doesn't come is named, whatever the store's exceptions are."""
     store = dist.FileStore(str(tmp_path / "store"), 2)
     with pytest.raises(chorus.TimeoutError) as caught:
-        torchcomms.new_comm("chorus", CPU, "alone", timeout=datetime.timedelta(seconds=0.3), store=store, rank=0, world_size=2)
+        torchcomms.new_comm(
+            "chorus", CPU, "alone", timeout=datetime.timedelta(seconds=0.3), store=store, rank=0, world_size=2
+        )
     assert caught.value.missing_ranks == (1,)
 
 
@@ -731,7 +755,11 @@ def test_options_of_the_environment(monkeypatch):
         assert comm.get_options().timeout == datetime.timedelta(seconds=1.5)
         assert comm.get_options().abort_process_on_timeout_or_error
         comm.finalize()
-    for name, bad in (("TORCHCOMM_TIMEOUT_SECONDS", "10s"), ("TORCHCOMM_TIMEOUT_SECONDS", "inf"), ("TORCHCOMM_ABORT_ON_ERROR", "maybe")):
+    for name, bad in (
+        ("TORCHCOMM_TIMEOUT_SECONDS", "10s"),
+        ("TORCHCOMM_TIMEOUT_SECONDS", "inf"),
+        ("TORCHCOMM_ABORT_ON_ERROR", "maybe"),
+    ):
         with monkeypatch.context() as m:
             m.setenv(name, bad)
             with pytest.raises(RuntimeError, match=f"{name}='{bad}'"):

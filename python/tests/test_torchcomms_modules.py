@@ -70,7 +70,9 @@ def _late_objects(peers):
     second = datetime.timedelta(seconds=1)
     for call in (
         lambda comm: objcol.gather_object(comm, "x", 0, [None] * 2 if peers.rank == 0 else None, timeout=second),
-        lambda comm: objcol.scatter_object_list(comm, 1, [None], ["a", "b"] if peers.rank == 1 else None, timeout=second),
+        lambda comm: objcol.scatter_object_list(
+            comm, 1, [None], ["a", "b"] if peers.rank == 1 else None, timeout=second
+        ),
     ):
         comm = join(peers)
         if peers.rank == 1:
@@ -135,9 +137,14 @@ def _recorder(peers, directory):
     child.barrier(False)
     waiting = comm.recv(x, 0, True) if peers.rank else None
     dump = json.loads(recorder.dump_json())
-    assert dump["version"] == "2.10" and [c["name"] for c in dump["pg_config"].values()] == [comm.get_name(), child.get_name()]
+    assert dump["version"] == "2.10"
+    assert [c["name"] for c in dump["pg_config"].values()] == [comm.get_name(), child.get_name()]
     first = dump["entries"][0]
-    assert first["profiling_name"] == "gloo:all_reduce" and first["input_sizes"] == [[3, 2]] and first["state"] == "completed"
+    assert (
+        first["profiling_name"] == "gloo:all_reduce"
+        and first["input_sizes"] == [[3, 2]]
+        and first["state"] == "completed"
+    )
     if waiting:
         active = json.loads(recorder.dump_json(include_completed=False))["entries"]
         assert [e["profiling_name"] for e in active] == [f"gloo:recv {peers.rank}<-0"] and active[0]["is_p2p"]
@@ -335,10 +342,13 @@ def test_distwrap(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(DISTWRAP)
     done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d",
-                           "--rdzv-endpoint=localhost:0", str(script)], capture_output=True, text=True, timeout=100)  # fmt: skip
+                           "--rdzv-endpoint=localhost:0", str(script)], capture_output=True, text=True,
+                          timeout=100)  # fmt: skip
     assert done.returncode == 0 and done.stdout.count("fine") == 2, done.stderr
     assert "finalized" not in done.stderr
-    for name in ("all_reduce", "batch_isend_irecv", "new_group", "is_initialized", "HashStore", "destroy_process_group"):
+    for name in (
+        "all_reduce", "batch_isend_irecv", "new_group", "is_initialized", "HashStore", "destroy_process_group",
+    ):  # fmt: skip
         assert getattr(distwrap, name) is getattr(dist, name)
     assert chorus.torchcomms.objcol.__doc__
     with pytest.raises(chorus.UnsupportedError, match="'fake' can't be the backend of process groups"):

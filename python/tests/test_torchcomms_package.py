@@ -45,7 +45,13 @@ def test_editable(tmp_path):
          "--no-build-isolation", "--target", str(target), "--editable", str(source / "torchcomms")], check=True,
     )  # fmt: skip
     code = f"import site; site.addsitedir({str(target)!r}); import torchcomms; print(torchcomms.new_comm.__name__)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=source, env=dict(os.environ, PYTHONPATH=str(PYTHON)), capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=source,
+        env=dict(os.environ, PYTHONPATH=str(PYTHON)),
+        capture_output=True,
+        text=True,
+    )
     assert done.stdout == "new_comm\n", done.stderr
 
 
@@ -156,7 +162,8 @@ def test_ranks_meet_at_master_addr():
     """As processes that somebody starts by hand do: rank 0 serves the store."""
     common = {k: v for k, v in os.environ.items() if not k.startswith("TORCHELASTIC")}
     common.update(WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT=str(free_port()))
-    ranks = [subprocess.Popen([sys.executable, "-c", MEETING], env=dict(common, RANK=str(r)), stderr=subprocess.PIPE, text=True)
+    meeting = [sys.executable, "-c", MEETING]
+    ranks = [subprocess.Popen(meeting, env=dict(common, RANK=str(r)), stderr=subprocess.PIPE, text=True)
              for r in range(2)]  # fmt: skip
     for rank in ranks:
         _, errors = rank.communicate(timeout=100)

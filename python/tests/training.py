@@ -7,7 +7,8 @@ def model(seed=0, width=16, buffers=False):
     torch.manual_seed(seed)
     norm = [torch.nn.BatchNorm1d(width)] if buffers else []
     return torch.nn.Sequential(
-        torch.nn.Linear(8, width), *norm, torch.nn.ReLU(), torch.nn.Linear(width, width), torch.nn.ReLU(), torch.nn.Linear(width, 4)
+        torch.nn.Linear(8, width), *norm, torch.nn.ReLU(), torch.nn.Linear(width, width), torch.nn.ReLU(),
+        torch.nn.Linear(width, 4),
     )  # fmt: skip
 
 

@@ -78,13 +78,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m chorus.bench", description=bench.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", nargs="*", choices=MEASURES, default=list(MEASURES), help="what to measure; default: all")
+    parser.add_argument(
+        "--only", nargs="*", choices=MEASURES, default=list(MEASURES), help="what to measure; default: all"
+    )
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--ops", nargs="*", choices=list(collectives.SIZES), default=list(collectives.SIZES))
     parser.add_argument("--max-bytes", type=int, default=64 * MIB)
     parser.add_argument("--seconds", type=float, default=1.0, help="for each row; models take some times as long")
     parser.add_argument("--peers", type=pathlib.Path, help="a folder in which `make compare` has put other libraries")
-    parser.add_argument("--shared-allocator", action="store_true", help="ordinary tensors by chorus.use_shared_allocator")
+    parser.add_argument(
+        "--shared-allocator", action="store_true", help="ordinary tensors by chorus.use_shared_allocator"
+    )
     parser.add_argument("--json", type=pathlib.Path, help="also write the rows to this file")
     arguments = parser.parse_args()
     spawn = multiprocessing.get_context("spawn")
@@ -92,7 +96,9 @@ def main() -> None:
     if arguments.json is not None:
         arguments.json.unlink(missing_ok=True)
     # What DeepSpeed and OpenMP ask the environment for.
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), LOCAL_SIZE=str(arguments.ranks), OMP_NUM_THREADS="1")
+    os.environ.update(
+        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), LOCAL_SIZE=str(arguments.ranks), OMP_NUM_THREADS="1"
+    )
     processes = []
     if set(arguments.only) - {"layer"}:
         processes = [spawn.Process(target=rank_main, args=(r, port, arguments)) for r in range(arguments.ranks)]

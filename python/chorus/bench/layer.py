@@ -37,7 +37,8 @@ def _warm(call: Callable[[], object]) -> float:
 
 
 def _cold(call: Callable[[], object], before: Callable[[], object], others: torch.Tensor) -> float:
-    """Seconds of a call after one to the library and other work that has pushed both out of the caches, as a model's layers do."""
+    """Seconds of a call after one to the library and other work that has pushed both out of the caches, as a model's
+    layers do."""
     before()
     others.add_(1)
     begin = time.perf_counter()

@@ -39,10 +39,10 @@ def _transformer() -> torch.nn.Module:
 def ddp(gloo: Any, seconds: float) -> Row:
     """A step (forward, backward, SGD) of one sequence on every rank, by the process group of its gradients.
 
-    "compute" is the step with a hook in DistributedDataParallel that divides the gradients, as its own does, and doesn't
-    communicate. The others are what is added to that, medians of the differences within a round; "hook" is "ordinary"
-    with all-reduces at the end of the backward pass, and "barrier" the least that anybody could add: ranks that wait for each
-    other once.
+    "compute" is the step with a hook in DistributedDataParallel that divides the gradients, as its own does, and
+    doesn't communicate. The others are what is added to that, medians of the differences within a round; "hook" is
+    "ordinary" with all-reduces at the end of the backward pass, and "barrier" the least that anybody could add: ranks
+    that wait for each other once.
     """
     x = torch.arange(_TOKENS).reshape(1, -1)
 
@@ -87,7 +87,7 @@ def ddp(gloo: Any, seconds: float) -> Row:
 
 def show_ddp(row: Row) -> Iterator[str]:
     compute = row.us["compute"]
-    yield f"| DDP step, 10.5 M parameters; {time_text(compute)} without communication | added | share of the step | Gloo's share, times |"
+    yield f"| DDP step, 10.5 M parameters; {time_text(compute)} without communication | added | share of the step | Gloo's share, times |"  # noqa: E501
     yield "|---|---:|---:|---:|"
     added = {kind: max(row.us[kind], 0) for kind in _DDP_KINDS}  # differences of medians, which noise takes below zero
     share = {kind: us / (compute + us) for kind, us in added.items()}

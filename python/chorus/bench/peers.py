@@ -1,8 +1,8 @@
 """All-reduce beside libraries for inference on CPUs, called from Python.
 
-Of theirs the operators themselves are called, below what their programs go through: vLLM's CpuCommunicator calls a method of
-``_CPUSHMDistributed``, which calls the operator. Ours are called by torch.distributed, and as a program would that has a
-communicator of its own, as vLLM does: by :meth:`chorus.torchcomms.TorchComm.all_reduce` ("direct").
+Of theirs the operators themselves are called, below what their programs go through: vLLM's CpuCommunicator calls a
+method of ``_CPUSHMDistributed``, which calls the operator. Ours are called by torch.distributed, and as a program would
+that has a communicator of its own, as vLLM does: by :meth:`chorus.torchcomms.TorchComm.all_reduce` ("direct").
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def load(folder: pathlib.Path, rank: int, size: int, name: str) -> dict[str, Cal
     there: dict[str, Callable[[torch.Tensor], object]] = {}
     # vLLM has it for processors with AVX-512 alone.
     level = torch.backends.cpu.get_cpu_capability()
-    for library in folder.glob("vllm/lib/python*/site-packages/vllm/_C_AVX512.abi3.so") if level.startswith("AVX512") else ():
+    theirs = "vllm/lib/python*/site-packages/vllm/_C_AVX512.abi3.so"
+    for library in folder.glob(theirs) if level.startswith("AVX512") else ():
         torch_ops: Any = torch.ops
         torch_ops.load_library(str(library))
         ops = torch_ops._C
@@ -74,7 +75,11 @@ def measure(libraries: dict[str, Callable[[torch.Tensor], object]], most: int, s
 def show(rows: list[Row]) -> Iterator[str]:
     names = [n for n in NAMES if n in rows[0].us]
     ours = {ORDINARY: "Chorus", SHARED: "`chorus.empty`", DIRECT: "direct", DIRECT_SHARED: "direct, `chorus.empty`"}
-    yield "| all_reduce from Python | " + "".join(f"{NAMES[n]} | " for n in names) + "".join(f"{o} | faster | " for o in ours.values())
+    yield (
+        "| all_reduce from Python | "
+        + "".join(f"{NAMES[n]} | " for n in names)
+        + "".join(f"{o} | faster | " for o in ours.values())
+    )
     yield "|---|" + "---:|" * (len(names) + 2 * len(ours))
     for row in rows:
         best = min(row.us[n] for n in names)

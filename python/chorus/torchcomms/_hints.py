@@ -1,8 +1,8 @@
 """Hints, under the names that programs use.
 
 Chorus's own (fabric, fabric.OPTION, host_id, calibration, stage_bytes, algorithm, chunk_bytes,
-mapped, slots, stores) go to the library. Those of the original's backends are translated where there is something like them
-here, and otherwise checked and left alone. An unknown one is a warning.
+mapped, slots, stores) go to the library. Those of the original's backends are translated where there is something like
+them here, and otherwise checked and left alone. An unknown one is a warning.
 """
 
 from __future__ import annotations

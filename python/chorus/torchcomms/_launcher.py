@@ -12,7 +12,9 @@ from chorus.errors import TimeoutError
 
 _TIMEOUT, _ABORT = "TORCHCOMM_TIMEOUT_SECONDS", "TORCHCOMM_ABORT_ON_ERROR"
 # What the library takes for true and false in variables.
-_TRUTHS = dict.fromkeys(("1", "t", "true", "y", "yes", "on"), True) | dict.fromkeys(("0", "f", "false", "n", "no", "off"), False)
+_TRUTHS = dict.fromkeys(("1", "t", "true", "y", "yes", "on"), True) | dict.fromkeys(
+    ("0", "f", "false", "n", "no", "off"), False
+)
 _METHOD = "TORCHCOMM_BOOTSTRAP_RANKSIZE_QUERY_METHOD"
 _BY_HAND = (("TORCHCOMM_RANK",), ("TORCHCOMM_SIZE",))
 # By the values of _METHOD, in the order in which they are tried.

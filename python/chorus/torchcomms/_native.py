@@ -50,8 +50,8 @@ _trampoline = _lib.ABORT_FN(_broken)  # one for all: the library may be about to
 class NativeBackend(TorchCommBackend):
     """A communicator of the library. Tensors that aren't contiguous are staged through copies.
 
-    ``of_group``: it's a process group's, which belongs to the device of the first tensor that isn't the CPU's, and whose barriers are the
-    host's.
+    ``of_group``: it's a process group's, which belongs to the device of the first tensor that isn't the CPU's, and
+    whose barriers are the host's.
     """
 
     def __init__(self, comm: Communicator, name: str, of_group: bool = False) -> None:
@@ -172,7 +172,7 @@ class NativeBackend(TorchCommBackend):
         self.here([input], "all_to_all_single")
         rows = input.size(0) if input.dim() else 1
         if rows % self.comm.size:
-            raise self.comm.invalid("all_to_all_single", f"the input's {rows} rows must be divisible by comm_size ({self.comm.size})")  # fmt: skip
+            raise self.comm.invalid("all_to_all_single", f"the input's {rows} rows must be divisible by comm_size ({self.comm.size})")  # noqa: E501
         return self._blocks(_lib.ALL_TO_ALL_SINGLE, "all_to_all_single", output, input, async_op, options)
 
     def _blocks(
@@ -270,7 +270,7 @@ class NativeBackend(TorchCommBackend):
     def reduce_scatter_v(
         self, output: _Tensor, input_list: _Tensors, op: ReduceOp, async_op: bool, **options: Unpack[Options]
     ) -> TorchWork:
-        return self._scattered(_lib.REDUCE_SCATTER_V, "reduce_scatter_v", output, input_list, op, async_op, options)  # fmt: skip
+        return self._scattered(_lib.REDUCE_SCATTER_V, "reduce_scatter_v", output, input_list, op, async_op, options)
 
     def _scattered(
         self, kind: int, what: str, output: _Tensor, inputs: _Tensors, op: ReduceOp, async_op: bool, options: Options
@@ -281,7 +281,8 @@ class NativeBackend(TorchCommBackend):
         sources = [staging.input(t) for t in inputs]
         (target,) = staging.outputs([output], sources)
         return self._run((sources, target, factor_data), staging, async_op, options, kind, dtype, reduction,
-            out=target.data_ptr(), out_count=target.numel(), ins=buffers(sources, output.dtype, 1, what, self.comm.invalid),
+            out=target.data_ptr(), out_count=target.numel(),
+            ins=buffers(sources, output.dtype, 1, what, self.comm.invalid),
             factor=factor, factor_data=_at(factor_data))  # fmt: skip
 
     def all_to_all(
@@ -379,7 +380,7 @@ class NativeBackend(TorchCommBackend):
         self._watched.append((number, hook.value))
 
     def _unwatch(self) -> None:
-        """Let go of the hooks of a communicator that has ended. Those of one that broke are called yet, if they weren't."""
+        """Let go of the hooks of a communicator that has ended. Those of one that broke are called yet."""
         watched, self._watched = self._watched, []
         for number, hook in () if self.is_aborted() else watched:
             _breaks.pop(number, None)
@@ -426,7 +427,11 @@ class NativeBackend(TorchCommBackend):
             if not isinstance(tensor, torch.Tensor):
                 raise TypeError(f"{op}: expected a tensor, not {type(tensor).__name__}")
             bound, place = self.comm.device, tensor.device
-            if place.type != "cpu" and place != bound and not (bound is None and self._of_group and place.type in served()):
+            if (
+                place.type != "cpu"
+                and place != bound
+                and not (bound is None and self._of_group and place.type in served())
+            ):
                 raise self.comm.invalid(op, f"Expected tensor on {bound or 'cpu'} but found tensor on {place}")
             together([tensor, first], op, self.comm.invalid)
 
@@ -443,14 +448,16 @@ class NativeBackend(TorchCommBackend):
     def _listed(self, tensors: Sequence[_Tensor], other: _Tensor | None, what: str, op: str) -> None:
         """Refuse a list that isn't one of a tensor per rank, on the device of another tensor of the operation."""
         if len(tensors) != self.comm.size:
-            raise self.comm.invalid(op, f"the list of {what}s has {len(tensors)} tensors; its size must equal comm_size ({self.comm.size})")  # fmt: skip
+            raise self.comm.invalid(op, f"the list of {what}s has {len(tensors)} tensors; its size must equal comm_size ({self.comm.size})")  # noqa: E501
         self.here([*tensors, other] if other is not None else tensors, op)
 
     def _elements(self, tensor: _Tensor, rows: Sequence[int], width: int, what: str) -> list[int]:
         """Splits in elements of the type that is moved, from splits in rows, which may be fewer than there are."""
         op, height = "all_to_all_v_single", tensor.size(0) if tensor.dim() else 1
         if len(rows) != self.comm.size:
-            raise self.comm.invalid(op, f"there are {len(rows)} {what} splits; there must be {self.comm.size}, one per rank")
+            raise self.comm.invalid(
+                op, f"there are {len(rows)} {what} splits; there must be {self.comm.size}, one per rank"
+            )
         if min(rows) < 0 or sum(rows) > height:
             raise self.comm.invalid(op, f"the {what} splits {list(rows)} don't fit into {height} rows")
         size = tensor.numel() // height * width if height else 0
@@ -467,7 +474,7 @@ class NativeBackend(TorchCommBackend):
         factor = op.factor
         if isinstance(factor, torch.Tensor):
             if factor.dtype != tensor.dtype:
-                raise self.comm.invalid(what, f"PREMUL_SUM's factor is {factor.dtype}; it must have the data's type, {tensor.dtype}")  # fmt: skip
+                raise self.comm.invalid(what, f"PREMUL_SUM's factor is {factor.dtype}; it must have the data's type, {tensor.dtype}")  # noqa: E501
             return dtype, _lib.PREMUL_SUM, 0.0, Staging().input(factor.detach().cpu())
         return dtype, _lib.PREMUL_SUM, factor or 0.0, None
 

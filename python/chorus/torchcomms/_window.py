@@ -30,8 +30,9 @@ class TorchCommWindow:
     :meth:`wait_signal` consumes one. Offsets count elements. Bounds and dtypes are checked before
     anything moves; errors are those of the communicator.
 
-    Operations on a tensor of a device are enqueued on the current stream, which has their errors; with ``async_op`` they are behind what
-    that has, on a stream of their own. :meth:`map_remote_tensor` is not supported there, as the host can't touch the memory.
+    Operations on a tensor of a device are enqueued on the current stream, which has their errors; with ``async_op``
+    they are behind what that has, on a stream of their own. :meth:`map_remote_tensor` is not supported there, as the
+    host can't touch the memory.
     """
 
     def __init__(self, impl: NativeBackend) -> None:
@@ -224,12 +225,15 @@ class TorchCommWindow:
         self._in_range(rank, op)
         self._plain(tensor, op)
         if tensor.device != mine.device or tensor.dtype != mine.dtype:
-            raise self._comm.invalid(op, f"the tensor is {tensor.dtype} on {tensor.device}; the window is {mine.dtype} on {mine.device}")  # fmt: skip
+            raise self._comm.invalid(op, f"the tensor is {tensor.dtype} on {tensor.device}; the window is {mine.dtype} on {mine.device}")  # noqa: E501
         _, count = window.peer(rank)
         if offset < 0 or offset + tensor.numel() > count // self._width:
             size = mine.element_size()
-            raise self._comm.invalid(op, f"Requested size ({(offset + tensor.numel()) * size} bytes) exceeds the window size "
-                f"({count // self._width * size} bytes) of rank {rank}; the offset is {offset} elements")  # fmt: skip
+            raise self._comm.invalid(
+                op,
+                f"Requested size ({(offset + tensor.numel()) * size} bytes) exceeds the window size "
+                f"({count // self._width * size} bytes) of rank {rank}; the offset is {offset} elements",
+            )
         return TorchWork(window.run(async_op, (tensor, self), kind, rank, offset=offset * self._width,
             data=tensor.data_ptr(), count=tensor.numel() * self._width, reduction=reduction,
             timeout_ns=timeout_ns(timeout)))  # fmt: skip

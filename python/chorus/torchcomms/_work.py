@@ -29,8 +29,8 @@ class TorchWork:
         ``timeout``, if it isn't zero, bounds this wait, after which the operation goes on; without one the
         operation's own timeout ends it. Raises :class:`chorus.Error`, a RuntimeError.
 
-        For tensors of a device it's later work of the device's current stream that waits, and not the host: ``timeout`` has no
-        meaning, and what the operation fails with later is the stream's error.
+        For tensors of a device it's later work of the device's current stream that waits, and not the host: ``timeout``
+        has no meaning, and what the operation fails with later is the stream's error.
         """
         if isinstance(self._pending, DevicePending):
             self._pending.join()
@@ -72,8 +72,8 @@ def _outcome(error: BaseException | None) -> WorkStatus:
     return WorkStatus.TIMEDOUT if isinstance(error, TimeoutError) else WorkStatus.ERROR
 
 
-# The handle of operations that were done when they returned. One for all: with caches cold, making one takes as long as a
-# small operation.
+# The handle of operations that were done when they returned. One for all: with caches cold, making one takes as long as
+# a small operation.
 DONE = TorchWork()
 
 

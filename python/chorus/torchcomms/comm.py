@@ -122,8 +122,9 @@ class TorchComm:
     :class:`TorchWork` at once, and collectives run one at a time in the order in which they were issued,
     which must be the same on all ranks. ``hints`` (``algorithm``, ``mapped``,
     ``chunk_bytes``; the same on all ranks) and ``timeout`` are the communicator's if they
-    are None or empty. Tensors are on the CPU or on the communicator's device, of any dtype where they are only moved; inputs
-    are never written. On a device operations are work of the current stream, or behind it with ``async_op``, and the host doesn't wait.
+    are None or empty. Tensors are on the CPU or on the communicator's device, of any dtype where they are only moved;
+    inputs are never written. On a device operations are work of the current stream, or behind it with ``async_op``, and
+    the host doesn't wait.
 
     Operations raise, or their ``wait`` raises, :class:`chorus.InvalidArgumentError` before anything moves,
     :class:`chorus.MismatchError`, :class:`chorus.TimeoutError`, :class:`chorus.PeerLostError` and
@@ -240,8 +241,10 @@ class TorchComm:
         """Combine the ranks' tensors, in place. Shapes: the same on every rank."""
         impl, hooks = self._impl, self._hooks
         # Most calls, in few steps: two more calls of functions would take as long as 4 B do between two ranks.
-        if type(impl) is NativeBackend and type(tensor) is _Tensor and type(op) is ReduceOp and op._factor is None and not (
-            async_op or hints or timeout or hooks.pre or hooks.post or tensor.is_neg() or profiler._is_profiler_enabled
+        if (
+            type(impl) is NativeBackend and type(tensor) is _Tensor and type(op) is ReduceOp and op._factor is None
+            and not (async_op or hints or timeout or hooks.pre or hooks.post or tensor.is_neg()
+                     or profiler._is_profiler_enabled)
         ):  # fmt: skip
             comm = impl.comm
             status = comm.submit(_ALL_REDUCE, op._type._value_, 0, 0, tensor)
@@ -400,7 +403,7 @@ class TorchComm:
         hints: _Hints = None,
         timeout: timedelta | None = None,
     ) -> TorchWork:
-        """The root's ``output_tensor_list[r]`` becomes rank r's ``input_tensor``; the others' lists are not looked at."""
+        """The root's ``output_tensor_list[r]`` becomes rank r's ``input_tensor``; others' lists are not looked at."""
         return self._issue(OpName.gather, (output_tensor_list, input_tensor, root), async_op, hints, timeout)
 
     def gather_single(
@@ -423,7 +426,7 @@ class TorchComm:
         """Prepare all-gathers into ``output``, to be run by :meth:`all_gather_p_exec`."""
         if output.numel() % self.get_size():
             raise self._invalid("all_gather_p_init",
-                f"the output's {output.numel()} elements must be divisible by comm_size ({self.get_size()})")  # fmt: skip
+                f"the output's {output.numel()} elements must be divisible by comm_size ({self.get_size()})")
         return PersistentAllGather(output, hints, timeout)
 
     def all_gather_p_exec(
@@ -492,7 +495,8 @@ class TorchComm:
         return self.get_mem_allocator()
 
     def tensor_register(self, tensor: _Tensor) -> None:
-        """Tell the backend that a tensor will be used often: of use for one of :meth:`get_mem_allocator`, and possible for any other."""
+        """Tell the backend that a tensor will be used often: of use for one of :meth:`get_mem_allocator`, and possible
+        for any other."""
         self._impl.tensor_register(tensor)
 
     def tensor_deregister(self, tensor: _Tensor) -> None:
@@ -516,7 +520,7 @@ class TorchComm:
         self._options.hints = dict(hints)
 
     def abort(self) -> None:
-        """Break the communicator on all ranks at once; what waits raises :class:`chorus.AbortedError`. It doesn't wait."""
+        """Break the communicator on all ranks at once; what waits raises :class:`chorus.AbortedError`."""
         self._impl.abort()
 
     def is_abort_supported(self) -> bool:
@@ -541,14 +545,14 @@ class TorchComm:
         timeout: timedelta | None = None,
         hints: _Hints = None,
     ) -> TorchWork:
-        """Make this the communicator of the processes whose handles are given, each of which calls this with the same arguments.
+        """Make this the communicator of the processes whose handles are given, which all call this with the same.
 
         They are survivors of a broken communicator, on that one, and newcomers, on one that :func:`new_comm` has
         made with ``enable_reconfigure``. ``uuid`` has not been used before. Of a list, handle r becomes rank r; of a
         set, ranks follow those that the members had, and newcomers come last. It waits; the work that
         it returns is done. Of the members that survive the call either all succeed or none does; then it raises
-        :class:`chorus.PeerLostError`, :class:`chorus.TimeoutError` and so on, whose message names the member at fault, the communicator is
-        what it was, and another call with another uuid may do without that member. Operations and
+        :class:`chorus.PeerLostError`, :class:`chorus.TimeoutError` and so on, whose message names the member at fault,
+        the communicator is what it was, and another call with another uuid may do without that member. Operations and
         windows under way end. Hooks stay, and are not called for this.
         """
         self._impl.reconfigure(uuid, init_handles, **_options(hints, timeout))
@@ -559,10 +563,11 @@ class TorchComm:
     def regroup(
         self, without: Sequence[int] = (), newcomers: Sequence[str] = (), timeout: timedelta | None = None
     ) -> TorchWork:
-        """:meth:`reconfigure` for ranks that don't know who is left: all survivors call it, and find out. Not in the original.
+        """:meth:`reconfigure` for ranks that don't know who is left: all survivors call it. Not in the original.
 
         Survivors keep their order. ``newcomers`` are handles of processes that call this, too, on communicators
-        of :func:`new_comm` with ``enable_reconfigure``; they take the places of those who are gone, and then places at the end.
+        of :func:`new_comm` with ``enable_reconfigure``; they take the places of those who are gone, and then places at
+        the end.
         """
         if not isinstance(self._impl, NativeBackend):
             raise self._impl._lacks("regroup")
@@ -574,7 +579,8 @@ class TorchComm:
         return TorchWork()
 
     def finalize(self) -> None:
-        """End this rank's part, after the operations issued before. A second call raises :class:`chorus.FinalizedError`."""
+        """End this rank's part, after the operations issued before. A second call raises
+        :class:`chorus.FinalizedError`."""
         if self._hooks.pre and not self._finalized:
             self._run_pre(OpName.finalize, _FINALIZE_ID, ())
         self._finalized = True
@@ -600,7 +606,7 @@ class TorchComm:
         return self._hook(self._hooks.post, callback)
 
     def register_abort_hook(self, callback: Callable[[], None]) -> RemovableHandle:
-        """Call ``callback()`` once when the communicator breaks, from a thread of its own; soon, if it's broken already.
+        """Call ``callback()`` once when the communicator breaks, from a thread of its own; soon, if it has.
 
         What the callback raises is logged.
         """
@@ -687,16 +693,16 @@ def new_comm(
 
     Args:
         backend: "native" (also "chorus" and "gloo"), "fake", which moves nothing, or one that was registered.
-        device: whose tensors the operations take, beside the CPU's: the CPU, or a device whose driver is the library's, such as
-            "accinte:1"; without an index, the thread's current one.
+        device: whose tensors the operations take, beside the CPU's: the CPU, or a device whose driver is the library's,
+            such as "accinte:1"; without an index, the thread's current one.
         name: the same on all ranks; without one, the process's communicators are numbered.
         abort_process_on_timeout_or_error: whether a failure aborts the process; as
             TORCHCOMM_ABORT_ON_ERROR says, or no.
         timeout: of this call, and of operations that give none; as TORCHCOMM_TIMEOUT_SECONDS says, or 600 s.
         is_high_priority_stream: of the communicator's stream, on a device.
         store: where the ranks meet, any store of PyTorch; without one, at MASTER_ADDR and MASTER_PORT.
-        enable_reconfigure: return at once, without a world: rank -1 and size 0, until :meth:`TorchComm.reconfigure`. Other
-            communicators can be reconfigured, too.
+        enable_reconfigure: return at once, without a world: rank -1 and size 0, until :meth:`TorchComm.reconfigure`.
+            Other communicators can be reconfigured, too.
         hints: for the backend, under Chorus's names or the original's; unknown ones are a warning.
         high_priority_stream: another name of is_high_priority_stream.
         rank: which rank this is; as the launcher's environment says. Not in the original.
@@ -712,13 +718,15 @@ def new_comm(
         raise UnsupportedError(f"chorus: new_comm: backend {backend!r} has no reconfigure")
     apart = device.type != "cpu"
     if native is not None and apart and device.type not in served():
-        raise UnsupportedError(f"chorus: new_comm: backend {backend!r} is for tensors of {', '.join(['cpu', *served()])}, not for {device.type}")  # fmt: skip
+        raise UnsupportedError(f"chorus: new_comm: backend {backend!r} is for tensors of {', '.join(['cpu', *served()])}, not for {device.type}")  # noqa: E501
     if apart and device.index is None:
         device = torch.empty(0, device=device).device
     if (rank is None) != (world_size is None):
         raise InvalidArgumentError("chorus: new_comm: rank and world_size are given together or not at all")
     if made_of is not None and rank is not None:
-        raise InvalidArgumentError(f"chorus: new_comm: backend {backend!r} finds its own rank; rank and world_size are for Chorus' backends")
+        raise InvalidArgumentError(
+            f"chorus: new_comm: backend {backend!r} finds its own rank; rank and world_size are for Chorus' backends"
+        )
     own, priority = _hints.of_communicator(hints)
     for said in (is_high_priority_stream, high_priority_stream):
         priority = priority if said is None else said
@@ -726,7 +734,8 @@ def new_comm(
         name = f"comm{next(_unnamed)}"
     aborts = abort_process_on_timeout_or_error
     options = CommOptions(_launcher.default_abort() if aborts is None else aborts,
-        timeout or _launcher.default_timeout(), bool(priority), store, enable_reconfigure, dict(hints or {}))  # fmt: skip
+        timeout or _launcher.default_timeout(), bool(priority), store, enable_reconfigure,
+        dict(hints or {}))  # fmt: skip
     if apart and priority:
         own["is_high_priority_stream"] = "true"
     if made_of is not None:

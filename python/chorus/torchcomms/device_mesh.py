@@ -58,7 +58,9 @@ def init_device_mesh(
     groups: list[Any] = []
     for dim, (comm, name) in enumerate(zip(mesh_dim_comms, mesh_dim_names, strict=True)):
         line = mesh[here[:dim] + (slice(None),) + here[dim + 1 :]].tolist()
-        groups.append(_create_torchcomm_process_group(comm, name, global_ranks_mapping={r: i for i, r in enumerate(line)}))
+        groups.append(
+            _create_torchcomm_process_group(comm, name, global_ranks_mapping={r: i for i, r in enumerate(line)})
+        )
     kind = everybody.get_device().type
     if len(groups) == 1:
         return DeviceMesh.from_group(groups[0], kind, mesh_dim_names=mesh_dim_names)

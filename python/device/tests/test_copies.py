@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-DTYPES = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32,
+DTYPES = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16,
+          torch.float32,
           torch.float64, torch.complex64, torch.complex128]  # fmt: skip
 
 
@@ -17,7 +18,12 @@ def test_there_and_back(dtype):
 
 def test_strides():
     h = torch.randn(4, 6, 8)
-    for view in (lambda t: t.permute(2, 0, 1), lambda t: t[:, ::2], lambda t: t[1].t(), lambda t: t.to(memory_format=torch.contiguous_format)):
+    for view in (
+        lambda t: t.permute(2, 0, 1),
+        lambda t: t[:, ::2],
+        lambda t: t[1].t(),
+        lambda t: t.to(memory_format=torch.contiguous_format),
+    ):
         x = h.to("accinte")
         assert torch.equal(view(x).cpu(), view(h))
         y = torch.zeros_like(x)
@@ -32,7 +38,8 @@ def test_strides():
     assert x.is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(torch.ones(1, device="accinte").expand(3).cpu(), torch.ones(3))
     c = torch.randn(3, dtype=torch.complex64)
-    assert torch.equal(c.to("accinte").conj().cpu(), c.conj()) and torch.equal(c.to("accinte").conj().imag.cpu(), c.conj().imag)
+    assert torch.equal(c.to("accinte").conj().cpu(), c.conj())
+    assert torch.equal(c.to("accinte").conj().imag.cpu(), c.conj().imag)
 
 
 def test_between_devices():
@@ -77,5 +84,8 @@ def test_pinned_memory():
 
 def test_data_loader():
     data = torch.utils.data.TensorDataset(torch.arange(64.0))
-    seen = [b.to("accinte", non_blocking=True).sum() for (b,) in torch.utils.data.DataLoader(data, batch_size=8, pin_memory=True)]
+    seen = [
+        b.to("accinte", non_blocking=True).sum()
+        for (b,) in torch.utils.data.DataLoader(data, batch_size=8, pin_memory=True)
+    ]
     assert sum(s.item() for s in seen) == 63 * 32

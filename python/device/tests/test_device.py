@@ -42,7 +42,8 @@ def test_current_device():
 
 
 def test_capability():
-    assert {torch.complex32, torch.quint8, torch.float64} <= torch.accelerator.get_device_capability("accinte")["supported_dtypes"]
+    supported = torch.accelerator.get_device_capability("accinte")["supported_dtypes"]
+    assert {torch.complex32, torch.quint8, torch.float64} <= supported
 
 
 def test_rules_of_registration():

@@ -114,7 +114,10 @@ def _call(peers, name, asynchronous):
         found = []
         for where in ("cpu", d):
             work, outs = CALLS[name](
-                lambda which, shape, where=where: _values(peers.rank, shape, dtype, which).to(where), peers.size, peers.rank, async_op=asynchronous
+                lambda which, shape, where=where: _values(peers.rank, shape, dtype, which).to(where),
+                peers.size,
+                peers.rank,
+                async_op=asynchronous,
             )
             if asynchronous:
                 assert work.wait()
@@ -163,7 +166,12 @@ def _messages(peers):
     assert torch.equal(y.cpu(), torch.full((1000,), float(other)))
     # Posted in the same order on both, into tensors that aren't contiguous.
     into = torch.zeros(100, 2, device=d)
-    works = [dist.irecv(into[:, 0], other), dist.irecv(into[:, 1], other), dist.isend(x[:100], other), dist.isend(x[:100] + 5, other)]
+    works = [
+        dist.irecv(into[:, 0], other),
+        dist.irecv(into[:, 1], other),
+        dist.isend(x[:100], other),
+        dist.isend(x[:100] + 5, other),
+    ]
     for work in works:
         work.wait()
     assert into.cpu()[50].tolist() == [other, other + 5]
@@ -221,7 +229,9 @@ def _memory(peers):
     with busy(d, 0.3):
         for i in range(8):
             x = torch.full((N,), float(i), device=d)
-            works.append((dist.all_reduce(x, async_op=True), x[:1]) if i == 7 else (dist.all_reduce(x, async_op=True), None))
+            works.append(
+                (dist.all_reduce(x, async_op=True), x[:1]) if i == 7 else (dist.all_reduce(x, async_op=True), None)
+            )
             del x
             with torch.Stream(d):
                 torch.full((N,), -1.0, device=d)
@@ -278,7 +288,8 @@ def test_tensors_of_host_and_device_in_one_group(pair):
 
 
 def _named(peers):
-    """Which backend PyTorch takes: of the device's tensors, and when none is named; and a group that is bound when it's made."""
+    """Which backend PyTorch takes: of the device's tensors, and when none is named; and a group that is bound when it's
+    made."""
     assert dist.get_backend_config() == "cpu:chorus,accinte:chorus"
     assert dist.Backend.default_device_backend_map["accinte"] == "chorus"
     assert dist.group.WORLD._device_types == [torch.device("cpu"), torch.device("accinte")]

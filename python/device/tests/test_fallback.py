@@ -82,9 +82,15 @@ def test_out():
 
 def test_views_share_memory():
     x = torch.arange(24.0, device=D).view(2, 3, 4)
-    for view in (x[1], x.transpose(0, 1), x.unfold(2, 2, 1), x.diagonal(), x.expand(5, 2, 3, 4), x.view(-1)[3:9], x.detach(),
-                 torch.as_strided(x, (2, 2), (1, 2), 3), torch.view_as_complex(x.view(2, 3, 2, 2)), x.view(torch.int32)):  # fmt: skip
-        assert view.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() and view._base is not None or view.grad_fn is None
+    for view in (x[1], x.transpose(0, 1), x.unfold(2, 2, 1), x.diagonal(), x.expand(5, 2, 3, 4), x.view(-1)[3:9],
+                 x.detach(),
+                 torch.as_strided(x, (2, 2), (1, 2), 3), torch.view_as_complex(x.view(2, 3, 2, 2)),
+                 x.view(torch.int32)):  # fmt: skip
+        assert (
+            view.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+            and view._base is not None
+            or view.grad_fn is None
+        )
     x.unfold(2, 2, 1)[0, 0, 0].fill_(-1)
     assert x[0, 0, :2].tolist() == [-1, -1]
     x.squeeze_().unsqueeze_(0).t if x.dim() == 2 else x.transpose_(0, 2)
@@ -146,7 +152,9 @@ def test_block_list():
     x = torch.ones(3, device=D)
     _C.block("aten::erfinv.out", True)
     try:
-        with pytest.raises(NotImplementedError, match="Operator 'aten::erfinv.out' is not implemented for device accinte."):
+        with pytest.raises(
+            NotImplementedError, match="Operator 'aten::erfinv.out' is not implemented for device accinte."
+        ):
             x.erfinv()
     finally:
         _C.block("aten::erfinv.out", False)

@@ -4,10 +4,11 @@ import os
 import random
 import threading
 
-import chorus
 import pytest
 import torch
 import torch.distributed as dist
+
+import chorus
 
 
 @pytest.fixture

@@ -15,7 +15,10 @@ def test_figures():
     y = torch.empty(1 << 20, device=D)
     del y
     assert torch.accinte.max_memory_allocated() == before + (8 << 20) == torch.accelerator.max_memory_allocated()
-    assert torch.accelerator.memory_stats()["allocated_bytes.all.current"] == torch.accinte.memory_stats()["allocated_bytes.all.current"]
+    assert (
+        torch.accelerator.memory_stats()["allocated_bytes.all.current"]
+        == torch.accinte.memory_stats()["allocated_bytes.all.current"]
+    )
     torch.accelerator.reset_accumulated_memory_stats()
     assert torch.accinte.memory_stats()["num_device_alloc"] == 0
     del x
@@ -91,6 +94,7 @@ def test_no_leaks():
         a.append(b)
         b.append(a)
 
-    for f in (lambda: torch.ones(1000, device=D) + 1, lambda: torch.ones(9, device=D).view(3, 3).t().sum(), train, cycle,
+    for f in (lambda: torch.ones(1000, device=D) + 1, lambda: torch.ones(9, device=D).view(3, 3).t().sum(), train,
+              cycle,
               lambda: torch.randn(100, device=D).sort()):  # fmt: skip
         assert leaks(f) == 0

@@ -1,4 +1,5 @@
-"""A part of PyTorch's database of operators, on the device and on the CPU; all of it: python -m torch_accinte.sweep accinte."""
+"""A part of PyTorch's database of operators, on the device and on the CPU; all of it: python -m torch_accinte.sweep
+accinte."""
 
 import pytest
 import torch

@@ -31,7 +31,9 @@ def run(program, **env):
     import os
 
     env = {**os.environ, **env}
-    return subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=240, env=env)
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=240, env=env
+    )
 
 
 def test_the_program():
@@ -61,7 +63,9 @@ def test_why_it_could_not_be_loaded():
         except RuntimeError as error:
             print(error, "|", type(error.__cause__).__name__)
     """)
-    assert done.stdout == "False 0\ntorch.device('accinte') can't be used: libstdc++ is too old | ImportError\n", done.stderr
+    assert done.stdout == "False 0\ntorch.device('accinte') can't be used: libstdc++ is too old | ImportError\n", (
+        done.stderr
+    )
 
 
 def test_one_place_for_a_device():
@@ -120,7 +124,8 @@ def test_no_library(tmp_path):
             print(str(error).splitlines()[0])
     """, PYTHONPATH=str(tmp_path))  # fmt: skip
     first, second = done.stdout.splitlines()
-    assert first == "False" and second.startswith("torch.device('accinte') can't be used: libchorus.so can't be loaded: "), done.stdout
+    assert first == "False", done.stdout
+    assert second.startswith("torch.device('accinte') can't be used: libchorus.so can't be loaded: "), done.stdout
     assert "no accinte device can be used" in done.stderr
 
 
@@ -141,5 +146,7 @@ def test_fork():
 
 
 def test_the_package_can_be_imported_first():
-    done = run("import torch_accinte, torch; print(torch_accinte.plug.__name__, torch.ones(1, device='accinte').device)")
+    done = run(
+        "import torch_accinte, torch; print(torch_accinte.plug.__name__, torch.ones(1, device='accinte').device)"
+    )
     assert done.stdout == "plug accinte:0\n", done.stderr

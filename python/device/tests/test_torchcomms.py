@@ -1,4 +1,5 @@
-"""chorus.torchcomms on tensors of devices, between processes: results are those of CPU tensors in the same communicator."""
+"""chorus.torchcomms on tensors of devices, between processes: results are those of CPU tensors in the same
+communicator."""
 
 import copy
 import datetime
@@ -123,20 +124,28 @@ CALLS = {
     "all_reduce": _of_one(lambda c, x, a: c.all_reduce(x, SUM, a)),
     "all_reduce avg": _of_one(lambda c, x, a: c.all_reduce(x, ReduceOp.AVG, a)),
     "all_reduce of a transposed tensor": _of_one(lambda c, x, a: c.all_reduce(x.t(), ReduceOp.MAX, a)),
-    "all_reduce premul_sum": _of_one(lambda c, x, a: c.all_reduce(x, ReduceOp.PREMUL_SUM(torch.ones(1, dtype=x.dtype, device=x.device) * 2), a)),
+    "all_reduce premul_sum": _of_one(
+        lambda c, x, a: c.all_reduce(x, ReduceOp.PREMUL_SUM(torch.ones(1, dtype=x.dtype, device=x.device) * 2), a)
+    ),
     "broadcast": _of_one(lambda c, x, a: c.broadcast(x, 1, a)),
     "reduce": _of_one(lambda c, x, a: c.reduce(x, 1, SUM, a)),
     "all_gather_single": _of_two(lambda c, o, i, a: c.all_gather_single(o, i, a), lambda n: 3 * n, lambda n: 3),
     "gather_single": _of_two(lambda c, o, i, a: c.gather_single(o, i, 1, a), lambda n: 3 * n, lambda n: 3),
-    "reduce_scatter_single": _of_two(lambda c, o, i, a: c.reduce_scatter_single(o, i, SUM, a), lambda n: 3, lambda n: 3 * n),
+    "reduce_scatter_single": _of_two(
+        lambda c, o, i, a: c.reduce_scatter_single(o, i, SUM, a), lambda n: 3, lambda n: 3 * n
+    ),
     "all_to_all_single": _of_two(lambda c, o, i, a: c.all_to_all_single(o, i, a), lambda n: 2 * n, lambda n: 2 * n),
     "all_to_all_v_single": _uneven,
     "all_gather": _lists(lambda c, o, i, a: c.all_gather(o, i[0], a), _ones, _one),
     "all_gather into slices": _strided,
-    "all_gather_v": _lists(lambda c, o, i, a: c.all_gather_v(o, i[0], a), lambda n, me: range(1, n + 1), lambda n, me: [me + 1]),
+    "all_gather_v": _lists(
+        lambda c, o, i, a: c.all_gather_v(o, i[0], a), lambda n, me: range(1, n + 1), lambda n, me: [me + 1]
+    ),
     "all_gather_p": _persistent,
     "reduce_scatter": _lists(lambda c, o, i, a: c.reduce_scatter(o[0], i, SUM, a), _one, _ones),
-    "reduce_scatter_v": _lists(lambda c, o, i, a: c.reduce_scatter_v(o[0], i, SUM, a), lambda n, me: [me + 1], lambda n, me: range(1, n + 1)),
+    "reduce_scatter_v": _lists(
+        lambda c, o, i, a: c.reduce_scatter_v(o[0], i, SUM, a), lambda n, me: [me + 1], lambda n, me: range(1, n + 1)
+    ),
     "all_to_all": _lists(lambda c, o, i, a: c.all_to_all(o, i, a), _ones, _ones),
     "gather": _lists(lambda c, o, i, a: c.gather(o, i[0], 0, a), _ones, _one),
     "scatter": _lists(lambda c, o, i, a: c.scatter(o[0], i, 1, a), _one, _ones),
@@ -154,7 +163,13 @@ def _as_on_the_cpu(peers):
             for how in (False, True):
                 found = []
                 for where in (torch.device("cpu"), comm.get_device()):
-                    work, outs = call(comm, lambda which, shape, where=where: _values(peers.rank, shape, dtype, which).to(where), peers.size, peers.rank, how)
+                    work, outs = call(
+                        comm,
+                        lambda which, shape, where=where: _values(peers.rank, shape, dtype, which).to(where),
+                        peers.size,
+                        peers.rank,
+                        how,
+                    )
                     work.wait()
                     assert all(t.device == where for t in outs)
                     found.append([t.cpu() for t in outs])
@@ -187,7 +202,9 @@ def _order(peers):
         batch.send(x[:5], 1 - peers.rank)
         batch.recv(y, 1 - peers.rank)
         sent = batch.issue(True)
-        assert not work.is_completed() and work.status() is torchcomms.WorkStatus.INPROGRESS and work.exception() is None
+        assert (
+            not work.is_completed() and work.status() is torchcomms.WorkStatus.INPROGRESS and work.exception() is None
+        )
         side = torch.Stream(d)
         with side:
             work.wait()
@@ -373,7 +390,9 @@ def _parts(peers):
         lambda: comm.all_to_all([torch.zeros(1, device=d)] * n, [torch.ones(1)] * n),
         lambda: comm.reduce_scatter(torch.zeros(1), [torch.ones(1, device=d)] * n, SUM),
     ):
-        with pytest.raises(chorus.InvalidArgumentError, match="is on accinte:|another on accinte:|found tensor on accinte:"):
+        with pytest.raises(
+            chorus.InvalidArgumentError, match="is on accinte:|another on accinte:|found tensor on accinte:"
+        ):
             bad()
     with pytest.raises(TypeError, match="expected a tensor, not list"):
         comm.all_reduce([1.0], SUM)

@@ -1,4 +1,5 @@
-"""Training on devices of several processes: after every step the parameters are those of the same training on the CPU."""
+"""Training on devices of several processes: after every step the parameters are those of the same training on the
+CPU."""
 
 import pytest
 import torch
@@ -87,7 +88,9 @@ def _pipeline(d, peers, kind):
     parts = [torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()), model()]
     part = parts[peers.rank].to(d)
     optimizer = torch.optim.SGD(part.parameters(), lr=0.1)
-    schedule = Schedule1F1B(PipelineStage(part, peers.rank, peers.size, d), n_microbatches=3, loss_fn=torch.nn.functional.mse_loss)
+    schedule = Schedule1F1B(
+        PipelineStage(part, peers.rank, peers.size, d), n_microbatches=3, loss_fn=torch.nn.functional.mse_loss
+    )
     history = []
     for step in range(3):
         x, y = (t.to(d) for t in batch(0, step))

@@ -160,7 +160,8 @@ class Stream(torch.Stream):
 
 
 class Event:
-    """Makes a ``torch.Event``, which is recorded where its ``record`` says. PyTorch compares times only of that very class."""
+    """Makes a ``torch.Event``, which is recorded where its ``record`` says. PyTorch compares times only of that very
+    class."""
 
     def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> Any:
         return torch.Event(device=NAME, enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)

@@ -1,8 +1,8 @@
 """PyTorch's own database of operators, OpInfo, on a device from outside and on the CPU, side by side.
 
-``python -m torch_accinte.sweep NAME`` runs every operator, with every type that the CPU has, forward and backward, once with a stream
-that has nothing to do and once with one that is busy, and compares results, sizes, strides and gradients. It's for any device that
-draws the CPU's random numbers; others are compared without those.
+``python -m torch_accinte.sweep NAME`` runs every operator, with every type that the CPU has, forward and backward, once
+with a stream that has nothing to do and once with one that is busy, and compares results, sizes, strides and gradients.
+It's for any device that draws the CPU's random numbers; others are compared without those.
 ``--every N`` takes each Nth case only. Cases run in processes of their own, so
 that a crash or a hang is one line of the report.
 """
@@ -26,7 +26,9 @@ from typing import Any
 import torch
 
 # What these return is whatever memory held.
-UNDEFINED = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_", "resize_as_"}
+UNDEFINED = {
+    "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_", "resize_as_",
+}  # fmt: skip
 USUAL = ["float32", "int64", "bool", "complex64", "bfloat16"]
 SECONDS = 60  # for one case
 
@@ -56,7 +58,7 @@ def cases(dtypes: list[str], every: int = 1, pattern: str = "") -> list[tuple[in
 _sleep: Any = None  # what keeps a stream busy
 
 
-def _nap(_user: Any, _views: Any) -> int:
+def _nap(*_: Any) -> int:
     time.sleep(0.0015)
     return 0
 
@@ -69,9 +71,9 @@ def busy(device: str) -> None:
         return
     global _sleep
     if _sleep is None:
-        _sleep = _lib.KERNEL_FN(_nap)
+        _sleep = _lib.TASK_FN(_nap)
     stream: Any = torch.accelerator.current_stream(device)
-    _lib.library.chorus_stream_launch(stream.native_handle, b"busy", None, 0, _sleep, None)
+    _lib.library.chorus_stream_task(stream.native_handle, b"busy", None, 0, _sleep, _lib.OVER_FN(), None)
 
 
 def tensors(value: Any) -> list[torch.Tensor]:
@@ -96,7 +98,8 @@ def compare(what: str, got: Any, want: Any, values: bool) -> None:
             raise Differ(f"{what}: {x.dtype} {tuple(x.shape)} {x.layout}, not {y.dtype} {tuple(y.shape)} {y.layout}")
         if y.layout != torch.strided:
             continue
-        if what == "idle forward" and x.numel() > 0 and x.stride() != y.stride():  # a busy stream takes the Meta kernel's word for it
+        # A busy stream takes the Meta kernel's word for it.
+        if what == "idle forward" and x.numel() > 0 and x.stride() != y.stride():
             raise Differ(f"{what}: strides {x.stride()}, not {y.stride()}")
         if x.is_conj() != y.is_conj() or x.is_neg() != y.is_neg():
             raise Differ(f"{what}: another conjugate or negative bit")
@@ -135,7 +138,11 @@ def call(op: Any, sample: Any, device: str, backward: bool, slow: bool) -> tuple
 def one(op: Any, dtype: str, device: str, most: int) -> dict[str, Any]:
     """Run a case. The answer has "ok", or "fail" or "refused" with a reason, and what was run."""
     kind = getattr(torch, dtype)
-    backward = bool(op.supports_autograd and kind in op.supported_backward_dtypes("cpu") and kind.is_floating_point | kind.is_complex)
+    backward = bool(
+        op.supports_autograd
+        and kind in op.supported_backward_dtypes("cpu")
+        and kind.is_floating_point | kind.is_complex
+    )
     answer: dict[str, Any] = {"dtype": dtype, "samples": 0, "backward": backward}
     values = op.name not in UNDEFINED
     torch.manual_seed(0)
@@ -173,7 +180,8 @@ def one(op: Any, dtype: str, device: str, most: int) -> dict[str, Any]:
             except NotImplementedError as error:
                 return {**answer, "status": "refused", "why": " ".join(str(error).split())[:240]}
             except Exception as error:
-                return {**answer, "status": "fail", "why": f"{mode}: {type(error).__name__}: {' '.join(str(error).split())[:240]}"}
+                why = " ".join(str(error).split())[:240]
+                return {**answer, "status": "fail", "why": f"{mode}: {type(error).__name__}: {why}"}
             finally:
                 recover(device)
         answer["samples"] += 1
@@ -230,8 +238,9 @@ class Worker:
         if self.process is None:
             env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
             self.process = subprocess.Popen(
-                self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env
-            )
+                self.command, env=env, text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
         process = self.process
         assert process.stdin and process.stdout
         timer = threading.Timer(SECONDS, process.kill)
@@ -250,7 +259,8 @@ class Worker:
             timer.cancel()
         self.process = None
         why = f"hangs: no answer in {SECONDS} s" if late else f"crashes: exit status {process.wait()}"
-        return {"op": case[0], "dtype": case[1], "status": "fail", "why": why, "samples": 0, "backward": False, "seconds": 0}
+        op, dtype = case[:2]
+        return {"op": op, "dtype": dtype, "status": "fail", "why": why, "samples": 0, "backward": False, "seconds": 0}
 
     def close(self) -> None:
         if self.process is not None and self.process.stdin is not None:
@@ -295,7 +305,10 @@ def report(answers: list[dict[str, Any]]) -> str:
     for a in answers:
         if a["status"] in ("fail", "refused"):
             reasons[f"{a['status']}: {a['why']}"].append(f"{names[a['op']]} ({a['dtype']})")
-    lines = [f"{why}\n    " + ", ".join(sorted(who)) for why, who in sorted(reasons.items(), key=lambda r: (r[0][:4], -len(r[1])))]
+    lines = [
+        f"{why}\n    " + ", ".join(sorted(who))
+        for why, who in sorted(reasons.items(), key=lambda r: (r[0][:4], -len(r[1])))
+    ]
     count = Counter(a["status"] for a in answers)
     lines.append(", ".join(f"{n} {status}" for status, n in sorted(count.items())))
     return "\n".join(lines)
@@ -305,7 +318,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m torch_accinte.sweep", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("device")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--dtypes", default=",".join(USUAL), help="types of elements, by commas; the usual ones by default")
+    parser.add_argument(
+        "--dtypes", default=",".join(USUAL), help="types of elements, by commas; the usual ones by default"
+    )
     parser.add_argument("--every", type=int, default=1, help="take each Nth case only")
     parser.add_argument("--most", type=int, default=8, help="samples of a case")
     parser.add_argument("--workers", type=int, default=2, help="processes")

@@ -21,7 +21,9 @@ def main():
     rank = comm.get_rank()
     assert comm.get_options().timeout == timedelta(seconds=60)
     x = torch.ones(1 << 16)
-    comm.all_reduce(x, torchcomms.ReduceOp.PREMUL_SUM(0.5), False, hints={"algorithm": "ring"}, timeout=timedelta(seconds=30))
+    comm.all_reduce(
+        x, torchcomms.ReduceOp.PREMUL_SUM(0.5), False, hints={"algorithm": "ring"}, timeout=timedelta(seconds=30)
+    )
     assert x[0].item() == comm.get_size() / 2
 
     # Options of a part are the whole's, unless given. A failure breaks the one and not the other.

@@ -71,7 +71,8 @@ def all_gather_single(tensor: torch.Tensor, comm: TorchComm, async_op: bool = Fa
 
 
 def reduce_scatter_single(tensor: torch.Tensor, op: ReduceOp, comm: TorchComm, async_op: bool = False) -> torch.Tensor:
-    """This rank's block, in dimension 0, of the combination. Gradients: of SUM, AVG and PREMUL_SUM, gathered, and scaled as the input.
+    """This rank's block, in dimension 0, of the combination. Gradients: of SUM, AVG and PREMUL_SUM, gathered, and
+    scaled as the input.
 
     Raises RuntimeError if dimension 0 isn't divisible by the number of ranks.
     """
@@ -95,7 +96,9 @@ def all_to_all_single(tensor: torch.Tensor, comm: TorchComm, async_op: bool = Fa
 
 def _divisible(tensor: torch.Tensor, comm: TorchComm) -> None:
     if tensor.dim() == 0 or tensor.size(0) % comm.get_size():
-        raise RuntimeError(f"shape {list(tensor.shape)}: dimension 0 must be divisible by comm_size ({comm.get_size()})")
+        raise RuntimeError(
+            f"shape {list(tensor.shape)}: dimension 0 must be divisible by comm_size ({comm.get_size()})"
+        )
 
 
 def _taller(tensor: torch.Tensor, n: int) -> torch.Tensor:
