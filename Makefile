@@ -4,7 +4,7 @@ PYTHON  ?= python3
 VENV    := .venv
 TORCH   := 2.13.0
 
-.PHONY: demo test test-long lint build venv capi package python python-versions conformance compare bench-commits wheels release site site-tools clean
+.PHONY: demo test test-long gpu-test lint build venv capi package python python-versions conformance compare bench-commits wheels release site site-tools clean
 
 build:
 	CGO_ENABLED=0 $(GO) build ./...
@@ -69,6 +69,10 @@ lint: python
 	$(VENV)/bin/pip install -q --disable-pip-version-check 'ruff==0.17.6'
 	$(VENV)/bin/ruff check -q --output-format concise python
 	cd python/device && ../../$(VENV)/bin/python -m mypy
+
+# What the GPUs of this machine do, in a report, bin/gpu-test.txt: docs/nccl.md.
+gpu-test:
+	GO="$(GO)" bash scripts/gpu-test.sh
 
 test-long:
 	GO="$(GO)" PYTHON="$(PYTHON)" bash scripts/test-long.sh
