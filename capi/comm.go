@@ -18,6 +18,7 @@ import (
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/backend"
 	_ "github.com/chorus-comms/chorus/comm/fake"
+	_ "github.com/chorus-comms/chorus/comm/gloo"
 	"github.com/chorus-comms/chorus/internal/release"
 )
 

@@ -27,6 +27,10 @@ func init() { backend.Register(Name, open) }
 // a program that gives that a store of its own has them under "".
 const prefixHint = "prefix"
 
+// ownHint is the hint that says with "true" that the store is this group's alone, as PyTorch gives it to a backend of a
+// group; other groups come as communicators of their own, too.
+const ownHint = "own_store"
+
 // defaultPath is where the ranks of the default group meet.
 const defaultPath = "0/"
 
@@ -34,6 +38,7 @@ const defaultPath = "0/"
 type job struct {
 	store  store.Store // below the prefix
 	hosts  []string    // where to listen: one address for each interface
+	device string      // before an interface's number in the keys of a group
 	groups int         // that new_group has numbered, which is called for the default group's communicator alone
 }
 
@@ -64,15 +69,19 @@ type group struct {
 
 func open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	at := backend.Where{Comm: c.Name, Rank: c.Rank, Op: "new"}
-	prefix := "default_pg"
+	prefix, path := "default_pg", defaultPath
+	j := &job{device: "/cpu//"}
 	for name, value := range c.Hints {
-		if name != prefixHint {
-			detail := fmt.Sprintf("unknown hint %q; %s takes %s", name, Name, prefixHint)
+		switch {
+		case name == prefixHint:
+			prefix = value
+		case name == ownHint && value == "true":
+			prefix, path, j.device = "", "", ""
+		default:
+			detail := fmt.Sprintf("unknown hint %s=%q; %s takes %s, and %s=true", name, value, Name, prefixHint, ownHint)
 			return nil, &backend.InvalidArgumentError{Where: at, Detail: detail}
 		}
-		prefix = value
 	}
-	j := &job{}
 	if c.Size > 1 {
 		var err error
 		if j.hosts, err = listenAt(c.MasterAddr); err != nil {
@@ -89,7 +98,7 @@ func open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	g, err := j.group(ctx, c.Name, defaultPath, c.Rank, c.Size)
+	g, err := j.group(ctx, c.Name, path, c.Rank, c.Size)
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ func (j *job) connect(ctx context.Context, path string, rank, size int) (ms mesh
 		return meshes{newMesh(rank, size)}, nil
 	}
 	for i, host := range j.hosts {
-		m, err := connect(ctx, store.NewPrefix(fmt.Sprintf("%s/cpu//%d", path, i), j.store), rank, size, host)
+		m, err := connect(ctx, store.NewPrefix(fmt.Sprint(path, j.device, i), j.store), rank, size, host)
 		if err != nil {
 			ms.close(ctx)
 			return nil, err

@@ -79,10 +79,18 @@ def _create(options: Any, backend_options: Any) -> ProcessGroup:
         raise InvalidArgumentError(
             f"chorus: pg_options must be a dict of hints, such as {{'fabric': 'tcp'}}, not {type(backend_options).__name__}"  # noqa: E501
         )
+    hints = dict(hints or {})
+    inherited = getattr(dist.group.WORLD, "_wire", "chorus") if dist.is_initialized() else "chorus"
+    wire = hints.pop("wire", inherited)
+    if wire not in ("chorus", "gloo"):
+        raise InvalidArgumentError(f"chorus: pg_options: wire is chorus or gloo, not {wire!r}")
+    if wire == "gloo":
+        hints["own_store"] = "true"
     comm = Communicator.create(
         options.group_rank,
         options.group_size,
-        _fresh(options.store, options.group_size),
+        options.store if wire == "gloo" else _fresh(options.store, options.group_size),
+        backend="gloo" if wire == "gloo" else None,
         name=_name(options, caller),
         timeout_ns=timeout_ns(options.timeout),
         hints=hints,
@@ -90,6 +98,7 @@ def _create(options: Any, backend_options: Any) -> ProcessGroup:
         job_size=dist.get_world_size() if options.global_ranks_in_group and dist.is_initialized() else 0,
     )
     group = ProcessGroup(comm, options.store, options.timeout)
+    group._wire = wire
     if config := caller.get("backend_config"):
         group._ours &= {device for device, name in config.get_device_backend_map().items() if name == NAME}
     for device, (kind, backend) in others.items():

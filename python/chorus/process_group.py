@@ -181,6 +181,8 @@ class ProcessGroup(dist.ProcessGroup):
     supports_completion_hooks = False
     use_pg_for_symm_mem_rendezvous = False
 
+    _wire = "chorus"  # what the ranks speak: Chorus's own, or Gloo's
+
     def __init__(self, comm: Communicator, store: Store | None, timeout: timedelta) -> None:
         init: Any = super().__init__  # PyTorch's stubs before 2.15 know other arguments
         init(comm.rank, comm.size)
