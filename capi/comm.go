@@ -19,6 +19,7 @@ import (
 	"github.com/chorus-comms/chorus/comm/backend"
 	_ "github.com/chorus-comms/chorus/comm/fake"
 	_ "github.com/chorus-comms/chorus/comm/gloo"
+	_ "github.com/chorus-comms/chorus/comm/nccl"
 	"github.com/chorus-comms/chorus/internal/release"
 )
 
