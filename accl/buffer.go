@@ -140,9 +140,10 @@ func (b *Buffer) SyncFromDevice() error {
 	return b.driver.dev.ReadMemory(b.addr, b.at, b.bytes)
 }
 
-// Free takes the buffer's memory from the engine, when no call touches it any more. Slices free nothing.
+// Free takes the buffer's memory from the engine, when no call touches it any more. Slices free nothing, nor does
+// nil.
 func (b *Buffer) Free() error {
-	if b.whole != b || b.addr == 0 {
+	if b == nil || b.whole != b || b.addr == 0 {
 		return nil
 	}
 	d := b.driver

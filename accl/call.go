@@ -99,7 +99,6 @@ func (d *Driver) prepared(ctx context.Context, c *call, sides []side) error {
 	if int32(w.Count) < 0 {
 		return bad("%d elements", int32(w.Count))
 	}
-	w.Comm = c.comm.addr
 	if w.Scenario == abi.Barrier {
 		return d.start(ctx, c)
 	}

@@ -11,11 +11,16 @@ import (
 // Communicator is a group of engines.
 type Communicator struct {
 	driver *Driver
-	addr   uint32
-	words  int
+	words  int // of its table
 	size   int
 	rank   int
 	queue  Queue
+
+	// Guarded by the driver's mu.
+	addr  uint32   // in exchange memory; 0 while it isn't there
+	table []uint32 // then
+	calls int      // under way
+	used  uint64   // when the last one began
 }
 
 // area is free exchange memory.
@@ -24,28 +29,22 @@ type area struct{ from, end uint32 }
 // errNoExchange says that nothing more fits.
 var errNoExchange = errors.New("accl: exchange memory is full")
 
-// place writes words where there's room for them.
+// place writes words where there's room for them. The lock is held.
 func (d *Driver) place(words []uint32) (at uint32, err error) {
 	n := uint32(4 * len(words))
-	d.mu.Lock()
 	i := slices.IndexFunc(d.free, func(a area) bool { return a.end-a.from >= n })
-	if i >= 0 {
-		at = d.free[i].from
-		if d.free[i].from += n; d.free[i].from == d.free[i].end {
-			d.free = slices.Delete(d.free, i, i+1)
-		}
-	}
-	d.mu.Unlock()
 	if i < 0 {
 		return 0, errNoExchange
+	}
+	at = d.free[i].from
+	if d.free[i].from += n; d.free[i].from == d.free[i].end {
+		d.free = slices.Delete(d.free, i, i+1)
 	}
 	return at, d.store(at, words)
 }
 
-// unplace gives room back.
+// unplace gives room back. The lock is held.
 func (d *Driver) unplace(at uint32, words int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	i, _ := slices.BinarySearchFunc(d.free, at, func(a area, at uint32) int { return int(a.from) - int(at) })
 	d.free = slices.Insert(d.free, i, area{at, at + uint32(4*words)})
 	for i := len(d.free) - 1; i > 0; i-- {
@@ -94,28 +93,92 @@ func (d *Driver) Communicator(ranks []abi.Rank, local int) (*Communicator, error
 		table.Ranks[i].Inbound, table.Ranks[i].Outbound = 0, 0
 	}
 	words := table.Words()
-	at, err := d.place(words)
-	if err != nil {
+	c := &Communicator{driver: d, words: len(words), size: len(ranks), rank: local, queue: d.dev.Queue(), table: words}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := c.load(); err != nil {
 		return nil, err
 	}
-	return &Communicator{driver: d, addr: at, words: len(words), size: len(ranks), rank: local, queue: d.dev.Queue()}, nil
+	d.comms[c] = struct{}{}
+	return c, nil
+}
+
+// load puts the communicator into exchange memory. Where that's full, those leave it that haven't been used for longest.
+// The lock is held.
+func (c *Communicator) load() (err error) {
+	d := c.driver
+	for c.addr == 0 {
+		if c.addr, err = d.place(c.table); err == nil {
+			c.table = nil
+			return nil
+		}
+		c.addr = 0
+		var oldest *Communicator
+		for o := range d.comms {
+			if o.addr != 0 && o.calls == 0 && (oldest == nil || o.used < oldest.used) {
+				oldest = o
+			}
+		}
+		if oldest == nil || !errors.Is(err, errNoExchange) {
+			return err
+		}
+		if oldest.table, err = d.load(oldest.addr, oldest.words); err != nil {
+			return err
+		}
+		d.unplace(oldest.addr, oldest.words)
+		oldest.addr = 0
+	}
+	return nil
+}
+
+// begin is before a call, and returns where the communicator lies until end.
+func (c *Communicator) begin() (addr uint32, err error) {
+	c.driver.mu.Lock()
+	defer c.driver.mu.Unlock()
+	if err := c.load(); err != nil {
+		return 0, err
+	}
+	c.driver.began++
+	c.used = c.driver.began
+	c.calls++
+	return c.addr, nil
+}
+
+func (c *Communicator) end() {
+	if c == nil {
+		return
+	}
+	c.driver.mu.Lock()
+	defer c.driver.mu.Unlock()
+	c.calls--
 }
 
 // Rank is this engine's rank in the communicator, and Size how many it has.
 func (c *Communicator) Rank() int { return c.rank }
 func (c *Communicator) Size() int { return c.size }
 
-// Addr is where it lies in exchange memory.
-func (c *Communicator) Addr() uint32 { return c.addr }
-
-// Table returns what lies there now.
-func (c *Communicator) Table() (abi.Communicator, error) {
-	words, err := c.driver.load(c.addr, c.words)
-	if err != nil {
-		return abi.Communicator{}, err
+// Table returns what exchange memory has of it.
+func (c *Communicator) Table() (table abi.Communicator, err error) {
+	c.driver.mu.Lock()
+	defer c.driver.mu.Unlock()
+	words := c.table
+	if c.addr != 0 {
+		if words, err = c.driver.load(c.addr, c.words); err != nil {
+			return table, err
+		}
 	}
 	return abi.ParseCommunicator(words)
 }
 
-// Free gives its exchange memory back. No call on it may follow.
-func (c *Communicator) Free() { c.driver.unplace(c.addr, c.words) }
+// Free gives its exchange memory back. No call on it may follow, nor be under way.
+func (c *Communicator) Free() {
+	d := c.driver
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, there := d.comms[c]; !there {
+		return
+	}
+	if delete(d.comms, c); c.addr != 0 {
+		d.unplace(c.addr, c.words)
+	}
+}

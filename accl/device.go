@@ -28,6 +28,9 @@ type Device interface {
 	// Push gives the engine bytes of the kernel, and Pull waits for those of a stream to the kernel.
 	Push(ctx context.Context, b []byte) error
 	Pull(ctx context.Context, stream uint32, b []byte) error
+	// Attach has a function take what goes to the kernel, in place of Pull: in order, for what one rank has sent to a
+	// stream. The data is the function's until it returns, which is soon.
+	Attach(kernel func(stream uint32, data []byte))
 
 	Close() error
 }
@@ -91,6 +94,8 @@ func (d inProcess) Push(_ context.Context, b []byte) error {
 func (d inProcess) Pull(ctx context.Context, stream uint32, b []byte) error {
 	return d.engine.ToKernel(stream).Pull(ctx, b)
 }
+
+func (d inProcess) Attach(kernel func(stream uint32, data []byte)) { d.engine.AttachKernel(kernel) }
 
 func (d inProcess) Close() error {
 	d.engine.Close()

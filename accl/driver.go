@@ -47,6 +47,8 @@ type Driver struct {
 
 	mu      sync.Mutex
 	free    []area // exchange memory
+	comms   map[*Communicator]struct{}
+	began   uint64 // calls
 	buffers map[*Buffer]struct{}
 	rx      []*Buffer
 	spares  []*Buffer
@@ -69,7 +71,8 @@ func New(ctx context.Context, dev Device, c Config) (*Driver, error) {
 	t.GatherFanIn, t.GatherCount = cmp.Or(t.GatherFanIn, 2), cmp.Or(t.GatherCount, 32768)
 	t.BcastFlatRanks, t.ReduceFlatRanks = cmp.Or(t.BcastFlatRanks, 3), cmp.Or(t.ReduceFlatRanks, 4)
 	t.ReduceFlatMaxCount = cmp.Or(t.ReduceFlatMaxCount, min(c.MaxRendezvousSize/4, 32768))
-	d := &Driver{dev: dev, cfg: c, config: map[abi.Types]uint32{}, queue: dev.Queue(), buffers: map[*Buffer]struct{}{}}
+	d := &Driver{dev: dev, cfg: c, config: map[abi.Types]uint32{}, queue: dev.Queue(), buffers: map[*Buffer]struct{}{},
+		comms: map[*Communicator]struct{}{}}
 	if err := d.initialize(ctx); err != nil {
 		d.release()
 		return nil, fmt.Errorf("accl: setting up the engine of rank %d: %w", c.Local, err)
@@ -166,6 +169,8 @@ func (d *Driver) writeConfigs() error {
 		}
 		all[t] = d.cfg.ArithConfigs[t]
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	for _, t := range order {
 		at, err := d.place(all[t].Words())
 		if err != nil {

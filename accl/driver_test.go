@@ -185,7 +185,8 @@ func TestSync(t *testing.T) {
 	if err != nil || w.Shared() {
 		t.Fatal(err)
 	}
-	if err := errors.Join(d.Copy(t.Context(), a, w, 100), expect(w, func(i int) float32 { return float32(3 + i) })); err != nil {
+	err = errors.Join(d.Copy(t.Context(), a, w, 100), expect(w, func(i int) float32 { return float32(3 + i) }))
+	if err != nil {
 		t.Error(err)
 	}
 }
@@ -232,6 +233,29 @@ func TestCommunicators(t *testing.T) {
 		}
 		if n := len(d.free); n != 1 {
 			return fmt.Errorf("exchange memory is in %d pieces", n)
+		}
+		many := make([]*Communicator, 100) // which don't fit, but by turns
+		for i := range 2 * len(many) {
+			var ranks []abi.Rank
+			for r := range 4 {
+				m := d.Member(r)
+				m.Port = uint32(i % len(many))
+				ranks = append(ranks, m)
+			}
+			var err error
+			if many[i%len(many)] == nil {
+				if many[i], err = d.Communicator(ranks, d.Rank()); err != nil {
+					return err
+				}
+			}
+			a, b := numbers(d, 20, d.Rank()), numbers(d, 20, 0)
+			if err := errors.Join(d.Allreduce(ctx, abi.Sum, a, b, 20, On(many[i%len(many)])),
+				expect(b, func(i int) float32 { return float32(6 + 4*i) })); err != nil {
+				return err
+			}
+		}
+		if table, err := many[0].Table(); err != nil || table.Ranks[(d.Rank()+1)%4].Outbound != 2*6 {
+			return fmt.Errorf("a communicator that has left exchange memory is %v; %v", table, err)
 		}
 		_, err := d.Communicator(make([]abi.Rank, 500), 0)
 		if !errors.Is(err, errNoExchange) {
@@ -325,8 +349,8 @@ func TestDumps(t *testing.T) {
 	if err := errors.Join(err, err2); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"number of RX buffers: 16", "size of each: 1024",
-		"RX buffer 0: RESERVED, addr 0x1000, tag 0x2a, len 8, src 0, seq 0", "00 00 80 3f 00 00 00 40", "RX buffer 1: ENQUEUED",
+	for _, want := range []string{"number of RX buffers: 16", "size of each: 1024", "RX buffer 1: ENQUEUED",
+		"RX buffer 0: RESERVED, addr 0x1000, tag 0x2a, len 8, src 0, seq 0", "00 00 80 3f 00 00 00 40",
 		"local rank: 0, size: 2", "rank 1: 127.0.0.1:5501, session 1, max segment size 4096, inbound seq 0, outbound seq 1"} {
 		if !strings.Contains(rx+comm, want) {
 			t.Errorf("%q isn't in\n%s\n%s", want, rx, comm)

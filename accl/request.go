@@ -76,13 +76,18 @@ func (d *Driver) start(ctx context.Context, c *call) error {
 		return err
 	}
 	queue := c.queue
-	if queue == nil {
+	if c.comm != nil {
+		var err error
+		if c.words.Comm, err = c.comm.begin(); err != nil {
+			return err
+		}
 		queue = c.comm.queue
 	}
 	r := &Request{call: c, drop: make(chan struct{}), done: make(chan struct{})}
 	if !c.from {
 		for _, b := range c.ins {
 			if err := b.SyncToDevice(); err != nil {
+				c.comm.end()
 				return err
 			}
 		}
@@ -90,6 +95,7 @@ func (d *Driver) start(ctx context.Context, c *call) error {
 	if len(c.after) == 0 { // in the order of the calls
 		h, err := queue.Start(c.words)
 		if err != nil {
+			c.comm.end()
 			return err
 		}
 		r.handle = h
@@ -109,7 +115,10 @@ func (d *Driver) start(ctx context.Context, c *call) error {
 
 // run sees the call to its end.
 func (r *Request) run(queue Queue) {
-	defer close(r.done)
+	defer func() {
+		r.call.comm.end()
+		close(r.done)
+	}()
 	for _, before := range r.call.after {
 		select {
 		case <-before.done:

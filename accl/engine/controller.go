@@ -24,7 +24,7 @@ func (e *Engine) Controller() *Controller { return &Controller{engine: e} }
 // maxParked is how many calls wait in the retry queue.
 const maxParked = 512
 
-// Start queues a call. A reset is done when it returns.
+// Start queues a call. A reset is done when it returns, and may be a small call that waits for nobody.
 func (x *Controller) Start(words abi.Call) *Call {
 	e := x.engine
 	c := &Call{Call: words, engine: e, controller: x, done: make(chan struct{}), dropped: make(chan struct{})}
@@ -40,13 +40,48 @@ func (x *Controller) Start(words abi.Call) *Call {
 	}
 	e.mu.Unlock()
 	x.mu.Lock()
-	x.queue = append(x.queue, c)
-	if !x.running {
-		x.running = true
+	defer x.mu.Unlock()
+	switch {
+	case x.running:
+		x.queue = append(x.queue, c)
+	case c.brief():
+		x.running, x.current = true, c
+		x.mu.Unlock()
+		c.run()
+		x.mu.Lock()
+		x.resume()
+	default:
+		x.queue = append(x.queue, c)
+		x.resume()
+	}
+	return c
+}
+
+// resume has a goroutine carry out what is queued, if there is anything. The lock is held.
+func (x *Controller) resume() {
+	if x.running = len(x.queue) > 0; x.running {
 		go x.run()
 	}
-	x.mu.Unlock()
-	return c
+}
+
+// briefCount is how many elements a call may have that is carried out by its caller: waking another goroutine would
+// take longer.
+const briefCount = 4096
+
+// brief reports whether a call is small and waits for nobody.
+func (c *Call) brief() bool {
+	if c.Count > briefCount || c.Stream&abi.Op0Stream != 0 {
+		return false
+	}
+	switch c.Scenario {
+	case abi.Nop, abi.Copy, abi.Combine:
+		return true
+	case abi.Send:
+		const widest = 8
+		e := c.engine
+		return c.Stream != 0 || e.cfg.Protocol != abi.RDMA || widest*c.Count <= e.maxEager.Load()
+	}
+	return false
 }
 
 // run carries out calls until none is left, or another goroutine has taken over from a call that is parked.
@@ -86,7 +121,5 @@ func (x *Controller) park(c *Call) {
 		return
 	}
 	x.current = nil
-	if x.running = len(x.queue) > 0; x.running {
-		go x.run()
-	}
+	x.resume()
 }

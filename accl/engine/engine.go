@@ -14,6 +14,8 @@ type Config struct {
 	Session  uint32 // what the network knows it by
 	Protocol abi.Protocol
 	Network  Network
+	// Lost, if it isn't nil, hears of engines that are gone, from the network: on its goroutines, once for each.
+	Lost func(session uint32, cause error)
 	// Loopback joins what goes to the kernel with what comes from it.
 	Loopback bool
 }

@@ -170,6 +170,9 @@ func (c *Call) transmit(to operand, data []byte) {
 		if limit != 0 {
 			most = min(most, max(int(limit)/size*size, size))
 		}
+		if to.put { // streams need no RX buffer
+			break
+		}
 	}
 	h := abi.Header{Tag: to.tag, Src: uint32(c.me()), Dst: uint16(peer.Session), CommID: c.comm.id,
 		Scenario: purpose(c.Scenario)}

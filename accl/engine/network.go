@@ -2,6 +2,8 @@ package engine
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/chorus-comms/chorus/accl/abi"
@@ -27,15 +29,25 @@ type Local struct {
 // NewNetwork returns a network without engines.
 func NewNetwork() *Local { return &Local{engines: map[uint32]*Engine{}} }
 
-// Attach adds an engine, or takes the session's away with nil.
+// Attach adds an engine.
 func (n *Local) Attach(session uint32, e *Engine) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if e == nil {
-		delete(n.engines, session)
-		return
-	}
 	n.engines[session] = e
+}
+
+// Detach takes an engine away, as if it had died: the others hear that it's lost.
+func (n *Local) Detach(session uint32, cause error) {
+	n.mu.Lock()
+	_, there := n.engines[session]
+	delete(n.engines, session)
+	others := slices.Collect(maps.Values(n.engines))
+	n.mu.Unlock()
+	for _, e := range others {
+		if there && e.cfg.Lost != nil {
+			e.cfg.Lost(session, cause)
+		}
+	}
 }
 
 func (n *Local) engine(session uint32) (*Engine, error) {

@@ -1,0 +1,274 @@
+package accl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/chorus-comms/chorus/accl/abi"
+	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/comm/commtest"
+	"github.com/chorus-comms/chorus/internal/short"
+	"github.com/chorus-comms/chorus/store"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var worlds atomic.Int64
+
+// openWorld opens a communicator for each rank.
+func openWorld(backend string, size int, hints map[string]string) ([]*comm.Comm, error) {
+	st := store.NewHash(30 * time.Second)
+	name := fmt.Sprintf("world%d", worlds.Add(1))
+	comms, errs := make([]*comm.Comm, size), make([]error, size)
+	var wg sync.WaitGroup
+	for r := range size {
+		wg.Go(func() {
+			opts := []comm.NewOption{comm.WithBackend(backend), comm.WithRank(r, size), comm.WithStore(st), comm.WithName(name),
+				comm.WithTimeout(30 * time.Second)}
+			if hints != nil {
+				opts = append(opts, comm.WithHints(hints))
+			}
+			comms[r], errs[r] = comm.New(context.Background(), opts...)
+		})
+	}
+	wg.Wait()
+	return comms, errors.Join(errs...)
+}
+
+// ways are engines that take different ways, by their hints.
+var ways = map[string]map[string]string{
+	"rendezvous": {"accl.rx_buffers": "4", "accl.rx_buffer_size": "512", "accl.max_eager_size": "512",
+		"accl.max_rendezvous_size": "8192"},
+	"udp":        {"accl.protocol": "udp", "accl.rx_buffer_size": "1024"},
+	"compressed": {"accl.compress": "float16"},
+}
+
+func TestConformance(t *testing.T) { conform(t, nil) }
+
+func TestConformanceRendezvous(t *testing.T) { conform(t, ways["rendezvous"]) }
+
+func TestConformanceUDP(t *testing.T) {
+	short.Skip(t)
+	conform(t, ways["udp"])
+}
+
+// TestConformanceCompressed has numbers that float16 holds exactly, but for those of Specials.
+func TestConformanceCompressed(t *testing.T) {
+	short.Skip(t)
+	conform(t, ways["compressed"], "Specials")
+}
+
+func conform(t *testing.T, hints map[string]string, skip ...string) {
+	worlds := []int{1, 2, 3, 4}
+	if commtest.Long() {
+		worlds = append(worlds, 8)
+	} else if short.Run() {
+		worlds = []int{1, 3}
+	}
+	commtest.Run(t, commtest.Config{Worlds: worlds, Skip: skip, Open: func(t testing.TB, size int) []*comm.Comm {
+		t.Helper()
+		comms, err := openWorld(Name, size, hints)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return comms
+	}})
+}
+
+// TestAlgorithms demands that what the engines have is theirs, and the rest plans.
+func TestAlgorithms(t *testing.T) {
+	comms, err := openWorld(Name, 3, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	each(t, comms, func(ctx context.Context, c *comm.Comm) error {
+		var by []string
+		c.RegisterCompletionHook(func(o comm.OpInfo, err error) { by = append(by, o.Algorithm) })
+		f, i, b, z := tensor.Of([]float32{1, 2}), tensor.Of([]int64{1}), tensor.Of([]int8{1}), tensor.Of([]complex128{1})
+		three := tensor.Of(make([]complex128, 3))
+		err := errors.Join(c.AllReduce(ctx, f, comm.Sum), c.AllReduce(ctx, i, comm.Max), c.AllReduce(ctx, f, comm.Avg),
+			c.Broadcast(ctx, z, 1), c.AllGatherSingle(ctx, three, z), c.Barrier(ctx),
+			c.AllReduce(ctx, b, comm.Sum), c.AllReduce(ctx, f, comm.Min), c.Scan(ctx, f, comm.Sum))
+		want := []string{"accl_allreduce", "accl_allreduce", "accl_allreduce", "accl_bcast", "accl_allgather", "accl_barrier"}
+		if len(by) != len(want)+3 || !slices.Equal(by[:len(want)], want) ||
+			strings.Contains(strings.Join(by[len(want):], " "), "accl") {
+			err = errors.Join(err, fmt.Errorf("they were carried out by %q", by))
+		}
+		return err
+	})
+}
+
+// each runs f on each rank and finalizes the communicators.
+func each(t *testing.T, comms []*comm.Comm, f func(ctx context.Context, c *comm.Comm) error) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for _, c := range comms {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			defer cancel()
+			if err := f(ctx, c); err != nil {
+				t.Errorf("rank %d: %v", c.Rank(), err)
+			}
+		})
+	}
+	wg.Wait()
+	for _, c := range comms {
+		wg.Go(func() { c.Finalize(context.Background()) })
+	}
+	wg.Wait()
+}
+
+// TestLostRank takes a rank's engine out of the network: the others name it, also those that wait for another.
+func TestLostRank(t *testing.T) {
+	cut := make(chan *link, 1)
+	backend.Register("accl-cut", func(ctx context.Context, c backend.Config) (backend.Backend, error) {
+		b, l, err := begin(ctx, c)
+		if c.Rank == 2 {
+			cut <- l
+		}
+		return b, err
+	})
+	comms, err := openWorld("accl-cut", 3, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	each(t, comms, func(ctx context.Context, c *comm.Comm) error {
+		if err := c.Barrier(ctx); err != nil {
+			return err
+		}
+		if c.Rank() == 2 {
+			(<-cut).leave(errors.New("its card fell out"))
+			return nil
+		}
+		err := c.AllReduce(ctx, tensor.Of(make([]float32, 10_000)), comm.Sum)
+		if lost := (*comm.PeerLostError)(nil); !errors.As(err, &lost) || lost.Peer != 2 {
+			return fmt.Errorf("not a loss of rank 2: %v", err)
+		}
+		return nil
+	})
+}
+
+// TestEngineErrors demands that what an engine returns is said by name, on every rank.
+func TestEngineErrors(t *testing.T) {
+	links := make(chan *link, 1)
+	backend.Register("accl-broken", func(ctx context.Context, c backend.Config) (backend.Backend, error) {
+		b, l, err := begin(ctx, c)
+		if c.Rank == 1 {
+			links <- l
+		}
+		return b, err
+	})
+	comms, err := openWorld("accl-broken", 2, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	each(t, comms, func(ctx context.Context, c *comm.Comm) error {
+		x := tensor.Of(make([]float32, 10_000))
+		err := c.AllReduce(ctx, x, comm.Sum)
+		if c.Rank() == 1 {
+			dev := (<-links).driver.Device()
+			for i := range uint32(6) {
+				dev.Write(abi.SpareBuffers+4*i, 0xffff0000) // no memory there
+			}
+		}
+		err = errors.Join(err, c.Barrier(ctx), c.Reduce(ctx, x, 1, comm.Sum, comm.Timeout(2*time.Second)),
+			c.Barrier(ctx, comm.Timeout(2*time.Second)))
+		if err == nil || !strings.Contains(err.Error(), "DMA_DECODE_ERROR") {
+			return fmt.Errorf("the engine's error isn't named: %v", err)
+		}
+		return nil
+	})
+}
+
+// TestDeadline has a rank stay away from the middle of an operation, between roll call and engine.
+func TestDeadline(t *testing.T) {
+	links := make(chan *link, 1)
+	backend.Register("accl-late", func(ctx context.Context, c backend.Config) (backend.Backend, error) {
+		b, l, err := begin(ctx, c)
+		if c.Rank == 1 {
+			links <- l
+		}
+		return b, err
+	})
+	comms, err := openWorld("accl-late", 2, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	each(t, comms, func(ctx context.Context, c *comm.Comm) error {
+		if err := c.Barrier(ctx); err != nil {
+			return err
+		}
+		if c.Rank() == 1 {
+			l := <-links
+			l.mu.Lock() // this rank's call doesn't begin
+			defer l.mu.Unlock()
+			go func() {
+				c.AllReduce(ctx, tensor.Of(make([]float32, 10_000)), comm.Sum)
+			}()
+			<-c.Broken()
+			return nil
+		}
+		err := c.AllReduce(ctx, tensor.Of(make([]float32, 10_000)), comm.Sum, comm.Timeout(100*time.Millisecond))
+		if !errors.Is(err, comm.ErrTimeout) {
+			return fmt.Errorf("not a time-out: %v", err)
+		}
+		return nil
+	})
+}
+
+// TestManySplits has more communicators than exchange memory holds.
+func TestManySplits(t *testing.T) {
+	comms, err := openWorld(Name, 3, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	each(t, comms, func(ctx context.Context, c *comm.Comm) error {
+		var parts []*comm.Comm
+		for range 120 {
+			p, err := c.Split(ctx, []int{2, 0, 1})
+			if err != nil {
+				return err
+			}
+			parts = append(parts, p)
+		}
+		for range 2 {
+			for _, p := range parts {
+				x := tensor.Of([]int32{int32(p.Rank())})
+				if err := p.AllReduce(ctx, x, comm.Sum); err != nil || x.At(0) != 3 {
+					return fmt.Errorf("the sum is %v; %v", x.At(0), err)
+				}
+			}
+		}
+		for _, p := range parts {
+			if err := p.Finalize(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// TestHints refuses hints that make no sense.
+func TestHints(t *testing.T) {
+	for _, hints := range []map[string]string{{"accl.protocol": "smoke"}, {"accl.compress": "zip"}, {"accl.speed": "9"},
+		{"accl.rx_buffers": "0"}, {"accl.rx_buffers": "many"}} {
+		if _, err := openWorld(Name, 1, hints); !errors.Is(err, comm.ErrInvalidArgument) {
+			t.Errorf("%v: %v", hints, err)
+		}
+	}
+	if comms, err := openWorld(Name, 1, map[string]string{"accl.max_eager_size": "8"}); err == nil ||
+		!strings.Contains(err.Error(), "EAGER_THRESHOLD_INVALID") {
+		t.Errorf("an eager size below that of the buffers: %v, %v", comms, err)
+	}
+}
