@@ -32,15 +32,16 @@ func init() {
 // rank is one rank's part of a communicator.
 type rank struct {
 	base.Life
-	lib    *Library
-	family string
-	rank   int
-	size   int
-	dev    *device.Device
-	st     store.Store // nil if size is 1
-	split  int         // splits so far
-	stop   context.CancelFunc
-	token  *tensor.Tensor // of barriers
+	lib      *Library
+	family   string
+	rank     int
+	size     int
+	dev      *device.Device
+	st       store.Store // nil if size is 1
+	splits   int         // so far
+	compares bool        // before each collective
+	stop     context.CancelFunc
+	token    *tensor.Tensor // of barriers
 
 	ended  chan struct{} // closed when watch has
 	record record
@@ -295,11 +296,11 @@ func (r *rank) Split(ctx context.Context, name string, list []int, timeout time.
 	if r.Raised() {
 		return nil, r.Err(at)
 	}
-	r.split++
+	r.splits++
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	key := fmt.Sprintf("split/%d", r.split)
+	key := fmt.Sprintf("split/%d", r.splits)
 	all, err := r.greet(ctx, key, &greeting{List: list}, false)
 	if err != nil {
 		e := &backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: time.Since(start)}}
@@ -316,10 +317,13 @@ func (r *rank) Split(ctx context.Context, name string, list []int, timeout time.
 	if err := r.Agreed(offers); err != nil {
 		return nil, err
 	}
-	var child *rank
+	var child *rank // which compares as this one does
 	if len(list) > 0 {
 		key = fmt.Sprintf("%s/%d", key, list[0])
 		child = newRank(r.lib, r.family, name, slices.Index(list, r.rank), len(list), r.dev, store.NewPrefix(key, r.parts()))
+	}
+	if child != nil {
+		child.compares = r.compares
 	}
 	if r.lib.CommSplit != nil {
 		err = r.divide(ctx, at, child, list, config)

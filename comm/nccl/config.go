@@ -41,9 +41,17 @@ func (r *rank) config(at backend.Where, name string, hints map[string]string) (*
 		if slices.Contains(ours, key) {
 			continue
 		}
+		if key == "compare" {
+			var err error
+			if r.compares, err = strconv.ParseBool(hints[key]); err != nil {
+				return nil, &backend.InvalidArgumentError{Where: at,
+					Detail: fmt.Sprintf("hint compare=%q is neither true nor false", hints[key])}
+			}
+			continue
+		}
 		if !known {
 			return nil, &backend.InvalidArgumentError{Where: at,
-				Detail: fmt.Sprintf("unknown hint %q; a communicator of %s takes library, %s", key, r.family, fieldNames())}
+				Detail: fmt.Sprintf("unknown hint %q; a communicator of %s takes library, compare, %s", key, r.family, fieldNames())}
 		}
 		if f.Since > r.lib.version || r.lib.CommInitRankConfig == nil {
 			return nil, &backend.UnsupportedError{Where: at,

@@ -29,6 +29,7 @@ const (
 	alarmKey   = "alarm"   // who has found it, an alarm
 	failureKey = "failure" // what it is, a base.Failure
 	answerKey  = "at/"     // of a rank, an answer
+	opKey      = "op/"     // of a collective and a rank, what that calls, if they compare
 )
 
 // alarm is how it becomes known that something has failed.
@@ -104,12 +105,71 @@ type record struct {
 }
 
 // note numbers a collective.
-func (r *rank) note(op *backend.Op) {
+func (r *rank) note(op *backend.Op) brief {
 	r.record.Lock()
 	defer r.record.Unlock()
 	r.record.seq++
 	op.Seq = r.record.seq
-	r.record.recent[op.Seq%recentOps] = briefOf(op, r.size)
+	b := &r.record.recent[op.Seq%recentOps]
+	*b = briefOf(op, r.size)
+	return *b
+}
+
+// compare waits until all ranks have said what they call, and breaks the communicator if one calls something else, or
+// nothing before ctx ends.
+func (r *rank) compare(ctx context.Context, op *backend.Op, mine string) error {
+	at, begin := r.Of(op), time.Now()
+	key := func(seq uint64, q int) string { return fmt.Sprint(opKey, seq, "/", q) }
+	err := r.st.Set(ctx, key(op.Seq, r.rank), []byte(mine))
+	if err == nil && op.Seq > 2 { // who is in the one before has read it
+		_, err = r.st.Delete(ctx, key(op.Seq-2, r.rank))
+	}
+	var keys []string
+	for q := range r.size {
+		keys = append(keys, key(op.Seq, q))
+	}
+	if err == nil {
+		err = r.st.Wait(ctx, keys...)
+	}
+	late := err != nil && ctx.Err() != nil
+	a := backend.Attendance{Elapsed: time.Since(begin)}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
+	defer cancel()
+	for q := range r.size {
+		var there bool
+		var theirs []byte
+		if late {
+			there, _ = r.st.Check(ctx, keys[q]) // of a store that is gone nobody is known to have come
+		} else if err == nil {
+			theirs, err = r.st.Get(ctx, keys[q])
+		}
+		switch {
+		case late && there:
+			a.Arrived = append(a.Arrived, q)
+		case late:
+			a.Missing = append(a.Missing, q)
+		case err == nil && string(theirs) != mine:
+			r.Fail(differ(at, r.rank, q, mine, string(theirs)))
+			return r.Err(at)
+		}
+	}
+	switch {
+	case late:
+		r.Fail(&backend.TimeoutError{Where: at, Attendance: a})
+	case err != nil:
+		r.Fail(&backend.InternalError{Where: at, Err: err})
+	default:
+		return nil
+	}
+	return r.Err(at)
+}
+
+// differ is the error of two ranks that call different things, in the order of the ranks.
+func differ(at backend.Where, me, q int, mine, theirs string) *backend.MismatchError {
+	if q < me {
+		return &backend.MismatchError{Where: at, RankA: q, OpA: theirs, RankB: me, OpB: mine}
+	}
+	return &backend.MismatchError{Where: at, RankA: me, OpA: mine, RankB: q, OpB: theirs}
 }
 
 // answer says how far this is, and what collective seq was, if it has come to that and that wasn't long ago.
@@ -291,10 +351,8 @@ func (r *rank) Overdue(op *backend.Op, elapsed time.Duration) {
 	mine := briefOf(op, r.size).String()
 	for q := range r.size {
 		if theirs := ops[q]; theirs != "" && theirs != mine {
-			e := &backend.MismatchError{Where: at, RankA: r.rank, OpA: mine, RankB: q, OpB: theirs, Attendance: a}
-			if q < r.rank {
-				e.RankA, e.OpA, e.RankB, e.OpB = q, theirs, r.rank, mine
-			}
+			e := differ(at, r.rank, q, mine, theirs)
+			e.Attendance = a
 			r.Fail(e)
 			return
 		}

@@ -73,6 +73,17 @@ func (r *rank) Enqueue(ops ...*backend.Op) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), ops[0].Timeout)
 	defer cancel()
+	for _, op := range ops {
+		op.Algorithm, op.From = r.lib.name, op.Peer
+		if op.Kind.PointToPoint() {
+			continue
+		}
+		if b := r.note(op); r.compares && r.size > 1 {
+			if err := r.compare(ctx, op, b.String()); err != nil {
+				return err
+			}
+		}
+	}
 	runtime.LockOSThread() // groups are a thread's
 	defer runtime.UnlockOSThread()
 	r.mu.Lock()
@@ -85,10 +96,6 @@ func (r *rank) Enqueue(ops ...*backend.Op) error {
 		x.begin()
 	}
 	for _, op := range ops {
-		op.Algorithm, op.From = r.lib.name, op.Peer
-		if !op.Kind.PointToPoint() {
-			r.note(op)
-		}
 		x.operation(op)
 	}
 	if len(ops) > 1 {

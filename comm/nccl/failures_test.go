@@ -15,6 +15,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/comm/commtest"
 	"github.com/chorus-comms/chorus/comm/nccl"
 	"github.com/chorus-comms/chorus/comm/nccl/abi"
 	"github.com/chorus-comms/chorus/device"
@@ -42,6 +43,40 @@ func TestMismatch(t *testing.T) {
 		if !errors.As(c.Err(), &m) || !strings.Contains(c.Err().Error(), "all_reduce(int32[100], max)") ||
 			!strings.Contains(c.Err().Error(), "all_reduce(int32[100], sum)") || m.RankA != 1 && m.RankB != 1 {
 			return fmt.Errorf("broken by %v", c.Err())
+		}
+		return s.Synchronize(ctx)
+	})
+}
+
+// Communicators that compare find out at once who calls something else, by whatever way; and so do their parts.
+func TestCompare(t *testing.T) {
+	library := simulate(t, ncclsim.Options{Version: "2.32"})
+	hints := comm.WithHints(map[string]string{"library": library, "compare": "true"})
+	commtest.Mismatches(t, commtest.Config{Device: true, Worlds: []int{2, 3},
+		Open: func(t testing.TB, size int) []*comm.Comm { return open(t, "nccl", library, size, hints) }})
+	each(t, open(t, "nccl", library, 2, hints), func(ctx context.Context, c *comm.Comm, s *device.Stream,
+		x *tensor.Tensor) error {
+		part, err := c.Split(ctx, []int{1, 0})
+		if err != nil {
+			return err
+		}
+		defer part.Finalize(ctx)
+		red := []comm.Reduction{comm.Sum, comm.Max}[c.Rank()]
+		if err := part.AllReduce(ctx, x, red); !errors.Is(err, comm.ErrMismatch) {
+			return fmt.Errorf("ranks that call different things get %v", err)
+		}
+		for seq := range 5 {
+			if err := c.AllReduce(ctx, x, comm.Sum); err != nil {
+				return fmt.Errorf("after %d: %w", seq, err)
+			}
+		}
+		if c.Rank() == 0 {
+			return nil
+		}
+		var late *comm.TimeoutError
+		if err := c.Barrier(ctx, comm.Timeout(50*time.Millisecond)); !errors.As(err, &late) ||
+			!slices.Equal(late.Missing, []int{0}) {
+			return fmt.Errorf("a barrier without rank 0 gives %v", err)
 		}
 		return s.Synchronize(ctx)
 	})
