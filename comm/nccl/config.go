@@ -51,7 +51,8 @@ func (r *rank) config(at backend.Where, name string, hints map[string]string) (*
 		}
 		if !known {
 			return nil, &backend.InvalidArgumentError{Where: at,
-				Detail: fmt.Sprintf("unknown hint %q; a communicator of %s takes library, compare, %s", key, r.family, fieldNames())}
+				Detail: fmt.Sprintf("unknown hint %q; a communicator of %s takes library, compare, %s", key, r.family,
+					fieldNames())}
 		}
 		if f.Since > r.lib.version || r.lib.CommInitRankConfig == nil {
 			return nil, &backend.UnsupportedError{Where: at,

@@ -63,7 +63,8 @@ func calls(t *testing.T, level string) map[string]string {
 		return abi.Success
 	}})
 	all := map[string]string{}
-	each(t, open(t, "nccl", library, 2), func(ctx context.Context, c *comm.Comm, s *device.Stream, _ *tensor.Tensor) error {
+	each(t, open(t, "nccl", library, 2), func(ctx context.Context, c *comm.Comm, s *device.Stream,
+		_ *tensor.Tensor) error {
 		me := c.Rank()
 		x := func(n int) *tensor.Tensor { return tensor.Must(tensor.ZerosOn(ctx, s.Device(), dtype.Float32, n)) }
 		two := func() []*tensor.Tensor { return []*tensor.Tensor{x(4), x(4)} }
@@ -223,7 +224,8 @@ func capabilitiesTable() string {
 	var b strings.Builder
 	b.WriteString("| capability | first release of NCCL | symbols |\n|---|---|---|\n")
 	for _, c := range abi.Capabilities() {
-		fmt.Fprintf(&b, "| %s | %s | `%s` |\n", c.Name, c.Since, strings.ReplaceAll(strings.Join(c.Symbols, "`, `"), "|", "` or `"))
+		symbols := strings.ReplaceAll(strings.Join(c.Symbols, "`, `"), "|", "` or `")
+		fmt.Fprintf(&b, "| %s | %s | `%s` |\n", c.Name, c.Since, symbols)
 	}
 	return b.String()
 }

@@ -3,9 +3,12 @@
 package nccl_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -298,5 +301,84 @@ func TestServes(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("device %s gives %v", name, err)
 		}
+	}
+}
+
+// processVar has a process be rank 1 of two, and says where they meet.
+const processVar = "CHORUS_TEST_NCCL_PROCESS"
+
+// Ranks may be processes; one that is killed is lost to the other, by name.
+func TestProcesses(t *testing.T) {
+	library := simulate(t, ncclsim.Options{Version: "2.32"})
+	meet := func(rank int, st store.Store) *comm.Comm {
+		c, err := comm.New(t.Context(), comm.WithBackend("nccl"), comm.WithDevice("accinte:0"), comm.WithRank(rank, 2),
+			comm.WithStore(st), comm.WithTimeout(20*time.Second), comm.WithHints(map[string]string{"library": library}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	sum := func(c *comm.Comm) (float64, error) {
+		x, err := tensor.ZerosOn(t.Context(), c.Stream().Device(), dtype.Float32, 1000)
+		if err == nil {
+			err = tensor.Fill(t.Context(), x, c.Rank()+1)
+		}
+		if err == nil {
+			err = c.AllReduce(t.Context(), x, comm.Sum)
+		}
+		if err != nil {
+			return 0, err
+		}
+		host, err := x.To(t.Context(), nil)
+		if err != nil {
+			return 0, err
+		}
+		return host.At(999), nil
+	}
+	if addr := os.Getenv(processVar); addr != "" {
+		st, err := store.DialTCP(t.Context(), addr, store.TCPOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := sum(meet(1, st)); got != 3 || err != nil {
+			t.Fatal(got, err)
+		}
+		fmt.Println("rank 1 is there")
+		select {} // until it's killed
+	}
+	server, err := store.ListenTCP("127.0.0.1:0", store.ServerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestProcesses$")
+	cmd.Env = append(os.Environ(), processVar+"="+server.Addr().String())
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	c := meet(0, server.Local())
+	defer c.Finalize(t.Context())
+	if got, err := sum(c); got != 3 || err != nil {
+		t.Fatal(got, err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.Contains(line, "is there") {
+		t.Fatal(line, err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sum(c); err != nil && !errors.Is(err, comm.ErrPeerLost) {
+		t.Fatal(err)
+	}
+	<-c.Broken()
+	var lost *comm.PeerLostError
+	if !errors.As(c.Err(), &lost) || lost.Peer != 1 {
+		t.Errorf("broken by %v", c.Err())
 	}
 }
