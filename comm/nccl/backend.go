@@ -187,8 +187,13 @@ func (r *rank) started(ctx context.Context, at backend.Where, call string, c abi
 	return &backend.InternalError{Where: at, Err: err}
 }
 
-// settle waits while a communicator that doesn't block is in progress, and returns what that ends with.
+// settle waits while a communicator that doesn't block is in progress, and returns what that ends with, or what the
+// communicator of this rank is broken by.
 func (r *rank) settle(ctx context.Context, call string, c abi.Comm) error {
+	return r.progress(ctx, call, c, r.Broken())
+}
+
+func (r *rank) progress(ctx context.Context, call string, c abi.Comm, broken <-chan struct{}) error {
 	for pause := time.Duration(0); ; pause = min(pause+10*time.Microsecond, time.Millisecond) {
 		result := new(abi.Result)
 		if err := r.lib.failed("ncclCommGetAsyncError", r.lib.GetAsyncError(c, result), c); err != nil {
@@ -197,13 +202,13 @@ func (r *rank) settle(ctx context.Context, call string, c abi.Comm) error {
 		if *result != abi.InProgress {
 			return r.lib.failed(call, *result, c)
 		}
-		if ctx.Err() != nil {
+		select {
+		case <-ctx.Done():
 			return context.Cause(ctx)
-		}
-		if r.Raised() {
+		case <-broken:
 			return r.Cause()
+		case <-time.After(pause):
 		}
-		time.Sleep(pause)
 	}
 }
 
@@ -395,13 +400,11 @@ func (r *rank) Finalize(ctx context.Context) error {
 	}
 	if r.lib.CommFinalize != nil {
 		err := r.lib.failed("ncclCommFinalize", r.lib.CommFinalize(c), c)
-		for pause := time.Millisecond; err == nil; {
-			result := new(abi.Result)
-			err = r.lib.failed("ncclCommGetAsyncError", r.lib.GetAsyncError(c, result), c)
-			if err != nil || *result != abi.InProgress || ctx.Err() != nil {
-				break
-			}
-			time.Sleep(pause)
+		if err == nil {
+			err = r.progress(ctx, "ncclCommFinalize", c, nil)
+		}
+		if err != nil { // what would destroy it waits for others without end
+			return errors.Join(err, r.lib.failed("ncclCommAbort", r.lib.CommAbort(c), c))
 		}
 	}
 	return r.lib.failed("ncclCommDestroy", r.lib.CommDestroy(c), c)

@@ -382,3 +382,24 @@ func TestProcesses(t *testing.T) {
 		t.Errorf("broken by %v", c.Err())
 	}
 }
+
+// A library that can't finalize is aborted, and the caller learns why.
+func TestFinalize(t *testing.T) {
+	var aborted atomic.Bool
+	library := simulate(t, ncclsim.Options{Version: "2.32", Fail: func(call string, _ int) abi.Result {
+		if call == "ncclCommAbort" {
+			aborted.Store(true)
+		}
+		if call == "ncclCommFinalize" {
+			return abi.SystemError
+		}
+		return abi.Success
+	}})
+	c := open(t, "nccl", library, 1)[0]
+	if err := c.Finalize(t.Context()); err == nil || !strings.Contains(err.Error(), "ncclCommFinalize: unhandled system") {
+		t.Errorf("finalizing gives %v", err)
+	}
+	if !aborted.Load() {
+		t.Error("the library wasn't aborted")
+	}
+}

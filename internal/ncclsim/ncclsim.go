@@ -338,6 +338,11 @@ func (l *Library) destroy(h abi.Comm) abi.Result {
 }
 
 func (l *Library) abort(h abi.Comm) abi.Result {
+	if c := l.comm(h); c != nil {
+		if r := l.fail("ncclCommAbort", c.rank); r != abi.Success {
+			return r
+		}
+	}
 	c := l.end(h)
 	if c == nil {
 		return abi.Success
