@@ -28,8 +28,8 @@ func TestSeveralInterfaces(t *testing.T) {
 func TestIPv6(t *testing.T) {
 	const inside = "CHORUS_TEST_GLOO_IPV6"
 	if os.Getenv(inside) == "" {
-		cmd := exec.Command("sh", "-c", "ip addr add ::1/128 dev lo; ip link set lo up && ip addr del 127.0.0.1/8 dev lo && exec "+
-			os.Args[0]+" -test.run=^TestIPv6$ -test.v")
+		cmd := exec.Command("sh", "-c", "ip link set lo up && ip addr del 127.0.0.1/8 dev lo && exec "+os.Args[0]+
+			" -test.run=^TestIPv6$ -test.v")
 		cmd.Env = append(os.Environ(), inside+"=1", "GLOO_SOCKET_IFNAME=lo")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWUSER,
 			UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},

@@ -5,6 +5,7 @@
 # when it has ended. A rank runs the script, or else the list of steps in DIR/steps.json; what it prints goes to OUT.
 
 import ctypes
+import faulthandler
 import json
 import os
 import select
@@ -49,7 +50,8 @@ def run(case, group, rank, n, wait):
     world = lambda r: dist.get_global_rank(group, r)
     nan = case["nan"]
     x = values(dtype, rank, count, nan)
-    blocks = values(dtype, rank, n * count, nan)
+    blocks = lambda: values(dtype, rank, n * count, nan)  # large
+    cut = lambda: [b.clone() for b in blocks().view(n, count)]
     empty = lambda k: torch.full((k,), 1, dtype=dtype)
     if kind == "all_reduce":
         wait(dist.all_reduce(x, op=op, group=group, async_op=True))
@@ -70,19 +72,19 @@ def run(case, group, rank, n, wait):
         return [out]
     if kind == "reduce_scatter_single":
         out = empty(count)
-        wait(dist.reduce_scatter_tensor(out, blocks, op=op, group=group, async_op=True))
+        wait(dist.reduce_scatter_tensor(out, blocks(), op=op, group=group, async_op=True))
         return [out]
     if kind == "reduce_scatter":
         out = empty(count)
-        wait(dist.reduce_scatter(out, list(blocks.split(count)) if count else [blocks.clone() for _ in range(n)], op=op, group=group, async_op=True))
+        wait(dist.reduce_scatter(out, cut(), op=op, group=group, async_op=True))
         return [out]
     if kind == "all_to_all_single":
         out = empty(n * count)
-        wait(dist.all_to_all_single(out, blocks, group=group, async_op=True))
+        wait(dist.all_to_all_single(out, blocks(), group=group, async_op=True))
         return [out]
     if kind == "all_to_all":
         out = [empty(count) for _ in range(n)]
-        wait(dist.all_to_all(out, [blocks[r * count:(r + 1) * count].clone() for r in range(n)], group=group, async_op=True))
+        wait(dist.all_to_all(out, cut(), group=group, async_op=True))
         return out
     if kind == "all_to_all_v_single":
         sent = [split(count, rank, r) for r in range(n)]
@@ -96,7 +98,7 @@ def run(case, group, rank, n, wait):
         return out or []
     if kind == "scatter":
         out = empty(count)
-        ins = [blocks[r * count:(r + 1) * count].clone() for r in range(n)] if rank == root else None
+        ins = cut() if rank == root else None
         wait(dist.scatter(out, ins, world(root), group=group, async_op=True))
         return [out]
     if kind == "barrier":
@@ -164,6 +166,7 @@ def rank(order):
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(out, 1)
     os.dup2(out, 2)
+    faulthandler.enable()
     status = 1
     try:
         if order["script"]:
