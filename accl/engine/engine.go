@@ -43,7 +43,7 @@ type Engine struct {
 
 // New returns an engine that has just been switched on. It's to be attached to its network.
 func New(c Config) *Engine {
-	e := &Engine{cfg: c, in: newStream(), calls: map[*Call]struct{}{}}
+	e := &Engine{cfg: c, in: NewStream(), calls: map[*Call]struct{}{}}
 	e.inbox.engine = e
 	e.out.init(e)
 	e.exch.store(abi.HardwareID, uint32(c.Protocol)|

@@ -41,9 +41,22 @@ func (m *Memory) Map(b []byte, host bool) (addr uint64) {
 	s := m.space(host)
 	s.next = max(s.next, granule) // nothing is at 0
 	addr = s.next
-	s.regions = append(s.regions, &region{addr: addr, bytes: b})
-	s.next += (uint64(len(b))+granule-1)/granule*granule + granule
+	m.add(s, addr, b)
 	return addr
+}
+
+// MapAt is Map for an address of the caller's choice, with nothing at it or behind it yet.
+func (m *Memory) MapAt(addr uint64, b []byte, host bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.space(host)
+	s.next = max(s.next, addr)
+	m.add(s, addr, b)
+}
+
+func (m *Memory) add(s *space, addr uint64, b []byte) {
+	s.regions = append(s.regions, &region{addr: addr, bytes: b})
+	s.next = addr + (uint64(len(b))+granule-1)/granule*granule + granule
 }
 
 // Unmap takes the memory away that begins at an address, as soon as no data mover is in it.

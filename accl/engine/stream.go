@@ -16,7 +16,8 @@ type Stream struct {
 	news chan struct{} // closed when there are more
 }
 
-func newStream() *Stream { return &Stream{news: make(chan struct{})} }
+// NewStream returns a stream that holds nothing.
+func NewStream() *Stream { return &Stream{news: make(chan struct{})} }
 
 // Push puts bytes in.
 func (s *Stream) Push(b []byte) {
@@ -80,7 +81,7 @@ func (o *outputs) to(dest uint32) *Stream {
 	defer o.mu.Unlock()
 	s := o.streams[dest]
 	if s == nil {
-		s = newStream()
+		s = NewStream()
 		o.streams[dest] = s
 	}
 	return s

@@ -8,6 +8,7 @@ var commands = []func() *cobra.Command{
 	newGuardCmd,
 	newBenchCmd,
 	newChaosCmd,
+	newAcclCmd,
 	newDemoCmd,
 	newPlanCmd,
 	newExplainCmd,

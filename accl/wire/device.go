@@ -1,0 +1,381 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-zeromq/zmq4"
+
+	"github.com/chorus-comms/chorus/accl"
+	"github.com/chorus-comms/chorus/accl/abi"
+	"github.com/chorus-comms/chorus/accl/engine"
+)
+
+// Device is an engine behind sockets, as accl.New takes it. One call at a time is under way.
+type Device struct {
+	mu       sync.Mutex // one command at a time
+	commands zmq4.Socket
+	broken   error // once a command had no answer
+
+	toEngine zmq4.Socket
+	kernel   zmq4.Socket
+	tasks    sync.WaitGroup
+	close    sync.Once
+
+	queue chan *handle
+	stop  chan struct{}
+
+	memory sync.Mutex
+	next   [2]uint64
+	spare  [2]map[int][]uint64 // freed memory, by size
+	sizes  [2]map[uint64]int
+
+	streams sync.Mutex
+	out     map[uint32]*engine.Stream
+	attach  func(stream uint32, data []byte)
+}
+
+var _ accl.Device = (*Device)(nil)
+
+// answerTime is how long a command may take: an emulator may be about to start.
+const answerTime = 30 * time.Second
+
+// Dial connects to the engine of a rank, which may come later.
+func Dial(ctx context.Context, world, rank, startPort int) (*Device, error) {
+	if rank < 0 || rank >= world {
+		return nil, fmt.Errorf("rank %d of %d", rank, world)
+	}
+	forever := context.Background()
+	d := &Device{commands: zmq4.NewReq(forever, retries()...), toEngine: zmq4.NewPub(forever),
+		kernel: zmq4.NewSub(forever, retries()...), queue: make(chan *handle, maxQueued), stop: make(chan struct{}),
+		out: map[uint32]*engine.Stream{}}
+	for i := range d.spare {
+		d.next[i], d.spare[i], d.sizes[i] = granule, map[int][]uint64{}, map[uint64]int{}
+	}
+	connected := make(chan error, 1)
+	go func() {
+		connected <- errors.Join(d.toEngine.Listen(at(startPort+3*world+rank)), d.commands.Dial(at(startPort+rank)),
+			d.kernel.SetOption(zmq4.OptionSubscribe, ""), d.kernel.Dial(at(startPort+2*world+rank)))
+	}()
+	var err error
+	select {
+	case err = <-connected:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	d.tasks.Go(d.calls)
+	d.tasks.Go(d.fromEngine)
+	if err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+// Close implements accl.Device. The engine behind the sockets goes on.
+func (d *Device) Close() (err error) {
+	d.close.Do(func() {
+		close(d.stop)
+		err = errors.Join(d.commands.Close(), d.toEngine.Close(), d.kernel.Close())
+		d.tasks.Wait()
+	})
+	return err
+}
+
+// do sends a command and waits for the answer.
+func (d *Device) do(c command) (r reply, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.broken != nil {
+		return r, d.broken
+	}
+	if err := d.commands.Send(zmq4.NewMsg(c.encode())); err != nil {
+		return r, err
+	}
+	type answer struct {
+		m   zmq4.Msg
+		err error
+	}
+	got := make(chan answer, 1)
+	go func() {
+		m, err := d.commands.Recv()
+		got <- answer{m, err}
+	}()
+	select {
+	case a := <-got:
+		if a.err != nil {
+			return r, a.err
+		}
+		return parseReply(a.m.Bytes())
+	case <-time.After(answerTime):
+		d.broken = fmt.Errorf("the engine hasn't answered a command for %v", answerTime)
+	case <-d.stop:
+		d.broken = errors.New("the device is closed")
+	}
+	return r, d.broken
+}
+
+// must is do for commands that have to succeed.
+func (d *Device) must(c command) (reply, error) {
+	r, err := d.do(c)
+	if err == nil && r.Status != statusOK {
+		err = fmt.Errorf("the engine refuses command %d at %#x: status %d", c.Type, c.Addr, r.Status)
+	}
+	return r, err
+}
+
+// Read implements accl.Device.
+func (d *Device) Read(addr uint32) (uint32, error) {
+	r, err := d.must(command{Type: readRegister, Addr: uint64(addr)})
+	if err != nil {
+		return 0, err
+	}
+	if r.Value == nil {
+		return 0, errors.New("the engine's answer has no word")
+	}
+	return *r.Value, nil
+}
+
+// Write implements accl.Device.
+func (d *Device) Write(addr, value uint32) error {
+	_, err := d.must(command{Type: writeRegister, Addr: uint64(addr), Value: value})
+	return err
+}
+
+// granule is what buffers are aligned to.
+const granule = 4096
+
+func spaceOf(at accl.Place) int {
+	if at.Host {
+		return 1
+	}
+	return 0
+}
+
+// Alloc implements accl.Device.
+func (d *Device) Alloc(n int, at accl.Place) (uint64, []byte, error) {
+	size := max(1, (n+granule-1)/granule) * granule
+	i := spaceOf(at)
+	d.memory.Lock()
+	defer d.memory.Unlock()
+	addr := d.next[i]
+	if free := d.spare[i][size]; len(free) > 0 {
+		addr = free[len(free)-1]
+		d.spare[i][size] = free[:len(free)-1]
+	} else if d.next[i] += uint64(size); d.next[i] > 1<<32 {
+		return 0, nil, errors.New("the engine's memory is full")
+	}
+	if _, err := d.must(command{Type: allocMemory, Addr: addr, Len: uint64(size), Host: at.Host}); err != nil {
+		return 0, nil, err
+	}
+	d.sizes[i][addr] = size
+	return addr, nil, nil
+}
+
+// Map implements accl.Device: the engine can't reach memory of this process.
+func (d *Device) Map([]byte, accl.Place) (uint64, bool) { return 0, false }
+
+// Free implements accl.Device.
+func (d *Device) Free(addr uint64, at accl.Place) error {
+	i := spaceOf(at)
+	d.memory.Lock()
+	defer d.memory.Unlock()
+	if size := d.sizes[i][addr]; size > 0 {
+		delete(d.sizes[i], addr)
+		d.spare[i][size] = append(d.spare[i][size], addr)
+	}
+	return nil
+}
+
+// ReadMemory implements accl.Device.
+func (d *Device) ReadMemory(addr uint64, at accl.Place, into []byte) error {
+	r, err := d.must(command{Type: readMemory, Addr: addr, Len: uint64(len(into)), Host: at.Host})
+	if err == nil && len(r.Data) != len(into) {
+		err = fmt.Errorf("the engine's answer has %d bytes of %d", len(r.Data), len(into))
+	}
+	copy(into, r.Data)
+	return err
+}
+
+// WriteMemory implements accl.Device.
+func (d *Device) WriteMemory(addr uint64, at accl.Place, from []byte) error {
+	_, err := d.must(command{Type: writeMemory, Addr: addr, Data: from, Host: at.Host})
+	return err
+}
+
+// Push implements accl.Device.
+func (d *Device) Push(_ context.Context, b []byte) error {
+	return d.toEngine.SendMulti(streamMessage(0, b))
+}
+
+// Pull implements accl.Device.
+func (d *Device) Pull(ctx context.Context, stream uint32, b []byte) error {
+	return d.stream(stream).Pull(ctx, b)
+}
+
+func (d *Device) stream(id uint32) *engine.Stream {
+	d.streams.Lock()
+	defer d.streams.Unlock()
+	s := d.out[id]
+	if s == nil {
+		s = engine.NewStream()
+		d.out[id] = s
+	}
+	return s
+}
+
+// Attach implements accl.Device.
+func (d *Device) Attach(kernel func(stream uint32, data []byte)) {
+	d.streams.Lock()
+	defer d.streams.Unlock()
+	d.attach = kernel
+}
+
+// fromEngine takes what goes to the kernel.
+func (d *Device) fromEngine() {
+	for {
+		m, err := d.kernel.Recv()
+		if err != nil {
+			return
+		}
+		id, data, err := parseStream(m.Frames)
+		if err != nil {
+			continue // it's nobody's
+		}
+		d.streams.Lock()
+		kernel := d.attach
+		d.streams.Unlock()
+		if kernel != nil {
+			kernel(id, data)
+		} else {
+			d.stream(id).Push(data)
+		}
+	}
+}
+
+// maxQueued is how many calls wait for their turn.
+const maxQueued = 1024
+
+// Queue implements accl.Device. All queues are one: the engine has one call at a time.
+func (d *Device) Queue() accl.Queue { return queue{d} }
+
+type queue struct{ *Device }
+
+// Start implements accl.Queue.
+func (q queue) Start(c abi.Call) (accl.Handle, error) {
+	h := &handle{call: c, done: make(chan struct{}), drop: make(chan struct{})}
+	select {
+	case q.queue <- h:
+		return h, nil
+	case <-q.stop:
+		return nil, errors.New("the device is closed")
+	}
+}
+
+// handle is a call.
+type handle struct {
+	call   abi.Call
+	done   chan struct{}
+	drop   chan struct{}
+	once   sync.Once
+	status abi.Status
+	cycles uint64
+	err    error
+}
+
+func (h *handle) Done() <-chan struct{}               { return h.done }
+func (h *handle) Result() (abi.Status, uint64, error) { return h.status, h.cycles, h.err }
+
+// Drop resets the engine, which has no other way to end a call.
+func (h *handle) Drop() { h.once.Do(func() { close(h.drop) }) }
+
+// calls carries out calls, one after the other.
+func (d *Device) calls() {
+	for {
+		select {
+		case <-d.stop:
+			for {
+				select {
+				case h := <-d.queue:
+					h.err = errors.New("the device is closed")
+					close(h.done)
+				default:
+					return
+				}
+			}
+		case h := <-d.queue:
+			h.err = d.run(h)
+			close(h.done)
+		}
+	}
+}
+
+const (
+	pollMin = 20 * time.Microsecond
+	pollMax = time.Millisecond
+	// resetTime is how long an engine may take to drop a call.
+	resetTime = time.Second
+)
+
+func (d *Device) run(h *handle) error {
+	select {
+	case <-h.drop:
+		h.status = abi.NotReady
+		return nil
+	default:
+	}
+	start := func(c abi.Call) error {
+		r, err := d.do(command{Type: startCall, Call: c})
+		if err == nil && r.Status < 0 {
+			err = fmt.Errorf("the engine has no such controller")
+		}
+		return err
+	}
+	if err := start(h.call); err != nil {
+		return err
+	}
+	drop, deadline := h.drop, (<-chan time.Time)(nil)
+	open := 1 // completions to consume
+	for pause := pollMin; ; pause = min(2*pause, pollMax) {
+		r, err := d.do(command{Type: waitCall})
+		switch {
+		case err != nil:
+			return err
+		case r.Status < 0:
+			return fmt.Errorf("the engine has no such controller")
+		case r.Status == statusOK:
+			if open--; open == 0 {
+				return d.result(h)
+			}
+			continue
+		}
+		select {
+		case <-time.After(pause):
+		case <-drop:
+			drop, deadline = nil, time.After(resetTime)
+			if err := start(abi.Call{Scenario: abi.Config, Function: uint32(abi.Reset)}); err != nil {
+				return err
+			}
+			open++
+			h.status = abi.NotReady
+		case <-deadline:
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.broken = fmt.Errorf("the engine didn't drop a call within %v", resetTime)
+			return d.broken
+		case <-d.stop:
+			return errors.New("the device is closed")
+		}
+	}
+}
+
+// result reads what the engine has returned.
+func (d *Device) result(h *handle) error {
+	status, err := d.Read(abi.ReturnValue)
+	cycles, err2 := d.Read(abi.PerfCounter)
+	h.status |= abi.Status(status)
+	h.cycles = uint64(cycles)
+	return errors.Join(err, err2)
+}
