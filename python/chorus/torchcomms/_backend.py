@@ -226,7 +226,7 @@ def registered_class(name: str) -> type[TorchCommBackend]:
     if name in _ACCELERATORS:
         library, devices = _ACCELERATORS[name]
         raise UnsupportedError(
-            f"chorus: backend {name!r}: this version of Chorus has none over {library}, for {devices}; "
+            f"chorus: backend {name!r}: this version of Chorus has no driver for {devices}, on which {library} works; "
             f"{_devices()}; CPU tensors go over {', '.join(built_backends())}"
         )
     raise ModuleNotFoundError(
