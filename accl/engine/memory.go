@@ -108,6 +108,15 @@ func (m *Memory) at(addr uint64, n int, host bool) ([]byte, *region) {
 	return r.bytes[off : off+uint64(n) : off+uint64(n)], r
 }
 
+// Pin returns n bytes at an address, which Unmap leaves alone until release is called; nil if there's no such memory.
+func (m *Memory) Pin(addr uint64, n int, host bool) (b []byte, release func()) {
+	b, r := m.at(addr, n, host)
+	if r == nil {
+		return nil, nothing
+	}
+	return b, r.release
+}
+
 func (r *region) release() { r.users.Add(-1) }
 
 // Read copies memory of the engine.

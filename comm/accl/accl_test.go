@@ -52,6 +52,7 @@ var ways = map[string]map[string]string{
 		"accl.max_rendezvous_size": "8192"},
 	"udp":        {"accl.protocol": "udp", "accl.rx_buffer_size": "1024"},
 	"compressed": {"accl.compress": "float16"},
+	"links":      {"accl.network": "auto"},
 }
 
 func TestConformance(t *testing.T) { conform(t, nil) }
@@ -62,6 +63,9 @@ func TestConformanceUDP(t *testing.T) {
 	short.Skip(t)
 	conform(t, ways["udp"])
 }
+
+// TestConformanceLinks has engines reach each other by shared memory and TCP, as those of several processes do.
+func TestConformanceLinks(t *testing.T) { conform(t, ways["links"]) }
 
 // TestConformanceCompressed has numbers that float16 holds exactly, but for those of Specials.
 func TestConformanceCompressed(t *testing.T) {
@@ -262,7 +266,7 @@ func TestManySplits(t *testing.T) {
 // TestHints refuses hints that make no sense.
 func TestHints(t *testing.T) {
 	for _, hints := range []map[string]string{{"accl.protocol": "smoke"}, {"accl.compress": "zip"}, {"accl.speed": "9"},
-		{"accl.rx_buffers": "0"}, {"accl.rx_buffers": "many"}} {
+		{"accl.rx_buffers": "0"}, {"accl.network": "pigeons"}, {"accl.rx_buffers": "many"}} {
 		if _, err := openWorld(Name, 1, hints); !errors.Is(err, comm.ErrInvalidArgument) {
 			t.Errorf("%v: %v", hints, err)
 		}

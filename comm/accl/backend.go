@@ -4,10 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"strings"
-	"sync"
-	"sync/atomic"
 
 	"github.com/chorus-comms/chorus/accl"
 	"github.com/chorus-comms/chorus/accl/abi"
@@ -56,28 +52,31 @@ func begin(ctx context.Context, c backend.Config) (*base.Runner, *link, error) {
 	}
 	return base.NewRunner(c, base.Library{Fabric: l, Own: l.own, Capabilities: backend.Capabilities{
 		Name: Name, Devices: []string{"cpu"}, Abort: true, AnySource: true, Tags: true, InProcess: true,
-		MaxWorld: maxWorld, LocalSize: c.Size}}), l, nil
+		MaxWorld: maxWorld}}), l, nil
 }
 
 // connect sets up this rank's engine in the network of all.
 func connect(ctx context.Context, c backend.Config, o options) (*link, error) {
-	net, leave, err := meet(ctx, c)
+	net, err := meet(ctx, c, o)
 	if err != nil {
 		return nil, err
 	}
 	session := uint32(c.Rank)
 	l := newLink(c.Rank, c.Size, o.compress)
-	e := engine.New(engine.Config{Session: session, Protocol: o.protocol, Network: net.Port(session),
-		Lost: func(peer uint32, cause error) { l.Match.Lost(int(peer), cause) }})
+	l.leave = net.leave
+	lost := func(peer uint32, cause error) {
+		if errors.Is(cause, fabric.ErrLeft) {
+			l.Match.Left(int(peer))
+		} else {
+			l.Match.Lost(int(peer), cause)
+		}
+	}
+	e := engine.New(engine.Config{Session: session, Protocol: o.protocol, Network: net.network, Lost: lost})
+	net.attach(e, lost)
 	o.config.Local = c.Rank
 	o.config.ArithConfigs = map[abi.Types]abi.ArithConfig{{Uncompressed: abi.Int8, Compressed: abi.Int8}: abi.Bytes}
 	for r := range uint32(c.Size) {
 		o.config.Ranks = append(o.config.Ranks, abi.Rank{IP: 0x7F000001, Session: r})
-	}
-	net.Attach(session, e)
-	l.leave = func(cause error) {
-		net.Detach(session, cause)
-		leave()
 	}
 	if l.driver, err = accl.New(ctx, accl.InProcess(e), o.config); err != nil {
 		l.leave(err)
@@ -86,58 +85,6 @@ func connect(ctx context.Context, c backend.Config, o options) (*link, error) {
 	}
 	l.driver.Device().Attach(l.arrive)
 	return l, nil
-}
-
-// networks are those of worlds of this process, by the name that rank 0 gives them.
-var networks struct {
-	mu    sync.Mutex
-	named map[string]*shared
-	last  atomic.Uint64
-}
-
-// shared is a network and how many ranks are in it.
-type shared struct {
-	*engine.Local
-	ranks int
-}
-
-// errElsewhere says that the ranks are in several processes.
-var errElsewhere = errors.New("accl: ranks in several processes; their engines reach each other in one only")
-
-// meet returns the network in which the engines of all ranks are.
-func meet(ctx context.Context, c backend.Config) (net *engine.Local, leave func(), err error) {
-	process := fmt.Sprint(os.Getpid())
-	name := fmt.Sprintf("%s-%d", process, networks.last.Add(1))
-	if c.Size > 1 {
-		all, err := bootstrap.Exchange(ctx, c.Store, c.Rank, c.Size, []byte(name))
-		if err != nil {
-			return nil, nil, err
-		}
-		for _, other := range all {
-			if pid, _, _ := strings.Cut(string(other), "-"); pid != process {
-				return nil, nil, errElsewhere
-			}
-		}
-		name = string(all[0])
-	}
-	networks.mu.Lock()
-	defer networks.mu.Unlock()
-	n := networks.named[name]
-	if n == nil {
-		if networks.named == nil {
-			networks.named = map[string]*shared{}
-		}
-		n = &shared{Local: engine.NewNetwork()}
-		networks.named[name] = n
-	}
-	n.ranks++
-	return n.Local, func() {
-		networks.mu.Lock()
-		defer networks.mu.Unlock()
-		if n.ranks--; n.ranks == 0 {
-			delete(networks.named, name)
-		}
-	}, nil
 }
 
 // shut ends this rank's part without a word.

@@ -4,15 +4,16 @@
 //
 //	c, err := comm.New(ctx, comm.WithBackend("accl"))
 //
-// Each rank has an engine of its own, and all ranks are in one process. Collectives that engines have, over the element
-// types and the reductions that they have, are the engine's: sums and maxima of float16, float32, float64, int32 and
-// int64, and everything that only moves equal blocks, of any type. All else is a plan over messages, which are put into
-// the streams of the kernels beside the engines. backend.go opens the engine; own.go is its collectives; link.go its
-// messages.
+// Each rank has an engine of its own, in its process. Collectives that engines have, over the element types and the
+// reductions that they have, are the engine's: sums and maxima of float16, float32, float64, int32 and int64, and
+// everything that only moves equal blocks, of any type. All else is a plan over messages, which are put into the
+// streams of the kernels beside the engines. backend.go opens the engine; meet.go finds the others; own.go is its
+// collectives; link.go its messages.
 //
-// Hints of the communicator: "accl.protocol" (cyt_rdma, tcp, udp), "accl.compress" (float16: float32 goes over the wire
-// as that, and is combined in it), "accl.rx_buffers", "accl.rx_buffer_size", "accl.max_eager_size" and
-// "accl.max_rendezvous_size", in bytes, as package accl has them.
+// Hints of the communicator: "accl.network" (the fabric between engines, such as "tcp"; by default none in one
+// process), "accl.protocol" (cyt_rdma, tcp, udp), "accl.compress" (float16: float32 goes over the wire as that, and is
+// combined in it), "accl.rx_buffers", "accl.rx_buffer_size", "accl.max_eager_size" and "accl.max_rendezvous_size", in
+// bytes, as package accl has them.
 //
 // Invariants: an engine's call begins when all ranks have come with the same operation; when an operation has failed,
 // no engine touches its tensors any more.

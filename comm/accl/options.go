@@ -8,12 +8,14 @@ import (
 
 	"github.com/chorus-comms/chorus/accl"
 	"github.com/chorus-comms/chorus/accl/abi"
+	"github.com/chorus-comms/chorus/fabric"
 )
 
 // options are the hints of a communicator.
 type options struct {
 	protocol abi.Protocol
-	compress bool // float32 goes over the wire as float16
+	compress bool   // float32 goes over the wire as float16
+	network  string // the fabric between engines; "": the process, or what CHORUS_FABRIC says
 	config   accl.Config
 }
 
@@ -47,6 +49,11 @@ func optionsOf(hints map[string]string) (options, error) {
 				return fmt.Errorf("it's float16 or none")
 			}
 			return nil
+		},
+		"accl.network": func(v string) error {
+			_, err := fabric.Lookup(v)
+			o.network = v
+			return err
 		},
 		"accl.rx_buffers":          number(&o.config.RXBuffers),
 		"accl.rx_buffer_size":      number(&o.config.RXBufferSize),

@@ -109,7 +109,7 @@ func TestRandomPrograms(t *testing.T) {
 	if commtest.Long() {
 		programs = 500
 	}
-	hints := []map[string]string{nil, ways["rendezvous"], ways["udp"]}
+	hints := []map[string]string{nil, ways["rendezvous"], ways["udp"], ways["links"]}
 	for seed := range programs {
 		n := 1 + seed%5
 		own, err := openWorld(Name, n, hints[seed%len(hints)])

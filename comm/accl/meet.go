@@ -1,0 +1,112 @@
+package accl
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/chorus-comms/chorus/accl/engine"
+	"github.com/chorus-comms/chorus/accl/links"
+	"github.com/chorus-comms/chorus/bootstrap"
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/config"
+	"github.com/chorus-comms/chorus/fabric"
+	_ "github.com/chorus-comms/chorus/fabric/hybrid" // "auto", and with it "shm" and "tcp"
+	"github.com/chorus-comms/chorus/secure"
+	"github.com/chorus-comms/chorus/store"
+)
+
+// meeting is where this rank's engine meets the others.
+type meeting struct {
+	network engine.Network
+	attach  func(e *engine.Engine, lost func(peer uint32, cause error))
+	leave   func(cause error)
+}
+
+// networks are those of worlds of this process, by the name that rank 0 gives them.
+var networks struct {
+	mu    sync.Mutex
+	named map[string]*shared
+}
+
+// shared is a network and how many ranks are in it.
+type shared struct {
+	*engine.Local
+	ranks int
+}
+
+// process differs between processes.
+var process = rand.Text()
+
+// meet finds the network of all ranks: that of this process, if all are in it, else links of a fabric.
+func meet(ctx context.Context, c backend.Config, o options) (meeting, error) {
+	cfg, err := config.Load(nil)
+	if err != nil {
+		return meeting{}, err
+	}
+	policy, err := secure.Load(cfg)
+	if err != nil {
+		return meeting{}, err
+	}
+	sealed, round := store.NewSealed(policy.Secret, c.Store), 0
+	exchange := func(ctx context.Context, payload []byte) ([][]byte, error) {
+		if c.Size == 1 {
+			return [][]byte{payload}, nil
+		}
+		round++
+		return bootstrap.Exchange(ctx, store.NewPrefix(fmt.Sprint("meet/", round), sealed), c.Rank, c.Size, payload)
+	}
+	all, err := exchange(ctx, []byte(process+" "+rand.Text()))
+	if err != nil {
+		return meeting{}, err
+	}
+	together := o.network == ""
+	for _, other := range all {
+		name, _, _ := strings.Cut(string(other), " ")
+		together = together && name == process
+	}
+	if together {
+		return local(uint32(c.Rank), string(all[0])), nil
+	}
+	host := cfg.HostID
+	if host == "" {
+		if host, err = bootstrap.HostID(); err != nil {
+			return meeting{}, err
+		}
+	}
+	fab, err := fabric.Open(ctx, cmp.Or(o.network, cfg.Fabric), fabric.Config{Rank: c.Rank, Size: c.Size,
+		Exchange: exchange, HostID: host, Rendezvous: c.MasterAddr, Security: policy, Timeout: c.Timeout,
+		Defaults: cfg.FabricOptions()})
+	if err != nil {
+		return meeting{}, err
+	}
+	net := links.New(fab)
+	return meeting{net, net.Serve, func(error) { net.Close(context.Background()) }}, nil
+}
+
+// local returns the network of a world whose ranks are all in this process.
+func local(session uint32, name string) meeting {
+	networks.mu.Lock()
+	defer networks.mu.Unlock()
+	n := networks.named[name]
+	if n == nil {
+		if networks.named == nil {
+			networks.named = map[string]*shared{}
+		}
+		n = &shared{Local: engine.NewNetwork()}
+		networks.named[name] = n
+	}
+	n.ranks++
+	return meeting{n.Port(session), func(e *engine.Engine, _ func(uint32, error)) { n.Attach(session, e) },
+		func(cause error) {
+			n.Detach(session, cause)
+			networks.mu.Lock()
+			defer networks.mu.Unlock()
+			if n.ranks--; n.ranks == 0 {
+				delete(networks.named, name)
+			}
+		}}
+}
