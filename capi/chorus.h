@@ -423,6 +423,49 @@ CHORUS_API chorus_status chorus_graph_release(chorus_graph graph);
 
 /* None of these touches the host's lock: they may be called with it and without it. */
 
+/* chorus_device_set_fraction limits the allocator to a part of the device's memory, above 0 and up to 1; what it has it keeps. */
+CHORUS_API chorus_status chorus_device_set_fraction(chorus_device device, double fraction);
+
+/* chorus_device_record_history keeps the allocator's last n events for chorus_device_snapshot, and ends that with 0. A snapshot is
+ * written to a file, as JSON in the form of torch.cuda.memory._snapshot(). */
+CHORUS_API chorus_status chorus_device_record_history(chorus_device device, int64_t n);
+CHORUS_API chorus_status chorus_device_snapshot(chorus_device device, const char *path);
+
+/* chorus_pool_new gives the name of a memory pool that nobody has. What the calling thread allocates of a device between
+ * chorus_pool_begin and chorus_pool_end comes from the pool and goes back to it; a graph can have it, too (chorus_graph_begin_in).
+ * After as many calls of chorus_pool_release as of chorus_pool_begin its free memory may go back to the driver. */
+CHORUS_API chorus_status chorus_pool_new(uint64_t pool[2]);
+CHORUS_API chorus_status chorus_pool_begin(chorus_device device, const uint64_t pool[2]);
+CHORUS_API chorus_status chorus_pool_end(chorus_device device, const uint64_t pool[2]);
+CHORUS_API chorus_status chorus_pool_release(chorus_device device, const uint64_t pool[2]);
+
+/* chorus_memory_handle writes what another process of the host gives to chorus_memory_open, to have the piece of the driver's memory
+ * that an allocation lies in as well, until chorus_memory_close; offset is where in it the allocation begins. The bytes, 64 at
+ * most, are good while the allocation is, as bytes of event handles are. What was opened can't be passed on. A piece that is opened
+ * again is the same memory, and closed as often. */
+CHORUS_API chorus_status chorus_memory_handle(chorus_device device, const void *memory, void *handle, int64_t room, int64_t *bytes,
+	int64_t *offset);
+CHORUS_API chorus_status chorus_memory_open(chorus_device device, const void *handle, int64_t bytes, void **memory);
+CHORUS_API chorus_status chorus_memory_close(chorus_device device, void *memory);
+
+/* Something that a device did, or that the host asked of it. */
+typedef struct chorus_activity {
+	int32_t kind; /* 0: kernel, 1: copy, 2: fill, 3: host function, 4: wait, 5: record, 6: graph, 7: a call of the host */
+	int32_t device;
+	int64_t stream;             /* a number of its own */
+	int64_t start_ns, end_ns;   /* since 1970 */
+	int64_t bytes;              /* of copies and fills */
+	uint64_t correlation;       /* the same for a call of the host and the work that it enqueued */
+	const char *name;           /* good within the callback */
+} chorus_activity;
+
+typedef void (*chorus_activity_fn)(void *user, const chorus_activity *activity);
+
+/* chorus_profile_start begins to note what all devices of a type do, and chorus_profile_stop ends that and tells it, by the time at
+ * which it began. Work that isn't over is not told. There is one profile of a type at a time. */
+CHORUS_API chorus_status chorus_profile_start(const char *type);
+CHORUS_API chorus_status chorus_profile_stop(const char *type, chorus_activity_fn each, void *user);
+
 /* What an address is to a driver. */
 typedef struct chorus_attributes {
 	uint32_t size;

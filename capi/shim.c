@@ -258,6 +258,32 @@ EXPORT chorus_status chorus_cache_uses(chorus_device device, void *memory, choru
 	CALLS(goCacheUses(device, memory, stream));
 }
 EXPORT chorus_status chorus_cache_empty(chorus_device device) { CALLS(goDeviceEmptyCache(device)); }
+EXPORT chorus_status chorus_device_set_fraction(chorus_device device, double fraction) {
+	CALLS(goDeviceSetFraction(device, fraction));
+}
+EXPORT chorus_status chorus_device_record_history(chorus_device device, int64_t n) { CALLS(goDeviceRecordHistory(device, n)); }
+EXPORT chorus_status chorus_device_snapshot(chorus_device device, const char *path) { CALLS(goDeviceSnapshot(device, (char *)path)); }
+EXPORT chorus_status chorus_pool_new(uint64_t pool[2]) { CALLS(goPoolNew(pool)); }
+EXPORT chorus_status chorus_pool_begin(chorus_device device, const uint64_t pool[2]) { CALLS(goPoolBegin(device, (uint64_t *)pool)); }
+EXPORT chorus_status chorus_pool_end(chorus_device device, const uint64_t pool[2]) { CALLS(goPoolEnd(device, (uint64_t *)pool, 0)); }
+EXPORT chorus_status chorus_pool_release(chorus_device device, const uint64_t pool[2]) {
+	CALLS(goPoolEnd(device, (uint64_t *)pool, 1));
+}
+EXPORT chorus_status chorus_memory_handle(chorus_device device, const void *memory, void *handle, int64_t room, int64_t *bytes,
+	int64_t *offset) {
+	CALLS(goMemoryHandle(device, (void *)memory, handle, room, bytes, offset));
+}
+EXPORT chorus_status chorus_memory_open(chorus_device device, const void *handle, int64_t bytes, void **memory) {
+	CALLS(goMemoryOpen(device, (void *)handle, bytes, memory));
+}
+EXPORT chorus_status chorus_memory_close(chorus_device device, void *memory) { CALLS(goMemoryClose(device, memory)); }
+
+void shim_activity(chorus_activity_fn each, void *user, const chorus_activity *activity) { each(user, activity); }
+
+EXPORT chorus_status chorus_profile_start(const char *type) { CALLS(goProfileStart((char *)type)); }
+EXPORT chorus_status chorus_profile_stop(const char *type, chorus_activity_fn each, void *user) {
+	CALLS(goProfileStop((char *)type, each, user));
+}
 EXPORT chorus_status chorus_attributes_of(chorus_device device, const void *memory, chorus_attributes *attributes) {
 	CALLS(goAttributesOf(device, (void *)memory, attributes));
 }

@@ -36,6 +36,7 @@ uint64_t shim_host_thread(void);
 
 chorus_status shim_task(chorus_task_fn f, void *user, void **views, chorus_reply *reply);
 void shim_over(chorus_over_fn over, void *user);
+void shim_activity(chorus_activity_fn each, void *user, const chorus_activity *activity);
 
 // Calls of the caller's functions; those with an error make it the thread's last one first.
 void shim_done(chorus_done_fn done, void *user, chorus_status status, chorus_error *e);

@@ -261,6 +261,22 @@ class EventInfo(Structure):
     ]
 
 
+class Activity(Structure):
+    _fields_ = [
+        ("kind", c_int32),
+        ("device", c_int32),
+        ("stream", c_int64),
+        ("start_ns", c_int64),
+        ("end_ns", c_int64),
+        ("bytes", c_int64),
+        ("correlation", c_uint64),
+        ("name", c_char_p),
+    ]
+
+
+ACTIVITY_FN = CFUNCTYPE(None, c_void_p, POINTER(Activity))
+
+
 class Attributes(Structure):
     _fields_ = [
         ("size", c_uint32),
@@ -582,6 +598,18 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "graph_dump": (c_int32, [c_uint64, c_char_p]),
     "graph_replay": (c_int32, [c_uint64, c_uint64]),
     "graph_release": (c_int32, [c_uint64]),
+    "device_set_fraction": (c_int32, [c_uint64, c_double]),
+    "device_record_history": (c_int32, [c_uint64, c_int64]),
+    "device_snapshot": (c_int32, [c_uint64, c_char_p]),
+    "pool_new": (c_int32, [POINTER(c_uint64)]),
+    "pool_begin": (c_int32, [c_uint64, POINTER(c_uint64)]),
+    "pool_end": (c_int32, [c_uint64, POINTER(c_uint64)]),
+    "pool_release": (c_int32, [c_uint64, POINTER(c_uint64)]),
+    "memory_handle": (c_int32, [c_uint64, c_void_p, c_void_p, c_int64, POINTER(c_int64), POINTER(c_int64)]),
+    "memory_open": (c_int32, [c_uint64, c_void_p, c_int64, POINTER(c_void_p)]),
+    "memory_close": (c_int32, [c_uint64, c_void_p]),
+    "profile_start": (c_int32, [c_char_p]),
+    "profile_stop": (c_int32, [c_char_p, ACTIVITY_FN, c_void_p]),
     "attributes_of": (c_int32, [c_uint64, c_void_p, POINTER(Attributes)]),
     "view": (c_int32, [c_uint64, c_void_p, c_int64, POINTER(c_void_p)]),
     "stream_pooled": (c_int32, [c_uint64, c_int32, POINTER(c_uint64)]),

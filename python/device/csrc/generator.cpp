@@ -6,6 +6,8 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
+#include "stream.h"
+
 namespace chorus {
 
 namespace {
@@ -22,8 +24,11 @@ class Generator final : public c10::GeneratorImpl {
   }
 
   void draws(chorus_stream stream) {
-    chorus_stream earlier = last_.exchange(stream);
-    if (earlier != 0 && earlier != stream)
+    chorus_stream earlier = last_;
+    if (earlier == stream || capturing(stream)) // a graph draws when it is replayed
+      return;
+    last_ = stream;
+    if (earlier != 0)
       check(lib.stream_wait_stream(stream, earlier));
   }
 
@@ -63,6 +68,7 @@ class Generator final : public c10::GeneratorImpl {
   // settle waits for what draws: the state is then what the program has come to. What a stream failed with, it keeps.
   void settle() const {
     if (chorus_stream last = last_.load()) {
+      TORCH_CHECK(!capturing(last), "a generator's state is neither asked for nor set while what draws is captured");
       Unlocked unlocked;
       (void)lib.stream_await(last, 0);
     }

@@ -1,4 +1,6 @@
 // The Python module torch_accinte._C.
+#include <array>
+
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -10,6 +12,7 @@
 #include "custom.h"
 #include "fallback.h"
 #include "generator.h"
+#include "graph.h"
 #include "guard.h"
 #include "hooks.h"
 #include "host_allocator.h"
@@ -22,6 +25,7 @@ namespace chorus {
 namespace {
 
 namespace py = pybind11;
+using Pool = std::array<uint64_t, 2>; // a memory pool's name
 
 // start makes a type of device PyTorch's.
 void start(const std::string& path, const std::string& name, const std::string& driver) {
@@ -32,6 +36,13 @@ void start(const std::string& path, const std::string& name, const std::string& 
   register_guard();
   register_hooks();
   register_custom(name);
+  register_graph();
+}
+
+// recover waits for a stream's work, takes away the error that it carries, and says what it was.
+std::string recover(int64_t id, DeviceIndex index) {
+  chorus_stream stream = handle_of(c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, index), id));
+  return lib.stream_recover(stream, 0) == CHORUS_OK ? "" : lib.last_error()->message;
 }
 
 py::object generator_of(DeviceIndex index) {
@@ -59,7 +70,24 @@ PYBIND11_MODULE(_C, m) {
   m.def("is_loaded", &loaded);
   m.def("default_generator", &generator_of);
   m.def("memory_stats", [](DeviceIndex index) { return figures(in_range(index)); });
+  m.def("set_memory_fraction", [](DeviceIndex index, double f) { check(lib.device_set_fraction(device(index).handle, f)); });
+  m.def("record_memory_history", [](DeviceIndex index, int64_t n) {
+    check(lib.device_record_history(device(index).handle, n));
+  });
+  m.def("memory_snapshot", [](DeviceIndex index, const std::string& path) {
+    check(lib.device_snapshot(device(index).handle, path.c_str()));
+  });
+  m.def("new_pool", [] {
+    Pool pool;
+    check(lib.pool_new(pool.data()));
+    return pool;
+  });
+  m.def("begin_pool", [](DeviceIndex i, const Pool& pool) { check(lib.pool_begin(device(i).handle, pool.data())); });
+  m.def("end_pool", [](DeviceIndex i, const Pool& pool) { check(lib.pool_end(device(i).handle, pool.data())); });
+  m.def("release_pool", [](DeviceIndex i, const Pool& pool) { check(lib.pool_release(device(i).handle, pool.data())); });
+  m.def("is_capturing", [](DeviceIndex index) { return capturing(current_handle(index)); });
   m.def("block", &block);
+  m.def("recover", &recover);
   m.def("map_cpu_memory", &map_cpu_memory);
 }
 

@@ -124,6 +124,16 @@ Unlocked::Unlocked() {
     state_ = PyEval_SaveThread();
 }
 
+Locked::Locked() {
+  if (Py_IsInitialized())
+    state_ = PyGILState_Ensure();
+}
+
+Locked::~Locked() {
+  if (state_ >= 0)
+    PyGILState_Release(PyGILState_STATE(state_));
+}
+
 Unlocked::~Unlocked() {
   if (state_)
     PyEval_RestoreThread(static_cast<PyThreadState*>(state_));

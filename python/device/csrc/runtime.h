@@ -74,4 +74,17 @@ class Unlocked {
   void* state_ = nullptr;
 };
 
+// Locked takes Python's lock in a scope if the thread has it not: for functions of the library that may wait, which give
+// it back meanwhile themselves.
+class Locked {
+ public:
+  Locked();
+  ~Locked();
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+
+ private:
+  int state_ = -1;
+};
+
 } // namespace chorus

@@ -98,3 +98,69 @@ def test_no_leaks():
               cycle,
               lambda: torch.randn(100, device=D).sort()):  # fmt: skip
         assert leaks(f) == 0
+
+
+def test_fraction():
+    total = torch.accinte.mem_get_info()[1]
+    torch.accinte.set_per_process_memory_fraction(0.25)
+    try:
+        assert torch.accinte.get_per_process_memory_fraction() == 0.25
+        with pytest.raises(torch.OutOfMemoryError, match="GiB allowed"):
+            torch.empty(total // 2, dtype=torch.uint8, device=D)
+    finally:
+        torch.accinte.set_per_process_memory_fraction(1.0)
+    with pytest.raises(ValueError, match="Allowed range"):
+        torch.accinte.set_per_process_memory_fraction(1.5)
+    del total
+
+
+def test_figures_for_people():
+    x = torch.ones(1 << 20, device=D)
+    nested = torch.accinte.memory_stats_as_nested_dict()
+    assert nested["allocated_bytes"]["all"]["current"] == torch.accinte.memory_allocated() >= x.nbytes
+    summary = torch.accinte.memory_summary()
+    assert "allocated_bytes, MiB" in summary and "large_pool" in summary
+    assert "large_pool" not in torch.accinte.memory_summary(abbreviated=True)
+
+
+def test_snapshot(tmp_path):
+    from torch.cuda import _memory_viz
+
+    torch.accinte.memory._record_memory_history()
+    try:
+        x = torch.empty(12345, device=D)
+        y = torch.empty(10, device=D)
+        del y
+        snapshot = torch.accinte.memory._snapshot()
+    finally:
+        torch.accinte.memory._record_memory_history(None)
+    blocks = [b for s in snapshot["segments"] for b in s["blocks"] if b["state"] == "active_allocated"]
+    assert any(b["address"] == x.data_ptr() and b["requested_size"] == x.nbytes for b in blocks)
+    assert [e["action"] for e in snapshot["device_traces"][0]][-3:] == ["free_requested", "free_completed", "snapshot"]
+    assert "MiB" in _memory_viz.segsum(snapshot) and "<html" in _memory_viz.trace_plot(snapshot)
+    torch.accinte.memory._dump_snapshot(str(tmp_path / "dump"))
+    assert not torch.accinte.memory._snapshot()["device_traces"][0] and (tmp_path / "dump").stat().st_size > 100
+
+
+def test_memory_pool():
+    import threading
+
+    pool = torch.accinte.MemPool()
+    others = []
+    with torch.accinte.use_mem_pool(pool):
+        x = torch.empty(1 << 16, device=D)
+        thread = threading.Thread(target=lambda: others.append(torch.empty(1 << 16, device=D)))
+        thread.start()
+        thread.join()
+    y = torch.empty(1 << 16, device=D)
+
+    def within(t):
+        return any(s["address"] <= t.data_ptr() < s["address"] + s["total_size"] for s in pool.snapshot())
+
+    assert within(x) and not within(y) and not within(others[0]) and pool.use_count() == 1
+    at = x.data_ptr()
+    del x
+    assert not within(torch.empty(1 << 16, device=D))
+    with torch.accinte.use_mem_pool(pool):
+        assert torch.empty(1 << 16, device=D).data_ptr() == at
+    others.clear()

@@ -1,15 +1,19 @@
-"""``torch.accinte``: what ``torch.cuda`` has for CUDA."""
+"""``torch.accinte``: what ``torch.cuda`` has for CUDA. The module of another device can have the same names:
+``from torch_accinte.accinte import *``."""
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
-from collections import OrderedDict
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from torch_accinte import memory as memory
+from torch_accinte._device import c, index, name
+from torch_accinte.graphs import *
+from torch_accinte.memory import *
 
 NAME = "accinte"
 
@@ -22,10 +26,6 @@ def _after_fork() -> None:
     _forked = _forked or (extension is not None and extension.is_loaded())
 
 
-def _c() -> Any:
-    return importlib.import_module("torch_accinte._C")
-
-
 # ---- the runtime ----
 
 
@@ -36,7 +36,7 @@ def is_available() -> bool:
 
 def device_count() -> int:
     """How many devices there are."""
-    return int(_c().device_count())
+    return int(c().device_count())
 
 
 def init() -> None:
@@ -46,7 +46,7 @@ def init() -> None:
 
 def is_initialized() -> bool:
     """Whether a device was opened, in this process."""
-    return bool(_c().is_initialized()) and not _forked
+    return bool(c().is_initialized()) and not _forked
 
 
 def _is_in_bad_fork() -> bool:
@@ -55,70 +55,63 @@ def _is_in_bad_fork() -> bool:
 
 def _lazy_init() -> None:
     if _forked:
+        title = {NAME: "AccInte"}.get(name(), name())
         raise RuntimeError(
-            "Cannot re-initialize AccInte in forked subprocess. To use AccInte with multiprocessing, you must use the "
+            f"Cannot re-initialize {title} in forked subprocess. To use {title} with multiprocessing, you must use the "
             "'spawn' start method"
         )
-    _c().init()
-
-
-def _index(where: Any, optional: bool = True) -> int:
-    """The index of a device that a caller means: the current one by default."""
-    if where is None:
-        if not optional:
-            raise ValueError("a device with an index is wanted")
-        return current_device()
-    if isinstance(where, int):
-        return where
-    d = torch.device(where)
-    if d.type != NAME:
-        raise ValueError(f"a device of {NAME} is wanted, not {d}")
-    return current_device() if d.index is None else d.index
+    c().init()
 
 
 def current_device() -> int:
     """The index of the thread's current device."""
-    return int(_c().current_device())
+    return int(c().current_device())
 
 
 def set_device(device: Any) -> None:
     """Make a device the thread's current one. A negative index changes nothing."""
-    index = _index(device)
-    if index >= 0:
-        _c().set_device(index)
+    which = index(device)
+    if which >= 0:
+        c().set_device(which)
 
 
 class device:
     """Within this the thread's current device is another one; None, or a negative index, changes nothing."""
 
     def __init__(self, device: Any) -> None:
-        self.idx = -1 if device is None else _index(device)
+        self.idx = -1 if device is None else index(device)
         self.prev_idx = -1
 
     def __enter__(self) -> None:
         if self.idx >= 0:
-            self.prev_idx = _c().exchange_device(self.idx)
+            self.prev_idx = c().exchange_device(self.idx)
 
     def __exit__(self, *exc: object) -> None:
         if self.idx >= 0:
-            _c().exchange_device(self.prev_idx)
+            c().exchange_device(self.prev_idx)
 
 
 class device_of(device):
     """Within this the current device is a tensor's, if it's one of these devices."""
 
     def __init__(self, obj: Any) -> None:
-        super().__init__(obj.device.index if obj.device.type == NAME else None)
+        super().__init__(obj.device.index if obj.device.type == name() else None)
 
 
 def synchronize(device: Any = None) -> None:
     """Wait for all work of a device."""
-    torch.accelerator.synchronize(_index(device))
+    torch.accelerator.synchronize(index(device))
 
 
 def current_stream(device: Any = None) -> torch.Stream:
     """The thread's current stream of a device."""
-    return torch.accelerator.current_stream(_index(device))
+    return torch.accelerator.current_stream(index(device))
+
+
+def clear_error(stream: torch.Stream | None = None) -> str:
+    """Wait for a stream's work, let it go on after what it has failed with, and say what that was, else ""."""
+    stream = current_stream() if stream is None else stream
+    return str(c().recover(stream.stream_id, stream.device.index))
 
 
 def set_stream(stream: torch.Stream) -> None:
@@ -129,7 +122,7 @@ def set_stream(stream: torch.Stream) -> None:
 def default_stream(device: Any = None) -> torch.Stream:
     """The stream of a device that is current at first."""
     kind: Any = torch._C._autograd.DeviceType.PrivateUse1
-    return torch.Stream(stream_id=0, device_index=_index(device), device_type=int(kind))
+    return torch.Stream(stream_id=0, device_index=index(device), device_type=int(kind))
 
 
 class StreamContext:
@@ -156,7 +149,7 @@ class Stream(torch.Stream):
     """A stream of the current device, or of another."""
 
     def __new__(cls, device: Any = None, priority: int = 0) -> Any:
-        return super().__new__(cls, device=torch.device(NAME, _index(device)), priority=priority)
+        return super().__new__(cls, device=torch.device(name(), index(device)), priority=priority)
 
 
 class Event:
@@ -164,56 +157,7 @@ class Event:
     class."""
 
     def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> Any:
-        return torch.Event(device=NAME, enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
-
-
-# ---- memory ----
-
-
-def memory_stats(device: Any = None) -> OrderedDict[str, Any]:
-    """The figures of a device's allocator under the names of ``torch.cuda.memory_stats``."""
-    return OrderedDict(_c().memory_stats(_index(device)))
-
-
-def memory_allocated(device: Any = None) -> int:
-    """Bytes that tensors occupy."""
-    return int(memory_stats(device)["allocated_bytes.all.current"])
-
-
-def max_memory_allocated(device: Any = None) -> int:
-    """Their peak."""
-    return int(memory_stats(device)["allocated_bytes.all.peak"])
-
-
-def memory_reserved(device: Any = None) -> int:
-    """Bytes that the allocator has from the driver."""
-    return int(memory_stats(device)["reserved_bytes.all.current"])
-
-
-def max_memory_reserved(device: Any = None) -> int:
-    """Their peak."""
-    return int(memory_stats(device)["reserved_bytes.all.peak"])
-
-
-def empty_cache() -> None:
-    """Give memory that the allocators keep, and nobody uses, back to the driver."""
-    torch.accelerator.empty_cache()
-
-
-def reset_peak_memory_stats(device: Any = None) -> None:
-    """Let the peaks begin anew at what is in use."""
-    torch.accelerator.reset_peak_memory_stats(_index(device))
-
-
-def reset_accumulated_memory_stats(device: Any = None) -> None:
-    """Let sums and counts begin anew at 0."""
-    torch.accelerator.reset_accumulated_memory_stats(_index(device))
-
-
-def mem_get_info(device: Any = None) -> tuple[int, int]:
-    """Free and total memory of a device, in bytes."""
-    free, total = torch.accelerator.get_memory_info(_index(device))
-    return free, total
+        return torch.Event(device=name(), enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
 
 
 # ---- random numbers ----
@@ -223,7 +167,7 @@ class _Generators:
     """``default_generators`` of ``torch.cuda``: one for each device."""
 
     def __getitem__(self, index: int) -> torch.Generator:
-        generator: torch.Generator = _c().default_generator(index)
+        generator: torch.Generator = c().default_generator(index)
         return generator
 
     def __len__(self) -> int:
@@ -233,14 +177,14 @@ class _Generators:
 default_generators = _Generators()
 
 
-def get_rng_state(device: Any = NAME) -> Tensor:
+def get_rng_state(device: Any = None) -> Tensor:
     """The state of a device's generator."""
-    return default_generators[_index(device)].get_state()
+    return default_generators[index(device)].get_state()
 
 
-def set_rng_state(new_state: Tensor, device: Any = NAME) -> None:
+def set_rng_state(new_state: Tensor, device: Any = None) -> None:
     """Set it."""
-    default_generators[_index(device)].set_state(new_state)
+    default_generators[index(device)].set_state(new_state)
 
 
 def get_rng_state_all() -> list[Tensor]:
@@ -280,15 +224,15 @@ def initial_seed() -> int:
     return default_generators[current_device()].initial_seed()
 
 
-def get_offset(device: Any = NAME) -> int:
+def get_offset(device: Any = None) -> int:
     """Refused: these generators have no offset."""
-    offset: int = default_generators[_index(device)].get_offset()
+    offset: int = default_generators[index(device)].get_offset()
     return offset
 
 
-def set_offset(offset: int, device: Any = NAME) -> None:
+def set_offset(offset: int, device: Any = None) -> None:
     """Refused: these generators have no offset."""
-    default_generators[_index(device)].set_offset(offset)
+    default_generators[index(device)].set_offset(offset)
 
 
 # ---- mixed precision ----

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import json
 import os
 import re
@@ -66,7 +67,7 @@ def _nap(*_: Any) -> int:
 def busy(device: str) -> None:
     """Give the device's current stream something to do for a while, if the library knows how."""
     try:
-        from chorus import _lib
+        _lib: Any = importlib.import_module("chorus._lib")
     except ImportError:
         return
     global _sleep
@@ -194,8 +195,7 @@ def recover(device: str) -> None:
     try:
         torch.accelerator.synchronize(device)
     except Exception:
-        from chorus import _lib
-
+        _lib: Any = importlib.import_module("chorus._lib")
         stream: Any = torch.accelerator.current_stream(device)
         _lib.library.chorus_stream_recover(stream.native_handle, 0)
 

@@ -1,0 +1,66 @@
+//go:build cgo
+
+package main
+
+// #include "shim.h"
+import "C"
+
+import (
+	"sync"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/device"
+)
+
+// profiles are those that go on, by type of device.
+var profiles struct {
+	sync.Mutex
+	of map[string]*device.Profile
+}
+
+//export goProfileStart
+func goProfileStart(name *C.char) (status C.chorus_status) {
+	defer contain(&status)
+	if name == nil {
+		return fail(refused("chorus_profile_start got NULL"))
+	}
+	rt, err := device.Open(C.GoString(name))
+	if err != nil {
+		return fail(err)
+	}
+	p, err := device.StartProfile(rt)
+	if err != nil {
+		return fail(err)
+	}
+	profiles.Lock()
+	defer profiles.Unlock()
+	if profiles.of == nil {
+		profiles.of = map[string]*device.Profile{}
+	}
+	profiles.of[rt.Name()] = p
+	return C.CHORUS_OK
+}
+
+//export goProfileStop
+func goProfileStop(name *C.char, each C.chorus_activity_fn, user unsafe.Pointer) (status C.chorus_status) {
+	defer contain(&status)
+	if name == nil || each == nil {
+		return fail(refused("chorus_profile_stop got NULL"))
+	}
+	of := C.GoString(name)
+	profiles.Lock()
+	p := profiles.of[of]
+	delete(profiles.of, of)
+	profiles.Unlock()
+	if p == nil {
+		return fail(refused("no profile of %s has begun", of))
+	}
+	t, err := p.Stop()
+	for _, a := range t.Activities[of] {
+		told := C.chorus_activity{kind: C.int32_t(a.Kind), device: C.int32_t(a.Device), stream: C.int64_t(a.Stream),
+			start_ns: C.int64_t(a.Start.UnixNano()), end_ns: C.int64_t(a.End.UnixNano()), bytes: C.int64_t(a.Bytes),
+			correlation: C.uint64_t(a.Correlation), name: interned(a.Name)}
+		C.shim_activity(each, user, &told)
+	}
+	return fail(err)
+}

@@ -1,0 +1,9 @@
+// Captured work of streams.
+#pragma once
+
+namespace chorus {
+
+// register_graph makes them torch.accelerator.Graph, once the type of device has its name.
+void register_graph();
+
+} // namespace chorus

@@ -1,0 +1,144 @@
+"""Work that is captured once and replayed often."""
+
+import pytest
+import torch
+
+D = "accinte"
+
+
+def test_replay():
+    x = torch.ones(4, device=D)
+    g = torch.accinte.Graph()
+    with torch.accinte.graph(g):
+        assert torch.accinte.is_current_stream_capturing()
+        y = x * 2 + 1
+        parts = torch._foreach_add([x, y], 1)
+        y[0] = 0
+    assert not torch.accinte.is_current_stream_capturing()
+    for value in (3.0, 5.0):
+        x.fill_(value)
+        g.replay()
+        torch.accinte.synchronize()
+        assert y.tolist() == [0] + 3 * [value * 2 + 1] and parts[1].tolist() == 4 * [value * 2 + 2]
+
+
+def test_random_numbers_are_new_at_each_replay():
+    g = torch.accinte.Graph()
+    with torch.accinte.graph(g):
+        r = torch.rand(3, device=D)
+    torch.manual_seed(5)
+    want = [torch.rand(3) for _ in range(3)]
+    torch.accinte.manual_seed(5)
+    got = []
+    for _ in range(2):
+        g.replay()
+        got.append(r.cpu())
+    got.append(torch.rand(3, device=D).cpu())
+    assert all(torch.equal(a, b) for a, b in zip(got, want))
+
+
+def test_a_training_step():
+    def build():
+        torch.manual_seed(2)
+        model = torch.nn.Sequential(
+            torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.GELU(), torch.nn.Linear(8, 1)
+        ).to(D)
+        return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(model, optimizer, x):
+        optimizer.zero_grad(set_to_none=False)
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    data = [torch.randn(6, 4, device=D) for _ in range(4)]
+    model, optimizer = build()
+    want = [step(model, optimizer, x).item() for x in data]
+    model, optimizer = build()
+    first = step(model, optimizer, data[0]).item()  # makes the gradients
+    x = data[1].clone()
+    g = torch.accinte.Graph()
+    with torch.accinte.graph(g):
+        loss = step(model, optimizer, x)
+    got = [first]
+    for d in data[1:]:
+        x.copy_(d)
+        g.replay()
+        got.append(loss.item())
+    assert got == want
+
+
+def test_pools():
+    pool = torch.accinte.graph_pool_handle()
+    x = torch.ones(1 << 16, device=D)
+    first, second = torch.accinte.Graph(), torch.accinte.Graph()
+    with torch.accinte.graph(first, pool=pool):
+        (x + 1).sum()  # dropped in the capture
+    with torch.accinte.graph(second, pool=pool):
+        y = x + 2
+    assert first.pool() == second.pool() == pool
+    first.replay()
+    second.replay()
+    assert y[0].item() == 3 and torch.accinte.memory_snapshot(pool)
+    assert torch.accinte.memory_snapshot(torch.accinte.graph_pool_handle()) == []
+
+
+def test_what_cannot_be_captured():
+    x = torch.ones(4, device=D)
+    g = torch.accinte.Graph()
+    with pytest.raises(RuntimeError, match="can't be captured, as what it returns depends on what is computed before"):
+        with torch.accinte.graph(g):
+            x.nonzero()
+    stream = torch.Stream(D)
+    with stream:
+        torch.rand(2, device=D)
+    with pytest.raises(RuntimeError, match="neither asked for nor set while what draws is captured"):
+        with torch.accinte.graph(torch.accinte.Graph(), stream=stream):
+            torch.rand(2, device=D)
+            torch.accinte.get_rng_state()
+    assert (x + 1).tolist() == [2, 2, 2, 2]
+    with pytest.raises(RuntimeError, match="has not been captured"):
+        torch.accinte.Graph().replay()
+
+
+def test_reset(tmp_path):
+    x = torch.ones(4, device=D)
+    g = torch.accinte.Graph()
+    with torch.accinte.graph(g):
+        x.add_(1)
+    g.debug_dump(str(tmp_path / "graph.dot"))
+    assert "aten::add" in (tmp_path / "graph.dot").read_text()
+    with pytest.raises(RuntimeError, match="reset"):
+        g.capture_begin()
+    g.reset()
+    with torch.accinte.graph(g):
+        x.add_(2)
+    g.replay()
+    assert x.tolist() == [3, 3, 3, 3]
+
+
+def test_collectives(pair):
+    for told in pair.run(collect):
+        assert told == [[6.0, 6.0], [14.0, 14.0]]
+
+
+def collect(peers):
+    import torch.distributed as dist
+
+    rank = peers.rank
+    x = torch.zeros(2, device=f"accinte:{rank}")
+    torch.accinte.set_device(rank)
+    dist.all_reduce(x)  # the communicator is the device's
+    g = torch.accinte.Graph()
+    with torch.accinte.graph(g):
+        y = x * 2
+        dist.all_reduce(y)
+    told = []
+    for value in (1.0, 3.0):
+        x.fill_(value + rank)
+        torch.accinte.synchronize()
+        g.replay()
+        told.append(y.tolist())
+    torch.accinte.set_device(0)
+    return told

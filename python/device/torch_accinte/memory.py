@@ -1,0 +1,206 @@
+"""Memory of devices: figures, limits, pools, and what happened to it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import tempfile
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from torch_accinte._device import c, index
+
+__all__ = [
+    "MemPool",
+    "empty_cache",
+    "get_per_process_memory_fraction",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_snapshot",
+    "memory_stats",
+    "memory_stats_as_nested_dict",
+    "memory_summary",
+    "reset_accumulated_memory_stats",
+    "reset_peak_memory_stats",
+    "set_per_process_memory_fraction",
+    "use_mem_pool",
+]
+
+
+def memory_stats(device: Any = None) -> OrderedDict[str, Any]:
+    """The figures of a device's allocator under the names of ``torch.cuda.memory_stats``."""
+    return OrderedDict(c().memory_stats(index(device)))
+
+
+def memory_allocated(device: Any = None) -> int:
+    """Bytes that tensors occupy."""
+    return int(memory_stats(device)["allocated_bytes.all.current"])
+
+
+def max_memory_allocated(device: Any = None) -> int:
+    """Their peak."""
+    return int(memory_stats(device)["allocated_bytes.all.peak"])
+
+
+def memory_reserved(device: Any = None) -> int:
+    """Bytes that the allocator has from the driver."""
+    return int(memory_stats(device)["reserved_bytes.all.current"])
+
+
+def max_memory_reserved(device: Any = None) -> int:
+    """Their peak."""
+    return int(memory_stats(device)["reserved_bytes.all.peak"])
+
+
+def empty_cache() -> None:
+    """Give memory that the allocators keep, and nobody uses, back to the driver."""
+    torch.accelerator.empty_cache()
+
+
+def reset_peak_memory_stats(device: Any = None) -> None:
+    """Let the peaks begin anew at what is in use."""
+    torch.accelerator.reset_peak_memory_stats(index(device))
+
+
+def reset_accumulated_memory_stats(device: Any = None) -> None:
+    """Let sums and counts begin anew at 0."""
+    torch.accelerator.reset_accumulated_memory_stats(index(device))
+
+
+def mem_get_info(device: Any = None) -> tuple[int, int]:
+    """Free and total memory of a device, in bytes."""
+    free, total = torch.accelerator.get_memory_info(index(device))
+    return free, total
+
+
+def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
+    """:func:`memory_stats`, a dictionary for each part of a name."""
+    nested: dict[str, Any] = {}
+    for key, value in memory_stats(device).items():
+        *path, last = key.split(".")
+        at = nested
+        for part in path:
+            at = at.setdefault(part, {})
+        at[last] = value
+    return nested
+
+
+def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
+    """A table of the figures, for people."""
+    stats = memory_stats(device)
+    rows = [
+        ("allocated_bytes", 1 << 20),
+        ("reserved_bytes", 1 << 20),
+        ("active_bytes", 1 << 20),
+        ("allocation", 1),
+        ("segment", 1),
+    ]
+    lines = [f"{'':24}{'now':>12}{'peak':>12}{'in all':>12}{'freed':>12}"]
+    for row, unit in rows:
+        for pool in ("all",) if abbreviated else ("all", "large_pool", "small_pool"):
+            figures = (stats[f"{row}.{pool}.{what}"] for what in ("current", "peak", "allocated", "freed"))
+            name = (row if pool == "all" else "  " + pool) + (", MiB" if unit > 1 else "")
+            lines.append(f"{name:24}" + "".join(f"{n / unit:12.1f}" if unit > 1 else f"{n:12}" for n in figures))
+    lines.append(f"{'out of memory':24}{stats['num_ooms']:12}")
+    return "\n".join(lines)
+
+
+_fractions: dict[int, float] = {}
+
+
+def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
+    """Limit what the allocator takes of a device's memory to a part of it, from 0 to 1."""
+    if not isinstance(fraction, float):
+        raise TypeError("Invalid type for fraction argument, must be `float`")
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
+    c().set_memory_fraction(index(device), fraction)
+    _fractions[index(device)] = fraction
+
+
+def get_per_process_memory_fraction(device: Any = None) -> float:
+    """The part of a device's memory that the allocator may take."""
+    return _fractions.get(index(device), 1.0)
+
+
+# ---- what happened ----
+
+
+def _snapshot(device: Any = None) -> dict[str, Any]:
+    """The state of the allocators, and their history, in the form of ``torch.cuda.memory._snapshot``."""
+    devices = range(c().device_count()) if device is None else [index(device)]
+    merged: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as where:
+        path = os.path.join(where, "snapshot")
+        for i in devices:
+            c().memory_snapshot(i, path)
+            with open(path) as f:
+                one = json.load(f)
+            merged["segments"] = merged.get("segments", []) + one["segments"]
+            traces = merged.setdefault("device_traces", [[] for _ in range(c().device_count())])
+            traces[i] = one["device_traces"][i]
+            merged["allocator_settings"] = one["allocator_settings"]
+    return merged
+
+
+def memory_snapshot(mempool_id: tuple[int, int] | None = None) -> list[dict[str, Any]]:
+    """The segments that the allocators have, of one pool if it's said, and the blocks in them."""
+    segments: list[dict[str, Any]] = _snapshot()["segments"]
+    return [s for s in segments if mempool_id is None or tuple(s["segment_pool_id"]) == tuple(mempool_id)]
+
+
+def _record_memory_history(
+    enabled: str | None = "all", max_entries: int = 1 << 16, device: Any = None, **_: Any
+) -> None:
+    """Keep what the allocators do, for :func:`_snapshot`; None ends that. There are no stacks."""
+    for i in range(c().device_count()) if device is None else [index(device)]:
+        c().record_memory_history(i, 0 if enabled is None else max_entries)
+
+
+def _dump_snapshot(filename: str = "dump_snapshot.pickle") -> None:
+    """Write :func:`_snapshot` to a file for https://pytorch.org/memory_viz."""
+    with open(filename, "wb") as f:
+        pickle.dump(_snapshot(), f)
+
+
+# ---- pools ----
+
+
+class MemPool:
+    """Memory apart from the rest: what is allocated within :func:`use_mem_pool` comes from it and goes back to it."""
+
+    def __init__(self) -> None:
+        self.id: tuple[int, int] = tuple(c().new_pool())
+        self._begun: list[int] = []  # devices, as often as they have it
+
+    def use_count(self) -> int:
+        """How often it was begun, and is kept for that."""
+        return len(self._begun)
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        """Its segments."""
+        return memory_snapshot(self.id)
+
+    def __del__(self) -> None:
+        for i in getattr(self, "_begun", ()):
+            c().release_pool(i, self.id)
+
+
+@contextlib.contextmanager
+def use_mem_pool(pool: MemPool, device: Any = None) -> Iterator[None]:
+    """Within this the thread's allocations of a device are a pool's."""
+    i = index(device)
+    c().begin_pool(i, pool.id)
+    pool._begun.append(i)
+    try:
+        yield
+    finally:
+        c().end_pool(i, pool.id)
