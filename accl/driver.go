@@ -35,6 +35,9 @@ type Tuning struct {
 	BcastFlatRanks     int // 3: from more on a broadcast is a tree
 	ReduceFlatRanks    int // 4: from more on a reduction is a tree, if it's of more than
 	ReduceFlatMaxCount int // bytes; by default a quarter of a spare buffer, 32768 at most
+	// AllreduceDirectRanks, which only engines of Chorus know, is up to how many ranks each combines a part of an
+	// all-reduce; 0: none does, as ACCL's engines have it.
+	AllreduceDirectRanks int
 }
 
 // Driver drives one engine.
@@ -132,6 +135,11 @@ func (d *Driver) initialize(ctx context.Context) error {
 	t := d.cfg.Tuning
 	for i, v := range []int{t.GatherFanIn, t.GatherCount, t.BcastFlatRanks, t.ReduceFlatRanks, t.ReduceFlatMaxCount} {
 		if err := d.dev.Write(uint32(abi.GatherFlatMaxFanIn+4*i), uint32(v)); err != nil {
+			return err
+		}
+	}
+	if t.AllreduceDirectRanks > 0 {
+		if err := d.dev.Write(abi.AllreduceDirectMaxRanks, uint32(t.AllreduceDirectRanks)); err != nil {
 			return err
 		}
 	}

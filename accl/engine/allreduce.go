@@ -9,6 +9,8 @@ func (c *Call) allreduce() {
 		c.copy()
 	case !c.rendezvous(c.count()):
 		c.allreduceEager()
+	case c.size() <= int(c.engine.exch.load(abi.AllreduceDirectMaxRanks)):
+		c.allreduceDirect()
 	default:
 		c.reduceTo(0, c.op0(), c.res())
 		c.Root = 0
@@ -17,6 +19,49 @@ func (c *Call) allreduce() {
 		} else {
 			c.bcastFlat(c.res())
 		}
+	}
+}
+
+// allreduceDirect has each rank combine a block: the others write theirs into its spare buffer, and it writes the result
+// into their memory, all at once. It goes in segments whose blocks fit the buffer.
+func (c *Call) allreduceDirect() {
+	spares, free := c.takeSpares()
+	defer free()
+	size, me := c.size(), c.me()
+	most := c.piece(spares[0].bytes, size-1)
+	for at := 0; at < c.count() && c.ok(); at += most * size {
+		n := min(most*size, c.count()-at)
+		bulk := (n + size - 1) / size
+		count := func(r int) int { return min(bulk, max(0, n-r*bulk)) }
+		src := func(r int) operand { return c.plus(c.op0(), at+r*bulk) }
+		dst := func(r int) operand { return c.plus(c.res(), at+r*bulk) }
+		slot := func(r int) operand { return c.plus(spares[0].operand, (r+size-me-1)%size*most) }
+		each := func(blockOf func(r int) int, do func(r int)) { // for the other ranks, from the next one on
+			for i := 1; i < size; i++ {
+				if r := c.after(i); count(blockOf(r)) > 0 {
+					do(r)
+				}
+			}
+		}
+		own, theirs := func(int) int { return me }, func(r int) int { return r }
+		write := func(o operand, n int) func(r int) {
+			return func(r int) {
+				if a := c.awaitOffer(r, nil, nil); a != nil {
+					c.write(move{op0: o, count: n}, a)
+				}
+			}
+		}
+		each(own, func(r int) { c.offer(r, slot(r), count(me)) })
+		each(theirs, func(r int) { c.offer(r, dst(r), count(r)) })
+		each(theirs, func(r int) { write(src(r), count(r))(r) })
+		acc := src(me)
+		each(own, func(r int) {
+			c.awaitDone(r, slot(r), count(me), nil)
+			c.move(move{op0: acc, op1: slot(r), res: dst(me), count: count(me)})
+			acc = dst(me)
+		})
+		each(own, write(dst(me), count(me)))
+		each(theirs, func(r int) { c.awaitDone(r, dst(r), count(r), nil) })
 	}
 }
 

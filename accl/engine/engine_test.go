@@ -19,11 +19,12 @@ var f32 = abi.Types{Uncompressed: abi.Float32, Compressed: abi.Float32}
 
 // variants are engines that take other ways.
 func variants() []setup {
-	udp, tree, small := usual, usual, usual
+	udp, tree, small, direct := usual, usual, usual, usual
+	direct.direct = 8
 	udp.protocol, udp.maxSegment = abi.UDP, 512
 	tree.bcastRanks, tree.reduceRanks, tree.reduceTo, tree.gatherCount, tree.eager = 1, 1, 0, 64, 1024
 	small.rendezvous, small.buffers = 2048, 2
-	return []setup{usual, udp, tree, small}
+	return []setup{usual, udp, tree, small, direct}
 }
 
 // TestCollectives compares random collectives with their definitions.
@@ -67,6 +68,11 @@ func TestSpareBuffersHold(t *testing.T) {
 	w := newWorld(t, 4, s)
 	for _, scenario := range []abi.Scenario{abi.Reduce, abi.Allreduce, abi.ReduceScatter} {
 		w.run(job{scenario: scenario, types: f32, count: 5000, root: 2})
+	}
+	s.direct = 4
+	w = newWorld(t, 4, s)
+	for _, count := range []int{257, 5000, 12_345} {
+		w.run(job{scenario: abi.Allreduce, types: f32, count: count})
 	}
 }
 

@@ -21,6 +21,7 @@ type setup struct {
 	bcastRanks            int
 	reduceRanks, reduceTo int
 	maxSegment            int
+	direct                int
 }
 
 func (s setup) String() string {
@@ -66,7 +67,7 @@ func newWorld(t *testing.T, n int, s setup) *world {
 			e.Write(uint32(abi.SpareBuffers+8*i+4), uint32(a>>32))
 		}
 		for at, v := range map[uint32]int{abi.GatherFlatMaxFanIn: s.fanIn, abi.GatherFlatMaxCount: s.gatherCount,
-			abi.BcastFlatMaxRanks: s.bcastRanks, abi.ReduceFlatMaxRanks: s.reduceRanks, abi.ReduceFlatMaxCount: s.reduceTo} {
+			abi.AllreduceDirectMaxRanks: s.direct, abi.BcastFlatMaxRanks: s.bcastRanks, abi.ReduceFlatMaxRanks: s.reduceRanks, abi.ReduceFlatMaxCount: s.reduceTo} {
 			e.Write(at, uint32(v))
 		}
 	}
