@@ -37,6 +37,20 @@ def plug(name: str, *, driver: str, module: types.ModuleType) -> None:
     utils.rename_privateuse1_backend(name)
     register(name, module)
     utils.generate_methods_for_privateuse1_backend(for_storage=True)
+    exchange(name)
+
+
+def exchange(name: str) -> None:
+    """Let other libraries take the device's tensors by DLPack: PyTorch knows it only by the name that it had."""
+    from torch.utils.dlpack import DLDeviceType
+
+    tensor: Any = torch.Tensor
+    others = tensor.__dlpack_device__
+
+    def __dlpack_device__(self: Any) -> Any:
+        return (DLDeviceType.kDLExtDev, self.device.index) if self.device.type == name else others(self)
+
+    tensor.__dlpack_device__ = __dlpack_device__
 
 
 class Failed(types.ModuleType):
