@@ -1,6 +1,11 @@
 package engine
 
-import "github.com/chorus-comms/chorus/accl/abi"
+import (
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/accl/abi"
+	"github.com/chorus-comms/chorus/kern"
+)
 
 // allreduce combines the elements of all ranks at all ranks.
 func (c *Call) allreduce() {
@@ -10,7 +15,11 @@ func (c *Call) allreduce() {
 	case !c.rendezvous(c.count()):
 		c.allreduceEager()
 	case c.size() <= int(c.engine.exch.load(abi.AllreduceDirectMaxRanks)):
-		c.allreduceDirect()
+		if net, ok := c.engine.cfg.Network.(Reacher); ok {
+			c.allreduceReaching(net)
+		} else {
+			c.allreduceDirect()
+		}
 	default:
 		c.reduceTo(0, c.op0(), c.res())
 		c.Root = 0
@@ -62,6 +71,74 @@ func (c *Call) allreduceDirect() {
 		})
 		each(own, write(dst(me), count(me)))
 		each(theirs, func(r int) { c.awaitDone(r, dst(r), count(r), nil) })
+	}
+}
+
+// allreduceReaching has each rank combine a block of all ranks' memory into that of all, where it lies: one pass over
+// it, in the order of the ranks.
+func (c *Call) allreduceReaching(net Reacher) {
+	const line = 64
+	size, me := c.size(), c.me()
+	bulk := ((c.count()+size-1)/size + line - 1) &^ (line - 1)
+	count := func(r int) int { return min(bulk, max(0, c.count()-r*bulk)) }
+	src := func(r int) operand { return c.plus(c.op0(), r*bulk) }
+	dst := func(r int) operand { return c.plus(c.res(), r*bulk) }
+	for i := 1; i < size; i++ {
+		if r := c.after(i); count(r) > 0 {
+			c.offer(r, src(r), count(r))
+			c.offer(r, dst(r), count(r))
+		}
+	}
+	if n := count(me); n > 0 {
+		c.combineInPlace(net, src(me), dst(me), n)
+	}
+	for i := 1; i < size; i++ {
+		if r := c.after(i); count(r) > 0 {
+			c.awaitDone(r, dst(r), count(r), nil)
+		}
+	}
+}
+
+// combineInPlace combines elements of this rank and those that the others offer, into those that they offer next, and
+// tells them.
+func (c *Call) combineInPlace(net Reacher, src, dst operand, n int) {
+	var bad abi.Status // which the others must hear of, too
+	op, t, ok := c.path.function(c.Function)
+	if !ok {
+		bad = abi.Arith
+	}
+	bytes := n * c.path.size(false)
+	lists := [2][]unsafe.Pointer{make([]unsafe.Pointer, c.size()), make([]unsafe.Pointer, c.size())}
+	results := make([]*arrival, c.size()) // where they are to be
+	for r := range c.size() {
+		for i, o := range []operand{src, dst} {
+			if r != c.me() {
+				a := c.awaitOffer(r, nil, nil)
+				if a == nil {
+					return
+				}
+				results[r] = a
+				if int(a.Count) != n {
+					bad |= abi.DMANotExpectedBTT
+				}
+				o.addr, o.host = a.Addr, a.Host
+			}
+			b, release := net.Reach(c.comm.Ranks[r].Session, o.addr, bytes, o.host)
+			defer release()
+			if b == nil {
+				bad |= abi.DMADecode
+				continue
+			}
+			lists[i][r] = unsafe.Pointer(unsafe.SliceData(b))
+		}
+	}
+	if c.fail(bad); bad == 0 {
+		kern.Reduce(op, t, lists[1], lists[0], n)
+	}
+	for r, a := range results {
+		if a != nil {
+			c.wrote(r, a, n)
+		}
 	}
 }
 

@@ -20,11 +20,13 @@ var f32 = abi.Types{Uncompressed: abi.Float32, Compressed: abi.Float32}
 // variants are engines that take other ways.
 func variants() []setup {
 	udp, tree, small, direct := usual, usual, usual, usual
-	direct.direct = 8
+	direct.direct, direct.apart = 8, true
+	reaching := direct
+	reaching.apart = false
 	udp.protocol, udp.maxSegment = abi.UDP, 512
 	tree.bcastRanks, tree.reduceRanks, tree.reduceTo, tree.gatherCount, tree.eager = 1, 1, 0, 64, 1024
 	small.rendezvous, small.buffers = 2048, 2
-	return []setup{usual, udp, tree, small, direct}
+	return []setup{usual, udp, tree, small, direct, reaching}
 }
 
 // TestCollectives compares random collectives with their definitions.
@@ -69,7 +71,7 @@ func TestSpareBuffersHold(t *testing.T) {
 	for _, scenario := range []abi.Scenario{abi.Reduce, abi.Allreduce, abi.ReduceScatter} {
 		w.run(job{scenario: scenario, types: f32, count: 5000, root: 2})
 	}
-	s.direct = 4
+	s.direct, s.apart = 4, true
 	w = newWorld(t, 4, s)
 	for _, count := range []int{257, 5000, 12_345} {
 		w.run(job{scenario: abi.Allreduce, types: f32, count: count})
@@ -84,6 +86,30 @@ func TestGatherAtAnyRoot(t *testing.T) {
 		w := newWorld(t, 4, s)
 		for root := range 4 {
 			w.run(job{scenario: abi.Gather, types: f32, count: 1000, root: root})
+		}
+	}
+}
+
+// TestUnreachable gives one rank of a direct all-reduce memory that isn't there, or another count: all ranks hear of it.
+func TestUnreachable(t *testing.T) {
+	s := usual
+	s.direct = 4
+	for _, change := range []func(c *abi.Call){func(c *abi.Call) { c.Addr[0] = 1 << 40 },
+		func(c *abi.Call) { c.Count = 1200 }, func(c *abi.Call) { c.Function = 7 }} {
+		w := newWorld(t, 3, s)
+		status := w.all(func(r int) abi.Call {
+			b := w.buffer(r, 4*2000, false)
+			c := abi.Call{Scenario: abi.Allreduce, Count: 1000, Comm: w.comm, Tag: abi.TagAny, ArithConfig: w.configs[f32],
+				Addr: [3]uint64{b.addr, 0, b.addr}}
+			if r == 1 {
+				change(&c)
+			}
+			return c
+		})
+		for r, s := range status {
+			if s == 0 {
+				t.Errorf("rank %d has heard nothing: %v", r, status)
+			}
 		}
 	}
 }

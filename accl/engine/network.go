@@ -20,6 +20,13 @@ type Network interface {
 	Write(session uint32, addr uint64, host bool, data []byte) error
 }
 
+// Reacher is a Network whose engines' memory can be reached where it lies, from each of them alike.
+type Reacher interface {
+	Network
+	// Reach returns n bytes of the memory of the engine of a session, until release is called; nil if there are none.
+	Reach(session uint32, addr uint64, n int, host bool) (b []byte, release func())
+}
+
 // Local is the network of engines in one process.
 type Local struct {
 	mu      sync.RWMutex
@@ -74,6 +81,15 @@ func (p port) Send(session uint32, h *abi.Header, payload []byte) error {
 		e.Receive(p.session, h, payload)
 	}
 	return err
+}
+
+// Reach implements Reacher.
+func (p port) Reach(session uint32, addr uint64, n int, host bool) (b []byte, release func()) {
+	e, err := p.engine(session)
+	if err != nil {
+		return nil, nothing
+	}
+	return e.Memory.Pin(addr, n, host)
 }
 
 // Write implements Network.

@@ -41,9 +41,14 @@ func (c *Call) write(m move, offer *arrival) {
 		c.fail(abi.DMANotExpectedBTT)
 	}
 	c.move(m)
+	c.wrote(rank, offer, m.count)
+}
+
+// wrote tells a rank that so many elements are where it has offered it; none, if this call has failed.
+func (c *Call) wrote(rank int, offer *arrival, count int) {
 	bad := c.status
-	c.status = 0 // who waits for the data must hear of it, or that it doesn't come
-	bytes := uint32(m.count * c.path.size(false))
+	c.status = 0 // who waits for the data must hear that it doesn't come
+	bytes := uint32(count * c.path.size(false))
 	if bad&^abi.DMANotExpectedBTT != 0 {
 		bytes = 0
 	}

@@ -22,7 +22,11 @@ type setup struct {
 	reduceRanks, reduceTo int
 	maxSegment            int
 	direct                int
+	apart                 bool // engines don't reach each other's memory
 }
+
+// apart is a network whose engines only send.
+type apart struct{ Network }
 
 func (s setup) String() string {
 	return fmt.Sprintf("%v/eager=%d/spare=%d", s.protocol, s.eager, s.rendezvous)
@@ -47,7 +51,11 @@ func newWorld(t *testing.T, n int, s setup) *world {
 	w := &world{t: t, setup: s, configs: map[abi.Types]uint32{}}
 	net := NewNetwork()
 	for r := range n {
-		e := New(Config{Session: uint32(r), Protocol: s.protocol, Network: net.Port(uint32(r))})
+		port := net.Port(uint32(r))
+		if s.apart {
+			port = apart{port}
+		}
+		e := New(Config{Session: uint32(r), Protocol: s.protocol, Network: port})
 		net.Attach(uint32(r), e)
 		w.engines, w.callers = append(w.engines, e), append(w.callers, e.Controller())
 		t.Cleanup(e.Close)
