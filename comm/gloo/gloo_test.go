@@ -201,7 +201,7 @@ func TestGoneGo(t *testing.T) {
 			}
 			defer c.Finalize(ctx)
 			x := tensor.Must(tensor.Empty(dtype.Float32, 1000))
-			if err := c.AllReduce(ctx, x, comm.Sum); err != nil {
+			if err := errors.Join(c.Barrier(ctx), c.AllReduce(ctx, x, comm.Sum)); err != nil {
 				t.Error(err)
 			}
 			if r == 2 {

@@ -28,6 +28,7 @@ import json, os
 import torch.distributed as dist
 step = json.load(open(directory + "/steps.json"))[0]
 dist.init_process_group("gloo")
+dist.barrier()
 try:
     while True:
         works = []
@@ -39,9 +40,12 @@ except RuntimeError as e:
     os._exit(0)  # threads of the group may be in the failed operation
 `
 
-// repeat runs a step until it fails. done is told of each that was well.
+// repeat runs a step until it fails, when all ranks have joined. done is told of each that was well.
 func repeat(ctx context.Context, c *comm.Comm, s torchrank.Step, done func()) error {
 	empty := func(dt dtype.DType, n int) *tensor.Tensor { return tensor.Must(tensor.Empty(dt, n)) }
+	if err := c.Barrier(ctx); err != nil {
+		return err
+	}
 	for {
 		if _, err := s.Run(ctx, c, empty); err != nil {
 			return err

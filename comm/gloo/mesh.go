@@ -276,7 +276,10 @@ func (m *mesh) post(msg *fabric.Msg, peer int, to func(*pair, *fabric.Msg)) {
 	if p.lost == nil {
 		to(p, msg)
 	} else {
-		msg.Complete(0, peer, &fabric.PeerError{Peer: peer, Err: p.lost})
+		why := &fabric.PeerError{Peer: peer, Err: p.lost}
+		if msg.Complete(0, peer, why); msg.Key.Tag == m.now {
+			m.spoil(peer, why)
+		}
 	}
 	m.mu.Unlock()
 	p.flush()
@@ -396,10 +399,18 @@ func (m *mesh) arrived(p *pair, slot uint64) {
 		return
 	}
 	m.stray = &strayError{p.peer, slot}
+	m.spoil(p.peer, m.stray)
+}
+
+// spoil ends all that waits in the collective under way, which can't succeed any more because of a peer. The lock is held.
+func (m *mesh) spoil(peer int, why error) {
 	for _, q := range m.pairs {
-		l := q.line(m.now)
+		l := q.lines[m.now]
+		if l == nil || m.now == 0 {
+			continue
+		}
 		for _, msg := range append(l.recvs, l.sends...) {
-			msg.Complete(0, p.peer, m.stray)
+			msg.Complete(0, peer, why)
 		}
 		l.recvs, l.sends = nil, nil
 	}

@@ -292,7 +292,9 @@ func (p *pair) fail(err error) {
 			m.Complete(0, p.peer, why)
 		}
 	}
-	for _, l := range p.lines {
+	needed := false
+	for slot, l := range p.lines {
+		needed = needed || slot == p.m.now && len(l.recvs)+len(l.sends) > 0
 		for _, m := range l.recvs {
 			end(m)
 		}
@@ -305,6 +307,9 @@ func (p *pair) fail(err error) {
 		end(f.msg)
 	}
 	p.out, p.head = nil, nil
+	if needed {
+		p.m.spoil(p.peer, why)
+	}
 	p.m.deserted()
 	p.signal()
 }
