@@ -24,7 +24,6 @@ type job struct {
 	dir   string
 	addr  string
 	peers []*torchrank.Rank // by rank; nil for those in Go
-	opts  []comm.NewOption
 }
 
 // home is where the stores of jobs are.
