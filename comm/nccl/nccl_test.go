@@ -103,7 +103,7 @@ func TestConformance(t *testing.T) {
 	for i, level := range levels {
 		for _, backend := range []string{"nccl", "ncclx", "rccl"} {
 			last := i == len(levels)-1
-			if testing.Short() && !(last && backend == "nccl") {
+			if short.Run() && !(last && backend == "nccl") {
 				continue
 			}
 			worlds := []int{3}
