@@ -22,7 +22,7 @@ def _close_worlds():
     close_worlds()
 
 
-@pytest.fixture(params=[1, 2, 3, 4], ids=lambda n: f"world{n}")
+@pytest.fixture(params=[1, 2, 3, pytest.param(4, marks=pytest.mark.long)], ids=lambda n: f"world{n}")
 def world(request):
     return world_of(request.param)
 

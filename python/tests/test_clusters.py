@@ -89,6 +89,7 @@ def test_tasks():
         assert "#SBATCH --nodes=2\n" in text and f"#SBATCH --ntasks-per-node={tasks} " in text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("launcher", ["chorus run", "torchrun"])
 def test_kubernetes(tmp_path, launcher):
     """The manifest's command in each of its pods, with its variables but for the name of the first pod, which is this

@@ -75,6 +75,7 @@ def test_names():
     assert chorus.version() and issubclass(chorus.Error, torch.distributed.DistBackendError)
 
 
+@pytest.mark.long
 def test_types():
     """Of this package and of the one that has the name torchcomms."""
     pytest.importorskip("mypy")

@@ -63,11 +63,13 @@ def test_all_are_applied():
     )
 
 
+@pytest.mark.long
 def test_none():
     changed, states, name = _run(CHORUS_PATCHES="")
     assert not changed and set(states.values()) == {_patches._OFF} and name != "default_pg"
 
 
+@pytest.mark.long
 def test_some():
     changed, states, _ = _run(CHORUS_PATCHES="shrink, profiler")
     assert changed == {"shrink", "profiler"}

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import pytest
 from test_torchcomms_package import installed  # noqa: F401
 from worlds import free_port
 
@@ -74,6 +75,7 @@ print(f"done {rank}", flush=True)
 """
 
 
+@pytest.mark.long
 def test_program_for_the_original(installed, tmp_path):  # noqa: F811
     """It runs with another backend and another device, and without waiting for the device's streams."""
     script = tmp_path / "program.py"
@@ -174,6 +176,7 @@ else:
 """
 
 
+@pytest.mark.long
 def test_backend_of_the_original(tmp_path):
     (tmp_path / "torchcomms.py").write_text(STAND_IN)
     ranks = []

@@ -35,6 +35,7 @@ def installed(tmp_path_factory):
     return dict(os.environ, PYTHONPATH=str(target), OMP_NUM_THREADS="1")
 
 
+@pytest.mark.long
 def test_editable(tmp_path):
     """What is imported where the folder that holds the distribution, and has its name, is on the path, too."""
     source, target = tmp_path / "python", tmp_path / "site"

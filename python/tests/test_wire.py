@@ -41,7 +41,7 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("ranks", [[1], [0, 2]])
+@pytest.mark.parametrize("ranks", [[1], pytest.param([0, 2], marks=pytest.mark.long)])
 def test_with_gloo(tmp_path, monkeypatch, ranks):
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     with Job(tmp_path, PROGRAM.format(ranks=ranks)) as job:
