@@ -113,6 +113,24 @@ func TestAlgorithms(t *testing.T) {
 	})
 }
 
+// openTapped opens a world, and gives the link of one of its ranks.
+func openTapped(t *testing.T, what string, size, rank int) ([]*comm.Comm, <-chan *link) {
+	t.Helper()
+	links, name := make(chan *link, 1), fmt.Sprint(what, worlds.Add(1))
+	backend.Register(name, func(ctx context.Context, c backend.Config) (backend.Backend, error) {
+		b, l, err := begin(ctx, c)
+		if c.Rank == rank {
+			links <- l
+		}
+		return b, err
+	})
+	comms, err := openWorld(name, size, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return comms, links
+}
+
 // each runs f on each rank and finalizes the communicators.
 func each(t *testing.T, comms []*comm.Comm, f func(ctx context.Context, c *comm.Comm) error) {
 	t.Helper()
@@ -135,18 +153,7 @@ func each(t *testing.T, comms []*comm.Comm, f func(ctx context.Context, c *comm.
 
 // TestLostRank takes a rank's engine out of the network: the others name it, also those that wait for another.
 func TestLostRank(t *testing.T) {
-	cut, name := make(chan *link, 1), fmt.Sprint("accl-cut", worlds.Add(1))
-	backend.Register(name, func(ctx context.Context, c backend.Config) (backend.Backend, error) {
-		b, l, err := begin(ctx, c)
-		if c.Rank == 2 {
-			cut <- l
-		}
-		return b, err
-	})
-	comms, err := openWorld(name, 3, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	comms, cut := openTapped(t, "accl-cut", 3, 2)
 	each(t, comms, func(ctx context.Context, c *comm.Comm) error {
 		err := c.Barrier(ctx) // in which a slow rank may learn of it
 		if c.Rank() == 2 {
@@ -165,18 +172,7 @@ func TestLostRank(t *testing.T) {
 
 // TestEngineErrors demands that what an engine returns is said by name, on every rank.
 func TestEngineErrors(t *testing.T) {
-	links, name := make(chan *link, 1), fmt.Sprint("accl-broken", worlds.Add(1))
-	backend.Register(name, func(ctx context.Context, c backend.Config) (backend.Backend, error) {
-		b, l, err := begin(ctx, c)
-		if c.Rank == 1 {
-			links <- l
-		}
-		return b, err
-	})
-	comms, err := openWorld(name, 2, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	comms, links := openTapped(t, "accl-broken", 2, 1)
 	each(t, comms, func(ctx context.Context, c *comm.Comm) error {
 		x := tensor.Of(make([]float32, 10_000))
 		err := c.AllReduce(ctx, x, comm.Sum)
@@ -199,18 +195,7 @@ func TestEngineErrors(t *testing.T) {
 
 // TestDeadline has a rank stay away from the middle of an operation, between roll call and engine.
 func TestDeadline(t *testing.T) {
-	links, name := make(chan *link, 1), fmt.Sprint("accl-late", worlds.Add(1))
-	backend.Register(name, func(ctx context.Context, c backend.Config) (backend.Backend, error) {
-		b, l, err := begin(ctx, c)
-		if c.Rank == 1 {
-			links <- l
-		}
-		return b, err
-	})
-	comms, err := openWorld(name, 2, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	comms, links := openTapped(t, "accl-late", 2, 1)
 	each(t, comms, func(ctx context.Context, c *comm.Comm) error {
 		if err := c.Barrier(ctx); err != nil {
 			return err

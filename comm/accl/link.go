@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"runtime"
 	"slices"
 	"sync"
 	"unsafe"
@@ -217,22 +216,8 @@ func (in *incoming) Fetch(_ *transport.Arrival, m *fabric.Msg) {
 	}
 }
 
-// yields is how often a wait gives way to other goroutines before it blocks: an engine's answer takes microseconds.
-const yields = 32
-
 // Wait implements fabric.Fabric.
-func (l *link) Wait(m *fabric.Msg, w *fabric.Waiter) error {
-	for range yields {
-		if m.Done() {
-			return m.Err
-		}
-		runtime.Gosched()
-	}
-	if err := w.Block(m.Done); err != nil {
-		return err
-	}
-	return m.Err
-}
+func (l *link) Wait(m *fabric.Msg, w *fabric.Waiter) error { return transport.Wait(m, w) }
 
 // Cancel implements fabric.Fabric. Sends to others are never under way.
 func (l *link) Cancel(m *fabric.Msg) {

@@ -2,7 +2,6 @@ package mem
 
 import (
 	"context"
-	"runtime"
 	"slices"
 
 	"github.com/chorus-comms/chorus/fabric"
@@ -42,23 +41,8 @@ func (f *Rank) to(rank int) *Rank {
 	return f.world.ranks[rank]
 }
 
-// yields is how often a wait gives way to other goroutines before it blocks:
-// often enough for a peer that is at work, seldom enough for one that isn't.
-const yields = 32
-
 // Wait implements fabric.Fabric.
-func (f *Rank) Wait(m *fabric.Msg, w *fabric.Waiter) error {
-	for range yields {
-		if m.Done() {
-			return m.Err
-		}
-		runtime.Gosched()
-	}
-	if err := w.Block(m.Done); err != nil {
-		return err
-	}
-	return m.Err
-}
+func (f *Rank) Wait(m *fabric.Msg, w *fabric.Waiter) error { return transport.Wait(m, w) }
 
 // Cancel implements fabric.Fabric.
 func (f *Rank) Cancel(m *fabric.Msg) {

@@ -142,6 +142,24 @@ func (b *Base) deliver() {
 	x.busy = false
 }
 
+// yields is how often a wait gives way to other goroutines before it blocks: often enough for a peer that is at work,
+// seldom enough for one that isn't.
+const yields = 32
+
+// Wait is fabric.Fabric's for what other goroutines of this process complete.
+func Wait(m *fabric.Msg, w *fabric.Waiter) error {
+	for range yields {
+		if m.Done() {
+			return m.Err
+		}
+		runtime.Gosched()
+	}
+	if err := w.Block(m.Done); err != nil {
+		return err
+	}
+	return m.Err
+}
+
 // AwaitDone waits until a message is done that is being copied, or about to be completed: at most limit, unless that is
 // 0. It reports whether it is. The message's own Waiter can't do it, for it has given up.
 func AwaitDone(m *fabric.Msg, limit time.Duration) bool {
