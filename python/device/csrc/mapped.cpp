@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 
-#include <algorithm>
 #include <bit>
 #include <vector>
 
@@ -19,7 +18,7 @@ namespace {
 constexpr size_t kLeast = 4096;
 // From this size on the library's own cache is as good: a call of it costs less than touching the memory.
 constexpr size_t kLarge = 1 << 20;
-constexpr int kClasses = std::bit_width(kLarge) - std::bit_width(kLeast); // one for each power of two
+constexpr int kClasses = std::bit_width(kLarge) - std::bit_width(kLeast) + 1; // one for each power of two, both included
 constexpr uint8_t kUncached = kClasses;
 constexpr size_t kKept = 8 << 20; // bytes that a class keeps
 
