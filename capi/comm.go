@@ -16,6 +16,7 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/comm"
+	_ "github.com/chorus-comms/chorus/comm/accl"
 	"github.com/chorus-comms/chorus/comm/backend"
 	_ "github.com/chorus-comms/chorus/comm/fake"
 	_ "github.com/chorus-comms/chorus/comm/gloo"

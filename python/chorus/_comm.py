@@ -228,7 +228,7 @@ class Communicator:
     the order in which they were issued.
 
     Attributes:
-        rank, size, name: as of the communicator.
+        rank, size, name, backend: as of the communicator.
         local_size: how many of the ranks are on this rank's host; 0 if that isn't known.
         finalized: whether finalize was called.
         issued: how many collectives this rank has issued.
@@ -247,6 +247,7 @@ class Communicator:
         self.size: int = info.world_size
         self.local_size: int = info.local_size
         self.name: str = info.name.decode()
+        self.backend: str = info.backend.decode()
         # Whose tensors the operations take beside the host's, and its number in the library.
         self.device, self._place = backend.placed(info.device.decode())
         self.submit = _direct.submit_of(handle if self.device is None else None)

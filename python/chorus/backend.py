@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,24 +13,37 @@ from torch._C._distributed_c10d import PrefixStore, Store, _DistributedBackendOp
 if TYPE_CHECKING:
     from chorus.process_group import ProcessGroup
 
-NAME = "chorus"
+NAME, ACCL = "chorus", "accl"
+NAMES = (NAME, ACCL)
 _drivers: dict[str, str] = {}  # of devices beside the CPU, by PyTorch's names for the types
 _places: dict[torch.device, int] = {}
 
 
+# What groups of a backend are made with if the program doesn't say otherwise, by its name.
+defaults: dict[str, dict[str, Any]] = {}
+
+
 def register() -> None:
-    """Make ``"chorus"`` a backend of torch.distributed, for CPU tensors and those of devices of the library. Calling it
-    again changes nothing."""
-    if NAME.upper() not in dist.Backend._plugins:
-        dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", *_drivers])
+    """Make ``"chorus"`` and ``"accl"`` backends of torch.distributed, for CPU tensors and those of devices of the
+    library. Calling it again changes nothing; nor does it take the name of a backend that another package has
+    registered."""
+    for name in NAMES:
+        if name.upper() not in dist.Backend._plugins:
+            _register(name)
+
+
+def _register(name: str) -> None:
+    dist.Backend.register_backend(name, _creators[name], extended_api=True, devices=["cpu", *_drivers])
 
 
 def serve(name: str, driver: str) -> None:
     """Take the tensors of ``torch.device(name)``, which are a driver's of the library, as PyTorch's extension for it
     tells."""
     _drivers[name] = driver
-    if NAME.upper() in dist.Backend._plugins:
-        dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", *_drivers])
+    for name in NAMES:
+        plugin = dist.Backend._plugins.get(name.upper())
+        if plugin is not None and plugin.creator_fn is _creators[name]:
+            _register(name)
 
 
 def served() -> list[str]:
@@ -61,8 +75,8 @@ def place_of(device: torch.device) -> int:
     return place
 
 
-def _create(options: Any, backend_options: Any) -> ProcessGroup:
-    """What PyTorch calls for every group with this backend.
+def _create(backend: str, options: Any, backend_options: Any) -> ProcessGroup:
+    """What PyTorch calls for every group with one of the backends.
 
     ``backend_options`` is what the user gave as ``pg_options``: None, or a dict of
     hints for the communicator.
@@ -73,24 +87,18 @@ def _create(options: Any, backend_options: Any) -> ProcessGroup:
     from chorus.process_group import ProcessGroup, timeout_ns
 
     caller = _patches.locals_of_creation()
-    others = _other_backends(options, caller)
+    others = _other_backends(backend, options, caller)
     hints = backend_options if isinstance(backend_options, dict) else None
     if backend_options is not None and hints is None and not others:
         raise InvalidArgumentError(
             f"chorus: pg_options must be a dict of hints, such as {{'fabric': 'tcp'}}, not {type(backend_options).__name__}"  # noqa: E501
         )
-    hints = dict(hints or {})
-    inherited = getattr(dist.group.WORLD, "_wire", "chorus") if dist.is_initialized() else "chorus"
-    wire = hints.pop("wire", inherited)
-    if wire not in ("chorus", "gloo"):
-        raise InvalidArgumentError(f"chorus: pg_options: wire is chorus or gloo, not {wire!r}")
-    if wire == "gloo":
-        hints["own_store"] = "true"
+    carrier, hints = _carrier(backend, hints)
     comm = Communicator.create(
         options.group_rank,
         options.group_size,
-        options.store if wire == "gloo" else _fresh(options.store, options.group_size),
-        backend="gloo" if wire == "gloo" else None,
+        options.store if carrier == "gloo" else _fresh(options.store, options.group_size),
+        backend=carrier,
         name=_name(options, caller),
         timeout_ns=timeout_ns(options.timeout),
         hints=hints,
@@ -98,15 +106,43 @@ def _create(options: Any, backend_options: Any) -> ProcessGroup:
         job_size=dist.get_world_size() if options.global_ranks_in_group and dist.is_initialized() else 0,
     )
     group = ProcessGroup(comm, options.store, options.timeout)
-    group._wire = wire
+    group._hints = hints
     if config := caller.get("backend_config"):
-        group._ours &= {device for device, name in config.get_device_backend_map().items() if name == NAME}
-    for device, (kind, backend) in others.items():
-        group._add_backend(torch.device(device), kind, backend)
+        group._ours &= {device for device, name in config.get_device_backend_map().items() if name == backend}
+    for device, (kind, other) in others.items():
+        group._add_backend(torch.device(device), kind, other)
     bound = caller.get("device_id")
     if isinstance(bound, torch.device) and bound.type in _drivers and bound.type in group._ours:
         comm.bind(bound)
     return group
+
+
+_creators = {name: functools.partial(_create, name) for name in NAMES}
+
+
+def _carrier(backend: str, given: dict[str, Any] | None) -> tuple[str | None, dict[str, str]]:
+    """The library's backend that carries out a group's operations, and its hints. A group takes after the world."""
+    from chorus.errors import InvalidArgumentError
+
+    world: Any = dist.group.WORLD if dist.is_initialized() else None
+    if backend == ACCL:
+        if given is None and getattr(getattr(world, "comm", None), "backend", None) == ACCL:
+            return ACCL, world._hints
+        hints = defaults.get(ACCL, {}) if given is None else given
+        return ACCL, {k if "." in k else f"{ACCL}.{k}": _text(v) for k, v in hints.items()}
+    hints = dict(given or {})
+    inherited = "gloo" if getattr(getattr(world, "comm", None), "backend", None) == "gloo" else NAME
+    wire = hints.pop("wire", inherited)
+    if wire not in (NAME, "gloo"):
+        raise InvalidArgumentError(f"chorus: pg_options: wire is chorus or gloo, not {wire!r}")
+    if wire == NAME:
+        return None, hints
+    return "gloo", {**hints, "own_store": "true"}
+
+
+def _text(value: Any) -> str:
+    """A hint, of which the library takes the text."""
+    return str(value).removeprefix("torch.") if isinstance(value, torch.dtype) else str(value)
 
 
 def _name(options: Any, caller: dict[str, Any]) -> str:
@@ -129,20 +165,24 @@ def _fresh(store: Store, size: int) -> Store:
     return PrefixStore(f"chorus/{size}/{generation}", store)
 
 
-def _other_backends(options: Any, caller: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+def _other_backends(ours: str, options: Any, caller: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
     """The backends of a group's other devices, by device type.
 
     PyTorch takes a process group that is written in Python for the whole group: it drops the
     backends that it made before, and makes none after. Which there should be stands only in the local
     variables of its function that calls us, ``_new_process_group_helper``.
     """
+    from chorus.errors import UnsupportedError
+
     config, group = caller.get("backend_config"), caller.get("pg")
     if config is None or group is None:
         return {}
     found: dict[str, tuple[Any, Any]] = {}
     for device, name in config.get_device_backend_map().items():
-        if name == NAME:
+        if name == ours:
             continue
+        if name in NAMES:
+            raise UnsupportedError(f"chorus: {ours!r} and {name!r} can't be in one group; each serves all devices")
         kind = dist.Backend.backend_type_map[name]
         try:
             backend = group._get_backend(torch.device(device))
@@ -217,9 +257,9 @@ def adopt(group: ProcessGroup, name: str, global_ranks: list[int], store: Store 
     """Make a group known to PyTorch like one of ``new_group``; ``global_ranks`` are its members in the world."""
     c10d: Any = dist.distributed_c10d
     world = c10d._world
-    world.pg_map[group] = (NAME, store)
+    world.pg_map[group] = (group.name(), store)
     world.pg_names[group] = name
-    world.pg_backend_config[group] = ",".join(f"{kind}:{NAME}" for kind in ("cpu", *_drivers))
+    world.pg_backend_config[group] = ",".join(f"{kind}:{group.name()}" for kind in ("cpu", *_drivers))
     world.pg_group_ranks[group] = {r: i for i, r in enumerate(global_ranks)}
     tag = f"ptd:{name}"
     world.pg_to_tag[group] = tag
@@ -238,11 +278,11 @@ def failure(group: Any = None) -> Exception | None:
 
 
 def ours(group: Any) -> ProcessGroup:
-    """A group, None for the world, if it's one of this backend; raises InvalidArgumentError otherwise."""
+    """A group, None for the world, if it's one of these backends; raises InvalidArgumentError otherwise."""
     from chorus.errors import InvalidArgumentError
     from chorus.process_group import ProcessGroup
 
     group = group if group is not None else dist.group.WORLD
     if not isinstance(group, ProcessGroup):
-        raise InvalidArgumentError(f"chorus: {group!r} is not a group of the backend {NAME!r}")
+        raise InvalidArgumentError(f"chorus: {group!r} is not a group of the backend {NAME!r} or {ACCL!r}")
     return group

@@ -1,6 +1,6 @@
 # PyTorch's stubs give the methods of the base class other overloads than PyTorch calls.
 # mypy: disable-error-code="override, assignment"
-"""The torch.distributed backend ``chorus``.
+"""The torch.distributed backends ``chorus`` and ``accl``.
 
 ``torch.distributed.init_process_group("chorus")`` makes a :class:`ProcessGroup`; its
 methods are what PyTorch calls, with PyTorch's names and argument order. Two names
@@ -181,7 +181,7 @@ class ProcessGroup(dist.ProcessGroup):
     supports_completion_hooks = False
     use_pg_for_symm_mem_rendezvous = False
 
-    _wire = "chorus"  # what the ranks speak: Chorus's own, or Gloo's
+    _hints: dict[str, str] = {}  # that it was made with
 
     def __init__(self, comm: Communicator, store: Store | None, timeout: timedelta) -> None:
         init: Any = super().__init__  # PyTorch's stubs before 2.15 know other arguments
@@ -674,7 +674,8 @@ class ProcessGroup(dist.ProcessGroup):
     # ---- what PyTorch wants to know ----
 
     def name(self) -> str:
-        return "chorus"
+        """The backend's, as PyTorch knows it."""
+        return backend.ACCL if self.comm.backend == backend.ACCL else backend.NAME
 
     getBackendName = name
     _get_backend_name = name
