@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"os"
 	"slices"
 	"strings"
@@ -19,32 +18,17 @@ import (
 	"github.com/chorus-comms/chorus/accl"
 	"github.com/chorus-comms/chorus/accl/abi"
 	"github.com/chorus-comms/chorus/accl/engine"
+	"github.com/chorus-comms/chorus/internal/freeport"
 )
-
-// ports returns the first of n free ports in a row.
-func ports(t *testing.T, n int) int {
-	for range 200 {
-		first := 20000 + rand.IntN(12000)
-		free := true
-		for p := first; free && p < first+n; p++ {
-			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", p))
-			if free = err == nil; free {
-				l.Close()
-			}
-		}
-		if free {
-			return first
-		}
-	}
-	t.Fatal("no free ports")
-	return 0
-}
 
 // world starts n emulators and returns their drivers.
 func world(t *testing.T, n int, p abi.Protocol, loopback bool, cfg accl.Config) []*accl.Driver {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	start := ports(t, 4*n)
+	start, err := freeport.FindRow(4 * n)
+	if err != nil {
+		t.Fatal(err)
+	}
 	emulators, drivers := make([]*Emulator, n), make([]*accl.Driver, n)
 	var serving sync.WaitGroup
 	t.Cleanup(func() {

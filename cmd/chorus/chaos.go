@@ -107,7 +107,10 @@ func (f *chaosFlags) run(cmd *cobra.Command) error {
 		return usagef("--rounds %d: want at least 1", c.Rounds)
 	}
 	if f.timeout < 0 {
-		return fmt.Errorf("--timeout %v: want at least 0", f.timeout)
+		return usagef("--timeout %v: want at least 0", f.timeout)
+	}
+	if c.Jobs < 1 {
+		return usagef("--jobs %d: want at least 1", c.Jobs)
 	}
 	self, err := os.Executable()
 	if err != nil {

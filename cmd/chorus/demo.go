@@ -42,6 +42,9 @@ from the last step that any of them has taken; the result is held to the same st
 			if o, ok := out.(*stdout); ok && o.live() {
 				out = demo.NewLive(out)
 			}
+			if cfg.Epochs < 1 || cfg.Batch < 1 {
+				return usagef("--epochs %d, --batch %d: want at least 1 of each", cfg.Epochs, cfg.Batch)
+			}
 			cfg.Fabric = f.fabric
 			if lose >= 0 {
 				rank, err := f.isRank(cmd)

@@ -1,12 +1,13 @@
 package main
 
 import (
-	"net"
 	"os"
+	"strconv"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/chorus-comms/chorus/internal/freeport"
 	_ "github.com/chorus-comms/chorus/internal/refusal" // env CHORUS_TEST_REFUSE=memfd_create=EPERM in a script
 )
 
@@ -18,14 +19,8 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				return err
-			}
-			defer l.Close()
-			_, port, err := net.SplitHostPort(l.Addr().String())
-			// PORT is free, and scripts that want it can have it: the system does not give it away again soon.
-			e.Setenv("PORT", port)
+			port, err := freeport.FindRow(4)
+			e.Setenv("PORT", strconv.Itoa(port)) // free, as the next three are
 			e.Setenv("TMPDIR", e.WorkDir)
 			e.Setenv("GORACE", "atexit_sleep_ms=0") // under the race detector every process would end a second later
 			for _, name := range []string{"mypython", "script.py", "rank.sh"} {

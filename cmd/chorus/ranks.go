@@ -19,6 +19,7 @@ import (
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/device"
 	_ "github.com/chorus-comms/chorus/device/accinte" // for --device
+	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/launch"
 	"github.com/chorus-comms/chorus/store"
 )
@@ -69,13 +70,22 @@ func (f *rankFlags) run(cmd *cobra.Command, stdout io.Writer, opts []comm.NewOpt
 	return startRanks(cmd.Context(), f.ranks/f.per, stdout)
 }
 
-// isRank reports whether this process is one of a launcher's ranks.
+// isRank reports whether this process is one of a launcher's ranks. Flags that can't be are found before any is started.
 func (f *rankFlags) isRank(cmd *cobra.Command) (bool, error) {
 	if f.ranks < 1 {
 		return false, usagef("--ranks %d: want at least 1", f.ranks)
 	}
 	if f.per < 1 || f.ranks%f.per != 0 {
 		return false, usagef("--ranks-per-process %d: want a divisor of the %d ranks", f.per, f.ranks)
+	}
+	if f.timeout <= 0 {
+		return false, usagef("--timeout %v: want more than 0", f.timeout)
+	}
+	if _, err := fabric.Lookup(f.fabric); err != nil {
+		return false, usagef("--fabric: %w", err)
+	}
+	if kind, _, err := device.Parse(f.device); err != nil || !slices.Contains(device.Types(), kind) {
+		return false, usagef("--device %s: there are %s", f.device, strings.Join(device.Types(), ", "))
 	}
 	info, err := bootstrap.Detect(os.Getenv)
 	if f.rankMain {
@@ -93,7 +103,7 @@ func (f *rankFlags) isRank(cmd *cobra.Command) (bool, error) {
 	if info.Size == 1 { // a shell in an allocation, for example
 		return false, nil
 	}
-	return false, fmt.Errorf("--ranks %d, but %s has started %d", f.ranks, info.Launcher, info.Size*f.per)
+	return false, usagef("--ranks %d, but %s has started %d", f.ranks, info.Launcher, info.Size*f.per)
 }
 
 func asRank(ctx context.Context, opts []comm.NewOption, main func(context.Context, *comm.Comm) error) error {

@@ -1,6 +1,10 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
 
 // commands makes every command of chorus. A new one is added here.
 var commands = []func() *cobra.Command{
@@ -40,6 +44,25 @@ func newRootCmd() *cobra.Command {
 	}
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
+	strictly(root)
 	explainUsage(root)
 	return root
+}
+
+// strictly makes cobra's own commands, which show what there is, refuse the name of something that there isn't.
+func strictly(root *cobra.Command) {
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "completion":
+			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		case "help":
+			cmd.Args = func(cmd *cobra.Command, args []string) error {
+				_, rest, err := root.Find(args)
+				if err == nil && len(rest) > 0 {
+					err = fmt.Errorf("unknown command %q", rest[0])
+				}
+				return err
+			}
+		}
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/plan"
 )
 
 // Memory says what kind of memory the buffers are in.
@@ -132,7 +133,20 @@ func (g *Config) fill(n int) (*operation, error) {
 	case op.leastRanks > n:
 		return nil, fmt.Errorf("bench: %s needs %d ranks", op.name, op.leastRanks)
 	}
+	if hint := g.algorithmHint(); hint != "" {
+		if err := plan.CheckHint(hint); err != nil {
+			return nil, fmt.Errorf("bench: algorithm: %w", err)
+		}
+	}
 	return op, nil
+}
+
+// algorithmHint is the value of the hint "algorithm" that the operation gets; "" for none.
+func (g *Config) algorithmHint() string {
+	if g.Algorithm == "" || g.Operation == "send_recv" {
+		return ""
+	}
+	return g.Operation + "=" + g.Algorithm
 }
 
 // sizes returns the numbers of bytes to measure, ascending, with the largest at the

@@ -213,10 +213,11 @@ func poison(t *tensor.Tensor) error {
 // hinted calls f with the algorithm that the config asks for. The hint names the operation, so that
 // what runs beside it chooses for itself.
 func (r *Runner) hinted(f func() error) error {
-	if r.cfg.Algorithm == "" || r.op.name == "send_recv" {
+	hint := r.cfg.algorithmHint()
+	if hint == "" {
 		return f()
 	}
-	with := map[string]string{"algorithm": r.op.name + "=" + r.cfg.Algorithm}
+	with := map[string]string{"algorithm": hint}
 	for k, v := range r.hints {
 		if k != "algorithm" {
 			with[k] = v

@@ -20,20 +20,36 @@ const lowest = 10000
 
 // Find returns a port that nobody listens on, below those that the kernel
 // gives out by itself (Linux: ip(7), ip_local_port_range). It is safe for concurrent use.
-func Find() (int, error) {
+func Find() (int, error) { return FindRow(1) }
+
+// FindRow returns the first of n such ports, one after the other.
+func FindRow(n int) (int, error) {
 	var err error
 	for range 100 {
-		port := 0 // the kernel's choice, where all ports are its own
-		if end := ephemeral(); end > lowest {
-			port = lowest + rand.IntN(end-lowest)
+		first := 0 // the kernel's choice, where all ports are its own
+		if end := ephemeral(); end-n > lowest {
+			first = lowest + rand.IntN(end-n-lowest)
 		}
-		var l net.Listener
-		if l, err = net.Listen("tcp", fmt.Sprint(":", port)); err == nil {
-			defer l.Close()
-			return l.Addr().(*net.TCPAddr).Port, nil
+		if first, err = free(first, n); err == nil {
+			return first, nil
 		}
 	}
 	return 0, fmt.Errorf("freeport: %w", err)
+}
+
+// free returns the first of n ports, which the kernel chooses if it's 0, if all are free.
+func free(first, n int) (int, error) {
+	for i := range n {
+		l, err := net.Listen("tcp", fmt.Sprint(":", first+i))
+		if err != nil {
+			return 0, err
+		}
+		defer l.Close()
+		if i == 0 {
+			first = l.Addr().(*net.TCPAddr).Port
+		}
+	}
+	return first, nil
 }
 
 // ephemeral returns the first port that the kernel gives out by itself.

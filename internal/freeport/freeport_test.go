@@ -6,21 +6,24 @@ import (
 	"testing"
 )
 
-// TestFind: a port that Find returns can be listened on, and isn't one that the
+// TestFind: ports that are found can be listened on, and aren't those that the
 // kernel may give to somebody else meanwhile.
 func TestFind(t *testing.T) {
-	for range 50 {
-		port, err := Find()
+	for i := range 50 {
+		n := 1 + i%4
+		first, err := FindRow(n)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if first := ephemeral(); first > lowest && port >= first {
-			t.Fatalf("port %d: the kernel gives out those from %d on", port, first)
+		for port := first; port < first+n; port++ {
+			if own := ephemeral(); own > lowest && port >= own {
+				t.Fatalf("port %d: the kernel gives out those from %d on", port, own)
+			}
+			l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
 		}
-		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port))
-		if err != nil {
-			t.Fatal(err)
-		}
-		l.Close()
 	}
 }
