@@ -68,6 +68,9 @@ func ways() (all []way) {
 				if kind != "rdma" {
 					w.hints["accl.protocol"] = kind
 				}
+				if kind == "udp" {
+					w.hints["accl.max_segment_size"] = "384"
+				}
 				if limit == "eager" {
 					w.hints["accl.max_eager_size"], w.hints["accl.max_rendezvous_size"] = "1000000000", "1000000001"
 				}
@@ -303,6 +306,37 @@ func TestManySplits(t *testing.T) {
 			if err := p.Finalize(ctx); err != nil {
 				return err
 			}
+		}
+		return nil
+	})
+}
+
+// TestCompressLater has compression change between operations, and demands that ranks agree about it.
+func TestCompressLater(t *testing.T) {
+	comms, err := openWorld(Name, 2, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	each(t, comms, func(ctx context.Context, c *comm.Comm) error {
+		for _, w := range []struct {
+			hint string
+			sum  float32
+		}{{"none", 2.0002}, {"float16", 2}, {"none", 2.0002}} {
+			x := tensor.Of([]float32{1.0001})
+			err := errors.Join(c.SetHints(map[string]string{"accl.compress": w.hint}), c.AllReduce(ctx, x, comm.Sum))
+			if err != nil || float32(x.At(0)) != w.sum {
+				return fmt.Errorf("compressed as %s: %v, %v", w.hint, x.At(0), err)
+			}
+		}
+		if err := c.SetHints(map[string]string{"accl.compress": "zip"}); !errors.Is(err, comm.ErrInvalidArgument) {
+			return fmt.Errorf("zip: %v", err)
+		}
+		if c.Rank() == 0 {
+			c.SetHints(nil)
+		}
+		err := c.AllReduce(ctx, tensor.Of([]float32{1}), comm.Sum)
+		if mismatch := (*comm.MismatchError)(nil); !errors.As(err, &mismatch) || !strings.Contains(err.Error(), "hints") {
+			return fmt.Errorf("ranks that compress and don't: %v", err)
 		}
 		return nil
 	})

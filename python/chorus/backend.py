@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,8 +20,8 @@ _drivers: dict[str, str] = {}  # of devices beside the CPU, by PyTorch's names f
 _places: dict[torch.device, int] = {}
 
 
-# What groups of a backend are made with if the program doesn't say otherwise, by its name.
-defaults: dict[str, dict[str, Any]] = {}
+# What makes the hints of a backend's groups if neither the program nor the world has any, of rank and size; by its name.
+defaults: dict[str, Callable[[int, int], dict[str, Any]]] = {}
 
 
 def register() -> None:
@@ -93,7 +94,7 @@ def _create(backend: str, options: Any, backend_options: Any) -> ProcessGroup:
         raise InvalidArgumentError(
             f"chorus: pg_options must be a dict of hints, such as {{'fabric': 'tcp'}}, not {type(backend_options).__name__}"  # noqa: E501
         )
-    carrier, hints = _carrier(backend, hints)
+    carrier, hints = _carrier(backend, options, hints)
     comm = Communicator.create(
         options.group_rank,
         options.group_size,
@@ -120,7 +121,7 @@ def _create(backend: str, options: Any, backend_options: Any) -> ProcessGroup:
 _creators = {name: functools.partial(_create, name) for name in NAMES}
 
 
-def _carrier(backend: str, given: dict[str, Any] | None) -> tuple[str | None, dict[str, str]]:
+def _carrier(backend: str, options: Any, given: dict[str, Any] | None) -> tuple[str | None, dict[str, str]]:
     """The library's backend that carries out a group's operations, and its hints. A group takes after the world."""
     from chorus.errors import InvalidArgumentError
 
@@ -128,8 +129,9 @@ def _carrier(backend: str, given: dict[str, Any] | None) -> tuple[str | None, di
     if backend == ACCL:
         if given is None and getattr(getattr(world, "comm", None), "backend", None) == ACCL:
             return ACCL, world._hints
-        hints = defaults.get(ACCL, {}) if given is None else given
-        return ACCL, {k if "." in k else f"{ACCL}.{k}": _text(v) for k, v in hints.items()}
+        if given is None and ACCL in defaults:
+            given = defaults[ACCL](options.group_rank, options.group_size)
+        return ACCL, {k if "." in k else f"{ACCL}.{k}": _text(v) for k, v in (given or {}).items()}
     hints = dict(given or {})
     inherited = "gloo" if getattr(getattr(world, "comm", None), "backend", None) == "gloo" else NAME
     wire = hints.pop("wire", inherited)
