@@ -16,27 +16,27 @@ import (
 
 // tensorAt is n elements at p, on a device or on the host.
 func tensorAt(dt dtype.DType, p unsafe.Pointer, n int) (*tensor.Tensor, error) {
-	return at(new(tensor.Slot), dt, p, n, 0)
+	return at(new(tensor.Header), dt, p, n, 0)
 }
 
-// at is n elements at p: the slot's tensor if they are on the host, else one of a device's. where is as in chorus_op.
-func at(slot *tensor.Slot, dt dtype.DType, p unsafe.Pointer, n int, where C.chorus_device) (*tensor.Tensor, error) {
+// at is n elements at p: the header's tensor if they are on the host, else one of a device's. where is as in chorus_op.
+func at(header *tensor.Header, dt dtype.DType, p unsafe.Pointer, n int, where C.chorus_device) (*tensor.Tensor, error) {
 	if where == C.CHORUS_HOST || where == 0 && !device.Apart() {
-		return slot.Set(dt, p, n)
+		return header.Set(dt, p, n)
 	}
-	return located(slot, dt, p, n, where)
+	return located(header, dt, p, n, where)
 }
 
 // located is at where there are devices: if it's not said, their drivers are asked, unless other processes can map the
 // memory, which only the host's can be.
-func located(slot *tensor.Slot, dt dtype.DType, p unsafe.Pointer, n int,
+func located(header *tensor.Header, dt dtype.DType, p unsafe.Pointer, n int,
 	where C.chorus_device) (t *tensor.Tensor, err error) {
 	var d *device.Device
 	if where != 0 {
 		if d, err = findDevice(where); err == nil && d.Properties().HostAccess {
-			return slot.Set(dt, p, n)
+			return header.Set(dt, p, n)
 		}
-	} else if t, err = slot.Set(dt, p, n); err == nil && n > 0 {
+	} else if t, err = header.Set(dt, p, n); err == nil && n > 0 {
 		if _, _, mapped := t.Shared(); !mapped {
 			d, err = device.Of(ptr(p))
 		}

@@ -19,8 +19,8 @@ import (
 // without allocating.
 type call struct {
 	op        comm.Op
-	in, out   tensor.Slot
-	factor    tensor.Slot
+	in, out   tensor.Header
+	factor    tensor.Header
 	ins, outs list
 	inSplits  []int
 	outSplits []int
@@ -30,18 +30,18 @@ type call struct {
 
 // list is room for a list of tensors.
 type list struct {
-	slots []tensor.Slot
-	ts    []*tensor.Tensor
+	headers []tensor.Header
+	ts      []*tensor.Tensor
 }
 
 // set fills the list, which keeps its room.
 func (l *list) set(what string, dt dtype.DType, bs []C.chorus_buffer, where C.chorus_device) ([]*tensor.Tensor, error) {
-	if cap(l.slots) < len(bs) {
-		l.slots, l.ts = make([]tensor.Slot, len(bs)), make([]*tensor.Tensor, len(bs))
+	if cap(l.headers) < len(bs) {
+		l.headers, l.ts = make([]tensor.Header, len(bs)), make([]*tensor.Tensor, len(bs))
 	}
 	l.ts = l.ts[:len(bs)]
 	for i, b := range bs {
-		t, err := at(&l.slots[:len(bs)][i], dt, b.data, int(b.count), where)
+		t, err := at(&l.headers[:len(bs)][i], dt, b.data, int(b.count), where)
 		if err != nil {
 			return nil, refused("%s %d: %v", what, i, err)
 		}

@@ -61,8 +61,8 @@ func lockstep(t testing.TB, comms []*comm.Comm, f func(c *comm.Comm, x *tensor.T
 	return round, func() { tell(0); wg.Wait() }
 }
 
-// settled returns how often a round allocates, when those that find plans to make and connections to open have been.
-func settled(round func()) (n float64) {
+// steady returns how often a round allocates, when those that find plans to make and connections to open have been.
+func steady(round func()) (n float64) {
 	for range 10 {
 		for range 20 {
 			round()
@@ -128,7 +128,7 @@ func TestNoAllocations(t *testing.T) {
 			for _, shared := range []bool{false, true} {
 				for _, count := range []int{1, 1000, 100_000} {
 					round, stop := lockstep(t, comms, op.run, shared, count)
-					if n := settled(round); n != 0 {
+					if n := steady(round); n != 0 {
 						t.Errorf("%s, %s, shared=%v, %d elements: %v allocations per synchronous operation and broadcast", fabric,
 							op.name, shared, count, n)
 					}

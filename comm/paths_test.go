@@ -189,7 +189,7 @@ func TestPathsDoNotAllocate(t *testing.T) {
 		for _, shared := range []bool{false, true} {
 			for _, count := range []int{1, 1000, 100_000} {
 				round, stop := lockstep(t, comms, allReduce, shared, count)
-				n := settled(round)
+				n := steady(round)
 				if n != 0 {
 					t.Errorf("%s, shared=%v, %d elements: %v allocations", p.name, shared, count, n)
 				}

@@ -48,12 +48,12 @@ func integers[T integer](dt dtype.DType) {
 }
 
 // native fills in the reductions of a type that Go itself computes with.
-func native[T ordered](dt dtype.DType, settle func([]T)) {
+func native[T ordered](dt dtype.DType, finish func([]T)) {
 	r := &portable.reduce
-	r[Sum][dt] = direct(sum, func(a, b T) T { return a + b }, settle)
-	r[Product][dt] = direct(product, func(a, b T) T { return a * b }, settle)
-	r[Min][dt] = direct(minimum, func(a, b T) T { return min(a, b) }, settle)
-	r[Max][dt] = direct(maximum, func(a, b T) T { return max(a, b) }, settle)
+	r[Sum][dt] = direct(sum, func(a, b T) T { return a + b }, finish)
+	r[Product][dt] = direct(product, func(a, b T) T { return a * b }, finish)
+	r[Min][dt] = direct(minimum, func(a, b T) T { return min(a, b) }, finish)
+	r[Max][dt] = direct(maximum, func(a, b T) T { return max(a, b) }, finish)
 }
 
 // narrow fills in a float that is widened to compute with.
@@ -68,8 +68,8 @@ func floats[A float32 | float64](dt dtype.DType, l lens[A]) {
 	portable.scale[dt], portable.divide[dt] = l.each(scale), l.each(divide)
 }
 
-// reduce returns the loop that folds elements seen through l, and settles the results if settle isn't nil.
-func (l lens[A]) reduce(fold func(acc, src []A), settle func([]A)) reduceKernel {
+// reduce returns the loop that folds elements seen through l, and hands finish the results unless it's nil.
+func (l lens[A]) reduce(fold func(acc, src []A), finish func([]A)) reduceKernel {
 	return reduceKernel{step: 1, run: func(dsts, srcs []unsafe.Pointer, off, n int) {
 		var accs, bufs [block]A
 		for n > 0 {
@@ -79,8 +79,8 @@ func (l lens[A]) reduce(fold func(acc, src []A), settle func([]A)) reduceKernel 
 			for _, s := range srcs[1:] {
 				fold(acc, l.read(buf, unsafe.Add(s, off)))
 			}
-			if settle != nil {
-				settle(acc)
+			if finish != nil {
+				finish(acc)
 			}
 			for _, d := range dsts {
 				l.write(unsafe.Add(d, off), acc)
@@ -96,8 +96,8 @@ func (l lens[A]) reduce(fold func(acc, src []A), settle func([]A)) reduceKernel 
 const few = 16
 
 // direct returns the loop that folds elements of a type that Go itself computes with; one does it for a pair.
-func direct[T any](fold func(acc, src []T), one func(a, b T) T, settle func([]T)) reduceKernel {
-	many := inPlace[T]().reduce(fold, settle).run
+func direct[T any](fold func(acc, src []T), one func(a, b T) T, finish func([]T)) reduceKernel {
+	many := inPlace[T]().reduce(fold, finish).run
 	return reduceKernel{step: 1, run: func(dsts, srcs []unsafe.Pointer, off, n int) {
 		if n > few {
 			many(dsts, srcs, off, n)
@@ -109,8 +109,8 @@ func direct[T any](fold func(acc, src []T), one func(a, b T) T, settle func([]T)
 			for i := range d {
 				d[i] = one(a[i], b[i])
 			}
-			if settle != nil {
-				settle(d)
+			if finish != nil {
+				finish(d)
 			}
 			return
 		}
@@ -123,9 +123,9 @@ func direct[T any](fold func(acc, src []T), one func(a, b T) T, settle func([]T)
 				at(d)[i] = acc
 			}
 		}
-		if settle != nil {
+		if finish != nil {
 			for _, d := range dsts {
-				settle(at(d))
+				finish(at(d))
 			}
 		}
 	}}

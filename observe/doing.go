@@ -75,7 +75,7 @@ func (r *Recorder) all() func(func(cell) bool) {
 			}
 		}
 		g := r.sharing()
-		last, kept = atomic.LoadUint64(&g.next), uint64(len(g.slots))
+		last, kept = atomic.LoadUint64(&g.next), uint64(len(g.cells))
 		for id := max(last, kept) - kept + 1; id <= last; id++ {
 			if s, ok := g.at(id).load(id | shared); ok && !yield(s) {
 				return

@@ -137,7 +137,7 @@ func (r *Recorder) snapshot(index int, l timeline, place placer) (CommState, []E
 	return st, entries
 }
 
-// load copies a slot, unless it doesn't hold, or while it's copied no longer holds, the operation.
+// load copies a cell, unless it doesn't hold, or while it's copied no longer holds, the operation.
 func (s *cell) load(id uint64) (c cell, ok bool) {
 	if id == 0 || atomic.LoadUint64(&s.published) != id {
 		return c, false

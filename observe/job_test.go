@@ -100,11 +100,12 @@ func program(name string) error {
 		}
 		return c.Barrier(ctx)
 	case "slow":
-		for range 100 {
+		large := tensor.Of(make([]float32, 64<<10)) // large enough for each to be timed
+		for range 20 {
 			if culprit {
-				time.Sleep(20 * time.Millisecond) // more than a crowded machine takes from any other
+				time.Sleep(100 * time.Millisecond) // more than a crowded machine takes from any other
 			}
-			if err := c.AllReduce(ctx, x, comm.Sum); err != nil {
+			if err := c.AllReduce(ctx, large, comm.Sum); err != nil {
 				return err
 			}
 		}

@@ -58,8 +58,8 @@ func (s Special) String() string { return specialNames[s] }
 
 // Recorder is the flight recorder of one communicator on one rank. A nil Recorder records nothing.
 type Recorder struct {
-	own    lane // of the collectives of the lane's owner; begins a cache line
-	others ring // of what anybody may call at any time; has slots once it's used, by sharing
+	own    laneLog // of the collectives of the lane's owner; begins a cache line
+	others ring    // of what anybody may call at any time; has cells once it's used, by sharing
 	once   sync.Once
 
 	rank    *Rank
@@ -87,7 +87,7 @@ type Recorder struct {
 type ring struct {
 	next  uint64 // numbers given
 	bytes uint64 // of all operations
-	slots []cell
+	cells []cell
 }
 
 // An operation's number, as Begin returns it, says also where it is.
@@ -96,9 +96,9 @@ const (
 	timed  = 1 << 62 // of those in it: its end is to be timed; not part of the number
 )
 
-func (g *ring) at(id uint64) *cell { return &g.slots[id&uint64(len(g.slots)-1)] }
+func (g *ring) at(id uint64) *cell { return &g.cells[id&uint64(len(g.cells)-1)] }
 
-// claim takes the next slot.
+// claim takes the next cell.
 func (r *Recorder) claim() (*cell, uint64) {
 	g := r.sharing()
 	id := atomic.AddUint64(&g.next, 1) | shared
@@ -107,7 +107,7 @@ func (r *Recorder) claim() (*cell, uint64) {
 
 // sharing returns the ring of the others, which has its memory from now on.
 func (r *Recorder) sharing() *ring {
-	r.once.Do(func() { r.others.slots = make([]cell, 1<<bits.Len(uint(r.rank.Entries-1))) })
+	r.once.Do(func() { r.others.cells = make([]cell, 1<<bits.Len(uint(r.rank.Entries-1))) })
 	return &r.others
 }
 
@@ -135,7 +135,7 @@ func (r *Recorder) bytes() uint64 {
 }
 
 func newRecorder(r *Rank, name string, me int, members []int, entries int) *Recorder {
-	return &Recorder{rank: r, name: name, me: me, members: slices.Clone(members), own: newLane(entries)}
+	return &Recorder{rank: r, name: name, me: me, members: slices.Clone(members), own: newLaneLog(entries)}
 }
 
 // Begin records that a collective was called, and is under way; the caller owns the lane. It returns the operation's
@@ -197,7 +197,7 @@ func (r *Recorder) Issue(op *backend.Op, async, queued bool) uint64 {
 	return id
 }
 
-// summary returns what a slot says of an operation.
+// summary returns what a cell says of an operation.
 func summary(op *backend.Op, async bool) (what, in, out uint64) {
 	var dt dtype.DType
 	if op.In != nil {

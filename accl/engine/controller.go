@@ -44,7 +44,7 @@ func (x *Controller) Start(words abi.Call) *Call {
 	switch {
 	case x.running:
 		x.queue = append(x.queue, c)
-	case c.brief():
+	case c.atOnce():
 		x.running, x.current = true, c
 		x.mu.Unlock()
 		c.run()
@@ -64,13 +64,13 @@ func (x *Controller) resume() {
 	}
 }
 
-// briefCount is how many elements a call may have that is carried out by its caller: waking another goroutine would
+// atOnceCount is how many elements a call may have that is carried out by its caller: waking another goroutine would
 // take longer.
-const briefCount = 4096
+const atOnceCount = 4096
 
-// brief reports whether a call is small and waits for nobody.
-func (c *Call) brief() bool {
-	if c.Count > briefCount || c.Stream&abi.Op0Stream != 0 {
+// atOnce reports whether a call is small and waits for nobody.
+func (c *Call) atOnce() bool {
+	if c.Count > atOnceCount || c.Stream&abi.Op0Stream != 0 {
 		return false
 	}
 	switch c.Scenario {

@@ -42,7 +42,7 @@ func uneven(count, rank int) int { return count * ((rank + 1) % 3) / 2 }
 func (x cell) exec(ctx context.Context, c *comm.Comm, m *maker) error {
 	err := x.run(ctx, c, m)
 	if err != nil || x.algorithm != "" {
-		err = errors.Join(err, settle(ctx, c, nil))
+		err = errors.Join(err, synchronized(ctx, c, nil))
 	}
 	return err
 }

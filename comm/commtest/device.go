@@ -30,8 +30,8 @@ func ownStream(ctx context.Context, c *comm.Comm) (_ context.Context, done func(
 	return device.WithStream(ctx, s), func() error { return errors.Join(s.Recover(ctx), s.Close()) }, nil
 }
 
-// settle waits for what err is the result of: on a device, for the current stream, whose error it takes.
-func settle(ctx context.Context, c *comm.Comm, err error) error {
+// synchronized waits for what err is the result of: on a device, for the current stream, whose error it takes.
+func synchronized(ctx context.Context, c *comm.Comm, err error) error {
 	if err != nil || c.Stream() == nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func Streams(t *testing.T, cfg Config) {
 					return err
 				}
 			}
-			return errors.Join(other.Synchronize(ctx), settle(ctx, c, c.Barrier(ctx)))
+			return errors.Join(other.Synchronize(ctx), synchronized(ctx, c, c.Barrier(ctx)))
 		})
 	}
 }
@@ -261,7 +261,7 @@ func replays(cfg Config) func(t *testing.T) {
 					return err
 				}
 				tried++
-				switch err := settle(ctx, c, g.Replay(s)); {
+				switch err := synchronized(ctx, c, g.Replay(s)); {
 				case err == nil:
 					want = append(want, a.Name)
 				case !errors.Is(err, comm.ErrInvalidArgument): // it isn't for this machine
@@ -271,7 +271,7 @@ func replays(cfg Config) func(t *testing.T) {
 			if before != tried || !slices.Equal(algorithms, want) || tried > 0 && len(want) < 2 {
 				return fmt.Errorf("hooks saw %d of %d replays, with algorithms %q, want %q", before, tried, algorithms, want)
 			}
-			if err := errors.Join(c.SetHints(nil), settle(ctx, c, c.Barrier(ctx))); err != nil {
+			if err := errors.Join(c.SetHints(nil), synchronized(ctx, c, c.Barrier(ctx))); err != nil {
 				return err
 			}
 			if c.Rank() == 1 {
@@ -281,7 +281,7 @@ func replays(cfg Config) func(t *testing.T) {
 			if err := c.SetTimeout(50 * time.Millisecond); err != nil {
 				return err
 			}
-			if err := settle(ctx, c, g.Replay(s)); !errors.Is(err, comm.ErrTimeout) {
+			if err := synchronized(ctx, c, g.Replay(s)); !errors.Is(err, comm.ErrTimeout) {
 				return fmt.Errorf("a replay that rank 1 doesn't take part in gives %v", err)
 			}
 			return g.Close()

@@ -72,7 +72,7 @@ func InvalidArguments(t *testing.T, cfg Config) {
 			}
 		}
 		if c.Capabilities().Name == "native" {
-			if err := settle(ctx, c, c.Barrier(ctx, comm.Algorithm("no-such"))); !errors.Is(err, comm.ErrInvalidArgument) {
+			if err := synchronized(ctx, c, c.Barrier(ctx, comm.Algorithm("no-such"))); !errors.Is(err, comm.ErrInvalidArgument) {
 				return fmt.Errorf("unknown algorithm gives %v", err)
 			}
 		}
@@ -226,7 +226,7 @@ func Withdrawn(t *testing.T, cfg Config) {
 			return err
 		}
 		for round := range 8 {
-			if err := settle(ctx, c, c.Barrier(ctx)); err != nil {
+			if err := synchronized(ctx, c, c.Barrier(ctx)); err != nil {
 				return err
 			}
 			if c.Rank() == 0 {
@@ -237,7 +237,7 @@ func Withdrawn(t *testing.T, cfg Config) {
 				} else {
 					opts = append(opts, comm.Timeout(after+1))
 				}
-				err := settle(ctx, c, c.Send(short, x, 1, opts...))
+				err := synchronized(ctx, c, c.Send(short, x, 1, opts...))
 				cancel()
 				if err != nil && !errors.Is(err, comm.ErrCanceled) && !(c.Stream() != nil && errors.Is(err, comm.ErrTimeout)) {
 					return fmt.Errorf("round %d: a send that is given up gives %v", round, err)
@@ -245,7 +245,7 @@ func Withdrawn(t *testing.T, cfg Config) {
 				continue
 			}
 			into := zeros(ctx, c, dtype.Float32, count)
-			switch err := settle(ctx, c, c.Recv(ctx, into, 0, comm.Tag(round), comm.Timeout(200*time.Millisecond))); {
+			switch err := synchronized(ctx, c, c.Recv(ctx, into, 0, comm.Tag(round), comm.Timeout(200*time.Millisecond))); {
 			case err == nil:
 				got := make([]float32, count)
 				if err := tensor.Copy(ctx, tensor.Of(got), into); err != nil {

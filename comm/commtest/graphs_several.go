@@ -98,7 +98,7 @@ func GraphsOfSeveral(t *testing.T, cfg Config) {
 				}
 			}
 			runtime.KeepAlive([]*tensor.Tensor{x, y, z})
-			err = errors.Join(g.Close(), settle(there, c, nil), side.Close(), backwards.Finalize(ctx))
+			err = errors.Join(g.Close(), synchronized(there, c, nil), side.Close(), backwards.Finalize(ctx))
 			if ends != nil {
 				err = errors.Join(err, ends.Finalize(ctx))
 			}

@@ -129,7 +129,7 @@ func (s *specials) reduce(what string, kind plan.Collective, algorithm string, d
 		out = s.m.empty(dt, count)
 		err = c.ReduceScatterSingle(s.ctx, out, x, red, opts...)
 	}
-	if err = settle(s.ctx, c, err); errors.Is(err, comm.ErrInvalidArgument) {
+	if err = synchronized(s.ctx, c, err); errors.Is(err, comm.ErrInvalidArgument) {
 		return nil // the algorithm isn't for this world
 	}
 	if err != nil || kind == plan.Reduce && me != root {

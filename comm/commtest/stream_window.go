@@ -83,7 +83,7 @@ func streamWindow(ctx context.Context, c *comm.Comm) error {
 			return err
 		}
 	}
-	if err := settle(ctx, c, c.Barrier(ctx)); err != nil { // before rank 0's memory changes
+	if err := synchronized(ctx, c, c.Barrier(ctx)); err != nil { // before rank 0's memory changes
 		return err
 	}
 	if me == 0 {

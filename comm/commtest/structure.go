@@ -137,7 +137,7 @@ func Async(t *testing.T, cfg Config) {
 					return err
 				}
 			}
-			if err := settle(ctx, c, c.Barrier(ctx)); err != nil { // runs behind them
+			if err := synchronized(ctx, c, c.Barrier(ctx)); err != nil { // runs behind them
 				return err
 			}
 			for k := range works {
@@ -229,7 +229,7 @@ func Hooks(t *testing.T, cfg Config) {
 			defer mu.Unlock()
 			log = append(log, fmt.Sprintf("done %v %v", o.Kind, err))
 		})
-		if err := settle(ctx, c, c.Barrier(ctx)); err != nil {
+		if err := synchronized(ctx, c, c.Barrier(ctx)); err != nil {
 			return err
 		}
 		var seen comm.OpInfo
@@ -245,7 +245,7 @@ func Hooks(t *testing.T, cfg Config) {
 		look.Remove()
 		refusal := errors.New("refused")
 		refuse := c.RegisterPreHook(func(comm.OpInfo) error { return refusal })
-		if err := settle(ctx, c, c.Barrier(ctx)); !errors.Is(err, refusal) {
+		if err := synchronized(ctx, c, c.Barrier(ctx)); !errors.Is(err, refusal) {
 			return fmt.Errorf("a refused operation returns %v", err)
 		}
 		refuse.Remove()

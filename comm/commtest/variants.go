@@ -185,7 +185,7 @@ func PointToPoint(t *testing.T, cfg Config) {
 						}
 						for range n {
 							got, from := m.poisoned(dt, size), -5
-							if err := settle(ctx, c, c.Recv(ctx, got, comm.AnySource, comm.Tag(9), comm.From(&from))); err != nil {
+							if err := synchronized(ctx, c, c.Recv(ctx, got, comm.AnySource, comm.Tag(9), comm.From(&from))); err != nil {
 								return err
 							}
 							if from < 0 || from >= n || seen[from] {
@@ -205,7 +205,7 @@ func PointToPoint(t *testing.T, cfg Config) {
 				}
 			}
 			if !caps.Tags || caps.Foreign { // those without are libraries' that look at no description
-				return settle(ctx, c, c.Barrier(ctx))
+				return synchronized(ctx, c, c.Barrier(ctx))
 			}
 			// Sizes and dtypes must agree; the communicator survives.
 			if n > 1 && me == 0 {
@@ -218,12 +218,12 @@ func PointToPoint(t *testing.T, cfg Config) {
 			}
 			if n > 1 && me == 1 {
 				for range 2 {
-					if err := settle(ctx, c, c.Recv(ctx, m.poisoned(dt, 4), 0)); !errors.Is(err, comm.ErrMismatch) {
+					if err := synchronized(ctx, c, c.Recv(ctx, m.poisoned(dt, 4), 0)); !errors.Is(err, comm.ErrMismatch) {
 						return fmt.Errorf("receive of another size or dtype gives %v", err)
 					}
 				}
 			}
-			return settle(ctx, c, c.Barrier(ctx))
+			return synchronized(ctx, c, c.Barrier(ctx))
 		})
 	}
 }

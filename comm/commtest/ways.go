@@ -35,7 +35,7 @@ func wayOf(c *comm.Comm, k int) way {
 	return all[(k+c.Rank())%len(all)]
 }
 
-func synchronous(ctx context.Context, c *comm.Comm, f issue) error { return settle(ctx, c, f()) }
+func synchronous(ctx context.Context, c *comm.Comm, f issue) error { return synchronized(ctx, c, f()) }
 
 func asynchronous(ctx context.Context, c *comm.Comm, f issue) error {
 	var w comm.Work
@@ -58,7 +58,7 @@ func replayed(ctx context.Context, c *comm.Comm, f issue) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(settle(ctx, c, g.Replay(s)), g.Close())
+	return errors.Join(synchronized(ctx, c, g.Replay(s)), g.Close())
 }
 
 func replayedAsynchronous(ctx context.Context, c *comm.Comm, f issue) error {

@@ -115,7 +115,7 @@ func (g *group) run(op *backend.Op) error {
 	return nil
 }
 
-// agree settles whether the cores are far apart for the operations that follow. Each rank takes the word of the same
+// agree decides whether the cores are far apart for the operations that follow. Each rank takes the word of the same
 // one, given with an operation that all of them are in; what that one has measured is only a guess for the others.
 func (g *group) agree() {
 	g.apart = g.space.Vote(0)

@@ -169,7 +169,7 @@ func (r *rank) start(ctx context.Context, at backend.Where, id abi.UniqueID, con
 // started waits until the library has made c, or aborts it when ctx ends.
 func (r *rank) started(ctx context.Context, at backend.Where, call string, c abi.Comm) error {
 	begin := time.Now()
-	err := r.settle(ctx, call, c)
+	err := r.await(ctx, call, c)
 	if err == nil {
 		return nil
 	}
@@ -187,9 +187,9 @@ func (r *rank) started(ctx context.Context, at backend.Where, call string, c abi
 	return &backend.InternalError{Where: at, Err: err}
 }
 
-// settle waits while a communicator that doesn't block is in progress, and returns what that ends with, or what the
+// await waits while a communicator that doesn't block is in progress, and returns what that ends with, or what the
 // communicator of this rank is broken by.
-func (r *rank) settle(ctx context.Context, call string, c abi.Comm) error {
+func (r *rank) await(ctx context.Context, call string, c abi.Comm) error {
 	return r.progress(ctx, call, c, r.Broken())
 }
 
@@ -372,7 +372,7 @@ func (r *rank) divide(ctx context.Context, at backend.Where, child *rank, list [
 	defer runtime.UnlockOSThread()
 	err := r.lib.failed("ncclCommSplit", r.lib.CommSplit(r.c, color, key, c, config.pointer()), r.c)
 	if err == nil {
-		err = r.settle(ctx, "ncclCommSplit", r.c)
+		err = r.await(ctx, "ncclCommSplit", r.c)
 	}
 	if err != nil {
 		return &backend.InternalError{Where: at, Err: err}

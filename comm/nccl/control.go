@@ -47,8 +47,8 @@ type answer struct {
 // recentOps is how many collectives back a rank can tell what they were.
 const recentOps = 1024
 
-// brief is what ranks compare of a collective.
-type brief struct {
+// description is what ranks compare of a collective.
+type description struct {
 	kind   backend.Kind
 	dt     dtype.DType
 	reduce backend.ReduceKind
@@ -57,9 +57,9 @@ type brief struct {
 	count  uint64
 }
 
-func briefOf(op *backend.Op, n int) brief {
+func describe(op *backend.Op, n int) description {
 	row, first := op.Kind.Operation(), op.First()
-	b := brief{kind: op.Kind, seq: op.Seq, root: -1}
+	b := description{kind: op.Kind, seq: op.Seq, root: -1}
 	if first == nil {
 		return b
 	}
@@ -79,7 +79,7 @@ func briefOf(op *backend.Op, n int) brief {
 	return b
 }
 
-func (b brief) String() string {
+func (b description) String() string {
 	row := b.kind.Operation()
 	if b.dt == dtype.Invalid {
 		return row.Name
@@ -101,17 +101,17 @@ func (b brief) String() string {
 type record struct {
 	sync.Mutex
 	seq    uint64
-	recent [recentOps]brief
+	recent [recentOps]description
 }
 
 // note numbers a collective.
-func (r *rank) note(op *backend.Op) brief {
+func (r *rank) note(op *backend.Op) description {
 	r.record.Lock()
 	defer r.record.Unlock()
 	r.record.seq++
 	op.Seq = r.record.seq
 	b := &r.record.recent[op.Seq%recentOps]
-	*b = briefOf(op, r.size)
+	*b = describe(op, r.size)
 	return *b
 }
 
@@ -348,7 +348,7 @@ func (r *rank) Overdue(op *backend.Op, elapsed time.Duration) {
 	}
 	a, ops := r.ask(alarm{By: r.rank, Seq: op.Seq})
 	a.Elapsed = elapsed
-	mine := briefOf(op, r.size).String()
+	mine := describe(op, r.size).String()
 	for q := range r.size {
 		if theirs := ops[q]; theirs != "" && theirs != mine {
 			e := differ(at, r.rank, q, mine, theirs)

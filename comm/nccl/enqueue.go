@@ -103,7 +103,7 @@ func (r *rank) Enqueue(ops ...*backend.Op) error {
 	}
 	err := x.err
 	if err == nil && x.progress {
-		err = r.settle(ctx, x.name, r.c)
+		err = r.await(ctx, x.name, r.c)
 	}
 	for _, made := range x.made {
 		r.lib.RedOpDestroy(made, r.c)

@@ -29,8 +29,8 @@ const (
 )
 
 const (
-	// settleTime bounds how long an attempt goes on beyond its deadline, for each member that has to be asked.
-	settleTime = 5 * time.Second
+	// resolveTime bounds how long an attempt goes on beyond its deadline, for each member that has to be asked.
+	resolveTime = 5 * time.Second
 	// reasonTime is what a member whose prepare failed leaves the leader to say why: it may be because another one died.
 	reasonTime = time.Second
 )
@@ -100,7 +100,7 @@ func (s *Seat) Agree(ctx context.Context, uuid string, members []Member,
 	}
 	outcome := a.follow(ctx, prepare)
 	s.at("publish")
-	// Whoever settles the attempt can rely on it from now on.
+	// Whoever resolves the attempt can rely on it from now on.
 	if err := a.local.Set(context.WithoutCancel(ctx), keyOutcome, outcome); err != nil {
 		return a.failure(Canceled, err.Error(), nil, a.me)
 	}
@@ -177,7 +177,7 @@ func (a *attempt) lead(ctx context.Context, prepare func(context.Context, store.
 	a.seat.at("decided")
 	verdict := a.decode(outcome, a.me)
 	if verdict == nil {
-		limit := time.AfterFunc(settleTime, stop)
+		limit := time.AfterFunc(resolveTime, stop)
 		defer limit.Stop()
 	} else {
 		stop()
@@ -377,7 +377,7 @@ func (a *attempt) follow(ctx context.Context, prepare func(context.Context, stor
 				return outcome
 			}
 		case <-deadline.Done():
-			final, cancel := context.WithTimeout(waiting, settleTime)
+			final, cancel := context.WithTimeout(waiting, resolveTime)
 			defer cancel()
 			if outcome, err := hub.CompareSet(final, keyOutcome, nil, a.blame(deadline, deadline, nil,
 				hub).encode()); err == nil {
@@ -389,19 +389,19 @@ func (a *attempt) follow(ctx context.Context, prepare func(context.Context, stor
 		if <-decided; outcome != nil {
 			return outcome
 		}
-		final, cancel := context.WithTimeout(context.Background(), settleTime)
+		final, cancel := context.WithTimeout(context.Background(), resolveTime)
 		defer cancel()
 		if outcome, err := hub.CompareSet(final, keyOutcome, nil, a.failed(err).encode()); err == nil {
 			return outcome
 		}
 	}
-	return a.settle()
+	return a.resolve()
 }
 
 // callOff decides against the attempt at the leader's store, unless it's decided there already, and returns the
 // outcome. The member has not voted, so the leader's end is no harm.
 func (a *attempt) callOff(hub store.Store, why *Error) []byte {
-	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
+	ctx, cancel := context.WithTimeout(context.Background(), resolveTime)
 	defer cancel()
 	mine := why.encode()
 	if outcome, err := hub.CompareSet(ctx, keyOutcome, nil, mine); err == nil {

@@ -14,14 +14,14 @@
 // Agree has two phases, led by the first member of the list at its own store. In the first, everyone prepares, watched
 // by the leader, which is watched by everyone: the connections over which they wait break if one of them dies. When
 // all have prepared the leader decides; until then anybody may call it off, and both is one
-// comparison and exchange of one key of the leader's store. If the leader dies in between, the others settle it among
-// themselves (settle.go).
+// comparison and exchange of one key of the leader's store. If the leader dies in between, the others resolve it among
+// themselves (resolve.go).
 //
 // Invariants:
 //
-//   - Of the processes that survive an attempt, either all get nil or all get an error; see settle.go for
+//   - Of the processes that survive an attempt, either all get nil or all get an error; see resolve.go for
 //     what that rests on.
-//   - Agree ends by the deadline of its context and a grace for settling. Its error is an [*Error] that names the
+//   - Agree ends by the deadline of its context and a grace for resolving. Its error is an [*Error] that names the
 //     members at fault.
 //   - An attempt that failed leaves a seat ready for the next, with a fresh uuid.
 //   - Nothing that comes from another member is used before it was checked.

@@ -152,7 +152,7 @@ func TestDeathAtEveryStep(t *testing.T) {
 	t.Logf("%d deaths", points)
 }
 
-// Two processes die, each at a random step: so the leader may, and then who settles its attempt.
+// Two processes die, each at a random step: so the leader may, and then who resolves its attempt.
 func TestDeathOfTwo(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for round := range 300 {

@@ -214,7 +214,7 @@ func TestEventsBetweenProcesses(t *testing.T) {
 		t.Errorf("Synchronize = %v", err)
 	}
 	// Its place is free again, however often the event is recorded.
-	for range 3 * eventSlots {
+	for range 3 * eventRecords {
 		must(s.Record(e))
 		must(e.Synchronize(ctx))
 	}

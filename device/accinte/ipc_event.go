@@ -17,19 +17,19 @@ import (
 	"github.com/chorus-comms/chorus/internal/futex"
 )
 
-// eventSlots is how many records of an event between processes can be under way.
-const eventSlots = 31
+// eventRecords is how many records of an event between processes can be under way.
+const eventRecords = 31
 
 // eventPage is the memory of an event between processes. Whatever is in it may have been written by a process gone
 // wrong: nothing is followed, and no wait depends on it alone.
 type eventPage struct {
-	last  atomic.Uint64 // number of the last record <<pidBits | the process that made it
-	bell  atomic.Uint32 // changes when a record is reached
-	_     [112]byte
-	slots [eventSlots]eventSlot // of record n: slots[n%eventSlots]
+	last    atomic.Uint64 // number of the last record <<pidBits | the process that made it
+	bell    atomic.Uint32 // changes when a record is reached
+	_       [112]byte
+	records [eventRecords]eventRecord // of record n: records[n%eventRecords]
 }
 
-type eventSlot struct {
+type eventRecord struct {
 	done atomic.Uint64 // the last record here that was reached <<1 | whether it carried a failure
 	pid  atomic.Uint32 // who made the last record here
 	size atomic.Uint32 // of text
@@ -52,19 +52,19 @@ type sharedEvent struct {
 
 var _ engine.Shared = (*sharedEvent)(nil)
 
-func (v *sharedEvent) slot(n uint64) *eventSlot { return &v.page.slots[n%eventSlots] }
+func (v *sharedEvent) numbered(n uint64) *eventRecord { return &v.page.records[n%eventRecords] }
 
 // Record is [engine.Shared].Record.
 func (v *sharedEvent) Record() (uint64, error) {
 	for {
 		old := v.page.last.Load()
 		n := old>>pidBits + 1
-		if s := v.slot(n); n > eventSlots && s.done.Load()>>1 < n-eventSlots && alive(s.pid.Load()) {
+		if s := v.numbered(n); n > eventRecords && s.done.Load()>>1 < n-eventRecords && alive(s.pid.Load()) {
 			return 0, device.Errorf(device.ErrNotReady, Name, "record",
-				"%d records of the event, which other processes see, are under way", eventSlots)
+				"%d records of the event, which other processes see, are under way", eventRecords)
 		}
 		if v.page.last.CompareAndSwap(old, n<<pidBits|uint64(os.Getpid())) {
-			v.slot(n).pid.Store(uint32(os.Getpid()))
+			v.numbered(n).pid.Store(uint32(os.Getpid()))
 			v.uses.Add(1)
 			return n, nil
 		}
@@ -73,7 +73,7 @@ func (v *sharedEvent) Record() (uint64, error) {
 
 // Reach is [engine.Shared].Reach.
 func (v *sharedEvent) Reach(n uint64, failed *device.WorkError) {
-	s, word := v.slot(n), n<<1
+	s, word := v.numbered(n), n<<1
 	if failed != nil {
 		word |= 1
 		s.size.Store(uint32(copy(s.text[:], failed.Error())))
@@ -87,9 +87,9 @@ func (v *sharedEvent) Reach(n uint64, failed *device.WorkError) {
 // Last is [engine.Shared].Last.
 func (v *sharedEvent) Last() uint64 { return v.page.last.Load() >> pidBits }
 
-// Reached is [engine.Shared].Reached. What a record has failed with is forgotten when its slot has a later one.
+// Reached is [engine.Shared].Reached. What a record has failed with is forgotten when a later one has its place.
 func (v *sharedEvent) Reached(n uint64) (bool, *device.WorkError) {
-	s := v.slot(n)
+	s := v.numbered(n)
 	word := s.done.Load()
 	if word>>1 < n {
 		return false, nil
@@ -109,7 +109,7 @@ func otherFailed(pid uint32, why error) *device.WorkError {
 // Await is [engine.Shared].Await.
 func (v *sharedEvent) Await(n uint64) func() *device.WorkError {
 	v.uses.Add(1)
-	pid := v.slot(n).pid.Load()
+	pid := v.numbered(n).pid.Load()
 	if last := v.page.last.Load(); last>>pidBits == n {
 		pid = uint32(last & (1<<pidBits - 1)) // also if the process has come no further than that
 	}

@@ -95,8 +95,8 @@ func (m *model) find(addr uintptr) (*modelSegment, *modelBlock) {
 	return nil, nil
 }
 
-// settle merges free neighbors of all segments.
-func (m *model) settle() {
+// mergeAll merges free neighbors of all segments.
+func (m *model) mergeAll() {
 	for _, seg := range m.segments {
 		merged := seg.blocks[:1]
 		for _, b := range seg.blocks[1:] {
@@ -124,7 +124,7 @@ func (m *model) happened(done map[Stream]uint64) {
 			}
 		}
 	}
-	m.settle()
+	m.mergeAll()
 }
 
 // release gives back whole segments.
@@ -272,7 +272,7 @@ func freeBoth(t *testing.T, c *Cache, m *model, d *fakeDriver, uses map[uintptr]
 		}
 	}
 	delete(uses, p)
-	m.settle()
+	m.mergeAll()
 	return live[:len(live)-1]
 }
 

@@ -13,7 +13,7 @@ import (
 // receiveBatch bounds the entries taken from one peer before the others have their turn.
 const receiveBatch = 32
 
-// receive takes entries out of a peer's ring; stamp is the first one's. The engine lock is held.
+// receive takes entries out of a peer's ring; stamp is the first one's. The progress lock is held.
 func (f *Fabric) receive(p *peer, stamp uint64) {
 	for range receiveBatch {
 		if err := f.take(p, stamp); err != nil {
@@ -58,7 +58,7 @@ func (f *Fabric) take(p *peer, stamp uint64) error {
 	return nil
 }
 
-// arrival is a message on its way to a receive. Two parties hold it: the engine
+// arrival is a message on its way to a receive. Two parties hold it: progress
 // until the payload has left the ring, the Matcher until Fetch.
 type arrival struct {
 	transport.Arrival
@@ -175,7 +175,7 @@ func (s *arrivalPool) recycle(a *arrival) {
 	a.kept, a.data = nil, nil
 }
 
-// drain takes all that a peer has sent. The engine lock is held.
+// drain takes all that a peer has sent. The progress lock is held.
 func (f *Fabric) drain(p *peer) {
 	for !p.broken {
 		stamp, ok, err := p.in.peek()

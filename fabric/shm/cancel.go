@@ -87,9 +87,9 @@ func (p *peer) revoke(id uint64, o *outgoing, err error) bool {
 	if o.pulled {
 		p.unpush(id)
 		p.tellLocked(kindGone, id, o.pull)
-	} else if o.slotted {
-		w := &p.slots[uint32(id)].word
-		if !w.CompareAndSwap(slotWord(id, slotOpen), slotWord(id, slotWithdrawn)) {
+	} else if o.claimable {
+		w := &p.claims[uint32(id)].word
+		if !w.CompareAndSwap(claimWord(id, claimOpen), claimWord(id, claimWithdrawn)) {
 			return false
 		}
 	}

@@ -69,7 +69,7 @@ func (f *Fabric) Kill() {
 	}
 }
 
-// endPulls completes every receive that copies. The engine lock is held.
+// endPulls completes every receive that copies. The progress lock is held.
 func (f *Fabric) endPulls(err error) {
 	s := &f.pulls
 	s.mu.Lock()
@@ -86,7 +86,7 @@ func (f *Fabric) endPulls(err error) {
 }
 
 // finishSends completes every send: those that a peer is reading once it has
-// finished, the others at once. The engine lock is held.
+// finished, the others at once. The progress lock is held.
 func (f *Fabric) finishSends(ctx context.Context) {
 	start := time.Now()
 	for left := f.revokeAll(); left > 0 && ctx.Err() == nil && time.Since(start) < cancelTime(left); left = f.revokeAll() {

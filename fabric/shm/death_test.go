@@ -251,7 +251,7 @@ func TestStoppedWhileReading(t *testing.T) {
 	lost := watch(f, w).lost
 	m := post(f, true, message(1, 0, make([]byte, 1<<20)))
 	id := m.Priv[0]
-	f.peers[1].slots[uint32(id)].word.Store(slotWord(id, slotTaken))
+	f.peers[1].claims[uint32(id)].word.Store(claimWord(id, claimTaken))
 	f.Cancel(m)
 	if m.Err == nil || !strings.Contains(m.Err.Error(), errStuck.Error()) {
 		t.Errorf("canceled: %v", m.Err)

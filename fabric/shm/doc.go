@@ -19,7 +19,7 @@
 // the next that matches gets it, before the messages that the sender sent later. Pieces that come in between are
 // kept, in memory of their own: at most as much as the withdrawn receive had room for.
 //
-// There is no thread for progress: whoever waits runs the engine. If nobody waits,
+// There is no thread for progress: whoever waits makes it. If nobody waits,
 // a goroutine does, asleep until a peer rings.
 //
 // # Options

@@ -29,10 +29,10 @@ type Fabric struct {
 	peers []*peer // by rank; nil for this rank and for ranks elsewhere
 	near  []*peer // those that exist
 
-	progressEngine
-	envelope envelope // the one being received; engine lock
+	progress
+	envelope envelope // the one being received; progress lock
 	spare    *arrival
-	across   across // engine lock
+	across   across // progress lock
 
 	arrivals arrivalPool
 	offers   *offers

@@ -87,8 +87,8 @@ func TestPlaceOutsideSegment(t *testing.T) {
 	seg := ranks[0].inbox
 	p.mu.Lock()
 	m := message(1, 0, make([]byte, 100_000))
-	id := p.outs.put(outgoing{m: m, slotted: true})
-	p.slots[uint32(id)].word.Store(slotWord(id, slotOpen))
+	id := p.outs.put(outgoing{m: m, claimable: true})
+	p.claims[uint32(id)].word.Store(claimWord(id, claimOpen))
 	p.out.ready(m, id, fabric.Place{Segment: seg.ID(), Offset: uint64(seg.Size() - 10)})
 	p.mu.Unlock()
 	var lost *fabric.PeerError

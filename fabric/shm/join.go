@@ -343,10 +343,10 @@ func (f *Fabric) newPeer(conn *net.UnixConn, rank, pid int, inbox *hostmem.Mappi
 	p.page = (*inboxPage)(inbox.Base())
 	mine, area := f.shape.ring(f.inbox.Base(), p.local)
 	p.in = inRing{head: mine, area: area}
-	p.acks, p.slots = &mine.acks, &mine.slots
+	p.acks, p.claims = &mine.acks, &mine.claims
 	theirs, area := f.shape.ring(inbox.Base(), f.local)
 	p.out = outRing{head: theirs, area: area}
-	p.theirAcks, p.theirSlots = &theirs.acks, &theirs.slots
+	p.theirAcks, p.theirClaims = &theirs.acks, &theirs.claims
 	p.canRead = f.opts.cma != "off" && f.mayRead(pid, h)
 	return p
 }

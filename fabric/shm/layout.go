@@ -18,7 +18,7 @@ import (
 const (
 	pageBytes  = 4096
 	entryCount = 128 // entries of a ring
-	slotCount  = 64  // announced messages to one peer that the peer may read by itself
+	claimCount = 64  // announced messages to one peer that the peer may read by itself
 	bodyBytes  = 96
 	areaTotal  = 4 << 20 // bytes of payload area per inbox, shared out among the peers
 	areaMin    = 64 << 10
@@ -41,24 +41,25 @@ type ringHead struct {
 	_        [120]byte
 	starved  atomic.Uint32 // the peer found the ring full and wants the bell when there's room
 	_        [124]byte
-	acks     atomic.Uint64 // slots of the owner that the peer has marked done
+	acks     atomic.Uint64 // messages of the owner that the peer has marked done
 	_        [120]byte
-	slots    [slotCount]slot // of the owner's messages to the peer
+	claims   [claimCount]claim // of the owner's messages to the peer
 	entries  [entryCount]entry
 }
 
-// slot is the state of one slot message, in its sender's inbox: generation<<8 | state.
-type slot struct {
+// claim is the state of an announced message that its receiver may read by itself, in its sender's inbox:
+// generation<<8 | state.
+type claim struct {
 	word atomic.Uint64
 	_    [56]byte
 }
 
-// States of a slot. The sender opens and withdraws, the receiver takes and finishes.
+// States of a claim. The sender opens and withdraws, the receiver takes and finishes.
 const (
-	slotOpen = 1 + iota
-	slotTaken
-	slotDone
-	slotWithdrawn
+	claimOpen = 1 + iota
+	claimTaken
+	claimDone
+	claimWithdrawn
 )
 
 // entry is one message in a ring: two cache lines. Lengths and positions come from

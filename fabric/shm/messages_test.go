@@ -210,9 +210,9 @@ func TestRingOverflow(t *testing.T) {
 	}
 }
 
-// More announced messages than slots: the rest are staged.
+// More announced messages than there are claims: the rest are staged.
 func TestManyAnnounced(t *testing.T) {
-	const count, n = 3 * slotCount, 2 * wholeMax
+	const count, n = 3 * claimCount, 2 * wholeMax
 	ranks := openWorld(t, 2, nil)
 	each(t, ranks, func(f *Fabric, w *fabric.Waiter) error {
 		ms := make([]*fabric.Msg, count)

@@ -20,7 +20,7 @@ type peer struct {
 	link    *link
 	mapping *hostmem.Mapping // its inbox
 	page    *inboxPage       // of its inbox
-	canRead bool             // this process may read its memory; engine lock
+	canRead bool             // this process may read its memory; progress lock
 	maps    segments
 	shared  shared
 
@@ -32,30 +32,30 @@ type peer struct {
 	outs    table[outgoing]
 	pushing []uint64    // messages that are sent in pieces
 	behind  atomic.Bool // flush has something to do
-	slots   *[slotCount]slot
+	claims  *[claimCount]claim
 	err     error // why nothing can be sent any more
 	failed  atomic.Bool
 
-	// Receiving; engine lock.
-	in         inRing
-	broken     bool // in is corrupt
-	acks       *atomic.Uint64
-	acked      uint64
-	theirSlots *[slotCount]slot
-	theirAcks  *atomic.Uint64
-	staged     table[*pull]
+	// Receiving; progress lock.
+	in          inRing
+	broken      bool // in is corrupt
+	acks        *atomic.Uint64
+	acked       uint64
+	theirClaims *[claimCount]claim
+	theirAcks   *atomic.Uint64
+	staged      table[*pull]
 }
 
 // outgoing is an announced message that isn't complete.
 type outgoing struct {
-	m       *fabric.Msg
-	slotted bool // the peer may read it by itself
-	pulled  bool // the peer asked for pieces
-	pull    uint64
-	sent    int // bytes
+	m         *fabric.Msg
+	claimable bool // the peer may read it by itself
+	pulled    bool // the peer asked for pieces
+	pull      uint64
+	sent      int // bytes
 }
 
-// note is a word for the peer's engine.
+// note is a word for whoever makes progress at the peer.
 type note struct {
 	kind     uint8
 	id, pull uint64
@@ -103,9 +103,9 @@ func (p *peer) emit(m *fabric.Msg) bool {
 		return ok
 	}
 	id := p.outs.put(outgoing{m: m})
-	if i := uint32(id); i < slotCount {
-		p.outs.get(id).slotted = true
-		p.slots[i].word.Store(slotWord(id, slotOpen))
+	if i := uint32(id); i < claimCount {
+		p.outs.get(id).claimable = true
+		p.claims[i].word.Store(claimWord(id, claimOpen))
 	}
 	ok, err := p.out.ready(m, id, p.f.Place(m.Buf, m.Len))
 	if !ok {
@@ -119,10 +119,10 @@ func (p *peer) emit(m *fabric.Msg) bool {
 	return true
 }
 
-// slotWord is what a message's slot holds.
-func slotWord(id uint64, state uint64) uint64 { return id>>32<<8 | state }
+// claimWord is what the claim of a message holds.
+func claimWord(id uint64, state uint64) uint64 { return id>>32<<8 | state }
 
-// ring wakes the peer if it sleeps. Its lock or the engine's is held, so that the
+// ring wakes the peer if it sleeps. Its lock or that of progress is held, so that the
 // page is still mapped.
 func (p *peer) ring() { p.page.ring() }
 
@@ -269,13 +269,13 @@ func (p *peer) dropped(id uint64) {
 func (p *peer) collect(acks uint64) {
 	p.acked = acks
 	p.mu.Lock()
-	for i := range min(slotCount, len(p.outs.items)) {
+	for i := range min(claimCount, len(p.outs.items)) {
 		it := &p.outs.items[i]
-		if !it.live || !it.value.slotted {
+		if !it.live || !it.value.claimable {
 			continue
 		}
 		id := uint64(it.gen)<<32 | uint64(i)
-		if p.slots[i].word.Load() == slotWord(id, slotDone) {
+		if p.claims[i].word.Load() == claimWord(id, claimDone) {
 			m := it.value.m
 			p.outs.drop(id)
 			p.unpush(id)
@@ -304,9 +304,9 @@ func (p *peer) refuse(id uint64) {
 	if p.err != nil {
 		return
 	}
-	if i := uint32(id); i >= slotCount {
+	if i := uint32(id); i >= claimCount {
 		p.tellLocked(kindDrop, id, 0)
-	} else if p.theirSlots[i].word.CompareAndSwap(slotWord(id, slotOpen), slotWord(id, slotDone)) {
+	} else if p.theirClaims[i].word.CompareAndSwap(claimWord(id, claimOpen), claimWord(id, claimDone)) {
 		p.theirAcks.Add(1)
 		p.ring()
 	}

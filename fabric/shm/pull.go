@@ -10,7 +10,7 @@ import (
 	"github.com/chorus-comms/chorus/kern"
 )
 
-// pullBytes is how much of a message is copied before the engine looks around. It's
+// pullBytes is how much of a message is copied before progress looks around. It's
 // below 1 MiB, where the runtime's copy begins to bypass the caches: up to
 // streamBytes that was measured to be twice as slow, above half as fast again
 // (EPYC, Zen 4, 32 MiB of L3).
@@ -31,13 +31,13 @@ type pull struct {
 	total int
 	done  int
 
-	taken  bool           // the sender's slot is
+	taken  bool           // by this receiver
 	mapped unsafe.Pointer // where to copy from
 	staged uint64         // ID for pieces; 0 if it gets none
 	kept   *fabric.Msg    // stands in for a receive that was withdrawn between pieces; see withdrawn.go
 }
 
-// pulls are the receives under way. Those of active belong to the engine; anybody may add.
+// pulls are the receives under way. Those of active are with whoever makes progress; anybody may add.
 type pulls struct {
 	count  atomic.Int32 // of those that pull has to look at
 	active []*pull
@@ -71,7 +71,7 @@ func (s *pulls) add(a *arrival, m *fabric.Msg) {
 	f.kick()
 }
 
-// gather moves what was added to the engine's list.
+// gather moves what was added to the list that progress has.
 func (s *pulls) gather() {
 	s.mu.Lock()
 	s.active = append(s.active, s.fresh...)
@@ -93,7 +93,7 @@ func (s *pulls) recycle(x *pull) {
 	s.mu.Unlock()
 }
 
-// pull goes one step on with every pull. The engine lock is held.
+// pull goes one step on with every pull. The progress lock is held.
 func (f *Fabric) pull() (progress bool) {
 	s := &f.pulls
 	s.gather()
@@ -111,7 +111,7 @@ func (f *Fabric) pull() (progress bool) {
 }
 
 // advance copies the next bytes, or finds out how to. It reports over if the
-// pull no longer needs the engine's attention.
+// pull no longer needs attention.
 func (f *Fabric) advance(x *pull) (moved, over bool) {
 	p := x.p
 	if x.kept != nil {
@@ -134,7 +134,7 @@ func (f *Fabric) advance(x *pull) (moved, over bool) {
 	} else if err := f.across.read(p.pid, dst, x.addr+uint64(x.done), n); err != nil {
 		// The permission may have gone since it was probed; then the sender must help.
 		p.canRead = false
-		p.theirSlots[uint32(x.id)].word.Store(slotWord(x.id, slotOpen))
+		p.theirClaims[uint32(x.id)].word.Store(claimWord(x.id, claimOpen))
 		x.taken, x.done = false, 0
 		return true, false
 	}
@@ -147,8 +147,8 @@ func (f *Fabric) advance(x *pull) (moved, over bool) {
 
 // begin chooses how a pull gets its bytes.
 func (f *Fabric) begin(x *pull) (moved, over bool) {
-	p, slotted := x.p, uint32(x.id) < slotCount
-	if slotted && x.place.Mappable() && f.opts.maps() {
+	p, claimable := x.p, uint32(x.id) < claimCount
+	if claimable && x.place.Mappable() && f.opts.maps() {
 		base, size, state := p.maps.find(x.place.Segment)
 		switch state {
 		case segmentAsked:
@@ -164,12 +164,12 @@ func (f *Fabric) begin(x *pull) (moved, over bool) {
 				return true, true
 			}
 			x.mapped = unsafe.Add(base, x.place.Offset)
-			return f.takeSlot(x)
+			return f.claim(x)
 		}
 	}
-	if slotted && p.canRead {
+	if claimable && p.canRead {
 		x.mapped = nil
-		return f.takeSlot(x)
+		return f.claim(x)
 	}
 	x.staged = p.staged.put(x)
 	p.tell(kindPull, x.id, x.staged)
@@ -177,9 +177,9 @@ func (f *Fabric) begin(x *pull) (moved, over bool) {
 	return true, true
 }
 
-// takeSlot keeps the sender from withdrawing the message.
-func (f *Fabric) takeSlot(x *pull) (moved, over bool) {
-	if !x.p.theirSlots[uint32(x.id)].word.CompareAndSwap(slotWord(x.id, slotOpen), slotWord(x.id, slotTaken)) {
+// claim keeps the sender from withdrawing the message.
+func (f *Fabric) claim(x *pull) (moved, over bool) {
+	if !x.p.theirClaims[uint32(x.id)].word.CompareAndSwap(claimWord(x.id, claimOpen), claimWord(x.id, claimTaken)) {
 		f.repost(x)
 		f.pulls.end(x)
 		return true, true
@@ -208,10 +208,10 @@ func (f *Fabric) finish(x *pull, err error) {
 	f.pulls.end(x)
 }
 
-// giveBack gives a taken slot back to the sender.
+// giveBack gives a taken message back to the sender.
 func (x *pull) giveBack() {
 	if x.taken {
-		x.p.theirSlots[uint32(x.id)].word.Store(slotWord(x.id, slotDone))
+		x.p.theirClaims[uint32(x.id)].word.Store(claimWord(x.id, claimDone))
 		x.p.theirAcks.Add(1)
 		x.p.ring()
 		x.taken = false
@@ -257,7 +257,7 @@ func (f *Fabric) gone(p *peer, id uint64) {
 	f.pulls.recycle(x)
 }
 
-// forsake fails all pulls from a peer that is no more. The engine lock is held.
+// forsake fails all pulls from a peer that is no more. The progress lock is held.
 func (f *Fabric) forsake(p *peer, err error) {
 	p.staged.all(func(id uint64, at **pull) {
 		x := *at

@@ -134,7 +134,7 @@ func (r *outRing) piece(pull uint64, src unsafe.Pointer, n int) (bool, error) {
 	return true, nil
 }
 
-// note sends a word between the two engines.
+// note sends a word from one rank's progress to the other's.
 func (r *outRing) note(kind uint8, id, pull uint64) (bool, error) {
 	e, _, err := r.reserve(0)
 	if e == nil {
@@ -160,7 +160,7 @@ func (r *outRing) crowded() (bool, error) {
 	return true, nil
 }
 
-// inRing is the receiving end of a ring: a section of this rank's inbox. The engine
+// inRing is the receiving end of a ring: a section of this rank's inbox. The progress
 // lock guards it.
 type inRing struct {
 	head *ringHead

@@ -88,7 +88,7 @@ func TestWithdrawnFromStopped(t *testing.T) {
 // under its key.
 func TestWithdrawnBetweenPieces(t *testing.T) {
 	first, second := pattern(1, longMessage), pattern(2, 100_000)
-	// pair is two ranks whose engines only the test runs.
+	// pair is two ranks for which only the test makes progress.
 	type pair struct {
 		from, to *Fabric
 		sent     [2]*fabric.Msg
@@ -207,7 +207,7 @@ func TestWithdrawnThenDead(t *testing.T) {
 	ranks[0].Kill()
 	for _, f := range ranks { // the first one's end is news for the second
 		for deadline := time.Now().Add(patience); f.wanted.Load() == 0 && time.Now().Before(deadline); {
-			runtime.Gosched() // until the news wants to be heard: nobody else runs the engine
+			runtime.Gosched() // until the news wants to be heard: nobody else makes progress
 		}
 		f.unlock()
 	}

@@ -16,15 +16,15 @@ func (r *Runner) onDevice(rd *round, s *setup) error {
 		return err
 	}
 	rd.call = r.op.prepare(&there).call
-	rd.settle = func() error { return stream.Synchronize(r.ctx) }
+	rd.synchronize = func() error { return stream.Synchronize(r.ctx) }
 	return nil
 }
 
 // once runs a round to its end.
 func (rd *round) once() error {
 	err := rd.call()
-	if err == nil && rd.settle != nil {
-		err = rd.settle()
+	if err == nil && rd.synchronize != nil {
+		err = rd.synchronize()
 	}
 	return err
 }

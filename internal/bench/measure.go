@@ -76,8 +76,8 @@ func (s schedule) timed(rd round) ([]float64, error) {
 				return nil, err
 			}
 		}
-		if rd.settle != nil {
-			if err := rd.settle(); err != nil {
+		if rd.synchronize != nil {
+			if err := rd.synchronize(); err != nil {
 				return nil, err
 			}
 		}

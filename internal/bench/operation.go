@@ -79,8 +79,8 @@ type setup struct {
 // round is one row's operation, ready to run on this rank.
 type round struct {
 	call func() error
-	// settle waits for what calls on a device have enqueued; nil on the host.
-	settle func() error
+	// synchronize waits for what calls on a device have enqueued; nil on the host.
+	synchronize func() error
 	// ways is how many times the measured thing happens in a call.
 	ways int
 	// in is what this rank contributes, out what it gets; either may be nil.

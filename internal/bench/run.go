@@ -258,7 +258,7 @@ func (r *Runner) measure(rd round) (st stats, rounds int, err error) {
 		return st, 0, err
 	}
 	s := scheduleFor(r.cfg.Time, each, r.cfg.Iters)
-	if rd.settle != nil || r.blocks {
+	if rd.synchronize != nil || r.blocks {
 		s = s.grouped(deviceRounds)
 	}
 	var samples []float64

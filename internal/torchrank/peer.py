@@ -132,7 +132,7 @@ def play(directory):
     group, pending = dist.group.WORLD, []
     with open(f"{directory}/{dist.get_rank()}", "wb") as f:
 
-        def settle():
+        def collect():
             for works, outs in pending:
                 for w in works:
                     w.wait()
@@ -143,7 +143,7 @@ def play(directory):
         for i, step in enumerate(steps):
             try:
                 if step["kind"] == "new_group":
-                    settle()
+                    collect()
                     if group is not dist.group.WORLD and group is not dist.GroupMember.NON_GROUP_MEMBER:
                         dist.destroy_process_group(group)
                     group = dist.new_group(step["ranks"]) if step["ranks"] else dist.group.WORLD
@@ -152,10 +152,10 @@ def play(directory):
                     outs = run(step, group, dist.get_rank(group), dist.get_world_size(group), works.append)
                     pending.append((works, outs))
                     if not step["async"]:
-                        settle()
+                        collect()
             except BaseException as e:
                 raise RuntimeError(f"step {i}, {step}: {e}") from e
-        settle()
+        collect()
     dist.destroy_process_group()
 
 

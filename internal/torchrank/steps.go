@@ -215,7 +215,7 @@ func Play(ctx context.Context, world *comm.Comm, steps []Step) (sums []byte, err
 		outs []*tensor.Tensor
 	}
 	var pending []begun
-	settle := func() error {
+	collect := func() error {
 		for _, b := range pending {
 			if b.w != nil {
 				if err := b.w.Wait(ctx); err != nil {
@@ -244,7 +244,7 @@ func Play(ctx context.Context, world *comm.Comm, steps []Step) (sums []byte, err
 	step := func(s Step) (err error) {
 		switch {
 		case s.Kind == "new_group":
-			if err := errors.Join(settle(), leave()); err != nil {
+			if err := errors.Join(collect(), leave()); err != nil {
 				return err
 			}
 			if group = world; s.Ranks == nil {
@@ -271,13 +271,13 @@ func Play(ctx context.Context, world *comm.Comm, steps []Step) (sums []byte, err
 	for i, s := range steps {
 		err := step(s)
 		if err == nil && !s.Async {
-			err = settle()
+			err = collect()
 		}
 		if err != nil {
 			return sums, fmt.Errorf("step %d, %+v: %w", i, s, err)
 		}
 	}
-	return sums, errors.Join(settle(), leave())
+	return sums, errors.Join(collect(), leave())
 }
 
 // Write puts steps where ranks of PyTorch find them.

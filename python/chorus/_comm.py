@@ -107,7 +107,7 @@ class Pending:
                     reporter=self.comm.rank,
                     elapsed=timeout_ns / 1e9,
                 )
-            self._settle(status)
+            self._end(status)
         if self.error is not None:
             raise self.error.with_traceback(None)
 
@@ -117,12 +117,12 @@ class Pending:
             status = _work_test(self.handle)
             if status == _lib.PENDING:
                 return False
-            self._settle(status)
+            self._end(status)
         return True
 
     def when_done(self, call: Callable[[Pending], None]) -> None:
         """Call ``call(self)`` once the operation is done: here, or on a background thread."""
-        with self.comm.settling:
+        with self.comm.ending:
             if not self.done:
                 if self._callbacks is None:
                     self._callbacks = []
@@ -131,9 +131,9 @@ class Pending:
                 return
         call(self)
 
-    def _settle(self, status: int) -> None:
+    def _end(self, status: int) -> None:
         """Take note of the end, once: whoever learns of it first does so."""
-        with self.comm.settling:
+        with self.comm.ending:
             if self.done:
                 return
             if status:
@@ -253,7 +253,7 @@ class Communicator:
         self.submit = _direct.submit_of(handle if self.device is None else None)
         self.issued = 0
         self.exposed: dict[int, object] = {}
-        self.settling = threading.RLock()
+        self.ending = threading.RLock()
         self._batch: Batch | None = None
         self._watched: queue.SimpleQueue[Pending | None] | None = None
         self.finalized = False
@@ -576,7 +576,7 @@ class Communicator:
         if 0 < pending.kind <= _RECV or _slot.watches:
             start(lambda: _watch(pending), f"chorus-{self.name}")
             return
-        with self.settling:
+        with self.ending:
             if self._watched is None:
                 watched: queue.SimpleQueue[Pending | None] = queue.SimpleQueue()
                 self._watched = watched
@@ -650,7 +650,7 @@ def _watch(pending: Pending) -> None:
     while not pending.done and not exiting.is_set():
         status = _work_wait(pending.handle, _LOOK_NS)
         if status != _lib.PENDING:
-            pending._settle(status)
+            pending._end(status)
 
 
 def _watch_all(watched: queue.SimpleQueue[Pending | None]) -> None:

@@ -76,13 +76,13 @@ func (l *link) cancel(m *fabric.Msg) {
 	defer l.mu.Unlock()
 	if l.waiting.Remove(m) {
 		m.Complete(0, m.Peer, fabric.ErrCanceled)
-	} else if l.writing != m && l.settle(m) {
+	} else if l.writing != m && l.forget(m) {
 		m.Complete(m.Len, m.Peer, nil)
 	}
 }
 
-// settle removes a send from those that wait for a receipt. The caller holds the lock.
-func (l *link) settle(m *fabric.Msg) bool {
+// forget removes a send from those that wait for a receipt. The caller holds the lock.
+func (l *link) forget(m *fabric.Msg) bool {
 	if l.sent[m.Priv[0]] != m {
 		return false
 	}
@@ -95,7 +95,7 @@ func (l *link) received(number uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if m := l.sent[number]; m != nil {
-		l.settle(m)
+		l.forget(m)
 		m.Complete(m.Len, m.Peer, nil)
 	}
 }
@@ -115,7 +115,7 @@ func (l *link) fail(err error) {
 	l.gone = true
 	for _, m := range l.sent {
 		if m != l.writing { // the writer fails that one itself
-			l.settle(m)
+			l.forget(m)
 			m.Complete(0, m.Peer, err)
 		}
 	}
@@ -194,7 +194,7 @@ func (l *link) writeMessage(header *[headerBytes]byte) {
 	l.writing = nil
 	mine := !large
 	if large && (!ok || l.gone) {
-		if mine = l.settle(m); mine && err == nil {
+		if mine = l.forget(m); mine && err == nil {
 			err = l.reason()
 		}
 	}

@@ -6,15 +6,15 @@ import (
 	"testing"
 )
 
-// settling is the state of a member when its leader is lost.
-type settling struct {
+// resolving is the state of a member when its leader is lost.
+type resolving struct {
 	knows bool // the outcome, which it has had from the leader
 	voted bool // has voted, at least
 	gone  bool // is lost, too
 }
 
-// settleAll has the members that have voted and know nothing settle, and returns what each has in the end.
-func settleAll(t *testing.T, states []settling) []string {
+// resolveAll has the members that have voted and know nothing resolve, and returns what each has in the end.
+func resolveAll(t *testing.T, states []resolving) []string {
 	t.Helper()
 	n := len(states) + 1
 	c := newCrew(t, n)
@@ -51,7 +51,7 @@ func settleAll(t *testing.T, states []settling) []string {
 		}
 	}
 	out := make([]string, n-1)
-	var settled sync.WaitGroup
+	var resolved sync.WaitGroup
 	for i := 1; i < n; i++ {
 		st, a := states[i-1], attempts[i]
 		switch {
@@ -60,10 +60,10 @@ func settleAll(t *testing.T, states []settling) []string {
 		case st.knows:
 			out[i-1] = committed
 		default:
-			settled.Go(func() {
+			resolved.Go(func() {
 				var outcome []byte
 				if st.voted {
-					outcome = a.settle()
+					outcome = a.resolve()
 				} else { // as callOff leaves it
 					outcome = a.failure(Lost, "the leader", nil, 0).encode()
 				}
@@ -76,21 +76,21 @@ func settleAll(t *testing.T, states []settling) []string {
 			})
 		}
 	}
-	settled.Wait()
+	resolved.Wait()
 	return out
 }
 
-func TestSettle(t *testing.T) {
+func TestResolve(t *testing.T) {
 	const uncertain, knows, unready, gone = 0, 1, 2, 3
-	of := func(kinds ...int) []settling {
-		var states []settling
+	of := func(kinds ...int) []resolving {
+		var states []resolving
 		for _, k := range kinds {
-			states = append(states, settling{knows: k == knows, voted: k != unready, gone: k == gone})
+			states = append(states, resolving{knows: k == knows, voted: k != unready, gone: k == gone})
 		}
 		return states
 	}
 	for _, test := range []struct {
-		states []settling
+		states []resolving
 		want   string // of whoever was uncertain
 	}{
 		{of(uncertain), "abort"},
@@ -103,7 +103,7 @@ func TestSettle(t *testing.T) {
 		{of(uncertain, unready, uncertain), "abort"},
 		{of(uncertain, gone, uncertain, gone, knows), committed},
 	} {
-		for i, got := range settleAll(t, test.states) {
+		for i, got := range resolveAll(t, test.states) {
 			if s := test.states[i]; s.voted && !s.knows && !s.gone && got != test.want {
 				t.Errorf("%+v: member %d has %q, want %q", test.states, i+1, got, test.want)
 			}
@@ -112,17 +112,17 @@ func TestSettle(t *testing.T) {
 }
 
 // Whatever the leader has told to whom, and whoever is lost with it: those who are left agree.
-func TestSettleAtRandom(t *testing.T) {
+func TestResolveAtRandom(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	for round := range 200 {
-		states := make([]settling, 1+r.IntN(6))
+		states := make([]resolving, 1+r.IntN(6))
 		decided := r.IntN(2) == 0
 		for i := range states {
-			states[i] = settling{voted: decided || r.IntN(3) > 0, gone: r.IntN(4) == 0}
+			states[i] = resolving{voted: decided || r.IntN(3) > 0, gone: r.IntN(4) == 0}
 			states[i].knows = decided && r.IntN(3) == 0
 		}
 		counts := map[string]int{}
-		for _, o := range settleAll(t, states) {
+		for _, o := range resolveAll(t, states) {
 			counts[o]++
 		}
 		if counts["abort"] > 0 && counts[committed] > 0 {

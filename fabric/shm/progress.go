@@ -11,22 +11,22 @@ import (
 	"github.com/chorus-comms/chorus/kern"
 )
 
-// progressEngine is what makes progressEngine: it looks at the rings of all peers, hands what
-// has come to the Matcher, completes what was acknowledged, and copies for
-// receives that read their sender's memory. Nobody is employed to run it: whoever
-// waits takes the lock and polls. If nobody waits, the steward does (see steward).
-type progressEngine struct {
-	lock   atomic.Uint32 // 1 while somebody runs the engine
+// progress is what a rank has to do with messages meanwhile: whoever makes it looks at the rings of all peers,
+// hands what has come to the Matcher, completes what was acknowledged, and copies for receives that read their
+// sender's memory. Nobody is employed for it: whoever waits takes the lock and polls. If nobody waits, the steward
+// does (see steward).
+type progress struct {
+	lock   atomic.Uint32 // 1 while somebody makes progress
 	wanted atomic.Int32  // goroutines that need the lock now: runners make way
-	runs   atomic.Uint64 // waits that have run the engine
-	down   bool          // no more; engine lock
+	runs   atomic.Uint64 // waits that have made progress
+	down   bool          // no more; progress lock
 	asleep atomic.Int32  // sleepers on this rank's own bell
 
 	bellMu sync.Mutex
 	mute   bool // the inbox is gone
 
 	parkedMu sync.Mutex
-	parked   []*fabric.Waiter // waits that leave the engine to another one
+	parked   []*fabric.Waiter // waits that leave progress to another one
 	nparked  atomic.Int32
 
 	pulls pulls
@@ -37,7 +37,7 @@ const (
 	sleepTime = 5 * time.Millisecond
 	// foreignSleep is the same for a wait that somebody else's goroutines may end.
 	foreignSleep = 100 * time.Microsecond
-	// quietTime is how long the steward leaves the engine to those who wait now and
+	// quietTime is how long the steward leaves progress to those who wait now and
 	// then, before it runs it itself.
 	quietTime = 2 * time.Millisecond
 )
@@ -51,7 +51,7 @@ func (f *Fabric) unlock() {
 	}
 }
 
-// acquire takes the engine from whoever runs it.
+// acquire takes the lock from whoever makes progress.
 func (f *Fabric) acquire() {
 	f.wanted.Add(1)
 	for i := 0; !f.tryLock(); i++ {
@@ -65,7 +65,7 @@ func (f *Fabric) acquire() {
 	f.wanted.Add(-1)
 }
 
-// kick wakes those who sleep in the engine of this rank: there's something to do.
+// kick wakes those of this rank who sleep while they make progress: there's something to do.
 func (f *Fabric) kick() {
 	if f.asleep.Load() == 0 {
 		return
@@ -77,7 +77,7 @@ func (f *Fabric) kick() {
 	f.bellMu.Unlock()
 }
 
-// poll does once all that can be done without waiting. The engine lock is held.
+// poll does once all that can be done without waiting. The progress lock is held.
 func (f *Fabric) poll() (progress bool) {
 	for _, p := range f.near {
 		if !p.broken {
@@ -143,7 +143,7 @@ func (f *Fabric) Wait(m *fabric.Msg, w *fabric.Waiter) error {
 }
 
 // run polls until the message is done, the wait has reason to end, or somebody
-// needs the engine. The engine lock is held.
+// needs the progress lock, which is held.
 func (f *Fabric) run(m *fabric.Msg, w *fabric.Waiter) error {
 	f.runs.Store(f.runs.Load() + 1)
 	for i, n := 1, 1; ; i, n = i+1, n+1 {
@@ -171,7 +171,7 @@ func (f *Fabric) run(m *fabric.Msg, w *fabric.Waiter) error {
 	}
 }
 
-// sleep waits for the bell, unless there's something to do already. The engine lock is held.
+// sleep waits for the bell, unless there's something to do already. The progress lock is held.
 func (f *Fabric) sleep(m *fabric.Msg) {
 	d := sleepTime
 	if m.Peer == fabric.AnySource && len(f.locals) < f.size {
@@ -197,7 +197,7 @@ func (f *Fabric) getUp() {
 	f.asleep.Add(-1)
 }
 
-// park waits until the message is done or nobody runs the engine any more.
+// park waits until the message is done or nobody makes progress any more.
 func (f *Fabric) park(m *fabric.Msg, w *fabric.Waiter) error {
 	f.parkedMu.Lock()
 	f.parked = append(f.parked, w)
@@ -224,9 +224,9 @@ func (f *Fabric) wakeParked() {
 	f.parkedMu.Unlock()
 }
 
-// steward runs the engine when nobody waits, so that messages make progress while
+// steward makes progress when nobody waits, so that messages move on while
 // their poster computes, and so that peers get what they wait for. While others
-// run the engine now and then it only looks in from time to time; when they
+// make progress now and then it only looks in from time to time; when they
 // have stopped it sleeps on the bell. It holds the lock only while it polls.
 func (f *Fabric) steward() {
 	defer f.workers.Done()

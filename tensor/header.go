@@ -8,20 +8,20 @@ import (
 	"github.com/chorus-comms/chorus/hostmem"
 )
 
-// Slot is room for one tensor over foreign memory that is described anew for each
-// use, so that a call that passes addresses allocates nothing. The zero Slot is ready.
+// Header describes one tensor over foreign memory, anew for each use, so that a call that passes addresses
+// allocates nothing. The zero Header is ready.
 //
-//	t, err := slot.Set(dtype.Float32, p, n)   // good until the next Set
-type Slot struct {
+//	t, err := header.Set(dtype.Float32, p, n)   // good until the next Set
+type Header struct {
 	t       Tensor
 	store   storage
 	shape   [1]int
 	strides [1]int
 }
 
-// Set makes the slot's tensor n elements at p, one dimension, as [FromPointer] does, and returns it. The tensor
+// Set makes the header's tensor n elements at p, one dimension, as [FromPointer] does, and returns it. The tensor
 // that Set returned before must not be in use any more.
-func (s *Slot) Set(dt dtype.DType, p unsafe.Pointer, n int) (*Tensor, error) {
+func (h *Header) Set(dt dtype.DType, p unsafe.Pointer, n int) (*Tensor, error) {
 	switch {
 	case !dt.Valid():
 		return nil, fmt.Errorf("tensor: element type %v", dt)
@@ -36,12 +36,12 @@ func (s *Slot) Set(dt dtype.DType, p unsafe.Pointer, n int) (*Tensor, error) {
 		return nil, err
 	}
 	bytes := n * dt.Size()
-	s.shape[0], s.strides[0] = n, 1
-	s.store = storage{base: p, bytes: bytes}
-	s.t = Tensor{ptr: p, numel: n, nbytes: bytes, dt: dt, contiguous: true, shape: s.shape[:], strides: s.strides[:],
-		store: &s.store}
+	h.shape[0], h.strides[0] = n, 1
+	h.store = storage{base: p, bytes: bytes}
+	h.t = Tensor{ptr: p, numel: n, nbytes: bytes, dt: dt, contiguous: true, shape: h.shape[:], strides: h.strides[:],
+		store: &h.store}
 	if seg, off, ok := hostmem.Find(p, bytes); ok {
-		s.t.seg, s.t.segOff = seg, off
+		h.t.seg, h.t.segOff = seg, off
 	}
-	return &s.t, nil
+	return &h.t, nil
 }

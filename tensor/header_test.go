@@ -8,9 +8,9 @@ import (
 	"github.com/chorus-comms/chorus/hostmem"
 )
 
-// TestSlot compares a slot's tensor with the one that FromPointer makes, for
+// TestHeader compares a header's tensor with the one that FromPointer makes, for
 // ordinary, shared and impossible memory.
-func TestSlot(t *testing.T) {
+func TestHeader(t *testing.T) {
 	block, err := hostmem.Alloc(64)
 	if err != nil {
 		t.Fatal(err)
@@ -18,7 +18,7 @@ func TestSlot(t *testing.T) {
 	defer block.Free()
 	data := make([]float32, 16)
 	odd := unsafe.Add(unsafe.Pointer(&data[0]), 1)
-	var slot Slot
+	var header Header
 	for _, c := range []struct {
 		name string
 		dt   dtype.DType
@@ -37,7 +37,7 @@ func TestSlot(t *testing.T) {
 		{"no type", dtype.Invalid, unsafe.Pointer(&data[0]), 1},
 	} {
 		want, wantErr := FromPointer(c.dt, c.p, c.n)
-		got, gotErr := slot.Set(c.dt, c.p, c.n)
+		got, gotErr := header.Set(c.dt, c.p, c.n)
 		if (wantErr == nil) != (gotErr == nil) {
 			t.Errorf("%s: Set says %v, FromPointer %v", c.name, gotErr, wantErr)
 		}
@@ -53,7 +53,7 @@ func TestSlot(t *testing.T) {
 		}
 	}
 	p := unsafe.Pointer(&data[0])
-	if n := testing.AllocsPerRun(100, func() { slot.Set(dtype.Float32, p, 16) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { header.Set(dtype.Float32, p, 16) }); n != 0 {
 		t.Errorf("Set allocates %v times", n)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// settle finds out what has become of an attempt whose leader was lost after this member had voted. Members are
+// resolve finds out what has become of an attempt whose leader was lost after this member had voted. Members are
 // asked in the order of the list: the first that is alive decides for all, and if it dies in turn, the next.
 //
 // A member decides when it's its turn, that is when it has found all before it gone. It asks all after it. If one of
@@ -18,19 +18,19 @@ import (
 // survivor has one, and the attempt has failed.
 //
 // This is sound as long as a member that others find gone (connection refused or broken) is gone. One
-// that is stopped or cut off for longer than settleTime counts as gone, too; if it comes back it may hold a decision
+// that is stopped or cut off for longer than resolveTime counts as gone, too; if it comes back it may hold a decision
 // for a world that the others have given up, and finds them gone from that.
-func (a *attempt) settle() []byte {
+func (a *attempt) resolve() []byte {
 	for k := 1; k < a.me; k++ {
-		a.seat.at("settle")
-		ctx, cancel := context.WithTimeout(context.Background(), settleTime)
+		a.seat.at("resolve")
+		ctx, cancel := context.WithTimeout(context.Background(), resolveTime)
 		outcome, err := a.ask(ctx, k)
 		cancel()
 		if err == nil {
 			return outcome
 		}
 	}
-	a.seat.at("settling")
+	a.seat.at("resolving")
 	return a.conclude()
 }
 
@@ -65,7 +65,7 @@ func (a *attempt) find(ctx context.Context, i int) (store.Store, func(), error) 
 
 // conclude decides for all members from this one on.
 func (a *attempt) conclude() []byte {
-	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
+	ctx, cancel := context.WithTimeout(context.Background(), resolveTime)
 	defer cancel()
 	after := len(a.members) - a.me - 1
 	answers := make(chan []byte, after)

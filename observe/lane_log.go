@@ -8,14 +8,14 @@ import (
 	"github.com/chorus-comms/chorus/internal/publish"
 )
 
-// lane records the collectives that the owner of the communicator's lane runs, one after the other. It's made for one
+// laneLog records the collectives that the owner of the communicator's lane runs, one after the other. It's made for one
 // that repeats: what an operation has in common with the one before it, which may be all but its time, is described
 // once, and that it's over and has gone well, as most have, is told by a count. So a repeated operation writes a time
 // and the counts.
 //
 // The owner writes a record and then counts it in next. Since there is one record more than are kept, it never writes
 // to one that readers count among the last.
-type lane struct {
+type laneLog struct {
 	// The end of an operation needs one cache line, the first: a large one has driven all out of the nearest cache, and
 	// while its beginning is recorded as the others' word is on its way, nothing hides its end.
 	next uint64 // operations begun
@@ -66,7 +66,7 @@ type record struct {
 type description struct {
 	since   uint64 // the first of them
 	shift   uint64 // from an operation's number in the lane to its sequence number
-	what    uint64 // as in a slot
+	what    uint64 // as in a cell
 	in, out uint64 // elements
 	result  uint64 // status; the index of the algorithm << 8
 	bytes   uint64 // of all operations before the first
@@ -104,8 +104,8 @@ func (p *path) follow(t *trail) {
 	}
 }
 
-func newLane(entries int) lane {
-	l := lane{records: make([]record, entries+1), descriptions: make([]description, entries+1), names: new([8]named),
+func newLaneLog(entries int) laneLog {
+	l := laneLog{records: make([]record, entries+1), descriptions: make([]description, entries+1), names: new([8]named),
 		size: uint32(entries + 1), kernels: !steady}
 	l.first = &l.records[0]
 	return l
@@ -113,12 +113,12 @@ func newLane(entries int) lane {
 
 // repeats reports whether an operation, which was called from where the path says, is as the current description has
 // it, because that was made for those before it and they are alike.
-func (l *lane) repeats(op *backend.Op) bool {
+func (l *laneLog) repeats(op *backend.Op) bool {
 	return op.Again && op.Seq == l.next+1+l.shift && l.path.moves == l.moves && op.Site == l.site
 }
 
 // is sees to it that the current description is that of the next operation.
-func (l *lane) is(op *backend.Op, async bool) {
+func (l *laneLog) is(op *backend.Op, async bool) {
 	what, in, out := summary(op, async)
 	if l.path.moves != l.moves || what != l.what || in != l.in || out != l.out || l.seq-l.next != l.shift ||
 		op.Site != l.site {
@@ -128,7 +128,7 @@ func (l *lane) is(op *backend.Op, async bool) {
 }
 
 // begin records an operation of the current description.
-func (l *lane) begin(tick uint64) uint64 {
+func (l *laneLog) begin(tick uint64) uint64 {
 	at := l.at + 1
 	if at == l.size {
 		at = 0
@@ -141,12 +141,12 @@ func (l *lane) begin(tick uint64) uint64 {
 }
 
 // record returns a record. To find it by the slice would take a cache line more.
-func (l *lane) record(at uint32) *record {
+func (l *laneLog) record(at uint32) *record {
 	return (*record)(unsafe.Add(unsafe.Pointer(l.first), uintptr(at)*unsafe.Sizeof(record{})))
 }
 
 // change makes a description of the next operation. Its sequence number will be the next one, unless it's refused.
-func (l *lane) change(what, in, out uint64) {
+func (l *laneLog) change(what, in, out uint64) {
 	id := l.next + 1
 	l.path.follow(&l.trail)
 	l.count(id)
@@ -158,14 +158,14 @@ func (l *lane) change(what, in, out uint64) {
 }
 
 // count takes note of the bytes of all operations before id, which the next description is of.
-func (l *lane) count(id uint64) {
+func (l *laneLog) count(id uint64) {
 	l.bytes += (id - l.since) * bytesOf(l.what, l.in, l.out)
 	l.since = id
 }
 
 // describe makes the current description. An operation makes one at most, so that none is replaced to which a record
 // among the last refers.
-func (l *lane) describe() {
+func (l *laneLog) describe() {
 	number := l.described + 1
 	d := l.numbered(number)
 	publish.Word(&d.since, l.since)
@@ -186,18 +186,18 @@ func (l *lane) describe() {
 }
 
 // named returns where the index of a name is kept, whose own it may not be.
-func (l *lane) named(name string) *named {
+func (l *laneLog) named(name string) *named {
 	return &l.names[uintptr(unsafe.Pointer(unsafe.StringData(name)))>>4%uintptr(len(l.names))]
 }
 
 // expects reports whether the last operation, which is over, has the number and the algorithm that its description
 // says.
-func (l *lane) expects(seq uint64, name string) bool {
+func (l *laneLog) expects(seq uint64, name string) bool {
 	return seq == l.seq+1 && len(name) == int(l.nameLen) && unsafe.StringData(name) == l.nameAt
 }
 
 // end records the end of operation id, the last one. The name is the algorithm's.
-func (l *lane) end(id, seq uint64, name string, algorithm uint64, status Status, tick uint64) {
+func (l *laneLog) end(id, seq uint64, name string, algorithm uint64, status Status, tick uint64) {
 	if result, shift := uint64(status)|algorithm<<8, seq-id; result != l.result || shift != l.shift {
 		l.result, l.shift = result, shift
 		if d := l.numbered(l.described); id == l.since {
@@ -218,7 +218,7 @@ func (l *lane) end(id, seq uint64, name string, algorithm uint64, status Status,
 }
 
 // load returns an operation, unless it's none of the last; done is what the lane counted as such before.
-func (l *lane) load(id, done uint64) (s cell, ok bool) {
+func (l *laneLog) load(id, done uint64) (s cell, ok bool) {
 	x := &l.records[id%uint64(len(l.records))]
 	s.issued = atomic.LoadUint64(&x.issued)
 	s.started = s.issued
@@ -238,15 +238,17 @@ func (l *lane) load(id, done uint64) (s cell, ok bool) {
 }
 
 // keeps reports whether an operation is one of the last: what was read of it before is true.
-func (l *lane) keeps(id uint64) bool { return atomic.LoadUint64(&l.next)+1-id < uint64(len(l.records)) }
+func (l *laneLog) keeps(id uint64) bool {
+	return atomic.LoadUint64(&l.next)+1-id < uint64(len(l.records))
+}
 
 // numbered returns where a description is.
-func (l *lane) numbered(number uint64) *description {
+func (l *laneLog) numbered(number uint64) *description {
 	return &l.descriptions[number%uint64(len(l.descriptions))]
 }
 
 // of returns the description of an operation that is one of the last.
-func (l *lane) of(id uint64) (d *description) {
+func (l *laneLog) of(id uint64) (d *description) {
 	number := atomic.LoadUint64(&l.described)
 	for range l.descriptions {
 		if d = l.numbered(number); atomic.LoadUint64(&d.since) <= id {
@@ -258,7 +260,7 @@ func (l *lane) of(id uint64) (d *description) {
 }
 
 // total returns the bytes of all operations.
-func (l *lane) total() uint64 {
+func (l *laneLog) total() uint64 {
 	for {
 		id := atomic.LoadUint64(&l.next)
 		if id == 0 {
