@@ -31,18 +31,15 @@ const prefixHint = "prefix"
 // group; other groups come as communicators of their own, too.
 const ownHint = "own_store"
 
-// pytorchHint is the hint that says which PyTorch the others are: "1.13", or any from 2.2 on, which is the default.
-const pytorchHint = "pytorch"
+// defaultPath is where the ranks of the default group meet.
+const defaultPath = "0/"
 
 // job is what the groups of a rank have in common.
 type job struct {
 	store  store.Store // below the prefix
-	root   string      // path of the default group's keys
 	hosts  []string    // where to listen: one address for each interface
 	device string      // before an interface's number in the keys of a group
 	groups int         // that new_group has numbered, which is called for the default group's communicator alone
-	old    bool        // the others are PyTorch 1.13
-	world  int         // ranks of the default group
 }
 
 // group is one rank's part of a communicator.
@@ -72,36 +69,18 @@ type group struct {
 
 func open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	at := backend.Where{Comm: c.Name, Rank: c.Rank, Op: "new"}
-	prefix := "default_pg"
-	j := &job{root: "0/", device: "/cpu//", world: c.Size}
-	own := false
+	prefix, path := "default_pg", defaultPath
+	j := &job{device: "/cpu//"}
 	for name, value := range c.Hints {
 		switch {
 		case name == prefixHint:
 			prefix = value
 		case name == ownHint && value == "true":
-			own = true
-		case name == pytorchHint:
-			var err error
-			if j.old, err = oldPyTorch(value); err != nil {
-				return nil, &backend.InvalidArgumentError{Where: at, Detail: err.Error()}
-			}
+			prefix, path, j.device = "", "", ""
 		default:
-			detail := fmt.Sprintf("unknown hint %s=%q; %s takes %s, %s, and %s=true", name, value, Name, prefixHint,
-				pytorchHint, ownHint)
+			detail := fmt.Sprintf("unknown hint %s=%q; %s takes %s, and %s=true", name, value, Name, prefixHint, ownHint)
 			return nil, &backend.InvalidArgumentError{Where: at, Detail: detail}
 		}
-	}
-	switch _, given := c.Hints[prefixHint]; {
-	case j.old && own:
-		detail := fmt.Sprintf("%s=true is for groups of PyTorch from 2.2 on", ownHint)
-		return nil, &backend.InvalidArgumentError{Where: at, Detail: detail}
-	case j.old:
-		if j.root, j.device = "0", "/"; !given {
-			prefix = attempt() + prefix
-		}
-	case own:
-		prefix, j.root, j.device = "", "", ""
 	}
 	if c.Size > 1 {
 		var err error
@@ -119,15 +98,9 @@ func open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	g, err := j.group(ctx, c.Name, j.root, c.Rank, c.Size)
+	g, err := j.group(ctx, c.Name, path, c.Rank, c.Size)
 	if err != nil {
-		return nil, j.elsewhere(err)
-	}
-	if j.old && c.Size > 1 {
-		if err := j.settle(ctx, g); err != nil {
-			g.Finalize(ctx)
-			return nil, err
-		}
+		return nil, err
 	}
 	return g, nil
 }

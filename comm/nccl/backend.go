@@ -37,9 +37,11 @@ type rank struct {
 	rank     int
 	size     int
 	dev      *device.Device
-	st       store.Store // nil if size is 1
-	splits   int         // so far
-	compares bool        // before each collective
+	st       store.Store       // of this communicator alone, which its rank 0 serves; nil if size is 1
+	hosted   *bootstrap.Hosted // if it's served here
+	master   string            // whose route other hosts are on
+	splits   int               // so far
+	compares bool              // before each collective
 	stop     context.CancelFunc
 	token    *tensor.Tensor // of barriers
 
@@ -59,9 +61,10 @@ var (
 
 // greeting is what ranks tell each other before the library begins.
 type greeting struct {
-	Version abi.Version  `json:"v"`
-	ID      abi.UniqueID `json:"id"` // rank 0's
-	List    []int        `json:"l,omitempty"`
+	Version abi.Version       `json:"v"`
+	ID      abi.UniqueID      `json:"id"` // of the communicator whose rank 0 this is going to be
+	Store   bootstrap.Address `json:"s"`  // likewise
+	List    []int             `json:"l,omitempty"`
 }
 
 func open(ctx context.Context, family string, c backend.Config) (backend.Backend, error) {
@@ -84,49 +87,100 @@ func open(ctx context.Context, family string, c backend.Config) (backend.Backend
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	r := newRank(lib, family, c.Name, c.Rank, c.Size, dev, c.Store)
+	r := newRank(lib, family, c.Name, c.Rank, c.Size, dev)
+	r.master = c.MasterAddr
 	config, err := r.config(at, c.Name, hints)
 	if err != nil {
 		return nil, err
 	}
 	defer config.free()
 	mine := greeting{Version: lib.version}
-	all, err := r.greet(ctx, "open", &mine, true)
+	err = r.offer(&mine, true)
+	if err == nil {
+		err = r.open(ctx, at, c.Store, &mine, config)
+	}
 	if err != nil {
-		return nil, err
-	}
-	for q, g := range all {
-		if g.Version != all[0].Version {
-			return nil, &backend.MismatchError{Where: at, RankA: 0, RankB: q,
-				OpA: fmt.Sprintf("%s %v", lib.name, all[0].Version), OpB: fmt.Sprintf("%s %v", lib.name, g.Version)}
-		}
-	}
-	if err := r.start(ctx, at, all[0].ID, config); err != nil {
-		return nil, err
-	}
-	if err := r.begin(ctx); err != nil {
+		r.leave()
 		return nil, err
 	}
 	return r, nil
 }
 
-func newRank(lib *Library, family, name string, me, size int, dev *device.Device, st store.Store) *rank {
+func newRank(lib *Library, family, name string, me, size int, dev *device.Device) *rank {
 	r := &rank{lib: lib, family: family, rank: me, size: size, dev: dev, ended: make(chan struct{}),
 		registered: map[*tensor.Tensor]uintptr{}}
-	if size > 1 {
-		r.st = store.NewPrefix(family, st)
-	}
 	r.Begin(name, me, r.tell)
 	return r
 }
 
-// greet gives every rank what all say, to which rank 0 adds an ID if one is wanted.
-func (r *rank) greet(ctx context.Context, key string, mine *greeting, id bool) ([]greeting, error) {
-	if r.rank == 0 && id {
-		if err := r.lib.failed("ncclGetUniqueId", r.lib.GetUniqueID(&mine.ID), 0); err != nil {
-			return nil, err
+// open meets the others in a store that need not last, and begins.
+func (r *rank) open(ctx context.Context, at backend.Where, st store.Store, mine *greeting, config *config) error {
+	all, err := r.greet(ctx, st, r.family+"/open", mine)
+	if err != nil {
+		return err
+	}
+	for q, g := range all {
+		if g.Version != all[0].Version {
+			return &backend.MismatchError{Where: at, RankA: 0, RankB: q, OpA: fmt.Sprintf("%s %v", r.lib.name, all[0].Version),
+				OpB: fmt.Sprintf("%s %v", r.lib.name, g.Version)}
 		}
 	}
+	if err = r.meet(ctx, all[0].Store); err == nil {
+		err = r.start(ctx, at, all[0].ID, config)
+	}
+	if err == nil {
+		err = r.begin(ctx)
+	}
+	return err
+}
+
+// offer adds to a greeting what rank 0 has for the others: a store, and an ID if the library is to begin anew.
+func (r *rank) offer(mine *greeting, id bool) (err error) {
+	if r.rank > 0 {
+		return nil
+	}
+	if id {
+		err = r.lib.failed("ncclGetUniqueId", r.lib.GetUniqueID(&mine.ID), 0)
+	}
+	if r.size > 1 && err == nil {
+		if r.hosted, err = bootstrap.Host(r.master, bootstrap.Options{}); err == nil {
+			mine.Store = r.hosted.Address()
+		}
+	}
+	return err
+}
+
+// meet opens the store that rank 0 serves.
+func (r *rank) meet(ctx context.Context, at bootstrap.Address) (err error) {
+	switch {
+	case r.size == 1:
+	case r.hosted != nil:
+		r.st = r.hosted.Local()
+	default:
+		r.st, err = bootstrap.Reach(ctx, at, bootstrap.Options{})
+	}
+	return err
+}
+
+// leave lets go of the store. While rank 0 serves one of a communicator that is broken, the others may not know yet by
+// what.
+func (r *rank) leave() {
+	if r.hosted == nil {
+		if r.st != nil {
+			r.st.Close()
+		}
+		return
+	}
+	if _, healthy := errors.AsType[*backend.FinalizedError](r.Cause()); !healthy && r.Cause() != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+		defer cancel()
+		_ = r.hosted.Drain(ctx)
+	}
+	r.hosted.Close()
+}
+
+// greet gives every rank what all say.
+func (r *rank) greet(ctx context.Context, st store.Store, key string, mine *greeting) ([]greeting, error) {
 	if r.size == 1 {
 		return []greeting{*mine}, nil
 	}
@@ -134,7 +188,7 @@ func (r *rank) greet(ctx context.Context, key string, mine *greeting, id bool) (
 	if err != nil {
 		return nil, err
 	}
-	payloads, err := bootstrap.Exchange(ctx, store.NewPrefix(key, r.st), r.rank, r.size, payload)
+	payloads, err := bootstrap.Exchange(ctx, store.NewPrefix(key, st), r.rank, r.size, payload)
 	if err != nil {
 		return nil, err
 	}
@@ -305,8 +359,29 @@ func (r *rank) Split(ctx context.Context, name string, list []int, timeout time.
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	key := fmt.Sprintf("split/%d", r.splits)
-	all, err := r.greet(ctx, key, &greeting{List: list}, false)
+	mine, native := greeting{List: list}, r.lib.CommSplit != nil
+	var child *rank
+	if len(list) > 0 {
+		child = newRank(r.lib, r.family, name, slices.Index(list, r.rank), len(list), r.dev)
+		child.compares, child.master = r.compares, r.master // as this one does
+		if err := child.offer(&mine, !native); err != nil {
+			return nil, &backend.InternalError{Where: at, Err: err}
+		}
+	}
+	part, err := r.split(ctx, at, child, &mine, config, start)
+	if err != nil && child != nil {
+		child.leave()
+	}
+	if part == nil {
+		return nil, err
+	}
+	return part, nil
+}
+
+// split is Split of a rank that is in a part, or in none: child is nil then.
+func (r *rank) split(ctx context.Context, at backend.Where, child *rank, mine *greeting, config *config,
+	start time.Time) (*rank, error) {
+	all, err := r.greet(ctx, r.st, fmt.Sprintf("split/%d", r.splits), mine)
 	if err != nil {
 		e := &backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: time.Since(start)}}
 		if m, ok := errors.AsType[*bootstrap.MissingRanksError](err); ok {
@@ -322,41 +397,24 @@ func (r *rank) Split(ctx context.Context, name string, list []int, timeout time.
 	if err := r.Agreed(offers); err != nil {
 		return nil, err
 	}
-	var child *rank // which compares as this one does
-	if len(list) > 0 {
-		key = fmt.Sprintf("%s/%d", key, list[0])
-		child = newRank(r.lib, r.family, name, slices.Index(list, r.rank), len(list), r.dev, store.NewPrefix(key, r.parts()))
-	}
 	if child != nil {
-		child.compares = r.compares
+		err = child.meet(ctx, all[mine.List[0]].Store)
 	}
-	if r.lib.CommSplit != nil {
-		err = r.divide(ctx, at, child, list, config)
-	} else if child != nil {
-		var family []greeting
-		if family, err = child.greet(ctx, "open", &greeting{}, true); err == nil {
-			err = child.start(ctx, at, family[0].ID, config)
-		}
+	switch {
+	case err != nil:
+	case r.lib.CommSplit != nil:
+		err = r.divide(ctx, at, child, mine.List, config)
+	case child != nil:
+		err = child.start(ctx, at, all[mine.List[0]].ID, config)
 	}
 	if err != nil {
 		r.Fail(err)
 		return nil, r.Err(at)
 	}
-	if child == nil {
-		return nil, nil
+	if child != nil {
+		err = child.begin(ctx)
 	}
-	if err := child.begin(ctx); err != nil {
-		return nil, err
-	}
-	return child, nil
-}
-
-// parts is the store for communicators that are parts of this one.
-func (r *rank) parts() store.Store {
-	if r.st == nil {
-		return nil
-	}
-	return store.NewPrefix("parts", r.st)
+	return child, err
 }
 
 // divide has the library make a communicator of a part of this one. child is nil for a rank that is in none.
@@ -386,6 +444,7 @@ func (r *rank) divide(ctx context.Context, at backend.Where, child *rank, list [
 
 // Finalize implements backend.Backend.
 func (r *rank) Finalize(ctx context.Context) error {
+	defer r.leave()
 	defer r.stop()
 	if !r.End() {
 		<-r.ended // the library is aborted then

@@ -156,6 +156,8 @@ func (r *rank) compare(ctx context.Context, op *backend.Op, mine string) error {
 	switch {
 	case late:
 		r.Fail(&backend.TimeoutError{Where: at, Attendance: a})
+	case err != nil && r.rank > 0:
+		r.Fail(&backend.PeerLostError{Where: at, Peer: 0, Cause: "the store that it served is gone: " + err.Error()})
 	case err != nil:
 		r.Fail(&backend.InternalError{Where: at, Err: err})
 	default:
@@ -281,18 +283,22 @@ func (r *rank) listen(ctx context.Context) {
 }
 
 // raise makes this rank the one that says what has failed, unless another one has. It reports whether it is.
-func (r *rank) raise(ctx context.Context, al alarm) bool {
+func (r *rank) raise(ctx context.Context, al alarm) (bool, error) {
 	text, err := json.Marshal(al)
 	if err != nil {
-		return false
+		return false, err
 	}
 	stands, err := r.st.CompareSet(ctx, alarmKey, nil, text)
 	var first alarm
-	return err == nil && json.Unmarshal(stands, &first) == nil && first.By == r.rank
+	if err == nil {
+		err = json.Unmarshal(stands, &first)
+	}
+	return err == nil && first.By == r.rank, err
 }
 
 // ask raises an alarm and collects the answers. ops are those of the ranks that have arrived. Of a failure that
-// another rank tells of, which breaks the communicator, the attendance is empty.
+// another rank tells of, which breaks the communicator, the attendance is empty; of a store that is gone it has rank 0
+// alone, which served it.
 func (r *rank) ask(al alarm) (a backend.Attendance, ops map[int]string) {
 	ops = map[int]string{}
 	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
@@ -300,7 +306,10 @@ func (r *rank) ask(al alarm) (a backend.Attendance, ops map[int]string) {
 	if r.st == nil {
 		return a, ops
 	}
-	if !r.raise(ctx, al) {
+	if mine, err := r.raise(ctx, al); err != nil {
+		a.Unknown = []int{0}
+		return a, ops
+	} else if !mine {
 		select {
 		case <-r.Broken():
 		case <-ctx.Done():
@@ -367,7 +376,7 @@ func (r *rank) tell(_ uint64, cause error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), tellTime)
 	defer cancel()
-	if !r.raise(ctx, alarm{By: r.rank}) {
+	if mine, _ := r.raise(ctx, alarm{By: r.rank}); !mine {
 		return // they have heard of another one
 	}
 	f := base.FailureOf(cause, r.rank)

@@ -10,7 +10,7 @@
 // in its place.
 //
 // Invariants: what a library can do is its symbols' to say. Ranks meet in the store before the library's own start,
-// which has no deadline and names nobody. A failure is told to the other ranks, through the store, before the library
-// is aborted: so every rank has the first cause, whatever its library says afterwards. docs/nccl.md says what NCCL
-// can't.
+// which has no deadline and names nobody; what they tell each other later goes through one that rank 0 serves. A
+// failure is told to the other ranks there before the library is aborted: so every rank has the first cause, whatever
+// its library says afterwards. docs/nccl.md says what NCCL can't.
 package nccl

@@ -73,15 +73,35 @@ func TestCompare(t *testing.T) {
 				return fmt.Errorf("after %d: %w", seq, err)
 			}
 		}
-		if c.Rank() == 0 {
+		if c.Rank() == 1 {
 			return nil
 		}
 		var late *comm.TimeoutError
 		if err := c.Barrier(ctx, comm.Timeout(50*time.Millisecond)); !errors.As(err, &late) ||
-			!slices.Equal(late.Missing, []int{0}) {
-			return fmt.Errorf("a barrier without rank 0 gives %v", err)
+			!slices.Equal(late.Missing, []int{1}) {
+			return fmt.Errorf("a barrier without rank 1 gives %v", err)
 		}
 		return s.Synchronize(ctx)
+	})
+}
+
+// Rank 0 serves what ranks compare by: without it nothing is compared.
+func TestCompareWithoutRank0(t *testing.T) {
+	hints := comm.WithHints(map[string]string{"library": simulate(t, ncclsim.Options{Version: "2.32"}), "compare": "true"})
+	each(t, open(t, "nccl", "", 2, hints), func(ctx context.Context, c *comm.Comm, s *device.Stream,
+		x *tensor.Tensor) error {
+		if c.Rank() == 0 {
+			return nil
+		}
+		var err error
+		for err == nil || errors.Is(err, comm.ErrTimeout) { // while it's there yet
+			err = c.Barrier(ctx)
+		}
+		var lost *comm.PeerLostError
+		if !errors.As(err, &lost) || lost.Peer != 0 {
+			return fmt.Errorf("a barrier without rank 0 gives %v", err)
+		}
+		return nil
 	})
 }
 

@@ -23,7 +23,7 @@ import (
 )
 
 // levels are the feature levels of the stand-in.
-var levels = []string{"2.18", "2.19", "2.27", "2.28", "2.29", "2.32"}
+var levels = ncclsim.Levels
 
 // simulate makes a stand-in the library that has the name that it returns.
 func simulate(t testing.TB, opts ncclsim.Options) (place string) {

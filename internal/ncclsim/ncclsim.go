@@ -20,6 +20,9 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
+// Levels are releases that differ in what they have.
+var Levels = []string{"2.18", "2.19", "2.27", "2.28", "2.29", "2.32"}
+
 // Options say what a library is like.
 type Options struct {
 	Version string // the functions and configurations that it has

@@ -20,6 +20,7 @@ from torch._C._distributed_c10d import Store
 from torch.autograd import profiler
 
 from chorus import _direct, _lib, _profiled, _sites, _store, backend
+from chorus.backend import named
 from chorus.errors import Error, InvalidArgumentError, TimeoutError, check, invalid, last_error
 
 _submit = _lib.submit
@@ -271,11 +272,12 @@ class Communicator:
         hints: dict[str, str] | None = None,
         abort_on_error: bool | None = None,
         backend: str | None = None,
+        device: torch.device | None = None,
         job_ranks: Sequence[int] = (),
         job_size: int = 0,
     ) -> Communicator:
         """Join a communicator. All ranks call it; it waits until they have found each other. If its ranks are some of a
-        larger job, they are ``job_ranks`` there, for flight records."""
+        larger job, they are ``job_ranks`` there, for flight records. ``device`` is for backends that have no host."""
         array, n_hints = _lib.hints(hints)
         handle = ctypes.c_uint64()
         with _store.opened(store) as opened:
@@ -285,6 +287,7 @@ class Communicator:
                 world_size=size,
                 abort_on_error=-1 if abort_on_error is None else int(abort_on_error),
                 backend=backend.encode() if backend else None,
+                device=named(device).encode() if device is not None else None,
                 name=name.encode(),
                 store=opened,
                 timeout_ns=timeout_ns,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,12 +15,14 @@ if TYPE_CHECKING:
 
 NAME, ACCL = "chorus", "accl"
 NAMES = (NAME, ACCL)
+# Backends of the library that enqueue operations on a device by themselves, and take no other tensors.
+LIBRARIES = ("nccl", "ncclx", "rccl")
 _drivers: dict[str, str] = {}  # of devices beside the CPU, by PyTorch's names for the types
 _places: dict[torch.device, int] = {}
 
 
-# What makes the hints of a backend's groups if neither the program nor the world has any, of rank and size; by its name.
-defaults: dict[str, Callable[[int, int], dict[str, Any]]] = {}
+# What groups of a backend are made with if the program doesn't say otherwise, by its name.
+defaults: dict[str, dict[str, Any]] = {}
 
 
 def register() -> None:
@@ -63,6 +64,11 @@ def placed(name: str) -> tuple[torch.device | None, int]:
     return None, 0
 
 
+def named(device: torch.device) -> str:
+    """What the library calls a device."""
+    return f"{_drivers[device.type]}:{device.index}"
+
+
 def place_of(device: torch.device) -> int:
     """A device's number in the library."""
     place = _places.get(device)
@@ -71,7 +77,7 @@ def place_of(device: torch.device) -> int:
         from chorus.errors import check
 
         handle = ctypes.c_uint64()
-        check(_lib.library.chorus_device_open(f"{_drivers[device.type]}:{device.index}".encode(), ctypes.byref(handle)))
+        check(_lib.library.chorus_device_open(named(device).encode(), ctypes.byref(handle)))
         place = _places[device] = handle.value
     return place
 
@@ -94,12 +100,15 @@ def _create(backend: str, options: Any, backend_options: Any) -> ProcessGroup:
         raise InvalidArgumentError(
             f"chorus: pg_options must be a dict of hints, such as {{'fabric': 'tcp'}}, not {type(backend_options).__name__}"  # noqa: E501
         )
-    carrier, hints = _carrier(backend, options, hints)
+    carrier, hints = _carrier(backend, hints)
+    alone = carrier in LIBRARIES
+    device = _placed(carrier, caller.get("device_id")) if alone else caller.get("device_id")
     comm = Communicator.create(
         options.group_rank,
         options.group_size,
         options.store if carrier == "gloo" else _fresh(options.store, options.group_size),
         backend=carrier,
+        device=device if alone else None,
         name=_name(options, caller),
         timeout_ns=timeout_ns(options.timeout),
         hints=hints,
@@ -108,20 +117,34 @@ def _create(backend: str, options: Any, backend_options: Any) -> ProcessGroup:
     )
     group = ProcessGroup(comm, options.store, options.timeout)
     group._hints = hints
+    if alone:
+        group._ours = {device.type}
     if config := caller.get("backend_config"):
         group._ours &= {device for device, name in config.get_device_backend_map().items() if name == backend}
     for device, (kind, other) in others.items():
         group._add_backend(torch.device(device), kind, other)
-    bound = caller.get("device_id")
-    if isinstance(bound, torch.device) and bound.type in _drivers and bound.type in group._ours:
-        comm.bind(bound)
+    if not alone and isinstance(device, torch.device) and device.type in _drivers and device.type in group._ours:
+        comm.bind(device)
     return group
+
+
+def _placed(carrier: str | None, device: Any) -> torch.device:
+    """The device of a group whose backend has no host: init_process_group's device_id, or else the current one."""
+    from chorus.errors import InvalidArgumentError
+
+    if isinstance(device, torch.device) and device.type in _drivers:
+        return device
+    if device is not None or len(_drivers) != 1:
+        raise InvalidArgumentError(
+            f"chorus: {carrier} is for {' or '.join(_drivers) or 'no device here'}: pass device_id=torch.device(...)"
+        )
+    return torch.empty(0, device=next(iter(_drivers))).device
 
 
 _creators = {name: functools.partial(_create, name) for name in NAMES}
 
 
-def _carrier(backend: str, options: Any, given: dict[str, Any] | None) -> tuple[str | None, dict[str, str]]:
+def _carrier(backend: str, given: dict[str, Any] | None) -> tuple[str | None, dict[str, str]]:
     """The library's backend that carries out a group's operations, and its hints. A group takes after the world."""
     from chorus.errors import InvalidArgumentError
 
@@ -129,11 +152,16 @@ def _carrier(backend: str, options: Any, given: dict[str, Any] | None) -> tuple[
     if backend == ACCL:
         if given is None and getattr(getattr(world, "comm", None), "backend", None) == ACCL:
             return ACCL, world._hints
-        if given is None and ACCL in defaults:
-            given = defaults[ACCL](options.group_rank, options.group_size)
-        return ACCL, {k if "." in k else f"{ACCL}.{k}": _text(v) for k, v in (given or {}).items()}
+        hints = defaults.get(ACCL, {}) if given is None else given
+        return ACCL, {k if "." in k else f"{ACCL}.{k}": _text(v) for k, v in hints.items()}
     hints = dict(given or {})
-    inherited = "gloo" if getattr(getattr(world, "comm", None), "backend", None) == "gloo" else NAME
+    theirs = getattr(getattr(world, "comm", None), "backend", None)
+    library = hints.pop("backend", theirs if theirs in LIBRARIES else None)
+    if library is not None and library not in LIBRARIES:
+        raise InvalidArgumentError(f"chorus: pg_options: backend is one of {', '.join(LIBRARIES)}, not {library!r}")
+    if library is not None:
+        return library, hints
+    inherited = "gloo" if theirs == "gloo" else NAME
     wire = hints.pop("wire", inherited)
     if wire not in (NAME, "gloo"):
         raise InvalidArgumentError(f"chorus: pg_options: wire is chorus or gloo, not {wire!r}")

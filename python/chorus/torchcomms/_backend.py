@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from chorus import _lib
+from chorus.backend import LIBRARIES, served
 from chorus.errors import UnsupportedError
 from chorus.torchcomms._types import CommOptions, Options, P2POp, ReduceOp
 
@@ -173,7 +174,7 @@ _registered: dict[str, type[TorchCommBackend]] = {}
 # Names under which programs know the library's backends for CPU tensors.
 _NATIVE = {"native": "native", "chorus": "native", "gloo": "native", "fake": "fake"}
 
-# The original's other backends: the library and the devices that each is for.
+# The original's backends for accelerators: the library and the devices that each is for.
 _ACCELERATORS = {
     "nccl": ("NCCL (libnccl.so.2)", "CUDA devices"),
     "nccl-lazy": ("NCCL (libnccl.so.2)", "CUDA devices"),
@@ -193,7 +194,7 @@ def register_backend(name: str, backend_class: type[TorchCommBackend]) -> None:
 
 def _is_backend_registered(name: str) -> bool:
     """Whether a backend of this name is known, be it there or not."""
-    return name in _registered or name in _NATIVE
+    return name in _registered or name in _NATIVE or name in LIBRARIES
 
 
 def built_backends() -> list[str]:
@@ -207,9 +208,11 @@ def is_backend_built(name: str) -> bool:
     return name in built_backends()
 
 
-def native_name(name: str) -> str | None:
-    """The library's backend of this name; None if it has none."""
-    return None if name in _registered else _NATIVE.get(name)
+def native_name(name: str, kind: str = "cpu") -> str | None:
+    """The library's backend of this name, for a type of device; None if it has none."""
+    if name in _registered:
+        return None
+    return name if name in LIBRARIES and kind in served() else _NATIVE.get(name)
 
 
 def registered_class(name: str) -> type[TorchCommBackend]:

@@ -11,6 +11,7 @@ import socket
 import warnings
 from collections.abc import Mapping
 
+from chorus.backend import LIBRARIES
 from chorus.errors import InvalidArgumentError
 
 _OF_OPERATIONS = {"algorithm", "chunk_bytes", "mapped", "slots", "stores"}
@@ -19,6 +20,11 @@ _TRUTHS = {"1": True, "true": True, "yes": True, "y": True, "0": False, "false":
 # They set up what CPUs don't have, or what isn't needed here.
 _FLAGS = {"lazy", "persistent_store", "enable_cuda_graph_support", "blocking"}
 _NUMBERS = {"max_event_pool_size", "garbage_collect_interval_ms", "graph_timeout_check_interval_ms"}
+# Of communicators of NCCL, NCCLX and RCCL: Chorus's own, and the fields of NCCL's configuration.
+_OF_LIBRARIES = {"library", "compare", *map(str.lower, (
+    "cgaClusterSize", "minCTAs", "maxCTAs", "netName", "splitShare", "trafficClass", "commName", "collnetEnable",
+    "CTAPolicy", "shrinkShare", "nvlsCTAs", "nChannelsPerNetPeer", "nvlinkCentricSched",
+))}  # fmt: skip
 _PRIORITY = {"is_high_priority_stream", "high_priority_stream"}
 
 
@@ -43,7 +49,9 @@ def _address(name: str, value: str) -> str:
         raise InvalidArgumentError(f"chorus: hint {name}={value!r}: {error}") from error
 
 
-def of_communicator(hints: Mapping[str, str] | None) -> tuple[dict[str, str], bool | None]:
+def of_communicator(
+    hints: Mapping[str, str] | None, backend: str | None = None
+) -> tuple[dict[str, str], bool | None]:
     """What the library is given, and what the hints say about the stream's priority.
 
     Raises RuntimeError for a flag or a host, and ValueError for a number, that can't be read.
@@ -51,10 +59,15 @@ def of_communicator(hints: Mapping[str, str] | None) -> tuple[dict[str, str], bo
     own: dict[str, str] = {}
     priority: bool | None = None
     for name, value in (hints or {}).items():
-        if name in _OWN or name.startswith("fabric."):
-            own[name] = value
-        elif name.removeprefix("torchcomm::").split("::")[-1] in _PRIORITY:  # torchcomm::ncclx::high_priority_stream
+        if name.removeprefix("torchcomm::").split("::")[-1] in _PRIORITY:  # torchcomm::ncclx::high_priority_stream
             priority = truth(name, value)
+        elif backend in LIBRARIES and name not in _FLAGS | _NUMBERS:
+            if _plain(name) in _OF_LIBRARIES:
+                own[name] = value
+            else:
+                _unknown(name)
+        elif name in _OWN or name.startswith("fabric."):
+            own[name] = value
         elif name == "interface":
             own["fabric.interface"] = value
         elif name == "hostname":
@@ -68,13 +81,19 @@ def of_communicator(hints: Mapping[str, str] | None) -> tuple[dict[str, str], bo
     return own, priority
 
 
-def of_operation(hints: Mapping[str, str] | None) -> dict[str, str] | None:
+def _plain(name: str) -> str:
+    """A hint of NCCL's, NCCLX's or RCCL's under the one of its names that is in _OF_LIBRARIES."""
+    name = name.removeprefix("ncclx::")
+    return name.replace("_", "").lower() if "_" in name else name.lower()
+
+
+def of_operation(hints: Mapping[str, str] | None, backend: str | None = None) -> dict[str, str] | None:
     """What the library is given with an operation."""
     if not hints:
         return None
     own = {}
     for name, value in hints.items():
-        if name in _OF_OPERATIONS:
+        if name in _OF_OPERATIONS and backend not in LIBRARIES:
             own[name] = value
         else:
             _unknown(name)

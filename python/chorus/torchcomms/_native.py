@@ -327,7 +327,7 @@ class NativeBackend(TorchCommBackend):
     # ---- the communicator itself ----
 
     def split(self, ranks: list[int], name: str | None, **options: Unpack[Options]) -> NativeBackend | None:
-        own = _hints.of_communicator(options["hints"])[0] if "hints" in options else None
+        own = _hints.of_communicator(options["hints"], self._name)[0] if "hints" in options else None
         timeout = timeout_ns(options.get("timeout"))
         part = self.comm.split(ranks, name=name if ranks else None, timeout_ns=timeout, hints=own)
         return None if part is None else NativeBackend(part, self._name, self._of_group)
@@ -345,7 +345,7 @@ class NativeBackend(TorchCommBackend):
         return self.comm.handle_text()
 
     def reconfigure(self, uuid: int, init_handles: list[str] | set[str], **options: Unpack[Options]) -> None:
-        own = _hints.of_communicator(options["hints"])[0] if "hints" in options else None
+        own = _hints.of_communicator(options["hints"], self._name)[0] if "hints" in options else None
         self._follow(
             self.comm.reconfigure(
                 str(uuid),
@@ -393,7 +393,7 @@ class NativeBackend(TorchCommBackend):
         self.comm.set_timeout(ns)
 
     def set_hints(self, hints: dict[str, str]) -> None:
-        self.comm.set_hints(_hints.of_operation(hints) or {})
+        self.comm.set_hints(_hints.of_operation(hints, self._name) or {})
 
     def tensor_register(self, tensor: _Tensor) -> None:
         self._moved(tensor, "tensor_register")
@@ -410,7 +410,7 @@ class NativeBackend(TorchCommBackend):
         self, keep: object, staging: Staging, async_op: bool, options: Options, *args: Any, **fields: Any
     ) -> TorchWork:
         if options:
-            fields["hints"] = _hints.of_operation(options.get("hints"))
+            fields["hints"] = _hints.of_operation(options.get("hints"), self._name)
             fields["timeout_ns"] = timeout_ns(options.get("timeout"))
         return TorchWork(self.comm.run(async_op, keep, staging.after(), *args, device=staging.device, **fields))
 

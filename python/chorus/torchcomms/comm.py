@@ -18,7 +18,7 @@ from torch.autograd import profiler
 
 from chorus import _lib, memory
 from chorus._comm import Communicator
-from chorus.backend import _fresh, ours, served
+from chorus.backend import LIBRARIES, _fresh, ours, served
 from chorus.errors import InvalidArgumentError, UnsupportedError, invalid
 from chorus.process_group import ProcessGroup, timeout_ns
 from chorus.torchcomms import _backend, _hints, _launcher
@@ -692,9 +692,10 @@ def new_comm(
     """Join a communicator. All of its ranks call it; it returns when they have found each other.
 
     Args:
-        backend: "native" (also "chorus" and "gloo"), "fake", which moves nothing, or one that was registered.
+        backend: "native" (also "chorus" and "gloo"), "fake", which moves nothing, "nccl", "ncclx" and "rccl" on devices
+            that the library of this name works on, or one that was registered.
         device: whose tensors the operations take, beside the CPU's: the CPU, or a device whose driver is the library's,
-            such as "accinte:1"; without an index, the thread's current one.
+            such as "accinte:1"; without an index, the thread's current one. Those of NCCL take the device's alone.
         name: the same on all ranks; without one, the process's communicators are numbered.
         abort_process_on_timeout_or_error: whether a failure aborts the process; as
             TORCHCOMM_ABORT_ON_ERROR says, or no.
@@ -712,7 +713,7 @@ def new_comm(
     and :class:`chorus.TimeoutError`, which names the ranks that didn't come.
     """
     device = torch.device(device)
-    native = _backend.native_name(backend)
+    native = _backend.native_name(backend, device.type)
     made_of = _backend.registered_class(backend) if native is None else None
     if enable_reconfigure and native is None:
         raise UnsupportedError(f"chorus: new_comm: backend {backend!r} has no reconfigure")
@@ -727,7 +728,7 @@ def new_comm(
         raise InvalidArgumentError(
             f"chorus: new_comm: backend {backend!r} finds its own rank; rank and world_size are for Chorus' backends"
         )
-    own, priority = _hints.of_communicator(hints)
+    own, priority = _hints.of_communicator(hints, native)
     for said in (is_high_priority_stream, high_priority_stream):
         priority = priority if said is None else said
     if name is None:
@@ -752,6 +753,7 @@ def new_comm(
         store = _launcher.store_of_environment(rank, world_size, options.timeout)
     if store is not None and world_size > 1 and native != "fake":
         store = _fresh(PrefixStore(f"torchcomms/{name}", store), world_size)
+    alone = native in LIBRARIES
     comm = Communicator.create(
         rank,
         world_size,
@@ -761,8 +763,9 @@ def new_comm(
         hints=own,
         abort_on_error=options.abort_process_on_timeout_or_error,
         backend=native,
+        device=device if alone else None,
     )
-    if apart:
+    if apart and not alone:
         comm.bind(device)
     return TorchComm(NativeBackend(comm, backend), device, options, list(range(comm.size)))
 

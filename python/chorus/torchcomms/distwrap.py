@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
 import chorus.backend
+from chorus.backend import LIBRARIES
 from chorus.errors import UnsupportedError
 from chorus.torchcomms._backend import native_name, registered_class
 from chorus.torchcomms._window import TorchCommWindow
@@ -47,11 +48,15 @@ def init_process_group(
     """Make the world. With ``use_torchcomms`` its backend is a communicator of this package.
 
     The names of backends are then those of :func:`chorus.torchcomms.new_comm`, also for a device as in
-    "cpu:gloo". Raises what that raises for names that it doesn't take.
+    "cpu:gloo"; "nccl", "ncclx" and "rccl" need a ``device_id`` that they work on. Raises what that raises for names
+    that it doesn't take.
     """
     if use_torchcomms:
         name = (backend or "native").removeprefix("cpu:")
-        if native_name(name) != "native":
+        kind = device_id.type if isinstance(device_id, torch.device) else "cpu"
+        if name in LIBRARIES and native_name(name, kind) is not None:
+            pg_options = {"backend": name, **(pg_options or {})}
+        elif native_name(name) != "native":
             if native_name(name) is None:
                 registered_class(name)  # raises for those that aren't there
             raise UnsupportedError(f"chorus: {name!r} can't be the backend of process groups")

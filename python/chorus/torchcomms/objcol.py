@@ -13,27 +13,38 @@ from typing import Any
 
 import torch
 
+from chorus.backend import LIBRARIES
 from chorus.torchcomms._types import BatchP2POptions
 from chorus.torchcomms.comm import BatchSendRecv, TorchComm
 
-_NONE = torch.empty(0, dtype=torch.uint8)
+def _place(comm: TorchComm) -> torch.device:
+    """Where objects travel from and to."""
+    return comm.get_device() if comm.get_backend() in LIBRARIES else torch.device("cpu")
 
 
-def _bytes_of(thing: object) -> torch.Tensor:
+def _bytes_of(comm: TorchComm, thing: object) -> torch.Tensor:
     buffer = io.BytesIO()
     torch.save(thing, buffer)
-    return torch.frombuffer(buffer.getbuffer(), dtype=torch.uint8)
+    return torch.frombuffer(buffer.getbuffer(), dtype=torch.uint8).to(_place(comm))
 
 
 def _object_of(data: torch.Tensor, weights_only: bool) -> Any:
-    return torch.load(io.BytesIO(data.numpy().tobytes()), weights_only=weights_only)
+    return torch.load(io.BytesIO(data.cpu().numpy().tobytes()), weights_only=weights_only)
+
+
+def _room(comm: TorchComm, size: int | torch.Tensor) -> torch.Tensor:
+    return torch.empty(int(size), dtype=torch.uint8, device=_place(comm))
+
+
+def _counts(comm: TorchComm, counts: list[int]) -> torch.Tensor:
+    return torch.tensor(counts, dtype=torch.int64, device=_place(comm))
 
 
 def _sizes(comm: TorchComm, data: torch.Tensor, timeout: timedelta | None) -> list[int]:
     """The number of bytes of every rank."""
-    sizes = torch.empty(comm.get_size(), dtype=torch.int64)
-    comm.all_gather_single(sizes, torch.tensor([data.numel()]), False, timeout=timeout)
-    return [int(n) for n in sizes]
+    sizes = _counts(comm, [0] * comm.get_size())
+    comm.all_gather_single(sizes, _counts(comm, [data.numel()]), False, timeout=timeout)
+    return sizes.tolist()
 
 
 def all_gather_object(
@@ -45,8 +56,8 @@ def all_gather_object(
 ) -> None:
     """``object_list[r]`` becomes rank r's ``obj``. Raises ValueError if the list is too short."""
     _long_enough(object_list, comm.get_size(), "object_list")
-    data = _bytes_of(obj)
-    every = [torch.empty(n, dtype=torch.uint8) for n in _sizes(comm, data, timeout)]
+    data = _bytes_of(comm, obj)
+    every = [_room(comm, n) for n in _sizes(comm, data, timeout)]
     comm.all_gather_v(every, data, False, timeout=timeout)
     object_list[: len(every)] = [_object_of(x, weights_only) for x in every]
 
@@ -67,11 +78,11 @@ def gather_object(
         raise ValueError("gather_object: the root must pass object_gather_list")
     if object_gather_list is not None:
         _long_enough(object_gather_list, comm.get_size(), "object_gather_list")
-    data = _bytes_of(obj)
+    data = _bytes_of(comm, obj)
     sizes = _sizes(comm, data, timeout)
     # A gather is of one size; messages need not be.
     batch = comm.batch_op_create()
-    every = [torch.empty(n, dtype=torch.uint8) for n in sizes] if at_root else []
+    every = [_room(comm, n) for n in sizes] if at_root else []
     batch.send(data, root)
     for rank, target in enumerate(every):
         batch.recv(target, rank)
@@ -88,16 +99,14 @@ def broadcast_object_list(
     weights_only: bool = True,
 ) -> None:
     """The entries of ``object_list``, as many on every rank, become the root's."""
-    size = torch.zeros(1, dtype=torch.int64)
-    data = _NONE
-    if comm.get_rank() == root:
-        data = _bytes_of(list(object_list))
-        size[0] = data.numel()
+    at_root = comm.get_rank() == root
+    data = _bytes_of(comm, list(object_list)) if at_root else _room(comm, 0)
+    size = _counts(comm, [data.numel()])
     comm.broadcast(size, root, False, timeout=timeout)
-    if comm.get_rank() != root:
-        data = torch.empty(int(size), dtype=torch.uint8)
+    if not at_root:
+        data = _room(comm, size)
     comm.broadcast(data, root, False, timeout=timeout)
-    if comm.get_rank() != root:
+    if not at_root:
         _fill(object_list, _object_of(data, weights_only), "broadcast_object_list")
 
 
@@ -116,10 +125,10 @@ def scatter_object_list(
     if at_root:
         if scatter_object_input_list is None or len(scatter_object_input_list) != comm.get_size():
             raise ValueError(f"scatter_object_list: the root passes a list of {comm.get_size()} objects, one per rank")
-        parts = [_bytes_of(x) for x in scatter_object_input_list]
-    sizes = torch.tensor([x.numel() for x in parts]) if at_root else torch.empty(comm.get_size(), dtype=torch.int64)
+        parts = [_bytes_of(comm, x) for x in scatter_object_input_list]
+    sizes = _counts(comm, [x.numel() for x in parts] if at_root else [0] * comm.get_size())
     comm.broadcast(sizes, root, False, timeout=timeout)
-    data = torch.empty(int(sizes[comm.get_rank()]), dtype=torch.uint8)
+    data = _room(comm, sizes[comm.get_rank()])
     batch = comm.batch_op_create()
     for rank, part in enumerate(parts):
         batch.send(part, rank)
@@ -130,8 +139,8 @@ def scatter_object_list(
 
 def send_object_list(comm: TorchComm, object_list: list[Any], dst: int, timeout: timedelta | None = None) -> None:
     """Send the entries of a list to rank ``dst``, which calls :func:`recv_object_list`."""
-    data = _bytes_of(list(object_list))
-    comm.send(torch.tensor([data.numel()]), dst, False, timeout=timeout)
+    data = _bytes_of(comm, list(object_list))
+    comm.send(_counts(comm, [data.numel()]), dst, False, timeout=timeout)
     comm.send(data, dst, False, timeout=timeout)
 
 
@@ -143,9 +152,9 @@ def recv_object_list(
     weights_only: bool = True,
 ) -> None:
     """The entries of ``object_list`` become those that rank ``src`` sends, which are as many."""
-    size = torch.zeros(1, dtype=torch.int64)
+    size = _counts(comm, [0])
     comm.recv(size, src, False, timeout=timeout)
-    data = torch.empty(int(size), dtype=torch.uint8)
+    data = _room(comm, size)
     comm.recv(data, src, False, timeout=timeout)
     _fill(object_list, _object_of(data, weights_only), "recv_object_list")
 

@@ -1,0 +1,209 @@
+"""Groups and communicators over a stand-in for NCCL on emulated devices: programs of several processes, with a
+libchorus.so that was built with it."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+EXAMPLES = ROOT / "python" / "examples" / "torchcomms"
+NEWEST = "2.32"
+
+
+@pytest.fixture(scope="session")
+def standin(tmp_path_factory):
+    """A directory with the package chorus over the stand-in's library."""
+    if shutil.which(os.environ.get("GO", "go")) is None:
+        pytest.skip("there is no Go to build the library with")
+    site = tmp_path_factory.mktemp("standin")
+    package = site / "chorus"
+    package.mkdir()
+    for part in (ROOT / "python" / "chorus").iterdir():
+        if part.name not in ("libchorus.so", "__pycache__"):
+            (package / part.name).symlink_to(part)
+    done = subprocess.run(
+        ["sh", str(ROOT / "capi" / "build.sh"), str(package / "libchorus.so"), "-tags", "ncclsim"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    (site / "torchcomms").symlink_to(ROOT / "python" / "torchcomms" / "src" / "torchcomms")
+    return site
+
+
+def run(standin, tmp_path, ranks, program, *args, level=NEWEST):
+    script = tmp_path / "program.py"
+    script.write_text(program)
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}", "--rdzv-backend=c10d",
+         "--rdzv-endpoint=localhost:0", str(script), *args],
+        env=dict(os.environ, PYTHONPATH=str(standin), CHORUS_NCCL_LIBRARY=f"ncclsim-{level}", OMP_NUM_THREADS="1"),
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "finalized" not in done.stderr, done.stderr
+    return done.stdout
+
+
+# In front of an example, so that the tensors that it makes are the device's.
+PLACE = """
+import os, torch
+_place = torch.device("accinte", int(os.environ["LOCAL_RANK"]) % torch.accinte.device_count())
+torch.accinte.set_device(_place)
+torch.set_default_device(_place)
+"""
+
+WORDS = {
+    "quick_start": (2, ["rank 1 of 2 on accinte:1: the sum is 3"]),
+    "asynchronous": (2, ["rank 0: computed 65536", "[0.5, 1.5, 2.5, 3.5]"]),
+    "file_store": (3, ["rank 2: all right, and rank 1 of 2 in half_0", "rank 1: all right, and rank 0 of 1 in half_1"]),
+    "send_recv": (3, ["rank 0: rank 2 is on the left", "rank 1: rank 0 is on the left"]),
+}
+
+
+@pytest.mark.parametrize("name", sorted(WORDS))
+def test_examples(standin, tmp_path, name):
+    """Word for word, but for the backend and the device."""
+    ranks, words = WORDS[name]
+    text = (EXAMPLES / f"{name}.py").read_text()
+    assert '"gloo", torch.device("cpu")' in text
+    text = text.replace('"gloo", torch.device("cpu")', '"nccl", torch.device("accinte")')
+    out = run(standin, tmp_path, ranks, PLACE + text, str(tmp_path / "store"))
+    for word in words:
+        assert word in out, out
+
+
+COMMUNICATORS = """
+import pytest, chorus
+from chorus import torchcomms
+from chorus.torchcomms import ReduceOp, objcol
+
+def main():
+    with pytest.warns(UserWarning, match="unknown hint 'fabric'"):
+        comm = torchcomms.new_comm("BACKEND", _place, name="main", hints={"fabric": "auto", "cga_cluster_size": "2",
+            "ncclx::minCTAs": "1", "max_event_pool_size": "7", "is_high_priority_stream": "true"})
+    me, n = comm.get_rank(), comm.get_size()
+    assert comm.get_device() == _place and comm.get_backend() == "BACKEND" and comm.is_abort_supported()
+    x = torch.full((1000,), me + 1.0)
+    comm.all_reduce(x, ReduceOp.PREMUL_SUM(0.5))
+    with pytest.warns(UserWarning, match="unknown hint 'algorithm'"):
+        work = comm.all_reduce(x, ReduceOp.AVG, True, hints={"algorithm": "ring"})
+    work.wait()
+    assert (x == n * (n + 1) / 4).all() and work.wait_blocking() is None and work.is_completed()
+    objcol.all_gather_object(comm, found := [None] * n, {"rank": me})
+    assert found == [{"rank": r} for r in range(n)]
+    names = [me]
+    objcol.broadcast_object_list(comm, names, 1)
+    assert names == [1]
+    objcol.scatter_object_list(comm, 0, out := [None], [[r] for r in range(n)] if me == 0 else None)
+    objcol.gather_object(comm, me, 0, every := [None] * n)
+    assert out == [[me]] and (me or every == list(range(n)))
+    with pytest.raises(chorus.InvalidArgumentError, match="the tensor is on cpu, the communicator for accinte:"):
+        comm.all_reduce(torch.ones(3, device="cpu"), ReduceOp.SUM)
+    with pytest.raises(chorus.UnsupportedError, match="has no reduction bxor on int32"):
+        comm.all_reduce(torch.ones(3, dtype=torch.int32), ReduceOp.BXOR)
+    part = comm.split(list(range(n))[::-1], "part")
+    part.all_reduce(y := torch.ones(3), ReduceOp.SUM)
+    assert part.get_rank() == n - 1 - me and (y == n).all()
+    part.finalize()
+    objcol.all_gather_object(comm, handles := [None] * n, comm.get_init_handle())
+    comm.reconfigure(7, handles)
+    comm.all_reduce(y, ReduceOp.SUM)
+    assert (y == n * n).all()
+    if me == 0:
+        comm.abort()
+    with pytest.raises(chorus.AbortedError):
+        while True:
+            comm.barrier(True).wait_blocking()
+    comm.finalize()
+
+main()
+print("fine")
+"""
+
+
+@pytest.mark.parametrize(("backend", "level"), [("nccl", NEWEST), ("ncclx", "2.19"), ("rccl", "2.18")])
+def test_communicators(standin, tmp_path, backend, level):
+    out = run(standin, tmp_path, 2, PLACE + COMMUNICATORS.replace("BACKEND", backend), level=level)
+    assert out.count("fine") == 2
+
+
+GROUPS = """
+import sys
+import chorus, pytest
+import torch.distributed as dist
+
+def main():
+    dist.init_process_group("chorus", pg_options={"backend": "nccl"}, device_id=_place)
+    me, n = dist.get_rank(), dist.get_world_size()
+    x = torch.full((1000,), me + 1.0)
+    dist.all_reduce(x)
+    dist.all_reduce(x, op=dist.ReduceOp.AVG, async_op=True).wait()
+    assert (x == n * (n + 1) / 2).all()
+    dist.barrier()
+    dist.all_gather_object(found := [None] * n, {"rank": me})
+    assert found == [{"rank": r} for r in range(n)]
+    with pytest.raises(RuntimeError, match="device type cpu"):
+        dist.all_reduce(torch.ones(3, device="cpu"))
+    with pytest.raises(chorus.InvalidArgumentError, match="backend is one of nccl, ncclx, rccl, not 'mpi'"):
+        dist.new_group(range(n), pg_options={"backend": "mpi"})
+    group = dist.new_group(range(n))  # takes after the world
+    dist.all_reduce(y := torch.ones(2), group=group)
+    got = torch.empty_like(x)
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x + me, (me + 1) % n),
+                                        dist.P2POp(dist.irecv, got, (me - 1) % n)]):
+        work.wait()
+    assert (y == n).all() and (got == x + (me - 1) % n).all()
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+    model(torch.full((2, 4), me + 1.0)).sum().backward()
+    assert (model.module.weight.grad == n + 1).all()
+    with pytest.raises(chorus.UnsupportedError, match="NCCL has neither tags nor any source"):
+        dist.recv(y)
+    assert chorus.failure() is None
+    del model
+    dist.destroy_process_group()
+
+main()
+print("fine")
+"""
+
+
+def test_groups(standin, tmp_path):
+    """torch.distributed, DistributedDataParallel included."""
+    assert run(standin, tmp_path, 2, PLACE + GROUPS).count("fine") == 2
+
+
+GRAPHS = """
+from chorus import torchcomms
+
+def main():
+    comm = torchcomms.new_comm("nccl", _place, name="graphs")
+    n = comm.get_size()
+    x, y = torch.ones(1000), torch.zeros(1000)
+    comm.all_reduce(x, torchcomms.ReduceOp.SUM)  # once before the capture
+    graph = torch.accinte.Graph()
+    with torch.accinte.graph(graph):
+        comm.all_reduce(x, torchcomms.ReduceOp.SUM)
+        work = comm.all_reduce(x, torchcomms.ReduceOp.SUM, True)
+        work.wait()
+        y += x
+    x.fill_(1)
+    for run in range(3):
+        graph.replay()
+    torch.accinte.synchronize()
+    assert (x == n**6).all() and (y == n**2 + n**4 + n**6).all()
+    del graph
+    comm.finalize()
+
+main()
+print("fine")
+"""
+
+
+def test_graphs(standin, tmp_path):
+    """Operations that a graph has captured, and runs."""
+    assert run(standin, tmp_path, 2, PLACE + GRAPHS).count("fine") == 2
