@@ -108,7 +108,7 @@ class Pending:
                     reporter=self.comm.rank,
                     elapsed=timeout_ns / 1e9,
                 )
-            self._end(status)
+            self._ended(status)
         if self.error is not None:
             raise self.error.with_traceback(None)
 
@@ -118,7 +118,7 @@ class Pending:
             status = _work_test(self.handle)
             if status == _lib.PENDING:
                 return False
-            self._end(status)
+            self._ended(status)
         return True
 
     def when_done(self, call: Callable[[Pending], None]) -> None:
@@ -132,7 +132,7 @@ class Pending:
                 return
         call(self)
 
-    def _end(self, status: int) -> None:
+    def _ended(self, status: int) -> None:
         """Take note of the end, once: whoever learns of it first does so."""
         with self.comm.ending:
             if self.done:
@@ -653,7 +653,7 @@ def _watch(pending: Pending) -> None:
     while not pending.done and not exiting.is_set():
         status = _work_wait(pending.handle, _LOOK_NS)
         if status != _lib.PENDING:
-            pending._end(status)
+            pending._ended(status)
 
 
 def _watch_all(watched: queue.SimpleQueue[Pending | None]) -> None:
