@@ -18,12 +18,14 @@ import (
 func TestProbe(t *testing.T) {
 	for _, d := range []store.Dialect{store.DialectS0, store.DialectS1} {
 		s := server(t, store.ServerOptions{Dialect: d})
-		c := dial(t, s.Addr().String(), store.TCPOptions{Dialect: store.DialectProbe})
-		if c.Dialect() != d {
-			t.Errorf("a server of %v was found to speak %v", d, c.Dialect())
-		}
-		if err := c.Set(t.Context(), "k", nil); err != nil {
-			t.Error(err)
+		for _, asked := range []store.Dialect{store.DialectProbe, store.DialectDefault} {
+			c := dial(t, s.Addr().String(), store.TCPOptions{Dialect: asked})
+			if c.Dialect() != d {
+				t.Errorf("a server of %v was found to speak %v", d, c.Dialect())
+			}
+			if err := c.Set(t.Context(), "k", nil); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 type TCPOptions struct {
 	// Timeout bounds calls whose context has no deadline; 0 is DefaultTimeout.
 	Timeout time.Duration
-	// Dialect is S1 by default.
+	// Dialect is by default S1, or S0 if a server that closes at S1's greeting answers to that.
 	Dialect Dialect
 	// WorldSize, if positive, makes DialTCP announce this client, as PyTorch's
 	// clients do: the rank that serves waits until that many have come.
@@ -59,6 +59,7 @@ type TCPStore struct {
 	addr    string
 	opts    TCPOptions
 	dialect Dialect
+	old     bool // until there is a connection: it may be S0 as well
 
 	mu     sync.Mutex
 	idle   []*clientConn // the last used is the last
@@ -145,13 +146,16 @@ func DialTCP(ctx context.Context, addr string, opts TCPOptions) (*TCPStore, erro
 
 // open makes the first connection and announces this client.
 func (s *TCPStore) open(ctx context.Context) error {
-	if s.dialect == DialectDefault || !s.opts.Security.Secret.IsZero() { // whoever knows the secret speaks S1
+	secret := !s.opts.Security.Secret.IsZero()
+	s.old = s.dialect == DialectDefault && !secret && s.opts.Security.TLS == nil
+	if s.dialect == DialectDefault || secret { // whoever knows the secret speaks S1
 		s.dialect = DialectS1
 	}
 	c, err := s.connect(ctx, "dial", 0)
 	if err != nil {
 		return err
 	}
+	s.old = false
 	s.put(c)
 	if s.opts.WorldSize <= 0 {
 		return nil
@@ -271,12 +275,34 @@ func (s *TCPStore) connectOnce(ctx context.Context) (*clientConn, error) {
 		if errors.Is(err, secure.ErrWantsSecret) {
 			return nil, err
 		}
+		if closedByPeer(err) && s.old {
+			if c := s.connectOld(dialCtx); c != nil {
+				s.dialect = DialectS0
+				return c, nil
+			}
+		}
 		if closedByPeer(err) && s.opts.Security.Secret.IsZero() {
 			err = fmt.Errorf("%w; if the job has a secret, this process needs it, too (CHORUS_SECRET_FILE)", err)
 		}
 		return nil, fmt.Errorf("the server does not answer the greeting of dialect S1: %w", err)
 	}
 	return c, nil
+}
+
+// connectOld opens a connection with a server that speaks S0, as it shows by an answer; nil if it doesn't.
+func (s *TCPStore) connectOld(ctx context.Context) *clientConn {
+	nc, err := s.dial(ctx)
+	if err != nil {
+		return nil
+	}
+	c := newClientConn(nc, DialectS0, s.opts.Limits)
+	release := c.guard(ctx)
+	defer release()
+	if _, err := c.missing([]string{initKey}); err != nil {
+		nc.Close()
+		return nil
+	}
+	return c
 }
 
 // maxStrange is how many servers that don't belong to the job are enough. One that is just going down may look like

@@ -11,7 +11,7 @@ import (
 type Dialect uint8
 
 const (
-	// DialectDefault is S1 for a client; a server finds out for each connection.
+	// DialectDefault is S1 for a client, and S0 where a server doesn't know S1; a server finds out for each connection.
 	DialectDefault Dialect = iota
 	// DialectS0 is that of PyTorch up to 2.0: no greeting, no way to give up a
 	// wait (the connection is dropped instead), none of the extended operations.

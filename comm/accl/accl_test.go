@@ -1,6 +1,7 @@
 package accl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,48 +47,108 @@ func openWorld(backend string, size int, hints map[string]string) ([]*comm.Comm,
 	return comms, errors.Join(errs...)
 }
 
-// ways are engines that take different ways, by their hints.
-var ways = map[string]map[string]string{
-	"rendezvous": {"accl.rx_buffers": "4", "accl.rx_buffer_size": "512", "accl.max_eager_size": "512",
-		"accl.max_rendezvous_size": "8192"},
-	"udp":        {"accl.protocol": "udp", "accl.rx_buffer_size": "1024"},
-	"compressed": {"accl.compress": "float16"},
-	"links":      {"accl.network": "auto"},
+// way is how the engines of a test go about it, by their hints.
+type way struct {
+	name       string
+	compressed bool
+	hints      map[string]string
+}
+
+// ways are all: each protocol, eager and by rendezvous, float32 compressed and not, over each network. Buffers are small,
+// so that messages have several segments, and reductions several pieces.
+func ways() (all []way) {
+	for _, network := range []string{"", "packets", "auto"} {
+		for _, protocol := range []string{"udp", "tcp", "rdma-eager", "rdma-rendezvous"} {
+			for _, compressed := range []bool{false, true} {
+				kind, limit, _ := strings.Cut(protocol, "-")
+				w := way{name: fmt.Sprintf("%s/%s", cmp.Or(network, "process"), protocol), compressed: compressed,
+					hints: map[string]string{"accl.protocol": map[string]string{"rdma": "cyt_rdma"}[kind],
+						"accl.rx_buffers": "4", "accl.rx_buffer_size": "512", "accl.max_eager_size": "512",
+						"accl.max_rendezvous_size": "8192"}}
+				if kind != "rdma" {
+					w.hints["accl.protocol"] = kind
+				}
+				if kind == "udp" {
+					w.hints["accl.max_segment_size"] = "384"
+				}
+				if limit == "eager" {
+					w.hints["accl.max_eager_size"], w.hints["accl.max_rendezvous_size"] = "1000000000", "1000000001"
+				}
+				if network != "" {
+					w.hints["accl.network"] = network
+				}
+				if compressed {
+					w.name += "/compressed"
+					w.hints["accl.compress"] = "float16"
+				}
+				all = append(all, w)
+			}
+		}
+	}
+	return all
+}
+
+// wayOf returns the one of a name.
+func wayOf(name string) map[string]string {
+	for _, w := range ways() {
+		if w.name == name {
+			return w.hints
+		}
+	}
+	panic(name)
 }
 
 func TestConformance(t *testing.T) { conform(t, nil) }
 
-func TestConformanceRendezvous(t *testing.T) { conform(t, ways["rendezvous"]) }
-
-func TestConformanceUDP(t *testing.T) {
-	short.Skip(t)
-	conform(t, ways["udp"])
-}
+func TestConformanceRendezvous(t *testing.T) { conform(t, wayOf("process/rdma-rendezvous")) }
 
 // TestConformanceLinks has engines reach each other by shared memory and TCP, as those of several processes do.
-func TestConformanceLinks(t *testing.T) { conform(t, ways["links"]) }
+func TestConformanceLinks(t *testing.T) { conform(t, map[string]string{"accl.network": "auto"}) }
 
-// TestConformanceCompressed has numbers that float16 holds exactly, but for those of Specials.
-func TestConformanceCompressed(t *testing.T) {
+// sizes are the worlds of tests.
+var sizes = []int{1, 2, 3, 4, 8}
+
+// TestWays has the collectives of the suite go some of the ways, in one world each; in the longest run all of them, in
+// all worlds. What's compressed has numbers that float16 holds exactly, but for those of Specials. (TestRandomPrograms
+// and TestProcesses go all ways in which no bits are lost.)
+func TestWays(t *testing.T) {
 	short.Skip(t)
-	conform(t, ways["compressed"], "Specials")
+	for i, w := range ways() {
+		worlds := []int{2 + i%3}
+		if commtest.Long() {
+			worlds = sizes
+		} else if i%5 != 0 {
+			continue
+		}
+		t.Run(w.name, func(t *testing.T) {
+			cfg := suite(worlds, w.hints)
+			commtest.Collectives(t, cfg)
+			if !w.compressed {
+				commtest.Specials(t, cfg)
+			}
+		})
+	}
 }
 
-func conform(t *testing.T, hints map[string]string, skip ...string) {
-	worlds := []int{1, 2, 3, 4}
+func conform(t *testing.T, hints map[string]string) {
+	worlds := sizes[:4]
 	if commtest.Long() {
-		worlds = append(worlds, 8)
+		worlds = sizes
 	} else if short.Run() {
 		worlds = []int{1, 3}
 	}
-	commtest.Run(t, commtest.Config{Worlds: worlds, Skip: skip, Open: func(t testing.TB, size int) []*comm.Comm {
+	commtest.Run(t, suite(worlds, hints))
+}
+
+func suite(worlds []int, hints map[string]string) commtest.Config {
+	return commtest.Config{Worlds: worlds, Open: func(t testing.TB, size int) []*comm.Comm {
 		t.Helper()
 		comms, err := openWorld(Name, size, hints)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return comms
-	}})
+	}}
 }
 
 // TestAlgorithms demands that what the engines have is theirs, and the rest plans.
@@ -245,6 +306,37 @@ func TestManySplits(t *testing.T) {
 			if err := p.Finalize(ctx); err != nil {
 				return err
 			}
+		}
+		return nil
+	})
+}
+
+// TestCompressLater has compression change between operations, and demands that ranks agree about it.
+func TestCompressLater(t *testing.T) {
+	comms, err := openWorld(Name, 2, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	each(t, comms, func(ctx context.Context, c *comm.Comm) error {
+		for _, w := range []struct {
+			hint string
+			sum  float32
+		}{{"none", 2.0002}, {"float16", 2}, {"none", 2.0002}} {
+			x := tensor.Of([]float32{1.0001})
+			err := errors.Join(c.SetHints(map[string]string{"accl.compress": w.hint}), c.AllReduce(ctx, x, comm.Sum))
+			if err != nil || float32(x.At(0)) != w.sum {
+				return fmt.Errorf("compressed as %s: %v, %v", w.hint, x.At(0), err)
+			}
+		}
+		if err := c.SetHints(map[string]string{"accl.compress": "zip"}); !errors.Is(err, comm.ErrInvalidArgument) {
+			return fmt.Errorf("zip: %v", err)
+		}
+		if c.Rank() == 0 {
+			c.SetHints(nil)
+		}
+		err := c.AllReduce(ctx, tensor.Of([]float32{1}), comm.Sum)
+		if mismatch := (*comm.MismatchError)(nil); !errors.As(err, &mismatch) || !strings.Contains(err.Error(), "hints") {
+			return fmt.Errorf("ranks that compress and don't: %v", err)
 		}
 		return nil
 	})

@@ -18,7 +18,7 @@ import (
 // Name is the name under which the backend is registered.
 const Name = "accl"
 
-func init() { backend.Register(Name, open) }
+func init() { backend.Register(Name, open, compress) }
 
 func open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	b, _, err := begin(ctx, c)
@@ -62,7 +62,7 @@ func connect(ctx context.Context, c backend.Config, o options) (*link, error) {
 		return nil, err
 	}
 	session := uint32(c.Rank)
-	l := newLink(c.Rank, c.Size, o.compress)
+	l := newLink(c.Rank, c.Size)
 	l.leave = net.leave
 	lost := func(peer uint32, cause error) {
 		if errors.Is(cause, fabric.ErrLeft) {
@@ -76,7 +76,8 @@ func connect(ctx context.Context, c backend.Config, o options) (*link, error) {
 	o.config.Local = c.Rank
 	o.config.ArithConfigs = map[abi.Types]abi.ArithConfig{{Uncompressed: abi.Int8, Compressed: abi.Int8}: abi.Bytes}
 	for r := range uint32(c.Size) {
-		o.config.Ranks = append(o.config.Ranks, abi.Rank{IP: 0x7F000001, Session: r})
+		o.config.Ranks = append(o.config.Ranks, abi.Rank{IP: 0x7F000001, Session: r,
+			MaxSegmentSize: uint32(o.segment)})
 	}
 	if l.driver, err = accl.New(ctx, accl.InProcess(e), o.config); err != nil {
 		l.leave(err)

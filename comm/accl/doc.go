@@ -11,9 +11,10 @@
 // collectives; link.go its messages.
 //
 // Hints of the communicator: "accl.network" (the fabric between engines, such as "tcp"; by default none in one
-// process), "accl.protocol" (cyt_rdma, tcp, udp), "accl.compress" (float16: float32 goes over the wire as that, and is
-// combined in it), "accl.rx_buffers", "accl.rx_buffer_size", "accl.max_eager_size" and "accl.max_rendezvous_size", in
-// bytes, as package accl has them.
+// process; or "packets": engines of one process send each other the packets of their protocol), "accl.protocol"
+// (cyt_rdma, tcp, udp), "accl.rx_buffers", "accl.rx_buffer_size", "accl.max_eager_size", "accl.max_rendezvous_size" and
+// "accl.max_segment_size", in bytes, as package accl has them; and of each operation, too: "accl.compress" (float16:
+// float32 goes over the wire as that, and is combined in it).
 //
 // Invariants: an engine's call begins when all ranks have come with the same operation; when an operation has failed,
 // no engine touches its tensors any more.

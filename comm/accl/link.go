@@ -18,9 +18,8 @@ import (
 // other one, and puts its messages there, one after the other.
 type link struct {
 	transport.Base
-	driver   *accl.Driver
-	compress bool
-	leave    func(cause error) // the network
+	driver *accl.Driver
+	leave  func(cause error) // the network
 
 	peers    []peer
 	controls controls
@@ -64,8 +63,8 @@ const (
 // small is how many bytes of a message go with its header.
 const small = 4096
 
-func newLink(rank, size int, compress bool) *link {
-	return &link{Base: transport.NewBase(Name, rank, size, transport.NewMatcher(size), small), compress: compress,
+func newLink(rank, size int) *link {
+	return &link{Base: transport.NewBase(Name, rank, size, transport.NewMatcher(size), small),
 		peers: make([]peer, size), comms: map[uint32]*accl.Communicator{}}
 }
 

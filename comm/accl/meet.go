@@ -10,6 +10,7 @@ import (
 
 	"github.com/chorus-comms/chorus/accl/engine"
 	"github.com/chorus-comms/chorus/accl/links"
+	"github.com/chorus-comms/chorus/accl/wire"
 	"github.com/chorus-comms/chorus/bootstrap"
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/config"
@@ -63,13 +64,20 @@ func meet(ctx context.Context, c backend.Config, o options) (meeting, error) {
 	if err != nil {
 		return meeting{}, err
 	}
-	together := o.network == ""
+	together := o.network == "" || o.network == packets
 	for _, other := range all {
 		name, _, _ := strings.Cut(string(other), " ")
 		together = together && name == process
 	}
 	if together {
-		return local(uint32(c.Rank), string(all[0])), nil
+		m := local(uint32(c.Rank), string(all[0]))
+		if o.network == packets {
+			m.network = wire.Through(m.network, o.protocol)
+		}
+		return m, nil
+	}
+	if o.network == packets {
+		return meeting{}, fmt.Errorf("accl.network=%s is for ranks of one process", packets)
 	}
 	host := cfg.HostID
 	if host == "" {

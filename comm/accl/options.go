@@ -8,16 +8,25 @@ import (
 
 	"github.com/chorus-comms/chorus/accl"
 	"github.com/chorus-comms/chorus/accl/abi"
+	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/fabric"
 )
 
 // options are the hints of a communicator.
 type options struct {
 	protocol abi.Protocol
-	compress bool   // float32 goes over the wire as float16
-	network  string // the fabric between engines; "": the process, or what CHORUS_FABRIC says
+	network  string // the fabric between engines, or packets; "": the process, or what CHORUS_FABRIC says
 	config   accl.Config
+	segment  int // bytes of a message at most
 }
+
+// compress is the hint of an operation that says how its elements go over the wire.
+var compress = backend.OpHint{Name: "accl.compress", Check: func(v string) error {
+	if v != abi.Float16.String() && v != abi.None.String() {
+		return fmt.Errorf("hint accl.compress=%q: it's float16 or none", v)
+	}
+	return nil
+}}
 
 // What engines are set up with where no hint says otherwise. Small operations are eager, and go in one message.
 const (
@@ -26,6 +35,9 @@ const (
 	maxEagerSize      = 16 << 10
 	maxRendezvousSize = 1 << 20
 )
+
+// packets is the network of engines of one process that send each other packets of their protocol.
+const packets = "packets"
 
 func optionsOf(hints map[string]string) (options, error) {
 	o := options{protocol: abi.RDMA, config: accl.Config{RXBuffers: rxBuffers, RXBufferSize: rxBufferSize,
@@ -45,26 +57,25 @@ func optionsOf(hints map[string]string) (options, error) {
 			o.protocol, err = abi.ParseProtocol(v)
 			return err
 		},
-		"accl.compress": func(v string) error {
-			if o.compress = v == "float16"; !o.compress && v != "none" {
-				return fmt.Errorf("it's float16 or none")
-			}
-			return nil
-		},
 		"accl.network": func(v string) error {
-			_, err := fabric.Lookup(v)
 			o.network = v
+			if v == packets {
+				return nil
+			}
+			_, err := fabric.Lookup(v)
 			return err
 		},
 		"accl.rx_buffers":          number(&o.config.RXBuffers),
 		"accl.rx_buffer_size":      number(&o.config.RXBufferSize),
 		"accl.max_eager_size":      number(&o.config.MaxEagerSize),
 		"accl.max_rendezvous_size": number(&o.config.MaxRendezvousSize),
+		"accl.max_segment_size":    number(&o.segment),
 	}
 	for name, value := range hints {
 		f := set[name]
 		if f == nil {
-			return o, fmt.Errorf("unknown hint %q; %s has %q", name, Name, slices.Sorted(maps.Keys(set)))
+			return o, fmt.Errorf("unknown hint %q; %s has %q, and %s for each operation", name, Name,
+				slices.Sorted(maps.Keys(set)), compress.Name)
 		}
 		if err := f(value); err != nil {
 			return o, fmt.Errorf("hint %s=%q: %w", name, value, err)

@@ -84,7 +84,7 @@ func (l *link) own(w *fabric.Waiter, c *base.Collective) (name string, err error
 	}
 	var r *accl.Request
 	opts := []accl.Option{accl.On(comm), accl.Async(&r)}
-	if l.compress && x.typ == abi.Float32 {
+	if c.Hints[compress.Name] == abi.Float16.String() && x.typ == abi.Float32 {
 		opts = append(opts, accl.Compress(abi.Float16))
 	}
 	if err := n.run(&x, opts...); err != nil {

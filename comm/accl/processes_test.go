@@ -13,27 +13,42 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm"
+	_ "github.com/chorus-comms/chorus/comm/native"
+	"github.com/chorus-comms/chorus/internal/short"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// rankVar has the rank of a process that TestProcesses starts.
-const rankVar = "CHORUS_TEST_ACCL_RANK"
+// Variables of a process that is a rank of a test.
+const (
+	rankVar  = "CHORUS_TEST_ACCL_RANK"
+	sizeVar  = "CHORUS_TEST_ACCL_SIZE"
+	storeVar = "CHORUS_TEST_ACCL_STORE"
+)
 
-// TestProcesses has an engine in each of three processes; then one is killed, which the others name.
-func TestProcesses(t *testing.T) {
-	const n = 3
+// inProcesses runs f in n processes of the test that calls it, and returns their errors. In each of them, it runs f
+// and doesn't return.
+func inProcesses(t *testing.T, n int, f func(ctx context.Context, st store.Store, rank, n int) error) []error {
+	t.Helper()
 	if rank, err := strconv.Atoi(os.Getenv(rankVar)); err == nil {
-		if err := oneOf(rank, n, os.Getenv("CHORUS_TEST_ACCL_STORE")); err != nil {
-			t.Fatal(err)
+		size, _ := strconv.Atoi(os.Getenv(sizeVar))
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		st, err := store.OpenFile(ctx, os.Getenv(storeVar), store.FileOptions{})
+		if err == nil {
+			err = errors.Join(f(ctx, st, rank, size), st.Close())
 		}
-		return
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	path := filepath.Join(t.TempDir(), "store")
-	outs, cmds := make([]strings.Builder, n), make([]*exec.Cmd, n)
+	outs, cmds, errs := make([]strings.Builder, n), make([]*exec.Cmd, n), make([]error, n)
 	for r := range n {
-		cmds[r] = exec.Command(os.Args[0], "-test.run=^TestProcesses$", "-test.v")
-		cmds[r].Env = append(os.Environ(), rankVar+"="+strconv.Itoa(r), "CHORUS_TEST_ACCL_STORE="+path)
+		cmds[r] = exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+		cmds[r].Env = append(os.Environ(), rankVar+"="+strconv.Itoa(r), sizeVar+"="+strconv.Itoa(n), storeVar+"="+path)
 		cmds[r].Stdout, cmds[r].Stderr = &outs[r], &outs[r]
 		if err := cmds[r].Start(); err != nil {
 			t.Fatal(err)
@@ -41,42 +56,95 @@ func TestProcesses(t *testing.T) {
 		defer cmds[r].Process.Kill()
 	}
 	for r, c := range cmds {
-		if err := c.Wait(); r < n-1 && err != nil {
-			t.Errorf("rank %d: %v\n%s", r, err, outs[r].String())
+		if errs[r] = c.Wait(); errs[r] != nil {
+			errs[r] = fmt.Errorf("rank %d of %d: %w: %s", r, n, errs[r], outs[r].String())
+		}
+	}
+	return errs
+}
+
+func openRank(ctx context.Context, backend, name string, st store.Store, rank, n int,
+	hints map[string]string) (*comm.Comm, error) {
+	opts := []comm.NewOption{comm.WithBackend(backend), comm.WithRank(rank, n), comm.WithStore(st), comm.WithName(name),
+		comm.WithTimeout(30 * time.Second)}
+	if hints != nil {
+		opts = append(opts, comm.WithHints(hints))
+	}
+	return comm.New(ctx, opts...)
+}
+
+// TestProcesses has an engine in each of several processes, whose random programs give what native's give: every way
+// that engines of several processes can go.
+func TestProcesses(t *testing.T) {
+	worlds := sizes[1:]
+	if short.Run() {
+		worlds = []int{3}
+	}
+	for _, n := range worlds {
+		if err := errors.Join(inProcesses(t, n, programs)...); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
 
-// oneOf is a rank in a process of its own. The last one kills itself.
-func oneOf(rank, n int, path string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	st, err := store.OpenFile(ctx, path, store.FileOptions{})
-	if err != nil {
-		return err
+func programs(ctx context.Context, st store.Store, rank, n int) error {
+	seed := 1000
+	for _, w := range plain() {
+		if w.hints["accl.network"] != "auto" {
+			continue
+		}
+		name := strings.ReplaceAll(w.name, "/", "-")
+		own, err := openRank(ctx, Name, name, st, rank, n, w.hints)
+		if err != nil {
+			return err
+		}
+		other, err := openRank(ctx, "native", name+"-native", st, rank, n, nil)
+		if err != nil {
+			return err
+		}
+		for range short.Of(1, 4) {
+			seed++
+			if _, err := compare(ctx, seed, own, other); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		if err := errors.Join(own.Finalize(ctx), other.Finalize(ctx)); err != nil {
+			return err
+		}
 	}
-	defer st.Close()
-	c, err := comm.New(ctx, comm.WithBackend(Name), comm.WithRank(rank, n), comm.WithStore(st), comm.WithName("processes"),
-		comm.WithTimeout(20*time.Second))
+	return nil
+}
+
+// TestKilledProcess has an engine in each of three processes, of which one is killed: the others name its rank.
+func TestKilledProcess(t *testing.T) {
+	const n = 3
+	for r, err := range inProcesses(t, n, oneDies) {
+		if r < n-1 && err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// oneDies is a rank; the last one kills itself when the others are there.
+func oneDies(ctx context.Context, st store.Store, rank, n int) error {
+	c, err := openRank(ctx, Name, "killed", st, rank, n, nil)
 	if err != nil {
 		return err
 	}
 	defer c.Finalize(ctx)
-	for _, count := range []int{1, 1000, 100_000} {
-		x := make([]float32, count)
-		for i := range x {
-			x[i] = float32(rank + i%100)
-		}
-		if err := c.AllReduce(ctx, tensor.Of(x), comm.Sum); err != nil {
-			return err
-		}
-		for i := range x {
-			if x[i] != float32(3+3*(i%100)) {
-				return fmt.Errorf("element %d of %d is %v", i, count, x[i])
-			}
-		}
+	if err := c.AllReduce(ctx, tensor.Of(make([]float32, 100_000)), comm.Sum); err != nil {
+		return err
+	}
+	done := func(r int) string { return fmt.Sprint("done/", r) }
+	if err := st.Set(ctx, done(rank), nil); err != nil {
+		return err
 	}
 	if rank == n-1 {
+		for r := range n {
+			if _, err := st.Get(ctx, done(r)); err != nil {
+				return err
+			}
+		}
 		self, err := os.FindProcess(os.Getpid())
 		if err == nil {
 			err = self.Kill()
@@ -88,7 +156,7 @@ func oneOf(rank, n int, path string) error {
 	if lost := (*comm.PeerLostError)(nil); !errors.As(err, &lost) || lost.Peer != n-1 {
 		return fmt.Errorf("not the loss of rank %d: %v", n-1, err)
 	}
-	if took := time.Since(start); took > 10*time.Second {
+	if took := time.Since(start); took > 20*time.Second {
 		return fmt.Errorf("it took %v to notice", took)
 	}
 	return nil

@@ -31,15 +31,18 @@ const prefixHint = "prefix"
 // group; other groups come as communicators of their own, too.
 const ownHint = "own_store"
 
-// defaultPath is where the ranks of the default group meet.
-const defaultPath = "0/"
+// pytorchHint is the hint that says which PyTorch the others are: "1.13", or any from 2.2 on, which is the default.
+const pytorchHint = "pytorch"
 
 // job is what the groups of a rank have in common.
 type job struct {
 	store  store.Store // below the prefix
+	root   string      // path of the default group's keys
 	hosts  []string    // where to listen: one address for each interface
 	device string      // before an interface's number in the keys of a group
 	groups int         // that new_group has numbered, which is called for the default group's communicator alone
+	old    bool        // the others are PyTorch 1.13
+	world  int         // ranks of the default group
 }
 
 // group is one rank's part of a communicator.
@@ -69,18 +72,36 @@ type group struct {
 
 func open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	at := backend.Where{Comm: c.Name, Rank: c.Rank, Op: "new"}
-	prefix, path := "default_pg", defaultPath
-	j := &job{device: "/cpu//"}
+	prefix := "default_pg"
+	j := &job{root: "0/", device: "/cpu//", world: c.Size}
+	own := false
 	for name, value := range c.Hints {
 		switch {
 		case name == prefixHint:
 			prefix = value
 		case name == ownHint && value == "true":
-			prefix, path, j.device = "", "", ""
+			own = true
+		case name == pytorchHint:
+			var err error
+			if j.old, err = oldPyTorch(value); err != nil {
+				return nil, &backend.InvalidArgumentError{Where: at, Detail: err.Error()}
+			}
 		default:
-			detail := fmt.Sprintf("unknown hint %s=%q; %s takes %s, and %s=true", name, value, Name, prefixHint, ownHint)
+			detail := fmt.Sprintf("unknown hint %s=%q; %s takes %s, %s, and %s=true", name, value, Name, prefixHint,
+				pytorchHint, ownHint)
 			return nil, &backend.InvalidArgumentError{Where: at, Detail: detail}
 		}
+	}
+	switch _, given := c.Hints[prefixHint]; {
+	case j.old && own:
+		detail := fmt.Sprintf("%s=true is for groups of PyTorch from 2.2 on", ownHint)
+		return nil, &backend.InvalidArgumentError{Where: at, Detail: detail}
+	case j.old:
+		if j.root, j.device = "0", "/"; !given {
+			prefix = attempt() + prefix
+		}
+	case own:
+		prefix, j.root, j.device = "", "", ""
 	}
 	if c.Size > 1 {
 		var err error
@@ -98,9 +119,15 @@ func open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	g, err := j.group(ctx, c.Name, path, c.Rank, c.Size)
+	g, err := j.group(ctx, c.Name, j.root, c.Rank, c.Size)
 	if err != nil {
-		return nil, err
+		return nil, j.elsewhere(err)
+	}
+	if j.old && c.Size > 1 {
+		if err := j.settle(ctx, g); err != nil {
+			g.Finalize(ctx)
+			return nil, err
+		}
 	}
 	return g, nil
 }

@@ -35,12 +35,13 @@ dist.barrier()
 os._exit(0)
 `
 
-// member, in the environment, makes this test binary a rank in Go of a launcher's job.
+// member, in the environment, makes this test binary a rank in Go of a launcher's job, whose PyTorch is that.
 const member = "CHORUS_TEST_GLOO_MEMBER"
 
 func runMember() {
 	ctx := context.Background()
-	c, err := comm.New(ctx, comm.WithBackend("gloo"), comm.WithTimeout(30*time.Second))
+	c, err := comm.New(ctx, comm.WithBackend("gloo"), comm.WithTimeout(30*time.Second),
+		comm.WithHints(map[string]string{"pytorch": os.Getenv(member)}))
 	x := []float32{1}
 	for range 2 {
 		if err == nil {
@@ -71,7 +72,7 @@ func TestRestart(t *testing.T) {
 		return []string{"sh", "-c", `if [ "$RANK" = "$3" ]; then exec "$0"; fi; exec "$1" -c "$2"`, exe, python, restarted,
 			fmt.Sprint(inGo)}
 	}
-	env := pytest.Env(member+"=1", "GLOO_SOCKET_IFNAME=lo", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1")
+	env := pytest.Env(fmt.Sprintf("%s=%s", member, versionName(t)), "GLOO_SOCKET_IFNAME=lo", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1")
 	torchrun := func(inGo int) func(*bytes.Buffer) error {
 		return func(out *bytes.Buffer) error {
 			cmd := exec.CommandContext(t.Context(), python, append([]string{"-m", "torch.distributed.run", "--standalone",

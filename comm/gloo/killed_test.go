@@ -2,12 +2,18 @@ package gloo_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -27,6 +33,7 @@ const endless = `
 import json, os
 import torch.distributed as dist
 step = json.load(open(directory + "/steps.json"))[0]
+begun = lambda: os.path.exists(directory + "/begun") or open(directory + "/begun", "w").close()
 dist.init_process_group("gloo")
 dist.barrier()
 try:
@@ -35,6 +42,7 @@ try:
         run(step, dist.group.WORLD, dist.get_rank(), dist.get_world_size(), works.append)
         for w in works:
             w.wait()
+        begun()
 except RuntimeError as e:
     print(e, flush=True)
     os._exit(0)  # threads of the group may be in the failed operation
@@ -62,7 +70,9 @@ func runVictim(seat string) {
 	var addr string
 	var rank, size, root int
 	s := torchrank.Step{DType: "float32", Count: killedCount}
+	hints := map[string]string{}
 	fmt.Sscan(seat, &addr, &rank, &size, &s.Kind, &root)
+	json.Unmarshal([]byte(os.Getenv(victim+"_HINTS")), &hints)
 	if s.Root = root; torchrank.Reduces(s.Kind) {
 		s.Op = "sum"
 	}
@@ -70,7 +80,8 @@ func runVictim(seat string) {
 	st, err := store.DialTCP(ctx, addr, store.TCPOptions{})
 	if err == nil {
 		var c *comm.Comm
-		if c, err = comm.New(ctx, comm.WithBackend("gloo"), comm.WithRank(rank, size), comm.WithStore(st)); err == nil {
+		if c, err = comm.New(ctx, comm.WithBackend("gloo"), comm.WithRank(rank, size), comm.WithStore(st),
+			comm.WithHints(hints)); err == nil {
 			err = repeat(ctx, c, s, func() {})
 		}
 	}
@@ -85,12 +96,20 @@ const killedCount = 3 << 16
 // or one of PyTorch, that PyTorch's ranks fail, too, and that nothing is left of the communicators.
 func TestKilled(t *testing.T) {
 	const size, at = 4, 1
-	kinds := append(append([]string{}, torchrank.Kinds...), torchrank.Messages...)
+	kinds := append(slices.Clone(torchrank.Kinds), torchrank.Messages...)
 	if short.Run() {
 		kinds = []string{"all_reduce", "broadcast", "gather", "all_to_all", "any"}
 	}
+	kinds = slices.DeleteFunc(kinds, func(kind string) bool {
+		return torchrank.Old(t) && !torchrank.Step{Kind: kind, Count: killedCount}.InOld()
+	})
+	worlds := []string{"gvpg", "gppg"}
+	if *control {
+		worlds = append(worlds, "pppp")
+	}
+	hung := map[string]int{}
 	for i, kind := range kinds {
-		for _, ranks := range []string{"gvpg", "gppg"} {
+		for _, ranks := range worlds {
 			for _, root := range []int{0, at, 2} {
 				rooted := strings.Contains("reduce broadcast gather scatter any", kind)
 				if short.Run() && root != i%3 || !rooted && root != 0 || kind == "any" && root != at {
@@ -104,20 +123,29 @@ func TestKilled(t *testing.T) {
 				if rooted {
 					name += fmt.Sprintf("/root=%d", root)
 				}
-				t.Run(name, func(t *testing.T) { killedIn(t, ranks, at, s) })
+				t.Run(name, func(t *testing.T) { hung[ranks] += killedIn(t, ranks, at, s) })
 			}
 		}
 	}
+	t.Logf("ranks of PyTorch that hung: %v", hung)
 }
 
-func killedIn(t *testing.T, ranks string, at int, s torchrank.Step) {
+// control has TestKilled kill ranks of PyTorch among PyTorch's, too, and say how many hung, to compare:
+//
+//	CHORUS_TEST_LONG=1 go test -count 20 ./comm/gloo -run TestKilled -v -args -control
+var control = flag.Bool("control", false, "kill ranks among PyTorch's, too")
+
+// killedIn kills a rank, and returns how many of PyTorch hang.
+func killedIn(t *testing.T, ranks string, at int, s torchrank.Step) (hung int) {
 	j := start(t, ranks, endless, []torchrank.Step{s})
 	pid := 0
 	if p := j.peers[at]; p != nil {
 		pid = p.PID
 	} else {
 		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %d %s %d", victim, j.addr, at, len(ranks), s.Kind, s.Root))
+		hints, _ := json.Marshal(version(t))
+		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %d %s %d", victim, j.addr, at, len(ranks), s.Kind, s.Root),
+			fmt.Sprintf("%s_HINTS=%s", victim, hints))
 		cmd.Stdout = os.Stderr
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -127,6 +155,7 @@ func killedIn(t *testing.T, ranks string, at int, s torchrank.Step) {
 	}
 	before := descriptors(t)
 	var wg sync.WaitGroup
+	var mu sync.Mutex
 	kill := sync.OnceFunc(func() {
 		wg.Go(func() {
 			time.Sleep(rand.N(20 * time.Millisecond))
@@ -146,7 +175,8 @@ func killedIn(t *testing.T, ranks string, at int, s torchrank.Step) {
 					return
 				}
 				defer st.Close()
-				c, err := comm.New(ctx, comm.WithBackend("gloo"), comm.WithRank(r, len(ranks)), comm.WithStore(st))
+				c, err := comm.New(ctx, comm.WithBackend("gloo"), comm.WithRank(r, len(ranks)), comm.WithStore(st),
+					comm.WithHints(version(t)))
 				if err != nil {
 					t.Error(err)
 					return
@@ -160,22 +190,118 @@ func killedIn(t *testing.T, ranks string, at int, s torchrank.Step) {
 			})
 		default:
 			wg.Go(func() {
-				// A wait of PyTorch's, now and then, doesn't end although all connections have.
-				hung := time.AfterFunc(10*time.Second, j.peers[r].Kill)
+				late := time.AfterFunc(10*time.Second, func() {
+					if left := connected(t, j, r); left != 0 {
+						t.Errorf("PyTorch's rank %d hangs, with %d connections", r, left)
+					}
+					j.peers[r].Kill()
+				})
 				out, err := j.peers[r].Wait()
-				if !hung.Stop() {
-					t.Logf("left out: PyTorch's rank %d hangs", r)
+				if !late.Stop() { // it hangs, as TestSendIsLost shows of PyTorch alone
+					t.Logf("PyTorch's rank %d hangs, without a connection", r)
+					mu.Lock()
+					hung++
+					mu.Unlock()
 				} else if err != nil || out == "" {
 					t.Errorf("PyTorch's rank %d: %v\n%s", r, err, out)
 				}
 			})
 		}
 	}
+	if !strings.Contains(ranks, "g") {
+		for begun := filepath.Join(j.dir, "begun"); ctx.Err() == nil; time.Sleep(time.Millisecond) {
+			if _, err := os.Stat(begun); err == nil {
+				break
+			}
+		}
+		kill()
+	}
 	wg.Wait()
 	for end := time.Now().Add(5 * time.Second); len(descriptors(t)) > len(before); time.Sleep(time.Millisecond) {
 		if runtime.GC(); time.Now().After(end) {
 			t.Fatalf("there were %d descriptors before, and after:\n%s", len(before), strings.Join(descriptors(t), "\n"))
 		}
+	}
+	return hung
+}
+
+// connected is how many connections a rank of PyTorch has with other ranks.
+func connected(t *testing.T, j *job, rank int) (n int) {
+	t.Helper()
+	_, port, _ := net.SplitHostPort(j.addr)
+	at, _ := strconv.Atoi(port)
+	store := fmt.Sprintf(":%04X", at)
+	established := map[string]bool{} // by the numbers of their sockets
+	for _, table := range []string{"tcp", "tcp6"} {
+		b, err := os.ReadFile("/proc/net/" + table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for l := range strings.Lines(string(b)) {
+			if f := strings.Fields(l); len(f) > 9 && f[3] == "01" && !strings.HasSuffix(f[2], store) {
+				established["socket:["+f[9]+"]"] = true
+			}
+		}
+	}
+	dir := fmt.Sprintf("/proc/%d/fd/", j.peers[rank].PID)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if to, _ := os.Readlink(dir + e.Name()); established[to] {
+			n++
+		}
+	}
+	return n
+}
+
+// lost has rank 0 of PyTorch send to rank 1, which receives when it's told to.
+const lost = `
+import os, time, torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+x = torch.zeros(1 << 20)
+try:
+    if dist.get_rank() == 0:
+        work = dist.isend(x, 1)
+        open(directory + "/sends", "w").close()
+        work.wait()
+    else:
+        while not os.path.exists(directory + "/receives"):
+            time.sleep(0.01)
+        dist.recv(x, 0)
+except RuntimeError as e:
+    print(e, flush=True)
+os._exit(0)
+`
+
+// TestSendIsLost tells why TestKilled lets ranks of PyTorch hang that have no connection any more: among PyTorch's alone,
+// a send doesn't end whose receiver has died before the sender reads that it was ready. If it does one day, TestKilled is
+// to demand that all end, and docs/gloo.md to say so.
+func TestSendIsLost(t *testing.T) {
+	short.Skip(t)
+	j := start(t, "pp", lost, nil)
+	sends := filepath.Join(j.dir, "sends")
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if _, err := os.Stat(sends); err == nil {
+			break
+		} else if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(200 * time.Millisecond)
+	syscall.Kill(j.peers[0].PID, syscall.SIGSTOP)
+	if err := os.WriteFile(filepath.Join(j.dir, "receives"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Second)
+	j.peers[1].Kill()
+	time.Sleep(200 * time.Millisecond)
+	syscall.Kill(j.peers[0].PID, syscall.SIGCONT)
+	late := time.AfterFunc(5*time.Second, j.peers[0].Kill)
+	if out, err := j.peers[0].Wait(); late.Stop() {
+		t.Errorf("PyTorch's send has ended: %v\n%s", err, out)
 	}
 }
 

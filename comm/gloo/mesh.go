@@ -30,6 +30,7 @@ type mesh struct {
 	running  sync.WaitGroup
 	joined   chan *pair // that have a connection
 	kin      bool       // all ranks are of Chorus
+	start    time.Time  // when this rank began to connect
 
 	mu     sync.Mutex
 	closed bool
@@ -50,7 +51,8 @@ func (e *strayError) Error() string {
 }
 
 func newMesh(rank, size int) *mesh {
-	m := &mesh{rank: rank, pairs: make([]*pair, size), any: map[uint64][]*fabric.Msg{}, joined: make(chan *pair, size)}
+	m := &mesh{rank: rank, pairs: make([]*pair, size), any: map[uint64][]*fabric.Msg{}, joined: make(chan *pair, size),
+		start: time.Now()}
 	for r := range m.pairs {
 		m.pairs[r] = &pair{m: m, peer: r, lines: map[uint64]*line{}, wake: make(chan struct{}, 1)}
 	}
@@ -60,7 +62,6 @@ func newMesh(rank, size int) *mesh {
 // connect connects the ranks of a group, who find each other in its part of the store.
 func connect(ctx context.Context, st store.Store, rank, size int, host string) (_ *mesh, err error) {
 	m := newMesh(rank, size)
-	start := time.Now()
 	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
 		return nil, err
@@ -73,33 +74,13 @@ func connect(ctx context.Context, st store.Store, rank, size int, host string) (
 	}()
 	name, _ := os.Hostname()
 	mine := record{host: name, addr: address{at: l.Addr().(*net.TCPAddr).AddrPort(), seq: -1}}
-	keys := make([]string, 0, size)
 	for r := range size {
 		mine.ids = append(mine.ids, int64(r))
-		keys = append(keys, strconv.Itoa(r))
 	}
 	m.running.Add(1)
 	go m.accept()
-	marks := make([]string, size) // what ranks of Chorus set beside their records
-	for r := range marks {
-		marks[r] = "chorus/" + strconv.Itoa(r)
-	}
-	if err := st.Set(ctx, marks[rank], nil); err != nil {
-		return nil, err
-	}
-	if err := st.Set(ctx, keys[rank], mine.append(nil)); err != nil {
-		return nil, err
-	}
-	absent := func(missing []int, err error) error {
-		return &bootstrap.MissingRanksError{Missing: missing, Rank: rank, Size: size, Waited: time.Since(start), Err: err}
-	}
-	if err := st.Wait(ctx, keys...); err != nil {
-		if late, ok := errors.AsType[*store.TimeoutError](err); ok {
-			return nil, absent(numbers(late.Missing), err)
-		}
-		return nil, err
-	}
-	if m.kin, err = st.Check(ctx, marks...); err != nil {
+	records, err := m.exchange(ctx, st, mine.append(nil))
+	if err != nil {
 		return nil, err
 	}
 	await := map[*pair]bool{}
@@ -108,14 +89,9 @@ func connect(ctx context.Context, st store.Store, rank, size int, host string) (
 		if r == rank {
 			continue
 		}
-		raw, err := st.Get(ctx, keys[r])
-		if err != nil {
-			return nil, err
-		}
-		theirs, err := parseRecord(raw, size)
-		if err == nil && theirs.addr.at.Addr().Is4() != mine.addr.at.Addr().Unmap().Is4() {
-			err = fmt.Errorf("it listens at %v, which is no address of the family of %v: GLOO_SOCKET_IFNAME chooses the "+
-				"interface", theirs.addr.at, mine.addr.at)
+		theirs, err := parseRecord(records[r], size)
+		if err == nil {
+			err = alike(mine.addr, theirs.addr)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("rank %d: %w", r, err)
@@ -123,18 +99,24 @@ func connect(ctx context.Context, st store.Store, rank, size int, host string) (
 		switch {
 		case mine.addr.dials(theirs.addr):
 			await[p] = true
-			go func() { failed <- p.dial(ctx, theirs) }()
+			hello := binary.LittleEndian.AppendUint64(nil, uint64(theirs.numbered(rank)))
+			go func() { failed <- p.dial(ctx, theirs.addr, hello) }()
 		case theirs.ids != nil: // else it may connect no sooner than it needs to
 			await[p] = true
 		}
 	}
+	return m, m.complete(ctx, await, failed)
+}
+
+// complete waits until the pairs have their connections; those that this rank makes may have failed.
+func (m *mesh) complete(ctx context.Context, await map[*pair]bool, failed <-chan error) error {
 	for len(await) > 0 {
 		select {
 		case p := <-m.joined:
 			delete(await, p)
 		case err := <-failed:
 			if err != nil {
-				return nil, err
+				return err
 			}
 		case <-ctx.Done():
 			var missing []int
@@ -143,10 +125,56 @@ func connect(ctx context.Context, st store.Store, rank, size int, host string) (
 					missing = append(missing, r)
 				}
 			}
-			return nil, absent(missing, ctx.Err())
+			return m.absent(missing, ctx.Err())
 		}
 	}
-	return m, nil
+	return nil
+}
+
+// absent is the error of ranks that haven't come.
+func (m *mesh) absent(missing []int, err error) error {
+	return &bootstrap.MissingRanksError{Missing: missing, Rank: m.rank, Size: len(m.pairs), Waited: time.Since(m.start),
+		Err: err}
+}
+
+// exchange sets what this rank tells the others of itself, and returns what each says.
+func (m *mesh) exchange(ctx context.Context, st store.Store, mine []byte) (all [][]byte, err error) {
+	size := len(m.pairs)
+	keys, marks := make([]string, size), make([]string, size) // what ranks of Chorus set beside
+	for r := range size {
+		keys[r], marks[r] = strconv.Itoa(r), "chorus/"+strconv.Itoa(r)
+	}
+	if err := st.Set(ctx, marks[m.rank], nil); err != nil {
+		return nil, err
+	}
+	if err := st.Set(ctx, keys[m.rank], mine); err != nil {
+		return nil, err
+	}
+	if err := st.Wait(ctx, keys...); err != nil {
+		if late, ok := errors.AsType[*store.TimeoutError](err); ok {
+			return nil, m.absent(numbers(late.Missing), err)
+		}
+		return nil, err
+	}
+	if m.kin, err = st.Check(ctx, marks...); err != nil {
+		return nil, err
+	}
+	all = make([][]byte, size)
+	for r, k := range keys {
+		if all[r], err = st.Get(ctx, k); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// alike is an error if two ranks listen at addresses of different families.
+func alike(mine, theirs address) error {
+	if theirs.at.Addr().Is4() == mine.at.Addr().Unmap().Is4() {
+		return nil
+	}
+	return fmt.Errorf("it listens at %v, which is no address of the family of %v: GLOO_SOCKET_IFNAME chooses the interface",
+		theirs.at, mine.at)
 }
 
 // numbers are the ranks whose keys a store names, with a prefix or without.
@@ -164,13 +192,13 @@ func numbers(keys []string) (ranks []int) {
 }
 
 // dial connects to a peer and says who calls.
-func (p *pair) dial(ctx context.Context, to record) error {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", to.addr.at.String())
-	if err == nil {
-		_, err = conn.Write(binary.LittleEndian.AppendUint64(nil, uint64(to.numbered(p.m.rank))))
+func (p *pair) dial(ctx context.Context, to address, hello []byte) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", to.at.String())
+	if err == nil && len(hello) > 0 {
+		_, err = conn.Write(hello)
 	}
 	if err != nil {
-		return fmt.Errorf("connecting to rank %d at %v: %w", p.peer, to.addr.at, err)
+		return fmt.Errorf("connecting to rank %d at %v: %w", p.peer, to.at, err)
 	}
 	p.attach(conn)
 	return nil

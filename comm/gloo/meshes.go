@@ -19,6 +19,10 @@ func (j *job) connect(ctx context.Context, path string, rank, size int) (ms mesh
 	if size == 1 {
 		return meshes{newMesh(rank, size)}, nil
 	}
+	connect := connect
+	if j.old {
+		connect = connectPairs
+	}
 	for i, host := range j.hosts {
 		m, err := connect(ctx, store.NewPrefix(fmt.Sprint(path, j.device, i), j.store), rank, size, host)
 		if err != nil {

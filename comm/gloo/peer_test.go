@@ -57,7 +57,23 @@ func (j *job) join(ctx context.Context, rank int, opts ...comm.NewOption) (*comm
 	}
 	j.t.Cleanup(func() { st.Close() })
 	return comm.New(ctx, append([]comm.NewOption{comm.WithBackend("gloo"), comm.WithRank(rank, len(j.ranks)),
-		comm.WithStore(st), comm.WithTimeout(60 * time.Second)}, opts...)...)
+		comm.WithStore(st), comm.WithTimeout(60 * time.Second), comm.WithHints(version(j.t))}, opts...)...)
+}
+
+// versionName is the PyTorch of the others, as the hint "pytorch" has it.
+func versionName(t testing.TB) string {
+	if torchrank.Old(t) {
+		return "1.13"
+	}
+	return "2.13"
+}
+
+// version is the hints that say which PyTorch the others are.
+func version(t testing.TB) map[string]string {
+	if torchrank.Old(t) {
+		return map[string]string{"pytorch": "1.13", "prefix": "/worker/attempt_0/default_pg"}
+	}
+	return nil
 }
 
 // end kills PyTorch's ranks.

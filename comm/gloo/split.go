@@ -25,6 +25,7 @@ func (g *group) Split(ctx context.Context, name string, list []int, timeout time
 		return invalid("unknown hint %q; a split takes none", h)
 	}
 	var path string
+	settle := false // all ranks of the job wait for each other
 	switch {
 	case g.size == 1 || g.mesh.kin:
 		offers, _, err := base.Offers(base.Offer{List: list}, g.size, backend.Op{Ctx: ctx, Timeout: timeout},
@@ -44,22 +45,31 @@ func (g *group) Split(ctx context.Context, name string, list []int, timeout time
 		if len(list) > 0 {
 			path = fmt.Sprintf("%s/chorus/%d.%d/", g.path, g.splits, slices.Min(list))
 		}
-	case g.path != defaultPath:
+	case g.path != g.job.root:
 		detail := "PyTorch makes groups of the default group's ranks only: split that"
 		return nil, &backend.UnsupportedError{Where: at, Detail: detail}
 	case !slices.IsSorted(list):
 		return invalid("the ranks of PyTorch's groups are in ascending order, %v are not", list)
 	default:
-		g.job.groups++
-		path = fmt.Sprintf("%s/%d/", defaultPath, g.job.groups)
+		path = g.job.newGroup()
+		settle = g.job.old
 	}
-	if len(list) == 0 {
+	if len(list) == 0 && !settle {
 		return nil, nil
 	}
 	start := time.Now()
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	child, err := g.job.group(limited, name, path, slices.Index(list, g.rank), len(list))
+	var child *group
+	var err error
+	if len(list) > 0 {
+		child, err = g.job.group(limited, name, path, slices.Index(list, g.rank), len(list))
+	}
+	if err == nil && settle {
+		if err = g.job.settle(limited, child); err != nil && child != nil {
+			child.Finalize(ctx)
+		}
+	}
 	if absent, ok := errors.AsType[*bootstrap.MissingRanksError](err); ok {
 		missing := make([]int, len(absent.Missing))
 		for i, r := range absent.Missing {
@@ -73,6 +83,9 @@ func (g *group) Split(ctx context.Context, name string, list []int, timeout time
 	}
 	if err != nil {
 		return nil, &backend.InternalError{Where: at, Err: err}
+	}
+	if child == nil { // which is no backend.Backend that is nil
+		return nil, nil
 	}
 	return child, nil
 }

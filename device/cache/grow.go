@@ -38,17 +38,32 @@ func (c *Cache) grow(p *pool, size int64, s Stream) (*block, error) {
 	if b := c.findFree(p, size, s); b != nil {
 		return b, nil
 	}
-	return c.newSegment(p, size, s)
+	if b, err = c.newSegment(p, size, s); b != nil || err != nil && !isOutOfMemory(err) || c.reserver != nil {
+		return b, err
+	}
+	// There may be room for the block, though not for a segment that others share. (PyTorch gives up.)
+	if bytes := (size + roundLarge - 1) / roundLarge * roundLarge; bytes < c.segmentSize(size) {
+		return c.segmentOf(p, bytes, s)
+	}
+	return nil, err
 }
 
-// newSegment asks the driver once.
+// newSegment asks the driver once, for as much as is usual for a block of the size.
 func (c *Cache) newSegment(p *pool, size int64, s Stream) (*block, error) {
 	bytes := c.segmentSize(size)
+	if c.reserver == nil {
+		return c.segmentOf(p, bytes, s)
+	}
 	if c.allowed > 0 && c.reserved+bytes > c.allowed {
 		return nil, nil
 	}
-	if c.reserver != nil {
-		return c.expand(p, size, s)
+	return c.expand(p, size, s)
+}
+
+// segmentOf asks the driver for a segment of so many bytes, which is one block.
+func (c *Cache) segmentOf(p *pool, bytes int64, s Stream) (*block, error) {
+	if c.allowed > 0 && c.reserved+bytes > c.allowed {
+		return nil, nil
 	}
 	c.reserved += bytes
 	if c.opts.UnlockForDriver {

@@ -37,7 +37,8 @@ const (
 	modelWaiting
 )
 
-func (m *model) malloc(n int64, s Stream) (uintptr, bool) {
+// malloc allocates; the last attempt also takes a segment that is no larger than the block needs.
+func (m *model) malloc(n int64, s Stream, last bool) (uintptr, bool) {
 	size := max(512, (n+511)/512*512)
 	small := size <= 1<<20
 	seg, i := m.bestFit(size, small, s)
@@ -48,6 +49,9 @@ func (m *model) malloc(n int64, s Stream) (uintptr, bool) {
 			bytes = (size + 2<<20 - 1) / (2 << 20) * (2 << 20)
 		case !small:
 			bytes = 20 << 20
+		}
+		if own := (size + 2<<20 - 1) / (2 << 20) * (2 << 20); last && m.reserved+bytes > m.capacity {
+			bytes = min(bytes, own)
 		}
 		if m.reserved+bytes > m.capacity {
 			return 0, false
@@ -189,11 +193,11 @@ func TestModel(t *testing.T) {
 			n, s := randomSize(r), Stream(r.IntN(3))
 			m.happened(d.done)
 			got, err := c.Malloc(n, s)
-			addr, ok := m.malloc(n, s)
+			addr, ok := m.malloc(n, s, false)
 			if !ok { // the cache has waited for all events and given back all it could
 				m.happened(d.issued)
 				m.release()
-				addr, ok = m.malloc(n, s)
+				addr, ok = m.malloc(n, s, true)
 			}
 			if !ok {
 				ooms++

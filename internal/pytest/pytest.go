@@ -3,7 +3,7 @@
 //
 //	cmd := exec.Command(pytest.Python(t), "-c", script)
 //
-// Where it is missing, or CHORUS_TEST_PYTORCH=0 says to do without, the test is
+// CHORUS_TEST_PYTHON names a Python that has another one. Where it is missing, or CHORUS_TEST_PYTORCH=0 says to do without, the test is
 // skipped with the reason.
 package pytest
 
@@ -40,6 +40,9 @@ func Python(t testing.TB) string {
 	t.Helper()
 	if os.Getenv("CHORUS_TEST_PYTORCH") == "0" {
 		t.Skip("left out: PyTorch checks are off (CHORUS_TEST_PYTORCH=0)")
+	}
+	if python := os.Getenv("CHORUS_TEST_PYTHON"); python != "" {
+		return python
 	}
 	venv := filepath.Join(Root(t), ".venv")
 	if done, _ := filepath.Glob(filepath.Join(venv, "torch-*.ok")); len(done) == 0 {

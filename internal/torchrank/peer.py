@@ -1,8 +1,9 @@
 # Ranks of PyTorch for tests of Go: one process imports PyTorch and forks one for each rank that it's told of, which costs
 # milliseconds in place of seconds.
 #
-# Each line of its input is a rank: {"id", "env", "dir", "script", "out"}. The output has a line "id pid" for each, and "id 0 status"
-# when it has ended. A rank runs the script, or else the list of steps in DIR/steps.json; what it prints goes to OUT.
+# Each line of its input is a rank: {"id", "env", "dir", "script", "out"}. The output is a line with PyTorch's version, and then
+# a line "id pid" for each rank, and "id 0 status" when it has ended. A rank runs the script, or else the list of steps in
+# DIR/steps.json; what it prints goes to OUT.
 
 import ctypes
 import faulthandler
@@ -191,6 +192,7 @@ def serve():
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake)
     ids, rest = {}, b""
+    print(torch.__version__, flush=True)
     while True:
         for fd in select.select([0, woken], [], [])[0]:
             got = os.read(fd, 1 << 16)

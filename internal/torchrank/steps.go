@@ -57,6 +57,19 @@ func Ops(dt string) []string {
 	return all
 }
 
+// InOld reports whether PyTorch 1.13 has a step, too.
+func (s Step) InOld() bool {
+	switch s.Kind {
+	case "reduce_scatter", "reduce_scatter_single", "all_gather_single", "all_to_all":
+		return false
+	case "all_gather":
+		if s.Count == 0 { // it divides by that
+			return false
+		}
+	}
+	return s.Op != "avg" && s.DType != "bfloat16" && s.DType != "bool"
+}
+
 // Parse returns the type with a name.
 func Parse(name string) dtype.DType {
 	for _, dt := range dtype.All() {

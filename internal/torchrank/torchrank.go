@@ -39,6 +39,9 @@ var nursery struct {
 	in    io.WriteCloser
 	ended chan struct{}
 	ranks []*Rank // by id
+	// The version of PyTorch, when it has said it.
+	version string
+	told    chan struct{}
 }
 
 // Start starts a rank. Without a script it runs the steps in dir/steps.json and writes the checksum of each one's results
@@ -67,8 +70,24 @@ func Start(t testing.TB, dir, script string, env ...string) *Rank {
 // Seat is the environment of one of a job's ranks, whose store the test serves at an address of this host.
 func Seat(store net.Addr, rank, size int) []string {
 	host, port, _ := net.SplitHostPort(store.String())
-	return []string{"TORCHELASTIC_USE_AGENT_STORE=True", "MASTER_ADDR=" + host, "MASTER_PORT=" + port,
+	return []string{"TORCHELASTIC_USE_AGENT_STORE=True", "TORCHELASTIC_RESTART_COUNT=0", "MASTER_ADDR=" + host, "MASTER_PORT=" + port,
 		fmt.Sprint("RANK=", rank), fmt.Sprint("WORLD_SIZE=", size)}
+}
+
+// Old reports whether it's PyTorch 1.13, which CHORUS_TEST_PYTHON may name.
+func Old(t testing.TB) bool {
+	t.Helper()
+	n := &nursery
+	n.mu.Lock()
+	if n.cmd == nil {
+		hatch(t)
+	}
+	n.mu.Unlock()
+	<-n.told
+	if n.version == "" {
+		t.Fatal("the process that forks ranks of PyTorch has ended")
+	}
+	return strings.HasPrefix(n.version, "1.")
 }
 
 // order has the nursery fork the rank.
@@ -104,10 +123,15 @@ func hatch(t testing.TB) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	n.cmd, n.in, n.ended = cmd, in, make(chan struct{})
+	n.cmd, n.in, n.ended, n.told = cmd, in, make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(n.ended)
-		for lines := bufio.NewScanner(out); lines.Scan(); {
+		lines := bufio.NewScanner(out)
+		if lines.Scan() {
+			n.version = lines.Text()
+		}
+		close(n.told)
+		for lines.Scan() {
 			var id, pid, status int
 			fmt.Sscan(lines.Text(), &id, &pid, &status)
 			n.mu.Lock()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,8 +22,8 @@ _drivers: dict[str, str] = {}  # of devices beside the CPU, by PyTorch's names f
 _places: dict[torch.device, int] = {}
 
 
-# What groups of a backend are made with if the program doesn't say otherwise, by its name.
-defaults: dict[str, dict[str, Any]] = {}
+# What makes the hints of a backend's groups if neither the program nor the world has any, of rank and size; by its name.
+defaults: dict[str, Callable[[int, int], dict[str, Any]]] = {}
 
 
 def register() -> None:
@@ -100,7 +101,7 @@ def _create(backend: str, options: Any, backend_options: Any) -> ProcessGroup:
         raise InvalidArgumentError(
             f"chorus: pg_options must be a dict of hints, such as {{'fabric': 'tcp'}}, not {type(backend_options).__name__}"  # noqa: E501
         )
-    carrier, hints = _carrier(backend, hints)
+    carrier, hints = _carrier(backend, options, hints)
     alone = carrier in LIBRARIES
     device = _placed(carrier, caller.get("device_id")) if alone else caller.get("device_id")
     comm = Communicator.create(
@@ -144,7 +145,7 @@ def _placed(carrier: str | None, device: Any) -> torch.device:
 _creators = {name: functools.partial(_create, name) for name in NAMES}
 
 
-def _carrier(backend: str, given: dict[str, Any] | None) -> tuple[str | None, dict[str, str]]:
+def _carrier(backend: str, options: Any, given: dict[str, Any] | None) -> tuple[str | None, dict[str, str]]:
     """The library's backend that carries out a group's operations, and its hints. A group takes after the world."""
     from chorus.errors import InvalidArgumentError
 
@@ -152,8 +153,9 @@ def _carrier(backend: str, given: dict[str, Any] | None) -> tuple[str | None, di
     if backend == ACCL:
         if given is None and getattr(getattr(world, "comm", None), "backend", None) == ACCL:
             return ACCL, world._hints
-        hints = defaults.get(ACCL, {}) if given is None else given
-        return ACCL, {k if "." in k else f"{ACCL}.{k}": _text(v) for k, v in hints.items()}
+        if given is None and ACCL in defaults:
+            given = defaults[ACCL](options.group_rank, options.group_size)
+        return ACCL, {k if "." in k else f"{ACCL}.{k}": _text(v) for k, v in (given or {}).items()}
     hints = dict(given or {})
     theirs = getattr(getattr(world, "comm", None), "backend", None)
     library = hints.pop("backend", theirs if theirs in LIBRARIES else None)

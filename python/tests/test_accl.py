@@ -1,12 +1,16 @@
 """Groups of the backend ``accl``, whose collectives offload engines carry out."""
 
 import functools
+import os
+import re
+import subprocess
+import sys
 
 import pytest
 import torch
 import torch.distributed as dist
 from calls import CALLS, values
-from jobs import Job
+from jobs import ROOT, Job
 from torch.nn.parallel import DistributedDataParallel
 from training import compare, model, steps
 
@@ -111,7 +115,7 @@ def _options(peers):
     for wrong in ({"protocol": "smoke"}, {"speed": 9}, {"max_eager_size": "much"}):
         with pytest.raises(chorus.InvalidArgumentError, match=next(iter(wrong))):
             dist.new_group(backend="accl", pg_options=wrong)
-    backend.defaults["accl"] = {"protocol": "tcp"}
+    backend.defaults["accl"] = lambda rank, size: {"protocol": "tcp"}
     try:
         assert dist.new_group(backend="accl")._hints == {"accl.protocol": "tcp"}
     finally:
@@ -163,3 +167,17 @@ def test_a_killed_rank_is_named(tmp_path):
         for process in job.processes:
             process.join(60)
     assert sorted(p.name for p in tmp_path.glob("ok.*")) == ["ok.0", "ok.1"]
+
+
+EXAMPLES = {
+    (): r"2 engines, cyt_rdma: loss 0\.5\d+ after 40 steps; weights 0\.0e\+00 from Gloo's",
+    ("-n", "3", "--protocol", "udp", "--compress"): r"3 engines, udp: loss 0\.5\d+ after 40 steps; weights \d\.\de-0[345] ",
+}
+
+
+@pytest.mark.parametrize("args", [(), pytest.param(list(EXAMPLES)[1], marks=pytest.mark.long)], ids=["two", "three"])
+def test_example(args):
+    program = [sys.executable, ROOT / "examples" / "accl" / "train.py", *args]
+    done = subprocess.run(program, env=dict(os.environ, OMP_NUM_THREADS="1"), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert re.match(EXAMPLES[args], done.stdout), done.stdout

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/internal/hash64"
 	"github.com/chorus-comms/chorus/kern"
 	"github.com/chorus-comms/chorus/plan"
 )
@@ -35,6 +37,8 @@ type Collective struct {
 	Comm    uint32 // the communicator's number, among all that the ranks have ever had
 	Seq     uint64 // the operation's, in its communicator
 	Members []int  // rank in the job of each rank
+
+	Hints map[string]string // the operation's, which are the same on every rank
 }
 
 // Runner is one rank's part of a communicator, for backends over a library that has no more than messages: it
@@ -84,10 +88,11 @@ func (x *Runner) Submit(op *backend.Op) error {
 	if x.Raised() {
 		return x.Err(x.where(op))
 	}
+	x.c.Hints = op.Hints
 	q, j := &x.c.Request, &x.c.Job
 	*q = plan.Request{World: len(x.members), Rank: x.rank}
 	j.Lower(op, q)
-	Description{Kind: op.Kind, DType: j.DType, Reduce: op.Reduce.Kind, Purpose: x.purpose}.Fill(&x.desc, q, 0)
+	Description{Kind: op.Kind, DType: j.DType, Reduce: op.Reduce.Kind, Purpose: x.purpose}.Fill(&x.desc, q, hintsHash(op.Hints))
 	x.scratch.Reset()
 	x.waiter.Begin(op.Ctx, op.Timeout)
 	for r := range x.members {
@@ -148,6 +153,23 @@ func (x *Runner) run(op *backend.Op) error {
 	}
 	x.c.Unpack()
 	return nil
+}
+
+// hintsHash condenses an operation's hints; 0 for none.
+func hintsHash(hints map[string]string) uint64 {
+	if len(hints) == 0 {
+		return 0
+	}
+	h := hash64.Start
+	for _, name := range slices.Sorted(maps.Keys(hints)) {
+		for _, text := range [2]string{name, hints[name]} {
+			for i := range len(text) {
+				h = hash64.Add(h, uint64(text[i]))
+			}
+			h = hash64.Add(h, uint64(len(text)))
+		}
+	}
+	return h
 }
 
 // choose makes the plan of an operation, unless it's the last one's.

@@ -130,6 +130,14 @@ void correct(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, 
   }
 }
 
+// keep is a copy of a tensor of the host's, which may be changed before the stream gets there.
+at::Tensor keep(const at::Tensor& t) {
+  at::Tensor copy = at::_ops::clone::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), t, std::nullopt);
+  if (t.unsafeGetTensorImpl()->is_wrapped_number()) // one of Python's, whose type matters less than a tensor's
+    copy.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return copy;
+}
+
 bool depends_on_data(const c10::OperatorHandle& op) {
   if (foretold_wrongly.count(op.operator_name().name))
     return true;
@@ -167,10 +175,8 @@ bool defer(
       kept.push_back(v.toGenerator().device().type() == kType ? host_generator(v.toGenerator()) : v.toGenerator());
     } else {
       foretold.push_back(map_tensors(v, [&](const at::Tensor& t) { return is_own(t) ? meta.host(t) : t; }));
-      kept.push_back(map_tensors(v, [&](const at::Tensor& t) { // the host's may be changed before the stream gets there
-        return is_own(t)     ? host.host(t)
-               : t.defined() ? at::_ops::clone::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), t, std::nullopt)
-                             : t;
+      kept.push_back(map_tensors(v, [&](const at::Tensor& t) {
+        return is_own(t) ? host.host(t) : t.defined() ? keep(t) : t;
       }));
     }
   }

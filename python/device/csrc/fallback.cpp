@@ -1,5 +1,6 @@
 #include "fallback.h"
 
+#include <atomic>
 #include <mutex>
 #include <shared_mutex>
 #include <unordered_map>
@@ -28,6 +29,9 @@ struct Operator {
   bool host_tensors = false;           // CPU tensors may be among its arguments
   bool views = false;                  // it touches no memory: it returns views, or changes sizes and strides
   c10::SmallVector<int, 2> generators; // positions of its generators
+  mutable std::atomic<bool> met{false};
+
+  explicit Operator(c10::OperatorName of) : of(std::move(of)) {}
 };
 
 std::shared_mutex operators_mutex;
@@ -77,7 +81,7 @@ const Operator& operator_of(const c10::OperatorHandle& op) {
     if (found != operators().end() && found->second->of == op.operator_name())
       return *found->second;
   }
-  auto made = std::make_unique<Operator>(Operator{op.operator_name()});
+  auto made = std::make_unique<Operator>(op.operator_name());
   made->name = c10::toString(op.operator_name());
   made->host_tensors = takes_host_tensors.count(op.operator_name().name) > 0;
   const auto& arguments = op.schema().arguments();
@@ -161,10 +165,21 @@ void block(const std::string& name, bool refuse) {
       entry.second->blocked = refuse;
 }
 
+std::vector<std::string> met() {
+  std::shared_lock<std::shared_mutex> lock(operators_mutex);
+  std::vector<std::string> names;
+  for (auto& entry : operators())
+    if (entry.second->met.exchange(false))
+      names.push_back(entry.second->name);
+  return names;
+}
+
 void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet, torch::jit::Stack* stack) {
   const Operator& op = operator_of(handle);
   TORCH_CHECK_NOT_IMPLEMENTED(
       !op.blocked && !op.missing, "Operator '", op.name, "' is not implemented for device ", name(), ".");
+  if (!op.met.load(std::memory_order_relaxed))
+    op.met = true;
   size_t n = handle.schema().arguments().size();
   auto arguments = torch::jit::last(*stack, n);
   Found found(op);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -15,5 +16,8 @@ torch::jit::Stack call_cpu(const c10::OperatorHandle& op, torch::jit::Stack argu
 
 // block makes an operator one that the device doesn't have, such as "aten::abs.out", or lets it have it again.
 void block(const std::string& name, bool blocked);
+
+// met are the operators that came to the fallback since they were last asked for.
+std::vector<std::string> met();
 
 } // namespace chorus

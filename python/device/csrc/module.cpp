@@ -87,6 +87,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("release_pool", [](DeviceIndex i, const Pool& pool) { check(lib.pool_release(device(i).handle, pool.data())); });
   m.def("is_capturing", [](DeviceIndex index) { return capturing(current_handle(index)); });
   m.def("block", &block);
+  m.def("fallbacks", &met);
   m.def("recover", &recover);
   m.def("map_cpu_memory", &map_cpu_memory);
 }
