@@ -1,16 +1,18 @@
 #!/bin/sh
-# Builds the shared library: [RELEASE=1.2.3] sh capi/build.sh OUTPUT [FLAGS OF go build]
+# Builds the shared library: [RELEASE=1.2.3] [PACKAGE=./mine] sh capi/build.sh OUTPUT [FLAGS OF go build]
+# PACKAGE is a main package, of any module, that imports package capi and what the library is to have beside: a vendor's driver.
 # Only what chorus.map lists is visible in it; its threads are created by monitor.c, which asks libdl for the system's way.
 set -eu
 out=$1
 shift
 case $out in /*) ;; *) out=$PWD/$out ;; esac
-cd "$(dirname "$0")"
+here=$(cd "$(dirname "$0")" && pwd)
+[ -n "${PACKAGE:-}" ] || cd "$here"
 case $("${GO:-go}" env GOVERSION) in
 go1.26 | go1.26.*) export CGO_CFLAGS="${CGO_CFLAGS:--O2 -g} -DMONITOR_IS_SECOND" ;; # where monitor.c is known to be right
 esac
-link="-Wl,--version-script=$PWD/chorus.map -Wl,-soname,libchorus.so -Wl,-z,nodelete -ldl"
+link="-Wl,--version-script=$here/chorus.map -Wl,-soname,libchorus.so -Wl,-z,nodelete -ldl"
 CGO_ENABLED=1 "${GO:-go}" build -buildmode=c-shared -trimpath \
 	-ldflags "-s -w -X github.com/chorus-comms/chorus/internal/release.version=${RELEASE:-} -extldflags '$link'" \
-	"$@" -o "$out" .
+	"$@" -o "$out" "${PACKAGE:-./libchorus}"
 rm -f "${out%.so}.h" # cgo's own header, of the functions that stay inside

@@ -1,6 +1,6 @@
 //go:build cgo && chorus_debug
 
-package main
+package capi
 
 // #include "shim.h"
 import "C"

@@ -1,9 +1,19 @@
 //go:build cgo
 
-// Command capi is the C ABI of Chorus: built with -buildmode=c-shared it is
-// libchorus.so, whose functions chorus.h declares.
+// Package capi is the C ABI of Chorus, whose functions chorus.h declares: a
+// program that imports it, built with -buildmode=c-shared, is libchorus.so.
 //
 //	sh capi/build.sh libchorus.so
+//
+// Command capi/libchorus is that program. One from outside imports the drivers,
+// fabrics or backends of others as well:
+//
+//	import (
+//		_ "example.com/vendor/driver"
+//		_ "github.com/chorus-comms/chorus/capi"
+//	)
+//
+//	PACKAGE=./library sh capi/build.sh libvendor.so
 //
 // A call goes through two layers. shim.c exports it, refuses it in a forked child
 // and after a panic, gives the host's lock back if the call may wait, and calls the
@@ -17,7 +27,4 @@
 //   - Go keeps no pointer to a caller's struct after a call; only to elements of tensors.
 //   - A synchronous operation on the host runs on the caller's thread and allocates nothing.
 //   - Every exported Go function defers contain, so that no panic crosses into C.
-package main
-
-// main is not called in a shared library.
-func main() {}
+package capi

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/device/cache"
@@ -17,7 +19,8 @@ type Stream struct {
 	h     StreamHandle
 	id    int64
 	level int
-	owned bool // of NewStream
+	owned bool                          // of NewStream
+	turn  atomic.Pointer[chan struct{}] // closed by Leave, where the driver is no Turns
 }
 
 // Device is the device that the stream's work runs on.
@@ -147,21 +150,48 @@ func (s *Stream) Launch(name string, operands []Span, f func(views []unsafe.Poin
 }
 
 // Enter lets the caller do the stream's next work itself until Leave; see [Turns].Enter. A driver that has none of this
-// is always busy.
+// runs a host function meanwhile, and Enter waits until that has begun.
 func (s *Stream) Enter(name string) (entered bool, err error) {
 	if t, ok := s.drv().(Turns); ok {
 		return t.Enter(s.h, name)
 	}
-	return false, nil
+	if s.Capturing() {
+		return false, nil
+	}
+	if idle, err := s.drv().StreamQuery(s.h); err != nil || !idle {
+		return false, err
+	}
+	begun, over := make(chan struct{}), make(chan struct{})
+	run := func() error { close(begun); <-over; return nil }
+	if err := s.drv().HostFunc(s.h, name, run); err != nil {
+		return false, err
+	}
+	for wait := time.NewTicker(time.Millisecond); ; {
+		select {
+		case <-begun:
+			wait.Stop()
+			s.turn.Store(&over)
+			return true, nil
+		case <-wait.C: // work that another thread has enqueued before may have failed, so that this is left out
+			if _, err := s.drv().StreamQuery(s.h); err != nil {
+				wait.Stop()
+				return false, err
+			}
+		}
+	}
 }
 
 // Leave ends what Enter began.
 func (s *Stream) Leave() error {
-	t, err := optional[Turns](s.dev.rt, "leave")
-	if err != nil {
-		return err
+	if t, ok := s.drv().(Turns); ok {
+		return t.Leave(s.h)
 	}
-	return t.Leave(s.h)
+	over := s.turn.Swap(nil)
+	if over == nil {
+		return Errorf(ErrInvalidArgument, s.dev.Name(), "leave", "stream %#x was not entered", uintptr(s.h))
+	}
+	close(*over)
+	return nil
 }
 
 // Record lets e stand for all work enqueued so far.

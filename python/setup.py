@@ -125,7 +125,7 @@ def sources() -> set[str]:
     kinds = ("GoFiles", "CgoFiles", "CFiles", "HFiles", "SFiles", "EmbedFiles")
     for arch in ("amd64", "arm64"):
         env = {**os.environ, "GOOS": "linux", "GOARCH": arch, "CGO_ENABLED": "1"}
-        listed = ["list", "-deps", "-json=Dir,Module," + ",".join(kinds), "./capi", "./cmd/chorus"]
+        listed = ["list", "-deps", "-json=Dir,Module," + ",".join(kinds), "./capi/libchorus", "./cmd/chorus"]
         text = subprocess.run([go(), *listed], check=True, cwd=SOURCES, env=env, capture_output=True, text=True).stdout
         decoder, at = json.JSONDecoder(), 0
         while at < len(text.rstrip()):

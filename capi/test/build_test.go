@@ -69,7 +69,7 @@ func (p *program) build(t testing.TB, name string, goFlags, ccFlags []string, so
 			ccFlags...)
 		if raceEnabled { // the race detector wants Go's data at low addresses, where no shared library is mapped
 			run(t, root, "go", append(append([]string{"build", "-race", "-buildmode=c-archive", "-o", filepath.Join(dir,
-				"libchorus.a")}, goFlags...), "./capi")...)
+				"libchorus.a")}, goFlags...), "./capi/libchorus")...)
 			args = append(args, "-no-pie")
 		} else {
 			run(t, root, "sh", append([]string{"capi/build.sh", filepath.Join(dir, "libchorus.so")}, goFlags...)...)

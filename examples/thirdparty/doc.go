@@ -4,6 +4,7 @@
 //	mybackend  a backend over a vendor's library, which mylib stands in for
 //	myfabric   a fabric: unix sockets
 //	mydriver   a device driver: two devices whose streams are goroutines
+//	mydevice   torch.device("mydevice"): mydriver in PyTorch, and a Python package of a few lines
 //	myplan     an algorithm: an all-reduce that uses a ring in both directions
 //
 // Each passes the suite that Chorus' own parts pass: comm/commtest,

@@ -7,6 +7,9 @@ require (
 	go.uber.org/goleak v1.3.0
 )
 
-require golang.org/x/sys v0.49.0 // indirect
+require (
+	github.com/ebitengine/purego v0.11.3 // indirect
+	golang.org/x/sys v0.49.0 // indirect
+)
 
 replace github.com/chorus-comms/chorus => ../..

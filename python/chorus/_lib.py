@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-import pathlib
 import threading
 from ctypes import c_int32, c_uint64, c_void_p
 from typing import Any
 
+from chorus import _where
 from chorus._abi import *
 from chorus._abi import ABI_MAJOR, ABI_MINOR, FUNCTIONS, PYTHON_CALLER, Hint, Host, Status
 
@@ -26,24 +26,22 @@ from chorus._abi import ABI_MAJOR, ABI_MINOR, FUNCTIONS, PYTHON_CALLER, Hint, Ho
 CALLER = PYTHON_CALLER
 
 
-def _path() -> str:
-    path = pathlib.Path(__file__).with_name("libchorus.so")
-    if path.exists():
-        return str(path)
-    raise ImportError(f"chorus: {path} is missing; `pip install ./python` builds it, with Go and a C compiler")
+PATH = _where.library()
 
 
 def _load() -> ctypes.PyDLL:
     if os.name != "posix":
         raise ImportError("chorus: only Linux is supported")
-    library = ctypes.PyDLL(_path())
+    if not os.path.exists(PATH):
+        raise ImportError(f"chorus: {PATH} is missing; `pip install ./python` builds it, with Go and a C compiler")
+    library = ctypes.PyDLL(PATH)
     for name, (result, arguments) in FUNCTIONS.items():
         function = getattr(library, "chorus_" + name)
         function.restype, function.argtypes = result, arguments
     version: int = library.chorus_abi_version()
     if version >> 16 != ABI_MAJOR or version & 0xFFFF < ABI_MINOR:
         raise ImportError(
-            f"chorus: {_path()} has ABI {version >> 16}.{version & 0xFFFF}; this package needs {ABI_MAJOR}.{ABI_MINOR}"
+            f"chorus: {PATH} has ABI {version >> 16}.{version & 0xFFFF}; this package needs {ABI_MAJOR}.{ABI_MINOR}"
         )
     api = ctypes.pythonapi
     host = Host(

@@ -1,5 +1,5 @@
-// Package mydriver is a device driver written outside of Chorus: two devices in software, whose memory is Go's and
-// whose streams are goroutines, which end when they have nothing to do.
+// Package mydriver is a device driver written outside of Chorus: two devices in software, whose memory is Go's, at
+// addresses that the host can't touch, and whose streams are goroutines, which end when they have nothing to do.
 //
 //	import _ "example.com/thirdparty/mydriver"
 //

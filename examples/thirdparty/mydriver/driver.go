@@ -73,7 +73,7 @@ func (d *Driver) Properties(dev int) (device.Properties, error) {
 		return device.Properties{}, err
 	}
 	p := device.Properties{Name: "goroutines", TotalMemory: d.devices[dev].total, Units: runtime.GOMAXPROCS(0),
-		PriorityLevels: 1, HostAccess: true}
+		PriorityLevels: 1}
 	copy(p.UUID[:], name(dev))
 	return p, nil
 }
@@ -123,7 +123,14 @@ func (d *Driver) Launch(h device.StreamHandle, name string, operands []device.Sp
 		}
 		views[i] = unsafe.Pointer(unsafe.SliceData(b))
 	}
-	s.enqueue(work{name: name, run: func() error { return f(views) }})
+	s.enqueue(work{name: name, run: func() error {
+		var pin runtime.Pinner // for a kernel in C, though the memory may have been freed since
+		defer pin.Unpin()
+		for _, v := range views {
+			pin.Pin(v)
+		}
+		return f(views)
+	}})
 	return nil
 }
 

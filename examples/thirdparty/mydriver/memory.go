@@ -1,18 +1,23 @@
 package mydriver
 
 import (
+	"runtime"
 	"sort"
+	"syscall"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/device"
 )
 
-// alloc is memory that the driver has given.
+// alloc is memory that the driver has given. A device's has an address that nobody can touch, as a real device's: work
+// finds the bytes by it.
 type alloc struct {
-	base  device.Ptr
-	bytes []byte
-	typ   device.MemoryType
-	dev   int // -1: the host's
+	base    device.Ptr
+	bytes   []byte
+	typ     device.MemoryType
+	dev     int            // -1: the host's
+	address []byte         // of a device: what is reserved for it
+	pin     runtime.Pinner // C may have the address of the bytes
 }
 
 func (a *alloc) end() device.Ptr { return a.base.Add(len(a.bytes)) }
@@ -45,7 +50,18 @@ func (d *Driver) allocate(op string, dev, bytes int, typ device.MemoryType) (dev
 	raw := make([]byte, bytes+alignment)
 	lead := -int(uintptr(unsafe.Pointer(unsafe.SliceData(raw)))) & (alignment - 1)
 	a := &alloc{bytes: raw[lead:][:bytes:bytes], typ: typ, dev: dev}
-	a.base = device.Ptr(uintptr(unsafe.Pointer(unsafe.SliceData(a.bytes))))
+	at := a.bytes
+	if dev >= 0 {
+		var err error
+		at, err = syscall.Mmap(-1, 0, bytes, syscall.PROT_NONE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+		if err != nil {
+			d.devices[dev].used -= int64(bytes)
+			return 0, device.Errorf(device.ErrOutOfMemory, name(dev), op, "no address for %d bytes: %w", bytes, err)
+		}
+		a.address = at
+		a.pin.Pin(unsafe.SliceData(raw))
+	}
+	a.base = device.Ptr(uintptr(unsafe.Pointer(unsafe.SliceData(at))))
 	i := d.after(a.base)
 	d.allocs = append(d.allocs, nil)
 	copy(d.allocs[i+1:], d.allocs[i:])
@@ -84,10 +100,12 @@ func (d *Driver) release(op string, p device.Ptr, typ device.MemoryType, dev int
 		return device.Errorf(device.ErrWrongDevice, name(dev), op, "%v is memory of %s", p, a.where())
 	}
 	d.allocs = append(d.allocs[:i], d.allocs[i+1:]...)
-	if dev >= 0 {
-		d.devices[dev].used -= int64(len(a.bytes))
+	if dev < 0 {
+		return nil
 	}
-	return nil
+	a.pin.Unpin()
+	d.devices[dev].used -= int64(len(a.bytes))
+	return syscall.Munmap(a.address)
 }
 
 // Malloc implements device.Memory.

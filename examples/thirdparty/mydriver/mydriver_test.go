@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -54,7 +55,7 @@ func sum(st store.Store, rank, n int) error {
 	if err != nil {
 		return err
 	}
-	if err := x.Fill(float64(rank + 1)); err != nil {
+	if err := tensor.Fill(ctx, x, float64(rank+1)); err != nil {
 		return err
 	}
 	if err := c.AllReduce(ctx, x, comm.Sum); err != nil {
@@ -70,4 +71,55 @@ func sum(st store.Store, rank, n int) error {
 		}
 	}
 	return nil
+}
+
+// TestTurns: the runtime gives a thread of the host its turn in a stream, though the driver knows nothing of that.
+func TestTurns(t *testing.T) {
+	dev, err := device.Get(Name + ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := dev.NewStream(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var order []string
+	note := func(what string) func() error {
+		return func() error { order = append(order, what); return nil }
+	}
+	for range 50 {
+		order = nil
+		s.HostFunc("before", note("before"))
+		if err := s.Synchronize(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if entered, err := s.Enter("turn"); !entered || err != nil {
+			t.Fatalf("Enter = %v, %v on an idle stream", entered, err)
+		}
+		s.HostFunc("after", note("after"))
+		if entered, err := s.Enter("again"); entered || err != nil {
+			t.Fatalf("Enter = %v, %v on an entered stream", entered, err)
+		}
+		note("turn")()
+		if err := s.Leave(); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Synchronize(ctx); err != nil || strings.Join(order, " ") != "before turn after" {
+			t.Fatal(order, err)
+		}
+	}
+	if err := s.Leave(); !errors.Is(err, device.ErrInvalidArgument) {
+		t.Errorf("Leave without Enter: %v", err)
+	}
+	s.HostFunc("bad", func() error { return errors.New("for a reason") })
+	var failed *device.WorkError
+	if err := s.Synchronize(ctx); !errors.As(err, &failed) {
+		t.Error(err)
+	}
+	if entered, err := s.Enter("turn"); entered || !errors.As(err, &failed) {
+		t.Errorf("Enter = %v, %v on a failed stream", entered, err)
+	}
 }

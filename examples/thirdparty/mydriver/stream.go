@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -108,7 +109,7 @@ func (s *stream) run() {
 		s.mu.Unlock()
 		var err error
 		if !skip {
-			err = call(w.run)
+			err = s.d.call(w.run)
 		}
 		s.mu.Lock()
 		if err != nil && s.err == nil {
@@ -130,10 +131,21 @@ func (s *stream) run() {
 	}
 }
 
-func call(f func() error) (err error) {
+// call runs work. What it panics with is its error, and so is a device's memory touched by its own address.
+func (d *Driver) call(f func() error) (err error) {
+	old := debug.SetPanicOnFault(true)
 	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("it panicked: %v", v)
+		debug.SetPanicOnFault(old)
+		r := recover()
+		if r == nil {
+			return
+		}
+		err = fmt.Errorf("it panicked: %v", r)
+		if fault, ok := r.(interface{ Addr() uintptr }); ok {
+			p := device.Ptr(fault.Addr())
+			if at, _ := d.Attributes(p); at.Type == device.DeviceMemory {
+				err = device.Errorf(device.ErrHostAccess, name(at.Device), "", "host code touched device memory at %v", p)
+			}
 		}
 	}()
 	return f()

@@ -129,6 +129,19 @@ void record_stream(at::Tensor& self, c10::Stream stream) {
     check(lib.cache_uses(device(block->index).handle, block->memory, handle_of(stream)));
 }
 
+// What ``x.data = y`` asks, and nn.Module.to, which keeps a parameter the same object if it's true: a tensor of the CPU
+// can become one of the device, and back.
+bool compatible(const at::Tensor& self, const at::Tensor& from) {
+  if (self.unsafeGetTensorImpl()->has_compatible_shallow_copy_type(from.key_set()))
+    return true;
+  auto plain = [](const at::Tensor& t) {
+    c10::DispatchKeySet keys = t.key_set();
+    return (keys.has(c10::DispatchKey::CPU) || keys.has(c10::DispatchKey::PrivateUse1)) &&
+        t.layout() == c10::Layout::Strided && !keys.has(c10::DispatchKey::Python);
+  };
+  return plain(self) && plain(from);
+}
+
 } // namespace
 
 at::Tensor empty(
@@ -161,6 +174,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("set_.source_Tensor", &set_tensor);
   m.impl("set_", &set_nothing);
   m.impl("record_stream", &record_stream);
+  m.impl("_has_compatible_shallow_copy_type", &compatible);
   m.impl("_efficientzerotensor", &efficient_zeros);
 }
 

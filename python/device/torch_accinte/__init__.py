@@ -12,6 +12,7 @@ def _autoload() -> None:
     """What PyTorch calls at the end of its import: the entry point "torch.backends"."""
     from torch_accinte import _plug
 
+    globals()["plug"] = _plug.plug  # for a package that is loaded now, which may be before the end of this one's import
     _plug.autoload()
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import pathlib
+import importlib.metadata
+import os
 import types
 from typing import Any
 
@@ -12,8 +13,10 @@ import torch
 _plugged: str | None = None
 
 
-def plug(name: str, *, driver: str, module: types.ModuleType) -> None:
+def plug(name: str, *, driver: str, module: types.ModuleType, library: str | os.PathLike[str] | None = None) -> None:
     """Make ``torch.device(name)`` the devices of a driver of libchorus.so, and ``torch.<name>`` the module.
+
+    ``library`` is the path of a libchorus.so with the driver in it, unless the one of the package chorus has it.
 
     Raises:
         RuntimeError: another one has the place.
@@ -25,13 +28,15 @@ def plug(name: str, *, driver: str, module: types.ModuleType) -> None:
             f"PyTorch has one place for a device from outside, and {_plugged!r} has taken it in this process: "
             f"{name!r} can't have it as well"
         )
-    import chorus
+    from chorus import _where
     from chorus.backend import serve
 
     extension: Any = importlib.import_module("torch_accinte._C")
+    if library is not None:
+        _where.use(library)
     utils: Any = torch.utils
     register: Any = torch._register_device_module
-    extension.start(str(pathlib.Path(chorus.__file__).with_name("libchorus.so")), name, driver)
+    extension.start(_where.library(), name, driver)
     _plugged = name
     serve(name, driver)
     utils.rename_privateuse1_backend(name)
@@ -78,13 +83,35 @@ class Failed(types.ModuleType):
         raise RuntimeError(f"torch.device({self._name!r}) can't be used: {self._cause}") from self._cause
 
 
+def others() -> dict[str, importlib.metadata.EntryPoint]:
+    """The packages that are installed for devices of their own: entry points of the group "torch_accinte.devices",
+    whose modules call :func:`plug`."""
+    return {e.name: e for e in importlib.metadata.entry_points(group="torch_accinte.devices")}
+
+
 def autoload() -> None:
-    """Plug this package's device in. ``import torch`` works whatever comes of it."""
+    """Plug in the device that is installed beside this package, or the one that TORCH_ACCINTE_DEVICE names, else this
+    package's own. ``import torch`` works whatever comes of it."""
     from torch_accinte.accinte import NAME
 
+    found = others()
+    name = os.environ.get("TORCH_ACCINTE_DEVICE") or (next(iter(found)) if len(found) == 1 else NAME)
     try:
-        from torch_accinte import accinte
-
-        plug(NAME, driver=NAME, module=accinte)
+        if name in found:
+            found[name].load()
+        elif name == NAME and (len(found) < 2 or "TORCH_ACCINTE_DEVICE" in os.environ):
+            own()
+        else:
+            names = ", ".join([NAME, *sorted(found)])
+            raise RuntimeError(
+                f"PyTorch has one place for a device from outside: set TORCH_ACCINTE_DEVICE to one of {names}"
+            )
     except Exception as cause:
-        setattr(torch, NAME, Failed(NAME, cause))
+        setattr(torch, name, Failed(name, cause))
+
+
+def own() -> None:
+    """Plug this package's device in."""
+    from torch_accinte import accinte
+
+    plug(accinte.NAME, driver=accinte.NAME, module=accinte)

@@ -1,0 +1,9 @@
+//go:build cgo
+
+// Command libchorus is libchorus.so: built by capi/build.sh, it's package capi and nothing else.
+package main
+
+import _ "github.com/chorus-comms/chorus/capi"
+
+// main is not called in a shared library.
+func main() {}

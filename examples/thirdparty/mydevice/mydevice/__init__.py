@@ -1,0 +1,15 @@
+"""torch.device("mydevice"): the devices of the driver in examples/thirdparty/mydriver. It's there after ``import torch``."""
+
+import pathlib
+import sys
+
+from torch_accinte import plug
+from torch_accinte.accinte import *  # torch.mydevice has what torch.cuda has
+from torch_accinte.accinte import _is_in_bad_fork, _lazy_init  # noqa: F401
+
+plug(
+    "mydevice",
+    driver="mine",  # the driver's name in Go
+    module=sys.modules[__name__],
+    library=pathlib.Path(__file__).with_name("libmydevice.so"),
+)

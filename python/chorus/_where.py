@@ -1,0 +1,32 @@
+"""Which libchorus.so this process uses: the package's own, or one that has more in it, such as a vendor's driver."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+_chosen: str | None = None
+
+
+def library() -> str:
+    """Its path: the one that was chosen, else CHORUS_LIBRARY, else that of the package."""
+    return _chosen or os.environ.get("CHORUS_LIBRARY") or str(pathlib.Path(__file__).with_name("libchorus.so"))
+
+
+def use(path: str | os.PathLike[str]) -> None:
+    """Choose it. There is one in a process, so that it has to be chosen before the first use.
+
+    Raises:
+        ImportError: another one was loaded.
+    """
+    global _chosen
+    import sys
+
+    path = os.path.abspath(path)
+    loaded = sys.modules.get("chorus._lib")
+    if loaded is not None and os.path.realpath(loaded.PATH) != os.path.realpath(path):
+        raise ImportError(
+            f"chorus: {loaded.PATH} is loaded in this process, and {path} can't be as well: choose it before the first "
+            "use of chorus, or by CHORUS_LIBRARY"
+        )
+    _chosen = path

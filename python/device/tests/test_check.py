@@ -1,0 +1,98 @@
+"""python -m torch_accinte.check: what a device lacks."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+from torch_accinte import check
+from torch_accinte.checks import CHECKS
+
+
+def tried(name, module=None, **env):
+    """What the command prints, and its exit status."""
+    more = ["--import", module] if module else []
+    done = subprocess.run(
+        [sys.executable, "-m", "torch_accinte.check", name, *more],
+        capture_output=True, text=True, timeout=600, env={**os.environ, **env},
+    )  # fmt: skip
+    return done.stdout + done.stderr, done.returncode
+
+
+def test_accinte_lacks_nothing():
+    text, status = tried("accinte")
+    lacks = [line for line in text.splitlines() if "issing" in line and "torch.profiler has" not in line]
+    assert status == 0 and not lacks and text.endswith("all that is required is there\n"), text
+
+
+PARTS = """
+import sys, types
+import torch
+import torch_accinte
+from torch_accinte import accinte
+
+lacking = types.ModuleType("lacking")
+for name in dir(accinte):
+    if name not in ("manual_seed_all", "get_amp_supported_dtype", "get_rng_state_all"):
+        setattr(lacking, name, getattr(accinte, name))
+torch_accinte.plug("lacking", driver="accinte", module=lacking)
+for name in ("aten::sort.stable", "aten::convolution_overrideable", "aten::mm.out", "aten::mm"):
+    torch_accinte._C.block(name, True)
+"""
+
+
+def test_what_is_missing_is_said(tmp_path):
+    """A device without some functions of its module and some operators, and with one that ends the process."""
+    crash = """
+        if "--from" in sys.argv:
+            torch.Tensor.amax = lambda self, *a, **k: sys.stdout.flush() or __import__("os").abort()
+    """
+    (tmp_path / "lacking.py").write_text(PARTS + textwrap.dedent(crash))
+    text, status = tried("lacking", "lacking", PYTHONPATH=str(tmp_path))
+    assert status == 1, text
+    lines = [line.strip() for line in text.splitlines()]
+    for wanted in (
+        "MISSING: torch.manual_seed seeds the device",
+        "MISSING: torch.<name>.get_amp_supported_dtype: AttributeError",
+        "missing, optional: fork_rng, seed, seed_all, states of all devices: AttributeError",
+        "MISSING: matrices: NotImplementedError: Operator 'aten::mm",
+        "MISSING: reductions: it crashes: SIGABRT",
+        "missing, optional: import torch is enough",
+    ):
+        assert any(line.startswith(wanted) for line in lines), (wanted, text)
+    assert any(line.startswith("streams") and "4 of 4" in line for line in lines), text
+    assert lines[-1].endswith("something required is MISSING")
+
+
+def test_a_name_without_a_device(tmp_path):
+    (tmp_path / "bare.py").write_text("import torch; torch.utils.rename_privateuse1_backend('bare')\n")
+    text, status = tried("bare", "bare", PYTHONPATH=str(tmp_path))
+    assert status == 1 and "MISSING: torch.<name>: is_available" in text, text
+    text, status = tried("bare", "nonesuch")
+    assert (
+        status == 2 and text == "torch.device('bare') can't be tried: ModuleNotFoundError: No module named 'nonesuch'\n"
+    )
+
+
+def test_a_hang_is_one_line(tmp_path):
+    (tmp_path / "slow.py").write_text(
+        PARTS.replace("lacking", "slow")
+        + "import time\n"
+        + "if '--from' in sys.argv and sys.argv[-1] == '0': torch.Tensor.slow = lambda *a: time.sleep(600)\n"
+    )
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(tmp_path)
+    try:
+        answers = {c.name: (status, why) for c, status, why in check.run("slow", "slow", seconds=30)}
+    finally:
+        os.environ.pop("PYTHONPATH") if before is None else os.environ.update(PYTHONPATH=before)
+    assert answers["methods: tensor.<name>(), is_<name>, module.<name>()"] == ("missing", "it hangs: nothing for 30 s")
+    assert len(answers) == len(CHECKS)
+
+
+def test_the_report():
+    required, other = (next(c for c in CHECKS if c.required is r) for r in (True, False))
+    assert check.report([(required, "ok", ""), (other, "missing", "why")])[1]
+    assert check.report([(required, "left out", "one device")])[1]
+    text, whole = check.report([(required, "missing", "why")])
+    assert not whole and f"MISSING: {required.name}: why" in text

@@ -1,0 +1,136 @@
+"""What a device from outside lacks: ``python -m torch_accinte.check NAME`` tries every mechanism that PyTorch has for
+one, and prints what is missing.
+
+It's for any device of PyTorch's key PrivateUse1, whoever has made it: one that PyTorch loads by itself, or that
+importing a module registers (``--import MODULE``, without autoload). Checks run in a process of their own, so that one
+that crashes or hangs is a line of the report, and so do those behind it. The exit status is 1 if something required is
+missing: what PyTorch's own code relies on. The rest may be missing, and is said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import importlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from torch_accinte.checks import CHECKS, Check, Subject, Unfit
+
+
+def work(name: str, module: str | None, first: int) -> None:
+    """What the process does that runs the checks: from one on, a line of JSON for each."""
+    reports = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # what is printed meanwhile is no report
+    os.environ.pop("TORCH_DEVICE_BACKEND_AUTOLOAD", None)  # torch is imported, and processes that checks start load it
+    if module:
+        importlib.import_module(module)
+    subject = Subject(name)
+    for number in range(first, len(CHECKS)):
+        check = CHECKS[number]
+        answer = {"number": number, "status": "ok", "why": ""}
+        try:
+            check.run(subject)
+        except Unfit as why:
+            answer.update(status="left out", why=str(why))
+        except BaseException as error:
+            lines = str(error).strip().splitlines() or [""]
+            answer.update(status="missing", why=f"{type(error).__name__}: {lines[0]}"[:300])
+        print(json.dumps(answer), file=reports)
+
+
+def run(name: str, module: str | None = None, seconds: float = 120) -> Iterator[tuple[Check, str, str]]:
+    """Every check with its status ("ok", "missing" or "left out") and why."""
+    environment = {**os.environ, **({"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"} if module else {})}
+    command = [sys.executable, "-m", "torch_accinte.check", name, *(["--import", module] if module else [])]
+    first = 0
+    while first < len(CHECKS):
+        began = first
+        with tempfile.TemporaryFile() as errors:
+            worker = subprocess.Popen(
+                [*command, "--from", str(first)], env=environment, stdout=subprocess.PIPE, stderr=errors
+            )
+            try:
+                for answer in _answers(worker, seconds):
+                    first = answer["number"] + 1
+                    yield CHECKS[answer["number"]], answer["status"], answer["why"]
+            finally:
+                hangs = worker.poll() is None
+                worker.kill()
+                code = worker.wait()
+            errors.seek(0)
+            said = errors.read().decode(errors="replace").strip().splitlines() or [""]
+        if first == len(CHECKS):
+            return
+        if code == 1 and first == began:
+            raise RuntimeError(f"torch.device({name!r}) can't be tried: {said[-1]}")
+        ended = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        yield CHECKS[first], "missing", f"it hangs: nothing for {seconds:g} s" if hangs else f"it crashes: {ended}"
+        first += 1
+
+
+def _answers(worker: subprocess.Popen[bytes], seconds: float) -> Iterator[dict[str, Any]]:
+    """What a worker reports until it ends, or says nothing for so long."""
+    assert worker.stdout is not None
+    pending = b""
+    with selectors.DefaultSelector() as ready:
+        ready.register(worker.stdout, selectors.EVENT_READ)
+        while ready.select(seconds):
+            data = os.read(worker.stdout.fileno(), 1 << 16)
+            if not data:
+                worker.wait(60)
+                return
+            *lines, pending = (pending + data).split(b"\n")
+            yield from map(json.loads, lines)
+
+
+def report(answers: Iterable[tuple[Check, str, str]]) -> tuple[str, bool]:
+    """Text about them, grouped by mechanism, and whether all that is required is there."""
+    groups: dict[str, list[tuple[Check, str, str]]] = collections.defaultdict(list)
+    for answer in answers:
+        groups[answer[0].group].append(answer)
+    text, whole, passed, all_of_them = [], True, 0, 0
+    for group, members in groups.items():
+        good = sum(status == "ok" for _, status, _ in members)
+        passed, all_of_them = passed + good, all_of_them + len(members)
+        text.append(f"  {group:16} {good:2} of {len(members)} passed")
+        for check, status, why in members:
+            if status == "ok":
+                continue
+            label = status if status != "missing" else "MISSING" if check.required else "missing, optional"
+            whole = whole and not (status == "missing" and check.required)
+            text.append(f"      {label}: {check.name}: {why}")
+    text.append(
+        f"{passed} of {all_of_them}; " + ("all that is required is there" if whole else "something required is MISSING")
+    )
+    return "\n".join(text), whole
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m torch_accinte.check", description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("name", help="the type of device")
+    parser.add_argument("--import", dest="module", help="the module whose import registers it")
+    parser.add_argument("--from", dest="first", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.first is not None:
+        work(options.name, options.module, options.first)
+        return 0
+    try:
+        text, whole = report(run(options.name, options.module))
+    except RuntimeError as why:
+        print(why, file=sys.stderr)
+        return 2
+    print(f"torch.device({options.name!r})")
+    print(text)
+    return 0 if whole else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
