@@ -103,8 +103,8 @@ func (d *Driver) Communicator(ranks []abi.Rank, local int) (*Communicator, error
 	return c, nil
 }
 
-// load puts the communicator into exchange memory. Where that's full, those leave it that haven't been used for longest.
-// The lock is held.
+// load puts the communicator into exchange memory. Where that's full, those leave it that haven't been used for
+// longest. The lock is held.
 func (c *Communicator) load() (err error) {
 	d := c.driver
 	for c.addr == 0 {

@@ -116,8 +116,8 @@ type attempt struct {
 
 func (a attempt) Close() error { return a.base.Close() }
 
-// Launchers returns the store that the launcher serves, with the keys of programs that aren't Chorus, of one that Open has
-// opened; of any other it returns that one.
+// Launchers returns the store that the launcher serves, with the keys of programs that aren't Chorus, of one that Open
+// has opened; of any other it returns that one.
 func Launchers(st store.Store) store.Store {
 	if a, ok := st.(attempt); ok {
 		return a.base

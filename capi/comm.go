@@ -40,7 +40,8 @@ type communicator struct {
 func newCommunicator(c *comm.Comm) *communicator {
 	m := &communicator{Comm: c, strings: [4]*C.char{C.CString(c.Name()), C.CString(c.Backend()), C.CString(c.Device())}}
 	caps := c.Capabilities()
-	for i, can := range []bool{caps.Windows, caps.SharedMem, caps.Abort, caps.AnySource, caps.Tags, caps.InProcess, caps.SharedMem, caps.NoOp} {
+	for i, can := range []bool{caps.Windows, caps.SharedMem, caps.Abort, caps.AnySource, caps.Tags,
+		caps.InProcess, caps.SharedMem, caps.NoOp} {
 		if can {
 			m.caps |= 1 << i
 		}
@@ -172,9 +173,12 @@ func goCommGet(h C.chorus_comm, info *C.chorus_comm_info) (status C.chorus_statu
 	size, traffic := info.size, m.Traffic()
 	m.asked.Lock()
 	defer m.asked.Unlock()
-	*info = C.chorus_comm_info{size: size, rank: C.int32_t(m.Rank()), world_size: C.int32_t(m.Size()), capabilities: m.caps, reductions: m.reds,
-		abort_on_error: m.aborts, timeout_ns: C.int64_t(m.Options().Timeout), name: m.strings[0], backend: m.strings[1], device: m.strings[2],
-		local_size: C.int32_t(m.Capabilities().LocalSize), mapped: C.uint64_t(traffic.Mapped), staged: C.uint64_t(traffic.Staged)}
+	*info = C.chorus_comm_info{size: size, rank: C.int32_t(m.Rank()), world_size: C.int32_t(m.Size()),
+		capabilities: m.caps, reductions: m.reds,
+		abort_on_error: m.aborts, timeout_ns: C.int64_t(m.Options().Timeout),
+		name: m.strings[0], backend: m.strings[1], device: m.strings[2],
+		local_size: C.int32_t(m.Capabilities().LocalSize),
+		mapped:     C.uint64_t(traffic.Mapped), staged: C.uint64_t(traffic.Staged)}
 	return C.CHORUS_OK
 }
 
@@ -208,7 +212,8 @@ func goCommStatus(h C.chorus_comm) (status C.chorus_status) {
 }
 
 //export goCommSplit
-func goCommSplit(h C.chorus_comm, o *C.chorus_split_options, out *C.chorus_comm, checked C.int32_t) (status C.chorus_status) {
+func goCommSplit(h C.chorus_comm, o *C.chorus_split_options, out *C.chorus_comm,
+	checked C.int32_t) (status C.chorus_status) {
 	defer contain(&status)
 	return fail(split(h, o, out, checked))
 }

@@ -145,7 +145,8 @@ func goStreamGet(h C.chorus_stream, info *C.chorus_stream_info) (status C.chorus
 	if err != nil {
 		return fail(err)
 	}
-	*info = C.chorus_stream_info{size: info.size, priority: C.int32_t(s.Priority()), id: C.int64_t(s.ID()), device: C.chorus_device(handleOf(s.Device()))}
+	*info = C.chorus_stream_info{size: info.size, priority: C.int32_t(s.Priority()), id: C.int64_t(s.ID()),
+		device: C.chorus_device(handleOf(s.Device()))}
 	if s.Capturing() {
 		info.capturing = 1
 	}

@@ -93,7 +93,8 @@ var windowOps = [...]struct {
 }
 
 // prepare turns an operation into a function that runs it, with more options, and tells whether it holds nobody up.
-func (w *window) prepare(o *C.chorus_window_op, opts ...comm.Option) (run func(ctx context.Context) error, beside bool, err error) {
+func (w *window) prepare(o *C.chorus_window_op, opts ...comm.Option) (run func(ctx context.Context) error, beside bool,
+	err error) {
 	if o == nil {
 		return nil, false, refused("chorus_window_submit got NULL")
 	}

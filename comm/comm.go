@@ -178,7 +178,8 @@ func (o *newOptions) open(ctx context.Context, st store.Store) (backend.Backend,
 		o.device = d.Name()
 	}
 	b, err := backend.Open(ctx, o.backend, backend.Config{Name: o.name, Rank: o.rank, Size: o.size, Store: st,
-		Job: bootstrap.Launchers(o.store), Device: o.device, Timeout: o.timeout, Hints: own, MasterAddr: o.masterAddr, Log: o.log})
+		Job: bootstrap.Launchers(o.store), Device: o.device, Timeout: o.timeout, Hints: own,
+		MasterAddr: o.masterAddr, Log: o.log})
 	if err != nil {
 		return nil, nil, fmt.Errorf("rank %d of %d: %w", o.rank, o.size, err)
 	}
@@ -284,8 +285,10 @@ func (o *newOptions) place(ctx context.Context) (launched bool, err error) {
 }
 
 func newComm(b backend.Backend, o *newOptions, abort bool) *Comm {
-	c := &Comm{b: b, opHints: backend.HintsOf(o.backend), opened: *o, name: o.name, backend: o.backend, device: o.device, rank: o.rank, size: o.size, abortOnError: abort, log: o.log, rec: o.recorder,
-		gate: gate{shut: make(chan struct{})}, ended: &ending{b: b, name: o.name, log: o.log, done: make(chan struct{}), rec: o.recorder}}
+	c := &Comm{b: b, opHints: backend.HintsOf(o.backend), opened: *o, name: o.name, backend: o.backend,
+		device: o.device, rank: o.rank, size: o.size, abortOnError: abort, log: o.log, rec: o.recorder,
+		gate:  gate{shut: make(chan struct{})},
+		ended: &ending{b: b, name: o.name, log: o.log, done: make(chan struct{}), rec: o.recorder}}
 	c.opened.store, c.opened.recorder = nil, nil // another world has its own
 	c.timeout.Store(int64(o.timeout))
 	c.transfers.New = func() any { return new(call) }
@@ -355,7 +358,8 @@ type Options struct {
 
 // Options returns the settings.
 func (c *Comm) Options() Options {
-	o := Options{Backend: c.backend, Device: c.Device(), Timeout: time.Duration(c.timeout.Load()), AbortOnError: c.abortOnError, Hints: map[string]string{}}
+	o := Options{Backend: c.backend, Device: c.Device(), Timeout: time.Duration(c.timeout.Load()),
+		AbortOnError: c.abortOnError, Hints: map[string]string{}}
 	if h := c.hints.Load(); h != nil {
 		maps.Copy(o.Hints, *h)
 	}
@@ -371,8 +375,8 @@ func (c *Comm) SetTimeout(d time.Duration) error {
 	return nil
 }
 
-// SetHints replaces the hints that apply to the operations issued from now on, those that the backend's operations may have. Every
-// rank must set the same at the same point of its program.
+// SetHints replaces the hints that apply to the operations issued from now on, those that the backend's operations may
+// have. Every rank must set the same at the same point of its program.
 func (c *Comm) SetHints(hints map[string]string) error {
 	for k := range hints {
 		if !c.opHints.Has(k) {
@@ -396,8 +400,8 @@ func (c *Comm) SetHints(hints map[string]string) error {
 // does not wait for the other ranks' Finalize. A second call returns *FinalizedError;
 // forgetting it logs a warning once the Comm is garbage.
 //
-// A deferred Finalize that runs because the program panics aborts the communicator first, so that the other ranks learn that,
-// and not that this one has ended it.
+// A deferred Finalize that runs because the program panics aborts the communicator first, so that the other ranks learn
+// that, and not that this one has ended it.
 func (c *Comm) Finalize(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
@@ -490,9 +494,11 @@ func (c *Comm) failed(err error) {
 	}
 }
 
-// fatal aborts the process if the communicator was told to, on errors that break it and when a message is waited for in vain.
+// fatal aborts the process if the communicator was told to, on errors that break it and when a message is waited for in
+// vain.
 func (c *Comm) fatal(err error) {
-	if !c.abortOnError || errors.Is(err, ErrInvalidArgument) || errors.Is(err, ErrFinalized) || c.b.Cause() == nil && !errors.Is(err, ErrTimeout) {
+	if !c.abortOnError || errors.Is(err, ErrInvalidArgument) || errors.Is(err, ErrFinalized) ||
+		c.b.Cause() == nil && !errors.Is(err, ErrTimeout) {
 		return
 	}
 	fmt.Fprintf(os.Stderr, "%v\nchorus: aborting the process, as TORCHCOMM_ABORT_ON_ERROR or WithAbortOnError asks\n", err)

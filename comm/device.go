@@ -13,7 +13,8 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// streams is what the communicator of a device has besides: the streams that its operations are enqueued on, and their order.
+// streams is what the communicator of a device has besides: the streams that its operations are enqueued on, and their
+// order.
 type streams struct {
 	dev  *device.Device
 	home *device.Stream // memory of Empty is allocated for it, and nothing else is ever enqueued on it
@@ -97,8 +98,8 @@ func (c *Comm) Bind(d *device.Device) error {
 	return nil
 }
 
-// takePriority takes the hint for streams of high priority, under both of its names in torchcomms, out of the hints of a
-// communicator. given says whether it was there.
+// takePriority takes the hint for streams of high priority, under both of its names in torchcomms, out of the hints of
+// a communicator. given says whether it was there.
 func takePriority(hints map[string]string) (p device.Priority, given bool, err error) {
 	for _, name := range []string{"is_high_priority_stream", "torchcomm::ncclx::high_priority_stream"} {
 		text, ok := hints[name]
@@ -117,8 +118,8 @@ func takePriority(hints map[string]string) (p device.Priority, given bool, err e
 	return p, given, nil
 }
 
-// idle are streams that communicators have had. A stream of a device's pool won't do: its work may wait for that of another
-// communicator, which could then be behind it; and one that was destroyed can't be, since memory may still be
+// idle are streams that communicators have had. A stream of a device's pool won't do: its work may wait for that of
+// another communicator, which could then be behind it; and one that was destroyed can't be, since memory may still be
 // recorded as used by it.
 var idle struct {
 	sync.Mutex
@@ -189,8 +190,8 @@ func (c *Comm) Stream() *device.Stream {
 	return c.dev().own
 }
 
-// Traffic counts how the data of this rank's collectives and operations on windows moved so far: in place in the ranks' own
-// memory, or through other. It's zero for backends that don't say.
+// Traffic counts how the data of this rank's collectives and operations on windows moved so far: in place in the ranks'
+// own memory, or through other. It's zero for backends that don't say.
 func (c *Comm) Traffic() Traffic {
 	if b, ok := c.b.(backend.Stats); ok {
 		return b.Traffic()
@@ -281,8 +282,8 @@ func (c *Comm) touched(t *tensor.Tensor) (*tensor.Tensor, error) {
 	return t.EngineView()
 }
 
-// engineViews replaces an operation's tensors by what the backend can touch, and notes that s uses them. Hooks get what the
-// caller gave: a view would let them read device memory.
+// engineViews replaces an operation's tensors by what the backend can touch, and notes that s uses them. Hooks get what
+// the caller gave: a view would let them read device memory.
 func engineViews(o *call, s *device.Stream) error {
 	o.given = &given{o.In, o.Out, o.Reduce.FactorTensor, o.Ins, o.Outs, o.work != nil}
 	return o.Replace(func(t *tensor.Tensor) (*tensor.Tensor, error) {

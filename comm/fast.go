@@ -8,11 +8,12 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// fast runs a collective as most are: synchronous, of one tensor of the host or of none, without options, hints or hooks. It looks
-// at each thing once, as a small operation takes hardly longer than being looked at. It reports false if it did nothing, since this is
-// no such operation, or something is wrong with it, which is for collective to say.
+// fast runs a collective as most are: synchronous, of one tensor of the host or of none, without options, hints or
+// hooks. It looks at each thing once, as a small operation takes hardly longer than being looked at. It reports false
+// if it did nothing, since this is no such operation, or something is wrong with it, which is for collective to say.
 func (c *Comm) fast(ctx context.Context, kind Kind, t *tensor.Tensor, root int, r Reduction) (error, bool) {
-	if c.dev() != nil || c.hooks.Load() != nil || c.hints.Load() != nil || c.gate.closed() || ctx == nil || ctx.Err() != nil {
+	if c.dev() != nil || c.hooks.Load() != nil || c.hints.Load() != nil || c.gate.closed() || ctx == nil ||
+		ctx.Err() != nil {
 		return nil, false
 	}
 	timeout := time.Duration(c.timeout.Load())

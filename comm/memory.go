@@ -14,17 +14,17 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// An Allocator makes tensors in the memory that communicators are fastest with: what peers on this host can map, or a device's.
-// They can be made before there is a communicator, and serve all of the same backend and device. All methods are safe for
-// concurrent use.
+// An Allocator makes tensors in the memory that communicators are fastest with: what peers on this host can map, or a
+// device's. They can be made before there is a communicator, and serve all of the same backend and device. All methods
+// are safe for concurrent use.
 type Allocator struct {
 	dev  *device.Device
 	home *device.Stream // nothing is enqueued on it but the zeros of Zeros; nil for the host
 }
 
 // NewAllocator returns an allocator for communicators of a backend, such as "native", on a device, such as "cpu" or
-// "accinte:1" (without an index, the current one of its type). Neither is opened by that. It's an *UnsupportedError if there
-// is no such backend or device.
+// "accinte:1" (without an index, the current one of its type). Neither is opened by that. It's an *UnsupportedError if
+// there is no such backend or device.
 func NewAllocator(ctx context.Context, backendName, on string) (*Allocator, error) {
 	at := Where{Op: "allocator", Rank: -1}
 	if !slices.Contains(backend.Names(), backendName) {
@@ -46,7 +46,8 @@ func NewAllocator(ctx context.Context, backendName, on string) (*Allocator, erro
 	return a, nil
 }
 
-// Allocator returns the communicator's, which Empty and Zeros use. It may be used when the communicator has been finalized.
+// Allocator returns the communicator's, which Empty and Zeros use. It may be used when the communicator has been
+// finalized.
 func (c *Comm) Allocator() (*Allocator, error) {
 	return NewAllocator(context.Background(), c.backend, c.Device())
 }
@@ -54,9 +55,9 @@ func (c *Comm) Allocator() (*Allocator, error) {
 // Device is where the tensors are.
 func (a *Allocator) Device() *device.Device { return a.dev }
 
-// Empty returns a tensor with undefined contents. It's freed with the last tensor that refers to it. On a device any stream
-// may use it at once. What isn't told of its users by Copy, Fill and this package, as kernels are, says so with tensor.UsedBy,
-// before the last tensor is dropped or freed.
+// Empty returns a tensor with undefined contents. It's freed with the last tensor that refers to it. On a device any
+// stream may use it at once. What isn't told of its users by Copy, Fill and this package, as kernels are, says so with
+// tensor.UsedBy, before the last tensor is dropped or freed.
 func (a *Allocator) Empty(dt dtype.DType, shape ...int) (*tensor.Tensor, error) {
 	return tensor.EmptyOn(a.atHome(), a.dev, dt, shape...)
 }
@@ -70,12 +71,13 @@ func (a *Allocator) Zeros(dt dtype.DType, shape ...int) (*tensor.Tensor, error) 
 	return t, err
 }
 
-// atHome is a context with the stream that Empty allocates for. Since no other work is ever enqueued on it, memory comes back
-// only when all streams that are recorded as its users are done with it.
+// atHome is a context with the stream that Empty allocates for. Since no other work is ever enqueued on it, memory
+// comes back only when all streams that are recorded as its users are done with it.
 func (a *Allocator) atHome() context.Context { return device.WithStream(context.Background(), a.home) }
 
 // Empty returns a tensor, with undefined contents, in memory that peers on this
-// host can map: the fastest that collectives can have; in the communicator of a device it's memory of that. See [Allocator].
+// host can map: the fastest that collectives can have; in the communicator of a device it's memory of that. See
+// [Allocator].
 func (c *Comm) Empty(dt dtype.DType, shape ...int) (*tensor.Tensor, error) {
 	return c.made("empty", (*Allocator).Empty, dt, shape)
 }
@@ -86,7 +88,8 @@ func (c *Comm) Zeros(dt dtype.DType, shape ...int) (*tensor.Tensor, error) {
 }
 
 // made says whether it's the caller's type and shape that there can be no tensor of, or memory that can't be had.
-func (c *Comm) made(op string, f func(*Allocator, dtype.DType, ...int) (*tensor.Tensor, error), dt dtype.DType, shape []int) (*tensor.Tensor, error) {
+func (c *Comm) made(op string, f func(*Allocator, dtype.DType, ...int) (*tensor.Tensor, error), dt dtype.DType,
+	shape []int) (*tensor.Tensor, error) {
 	if err := tensor.CheckShape(dt, shape...); err != nil {
 		return nil, &InvalidArgumentError{Where: c.at(op), Detail: err.Error(), Err: err}
 	}

@@ -108,7 +108,8 @@ func (c *Comm) Split(ctx context.Context, ranks []int, opts ...SplitOption) (*Co
 		return nil, nil
 	}
 	made := c.opened
-	made.name, made.rank, made.size, made.timeout, made.recorder = o.name, me, len(ranks), o.timeout, c.rec.Split(o.name, me, group)
+	made.name, made.rank, made.size, made.timeout = o.name, me, len(ranks), o.timeout
+	made.recorder = c.rec.Split(o.name, me, group)
 	made.world += "/" + o.name
 	if o.hints != nil {
 		made.hints, _ = c.opHints.Split(made.hints)

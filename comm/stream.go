@@ -112,8 +112,8 @@ func (c *Comm) collectiveOn(o *call) error {
 	return c.issue(o)
 }
 
-// enqueue puts a collective on a stream: a synchronous one on the current stream, an asynchronous one on the communicator's
-// own, behind what the current stream has.
+// enqueue puts a collective on a stream: a synchronous one on the current stream, an asynchronous one on the
+// communicator's own, behind what the current stream has.
 func (c *Comm) enqueue(o *call) error {
 	if cause := c.b.Cause(); cause != nil {
 		return cause

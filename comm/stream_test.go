@@ -202,7 +202,8 @@ func bound(ctx context.Context, c *comm.Comm, name string) error {
 	defer s.Close()
 	ctx = device.WithStream(ctx, s)
 	one := tensor.Must(tensor.ZerosOn(ctx, d, dtype.Float32, 1<<18))
-	err = errors.Join(tensor.Fill(ctx, one, 1.0), c.AllReduce(ctx, one, comm.Sum), w.Wait(ctx), x.Fill(1.0), c.AllReduce(ctx, x, comm.Sum),
+	err = errors.Join(tensor.Fill(ctx, one, 1.0), c.AllReduce(ctx, one, comm.Sum), w.Wait(ctx), x.Fill(1.0),
+		c.AllReduce(ctx, x, comm.Sum),
 		c.AllReduce(ctx, one, comm.Sum), holds(ctx, one, 4), holds(ctx, x, 2))
 	part, serr := c.Split(ctx, []int{0, 1})
 	if err = errors.Join(err, serr); err != nil {
@@ -221,7 +222,8 @@ func bound(ctx context.Context, c *comm.Comm, name string) error {
 	if c = again; c.Device() != name {
 		return fmt.Errorf("the communicator of a regroup is for %s", c.Device())
 	}
-	if err := errors.Join(part.AllReduce(ctx, one, comm.Sum), holds(ctx, one, 8), c.AllReduce(ctx, one, comm.Sum), holds(ctx, one, 16),
+	if err := errors.Join(part.AllReduce(ctx, one, comm.Sum), holds(ctx, one, 8), c.AllReduce(ctx, one, comm.Sum),
+		holds(ctx, one, 16),
 		part.Finalize(ctx), c.Finalize(ctx)); err != nil {
 		return err
 	}
@@ -231,7 +233,8 @@ func bound(ctx context.Context, c *comm.Comm, name string) error {
 	return nil
 }
 
-// hostWindow is a window of the host's memory in the communicator of a device: its signals block, behind what was enqueued.
+// hostWindow is a window of the host's memory in the communicator of a device: its signals block, behind what was
+// enqueued.
 func hostWindow(ctx context.Context, c *comm.Comm, x, on *tensor.Tensor) error {
 	before := c.Traffic()
 	w, err := c.NewWindow(ctx, x)

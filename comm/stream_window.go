@@ -10,8 +10,8 @@ import (
 
 const hostBlocks = "it's on the host's memory, where operations on windows block: leave out Async"
 
-// onStream reports whether an operation on a window with these tensors is enqueued. One that isn't comes after those that are,
-// and has no work.
+// onStream reports whether an operation on a window with these tensors is enqueued. One that isn't comes after those
+// that are, and has no work.
 func (w *Window) onStream(ctx context.Context, work *Work, op string, ts ...*tensor.Tensor) (on bool, err error) {
 	on = w.on
 	if len(ts) > 0 {
@@ -50,8 +50,8 @@ func (w *Window) nothing(work *Work, op string, err error) error {
 	return err
 }
 
-// enqueue puts a window operation on the current stream, or on one behind that if it's asynchronous: f gets the tensors as
-// the backend can touch them. One that is awaited elsewhere, a signal, is in no order but the stream's.
+// enqueue puts a window operation on the current stream, or on one behind that if it's asynchronous: f gets the tensors
+// as the backend can touch them. One that is awaited elsewhere, a signal, is in no order but the stream's.
 func (w *Window) enqueue(ctx context.Context, work *Work, op string, chained bool, f func(ts []*tensor.Tensor) error,
 	ts ...*tensor.Tensor) error {
 	s, err := w.c.dev().dev.CurrentStream(ctx)

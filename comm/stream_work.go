@@ -53,8 +53,8 @@ func (w *Work) onDevice() *deviceWork {
 	return w.on
 }
 
-// complete is finish for what may have been completed before: an operation that its stream leaves out, because of an error of
-// other work, is completed by whoever finds out first.
+// complete is finish for what may have been completed before: an operation that its stream leaves out, because of an
+// error of other work, is completed by whoever finds out first.
 func (w *Work) complete(err error) { w.completeOn(w.onDevice(), err) }
 
 // completeOn is complete for the operation that on is of; the Work may be another's by now.
@@ -105,8 +105,9 @@ func (on *deviceWork) wait(ctx context.Context) error {
 	return s.Wait(&on.event)
 }
 
-// Synchronize blocks until the operation is done and returns its error, as Wait does for an operation on the host. If ctx
-// ends first it returns the context's cause, and the operation goes on. It's an error for an operation that was captured.
+// Synchronize blocks until the operation is done and returns its error, as Wait does for an operation on the host. If
+// ctx ends first it returns the context's cause, and the operation goes on. It's an error for an operation that was
+// captured.
 func (w *Work) Synchronize(ctx context.Context) error {
 	on := w.onDevice()
 	if on == nil {

@@ -23,8 +23,8 @@ import (
 // Offsets and sizes count elements of the window's dtype. All methods may be
 // called from any goroutine; bounds and dtypes are checked before anything moves.
 //
-// Operations on a device's memory, and signals and fences of a window that is there, are enqueued on the current stream. These alone
-// take Async: they are behind what the current stream has, on a stream of their own. Others block.
+// Operations on a device's memory, and signals and fences of a window that is there, are enqueued on the current
+// stream. These alone take Async: they are behind what the current stream has, on a stream of their own. Others block.
 type Window struct {
 	c       *Comm
 	w       backend.Window
@@ -258,7 +258,8 @@ func (w *Window) FetchOp(ctx context.Context, old, src *tensor.Tensor, r Reducti
 
 // CompareAndSwap stores desired at the target if it holds expected, bit by bit, atomically, and puts the
 // value before into old. All three are one element.
-func (w *Window) CompareAndSwap(ctx context.Context, old, expected, desired *tensor.Tensor, to Target, opts ...Option) error {
+func (w *Window) CompareAndSwap(ctx context.Context, old, expected, desired *tensor.Tensor, to Target,
+	opts ...Option) error {
 	const op = "compare_and_swap"
 	o, err := w.begin(ctx, op, opts)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 )
 
 // Allocator returns the device's caching allocator, making it when it's first asked for, with the settings of
-// PYTORCH_ALLOC_CONF. Its addresses are [Ptr], and its streams [StreamHandle], as numbers. [Device.Alloc] is the ordinary
-// way to it.
+// PYTORCH_ALLOC_CONF. Its addresses are [Ptr], and its streams [StreamHandle], as numbers. [Device.Alloc] is the
+// ordinary way to it.
 func (d *Device) Allocator() (*cache.Cache, error) {
 	if c := d.cache.Load(); c != nil {
 		return c, nil
@@ -40,8 +40,8 @@ func (d *Device) Allocator() (*cache.Cache, error) {
 	return c, nil
 }
 
-// Alloc returns n bytes of device memory from the caching allocator, for work on s (nil: the default stream) from now on. No bytes
-// are the null pointer. [Device.Dealloc] gives them back.
+// Alloc returns n bytes of device memory from the caching allocator, for work on s (nil: the default stream) from now
+// on. No bytes are the null pointer. [Device.Dealloc] gives them back.
 func (d *Device) Alloc(n int, s *Stream) (Ptr, error) {
 	c, err := d.Allocator()
 	if err != nil {
@@ -59,8 +59,8 @@ func (d *Device) Alloc(n int, s *Stream) (Ptr, error) {
 	return Ptr(p), d.cacheError("allocate", err)
 }
 
-// Dealloc gives memory of Alloc back: to the stream that it was allocated for at once, behind the work that it has, and to
-// others when the streams of RecordStream are done with it. Null is nothing.
+// Dealloc gives memory of Alloc back: to the stream that it was allocated for at once, behind the work that it has, and
+// to others when the streams of RecordStream are done with it. Null is nothing.
 func (d *Device) Dealloc(p Ptr) error {
 	if p == 0 {
 		return nil
@@ -137,8 +137,10 @@ func cacheError(name, op string, err error) error {
 	}
 	kind := ErrInternal
 	for _, k := range []struct{ from, to error }{
-		{cache.ErrOutOfMemory, ErrOutOfMemory}, {cache.ErrDoubleFree, ErrInvalidPointer}, {cache.ErrInteriorPointer, ErrInvalidPointer},
-		{cache.ErrForeignPointer, ErrInvalidPointer}, {cache.ErrUnknownStream, ErrInvalidHandle}, {cache.ErrInvalidArgument, ErrInvalidArgument},
+		{cache.ErrOutOfMemory, ErrOutOfMemory}, {cache.ErrDoubleFree, ErrInvalidPointer},
+		{cache.ErrInteriorPointer, ErrInvalidPointer},
+		{cache.ErrForeignPointer, ErrInvalidPointer}, {cache.ErrUnknownStream, ErrInvalidHandle},
+		{cache.ErrInvalidArgument, ErrInvalidArgument},
 	} {
 		if errors.Is(err, k.from) {
 			kind = k.to.(Kind)

@@ -7,7 +7,7 @@
 //	hostmem.SetColor(rank)                     // before the first allocation
 //	b, err := hostmem.Alloc(64 << 20)          // contents undefined; AllocZero clears
 //	defer b.Free()
-//	seg := b.Segment()                         // send seg.FD(), seg.Size(), seg.Color() to the peer, b.Offset() with each use
+//	seg := b.Segment()                         // send seg.FD(), Size() and Color() to the peer, b.Offset() with each use
 //
 //	m, err := hostmem.Map(fd, size, color)     // in the peer
 //	defer m.Unmap()

@@ -107,8 +107,12 @@ func fillConversions(table *[dtype.Count][dtype.Count]mapKernel) {
 		return im
 	}
 	toBool := numbers[dtype.Bool].float
-	table[dtype.Complex64][dtype.Bool] = through(converting(func(e complex64) float64 { return either(float64(real(e)), float64(imag(e))) }, nil), toBool)
-	table[dtype.Complex128][dtype.Bool] = through(converting(func(e complex128) float64 { return either(real(e), imag(e)) }, nil), toBool)
+	table[dtype.Complex64][dtype.Bool] = through(converting(func(e complex64) float64 {
+		return either(float64(real(e)), float64(imag(e)))
+	}, nil), toBool)
+	table[dtype.Complex128][dtype.Bool] = through(converting(func(e complex128) float64 {
+		return either(real(e), imag(e))
+	}, nil), toBool)
 }
 
 // whole describes an integer type with the given range. A maximum that float64 can't hold rounds up, beyond the range;

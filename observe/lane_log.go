@@ -8,8 +8,8 @@ import (
 	"github.com/chorus-comms/chorus/internal/publish"
 )
 
-// laneLog records the collectives that the owner of the communicator's lane runs, one after the other. It's made for one
-// that repeats: what an operation has in common with the one before it, which may be all but its time, is described
+// laneLog records the collectives that the owner of the communicator's lane runs, one after the other. It's made for
+// one that repeats: what an operation has in common with the one before it, which may be all but its time, is described
 // once, and that it's over and has gone well, as most have, is told by a count. So a repeated operation writes a time
 // and the counts.
 //

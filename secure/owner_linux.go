@@ -92,7 +92,8 @@ func tcpOwner(of, to netip.AddrPort) (uid int, err error) {
 		return 0, os.NewSyscallError("sock_diag", syscall.Errno(code))
 	case n < len(b) || a.header.Type != sockDiagByFamily:
 		return 0, fmt.Errorf("sock_diag: an answer of type %d with %d bytes", a.header.Type, n)
-	case a.socket.sourcePort != r.socket.sourcePort || a.socket.destPort != r.socket.destPort: // its family may be the other one: PyTorch's sockets are of IPv6, for either kind of address
+	case a.socket.sourcePort != r.socket.sourcePort || a.socket.destPort != r.socket.destPort:
+		// Its family may be the other one: PyTorch's sockets are of IPv6, for either kind of address.
 		return 0, errors.New("sock_diag: an answer about another socket")
 	}
 	return int(a.uid), nil

@@ -24,8 +24,8 @@ type place struct {
 }
 
 // EmptyOn makes a tensor on a device, from its caching allocator, for work on the device's current stream
-// ([device.WithStream]), with undefined contents. It's given back when the last tensor over it has become unreachable, or by
-// [Tensor.Free]; work that was enqueued before may still use it.
+// ([device.WithStream]), with undefined contents. It's given back when the last tensor over it has become unreachable,
+// or by [Tensor.Free]; work that was enqueued before may still use it.
 //
 // On a device whose memory the host may touch ([device.Properties].HostAccess) it's [EmptyShared].
 func EmptyOn(ctx context.Context, d *device.Device, dt dtype.DType, shape ...int) (*Tensor, error) {
@@ -61,8 +61,8 @@ func ZerosOn(ctx context.Context, d *device.Device, dt dtype.DType, shape ...int
 	return t, Fill(ctx, t, uint8(0))
 }
 
-// EmptyPinned makes a tensor in pinned host memory of a driver: the host may touch it, and [Copy] between it and a device
-// doesn't wait. Its contents are undefined.
+// EmptyPinned makes a tensor in pinned host memory of a driver: the host may touch it, and [Copy] between it and a
+// device doesn't wait. Its contents are undefined.
 func EmptyPinned(rt *device.Runtime, dt dtype.DType, shape ...int) (*Tensor, error) {
 	n, err := sizeOf(dt, shape)
 	if err != nil {
@@ -176,7 +176,8 @@ func (t *Tensor) UsedBy(s *device.Stream) error {
 
 // EngineView is the tensor by addresses that engines of this process, kernels and communicators, can follow; of a host
 // tensor it is the tensor itself. It's for code that runs in a stream's order: nothing else knows when the elements are
-// there. It keeps the memory, and is good until that is freed. A driver that isn't [device.HostKernels] has none: ErrUnsupported.
+// there. It keeps the memory, and is good until that is freed. A driver that isn't [device.HostKernels] has none:
+// ErrUnsupported.
 func (t *Tensor) EngineView() (*Tensor, error) {
 	if t.OnHost() {
 		return t, nil

@@ -31,8 +31,8 @@ func (c *Call) allreduce() {
 	}
 }
 
-// allreduceDirect has each rank combine a block: the others write theirs into its spare buffer, and it writes the result
-// into their memory, all at once. It goes in segments whose blocks fit the buffer.
+// allreduceDirect has each rank combine a block: the others write theirs into its spare buffer, and it writes the
+// result into their memory, all at once. It goes in segments whose blocks fit the buffer.
 func (c *Call) allreduceDirect() {
 	spares, free := c.takeSpares()
 	defer free()

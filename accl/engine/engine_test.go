@@ -90,7 +90,8 @@ func TestGatherAtAnyRoot(t *testing.T) {
 	}
 }
 
-// TestUnreachable gives one rank of a direct all-reduce memory that isn't there, or another count: all ranks hear of it.
+// TestUnreachable gives one rank of a direct all-reduce memory that isn't there, or another count: all ranks hear of
+// it.
 func TestUnreachable(t *testing.T) {
 	s := usual
 	s.direct = 4

@@ -75,7 +75,8 @@ func newWorld(t *testing.T, n int, s setup) *world {
 			e.Write(uint32(abi.SpareBuffers+8*i+4), uint32(a>>32))
 		}
 		for at, v := range map[uint32]int{abi.GatherFlatMaxFanIn: s.fanIn, abi.GatherFlatMaxCount: s.gatherCount,
-			abi.AllreduceDirectMaxRanks: s.direct, abi.BcastFlatMaxRanks: s.bcastRanks, abi.ReduceFlatMaxRanks: s.reduceRanks, abi.ReduceFlatMaxCount: s.reduceTo} {
+			abi.AllreduceDirectMaxRanks: s.direct, abi.BcastFlatMaxRanks: s.bcastRanks, abi.ReduceFlatMaxRanks: s.reduceRanks,
+			abi.ReduceFlatMaxCount: s.reduceTo} {
 			e.Write(at, uint32(v))
 		}
 	}

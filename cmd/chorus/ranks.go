@@ -70,7 +70,8 @@ func (f *rankFlags) run(cmd *cobra.Command, stdout io.Writer, opts []comm.NewOpt
 	return startRanks(cmd.Context(), f.ranks/f.per, stdout)
 }
 
-// isRank reports whether this process is one of a launcher's ranks. Flags that can't be are found before any is started.
+// isRank reports whether this process is one of a launcher's ranks. Flags that can't be are found before any is
+// started.
 func (f *rankFlags) isRank(cmd *cobra.Command) (bool, error) {
 	if f.ranks < 1 {
 		return false, usagef("--ranks %d: want at least 1", f.ranks)

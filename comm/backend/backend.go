@@ -105,7 +105,8 @@ type Stats interface {
 	Traffic() Traffic
 }
 
-// Traffic counts the collectives of several ranks on this rank, and what it puts into, gets from and accumulates in windows.
+// Traffic counts the collectives of several ranks on this rank, and what it puts into, gets from and accumulates in
+// windows.
 type Traffic struct {
 	Mapped uint64 // that read and wrote the ranks' own memory in place
 	Staged uint64 // whose data went through memory of the backend, or messages

@@ -38,8 +38,8 @@ func synchronized(ctx context.Context, c *comm.Comm, err error) error {
 	return failure(c, current(ctx, c).Recover(ctx))
 }
 
-// failure is what an operation on a stream has ended with that carries err. Streams that a vendor's library works on may
-// carry nothing, so that what the communicator is broken by is all there is.
+// failure is what an operation on a stream has ended with that carries err. Streams that a vendor's library works on
+// may carry nothing, so that what the communicator is broken by is all there is.
 func failure(c *comm.Comm, err error) error {
 	if c.Capabilities().Name != "native" && !errors.As(err, new(interface{ At() comm.Where })) && c.Err() != nil {
 		return c.Err()

@@ -122,8 +122,8 @@ func (c Config) open(t *testing.T, size int) *world {
 	return w
 }
 
-// untold reports that the ranks don't tell each other of failures: they do nothing, or their wire is another program's, on
-// which a rank that gives up closes its connections and no more.
+// untold reports that the ranks don't tell each other of failures: they do nothing, or their wire is another program's,
+// on which a rank that gives up closes its connections and no more.
 func (w *world) untold() bool {
 	caps := w.comms[0].Capabilities()
 	if caps.Foreign {

@@ -231,8 +231,8 @@ func (g *group) failed(op *backend.Op, err error) error {
 	return g.Err(at)
 }
 
-// loss is the error of a peer that is lost. It lets some time go by before this rank gives up, too: the others are to see
-// first who was lost first, and so is this one.
+// loss is the error of a peer that is lost. It lets some time go by before this rank gives up, too: the others are to
+// see first who was lost first, and so is this one.
 func (g *group) loss(at backend.Where, peer int) error {
 	time.Sleep(grace)
 	peer, why := g.meshes.culprit(peer)

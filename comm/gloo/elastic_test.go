@@ -59,9 +59,9 @@ func runMember() {
 	os.Exit(0)
 }
 
-// TestRestart demands that a launcher can start a job of both kinds of ranks again after one has died: ours, and torchrun
-// with a store for each attempt, which rank 0 serves, of either kind. (With one for all attempts, PyTorch's ranks find each
-// other's addresses of the former one.)
+// TestRestart demands that a launcher can start a job of both kinds of ranks again after one has died: ours, and
+// torchrun with a store for each attempt, which rank 0 serves, of either kind. (With one for all attempts, PyTorch's
+// ranks find each other's addresses of the former one.)
 func TestRestart(t *testing.T) {
 	python := pytest.Python(t)
 	exe, err := os.Executable()

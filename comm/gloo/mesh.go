@@ -430,7 +430,8 @@ func (m *mesh) arrived(p *pair, slot uint64) {
 	m.spoil(p.peer, m.stray)
 }
 
-// spoil ends all that waits in the collective under way, which can't succeed any more because of a peer. The lock is held.
+// spoil ends all that waits in the collective under way, which can't succeed any more because of a peer. The lock is
+// held.
 func (m *mesh) spoil(peer int, why error) {
 	for _, q := range m.pairs {
 		l := q.lines[m.now]

@@ -10,8 +10,8 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// meshes are a group's: one for each interface, which operations take in turn by their numbers, and messages by their tags.
-// They're a base.Link.
+// meshes are a group's: one for each interface, which operations take in turn by their numbers, and messages by their
+// tags. They're a base.Link.
 type meshes []*mesh
 
 // connect connects the ranks of a group by all interfaces.

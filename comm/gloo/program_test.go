@@ -17,8 +17,8 @@ var (
 	seed     = flag.Uint64("seed", 1, "from which they are made")
 )
 
-// program makes a random program of a world of n ranks: collectives, of which several may be under way at once, messages,
-// and groups.
+// program makes a random program of a world of n ranks: collectives, of which several may be under way at once,
+// messages, and groups.
 func program(rng *rand.Rand, n int) (steps []torchrank.Step) {
 	// Who destroys a group before the others have left new_group makes that fail.
 	leave := torchrank.Step{Kind: "barrier", DType: "float32"}

@@ -17,7 +17,8 @@ import (
 
 var rounds = flag.Int("rounds", 0, "how often TestSpeed measures")
 
-// timed is a rank of PyTorch in one or both of two groups that all-reduce in turn; rank 0 writes down how long that takes.
+// timed is a rank of PyTorch in one or both of two groups that all-reduce in turn; rank 0 writes down how long that
+// takes.
 const timed = `
 import json, os, time
 import torch

@@ -7,7 +7,8 @@ import (
 	"github.com/chorus-comms/chorus/internal/publish"
 )
 
-// traffic counts collectives. Only the one that runs writes, so that no write needs to be locked. Windows count their own.
+// traffic counts collectives. Only the one that runs writes, so that no write needs to be locked. Windows count their
+// own.
 type traffic struct {
 	mapped, staged uint64 // publish.Word
 	windows        struct{ mapped, staged atomic.Uint64 }

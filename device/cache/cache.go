@@ -14,8 +14,8 @@ type Options struct {
 	// Device is the number by which errors and snapshots name the device.
 	Device int
 
-	// OnPressure is asked to free memory that is held elsewhere, when no cached block fits and before the driver is asked. It
-	// says whether it freed any. It is called with no lock held; nil: there is nothing to free.
+	// OnPressure is asked to free memory that is held elsewhere, when no cached block fits and before the driver is
+	// asked. It says whether it freed any. It is called with no lock held; nil: there is nothing to free.
 	OnPressure func() bool
 
 	// OnOutOfMemory is told of each allocation that fails, with no lock held.
@@ -96,8 +96,8 @@ func (c *Cache) SetFraction(f float64) error {
 	return nil
 }
 
-// Malloc returns at least n bytes for use on a stream, at an address that is a multiple of 512. For n of 0 it returns 0. Without enough
-// memory the error is an [*OutOfMemoryError].
+// Malloc returns at least n bytes for use on a stream, at an address that is a multiple of 512. For n of 0 it returns
+// 0. Without enough memory the error is an [*OutOfMemoryError].
 func (c *Cache) Malloc(n int64, s Stream) (uintptr, error) {
 	switch {
 	case n < 0:
@@ -232,8 +232,8 @@ func (c *Cache) giveOut(b *block, n, size int64) uintptr {
 	return b.addr
 }
 
-// Free gives back what Malloc returned; 0 is nothing. The memory is reused on its stream at once, unless other streams were
-// recorded to use it: then after what is now on them. A pointer that is no allocation is a [*PointerError].
+// Free gives back what Malloc returned; 0 is nothing. The memory is reused on its stream at once, unless other streams
+// were recorded to use it: then after what is now on them. A pointer that is no allocation is a [*PointerError].
 func (c *Cache) Free(addr uintptr) error {
 	if addr == 0 {
 		return nil
@@ -296,8 +296,8 @@ func (c *Cache) freeBlock(b *block) error {
 	return nil
 }
 
-// RecordStream says that work on another stream uses an allocation, so that Free must wait for it. 0 and the allocation's own
-// stream are nothing.
+// RecordStream says that work on another stream uses an allocation, so that Free must wait for it. 0 and the
+// allocation's own stream are nothing.
 func (c *Cache) RecordStream(addr uintptr, s Stream) error {
 	if addr == 0 {
 		return nil
@@ -404,8 +404,9 @@ func (c *Cache) wrongPointer(op string, addr uintptr) error {
 	return e
 }
 
-// ForgetStream tells that a stream is about to be destroyed; allocations that its work uses wait for that as before. It can't be allocated for any more, unless the driver
-// has a stream of that name again; its free memory goes back to the driver.
+// ForgetStream tells that a stream is about to be destroyed; allocations that its work uses wait for that as before. It
+// can't be allocated for any more, unless the driver has a stream of that name again; its free memory goes back to the
+// driver.
 func (c *Cache) ForgetStream(s Stream) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,8 +14,9 @@ import (
 //	add(int *out, const int *a, const int *b, int n)      out[i] = a[i] + b[i] for all i below n, whatever the grid
 //	accumulate(int *out, int n)                           out[i] += 1 for all i below n, whatever the grid
 //	echo(double *out, int, long long, unsigned, unsigned long long, float, double, struct { char c; long long x; })
-//	                                                      out[0..7] = the arguments, and the struct's two
-//	blocks(int *out)                                      out[the block's number in the grid] = threads of the block + bytes of shared memory
+//	                  out[0..7] = the arguments, and the struct's two
+//	blocks(int *out)
+//	                  out[the block's number in the grid] = threads of the block + bytes of shared memory
 //
 // where the number of block (x, y, z) is x + X*(y + Y*z), and shared memory is the dynamic.
 func Module(image []byte) Option { return func(s *suite) { s.image = image } }

@@ -348,7 +348,8 @@ func TestCapture(t *testing.T) {
 
 // TestConcurrent draws from one generator on many goroutines; together they must get what one gets.
 func TestConcurrent(t *testing.T) {
-	for _, g := range []func() Generator{func() Generator { return NewCPU(1) }, func() Generator { return NewCUDA(1, A100) }} {
+	for _, g := range []func() Generator{
+		func() Generator { return NewCPU(1) }, func() Generator { return NewCUDA(1, A100) }} {
 		const workers, draws, n = 8, 50, 40
 		var want, got [][]float32
 		one, many := g(), g()

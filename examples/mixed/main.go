@@ -1,5 +1,5 @@
-// Mixed is a rank in Go in a training job of PyTorch: it trains nothing, and keeps the job's metrics. The other ranks run
-// train.py, with PyTorch's own Gloo backend. Under torchrun, with run.sh, the last rank is this program:
+// Mixed is a rank in Go in a training job of PyTorch: it trains nothing, and keeps the job's metrics. The other ranks
+// run train.py, with PyTorch's own Gloo backend. Under torchrun, with run.sh, the last rank is this program:
 //
 //	go build -o bin/ ./examples/mixed
 //	torchrun --nproc-per-node 3 --no-python sh examples/mixed/run.sh bin/mixed

@@ -1,6 +1,7 @@
 // Package fault wraps a fabric and breaks it on purpose, to test what is above.
 //
-//	f, faults := fault.Wrap(inner, fault.Rule{Do: fault.Drop, Peer: 2, Classes: fault.On(fabric.Collective), After: 10, Count: 1})
+//	f, faults := fault.Wrap(inner, fault.Rule{Do: fault.Drop, Peer: 2, Classes: fault.On(fabric.Collective),
+//		After: 10, Count: 1})
 //	...
 //	faults.Cut(1, errors.New("cable pulled"))
 //

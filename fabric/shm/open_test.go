@@ -156,7 +156,9 @@ func TestSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	closeAll(t, ranks)
-	_, errs = openAll(2, func(c *fabric.Config) { c.Security.Secret, c.Timeout = s.Derive(fmt.Sprint(c.Rank)), time.Second })
+	_, errs = openAll(2, func(c *fabric.Config) {
+		c.Security.Secret, c.Timeout = s.Derive(fmt.Sprint(c.Rank)), time.Second
+	})
 	if !errors.Is(errs[1], secure.ErrRefused) || errs[0] == nil {
 		t.Errorf("different secrets: %v", errs)
 	}

@@ -11,7 +11,8 @@ import (
 // gets it. Its sender may have been stopped, and go on at any time, so nobody waits for it.
 
 // abandonPull ends the pull of a receive, if there is one. What can be copied without the sender's help is copied: then
-// the receive is done, as the message came at the last moment. Else the message is given back. The progress lock is held.
+// the receive is done, as the message came at the last moment. Else the message is given back. The progress lock is
+// held.
 func (f *Fabric) abandonPull(m *fabric.Msg, err error) bool {
 	s := &f.pulls
 	s.gather()

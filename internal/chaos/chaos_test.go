@@ -274,8 +274,8 @@ func TestResult(t *testing.T) {
 	}
 }
 
-// collectivesOfThen leaves out the collectives that there weren't when the seeds below were found: with others a seed draws
-// another program.
+// collectivesOfThen leaves out the collectives that there weren't when the seeds below were found: with others a seed
+// draws another program.
 func collectivesOfThen(t *testing.T) {
 	all := kinds
 	kinds = kinds[:slices.Index(kinds, backend.Scan)]

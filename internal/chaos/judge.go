@@ -145,8 +145,9 @@ func (o *Outcome) right(r int, x Failure) bool {
 		return x.Kind == "lost" && only || x.Kind == "timeout" && (names || x.ofAny(p))
 	case Stop, Late: // who waits for a message of any rank names none
 		return x.Kind == "timeout" && (names || len(x.Named) == 0 && x.ofAny(p)) || x.Kind == "lost" && only
-	case Drop: // of which the sender knows nothing: it may have gone on, and left. Who waits for it is seen to hold the others up. Who is through, and
-		// gone, gives no answer, but is not said to be missing
+	case Drop:
+		// Of which the sender knows nothing: it may have gone on, and left. Who waits for it is seen to hold the others
+		// up. Who is through, and gone, gives no answer, but is not said to be missing.
 		return x.Kind == "timeout" && (names || slices.Contains(x.Named, f.Peer) || !strings.Contains(x.Text, "missing: ")) ||
 			x.Kind == "lost" && only
 	case Truncate, Flip:

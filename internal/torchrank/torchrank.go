@@ -1,5 +1,5 @@
-// Package torchrank lets Go tests run ranks of a real PyTorch: one process imports it, which takes a second, and forks a
-// rank whenever one is started. What ranks of both kinds can run is a list of steps, on inputs that both know.
+// Package torchrank lets Go tests run ranks of a real PyTorch: one process imports it, which takes a second, and forks
+// a rank whenever one is started. What ranks of both kinds can run is a list of steps, on inputs that both know.
 package torchrank
 
 import (
@@ -44,9 +44,9 @@ var nursery struct {
 	told    chan struct{}
 }
 
-// Start starts a rank. Without a script it runs the steps in dir/steps.json and writes the checksum of each one's results
-// to the file of its rank in dir; with PEER_RAW=1, the results. A script finds dir in the variable directory. The rank is
-// killed when the test ends.
+// Start starts a rank. Without a script it runs the steps in dir/steps.json and writes the checksum of each one's
+// results to the file of its rank in dir; with PEER_RAW=1, the results. A script finds dir in the variable directory.
+// The rank is killed when the test ends.
 func Start(t testing.TB, dir, script string, env ...string) *Rank {
 	t.Helper()
 	vars := map[string]string{}

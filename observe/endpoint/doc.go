@@ -10,7 +10,8 @@
 //	/                      a page that shows them as they happen
 //	/metrics               in Prometheus' text format
 //	/ranks                 what `chorus top` shows, as JSON
-//	/rank/N/pprof/PROFILE  a profile of rank N: heap, goroutine, allocs, block, mutex, threadcreate, or profile?seconds=5 of its CPU
+//	/rank/N/pprof/PROFILE  a profile of rank N: heap, goroutine, allocs, block, mutex, threadcreate,
+//	                       or profile?seconds=5 of its CPU
 //
 // There is no authentication: profiles tell much of a program. Listen on the loopback, or behind something that asks
 // who comes.
