@@ -64,7 +64,7 @@ func (c *Comm) NewWindow(ctx context.Context, t *tensor.Tensor) (*Window, error)
 		return nil, c.refuse(op, false, err)
 	}
 	wb, ok := c.b.(backend.Windower)
-	if !ok {
+	if !ok || !c.b.Capabilities().Windows {
 		return nil, &UnsupportedError{Where: c.at(op), Detail: "backend " + c.backend + " has no windows"}
 	}
 	dt := dtype.Invalid

@@ -50,8 +50,8 @@ func begin(ctx context.Context, c backend.Config) (*base.Runner, *link, error) {
 			return nil, nil, err
 		}
 	}
-	return base.NewRunner(c, base.Library{Fabric: l, Own: l.own, Capabilities: backend.Capabilities{
-		Name: Name, Devices: []string{"cpu"}, Abort: true, AnySource: true, Tags: true, InProcess: true,
+	return base.NewRunner(c, base.Library{Fabric: l, Own: l.own, Memory: l.memory, Capabilities: backend.Capabilities{
+		Name: Name, Devices: []string{"cpu"}, Windows: true, SharedMem: l.shares(), Abort: true, AnySource: true, Tags: true, InProcess: true,
 		MaxWorld: maxWorld}}), l, nil
 }
 
@@ -63,7 +63,7 @@ func connect(ctx context.Context, c backend.Config, o options) (*link, error) {
 	}
 	session := uint32(c.Rank)
 	l := newLink(c.Rank, c.Size)
-	l.leave = net.leave
+	l.leave, l.network = net.leave, net.network
 	lost := func(peer uint32, cause error) {
 		if errors.Is(cause, fabric.ErrLeft) {
 			l.Match.Left(int(peer))

@@ -7,8 +7,9 @@
 // Each rank has an engine of its own, in its process. Collectives that engines have, over the element types and the
 // reductions that they have, are the engine's: sums and maxima of float16, float32, float64, int32 and int64, and
 // everything that only moves equal blocks, of any type. All else is a plan over messages, which are put into the
-// streams of the kernels beside the engines. backend.go opens the engine; meet.go finds the others; own.go is its
-// collectives; link.go its messages.
+// streams of the kernels beside the engines. Windows are peer-to-peer buffers where engines reach each other's memory, and
+// messages elsewhere. backend.go opens the engine; meet.go finds the others; own.go is its
+// collectives; link.go its messages; window.go the memory of windows.
 //
 // Hints of the communicator: "accl.network" (the fabric between engines, such as "tcp"; by default none in one
 // process; or "packets": engines of one process send each other the packets of their protocol), "accl.protocol"

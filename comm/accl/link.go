@@ -10,6 +10,7 @@ import (
 
 	"github.com/chorus-comms/chorus/accl"
 	"github.com/chorus-comms/chorus/accl/abi"
+	"github.com/chorus-comms/chorus/accl/engine"
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/fabric/transport"
 )
@@ -18,8 +19,9 @@ import (
 // other one, and puts its messages there, one after the other.
 type link struct {
 	transport.Base
-	driver *accl.Driver
-	leave  func(cause error) // the network
+	driver  *accl.Driver
+	network engine.Network
+	leave   func(cause error) // it
 
 	peers    []peer
 	controls controls

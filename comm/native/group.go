@@ -68,8 +68,7 @@ type group struct {
 	splits     splits
 	registered registry
 	traffic    traffic
-	windows    uint64 // made so far
-	open       map[*window]struct{}
+	windows    base.Windows
 	transfers  base.Transfers
 }
 
@@ -375,9 +374,7 @@ func (g *group) Finalize(ctx context.Context) error {
 	if healthy {
 		g.sayGoodbye()
 	}
-	for w := range g.open {
-		w.end()
-	}
+	g.windows.End()
 	if g.space != nil {
 		g.space.Leave(!healthy)
 		errs = append(errs, g.space.Close())

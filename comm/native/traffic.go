@@ -11,7 +11,6 @@ import (
 // own.
 type traffic struct {
 	mapped, staged uint64 // publish.Word
-	windows        struct{ mapped, staged atomic.Uint64 }
 }
 
 func (g *group) count(p *program) {
@@ -27,7 +26,7 @@ func (g *group) count(p *program) {
 
 // Traffic implements backend.Stats.
 func (g *group) Traffic() backend.Traffic {
-	t := &g.traffic
-	return backend.Traffic{Mapped: atomic.LoadUint64(&t.mapped) + t.windows.mapped.Load(),
-		Staged: atomic.LoadUint64(&t.staged) + t.windows.staged.Load()}
+	t, w := &g.traffic, &g.windows
+	return backend.Traffic{Mapped: atomic.LoadUint64(&t.mapped) + w.Mapped.Load(),
+		Staged: atomic.LoadUint64(&t.staged) + w.Staged.Load()}
 }

@@ -2,408 +2,51 @@ package native
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
-	"fmt"
-	"math"
-	"sync"
-	"sync/atomic"
 	"time"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/comm/backend"
-	"github.com/chorus-comms/chorus/comm/backend/base"
-	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/kern"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// window is one rank's part of a one-sided window. Puts and gets go straight to
-// memory that can be mapped. Everything else is a request to the target, where a
-// goroutine serves requests in the order in which each rank sent them: that's what
-// makes updates atomic and a signal follow the puts before it.
-type window struct {
-	g     *group
-	id    uint64
-	t     *tensor.Tensor // this rank's memory; nil exposes nothing
-	dt    dtype.DType
-	sizes []int            // elements, by rank
-	ptrs  []unsafe.Pointer // mapped memory, by rank; nil where it can't be
-
-	locks   []sync.Mutex // order the requests to each rank
-	replies atomic.Uint64
-	closed  atomic.Bool
-	stop    *fabric.Abort // ends the service
-	done    chan struct{} // closed when the service has ended
-	ended   error         // why it has; for those who have seen done closed
-
-	mu      sync.Mutex
-	changed chan struct{} // closed and replaced when a signal arrives
-	signals []uint32      // by rank*SignalSlots+slot
-	update  sync.Mutex    // held while this rank's memory is updated
-}
-
-// A request travels as a header of requestBytes and at most windowChunk bytes of
-// payload:
-//
-//	0 kind, 1 reduction, 2..3 signal slot, 8..15 offset in elements, 16..23 elements, 24..31 reply tag
-const (
-	requestBytes = 32
-	windowChunk  = 256 << 10
-)
-
-// The kinds of request.
-const (
-	requestPut = iota + 1
-	requestGet
-	requestAccumulate
-	requestFetchOp
-	requestCompareAndSwap
-	requestSignal
-	requestFence
-)
-
-// The tags of a window's messages on the internal class: bit 63 marks windows, 24 bits the
-// window, the rest 0 for requests or a reply's number.
-func (w *window) tag(reply uint64) uint64 { return 1<<63 | w.id<<39 | reply&(1<<39-1) }
-
 // NewWindow implements backend.Windower.
 func (g *group) NewWindow(ctx context.Context, t *tensor.Tensor, timeout time.Duration) (backend.Window, error) {
-	n := len(g.members)
-	g.windows++
-	w := &window{g: g, id: g.windows & (1<<24 - 1), t: t, sizes: make([]int, n), ptrs: make([]unsafe.Pointer, n),
-		locks: make([]sync.Mutex, n),
-		stop:  fabric.NewAbort(), done: make(chan struct{}), changed: make(chan struct{}), signals: make([]uint32,
-			n*backend.SignalSlots)}
-	mine := make([]int64, 5)
-	if t != nil {
-		mine[0], mine[1] = int64(t.DType()), int64(t.NumEl())
-		if g.placer != nil && t.NBytes() > 0 {
-			p := g.placer.Place(t.Pointer(), t.NBytes())
-			mine[2], mine[3] = int64(p.Segment), int64(p.Offset)
-		}
-	}
-	all := make([]int64, 5*n)
-	op := &backend.Op{Kind: backend.AllGatherSingle, In: tensor.Of(mine), Out: tensor.Of(all), Ctx: ctx, Timeout: timeout}
-	if err := g.own(base.ForNewWindow, op); err != nil {
+	w, err := g.windows.New(ctx, t, timeout)
+	if err != nil {
 		return nil, err
 	}
-	copy(all[5*g.rank:], mine) // whatever the others have made of it
-	first := 0                 // the lowest rank that exposes something
-	for r := range n {
-		row := [5]int64(all[5*r:])
-		dt, elements, err := exposes(row)
-		if err != nil {
-			return nil, &backend.InternalError{Where: w.where("new_window"), Err: fmt.Errorf("rank %d %w", r, err)}
-		}
-		if dt == dtype.Invalid {
-			continue // exposes nothing
-		}
-		if w.dt == dtype.Invalid {
-			w.dt, first = dt, r
-		} else if dt != w.dt {
-			e := &backend.MismatchError{Where: g.Where(), RankA: first, RankB: r, OpA: "window of " + w.dt.String(),
-				OpB: "window of " + dt.String()}
-			e.Op = "new_window"
-			return nil, e
-		}
-		w.sizes[r] = elements
-		if r == g.rank {
-			w.ptrs[r] = t.Pointer()
-			continue
-		}
-		place := fabric.Place{Segment: uint64(row[2]), Offset: uint64(row[3])}
-		if m := g.localIndex[r]; m >= 0 && g.placer != nil && place.Mappable() {
-			p, err := g.space.Resolve(g.waiter, m, place, w.sizes[r]*dt.Size())
-			if err == nil {
-				w.ptrs[r] = p
-			} else if g.waiter.Check() != nil { // else requests will do
-				return nil, g.broken(op, err)
-			}
-		}
-	}
-	if g.open == nil {
-		g.open = map[*window]struct{}{}
-	}
-	g.open[w] = struct{}{}
-	go w.serve()
 	return w, nil
 }
 
-// exposes reads what a rank says of its memory.
-func exposes(row [5]int64) (dt dtype.DType, elements int, err error) {
-	dt = dtype.DType(row[0])
-	if row[0] == int64(dtype.Invalid) {
-		return dt, 0, nil
+// exposed is the memory of windows, as far as the ranks of this host can map each other's.
+type exposed struct{ *group }
+
+var errApart = errors.New("its memory can't be mapped")
+
+// Expose implements base.WindowMemory.
+func (g exposed) Expose(p unsafe.Pointer, n int) (place [2]uint64, release func()) {
+	if g.placer != nil {
+		at := g.placer.Place(p, n)
+		place = [2]uint64{uint64(at.Segment), uint64(at.Offset)}
 	}
-	if row[0] != int64(dt) || !dt.Valid() || row[1] < 0 || row[1] > math.MaxInt/int64(dt.Size()) {
-		return dtype.Invalid, 0, fmt.Errorf("exposes %d elements of type %d", row[1], row[0])
-	}
-	return dt, int(row[1]), nil
+	return place, func() {}
 }
 
-// exchange sends a request and, if answer is wanted, receives it into into.
-func (w *window) exchange(ctx context.Context, op string, to int, req []byte, wantReply bool, into unsafe.Pointer,
-	bytes int, timeout time.Duration) error {
-	if w.closed.Load() {
-		return &backend.FinalizedError{Where: w.where(op)}
+// Map implements base.WindowMemory.
+func (g exposed) Map(w *fabric.Waiter, rank int, at [2]uint64, n int) (unsafe.Pointer, error) {
+	place := fabric.Place{Segment: at[0], Offset: at[1]}
+	m := g.localIndex[rank]
+	if m < 0 || g.placer == nil || !place.Mappable() {
+		return nil, errApart
 	}
-	waiter := w.g.Waiter()
-	waiter.Begin(ctx, timeout)
-	fab := w.g.world.fab
-	var in, out fabric.Msg
-	if wantReply {
-		number := w.replies.Add(1)
-		binary.LittleEndian.PutUint64(req[24:], number)
-		in.Reset(waiter)
-		in.Peer, in.Key = w.g.members[to], fabric.Key{Comm: w.g.id, Class: fabric.Internal, Tag: w.tag(number)}
-		in.Buf, in.Len = into, bytes
-		fab.Recv(&in)
-	}
-	out.Reset(waiter)
-	out.Peer, out.Key = w.g.members[to], fabric.Key{Comm: w.g.id, Class: fabric.Internal, Tag: w.tag(0)}
-	out.Buf, out.Len = unsafe.Pointer(&req[0]), len(req)
-	w.locks[to].Lock()
-	fab.Send(&out)
-	w.locks[to].Unlock()
-	err := fab.Wait(&out, waiter)
-	if err != nil && !out.Done() {
-		fab.Cancel(&out)
-	}
-	if wantReply {
-		if err == nil {
-			err = fab.Wait(&in, waiter)
-		}
-		if err != nil && !in.Done() {
-			fab.Cancel(&in)
-		}
-		if err == nil && in.N != bytes {
-			err = fmt.Errorf("rank %d answered with %d bytes, not %d", to, in.N, bytes)
-		}
-	}
-	if err != nil {
-		return w.failure(op, to, waiter, err)
-	}
+	return g.space.Resolve(w, m, place, n)
+}
+
+// Move implements base.WindowMemory.
+func (g exposed) Move(dst, src unsafe.Pointer, n int) error {
+	kern.Copy(dst, src, n)
 	return nil
-}
-
-func (w *window) where(op string) backend.Where {
-	at := w.g.Where()
-	at.Op = op
-	return at
-}
-
-func (w *window) failure(op string, peer int, waiter *fabric.Waiter, err error) error {
-	at := w.where(op)
-	if p, ok := errors.AsType[*fabric.PanicError](err); ok {
-		return w.g.Panicked(at, p)
-	}
-	var lost *fabric.PeerError
-	w.g.awaitReason(err)
-	switch {
-	case w.g.Raised():
-		return w.g.Err(at)
-	case errors.As(err, &lost):
-		return w.g.lose(at, peer, lost)
-	case errors.Is(err, fabric.ErrCanceled): // a rank that leaves answers nobody any more
-		return &backend.PeerLostError{Where: at, Peer: peer, Cause: base.Withdrew}
-	case errors.Is(err, fabric.ErrTimeout), waiter.Ctx.Err() == context.DeadlineExceeded:
-		return &backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: waiter.Elapsed(),
-			Missing: []int{peer}}}
-	case waiter.Ctx.Err() != nil:
-		return &backend.CanceledError{Where: at, Err: err}
-	case errors.Is(err, fabric.ErrClosed):
-		return &backend.FinalizedError{Where: at}
-	}
-	return &backend.InternalError{Where: at, Err: err}
-}
-
-func header(kind byte, to backend.Target, n int) []byte {
-	req := make([]byte, requestBytes, requestBytes+64)
-	req[0] = kind
-	binary.LittleEndian.PutUint64(req[8:], uint64(to.Offset))
-	binary.LittleEndian.PutUint64(req[16:], uint64(n))
-	return req
-}
-
-// pieces calls f for parts of a transfer that fit a request.
-func (w *window) pieces(n int, f func(off, n int) error) error {
-	most := windowChunk / w.dt.Size()
-	for off := 0; off < n; off += most {
-		if err := f(off, min(most, n-off)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Put implements backend.Window.
-func (w *window) Put(ctx context.Context, src *tensor.Tensor, to backend.Target, timeout time.Duration) error {
-	elem := w.dt.Size()
-	if p := w.ptrs[to.Rank]; p != nil && !w.closed.Load() && !w.g.Raised() {
-		kern.Copy(unsafe.Add(p, to.Offset*elem), src.Pointer(), src.NBytes())
-		w.g.traffic.windows.mapped.Add(1)
-		return nil
-	}
-	w.g.traffic.windows.staged.Add(1)
-	return w.pieces(src.NumEl(), func(off, n int) error {
-		req := header(requestPut, backend.Target{Rank: to.Rank, Offset: to.Offset + off}, n)
-		req = append(req, unsafe.Slice((*byte)(unsafe.Add(src.Pointer(), off*elem)), n*elem)...)
-		return w.exchange(ctx, "put", to.Rank, req, false, nil, 0, timeout)
-	})
-}
-
-// Get implements backend.Window.
-func (w *window) Get(ctx context.Context, dst *tensor.Tensor, from backend.Target, timeout time.Duration) error {
-	elem := w.dt.Size()
-	if p := w.ptrs[from.Rank]; p != nil && !w.closed.Load() && !w.g.Raised() {
-		kern.Copy(dst.Pointer(), unsafe.Add(p, from.Offset*elem), dst.NBytes())
-		w.g.traffic.windows.mapped.Add(1)
-		return nil
-	}
-	w.g.traffic.windows.staged.Add(1)
-	return w.pieces(dst.NumEl(), func(off, n int) error {
-		req := header(requestGet, backend.Target{Rank: from.Rank, Offset: from.Offset + off}, n)
-		return w.exchange(ctx, "get", from.Rank, req, true, unsafe.Add(dst.Pointer(), off*elem), n*elem, timeout)
-	})
-}
-
-// Accumulate implements backend.Window.
-func (w *window) Accumulate(ctx context.Context, src *tensor.Tensor, r backend.ReduceKind, to backend.Target,
-	timeout time.Duration) error {
-	elem := w.dt.Size()
-	w.g.traffic.windows.staged.Add(1)
-	return w.pieces(src.NumEl(), func(off, n int) error {
-		req := header(requestAccumulate, backend.Target{Rank: to.Rank, Offset: to.Offset + off}, n)
-		req[1] = byte(r)
-		req = append(req, unsafe.Slice((*byte)(unsafe.Add(src.Pointer(), off*elem)), n*elem)...)
-		return w.exchange(ctx, "accumulate", to.Rank, req, false, nil, 0, timeout)
-	})
-}
-
-// FetchOp implements backend.Window.
-func (w *window) FetchOp(ctx context.Context, old, src *tensor.Tensor, r backend.ReduceKind, to backend.Target,
-	timeout time.Duration) error {
-	req := header(requestFetchOp, to, 1)
-	req[1] = byte(r)
-	req = append(req, unsafe.Slice((*byte)(src.Pointer()), src.NBytes())...)
-	return w.exchange(ctx, "fetch_op", to.Rank, req, true, old.Pointer(), old.NBytes(), timeout)
-}
-
-// CompareAndSwap implements backend.Window.
-func (w *window) CompareAndSwap(ctx context.Context, old, expected, desired *tensor.Tensor, to backend.Target,
-	timeout time.Duration) error {
-	req := header(requestCompareAndSwap, to, 1)
-	req = append(req, unsafe.Slice((*byte)(expected.Pointer()), expected.NBytes())...)
-	req = append(req, unsafe.Slice((*byte)(desired.Pointer()), desired.NBytes())...)
-	return w.exchange(ctx, "compare_and_swap", to.Rank, req, true, old.Pointer(), old.NBytes(), timeout)
-}
-
-// Signal implements backend.Window.
-func (w *window) Signal(ctx context.Context, peer, slot int, timeout time.Duration) error {
-	req := header(requestSignal, backend.Target{Rank: peer}, 0)
-	binary.LittleEndian.PutUint16(req[2:], uint16(slot))
-	return w.exchange(ctx, "signal", peer, req, false, nil, 0, timeout)
-}
-
-// takeSignal takes a signal of a peer if there is one; if not, changed is closed when the next one comes.
-func (w *window) takeSignal(peer, slot int) (changed <-chan struct{}, ok bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	n := &w.signals[peer*backend.SignalSlots+slot]
-	if *n == 0 {
-		return w.changed, false
-	}
-	*n--
-	return nil, true
-}
-
-// WaitSignal implements backend.Window.
-func (w *window) WaitSignal(ctx context.Context, peer, slot int, timeout time.Duration) error {
-	start := time.Now()
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
-	for {
-		changed, ok := w.takeSignal(peer, slot)
-		if ok {
-			return nil
-		}
-		at := w.where("wait_signal")
-		select {
-		case <-changed:
-		case <-w.done: // the window was closed, or nobody is left who could signal
-			if _, ok := w.takeSignal(peer, slot); ok {
-				return nil // the last that came
-			}
-			waiter := w.g.Waiter()
-			waiter.Begin(ctx, timeout)
-			return w.failure(at.Op, peer, waiter, w.ended)
-		case <-w.g.Broken():
-			return w.g.Err(at)
-		case <-ctx.Done():
-			if ctx.Err() == context.DeadlineExceeded {
-				return &backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: time.Since(start),
-					Missing: []int{peer}}}
-			}
-			return &backend.CanceledError{Where: at, Err: context.Cause(ctx)}
-		case <-timer.C:
-			return &backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: time.Since(start),
-				Missing: []int{peer}}}
-		}
-	}
-}
-
-// Fence implements backend.Window.
-func (w *window) Fence(ctx context.Context, peer int, timeout time.Duration) error {
-	for r := range w.g.members {
-		if peer != r && peer >= 0 {
-			continue
-		}
-		req := header(requestFence, backend.Target{Rank: r}, 0)
-		if err := w.exchange(ctx, "fence", r, req, true, nil, 0, timeout); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Map implements backend.Window.
-func (w *window) Map(peer int) (*tensor.Tensor, error) {
-	p := w.ptrs[peer]
-	if p == nil {
-		return nil, &backend.UnsupportedError{Where: w.where("map"),
-			Detail: fmt.Sprintf("the memory of rank %d cannot be mapped: it is on another host, was not allocated shared, or is empty", peer)}
-	}
-	return tensor.FromPointer(w.dt, p, w.sizes[peer])
-}
-
-// Access implements backend.Window.
-func (w *window) Access(peer int) backend.Access {
-	if w.ptrs[peer] != nil {
-		return backend.Unified
-	}
-	return backend.Separate
-}
-
-// Size implements backend.Window.
-func (w *window) Size(peer int) int { return w.sizes[peer] }
-
-// Close implements backend.Window. The barrier comes after this rank's requests have been
-// carried out, so that nobody stops serving while others still ask.
-func (w *window) Close(ctx context.Context, timeout time.Duration) error {
-	err := w.Fence(ctx, -1, timeout)
-	if err == nil {
-		err = w.g.own(base.ForCloseWindow, &backend.Op{Kind: backend.Barrier, Ctx: ctx, Timeout: timeout})
-	}
-	w.end()
-	return err
-}
-
-// end stops serving. Like NewWindow it's called by the collective under way.
-func (w *window) end() {
-	w.closed.Store(true)
-	w.stop.Raise(fabric.ErrClosed)
-	<-w.done
-	delete(w.g.open, w)
 }

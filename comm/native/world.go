@@ -210,6 +210,8 @@ func (w *world) newGroup(ctx context.Context, id uint32, name string, members []
 	g.Shared = &w.telling
 	g.transfers = base.Transfers{Life: &g.Life, Link: w.fab, Comm: id, Members: members, RankOf: g.rankOf,
 		Explain: g.awaitReason, Lost: g.lostIn}
+	g.windows = base.Windows{Transfers: &g.transfers, Rank: g.rank, Own: g.own, Failed: g.broken, LostPeer: g.lose,
+		Memory: exposed{g}}
 	g.waiter = g.Waiter()
 	g.waiter.Slow = g.compareWhenSlow
 	if err := g.join(ctx); err != nil {

@@ -7,6 +7,7 @@
 //     compare before they exchange data.
 //   - [Transfers]: sends and receives, with tags and any source, over a [Link].
 //   - [Offers]: what ranks tell each other in a split.
+//   - [Windows]: one-sided windows over a Link, and over memory that other ranks reach where it lies.
 //   - [Runner]: all of a backend, over a library that has messages, and perhaps a few collectives of its own.
 //
 // A backend over a library takes what its library lacks: examples/thirdparty/mybackend is a Runner, package comm/native

@@ -14,6 +14,7 @@ import (
 	"github.com/chorus-comms/chorus/internal/hash64"
 	"github.com/chorus-comms/chorus/kern"
 	"github.com/chorus-comms/chorus/plan"
+	"github.com/chorus-comms/chorus/tensor"
 )
 
 // Library is what a Runner knows of the library under it.
@@ -28,6 +29,9 @@ type Library struct {
 	// descriptions don't have. All ranks have come, with the same operation. w says when to give up; then no buffer may
 	// be touched any more.
 	Own func(w *fabric.Waiter, c *Collective) (name string, err error)
+	// Memory, if it isn't nil, returns how a rank reaches the windows of the others of a communicator; what it can't
+	// reach goes by messages. Windows exist if Capabilities say so.
+	Memory func(members []int) WindowMemory
 }
 
 // Collective is an operation that a library may have a primitive for.
@@ -52,6 +56,7 @@ type Runner struct {
 	members   []int // rank in the job of each rank
 	rank      int
 	transfers Transfers
+	windows   Windows
 
 	// Of the collective under way.
 	waiter   *fabric.Waiter
@@ -361,12 +366,7 @@ func (x *Runner) Split(ctx context.Context, name string, list []int, timeout tim
 		mine.ID = x.world.newID()
 	}
 	offers, _, err := Offers(mine, len(x.members), backend.Op{Ctx: ctx, Timeout: timeout}, func(op *backend.Op) error {
-		x.purpose = ForSplit
-		defer func() { x.purpose = 0 }()
-		if err := x.Submit(op); err != nil {
-			return err
-		}
-		return x.Wait(op)
+		return x.own(ForSplit, op)
 	})
 	if err == nil {
 		err = x.Agreed(offers)
@@ -381,9 +381,41 @@ func (x *Runner) Split(ctx context.Context, name string, list []int, timeout tim
 	return x.world.add(offers[list[0]].ID, name, members), nil
 }
 
+// own carries out a collective of the communicator's own.
+func (x *Runner) own(p Purpose, op *backend.Op) error {
+	x.purpose = p
+	defer func() { x.purpose = 0 }()
+	if err := x.Submit(op); err != nil {
+		return err
+	}
+	return x.Wait(op)
+}
+
+// NewWindow implements backend.Windower.
+func (x *Runner) NewWindow(ctx context.Context, t *tensor.Tensor, timeout time.Duration) (backend.Window, error) {
+	w, err := x.windows.New(ctx, t, timeout)
+	if err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// Traffic implements backend.Stats: of windows.
+func (x *Runner) Traffic() backend.Traffic {
+	return backend.Traffic{Mapped: x.windows.Mapped.Load(), Staged: x.windows.Staged.Load()}
+}
+
+// lost breaks the communicator because a peer is lost, and returns the error.
+func (x *Runner) lost(at backend.Where, peer int, err error) error {
+	typed := LossOf(at, peer, err)
+	x.Fail(typed)
+	return typed
+}
+
 // Finalize implements backend.Backend. The last communicator of a rank closes its links.
 func (x *Runner) Finalize(ctx context.Context) error {
 	x.End()
+	x.windows.End()
 	err := x.world.leave(ctx, x)
 	x.scratch.Free()
 	return err

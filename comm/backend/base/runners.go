@@ -62,11 +62,11 @@ func (w *runners) add(id uint32, name string, members []int) *Runner {
 	x.Begin(name, x.rank, x.tell)
 	x.waiter = x.Waiter()
 	x.transfers = Transfers{Life: &x.Life, Link: w.fab, Comm: id, Members: members, RankOf: x.rankOf, Explain: x.explain,
-		Lost: func(op *backend.Op, err *fabric.PeerError) error {
-			typed := LossOf(x.Of(op), x.rankOf(err.Peer), err)
-			x.Fail(typed)
-			return typed
-		}}
+		Lost: func(op *backend.Op, err *fabric.PeerError) error { return x.lost(x.Of(op), x.rankOf(err.Peer), err) }}
+	x.windows = Windows{Transfers: &x.transfers, Rank: x.rank, Own: x.own, Failed: x.failed, LostPeer: x.lost}
+	if w.lib.Memory != nil {
+		x.windows.Memory = w.lib.Memory(members)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.all[id] = x

@@ -1,4 +1,4 @@
-package native
+package base
 
 import (
 	"encoding/binary"
@@ -10,7 +10,7 @@ import (
 )
 
 // serve carries out what other ranks, and this one, ask for.
-func (w *window) serve() {
+func (w *Window) serve() {
 	defer close(w.done)
 	waiter := fabric.NewWaiter(w.stop)
 	waiter.Policy = fabric.BlockPolicy
@@ -19,12 +19,12 @@ func (w *window) serve() {
 	var m fabric.Msg
 	for {
 		m.Reset(waiter)
-		m.Peer, m.Key = w.g.transfers.AnySource(), fabric.Key{Comm: w.g.id, Class: fabric.Internal, Tag: w.tag(0)}
+		m.Peer, m.Key = w.x.AnySource(), fabric.Key{Comm: w.x.Comm, Class: fabric.Internal, Tag: w.tag(0)}
 		m.Buf, m.Len = unsafe.Pointer(&buf[0]), len(buf)
-		w.g.world.fab.Recv(&m)
-		err := w.g.world.fab.Wait(&m, waiter)
+		w.x.Link.Recv(&m)
+		err := w.x.Link.Wait(&m, waiter)
 		if err != nil && !m.Done() {
-			w.g.world.fab.Cancel(&m)
+			w.x.Link.Cancel(&m)
 		}
 		if w.stop.Raised() {
 			err = w.stop.Cause()
@@ -33,7 +33,7 @@ func (w *window) serve() {
 			w.ended = err
 			return
 		}
-		from := w.g.rankOf(m.From)
+		from := w.x.RankOf(m.From)
 		if from < 0 {
 			continue
 		}
@@ -42,7 +42,7 @@ func (w *window) serve() {
 }
 
 // handle carries out one request. What it says is checked again here: the sender is another process.
-func (w *window) handle(from int, req []byte, waiter *fabric.Waiter) {
+func (w *Window) handle(from int, req []byte, waiter *fabric.Waiter) {
 	if len(req) < requestBytes {
 		return
 	}
@@ -51,7 +51,7 @@ func (w *window) handle(from int, req []byte, waiter *fabric.Waiter) {
 	reply := binary.LittleEndian.Uint64(req[24:])
 	data := req[requestBytes:]
 	elem := w.dt.Size()
-	size := w.sizes[w.g.rank]
+	size := w.sizes[w.x.Rank]
 	inside := off >= 0 && n >= 0 && off <= size && n <= size-off
 	at := func() unsafe.Pointer { return unsafe.Add(w.t.Pointer(), off*elem) }
 	answer := func(p unsafe.Pointer, bytes int) { w.reply(from, reply, p, bytes, waiter) }
@@ -105,18 +105,18 @@ func (w *window) handle(from int, req []byte, waiter *fabric.Waiter) {
 	}
 }
 
-func (w *window) reducible(r backend.ReduceKind) bool {
+func (w *Window) reducible(r backend.ReduceKind) bool {
 	return r >= backend.SumKind && r <= backend.BXorKind && kern.Supports(r.Kernel(), w.dt)
 }
 
 // reply sends an answer and waits until it's on its way.
-func (w *window) reply(to int, number uint64, p unsafe.Pointer, bytes int, waiter *fabric.Waiter) {
+func (w *Window) reply(to int, number uint64, p unsafe.Pointer, bytes int, waiter *fabric.Waiter) {
 	var m fabric.Msg
 	m.Reset(waiter)
-	m.Peer, m.Key = w.g.members[to], fabric.Key{Comm: w.g.id, Class: fabric.Internal, Tag: w.tag(number)}
+	m.Peer, m.Key = w.x.Members[to], fabric.Key{Comm: w.x.Comm, Class: fabric.Internal, Tag: w.tag(number)}
 	m.Buf, m.Len = p, bytes
-	w.g.world.fab.Send(&m)
-	if w.g.world.fab.Wait(&m, waiter) != nil && !m.Done() {
-		w.g.world.fab.Cancel(&m)
+	w.x.Link.Send(&m)
+	if w.x.Link.Wait(&m, waiter) != nil && !m.Done() {
+		w.x.Link.Cancel(&m)
 	}
 }

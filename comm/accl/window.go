@@ -1,0 +1,76 @@
+package accl
+
+import (
+	"context"
+	"errors"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/accl"
+	"github.com/chorus-comms/chorus/accl/abi"
+	"github.com/chorus-comms/chorus/accl/engine"
+	"github.com/chorus-comms/chorus/comm/backend/base"
+	"github.com/chorus-comms/chorus/fabric"
+)
+
+// exposed is memory of windows: a peer-to-peer buffer of its rank's engine, to and from which the engines of the same
+// process copy. All else goes by messages, which are put into the engines' streams.
+type exposed struct {
+	*link
+	members []int
+}
+
+var _ base.WindowMemory = exposed{}
+
+// memory returns how this rank's engine reaches the windows of others.
+func (l *link) memory(members []int) base.WindowMemory { return exposed{l, members} }
+
+// Expose implements base.WindowMemory. The place is the buffer's address.
+func (x exposed) Expose(p unsafe.Pointer, n int) (place [2]uint64, release func()) {
+	b, err := x.driver.Wrap(bytesAt(p, n), abi.Int8, accl.P2P())
+	if err != nil {
+		return place, func() {}
+	}
+	return [2]uint64{b.Addr()}, func() { b.Free() }
+}
+
+var errApart = errors.New("the engine is in another process")
+
+// Map implements base.WindowMemory.
+func (x exposed) Map(_ *fabric.Waiter, rank int, place [2]uint64, n int) (unsafe.Pointer, error) {
+	net, ok := x.network.(engine.Reacher)
+	if !ok || place[0] == 0 {
+		return nil, errApart
+	}
+	b, release := net.Reach(uint32(x.members[rank]), place[0], n, false)
+	release() // the window's end is collective
+	if b == nil {
+		return nil, errApart
+	}
+	return unsafe.Pointer(unsafe.SliceData(b)), nil
+}
+
+// Move implements base.WindowMemory: this rank's engine copies.
+func (x exposed) Move(dst, src unsafe.Pointer, n int) error {
+	for n > 0 {
+		part := min(n, maxPut)
+		from, err := x.driver.Wrap(bytesAt(src, part), abi.Int8, accl.P2P())
+		if err != nil {
+			return err
+		}
+		to, err := x.driver.Wrap(bytesAt(dst, part), abi.Int8, accl.P2P())
+		if err == nil {
+			err = errors.Join(x.driver.Copy(context.Background(), from, to, part), to.Free())
+		}
+		if err = errors.Join(err, from.Free()); err != nil {
+			return err
+		}
+		src, dst, n = unsafe.Add(src, part), unsafe.Add(dst, part), n-part
+	}
+	return nil
+}
+
+// shares reports whether engines reach each other's memory.
+func (l *link) shares() bool {
+	_, ok := l.network.(engine.Reacher)
+	return ok
+}
