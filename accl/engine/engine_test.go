@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -447,6 +448,48 @@ func FuzzCall(f *testing.F) {
 		call.Wait()
 		if !strings.Contains(call.status.String(), "_") {
 			t.Errorf("a status without a name: %v", call.status)
+		}
+	})
+}
+
+// FuzzExchange scribbles into exchange memory before the calls of two engines: they give a status or wait, and are
+// closed then.
+func FuzzExchange(f *testing.F) {
+	word := func(addr, value uint32) []byte {
+		return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, addr), value)
+	}
+	f.Add(word(abi.NumRXBuffers, 1<<31), byte(abi.Send))
+	f.Add(word(abi.RXBufferSize, 1), byte(abi.Allreduce))
+	f.Add(append(word(0x1c8, 3), word(0x1cc, 9)...), byte(abi.Bcast))
+	f.Add(word(0x1c8, 1<<32-1), byte(abi.Gather))
+	f.Add(word(abi.SpareBuffers, 1<<32-1), byte(abi.Reduce))
+	f.Add(word(abi.GatherFlatMaxFanIn, 0), byte(abi.Gather))
+	f.Fuzz(func(t *testing.T, scribble []byte, scenario byte) {
+		w := newWorld(t, 2, usual)
+		const n = 1000 // more than is eager
+		var calls []*Call
+		for r := range 2 {
+			in, out := w.buffer(r, 8*n, false), w.buffer(r, 8*n, false)
+			c := abi.Call{Scenario: abi.Scenario(scenario), Count: n, Comm: w.comm, Root: uint32(1 - r), Tag: 1,
+				ArithConfig: w.configs[abi.Types{Uncompressed: abi.Float32, Compressed: abi.Float32}], Addr: [3]uint64{in.addr, in.addr, out.addr}}
+			if c.Scenario != abi.Send && c.Scenario != abi.Recv {
+				c.Root = 0
+			}
+			for at := 0; at+8 <= len(scribble); at += 8 {
+				w.engines[r].Write(binary.LittleEndian.Uint32(scribble[at:])%abi.ExchangeSize&^3,
+					binary.LittleEndian.Uint32(scribble[at+4:]))
+			}
+			calls = append(calls, w.callers[r].Start(c))
+		}
+		for _, c := range calls {
+			select {
+			case <-c.Done():
+			case <-time.After(20 * time.Millisecond):
+				c.Drop()
+			}
+			if s := c.Wait(); !strings.Contains(s.String(), "_") {
+				t.Errorf("a status without a name: %v", s)
+			}
 		}
 	})
 }

@@ -22,7 +22,7 @@ _drivers: dict[str, str] = {}  # of devices beside the CPU, by PyTorch's names f
 _places: dict[torch.device, int] = {}
 
 
-# What makes the hints of a backend's groups if neither the program nor the world has any, of rank and size; by its name.
+# What makes the hints of a backend's groups, of rank and size, if neither the program nor the world has any; by name.
 defaults: dict[str, Callable[[int, int], dict[str, Any]]] = {}
 
 

@@ -171,13 +171,14 @@ def test_a_killed_rank_is_named(tmp_path):
 
 EXAMPLES = {
     (): r"2 engines, cyt_rdma: loss 0\.5\d+ after 40 steps; weights 0\.0e\+00 from Gloo's",
-    ("-n", "3", "--protocol", "udp", "--compress"): r"3 engines, udp: loss 0\.5\d+ after 40 steps; weights \d\.\de-0[345] ",
+    ("-n", "3", "--protocol", "udp", "--compress"): r"3 engines, udp: loss 0\.5\d+ after 40 steps; weights \d\.\de-0[345]",
 }
 
 
 @pytest.mark.parametrize("args", [(), pytest.param(list(EXAMPLES)[1], marks=pytest.mark.long)], ids=["two", "three"])
 def test_example(args):
     program = [sys.executable, ROOT / "examples" / "accl" / "train.py", *args]
-    done = subprocess.run(program, env=dict(os.environ, OMP_NUM_THREADS="1"), capture_output=True, text=True, timeout=120)
+    environment = dict(os.environ, OMP_NUM_THREADS="1")
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert re.match(EXAMPLES[args], done.stdout), done.stdout

@@ -112,15 +112,13 @@ def create_process_group(
     elif len(card) == 3:
         xclbin, device_index, design = card
     elif card:
-        raise TypeError(f"after the ranks come xclbin, device_index and design, or design alone, not {len(card)} arguments")
+        raise TypeError(f"after ranks come xclbin, device_index and design, or design alone, not {len(card)} arguments")
     if not isinstance(design, ACCLDesign):
         raise TypeError(f"design is an ACCLDesign, not {design!r}")
     if xclbin is not None and design in _COYOTE:
         raise RuntimeError(f"{design} has no xclbin: create_process_group_coyote is for it")
     if not simulation:
-        warnings.warn(
-            "the engines are Chorus's, in this process: no card is used", stacklevel=1 + _depth()
-        )
+        warnings.warn("the engines are Chorus's, in this process: no card is used", stacklevel=1 + _depth())
     _create(ranks, design, nbufs, bufsize, compression, profiling_ranks, profiling_timeout)
 
 
