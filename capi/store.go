@@ -157,16 +157,18 @@ func goStoreFromCallbacks(c *C.chorus_store_callbacks, out *C.chorus_store) (sta
 	}
 	own := (*C.chorus_store_callbacks)(C.malloc(C.size_t(unsafe.Sizeof(*c))))
 	*own = *c
-	return fail(giveStore(&callbackStore{own}, out))
+	return fail(giveStore(&callbackStore{c: own}, out))
 }
 
 // callbackStore is a store that the caller implements.
 type callbackStore struct {
-	c *C.chorus_store_callbacks // malloc's
+	c        *C.chorus_store_callbacks // malloc's
+	released atomic.Bool
 }
 
 // Close tells the caller that its callbacks are done with. It's called once, after the last use.
 func (s *callbackStore) Close() error {
+	s.released.Store(true)
 	C.shim_store_released(s.c)
 	C.free(unsafe.Pointer(s.c))
 	return nil
@@ -196,6 +198,9 @@ func (s *callbackStore) call(ctx context.Context, op string, keys []string,
 	f func(r *C.chorus_reply) C.chorus_status) ([]byte, error) {
 	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return nil, fmt.Errorf("store: %s: %w", op, context.Cause(ctx))
+	}
+	if s.released.Load() {
+		return nil, fmt.Errorf("store: %s: the caller has released the store: %w", op, store.ErrClosed)
 	}
 	begin := time.Now()
 	r := (*C.chorus_reply)(C.calloc(1, C.size_t(unsafe.Sizeof(C.chorus_reply{}))))

@@ -27,6 +27,9 @@ func init() { backend.Register(Name, open) }
 // a program that gives that a store of its own has them under "".
 const prefixHint = "prefix"
 
+// interfaceHint is the hint that names the interfaces to listen at, as GLOO_SOCKET_IFNAME does, which it wins over.
+const interfaceHint = "interface"
+
 // ownHint is the hint that says with "true" that the store is this group's alone, as PyTorch gives it to a backend of a
 // group; other groups come as communicators of their own, too.
 const ownHint = "own_store"
@@ -74,21 +77,23 @@ func open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	at := backend.Where{Comm: c.Name, Rank: c.Rank, Op: "new"}
 	prefix := "default_pg"
 	j := &job{root: "0/", device: "/cpu//", world: c.Size}
-	own := false
+	own, cards := false, os.Getenv("GLOO_SOCKET_IFNAME")
 	for name, value := range c.Hints {
 		switch {
 		case name == prefixHint:
 			prefix = value
 		case name == ownHint && value == "true":
 			own = true
+		case name == interfaceHint:
+			cards = value
 		case name == pytorchHint:
 			var err error
 			if j.old, err = oldPyTorch(value); err != nil {
 				return nil, &backend.InvalidArgumentError{Where: at, Detail: err.Error()}
 			}
 		default:
-			detail := fmt.Sprintf("unknown hint %s=%q; %s takes %s, %s, and %s=true", name, value, Name, prefixHint,
-				pytorchHint, ownHint)
+			detail := fmt.Sprintf("unknown hint %s=%q; %s takes %s, %s, %s, and %s=true", name, value, Name, interfaceHint,
+				prefixHint, pytorchHint, ownHint)
 			return nil, &backend.InvalidArgumentError{Where: at, Detail: detail}
 		}
 	}
@@ -105,7 +110,7 @@ func open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	}
 	if c.Size > 1 {
 		var err error
-		if j.hosts, err = listenAt(c.MasterAddr); err != nil {
+		if j.hosts, err = listenAt(cards, c.MasterAddr); err != nil {
 			return nil, err
 		}
 		for _, host := range j.hosts {
@@ -153,14 +158,14 @@ func (j *job) group(ctx context.Context, name, path string, rank, size int) (*gr
 	return g, nil
 }
 
-// listenAt returns the addresses at which the others find this rank: those of the interfaces that GLOO_SOCKET_IFNAME
-// names, or that of the way to the rendezvous.
-func listenAt(master string) (all []string, err error) {
-	if names := os.Getenv("GLOO_SOCKET_IFNAME"); names != "" {
+// listenAt returns the addresses at which the others find this rank: those of the interfaces that are
+// named, or that of the way to the rendezvous.
+func listenAt(names, master string) (all []string, err error) {
+	if names != "" {
 		for name := range strings.SplitSeq(names, ",") {
 			at, err := addressOf(name)
 			if err != nil {
-				return nil, fmt.Errorf("GLOO_SOCKET_IFNAME=%s: %w", names, err)
+				return nil, fmt.Errorf("the interfaces %s (GLOO_SOCKET_IFNAME, or the hint %s): %w", names, interfaceHint, err)
 			}
 			all = append(all, at)
 		}

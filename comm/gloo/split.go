@@ -48,6 +48,9 @@ func (g *group) Split(ctx context.Context, name string, list []int, timeout time
 	case g.path != g.job.root:
 		detail := "PyTorch makes groups of the default group's ranks only: split that"
 		return nil, &backend.UnsupportedError{Where: at, Detail: detail}
+	case g.path == "":
+		detail := "ranks of PyTorch number the groups of init_process_group alone, not those of a store of one's own"
+		return nil, &backend.UnsupportedError{Where: at, Detail: detail}
 	case !slices.IsSorted(list):
 		return invalid("the ranks of PyTorch's groups are in ascending order, %v are not", list)
 	default:

@@ -7,6 +7,7 @@ to do with those that are not contiguous.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import queue
 import struct
@@ -252,6 +253,7 @@ class Communicator:
         # Whose tensors the operations take beside the host's, and its number in the library.
         self.device, self._place = backend.placed(info.device.decode())
         self.submit = _direct.submit_of(handle if self.device is None else None)
+        self._kept = contextlib.ExitStack()  # what has the store that splits need
         self.issued = 0
         self.exposed: dict[int, object] = {}
         self.ending = threading.RLock()
@@ -275,12 +277,15 @@ class Communicator:
         device: torch.device | None = None,
         job_ranks: Sequence[int] = (),
         job_size: int = 0,
+        keep_store: bool = False,
     ) -> Communicator:
         """Join a communicator. All ranks call it; it waits until they have found each other. If its ranks are some of a
-        larger job, they are ``job_ranks`` there, for flight records. ``device`` is for backends that have no host."""
+        larger job, they are ``job_ranks`` there, for flight records. ``device`` is for backends that have no host.
+        ``keep_store``: its splits need the store."""
         array, n_hints = _lib.hints(hints)
         handle = ctypes.c_uint64()
-        with _store.opened(store) as opened:
+        with contextlib.ExitStack() as stack:
+            opened = stack.enter_context(_store.opened(store))
             options = _lib.CommOptions(
                 size=ctypes.sizeof(_lib.CommOptions),
                 rank=rank,
@@ -297,7 +302,10 @@ class Communicator:
                 job_ranks=_ranks(job_ranks) if job_size else None,
             )
             check(_lib.library.chorus_comm_create(ctypes.byref(options), ctypes.byref(handle)))
-        return cls(handle.value)
+            comm = cls(handle.value)
+            if keep_store:
+                comm._kept = stack.pop_all()
+        return comm
 
     def split(
         self, ranks: Sequence[int], *, name: str | None = None, timeout_ns: int = 0, hints: dict[str, str] | None = None
@@ -615,6 +623,7 @@ class Communicator:
         self.finalized = True
         check(_lib.library.chorus_comm_finalize(self.handle, timeout_ns))
         self.exposed.clear()
+        self._kept.close()
 
     def __del__(self, over: Callable[[], bool] = exiting.is_set) -> None:
         # At the very end of Python this module has no names left.
@@ -623,6 +632,7 @@ class Communicator:
             if self._watched is not None:
                 self._watched.put(None)
             _lib.library.chorus_comm_release(self.handle)
+            self._kept.close()
 
 
 def _failure(status: int) -> BaseException:

@@ -17,6 +17,7 @@ from chorus.errors import InvalidArgumentError
 _OF_OPERATIONS = {"algorithm", "chunk_bytes", "mapped", "slots", "stores"}
 _OWN = {"fabric", "host_id", "calibration", "stage_bytes"} | _OF_OPERATIONS
 _TRUTHS = {"1": True, "true": True, "yes": True, "y": True, "0": False, "false": False, "no": False, "n": False}
+_OF_GLOO = {"wire", "interface", "prefix", "pytorch"}
 # They set up what CPUs don't have, or what isn't needed here.
 _FLAGS = {"lazy", "persistent_store", "enable_cuda_graph_support", "blocking"}
 _NUMBERS = {"max_event_pool_size", "garbage_collect_interval_ms", "graph_timeout_check_interval_ms"}
@@ -59,6 +60,8 @@ def of_communicator(
     own: dict[str, str] = {}
     priority: bool | None = None
     for name, value in (hints or {}).items():
+        if name == "wire":  # it's no setting of a wire
+            continue
         if name.removeprefix("torchcomm::").split("::")[-1] in _PRIORITY:  # torchcomm::ncclx::high_priority_stream
             priority = truth(name, value)
         elif backend in LIBRARIES and name not in _FLAGS | _NUMBERS:
@@ -85,6 +88,15 @@ def _plain(name: str) -> str:
     """A hint of NCCL's, NCCLX's or RCCL's under the one of its names that is in _OF_LIBRARIES."""
     name = name.removeprefix("ncclx::")
     return name.replace("_", "").lower() if "_" in name else name.lower()
+
+
+def of_gloo(hints: Mapping[str, str] | None) -> tuple[dict[str, str], bool | None]:
+    """What the library is given for a communicator on Gloo's wire, and what hints say about the stream's priority."""
+    own = {name: value for name, value in (hints or {}).items() if name in _OF_GLOO - {"wire"}}
+    rest, priority = of_communicator({name: value for name, value in (hints or {}).items() if name not in _OF_GLOO})
+    for name in rest:
+        _unknown(name)
+    return own, priority
 
 
 def of_operation(hints: Mapping[str, str] | None, backend: str | None = None) -> dict[str, str] | None:

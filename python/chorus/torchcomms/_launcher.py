@@ -79,14 +79,15 @@ def default_abort() -> bool:
     return _TRUTHS[text.lower()]
 
 
-def store_of_environment(rank: int, size: int, timeout: timedelta) -> Store | None:
+def store_of_environment(rank: int, size: int, timeout: timedelta, foreign: bool = False) -> Store | None:
     """The store at MASTER_ADDR and MASTER_PORT, where ranks meet if they are given none; None without them.
 
+    ``foreign``: with ranks of PyTorch, whose rank 0 counts those who come, and whose keys torchrun's attempts share.
     Rank 0 serves it, unless torchrun does; it doesn't wait here for the others, whom the communicator can name if they
     don't come. Raises :class:`chorus.TimeoutError` if nobody serves it.
     """
     names = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT")
-    key = tuple(os.environ.get(name, "") for name in names)
+    key = *(os.environ.get(name, "") for name in names), str(foreign)
     port = _number(("MASTER_PORT",))
     if not key[0] or port is None:
         return None
@@ -94,8 +95,8 @@ def store_of_environment(rank: int, size: int, timeout: timedelta) -> Store | No
         agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         libuv = os.environ.get("USE_LIBUV", "1") == "1"  # as PyTorch's rendezvous has it
         try:
-            served = TCPStore(key[0], port, size, rank == 0 and not agent, timeout, wait_for_workers=False,
-                multi_tenant=not agent, use_libuv=libuv)  # fmt: skip
+            served = TCPStore(key[0], port, size, rank == 0 and not agent, timeout,
+                wait_for_workers=foreign and rank > 0, multi_tenant=not agent, use_libuv=libuv)  # fmt: skip
         except dist.DistError as error:
             if "timed out" not in str(error):
                 raise
@@ -110,5 +111,5 @@ def store_of_environment(rank: int, size: int, timeout: timedelta) -> Store | No
                 elapsed=seconds,
             ) from error
         # The store of torchrun may outlive an attempt, whose keys the next one must not find.
-        _stores[key] = PrefixStore(f"/worker/attempt_{key[2]}", served) if agent else served
+        _stores[key] = PrefixStore(f"/worker/attempt_{key[2]}", served) if agent and not foreign else served
     return _stores[key]

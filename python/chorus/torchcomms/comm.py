@@ -704,7 +704,9 @@ def new_comm(
         store: where the ranks meet, any store of PyTorch; without one, at MASTER_ADDR and MASTER_PORT.
         enable_reconfigure: return at once, without a world: rank -1 and size 0, until :meth:`TorchComm.reconfigure`.
             Other communicators can be reconfigured, too.
-        hints: for the backend, under Chorus's names or the original's; unknown ones are a warning.
+        hints: for the backend, under Chorus's names or the original's; unknown ones are a warning. With
+            ``{"wire": "gloo"}`` the other ranks may be PyTorch's own, of ``init_process_group("gloo")``, or of
+            ``ProcessGroupGloo(store, ...)`` where a store is given.
         high_priority_stream: another name of is_high_priority_stream.
         rank: which rank this is; as the launcher's environment says. Not in the original.
         world_size: how many there are; likewise.
@@ -728,7 +730,14 @@ def new_comm(
         raise InvalidArgumentError(
             f"chorus: new_comm: backend {backend!r} finds its own rank; rank and world_size are for Chorus' backends"
         )
-    own, priority = _hints.of_communicator(hints, native)
+    wire = (hints or {}).get("wire", "chorus")
+    if wire not in ("chorus", "gloo"):
+        raise InvalidArgumentError(f"chorus: new_comm: hint wire={wire!r}: it is chorus or gloo")
+    foreign = wire == "gloo"
+    if foreign and (native != "native" or enable_reconfigure):
+        what = "reconfigure" if native == "native" else f"backend {backend!r}"
+        raise UnsupportedError(f"chorus: new_comm: hint wire=gloo: {what} has no part in Gloo's wire")
+    own, priority = _hints.of_gloo(hints) if foreign else _hints.of_communicator(hints, native)
     for said in (is_high_priority_stream, high_priority_stream):
         priority = priority if said is None else said
     if name is None:
@@ -750,8 +759,10 @@ def new_comm(
     if native == "fake" and world_size > 1:
         store = HashStore()  # the library wants one, and nobody meets there
     elif store is None and world_size > 1:
-        store = _launcher.store_of_environment(rank, world_size, options.timeout)
-    if store is not None and world_size > 1 and native != "fake":
+        store = _launcher.store_of_environment(rank, world_size, options.timeout, foreign)
+    elif foreign:
+        own["own_store"] = "true"
+    if store is not None and world_size > 1 and native != "fake" and not foreign:
         store = _fresh(PrefixStore(f"torchcomms/{name}", store), world_size)
     alone = native in LIBRARIES
     comm = Communicator.create(
@@ -762,8 +773,9 @@ def new_comm(
         timeout_ns=timeout_ns(options.timeout),
         hints=own,
         abort_on_error=options.abort_process_on_timeout_or_error,
-        backend=native,
+        backend="gloo" if foreign else native,
         device=device if alone else None,
+        keep_store=foreign,
     )
     if apart and not alone:
         comm.bind(device)
