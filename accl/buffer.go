@@ -7,6 +7,7 @@ import (
 	"github.com/chorus-comms/chorus/accl/abi"
 	"github.com/chorus-comms/chorus/accl/engine"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/tensor"
 )
 
 // Operand is what a call takes or gives: a *Buffer, or a KernelStream.
@@ -67,7 +68,7 @@ func (d *Driver) newBuffer(host []byte, bytes int, t abi.DataType, opts []Buffer
 		o(&b.at)
 	}
 	b.whole = b
-	if host != nil {
+	if host != nil && !d.cfg.Staged {
 		b.addr, b.same = d.dev.Map(host, b.at)
 	}
 	if !b.same {
@@ -126,7 +127,7 @@ func (b *Buffer) Slice(start, end int) *Buffer {
 
 // SyncToDevice copies the host's memory to the engine's, SyncFromDevice the other way, where they aren't the same.
 func (b *Buffer) SyncToDevice() error {
-	if b.same || len(b.bytes) == 0 {
+	if !b.apart() {
 		return nil
 	}
 	return b.driver.dev.WriteMemory(b.addr, b.at, b.bytes)
@@ -134,10 +135,37 @@ func (b *Buffer) SyncToDevice() error {
 
 // SyncFromDevice: see SyncToDevice.
 func (b *Buffer) SyncFromDevice() error {
-	if b.same || len(b.bytes) == 0 {
+	if !b.apart() {
 		return nil
 	}
 	return b.driver.dev.ReadMemory(b.addr, b.at, b.bytes)
+}
+
+// apart reports whether syncing the buffer copies something, and counts its bytes.
+func (b *Buffer) apart() bool {
+	n := uint64(len(b.bytes))
+	if b.same {
+		b.driver.mapped.Add(n)
+		return false
+	}
+	b.driver.staged.Add(n)
+	return n > 0
+}
+
+// Tensor returns a buffer that is the memory of a tensor, on the host or on a device whose memory this process can
+// reach: the engine maps it, peer to peer, so that nothing is copied by way of the host, unless the driver stages. A
+// call on it comes after what a stream does to the tensor if the caller sees to that. The tensor is contiguous, and its
+// memory stays until Free.
+func (d *Driver) Tensor(t *tensor.Tensor) (*Buffer, error) {
+	typ := abi.DataTypeOf(t.DType())
+	if typ == abi.None || !t.IsContiguous() {
+		return nil, fmt.Errorf("accl: a buffer of %v", t)
+	}
+	view, err := t.EngineView()
+	if err != nil {
+		return nil, err
+	}
+	return d.Wrap(unsafe.Slice((*byte)(view.Pointer()), view.NBytes()), typ, P2P())
 }
 
 // Free takes the buffer's memory from the engine, when no call touches it any more. Slices free nothing, nor does

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/chorus-comms/chorus/accl/abi"
 )
@@ -24,6 +25,10 @@ type Config struct {
 
 	// ArithConfigs are pairs of types that calls may have besides abi.DefaultArithConfigs.
 	ArithConfigs map[abi.Types]abi.ArithConfig
+
+	// Staged has memory of the caller's copied to the engine's before a call and back after it, as with a card that
+	// can't reach it; else the engine maps it where it can.
+	Staged bool
 
 	Tuning Tuning
 }
@@ -47,6 +52,8 @@ type Driver struct {
 	world  *Communicator
 	config map[abi.Types]uint32 // places of arithmetic configurations
 	queue  Queue                // of calls that concern no communicator
+
+	mapped, staged atomic.Uint64 // bytes
 
 	mu      sync.Mutex
 	free    []area // exchange memory
@@ -221,6 +228,13 @@ func (d *Driver) Nop(ctx context.Context, opts ...Option) error {
 
 // Reset drops all calls. The engine can't be used any more without a new driver.
 func (d *Driver) Reset(ctx context.Context) error { return d.configure(ctx, abi.Reset, 0) }
+
+// Traffic counts the bytes that calls took and gave, in memory of the caller's that the engine has mapped or its own,
+// and those that were copied for it.
+type Traffic struct{ Mapped, Staged uint64 }
+
+// Traffic returns what there was so far.
+func (d *Driver) Traffic() Traffic { return Traffic{d.mapped.Load(), d.staged.Load()} }
 
 // Device is the driver's.
 func (d *Driver) Device() Device { return d.dev }

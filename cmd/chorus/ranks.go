@@ -19,6 +19,7 @@ import (
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/device"
 	_ "github.com/chorus-comms/chorus/device/accinte" // for --device
+	_ "github.com/chorus-comms/chorus/device/accl"    // for --device
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/launch"
 	"github.com/chorus-comms/chorus/store"
@@ -41,7 +42,7 @@ func (f *rankFlags) add(cmd *cobra.Command, short string, ranks int, fabric stri
 	fs.IntVarP(&f.ranks, "ranks", short, ranks, "ranks to start, also -np; under a launcher its own are used")
 	fs.StringVar(&f.fabric, "fabric", fabric, "how bytes move: auto, shm, tcp, or mem (ranks are goroutines)")
 	fs.StringVar(&f.device, "device", device.Host,
-		"where the tensors are: cpu, or accinte (emulated), perhaps with an index")
+		"where the tensors are: cpu, accinte (emulated) or accl (engines), perhaps with an index")
 	fs.IntVar(&f.per, "ranks-per-process", 1,
 		"ranks that each process is, each with a device of its own where there are enough")
 	fs.DurationVar(&f.timeout, "timeout", time.Minute, "deadline of each operation, and of the ranks' finding each other")

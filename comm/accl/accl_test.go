@@ -18,6 +18,7 @@ import (
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/comm/commtest"
+	_ "github.com/chorus-comms/chorus/device/accl"
 	"github.com/chorus-comms/chorus/internal/short"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var worlds atomic.Int64
 
 // openWorld opens a communicator for each rank.
-func openWorld(backend string, size int, hints map[string]string) ([]*comm.Comm, error) {
+func openWorld(backend string, size int, hints map[string]string, more ...comm.NewOption) ([]*comm.Comm, error) {
 	st := store.NewHash(30 * time.Second)
 	name := fmt.Sprintf("world%d", worlds.Add(1))
 	comms, errs := make([]*comm.Comm, size), make([]error, size)
@@ -40,6 +41,7 @@ func openWorld(backend string, size int, hints map[string]string) ([]*comm.Comm,
 			if hints != nil {
 				opts = append(opts, comm.WithHints(hints))
 			}
+			opts = append(opts, more...)
 			comms[r], errs[r] = comm.New(context.Background(), opts...)
 		})
 	}
@@ -128,6 +130,21 @@ func TestWays(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDevice has tensors in the memory of engines, whose collectives are work of streams.
+func TestDevice(t *testing.T) {
+	cfg := suite([]int{short.Of(2, 3)}, nil)
+	cfg.Device = true
+	cfg.Open = func(t testing.TB, size int) []*comm.Comm {
+		t.Helper()
+		comms, err := openWorld(Name, size, nil, comm.WithDevice("accl:0"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return comms
+	}
+	commtest.Run(t, cfg)
 }
 
 func conform(t *testing.T, hints map[string]string) {

@@ -50,7 +50,7 @@ func begin(ctx context.Context, c backend.Config) (*base.Runner, *link, error) {
 			return nil, nil, err
 		}
 	}
-	return base.NewRunner(c, base.Library{Fabric: l, Own: l.own, Memory: l.memory, Capabilities: backend.Capabilities{
+	return base.NewRunner(c, base.Library{Fabric: l, Own: l.own, Memory: l.memory, Traffic: l.traffic, Capabilities: backend.Capabilities{
 		Name: Name, Devices: []string{"cpu"}, Windows: true, SharedMem: l.shares(), Abort: true, AnySource: true, Tags: true, InProcess: true,
 		MaxWorld: maxWorld}}), l, nil
 }
@@ -63,7 +63,7 @@ func connect(ctx context.Context, c backend.Config, o options) (*link, error) {
 	}
 	session := uint32(c.Rank)
 	l := newLink(c.Rank, c.Size)
-	l.leave, l.network = net.leave, net.network
+	l.leave, l.network, l.staged = net.leave, net.network, o.config.Staged
 	lost := func(peer uint32, cause error) {
 		if errors.Is(cause, fabric.ErrLeft) {
 			l.Match.Left(int(peer))

@@ -13,7 +13,8 @@
 //
 // Hints of the communicator: "accl.network" (the fabric between engines, such as "tcp"; by default none in one
 // process; or "packets": engines of one process send each other the packets of their protocol), "accl.protocol"
-// (cyt_rdma, tcp, udp), "accl.rx_buffers", "accl.rx_buffer_size", "accl.max_eager_size", "accl.max_rendezvous_size" and
+// (cyt_rdma, tcp, udp), "accl.p2p" (off: tensors are copied to the engine's memory and back, in place of
+// being mapped by it), "accl.rx_buffers", "accl.rx_buffer_size", "accl.max_eager_size", "accl.max_rendezvous_size" and
 // "accl.max_segment_size", in bytes, as package accl has them; and of each operation, too: "accl.compress" (float16:
 // float32 goes over the wire as that, and is combined in it).
 //

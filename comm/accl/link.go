@@ -6,11 +6,13 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/accl"
 	"github.com/chorus-comms/chorus/accl/abi"
 	"github.com/chorus-comms/chorus/accl/engine"
+	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/fabric/transport"
 )
@@ -22,6 +24,8 @@ type link struct {
 	driver  *accl.Driver
 	network engine.Network
 	leave   func(cause error) // it
+	staged  bool              // tensors are copied to the engine's memory and back
+	count   atomic.Uint64     // collectives of the engine
 
 	peers    []peer
 	controls controls
@@ -294,6 +298,14 @@ func (x *controls) drain() {
 	if busy != nil {
 		<-busy
 	}
+}
+
+// traffic counts the collectives of the engine.
+func (l *link) traffic() backend.Traffic {
+	if l.staged {
+		return backend.Traffic{Staged: l.count.Load()}
+	}
+	return backend.Traffic{Mapped: l.count.Load()}
 }
 
 // Forget implements fabric.Announcer.

@@ -57,6 +57,12 @@ func optionsOf(hints map[string]string) (options, error) {
 			o.protocol, err = abi.ParseProtocol(v)
 			return err
 		},
+		"accl.p2p": func(v string) error {
+			if o.config.Staged = v == "off"; !o.config.Staged && v != "on" {
+				return fmt.Errorf("it's on or off")
+			}
+			return nil
+		},
 		"accl.network": func(v string) error {
 			o.network = v
 			if v == packets {

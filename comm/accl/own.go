@@ -101,6 +101,7 @@ func (l *link) own(w *fabric.Waiter, c *base.Collective) (name string, err error
 	if c.Average && c.Out != nil {
 		kern.Average(c.DType, c.Out, c.OutBytes/c.Elem, c.Request.World)
 	}
+	l.count.Add(1)
 	return n.name, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -29,6 +30,8 @@ type Library struct {
 	// descriptions don't have. All ranks have come, with the same operation. w says when to give up; then no buffer may
 	// be touched any more.
 	Own func(w *fabric.Waiter, c *Collective) (name string, err error)
+	// Traffic, if it isn't nil, counts the collectives that Own has carried out. All others go through messages.
+	Traffic func() backend.Traffic
 	// Memory, if it isn't nil, returns how a rank reaches the windows of the others of a communicator; what it can't
 	// reach goes by messages. Windows exist if Capabilities say so.
 	Memory func(members []int) WindowMemory
@@ -57,6 +60,8 @@ type Runner struct {
 	rank      int
 	transfers Transfers
 	windows   Windows
+
+	byMessages atomic.Uint64 // collectives
 
 	// Of the collective under way.
 	waiter   *fabric.Waiter
@@ -152,6 +157,9 @@ func (x *Runner) run(op *backend.Op) error {
 			return err
 		}
 		op.Algorithm = x.plan.Algorithm
+		if len(x.members) > 1 {
+			x.byMessages.Add(1)
+		}
 		if err := x.execute(x.plan); err != nil {
 			return err
 		}
@@ -400,9 +408,14 @@ func (x *Runner) NewWindow(ctx context.Context, t *tensor.Tensor, timeout time.D
 	return w, nil
 }
 
-// Traffic implements backend.Stats: of windows.
-func (x *Runner) Traffic() backend.Traffic {
-	return backend.Traffic{Mapped: x.windows.Mapped.Load(), Staged: x.windows.Staged.Load()}
+// Traffic implements backend.Stats. What the library counts is of all communicators of the rank.
+func (x *Runner) Traffic() (t backend.Traffic) {
+	if x.world.lib.Traffic != nil {
+		t = x.world.lib.Traffic()
+	}
+	t.Mapped += x.windows.Mapped.Load()
+	t.Staged += x.windows.Staged.Load() + x.byMessages.Load()
+	return t
 }
 
 // lost breaks the communicator because a peer is lost, and returns the error.
