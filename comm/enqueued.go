@@ -18,6 +18,9 @@ type enqueued struct {
 	on    *deviceWork  // with the event behind them
 	began device.Event // in front of them
 	since time.Time    // when that was noticed
+
+	timeout time.Duration
+	late    func(elapsed time.Duration) // called when that is over
 }
 
 // watched are all of a communicator that are under way. One goroutine polls them while there are any.
@@ -41,6 +44,12 @@ func (c *Comm) handOver(op string, w *Work, s *device.Stream, calls ...*call) (e
 		e.on = w.onDevice()
 	} else {
 		e.on = c.dev().work(c.b)
+	}
+	e.timeout = calls[0].Timeout
+	e.late = func(elapsed time.Duration) {
+		at := c.at(op)
+		at.Seq = calls[0].Seq
+		c.dev().enq.Overdue(at, &calls[0].Op, elapsed)
 	}
 	capturing, accepted := s.Capturing(), 0
 	c.attempt(op, e, func() error {
@@ -80,12 +89,7 @@ func (c *Comm) handOver(op string, w *Work, s *device.Stream, calls ...*call) (e
 		return s.Record(&e.on.event)
 	}, func(e error) { err = e })
 	if err == nil && !capturing {
-		d := &c.dev().watched
-		d.Lock()
-		defer d.Unlock()
-		if d.list = append(d.list, e); len(d.list) == 1 {
-			go c.watch()
-		}
+		c.watchFor(e)
 		return nil
 	}
 	if e.calls = calls[:accepted]; err != nil {
@@ -95,6 +99,16 @@ func (c *Comm) handOver(op string, w *Work, s *device.Stream, calls ...*call) (e
 	}
 	c.over(e, err)
 	return err
+}
+
+// watchFor has e watched until its end.
+func (c *Comm) watchFor(e *enqueued) {
+	d := &c.dev().watched
+	d.Lock()
+	defer d.Unlock()
+	if d.list = append(d.list, e); len(d.list) == 1 {
+		go c.watch()
+	}
 }
 
 // watch polls what is under way until there is nothing.
@@ -139,8 +153,8 @@ func (c *Comm) look(e *enqueued, broken error) (done bool, err error) {
 				c.rec.Start(o.record, &o.Op)
 			}
 		}
-	case time.Since(e.since) > e.calls[0].Timeout:
-		c.dev().enq.Overdue(&e.calls[0].Op, time.Since(e.since))
+	case time.Since(e.since) > e.timeout:
+		e.late(time.Since(e.since))
 	}
 	return false, nil
 }

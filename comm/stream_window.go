@@ -3,7 +3,9 @@ package comm
 import (
 	"context"
 	"errors"
+	"time"
 
+	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -50,13 +52,19 @@ func (w *Window) nothing(work *Work, op string, err error) error {
 	return err
 }
 
+// windowOp carries out an operation on a window with tensors as the backend wants them.
+type windowOp = func(ctx context.Context, ts []*tensor.Tensor) error
+
 // enqueue puts a window operation on the current stream, or on one behind that if it's asynchronous: f gets the tensors
 // as the backend can touch them. One that is awaited elsewhere, a signal, is in no order but the stream's.
-func (w *Window) enqueue(ctx context.Context, work *Work, op string, chained bool, f func(ts []*tensor.Tensor) error,
-	ts ...*tensor.Tensor) error {
-	s, err := w.c.dev().dev.CurrentStream(ctx)
+func (w *Window) enqueue(o *call, op string, peer int, chained bool, f windowOp, ts ...*tensor.Tensor) error {
+	s, err := w.c.dev().dev.CurrentStream(o.Ctx)
 	if err != nil {
 		return w.c.deviceError(op, err)
+	}
+	work := o.work
+	if w.c.dev().enq != nil {
+		return w.c.deviceError(op, w.handOver(o, s, op, peer, chained, f, ts))
 	}
 	if work == nil {
 		return w.c.deviceError(op, w.enqueueOn(s, op, chained, f, ts))
@@ -65,8 +73,8 @@ func (w *Window) enqueue(ctx context.Context, work *Work, op string, chained boo
 		return err
 	}
 	capturing := s.Capturing()
-	err = w.c.deviceError(op, w.beside(s, work, op, chained, func(ts []*tensor.Tensor) error {
-		err := f(ts)
+	err = w.c.deviceError(op, w.beside(s, work, op, chained, func(ctx context.Context, ts []*tensor.Tensor) error {
+		err := f(ctx, ts)
 		if !capturing {
 			work.complete(err)
 		}
@@ -78,8 +86,69 @@ func (w *Window) enqueue(ctx context.Context, work *Work, op string, chained boo
 	return err
 }
 
+// handOver has a backend that enqueues by itself put a window operation on s, or on a stream behind it, where its end
+// and its time are watched for as those of other operations are.
+func (w *Window) handOver(o *call, s *device.Stream, op string, peer int, chained bool, f windowOp,
+	ts []*tensor.Tensor) error {
+	c, d, work := w.c, w.c.dev(), o.work
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	capturing := s.Capturing()
+	on := s
+	e := &enqueued{round: round{c: c, work: work}, timeout: o.Timeout}
+	message := backend.Op{Kind: backend.Recv, Peer: peer}
+	e.late = func(elapsed time.Duration) { d.enq.Overdue(c.at(op), &message, elapsed) }
+	if work != nil {
+		if err := work.issueOn(c, op); err != nil {
+			return err
+		}
+		e.on = work.onDevice()
+	} else {
+		e.on = d.work(c.b)
+	}
+	if !c.gate.enter() {
+		return &FinalizedError{Where: c.at(op)}
+	}
+	err := func() (err error) {
+		if work != nil {
+			if on, err = d.transfer(); err == nil {
+				err = on.WaitStream(s)
+			}
+		}
+		for _, t := range ts {
+			if err == nil {
+				err = t.UsedBy(on)
+			}
+		}
+		if err == nil && !capturing {
+			err = on.Record(&e.began)
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if err == nil && chained {
+			err = w.order.before(on)
+		}
+		if err == nil {
+			err = f(device.WithStream(context.Background(), on), ts)
+		}
+		if err == nil && chained {
+			err = w.order.after(on)
+		}
+		if err == nil && (!capturing || work != nil) {
+			err = on.Record(&e.on.event)
+		}
+		return err
+	}()
+	if err == nil && !capturing {
+		c.watchFor(e)
+		return nil
+	}
+	c.over(e, err)
+	return err
+}
+
 // beside enqueues an asynchronous operation on a stream of its own, behind what s has.
-func (w *Window) beside(s *device.Stream, work *Work, op string, chained bool, f func(ts []*tensor.Tensor) error,
+func (w *Window) beside(s *device.Stream, work *Work, op string, chained bool, f windowOp,
 	ts []*tensor.Tensor) error {
 	d := w.c.dev()
 	d.mu.Lock() // nobody else takes the stream before there is something on it
@@ -97,8 +166,7 @@ func (w *Window) beside(s *device.Stream, work *Work, op string, chained bool, f
 	return err
 }
 
-func (w *Window) enqueueOn(s *device.Stream, op string, chained bool, f func(ts []*tensor.Tensor) error,
-	ts []*tensor.Tensor) error {
+func (w *Window) enqueueOn(s *device.Stream, op string, chained bool, f windowOp, ts []*tensor.Tensor) error {
 	var err error
 	views := make([]*tensor.Tensor, len(ts))
 	for i, t := range ts {
@@ -109,7 +177,7 @@ func (w *Window) enqueueOn(s *device.Stream, op string, chained bool, f func(ts 
 			return err
 		}
 	}
-	run := func() error { return f(views) }
+	run := func() error { return f(context.Background(), views) }
 	if chained {
 		run = func() error {
 			if !w.c.gate.enter() {
@@ -120,7 +188,7 @@ func (w *Window) enqueueOn(s *device.Stream, op string, chained bool, f func(ts 
 				return &FinalizedError{Where: w.c.at(op)}
 			}
 			defer w.gate.exit()
-			return f(views)
+			return f(context.Background(), views)
 		}
 	}
 	return w.push(s, op, chained, run)

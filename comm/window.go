@@ -64,7 +64,7 @@ func (c *Comm) NewWindow(ctx context.Context, t *tensor.Tensor) (*Window, error)
 		return nil, c.refuse(op, false, err)
 	}
 	wb, ok := c.b.(backend.Windower)
-	if !ok || !c.b.Capabilities().Windows {
+	if !ok {
 		return nil, &UnsupportedError{Where: c.at(op), Detail: "backend " + c.backend + " has no windows"}
 	}
 	dt := dtype.Invalid
@@ -165,8 +165,8 @@ func (w *Window) Put(ctx context.Context, src *tensor.Tensor, to Target, opts ..
 		return err
 	} else if on {
 		timeout := o.Timeout
-		return w.enqueue(o.Ctx, o.work, op, true, func(ts []*tensor.Tensor) error {
-			return w.w.Put(context.Background(), ts[0], to, timeout)
+		return w.enqueue(&o, op, to.Rank, true, func(ctx context.Context, ts []*tensor.Tensor) error {
+			return w.w.Put(ctx, ts[0], to, timeout)
 		}, src)
 	}
 	return thrown(w.w.Put(o.Ctx, src, to, o.Timeout))
@@ -187,8 +187,8 @@ func (w *Window) Get(ctx context.Context, dst *tensor.Tensor, from Target, opts 
 		return err
 	} else if on {
 		timeout := o.Timeout
-		return w.enqueue(o.Ctx, o.work, op, true, func(ts []*tensor.Tensor) error {
-			return w.w.Get(context.Background(), ts[0], from, timeout)
+		return w.enqueue(&o, op, from.Rank, true, func(ctx context.Context, ts []*tensor.Tensor) error {
+			return w.w.Get(ctx, ts[0], from, timeout)
 		}, dst)
 	}
 	return thrown(w.w.Get(o.Ctx, dst, from, o.Timeout))
@@ -224,8 +224,8 @@ func (w *Window) Accumulate(ctx context.Context, src *tensor.Tensor, r Reduction
 		return err
 	} else if on {
 		timeout := o.Timeout
-		return w.enqueue(o.Ctx, o.work, op, true, func(ts []*tensor.Tensor) error {
-			return w.w.Accumulate(context.Background(), ts[0], r.Kind, to, timeout)
+		return w.enqueue(&o, op, to.Rank, true, func(ctx context.Context, ts []*tensor.Tensor) error {
+			return w.w.Accumulate(ctx, ts[0], r.Kind, to, timeout)
 		}, src)
 	}
 	return thrown(w.w.Accumulate(o.Ctx, src, r.Kind, to, o.Timeout))
@@ -249,8 +249,8 @@ func (w *Window) FetchOp(ctx context.Context, old, src *tensor.Tensor, r Reducti
 		return err
 	} else if on {
 		timeout := o.Timeout
-		return w.enqueue(o.Ctx, o.work, op, true, func(ts []*tensor.Tensor) error {
-			return w.w.FetchOp(context.Background(), ts[0], ts[1], r.Kind, to, timeout)
+		return w.enqueue(&o, op, to.Rank, true, func(ctx context.Context, ts []*tensor.Tensor) error {
+			return w.w.FetchOp(ctx, ts[0], ts[1], r.Kind, to, timeout)
 		}, old, src)
 	}
 	return thrown(w.w.FetchOp(o.Ctx, old, src, r.Kind, to, o.Timeout))
@@ -273,8 +273,8 @@ func (w *Window) CompareAndSwap(ctx context.Context, old, expected, desired *ten
 		return err
 	} else if on {
 		timeout := o.Timeout
-		return w.enqueue(o.Ctx, o.work, op, true, func(ts []*tensor.Tensor) error {
-			return w.w.CompareAndSwap(context.Background(), ts[0], ts[1], ts[2], to, timeout)
+		return w.enqueue(&o, op, to.Rank, true, func(ctx context.Context, ts []*tensor.Tensor) error {
+			return w.w.CompareAndSwap(ctx, ts[0], ts[1], ts[2], to, timeout)
 		}, old, expected, desired)
 	}
 	return thrown(w.w.CompareAndSwap(o.Ctx, old, expected, desired, to, o.Timeout))
@@ -307,8 +307,8 @@ func (w *Window) Signal(ctx context.Context, peer, slot int, opts ...Option) err
 		return err
 	} else if on {
 		timeout := o.Timeout
-		return w.enqueue(o.Ctx, o.work, op, true, func([]*tensor.Tensor) error {
-			return w.w.Signal(context.Background(), peer, slot, timeout)
+		return w.enqueue(&o, op, peer, true, func(ctx context.Context, _ []*tensor.Tensor) error {
+			return w.w.Signal(ctx, peer, slot, timeout)
 		})
 	}
 	return thrown(w.w.Signal(o.Ctx, peer, slot, o.Timeout))
@@ -329,8 +329,8 @@ func (w *Window) WaitSignal(ctx context.Context, peer, slot int, opts ...Option)
 		return err
 	} else if on {
 		timeout := o.Timeout
-		return w.enqueue(o.Ctx, o.work, op, false, func([]*tensor.Tensor) error {
-			return w.w.WaitSignal(context.Background(), peer, slot, timeout)
+		return w.enqueue(&o, op, peer, false, func(ctx context.Context, _ []*tensor.Tensor) error {
+			return w.w.WaitSignal(ctx, peer, slot, timeout)
 		})
 	}
 	defer runtime.KeepAlive(w) // or a caller that has nothing but the window would lose the communicator meanwhile
@@ -364,8 +364,8 @@ func (w *Window) Fence(ctx context.Context, peer int, opts ...Option) error {
 		return err
 	} else if on {
 		timeout := o.Timeout
-		return w.enqueue(o.Ctx, o.work, op, true, func([]*tensor.Tensor) error {
-			return w.w.Fence(context.Background(), peer, timeout)
+		return w.enqueue(&o, op, peer, true, func(ctx context.Context, _ []*tensor.Tensor) error {
+			return w.w.Fence(ctx, peer, timeout)
 		})
 	}
 	return thrown(w.w.Fence(o.Ctx, peer, o.Timeout))

@@ -55,14 +55,15 @@ type Enqueuer interface {
 	// the communicator, and ends the operations' part in their stream.
 	Enqueue(ops ...*Op) error
 	// Overdue reports that an operation isn't done although its stream got to it so long ago, which is more than its
-	// Timeout: the backend breaks the communicator with a *TimeoutError, in which it says what it knows of the others.
-	Overdue(op *Op, elapsed time.Duration)
+	// Timeout: the backend breaks the communicator with a *TimeoutError, in which it says what it knows of the others. One
+	// on a window, which at names, comes as a message from or to its Peer.
+	Overdue(at Where, op *Op, elapsed time.Duration)
 }
 
 // Windower is implemented by backends with one-sided windows.
 type Windower interface {
 	// NewWindow is collective. t is this rank's exposed memory, at least shaped alike
-	// in dtype on every rank; sizes may differ.
+	// in dtype on every rank; sizes may differ. A backend whose Capabilities have no Windows returns an *UnsupportedError.
 	NewWindow(ctx context.Context, t *tensor.Tensor, timeout time.Duration) (Window, error)
 }
 
@@ -117,6 +118,7 @@ type Capabilities struct {
 	Name      string
 	Devices   []string // types of device, such as "cpu", or single devices, such as "cuda:1"; none: it touches no memory
 	Windows   bool
+	PutOnly   bool // windows have Put, Signal and WaitSignal alone
 	SharedMem bool // some peers' memory can be mapped
 	Abort     bool
 	AnySource bool

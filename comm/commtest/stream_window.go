@@ -60,6 +60,28 @@ func streamWindow(ctx context.Context, c *comm.Comm) error {
 		}
 	}
 	one := m.of(dtype.Int64, 1, func(int) float64 { return 1 })
+	if c.Capabilities().PutOnly {
+		at := comm.Target{Rank: right}
+		for what, err := range map[string]error{
+			"get": w.Get(ctx, one, at), "accumulate": w.Accumulate(ctx, one, comm.Sum, at), "fence": w.Fence(ctx, -1),
+			"fetch_op": w.FetchOp(ctx, one, one, comm.Sum, at), "swap": w.CompareAndSwap(ctx, one, one, one, at),
+		} {
+			if !errors.Is(err, comm.ErrUnsupported) {
+				return fmt.Errorf("%s, which the backend lacks, gives %v", what, err)
+			}
+		}
+		if err := w.Put(ctx, one, comm.Target{Rank: right, Offset: size}); !errors.Is(err, comm.ErrInvalidArgument) {
+			return fmt.Errorf("beyond the end: %v", err)
+		}
+		// Signals that nobody has waited for are not the next window's.
+		if err := errors.Join(w.Signal(ctx, right, 5), w.Close(ctx)); err != nil {
+			return err
+		}
+		if w, err = c.NewWindow(ctx, mem); err != nil {
+			return err
+		}
+		return errors.Join(w.Signal(ctx, right, 5), w.WaitSignal(ctx, left, 5), w.Close(ctx))
+	}
 	old, got := m.poisoned(dtype.Int64, 1), m.poisoned(dtype.Int64, 1)
 	if err := c.Barrier(ctx); err != nil {
 		return err

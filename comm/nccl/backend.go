@@ -48,6 +48,8 @@ type rank struct {
 	ended  chan struct{} // closed when watch has
 	record record
 
+	windows windowSet
+
 	mu         sync.Mutex // one call of the library at a time
 	c          abi.Comm   // 0: destroyed, or aborted
 	registered map[*tensor.Tensor]uintptr
@@ -94,6 +96,7 @@ func open(ctx context.Context, family string, c backend.Config) (backend.Backend
 		return nil, err
 	}
 	defer config.free()
+	r.windows.signals = config.signals
 	mine := greeting{Version: lib.version}
 	err = r.offer(&mine, true)
 	if err == nil {
@@ -115,7 +118,7 @@ func newRank(lib *Library, family, name string, me, size int, dev *device.Device
 
 // open meets the others in a store that need not last, and begins.
 func (r *rank) open(ctx context.Context, at backend.Where, st store.Store, mine *greeting, config *config) error {
-	all, err := r.greet(ctx, st, r.family+"/open", mine)
+	all, err := tellAll(ctx, r, st, r.family+"/open", *mine)
 	if err != nil {
 		return err
 	}
@@ -179,26 +182,23 @@ func (r *rank) leave() {
 	r.hosted.Close()
 }
 
-// greet gives every rank what all say.
-func (r *rank) greet(ctx context.Context, st store.Store, key string, mine *greeting) ([]greeting, error) {
+// tellAll gives every rank what all say, in a store under a key that was never used.
+func tellAll[T any](ctx context.Context, r *rank, st store.Store, key string, mine T) ([]T, error) {
 	if r.size == 1 {
-		return []greeting{*mine}, nil
+		return []T{mine}, nil
 	}
 	payload, err := json.Marshal(mine)
 	if err != nil {
 		return nil, err
 	}
 	payloads, err := bootstrap.Exchange(ctx, store.NewPrefix(key, st), r.rank, r.size, payload)
-	if err != nil {
-		return nil, err
-	}
-	all := make([]greeting, r.size)
-	for q := range all {
-		if err := json.Unmarshal(payloads[q], &all[q]); err != nil {
-			return nil, fmt.Errorf("rank %d says %q: %w", q, payloads[q], err)
+	all := make([]T, r.size)
+	for q, text := range payloads {
+		if err := json.Unmarshal(text, &all[q]); err != nil {
+			return nil, fmt.Errorf("rank %d says %q: %w", q, text, err)
 		}
 	}
-	return all, nil
+	return all, err
 }
 
 // start begins the library's communicator, within the time of ctx.
@@ -281,7 +281,7 @@ func (r *rank) begin(ctx context.Context) (err error) {
 // Capabilities implements backend.Backend.
 func (r *rank) Capabilities() backend.Capabilities {
 	return backend.Capabilities{Name: r.family, Devices: []string{r.dev.Name()}, Abort: true, InProcess: true,
-		Reduces: r.lib.reduces}
+		Windows: r.lacksWindows() == nil, PutOnly: true, Reduces: r.lib.reduces}
 }
 
 // Submit implements backend.Backend. Nothing comes this way: no tensor is on the host.
@@ -331,17 +331,6 @@ func (r *rank) Deregister(t *tensor.Tensor) error {
 	return r.lib.failed("ncclCommDeregister", r.lib.CommDeregister(r.c, handle), r.c)
 }
 
-// NewWindow implements backend.Windower, to say what windows would need.
-func (r *rank) NewWindow(context.Context, *tensor.Tensor, time.Duration) (backend.Window, error) {
-	at := r.In("new_window")
-	for _, capability := range []string{"windows", "put and signal"} {
-		if err := r.lib.need(at, capability); err != nil {
-			return nil, err
-		}
-	}
-	return nil, &backend.UnsupportedError{Where: at, Detail: "backend " + r.family + " has no windows"}
-}
-
 // Split implements backend.Backend: the lists are compared in the store, and the library makes the communicator of its
 // own, where it can, or a new one.
 func (r *rank) Split(ctx context.Context, name string, list []int, timeout time.Duration,
@@ -364,6 +353,7 @@ func (r *rank) Split(ctx context.Context, name string, list []int, timeout time.
 	if len(list) > 0 {
 		child = newRank(r.lib, r.family, name, slices.Index(list, r.rank), len(list), r.dev)
 		child.compares, child.master = r.compares, r.master // as this one does
+		child.windows.signals = config.signals
 		if err := child.offer(&mine, !native); err != nil {
 			return nil, &backend.InternalError{Where: at, Err: err}
 		}
@@ -381,14 +371,9 @@ func (r *rank) Split(ctx context.Context, name string, list []int, timeout time.
 // split is Split of a rank that is in a part, or in none: child is nil then.
 func (r *rank) split(ctx context.Context, at backend.Where, child *rank, mine *greeting, config *config,
 	start time.Time) (*rank, error) {
-	all, err := r.greet(ctx, r.st, fmt.Sprintf("split/%d", r.splits), mine)
+	all, err := tellAll(ctx, r, r.st, fmt.Sprintf("split/%d", r.splits), *mine)
 	if err != nil {
-		e := &backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: time.Since(start)}}
-		if m, ok := errors.AsType[*bootstrap.MissingRanksError](err); ok {
-			e.Missing = m.Missing
-		}
-		r.Fail(e)
-		return nil, r.Err(at)
+		return nil, r.absent(at, time.Since(start), err)
 	}
 	offers := make([]base.Offer, r.size)
 	for q := range offers {
@@ -415,6 +400,16 @@ func (r *rank) split(ctx context.Context, at backend.Where, child *rank, mine *g
 		err = child.begin(ctx)
 	}
 	return child, err
+}
+
+// absent is the error of a rank that has waited in vain for what the others tell.
+func (r *rank) absent(at backend.Where, waited time.Duration, err error) error {
+	e := &backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: waited}}
+	if m, ok := errors.AsType[*bootstrap.MissingRanksError](err); ok {
+		e.Missing = m.Missing
+	}
+	r.Fail(e)
+	return r.Err(at)
 }
 
 // divide has the library make a communicator of a part of this one. child is nil for a rank that is in none.

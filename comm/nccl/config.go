@@ -13,7 +13,10 @@ import (
 )
 
 // config is a communicator's configuration; one without packed is of a library that takes none.
-type config struct{ packed *abi.Config }
+type config struct {
+	packed  *abi.Config
+	signals int // how many counters a rank has for each other one
+}
 
 func (c *config) free() {
 	if c.packed != nil {
@@ -75,11 +78,18 @@ func (r *rank) config(at backend.Where, name string, hints map[string]string) (*
 	if f, _ := abi.FieldNamed("commName"); r.lib.version >= f.Since && set[f.Name] == "" {
 		set[f.Name] = name
 	}
+	signals := 1
+	if f, _ := abi.FieldNamed("numRmaSig"); r.lib.version >= f.Since {
+		if set[f.Name] == "" {
+			set[f.Name] = strconv.Itoa(1 + windows*backend.SignalSlots)
+		}
+		signals, _ = strconv.Atoi(set[f.Name]) // what is no number Pack refuses
+	}
 	packed, err := abi.Pack(r.lib.version, set)
 	if err != nil {
 		return nil, &backend.InvalidArgumentError{Where: at, Detail: "hint " + err.Error()}
 	}
-	return &config{packed}, nil
+	return &config{packed, signals}, nil
 }
 
 // fieldOf finds a field by its name, or by what that is in Python: comm_name, cta_policy.

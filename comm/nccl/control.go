@@ -349,8 +349,7 @@ func (r *rank) ask(al alarm) (a backend.Attendance, ops map[int]string) {
 }
 
 // Overdue implements backend.Enqueuer.
-func (r *rank) Overdue(op *backend.Op, elapsed time.Duration) {
-	at := r.Of(op)
+func (r *rank) Overdue(at backend.Where, op *backend.Op, elapsed time.Duration) {
 	if op.Kind.PointToPoint() {
 		r.Fail(&backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: elapsed, Missing: []int{op.Peer}}})
 		return

@@ -86,6 +86,25 @@ func calls(t *testing.T, level string) map[string]string {
 			b.Recv(x(4), 1-me)
 			return b.Issue(ctx)
 		}
+		inWindow := func(call func(w *comm.Window) error) func() error { // what closing calls is left out
+			return func() error {
+				w, err := c.NewWindow(ctx, x(1024))
+				if err != nil {
+					return err
+				}
+				err = call(w)
+				mu.Lock()
+				made := slices.Clone(seen)
+				mu.Unlock()
+				closed := w.Close(ctx)
+				mu.Lock()
+				defer mu.Unlock()
+				if me == 0 {
+					seen = made
+				}
+				return errors.Join(err, closed)
+			}
+		}
 		for _, op := range []struct {
 			name string
 			call func() error
@@ -140,10 +159,17 @@ func calls(t *testing.T, level string) map[string]string {
 				}
 				return c.Deregister(y)
 			}},
-			{"new_window", func() error {
-				_, err := c.NewWindow(ctx, x(4))
-				return err
-			}},
+			{"new_window, put", inWindow(func(w *comm.Window) error {
+				return w.Put(ctx, x(4), comm.Target{Rank: 1 - me})
+			})},
+			{"new_window, signal, wait_signal", inWindow(func(w *comm.Window) error {
+				return errors.Join(w.Signal(ctx, 1-me, 0), w.WaitSignal(ctx, 1-me, 0))
+			})},
+			{"new_window, get", inWindow(func(w *comm.Window) error { return w.Get(ctx, x(4), comm.Target{Rank: 1 - me}) })},
+			{"new_window, accumulate", inWindow(func(w *comm.Window) error {
+				return w.Accumulate(ctx, x(4), comm.Sum, comm.Target{Rank: 1 - me})
+			})},
+			{"new_window, fence", inWindow(func(w *comm.Window) error { return w.Fence(ctx, -1) })},
 			{"recv of any source", func() error { return c.Recv(ctx, x(4), comm.AnySource) }},
 			{"a tag", func() error { return c.Send(ctx, x(4), 1-me, comm.Tag(1)) }},
 			{"all_reduce, band", func() error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"time"
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/comm/nccl/abi"
@@ -108,20 +109,26 @@ func (r *rank) Enqueue(ops ...*backend.Op) error {
 	for _, made := range x.made {
 		r.lib.RedOpDestroy(made, r.c)
 	}
+	return r.outcome(ctx, r.Of(ops[0]), ops[0].Timeout, err)
+}
+
+// outcome is the error of a call whose work of the library's has ended with err, within the time of ctx. What is the
+// caller's mistake is that call's alone.
+func (r *rank) outcome(ctx context.Context, at backend.Where, timeout time.Duration, err error) error {
 	switch refused, ok := errors.AsType[*Error](err); {
 	case err == nil:
 		return nil
 	case ok && (refused.Result == abi.InvalidArgument || refused.Result == abi.InvalidUsage):
-		return &backend.InvalidArgumentError{Where: r.Of(ops[0]), Detail: err.Error(), Err: err}
+		return &backend.InvalidArgumentError{Where: at, Detail: err.Error(), Err: err}
 	case r.Raised():
 	case ctx.Err() != nil:
-		go r.Fail(&backend.TimeoutError{Where: r.Of(ops[0]), Attendance: backend.Attendance{Elapsed: ops[0].Timeout}})
+		go r.Fail(&backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: timeout}})
 		<-r.Broken()
 	default:
-		go r.Fail(&backend.InternalError{Where: r.Of(ops[0]), Err: err})
+		go r.Fail(&backend.InternalError{Where: at, Err: err})
 		<-r.Broken()
 	}
-	return r.Err(r.Of(ops[0]))
+	return r.Err(at)
 }
 
 // calls are the library's for an operation, or several. The first that fails is the last.

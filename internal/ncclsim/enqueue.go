@@ -29,6 +29,7 @@ type item struct {
 	name   string
 	op     backend.Op
 	from   *tensor.Tensor // what is copied to op.Out first: a broadcast's source; nil if that's it
+	do     func() error   // in place of op: what goes through windows
 }
 
 // factor is of a reduction that was made.
@@ -177,7 +178,9 @@ func (c *communicator) perform(items []item) (err error) {
 		}
 	}
 	for i := range items {
-		if op := &ops[i]; !op.Kind.PointToPoint() && err == nil {
+		if items[i].do != nil {
+			err = errors.Join(err, items[i].do())
+		} else if op := &ops[i]; !op.Kind.PointToPoint() && err == nil {
 			err = c.collective(b, op, items[i].from)
 		}
 	}

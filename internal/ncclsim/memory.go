@@ -52,7 +52,3 @@ func (l *Library) deregister(h abi.Comm, handle uintptr) abi.Result {
 		return abi.Success
 	})
 }
-
-func (l *Library) windowRegister(h abi.Comm, p uintptr, bytes uint64, w *abi.Window, _ int32) abi.Result {
-	return l.register(h, p, bytes, (*uintptr)(w))
-}

@@ -95,7 +95,10 @@ func (l *Library) Table() abi.Table {
 		CommRegister:         l.register,
 		CommDeregister:       l.deregister,
 		WindowRegister:       l.windowRegister,
-		WindowDeregister:     func(c abi.Comm, w abi.Window) abi.Result { return l.deregister(c, uintptr(w)) },
+		WindowDeregister:     l.windowDeregister,
+		PutSignal:            l.putSignal,
+		Signal:               l.signal,
+		WaitSignal:           l.waitSignal,
 	}
 	v := reflect.ValueOf(&t).Elem()
 	for i := range v.NumField() {
@@ -138,6 +141,7 @@ type communicator struct {
 	b        atomic.Pointer[backend.Backend]
 	lane     sync.Mutex // of collectives
 	blocking bool
+	windows  windows
 }
 
 func newCommunicator(rank, n int, id abi.UniqueID) *communicator {
@@ -265,6 +269,7 @@ func (l *Library) initRankConfig(h *abi.Comm, n int32, id abi.UniqueID, rank int
 	}
 	c := newCommunicator(int(rank), int(n), id)
 	c.blocking = set["blocking"] != "0"
+	c.windows.configure(set)
 	*h = l.add(c)
 	return l.run(c, func() error { return c.open() })
 }
@@ -376,6 +381,7 @@ func (l *Library) split(h abi.Comm, color, key int32, child *abi.Comm, config un
 		c.splits++
 		part := newCommunicator(0, 1, c.id)
 		part.blocking = set["blocking"] != "0"
+		part.windows.configure(set)
 		if color >= 0 {
 			*child = l.add(part)
 		}

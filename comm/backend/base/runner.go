@@ -401,6 +401,9 @@ func (x *Runner) own(p Purpose, op *backend.Op) error {
 
 // NewWindow implements backend.Windower.
 func (x *Runner) NewWindow(ctx context.Context, t *tensor.Tensor, timeout time.Duration) (backend.Window, error) {
+	if c := x.Capabilities(); !c.Windows {
+		return nil, &backend.UnsupportedError{Where: x.In("new_window"), Detail: "backend " + c.Name + " has no windows"}
+	}
 	w, err := x.windows.New(ctx, t, timeout)
 	if err != nil {
 		return nil, err

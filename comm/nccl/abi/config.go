@@ -32,6 +32,15 @@ var Fields = []Field{
 	{Name: "nvlsCTAs", Since: 22700},
 	{Name: "nChannelsPerNetPeer", Since: 22800},
 	{Name: "nvlinkCentricSched", Since: 22800},
+	{Name: "graphUsageMode", Since: 22900},
+	{Name: "numRmaCtx", Since: 22900},
+	{Name: "maxP2pPeers", Since: 23000},
+	{Name: "graphStreamOrdering", Since: 23000},
+	{Name: "launchOrderImplicit", Since: 23100},
+	{Name: "numRmaSig", Since: 23100},
+	{Name: "rmaEagerInit", Since: 23100},
+	{Name: "hostCftMode", Since: 23100},
+	{Name: "nvlsHostMode", Since: 23200},
 }
 
 // FieldNamed returns the field of a name; false if there is none.

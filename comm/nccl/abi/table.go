@@ -21,6 +21,13 @@ type (
 	Expose   = func(c Comm, p uintptr, bytes uint64, w *Window, flags int32) Result
 	// Split makes a communicator of the ranks of one color, in the order of their keys.
 	Split = func(c Comm, color, key int32, child *Comm, config unsafe.Pointer) Result
+	// PutSignal writes into a peer's window, so many bytes from its beginning, and adds one to a counter there.
+	PutSignal = func(in uintptr, n uint64, dt DataType, peer int32, w Window, offset uint64, signal, ctx int32,
+		flags uint32, c Comm, s Stream) Result
+	// Signal adds one to a peer's counter, and WaitSignal waits for some that are this rank's, and takes off what it has
+	// waited for.
+	Signal     = func(peer, signal, ctx int32, flags uint32, c Comm, s Stream) Result
+	WaitSignal = func(n int32, waits *SignalWait, c Comm, s Stream) Result
 	// Premul makes a reduction that multiplies before it sums.
 	Premul = func(op *RedOp, factor unsafe.Pointer, dt DataType, residence int32, c Comm) Result
 	// Reducing combines what all ranks have.
@@ -77,15 +84,16 @@ type Table struct {
 	WindowRegister   Expose                              `dl:"ncclCommWindowRegister" cap:"windows" since:"2.27"`
 	WindowDeregister func(c Comm, w Window) Result       `dl:"ncclCommWindowDeregister" cap:"windows"`
 
+	PutSignal  PutSignal  `dl:"ncclPutSignal" cap:"put and signal" since:"2.29"`
+	Signal     Signal     `dl:"ncclSignal" cap:"put and signal"`
+	WaitSignal WaitSignal `dl:"ncclWaitSignal" cap:"put and signal"`
+
 	// Of the rest is only asked whether it's there. None of it is called, so that ncclCommShrink, which crashes without a
 	// communicator, can't be.
 	SparseReduce Gate `dl:"ncclAllReduceSparseBlock" cap:"sparse reduce"` // NCCLX's
 	InitScalable Gate `dl:"ncclCommInitRankScalable" cap:"scalable start" since:"2.23"`
 	Shrink       Gate `dl:"ncclCommShrink" cap:"shrink" since:"2.27"`
 	Revoke       Gate `dl:"ncclCommRevoke" cap:"revoke" since:"2.28.7"`
-	PutSignal    Gate `dl:"ncclPutSignal" cap:"put and signal" since:"2.29"`
-	Signal       Gate `dl:"ncclSignal" cap:"put and signal"`
-	WaitSignal   Gate `dl:"ncclWaitSignal" cap:"put and signal"`
 	Grow         Gate `dl:"ncclCommGrow" cap:"grow" since:"2.29"`
 	Suspend      Gate `dl:"ncclCommSuspend" cap:"suspend" since:"2.29.7"`
 	Resume       Gate `dl:"ncclCommResume" cap:"suspend"`

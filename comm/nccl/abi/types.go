@@ -87,6 +87,12 @@ const (
 	ScalarHostImmediate
 )
 
+// SignalWait is ncclWaitSignalDesc_t: what to wait for of a peer.
+type SignalWait struct{ Count, Peer, Signal, Context int32 }
+
+// WindowSymmetric is the flag of a window whose memory is alike on all ranks, in size and place.
+const WindowSymmetric int32 = 1
+
 // NoColor is the color of a rank that takes part in a split without getting a communicator.
 const NoColor int32 = -1
 

@@ -24,7 +24,9 @@ _NUMBERS = {"max_event_pool_size", "garbage_collect_interval_ms", "graph_timeout
 # Of communicators of NCCL, NCCLX and RCCL: Chorus's own, and the fields of NCCL's configuration.
 _OF_LIBRARIES = {"library", "compare", *map(str.lower, (
     "cgaClusterSize", "minCTAs", "maxCTAs", "netName", "splitShare", "trafficClass", "commName", "collnetEnable",
-    "CTAPolicy", "shrinkShare", "nvlsCTAs", "nChannelsPerNetPeer", "nvlinkCentricSched",
+    "CTAPolicy", "shrinkShare", "nvlsCTAs", "nChannelsPerNetPeer", "nvlinkCentricSched", "graphUsageMode", "numRmaCtx",
+    "maxP2pPeers", "graphStreamOrdering", "launchOrderImplicit", "numRmaSig", "rmaEagerInit", "hostCftMode",
+    "nvlsHostMode",
 ))}  # fmt: skip
 _PRIORITY = {"is_high_priority_stream", "high_priority_stream"}
 

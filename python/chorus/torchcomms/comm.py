@@ -73,9 +73,10 @@ class MemAllocator:
 
 def get_mem_allocator(backend: str, device: torch.device | None = None) -> MemAllocator:
     """The allocator of a backend's memory, on a device. Raises RuntimeError for backends without one."""
-    if _backend.native_name(backend) != "native":
+    device = device or torch.device("cpu")
+    if _backend.native_name(backend, device.type) in (None, "fake"):
         raise UnsupportedError(f"chorus: No allocator factory registered for backend {backend!r}")
-    return MemAllocator(device or torch.device("cpu"))
+    return MemAllocator(device)
 
 
 class PersistentAllGather:
