@@ -52,7 +52,7 @@ func openDevice(ctx context.Context, spec string) (*device.Device, error) {
 // every device whose memory engines of the process can touch.
 func newStreams(d *device.Device, priority device.Priority, b backend.Backend) (s *streams, err error) {
 	caps := b.Capabilities()
-	if d == nil || d.Properties().HostAccess || len(caps.Devices) == 0 {
+	if d == nil || d.Properties().HostAccess {
 		return nil, nil
 	}
 	s = &streams{dev: d, priority: priority, host: caps.Serves(device.Host)}

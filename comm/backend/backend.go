@@ -116,7 +116,7 @@ type Traffic struct {
 // Capabilities is what a backend can do.
 type Capabilities struct {
 	Name      string
-	Devices   []string // types of device, such as "cpu", or single devices, such as "cuda:1"; none: it touches no memory
+	Devices   []string // types of device, such as "cpu", or single devices, such as "cuda:1"
 	Windows   bool
 	PutOnly   bool // windows have Put, Signal and WaitSignal alone
 	SharedMem bool // some peers' memory can be mapped

@@ -43,7 +43,8 @@ func begin(name string, rank, size int) *comm {
 }
 
 func (c *comm) Capabilities() backend.Capabilities {
-	return backend.Capabilities{Name: Name, Abort: true, AnySource: true, Tags: true, InProcess: true, NoOp: true}
+	return backend.Capabilities{Name: Name, Devices: []string{"cpu"}, Abort: true, AnySource: true, Tags: true,
+		InProcess: true, NoOp: true}
 }
 
 func (c *comm) Submit(op *backend.Op) error {

@@ -44,6 +44,9 @@ type pool struct {
 	clock    uint64 // counts searches, if garbage is collected
 }
 
+// gives says whether its free memory may go back to the driver: not what graphs, or other users, count on.
+func (p *pool) gives() bool { return p.private == nil || p.private.users == 0 }
+
 func (p *pool) put(b *block) {
 	b.born = p.clock
 	p.free.insert(b)

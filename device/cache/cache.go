@@ -290,8 +290,11 @@ func (c *Cache) freeBlock(b *block) error {
 	c.stats.Active.change(b.pool, -1)
 	c.stats.ActiveBytes.change(b.pool, -size)
 	c.stats.RequestedBytes.change(b.pool, -requested)
-	if c.opts.NoCaching {
+	switch {
+	case c.opts.NoCaching:
 		return c.releaseSegment(b)
+	case !c.streams[b.stream] && c.capturing == 0 && b.pool.gives():
+		return c.giveBack(b) // nobody can get it any more
 	}
 	return nil
 }
@@ -406,7 +409,7 @@ func (c *Cache) wrongPointer(op string, addr uintptr) error {
 
 // ForgetStream tells that a stream is about to be destroyed; allocations that its work uses wait for that as before. It
 // can't be allocated for any more, unless the driver has a stream of that name again; its free memory goes back to the
-// driver.
+// driver, and so does what is freed later.
 func (c *Cache) ForgetStream(s Stream) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -418,8 +421,5 @@ func (c *Cache) ForgetStream(s Stream) error {
 		}
 	}
 	delete(c.streams, s)
-	if c.capturing > 0 {
-		return nil // later allocations that need memory give it back
-	}
-	return c.release(func(b *block) bool { return b.stream == s })
+	return c.releaseForgotten()
 }

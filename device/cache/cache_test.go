@@ -440,6 +440,43 @@ func TestForgetStream(t *testing.T) {
 	}
 }
 
+// What is freed after its stream was forgotten goes back to the driver: nobody could get it any more.
+func TestFreeAfterForgetStream(t *testing.T) {
+	for _, text := range []string{"", "expandable_segments:True"} {
+		t.Run(text, func(t *testing.T) {
+			d := newFake(1 << 30)
+			c := open(t, expandableFake{d}, conf(t, text))
+			whole, used := malloc(t, c, 40<<20, 2), malloc(t, c, 40<<20, 2)
+			one, other, small := malloc(t, c, 5<<20, 2), malloc(t, c, 5<<20, 2), malloc(t, c, 1000, 2)
+			must(t, c.RecordStream(used, 1))
+			id := NewPoolID()
+			must(t, c.BeginPool(id, nil, true))
+			captured := malloc(t, c, 40<<20, 2)
+			must(t, c.ForgetStream(2))
+			must(t, c.Free(whole)) // while a graph is captured nothing goes back, but at its end
+			must(t, c.EndPool(id))
+			for _, p := range []uintptr{used, one, small, other, captured} {
+				must(t, c.Free(p))
+			}
+			if s := c.Stats(); s.ReservedBytes[All].Current != s.ActiveBytes[All].Current+40<<20 {
+				t.Errorf("%d bytes reserved; want %d that stream 1 uses, and those of a graph",
+					s.ReservedBytes[All].Current, s.ActiveBytes[All].Current)
+			}
+			d.run(1)
+			must(t, c.Free(malloc(t, c, 1000, 1))) // looks for what is done
+			must(t, c.ForgetStream(1))
+			if n := c.Stats().ReservedBytes[All].Current; n != 40<<20 {
+				t.Errorf("%d bytes reserved, want those of a graph", n)
+			}
+			verify(t, c)
+			must(t, c.ReleasePool(id))
+			if n := c.Stats().ReservedBytes[All].Current; n != 0 {
+				t.Errorf("%d bytes reserved in the end", n)
+			}
+		})
+	}
+}
+
 func TestStatsNames(t *testing.T) {
 	c := open(t, newFake(1<<30))
 	p := malloc(t, c, 1000, 0)

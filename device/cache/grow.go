@@ -153,30 +153,45 @@ func (c *Cache) releaseCached() error {
 	return c.release(func(*block) bool { return true })
 }
 
+// releaseForgotten gives back what is free of streams that were forgotten, unless a graph is captured: then the end of
+// that does.
+func (c *Cache) releaseForgotten() error {
+	if c.capturing > 0 {
+		return nil
+	}
+	return c.release(func(b *block) bool { return !c.streams[b.stream] })
+}
+
 // release gives back the free segments, of ordinary pools and of private pools that were released, whose block is
 // wanted. Of expandable segments it gives back whole pages.
 func (c *Cache) release(wanted func(*block) bool) error {
 	pools := []*pool{&c.large, &c.small}
 	for _, pp := range c.private {
-		if pp.users == 0 {
-			pools = append(pools, &pp.large, &pp.small)
-		}
+		pools = append(pools, &pp.large, &pp.small)
 	}
 	for _, p := range pools {
+		if !p.gives() {
+			continue
+		}
 		for _, b := range p.free.all() {
 			if !wanted(b) {
 				continue
 			}
-			if b.seg.expandable {
-				if err := c.unmapBlock(b); err != nil {
-					return err
-				}
-			} else if !b.isSplit() {
-				if err := c.releaseSegment(b); err != nil {
-					return err
-				}
+			if err := c.giveBack(b); err != nil {
+				return err
 			}
 		}
+	}
+	return nil
+}
+
+// giveBack gives what can be of a free block back to the driver: its segment, if it's all of that, or whole pages.
+func (c *Cache) giveBack(b *block) error {
+	switch {
+	case b.seg.expandable:
+		return c.unmapBlock(b)
+	case !b.isSplit():
+		return c.releaseSegment(b)
 	}
 	return nil
 }

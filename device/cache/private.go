@@ -69,6 +69,7 @@ func (c *Cache) EndPool(id PoolID) error {
 			c.scopes = append(c.scopes[:i], c.scopes[i+1:]...)
 			if s.capture {
 				c.capturing--
+				return c.releaseForgotten()
 			}
 			return nil
 		}
@@ -85,10 +86,13 @@ func (c *Cache) ReleasePool(id PoolID) error {
 	if pp == nil || pp.users == 0 {
 		return fmt.Errorf("cache: ReleasePool of pool %v: %w", id, ErrUnknownPool)
 	}
-	if pp.users--; pp.users == 0 && pp.segments == 0 {
+	if pp.users--; pp.users > 0 {
+		return nil
+	}
+	if pp.segments == 0 {
 		delete(c.private, id)
 	}
-	return nil
+	return c.releaseForgotten()
 }
 
 // leftPool counts a segment that left a pool.
