@@ -145,11 +145,9 @@ func TestLargeWithPyTorch(t *testing.T) {
 // compare runs the steps in worlds of n ranks, of which those of PyTorch alone is the first.
 func compare(t *testing.T, n int, worlds []string, steps []torchrank.Step, env ...string) {
 	t.Helper()
-	if torchrank.Old(t) {
-		steps = slices.DeleteFunc(slices.Clone(steps), func(s torchrank.Step) bool {
-			return s.Kind != "new_group" && !s.InOld()
-		})
-	}
+	steps = slices.DeleteFunc(slices.Clone(steps), func(s torchrank.Step) bool {
+		return s.Kind != "new_group" && !s.In(torchrank.Version(t))
+	})
 	want := results(t, strings.Repeat("p", n), steps, env...)
 	for _, ranks := range worlds {
 		t.Run(ranks, func(t *testing.T) {

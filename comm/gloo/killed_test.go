@@ -99,7 +99,7 @@ func TestKilled(t *testing.T) {
 		kinds = []string{"all_reduce", "broadcast", "gather", "all_to_all", "any"}
 	}
 	kinds = slices.DeleteFunc(kinds, func(kind string) bool {
-		return torchrank.Old(t) && !torchrank.Step{Kind: kind, Count: killedCount}.InOld()
+		return !torchrank.Step{Kind: kind, Op: "sum", Count: killedCount}.In(torchrank.Version(t))
 	})
 	worlds := []string{"gvpg", "gppg"}
 	if *control {

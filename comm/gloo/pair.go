@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/internal/pacing"
+	"github.com/chorus-comms/chorus/secure"
 )
 
 const (
@@ -62,6 +64,9 @@ func (p *pair) attach(conn net.Conn) {
 		return
 	}
 	p.conn = conn
+	if tcp, ok := conn.(*net.TCPConn); ok && secure.SameHost(conn) {
+		pacing.Off(tcp)
+	}
 	p.m.running.Add(2)
 	go p.write()
 	go p.read(conn)
@@ -187,7 +192,7 @@ var errClosed = errors.New("it has closed the connection")
 
 // frames reads and carries out frames, until the connection ends.
 func (p *pair) frames(conn net.Conn) error {
-	in := bufio.NewReaderSize(conn, 64<<10)
+	in := bufio.NewReaderSize(conn, 4<<10)
 	var head [preambleBytes]byte
 	for {
 		if _, err := io.ReadFull(in, head[:]); err != nil {

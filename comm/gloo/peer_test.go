@@ -62,15 +62,13 @@ func (j *job) join(ctx context.Context, rank int, opts ...comm.NewOption) (*comm
 
 // versionName is the PyTorch of the others, as the hint "pytorch" has it.
 func versionName(t testing.TB) string {
-	if torchrank.Old(t) {
-		return "1.13"
-	}
-	return "2.13"
+	v := torchrank.Version(t)
+	return fmt.Sprintf("%d.%d", v/100, v%100)
 }
 
 // version is the hints that say which PyTorch the others are.
 func version(t testing.TB) map[string]string {
-	if torchrank.Old(t) {
+	if torchrank.Version(t) < 200 {
 		return map[string]string{"pytorch": "1.13", "prefix": "/worker/attempt_0/default_pg"}
 	}
 	return nil

@@ -119,7 +119,7 @@ func runMeeting() {
 // TestOtherPyTorch demands that a rank that was told the wrong PyTorch of the others fails, and says so.
 func TestOtherPyTorch(t *testing.T) {
 	wrong := map[string]string{"pytorch": "1.13", "prefix": "default_pg"}
-	if torchrank.Old(t) {
+	if torchrank.Version(t) < 200 {
 		wrong = map[string]string{"pytorch": "2.13", "prefix": "/worker/attempt_0/default_pg"}
 	}
 	j := start(t, "pg", "", nil)

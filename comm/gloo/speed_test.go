@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/dtype"
@@ -26,18 +29,19 @@ import torch.distributed as dist
 members, rounds = json.loads(os.environ["SPEED"])
 dist.init_process_group("gloo")
 groups = [dist.new_group(m) for m in members]
-took = []
+took, cpu = [], []
 for mebibytes in (1, 4, 16, 64):
     x = torch.ones(mebibytes << 18)
     for _ in range(1 + rounds):
         for group in groups:
             if group is not dist.GroupMember.NON_GROUP_MEMBER:
                 dist.barrier(group)
-                begin = time.perf_counter()
+                begin, used = time.perf_counter(), time.process_time()
                 dist.all_reduce(x, group=group)
                 took.append(time.perf_counter() - begin)
+                cpu.append(time.process_time() - used)
 with open(f"{directory}/{dist.get_rank()}", "w") as f:
-    json.dump(took, f)
+    json.dump([took, cpu], f)
 dist.barrier()
 dist.destroy_process_group()
 `
@@ -57,6 +61,7 @@ func TestSpeed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		var cpu []float64 // of this process
 		j := start(t, test.world, timed, nil, "SPEED="+string(b))
 		j.each(func(ctx context.Context, world *comm.Comm) error {
 			_, err := world.Split(ctx, nil)
@@ -67,18 +72,26 @@ func TestSpeed(t *testing.T) {
 			for mebibytes := 1; mebibytes <= 64; mebibytes *= 4 {
 				x := tensor.Must(tensor.Empty(dtype.Float32, mebibytes<<18))
 				for range 1 + *rounds {
-					err = errors.Join(err, c.Barrier(ctx), c.AllReduce(ctx, x, comm.Sum))
+					err = errors.Join(err, c.Barrier(ctx))
+					used := processor()
+					err = errors.Join(err, c.AllReduce(ctx, x, comm.Sum))
+					if c.Rank() == c.Size()-1 {
+						cpu = append(cpu, processor()-used)
+					}
 				}
 			}
 			return errors.Join(err, world.Barrier(ctx), c.Finalize(ctx))
 		})
-		var took []float64
-		if b, err = os.ReadFile(filepath.Join(j.dir, "0")); err == nil {
-			err = json.Unmarshal(b, &took)
+		var first, second [2][]float64 // of ranks 0 and 1
+		for r, of := range []*[2][]float64{&first, &second} {
+			if b, err = os.ReadFile(filepath.Join(j.dir, fmt.Sprint(r))); err == nil {
+				err = json.Unmarshal(b, of)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		took := first[0]
 		for k := 1; k <= 64; k *= 4 {
 			var times [2][]float64
 			for i, d := range took[:2*(1+*rounds)] {
@@ -90,8 +103,20 @@ func TestSpeed(t *testing.T) {
 			theirs, ours := median(times[0]), median(times[1])
 			t.Logf("%d ranks, %2d MiB: %7.2f ms with Go, %7.2f ms in PyTorch alone: %.2f of it", len(test.groups[0]), k, ours,
 				theirs, ours/theirs)
+			if n := 1 + *rounds; len(test.groups[0]) == 2 {
+				t.Logf("processor time of the other rank: %7.2f ms in Go, %7.2f ms in PyTorch",
+					1e3*median(cpu[1:n]), 1e3*median(second[1][1:n]))
+				cpu, second[1] = cpu[n:], second[1][n:]
+			}
 		}
 	}
+}
+
+// processor is the processor time that this process has used.
+func processor() float64 {
+	var u syscall.Rusage
+	syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
 
 func median(x []float64) float64 {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/internal/pacing"
 	"github.com/chorus-comms/chorus/internal/spare"
 	"github.com/chorus-comms/chorus/secure"
 )
@@ -358,7 +359,7 @@ func (pp *pipe) install(nc *net.TCPConn, conn net.Conn, end lineEnd) {
 		nc.SetWriteBuffer(n)
 	}
 	if p.f.near[p.rank] {
-		unpace(nc)
+		pacing.Off(nc)
 	}
 	if end.inner == nil {
 		nc.Close() // the pipe has it under another descriptor

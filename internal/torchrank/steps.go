@@ -57,17 +57,20 @@ func Ops(dt string) []string {
 	return all
 }
 
-// InOld reports whether PyTorch 1.13 has a step, too.
-func (s Step) InOld() bool {
-	switch s.Kind {
-	case "reduce_scatter", "reduce_scatter_single", "all_gather_single", "all_to_all":
+// In reports whether a version of PyTorch has a step: 1.13 (113), 2.6 (206) or a later one.
+func (s Step) In(version int) bool {
+	old := version < 200
+	switch {
+	case version > 206:
+		return true
+	case s.Kind == "reduce_scatter" || s.Kind == "all_to_all" || s.Op == "avg":
 		return false
-	case "all_gather":
-		if s.Count == 0 { // it divides by that
-			return false
-		}
+	case s.Kind == "reduce_scatter_single": // a sum, whatever was asked for
+		return !old && s.Op == "sum"
+	case old && s.Kind == "all_gather" && s.Count == 0: // it divides by that
+		return false
 	}
-	return s.Op != "avg" && s.DType != "bfloat16" && s.DType != "bool"
+	return !old || s.Kind != "all_gather_single" && s.DType != "bfloat16" && s.DType != "bool"
 }
 
 // Parse returns the type with a name.

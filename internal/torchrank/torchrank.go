@@ -74,8 +74,8 @@ func Seat(store net.Addr, rank, size int) []string {
 		fmt.Sprint("RANK=", rank), fmt.Sprint("WORLD_SIZE=", size)}
 }
 
-// Old reports whether it's PyTorch 1.13, which CHORUS_TEST_PYTHON may name.
-func Old(t testing.TB) bool {
+// Version is the version of PyTorch, which CHORUS_TEST_PYTHON may choose: 2.13 is 213, 1.13 is 113.
+func Version(t testing.TB) int {
 	t.Helper()
 	n := &nursery
 	n.mu.Lock()
@@ -84,10 +84,11 @@ func Old(t testing.TB) bool {
 	}
 	n.mu.Unlock()
 	<-n.told
-	if n.version == "" {
-		t.Fatal("the process that forks ranks of PyTorch has ended")
+	var major, minor int
+	if _, err := fmt.Sscanf(n.version, "%d.%d", &major, &minor); err != nil {
+		t.Fatalf("the process that forks ranks of PyTorch has version %q", n.version)
 	}
-	return strings.HasPrefix(n.version, "1.")
+	return 100*major + minor
 }
 
 // order has the nursery fork the rank.

@@ -1,4 +1,5 @@
-package tcp
+// Package pacing has the kernel send at full speed where there is no network to spare.
+package pacing
 
 import (
 	"net"
@@ -6,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unpace has a connection within a host sent at full speed, if the kernel's congestion control is one that
+// Off has a connection within a host sent at full speed, if the kernel's congestion control is one that
 // paces, like BBR: there's no network to spare. What isn't permitted stays as it is.
-func unpace(nc *net.TCPConn) {
+func Off(nc *net.TCPConn) {
 	raw, err := nc.SyscallConn()
 	if err != nil {
 		return
