@@ -296,6 +296,9 @@ func newComm(b backend.Backend, o *newOptions, abort bool) *Comm {
 	if m, ok := b.(backend.Messenger); ok && c.rec != nil {
 		m.Tell(c.rec.Doing)
 	}
+	if e, ok := b.(backend.Engines); ok && c.rec != nil {
+		c.rec.Engine(e.EngineCalls)
+	}
 	if c.rec.Watches() {
 		go c.ended.watch()
 	}

@@ -74,7 +74,7 @@ const nothing = "no operation"
 // severity orders findings: those that are causes by themselves first.
 var severity = map[Kind]int{KindMismatch: 0, KindOrder: 0, KindCrossed: 1, KindRefused: 2, KindAborted: 2,
 	KindPanicked: 2, KindRaised: 2, KindNoDump: 3, KindLeft: 4,
-	KindMissing: 5, KindLost: 6, KindSlow: 7}
+	KindMissing: 5, KindEngine: 5, KindLost: 6, KindSlow: 7}
 
 type explainer struct {
 	dumps    []*Dump // by rank; nil if there is none
@@ -253,7 +253,8 @@ func (g *group) stall(pos uint64, leaving []uint64) (*stall, float64) {
 			if s.entry == nil {
 				s.entry = v.at
 			}
-			p := Party{Ranks: []int{rank}, Does: numbered(v.at, s.seq), At: site(v.at.Frames), Waited: waited(v.dump, v.at)}
+			p := Party{Ranks: []int{rank}, Does: numbered(v.at, s.seq) + v.engine(), At: site(v.at.Frames),
+				Waited: waited(v.dump, v.at)}
 			waiting = append(waiting, p)
 			longest = max(longest, p.Waited)
 		case v.passed() < pos && (v.at == nil || !slices.Contains(leaving, v.pos)):
@@ -483,6 +484,7 @@ func (x *explainer) blame() {
 	for _, s := range x.stalls {
 		if !reported[s] {
 			x.absent(s)
+			x.engines(s)
 		}
 	}
 }

@@ -1,5 +1,7 @@
 package observe
 
+import "github.com/chorus-comms/chorus/comm/backend"
+
 // Dump is what one rank wrote: a file of JSON in the structure of PyTorch's flight recorder, version [Version], with
 // the members chorus beside PyTorch's own.
 type Dump struct {
@@ -44,6 +46,8 @@ type CommState struct {
 	// RefusedAt is what Recorded was then.
 	RefusedAt uint64   `json:"refused_at,omitempty"`
 	Failure   *Failure `json:"failure,omitempty"`
+	// Engine has the last calls of the rank's engine, if there is one.
+	Engine []backend.EngineCall `json:"engine,omitempty"`
 }
 
 // Failure is the first cause of a broken communicator, as its error tells it. Ranks are the communicator's.

@@ -24,6 +24,7 @@ const (
 	KindRaised   Kind = "raised"   // a rank's Python program ended by an exception
 	KindLeft     Kind = "left"     // a rank has ended the communicator, or never made it
 	KindAborted  Kind = "aborted"  // a rank gave up
+	KindEngine   Kind = "engine"   // all have arrived, and the engines of the others wait for a rank's
 	KindLost     Kind = "lost"     // a link broke though both of its ranks live
 	KindSlow     Kind = "slow"     // nothing is stuck, but the others mostly wait for one rank
 )
@@ -119,6 +120,8 @@ func (f *Finding) headline() string {
 		return fmt.Sprintf("%s %s ended the communicator while others are in %s", who, has, op)
 	case KindAborted:
 		return fmt.Sprintf("%s gave up in %s", who, op)
+	case KindEngine:
+		return fmt.Sprintf("the engine of %s does not answer those that wait for it in %s", who, op)
 	case KindLost:
 		return fmt.Sprintf("the link to %s broke in %s", who, op)
 	default:

@@ -57,6 +57,9 @@ func WriteTrace(w io.Writer, dumps []*Dump) error {
 				return err
 			}
 		}
+		if err := engines(d, micros, emit); err != nil {
+			return err
+		}
 		for i := range d.Entries {
 			e := &d.Entries[i]
 			from := e.Created
@@ -86,6 +89,41 @@ func WriteTrace(w io.Writer, dumps []*Dump) error {
 	}
 	b.WriteString("\n]}\n")
 	return b.Flush()
+}
+
+// engineTid is how far the threads of engines are behind those of their communicators.
+const engineTid = 1000
+
+// engines emits the calls of a rank's engines.
+func engines(d *Dump, micros func(int64) float64, emit func(event) error) error {
+	for i, c := range d.Chorus.Comms {
+		if len(c.Engine) == 0 {
+			continue
+		}
+		tid := engineTid + i
+		if err := emit(event{Name: "thread_name", Phase: "M", Pid: d.Chorus.Rank, Tid: tid,
+			Args: map[string]any{"name": c.Name + ": engine"}}); err != nil {
+			return err
+		}
+		for _, call := range c.Engine {
+			if call.Began == 0 {
+				continue // queued
+			}
+			ev := event{Name: call.Op, Phase: "X", Pid: d.Chorus.Rank, Tid: tid, Time: micros(call.Began),
+				Args: map[string]any{"count": call.Count, "cycles": call.Cycles, "status": call.Status}}
+			end := call.Began + call.Nanos
+			if call.Nanos == 0 {
+				end = max(end, d.Chorus.Time)
+			}
+			if ev.Dur = lasted(call.Began, end); call.Waits != "" {
+				ev.Args["waits"] = engineWaits(&call)
+			}
+			if err := emit(ev); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // nearest is how far away an operation is looked for that is like another.

@@ -11,6 +11,8 @@ import (
 // Call is a call under way.
 type Call struct {
 	abi.Call
+	words      abi.Call  // as they came
+	began      time.Time // guarded by the engine's lock, as comm is
 	engine     *Engine
 	controller *Controller
 	comm       *communicator
@@ -52,6 +54,9 @@ func (c *Call) ok() bool { return c.status == 0 }
 // run carries the call out.
 func (c *Call) run() {
 	start := time.Now()
+	c.engine.mu.Lock()
+	c.began = start
+	c.engine.mu.Unlock()
 	select {
 	case <-c.dropped:
 		c.fail(abi.NotReady)
@@ -63,13 +68,15 @@ func (c *Call) run() {
 
 func (c *Call) finish(start time.Time) {
 	e := c.engine
+	c.cycles = uint64(time.Since(start)) / abi.CycleNS
 	e.mu.Lock()
 	delete(e.calls, c)
+	e.remember(c)
+	c.comm = nil
 	e.mu.Unlock()
-	c.cycles = uint64(time.Since(start)) / abi.CycleNS
 	e.exch.store(abi.PerfCounter, uint32(c.cycles))
 	e.exch.store(abi.ReturnValue, uint32(c.status))
-	c.comm, c.path, c.scratch = nil, nil, [2][]byte{}
+	c.path, c.scratch = nil, [2][]byte{}
 	close(c.done)
 }
 
@@ -120,7 +127,10 @@ func (c *Call) dispatch() {
 		return
 	}
 	if f.needs&needsComm != 0 {
-		c.comm = c.engine.communicator(c.Comm)
+		comm := c.engine.communicator(c.Comm)
+		c.engine.mu.Lock()
+		c.comm = comm
+		c.engine.mu.Unlock()
 		if c.comm == nil || f.needs&needsRoot != 0 && int64(c.Root) >= int64(c.comm.size()) {
 			c.fail(abi.CollectiveNotImplemented)
 			return

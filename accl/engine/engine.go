@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/chorus-comms/chorus/accl/abi"
 )
@@ -16,6 +17,8 @@ type Config struct {
 	Network  Network
 	// Lost, if it isn't nil, hears of engines that are gone, from the network: on its goroutines, once for each.
 	Lost func(session uint32, cause error)
+	// Moves, if it isn't nil, is told of each instruction of the data mover that has been carried out, and for which call.
+	Moves func(c abi.Call, m abi.Move, from, to time.Time)
 	// Loopback joins what goes to the kernel with what comes from it.
 	Loopback bool
 }
@@ -37,6 +40,8 @@ type Engine struct {
 
 	mu     sync.Mutex
 	calls  map[*Call]struct{} // that aren't done
+	last   []Record           // that are: a ring from oldest on
+	oldest int
 	closed bool
 	parked atomic.Int32
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/chorus-comms/chorus/accl/abi"
 )
@@ -44,8 +45,9 @@ type want struct {
 // waiter is a call that waits.
 type waiter struct {
 	want
-	got *arrival
-	ch  chan struct{}
+	since time.Time
+	got   *arrival
+	ch    chan struct{}
 }
 
 // purpose is what scenario the two sides of a call have in common.
@@ -201,7 +203,7 @@ func (c *Call) await(w want, before func()) *arrival {
 	if p.ch == nil {
 		p.ch = make(chan struct{}, 1)
 	}
-	p.want, p.got = w, nil
+	p.want, p.since, p.got = w, time.Now(), nil
 	x.waiters = append(x.waiters, p)
 	x.mu.Unlock()
 	if before != nil {

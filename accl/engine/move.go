@@ -1,6 +1,10 @@
 package engine
 
-import "github.com/chorus-comms/chorus/accl/abi"
+import (
+	"time"
+
+	"github.com/chorus-comms/chorus/accl/abi"
+)
 
 // opcode says where an operand of a move comes from, or a result goes.
 type opcode uint8
@@ -63,6 +67,10 @@ func (c *Call) plus(o operand, elements int) operand {
 
 // move carries out an instruction, unless the call has failed.
 func (c *Call) move(m move) {
+	if told := c.engine.cfg.Moves; told != nil && c.ok() {
+		from, i := time.Now(), c.instruction(&m)
+		defer func() { told(c.words, i, from, time.Now()) }()
+	}
 	if m.op1.opcode != opOnRecv {
 		c.part(&m, 0, m.count, nil)
 		return

@@ -1,13 +1,17 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"github.com/chorus-comms/chorus/accl"
 	"github.com/chorus-comms/chorus/accl/abi"
 	"github.com/chorus-comms/chorus/accl/wire"
 )
@@ -19,7 +23,7 @@ func newAcclCmd() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newEmulateCmd())
+	cmd.AddCommand(newEmulateCmd(), newMovesCmd())
 	return cmd
 }
 
@@ -63,6 +67,62 @@ may be on the other side. It serves until it's interrupted.`,
 	f.StringVarP(&protocol, "comm_type", "c", protocol, "protocol between the engines: udp, tcp or cyt_rdma")
 	f.BoolVarP(&c.Loopback, "loopback", "b", false, "what goes to the kernel comes back from it")
 	f.IntVarP(&level, "loglevel", "l", level, "0 error, 1 critical, 2 warning, 3 info, 4 verbose, 5 debug")
+	return cmd
+}
+
+func newMovesCmd() *cobra.Command {
+	var ranks, count, eager int
+	var op, protocol, compress, out string
+	cmd := &cobra.Command{
+		Use:   "moves --op COLLECTIVE",
+		Short: "The instructions of engines' data movers for a collective",
+		Long: `Engines of this process carry a collective of float32 out, from or to rank 0, and the instructions that their data
+movers got are listed with their words, or drawn.`,
+		Example: "  chorus accl moves --op allreduce --ranks 4 --out moves.svg",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p, err := abi.ParseProtocol(protocol)
+			if err != nil {
+				return usagef("%v", err)
+			}
+			all := accl.Collectives()
+			i := slices.IndexFunc(all, func(s abi.Scenario) bool { return s.String() == op })
+			if i < 0 {
+				return usagef("--op %q is none of %v", op, all)
+			}
+			const most = 16
+			if ranks < 1 || ranks > most || count < 1 || count > 1<<20 || eager < 0 || eager > 1<<29 {
+				return usagef("--ranks is 1 to %d, --count 1 to 2^20, --eager 1 to 2^29", most)
+			}
+			var opts []accl.Option
+			if compress == abi.Float16.String() {
+				opts = append(opts, accl.Compress(abi.Float16))
+			} else if compress != abi.None.String() {
+				return usagef("--compress is float16 or none")
+			}
+			c := accl.Config{RXBufferSize: min(eager, 1024), MaxEagerSize: eager, MaxRendezvousSize: max(2*eager, 1<<20)}
+			m, err := accl.RecordMoves(cmd.Context(), all[i], ranks, count, p, c, opts...)
+			if err != nil {
+				return err
+			}
+			if out == "" {
+				return m.WriteText(cmd.OutOrStdout())
+			}
+			f, err := os.Create(out)
+			if err != nil {
+				return err
+			}
+			return errors.Join(m.WriteSVG(f), f.Close())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&op, "op", "allreduce", "the collective, as ACCL calls it")
+	f.IntVar(&ranks, "ranks", 4, "how many engines")
+	f.IntVar(&count, "count", 16, "elements: of each block, where there are several")
+	f.IntVar(&eager, "eager", 1024, "bytes up to which messages are eager, with cyt_rdma")
+	f.StringVar(&protocol, "protocol", "cyt_rdma", "udp, tcp or cyt_rdma")
+	f.StringVar(&compress, "compress", "none", "float16: what goes over the wire is that")
+	f.StringVar(&out, "out", "", "file for a drawing, SVG; without it the moves are listed")
 	return cmd
 }
 

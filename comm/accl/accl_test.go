@@ -24,7 +24,10 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	const signals = "github.com/chorus-comms/chorus/observe.listen.func1" // for the process's life, once something is dumped
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(signals))
+}
 
 var worlds atomic.Int64
 

@@ -50,7 +50,7 @@ func begin(ctx context.Context, c backend.Config) (*base.Runner, *link, error) {
 			return nil, nil, err
 		}
 	}
-	return base.NewRunner(c, base.Library{Fabric: l, Own: l.own, Memory: l.memory, Traffic: l.traffic, Capabilities: backend.Capabilities{
+	return base.NewRunner(c, base.Library{Fabric: l, Own: l.own, Memory: l.memory, Traffic: l.traffic, Engine: l.calls, Capabilities: backend.Capabilities{
 		Name: Name, Devices: []string{"cpu"}, Windows: true, SharedMem: l.shares(), Abort: true, AnySource: true, Tags: true, InProcess: true,
 		MaxWorld: maxWorld}}), l, nil
 }
@@ -72,6 +72,7 @@ func connect(ctx context.Context, c backend.Config, o options) (*link, error) {
 		}
 	}
 	e := engine.New(engine.Config{Session: session, Protocol: o.protocol, Network: net.network, Lost: lost})
+	l.engine = e
 	net.attach(e, lost)
 	o.config.Local = c.Rank
 	o.config.ArithConfigs = map[abi.Types]abi.ArithConfig{{Uncompressed: abi.Int8, Compressed: abi.Int8}: abi.Bytes}

@@ -22,6 +22,7 @@ import (
 type link struct {
 	transport.Base
 	driver  *accl.Driver
+	engine  *engine.Engine
 	network engine.Network
 	leave   func(cause error) // it
 	staged  bool              // tensors are copied to the engine's memory and back

@@ -1,0 +1,69 @@
+package accl
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/chorus-comms/chorus/accl/abi"
+)
+
+// TestMoves draws and lists each collective's moves, and counts those of a ring of four: all-reduce passes 3 blocks in
+// the first round, 3 in the second, and the words of each are a move's.
+func TestMoves(t *testing.T) {
+	for _, p := range []abi.Protocol{abi.UDP, abi.RDMA} {
+		for _, s := range Collectives() {
+			m, err := RecordMoves(t.Context(), s, 4, 1000, p, Config{MaxEagerSize: 1024, RXBufferSize: 1024})
+			if err != nil {
+				t.Fatal(err)
+			}
+			sent := 0
+			for _, x := range m.All {
+				if got, err := abi.ParseMove(x.Words()); err != nil || got != x.Move {
+					t.Errorf("%v: %v has the words %#x: %v", s, x.Move, x.Words(), err)
+				}
+				if x.Remote {
+					sent++
+					if x.Rendezvous != (p == abi.RDMA) {
+						t.Errorf("%v with %v: %v", s, p, x.Move)
+					}
+				}
+			}
+			if s == abi.Allgather && sent != 4*3 {
+				t.Errorf("%d sends of an all-gather", sent)
+			}
+			var picture, text bytes.Buffer
+			if err := errors.Join(m.WriteSVG(&picture), m.WriteText(&text)); err != nil {
+				t.Fatal(err)
+			}
+			dec := xml.NewDecoder(&picture)
+			for err = nil; err == nil; _, err = dec.Token() {
+			}
+			if err != io.EOF {
+				t.Errorf("%v: not XML: %v", s, err)
+			}
+			if got := strings.Count(text.String(), "move "); got != len(m.All) {
+				t.Errorf("%v: %d moves listed of %d", s, got, len(m.All))
+			}
+		}
+	}
+	m, err := RecordMoves(t.Context(), abi.Allreduce, 4, 16, abi.UDP, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fused := 0 // receive, combine and send on
+	for _, x := range m.All {
+		if x.Op1.Opcode == abi.MoveOnRecv && x.Op0.Opcode == abi.MoveImmediate && x.Remote {
+			fused++
+		}
+	}
+	if fused != 4*2 {
+		t.Errorf("%d fused moves in a ring of 4", fused)
+	}
+	if _, err := RecordMoves(t.Context(), abi.Nop, 4, 16, abi.UDP, Config{}); err == nil {
+		t.Error("moves of nop")
+	}
+}
