@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/config"
+	"github.com/chorus-comms/chorus/internal/piped"
 	"github.com/chorus-comms/chorus/secure"
 )
 
@@ -98,17 +99,7 @@ func strange(t *testing.T, what string) *exec.Cmd {
 func squatter(t *testing.T, names ...string) (pid int) {
 	t.Helper()
 	cmd := strange(t, "listen "+strings.Join(names, " "))
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in, out := piped.Start(t, cmd)
 	t.Cleanup(func() { in.Close(); cmd.Wait() })
 	if line, _ := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
 		t.Fatalf("it says %q", line)

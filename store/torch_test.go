@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/internal/freeport"
+	"github.com/chorus-comms/chorus/internal/piped"
 	"github.com/chorus-comms/chorus/internal/pytest"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/store/storetest"
@@ -48,18 +49,7 @@ func newPeer(t *testing.T, python string) *torchPeer {
 	t.Helper()
 	cmd := exec.Command(python, "-c", peerScript)
 	cmd.Env = pytest.Env("USE_LIBUV=1")
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in, out := piped.Start(t, cmd)
 	p := &torchPeer{in: in, answers: map[int]chan answer{}}
 	read := make(chan struct{})
 	go func() {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/internal/piped"
 )
 
 func init() { children["events"] = eventsChild }
@@ -74,19 +75,8 @@ type otherProcess struct {
 func startOther(t *testing.T, name string) *otherProcess {
 	t.Helper()
 	p := &otherProcess{t: t, cmd: child(t, name)}
-	p.cmd.Stderr = os.Stderr
-	var err error
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.out = bufio.NewReader(out)
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in, out := piped.Start(t, p.cmd)
+	p.in, p.out = in, bufio.NewReader(out)
 	return p
 }
 

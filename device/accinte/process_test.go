@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/internal/piped"
 )
 
 // childVar tells a copy of the test program which of children it is to be.
@@ -70,18 +71,7 @@ func shareChild() int {
 // Two processes see the same device memory.
 func TestIPC(t *testing.T) {
 	cmd := child(t, "share")
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Skip(err)
-	}
+	in, out := piped.Start(t, cmd)
 	defer func() {
 		in.Close()
 		if err := cmd.Wait(); err != nil {

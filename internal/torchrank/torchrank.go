@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/chorus-comms/chorus/internal/piped"
 	"github.com/chorus-comms/chorus/internal/pytest"
 )
 
@@ -112,18 +113,7 @@ func hatch(t testing.TB) {
 	n := &nursery
 	cmd := exec.Command(pytest.Python(t), "-c", script)
 	cmd.Env = pytest.Env("GLOO_SOCKET_IFNAME=lo")
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in, out := piped.Start(t, cmd)
 	n.cmd, n.in, n.ended, n.told = cmd, in, make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(n.ended)

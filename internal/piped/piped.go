@@ -1,0 +1,32 @@
+// Package piped lets tests talk with a child process by lines:
+//
+//	in, out := piped.Start(t, exec.Command(self, "share"))
+//	fmt.Fprintln(in, "open")
+//	answer, err := bufio.NewReader(out).ReadString('\n')
+package piped
+
+import (
+	"cmp"
+	"io"
+	"os"
+	"os/exec"
+	"testing"
+)
+
+// Start starts a process and returns the ends of its standard input and output; what it writes to standard error the
+// test writes, unless that goes elsewhere. The caller waits for it.
+func Start(t testing.TB, c *exec.Cmd) (in io.WriteCloser, out io.ReadCloser) {
+	t.Helper()
+	c.Stderr = cmp.Or[io.Writer](c.Stderr, os.Stderr)
+	in, err := c.StdinPipe()
+	if err == nil {
+		out, err = c.StdoutPipe()
+	}
+	if err == nil {
+		err = c.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in, out
+}
