@@ -21,10 +21,18 @@ for v; do
 	fi
 	rm -rf "$work"
 done
-# Debian's RCCL, where the package is to be had and root isn't needed to look inside.
+# Debian's RCCL, of this release or else of trixie, whose file can be looked into where its libraries aren't.
+rccl() {
+	apt-get download -q librccl1 >log 2>&1 && return
+	mkdir -p lists/partial cache/archives/partial
+	echo "deb https://deb.debian.org/debian trixie main" >list
+	set -- -q -o Dir::Etc::SourceList="$PWD/list" -o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists="$PWD/lists" \
+		-o Dir::Cache="$PWD/cache"
+	apt-get "$@" update >log 2>&1 && apt-get "$@" download librccl1 >>log 2>&1
+}
 if [ ! -e "$cache/RCCL/librccl.so.1" ]; then
 	work=$(mktemp -d)
-	if (cd "$work" && apt-get download -q librccl1 >log 2>&1 && dpkg-deb -x librccl1*.deb root) &&
+	if (cd "$work" && rccl && dpkg-deb -x librccl1*.deb root) &&
 		mkdir -p "$cache/RCCL" && find "$work/root" -name 'librccl.so.1*' -exec cp -P {} "$cache/RCCL/" \;; then
 		echo "RCCL: $cache/RCCL"
 	else

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -21,16 +22,25 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// The tables of docs/nccl.md are what is really called, had and refused. CHORUS_TEST_WRITE=1 writes them.
+// The tables of docs are what is really called, had and refused. CHORUS_TEST_WRITE=1 writes them.
 func TestTables(t *testing.T) {
-	const file = "../../docs/nccl.md"
+	old, new := calls(t, "2.18"), calls(t, "2.32")
+	for file, tables := range map[string]map[string]string{
+		"nccl.md": {"operations": operationsTable(old, new), "reductions": reductionsTable(t),
+			"capabilities": capabilitiesTable()},
+		"torchcomms.md": {"operations": backendsTable(calls(t, ""), old, new)},
+	} {
+		checkTables(t, "../../docs/"+file, tables)
+	}
+}
+
+func checkTables(t *testing.T, file string, tables map[string]string) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := string(text)
-	for name, table := range map[string]string{"operations": operationsTable(t), "reductions": reductionsTable(t),
-		"capabilities": capabilitiesTable()} {
+	for name, table := range tables {
 		begin, end := "<!-- table: "+name+" -->\n", "<!-- end of table -->"
 		before, rest, ok := strings.Cut(got, begin)
 		_, after, closed := strings.Cut(rest, end)
@@ -51,19 +61,24 @@ func TestTables(t *testing.T) {
 }
 
 // calls has rank 0 of two do every operation over a stand-in, and returns what it calls for each, or is refused with.
+// Without a level it's the native backend, which calls nothing.
 func calls(t *testing.T, level string) map[string]string {
 	var mu sync.Mutex
 	var seen []string
-	library := simulate(t, ncclsim.Options{Version: level, Fail: func(call string, rank int) abi.Result {
-		mu.Lock()
-		defer mu.Unlock()
-		if call != "ncclCommGetAsyncError" && rank <= 0 && !slices.Contains(seen, call) {
-			seen = append(seen, call)
-		}
-		return abi.Success
-	}})
+	name, library := "native", ""
+	if level != "" {
+		name = "nccl"
+		library = simulate(t, ncclsim.Options{Version: level, Fail: func(call string, rank int) abi.Result {
+			mu.Lock()
+			defer mu.Unlock()
+			if call != "ncclCommGetAsyncError" && rank <= 0 && !slices.Contains(seen, call) {
+				seen = append(seen, call)
+			}
+			return abi.Success
+		}})
+	}
 	all := map[string]string{}
-	each(t, open(t, "nccl", library, 2), func(ctx context.Context, c *comm.Comm, s *device.Stream,
+	each(t, open(t, name, library, 2), func(ctx context.Context, c *comm.Comm, s *device.Stream,
 		_ *tensor.Tensor) error {
 		me := c.Rank()
 		x := func(n int) *tensor.Tensor { return tensor.Must(tensor.ZerosOn(ctx, s.Device(), dtype.Float32, n)) }
@@ -170,8 +185,22 @@ func calls(t *testing.T, level string) map[string]string {
 				return w.Accumulate(ctx, x(4), comm.Sum, comm.Target{Rank: 1 - me})
 			})},
 			{"new_window, fence", inWindow(func(w *comm.Window) error { return w.Fence(ctx, -1) })},
-			{"recv of any source", func() error { return c.Recv(ctx, x(4), comm.AnySource) }},
-			{"a tag", func() error { return c.Send(ctx, x(4), 1-me, comm.Tag(1)) }},
+			{"recv of any source", func() error {
+				if me == 0 {
+					return c.Recv(ctx, x(4), comm.AnySource)
+				} else if !c.Capabilities().AnySource {
+					return nil
+				}
+				return c.Send(ctx, x(4), 0)
+			}},
+			{"a tag", func() error {
+				if me == 0 {
+					return c.Send(ctx, x(4), 1, comm.Tag(1))
+				} else if !c.Capabilities().Tags {
+					return nil
+				}
+				return c.Recv(ctx, x(4), 0, comm.Tag(1))
+			}},
 			{"all_reduce, band", func() error {
 				return c.AllReduce(ctx, tensor.Must(tensor.ZerosOn(ctx, s.Device(), dtype.Int32, 4)), comm.BAnd)
 			}},
@@ -205,8 +234,39 @@ func calls(t *testing.T, level string) map[string]string {
 	return all
 }
 
-func operationsTable(t *testing.T) string {
-	old, new := calls(t, "2.18"), calls(t, "2.32")
+// backendsTable says what each operation is in each backend.
+func backendsTable(native, old, new map[string]string) string {
+	var b strings.Builder
+	b.WriteString("| operation | `native`, `chorus`, `gloo` | `nccl`, of NCCL 2.18 | `nccl`, of NCCL 2.32 |\n|---|---|---|---|\n")
+	for _, name := range slices.Sorted(maps.Keys(native)) {
+		fmt.Fprintf(&b, "| %s |", name)
+		for _, how := range []map[string]string{native, old, new} {
+			fmt.Fprintf(&b, " %s |", kindOf(name, how[name]))
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// kindOf says what calls make of an operation: native if the last is the library's function for it.
+func kindOf(name, calls string) string {
+	plain := func(s string) string { return strings.ToLower(strings.ReplaceAll(s, "_", "")) }
+	words := strings.Fields(strings.NewReplacer("_single", "", "_v", "", ", premul_sum", "").Replace(name))
+	list := strings.Split(calls, "`")
+	switch {
+	case calls == "``": // the backend itself
+		return "native"
+	case len(list) < 2:
+		return "refused: " + calls
+	case strings.HasSuffix(calls, "in a group"):
+		return "composed"
+	case strings.Contains(plain(list[len(list)-2]), plain(words[len(words)-1])):
+		return "native"
+	}
+	return "composed"
+}
+
+func operationsTable(old, new map[string]string) string {
 	var names []string
 	for name := range old {
 		names = append(names, name)

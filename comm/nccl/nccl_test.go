@@ -48,13 +48,17 @@ func open(t testing.TB, backend, library string, size int, opts ...comm.NewOptio
 	t.Helper()
 	st := store.NewHash(time.Minute)
 	t.Cleanup(func() { st.Close() })
+	hints := map[string]string{}
+	if library != "" {
+		hints["library"] = library
+	}
 	comms, errs := make([]*comm.Comm, size), make([]error, size)
 	var wg sync.WaitGroup
 	for r := range comms {
 		wg.Go(func() {
 			comms[r], errs[r] = comm.New(context.Background(), append([]comm.NewOption{comm.WithBackend(backend),
 				comm.WithDevice(fmt.Sprintf("accinte:%d", r%2)), comm.WithRank(r, size), comm.WithStore(st),
-				comm.WithTimeout(30 * time.Second), comm.WithHints(map[string]string{"library": library})}, opts...)...)
+				comm.WithTimeout(30 * time.Second), comm.WithHints(hints)}, opts...)...)
 		})
 	}
 	wg.Wait()

@@ -57,6 +57,11 @@ func realLibrary(t *testing.T, file string) {
 		family = "rccl"
 	}
 	lib, err := nccl.Load(family, file)
+	if err != nil && family == "rccl" { // what it needs in turn, and the C library, are those of its release of Debian
+		t.Log("it can't be loaded here: ", err)
+		inspected(t, file)
+		return
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +81,7 @@ func realLibrary(t *testing.T, file string) {
 	}
 	// The file says the same without being loaded.
 	f := abi.Inspect(file)
-	if f.Err != nil || !slices.Equal(f.Has, has) || !strings.HasPrefix(f.Version, lib.Version().String()) {
+	if f.Err != nil || !strings.HasPrefix(f.Version, "2.13.4") || !slices.Equal(f.Has, has) || !strings.HasPrefix(f.Version, lib.Version().String()) {
 		t.Errorf("the file says %+v", f)
 	}
 	// An id goes by value, and comes from the library; errors have words.
@@ -96,6 +101,15 @@ func realLibrary(t *testing.T, file string) {
 	}
 	if r := lib.AllReduce(0, 0, 1, abi.Float32, abi.Sum, 0, 0); r == abi.Success {
 		t.Error("an operation of no communicator succeeds")
+	}
+	if lib.PutSignal != nil {
+		for what, r := range map[string]abi.Result{"put": lib.PutSignal(0, 4, abi.Uint8, 0, 0, 0, 0, 0, 0, 0, 0),
+			"signal": lib.Signal(0, 0, 0, 0, 0, 0), "wait": lib.WaitSignal(1, &abi.SignalWait{Count: 1}, 0, 0),
+			"window": lib.WindowRegister(0, 4096, 4096, new(abi.Window), abi.WindowSymmetric)} {
+			if r == abi.Success {
+				t.Errorf("%s of no communicator succeeds", what)
+			}
+		}
 	}
 	if lib.MemAlloc != nil {
 		p := new(uintptr)
@@ -121,6 +135,15 @@ func realLibrary(t *testing.T, file string) {
 		t.Errorf("without a GPU a communicator begins with %v: %v", result, *c)
 	}
 	t.Log(lib.GetErrorString(result), ": ", lib.GetLastError(0))
+}
+
+// inspected says what a file of RCCL 2.13 has, which has some things earlier than NCCL, and lacks others.
+func inspected(t *testing.T, file string) {
+	f := abi.Inspect(file)
+	t.Logf("%+v", f)
+	if f.Err != nil || !slices.Equal(f.Has, []string{"all-to-all", "gather", "last errors", "scatter"}) {
+		t.Errorf("the file says %+v", f)
+	}
 }
 
 // byValue is a library whose start says what it was given.

@@ -127,7 +127,7 @@ func Inspect(path string) Found {
 }
 
 // versionMark stands before the version in what libraries print at their start.
-const versionMark = "NCCL version "
+const versionMark = "CCL version " // of NCCL, or of RCCL
 
 func versionIn(file *elf.File) string {
 	section := file.Section(".rodata")

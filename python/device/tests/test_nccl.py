@@ -1,6 +1,7 @@
 """Groups and communicators over a stand-in for NCCL on emulated devices: programs of several processes, with a
 libchorus.so that was built with it."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -16,23 +17,19 @@ NEWEST = "2.32"
 
 @pytest.fixture(scope="session")
 def standin(tmp_path_factory):
-    """A directory with the package chorus over the stand-in's library."""
+    """A libchorus.so with the stand-in."""
     if shutil.which(os.environ.get("GO", "go")) is None:
         pytest.skip("there is no Go to build the library with")
-    site = tmp_path_factory.mktemp("standin")
-    package = site / "chorus"
-    package.mkdir()
-    for part in (ROOT / "python" / "chorus").iterdir():
-        if part.name not in ("libchorus.so", "__pycache__"):
-            (package / part.name).symlink_to(part)
+    library = tmp_path_factory.mktemp("standin") / "libchorus.so"
     done = subprocess.run(
-        ["sh", str(ROOT / "capi" / "build.sh"), str(package / "libchorus.so"), "-tags", "ncclsim"],
+        ["sh", str(ROOT / "capi" / "build.sh"), str(library)],
+        cwd=ROOT,
+        env=dict(os.environ, PACKAGE="./internal/ncclsim/libchorus"),
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    (site / "torchcomms").symlink_to(ROOT / "python" / "torchcomms" / "src" / "torchcomms")
-    return site
+    return library
 
 
 def run(standin, tmp_path, ranks, program, *args, level=NEWEST):
@@ -41,7 +38,8 @@ def run(standin, tmp_path, ranks, program, *args, level=NEWEST):
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}", "--rdzv-backend=c10d",
          "--rdzv-endpoint=localhost:0", str(script), *args],
-        env=dict(os.environ, PYTHONPATH=str(standin), CHORUS_NCCL_LIBRARY=f"ncclsim-{level}", OMP_NUM_THREADS="1"),
+        env=dict(os.environ, CHORUS_LIBRARY=str(standin), CHORUS_NCCL_LIBRARY=f"ncclsim-{level}",
+                 PYTHONPATH=str(ROOT / "python" / "torchcomms" / "src"), OMP_NUM_THREADS="1"),
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -209,3 +207,100 @@ print("fine")
 def test_graphs(standin, tmp_path):
     """Operations that a graph has captured, and runs."""
     assert run(standin, tmp_path, 2, PLACE + GRAPHS).count("fine") == 2
+
+
+# What a communicator has besides operations: in a world of one, what each call says.
+FUNCTIONS = """
+import json, sys, warnings
+from datetime import timedelta
+from chorus import torchcomms
+from chorus.torchcomms import ReduceOp
+
+backend = sys.argv[1]
+place = _place if backend == "nccl" else torch.device("cpu")
+torch.set_default_device(place)
+SECOND = timedelta(seconds=1)
+
+def new(**options):
+    return torchcomms.new_comm(backend, place, **options)
+
+def tried(call):
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        try:
+            call()
+        except Exception as error:
+            return "refused: " + str(error).partition(": ")[2].partition(": ")[2]
+    return "a warning" if warned else "yes"
+
+def ended(comm, call):
+    try:
+        call(comm)
+    finally:
+        comm.finalize()
+
+def window(call):
+    def run(comm):
+        w = comm.new_window(torch.zeros(1024))
+        try:
+            call(w)
+        finally:
+            w.tensor_deregister()
+    return lambda: ended(new(), run)
+
+def of(call, **options):
+    return lambda: ended(new(**options), call)
+
+x = torch.ones(4)
+rows = {
+    "new_comm: timeout": of(lambda c: c.barrier(), timeout=SECOND),
+    "new_comm: abort_process_on_timeout_or_error": of(lambda c: c.barrier(), abort_process_on_timeout_or_error=False),
+    "new_comm: is_high_priority_stream": of(lambda c: c.barrier(), is_high_priority_stream=True),
+    "new_comm: enable_reconfigure": lambda: new(enable_reconfigure=True).finalize(),
+    "hint fabric": of(lambda c: c.barrier(), hints={"fabric": "auto"}),
+    "hint cgaClusterSize": of(lambda c: c.barrier(), hints={"cgaClusterSize": "2"}),
+    "hint blocking": of(lambda c: c.barrier(), hints={"blocking": "true"}),
+    "hint max_event_pool_size": of(lambda c: c.barrier(), hints={"max_event_pool_size": "9"}),
+    "hint of an operation: algorithm": of(lambda c: c.all_reduce(x, ReduceOp.SUM, hints={"algorithm": "ring"})),
+    "timeout of an operation": of(lambda c: c.all_reduce(x, ReduceOp.SUM, timeout=SECOND)),
+    "async_op": of(lambda c: c.all_reduce(x, ReduceOp.SUM, True).wait()),
+    "a CPU tensor": of(lambda c: c.all_reduce(torch.ones(4, device="cpu"), ReduceOp.SUM)),
+    "a tensor that isn't contiguous": of(lambda c: c.all_reduce(torch.ones(4, 4).t(), ReduceOp.SUM)),
+    "TorchWork.wait_blocking": of(lambda c: c.barrier(True).wait_blocking()),
+    "all_gather_p_init, _exec, _free": of(lambda c: c.all_gather_p_free(
+        (h := c.all_gather_p_init(torch.zeros(4)), c.all_gather_p_exec(h, x))[0])),
+    "get_init_handle, reconfigure": of(lambda c: c.reconfigure(3, [c.get_init_handle()])),
+    "regroup": of(lambda c: c.regroup()),
+    "abort": of(lambda c: c.abort()),
+    "set_timeout": of(lambda c: c.set_timeout(SECOND)),
+    "set_hints": of(lambda c: c.set_hints({"algorithm": "ring"})),
+    "get_mem_allocator": of(lambda c: c.get_mem_allocator().zeros(4)),
+    "get_backend_version": of(lambda c: c.get_backend_version()),
+    "register_pre_hook, register_post_hook, register_abort_hook": of(lambda c: [c.register_pre_hook(print),
+        c.register_post_hook(print), c.register_abort_hook(print)][0].remove()),
+    "window: map_remote_tensor": window(lambda w: w.map_remote_tensor(0)),
+    "window: get_attr, get_tensor, get_size": window(lambda w: (w.get_attr(0), w.get_tensor(), w.get_size())),
+    "window: slot of a signal": window(lambda w: (w.signal(0, slot=3), w.wait_signal(0, slot=3))),
+    "objcol": of(lambda c: torchcomms.objcol.all_gather_object(c, [None], 1)),
+}
+import chorus.torchcomms.objcol
+print(json.dumps({name: tried(call) for name, call in rows.items()}))
+"""
+
+
+def test_functions(standin, tmp_path):
+    """docs/torchcomms.md's table of them. CHORUS_TEST_WRITE=1 writes it."""
+    said = []
+    for backend in ("chorus", "nccl"):
+        out = run(standin, tmp_path, 1, PLACE + FUNCTIONS, backend)
+        said.append(json.loads(out.splitlines()[-1]))
+    table = "| | `native`, `chorus`, `gloo` on the CPU | `nccl`, of NCCL 2.32 |\n|---|---|---|\n"
+    for name, text in said[0].items():
+        table += f"| {name} | {text} | {said[1][name]} |\n"
+    page = ROOT / "docs" / "torchcomms.md"
+    before, begin, rest = page.read_text().partition("<!-- table: functions -->\n")
+    _, end, after = rest.partition("<!-- end of table -->")
+    written = before + begin + table + end + after
+    if os.environ.get("CHORUS_TEST_WRITE"):
+        page.write_text(written)
+    assert page.read_text() == written, "CHORUS_TEST_WRITE=1 pytest python/device/tests/test_nccl.py -k functions"

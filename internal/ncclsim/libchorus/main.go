@@ -1,17 +1,20 @@
-//go:build cgo && linux && ncclsim
+//go:build cgo && linux
 
+// Command libchorus is libchorus.so with stand-ins for NCCL on emulated devices in it, for tests. Their places, for
+// CHORUS_NCCL_LIBRARY or the hint library, are "ncclsim-" and a release.
+//
+//	PACKAGE=./internal/ncclsim/libchorus sh capi/build.sh libchorus.so
 package main
 
 import (
 	"fmt"
 
+	_ "github.com/chorus-comms/chorus/capi"
 	"github.com/chorus-comms/chorus/comm/nccl"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/internal/ncclsim"
 )
 
-// A library that is built with the tag ncclsim, for tests, has stand-ins for NCCL on emulated devices. Their places,
-// for CHORUS_NCCL_LIBRARY or the hint library, are "ncclsim-" and a release.
 func init() {
 	rt, err := device.Open("accinte")
 	if err != nil {
@@ -27,3 +30,6 @@ func init() {
 		}
 	}
 }
+
+// main is not called in a shared library.
+func main() {}
