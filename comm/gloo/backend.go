@@ -1,7 +1,9 @@
 package gloo
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -45,6 +47,7 @@ type job struct {
 	device string      // before an interface's number in the keys of a group
 	groups int         // that new_group has numbered, which is called for the default group's communicator alone
 	old    bool        // the others are PyTorch 1.13
+	tls    *tls.Config // nil: connections aren't encrypted
 	world  int         // ranks of the default group
 }
 
@@ -77,7 +80,7 @@ func open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	at := backend.Where{Comm: c.Name, Rank: c.Rank, Op: "new"}
 	prefix := "default_pg"
 	j := &job{root: "0/", device: "/cpu//", world: c.Size}
-	own, cards := false, os.Getenv("GLOO_SOCKET_IFNAME")
+	own, cards := false, cmp.Or(os.Getenv("GLOO_SOCKET_IFNAME"), os.Getenv("TP_SOCKET_IFNAME"))
 	for name, value := range c.Hints {
 		switch {
 		case name == prefixHint:
@@ -110,10 +113,19 @@ func open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	}
 	if c.Size > 1 {
 		var err error
+		if j.tls, err = tlsOf(); err == nil && j.tls != nil && j.old {
+			err = errors.New("it's not known how ranks of PyTorch 1.13 encrypt")
+		}
+		if err != nil {
+			return nil, &backend.UnsupportedError{Where: at, Detail: err.Error()}
+		}
 		if j.hosts, err = listenAt(cards, c.MasterAddr); err != nil {
 			return nil, err
 		}
 		for _, host := range j.hosts {
+			if j.tls != nil { // whoever connects proves who it is
+				break
+			}
 			if err := permitted(at, host); err != nil {
 				return nil, err
 			}

@@ -3,6 +3,7 @@ package gloo
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -28,16 +29,18 @@ type mesh struct {
 	pairs    []*pair // by rank; its own once it sends itself something
 	listener net.Listener
 	running  sync.WaitGroup
-	joined   chan *pair // that have a connection
-	kin      bool       // all ranks are of Chorus
-	start    time.Time  // when this rank began to connect
+	joined   chan *pair  // that have a connection
+	kin      bool        // all ranks are of Chorus
+	start    time.Time   // when this rank began to connect
+	tls      *tls.Config // nil: connections aren't encrypted
 
-	mu     sync.Mutex
-	closed bool
-	order  uint64                   // of sends that were told of
-	any    map[uint64][]*fabric.Msg // receives from anyone that wait, by slot
-	now    uint64                   // the slot of the collective under way
-	stray  *strayError              // who is in another one instead
+	mu      sync.Mutex
+	closed  bool
+	refusal error                    // of a rank that has called
+	order   uint64                   // of sends that were told of
+	any     map[uint64][]*fabric.Msg // receives from anyone that wait, by slot
+	now     uint64                   // the slot of the collective under way
+	stray   *strayError              // who is in another one instead
 }
 
 // strayError reports a rank that is in another collective under the number of this rank's.
@@ -60,8 +63,9 @@ func newMesh(rank, size int) *mesh {
 }
 
 // connect connects the ranks of a group, who find each other in its part of the store.
-func connect(ctx context.Context, st store.Store, rank, size int, host string) (_ *mesh, err error) {
+func connect(ctx context.Context, st store.Store, rank, size int, host string, over *tls.Config) (_ *mesh, err error) {
 	m := newMesh(rank, size)
+	m.tls = over
 	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
 		return nil, err
@@ -133,6 +137,9 @@ func (m *mesh) complete(ctx context.Context, await map[*pair]bool, failed <-chan
 
 // absent is the error of ranks that haven't come.
 func (m *mesh) absent(missing []int, err error) error {
+	m.mu.Lock()
+	err = errors.Join(err, m.refusal)
+	m.mu.Unlock()
 	return &bootstrap.MissingRanksError{Missing: missing, Rank: m.rank, Size: len(m.pairs), Waited: time.Since(m.start),
 		Err: err}
 }
@@ -197,6 +204,9 @@ func (p *pair) dial(ctx context.Context, to address, hello []byte) error {
 	if err == nil && len(hello) > 0 {
 		_, err = conn.Write(hello)
 	}
+	if err == nil {
+		conn, err = p.m.sealed(ctx, conn)
+	}
 	if err != nil {
 		return fmt.Errorf("connecting to rank %d at %v: %w", p.peer, to.at, err)
 	}
@@ -227,10 +237,25 @@ func (m *mesh) accept() {
 				conn.Close()
 				return
 			}
-			conn.SetReadDeadline(time.Time{})
-			m.pairs[r].attach(conn)
+			late, cancel := context.WithTimeout(ctx, helloTime)
+			defer cancel()
+			over, err := m.sealed(late, conn)
+			if err != nil {
+				conn.Close()
+				m.refused(int(r), err)
+				return
+			}
+			over.SetReadDeadline(time.Time{})
+			m.pairs[r].attach(over)
 		}()
 	}
+}
+
+// refused notes why a rank's call was.
+func (m *mesh) refused(rank int, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.refusal = fmt.Errorf("rank %d has called in vain: %w", rank, err)
 }
 
 // helloTime is how long who connects may take to say who it is, which PyTorch does at once.
@@ -338,7 +363,7 @@ func (m *mesh) Cancel(msg *fabric.Msg) {
 		}
 		for _, f := range p.sending {
 			if p.writing && f.msg == msg {
-				p.conn.SetWriteDeadline(time.Unix(1, 0))
+				p.cut()
 			}
 		}
 		for i, f := range p.out {

@@ -24,7 +24,7 @@ func (j *job) connect(ctx context.Context, path string, rank, size int) (ms mesh
 		connect = connectPairs
 	}
 	for i, host := range j.hosts {
-		m, err := connect(ctx, store.NewPrefix(fmt.Sprint(path, j.device, i), j.store), rank, size, host)
+		m, err := connect(ctx, store.NewPrefix(fmt.Sprint(path, j.device, i), j.store), rank, size, host, j.tls)
 		if err != nil {
 			ms.close(ctx)
 			return nil, err

@@ -2,6 +2,7 @@ package gloo
 
 import (
 	"bufio"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -25,12 +26,13 @@ const (
 
 // pair is the connection with another rank. Its fields belong to the lock of its mesh.
 type pair struct {
-	m     *mesh
-	peer  int
-	conn  net.Conn // nil until it's there
-	lines map[uint64]*line
-	lost  error     // why it's no more
-	since time.Time // when it was lost
+	m      *mesh
+	peer   int
+	conn   net.Conn // nil until it's there
+	sealed bool     // by TLS, which a write that was cut short would end
+	lines  map[uint64]*line
+	lost   error     // why it's no more
+	since  time.Time // when it was lost
 
 	out     []frame // to be written
 	head    []byte  // before all of out: what was begun and not ended
@@ -64,7 +66,11 @@ func (p *pair) attach(conn net.Conn) {
 		return
 	}
 	p.conn = conn
-	if tcp, ok := conn.(*net.TCPConn); ok && secure.SameHost(conn) {
+	under := conn
+	if over, ok := conn.(*tls.Conn); ok {
+		p.sealed, under = true, over.NetConn()
+	}
+	if tcp, ok := under.(*net.TCPConn); ok && secure.SameHost(conn) {
 		pacing.Off(tcp)
 	}
 	p.m.running.Add(2)
@@ -93,7 +99,7 @@ func (p *pair) flush() {
 	}
 	switch {
 	case n == 0 || p.conn == nil:
-	case p.writing || n > small:
+	case p.writing || n > small || p.sealed:
 		p.signal()
 	default:
 		p.conn.SetWriteDeadline(time.Now().Add(patience))
@@ -167,6 +173,15 @@ func (p *pair) batch() {
 	if p.sending = batch[:0]; p.lost != nil {
 		p.signal()
 	}
+}
+
+// cut ends the write that is under way, after which the connection goes on, unless it's sealed. The lock is held.
+func (p *pair) cut() {
+	if p.sealed {
+		p.fail(fabric.ErrCanceled)
+		return
+	}
+	p.conn.SetWriteDeadline(time.Unix(1, 0))
 }
 
 // read is the reader.

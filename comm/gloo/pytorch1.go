@@ -2,6 +2,7 @@ package gloo
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -89,7 +90,7 @@ func (j *job) settle(ctx context.Context, g *group) error {
 }
 
 // connectPairs is connect for PyTorch 1.13, whose ranks know each other by the listener that a connection comes to.
-func connectPairs(ctx context.Context, st store.Store, rank, size int, host string) (_ *mesh, err error) {
+func connectPairs(ctx context.Context, st store.Store, rank, size int, host string, _ *tls.Config) (_ *mesh, err error) {
 	m := newMesh(rank, size)
 	listeners := make([]net.Listener, size) // by who may connect there
 	var accepting sync.WaitGroup

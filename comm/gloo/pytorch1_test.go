@@ -59,7 +59,7 @@ os._exit(0)
 
 // TestMeets demands that ranks of both kinds find each other at MASTER_ADDR, where rank 0 serves, of either kind.
 func TestMeets(t *testing.T) {
-	for _, ranks := range short.Of([]string{"gpp", "pgg"}, []string{"gpp", "pgg", "ppg"}) {
+	for _, ranks := range short.Of([]string{"pgg"}, []string{"gpp", "pgg", "ppg"}) {
 		t.Run(ranks, func(t *testing.T) {
 			port, err := freeport.Find()
 			if err != nil {

@@ -1,0 +1,132 @@
+package gloo_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/comm/commtest"
+	"github.com/chorus-comms/chorus/internal/pytest"
+	"github.com/chorus-comms/chorus/internal/short"
+	"github.com/chorus-comms/chorus/store"
+)
+
+// certified has the ranks of this process, and those of PyTorch, connect by TLS, with a certificate of an authority of
+// their own. It returns the variables that say so.
+func certified(t *testing.T) []string {
+	t.Helper()
+	dir := t.TempDir()
+	write := func(file, kind string, der []byte) error {
+		return os.WriteFile(filepath.Join(dir, file), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
+	}
+	certificate := func(name string, signer *x509.Certificate, key *ecdsa.PrivateKey) (*x509.Certificate,
+		*ecdsa.PrivateKey) {
+		own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
+			NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: signer == nil,
+			BasicConstraintsValid: true}
+		if signer == nil {
+			signer, key = template, own
+		}
+		der, failed := x509.CreateCertificate(rand.Reader, template, signer, own.Public(), key)
+		made, parsed := x509.ParseCertificate(der)
+		secret, written := x509.MarshalPKCS8PrivateKey(own)
+		if err := errors.Join(err, failed, parsed, written, write(name+".pem", "CERTIFICATE", der),
+			write(name+".key", "PRIVATE KEY", secret)); err != nil {
+			t.Fatal(err)
+		}
+		return made, own
+	}
+	signer, key := certificate("authority", nil, nil)
+	certificate("rank", signer, key)
+	vars := []string{"GLOO_DEVICE_TRANSPORT=TCP_TLS"}
+	for what, file := range map[string]string{"PKEY": "rank.key", "CERT": "rank.pem", "CA_FILE": "authority.pem"} {
+		vars = append(vars, "GLOO_DEVICE_TRANSPORT_TCP_TLS_"+what+"="+filepath.Join(dir, file))
+	}
+	for _, v := range vars {
+		name, value, _ := strings.Cut(v, "=")
+		t.Setenv(name, value)
+	}
+	return vars
+}
+
+// TestTLS is TestConformance, and TestWithPyTorch, with encrypted connections.
+func TestTLS(t *testing.T) {
+	short.Skip(t)
+	t.Run("Go", func(t *testing.T) {
+		certified(t)
+		commtest.Run(t, commtest.Config{Open: worlds})
+	})
+	t.Run("PyTorch", func(t *testing.T) {
+		vars := certified(t)
+		alone := append([]string{"GLOO_SOCKET_IFNAME=lo"}, vars...)
+		cmd := pytest.Command(t, `import torch.distributed as d
+d.init_process_group("gloo", store=d.HashStore(), rank=0, world_size=1)`)
+		cmd.Env = pytest.Env(alone...)
+		if out, err := cmd.CombinedOutput(); err != nil && strings.Contains(string(out), "unsupported gloo device") {
+			t.Skip("left out: this PyTorch has no TLS; that of PyPI's torch==2.6.0 has: CHORUS_TEST_PYTHON=...")
+		}
+		steps := append(everything([]string{"float32", "int64"}, 0, 17, 4096), groups(3)...)
+		compare(t, 3, []string{"pgg", "gpp", "pgp", "gpg", "ppg"}, steps, vars...)
+	})
+}
+
+// TestTLSStranger demands that a rank with a certificate of another authority isn't let in.
+func TestTLSStranger(t *testing.T) {
+	certified(t)
+	st := store.NewHash(30 * time.Second)
+	join := func(rank int) (*comm.Comm, error) {
+		return comm.New(context.Background(), comm.WithBackend("gloo"), comm.WithRank(rank, 2), comm.WithStore(st),
+			comm.WithTimeout(2*time.Second))
+	}
+	failed := make(chan error, 1)
+	go func() {
+		c, err := join(0)
+		if err == nil { // TLS 1.3: the other one finds out first
+			err = c.Barrier(context.Background())
+			c.Finalize(context.Background())
+		}
+		failed <- err
+	}()
+	for there := false; !there; time.Sleep(time.Millisecond) {
+		there, _ = st.Check(context.Background(), "default_pg/0//cpu//0/0")
+	}
+	certified(t)
+	c, err := join(1)
+	if err == nil {
+		err = c.Barrier(context.Background())
+		c.Finalize(context.Background())
+	}
+	if first := <-failed; err == nil || first == nil {
+		t.Errorf("%v, %v", first, err)
+	} else if !strings.Contains(first.Error()+err.Error(), "certificate") {
+		t.Errorf("no word of certificates: %v, %v", first, err)
+	}
+}
+
+// TestTransports demands that what isn't there is refused.
+func TestTransports(t *testing.T) {
+	for _, vars := range [][]string{{"UV"}, {"TCP_TLS"}} {
+		t.Setenv("GLOO_DEVICE_TRANSPORT", vars[0])
+		c, err := comm.New(context.Background(), comm.WithBackend("gloo"), comm.WithRank(0, 2),
+			comm.WithStore(store.NewHash(time.Second)))
+		if err == nil {
+			c.Finalize(context.Background())
+		}
+		if !errors.Is(err, comm.ErrUnsupported) || !strings.Contains(err.Error(), "GLOO_DEVICE_TRANSPORT") {
+			t.Errorf("%v: %v", vars, err)
+		}
+	}
+}
