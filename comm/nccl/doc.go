@@ -5,9 +5,9 @@
 //
 //	c, err := comm.New(ctx, comm.WithBackend("nccl"), comm.WithDevice("cuda:0"))
 //
-// library.go opens libraries; enqueue.go says what each operation is in the library's; control.go is what ranks tell
-// each other beside it; window.go is windows; backend.go is the rest. Package abi is the library's interface, and [Supply] puts another one
-// in its place.
+// library.go opens libraries; enqueue.go says what each operation is in the library's; window.go is windows; control.go
+// is what ranks tell each other beside it; backend.go is the rest. Package abi is the library's interface, and [Supply]
+// puts another one in its place.
 //
 // Invariants: what a library can do is its symbols' to say. Ranks meet in the store before the library's own start,
 // which has no deadline and names nobody; what they tell each other later goes through one that rank 0 serves. A

@@ -237,7 +237,8 @@ func calls(t *testing.T, level string) map[string]string {
 // backendsTable says what each operation is in each backend.
 func backendsTable(native, old, new map[string]string) string {
 	var b strings.Builder
-	b.WriteString("| operation | `native`, `chorus`, `gloo` | `nccl`, of NCCL 2.18 | `nccl`, of NCCL 2.32 |\n|---|---|---|---|\n")
+	b.WriteString("| operation | `native`, `chorus`, `gloo` | `nccl`, of NCCL 2.18 | `nccl`, of NCCL 2.32 |\n" +
+		"|---|---|---|---|\n")
 	for _, name := range slices.Sorted(maps.Keys(native)) {
 		fmt.Fprintf(&b, "| %s |", name)
 		for _, how := range []map[string]string{native, old, new} {

@@ -81,7 +81,7 @@ func realLibrary(t *testing.T, file string) {
 	}
 	// The file says the same without being loaded.
 	f := abi.Inspect(file)
-	if f.Err != nil || !strings.HasPrefix(f.Version, "2.13.4") || !slices.Equal(f.Has, has) || !strings.HasPrefix(f.Version, lib.Version().String()) {
+	if f.Err != nil || !slices.Equal(f.Has, has) || !strings.HasPrefix(f.Version, lib.Version().String()) {
 		t.Errorf("the file says %+v", f)
 	}
 	// An id goes by value, and comes from the library; errors have words.
@@ -141,7 +141,8 @@ func realLibrary(t *testing.T, file string) {
 func inspected(t *testing.T, file string) {
 	f := abi.Inspect(file)
 	t.Logf("%+v", f)
-	if f.Err != nil || !slices.Equal(f.Has, []string{"all-to-all", "gather", "last errors", "scatter"}) {
+	if f.Err != nil || !strings.HasPrefix(f.Version, "2.13.4") ||
+		!slices.Equal(f.Has, []string{"all-to-all", "gather", "last errors", "scatter"}) {
 		t.Errorf("the file says %+v", f)
 	}
 }

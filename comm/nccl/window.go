@@ -86,8 +86,9 @@ func (r *rank) NewWindow(ctx context.Context, t *tensor.Tensor, timeout time.Dur
 	set := &r.windows
 	place := slices.Index(set.taken[:max(0, min(windows, (set.signals-1)/backend.SignalSlots))], false)
 	if place < 0 {
-		return nil, &backend.UnsupportedError{Where: at, Detail: fmt.Sprintf("%d signals (numRmaSig) are enough for %d windows, "+
-			"which there are", set.signals, (set.signals-1)/backend.SignalSlots)}
+		return nil, &backend.UnsupportedError{Where: at, Detail: fmt.Sprintf(
+			"%d signals (numRmaSig) are enough for %d windows, which there are", set.signals,
+			(set.signals-1)/backend.SignalSlots)}
 	}
 	set.made++
 	w := &window{rank: r, number: set.made, place: place, sent: make([][backend.SignalSlots]int, r.size),
@@ -219,7 +220,8 @@ func (w *window) wait(ctx context.Context, op string, peer, slot, count int, tim
 }
 
 func (w *window) lacks(op string) error {
-	return &backend.UnsupportedError{Where: w.In(op), Detail: w.lib.name + "'s windows have put, signal and wait_signal alone"}
+	return &backend.UnsupportedError{Where: w.In(op),
+		Detail: w.lib.name + "'s windows have put, signal and wait_signal alone"}
 }
 
 // Get implements backend.Window.

@@ -18,8 +18,8 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// Windows that are open together have signals of their own, and what one leaves is not the next one's. There are as many
-// as the signals are enough for.
+// Windows that are open together have signals of their own, and what one leaves is not the next one's. There are as
+// many as the signals are enough for.
 func TestWindows(t *testing.T) {
 	each(t, world(t, 2), func(ctx context.Context, c *comm.Comm, s *device.Stream, x *tensor.Tensor) error {
 		other := 1 - c.Rank()
@@ -81,8 +81,8 @@ func TestWindows(t *testing.T) {
 	})
 }
 
-// A signal that doesn't come in time breaks the communicator, and the error names who didn't send it; a window that ranks
-// want to be of different sizes is none.
+// A signal that doesn't come in time breaks the communicator, and the error names who didn't send it; a window that
+// ranks want to be of different sizes is none.
 func TestWindowFailures(t *testing.T) {
 	each(t, world(t, 2), func(ctx context.Context, c *comm.Comm, s *device.Stream, x *tensor.Tensor) error {
 		if _, err := c.NewWindow(ctx, tensor.Must(x.Narrow(0, 0, 10+c.Rank()))); !errors.Is(err, comm.ErrMismatch) {
