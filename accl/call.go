@@ -18,6 +18,7 @@ type call struct {
 	compress abi.DataType
 	from, to bool // operands are on the device, results stay there
 	async    **Request
+	wait     func(<-chan struct{}) error
 	after    []*Request
 	ins      []*Buffer
 	outs     []*Buffer
@@ -40,6 +41,11 @@ func ToDevice() Option { return func(x *call) { x.to = true } }
 
 // Async has a call return when it has begun; what is left of it is the Request's.
 func Async(r **Request) Option { return func(x *call) { x.async = r } }
+
+// Waits says how the caller of a synchronous call waits for what a channel's closing tells. The call is dropped when
+// that returns an error, and the engine of this process, which has nothing else to do, may use the caller's goroutine.
+// The call's context isn't looked at.
+func Waits(wait func(<-chan struct{}) error) Option { return func(x *call) { x.wait = wait } }
 
 // After has a call begin when some others are done.
 func After(r ...*Request) Option { return func(x *call) { x.after = append(x.after, r...) } }

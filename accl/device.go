@@ -47,6 +47,13 @@ type Queue interface {
 	Start(c abi.Call) (Handle, error)
 }
 
+// Waiting is a Queue whose caller may wait in the engine's place: Run is Start and the wait for the call's end, as
+// engine.Controller has it.
+type Waiting interface {
+	Queue
+	Run(c abi.Call, wait func(<-chan struct{}) error) (Handle, error)
+}
+
 // Handle is a call under way.
 type Handle interface {
 	Done() <-chan struct{}
@@ -108,6 +115,10 @@ type controller struct{ *engine.Controller }
 
 func (c controller) Start(call abi.Call) (Handle, error) {
 	return handle{c.Controller.Start(call)}, nil
+}
+
+func (c controller) Run(call abi.Call, wait func(<-chan struct{}) error) (Handle, error) {
+	return handle{c.Controller.Run(call, wait)}, nil
 }
 
 type handle struct{ *engine.Call }

@@ -1,6 +1,7 @@
 package accl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,7 +84,6 @@ func (d *Driver) start(ctx context.Context, c *call) error {
 		}
 		queue = c.comm.queue
 	}
-	r := &Request{call: c, drop: make(chan struct{}), done: make(chan struct{})}
 	if !c.from {
 		for _, b := range c.ins {
 			if err := b.SyncToDevice(); err != nil {
@@ -92,6 +92,11 @@ func (d *Driver) start(ctx context.Context, c *call) error {
 			}
 		}
 	}
+	if c.async == nil {
+		defer c.comm.end()
+		return c.carry(ctx, queue)
+	}
+	r := &Request{call: c, drop: make(chan struct{}), done: make(chan struct{})}
 	if len(c.after) == 0 { // in the order of the calls
 		h, err := queue.Start(c.words)
 		if err != nil {
@@ -100,17 +105,64 @@ func (d *Driver) start(ctx context.Context, c *call) error {
 		}
 		r.handle = h
 	}
-	if c.async != nil {
-		*c.async = r
-		go r.run(queue)
-		return nil
+	*c.async = r
+	go r.run(queue)
+	return nil
+}
+
+// carry sees a synchronous call to its end.
+func (c *call) carry(ctx context.Context, queue Queue) (err error) {
+	var late error
+	wait := func(done <-chan struct{}) error {
+		if c.wait != nil {
+			err := c.wait(done)
+			late = cmp.Or(late, err)
+			return err
+		}
+		select {
+		case <-done:
+			return nil
+		case <-ctx.Done():
+			late = context.Cause(ctx)
+			return late
+		}
 	}
-	stop := context.AfterFunc(ctx, r.Drop)
-	r.run(queue)
-	if stop() || r.err == nil {
-		return r.err
+	var h Handle
+	for _, before := range c.after {
+		if wait(before.done) != nil {
+			return c.late(late)
+		}
 	}
-	return fmt.Errorf("accl: %v: %w", c.words.Scenario, context.Cause(ctx))
+	if q, ok := queue.(Waiting); ok && c.wait != nil {
+		h, err = q.Run(c.words, wait)
+	} else if h, err = queue.Start(c.words); err == nil && wait(h.Done()) != nil {
+		h.Drop()
+		<-h.Done()
+	}
+	if err != nil {
+		return err
+	}
+	if _, err = c.result(h); err != nil && late != nil {
+		return c.late(late)
+	}
+	return err // none if it was faster
+}
+
+// late is the error of a call whose caller waits no longer.
+func (c *call) late(cause error) error { return fmt.Errorf("accl: %v: %w", c.words.Scenario, cause) }
+
+// result takes what came out of a call that is done.
+func (c *call) result(h Handle) (cycles uint64, err error) {
+	status, cycles, err := h.Result()
+	if err == nil && status != 0 {
+		err = &CallError{c.words.Scenario, status}
+	}
+	if err == nil && !c.to {
+		for _, b := range c.outs {
+			err = errors.Join(err, b.SyncFromDevice())
+		}
+	}
+	return cycles, err
 }
 
 // run sees the call to its end.
@@ -138,15 +190,7 @@ func (r *Request) run(queue Queue) {
 		r.handle.Drop()
 		<-r.handle.Done()
 	}
-	var status abi.Status
-	if status, r.cycles, r.err = r.handle.Result(); r.err == nil && status != 0 {
-		r.err = &CallError{r.call.words.Scenario, status}
-	}
-	if r.err == nil && !r.call.to {
-		for _, b := range r.call.outs {
-			r.err = errors.Join(r.err, b.SyncFromDevice())
-		}
-	}
+	r.cycles, r.err = r.call.result(r.handle)
 }
 
 // nothing is a call of no elements: it's done.

@@ -21,6 +21,7 @@ type Call struct {
 	streamed   bool // an operand is a stream
 	cycles     uint64
 	waiter     waiter
+	wait       func(<-chan struct{}) error // how its caller waits, who carries it out; nil if a goroutine does
 
 	done     chan struct{}
 	dropped  chan struct{} // closed when the call is to end
@@ -44,7 +45,15 @@ func (c *Call) Wait() abi.Status {
 func (c *Call) Cycles() uint64 { return c.cycles }
 
 // Drop ends the call, whatever it waits for, with NotReady: as a reset does, which drops all. It returns at once.
-func (c *Call) Drop() { c.dropOnce.Do(func() { close(c.dropped) }) }
+func (c *Call) Drop() {
+	c.dropOnce.Do(func() {
+		close(c.dropped)
+		x := &c.engine.inbox
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		c.waiter.wake()
+	})
+}
 
 // fail notes an error. What the call would still move, it moves no more.
 func (c *Call) fail(s abi.Status) { c.status |= s }

@@ -57,6 +57,41 @@ func (x *Controller) Start(words abi.Call) *Call {
 	return c
 }
 
+// Run is Start by a caller who waits: its goroutine carries the call out, if nothing is before it. wait is how it waits
+// for what a channel's closing tells; the call is dropped when that returns an error. The call is done when Run returns.
+func (x *Controller) Run(words abi.Call, wait func(<-chan struct{}) error) *Call {
+	x.mu.Lock()
+	if x.running || words.Scenario == abi.Config {
+		x.mu.Unlock()
+		c := x.Start(words)
+		if wait(c.done) != nil {
+			c.Drop()
+			<-c.done
+		}
+		return c
+	}
+	e := x.engine
+	c := &Call{Call: words, words: words, engine: e, controller: x, wait: wait, done: make(chan struct{}),
+		dropped: make(chan struct{})}
+	x.running, x.current = true, c
+	x.mu.Unlock()
+	e.mu.Lock()
+	e.calls[c] = struct{}{}
+	if e.closed {
+		c.Drop()
+	}
+	e.mu.Unlock()
+	c.run()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.current == c {
+		x.resume()
+	} else {
+		e.parked.Add(-1)
+	}
+	return c
+}
+
 // resume has a goroutine carry out what is queued, if there is anything. The lock is held.
 func (x *Controller) resume() {
 	if x.running = len(x.queue) > 0; x.running {

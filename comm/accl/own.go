@@ -1,6 +1,7 @@
 package accl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -82,21 +83,17 @@ func (l *link) own(w *fabric.Waiter, c *base.Collective) (name string, err error
 	if err != nil {
 		return "", err
 	}
-	var r *accl.Request
-	opts := []accl.Option{accl.On(comm), accl.Async(&r)}
+	var late error
+	opts := []accl.Option{accl.On(comm), accl.Waits(func(done <-chan struct{}) error {
+		err := w.Await(done)
+		late = cmp.Or(late, err)
+		return err
+	})}
 	if c.Hints[compress.Name] == abi.Float16.String() && x.typ == abi.Float32 {
 		opts = append(opts, accl.Compress(abi.Float16))
 	}
-	if err := n.run(&x, opts...); err != nil {
-		return "", err
-	}
-	if late := w.Await(r.Done()); late != nil {
-		r.Drop()
-		<-r.Done() // the engine touches no buffer any more
-		return "", late
-	}
-	if err := r.Wait(x.ctx); err != nil {
-		return "", err
+	if err := n.run(&x, opts...); err != nil { // the engine touches no buffer any more
+		return "", cmp.Or(late, err)
 	}
 	if c.Average && c.Out != nil {
 		kern.Average(c.DType, c.Out, c.OutBytes/c.Elem, c.Request.World)

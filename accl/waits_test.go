@@ -1,0 +1,54 @@
+package accl
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/chorus-comms/chorus/accl/abi"
+)
+
+// TestWaits has callers wait in the engine's place: a call whose wait is given up is dropped, one that a reset drops
+// ends, calls behind others take their turn, and those of all ranks together are done.
+func TestWaits(t *testing.T) {
+	for _, count := range []int{10, 10_000} { // eager, by rendezvous
+		ds := world(t, 2, abi.RDMA)
+		until := func(limit time.Duration, gone error) Option {
+			return Waits(func(done <-chan struct{}) error {
+				select {
+				case <-done:
+					return nil
+				case <-time.After(limit):
+					return gone
+				}
+			})
+		}
+		long := until(20*time.Second, errors.New("it hangs"))
+		sum := func(ctx context.Context, d *Driver, o Option) error {
+			return d.Allreduce(ctx, abi.Sum, numbers(d, count, 0), numbers(d, count, 0), count, o)
+		}
+		each(t, ds, func(ctx context.Context, d *Driver) error {
+			ended := make(chan error)
+			for range 2 { // one waits for the other
+				go func() { ended <- sum(ctx, d, long) }()
+			}
+			return errors.Join(<-ended, <-ended)
+		})
+		gone := errors.New("gone")
+		ctx := context.Background()
+		if err := sum(ctx, ds[0], until(20*time.Millisecond, gone)); !errors.Is(err, gone) {
+			t.Errorf("a wait that is given up: %v", err)
+		}
+		ended := make(chan error)
+		go func() { ended <- sum(ctx, ds[0], long) }()
+		time.Sleep(10 * time.Millisecond)
+		if err := ds[0].Reset(ctx); err != nil {
+			t.Error(err)
+		}
+		var failed *CallError
+		if err := <-ended; !errors.As(err, &failed) || failed.Status != abi.NotReady {
+			t.Errorf("a call that a reset drops: %v", err)
+		}
+	}
+}
