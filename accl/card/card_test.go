@@ -364,7 +364,8 @@ func TestHeld(t *testing.T) {
 func TestOpen(t *testing.T) {
 	t.Setenv("XILINX_XRT", t.TempDir())
 	if _, err := OpenXRT(XRT{}); err != nil {
-		if none := (*dl.NotFoundError)(nil); errors.As(err, &none) && !strings.Contains(err.Error(), "XRT is not on this machine") {
+		none := (*dl.NotFoundError)(nil)
+		if errors.As(err, &none) && !strings.Contains(err.Error(), "XRT is not on this machine") {
 			t.Error(err)
 		}
 	}

@@ -36,6 +36,8 @@ type Device struct {
 	streams sync.Mutex
 	out     map[uint32]*engine.Stream
 	attach  func(stream uint32, data []byte)
+	lost    error // what has ended the connection
+	onGone  func(error)
 }
 
 var _ accl.Device = (*Device)(nil)
@@ -92,7 +94,7 @@ func (d *Device) do(c command) (r reply, err error) {
 		return r, d.broken
 	}
 	if err := d.commands.Send(zmq4.NewMsg(c.encode())); err != nil {
-		return r, err
+		return r, d.gone(err)
 	}
 	type answer struct {
 		m   zmq4.Msg
@@ -106,15 +108,24 @@ func (d *Device) do(c command) (r reply, err error) {
 	select {
 	case a := <-got:
 		if a.err != nil {
-			return r, a.err
+			return r, d.gone(a.err)
 		}
 		return parseReply(a.m.Bytes())
 	case <-time.After(answerTime):
-		d.broken = fmt.Errorf("the engine hasn't answered a command for %v", answerTime)
+		d.gone(fmt.Errorf("no answer to a command for %v", answerTime))
 	case <-d.stop:
 		d.broken = errors.New("the device is closed")
 	}
 	return r, d.broken
+}
+
+// ErrGone says that nobody answers behind the sockets any more.
+var ErrGone = errors.New("the engine is gone")
+
+// gone notes that the engine is. The lock is held.
+func (d *Device) gone(cause error) error {
+	d.broken = fmt.Errorf("%w: %w", ErrGone, cause)
+	return d.broken
 }
 
 // must is do for commands that have to succeed.
@@ -238,6 +249,11 @@ func (d *Device) fromEngine() {
 	for {
 		m, err := d.kernel.Recv()
 		if err != nil {
+			select {
+			case <-d.stop:
+			default:
+				d.lose(err)
+			}
 			return
 		}
 		id, data, err := parseStream(m.Frames)
@@ -252,6 +268,27 @@ func (d *Device) fromEngine() {
 		} else {
 			d.stream(id).Push(data)
 		}
+	}
+}
+
+// OnGone has a function called, once, when the engine's process has ended; at once if it has.
+func (d *Device) OnGone(f func(error)) {
+	d.streams.Lock()
+	lost := d.lost
+	d.onGone = f
+	d.streams.Unlock()
+	if lost != nil {
+		f(lost)
+	}
+}
+
+func (d *Device) lose(cause error) {
+	d.streams.Lock()
+	d.lost = fmt.Errorf("%w: %w", ErrGone, cause)
+	f := d.onGone
+	d.streams.Unlock()
+	if f != nil {
+		f(d.lost)
 	}
 }
 

@@ -122,8 +122,11 @@ func (e *Emulator) open(ctx context.Context) error {
 func (e *Emulator) fromKernel() {
 	for {
 		m, err := e.kernel.Recv()
-		if err != nil {
+		if errors.Is(err, context.Canceled) {
 			return
+		}
+		if err != nil { // the kernel has gone; another may come
+			continue
 		}
 		_, data, err := parseStream(m.Frames)
 		if err != nil {

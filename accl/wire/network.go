@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -87,8 +88,12 @@ func (n *network) receive(e *engine.Engine) {
 	}
 	for {
 		m, err := n.sub.Recv()
-		if err != nil {
+		if errors.Is(err, context.Canceled) {
 			return
+		}
+		if err != nil { // one of the engines has ended
+			n.log.Warn("an engine has gone", "rank", n.rank, "err", err)
+			continue
 		}
 		if err := deliver(e, from, m.Frames); err != nil {
 			n.log.Warn("a packet is dropped", "rank", n.rank, "err", err)

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/chorus-comms/chorus/accl"
 	"github.com/chorus-comms/chorus/accl/abi"
 	"github.com/chorus-comms/chorus/accl/engine"
+	"github.com/chorus-comms/chorus/accl/wire"
 	"github.com/chorus-comms/chorus/bootstrap"
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/comm/backend/base"
@@ -57,6 +59,9 @@ func begin(ctx context.Context, c backend.Config) (*base.Runner, *link, error) {
 
 // connect sets up this rank's engine in the network of all.
 func connect(ctx context.Context, c backend.Config, o options) (*link, error) {
+	if o.emulator > 0 {
+		return dial(ctx, c, o)
+	}
 	net, err := meet(ctx, c, o)
 	if err != nil {
 		return nil, err
@@ -74,18 +79,52 @@ func connect(ctx context.Context, c backend.Config, o options) (*link, error) {
 	e := engine.New(engine.Config{Session: session, Protocol: o.protocol, Network: net.network, Lost: lost})
 	l.engine = e
 	net.attach(e, lost)
-	o.config.Local = c.Rank
-	o.config.ArithConfigs = map[abi.Types]abi.ArithConfig{{Uncompressed: abi.Int8, Compressed: abi.Int8}: abi.Bytes}
-	for r := range uint32(c.Size) {
-		o.config.Ranks = append(o.config.Ranks, abi.Rank{IP: 0x7F000001, Session: r,
-			MaxSegmentSize: uint32(o.segment)})
-	}
+	o.place(c)
 	if l.driver, err = accl.New(ctx, accl.InProcess(e), o.config); err != nil {
 		l.leave(err)
 		e.Close()
 		return nil, err
 	}
 	l.driver.Device().Attach(l.arrive)
+	return l, nil
+}
+
+// place says in the driver's configuration which engines there are.
+func (o *options) place(c backend.Config) {
+	o.config.Local = c.Rank
+	o.config.ArithConfigs = map[abi.Types]abi.ArithConfig{{Uncompressed: abi.Int8, Compressed: abi.Int8}: abi.Bytes}
+	for r := range uint32(c.Size) {
+		o.config.Ranks = append(o.config.Ranks, abi.Rank{IP: 0x7F000001, Port: uint32(o.emulator) + r, Session: r,
+			MaxSegmentSize: uint32(o.segment)})
+	}
+}
+
+// dial sets up this rank's engine behind the sockets of an emulator.
+func dial(ctx context.Context, c backend.Config, o options) (*link, error) {
+	dev, err := wire.Dial(ctx, c.Size, c.Rank, o.emulator)
+	if err != nil {
+		return nil, err
+	}
+	l := newLink(c.Rank, c.Size)
+	l.leave, l.staged = func(error) {}, true
+	o.place(c)
+	if l.driver, err = accl.New(ctx, dev, o.config); err != nil {
+		return nil, errors.Join(err, dev.Close())
+	}
+	dev.Attach(l.arrive)
+	dev.OnGone(l.Match.Close)
+	// Nobody says when the engine's kernel has this rank for a subscriber: it's when what the rank sends itself comes.
+	for range time.Tick(10 * time.Millisecond) {
+		if err = l.put(c.Rank, hello, fabric.Key{}, &fabric.Desc{}, nil); err == nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			return nil, errors.Join(err, l.driver.Close())
+		}
+		if l.heard.Load() {
+			break
+		}
+	}
 	return l, nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/chorus-comms/chorus/accl"
 	"github.com/chorus-comms/chorus/accl/abi"
 	"github.com/chorus-comms/chorus/accl/engine"
+	"github.com/chorus-comms/chorus/accl/wire"
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/fabric/transport"
@@ -28,6 +29,7 @@ type link struct {
 	leave   func(cause error) // it
 	staged  bool              // tensors are copied to the engine's memory and back
 	count   atomic.Uint64     // collectives of the engine
+	heard   atomic.Bool       // what this rank has said to itself
 
 	peers    []peer
 	controls controls
@@ -66,6 +68,7 @@ const (
 	ofMessage = 0
 	ofControl = 1
 	goodbye   = 2
+	hello     = 3 // to itself, when it begins
 )
 
 // small is how many bytes of a message go with its header.
@@ -137,6 +140,9 @@ func (l *link) put(to int, kind byte, key fabric.Key, desc *fabric.Desc, body []
 		if lost := l.Match.LostError(to); lost != nil {
 			return lost
 		}
+		if errors.Is(err, wire.ErrGone) { // this rank's own
+			return err
+		}
 		return &fabric.PeerError{Peer: to, Err: err}
 	}
 	return nil
@@ -199,6 +205,8 @@ func (l *link) end(p *peer) {
 		l.buffers.Put(in.body)
 	case goodbye:
 		l.Match.Left(in.From)
+	case hello:
+		l.heard.Store(true)
 	default:
 		l.Match.Arrive(&in.Arrival)
 	}

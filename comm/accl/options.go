@@ -18,6 +18,7 @@ type options struct {
 	network  string // the fabric between engines, or packets; "": the process, or what CHORUS_FABRIC says
 	config   accl.Config
 	segment  int // bytes of a message at most
+	emulator int // where the ports of emulators begin; 0: engines are in their ranks' processes
 }
 
 // compress is the hint of an operation that says how its elements go over the wire.
@@ -76,6 +77,7 @@ func optionsOf(hints map[string]string) (options, error) {
 		"accl.max_eager_size":      number(&o.config.MaxEagerSize),
 		"accl.max_rendezvous_size": number(&o.config.MaxRendezvousSize),
 		"accl.max_segment_size":    number(&o.segment),
+		"accl.emulator":            number(&o.emulator),
 	}
 	for name, value := range hints {
 		f := set[name]

@@ -5,8 +5,8 @@ One command starts two ranks, each with an emulated engine::
     python examples/accl/train.py
 
 They train the same model twice, with gradients averaged by the engines and by PyTorch's Gloo, and compare the weights.
-``--compress`` has the engines send float32 as float16, ``--protocol`` names their packets, ``-n`` says how many there are.
-Under torchrun or ``chorus run`` the ranks are those that it starts.
+``--compress`` has the engines send float32 as float16, ``--protocol`` names their packets, ``-n`` says how many they
+are. Under torchrun or ``chorus run`` the ranks are those that it starts.
 """
 
 import argparse

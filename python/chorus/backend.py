@@ -118,7 +118,7 @@ def _create(backend: str, options: Any, backend_options: Any) -> ProcessGroup:
     )
     group = ProcessGroup(comm, options.store, options.timeout)
     group._hints = hints
-    if alone:
+    if alone and device is not None:
         group._ours = {device.type}
     if config := caller.get("backend_config"):
         group._ours &= {device for device, name in config.get_device_backend_map().items() if name == backend}

@@ -708,9 +708,6 @@ class ProcessGroup(dist.ProcessGroup):
         if device.type == "cpu":
             self.comm.submit = _direct.otherwise
 
-    def eager_connect_single_device(self, device: torch.device | None = None) -> None:
-        """What PyTorch asks for after init_process_group with a device_id: the ranks are connected by then."""
-
     def _of_others(self, device: torch.device | None) -> bool:
         """Whether another backend of the group is that of a device."""
         return device is not None and any(device.type == other.type for other in self._others)

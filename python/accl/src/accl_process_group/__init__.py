@@ -130,9 +130,11 @@ def create_simulate_process_group(
     compression: Compression | None = None,
     bufsize: int = 1024,
     initialize: bool = True,
+    emulators: bool = False,
 ) -> None:
-    """:func:`create_process_group` without cards. No emulator need run."""
-    _create(ranks, ACCLDesign.udp if udp else ACCLDesign.tcp, nbufs, bufsize, compression)
+    """:func:`create_process_group` without cards. No emulator need run; with ``emulators``, which the plug-in doesn't
+    have, the engines are those at the ranks' ports on this host, each one above the one before."""
+    _create(ranks, ACCLDesign.udp if udp else ACCLDesign.tcp, nbufs, bufsize, compression, emulators=emulators)
 
 
 def create_process_group_coyote(
@@ -160,6 +162,7 @@ def _create(
     compression: Compression | None,
     profiling_ranks: Sequence[int] | None = None,
     profiling_timeout: float = 0.0,
+    emulators: bool = False,
 ) -> None:
     global _compression
     _compression = dict(compression or {})
@@ -171,6 +174,8 @@ def _create(
         "max_eager_size": bufsize,
         **_hints_of(_compression),
     }
+    if emulators:
+        hints["emulator"] = ranks[0].port
     if segment := max((r.max_segment_size for r in ranks), default=0):
         hints["max_segment_size"] = segment
 
