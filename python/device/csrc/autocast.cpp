@@ -7,6 +7,8 @@
 
 #include "runtime.h"
 
+#include "version.h"
+
 namespace chorus {
 
 namespace {

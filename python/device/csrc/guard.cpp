@@ -6,6 +6,7 @@
 
 #include "event.h"
 #include "stream.h"
+#include "version.h"
 
 namespace chorus {
 
@@ -58,7 +59,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return exchange_stream(stream);
   }
 
-  void* getStreamNativeHandle(const c10::Stream stream) const override {
+  void* getStreamNativeHandle(const c10::Stream stream) const CHORUS_LATER {
     return reinterpret_cast<void*>(uintptr_t(handle_of(stream)));
   }
 
@@ -70,7 +71,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     await(handle_of(stream));
   }
 
-  bool isStreamCapturing(const c10::Stream& stream) const override {
+  bool isStreamCapturing(const c10::Stream& stream) const CHORUS_LATER {
     return capturing(handle_of(stream));
   }
 
@@ -108,7 +109,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     static_cast<c10::DeviceAllocator*>(c10::GetAllocator(kType))->recordStream(p, stream);
   }
 
-  c10::DeviceCapability getDeviceCapability(c10::Device) const override {
+  c10::DeviceCapability getDeviceCapability(c10::Device) const CHORUS_LATER {
     return c10::DeviceCapability();
   }
 
@@ -122,7 +123,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
 } // namespace
 
 void register_guard() {
-  c10::impl::registerDeviceGuard(kType, new Guard);
+  c10::impl::DeviceGuardImplRegistrar registered(kType, new Guard);
 }
 
 } // namespace chorus

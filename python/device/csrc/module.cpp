@@ -6,6 +6,7 @@
 
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Generator.h>
+#include <torch/csrc/autograd/python_variable.h>
 
 #include "allocator.h"
 #include "cpu_allocator.h"
@@ -16,6 +17,7 @@
 #include "guard.h"
 #include "hooks.h"
 #include "host_allocator.h"
+#include "launch.h"
 #include "mapped.h"
 #include "stats.h"
 #include "stream.h"
@@ -89,6 +91,20 @@ PYBIND11_MODULE(_C, m) {
   m.def("block", &block);
   m.def("fallbacks", &met);
   m.def("recover", &recover);
+  m.def("launch", [](uintptr_t kernel, const std::string& title, const py::args& given) {
+    std::vector<Argument> arguments;
+    arguments.reserve(given.size());
+    for (py::handle a : given) {
+      if (THPVariable_Check(a.ptr()))
+        arguments.emplace_back(THPVariable_Unpack(a.ptr()));
+      else if (py::isinstance<py::float_>(a))
+        arguments.emplace_back(a.cast<double>());
+      else
+        arguments.emplace_back(a.cast<int64_t>());
+    }
+    py::gil_scoped_release unlocked;
+    launch(kernel, title, arguments);
+  });
   m.def("map_cpu_memory", &map_cpu_memory);
 }
 

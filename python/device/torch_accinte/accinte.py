@@ -244,3 +244,15 @@ def get_amp_supported_dtype() -> list[torch.dtype]:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+# ---- torch.compile ----
+
+
+def __getattr__(attribute: str) -> Any:
+    """What inductor looks for here: :mod:`torch_accinte.inductor`, which takes long to load and most don't need."""
+    if attribute == "Scheduling":
+        from torch_accinte.inductor import Scheduling
+
+        return Scheduling
+    raise AttributeError(f"module {__name__!r} has no attribute {attribute!r}")

@@ -4,7 +4,8 @@
 with a stream that has nothing to do and once with one that is busy, and compares results, sizes, strides and gradients.
 It's for any device that draws the CPU's random numbers; others are compared without those.
 ``--every N`` takes each Nth case only. Cases run in processes of their own, so
-that a crash or a hang is one line of the report.
+that a crash or a hang is one line of the report. ``--json FILE`` keeps the answers, a line each, and ``--table PAGE``
+makes a page of the documentation of them, of a file's with ``--of FILE``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import torch
 UNDEFINED = {
     "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_", "resize_as_",
 }  # fmt: skip
-USUAL = ["float32", "int64", "bool", "complex64", "bfloat16"]
+USUAL = ["float32", "float64", "int64", "int32", "bool", "bfloat16", "float16", "complex64"]
 SECONDS = 60  # for one case
 
 
@@ -75,6 +76,15 @@ def busy(device: str) -> None:
         _sleep = _lib.TASK_FN(_nap)
     stream: Any = torch.accelerator.current_stream(device)
     _lib.library.chorus_stream_task(stream.native_handle, b"busy", None, 0, _sleep, _lib.OVER_FN(), None)
+
+
+def fallbacks() -> list[str]:
+    """The operators that went to the fallback since the last call."""
+    try:
+        extension: Any = importlib.import_module("torch_accinte._C")
+    except ImportError:  # a device of another extension
+        return []
+    return list(extension.fallbacks())
 
 
 def tensors(value: Any) -> list[torch.Tensor]:
@@ -162,6 +172,7 @@ def one(op: Any, dtype: str, device: str, most: int) -> dict[str, Any]:
             return t.detach().cpu().requires_grad_(t.requires_grad)
         return torch.device("cpu") if isinstance(t, torch.device) else t
 
+    through: set[str] = set()
     for sample in samples:
         try:
             on_cpu = sample.transform(again).transform(here)
@@ -174,7 +185,10 @@ def one(op: Any, dtype: str, device: str, most: int) -> dict[str, Any]:
         for slow in (False, True):
             mode = "busy" if slow else "idle"
             try:
-                got, got_grads = call(op, sample.transform(again), device, backward, slow)
+                mine = sample.transform(again)
+                fallbacks()
+                got, got_grads = call(op, mine, device, backward, slow)
+                through.update(fallbacks())
                 compare(f"{mode} forward", got, want, values)
                 compare(f"{mode} backward", got_grads, grads, values)
                 torch.accelerator.synchronize(device)
@@ -187,6 +201,9 @@ def one(op: Any, dtype: str, device: str, most: int) -> dict[str, Any]:
                 recover(device)
         answer["samples"] += 1
     answer["status"] = "ok" if answer["samples"] else "skipped"
+    if not answer["samples"]:
+        answer["why"] = f"the CPU's fails: {answer.get('unlike', 'there are no samples')}"
+    answer["fallbacks"] = sorted(through)
     return answer
 
 
@@ -260,7 +277,7 @@ class Worker:
         self.process = None
         why = f"hangs: no answer in {SECONDS} s" if late else f"crashes: exit status {process.wait()}"
         op, dtype = case[:2]
-        return {"op": op, "dtype": dtype, "status": "fail", "why": why, "samples": 0, "backward": False, "seconds": 0}
+        return {"op": op, "dtype": dtype, "status": "fail", "why": why, "samples": 0, "seconds": 0}
 
     def close(self) -> None:
         if self.process is not None and self.process.stdin is not None:
@@ -314,6 +331,73 @@ def report(answers: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+# ---- the page ----
+
+
+def of_types(who: list[tuple[str, str]]) -> str:
+    """Operators with their types, as in "add (bool, int64), sub (bool)"."""
+    types: dict[str, list[str]] = defaultdict(list)
+    for name, dtype in who:
+        types[name].append(dtype)
+    return ", ".join(f"{name} ({', '.join(sorted(t))})" for name, t in sorted(types.items()))
+
+
+def page(device: str, answers: list[dict[str, Any]]) -> str:
+    """The answers as a page of the documentation: totals, and what isn't plainly well."""
+    names = [name_of(op) for op in operators()]
+    lines = [
+        f"# PyTorch's operators on {device}",
+        "",
+        f"Made by `python -m torch_accinte.sweep {device} --table docs/torch-operators.md`, and not by hand, from the",
+        f"database of operators of PyTorch {torch.__version__.split('+')[0]}: each operator with each type that the CPU has",
+        "it for, forward and backward, on an idle and on a busy stream, beside the CPU. How it is done is in",
+        "[torch-device.md](torch-device.md#every-operator).",
+        "",
+        "| type | cases | as on the CPU | of these by own kernels alone | refused | fail | nothing to compare |",
+        "|---|---|---|---|---|---|---|",
+    ]  # fmt: skip
+
+    def row(title: str, of: list[dict[str, Any]]) -> str:
+        count = Counter(a["status"] for a in of)
+        alone = sum(a["status"] == "ok" and not a["fallbacks"] for a in of)
+        told = (len(of), count["ok"], alone, count["refused"], count["fail"], count["skipped"])
+        return f"| {title} | " + " | ".join(map(str, told)) + " |"
+
+    lines += [row(t, [a for a in answers if a["dtype"] == t]) for t in dict.fromkeys(a["dtype"] for a in answers)]
+    lines.append(row("all", answers))
+    for status, title, text in (
+        ("fail", "Fail", "What is other than on the CPU, or an error that the CPU has not."),
+        ("refused", "Refused", "By a clear error, `NotImplementedError`."),
+        ("skipped", "Nothing to compare", "The database has no example that the CPU computes."),
+    ):
+        reasons: dict[str, list[tuple[str, str]]] = defaultdict(list)
+        for a in answers:
+            if a["status"] == status:
+                why = "" if status == "skipped" else re.sub(r"\s+", " ", a["why"]).replace("|", "/")[:110]
+                reasons[why].append((names[a["op"]], a["dtype"]))
+        if reasons:
+            lines += ["", f"## {title}", "", text, ""]
+            for why, who in sorted(reasons.items(), key=lambda r: -len(r[1])):
+                lines.append(f"- {f'`{why}`: ' if why else ''}{of_types(who)}")
+    kinds = {i for i in {a["op"] for a in answers}}
+    fall = {a["op"] for a in answers if a["status"] != "ok" or a["fallbacks"]}
+    alone = sorted(names[i] for i in kinds - fall)
+    lines += ["", "## By own kernels alone", "", f"Views, copies, and what is made of them: {', '.join(alone)}.", ""]
+    return "\n".join(lines)
+
+
+def listed(text: str) -> dict[tuple[str, str], str]:
+    """What a page says of operators that aren't plainly well: name and type, and the heading that they are under."""
+    found, heading = {}, ""
+    for line in text.split("\n"):
+        if line.startswith("## "):
+            heading = line[3:]
+        elif line.startswith("- "):
+            for name, types in re.findall(r"([\w.]+) \(((?:\w+, )*\w+)\)(?:, |$)", line):
+                found.update({(name, t): heading for t in types.split(", ")})
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m torch_accinte.sweep", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("device")
@@ -325,19 +409,28 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=8, help="samples of a case")
     parser.add_argument("--workers", type=int, default=2, help="processes")
     parser.add_argument("-k", dest="pattern", default="", help="operators whose names match")
-    parser.add_argument("--json", help="write all answers to a file")
+    parser.add_argument("--json", help="write all answers to a file, as they come")
+    parser.add_argument("--of", help="take the answers that a file has instead of running anything")
+    parser.add_argument("--table", help="write a page of the documentation")
     args = parser.parse_args()
     if args.serve:
         return serve(args.device, args.most)
-    todo = cases(args.dtypes.split(","), args.every, args.pattern)
     answers = []
-    for answer in run(args.device, todo, args.most, args.workers):
-        answers.append(answer)
-        if sys.stderr.isatty():
-            print(f"\r{len(answers)} of {len(todo)}", end="", file=sys.stderr)
-    if args.json:
-        with open(args.json, "w") as f:
-            json.dump(answers, f)
+    if args.of:
+        with open(args.of) as f:
+            answers = [json.loads(line) for line in f]
+    else:
+        todo = cases(args.dtypes.split(","), args.every, args.pattern)
+        with open(args.json or os.devnull, "w") as f:
+            for answer in run(args.device, todo, args.most, args.workers):
+                answers.append(answer)
+                print(json.dumps(answer), file=f, flush=True)
+                if sys.stderr.isatty():
+                    print(f"\r{len(answers)} of {len(todo)}", end="", file=sys.stderr)
+    answers.sort(key=lambda a: (USUAL.index(a["dtype"]) if a["dtype"] in USUAL else len(USUAL), a["op"]))
+    if args.table:
+        with open(args.table, "w") as f:
+            f.write(page(args.device, answers))
     print(report(answers))
     sys.exit(any(a["status"] == "fail" for a in answers))
 

@@ -1,0 +1,133 @@
+"""torch.compile with inductor: its kernels run on the device's memory, in the stream's order."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from slow import busy
+
+D = "accinte"
+
+pytestmark = pytest.mark.usefixtures("_fresh")
+
+
+@pytest.fixture
+def _fresh():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(11, 16)
+        self.norm = torch.nn.LayerNorm(16)
+        self.linear = torch.nn.Linear(16, 32)
+        self.out = torch.nn.Linear(32, 5)
+
+    def forward(self, tokens, scale):
+        x = self.norm(self.embedding(tokens)) * scale
+        x = F.gelu(self.linear(x)).softmax(-1).cumsum(1)
+        return self.out(x).log_softmax(-1)
+
+
+def step(model, tokens, scale, target):
+    loss = F.nll_loss(model(tokens, scale).flatten(0, 1), target)
+    loss.backward()
+    return [loss.detach(), *(p.grad for p in model.parameters())]
+
+
+def test_a_model_and_its_backward():
+    torch.manual_seed(1)
+    host = Model()
+    eager, compiled = copy.deepcopy(host).to(D), torch.compile(copy.deepcopy(host).to(D))
+    tokens, target = torch.randint(11, (3, 4)), torch.randint(5, (12,))
+    on_device = [t.to(D) for t in (tokens, torch.tensor(0.5), target)]
+    want = step(host, tokens, torch.tensor(0.5), target)
+    for model in (eager, compiled):
+        for a, b in zip(step(model, *on_device), want, strict=True):
+            assert a.device.type == D
+            torch.testing.assert_close(a.cpu(), b)
+
+
+def kernels(f, *arguments):
+    """The results of a function that is compiled, and its kernels as the library's profile or the code names them."""
+    from torch._inductor.utils import run_and_get_code
+
+    result, (code, *_) = run_and_get_code(torch.compile(f), *arguments)
+    return result, code
+
+
+def test_kernels_are_launched_on_the_current_stream_and_copy_nothing():
+    x, h = torch.randn(64, 64, device=D), torch.randn(())
+    stream = torch.Stream(D)
+    want = (x.cpu() * 2 + h).sin().sum(0)
+    got, code = kernels(lambda x, h: (x * 2 + h).sin().sum(0), x, h)
+    assert "launch_on_stream(cpp_fused" in code and "body(" in code
+    torch.testing.assert_close(got.cpu(), want)
+    f = torch.compile(lambda x, h: (x * 2 + h).sin().sum(0))
+    f(x, h)
+    stream.wait_stream(torch.accelerator.current_stream())
+    with stream:
+        with busy(D, 0.5):
+            got = f(x, h)
+            h.fill_(100)  # which the kernel was to see as it was
+            assert not stream.query()
+            before = torch.accinte.memory_allocated()
+            f(x, h)
+            assert torch.accinte.memory_allocated() <= before + 512
+        torch.testing.assert_close(got.cpu(), want)
+
+
+def test_in_place_devices_and_random_numbers():
+    @torch.compile
+    def f(x, y):
+        x.add_(1)
+        return x.view(-1)[::2] * y, torch.rand_like(x)
+
+    for i in range(torch.accinte.device_count()):
+        x, y = torch.zeros(4, 4, device=f"{D}:{i}"), torch.arange(8.0, device=f"{D}:{i}")
+        z, r = f(x, y)
+        assert z.device == x.device and torch.equal(z.cpu(), torch.arange(8.0)) and x.eq(1).all()
+        assert 0 <= r.min() and r.max() < 1
+
+
+def test_of_the_cpu_and_the_device_in_one_program():
+    @torch.compile
+    def f(x, h):
+        return x.sin() + 1, h.cos() * 2, (h + 1).to(x.device) * x
+
+    x, h = torch.randn(8, device=D), torch.randn(8)
+    a, b, c = f(x, h)
+    torch.testing.assert_close(a.cpu(), x.cpu().sin() + 1)
+    torch.testing.assert_close(b, h.cos() * 2)
+    torch.testing.assert_close(c.cpu(), (h + 1) * x.cpu())
+
+
+def test_captured():
+    f = torch.compile(lambda x: (x * 3).tanh() + 1, dynamic=True)  # the kernel is told the size
+    f(torch.ones(3, device=D))
+    x = torch.ones(5, device=D)
+    g = torch.accinte.Graph()
+    with torch.accinte.graph(g):
+        y = f(x)
+    x.fill_(2)
+    g.replay()
+    torch.testing.assert_close(y.cpu(), (torch.full((5,), 2.0) * 3).tanh() + 1)
+
+
+def test_an_error_in_a_kernel():
+    f = torch.compile(lambda x, y: x // y)
+    x, y = torch.ones(4, dtype=torch.int64, device=D), torch.zeros(4, dtype=torch.int64, device=D)
+    with pytest.raises(RuntimeError, match="(?i)zero"):
+        f(x, y)
+        torch.accinte.synchronize()
+    torch.accinte.clear_error()
+
+
+def test_what_there_is_not():
+    with torch._inductor.config.patch(cpp_wrapper=True):
+        with pytest.raises(Exception, match="no program in C"):
+            torch.compile(lambda x: x + 1)(torch.ones(2, device=D))

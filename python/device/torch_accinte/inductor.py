@@ -1,0 +1,208 @@
+"""``torch.compile`` with inductor: its C++ kernels run on the device's own memory, as work of the current stream.
+
+Inductor asks ``torch.accinte`` for a :class:`Scheduling` when it is first used, which loads this module; that registers
+the rest. A kernel is what inductor makes for the CPU, with an entry that takes its
+arguments from an array; the program around it calls :func:`launch` with it.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import ctypes
+import os
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch._dynamo.device_interface import DeviceInterface, register_interface_for_device
+from torch._inductor.codegen.common import register_backend_for_device, register_device_op_overrides
+from torch._inductor.codegen.cpp import CppScheduling
+from torch._inductor.codegen.cpu_device_op_overrides import CpuDeviceOpOverrides
+from torch._inductor.codegen.wrapper import PythonWrapperCodegen as Wrapper
+from torch._inductor.codegen.wrapper import SubgraphPythonWrapperCodegen as Subgraph
+from torch._inductor.scheduler import BaseSchedulerNode
+from torch._inductor.virtualized import V
+
+from torch_accinte import accinte
+from torch_accinte._device import c, name
+
+_launch = c().launch
+
+
+def launch(kernel: Any, title: str, *arguments: Any) -> None:
+    """Enqueue a kernel that was compiled on the current stream of its tensors' device."""
+    try:
+        address = kernel.address
+    except AttributeError:
+        address = kernel.address = ctypes.cast(kernel, ctypes.c_void_p).value
+    _launch(address, title, *arguments)
+
+
+def entered(source: str) -> str:
+    """A kernel as inductor writes it for the CPU, ``async_compile.cpp_pybinding(types, r'''...''')``, with an entry that
+    takes arguments from an array."""
+    found = re.match(r"async_compile\.cpp_pybinding\((\[.*?\]), r?'''\n", source, re.DOTALL)
+    if found is None:
+        raise NotImplementedError(f"{name()}: inductor writes its kernels in a way that is not known: {source[:200]}")
+    types: list[str] = ast.literal_eval(found[1])
+    code = source[found.end() :].rstrip().removesuffix("''')")
+    code, n = re.subn(r'(extern "C"[^(;{]*\s)kernel\(', r"\1body(", code, count=1)
+    if n != 1:
+        raise NotImplementedError(f"{name()}: inductor's kernel has a name that is not known: {code[:200]}")
+    taken = ", ".join(
+        f"static_cast<{t}>(*static_cast<void**>(from[{i}]))" if "*" in t else f"*static_cast<{t}*>(from[{i}])"
+        for i, t in enumerate(types)
+    )
+    return f"async_compile.cpp(r'''\n{code}\nextern \"C\" void kernel(void** from) {{ body({taken}); }}\n''')"
+
+
+class Own:
+    """What the program around the kernels does otherwise than for the CPU."""
+
+    _own = False  # the kernels of the device are being written, not those of the CPU
+
+    @contextlib.contextmanager
+    def of_device(self) -> Iterator[None]:
+        self._own = True
+        try:
+            yield
+        finally:
+            self._own = False
+
+    def write_header(self) -> None:
+        super().write_header()  # type: ignore[misc]
+        self.imports.splice("from torch_accinte.inductor import launch as launch_on_stream\n")  # type: ignore[attr-defined]
+
+    def define_kernel(self, kernel_name: str, kernel_body: str, *args: Any, **kwargs: Any) -> Any:
+        body = entered(kernel_body) if self._own else kernel_body
+        return super().define_kernel(kernel_name, body, *args, **kwargs)  # type: ignore[misc]
+
+    def make_allocation(self, name: str, device: torch.device, *args: Any, **kwargs: Any) -> str:
+        made: str = super().make_allocation(name, device, *args, **kwargs)  # type: ignore[misc]
+        return made.replace(f"device='{device.type}'", f"device='{device}'")  # the current one may be another
+
+    def generate_kernel_call(self, kernel_name: str, call_args: Any, **kwargs: Any) -> None:
+        if self._own:
+            kwargs["device"] = torch.device(name())
+        super().generate_kernel_call(kernel_name, call_args, **kwargs)  # type: ignore[misc]
+
+    def _generate_kernel_call_helper(self, kernel_name: str, call_args: Any, **kwargs: Any) -> None:
+        device = kwargs.get("device")
+        if device is None or device.type != name():
+            super()._generate_kernel_call_helper(kernel_name, call_args, **kwargs)  # type: ignore[misc]
+            return
+        given = ", ".join(map(str, call_args))
+        self.writeline(f"launch_on_stream({kernel_name}, {kernel_name!r}, {given})")  # type: ignore[attr-defined]
+
+
+class PythonWrapperCodegen(Own, Wrapper):
+    @staticmethod
+    def create(is_subgraph: bool, subgraph_name: Any, parent_wrapper: Any, partition_signatures: Any = None) -> Any:
+        if not is_subgraph:
+            return PythonWrapperCodegen()  # type: ignore[no-untyped-call]
+        return OwnSubgraph(subgraph_name, parent_wrapper, partition_signatures)
+
+
+class OwnSubgraph(Own, Subgraph):
+    pass
+
+
+class CppWrapperCodegen(Wrapper):
+    """There is none: the program around the kernels is in Python."""
+
+    @staticmethod
+    def create(*_: Any, **__: Any) -> Any:
+        raise NotImplementedError(f"{name()}: torch.compile has no program in C++ around the kernels (cpp_wrapper)")
+
+
+class Scheduling(CppScheduling):
+    def codegen_node(self, node: Any) -> None:
+        with V.graph.set_current_device(torch.device("cpu")):  # whose kernels these are
+            super().codegen_node(node)
+
+    def flush(self) -> None:
+        program: Any = V.graph.wrapper_code
+        with program.of_device():
+            super().flush()  # type: ignore[no-untyped-call]
+
+
+def is_cpu(node: BaseSchedulerNode) -> bool:
+    """Whether what is fused becomes kernels of the CPU's kind."""
+    device = node.get_device()
+    return device is not None and device.type in ("cpu", name())
+
+
+class Overrides(CpuDeviceOpOverrides):
+    def set_device(self, device_idx: int) -> str:
+        return f"torch.accelerator.set_device_index({device_idx})"
+
+    def synchronize(self) -> str:
+        return "torch.accelerator.synchronize()"
+
+    def device_guard(self, device_idx: int) -> str:
+        return f"torch.accelerator.device_index({device_idx})"
+
+
+class Properties(NamedTuple):
+    """What inductor asks of a device: how much it does at a time."""
+
+    multi_processor_count: int
+
+
+class Interface(DeviceInterface):
+    device = accinte.device
+    Event = torch.Event
+    Stream = torch.Stream
+    current_device = staticmethod(accinte.current_device)
+    set_device = staticmethod(accinte.set_device)
+    device_count = staticmethod(accinte.device_count)
+    is_available = staticmethod(accinte.is_available)
+    stream = staticmethod(accinte.stream)
+    current_stream = staticmethod(accinte.current_stream)
+    set_stream = staticmethod(accinte.set_stream)
+    synchronize = staticmethod(accinte.synchronize)
+
+    class Worker(DeviceInterface.Worker):
+        set_device = staticmethod(accinte.set_device)
+        current_device = staticmethod(accinte.current_device)
+
+        @staticmethod
+        def get_device_properties(device: Any = None) -> Any:
+            return Properties(os.cpu_count() or 1)
+
+    @staticmethod
+    def get_compute_capability(device: Any = None) -> str:
+        return ""
+
+    @staticmethod
+    def is_triton_capable(device: Any = None) -> bool:
+        return False
+
+    @staticmethod
+    def raise_if_triton_unavailable(device: Any = None) -> None:
+        raise RuntimeError(f"{name()}: there is no Triton, inductor's kernels are in C++")
+
+    @staticmethod
+    def exchange_device(device: int) -> int:
+        return int(c().exchange_device(device))
+
+    @staticmethod
+    def maybe_exchange_device(device: int) -> int:
+        return int(c().exchange_device(device)) if device >= 0 else -1
+
+    @staticmethod
+    def get_raw_stream(device_idx: int) -> int:
+        stream: Any = accinte.current_stream(device_idx)
+        return int(stream.native_handle)
+
+    @staticmethod
+    def is_bf16_supported(including_emulation: bool = False) -> bool:
+        return True
+
+
+setattr(BaseSchedulerNode, "is_cpu", is_cpu)  # noqa: B010
+register_backend_for_device(name(), Scheduling, PythonWrapperCodegen, CppWrapperCodegen)
+register_device_op_overrides(name(), Overrides())
+register_interface_for_device(name(), Interface)
