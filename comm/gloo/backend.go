@@ -141,7 +141,7 @@ func open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 		return nil, j.elsewhere(err)
 	}
 	if j.old && c.Size > 1 {
-		if err := j.settle(ctx, g); err != nil {
+		if err := j.meet(ctx, g); err != nil {
 			g.Finalize(ctx)
 			return nil, err
 		}

@@ -72,7 +72,8 @@ func TestRestart(t *testing.T) {
 		return []string{"sh", "-c", `if [ "$RANK" = "$3" ]; then exec "$0"; fi; exec "$1" -c "$2"`, exe, python, restarted,
 			fmt.Sprint(inGo)}
 	}
-	env := pytest.Env(fmt.Sprintf("%s=%s", member, versionName(t)), "GLOO_SOCKET_IFNAME=lo", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1")
+	env := pytest.Env(fmt.Sprintf("%s=%s", member, versionName(t)), "GLOO_SOCKET_IFNAME=lo",
+		"TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1")
 	torchrun := func(inGo int) func(*bytes.Buffer) error {
 		return func(out *bytes.Buffer) error {
 			cmd := exec.CommandContext(t.Context(), python, append([]string{"-m", "torch.distributed.run", "--standalone",

@@ -244,8 +244,8 @@ os._exit(0)
 `
 
 // TestSendIsLost tells why TestKilled lets ranks of PyTorch hang: among PyTorch's alone,
-// a send doesn't end whose receiver has died before the sender reads that it was ready. If it does one day, TestKilled is
-// to demand that all end, and docs/gloo.md to say so.
+// a send doesn't end whose receiver has died before the sender reads that it was ready. If it does one day, TestKilled
+// is to demand that all end, and docs/gloo.md to say so.
 func TestSendIsLost(t *testing.T) {
 	short.Skip(t)
 	j := start(t, "pp", lost, nil)

@@ -180,8 +180,8 @@ func alike(mine, theirs address) error {
 	if theirs.at.Addr().Is4() == mine.at.Addr().Unmap().Is4() {
 		return nil
 	}
-	return fmt.Errorf("it listens at %v, which is no address of the family of %v: GLOO_SOCKET_IFNAME chooses the interface",
-		theirs.at, mine.at)
+	return fmt.Errorf("it listens at %v, which is no address of the family of %v: GLOO_SOCKET_IFNAME chooses the "+
+		"interface", theirs.at, mine.at)
 }
 
 // numbers are the ranks whose keys a store names, with a prefix or without.
@@ -363,7 +363,7 @@ func (m *mesh) Cancel(msg *fabric.Msg) {
 		}
 		for _, f := range p.sending {
 			if p.writing && f.msg == msg {
-				p.cut()
+				p.conn.SetWriteDeadline(time.Unix(1, 0))
 			}
 		}
 		for i, f := range p.out {

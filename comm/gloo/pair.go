@@ -29,7 +29,7 @@ type pair struct {
 	m      *mesh
 	peer   int
 	conn   net.Conn // nil until it's there
-	sealed bool     // by TLS, which a write that was cut short would end
+	sealed bool     // by TLS
 	lines  map[uint64]*line
 	lost   error     // why it's no more
 	since  time.Time // when it was lost
@@ -142,13 +142,23 @@ func (p *pair) batch() {
 		p.bufs[last] = f.append(p.bufs[last])
 		switch {
 		case f.op != data:
-		case f.msg.Len <= small:
+		case f.msg.Len <= small || p.sealed:
 			p.bufs[last] = append(p.bufs[last], f.msg.Bytes()...)
 		default:
 			p.bufs = append(p.bufs, f.msg.Bytes(), nil)
 		}
 	}
-	p.spare = p.bufs[0]
+	if p.spare = p.bufs[0]; p.sealed { // which can't be cut short: a copy is written
+		if len(p.spare) > 2*small {
+			p.spare = nil
+		}
+		for i := range batch {
+			if m := batch[i].msg; m != nil {
+				m.Complete(m.Len, p.peer, nil)
+				batch[i].msg = nil
+			}
+		}
+	}
 	conn, left := p.conn, p.bufs
 	p.m.mu.Unlock()
 	_, err := left.WriteTo(conn)
@@ -173,15 +183,6 @@ func (p *pair) batch() {
 	if p.sending = batch[:0]; p.lost != nil {
 		p.signal()
 	}
-}
-
-// cut ends the write that is under way, after which the connection goes on, unless it's sealed. The lock is held.
-func (p *pair) cut() {
-	if p.sealed {
-		p.fail(fabric.ErrCanceled)
-		return
-	}
-	p.conn.SetWriteDeadline(time.Unix(1, 0))
 }
 
 // read is the reader.

@@ -40,7 +40,7 @@ func attempt() string {
 	return "/worker/attempt_" + os.Getenv("TORCHELASTIC_RESTART_COUNT") + "/"
 }
 
-// elsewhere adds to the error of ranks that haven't come that one is of another PyTorch than this rank was told, if it is.
+// elsewhere adds to the error of ranks that haven't come that one is of another PyTorch than this rank was told.
 func (j *job) elsewhere(err error) error {
 	absent, ok := errors.AsType[*bootstrap.MissingRanksError](err)
 	if !ok || len(absent.Missing) == 0 {
@@ -68,9 +68,9 @@ func (j *job) newGroup() string {
 	return fmt.Sprintf("%s/%d/", j.root, j.groups)
 }
 
-// settle waits for all ranks of the job, as PyTorch 1.13 does when a group is made, members or not. A group's first rank
+// meet waits for all ranks of the job, as PyTorch 1.13 does when a group is made, members or not. A group's first rank
 // sets the number from which the others count its operations, for their logs; g is nil unless this rank is a member.
-func (j *job) settle(ctx context.Context, g *group) error {
+func (j *job) meet(ctx context.Context, g *group) error {
 	key := fmt.Sprint("store_based_barrier_key:", j.groups+1)
 	start := time.Now()
 	came, err := j.store.Add(ctx, key, 1)
@@ -90,7 +90,8 @@ func (j *job) settle(ctx context.Context, g *group) error {
 }
 
 // connectPairs is connect for PyTorch 1.13, whose ranks know each other by the listener that a connection comes to.
-func connectPairs(ctx context.Context, st store.Store, rank, size int, host string, _ *tls.Config) (_ *mesh, err error) {
+func connectPairs(ctx context.Context, st store.Store, rank, size int, host string,
+	_ *tls.Config) (_ *mesh, err error) {
 	m := newMesh(rank, size)
 	listeners := make([]net.Listener, size) // by who may connect there
 	var accepting sync.WaitGroup

@@ -25,7 +25,7 @@ func (g *group) Split(ctx context.Context, name string, list []int, timeout time
 		return invalid("unknown hint %q; a split takes none", h)
 	}
 	var path string
-	settle := false // all ranks of the job wait for each other
+	meet := false // all ranks of the job wait for each other
 	switch {
 	case g.size == 1 || g.mesh.kin:
 		offers, _, err := base.Offers(base.Offer{List: list}, g.size, backend.Op{Ctx: ctx, Timeout: timeout},
@@ -55,9 +55,9 @@ func (g *group) Split(ctx context.Context, name string, list []int, timeout time
 		return invalid("the ranks of PyTorch's groups are in ascending order, %v are not", list)
 	default:
 		path = g.job.newGroup()
-		settle = g.job.old
+		meet = g.job.old
 	}
-	if len(list) == 0 && !settle {
+	if len(list) == 0 && !meet {
 		return nil, nil
 	}
 	start := time.Now()
@@ -68,8 +68,8 @@ func (g *group) Split(ctx context.Context, name string, list []int, timeout time
 	if len(list) > 0 {
 		child, err = g.job.group(limited, name, path, slices.Index(list, g.rank), len(list))
 	}
-	if err == nil && settle {
-		if err = g.job.settle(limited, child); err != nil && child != nil {
+	if err == nil && meet {
+		if err = g.job.meet(limited, child); err != nil && child != nil {
 			child.Finalize(ctx)
 		}
 	}

@@ -12,12 +12,12 @@ import (
 	"path/filepath"
 )
 
-// transportVar chooses Gloo's transport, as in PyTorch: TCP, which is the default, or TCP_TLS, with the variables of that
-// name and the endings below.
+// transportVar chooses Gloo's transport, as in PyTorch: TCP, which is the default, or TCP_TLS, with the variables of
+// that name and the endings below.
 const transportVar = "GLOO_DEVICE_TRANSPORT"
 
-// tlsOf is how the connections of the ranks are encrypted, as PyTorch's variables say; nil: they aren't. Every rank proves
-// who it is by a certificate of the same authorities, whose names don't matter.
+// tlsOf is how the connections of the ranks are encrypted, as PyTorch's variables say; nil: they aren't. Every rank
+// proves who it is by a certificate of the same authorities, whose names don't matter.
 func tlsOf() (*tls.Config, error) {
 	switch kind := os.Getenv(transportVar); kind {
 	case "", "TCP":
@@ -60,8 +60,8 @@ func tlsOf() (*tls.Config, error) {
 		}}, nil
 }
 
-// sealed encrypts a connection, if the mesh's are. Who is the client follows from the connection's addresses, not from who
-// has connected.
+// sealed encrypts a connection, if the mesh's are. Who is the client follows from the connection's addresses, not from
+// who has connected.
 func (m *mesh) sealed(ctx context.Context, conn net.Conn) (net.Conn, error) {
 	if m.tls == nil {
 		return conn, nil

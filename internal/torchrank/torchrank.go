@@ -71,8 +71,8 @@ func Start(t testing.TB, dir, script string, env ...string) *Rank {
 // Seat is the environment of one of a job's ranks, whose store the test serves at an address of this host.
 func Seat(store net.Addr, rank, size int) []string {
 	host, port, _ := net.SplitHostPort(store.String())
-	return []string{"TORCHELASTIC_USE_AGENT_STORE=True", "TORCHELASTIC_RESTART_COUNT=0", "MASTER_ADDR=" + host, "MASTER_PORT=" + port,
-		fmt.Sprint("RANK=", rank), fmt.Sprint("WORLD_SIZE=", size)}
+	return []string{"TORCHELASTIC_USE_AGENT_STORE=True", "TORCHELASTIC_RESTART_COUNT=0", "MASTER_ADDR=" + host,
+		"MASTER_PORT=" + port, fmt.Sprint("RANK=", rank), fmt.Sprint("WORLD_SIZE=", size)}
 }
 
 // Version is the version of PyTorch, which CHORUS_TEST_PYTHON may choose: 2.13 is 213, 1.13 is 113.
