@@ -38,6 +38,9 @@ type Device struct {
 	attach  func(stream uint32, data []byte)
 	lost    error // what has ended the connection
 	onGone  func(error)
+
+	world, rank, start int
+	watched            []zmq4.Socket
 }
 
 var _ accl.Device = (*Device)(nil)
@@ -53,6 +56,7 @@ func Dial(ctx context.Context, world, rank, startPort int) (*Device, error) {
 	forever := context.Background()
 	d := &Device{commands: zmq4.NewReq(forever, retries()...), toEngine: zmq4.NewPub(forever),
 		kernel: zmq4.NewSub(forever, retries()...), queue: make(chan *handle, maxQueued), stop: make(chan struct{}),
+		world: world, rank: rank, start: startPort,
 		out: map[uint32]*engine.Stream{}}
 	for i := range d.spare {
 		d.next[i], d.spare[i], d.sizes[i] = granule, map[int][]uint64{}, map[uint64]int{}
@@ -81,6 +85,9 @@ func (d *Device) Close() (err error) {
 	d.close.Do(func() {
 		close(d.stop)
 		err = errors.Join(d.commands.Close(), d.toEngine.Close(), d.kernel.Close())
+		for _, s := range d.watched {
+			err = errors.Join(err, s.Close())
+		}
 		d.tasks.Wait()
 	})
 	return err
@@ -279,6 +286,28 @@ func (d *Device) OnGone(f func(error)) {
 	d.streams.Unlock()
 	if lost != nil {
 		f(lost)
+	}
+}
+
+// Watch has a function called when the process of another rank's engine ends. It's called once, before Close.
+func (d *Device) Watch(lost func(rank int, cause error)) {
+	for r := range d.world {
+		if r == d.rank {
+			continue
+		}
+		s := zmq4.NewSub(context.Background(), retries()...) // to nothing: all that comes is the end
+		d.watched = append(d.watched, s)
+		d.tasks.Go(func() {
+			err := s.Dial(at(d.start + 2*d.world + r))
+			if err == nil {
+				_, err = s.Recv()
+			}
+			select {
+			case <-d.stop:
+			default:
+				lost(r, fmt.Errorf("%w: %w", ErrGone, err))
+			}
+		})
 	}
 }
 
