@@ -25,7 +25,7 @@ func init() {
 	for _, f := range abi.Families {
 		backend.Register(f.Name, func(ctx context.Context, c backend.Config) (backend.Backend, error) {
 			return open(ctx, f.Name, c)
-		})
+		}, operationHints()...)
 	}
 }
 

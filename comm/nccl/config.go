@@ -110,3 +110,56 @@ func fieldNames() string {
 	}
 	return strings.Join(names, ", ")
 }
+
+// operationPrefix stands before the fields of an operation's configuration, of which some are a communicator's as well.
+const operationPrefix = "op."
+
+// operationHints are the hints of operations.
+func operationHints() (all []backend.OpHint) {
+	for _, f := range abi.OperationFields {
+		if f.Name == "ext" || f.Name == "userProfilerTag" {
+			continue
+		}
+		name := operationPrefix + f.Name
+		all = append(all, backend.OpHint{Name: name, Check: func(value string) error {
+			if _, err := strconv.ParseInt(value, 10, 32); err != nil && !f.String {
+				return fmt.Errorf("hint %s=%q is no number", name, value)
+			}
+			return nil
+		}})
+	}
+	return all
+}
+
+// configurable are the operations that the library takes a configuration for.
+var configurable = []backend.Kind{backend.Broadcast, backend.AllReduce, backend.Reduce, backend.AllGather,
+	backend.AllGatherSingle, backend.AllGatherV, backend.ReduceScatter, backend.ReduceScatterSingle,
+	backend.ReduceScatterV, backend.AllToAllSingle, backend.GatherSingle, backend.Scan}
+
+// operationConfig is what an operation's hints say; nil if they say nothing.
+func (r *rank) operationConfig(op *backend.Op) (*abi.Config, error) {
+	set := map[string]string{}
+	for name, value := range op.Hints {
+		if field, ok := strings.CutPrefix(name, operationPrefix); ok {
+			set[field] = value
+		}
+	}
+	if len(set) == 0 {
+		return nil, nil
+	}
+	if err := r.lib.need(r.Of(op), "operation configurations"); err != nil {
+		return nil, err
+	}
+	if !slices.Contains(configurable, op.Kind) {
+		return nil, &backend.UnsupportedError{Where: r.Of(op),
+			Detail: fmt.Sprintf("%s has no configuration for this operation: hints %v", r.lib.name, op.Hints)}
+	}
+	if set["forceAlgSelection"] == "" {
+		set["forceAlgSelection"] = "1"
+	}
+	packed, err := abi.PackOperation(r.lib.version, set)
+	if err != nil {
+		return nil, &backend.InvalidArgumentError{Where: r.Of(op), Detail: err.Error()}
+	}
+	return packed, nil
+}

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"strings"
 	"time"
+	"unsafe"
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/comm/nccl/abi"
@@ -72,6 +74,10 @@ func (r *rank) Enqueue(ops ...*backend.Op) error {
 				Detail: fmt.Sprintf("%s has no reduction %v on %v", r.lib.name, op.Reduce, op.First().DType())}
 		}
 	}
+	packed, err := r.operationConfig(ops[0])
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), ops[0].Timeout)
 	defer cancel()
 	for _, op := range ops {
@@ -93,6 +99,10 @@ func (r *rank) Enqueue(ops ...*backend.Op) error {
 		return r.Err(r.Of(ops[0]))
 	}
 	x := &calls{rank: r, stream: abi.Stream(ops[0].Stream.Handle())}
+	if packed != nil {
+		x.with = packed.Pointer()
+		defer packed.Free()
+	}
 	if len(ops) > 1 {
 		x.begin()
 	}
@@ -102,8 +112,7 @@ func (r *rank) Enqueue(ops ...*backend.Op) error {
 	if len(ops) > 1 {
 		x.end()
 	}
-	err := x.err
-	if err == nil && x.progress {
+	if err = x.err; err == nil && x.progress {
 		err = r.await(ctx, x.name, r.c)
 	}
 	for _, made := range x.made {
@@ -140,12 +149,16 @@ type calls struct {
 	progress bool // it hasn't returned yet what it ends with
 	depth    int  // of groups
 	made     []abi.RedOp
+	with     unsafe.Pointer // the operation's configuration; nil if it has none
 }
 
 // do is a call's result.
 func (x *calls) do(name string, call func() abi.Result) {
 	if x.err != nil {
 		return
+	}
+	if x.with != nil && !strings.HasPrefix(name, "ncclGroup") && !strings.HasPrefix(name, "ncclRedOp") {
+		name += "Config"
 	}
 	result := call()
 	x.name, x.progress, x.err = name, x.progress || result == abi.InProgress, x.lib.failed(name, result, x.c)
@@ -198,6 +211,9 @@ func (x *calls) recv(p uintptr, bytes, peer int) {
 func (x *calls) broadcast(in, out uintptr, bytes, root int) {
 	if bytes > 0 {
 		x.do("ncclBroadcast", func() abi.Result {
+			if x.with != nil {
+				return x.lib.BroadcastWith(in, out, uint64(bytes), abi.Uint8, int32(root), x.c, x.stream, x.with)
+			}
 			return x.lib.Broadcast(in, out, uint64(bytes), abi.Uint8, int32(root), x.c, x.stream)
 		})
 	}
@@ -225,6 +241,9 @@ func (x *calls) operation(op *backend.Op) {
 	case backend.AllGatherSingle:
 		if bytes := op.In.NBytes(); bytes > 0 {
 			x.do("ncclAllGather", func() abi.Result {
+				if x.with != nil {
+					return x.lib.AllGatherWith(address(op.In), address(op.Out), uint64(bytes), abi.Uint8, x.c, x.stream, x.with)
+				}
 				return x.lib.AllGather(address(op.In), address(op.Out), uint64(bytes), abi.Uint8, x.c, x.stream)
 			})
 		}
@@ -242,6 +261,9 @@ func (x *calls) operation(op *backend.Op) {
 		x.exchange(op, func() bool {
 			if bytes := op.In.NBytes() / n; x.lib.AllToAll != nil {
 				x.do("ncclAlltoAll", func() abi.Result {
+					if x.with != nil {
+						return x.lib.AllToAllWith(address(op.In), address(op.Out), uint64(bytes), abi.Uint8, x.c, x.stream, x.with)
+					}
 					return x.lib.AllToAll(address(op.In), address(op.Out), uint64(bytes), abi.Uint8, x.c, x.stream)
 				})
 				return true
@@ -252,6 +274,10 @@ func (x *calls) operation(op *backend.Op) {
 		x.exchange(op, func() bool {
 			if x.lib.Gather != nil {
 				x.do("ncclGather", func() abi.Result {
+					if x.with != nil {
+						return x.lib.GatherWith(address(op.In), address(op.Out), uint64(op.In.NBytes()), abi.Uint8, int32(op.Root), x.c,
+							x.stream, x.with)
+					}
 					return x.lib.Gather(address(op.In), address(op.Out), uint64(op.In.NBytes()), abi.Uint8, int32(op.Root), x.c,
 						x.stream)
 				})
@@ -335,6 +361,9 @@ func (x *calls) reduction(op *backend.Op) {
 	to := func(in, out uintptr, n uint64, root int) {
 		if n > 0 {
 			x.do("ncclReduce", func() abi.Result {
+				if x.with != nil {
+					return x.lib.ReduceWith(in, out, n, dt, red, int32(root), x.c, x.stream, x.with)
+				}
 				return x.lib.Reduce(in, out, n, dt, red, int32(root), x.c, x.stream)
 			})
 		}
@@ -343,6 +372,9 @@ func (x *calls) reduction(op *backend.Op) {
 	case backend.AllReduce:
 		if n := count(op.In); n > 0 {
 			x.do("ncclAllReduce", func() abi.Result {
+				if x.with != nil {
+					return x.lib.AllReduceWith(address(op.In), address(op.Out), n, dt, red, x.c, x.stream, x.with)
+				}
 				return x.lib.AllReduce(address(op.In), address(op.Out), n, dt, red, x.c, x.stream)
 			})
 		}
@@ -366,6 +398,9 @@ func (x *calls) reduction(op *backend.Op) {
 func (x *calls) scatter(in, out uintptr, n uint64, dt abi.DataType, red abi.RedOp) {
 	if n > 0 {
 		x.do("ncclReduceScatter", func() abi.Result {
+			if x.with != nil {
+				return x.lib.ReduceScatterWith(in, out, n, dt, red, x.c, x.stream, x.with)
+			}
 			return x.lib.ReduceScatter(in, out, n, dt, red, x.c, x.stream)
 		})
 	}

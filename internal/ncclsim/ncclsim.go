@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -99,6 +100,38 @@ func (l *Library) Table() abi.Table {
 		PutSignal:            l.putSignal,
 		Signal:               l.signal,
 		WaitSignal:           l.waitSignal,
+		AllReduceWith: func(in, out uintptr, n uint64, dt abi.DataType, red abi.RedOp, h abi.Comm, s abi.Stream,
+			p unsafe.Pointer) abi.Result {
+			return l.configured("ncclAllReduceConfig", h, p, func() abi.Result { return l.allReduce(in, out, n, dt, red, h, s) })
+		},
+		ReduceWith: func(in, out uintptr, n uint64, dt abi.DataType, red abi.RedOp, root int32, h abi.Comm, s abi.Stream,
+			p unsafe.Pointer) abi.Result {
+			return l.configured("ncclReduceConfig", h, p, func() abi.Result { return l.reduce(in, out, n, dt, red, root, h, s) })
+		},
+		ReduceScatterWith: func(in, out uintptr, n uint64, dt abi.DataType, red abi.RedOp, h abi.Comm, s abi.Stream,
+			p unsafe.Pointer) abi.Result {
+			return l.configured("ncclReduceScatterConfig", h, p, func() abi.Result {
+				return l.reduceScatter(in, out, n, dt, red, h, s)
+			})
+		},
+		BroadcastWith: func(in, out uintptr, n uint64, dt abi.DataType, root int32, h abi.Comm, s abi.Stream,
+			p unsafe.Pointer) abi.Result {
+			return l.configured("ncclBroadcastConfig", h, p, func() abi.Result {
+				return l.broadcast(in, out, n, dt, root, h, s)
+			})
+		},
+		AllGatherWith: func(in, out uintptr, n uint64, dt abi.DataType, h abi.Comm, s abi.Stream,
+			p unsafe.Pointer) abi.Result {
+			return l.configured("ncclAllGatherConfig", h, p, func() abi.Result { return l.allGather(in, out, n, dt, h, s) })
+		},
+		AllToAllWith: func(in, out uintptr, n uint64, dt abi.DataType, h abi.Comm, s abi.Stream,
+			p unsafe.Pointer) abi.Result {
+			return l.configured("ncclAlltoAllConfig", h, p, func() abi.Result { return l.allToAll(in, out, n, dt, h, s) })
+		},
+		GatherWith: func(in, out uintptr, n uint64, dt abi.DataType, root int32, h abi.Comm, s abi.Stream,
+			p unsafe.Pointer) abi.Result {
+			return l.configured("ncclGatherConfig", h, p, func() abi.Result { return l.gather(in, out, n, dt, root, h, s) })
+		},
 	}
 	v := reflect.ValueOf(&t).Elem()
 	for i := range v.NumField() {
@@ -115,6 +148,22 @@ func (l *Library) Table() abi.Table {
 		}
 	}
 	return t
+}
+
+// configured looks at an operation's configuration, which must make sense, and calls the operation itself.
+func (l *Library) configured(name string, h abi.Comm, p unsafe.Pointer, call func() abi.Result) abi.Result {
+	return l.with(name, h, func(*communicator) abi.Result {
+		set, err := abi.UnpackOperation(l.version, p)
+		if low, e := strconv.Atoi(set["minCTAs"]); err == nil && e == nil {
+			if high, e := strconv.Atoi(set["maxCTAs"]); e == nil && high < low {
+				err = fmt.Errorf("minCTAs %d, maxCTAs %d", low, high)
+			}
+		}
+		if err != nil {
+			return l.wrong(abi.InvalidArgument, "%s: %v", name, err)
+		}
+		return call()
+	})
 }
 
 // drop takes out all functions of a capability.

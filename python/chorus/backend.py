@@ -103,7 +103,7 @@ def _create(backend: str, options: Any, backend_options: Any) -> ProcessGroup:
         )
     carrier, hints = _carrier(backend, options, hints)
     alone = carrier in LIBRARIES
-    device = _placed(carrier, caller.get("device_id")) if alone else caller.get("device_id")
+    device: Any = _placed(carrier, caller.get("device_id")) if alone else caller.get("device_id")
     comm = Communicator.create(
         options.group_rank,
         options.group_size,

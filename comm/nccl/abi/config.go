@@ -43,6 +43,20 @@ var Fields = []Field{
 	{Name: "nvlsHostMode", Since: 23200},
 }
 
+// OperationFields are those of ncclCollConfig_t, the configuration of one operation. Two are for vendors and profilers,
+// and stay unset.
+var OperationFields = []Field{
+	{Name: "ext", Since: 23100, String: true},
+	{Name: "minCTAs", Since: 23100},
+	{Name: "maxCTAs", Since: 23100},
+	{Name: "nvlsCTAs", Since: 23100},
+	{Name: "cgaClusterSize", Since: 23100},
+	{Name: "algSelection", Since: 23100, String: true},
+	{Name: "forceAlgSelection", Since: 23100},
+	{Name: "CTAPolicy", Since: 23100},
+	{Name: "userProfilerTag", Since: 23100, String: true}, // 64 bits, as an address
+}
+
 // FieldNamed returns the field of a name; false if there is none.
 func FieldNamed(name string) (Field, bool) {
 	for _, f := range Fields {
@@ -68,7 +82,14 @@ type Config struct {
 
 // Pack packs what is set, numbers in decimal, for a library of version v. A field that this version hasn't is an error
 // that names the first one that has it.
-func Pack(v Version, set map[string]string) (*Config, error) {
+func Pack(v Version, set map[string]string) (*Config, error) { return pack(v, Fields, set) }
+
+// PackOperation packs what is set of an operation's configuration.
+func PackOperation(v Version, set map[string]string) (*Config, error) {
+	return pack(v, OperationFields, set)
+}
+
+func pack(v Version, fields []Field, set map[string]string) (*Config, error) {
 	bytes := make([]byte, configHead, 128)
 	c := &Config{}
 	type text struct {
@@ -76,7 +97,7 @@ func Pack(v Version, set map[string]string) (*Config, error) {
 		b  []byte
 	}
 	var texts []text
-	for _, f := range Fields {
+	for _, f := range fields {
 		value, given := set[f.Name]
 		if f.Since > v {
 			if given {
@@ -122,7 +143,14 @@ func (c *Config) Pointer() unsafe.Pointer { return unsafe.Pointer(&c.words[0]) }
 func (c *Config) Free() { c.pin.Unpin() }
 
 // Unpack reads a configuration, as a library of version v does: what isn't set is missing.
-func Unpack(v Version, p unsafe.Pointer) (map[string]string, error) {
+func Unpack(v Version, p unsafe.Pointer) (map[string]string, error) { return unpack(v, Fields, p) }
+
+// UnpackOperation reads an operation's configuration.
+func UnpackOperation(v Version, p unsafe.Pointer) (map[string]string, error) {
+	return unpack(v, OperationFields, p)
+}
+
+func unpack(v Version, fields []Field, p unsafe.Pointer) (map[string]string, error) {
 	if p == nil {
 		return map[string]string{}, nil
 	}
@@ -133,7 +161,7 @@ func Unpack(v Version, p unsafe.Pointer) (map[string]string, error) {
 		return nil, fmt.Errorf("a configuration with magic %#x of version %v, for %v", magic, made, v)
 	}
 	set, at := map[string]string{}, uint64(configHead)
-	for _, f := range Fields {
+	for _, f := range fields {
 		if f.Since > made {
 			break
 		}

@@ -40,6 +40,12 @@ type (
 	Rooted = func(in, out uintptr, n uint64, dt DataType, root int32, c Comm, s Stream) Result
 	// Gate is a function of which only is asked whether it's there.
 	Gate = func() Result
+	// These take the operation's configuration besides (see [PackOperation]).
+	ReducingWith   = func(in, out uintptr, n uint64, dt DataType, op RedOp, c Comm, s Stream, with unsafe.Pointer) Result
+	ReducingToWith = func(in, out uintptr, n uint64, dt DataType, op RedOp, root int32, c Comm, s Stream,
+		with unsafe.Pointer) Result
+	MovingWith = func(in, out uintptr, n uint64, dt DataType, c Comm, s Stream, with unsafe.Pointer) Result
+	RootedWith = func(in, out uintptr, n uint64, dt DataType, root int32, c Comm, s Stream, with unsafe.Pointer) Result
 	// Message is one end of a message.
 	Message = func(p uintptr, n uint64, dt DataType, peer int32, c Comm, s Stream) Result
 )
@@ -88,6 +94,14 @@ type Table struct {
 	Signal     Signal     `dl:"ncclSignal" cap:"put and signal"`
 	WaitSignal WaitSignal `dl:"ncclWaitSignal" cap:"put and signal"`
 
+	AllReduceWith     ReducingWith   `dl:"ncclAllReduceConfig" cap:"operation configurations" since:"2.31"`
+	ReduceWith        ReducingToWith `dl:"ncclReduceConfig" cap:"operation configurations"`
+	ReduceScatterWith ReducingWith   `dl:"ncclReduceScatterConfig" cap:"operation configurations"`
+	BroadcastWith     RootedWith     `dl:"ncclBroadcastConfig" cap:"operation configurations"`
+	AllGatherWith     MovingWith     `dl:"ncclAllGatherConfig" cap:"operation configurations"`
+	AllToAllWith      MovingWith     `dl:"ncclAlltoAllConfig" cap:"operation configurations"`
+	GatherWith        RootedWith     `dl:"ncclGatherConfig" cap:"operation configurations"`
+
 	// Of the rest is only asked whether it's there. None of it is called, so that ncclCommShrink, which crashes without a
 	// communicator, can't be.
 	SparseReduce Gate `dl:"ncclAllReduceSparseBlock" cap:"sparse reduce"` // NCCLX's
@@ -97,7 +111,6 @@ type Table struct {
 	Grow         Gate `dl:"ncclCommGrow" cap:"grow" since:"2.29"`
 	Suspend      Gate `dl:"ncclCommSuspend" cap:"suspend" since:"2.29.7"`
 	Resume       Gate `dl:"ncclCommResume" cap:"suspend"`
-	OpConfig     Gate `dl:"ncclAllReduceConfig" cap:"operation configurations" since:"2.31"`
 }
 
 // Capability is something that not all versions have.

@@ -28,6 +28,9 @@ _OF_LIBRARIES = {"library", "compare", *map(str.lower, (
     "maxP2pPeers", "graphStreamOrdering", "launchOrderImplicit", "numRmaSig", "rmaEagerInit", "hostCftMode",
     "nvlsHostMode",
 ))}  # fmt: skip
+# Of their operations, as the library has them behind "op.".
+_OF_LIBRARIES_OPERATIONS = {"minCTAs", "maxCTAs", "nvlsCTAs", "cgaClusterSize", "algSelection", "forceAlgSelection",
+    "CTAPolicy"}  # fmt: skip
 _PRIORITY = {"is_high_priority_stream", "high_priority_stream"}
 
 
@@ -107,7 +110,9 @@ def of_operation(hints: Mapping[str, str] | None, backend: str | None = None) ->
         return None
     own = {}
     for name, value in hints.items():
-        if name in _OF_OPERATIONS and backend not in LIBRARIES:
+        if backend in LIBRARIES and name.removeprefix("op.") in _OF_LIBRARIES_OPERATIONS:
+            own["op." + name.removeprefix("op.")] = value
+        elif name in _OF_OPERATIONS and backend not in LIBRARIES:
             own[name] = value
         else:
             _unknown(name)

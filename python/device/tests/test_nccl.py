@@ -89,7 +89,12 @@ def main():
     me, n = comm.get_rank(), comm.get_size()
     assert comm.get_device() == _place and comm.get_backend() == "BACKEND" and comm.is_abort_supported()
     x = torch.full((1000,), me + 1.0)
-    comm.all_reduce(x, ReduceOp.PREMUL_SUM(0.5))
+    if LEVEL >= "2.31":
+        comm.all_reduce(x, ReduceOp.PREMUL_SUM(0.5), hints={"maxCTAs": "4", "algSelection": "ring"})
+    else:
+        with pytest.raises(chorus.UnsupportedError, match="which came with NCCL 2.31"):
+            comm.all_reduce(x, ReduceOp.PREMUL_SUM(0.5), hints={"maxCTAs": "4"})
+        comm.all_reduce(x, ReduceOp.PREMUL_SUM(0.5))
     with pytest.warns(UserWarning, match="unknown hint 'algorithm'"):
         work = comm.all_reduce(x, ReduceOp.AVG, True, hints={"algorithm": "ring"})
     work.wait()
@@ -128,7 +133,8 @@ print("fine")
 
 @pytest.mark.parametrize(("backend", "level"), [("nccl", NEWEST), ("ncclx", "2.19"), ("rccl", "2.18")])
 def test_communicators(standin, tmp_path, backend, level):
-    out = run(standin, tmp_path, 2, PLACE + COMMUNICATORS.replace("BACKEND", backend), level=level)
+    program = PLACE + COMMUNICATORS.replace("BACKEND", backend).replace("LEVEL", repr(level))
+    out = run(standin, tmp_path, 2, program, level=level)
     assert out.count("fine") == 2
 
 
@@ -262,6 +268,7 @@ rows = {
     "hint blocking": of(lambda c: c.barrier(), hints={"blocking": "true"}),
     "hint max_event_pool_size": of(lambda c: c.barrier(), hints={"max_event_pool_size": "9"}),
     "hint of an operation: algorithm": of(lambda c: c.all_reduce(x, ReduceOp.SUM, hints={"algorithm": "ring"})),
+    "hint of an operation: maxCTAs": of(lambda c: c.all_reduce(x, ReduceOp.SUM, hints={"maxCTAs": "4"})),
     "timeout of an operation": of(lambda c: c.all_reduce(x, ReduceOp.SUM, timeout=SECOND)),
     "async_op": of(lambda c: c.all_reduce(x, ReduceOp.SUM, True).wait()),
     "a CPU tensor": of(lambda c: c.all_reduce(torch.ones(4, device="cpu"), ReduceOp.SUM)),
