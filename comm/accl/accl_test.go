@@ -78,7 +78,7 @@ func ways() (all []way) {
 					w.hints["accl.max_segment_size"] = "384"
 				}
 				if limit == "eager" {
-					w.hints["accl.max_eager_size"], w.hints["accl.max_rendezvous_size"] = "1000000000", "1000000001"
+					w.hints["accl.max_eager_size"], w.hints["accl.max_rendezvous_size"] = "1048576", "1048640" // of spare buffers, too
 				}
 				if network != "" {
 					w.hints["accl.network"] = network
