@@ -94,8 +94,11 @@ func (o *options) place(c backend.Config) {
 	o.config.Local = c.Rank
 	o.config.ArithConfigs = map[abi.Types]abi.ArithConfig{{Uncompressed: abi.Int8, Compressed: abi.Int8}: abi.Bytes}
 	for r := range uint32(c.Size) {
-		o.config.Ranks = append(o.config.Ranks, abi.Rank{IP: 0x7F000001, Port: uint32(o.emulator) + r, Session: r,
-			MaxSegmentSize: uint32(o.segment)})
+		rank := abi.Rank{IP: 0x7F000001, Session: r, MaxSegmentSize: uint32(o.segment)}
+		if o.emulator > 0 {
+			rank.Port = uint32(o.emulator) + r
+		}
+		o.config.Ranks = append(o.config.Ranks, rank)
 	}
 }
 

@@ -60,6 +60,7 @@ func TestEmulators(t *testing.T) {
 		e.Serve(t.Context())
 		return
 	}
+	t.Setenv("CHORUS_DUMP_DIR", t.TempDir()) // whoever fails is dumped
 	const n = 3
 	start, processes := emulators(t, n)
 	comms, err := openWorld(Name, n, map[string]string{"accl.emulator": strconv.Itoa(start), "accl.rx_buffer_size": "4096",

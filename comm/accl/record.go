@@ -8,9 +8,13 @@ import (
 	"github.com/chorus-comms/chorus/comm/backend"
 )
 
-// calls returns the engine's calls for a communicator; those for none are in that of all ranks.
+// calls returns the engine's calls for a communicator; those for none are in that of all ranks. An engine in another
+// process keeps no records.
 func (l *link) calls(comm uint32) []backend.EngineCall {
 	const ofAll = 1
+	if l.engine == nil {
+		return nil
+	}
 	var all []backend.EngineCall
 	for _, r := range l.engine.Records() {
 		of := uint32(ofAll)
