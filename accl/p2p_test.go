@@ -15,8 +15,8 @@ import (
 )
 
 // TestPeerToPeer exchanges the memory of an emulated device and an engine's: tensors of the device are the engine's
-// operands, and a stream of the device reads and writes a peer-to-peer buffer of the engine. Nothing is staged, but with
-// the flag; the bits are the same.
+// operands, and a stream of the device reads and writes a peer-to-peer buffer of the engine. Nothing is staged, but
+// with the flag; the bits are the same.
 func TestPeerToPeer(t *testing.T) {
 	const ranks, count = 3, 10_000
 	drv, err := accinte.New(accinte.Options{Devices: 1, MemoryBytes: 16 << 20})

@@ -25,7 +25,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	const signals = "github.com/chorus-comms/chorus/observe.listen.func1" // for the process's life, once something is dumped
+	const signals = "github.com/chorus-comms/chorus/observe.listen.func1" // for ever, once there is a dump
 	const publisher = "github.com/go-zeromq/zmq4.(*pubMWriter).run"       // forgotten if its socket closes at a bad moment
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(signals), goleak.IgnoreAnyFunction(publisher))
 }
@@ -60,8 +60,8 @@ type way struct {
 	hints      map[string]string
 }
 
-// ways are all: each protocol, eager and by rendezvous, float32 compressed and not, over each network. Buffers are small,
-// so that messages have several segments, and reductions several pieces.
+// ways are all: each protocol, eager and by rendezvous, float32 compressed and not, over each network. Buffers are
+// small, so that messages have several segments, and reductions several pieces.
 func ways() (all []way) {
 	for _, network := range []string{"", "packets", "auto"} {
 		for _, protocol := range []string{"udp", "tcp", "rdma-eager", "rdma-rendezvous"} {

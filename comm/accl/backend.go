@@ -52,9 +52,9 @@ func begin(ctx context.Context, c backend.Config) (*base.Runner, *link, error) {
 			return nil, nil, err
 		}
 	}
-	return base.NewRunner(c, base.Library{Fabric: l, Own: l.own, Memory: l.memory, Traffic: l.traffic, Engine: l.calls, Capabilities: backend.Capabilities{
-		Name: Name, Devices: []string{"cpu"}, Windows: true, SharedMem: l.shares(), Abort: true, AnySource: true, Tags: true, InProcess: true,
-		MaxWorld: maxWorld}}), l, nil
+	return base.NewRunner(c, base.Library{Fabric: l, Own: l.own, Memory: l.memory, Traffic: l.traffic, Engine: l.calls,
+		Capabilities: backend.Capabilities{Name: Name, Devices: []string{"cpu"}, Windows: true, SharedMem: l.shares(),
+			Abort: true, AnySource: true, Tags: true, InProcess: true, MaxWorld: maxWorld}}), l, nil
 }
 
 // connect sets up this rank's engine in the network of all.
