@@ -144,15 +144,11 @@ func (r *rank) operationConfig(op *backend.Op) (*abi.Config, error) {
 			set[field] = value
 		}
 	}
-	if len(set) == 0 {
+	if len(set) == 0 || !slices.Contains(configurable, op.Kind) { // the communicator's hints are those of all operations
 		return nil, nil
 	}
 	if err := r.lib.need(r.Of(op), "operation configurations"); err != nil {
 		return nil, err
-	}
-	if !slices.Contains(configurable, op.Kind) {
-		return nil, &backend.UnsupportedError{Where: r.Of(op),
-			Detail: fmt.Sprintf("%s has no configuration for this operation: hints %v", r.lib.name, op.Hints)}
 	}
 	if set["forceAlgSelection"] == "" {
 		set["forceAlgSelection"] = "1"

@@ -70,7 +70,8 @@ def of_communicator(
         if name.removeprefix("torchcomm::").split("::")[-1] in _PRIORITY:  # torchcomm::ncclx::high_priority_stream
             priority = truth(name, value)
         elif backend in LIBRARIES and name not in _FLAGS | _NUMBERS:
-            if _plain(name) in _OF_LIBRARIES:
+            of_all = name.startswith("op.") and name.removeprefix("op.") in _OF_LIBRARIES_OPERATIONS
+            if of_all or _plain(name) in _OF_LIBRARIES:
                 own[name] = value
             else:
                 _unknown(name)

@@ -85,7 +85,8 @@ from chorus.torchcomms import ReduceOp, objcol
 def main():
     with pytest.warns(UserWarning, match="unknown hint 'fabric'"):
         comm = torchcomms.new_comm("BACKEND", _place, name="main", hints={"fabric": "auto", "cga_cluster_size": "2",
-            "ncclx::minCTAs": "1", "max_event_pool_size": "7", "is_high_priority_stream": "true"})
+            "ncclx::minCTAs": "1", **({"op.maxCTAs": "4"} if LEVEL >= "2.31" else {}),
+            "max_event_pool_size": "7", "is_high_priority_stream": "true"})
     me, n = comm.get_rank(), comm.get_size()
     assert comm.get_device() == _place and comm.get_backend() == "BACKEND" and comm.is_abort_supported()
     x = torch.full((1000,), me + 1.0)
