@@ -452,7 +452,7 @@ CHORUS_API chorus_status chorus_memory_close(chorus_device device, void *memory)
 typedef struct chorus_activity {
 	int32_t kind; /* 0: kernel, 1: copy, 2: fill, 3: host function, 4: wait, 5: record, 6: graph, 7: a call of the host */
 	int32_t device;
-	int64_t stream;             /* a number of its own */
+	int64_t stream;             /* its ID, as chorus_stream_get tells it; for one without a handle the driver's number */
 	int64_t start_ns, end_ns;   /* since 1970 */
 	int64_t bytes;              /* of copies and fills */
 	uint64_t correlation;       /* the same for a call of the host and the work that it enqueued */

@@ -56,11 +56,44 @@ func goProfileStop(name *C.char, each C.chorus_activity_fn, user unsafe.Pointer)
 		return fail(refused("no profile of %s has begun", of))
 	}
 	t, err := p.Stop()
+	ids := streamIDs(of)
 	for _, a := range t.Activities[of] {
-		told := C.chorus_activity{kind: C.int32_t(a.Kind), device: C.int32_t(a.Device), stream: C.int64_t(a.Stream),
+		stream, known := ids[a.Stream]
+		if !known {
+			stream = int64(a.Stream)
+		}
+		told := C.chorus_activity{kind: C.int32_t(a.Kind), device: C.int32_t(a.Device), stream: C.int64_t(stream),
 			start_ns: C.int64_t(a.Start.UnixNano()), end_ns: C.int64_t(a.End.UnixNano()), bytes: C.int64_t(a.Bytes),
 			correlation: C.uint64_t(a.Correlation), name: interned(a.Name)}
 		C.shim_activity(each, user, &told)
 	}
 	return fail(err)
+}
+
+// streamIDs are the IDs of the streams of a type of device that have handles, by what their driver calls them.
+func streamIDs(of string) map[device.StreamHandle]int64 {
+	ids := map[device.StreamHandle]int64{}
+	opened.Lock()
+	for d := range opened.handles {
+		if d.Runtime().Name() != of {
+			continue
+		}
+		if s, err := d.DefaultStream(); err == nil {
+			ids[s.Handle()] = s.ID()
+		}
+	}
+	opened.Unlock()
+	pooled.Lock()
+	defer pooled.Unlock()
+	for d, streams := range pooled.handles {
+		if d.Runtime().Name() != of {
+			continue
+		}
+		for id := range streams {
+			if s, err := d.StreamByID(id); err == nil {
+				ids[s.Handle()] = id
+			}
+		}
+	}
+	return ids
 }

@@ -662,9 +662,6 @@ class ProcessGroup(dist.ProcessGroup):
             raise UnsupportedError("chorus: this group was made without a store")
         return self._store
 
-    def eager_connect_single_device(self, device: torch.device | None = None) -> None:
-        """What init_process_group(device_id=...) asks for. The communicator is connected since the group is there."""
-
     def supports_tensor_alloc(self, device: torch.device) -> bool:
         return device.type in self._ours
 

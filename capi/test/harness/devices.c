@@ -162,6 +162,86 @@ static void between(chorus_comm c, chorus_stream s, int rank) {
 	OK(chorus_event_release(e));
 }
 
+// Memory of rank 0 that all others have as well.
+static void shared(chorus_comm c, chorus_stream s) {
+	struct { int64_t bytes, offset; char handle[64]; } h = {0};
+	void *p = NULL, *piece = NULL, *again, *view;
+	chorus_op barrier = {.size = sizeof barrier, .kind = CHORUS_BARRIER};
+	chorus_op op = {.size = sizeof op, .kind = CHORUS_BROADCAST, .dtype = CHORUS_UINT8, .out = &h, .out_count = sizeof h};
+	if (rank == 0) {
+		OK(chorus_cache_alloc(device, N * 4, s, &p, &view));
+		put(s, p, 7);
+		OK(chorus_stream_await(s, 0));
+		GETS(CHORUS_INVALID_ARGUMENT, chorus_memory_handle(device, p, h.handle, 1, &h.bytes, &h.offset));
+		EXPECT(h.bytes > 1 && h.bytes <= (int64_t)sizeof h.handle);
+		GETS(CHORUS_INVALID_ARGUMENT, chorus_memory_handle(device, p, NULL, 8, &h.bytes, &h.offset));
+		GETS(CHORUS_INVALID_ARGUMENT, chorus_memory_handle(device, &h, h.handle, sizeof h.handle, &h.bytes, &h.offset));
+		OK(chorus_memory_handle(device, p, h.handle, sizeof h.handle, &h.bytes, &h.offset));
+		GETS(CHORUS_INVALID_ARGUMENT, chorus_memory_open(device, h.handle, h.bytes, &piece)); // its own
+		GETS(CHORUS_INVALID_ARGUMENT, chorus_memory_open(device, h.handle, h.bytes - 1, &piece));
+		GETS(CHORUS_INVALID_ARGUMENT, chorus_memory_open(device, NULL, 0, &piece));
+		GETS(CHORUS_INVALID_ARGUMENT, chorus_memory_close(device, p));
+	}
+	OK(chorus_submit(c, &op, NULL));
+	for (int turn = 1; turn < size; turn++) {
+		if (rank == turn) {
+			chorus_attributes at = {.size = sizeof at};
+			struct { int64_t bytes, offset; char handle[64]; } passed;
+			OK(chorus_memory_open(device, h.handle, h.bytes, &piece));
+			OK(chorus_memory_open(device, h.handle, h.bytes, &again));
+			EXPECT(again == piece);
+			p = (char *)piece + h.offset;
+			OK(chorus_attributes_of(device, p, &at));
+			EXPECT(at.kind == 2 && at.remote && at.index == rank % 2);
+			wants(s, p, 7 + turn - 1);
+			GETS(CHORUS_INVALID_ARGUMENT,
+			     chorus_memory_handle(device, p, passed.handle, sizeof passed.handle, &passed.bytes, &passed.offset));
+			OK(chorus_stream_task(s, "fill", &(chorus_span){p, N * 4}, 1, fills, NULL, (void *)(intptr_t)(7 + turn)));
+			OK(chorus_stream_await(s, 0));
+			OK(chorus_memory_close(device, piece));
+			wants(s, p, 7 + turn); // it was opened twice
+			OK(chorus_memory_close(device, piece));
+			GETS(CHORUS_INVALID_ARGUMENT, chorus_memory_close(device, piece));
+		}
+		OK(chorus_submit(c, &barrier, NULL));
+	}
+	if (rank == 0) {
+		wants(s, p, 7 + size - 1);
+		OK(chorus_cache_free(device, p));
+	}
+}
+
+struct told {
+	int calls, kernels;
+	int64_t last;
+	chorus_stream_info on;
+};
+
+static void tells(void *user, const chorus_activity *a) {
+	struct told *t = user;
+	EXPECT(a->name && a->end_ns >= a->start_ns && a->start_ns >= t->last && a->device == rank % 2 && a->stream == t->on.id);
+	t->last = a->start_ns;
+	t->calls += a->kind == 7;
+	t->kernels += a->kind == 0 && !strcmp(a->name, "fill");
+}
+
+static void profiled(chorus_stream s, void *p) {
+	struct told t = {.on = {.size = sizeof t.on}};
+	OK(chorus_stream_get(s, &t.on));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_profile_stop("accinte", tells, &t));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_profile_start(NULL));
+	GETS(CHORUS_UNSUPPORTED, chorus_profile_start("nonesuch"));
+	OK(chorus_profile_start("accinte"));
+	EXPECT(chorus_profile_start("accinte") != CHORUS_OK);
+	for (int i = 0; i < 3; i++)
+		put(s, p, i);
+	OK(chorus_stream_await(s, 0));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_profile_stop("accinte", NULL, NULL));
+	OK(chorus_profile_stop("accinte", tells, &t));
+	EXPECT(t.kernels == 3 && t.calls >= 3);
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_profile_stop("accinte", tells, &t));
+}
+
 static void figures(void) {
 	chorus_figure f[256];
 	int32_t n;
@@ -250,6 +330,7 @@ void devices(void) {
 	misuse(s, p);
 	order(s, p);
 	figures();
+	profiled(s, p);
 
 	chorus_store store;
 	OK(chorus_store_open(address, 60 * SECOND, &store));
@@ -336,8 +417,10 @@ void devices(void) {
 	EXPECT(same[0] == pool[0] && same[1] == pool[1]);
 	OK(chorus_graph_release(second));
 	OK(chorus_graph_release(g));
-	if (size > 1)
+	if (size > 1) {
 		between(c, mine, rank);
+		shared(c, mine);
+	}
 	OK(chorus_graph_begin(mine));
 	put(mine, p, 9);
 	OK(chorus_graph_end(mine, NULL)); // as if nothing had been

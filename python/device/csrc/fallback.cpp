@@ -194,8 +194,12 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet, torch::jit
   Current scope(index);
   for (int i : op.generators) {
     const at::Generator& generator = arguments[i].isNone() ? default_generator(index) : arguments[i].toGenerator();
-    if (generator.device().type() == kType)
-      draws(generator, stream);
+    if (generator.device().type() != kType)
+      continue;
+    TORCH_CHECK(
+        generator.device().index() == index, "Expected a '", c10::Device(kType, index), "' generator device but found '",
+        generator.device(), "'");
+    draws(generator, stream);
   }
   bool entered = !op.views && ready(lib.stream_enter(stream, op.name.c_str()));
   if (!op.views && !entered) {

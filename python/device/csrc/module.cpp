@@ -7,6 +7,7 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include "allocator.h"
 #include "cpu_allocator.h"
@@ -19,6 +20,8 @@
 #include "host_allocator.h"
 #include "launch.h"
 #include "mapped.h"
+#include "profiler.h"
+#include "shared.h"
 #include "stats.h"
 #include "stream.h"
 
@@ -39,6 +42,7 @@ void start(const std::string& path, const std::string& name, const std::string& 
   register_hooks();
   register_custom(name);
   register_graph();
+  register_profiler();
 }
 
 // recover waits for a stream's work, takes away the error that it carries, and says what it was.
@@ -104,6 +108,22 @@ PYBIND11_MODULE(_C, m) {
     }
     py::gil_scoped_release unlocked;
     launch(kernel, title, arguments);
+  });
+  m.def("share_storage", [](const at::Storage& storage) {
+    Shared s = share(storage);
+    return py::make_tuple(py::bytes(s.handle), s.offset);
+  });
+  m.def("open_storage", [](DeviceIndex index, py::bytes handle, int64_t offset, size_t bytes, py::function closed) {
+    auto kept = std::make_shared<py::function>(std::move(closed));
+    return open_shared(in_range(index), {std::string(handle), offset}, bytes, [kept]() mutable {
+      if (!Py_IsInitialized()) {
+        (void)new std::shared_ptr<py::function>(std::move(kept)); // Python is over, and this can't be dropped any more
+        return;
+      }
+      py::gil_scoped_acquire lock;
+      (*kept)();
+      kept.reset();
+    });
   });
   m.def("map_cpu_memory", &map_cpu_memory);
 }

@@ -48,6 +48,10 @@ const std::string& name() {
   return type_name;
 }
 
+const std::string& driver() {
+  return driver_name;
+}
+
 void need_library() {
   static std::once_flag once;
   std::call_once(once, [] {

@@ -24,6 +24,7 @@ struct Device {
 // are forked from some that have only imported PyTorch, and Go does not live on in their children. It's called once.
 void plug(const std::string& path, const std::string& name, const std::string& driver);
 const std::string& name();
+const std::string& driver();
 
 // need_library loads the library, unless it's there already.
 void need_library();

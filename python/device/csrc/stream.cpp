@@ -10,9 +10,6 @@ namespace chorus {
 
 namespace {
 
-// The library's ID of a device's default stream, which is 0 in PyTorch.
-constexpr int64_t kDefaultID = 13;
-
 struct Chosen {
   c10::StreamId id = 0;
   chorus_stream handle = 0; // 0: the default one

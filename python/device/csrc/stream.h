@@ -7,6 +7,9 @@
 
 namespace chorus {
 
+// The library's ID of a device's default stream, which is 0 in PyTorch.
+inline constexpr int64_t kDefaultID = 13;
+
 // handle_of finds the stream that PyTorch means. ID 0 is the device's default stream.
 chorus_stream handle_of(const c10::Stream& stream);
 

@@ -142,3 +142,37 @@ def collect(peers):
         told.append(y.tolist())
     torch.accinte.set_device(0)
     return told
+
+
+def test_graphed_callables():
+    """Training with modules whose passes are graphs equals training without."""
+    import copy
+
+    torch.manual_seed(3)
+    first = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU()).to("accinte")
+    second = torch.nn.Linear(8, 2).to("accinte")
+    eager = copy.deepcopy(torch.nn.Sequential(first, second))
+    sample = torch.randn(16, 4, device="accinte")
+    inner = torch.randn(16, 8, device="accinte", requires_grad=True)
+    torch.accinte.make_graphed_callables((first, second), ((sample,), (inner,)))
+    graphed = torch.nn.Sequential(first, second)
+    losses = []
+    for model in (eager, graphed):
+        steps = torch.optim.SGD(model.parameters(), lr=0.1)
+        torch.manual_seed(4)
+        for _ in range(5):
+            x, y = torch.randn(16, 4, device="accinte"), torch.randn(16, 2, device="accinte")
+            steps.zero_grad()
+            loss = torch.nn.functional.mse_loss(model(x), y)
+            loss.backward()
+            steps.step()
+            losses.append(loss.item())
+    assert losses[:5] == losses[5:]
+    for a, b in zip(eager.parameters(), graphed.parameters()):
+        assert torch.equal(a.cpu(), b.cpu())
+    first.eval()  # the graphs are those of training
+    assert torch.equal(first(sample[:3]).cpu(), eager[0](sample[:3]).cpu())
+    f = torch.accinte.make_graphed_callables(lambda a, b: {"sum": a + b, "product": a * b}, (sample, sample))
+    got = f(sample, sample * 2)
+    assert torch.equal(got["sum"].cpu(), (sample * 3).cpu())
+    assert torch.equal(got["product"].cpu(), (2 * sample**2).cpu())

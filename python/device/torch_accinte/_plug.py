@@ -30,6 +30,7 @@ def plug(name: str, *, driver: str, module: types.ModuleType, library: str | os.
         )
     from chorus import _where
     from chorus.backend import serve
+    from torch_accinte import sharing
 
     extension: Any = importlib.import_module("torch_accinte._C")
     if library is not None:
@@ -43,6 +44,7 @@ def plug(name: str, *, driver: str, module: types.ModuleType, library: str | os.
     register(name, module)
     utils.generate_methods_for_privateuse1_backend(for_storage=True)
     exchange(name)
+    sharing.register()
 
 
 def exchange(name: str) -> None:

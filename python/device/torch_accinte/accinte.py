@@ -3,17 +3,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
+from torch_accinte import amp as amp
 from torch_accinte import memory as memory
+from torch_accinte import random as random
 from torch_accinte._device import c, index, name
+from torch_accinte.amp import *
 from torch_accinte.graphs import *
 from torch_accinte.memory import *
+from torch_accinte.random import *
 
 NAME = "accinte"
 
@@ -160,87 +164,36 @@ class Event:
         return torch.Event(device=name(), enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
 
 
-# ---- random numbers ----
+# ---- what a device is ----
 
 
-class _Generators:
-    """``default_generators`` of ``torch.cuda``: one for each device."""
+class DeviceProperties(NamedTuple):
+    """What there is to know of a device."""
 
-    def __getitem__(self, index: int) -> torch.Generator:
-        generator: torch.Generator = c().default_generator(index)
-        return generator
-
-    def __len__(self) -> int:
-        return device_count()
+    name: str
+    total_memory: int
 
 
-default_generators = _Generators()
+def get_device_properties(device: Any = None) -> DeviceProperties:
+    """A device's."""
+    from chorus import _lib
+    from chorus.backend import place_of
+    from chorus.errors import check
+
+    info = _lib.DeviceInfo(size=ctypes.sizeof(_lib.DeviceInfo))
+    check(_lib.library.chorus_device_get(place_of(torch.device(name(), index(device))), ctypes.byref(info)))
+    return DeviceProperties(info.model.decode(), info.total_bytes)
 
 
-def get_rng_state(device: Any = None) -> Tensor:
-    """The state of a device's generator."""
-    return default_generators[index(device)].get_state()
+def get_device_name(device: Any = None) -> str:
+    """What its driver calls the model."""
+    return get_device_properties(device).name
 
 
-def set_rng_state(new_state: Tensor, device: Any = None) -> None:
-    """Set it."""
-    default_generators[index(device)].set_state(new_state)
-
-
-def get_rng_state_all() -> list[Tensor]:
-    """The states of all devices' generators."""
-    return [get_rng_state(i) for i in range(device_count())]
-
-
-def set_rng_state_all(new_states: Any) -> None:
-    """Set them."""
-    for i, state in enumerate(new_states):
-        set_rng_state(state, i)
-
-
-def manual_seed(seed: int) -> None:
-    """Seed the current device's generator."""
-    default_generators[current_device()].manual_seed(int(seed))
-
-
-def manual_seed_all(seed: int) -> None:
-    """Seed those of all devices."""
-    for i in range(device_count()):
-        default_generators[i].manual_seed(int(seed))
-
-
-def seed() -> int:
-    """Seed the current device's generator with a number that nobody knows, and return it."""
-    return default_generators[current_device()].seed()
-
-
-def seed_all() -> None:
-    """Seed those of all devices so, with one number."""
-    manual_seed_all(seed())
-
-
-def initial_seed() -> int:
-    """The seed of the current device's generator."""
-    return default_generators[current_device()].initial_seed()
-
-
-def get_offset(device: Any = None) -> int:
-    """Refused: these generators have no offset."""
-    offset: int = default_generators[index(device)].get_offset()
-    return offset
-
-
-def set_offset(offset: int, device: Any = None) -> None:
-    """Refused: these generators have no offset."""
-    default_generators[index(device)].set_offset(offset)
-
-
-# ---- mixed precision ----
-
-
-def get_amp_supported_dtype() -> list[torch.dtype]:
-    """The types that ``torch.autocast`` may be asked for."""
-    return [torch.float16, torch.bfloat16]
+def get_device_capability(device: Any = None) -> dict[str, Any]:
+    """``torch.accelerator.get_device_capability``: the types that it has."""
+    capability: dict[str, Any] = torch.accelerator.get_device_capability(index(device))
+    return capability
 
 
 os.register_at_fork(after_in_child=_after_fork)

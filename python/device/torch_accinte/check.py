@@ -32,7 +32,7 @@ def work(name: str, module: str | None, first: int) -> None:
     os.environ.pop("TORCH_DEVICE_BACKEND_AUTOLOAD", None)  # torch is imported, and processes that checks start load it
     if module:
         importlib.import_module(module)
-    subject = Subject(name)
+    subject = Subject(name, module)
     for number in range(first, len(CHECKS)):
         check = CHECKS[number]
         answer = {"number": number, "status": "ok", "why": ""}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import importlib
 import io
 import os
 import pickle
@@ -13,6 +14,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import torch
@@ -27,6 +29,7 @@ class Subject:
     """The device that is checked."""
 
     name: str
+    plugin: str | None = None  # the module whose import registers it, if PyTorch doesn't
 
     def device(self, index: int = 0) -> torch.device:
         return torch.device(self.name, index)
@@ -792,13 +795,34 @@ def _(s: Subject) -> None:
     want(y.device == x.device and y.data_ptr() == x.data_ptr() and y.stride() == x.stride(), "it's another tensor")
 
 
+def _child(plugin: str | None, got: Any, answer: Any) -> None:
+    """Another process, which changes a tensor that it gets."""
+    if plugin:
+        importlib.import_module(plugin)
+    x = got.get(timeout=60)
+    x.mul_(2)
+    torch.accelerator.synchronize()
+    answer.put(str(x.device.type))
+    del x
+    got.get(timeout=60)
+
+
 @optional("interchange", "tensors of other processes (torch.multiprocessing)")
 def _(s: Subject) -> None:
-    from torch.multiprocessing.reductions import reduce_tensor
-
-    x = torch.arange(6.0).to(s.name)
-    _, arguments = reduce_tensor(x)
-    want("StorageImpl" not in repr(arguments) and arguments, "nothing can be sent")
+    x = torch.arange(6.0).to(s.name)[1:]
+    ForkingPickler.dumps(x)  # an error would be lost in the queue's thread
+    spawn = torch.multiprocessing.get_context("spawn")
+    given, answer = spawn.Queue(), spawn.Queue()
+    child = spawn.Process(target=_child, args=(s.plugin, given, answer), daemon=True)
+    child.start()
+    try:
+        given.put(x)
+        want(answer.get(timeout=60) == s.name, "it's of another device there")
+        same(x, torch.arange(6.0)[1:] * 2, "a tensor that another process has changed", exact=True)
+        given.put(None)
+    finally:
+        child.join(30)
+        child.kill()
 
 
 @optional("compiler", "fake tensors")

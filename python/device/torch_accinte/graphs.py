@@ -10,7 +10,7 @@ import torch
 
 from torch_accinte._device import c
 
-__all__ = ["Graph", "graph", "graph_pool_handle", "is_current_stream_capturing"]
+__all__ = ["Graph", "graph", "graph_pool_handle", "is_current_stream_capturing", "make_graphed_callables"]
 
 # Where PyTorch has graphs of accelerators; from 2.13 on.
 Graph: Any = getattr(torch.accelerator, "Graph", None)
@@ -42,3 +42,105 @@ def graph(
     g.capture_error_mode = capture_error_mode
     with stream, g:
         yield
+
+
+def make_graphed_callables(
+    callables: Any,
+    sample_args: Any,
+    num_warmup_iters: int = 3,
+    allow_unused_input: bool = False,
+    pool: Any = None,
+) -> Any:
+    """As ``torch.cuda.make_graphed_callables``: functions or modules whose forward and backward passes are graphs.
+
+    Sizes, types and ``requires_grad`` of arguments are those of the samples. A module's graphs stand for its mode,
+    training or not, at this time; in the other one it runs as before.
+    """
+    several = isinstance(callables, tuple)
+    functions = callables if several else (callables,)
+    samples = sample_args if several else (sample_args,)
+    pool = graph_pool_handle() if pool is None else pool
+    made = [_Graphed(f, tuple(a), num_warmup_iters, allow_unused_input, pool) for f, a in zip(functions, samples)]
+    # Backward passes are captured in the order in which they'll run, since all share the pool.
+    for g in reversed(made):
+        g.capture_backward()
+    results = tuple(g.callable() for g in made)
+    return results if several else results[0]
+
+
+class _Graphed:
+    """A function whose passes are captured."""
+
+    def __init__(self, function: Any, args: tuple[Any, ...], warmups: int, unused: bool, pool: Any) -> None:
+        self.function, self.pool, self.unused = function, pool, unused
+        self.args = tuple(a.detach().clone().requires_grad_(a.requires_grad) for a in args)
+        module = isinstance(function, torch.nn.Module)
+        self.parameters = tuple(function.parameters()) if module else ()
+        self.inputs = [t for t in (*self.args, *self.parameters) if t.requires_grad]
+        stream = torch.Stream(torch.accelerator.current_stream().device)
+        stream.wait_stream(torch.accelerator.current_stream())
+        with stream:
+            for _ in range(warmups):
+                outputs, _ = torch.utils._pytree.tree_flatten(function(*self.args))
+                self._gradients([o for o in outputs if o.requires_grad], None)
+        torch.accelerator.current_stream().wait_stream(stream)
+        self.forward = Graph()
+        with graph(self.forward, pool):
+            outputs, self.form = torch.utils._pytree.tree_flatten(function(*self.args))
+        self.outputs = tuple(outputs)
+        self.backward: Any = None
+
+    def _gradients(self, outputs: list[Any], grads: Any) -> Any:
+        if not outputs or not self.inputs:
+            return ()
+        grads = [torch.ones_like(o) for o in outputs] if grads is None else grads
+        return torch.autograd.grad(outputs, self.inputs, grads, only_inputs=True, allow_unused=self.unused)
+
+    def capture_backward(self) -> None:
+        differentiable = [o for o in self.outputs if o.requires_grad]
+        self.given = [torch.ones_like(o) if o.requires_grad else None for o in self.outputs]
+        self.got: Any = ()
+        if differentiable and self.inputs:
+            self.backward = Graph()
+            with graph(self.backward, self.pool):
+                self.got = self._gradients(differentiable, [g for g in self.given if g is not None])
+
+    def callable(self) -> Any:
+        passes, parameters, form = self._passes(), self.parameters, self.form
+
+        def run(*args: Any) -> Any:
+            return torch.utils._pytree.tree_unflatten(list(passes.apply(*args, *parameters)), form)
+
+        if not isinstance(self.function, torch.nn.Module):
+            return run
+        module, mode, eager = self.function, self.function.training, self.function.forward
+        module.forward = lambda *args: run(*args) if module.training == mode else eager(*args)
+        return module
+
+    def _passes(self) -> Any:
+        me = self
+        base: Any = torch.autograd.Function
+
+        class Passes(base):  # type: ignore[misc]
+            @staticmethod
+            def forward(ctx: Any, *inputs: Any) -> Any:
+                for mine, given in zip(me.args, inputs):
+                    if mine.data_ptr() != given.data_ptr():
+                        mine.detach().copy_(given)
+                me.forward.replay()
+                return tuple(o.detach() for o in me.outputs)
+
+            @staticmethod
+            @torch.autograd.function.once_differentiable
+            def backward(ctx: Any, *grads: Any) -> Any:
+                for mine, given in zip(me.given, grads):
+                    if mine is not None:
+                        mine.copy_(given) if given is not None else mine.zero_()
+                if me.backward is not None:
+                    me.backward.replay()
+                got = iter(me.got)
+                every = (*me.args, *me.parameters)
+                found = [next(got, None) if t.requires_grad else None for t in every]
+                return tuple(g if g is None else g.detach() for g in found)
+
+        return Passes

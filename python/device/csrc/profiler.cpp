@@ -1,0 +1,300 @@
+#include "profiler.h"
+
+#include <chrono>
+
+#include <torch/csrc/profiler/stubs/base.h>
+
+#include "event.h"
+#include "runtime.h"
+#include "stream.h"
+
+#if __has_include(<kineto/libkineto.h>)
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef FMT_HEADER_ONLY
+#define FMT_HEADER_ONLY
+#endif
+#include <kineto/libkineto.h>
+#include <kineto/output_base.h>
+#endif
+
+namespace chorus {
+
+namespace {
+
+template <typename Time>
+int64_t nanoseconds(Time t) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(t.time_since_epoch()).count();
+}
+
+// Stubs are for the profiler that has an event recorded before and after each operator.
+class Stubs final : public torch::profiler::impl::ProfilerStubs {
+  using Event = torch::profiler::impl::ProfilerVoidEventStub;
+
+ public:
+  void record(DeviceIndex* index, Event* event, int64_t* ns) const override {
+    DeviceIndex here = current();
+    if (index)
+      *index = here;
+    void* made = nullptr;
+    chorus::record(&made, current_stream(here), here, /*timing=*/true);
+    *event = Event(made, [](void* e) { destroy(e); });
+    if (ns)
+      *ns = nanoseconds(std::chrono::steady_clock::now());
+  }
+
+  float elapsed(const Event* start, const Event* end) const override {
+    chorus::synchronize(start->get());
+    chorus::synchronize(end->get());
+    return float(chorus::elapsed(start->get(), end->get()) * 1000);
+  }
+
+  void onEachDevice(std::function<void(int)> f) const override {
+    for (DeviceIndex i = 0; i < count(); i++) {
+      Current scope(i);
+      f(i);
+    }
+  }
+
+  void synchronize() const override {
+    Unlocked unlocked;
+    check(lib.device_await(device(current()).handle, 0));
+  }
+
+  bool enabled() const override {
+    return true;
+  }
+  void mark(const char*) const override {}
+  void rangePush(const char*) const override {}
+  void rangePop() const override {}
+};
+
+#if __has_include(<kineto/libkineto.h>)
+
+namespace kineto = libkineto;
+using Kind = kineto::ActivityType;
+
+const std::set<Kind>& kinds() {
+  static const std::set<Kind> all = {
+      Kind::CONCURRENT_KERNEL, Kind::GPU_MEMCPY, Kind::GPU_MEMSET, Kind::PRIVATEUSE1_RUNTIME};
+  return all;
+}
+
+int32_t thread() {
+  static thread_local int32_t id = int32_t(syscall(SYS_gettid));
+  return id;
+}
+
+int64_t now() {
+  return nanoseconds(std::chrono::system_clock::now());
+}
+
+struct Activity {
+  chorus_activity told;
+  std::string name;
+};
+
+// Session is a trace of torch.profiler: what the devices did, and which operator of PyTorch's asked for it.
+class Session final : public kineto::IActivityProfilerSession {
+ public:
+  explicit Session(std::set<Kind> wanted) : wanted_(std::move(wanted)) {}
+
+  ~Session() override {
+    stop();
+  }
+
+  void start() override {
+    if (lib.profile_start(driver().c_str()) == CHORUS_OK)
+      running_ = true;
+    else
+      errors_.push_back(lib.last_error()->message);
+    status_ = running_ ? kineto::TraceStatus::RECORDING : kineto::TraceStatus::ERROR;
+  }
+
+  void stop() override {
+    if (!running_)
+      return;
+    running_ = false;
+    auto keep = [](void* self, const chorus_activity* a) {
+      static_cast<Session*>(self)->activities_.push_back({*a, a->name});
+    };
+    if (lib.profile_stop(driver().c_str(), keep, this) != CHORUS_OK)
+      errors_.push_back(lib.last_error()->message);
+    status_ = kineto::TraceStatus::PROCESSING;
+  }
+
+  std::vector<std::string> errors() override {
+    return errors_;
+  }
+
+  // An operator of PyTorch's begins, and ends.
+  void pushCorrelationId(uint64_t id) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    open_[thread()].push_back(asked_.size());
+    asked_.push_back({id, now(), INT64_MAX, thread()});
+  }
+  void popCorrelationId() override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto& mine = open_[thread()];
+    if (mine.empty())
+      return;
+    asked_[mine.back()].end = now();
+    mine.pop_back();
+  }
+
+  void processTrace(kineto::ActivityLogger& logger) override {
+    processTrace(logger, [](int32_t) { return nullptr; }, 0, INT64_MAX);
+  }
+
+  void processTrace(
+      kineto::ActivityLogger& logger, kineto::getLinkedActivityCallback linked, int64_t from, int64_t to) override {
+    buffer_ = std::make_unique<kineto::CpuTraceBuffer>();
+    buffer_->span = kineto::TraceSpan(from, to, name());
+    std::map<uint64_t, const Asked*> askers; // by the number that a call and its work have
+    for (const Activity& a : activities_)
+      if (a.told.kind == 7)
+        if (const Asked* asked = asker(a.told.start_ns))
+          askers[a.told.correlation] = asked;
+    for (const Activity& a : activities_) {
+      Kind kind = kind_of(a.told.kind);
+      if (!wanted_.count(kind) || a.told.end_ns < from || a.told.start_ns > to)
+        continue;
+      bool call = kind == Kind::PRIVATEUSE1_RUNTIME; // of the host, on one of its threads
+      auto found = askers.find(a.told.correlation);
+      const Asked* asked = found == askers.end() ? nullptr : found->second;
+      buffer_->emplace_activity(buffer_->span, kind, call ? "launch " + a.name : a.name);
+      kineto::GenericTraceActivity& made = *buffer_->activities.back();
+      made.startTime = a.told.start_ns;
+      made.endTime = a.told.end_ns;
+      made.id = int32_t(a.told.correlation);
+      made.device = call ? int32_t(getpid()) : a.told.device;
+      made.resource = !call ? stream_of(a) : asked ? asked->thread : int32_t(getpid());
+      made.threadId = made.resource;
+      made.flow.id = uint32_t(a.told.correlation);
+      made.flow.type = kineto::kLinkAsyncCpuGpu;
+      made.flow.start = call;
+      if (asked)
+        made.linked = linked(int32_t(asked->id));
+      made.addMetadata("stream", stream_of(a));
+      made.addMetadata("device", a.told.device);
+      made.addMetadata("correlation", made.id);
+      if (a.told.bytes > 0)
+        made.addMetadata("bytes", a.told.bytes);
+      made.log(logger);
+    }
+  }
+
+  std::unique_ptr<kineto::DeviceInfo> getDeviceInfo() override {
+    return nullptr;
+  }
+
+  std::vector<kineto::ResourceInfo> getResourceInfos() override {
+    std::map<std::pair<int, int>, bool> streams;
+    for (const Activity& a : activities_)
+      streams[{a.told.device, stream_of(a)}] = true;
+    std::vector<kineto::ResourceInfo> all;
+    for (const auto& [key, _] : streams)
+      all.push_back({key.second, key.second, key.first, "stream " + std::to_string(key.second)});
+    return all;
+  }
+
+  std::unique_ptr<kineto::CpuTraceBuffer> getTraceBuffer() override {
+    return std::move(buffer_);
+  }
+
+ private:
+  // Asked is the time in which an operator of PyTorch's ran on the host.
+  struct Asked {
+    uint64_t id;
+    int64_t begin, end;
+    int32_t thread;
+  };
+
+  static int stream_of(const Activity& a) {
+    return a.told.stream == kDefaultID ? 0 : int(a.told.stream);
+  }
+
+  static Kind kind_of(int kind) {
+    switch (kind) {
+      case 1:
+        return Kind::GPU_MEMCPY;
+      case 2:
+        return Kind::GPU_MEMSET;
+      case 0:
+      case 3:
+      case 6:
+        return Kind::CONCURRENT_KERNEL;
+      case 7:
+        return Kind::PRIVATEUSE1_RUNTIME;
+    }
+    return Kind::ENUM_COUNT; // waits and records, which take no time of the device
+  }
+
+  // asker is the innermost operator that ran at a time; NULL if it may be one of several threads'.
+  const Asked* asker(int64_t at) const {
+    const Asked* found = nullptr;
+    for (const Asked& a : asked_) {
+      if (a.begin > at || a.end < at)
+        continue;
+      if (found && found->thread != a.thread)
+        return nullptr;
+      if (!found || a.begin >= found->begin)
+        found = &a;
+    }
+    return found;
+  }
+
+  std::set<Kind> wanted_;
+  bool running_ = false;
+  std::vector<std::string> errors_;
+  std::vector<Activity> activities_;
+  std::mutex mutex_;
+  std::vector<Asked> asked_;
+  std::map<int32_t, std::vector<size_t>> open_;
+  std::unique_ptr<kineto::CpuTraceBuffer> buffer_;
+};
+
+// Profiler makes them.
+class Profiler final : public kineto::IActivityProfiler {
+ public:
+  const std::string& name() const override {
+    return chorus::name();
+  }
+
+  const std::set<Kind>& availableActivities() const override {
+    return kinds();
+  }
+
+  std::unique_ptr<kineto::IActivityProfilerSession> configure(
+      const std::set<Kind>& wanted, const kineto::Config&) override {
+    std::set<Kind> mine;
+    std::set_intersection(
+        wanted.begin(), wanted.end(), kinds().begin(), kinds().end(), std::inserter(mine, mine.begin()));
+    if (!mine.count(Kind::CONCURRENT_KERNEL) || count() == 0)
+      return nullptr;
+    return std::make_unique<Session>(std::move(mine));
+  }
+
+  std::unique_ptr<kineto::IActivityProfilerSession> configure(
+      int64_t, int64_t, const std::set<Kind>& wanted, const kineto::Config& config) override {
+    return configure(wanted, config);
+  }
+};
+
+#endif
+
+} // namespace
+
+void register_profiler() {
+  torch::profiler::impl::registerPrivateUse1Methods(new Stubs);
+#if __has_include(<kineto/libkineto.h>)
+  kineto::api().registerProfilerFactory([] { return std::make_unique<Profiler>(); });
+#endif
+}
+
+} // namespace chorus
