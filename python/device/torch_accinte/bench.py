@@ -77,7 +77,8 @@ def alone(device: str, seconds: float) -> Iterator[str]:
         host, own = torch.rand(n), torch.rand(n, device=device)
         t = turns({"cpu": host.sin_, "device": own.sin_}, seconds, done)
         ratio = f"{t['device'] / t['cpu']:.2f}"
-        yield row(f"`x.sin_()` by the fallback, {title}, by the CPU", ratio, bound, f"{us(t['device'])}, {us(t['cpu'])}")
+        detail = f"{us(t['device'])}, {us(t['cpu'])}"
+        yield row(f"`x.sin_()` by the fallback, {title}, by the CPU", ratio, bound, detail)
     t = turns({"cpu": step_of("cpu"), "device": step_of(device)}, 8 * seconds, done)
     detail = f"{us(t['device'])}, {us(t['cpu'])}"
     ratio = f"{t['device'] / t['cpu']:.2f}"
@@ -141,11 +142,11 @@ def rank_main(rank: int, port: int, device: str, shared: bool, seconds: float) -
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m torch_accinte.bench", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("device", nargs="?", default="accinte")
-    parser.add_argument("--seconds", type=float, default=2.0, help="for each row; training steps take some times as long")
+    parser.add_argument("--seconds", type=float, default=2.0, help="for each row; training steps take eight times that")
     args = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     load = os.getloadavg()[0]
-    print(f"{os.cpu_count()} cores, load {load:.1f} before; the device's time and the other one at the end of each row\n")
+    print(f"{os.cpu_count()} cores, load {load:.1f} before; each row ends with the device's time and the other one\n")
     print(row("measure", "got", "must be", "medians") + "\n|---|---:|---:|---|")
     for line in alone(args.device, args.seconds):
         print(line, flush=True)

@@ -41,8 +41,8 @@ def launch(kernel: Any, title: str, *arguments: Any) -> None:
 
 
 def entered(source: str) -> str:
-    """A kernel as inductor writes it for the CPU, ``async_compile.cpp_pybinding(types, r'''...''')``, with an entry that
-    takes arguments from an array."""
+    """A kernel as inductor writes it for the CPU, ``async_compile.cpp_pybinding(types, r'''...''')``, with an entry
+    that takes arguments from an array."""
     found = re.match(r"async_compile\.cpp_pybinding\((\[.*?\]), r?'''\n", source, re.DOTALL)
     if found is None:
         raise NotImplementedError(f"{name()}: inductor writes its kernels in a way that is not known: {source[:200]}")
@@ -73,7 +73,8 @@ class Own:
 
     def write_header(self) -> None:
         super().write_header()  # type: ignore[misc]
-        self.imports.splice("from torch_accinte.inductor import launch as launch_on_stream\n")  # type: ignore[attr-defined]
+        imports: Any = self.imports  # type: ignore[attr-defined]
+        imports.splice("from torch_accinte.inductor import launch as launch_on_stream\n")
 
     def define_kernel(self, kernel_name: str, kernel_body: str, *args: Any, **kwargs: Any) -> Any:
         body = entered(kernel_body) if self._own else kernel_body

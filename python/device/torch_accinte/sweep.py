@@ -226,6 +226,7 @@ def serve(device: str, most: int) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     database = operators()
+    print("@{}", flush=True)  # it has begun
     for line in sys.stdin:
         index, dtype = json.loads(line)
         before = allocated(device)
@@ -251,6 +252,20 @@ class Worker:
         self.command = [sys.executable, "-m", "torch_accinte.sweep", device, "--serve", "--most", str(most)]
         self.process: subprocess.Popen[str] | None = None
 
+    def hear(self, process: subprocess.Popen[str], seconds: float) -> tuple[dict[str, Any] | None, bool]:
+        """The next answer, or None if the process ended, and whether that was for want of time."""
+        assert process.stdout
+        timer = threading.Timer(seconds, process.kill)
+        timer.start()
+        try:
+            for line in process.stdout:
+                if line.startswith("@"):
+                    answer: dict[str, Any] = json.loads(line[1:])
+                    return answer, False
+            return None, not timer.is_alive()
+        finally:
+            timer.cancel()
+
     def run(self, case: tuple[int, str]) -> dict[str, Any]:
         if self.process is None:
             env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
@@ -258,22 +273,18 @@ class Worker:
                 self.command, env=env, text=True,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             )  # fmt: skip
+            self.hear(self.process, 5 * SECONDS)
         process = self.process
-        assert process.stdin and process.stdout
-        timer = threading.Timer(SECONDS, process.kill)
-        timer.start()
+        assert process.stdin
+        late = False
         try:
             process.stdin.write(json.dumps(case) + "\n")
             process.stdin.flush()
-            for line in process.stdout:
-                if line.startswith("@"):
-                    answer: dict[str, Any] = json.loads(line[1:])
-                    return answer
+            answer, late = self.hear(process, SECONDS)
+            if answer is not None:
+                return answer
         except BrokenPipeError:
             pass
-        finally:
-            late = not timer.is_alive()
-            timer.cancel()
         self.process = None
         why = f"hangs: no answer in {SECONDS} s" if late else f"crashes: exit status {process.wait()}"
         op, dtype = case[:2]
@@ -349,8 +360,8 @@ def page(device: str, answers: list[dict[str, Any]]) -> str:
         f"# PyTorch's operators on {device}",
         "",
         f"Made by `python -m torch_accinte.sweep {device} --table docs/torch-operators.md`, and not by hand, from the",
-        f"database of operators of PyTorch {torch.__version__.split('+')[0]}: each operator with each type that the CPU has",
-        "it for, forward and backward, on an idle and on a busy stream, beside the CPU. How it is done is in",
+        f"database of operators of PyTorch {torch.__version__.split('+')[0]}: each operator with each type that the",
+        "CPU has it for, forward and backward, on an idle and on a busy stream, beside the CPU. How it is done is in",
         "[torch-device.md](torch-device.md#every-operator).",
         "",
         "| type | cases | as on the CPU | of these by own kernels alone | refused | fail | nothing to compare |",
