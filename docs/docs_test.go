@@ -340,7 +340,8 @@ func TestMessages(t *testing.T) {
 	t.Run("rendezvous", func(t *testing.T) {
 		errs := run(t, ctx, 3, 2, time.Second, nil)
 		var to *comm.TimeoutError
-		if !errors.As(errs[0], &to) || len(to.Missing) != 1 || to.Missing[0] != 2 || len(to.Arrived) != 2 || !errors.Is(errs[0], comm.ErrTimeout) {
+		if !errors.As(errs[0], &to) || len(to.Missing) != 1 || to.Missing[0] != 2 || len(to.Arrived) != 2 ||
+			!errors.Is(errs[0], comm.ErrTimeout) {
 			t.Errorf("not a *TimeoutError that names rank 2: %v", errs[0])
 		}
 		if text := constant(errs[0].Error()); !strings.Contains(page, text+"\n") {

@@ -14,7 +14,8 @@ func TestMove(t *testing.T) {
 	}{
 		{Move{Count: 3, ArithConfig: 9}, []uint32{0, 3, 9}},
 		{Move{Op0: Slot{Opcode: MoveImmediate, Addr: 0x1_0000_2000},
-			Res: Slot{Opcode: MoveImmediate, Addr: 0x3000, Host: true}, Count: 16, ArithConfig: 0x80}, []uint32{2 | 2<<6 | 1<<19, 16, 0x80, 0x2000, 1, 0x3000, 0}},
+			Res: Slot{Opcode: MoveImmediate, Addr: 0x3000, Host: true}, Count: 16, ArithConfig: 0x80},
+			[]uint32{2 | 2<<6 | 1<<19, 16, 0x80, 0x2000, 1, 0x3000, 0}},
 		// A fused receive, combination and send, as in a ring.
 		{Move{Op0: Slot{Opcode: MoveImmediate, Addr: 0x40}, Op1: Slot{Opcode: MoveOnRecv, Src: 2, Tag: 7, Compressed: true},
 			Res: Slot{Opcode: MoveImmediate}, Remote: true, Function: 1, Count: 5, ArithConfig: 4, Tag: 8, Comm: 0x72, Dst: 1},

@@ -27,7 +27,8 @@ const maxParked = 512
 // Start queues a call. A reset is done when it returns, and may be a small call that waits for nobody.
 func (x *Controller) Start(words abi.Call) *Call {
 	e := x.engine
-	c := &Call{Call: words, words: words, engine: e, controller: x, done: make(chan struct{}), dropped: make(chan struct{})}
+	c := &Call{Call: words, words: words, engine: e, controller: x,
+		done: make(chan struct{}), dropped: make(chan struct{})}
 	if words.Scenario == abi.Config && abi.ConfigFunction(words.Function) == abi.Reset {
 		e.reset()
 		c.finish(time.Now())

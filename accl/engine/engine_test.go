@@ -471,7 +471,8 @@ func FuzzExchange(f *testing.F) {
 		for r := range 2 {
 			in, out := w.buffer(r, 8*n, false), w.buffer(r, 8*n, false)
 			c := abi.Call{Scenario: abi.Scenario(scenario), Count: n, Comm: w.comm, Root: uint32(1 - r), Tag: 1,
-				ArithConfig: w.configs[abi.Types{Uncompressed: abi.Float32, Compressed: abi.Float32}], Addr: [3]uint64{in.addr, in.addr, out.addr}}
+				ArithConfig: w.configs[abi.Types{Uncompressed: abi.Float32, Compressed: abi.Float32}],
+				Addr:        [3]uint64{in.addr, in.addr, out.addr}}
 			if c.Scenario != abi.Send && c.Scenario != abi.Recv {
 				c.Root = 0
 			}

@@ -30,9 +30,9 @@ type Target struct {
 }
 
 // Window is memory of every rank that the others reach without its taking part. Of a backend that's an Enqueuer, what
-// moves data and signals puts that on the stream of the context (device.WithStream), and returns when it's there; tensors
-// are the device's. Offsets count elements of the window's dtype. All methods may be called
-// from any goroutine; bounds and dtypes are checked before anything moves.
+// moves data and signals puts that on the stream of the context (device.WithStream), and returns when it's there;
+// tensors are the device's. Offsets count elements of the window's dtype. All methods may be called from any goroutine;
+// bounds and dtypes are checked before anything moves.
 type Window interface {
 	// Put writes src into the target. When it returns src may be reused; the data is visible to
 	// the target after Fence, or after a Signal that follows the Put.

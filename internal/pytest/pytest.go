@@ -3,8 +3,8 @@
 //
 //	cmd := exec.Command(pytest.Python(t), "-c", script)
 //
-// CHORUS_TEST_PYTHON names a Python that has another one. Where it is missing, or CHORUS_TEST_PYTORCH=0 says to do without, the test is
-// skipped with the reason.
+// CHORUS_TEST_PYTHON names a Python that has another one. Where it is missing, or CHORUS_TEST_PYTORCH=0 says to do
+// without, the test is skipped with the reason.
 package pytest
 
 import (

@@ -84,6 +84,7 @@ def command():
     """The path of ``chorus``, which is built once."""
     if not _command:
         binary = pathlib.Path(os.environ.get("TMPDIR", "/tmp")) / f"chorus-test-{os.getpid()}"
+        atexit.register(binary.unlink, missing_ok=True)
         subprocess.run(["go", "build", "-o", binary, "./cmd/chorus"], cwd=ROOT, check=True)
         _command.append(binary)
     return _command[0]

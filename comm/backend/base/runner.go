@@ -104,7 +104,8 @@ func (x *Runner) Submit(op *backend.Op) error {
 	q, j := &x.c.Request, &x.c.Job
 	*q = plan.Request{World: len(x.members), Rank: x.rank}
 	j.Lower(op, q)
-	Description{Kind: op.Kind, DType: j.DType, Reduce: op.Reduce.Kind, Purpose: x.purpose}.Fill(&x.desc, q, hintsHash(op.Hints))
+	d := Description{Kind: op.Kind, DType: j.DType, Reduce: op.Reduce.Kind, Purpose: x.purpose}
+	d.Fill(&x.desc, q, hintsHash(op.Hints))
 	x.scratch.Reset()
 	x.waiter.Begin(op.Ctx, op.Timeout)
 	for r := range x.members {
