@@ -662,6 +662,9 @@ class ProcessGroup(dist.ProcessGroup):
             raise UnsupportedError("chorus: this group was made without a store")
         return self._store
 
+    def eager_connect_single_device(self, device: torch.device | None = None) -> None:
+        """What PyTorch asks for after init_process_group with a device_id: the ranks are connected by then."""
+
     def supports_tensor_alloc(self, device: torch.device) -> bool:
         return device.type in self._ours
 
