@@ -256,7 +256,7 @@ typedef uint64_t chorus_stream;
 typedef uint64_t chorus_event;
 typedef uint64_t chorus_graph;
 
-/* chorus_device_count gives the number of devices of a type. */
+/* chorus_device_count gives the number of devices of a type, whose driver it loads. */
 CHORUS_API chorus_status chorus_device_count(const char *type, int32_t *count);
 
 /* chorus_device_open finds a device by its name, such as "accinte:1": always the same number. */

@@ -241,7 +241,8 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
 // Operators that PyTorch makes of others for devices without a kernel of their own, while the CPU has one.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   for (const char* name : {"native_layer_norm", "native_group_norm", "addr", "addr.out", "_stack", "_stack.out",
-                           "any.dims", "any.dims_out", "all.dims", "all.dims_out", "mse_loss"})
+                           "any.dims", "any.dims_out", "all.dims", "all.dims_out", "mse_loss", "mish_backward",
+                           "native_channel_shuffle", "linalg__powsum"})
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 

@@ -27,5 +27,7 @@ def busy(device, seconds):
         stream.synchronize()
     finally:
         over.set()
+        with contextlib.suppress(Exception):  # of the stream; its thread is in the kernel until then
+            stream.synchronize()
         keep = ctypes.cast(kernel, ctypes.c_void_p)
         assert keep.value

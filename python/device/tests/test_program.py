@@ -47,6 +47,15 @@ def test_autoload_can_be_switched_off():
     assert done.stdout == "False\n", done.stderr
 
 
+def test_plugged_in_without_autoload():
+    """What a program asks for by itself is loaded."""
+    done = run(
+        "import torch; from torch_accinte import _plug; _plug.own(); print(torch.ones(2, device='accinte').cpu())",
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+    )
+    assert done.stdout == "tensor([1., 1.])\n", done.stderr
+
+
 def test_why_it_could_not_be_loaded():
     """``import torch`` goes on, and the cause is told where the device is used."""
     done = run("""

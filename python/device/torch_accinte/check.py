@@ -29,7 +29,7 @@ def work(name: str, module: str | None, first: int) -> None:
     """What the process does that runs the checks: from one on, a line of JSON for each."""
     reports = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what is printed meanwhile is no report
-    os.environ.pop("TORCH_DEVICE_BACKEND_AUTOLOAD", None)  # torch is imported, and processes that checks start load it
+    os.environ.pop("TORCH_DEVICE_BACKEND_AUTOLOAD", None)  # processes that checks start load the device by themselves
     if module:
         importlib.import_module(module)
     subject = Subject(name, module)

@@ -31,6 +31,8 @@ import torch
 UNDEFINED = {
     "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_", "resize_as_",
 }  # fmt: skip
+# PyTorch's own code computes these otherwise for each type of device, in floats of 16 bits.
+BY_DEVICE = {"nn.functional.linear_cross_entropy"}
 USUAL = ["float32", "float64", "int64", "int32", "bool", "bfloat16", "float16", "complex64"]
 SECONDS = 60  # for one case
 
@@ -155,7 +157,7 @@ def one(op: Any, dtype: str, device: str, most: int) -> dict[str, Any]:
         and kind.is_floating_point | kind.is_complex
     )
     answer: dict[str, Any] = {"dtype": dtype, "samples": 0, "backward": backward}
-    values = op.name not in UNDEFINED
+    values = op.name not in UNDEFINED and not (op.name in BY_DEVICE and dtype in ("float16", "bfloat16"))
     torch.manual_seed(0)
     try:
         samples = list(op.sample_inputs(device, kind, requires_grad=backward))
@@ -417,7 +419,7 @@ def main() -> None:
         "--dtypes", default=",".join(USUAL), help="types of elements, by commas; the usual ones by default"
     )
     parser.add_argument("--every", type=int, default=1, help="take each Nth case only")
-    parser.add_argument("--most", type=int, default=8, help="samples of a case")
+    parser.add_argument("--most", type=int, default=3, help="samples of a case")
     parser.add_argument("--workers", type=int, default=2, help="processes")
     parser.add_argument("-k", dest="pattern", default="", help="operators whose names match")
     parser.add_argument("--json", help="write all answers to a file, as they come")
