@@ -149,8 +149,64 @@ func (m *Moves) WriteText(w io.Writer) error {
 	return err
 }
 
+// columns are where moves are drawn, and how many: each is after the one before it of its rank, and after the one whose
+// message it takes.
+func (m *Moves) columns() (columns []int, n int) {
+	columns = make([]int, len(m.All))
+	rest := make([][]int, m.Ranks) // of each rank's moves, in their order
+	for i, x := range m.All {
+		rest[x.Rank] = append(rest[x.Rank], i)
+	}
+	next := make([]int, m.Ranks)
+	sent := map[[2]int][]int{} // columns of messages that nobody has taken yet, by sender and receiver
+	place := func(r int, wait bool) bool {
+		if len(rest[r]) == 0 {
+			return false
+		}
+		i, at := rest[r][0], next[r]
+		x := m.All[i]
+		way := [2]int{x.source(), r}
+		if q := sent[way]; len(q) > 0 {
+			at, sent[way] = max(at, q[0]+1), q[1:]
+		} else if wait && way[0] >= 0 {
+			return false
+		}
+		if x.Remote {
+			to := [2]int{r, int(x.Dst)}
+			sent[to] = append(sent[to], at)
+		}
+		columns[i], next[r], rest[r] = at, at+1, rest[r][1:]
+		n = max(n, at+1)
+		return true
+	}
+	for placed := 0; placed < len(m.All); {
+		before := placed
+		for r := range rest {
+			for place(r, true) {
+				placed++
+			}
+		}
+		for r := 0; placed == before; r++ { // one takes a message of several moves
+			if place(r, false) {
+				placed++
+			}
+		}
+	}
+	return columns, n
+}
+
+// source is the rank whose message the move takes, -1 if it takes none.
+func (x *RankMove) source() int {
+	for _, s := range []abi.Slot{x.Op0, x.Op1} {
+		if s.Opcode == abi.MoveOnRecv {
+			return int(s.Src)
+		}
+	}
+	return -1
+}
+
 // WriteSVG draws them: a row for each rank, its moves in their order with their words, and a line to the rank that a
-// move's result is for. The order across ranks is that of the moves' beginnings; columns are no times.
+// move's result is for. Columns are no times.
 func (m *Moves) WriteSVG(w io.Writer) error {
 	const (
 		left, top         = 70, 60
@@ -158,7 +214,8 @@ func (m *Moves) WriteSVG(w io.Writer) error {
 		boxWide, boxTall  = 138, 84
 		small, lineHeight = 9, 12
 	)
-	width, height := left+column*max(len(m.All), 3)+20, top+row*m.Ranks+10
+	columns, n := m.columns()
+	width, height := left+column*max(n, 3)+20, top+row*m.Ranks+10
 	c := svg.New(width, height, 12)
 	c.Text(10, 22, "start", 14, fmt.Sprintf("%v among %d ranks: %d moves of the engines", m.Scenario, m.Ranks, len(m.All)))
 	c.Text(10, 40, "start", 11, "point at a move for its words; a line goes to the rank that its result is for")
@@ -168,7 +225,7 @@ func (m *Moves) WriteSVG(w io.Writer) error {
 		c.Line(left, middle(r), float64(width-20), middle(r), "#dddddd")
 	}
 	for i, x := range m.All {
-		at, y := float64(left+column*i), float64(top+row*x.Rank)
+		at, y := float64(left+column*columns[i]), float64(top+row*x.Rank)
 		color := svg.Colors[2] // within the engine
 		switch {
 		case x.Op1.Opcode == abi.MoveOnRecv && x.Remote:
@@ -179,7 +236,7 @@ func (m *Moves) WriteSVG(w io.Writer) error {
 			color = svg.Colors[4]
 		}
 		if x.Remote && int(x.Dst) < m.Ranks {
-			c.Line(at+boxWide/2, middle(x.Rank), at+boxWide, middle(int(x.Dst)), color)
+			c.Line(at+boxWide, middle(x.Rank), at+column, middle(int(x.Dst)), color)
 		}
 		c.Box(at, y, boxWide, boxTall, color, 0.25, fmt.Sprintf("%v\nwords %#x\n%v to %v", x.Move, x.Words(), x.From, x.To))
 		for k, line := range x.lines() {

@@ -54,6 +54,9 @@ func TestMoves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, n := m.columns(); n != len(m.All)/4 {
+		t.Errorf("a ring of four whose ranks do the same at a time is drawn in %d columns, %d moves", n, len(m.All))
+	}
 	fused := 0 // receive, combine and send on
 	for _, x := range m.All {
 		if x.Op1.Opcode == abi.MoveOnRecv && x.Op0.Opcode == abi.MoveImmediate && x.Remote {
