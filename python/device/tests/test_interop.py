@@ -26,6 +26,27 @@ def test_files():
         assert again.device == x.device and torch.equal(again.cpu(), x.cpu()) and again.data_ptr() != x.data_ptr()
 
 
+def test_files_have_metadata():
+    """What a device says of a tensor comes back with it, but onto the CPU; an alias has it, and can change it alone."""
+    metadata, say = torch._utils.get_tensor_metadata, torch._utils.set_tensor_metadata
+    words = {"version_number": True, "tiled": False}
+    x = torch.randn(4, device=D)
+    assert metadata(x) == {}
+    say(x, words)
+    alias = x.detach()
+    assert metadata(alias) == words
+    say(alias, {"tiled": True})
+    assert metadata(x) == words and metadata(alias) == {"tiled": True}
+    file = io.BytesIO()
+    torch.save([x, torch.ones(2, device=D)], file)
+    for where, told in ((None, words), ("cpu", {}), ("accinte:1", words)):
+        file.seek(0)
+        got, plain = torch.load(file, map_location=where, weights_only=True)
+        assert torch.equal(got.cpu(), x.cpu())
+        assert (metadata(got) if got.device.type == D else {}) == told
+        assert not metadata(plain) if plain.device.type == D else True
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_loaders_pin(workers):
     data = torch.utils.data.TensorDataset(torch.arange(12.0).view(6, 2))
