@@ -19,7 +19,8 @@ context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(["torch", "torch.distributed"])
 
 
-def _serve(rank, size, port, pipe):
+def _serve(rank, size, port, pipe, environment):
+    os.environ.update(environment)
     import torch
     import torch.distributed as dist
 
@@ -48,15 +49,15 @@ class Peers:
 
 
 class World:
-    """``size`` processes that stand ready."""
+    """``size`` processes that stand ready, with variables of the environment that the library reads at its start."""
 
-    def __init__(self, size):
+    def __init__(self, size, **environment):
         self.size = size
         port = free_port()
         self.processes, self.pipes = [], []
         for rank in range(size):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(rank, size, port, theirs), daemon=True)
+            process = context.Process(target=_serve, args=(rank, size, port, theirs, environment), daemon=True)
             process.start()
             theirs.close()
             self.processes.append(process)

@@ -13,6 +13,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 from training import batch, compare, model, steps
+from worlds import World
 
 import chorus
 
@@ -135,6 +136,19 @@ def test_fully_sharded(pair, kind):
 @pytest.mark.parametrize("kind", ["plain", "sequence"])
 def test_tensor_parallel(pair, kind):
     pair.run(_both, _tensor_parallel, kind)
+
+
+@pytest.fixture(scope="module")
+def four():
+    """Four processes, with a device each."""
+    world = World(4, CHORUS_ACCINTE_DEVICES="4")
+    yield world
+    world.close()
+
+
+@pytest.mark.parametrize("train", [_ddp, _fsdp, _tensor_parallel])
+def test_four_devices(four, train):
+    four.run(_both, train, "plain")
 
 
 def test_pipeline(pair):
