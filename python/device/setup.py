@@ -11,6 +11,8 @@ import shlex
 import shutil
 import subprocess
 import sysconfig
+import time
+import zlib
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -64,10 +66,16 @@ class Build(build_ext):
             subprocess.run([*compiler, *flags, "-c", str(piece), "-o", str(target)], check=True)
             return str(target)
 
-        target = pathlib.Path(self.get_ext_fullpath(ext.name))
+        target = pathlib.Path(self.get_ext_fullpath(ext.name)).resolve()
+        # What it was made with: builds for several versions of PyTorch may share the directory.
+        made_with = objects / f"made-{zlib.crc32(os.fsencode(target)):08x}"
+        command = shlex.join([*compiler, *flags])
+        same = made_with.exists() and made_with.read_text() == command
         made_of = [*ext.sources, *map(str, CSRC.glob("*.h")), str(HEADER), str(root / "version.py"), __file__]
-        if target.exists() and target.stat().st_mtime > max(os.path.getmtime(f) for f in made_of if os.path.exists(f)):
+        newest = max(os.path.getmtime(f) for f in made_of if os.path.exists(f))
+        if same and target.exists() and target.stat().st_mtime > newest:
             return
+        begun = time.time()
         with concurrent.futures.ThreadPoolExecutor() as pool:
             parts = pieces(ext.sources, len(os.sched_getaffinity(0)))
             made = list(pool.map(compile, range(len(parts)), parts))
@@ -75,6 +83,8 @@ class Build(build_ext):
         libraries = [f"-L{root / 'lib'}", "-ltorch_python", "-ltorch", "-ltorch_cpu", "-lc10", "-ldl"]
         libraries += shlex.split(os.environ.get("LDFLAGS", ""))
         subprocess.run([*compiler, "-shared", *made, "-o", str(target), *libraries], check=True)
+        os.utime(target, (begun, begun))  # a source that was changed meanwhile is newer
+        made_with.write_text(command)
 
 
 class Sdist(sdist):

@@ -8,6 +8,13 @@
 
 namespace chorus {
 
+std::pair<size_t, size_t> memory_info(DeviceIndex index) {
+  chorus_device_info info{};
+  info.size = sizeof info;
+  check(lib.device_get(device(index).handle, &info));
+  return {size_t(info.free_bytes), size_t(info.total_bytes)};
+}
+
 namespace {
 
 // Callers may hold Python's lock, so that nothing here takes it.
@@ -58,10 +65,7 @@ class Allocator final : public c10::DeviceAllocator {
   }
 
   std::pair<size_t, size_t> getMemoryInfo(DeviceIndex index) CHORUS_LATER {
-    chorus_device_info info{};
-    info.size = sizeof info;
-    check(lib.device_get(device(index).handle, &info));
-    return {size_t(info.free_bytes), size_t(info.total_bytes)};
+    return memory_info(index);
   }
 };
 

@@ -6,6 +6,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/abs.h>
+#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -45,6 +46,12 @@ at::Tensor aliasing(const at::Tensor& self) {
 } // namespace
 
 void register_custom(const std::string& space) {
+  // What PyTorch has by itself since 2.10: operators without a kernel for autograd are called, and say so in backward.
+  if (!c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(c10::DispatchKey::AutogradPrivateUse1)) {
+    auto others = new torch::Library(
+        torch::Library::IMPL, "_", c10::DispatchKey::AutogradPrivateUse1, __FILE__, __LINE__);
+    others->fallback(torch::autograd::basicAutogradNotImplementedFallback());
+  }
   auto define = new torch::Library(torch::Library::DEF, space, std::nullopt, __FILE__, __LINE__);
   define->def("custom_abs(Tensor input) -> Tensor");
   define->def("custom_autograd_fn_returns_self(Tensor input) -> Tensor");

@@ -8,6 +8,7 @@
 #include <ATen/ops/copy_native.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/Exceptions.h>
 
 #include "boxed.h"
 #include "cpu_allocator.h"
@@ -93,7 +94,19 @@ void over(void* user) {
   delete static_cast<Task*>(user);
 }
 
-// foretell runs the Meta kernel in the place of the operator. It returns false if there is none.
+// unimplemented says whether Python's error is that something isn't implemented, and forgets it then.
+bool unimplemented(const python_error& error) {
+  pybind11::gil_scoped_acquire lock;
+  if (error.type)
+    return PyErr_GivenExceptionMatches(error.type, PyExc_NotImplementedError);
+  bool is = PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_NotImplementedError);
+  if (is)
+    PyErr_Clear();
+  return is;
+}
+
+// foretell runs the Meta kernel in the place of the operator. It returns false if there is none, or if it's one in Python
+// that refuses.
 bool foretell(const c10::OperatorHandle& op, Mirror& meta, torch::jit::Stack& stack) {
   at::AutoDispatchBelowADInplaceOrView below;
   c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
@@ -101,6 +114,15 @@ bool foretell(const c10::OperatorHandle& op, Mirror& meta, torch::jit::Stack& st
     op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
   } catch (const c10::NotImplementedError&) {
     return false;
+  } catch (const python_error& e) {
+    if (unimplemented(e))
+      return false;
+    throw;
+  } catch (pybind11::error_already_set& e) {
+    pybind11::gil_scoped_acquire lock;
+    if (e.matches(PyExc_NotImplementedError))
+      return false;
+    throw;
   }
   return true;
 }

@@ -91,6 +91,10 @@ PYBIND11_MODULE(_C, m) {
   m.def("begin_pool", [](DeviceIndex i, const Pool& pool) { check(lib.pool_begin(device(i).handle, pool.data())); });
   m.def("end_pool", [](DeviceIndex i, const Pool& pool) { check(lib.pool_end(device(i).handle, pool.data())); });
   m.def("release_pool", [](DeviceIndex i, const Pool& pool) { check(lib.pool_release(device(i).handle, pool.data())); });
+  m.def("memory_info", &memory_info);
+  m.def("stream_handle", [](DeviceIndex index, int64_t id) {
+    return handle_of(c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, index), id));
+  });
   m.def("is_capturing", [](DeviceIndex index) { return capturing(current_handle(index)); });
   m.def("block", &block);
   m.def("fallbacks", &met);

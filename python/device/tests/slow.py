@@ -5,8 +5,14 @@ import ctypes
 import threading
 
 import torch
+from torch_accinte import _C
 
 from chorus import _lib
+
+
+def handle_of(stream):
+    """A stream in the library; since PyTorch 2.13 it's ``stream.native_handle``, too."""
+    return _C.stream_handle(stream.device_index, stream.stream_id)
 
 
 @contextlib.contextmanager
@@ -20,7 +26,7 @@ def busy(device, seconds):
 
     kernel = _lib.TASK_FN(wait)
     stream = torch.accelerator.current_stream(device)
-    status = _lib.library.chorus_stream_task(stream.native_handle, b"slow", None, 0, kernel, _lib.OVER_FN(), None)
+    status = _lib.library.chorus_stream_task(handle_of(stream), b"slow", None, 0, kernel, _lib.OVER_FN(), None)
     assert status == 0
     try:
         yield

@@ -1,5 +1,6 @@
 """Mixed precision: as CUDA has it."""
 
+import re
 import warnings
 
 import pytest
@@ -85,7 +86,7 @@ def test_unsupported_type():
         warnings.simplefilter("always")
         with torch.autocast(D, dtype=torch.float64):
             assert not torch.is_autocast_enabled(D) and (x() @ x()).dtype == torch.float32
-    assert "In accinte autocast, but the target dtype is not supported. Disabling autocast." in str(told[0].message)
+    assert re.search("In accinte autocast, but the target dtype .*is not supported. Disabling autocast.", str(told[0].message))
 
 
 def test_scopes():

@@ -68,7 +68,7 @@ def test_between_devices_in_order():
 def test_pinned_memory():
     h = torch.randn(1000)
     p = h.pin_memory()
-    assert p.is_pinned() and not h.is_pinned() and torch.equal(p, h) and p.untyped_storage().is_pinned()
+    assert p.is_pinned() and not h.is_pinned() and torch.equal(p, h) and p.untyped_storage().is_pinned("accinte")
     x = p.to("accinte", non_blocking=True)
     y = x * 2
     back = torch.empty(1000, pin_memory=True)

@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 import torch
-from slow import busy
+from slow import busy, handle_of
 
 D = "accinte"
 
@@ -52,7 +52,7 @@ def test_errors_of_work_are_not_lost():
     def fails(*_):
         return 77
 
-    assert _lib.library.chorus_stream_task(stream.native_handle, b"bad", None, 0, fails, _lib.OVER_FN(), None) == 0
+    assert _lib.library.chorus_stream_task(handle_of(stream), b"bad", None, 0, fails, _lib.OVER_FN(), None) == 0
     with stream:
         y = torch.ones(1 << 12).pin_memory().to(D, non_blocking=True)  # left out
     with pytest.raises(RuntimeError, match="bad failed.*77"):
@@ -69,7 +69,7 @@ def test_copies_keep_to_their_allocation():
 
     host = torch.zeros(1 << 20)
     x = torch.zeros(16, device=D)
-    stream = torch.accinte.current_stream().native_handle
+    stream = handle_of(torch.accinte.current_stream())
     for to, source in ((x.data_ptr(), host.data_ptr()), (host.data_ptr(), x.data_ptr())):
         status = _lib.library.chorus_stream_copy(stream, to, source, 1 << 30)
         assert status == _lib.Status.INVALID_ARGUMENT
@@ -97,7 +97,7 @@ def test_running_work_is_not_idle():
 
 
 def test_streams_that_are_none():
-    for id in (3, 1 << 20, -1):
+    for id in (1 << 40 | 3, 1 << 20, -1):
         with pytest.raises(RuntimeError):
             torch.Stream(stream_id=id, device_index=0, device_type=20).synchronize()
 

@@ -2,6 +2,7 @@ import threading
 
 import pytest
 import torch
+from versions import since
 
 
 def test_devices():
@@ -41,6 +42,7 @@ def test_current_device():
     assert torch.accinte.current_device() == 0
 
 
+@since(2, 13, "PyTorch doesn't ask")
 def test_capability():
     supported = torch.accelerator.get_device_capability("accinte")["supported_dtypes"]
     assert {torch.complex32, torch.quint8, torch.float64} <= supported

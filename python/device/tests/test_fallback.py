@@ -4,6 +4,7 @@ import threading
 
 import pytest
 import torch
+from slow import busy, handle_of
 
 D = torch.device("accinte:0")
 
@@ -179,7 +180,7 @@ def blocked(stream):
         gate.wait(60)
         return 0
 
-    status = _lib.library.chorus_stream_task(stream.native_handle, b"gate", None, 0, wait, _lib.OVER_FN(), None)
+    status = _lib.library.chorus_stream_task(handle_of(stream), b"gate", None, 0, wait, _lib.OVER_FN(), None)
     assert status == 0
     blocked.kept = wait
     return gate.set
@@ -235,3 +236,15 @@ def test_what_fails_later_is_the_streams():
     s.synchronize()
     with s:
         same(weight + 1, torch.full((2, 2), 2.0))
+
+
+def test_meta_kernels_of_python():
+    """torch.compile brings some along that refuse; what they are asked for is then done when the stream gets there."""
+    import torch._meta_registrations  # noqa: F401
+
+    h = torch.randn(100)
+    x, mask = h.to(D), (h > 0).to(D)
+    out = torch.empty(int(mask.sum()), device=D)
+    with busy(D, 0.05):
+        torch.ops.aten.index.Tensor_out(x, [mask], out=out)
+    same(out, h[h > 0])

@@ -22,8 +22,10 @@ def test_figures():
     torch.accelerator.reset_accumulated_memory_stats()
     assert torch.accinte.memory_stats()["num_device_alloc"] == 0
     del x
-    free, total = torch.accelerator.get_memory_info()
-    assert 0 < free <= total and (free, total) == torch.accinte.mem_get_info()
+    free, total = torch.accinte.mem_get_info()
+    assert 0 < free <= total
+    if hasattr(torch.accelerator, "get_memory_info"):
+        assert (free, total) == torch.accelerator.get_memory_info()
     torch.accinte.empty_cache()
     assert torch.accinte.memory_reserved() <= torch.accinte.memory_allocated() + (20 << 20)
 

@@ -8,10 +8,12 @@ import pytest
 import torch
 from slow import busy
 from torch_accinte import programs
+from versions import since
 
 D = "accinte"
 
 
+@since(2, 13, "a stream can't be current twice")
 @pytest.mark.parametrize(
     "how, memory",
     [

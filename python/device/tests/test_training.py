@@ -13,11 +13,10 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 from training import batch, compare, model, steps
+from versions import since
 from worlds import World
 
 import chorus
-
-VERSION = tuple(map(int, torch.__version__.split(".")[:2]))
 
 
 def _place(where, peers):
@@ -151,6 +150,7 @@ def test_four_devices(four, train):
     four.run(_both, train, "plain")
 
 
+@since(2, 13, "stages greet each other with numbers of two types")
 def test_pipeline(pair):
     pair.run(_both, _pipeline, "plain")
 

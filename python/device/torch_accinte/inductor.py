@@ -196,7 +196,7 @@ class Interface(DeviceInterface):
     @staticmethod
     def get_raw_stream(device_idx: int) -> int:
         stream: Any = accinte.current_stream(device_idx)
-        return int(stream.native_handle)
+        return int(c().stream_handle(stream.device_index, stream.stream_id))
 
     @staticmethod
     def is_bf16_supported(including_emulation: bool = False) -> bool:

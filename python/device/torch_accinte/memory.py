@@ -77,7 +77,7 @@ def reset_accumulated_memory_stats(device: Any = None) -> None:
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
     """Free and total memory of a device, in bytes."""
-    free, total = torch.accelerator.get_memory_info(index(device))
+    free, total = c().memory_info(index(device))
     return free, total
 
 

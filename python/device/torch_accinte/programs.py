@@ -22,6 +22,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from torch_accinte import memory
+
 FLOATS = (torch.float32, torch.float64, torch.bfloat16)
 DTYPES = (*FLOATS, torch.int64, torch.int32, torch.bool)
 
@@ -496,7 +498,7 @@ class Program:
         """More than there is, which is said and changes nothing."""
         place = self.rng.randrange(2)
         if self.machine.on_device:
-            total = torch.accelerator.get_memory_info(self.machine.places[place])[1]
+            total = memory.mem_get_info(self.machine.places[place])[1]
             try:
                 torch.empty(total + 1, dtype=torch.int8, device=self.machine.places[place])
             except torch.OutOfMemoryError:
@@ -613,7 +615,7 @@ def bits(a: Tensor, b: Tensor) -> bool:
 
 def differ(seed: int, steps: int, kind: str, pressure: bool) -> str:
     """What is wrong with the program of a seed on the device; "" if nothing is."""
-    most = torch.accelerator.get_memory_info(kind)[1] // 5 if pressure else 1 << 19
+    most = memory.mem_get_info(kind)[1] // 5 if pressure else 1 << 19
     runs = []
     for machine in (Host(), Devices(kind)):
         torch.manual_seed(seed)

@@ -67,6 +67,14 @@ def _nap(*_: Any) -> int:
     return 0
 
 
+def handle_of(stream: Any) -> int:
+    """A stream in the library, also before PyTorch 2.13."""
+    if hasattr(stream, "native_handle"):
+        return int(stream.native_handle)
+    extension: Any = importlib.import_module("torch_accinte._C")
+    return int(extension.stream_handle(stream.device_index, stream.stream_id))
+
+
 def busy(device: str) -> None:
     """Give the device's current stream something to do for a while, if the library knows how."""
     try:
@@ -77,7 +85,7 @@ def busy(device: str) -> None:
     if _sleep is None:
         _sleep = _lib.TASK_FN(_nap)
     stream: Any = torch.accelerator.current_stream(device)
-    _lib.library.chorus_stream_task(stream.native_handle, b"busy", None, 0, _sleep, _lib.OVER_FN(), None)
+    _lib.library.chorus_stream_task(handle_of(stream), b"busy", None, 0, _sleep, _lib.OVER_FN(), None)
 
 
 def fallbacks() -> list[str]:
@@ -216,7 +224,7 @@ def recover(device: str) -> None:
     except Exception:
         _lib: Any = importlib.import_module("chorus._lib")
         stream: Any = torch.accelerator.current_stream(device)
-        _lib.library.chorus_stream_recover(stream.native_handle, 0)
+        _lib.library.chorus_stream_recover(handle_of(stream), 0)
 
 
 def allocated(device: str) -> int:
