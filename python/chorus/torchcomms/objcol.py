@@ -17,6 +17,7 @@ from chorus.backend import LIBRARIES
 from chorus.torchcomms._types import BatchP2POptions
 from chorus.torchcomms.comm import BatchSendRecv, TorchComm
 
+
 def _place(comm: TorchComm) -> torch.device:
     """Where objects travel from and to."""
     return comm.get_device() if comm.get_backend() in LIBRARIES else torch.device("cpu")

@@ -86,7 +86,8 @@ def test_unsupported_type():
         warnings.simplefilter("always")
         with torch.autocast(D, dtype=torch.float64):
             assert not torch.is_autocast_enabled(D) and (x() @ x()).dtype == torch.float32
-    assert re.search("In accinte autocast, but the target dtype .*is not supported. Disabling autocast.", str(told[0].message))
+    says = "In accinte autocast, but the target dtype .*is not supported. Disabling autocast."
+    assert re.search(says, str(told[0].message))
 
 
 def test_scopes():

@@ -2,7 +2,11 @@
 
 import torch
 from torch.testing._internal.common_device_type import (
-    deviceCountAtLeast, dtypes, instantiate_device_type_tests, ops, skipMeta,
+    deviceCountAtLeast,
+    dtypes,
+    instantiate_device_type_tests,
+    ops,
+    skipMeta,
 )  # fmt: skip
 from torch.testing._internal.common_methods_invocations import unary_ufuncs
 from torch.testing._internal.common_utils import TestCase, run_tests

@@ -240,7 +240,7 @@ def test_what_fails_later_is_the_streams():
 
 def test_meta_kernels_of_python():
     """torch.compile brings some along that refuse; what they are asked for is then done when the stream gets there."""
-    import torch._meta_registrations  # noqa: F401
+    import torch._meta_registrations
 
     h = torch.randn(100)
     x, mask = h.to(D), (h > 0).to(D)

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch.distributed as dist
+
 from chorus import backend
 from chorus.errors import InvalidArgumentError
 from chorus.process_group import ProcessGroup as ProcessGroupACCL
