@@ -5,14 +5,9 @@ import ctypes
 import threading
 
 import torch
-from torch_accinte import _C
+from torch_accinte._device import handle_of
 
 from chorus import _lib
-
-
-def handle_of(stream):
-    """A stream in the library; since PyTorch 2.13 it's ``stream.native_handle``, too."""
-    return _C.stream_handle(stream.device_index, stream.stream_id)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,8 @@ import warnings
 
 import pytest
 import torch
-from slow import busy, handle_of
+from slow import busy
+from torch_accinte._device import handle_of
 
 D = "accinte"
 

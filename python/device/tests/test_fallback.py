@@ -4,7 +4,8 @@ import threading
 
 import pytest
 import torch
-from slow import busy, handle_of
+from slow import busy
+from torch_accinte._device import handle_of
 
 D = torch.device("accinte:0")
 

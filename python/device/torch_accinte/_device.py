@@ -28,3 +28,10 @@ def index(where: Any) -> int:
     if d.type != name():
         raise ValueError(f"a device of {name()} is wanted, not {d}")
     return int(c().current_device()) if d.index is None else d.index
+
+
+def handle_of(stream: Any) -> int:
+    """A stream in the library, also before PyTorch 2.13, in which streams have it."""
+    if hasattr(stream, "native_handle"):
+        return int(stream.native_handle)
+    return int(c().stream_handle(stream.device_index, stream.stream_id))

@@ -26,7 +26,7 @@ from torch._inductor.scheduler import BaseSchedulerNode
 from torch._inductor.virtualized import V
 
 from torch_accinte import accinte
-from torch_accinte._device import c, name
+from torch_accinte._device import c, handle_of, name
 
 _launch = c().launch
 
@@ -195,8 +195,7 @@ class Interface(DeviceInterface):
 
     @staticmethod
     def get_raw_stream(device_idx: int) -> int:
-        stream: Any = accinte.current_stream(device_idx)
-        return int(c().stream_handle(stream.device_index, stream.stream_id))
+        return handle_of(accinte.current_stream(device_idx))
 
     @staticmethod
     def is_bf16_supported(including_emulation: bool = False) -> bool:

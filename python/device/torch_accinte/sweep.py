@@ -27,6 +27,8 @@ from typing import Any
 
 import torch
 
+from torch_accinte._device import handle_of
+
 # What these return is whatever memory held.
 UNDEFINED = {
     "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_", "resize_as_",
@@ -65,14 +67,6 @@ _sleep: Any = None  # what keeps a stream busy
 def _nap(*_: Any) -> int:
     time.sleep(0.0015)
     return 0
-
-
-def handle_of(stream: Any) -> int:
-    """A stream in the library, also before PyTorch 2.13."""
-    if hasattr(stream, "native_handle"):
-        return int(stream.native_handle)
-    extension: Any = importlib.import_module("torch_accinte._C")
-    return int(extension.stream_handle(stream.device_index, stream.stream_id))
 
 
 def busy(device: str) -> None:
@@ -400,23 +394,11 @@ def page(device: str, answers: list[dict[str, Any]]) -> str:
             lines += ["", f"## {title}", "", text, ""]
             for why, who in sorted(reasons.items(), key=lambda r: -len(r[1])):
                 lines.append(f"- {f'`{why}`: ' if why else ''}{of_types(who)}")
-    kinds = {i for i in {a["op"] for a in answers}}
+    kinds = {a["op"] for a in answers}
     fall = {a["op"] for a in answers if a["status"] != "ok" or a["fallbacks"]}
     alone = sorted(names[i] for i in kinds - fall)
     lines += ["", "## By own kernels alone", "", f"Views, copies, and what is made of them: {', '.join(alone)}.", ""]
     return "\n".join(lines)
-
-
-def listed(text: str) -> dict[tuple[str, str], str]:
-    """What a page says of operators that aren't plainly well: name and type, and the heading that they are under."""
-    found, heading = {}, ""
-    for line in text.split("\n"):
-        if line.startswith("## "):
-            heading = line[3:]
-        elif line.startswith("- "):
-            for name, types in re.findall(r"([\w.]+) \(((?:\w+, )*\w+)\)(?:, |$)", line):
-                found.update({(name, t): heading for t in types.split(", ")})
-    return found
 
 
 def main() -> None:
