@@ -1,10 +1,12 @@
 package wire
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -88,17 +90,21 @@ var (
 	request = []field{{"vaddr", 0, 8}, {"len", 8, 4}, {"host", 12, 1}, {"qpn", 13, 2}, {"opcode", 15, 1}}
 )
 
-// write writes packets down, field by field. Those of the header are at the places of ACCL's, and not read by this
-// package's code.
+// write writes packets down, field by field, those to rank 0 first: what one engine publishes keeps its order, but
+// between two publishers a subscriber sees none. Fields of the header are at the places of ACCL's, and not read by
+// this package's code.
 func write(t *testing.T, b *strings.Builder, p abi.Protocol, seen <-chan zmq4.Msg, packets int) {
-	missing := 0 // bytes of a message whose header has come
-	for range packets {
-		var m zmq4.Msg
+	came := make([]zmq4.Msg, packets)
+	for i := range came {
 		select {
-		case m = <-seen:
+		case came[i] = <-seen:
 		case <-time.After(10 * time.Second):
-			t.Fatalf("no further packet after\n%s", b)
+			t.Fatalf("%d of %d packets came after\n%s", i, packets, b)
 		}
+	}
+	slices.SortStableFunc(came, func(x, y zmq4.Msg) int { return bytes.Compare(x.Frames[0], y.Frames[0]) })
+	missing := 0 // bytes of a message whose header has come
+	for _, m := range came {
 		data, err := decodePayload(m.Frames[2])
 		if err != nil {
 			t.Fatal(err)
