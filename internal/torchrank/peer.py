@@ -7,6 +7,7 @@
 
 import ctypes
 import faulthandler
+import functools
 import json
 import os
 import select
@@ -20,9 +21,13 @@ import torch
 import torch.distributed as dist
 
 
-def values(dtype, rank, count, nan):
-    """The first elements of a rank's input; the Go side has the same formula."""
-    i = torch.arange(count, dtype=torch.int64)
+PERIOD = 251 * 29  # elements, after which an input begins again
+
+
+@functools.cache
+def period(dtype, rank, nan):
+    """The first elements of a rank's input, which then begins again; the Go side has the same formula."""
+    i = torch.arange(PERIOD, dtype=torch.int64)
     k = (i * 7919 + rank * 104729) % 251
     if dtype in (torch.float32, torch.float64):
         x = ((k - 125).to(torch.float64) / 997).to(dtype)
@@ -36,6 +41,12 @@ def values(dtype, rank, count, nan):
     if dtype == torch.uint8:
         return k.to(dtype)
     return ((k - 125) * (400 if dtype == torch.int64 else 1)).to(dtype)
+
+
+def values(dtype, rank, count, nan):
+    """A rank's input."""
+    once = period(dtype, rank, nan)
+    return once[:count].clone() if count <= PERIOD else once.repeat(-(-count // PERIOD))[:count]
 
 
 def split(count, sender, receiver):
@@ -52,7 +63,7 @@ def run(case, group, rank, n, wait):
     nan = case["nan"]
     x = values(dtype, rank, count, nan)
     blocks = lambda: values(dtype, rank, n * count, nan)  # large
-    cut = lambda: [b.clone() for b in blocks().view(n, count)]
+    cut = lambda: list(blocks().view(n, count))
     empty = lambda k: torch.full((k,), 1, dtype=dtype)
     if kind == "all_reduce":
         wait(dist.all_reduce(x, op=op, group=group, async_op=True))
@@ -136,8 +147,15 @@ def play(directory):
             for works, outs in pending:
                 for w in works:
                     w.wait()
-                data = b"".join(t.contiguous().view(torch.uint8).numpy().tobytes() for t in outs)
-                f.write(data if raw else zlib.crc32(data).to_bytes(4, "little"))
+                total = 0
+                for t in outs:
+                    data = t.view(torch.uint8).numpy()
+                    if raw:
+                        f.write(data)
+                    else:
+                        total = zlib.crc32(data, total)
+                if not raw:
+                    f.write(total.to_bytes(4, "little"))
             pending.clear()
 
         for i, step in enumerate(steps):
