@@ -179,7 +179,7 @@ func (o *newOptions) open(ctx context.Context, st store.Store) (backend.Backend,
 	}
 	b, err := backend.Open(ctx, o.backend, backend.Config{Name: o.name, Rank: o.rank, Size: o.size, Store: st,
 		Job: bootstrap.Launchers(o.store), Device: o.device, Timeout: o.timeout, Hints: own,
-		MasterAddr: o.masterAddr, Log: o.log})
+		MasterAddr: o.masterAddr, Log: o.log, Old: o.old})
 	if err != nil {
 		return nil, nil, fmt.Errorf("rank %d of %d: %w", o.rank, o.size, err)
 	}
@@ -289,7 +289,7 @@ func newComm(b backend.Backend, o *newOptions, abort bool) *Comm {
 		device: o.device, rank: o.rank, size: o.size, abortOnError: abort, log: o.log, rec: o.recorder,
 		gate:  gate{shut: make(chan struct{})},
 		ended: &ending{b: b, name: o.name, log: o.log, done: make(chan struct{}), rec: o.recorder}}
-	c.opened.store, c.opened.recorder = nil, nil // another world has its own
+	c.opened.store, c.opened.recorder, c.opened.old = nil, nil, nil // another world has its own
 	c.timeout.Store(int64(o.timeout))
 	c.transfers.New = func() any { return new(call) }
 	c.cleanup = runtime.AddCleanup(c, forgotten, c.ended)

@@ -137,6 +137,17 @@ func (c *Comm) watch() {
 	}
 }
 
+// idle reports whether nothing that the backend has put on a stream is under way.
+func (c *Comm) idle() bool {
+	d := c.dev()
+	if d == nil || d.enq == nil {
+		return true
+	}
+	d.watched.Lock()
+	defer d.watched.Unlock()
+	return len(d.watched.list) == 0
+}
+
 // look reports whether operations have ended, and with what: they have when the communicator is broken.
 func (c *Comm) look(e *enqueued, broken error) (done bool, err error) {
 	done, err = e.on.event.Query()

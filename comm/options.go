@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/observe"
 	"github.com/chorus-comms/chorus/store"
@@ -36,7 +37,8 @@ type newOptions struct {
 	jobSize      int
 	recorder     *observe.Recorder
 	newcomer     bool
-	world        string // which it is of those that a process may have been in, for handles
+	old          backend.Backend // whose successor it's going to be, if that can be of use; nil otherwise
+	world        string          // which it is of those that a process may have been in, for handles
 }
 
 // WithoutWorld makes New return at once, with a communicator of no ranks: Rank is -1, Size 0, and nothing works but

@@ -193,6 +193,9 @@ func (c *Comm) reconfigure(ctx context.Context, uuid string, members []regroup.M
 	if hints != nil {
 		next.hints = hints
 	}
+	if c.Err() != nil || c.idle() {
+		next.old = c.b
+	}
 	for i, m := range members {
 		if m.ID == seat.ID() {
 			next.rank = i

@@ -161,6 +161,9 @@ type Config struct {
 	Hints      map[string]string
 	MasterAddr string // host that the route to the peers is chosen by; may be empty
 	Log        *slog.Logger
+	// Old is this rank's part of a communicator that is broken, or has nothing under way, whose survivors are among the
+	// members of this one, which a backend may make of it; nil if there is none. It ends by itself.
+	Old Backend
 }
 
 // Opener begins this rank's part of a communicator; every rank calls it.

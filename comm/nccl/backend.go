@@ -2,6 +2,7 @@ package nccl
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,10 +39,13 @@ type rank struct {
 	size     int
 	dev      *device.Device
 	st       store.Store       // of this communicator alone, which its rank 0 serves; nil if size is 1
-	hosted   *bootstrap.Hosted // if it's served here
-	master   string            // whose route other hosts are on
-	splits   int               // so far
-	compares bool              // before each collective
+	hosted   *bootstrap.Hosted // the store that this rank serves, of rank 0 the communicator's; nil if size is 1
+	mail     mail
+	master   string   // whose route other hosts are on
+	splits   int      // so far
+	compares bool     // before each collective
+	regroups regroups // how one is made of it
+	world    string   // which communicator it is of all that there have ever been
 	stop     context.CancelFunc
 	token    *tensor.Tensor // of barriers
 
@@ -51,7 +55,9 @@ type rank struct {
 	windows windowSet
 
 	mu         sync.Mutex // one call of the library at a time
-	c          abi.Comm   // 0: destroyed, or aborted
+	c          abi.Comm   // 0: destroyed, aborted or revoked
+	revoked    abi.Comm   // 0: it isn't
+	asleep     bool       // suspended
 	registered map[*tensor.Tensor]uintptr
 }
 
@@ -59,14 +65,19 @@ var (
 	_ backend.Enqueuer  = (*rank)(nil)
 	_ backend.Registrar = (*rank)(nil)
 	_ backend.Windower  = (*rank)(nil)
+	_ backend.Messenger = (*rank)(nil)
 )
 
 // greeting is what ranks tell each other before the library begins.
 type greeting struct {
 	Version abi.Version       `json:"v"`
 	ID      abi.UniqueID      `json:"id"` // of the communicator whose rank 0 this is going to be
-	Store   bootstrap.Address `json:"s"`  // likewise
+	Store   bootstrap.Address `json:"s"`  // that this rank serves; of its rank 0, the communicator's
 	List    []int             `json:"l,omitempty"`
+	World   string            `json:"w,omitempty"`  // what rank 0 calls the communicator
+	Was     *place            `json:"o,omitempty"`  // in an old communicator, of which one can be made
+	Shrinks bool              `json:"sh,omitempty"` // the library can do that
+	Grows   bool              `json:"gr,omitempty"`
 }
 
 func open(ctx context.Context, family string, c backend.Config) (backend.Backend, error) {
@@ -97,10 +108,14 @@ func open(ctx context.Context, family string, c backend.Config) (backend.Backend
 	}
 	defer config.free()
 	r.windows.signals = config.signals
-	mine := greeting{Version: lib.version}
+	mine := greeting{Version: lib.version, Shrinks: lib.Shrink != nil, Grows: lib.Grow != nil}
+	old, _ := c.Old.(*rank)
+	if old != nil && old.lib == lib && r.regroups != anew {
+		mine.Was = old.asParent(ctx)
+	}
 	err = r.offer(&mine, true)
 	if err == nil {
-		err = r.open(ctx, at, c.Store, &mine, config)
+		err = r.open(ctx, at, c.Store, &mine, old, config)
 	}
 	if err != nil {
 		r.leave()
@@ -117,7 +132,8 @@ func newRank(lib *Library, family, name string, me, size int, dev *device.Device
 }
 
 // open meets the others in a store that need not last, and begins.
-func (r *rank) open(ctx context.Context, at backend.Where, st store.Store, mine *greeting, config *config) error {
+func (r *rank) open(ctx context.Context, at backend.Where, st store.Store, mine *greeting, old *rank,
+	config *config) error {
 	all, err := tellAll(ctx, r, st, r.family+"/open", *mine)
 	if err != nil {
 		return err
@@ -128,8 +144,8 @@ func (r *rank) open(ctx context.Context, at backend.Where, st store.Store, mine 
 				OpB: fmt.Sprintf("%s %v", r.lib.name, g.Version)}
 		}
 	}
-	if err = r.meet(ctx, all[0].Store); err == nil {
-		err = r.start(ctx, at, all[0].ID, config)
+	if err = r.meet(ctx, all); err == nil {
+		err = r.startFrom(ctx, at, st, old, all, config)
 	}
 	if err == nil {
 		err = r.begin(ctx)
@@ -137,12 +153,13 @@ func (r *rank) open(ctx context.Context, at backend.Where, st store.Store, mine 
 	return err
 }
 
-// offer adds to a greeting what rank 0 has for the others: a store, and an ID if the library is to begin anew.
+// offer adds to a greeting what this rank has for the others: a store, and an ID if it's rank 0 of what the library is
+// to begin anew.
 func (r *rank) offer(mine *greeting, id bool) (err error) {
-	if r.rank > 0 {
-		return nil
+	if r.rank == 0 {
+		mine.World = rand.Text()
 	}
-	if id {
+	if id && r.rank == 0 {
 		err = r.lib.failed("ncclGetUniqueId", r.lib.GetUniqueID(&mine.ID), 0)
 	}
 	if r.size > 1 && err == nil {
@@ -153,25 +170,36 @@ func (r *rank) offer(mine *greeting, id bool) (err error) {
 	return err
 }
 
-// meet opens the store that rank 0 serves.
-func (r *rank) meet(ctx context.Context, at bootstrap.Address) (err error) {
+// meet opens the store that rank 0 serves. all are the greetings of the communicator's ranks.
+func (r *rank) meet(ctx context.Context, all []greeting) (err error) {
+	addresses := make([]bootstrap.Address, len(all))
+	for q := range all {
+		addresses[q] = all[q].Store
+	}
+	r.mail.begin(addresses)
+	r.world = all[0].World
 	switch {
 	case r.size == 1:
-	case r.hosted != nil:
+	case r.rank == 0:
 		r.st = r.hosted.Local()
 	default:
-		r.st, err = bootstrap.Reach(ctx, at, bootstrap.Options{})
+		r.st, err = bootstrap.Reach(ctx, addresses[0], bootstrap.Options{})
 	}
 	return err
 }
 
-// leave lets go of the store. While rank 0 serves one of a communicator that is broken, the others may not know yet by
+// leave lets go of the stores. While rank 0 serves one of a communicator that is broken, the others may not know yet by
 // what.
 func (r *rank) leave() {
+	r.mail.end()
+	if r.rank > 0 && r.st != nil {
+		r.st.Close()
+	}
 	if r.hosted == nil {
-		if r.st != nil {
-			r.st.Close()
-		}
+		return
+	}
+	defer r.hosted.Close()
+	if r.rank > 0 {
 		return
 	}
 	if _, healthy := errors.AsType[*backend.FinalizedError](r.Cause()); !healthy && r.Cause() != nil {
@@ -179,7 +207,6 @@ func (r *rank) leave() {
 		defer cancel()
 		_ = r.hosted.Drain(ctx)
 	}
-	r.hosted.Close()
 }
 
 // tellAll gives every rank what all say, in a store under a key that was never used.
@@ -352,7 +379,7 @@ func (r *rank) Split(ctx context.Context, name string, list []int, timeout time.
 	var child *rank
 	if len(list) > 0 {
 		child = newRank(r.lib, r.family, name, slices.Index(list, r.rank), len(list), r.dev)
-		child.compares, child.master = r.compares, r.master // as this one does
+		child.compares, child.master, child.regroups = r.compares, r.master, r.regroups // as this one does
 		child.windows.signals = config.signals
 		if err := child.offer(&mine, !native); err != nil {
 			return nil, &backend.InternalError{Where: at, Err: err}
@@ -383,7 +410,11 @@ func (r *rank) split(ctx context.Context, at backend.Where, child *rank, mine *g
 		return nil, err
 	}
 	if child != nil {
-		err = child.meet(ctx, all[mine.List[0]].Store)
+		var members []greeting
+		for _, q := range mine.List {
+			members = append(members, all[q])
+		}
+		err = child.meet(ctx, members)
 	}
 	switch {
 	case err != nil:
@@ -442,8 +473,12 @@ func (r *rank) Finalize(ctx context.Context) error {
 	defer r.leave()
 	defer r.stop()
 	if !r.End() {
-		<-r.ended // the library is aborted then
-		return nil
+		<-r.ended // the library is aborted then, or revoked
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		c := r.revoked
+		r.revoked = 0
+		return r.lib.failed("ncclCommAbort", r.lib.CommAbort(c), c)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

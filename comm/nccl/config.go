@@ -52,9 +52,15 @@ func (r *rank) config(at backend.Where, name string, hints map[string]string) (*
 			}
 			continue
 		}
+		if key == "regroup" {
+			if err := r.setRegroups(at, hints[key]); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		if !known {
 			return nil, &backend.InvalidArgumentError{Where: at,
-				Detail: fmt.Sprintf("unknown hint %q; a communicator of %s takes library, compare, %s", key, r.family,
+				Detail: fmt.Sprintf("unknown hint %q; a communicator of %s takes library, compare, regroup, %s", key, r.family,
 					fieldNames())}
 		}
 		if f.Since > r.lib.version || r.lib.CommInitRankConfig == nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/chorus-comms/chorus/comm/backend/base"
 	"github.com/chorus-comms/chorus/comm/nccl/abi"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/store"
 )
 
 const (
@@ -40,8 +39,10 @@ type alarm struct {
 
 // answer is how far a rank is.
 type answer struct {
-	Seq uint64 `json:"s"` // collectives that it has enqueued
-	Op  string `json:"o"` // the one that the alarm is about
+	Seq     uint64 `json:"s"`           // collectives that it has enqueued
+	Op      string `json:"o"`           // the one that the alarm is about
+	Refused string `json:"f,omitempty"` // why it has refused to enqueue that
+	Doing   string `json:"d,omitempty"` // what it does instead
 }
 
 // recentOps is how many collectives back a rank can tell what they were.
@@ -100,8 +101,11 @@ func (b description) String() string {
 // record is what a rank has enqueued.
 type record struct {
 	sync.Mutex
-	seq    uint64
-	recent [recentOps]description
+	seq     uint64
+	recent  [recentOps]description
+	refused uint64 // the number that the last collective would have had that was refused, and
+	why     string
+	doing   func() string
 }
 
 // note numbers a collective.
@@ -177,10 +181,17 @@ func differ(at backend.Where, me, q int, mine, theirs string) *backend.MismatchE
 // answer says how far this is, and what collective seq was, if it has come to that and that wasn't long ago.
 func (rec *record) answer(seq uint64) answer {
 	rec.Lock()
-	defer rec.Unlock()
 	a := answer{Seq: rec.seq}
 	if b := rec.recent[seq%recentOps]; seq > 0 && b.seq == seq {
 		a.Op = b.String()
+	}
+	if a.Seq < seq && rec.refused == a.Seq+1 {
+		a.Refused = rec.why
+	}
+	doing := rec.doing
+	rec.Unlock()
+	if a.Seq < seq && doing != nil {
+		a.Doing = doing()
 	}
 	return a
 }
@@ -199,10 +210,7 @@ func (r *rank) watch(ctx context.Context) {
 		case <-r.Broken():
 			if _, healthy := errors.AsType[*backend.FinalizedError](r.Cause()); !healthy {
 				r.mu.Lock()
-				if c := r.c; c != 0 {
-					r.c = 0
-					r.lib.CommAbort(c)
-				}
+				r.stopLibrary()
 				r.mu.Unlock()
 			}
 			return
@@ -245,20 +253,10 @@ func (r *rank) lost(err error) {
 	r.Fail(&backend.PeerLostError{Where: r.Where(), Peer: peer, Cause: err.Error()})
 }
 
-// get waits for a key for as long as ctx lasts.
-func (r *rank) get(ctx context.Context, key string) ([]byte, error) {
-	for {
-		b, err := r.st.Get(ctx, key)
-		if _, timedOut := errors.AsType[*store.TimeoutError](err); !timedOut || ctx.Err() != nil {
-			return b, err
-		}
-	}
-}
-
 // listen waits for an alarm, answers it, and then takes the failure for this rank's, too.
 func (r *rank) listen(ctx context.Context) {
 	var al alarm
-	text, err := r.get(ctx, alarmKey)
+	text, err := await(ctx, r.st, alarmKey)
 	if err != nil || json.Unmarshal(text, &al) != nil || al.By == r.rank {
 		return // a store that is gone tells of nothing
 	}
@@ -270,7 +268,7 @@ func (r *rank) listen(ctx context.Context) {
 	}
 	var f base.Failure
 	if err == nil {
-		if text, err = r.get(ctx, failureKey); err == nil {
+		if text, err = await(ctx, r.st, failureKey); err == nil {
 			err = json.Unmarshal(text, &f)
 		}
 	}
@@ -309,10 +307,10 @@ func (r *rank) ask(al alarm) (a backend.Attendance, ops map[int]string) {
 	if mine, err := r.raise(ctx, al); err != nil {
 		a.Unknown = []int{0}
 		return a, ops
-	} else if !mine {
+	} else if !mine { // who has raised it waits for answers, and then tells
 		select {
 		case <-r.Broken():
-		case <-ctx.Done():
+		case <-time.After(answerTime + tellTime):
 		}
 		return a, ops
 	}
@@ -322,7 +320,7 @@ func (r *rank) ask(al alarm) (a backend.Attendance, ops map[int]string) {
 		go func() {
 			if q != r.rank {
 				var got answer
-				if text, err := r.get(ctx, fmt.Sprint(answerKey, q)); err == nil && json.Unmarshal(text, &got) == nil {
+				if text, err := await(ctx, r.st, fmt.Sprint(answerKey, q)); err == nil && json.Unmarshal(text, &got) == nil {
 					answers[q] = &got
 				}
 			}
@@ -340,12 +338,25 @@ func (r *rank) ask(al alarm) (a backend.Attendance, ops map[int]string) {
 			a.Unknown = append(a.Unknown, q)
 		case got.Seq < al.Seq:
 			a.Missing = append(a.Missing, q)
+			note(&a.Refused, q, got.Refused)
+			note(&a.Doing, q, got.Doing)
 		default:
 			a.Arrived = append(a.Arrived, q)
 			ops[q] = got.Op
 		}
 	}
 	return a, ops
+}
+
+// note has a map say what is known of a rank, if anything is.
+func note(m *map[int]string, q int, text string) {
+	if text == "" {
+		return
+	}
+	if *m == nil {
+		*m = map[int]string{}
+	}
+	(*m)[q] = text
 }
 
 // Overdue implements backend.Enqueuer.

@@ -6,7 +6,8 @@
 //	c, err := comm.New(ctx, comm.WithBackend("nccl"), comm.WithDevice("cuda:0"))
 //
 // library.go opens libraries; enqueue.go says what each operation is in the library's; window.go is windows; control.go
-// is what ranks tell each other beside it; backend.go is the rest. Package abi is the library's interface, and [Supply]
+// is what ranks tell each other beside it, and word.go what they do when it's broken; regroup.go makes communicators of
+// old ones; backend.go is the rest. Package abi is the library's interface, and [Supply]
 // puts another one in its place.
 //
 // Invariants: what a library can do is its symbols' to say. Ranks meet in the store before the library's own start,

@@ -26,6 +26,7 @@ type Library struct {
 // it by from then on; a library that was supplied for the same place is replaced.
 func Supply(name, place string, table abi.Table, devices ...string) (*Library, error) {
 	l := &Library{Table: table, name: name, place: place, devices: devices}
+	l.guard()
 	if table.GetVersion == nil {
 		return nil, &dl.SymbolError{Library: name, Version: "unknown", Path: place, Symbols: []string{"ncclGetVersion"}}
 	}
@@ -86,11 +87,26 @@ func Load(name, place string) (*Library, error) {
 	if l.caps, err = opened.Resolve(&l.Table); err != nil {
 		return nil, err
 	}
+	l.guard()
 	if err := l.askVersion(); err != nil {
 		return nil, err
 	}
 	libraries.open[key] = l
 	return l, nil
+}
+
+// guard refuses what no version survives: ncclCommShrink crashes without a communicator.
+func (l *Library) guard() {
+	shrink := l.Shrink
+	if shrink == nil {
+		return
+	}
+	l.Shrink = func(c abi.Comm, exclude *int32, n int32, child *abi.Comm, config unsafe.Pointer, flags int32) abi.Result {
+		if c == 0 {
+			return abi.InvalidArgument
+		}
+		return shrink(c, exclude, n, child, config, flags)
+	}
 }
 
 func (l *Library) askVersion() error {

@@ -111,6 +111,27 @@ func realLibrary(t *testing.T, file string) {
 			}
 		}
 	}
+	// What makes communicators of others refuses none; of these, the library itself crashes at shrink.
+	refused := map[string]func() abi.Result{}
+	if lib.Shrink != nil {
+		refused["shrink"] = func() abi.Result { return lib.Shrink(0, new(int32), 1, new(abi.Comm), nil, abi.ShrinkDefault) }
+	}
+	if lib.Revoke != nil && lib.Revoke(0, abi.RevokeDefault) != abi.Success { // as of abort
+		t.Error("nothing can't be revoked")
+	}
+	if lib.Grow != nil {
+		refused["an id of a communicator"] = func() abi.Result { return lib.CommGetUniqueID(0, &one) }
+		refused["grow"] = func() abi.Result { return lib.Grow(0, 2, nil, -1, new(abi.Comm), nil) }
+	}
+	if lib.Suspend != nil {
+		refused["suspend"] = func() abi.Result { return lib.Suspend(0, abi.SuspendMemory) }
+		refused["resume"] = func() abi.Result { return lib.Resume(0) }
+	}
+	for what, f := range refused {
+		if r := f(); r == abi.Success {
+			t.Errorf("%s of no communicator succeeds", what)
+		}
+	}
 	if lib.MemAlloc != nil {
 		p := new(uintptr)
 		if r := lib.MemAlloc(p, 1<<20); r == abi.Success {

@@ -90,6 +90,9 @@ func (l *Library) groupEnd() abi.Result {
 // enqueue puts an operation on its stream, or into the group of the thread.
 func (l *Library) enqueue(name string, h abi.Comm, s abi.Stream, f func(c *communicator, it *item) error) abi.Result {
 	r := l.with(name, h, func(c *communicator) abi.Result {
+		if c.revoked.Load() || c.asleep.Load() {
+			return l.wrong(abi.InvalidUsage, "%s: the communicator is revoked, or suspended", name)
+		}
 		it := item{c: c, stream: s, name: name}
 		if err := f(c, &it); err != nil {
 			return l.wrong(abi.InvalidArgument, "%s: %v", name, err)

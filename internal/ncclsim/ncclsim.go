@@ -73,7 +73,7 @@ func (l *Library) Table() abi.Table {
 		GetAsyncError:        l.asyncError,
 		CommInitRank:         l.initRank,
 		CommInitRankConfig:   l.initRankConfig,
-		CommFinalize:         func(c abi.Comm) abi.Result { return l.with("ncclCommFinalize", c, nil) },
+		CommFinalize:         l.finalize,
 		CommDestroy:          l.destroy,
 		CommAbort:            l.abort,
 		CommSplit:            l.split,
@@ -100,6 +100,12 @@ func (l *Library) Table() abi.Table {
 		PutSignal:            l.putSignal,
 		Signal:               l.signal,
 		WaitSignal:           l.waitSignal,
+		Shrink:               l.shrink,
+		Revoke:               l.revoke,
+		Grow:                 l.grow,
+		CommGetUniqueID:      l.commUniqueID,
+		Suspend:              l.suspend,
+		Resume:               l.resume,
 		AllReduceWith: func(in, out uintptr, n uint64, dt abi.DataType, red abi.RedOp, h abi.Comm, s abi.Stream,
 			p unsafe.Pointer) abi.Result {
 			return l.configured("ncclAllReduceConfig", h, p, func() abi.Result { return l.allReduce(in, out, n, dt, red, h, s) })
@@ -180,7 +186,11 @@ type communicator struct {
 	rank, n  int
 	id       abi.UniqueID // where its parts meet
 	splits   int
-	sent     []int // messages to each rank, and then from each
+	resizes  int      // shrinks and grows so far
+	meet     []string // where the ranks' processes have their stores
+	revoked  atomic.Bool
+	asleep   atomic.Bool // suspended
+	sent     []int       // messages to each rank, and then from each
 	async    atomic.Int32
 	aborted  chan struct{}
 	running  sync.WaitGroup // operations that use b, none of which begins when it's aborted
@@ -361,6 +371,31 @@ func (c *communicator) open() error {
 		return err
 	}
 	c.b.Store(&b)
+	return c.tellPlaces(cfg.Store)
+}
+
+// tellPlaces gives every rank the places of all processes' stores: that of the id may be gone one day.
+func (c *communicator) tellPlaces(st store.Store) error {
+	s, err := meeting()
+	if err != nil {
+		return err
+	}
+	c.meet = make([]string, c.n)
+	c.meet[c.rank] = s.Addr().String()
+	if c.n == 1 {
+		return nil
+	}
+	key := func(q int) string { return fmt.Sprint("place/", q) }
+	if err := st.Set(c.ctx, key(c.rank), []byte(c.meet[c.rank])); err != nil {
+		return err
+	}
+	for q := range c.n {
+		place, err := st.Get(c.ctx, key(q))
+		if err != nil {
+			return err
+		}
+		c.meet[q] = string(place)
+	}
 	return nil
 }
 
@@ -404,12 +439,8 @@ func (l *Library) abort(h abi.Comm) abi.Result {
 	if c == nil {
 		return abi.Success
 	}
-	c.ending.Lock()
-	close(c.aborted)
-	c.ending.Unlock()
-	c.cancel()
+	c.quit("ncclCommAbort")
 	if b := c.b.Load(); b != nil {
-		(*b).Abort(errors.New("ncclCommAbort"))
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
@@ -418,6 +449,30 @@ func (l *Library) abort(h abi.Comm) abi.Result {
 		}()
 	}
 	return abi.Success
+}
+
+// quit ends what is under way on this rank.
+func (c *communicator) quit(call string) {
+	c.ending.Lock()
+	select {
+	case <-c.aborted:
+	default:
+		close(c.aborted)
+	}
+	c.ending.Unlock()
+	c.cancel()
+	if b := c.b.Load(); b != nil {
+		(*b).Abort(errors.New(call))
+	}
+}
+
+func (l *Library) finalize(h abi.Comm) abi.Result {
+	return l.with("ncclCommFinalize", h, func(c *communicator) abi.Result {
+		if c.revoked.Load() {
+			return l.wrong(abi.InvalidUsage, "ncclCommFinalize: the communicator is revoked")
+		}
+		return abi.Success
+	})
 }
 
 // split gives each rank's color and key to all, in the store where the communicator's ranks met.

@@ -21,6 +21,11 @@ type (
 	Expose   = func(c Comm, p uintptr, bytes uint64, w *Window, flags int32) Result
 	// Split makes a communicator of the ranks of one color, in the order of their keys.
 	Split = func(c Comm, color, key int32, child *Comm, config unsafe.Pointer) Result
+	// Shrink makes a communicator of the ranks that aren't excluded, in their old order. Only these call it.
+	Shrink = func(c Comm, exclude *int32, n int32, child *Comm, config unsafe.Pointer, flags int32) Result
+	// Grow makes one of n ranks, those of another one and then new ones. The old ones give their communicator and rank
+	// -1, one of them the id that CommGetUniqueID has given it; the new ones that id and their rank.
+	Grow = func(c Comm, n int32, id *UniqueID, rank int32, child *Comm, config unsafe.Pointer) Result
 	// PutSignal writes into a peer's window, so many bytes from its beginning, and adds one to a counter there.
 	PutSignal = func(in uintptr, n uint64, dt DataType, peer int32, w Window, offset uint64, signal, ctx int32,
 		flags uint32, c Comm, s Stream) Result
@@ -102,15 +107,16 @@ type Table struct {
 	AllToAllWith      MovingWith     `dl:"ncclAlltoAllConfig" cap:"operation configurations"`
 	GatherWith        RootedWith     `dl:"ncclGatherConfig" cap:"operation configurations"`
 
-	// Of the rest is only asked whether it's there. None of it is called, so that ncclCommShrink, which crashes without a
-	// communicator, can't be.
+	Shrink          Shrink                            `dl:"ncclCommShrink" cap:"shrink" since:"2.27"`
+	Revoke          func(c Comm, flags int32) Result  `dl:"ncclCommRevoke" cap:"revoke" since:"2.28.7"`
+	Grow            Grow                              `dl:"ncclCommGrow" cap:"grow" since:"2.29"`
+	CommGetUniqueID func(c Comm, id *UniqueID) Result `dl:"ncclCommGetUniqueId" cap:"grow"`
+	Suspend         func(c Comm, flags int32) Result  `dl:"ncclCommSuspend" cap:"suspend" since:"2.29.7"`
+	Resume          Plain                             `dl:"ncclCommResume" cap:"suspend"`
+
+	// Of the rest is only asked whether it's there.
 	SparseReduce Gate `dl:"ncclAllReduceSparseBlock" cap:"sparse reduce"` // NCCLX's
 	InitScalable Gate `dl:"ncclCommInitRankScalable" cap:"scalable start" since:"2.23"`
-	Shrink       Gate `dl:"ncclCommShrink" cap:"shrink" since:"2.27"`
-	Revoke       Gate `dl:"ncclCommRevoke" cap:"revoke" since:"2.28.7"`
-	Grow         Gate `dl:"ncclCommGrow" cap:"grow" since:"2.29"`
-	Suspend      Gate `dl:"ncclCommSuspend" cap:"suspend" since:"2.29.7"`
-	Resume       Gate `dl:"ncclCommResume" cap:"suspend"`
 }
 
 // Capability is something that not all versions have.

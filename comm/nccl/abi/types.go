@@ -93,6 +93,13 @@ type SignalWait struct{ Count, Peer, Signal, Context int32 }
 // WindowSymmetric is the flag of a window whose memory is alike on all ranks, in size and place.
 const WindowSymmetric int32 = 1
 
+// The flags of Shrink, Revoke and Suspend.
+const (
+	ShrinkDefault int32 = 0 // nothing is under way, or it was revoked
+	RevokeDefault int32 = 0
+	SuspendMemory int32 = 1
+)
+
 // NoColor is the color of a rank that takes part in a split without getting a communicator.
 const NoColor int32 = -1
 

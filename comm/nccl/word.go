@@ -1,0 +1,234 @@
+package nccl
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/chorus-comms/chorus/bootstrap"
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/store"
+)
+
+// wordsKey is the queue in which a rank finds what others have left for it, in the store that it serves.
+const wordsKey = "words"
+
+// reachTime bounds how long a rank is called that neither answers nor is known to be gone.
+const reachTime = 30 * time.Second
+
+// word is a backend.Word on its way.
+type word struct {
+	From    int    `json:"f"`
+	Payload []byte `json:"p"`
+}
+
+// mail is what ranks send each other beside the library, by the stores that each serves. It outlives the
+// communicator's breaking. A line to a rank is made when there is a word for it, or to find out when the rank ends: who
+// asks for news watches the lowest rank that's there, and those that it has sent word to.
+type mail struct {
+	addresses []bootstrap.Address // of the ranks' stores
+	lines     sync.WaitGroup
+	ctx       context.Context // ends with the communicator
+	stop      context.CancelFunc
+
+	mu     sync.Mutex
+	queues map[int]chan []byte // of those that there is a line to
+	list   []backend.Word
+	gone   map[int]string
+	news   chan struct{} // closed at the next event; nil if nobody has asked
+	reads  bool          // somebody has asked for words
+}
+
+// maxWords bounds what is kept for somebody who doesn't read, and what waits for a rank that doesn't answer.
+const maxWords = 1024
+
+func (m *mail) begin(addresses []bootstrap.Address) {
+	m.addresses = addresses
+	m.queues, m.gone = map[int]chan []byte{}, map[int]string{}
+	m.ctx, m.stop = context.WithCancel(context.Background())
+}
+
+// end lets go of all lines.
+func (m *mail) end() {
+	if m.stop != nil {
+		m.stop()
+		m.lines.Wait()
+	}
+}
+
+// event wakes who waits. The caller has the lock.
+func (m *mail) event() {
+	if m.news != nil {
+		close(m.news)
+		m.news = nil
+	}
+}
+
+// line returns the queue of what is to be told to a rank, which begins with the first call. The caller has the lock.
+func (m *mail) line(rank int) chan []byte {
+	q := m.queues[rank]
+	if q == nil && m.ctx.Err() == nil {
+		q = make(chan []byte, maxWords)
+		m.queues[rank] = q
+		m.lines.Go(func() {
+			err := m.serve(rank, q)
+			if m.ctx.Err() != nil {
+				return
+			}
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.gone[rank] = err.Error()
+			m.event()
+		})
+	}
+	return q
+}
+
+// serve sends a rank what is to be told to it until that is gone.
+func (m *mail) serve(rank int, q chan []byte) error {
+	ctx, cancel := context.WithTimeout(m.ctx, reachTime)
+	defer cancel()
+	st, err := bootstrap.Reach(ctx, m.addresses[rank], bootstrap.Options{})
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	ended := make(chan error, 1)
+	m.lines.Go(func() {
+		_, err := await(m.ctx, st, "never set") // so that the connection's end is noticed
+		ended <- err
+	})
+	for {
+		select {
+		case <-m.ctx.Done():
+			return m.ctx.Err()
+		case err := <-ended:
+			return err
+		case text := <-q:
+			ctx, cancel := context.WithTimeout(m.ctx, reachTime)
+			err := store.QueuePush(ctx, st, wordsKey, text)
+			cancel()
+			if err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// await waits for a key for as long as ctx lasts.
+func await(ctx context.Context, st store.Store, key string) ([]byte, error) {
+	for {
+		b, err := st.Get(ctx, key)
+		if _, timedOut := errors.AsType[*store.TimeoutError](err); !timedOut || ctx.Err() != nil {
+			return b, err
+		}
+	}
+}
+
+// read takes in what others leave in a store, of a communicator of n ranks.
+func (m *mail) read(st store.Store, n int) {
+	for {
+		text, err := store.QueuePop(m.ctx, st, wordsKey)
+		if _, timedOut := errors.AsType[*store.TimeoutError](err); timedOut && m.ctx.Err() == nil {
+			continue
+		}
+		if err != nil {
+			return
+		}
+		var w word
+		if json.Unmarshal(text, &w) != nil || w.From < 0 || w.From >= n || len(w.Payload) > backend.MaxWord {
+			continue
+		}
+		m.mu.Lock()
+		if len(m.list) < maxWords {
+			m.list = append(m.list, backend.Word(w))
+		}
+		m.event()
+		m.mu.Unlock()
+	}
+}
+
+// Word implements backend.Messenger.
+func (r *rank) Word(to int, payload []byte) error {
+	if to < 0 || to >= r.size || to == r.rank || len(payload) > backend.MaxWord {
+		return fmt.Errorf("a word of %d bytes to rank %d", len(payload), to)
+	}
+	text, err := json.Marshal(word{r.rank, payload})
+	if err != nil {
+		return err
+	}
+	m := &r.mail
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if why, gone := m.gone[to]; gone {
+		return fmt.Errorf("rank %d is gone: %s", to, why)
+	}
+	select {
+	case m.line(to) <- text:
+		return nil
+	default:
+		return fmt.Errorf("rank %d takes no words", to)
+	}
+}
+
+// Words implements backend.Messenger.
+func (r *rank) Words() ([]backend.Word, <-chan struct{}) {
+	m := &r.mail
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.reads && r.hosted != nil && m.ctx.Err() == nil {
+		m.reads = true
+		m.lines.Go(func() { m.read(r.hosted.Local(), r.size) })
+	}
+	for q := range r.size { // the lowest that's there, if that's another one
+		if _, gone := m.gone[q]; !gone {
+			if q != r.rank {
+				m.line(q)
+			}
+			break
+		}
+	}
+	list := m.list
+	m.list = nil
+	if m.news == nil {
+		m.news = make(chan struct{})
+	}
+	return list, m.news
+}
+
+// Gone implements backend.Messenger.
+func (r *rank) Gone() map[int]string {
+	r.mail.mu.Lock()
+	defer r.mail.mu.Unlock()
+	gone := maps.Clone(r.mail.gone)
+	if lost, ok := errors.AsType[*backend.PeerLostError](r.Cause()); ok && lost.Peer >= 0 && lost.Peer != r.rank {
+		if gone == nil {
+			gone = map[int]string{}
+		}
+		gone[lost.Peer] = lost.Cause
+	}
+	return gone
+}
+
+// Refused implements backend.Messenger.
+func (r *rank) Refused(op string, why error) {
+	text := why.Error()
+	if bad, ok := errors.AsType[*backend.InvalidArgumentError](why); ok {
+		text = bad.Detail
+	}
+	rec := &r.record
+	rec.Lock()
+	defer rec.Unlock()
+	rec.refused, rec.why = rec.seq+1, op+": "+text
+}
+
+// Tell implements backend.Messenger.
+func (r *rank) Tell(doing func() string) {
+	r.record.Lock()
+	defer r.record.Unlock()
+	r.record.doing = doing
+}
