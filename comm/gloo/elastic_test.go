@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/internal/pytest"
 	"github.com/chorus-comms/chorus/internal/short"
+	"github.com/chorus-comms/chorus/internal/torchrank"
 	"github.com/chorus-comms/chorus/launch"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -38,7 +40,15 @@ os._exit(0)
 // member, in the environment, makes this test binary a rank in Go of a launcher's job, whose PyTorch is that.
 const member = "CHORUS_TEST_GLOO_MEMBER"
 
+// members, in the environment, says of each rank of a launcher's job which it is, as a job does.
+const members = member + "_KINDS"
+
 func runMember() {
+	if kinds := os.Getenv(members); kinds != "" {
+		if r, err := strconv.Atoi(os.Getenv("RANK")); err != nil || kinds[r] == 'p' {
+			torchrank.Enter(restarted)
+		}
+	}
 	ctx := context.Background()
 	c, err := comm.New(ctx, comm.WithBackend("gloo"), comm.WithTimeout(30*time.Second),
 		comm.WithHints(map[string]string{"pytorch": os.Getenv(member)}))
@@ -63,32 +73,29 @@ func runMember() {
 // torchrun with a store for each attempt, which rank 0 serves, of either kind. (With one for all attempts, PyTorch's
 // ranks find each other's addresses of the former one.)
 func TestRestart(t *testing.T) {
-	python := pytest.Python(t)
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	rank := func(inGo int) []string {
-		return []string{"sh", "-c", `if [ "$RANK" = "$3" ]; then exec "$0"; fi; exec "$1" -c "$2"`, exe, python, restarted,
-			fmt.Sprint(inGo)}
+	env := func(kinds string) []string {
+		return pytest.Env(member+"="+versionName(t), members+"="+kinds, torchrank.Door(t), "GLOO_SOCKET_IFNAME=lo",
+			"TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1")
 	}
-	env := pytest.Env(fmt.Sprintf("%s=%s", member, versionName(t)), "GLOO_SOCKET_IFNAME=lo",
-		"TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1")
-	torchrun := func(inGo int) func(*bytes.Buffer) error {
+	torchrun := func(kinds string) func(*bytes.Buffer) error {
 		return func(out *bytes.Buffer) error {
-			cmd := exec.CommandContext(t.Context(), python, append([]string{"-m", "torch.distributed.run", "--standalone",
-				"--nproc-per-node", "3", "--max-restarts", "1", "--no-python"}, rank(inGo)...)...)
-			cmd.Env, cmd.Stdout, cmd.Stderr = env, out, out
+			cmd := exec.CommandContext(t.Context(), pytest.Python(t), "-m", "torch.distributed.run", "--standalone",
+				"--nproc-per-node", "3", "--max-restarts", "1", "--no-python", exe)
+			cmd.Env, cmd.Stdout, cmd.Stderr = env(kinds), out, out
 			return cmd.Run()
 		}
 	}
 	for name, run := range map[string]func(out *bytes.Buffer) error{
 		"chorus run": func(out *bytes.Buffer) error {
-			j := launch.Job{Command: rank(1), RanksPerNode: 3, MaxRestarts: 1, Env: env, Stdout: out, Stderr: out}
+			j := launch.Job{Command: []string{exe}, RanksPerNode: 3, MaxRestarts: 1, Env: env("pgp"), Stdout: out, Stderr: out}
 			return j.Run(t.Context())
 		},
-		"torchrun, PyTorch serves": torchrun(1),
-		"torchrun, Go serves":      torchrun(0),
+		"torchrun, PyTorch serves": torchrun("pgp"),
+		"torchrun, Go serves":      torchrun("gpp"),
 	} {
 		if short.Run() && name != "chorus run" {
 			continue

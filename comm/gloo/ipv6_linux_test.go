@@ -6,6 +6,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/chorus-comms/chorus/internal/torchrank"
 )
 
 // TestIPv6 is TestWithPyTorch on a host without IPv4: a network of its own, which takes privileges.
@@ -14,7 +16,7 @@ func TestIPv6(t *testing.T) {
 	if os.Getenv(inside) == "" {
 		cmd := exec.Command("sh", "-c", "ip link set lo up && ip addr del 127.0.0.1/8 dev lo && exec "+os.Args[0]+
 			" -test.run=^TestIPv6$ -test.v")
-		cmd.Env = append(os.Environ(), inside+"=1", "GLOO_SOCKET_IFNAME=lo")
+		cmd.Env = append(os.Environ(), inside+"=1", "GLOO_SOCKET_IFNAME=lo", torchrank.Door(t))
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWUSER,
 			UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},
 			GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}}

@@ -19,11 +19,12 @@ import (
 
 // A job is a job of PyTorch's and Go's ranks: ranks says of each which it is, "p" or "g".
 type job struct {
-	t     *testing.T
-	ranks string
-	dir   string
-	addr  string
-	peers []*torchrank.Rank // by rank; nil for those in Go
+	t      *testing.T
+	ranks  string
+	dir    string
+	server *store.TCPServer
+	addr   string            // the server's
+	peers  []*torchrank.Rank // by rank; nil for those in Go
 }
 
 // home is where the stores of jobs are.
@@ -37,7 +38,8 @@ func start(t *testing.T, ranks, script string, steps []torchrank.Step, env ...st
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	j := &job{t: t, ranks: ranks, dir: t.TempDir(), addr: s.Addr().String(), peers: make([]*torchrank.Rank, len(ranks))}
+	j := &job{t: t, ranks: ranks, dir: t.TempDir(), server: s, addr: s.Addr().String(),
+		peers: make([]*torchrank.Rank, len(ranks))}
 	if err := torchrank.Write(j.dir, steps); err != nil {
 		t.Fatal(err)
 	}

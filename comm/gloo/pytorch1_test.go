@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -66,17 +67,24 @@ func TestMeets(t *testing.T) {
 				t.Fatal(err)
 			}
 			at := []string{"MASTER_ADDR=127.0.0.1", fmt.Sprint("MASTER_PORT=", port), fmt.Sprint("WORLD_SIZE=", len(ranks)),
-				"USE_LIBUV=0", member + "=" + versionName(t), member + "_MEETS=1"}
+				"USE_LIBUV=0", "GLOO_SOCKET_IFNAME=lo"}
 			var wg sync.WaitGroup
 			for r, kind := range ranks {
-				cmd := exec.CommandContext(t.Context(), os.Args[0])
+				env := append(slices.Clone(at), fmt.Sprint("RANK=", r))
+				var run func() (string, error)
 				if kind == 'p' {
-					cmd = pytest.Command(t, meeting)
+					run = torchrank.Start(t, t.TempDir(), meeting, env...).Wait
+				} else {
+					run = func() (string, error) {
+						cmd := exec.CommandContext(t.Context(), os.Args[0])
+						cmd.Env = pytest.Env(append(env, member+"="+versionName(t), member+"_MEETS=1")...)
+						out, err := cmd.CombinedOutput()
+						return string(out), err
+					}
 				}
-				cmd.Env = pytest.Env(append(at, fmt.Sprint("RANK=", r), "GLOO_SOCKET_IFNAME=lo")...)
 				want := []string{"sum 6", "sum 6", "sum 3"}[r]
 				wg.Go(func() {
-					if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), want) {
+					if out, err := run(); err != nil || !strings.Contains(out, want) {
 						t.Errorf("rank %d: %v, want %s\n%s", r, err, want, out)
 					}
 				})
@@ -118,12 +126,16 @@ func runMeeting() {
 
 // TestOtherPyTorch demands that a rank that was told the wrong PyTorch of the others fails, and says so.
 func TestOtherPyTorch(t *testing.T) {
-	wrong := map[string]string{"pytorch": "1.13", "prefix": "default_pg"}
+	wrong, waits := map[string]string{"pytorch": "1.13", "prefix": "default_pg"}, "default_pg/0//cpu//0/0"
 	if torchrank.Version(t) < 200 {
 		wrong = map[string]string{"pytorch": "2.13", "prefix": "/worker/attempt_0/default_pg"}
+		waits = "/worker/attempt_0/default_pg/0/0/rank_0"
 	}
 	j := start(t, "pg", "", nil)
-	c, err := j.join(t.Context(), 1, comm.WithHints(wrong), comm.WithTimeout(3*time.Second))
+	if err := j.server.Local().Wait(t.Context(), waits); err != nil {
+		t.Fatal(err)
+	}
+	c, err := j.join(t.Context(), 1, comm.WithHints(wrong), comm.WithTimeout(300*time.Millisecond))
 	if err == nil {
 		c.Finalize(t.Context())
 	}

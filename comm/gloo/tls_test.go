@@ -89,7 +89,7 @@ func TestTLSStranger(t *testing.T) {
 	st := store.NewHash(30 * time.Second)
 	join := func(rank int) (*comm.Comm, error) {
 		return comm.New(context.Background(), comm.WithBackend("gloo"), comm.WithRank(rank, 2), comm.WithStore(st),
-			comm.WithTimeout(2*time.Second))
+			comm.WithTimeout(time.Second))
 	}
 	failed := make(chan error, 1)
 	go func() {

@@ -1,9 +1,9 @@
-# Ranks of PyTorch for tests of Go: one process imports PyTorch and forks one for each rank that it's told of, which costs
-# milliseconds in place of seconds.
+# Ranks of PyTorch for tests of Go: one process imports PyTorch and forks one for each rank that it's told of, which
+# costs milliseconds in place of seconds.
 #
-# Each line of its input is a rank: {"id", "env", "dir", "script", "out"}. The output is a line with PyTorch's version, and then
-# a line "id pid" for each rank, and "id 0 status" when it has ended. A rank runs the script, or else the list of steps in
-# DIR/steps.json; what it prints goes to OUT.
+# Each line of its input is a rank: {"id", "env", "dir", "script", "out", "ns"}. The output is a line with PyTorch's
+# version, and a line "id pid" for each rank, and "id 0 status" when it has ended. A rank runs the script, or else the
+# list of steps in DIR/steps.json; what it prints goes to OUT.
 
 import ctypes
 import faulthandler
@@ -177,9 +177,18 @@ def play(directory):
     dist.destroy_process_group()
 
 
+def enter(libc, there, here):
+    """Go to another namespace, unless this process is there."""
+    if os.stat(there).st_ino != os.stat(here).st_ino:
+        with open(there) as f:
+            if libc.setns(f.fileno(), 0):
+                raise OSError(ctypes.get_errno(), there)
+
+
 def rank(order):
     """The life of one rank."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     os.environ.update(order["env"])
     out = os.open(order["out"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -188,6 +197,8 @@ def rank(order):
     faulthandler.enable()
     status = 1
     try:
+        for kind in ("user", "net") if order["ns"] else ():
+            enter(libc, f"{order['ns']}/{kind}", f"/proc/self/ns/{kind}")
         if order["script"]:
             exec(order["script"], {"__name__": "__main__", "directory": order["dir"], "run": run})
         else:

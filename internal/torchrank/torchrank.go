@@ -6,6 +6,7 @@ import (
 	"bufio"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -33,11 +34,13 @@ type Rank struct {
 	ended  chan struct{}
 }
 
-// nursery is the process that forks ranks; nil if there is none.
-var nursery struct {
+// nursery is the process that forks ranks.
+var nursery nurse
+
+type nurse struct {
 	mu    sync.Mutex
-	cmd   *exec.Cmd
-	in    io.WriteCloser
+	in    io.WriteCloser // nil: there is none
+	gone  func()         // waits for its end
 	ended chan struct{}
 	ranks []*Rank // by id
 	// The version of PyTorch, when it has said it.
@@ -55,14 +58,10 @@ func Start(t testing.TB, dir, script string, env ...string) *Rank {
 		name, value, _ := strings.Cut(kv, "=")
 		vars[name] = value
 	}
-	r := &Rank{born: make(chan struct{}), ended: make(chan struct{})}
-	if err := r.order(t, dir, map[string]any{"env": vars, "dir": dir, "script": script}); err != nil {
-		t.Fatalf("the process that forks ranks of PyTorch: %v", err)
-	}
-	select {
-	case <-r.born:
-	case <-r.ended:
-		t.Fatal("the process that forks ranks of PyTorch has ended")
+	hatch(t)
+	r, err := fork(order{Env: vars, Dir: dir, Script: script, NS: namespaces()})
+	if err != nil {
+		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.Kill(); <-r.ended })
 	return r
@@ -78,12 +77,8 @@ func Seat(store net.Addr, rank, size int) []string {
 // Version is the version of PyTorch, which CHORUS_TEST_PYTHON may choose: 2.13 is 213, 1.13 is 113.
 func Version(t testing.TB) int {
 	t.Helper()
+	hatch(t)
 	n := &nursery
-	n.mu.Lock()
-	if n.cmd == nil {
-		hatch(t)
-	}
-	n.mu.Unlock()
 	<-n.told
 	var major, minor int
 	if _, err := fmt.Sscanf(n.version, "%d.%d", &major, &minor); err != nil {
@@ -92,58 +87,98 @@ func Version(t testing.TB) int {
 	return 100*major + minor
 }
 
-// order has the nursery fork the rank.
-func (r *Rank) order(t testing.TB, dir string, order map[string]any) error {
+// order is what the nursery is told of a rank.
+type order struct {
+	ID     int               `json:"id"`
+	Env    map[string]string `json:"env"`
+	Dir    string            `json:"dir"`
+	Script string            `json:"script"`
+	Out    string            `json:"out"` // the file for what it prints
+	NS     string            `json:"ns"`  // a directory of the namespaces in which it lives; "": the nursery's
+}
+
+// fork has the nursery fork a rank, and waits until it's there.
+func fork(o order) (*Rank, error) {
+	r := &Rank{born: make(chan struct{}), ended: make(chan struct{})}
+	n := &nursery
+	n.mu.Lock()
+	if o.ID = len(n.ranks); o.Out == "" {
+		o.Out = filepath.Join(o.Dir, fmt.Sprintf("out.%d.%d", os.Getpid(), o.ID))
+	}
+	r.out = o.Out
+	n.ranks = append(n.ranks, r)
+	err := json.NewEncoder(n.in).Encode(o)
+	n.mu.Unlock()
+	if err != nil {
+		return nil, fmt.Errorf("the process that forks ranks of PyTorch: %w", err)
+	}
+	select {
+	case <-r.born:
+		return r, nil
+	case <-r.ended:
+		return nil, errors.New("the process that forks ranks of PyTorch has ended")
+	}
+}
+
+// hatch starts the nursery unless it's there, or goes to that of the test which has started this process.
+func hatch(t testing.TB) {
 	t.Helper()
 	n := &nursery
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.cmd == nil {
-		hatch(t)
+	if n.in != nil {
+		return
 	}
-	r.out = filepath.Join(dir, fmt.Sprint("out.", len(n.ranks)))
-	order["id"], order["out"] = len(n.ranks), r.out
-	n.ranks = append(n.ranks, r)
-	return json.NewEncoder(n.in).Encode(order)
+	if door := os.Getenv(doorVar); door != "" {
+		conn, err := net.Dial("unix", door)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.open(conn, conn, func() {})
+		return
+	}
+	cmd := exec.Command(pytest.Python(t), "-c", script)
+	// Freed blocks go back at once: ranks of large ones must have room beside each other.
+	cmd.Env = pytest.Env("GLOO_SOCKET_IFNAME=lo", "MALLOC_MMAP_THRESHOLD_=1048576")
+	in, out := piped.Start(t, cmd)
+	n.open(in, out, func() { cmd.Wait() })
 }
 
-// hatch starts the nursery. Its lock is held.
-func hatch(t testing.TB) {
-	t.Helper()
-	n := &nursery
-	cmd := exec.Command(pytest.Python(t), "-c", script)
-	cmd.Env = pytest.Env("GLOO_SOCKET_IFNAME=lo")
-	in, out := piped.Start(t, cmd)
-	n.cmd, n.in, n.ended, n.told = cmd, in, make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(n.ended)
-		lines := bufio.NewScanner(out)
-		if lines.Scan() {
-			n.version = lines.Text()
+// open begins to talk to the process that forks. The lock is held.
+func (n *nurse) open(in io.WriteCloser, out io.Reader, gone func()) {
+	n.in, n.gone, n.ended, n.told = in, gone, make(chan struct{}), make(chan struct{})
+	go n.listen(out)
+}
+
+// listen hears of what becomes of the ranks.
+func (n *nurse) listen(out io.Reader) {
+	defer close(n.ended)
+	lines := bufio.NewScanner(out)
+	if lines.Scan() {
+		n.version = lines.Text()
+	}
+	close(n.told)
+	for lines.Scan() {
+		var id, pid, status int
+		fmt.Sscan(lines.Text(), &id, &pid, &status)
+		n.mu.Lock()
+		r := n.ranks[id]
+		n.mu.Unlock()
+		if r.status = status; pid == 0 {
+			close(r.ended)
+		} else {
+			r.PID = pid
+			close(r.born)
 		}
-		close(n.told)
-		for lines.Scan() {
-			var id, pid, status int
-			fmt.Sscan(lines.Text(), &id, &pid, &status)
-			n.mu.Lock()
-			r := n.ranks[id]
-			n.mu.Unlock()
-			if r.status = status; pid == 0 {
-				close(r.ended)
-			} else {
-				r.PID = pid
-				close(r.born)
-			}
+	}
+	for _, r := range n.ranks { // with nobody to tell of it
+		select {
+		case <-r.ended:
+		default:
+			r.status = -1
+			close(r.ended)
 		}
-		for _, r := range n.ranks { // with nobody to tell of it
-			select {
-			case <-r.ended:
-			default:
-				r.status = -1
-				close(r.ended)
-			}
-		}
-	}()
+	}
 }
 
 // Wait returns what the rank printed, when it has ended, and an error unless it was well.
@@ -169,13 +204,13 @@ func (r *Rank) Kill() {
 func Stop() {
 	n := &nursery
 	n.mu.Lock()
-	cmd := n.cmd
+	in := n.in
 	n.mu.Unlock()
-	if cmd == nil {
+	if in == nil {
 		return
 	}
-	n.in.Close()
+	in.Close()
 	<-n.ended
-	cmd.Wait()
-	n.cmd, n.ranks = nil, nil
+	n.gone()
+	n.in, n.ranks = nil, nil
 }
