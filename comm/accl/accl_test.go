@@ -84,7 +84,7 @@ func ways() (all []way) {
 					w.hints["accl.network"] = network
 				}
 				if compressed {
-					w.name += "/compressed"
+					w.name += "-compressed"
 					w.hints["accl.compress"] = "float16"
 				}
 				all = append(all, w)
@@ -92,6 +92,11 @@ func ways() (all []way) {
 		}
 	}
 	return all
+}
+
+// apart are the ways of engines in several processes.
+func apart() []way {
+	return slices.DeleteFunc(ways(), func(w way) bool { return w.hints["accl.network"] != "auto" })
 }
 
 // wayOf returns the one of a name.
@@ -114,25 +119,41 @@ func TestConformanceLinks(t *testing.T) { conform(t, map[string]string{"accl.net
 // sizes are the worlds of tests.
 var sizes = []int{1, 2, 3, 4, 8}
 
-// TestWays has the collectives of the suite go some of the ways, in one world each; in the longest run all of them, in
-// all worlds. What's compressed has numbers that float16 holds exactly, but for those of Specials. (TestRandomPrograms
-// and TestProcesses go all ways in which no bits are lost.)
-func TestWays(t *testing.T) {
+// TestGrid has the suite go every way, in worlds of every size, in one process and in many:
+//
+//	CHORUS_TEST_LONG=1 go test ./comm/accl -run Grid -timeout 3h
+//
+// An ordinary run has some of the ways, in one world each, and of the suite the collectives. What's compressed has
+// numbers that float16 holds exactly, but for those of Specials.
+func TestGrid(t *testing.T) {
 	short.Skip(t)
 	for i, w := range ways() {
-		worlds := []int{2 + i%3}
-		if commtest.Long() {
-			worlds = sizes
-		} else if i%5 != 0 {
-			continue
+		skip := []string{}
+		if w.compressed {
+			skip = append(skip, "Specials")
 		}
-		t.Run(w.name, func(t *testing.T) {
-			cfg := suite(worlds, w.hints)
-			commtest.Collectives(t, cfg)
-			if !w.compressed {
-				commtest.Specials(t, cfg)
+		if commtest.Long() {
+			t.Run(w.name, func(t *testing.T) {
+				cfg := suite(sizes, w.hints)
+				cfg.Ordinary, cfg.Skip = true, skip
+				commtest.Run(t, cfg)
+			})
+		} else if i%5 == 0 {
+			t.Run(w.name, func(t *testing.T) {
+				cfg := suite([]int{2 + i%3}, w.hints)
+				commtest.Collectives(t, cfg)
+				if !w.compressed {
+					commtest.Specials(t, cfg)
+				}
+			})
+		}
+	}
+	for i, w := range apart() {
+		for _, n := range sizes[1:] {
+			if commtest.Long() || i == 3 && n == 3 {
+				t.Run(fmt.Sprintf("processes=%d/%s", n, w.name), func(t *testing.T) { conformApart(t, n, w) })
 			}
-		})
+		}
 	}
 }
 

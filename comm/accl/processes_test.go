@@ -9,10 +9,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/comm/commtest"
 	_ "github.com/chorus-comms/chorus/comm/native"
 	"github.com/chorus-comms/chorus/internal/short"
 	"github.com/chorus-comms/chorus/store"
@@ -30,8 +32,7 @@ const (
 // and doesn't return.
 func inProcesses(t *testing.T, n int, f func(ctx context.Context, st store.Store, rank, n int) error) []error {
 	t.Helper()
-	if rank, err := strconv.Atoi(os.Getenv(rankVar)); err == nil {
-		size, _ := strconv.Atoi(os.Getenv(sizeVar))
+	if rank, size, ok := asRank(); ok {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		st, err := store.OpenFile(ctx, os.Getenv(storeVar), store.FileOptions{})
@@ -44,10 +45,24 @@ func inProcesses(t *testing.T, n int, f func(ctx context.Context, st store.Store
 		}
 		os.Exit(0)
 	}
+	return processes(t, n)
+}
+
+// asRank reports whether this process is a rank of a test, and which.
+func asRank() (rank, size int, ok bool) {
+	rank, err := strconv.Atoi(os.Getenv(rankVar))
+	size, err2 := strconv.Atoi(os.Getenv(sizeVar))
+	return rank, size, err == nil && err2 == nil
+}
+
+// processes runs the test that calls it in n processes, which are ranks of it, and returns their errors. When one has
+// failed, the others have some time to find out.
+func processes(t *testing.T, n int) []error {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "store")
 	outs, cmds, errs := make([]strings.Builder, n), make([]*exec.Cmd, n), make([]error, n)
 	for r := range n {
-		cmds[r] = exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+		cmds[r] = exec.Command(os.Args[0], "-test.run=^"+strings.ReplaceAll(t.Name(), "/", "$/^")+"$")
 		cmds[r].Env = append(os.Environ(), rankVar+"="+strconv.Itoa(r), sizeVar+"="+strconv.Itoa(n), storeVar+"="+path)
 		cmds[r].Stdout, cmds[r].Stderr = &outs[r], &outs[r]
 		if err := cmds[r].Start(); err != nil {
@@ -55,12 +70,75 @@ func inProcesses(t *testing.T, n int, f func(ctx context.Context, st store.Store
 		}
 		defer cmds[r].Process.Kill()
 	}
+	var all sync.WaitGroup
 	for r, c := range cmds {
-		if errs[r] = c.Wait(); errs[r] != nil {
-			errs[r] = fmt.Errorf("rank %d of %d: %w: %s", r, n, errs[r], outs[r].String())
+		all.Go(func() {
+			if errs[r] = c.Wait(); errs[r] != nil {
+				errs[r] = fmt.Errorf("rank %d of %d: %w: %s", r, n, errs[r], outs[r].String())
+				time.AfterFunc(time.Minute, func() {
+					for _, other := range cmds {
+						other.Process.Kill()
+					}
+				})
+			}
+		})
+	}
+	all.Wait()
+	return errs
+}
+
+// conformApart runs the suite in n processes, or in an ordinary run the collectives of it.
+func conformApart(t *testing.T, n int, w way) {
+	rank, _, ok := asRank()
+	if !ok {
+		if err := errors.Join(processes(t, n)...); err != nil {
+			t.Error(err)
+		}
+		return
+	}
+	st, err := store.OpenFile(t.Context(), os.Getenv(storeVar), store.FileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	worlds, meetings := 0, 0
+	cfg := suite([]int{n}, nil)
+	cfg.Ordinary = true
+	cfg.Open = func(t testing.TB, size int) []*comm.Comm {
+		t.Helper()
+		if size != n {
+			t.Skipf("it's for a world of %d", size)
+		}
+		worlds++
+		c, err := openRank(context.Background(), Name, fmt.Sprint("world", worlds), st, rank, n, w.hints)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []*comm.Comm{c}
+	}
+	cfg.Meet = func(t testing.TB) {
+		meetings++
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		key := fmt.Sprint("meeting/", meetings, "/")
+		err := st.Set(ctx, key+fmt.Sprint(rank), nil)
+		for r := range n {
+			if err == nil {
+				_, err = st.Get(ctx, key+fmt.Sprint(r))
+			}
+		}
+		if err != nil {
+			t.Error(err)
 		}
 	}
-	return errs
+	if w.compressed {
+		cfg.Skip = []string{"Specials"}
+	}
+	if commtest.Long() {
+		commtest.Run(t, cfg)
+	} else {
+		commtest.Collectives(t, cfg)
+	}
 }
 
 func openRank(ctx context.Context, backend, name string, st store.Store, rank, n int,
@@ -89,8 +167,8 @@ func TestProcesses(t *testing.T) {
 
 func programs(ctx context.Context, st store.Store, rank, n int) error {
 	seed := 1000
-	for _, w := range plain() {
-		if w.hints["accl.network"] != "auto" {
+	for _, w := range apart() {
+		if w.compressed {
 			continue
 		}
 		name := strings.ReplaceAll(w.name, "/", "-")

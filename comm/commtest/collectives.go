@@ -208,7 +208,7 @@ func reductions(c *comm.Comm, dt dtype.DType) []comm.Reduction {
 // Collectives runs every collective over dtype, size and world, on ordinary and on shared memory.
 func Collectives(t *testing.T, cfg Config) {
 	counts := short.Of([]int{0, 5, 1027}, []int{0, 1, 5, 1027})
-	if Long() {
+	if cfg.long() {
 		counts = append(counts, 4, 1024, 300_007)
 	}
 	for _, n := range cfg.worlds() {
@@ -243,7 +243,7 @@ func Collectives(t *testing.T, cfg Config) {
 				return nil
 			})
 			large := []int{70_001}
-			if Long() {
+			if cfg.long() {
 				large = append(large, 1<<20, 3_000_001)
 			}
 			w.each(func(ctx context.Context, c *comm.Comm) error {

@@ -274,10 +274,9 @@ func Leaving(t *testing.T, cfg Config) {
 			return
 		}
 		count := []int{10, 100_000}[n%2]
-		var first sync.WaitGroup // a rank that's in the next operation breaks the communicator for those who aren't yet
-		first.Add(n)
+		arrive, wait := w.meeting() // a rank that's in the next operation breaks the communicator for those who aren't yet
 		w.each(func(ctx context.Context, c *comm.Comm) error {
-			through := sync.OnceFunc(first.Done)
+			through := sync.OnceFunc(arrive)
 			defer through()
 			x := zeros(ctx, c, dtype.Float32, count)
 			how := wayOf(c, n)
@@ -288,7 +287,7 @@ func Leaving(t *testing.T, cfg Config) {
 			if through(); c.Rank() == n-1 {
 				return c.Finalize(ctx)
 			}
-			first.Wait()
+			wait()
 			native := c.Capabilities().Name == "native" // doesn't need the timeout
 			err := how.run(ctx, c, func(opts ...comm.Option) error {
 				if !native {
@@ -314,10 +313,9 @@ func Abort(t *testing.T, cfg Config) {
 		if w.untold() {
 			return
 		}
-		var before sync.WaitGroup // the abort comes when every rank is through with what it isn't to end
-		before.Add(n)
+		arrive, wait := w.meeting() // the abort comes when every rank is through with what it isn't to end
 		w.each(func(ctx context.Context, c *comm.Comm) error {
-			through := sync.OnceFunc(before.Done)
+			through := sync.OnceFunc(arrive)
 			defer through()
 			if err := sumOfRanks(ctx, c); err != nil {
 				return err
@@ -330,7 +328,7 @@ func Abort(t *testing.T, cfg Config) {
 			}
 			through()
 			if c.Rank() == 0 {
-				before.Wait()
+				wait()
 				time.AfterFunc(20*time.Millisecond, func() { c.Abort(errors.New("enough")) })
 				<-c.Broken()
 			}

@@ -48,7 +48,7 @@ func program(seed uint64, c *comm.Comm, length int) []cell {
 // RandomPrograms runs random sequences of operations, with messages and splits in between.
 func RandomPrograms(t *testing.T, cfg Config) {
 	seeds := short.Of(uint64(1), 4)
-	if Long() {
+	if cfg.long() {
 		seeds = 40
 	}
 	for _, n := range cfg.worlds() {

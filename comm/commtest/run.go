@@ -18,11 +18,16 @@ import (
 type Config struct {
 	// Open returns a communicator for each rank of a new world. The suite finalizes them.
 	Open func(t testing.TB, size int) []*comm.Comm
+	// Meet, if it isn't nil, says that each rank is a process of its own, which runs the suite by itself: Open returns
+	// its communicator alone, and Meet returns when all ranks have called it, which goes beside the communicator.
+	Meet func(t testing.TB)
 	// Worlds are the world sizes; nil means 1, 2, 3, 4 (and 7, 8 in long runs, and 1, 3 in short ones).
 	Worlds []int
 	// Device says that Open's communicators are those of a device (comm.WithDevice). The suite then makes its tensors
 	// there, a stream for each rank, and tests what is particular to streams in place of what the host alone has.
 	Device bool
+	// Ordinary leaves the long form out, though it was asked for.
+	Ordinary bool
 	// Shared makes the suite use memory from Comm.Empty for half of its tensors.
 	Shared bool
 	// Skip leaves parts out, by name.
@@ -32,11 +37,13 @@ type Config struct {
 // Long reports whether the long form of the suite was asked for.
 func Long() bool { return os.Getenv("CHORUS_TEST_LONG") == "1" }
 
+func (c Config) long() bool { return Long() && !c.Ordinary }
+
 func (c Config) worlds() []int {
 	if c.Worlds != nil {
 		return c.Worlds
 	}
-	if Long() {
+	if c.long() {
 		return []int{1, 2, 3, 4, 7, 8}
 	}
 	return short.Of([]int{1, 3}, []int{1, 2, 3, 4})
@@ -108,7 +115,7 @@ type world struct {
 func (c Config) open(t *testing.T, size int) *world {
 	t.Helper()
 	w := &world{t: t, comms: c.Open(t, size), cfg: c}
-	if len(w.comms) != size {
+	if len(w.comms) != size && (c.Meet == nil || len(w.comms) != 1) {
 		t.Fatalf("Open returned %d communicators for a world of %d", len(w.comms), size)
 	}
 	t.Cleanup(func() {
@@ -161,9 +168,20 @@ func (w *world) run(f func(ctx context.Context, c *comm.Comm) error) []error {
 // each is run for what must succeed on every rank.
 func (w *world) each(f func(ctx context.Context, c *comm.Comm) error) {
 	w.t.Helper()
-	for r, err := range w.run(f) {
-		if err != nil {
-			w.t.Errorf("world of %d, rank %d: %v", len(w.comms), r, err)
+	for i, err := range w.run(f) {
+		if c := w.comms[i]; err != nil {
+			w.t.Errorf("world of %d, rank %d: %v", c.Size(), c.Rank(), err)
 		}
 	}
+}
+
+// meeting returns what each rank calls once, or gives up: arrive says that it's there, and wait returns when all are.
+func (w *world) meeting() (arrive, wait func()) {
+	if w.cfg.Meet != nil {
+		meet := sync.OnceFunc(func() { w.cfg.Meet(w.t) })
+		return meet, meet
+	}
+	var all sync.WaitGroup
+	all.Add(len(w.comms))
+	return all.Done, all.Wait
 }

@@ -259,7 +259,7 @@ func (p *player) run(program []phase) (graphs []*device.Graph, err error) {
 // StreamPrograms runs random programs of streams, events, copies, kernels, collectives, messages and replays.
 func StreamPrograms(t *testing.T, cfg Config) {
 	seeds := short.Of(uint64(5), 34) // times two worlds and three fabrics: 204 programs
-	if Long() {
+	if cfg.long() {
 		seeds = 500
 	}
 	for _, n := range []int{2, 3} {
