@@ -14,7 +14,7 @@ import (
 
 var (
 	programs = flag.Int("programs", short.Of(20, 100), "how many random programs TestPrograms runs")
-	seed     = flag.Uint64("seed", 1, "from which they are made")
+	seed     = flag.Uint64("seed", 1, "from which they are made, and splits between PyTorch and Go chosen")
 )
 
 // program makes a random program of a world of n ranks: collectives, of which several may be under way at once,

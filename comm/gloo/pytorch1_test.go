@@ -35,7 +35,7 @@ func TestPyTorch1(t *testing.T) {
 		t.Skip("left out: no PyTorch of Debian's; scripts/python-debian.sh installs it")
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v",
-		"-test.run=^(TestWithPyTorch|TestPrograms|TestKilled|TestMeets|TestOtherPyTorch|TestLeaks)$")
+		"-test.run=^(TestWithPyTorch|TestEachSplit|TestPrograms|TestKilled|TestMeets|TestOtherPyTorch|TestLeaks)$")
 	cmd.Env = append(os.Environ(), "CHORUS_TEST_PYTHON="+debian, "CHORUS_TEST_SHORT=1")
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestWithPyTorch") {
 		t.Errorf("%v\n%s", err, out)

@@ -30,7 +30,7 @@ func (s *Scratch) Take(n int) (unsafe.Pointer, error) {
 		return nil, err
 	}
 	s.blocks = append(s.blocks, b)
-	s.used = n
+	s.used, s.want = n, 0
 	return b.Pointer(), nil
 }
 
