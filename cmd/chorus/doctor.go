@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm/nccl/abi"
 	"github.com/chorus-comms/chorus/config"
+	gpu "github.com/chorus-comms/chorus/device/gpu/abi"
 )
 
 // diagnosis is all that chorus doctor finds.
@@ -26,6 +28,7 @@ type diagnosis struct {
 	Settings []setting     `json:"settings"`
 
 	Libraries []libraryFacts `json:"libraries"`
+	Drivers   []libraryFacts `json:"drivers"`
 
 	Calibration calibrationFacts `json:"calibration"`
 
@@ -34,9 +37,11 @@ type diagnosis struct {
 	Warnings []string `json:"warnings"`
 }
 
-// libraryFacts is a library of a GPU vendor that one of the backends could use, as its file says.
+// libraryFacts is a library of a GPU vendor that one of the backends, or a driver of devices, could use, as its file
+// says.
 type libraryFacts struct {
-	Backend string   `json:"backend"`
+	Backend string   `json:"backend,omitempty"`
+	Device  string   `json:"device,omitempty"`
 	Path    string   `json:"path"`
 	Version string   `json:"version,omitempty"`
 	Has     []string `json:"has,omitempty"`
@@ -56,6 +61,17 @@ func (d *diagnosis) libraries() {
 				l.Error = found.Err.Error()
 			}
 			d.Libraries = append(d.Libraries, l)
+		}
+	}
+	d.Drivers = []libraryFacts{}
+	for i := range gpu.Families {
+		f := &gpu.Families[i]
+		for _, found := range f.Find() {
+			l := libraryFacts{Device: f.Name, Path: found.Path, Has: found.Has, Lacks: found.Lacks}
+			if found.Err != nil {
+				l.Error = found.Err.Error()
+			}
+			d.Drivers = append(d.Drivers, l)
 		}
 	}
 }
@@ -182,6 +198,24 @@ func (d *diagnosis) print(w io.Writer) error {
 		row(l.Backend, "%s: %s", l.Path, orNone(l.Version != "", "version %s", l.Version))
 		row("", "has %s", strings.Join(l.Has, ", "))
 		row("", "lacks %s", strings.Join(l.Lacks, ", "))
+	}
+
+	section("drivers of GPUs")
+	for i := range gpu.Families {
+		f := &gpu.Families[i]
+		if !slices.ContainsFunc(d.Drivers, func(l libraryFacts) bool { return l.Device == f.Name }) {
+			row(f.Name, "none found of %s", strings.Join(f.Places, ", "))
+		}
+	}
+	for _, l := range d.Drivers {
+		if l.Error != "" {
+			row(l.Device, "%s: %s", l.Path, l.Error)
+			continue
+		}
+		row(l.Device, "%s: has %s", l.Path, strings.Join(l.Has, ", "))
+		if len(l.Lacks) > 0 {
+			row("", "lacks %s", strings.Join(l.Lacks, ", "))
+		}
 	}
 
 	section("calibration")

@@ -18,3 +18,4 @@ func open(place string, _ bool) (uintptr, error) {
 func symbol(uintptr, string) (uintptr, bool) { panic("dl: unreachable") }
 func call(uintptr, []uintptr) uintptr        { panic("dl: unreachable") }
 func register(any, uintptr)                  { panic("dl: unreachable") }
+func callback(func(uintptr)) uintptr         { panic("dl: unreachable") }

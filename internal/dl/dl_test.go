@@ -114,6 +114,35 @@ func TestFunc(t *testing.T) {
 	Func(0).Call()
 }
 
+// A thread that Go knows nothing of calls back, as a GPU's library does.
+func TestCallback(t *testing.T) {
+	l, err := Source{Name: "libc", Candidates: []string{"libpthread.so.0", "libc.so.6", "libc.so"}}.Open()
+	if err != nil {
+		t.Skip("left out: ", err)
+	}
+	var f struct {
+		Create func(thread *uintptr, attr uintptr, start Func, arg uintptr) int32 `dl:"pthread_create"`
+		Join   func(thread, result uintptr) int32                                 `dl:"pthread_join"`
+	}
+	if _, err := l.Resolve(&f); err != nil {
+		t.Skip("left out: ", err)
+	}
+	got := make(chan uintptr, 100)
+	call := Callback(func(arg uintptr) { runtime.GC(); got <- arg })
+	for i := range uintptr(100) {
+		thread := new(uintptr)
+		if r := f.Create(thread, 0, call, i); r != 0 {
+			t.Fatal("pthread_create: ", r)
+		}
+		if r := f.Join(*thread, 0); r != 0 {
+			t.Fatal("pthread_join: ", r)
+		}
+		if v := <-got; v != i {
+			t.Fatalf("got %d, want %d", v, i)
+		}
+	}
+}
+
 func TestMissing(t *testing.T) {
 	_, err := Source{Name: "libmagic", Candidates: []string{"libmagic-99.so", "/nowhere/*.so"}}.Open()
 	var none *NotFoundError

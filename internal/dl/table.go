@@ -20,6 +20,10 @@ func (f Func) Call(args ...uintptr) uintptr {
 	return call(uintptr(f), args)
 }
 
+// Callback makes f a function that a library can call with one word, from any thread. There can be some 2000 in a
+// process, and none is ever given back.
+func Callback(f func(arg uintptr)) Func { return Func(callback(f)) }
+
 // Resolve fills a table: a pointer to a struct whose fields have tags.
 //
 //	dl:"name"           the symbol; with "a|b" the first that there is

@@ -1,0 +1,281 @@
+package abi
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// header reads a vendor's header from the Python packages that bring one, without comments.
+func header(t *testing.T, names ...string) string {
+	t.Helper()
+	sites, _ := filepath.Glob("../../../.venv/lib/python3*/site-packages")
+	for _, s := range sites { // and where the environment's path files lead
+		files, _ := filepath.Glob(filepath.Join(s, "*.pth"))
+		for _, f := range files {
+			text, _ := os.ReadFile(f)
+			sites = append(sites, strings.Fields(string(text))...)
+		}
+	}
+	for _, name := range names {
+		for _, s := range sites {
+			text, err := os.ReadFile(filepath.Join(s, name))
+			if err == nil {
+				t.Log(filepath.Join(s, name))
+				text = regexp.MustCompile(`(?s)/\*.*?\*/|//[^\n]*`).ReplaceAll(text, nil)
+				return string(text)
+			}
+		}
+	}
+	t.Skipf("left out: no Python package has %v", names)
+	return ""
+}
+
+func cudaHeader(t *testing.T) string {
+	return header(t, "nvidia/cu13/include/cuda.h", "nvidia/cuda_runtime/include/cuda.h",
+		"triton/backends/nvidia/include/cuda.h")
+}
+
+func hipHeader(t *testing.T) string {
+	return header(t, "triton/backends/amd/include/hip/hip_runtime_api.h") +
+		header(t, "triton/backends/amd/include/hip/driver_types.h")
+}
+
+// sizes are those of what C calls the types of parameters; all else must be a pointer.
+var sizes = map[string]uintptr{"int": 4, "unsigned": 4, "unsigned int": 4, "uint32_t": 4, "cuuint32_t": 4,
+	"unsigned char": 1, "size_t": 8, "unsigned long long": 8, "CUdeviceptr": 8, "hipDeviceptr_t": 8, "CUdevice": 4,
+	"hipDevice_t": 4, "CUcontext": 8, "CUstream": 8, "hipStream_t": 8, "CUevent": 8, "hipEvent_t": 8, "CUgraph": 8,
+	"hipGraph_t": 8, "CUgraphExec": 8, "hipGraphExec_t": 8, "CUgraphNode": 8, "hipGraphNode_t": 8, "CUhostFn": 8,
+	"hipHostFn_t": 8, "CUipcMemHandle": 64, "CUipcEventHandle": 64, "hipIpcMemHandle_t": 64, "hipIpcEventHandle_t": 64,
+	"CUresult": 4, "hipError_t": 4, "CUdevice_attribute": 4, "hipDeviceAttribute_t": 4, "CUpointer_attribute": 4,
+	"hipPointer_attribute": 4, "CUstreamCaptureMode": 4, "hipStreamCaptureMode": 4, "hipMemcpyKind": 4}
+
+// parameters returns the types of a function's, of all declarations that the header has.
+func parameters(text, name string) (all [][]string) {
+	declaration := regexp.MustCompile(`(?:CUresult\s+CUDAAPI|hipError_t|const char\*)\s+` + name + `\s*\(([^;{]*)\)\s*;`)
+	for _, m := range declaration.FindAllStringSubmatch(text, -1) {
+		var types []string
+		for p := range strings.SplitSeq(regexp.MustCompile(`__dparm\([^)]*\)|=[^,]*`).ReplaceAllString(m[1], ""), ",") {
+			p = strings.TrimSpace(strings.ReplaceAll(strings.Join(strings.Fields(p), " "), "const ", ""))
+			if strings.Contains(p, "*") {
+				p = "*"
+			} else if words := strings.Fields(p); len(words) > 1 {
+				p = strings.Join(words[:len(words)-1], " ")
+			}
+			types = append(types, p)
+		}
+		all = append(all, types)
+	}
+	return all
+}
+
+// fits reports whether a Go function takes what a C function does. Pointers are words, and the other way round.
+func fits(f reflect.Type, c []string) bool {
+	if f.NumIn() != len(c) {
+		return false
+	}
+	for i, p := range c {
+		size, known := sizes[p]
+		if p == "*" {
+			size, known = 8, true
+		}
+		if f.In(i) == reflect.TypeFor[Place]() && (p == "int" || p == "CUcontext") {
+			continue
+		}
+		if !known || f.In(i).Size() != size {
+			return false
+		}
+	}
+	return true
+}
+
+// Every function that the table names is one of the header's, with parameters of these sizes.
+func TestFunctions(t *testing.T) {
+	for _, x := range []struct {
+		prefix string
+		header func(*testing.T) string
+	}{{"cu", cudaHeader}, {"hip", hipHeader}} {
+		t.Run(x.prefix, func(t *testing.T) {
+			text, seen := x.header(t), 0
+			Symbols(func(field reflect.StructField, names []string) {
+				for _, name := range names {
+					if !strings.HasPrefix(name, x.prefix) {
+						continue
+					}
+					seen++
+					c := parameters(text, name)
+					if base, ok := strings.CutSuffix(name, "_v2"); ok {
+						macro := regexp.MustCompile(`#\s*define\s+` + base + `\s+(?:__CUDA_API_PTSZ\()?` + name + `\b`)
+						if !macro.MatchString(text) {
+							t.Errorf("%s is not what %s stands for", name, base)
+						}
+						c = append(parameters(text, base), c...)
+					} else if name == "cuGraphInstantiateWithFlags" { // declared by the name that stands for it
+						c = append(c, parameters(text, "cuGraphInstantiate")...)
+					}
+					found := false
+					for _, one := range c {
+						if name == "cuStreamWaitValue32_v2" {
+							one = append(one, "uint32_t") // HIP's bits, which it doesn't look at
+						}
+						found = found || fits(field.Type, one)
+					}
+					if !found {
+						t.Errorf("%s is %v here, and takes %v in the header", name, field.Type, c)
+					}
+				}
+			})
+			if seen < 50 {
+				t.Errorf("%d functions were compared", seen)
+			}
+		})
+	}
+}
+
+// values are those of all enumerators and of macros that are numbers.
+func values(text string) map[string]int {
+	all := map[string]int{}
+	for _, m := range regexp.MustCompile(`#\s*define\s+(\w+)\s+(0x[0-9a-fA-F]+|\d+)\s`).FindAllStringSubmatch(text, -1) {
+		v, err := strconv.ParseInt(m[2], 0, 64)
+		if err == nil {
+			all[m[1]] = int(v)
+		}
+	}
+	for _, m := range regexp.MustCompile(`(?s)\benum\b[\w\s]*\{(.*?)\}`).FindAllStringSubmatch(text, -1) {
+		next := 0
+		body := regexp.MustCompile(`(?m)^\s*#.*$`).ReplaceAllString(m[1], "")
+		for item := range strings.SplitSeq(body, ",") {
+			name, value, set := strings.Cut(strings.TrimSpace(item), "=")
+			name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+			if name == "" {
+				continue
+			}
+			if set {
+				v, err := strconv.ParseInt(value, 0, 64)
+				next = int(v)
+				if other, ok := all[value]; err != nil && ok {
+					next = other
+				}
+			}
+			all[name] = next
+			next++
+		}
+	}
+	return all
+}
+
+// The constants are those of the headers.
+func TestConstants(t *testing.T) {
+	for prefix, list := range map[string]map[string]int{
+		"cu": {
+			"CUDA_ERROR_INVALID_VALUE": int(InvalidValue), "CUDA_ERROR_OUT_OF_MEMORY": int(OutOfMemory),
+			"CUDA_ERROR_NOT_INITIALIZED": int(NotInitialized), "CUDA_ERROR_DEINITIALIZED": int(Deinitialized),
+			"CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER": int(CallRequiresNewerDriver), "CUDA_ERROR_NO_DEVICE": int(NoDevice),
+			"CUDA_ERROR_INVALID_DEVICE": int(InvalidDevice), "CUDA_ERROR_INVALID_IMAGE": int(InvalidImage),
+			"CUDA_ERROR_INVALID_CONTEXT": int(InvalidContext), "CUDA_ERROR_NO_BINARY_FOR_GPU": int(NoBinaryForGPU),
+			"CUDA_ERROR_ECC_UNCORRECTABLE":       int(ECCUncorrectable),
+			"CUDA_ERROR_PEER_ACCESS_UNSUPPORTED": int(PeerAccessUnsupported), "CUDA_ERROR_INVALID_PTX": int(InvalidPTX),
+			"CUDA_ERROR_NVLINK_UNCORRECTABLE":    int(NVLinkUncorrectable),
+			"CUDA_ERROR_UNSUPPORTED_PTX_VERSION": int(UnsupportedPTX), "CUDA_ERROR_CONTAINED": int(Contained),
+			"CUDA_ERROR_INVALID_SOURCE": int(InvalidSource), "CUDA_ERROR_INVALID_HANDLE": int(InvalidHandle),
+			"CUDA_ERROR_NOT_FOUND": int(NotFound), "CUDA_ERROR_NOT_READY": int(NotReady),
+			"CUDA_ERROR_ILLEGAL_ADDRESS":             int(IllegalAddress),
+			"CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES":     int(LaunchOutOfResources),
+			"CUDA_ERROR_LAUNCH_TIMEOUT":              int(LaunchTimeout),
+			"CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED": int(PeerAccessEnabled),
+			"CUDA_ERROR_PEER_ACCESS_NOT_ENABLED":     int(PeerAccessNotEnabled),
+			"CUDA_ERROR_CONTEXT_IS_DESTROYED":        int(ContextIsDestroyed), "CUDA_ERROR_ASSERT": int(Assert),
+			"CUDA_ERROR_HARDWARE_STACK_ERROR":  int(HardwareStackError),
+			"CUDA_ERROR_ILLEGAL_INSTRUCTION":   int(IllegalInstruction),
+			"CUDA_ERROR_MISALIGNED_ADDRESS":    int(MisalignedAddress),
+			"CUDA_ERROR_INVALID_ADDRESS_SPACE": int(InvalidAddressSpace), "CUDA_ERROR_INVALID_PC": int(InvalidPC),
+			"CUDA_ERROR_LAUNCH_FAILED": int(LaunchFailed), "CUDA_ERROR_TENSOR_MEMORY_LEAK": int(TensorMemoryLeak),
+			"CUDA_ERROR_NOT_SUPPORTED": int(NotSupported), "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED": int(CaptureUnsupported),
+			"CUDA_ERROR_STREAM_CAPTURE_INVALIDATED":  int(CaptureInvalidated),
+			"CUDA_ERROR_STREAM_CAPTURE_MERGE":        int(CaptureMerge),
+			"CUDA_ERROR_STREAM_CAPTURE_UNMATCHED":    int(CaptureUnmatched),
+			"CUDA_ERROR_STREAM_CAPTURE_UNJOINED":     int(CaptureUnjoined),
+			"CUDA_ERROR_STREAM_CAPTURE_ISOLATION":    int(CaptureIsolation),
+			"CUDA_ERROR_STREAM_CAPTURE_IMPLICIT":     int(CaptureImplicit),
+			"CUDA_ERROR_CAPTURED_EVENT":              int(CapturedEvent),
+			"CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD": int(CaptureWrongThread),
+			"CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE":   int(GraphExecUpdateFailure),
+
+			"CU_STREAM_NON_BLOCKING": StreamNonBlocking, "CU_EVENT_DISABLE_TIMING": EventDisableTiming,
+			"CU_EVENT_INTERPROCESS": EventInterprocess, "CU_MEMHOSTALLOC_PORTABLE": HostPortable,
+			"CU_MEMHOSTALLOC_DEVICEMAP": HostMapped, "CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS": IPCLazyPeerAccess,
+			"CU_STREAM_WAIT_VALUE_GEQ": WaitValueGreater, "CU_STREAM_WAIT_VALUE_EQ": WaitValueEqual,
+			"CU_STREAM_CAPTURE_MODE_RELAXED": CaptureModeRelaxed, "CU_STREAM_CAPTURE_STATUS_NONE": CaptureNone,
+			"CU_STREAM_CAPTURE_STATUS_ACTIVE": CaptureActive, "CU_STREAM_CAPTURE_STATUS_INVALIDATED": CaptureDiscarded,
+			"CU_POINTER_ATTRIBUTE_MEMORY_TYPE":      PointerMemoryType,
+			"CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL":   PointerDeviceOrdinal,
+			"CU_POINTER_ATTRIBUTE_RANGE_START_ADDR": PointerRangeStart, "CU_POINTER_ATTRIBUTE_RANGE_SIZE": PointerRangeSize,
+			"CU_MEMORYTYPE_HOST": MemoryHost, "CU_MEMORYTYPE_DEVICE": MemoryDevice,
+			"CU_GRAPH_NODE_TYPE_KERNEL": NodeKernel, "CU_GRAPH_NODE_TYPE_MEMCPY": NodeMemcpy,
+			"CU_GRAPH_NODE_TYPE_MEMSET": NodeMemset, "CU_GRAPH_NODE_TYPE_HOST": NodeHost,
+			"CU_GRAPH_NODE_TYPE_GRAPH": NodeGraph, "CU_GRAPH_NODE_TYPE_EMPTY": NodeEmpty,
+			"CU_GRAPH_NODE_TYPE_WAIT_EVENT": NodeWaitEvent, "CU_GRAPH_NODE_TYPE_EVENT_RECORD": NodeEventRecord,
+			"CU_GRAPH_NODE_TYPE_BATCH_MEM_OP":          NodeBatchMemOp,
+			"CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT": CUDAMultiprocessors, "CU_IPC_HANDLE_SIZE": 64,
+		},
+		"hip": {
+			"hipErrorInvalidValue": int(InvalidValue), "hipErrorOutOfMemory": int(OutOfMemory),
+			"hipErrorNotInitialized": int(NotInitialized), "hipErrorDeinitialized": int(Deinitialized),
+			"hipErrorNoDevice": int(NoDevice), "hipErrorInvalidDevice": int(InvalidDevice),
+			"hipErrorInvalidImage": int(InvalidImage), "hipErrorInvalidContext": int(InvalidContext),
+			"hipErrorNoBinaryForGpu": int(NoBinaryForGPU), "hipErrorECCNotCorrectable": int(ECCUncorrectable),
+			"hipErrorPeerAccessUnsupported": int(PeerAccessUnsupported), "hipErrorInvalidKernelFile": int(InvalidPTX),
+			"hipErrorInvalidSource": int(InvalidSource), "hipErrorInvalidHandle": int(InvalidHandle),
+			"hipErrorNotFound": int(NotFound), "hipErrorNotReady": int(NotReady),
+			"hipErrorIllegalAddress": int(IllegalAddress), "hipErrorLaunchOutOfResources": int(LaunchOutOfResources),
+			"hipErrorLaunchTimeOut": int(LaunchTimeout), "hipErrorPeerAccessAlreadyEnabled": int(PeerAccessEnabled),
+			"hipErrorPeerAccessNotEnabled": int(PeerAccessNotEnabled),
+			"hipErrorContextIsDestroyed":   int(ContextIsDestroyed), "hipErrorAssert": int(Assert),
+			"hipErrorLaunchFailure": int(LaunchFailed), "hipErrorNotSupported": int(NotSupported),
+			"hipErrorStreamCaptureUnsupported": int(CaptureUnsupported),
+			"hipErrorStreamCaptureInvalidated": int(CaptureInvalidated), "hipErrorStreamCaptureMerge": int(CaptureMerge),
+			"hipErrorStreamCaptureUnmatched": int(CaptureUnmatched), "hipErrorStreamCaptureUnjoined": int(CaptureUnjoined),
+			"hipErrorStreamCaptureIsolation": int(CaptureIsolation), "hipErrorStreamCaptureImplicit": int(CaptureImplicit),
+			"hipErrorCapturedEvent":            int(CapturedEvent),
+			"hipErrorStreamCaptureWrongThread": int(CaptureWrongThread),
+			"hipErrorGraphExecUpdateFailure":   int(GraphExecUpdateFailure),
+
+			"hipStreamNonBlocking": StreamNonBlocking, "hipEventDisableTiming": EventDisableTiming,
+			"hipEventInterprocess": EventInterprocess, "hipHostMallocPortable": HostPortable,
+			"hipHostMallocMapped": HostMapped, "hipIpcMemLazyEnablePeerAccess": IPCLazyPeerAccess,
+			"hipStreamWaitValueGte": WaitValueGreater, "hipStreamWaitValueEq": WaitValueEqual,
+			"hipMallocSignalMemory": SignalMemory, "hipStreamCaptureModeRelaxed": CaptureModeRelaxed,
+			"hipStreamCaptureStatusNone": CaptureNone, "hipStreamCaptureStatusActive": CaptureActive,
+			"hipStreamCaptureStatusInvalidated": CaptureDiscarded, "HIP_POINTER_ATTRIBUTE_MEMORY_TYPE": PointerMemoryType,
+			"HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL":   PointerDeviceOrdinal,
+			"HIP_POINTER_ATTRIBUTE_RANGE_START_ADDR": PointerRangeStart,
+			"HIP_POINTER_ATTRIBUTE_RANGE_SIZE":       PointerRangeSize, "hipMemoryTypeHost": MemoryHost,
+			"hipMemoryTypeDevice": MemoryDevice, "hipMemoryTypeManaged": MemoryManaged,
+			"hipGraphNodeTypeKernel": NodeKernel, "hipGraphNodeTypeMemcpy": NodeMemcpy,
+			"hipGraphNodeTypeMemset": NodeMemset, "hipGraphNodeTypeHost": NodeHost, "hipGraphNodeTypeGraph": NodeGraph,
+			"hipGraphNodeTypeEmpty": NodeEmpty, "hipGraphNodeTypeWaitEvent": NodeWaitEvent,
+			"hipGraphNodeTypeEventRecord": NodeEventRecord, "hipGraphNodeTypeBatchMemOp": NodeBatchMemHIP,
+			"hipDeviceAttributeMultiprocessorCount": HIPMultiprocessors, "hipMemcpyDefault": CopyByAddresses,
+			"HIP_IPC_HANDLE_SIZE": 64,
+		},
+	} {
+		t.Run(prefix, func(t *testing.T) {
+			text := ""
+			if prefix == "cu" {
+				text = cudaHeader(t)
+			} else {
+				text = hipHeader(t)
+			}
+			all := values(text)
+			for name, want := range list {
+				if got, ok := all[name]; !ok || got != want {
+					t.Errorf("%s is %d in the header (there: %v), and %d here", name, got, ok, want)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,152 @@
+package abi
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// What several functions take. Addresses, of the device's memory and of the host's, and sizes in bytes are words.
+type (
+	Of[T any]       = func(x T) Result                      // something is done to x
+	Ask[T any]      = func(x *T) Result                     // a value is written
+	About[T, U any] = func(x *T, of U) Result               // a value of something
+	On[T any]       = func(s Stream, x T) Result            // of a stream
+	Making[T any]   = func(x *T, flags uint32) Result       // something is made
+	Taking          = func(p *uintptr, bytes uint64) Result // memory is allocated
+	TakingAs        = func(p *uintptr, bytes uint64, flags uint32) Result
+	Texts           = func(r Result, text **byte) Result
+	Attribute       = func(v *int32, attr int32, d Device) Result
+	Reach           = func(can *int32, d, peer Device) Result
+	Copying         = func(dst, src uintptr, n uint64, s Stream) Result
+	CopyingAs       = func(dst, src uintptr, n uint64, kind int32, s Stream) Result
+	Filling         = func(p uintptr, value uint8, n uint64, s Stream) Result
+	Asking          = func(data *uint64, attr int32, p uintptr) Result
+	Calling         = func(s Stream, f, arg uintptr) Result
+	Awaiting        = func(s Stream, p uintptr, value, flags, bits uint32) Result
+	Opening         = func(p *uintptr, h IPCHandle, flags uint32) Result
+	Listing         = func(g Graph, nodes *Node, n *uint64) Result
+	Joining         = func(g Graph, from, to *Node, n *uint64) Result
+	Instantiating   = func(x *Exec, g Graph, flags uint64) Result
+	Naming          = func(text *byte, n int32, d Device) Result
+	Range           = func(low, high *int32) Result
+	Sizes           = func(free, total *uint64) Result
+	Peering         = func(peer Place, flags uint32) Result
+	Streaming       = func(s *Stream, flags uint32, priority int32) Result
+	Waiting         = func(s Stream, e Event, flags uint32) Result
+	Recording       = func(e Event, s Stream) Result
+	Timing          = func(ms *float32, start, end Event) Result
+	Kind            = func(n Node, kind *int32) Result
+	Running         = func(x Exec, s Stream) Result
+	Updating        = func(x Exec, g Graph, node *Node, why *int32) Result
+)
+
+// Table is a library's functions. The tags are those of package internal/dl: CUDA's name, and HIP's. What only one of
+// them has are the capabilities "contexts" of CUDA, and "current devices" and "signal memory" of HIP. Where a function
+// of HIP takes an argument more, it's the last, which CUDA's leaves alone.
+type Table struct {
+	Init       Of[uint32] `dl:"cuInit|hipInit"`
+	GetVersion Ask[int32] `dl:"cuDriverGetVersion|hipRuntimeGetVersion"`
+
+	DeviceCount     Ask[int32]              `dl:"cuDeviceGetCount|hipGetDeviceCount"`
+	DeviceGet       About[Device, int32]    `dl:"cuDeviceGet|hipDeviceGet"`
+	DeviceName      Naming                  `dl:"cuDeviceGetName|hipDeviceGetName"`
+	DeviceAttribute Attribute               `dl:"cuDeviceGetAttribute|hipDeviceGetAttribute"`
+	DeviceMemory    About[uint64, Device]   `dl:"cuDeviceTotalMem_v2|hipDeviceTotalMem"`
+	DeviceUUID      About[[16]byte, Device] `dl:"cuDeviceGetUuid_v2|hipDeviceGetUuid" cap:"UUIDs" since:"11.4"`
+	Priorities      Range                   `dl:"cuCtxGetStreamPriorityRange|hipDeviceGetStreamPriorityRange"`
+	CanAccessPeer   Reach                   `dl:"cuDeviceCanAccessPeer|hipDeviceCanAccessPeer"`
+	EnablePeer      Peering                 `dl:"cuCtxEnablePeerAccess|hipDeviceEnablePeerAccess"`
+	DisablePeer     Of[Place]               `dl:"cuCtxDisablePeerAccess|hipDeviceDisablePeerAccess"`
+
+	PrimaryRetain  About[Context, Device] `dl:"cuDevicePrimaryCtxRetain" cap:"contexts"`
+	PrimaryRelease Of[Device]             `dl:"cuDevicePrimaryCtxRelease_v2" cap:"contexts"`
+	Push           Of[Context]            `dl:"cuCtxPushCurrent_v2" cap:"contexts"`
+	Pop            Ask[Context]           `dl:"cuCtxPopCurrent_v2" cap:"contexts"`
+	StreamContext  On[*Context]           `dl:"cuStreamGetCtx" cap:"contexts"`
+	ErrorNameOf    Texts                  `dl:"cuGetErrorName" cap:"contexts"`
+	ErrorTextOf    Texts                  `dl:"cuGetErrorString" cap:"contexts"`
+	Copy           Copying                `dl:"cuMemcpyAsync" cap:"contexts"`
+
+	GetDevice    Ask[Device]           `dl:"hipGetDevice" cap:"current devices"`
+	SetDevice    Of[Device]            `dl:"hipSetDevice" cap:"current devices"`
+	StreamDevice On[*Device]           `dl:"hipStreamGetDevice" cap:"current devices"`
+	ErrorName    func(r Result) string `dl:"hipGetErrorName" cap:"current devices"`
+	ErrorText    func(r Result) string `dl:"hipGetErrorString" cap:"current devices"`
+	CopyAs       CopyingAs             `dl:"hipMemcpyAsync" cap:"current devices"`
+	ExtMalloc    TakingAs              `dl:"hipExtMallocWithFlags" cap:"signal memory"`
+
+	MemAlloc         Taking      `dl:"cuMemAlloc_v2|hipMalloc"`
+	MemFree          Of[uintptr] `dl:"cuMemFree_v2|hipFree"`
+	MemHostAlloc     TakingAs    `dl:"cuMemHostAlloc|hipHostMalloc"`
+	MemHostFree      Of[uintptr] `dl:"cuMemFreeHost|hipHostFree"`
+	MemInfo          Sizes       `dl:"cuMemGetInfo_v2|hipMemGetInfo"`
+	PointerAttribute Asking      `dl:"cuPointerGetAttribute|hipPointerGetAttribute"`
+	Fill             Filling     `dl:"cuMemsetD8Async|hipMemsetD8Async"`
+
+	StreamCreate  Streaming  `dl:"cuStreamCreateWithPriority|hipStreamCreateWithPriority"`
+	StreamDestroy Of[Stream] `dl:"cuStreamDestroy_v2|hipStreamDestroy"`
+	StreamQuery   Of[Stream] `dl:"cuStreamQuery|hipStreamQuery"`
+	StreamWait    Waiting    `dl:"cuStreamWaitEvent|hipStreamWaitEvent"`
+	HostFunc      Calling    `dl:"cuLaunchHostFunc|hipLaunchHostFunc"`
+	WaitValue     Awaiting   `dl:"cuStreamWaitValue32_v2|hipStreamWaitValue32" cap:"waits for values" since:"11.7"`
+
+	EventCreate  Making[Event] `dl:"cuEventCreate|hipEventCreateWithFlags"`
+	EventDestroy Of[Event]     `dl:"cuEventDestroy_v2|hipEventDestroy"`
+	EventRecord  Recording     `dl:"cuEventRecord|hipEventRecord"`
+	EventQuery   Of[Event]     `dl:"cuEventQuery|hipEventQuery"`
+	EventElapsed Timing        `dl:"cuEventElapsedTime|hipEventElapsedTime"`
+
+	IPCGetMem    About[IPCHandle, uintptr] `dl:"cuIpcGetMemHandle|hipIpcGetMemHandle" cap:"IPC"`
+	IPCOpenMem   Opening                   `dl:"cuIpcOpenMemHandle_v2|hipIpcOpenMemHandle" cap:"IPC" since:"11.0"`
+	IPCCloseMem  Of[uintptr]               `dl:"cuIpcCloseMemHandle|hipIpcCloseMemHandle" cap:"IPC"`
+	IPCGetEvent  About[IPCHandle, Event]   `dl:"cuIpcGetEventHandle|hipIpcGetEventHandle" cap:"IPC"`
+	IPCOpenEvent About[Event, IPCHandle]   `dl:"cuIpcOpenEventHandle|hipIpcOpenEventHandle" cap:"IPC"`
+
+	IsCapturing  On[*int32]    `dl:"cuStreamIsCapturing|hipStreamIsCapturing" cap:"graphs"`
+	BeginCapture On[int32]     `dl:"cuStreamBeginCapture_v2|hipStreamBeginCapture" cap:"graphs" since:"11.4"`
+	EndCapture   On[*Graph]    `dl:"cuStreamEndCapture|hipStreamEndCapture" cap:"graphs"`
+	GraphDestroy Of[Graph]     `dl:"cuGraphDestroy|hipGraphDestroy" cap:"graphs"`
+	GraphNodes   Listing       `dl:"cuGraphGetNodes|hipGraphGetNodes" cap:"graphs"`
+	GraphEdges   Joining       `dl:"cuGraphGetEdges|hipGraphGetEdges" cap:"graphs"`
+	NodeType     Kind          `dl:"cuGraphNodeGetType|hipGraphNodeGetType" cap:"graphs"`
+	Instantiate  Instantiating `dl:"cuGraphInstantiateWithFlags|hipGraphInstantiateWithFlags" cap:"graphs"`
+	GraphLaunch  Running       `dl:"cuGraphLaunch|hipGraphLaunch" cap:"graphs"`
+	ExecDestroy  Of[Exec]      `dl:"cuGraphExecDestroy|hipGraphExecDestroy" cap:"graphs"`
+	ExecUpdate   Updating      `dl:"cuGraphExecUpdate|hipGraphExecUpdate" cap:"graphs"`
+}
+
+// Symbols calls f for every function of the table: its names, CUDA's and HIP's, or the only one.
+func Symbols(f func(field reflect.StructField, names []string)) {
+	t := reflect.TypeFor[Table]()
+	for i := range t.NumField() {
+		f(t.Field(i), strings.Split(t.Field(i).Tag.Get("dl"), "|"))
+	}
+}
+
+// Family is one of the two libraries, whose devices have its name.
+type Family struct {
+	Name   string   // "cuda"
+	Title  string   // as errors call it
+	Prefix string   // of its functions
+	Own    string   // the capability that it must have
+	Places []string // where the library may be, in the order in which that's tried, for the dynamic linker or patterns
+}
+
+// Families are both.
+var Families = []Family{
+	{Name: "cuda", Title: "CUDA", Prefix: "cu", Own: "contexts",
+		Places: []string{"libcuda.so.1", "libcuda.so", "/usr/lib/wsl/lib/libcuda.so.1"}},
+	{Name: "hip", Title: "HIP", Prefix: "hip", Own: "current devices",
+		Places: []string{"libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5",
+			"/opt/rocm/lib/libamdhip64.so", "/opt/rocm-*/lib/libamdhip64.so"}},
+}
+
+// FamilyNamed returns one by the name of its devices; nil if there is none.
+func FamilyNamed(name string) *Family {
+	at := slices.IndexFunc(Families, func(f Family) bool { return f.Name == name })
+	if at < 0 {
+		return nil
+	}
+	return &Families[at]
+}

@@ -1,0 +1,225 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/gpu/abi"
+)
+
+// board is one GPU.
+type board struct {
+	*Library
+	name    string // "cuda:0"
+	index   int
+	id      abi.Device
+	context abi.Context // CUDA's primary one, which others in the process share
+	props   device.Properties
+	waits   bool                             // a stream can wait for a word
+	lost    atomic.Pointer[device.WorkError] // set when the GPU has failed
+
+	mu      sync.Mutex
+	streams map[*stream]bool
+	going   []*ticket // of streams that were destroyed with work
+
+	pool   sync.Mutex
+	events []abi.Event // without timing, to be used again
+	words  []word      // likewise
+}
+
+// place names the board to functions about peers.
+func (b *board) place() abi.Place {
+	if b.context != 0 {
+		return abi.Place(b.context)
+	}
+	return abi.Place(b.id)
+}
+
+// do calls the library on a thread for which the board is the current device meanwhile.
+func (b *board) do(f func() abi.Result) abi.Result {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if b.Push != nil {
+		if r := b.Push(b.context); r != abi.Success {
+			return r
+		}
+		r := f()
+		if p := b.Pop(new(abi.Context)); r == abi.Success {
+			r = p
+		}
+		return r
+	}
+	before := new(abi.Device)
+	if r := b.GetDevice(before); r != abi.Success {
+		return r
+	}
+	if *before != b.id {
+		if r := b.SetDevice(b.id); r != abi.Success {
+			return r
+		}
+		defer b.SetDevice(*before)
+	}
+	return f()
+}
+
+// call is do, with an error of the operation op if the library's function, which call names, fails.
+func (b *board) call(op, call string, f func() abi.Result) error {
+	return b.result(op, call, b.do(f))
+}
+
+// result is the error that a result is. An error of the GPU itself is remembered: nothing works any more.
+func (b *board) result(op, call string, r abi.Result) error {
+	if r == abi.Success {
+		return nil
+	}
+	err := b.failed(call, r)
+	if r.Sticky() {
+		b.lost.CompareAndSwap(nil, &device.WorkError{Device: b.name, Work: "earlier work, as " + call + " found,",
+			At: time.Now(), Err: err})
+		return b.lost.Load()
+	}
+	return device.Errorf(kindOf(r), b.name, op, "%w", err)
+}
+
+// broken is the error of a GPU that has failed.
+func (b *board) broken() error {
+	if w := b.lost.Load(); w != nil {
+		return w
+	}
+	return nil
+}
+
+// event takes one without timing, and retire gives it back.
+func (b *board) event(op string) (abi.Event, error) {
+	b.pool.Lock()
+	if n := len(b.events); n > 0 {
+		e := b.events[n-1]
+		b.events = b.events[:n-1]
+		b.pool.Unlock()
+		return e, nil
+	}
+	b.pool.Unlock()
+	e := new(abi.Event)
+	err := b.call(op, "EventCreate", func() abi.Result { return b.EventCreate(e, abi.EventDisableTiming) })
+	return *e, err
+}
+
+func (b *board) retire(e abi.Event) {
+	b.pool.Lock()
+	defer b.pool.Unlock()
+	b.events = append(b.events, e)
+}
+
+// happened asks whether an event's work is done.
+func (b *board) happened(op string, e abi.Event) (bool, error) {
+	switch r := b.do(func() abi.Result { return b.EventQuery(e) }); r {
+	case abi.Success:
+		return true, nil
+	case abi.NotReady:
+		return false, nil
+	default:
+		return false, b.result(op, "EventQuery", r)
+	}
+}
+
+// await waits until done says so, or ctx ends. at says what is waited for.
+func (b *board) await(ctx context.Context, op string, done func() (bool, error), at func() string) error {
+	begin := time.Now()
+	for try, pause := 0, 5*time.Microsecond; ; try++ {
+		if ok, err := done(); ok || err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			kind := device.ErrCanceled
+			if errors.Is(err, context.DeadlineExceeded) {
+				kind = device.ErrTimeout
+			}
+			return device.Errorf(kind, b.name, op, "%s for %v", at(), time.Since(begin).Round(time.Millisecond))
+		}
+		if try < 50 {
+			runtime.Gosched()
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, time.Millisecond)
+	}
+}
+
+// ticket is a point in the order of a stream, until which somebody waits.
+type ticket struct {
+	b    *board
+	e    abi.Event
+	mu   sync.Mutex
+	done bool
+}
+
+// ticket records one on a stream of the library.
+func (b *board) ticket(op string, s abi.Stream) (*ticket, error) {
+	e, err := b.event(op)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.call(op, "EventRecord", func() abi.Result { return b.EventRecord(e, s) }); err != nil {
+		b.retire(e)
+		return nil, err
+	}
+	return &ticket{b: b, e: e}, nil
+}
+
+// over reports whether the work is done. On a GPU that has failed it is.
+func (t *ticket) over() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.done {
+		if r := t.b.do(func() abi.Result { return t.b.EventQuery(t.e) }); r == abi.NotReady {
+			return false
+		} else if r == abi.Success {
+			t.b.retire(t.e)
+		}
+		t.done = true
+	}
+	return true
+}
+
+// pending returns tickets for all that the board's streams have to do at the moment.
+func (b *board) pending() (all []*ticket) {
+	b.mu.Lock()
+	streams := make([]*stream, 0, len(b.streams))
+	for s := range b.streams {
+		streams = append(streams, s)
+	}
+	b.going = keep(b.going, func(t *ticket) bool { return !t.over() })
+	all = append(all, b.going...)
+	b.mu.Unlock()
+	for _, s := range streams {
+		s.mu.Lock()
+		if !s.gone && !s.recording() { // else it can't be asked; what it captures is looked at again at each replay
+			if r := b.do(func() abi.Result { return b.StreamQuery(s.h) }); r == abi.NotReady {
+				if t, err := b.ticket("release", s.h); err == nil {
+					all = append(all, t)
+				}
+			}
+		}
+		s.mu.Unlock()
+	}
+	return all
+}
+
+func keep[T any](list []T, f func(T) bool) []T {
+	kept := list[:0]
+	for _, x := range list {
+		if f(x) {
+			kept = append(kept, x)
+		}
+	}
+	clear(list[len(kept):])
+	return kept
+}

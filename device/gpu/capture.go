@@ -1,0 +1,225 @@
+package gpu
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/gpu/abi"
+)
+
+// capture is what streams that are captured together have in common.
+type capture struct {
+	origin        *stream
+	invalid, over atomic.Bool
+
+	mu        sync.Mutex
+	streams   []*stream
+	memory    []use
+	functions []captured
+}
+
+// use is memory that a graph's node uses.
+type use struct {
+	p     device.Ptr
+	bytes int
+	typ   device.MemoryType
+}
+
+// captured is a function of a graph, with its number.
+type captured struct {
+	number uintptr
+	f      *function
+}
+
+// uses notes memory, but for the host's own, which nobody knows.
+func (c *capture) uses(list ...use) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, u := range list {
+		if u.typ != device.Unmanaged {
+			c.memory = append(c.memory, u)
+		}
+	}
+}
+
+// recording reports whether somebody, the driver or not, captures the stream. It's locked.
+func (s *stream) recording() bool {
+	if s.capture != nil {
+		return true
+	}
+	return s.adopted > 0 && s.status() != abi.CaptureNone
+}
+
+// status asks the library.
+func (s *stream) status() int32 {
+	v := new(int32)
+	if s.b.IsCapturing == nil || s.b.do(func() abi.Result { return s.b.IsCapturing(s.h, v) }) != abi.Success {
+		return abi.CaptureNone
+	}
+	return *v
+}
+
+// unlessCaptured refuses what asks about the work of a stream, and invalidates its capture. It's locked.
+func (s *stream) unlessCaptured(op string) error {
+	if !s.recording() {
+		return nil
+	}
+	if s.capture != nil {
+		s.capture.invalid.Store(true)
+	}
+	return device.Errorf(device.ErrCapture, s.b.name, op, "stream %#x is captured", uintptr(s.h))
+}
+
+// permits refuses work on a stream whose capture is invalid. It's locked.
+func (s *stream) permits(op string) error {
+	if s.capture != nil && s.capture.invalid.Load() {
+		return device.Errorf(device.ErrCapture, s.b.name, op, "the capture of stream %#x was invalidated", uintptr(s.h))
+	}
+	return nil
+}
+
+// meets prepares that a stream waits for an event, which may make it join the event's capture. Both are locked.
+func (s *stream) meets(op string, e *event) error {
+	if err := s.permits(op); err != nil {
+		return err
+	}
+	refuse := func(why string) error {
+		for _, c := range []*capture{s.capture, e.capture} {
+			if c != nil && !c.over.Load() {
+				c.invalid.Store(true)
+			}
+		}
+		return device.Errorf(device.ErrCapture, s.b.name, op, "stream %#x, %s", uintptr(s.h), why)
+	}
+	c := e.capture
+	switch {
+	case c == nil && s.capture == nil, c != nil && c == s.capture:
+		return nil
+	case c == nil:
+		return refuse("which is captured, waits for what was recorded outside of the capture")
+	case c.over.Load():
+		return refuse("waits for an event of a capture that is over")
+	case s.capture != nil:
+		return refuse("which is captured, waits for an event of another capture")
+	case c.invalid.Load():
+		return refuse("waits for an event of a capture that was invalidated")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.streams = append(c.streams, s)
+	s.capture = c
+	return nil
+}
+
+// CaptureBegin is [device.Graphs].CaptureBegin. Any thread may go on with the capture, and nothing that others do
+// meanwhile disturbs it.
+func (d *Driver) CaptureBegin(h device.StreamHandle) error {
+	const op = "begin capture"
+	s, err := d.stream(op, h)
+	if err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	if err := s.b.caps.Need("graphs"); err != nil {
+		return device.Errorf(device.ErrUnsupported, s.b.name, op, "%w", err)
+	}
+	if s.recording() {
+		return device.Errorf(device.ErrCapture, s.b.name, op, "stream %#x is captured already", uintptr(h))
+	}
+	err = s.result(op, "StreamBeginCapture", func() abi.Result { return s.b.BeginCapture(s.h, abi.CaptureModeRelaxed) })
+	if err != nil {
+		return err
+	}
+	s.capture = &capture{origin: s, streams: []*stream{s}}
+	return nil
+}
+
+// CaptureEnd is [device.Graphs].CaptureEnd.
+func (d *Driver) CaptureEnd(h device.StreamHandle) (device.GraphHandle, error) {
+	const op = "end capture"
+	s, err := d.stream(op, h)
+	if err != nil {
+		return 0, err
+	}
+	c := s.capture
+	refuse := func(why string) (device.GraphHandle, error) {
+		return 0, device.Errorf(device.ErrCapture, s.b.name, op, "stream %#x %s", uintptr(h), why)
+	}
+	if c == nil || c.origin != s {
+		if c != nil {
+			c.invalid.Store(true)
+		}
+		s.mu.Unlock()
+		return refuse("is not where a capture has begun")
+	}
+	g := new(abi.Graph)
+	r := s.b.do(func() abi.Result { return s.b.EndCapture(s.h, g) })
+	s.capture = nil
+	c.over.Store(true)
+	s.mu.Unlock()
+	c.mu.Lock()
+	streams := c.streams
+	c.mu.Unlock()
+	for _, o := range streams {
+		if o != s {
+			o.mu.Lock()
+			if o.capture == c {
+				o.capture = nil
+			}
+			o.mu.Unlock()
+		}
+	}
+	if r != abi.Success || c.invalid.Load() {
+		d.dropFunctions(s.b, c.functions)
+		if r == abi.Success {
+			_ = s.b.do(func() abi.Result { return s.b.Library.GraphDestroy(*g) })
+			return refuse("has a capture that was invalidated")
+		}
+		if !r.Capture() && !r.Sticky() { // the library says so in other ways too
+			return refuse("has a capture that came to nothing: " + s.b.failed("StreamEndCapture", r).Error())
+		}
+		return 0, s.b.result(op, "StreamEndCapture", r)
+	}
+	return d.addGraph(&graph{b: s.b, h: *g, memory: c.memory, functions: c.functions}), nil
+}
+
+// CaptureStatus is [device.Graphs].CaptureStatus.
+func (d *Driver) CaptureStatus(h device.StreamHandle) (device.CaptureStatus, error) {
+	s, err := d.stream("capture status", h)
+	if err != nil {
+		return 0, err
+	}
+	defer s.mu.Unlock()
+	if s.capture == nil && s.adopted == 0 {
+		return device.NotCapturing, nil
+	}
+	if s.capture != nil && s.capture.invalid.Load() {
+		return device.CaptureInvalidated, nil
+	}
+	switch s.status() {
+	case abi.CaptureNone:
+		return device.NotCapturing, nil
+	case abi.CaptureActive:
+		return device.Capturing, nil
+	}
+	if s.capture != nil {
+		s.capture.invalid.Store(true)
+	}
+	return device.CaptureInvalidated, nil
+}
+
+// dropFunctions forgets functions of a graph when no run of it is under way.
+func (d *Driver) dropFunctions(b *board, list []captured) {
+	if len(list) == 0 {
+		return
+	}
+	d.limbo.leave(d.boards, 0, func() {
+		for _, c := range list {
+			if c.f.uses.Add(-1) == 0 {
+				forgetFunction(c.number)
+				b.keepWord(c.f.word)
+			}
+		}
+	})
+}

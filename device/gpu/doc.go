@@ -1,0 +1,27 @@
+// Package gpu is the driver of NVIDIA's and AMD's GPUs, over the libraries that come with their own drivers: CUDA's
+// (libcuda.so.1) and HIP's (libamdhip64.so), which it opens when a device is first named, and never links.
+//
+//	import _ "github.com/chorus-comms/chorus/device/gpu" // registers "cuda" and "hip"
+//
+//	d, err := device.Get("cuda:0") // an error says which files were looked for, and what each said
+//
+// One driver is written against one table of functions ([abi.Table]), which both libraries fill, and so does a stand-in
+// in Go, with which it's tested: docs/gpu.md says what has run where. [Supply] makes a driver of such a table.
+//
+// # How it works
+//
+//   - Streams are the library's: a [device.StreamHandle] is a CUstream or hipStream_t, which NCCL takes and which
+//     somebody else may have made (see [Driver.StreamAdopt]). The library orders the work; nothing is queued here.
+//   - Every call of the library happens on a thread for which the device is the current one meanwhile; what was current
+//     before is so again, for others who use the library in this process.
+//   - A function of the host is started by the library's call back, which only wakes a goroutine; the stream is held
+//     back by a wait for a word in pinned memory, which that writes in the end. So functions may block. Where the
+//     library can't wait so, its call back lasts as long as the function, and holds up other functions.
+//   - What functions fail with, streams carry here ([fate]), and functions behind it are left out; so are copies, fills
+//     and kernels that are enqueued after it's known. What a GPU has been given before runs.
+//   - An error of the GPU itself ends the device for this process: every call has it from then on.
+//   - Nothing here waits in the library: it's asked again and again, so that every wait has a deadline; and memory is
+//     freed when the streams have done what they had, since the library waits for all of them where it's asked before.
+//
+// Lock order: a stream's, an event's, a board's, the tables'.
+package gpu

@@ -1,0 +1,221 @@
+package gpu
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/gpu/abi"
+)
+
+// event is one of the library's, and what it stands for.
+type event struct {
+	b      *board
+	h      abi.Event
+	timing bool
+	shared bool // other processes can open it, or have made it
+	opened bool // by another process
+
+	mu       sync.Mutex
+	gone     bool
+	recorded bool
+	fate     *fate
+	capture  *capture // of the last record, which then means nothing outside
+}
+
+// event finds an event, and returns it locked.
+func (d *Driver) event(op string, h device.EventHandle) (*event, error) {
+	d.mu.RLock()
+	e := d.events[h]
+	d.mu.RUnlock()
+	if e != nil {
+		e.mu.Lock()
+		if !e.gone {
+			return e, nil
+		}
+		e.mu.Unlock()
+	}
+	return nil, device.Errorf(device.ErrInvalidHandle, d.name, op, "no event has the handle %#x", uintptr(h))
+}
+
+func (d *Driver) addEvent(e *event) device.EventHandle {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.last += 2 // odd, as no handle of the library is, so that a stream's is never an event's
+	h := device.EventHandle(d.last)
+	d.events[h] = e
+	return h
+}
+
+// EventCreate is [device.Events].EventCreate.
+func (d *Driver) EventCreate(dev int, timing bool) (device.EventHandle, error) {
+	const op = "create event"
+	b, err := d.board(op, dev)
+	if err != nil {
+		return 0, err
+	}
+	flags := uint32(0)
+	if !timing {
+		flags = abi.EventDisableTiming
+	}
+	h := new(abi.Event)
+	if err := b.call(op, "EventCreate", func() abi.Result { return b.Library.EventCreate(h, flags) }); err != nil {
+		return 0, err
+	}
+	return d.addEvent(&event{b: b, h: *h, timing: timing}), nil
+}
+
+// EventDestroy is [device.Events].EventDestroy.
+func (d *Driver) EventDestroy(h device.EventHandle) error {
+	const op = "destroy event"
+	e, err := d.event(op, h)
+	if err != nil {
+		return err
+	}
+	defer e.mu.Unlock()
+	e.gone = true
+	d.mu.Lock()
+	delete(d.events, h)
+	d.mu.Unlock()
+	return e.b.call(op, "EventDestroy", func() abi.Result { return e.b.Library.EventDestroy(e.h) })
+}
+
+// EventRecord is [device.Events].EventRecord.
+func (d *Driver) EventRecord(h device.EventHandle, sh device.StreamHandle) error {
+	const op = "record event"
+	s, err := d.stream(op, sh)
+	if err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	e, err := d.event(op, h)
+	if err != nil {
+		return err
+	}
+	defer e.mu.Unlock()
+	if e.b != s.b {
+		return device.Errorf(device.ErrWrongDevice, e.b.name, op, "stream %#x is of %s", uintptr(sh), s.b.name)
+	}
+	if err := s.permits(op); err != nil {
+		return err
+	}
+	if e.shared && s.capture != nil {
+		s.capture.invalid.Store(true)
+		return device.Errorf(device.ErrCapture, e.b.name, op, "an event of several processes is recorded in a capture")
+	}
+	err = s.result(op, "EventRecord", func() abi.Result { return s.b.Library.EventRecord(e.h, s.h) })
+	if err != nil {
+		return err
+	}
+	e.recorded, e.fate, e.capture = true, nil, s.capture
+	if s.capture == nil {
+		_ = s.broken() // forgets a fate that's over
+		e.fate = s.fate
+	}
+	return nil
+}
+
+// outside demands that the event's last record wasn't in a capture, which is invalid then.
+func (e *event) outside(op string) error {
+	if e.capture == nil {
+		return nil
+	}
+	if !e.capture.over.Load() {
+		e.capture.invalid.Store(true)
+	}
+	return device.Errorf(device.ErrCapture, e.b.name, op, "the event was recorded in a capture, and means nothing outside")
+}
+
+// EventQuery is [device.Events].EventQuery.
+func (d *Driver) EventQuery(h device.EventHandle) (bool, error) {
+	const op = "query event"
+	e, err := d.event(op, h)
+	if err != nil {
+		return false, err
+	}
+	defer e.mu.Unlock()
+	if err := e.outside(op); err != nil {
+		return false, err
+	}
+	return e.query(op)
+}
+
+func (e *event) query(op string) (bool, error) {
+	if !e.recorded && !e.shared {
+		return true, nil
+	}
+	done, err := e.b.happened(op, e.h)
+	if err != nil || !done {
+		return false, err
+	}
+	if failed, _ := e.fate.failed(); failed != nil {
+		return true, failed
+	}
+	return true, nil
+}
+
+// EventSynchronize is [device.Events].EventSynchronize. A later record is another matter.
+func (d *Driver) EventSynchronize(ctx context.Context, h device.EventHandle) error {
+	const op = "synchronize event"
+	e, err := d.event(op, h)
+	if err != nil {
+		return err
+	}
+	err = e.outside(op)
+	f := e.fate
+	e.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	done := func() (bool, error) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.gone || e.fate != f || e.capture != nil {
+			return true, nil
+		}
+		ok, err := e.query(op)
+		if ok {
+			err = nil
+		}
+		return ok, err
+	}
+	if err := e.b.await(ctx, op, done, func() string { return "the event's work has not been done" }); err != nil {
+		return err
+	}
+	if failed, _ := f.failed(); failed != nil {
+		return failed
+	}
+	return nil
+}
+
+// EventElapsed is [device.Events].EventElapsed.
+func (d *Driver) EventElapsed(start, end device.EventHandle) (time.Duration, error) {
+	const op = "elapsed time"
+	var hs [2]abi.Event
+	var b *board
+	for i, h := range []device.EventHandle{start, end} {
+		e, err := d.event(op, h)
+		if err != nil {
+			return 0, err
+		}
+		switch {
+		case b != nil && e.b != b:
+			err = device.Errorf(device.ErrWrongDevice, b.name, op, "the other event is of %s", e.b.name)
+		case !e.timing:
+			err = device.Errorf(device.ErrInvalidArgument, e.b.name, op, "event %#x keeps no time", uintptr(h))
+		case !e.recorded:
+			err = device.Errorf(device.ErrInvalidArgument, e.b.name, op, "event %#x was never recorded", uintptr(h))
+		default:
+			err = e.outside(op)
+		}
+		b, hs[i] = e.b, e.h
+		e.mu.Unlock()
+		if err != nil {
+			return 0, err
+		}
+	}
+	ms := new(float32)
+	err := b.call(op, "EventElapsedTime", func() abi.Result { return b.Library.EventElapsed(ms, hs[0], hs[1]) })
+	return time.Duration(float64(*ms) * float64(time.Millisecond)), err
+}

@@ -1,0 +1,305 @@
+package gpu
+
+import (
+	"sync"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/gpu/abi"
+)
+
+// graph is one that was captured.
+type graph struct {
+	b         *board
+	h         abi.Graph
+	memory    []use
+	functions []captured
+}
+
+// exec is an instantiated graph.
+type exec struct {
+	b *board
+	h abi.Exec
+
+	mu        sync.Mutex
+	gone      bool
+	memory    []use
+	functions []captured
+}
+
+func (d *Driver) addGraph(g *graph) device.GraphHandle {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.last += 2
+	d.graphs[device.GraphHandle(d.last)] = g
+	return device.GraphHandle(d.last)
+}
+
+func (d *Driver) graph(op string, h device.GraphHandle) (*graph, error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if g := d.graphs[h]; g != nil {
+		return g, nil
+	}
+	return nil, device.Errorf(device.ErrInvalidHandle, d.name, op, "no graph has the handle %#x", uintptr(h))
+}
+
+// exec finds an instantiated graph, and returns it locked.
+func (d *Driver) exec(op string, h device.ExecHandle) (*exec, error) {
+	d.mu.RLock()
+	x := d.execs[h]
+	d.mu.RUnlock()
+	if x != nil {
+		x.mu.Lock()
+		if !x.gone {
+			return x, nil
+		}
+		x.mu.Unlock()
+	}
+	return nil, device.Errorf(device.ErrInvalidHandle, d.name, op, "no instantiated graph has the handle %#x", uintptr(h))
+}
+
+// hold counts one more that uses functions.
+func hold(list []captured) []captured {
+	for _, c := range list {
+		c.f.uses.Add(1)
+	}
+	return list
+}
+
+// GraphDestroy is [device.Graphs].GraphDestroy.
+func (d *Driver) GraphDestroy(h device.GraphHandle) error {
+	const op = "destroy graph"
+	d.mu.Lock()
+	g := d.graphs[h]
+	delete(d.graphs, h)
+	d.mu.Unlock()
+	if g == nil {
+		return device.Errorf(device.ErrInvalidHandle, d.name, op, "no graph has the handle %#x", uintptr(h))
+	}
+	d.dropFunctions(g.b, g.functions)
+	return g.b.call(op, "GraphDestroy", func() abi.Result { return g.b.Library.GraphDestroy(g.h) })
+}
+
+// Instantiate is [device.Graphs].Instantiate.
+func (d *Driver) Instantiate(h device.GraphHandle) (device.ExecHandle, error) {
+	const op = "instantiate graph"
+	g, err := d.graph(op, h)
+	if err != nil {
+		return 0, err
+	}
+	x := new(abi.Exec)
+	err = g.b.call(op, "GraphInstantiate", func() abi.Result { return g.b.Library.Instantiate(x, g.h, 0) })
+	if err != nil {
+		return 0, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.last += 2
+	d.execs[device.ExecHandle(d.last)] = &exec{b: g.b, h: *x, memory: g.memory, functions: hold(g.functions)}
+	return device.ExecHandle(d.last), nil
+}
+
+// GraphLaunch is [device.Graphs].GraphLaunch. Memory that copies and fills use must still be there, else the run fails
+// before it begins; what kernels of others use nobody knows.
+func (d *Driver) GraphLaunch(xh device.ExecHandle, h device.StreamHandle) error {
+	const op = "launch graph"
+	s, err := d.stream(op, h)
+	if err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	x, err := d.exec(op, xh)
+	if err != nil {
+		return err
+	}
+	defer x.mu.Unlock()
+	if err := s.permits(op); err != nil {
+		return err
+	}
+	if s.capture == nil {
+		if s.broken() != nil {
+			return s.b.broken() // left out
+		}
+		for _, u := range x.memory {
+			at, err := d.side(s.b, op, "a node", u.p, u.bytes)
+			if err == nil && at.Type != u.typ {
+				err = device.Errorf(device.ErrInvalidPointer, s.b.name, op, "%v, which a node uses, is %v memory now", u.p, at.Type)
+			}
+			if err != nil {
+				s.fate = s.fate.after(1)
+				s.fate.ran(s.failure("graph", err))
+				return nil
+			}
+		}
+	}
+	// Functions of a graph that is captured have their runs from the outer one.
+	mine := s.fate
+	if n := len(x.functions); n > 0 && s.capture == nil {
+		mine = s.fate.after(n)
+		for _, c := range x.functions {
+			c.f.mu.Lock()
+			c.f.runs = append(c.f.runs, run{mine, s})
+			c.f.mu.Unlock()
+		}
+	}
+	if err := s.result(op, "GraphLaunch", func() abi.Result { return s.b.Library.GraphLaunch(x.h, s.h) }); err != nil {
+		for _, c := range x.functions {
+			if s.capture == nil {
+				c.f.mu.Lock()
+				c.f.runs = c.f.runs[:len(c.f.runs)-1]
+				c.f.mu.Unlock()
+			}
+		}
+		return err
+	}
+	if c := s.capture; c != nil {
+		c.uses(x.memory...)
+		c.mu.Lock()
+		c.functions = append(c.functions, hold(x.functions)...)
+		c.mu.Unlock()
+		return nil
+	}
+	s.fate = mine
+	s.queued.Add(int32(len(x.functions)))
+	return nil
+}
+
+// GraphUpdate is [device.Graphs].GraphUpdate.
+func (d *Driver) GraphUpdate(xh device.ExecHandle, h device.GraphHandle) error {
+	const op = "update graph"
+	g, err := d.graph(op, h)
+	if err != nil {
+		return err
+	}
+	x, err := d.exec(op, xh)
+	if err != nil {
+		return err
+	}
+	defer x.mu.Unlock()
+	node, why := new(abi.Node), new(int32)
+	r := x.b.do(func() abi.Result { return x.b.Library.ExecUpdate(x.h, g.h, node, why) })
+	if r == abi.GraphExecUpdateFailure || r == abi.InvalidValue {
+		return device.Errorf(device.ErrInvalidArgument, x.b.name, op, "the graphs differ (%d at node %#x): %w", *why,
+			uintptr(*node), x.b.failed("GraphExecUpdate", r))
+	}
+	if err := x.b.result(op, "GraphExecUpdate", r); err != nil {
+		return err
+	}
+	old := x.functions
+	x.memory, x.functions = g.memory, hold(g.functions)
+	d.dropFunctions(x.b, old)
+	return nil
+}
+
+// ExecDestroy is [device.Graphs].ExecDestroy.
+func (d *Driver) ExecDestroy(h device.ExecHandle) error {
+	const op = "destroy instantiated graph"
+	x, err := d.exec(op, h)
+	if err != nil {
+		return err
+	}
+	defer x.mu.Unlock()
+	x.gone = true
+	d.mu.Lock()
+	delete(d.execs, h)
+	d.mu.Unlock()
+	d.dropFunctions(x.b, x.functions)
+	d.limbo.leave(d.boards, 0, func() { _ = x.b.do(func() abi.Result { return x.b.Library.ExecDestroy(x.h) }) })
+	return nil
+}
+
+var activities = map[int32]device.ActivityKind{abi.NodeKernel: device.ActivityKernel,
+	abi.NodeMemcpy: device.ActivityCopy, abi.NodeMemset: device.ActivityFill, abi.NodeHost: device.ActivityHost,
+	abi.NodeGraph: device.ActivityGraph, abi.NodeWaitEvent: device.ActivityWait,
+	abi.NodeEventRecord: device.ActivityRecord}
+
+// GraphNodes is [device.Graphs].GraphNodes. The waits that functions have behind them, and nodes that do nothing, are
+// left out. Nodes have the names of their kinds.
+func (d *Driver) GraphNodes(h device.GraphHandle) ([]device.Node, error) {
+	const op = "nodes of graph"
+	g, err := d.graph(op, h)
+	if err != nil {
+		return nil, err
+	}
+	b, n := g.b, new(uint64)
+	if err := b.call(op, "GraphGetNodes", func() abi.Result { return b.Library.GraphNodes(g.h, nil, n) }); err != nil ||
+		*n == 0 {
+		return nil, err
+	}
+	nodes := make([]abi.Node, *n)
+	err = b.call(op, "GraphGetNodes", func() abi.Result { return b.Library.GraphNodes(g.h, &nodes[0], n) })
+	if err != nil {
+		return nil, err
+	}
+	edges := new(uint64)
+	err = b.call(op, "GraphGetEdges", func() abi.Result { return b.Library.GraphEdges(g.h, nil, nil, edges) })
+	if err != nil {
+		return nil, err
+	}
+	before := map[abi.Node][]abi.Node{}
+	if *edges > 0 {
+		from, to := make([]abi.Node, *edges), make([]abi.Node, *edges)
+		err := b.call(op, "GraphGetEdges", func() abi.Result {
+			return b.Library.GraphEdges(g.h, &from[0], &to[0], edges)
+		})
+		if err != nil {
+			return nil, err
+		}
+		for i := range from {
+			before[to[i]] = append(before[to[i]], from[i])
+		}
+	}
+	l := &listing{b: b, op: op, before: before, at: map[abi.Node][]int{}}
+	for _, x := range nodes {
+		l.visit(x)
+	}
+	return l.nodes, l.err
+}
+
+// listing puts nodes behind what they come after.
+type listing struct {
+	b      *board
+	op     string
+	before map[abi.Node][]abi.Node
+	at     map[abi.Node][]int // where a node is, or what stands for one that is left out
+	nodes  []device.Node
+	err    error
+}
+
+func (l *listing) visit(x abi.Node) []int {
+	if at, seen := l.at[x]; seen {
+		return at
+	}
+	l.at[x] = nil
+	var deps []int
+	for _, y := range l.before[x] {
+		for _, i := range l.visit(y) {
+			deps = insert(deps, i)
+		}
+	}
+	kind := new(int32)
+	if err := l.b.call(l.op, "GraphNodeGetType", func() abi.Result { return l.b.NodeType(x, kind) }); err != nil {
+		l.err = err
+		return nil
+	}
+	if k := *kind; k == abi.NodeBatchMemOp || k == abi.NodeBatchMemHIP || k == abi.NodeEmpty {
+		l.at[x] = deps
+		return deps
+	}
+	activity, ok := activities[*kind]
+	if !ok {
+		activity = device.ActivityRuntime
+	}
+	l.nodes = append(l.nodes, device.Node{Kind: activity, Name: activity.String(), Deps: deps})
+	l.at[x] = []int{len(l.nodes) - 1}
+	return l.at[x]
+}
+
+func insert(list []int, i int) []int {
+	for _, x := range list {
+		if x == i {
+			return list
+		}
+	}
+	return append(list, i)
+}

@@ -1,0 +1,283 @@
+package gpu
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/gpu/abi"
+	"github.com/chorus-comms/chorus/internal/dl"
+)
+
+// function is a function of the host that is enqueued, or that a graph has captured.
+type function struct {
+	name string
+	f    func() error
+	s    *stream
+	hold bool // the stream waits for a word, so that the call back ends at once
+	word word
+	done uint32 // what the word is when the function has run
+
+	fate     *fate // of the only run
+	captured bool
+	uses     atomic.Int32 // graphs and instantiated ones that have it
+	mu       sync.Mutex
+	runs     []run // of a captured one: those that are enqueued, in their order
+}
+
+// run is the run of a graph in which a function runs.
+type run struct {
+	fate *fate
+	s    *stream
+}
+
+// functions are those that the library may call, by what it's given.
+var functions = struct {
+	sync.Mutex
+	last  uintptr
+	all   map[uintptr]*function
+	entry dl.Func // what the library calls; one for the process
+}{all: map[uintptr]*function{}}
+
+func (f *function) add() (entry dl.Func, number uintptr) {
+	functions.Lock()
+	defer functions.Unlock()
+	if functions.entry == 0 {
+		functions.entry = dl.Callback(called)
+	}
+	functions.last++
+	functions.all[functions.last] = f
+	return functions.entry, functions.last
+}
+
+func forgetFunction(number uintptr) {
+	functions.Lock()
+	defer functions.Unlock()
+	delete(functions.all, number)
+}
+
+// called is what the library calls, on a thread of its own, on which nothing may be asked of it.
+func called(number uintptr) {
+	functions.Lock()
+	f := functions.all[number]
+	if f != nil && !f.captured {
+		delete(functions.all, number)
+	}
+	functions.Unlock()
+	if f == nil {
+		return // of a graph that is gone
+	}
+	if !f.hold {
+		f.run()
+		return
+	}
+	if f.captured {
+		f.word.set(0)
+	}
+	go f.run()
+}
+
+// run runs the function, unless something that it comes after has failed, and lets the stream go on.
+func (f *function) run() {
+	mine, s := f.fate, f.s
+	if f.captured {
+		f.mu.Lock()
+		if len(f.runs) > 0 {
+			mine, s = f.runs[0].fate, f.runs[0].s
+			f.runs = f.runs[1:]
+		} else {
+			mine = &fate{left: 1} // a run that somebody else has launched
+		}
+		f.mu.Unlock()
+	}
+	s.at.Store(f)
+	failed, _ := mine.failed()
+	if failed == nil {
+		if err := protect(f.f); err != nil {
+			failed = s.failure(f.name, err)
+		}
+	}
+	s.at.CompareAndSwap(f, nil)
+	s.queued.Add(-1)
+	mine.ran(failed)
+	if f.hold {
+		f.word.set(f.done)
+	}
+}
+
+// protect makes a panic an error, and a fault on device memory one that says so.
+func protect(f func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v", r)
+		}
+	}()
+	if fault := device.CatchFault(func() { err = f() }); fault != nil {
+		return fault
+	}
+	return err
+}
+
+// HostFunc is [device.Streams].HostFunc. The function runs on a goroutine, and may call the driver.
+func (d *Driver) HostFunc(h device.StreamHandle, name string, f func() error) error {
+	const op = "host function"
+	s, err := d.stream(op, h)
+	if err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	if f == nil {
+		return device.Errorf(device.ErrInvalidArgument, s.b.name, op, "%s: no function", name)
+	}
+	if err := s.permits(op); err != nil {
+		return err
+	}
+	if s.capture == nil && s.recording() {
+		return device.Errorf(device.ErrUnsupported, s.b.name, op,
+			"%s: stream %#x is captured by somebody else, who would not say when the function isn't needed any more", name,
+			uintptr(h))
+	}
+	if s.capture == nil && s.broken() != nil {
+		return nil // left out
+	}
+	x := &function{name: name, f: f, s: s, hold: s.b.waits, captured: s.capture != nil}
+	if x.hold {
+		if x.word, x.done, err = d.wordFor(s, x.captured); err != nil {
+			return err
+		}
+	}
+	if !x.captured {
+		x.fate = s.fate.after(1)
+	}
+	entry, number := x.add()
+	err = s.result(op, "LaunchHostFunc", func() abi.Result {
+		return s.b.HostFunc(s.h, uintptr(entry), number)
+	})
+	if err != nil {
+		forgetFunction(number)
+		if x.captured && x.hold {
+			s.b.keepWord(x.word)
+		}
+		return err
+	}
+	if x.captured {
+		x.uses.Store(1)
+		s.capture.mu.Lock()
+		s.capture.functions = append(s.capture.functions, captured{number, x})
+		s.capture.mu.Unlock()
+	} else {
+		s.fate = x.fate
+		s.queued.Add(1)
+	}
+	if x.hold {
+		how := uint32(abi.WaitValueGreater)
+		if x.captured {
+			how = abi.WaitValueEqual
+		}
+		return s.result(op, "StreamWaitValue32", func() abi.Result {
+			return s.b.WaitValue(s.h, x.word.at, x.done, how, abi.AllBits)
+		})
+	}
+	return nil
+}
+
+// word is 32 bits of pinned memory that a stream can wait for.
+type word struct{ at uintptr }
+
+func (w word) set(v uint32) {
+	atomic.StoreUint32((*uint32)(*(*unsafe.Pointer)(unsafe.Pointer(&w.at))), v)
+}
+
+// wordFor is the word that a function sets, and to what: the stream's, with the number of the function, or one of its
+// own, set to 1, for a captured function. The stream is locked.
+func (d *Driver) wordFor(s *stream, own bool) (word, uint32, error) {
+	if own {
+		w, err := s.b.takeWord()
+		return w, 1, err
+	}
+	if s.word.at == 0 {
+		w, err := s.b.takeWord()
+		if err != nil {
+			return w, 0, err
+		}
+		w.set(0)
+		s.word, s.count = w, 0
+	}
+	s.count++
+	return s.word, s.count, nil
+}
+
+// wordBytes is the distance of words, so that none shares a line with another.
+const wordBytes, wordsAtOnce = 64, 64
+
+// takeWord returns a word that nobody uses.
+func (b *board) takeWord() (word, error) {
+	b.pool.Lock()
+	defer b.pool.Unlock()
+	if len(b.words) == 0 {
+		const op = "host function"
+		p := new(uintptr)
+		if b.ExtMalloc != nil { // the only memory for which HIP says that streams wait for it; 8 bytes at a time
+			err := b.call(op, "ExtMallocWithFlags", func() abi.Result { return b.ExtMalloc(p, 8, abi.SignalMemory) })
+			return word{*p}, err
+		}
+		const flags = abi.HostPortable | abi.HostMapped
+		err := b.call(op, "MemHostAlloc", func() abi.Result {
+			return b.MemHostAlloc(p, wordBytes*wordsAtOnce, flags)
+		})
+		if err != nil {
+			return word{}, err
+		}
+		for i := range uintptr(wordsAtOnce) {
+			b.words = append(b.words, word{*p + i*wordBytes})
+		}
+	}
+	w := b.words[len(b.words)-1]
+	b.words = b.words[:len(b.words)-1]
+	return w, nil
+}
+
+func (b *board) keepWord(w word) {
+	if w.at != 0 {
+		b.pool.Lock()
+		defer b.pool.Unlock()
+		b.words = append(b.words, w)
+	}
+}
+
+// dropWord keeps a word when no stream waits for it any more.
+func (d *Driver) dropWord(b *board, w word) {
+	if w.at != 0 {
+		d.limbo.leave([]*board{b}, 0, func() { b.keepWord(w) })
+	}
+}
+
+// probe finds out whether streams can wait for words.
+func (b *board) probe() bool {
+	if !b.caps.Has("waits for values") || b.family.Name == "hip" && !b.caps.Has("signal memory") {
+		return false
+	}
+	w, err := b.takeWord()
+	if err != nil {
+		return false
+	}
+	w.set(1)
+	s := new(abi.Stream)
+	if b.do(func() abi.Result { return b.StreamCreate(s, abi.StreamNonBlocking, 0) }) != abi.Success {
+		b.keepWord(w)
+		return false
+	}
+	defer b.do(func() abi.Result { return b.StreamDestroy(*s) })
+	r := b.do(func() abi.Result { return b.WaitValue(*s, w.at, 1, abi.WaitValueGreater, abi.AllBits) })
+	for begin := time.Now(); r == abi.Success && time.Since(begin) < time.Second; {
+		if b.do(func() abi.Result { return b.StreamQuery(*s) }) == abi.Success {
+			b.keepWord(w) // not before: a stream that waits sees what the next one sets
+			return true
+		}
+		time.Sleep(50 * time.Microsecond)
+	}
+	return false
+}

@@ -1,0 +1,359 @@
+package gpu
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/gpu/abi"
+)
+
+// allocation is memory that the driver has allocated, or opened from another process.
+type allocation struct {
+	base   device.Ptr
+	bytes  int
+	typ    device.MemoryType
+	b      *board // nil: the host's
+	remote bool
+	freed  bool // and not yet given back, as work may use it
+	opens  int  // of memory of another process
+}
+
+// allocations are all of them, by their addresses.
+type allocations struct {
+	mu   sync.RWMutex
+	list []*allocation
+}
+
+func (as *allocations) search(p device.Ptr) int {
+	at, found := slices.BinarySearchFunc(as.list, p, func(a *allocation, p device.Ptr) int {
+		switch {
+		case a.base < p:
+			return -1
+		case a.base > p:
+			return 1
+		}
+		return 0
+	})
+	if !found {
+		at--
+	}
+	return at
+}
+
+// find returns the allocation that p points into, freed or not, or nil.
+func (as *allocations) find(p device.Ptr) *allocation {
+	as.mu.RLock()
+	defer as.mu.RUnlock()
+	if i := as.search(p); i >= 0 && int(p-as.list[i].base) < as.list[i].bytes {
+		return as.list[i]
+	}
+	return nil
+}
+
+func (as *allocations) add(a *allocation) {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	as.list = slices.Insert(as.list, as.search(a.base)+1, a)
+}
+
+func (as *allocations) remove(a *allocation) {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	as.list = slices.DeleteFunc(as.list, func(o *allocation) bool { return o == a })
+}
+
+// free marks an allocation as freed if check has nothing against it.
+func (as *allocations) free(p device.Ptr, check func(a *allocation) error) (*allocation, error) {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	var a *allocation
+	if i := as.search(p); i >= 0 && int(p-as.list[i].base) < as.list[i].bytes && !as.list[i].freed {
+		a = as.list[i]
+	}
+	if err := check(a); err != nil {
+		return nil, err
+	}
+	a.freed = true
+	return a, nil
+}
+
+// patience is how long an allocation waits for memory that was freed under work.
+const patience = 100 * time.Millisecond
+
+// Malloc is [device.Memory].Malloc.
+func (d *Driver) Malloc(dev int, bytes int) (device.Ptr, error) {
+	const op = "allocate"
+	b, err := d.board(op, dev)
+	if err != nil {
+		return 0, err
+	}
+	if bytes <= 0 {
+		return 0, device.Errorf(device.ErrInvalidArgument, b.name, op, "%d bytes", bytes)
+	}
+	p := new(uintptr)
+	r := b.do(func() abi.Result { return b.MemAlloc(p, uint64(bytes)) })
+	for begin := time.Now(); r == abi.OutOfMemory && d.limbo.reap(b) > 0 && time.Since(begin) < patience; {
+		time.Sleep(time.Millisecond)
+	}
+	if r == abi.OutOfMemory {
+		r = b.do(func() abi.Result { return b.MemAlloc(p, uint64(bytes)) })
+	}
+	if r != abi.Success {
+		return 0, b.result(op, "MemAlloc", r)
+	}
+	d.memory.add(&allocation{base: device.Ptr(*p), bytes: bytes, typ: device.DeviceMemory, b: b})
+	return device.Ptr(*p), nil
+}
+
+// Free is [device.Memory].Free. The library gets the memory back when the streams have done what they have to do.
+func (d *Driver) Free(dev int, p device.Ptr) error {
+	const op = "free"
+	b, err := d.board(op, dev)
+	if err != nil || p == 0 {
+		return err
+	}
+	a, err := d.memory.free(p, func(a *allocation) error {
+		switch {
+		case a == nil:
+			return device.Errorf(device.ErrInvalidPointer, b.name, op, "%v is not memory of the driver", p)
+		case a.typ != device.DeviceMemory:
+			return device.Errorf(device.ErrWrongKind, b.name, op, "%v is %v memory", p, a.typ)
+		case a.b != b:
+			return device.Errorf(device.ErrWrongDevice, b.name, op, "%v is memory of %s", p, a.b.name)
+		case a.remote:
+			return device.Errorf(device.ErrInvalidPointer, b.name, op, "%v belongs to another process: close it", p)
+		case a.base != p:
+			return device.Errorf(device.ErrInvalidPointer, b.name, op, "%v lies inside the allocation at %v", p, a.base)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	d.limbo.leave([]*board{b}, a.bytes, func() {
+		d.memory.remove(a) // first: the library may give the address out again at once
+		_ = b.call(op, "MemFree", func() abi.Result { return b.MemFree(uintptr(p)) })
+	})
+	d.limbo.reap(b)
+	return nil
+}
+
+// MallocHost is [device.Memory].MallocHost.
+func (d *Driver) MallocHost(bytes int) (device.Ptr, error) {
+	const op = "allocate host memory"
+	if bytes <= 0 {
+		return 0, device.Errorf(device.ErrInvalidArgument, d.name, op, "%d bytes", bytes)
+	}
+	b, p := d.boards[0], new(uintptr)
+	err := b.call(op, "MemHostAlloc", func() abi.Result {
+		return b.MemHostAlloc(p, uint64(bytes), abi.HostPortable|abi.HostMapped)
+	})
+	if err != nil {
+		return 0, err
+	}
+	d.memory.add(&allocation{base: device.Ptr(*p), bytes: bytes, typ: device.HostMemory})
+	return device.Ptr(*p), nil
+}
+
+// FreeHost is [device.Memory].FreeHost.
+func (d *Driver) FreeHost(p device.Ptr) error {
+	const op = "free host memory"
+	if p == 0 {
+		return nil
+	}
+	a, err := d.memory.free(p, func(a *allocation) error {
+		switch {
+		case a == nil:
+			return device.Errorf(device.ErrInvalidPointer, d.name, op, "%v is not memory of the driver", p)
+		case a.typ != device.HostMemory:
+			return device.Errorf(device.ErrWrongKind, d.name, op, "%v is %v memory", p, a.typ)
+		case a.base != p:
+			return device.Errorf(device.ErrInvalidPointer, d.name, op, "%v lies inside the allocation at %v", p, a.base)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	b := d.boards[0]
+	d.limbo.leave(d.boards, 0, func() {
+		d.memory.remove(a)
+		_ = b.call(op, "MemFreeHost", func() abi.Result { return b.MemHostFree(uintptr(p)) })
+	})
+	return nil
+}
+
+// MemInfo is [device.Memory].MemInfo. What was freed and work still uses counts as free.
+func (d *Driver) MemInfo(dev int) (free, total int64, err error) {
+	const op = "memory info"
+	b, err := d.board(op, dev)
+	if err != nil {
+		return 0, 0, err
+	}
+	waiting := d.limbo.reap(b)
+	f, t := new(uint64), new(uint64)
+	if err := b.call(op, "MemGetInfo", func() abi.Result { return b.Library.MemInfo(f, t) }); err != nil {
+		return 0, 0, err
+	}
+	return int64(*f) + int64(waiting), int64(*t), nil
+}
+
+// Attributes is [device.Memory].Attributes. Memory that others in the process have from the library is known as well.
+func (d *Driver) Attributes(p device.Ptr) (device.Attributes, error) {
+	if p == 0 {
+		return device.Attributes{}, device.Errorf(device.ErrInvalidPointer, d.name, "attributes", "null")
+	}
+	if a := d.memory.find(p); a != nil && !a.freed {
+		at := device.Attributes{Type: a.typ, Device: -1, Base: a.base, Bytes: a.bytes, Remote: a.remote}
+		if a.b != nil {
+			at.Device = a.b.index
+		}
+		return at, nil
+	} else if a == nil {
+		if at, ok := d.foreign(p); ok {
+			return at, nil
+		}
+	}
+	return device.Attributes{Type: device.Unmanaged, Device: -1, Base: p}, nil
+}
+
+// foreign asks the library for memory that the driver hasn't allocated.
+func (d *Driver) foreign(p device.Ptr) (at device.Attributes, ok bool) {
+	b := d.boards[0]
+	ask := func(attribute int32) (uint64, bool) {
+		v := new(uint64)
+		r := b.do(func() abi.Result { return b.PointerAttribute(v, attribute, uintptr(p)) })
+		return *v, r == abi.Success
+	}
+	typ, ok := ask(abi.PointerMemoryType)
+	if !ok {
+		return at, false
+	}
+	typ = uint64(uint32(typ)) // an enumeration
+	if d.family.Name == "hip" && d.number < 60_000_000 {
+		typ++
+	}
+	base, ok := ask(abi.PointerRangeStart)
+	bytes, sized := ask(abi.PointerRangeSize)
+	if !ok || !sized || bytes == 0 {
+		return at, false
+	}
+	at = device.Attributes{Device: -1, Base: device.Ptr(base), Bytes: int(bytes)}
+	switch typ {
+	case abi.MemoryHost:
+		at.Type = device.HostMemory
+		return at, true
+	case abi.MemoryDevice, abi.MemoryManaged:
+		at.Type = device.DeviceMemory
+		ordinal, ok := ask(abi.PointerDeviceOrdinal)
+		i := slices.IndexFunc(d.boards, func(b *board) bool { return b.id == abi.Device(int32(ordinal)) })
+		at.Device = i
+		return at, ok && i >= 0
+	}
+	return at, false
+}
+
+// side is one of a copy's, checked.
+func (d *Driver) side(b *board, op, what string, p device.Ptr, bytes int) (device.Attributes, error) {
+	if p == 0 {
+		return device.Attributes{}, device.Errorf(device.ErrInvalidPointer, b.name, op, "%s: null", what)
+	}
+	at, err := d.Attributes(p)
+	if err == nil && at.Type != device.Unmanaged && bytes > at.Bytes-int(p-at.Base) {
+		err = device.Errorf(device.ErrOutOfBounds, b.name, op, "%s: %d bytes at %v leave the allocation of %d bytes at %v",
+			what, bytes, p, at.Bytes, at.Base)
+	}
+	return at, err
+}
+
+// Copy is [device.Memory].Copy. The library may wait for the stream where memory isn't pinned.
+func (d *Driver) Copy(h device.StreamHandle, dst, src device.Ptr, bytes int, kind device.CopyKind) error {
+	const op = "copy"
+	s, err := d.stream(op, h)
+	if err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	b := s.b
+	if bytes <= 0 {
+		return device.Errorf(device.ErrInvalidArgument, b.name, op, "%d bytes", bytes)
+	}
+	if kind > device.CopyDefault {
+		return device.Errorf(device.ErrInvalidArgument, b.name, op, "%v", kind)
+	}
+	to, err := d.side(b, op, "destination", dst, bytes)
+	if err != nil {
+		return err
+	}
+	from, err := d.side(b, op, "source", src, bytes)
+	if err != nil {
+		return err
+	}
+	if kind != device.CopyDefault {
+		for _, x := range []struct {
+			what   string
+			p      device.Ptr
+			at     device.Attributes
+			device bool
+		}{
+			{"destination", dst, to, kind == device.HostToDevice || kind == device.DeviceToDevice},
+			{"source", src, from, kind == device.DeviceToHost || kind == device.DeviceToDevice},
+		} {
+			if (x.at.Type == device.DeviceMemory) != x.device {
+				return device.Errorf(device.ErrWrongKind, b.name, op, "%v: the %s %v is %v memory", kind, x.what, x.p,
+					x.at.Type)
+			}
+		}
+	}
+	if err := s.permits(op); err != nil {
+		return err
+	}
+	if s.capture != nil {
+		s.capture.uses(use{dst, bytes, to.Type}, use{src, bytes, from.Type})
+	} else if s.broken() != nil {
+		return b.broken() // left out, unless it's the GPU
+	}
+	return s.result(op, "MemcpyAsync", func() abi.Result {
+		if b.CopyAs != nil {
+			return b.CopyAs(uintptr(dst), uintptr(src), uint64(bytes), abi.CopyByAddresses, s.h)
+		}
+		return b.Library.Copy(uintptr(dst), uintptr(src), uint64(bytes), s.h)
+	})
+}
+
+// Fill is [device.Memory].Fill.
+func (d *Driver) Fill(h device.StreamHandle, dst device.Ptr, value byte, bytes int) error {
+	const op = "fill"
+	s, err := d.stream(op, h)
+	if err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	b := s.b
+	if bytes <= 0 {
+		return device.Errorf(device.ErrInvalidArgument, b.name, op, "%d bytes", bytes)
+	}
+	at, err := d.side(b, op, "destination", dst, bytes)
+	switch {
+	case err != nil:
+		return err
+	case at.Type != device.DeviceMemory:
+		return device.Errorf(device.ErrWrongKind, b.name, op, "%v is %v memory, not the device's", dst, at.Type)
+	case at.Device != b.index && !d.reaches(b.index, at.Device):
+		return device.Errorf(device.ErrWrongDevice, b.name, op, "%v is memory of device %d, to which %s has no access", dst,
+			at.Device, b.name)
+	}
+	if err := s.permits(op); err != nil {
+		return err
+	}
+	if s.capture != nil {
+		s.capture.uses(use{dst, bytes, at.Type})
+	} else if s.broken() != nil {
+		return b.broken()
+	}
+	return s.result(op, "MemsetD8Async", func() abi.Result {
+		return b.Library.Fill(uintptr(dst), value, uint64(bytes), s.h)
+	})
+}

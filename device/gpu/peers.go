@@ -1,0 +1,79 @@
+package gpu
+
+import (
+	"sync"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/gpu/abi"
+)
+
+// peers are who may touch whose memory, as the driver has set it: at [dev * devices + peer].
+type peers struct {
+	mu     sync.Mutex
+	access []bool
+}
+
+func (d *Driver) both(op string, dev, peer int) (b, p *board, err error) {
+	if b, err = d.board(op, dev); err == nil {
+		p, err = d.board(op, peer)
+	}
+	return b, p, err
+}
+
+// PeerCapable is [device.Peers].PeerCapable.
+func (d *Driver) PeerCapable(dev, peer int) (bool, error) {
+	const op = "peer capability"
+	b, p, err := d.both(op, dev, peer)
+	if err != nil || dev == peer {
+		return false, err
+	}
+	can := new(int32)
+	err = b.call(op, "DeviceCanAccessPeer", func() abi.Result { return b.CanAccessPeer(can, b.id, p.id) })
+	return *can != 0, err
+}
+
+// PeerAccess is [device.Peers].PeerAccess.
+func (d *Driver) PeerAccess(dev, peer int) (bool, error) {
+	if _, _, err := d.both("peer access", dev, peer); err != nil {
+		return false, err
+	}
+	return d.reaches(dev, peer), nil
+}
+
+func (d *Driver) reaches(dev, peer int) bool {
+	d.peers.mu.Lock()
+	defer d.peers.mu.Unlock()
+	return dev == peer || d.peers.access[dev*len(d.boards)+peer]
+}
+
+// SetPeerAccess is [device.Peers].SetPeerAccess. Others in the process may have set it as well, which is no error.
+func (d *Driver) SetPeerAccess(dev, peer int, enabled bool) error {
+	const op = "set peer access"
+	b, p, err := d.both(op, dev, peer)
+	if err != nil {
+		return err
+	}
+	if dev == peer {
+		return device.Errorf(device.ErrWrongDevice, b.name, op, "device %d is no peer of itself", dev)
+	}
+	if capable, err := d.PeerCapable(dev, peer); err != nil {
+		return err
+	} else if enabled && !capable {
+		return device.Errorf(device.ErrUnsupported, b.name, op, "%s can't touch memory of %s", b.name, p.name)
+	}
+	d.peers.mu.Lock()
+	defer d.peers.mu.Unlock()
+	call, already := "EnablePeerAccess", abi.PeerAccessEnabled
+	f := func() abi.Result { return b.EnablePeer(p.place(), 0) }
+	if !enabled {
+		call, already = "DisablePeerAccess", abi.PeerAccessNotEnabled
+		f = func() abi.Result { return b.DisablePeer(p.place()) }
+	}
+	if r := b.do(f); r != already {
+		if err := b.result(op, call, r); err != nil {
+			return err
+		}
+	}
+	d.peers.access[dev*len(d.boards)+peer] = enabled
+	return nil
+}

@@ -1,0 +1,409 @@
+package gpu
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/gpu/abi"
+)
+
+// stream is one of the library's.
+type stream struct {
+	b       *board
+	h       abi.Stream
+	adopted int // times that somebody else's was adopted; 0: it's the driver's
+
+	mu      sync.Mutex
+	gone    bool
+	fate    *fate
+	capture *capture
+	word    word   // what functions set when they have run; none before the first
+	count   uint32 // functions enqueued, and so what the word is in the end
+	at      atomic.Pointer[function]
+	queued  atomic.Int32 // functions that have not run
+}
+
+// stream finds a stream, and returns it locked.
+func (d *Driver) stream(op string, h device.StreamHandle) (*stream, error) {
+	d.mu.RLock()
+	s := d.streams[h]
+	d.mu.RUnlock()
+	if s != nil {
+		s.mu.Lock()
+		if !s.gone {
+			return s, nil
+		}
+		s.mu.Unlock()
+	}
+	return nil, device.Errorf(device.ErrInvalidHandle, d.name, op, "no stream has the handle %#x", uintptr(h))
+}
+
+func (d *Driver) addStream(s *stream) {
+	s.b.mu.Lock()
+	s.b.streams[s] = true
+	s.b.mu.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.streams[device.StreamHandle(s.h)] = s
+}
+
+// forget takes a stream out. It's locked.
+func (d *Driver) forget(s *stream) {
+	s.gone = true
+	s.b.mu.Lock()
+	delete(s.b.streams, s)
+	s.b.mu.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.streams[device.StreamHandle(s.h)] == s {
+		delete(d.streams, device.StreamHandle(s.h))
+	}
+}
+
+// StreamCreate is [device.Streams].StreamCreate. No stream waits for the library's default one.
+func (d *Driver) StreamCreate(dev int, priority int) (device.StreamHandle, error) {
+	const op = "create stream"
+	b, err := d.board(op, dev)
+	if err != nil {
+		return 0, err
+	}
+	if priority < 0 || priority >= b.props.PriorityLevels {
+		return 0, device.Errorf(device.ErrInvalidArgument, b.name, op, "priority %d of %d", priority,
+			b.props.PriorityLevels)
+	}
+	h := new(abi.Stream)
+	err = b.call(op, "StreamCreateWithPriority", func() abi.Result {
+		return b.StreamCreate(h, abi.StreamNonBlocking, int32(-priority)) // to the library, urgent is less than 0
+	})
+	if err != nil {
+		return 0, err
+	}
+	d.addStream(&stream{b: b, h: *h})
+	return device.StreamHandle(*h), nil
+}
+
+// StreamDestroy is [device.Streams].StreamDestroy. The library may use the handle again for another stream.
+func (d *Driver) StreamDestroy(h device.StreamHandle) error {
+	const op = "destroy stream"
+	s, err := d.stream(op, h)
+	if err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	switch {
+	case s.capture != nil:
+		return device.Errorf(device.ErrCapture, s.b.name, op, "stream %#x is captured", uintptr(h))
+	case s.adopted > 0:
+		return device.Errorf(device.ErrInvalidHandle, s.b.name, op, "stream %#x is somebody else's", uintptr(h))
+	}
+	t, err := s.b.ticket(op, s.h)
+	if err != nil && s.b.lost.Load() == nil {
+		return err
+	}
+	d.forget(s)
+	if t != nil && !t.over() {
+		s.b.mu.Lock()
+		s.b.going = append(s.b.going, t)
+		s.b.mu.Unlock()
+	}
+	d.dropWord(s.b, s.word)
+	return s.b.call(op, "StreamDestroy", func() abi.Result { return s.b.StreamDestroy(s.h) })
+}
+
+// StreamAdopt makes a stream that somebody else has created, PyTorch for example, one of the driver's, until
+// [Driver.StreamAbandon], which is needed as often. It may be captured by the other one; then functions can't be
+// enqueued. Handles 0 to 2 stand for the library's default streams, which aren't taken.
+func (d *Driver) StreamAdopt(dev int, h device.StreamHandle) error {
+	const op = "adopt stream"
+	b, err := d.board(op, dev)
+	if err != nil {
+		return err
+	}
+	if h <= 2 {
+		return device.Errorf(device.ErrInvalidHandle, b.name, op,
+			"handle %d is a default stream, which others would wait for: make another one current", uintptr(h))
+	}
+	d.mu.RLock()
+	s := d.streams[h]
+	d.mu.RUnlock()
+	if s == nil {
+		if err := b.owns(op, abi.Stream(h)); err != nil {
+			return err
+		}
+		d.addStream(&stream{b: b, h: abi.Stream(h), adopted: 1})
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.b != b {
+		return device.Errorf(device.ErrWrongDevice, b.name, op, "stream %#x is of %s", uintptr(h), s.b.name)
+	}
+	if s.adopted > 0 {
+		s.adopted++
+	}
+	return nil
+}
+
+// owns demands that a stream is of the board.
+func (b *board) owns(op string, h abi.Stream) error {
+	if b.StreamContext != nil {
+		c := new(abi.Context)
+		if err := b.call(op, "StreamGetCtx", func() abi.Result { return b.StreamContext(h, c) }); err != nil {
+			return err
+		}
+		if *c == b.context {
+			return nil
+		}
+		return device.Errorf(device.ErrWrongDevice, b.name, op, "stream %#x is of another context", uintptr(h))
+	}
+	of := new(abi.Device)
+	if err := b.call(op, "StreamGetDevice", func() abi.Result { return b.StreamDevice(h, of) }); err != nil {
+		return err
+	}
+	if *of == b.id {
+		return nil
+	}
+	return device.Errorf(device.ErrWrongDevice, b.name, op, "stream %#x is of device %d", uintptr(h), *of)
+}
+
+// StreamAbandon takes back what StreamAdopt did. What was enqueued runs.
+func (d *Driver) StreamAbandon(h device.StreamHandle) error {
+	const op = "abandon stream"
+	s, err := d.stream(op, h)
+	if err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	switch {
+	case s.adopted == 0:
+		return nil // it was the driver's all the time
+	case s.capture != nil:
+		return device.Errorf(device.ErrCapture, s.b.name, op, "stream %#x is captured", uintptr(h))
+	}
+	if s.adopted--; s.adopted == 0 {
+		d.forget(s)
+		d.dropWord(s.b, s.word)
+	}
+	return nil
+}
+
+// broken is what the stream carries. It's locked.
+func (s *stream) broken() error {
+	if err := s.b.broken(); err != nil {
+		return err
+	}
+	err, settled := s.fate.failed()
+	if err != nil {
+		return err
+	}
+	if settled {
+		s.fate = nil
+	}
+	return nil
+}
+
+// at says what the stream is at, for errors.
+func (s *stream) doing() string {
+	if f := s.at.Load(); f != nil {
+		return fmt.Sprintf("stream %#x has been at %q, with %d functions behind it,", uintptr(s.h), f.name,
+			max(s.queued.Load()-1, 0))
+	}
+	return fmt.Sprintf("stream %#x has been at work of the GPU", uintptr(s.h))
+}
+
+// StreamQuery is [device.Streams].StreamQuery.
+func (d *Driver) StreamQuery(h device.StreamHandle) (bool, error) {
+	const op = "query stream"
+	s, err := d.stream(op, h)
+	if err != nil {
+		return false, err
+	}
+	defer s.mu.Unlock()
+	if err := s.unlessCaptured(op); err != nil {
+		return false, err
+	}
+	switch r := s.b.do(func() abi.Result { return s.b.StreamQuery(s.h) }); r {
+	case abi.NotReady:
+		return false, nil
+	case abi.Success:
+		return true, s.broken()
+	default:
+		return false, s.b.result(op, "StreamQuery", r)
+	}
+}
+
+// StreamSynchronize is [device.Streams].StreamSynchronize.
+func (d *Driver) StreamSynchronize(ctx context.Context, h device.StreamHandle) error {
+	_, err := d.finish(ctx, "synchronize stream", h)
+	return err
+}
+
+// finish waits for a stream. The error may be what it carries, which is the fate that is returned then.
+func (d *Driver) finish(ctx context.Context, op string, h device.StreamHandle) (*fate, error) {
+	s, err := d.stream(op, h)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.unlessCaptured(op); err != nil {
+		s.mu.Unlock()
+		return nil, err
+	}
+	f := s.fate
+	t, err := s.b.ticket(op, s.h)
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.b.await(ctx, op, t.passed, s.doing); err != nil {
+		return nil, err
+	}
+	d.limbo.reap(s.b)
+	if err := s.b.broken(); err != nil {
+		return nil, err
+	}
+	if err, _ := f.failed(); err != nil {
+		return f, err
+	}
+	return nil, nil
+}
+
+// passed is over, with the GPU's error.
+func (t *ticket) passed() (bool, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.done {
+		return true, nil
+	}
+	ok, err := t.b.happened("wait", t.e)
+	if ok {
+		t.b.retire(t.e)
+	}
+	t.done = ok || err != nil
+	return ok, err
+}
+
+// StreamRecover is [device.Streams].StreamRecover: of what functions of the host have failed with. A GPU that has
+// failed can't be recovered in this process.
+func (d *Driver) StreamRecover(ctx context.Context, h device.StreamHandle) error {
+	const op = "recover stream"
+	f, err := d.finish(ctx, op, h)
+	if f == nil && err != nil {
+		if s, e := d.stream(op, h); e == nil {
+			defer s.mu.Unlock()
+			if lost := s.b.lost.Load(); lost != nil {
+				return device.Errorf(device.ErrUnsupported, s.b.name, op, "the GPU is lost for this process: %w", lost)
+			}
+		}
+		return err
+	}
+	s, e := d.stream(op, h)
+	if e != nil {
+		return e
+	}
+	defer s.mu.Unlock()
+	if s.fate == f || err != nil {
+		s.fate = nil
+	}
+	return err
+}
+
+// Synchronize is [device.Driver].Synchronize, for the driver's streams and those that it has adopted; of others it
+// doesn't know.
+func (d *Driver) Synchronize(ctx context.Context, dev int) error {
+	const op = "synchronize"
+	b, err := d.board(op, dev)
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	streams := make([]*stream, 0, len(b.streams))
+	for s := range b.streams {
+		streams = append(streams, s)
+	}
+	going := append([]*ticket(nil), b.going...)
+	b.mu.Unlock()
+	type wait struct {
+		t *ticket
+		s *stream
+		f *fate
+	}
+	var waits []wait
+	for _, s := range streams {
+		s.mu.Lock()
+		err := s.unlessCaptured(op)
+		if err == nil && !s.gone {
+			var t *ticket
+			if t, err = b.ticket(op, s.h); err == nil {
+				waits = append(waits, wait{t, s, s.fate})
+			}
+		}
+		s.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	for _, t := range going {
+		at := func() string { return "a stream that was destroyed has been at work" }
+		if err := b.await(ctx, op, t.passed, at); err != nil {
+			return err
+		}
+	}
+	for _, w := range waits {
+		if err := b.await(ctx, op, w.t.passed, w.s.doing); err != nil {
+			return err
+		}
+	}
+	d.limbo.reap(b)
+	for _, w := range waits {
+		if err, _ := w.f.failed(); err != nil {
+			return err
+		}
+	}
+	return b.broken()
+}
+
+// StreamWaitEvent is [device.Streams].StreamWaitEvent.
+func (d *Driver) StreamWaitEvent(h device.StreamHandle, eh device.EventHandle) error {
+	const op = "wait for event"
+	s, err := d.stream(op, h)
+	if err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	e, err := d.event(op, eh)
+	if err != nil {
+		return err
+	}
+	defer e.mu.Unlock()
+	if !e.recorded && !e.shared {
+		return nil
+	}
+	if err := s.meets(op, e); err != nil {
+		return err
+	}
+	if err := s.result(op, "StreamWaitEvent", func() abi.Result { return s.b.StreamWait(s.h, e.h, 0) }); err != nil {
+		return err
+	}
+	if s.capture == nil {
+		s.fate = merge(s.fate, e.fate)
+	}
+	return nil
+}
+
+// result calls the library for the stream, whose capture is over if that says so.
+func (s *stream) result(op, call string, f func() abi.Result) error {
+	r := s.b.do(f)
+	if r.Capture() && s.capture != nil {
+		s.capture.invalid.Store(true)
+	}
+	return s.b.result(op, call, r)
+}
+
+// failure is the error of work of the stream.
+func (s *stream) failure(work string, err error) *device.WorkError {
+	return &device.WorkError{Device: s.b.name, Stream: device.StreamHandle(s.h), Work: work, At: time.Now(), Err: err}
+}

@@ -1,0 +1,14 @@
+// Package gpusim is a stand-in for the libraries of GPUs in Go: it fills the table of package device/gpu, so that its
+// driver runs without a GPU, on emulated devices.
+//
+//	sim, err := gpusim.New(gpusim.Options{Name: "cuda"})
+//	lib, err := gpu.Supply("cuda", "stand-in", sim.Table())
+//	driver, err := gpu.New(lib)
+//
+// What a call needs of the library's state it needs here: a current context or device of its thread, that memory isn't
+// freed under work but by waiting for all of it, that functions of the host are called on one thread after another, so
+// that one that blocks holds up all others.
+//
+// Invariants: it shows that a driver keeps the library's rules as they're documented, and nothing of what a GPU does
+// beside.
+package gpusim

@@ -1,0 +1,91 @@
+package gpusim
+
+import (
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/gpu/abi"
+)
+
+func (l *Library) endCapture(s abi.Stream, g *abi.Graph) abi.Result {
+	h, err := l.driver.CaptureEnd(device.StreamHandle(s))
+	if err != nil {
+		return abi.CaptureInvalidated
+	}
+	nodes, err := l.driver.GraphNodes(h)
+	if err != nil {
+		return result(err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.graphs[abi.Graph(h)] = nodes
+	*g = abi.Graph(h)
+	return abi.Success
+}
+
+func (l *Library) graphDestroy(g abi.Graph) abi.Result {
+	l.mu.Lock()
+	delete(l.graphs, g)
+	l.mu.Unlock()
+	return result(l.driver.GraphDestroy(device.GraphHandle(g)))
+}
+
+// A node's handle is the graph's and its number. They are listed with the last first, since a library promises no
+// order.
+const nodesPerGraph = 1 << 12
+
+func (l *Library) nodes(g abi.Graph) ([]device.Node, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	nodes, ok := l.graphs[g]
+	return nodes, ok
+}
+
+func (l *Library) graphNodes(g abi.Graph, to *abi.Node, n *uint64) abi.Result {
+	nodes, ok := l.nodes(g)
+	if !ok {
+		return abi.InvalidValue
+	}
+	if to != nil {
+		for i := range min(len(nodes), int(*n)) {
+			unsafe.Slice(to, *n)[i] = abi.Node(g)*nodesPerGraph + abi.Node(len(nodes)-1-i)
+		}
+	}
+	*n = uint64(len(nodes))
+	return abi.Success
+}
+
+func (l *Library) graphEdges(g abi.Graph, from, to *abi.Node, n *uint64) abi.Result {
+	nodes, ok := l.nodes(g)
+	if !ok {
+		return abi.InvalidValue
+	}
+	count := uint64(0)
+	for i, x := range nodes {
+		for _, j := range x.Deps {
+			if from != nil && count < *n {
+				unsafe.Slice(from, *n)[count] = abi.Node(g)*nodesPerGraph + abi.Node(j)
+				unsafe.Slice(to, *n)[count] = abi.Node(g)*nodesPerGraph + abi.Node(i)
+			}
+			count++
+		}
+	}
+	*n = count
+	return abi.Success
+}
+
+func (l *Library) nodeType(x abi.Node, kind *int32) abi.Result {
+	nodes, ok := l.nodes(abi.Graph(x / nodesPerGraph))
+	if i := int(x % nodesPerGraph); ok && i < len(nodes) {
+		*kind = map[device.ActivityKind]int32{device.ActivityCopy: abi.NodeMemcpy, device.ActivityFill: abi.NodeMemset,
+			device.ActivityHost: abi.NodeHost, device.ActivityGraph: abi.NodeGraph}[nodes[i].Kind]
+		if nodes[i].Name == waiting {
+			*kind = abi.NodeBatchMemOp
+			if l.opts.Name == "hip" {
+				*kind = abi.NodeBatchMemHIP
+			}
+		}
+		return abi.Success
+	}
+	return abi.InvalidValue
+}
