@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/config"
+	"github.com/chorus-comms/chorus/internal/testcerts"
 )
 
 // logged is what f logs.
@@ -67,10 +68,10 @@ func TestAnExposedFileIsMentioned(t *testing.T) {
 
 // TestAnExposedKeyIsMentioned does the same for the key of a certificate.
 func TestAnExposedKeyIsMentioned(t *testing.T) {
-	a := newAuthority(t)
-	cert, key := a.issue(t, time.Now().Add(time.Hour))
+	a := testcerts.NewAuthority(t)
+	cert, key := a.Issue(t, time.Now().Add(time.Hour))
 	load := func() {
-		if _, err := Load(&config.Config{TLSCert: cert, TLSKey: key, TLSCA: filepath.Join(a.dir, "ca.pem")}); err != nil {
+		if _, err := Load(&config.Config{TLSCert: cert, TLSKey: key, TLSCA: a.File}); err != nil {
 			t.Error(err)
 		}
 	}

@@ -2,18 +2,12 @@ package secure
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
-	"math/big"
 	"net"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/chorus-comms/chorus/internal/testcerts"
 )
 
 func selfMade(t *testing.T) *TLS {
@@ -107,71 +101,16 @@ func TestBetween(t *testing.T) {
 	<-back
 }
 
-// authority makes certificates.
-type authority struct {
-	dir  string
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func newAuthority(t *testing.T) *authority {
-	t.Helper()
-	a := &authority{dir: t.TempDir()}
-	var err error
-	if a.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true,
-		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, a.key.Public(), a.key)
-	if err == nil {
-		a.cert, err = x509.ParseCertificate(der)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.write(t, "ca.pem", "CERTIFICATE", der)
-	return a
-}
-
-func (a *authority) write(t *testing.T, name, kind string, der []byte) string {
-	t.Helper()
-	path := filepath.Join(a.dir, name)
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-// issue makes a certificate that expires at end.
-func (a *authority) issue(t *testing.T, end time.Time) (cert, key string) {
-	t.Helper()
-	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(2), NotAfter: end}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, k.Public(), a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	kder, err := x509.MarshalPKCS8PrivateKey(k)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a.write(t, "rank.pem", "CERTIFICATE", der), a.write(t, "rank.key", "PRIVATE KEY", kder)
-}
-
 func TestFromFiles(t *testing.T) {
-	load := func(certs, trusted *authority, end time.Time) *TLS {
-		cert, key := certs.issue(t, end)
-		x, err := FromFiles(cert, key, filepath.Join(trusted.dir, "ca.pem"))
+	load := func(certs, trusted *testcerts.Authority, end time.Time) *TLS {
+		cert, key := certs.Issue(t, end)
+		x, err := FromFiles(cert, key, trusted.File)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return x
 	}
-	ours, theirs := newAuthority(t), newAuthority(t)
+	ours, theirs := testcerts.NewAuthority(t), testcerts.NewAuthority(t)
 	later, ago := time.Now().Add(time.Hour), time.Now().Add(-time.Hour)
 	good := load(ours, ours, later)
 	if p := (Policy{TLS: good}); !p.Authenticates() || p.Check("node0") != nil {

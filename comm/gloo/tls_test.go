@@ -2,16 +2,7 @@ package gloo_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
-	"math/big"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +11,7 @@ import (
 	"github.com/chorus-comms/chorus/comm/commtest"
 	"github.com/chorus-comms/chorus/internal/pytest"
 	"github.com/chorus-comms/chorus/internal/short"
+	"github.com/chorus-comms/chorus/internal/testcerts"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -27,33 +19,11 @@ import (
 // their own. It returns the variables that say so.
 func certified(t *testing.T) []string {
 	t.Helper()
-	dir := t.TempDir()
-	write := func(file, kind string, der []byte) error {
-		return os.WriteFile(filepath.Join(dir, file), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
-	}
-	certificate := func(name string, signer *x509.Certificate, key *ecdsa.PrivateKey) (*x509.Certificate,
-		*ecdsa.PrivateKey) {
-		own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
-			NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: signer == nil,
-			BasicConstraintsValid: true}
-		if signer == nil {
-			signer, key = template, own
-		}
-		der, failed := x509.CreateCertificate(rand.Reader, template, signer, own.Public(), key)
-		made, parsed := x509.ParseCertificate(der)
-		secret, written := x509.MarshalPKCS8PrivateKey(own)
-		if err := errors.Join(err, failed, parsed, written, write(name+".pem", "CERTIFICATE", der),
-			write(name+".key", "PRIVATE KEY", secret)); err != nil {
-			t.Fatal(err)
-		}
-		return made, own
-	}
-	signer, key := certificate("authority", nil, nil)
-	certificate("rank", signer, key)
+	authority := testcerts.NewAuthority(t)
+	cert, key := authority.Issue(t, time.Now().Add(time.Hour))
 	vars := []string{"GLOO_DEVICE_TRANSPORT=TCP_TLS"}
-	for what, file := range map[string]string{"PKEY": "rank.key", "CERT": "rank.pem", "CA_FILE": "authority.pem"} {
-		vars = append(vars, "GLOO_DEVICE_TRANSPORT_TCP_TLS_"+what+"="+filepath.Join(dir, file))
+	for what, file := range map[string]string{"PKEY": key, "CERT": cert, "CA_FILE": authority.File} {
+		vars = append(vars, "GLOO_DEVICE_TRANSPORT_TCP_TLS_"+what+"="+file)
 	}
 	for _, v := range vars {
 		name, value, _ := strings.Cut(v, "=")

@@ -57,6 +57,7 @@ void memory(void);
 void forked(void);
 void panicked(void);
 void cycles(void);
+void wire(void);
 void monitored(void);
 void threads(void);
 void callbacks(void);
