@@ -670,6 +670,12 @@ CHORUS_API chorus_status chorus_comm_set_hints(chorus_comm comm, const chorus_hi
  * returns CHORUS_ABORTED with the reason. It doesn't wait. */
 CHORUS_API chorus_status chorus_comm_abort(chorus_comm comm, const char *reason);
 
+/* chorus_comm_suspend gives up the device memory that the backend's library holds for the communicator, after the operations
+ * issued before, until chorus_comm_resume [blocks]. All ranks call both. Operations are refused in between; a library that can't
+ * is CHORUS_UNSUPPORTED. */
+CHORUS_API chorus_status chorus_comm_suspend(chorus_comm comm);
+CHORUS_API chorus_status chorus_comm_resume(chorus_comm comm);
+
 /* chorus_comm_finalize ends this rank's part after the operations issued before
  * [blocks]; after timeout_ns (0: the communicator's) it aborts them. A second call
  * returns CHORUS_FINALIZED. */

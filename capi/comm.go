@@ -299,6 +299,20 @@ func goCommAbort(h C.chorus_comm, reason *C.char) (status C.chorus_status) {
 	return fail(err)
 }
 
+//export goCommSuspend
+func goCommSuspend(h C.chorus_comm, resume C.int32_t, checked C.int32_t) (status C.chorus_status) {
+	defer contain(&status)
+	m, err := find(h)
+	if err != nil {
+		return fail(err)
+	}
+	f := m.Suspend
+	if resume != 0 {
+		f = m.Resume
+	}
+	return fail(running(checked, f, nil))
+}
+
 //export goCommFinalize
 func goCommFinalize(h C.chorus_comm, ns C.int64_t, checked C.int32_t) (status C.chorus_status) {
 	defer contain(&status)

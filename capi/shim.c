@@ -387,6 +387,8 @@ EXPORT chorus_status chorus_comm_set_hints(chorus_comm comm, const chorus_hint *
 	CALLS(goCommSetHints(comm, (chorus_hint *)hints, n));
 }
 EXPORT chorus_status chorus_comm_abort(chorus_comm comm, const char *reason) { CALLS(goCommAbort(comm, (char *)reason)); }
+EXPORT chorus_status chorus_comm_suspend(chorus_comm comm) { BLOCKS(goCommSuspend(comm, 0, checked)); }
+EXPORT chorus_status chorus_comm_resume(chorus_comm comm) { BLOCKS(goCommSuspend(comm, 1, checked)); }
 EXPORT chorus_status chorus_comm_finalize(chorus_comm comm, int64_t timeout_ns) { BLOCKS(goCommFinalize(comm, timeout_ns, checked)); }
 EXPORT chorus_status chorus_comm_release(chorus_comm comm) { CALLS(goCommRelease(comm)); }
 EXPORT chorus_status chorus_register(chorus_comm comm, void *memory, int64_t bytes) { CALLS(goRegister(comm, memory, bytes, 1)); }

@@ -50,9 +50,11 @@ const (
 	Split     Special = iota + 1 // the elements in are the ranks of the new communicator
 	NewWindow                    // the elements in are the window's
 	CloseWindow
+	Suspend
+	Resume
 )
 
-var specialNames = [...]string{"", "split", "new_window", "close_window"}
+var specialNames = [...]string{"", "split", "new_window", "close_window", "suspend", "resume"}
 
 func (s Special) String() string { return specialNames[s] }
 

@@ -101,6 +101,13 @@ type Registrar interface {
 	Deregister(t *tensor.Tensor) error
 }
 
+// Suspender is implemented by backends that can give up memory that they hold for a communicator, and take it again.
+type Suspender interface {
+	// Suspend gives it up, and Resume takes it again. They are collective, and called when nothing is under way.
+	Suspend(ctx context.Context) error
+	Resume(ctx context.Context) error
+}
+
 // Stats is implemented by backends that count how the data of collectives and windows moved.
 type Stats interface {
 	Traffic() Traffic

@@ -66,6 +66,7 @@ var (
 	_ backend.Registrar = (*rank)(nil)
 	_ backend.Windower  = (*rank)(nil)
 	_ backend.Messenger = (*rank)(nil)
+	_ backend.Suspender = (*rank)(nil)
 )
 
 // greeting is what ranks tell each other before the library begins.
@@ -328,8 +329,8 @@ func (r *rank) Register(t *tensor.Tensor) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch _, twice := r.registered[t]; {
-	case r.c == 0:
-		return r.Err(at)
+	case r.c == 0 || r.asleep:
+		return r.unusable(at)
 	case twice:
 		return &backend.InvalidArgumentError{Where: at, Detail: "the tensor is registered"}
 	}
@@ -351,8 +352,8 @@ func (r *rank) Deregister(t *tensor.Tensor) error {
 	switch {
 	case !ok:
 		return &backend.InvalidArgumentError{Where: at, Detail: "the tensor is not registered"}
-	case r.c == 0:
-		return r.Err(at)
+	case r.c == 0 || r.asleep:
+		return r.unusable(at)
 	}
 	delete(r.registered, t)
 	return r.lib.failed("ncclCommDeregister", r.lib.CommDeregister(r.c, handle), r.c)
@@ -368,8 +369,8 @@ func (r *rank) Split(ctx context.Context, name string, list []int, timeout time.
 		return nil, err
 	}
 	defer config.free()
-	if r.Raised() {
-		return nil, r.Err(at)
+	if err := r.usable(at); err != nil {
+		return nil, err
 	}
 	r.splits++
 	start := time.Now()
@@ -487,7 +488,7 @@ func (r *rank) Finalize(ctx context.Context) error {
 	for _, handle := range r.registered {
 		r.lib.CommDeregister(c, handle)
 	}
-	if r.lib.CommFinalize != nil {
+	if r.lib.CommFinalize != nil && !r.asleep {
 		err := r.lib.failed("ncclCommFinalize", r.lib.CommFinalize(c), c)
 		if err == nil {
 			err = r.progress(ctx, "ncclCommFinalize", c, nil)

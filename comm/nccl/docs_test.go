@@ -174,6 +174,12 @@ func calls(t *testing.T, level string) map[string]string {
 				}
 				return c.Deregister(y)
 			}},
+			{"suspend, resume", func() error {
+				if err := c.Suspend(ctx); err != nil {
+					return err
+				}
+				return c.Resume(ctx)
+			}},
 			{"new_window, put", inWindow(func(w *comm.Window) error {
 				return w.Put(ctx, x(4), comm.Target{Rank: 1 - me})
 			})},

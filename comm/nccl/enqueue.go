@@ -62,8 +62,8 @@ func (l *Library) reduces(k backend.ReduceKind, dt dtype.DType) bool {
 
 // Enqueue implements backend.Enqueuer.
 func (r *rank) Enqueue(ops ...*backend.Op) error {
-	if r.Raised() {
-		return r.Err(r.Of(ops[0]))
+	if err := r.usable(r.Of(ops[0])); err != nil {
+		return err
 	}
 	for _, op := range ops {
 		if op.Kind == backend.Recv && op.Peer == backend.AnySource || op.Tag != 0 {

@@ -80,8 +80,8 @@ func (r *rank) NewWindow(ctx context.Context, t *tensor.Tensor, timeout time.Dur
 	if err := r.lacksWindows(); err != nil {
 		return nil, err
 	}
-	if r.Raised() {
-		return nil, r.Err(at)
+	if err := r.usable(at); err != nil {
+		return nil, err
 	}
 	set := &r.windows
 	place := slices.Index(set.taken[:max(0, min(windows, (set.signals-1)/backend.SignalSlots))], false)
@@ -166,8 +166,8 @@ func (w *window) do(ctx context.Context, op, call string, timeout time.Duration,
 	defer runtime.UnlockOSThread()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.Raised() || r.c == 0 {
-		return r.Err(at)
+	if r.Raised() || r.c == 0 || r.asleep {
+		return r.unusable(at)
 	}
 	x := &calls{rank: r, stream: abi.Stream(s.Handle())}
 	x.do(call, func() abi.Result { return f(r.c, x.stream) })

@@ -632,6 +632,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "comm_set_timeout": (c_int32, [c_uint64, c_int64]),
     "comm_set_hints": (c_int32, [c_uint64, POINTER(Hint), c_int32]),
     "comm_abort": (c_int32, [c_uint64, c_char_p]),
+    "comm_suspend": (c_int32, [c_uint64]),
+    "comm_resume": (c_int32, [c_uint64]),
     "comm_finalize": (c_int32, [c_uint64, c_int64]),
     "comm_release": (c_int32, [c_uint64]),
     "register": (c_int32, [c_uint64, c_void_p, c_int64]),

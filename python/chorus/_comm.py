@@ -614,6 +614,14 @@ class Communicator:
         array, n = _lib.hints(values)
         check(_lib.library.chorus_comm_set_hints(self.handle, array, n))
 
+    def suspend(self) -> None:
+        """Give up the device memory that the backend's library holds, until :meth:`resume`. All ranks call both."""
+        check(_lib.library.chorus_comm_suspend(self.handle))
+
+    def resume(self) -> None:
+        """Take the memory again that :meth:`suspend` has given up."""
+        check(_lib.library.chorus_comm_resume(self.handle))
+
     def abort(self, reason: str) -> None:
         """Break the communicator on all ranks at once. It doesn't wait."""
         check(_lib.library.chorus_comm_abort(self.handle, reason.encode()))

@@ -359,6 +359,12 @@ class NativeBackend(TorchCommBackend):
     def regroup(self, without: Sequence[int], newcomers: Sequence[str], timeout: timedelta | None) -> None:
         self._follow(self.comm.regroup(without=without, newcomers=newcomers, timeout_ns=timeout_ns(timeout)))
 
+    def suspend(self) -> None:
+        self.comm.suspend()
+
+    def resume(self) -> None:
+        self.comm.resume()
+
     def _follow(self, comm: Communicator) -> None:
         self._unwatch()
         self.comm = comm

@@ -524,6 +524,18 @@ class TorchComm:
         """Break the communicator on all ranks at once; what waits raises :class:`chorus.AbortedError`."""
         self._impl.abort()
 
+    def suspend(self) -> None:
+        """Give up the device memory that the backend's library holds for the communicator, until :meth:`resume`.
+
+        It comes after the operations issued before; all ranks call it. Operations are refused in between. A backend
+        without such memory, or a library that can't, is :class:`chorus.UnsupportedError`. Not in the original.
+        """
+        self._native("suspend").suspend()
+
+    def resume(self) -> None:
+        """Take the memory again that :meth:`suspend` has given up. All ranks call it."""
+        self._native("resume").resume()
+
     def is_abort_supported(self) -> bool:
         """Whether :meth:`abort` works."""
         return self._impl.is_abort_supported()
@@ -570,10 +582,14 @@ class TorchComm:
         of :func:`new_comm` with ``enable_reconfigure``; they take the places of those who are gone, and then places at
         the end.
         """
-        if not isinstance(self._impl, NativeBackend):
-            raise self._impl._lacks("regroup")
-        self._impl.regroup(without, newcomers, timeout)
+        self._native("regroup").regroup(without, newcomers, timeout)
         return self._renewed()
+
+    def _native(self, what: str) -> NativeBackend:
+        """The backend of this package's communicators; others lack what the original hasn't."""
+        if not isinstance(self._impl, NativeBackend):
+            raise self._impl._lacks(what)
+        return self._impl
 
     def _renewed(self) -> TorchWork:
         self._ranks = list(range(self._impl.get_size()))

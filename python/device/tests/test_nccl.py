@@ -7,8 +7,10 @@ import pathlib
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import torch.distributed as dist
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "python" / "examples" / "torchcomms"
@@ -33,18 +35,30 @@ def standin(tmp_path_factory):
 
 
 def run(standin, tmp_path, ranks, program, *args, level=NEWEST):
+    """A program's output, of ranks that have what torchrun gives them: its agent would be one more process with
+    PyTorch."""
     script = tmp_path / "program.py"
     script.write_text(program)
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}", "--rdzv-backend=c10d",
-         "--rdzv-endpoint=localhost:0", str(script), *args],
-        env=dict(os.environ, CHORUS_LIBRARY=str(standin), CHORUS_NCCL_LIBRARY=f"ncclsim-{level}",
-                 PYTHONPATH=str(ROOT / "python" / "torchcomms" / "src"), OMP_NUM_THREADS="1"),
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "finalized" not in done.stderr, done.stderr
-    return done.stdout
+    store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    env = dict(os.environ, CHORUS_LIBRARY=str(standin), CHORUS_NCCL_LIBRARY=f"ncclsim-{level}",
+               PYTHONPATH=str(ROOT / "python" / "torchcomms" / "src"), OMP_NUM_THREADS="1", WORLD_SIZE=str(ranks),
+               LOCAL_WORLD_SIZE=str(ranks), MASTER_ADDR="localhost", MASTER_PORT=str(store.port),
+               TORCHELASTIC_USE_AGENT_STORE="True")  # fmt: skip
+    processes = [
+        subprocess.Popen([sys.executable, "-u", str(script), *args], env=dict(env, RANK=str(r), LOCAL_RANK=str(r)),
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for r in range(ranks)
+    ]  # fmt: skip
+    try:
+        with ThreadPoolExecutor(ranks) as readers:
+            ended = list(readers.map(lambda process: process.communicate(timeout=120), processes))
+    finally:
+        for process in processes:
+            process.kill()
+    said = "".join(errors for _, errors in ended)
+    assert all(process.returncode == 0 for process in processes), said
+    assert "finalized" not in said, said
+    return "".join(out for out, _ in ended)
 
 
 # In front of an example, so that the tensors that it makes are the device's.
@@ -116,8 +130,17 @@ def main():
     part.all_reduce(y := torch.ones(3), ReduceOp.SUM)
     assert part.get_rank() == n - 1 - me and (y == n).all()
     part.finalize()
+    if LEVEL >= "2.31":
+        comm.suspend()
+        with pytest.raises(chorus.InvalidArgumentError, match="the communicator is suspended"):
+            comm.all_reduce(y, ReduceOp.SUM)
+        comm.resume()
+    else:
+        with pytest.raises(chorus.UnsupportedError, match="has no suspend: it lacks ncclCommSuspend"):
+            comm.suspend()
     objcol.all_gather_object(comm, handles := [None] * n, comm.get_init_handle())
     comm.reconfigure(7, handles)
+    comm.regroup()
     comm.all_reduce(y, ReduceOp.SUM)
     assert (y == n * n).all()
     if me == 0:
@@ -125,6 +148,8 @@ def main():
     with pytest.raises(chorus.AbortedError):
         while True:
             comm.barrier(True).wait_blocking()
+    comm.regroup()  # the same ranks, of a communicator that's broken
+    comm.barrier(True).wait_blocking()
     comm.finalize()
 
 main()
@@ -279,6 +304,7 @@ rows = {
         (h := c.all_gather_p_init(torch.zeros(4)), c.all_gather_p_exec(h, x))[0])),
     "get_init_handle, reconfigure": of(lambda c: c.reconfigure(3, [c.get_init_handle()])),
     "regroup": of(lambda c: c.regroup()),
+    "suspend, resume": of(lambda c: (c.suspend(), c.resume())),
     "abort": of(lambda c: c.abort()),
     "set_timeout": of(lambda c: c.set_timeout(SECOND)),
     "set_hints": of(lambda c: c.set_hints({"algorithm": "ring"})),
