@@ -244,6 +244,9 @@ func (g *group) Submit(op *backend.Op) error {
 	if g.Raised() {
 		return g.Err(g.Of(op))
 	}
+	if err := g.foreign(op); err != nil {
+		return err
+	}
 	g.request = plan.Request{World: g.size, Rank: g.rank}
 	g.work.Lower(op, &g.request)
 	g.scratch.Reset()

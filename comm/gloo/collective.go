@@ -82,8 +82,14 @@ func (g *group) carry(op *backend.Op) error {
 	if err := j.Prepare(op, &g.scratch); err != nil {
 		return err
 	}
-	if j.DType == dtype.Bool {
+	elem := j.Elem
+	switch j.DType { // what PyTorch reduces instead
+	case dtype.Bool:
 		j.DType = dtype.Uint8
+	case dtype.Complex64:
+		j.DType, j.Elem = dtype.Float32, elem/2
+	case dtype.Complex128:
+		j.DType, j.Elem = dtype.Float64, elem/2
 	}
 	var err error
 	switch row.Family {
@@ -98,11 +104,11 @@ func (g *group) carry(op *backend.Op) error {
 		}
 		err = g.reduced(out, j.In, j.InBytes, func() error { return g.reduce(out, j.InBytes, op.Root) })
 	case backend.ReduceScatter:
-		err = g.reduceScatter(op, row)
+		err = g.reduceScatter(op, row, elem)
 	case backend.Broadcast:
 		err = g.broadcast(j.Out, j.OutBytes, op.Root)
 	case backend.AllGather:
-		err = g.gathered(q)
+		err = g.gathered(q, elem)
 	case backend.Gather:
 		all := even(g.size*j.InBytes, g.size)
 		if g.rank == op.Root {
@@ -118,7 +124,7 @@ func (g *group) carry(op *backend.Op) error {
 	case backend.AllToAll:
 		ins, outs := even(j.InBytes, g.size), even(j.OutBytes, g.size)
 		if q.SendCounts != nil {
-			ins, outs = blocks(q.SendCounts, j.Elem), blocks(q.RecvCounts, j.Elem)
+			ins, outs = blocks(q.SendCounts, elem), blocks(q.RecvCounts, elem)
 		}
 		to, from := outs[g.rank], ins[g.rank]
 		move(within(j.Out, to.off, to.n), within(j.In, from.off, from.n), min(to.n, from.n))
@@ -155,7 +161,7 @@ func (g *group) reduced(buf, from unsafe.Pointer, bytes int, run func() error) e
 
 // reduceScatter reduces on all ranks, and takes this one's block: all at once where the input is one tensor, block by
 // block where it's a list.
-func (g *group) reduceScatter(op *backend.Op, row *backend.Operation) error {
+func (g *group) reduceScatter(op *backend.Op, row *backend.Operation, elem int) error {
 	j, q := &g.work, &g.request
 	tmp, err := g.scratch.Take(j.InBytes)
 	if err != nil {
@@ -163,12 +169,13 @@ func (g *group) reduceScatter(op *backend.Op, row *backend.Operation) error {
 	}
 	all := even(j.InBytes, g.size)
 	if q.Counts != nil {
-		all = blocks(q.Counts, j.Elem)
+		all = blocks(q.Counts, elem)
 	}
 	mine := all[g.rank]
 	run := func(b block) error {
 		buf := within(tmp, b.off, b.n)
-		return g.reduced(buf, within(j.In, b.off, b.n), b.n, func() error { return g.allReduce(buf, b.n) })
+		move(buf, within(j.In, b.off, b.n), b.n)
+		return g.allReduce(buf, b.n)
 	}
 	if row.In == backend.Whole {
 		err = run(block{0, j.InBytes})
@@ -187,23 +194,31 @@ func (g *group) reduceScatter(op *backend.Op, row *backend.Operation) error {
 		return err
 	}
 	move(j.Out, within(tmp, mine.off, mine.n), mine.n)
-	if row.In == backend.Whole && op.First().DType() == dtype.Bool { // PyTorch copies its slice as truth values
+	switch dt := op.First().DType(); {
+	case mine.n == 0:
+	case row.In == backend.Whole && dt == dtype.Bool: // PyTorch copies its slice as truth values
 		out := unsafe.Slice((*uint8)(j.Out), mine.n)
 		for i, x := range out {
 			out[i] = min(x, 1)
 		}
+	case j.Average && dt == dtype.Complex64:
+		scale(unsafe.Slice((*float32)(j.Out), mine.n/4), g.size)
+	case j.Average && dt == dtype.Complex128:
+		scale(unsafe.Slice((*float64)(j.Out), mine.n/8), g.size)
+	case j.Average:
+		kern.Average(j.DType, j.Out, mine.n/j.Elem, g.size)
 	}
 	return err
 }
 
 // gathered gathers on all ranks: the blocks are of one size or not.
-func (g *group) gathered(q *plan.Request) error {
+func (g *group) gathered(q *plan.Request, elem int) error {
 	j := &g.work
 	if q.Counts == nil {
 		move(within(j.Out, g.rank*j.InBytes, j.InBytes), j.In, j.InBytes)
 		return g.allGather(j.Out, j.OutBytes)
 	}
-	all := blocks(q.Counts, j.Elem)
+	all := blocks(q.Counts, elem)
 	move(within(j.Out, all[g.rank].off, j.InBytes), j.In, j.InBytes)
 	return g.allGatherV(j.Out, all)
 }

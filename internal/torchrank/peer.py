@@ -27,7 +27,13 @@ PERIOD = 251 * 29  # elements, after which an input begins again
 @functools.cache
 def period(dtype, rank, nan):
     """The first elements of a rank's input, which then begins again; the Go side has the same formula."""
-    i = torch.arange(PERIOD, dtype=torch.int64)
+    if dtype.is_complex:  # two numbers each
+        return numbers(dtype.to_real(), rank, 2 * PERIOD, nan).view(dtype)
+    return numbers(dtype, rank, PERIOD, nan)
+
+
+def numbers(dtype, rank, count, nan):
+    i = torch.arange(count, dtype=torch.int64)
     k = (i * 7919 + rank * 104729) % 251
     if dtype in (torch.float32, torch.float64):
         x = ((k - 125).to(torch.float64) / 997).to(dtype)

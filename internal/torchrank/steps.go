@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/chorus-comms/chorus/comm"
@@ -45,26 +46,32 @@ var reductions = map[string]comm.Reduction{"sum": comm.Sum, "product": comm.Prod
 	"band": comm.BAnd, "bor": comm.BOr, "bxor": comm.BXor, "avg": comm.Avg}
 
 // DTypes are the element types of PyTorch's Gloo.
-var DTypes = []string{"float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool"}
+var DTypes = []string{"float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool",
+	"complex64", "complex128"}
 
 // Ops are the reductions that PyTorch's Gloo has for a type.
 func Ops(dt string) []string {
 	all := []string{"sum", "product", "min", "max"}
-	if t := Parse(dt); t.IsFloating() {
+	switch t := Parse(dt); {
+	case t.IsComplex():
+		return []string{"sum", "avg"}
+	case t.IsFloating():
 		return append(all, "avg")
-	} else if t != dtype.Bool {
-		return append(all, "band", "bor", "bxor")
 	}
-	return all
+	return append(all, "band", "bor", "bxor")
 }
 
 // In reports whether a version of PyTorch has a step: 1.13 (113), 2.6 (206) or a later one.
 func (s Step) In(version int) bool {
-	old := version < 200
+	old, complex := version < 200, strings.HasPrefix(s.DType, "complex")
 	switch {
+	case complex && (old || s.Kind == "gather"):
+		return false
 	case version > 206:
 		return true
 	case s.Kind == "reduce_scatter" || s.Kind == "all_to_all" || s.Op == "avg":
+		return false
+	case complex && (s.Kind == "reduce" || s.Kind == "broadcast" || s.Kind == "reduce_scatter_single"):
 		return false
 	case s.Kind == "reduce_scatter_single": // a sum, whatever was asked for
 		return !old && s.Op == "sum"
@@ -122,13 +129,23 @@ func once(of input) *tensor.Tensor {
 	if t, ok := inputs.Load(of); ok {
 		return t.(*tensor.Tensor)
 	}
-	v := make([]float64, period)
-	for i := range v {
-		v[i] = Value(of.dt, of.rank, i, of.nan)
+	dt, n := of.dt, period
+	switch dt { // two numbers each
+	case dtype.Complex64:
+		dt, n = dtype.Float32, 2*n
+	case dtype.Complex128:
+		dt, n = dtype.Float64, 2*n
 	}
-	t := tensor.Must(tensor.Empty(of.dt, period))
+	v := make([]float64, n)
+	for i := range v {
+		v[i] = Value(dt, of.rank, i, of.nan)
+	}
+	t := tensor.Must(tensor.Empty(dt, n))
 	if err := t.CopyFrom(tensor.Of(v)); err != nil {
 		panic(err)
+	}
+	if dt != of.dt {
+		t = tensor.Must(t.As(of.dt, period))
 	}
 	inputs.Store(of, t)
 	return t
