@@ -22,7 +22,7 @@ import (
 )
 
 // world starts n emulators and returns their drivers.
-func world(t *testing.T, n int, p abi.Protocol, loopback bool, cfg accl.Config) []*accl.Driver {
+func world(t testing.TB, n int, p abi.Protocol, loopback bool, cfg accl.Config) []*accl.Driver {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	start, err := freeport.FindRow(4 * n)
@@ -75,7 +75,7 @@ func world(t *testing.T, n int, p abi.Protocol, loopback bool, cfg accl.Config) 
 	return drivers
 }
 
-func each(t *testing.T, ds []*accl.Driver, f func(ctx context.Context, d *accl.Driver) error) {
+func each(t testing.TB, ds []*accl.Driver, f func(ctx context.Context, d *accl.Driver) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
