@@ -50,8 +50,12 @@ func (c *Call) Drop() {
 		close(c.dropped)
 		x := &c.engine.inbox
 		x.mu.Lock()
-		defer x.mu.Unlock()
 		c.waiter.wake()
+		x.mu.Unlock()
+		if c.controller.withdraw(c) { // else it would be done only when those before it are
+			c.fail(abi.NotReady)
+			c.finish(time.Now())
+		}
 	})
 }
 

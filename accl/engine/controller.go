@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -118,6 +119,17 @@ func (c *Call) atOnce() bool {
 		return c.Stream != 0 || e.cfg.Protocol != abi.RDMA || widest*c.Count <= e.maxEager.Load()
 	}
 	return false
+}
+
+// withdraw takes a call out of the queue; false if it isn't there.
+func (x *Controller) withdraw(c *Call) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	i := slices.Index(x.queue, c)
+	if i >= 0 {
+		x.queue = slices.Delete(x.queue, i, i+1)
+	}
+	return i >= 0
 }
 
 // run carries out calls until none is left, or another goroutine has taken over from a call that is parked.

@@ -383,9 +383,14 @@ func TestReset(t *testing.T) {
 	if s := w.wait(first, second); s[0] != abi.NotReady || s[1] != abi.NotReady {
 		t.Errorf("calls that a reset dropped: %v", s)
 	}
-	waits.Drop()
-	if s := w.wait(waits); s[0] != abi.NotReady {
-		t.Errorf("a call that was dropped: %v", s)
+	eager := recv
+	eager.Count = 4
+	before, behind := w.callers[1].Start(eager), w.callers[1].Start(eager)
+	for _, c := range []*Call{behind, before, waits} { // one that is queued, whatever is before it; and one by rendezvous
+		c.Drop()
+		if s := w.wait(c); s[0] != abi.NotReady {
+			t.Errorf("a call that was dropped: %v", s)
+		}
 	}
 	w.engines[0].Close()
 	if s := w.wait(w.callers[0].Start(abi.Call{Scenario: abi.Nop})); s[0] != abi.NotReady {

@@ -20,6 +20,7 @@ type Network struct {
 	free  sync.Pool     // *sender
 	stop  *fabric.Abort // ends what waits
 	tasks sync.WaitGroup
+	host  host
 }
 
 var _ engine.Network = (*Network)(nil)
@@ -72,7 +73,7 @@ func (n *Network) Serve(e *engine.Engine, lost func(session uint32, cause error)
 func (n *Network) Close(ctx context.Context) error {
 	n.stop.Raise(fabric.ErrClosed)
 	n.tasks.Wait()
-	return n.fab.Close(ctx)
+	return errors.Join(n.host.close(), n.fab.Close(ctx))
 }
 
 // Send implements engine.Network.

@@ -55,7 +55,8 @@ func world(t testing.TB, n int, p abi.Protocol, loopback bool, cfg accl.Config) 
 		cfg := cfg
 		cfg.Local = r
 		wg.Go(func() {
-			emulators[r], errs[r] = Listen(ctx, Config{World: n, Rank: r, StartPort: start, Protocol: p, Loopback: loopback})
+			emulators[r], errs[r] = Listen(ctx, Config{World: n, Rank: r, StartPort: start, Protocol: p, Loopback: loopback,
+				Log: quiet})
 			if errs[r] == nil {
 				serving.Go(func() { emulators[r].Serve(ctx) })
 			}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -92,6 +93,9 @@ func meet(ctx context.Context, c backend.Config, o options) (meeting, error) {
 		return meeting{}, err
 	}
 	net := links.New(fab)
+	if err := net.Share(ctx); err != nil {
+		return meeting{}, errors.Join(err, net.Close(ctx))
+	}
 	return meeting{net, net.Serve, func(error) { net.Close(context.Background()) }}, nil
 }
 

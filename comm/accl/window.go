@@ -8,27 +8,40 @@ import (
 	"github.com/chorus-comms/chorus/accl"
 	"github.com/chorus-comms/chorus/accl/abi"
 	"github.com/chorus-comms/chorus/accl/engine"
+	"github.com/chorus-comms/chorus/accl/links"
 	"github.com/chorus-comms/chorus/comm/backend/base"
 	"github.com/chorus-comms/chorus/fabric"
 )
 
 // exposed is memory of windows: a peer-to-peer buffer of its rank's engine, to and from which the engines of the same
-// process copy. All else goes by messages, which are put into the engines' streams.
+// process copy; and those of the same host, if it's memory that they can map. All else goes by messages, which are put
+// into the engines' streams.
 type exposed struct {
 	*link
 	members []int
 }
 
-var _ base.WindowMemory = exposed{}
+var (
+	_ base.WindowMemory = exposed{}
+	_ base.WindowMover  = exposed{}
+)
 
 // memory returns how this rank's engine reaches the windows of others.
 func (l *link) memory(members []int) base.WindowMemory { return exposed{l, members} }
 
-// Expose implements base.WindowMemory. The place is the buffer's address.
+// Expose implements base.WindowMemory. The place is the buffer's address, or that of the links.
 func (x exposed) Expose(p unsafe.Pointer, n int) (place [2]uint64, release func()) {
+	none := func() {}
+	if x.staged { // what engines reach is a copy
+		return place, none
+	}
+	if net, apart := x.network.(*links.Network); apart {
+		at := net.Place(p, n)
+		return [2]uint64{at.Segment, at.Offset}, none
+	}
 	b, err := x.driver.Wrap(bytesAt(p, n), abi.Int8, accl.P2P())
 	if err != nil {
-		return place, func() {}
+		return place, none
 	}
 	return [2]uint64{b.Addr()}, func() { b.Free() }
 }
@@ -36,7 +49,10 @@ func (x exposed) Expose(p unsafe.Pointer, n int) (place [2]uint64, release func(
 var errApart = errors.New("the engine is in another process")
 
 // Map implements base.WindowMemory.
-func (x exposed) Map(_ *fabric.Waiter, rank int, place [2]uint64, n int) (unsafe.Pointer, error) {
+func (x exposed) Map(w *fabric.Waiter, rank int, place [2]uint64, n int) (unsafe.Pointer, error) {
+	if net, apart := x.network.(*links.Network); apart && !x.staged {
+		return net.Map(w, x.members[rank], fabric.Place{Segment: place[0], Offset: place[1]}, n)
+	}
 	net, ok := x.network.(engine.Reacher)
 	if !ok || place[0] == 0 {
 		return nil, errApart
@@ -49,8 +65,8 @@ func (x exposed) Map(_ *fabric.Waiter, rank int, place [2]uint64, n int) (unsafe
 	return unsafe.Pointer(unsafe.SliceData(b)), nil
 }
 
-// Move implements base.WindowMemory: this rank's engine copies.
-func (x exposed) Move(dst, src unsafe.Pointer, n int) error {
+// Move implements base.WindowMover: this rank's engine copies.
+func (x exposed) Move(w *fabric.Waiter, dst, src unsafe.Pointer, n int) error {
 	for n > 0 {
 		part := min(n, maxPut)
 		from, err := x.driver.Wrap(bytesAt(src, part), abi.Int8, accl.P2P())
@@ -59,7 +75,7 @@ func (x exposed) Move(dst, src unsafe.Pointer, n int) error {
 		}
 		to, err := x.driver.Wrap(bytesAt(dst, part), abi.Int8, accl.P2P())
 		if err == nil {
-			err = errors.Join(x.driver.Copy(context.Background(), from, to, part), to.Free())
+			err = errors.Join(x.driver.Copy(context.Background(), from, to, part, accl.Waits(w.Await)), to.Free())
 		}
 		if err = errors.Join(err, from.Free()); err != nil {
 			return err
@@ -71,6 +87,9 @@ func (x exposed) Move(dst, src unsafe.Pointer, n int) error {
 
 // shares reports whether engines reach each other's memory.
 func (l *link) shares() bool {
+	if net, apart := l.network.(*links.Network); apart {
+		return net.Shares()
+	}
 	_, ok := l.network.(engine.Reacher)
 	return ok
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/fabric"
-	"github.com/chorus-comms/chorus/kern"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -43,10 +42,4 @@ func (g exposed) Map(w *fabric.Waiter, rank int, at [2]uint64, n int) (unsafe.Po
 		return nil, errApart
 	}
 	return g.space.Resolve(w, m, place, n)
-}
-
-// Move implements base.WindowMemory.
-func (g exposed) Move(dst, src unsafe.Pointer, n int) error {
-	kern.Copy(dst, src, n)
-	return nil
 }

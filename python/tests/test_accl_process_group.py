@@ -153,6 +153,13 @@ assert accl.get_compression() == compressed
 accl.set_compression({})
 """
 
+TRAFFIC = """
+for _ in range(3):
+    allreduce()
+info = dist.group.WORLD.comm.info()
+assert (info.mapped, info.staged) == {}, (info.mapped, info.staged)
+"""
+
 CASES = {
     "simulated": dict(create="accl.create_simulate_process_group(ranks, bufsize=6000)", segment=6000),
     "compressed": dict(
@@ -162,13 +169,17 @@ CASES = {
     "udp, in segments": dict(create="accl.create_simulate_process_group(ranks, udp=True)", count=3082, segment=1024),
     "a card": dict(
         create="accl.create_process_group(ranks, 'ccl_offload.xclbin', 0, accl.ACCLDesign.axis3x, bufsize=6000, "
-        "p2p_enabled=True, profiling_ranks=[1], profiling_timeout=0.1)"
+        "p2p_enabled=True, profiling_ranks=[1], profiling_timeout=0.1)",
+        then=TRAFFIC.format((3, 0)),
     ),
     "the second version": dict(
         create="accl.create_process_group(ranks, accl.ACCLDesign.cyt_rdma, bufsize=4096, simulation=True)",
         then=LATER,
     ),
-    "Coyote": dict(create="accl.create_process_group_coyote(ranks, accl.ACCLDesign.cyt_rdma)", then=QUEUES),
+    "Coyote": dict(
+        create="accl.create_process_group_coyote(ranks, accl.ACCLDesign.cyt_rdma, p2p_enabled=False)",
+        then=TRAFFIC.format((0, 3)) + QUEUES,
+    ),
 }  # fmt: skip
 FIRST = ("compressed", "the second version")
 

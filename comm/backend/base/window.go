@@ -93,8 +93,12 @@ type WindowMemory interface {
 	Expose(p unsafe.Pointer, n int) (place [2]uint64, release func())
 	// Map returns memory of another rank; nil without an error if it can't be reached.
 	Map(w *fabric.Waiter, rank int, place [2]uint64, n int) (unsafe.Pointer, error)
-	// Move copies to or from such memory.
-	Move(dst, src unsafe.Pointer, n int) error
+}
+
+// WindowMover is a WindowMemory to and from which something else than the caller's processor copies.
+type WindowMover interface {
+	// Move copies. Nothing touches either side any more when it returns, also when the waiter has given up.
+	Move(w *fabric.Waiter, dst, src unsafe.Pointer, n int) error
 }
 
 // New makes a window. It's collective, as backend.Windower says.
@@ -283,13 +287,20 @@ func (w *Window) pieces(n int, f func(off, n int) error) error {
 	return nil
 }
 
-// move copies to or from memory that is mapped.
-func (w *Window) move(rank int, dst, src unsafe.Pointer, n int) error {
-	if w.x.Memory == nil || rank == w.x.Rank {
+// move copies to or from memory of a rank that is mapped.
+func (w *Window) move(ctx context.Context, op string, rank int, dst, src unsafe.Pointer, n int,
+	timeout time.Duration) error {
+	mover, ok := w.x.Memory.(WindowMover)
+	if !ok || rank == w.x.Rank {
 		kern.Copy(dst, src, n)
 		return nil
 	}
-	return w.x.Memory.Move(dst, src, n)
+	waiter := w.x.Life.Waiter()
+	waiter.Begin(ctx, timeout)
+	if err := mover.Move(waiter, dst, src, n); err != nil {
+		return w.failure(op, w.x.Rank, waiter, err)
+	}
+	return nil
 }
 
 // Put implements backend.Window.
@@ -297,7 +308,7 @@ func (w *Window) Put(ctx context.Context, src *tensor.Tensor, to backend.Target,
 	elem := w.dt.Size()
 	if p := w.ptrs[to.Rank]; p != nil && !w.closed.Load() && !w.x.Life.Raised() {
 		w.x.Mapped.Add(1)
-		return w.move(to.Rank, unsafe.Add(p, to.Offset*elem), src.Pointer(), src.NBytes())
+		return w.move(ctx, "put", to.Rank, unsafe.Add(p, to.Offset*elem), src.Pointer(), src.NBytes(), timeout)
 	}
 	w.x.Staged.Add(1)
 	return w.pieces(src.NumEl(), func(off, n int) error {
@@ -312,7 +323,7 @@ func (w *Window) Get(ctx context.Context, dst *tensor.Tensor, from backend.Targe
 	elem := w.dt.Size()
 	if p := w.ptrs[from.Rank]; p != nil && !w.closed.Load() && !w.x.Life.Raised() {
 		w.x.Mapped.Add(1)
-		return w.move(from.Rank, dst.Pointer(), unsafe.Add(p, from.Offset*elem), dst.NBytes())
+		return w.move(ctx, "get", from.Rank, dst.Pointer(), unsafe.Add(p, from.Offset*elem), dst.NBytes(), timeout)
 	}
 	w.x.Staged.Add(1)
 	return w.pieces(dst.NumEl(), func(off, n int) error {

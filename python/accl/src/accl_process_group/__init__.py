@@ -93,7 +93,7 @@ def create_process_group(
     nbufs: int = 16,
     bufsize: int = 1024,
     compression: Compression | None = None,
-    p2p_enabled: bool = False,
+    p2p_enabled: bool | None = None,
     profiling_ranks: Sequence[int] | None = None,
     profiling_timeout: float = 0.0,
     rsfec: bool = False,
@@ -105,8 +105,9 @@ def create_process_group(
     What comes after ``ranks`` is ``xclbin, device_index, design``, or ``design`` alone, as the plug-in had it in its
     first and in its second version. Each of ``nbufs`` buffers that messages land in has ``bufsize`` bytes, and larger
     messages go in parts, or by rendezvous if the design has that. ``compression`` is that of :func:`set_compression`.
-    The ranks in ``profiling_ranks`` sleep for ``profiling_timeout`` seconds before they join, for a profiler or a
-    debugger to find them.
+    Engines work in the tensors' memory, unless ``p2p_enabled`` is False: then it's copied to theirs and back. The ranks
+    in ``profiling_ranks`` sleep for ``profiling_timeout`` seconds before they join, for a profiler or a debugger to
+    find them.
     """
     if len(card) == 1:
         (design,) = card
@@ -120,7 +121,7 @@ def create_process_group(
         raise RuntimeError(f"{design} has no xclbin: create_process_group_coyote is for it")
     if not simulation:
         warnings.warn("the engines are Chorus's, in this process: no card is used", stacklevel=1 + _depth())
-    _create(ranks, design, nbufs, bufsize, compression, profiling_ranks, profiling_timeout)
+    _create(ranks, design, nbufs, bufsize, compression, profiling_ranks, profiling_timeout, p2p_enabled)
 
 
 def create_simulate_process_group(
@@ -163,6 +164,7 @@ def _create(
     compression: Compression | None,
     profiling_ranks: Sequence[int] | None = None,
     profiling_timeout: float = 0.0,
+    p2p_enabled: bool | None = None,
     emulators: bool = False,
 ) -> None:
     global _compression
@@ -175,6 +177,8 @@ def _create(
         "max_eager_size": bufsize,
         **_hints_of(_compression),
     }
+    if p2p_enabled is not None:
+        hints["p2p"] = "on" if p2p_enabled else "off"
     if emulators:
         hints["emulator"] = ranks[0].port
     if segment := max((r.max_segment_size for r in ranks), default=0):
