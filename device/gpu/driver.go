@@ -28,10 +28,12 @@ type Driver struct {
 }
 
 var (
-	_ device.Driver = (*Driver)(nil)
-	_ device.Graphs = (*Driver)(nil)
-	_ device.Peers  = (*Driver)(nil)
-	_ device.Closer = (*Driver)(nil)
+	_ device.Driver    = (*Driver)(nil)
+	_ device.Graphs    = (*Driver)(nil)
+	_ device.Peers     = (*Driver)(nil)
+	_ device.IPC       = (*Driver)(nil)
+	_ device.IPCEvents = (*Driver)(nil)
+	_ device.Closer    = (*Driver)(nil)
 )
 
 // New makes a driver of a library, which must have at least one GPU.
