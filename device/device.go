@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -87,4 +88,33 @@ func (d *Device) close() (err error) {
 	}
 	d.def, d.pools, d.next = nil, nil, nil
 	return err
+}
+
+// Bind makes the device the calling thread's current one, for libraries that go by that, and keeps the goroutine on the
+// thread, until the function that it returns is called. See [Threads].
+func (d *Device) Bind() (unbind func(), err error) {
+	runtime.LockOSThread()
+	t, ok := d.rt.drv.(Threads)
+	if !ok {
+		return runtime.UnlockOSThread, nil
+	}
+	before, err := t.Bind(d.index)
+	if err != nil {
+		runtime.UnlockOSThread()
+		return nil, err
+	}
+	return func() { before(); runtime.UnlockOSThread() }, nil
+}
+
+// Adopt makes a stream that somebody else in the process has created with the vendor's library one that can be used
+// here, until release is called. See [Foreign]; for other drivers it's [Device.External].
+func (d *Device) Adopt(h StreamHandle) (s *Stream, release func() error, err error) {
+	f, ok := d.rt.drv.(Foreign)
+	if !ok {
+		return d.External(h), func() error { return nil }, nil
+	}
+	if err := f.StreamAdopt(d.index, h); err != nil {
+		return nil, nil, err
+	}
+	return d.External(h), func() error { return f.StreamAbandon(h) }, nil
 }

@@ -3,7 +3,7 @@
 //
 // The vendor writes a [Driver] (memory, copies, streams, events), and whichever of the small optional interfaces the
 // hardware can do ([Graphs], [IPC], [IPCEvents], [Peers], [HostKernels], [Turns], [Modules], [Elements], [Reserver],
-// [Tracer]), and registers it under a name. Package devicetest tells whether it behaves. The rest is here and shared by
+// [Tracer], [Threads], [Foreign]), and registers it under a name. Package devicetest tells whether it behaves. The rest is here and shared by
 // all drivers: devices, streams from pools, events, the caching allocator, generators, the current device and stream,
 // pinned memory, profiles.
 //

@@ -37,6 +37,23 @@ type Turns interface {
 	Leave(s StreamHandle) error
 }
 
+// Threads is implemented by drivers over a library for which each thread of the process has a current device, by which
+// other libraries of the vendor go, NCCL for example.
+type Threads interface {
+	// Bind makes a device the calling thread's current one. What it returns, called on the same thread, makes that the
+	// one again which was so before.
+	Bind(dev int) (unbind func(), err error)
+}
+
+// Foreign is implemented by drivers over a library that others in the process use as well, whose streams and memory it
+// takes as they are.
+type Foreign interface {
+	// StreamAdopt makes a stream of the library, which somebody else has created on a device, one of the driver's until
+	// StreamAbandon, which takes it back. Both may be called several times.
+	StreamAdopt(dev int, s StreamHandle) error
+	StreamAbandon(s StreamHandle) error
+}
+
 // Span is a range of memory.
 type Span struct {
 	Ptr   Ptr

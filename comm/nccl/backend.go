@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -231,8 +230,11 @@ func tellAll[T any](ctx context.Context, r *rank, st store.Store, key string, mi
 
 // start begins the library's communicator, within the time of ctx.
 func (r *rank) start(ctx context.Context, at backend.Where, id abi.UniqueID, config *config) error {
-	runtime.LockOSThread() // whose device the library takes
-	defer runtime.UnlockOSThread()
+	unbind, err := r.dev.Bind() // the library takes the thread's device
+	if err != nil {
+		return &backend.InternalError{Where: at, Err: err}
+	}
+	defer unbind()
 	c, call := new(abi.Comm), "ncclCommInitRankConfig"
 	var result abi.Result
 	if config.packed != nil {
@@ -453,9 +455,12 @@ func (r *rank) divide(ctx context.Context, at backend.Where, child *rank, list [
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := new(abi.Comm)
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	err := r.lib.failed("ncclCommSplit", r.lib.CommSplit(r.c, color, key, c, config.pointer()), r.c)
+	unbind, err := r.dev.Bind()
+	if err != nil {
+		return &backend.InternalError{Where: at, Err: err}
+	}
+	defer unbind()
+	err = r.lib.failed("ncclCommSplit", r.lib.CommSplit(r.c, color, key, c, config.pointer()), r.c)
 	if err == nil {
 		err = r.await(ctx, "ncclCommSplit", r.c)
 	}

@@ -91,8 +91,11 @@ func (r *rank) Enqueue(ops ...*backend.Op) error {
 			}
 		}
 	}
-	runtime.LockOSThread() // groups are a thread's
-	defer runtime.UnlockOSThread()
+	unbind, err := r.dev.Bind() // groups are a thread's, and so is the device
+	if err != nil {
+		return &backend.InternalError{Where: r.Of(ops[0]), Err: err}
+	}
+	defer unbind()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.c == 0 {

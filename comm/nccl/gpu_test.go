@@ -7,32 +7,24 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
-	"runtime"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 	"unsafe"
 
+	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/nccl"
 	"github.com/chorus-comms/chorus/comm/nccl/abi"
 	"github.com/chorus-comms/chorus/device"
-	"github.com/chorus-comms/chorus/internal/dl"
+	"github.com/chorus-comms/chorus/device/devicetest"
+	"github.com/chorus-comms/chorus/device/gpu"
+	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/gpusim"
 	"github.com/chorus-comms/chorus/internal/ncclsim"
+	"github.com/chorus-comms/chorus/store"
+	"github.com/chorus-comms/chorus/tensor"
 )
-
-// board is what TestTable needs of a device.
-type board interface {
-	bind() error // makes it the calling thread's
-	alloc(bytes int) (uintptr, error)
-	free(p uintptr) error
-	stream() (abi.Stream, error)
-	wait(s abi.Stream) error
-	put(p uintptr, from []float32) error
-	get(to []float32, p uintptr) error
-}
 
 // The functions of the table do what they are called, with data: on GPUs, by the libraries that are there, one rank for
 // each; and on emulated devices, which shows that the test is right.
@@ -42,32 +34,184 @@ func TestTable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var boards []board
-		for i := range 2 {
-			d, err := device.Get(fmt.Sprintf("accinte:%d", i))
+		table(t, lib, devices(t, "accinte"))
+	})
+	for backend, name := range families {
+		t.Run(name, func(t *testing.T) {
+			gpus := devices(t, name)
+			table(t, library(t, backend), gpus)
+		})
+	}
+}
+
+// families are the backends, and the devices that they are for.
+var families = map[string]string{"nccl": "cuda", "rccl": "hip"}
+
+// devices are those of a type, all that there are.
+func devices(t *testing.T, name string) []*device.Device {
+	t.Helper()
+	rt, err := device.Open(name)
+	if err != nil {
+		t.Skip("left out: ", err)
+	}
+	for _, d := range rt.Devices() {
+		t.Logf("%v: %s, %d MiB", d, d.Properties().Name, d.Properties().TotalMemory>>20)
+	}
+	return rt.Devices()
+}
+
+func library(t *testing.T, backend string) *nccl.Library {
+	t.Helper()
+	lib, err := nccl.Load(backend, "")
+	if err != nil {
+		t.Skip("left out: ", err)
+	}
+	t.Log(lib)
+	return lib
+}
+
+// Every GPU there is behaves as devices do. Others may use its memory too.
+func TestDevices(t *testing.T) {
+	for _, name := range families {
+		t.Run(name, func(t *testing.T) {
+			rt := devices(t, name)[0].Runtime()
+			devicetest.Run(t, rt.Driver(), devicetest.SharedMemory(), devicetest.Patience(10*time.Second),
+				devicetest.Programs(50))
+		})
+	}
+}
+
+// A communicator on every GPU there is, by the vendor's library; and on the stand-in for GPUs by that for NCCL, which
+// shows that the test is right.
+func TestCommunicators(t *testing.T) {
+	t.Run("StandIn", func(t *testing.T) {
+		for _, family := range families {
+			sim, err := gpusim.New(gpusim.Options{Name: family, MemoryBytes: 64 << 20})
 			if err != nil {
 				t.Fatal(err)
 			}
-			boards = append(boards, &emulated{d: d})
+			defer sim.Close()
+			lib, err := gpu.Supply(family, "a stand-in", sim.Table())
+			if err != nil {
+				t.Fatal(err)
+			}
+			driver, err := gpu.New(lib)
+			if err != nil {
+				t.Fatal(err)
+			}
+			name := family + "_stand_in"
+			if err := device.Register(name, driver); err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := device.Unregister(name); err != nil {
+					t.Error(err)
+				}
+			}()
+			simulated, err := ncclsim.New(ncclsim.Options{Version: "2.32", Driver: sim.Driver()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := nccl.Supply("NCCL", "for "+name, simulated.Table(), name); err != nil {
+				t.Fatal(err)
+			}
+			communicators(t, "nccl", "for "+name, devices(t, name))
 		}
-		table(t, lib, boards)
 	})
-	t.Run("GPU", func(t *testing.T) {
-		boards, err := gpus()
-		if err != nil {
-			t.Skip("left out: ", err)
-		}
-		lib, err := nccl.Load("nccl", "")
-		if err != nil {
-			t.Skip("left out: ", err)
-		}
-		t.Logf("%d GPUs, %v", len(boards), lib)
-		table(t, lib, boards)
-	})
+	for backend, name := range families {
+		t.Run(name, func(t *testing.T) {
+			gpus := devices(t, name)
+			library(t, backend)
+			communicators(t, backend, "", gpus)
+		})
+	}
 }
 
-// table runs f on every board at once, each with a communicator of the library that doesn't block.
-func table(t *testing.T, lib *nccl.Library, boards []board) {
+// communicators has a rank on each device, which reduces on the current stream, asynchronously, and in a graph.
+func communicators(t *testing.T, backend, library string, gpus []*device.Device) {
+	const count = 1 << 12
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	st := store.NewHash(time.Minute)
+	defer st.Close()
+	hints := map[string]string{}
+	if library != "" {
+		hints["library"] = library
+	}
+	n := len(gpus)
+	rank := func(me int) (err error) {
+		c, err := comm.New(ctx, comm.WithBackend(backend), comm.WithDevice(gpus[me].Name()), comm.WithRank(me, n),
+			comm.WithStore(st), comm.WithTimeout(30*time.Second), comm.WithHints(hints))
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, c.Finalize(ctx)) }()
+		s, err := gpus[me].NewStream(device.Normal)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, s.Close()) }()
+		ctx := device.WithStream(ctx, s)
+		host := make([]float32, count)
+		for i := range host {
+			host[i] = float32(me + 1 + i%7)
+		}
+		p, err := gpus[me].Malloc(4 * count)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, gpus[me].Free(p)) }()
+		x, err := tensor.FromDevice(dtype.Float32, gpus[me], p, count)
+		if err != nil {
+			return err
+		}
+		fill := func() error { return s.CopyIn(ctx, p, floats(host)) }
+		holds := func(what string, want func(i int) float32) error {
+			got := make([]float32, count)
+			if err := s.CopyOut(ctx, floats(got), p); err != nil {
+				return err
+			}
+			for i := range got {
+				if got[i] != want(i) {
+					return fmt.Errorf("rank %d: %s: element %d is %v, want %v", me, what, i, got[i], want(i))
+				}
+			}
+			return nil
+		}
+		sum := func(times int) func(i int) float32 {
+			return func(i int) float32 {
+				v := float32(n*(n+1)/2 + n*(i%7))
+				for range times - 1 {
+					v *= float32(n)
+				}
+				return v
+			}
+		}
+		var w comm.Work
+		if err := errors.Join(fill(), c.AllReduce(ctx, x, comm.Sum), holds("all_reduce", sum(1)), fill(),
+			c.AllReduce(ctx, x, comm.Sum, comm.Async(&w)), w.Wait(ctx), holds("an asynchronous one", sum(1)),
+			fill()); err != nil {
+			return err
+		}
+		g, err := device.Capture(s, func() error { return c.AllReduce(ctx, x, comm.Sum) })
+		if err != nil {
+			return err
+		}
+		return errors.Join(g.Replay(s), g.Replay(s), holds("a graph, twice,", sum(2)), g.Close())
+	}
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for me := range n {
+		wg.Go(func() { errs[me] = rank(me) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
+	}
+}
+
+// table runs tabled on every device at once, each with a communicator of the library that doesn't block.
+func table(t *testing.T, lib *nccl.Library, boards []*device.Device) {
 	var id abi.UniqueID
 	if r := lib.GetUniqueID(&id); r != abi.Success {
 		t.Fatal(r, lib.GetLastError(0))
@@ -76,8 +220,12 @@ func table(t *testing.T, lib *nccl.Library, boards []board) {
 	var wg sync.WaitGroup
 	for r, b := range boards {
 		wg.Go(func() {
-			runtime.LockOSThread()
-			defer runtime.UnlockOSThread()
+			unbind, err := b.Bind()
+			if err != nil {
+				errs[r] = err
+				return
+			}
+			defer unbind()
 			errs[r] = tabled(lib, b, id, r, len(boards))
 		})
 	}
@@ -87,10 +235,8 @@ func table(t *testing.T, lib *nccl.Library, boards []board) {
 	}
 }
 
-func tabled(lib *nccl.Library, b board, id abi.UniqueID, me, n int) error {
-	if err := b.bind(); err != nil {
-		return err
-	}
+func tabled(lib *nccl.Library, b *device.Device, id abi.UniqueID, me, n int) error {
+	ctx := context.Background()
 	config, err := abi.Pack(lib.Version(), map[string]string{"blocking": "0"})
 	if err != nil {
 		return err
@@ -112,18 +258,22 @@ func tabled(lib *nccl.Library, b board, id abi.UniqueID, me, n int) error {
 	if err := check("start", lib.CommInitRankConfig(c, int32(n), id, int32(me), config.Pointer())); err != nil {
 		return err
 	}
-	s, err := b.stream()
+	stream, err := b.NewStream(device.Normal)
 	if err != nil {
 		return err
 	}
+	defer stream.Close()
+	s := abi.Stream(stream.Handle())
 	const count = 1 << 12
-	var in, out uintptr
-	if in, err = b.alloc(4 * count * n); err != nil {
+	from, err := b.Malloc(4 * count * n)
+	if err != nil {
 		return err
 	}
-	if out, err = b.alloc(4 * count * n); err != nil {
+	to, err := b.Malloc(4 * count * n)
+	if err != nil {
 		return err
 	}
+	in, out := uintptr(from), uintptr(to)
 	value := func(rank, i int) float32 { return float32(rank*10 + i%7) }
 	sum := func(i int) (x float32) {
 		for q := range n {
@@ -185,14 +335,15 @@ func tabled(lib *nccl.Library, b board, id abi.UniqueID, me, n int) error {
 		for i := range host {
 			host[i] = value(me, i)
 		}
-		if err := errors.Join(b.put(in, host), check(x.name, x.call()), b.wait(s)); err != nil {
+		if err := errors.Join(stream.CopyIn(ctx, from, floats(host)), check(x.name, x.call()),
+			stream.Synchronize(ctx)); err != nil {
 			return err
 		}
 		got := make([]float32, x.n)
 		if x.n == 0 {
 			continue
 		}
-		if err := b.get(got, out); err != nil {
+		if err := stream.CopyOut(ctx, floats(got), to); err != nil {
 			return err
 		}
 		for i := range got {
@@ -216,111 +367,7 @@ func tabled(lib *nccl.Library, b board, id abi.UniqueID, me, n int) error {
 			return err
 		}
 	}
-	return errors.Join(check("destroy", lib.CommDestroy(*c)), b.free(in), b.free(out))
-}
-
-// emulated is an emulated device as a board.
-type emulated struct {
-	d *device.Device
-	s *device.Stream
-}
-
-func (e *emulated) bind() error { return nil }
-func (e *emulated) alloc(bytes int) (uintptr, error) {
-	p, err := e.d.Malloc(bytes)
-	return uintptr(p), err
-}
-func (e *emulated) free(p uintptr) error { return e.d.Free(device.Ptr(p)) }
-func (e *emulated) stream() (_ abi.Stream, err error) {
-	e.s, err = e.d.NewStream(device.Normal)
-	return abi.Stream(e.s.Handle()), err
-}
-func (e *emulated) wait(abi.Stream) error { return e.s.Synchronize(context.Background()) }
-func (e *emulated) put(p uintptr, from []float32) error {
-	return e.s.CopyIn(context.Background(), device.Ptr(p), floats(from))
-}
-func (e *emulated) get(to []float32, p uintptr) error {
-	return e.s.CopyOut(context.Background(), floats(to), device.Ptr(p))
+	return errors.Join(check("destroy", lib.CommDestroy(*c)), b.Free(from), b.Free(to))
 }
 
 func floats(f []float32) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(&f[0])), 4*len(f)) }
-
-// cuda is the part of NVIDIA's driver library that this test needs. Every function returns a CUresult.
-type cuda struct {
-	Init         func(flags uint32) int32                       `dl:"cuInit"`
-	DeviceCount  func(n *int32) int32                           `dl:"cuDeviceGetCount"`
-	Retain       func(ctx *uintptr, dev int32) int32            `dl:"cuDevicePrimaryCtxRetain"`
-	SetCurrent   func(ctx uintptr) int32                        `dl:"cuCtxSetCurrent"`
-	Alloc        func(p *uintptr, bytes uint64) int32           `dl:"cuMemAlloc_v2"`
-	Free         func(p uintptr) int32                          `dl:"cuMemFree_v2"`
-	ToDevice     func(p uintptr, from *float32, n uint64) int32 `dl:"cuMemcpyHtoD_v2"`
-	ToHost       func(to *float32, p uintptr, n uint64) int32   `dl:"cuMemcpyDtoH_v2"`
-	StreamCreate func(s *uintptr, flags uint32) int32           `dl:"cuStreamCreate"`
-	StreamWait   func(s uintptr) int32                          `dl:"cuStreamSynchronize"`
-}
-
-// gpu is one of NVIDIA's as a board.
-type gpu struct {
-	*cuda
-	dev int32
-	ctx uintptr
-}
-
-func gpus() (boards []board, err error) {
-	if found, _ := filepath.Glob("/dev/nvidia[0-9]*"); len(found) == 0 {
-		return nil, errors.New("there is no GPU of NVIDIA here (/dev/nvidia0)")
-	}
-	l, err := dl.Source{Name: "CUDA driver", Candidates: []string{"libcuda.so.1"}}.Open()
-	if err != nil {
-		return nil, err
-	}
-	var c cuda
-	if _, err := l.Resolve(&c); err != nil {
-		return nil, err
-	}
-	n := new(int32)
-	if err := errors.Join(result("cuInit", c.Init(0)), result("cuDeviceGetCount", c.DeviceCount(n))); err != nil {
-		return nil, err
-	}
-	for i := range *n {
-		boards = append(boards, &gpu{cuda: &c, dev: i})
-	}
-	if len(boards) == 0 {
-		return nil, fmt.Errorf("no GPU: %w", os.ErrNotExist)
-	}
-	return boards, nil
-}
-
-func result(call string, r int32) error {
-	if r != 0 {
-		return fmt.Errorf("%s: CUresult %d", call, r)
-	}
-	return nil
-}
-
-func (g *gpu) bind() error {
-	if err := result("cuDevicePrimaryCtxRetain", g.Retain(&g.ctx, g.dev)); err != nil {
-		return err
-	}
-	return result("cuCtxSetCurrent", g.SetCurrent(g.ctx))
-}
-func (g *gpu) alloc(bytes int) (uintptr, error) {
-	p := new(uintptr)
-	err := result("cuMemAlloc", g.Alloc(p, uint64(bytes)))
-	return *p, err
-}
-func (g *gpu) free(p uintptr) error { return result("cuMemFree", g.Free(p)) }
-func (g *gpu) stream() (abi.Stream, error) {
-	s := new(uintptr)
-	err := result("cuStreamCreate", g.StreamCreate(s, 1))
-	return abi.Stream(*s), err
-}
-func (g *gpu) wait(s abi.Stream) error {
-	return result("cuStreamSynchronize", g.StreamWait(uintptr(s)))
-}
-func (g *gpu) put(p uintptr, from []float32) error {
-	return result("cuMemcpyHtoD", g.ToDevice(p, &from[0], uint64(4*len(from))))
-}
-func (g *gpu) get(to []float32, p uintptr) error {
-	return result("cuMemcpyDtoH", g.ToHost(&to[0], p, uint64(4*len(to))))
-}

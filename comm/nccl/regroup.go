@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"time"
 	"unsafe"
@@ -209,8 +208,11 @@ func (r *rank) resize(ctx context.Context, at backend.Where, st store.Store, old
 			stop()
 		}
 	}()
-	runtime.LockOSThread() // whose device the library takes
-	defer runtime.UnlockOSThread()
+	unbind, err := r.dev.Bind() // the library takes the thread's device
+	if err != nil {
+		return 0, err
+	}
+	defer unbind()
 	c := abi.Comm(0)
 	if r.rank < w.old {
 		old.mu.Lock()

@@ -3,7 +3,6 @@ package nccl
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -124,8 +123,11 @@ func (r *rank) NewWindow(ctx context.Context, t *tensor.Tensor, timeout time.Dur
 // register has the library know the memory, from a page's beginning to a page's end.
 func (w *window) register(ctx context.Context, at backend.Where, t *tensor.Tensor, timeout time.Duration) error {
 	r := w.rank
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+	unbind, err := r.dev.Bind()
+	if err != nil {
+		return &backend.InternalError{Where: at, Err: err}
+	}
+	defer unbind()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.c == 0 {
@@ -134,7 +136,7 @@ func (w *window) register(ctx context.Context, at backend.Where, t *tensor.Tenso
 	start := w.starts[r.rank]
 	bytes := (start + uint64(t.NBytes()) + windowAlignment - 1) / windowAlignment * windowAlignment
 	handle := new(abi.Window)
-	err := r.lib.failed("ncclCommWindowRegister", r.lib.WindowRegister(r.c, address(t)-uintptr(start), bytes, handle,
+	err = r.lib.failed("ncclCommWindowRegister", r.lib.WindowRegister(r.c, address(t)-uintptr(start), bytes, handle,
 		abi.WindowSymmetric), r.c)
 	if err == nil {
 		err = r.await(ctx, "ncclCommWindowRegister", r.c)
@@ -162,8 +164,11 @@ func (w *window) do(ctx context.Context, op, call string, timeout time.Duration,
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+	unbind, err := r.dev.Bind()
+	if err != nil {
+		return &backend.InternalError{Where: at, Err: err}
+	}
+	defer unbind()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.Raised() || r.c == 0 || r.asleep {

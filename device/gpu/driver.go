@@ -33,6 +33,8 @@ var (
 	_ device.Peers     = (*Driver)(nil)
 	_ device.IPC       = (*Driver)(nil)
 	_ device.IPCEvents = (*Driver)(nil)
+	_ device.Threads   = (*Driver)(nil)
+	_ device.Foreign   = (*Driver)(nil)
 	_ device.Closer    = (*Driver)(nil)
 )
 
@@ -108,6 +110,29 @@ func (d *Driver) board(op string, dev int) (*board, error) {
 	}
 	b := d.boards[dev]
 	return b, b.broken()
+}
+
+// Bind is [device.Threads].Bind.
+func (d *Driver) Bind(dev int) (unbind func(), err error) {
+	const op = "bind"
+	b, err := d.board(op, dev)
+	if err != nil {
+		return nil, err
+	}
+	if b.Push != nil {
+		if err := b.result(op, "CtxPushCurrent", b.Push(b.context)); err != nil {
+			return nil, err
+		}
+		return func() { b.Pop(new(abi.Context)) }, nil
+	}
+	before := new(abi.Device)
+	if err := b.result(op, "GetDevice", b.GetDevice(before)); err != nil {
+		return nil, err
+	}
+	if err := b.result(op, "SetDevice", b.SetDevice(b.id)); err != nil {
+		return nil, err
+	}
+	return func() { b.SetDevice(*before) }, nil
 }
 
 // DeviceCount is [device.Driver].DeviceCount.
