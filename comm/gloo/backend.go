@@ -226,8 +226,12 @@ func permitted(at backend.Where, host string) error {
 
 // Capabilities implements backend.Backend.
 func (g *group) Capabilities() backend.Capabilities {
-	return backend.Capabilities{Name: Name, Devices: []string{"cpu"}, Abort: true, AnySource: true, Tags: true,
+	c := backend.Capabilities{Name: Name, Devices: []string{"cpu"}, Abort: true, AnySource: true, Tags: true,
 		InProcess: true, Foreign: true}
+	if g.strangers() {
+		c.Reduces = g.job.reduces
+	}
+	return c
 }
 
 // Submit implements backend.Backend.

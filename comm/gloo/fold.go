@@ -53,8 +53,8 @@ func extremes[E any, N float32 | float64](op kern.Op, mine, came unsafe.Pointer,
 	}
 }
 
-// scale divides complex numbers by one whose imaginary part is 0, as PyTorch does: a NaN spreads to both parts. It takes
-// the averages of its reduce-scatters so, and of its other reductions as those of real numbers.
+// scale divides complex numbers by one whose imaginary part is 0, as PyTorch does: a NaN spreads to both parts. It
+// takes the averages of its reduce-scatters so, and of its other reductions as those of real numbers.
 func scale[F float32 | float64](parts []F, by int) {
 	factor, zero := 1/F(by), F(0)
 	for i := 0; i+1 < len(parts); i += 2 {

@@ -7,10 +7,30 @@ import (
 	"github.com/chorus-comms/chorus/dtype"
 )
 
+// strangers reports whether some ranks are PyTorch's.
+func (g *group) strangers() bool { return g.size > 1 && !g.mesh.kin }
+
+// theirs reports whether ranks of PyTorch have a type's collectives.
+func (j *job) theirs(dt dtype.DType) bool {
+	switch dt {
+	case dtype.Float16, dtype.Float32, dtype.Float64, dtype.Int8, dtype.Uint8, dtype.Int32, dtype.Int64:
+		return true
+	case dtype.Bool, dtype.BFloat16, dtype.Complex64, dtype.Complex128:
+		return !j.old
+	}
+	return false
+}
+
+// reduces reports whether ranks of PyTorch have a reduction on a type.
+func (j *job) reduces(k backend.ReduceKind, dt dtype.DType) bool {
+	average := !j.old && (dt.IsFloating() || dt.IsComplex())
+	return j.theirs(dt) && k != backend.PremulSumKind && (k != backend.AvgKind || average)
+}
+
 // foreign refuses a collective that PyTorch's ranks can't take part in, before anything is sent. Where their own call
 // fails, too, they count it, and so does this rank: the next one has the same number everywhere.
 func (g *group) foreign(op *backend.Op) error {
-	if g.size == 1 || g.mesh.kin {
+	if !g.strangers() {
 		return nil
 	}
 	row := op.Kind.Operation()
@@ -32,24 +52,18 @@ func (g *group) foreign(op *backend.Op) error {
 	case row.Reduces && op.Reduce.Kind == backend.PremulSumKind:
 		g.tag += counts
 		return lacks("sums with a factor")
+	case row.Reduces && op.Reduce.Kind == backend.AvgKind && g.job.old:
+		g.tag += counts
+		return lacks("averages in PyTorch 1.13")
 	}
-	switch dt := op.First().DType(); dt {
-	case dtype.Float16, dtype.Float32, dtype.Float64, dtype.Int8, dtype.Uint8, dtype.Int32, dtype.Int64:
-		return nil
-	case dtype.Bool, dtype.BFloat16:
-		if !g.job.old {
-			return nil
-		}
-		g.tag += counts
-		return lacks("%s in PyTorch 1.13", dt)
-	case dtype.Complex64, dtype.Complex128:
-		if row.Family != backend.Gather {
-			return nil
-		}
-		g.tag += counts
-		return lacks("gathers of %s", dt)
-	default:
+	dt := op.First().DType()
+	switch {
+	case !g.job.theirs(dt):
 		g.tag += counts
 		return lacks("collectives of %s", dt)
+	case dt.IsComplex() && row.Family == backend.Gather:
+		g.tag += counts
+		return lacks("gathers of %s", dt)
 	}
+	return nil
 }

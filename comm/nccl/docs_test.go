@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +17,7 @@ import (
 	"github.com/chorus-comms/chorus/comm/nccl/abi"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/doctable"
 	"github.com/chorus-comms/chorus/internal/ncclsim"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -30,33 +30,7 @@ func TestTables(t *testing.T) {
 			"capabilities": capabilitiesTable()},
 		"torchcomms.md": {"operations": backendsTable(calls(t, ""), old, new)},
 	} {
-		checkTables(t, "../../docs/"+file, tables)
-	}
-}
-
-func checkTables(t *testing.T, file string, tables map[string]string) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := string(text)
-	for name, table := range tables {
-		begin, end := "<!-- table: "+name+" -->\n", "<!-- end of table -->"
-		before, rest, ok := strings.Cut(got, begin)
-		_, after, closed := strings.Cut(rest, end)
-		if !ok || !closed {
-			t.Fatalf("%s has no table %s", file, name)
-		}
-		got = before + begin + table + end + after
-	}
-	if got == string(text) {
-		return
-	}
-	if os.Getenv("CHORUS_TEST_WRITE") == "" {
-		t.Fatalf("the tables of %s are others: CHORUS_TEST_WRITE=1 go test -run Tables ./comm/nccl", file)
-	}
-	if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
-		t.Fatal(err)
+		doctable.Check(t, "../../docs/"+file, tables)
 	}
 }
 
