@@ -217,7 +217,7 @@ func TestAlgorithms(t *testing.T) {
 }
 
 // openTapped opens a world, and gives the link of one of its ranks.
-func openTapped(t *testing.T, what string, size, rank int) ([]*comm.Comm, <-chan *link) {
+func openTapped(t *testing.T, what string, size, rank int, opts ...comm.NewOption) ([]*comm.Comm, <-chan *link) {
 	t.Helper()
 	links, name := make(chan *link, 1), fmt.Sprint(what, worlds.Add(1))
 	backend.Register(name, func(ctx context.Context, c backend.Config) (backend.Backend, error) {
@@ -227,7 +227,7 @@ func openTapped(t *testing.T, what string, size, rank int) ([]*comm.Comm, <-chan
 		}
 		return b, err
 	})
-	comms, err := openWorld(name, size, nil)
+	comms, err := openWorld(name, size, nil, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -395,5 +395,15 @@ func TestHints(t *testing.T) {
 	if comms, err := openWorld(Name, 1, map[string]string{"accl.max_eager_size": "8"}); err == nil ||
 		!strings.Contains(err.Error(), "EAGER_THRESHOLD_INVALID") {
 		t.Errorf("an eager size below that of the buffers: %v, %v", comms, err)
+	}
+}
+
+// TestCard demands that a card as a rank's engine is refused with what is missing: here it's XRT.
+func TestCard(t *testing.T) {
+	t.Setenv("XILINX_XRT", t.TempDir())
+	_, err := openWorld(Name, 1, map[string]string{"accl.card": "ccl_offload.xclbin"})
+	if !errors.Is(err, comm.ErrUnsupported) || !strings.Contains(err.Error(), "XRT") ||
+		!strings.Contains(err.Error(), "ccl_offload.xclbin") {
+		t.Errorf("a card that isn't there: %v", err)
 	}
 }

@@ -36,9 +36,12 @@ func begin(ctx context.Context, c backend.Config) (*base.Runner, *link, error) {
 	if err == nil && c.Size > maxWorld {
 		err = fmt.Errorf("a world of %d; %s has a stream for each of %d ranks at most", c.Size, Name, maxWorld)
 	}
+	at := backend.Where{Comm: c.Name, Rank: c.Rank, Op: "new"}
 	if err != nil {
-		at := backend.Where{Comm: c.Name, Rank: c.Rank, Op: "new"}
 		return nil, nil, &backend.InvalidArgumentError{Where: at, Detail: err.Error()}
+	}
+	if o.card != "" {
+		return nil, nil, &backend.UnsupportedError{Where: at, Detail: onCard(o.card)}
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()

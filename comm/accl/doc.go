@@ -16,8 +16,13 @@
 // (cyt_rdma, tcp, udp), "accl.p2p" (off: tensors are copied to the engine's memory and back, in place of
 // being mapped by it), "accl.rx_buffers", "accl.rx_buffer_size", "accl.max_eager_size", "accl.max_rendezvous_size" and
 // "accl.max_segment_size", in bytes, as package accl has them, "accl.emulator" (engines are processes of their own,
-// behind the sockets of package accl/wire: where their ports begin); and of each operation, too: "accl.compress"
+// behind the sockets of package accl/wire: where their ports begin), "accl.card" (a design for a card: it's refused,
+// with what is missing); and of each operation, too: "accl.compress"
 // (float16: float32 goes over the wire as that, and is combined in it).
+//
+// On a device the operations are work of its streams, as package comm puts it there: the engine's call begins when the
+// stream gets to it, on the stream's goroutine. The backend is no backend.Enqueuer: that is for libraries whose streams
+// run nothing of Chorus's, and would cost tags, messages of any source and the deadlines of graphs' replays.
 //
 // Invariants: an engine's call begins when all ranks have come with the same operation; when an operation has failed,
 // no engine touches its tensors any more.

@@ -1,6 +1,7 @@
 package accl
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/chorus-comms/chorus/accl"
 	"github.com/chorus-comms/chorus/accl/abi"
+	"github.com/chorus-comms/chorus/accl/card"
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/fabric"
 )
@@ -19,6 +21,7 @@ type options struct {
 	config   accl.Config
 	segment  int // bytes of a message at most
 	emulator int // where the ports of emulators begin; 0: engines are in their ranks' processes
+	card     string
 }
 
 // compress is the hint of an operation that says how its elements go over the wire.
@@ -36,6 +39,16 @@ const (
 	maxEagerSize      = 16 << 10
 	maxRendezvousSize = 1 << 20
 )
+
+// onCard says why a card with a design isn't a rank's engine: what the card lacks, or the backend.
+func onCard(design string) string {
+	c, err := card.OpenXRT(card.XRT{Xclbin: design})
+	if err == nil {
+		err = errors.Join(errors.New("the card is there, but the streams of its kernels, by which ranks send each other "+
+			"messages, don't reach the host; package accl drives the card without a communicator"), c.Close())
+	}
+	return fmt.Sprintf("hint accl.card=%q: %v", design, err)
+}
 
 // packets is the network of engines of one process that send each other packets of their protocol.
 const packets = "packets"
@@ -71,6 +84,10 @@ func optionsOf(hints map[string]string) (options, error) {
 			}
 			_, err := fabric.Lookup(v)
 			return err
+		},
+		"accl.card": func(v string) error {
+			o.card = v
+			return nil
 		},
 		"accl.rx_buffers":          number(&o.config.RXBuffers),
 		"accl.rx_buffer_size":      number(&o.config.RXBufferSize),
