@@ -293,8 +293,14 @@ func TestDeadline(t *testing.T) {
 		}
 	}
 	var r *Request
-	if err := errors.Join(d.Nop(t.Context(), Async(&r)), r.Wait(t.Context())); err != nil || !r.Test() {
+	a := numbers(d, 1<<20, 0)
+	err := errors.Join(d.Copy(t.Context(), a, a.Slice(0, 1<<20), 1<<20, Async(&r)), r.Wait(t.Context()))
+	cycles, err2 := d.Device().Read(abi.PerfCounter)
+	if err = errors.Join(err, err2); err != nil || !r.Test() {
 		t.Error("the engine does nothing any more", err)
+	}
+	if took := r.Duration(); took <= 0 || took != time.Duration(cycles)*abi.CycleNS {
+		t.Errorf("it took %v, and the engine has counted %d cycles", took, cycles)
 	}
 }
 

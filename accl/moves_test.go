@@ -70,3 +70,32 @@ func TestMoves(t *testing.T) {
 		t.Error("moves of nop")
 	}
 }
+
+// TestTuning demands that the registers choose the way of a collective by rendezvous: in a flat tree of five, four
+// blocks come from the root or go to it, in a binomial tree three.
+func TestTuning(t *testing.T) {
+	for _, s := range []abi.Scenario{abi.Bcast, abi.Reduce} {
+		for _, x := range []struct {
+			tuning Tuning
+			want   int
+		}{
+			{Tuning{BcastFlatRanks: 5, ReduceFlatRanks: 5, ReduceFlatMaxCount: 1}, 4},
+			{Tuning{BcastFlatRanks: 4, ReduceFlatRanks: 4, ReduceFlatMaxCount: 1}, 3},
+			{Tuning{BcastFlatRanks: 5, ReduceFlatRanks: 4, ReduceFlatMaxCount: 1 << 14}, 4},
+		} {
+			m, err := RecordMoves(t.Context(), s, 5, 1000, abi.RDMA, Config{Tuning: x.tuning, MaxRendezvousSize: 1 << 16})
+			if err != nil {
+				t.Fatal(err)
+			}
+			root := 0
+			for _, move := range m.All {
+				if move.Remote && (s == abi.Bcast && move.Rank == 0 || s == abi.Reduce && move.Dst == 0) {
+					root++
+				}
+			}
+			if root != x.want {
+				t.Errorf("%v with %+v: %d blocks pass the root, want %d", s, x.tuning, root, x.want)
+			}
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -88,6 +89,33 @@ func TestGatherAtAnyRoot(t *testing.T) {
 		for root := range 4 {
 			w.run(job{scenario: abi.Gather, types: f32, count: 1000, root: root})
 		}
+	}
+}
+
+// TestFanIn has a root gather from ranks that aren't there yet: it lets as many of them write at once as the registers
+// say.
+func TestFanIn(t *testing.T) {
+	for _, x := range []struct{ fan, count, want int }{{1, 100, 1}, {2, 100, 2}, {2, 1 << 20, 4}} {
+		s := usual
+		s.fanIn, s.gatherCount, s.offers = x.fan, x.count, new(atomic.Int32)
+		w := newWorld(t, 5, s)
+		gather := func(r int) abi.Call {
+			return abi.Call{Scenario: abi.Gather, Count: 1000, Comm: w.comm, Root: 1, Tag: abi.TagAny,
+				ArithConfig: w.configs[f32],
+				Addr:        [3]uint64{w.buffer(r, 4000, false).addr, 0, w.buffer(r, 20_000, false).addr}}
+		}
+		calls := []*Call{w.callers[1].Start(gather(1))}
+		for s.offers.Load() < int32(x.want) {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(5 * time.Millisecond)
+		if got := int(s.offers.Load()); got != x.want {
+			t.Errorf("fan-in %d for more than %d bytes: %d may write at once", x.fan, x.count, got)
+		}
+		for _, r := range []int{0, 2, 3, 4} {
+			calls = append(calls, w.callers[r].Start(gather(r)))
+		}
+		w.must(w.wait(calls...))
 	}
 }
 

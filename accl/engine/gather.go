@@ -22,11 +22,11 @@ func (c *Call) gather() {
 		fan = max(1, min(fan, int(c.engine.exch.load(abi.GatherFlatMaxFanIn))))
 	}
 	for i := 1; i < c.size()+fan && c.ok(); i++ { // from the root's neighbour on
-		if i < c.size() {
-			c.offer(c.after(i), block(c.after(i)), n)
-		}
 		if i > fan {
 			c.awaitDone(c.after(i-fan), block(c.after(i-fan)), n, nil)
+		}
+		if i < c.size() {
+			c.offer(c.after(i), block(c.after(i)), n)
 		}
 	}
 }

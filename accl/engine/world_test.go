@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,6 +24,20 @@ type setup struct {
 	maxSegment            int
 	direct                int
 	apart                 bool // engines don't reach each other's memory
+	offers                *atomic.Int32
+}
+
+// counted is a network that counts the addresses which its engine offers.
+type counted struct {
+	Network
+	offers *atomic.Int32
+}
+
+func (c counted) Send(session uint32, h *abi.Header, payload []byte) error {
+	if h.MsgType == abi.RendezvousAddress {
+		c.offers.Add(1)
+	}
+	return c.Network.Send(session, h, payload)
 }
 
 // apart is a network whose engines only send.
@@ -54,6 +69,9 @@ func newWorld(t *testing.T, n int, s setup) *world {
 		port := net.Port(uint32(r))
 		if s.apart {
 			port = apart{port}
+		}
+		if s.offers != nil {
+			port = counted{port, s.offers}
 		}
 		e := New(Config{Session: uint32(r), Protocol: s.protocol, Network: port})
 		net.Attach(uint32(r), e)
