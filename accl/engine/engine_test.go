@@ -119,6 +119,39 @@ func TestFanIn(t *testing.T) {
 	}
 }
 
+// TestSameBits has ranks come to reductions by rendezvous in any order: sums that round have the same bits each time.
+func TestSameBits(t *testing.T) {
+	flat, tree, direct := usual, usual, usual
+	flat.reduceTo, tree.reduceRanks, tree.reduceTo, direct.direct = 1<<20, 1, 0, 8
+	const n, count = 5, 1000
+	rng := rand.New(rand.NewPCG(3, 4))
+	for _, s := range []setup{flat, tree, direct} {
+		for _, scenario := range []abi.Scenario{abi.Reduce, abi.Allreduce, abi.ReduceScatter} {
+			var first []byte
+			for range 10 {
+				w := newWorld(t, n, s)
+				calls, outs := make([]*Call, n), make([]buffer, n)
+				for _, r := range rng.Perm(n) {
+					in := w.buffer(r, 4*n*count, false)
+					outs[r] = w.buffer(r, 4*count, false)
+					for i := range n * count {
+						put(abi.Float32, in.bytes, i, 1/float64(1+(r*7919+i*31)%1000))
+					}
+					calls[r] = w.callers[r].Start(abi.Call{Scenario: scenario, Count: count, Comm: w.comm, Root: 2,
+						Tag: abi.TagAny, ArithConfig: w.configs[f32], Addr: [3]uint64{in.addr, 0, outs[r].addr}})
+					time.Sleep(time.Duration(rng.IntN(200)) * time.Microsecond)
+				}
+				w.must(w.wait(calls...))
+				if first == nil {
+					first = outs[2].bytes
+				} else if !slices.Equal(first, outs[2].bytes) {
+					t.Fatalf("%v: other bits than the first time", scenario)
+				}
+			}
+		}
+	}
+}
+
 // TestUnreachable gives one rank of a direct all-reduce memory that isn't there, or another count: all ranks hear of
 // it.
 func TestUnreachable(t *testing.T) {

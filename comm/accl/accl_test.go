@@ -109,12 +109,16 @@ func wayOf(name string) map[string]string {
 	panic(name)
 }
 
-func TestConformance(t *testing.T) { conform(t, nil) }
+func TestConformance(t *testing.T) { conform(t, sizes[:4], nil) }
 
-func TestConformanceRendezvous(t *testing.T) { conform(t, wayOf("process/rdma-rendezvous")) }
+func TestConformanceRendezvous(t *testing.T) {
+	conform(t, sizes[1:3], wayOf("process/rdma-rendezvous"))
+}
 
 // TestConformanceLinks has engines reach each other by shared memory and TCP, as those of several processes do.
-func TestConformanceLinks(t *testing.T) { conform(t, map[string]string{"accl.network": "auto"}) }
+func TestConformanceLinks(t *testing.T) {
+	conform(t, sizes[1:3], map[string]string{"accl.network": "auto"})
+}
 
 // sizes are the worlds of tests.
 var sizes = []int{1, 2, 3, 4, 8}
@@ -172,8 +176,8 @@ func TestDevice(t *testing.T) {
 	commtest.Run(t, cfg)
 }
 
-func conform(t *testing.T, hints map[string]string) {
-	worlds := sizes[:4]
+// conform runs the suite in worlds of some sizes; in the longest run in all.
+func conform(t *testing.T, worlds []int, hints map[string]string) {
 	if commtest.Long() {
 		worlds = sizes
 	} else if short.Run() {

@@ -154,8 +154,10 @@ func openRank(ctx context.Context, backend, name string, st store.Store, rank, n
 // TestProcesses has an engine in each of several processes, whose random programs give what native's give: every way
 // that engines of several processes can go.
 func TestProcesses(t *testing.T) {
-	worlds := sizes[1:]
-	if short.Run() {
+	worlds := []int{2, 4}
+	if commtest.Long() {
+		worlds = sizes[1:]
+	} else if short.Run() {
 		worlds = []int{3}
 	}
 	for _, n := range worlds {
