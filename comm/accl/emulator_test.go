@@ -19,11 +19,11 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// emulatorVar has world, rank and port of a process that is an emulator of TestEmulators.
+// emulatorVar has world, rank, port and protocol of a process that is an emulator of TestEmulators.
 const emulatorVar = "CHORUS_TEST_ACCL_EMULATOR"
 
 // emulators starts a process for each engine.
-func emulators(t *testing.T, n int) (start int, processes []*exec.Cmd) {
+func emulators(t *testing.T, n int, protocol abi.Protocol) (start int, processes []*exec.Cmd) {
 	t.Helper()
 	start, err := freeport.FindRow(4 * n)
 	if err != nil {
@@ -31,7 +31,7 @@ func emulators(t *testing.T, n int) (start int, processes []*exec.Cmd) {
 	}
 	for r := range n {
 		p := exec.Command(os.Args[0], "-test.run=^TestEmulators$")
-		p.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %d", emulatorVar, n, r, start))
+		p.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %d %d", emulatorVar, n, r, start, protocol))
 		if err := p.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -49,10 +49,9 @@ func emulators(t *testing.T, n int) (start int, processes []*exec.Cmd) {
 func TestEmulators(t *testing.T) {
 	if text := os.Getenv(emulatorVar); text != "" {
 		var c wire.Config
-		if _, err := fmt.Sscan(text, &c.World, &c.Rank, &c.StartPort); err != nil {
+		if _, err := fmt.Sscan(text, &c.World, &c.Rank, &c.StartPort, &c.Protocol); err != nil {
 			t.Fatal(err)
 		}
-		c.Protocol = abi.RDMA
 		e, err := wire.Listen(t.Context(), c)
 		if err != nil {
 			t.Fatal(err)
@@ -61,8 +60,14 @@ func TestEmulators(t *testing.T) {
 		return
 	}
 	t.Setenv("CHORUS_DUMP_DIR", t.TempDir()) // whoever fails is dumped
+	for _, protocol := range []abi.Protocol{abi.RDMA, abi.UDP, abi.TCP} {
+		t.Run(protocol.String(), func(t *testing.T) { onEmulators(t, protocol) })
+	}
+}
+
+func onEmulators(t *testing.T, protocol abi.Protocol) {
 	const n = 3
-	start, processes := emulators(t, n)
+	start, processes := emulators(t, n, protocol)
 	comms, err := openWorld(Name, n, map[string]string{"accl.emulator": strconv.Itoa(start), "accl.rx_buffer_size": "4096",
 		"accl.max_eager_size": "4096", "accl.max_rendezvous_size": "16384", "accl.max_segment_size": "4096"})
 	if err != nil {
