@@ -269,6 +269,7 @@ typedef struct chorus_device_info {
 	int32_t host_access; /* 1 if the host may touch its memory */
 	int64_t free_bytes, total_bytes;
 	const char *model; /* the library's */
+	int32_t views;     /* 1 if this process's engines can touch its memory, by chorus_view */
 } chorus_device_info;
 
 /* chorus_device_get fills in what there is to know; the caller sets size. */
@@ -371,6 +372,31 @@ typedef void (*chorus_over_fn)(void *user);
 CHORUS_API chorus_status chorus_stream_task(chorus_stream stream, const char *name, const chorus_span *operands, int32_t n,
 	chorus_task_fn task, chorus_over_fn over, void *user);
 
+/* Random numbers by the rules of PyTorch's CUDA kernels, of a GPU without a limit on threads. */
+typedef struct chorus_random {
+	uint32_t size;
+	int32_t kind;  /* 0: uniform from a to b, 1: normal, 2: log-normal, of mean a and deviation b, 3: exponential of rate a, 4: Cauchy of
+	                * median a and scale b, 5: geometric, 6: Bernoulli of probability a, 7: Bernoulli of probabilities each, 8: integers
+	                * from first to last, 9: of all that the type has from 0 on */
+	int32_t dtype; /* chorus_dtype; for probabilities the same or float */
+	int32_t given; /* 1: seed and offset are the caller's; 0: the device's generator's, which graphs know */
+	void *memory;  /* of the stream's device */
+	int64_t n;     /* elements, without gaps */
+	double a, b;
+	int64_t first, last; /* last is one of them */
+	const void *probabilities; /* of the device, n of them */
+	int32_t probabilities_dtype;
+	int32_t reserved;
+	uint64_t seed, offset; /* the offset moves on */
+} chorus_random;
+
+/* chorus_stream_random enqueues filling memory; the caller sets size. chorus_random_set gives a device's own generator of such numbers
+ * a seed and an offset, a multiple of 4, and chorus_random_get says where it is; neither is possible while a stream of the device is
+ * captured. */
+CHORUS_API chorus_status chorus_stream_random(chorus_stream stream, chorus_random *random);
+CHORUS_API chorus_status chorus_random_set(chorus_device device, uint64_t seed, uint64_t offset);
+CHORUS_API chorus_status chorus_random_get(chorus_device device, uint64_t *seed, uint64_t *offset);
+
 #define CHORUS_EVENT_TIMING 1       /* for chorus_event_elapsed */
 #define CHORUS_EVENT_INTERPROCESS 2 /* other processes can open it; without timing */
 
@@ -465,6 +491,12 @@ typedef void (*chorus_activity_fn)(void *user, const chorus_activity *activity);
  * which it began. Work that isn't over is not told. There is one profile of a type at a time. */
 CHORUS_API chorus_status chorus_profile_start(const char *type);
 CHORUS_API chorus_status chorus_profile_stop(const char *type, chorus_activity_fn each, void *user);
+
+/* chorus_profile_range adds something that a thread of the host did, in nanoseconds since 1970; nothing if no profile of the type
+ * goes on. chorus_profile_write ends a profile as chorus_profile_stop does, and writes all of it, ranges too, as a file in Chrome's
+ * format of traces. */
+CHORUS_API chorus_status chorus_profile_range(const char *type, const char *name, int32_t thread, int64_t start_ns, int64_t end_ns);
+CHORUS_API chorus_status chorus_profile_write(const char *type, const char *path);
 
 /* What an address is to a driver. */
 typedef struct chorus_attributes {

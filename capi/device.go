@@ -117,6 +117,9 @@ func goDeviceGet(h C.chorus_device, info *C.chorus_device_info) (status C.chorus
 	if p.HostAccess {
 		info.host_access = 1
 	}
+	if _, ok := d.Runtime().Driver().(device.HostKernels); ok {
+		info.views = 1
+	}
 	return C.CHORUS_OK
 }
 

@@ -6,7 +6,10 @@ package capi
 import "C"
 
 import (
+	"errors"
+	"os"
 	"sync"
+	"time"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/device"
@@ -48,14 +51,10 @@ func goProfileStop(name *C.char, each C.chorus_activity_fn, user unsafe.Pointer)
 		return fail(refused("chorus_profile_stop got NULL"))
 	}
 	of := C.GoString(name)
-	profiles.Lock()
-	p := profiles.of[of]
-	delete(profiles.of, of)
-	profiles.Unlock()
-	if p == nil {
-		return fail(refused("no profile of %s has begun", of))
+	t, err := stopProfile(of)
+	if t == nil {
+		return fail(err)
 	}
-	t, err := p.Stop()
 	ids := streamIDs(of)
 	for _, a := range t.Activities[of] {
 		stream, known := ids[a.Stream]
@@ -68,6 +67,51 @@ func goProfileStop(name *C.char, each C.chorus_activity_fn, user unsafe.Pointer)
 		C.shim_activity(each, user, &told)
 	}
 	return fail(err)
+}
+
+// stopProfile ends the profile of a type of device.
+func stopProfile(of string) (*device.Trace, error) {
+	profiles.Lock()
+	p := profiles.of[of]
+	delete(profiles.of, of)
+	profiles.Unlock()
+	if p == nil {
+		return nil, refused("no profile of %s has begun", of)
+	}
+	return p.Stop()
+}
+
+//export goProfileWrite
+func goProfileWrite(name, path *C.char) (status C.chorus_status) {
+	defer contain(&status)
+	if name == nil || path == nil {
+		return fail(refused("chorus_profile_write got NULL"))
+	}
+	t, err := stopProfile(C.GoString(name))
+	if err != nil {
+		return fail(err)
+	}
+	file, err := os.Create(C.GoString(path))
+	if err != nil {
+		return fail(refused("%v", err))
+	}
+	return fail(errors.Join(t.WriteChrome(file), file.Close()))
+}
+
+//export goProfileRange
+func goProfileRange(name, title *C.char, thread C.int32_t, start, end C.int64_t) (status C.chorus_status) {
+	defer contain(&status)
+	if name == nil || title == nil || end < start {
+		return fail(refused("chorus_profile_range got %p, %p, from %d to %d", name, title, int64(start), int64(end)))
+	}
+	profiles.Lock()
+	p := profiles.of[borrowed(name)]
+	profiles.Unlock()
+	if p != nil {
+		p.Note(device.Range{Name: C.GoString(title), Start: time.Unix(0, int64(start)), End: time.Unix(0, int64(end)),
+			Thread: int(thread)})
+	}
+	return C.CHORUS_OK
 }
 
 // streamIDs are the IDs of the streams of a type of device that have handles, by what their driver calls them.

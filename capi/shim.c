@@ -284,6 +284,17 @@ EXPORT chorus_status chorus_profile_start(const char *type) { CALLS(goProfileSta
 EXPORT chorus_status chorus_profile_stop(const char *type, chorus_activity_fn each, void *user) {
 	CALLS(goProfileStop((char *)type, each, user));
 }
+EXPORT chorus_status chorus_profile_range(const char *type, const char *name, int32_t thread, int64_t start_ns, int64_t end_ns) {
+	CALLS(goProfileRange((char *)type, (char *)name, thread, start_ns, end_ns));
+}
+EXPORT chorus_status chorus_profile_write(const char *type, const char *path) { CALLS(goProfileWrite((char *)type, (char *)path)); }
+EXPORT chorus_status chorus_stream_random(chorus_stream stream, chorus_random *random) { CALLS(goStreamRandom(stream, random)); }
+EXPORT chorus_status chorus_random_set(chorus_device device, uint64_t seed, uint64_t offset) {
+	CALLS(goRandomSet(device, seed, offset));
+}
+EXPORT chorus_status chorus_random_get(chorus_device device, uint64_t *seed, uint64_t *offset) {
+	CALLS(goRandomGet(device, seed, offset));
+}
 EXPORT chorus_status chorus_attributes_of(chorus_device device, const void *memory, chorus_attributes *attributes) {
 	CALLS(goAttributesOf(device, (void *)memory, attributes));
 }

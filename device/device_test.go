@@ -351,6 +351,7 @@ func TestProfile(t *testing.T) {
 	ok(t, s.Synchronize(ctx))
 	ok(t, o.Synchronize(ctx))
 	end()
+	prof.Note(device.Range{Name: "operator", Start: time.Now(), End: time.Now(), Thread: 7})
 	tr := must[*device.Trace](t)(prof.Stop())
 	var out bytes.Buffer
 	ok(t, tr.WriteChrome(&out))

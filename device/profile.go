@@ -29,6 +29,7 @@ type Profile struct {
 type Range struct {
 	Name       string
 	Start, End time.Time
+	Thread     int // of the host, if ranges of several may overlap; else 0
 }
 
 // Trace is the result of a profile.
@@ -58,12 +59,14 @@ func StartProfile(rts ...*Runtime) (*Profile, error) {
 // Range notes that the host begins something, until the returned function is called.
 func (p *Profile) Range(name string) (end func()) {
 	start := time.Now()
-	return func() {
-		r := Range{name, start, time.Now()}
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.ranges = append(p.ranges, r)
-	}
+	return func() { p.Note(Range{Name: name, Start: start, End: time.Now()}) }
+}
+
+// Note adds a range that is over.
+func (p *Profile) Note(r Range) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ranges = append(p.ranges, r)
 }
 
 // Stop ends the collection. Work that is still under way is not in it: synchronize before.
@@ -95,8 +98,11 @@ type chromeEvent struct {
 	Args  map[string]any `json:"args,omitempty"`
 }
 
-// hostPID is the process under which the host is shown; devices follow.
-const hostPID = 1
+// hostPID is the process under which the host is shown; devices follow. Its threads from threadTIDs on are the host's.
+const (
+	hostPID    = 1
+	threadTIDs = 1000
+)
 
 // WriteChrome writes the trace as JSON in Chrome's Trace Event Format: the host and each device as a process, each
 // stream as a thread of it, and arrows from calls of the host to the work that they enqueued.
@@ -113,8 +119,15 @@ func (t *Trace) WriteChrome(w io.Writer) error {
 	}
 	meta("process_name", "host", hostPID, 0)
 	meta("thread_name", "ranges", hostPID, 0)
+	threads := map[int]uint64{0: 0}
 	for _, r := range t.Ranges {
-		span(chromeEvent{Name: r.Name, PID: hostPID, Cat: "user"}, r.Start, r.End)
+		tid, known := threads[r.Thread]
+		if !known {
+			tid = threadTIDs + uint64(len(threads))
+			threads[r.Thread] = tid
+			meta("thread_name", fmt.Sprintf("ranges of thread %d", r.Thread), hostPID, tid)
+		}
+		span(chromeEvent{Name: r.Name, PID: hostPID, TID: tid, Cat: "user"}, r.Start, r.End)
 	}
 	types := make([]string, 0, len(t.Activities))
 	for name := range t.Activities {

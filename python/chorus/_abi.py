@@ -218,6 +218,7 @@ class DeviceInfo(Structure):
         ("free_bytes", c_int64),
         ("total_bytes", c_int64),
         ("model", c_char_p),
+        ("views", c_int32),
     ]
 
 
@@ -250,6 +251,26 @@ TASK_FN = CFUNCTYPE(c_int32, c_void_p, POINTER(c_void_p), c_void_p)
 
 
 OVER_FN = CFUNCTYPE(None, c_void_p)
+
+
+class Random(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("kind", c_int32),
+        ("dtype", c_int32),
+        ("given", c_int32),
+        ("memory", c_void_p),
+        ("n", c_int64),
+        ("a", c_double),
+        ("b", c_double),
+        ("first", c_int64),
+        ("last", c_int64),
+        ("probabilities", c_void_p),
+        ("probabilities_dtype", c_int32),
+        ("reserved", c_int32),
+        ("seed", c_uint64),
+        ("offset", c_uint64),
+    ]
 
 
 class EventInfo(Structure):
@@ -582,6 +603,9 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "stream_wait_event": (c_int32, [c_uint64, c_uint64]),
     "stream_copy": (c_int32, [c_uint64, c_void_p, c_void_p, c_int64]),
     "stream_task": (c_int32, [c_uint64, c_char_p, POINTER(Span), c_int32, TASK_FN, OVER_FN, c_void_p]),
+    "stream_random": (c_int32, [c_uint64, POINTER(Random)]),
+    "random_set": (c_int32, [c_uint64, c_uint64, c_uint64]),
+    "random_get": (c_int32, [c_uint64, POINTER(c_uint64), POINTER(c_uint64)]),
     "event_create": (c_int32, [c_int32, POINTER(c_uint64)]),
     "event_handle": (c_int32, [c_uint64, c_uint64, c_void_p, c_int64, POINTER(c_int64)]),
     "event_open": (c_int32, [c_uint64, c_void_p, c_int64, POINTER(c_uint64)]),
@@ -610,6 +634,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "memory_close": (c_int32, [c_uint64, c_void_p]),
     "profile_start": (c_int32, [c_char_p]),
     "profile_stop": (c_int32, [c_char_p, ACTIVITY_FN, c_void_p]),
+    "profile_range": (c_int32, [c_char_p, c_char_p, c_int32, c_int64, c_int64]),
+    "profile_write": (c_int32, [c_char_p, c_char_p]),
     "attributes_of": (c_int32, [c_uint64, c_void_p, POINTER(Attributes)]),
     "view": (c_int32, [c_uint64, c_void_p, c_int64, POINTER(c_void_p)]),
     "stream_pooled": (c_int32, [c_uint64, c_int32, POINTER(c_uint64)]),

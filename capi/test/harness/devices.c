@@ -240,6 +240,43 @@ static void profiled(chorus_stream s, void *p) {
 	OK(chorus_profile_stop("accinte", tells, &t));
 	EXPECT(t.kernels == 3 && t.calls >= 3);
 	GETS(CHORUS_INVALID_ARGUMENT, chorus_profile_stop("accinte", tells, &t));
+	OK(chorus_profile_range("accinte", "nobody notes it", 1, 10, 20));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_profile_range("accinte", "backwards", 1, 20, 10));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_profile_range(NULL, "a", 1, 10, 20));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_profile_write("accinte", NULL));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_profile_write("accinte", "/nowhere"));
+	OK(chorus_profile_start("accinte"));
+	OK(chorus_profile_range("accinte", "mine", 1, 10, 20));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_profile_write("accinte", "/nonesuch/trace.json"));
+	OK(chorus_profile_start("accinte")); // the other one is over
+	OK(chorus_profile_write("accinte", "/dev/null"));
+}
+
+static void random_numbers(chorus_stream s, chorus_device d, void *p) {
+	chorus_random r = {.size = sizeof r, .dtype = CHORUS_FLOAT32, .given = 1, .memory = p, .n = 64, .b = 1, .seed = 42, .offset = 8};
+	OK(chorus_stream_random(s, &r));
+	EXPECT(r.offset == 12); // four words of each sequence for up to four elements of each thread
+	uint64_t seed, offset;
+	OK(chorus_random_set(d, 7, 16));
+	r.given = 0;
+	OK(chorus_stream_random(s, &r));
+	OK(chorus_random_get(d, &seed, &offset));
+	EXPECT(seed == 7 && offset == 20);
+	OK(chorus_stream_await(s, 0));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_random_set(d, 7, 3));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_random_get(d, NULL, NULL));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_stream_random(s, NULL));
+	chorus_random bad = r;
+	bad.kind = 77;
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_stream_random(s, &bad));
+	bad = r, bad.kind = 6, bad.a = 2;
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_stream_random(s, &bad));
+	bad = r, bad.dtype = CHORUS_INT32;
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_stream_random(s, &bad)); // uniform integers
+	bad = r, bad.given = 1, bad.offset = 5;
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_stream_random(s, &bad));
+	bad = r, bad.n = 1ll << 50;
+	EXPECT(chorus_stream_random(s, &bad) != CHORUS_OK);
 }
 
 static void figures(void) {
@@ -321,7 +358,7 @@ void devices(void) {
 	OK(chorus_device_open(name, &device));
 	chorus_device_info info = {.size = sizeof info};
 	OK(chorus_device_get(device, &info));
-	EXPECT(info.index == rank % 2 && !info.host_access && info.total_bytes >= info.free_bytes && info.free_bytes > 0);
+	EXPECT(info.index == rank % 2 && !info.host_access && info.views && info.total_bytes >= info.free_bytes && info.free_bytes > 0);
 	chorus_stream s, current;
 	OK(chorus_stream_default(device, &s));
 	OK(chorus_stream_current(device, &current));
@@ -331,6 +368,7 @@ void devices(void) {
 	order(s, p);
 	figures();
 	profiled(s, p);
+	random_numbers(s, device, p);
 
 	chorus_store store;
 	OK(chorus_store_open(address, 60 * SECOND, &store));

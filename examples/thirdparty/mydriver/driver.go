@@ -11,11 +11,16 @@ import (
 	"github.com/chorus-comms/chorus/device"
 )
 
-// Name is the type of the devices.
-const Name = "mine"
+// Name is the type of the devices, and Apart that of others, which have nothing but what every driver must have: no
+// process can touch their memory, as it is with most hardware.
+const (
+	Name  = "mine"
+	Apart = "apart"
+)
 
 func init() {
 	device.RegisterLoader(Name, func() (device.Driver, error) { return New(2, 64<<20), nil })
+	device.RegisterLoader(Apart, func() (device.Driver, error) { return struct{ device.Driver }{New(2, 64<<20)}, nil })
 }
 
 // Driver is a device.Driver. One lock guards all of it but the streams.

@@ -38,8 +38,9 @@ void copy_later(DeviceIndex index, chorus_stream stream, const at::Tensor& from,
 // copy_in_turn copies as the CPU does, with all that this can: types, strides, conjugates.
 void copy_in_turn(DeviceIndex index, const at::Tensor& from, const at::Tensor& to) {
   chorus_stream stream = current_handle(index);
+  bool touchable = device(index).views;
   if (!ready(lib.stream_enter(stream, "copy"))) {
-    if (own(from) && own(to))
+    if (touchable && own(from) && own(to))
       return copy_later(index, stream, from, to);
     enter(stream, "copy");
   }
@@ -47,9 +48,14 @@ void copy_in_turn(DeviceIndex index, const at::Tensor& from, const at::Tensor& t
   Mirror mirror(index);
   at::Tensor source = own(from) ? mirror.host(from) : from;
   at::Tensor target = own(to) ? mirror.host(to) : to;
-  Inside inside(index, stream);
+  std::optional<Inside> inside;
+  if (touchable)
+    inside.emplace(index, stream);
+  mirror.fetch();
+  mirror.wrote(to);
   at::AutoDispatchBelowADInplaceOrView below;
   at::native::copy_(target, source);
+  mirror.settle();
 }
 
 void enqueue_copy(chorus_stream stream, const at::Tensor& from, const at::Tensor& to) {
@@ -102,6 +108,12 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blo
   bool inside = own(from) && own(dst);
   if (alike(from, dst) && !inside && non_blocking && pinned(host.data_ptr())) {
     enqueue_copy(stream, from, dst);
+    return dst;
+  }
+  if (alike(from, dst) && !device(index).views && !(inside && from.is_alias_of(dst))) {
+    enqueue_copy(stream, from, dst); // which the device can do itself
+    if (!inside)
+      await(stream);
     return dst;
   }
   copy_in_turn(index, from, dst);

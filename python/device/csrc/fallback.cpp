@@ -29,6 +29,7 @@ struct Operator {
   bool host_tensors = false;           // CPU tensors may be among its arguments
   bool views = false;                  // it touches no memory: it returns views, or changes sizes and strides
   c10::SmallVector<int, 2> generators; // positions of its generators
+  c10::SmallVector<int, 2> written;    // positions of what it writes to
   mutable std::atomic<bool> met{false};
 
   explicit Operator(c10::OperatorName of) : of(std::move(of)) {}
@@ -91,7 +92,13 @@ const Operator& operator_of(const c10::OperatorHandle& op) {
       type = optional->getElementType();
     if (type->kind() == c10::TypeKind::GeneratorType)
       made->generators.push_back(int(i));
+    if (arguments[i].alias_info() && arguments[i].alias_info()->isWrite())
+      made->written.push_back(int(i));
   }
+  if (op.operator_name().name == "aten::native_batch_norm")
+    made->written = {3, 4}; // running statistics, of which the schema doesn't tell
+  else if (op.operator_name().name == "aten::batch_norm_update_stats")
+    made->written = {1, 2};
   made->views = only_views(op);
   made->missing = !op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
   std::unique_lock<std::shared_mutex> lock(operators_mutex);
@@ -201,9 +208,13 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet, torch::jit
         generator.device(), "'");
     draws(generator, stream);
   }
+  bool touchable = device(index).views;
   bool entered = !op.views && ready(lib.stream_enter(stream, op.name.c_str()));
   if (!op.views && !entered) {
-    if (defer(handle, op.name, index, stream, stack, op.generators))
+    TORCH_CHECK(
+        touchable || !capturing(stream), op.name, " can't be captured, as the host computes it: ", name(),
+        " has no kernel for it, and no memory that this process can touch");
+    if (touchable && defer(handle, op.name, index, stream, stack, op.generators))
       return;
     enter(stream, op.name.c_str());
     entered = true;
@@ -217,7 +228,14 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet, torch::jit
   for (int i : op.generators)
     if (host[i].isNone())
       host[i] = host_generator(default_generator(index));
-  Inside inside(index, stream);
+  std::optional<Inside> inside;
+  if (touchable) {
+    inside.emplace(index, stream);
+  } else if (!op.views) {
+    mirror.fetch();
+    for (int i : op.written)
+      each_tensor(arguments[i], [&](const at::Tensor& t) { mirror.wrote(t); });
+  }
   at::AutoDispatchBelowADInplaceOrView below;
   c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &host);

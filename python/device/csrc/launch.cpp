@@ -3,6 +3,7 @@
 #include <ATen/ops/clone.h>
 
 #include "block.h"
+#include "mirror.h"
 
 namespace chorus {
 
@@ -64,7 +65,9 @@ void launch(uintptr_t kernel, const std::string& title, const std::vector<Argume
             " and ", t->device());
         index = t->device().index();
         c10::StorageImpl* storage = t->storage().unsafeGetStorageImpl();
-        char* view = static_cast<char*>(view_of(storage->_mutable_data_ptr_no_checks(), storage->nbytes()));
+        char* view = nullptr;
+        if (device(index).views)
+          view = static_cast<char*>(view_of(storage->_mutable_data_ptr_no_checks(), storage->nbytes()));
         cell.pointer = view ? view + t->storage_offset() * t->itemsize() : nullptr;
         if (storage->nbytes() > 0)
           spans.push_back({storage->_mutable_data_ptr_no_checks().get(), int64_t(storage->nbytes())});
@@ -82,6 +85,23 @@ void launch(uintptr_t kernel, const std::string& title, const std::vector<Argume
   }
   TORCH_CHECK(index >= 0, title, " is given no tensor of ", name());
   chorus_stream stream = current_handle(index);
+  if (!device(index).views) {
+    enter(stream, title.c_str());
+    Turn turn(stream);
+    Mirror mirror(index);
+    for (const Argument& a : arguments)
+      if (const at::Tensor* t = std::get_if<at::Tensor>(&a); t && !t->is_cpu())
+        mirror.host(*t);
+    mirror.fetch();
+    for (size_t i = 0; i < arguments.size(); i++)
+      if (const at::Tensor* t = std::get_if<at::Tensor>(&arguments[i]); t && !t->is_cpu()) {
+        made->cells[i].pointer = mirror.host(*t).mutable_data_ptr();
+        mirror.wrote(*t);
+      }
+    made->run();
+    mirror.settle();
+    return;
+  }
   if (ready(lib.stream_enter(stream, title.c_str()))) {
     Turn turn(stream);
     made->run();

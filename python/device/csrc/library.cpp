@@ -7,6 +7,8 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "runtime.h"
+
 namespace chorus {
 
 Library lib;
@@ -29,10 +31,16 @@ void* symbol(void* library, const std::string& path, const char* name) {
 }
 } // namespace
 
+// out_of_memory is the library's message in the words in which PyTorch says it of other devices.
+static std::string out_of_memory(const std::string& message) {
+  size_t at = message.find("tried to allocate");
+  return at == std::string::npos ? message : name() + " out of memory. T" + message.substr(at + 1);
+}
+
 void load(const std::string& path) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   TORCH_CHECK(library, "libchorus.so can't be loaded: ", dlerror());
-#define X(name) lib.name = reinterpret_cast<decltype(lib.name)>(symbol(library, path, "chorus_" #name));
+#define X(name) lib.name.at = reinterpret_cast<decltype(lib.name.at)>(symbol(library, path, "chorus_" #name));
   CHORUS_FUNCTIONS(X)
 #undef X
   uint32_t version = lib.abi_version();
@@ -45,7 +53,7 @@ void raise(chorus_status status) {
   const char* message = lib.last_error()->message;
   switch (status) {
     case CHORUS_OUT_OF_MEMORY:
-      TORCH_CHECK_WITH(OutOfMemoryError, false, message);
+      TORCH_CHECK_WITH(OutOfMemoryError, false, out_of_memory(message));
     case CHORUS_UNSUPPORTED:
       TORCH_CHECK_NOT_IMPLEMENTED(false, message);
     case CHORUS_MISMATCH:

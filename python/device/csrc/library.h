@@ -18,10 +18,23 @@ namespace chorus {
   X(event_await) X(event_elapsed) X(event_get) X(graph_begin) X(graph_begin_in) X(graph_end) X(graph_replay)     \
   X(graph_release) X(graph_pool) X(graph_dump) X(stream_recover) X(device_set_fraction) X(device_record_history) \
   X(device_snapshot) X(pool_new) X(pool_begin) X(pool_end) X(pool_release) X(memory_handle) X(memory_open)       \
-  X(memory_close) X(profile_start) X(profile_stop)
+  X(memory_close) X(profile_start) X(profile_stop) X(profile_range) X(profile_write) X(stream_create)             \
+  X(stream_random) X(random_set) X(random_get)
+
+// Function is one of them. It is looked at when it's called, after its arguments were made: one may be a device, whose
+// first use loads the library.
+template <typename F>
+struct Function;
+template <typename R, typename... A>
+struct Function<R (*)(A...)> {
+  R (*at)(A...) = nullptr;
+  R operator()(A... arguments) const {
+    return at(arguments...);
+  }
+};
 
 struct Library {
-#define X(name) decltype(&::chorus_##name) name;
+#define X(name) Function<decltype(&::chorus_##name)> name;
   CHORUS_FUNCTIONS(X)
 #undef X
 };

@@ -8,8 +8,35 @@
 #include "allocator.h"
 #include "cpu_allocator.h"
 #include "minimal.h"
+#include "staging.h"
 
 namespace chorus {
+
+namespace {
+
+// Reach is the part of its storage, in bytes, that a tensor's elements lie in.
+struct Reach {
+  size_t from, to;
+};
+
+Reach reach_of(const c10::TensorImpl* t) {
+  if (t->numel() == 0)
+    return {0, 0};
+  int64_t last = t->storage_offset();
+  for (int64_t d = 0; d < t->dim(); d++)
+    last += (t->sizes()[d] - 1) * t->strides()[d];
+  size_t size = t->dtype().itemsize();
+  return {size_t(t->storage_offset()) * size, size_t(last + 1) * size};
+}
+
+char* bytes_of(const c10::Storage& s) {
+  return static_cast<char*>(s.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get());
+}
+
+} // namespace
+
+Mirror::Mirror(DeviceIndex index, c10::DeviceType kind)
+    : index_(index), kind_(kind), staged_(kind == c10::DeviceType::CPU && !chorus::device(index).views) {}
 
 // adopt makes what a storage of the kind holds the device's. It copies only what the device hasn't allocated.
 c10::DataPtr Mirror::adopt(const c10::Storage& host) {
@@ -25,9 +52,12 @@ c10::DataPtr Mirror::adopt(const c10::Storage& host) {
     block->references++;
     return device_memory(block, static_cast<const char*>(data) - block->view);
   }
-  Block* block = new_block(index_, current_handle(index_), n);
-  std::memcpy(block->view, data, n);
-  return device_memory(block);
+  c10::DataPtr made = device_memory(new_block(index_, current_handle(index_), n));
+  if (staged_)
+    stage(index_, made.get(), data, n);
+  else
+    std::memcpy(block_of(made)->view, data, n);
+  return made;
 }
 
 c10::Storage Mirror::host(const c10::Storage& storage) {
@@ -36,7 +66,7 @@ c10::Storage Mirror::host(const c10::Storage& storage) {
       return s.host;
   size_t n = storage.nbytes();
   bool meta = kind_ == c10::DeviceType::Meta;
-  void* view = meta ? nullptr : view_of(storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks(), n);
+  void* view = meta || staged_ ? nullptr : view_of(storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks(), n);
   c10::Allocator* allocator = meta ? c10::GetAllocator(c10::DeviceType::Meta) : view_allocator();
   c10::Storage made(
       c10::Storage::use_byte_size_t(), n, c10::DataPtr(view, c10::Device(kind_)), allocator, /*resizable=*/true);
@@ -102,23 +132,62 @@ at::Tensor Mirror::device(const at::Tensor& tensor) {
   return made;
 }
 
-void Mirror::settle() {
+void Mirror::fetch() {
+  if (!staged_)
+    return;
+  std::vector<Reach> reaches(storages_.size(), Reach{SIZE_MAX, 0});
+  for (const Pair& p : tensors_) {
+    Reach r = reach_of(p.host.unsafeGetTensorImpl());
+    for (size_t i = 0; i < storages_.size(); i++)
+      if (r.to > r.from && p.host.storage().unsafeGetStorageImpl() == storages_[i].host.unsafeGetStorageImpl())
+        reaches[i] = {std::min(reaches[i].from, r.from), std::max(reaches[i].to, r.to)};
+  }
   for (size_t i = 0; i < storages_.size(); i++) {
     Shared& s = storages_[i];
-    c10::StorageImpl *host = s.host.unsafeGetStorageImpl(), *device = s.device.unsafeGetStorageImpl();
-    void* data = host->_mutable_data_ptr_no_checks().get();
-    if (data == s.data && host->nbytes() == device->nbytes())
+    if (s.device.nbytes() == 0)
       continue;
-    if (kind_ == c10::DeviceType::Meta) {
-      resize_bytes(device, host->nbytes());
-    } else {
-      if (data != s.data) {
-        device->set_data_ptr_noswap(adopt(s.host));
-        s.data = data;
-      }
-      device->set_nbytes(host->nbytes());
-    }
+    s.host.set_data_ptr_noswap(c10::GetCPUAllocator()->allocate(s.device.nbytes()));
+    s.data = bytes_of(s.host);
+    Reach r = reaches[i];
+    TORCH_CHECK(r.to <= s.device.nbytes(), "a tensor of ", name(), " reaches beyond its storage's end");
+    if (r.to > r.from)
+      stage(index_, bytes_of(s.host) + r.from, bytes_of(s.device) + r.from, r.to - r.from);
   }
+}
+
+void Mirror::wrote(const at::Tensor& tensor) {
+  for (size_t i = 0; staged_ && i < tensors_.size(); i++)
+    if (tensors_[i].device.unsafeGetTensorImpl() == tensor.unsafeGetTensorImpl())
+      written_.push_back(i);
+}
+
+void Mirror::settle(Shared& s) {
+  c10::StorageImpl *host = s.host.unsafeGetStorageImpl(), *device = s.device.unsafeGetStorageImpl();
+  void* data = host->_mutable_data_ptr_no_checks().get();
+  if (data == s.data && host->nbytes() == device->nbytes())
+    return;
+  if (kind_ == c10::DeviceType::Meta) {
+    resize_bytes(device, host->nbytes());
+    return;
+  }
+  if (staged_ && !s.made) { // the host has only a part of it
+    c10::DataPtr memory(nullptr, c10::Device(kType, index_));
+    size_t kept = std::min(device->nbytes(), host->nbytes());
+    if (host->nbytes() > 0)
+      memory = device_memory(new_block(index_, current_handle(index_), host->nbytes()));
+    if (kept > 0)
+      stage(index_, memory.get(), bytes_of(s.device), kept);
+    device->set_data_ptr_noswap(std::move(memory));
+  } else if (data != s.data) {
+    device->set_data_ptr_noswap(adopt(s.host));
+  }
+  s.data = data;
+  device->set_nbytes(host->nbytes());
+}
+
+void Mirror::settle() {
+  for (size_t i = 0; i < storages_.size(); i++)
+    settle(storages_[i]);
   for (size_t i = 0; i < tensors_.size(); i++) {
     c10::TensorImpl *host = tensors_[i].host.unsafeGetTensorImpl(), *to = tensors_[i].device.unsafeGetTensorImpl();
     c10::Storage now = device(host->storage());
@@ -127,6 +196,13 @@ void Mirror::settle() {
     if (host->sizes() != to->sizes() || host->strides() != to->strides() ||
         host->storage_offset() != to->storage_offset())
       to->set_sizes_and_strides(host->sizes(), host->strides(), host->storage_offset());
+  }
+  for (size_t i : written_) {
+    Reach r = reach_of(tensors_[i].host.unsafeGetTensorImpl());
+    if (r.to > r.from)
+      stage(
+          index_, bytes_of(tensors_[i].device.storage()) + r.from, bytes_of(tensors_[i].host.storage()) + r.from,
+          r.to - r.from);
   }
 }
 

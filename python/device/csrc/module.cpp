@@ -22,6 +22,7 @@
 #include "mapped.h"
 #include "profiler.h"
 #include "shared.h"
+#include "staging.h"
 #include "stats.h"
 #include "stream.h"
 
@@ -85,6 +86,7 @@ PYBIND11_MODULE(_C, m) {
   });
   m.def("new_pool", [] {
     Pool pool;
+    need_library();
     check(lib.pool_new(pool.data()));
     return pool;
   });
@@ -92,13 +94,35 @@ PYBIND11_MODULE(_C, m) {
   m.def("end_pool", [](DeviceIndex i, const Pool& pool) { check(lib.pool_end(device(i).handle, pool.data())); });
   m.def("release_pool", [](DeviceIndex i, const Pool& pool) { check(lib.pool_release(device(i).handle, pool.data())); });
   m.def("memory_info", &memory_info);
+  m.def("staged_bytes", [](DeviceIndex index) { return staged(in_range(index)); });
   m.def("stream_handle", [](DeviceIndex index, int64_t id) {
     return handle_of(c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, index), id));
   });
   m.def("is_capturing", [](DeviceIndex index) { return capturing(current_handle(index)); });
   m.def("block", &block);
   m.def("fallbacks", &met);
+  m.def("use_philox", &use_philox);
+  m.def("draw", [](const at::Tensor& self, int kind, int dtype, double a, double b, int64_t first, int64_t last,
+                   const std::optional<at::Tensor>& each, int each_dtype, const std::optional<at::Generator>& generator) {
+    chorus_random r{};
+    r.kind = kind;
+    r.dtype = dtype;
+    r.a = a;
+    r.b = b;
+    r.first = first;
+    r.last = last;
+    if (each.has_value()) {
+      r.probabilities = each->const_data_ptr();
+      r.probabilities_dtype = each_dtype;
+    }
+    draw(self, r, generator);
+  });
   m.def("recover", &recover);
+  m.def("start_profile", [] {
+    need_library();
+    check(lib.profile_start(driver().c_str()));
+  });
+  m.def("write_profile", [](const std::string& path) { check(lib.profile_write(driver().c_str(), path.c_str())); });
   m.def("launch", [](uintptr_t kernel, const std::string& title, const py::args& given) {
     std::vector<Argument> arguments;
     arguments.reserve(given.size());

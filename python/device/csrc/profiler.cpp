@@ -2,7 +2,13 @@
 
 #include <chrono>
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <torch/csrc/profiler/orchestration/observer.h>
+#include <torch/csrc/profiler/standalone/privateuse1_observer.h>
 #include <torch/csrc/profiler/stubs/base.h>
+#include <torch/csrc/profiler/util.h>
 
 #include "event.h"
 #include "runtime.h"
@@ -12,9 +18,6 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
-
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #ifndef FMT_HEADER_ONLY
 #define FMT_HEADER_ONLY
@@ -32,7 +35,24 @@ int64_t nanoseconds(Time t) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(t.time_since_epoch()).count();
 }
 
-// Stubs are for the profiler that has an event recorded before and after each operator.
+int64_t now() {
+  return nanoseconds(std::chrono::system_clock::now());
+}
+
+int32_t thread() {
+  static thread_local int32_t id = int32_t(syscall(SYS_gettid));
+  return id;
+}
+
+// Open is a range of a thread's that isn't over.
+struct Open {
+  std::string name;
+  int64_t start;
+};
+thread_local std::vector<Open> open_ranges;
+
+// Stubs are for the profiler that has an event recorded before and after each operator, and for ranges in the profile of
+// the devices themselves.
 class Stubs final : public torch::profiler::impl::ProfilerStubs {
   using Event = torch::profiler::impl::ProfilerVoidEventStub;
 
@@ -69,10 +89,57 @@ class Stubs final : public torch::profiler::impl::ProfilerStubs {
   bool enabled() const override {
     return true;
   }
-  void mark(const char*) const override {}
-  void rangePush(const char*) const override {}
-  void rangePop() const override {}
+  void mark(const char* name) const override {
+    int64_t at = now();
+    check(lib.profile_range(driver().c_str(), name, thread(), at, at));
+  }
+  void rangePush(const char* name) const override {
+    open_ranges.push_back({name, now()});
+  }
+  void rangePop() const override {
+    if (open_ranges.empty())
+      return;
+    Open range = std::move(open_ranges.back());
+    open_ranges.pop_back();
+    check(lib.profile_range(driver().c_str(), range.name.c_str(), thread(), range.start, now()));
+  }
 };
+
+// Ranges is torch.autograd.profiler in its state PRIVATEUSE1: each operator is a range.
+class Ranges final : public torch::profiler::impl::ProfilerStateBase {
+ public:
+  using ProfilerStateBase::ProfilerStateBase;
+
+  torch::profiler::impl::ActiveProfilerType profilerType() override {
+    return torch::profiler::impl::ActiveProfilerType::PRIVATEUSE1;
+  }
+
+  void reportMemoryUsage(void*, int64_t, size_t, size_t, c10::Device) override {}
+};
+
+std::unique_ptr<at::ObserverContext> begin_range(const at::RecordFunction& f) {
+  std::string name = f.name();
+  if (f.seqNr() >= 0)
+    name += ", seq = " + std::to_string(f.seqNr());
+  if (torch::profiler::impl::getProfilerConfig().report_input_shapes)
+    name += ", sizes = " + torch::profiler::impl::shapesToStr(torch::profiler::impl::inputSizes(f, true));
+  torch::profiler::impl::privateuse1Stubs()->rangePush(name.c_str());
+  return nullptr;
+}
+
+void end_range(const at::RecordFunction&, at::ObserverContext*) {
+  torch::profiler::impl::privateuse1Stubs()->rangePop();
+}
+
+void push_ranges(
+    const torch::profiler::impl::ProfilerConfig& config, const std::unordered_set<at::RecordScope>& scopes) {
+  need_library();
+  auto state = std::make_shared<Ranges>(config);
+  Ranges* kept = state.get();
+  c10::ThreadLocalDebugInfo::_push(c10::DebugInfoKind::PROFILER_STATE, std::move(state));
+  kept->setCallbackHandle(at::addThreadLocalCallback(
+      at::RecordFunctionCallback(&begin_range, &end_range).needsInputs(config.report_input_shapes).scopes(scopes)));
+}
 
 #if __has_include(<kineto/libkineto.h>)
 
@@ -83,15 +150,6 @@ const std::set<Kind>& kinds() {
   static const std::set<Kind> all = {
       Kind::CONCURRENT_KERNEL, Kind::GPU_MEMCPY, Kind::GPU_MEMSET, Kind::PRIVATEUSE1_RUNTIME};
   return all;
-}
-
-int32_t thread() {
-  static thread_local int32_t id = int32_t(syscall(SYS_gettid));
-  return id;
-}
-
-int64_t now() {
-  return nanoseconds(std::chrono::system_clock::now());
 }
 
 struct Activity {
@@ -292,6 +350,7 @@ class Profiler final : public kineto::IActivityProfiler {
 
 void register_profiler() {
   torch::profiler::impl::registerPrivateUse1Methods(new Stubs);
+  torch::profiler::impl::pushPRIVATEUSE1CallbacksStub.set_privateuse1_dispatch_ptr(&push_ranges);
 #if __has_include(<kineto/libkineto.h>)
   kineto::api().registerProfilerFactory([] { return std::make_unique<Profiler>(); });
 #endif

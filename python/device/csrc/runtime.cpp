@@ -28,6 +28,7 @@ void open(DeviceIndex index) {
   info.size = sizeof info;
   check(lib.device_get(handle, &info));
   d.priorities = info.priorities;
+  d.views = info.views != 0;
   check(lib.stream_default(handle, &d.default_stream));
   d.handle = handle;
   opened = true;

@@ -18,6 +18,7 @@ struct Device {
   chorus_device handle = 0;
   chorus_stream default_stream = 0;
   int priorities = 1;
+  bool views = false; // this process can touch its memory, by other addresses
 };
 
 // plug names the device, its driver, and the library at a path that has it, which is loaded at the first use: processes

@@ -82,10 +82,12 @@ def test_pinned_memory():
         assert z.eq(i).all()
 
 
-def test_data_loader():
+@pytest.mark.parametrize("where", ["", "accinte"])
+@pytest.mark.filterwarnings("ignore:.*pin_memory_device")
+def test_data_loader(where):
     data = torch.utils.data.TensorDataset(torch.arange(64.0))
     seen = [
         b.to("accinte", non_blocking=True).sum()
-        for (b,) in torch.utils.data.DataLoader(data, batch_size=8, pin_memory=True)
+        for (b,) in torch.utils.data.DataLoader(data, batch_size=8, pin_memory=True, pin_memory_device=where)
     ]
     assert sum(s.item() for s in seen) == 63 * 32

@@ -84,6 +84,105 @@ def test_it_passes(installed):
     }, done.stdout
 
 
+@pytest.fixture(scope="module")
+def apart(installed, tmp_path_factory):
+    """The environment in which torch.device("apart") is: tests/apart.py, installed beside what it needs."""
+    target = tmp_path_factory.mktemp("apart")
+    shutil.copy(pathlib.Path(__file__).with_name("apart.py"), target)
+    info = target / "apart-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: apart\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[torch_accinte.devices]\napart = apart\n")
+    return {"APART_LIBRARY": str(installed / "mydevice" / "libmydevice.so"), "target": str(target)}
+
+
+def test_the_host_computes_where_it_cannot_touch_the_memory(apart):
+    """Tensors go to the host and back: what an operator reaches, and no more; views, in-place, out=, resized, lists."""
+    done = run(apart["target"], """
+        import copy, ctypes, threading, torch
+        import torch.nn.functional as F
+        count = torch.apart.staged_bytes
+        d = lambda t: t.to("apart")
+
+        def both(f, *made):
+            own = [d(t.clone()) for t in made]
+            host = [t.clone() for t in made]
+            got, want = f(*own), f(*host)
+            for a, b in zip([got, *own], [want, *host], strict=True):
+                assert torch.equal(a.cpu(), b), (f, a, b)
+
+        x = torch.rand(6, 8)
+        both(lambda t: t + 2, x)
+        both(lambda t: t[1:5, ::3].mul_(3), x)                       # a view, in place
+        both(lambda t: torch.add(t, t, out=torch.empty(0, device=t.device)), x)
+        both(lambda t: torch.add(t[0], 1, out=t[1]), x)              # out= shares its storage with an argument
+        both(lambda t: t.t().contiguous().view(-1)[3:].clone(), x)
+        both(lambda t: t.double().to(torch.int16), x)
+        both(lambda t: t[1:].copy_(t[:-1].clone()), x)
+        both(lambda t: t.resize_(3).add_(1), x)
+        both(lambda t: torch.add(torch.ones(20, device=t.device), 1, out=t[2:5]), torch.arange(10.))
+        both(lambda t: torch.cat(torch._foreach_add([t, t[1]], 1)[:1]), x)
+        both(lambda t: t[t > 0.5], x)
+        both(lambda t: t.nonzero(), x)
+        both(lambda t: t.index_put_((torch.tensor([1, 1], device=t.device),), t[0].clone(), accumulate=True), x)
+        both(lambda t: torch.sort(t, dim=0, out=(torch.empty(0, device=t.device), torch.empty(0, device=t.device,
+             dtype=torch.long)))[1], x)
+        both(lambda t: t.conj().imag.abs(), torch.rand(4, dtype=torch.complex64))
+        assert d(x)[2, 3].item() == x[2, 3].item() and d(torch.empty(0, 3)).sum().item() == 0
+        mean, var = torch.zeros(8), torch.ones(8)
+        both(lambda t, m, v: F.batch_norm(t, m, v, training=True), x, mean, var)  # which its schema doesn't tell
+
+        # As little as it takes: one element there and back; plain copies are the device's.
+        big = torch.zeros(1 << 20, device="apart")
+        before = count()
+        big[5:6].add_(1)
+        assert count() - before == 8, count() - before
+        before = count()
+        assert big.clone().cpu().sum() == 1 and torch.equal(big[5:7].cpu(), torch.tensor([1.0, 0.0]))
+        big.copy_(torch.ones(1 << 20))
+        assert count() - before == 0 and count(1) == 0
+
+        # In the order of the stream, and each operator a whole for other threads.
+        total = torch.zeros(1000, device="apart")
+        stream = torch.Stream("apart")
+        stream.wait_stream(torch.apart.current_stream())
+        def add():
+            with stream:
+                for _ in range(50):
+                    total.add_(1)
+        threads = [threading.Thread(target=add) for _ in range(3)]
+        for t in threads: t.start()
+        for t in threads: t.join()
+        torch.apart.current_stream().wait_stream(stream)
+        assert (total.cpu() == 150).all()
+
+        # Training has the CPU's bits.
+        layers = torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Linear(8, 1)
+        model = torch.nn.Sequential(*layers)
+        models = [model, copy.deepcopy(model).to("apart")]
+        for m in models:
+            steps = torch.optim.AdamW(m.parameters(), foreach=True)
+            for i in range(3):
+                m(torch.arange(32.).reshape(4, 8).to(next(m.parameters()).device)).square().sum().backward()
+                steps.step()
+                steps.zero_grad()
+        for a, b in zip(*(m.state_dict().values() for m in models), strict=True):
+            assert torch.equal(a, b.cpu())
+        print("done")
+    """, **{k: v for k, v in apart.items() if k != "target"})  # fmt: skip
+    assert done.stdout == "done\n", done.stdout + done.stderr
+
+
+def test_what_passes_where_the_host_cannot_touch_the_memory(apart):
+    env = {**os.environ, "PYTHONPATH": apart["target"], "APART_LIBRARY": apart["APART_LIBRARY"]}
+    groups = ["memory", "operators", "autograd", "amp", "serialization", "compiler", "graphs"]
+    command = [sys.executable, "-m", "torch_accinte.check", "apart", "--only", *groups]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    missing = [line.strip().split(": ")[1] for line in done.stdout.splitlines() if "missing, optional" in line]
+    assert missing == ["torch.accelerator.Graph"], done.stdout
+
+
 def test_it_communicates(installed, tmp_path):
     """Collectives between two processes, in the order of the streams."""
     program = tmp_path / "program.py"

@@ -120,3 +120,34 @@ def test_events_around_operators():
     averages = {e.key: e for e in p.key_averages()}
     assert averages["aten::cos_"].device_time_total > 0
     assert "Self ACCINTE" in p.key_averages().table()
+
+
+def test_ranges_in_the_devices_own_profile(tmp_path):
+    """ProfilerState.PRIVATEUSE1: an operator is a range beside what the device did, backward passes too."""
+    profiler = torch.accinte.profiler
+    path = tmp_path / "trace.json"
+    x = torch.ones(3, 4, device=D, requires_grad=True)
+    with profiler.profile(path):
+        x.detach().cos()  # not within the other
+        with profiler.emit_ranges(record_shapes=True), record_function("mine"):
+            assert torch.autograd._profiler_enabled()
+            (x * x).exp().sum().backward()
+            with pytest.raises(RuntimeError, match="already enabled"), profiler.emit_ranges():
+                pass
+    events = json.loads(path.read_text())["traceEvents"]
+    ranges = [e for e in events if e.get("cat") == "user"]
+    names = [e["name"].split(",")[0] for e in ranges]
+    assert {"mine", "aten::mul", "aten::exp", "ExpBackward0"} <= set(names) and "aten::cos" not in names
+    (mul,) = (e for e in ranges if e["name"].startswith("aten::mul, seq"))
+    assert mul["name"].endswith("sizes = [[3, 4], [3, 4]]")
+    (mine,) = (e for e in ranges if e["name"].startswith("mine"))
+    exp = next(e for e in ranges if e["name"].startswith("aten::exp"))
+    kernel = next(e for e in events if e.get("cat") == "kernel" and e["name"].startswith("aten::exp"))
+    for inner, outer in ((exp, mine), (kernel, exp)):
+        assert outer["ts"] <= inner["ts"] and inner["ts"] + inner["dur"] <= outer["ts"] + outer["dur"] + 1
+    # Nothing is emitted, or noted, any more.
+    x.detach().sin()
+    with profiler.emit_ranges(enabled=False):
+        assert not torch.autograd._profiler_enabled()
+    with pytest.raises(RuntimeError, match="no profile"):
+        torch.accinte.profiler.c().write_profile(str(path))

@@ -42,6 +42,34 @@ def test_the_program():
     assert done.stdout == PRINTS
 
 
+def test_the_program_with_nothing_else_of_ours(tmp_path):
+    """chorus-comms and torch-accinte are enough: all others of ours are out of reach."""
+    import importlib.metadata
+    import os
+    import pathlib
+
+    import torch
+    import torch_accinte
+
+    import chorus
+
+    places = [pathlib.Path(p.__file__).parent for p in (chorus, torch_accinte)]
+    site = pathlib.Path(torch.__file__).parent.parent
+    others = [p for p in site.iterdir() if not any(w in p.name.lower() for w in ("chorus", "accinte", ".pth", "accl"))]
+    found = {p.name: p for p in others + places}
+    for name in ("chorus-comms", "torch-accinte"):
+        info = importlib.metadata.distribution(name)._path
+        found[info.name] = info
+    for name, path in found.items():
+        (tmp_path / name).symlink_to(path, target_is_directory=path.is_dir())
+    program = f"import sys; sys.path.append({str(tmp_path)!r})" + PROGRAM
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", program], capture_output=True, text=True, timeout=240, cwd=tmp_path,
+        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, PRINTS), done.stderr
+
+
 def test_autoload_can_be_switched_off():
     done = run("import torch; print(hasattr(torch, 'accinte'))", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     assert done.stdout == "False\n", done.stderr
@@ -153,6 +181,26 @@ def test_fork():
     """)
     assert done.stdout.startswith("Cannot re-initialize AccInte in forked subprocess."), done.stderr
     assert done.stdout.endswith(" True\n")
+
+
+def test_any_use_may_be_the_first():
+    """Each opens the device, and loads the library, by itself."""
+    done = run("""
+        import os, torch
+        for first in ("mem_get_info()", "set_per_process_memory_fraction(0.5)", "memory_stats()", "MemPool()",
+                      "default_stream().synchronize()", "profiler.emit_ranges().__enter__()", "staged_bytes()",
+                      "memory._record_memory_history()", "use_mem_pool(torch.accinte.MemPool()).__enter__()"):
+            if (child := os.fork()) == 0:
+                try:
+                    eval("torch.accinte." + first)
+                except BaseException as error:
+                    print(first, repr(error), flush=True)
+                os._exit(0)
+            status = os.waitpid(child, 0)[1]
+            if status:
+                print(first, "ended with", status, flush=True)
+    """)
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
 
 
 def test_the_package_can_be_imported_first():

@@ -1,6 +1,9 @@
 import pytest
 import torch
 from slow import busy
+from versions import since
+
+D = "accinte"
 
 
 def test_bits_are_those_of_the_cpu():
@@ -107,3 +110,99 @@ def test_streams_draw_in_the_order_of_the_program():
     torch.accinte.synchronize()
     for a, b in zip(got, want):
         assert torch.equal(a.cpu(), b)
+
+
+@pytest.fixture
+def philox():
+    torch.accinte.use_philox()
+    yield
+    torch.accinte.use_philox(False)
+
+
+def near(x, *want):
+    return torch.allclose(x.cpu(), torch.tensor(want), atol=0.51e-4, rtol=0)
+
+
+def test_numbers_of_cuda(philox):
+    """What everybody sees who seeds PyTorch on CUDA with 0 or 42."""
+    for seed, rand, randn in (
+        (0, (0.3990, 0.5167, 0.0249, 0.9401, 0.9459), (-0.9247, -0.4253, -2.6438, 0.1452, -0.1209)),
+        (42, (0.6130, 0.0101, 0.3984, 0.0403, 0.1563), (0.1940, 2.1614, -0.1721, 0.8491, -1.9244)),
+    ):
+        torch.manual_seed(seed)
+        assert near(torch.rand(5, device=D), *rand) and torch.accinte.get_offset() == 4
+        g = torch.Generator("accinte:1").manual_seed(seed)
+        assert near(torch.randn(5, device="accinte:1", generator=g), *randn) and torch.accinte.get_offset(1) == 0
+    torch.manual_seed(0)
+    x = torch.rand(5, 7, device=D)
+    torch.manual_seed(0)
+    assert torch.equal(torch.empty(5, 7, device=D).t().uniform_(), x.t())  # in the order of addresses
+
+
+def test_states_of_cuda(philox):
+    torch.manual_seed(3)
+    torch.rand(1000, device=D)
+    state = torch.accinte.get_rng_state()
+    assert state.tolist() == [3, *[0] * 7, 4, *[0] * 7]
+    want = [torch.randn(9, device=D, dtype=t).tolist() for t in (torch.float64, torch.bfloat16)]
+    want.append(torch.randint(1 << 40, (5,), device=D).tolist())
+    torch.accinte.set_rng_state(state)
+    got = [torch.randn(9, device=D, dtype=t).tolist() for t in (torch.float64, torch.bfloat16)]
+    assert [*got, torch.randint(1 << 40, (5,), device=D).tolist()] == want
+    g = torch.Generator(D).manual_seed(3)
+    g.set_offset(4)
+    assert torch.randn(9, device=D, dtype=torch.float64, generator=g).tolist() == want[0] and g.get_offset() > 4
+    with pytest.raises(RuntimeError, match="multiple of 4"):
+        g.set_offset(3)
+    with pytest.raises(RuntimeError, match="16 bytes"):
+        g.set_state(torch.Generator().get_state())
+
+
+def test_distributions_of_cuda(philox):
+    torch.manual_seed(1)
+    x = torch.empty(20_000, device=D)
+    for fill, low, high in (
+        (lambda: x.uniform_(2, 4), 2.98, 3.02), (lambda: x.normal_(1, 2), 0.95, 1.05),
+        (lambda: x.exponential_(2), 0.48, 0.52), (lambda: x.bernoulli_(0.3), 0.28, 0.32),
+        (lambda: x.bernoulli_(torch.full_like(x, 0.7)), 0.68, 0.72), (lambda: x.geometric_(0.25), 3.9, 4.1),
+        (lambda: x.random_(3, 8), 4.9, 5.1), (lambda: x.log_normal_(0, 0.1), 1.0, 1.01),
+        (lambda: x.cauchy_().atan_(), -0.02, 0.02), (lambda: torch.bernoulli(torch.full_like(x, 0.1)), 0.09, 0.11),
+        (lambda: torch.nn.functional.dropout(torch.ones_like(x), 0.5), 0.97, 1.03),
+    ):  # fmt: skip
+        assert low < fill().mean().item() < high, (low, high)
+    assert torch.empty(1000, dtype=torch.int8, device=D).random_().min() >= 0
+    assert torch.randn(4, dtype=torch.complex64, device=D).imag.ne(0).all()
+    y = torch.zeros(4, 6, device=D)
+    y[:, ::2].uniform_(1, 2)  # and nothing between
+    assert y[:, ::2].ge(1).all() and y[:, 1::2].eq(0).all()
+    for refused in (lambda: torch.randperm(5, device=D), lambda: torch.multinomial(torch.ones(4, device=D), 2)):
+        with pytest.raises(NotImplementedError, match="no numbers of CUDA's"):
+            refused()
+    with pytest.raises(RuntimeError, match="std >= 0"):
+        x.normal_(0, -1)
+
+
+@since(2, 13, "PyTorch has no graphs of such devices")
+def test_graphs_draw_numbers_of_cuda(philox):
+    x = torch.empty(5, device=D)
+    g = torch.accinte.Graph()
+    torch.manual_seed(0)
+    with torch.accinte.graph(g):
+        x.uniform_()
+    seen = []
+    for _ in range(2):
+        g.replay()
+        seen.append(x.tolist())
+    torch.manual_seed(0)
+    assert seen == [torch.rand(5, device=D).tolist() for _ in range(2)]
+    with pytest.raises(RuntimeError, match="only from the device's own"), torch.accinte.graph(torch.accinte.Graph()):
+        x.uniform_(generator=torch.Generator(D))
+
+
+def test_the_choice_is_taken_back():
+    torch.accinte.use_philox()
+    torch.accinte.use_philox(False)
+    assert torch.equal(
+        torch.rand(4, device=D, generator=torch.Generator(D).manual_seed(1)).cpu(),
+        torch.rand(4, generator=torch.Generator().manual_seed(1)),
+    )

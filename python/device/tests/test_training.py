@@ -85,16 +85,18 @@ def _tensor_parallel(d, peers, kind):
 
 def _pipeline(d, peers, kind):
     torch.manual_seed(0)
-    parts = [torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()), model()]
+    parts = [torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()) for _ in range(peers.size - 1)] + [model()]
     part = parts[peers.rank].to(d)
     optimizer = torch.optim.SGD(part.parameters(), lr=0.1)
-    schedule = Schedule1F1B(
-        PipelineStage(part, peers.rank, peers.size, d), n_microbatches=3, loss_fn=torch.nn.functional.mse_loss
-    )
+    stage = PipelineStage(part, peers.rank, peers.size, d)
+    schedule = Schedule1F1B(stage, n_microbatches=6, loss_fn=torch.nn.functional.mse_loss)
     history = []
     for step in range(3):
         x, y = (t.to(d) for t in batch(0, step))
-        schedule.step(x) if peers.rank == 0 else schedule.step(target=y)
+        if peers.rank == 0:
+            schedule.step(x)
+        else:
+            schedule.step(**({"target": y} if peers.rank == peers.size - 1 else {}))
         optimizer.step()
         optimizer.zero_grad()
         history.append([p.detach().to("cpu", copy=True) for p in part.parameters()])
@@ -145,12 +147,15 @@ def four():
     world.close()
 
 
-@pytest.mark.parametrize("train", [_ddp, _fsdp, _tensor_parallel])
+PIPELINES = since(2, 13, "stages greet each other with numbers of two types")
+
+
+@pytest.mark.parametrize("train", [_ddp, _fsdp, _tensor_parallel, pytest.param(_pipeline, marks=PIPELINES)])
 def test_four_devices(four, train):
     four.run(_both, train, "plain")
 
 
-@since(2, 13, "stages greet each other with numbers of two types")
+@PIPELINES
 def test_pipeline(pair):
     pair.run(_both, _pipeline, "plain")
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import sys
 from typing import Any, NamedTuple
@@ -199,13 +200,16 @@ def get_device_capability(device: Any = None) -> dict[str, Any]:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-# ---- torch.compile ----
+# ---- loaded when it's needed ----
 
 
 def __getattr__(attribute: str) -> Any:
-    """What inductor looks for here: :mod:`torch_accinte.inductor`, which takes long to load and most don't need."""
+    """What most don't need: :mod:`torch_accinte.profiler`, and :mod:`torch_accinte.inductor`, which takes long to load
+    and in which inductor looks here."""
     if attribute == "Scheduling":
         from torch_accinte.inductor import Scheduling
 
         return Scheduling
+    if attribute == "profiler":
+        return importlib.import_module("torch_accinte.profiler")
     raise AttributeError(f"module {__name__!r} has no attribute {attribute!r}")

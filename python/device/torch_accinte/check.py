@@ -24,16 +24,19 @@ from typing import Any
 
 from torch_accinte.checks import CHECKS, Check, Subject, Unfit
 
+START = 120.0  # seconds in which a process has to have begun
 
-def work(name: str, module: str | None, first: int) -> None:
-    """What the process does that runs the checks: from one on, a line of JSON for each."""
+
+def work(name: str, module: str | None, numbers: list[int]) -> None:
+    """What the process does that runs the checks of some numbers: a line of JSON when it begins, and one for each."""
     reports = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what is printed meanwhile is no report
     os.environ.pop("TORCH_DEVICE_BACKEND_AUTOLOAD", None)  # processes that checks start load the device by themselves
     if module:
         importlib.import_module(module)
     subject = Subject(name, module)
-    for number in range(first, len(CHECKS)):
+    print(json.dumps("it begins"), file=reports)
+    for number in numbers:
         check = CHECKS[number]
         answer = {"number": number, "status": "ok", "why": ""}
         try:
@@ -46,20 +49,26 @@ def work(name: str, module: str | None, first: int) -> None:
         print(json.dumps(answer), file=reports)
 
 
-def run(name: str, module: str | None = None, seconds: float = 120) -> Iterator[tuple[Check, str, str]]:
-    """Every check with its status ("ok", "missing" or "left out") and why."""
+def run(
+    name: str, module: str | None = None, seconds: float = 120, groups: Iterable[str] = ()
+) -> Iterator[tuple[Check, str, str]]:
+    """Every check, or those of some groups, with its status ("ok", "missing" or "left out") and why."""
     environment = {**os.environ, **({"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"} if module else {})}
     command = [sys.executable, "-m", "torch_accinte.check", name, *(["--import", module] if module else [])]
-    first = 0
-    while first < len(CHECKS):
-        began = first
+    wanted = set(groups)
+    left = [i for i, check in enumerate(CHECKS) if not wanted or check.group in wanted]
+    while left:
+        begun = False
         with tempfile.TemporaryFile() as errors:
             worker = subprocess.Popen(
-                [*command, "--from", str(first)], env=environment, stdout=subprocess.PIPE, stderr=errors
+                [*command, "--numbers", *map(str, left)], env=environment, stdout=subprocess.PIPE, stderr=errors
             )
             try:
                 for answer in _answers(worker, seconds):
-                    first = answer["number"] + 1
+                    if not begun:
+                        begun = True
+                        continue
+                    left.remove(answer["number"])
                     yield CHECKS[answer["number"]], answer["status"], answer["why"]
             finally:
                 hangs = worker.poll() is None
@@ -67,22 +76,26 @@ def run(name: str, module: str | None = None, seconds: float = 120) -> Iterator[
                 code = worker.wait()
             errors.seek(0)
             said = errors.read().decode(errors="replace").strip().splitlines() or [""]
-        if first == len(CHECKS):
+        if not left:
             return
-        if code == 1 and first == began:
+        if not begun and code == 1:
             raise RuntimeError(f"torch.device({name!r}) can't be tried: {said[-1]}")
         ended = signal.Signals(-code).name if code < 0 else f"exit status {code}"
-        yield CHECKS[first], "missing", f"it hangs: nothing for {seconds:g} s" if hangs else f"it crashes: {ended}"
-        first += 1
+        waited = seconds if begun else max(seconds, START)
+        yield (
+            CHECKS[left.pop(0)], "missing", f"it hangs: nothing for {waited:g} s" if hangs else f"it crashes: {ended}"
+        )  # fmt: skip
 
 
-def _answers(worker: subprocess.Popen[bytes], seconds: float) -> Iterator[dict[str, Any]]:
-    """What a worker reports until it ends, or says nothing for so long."""
+def _answers(worker: subprocess.Popen[bytes], seconds: float) -> Iterator[Any]:
+    """What a worker reports until it ends, or says nothing for so long once it has begun."""
     assert worker.stdout is not None
     pending = b""
     with selectors.DefaultSelector() as ready:
         ready.register(worker.stdout, selectors.EVENT_READ)
-        while ready.select(seconds):
+        wait = max(seconds, START)
+        while ready.select(wait):
+            wait = seconds
             data = os.read(worker.stdout.fileno(), 1 << 16)
             if not data:
                 worker.wait(60)
@@ -117,13 +130,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m torch_accinte.check", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("name", help="the type of device")
     parser.add_argument("--import", dest="module", help="the module whose import registers it")
-    parser.add_argument("--from", dest="first", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--only", metavar="GROUP", nargs="+", default=[], help="mechanisms, as the report names them")
+    parser.add_argument("--numbers", type=int, nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.first is not None:
-        work(options.name, options.module, options.first)
+    if options.numbers is not None:
+        work(options.name, options.module, options.numbers)
         return 0
+    if unknown := set(options.only) - {check.group for check in CHECKS}:
+        parser.error(f"there is no group {min(unknown)!r}, but {', '.join({check.group: 0 for check in CHECKS})}")
     try:
-        text, whole = report(run(options.name, options.module))
+        text, whole = report(run(options.name, options.module, groups=options.only))
     except RuntimeError as why:
         print(why, file=sys.stderr)
         return 2

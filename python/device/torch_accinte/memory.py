@@ -31,6 +31,7 @@ __all__ = [
     "reset_accumulated_memory_stats",
     "reset_peak_memory_stats",
     "set_per_process_memory_fraction",
+    "staged_bytes",
     "use_mem_pool",
 ]
 
@@ -79,6 +80,12 @@ def mem_get_info(device: Any = None) -> tuple[int, int]:
     """Free and total memory of a device, in bytes."""
     free, total = c().memory_info(index(device))
     return free, total
+
+
+def staged_bytes(device: Any = None) -> int:
+    """Bytes that operators without a kernel of the device have copied to the host and back: none, if the process can
+    touch its memory."""
+    return int(c().staged_bytes(index(device)))
 
 
 def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:

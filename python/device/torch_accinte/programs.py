@@ -339,7 +339,8 @@ class Program:
         return self.one(f, name, slot)
 
     def index(self) -> str | None:
-        slot = self.pick(ok=lambda t: t.dim() > 0 and t.shape[0] > 0)
+        # Three of a first dimension's; of one that's shorter, a large tensor's result would be many times its size.
+        slot = self.pick(ok=lambda t: t.dim() > 0 and (t.shape[0] > 2 or 0 < t.numel() <= 1 << 18))
         at = [self.rng.randrange(1 << 20) for _ in range(3)]
         how = self.rng.randrange(4)
 
@@ -450,7 +451,7 @@ class Program:
 
         def f(x: Tensor) -> Tensor:
             if x.device.type == "cpu":
-                return x.clone()
+                return torch.empty(x.shape, dtype=x.dtype).copy_(x)
             host = torch.empty(x.shape, dtype=x.dtype, pin_memory=True)
             host.copy_(x, non_blocking=True)
             torch.accelerator.current_stream(x.device).synchronize()
@@ -559,9 +560,7 @@ class Program:
     def threads(self) -> str | None:
         """Programs in two threads, each with tensors of its own, which then are this program's."""
         n = self.rng.randrange(4, 12)
-        parts = [
-            Program(self.rng.randrange(1 << 30), n, self.machine, self.most // 4, inner=True) for _ in range(2)
-        ]
+        parts = [Program(self.rng.randrange(1 << 30), n, self.machine, self.most // 4, inner=True) for _ in range(2)]
         failed: list[BaseException] = []
 
         def work(part: Program) -> None:

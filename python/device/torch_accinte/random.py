@@ -22,6 +22,7 @@ __all__ = [
     "set_offset",
     "set_rng_state",
     "set_rng_state_all",
+    "use_philox",
 ]
 
 
@@ -87,11 +88,114 @@ def initial_seed() -> int:
 
 
 def get_offset(device: Any = None) -> int:
-    """Refused: these generators have no offset."""
+    """The offset of a device's generator, if it draws CUDA's numbers (:func:`use_philox`); else it's refused."""
     offset: int = default_generators[index(device)].get_offset()
     return offset
 
 
 def set_offset(offset: int, device: Any = None) -> None:
-    """Refused: these generators have no offset."""
+    """Set it, likewise."""
     default_generators[index(device)].set_offset(offset)
+
+
+# ---- CUDA's numbers ----
+
+UNIFORM, NORMAL, LOG_NORMAL, EXPONENTIAL, CAUCHY, GEOMETRIC, BERNOULLI, BERNOULLI_EACH, BETWEEN, ALL = range(10)
+
+_philox: Any = None  # the library of kernels
+
+
+def use_philox(enabled: bool = True) -> None:
+    """Have all generators draw what PyTorch's do on CUDA, from the same seeds: Philox, with a state of 16 bytes and an
+    offset; or, again, what its CPU generators do.
+
+    These draw so: ``uniform_``, ``normal_``, ``log_normal_``, ``exponential_``, ``cauchy_``, ``geometric_``,
+    ``bernoulli_``, ``random_``, and what PyTorch makes of them, as ``rand``, ``randn``, ``randint``, ``bernoulli`` and
+    dropout. Others, as ``randperm`` and ``multinomial``, are refused. The numbers are those of a GPU without a limit on
+    threads, which every GPU's are up to 200,000 elements. Graphs draw them from the device's own generator.
+    """
+    global _philox
+    c().use_philox(enabled)
+    if not enabled:
+        _philox = None
+    elif _philox is None:
+        library: Any = torch.library
+        _philox = library.Library("aten", "IMPL")
+        for operator, kernel in _kernels().items():
+            _philox.impl(operator, kernel, "PrivateUse1")
+
+
+def _fill(self: Tensor, kind: int, generator: Any, a: float = 0, b: float = 0, first: int = 0, last: int = 0,
+          each: Tensor | None = None) -> Tensor:  # fmt: skip
+    from chorus._tensors import DTYPES
+
+    if self.dtype not in DTYPES:
+        raise NotImplementedError(f"there are no random numbers of CUDA's of type {self.dtype}")
+    # As on CUDA, elements are in the order of their addresses.
+    dense = self
+    if not torch._prims_common.is_non_overlapping_and_dense_or_false(self):
+        dense = torch.empty_like(self)
+    each_type = 0
+    if each is not None:
+        each = torch.empty_like(dense, dtype=each.dtype).copy_(each.expand_as(dense))
+        if each.dtype not in (torch.float32, self.dtype):
+            each = each.to(torch.float32)
+        each_type = int(DTYPES[each.dtype])
+    c().draw(dense, kind, int(DTYPES[self.dtype]), a, b, first, last, each, each_type, generator)
+    return self if dense is self else self.copy_(dense)
+
+
+def _kernels() -> dict[str, Any]:
+    def uniform(self: Tensor, start: float = 0, to: float = 1, *, generator: Any = None) -> Tensor:
+        return _fill(self, UNIFORM, generator, start, to)
+
+    def normal(self: Tensor, mean: float = 0, std: float = 1, *, generator: Any = None) -> Tensor:
+        if std < 0:
+            raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+        if self.is_complex():  # a half of the variance each
+            parts = _fill(torch.view_as_real(self), NORMAL, generator, 0, std / 2**0.5)
+            parts[..., 0].add_(mean)
+            return self
+        return _fill(self, NORMAL, generator, mean, std)
+
+    def log_normal(self: Tensor, mean: float = 1, std: float = 2, *, generator: Any = None) -> Tensor:
+        return _fill(self, LOG_NORMAL, generator, mean, std)
+
+    def exponential(self: Tensor, lambd: float = 1, *, generator: Any = None) -> Tensor:
+        return _fill(self, EXPONENTIAL, generator, lambd)
+
+    def cauchy(self: Tensor, median: float = 0, sigma: float = 1, *, generator: Any = None) -> Tensor:
+        return _fill(self, CAUCHY, generator, median, sigma)
+
+    def geometric(self: Tensor, p: float, *, generator: Any = None) -> Tensor:
+        return _fill(self, GEOMETRIC, generator, p)
+
+    def bernoulli(self: Tensor, p: float = 0.5, *, generator: Any = None) -> Tensor:
+        return _fill(self, BERNOULLI, generator, p)
+
+    def bernoulli_each(self: Tensor, p: Tensor, *, generator: Any = None) -> Tensor:
+        return _fill(self, BERNOULLI_EACH, generator, each=p.to(self.device))
+
+    def random(self: Tensor, *, generator: Any = None) -> Tensor:
+        return _fill(self, ALL, generator)
+
+    def random_to(self: Tensor, to: int, *, generator: Any = None) -> Tensor:
+        return random_from(self, 0, to, generator=generator)
+
+    def random_from(self: Tensor, start: int, to: int | None, *, generator: Any = None) -> Tensor:
+        if to is None:
+            to = 2 if self.dtype is torch.bool else 1 + (
+                _DIGITS[self.dtype] if self.is_floating_point() else torch.iinfo(self.dtype).max
+            )  # fmt: skip
+        if start >= to:
+            raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={start} >= to={to}")
+        return _fill(self, BETWEEN, generator, first=start, last=to - 1)
+
+    return {
+        "uniform_": uniform, "normal_": normal, "log_normal_": log_normal, "exponential_": exponential,
+        "cauchy_": cauchy, "geometric_": geometric, "bernoulli_.float": bernoulli,
+        "bernoulli_.Tensor": bernoulli_each, "random_": random, "random_.to": random_to, "random_.from": random_from,
+    }  # fmt: skip
+
+
+_DIGITS = {torch.float64: 1 << 53, torch.float32: 1 << 24, torch.float16: 1 << 11, torch.bfloat16: 1 << 8}
