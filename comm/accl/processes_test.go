@@ -62,7 +62,7 @@ func processes(t *testing.T, n int) []error {
 	path := filepath.Join(t.TempDir(), "store")
 	outs, cmds, errs := make([]strings.Builder, n), make([]*exec.Cmd, n), make([]error, n)
 	for r := range n {
-		cmds[r] = exec.Command(os.Args[0], "-test.run=^"+strings.ReplaceAll(t.Name(), "/", "$/^")+"$")
+		cmds[r] = exec.Command(os.Args[0], "-test.timeout=1h", "-test.run=^"+strings.ReplaceAll(t.Name(), "/", "$/^")+"$")
 		cmds[r].Env = append(os.Environ(), rankVar+"="+strconv.Itoa(r), sizeVar+"="+strconv.Itoa(n), storeVar+"="+path)
 		cmds[r].Stdout, cmds[r].Stderr = &outs[r], &outs[r]
 		if err := cmds[r].Start(); err != nil {
@@ -103,7 +103,7 @@ func conformApart(t *testing.T, n int, w way) {
 	defer st.Close()
 	worlds, meetings := 0, 0
 	cfg := suite([]int{n}, nil)
-	cfg.Ordinary = true
+	cfg.Ordinary, cfg.Limit = true, gridLimit
 	cfg.Open = func(t testing.TB, size int) []*comm.Comm {
 		t.Helper()
 		if size != n {

@@ -1,6 +1,7 @@
 package commtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,8 @@ type Config struct {
 	Device bool
 	// Ordinary leaves the long form out, though it was asked for.
 	Ordinary bool
+	// Limit is how long one world may be at one part of the suite before it counts as hung; 0: a minute.
+	Limit time.Duration
 	// Shared makes the suite use memory from Comm.Empty for half of its tensors.
 	Shared bool
 	// Skip leaves parts out, by name.
@@ -102,7 +105,7 @@ const (
 )
 
 // limit bounds what one world does in one test: a hang fails, with all stacks.
-const limit = 60 * time.Second
+func (c Config) limit() time.Duration { return cmp.Or(c.Limit, time.Minute) }
 
 // world is an open world under test.
 type world struct {
@@ -142,7 +145,7 @@ func (w *world) untold() bool {
 // run runs f on every rank at once and returns each rank's error.
 func (w *world) run(f func(ctx context.Context, c *comm.Comm) error) []error {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(context.Background(), w.cfg.limit())
 	defer cancel()
 	errs := make([]error, len(w.comms))
 	var wg sync.WaitGroup
@@ -159,7 +162,7 @@ func (w *world) run(f func(ctx context.Context, c *comm.Comm) error) []error {
 	go func() { wg.Wait(); close(done) }()
 	select {
 	case <-done:
-	case <-time.After(limit + 30*time.Second):
+	case <-time.After(w.cfg.limit() + 30*time.Second):
 		panic("commtest: a rank did not return although its context had ended")
 	}
 	return errs
