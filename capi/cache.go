@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/cache"
 )
@@ -66,6 +67,26 @@ func goPoolNew(out *C.uint64_t) (status C.chorus_status) {
 		return fail(refused("chorus_pool_new got NULL"))
 	}
 	for i, v := range cache.NewPoolID() {
+		slice(out, 2)[i] = C.uint64_t(v)
+	}
+	return C.CHORUS_OK
+}
+
+//export goPoolOf
+func goPoolOf(name *C.char, h C.chorus_device, out *C.uint64_t) (status C.chorus_status) {
+	defer contain(&status)
+	if out == nil {
+		return fail(refused("chorus_pool_of got NULL"))
+	}
+	d, err := findDevice(h)
+	if err != nil {
+		return fail(err)
+	}
+	id, err := comm.PoolOf(text(name, ""), d)
+	if err != nil {
+		return fail(err)
+	}
+	for i, v := range id {
 		slice(out, 2)[i] = C.uint64_t(v)
 	}
 	return C.CHORUS_OK

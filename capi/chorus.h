@@ -461,6 +461,9 @@ CHORUS_API chorus_status chorus_device_snapshot(chorus_device device, const char
  * chorus_pool_begin and chorus_pool_end comes from the pool and goes back to it; a graph can have it, too (chorus_graph_begin_in).
  * After as many calls of chorus_pool_release as of chorus_pool_begin its free memory may go back to the driver. */
 CHORUS_API chorus_status chorus_pool_new(uint64_t pool[2]);
+/* chorus_pool_of gives the pool of the memory that a backend's library, such as "nccl"'s, gives out for a device and is fastest with; two
+ * zeros if the backend has no own. It's CHORUS_UNSUPPORTED if the library is too old to. */
+CHORUS_API chorus_status chorus_pool_of(const char *backend, chorus_device device, uint64_t pool[2]);
 CHORUS_API chorus_status chorus_pool_begin(chorus_device device, const uint64_t pool[2]);
 CHORUS_API chorus_status chorus_pool_end(chorus_device device, const uint64_t pool[2]);
 CHORUS_API chorus_status chorus_pool_release(chorus_device device, const uint64_t pool[2]);

@@ -263,6 +263,9 @@ EXPORT chorus_status chorus_device_set_fraction(chorus_device device, double fra
 }
 EXPORT chorus_status chorus_device_record_history(chorus_device device, int64_t n) { CALLS(goDeviceRecordHistory(device, n)); }
 EXPORT chorus_status chorus_device_snapshot(chorus_device device, const char *path) { CALLS(goDeviceSnapshot(device, (char *)path)); }
+EXPORT chorus_status chorus_pool_of(const char *backend, chorus_device device, uint64_t pool[2]) {
+	CALLS(goPoolOf((char *)backend, device, pool));
+}
 EXPORT chorus_status chorus_pool_new(uint64_t pool[2]) { CALLS(goPoolNew(pool)); }
 EXPORT chorus_status chorus_pool_begin(chorus_device device, const uint64_t pool[2]) { CALLS(goPoolBegin(device, (uint64_t *)pool)); }
 EXPORT chorus_status chorus_pool_end(chorus_device device, const uint64_t pool[2]) { CALLS(goPoolEnd(device, (uint64_t *)pool, 0)); }

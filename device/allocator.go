@@ -42,7 +42,10 @@ func (d *Device) Allocator() (*cache.Cache, error) {
 
 // Alloc returns n bytes of device memory from the caching allocator, for work on s (nil: the default stream) from now
 // on. No bytes are the null pointer. [Device.Dealloc] gives them back.
-func (d *Device) Alloc(n int, s *Stream) (Ptr, error) {
+func (d *Device) Alloc(n int, s *Stream) (Ptr, error) { return d.AllocIn(cache.PoolID{}, n, s) }
+
+// AllocIn is Alloc from a pool of the allocator's NewPool.
+func (d *Device) AllocIn(pool cache.PoolID, n int, s *Stream) (Ptr, error) {
 	c, err := d.Allocator()
 	if err != nil {
 		return 0, err
@@ -55,7 +58,7 @@ func (d *Device) Alloc(n int, s *Stream) (Ptr, error) {
 	if s.dev != d {
 		return 0, Errorf(ErrWrongDevice, d.Name(), "allocate", "%v is of %s", s, s.dev.Name())
 	}
-	p, err := c.Malloc(int64(n), cache.Stream(s.h))
+	p, err := c.MallocIn(pool, int64(n), cache.Stream(s.h))
 	return Ptr(p), d.cacheError("allocate", err)
 }
 

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/cache"
 	"github.com/chorus-comms/chorus/device/cpu"
 	"github.com/chorus-comms/chorus/dtype"
 )
@@ -29,6 +30,12 @@ type place struct {
 //
 // On a device whose memory the host may touch ([device.Properties].HostAccess) it's [EmptyShared].
 func EmptyOn(ctx context.Context, d *device.Device, dt dtype.DType, shape ...int) (*Tensor, error) {
+	return EmptyIn(ctx, d, cache.PoolID{}, dt, shape...)
+}
+
+// EmptyIn is EmptyOn with memory of one of the device's pools ([cache.Cache.NewPool]).
+func EmptyIn(ctx context.Context, d *device.Device, pool cache.PoolID, dt dtype.DType, shape ...int) (*Tensor,
+	error) {
 	n, err := sizeOf(dt, shape)
 	if err != nil {
 		return nil, err
@@ -41,7 +48,7 @@ func EmptyOn(ctx context.Context, d *device.Device, dt dtype.DType, shape ...int
 		return nil, err
 	}
 	bytes := n * dt.Size()
-	p, err := d.Alloc(bytes, s)
+	p, err := d.AllocIn(pool, bytes, s)
 	if err != nil {
 		return nil, err
 	}

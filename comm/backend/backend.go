@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/cache"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
@@ -101,6 +103,12 @@ type Registrar interface {
 	Deregister(t *tensor.Tensor) error
 }
 
+// Pooled is implemented by backends whose library gives device memory of its own, with which it's fastest.
+type Pooled interface {
+	// Pool is where the device's allocator has that memory; an *UnsupportedError if this library has none.
+	Pool() (cache.PoolID, error)
+}
+
 // Suspender is implemented by backends that can give up memory that they hold for a communicator, and take it again.
 type Suspender interface {
 	// Suspend gives it up, and Resume takes it again. They are collective, and called when nothing is under way.
@@ -184,6 +192,7 @@ type registration struct {
 var (
 	mu         sync.RWMutex
 	registered = map[string]registration{}
+	pools      = map[string]func(d *device.Device) (cache.PoolID, error){}
 )
 
 // Register makes a backend available under a name, with the hints that each of its operations may have. It panics if
@@ -198,6 +207,24 @@ func Register(name string, open Opener, hints ...OpHint) {
 		panic("backend: Register called twice for " + name)
 	}
 	registered[name] = registration{open, hints}
+}
+
+// RegisterPool makes a backend's Pooled memory available before there is a communicator. It's called beside Register.
+func RegisterPool(name string, open func(d *device.Device) (cache.PoolID, error)) {
+	mu.Lock()
+	defer mu.Unlock()
+	pools[name] = open
+}
+
+// PoolOf returns the pool of a backend's own memory of a device; the zero one if it has no own.
+func PoolOf(name string, d *device.Device) (cache.PoolID, error) {
+	mu.RLock()
+	open := pools[name]
+	mu.RUnlock()
+	if open == nil {
+		return cache.PoolID{}, nil
+	}
+	return open(d)
 }
 
 // Names returns the registered backends, sorted.

@@ -16,6 +16,7 @@ import (
 	"github.com/chorus-comms/chorus/comm/backend/base"
 	"github.com/chorus-comms/chorus/comm/nccl/abi"
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/cache"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
@@ -26,6 +27,7 @@ func init() {
 		backend.Register(f.Name, func(ctx context.Context, c backend.Config) (backend.Backend, error) {
 			return open(ctx, f.Name, c)
 		}, operationHints()...)
+		backend.RegisterPool(f.Name, func(d *device.Device) (cache.PoolID, error) { return openPool(f.Name, d) })
 	}
 }
 
@@ -57,8 +59,17 @@ type rank struct {
 	c          abi.Comm   // 0: destroyed, aborted or revoked
 	revoked    abi.Comm   // 0: it isn't
 	asleep     bool       // suspended
-	registered map[*tensor.Tensor]uintptr
+	registered map[extent]uintptr
+	known      known
 }
+
+// extent is memory.
+type extent struct {
+	p     uintptr
+	bytes int
+}
+
+func extentOf(t *tensor.Tensor) extent { return extent{address(t), t.NBytes()} }
 
 var (
 	_ backend.Enqueuer  = (*rank)(nil)
@@ -66,6 +77,7 @@ var (
 	_ backend.Windower  = (*rank)(nil)
 	_ backend.Messenger = (*rank)(nil)
 	_ backend.Suspender = (*rank)(nil)
+	_ backend.Pooled    = (*rank)(nil)
 )
 
 // greeting is what ranks tell each other before the library begins.
@@ -126,7 +138,7 @@ func open(ctx context.Context, family string, c backend.Config) (backend.Backend
 
 func newRank(lib *Library, family, name string, me, size int, dev *device.Device) *rank {
 	r := &rank{lib: lib, family: family, rank: me, size: size, dev: dev, ended: make(chan struct{}),
-		registered: map[*tensor.Tensor]uintptr{}}
+		registered: map[extent]uintptr{}}
 	r.Begin(name, me, r.tell)
 	return r
 }
@@ -302,6 +314,7 @@ func (r *rank) begin(ctx context.Context) (err error) {
 		r.lib.CommAbort(r.c)
 		return err
 	}
+	r.meetPool()
 	watching, stop := context.WithCancel(context.Background())
 	r.stop = stop
 	go r.watch(watching)
@@ -330,7 +343,7 @@ func (r *rank) Register(t *tensor.Tensor) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch _, twice := r.registered[t]; {
+	switch _, twice := r.registered[extentOf(t)]; {
 	case r.c == 0 || r.asleep:
 		return r.unusable(at)
 	case twice:
@@ -341,7 +354,7 @@ func (r *rank) Register(t *tensor.Tensor) error {
 		r.c); err != nil {
 		return &backend.InvalidArgumentError{Where: at, Detail: err.Error(), Err: err}
 	}
-	r.registered[t] = *handle
+	r.registered[extentOf(t)] = *handle
 	return nil
 }
 
@@ -350,14 +363,14 @@ func (r *rank) Deregister(t *tensor.Tensor) error {
 	at := r.In("deregister")
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	handle, ok := r.registered[t]
+	handle, ok := r.registered[extentOf(t)]
 	switch {
 	case !ok:
 		return &backend.InvalidArgumentError{Where: at, Detail: "the tensor is not registered"}
 	case r.c == 0 || r.asleep:
 		return r.unusable(at)
 	}
-	delete(r.registered, t)
+	delete(r.registered, extentOf(t))
 	return r.lib.failed("ncclCommDeregister", r.lib.CommDeregister(r.c, handle), r.c)
 }
 
@@ -482,6 +495,7 @@ func (r *rank) Finalize(ctx context.Context) error {
 		<-r.ended // the library is aborted then, or revoked
 		r.mu.Lock()
 		defer r.mu.Unlock()
+		r.leavePool(0)
 		c := r.revoked
 		r.revoked = 0
 		return r.lib.failed("ncclCommAbort", r.lib.CommAbort(c), c)
@@ -490,6 +504,7 @@ func (r *rank) Finalize(ctx context.Context) error {
 	defer r.mu.Unlock()
 	c := r.c
 	r.c = 0
+	r.leavePool(c)
 	for _, handle := range r.registered {
 		r.lib.CommDeregister(c, handle)
 	}

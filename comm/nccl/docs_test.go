@@ -148,6 +148,13 @@ func calls(t *testing.T, level string) map[string]string {
 				}
 				return c.Deregister(y)
 			}},
+			{"memory of an allocator", func() error {
+				a, err := c.Allocator()
+				if err == nil {
+					_, err = a.Empty(dtype.Float32, 4)
+				}
+				return err
+			}},
 			{"suspend, resume", func() error {
 				if err := c.Suspend(ctx); err != nil {
 					return err

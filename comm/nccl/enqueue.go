@@ -101,6 +101,9 @@ func (r *rank) Enqueue(ops ...*backend.Op) error {
 	if r.c == 0 {
 		return r.Err(r.Of(ops[0]))
 	}
+	if !ops[0].Stream.Capturing() {
+		r.learn()
+	}
 	x := &calls{rank: r, stream: abi.Stream(ops[0].Stream.Handle())}
 	if packed != nil {
 		x.with = packed.Pointer()

@@ -8,6 +8,7 @@ import (
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/comm/nccl/abi"
 	env "github.com/chorus-comms/chorus/config"
+	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/internal/dl"
 )
 
@@ -19,6 +20,9 @@ type Library struct {
 	version abi.Version
 	caps    *dl.Capabilities
 	devices []string
+
+	mu    sync.Mutex
+	pools map[*device.Device]*pool // of those that somebody has memory of
 }
 
 // Supply makes a library of a table that somebody has filled, for devices of the types, or with the names, that are

@@ -2,7 +2,6 @@ package nccl
 
 import (
 	"context"
-	"runtime"
 	"time"
 
 	"github.com/chorus-comms/chorus/comm/backend"
@@ -44,8 +43,11 @@ func (r *rank) slumber(ctx context.Context, op, call string, asleep bool, f func
 	if err := r.lib.need(at, "suspend"); err != nil {
 		return err
 	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+	unbind, err := r.dev.Bind()
+	if err != nil {
+		return &backend.InternalError{Where: at, Err: err}
+	}
+	defer unbind()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -55,7 +57,7 @@ func (r *rank) slumber(ctx context.Context, op, call string, asleep bool, f func
 		return &backend.InvalidArgumentError{Where: at,
 			Detail: map[bool]string{true: "the communicator is suspended", false: "the communicator is not suspended"}[asleep]}
 	}
-	err := r.lib.failed(call, f(r.c), r.c)
+	err = r.lib.failed(call, f(r.c), r.c)
 	if err == nil {
 		err = r.await(ctx, call, r.c)
 	}

@@ -49,6 +49,7 @@ type Driver struct {
 
 	imports imports
 	ranges  reservations
+	bound   bound
 }
 
 var (
@@ -60,6 +61,7 @@ var (
 	_ device.IPCEvents   = (*Driver)(nil)
 	_ device.Peers       = (*Driver)(nil)
 	_ device.Reserver    = (*Driver)(nil)
+	_ device.Threads     = (*Driver)(nil)
 	_ device.Tracer      = (*Driver)(nil)
 	_ device.Closer      = (*Driver)(nil)
 )

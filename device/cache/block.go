@@ -45,7 +45,17 @@ type pool struct {
 }
 
 // gives says whether its free memory may go back to the driver: not what graphs, or other users, count on.
-func (p *pool) gives() bool { return p.private == nil || p.private.users == 0 }
+func (p *pool) gives() bool {
+	return p.private == nil || p.private.users == 0 || p.private.source != nil
+}
+
+// source is where its segments come from, unless that's the driver.
+func (p *pool) source() Source {
+	if p.private == nil {
+		return nil
+	}
+	return p.private.source
+}
 
 func (p *pool) put(b *block) {
 	b.born = p.clock

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 
@@ -98,7 +99,12 @@ func (c *Cache) SetFraction(f float64) error {
 
 // Malloc returns at least n bytes for use on a stream, at an address that is a multiple of 512. For n of 0 it returns
 // 0. Without enough memory the error is an [*OutOfMemoryError].
-func (c *Cache) Malloc(n int64, s Stream) (uintptr, error) {
+func (c *Cache) Malloc(n int64, s Stream) (uintptr, error) { return c.take(PoolID{}, n, s) }
+
+// MallocIn is Malloc from a private pool of [Cache.NewPool]; the zero PoolID names none.
+func (c *Cache) MallocIn(id PoolID, n int64, s Stream) (uintptr, error) { return c.take(id, n, s) }
+
+func (c *Cache) take(id PoolID, n int64, s Stream) (uintptr, error) {
 	switch {
 	case n < 0:
 		return 0, invalid("Malloc of %d bytes", n)
@@ -112,7 +118,12 @@ func (c *Cache) Malloc(n int64, s Stream) (uintptr, error) {
 			return 0, err
 		}
 	}
-	addr, oom, err := c.malloc(n, s)
+	own := c.private[id]
+	if own == nil && id != (PoolID{}) {
+		c.mu.Unlock()
+		return 0, fmt.Errorf("cache: MallocIn of pool %v: %w", id, ErrUnknownPool)
+	}
+	addr, oom, err := c.malloc(own, n, s)
 	c.mu.Unlock()
 	if oom != nil {
 		if c.opts.OnOutOfMemory != nil {
@@ -123,8 +134,9 @@ func (c *Cache) Malloc(n int64, s Stream) (uintptr, error) {
 	return addr, err
 }
 
-// malloc is called, and returns, with the lock held; it gives it up while others are asked for memory.
-func (c *Cache) malloc(n int64, s Stream) (uintptr, *OutOfMemoryError, error) {
+// malloc is from a private pool, if own isn't nil. It's called, and returns, with the lock held; it gives it up while
+// others are asked for memory.
+func (c *Cache) malloc(own *privatePool, n int64, s Stream) (uintptr, *OutOfMemoryError, error) {
 	if n > maxRequest {
 		return 0, c.outOfMemory(n, s, nil), nil
 	}
@@ -134,7 +146,7 @@ func (c *Cache) malloc(n int64, s Stream) (uintptr, *OutOfMemoryError, error) {
 		}
 	}
 	size := c.roundSize(n)
-	p := c.poolFor(size, s)
+	p := c.poolFor(own, size, s)
 	b := c.findFree(p, size, s)
 	if b == nil && c.opts.OnPressure != nil {
 		c.mu.Unlock()

@@ -51,7 +51,7 @@ func (c *Cache) grow(p *pool, size int64, s Stream) (*block, error) {
 // newSegment asks the driver once, for as much as is usual for a block of the size.
 func (c *Cache) newSegment(p *pool, size int64, s Stream) (*block, error) {
 	bytes := c.segmentSize(size)
-	if c.reserver == nil {
+	if c.reserver == nil || p.source() != nil {
 		return c.segmentOf(p, bytes, s)
 	}
 	if c.allowed > 0 && c.reserved+bytes > c.allowed {
@@ -69,7 +69,11 @@ func (c *Cache) segmentOf(p *pool, bytes int64, s Stream) (*block, error) {
 	if c.opts.UnlockForDriver {
 		c.mu.Unlock()
 	}
-	addr, err := c.driver.Alloc(bytes)
+	alloc := c.driver.Alloc
+	if from := p.source(); from != nil {
+		alloc = from.Alloc
+	}
+	addr, err := alloc(bytes)
 	if c.opts.UnlockForDriver {
 		c.mu.Lock()
 	}
@@ -117,7 +121,11 @@ func bySegmentAddress(a, b *segment) int {
 // releaseSegment gives the segment of a free block, which is all of it, back to the driver.
 func (c *Cache) releaseSegment(b *block) error {
 	seg, p := b.seg, b.pool
-	if err := c.driver.Free(seg.addr); err != nil {
+	free := c.driver.Free
+	if from := p.source(); from != nil {
+		free = from.Free
+	}
+	if err := free(seg.addr); err != nil {
 		return err
 	}
 	p.free.remove(b)

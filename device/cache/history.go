@@ -67,7 +67,7 @@ func (h *history) callers(frames []uintptr) []uintptr {
 		return frames[:0]
 	}
 	frames = slices.Grow(frames[:0], maxFrames)[:maxFrames]
-	return frames[:runtime.Callers(5, frames)] // Callers, callers, giveOut, malloc, Malloc
+	return frames[:runtime.Callers(6, frames)] // Callers, callers, giveOut, malloc, take, Malloc
 }
 
 func (h *history) add(a action, b *block, addr uintptr, size int64) {

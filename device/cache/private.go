@@ -10,7 +10,8 @@ import (
 type privatePool struct {
 	id           PoolID
 	small, large pool
-	users        int // BeginPool and RetainPool without ReleasePool
+	source       Source // of its segments; nil: the driver
+	users        int    // BeginPool and RetainPool without ReleasePool
 	segments     int
 }
 
@@ -60,6 +61,28 @@ func (c *Cache) BeginPool(id PoolID, streams func(Stream) bool, capture bool) er
 	return nil
 }
 
+// Source is where a private pool has its memory from, in place of the driver: a library, say, that is fastest with its
+// own. Its methods are called with the cache's lock held.
+type Source interface {
+	// Alloc and Free are as the driver's.
+	Alloc(size int64) (addr uintptr, err error)
+	Free(addr uintptr) error
+}
+
+// NewPool makes a private pool over a source, which stays. [Cache.MallocIn] allocates from it, and so does what comes
+// between BeginPool and EndPool; what's freed there is given back as that of the ordinary pools.
+func (c *Cache) NewPool(from Source) PoolID {
+	pp := &privatePool{id: NewPoolID(), source: from}
+	pp.small.small = true
+	for _, p := range []*pool{&pp.small, &pp.large} {
+		p.private, p.unmapped.byAddress = pp, true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.private[pp.id] = pp
+	return pp.id
+}
+
 // EndPool ends what BeginPool began. What was allocated stays in the pool.
 func (c *Cache) EndPool(id PoolID) error {
 	c.mu.Lock()
@@ -89,7 +112,7 @@ func (c *Cache) ReleasePool(id PoolID) error {
 	if pp.users--; pp.users > 0 {
 		return nil
 	}
-	if pp.segments == 0 {
+	if pp.segments == 0 && pp.source == nil {
 		delete(c.private, id)
 	}
 	return c.releaseForgotten()
@@ -101,16 +124,19 @@ func (c *Cache) leftPool(p *pool) {
 	if pp == nil {
 		return
 	}
-	if pp.segments--; pp.segments == 0 && pp.users == 0 {
+	if pp.segments--; pp.segments == 0 && pp.users == 0 && pp.source == nil {
 		delete(c.private, pp.id)
 	}
 }
 
 // poolFor returns where a request is served.
-func (c *Cache) poolFor(size int64, s Stream) *pool {
+func (c *Cache) poolFor(own *privatePool, size int64, s Stream) *pool {
 	small, large := &c.small, &c.large
+	if own != nil {
+		small, large = &own.small, &own.large
+	}
 	for _, sc := range c.scopes {
-		if sc.streams == nil || sc.streams(s) {
+		if own == nil && (sc.streams == nil || sc.streams(s)) {
 			small, large = &sc.pool.small, &sc.pool.large
 			break
 		}

@@ -7,11 +7,19 @@ import (
 	"github.com/chorus-comms/chorus/device"
 )
 
+// current is the calling thread's device, as the driver knows it.
+func (l *Library) current() int {
+	if d, ok := l.opts.Driver.(interface{ Current() int }); ok {
+		return d.Current()
+	}
+	return 0
+}
+
 func (l *Library) memAlloc(p *uintptr, bytes uint64) abi.Result {
 	if r := l.fail("ncclMemAlloc", -1); r != abi.Success {
 		return r
 	}
-	got, err := l.opts.Driver.Malloc(0, int(bytes))
+	got, err := l.opts.Driver.Malloc(l.current(), int(bytes))
 	if err != nil {
 		return l.wrong(abi.UnhandledCudaError, "ncclMemAlloc: %v", err)
 	}
@@ -20,7 +28,10 @@ func (l *Library) memAlloc(p *uintptr, bytes uint64) abi.Result {
 }
 
 func (l *Library) memFree(p uintptr) abi.Result {
-	if err := l.opts.Driver.Free(0, device.Ptr(p)); err != nil {
+	if r := l.fail("ncclMemFree", -1); r != abi.Success {
+		return r
+	}
+	if err := l.opts.Driver.Free(l.current(), device.Ptr(p)); err != nil {
 		return l.wrong(abi.InvalidArgument, "ncclMemFree: %v", err)
 	}
 	return abi.Success

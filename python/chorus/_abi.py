@@ -626,6 +626,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "device_record_history": (c_int32, [c_uint64, c_int64]),
     "device_snapshot": (c_int32, [c_uint64, c_char_p]),
     "pool_new": (c_int32, [POINTER(c_uint64)]),
+    "pool_of": (c_int32, [c_char_p, c_uint64, POINTER(c_uint64)]),
     "pool_begin": (c_int32, [c_uint64, POINTER(c_uint64)]),
     "pool_end": (c_int32, [c_uint64, POINTER(c_uint64)]),
     "pool_release": (c_int32, [c_uint64, POINTER(c_uint64)]),

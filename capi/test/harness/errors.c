@@ -149,9 +149,9 @@ void errors(void) {
 
 	// An abort, in words.
 	c = join("abort", 30 * SECOND);
+	GETS(CHORUS_UNSUPPORTED, chorus_comm_suspend(c));
+	GETS(CHORUS_UNSUPPORTED, chorus_comm_resume(c));
 	if (rank == 0)
-		GETS(CHORUS_UNSUPPORTED, chorus_comm_suspend(c));
-		GETS(CHORUS_UNSUPPORTED, chorus_comm_resume(c));
 		OK(chorus_comm_abort(c, "loss is NaN"));
 	op.timeout_ns = 0;
 	GETS(CHORUS_ABORTED, chorus_submit(c, &op, NULL));

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import ctypes
 import functools
 import itertools
 import operator
@@ -18,8 +20,8 @@ from torch.autograd import profiler
 
 from chorus import _lib, memory
 from chorus._comm import Communicator
-from chorus.backend import LIBRARIES, _fresh, ours, served
-from chorus.errors import InvalidArgumentError, UnsupportedError, invalid
+from chorus.backend import LIBRARIES, _fresh, ours, place_of, served
+from chorus.errors import InvalidArgumentError, UnsupportedError, check, invalid
 from chorus.process_group import ProcessGroup, timeout_ns
 from chorus.torchcomms import _backend, _hints, _launcher
 from chorus.torchcomms._backend import TorchCommBackend
@@ -51,19 +53,27 @@ class MemAllocator:
         with comm.get_mem_allocator():
             x = torch.zeros(1024)
 
-    That of a communicator of a device gives tensors there.
+    That of a communicator of a device gives tensors there; over a library that gives out memory, such as NCCL's
+    ncclMemAlloc, in such memory, which the communicator knows then.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self._entered: list[Any] = []
+    def __init__(self, device: torch.device, pool: Any = None) -> None:
+        self._entered: list[contextlib.ExitStack] = []
         self._device = device
+        self._pool = pool  # of the device's module
         on_cpu = device.type == "cpu"
-        self.empty: Callable[..., Any] = memory.empty if on_cpu else functools.partial(torch.empty, device=device)
-        self.zeros: Callable[..., Any] = memory.zeros if on_cpu else functools.partial(torch.zeros, device=device)
+        self.empty: Callable[..., Any] = memory.empty if on_cpu else functools.partial(self._make, torch.empty)
+        self.zeros: Callable[..., Any] = memory.zeros if on_cpu else functools.partial(self._make, torch.zeros)
+
+    def _make(self, make: Callable[..., Any], *size: Any, **more: Any) -> Any:
+        with self:
+            return make(*size, device=self._device, **more)
 
     def __enter__(self) -> MemAllocator:
-        entered: Any = memory.shared_memory() if self._device.type == "cpu" else self._device
-        entered.__enter__()
+        entered = contextlib.ExitStack()
+        entered.enter_context(memory.shared_memory() if self._device.type == "cpu" else self._device)
+        if self._pool is not None:
+            entered.enter_context(torch.get_device_module(self._device).use_mem_pool(self._pool, self._device))
         self._entered.append(entered)
         return self
 
@@ -72,11 +82,31 @@ class MemAllocator:
 
 
 def get_mem_allocator(backend: str, device: torch.device | None = None) -> MemAllocator:
-    """The allocator of a backend's memory, on a device. Raises RuntimeError for backends without one."""
+    """The allocator of a backend's memory, on a device.
+
+    Raises :class:`chorus.UnsupportedError`, a RuntimeError, for backends without one, and over a library that is too
+    old to give out memory.
+    """
     device = device or torch.device("cpu")
-    if _backend.native_name(backend, device.type) in (None, "fake"):
+    native = _backend.native_name(backend, device.type)
+    if native in (None, "fake"):
         raise UnsupportedError(f"chorus: No allocator factory registered for backend {backend!r}")
-    return MemAllocator(device)
+    return MemAllocator(device, _pool(native, device) if device.type != "cpu" else None)
+
+
+def _pool(backend: str, device: torch.device) -> Any:
+    """The pool of the memory that a backend's library gives out; None where it's the device's, or PyTorch's CUDA's."""
+    if device.type == "cuda":
+        return None
+    module = torch.get_device_module(device)
+    place = place_of(device if device.index is not None else torch.device(device.type, module.current_device()))
+    name = (ctypes.c_uint64 * 2)()
+    check(_lib.library.chorus_pool_of(backend.encode(), place, name))
+    if not any(name):
+        return None
+    pool = module.MemPool()
+    pool.id = tuple(name)
+    return pool
 
 
 class PersistentAllGather:

@@ -121,6 +121,25 @@ def main():
     part.all_reduce(y := torch.ones(3), ReduceOp.SUM)
     assert part.get_rank() == n - 1 - me and (y == n).all()
     part.finalize()
+    if LEVEL >= "2.19":
+        allocator = comm.get_mem_allocator()
+        z = allocator.zeros(1 << 20)
+        with allocator:
+            z += torch.ones(1 << 20)
+        comm.all_reduce(z, ReduceOp.SUM)
+        assert (z == n).all() and z.device == _place
+        pool = torch.accinte.memory_snapshot(allocator._pool.id)
+        assert any(s["address"] <= z.data_ptr() < s["address"] + s["total_size"] for s in pool)
+        y = torch.ones(3)
+        comm.tensor_register(y)
+        comm.tensor_deregister(y)
+    else:
+        with pytest.raises(chorus.UnsupportedError, match="has no allocation: it lacks ncclMemAlloc"):
+            comm.get_mem_allocator()
+        y = torch.ones(3)
+        with pytest.raises(chorus.UnsupportedError, match="has no registration: it lacks ncclCommRegister"):
+            comm.tensor_register(y)
+    comm.all_reduce(y.zero_().add_(1), ReduceOp.SUM)
     if LEVEL >= "2.31":
         comm.suspend()
         with pytest.raises(chorus.InvalidArgumentError, match="the communicator is suspended"):

@@ -1,0 +1,181 @@
+package nccl
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/comm/nccl/abi"
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/cache"
+)
+
+// pool is memory of a device that the library has given, for tensors, and which its communicators know: each registers
+// what is new when it enqueues something, and none of it goes back to the library before all have deregistered it. The
+// device's allocator parts it, and knows which streams use it.
+type pool struct {
+	lib *Library
+	dev *device.Device
+	id  cache.PoolID
+
+	mu       sync.Mutex
+	segments map[uintptr]int64 // bytes, by address
+	version  uint64            // counts their changes
+	ranks    map[*rank]bool
+}
+
+// poolOf returns the library's memory of a device.
+func (l *Library) poolOf(dev *device.Device) (*pool, error) {
+	if err := l.caps.Need("allocation"); err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p := l.pools[dev]; p != nil {
+		return p, nil
+	}
+	c, err := dev.Allocator()
+	if err != nil {
+		return nil, err
+	}
+	p := &pool{lib: l, dev: dev, segments: map[uintptr]int64{}, ranks: map[*rank]bool{}}
+	p.id = c.NewPool(p)
+	if l.pools == nil {
+		l.pools = map[*device.Device]*pool{}
+	}
+	l.pools[dev] = p
+	return p, nil
+}
+
+// Pool implements backend.Pooled.
+func (r *rank) Pool() (cache.PoolID, error) {
+	p, err := r.lib.poolOf(r.dev)
+	if err != nil {
+		return cache.PoolID{}, &backend.UnsupportedError{Where: r.In("allocator"), Detail: err.Error()}
+	}
+	return p.id, nil
+}
+
+// openPool is of a backend before there is a communicator.
+func openPool(family string, dev *device.Device) (cache.PoolID, error) {
+	lib, err := Load(family, "")
+	if err != nil {
+		return cache.PoolID{}, err
+	}
+	p, err := lib.poolOf(dev)
+	if err != nil {
+		return cache.PoolID{}, err
+	}
+	return p.id, nil
+}
+
+// Alloc implements cache.Source.
+func (p *pool) Alloc(size int64) (uintptr, error) {
+	unbind, err := p.dev.Bind()
+	if err != nil {
+		return 0, err
+	}
+	defer unbind()
+	at := new(uintptr)
+	if err := p.lib.failed("ncclMemAlloc", p.lib.MemAlloc(at, uint64(size)), 0); err != nil {
+		return 0, fmt.Errorf("%w: %w", cache.ErrOutOfMemory, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.segments[*at] = size
+	p.version++
+	return *at, nil
+}
+
+// Free implements cache.Source. The memory goes when no communicator knows it any more: one may be in the middle of
+// something.
+func (p *pool) Free(addr uintptr) error {
+	p.mu.Lock()
+	delete(p.segments, addr)
+	p.version++
+	var ranks []*rank
+	for r := range p.ranks {
+		ranks = append(ranks, r)
+	}
+	p.mu.Unlock()
+	go func() {
+		for _, r := range ranks {
+			r.forget(addr)
+		}
+		if unbind, err := p.dev.Bind(); err == nil {
+			p.lib.MemFree(addr)
+			unbind()
+		}
+	}()
+	return nil
+}
+
+// known are the segments that a communicator has registered.
+type known struct {
+	pool    *pool // nil: it registers none
+	version uint64
+	handles map[uintptr]uintptr
+}
+
+// learn registers what memory of the library's there is that the communicator doesn't know yet. The caller has the
+// lock. What the library doesn't register is as good as other memory.
+func (r *rank) learn() {
+	k := &r.known
+	if k.pool == nil || r.lib.CommRegister == nil {
+		return
+	}
+	k.pool.mu.Lock()
+	defer k.pool.mu.Unlock()
+	if k.version == k.pool.version {
+		return
+	}
+	k.version = k.pool.version
+	for addr, size := range k.pool.segments {
+		handle := new(uintptr)
+		if _, has := k.handles[addr]; !has &&
+			r.lib.CommRegister(r.c, addr, uint64(size), handle) == abi.Success {
+			k.handles[addr] = *handle
+		}
+	}
+}
+
+// forget deregisters a segment that goes.
+func (r *rank) forget(addr uintptr) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if handle, has := r.known.handles[addr]; has {
+		delete(r.known.handles, addr)
+		if r.c != 0 {
+			r.lib.CommDeregister(r.c, handle)
+		}
+	}
+}
+
+// meetPool begins to know the library's memory, if it has any.
+func (r *rank) meetPool() {
+	p, err := r.lib.poolOf(r.dev)
+	if err != nil {
+		return
+	}
+	r.known = known{pool: p, handles: map[uintptr]uintptr{}}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ranks[r] = true
+}
+
+// leavePool ends that. The caller has the lock; c is 0 if the library's communicator has ended.
+func (r *rank) leavePool(c abi.Comm) {
+	p := r.known.pool
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	delete(p.ranks, r)
+	p.mu.Unlock()
+	for _, handle := range r.known.handles {
+		if c != 0 {
+			r.lib.CommDeregister(c, handle)
+		}
+	}
+	r.known.handles = nil
+}

@@ -1,0 +1,103 @@
+//go:build linux
+
+package nccl_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/comm/nccl/abi"
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/ncclsim"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+// Empty and Zeros are memory that the library has given, on the communicator's device, which it's told of before the
+// first operation, and which goes back when nobody has it and no communicator knows it any more.
+func TestMemory(t *testing.T) {
+	var mu sync.Mutex
+	calls := map[string]int{}
+	library := simulate(t, ncclsim.Options{Version: "2.32", Fail: func(call string, _ int) abi.Result {
+		mu.Lock()
+		defer mu.Unlock()
+		calls[call]++
+		return abi.Success
+	}})
+	count := func(call string) int {
+		mu.Lock()
+		defer mu.Unlock()
+		return calls[call]
+	}
+	const many = 4 << 20 // a segment of its own
+	each(t, open(t, "nccl", library, 2), func(ctx context.Context, c *comm.Comm, s *device.Stream,
+		ones *tensor.Tensor) error {
+		a, err := c.Allocator()
+		if err != nil {
+			return err
+		}
+		for round := range 2 {
+			x, err := c.Zeros(dtype.Float32, many)
+			if err != nil {
+				return err
+			}
+			y, err := a.Empty(dtype.Float32, many)
+			if err != nil {
+				return err
+			}
+			if x.On() != s.Device() || y.On() != s.Device() {
+				return fmt.Errorf("on %v and %v", x.On(), y.On())
+			}
+			if err := errors.Join(tensor.Fill(ctx, y, 3), c.AllReduce(ctx, y, comm.Sum), tensor.Copy(ctx, x, y)); err != nil {
+				return err
+			}
+			host, err := x.To(ctx, nil)
+			if err != nil || host.At(many-1) != 6 {
+				return fmt.Errorf("round %d: %v, %w", round, host.At(many-1), err)
+			}
+			if err := s.Synchronize(ctx); err != nil {
+				return err
+			}
+			x.Free()
+			y.Free()
+		}
+		if err := s.Device().EmptyCache(); err != nil {
+			return err
+		}
+		return errors.Join(c.AllReduce(ctx, ones, comm.Sum), s.Synchronize(ctx))
+	})
+	if n := count("ncclMemAlloc"); n == 0 || count("ncclCommRegister") < n {
+		t.Errorf("%d allocations, %d registrations", n, count("ncclCommRegister"))
+	}
+	for end := time.Now().Add(10 * time.Second); count("ncclMemFree") < count("ncclMemAlloc") ||
+		count("ncclCommDeregister") < count("ncclCommRegister"); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%v", calls)
+		}
+	}
+}
+
+// A library that gives out no memory has the device's, unless that's asked for.
+func TestMemoryRefused(t *testing.T) {
+	library := simulate(t, ncclsim.Options{Version: "2.18"})
+	const text = "has no allocation: it lacks ncclMemAlloc, ncclMemFree, which came with NCCL 2.19"
+	each(t, open(t, "nccl", library, 1), func(ctx context.Context, c *comm.Comm, s *device.Stream,
+		_ *tensor.Tensor) error {
+		if _, err := c.Allocator(); !errors.Is(err, comm.ErrUnsupported) || !strings.Contains(err.Error(), text) {
+			return fmt.Errorf("an allocator: %w", err)
+		}
+		x, err := c.Zeros(dtype.Float32, 10)
+		return errors.Join(err, c.AllReduce(ctx, x, comm.Sum), s.Synchronize(ctx))
+	})
+	t.Setenv("CHORUS_NCCL_LIBRARY", library)
+	if _, err := comm.NewAllocator(t.Context(), "nccl", "accinte:0"); !errors.Is(err, comm.ErrUnsupported) ||
+		!strings.Contains(err.Error(), text) {
+		t.Errorf("an allocator without a communicator: %v", err)
+	}
+}
