@@ -311,6 +311,12 @@ CHORUS_API chorus_status chorus_device_empty_host_cache(chorus_device device);
 CHORUS_API chorus_status chorus_stream_create(chorus_device device, int32_t priority, chorus_stream *stream);
 CHORUS_API chorus_status chorus_stream_release(chorus_stream stream);
 
+/* chorus_stream_adopt takes a stream that somebody else in the process has made with the vendor's library, a cudaStream_t for
+ * example, until chorus_stream_release; chorus_stream_native is the other way: what the vendor's library calls a stream. The
+ * library's default streams aren't taken. */
+CHORUS_API chorus_status chorus_stream_adopt(chorus_device device, uint64_t native, chorus_stream *stream);
+CHORUS_API chorus_status chorus_stream_native(chorus_stream stream, uint64_t *native);
+
 /* The stream that is always there. It's not released. */
 CHORUS_API chorus_status chorus_stream_default(chorus_device device, chorus_stream *stream);
 

@@ -13,6 +13,7 @@ import (
 	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/device"
 	_ "github.com/chorus-comms/chorus/device/accinte"
+	_ "github.com/chorus-comms/chorus/device/gpu"
 )
 
 var (

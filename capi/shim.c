@@ -206,6 +206,10 @@ EXPORT chorus_status chorus_unpin(void *memory) { CALLS(goUnpin(memory)); }
 EXPORT chorus_status chorus_stream_create(chorus_device device, int32_t priority, chorus_stream *stream) {
 	CALLS(goStreamCreate(device, priority, stream));
 }
+EXPORT chorus_status chorus_stream_adopt(chorus_device device, uint64_t native, chorus_stream *stream) {
+	CALLS(goStreamAdopt(device, native, stream));
+}
+EXPORT chorus_status chorus_stream_native(chorus_stream stream, uint64_t *native) { CALLS(goStreamNative(stream, native)); }
 EXPORT chorus_status chorus_stream_default(chorus_device device, chorus_stream *stream) { CALLS(goStreamCurrent(device, 1, stream)); }
 EXPORT chorus_status chorus_stream_current(chorus_device device, chorus_stream *stream) { CALLS(goStreamCurrent(device, 0, stream)); }
 EXPORT chorus_status chorus_stream_set_current(chorus_stream stream) { CALLS(goStreamSetCurrent(stream)); }

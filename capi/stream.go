@@ -17,7 +17,8 @@ import (
 // stream is what a chorus_stream stands for.
 type stream struct {
 	*device.Stream
-	owned   bool // of chorus_stream_create
+	owned   bool         // of chorus_stream_create
+	adopted func() error // gives back a stream of chorus_stream_adopt
 	capture *capture
 }
 
@@ -102,6 +103,38 @@ func goStreamCreate(h C.chorus_device, priority C.int32_t, out *C.chorus_stream)
 		return fail(err)
 	}
 	return fail(giveStream(&stream{Stream: s, owned: true}, out))
+}
+
+//export goStreamAdopt
+func goStreamAdopt(h C.chorus_device, native C.uint64_t, out *C.chorus_stream) (status C.chorus_status) {
+	defer contain(&status)
+	d, err := findDevice(h)
+	if err == nil && out == nil {
+		err = refused("chorus_stream_adopt got NULL")
+	}
+	if err != nil {
+		return fail(err)
+	}
+	*out = 0
+	s, release, err := d.Adopt(device.StreamHandle(native))
+	if err != nil {
+		return fail(err)
+	}
+	return fail(giveStream(&stream{Stream: s, adopted: release}, out))
+}
+
+//export goStreamNative
+func goStreamNative(h C.chorus_stream, native *C.uint64_t) (status C.chorus_status) {
+	defer contain(&status)
+	s, err := findStream(h)
+	if err == nil && native == nil {
+		err = refused("chorus_stream_native got NULL")
+	}
+	if err != nil {
+		return fail(err)
+	}
+	*native = C.uint64_t(s.Handle())
+	return fail(nil)
 }
 
 //export goStreamCurrent
@@ -246,7 +279,7 @@ func goStreamCopy(h C.chorus_stream, dst, src unsafe.Pointer, bytes C.int64_t) (
 func goStreamRelease(h C.chorus_stream) (status C.chorus_status) {
 	defer contain(&status)
 	s, err := findStream(h)
-	if err == nil && !s.owned {
+	if err == nil && !s.owned && s.adopted == nil {
 		err = refused("a device's default stream is not released")
 	}
 	if err != nil {
@@ -254,6 +287,9 @@ func goStreamRelease(h C.chorus_stream) (status C.chorus_status) {
 	}
 	if streams.take(uint64(h)) == nil {
 		return fail(refused("%#x is no stream; it may have been released", uint64(h)))
+	}
+	if s.adopted != nil {
+		return fail(s.adopted())
 	}
 	return fail(s.Close())
 }

@@ -26,7 +26,8 @@ type Options struct {
 	Devices     int    // 2 if 0
 	MemoryBytes int    // of each device; 256 MiB if 0
 	NoPeers     bool
-	Without     []string // functions that it doesn't have, by any of their names
+	Driver      *accinte.Driver // whose devices they are, if others use them, too; nil: ones of its own
+	Without     []string        // functions that it doesn't have, by any of their names
 	// Parallel lets it call functions of the host at the same time, as no library promises.
 	Parallel bool
 	// Fail, if not nil, is asked at each call of a function, "cuMemAlloc_v2" for example: a result other than success is
@@ -55,25 +56,36 @@ func New(o Options) (*Library, error) {
 	if o.MemoryBytes == 0 {
 		o.MemoryBytes = 256 << 20
 	}
+	if o.Driver != nil {
+		return newLibrary(o, o.Driver), nil
+	}
 	d, err := accinte.New(accinte.Options{Name: o.Name + " stand-in", Devices: o.Devices, MemoryBytes: o.MemoryBytes,
 		NoPeers: o.NoPeers})
 	if err != nil {
 		return nil, err
 	}
+	return newLibrary(o, d), nil
+}
+
+func newLibrary(o Options, d *accinte.Driver) *Library {
 	return &Library{opts: o, driver: d, threads: map[int][]abi.Context{}, graphs: map[abi.Graph][]device.Node{},
-		texts: map[string][]byte{}}, nil
+		texts: map[string][]byte{}}
 }
 
 // Close ends it. The error also says if a thread has been left with a context.
 func (l *Library) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	var err error
 	for _, stack := range l.threads {
 		if l.opts.Name == "cuda" && len(stack) > 0 || l.opts.Name == "hip" && stack[0] != contexts {
-			return errors.Join(fmt.Errorf("gpusim: a thread is left with contexts %v", stack), l.driver.Close())
+			err = fmt.Errorf("gpusim: a thread is left with contexts %v", stack)
 		}
 	}
-	return l.driver.Close()
+	if l.opts.Driver != nil {
+		return err
+	}
+	return errors.Join(err, l.driver.Close())
 }
 
 // Driver is what it's made of, whose streams and memory have the library's handles and addresses.

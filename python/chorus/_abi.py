@@ -591,6 +591,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "device_empty_host_cache": (c_int32, [c_uint64]),
     "stream_create": (c_int32, [c_uint64, c_int32, POINTER(c_uint64)]),
     "stream_release": (c_int32, [c_uint64]),
+    "stream_adopt": (c_int32, [c_uint64, c_uint64, POINTER(c_uint64)]),
+    "stream_native": (c_int32, [c_uint64, POINTER(c_uint64)]),
     "stream_default": (c_int32, [c_uint64, POINTER(c_uint64)]),
     "stream_current": (c_int32, [c_uint64, POINTER(c_uint64)]),
     "stream_set_current": (c_int32, [c_uint64]),

@@ -20,7 +20,7 @@ import torch
 from torch._C._distributed_c10d import Store
 from torch.autograd import profiler
 
-from chorus import _direct, _lib, _profiled, _sites, _store, backend
+from chorus import _direct, _lib, _profiled, _sites, _store, _streams, backend
 from chorus.backend import named
 from chorus.errors import Error, InvalidArgumentError, TimeoutError, check, invalid, last_error
 
@@ -165,28 +165,42 @@ class Pending:
         _work_release(self.handle)
 
 
+_nothing = contextlib.nullcontext()
+
+
 class DevicePending(Pending):
     """An asynchronous operation on the memory of a device, which streams may wait for at any time."""
 
     __slots__ = ("device", "_end")
 
     def __init__(
-        self, comm: Communicator, handle: int, kind: int, device: torch.device, after: Callable[[], None] | None
+        self,
+        comm: Communicator,
+        handle: int,
+        kind: int,
+        keep: object,
+        device: torch.device,
+        after: Callable[[], None] | None,
     ):
-        super().__init__(comm, handle, kind, None, None)  # the library keeps the memory from others until it's done
+        foreign = _streams.foreign(device)
+        # The library keeps its own memory from others until it's done; of others' memory it can't.
+        super().__init__(comm, handle, kind, keep if foreign else None, None)
         self.device = device
         self._end: torch.Event | None = None  # of what comes after, on a stream of its own
         if after is not None:
             with self.behind() as stream:
                 after()
                 self._end = stream.record_event()
+        if foreign and not _streams.capturing(device):
+            self.when_done(lambda _: None)  # so that somebody takes note of the end, and lets go of the memory
 
     def join(self) -> None:
         """Let the current stream's later work wait for the operation; raise what it has failed with by now."""
         if self._end is not None:
             torch.accelerator.current_stream(self.device).wait_event(self._end)
         else:
-            check(_lib.library.chorus_stream_wait_work(0, self.handle))
+            with _streams.current(self.device):
+                check(_lib.library.chorus_stream_wait_work(0, self.handle))
 
     def behind(self) -> torch.Stream:
         """A stream, to be entered, whose work comes after the operation."""
@@ -394,6 +408,10 @@ class Communicator:
         self.device, self._place = device, place
         self.submit = _direct.otherwise
 
+    def _on(self, device: torch.device | None) -> contextlib.AbstractContextManager[None]:
+        """What a call on a device is made within, so that its current stream is the library's, too."""
+        return _streams.current(device) if _streams.natives and device is not None else _nothing
+
     def place(self, device: torch.device | None) -> int:
         """The number of a tensor's device, to which the communicator belongs from then on; None is the host."""
         if device is None:
@@ -490,14 +508,14 @@ class Communicator:
                 kind, keep, asynchronous, self.name, self.rank, self.issued, root=root, peer=peer, tag=tag
             )
         if not asynchronous:
-            with event:
+            with event, self._on(device):
                 status = _submit(self._argument, slot.op_at, None)
             if status:
                 raise _failure(status)
             if after is not None:
                 after()
             return None
-        with event:
+        with event, self._on(device):
             status = _submit(self._argument, slot.op_at, slot.work_at)
             if status:
                 raise last_error(status)
@@ -513,7 +531,7 @@ class Communicator:
         device: torch.device | None = None,
     ) -> Pending:
         if device is not None:
-            pending: Pending = DevicePending(self, handle, kind, device, after)
+            pending: Pending = DevicePending(self, handle, kind, keep, device, after)
             if event is not _profiled.nothing:
                 pending.when_done(event.end)
             return pending
@@ -569,7 +587,7 @@ class Communicator:
             event = _profiled.operation(
                 _BATCH, [tensors for tensors, _ in keep], asynchronous, self.name, self.rank, self.issued
             )
-        with event:
+        with event, self._on(device):
             status = submit(
                 self.handle, ctypes.addressof(ops), len(batch), timeout_ns, slot.work_at if asynchronous else None
             )

@@ -31,7 +31,8 @@ class Window:
         """
         comm.place(device)
         handle = ctypes.c_uint64()
-        check(_lib.library.chorus_window_create(comm.handle, data, count, dtype, ctypes.byref(handle)))
+        with comm._on(device):
+            check(_lib.library.chorus_window_create(comm.handle, data, count, dtype, ctypes.byref(handle)))
         self.comm = comm
         self.device = device if count else None
         self.handle = handle.value
@@ -71,13 +72,13 @@ class Window:
         if profiler._is_profiler_enabled:
             event = _profiled.on_window(kind, keep, asynchronous, self.comm.name, self.comm.rank, rank)
         if not asynchronous:
-            with event:
+            with event, self.comm._on(self.device):
                 status = _lib.library.chorus_window_submit(self.handle, ctypes.byref(op), None)
             if status:
                 raise _failure(status)
             return None
         work = ctypes.c_uint64()
-        with event:
+        with event, self.comm._on(self.device):
             check(_lib.library.chorus_window_submit(self.handle, ctypes.byref(op), ctypes.byref(work)))
         # A wait for a signal is done out of turn, as a message is.
         return self.comm._issued(

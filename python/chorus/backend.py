@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -30,19 +31,35 @@ def register() -> None:
     """Make ``"chorus"`` and ``"accl"`` backends of torch.distributed, for CPU tensors and those of devices of the
     library. Calling it again changes nothing; nor does it take the name of a backend that another package has
     registered."""
+    if _gpus() and "cuda" not in _drivers:
+        from chorus import _streams
+
+        serve("cuda", "hip" if torch.version.hip else "cuda", _streams.cuda)
     for name in NAMES:
         if name.upper() not in dist.Backend._plugins:
             _register(name)
+
+
+def _gpus() -> bool:
+    """Whether PyTorch was built for GPUs and the machine seems to have one. PyTorch itself would start the vendor's
+    library for the answer, after which a process can't fork."""
+    if torch.version.hip:
+        return os.path.exists("/dev/kfd")
+    return bool(torch.version.cuda) and (os.path.exists("/dev/nvidiactl") or os.path.exists("/dev/dxg"))
 
 
 def _register(name: str) -> None:
     dist.Backend.register_backend(name, _creators[name], extended_api=True, devices=["cpu", *_drivers])
 
 
-def serve(name: str, driver: str) -> None:
+def serve(name: str, driver: str, native: Callable[[torch.device], int] | None = None) -> None:
     """Take the tensors of ``torch.device(name)``, which are a driver's of the library, as PyTorch's extension for it
-    tells."""
+    tells. ``native`` is for devices whose streams others make: what the vendor's library calls the current one."""
     _drivers[name] = driver
+    if native is not None:
+        from chorus import _streams
+
+        _streams.natives[name] = native
     for name in NAMES:
         plugin = dist.Backend._plugins.get(name.upper())
         if plugin is not None and plugin.creator_fn is _creators[name]:
@@ -89,7 +106,7 @@ def _create(backend: str, options: Any, backend_options: Any) -> ProcessGroup:
     ``backend_options`` is what the user gave as ``pg_options``: None, or a dict of
     hints for the communicator.
     """
-    from chorus import _patches
+    from chorus import _patches, _streams
     from chorus._comm import Communicator
     from chorus.errors import InvalidArgumentError
     from chorus.process_group import ProcessGroup, timeout_ns
@@ -125,7 +142,8 @@ def _create(backend: str, options: Any, backend_options: Any) -> ProcessGroup:
     for device, (kind, other) in others.items():
         group._add_backend(torch.device(device), kind, other)
     if not alone and isinstance(device, torch.device) and device.type in _drivers and device.type in group._ours:
-        comm.bind(device)
+        if not _streams.foreign(device):  # a GPU, which only a library's backend takes: its tensors are refused
+            comm.bind(device)
     return group
 
 
@@ -135,6 +153,8 @@ def _placed(carrier: str | None, device: Any) -> torch.device:
 
     if isinstance(device, torch.device) and device.type in _drivers:
         return device
+    if device is None and "cuda" in _drivers:
+        return torch.device("cuda", torch.cuda.current_device())
     if device is not None or len(_drivers) != 1:
         raise InvalidArgumentError(
             f"chorus: {carrier} is for {' or '.join(_drivers) or 'no device here'}: pass device_id=torch.device(...)"

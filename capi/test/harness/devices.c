@@ -107,6 +107,19 @@ static void order(chorus_stream s, void *p) {
 	double ms = -1;
 	OK(chorus_event_elapsed(a, b, &ms));
 	EXPECT(ms >= 10);
+	// The same stream, as somebody else would have it.
+	uint64_t native = 0;
+	chorus_stream again = 0;
+	OK(chorus_stream_native(other, &native));
+	OK(chorus_stream_adopt(device, native, &again));
+	EXPECT(native && again && again != other);
+	OK(chorus_stream_task(again, "twice", &(chorus_span){p, N * 4}, 1, twice, NULL, &factor));
+	OK(chorus_stream_await(other, 0));
+	OK(chorus_stream_release(again));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_stream_release(again));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_stream_native(again, &native));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_stream_native(other, NULL));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_stream_adopt(device, native, NULL));
 	// What fails stays until it's taken away.
 	OK(chorus_stream_task(other, "fails", NULL, 0, fails, NULL, NULL));
 	GETS(CHORUS_WORK_FAILED, chorus_stream_await(other, 0));

@@ -1,7 +1,8 @@
 //go:build cgo && linux
 
 // Command libchorus is libchorus.so with stand-ins for NCCL on emulated devices in it, for tests. Their places, for
-// CHORUS_NCCL_LIBRARY or the hint library, are "ncclsim-" and a release.
+// CHORUS_NCCL_LIBRARY or the hint library, are "ncclsim-" and a release. The devices "cuda" are a stand-in's, too, on the
+// same emulated devices, whose streams and memory are to it those of somebody else.
 //
 //	PACKAGE=./internal/ncclsim/libchorus sh capi/build.sh libchorus.so
 package main
@@ -12,18 +13,35 @@ import (
 	_ "github.com/chorus-comms/chorus/capi"
 	"github.com/chorus-comms/chorus/comm/nccl"
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/accinte"
+	"github.com/chorus-comms/chorus/device/gpu"
+	"github.com/chorus-comms/chorus/internal/gpusim"
 	"github.com/chorus-comms/chorus/internal/ncclsim"
 )
 
 func init() {
 	rt, err := device.Open("accinte")
+	if err == nil {
+		err = device.Unregister("cuda")
+	}
 	if err != nil {
 		panic(err)
 	}
+	device.RegisterLoader("cuda", func() (device.Driver, error) {
+		sim, err := gpusim.New(gpusim.Options{Name: "cuda", Driver: rt.Driver().(*accinte.Driver)})
+		if err != nil {
+			return nil, err
+		}
+		lib, err := gpu.Supply("cuda", "a stand-in", sim.Table())
+		if err != nil {
+			return nil, err
+		}
+		return gpu.New(lib)
+	})
 	for _, level := range ncclsim.Levels {
 		sim, err := ncclsim.New(ncclsim.Options{Version: level, Driver: rt.Driver()})
 		if err == nil {
-			_, err = nccl.Supply("NCCL", "ncclsim-"+level, sim.Table(), "accinte")
+			_, err = nccl.Supply("NCCL", "ncclsim-"+level, sim.Table(), "accinte", "cuda")
 		}
 		if err != nil {
 			panic(fmt.Sprintf("the stand-in for NCCL %s: %v", level, err))

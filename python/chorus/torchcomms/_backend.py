@@ -229,7 +229,7 @@ def registered_class(name: str) -> type[TorchCommBackend]:
     if name in _ACCELERATORS:
         library, devices = _ACCELERATORS[name]
         raise UnsupportedError(
-            f"chorus: backend {name!r}: this version of Chorus has no driver for {devices}, on which {library} works; "
+            f"chorus: backend {name!r} is for {devices}, on which {library} works; "
             f"{_devices()}; CPU tensors go over {', '.join(built_backends())}"
         )
     raise ModuleNotFoundError(
@@ -240,5 +240,5 @@ def registered_class(name: str) -> type[TorchCommBackend]:
 
 def _devices() -> str:
     if torch.cuda.is_available():
-        return f"PyTorch sees {torch.cuda.device_count()} CUDA or ROCm device(s), which it can't use"
+        return f"PyTorch sees {torch.cuda.device_count()} CUDA or ROCm device(s), which this name can't use"
     return "and PyTorch sees no CUDA or ROCm device"

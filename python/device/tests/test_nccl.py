@@ -348,3 +348,79 @@ def test_functions(standin, tmp_path):
     if os.environ.get("CHORUS_TEST_WRITE"):
         page.write_text(written)
     assert page.read_text() == written, "CHORUS_TEST_WRITE=1 pytest python/device/tests/test_nccl.py -k functions"
+
+
+# PyTorch's tensors and streams are to the library those of somebody else, as CUDA's are: the devices "cuda" of the
+# stand-in, over the same emulated devices, take them.
+FOREIGN = """
+import ctypes, os, torch, torch.distributed as dist
+from chorus import _lib, backend
+from chorus.errors import check
+
+def opened(device):
+    place = ctypes.c_uint64()
+    check(_lib.library.chorus_device_open(f"accinte:{device.index}".encode(), ctypes.byref(place)))
+    return place.value
+
+def native(device):
+    if torch.accinte.current_stream(device) == torch.accinte.default_stream(device):
+        return 0
+    stream, handle = ctypes.c_uint64(), ctypes.c_uint64()
+    check(_lib.library.chorus_stream_current(opened(device), ctypes.byref(stream)))
+    check(_lib.library.chorus_stream_native(stream, ctypes.byref(handle)))
+    return handle.value
+
+backend.serve("accinte", "cuda", native)
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+device = torch.device("accinte", rank % 2)
+torch.accinte.set_device(device)
+"""
+
+FOREIGN_GROUP = FOREIGN + """
+dist.init_process_group("chorus", pg_options={"backend": "nccl"}, device_id=device)
+group = dist.distributed_c10d._get_default_group()._get_backend(device)
+assert group.comm.info().device.decode() == f"cuda:{device.index}", group.comm.info().device
+total = size * (size + 1) / 2
+
+def check_sums(n):
+    for asynchronous in (False, True):
+        x = torch.full((n,), rank + 1.0, device=device) * 1
+        work = dist.all_reduce(x, async_op=asynchronous)
+        if asynchronous:
+            work.wait()
+        y = x * 2  # on the current stream, behind it
+        assert (y == 2 * total).all(), (n, asynchronous, y)
+
+check_sums(1000)  # on the default stream, which the library isn't to use
+side = torch.accinte.Stream(device)
+with torch.accinte.stream(side):
+    check_sums(100_000)
+    everything = [torch.empty(7, device=device) for _ in range(size)]
+    dist.all_gather(everything, torch.full((7,), float(rank), device=device))
+    assert all((x == r).all() for r, x in enumerate(everything))
+for _ in range(20):  # of which nobody keeps the tensors, whose memory others want
+    dist.all_reduce(torch.ones(50_000, device=device), async_op=True)
+    torch.zeros(50_000, device=device)
+check_sums(50_000)
+dist.barrier()
+dist.destroy_process_group()
+print("rank", rank, "is done")
+"""
+
+FOREIGN_COMM = FOREIGN + """
+import torchcomms
+comm = torchcomms.new_comm("nccl", device, name="main")
+x = torch.full((1000,), rank + 1.0, device=device)
+comm.all_reduce(x, torchcomms.ReduceOp.SUM, False)
+work = comm.all_reduce(x, torchcomms.ReduceOp.SUM, True)
+work.wait()
+assert (x == size * size * (size + 1) / 2).all(), x
+comm.finalize()
+print("rank", rank, "is done")
+"""
+
+
+@pytest.mark.parametrize("program", [FOREIGN_GROUP, FOREIGN_COMM], ids=["group", "torchcomms"])
+def test_streams_of_others(standin, tmp_path, program):
+    out = run(standin, tmp_path, 2, program)
+    assert "rank 0 is done" in out and "rank 1 is done" in out
