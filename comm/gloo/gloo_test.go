@@ -190,6 +190,9 @@ func TestLargeWithPyTorch(t *testing.T) {
 	}
 	for _, ranks := range all {
 		t.Run(ranks, func(t *testing.T) {
+			if len(ranks) == 8 { // which would take 5 GB
+				steps = slices.DeleteFunc(steps, func(s torchrank.Step) bool { return s.DType == "complex128" })
+			}
 			compare(t, len(ranks), []string{ranks}, steps)
 		})
 	}
