@@ -7,7 +7,8 @@
 //	defer net.Close(ctx)
 //
 // What one engine sends is received at once, by a goroutine for each peer; data that goes straight into another
-// engine's memory is received there, without a copy in between.
+// engine's memory is received there, without a copy in between. network.go is that. host.go, for those who Share, is
+// memory of engines of the same host that each maps where it lies: what windows are copied to.
 //
 // Invariants: a send is done when its data has left the engine's memory; no send waits for a call; nothing that a peer
 // sends makes this rank write where its engine has no memory.

@@ -142,7 +142,7 @@ func TestGrid(t *testing.T) {
 		}
 		if commtest.Long() {
 			t.Run(w.name, func(t *testing.T) {
-				cfg := suite(sizes, w.hints)
+				cfg := suite(sizes, w.hints, comm.WithTimeout(gridLimit))
 				cfg.Ordinary, cfg.Skip, cfg.Limit = true, skip, gridLimit
 				commtest.Run(t, cfg)
 			})
@@ -190,10 +190,10 @@ func conform(t *testing.T, worlds []int, hints map[string]string) {
 	commtest.Run(t, suite(worlds, hints))
 }
 
-func suite(worlds []int, hints map[string]string) commtest.Config {
+func suite(worlds []int, hints map[string]string, opts ...comm.NewOption) commtest.Config {
 	return commtest.Config{Worlds: worlds, Open: func(t testing.TB, size int) []*comm.Comm {
 		t.Helper()
-		comms, err := openWorld(Name, size, hints)
+		comms, err := openWorld(Name, size, hints, opts...)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -110,7 +110,8 @@ func conformApart(t *testing.T, n int, w way) {
 			t.Skipf("it's for a world of %d", size)
 		}
 		worlds++
-		c, err := openRank(context.Background(), Name, fmt.Sprint("world", worlds), st, rank, n, w.hints)
+		c, err := openRank(context.Background(), Name, fmt.Sprint("world", worlds), st, rank, n, w.hints,
+			comm.WithTimeout(gridLimit))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,13 +143,13 @@ func conformApart(t *testing.T, n int, w way) {
 }
 
 func openRank(ctx context.Context, backend, name string, st store.Store, rank, n int,
-	hints map[string]string) (*comm.Comm, error) {
+	hints map[string]string, more ...comm.NewOption) (*comm.Comm, error) {
 	opts := []comm.NewOption{comm.WithBackend(backend), comm.WithRank(rank, n), comm.WithStore(st), comm.WithName(name),
 		comm.WithTimeout(30 * time.Second)}
 	if hints != nil {
 		opts = append(opts, comm.WithHints(hints))
 	}
-	return comm.New(ctx, opts...)
+	return comm.New(ctx, append(opts, more...)...)
 }
 
 // TestProcesses has an engine in each of several processes, whose random programs give what native's give: every way
