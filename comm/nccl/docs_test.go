@@ -148,7 +148,7 @@ func calls(t *testing.T, level string) map[string]string {
 				}
 				return c.Deregister(y)
 			}},
-			{"memory of an allocator", func() error {
+			{"an allocator, mem_alloc", func() error {
 				a, err := c.Allocator()
 				if err == nil {
 					_, err = a.Empty(dtype.Float32, 4)

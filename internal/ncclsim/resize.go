@@ -160,6 +160,10 @@ func (l *Library) resume(h abi.Comm) abi.Result {
 
 // together has all ranks suspended, or awake.
 func (c *communicator) together(asleep bool) error {
+	if !c.enter() {
+		return backend.ErrAborted
+	}
+	defer c.running.Done()
 	op := &backend.Op{Kind: backend.Barrier, Ctx: c.ctx, Timeout: ever}
 	err := c.collective(*c.b.Load(), op, nil)
 	if err == nil {

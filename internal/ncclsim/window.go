@@ -65,6 +65,10 @@ func (l *Library) windowRegister(h abi.Comm, p uintptr, bytes uint64, w *abi.Win
 }
 
 func (c *communicator) register(handle abi.Window, mem *tensor.Tensor) error {
+	if !c.enter() {
+		return backend.ErrAborted
+	}
+	defer c.running.Done()
 	c.lane.Lock()
 	defer c.lane.Unlock()
 	b, ok := (*c.b.Load()).(backend.Windower)
@@ -102,6 +106,10 @@ func (l *Library) windowDeregister(h abi.Comm, handle abi.Window) abi.Result {
 			return l.wrong(abi.InvalidArgument, "ncclCommWindowDeregister: no such window")
 		}
 		return l.run(c, func() error {
+			if !c.enter() {
+				return backend.ErrAborted
+			}
+			defer c.running.Done()
 			c.lane.Lock()
 			defer c.lane.Unlock()
 			return w.Close(c.ctx, ever)
