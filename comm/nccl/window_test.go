@@ -92,6 +92,9 @@ func TestWindowFailures(t *testing.T) {
 		if err != nil {
 			return err
 		}
+		if err := errors.Join(c.Barrier(ctx), s.Synchronize(ctx)); err != nil { // both have it
+			return err
+		}
 		if c.Rank() == 0 {
 			if err := w.WaitSignal(ctx, 1, 0, comm.Timeout(50*time.Millisecond)); err != nil {
 				return err
