@@ -3,9 +3,9 @@
 //
 // The vendor writes a [Driver] (memory, copies, streams, events), and whichever of the small optional interfaces the
 // hardware can do ([Graphs], [IPC], [IPCEvents], [Peers], [HostKernels], [Turns], [Modules], [Elements], [Reserver],
-// [Tracer], [Threads], [Foreign]), and registers it under a name. Package devicetest tells whether it behaves. The rest is here and shared by
-// all drivers: devices, streams from pools, events, the caching allocator, generators, the current device and stream,
-// pinned memory, profiles.
+// [Tracer], [Threads], [Foreign]), and registers it under a name. Package devicetest tells whether it behaves. The rest
+// is here and shared by all drivers: devices, streams from pools, events, the caching allocator, generators, the current
+// device and stream, pinned memory, profiles.
 //
 //	import _ "github.com/chorus-comms/chorus/device/accinte" // registers itself; loaded when first named
 //

@@ -45,7 +45,6 @@ type Library struct {
 	threads map[int][]abi.Context // contexts of each thread, the current one last; in HIP there is one
 	graphs  map[abi.Graph][]device.Node
 	texts   map[string][]byte
-	calls   atomic.Int64
 }
 
 // New makes a stand-in.
