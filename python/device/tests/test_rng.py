@@ -77,6 +77,20 @@ def test_dropout():
     assert torch.equal(x.grad, y.detach())
 
 
+def test_an_operator_without_a_generator():
+    """It draws from the device's, too, with the CPU's bits, and the CPU's isn't touched."""
+    h = torch.rand(3, 50)
+    torch.manual_seed(7)
+    want = torch.native_dropout(h, 0.3, True)
+    torch.manual_seed(7)
+    state = torch.get_rng_state()
+    got = torch.native_dropout(h.to(D), 0.3, True)
+    assert all(torch.equal(a.cpu(), b) for a, b in zip(got, want, strict=True))
+    assert torch.equal(torch.get_rng_state(), state)
+    kept, mask = torch.native_dropout(h.to(D), 0.3, False)
+    assert torch.equal(kept.cpu(), h) and mask.all()
+
+
 def test_seeds_wait_for_those_who_draw():
     """A program's numbers are the same however busy the stream is."""
     torch.manual_seed(3)
