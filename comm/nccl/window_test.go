@@ -44,6 +44,9 @@ func TestWindows(t *testing.T) {
 		if waited.Status() == comm.Completed {
 			return errors.New("a signal to one window is another's")
 		}
+		if err := errors.Join(c.Barrier(ctx), s.Synchronize(ctx)); err != nil { // both have looked
+			return err
+		}
 		if err := errors.Join(second.Signal(ctx, other, 7), waited.Synchronize(ctx), first.Close(ctx)); err != nil {
 			return err
 		}
