@@ -60,7 +60,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
 
   void* getStreamNativeHandle(const c10::Stream stream) const CHORUS_LATER {
-    return reinterpret_cast<void*>(uintptr_t(handle_of(stream)));
+    return reinterpret_cast<void*>(uintptr_t(native_handle(stream)));
   }
 
   bool queryStream(const c10::Stream& stream) const override {

@@ -19,7 +19,7 @@ namespace chorus {
   X(graph_release) X(graph_pool) X(graph_dump) X(stream_recover) X(device_set_fraction) X(device_record_history) \
   X(device_snapshot) X(pool_new) X(pool_begin) X(pool_end) X(pool_release) X(memory_handle) X(memory_open)       \
   X(memory_close) X(profile_start) X(profile_stop) X(profile_range) X(profile_write) X(stream_create)             \
-  X(stream_random) X(random_set) X(random_get)
+  X(stream_random) X(random_set) X(random_get) X(stream_adopt) X(stream_native) X(stream_release)
 
 // Function is one of them. It is looked at when it's called, after its arguments were made: one may be a device, whose
 // first use loads the library.

@@ -98,6 +98,10 @@ PYBIND11_MODULE(_C, m) {
   m.def("stream_handle", [](DeviceIndex index, int64_t id) {
     return handle_of(c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, index), id));
   });
+  m.def("adopt_stream", [](DeviceIndex index, uint64_t native) { return adopted_stream(in_range(index), native).id(); });
+  m.def("abandon_stream", [](DeviceIndex index, int64_t id) {
+    abandon(c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, index), id));
+  });
   m.def("is_capturing", [](DeviceIndex index) { return capturing(current_handle(index)); });
   m.def("block", &block);
   m.def("fallbacks", &met);

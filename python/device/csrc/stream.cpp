@@ -30,6 +30,17 @@ c10::Stream stream_of(DeviceIndex index, c10::StreamId id) {
   return c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, index), id);
 }
 
+// keep remembers a stream of the library by its ID.
+c10::Stream keep(DeviceIndex index, chorus_stream handle) {
+  chorus_stream_info info{};
+  info.size = sizeof info;
+  check(lib.stream_get(handle, &info));
+  Known& k = known()[index];
+  std::lock_guard<std::mutex> lock(k.mutex);
+  k.handles[info.id] = handle;
+  return stream_of(index, info.id);
+}
+
 } // namespace
 
 chorus_stream handle_of(const c10::Stream& stream) {
@@ -69,13 +80,31 @@ c10::Stream pooled_stream(DeviceIndex index, int priority) {
   // PyTorch's order is CUDA's, where less is more urgent; a driver's levels count upwards.
   int level = std::min(priority < 0 ? -priority : 0, d.priorities - 1);
   check(lib.stream_pooled(d.handle, level, &handle));
-  chorus_stream_info info{};
-  info.size = sizeof info;
-  check(lib.stream_get(handle, &info));
-  Known& k = known()[index];
-  std::lock_guard<std::mutex> lock(k.mutex);
-  k.handles[info.id] = handle;
-  return stream_of(index, info.id);
+  return keep(index, handle);
+}
+
+c10::Stream adopted_stream(DeviceIndex index, uint64_t native) {
+  chorus_stream handle = 0;
+  check(lib.stream_adopt(device(index).handle, native, &handle));
+  return keep(index, handle);
+}
+
+void abandon(const c10::Stream& stream) {
+  chorus_stream handle = handle_of(stream);
+  DeviceIndex index = stream.device_index();
+  TORCH_CHECK(handle != current_handle(index), "the current stream can't be abandoned");
+  {
+    Known& k = known()[index];
+    std::lock_guard<std::mutex> lock(k.mutex);
+    k.handles.erase(stream.id());
+  }
+  check(lib.stream_release(handle));
+}
+
+uint64_t native_handle(const c10::Stream& stream) {
+  uint64_t native = 0;
+  check(lib.stream_native(handle_of(stream), &native));
+  return native;
 }
 
 c10::Stream exchange_stream(const c10::Stream& stream) {

@@ -21,6 +21,12 @@ c10::Stream default_stream(DeviceIndex index);
 c10::Stream pooled_stream(DeviceIndex index, int priority);
 c10::Stream exchange_stream(const c10::Stream& stream);
 
+// adopted_stream is one that somebody else in the process has made with the driver, which calls it native; until it's
+// abandoned, which the thread's current stream can't be. native_handle is what the driver calls any stream.
+c10::Stream adopted_stream(DeviceIndex index, uint64_t native);
+void abandon(const c10::Stream& stream);
+uint64_t native_handle(const c10::Stream& stream);
+
 // await waits until a stream's work is done, and throws what it has failed with.
 void await(chorus_stream stream);
 

@@ -98,6 +98,37 @@ def test_the_module_has_what_programs_for_cuda_use():
     assert a.current_device() == 0
 
 
+@pytest.mark.skipif(not hasattr(torch.Stream, "native_handle"), reason="PyTorch has no native_handle")
+def test_a_stream_that_others_have_made():
+    """What's enqueued on it is in the order of the very stream."""
+    from slow import busy
+
+    theirs = torch.Stream(D)
+    mine = torch.accinte.ExternalStream(theirs.native_handle, device=D)
+    assert mine != theirs and mine.native_handle == theirs.native_handle and mine.device == D
+    x = torch.zeros(1000, device=D)
+    torch.accinte.synchronize()
+    with theirs, busy(D, 0.3):
+        x += 1
+        assert not theirs.query() and not mine.query()
+        with mine:
+            assert torch.accinte.current_stream() == mine
+            x *= 3
+            with pytest.raises(RuntimeError, match="current stream can't be abandoned"):
+                mine.abandon()
+            e = torch.Event(device=D)
+            e.record()
+        assert not e.query()
+    mine.synchronize()
+    assert theirs.query() and e.query() and x.sum().item() == 3000
+    again = torch.Stream(stream_id=mine.stream_id, device_index=0, device_type=mine.device_type)
+    assert again == mine and again.native_handle == theirs.native_handle
+    mine.abandon()
+    assert theirs.query()
+    with pytest.raises(TypeError):
+        torch.accinte.ExternalStream(None)
+
+
 def test_training_on_a_busy_stream():
     """The host is ahead of the stream by whole steps. What it frees meanwhile isn't given to work that comes before."""
     from slow import busy

@@ -31,7 +31,5 @@ def index(where: Any) -> int:
 
 
 def handle_of(stream: Any) -> int:
-    """A stream in the library, also before PyTorch 2.13, in which streams have it."""
-    if hasattr(stream, "native_handle"):
-        return int(stream.native_handle)
+    """A stream in the library. Its ``native_handle`` is what the driver calls it."""
     return int(c().stream_handle(stream.device_index, stream.stream_id))

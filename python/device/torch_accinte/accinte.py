@@ -7,7 +7,7 @@ import ctypes
 import importlib
 import os
 import sys
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 
@@ -155,6 +155,22 @@ class Stream(torch.Stream):
 
     def __new__(cls, device: Any = None, priority: int = 0) -> Any:
         return super().__new__(cls, device=torch.device(name(), index(device)), priority=priority)
+
+
+class ExternalStream(torch.Stream):
+    """A stream that somebody else in the process has made with the device's driver, which calls it ``stream_ptr``, as
+    another stream's ``native_handle`` says. Whoever made it keeps it for as long as it's used here, and calls
+    :meth:`abandon` before it's gone."""
+
+    def __new__(cls, stream_ptr: int, device: Any = None) -> Any:
+        i, kind = index(device), torch._C._autograd.DeviceType.PrivateUse1
+        return super().__new__(
+            cls, stream_id=c().adopt_stream(i, stream_ptr), device_index=i, device_type=int(cast(Any, kind))
+        )
+
+    def abandon(self) -> None:
+        """Let nobody use it any more. It's not the current stream then, and nobody waits for it."""
+        c().abandon_stream(self.device_index, self.stream_id)
 
 
 class Event:
