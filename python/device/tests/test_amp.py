@@ -131,6 +131,23 @@ def test_training_is_the_cpus(low):
     assert torch.allclose(weights, expected, atol=2e-3) and weights.isfinite().all() and state == wanted
 
 
+@pytest.mark.parametrize("how", ["fused", "foreach"])
+@pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad])
+def test_optimizers_of_many_tensors(make, how):
+    got = []
+    for d in ("cpu", D):
+        torch.manual_seed(0)
+        module, x = torch.nn.Linear(7, 3).to(d), torch.arange(14.0, device=d).reshape(2, 7)
+        optimizer = make(module.parameters(), lr=0.1, **{how: True})
+        for _ in range(3):
+            optimizer.zero_grad()
+            module(x).square().mean().backward()
+            optimizer.step()
+        got.append([p.detach().cpu() for p in module.parameters()])
+    for a, b in zip(*got, strict=True):
+        assert torch.equal(a, b)
+
+
 def test_fused_optimizers_take_the_scale():
     weight = torch.nn.Parameter(torch.ones(4, device=D))
     optimizer, scaler = torch.optim.AdamW([weight], lr=0.1, fused=True), torch.amp.GradScaler(D, init_scale=16.0)
