@@ -121,6 +121,7 @@ PYBIND11_MODULE(_C, m) {
     }
     draw(self, r, generator);
   });
+  m.def("is_dense", [](const at::Tensor& self) { return self.is_non_overlapping_and_dense(); });
   m.def("recover", &recover);
   m.def("start_profile", [] {
     need_library();

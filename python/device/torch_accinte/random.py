@@ -133,7 +133,7 @@ def _fill(self: Tensor, kind: int, generator: Any, a: float = 0, b: float = 0, f
         raise NotImplementedError(f"there are no random numbers of CUDA's of type {self.dtype}")
     # As on CUDA, elements are in the order of their addresses.
     dense = self
-    if not torch._prims_common.is_non_overlapping_and_dense_or_false(self):
+    if not c().is_dense(self):
         dense = torch.empty_like(self)
     each_type = 0
     if each is not None:
