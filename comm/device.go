@@ -98,24 +98,23 @@ func (c *Comm) Bind(d *device.Device) error {
 	return nil
 }
 
-// takePriority takes the hint for streams of high priority, under both of its names in torchcomms, out of the hints of
-// a communicator. given says whether it was there.
+// takePriority takes the hint for streams of high priority, which has torchcomms' name, out of the hints of a
+// communicator. given says whether it was there.
 func takePriority(hints map[string]string) (p device.Priority, given bool, err error) {
-	for _, name := range []string{"is_high_priority_stream", "torchcomm::ncclx::high_priority_stream"} {
-		text, ok := hints[name]
-		if !ok {
-			continue
-		}
-		high, err := strconv.ParseBool(text)
-		if err != nil {
-			return 0, false, fmt.Errorf("%w: hint %s=%q is neither true nor false", ErrInvalidArgument, name, text)
-		}
-		if given = true; high {
-			p = device.High
-		}
-		delete(hints, name)
+	const name = "is_high_priority_stream"
+	text, given := hints[name]
+	if !given {
+		return 0, false, nil
 	}
-	return p, given, nil
+	high, err := strconv.ParseBool(text)
+	if err != nil {
+		return 0, false, fmt.Errorf("%w: hint %s=%q is neither true nor false", ErrInvalidArgument, name, text)
+	}
+	if high {
+		p = device.High
+	}
+	delete(hints, name)
+	return p, true, nil
 }
 
 // idle are streams that communicators have had. A stream of a device's pool won't do: its work may wait for that of

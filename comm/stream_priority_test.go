@@ -107,7 +107,7 @@ func TestHighPriorityStream(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	const long, short = "torchcomm::ncclx::high_priority_stream", "is_high_priority_stream"
+	const hint = "is_high_priority_stream"
 	for _, test := range []struct {
 		hints map[string]string
 		want  []int
@@ -115,9 +115,9 @@ func TestHighPriorityStream(t *testing.T) {
 		then  []int
 	}{
 		{nil, late, nil, late},
-		{map[string]string{short: "true"}, early, nil, early},
-		{map[string]string{long: "1"}, early, map[string]string{long: "false"}, late},
-		{map[string]string{short: "false"}, late, map[string]string{short: "true"}, early},
+		{map[string]string{hint: "true"}, early, nil, early},
+		{map[string]string{hint: "1"}, early, map[string]string{hint: "false"}, late},
+		{map[string]string{hint: "false"}, late, map[string]string{hint: "true"}, early},
 	} {
 		c, err := comm.New(ctx, comm.WithRank(0, 1), comm.WithDevice("busyhints"), comm.WithHints(test.hints))
 		if err != nil {
@@ -138,7 +138,7 @@ func TestHighPriorityStream(t *testing.T) {
 		}
 	}
 	if _, err := comm.New(ctx, comm.WithRank(0, 1), comm.WithDevice("busyhints"),
-		comm.WithHints(map[string]string{short: "maybe"})); !errors.Is(err, comm.ErrInvalidArgument) {
+		comm.WithHints(map[string]string{hint: "maybe"})); !errors.Is(err, comm.ErrInvalidArgument) {
 		t.Errorf("a hint that is neither true nor false: %v", err)
 	}
 }
