@@ -70,13 +70,27 @@ func library(t *testing.T, backend string) *nccl.Library {
 	return lib
 }
 
-// Every GPU there is behaves as devices do. Others may use its memory too.
+// Every GPU there is behaves as devices do. Others may use its memory too. Its kernels are compiled here, if the
+// vendor's compiler is there.
 func TestDevices(t *testing.T) {
 	for _, name := range families {
 		t.Run(name, func(t *testing.T) {
 			rt := devices(t, name)[0].Runtime()
-			devicetest.Run(t, rt.Driver(), devicetest.SharedMemory(), devicetest.Patience(10*time.Second),
-				devicetest.Programs(50))
+			options := []devicetest.Option{devicetest.SharedMemory(), devicetest.Patience(10 * time.Second),
+				devicetest.Programs(50)}
+			m, err := rt.Devices()[0].LoadModule(devicetest.Source)
+			switch {
+			case errors.Is(err, device.ErrUnsupported):
+				t.Log("without kernels: ", err)
+			case err != nil:
+				t.Error(err)
+			default:
+				options = append(options, devicetest.Module(devicetest.Source))
+				if err := m.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			devicetest.Run(t, rt.Driver(), options...)
 		})
 	}
 }

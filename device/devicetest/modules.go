@@ -2,6 +2,7 @@ package devicetest
 
 import (
 	"bytes"
+	_ "embed"
 	"encoding/binary"
 	"errors"
 	"math"
@@ -9,16 +10,14 @@ import (
 	"github.com/chorus-comms/chorus/device"
 )
 
-// Module gives the suite an image of the driver's, with the functions that it launches. In CUDA's words they are
+// Source has the functions that the suite launches, in the C that CUDA and HIP share: the image for drivers that load
+// such sources, and the description for others.
 //
-//	add(int *out, const int *a, const int *b, int n)      out[i] = a[i] + b[i] for all i below n, whatever the grid
-//	accumulate(int *out, int n)                           out[i] += 1 for all i below n, whatever the grid
-//	echo(double *out, int, long long, unsigned, unsigned long long, float, double, struct { char c; long long x; })
-//	                  out[0..7] = the arguments, and the struct's two
-//	blocks(int *out)
-//	                  out[the block's number in the grid] = threads of the block + bytes of shared memory
-//
-// where the number of block (x, y, z) is x + X*(y + Y*z), and shared memory is the dynamic.
+//go:embed module.cu
+var Source []byte
+
+// Module gives the suite an image of the driver's, with the functions add, accumulate, echo and blocks, which do what
+// those of [Source] do.
 func Module(image []byte) Option { return func(s *suite) { s.image = image } }
 
 func ints(n int, f func(i int) int32) []byte {
@@ -107,7 +106,7 @@ var moduleCases = []testCase{
 		grid, block := device.Dim{X: 5, Y: 3, Z: 2}, device.Dim{X: 4, Y: 2, Z: 3}
 		out, s := c.put(0, make([]byte, 4*31)), c.stream(0)
 		c.must(drv.FunctionLaunch(s, blocks, device.Launch{Grid: grid, Block: block, Shared: 1000,
-			Args: new(device.Args).Pointer(out)}))
+			Args: new(device.Args).Pointer(out).Int32(1000)}))
 		c.sync(s)
 		want := ints(31, func(i int) int32 {
 			if i == 30 {

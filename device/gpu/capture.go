@@ -17,6 +17,7 @@ type capture struct {
 	streams   []*stream
 	memory    []use
 	functions []captured
+	modules   []*module
 }
 
 // use is memory that a graph's node uses.
@@ -172,6 +173,7 @@ func (d *Driver) CaptureEnd(h device.StreamHandle) (device.GraphHandle, error) {
 	}
 	if r != abi.Success || c.invalid.Load() {
 		d.dropFunctions(s.b, c.functions)
+		d.dropModules(c.modules...)
 		if r == abi.Success {
 			_ = s.b.do(func() abi.Result { return s.b.Library.GraphDestroy(*g) })
 			return refuse("has a capture that was invalidated")
@@ -181,7 +183,7 @@ func (d *Driver) CaptureEnd(h device.StreamHandle) (device.GraphHandle, error) {
 		}
 		return 0, s.b.result(op, "StreamEndCapture", r)
 	}
-	return d.addGraph(&graph{b: s.b, h: *g, memory: c.memory, functions: c.functions}), nil
+	return d.addGraph(&graph{b: s.b, h: *g, memory: c.memory, functions: c.functions, modules: c.modules}), nil
 }
 
 // CaptureStatus is [device.Graphs].CaptureStatus.

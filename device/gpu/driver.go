@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/chorus-comms/chorus/device"
@@ -24,6 +26,8 @@ type Driver struct {
 	events  map[device.EventHandle]*event
 	graphs  map[device.GraphHandle]*graph
 	execs   map[device.ExecHandle]*exec
+	modules map[device.ModuleHandle]*module
+	kernels map[device.FunctionHandle]*kernel
 	last    uintptr // the last handle that isn't the library's
 }
 
@@ -36,13 +40,15 @@ var (
 	_ device.Threads   = (*Driver)(nil)
 	_ device.Foreign   = (*Driver)(nil)
 	_ device.Closer    = (*Driver)(nil)
+	_ device.Modules   = (*Driver)(nil)
 )
 
 // New makes a driver of a library, which must have at least one GPU.
 func New(l *Library) (*Driver, error) {
 	d := &Driver{Library: l, name: l.family.Name, last: 1, streams: map[device.StreamHandle]*stream{},
 		events: map[device.EventHandle]*event{}, graphs: map[device.GraphHandle]*graph{},
-		execs: map[device.ExecHandle]*exec{}}
+		execs: map[device.ExecHandle]*exec{}, modules: map[device.ModuleHandle]*module{},
+		kernels: map[device.FunctionHandle]*kernel{}}
 	n := new(int32)
 	if r := l.Table.DeviceCount(n); r != abi.Success {
 		return nil, l.failed("DeviceGetCount", r)
@@ -154,6 +160,12 @@ func (d *Driver) Close() error {
 			return device.Errorf(device.ErrNotReady, b.name, "close", "it has work")
 		}
 		d.limbo.reap(b)
+	}
+	d.mu.Lock()
+	modules := slices.Collect(maps.Keys(d.modules))
+	d.mu.Unlock()
+	for _, m := range modules {
+		_ = d.ModuleUnload(m)
 	}
 	var first error
 	for _, b := range d.boards {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/chorus-comms/chorus/device/devicetest"
 	"github.com/chorus-comms/chorus/device/gpu"
+	"github.com/chorus-comms/chorus/device/internal/testmodule"
 	"github.com/chorus-comms/chorus/internal/gpusim"
 )
 
@@ -18,6 +19,9 @@ func open(t testing.TB, o gpusim.Options) (*gpu.Driver, *gpusim.Library) {
 		t.Fatal(err)
 	}
 	lib, err := gpu.Supply(o.Name, "stand-in", sim.Table())
+	if err == nil {
+		err = lib.SupplyCompiler("stand-in", sim.Compiler())
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,4 +52,6 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-func conformance(t *testing.T, d *gpu.Driver) { devicetest.Run(t, d, devicetest.Programs(50)) }
+func conformance(t *testing.T, d *gpu.Driver) {
+	devicetest.Run(t, d, devicetest.Programs(50), devicetest.Module(testmodule.Image))
+}

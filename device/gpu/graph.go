@@ -13,6 +13,7 @@ type graph struct {
 	h         abi.Graph
 	memory    []use
 	functions []captured
+	modules   []*module
 }
 
 // exec is an instantiated graph.
@@ -24,6 +25,7 @@ type exec struct {
 	gone      bool
 	memory    []use
 	functions []captured
+	modules   []*module
 }
 
 func (d *Driver) addGraph(g *graph) device.GraphHandle {
@@ -77,6 +79,7 @@ func (d *Driver) GraphDestroy(h device.GraphHandle) error {
 		return device.Errorf(device.ErrInvalidHandle, d.name, op, "no graph has the handle %#x", uintptr(h))
 	}
 	d.dropFunctions(g.b, g.functions)
+	d.dropModules(g.modules...)
 	return g.b.call(op, "GraphDestroy", func() abi.Result { return g.b.Library.GraphDestroy(g.h) })
 }
 
@@ -95,7 +98,8 @@ func (d *Driver) Instantiate(h device.GraphHandle) (device.ExecHandle, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.last += 2
-	d.execs[device.ExecHandle(d.last)] = &exec{b: g.b, h: *x, memory: g.memory, functions: hold(g.functions)}
+	d.execs[device.ExecHandle(d.last)] = &exec{b: g.b, h: *x, memory: g.memory, functions: hold(g.functions),
+		modules: holdModules(g.modules)}
 	return device.ExecHandle(d.last), nil
 }
 
@@ -156,6 +160,7 @@ func (d *Driver) GraphLaunch(xh device.ExecHandle, h device.StreamHandle) error 
 		c.uses(x.memory...)
 		c.mu.Lock()
 		c.functions = append(c.functions, hold(x.functions)...)
+		c.modules = append(c.modules, holdModules(x.modules)...)
 		c.mu.Unlock()
 		return nil
 	}
@@ -185,9 +190,10 @@ func (d *Driver) GraphUpdate(xh device.ExecHandle, h device.GraphHandle) error {
 	if err := x.b.result(op, "GraphExecUpdate", r); err != nil {
 		return err
 	}
-	old := x.functions
-	x.memory, x.functions = g.memory, hold(g.functions)
+	old, modules := x.functions, x.modules
+	x.memory, x.functions, x.modules = g.memory, hold(g.functions), holdModules(g.modules)
 	d.dropFunctions(x.b, old)
+	d.dropModules(modules...)
 	return nil
 }
 
@@ -205,6 +211,7 @@ func (d *Driver) ExecDestroy(h device.ExecHandle) error {
 	d.mu.Unlock()
 	d.dropFunctions(x.b, x.functions)
 	d.limbo.leave(d.boards, 0, func() { _ = x.b.do(func() abi.Result { return x.b.Library.ExecDestroy(x.h) }) })
+	d.dropModules(x.modules...)
 	return nil
 }
 

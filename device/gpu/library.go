@@ -14,11 +14,12 @@ import (
 // Library is a table of functions with what is known of it.
 type Library struct {
 	abi.Table
-	family  *abi.Family
-	place   string
-	version string
-	number  int // as the library says it
-	caps    *dl.Capabilities
+	family   *abi.Family
+	place    string
+	version  string
+	number   int // as the library says it
+	caps     *dl.Capabilities
+	compiler *compiler // of sources
 }
 
 func init() {
@@ -78,6 +79,12 @@ func Supply(name, place string, table abi.Table) (*Library, error) {
 	return l, l.ready()
 }
 
+// SupplyCompiler gives the library a compiler of sources that somebody has filled: a stand-in.
+func (l *Library) SupplyCompiler(place string, table abi.Compiler) (err error) {
+	l.compiler, err = suppliedCompiler(l.family, place, table)
+	return err
+}
+
 // ready asks for the version and starts the library.
 func (l *Library) ready() error {
 	if err := l.caps.Need(l.family.Own); err != nil {
@@ -88,6 +95,11 @@ func (l *Library) ready() error {
 		return l.failed("GetVersion", r)
 	}
 	l.number, l.version = int(*v), versionText(l.family, int(*v))
+	major := l.number / 1000
+	if l.family.Name == "hip" {
+		major = l.number / 10_000_000
+	}
+	l.compiler = &compiler{family: l.family, places: l.family.CompilerCandidates(major)}
 	if r := l.Init(0); r != abi.Success {
 		return l.failed("Init", r)
 	}
@@ -149,8 +161,8 @@ func (l *Library) failed(call string, r abi.Result) *Error {
 // kindOf is the kind of error that a result is to callers.
 func kindOf(r abi.Result) device.Kind {
 	switch r {
-	case abi.InvalidValue, abi.InvalidImage, abi.NoBinaryForGPU, abi.InvalidPTX, abi.UnsupportedPTX, abi.InvalidSource,
-		abi.GraphExecUpdateFailure:
+	case abi.InvalidValue, abi.InvalidConfiguration, abi.InvalidImage, abi.NoBinaryForGPU, abi.InvalidPTX,
+		abi.UnsupportedPTX, abi.InvalidSource, abi.GraphExecUpdateFailure:
 		return device.ErrInvalidArgument
 	case abi.OutOfMemory, abi.LaunchOutOfResources:
 		return device.ErrOutOfMemory

@@ -9,6 +9,8 @@
 // freed under work but by waiting for all of it, that functions of the host are called on one thread after another, so
 // that one that blocks holds up all others.
 //
+// Its modules are those of emulated devices, as images ([Image]) or as sources for its compiler.
+//
 // Invariants: it shows that a driver keeps the library's rules as they're documented, and nothing of what a GPU does
 // beside.
 package gpusim

@@ -112,7 +112,8 @@ func result(err error) abi.Result {
 	}{
 		{device.ErrOutOfMemory, abi.OutOfMemory}, {device.ErrInvalidHandle, abi.InvalidHandle},
 		{device.ErrCapture, abi.CaptureUnsupported}, {device.ErrNotReady, abi.NotReady},
-		{device.ErrUnsupported, abi.NotSupported}, {device.ErrInvalidArgument, abi.InvalidValue},
+		{device.ErrUnsupported, abi.NotSupported},
+		{device.ErrNotFound, abi.NotFound}, {device.ErrInvalidArgument, abi.InvalidValue},
 	} {
 		if errors.Is(err, x.kind) {
 			return x.r
@@ -208,7 +209,12 @@ func (l *Library) Table() abi.Table {
 				want = abi.HIPMultiprocessors
 			}
 			if attr != want {
-				return abi.InvalidValue
+				x, ok := l.attributes()[attr]
+				*v = x
+				if !ok {
+					return abi.InvalidValue
+				}
+				return abi.Success
 			}
 			p, err := d.Properties(int(dev))
 			*v = int32(p.Units)
@@ -446,8 +452,37 @@ func (l *Library) Table() abi.Table {
 			return abi.Success
 		},
 	}
+	t.ModuleLoad = l.moduleLoad
+	t.ModuleUnload = func(m abi.Module) abi.Result {
+		return l.on(func(int) abi.Result { return result(d.ModuleUnload(device.ModuleHandle(m))) })
+	}
+	t.ModuleFunction = func(f *abi.Function, m abi.Module, name *byte) abi.Result {
+		h, err := d.ModuleFunction(device.ModuleHandle(m), unix.BytePtrToString(name))
+		return give(f, h, err)
+	}
+	t.FunctionAttribute, t.FunctionParameter, t.FunctionLaunch = l.functionAttribute, l.functionParameter, l.launch
+	t.FunctionSet = func(_ abi.Function, attr, v int32) abi.Result {
+		if attr != abi.FunctionDynamic || v > l.attributes()[abi.CUDASharedAtMost] {
+			return abi.InvalidValue
+		}
+		return abi.Success
+	}
+	t.FunctionOccupancy = func(n *int32, f abi.Function, threads int32, shared uint64) abi.Result {
+		x, err := d.FunctionOccupancy(device.FunctionHandle(f), int(threads), int(shared))
+		*n = int32(x)
+		return result(err)
+	}
 	l.adapt(&t)
 	return t
+}
+
+// attributes are those of each device beside how many units it has.
+func (l *Library) attributes() map[int32]int32 {
+	const shared = 48 << 10 // of a block of an emulated device
+	if l.opts.Name == "hip" {
+		return map[int32]int32{abi.HIPShared: shared}
+	}
+	return map[int32]int32{abi.CUDAShared: shared / 2, abi.CUDASharedAtMost: shared, abi.CUDAMajor: 8, abi.CUDAMinor: 9}
 }
 
 // adapt takes out what the library doesn't have, and asks Fail at each call of what it has.

@@ -10,6 +10,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/chorus-comms/chorus/internal/wheels"
 )
 
 // Family is one of the libraries with this interface, whose backend has its name.
@@ -47,14 +49,7 @@ func FamilyNamed(name string) *Family {
 // Python environment (VIRTUAL_ENV, CONDA_PREFIX), places of installation. Some are patterns.
 func (f *Family) Candidates() []string {
 	all := append([]string{}, f.Names...)
-	for _, v := range []string{"VIRTUAL_ENV", "CONDA_PREFIX"} {
-		if root := os.Getenv(v); root != "" {
-			for _, w := range f.Wheels {
-				all = append(all, filepath.Join(root, "lib", "python3*", "site-packages", w))
-			}
-		}
-	}
-	return append(all, f.Places...)
+	return append(append(all, wheels.Candidates(f.Wheels...)...), f.Places...)
 }
 
 // Found is a library's file on this machine.

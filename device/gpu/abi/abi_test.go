@@ -49,14 +49,17 @@ func hipHeader(t *testing.T) string {
 var sizes = map[string]uintptr{"int": 4, "unsigned": 4, "unsigned int": 4, "uint32_t": 4, "cuuint32_t": 4,
 	"unsigned char": 1, "size_t": 8, "unsigned long long": 8, "CUdeviceptr": 8, "hipDeviceptr_t": 8, "CUdevice": 4,
 	"hipDevice_t": 4, "CUcontext": 8, "CUstream": 8, "hipStream_t": 8, "CUevent": 8, "hipEvent_t": 8, "CUgraph": 8,
-	"hipGraph_t": 8, "CUgraphExec": 8, "hipGraphExec_t": 8, "CUgraphNode": 8, "hipGraphNode_t": 8, "CUhostFn": 8,
+	"hipGraph_t": 8, "CUgraphExec": 8, "CUmodule": 8, "hipModule_t": 8, "CUfunction": 8,
+	"hipFunction_t": 8, "CUfunction_attribute": 4, "hipFunction_attribute": 4, "nvrtcProgram": 8, "nvrtcResult": 4,
+	"hipGraphExec_t": 8, "CUgraphNode": 8, "hipGraphNode_t": 8, "CUhostFn": 8,
 	"hipHostFn_t": 8, "CUipcMemHandle": 64, "CUipcEventHandle": 64, "hipIpcMemHandle_t": 64, "hipIpcEventHandle_t": 64,
 	"CUresult": 4, "hipError_t": 4, "CUdevice_attribute": 4, "hipDeviceAttribute_t": 4, "CUpointer_attribute": 4,
 	"hipPointer_attribute": 4, "CUstreamCaptureMode": 4, "hipStreamCaptureMode": 4, "hipMemcpyKind": 4}
 
 // parameters returns the types of a function's, of all declarations that the header has.
 func parameters(text, name string) (all [][]string) {
-	declaration := regexp.MustCompile(`(?:CUresult\s+CUDAAPI|hipError_t|const char\*)\s+` + name + `\s*\(([^;{]*)\)\s*;`)
+	declaration := regexp.MustCompile(`(?:CUresult\s+CUDAAPI|nvrtcResult|hipError_t|const char\s*\*)\s*` + name +
+		`\s*\(([^;{]*)\)\s*;`)
 	for _, m := range declaration.FindAllStringSubmatch(text, -1) {
 		var types []string
 		for p := range strings.SplitSeq(regexp.MustCompile(`__dparm\([^)]*\)|=[^,]*`).ReplaceAllString(m[1], ""), ",") {
@@ -133,6 +136,29 @@ func TestFunctions(t *testing.T) {
 				t.Errorf("%d functions were compared", seen)
 			}
 		})
+	}
+}
+
+// So is every function of the compiler that is NVRTC's.
+func TestCompiler(t *testing.T) {
+	text, seen := header(t, "nvidia/cu13/include/nvrtc.h", "nvidia/cuda_nvrtc/include/nvrtc.h"), 0
+	CompilerSymbols(func(field reflect.StructField, names []string) {
+		if !strings.HasPrefix(names[0], "nvrtc") {
+			t.Errorf("%v is not NVRTC's first", names)
+		}
+		c := parameters(text, names[0])
+		if len(c) == 0 || !fits(field.Type, c[0]) {
+			t.Errorf("%s is %v here, and takes %v in the header", names[0], field.Type, c)
+		}
+		seen++
+	})
+	if seen < 10 {
+		t.Errorf("%d functions were compared", seen)
+	}
+	all := values(text)
+	if all["NVRTC_SUCCESS"] != int(Compiled) || all["NVRTC_ERROR_COMPILATION"] != int(CompilationError) ||
+		all["NVRTC_ERROR_BUILTIN_OPERATION_FAILURE"] != int(NoBuiltins) {
+		t.Errorf("outcomes are others in the header")
 	}
 }
 
@@ -221,6 +247,15 @@ func TestConstants(t *testing.T) {
 			"CU_GRAPH_NODE_TYPE_WAIT_EVENT": NodeWaitEvent, "CU_GRAPH_NODE_TYPE_EVENT_RECORD": NodeEventRecord,
 			"CU_GRAPH_NODE_TYPE_BATCH_MEM_OP":          NodeBatchMemOp,
 			"CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT": CUDAMultiprocessors, "CU_IPC_HANDLE_SIZE": 64,
+			"CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK":       CUDAShared,
+			"CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": CUDASharedAtMost,
+			"CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR":          CUDAMajor,
+			"CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR":          CUDAMinor,
+			"CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK":               FunctionMaxThreads,
+			"CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES":                   FunctionShared,
+			"CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES":                    FunctionLocal,
+			"CU_FUNC_ATTRIBUTE_NUM_REGS":                            FunctionRegisters,
+			"CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES":       FunctionDynamic,
 		},
 		"hip": {
 			"hipErrorInvalidValue": int(InvalidValue), "hipErrorOutOfMemory": int(OutOfMemory),
@@ -260,7 +295,11 @@ func TestConstants(t *testing.T) {
 			"hipGraphNodeTypeEmpty": NodeEmpty, "hipGraphNodeTypeWaitEvent": NodeWaitEvent,
 			"hipGraphNodeTypeEventRecord": NodeEventRecord, "hipGraphNodeTypeBatchMemOp": NodeBatchMemHIP,
 			"hipDeviceAttributeMultiprocessorCount": HIPMultiprocessors, "hipMemcpyDefault": CopyByAddresses,
-			"HIP_IPC_HANDLE_SIZE": 64,
+			"HIP_IPC_HANDLE_SIZE": 64, "hipDeviceAttributeMaxSharedMemoryPerBlock": HIPShared,
+			"hipErrorInvalidConfiguration":             int(InvalidConfiguration),
+			"HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK": FunctionMaxThreads,
+			"HIP_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES":     FunctionShared, "HIP_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES": FunctionLocal,
+			"HIP_FUNC_ATTRIBUTE_NUM_REGS": FunctionRegisters,
 		},
 	} {
 		t.Run(prefix, func(t *testing.T) {

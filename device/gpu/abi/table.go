@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"unsafe"
 )
 
 // What several functions take. Addresses, of the device's memory and of the host's, and sizes in bytes are words.
@@ -39,11 +40,19 @@ type (
 	Kind            = func(n Node, kind *int32) Result
 	Running         = func(x Exec, s Stream) Result
 	Updating        = func(x Exec, g Graph, node *Node, why *int32) Result
+	Loading         = func(m *Module, image *byte) Result
+	Finding         = func(f *Function, m Module, name *byte) Result
+	Describing      = func(v *int32, attr int32, f Function) Result
+	Setting         = func(f Function, attr, v int32) Result
+	Occupying       = func(blocks *int32, f Function, threads int32, shared uint64) Result
+	Parameter       = func(f Function, i uint64, at, bytes *uint64) Result
+	Launching       = func(f Function, gx, gy, gz, bx, by, bz, shared uint32, s Stream,
+		args, extra *unsafe.Pointer) Result
 )
 
 // Table is a library's functions. The tags are those of package internal/dl: CUDA's name, and HIP's. What only one of
-// them has are the capabilities "contexts" of CUDA, and "current devices" and "signal memory" of HIP. Where a function
-// of HIP takes an argument more, it's the last, which CUDA's leaves alone.
+// them has are the capabilities "contexts" and "parameters of functions" of CUDA, and "current devices" and "signal
+// memory" of HIP. Where a function of HIP takes an argument more, it's the last, which CUDA's leaves alone.
 type Table struct {
 	Init       Of[uint32] `dl:"cuInit|hipInit"`
 	GetVersion Ask[int32] `dl:"cuDriverGetVersion|hipRuntimeGetVersion"`
@@ -67,6 +76,7 @@ type Table struct {
 	ErrorNameOf    Texts                  `dl:"cuGetErrorName" cap:"contexts"`
 	ErrorTextOf    Texts                  `dl:"cuGetErrorString" cap:"contexts"`
 	Copy           Copying                `dl:"cuMemcpyAsync" cap:"contexts"`
+	FunctionSet    Setting                `dl:"cuFuncSetAttribute" cap:"contexts"`
 
 	GetDevice    Ask[Device]           `dl:"hipGetDevice" cap:"current devices"`
 	SetDevice    Of[Device]            `dl:"hipSetDevice" cap:"current devices"`
@@ -114,6 +124,14 @@ type Table struct {
 	GraphLaunch  Running       `dl:"cuGraphLaunch|hipGraphLaunch" cap:"graphs"`
 	ExecDestroy  Of[Exec]      `dl:"cuGraphExecDestroy|hipGraphExecDestroy" cap:"graphs"`
 	ExecUpdate   Updating      `dl:"cuGraphExecUpdate|hipGraphExecUpdate" cap:"graphs"`
+
+	ModuleLoad        Loading    `dl:"cuModuleLoadData|hipModuleLoadData" cap:"modules"`
+	ModuleUnload      Of[Module] `dl:"cuModuleUnload|hipModuleUnload" cap:"modules"`
+	ModuleFunction    Finding    `dl:"cuModuleGetFunction|hipModuleGetFunction" cap:"modules"`
+	FunctionAttribute Describing `dl:"cuFuncGetAttribute|hipFuncGetAttribute" cap:"modules"`
+	FunctionOccupancy Occupying  `dl:"cuOccupancyMaxActiveBlocksPerMultiprocessor|hipModuleOccupancyMaxActiveBlocksPerMultiprocessor" cap:"modules"`
+	FunctionLaunch    Launching  `dl:"cuLaunchKernel|hipModuleLaunchKernel" cap:"modules"`
+	FunctionParameter Parameter  `dl:"cuFuncGetParamInfo" cap:"parameters of functions" since:"12.4"`
 }
 
 // Symbols calls f for every function of the table: its names, CUDA's and HIP's, or the only one.
@@ -131,15 +149,27 @@ type Family struct {
 	Prefix string   // of its functions
 	Own    string   // the capability that it must have
 	Places []string // where the library may be, in the order in which that's tried, for the dynamic linker or patterns
+
+	Compiler       string   // what errors call that for sources
+	Compilers      []string // where that may be, likewise
+	CompilerWheels []string // and within a folder of Python packages
 }
 
 // Families are both.
 var Families = []Family{
 	{Name: "cuda", Title: "CUDA", Prefix: "cu", Own: "contexts",
-		Places: []string{"libcuda.so.1", "libcuda.so", "/usr/lib/wsl/lib/libcuda.so.1"}},
+		Places:   []string{"libcuda.so.1", "libcuda.so", "/usr/lib/wsl/lib/libcuda.so.1"},
+		Compiler: "NVRTC",
+		Compilers: []string{"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so",
+			"/usr/local/cuda/lib64/libnvrtc.so", "/usr/local/cuda-*/lib64/libnvrtc.so"},
+		CompilerWheels: []string{"nvidia/cu13/lib/libnvrtc.so.13", "nvidia/cuda_nvrtc/lib/libnvrtc.so.1*"}},
 	{Name: "hip", Title: "HIP", Prefix: "hip", Own: "current devices",
 		Places: []string{"libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5",
-			"/opt/rocm/lib/libamdhip64.so", "/opt/rocm-*/lib/libamdhip64.so"}},
+			"/opt/rocm/lib/libamdhip64.so", "/opt/rocm-*/lib/libamdhip64.so"},
+		Compiler: "hiprtc",
+		Compilers: []string{"libhiprtc.so", "libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so.5", "/opt/rocm/lib/libhiprtc.so",
+			"/opt/rocm-*/lib/libhiprtc.so"},
+		CompilerWheels: []string{"torch/lib/libhiprtc.so*", "_rocm_sdk_core/lib/libhiprtc.so*"}},
 }
 
 // FamilyNamed returns one by the name of its devices; nil if there is none.

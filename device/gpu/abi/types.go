@@ -11,6 +11,7 @@ const (
 	InvalidValue            Result = 1
 	OutOfMemory             Result = 2
 	NotInitialized          Result = 3
+	InvalidConfiguration    Result = 9 // HIP's alone
 	Deinitialized           Result = 4
 	NoDevice                Result = 100
 	InvalidDevice           Result = 101
@@ -85,6 +86,10 @@ type (
 	Graph   uintptr
 	Exec    uintptr
 	Node    uintptr
+
+	Module   uintptr
+	Function uintptr
+	Program  uintptr // the compiler's
 )
 
 // IPCHandle is CUipcMemHandle, CUipcEventHandle and HIP's, which are passed by value.
@@ -130,10 +135,21 @@ const (
 	NodeEventRecord = 7
 	NodeBatchMemOp  = 12 // of CUDA
 	NodeBatchMemHIP = 14
+
+	FunctionMaxThreads = 0 // attributes of functions
+	FunctionShared     = 1
+	FunctionLocal      = 3
+	FunctionRegisters  = 4
+	FunctionDynamic    = 8 // dynamic shared memory, at most
 )
 
 // Attributes of devices have numbers of their own in each library.
 const (
 	CUDAMultiprocessors = 16
+	CUDAShared          = 8  // bytes of shared memory of a block
+	CUDASharedAtMost    = 97 // where the function is set to it
+	CUDAMajor           = 75 // of the compute capability
+	CUDAMinor           = 76
 	HIPMultiprocessors  = 63
+	HIPShared           = 74
 )

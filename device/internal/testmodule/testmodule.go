@@ -21,7 +21,7 @@ func init() {
 		"accumulate": {Params: []device.ParamKind{pointer, int32s}, Run: accumulate},
 		"echo": {Params: []device.ParamKind{pointer, int32s, device.ParamInt64, device.ParamUint32, device.ParamUint64,
 			device.ParamFloat32, device.ParamFloat64, device.ParamBytes}, Run: echo},
-		"blocks": {Params: []device.ParamKind{pointer}, Run: blocks},
+		"blocks": {Params: []device.ParamKind{pointer, int32s}, Run: blocks},
 	})
 }
 
@@ -60,6 +60,14 @@ func echo(b *engine.Block) error {
 }
 
 func blocks(b *engine.Block) error {
-	put(b.Memory(0), number(b), uint32(b.Threads.Count()+len(b.Shared)))
+	sum := b.Threads.Count()
+	shared := b.Shared[:b.Int32(1)]
+	for i := range shared {
+		shared[i] = 1
+	}
+	for _, x := range shared {
+		sum += int(x)
+	}
+	put(b.Memory(0), number(b), uint32(sum))
 	return nil
 }

@@ -1,0 +1,80 @@
+package gpu
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chorus-comms/chorus/device/devicetest"
+	"github.com/chorus-comms/chorus/device/gpu/abi"
+	"github.com/chorus-comms/chorus/internal/pytest"
+)
+
+// realCompiler is NVRTC, which needs no GPU, of this machine or the tests' Python packages.
+func realCompiler(t *testing.T) *compiler {
+	f := abi.FamilyNamed("cuda")
+	c := &compiler{family: f, places: f.CompilerCandidates(13)}
+	for _, w := range f.CompilerWheels {
+		c.places = append(c.places, filepath.Join(pytest.Root(t), ".venv/lib/python3*/site-packages", w))
+	}
+	if err := c.open(); err != nil {
+		t.Skip("left out: ", err)
+	}
+	t.Log(c.name)
+	return c
+}
+
+// NVRTC compiles the suite's module, to PTX and to a device's program.
+func TestRealCompiler(t *testing.T) {
+	c := realCompiler(t)
+	names := []string{"add", "accumulate", "echo", "blocks"}
+	ptx, err := c.compile(devicetest.Source, "compute_80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sourceOf(ptx) || !isPTX(ptx) {
+		t.Errorf("PTX is taken for a source: %.200s", ptx)
+	}
+	for _, n := range names {
+		if !bytes.Contains(ptx, []byte(".entry "+n+"(")) {
+			t.Errorf("the PTX has no function %s", n)
+		}
+	}
+	if !bytes.Contains(ptx, []byte(".target sm_80")) {
+		t.Errorf("the PTX is for another architecture: %.400s", ptx)
+	}
+	if target, err := c.target(80); target != "sm_80" || err != nil {
+		t.Errorf("target of 8.0: %s, %v", target, err)
+	}
+	if target, err := c.target(9999); !strings.HasPrefix(target, "compute_1") || err != nil {
+		t.Errorf("target of a device that NVRTC doesn't know: %s, %v", target, err)
+	}
+	if _, err := c.target(10); err == nil || !strings.Contains(err.Error(), c.name) {
+		t.Errorf("target of 1.0: %v", err)
+	}
+	image, err := c.compile(devicetest.Source, "sm_80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sourceOf(image) || !whole(image) || whole(image[:len(image)-1]) {
+		t.Error("a program isn't seen as one")
+	}
+	file, err := elf.NewFile(bytes.NewReader(image))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range names {
+		if file.Section(".text."+n) == nil {
+			t.Errorf("the program has no function %s", n)
+		}
+	}
+	_, err = c.compile([]byte("extern \"C\" __global__ void f(int *p) { p[0] = nothing; }"), "compute_80")
+	var e *CompileError
+	if !errors.As(err, &e) || e.Outcome != abi.CompilationError || !strings.Contains(e.Log, "nothing") ||
+		!strings.Contains(err.Error(), "module.cu(1)") {
+		t.Errorf("a bad source: %v", err)
+	}
+}

@@ -1,0 +1,427 @@
+package gpu
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"runtime"
+	"sync/atomic"
+	"unicode/utf8"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/gpu/abi"
+)
+
+// module is a loaded image.
+type module struct {
+	b       *board
+	h       abi.Module
+	handles []device.FunctionHandle // guarded by the driver's mu
+	uses    atomic.Int32            // the handle, calls under way, and graphs that run its functions
+}
+
+// kernel is a function of a module.
+type kernel struct {
+	m      *module
+	h      abi.Function
+	attrs  device.FunctionAttributes
+	sizes  []uint64 // of the parameters, if the library says them
+	shared int      // bytes of dynamic shared memory at most
+
+	dynamic atomic.Int64 // what it's set to
+}
+
+// sourceOf reports whether an image is a source: text, and not PTX.
+func sourceOf(image []byte) bool {
+	text := bytes.TrimRight(image, "\x00")
+	return len(text) > 0 && bytes.IndexByte(text, 0) < 0 && utf8.Valid(text) && !isPTX(text) &&
+		!bytes.HasPrefix(text, []byte("\x7f")) && !bytes.HasPrefix(text, []byte("__CLANG_OFFLOAD_BUNDLE__"))
+}
+
+// isPTX reports whether a text's first directive is PTX's .version.
+func isPTX(text []byte) bool {
+	for {
+		text = bytes.TrimLeft(text, " \t\r\n")
+		end, skip := []byte(nil), 0
+		switch {
+		case bytes.HasPrefix(text, []byte("//")):
+			end, skip = []byte("\n"), 1
+		case bytes.HasPrefix(text, []byte("/*")):
+			end, skip = []byte("*/"), 2
+		default:
+			return bytes.HasPrefix(text, []byte(".version"))
+		}
+		at := bytes.Index(text, end)
+		if at < 0 {
+			return false
+		}
+		text = text[at+skip:]
+	}
+}
+
+// whole reports whether an image that says how long it is, an ELF file or a fat binary, is that long: the library
+// believes it.
+func whole(image []byte) bool {
+	n := uint64(len(image))
+	switch {
+	case bytes.HasPrefix(image, []byte("\x7fELF")):
+		if n < 64 {
+			return false
+		}
+		for _, h := range [][2]int{{32, 54}, {40, 58}} { // the tables of segments and of sections
+			at, words := binary.LittleEndian.Uint64(image[h[0]:]), image[h[1]:]
+			bytes := uint64(binary.LittleEndian.Uint16(words)) * uint64(binary.LittleEndian.Uint16(words[2:]))
+			if at > n || bytes > n-at {
+				return false
+			}
+		}
+		return true
+	case bytes.HasPrefix(image, []byte("\x50\xed\x55\xba")):
+		return n >= 16 && binary.LittleEndian.Uint64(image[8:]) <= n-uint64(binary.LittleEndian.Uint16(image[6:]))
+	}
+	return true
+}
+
+// modular is the board if the library has modules.
+func (d *Driver) modular(op string, dev int) (*board, error) {
+	b, err := d.board(op, dev)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.caps.Need("modules"); err != nil {
+		return nil, device.Errorf(device.ErrUnsupported, b.name, op, "%w", err)
+	}
+	return b, nil
+}
+
+// ModuleLoad is [device.Modules].ModuleLoad. An image is what the library takes: PTX, a program of the device or several
+// in a file; or else a source in the C that CUDA and HIP share, which NVRTC or hiprtc compiles, and whose functions are
+// extern "C".
+func (d *Driver) ModuleLoad(dev int, image []byte) (device.ModuleHandle, error) {
+	const op = "load a module"
+	b, err := d.modular(op, dev)
+	if err != nil {
+		return 0, err
+	}
+	if len(image) == 0 || !whole(image) {
+		return 0, device.Errorf(device.ErrInvalidArgument, b.name, op, "an image of %d bytes, which isn't whole", len(image))
+	}
+	if sourceOf(image) {
+		if image, err = b.program(op, bytes.TrimRight(image, "\x00")); err != nil {
+			return 0, err
+		}
+	}
+	h, text := new(abi.Module), append(bytes.Clone(image), 0) // PTX ends with 0
+	if err := b.call(op, "ModuleLoadData", func() abi.Result { return b.Library.ModuleLoad(h, &text[0]) }); err != nil {
+		return 0, err
+	}
+	m := &module{b: b, h: *h}
+	m.uses.Store(1)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.last += 2
+	d.modules[device.ModuleHandle(d.last)] = m
+	return device.ModuleHandle(d.last), nil
+}
+
+// ModuleUnload is [device.Modules].ModuleUnload. The library gets the module back when what was enqueued has run and no
+// graph has a function of it.
+func (d *Driver) ModuleUnload(h device.ModuleHandle) error {
+	const op = "unload a module"
+	d.mu.Lock()
+	m := d.modules[h]
+	delete(d.modules, h)
+	if m != nil {
+		for _, f := range m.handles {
+			delete(d.kernels, f)
+		}
+	}
+	d.mu.Unlock()
+	if m == nil {
+		return device.Errorf(device.ErrInvalidHandle, d.name, op, "no module has the handle %#x", uintptr(h))
+	}
+	d.dropModules(m)
+	return m.b.broken()
+}
+
+// holdModules counts one more that uses modules.
+func holdModules(list []*module) []*module {
+	for _, m := range list {
+		m.uses.Add(1)
+	}
+	return list
+}
+
+// dropModules counts one less, and unloads what nobody uses when no run of it is under way.
+func (d *Driver) dropModules(list ...*module) {
+	for _, m := range list {
+		if m.uses.Add(-1) == 0 {
+			d.limbo.leave([]*board{m.b}, 0, func() {
+				_ = m.b.call("unload a module", "ModuleUnload", func() abi.Result { return m.b.Library.ModuleUnload(m.h) })
+			})
+		}
+	}
+}
+
+// ModuleFunction is [device.Modules].ModuleFunction.
+func (d *Driver) ModuleFunction(h device.ModuleHandle, name string) (device.FunctionHandle, error) {
+	const op = "look up a function"
+	d.mu.RLock()
+	m := d.modules[h]
+	if m != nil {
+		m.uses.Add(1)
+	}
+	d.mu.RUnlock()
+	if m == nil {
+		return 0, device.Errorf(device.ErrInvalidHandle, d.name, op, "no module has the handle %#x", uintptr(h))
+	}
+	defer d.dropModules(m)
+	b, k := m.b, &kernel{m: m}
+	if err := b.broken(); err != nil {
+		return 0, err
+	}
+	text := append([]byte(name), 0)
+	if bytes.IndexByte(text, 0) != len(name) {
+		return 0, device.Errorf(device.ErrNotFound, b.name, op, "no function is called %q", name)
+	}
+	r := b.do(func() abi.Result { return b.Library.ModuleFunction(&k.h, m.h, &text[0]) })
+	if r == abi.NotFound {
+		return 0, device.Errorf(device.ErrNotFound, b.name, op, "the module has no function %q: %w", name,
+			b.failed("ModuleGetFunction", r))
+	} else if err := b.result(op, "ModuleGetFunction", r); err != nil {
+		return 0, err
+	}
+	if err := k.describe(op, name); err != nil {
+		return 0, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.modules[h] != m {
+		return 0, device.Errorf(device.ErrInvalidHandle, d.name, op, "module %#x was unloaded meanwhile", uintptr(h))
+	}
+	d.last += 2
+	fh := device.FunctionHandle(d.last)
+	d.kernels[fh] = k
+	m.handles = append(m.handles, fh)
+	return fh, nil
+}
+
+// describe asks what the library knows of a function.
+func (k *kernel) describe(op, name string) error {
+	b := k.m.b
+	k.attrs.Name = name
+	var static, dynamic int
+	for _, x := range []struct {
+		to   *int
+		attr int32
+	}{{&k.attrs.MaxThreads, abi.FunctionMaxThreads}, {&static, abi.FunctionShared},
+		{&k.attrs.LocalBytes, abi.FunctionLocal}, {&k.attrs.Registers, abi.FunctionRegisters}} {
+		v := new(int32)
+		err := b.call(op, "FuncGetAttribute", func() abi.Result { return b.FunctionAttribute(v, x.attr, k.h) })
+		if err != nil {
+			return err
+		}
+		*x.to = int(*v)
+	}
+	k.attrs.SharedBytes = static
+	plain, most := int32(abi.CUDAShared), int32(abi.CUDASharedAtMost)
+	if b.family.Name == "hip" {
+		plain, most = abi.HIPShared, abi.HIPShared
+	}
+	dynamic, err := b.attribute(op, plain)
+	if err != nil {
+		return err
+	}
+	limit, err := b.attribute(op, most)
+	if err != nil {
+		return err
+	}
+	k.dynamic.Store(int64(max(0, dynamic-static)))
+	k.shared = max(0, max(dynamic, limit)-static)
+	if b.FunctionParameter == nil {
+		return nil
+	}
+	k.sizes = []uint64{}
+	for i := uint64(0); ; i++ {
+		at, n := new(uint64), new(uint64)
+		switch r := b.do(func() abi.Result { return b.FunctionParameter(k.h, i, at, n) }); r {
+		case abi.Success:
+			k.sizes = append(k.sizes, *n)
+		case abi.InvalidValue: // there are no more
+			return nil
+		default:
+			return b.result(op, "FuncGetParamInfo", r)
+		}
+	}
+}
+
+// kernel finds a function, whose module stays until it's dropped.
+func (d *Driver) kernel(op string, h device.FunctionHandle) (*kernel, error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if k := d.kernels[h]; k != nil {
+		k.m.uses.Add(1)
+		return k, nil
+	}
+	return nil, device.Errorf(device.ErrInvalidHandle, d.name, op, "no function has the handle %#x", uintptr(h))
+}
+
+// FunctionAttributes is [device.Modules].FunctionAttributes. The library doesn't know the types of parameters.
+func (d *Driver) FunctionAttributes(h device.FunctionHandle) (device.FunctionAttributes, error) {
+	k, err := d.kernel("attributes of a function", h)
+	if err != nil {
+		return device.FunctionAttributes{}, err
+	}
+	defer d.dropModules(k.m)
+	return k.attrs, nil
+}
+
+// FunctionOccupancy is [device.Modules].FunctionOccupancy.
+func (d *Driver) FunctionOccupancy(h device.FunctionHandle, threads, shared int) (int, error) {
+	const op = "occupancy"
+	k, err := d.kernel(op, h)
+	if err != nil {
+		return 0, err
+	}
+	defer d.dropModules(k.m)
+	b := k.m.b
+	if threads <= 0 || shared < 0 {
+		return 0, device.Errorf(device.ErrInvalidArgument, b.name, op, "blocks of %d threads with %d bytes", threads, shared)
+	}
+	if threads > k.attrs.MaxThreads || shared > k.shared {
+		return 0, b.broken()
+	}
+	if err := k.allow(op, shared); err != nil {
+		return 0, err
+	}
+	n := new(int32)
+	err = b.call(op, "OccupancyMaxActiveBlocksPerMultiprocessor", func() abi.Result {
+		return b.Library.FunctionOccupancy(n, k.h, int32(threads), uint64(shared))
+	})
+	return int(*n), err
+}
+
+// allow lets the function have so much dynamic shared memory. CUDA wants to be told of more than its devices all have.
+func (k *kernel) allow(op string, shared int) error {
+	b := k.m.b
+	if b.FunctionSet == nil || int64(shared) <= k.dynamic.Load() {
+		return nil
+	}
+	err := b.call(op, "FuncSetAttribute", func() abi.Result {
+		return b.FunctionSet(k.h, abi.FunctionDynamic, int32(k.shared))
+	})
+	if err == nil {
+		k.dynamic.Store(int64(k.shared))
+	}
+	return err
+}
+
+// FunctionLaunch is [device.Modules].FunctionLaunch. A kernel that is captured is a node with the arguments of now; a
+// replay fails when memory that a pointer among them points to is gone.
+func (d *Driver) FunctionLaunch(h device.StreamHandle, fh device.FunctionHandle, l device.Launch) error {
+	k, err := d.kernel("launch", fh)
+	if err != nil {
+		return err
+	}
+	defer d.dropModules(k.m)
+	op := "launch " + k.attrs.Name
+	s, err := d.stream(op, h)
+	if err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	b := s.b
+	if k.m.b != b {
+		return device.Errorf(device.ErrWrongDevice, b.name, op, "the function's module is loaded on %s", k.m.b.name)
+	}
+	buf, params, uses, err := d.arguments(op, k, &l)
+	if err != nil {
+		return err
+	}
+	if err := s.permits(op); err != nil {
+		return err
+	}
+	if s.capture == nil && s.broken() != nil {
+		return b.broken() // left out
+	}
+	if err := k.allow(op, l.Shared); err != nil {
+		return err
+	}
+	var pin runtime.Pinner // the library copies what the pointers point to before it returns
+	defer pin.Unpin()
+	var args *unsafe.Pointer
+	if len(params) > 0 {
+		pin.Pin(&buf[0])
+		pointers := make([]unsafe.Pointer, len(params))
+		for i, p := range params {
+			pointers[i] = unsafe.Pointer(&buf[p.Offset])
+		}
+		args = &pointers[0]
+		pin.Pin(args)
+	}
+	g, t := l.Grid, l.Block
+	err = s.result(op, "LaunchKernel", func() abi.Result {
+		return b.Library.FunctionLaunch(k.h, uint32(g.X), uint32(g.Y), uint32(g.Z), uint32(t.X), uint32(t.Y), uint32(t.Z),
+			uint32(l.Shared), s.h, args, nil)
+	})
+	if err == nil && s.capture != nil {
+		s.capture.uses(uses...)
+		s.capture.mu.Lock()
+		s.capture.modules = append(s.capture.modules, holdModules([]*module{k.m})...)
+		s.capture.mu.Unlock()
+	}
+	return err
+}
+
+// arguments checks a launch, whose dimensions are at least 1 then, and returns its arguments and the memory that they
+// point to.
+func (d *Driver) arguments(op string, k *kernel, l *device.Launch) ([]byte, []device.Param, []use, error) {
+	b := k.m.b
+	refuse := func(format string, args ...any) ([]byte, []device.Param, []use, error) {
+		return nil, nil, nil, device.Errorf(device.ErrInvalidArgument, b.name, op, format, args...)
+	}
+	l.Grid, l.Block = l.Grid.OrOne(), l.Block.OrOne()
+	for _, n := range []int{l.Grid.X, l.Grid.Y, l.Grid.Z, l.Block.X, l.Block.Y, l.Block.Z} {
+		if n < 0 || n > math.MaxInt32 {
+			return refuse("a grid of %v blocks of %v threads", l.Grid, l.Block)
+		}
+	}
+	most := k.attrs.MaxThreads
+	if t := l.Block; t.X > most || t.Y > most || t.Z > most || t.Count() > most {
+		return refuse("blocks of %v threads, of which it runs %d at most", l.Block, most)
+	}
+	if l.Shared < 0 || l.Shared > k.shared {
+		return refuse("%d bytes of dynamic shared memory; there are %d", l.Shared, k.shared)
+	}
+	buf, params := l.Args.Packed()
+	if k.sizes != nil && len(params) != len(k.sizes) {
+		return refuse("%d arguments, and it has %d parameters", len(params), len(k.sizes))
+	}
+	var uses []use
+	for i, p := range params {
+		if p.Bytes == 0 {
+			return refuse("argument %d is a struct of no bytes", i)
+		}
+		if k.sizes != nil && uint64(p.Bytes) != k.sizes[i] {
+			return refuse("argument %d is a %v of %d bytes, and the parameter has %d", i, p.Kind, p.Bytes, k.sizes[i])
+		}
+		if p.Kind != device.ParamPointer {
+			continue
+		}
+		at := device.Ptr(binary.NativeEndian.Uint64(buf[p.Offset:]))
+		if at == 0 {
+			continue
+		}
+		a, err := d.Attributes(at)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		if a.Type == device.DeviceMemory && a.Device != b.index && !d.reaches(b.index, a.Device) {
+			return nil, nil, nil, device.Errorf(device.ErrWrongDevice, b.name, op,
+				"argument %d is memory of device %d, to which %s has no access", i, a.Device, b.name)
+		}
+		uses = append(uses, use{at, 1, a.Type})
+	}
+	return buf, params, uses, nil
+}

@@ -1,0 +1,256 @@
+//go:build linux && (amd64 || arm64)
+
+package gpu_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/gpu"
+	"github.com/chorus-comms/chorus/device/gpu/abi"
+	"github.com/chorus-comms/chorus/device/internal/testmodule"
+	"github.com/chorus-comms/chorus/internal/dl"
+	"github.com/chorus-comms/chorus/internal/gpusim"
+)
+
+// images are what a stand-in loads for the suite's module: its own, and a source, which is compiled first.
+var images = map[string][]byte{"an image": gpusim.Image(testmodule.Image), "a source": testmodule.Image}
+
+// What the library, or its compiler, makes nothing of is an error that says why.
+func TestBadImages(t *testing.T) {
+	elf := make([]byte, 64)
+	copy(elf, "\x7fELF")
+	binary.LittleEndian.PutUint64(elf[40:], 1000)
+	fat := []byte("\x50\xed\x55\xba\x01\x00\x10\x00\xff\x00\x00\x00\x00\x00\x00\x00")
+	for _, name := range []string{"cuda", "hip"} {
+		d, _ := open(t, gpusim.Options{Name: name})
+		for what, x := range map[string]struct {
+			image []byte
+			says  string
+		}{
+			"nothing":            {nil, "0 bytes"},
+			"half an ELF file":   {elf, "isn't whole"},
+			"half a fat binary":  {fat, "isn't whole"},
+			"PTX":                {[]byte("// of somebody\n/* else */ .version 8.0\n"), "ModuleLoadData"},
+			"another image":      {gpusim.Image([]byte("another")), "ModuleLoadData"},
+			"bytes":              {[]byte{0xff, 0xfe, 0, 1}, "ModuleLoadData"},
+			"a bad source":       {[]byte("int f("), "module.cu(1): error: int f( is no module"},
+			"a bad source and 0": {[]byte("int f(\x00"), "module.cu(1): error: int f( is no module"},
+		} {
+			_, err := d.ModuleLoad(0, x.image)
+			if !errors.Is(err, device.ErrInvalidArgument) || !strings.Contains(err.Error(), x.says) {
+				t.Errorf("%s: %s: %v", name, what, err)
+			}
+		}
+		_, err := d.ModuleLoad(0, []byte("int f("))
+		var e *gpu.CompileError
+		if !errors.As(err, &e) || e.Outcome != abi.CompilationError || !strings.HasPrefix(e.Log, "module.cu") {
+			t.Errorf("%s: %#v", name, e)
+		}
+	}
+}
+
+// Arguments that are fewer, more or others than the parameters are refused where the library says what those are.
+func TestWrongArguments(t *testing.T) {
+	d, _ := open(t, gpusim.Options{Name: "cuda"})
+	m, err := d.ModuleLoad(0, testmodule.Image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := d.ModuleFunction(m, "add")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.ModuleFunction(m, "add\x00"); !errors.Is(err, device.ErrNotFound) {
+		t.Errorf("a name with a 0: %v", err)
+	}
+	s, err := d.StreamCreate(0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := d.Malloc(0, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := d.Malloc(1, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const none = device.Kind("")
+	args := func(p device.Ptr) *device.Args { return new(device.Args).Pointer(p).Pointer(p).Pointer(p) }
+	for what, x := range map[string]struct {
+		args *device.Args
+		kind device.Kind
+	}{
+		"none":                     {nil, device.ErrInvalidArgument},
+		"too few":                  {args(p), device.ErrInvalidArgument},
+		"too many":                 {args(p).Int32(1).Int32(1), device.ErrInvalidArgument},
+		"too long":                 {args(p).Int64(1), device.ErrInvalidArgument},
+		"of no bytes":              {args(p).Bytes(nil, 1), device.ErrInvalidArgument},
+		"memory out of its reach":  {args(other).Int32(1), device.ErrWrongDevice},
+		"what it should be":        {args(p).Int32(1), none},
+		"null, which isn't looked": {args(0).Int32(0), none},
+	} {
+		err := d.FunctionLaunch(s, f, device.Launch{Args: x.args})
+		if x.kind == none && err != nil || x.kind != none && !errors.Is(err, x.kind) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	// More shared memory than the function has at first, and more than there is.
+	blocks, err := d.ModuleFunction(m, "blocks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := new(device.Args).Pointer(p).Int32(40 << 10)
+	err = errors.Join(d.FunctionLaunch(s, blocks, device.Launch{Shared: 40 << 10, Args: one}), d.StreamSynchronize(ctx, s))
+	if err != nil {
+		t.Error(err)
+	}
+	for shared, want := range map[int]int{40 << 10: 1, 100 << 10: 0} {
+		if n, err := d.FunctionOccupancy(blocks, 32, shared); n != want || err != nil {
+			t.Errorf("occupancy with %d bytes: %d, %v", shared, n, err)
+		}
+	}
+	if err := errors.Join(d.StreamDestroy(s), d.Free(0, p), d.Free(1, other)); err != nil {
+		t.Error(err)
+	}
+}
+
+// A module is the library's until it's unloaded and no graph has a function of it.
+func TestModuleLife(t *testing.T) {
+	for what, image := range images {
+		f := &failing{}
+		unloads := 0
+		d, _ := open(t, gpusim.Options{Name: "hip", Fail: func(call string) abi.Result {
+			if call == "hipModuleUnload" {
+				unloads++
+			}
+			return f.ask(call)
+		}})
+		want := func(n int, when string) {
+			if t.Helper(); unloads != n {
+				t.Errorf("%s: %s: %d modules were unloaded, want %d", what, when, unloads, n)
+			}
+		}
+		must := func(err error) {
+			if t.Helper(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m, err := d.ModuleLoad(1, image)
+		must(err)
+		fn, err := d.ModuleFunction(m, "accumulate")
+		must(err)
+		s, err := d.StreamCreate(1, 0)
+		must(err)
+		p, err := d.Malloc(1, 40)
+		must(err)
+		must(d.CaptureBegin(s))
+		must(d.FunctionLaunch(s, fn, device.Launch{Args: new(device.Args).Pointer(p).Int32(10)}))
+		g, err := d.CaptureEnd(s)
+		must(err)
+		nodes, err := d.GraphNodes(g)
+		if err != nil || len(nodes) != 1 || nodes[0].Kind != device.ActivityKernel {
+			t.Errorf("nodes %+v, %v", nodes, err)
+		}
+		x, err := d.Instantiate(g)
+		must(err)
+		must(d.ModuleUnload(m))
+		if _, err := d.FunctionAttributes(fn); !errors.Is(err, device.ErrInvalidHandle) {
+			t.Errorf("a function of an unloaded module: %v", err)
+		}
+		want(0, "with a graph")
+		must(d.GraphDestroy(g))
+		want(0, "with an instantiated graph")
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		must(errors.Join(d.GraphLaunch(x, s), d.StreamSynchronize(ctx, s)))
+		must(d.Free(1, p))
+		must(d.GraphLaunch(x, s))
+		if err := d.StreamRecover(ctx, s); !errors.Is(err, device.ErrFailed) {
+			t.Errorf("a replay without its memory: %v", err)
+		}
+		must(d.ExecDestroy(x))
+		want(1, "without")
+		must(d.StreamDestroy(s))
+	}
+}
+
+// A library without modules, or a machine without the compiler, is an error that names what's missing.
+func TestWithoutModules(t *testing.T) {
+	d, _ := open(t, gpusim.Options{Name: "cuda", Without: []string{"cuModuleLoadData"}})
+	if _, err := d.ModuleLoad(0, testmodule.Image); !errors.Is(err, device.ErrUnsupported) ||
+		!strings.Contains(err.Error(), "CUDA 12.4 (stand-in) has no modules: it lacks cuModuleLoadData") {
+		t.Error(err)
+	}
+	for name, file := range map[string]string{"cuda": "libnvrtc.so.13", "hip": "libhiprtc.so"} {
+		t.Run(name, func(t *testing.T) {
+			sim, err := gpusim.New(gpusim.Options{Name: name})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer sim.Close()
+			lib, err := gpu.Supply(name, "stand-in", sim.Table())
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, err := gpu.New(lib)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = d.ModuleLoad(0, []byte("int f("))
+			var none *dl.NotFoundError
+			switch {
+			case errors.Is(err, device.ErrInvalidArgument):
+				t.Skip("left out: the compiler is there, and says ", err)
+			case !errors.Is(err, device.ErrUnsupported) || !errors.As(err, &none) || !strings.Contains(err.Error(), file):
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Sources are compiled for the devices that the compiler knows, for later ones by way of the last that it knows, and
+// for older ones not at all.
+func TestCapability(t *testing.T) {
+	for capability, ok := range map[[2]int32]bool{{9, 0}: true, {8, 9}: true, {12, 1}: true, {7, 0}: false} {
+		sim, err := gpusim.New(gpusim.Options{Name: "cuda"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		table := sim.Table()
+		attribute := table.DeviceAttribute
+		table.DeviceAttribute = func(v *int32, which int32, dev abi.Device) abi.Result {
+			if which == abi.CUDAMajor || which == abi.CUDAMinor {
+				*v = capability[which-abi.CUDAMajor]
+				return abi.Success
+			}
+			return attribute(v, which, dev)
+		}
+		lib, err := gpu.Supply("cuda", "stand-in", table)
+		if err == nil {
+			err = lib.SupplyCompiler("stand-in", sim.Compiler())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := gpu.New(lib)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = d.ModuleLoad(0, testmodule.Image)
+		if ok && err != nil || !ok && (!errors.Is(err, device.ErrUnsupported) || !strings.Contains(err.Error(), "is 70")) {
+			t.Errorf("%v: %v", capability, err)
+		}
+		if err := errors.Join(d.Close(), sim.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}

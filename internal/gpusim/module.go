@@ -1,0 +1,168 @@
+package gpusim
+
+import (
+	"bytes"
+	"encoding/binary"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/gpu/abi"
+)
+
+// magic is what the library's images begin with. What follows, up to a 0, is the emulated device's image.
+const magic = "\x7fSIM"
+
+// Image is what the library loads of an image of emulated devices, the name of a module for example.
+func Image(image []byte) []byte { return append(append([]byte(magic), image...), 0) }
+
+// structBytes is the size of a parameter that's a struct, aligned to 8: emulated functions don't say theirs.
+const structBytes = 16
+
+func (l *Library) moduleLoad(m *abi.Module, image *byte) abi.Result {
+	return l.on(func(dev int) abi.Result {
+		text, ok := bytes.CutPrefix([]byte(unix.BytePtrToString(image)), []byte(magic))
+		if !ok {
+			return abi.InvalidImage
+		}
+		h, err := l.driver.ModuleLoad(dev, text)
+		return give(m, h, err)
+	})
+}
+
+func (l *Library) functionAttribute(v *int32, attr int32, f abi.Function) abi.Result {
+	a, err := l.driver.FunctionAttributes(device.FunctionHandle(f))
+	if err != nil {
+		return result(err)
+	}
+	x, ok := map[int32]int{abi.FunctionMaxThreads: a.MaxThreads, abi.FunctionShared: a.SharedBytes,
+		abi.FunctionLocal: a.LocalBytes, abi.FunctionRegisters: a.Registers}[attr]
+	if !ok {
+		return abi.InvalidValue
+	}
+	*v = int32(x)
+	return abi.Success
+}
+
+// parameters says where a function has its parameters, and how long they are.
+func (l *Library) parameters(f abi.Function) ([]device.Param, error) {
+	a, err := l.driver.FunctionAttributes(device.FunctionHandle(f))
+	var all []device.Param
+	at := 0
+	for _, kind := range a.Params {
+		size, align := 8, 8
+		switch kind {
+		case device.ParamInt32, device.ParamUint32, device.ParamFloat32:
+			size, align = 4, 4
+		case device.ParamBytes:
+			size = structBytes
+		}
+		at = (at + align - 1) / align * align
+		all = append(all, device.Param{Kind: kind, Offset: at, Bytes: size})
+		at += size
+	}
+	return all, err
+}
+
+func (l *Library) functionParameter(f abi.Function, i uint64, at, n *uint64) abi.Result {
+	all, err := l.parameters(f)
+	switch {
+	case err != nil:
+		return result(err)
+	case i >= uint64(len(all)):
+		return abi.InvalidValue
+	}
+	*at, *n = uint64(all[i].Offset), uint64(all[i].Bytes)
+	return abi.Success
+}
+
+// launch reads the arguments, as many as the function has parameters, where the pointers say.
+func (l *Library) launch(f abi.Function, gx, gy, gz, bx, by, bz, shared uint32, s abi.Stream,
+	args, extra *unsafe.Pointer) abi.Result {
+	return l.on(func(int) abi.Result {
+		params, err := l.parameters(f)
+		if err != nil {
+			return result(err)
+		}
+		if extra != nil || gx*gy*gz == 0 || bx*by*bz == 0 {
+			return abi.InvalidValue
+		}
+		list := new(device.Args)
+		for i, p := range params {
+			b := unsafe.Slice((*byte)(unsafe.Slice(args, len(params))[i]), p.Bytes)
+			switch word := binary.NativeEndian; p.Kind {
+			case device.ParamPointer:
+				list.Pointer(device.Ptr(word.Uint64(b)))
+			case device.ParamInt32:
+				list.Int32(int32(word.Uint32(b)))
+			case device.ParamUint32:
+				list.Uint32(word.Uint32(b))
+			case device.ParamInt64:
+				list.Int64(int64(word.Uint64(b)))
+			case device.ParamUint64:
+				list.Uint64(word.Uint64(b))
+			case device.ParamFloat32:
+				list.Float32(*(*float32)(unsafe.Pointer(&b[0])))
+			case device.ParamFloat64:
+				list.Float64(*(*float64)(unsafe.Pointer(&b[0])))
+			default:
+				list.Bytes(b, 8)
+			}
+		}
+		return result(l.driver.FunctionLaunch(device.StreamHandle(s), device.FunctionHandle(f), device.Launch{
+			Grid: device.Dim{X: int(gx), Y: int(gy), Z: int(gz)}, Block: device.Dim{X: int(bx), Y: int(by), Z: int(bz)},
+			Shared: int(shared), Args: list}))
+	})
+}
+
+// Compiler is a stand-in for the compiler of sources: a source is an image of emulated devices, and its program the
+// library's image of it. All else doesn't compile.
+func (l *Library) Compiler() abi.Compiler {
+	sources := map[abi.Program]string{}
+	last := abi.Program(0)
+	log := func(p abi.Program) []byte {
+		return []byte("module.cu(1): error: " + sources[p] + " is no module of emulated devices\x00")
+	}
+	code := func(p abi.Program) []byte { return Image([]byte(sources[p])) }
+	size := func(of func(abi.Program) []byte) func(abi.Program, *uint64) abi.Outcome {
+		return func(p abi.Program, n *uint64) abi.Outcome { *n = uint64(len(of(p))); return abi.Compiled }
+	}
+	get := func(of func(abi.Program) []byte) func(abi.Program, *byte) abi.Outcome {
+		return func(p abi.Program, to *byte) abi.Outcome {
+			copy(unsafe.Slice(to, len(of(p))), of(p))
+			return abi.Compiled
+		}
+	}
+	c := abi.Compiler{
+		Version: func(major, minor *int32) abi.Outcome { *major, *minor = 12, 4; return abi.Compiled },
+		ErrorText: func(o abi.Outcome) string {
+			if o == abi.CompilationError {
+				return "NVRTC_ERROR_COMPILATION"
+			}
+			return o.String()
+		},
+		Create: func(p *abi.Program, source, _ *byte, _ int32, _, _ **byte) abi.Outcome {
+			last++
+			sources[last], *p = unix.BytePtrToString(source), last
+			return abi.Compiled
+		},
+		Destroy: func(p *abi.Program) abi.Outcome { delete(sources, *p); return abi.Compiled },
+		Compile: func(p abi.Program, n int32, _ **byte) abi.Outcome {
+			_, current := l.current()
+			m, err := l.driver.ModuleLoad(0, []byte(sources[p]))
+			if err != nil || !current || (n == 1) != (l.opts.Name == "cuda") {
+				return abi.CompilationError
+			}
+			_ = l.driver.ModuleUnload(m)
+			return abi.Compiled
+		},
+		LogSize: size(log), Log: get(log), CodeSize: size(code), Code: get(code),
+	}
+	if l.opts.Name == "cuda" {
+		c.CUBINSize, c.CUBIN = size(code), get(code)
+		c.ArchCount = func(n *int32) abi.Outcome { *n = 2; return abi.Compiled }
+		c.Architectures = func(list *int32) abi.Outcome { copy(unsafe.Slice(list, 2), []int32{75, 90}); return abi.Compiled }
+	}
+	return c
+}
