@@ -41,6 +41,7 @@ var (
 	_ device.Foreign   = (*Driver)(nil)
 	_ device.Closer    = (*Driver)(nil)
 	_ device.Modules   = (*Driver)(nil)
+	_ device.Elements  = (*Driver)(nil)
 )
 
 // New makes a driver of a library, which must have at least one GPU.

@@ -17,9 +17,6 @@ const magic = "\x7fSIM"
 // Image is what the library loads of an image of emulated devices, the name of a module for example.
 func Image(image []byte) []byte { return append(append([]byte(magic), image...), 0) }
 
-// structBytes is the size of a parameter that's a struct, aligned to 8: emulated functions don't say theirs.
-const structBytes = 16
-
 func (l *Library) moduleLoad(m *abi.Module, image *byte) abi.Result {
 	return l.on(func(dev int) abi.Result {
 		text, ok := bytes.CutPrefix([]byte(unix.BytePtrToString(image)), []byte(magic))
@@ -56,7 +53,7 @@ func (l *Library) parameters(f abi.Function) ([]device.Param, error) {
 		case device.ParamInt32, device.ParamUint32, device.ParamFloat32:
 			size, align = 4, 4
 		case device.ParamBytes:
-			size = structBytes
+			size = l.opts.StructBytes
 		}
 		at = (at + align - 1) / align * align
 		all = append(all, device.Param{Kind: kind, Offset: at, Bytes: size})

@@ -28,6 +28,7 @@ type Options struct {
 	NoPeers     bool
 	Driver      *accinte.Driver // whose devices they are, if others use them, too; nil: ones of its own
 	Without     []string        // functions that it doesn't have, by any of their names
+	StructBytes int             // of a parameter that's a struct, as emulated functions don't say; 16 if 0
 	// Parallel lets it call functions of the host at the same time, as no library promises.
 	Parallel bool
 	// Fail, if not nil, is asked at each call of a function, "cuMemAlloc_v2" for example: a result other than success is
@@ -54,6 +55,9 @@ func New(o Options) (*Library, error) {
 	}
 	if o.MemoryBytes == 0 {
 		o.MemoryBytes = 256 << 20
+	}
+	if o.StructBytes == 0 {
+		o.StructBytes = 16
 	}
 	if o.Driver != nil {
 		return newLibrary(o, o.Driver), nil
