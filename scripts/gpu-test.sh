@@ -7,6 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p bin
 export CUDA_DEVICE_MAX_CONNECTIONS=32 # queues for streams that wait for functions of the host; 8 otherwise
+[ -n "${VIRTUAL_ENV:-}" ] || [ ! -d .venv ] || export VIRTUAL_ENV=$PWD/.venv # whose PyTorch brings compilers of kernels
 CGO_ENABLED=0 ${GO:-go} test -c -trimpath -o bin/gpu.test ./comm/nccl
 CGO_ENABLED=0 ${GO:-go} build -trimpath -o bin/chorus ./cmd/chorus
 {

@@ -3,10 +3,12 @@
 package nccl_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -71,11 +73,13 @@ func library(t *testing.T, backend string) *nccl.Library {
 }
 
 // Every GPU there is behaves as devices do. Others may use its memory too. Its kernels are compiled here, if the
-// vendor's compiler is there.
+// vendor's compiler is there; that for tensors gives what the host gives, for every two types.
 func TestDevices(t *testing.T) {
+	t.Run("StandIn", func(t *testing.T) { elements(t, devices(t, "accinte")[0]) })
 	for _, name := range families {
 		t.Run(name, func(t *testing.T) {
 			rt := devices(t, name)[0].Runtime()
+			kernels := false
 			options := []devicetest.Option{devicetest.SharedMemory(), devicetest.Patience(10 * time.Second),
 				devicetest.Programs(50)}
 			m, err := rt.Devices()[0].LoadModule(devicetest.Source)
@@ -85,13 +89,69 @@ func TestDevices(t *testing.T) {
 			case err != nil:
 				t.Error(err)
 			default:
+				kernels = true
 				options = append(options, devicetest.Module(devicetest.Source))
 				if err := m.Close(); err != nil {
 					t.Error(err)
 				}
 			}
 			devicetest.Run(t, rt.Driver(), options...)
+			if kernels {
+				elements(t, rt.Devices()[0])
+			}
 		})
+	}
+}
+
+// elements copies tensors of every type to one of every other, with other strides, on the device and on the host.
+func elements(t *testing.T, d *device.Device) {
+	s, err := d.NewStream(device.Normal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ctx, cancel := context.WithTimeout(device.WithStream(context.Background(), s), time.Minute)
+	defer cancel()
+	const rows, columns = 31, 47
+	r := rand.New(rand.NewPCG(1, 2))
+	numbers := make([]float64, rows*columns)
+	for i := range numbers {
+		numbers[i] = r.NormFloat64() * math.Exp2(float64(r.IntN(80)-40))
+	}
+	one := func(from, to dtype.DType) error {
+		wide, err := tensor.FromSlice(numbers, rows, columns)
+		if err != nil {
+			return err
+		}
+		host, err1 := tensor.Empty(from, rows, columns)
+		want, err2 := tensor.Empty(to, columns, rows)
+		got, err3 := tensor.Empty(to, columns, rows)
+		src, err4 := tensor.EmptyOn(ctx, d, from, rows, columns)
+		dst, err5 := tensor.EmptyOn(ctx, d, to, columns, rows)
+		if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+			return err
+		}
+		defer src.Free()
+		defer dst.Free()
+		turned, err1 := host.Transpose(0, 1)
+		there, err2 := src.Transpose(0, 1)
+		if err := errors.Join(err1, err2, host.CopyFrom(wide), want.CopyFrom(turned), tensor.Copy(ctx, src, host),
+			tensor.Copy(ctx, dst, there), tensor.Copy(ctx, got, dst), s.Synchronize(ctx)); err != nil {
+			return err
+		}
+		a, err1 := got.Bytes()
+		b, err2 := want.Bytes()
+		if err := errors.Join(err1, err2); err != nil || bytes.Equal(a, b) {
+			return err
+		}
+		return errors.New("other numbers than the host's")
+	}
+	for _, from := range dtype.All() {
+		for _, to := range dtype.All() {
+			if err := one(from, to); err != nil {
+				t.Errorf("%v to %v: %v", from, to, err)
+			}
+		}
 	}
 }
 

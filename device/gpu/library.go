@@ -129,10 +129,15 @@ type Error struct {
 	Code    abi.Result
 	Name    string // the library's name of the code, "CUDA_ERROR_OUT_OF_MEMORY" for example
 	Text    string // what it says about it
+	Log     string // what its translator of PTX says
 }
 
 func (e *Error) Error() string {
-	return fmt.Sprintf("%s: %s: %s (%s, %d)", e.Library, e.Call, e.Text, e.Name, int32(e.Code))
+	s := fmt.Sprintf("%s: %s: %s (%s, %d)", e.Library, e.Call, e.Text, e.Name, int32(e.Code))
+	if e.Log != "" {
+		s += ":\n" + e.Log
+	}
+	return s
 }
 
 // failed is the *Error of a result.

@@ -112,17 +112,40 @@ func (d *Driver) ModuleLoad(dev int, image []byte) (device.ModuleHandle, error) 
 			return 0, err
 		}
 	}
-	h, text := new(abi.Module), append(bytes.Clone(image), 0) // PTX ends with 0
-	if err := b.call(op, "ModuleLoadData", func() abi.Result { return b.Library.ModuleLoad(h, &text[0]) }); err != nil {
+	h, err := b.load(op, append(bytes.Clone(image), 0)) // PTX ends with 0
+	if err != nil {
 		return 0, err
 	}
-	m := &module{b: b, h: *h}
+	m := &module{b: b, h: h}
 	m.uses.Store(1)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.last += 2
 	d.modules[device.ModuleHandle(d.last)] = m
 	return device.ModuleHandle(d.last), nil
+}
+
+// load has the library load an image. CUDA's translator of PTX says what is wrong with one.
+func (b *board) load(op string, image []byte) (abi.Module, error) {
+	m := new(abi.Module)
+	if b.ModuleLoadEx == nil {
+		err := b.call(op, "ModuleLoadData", func() abi.Result { return b.Library.ModuleLoad(m, &image[0]) })
+		return *m, err
+	}
+	log := make([]byte, 4096)
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	pin.Pin(&log[0])
+	options := []int32{abi.JITErrorLog, abi.JITErrorLogBytes}
+	values := []uintptr{uintptr(unsafe.Pointer(&log[0])), uintptr(len(log))}
+	r := b.do(func() abi.Result { return b.ModuleLoadEx(m, &image[0], uint32(len(options)), &options[0], &values[0]) })
+	if r == abi.Success || r.Sticky() {
+		return *m, b.result(op, "ModuleLoadDataEx", r)
+	}
+	e := b.failed("ModuleLoadDataEx", r)
+	text, _, _ := bytes.Cut(log, []byte{0})
+	e.Log = string(bytes.TrimSpace(text))
+	return 0, device.Errorf(kindOf(r), b.name, op, "%w", e)
 }
 
 // ModuleUnload is [device.Modules].ModuleUnload. The library gets the module back when what was enqueued has run and no

@@ -3,6 +3,7 @@ package gpusim
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -26,6 +27,19 @@ func (l *Library) moduleLoad(m *abi.Module, image *byte) abi.Result {
 		h, err := l.driver.ModuleLoad(dev, text)
 		return give(m, h, err)
 	})
+}
+
+// moduleLoadEx writes a log, as the options must say, of what isn't loaded.
+func (l *Library) moduleLoadEx(m *abi.Module, image *byte, n uint32, options *int32, values *uintptr) abi.Result {
+	if n != 2 || !slices.Equal(unsafe.Slice(options, n), []int32{abi.JITErrorLog, abi.JITErrorLogBytes}) {
+		return abi.InvalidValue
+	}
+	r := l.moduleLoad(m, image)
+	if r != abi.Success {
+		log := unsafe.Slice(*(**byte)(unsafe.Pointer(values)), unsafe.Slice(values, n)[1])
+		copy(log, "fatal: no image of the stand-in\x00")
+	}
+	return r
 }
 
 func (l *Library) functionAttribute(v *int32, attr int32, f abi.Function) abi.Result {

@@ -456,7 +456,7 @@ func (l *Library) Table() abi.Table {
 			return abi.Success
 		},
 	}
-	t.ModuleLoad = l.moduleLoad
+	t.ModuleLoad, t.ModuleLoadEx = l.moduleLoad, l.moduleLoadEx
 	t.ModuleUnload = func(m abi.Module) abi.Result {
 		return l.on(func(int) abi.Result { return result(d.ModuleUnload(device.ModuleHandle(m))) })
 	}

@@ -41,6 +41,7 @@ type (
 	Running         = func(x Exec, s Stream) Result
 	Updating        = func(x Exec, g Graph, node *Node, why *int32) Result
 	Loading         = func(m *Module, image *byte) Result
+	LoadingAs       = func(m *Module, image *byte, n uint32, options *int32, values *uintptr) Result
 	Finding         = func(f *Function, m Module, name *byte) Result
 	Describing      = func(v *int32, attr int32, f Function) Result
 	Setting         = func(f Function, attr, v int32) Result
@@ -76,6 +77,7 @@ type Table struct {
 	ErrorNameOf    Texts                  `dl:"cuGetErrorName" cap:"contexts"`
 	ErrorTextOf    Texts                  `dl:"cuGetErrorString" cap:"contexts"`
 	Copy           Copying                `dl:"cuMemcpyAsync" cap:"contexts"`
+	ModuleLoadEx   LoadingAs              `dl:"cuModuleLoadDataEx" cap:"contexts"`
 	FunctionSet    Setting                `dl:"cuFuncSetAttribute" cap:"contexts"`
 
 	GetDevice    Ask[Device]           `dl:"hipGetDevice" cap:"current devices"`

@@ -136,6 +136,9 @@ const (
 	NodeBatchMemOp  = 12 // of CUDA
 	NodeBatchMemHIP = 14
 
+	JITErrorLog      = 5 // options of ModuleLoadEx: where the translator of PTX writes, and how much
+	JITErrorLogBytes = 6
+
 	FunctionMaxThreads = 0 // attributes of functions
 	FunctionShared     = 1
 	FunctionLocal      = 3
