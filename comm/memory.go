@@ -46,8 +46,8 @@ func NewAllocator(ctx context.Context, backendName, on string) (*Allocator, erro
 	return newAllocator(d, pool)
 }
 
-// PoolOf returns the pool, of a device's allocator, of the memory that a backend's library gives out and is fastest with;
-// the zero one if the backend has no own. It's an *[UnsupportedError] if the library is too old.
+// PoolOf returns the pool, of a device's allocator, of the memory that a backend's library gives out and is fastest
+// with; the zero one if the backend has no own. It's an *[UnsupportedError] if the library is too old.
 func PoolOf(backendName string, d *device.Device) (cache.PoolID, error) {
 	pool, err := backend.PoolOf(backendName, d)
 	if err != nil {

@@ -130,7 +130,8 @@ func TestWithPyTorch(t *testing.T) {
 }
 
 // TestEachSplit is TestWithPyTorch for worlds with many splits between PyTorch and Go. A split has one type of elements
-// and one group; eleven seeds give it all. Some splits stand for all unless tests may take hours, which this one doesn't:
+// and one group; eleven seeds give it all. Some splits stand for all unless tests may take hours, which this one
+// doesn't:
 //
 //	CHORUS_TEST_LONG=1 go test -timeout 1h ./comm/gloo -run TestEachSplit -args -seed 3
 func TestEachSplit(t *testing.T) {

@@ -61,7 +61,6 @@ var (
 	_ device.IPCEvents   = (*Driver)(nil)
 	_ device.Peers       = (*Driver)(nil)
 	_ device.Reserver    = (*Driver)(nil)
-	_ device.Threads     = (*Driver)(nil)
 	_ device.Tracer      = (*Driver)(nil)
 	_ device.Closer      = (*Driver)(nil)
 )

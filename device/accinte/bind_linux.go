@@ -4,7 +4,11 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/chorus-comms/chorus/device"
 )
+
+var _ device.Threads = (*Driver)(nil)
 
 // bound are the threads that have a current device, for stand-ins of libraries that go by that.
 type bound struct {
