@@ -137,7 +137,7 @@ func (c *Comm) watch() {
 	}
 }
 
-// idle reports whether nothing that the backend has put on a stream is under way.
+// idle reports whether nothing that the backend has put on a stream is under way, noticed by the watch or not yet.
 func (c *Comm) idle() bool {
 	d := c.dev()
 	if d == nil || d.enq == nil {
@@ -145,7 +145,10 @@ func (c *Comm) idle() bool {
 	}
 	d.watched.Lock()
 	defer d.watched.Unlock()
-	return len(d.watched.list) == 0
+	return !slices.ContainsFunc(d.watched.list, func(e *enqueued) bool {
+		done, err := e.on.event.Query()
+		return !done && err == nil
+	})
 }
 
 // look reports whether operations have ended, and with what: they have when the communicator is broken.
