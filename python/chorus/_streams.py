@@ -24,7 +24,7 @@ natives: dict[str, Callable[[torch.device], int]] = {}
 # The default streams, for which others of the library's wait, and which have one handle for all devices.
 _DEFAULTS = (0, 1, 2)
 
-_thread = threading.local()  # in: how deep the thread is in current
+_thread = threading.local()  # inside: the devices that the thread is in current for
 
 
 def cuda(device: torch.device) -> int:

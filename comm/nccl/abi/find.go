@@ -5,12 +5,11 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 
+	"github.com/chorus-comms/chorus/internal/libfile"
 	"github.com/chorus-comms/chorus/internal/wheels"
 )
 
@@ -64,33 +63,18 @@ type Found struct {
 // Find looks for a family's libraries where the dynamic linker and Candidates would, and reads what their files say. It
 // loads nothing. place, if it isn't empty, is the file that a setting names, which comes first.
 func (f *Family) Find(place string) (all []Found) {
-	var paths []string
-	add := func(pattern string) {
-		matches, _ := filepath.Glob(pattern) // a bad pattern is of a folder with odd characters, in which there is nothing
-		for _, m := range matches {
-			if real, err := filepath.EvalSymlinks(m); err == nil && !slices.Contains(paths, real) {
-				paths = append(paths, real)
-			}
-		}
-	}
+	places := f.Candidates()
 	if place != "" {
-		add(place)
-		if len(paths) == 0 {
+		named := place
+		if !strings.Contains(named, "/") {
+			named = "./" + named // a file, and not what the dynamic linker calls so
+		}
+		if len(libfile.Find(named)) == 0 {
 			all = append(all, Found{Path: place, Err: errors.New("no such file")})
 		}
+		places = append([]string{named}, places...)
 	}
-	folders := append(filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), "/lib", "/usr/lib", "/usr/local/lib", "/lib64",
-		"/usr/lib64", "/lib/*-linux-gnu", "/usr/lib/*-linux-gnu")
-	for _, c := range f.Candidates() {
-		if strings.Contains(c, "/") {
-			add(c)
-			continue
-		}
-		for _, folder := range folders {
-			add(filepath.Join(folder, c))
-		}
-	}
-	for _, p := range paths {
+	for _, p := range libfile.Find(places...) {
 		all = append(all, Inspect(p))
 	}
 	return all
@@ -105,16 +89,10 @@ func Inspect(path string) Found {
 		return f
 	}
 	defer file.Close()
-	symbols, err := file.DynamicSymbols()
+	there, err := libfile.Defined(file)
 	if err != nil {
 		f.Err = err
 		return f
-	}
-	there := map[string]bool{}
-	for _, s := range symbols {
-		if s.Section != elf.SHN_UNDEF {
-			there[s.Name] = true
-		}
 	}
 	f.Version = versionIn(file)
 	f.Has, f.Lacks, f.Err = capabilities(func(name string) bool { return there[name] })

@@ -3,11 +3,11 @@ package abi
 import (
 	"debug/elf"
 	"fmt"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/chorus-comms/chorus/internal/libfile"
 )
 
 // Found is a library's file on this machine.
@@ -21,27 +21,7 @@ type Found struct {
 // Find looks for the family's libraries where the dynamic linker would, and in its places, and reads what their files
 // say. It loads nothing.
 func (f *Family) Find() (all []Found) {
-	folders := append(filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), "/lib", "/usr/lib", "/usr/local/lib", "/lib64",
-		"/usr/lib64", "/lib/*-linux-gnu", "/usr/lib/*-linux-gnu")
-	var paths []string
-	for _, place := range f.Places {
-		patterns := []string{place}
-		if !strings.Contains(place, "/") {
-			patterns = nil
-			for _, folder := range folders {
-				patterns = append(patterns, filepath.Join(folder, place))
-			}
-		}
-		for _, p := range patterns {
-			matches, _ := filepath.Glob(p) // a bad pattern is of a folder with odd characters, in which there is nothing
-			for _, m := range matches {
-				if real, err := filepath.EvalSymlinks(m); err == nil && !slices.Contains(paths, real) {
-					paths = append(paths, real)
-				}
-			}
-		}
-	}
-	for _, p := range paths {
+	for _, p := range libfile.Find(f.Places...) {
 		all = append(all, f.Inspect(p))
 	}
 	return all
@@ -56,14 +36,10 @@ func (f *Family) Inspect(path string) Found {
 		return found
 	}
 	defer file.Close()
-	symbols, err := file.DynamicSymbols()
+	there, err := libfile.Defined(file)
 	if err != nil {
 		found.Err = err
 		return found
-	}
-	there := map[string]bool{}
-	for _, s := range symbols {
-		there[s.Name] = there[s.Name] || s.Section != elf.SHN_UNDEF
 	}
 	var missing, order []string
 	lacks, since := map[string]bool{}, map[string]string{}

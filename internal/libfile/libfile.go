@@ -1,0 +1,52 @@
+// Package libfile finds the files of shared libraries, and reads which functions they have, without loading them:
+//
+//	for _, path := range libfile.Find("libnccl.so.2", "/opt/*/lib/libnccl.so.2") {
+package libfile
+
+import (
+	"debug/elf"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Find returns the files, each once and without symbolic links, that there are of a library: names are looked for where
+// the dynamic linker would, and what has a slash is a path, or a pattern of [filepath.Glob].
+func Find(places ...string) (paths []string) {
+	folders := append(filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), "/lib", "/usr/lib", "/usr/local/lib", "/lib64",
+		"/usr/lib64", "/lib/*-linux-gnu", "/usr/lib/*-linux-gnu")
+	for _, place := range places {
+		patterns := []string{place}
+		if !strings.Contains(place, "/") {
+			patterns = nil
+			for _, folder := range folders {
+				patterns = append(patterns, filepath.Join(folder, place))
+			}
+		}
+		for _, p := range patterns {
+			matches, _ := filepath.Glob(p) // a bad pattern is of a folder with odd characters, in which there is nothing
+			for _, m := range matches {
+				if real, err := filepath.EvalSymlinks(m); err == nil && !slices.Contains(paths, real) {
+					paths = append(paths, real)
+				}
+			}
+		}
+	}
+	return paths
+}
+
+// Defined are the symbols that a library has for others.
+func Defined(file *elf.File) (map[string]bool, error) {
+	symbols, err := file.DynamicSymbols()
+	if err != nil {
+		return nil, err
+	}
+	there := map[string]bool{}
+	for _, s := range symbols {
+		if s.Section != elf.SHN_UNDEF {
+			there[s.Name] = true
+		}
+	}
+	return there, nil
+}
