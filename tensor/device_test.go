@@ -5,18 +5,16 @@ package tensor_test
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
-	"unsafe"
 
 	"github.com/chorus-comms/chorus/device"
 	emulated "github.com/chorus-comms/chorus/device/accinte"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/kern"
+	"github.com/chorus-comms/chorus/internal/testelements"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -33,27 +31,7 @@ func init() {
 		drv, err := emulated.New(emulated.Options{MemoryBytes: 1 << 30})
 		return compiled{drv, drv}, err
 	})
-	emulated.RegisterModule("elements", map[string]emulated.Function{"copy_elements": {Run: copyElements,
-		Params: []device.ParamKind{device.ParamPointer, device.ParamPointer, device.ParamInt64, device.ParamBytes}}})
-}
-
-// copyElements is the kernel of device.Elements.
-func copyElements(b *emulated.Block) error {
-	dst, src, layout := b.Memory(0), b.Memory(1), b.Struct(3)
-	word := func(list, k int) int { return int(binary.NativeEndian.Uint64(layout[8+8*(8*list+k):])) }
-	to, from := dtype.DType(binary.NativeEndian.Uint32(layout)), dtype.DType(binary.NativeEndian.Uint32(layout[4:]))
-	for thread := range b.Threads.X {
-		i := b.Index.X*b.Threads.X + thread
-		if i >= int(b.Int64(2)) {
-			break
-		}
-		var d, s int
-		for k := 7; k >= 0; k-- {
-			d, s, i = d+i%word(0, k)*word(1, k), s+i%word(0, k)*word(2, k), i/word(0, k)
-		}
-		kern.Convert(to, unsafe.Pointer(&dst[d]), from, unsafe.Pointer(&src[s]), 1)
-	}
-	return nil
+	emulated.RegisterModule("elements", map[string]emulated.Function{"copy_elements": testelements.Copy})
 }
 
 func accinte(t testing.TB, index int) (context.Context, *device.Device) {

@@ -4,37 +4,16 @@ package gpu_test
 
 import (
 	"context"
-	"encoding/binary"
 	"slices"
 	"testing"
-	"unsafe"
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/accinte"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/internal/gpusim"
-	"github.com/chorus-comms/chorus/kern"
+	"github.com/chorus-comms/chorus/internal/testelements"
 	"github.com/chorus-comms/chorus/tensor"
 )
-
-// emulatedElements does what copy_elements of the driver's source does.
-func emulatedElements(b *accinte.Block) error {
-	dst, src, layout := b.Memory(0), b.Memory(1), b.Struct(3)
-	word := func(list, k int) int { return int(binary.NativeEndian.Uint64(layout[8+8*(8*list+k):])) }
-	to, from := dtype.DType(binary.NativeEndian.Uint32(layout)), dtype.DType(binary.NativeEndian.Uint32(layout[4:]))
-	for thread := range b.Threads.X {
-		i := b.Index.X*b.Threads.X + thread
-		if i >= int(b.Int64(2)) {
-			break
-		}
-		d, s := 0, 0
-		for k := 7; k >= 0; k-- {
-			d, s, i = d+i%word(0, k)*word(1, k), s+i%word(0, k)*word(2, k), i/word(0, k)
-		}
-		kern.Convert(to, unsafe.Pointer(&dst[d]), from, unsafe.Pointer(&src[s]), 1)
-	}
-	return nil
-}
 
 // Tensors are copied, converted and filled by the driver's source, whatever their strides.
 func TestElements(t *testing.T) {
@@ -47,8 +26,7 @@ func TestElements(t *testing.T) {
 		}
 		if !registered { // the stand-in's compiler makes this of the source
 			registered = true
-			accinte.RegisterModule(string(source), map[string]accinte.Function{"copy_elements": {Run: emulatedElements,
-				Params: []device.ParamKind{device.ParamPointer, device.ParamPointer, device.ParamInt64, device.ParamBytes}}})
+			accinte.RegisterModule(string(source), map[string]accinte.Function{"copy_elements": testelements.Copy})
 		}
 		dev := device.NewRuntime(name, d).Devices()[1]
 		s, err := dev.NewStream(device.Normal)

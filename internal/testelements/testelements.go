@@ -1,0 +1,36 @@
+// Package testelements has, for tests, the kernel of [device.Elements] as an emulated device runs it:
+//
+//	accinte.RegisterModule(image, map[string]accinte.Function{"copy_elements": testelements.Copy})
+package testelements
+
+import (
+	"encoding/binary"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/accinte"
+	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kern"
+)
+
+// Copy is copy_elements.
+var Copy = accinte.Function{Run: run,
+	Params: []device.ParamKind{device.ParamPointer, device.ParamPointer, device.ParamInt64, device.ParamBytes}}
+
+func run(b *accinte.Block) error {
+	dst, src, layout := b.Memory(0), b.Memory(1), b.Struct(3)
+	word := func(list, k int) int { return int(binary.NativeEndian.Uint64(layout[8+8*(8*list+k):])) }
+	to, from := dtype.DType(binary.NativeEndian.Uint32(layout)), dtype.DType(binary.NativeEndian.Uint32(layout[4:]))
+	for thread := range b.Threads.X {
+		i := b.Index.X*b.Threads.X + thread
+		if i >= int(b.Int64(2)) {
+			break
+		}
+		var d, s int
+		for k := 7; k >= 0; k-- {
+			d, s, i = d+i%word(0, k)*word(1, k), s+i%word(0, k)*word(2, k), i/word(0, k)
+		}
+		kern.Convert(to, unsafe.Pointer(&dst[d]), from, unsafe.Pointer(&src[s]), 1)
+	}
+	return nil
+}
