@@ -29,7 +29,11 @@ func newBatch(h C.chorus_comm, ops *C.chorus_op, n C.int32_t, ns C.int64_t, ctx 
 	if n <= 0 || ops == nil || n > C.CHORUS_MAX_BATCH {
 		return nil, refused("a batch of %d operations at %p; there can be %d at most", n, ops, C.CHORUS_MAX_BATCH)
 	}
-	b := &batch{m: m, ctx: ctx, transfers: m.Batch()}
+	scope, err := m.scope()
+	if err != nil {
+		return nil, err
+	}
+	b := &batch{m: m, ctx: scope(ctx), transfers: m.Batch()}
 	if ns != 0 {
 		b.opts = append(b.opts, comm.Timeout(timeout(ns)))
 	}
@@ -43,7 +47,6 @@ func newBatch(h C.chorus_comm, ops *C.chorus_op, n C.int32_t, ns C.int64_t, ctx 
 		if err := fill(m, &list[i], ctx); err != nil {
 			return nil, err
 		}
-		b.ctx = k.op.Ctx
 		switch k.op.Kind {
 		case backend.Send:
 			b.transfers.Send(k.op.In, k.op.Peer, comm.Tag(k.op.Tag), comm.Site(k.op.Site))

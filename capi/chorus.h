@@ -252,6 +252,7 @@ CHORUS_API int32_t chorus_is_shared(const void *memory, int64_t bytes);
  * Functions marked [waits] may take long and don't touch the host's lock: a caller that has one gives it back before. */
 typedef uint64_t chorus_device; /* never released */
 #define CHORUS_HOST 1 /* the host, where an operation's device is asked for */
+#define CHORUS_BOUND 2 /* there, too: the device that the communicator is for */
 typedef uint64_t chorus_stream;
 typedef uint64_t chorus_event;
 typedef uint64_t chorus_graph;
@@ -769,7 +770,7 @@ typedef struct chorus_op {
 	uint64_t seq;   /* a collective's number on its communicator */
 	uint32_t site;  /* where the program calls it, by its number of chorus_site; 0: unknown */
 	uint32_t reserved;
-	chorus_device device; /* where in, out and lists are: CHORUS_HOST, or a device; 0: the drivers that are loaded are asked */
+	chorus_device device; /* where in, out and lists are: CHORUS_HOST, CHORUS_BOUND, or a device; 0: the drivers that are loaded are asked */
 } chorus_op;
 
 /* chorus_site numbers a place in the caller's program, for chorus_op: flight records and errors say then where the operation was
@@ -785,7 +786,8 @@ CHORUS_API chorus_status chorus_raised(const char *what, const char *file, int32
  * at a time in the order of their submission; sends and receives run beside them.
  *
  * In the communicator of a device an operation on memory of the device is enqueued: without a work on the
- * calling thread's current stream, and the call returns at once; with one on the communicator's own stream, and
+ * calling thread's current stream, and the call returns at once, or when it's done if the stream has nothing else to do and
+ * all ranks have come; with one on the communicator's own stream, and
  * chorus_stream_wait_work makes another wait for it, chorus_work_wait the host. What fails later is the stream's error.
  *
  * CHORUS_INVALID_ARGUMENT and CHORUS_UNSUPPORTED mean that nothing has moved and that the
@@ -839,6 +841,11 @@ CHORUS_API chorus_status chorus_set_python(const chorus_python *functions);
  * kind may have CHORUS_PYTHON_CALLER added to it, d times: the call site is looked for from the d-th caller of self's caller on. */
 CHORUS_API void *chorus_python_submit(void *self, void *const *args, intptr_t n);
 #define CHORUS_PYTHON_CALLER 256
+
+/* The same for a communicator that is bound to a device that PyTorch has by an extension: of the device's tensors, or of those
+ * and the host's. */
+CHORUS_API void *chorus_python_submit_bound(void *self, void *const *args, intptr_t n);
+CHORUS_API void *chorus_python_submit_either(void *self, void *const *args, intptr_t n);
 
 /* chorus_python_site is a method for Python like it: self(d) returns the call site of an operation that self's caller begins, as an int. */
 CHORUS_API void *chorus_python_site(void *self, void *const *args, intptr_t n);

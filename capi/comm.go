@@ -35,6 +35,7 @@ type communicator struct {
 	asked   sync.Mutex // for the handle and the device
 	// idle is a call that synchronous operations use in turn, so that they allocate nothing.
 	idle atomic.Pointer[call]
+	home atomic.Pointer[home]
 }
 
 func newCommunicator(c *comm.Comm) *communicator {

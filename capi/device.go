@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"unsafe"
 
@@ -44,6 +45,21 @@ func findDevice(h C.chorus_device) (*device.Device, error) {
 		return d, nil
 	}
 	return nil, refused("%#x is no device", uint64(h))
+}
+
+// over is a context that has ended, with which a wait on a device only looks.
+var over = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// settled is within for a wait that changes nothing, which is mostly for what is done already.
+func settled(ns C.int64_t, checked C.int32_t, f func(ctx context.Context) error) error {
+	if err := f(over); !errors.Is(err, device.ErrCanceled) {
+		return err
+	}
+	return within(ns, checked, f)
 }
 
 // within runs a wait on a device: f's context ends after ns, or after the timeout of the configuration if ns is 0, and
@@ -131,7 +147,7 @@ func goDeviceSynchronize(h C.chorus_device, ns C.int64_t) (status C.chorus_statu
 	if err != nil {
 		return fail(err)
 	}
-	return fail(within(ns, 0, d.Synchronize))
+	return fail(settled(ns, 0, d.Synchronize))
 }
 
 //export goDeviceEmptyCache

@@ -16,38 +16,55 @@ import (
 
 // tensorAt is n elements at p, on a device or on the host.
 func tensorAt(dt dtype.DType, p unsafe.Pointer, n int) (*tensor.Tensor, error) {
-	return at(new(tensor.Header), dt, p, n, 0)
+	return anywhere().tensor(new(tensor.Header), dt, p, n)
 }
 
-// at is n elements at p: the header's tensor if they are on the host, else one of a device's. where is as in chorus_op.
-func at(header *tensor.Header, dt dtype.DType, p unsafe.Pointer, n int, where C.chorus_device) (*tensor.Tensor, error) {
-	if where == C.CHORUS_HOST || where == 0 && !device.Apart() {
-		return header.Set(dt, p, n)
-	}
-	return located(header, dt, p, n, where)
+// location is where tensors are: on the host, or on a device; or where the drivers say, if they aren't there.
+type location struct {
+	dev *device.Device // nil: the host
+	ask bool
 }
 
-// located is at where there are devices: if it's not said, their drivers are asked, unless other processes can map the
-// memory, which only the host's can be.
-func located(header *tensor.Header, dt dtype.DType, p unsafe.Pointer, n int,
-	where C.chorus_device) (t *tensor.Tensor, err error) {
-	var d *device.Device
-	if where != 0 {
-		if d, err = findDevice(where); err == nil && d.Properties().HostAccess {
-			return header.Set(dt, p, n)
+// anywhere is where the drivers say.
+func anywhere() location { return location{ask: device.Apart()} }
+
+// locate finds out what an operation says of its tensors' place; see chorus_op.
+func (m *communicator) locate(where C.chorus_device) (at location, err error) {
+	switch where {
+	case C.CHORUS_HOST:
+	case C.CHORUS_BOUND:
+		if s := m.Stream(); s != nil {
+			at = location{s.Device(), true}
 		}
-	} else if t, err = header.Set(dt, p, n); err == nil && n > 0 {
-		if _, _, mapped := t.Shared(); !mapped {
-			d, err = device.Of(ptr(p))
-		}
+	case 0:
+		at = anywhere()
+	default:
+		at.dev, err = findDevice(where)
 	}
-	switch {
-	case err != nil:
-		return nil, err
-	case d == nil:
+	return at, err
+}
+
+// tensor is n elements at p, by the header.
+func (at location) tensor(header *tensor.Header, dt dtype.DType, p unsafe.Pointer, n int) (t *tensor.Tensor,
+	err error) {
+	if at.dev != nil && !at.dev.Properties().HostAccess {
+		t, err = header.SetOn(at.dev, dt, ptr(p), n)
+		if err == nil {
+			return t, nil
+		}
+	} else if t, err = header.Set(dt, p, n); err != nil || n == 0 {
+		return t, err
+	} else if _, _, mapped := t.Shared(); mapped { // by other processes, as only the host's memory can be
 		return t, nil
 	}
-	return tensor.FromDevice(dt, d, ptr(p), n)
+	if at.ask {
+		if d, wrong := device.Of(ptr(p)); wrong != nil {
+			return nil, wrong
+		} else if d != nil {
+			return header.SetOn(d, dt, ptr(p), n)
+		}
+	}
+	return t, err
 }
 
 // pins is what chorus_pin has given out, by address.

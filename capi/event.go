@@ -151,7 +151,7 @@ func goEventSynchronize(h C.chorus_event, ns C.int64_t) (status C.chorus_status)
 	if err != nil {
 		return fail(err)
 	}
-	return fail(within(ns, 0, e.Synchronize))
+	return fail(settled(ns, 0, e.Synchronize))
 }
 
 //export goEventElapsed

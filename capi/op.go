@@ -35,13 +35,13 @@ type list struct {
 }
 
 // set fills the list, which keeps its room.
-func (l *list) set(what string, dt dtype.DType, bs []C.chorus_buffer, where C.chorus_device) ([]*tensor.Tensor, error) {
+func (l *list) set(what string, dt dtype.DType, bs []C.chorus_buffer, at location) ([]*tensor.Tensor, error) {
 	if cap(l.headers) < len(bs) {
 		l.headers, l.ts = make([]tensor.Header, len(bs)), make([]*tensor.Tensor, len(bs))
 	}
 	l.ts = l.ts[:len(bs)]
 	for i, b := range bs {
-		t, err := at(&l.headers[:len(bs)][i], dt, b.data, int(b.count), where)
+		t, err := at.tensor(&l.headers[:len(bs)][i], dt, b.data, int(b.count))
 		if err != nil {
 			return nil, refused("%s %d: %v", what, i, err)
 		}
@@ -81,29 +81,32 @@ func (k *call) fill(m *communicator, o *C.chorus_op, ctx context.Context) error 
 		return refused("%v: there is no dtype %d", op.Kind, o.dtype)
 	}
 	dt := dtype.DType(o.dtype)
+	at, err := m.locate(o.device)
+	if err != nil {
+		return err
+	}
 	takes, gives := row.Takes(m.Rank(), op.Root), row.Gives(m.Rank(), op.Root)
-	var err error
 	if takes && row.In != backend.List {
-		if op.In, err = at(&k.in, dt, o.in, int(o.in_count), o.device); err != nil {
+		if op.In, err = at.tensor(&k.in, dt, o.in, int(o.in_count)); err != nil {
 			return refused("%v: input: %v", op.Kind, err)
 		}
 	}
 	if gives && row.Out != backend.List {
 		if op.In != nil && o.out == o.in && o.out_count == o.in_count {
 			op.Out = op.In
-		} else if op.Out, err = at(&k.out, dt, o.out, int(o.out_count), o.device); err != nil {
+		} else if op.Out, err = at.tensor(&k.out, dt, o.out, int(o.out_count)); err != nil {
 			return refused("%v: output: %v", op.Kind, err)
 		}
 	}
 	if row.In == backend.List || row.Out == backend.List || row.Splits() {
-		if err := k.lists(o, row, dt, takes, gives, m.Size()); err != nil {
+		if err := k.lists(o, row, dt, takes, gives, m.Size(), at); err != nil {
 			return err
 		}
 	}
 	if row.Reduces {
 		op.Reduce = comm.Reduction{Kind: backend.ReduceKind(max(0, min(o.reduction, 255))), Factor: float64(o.factor)}
 		if o.factor_data != nil && op.Reduce.Kind == backend.PremulSumKind {
-			if op.Reduce.FactorTensor, err = at(&k.factor, dt, o.factor_data, 1, 0); err != nil {
+			if op.Reduce.FactorTensor, err = anywhere().tensor(&k.factor, dt, unsafe.Pointer(o.factor_data), 1); err != nil {
 				return refused("%v: factor: %v", op.Kind, err)
 			}
 		}
@@ -112,7 +115,8 @@ func (k *call) fill(m *communicator, o *C.chorus_op, ctx context.Context) error 
 }
 
 // lists fills the lists and splits that an operation uses.
-func (k *call) lists(o *C.chorus_op, row *backend.Operation, dt dtype.DType, takes, gives bool, ranks int) (err error) {
+func (k *call) lists(o *C.chorus_op, row *backend.Operation, dt dtype.DType, takes, gives bool, ranks int,
+	at location) (err error) {
 	n := o.n_lists
 	missing := func(what string) error { return refused("%v: n_lists is %d and %s is NULL", k.op.Kind, n, what) }
 	if n < 0 || n > C.CHORUS_MAX_RANKS {
@@ -127,7 +131,7 @@ func (k *call) lists(o *C.chorus_op, row *backend.Operation, dt dtype.DType, tak
 		if o.ins == nil && n > 0 {
 			return missing("ins")
 		}
-		if k.op.Ins, err = k.ins.set("input", dt, slice(o.ins, n), o.device); err != nil {
+		if k.op.Ins, err = k.ins.set("input", dt, slice(o.ins, n), at); err != nil {
 			return err
 		}
 	}
@@ -135,7 +139,7 @@ func (k *call) lists(o *C.chorus_op, row *backend.Operation, dt dtype.DType, tak
 		if o.outs == nil && n > 0 {
 			return missing("outs")
 		}
-		if k.op.Outs, err = k.outs.set("output", dt, slice(o.outs, n), o.device); err != nil {
+		if k.op.Outs, err = k.outs.set("output", dt, slice(o.outs, n), at); err != nil {
 			return err
 		}
 	}
@@ -208,16 +212,24 @@ func goSubmit(h C.chorus_comm, o *C.chorus_op, checked C.int32_t) (status C.chor
 	if err != nil {
 		return fail(err)
 	}
-	if m.Stream() != nil {
-		return fail(m.submitOn(o, checked))
+	k, kept := m.borrow(), false
+	ctx := k.context(checked)
+	if m.Stream() == nil {
+		err = k.fill(m, o, ctx)
+	} else if err = k.fillOn(m, o, ctx); err == nil {
+		kept = !k.waits()
 	}
-	k := m.borrow()
-	err = k.fill(m, o, k.context(checked))
 	if err == nil {
 		err = k.interrupted(m.Submit(&k.op, nil), checked)
-		k.results(o)
+		if kept = kept && !k.op.Over; kept { // it's the stream's now
+			o.source, o.seq = -1, 0
+		} else {
+			k.results(o)
+		}
 	}
-	m.giveBack(k)
+	if !kept {
+		m.giveBack(k)
+	}
 	if err != nil {
 		return fail(err)
 	}

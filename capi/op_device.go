@@ -11,25 +11,50 @@ import (
 	"github.com/chorus-comms/chorus/device"
 )
 
+// home is the device of a communicator, as calls need it.
+type home struct {
+	handle C.chorus_device
+	stream *device.Stream // its default one
+}
+
+// current is the calling thread's current stream, in the communicator of a device.
+func (m *communicator) current() (*device.Stream, error) {
+	at := m.home.Load()
+	if at == nil {
+		d := m.Stream().Device()
+		s, err := d.DefaultStream()
+		if err != nil {
+			return nil, err
+		}
+		at = &home{C.chorus_device(handleOf(d)), s}
+		m.home.Store(at)
+	}
+	if h := C.shim_current(at.handle); h != 0 {
+		return streamOr(at.stream.Device(), h)
+	}
+	return at.stream, nil
+}
+
 // scope returns what makes the calling thread's current stream that of a context, in the communicator of a device.
 func (m *communicator) scope() (func(context.Context) context.Context, error) {
 	if m.Stream() == nil {
 		return func(ctx context.Context) context.Context { return ctx }, nil
 	}
-	s, err := streamOr(m.Stream().Device(), 0)
+	s, err := m.current()
 	return func(ctx context.Context) context.Context { return device.WithStream(ctx, s) }, err
 }
 
 // fillOn is fill for the communicator of a device: the operation is for the calling thread's current stream, and what
 // it reads later is its own.
 func (k *call) fillOn(m *communicator, o *C.chorus_op, ctx context.Context) error {
-	scope, err := m.scope()
+	s, err := m.current()
 	if err != nil {
 		return err
 	}
-	if err := k.fill(m, o, scope(ctx)); err != nil {
+	if err := k.fill(m, o, ctx); err != nil {
 		return err
 	}
+	k.op.Stream = s
 	if f := k.op.Reduce.FactorTensor; f != nil && f.OnHost() {
 		own, err := f.Clone()
 		if err != nil {
@@ -44,28 +69,4 @@ func (k *call) fillOn(m *communicator, o *C.chorus_op, ctx context.Context) erro
 func (k *call) waits() bool {
 	first := k.op.First()
 	return first != nil && first.OnHost()
-}
-
-// submitOn is a synchronous operation in the communicator of a device.
-func (m *communicator) submitOn(o *C.chorus_op, checked C.int32_t) error {
-	k := new(call) // what is enqueued keeps it
-	if err := k.fillOn(m, o, context.Background()); err != nil {
-		return err
-	}
-	o.source, o.seq = -1, 0
-	if !k.waits() {
-		return m.Submit(&k.op, nil)
-	}
-	scope, err := m.scope()
-	if err != nil {
-		return err
-	}
-	err = running(checked, func(ctx context.Context) error {
-		k.op.Ctx = scope(ctx)
-		return m.Submit(&k.op, nil)
-	}, nil)
-	if err == nil {
-		k.results(o)
-	}
-	return err
 }

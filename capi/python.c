@@ -33,7 +33,7 @@ struct view {
 	const int64_t *shape, *strides;
 	uint64_t byte_offset;
 };
-enum { CPU = 1 };
+enum { CPU = 1, EXTENSION = 12 /* kDLExtDev, a PrivateUse1 of PyTorch */ };
 enum { INT = 0, UINT = 1, FLOAT = 2, BFLOAT = 4, BOOL = 6, FLOAT8_E4M3FN = 10, FLOAT8_E5M2 = 12 };
 
 // dtype_of returns the dtype of a view's elements, 0 if they are none of ours. Complex numbers count as such, because
@@ -61,7 +61,7 @@ static int32_t dtype_of(const struct view *v) {
 	return 0;
 }
 
-// look finds a tensor's elements; 0 if it's not in the host's memory, one element after the other, of a type of ours.
+// look finds a tensor's elements, and on which kind of device they are; 0 if they don't lie one after the other, or aren't of a type of ours.
 static int look(void *tensor, void **data, int64_t *count, int32_t *dtype) {
 	struct view v;
 	if (!python.view)
@@ -70,7 +70,7 @@ static int look(void *tensor, void **data, int64_t *count, int32_t *dtype) {
 		python.forget();
 		return 0;
 	}
-	if (v.device != CPU || !(*dtype = dtype_of(&v)))
+	if (!(*dtype = dtype_of(&v)))
 		return 0;
 	int64_t n = 1;
 	int dense = 1;
@@ -81,7 +81,7 @@ static int look(void *tensor, void **data, int64_t *count, int32_t *dtype) {
 	}
 	*data = (char *)v.data + v.byte_offset;
 	*count = n;
-	return dense || !n;
+	return dense || !n ? v.device : 0;
 }
 
 EXPORT chorus_status chorus_set_python(const chorus_python *p) {
@@ -291,8 +291,12 @@ EXPORT void *chorus_python_site(void *self, void *const *args, intptr_t n) {
 
 // ---- operations ----
 
-EXPORT void *chorus_python_submit(void *self, void *const *args, intptr_t n) {
-	if (n < 4 || n > 6)
+// What tensors an operation may be of.
+enum { HOSTS = 1, BOUND = 2 /* those of the device that the communicator is bound to */ };
+
+// submit is the operation that Python's arguments say.
+static void *submit(void *self, void *const *args, intptr_t n, int takes) {
+	if (n < (takes & BOUND ? 5 : 4) || n > 6) // a barrier is the host's
 		return python.integer(CHORUS_PYTHON_OTHERWISE);
 	chorus_comm comm = (chorus_comm)python.as_integer(self);
 	int32_t dtype;
@@ -302,14 +306,21 @@ EXPORT void *chorus_python_submit(void *self, void *const *args, intptr_t n) {
 	if (python.failed())
 		return NULL;
 	if (n > 4) {
-		if (!look(args[4], &op.out, &op.out_count, &op.dtype))
+		int where = look(args[4], &op.out, &op.out_count, &op.dtype);
+		if (!(where == CPU && takes & HOSTS) && !(where == EXTENSION && takes & BOUND))
 			return python.integer(CHORUS_PYTHON_OTHERWISE);
 		op.in = op.out;
 		op.in_count = op.out_count;
+		if (n > 5 && (look(args[5], (void **)&op.in, &op.in_count, &dtype) != where || dtype != op.dtype))
+			return python.integer(CHORUS_PYTHON_OTHERWISE);
+		if (where == EXTENSION)
+			op.device = CHORUS_BOUND;
 	}
-	if (n > 5 && (!look(args[5], (void **)&op.in, &op.in_count, &dtype) || dtype != op.dtype))
-		return python.integer(CHORUS_PYTHON_OTHERWISE);
 	op.site = called_at(kind / CHORUS_PYTHON_CALLER);
 	chorus_status status = chorus_submit(comm, &op, NULL);
 	return python.failed() ? NULL : python.integer(status); // a signal handler's exception
 }
+
+EXPORT void *chorus_python_submit(void *self, void *const *args, intptr_t n) { return submit(self, args, n, HOSTS); }
+EXPORT void *chorus_python_submit_bound(void *self, void *const *args, intptr_t n) { return submit(self, args, n, BOUND); }
+EXPORT void *chorus_python_submit_either(void *self, void *const *args, intptr_t n) { return submit(self, args, n, HOSTS | BOUND); }

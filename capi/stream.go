@@ -210,7 +210,7 @@ func goStreamSynchronize(h C.chorus_stream, ns C.int64_t, recover_, checked C.in
 	if recover_ != 0 {
 		return fail(within(ns, checked, s.Recover))
 	}
-	return fail(within(ns, checked, s.Synchronize))
+	return fail(settled(ns, checked, s.Synchronize))
 }
 
 //export goStreamWaitStream

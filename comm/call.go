@@ -79,28 +79,7 @@ func (c *Comm) collective(o *call) error {
 		return err
 	}
 	if o.work == nil && held {
-		// It's recorded while this rank's word is on its way to the others, unless a hook is to see it first.
-		var err error
-		begin := c.hooks.Load() == nil
-		if begin {
-			err = c.b.Submit(&o.Op)
-		}
-		o.record = c.rec.Begin(&o.Op, false)
-		if !begin {
-			err = c.run(o)
-		} else {
-			if err == nil {
-				err = c.b.Wait(&o.Op)
-			}
-			err = c.ran(o, err)
-		}
-		held = false
-		c.disown()
-		if err != nil {
-			c.fatal(err)
-			thrown(err)
-		}
-		return err
+		return c.now(o, &held)
 	}
 	if held { // asynchronous: the lane's own call must stay free for the next
 		moved := *o
@@ -111,6 +90,32 @@ func (c *Comm) collective(o *call) error {
 	}
 	o.record = c.rec.Issue(&o.Op, o.work != nil, true)
 	return c.issue(o)
+}
+
+// now runs a synchronous collective whose call has the lane, and gives that back.
+func (c *Comm) now(o *call, held *bool) error {
+	// It's recorded while this rank's word is on its way to the others, unless a hook is to see it first.
+	var err error
+	begin := c.hooks.Load() == nil
+	if begin {
+		err = c.b.Submit(&o.Op)
+	}
+	o.record = c.rec.Begin(&o.Op, false)
+	if !begin {
+		err = c.run(o)
+	} else {
+		if err == nil {
+			err = c.b.Wait(&o.Op)
+		}
+		err = c.ran(o, err)
+	}
+	*held = false
+	c.disown()
+	if err != nil {
+		c.fatal(err)
+		thrown(err)
+	}
+	return err
 }
 
 // refuse tells the backend of a collective that doesn't reach it, when it's the

@@ -202,6 +202,7 @@ func (o *newOptions) join(cfg *config.Config, abort bool, b backend.Backend, dev
 	} else {
 		o.recorder = observe.OpenPart(s, o.job, o.name, o.rank, o.jobRanks, o.jobSize)
 	}
+	o.engines = !cfg.DeviceInline
 	c := newComm(b, o, abort)
 	c.bound.Store(dev)
 	if _, each := c.opHints.Split(o.hints); len(each) > 0 {

@@ -7,9 +7,11 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -23,6 +25,8 @@ type streams struct {
 	host bool // the backend takes tensors of the host as well
 
 	watched watched
+
+	in, out tensor.Header // what the call sees that has the lane, if it's done by its caller
 
 	mu        sync.Mutex
 	own       *device.Stream   // of asynchronous collectives
@@ -167,6 +171,16 @@ func (s *streams) close() {
 	_ = errors.Join(s.order.event.Close(), s.posts.event.Close()) // which nobody waits for any more
 }
 
+// quiet reports whether quiesce would wait for nothing.
+func (c *Comm) quiet() bool {
+	for _, ch := range []*chain{&c.dev().order, &c.dev().posts} {
+		if done, err := ch.event.Query(); !done && err == nil {
+			return false
+		}
+	}
+	return true
+}
+
 // quiesce waits until the collectives that were enqueued are done, and sends and receives are posted. That they failed
 // is for others to see.
 func (c *Comm) quiesce(ctx context.Context) error {
@@ -174,11 +188,28 @@ func (c *Comm) quiesce(ctx context.Context) error {
 		return nil
 	}
 	for _, ch := range []*chain{&c.dev().order, &c.dev().posts} {
-		if err := ch.event.Synchronize(ctx); err != nil && ctx.Err() != nil && !errors.Is(err, device.ErrFailed) {
+		if err := awaitEvent(ctx, &ch.event); err != nil && ctx.Err() != nil && !errors.Is(err, device.ErrFailed) {
 			return &CanceledError{Where: c.at(""), Err: context.Cause(ctx)}
 		}
 	}
 	return nil
+}
+
+// awaitEvent waits for an event; a context that wants to be asked meanwhile is.
+func awaitEvent(ctx context.Context, e *device.Event) error {
+	p := fabric.PollerOf(ctx)
+	if p == nil {
+		return e.Synchronize(ctx)
+	}
+	for pause := 10 * time.Microsecond; ; pause = min(2*pause, fabric.PollInterval) {
+		if done, err := e.Query(); done || err != nil {
+			return err
+		}
+		if err := errors.Join(p.Poll(), ctx.Err()); err != nil {
+			return err
+		}
+		time.Sleep(pause)
+	}
 }
 
 // Stream is the stream that the asynchronous collectives of a device's communicator run on; nil if it's the host's.
@@ -238,7 +269,7 @@ func (c *Comm) here(t *tensor.Tensor) string {
 	if t.OnHost() && (c.dev() == nil || c.dev().host) || c.dev() != nil && t.On() == c.dev().dev {
 		return ""
 	}
-	return fmt.Sprintf("the tensor is on %s, the communicator for %s (see WithDevice)", t.Device(), c.Device())
+	return fmt.Sprintf("the tensor is on %s, the communicator is for %s (see WithDevice)", t.Device(), c.Device())
 }
 
 func apartFrom(a, b *tensor.Tensor) string {

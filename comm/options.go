@@ -32,6 +32,7 @@ type newOptions struct {
 	log          *slog.Logger
 	masterAddr   string
 	priority     device.Priority // of the streams of asynchronous operations
+	engines      bool            // do all that is on a device
 	job          string          // the launcher's name for it
 	jobRanks     []int           // by rank of the communicator, if they are others
 	jobSize      int

@@ -88,13 +88,24 @@ func (c *Comm) renew(o *call, i inherited) {
 // collectiveOn is collective for the communicator of a device: it enqueues the call where its tensors are on the
 // device. Operations on the host come after what was enqueued before, as everywhere.
 func (c *Comm) collectiveOn(o *call) error {
-	if o.owner {
+	held := o.owner
+	defer c.unwind(o, &held)
+	err := c.validate(o)
+	switch {
+	case err != nil || !held:
+	case o.on && c.atOnce(o):
+		held = false
+		return nil
+	case !o.on && o.work == nil && c.quiet():
+		return c.now(o, &held)
+	}
+	if held { // what is enqueued needs the call, and not the lane
 		moved := *o
 		moved.owner = false
+		held = false
 		c.disown()
 		o = &moved
 	}
-	err := c.validate(o)
 	if err == nil && o.on {
 		err = c.enqueue(o)
 	}
@@ -119,7 +130,7 @@ func (c *Comm) enqueue(o *call) error {
 		return cause
 	}
 	op := o.Kind.String()
-	cur, err := c.dev().dev.CurrentStream(o.Ctx)
+	cur, err := c.current(o)
 	if err == nil && o.work == nil && !cur.Capturing() {
 		_, err = cur.Query() // a stream that has failed leaves out what comes, which a Work would tell
 	}
@@ -139,6 +150,14 @@ func (c *Comm) enqueue(o *call) error {
 		return err
 	}
 	return nil
+}
+
+// current is the stream that a call is for.
+func (c *Comm) current(o *call) (*device.Stream, error) {
+	if o.Stream != nil {
+		return o.Stream, nil
+	}
+	return c.dev().dev.CurrentStream(o.Ctx)
 }
 
 // push is enqueue without what concerns the Work and errors.
@@ -245,7 +264,7 @@ func (c *Comm) refuseOn(o *call, why error) {
 	if errors.Is(why, ErrFinalized) || c.b.Cause() != nil {
 		return
 	}
-	cur, err := c.dev().dev.CurrentStream(o.Ctx)
+	cur, err := c.current(o)
 	if err != nil || cur.Capturing() {
 		return
 	}

@@ -14,7 +14,10 @@ func (c *Comm) transferOn(op string, w *Work, ctx context.Context, calls ...*cal
 	if cause := c.b.Cause(); cause != nil {
 		return cause
 	}
-	cur, err := c.dev().dev.CurrentStream(ctx)
+	cur, err := calls[0].Stream, error(nil)
+	if cur == nil {
+		cur, err = c.dev().dev.CurrentStream(ctx)
+	}
 	if err != nil {
 		return c.deviceError(op, err)
 	}

@@ -17,7 +17,8 @@ type Op = backend.Op
 // other Hints come on top of these. Splits count rows, as in AllToAllVSingle.
 //
 // op belongs to the operation until it's done; then Seq, From and Algorithm are
-// set. A synchronous Submit allocates nothing, unless there are hints.
+// set. A synchronous Submit allocates nothing, unless there are hints, or a device's engine is to go on with it; Over
+// says that none is.
 func (c *Comm) Submit(op *Op, w *Work) error {
 	if !op.Kind.Valid() {
 		return c.invalid("submit", "there is no operation %d", op.Kind)
@@ -35,7 +36,8 @@ func (c *Comm) Submit(op *Op, w *Work) error {
 // adopt fills a call from an operation. What its kind doesn't use is dropped, and so is what only the root uses
 // elsewhere: nobody further down looks at a field by mistake.
 func (c *Comm) adopt(o *call, op *Op, w *Work) {
-	o.value, o.work = op, w
+	o.value, o.work, op.Over = op, w, false
+	o.Stream = op.Stream
 	row := op.Kind.Operation()
 	if row.Root {
 		o.Root = op.Root

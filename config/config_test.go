@@ -27,7 +27,7 @@ func TestDefaults(t *testing.T) {
 	want := Config{
 		Timeout: 600 * time.Second, Log: slog.LevelWarn, Fabric: "auto", TCPConnections: 2,
 		SHMStageBytes: 8 << 20, WaitPolicy: WaitAuto, CMA: CMAAuto, Kernels: KernelsAuto, Calibration: "off",
-		DeviceAutoload: true, AccInteDevices: 2, AccInteMemory: 4 << 30, AccIntePeers: true, Record: 1024,
+		DeviceAutoload: true, AccInteDevices: 2, AccInteMemory: 4 << 30, AccIntePeers: true, DeviceInline: true, Record: 1024,
 		AllocConf: DefaultAllocator(), CUDAAllocConf: DefaultAllocator(), StorePlain: PlainUser,
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -68,6 +68,7 @@ var samples = map[string]struct {
 	"CHORUS_ACCINTE_DEVICES":        {"4", 4, []string{"0", "65", "two"}},
 	"CHORUS_ACCINTE_MEMORY":         {"1GiB", 1 << 30, []string{"1K", "2T", "much"}},
 	"CHORUS_ACCINTE_PEERS":          {"off", false, []string{"maybe"}},
+	"CHORUS_DEVICE_INLINE":          {"no", false, []string{"maybe"}},
 	"CHORUS_NCCL_LIBRARY":           {"/opt/libnccl.so.2", "/opt/libnccl.so.2", nil},
 	"PYTORCH_ALLOC_CONF": {"expandable_segments:True", expandable(), []string{"expandable_segments:yes",
 		"max_split_size_mb"}},

@@ -35,6 +35,9 @@ type Turns interface {
 
 	// Leave ends it. The caller must have entered; it need not be the same thread.
 	Leave(s StreamHandle) error
+	// HandOver is Leave for a caller that has begun what an engine is to go on with: rest is run as a host function,
+	// before what was enqueued meanwhile. What it fails with is the stream's error.
+	HandOver(s StreamHandle, rest func() error) error
 }
 
 // Threads is implemented by drivers over a library for which each thread of the process has a current device, by which

@@ -194,6 +194,23 @@ func (s *Stream) Leave() error {
 	return nil
 }
 
+// Turns reports whether the caller can do work itself between Enter and Leave, and hand over the rest of it: elsewhere
+// Enter has to wake somebody.
+func (s *Stream) Turns() bool {
+	_, ok := s.drv().(Turns)
+	return ok
+}
+
+// HandOver ends what Enter began, and has an engine go on with the rest of it; see [Turns].HandOver. It's for drivers
+// with Turns.
+func (s *Stream) HandOver(rest func() error) error {
+	t, err := optional[Turns](s.dev.rt, "hand over a turn")
+	if err != nil {
+		return err
+	}
+	return t.HandOver(s.h, rest)
+}
+
 // Record lets e stand for all work enqueued so far.
 func (s *Stream) Record(e *Event) error { return e.record(s) }
 

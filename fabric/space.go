@@ -400,6 +400,27 @@ func (s *Space) AwaitAll(w *Waiter, phase uint32) error {
 	return nil
 }
 
+// Assembled reports whether all members have arrived in this operation, or have left. It looks as often as a wait does
+// before it gives its core away.
+func (s *Space) Assembled() bool {
+	want, m := s.seq<<24, 0
+	for i := 0; ; i++ {
+		for ; m < len(s.blocks); m++ {
+			b := s.blocks[m]
+			if m != s.self && b.slots[s.seq%slots].flag.Load() < want && b.gone.Load() == 0 {
+				break
+			}
+		}
+		switch {
+		case m == len(s.blocks):
+			return true
+		case i >= s.policy.Spins:
+			return false
+		}
+		kern.Pause(1)
+	}
+}
+
 // compare demands that a member's description of an operation equals this
 // rank's. The member has announced it, and nobody can have reused the slots yet.
 func (s *Space) compare(member int, seq uint64) error {

@@ -91,18 +91,8 @@ func FromDevice(dt dtype.DType, d *device.Device, p device.Ptr, shape ...int) (*
 		return nil, err
 	}
 	bytes := n * dt.Size()
-	if bytes > 0 {
-		at, err := d.Runtime().Driver().Attributes(p)
-		switch {
-		case err != nil:
-			return nil, err
-		case at.Type != device.DeviceMemory:
-			return nil, device.Errorf(device.ErrWrongKind, d.Name(), "tensor", "%v is %v memory", p, at.Type)
-		case at.Device != d.Index():
-			return nil, device.Errorf(device.ErrWrongDevice, d.Name(), "tensor", "%v is memory of device %d", p, at.Device)
-		case bytes > at.Bytes-int(p-at.Base):
-			return nil, device.Errorf(device.ErrOutOfBounds, d.Name(), "tensor", "%d bytes at %v leave the allocation of %d bytes at %v", bytes, p, at.Bytes, at.Base)
-		}
+	if err := onDevice(d, p, bytes); err != nil {
+		return nil, err
 	}
 	if err := checkAligned(dt, pointer(p)); err != nil {
 		return nil, err
@@ -112,6 +102,25 @@ func FromDevice(dt dtype.DType, d *device.Device, p device.Ptr, shape ...int) (*
 	}
 	pl := &place{rt: d.Runtime(), dev: d}
 	return wrap(pl.storage(p, bytes, nil), dt, shape), nil
+}
+
+// onDevice demands that bytes from p are memory of the device.
+func onDevice(d *device.Device, p device.Ptr, bytes int) error {
+	if bytes == 0 {
+		return nil
+	}
+	at, err := d.Runtime().Driver().Attributes(p)
+	switch {
+	case err != nil:
+		return err
+	case at.Type != device.DeviceMemory:
+		return device.Errorf(device.ErrWrongKind, d.Name(), "tensor", "%v is %v memory", p, at.Type)
+	case at.Device != d.Index():
+		return device.Errorf(device.ErrWrongDevice, d.Name(), "tensor", "%v is memory of device %d", p, at.Device)
+	case bytes > at.Bytes-int(p-at.Base):
+		return device.Errorf(device.ErrOutOfBounds, d.Name(), "tensor", "%d bytes at %v leave the allocation of %d bytes at %v", bytes, p, at.Bytes, at.Base)
+	}
+	return nil
 }
 
 // storage is memory at the place; free gives it back.
@@ -192,9 +201,9 @@ func (t *Tensor) EngineView() (*Tensor, error) {
 	d, pl := t.On(), t.store.place
 	st := pl.view.Load()
 	if st == nil {
-		k, ok := d.Runtime().Driver().(device.HostKernels)
-		if !ok {
-			return nil, device.Errorf(device.ErrUnsupported, d.Name(), "", "the driver's memory can't be touched by engines of the process")
+		k, err := engines(d)
+		if err != nil {
+			return nil, err
 		}
 		st = &storage{bytes: t.store.bytes, of: t.store}
 		if st.bytes > 0 {
@@ -209,6 +218,15 @@ func (t *Tensor) EngineView() (*Tensor, error) {
 		}
 	}
 	return newTensor(st, t.dt, t.shape, t.strides, t.offset), nil
+}
+
+// engines returns how engines of this process touch the memory of a device.
+func engines(d *device.Device) (device.HostKernels, error) {
+	k, ok := d.Runtime().Driver().(device.HostKernels)
+	if !ok {
+		return nil, device.Errorf(device.ErrUnsupported, d.Name(), "", "the driver's memory can't be touched by engines of the process")
+	}
+	return k, nil
 }
 
 // hostAccess is the error of code of the host that wants to touch the elements; nil if it may.

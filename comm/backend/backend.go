@@ -26,8 +26,8 @@ type Backend interface {
 	// communicator calls it for one collective at a time, in issue order, and for a Send or Recv in issue order among
 	// those of its goroutine.
 	Submit(op *Op) error
-	// Wait completes an operation that Submit has begun. It's called once: for a collective on the goroutine of Submit,
-	// before the next one begins; for a Send or Recv on any.
+	// Wait completes an operation that Submit has begun. It's called once, on any goroutine; for a collective before the
+	// next one begins.
 	Wait(op *Op) error
 
 	// Split makes communicators of parts of this one. It is collective over all
@@ -60,6 +60,13 @@ type Enqueuer interface {
 	// Timeout: the backend breaks the communicator with a *TimeoutError, in which it says what it knows of the others. One
 	// on a window, which at names, comes as a message from or to its Peer.
 	Overdue(at Where, op *Op, elapsed time.Duration)
+}
+
+// Assembler is implemented by backends that know when a collective waits for no program any more.
+type Assembler interface {
+	// Assembled reports whether all ranks have come to the collective that Submit has begun: what Wait takes then is the
+	// time that its data takes. It looks for some microseconds at most, as long as it takes to wake a thread.
+	Assembled() bool
 }
 
 // Windower is implemented by backends with one-sided windows.

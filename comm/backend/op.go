@@ -31,8 +31,11 @@ type Op struct {
 	Site      uint16 // where a program in another language calls it, as observe.Site numbers places; 0: in Go
 	Algorithm string // what carried it out, for recorders and benchmarks; set by the backend
 
-	// Stream is where Enqueue puts the operation; nil for one that Submit carries out.
+	// Stream is where an operation on a device goes. The caller of comm.Submit may leave it nil, for the current one;
+	// for a backend it's where Enqueue puts the operation.
 	Stream *device.Stream
+	// Over: a synchronous operation on a device was done when comm.Submit returned, and not enqueued.
+	Over bool
 
 	Hints map[string]string // per operation, on top of the communicator's; may be nil
 

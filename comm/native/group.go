@@ -133,6 +133,11 @@ func (g *group) Wait(op *backend.Op) error {
 	return nil
 }
 
+// Assembled implements backend.Assembler.
+func (g *group) Assembled() bool {
+	return len(g.members) == 1 || g.entered && g.space.Assembled()
+}
+
 // fallen ends a collective that has failed.
 func (g *group) fallen(op *backend.Op, err error) error {
 	err = g.broken(op, err)

@@ -2,6 +2,7 @@ package devicetest
 
 import (
 	"bytes"
+	"slices"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/device"
@@ -85,11 +86,47 @@ var turnCases = []testCase{
 		c.enter(t, s)
 		c.must(t.Leave(s))
 	}},
+	{"HandOver", 1, func(c *test) {
+		// The rest of a turn runs before what was enqueued in it; nobody else has the stream in between.
+		t, s, over := c.drv.(device.Turns), c.stream(0), make(chan struct{})
+		var order []string
+		note := func(what string) func() error {
+			return func() error { order = append(order, what); return nil }
+		}
+		c.enter(t, s)
+		c.must(c.drv.HostFunc(s, "behind", note("behind")))
+		c.must(t.HandOver(s, func() error { <-over; return note("rest")() }))
+		if done, err := c.drv.StreamQuery(s); err != nil || done {
+			c.fail("StreamQuery = %v, %v while the rest of a turn is under way", done, err)
+		}
+		if entered, err := t.Enter(s, "turn"); err != nil || entered {
+			c.fail("Enter = %v, %v while the rest of a turn is under way", entered, err)
+		}
+		c.refused(t.Leave(s), device.ErrInvalidArgument, "Leave after HandOver")
+		c.must(c.drv.HostFunc(s, "last", note("last")))
+		close(over)
+		c.sync(s)
+		if want := []string{"rest", "behind", "last"}; !slices.Equal(order, want) {
+			c.fail("the order was %v, not %v", order, want)
+		}
+		c.refused(t.HandOver(s, note("none")), device.ErrInvalidArgument, "HandOver without Enter")
+		c.enterAs(t, s, "bad")
+		c.refused(t.HandOver(s, nil), device.ErrInvalidArgument, "HandOver of nothing")
+		c.must(c.drv.HostFunc(s, "left out", note("left out")))
+		c.must(t.HandOver(s, func() error { return errTest }))
+		c.carries(c.drv.StreamSynchronize(c.ctx, s), "StreamSynchronize")
+		c.recover(s)
+		if len(order) != 3 {
+			c.fail("work behind a turn that has failed ran")
+		}
+	}},
 }
 
 // enter enters a stream that has no work.
-func (c *test) enter(t device.Turns, s device.StreamHandle) {
-	entered, err := t.Enter(s, "turn")
+func (c *test) enter(t device.Turns, s device.StreamHandle) { c.enterAs(t, s, "turn") }
+
+func (c *test) enterAs(t device.Turns, s device.StreamHandle, name string) {
+	entered, err := t.Enter(s, name)
 	c.must(err)
 	if !entered {
 		c.fail("a stream without work could not be entered")

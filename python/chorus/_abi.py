@@ -105,6 +105,7 @@ ABI_MINOR = 0
 ANY = -1
 SIGNAL_SLOTS = 64
 HOST = 1
+BOUND = 2
 EVENT_TIMING = 1
 EVENT_INTERPROCESS = 2
 MAX_RANKS = 1 << 20
@@ -672,6 +673,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "submit": (c_int32, [c_uint64, c_void_p, POINTER(c_uint64)]),
     "set_python": (c_int32, [POINTER(Python)]),
     "python_submit": (c_void_p, [c_void_p, POINTER(c_void_p), c_ssize_t]),
+    "python_submit_bound": (c_void_p, [c_void_p, POINTER(c_void_p), c_ssize_t]),
+    "python_submit_either": (c_void_p, [c_void_p, POINTER(c_void_p), c_ssize_t]),
     "python_site": (c_void_p, [c_void_p, POINTER(c_void_p), c_ssize_t]),
     "submit_batch": (c_int32, [c_uint64, c_void_p, c_int32, c_int64, POINTER(c_uint64)]),
     "work_wait": (c_int32, [c_uint64, c_int64]),

@@ -266,7 +266,8 @@ class Communicator:
         self.backend: str = info.backend.decode()
         # Whose tensors the operations take beside the host's, and its number in the library.
         self.device, self._place = backend.placed(info.device.decode())
-        self.submit = _direct.submit_of(handle if self.device is None else None)
+        self._host = self.device is None  # the host's tensors are for it, too
+        self.submit = _direct.submit_of(handle, self._host, self.device)
         self._kept = contextlib.ExitStack()  # what has the store that splits need
         self.issued = 0
         self.exposed: dict[int, object] = {}
@@ -406,7 +407,12 @@ class Communicator:
         place = backend.place_of(device)
         check(_lib.library.chorus_comm_bind(self.handle, place))
         self.device, self._place = device, place
-        self.submit = _direct.otherwise
+        self.submit = _direct.submit_of(self.handle, self._host, device)
+
+    def leave_host(self) -> None:
+        """The host's tensors are for others: :attr:`submit` takes none of them."""
+        self._host = False
+        self.submit = _direct.submit_of(self.handle, False, self.device)
 
     def _on(self, device: torch.device | None) -> contextlib.AbstractContextManager[None]:
         """What a call on a device is made within, so that its current stream is the library's, too."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from chorus import _lib, _sites
+from chorus import _lib, _sites, _streams
 from chorus.errors import check
 
 OTHERWISE = -1  # CHORUS_PYTHON_OTHERWISE
@@ -98,7 +98,11 @@ _PYTHON = _python()
 check(_lib.library.chorus_set_python(ctypes.byref(_PYTHON)))
 atexit.register(_leave)
 POSSIBLE = bool(_PYTHON.view)  # the library can tell what a tensor is
-_METHOD = _fast(b"submit", _lib.library.chorus_python_submit)
+_METHODS = {  # by whether they take the host's tensors, and the device's
+    (True, False): _fast(b"submit", _lib.library.chorus_python_submit),
+    (False, True): _fast(b"submit", _lib.library.chorus_python_submit_bound),
+    (True, True): _fast(b"submit", _lib.library.chorus_python_submit_either),
+}
 _SITE = _fast(b"site", _lib.library.chorus_python_site)
 _new: Any = ctypes.PYFUNCTYPE(py_object, POINTER(_Method), py_object, c_void_p)(("PyCFunction_NewEx", ctypes.pythonapi))
 
@@ -112,15 +116,16 @@ def otherwise(*_: Any) -> int:
     return OTHERWISE
 
 
-def submit_of(handle: int | None) -> Callable[..., int]:
-    """``submit(kind, reduction, root, timeout_ns[, out[, in]])`` of a communicator of the host, which returns a status
-    or OTHERWISE.
+def submit_of(handle: int, host: bool, device: torch.device | None) -> Callable[..., int]:
+    """``submit(kind, reduction, root, timeout_ns[, out[, in]])`` of a communicator, for tensors of the host,
+    of a device or of either, which returns a status or OTHERWISE.
 
     What is added to ``kind`` by :data:`_lib.CALLER` says where to look for the call site.
     OTHERWISE means that nothing was done, and that :meth:`Communicator.run` is to be used. The caller has made sure
     that the tensors are of type ``torch.Tensor`` itself, and not ``is_neg()``.
     """
-    submit: Callable[..., int] = (
-        otherwise if not POSSIBLE or handle is None else _new(ctypes.byref(_METHOD), handle, None)
-    )
+    method = _METHODS.get((host, device is not None))
+    if not POSSIBLE or method is None or _streams.foreign(device):
+        return otherwise
+    submit: Callable[..., int] = _new(ctypes.byref(method), handle, None)
     return submit

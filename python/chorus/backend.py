@@ -139,6 +139,8 @@ def _create(backend: str, options: Any, backend_options: Any) -> ProcessGroup:
         group._ours = {device.type}
     if config := caller.get("backend_config"):
         group._ours &= {device for device, name in config.get_device_backend_map().items() if name == backend}
+    if "cpu" not in group._ours:
+        comm.leave_host()
     for device, (kind, other) in others.items():
         group._add_backend(torch.device(device), kind, other)
     if not alone and isinstance(device, torch.device) and device.type in _drivers and device.type in group._ours:

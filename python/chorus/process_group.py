@@ -34,7 +34,7 @@ from torch._C._distributed_c10d import (
 )
 from torch.autograd import profiler
 
-from chorus import _direct, _kept, _lib, _patches, backend, memory
+from chorus import _kept, _lib, _patches, backend, memory
 from chorus._comm import Communicator, DevicePending, Pending
 from chorus._forms import every_form, imaginary
 from chorus._reductions import NUMBERS, reduction_of
@@ -706,7 +706,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._others.append(device)
         self._ours.discard(device.type)
         if device.type == "cpu":
-            self.comm.submit = _direct.otherwise
+            self.comm.leave_host()
 
     def _of_others(self, device: torch.device | None) -> bool:
         """Whether another backend of the group is that of a device."""

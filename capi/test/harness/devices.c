@@ -318,8 +318,8 @@ static void elsewhere(chorus_comm c, chorus_stream s) {
 	OK(chorus_device_open(rank % 2 ? "accinte:0" : "accinte:1", &other));
 	OK(chorus_cache_alloc(device, N * 4, s, &p, &view));
 	put(s, p, 1);
-	const chorus_device said[] = {0, device};
-	for (int i = 0, v = 1; i < 2; i++) {
+	const chorus_device said[] = {0, CHORUS_BOUND, device};
+	for (int i = 0, v = 1; i < 3; i++) {
 		chorus_op op = reduce_op(CHORUS_ALL_REDUCE, p, N, p, N);
 		op.device = said[i];
 		OK(chorus_submit(c, &op, NULL));
@@ -333,13 +333,15 @@ static void elsewhere(chorus_comm c, chorus_stream s) {
 		EXPECT(sum == size);
 	}
 	chorus_op op = reduce_op(CHORUS_ALL_REDUCE, p, N, p, N);
-	const chorus_device wrong[] = {other, device + 1, 2};
+	const chorus_device wrong[] = {other, device + 1, 3};
 	for (int i = 0; i < 3; i++) {
 		op.device = wrong[i];
 		GETS(CHORUS_INVALID_ARGUMENT, chorus_submit(c, &op, NULL));
 	}
 	op = reduce_op(CHORUS_ALL_REDUCE, &x, 1, &sum, 1);
 	op.device = device;
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_submit(c, &op, NULL));
+	op.device = CHORUS_BOUND;
 	GETS(CHORUS_INVALID_ARGUMENT, chorus_submit(c, &op, NULL));
 	op = reduce_op(CHORUS_ALL_REDUCE, p, 1 << 24, p, 1 << 24);
 	GETS(CHORUS_INVALID_ARGUMENT, chorus_submit(c, &op, NULL));

@@ -95,8 +95,9 @@ func (e *Engine) Synchronize(ctx context.Context, index int) error {
 	if err != nil {
 		return err
 	}
+	var room [16]*stream
+	list := room[:0]
 	d.mu.Lock()
-	list := make([]*stream, 0, len(d.streams))
 	for s := range d.streams {
 		list = append(list, s)
 	}
@@ -107,9 +108,10 @@ func (e *Engine) Synchronize(ctx context.Context, index int) error {
 		}
 	}
 	// All markers first, so that what is waited for is the work of this moment.
-	tails := make([]*point, len(list))
-	for i, s := range list {
-		tails[i] = s.tail()
+	var ends [len(room)]*point
+	tails := ends[:0]
+	for _, s := range list {
+		tails = append(tails, s.tail())
 	}
 	var first error
 	for i, s := range list {

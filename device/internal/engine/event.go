@@ -41,6 +41,9 @@ func (p *point) done() <-chan struct{} {
 	return p.waiters
 }
 
+// calm is the point of a stream that has nothing to do and nothing to tell.
+var calm = reached(nil)
+
 // reached returns a point that is reached already.
 func reached(f *device.WorkError) *point {
 	p := new(point)

@@ -157,14 +157,23 @@ func (v *view) drop() {
 
 // acquire finds n bytes at p and holds their allocation.
 func (sp *Space) acquire(op string, p device.Ptr, n int) (view, error) {
+	sp.mu.RLock()
+	defer sp.mu.RUnlock()
+	v, err := sp.look(op, p, n)
+	if v.alloc != nil {
+		v.alloc.holds.Add(1)
+	}
+	return v, err
+}
+
+// look finds n bytes at p. The lock is held, and the allocation is not.
+func (sp *Space) look(op string, p device.Ptr, n int) (view, error) {
 	if p == 0 {
 		return view{}, device.Errorf(device.ErrInvalidPointer, sp.name, op, "null")
 	}
 	if n < 0 {
 		return view{}, device.Errorf(device.ErrInvalidArgument, sp.name, op, "%d bytes", n)
 	}
-	sp.mu.RLock()
-	defer sp.mu.RUnlock()
 	a := sp.find(p)
 	if a == nil {
 		if sp.Owned != nil && sp.Owned(p) {
@@ -185,7 +194,6 @@ func (sp *Space) acquire(op string, p device.Ptr, n int) (view, error) {
 				"%d bytes at %v are reserved, but not all are mapped", n, p)
 		}
 	}
-	a.holds.Add(1)
 	dev := -1
 	if a.Type == device.DeviceMemory {
 		dev = a.Device
@@ -195,11 +203,12 @@ func (sp *Space) acquire(op string, p device.Ptr, n int) (view, error) {
 
 // View is [device.HostKernels].View.
 func (sp *Space) View(p device.Ptr, n int) (unsafe.Pointer, error) {
-	v, err := sp.acquire("view", p, n)
+	sp.mu.RLock()
+	v, err := sp.look("view", p, n)
+	sp.mu.RUnlock()
 	if err != nil {
 		return nil, err
 	}
-	defer v.drop()
 	if v.typ == device.Unmanaged {
 		return nil, device.Errorf(device.ErrWrongKind, sp.name, "view", "%v is not memory of the driver", p)
 	}

@@ -135,7 +135,10 @@ func (s *stream) idle() bool { return s.first == nil && s.current == nil }
 func (s *stream) tail() *point {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.idle() {
+	switch {
+	case s.idle() && s.err == nil:
+		return calm
+	case s.idle():
 		return reached(s.err)
 	}
 	p := new(point)
@@ -143,17 +146,21 @@ func (s *stream) tail() *point {
 	return p
 }
 
-// serve runs tasks until there are none.
-func (s *stream) serve() {
+// serve runs tasks until there are none, from begun on, if there is one that is the current one already.
+func (s *stream) serve(begun *task) {
 	debug.SetPanicOnFault(true) // a kernel that touches what it must not is an error, not the end of the process
 	done := false
 	defer func() {
 		if !done { // a function of the user's has called runtime.Goexit
 			s.fail(s.current, errGone)
 			s.finish(s.current)
-			go s.serve()
+			go s.serve(nil)
 		}
 	}()
+	if begun != nil {
+		s.perform(begun)
+		s.finish(begun)
+	}
 	for {
 		s.mu.Lock()
 		t := s.first

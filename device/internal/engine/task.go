@@ -152,6 +152,6 @@ func (s *stream) pushLocked(t *task) {
 	s.behind++
 	if !s.working {
 		s.working = true
-		go s.serve()
+		go s.serve(nil)
 	}
 }

@@ -30,27 +30,22 @@ func (e *Engine) Enter(h device.StreamHandle, name string) (entered bool, err er
 
 // Leave is [device.Turns].Leave.
 func (e *Engine) Leave(h device.StreamHandle) error {
-	s, err := e.stream("leave", h)
+	s, t, err := e.turn("leave", h)
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	t := s.current
-	if t == nil || t.kind != taskTurn {
-		s.mu.Unlock()
-		return device.Errorf(device.ErrInvalidArgument, s.dev.name, "leave", "stream %#x was not entered", uintptr(h))
-	}
 	if tr := e.trace.Load(); tr != nil {
-		s.mu.Unlock()                            // which the trace takes itself; the turn is still the caller's
 		t.work.name = strings.Clone(t.work.name) // which was lent until now
-		tr.call(s, t, t.work.name, s.since)
-		tr.ran(s, t, device.ActivityKernel, t, s.since, 0, false)
+		since := s.since
+		s.mu.Unlock() // which the trace takes itself; the turn is still the caller's
+		tr.call(s, t, t.work.name, since)
+		tr.ran(s, t, device.ActivityKernel, t, since, 0, false)
 		s.mu.Lock()
 	}
 	s.current = nil
 	s.recycleLocked(t)
 	if s.first != nil {
-		go s.serve()
+		go s.serve(nil)
 		s.mu.Unlock()
 		return nil
 	}
@@ -61,4 +56,38 @@ func (e *Engine) Leave(h device.StreamHandle) error {
 		s.forget()
 	}
 	return nil
+}
+
+// HandOver is [device.Turns].HandOver.
+func (e *Engine) HandOver(h device.StreamHandle, rest func() error) error {
+	s, t, err := e.turn("hand over", h)
+	if err != nil {
+		return err
+	}
+	if rest == nil {
+		s.mu.Unlock()
+		return device.Errorf(device.ErrInvalidArgument, s.dev.name, "hand over", "%s: no function", t.work.name)
+	}
+	t.kind, t.work = taskWork, work{kind: device.ActivityHost, name: strings.Clone(t.work.name), host: rest}
+	since := s.since
+	s.mu.Unlock()
+	if tr := e.trace.Load(); tr != nil {
+		tr.call(s, t, t.work.name, since)
+	}
+	go s.serve(t)
+	return nil
+}
+
+// turn locks a stream that was entered, and returns the task of that.
+func (e *Engine) turn(op string, h device.StreamHandle) (*stream, *task, error) {
+	s, err := e.stream(op, h)
+	if err != nil {
+		return nil, nil, err
+	}
+	s.mu.Lock()
+	if t := s.current; t != nil && t.kind == taskTurn {
+		return s, t, nil
+	}
+	s.mu.Unlock()
+	return nil, nil, device.Errorf(device.ErrInvalidArgument, s.dev.name, op, "stream %#x was not entered", uintptr(h))
 }

@@ -14,7 +14,10 @@ from slow import busy
 from worlds import World
 
 import chorus
+from chorus import _lib
+from chorus._direct import OTHERWISE, POSSIBLE
 
+OK = _lib.OK
 N = 1 << 18  # elements of what is too large for a stage
 
 
@@ -182,6 +185,62 @@ def _memory(peers):
 
 def test_memory_of_what_is_under_way(pair):
     pair.run(_memory)
+
+
+def _late(peers):
+    """A call doesn't wait for the program of another rank; and its tensor may be dropped."""
+    d = _device(peers.rank)
+    x = torch.full((N,), peers.rank + 1.0, device=d)
+    dist.barrier()
+    if peers.rank == 1:
+        time.sleep(0.3)
+    begin = time.monotonic()
+    dist.all_reduce(x)
+    took = time.monotonic() - begin
+    y = x + 1
+    del x
+    with torch.Stream(d):
+        torch.full((N,), -1.0, device=d)
+    assert peers.rank == 1 or took < 0.2, took
+    assert y.cpu().eq(4).all()
+
+
+def test_a_rank_that_is_late(pair):
+    pair.run(_late)
+
+
+def _direct(peers):
+    """What goes into the library by one call from Python."""
+    d = _device(peers.rank)
+    group = dist.new_group(backend="cpu:gloo,accinte:chorus", timeout=datetime.timedelta(seconds=60))
+    for of, host in ((dist.group.WORLD, OK), (group, OTHERWISE)):
+        x = torch.full((2, 3), peers.rank + 1.0, device=d)
+        dist.all_reduce(x, group=of)  # the first tensor of the device binds the group
+        assert x.cpu().eq(3).all()
+        submit = of.comm.submit
+        for tensor, status in (
+            (x, OK),
+            (x.to(torch.uint8), OK),
+            (x[:0], OK),
+            (x.t(), OTHERWISE),
+            (x.cpu(), host),
+            (x.to(torch.complex64), OTHERWISE),
+            (torch.ones(2, device="meta"), OTHERWISE),
+        ):
+            assert submit(_lib.BROADCAST, 0, 0, 0, tensor) == status, tensor
+        out = torch.zeros(4, 3, device=d)
+        assert submit(_lib.ALL_GATHER_SINGLE, 0, 0, 0, out, x) == OK
+        assert out.cpu().eq(3).all()
+        assert submit(_lib.ALL_GATHER_SINGLE, 0, 0, 0, out, x.cpu()) == OTHERWISE
+        assert submit(_lib.BARRIER, 0, 0, 0) == OTHERWISE
+        wrong = torch.ones(2, device=_device(peers.rank + 1))
+        assert submit(_lib.BROADCAST, 0, 0, 0, wrong) == _lib.INVALID_ARGUMENT
+    dist.destroy_process_group(group)
+
+
+@pytest.mark.skipif(not POSSIBLE, reason="this PyTorch can't tell the library what a tensor is")
+def test_one_call(pair):
+    pair.run(_direct)
 
 
 def _mixed(peers):

@@ -113,7 +113,7 @@ def main():
     objcol.scatter_object_list(comm, 0, out := [None], [[r] for r in range(n)] if me == 0 else None)
     objcol.gather_object(comm, me, 0, every := [None] * n)
     assert out == [[me]] and (me or every == list(range(n)))
-    with pytest.raises(chorus.InvalidArgumentError, match="the tensor is on cpu, the communicator for accinte:"):
+    with pytest.raises(chorus.InvalidArgumentError, match="the tensor is on cpu, the communicator is for accinte:"):
         comm.all_reduce(torch.ones(3, device="cpu"), ReduceOp.SUM)
     with pytest.raises(chorus.UnsupportedError, match="has no reduction bxor on int32"):
         comm.all_reduce(torch.ones(3, dtype=torch.int32), ReduceOp.BXOR)

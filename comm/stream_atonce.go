@@ -1,0 +1,123 @@
+package comm
+
+import (
+	"context"
+	"errors"
+
+	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+// atOnce does a synchronous collective on the goroutine of its caller, in place of an engine of its stream, if that
+// has nothing to do before: to wake a thread takes as long as to reduce megabytes. Nobody waits for another rank's
+// program: an engine goes on if not all ranks have come. The call has the lane. false: nothing was done.
+//
+// What fails is the stream's error, as if an engine had done it. An interrupt is seen at the end, as with engines.
+func (c *Comm) atOnce(o *call) bool {
+	d := c.dev()
+	a, ok := c.b.(backend.Assembler)
+	if !ok || c.opened.engines || d.enq != nil || o.work != nil || o.Ins != nil || o.Outs != nil ||
+		o.Reduce.FactorTensor != nil || c.hooks.Load() != nil || c.gate.closed() || c.b.Cause() != nil {
+		return false
+	}
+	s, err := c.current(o)
+	if err != nil || !s.Turns() {
+		return false
+	}
+	d.mu.Lock()
+	in, out := o.In, o.Out
+	if !s.Equal(d.order.last) && d.order.before(s) != nil || !d.see(o) || !entered(s, o) {
+		d.mu.Unlock()
+		o.In, o.Out = in, out
+		return false
+	}
+	d.order.last = s
+	o.Ctx = context.Background() // the caller's is for the call, which may end before the collective does
+	assembled := false
+	err = c.attempted(o, func() error {
+		err := c.b.Submit(&o.Op)
+		o.record = c.rec.Begin(&o.Op, false)
+		if err != nil {
+			return c.ran(o, err)
+		}
+		if assembled = a.Assembled(); !assembled {
+			return nil
+		}
+		d.mu.Unlock() // what is enqueued meanwhile has its turn after this
+		return c.ran(o, c.b.Wait(&o.Op))
+	})
+	switch {
+	case !assembled:
+		c.goOn(o, s, err, in, out)
+		d.mu.Unlock()
+		return true
+	case err != nil:
+		_ = s.HandOver(func() error { return err })
+	default:
+		_ = s.Leave()
+	}
+	if o.value != nil {
+		o.value.Over = true
+	}
+	c.vacate(err)
+	return true
+}
+
+// see replaces the tensors of a call by what engines of the process can touch, and reports whether they can.
+func (d *streams) see(o *call) bool {
+	var err error
+	same := o.In == o.Out
+	if o.In != nil {
+		o.In, err = d.in.SetView(o.In)
+	}
+	if same {
+		o.Out = o.In
+	} else if o.Out != nil && err == nil {
+		o.Out, err = d.out.SetView(o.Out)
+	}
+	return err == nil
+}
+
+// entered enters a stream for a call, if it has no work, nor an error to tell.
+func entered(s *device.Stream, o *call) bool {
+	yes, err := s.Enter(o.Kind.String())
+	return yes && err == nil
+}
+
+// goOn has an engine do the rest of a collective that was begun, or that has failed with err. It keeps the lane, and
+// with it the call and its views of in and out. The caller has the lock of the streams, and what is enqueued comes
+// after.
+func (c *Comm) goOn(o *call, s *device.Stream, err error, in, out *tensor.Tensor) {
+	var used error
+	for _, t := range [2]*tensor.Tensor{in, out} {
+		if t != nil {
+			used = errors.Join(used, t.UsedBy(s))
+		}
+	}
+	rest := func() error {
+		if err == nil {
+			err = c.attempted(o, func() error { return c.ran(o, c.b.Wait(&o.Op)) })
+		}
+		c.vacate(err)
+		return single(errors.Join(err, used))
+	}
+	if s.HandOver(rest) != nil { // the stream was destroyed meanwhile
+		go rest()
+	}
+	_ = c.dev().order.after(s)
+}
+
+// attempted is attempt for code of the backend alone, which returns or panics.
+func (c *Comm) attempted(o *call, f func() error) (err error) {
+	c.attempt(o.Kind.String(), o, f, func(e error) { err = e })
+	return err
+}
+
+// vacate is disown after a collective that has ended with err.
+func (c *Comm) vacate(err error) {
+	c.disown()
+	if err != nil {
+		c.fatal(err)
+	}
+}
