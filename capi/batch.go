@@ -40,11 +40,12 @@ func newBatch(h C.chorus_comm, ops *C.chorus_op, n C.int32_t, ns C.int64_t, ctx 
 	list := slice(ops, n)
 	for i := range list {
 		k := new(call)
-		fill := k.fill
-		if m.Stream() != nil {
-			fill = k.fillOn
+		if m.Stream() == nil {
+			err = k.fill(m, &list[i], ctx)
+		} else {
+			err = k.fillOn(m, &list[i], ctx, nil)
 		}
-		if err := fill(m, &list[i], ctx); err != nil {
+		if err != nil {
 			return nil, err
 		}
 		switch k.op.Kind {

@@ -206,7 +206,8 @@ func (m *communicator) borrow() *call {
 func (m *communicator) giveBack(k *call) { m.idle.Store(k) }
 
 //export goSubmit
-func goSubmit(h C.chorus_comm, o *C.chorus_op, checked C.int32_t) (status C.chorus_status) {
+func goSubmit(h C.chorus_comm, o *C.chorus_op, checked C.int32_t,
+	currents *C.struct_shim_current) (status C.chorus_status) {
 	defer contain(&status)
 	m, err := find(h)
 	if err != nil {
@@ -216,7 +217,7 @@ func goSubmit(h C.chorus_comm, o *C.chorus_op, checked C.int32_t) (status C.chor
 	ctx := k.context(checked)
 	if m.Stream() == nil {
 		err = k.fill(m, o, ctx)
-	} else if err = k.fillOn(m, o, ctx); err == nil {
+	} else if err = k.fillOn(m, o, ctx, currents); err == nil {
 		kept = !k.waits()
 	}
 	if err == nil {
@@ -252,7 +253,7 @@ func goIssue(h C.chorus_comm, o *C.chorus_op, out *C.chorus_work, mayWait C.int3
 			ctx = &w.given
 		}
 		err = k.fill(m, o, ctx)
-	} else if err = k.fillOn(m, o, context.Background()); err == nil && mayWait == 0 && k.waits() {
+	} else if err = k.fillOn(m, o, context.Background(), nil); err == nil && mayWait == 0 && k.waits() {
 		return C.CHORUS_PENDING
 	}
 	if err == nil {

@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"context"
+	"unsafe"
 
 	"github.com/chorus-comms/chorus/device"
 )
@@ -17,8 +18,9 @@ type home struct {
 	stream *device.Stream // its default one
 }
 
-// current is the calling thread's current stream, in the communicator of a device.
-func (m *communicator) current() (*device.Stream, error) {
+// current is the calling thread's current stream, in the communicator of a device. currents are the thread's, or nil if
+// the caller was not given them.
+func (m *communicator) current(currents *C.struct_shim_current) (*device.Stream, error) {
 	at := m.home.Load()
 	if at == nil {
 		d := m.Stream().Device()
@@ -29,10 +31,22 @@ func (m *communicator) current() (*device.Stream, error) {
 		at = &home{C.chorus_device(handleOf(d)), s}
 		m.home.Store(at)
 	}
-	if h := C.shim_current(at.handle); h != 0 {
+	if h := at.currentOf(currents); h != 0 {
 		return streamOr(at.stream.Device(), h)
 	}
 	return at.stream, nil
+}
+
+func (at *home) currentOf(currents *C.struct_shim_current) C.chorus_stream {
+	if currents == nil {
+		return C.shim_current(at.handle)
+	}
+	for _, c := range unsafe.Slice(currents, C.SHIM_CURRENTS) {
+		if c.device == at.handle || c.device == 0 {
+			return c.stream
+		}
+	}
+	return 0
 }
 
 // scope returns what makes the calling thread's current stream that of a context, in the communicator of a device.
@@ -40,14 +54,14 @@ func (m *communicator) scope() (func(context.Context) context.Context, error) {
 	if m.Stream() == nil {
 		return func(ctx context.Context) context.Context { return ctx }, nil
 	}
-	s, err := m.current()
+	s, err := m.current(nil)
 	return func(ctx context.Context) context.Context { return device.WithStream(ctx, s) }, err
 }
 
 // fillOn is fill for the communicator of a device: the operation is for the calling thread's current stream, and what
 // it reads later is its own.
-func (k *call) fillOn(m *communicator, o *C.chorus_op, ctx context.Context) error {
-	s, err := m.current()
+func (k *call) fillOn(m *communicator, o *C.chorus_op, ctx context.Context, currents *C.struct_shim_current) error {
+	s, err := m.current(currents)
 	if err != nil {
 		return err
 	}

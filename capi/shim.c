@@ -168,21 +168,17 @@ EXPORT int32_t chorus_is_shared(const void *memory, int64_t bytes) { return refu
 
 // ---- devices ----
 
-// The current streams of a thread, one for each device where it's not the default one.
-static _Thread_local struct {
-	chorus_device device;
-	chorus_stream stream;
-} currents[16];
+static _Thread_local struct shim_current currents[SHIM_CURRENTS];
 
 chorus_stream shim_current(chorus_device device) {
-	for (size_t i = 0; i < sizeof currents / sizeof *currents; i++)
+	for (int i = 0; i < SHIM_CURRENTS; i++)
 		if (currents[i].device == device)
 			return currents[i].stream;
 	return 0;
 }
 
 int shim_set_current(chorus_device device, chorus_stream stream) {
-	for (size_t i = 0; i < sizeof currents / sizeof *currents; i++)
+	for (int i = 0; i < SHIM_CURRENTS; i++)
 		if (currents[i].device == device || !currents[i].device) {
 			currents[i].device = device;
 			currents[i].stream = stream;
@@ -417,7 +413,7 @@ EXPORT chorus_status chorus_deregister(chorus_comm comm, void *memory, int64_t b
 EXPORT chorus_status chorus_submit(chorus_comm comm, chorus_op *op, chorus_work *work) {
 	if (work)
 		ISSUES(goIssue(comm, op, work, 0), goIssue(comm, op, work, 1));
-	BLOCKS(goSubmit(comm, op, checked));
+	BLOCKS(goSubmit(comm, op, checked, currents));
 }
 EXPORT uint32_t chorus_site(const char *file, int32_t line, const char *function) {
 	return refusal ? 0 : goSite((char *)file, line, (char *)function);

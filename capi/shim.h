@@ -20,6 +20,12 @@ void shim_refuse(void);
 // 0 no, -1 that this thread is not to be asked.
 int shim_check(void);
 
+// A thread's current streams, one for each device where it's not the default one.
+enum { SHIM_CURRENTS = 16 };
+struct shim_current {
+	chorus_device device; // 0: there are no more
+	chorus_stream stream; // 0: the default one
+};
 // The calling thread's current stream of a device, 0 if it's the default one; and setting it, which fails (0) if there are
 // those of too many devices.
 chorus_stream shim_current(chorus_device device);

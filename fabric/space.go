@@ -415,6 +415,9 @@ func (s *Space) Assembled() bool {
 		case m == len(s.blocks):
 			return true
 		case i >= s.policy.Spins:
+			if i > 0 && s.lot == nil {
+				futex.Apart(&s.blocks[s.self].seat, &s.blocks[m].seat)
+			}
 			return false
 		}
 		kern.Pause(1)
