@@ -1,10 +1,28 @@
 #include "block.h"
 
+#include "stats.h"
+
 namespace chorus {
+
+namespace {
+
+// report tells PyTorch's profiler, if it asks for memory, what was allocated, or freed.
+void report(DeviceIndex index, void* memory, int64_t bytes) noexcept try {
+  if (!c10::memoryProfilingEnabled())
+    return;
+  std::map<std::string, int64_t> all = figures(index);
+  c10::reportMemoryUsageToProfiler(
+      memory, bytes, size_t(all["allocated_bytes.all.current"]), size_t(all["reserved_bytes.all.current"]),
+      c10::Device(kType, index));
+} catch (const std::exception&) { // memory is freed wherever that is told
+}
+
+} // namespace
 
 Block* new_block(DeviceIndex index, chorus_stream stream, size_t bytes) {
   void *memory = nullptr, *view = nullptr;
   check(lib.cache_alloc(device(index).handle, int64_t(bytes), stream, &memory, &view));
+  report(index, memory, int64_t(bytes));
   return new Block{static_cast<char*>(memory), static_cast<char*>(view), bytes, index, 1};
 }
 
@@ -13,6 +31,7 @@ void release(void* p) noexcept {
   if (!block || block->references.fetch_sub(1) > 1)
     return;
   lib.cache_free(device(block->index).handle, block->memory); // refused only in a child made by fork
+  report(block->index, block->memory, -int64_t(block->bytes));
   delete block;
 }
 

@@ -199,10 +199,13 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet, torch::jit
   DeviceIndex index = found.index();
   chorus_stream stream = current_handle(index);
   Current scope(index);
+  bool drawn_here = false; // from a generator of the CPU's, so that the caller draws, in the order of its program
   for (int i : op.generators) {
     const at::Generator& generator = arguments[i].isNone() ? default_generator(index) : arguments[i].toGenerator();
-    if (generator.device().type() != kType)
+    if (generator.device().type() != kType) {
+      drawn_here = true;
       continue;
+    }
     TORCH_CHECK(
         generator.device().index() == index, "Expected a '", c10::Device(kType, index), "' generator device but found '",
         generator.device(), "'");
@@ -214,7 +217,10 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet, torch::jit
     TORCH_CHECK(
         touchable || !capturing(stream), op.name, " can't be captured, as the host computes it: ", name(),
         " has no kernel for it, and no memory that this process can touch");
-    if (touchable && defer(handle, op.name, index, stream, stack, op.generators))
+    TORCH_CHECK(
+        !drawn_here || !capturing(stream), op.name, " can't be captured with a generator of the CPU's: give it one of ",
+        name(), "'s");
+    if (touchable && !drawn_here && defer(handle, op.name, index, stream, stack, op.generators))
       return;
     enter(stream, op.name.c_str());
     entered = true;

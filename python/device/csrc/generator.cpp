@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <memory>
 #include <mutex>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -18,22 +19,34 @@ std::atomic<bool> philox{false}; // the numbers are CUDA's
 
 // Generator draws what PyTorch's CPU generator would draw from the same seed; or, if that was chosen, what its CUDA
 // generator would: then a device's own one is the library's, of which graphs know, and others have their offsets here.
+// Several may have one state: "graphsafe" methods give a state, as it will be, and take another's.
 class Generator final : public c10::GeneratorImpl {
  public:
-  Generator(DeviceIndex index, bool own, at::Generator host = at::detail::createCPUGenerator())
+  struct State {
+    at::Generator host;
+    bool own;                           // the device's
+    std::atomic<uint64_t> offset{0};    // of CUDA's numbers
+    std::atomic<chorus_stream> last{0}; // that draws
+
+    State(at::Generator host, bool own) : host(std::move(host)), own(own) {}
+  };
+
+  Generator(DeviceIndex index, std::shared_ptr<State> state)
       : GeneratorImpl(c10::Device(kType, index), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
-        host_(std::move(host)),
-        own_(own) {}
+        state_(std::move(state)) {}
+
+  Generator(DeviceIndex index, bool own, at::Generator host = at::detail::createCPUGenerator())
+      : Generator(index, std::make_shared<State>(std::move(host), own)) {}
 
   const at::Generator& host() const {
-    return host_;
+    return state_->host;
   }
 
   void draws(chorus_stream stream) {
-    chorus_stream earlier = last_;
+    chorus_stream earlier = state_->last;
     if (earlier == stream || capturing(stream)) // a graph draws when it is replayed
       return;
-    last_ = stream;
+    state_->last = stream;
     if (earlier != 0)
       check(lib.stream_wait_stream(stream, earlier));
   }
@@ -43,25 +56,26 @@ class Generator final : public c10::GeneratorImpl {
     if (!philox)
       return;
     TORCH_CHECK(offset % 4 == 0, "offset must be a multiple of 4");
-    if (own_)
+    if (state_->own)
       check(lib.random_set(chorus::device(device().index()).handle, current_seed(), offset));
     else
-      offset_ = offset;
+      state_->offset = offset;
   }
 
   void draw(chorus_stream stream, chorus_random& r) {
     TORCH_CHECK(
-        own_ || !capturing(stream), "of ", name(), "'s generators a graph can draw CUDA's numbers only from the device's own");
-    r.given = !own_;
+        state_->own || !capturing(stream), "of ", name(),
+        "'s generators a graph can draw CUDA's numbers only from the device's own");
+    r.given = !state_->own;
     r.seed = current_seed();
-    r.offset = offset_;
+    r.offset = state_->offset;
     check(lib.stream_random(stream, &r));
-    offset_ = r.offset;
+    state_->offset = r.offset;
   }
 
   void set_current_seed(uint64_t seed) override {
     settle();
-    host_.set_current_seed(seed);
+    state_->host.set_current_seed(seed);
     begin(0);
   }
 
@@ -72,8 +86,8 @@ class Generator final : public c10::GeneratorImpl {
   }
 
   uint64_t get_offset() const override {
-    if (philox && !own_)
-      return offset_;
+    if (philox && !state_->own)
+      return state_->offset;
     if (philox) {
       uint64_t seed, offset;
       check(lib.random_get(chorus::device(device().index()).handle, &seed, &offset));
@@ -83,12 +97,12 @@ class Generator final : public c10::GeneratorImpl {
   }
 
   uint64_t current_seed() const override {
-    return host_.current_seed();
+    return state_->host.current_seed();
   }
 
   uint64_t seed() override {
     settle();
-    uint64_t seed = host_.unsafeGetGeneratorImpl()->seed();
+    uint64_t seed = state_->host.unsafeGetGeneratorImpl()->seed();
     begin(0);
     return seed;
   }
@@ -101,10 +115,10 @@ class Generator final : public c10::GeneratorImpl {
           state.dtype() == c10::kByte && state.is_contiguous() && (state.numel() == 16 || state.numel() == 8),
           "a state has 16 bytes, a seed and an offset");
       std::memcpy(words, state.data(), size_t(state.numel()));
-      host_.set_current_seed(words[0]);
+      state_->host.set_current_seed(words[0]);
       return begin(words[1]);
     }
-    host_.unsafeGetGeneratorImpl()->set_state(state);
+    state_->host.unsafeGetGeneratorImpl()->set_state(state);
   }
 
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
@@ -115,13 +129,25 @@ class Generator final : public c10::GeneratorImpl {
       std::memcpy(state.mutable_data_ptr(), words, sizeof words);
       return state.getIntrusivePtr();
     }
-    return host_.unsafeGetGeneratorImpl()->get_state();
+    return state_->host.unsafeGetGeneratorImpl()->get_state();
+  }
+
+  void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& other) override {
+    auto* of = dynamic_cast<Generator*>(other.get());
+    TORCH_CHECK(
+        of && of->device() == device(), "Expected a '", device(), "' generator device but found '", other->device(),
+        "'");
+    state_ = of->state_;
+  }
+
+  c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override {
+    return c10::make_intrusive<Generator>(device().index(), state_);
   }
 
  private:
   // settle waits for what draws: the state is then what the program has come to. What a stream failed with, it keeps.
   void settle() const {
-    if (chorus_stream last = last_.load()) {
+    if (chorus_stream last = state_->last.load()) {
       TORCH_CHECK(!capturing(last), "a generator's state is neither asked for nor set while what draws is captured");
       Unlocked unlocked;
       (void)lib.stream_await(last, 0);
@@ -130,16 +156,13 @@ class Generator final : public c10::GeneratorImpl {
 
   Generator* clone_impl() const override {
     settle();
-    auto* made = new Generator(device().index(), false, host_.clone());
+    auto* made = new Generator(device().index(), false, state_->host.clone());
     if (philox)
-      made->offset_ = get_offset();
+      made->state_->offset = get_offset();
     return made;
   }
 
-  at::Generator host_;
-  bool own_;                         // the device's
-  std::atomic<uint64_t> offset_{0}; // of CUDA's numbers
-  std::atomic<chorus_stream> last_{0}; // that draws
+  std::shared_ptr<State> state_;
 };
 
 } // namespace

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from slow import busy
+from torch.utils.checkpoint import checkpoint
 from versions import since
 
 D = "accinte"
@@ -93,6 +94,24 @@ def test_in_place_devices_and_random_numbers():
         z, r = f(x, y)
         assert z.device == x.device and torch.equal(z.cpu(), torch.arange(8.0)) and x.eq(1).all()
         assert 0 <= r.min() and r.max() < 1
+
+
+@since(2, 13, "PyTorch has no such programs for devices from outside")
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_checkpoints(backend):
+    """What is computed again draws the same numbers."""
+
+    def block(x):
+        return torch.nn.functional.dropout(x.sin(), 0.5)
+
+    torch._dynamo.reset()
+    f = torch.compile(lambda x: checkpoint(block, x, use_reentrant=False), backend=backend)
+    x = torch.ones(64, device=D, requires_grad=True)
+    for _ in range(2):
+        y = f(x)
+        (grad,) = torch.autograd.grad(y.sum(), x)
+        assert torch.equal(grad.cpu() != 0, y.cpu() != 0) and 0 < y.count_nonzero() < 64
+    torch._dynamo.reset()
 
 
 def test_of_the_cpu_and_the_device_in_one_program():

@@ -144,6 +144,15 @@ def test_snapshot(tmp_path):
     assert not torch.accinte.memory._snapshot()["device_traces"][0] and (tmp_path / "dump").stat().st_size > 100
 
 
+def test_no_history():
+    for ended in (None, False):
+        torch.accinte.memory._record_memory_history()
+        torch.accinte.memory._record_memory_history(enabled=ended)
+        before = len(torch.accinte.memory._snapshot(0)["device_traces"][0])
+        torch.empty(1 << 20, device="accinte")
+        assert len(torch.accinte.memory._snapshot(0)["device_traces"][0]) == before
+
+
 def test_memory_pool():
     import threading
 

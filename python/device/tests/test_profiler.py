@@ -33,6 +33,17 @@ def test_kernels_and_who_asked_for_them():
     assert y.item() != 0
 
 
+def test_memory():
+    with profile(profile_memory=True) as p:
+        x = torch.empty(1 << 18, device=D)
+        del x
+    table = p.key_averages()
+    (empty,) = (row for row in table if row.key == "aten::empty")
+    assert empty.self_device_memory_usage == 1 << 20 and "ACCINTE Mem" in table.table()
+    (freed,) = (row for row in table if row.key == "[memory]")
+    assert freed.self_device_memory_usage == -(1 << 20)
+
+
 def test_streams_and_devices_of_a_trace(tmp_path):
     torch.ones(1, device="accinte:1").add_(1)
     stream = torch.Stream(D)

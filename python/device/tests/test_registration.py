@@ -3,6 +3,7 @@
 import contextlib
 import subprocess
 import sys
+import types
 
 import pytest
 import torch
@@ -139,9 +140,23 @@ def test_names():
         Stream Event synchronize empty_cache memory_stats memory_allocated max_memory_allocated memory_reserved
         max_memory_reserved reset_peak_memory_stats mem_get_info memory_summary memory_snapshot MemPool use_mem_pool
         graph Graph graph_pool_handle is_current_stream_capturing device_of make_graphed_callables
-        get_device_name get_device_properties get_device_capability is_bf16_supported amp random""".split()
+        get_device_name get_device_properties get_device_capability is_bf16_supported amp random meta
+        OutOfMemoryError get_stream_from_external _initialized _get_generator""".split()
     lacks = [n for n in names if not hasattr(torch.accinte, n)]
     assert not lacks
+    with pytest.raises(AttributeError, match="'torch.accinte' has no attribute 'nonesuch'"):
+        torch.accinte.nonesuch
+
+
+def test_a_module_of_another_device():
+    """What PyTorch asks for by names with an underscore is there, unless the device has its own."""
+    from torch_accinte import _plug
+
+    module = types.ModuleType("torch.other")
+    module._lazy_init = own = lambda: None
+    _plug.complete(D, module)
+    assert module._initialized is torch.accinte.is_initialized() and not module._is_in_bad_fork()
+    assert module._lazy_init is own and module.profiler is torch.accinte.profiler
 
 
 def test_registered_once():

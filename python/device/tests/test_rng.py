@@ -1,6 +1,7 @@
 import pytest
 import torch
 from slow import busy
+from torch.utils.checkpoint import checkpoint
 from versions import since
 
 D = "accinte"
@@ -75,6 +76,61 @@ def test_dropout():
     assert torch.equal(torch.nn.functional.dropout(x, 0.5), y) and 0 < (y == 0).sum() < 1000
     y.sum().backward()
     assert torch.equal(x.grad, y.detach())
+
+
+@pytest.mark.parametrize("philox", [False, True])
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints(reentrant, philox):
+    """A pass that is done again draws the same numbers."""
+    torch.accinte.use_philox(philox)
+    try:
+        x = torch.randn(32, 32, device=D, requires_grad=True)
+        grads = []
+        for run in (lambda f, x: f(x), lambda f, x: checkpoint(f, x, use_reentrant=reentrant)):
+            torch.manual_seed(1)
+            y = run(lambda x: torch.nn.functional.dropout(x.sin(), 0.5), x)
+            torch.rand(7, device=D)
+            y.sum().backward()
+            grads.append(x.grad)
+            x.grad = None
+        assert torch.equal(*(g.cpu() for g in grads)) and grads[0].count_nonzero() < x.numel()
+    finally:
+        torch.accinte.use_philox(False)
+
+
+def test_states_are_shared():
+    """A "graphsafe" state is the state itself: who has it goes on where the other one is."""
+    g = torch.Generator(D).manual_seed(5)
+    want = torch.rand(12, generator=torch.Generator().manual_seed(5))
+    other = torch.Generator(D)
+    got = [torch.rand(4, device=D, generator=g)]
+    other.graphsafe_set_state(g.graphsafe_get_state())
+    got += [torch.rand(4, device=D, generator=other), torch.rand(4, device=D, generator=g)]
+    assert torch.equal(torch.cat(got).cpu(), want)
+    with pytest.raises(RuntimeError, match="Expected a 'accinte:0' generator device but found 'accinte:1'"):
+        g.graphsafe_set_state(torch.Generator("accinte:1"))
+    own = torch.accinte.default_generators[0]
+    torch.accinte.manual_seed(6)
+    kept = own.graphsafe_get_state()
+    own.graphsafe_set_state(g.manual_seed(5))
+    with busy(D, 0.02):  # draws from what it was when it was asked for
+        lent = torch.rand(4, device=D)
+        own.graphsafe_set_state(kept)
+        mine = torch.rand(4, device=D)
+    assert torch.equal(lent.cpu(), want[:4])
+    assert torch.equal(mine.cpu(), torch.rand(4, generator=torch.Generator().manual_seed(6)))
+
+
+def test_a_generator_of_the_cpus():
+    """It's drawn from in the order of the program, by the CPU and by a busy device."""
+    g = torch.Generator().manual_seed(5)
+    with busy(D, 0.05):
+        x = torch.rand(4, device=D, generator=g)
+        y = torch.rand(4, generator=g)
+    assert torch.equal(torch.cat([x.cpu(), y]), torch.rand(8, generator=g.manual_seed(5)))
+    with pytest.raises(RuntimeError, match="can't be captured with a generator of the CPU's: give it one of accinte's"):
+        with torch.accinte.graph(torch.accinte.Graph()):
+            torch.rand(4, device=D, generator=g)
 
 
 def test_an_operator_without_a_generator():

@@ -37,6 +37,11 @@ def test_priorities():
         torch.Stream(D, priority=odd)
 
 
+def test_the_most_urgent():
+    least, most = torch.accinte.Stream.priority_range()
+    assert least == 0 > most and torch.accinte.Stream(priority=most).query()
+
+
 def test_pool_of_streams():
     """There are so many, and then they come again."""
     ids = [torch.Stream(D).stream_id for _ in range(64)]

@@ -30,7 +30,7 @@ def plug(name: str, *, driver: str, module: types.ModuleType, library: str | os.
         )
     from chorus import _where
     from chorus.backend import serve
-    from torch_accinte import sharing
+    from torch_accinte import meta, sharing
 
     extension: Any = importlib.import_module("torch_accinte._C")
     if library is not None:
@@ -39,12 +39,26 @@ def plug(name: str, *, driver: str, module: types.ModuleType, library: str | os.
     register: Any = torch._register_device_module
     extension.start(_where.library(), name, driver)
     _plugged = name
+    meta.register(name)
     serve(name, driver)
     utils.rename_privateuse1_backend(name)
+    complete(name, module)
     register(name, module)
     utils.generate_methods_for_privateuse1_backend(for_storage=True)
     exchange(name)
     sharing.register()
+
+
+def complete(name: str, module: types.ModuleType) -> None:
+    """Give a module what PyTorch asks for by names that ``import *`` leaves out, unless it has its own; and have
+    compiled programs take the device's generators."""
+    from torch_accinte import accinte
+
+    for attribute in ("_get_generator", "_is_in_bad_fork", "_lazy_init", "__getattr__"):
+        vars(module).setdefault(attribute, getattr(accinte, attribute))
+    compiled: Any = importlib.import_module("torch._functorch._aot_autograd.utils")
+    if hasattr(compiled, "register_graphsafe_rng_device_type"):  # from PyTorch 2.13 on
+        compiled.register_graphsafe_rng_device_type(name)
 
 
 def exchange(name: str) -> None:

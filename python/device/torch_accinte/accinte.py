@@ -13,14 +13,18 @@ import torch
 
 from torch_accinte import amp as amp
 from torch_accinte import memory as memory
+from torch_accinte import meta as meta
 from torch_accinte import random as random
 from torch_accinte._device import c, index, name
 from torch_accinte.amp import *
 from torch_accinte.graphs import *
 from torch_accinte.memory import *
 from torch_accinte.random import *
+from torch_accinte.random import _get_generator as _get_generator
 
 NAME = "accinte"
+
+OutOfMemoryError = torch.OutOfMemoryError
 
 _forked = False
 
@@ -156,6 +160,11 @@ class Stream(torch.Stream):
     def __new__(cls, device: Any = None, priority: int = 0) -> Any:
         return super().__new__(cls, device=torch.device(name(), index(device)), priority=priority)
 
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """The least and the most urgent priority."""
+        return 0, -1
+
 
 class ExternalStream(torch.Stream):
     """A stream that somebody else in the process has made with the device's driver, which calls it ``stream_ptr``, as
@@ -171,6 +180,12 @@ class ExternalStream(torch.Stream):
     def abandon(self) -> None:
         """Let nobody use it any more. It's not the current stream then, and nobody waits for it."""
         c().abandon_stream(self.device_index, self.stream_id)
+
+
+def get_stream_from_external(data_ptr: int, device: Any = None) -> ExternalStream:
+    """:class:`ExternalStream`."""
+    made: ExternalStream = ExternalStream(data_ptr, device)
+    return made
 
 
 class Event:
@@ -216,16 +231,18 @@ def get_device_capability(device: Any = None) -> dict[str, Any]:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-# ---- loaded when it's needed ----
+# ---- loaded, or told, when it's needed ----
 
 
 def __getattr__(attribute: str) -> Any:
     """What most don't need: :mod:`torch_accinte.profiler`, and :mod:`torch_accinte.inductor`, which takes long to load
-    and in which inductor looks here."""
+    and in which inductor looks here. And ``_initialized``, by which checkpoints know whether to keep random numbers."""
+    if attribute == "_initialized":
+        return is_initialized()
     if attribute == "Scheduling":
         from torch_accinte.inductor import Scheduling
 
         return Scheduling
     if attribute == "profiler":
         return importlib.import_module("torch_accinte.profiler")
-    raise AttributeError(f"module {__name__!r} has no attribute {attribute!r}")
+    raise AttributeError(f"module {'torch.' + name()!r} has no attribute {attribute!r}")

@@ -83,6 +83,7 @@ class _Graphed:
             for _ in range(warmups):
                 outputs, _ = torch.utils._pytree.tree_flatten(function(*self.args))
                 self._gradients([o for o in outputs if o.requires_grad], None)
+                del outputs  # with what autograd has bound to this stream
         torch.accelerator.current_stream().wait_stream(stream)
         self.forward = Graph()
         with graph(self.forward, pool):
@@ -104,6 +105,8 @@ class _Graphed:
             self.backward = Graph()
             with graph(self.backward, self.pool):
                 self.got = self._gradients(differentiable, [g for g in self.given if g is not None])
+        # What autograd has recorded is done with; its part for parameters would stay bound to the stream of captures.
+        self.outputs = tuple(o.detach() for o in self.outputs)
 
     def callable(self) -> Any:
         passes, parameters, form = self._passes(), self.parameters, self.form

@@ -169,7 +169,7 @@ def _record_memory_history(
 ) -> None:
     """Keep what the allocators do, for :func:`_snapshot`; None ends that. There are no stacks."""
     for i in range(c().device_count()) if device is None else [index(device)]:
-        c().record_memory_history(i, 0 if enabled is None else max_entries)
+        c().record_memory_history(i, max_entries if enabled else 0)
 
 
 def _dump_snapshot(filename: str = "dump_snapshot.pickle") -> None:

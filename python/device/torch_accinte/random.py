@@ -40,6 +40,11 @@ class _Generators:
 default_generators = _Generators()
 
 
+def _get_generator(device: torch.device) -> torch.Generator:
+    """What compiled programs ask for, which give it states of their own for a while."""
+    return default_generators[index(device)]
+
+
 def get_rng_state(device: Any = None) -> Tensor:
     """The state of a device's generator."""
     return default_generators[index(device)].get_state()

@@ -5,7 +5,6 @@ import sys
 
 from torch_accinte import plug
 from torch_accinte.accinte import *  # torch.mydevice has what torch.cuda has
-from torch_accinte.accinte import _is_in_bad_fork, _lazy_init  # noqa: F401
 
 plug(
     "mydevice",
