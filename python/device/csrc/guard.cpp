@@ -4,6 +4,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include "ending.h"
 #include "event.h"
 #include "stream.h"
 #include "version.h"
@@ -27,6 +28,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
 
   void setDevice(c10::Device d) const override {
+    begin_thread(); // autograd's begin with this
     set_current(index_of(own(d)));
   }
 

@@ -12,6 +12,7 @@
 #include "allocator.h"
 #include "cpu_allocator.h"
 #include "custom.h"
+#include "ending.h"
 #include "fallback.h"
 #include "generator.h"
 #include "graph.h"
@@ -74,6 +75,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("exchange_device", [](int64_t index) { return exchange_current(in_range(index)); });
   m.def("init", [] { device(current()); });
   m.def("is_initialized", &initialized);
+  m.def("settle", &settle, py::call_guard<py::gil_scoped_release>());
   m.def("is_loaded", &loaded);
   m.def("default_generator", &generator_of);
   m.def("memory_stats", [](DeviceIndex index) { return figures(in_range(index)); });

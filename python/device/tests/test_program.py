@@ -4,6 +4,8 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 PROGRAM = """
 import torch
 if not torch.accinte.is_available():
@@ -208,3 +210,79 @@ def test_the_package_can_be_imported_first():
         "import torch_accinte, torch; print(torch_accinte.plug.__name__, torch.ones(1, device='accinte').device)"
     )
     assert done.stdout == "plug accinte:0\n", done.stderr
+
+
+
+SETTLED = """
+import os, weakref, torch
+from torch_accinte import accinte
+
+class Thing:
+    pass
+
+def alive():
+    "Whether autograd's thread still has what the pass was begun with, when the pass is over for its caller."
+    thing = Thing()
+    ref = weakref.ref(thing)
+    torch._C._stash_obj_in_tls("thing", thing)  # tasks of autograd take what is there along
+    del thing
+    (x * 2).sum().backward()
+    torch._C._stash_obj_in_tls("thing", None)
+    if settling:
+        accinte.c().settle(60)
+    return ref() is not None
+
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # the caller goes on before the thread has let go
+x = torch.ones(2, 4, device="accinte", requires_grad=True)
+for settling in (False, True):
+    print(sum(alive() for _ in range(300)) > 0)
+"""
+
+
+def test_threads_of_autograd_let_go(tmp_path):
+    done = run(SETTLED)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[1] == "False", "they still have what a pass was begun with"
+    if done.stdout.split()[0] == "False":
+        pytest.skip("they are always faster than their callers on this machine")
+
+
+END = """
+import sys, threading, time, torch
+from torch_accinte import accinte
+
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        if "STUCK":
+            threading.Event().wait()
+        return g * 2
+
+def step():
+    Twice.apply(torch.ones(2, 4, device="accinte", requires_grad=True)).sum().backward()
+
+class Spy:
+    def __getattr__(self, name):
+        return getattr(extension, name)
+
+    def settle(self, seconds):
+        extension.settle(min(seconds, 1))
+        print("settled")
+
+extension = accinte.c()
+accinte.c = Spy
+threading.Thread(target=step, daemon=True).start() if "STUCK" else step()
+time.sleep(0.5 if "STUCK" else 0)
+"""
+
+
+@pytest.mark.parametrize("stuck", ["", "stuck"])
+def test_the_end_after_a_backward_pass(stuck):
+    """Autograd's threads let go of Python's objects before the interpreter is gone; one that doesn't is left behind."""
+    done = run(END.replace("STUCK", stuck))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "settled\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import importlib.metadata
 import os
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 
 _plugged: str | None = None
+_END_SECONDS = 5.0  # that autograd's threads have at Python's end
 
 
 def plug(name: str, *, driver: str, module: types.ModuleType, library: str | os.PathLike[str] | None = None) -> None:
@@ -28,6 +30,7 @@ def plug(name: str, *, driver: str, module: types.ModuleType, library: str | os.
             f"PyTorch has one place for a device from outside, and {_plugged!r} has taken it in this process: "
             f"{name!r} can't have it as well"
         )
+    atexit.register(_end)  # before those of the package chorus, which end what devices wait for and so come first
     from chorus import _where
     from chorus.backend import serve
     from torch_accinte import meta, sharing
@@ -47,6 +50,14 @@ def plug(name: str, *, driver: str, module: types.ModuleType, library: str | os.
     utils.generate_methods_for_privateuse1_backend(for_storage=True)
     exchange(name)
     sharing.register()
+
+
+def _end() -> None:
+    """Python ends: what autograd's threads still have of its objects they must let go of before."""
+    from torch_accinte import accinte
+
+    if accinte.is_initialized():
+        accinte.c().settle(_END_SECONDS)
 
 
 def complete(name: str, module: types.ModuleType) -> None:

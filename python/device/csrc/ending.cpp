@@ -1,0 +1,53 @@
+// The thread that autograd has for a device may be the last to drop a backward pass's task, after the caller has gone on. What the task
+// has of Python's it drops with Python's lock, and a thread that asks for that at the interpreter's end is ended within frames of C++, and
+// the process with it. So each of them gets one more pass, which has nothing of Python's, behind the others.
+#include "ending.h"
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <memory>
+#include <thread>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/ones.h>
+
+#include "runtime.h"
+
+namespace chorus {
+
+namespace {
+
+const std::thread::id first = std::this_thread::get_id();
+std::atomic<bool> others{false};
+
+void pass(DeviceIndex index) {
+  at::AutoGradMode on(true);
+  at::ones({}, at::Device(kType, index)).set_requires_grad(true).backward();
+}
+
+} // namespace
+
+void begin_thread() noexcept {
+  if (std::this_thread::get_id() != first)
+    others = true;
+}
+
+void settle(double seconds) {
+  if (!others || !initialized())
+    return;
+  auto done = std::make_shared<std::promise<void>>();
+  std::thread([done] {
+    for (DeviceIndex i = 0; i < count(); i++) {
+      try {
+        pass(i);
+      } catch (const std::exception&) { // of a stream that has failed, or a device without memory
+      }
+    }
+    done->set_value();
+  }).detach();
+  done->get_future().wait_for(std::chrono::duration<double>(seconds));
+}
+
+} // namespace chorus
