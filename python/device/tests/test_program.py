@@ -249,7 +249,7 @@ def test_threads_of_autograd_let_go(tmp_path):
 
 END = """
 import sys, threading, time, torch
-from torch_accinte import accinte
+from torch_accinte import _device
 
 class Twice(torch.autograd.Function):
     @staticmethod
@@ -273,8 +273,8 @@ class Spy:
         extension.settle(min(seconds, 1))
         print("settled")
 
-extension = accinte.c()
-accinte.c = Spy
+extension = _device.c()
+_device.c = Spy
 threading.Thread(target=step, daemon=True).start() if "STUCK" else step()
 time.sleep(0.5 if "STUCK" else 0)
 """

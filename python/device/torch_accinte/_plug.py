@@ -54,10 +54,10 @@ def plug(name: str, *, driver: str, module: types.ModuleType, library: str | os.
 
 def _end() -> None:
     """Python ends: what autograd's threads still have of its objects they must let go of before."""
-    from torch_accinte import accinte
+    from torch_accinte import _device, accinte
 
     if accinte.is_initialized():
-        accinte.c().settle(_END_SECONDS)
+        _device.c().settle(_END_SECONDS)
 
 
 def complete(name: str, module: types.ModuleType) -> None:
