@@ -1,6 +1,8 @@
 """Training on devices of several processes: after every step the parameters are those of the same training on the
 CPU."""
 
+import copy
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -177,3 +179,46 @@ def _redistribute(peers):
 
 def test_redistribute(pair):
     pair.run(_redistribute)
+
+
+def _batch_norm(peers, shape, dtype, affine):
+    """Each rank has another part of a batch; one process that has all of it is who is right."""
+    d = _place("accinte", peers)
+    torch.manual_seed(0)
+    sizes = [shape[0] + r for r in range(peers.size)]
+    whole = (torch.nn.BatchNorm1d if len(shape) < 4 else torch.nn.BatchNorm2d)(shape[1], affine=affine)
+    own = torch.nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(whole)).to(d)
+    ddp = DistributedDataParallel(own) if affine else own
+    tolerance = dict(atol=1e-5, rtol=1e-4) if dtype == torch.float32 else dict(atol=5e-2, rtol=2e-2)
+    for _ in range(2):
+        x = torch.randn(sum(sizes), *shape[1:]).to(dtype)
+        g = torch.randn_like(x)
+        part = slice(sum(sizes[: peers.rank]), sum(sizes[: peers.rank + 1]))
+        all_of_it, mine = x.float().clone().requires_grad_(), x[part].to(d).requires_grad_()
+        whole(all_of_it).backward(g.float())
+        y = ddp(mine)
+        y.backward(g[part].to(d))
+        assert y.dtype == dtype and mine.grad.dtype == dtype
+        torch.testing.assert_close(mine.grad.cpu().float(), all_of_it.grad[part], **tolerance)
+        for name, value in whole.named_buffers():
+            torch.testing.assert_close(dict(own.named_buffers())[name].cpu(), value, **tolerance)
+        for name, p in whole.named_parameters():  # DDP's are means
+            torch.testing.assert_close(dict(own.named_parameters())[name].grad.cpu() * peers.size, p.grad, **tolerance)
+        whole.zero_grad()
+        own.zero_grad()
+    whole.eval(), own.eval()
+    torch.testing.assert_close(own(mine.float()).cpu(), whole(mine.cpu().float()), **tolerance)
+    torch.accinte.set_device(0)
+
+
+@pytest.mark.parametrize(
+    "shape, dtype, affine",
+    [
+        ((5, 3), torch.float32, True),
+        ((2, 3, 7), torch.float32, False),
+        ((2, 4, 3, 5), torch.float32, True),
+        ((4, 4, 3, 5), torch.bfloat16, False),
+    ],
+)
+def test_batch_norm(pair, shape, dtype, affine):
+    pair.run(_batch_norm, shape, dtype, affine)

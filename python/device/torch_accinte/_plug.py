@@ -33,7 +33,7 @@ def plug(name: str, *, driver: str, module: types.ModuleType, library: str | os.
     atexit.register(_end)  # before those of the package chorus, which end what devices wait for and so come first
     from chorus import _where
     from chorus.backend import serve
-    from torch_accinte import meta, sharing
+    from torch_accinte import batchnorm, meta, sharing
 
     extension: Any = importlib.import_module("torch_accinte._C")
     if library is not None:
@@ -43,6 +43,7 @@ def plug(name: str, *, driver: str, module: types.ModuleType, library: str | os.
     extension.start(_where.library(), name, driver)
     _plugged = name
     meta.register(name)
+    batchnorm.register()
     serve(name, driver)
     utils.rename_privateuse1_backend(name)
     complete(name, module)
