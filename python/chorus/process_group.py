@@ -421,6 +421,23 @@ class ProcessGroup(dist.ProcessGroup):
         return self._run(opts, outputs[0] if outputs else [], (source, targets), staging, _lib.GATHER, dtype,
             in_=source.data_ptr(), in_count=source.numel() * width, outs=outs, root=root)  # fmt: skip
 
+    @every_form(GatherOptions, "root", lists=False)
+    def gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work | None:
+        """Block r of the root's ``output``, which is contiguous, becomes rank r's ``input``; the others' is not used.
+        Shapes: world size times the elements. PyTorch calls it from 2.15 on."""
+        if self._theirs(input):
+            theirs: Any = self._elsewhere
+            return theirs.gather_single(output, input, *_given(opts))
+        if (opts.rootRank if opts is not None else 0) != self.comm.rank:
+            return self.gather([], [input], opts)
+        if output.numel() != self.comm.size * input.numel() or not output.is_contiguous():
+            raise self.comm.invalid(
+                "gather_single",
+                f"the root's output is to be contiguous, with {self.comm.size} times the {input.numel()} elements of "
+                f"its input; it has {output.numel()}",
+            )
+        return self.gather([list(output.view(self.comm.size, *input.shape).unbind())], [input], opts)
+
     @every_form(ScatterOptions, "root")
     def scatter(self, outputs: _Tensors, inputs: list[_Tensors], opts: Any = None) -> dist.Work | None:
         """``outputs[0]`` becomes the root's ``inputs[0][rank]``."""

@@ -1,6 +1,9 @@
+import pytest
 import torch
 import torch.distributed as dist
 from table import ANY, GLOO, data, run, same
+
+import chorus
 
 
 class Gather:
@@ -37,3 +40,23 @@ def _roots_and_objects(peers):
 
 def test_roots_and_objects(world):
     world.run(_roots_and_objects)
+
+
+def _single(peers):
+    group, n = dist.group.WORLD, peers.size
+    x = data(peers.rank, torch.float32, 6).reshape(2, 3)
+    for root in range(n):
+        for shape in ((n, 2, 3), (2 * n, 3), (6 * n,)):
+            out = torch.zeros(shape if peers.rank == root else 0)
+            group.gather_single(out, x, root=root).wait()
+            if peers.rank == root:
+                for r, block in enumerate(out.reshape(n, 6)):
+                    assert same(block, data(r, torch.float32, 6))
+    if n == 1:
+        for out in (torch.zeros(7), torch.zeros(3, 2).t()):
+            with pytest.raises(chorus.InvalidArgumentError, match="output is to be contiguous, with 1 times the 6"):
+                group.gather_single(out, x)
+
+
+def test_single(world):
+    world.run(_single)

@@ -69,8 +69,12 @@ class World:
         answers = []
         for rank, pipe in enumerate(self.pipes):
             if not pipe.poll(seconds):
+                why = [f"rank {rank} of {self.size} gave no answer"]
+                for other in range(rank + 1, self.size):  # for which it may have waited
+                    if self.pipes[other].poll():
+                        why.append(f"rank {other}: {self.pipes[other].recv()}")
                 self.kill()
-                raise AssertionError(f"rank {rank} of {self.size} gave no answer")
+                raise AssertionError("\n".join(why))
             answers.append(pipe.recv())
         return answers
 

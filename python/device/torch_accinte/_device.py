@@ -30,6 +30,11 @@ def index(where: Any) -> int:
     return int(c().current_device()) if d.index is None else d.index
 
 
+def settle() -> None:
+    """Let autograd's threads drop what backward passes have left them with, which else they do in a moment."""
+    c().settle(10.0)
+
+
 def handle_of(stream: Any) -> int:
     """A stream in the library. Its ``native_handle`` is what the driver calls it."""
     return int(c().stream_handle(stream.device_index, stream.stream_id))

@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 
-from torch_accinte._device import handle_of
+from torch_accinte._device import handle_of, settle
 
 # What these return is whatever memory held.
 UNDEFINED = {
@@ -237,6 +237,7 @@ def serve(device: str, most: int) -> None:
         start = time.monotonic()
         answer = {"op": index, **one(database[index], dtype, device, most)}
         if allocated(device) > before:
+            settle()
             gc.collect()
             torch.accelerator.synchronize(device)
         left = allocated(device) - before
