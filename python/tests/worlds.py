@@ -6,8 +6,11 @@ with the same ranks, to compare with.
 """
 
 import datetime
+import faulthandler
 import multiprocessing
 import os
+import signal
+import time
 import traceback
 
 from chorus.bench.port import free_port
@@ -21,6 +24,7 @@ context.set_forkserver_preload(["torch", "torch.distributed"])
 
 def _serve(rank, size, port, pipe, environment):
     os.environ.update(environment)
+    faulthandler.register(signal.SIGUSR2)  # for whom waits for an answer in vain
     import torch
     import torch.distributed as dist
 
@@ -73,6 +77,9 @@ class World:
                 for other in range(rank + 1, self.size):  # for which it may have waited
                     if self.pipes[other].poll():
                         why.append(f"rank {other}: {self.pipes[other].recv()}")
+                for process in self.processes:
+                    os.kill(process.pid, signal.SIGUSR2)
+                time.sleep(1)
                 self.kill()
                 raise AssertionError("\n".join(why))
             answers.append(pipe.recv())
