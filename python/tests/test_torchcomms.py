@@ -529,6 +529,7 @@ def _failures(peers):
     broken = []
     comm.register_abort_hook(lambda: broken.append(r))
     assert comm.is_abort_supported() and not comm.is_aborted()
+    dist.barrier(peers.gloo)  # before rank 0 aborts it
     if r == 0:
         work = comm.barrier(True)
         with pytest.raises(chorus.TimeoutError):  # this wait's, not the operation's
