@@ -23,7 +23,8 @@ type program struct {
 	short      *shortProgram // what it comes down to; or nil
 	part       *part         // the same
 	opening    int           // steps up to its first flag, if that comes so soon that none is needed for arriving; or 0
-	remote     bool          // refers to other ranks' In or Out
+	remote     bool          // refers to other ranks' In or Out,
+	touches    []bool        // namely to those entries of the base table
 	fills      int           // bytes of a stage that large copies fill
 }
 
@@ -62,7 +63,10 @@ func compile(p *plan.Plan, skip int, phaseBase uint32) *program {
 				g.needsSpace = true
 			}
 			if int(r.Rank) != p.Request.Rank && r.Buf <= plan.Out {
-				g.remote = true
+				if !g.remote {
+					g.remote, g.touches = true, make([]bool, int(plan.Out+1)*world)
+				}
+				g.touches[baseOf(r.Buf, int(r.Rank), world)] = true
 			}
 		}
 		return out
@@ -181,14 +185,15 @@ type compiled struct {
 	plain  *program      // runs on any memory
 	apart  *program      // runs instead if the cores are far apart; nil if plain serves then, too
 	mapped *program      // runs if everybody's memory can be mapped; nil if there's none
-	sizes  []sizes       // of every rank's buffers, if the mapped program refers to them
+	sizes  []sizes       // of every rank's buffers that the mapped program refers to; nil if there are none
 	stage  int           // most bytes of the stage that either needs
 	short  *shortProgram // of the plain one, if there's no other; or nil
 	desc   fabric.Desc
 	descOf base.Description // the operation that desc describes
 }
 
-// sizes are the bytes of a rank's buffers in an operation.
+// sizes are the bytes of a rank's buffers in an operation. 0: there's none, or it's none of this rank's business. Its
+// owner may be through with the operation then, and have freed it.
 type sizes struct{ in, out int }
 
 // finish works out what the programs have in common.
@@ -212,6 +217,12 @@ func (c *compiled) finish() {
 	q := c.req
 	for q.Rank = range q.World {
 		in, out := q.Sizes()
+		if !c.mapped.touches[baseOf(plan.In, q.Rank, q.World)] {
+			in = 0
+		}
+		if !c.mapped.touches[baseOf(plan.Out, q.Rank, q.World)] {
+			out = 0
+		}
 		c.sizes = append(c.sizes, sizes{in * q.ElemSize, out * q.ElemSize})
 	}
 }
