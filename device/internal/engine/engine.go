@@ -115,12 +115,11 @@ func (e *Engine) Synchronize(ctx context.Context, index int) error {
 	}
 	var first error
 	for i, s := range list {
-		if err := s.await(ctx, "synchronize", tails[i]); err != nil {
-			if ctx.Err() != nil {
-				return err
-			}
-			first = earlier(first, err)
+		err := s.await(ctx, "synchronize", tails[i])
+		if _, failed := errors.AsType[*device.WorkError](err); err != nil && !failed {
+			return err // it gave up
 		}
+		first = earlier(first, err)
 	}
 	return first
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"slices"
 	"strings"
@@ -186,5 +187,44 @@ func TestTasksAreReused(t *testing.T) {
 	}
 	if err := e.StreamDestroy(h); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A look at a device, a wait whose context has ended, says that there is work to do, and not what another stream has
+// failed with: the device isn't done.
+func TestLookAtADevice(t *testing.T) {
+	e := New("test", &Space{}, Device{Units: 1, Levels: 1})
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	bad := errors.New("on purpose")
+	for range 20 { // streams are looked at in any order
+		var streams [2]device.StreamHandle
+		for i := range streams {
+			var err error
+			if streams[i], err = e.StreamCreate(0, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		release := make(chan struct{})
+		err := errors.Join(e.HostFunc(streams[0], "bad", func() error { return bad }),
+			e.HostFunc(streams[1], "long", func() error { <-release; return nil }))
+		if failed := e.StreamSynchronize(t.Context(), streams[0]); err != nil || !errors.Is(failed, bad) {
+			t.Fatal(err, failed)
+		}
+		if err := e.Synchronize(over, 0); !errors.Is(err, device.ErrCanceled) {
+			t.Errorf("with work to do: %v", err)
+		}
+		close(release)
+		if err := e.Synchronize(t.Context(), 0); !errors.Is(err, bad) {
+			t.Errorf("in the end: %v", err)
+		}
+		if err := e.Synchronize(over, 0); !errors.Is(err, bad) {
+			t.Errorf("a look at what is done: %v", err)
+		}
+		for _, s := range streams {
+			if err := e.StreamDestroy(s); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }
