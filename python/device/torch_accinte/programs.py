@@ -615,7 +615,7 @@ def bits(a: Tensor, b: Tensor) -> bool:
 
 def differ(seed: int, steps: int, kind: str, pressure: bool) -> str:
     """What is wrong with the program of a seed on the device; "" if nothing is."""
-    most = memory.mem_get_info(kind)[1] // 5 if pressure else 1 << 19
+    most = memory.mem_get_info(kind)[1] // 6 if pressure else 1 << 19
     runs = []
     for machine in (Host(), Devices(kind)):
         torch.manual_seed(seed)
