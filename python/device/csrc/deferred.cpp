@@ -2,11 +2,13 @@
 
 #include <unordered_set>
 
+#include <ATen/TensorIterator.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/Copy.h>
 #include <ATen/ops/clone_ops.h>
 #include <ATen/ops/copy_native.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/Exceptions.h>
 
@@ -130,9 +132,39 @@ bool foretell(const c10::OperatorHandle& op, Mirror& meta, torch::jit::Stack& st
 // Operators whose Meta kernels foretell what the CPU's don't return.
 const std::unordered_set<std::string> foretold_wrongly = {"aten::_embedding_bag", "aten::_embedding_bag_forward_only"};
 
+// Operators of elements whose Meta kernels have other strides than the CPU's, which goes by at::TensorIterator.
+const std::unordered_set<std::string> laid_out_otherwise = {
+    "aten::copysign", "aten::div", "aten::floor_divide", "aten::heaviside", "aten::logaddexp", "aten::logical_and",
+    "aten::logical_not", "aten::logical_or", "aten::logical_xor", "aten::special_xlog1py", "aten::xlogy"};
+
+// lay_out gives a result that Meta has made, or has resized, the strides that the CPU's kernel gives it.
+void lay_out(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, const at::Tensor& result) {
+  auto config = at::TensorIteratorConfig();
+  config.set_check_mem_overlap(false).check_all_same_dtype(false);
+  config.declare_static_dtype_and_device(result.scalar_type(), at::kMeta).add_owned_output(at::Tensor());
+  bool contiguous = true;
+  for (size_t i = 0; i < arguments.size(); i++) {
+    if (!arguments[i].isTensor() || !arguments[i].toTensor().defined())
+      continue;
+    const at::Tensor& t = arguments[i].toTensor();
+    const c10::AliasInfo* alias = op.schema().arguments()[i].alias_info();
+    if (alias && alias->isWrite()) {
+      if (t.sizes() == result.sizes())
+        return; // it's there already
+      continue;
+    }
+    contiguous = contiguous && t.is_contiguous();
+    config.add_owned_const_input(at::empty_strided(t.sizes(), t.strides(), t.options().device(at::kMeta)));
+  }
+  if (!contiguous)
+    result.unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes(), config.build().output(0).strides());
+}
+
 // correct makes a Meta kernel's results what the CPU's kernel returns: the statistics of a normalization are of the
 // weights' type, and those of a batch are empty without training.
 void correct(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, torch::jit::Stack& results) {
+  if (laid_out_otherwise.count(op.operator_name().name))
+    lay_out(op, arguments, results[0].toTensor());
   static const std::unordered_set<std::string> normalizes = {
       "aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update",
       "aten::native_layer_norm", "aten::native_group_norm"};

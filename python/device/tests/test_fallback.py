@@ -249,3 +249,48 @@ def test_meta_kernels_of_python():
     with busy(D, 0.05):
         torch.ops.aten.index.Tensor_out(x, [mask], out=out)
     same(out, h[h > 0])
+
+
+TWO = {name: getattr(torch, name) for name in (
+    "logical_and", "logical_or", "logical_xor", "copysign", "floor_divide", "heaviside", "logaddexp", "xlogy", "eq",
+    "add",
+)}  # fmt: skip
+ONE = {name: getattr(torch, name) for name in ("logical_not", "isnan", "signbit")}
+LAID_OUT = {
+    **TWO,
+    **{name: lambda a, b, f=f: f(a) for name, f in ONE.items()},
+    "div, floor": lambda a, b: torch.div(a, b, rounding_mode="floor"),
+    "div, trunc": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+    "xlog1py": torch.special.xlog1py,
+    "copysign of a number": lambda a, b: torch.copysign(a, -1.0),
+    "floor_divide by a number": lambda a, b: a // 2,
+    "logical_and, out": lambda a, b: torch.logical_and(a, b, out=torch.empty(0, dtype=torch.bool, device=a.device)),
+    "logical_and, in place": lambda a, b: a.clone().logical_and_(b),
+}
+
+
+def _pairs(device):
+    torch.manual_seed(0)
+    x, y = (torch.rand(4, 6, 5) + 0.5 for _ in range(2))
+    pairs = [
+        (x.transpose(0, 1), y.transpose(0, 1)),
+        (x.transpose(0, 1), y[0, :, :1].unsqueeze(1)),
+        (x.transpose(0, 2), y[0, 0, 0]),
+        (x.transpose(0, 1).unsqueeze(-1), y.transpose(0, 1).unsqueeze(-1)),
+    ]
+    return [
+        *([t.to(device) for t in pair] for pair in pairs),
+        [t.to(device)[:, ::2].transpose(0, 1) for t in (x, y)],
+    ]
+
+
+@pytest.mark.parametrize("name", LAID_OUT)
+def test_strides_are_the_cpus_on_any_stream(name):
+    """Meta kernels say other ones for some of these, and a busy stream goes by those."""
+    call, d = LAID_OUT[name], torch.device("accinte", 0)
+    for on_cpu, own in zip(_pairs("cpu"), _pairs(d), strict=True):
+        want, idle = call(*on_cpu), call(*own)
+        with busy(d, 0.02):
+            deferred = call(*own)
+        assert idle.stride() == want.stride() and deferred.stride() == want.stride()
+        torch.testing.assert_close(deferred.cpu(), want, rtol=0, atol=0, equal_nan=True)
