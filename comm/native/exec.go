@@ -185,7 +185,7 @@ func (g *group) bind(p *program, j *job) error {
 			}
 		}
 	}
-	if p.remote {
+	if p.remote() {
 		for m, r := range g.local {
 			if r == g.rank {
 				continue

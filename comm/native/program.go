@@ -23,10 +23,12 @@ type program struct {
 	short      *shortProgram // what it comes down to; or nil
 	part       *part         // the same
 	opening    int           // steps up to its first flag, if that comes so soon that none is needed for arriving; or 0
-	remote     bool          // refers to other ranks' In or Out,
-	touches    []bool        // namely to those entries of the base table
+	touches    []bool        // which entries of the base table it refers to that are other ranks' In or Out; nil: none
 	fills      int           // bytes of a stage that large copies fill
 }
+
+// remote reports whether the program refers to other ranks' In or Out.
+func (p *program) remote() bool { return p.touches != nil }
 
 type step struct {
 	kind     plan.Kind
@@ -63,8 +65,8 @@ func compile(p *plan.Plan, skip int, phaseBase uint32) *program {
 				g.needsSpace = true
 			}
 			if int(r.Rank) != p.Request.Rank && r.Buf <= plan.Out {
-				if !g.remote {
-					g.remote, g.touches = true, make([]bool, int(plan.Out+1)*world)
+				if g.touches == nil {
+					g.touches = make([]bool, int(plan.Out+1)*world)
 				}
 				g.touches[baseOf(r.Buf, int(r.Rank), world)] = true
 			}
@@ -211,7 +213,7 @@ func (c *compiled) finish() {
 			c.short.stage = p.stage
 		}
 	}
-	if c.mapped == nil || !c.mapped.remote {
+	if c.mapped == nil || !c.mapped.remote() {
 		return
 	}
 	q := c.req

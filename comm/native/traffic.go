@@ -18,7 +18,7 @@ func (g *group) count(p *program) {
 		return
 	}
 	n := &g.traffic.staged
-	if p.remote && !p.twoSided {
+	if p.remote() && !p.twoSided {
 		n = &g.traffic.mapped
 	}
 	publish.Word(n, *n+1)

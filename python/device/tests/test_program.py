@@ -212,7 +212,6 @@ def test_the_package_can_be_imported_first():
     assert done.stdout == "plug accinte:0\n", done.stderr
 
 
-
 SETTLED = """
 import os, weakref, torch
 from torch_accinte import accinte
@@ -239,7 +238,7 @@ for settling in (False, True):
 """
 
 
-def test_threads_of_autograd_let_go(tmp_path):
+def test_threads_of_autograd_let_go():
     done = run(SETTLED)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[1] == "False", "they still have what a pass was begun with"

@@ -30,9 +30,10 @@ def index(where: Any) -> int:
     return int(c().current_device()) if d.index is None else d.index
 
 
-def settle() -> None:
-    """Let autograd's threads drop what backward passes have left them with, which else they do in a moment."""
-    c().settle(10.0)
+def settle(seconds: float = 10.0) -> None:
+    """Let autograd's threads drop what backward passes have left them with, which else they do in a moment. It waits so
+    long at most."""
+    c().settle(seconds)
 
 
 def handle_of(stream: Any) -> int:

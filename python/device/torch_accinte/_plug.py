@@ -58,7 +58,7 @@ def _end() -> None:
     from torch_accinte import _device, accinte
 
     if accinte.is_initialized():
-        _device.c().settle(_END_SECONDS)
+        _device.settle(_END_SECONDS)
 
 
 def complete(name: str, module: types.ModuleType) -> None:
