@@ -428,10 +428,10 @@ func (x *explainer) party(rank int, v *view, s *stall) Party {
 }
 
 // broken reports whether a member says that the communicator has failed, or will never come back to it, since its
-// program panics.
+// program ends by a panic or an exception.
 func (g *group) broken() bool {
 	return slices.ContainsFunc(g.views, func(v view) bool {
-		return v.state != nil && v.state.Failure != nil || v.dump != nil && v.dump.Chorus.Panics
+		return v.state != nil && v.state.Failure != nil || v.dump != nil && (v.dump.Chorus.Panics || v.dump.Chorus.Raised != nil)
 	})
 }
 

@@ -30,6 +30,7 @@ type Rank struct {
 	station *station // nil without a directory
 	mu      sync.Mutex
 	comms   []*Recorder
+	ended   []*Recorder // those that were closed after the rank had raised
 }
 
 // ranks are those of this process. There are several where ranks are goroutines.
@@ -95,7 +96,7 @@ func (r *Rank) has(name string) bool {
 func (r *Rank) recorders() []*Recorder {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.comms)
+	return slices.Concat(r.ended, r.comms)
 }
 
 func (r *Rank) add(name string, me int, members []int) *Recorder {
@@ -124,7 +125,8 @@ func (r *Recorder) Split(name string, me int, group []int) *Recorder {
 	return r.rank.add(name, me, members)
 }
 
-// Close ends the recorder with its communicator: later dumps don't hold it.
+// Close ends the recorder with its communicator: later dumps don't hold it, unless the rank's program is ending by an
+// exception. A dump that is asked for in the middle of that replaces the one of the exception, and is to tell as much.
 func (r *Recorder) Close() {
 	if r == nil {
 		return
@@ -134,6 +136,9 @@ func (r *Recorder) Close() {
 	k := r.rank
 	k.mu.Lock()
 	k.comms = slices.DeleteFunc(k.comms, func(c *Recorder) bool { return c == r })
+	if k.raised.Load() != nil {
+		k.ended = append(k.ended, r)
+	}
 	last := len(k.comms) == 0
 	k.mu.Unlock()
 	if last {
