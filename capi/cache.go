@@ -15,6 +15,7 @@ import (
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/cache"
+	"github.com/chorus-comms/chorus/observe"
 )
 
 // withCache calls f with a device's allocator.
@@ -43,6 +44,31 @@ func goDeviceSetFraction(h C.chorus_device, fraction C.double) (status C.chorus_
 func goDeviceRecordHistory(h C.chorus_device, n C.int64_t) (status C.chorus_status) {
 	defer contain(&status)
 	return withCache(h, func(c *cache.Cache) error { return c.RecordHistory(int(n), false) })
+}
+
+func init() {
+	cache.SetPlaces(func(n uintptr) (cache.Frame, bool) {
+		f, is := observe.SiteFrame(n)
+		return cache.Frame{Name: f.Name, Filename: f.File, Line: f.Line}, is
+	})
+}
+
+//export goCacheCame
+func goCacheCame(h C.chorus_device, p unsafe.Pointer, sites *C.uint32_t, n C.int32_t) (status C.chorus_status) {
+	defer contain(&status)
+	d, err := findDevice(h)
+	if err == nil && (n < 0 || n > 0 && sites == nil) {
+		err = refused("chorus_cache_came: %d sites at %p", int32(n), sites)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	from := make([]uintptr, n)
+	for i, site := range slice(sites, n) {
+		from[i] = uintptr(site)
+	}
+	d.Came(ptr(p), from)
+	return C.CHORUS_OK
 }
 
 //export goDeviceSnapshot

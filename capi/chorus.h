@@ -276,6 +276,9 @@ typedef struct chorus_device_info {
 /* chorus_device_get fills in what there is to know; the caller sets size. */
 CHORUS_API chorus_status chorus_device_get(chorus_device device, chorus_device_info *info);
 
+/* chorus_device_peer_capable says whether a device's kernels can be let touch another one's memory: 1, else 0. */
+CHORUS_API chorus_status chorus_device_peer_capable(chorus_device device, chorus_device peer, int32_t *capable);
+
 /* chorus_cache_alloc allocates memory from the device's caching allocator for a stream, 0 being the current one, and gives the
  * address at which this process's engines touch it as well, NULL if the driver has none. The host can't touch it, unless
  * host_access is set: it faults. Aligned to 256 bytes; 0 bytes are NULL. [waits] if the device has little memory left. */
@@ -302,6 +305,12 @@ CHORUS_API chorus_status chorus_device_memory_stats(chorus_device device, chorus
 /* The peaks, or the sums and counts, begin anew. */
 CHORUS_API chorus_status chorus_device_reset_peak_stats(chorus_device device);
 CHORUS_API chorus_status chorus_device_reset_accumulated_stats(chorus_device device);
+
+/* The same of the memory of chorus_pin, under the names of torch.cuda.host_memory_stats. It's that of all devices of the
+ * type together. */
+CHORUS_API chorus_status chorus_device_host_stats(chorus_device device, chorus_figure *figures, int32_t room, int32_t *n);
+CHORUS_API chorus_status chorus_device_reset_peak_host_stats(chorus_device device);
+CHORUS_API chorus_status chorus_device_reset_accumulated_host_stats(chorus_device device);
 
 /* chorus_cache_empty gives cached memory that nobody uses back to the driver [waits], and chorus_device_empty_host_cache
  * that of chorus_pin, of all devices of the type [blocks]. */
@@ -463,6 +472,9 @@ CHORUS_API chorus_status chorus_device_set_fraction(chorus_device device, double
  * written to a file, as JSON in the form of torch.cuda.memory._snapshot(). */
 CHORUS_API chorus_status chorus_device_record_history(chorus_device device, int64_t n);
 CHORUS_API chorus_status chorus_device_snapshot(chorus_device device, const char *path);
+
+/* chorus_cache_came tells, for that, where the program has made an allocation: numbers of chorus_site, the innermost call first. */
+CHORUS_API chorus_status chorus_cache_came(chorus_device device, void *memory, const uint32_t *sites, int32_t n);
 
 /* chorus_pool_new gives the name of a memory pool that nobody has. What the calling thread allocates of a device between
  * chorus_pool_begin and chorus_pool_end comes from the pool and goes back to it; a graph can have it, too (chorus_graph_begin_in).

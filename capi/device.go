@@ -174,16 +174,28 @@ func goDeviceEmptyHostCache(h C.chorus_device, checked C.int32_t) (status C.chor
 func goDeviceMemoryStats(h C.chorus_device, out *C.chorus_figure, room C.int32_t,
 	n *C.int32_t) (status C.chorus_status) {
 	defer contain(&status)
+	return figures(h, func(d *device.Device) map[string]int64 { return d.MemoryStats().Map() }, out, room, n)
+}
+
+//export goDeviceHostStats
+func goDeviceHostStats(h C.chorus_device, out *C.chorus_figure, room C.int32_t, n *C.int32_t) (status C.chorus_status) {
+	defer contain(&status)
+	return figures(h, func(d *device.Device) map[string]int64 { return d.Runtime().PinnedStats().Map() }, out, room, n)
+}
+
+// figures writes a device's figures by their names, as many as there is room for.
+func figures(h C.chorus_device, of func(*device.Device) map[string]int64, out *C.chorus_figure, room C.int32_t,
+	n *C.int32_t) C.chorus_status {
 	d, err := findDevice(h)
 	if err == nil && (n == nil || room < 0 || room > 0 && out == nil) {
-		err = refused("chorus_device_memory_stats: room for %d figures at %p", room, out)
+		err = refused("figures of %v: room for %d at %p", d.Name(), room, out)
 	}
 	if err != nil {
 		return fail(err)
 	}
 	list := slice(out, room)
 	i := 0
-	for name, v := range d.MemoryStats().Map() {
+	for name, v := range of(d) {
 		if i < len(list) {
 			list[i] = C.chorus_figure{name: interned(name), value: C.int64_t(v)}
 		}
@@ -191,6 +203,28 @@ func goDeviceMemoryStats(h C.chorus_device, out *C.chorus_figure, room C.int32_t
 	}
 	*n = C.int32_t(i)
 	return C.CHORUS_OK
+}
+
+//export goDevicePeerCapable
+func goDevicePeerCapable(h, peer C.chorus_device, out *C.int32_t) (status C.chorus_status) {
+	defer contain(&status)
+	if out == nil {
+		return fail(refused("chorus_device_peer_capable got NULL"))
+	}
+	*out = 0
+	d, err := findDevice(h)
+	if err != nil {
+		return fail(err)
+	}
+	p, err := findDevice(peer)
+	if err != nil {
+		return fail(err)
+	}
+	capable, err := d.PeerCapable(p)
+	if capable {
+		*out = 1
+	}
+	return fail(err)
 }
 
 //export goDeviceResetStats
@@ -204,6 +238,21 @@ func goDeviceResetStats(h C.chorus_device, peak C.int32_t) (status C.chorus_stat
 		d.ResetPeakMemoryStats()
 	} else {
 		d.ResetAccumulatedMemoryStats()
+	}
+	return C.CHORUS_OK
+}
+
+//export goDeviceResetHostStats
+func goDeviceResetHostStats(h C.chorus_device, peak C.int32_t) (status C.chorus_status) {
+	defer contain(&status)
+	d, err := findDevice(h)
+	if err != nil {
+		return fail(err)
+	}
+	if peak != 0 {
+		d.Runtime().ResetPeakPinnedStats()
+	} else {
+		d.Runtime().ResetAccumulatedPinnedStats()
 	}
 	return C.CHORUS_OK
 }

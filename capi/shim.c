@@ -190,9 +190,19 @@ int shim_set_current(chorus_device device, chorus_stream stream) {
 EXPORT chorus_status chorus_device_count(const char *type, int32_t *count) { CALLS(goDeviceCount((char *)type, count)); }
 EXPORT chorus_status chorus_device_open(const char *name, chorus_device *device) { CALLS(goDeviceOpen((char *)name, device)); }
 EXPORT chorus_status chorus_device_get(chorus_device device, chorus_device_info *info) { CALLS(goDeviceGet(device, info)); }
+EXPORT chorus_status chorus_device_peer_capable(chorus_device device, chorus_device peer, int32_t *capable) {
+	CALLS(goDevicePeerCapable(device, peer, capable));
+}
 EXPORT chorus_status chorus_device_empty_host_cache(chorus_device device) { BLOCKS(goDeviceEmptyHostCache(device, checked)); }
 EXPORT chorus_status chorus_device_memory_stats(chorus_device device, chorus_figure *figures, int32_t room, int32_t *n) {
 	CALLS(goDeviceMemoryStats(device, figures, room, n));
+}
+EXPORT chorus_status chorus_device_host_stats(chorus_device device, chorus_figure *figures, int32_t room, int32_t *n) {
+	CALLS(goDeviceHostStats(device, figures, room, n));
+}
+EXPORT chorus_status chorus_device_reset_peak_host_stats(chorus_device device) { CALLS(goDeviceResetHostStats(device, 1)); }
+EXPORT chorus_status chorus_device_reset_accumulated_host_stats(chorus_device device) {
+	CALLS(goDeviceResetHostStats(device, 0));
 }
 EXPORT chorus_status chorus_device_reset_peak_stats(chorus_device device) { CALLS(goDeviceResetStats(device, 1)); }
 EXPORT chorus_status chorus_device_reset_accumulated_stats(chorus_device device) { CALLS(goDeviceResetStats(device, 0)); }
@@ -260,6 +270,9 @@ EXPORT chorus_status chorus_cache_uses(chorus_device device, void *memory, choru
 EXPORT chorus_status chorus_cache_empty(chorus_device device) { CALLS(goDeviceEmptyCache(device)); }
 EXPORT chorus_status chorus_device_set_fraction(chorus_device device, double fraction) {
 	CALLS(goDeviceSetFraction(device, fraction));
+}
+EXPORT chorus_status chorus_cache_came(chorus_device device, void *memory, const uint32_t *sites, int32_t n) {
+	CALLS(goCacheCame(device, memory, (uint32_t *)sites, n));
 }
 EXPORT chorus_status chorus_device_record_history(chorus_device device, int64_t n) { CALLS(goDeviceRecordHistory(device, n)); }
 EXPORT chorus_status chorus_device_snapshot(chorus_device device, const char *path) { CALLS(goDeviceSnapshot(device, (char *)path)); }

@@ -59,6 +59,20 @@ func (rt *Runtime) PinnedStats() cache.HostStats {
 	return cache.HostStats{}
 }
 
+// ResetPeakPinnedStats makes the present figures the peaks.
+func (rt *Runtime) ResetPeakPinnedStats() {
+	if h := rt.pinned.host.Load(); h != nil {
+		h.ResetPeakStats()
+	}
+}
+
+// ResetAccumulatedPinnedStats makes the sums and the counts 0.
+func (rt *Runtime) ResetAccumulatedPinnedStats() {
+	if h := rt.pinned.host.Load(); h != nil {
+		h.ResetAccumulatedStats()
+	}
+}
+
 // EmptyPinnedCache gives pinned memory that nobody uses back to the driver.
 func (rt *Runtime) EmptyPinnedCache() error {
 	h := rt.pinned.host.Load()

@@ -26,7 +26,7 @@ func TestPinnedCache(t *testing.T) {
 		t.Errorf("%v was freed, and %v is given out", at, again.Ptr())
 	}
 	ok(t, again.Free())
-	if st := rt.PinnedStats(); st.Allocated.Current != 0 || st.Reserved.Current != 8192 {
+	if st := rt.PinnedStats(); st.ActiveBytes.Current != 0 || st.AllocatedBytes.Current != 8192 {
 		t.Errorf("%+v", st)
 	}
 

@@ -32,8 +32,8 @@ func Site(f Frame) uint16 {
 	return n
 }
 
-// numberedSite returns the place of a number that Site gave, if it's one.
-func numberedSite(n uintptr) (Frame, bool) {
+// SiteFrame returns the place of a number that Site gave, if it's one.
+func SiteFrame(n uintptr) (Frame, bool) {
 	sites.Lock()
 	defer sites.Unlock()
 	if n == 0 || n > uintptr(len(sites.all)) {
@@ -55,7 +55,7 @@ func (p placer) frames(pcs []uintptr) []Frame {
 			break
 		}
 		fs, ok := p[pc]
-		if f, is := numberedSite(pc); is {
+		if f, is := SiteFrame(pc); is {
 			fs, ok = []Frame{f}, true
 		}
 		if !ok && guest.Load() {

@@ -597,7 +597,7 @@ func TestHost(t *testing.T) {
 	must(t, err)
 	p, err := h.Malloc(5000)
 	must(t, err)
-	if s := h.Stats(); s.Allocated.Current != 8192 || s.Reserved.Current != 8192 || !h.Owns(p+8191) || h.Owns(p+8192) {
+	if s := h.Stats(); s.ActiveBytes.Current != 8192 || s.AllocatedBytes.Current != 8192 || !h.Owns(p+8191) || h.Owns(p+8192) {
 		t.Errorf("%+v", s)
 	}
 	if !h.RecordStream(p, 1) || !h.RecordStream(p+8191, 2) || h.RecordStream(p+8192, 1) || h.RecordStream(p-1, 1) {
@@ -645,7 +645,41 @@ func TestHost(t *testing.T) {
 	must(t, h.Free(big))
 	must(t, h.Free(0))
 	must(t, h.EmptyCache())
-	if d.used != h.Stats().Reserved.Current || len(d.events) != 0 {
+	if d.used != h.Stats().AllocatedBytes.Current || len(d.events) != 0 {
 		t.Errorf("%d bytes, %d events", d.used, len(d.events))
 	}
+}
+
+// TestHostStats goes by what PyTorch says of its figures: a block is active until the work that uses it is done.
+func TestHostStats(t *testing.T) {
+	d := newFake(100 << 20)
+	h, err := NewHost(d, config.Allocator{})
+	must(t, err)
+	want := func(figures map[string]int64) {
+		t.Helper()
+		got := h.Stats().Map()
+		for name, n := range figures {
+			if v, ok := got[name]; !ok || v != n {
+				t.Errorf("%s is %d, %v, want %d", name, v, ok, n)
+			}
+		}
+	}
+	p, err := h.Malloc(5000)
+	must(t, err)
+	q, err := h.Malloc(100)
+	must(t, err)
+	h.RecordStream(p, 1)
+	must(t, h.Free(p))
+	must(t, h.Free(q))
+	want(map[string]int64{"active_requests.current": 1, "active_bytes.current": 8192, "active_bytes.peak": 8320,
+		"allocations.current": 2, "allocated_bytes.allocated": 8320, "num_host_alloc": 2, "host_alloc_time.count": 2,
+		"num_host_free": 0})
+	d.run(1)
+	h.ResetPeakStats()
+	must(t, h.EmptyCache())
+	want(map[string]int64{"active_requests.current": 0, "active_bytes.freed": 8320, "active_bytes.peak": 8192,
+		"allocated_bytes.current": 0, "num_host_free": 2, "host_free_time.count": 2})
+	h.ResetAccumulatedStats()
+	want(map[string]int64{"active_bytes.freed": 0, "num_host_alloc": 0, "host_alloc_time.count": 0,
+		"host_alloc_time.avg": 0})
 }

@@ -3,6 +3,7 @@ package cache
 import (
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -70,6 +71,44 @@ func (h *history) callers(frames []uintptr) []uintptr {
 	return frames[:runtime.Callers(6, frames)] // Callers, callers, giveOut, malloc, take, Malloc
 }
 
+// places looks up the numbers that [Cache.Came] is given.
+var places atomic.Pointer[func(n uintptr) (Frame, bool)]
+
+// SetPlaces says what the numbers of places in programs of other languages stand for: [Cache.Came] is given them.
+func SetPlaces(of func(n uintptr) (Frame, bool)) { places.Store(&of) }
+
+// Came tells where a program of another language has made an allocation, for what is recorded from now on: numbers of
+// places, the innermost first, which are less than any address of code. It does nothing while nothing is recorded.
+func (c *Cache) Came(addr uintptr, from []uintptr) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b := c.allocated.find(addr)
+	if c.history.ring == nil || b == nil {
+		return
+	}
+	b.frames = append(b.frames[:0], from...)
+	if e := c.history.last(actionAlloc, addr); e != nil {
+		e.frames = append(e.frames[:0], from...)
+	}
+}
+
+// last returns the newest entry about an action at an address; nil if it was forgotten.
+func (h *history) last(a action, addr uintptr) *traceEvent {
+	for i := range h.ring {
+		at := h.next - 1 - i
+		if at < 0 {
+			if !h.full {
+				break
+			}
+			at += len(h.ring)
+		}
+		if e := &h.ring[at]; e.action == a && e.addr == uint64(addr) {
+			return e
+		}
+	}
+	return nil
+}
+
 func (h *history) add(a action, b *block, addr uintptr, size int64) {
 	if h.ring == nil {
 		return
@@ -79,9 +118,7 @@ func (h *history) add(a action, b *block, addr uintptr, size int64) {
 	if b.pool.private != nil {
 		e.pool = b.pool.private.id
 	}
-	if h.stacks {
-		e.frames = append(e.frames, b.frames...)
-	}
+	e.frames = append(e.frames, b.frames...)
 }
 
 func (h *history) addOutOfMemory(free, size int64, s Stream) {

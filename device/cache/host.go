@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sort"
 	"sync"
+	"time"
 
 	"github.com/chorus-comms/chorus/config"
 )
@@ -35,8 +36,7 @@ type Host struct {
 	used    []*hostBlock     // by address
 	free    [64][]*hostBlock // by size class: the exponent of the size
 	waiting []*hostBlock     // freed, with events
-	bytes   Stat
-	inUse   Stat
+	stats   HostStats
 }
 
 type hostBlock struct {
@@ -85,24 +85,29 @@ func (h *Host) Malloc(n int64) (uintptr, error) {
 			return h.giveOut(b), nil
 		}
 	}
+	began := time.Now()
 	addr, err := h.driver.Alloc(size)
 	if isOutOfMemory(err) {
 		if err := h.emptyLocked(); err != nil {
 			return 0, err
 		}
+		began = time.Now()
 		addr, err = h.driver.Alloc(size)
 	}
 	if err != nil {
 		return 0, err
 	}
-	h.bytes.change(size)
+	h.stats.AllocTime.add(time.Since(began))
+	h.stats.Allocations.change(1)
+	h.stats.AllocatedBytes.change(size)
 	return h.giveOut(&hostBlock{addr: addr, size: size}), nil
 }
 
 func (h *Host) giveOut(b *hostBlock) uintptr {
 	i, _ := h.at(b.addr)
 	h.used = slices.Insert(h.used, i, b)
-	h.inUse.change(b.size)
+	h.stats.ActiveRequests.change(1)
+	h.stats.ActiveBytes.change(b.size)
 	return b.addr
 }
 
@@ -137,13 +142,13 @@ func (h *Host) Free(addr uintptr) error {
 	}
 	b := h.used[i]
 	h.used = slices.Delete(h.used, i, i+1)
-	h.inUse.change(-b.size)
 	for _, s := range b.uses {
 		e, err := h.driver.Record(s)
 		if err != nil {
 			for _, e := range b.events {
 				h.driver.Release(e)
 			}
+			h.idle(b)
 			return h.giveBack(b)
 		}
 		b.events = append(b.events, e)
@@ -158,6 +163,7 @@ func (h *Host) Free(addr uintptr) error {
 
 // put makes a block free, or gives it back if it's too large to be kept.
 func (h *Host) put(b *hostBlock) error {
+	h.idle(b)
 	if b.size > h.opts.PinnedMaxCached || h.opts.NoCaching {
 		return h.giveBack(b)
 	}
@@ -166,11 +172,20 @@ func (h *Host) put(b *hostBlock) error {
 	return nil
 }
 
+// idle counts a block as nobody's any more.
+func (h *Host) idle(b *hostBlock) {
+	h.stats.ActiveRequests.change(-1)
+	h.stats.ActiveBytes.change(-b.size)
+}
+
 func (h *Host) giveBack(b *hostBlock) error {
+	began := time.Now()
 	if err := h.driver.Free(b.addr); err != nil {
 		return err
 	}
-	h.bytes.change(-b.size)
+	h.stats.FreeTime.add(time.Since(began))
+	h.stats.Allocations.change(-1)
+	h.stats.AllocatedBytes.change(-b.size)
 	return nil
 }
 
@@ -220,16 +235,6 @@ func (h *Host) emptyLocked() error {
 		}
 	}
 	return nil
-}
-
-// HostStats are the figures of a [Host], in bytes.
-type HostStats struct{ Allocated, Reserved Stat }
-
-// Stats returns the figures.
-func (h *Host) Stats() HostStats {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return HostStats{Allocated: h.inUse, Reserved: h.bytes}
 }
 
 // Owns says whether an address lies in an allocation.

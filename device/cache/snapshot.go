@@ -135,9 +135,22 @@ func (s *SegmentInfo) add(b *block) {
 
 func framesOf(pcs []uintptr) []Frame {
 	list := []Frame{}
-	if len(pcs) == 0 {
-		return list
+	of := places.Load()
+	for i, pc := range pcs {
+		f, is := Frame{}, false
+		if of != nil {
+			f, is = (*of)(pc)
+		}
+		if !is {
+			return appendCode(list, pcs[i:])
+		}
+		list = append(list, f)
 	}
+	return list
+}
+
+// appendCode adds the frames of this program's addresses.
+func appendCode(list []Frame, pcs []uintptr) []Frame {
 	for frames := runtime.CallersFrames(pcs); ; {
 		f, more := frames.Next()
 		list = append(list, Frame{Name: f.Function, Filename: f.File, Line: f.Line})

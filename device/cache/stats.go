@@ -15,6 +15,11 @@ func (s *Stat) change(n int64) {
 	}
 }
 
+// put is the figure in a map of figures, as PyTorch names its parts.
+func (s *Stat) put(m map[string]int64, name string) {
+	m[name+".current"], m[name+".peak"], m[name+".allocated"], m[name+".freed"] = s.Current, s.Peak, s.Allocated, s.Freed
+}
+
 // The indexes of a [PoolStat].
 const (
 	All = iota
@@ -94,9 +99,7 @@ func (s *Stats) each(pools func(name string, p *PoolStat), stat func(name string
 // Map returns the figures under the names of torch.cuda.memory_stats, such as "allocated_bytes.all.current".
 func (s Stats) Map() map[string]int64 {
 	m := map[string]int64{}
-	stat := func(name string, s *Stat) {
-		m[name+".current"], m[name+".peak"], m[name+".allocated"], m[name+".freed"] = s.Current, s.Peak, s.Allocated, s.Freed
-	}
+	stat := func(name string, s *Stat) { s.put(m, name) }
 	s.each(func(name string, p *PoolStat) {
 		stat(name+".all", &p[All])
 		stat(name+".small_pool", &p[SmallPool])

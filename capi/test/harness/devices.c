@@ -304,6 +304,14 @@ static void figures(void) {
 	EXPECT(allocated >= N * 4);
 	OK(chorus_device_memory_stats(device, NULL, 0, &n));
 	OK(chorus_device_reset_peak_stats(device));
+	uint32_t site = chorus_site("train.py", 7, "train");
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_cache_came(device, NULL, NULL, 1));
+	OK(chorus_cache_came(device, NULL, &site, 1)); // no allocation, and no history
+	OK(chorus_device_host_stats(device, f, 256, &n));
+	EXPECT(n >= 28);
+	OK(chorus_device_reset_peak_host_stats(device));
+	OK(chorus_device_reset_accumulated_host_stats(device));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_device_host_stats(device, NULL, 1, &n));
 	OK(chorus_device_reset_accumulated_stats(device));
 	OK(chorus_cache_empty(device));
 }
@@ -316,6 +324,14 @@ static void elsewhere(chorus_comm c, chorus_stream s) {
 	int32_t x = 1, sum = 0;
 	OK(chorus_device_open("cpu", &cpu));
 	OK(chorus_device_open(rank % 2 ? "accinte:0" : "accinte:1", &other));
+	int32_t capable;
+	OK(chorus_device_peer_capable(device, other, &capable));
+	EXPECT(capable == 1);
+	OK(chorus_device_peer_capable(device, device, &capable));
+	EXPECT(capable == 0);
+	OK(chorus_device_peer_capable(device, cpu, &capable));
+	EXPECT(capable == 0);
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_device_peer_capable(device, other, NULL));
 	OK(chorus_cache_alloc(device, N * 4, s, &p, &view));
 	put(s, p, 1);
 	const chorus_device said[] = {0, CHORUS_BOUND, device};

@@ -17,7 +17,7 @@ std::pair<size_t, size_t> memory_info(DeviceIndex index) {
 
 namespace {
 
-// Callers may hold Python's lock, so that nothing here takes it.
+// Callers may hold Python's lock, so that nothing here waits for it with a lock of the allocator's.
 class Allocator final : public c10::DeviceAllocator {
  public:
   c10::DataPtr allocate(size_t n) override {

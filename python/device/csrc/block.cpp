@@ -1,5 +1,6 @@
 #include "block.h"
 
+#include "callers.h"
 #include "stats.h"
 
 namespace chorus {
@@ -23,7 +24,9 @@ Block* new_block(DeviceIndex index, chorus_stream stream, size_t bytes) {
   void *memory = nullptr, *view = nullptr;
   check(lib.cache_alloc(device(index).handle, int64_t(bytes), stream, &memory, &view));
   report(index, memory, int64_t(bytes));
-  return new Block{static_cast<char*>(memory), static_cast<char*>(view), bytes, index, 1};
+  auto* block = new Block{static_cast<char*>(memory), static_cast<char*>(view), bytes, index, 1};
+  tell_callers(*block);
+  return block;
 }
 
 void release(void* p) noexcept {

@@ -1,6 +1,7 @@
-// The thread that autograd has for a device may be the last to drop a backward pass's task, after the caller has gone on. What the task
-// has of Python's it drops with Python's lock, and a thread that asks for that at the interpreter's end is ended within frames of C++, and
-// the process with it. So each of them gets one more pass, which has nothing of Python's, behind the others.
+// The thread that autograd has for a device may be the last to drop a backward pass's task, after the caller has gone
+// on. What the task has of Python's it drops with Python's lock, and a thread that asks for that at the interpreter's
+// end is ended within frames of C++, and the process with it. So each of them gets one more pass, which has nothing of
+// Python's, behind the others.
 #include "ending.h"
 
 #include <atomic>

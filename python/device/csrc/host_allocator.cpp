@@ -3,6 +3,7 @@
 #include <ATen/core/CachingHostAllocator.h>
 
 #include "runtime.h"
+#include "stats.h"
 #include "stream.h"
 
 namespace chorus {
@@ -42,11 +43,18 @@ class HostAllocator final : public at::HostAllocator {
   }
 
   at::HostStats get_stats() override {
-    return {};
+    return host_stats();
   }
 
-  void reset_accumulated_stats() override {}
-  void reset_peak_stats() override {}
+  void reset_accumulated_stats() override {
+    if (initialized())
+      check(lib.device_reset_accumulated_host_stats(device(current()).handle));
+  }
+
+  void reset_peak_stats() override {
+    if (initialized())
+      check(lib.device_reset_peak_host_stats(device(current()).handle));
+  }
 };
 
 HostAllocator* instance() {

@@ -10,6 +10,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "allocator.h"
+#include "callers.h"
 #include "cpu_allocator.h"
 #include "custom.h"
 #include "ending.h"
@@ -79,7 +80,18 @@ PYBIND11_MODULE(_C, m) {
   m.def("is_loaded", &loaded);
   m.def("default_generator", &generator_of);
   m.def("memory_stats", [](DeviceIndex index) { return figures(in_range(index)); });
+  m.def("host_memory_stats", &host_figures);
+  m.def("reset_host_memory_stats", [](bool peaks) {
+    at::HostAllocator* allocator = at::getHostAllocator(kType);
+    peaks ? allocator->reset_peak_stats() : allocator->reset_accumulated_stats();
+  });
+  m.def("peer_capable", [](DeviceIndex index, DeviceIndex peer) {
+    int32_t capable = 0;
+    check(lib.device_peer_capable(device(index).handle, device(peer).handle, &capable));
+    return capable != 0;
+  });
   m.def("set_memory_fraction", [](DeviceIndex index, double f) { check(lib.device_set_fraction(device(index).handle, f)); });
+  m.def("record_callers", &record_callers);
   m.def("record_memory_history", [](DeviceIndex index, int64_t n) {
     check(lib.device_record_history(device(index).handle, n));
   });

@@ -1,19 +1,26 @@
-// The figures of the caching allocator.
+// The figures of the caching allocators.
 #pragma once
 
 #include <map>
 #include <string>
 
+#include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include "runtime.h"
 
 namespace chorus {
 
-// figures are a device's by PyTorch's names, such as "allocated_bytes.all.current".
-std::map<std::string, int64_t> figures(DeviceIndex index);
+using Figures = std::map<std::string, int64_t>;
 
-// stats_of are the same as PyTorch's allocators have them.
+// figures are a device's by PyTorch's names, such as "allocated_bytes.all.current".
+Figures figures(DeviceIndex index);
+
+// host_figures are those of pinned memory, such as "active_bytes.current"; none before a device was opened.
+Figures host_figures();
+
+// host_stats and stats_of are the same as PyTorch's allocators have them.
+at::HostStats host_stats();
 c10::CachingDeviceAllocator::DeviceStats stats_of(DeviceIndex index);
 
 } // namespace chorus

@@ -42,6 +42,12 @@ def test_current_device():
     assert torch.accinte.current_device() == 0
 
 
+def test_peers():
+    assert torch.accinte.can_device_access_peer(0, 1) and not torch.accinte.can_device_access_peer("accinte:1", 1)
+    with pytest.raises(RuntimeError, match="out of range"):
+        torch.accinte.can_device_access_peer(0, 2)
+
+
 @since(2, 13, "PyTorch doesn't ask")
 def test_capability():
     supported = torch.accelerator.get_device_capability("accinte")["supported_dtypes"]

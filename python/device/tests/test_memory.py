@@ -1,7 +1,9 @@
 import gc
+import threading
 
 import pytest
 import torch
+from versions import since
 
 D = torch.device("accinte:0")
 
@@ -144,6 +146,92 @@ def test_snapshot(tmp_path):
     assert not torch.accinte.memory._snapshot()["device_traces"][0] and (tmp_path / "dump").stat().st_size > 100
 
 
+def test_stacks(tmp_path):
+    """A snapshot says which lines of the program have allocated what is there, and what was freed; in threads, in
+    functions of autograd's, and when the thread that allocates has Python's lock, or hasn't."""
+    from torch.cuda import _memory_viz
+
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2
+
+    kept = []
+
+    def outer():
+        def inner():
+            kept.append(torch.empty(4321, device=D))
+
+        inner()
+
+    w = torch.ones(3000, device=D, requires_grad=True)
+    torch.accinte.memory._record_memory_history(max_entries=1000)
+    try:
+        outer()
+        thread = threading.Thread(target=lambda: kept.append(torch.empty(5432, device=D) + 1))
+        thread.start()
+        thread.join()
+        Double.apply(w).sum().backward()
+        snapshot = torch.accinte.memory._snapshot()
+    finally:
+        torch.accinte.memory._record_memory_history(None)
+    names = {
+        b["address"]: [f["name"] for f in b["frames"]]
+        for s in snapshot["segments"]
+        for b in s["blocks"]
+        if b["state"] == "active_allocated"
+    }
+    mine = names[kept[0].data_ptr()]
+    assert [n.rpartition(".")[2] for n in mine[:3]] == ["inner", "outer", "test_stacks"]
+    assert any("<lambda>" in n for n in names[kept[1].data_ptr()])
+    trace = snapshot["device_traces"][0]
+    assert any("backward" in f["name"] for e in trace for f in e["frames"] if e["action"] == "alloc")
+    line = next(f for e in trace for f in e["frames"] if f["name"].endswith("inner"))
+    assert line["filename"] == __file__ and "kept.append" in open(__file__).read().splitlines()[line["line"] - 1]
+    freed = [e for e in trace if e["action"] == "free_completed" and e["size"] == 4 * 5432]
+    assert freed and freed[0]["frames"]
+    lines = []
+    _memory_viz.memory(snapshot, lines.append)
+    assert any("inner" in x for x in lines) and "<html" in _memory_viz.trace_plot(snapshot)
+
+    torch.accinte.memory._record_memory_history(context=None)
+    try:
+        outer()
+        assert not torch.accinte.memory._snapshot()["device_traces"][0][-2]["frames"]
+    finally:
+        torch.accinte.memory._record_memory_history(None)
+    for wrong in ({"enabled": "some"}, {"context": "none"}, {"stacks": "cpp"}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            torch.accinte.memory._record_memory_history(**wrong)
+
+
+@since(2, 13, "torch.accelerator has no empty_host_cache")
+def test_host_figures():
+    before = torch.accinte.host_memory_stats()
+    x = torch.ones(5000).pin_memory()  # 20,000 bytes in a block of 32 KiB
+    after = torch.accinte.host_memory_stats()
+    for name in ("active_bytes.current", "active_bytes.allocated"):
+        assert after[name] == before[name] + 32768
+    assert after["active_requests.current"] == before["active_requests.current"] + 1
+    y = x.to(D, non_blocking=True)
+    del x
+    torch.accinte.synchronize()
+    torch.empty(1).pin_memory()  # looks which blocks are free
+    torch.accelerator.empty_host_cache()
+    nested = torch.accinte.host_memory_stats_as_nested_dict()
+    assert nested["active_bytes"]["current"] <= before["active_bytes.current"]
+    assert nested["num_host_free"] > before["num_host_free"] and nested["host_free_time"]["count"] > 0
+    torch.accinte.reset_peak_host_memory_stats()
+    torch.accinte.reset_accumulated_host_memory_stats()
+    now = torch.accinte.host_memory_stats()
+    assert now["active_bytes.peak"] == now["active_bytes.current"] and now["num_host_free"] == 0
+    assert y[0].item() == 1
+
+
 def test_no_history():
     for ended in (None, False):
         torch.accinte.memory._record_memory_history()
@@ -154,8 +242,6 @@ def test_no_history():
 
 
 def test_memory_pool():
-    import threading
-
     pool = torch.accinte.MemPool()
     others = []
     with torch.accinte.use_mem_pool(pool):

@@ -58,6 +58,7 @@ def _end() -> None:
     from torch_accinte import _device, accinte
 
     if accinte.is_initialized():
+        _device.c().record_callers(False)  # which asks for Python's lock
         _device.settle(_END_SECONDS)
 
 

@@ -107,6 +107,16 @@ class device_of(device):
         super().__init__(obj.device.index if obj.device.type == name() else None)
 
 
+def can_device_access_peer(device: Any, peer_device: Any) -> bool:
+    """Whether kernels of a device can be let touch the memory of another one of the process."""
+    return bool(c().peer_capable(index(device), index(peer_device)))
+
+
+def ipc_collect() -> None:
+    """Nothing, as there's nothing to do: memory that was shared with another process is freed as soon as that has
+    dropped it. Programs for CUDA ask for it now and then."""
+
+
 def synchronize(device: Any = None) -> None:
     """Wait for all work of a device."""
     torch.accelerator.synchronize(index(device))

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pickle
+import sys
 import tempfile
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ __all__ = [
     "MemPool",
     "empty_cache",
     "get_per_process_memory_fraction",
+    "host_memory_stats",
+    "host_memory_stats_as_nested_dict",
     "max_memory_allocated",
     "max_memory_reserved",
     "mem_get_info",
@@ -28,7 +31,9 @@ __all__ = [
     "memory_stats",
     "memory_stats_as_nested_dict",
     "memory_summary",
+    "reset_accumulated_host_memory_stats",
     "reset_accumulated_memory_stats",
+    "reset_peak_host_memory_stats",
     "reset_peak_memory_stats",
     "set_per_process_memory_fraction",
     "staged_bytes",
@@ -90,8 +95,33 @@ def staged_bytes(device: Any = None) -> int:
 
 def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
     """:func:`memory_stats`, a dictionary for each part of a name."""
+    return _nested(memory_stats(device))
+
+
+def host_memory_stats() -> OrderedDict[str, Any]:
+    """The figures of pinned memory, of all devices together, under the names of ``torch.cuda.host_memory_stats``: bytes
+    of blocks, and microseconds; none before a device was used."""
+    return OrderedDict(c().host_memory_stats())
+
+
+def host_memory_stats_as_nested_dict() -> dict[str, Any]:
+    """:func:`host_memory_stats`, a dictionary for each part of a name."""
+    return _nested(host_memory_stats())
+
+
+def reset_peak_host_memory_stats() -> None:
+    """Let the peaks of pinned memory begin anew at what is in use."""
+    c().reset_host_memory_stats(True)
+
+
+def reset_accumulated_host_memory_stats() -> None:
+    """Let sums and counts of pinned memory begin anew at 0."""
+    c().reset_host_memory_stats(False)
+
+
+def _nested(figures: dict[str, Any]) -> dict[str, Any]:
     nested: dict[str, Any] = {}
-    for key, value in memory_stats(device).items():
+    for key, value in figures.items():
         *path, last = key.split(".")
         at = nested
         for part in path:
@@ -164,12 +194,27 @@ def memory_snapshot(mempool_id: tuple[int, int] | None = None) -> list[dict[str,
     return [s for s in segments if mempool_id is None or tuple(s["segment_pool_id"]) == tuple(mempool_id)]
 
 
+_MOST_ENTRIES = 1 << 16  # that are kept if nobody says how many
+
+
 def _record_memory_history(
-    enabled: str | None = "all", max_entries: int = 1 << 16, device: Any = None, **_: Any
-) -> None:
-    """Keep what the allocators do, for :func:`_snapshot`; None ends that. There are no stacks."""
+    enabled: str | None = "all", context: str | None = "all", stacks: str = "all", max_entries: int = sys.maxsize,
+    device: Any = None, **_: Any,
+) -> None:  # fmt: skip
+    """Keep what the allocators do, for :func:`_snapshot`, as ``torch.cuda.memory._record_memory_history`` does; None
+    ends that. Allocations have the Python program's stacks, at some microseconds each, unless ``context`` is None;
+    there are none of C++, and what is freed has that of its allocation."""
+    for what, given, known in (
+        ("enabled", enabled or None, (None, "state", "all", True)),
+        ("context", context, (None, "state", "alloc", "all")),
+        ("stacks", stacks, ("python", "all")),
+    ):
+        if given not in known:
+            raise ValueError(f"{what} is {given!r}, and can be {', '.join(map(repr, known))}")
+    c().record_callers(bool(enabled and context))
+    entries = _MOST_ENTRIES if max_entries == sys.maxsize else max_entries
     for i in range(c().device_count()) if device is None else [index(device)]:
-        c().record_memory_history(i, max_entries if enabled else 0)
+        c().record_memory_history(i, entries if enabled else 0)
 
 
 def _dump_snapshot(filename: str = "dump_snapshot.pickle") -> None:

@@ -1,0 +1,63 @@
+#include "callers.h"
+
+#include <Python.h>
+
+#include <array>
+#include <atomic>
+#include <map>
+
+namespace chorus {
+
+namespace {
+
+std::atomic<bool> recording{false};
+
+// site is the library's number of a line of a function. It's called with Python's lock, and keeps the function, whose
+// address stands for it.
+uint32_t site(PyCodeObject* code, int line) {
+  static auto* known = new std::map<std::pair<PyCodeObject*, int>, uint32_t>;
+  auto at = known->find({code, line});
+  if (at != known->end())
+    return at->second;
+#if PY_VERSION_HEX >= 0x030b0000
+  PyObject* name = code->co_qualname;
+#else
+  PyObject* name = code->co_name;
+#endif
+  const char *file = PyUnicode_AsUTF8(code->co_filename), *function = PyUnicode_AsUTF8(name);
+  if (!file || !function)
+    PyErr_Clear();
+  Py_INCREF(code);
+  return (*known)[{code, line}] = lib.site(file ? file : "?", line, function ? function : "?");
+}
+
+} // namespace
+
+void record_callers(bool wanted) {
+  recording = wanted;
+}
+
+void tell_callers(const Block& block) {
+  if (!recording.load(std::memory_order_relaxed) || !Py_IsInitialized())
+    return;
+  std::array<uint32_t, 64> sites;
+  int32_t n = 0;
+  {
+    Locked lock;
+    PyFrameObject* frame = PyEval_GetFrame();
+    Py_XINCREF(frame);
+    while (frame && n < int32_t(sites.size())) {
+      PyCodeObject* code = PyFrame_GetCode(frame);
+      sites[n++] = site(code, PyFrame_GetLineNumber(frame));
+      Py_DECREF(code);
+      PyFrameObject* caller = PyFrame_GetBack(frame);
+      Py_DECREF(frame);
+      frame = caller;
+    }
+    Py_XDECREF(frame);
+  }
+  if (n > 0)
+    check(lib.cache_came(device(block.index).handle, block.memory, sites.data(), n));
+}
+
+} // namespace chorus
