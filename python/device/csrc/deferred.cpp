@@ -2,13 +2,11 @@
 
 #include <unordered_set>
 
-#include <ATen/TensorIterator.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/Copy.h>
 #include <ATen/ops/clone_ops.h>
 #include <ATen/ops/copy_native.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/Exceptions.h>
 
@@ -132,39 +130,43 @@ bool foretell(const c10::OperatorHandle& op, Mirror& meta, torch::jit::Stack& st
 // Operators whose Meta kernels foretell what the CPU's don't return.
 const std::unordered_set<std::string> foretold_wrongly = {"aten::_embedding_bag", "aten::_embedding_bag_forward_only"};
 
-// Operators of elements whose Meta kernels have other strides than the CPU's, which goes by at::TensorIterator.
+// Operators whose Meta kernels have other strides than the CPU's: of any arguments, or of such as aren't contiguous.
 const std::unordered_set<std::string> laid_out_otherwise = {
-    "aten::copysign", "aten::div", "aten::floor_divide", "aten::heaviside", "aten::logaddexp", "aten::logical_and",
-    "aten::logical_not", "aten::logical_or", "aten::logical_xor", "aten::special_xlog1py", "aten::xlogy"};
+    "aten::_fft_c2r", "aten::_fft_r2c", "aten::_linalg_eigh", "aten::_linalg_slogdet", "aten::cholesky_inverse",
+    "aten::linalg_eig", "aten::linalg_householder_product", "aten::linalg_ldl_factor_ex", "aten::linalg_lu_factor_ex",
+    "aten::linalg_qr", "aten::triangular_solve"};
+const std::unordered_set<std::string> laid_out_otherwise_at_times = {
+    "aten::_batch_norm_with_update", "aten::_native_batch_norm_legit", "aten::angle", "aten::batch_norm_backward",
+    "aten::binary_cross_entropy", "aten::binary_cross_entropy_backward", "aten::channel_shuffle", "aten::convolution",
+    "aten::convolution_backward", "aten::floor_divide", "aten::glu_backward", "aten::hardswish_backward",
+    "aten::hardtanh_backward", "aten::log_sigmoid_forward", "aten::max_unpool2d", "aten::max_unpool3d",
+    "aten::mse_loss_backward", "aten::native_batch_norm", "aten::native_batch_norm_backward",
+    "aten::native_dropout_backward", "aten::native_group_norm", "aten::native_layer_norm_backward",
+    "aten::nll_loss2d_forward", "aten::normal", "aten::reflection_pad2d", "aten::reflection_pad2d_backward",
+    "aten::replication_pad2d_backward", "aten::replication_pad3d_backward", "aten::roll"};
 
-// lay_out gives a result that Meta has made, or has resized, the strides that the CPU's kernel gives it.
-void lay_out(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, const at::Tensor& result) {
-  auto config = at::TensorIteratorConfig();
-  config.set_check_mem_overlap(false).check_all_same_dtype(false);
-  config.declare_static_dtype_and_device(result.scalar_type(), at::kMeta).add_owned_output(at::Tensor());
-  bool contiguous = true;
+// lays_out_otherwise says whether what an operator returns may have other strides than its Meta kernel says. Those of
+// elements give them to a result that they resize.
+bool lays_out_otherwise(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
+  bool contiguous = true, resizes = false;
   for (size_t i = 0; i < arguments.size(); i++) {
     if (!arguments[i].isTensor() || !arguments[i].toTensor().defined())
       continue;
     const at::Tensor& t = arguments[i].toTensor();
     const c10::AliasInfo* alias = op.schema().arguments()[i].alias_info();
-    if (alias && alias->isWrite()) {
-      if (t.sizes() == result.sizes())
-        return; // it's there already
-      continue;
-    }
+    bool written = alias && alias->isWrite();
+    if (written && t.numel() > 0)
+      return false; // the result is there already
+    resizes = resizes || written;
     contiguous = contiguous && t.is_contiguous();
-    config.add_owned_const_input(at::empty_strided(t.sizes(), t.strides(), t.options().device(at::kMeta)));
   }
-  if (!contiguous)
-    result.unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes(), config.build().output(0).strides());
+  const std::string& name = op.operator_name().name;
+  return laid_out_otherwise.count(name) || (!contiguous && (resizes || laid_out_otherwise_at_times.count(name)));
 }
 
 // correct makes a Meta kernel's results what the CPU's kernel returns: the statistics of a normalization are of the
 // weights' type, and those of a batch are empty without training.
 void correct(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, torch::jit::Stack& results) {
-  if (laid_out_otherwise.count(op.operator_name().name))
-    lay_out(op, arguments, results[0].toTensor());
   static const std::unordered_set<std::string> normalizes = {
       "aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update",
       "aten::native_layer_norm", "aten::native_group_norm"};
@@ -213,10 +215,10 @@ bool depends_on_data(const c10::OperatorHandle& op) {
 bool defer(
     const c10::OperatorHandle& op, const std::string& name, DeviceIndex index, chorus_stream stream,
     torch::jit::Stack* stack, c10::ArrayRef<int> generators) {
-  if (depends_on_data(op))
-    return false;
   size_t n = op.schema().arguments().size();
   auto arguments = torch::jit::last(*stack, n);
+  if (depends_on_data(op) || (lays_out_otherwise(op, arguments) && !capturing(stream)))
+    return false;
   Mirror meta(index, c10::DeviceType::Meta), host(index);
   torch::jit::Stack foretold, kept;
   auto is_own = [](const at::Tensor& t) { return t.defined() && t.device().type() == kType; };

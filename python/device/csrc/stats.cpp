@@ -43,7 +43,7 @@ c10::CachingAllocator::DurationStat duration(const Figures& all, const std::stri
 }
 
 template <typename Stats>
-auto count(Stats& s, const Figures& all) -> decltype((void)s.active_requests) {
+auto set_counts(Stats& s, const Figures& all) -> decltype((void)s.active_requests) {
   s.active_requests = stat(all, "active_requests");
   s.active_bytes = stat(all, "active_bytes");
   s.allocations = stat(all, "allocations");
@@ -52,7 +52,7 @@ auto count(Stats& s, const Figures& all) -> decltype((void)s.active_requests) {
 
 // The same under the names of PyTorch 2.9.
 template <typename Stats>
-auto count(Stats& s, const Figures& all) -> decltype((void)s.reserved_bytes) {
+auto set_counts(Stats& s, const Figures& all) -> decltype((void)s.reserved_bytes) {
   s.allocation = stat(all, "active_requests");
   s.allocated_bytes = stat(all, "active_bytes");
   s.segment = stat(all, "allocations");
@@ -72,7 +72,7 @@ Figures host_figures() {
 at::HostStats host_stats() {
   Figures all = host_figures();
   at::HostStats s;
-  count(s, all);
+  set_counts(s, all);
   s.host_alloc_time = duration(all, "host_alloc_time");
   s.host_free_time = duration(all, "host_free_time");
   s.num_host_alloc = figure(all, "num_host_alloc");

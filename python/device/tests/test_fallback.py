@@ -284,6 +284,75 @@ def _pairs(device):
     ]
 
 
+F = torch.nn.functional
+
+
+def _gradient(f):
+    """The gradient of a function's argument, which is what lies in memory as the argument does."""
+
+    def call(x, y):
+        x = x.detach().requires_grad_()
+        f(x, y).backward(gradient=y if f(x, y).shape == y.shape else None)
+        return x.grad
+
+    return call
+
+
+def _ones(n, x):
+    return torch.ones(n, dtype=x.dtype, device=x.device)
+
+
+NETS = {
+    "conv2d": lambda x, y: F.conv2d(x, _ones((3, 4, 2, 2), x)),
+    "conv2d, backward": _gradient(lambda x, y: F.conv2d(x, _ones((4, 4, 1, 1), x))),
+    "group_norm": lambda x, y: F.group_norm(x, 2),
+    "batch_norm": lambda x, y: F.batch_norm(x, _ones(4, x), _ones(4, x)),
+    "batch_norm, backward": _gradient(lambda x, y: F.batch_norm(x, _ones(4, x), _ones(4, x), training=True)),
+    "layer_norm, backward": _gradient(lambda x, y: F.layer_norm(x, (6,))),
+    "log_softmax, backward": _gradient(lambda x, y: F.log_softmax(x, 1)),
+    "roll": lambda x, y: torch.roll(x, 1, 1),
+    "channel_shuffle": lambda x, y: F.channel_shuffle(x, 2),
+    "reflection_pad": lambda x, y: F.pad(x, (1, 1, 1, 1), mode="reflect"),
+    "replication_pad, backward": _gradient(lambda x, y: F.pad(x, (1, 1, 1, 1), mode="replicate").sum()),
+    "max_unpool2d": lambda x, y: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2),
+    "mse_loss, backward": _gradient(lambda x, y: F.mse_loss(x, y, reduction="none")),
+    "huber_loss, backward": _gradient(lambda x, y: F.huber_loss(x, y, reduction="none")),
+    "smooth_l1_loss, backward": _gradient(lambda x, y: F.smooth_l1_loss(x, y, reduction="none")),
+    "logsigmoid": lambda x, y: F.logsigmoid(x),
+    "a number's power": lambda x, y: 2.0**x,
+    "binary_cross_entropy": lambda x, y: F.binary_cross_entropy(x.sigmoid(), y.contiguous().sigmoid(), reduction="none"),
+    "hardtanh, backward": _gradient(lambda x, y: F.hardtanh(x) if y.is_contiguous() else F.hardtanh(x + 0)),
+    "glu, backward": _gradient(lambda x, y: F.glu(x, 1).sum()),
+    "nll_loss2d": lambda x, y: F.nll_loss(x, torch.zeros(2, 6, 6, dtype=torch.long, device=x.device), reduction="none"),
+    "svd": lambda x, y: torch.linalg.svd(x)[0].abs(),
+    "eig": lambda x, y: torch.linalg.eig(x)[1].abs(),
+    "complex": lambda x, y: torch.complex(x, x).abs(),
+    "qr, out": lambda x, y: torch.linalg.qr(x, out=(x.new_empty(0), x.new_empty(0)))[0].abs(),
+    "sub, out": lambda x, y: torch.sub(x, y, out=x.new_empty(0)),
+    "irfft": lambda x, y: torch.fft.irfft(torch.complex(x, x), dim=1),
+    "expanded, in bfloat16": lambda x, y: _ones((), x.bfloat16()).expand(x.shape) * x.bfloat16(),
+}
+
+
+def _images(device):
+    torch.manual_seed(0)
+    x, y = torch.rand(2, 4, 6, 6), torch.rand(2, 4, 6, 6)
+    layouts = (lambda t: t, lambda t: t.contiguous(memory_format=torch.channels_last), lambda t: t.permute(1, 0, 3, 2)
+        .contiguous().permute(1, 0, 3, 2), lambda t: torch.stack([t, t], -1)[..., 0])  # fmt: skip
+    return [(f(x.to(device)), g(y.to(device))) for f in layouts for g in layouts[:2]]
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_strides_of_nets(name):
+    call, d = NETS[name], torch.device("accinte", 0)
+    for on_cpu, own in zip(_images("cpu"), _images(d), strict=True):
+        want, idle = call(*on_cpu), call(*own)
+        with busy(d, 0.01):
+            deferred = call(*own)
+        assert idle.stride() == want.stride() and deferred.stride() == want.stride()
+        torch.testing.assert_close(deferred.cpu(), want)
+
+
 @pytest.mark.parametrize("name", LAID_OUT)
 def test_strides_are_the_cpus_on_any_stream(name):
     """Meta kernels say other ones for some of these, and a busy stream goes by those."""

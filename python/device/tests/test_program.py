@@ -5,6 +5,7 @@ import sys
 import textwrap
 
 import pytest
+from versions import since
 
 PROGRAM = """
 import torch
@@ -238,6 +239,7 @@ for settling in (False, True):
 """
 
 
+@since(2, 13, "what is put in its thread-local state loses a reference of somebody else's")
 def test_threads_of_autograd_let_go():
     done = run(SETTLED)
     assert done.returncode == 0, done.stderr
