@@ -19,6 +19,21 @@ namespace chorus {
 
 namespace {
 
+// Layout is how a tensor lies in memory. The CPU's padding lays what it's given to write to as it lays its results, and
+// the device's tensor knows nothing of that.
+struct Layout {
+  at::Tensor tensor;
+  at::DimVector sizes, strides;
+
+  void restore() {
+    if (tensor.strides() == at::IntArrayRef(strides) || tensor.sizes() != at::IntArrayRef(sizes))
+      return;
+    at::Tensor written = at::_ops::clone::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), tensor, std::nullopt);
+    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+    at::native::copy_(tensor, written);
+  }
+};
+
 // Task is an operator that is enqueued, with CPU tensors over the memory of its arguments and of what it returns. A
 // graph runs it often.
 struct Task {
@@ -36,7 +51,15 @@ struct Task {
     Reserving reserving(memory);
     at::AutoDispatchBelowADInplaceOrView below;
     c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    std::vector<Layout> given; // of what it writes to
+    for (size_t i = 0; i < arguments.size(); i++)
+      if (const c10::AliasInfo* alias = op.schema().arguments()[i].alias_info(); alias && alias->isWrite())
+        each_tensor(arguments[i], [&](const at::Tensor& t) {
+          given.push_back({t, at::DimVector(t.sizes()), at::DimVector(t.strides())});
+        });
     op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+    for (Layout& layout : given)
+      layout.restore();
     std::vector<at::Tensor> got;
     for (const c10::IValue& v : stack)
       each_tensor(v, [&](const at::Tensor& t) { got.push_back(t); });
@@ -143,25 +166,26 @@ const std::unordered_set<std::string> laid_out_otherwise_at_times = {
     "aten::mse_loss_backward", "aten::native_batch_norm", "aten::native_batch_norm_backward",
     "aten::native_dropout_backward", "aten::native_group_norm", "aten::native_layer_norm_backward",
     "aten::nll_loss2d_forward", "aten::normal", "aten::reflection_pad2d", "aten::reflection_pad2d_backward",
-    "aten::replication_pad2d_backward", "aten::replication_pad3d_backward", "aten::roll"};
+    "aten::reflection_pad3d", "aten::reflection_pad3d_backward", "aten::replication_pad2d",
+    "aten::replication_pad2d_backward", "aten::replication_pad3d", "aten::replication_pad3d_backward", "aten::roll"};
 
 // lays_out_otherwise says whether what an operator returns may have other strides than its Meta kernel says. Those of
 // elements give them to a result that they resize.
 bool lays_out_otherwise(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
-  bool contiguous = true, resizes = false;
+  bool contiguous = true, resizes = false, given = false;
   for (size_t i = 0; i < arguments.size(); i++) {
     if (!arguments[i].isTensor() || !arguments[i].toTensor().defined())
       continue;
     const at::Tensor& t = arguments[i].toTensor();
-    const c10::AliasInfo* alias = op.schema().arguments()[i].alias_info();
-    bool written = alias && alias->isWrite();
-    if (written && t.numel() > 0)
-      return false; // the result is there already
-    resizes = resizes || written;
     contiguous = contiguous && t.is_contiguous();
+    const c10::AliasInfo* alias = op.schema().arguments()[i].alias_info();
+    if (alias && alias->isWrite())
+      (t.numel() > 0 ? given : resizes) = true;
   }
   const std::string& name = op.operator_name().name;
-  return laid_out_otherwise.count(name) || (!contiguous && (resizes || laid_out_otherwise_at_times.count(name)));
+  if (!contiguous && laid_out_otherwise_at_times.count(name))
+    return true;
+  return !given && ((!contiguous && resizes) || laid_out_otherwise.count(name));
 }
 
 // correct makes a Meta kernel's results what the CPU's kernel returns: the statistics of a normalization are of the

@@ -320,7 +320,7 @@ NETS = {
     "smooth_l1_loss, backward": _gradient(lambda x, y: F.smooth_l1_loss(x, y, reduction="none")),
     "logsigmoid": lambda x, y: F.logsigmoid(x),
     "a number's power": lambda x, y: 2.0**x,
-    "binary_cross_entropy": lambda x, y: F.binary_cross_entropy(x.sigmoid(), y.contiguous().sigmoid(), reduction="none"),
+    "binary_cross_entropy": lambda x, y: F.binary_cross_entropy(x.sigmoid(), y.sigmoid(), reduction="none"),
     "hardtanh, backward": _gradient(lambda x, y: F.hardtanh(x) if y.is_contiguous() else F.hardtanh(x + 0)),
     "glu, backward": _gradient(lambda x, y: F.glu(x, 1).sum()),
     "nll_loss2d": lambda x, y: F.nll_loss(x, torch.zeros(2, 6, 6, dtype=torch.long, device=x.device), reduction="none"),

@@ -27,6 +27,29 @@ def test_replay():
         assert y.tolist() == [0] + 3 * [value * 2 + 1] and parts[1].tolist() == 4 * [value * 2 + 2]
 
 
+def test_results_that_the_cpu_lays_out_otherwise():
+    """What is captured takes Meta's word for strides: the CPU's padding, which has other ones, is laid out by those."""
+    F = torch.nn.functional
+    images = torch.empty(2, 3, 4, 4, device=D).contiguous(memory_format=torch.channels_last)
+    weight = torch.rand(3, 3, 2, 2)
+    own = weight.to(D)
+    g = torch.accinte.Graph()
+    with torch.accinte.graph(g):
+        padded = F.pad(images, (1, 1, 1, 1), mode="replicate"), F.pad(images, (1, 2, 1, 1), mode="reflect")
+        convolved = F.conv2d(images, own)
+        rolled = torch.roll(images, 1, 1)
+        less = torch.logical_and(images > 0.5, images.transpose(2, 3) < 0.5)
+    for _ in range(2):
+        h = torch.rand(2, 3, 4, 4)
+        images.copy_(h)
+        g.replay()
+        assert torch.equal(padded[0].cpu(), F.pad(h, (1, 1, 1, 1), mode="replicate"))
+        assert torch.equal(padded[1].cpu(), F.pad(h, (1, 2, 1, 1), mode="reflect"))
+        torch.testing.assert_close(convolved.cpu(), F.conv2d(h, weight))
+        assert torch.equal(rolled.cpu(), torch.roll(h, 1, 1))
+        assert torch.equal(less.cpu(), torch.logical_and(h > 0.5, h.transpose(2, 3) < 0.5))
+
+
 def test_random_numbers_are_new_at_each_replay():
     g = torch.accinte.Graph()
     with torch.accinte.graph(g):

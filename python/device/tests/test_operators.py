@@ -21,6 +21,12 @@ def test_sweep():
     assert sum(a["status"] == "ok" for a in answers) > 0.9 * len(todo)
 
 
+def test_sweep_of_layouts():
+    todo = sweep.cases(["float32", "bfloat16"], every=13)
+    bad = [a for a in sweep.run(D, todo, most=2, workers=2, layouts=True) if a["status"] == "fail"]
+    assert not bad, sweep.report(bad)
+
+
 def test_sweep_tells_what_is_wrong():
     class Wrong:
         """An operator whose results on the device are others."""
@@ -38,11 +44,15 @@ def test_sweep_tells_what_is_wrong():
         def __call__(self, x):
             return self.f(x) if x.device.type == D else x + 1
 
+    def otherwise(x):
+        return (x + 1) if torch.accelerator.current_stream().query() else (x + 1).t().contiguous().t()
+
     for f, told in (
         (lambda x: x + 2, "idle: Differ: idle forward: Tensor-likes are not close"),
         (lambda x: (x + 1).double(), "idle forward: torch.float64"),
         (lambda x: (x + 1).t().contiguous().t(), "idle forward: strides"),
         (lambda x: (x + 1)[0], "(3,)"),
+        (otherwise, "busy: strides"),
         (lambda x: (x + 1) if torch.accelerator.current_stream().query() else x, "busy: Differ: busy forward"),
     ):
         answer = sweep.one(Wrong(f), "float32", D, 1)

@@ -3,6 +3,7 @@
 ``python -m torch_accinte.sweep NAME`` runs every operator, with every type that the CPU has, forward and backward, once
 with a stream that has nothing to do and once with one that is busy, and compares results, sizes, strides and gradients.
 It's for any device that draws the CPU's random numbers; others are compared without those.
+``--layouts`` runs each sample also with tensors that lie in memory otherwise: dimensions reversed, channels last.
 ``--every N`` takes each Nth case only. Cases run in processes of their own, so
 that a crash or a hang is one line of the report. ``--json FILE`` keeps the answers, a line each, and ``--table PAGE``
 makes a page of the documentation of them, of a file's with ``--of FILE``.
@@ -11,8 +12,10 @@ makes a page of the documentation of them, of a file's with ``--of FILE``.
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import importlib
+import itertools
 import json
 import os
 import re
@@ -100,7 +103,7 @@ class Differ(Exception):
     pass
 
 
-def compare(what: str, got: Any, want: Any, values: bool) -> None:
+def compare(what: str, got: Any, want: Any, values: bool, strides: bool) -> None:
     a, b = (torch.utils._pytree.tree_flatten(v)[0] for v in (got, want))
     if len(a) != len(b):
         raise Differ(f"{what}: {len(a)} results, not {len(b)}")
@@ -113,8 +116,7 @@ def compare(what: str, got: Any, want: Any, values: bool) -> None:
             raise Differ(f"{what}: {x.dtype} {tuple(x.shape)} {x.layout}, not {y.dtype} {tuple(y.shape)} {y.layout}")
         if y.layout != torch.strided:
             continue
-        # A busy stream takes the Meta kernel's word for it.
-        if what == "idle forward" and x.numel() > 0 and x.stride() != y.stride():
+        if strides and x.numel() > 0 and x.stride() != y.stride():
             raise Differ(f"{what}: strides {x.stride()}, not {y.stride()}")
         if x.is_conj() != y.is_conj() or x.is_neg() != y.is_neg():
             raise Differ(f"{what}: another conjugate or negative bit")
@@ -150,7 +152,33 @@ def call(op: Any, sample: Any, device: str, backward: bool, slow: bool) -> tuple
     return result, torch.autograd.grad(outs, leaves, seeds, allow_unused=True)
 
 
-def one(op: Any, dtype: str, device: str, most: int) -> dict[str, Any]:
+def reversed_in_memory(t: torch.Tensor) -> torch.Tensor:
+    return t.permute(*reversed(range(t.dim()))).contiguous().permute(*reversed(range(t.dim())))
+
+
+def swapped_in_memory(t: torch.Tensor) -> torch.Tensor:
+    return t.transpose(0, 1).contiguous().transpose(0, 1) if t.dim() > 2 else t
+
+
+def channels_last(t: torch.Tensor) -> torch.Tensor:
+    form = {4: torch.channels_last, 5: torch.channels_last_3d}.get(t.dim())
+    return t.contiguous(memory_format=form) if form else t
+
+
+LAYOUTS = [None, reversed_in_memory, swapped_in_memory, channels_last]
+
+
+def lay(t: Any, layout: Any) -> Any:
+    """A tensor with the same elements that lies in memory otherwise; None is a copy that lies as it does."""
+    if not isinstance(t, torch.Tensor):
+        return t
+    made = t.detach().clone()
+    if layout is not None and t.layout == torch.strided:
+        made = layout(made)
+    return made.requires_grad_(t.requires_grad)
+
+
+def one(op: Any, dtype: str, device: str, most: int, layouts: bool = False) -> dict[str, Any]:
     """Run a case. The answer has "ok", or "fail" or "refused" with a reason, and what was run."""
     kind = getattr(torch, dtype)
     backward = bool(
@@ -168,16 +196,15 @@ def one(op: Any, dtype: str, device: str, most: int) -> dict[str, Any]:
     if len(samples) > most:  # spread over all of them, since the first ones are alike
         samples = samples[:: -(-len(samples) // most)]
 
-    def again(t: Any) -> Any:
-        return t.detach().clone().requires_grad_(t.requires_grad) if isinstance(t, torch.Tensor) else t
-
     def here(t: Any) -> Any:
         if isinstance(t, torch.Tensor):
             return t.detach().cpu().requires_grad_(t.requires_grad)
         return torch.device("cpu") if isinstance(t, torch.device) else t
 
     through: set[str] = set()
-    for sample in samples:
+    for sample, layout in itertools.product(samples, LAYOUTS if layouts else LAYOUTS[:1]):
+        again = functools.partial(lay, layout=layout)
+        strides: list[Any] = []  # of what an idle stream gave
         try:
             on_cpu = sample.transform(again).transform(here)
             if "device" in on_cpu.kwargs:
@@ -193,8 +220,13 @@ def one(op: Any, dtype: str, device: str, most: int) -> dict[str, Any]:
                 fallbacks()
                 got, got_grads = call(op, mine, device, backward, slow)
                 through.update(fallbacks())
-                compare(f"{mode} forward", got, want, values)
-                compare(f"{mode} backward", got_grads, grads, values)
+                # What PyTorch composes for devices may lay its result out otherwise than the CPU's kernel.
+                compare(f"{mode} forward", got, want, values, strides=not slow and layout is None)
+                compare(f"{mode} backward", got_grads, grads, values, strides=False)
+                laid = [t.layout == torch.strided and t.numel() > 0 and t.stride() for t in tensors((got, got_grads))]
+                if slow and laid != strides:
+                    raise Differ(f"busy: strides {laid}, not {strides}")
+                strides = laid
                 torch.accelerator.synchronize(device)
             except NotImplementedError as error:
                 return {**answer, "status": "refused", "why": " ".join(str(error).split())[:240]}
@@ -225,7 +257,7 @@ def allocated(device: str) -> int:
     return int(torch.accelerator.memory_allocated(device))
 
 
-def serve(device: str, most: int) -> None:
+def serve(device: str, most: int, layouts: bool) -> None:
     """A process that runs the cases that it reads, and says what came of them, a line each."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -235,7 +267,7 @@ def serve(device: str, most: int) -> None:
         index, dtype = json.loads(line)
         before = allocated(device)
         start = time.monotonic()
-        answer = {"op": index, **one(database[index], dtype, device, most)}
+        answer = {"op": index, **one(database[index], dtype, device, most, layouts)}
         if allocated(device) > before:
             settle()
             gc.collect()
@@ -253,8 +285,9 @@ def serve(device: str, most: int) -> None:
 class Worker:
     """A process that serves, started anew when a case has ended it."""
 
-    def __init__(self, device: str, most: int) -> None:
+    def __init__(self, device: str, most: int, layouts: bool) -> None:
         self.command = [sys.executable, "-m", "torch_accinte.sweep", device, "--serve", "--most", str(most)]
+        self.command += ["--layouts"] if layouts else []
         self.process: subprocess.Popen[str] | None = None
 
     def hear(self, process: subprocess.Popen[str], seconds: float) -> tuple[dict[str, Any] | None, bool]:
@@ -301,7 +334,9 @@ class Worker:
             self.process.wait()
 
 
-def run(device: str, todo: list[tuple[int, str]], most: int, workers: int) -> Iterator[dict[str, Any]]:
+def run(
+    device: str, todo: list[tuple[int, str]], most: int, workers: int, layouts: bool = False
+) -> Iterator[dict[str, Any]]:
     """Run cases in processes, and give their answers as they come."""
     import queue
 
@@ -311,7 +346,7 @@ def run(device: str, todo: list[tuple[int, str]], most: int, workers: int) -> It
         asked.put(case)
 
     def work() -> None:
-        worker = Worker(device, most)
+        worker = Worker(device, most, layouts)
         try:
             while True:
                 answers.put(worker.run(asked.get_nowait()))
@@ -411,6 +446,7 @@ def main() -> None:
     )
     parser.add_argument("--every", type=int, default=1, help="take each Nth case only")
     parser.add_argument("--most", type=int, default=3, help="samples of a case")
+    parser.add_argument("--layouts", action="store_true", help="each sample also otherwise laid out in memory")
     parser.add_argument("--workers", type=int, default=2, help="processes")
     parser.add_argument("-k", dest="pattern", default="", help="operators whose names match")
     parser.add_argument("--json", help="write all answers to a file, as they come")
@@ -418,7 +454,7 @@ def main() -> None:
     parser.add_argument("--table", help="write a page of the documentation")
     args = parser.parse_args()
     if args.serve:
-        return serve(args.device, args.most)
+        return serve(args.device, args.most, args.layouts)
     answers = []
     if args.of:
         with open(args.of) as f:
@@ -426,7 +462,7 @@ def main() -> None:
     else:
         todo = cases(args.dtypes.split(","), args.every, args.pattern)
         with open(args.json or os.devnull, "w") as f:
-            for answer in run(args.device, todo, args.most, args.workers):
+            for answer in run(args.device, todo, args.most, args.workers, args.layouts):
                 answers.append(answer)
                 print(json.dumps(answer), file=f, flush=True)
                 if sys.stderr.isatty():
