@@ -267,6 +267,10 @@ bool defer(
     return false;
   correct(op, kept, foretold);
   size_t arguments_met = meta.tensors().size();
+  // What it's given to write to stays as it lies, as the CPU has it; some of Meta's lay it as they would their own.
+  for (const Mirror::Pair& p : meta.tensors())
+    if (p.host.sizes() == p.device.sizes() && p.host.strides() != p.device.strides())
+      p.host.unsafeGetTensorImpl()->set_sizes_and_strides(p.device.sizes(), p.device.strides());
   meta.settle();
   // What settle has resized, the CPU tensors over it have to follow.
   for (size_t i = 0; i < arguments_met && i < host.tensors().size(); i++) {

@@ -4,6 +4,8 @@
 with a stream that has nothing to do and once with one that is busy, and compares results, sizes, strides and gradients.
 It's for any device that draws the CPU's random numbers; others are compared without those.
 ``--layouts`` runs each sample also with tensors that lie in memory otherwise: dimensions reversed, channels last.
+``--forms`` runs each operator also in place, and with results that it is given (``out=``): to be resized, contiguous,
+with dimensions reversed, with gaps.
 ``--every N`` takes each Nth case only. Cases run in processes of their own, so
 that a crash or a hang is one line of the report. ``--json FILE`` keeps the answers, a line each, and ``--table PAGE``
 makes a page of the documentation of them, of a file's with ``--of FILE``.
@@ -25,7 +27,7 @@ import threading
 import time
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -168,6 +170,53 @@ def channels_last(t: torch.Tensor) -> torch.Tensor:
 LAYOUTS = [None, reversed_in_memory, swapped_in_memory, channels_last]
 
 
+def with_gaps(t: torch.Tensor) -> torch.Tensor:
+    return torch.stack([t, t], -1)[..., 0]
+
+
+# What a result is that is given: made of a contiguous one.
+GIVEN = {
+    "empty": lambda t: t.new_empty(0),
+    "contiguous": lambda t: t,
+    "reversed": reversed_in_memory,
+    "gaps": with_gaps,
+}
+# Operators that PyTorch's CPU itself does wrong, or doesn't for other devices, in these forms: `lu_unpack` writes where
+# it mustn't if what it's given isn't contiguous.
+WITHOUT_FORMS = {"lu_unpack", "linalg.lu", "native_batch_norm", "_native_batch_norm_legit", "mode"}
+
+
+class Form:
+    """An operator in place, or with results that it is given."""
+
+    supports_autograd = False
+
+    def __init__(self, op: Any, given: str) -> None:
+        self.op, self.name, self.given = op, op.name, given
+
+    def sample_inputs(self, *args: Any, requires_grad: bool) -> list[Any]:
+        samples = self.op.sample_inputs(*args, requires_grad=False)
+        return [s for s in samples if self.given or not s.broadcasts_input]
+
+    def __call__(self, input: Any, *args: Any, **kwargs: Any) -> Any:
+        if not self.given:
+            return self.op.inplace_variant(input, *args, **kwargs)
+        results = self.op(input, *args, **kwargs)
+        several = isinstance(results, (tuple, list))
+        given = [GIVEN[self.given](torch.zeros(t.shape, dtype=t.dtype, device=t.device)) for t in tensors(results)]
+        return self.op(input, *args, **kwargs, out=tuple(given) if several else given[0])
+
+
+def forms(op: Any) -> dict[str, Form]:
+    """The forms that an operator has besides the usual one, by their names."""
+    if op.name in WITHOUT_FORMS:
+        return {}
+    found = {"in place": Form(op, "")} if op.inplace_variant else {}
+    if op.supports_out:
+        found.update({f"out, {given}": Form(op, given) for given in GIVEN})
+    return found
+
+
 def lay(t: Any, layout: Any) -> Any:
     """A tensor with the same elements that lies in memory otherwise; None is a copy that lies as it does."""
     if not isinstance(t, torch.Tensor):
@@ -243,6 +292,16 @@ def one(op: Any, dtype: str, device: str, most: int, layouts: bool = False) -> d
     return answer
 
 
+def all_of(op: Any, dtype: str, device: str, most: int, layouts: bool, in_forms: bool) -> dict[str, Any]:
+    """Run a case, and its forms if they are wanted; the answer is the case's unless a form fails."""
+    answer = one(op, dtype, device, most, layouts)
+    for name, form in forms(op).items() if in_forms and answer["status"] == "ok" else ():
+        other = one(form, dtype, device, most, layouts)
+        if other["status"] == "fail":
+            return {**answer, "status": "fail", "why": f"{name}: {other['why']}"}
+    return answer
+
+
 def recover(device: str) -> None:
     """Let a stream that failed go on, so that the next case is judged by itself."""
     try:
@@ -257,7 +316,7 @@ def allocated(device: str) -> int:
     return int(torch.accelerator.memory_allocated(device))
 
 
-def serve(device: str, most: int, layouts: bool) -> None:
+def serve(device: str, most: int, layouts: bool, in_forms: bool) -> None:
     """A process that runs the cases that it reads, and says what came of them, a line each."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -267,7 +326,7 @@ def serve(device: str, most: int, layouts: bool) -> None:
         index, dtype = json.loads(line)
         before = allocated(device)
         start = time.monotonic()
-        answer = {"op": index, **one(database[index], dtype, device, most, layouts)}
+        answer = {"op": index, **all_of(database[index], dtype, device, most, layouts, in_forms)}
         if allocated(device) > before:
             settle()
             gc.collect()
@@ -285,9 +344,8 @@ def serve(device: str, most: int, layouts: bool) -> None:
 class Worker:
     """A process that serves, started anew when a case has ended it."""
 
-    def __init__(self, device: str, most: int, layouts: bool) -> None:
-        self.command = [sys.executable, "-m", "torch_accinte.sweep", device, "--serve", "--most", str(most)]
-        self.command += ["--layouts"] if layouts else []
+    def __init__(self, device: str, most: int, more: Sequence[str]) -> None:
+        self.command = [sys.executable, "-m", "torch_accinte.sweep", device, "--serve", "--most", str(most), *more]
         self.process: subprocess.Popen[str] | None = None
 
     def hear(self, process: subprocess.Popen[str], seconds: float) -> tuple[dict[str, Any] | None, bool]:
@@ -335,9 +393,9 @@ class Worker:
 
 
 def run(
-    device: str, todo: list[tuple[int, str]], most: int, workers: int, layouts: bool = False
+    device: str, todo: list[tuple[int, str]], most: int, workers: int, more: Sequence[str] = ()
 ) -> Iterator[dict[str, Any]]:
-    """Run cases in processes, and give their answers as they come."""
+    """Run cases in processes, and give their answers as they come. More is of "--layouts" and "--forms"."""
     import queue
 
     asked: queue.Queue[tuple[int, str]] = queue.Queue()
@@ -346,7 +404,7 @@ def run(
         asked.put(case)
 
     def work() -> None:
-        worker = Worker(device, most, layouts)
+        worker = Worker(device, most, more)
         try:
             while True:
                 answers.put(worker.run(asked.get_nowait()))
@@ -447,14 +505,16 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, help="take each Nth case only")
     parser.add_argument("--most", type=int, default=3, help="samples of a case")
     parser.add_argument("--layouts", action="store_true", help="each sample also otherwise laid out in memory")
+    parser.add_argument("--forms", action="store_true", help="each operator also in place, and with out=")
     parser.add_argument("--workers", type=int, default=2, help="processes")
     parser.add_argument("-k", dest="pattern", default="", help="operators whose names match")
     parser.add_argument("--json", help="write all answers to a file, as they come")
     parser.add_argument("--of", help="take the answers that a file has instead of running anything")
     parser.add_argument("--table", help="write a page of the documentation")
     args = parser.parse_args()
+    more = [f"--{name}" for name in ("layouts", "forms") if getattr(args, name)]
     if args.serve:
-        return serve(args.device, args.most, args.layouts)
+        return serve(args.device, args.most, args.layouts, args.forms)
     answers = []
     if args.of:
         with open(args.of) as f:
@@ -462,7 +522,7 @@ def main() -> None:
     else:
         todo = cases(args.dtypes.split(","), args.every, args.pattern)
         with open(args.json or os.devnull, "w") as f:
-            for answer in run(args.device, todo, args.most, args.workers, args.layouts):
+            for answer in run(args.device, todo, args.most, args.workers, more):
                 answers.append(answer)
                 print(json.dumps(answer), file=f, flush=True)
                 if sys.stderr.isatty():
