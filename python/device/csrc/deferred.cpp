@@ -156,8 +156,8 @@ const std::unordered_set<std::string> foretold_wrongly = {"aten::_embedding_bag"
 // Operators whose Meta kernels have other strides than the CPU's: of any arguments, or of such as aren't contiguous.
 const std::unordered_set<std::string> laid_out_otherwise = {
     "aten::_fft_c2r", "aten::_fft_r2c", "aten::_linalg_eigh", "aten::_linalg_slogdet", "aten::cholesky_inverse",
-    "aten::linalg_eig", "aten::linalg_householder_product", "aten::linalg_ldl_factor_ex", "aten::linalg_lu_factor_ex",
-    "aten::linalg_qr", "aten::triangular_solve"};
+    "aten::linalg_eig", "aten::linalg_householder_product", "aten::linalg_ldl_factor_ex", "aten::linalg_ldl_solve",
+    "aten::linalg_lu_factor_ex", "aten::linalg_lu_solve", "aten::linalg_qr", "aten::ormqr", "aten::triangular_solve"};
 const std::unordered_set<std::string> laid_out_otherwise_at_times = {
     "aten::_batch_norm_with_update", "aten::_native_batch_norm_legit", "aten::angle", "aten::batch_norm_backward",
     "aten::binary_cross_entropy", "aten::binary_cross_entropy_backward", "aten::channel_shuffle", "aten::convolution",
@@ -165,9 +165,10 @@ const std::unordered_set<std::string> laid_out_otherwise_at_times = {
     "aten::hardtanh_backward", "aten::log_sigmoid_forward", "aten::max_unpool2d", "aten::max_unpool3d",
     "aten::mse_loss_backward", "aten::native_batch_norm", "aten::native_batch_norm_backward",
     "aten::native_dropout_backward", "aten::native_group_norm", "aten::native_layer_norm_backward",
-    "aten::nll_loss2d_forward", "aten::normal", "aten::reflection_pad2d", "aten::reflection_pad2d_backward",
-    "aten::reflection_pad3d", "aten::reflection_pad3d_backward", "aten::replication_pad2d",
-    "aten::replication_pad2d_backward", "aten::replication_pad3d", "aten::replication_pad3d_backward", "aten::roll"};
+    "aten::nll_loss2d_forward", "aten::normal", "aten::pixel_shuffle", "aten::pixel_unshuffle",
+    "aten::reflection_pad2d", "aten::reflection_pad2d_backward", "aten::reflection_pad3d",
+    "aten::reflection_pad3d_backward", "aten::replication_pad2d", "aten::replication_pad2d_backward",
+    "aten::replication_pad3d", "aten::replication_pad3d_backward", "aten::roll"};
 
 // lays_out_otherwise says whether what an operator returns may have other strides than its Meta kernel says. Those of
 // elements give them to a result that they resize.

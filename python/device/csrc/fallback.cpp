@@ -266,7 +266,8 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   for (const char* name : {"native_layer_norm", "native_group_norm", "addr", "addr.out", "_stack", "_stack.out",
                            "any.dims", "any.dims_out", "all.dims", "all.dims_out", "mse_loss", "mish_backward",
-                           "native_channel_shuffle", "linalg__powsum"})
+                           "native_channel_shuffle", "linalg__powsum", "conj_physical_", "pixel_shuffle",
+                           "pixel_unshuffle"})
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 

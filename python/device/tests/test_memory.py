@@ -211,6 +211,7 @@ def test_stacks(tmp_path):
 
 @since(2, 13, "torch.accelerator has no empty_host_cache")
 def test_host_figures():
+    torch.accelerator.empty_host_cache()  # waits for what others have enqueued with it
     before = torch.accinte.host_memory_stats()
     x = torch.ones(5000).pin_memory()  # 20,000 bytes in a block of 32 KiB
     after = torch.accinte.host_memory_stats()

@@ -80,6 +80,11 @@ def test_results_with_other_strides_than_foretold():
     assert torch.allclose((vectors @ torch.diag(values) @ vectors.inverse()).cpu().real, h, atol=1e-3)
 
 
+def test_conjugates_in_place():
+    h = torch.randn(3, dtype=torch.complex64)
+    assert torch.equal(h.to(D).conj_physical_().cpu(), h.conj_physical())
+
+
 def test_zeros_without_memory():
     x = torch.randn(3, 3, device=D, requires_grad=True)
     torch.sgn(x).sum().backward()

@@ -3,7 +3,8 @@
 ``python -m torch_accinte.sweep NAME`` runs every operator, with every type that the CPU has, forward and backward, once
 with a stream that has nothing to do and once with one that is busy, and compares results, sizes, strides and gradients.
 It's for any device that draws the CPU's random numbers; others are compared without those.
-``--layouts`` runs each sample also with tensors that lie in memory otherwise: dimensions reversed, channels last.
+``--layouts`` runs each sample also with tensors that lie in memory otherwise: dimensions reversed, channels
+last, gaps, an offset.
 ``--forms`` runs each operator also in place, and with results that it is given (``out=``): to be resized, contiguous,
 with dimensions reversed, with gaps.
 ``--every N`` takes each Nth case only. Cases run in processes of their own, so
@@ -167,11 +168,15 @@ def channels_last(t: torch.Tensor) -> torch.Tensor:
     return t.contiguous(memory_format=form) if form else t
 
 
-LAYOUTS = [None, reversed_in_memory, swapped_in_memory, channels_last]
-
-
 def with_gaps(t: torch.Tensor) -> torch.Tensor:
     return torch.stack([t, t], -1)[..., 0]
+
+
+def with_an_offset(t: torch.Tensor) -> torch.Tensor:
+    return torch.stack([t, t])[1]
+
+
+LAYOUTS = [None, reversed_in_memory, swapped_in_memory, channels_last, with_gaps, with_an_offset]
 
 
 # What a result is that is given: made of a contiguous one.
@@ -183,7 +188,9 @@ GIVEN = {
 }
 # Operators that PyTorch's CPU itself does wrong, or doesn't for other devices, in these forms: `lu_unpack` writes where
 # it mustn't if what it's given isn't contiguous.
-WITHOUT_FORMS = {"lu_unpack", "linalg.lu", "native_batch_norm", "_native_batch_norm_legit", "mode"}
+WITHOUT_FORMS = {
+    "lu_unpack", "linalg.lu", "native_batch_norm", "_native_batch_norm_legit", "mode", "nn.functional.gelu",
+}  # fmt: skip
 
 
 class Form:
@@ -247,7 +254,10 @@ def one(op: Any, dtype: str, device: str, most: int, layouts: bool = False) -> d
 
     def here(t: Any) -> Any:
         if isinstance(t, torch.Tensor):
-            return t.detach().cpu().requires_grad_(t.requires_grad)
+            on_cpu = t.detach().cpu()
+            if t.layout == torch.strided and not t.is_conj() and not t.is_neg():  # as it lies, with what is beside it
+                on_cpu = on_cpu.set_(t.untyped_storage().cpu(), t.storage_offset(), t.size(), t.stride())
+            return on_cpu.requires_grad_(t.requires_grad)
         return torch.device("cpu") if isinstance(t, torch.device) else t
 
     through: set[str] = set()
