@@ -163,6 +163,16 @@ class Work(dist.Work):
         return future
 
 
+def _refused(name: str, instead: str) -> Callable[..., Any]:
+    """A method that says what to use instead."""
+
+    def refuse(self: ProcessGroup, *args: Any, **kwargs: Any) -> Any:
+        raise UnsupportedError(f"chorus: a process group has no {name}: {instead}", op=name)
+
+    refuse.__name__ = name
+    return refuse
+
+
 class ProcessGroup(dist.ProcessGroup):
     """A torch.distributed process group whose CPU side is a Chorus communicator.
 
@@ -438,6 +448,8 @@ class ProcessGroup(dist.ProcessGroup):
             )
         return self.gather([list(output.view(self.comm.size, *input.shape).unbind())], [input], opts)
 
+    gather_into_tensor = gather_single
+
     @every_form(ScatterOptions, "root")
     def scatter(self, outputs: _Tensors, inputs: list[_Tensors], opts: Any = None) -> dist.Work | None:
         """``outputs[0]`` becomes the root's ``inputs[0][rank]``."""
@@ -673,6 +685,14 @@ class ProcessGroup(dist.ProcessGroup):
         raise UnsupportedError("chorus: groups can't be merged", op="merge")
 
     mergeRemoteGroup = merge_remote_group
+
+    # PyTorch's groups have these from 2.15 on, if a backend does; supports_window and the like say that this one hasn't.
+    new_window = _refused("new_window", "windows are chorus.torchcomms's: distwrap.get_comm(group).new_window()")
+    reconfigure = _refused("reconfigure", "use shrink_group, or reconfigure of chorus.torchcomms")
+    get_reconfigure_handle = _refused("get_reconfigure_handle", "use shrink_group, or reconfigure of chorus.torchcomms")
+    register_pre_hook = _refused("register_pre_hook", "hooks are chorus.torchcomms's: distwrap.get_comm(group)")
+    register_post_hook = _refused("register_post_hook", "hooks are chorus.torchcomms's: distwrap.get_comm(group)")
+    register_abort_hook = _refused("register_abort_hook", "hooks are chorus.torchcomms's: distwrap.get_comm(group)")
 
     def get_group_store(self) -> Store:
         if self._store is None:

@@ -133,6 +133,25 @@ def test_facts(world):
     world.run(_facts)
 
 
+def _what_it_has_not(peers):
+    group = dist.group.WORLD
+    calls = {
+        "new_window": (torch.ones(3),),
+        "register_pre_hook": (1, print),
+        "register_post_hook": (1, print),
+        "register_abort_hook": (1, print),
+        "reconfigure": (None,),
+        "get_reconfigure_handle": (),
+    }
+    for name, args in calls.items():
+        with pytest.raises(chorus.UnsupportedError, match=f"a process group has no {name}: .*chorus.torchcomms"):
+            getattr(group, name)(*args)
+
+
+def test_what_it_has_not(pair):
+    pair.run(_what_it_has_not)
+
+
 def _concurrent(peers):
     """Groups don't hold each other up, and threads of one process may use several at a time."""
     import threading

@@ -199,10 +199,14 @@ METHODS = {
     "recv": lambda c: c.group.recv([c.empty(3)], 0, 0) if c.rank else c.group.send([c.full(3)], 1, 0),
     "recv_anysource": lambda c: c.group.recv_anysource([c.empty(3)], 0) if c.rank else c.group.send([c.full(3)], 1, 0),
 }
-OTHER_METHODS = """BackendType CUSTOM GLOO MPI NCCL UCC UNDEFINED XCCL abort barrier bound_device_id boxed
-get_group_store group_desc
-    group_name merge_remote_group monitored_barrier name rank set_timeout shutdown size split_group unbox
-    use_pg_for_symm_mem_rendezvous""".split()
+OTHER_METHODS = """
+    BackendType CUSTOM GLOO MPI NCCL UCC UNDEFINED XCCL abort barrier bound_device_id boxed gather_into_tensor
+    gather_single get_backend get_group_store get_reconfigure_handle group_desc group_name merge_remote_group
+    monitored_barrier name new_window rank reconfigure register_abort_hook register_post_hook register_pre_hook
+    set_timeout shutdown size split_group supports_abort_hooks supports_completion_hooks supports_reconfigure
+    supports_window unbox unregister_abort_hook unregister_post_hook unregister_pre_hook
+    use_pg_for_symm_mem_rendezvous
+""".split()
 
 
 def functions():

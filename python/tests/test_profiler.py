@@ -120,7 +120,8 @@ def _others(peers):
         return [e.name.removeprefix("chorus:") for e in _profiled(*calls)]
 
     assert seen(lambda: comm.all_reduce(x, ReduceOp.SUM, False) and None) == ["all_reduce"]
-    assert sorted(seen(exchange)) == ["issue:recv", "issue:send", "recv", "send"]
+    # A batch is one from PyTorch 2.15 on.
+    assert sorted(seen(exchange)) in (["issue:recv", "issue:send", "recv", "send"], ["batch", "issue:batch"])
     assert seen(coalesced) == ["issue:batch", "batch"]
     assert seen(written_to) == ["put", "fence"]
     assert sum(name.endswith("all_reduce") for name in seen(mismatched)) >= 2

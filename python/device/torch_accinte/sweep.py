@@ -256,7 +256,8 @@ def one(op: Any, dtype: str, device: str, most: int, layouts: bool = False) -> d
         if isinstance(t, torch.Tensor):
             on_cpu = t.detach().cpu()
             if t.layout == torch.strided and not t.is_conj() and not t.is_neg():  # as it lies, with what is beside it
-                on_cpu = on_cpu.set_(t.untyped_storage().cpu(), t.storage_offset(), t.size(), t.stride())
+                beside: Any = t.untyped_storage()
+                on_cpu = on_cpu.set_(beside.cpu(), t.storage_offset(), t.size(), t.stride())
             return on_cpu.requires_grad_(t.requires_grad)
         return torch.device("cpu") if isinstance(t, torch.device) else t
 
