@@ -59,8 +59,8 @@ func (d *Device) MemInfo() (free, total int64, err error) { return d.rt.drv.MemI
 // Synchronize waits for all work of the device.
 func (d *Device) Synchronize(ctx context.Context) error { return d.rt.drv.Synchronize(ctx, d.index) }
 
-// PeerCapable reports whether the device's kernels can be let touch a peer's memory: not its own, nor that of a device of
-// another type.
+// PeerCapable reports whether the device's kernels can be let touch a peer's memory: not its own, nor that of a device
+// of another type.
 func (d *Device) PeerCapable(peer *Device) (bool, error) {
 	p, ok := d.rt.drv.(Peers)
 	if !ok || peer.rt != d.rt {

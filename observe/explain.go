@@ -431,7 +431,7 @@ func (x *explainer) party(rank int, v *view, s *stall) Party {
 // program ends by a panic or an exception.
 func (g *group) broken() bool {
 	return slices.ContainsFunc(g.views, func(v view) bool {
-		return v.state != nil && v.state.Failure != nil || v.dump != nil && (v.dump.Chorus.Panics || v.dump.Chorus.Raised != nil)
+		return v.state != nil && v.state.Failure != nil || v.dump != nil && v.dump.Chorus.ends()
 	})
 }
 

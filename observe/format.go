@@ -64,6 +64,9 @@ type Failure struct {
 	Doing   map[int]string `json:"doing,omitempty"` // of those missing, instead
 }
 
+// ends reports whether the rank's program ends by a panic or an exception.
+func (h *Header) ends() bool { return h.Panics || h.Raised != nil }
+
 // Raised is an exception that ends a Python program.
 type Raised struct {
 	What string `json:"what"` // "ValueError: no such batch"

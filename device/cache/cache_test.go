@@ -597,7 +597,8 @@ func TestHost(t *testing.T) {
 	must(t, err)
 	p, err := h.Malloc(5000)
 	must(t, err)
-	if s := h.Stats(); s.ActiveBytes.Current != 8192 || s.AllocatedBytes.Current != 8192 || !h.Owns(p+8191) || h.Owns(p+8192) {
+	if s := h.Stats(); s.ActiveBytes.Current != 8192 || s.AllocatedBytes.Current != 8192 || !h.Owns(p+8191) ||
+		h.Owns(p+8192) {
 		t.Errorf("%+v", s)
 	}
 	if !h.RecordStream(p, 1) || !h.RecordStream(p+8191, 2) || h.RecordStream(p+8192, 1) || h.RecordStream(p-1, 1) {

@@ -437,7 +437,8 @@ class ProcessGroup(dist.ProcessGroup):
         Shapes: world size times the elements. PyTorch calls it from 2.15 on."""
         if self._theirs(input):
             theirs: Any = self._elsewhere
-            return theirs.gather_single(output, input, *_given(opts))
+            work: dist.Work = theirs.gather_single(output, input, *_given(opts))
+            return work
         if (opts.rootRank if opts is not None else 0) != self.comm.rank:
             return self.gather([], [input], opts)
         if output.numel() != self.comm.size * input.numel() or not output.is_contiguous():
@@ -686,7 +687,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     mergeRemoteGroup = merge_remote_group
 
-    # PyTorch's groups have these from 2.15 on, if a backend does; supports_window and the like say that this one hasn't.
+    # PyTorch's groups have these from 2.15 on, if a backend does; supports_window and the like say that this has not.
     new_window = _refused("new_window", "windows are chorus.torchcomms's: distwrap.get_comm(group).new_window()")
     reconfigure = _refused("reconfigure", "use shrink_group, or reconfigure of chorus.torchcomms")
     get_reconfigure_handle = _refused("get_reconfigure_handle", "use shrink_group, or reconfigure of chorus.torchcomms")
