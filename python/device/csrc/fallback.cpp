@@ -267,7 +267,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   for (const char* name : {"native_layer_norm", "native_group_norm", "addr", "addr.out", "_stack", "_stack.out",
                            "any.dims", "any.dims_out", "all.dims", "all.dims_out", "mse_loss", "mish_backward",
                            "native_channel_shuffle", "linalg__powsum", "conj_physical_", "pixel_shuffle",
-                           "pixel_unshuffle"})
+                           "pixel_unshuffle", "smooth_l1_loss"})
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 

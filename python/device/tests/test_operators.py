@@ -85,6 +85,13 @@ def test_conjugates_in_place():
     assert torch.equal(h.to(D).conj_physical_().cpu(), h.conj_physical())
 
 
+@pytest.mark.filterwarnings("error")
+def test_no_warning_that_the_cpu_has_not():
+    x = torch.ones(3, device=D, requires_grad=True)
+    F.smooth_l1_loss(x, torch.zeros(3, device=D)).backward()
+    assert x.grad.tolist() == pytest.approx([1 / 3] * 3)
+
+
 def test_zeros_without_memory():
     x = torch.randn(3, 3, device=D, requires_grad=True)
     torch.sgn(x).sum().backward()
