@@ -55,7 +55,8 @@ struct Task {
     for (size_t i = 0; i < arguments.size(); i++)
       if (const c10::AliasInfo* alias = op.schema().arguments()[i].alias_info(); alias && alias->isWrite())
         each_tensor(arguments[i], [&](const at::Tensor& t) {
-          given.push_back({t, at::DimVector(t.sizes()), at::DimVector(t.strides())});
+          if (t.defined())
+            given.push_back({t, at::DimVector(t.sizes()), at::DimVector(t.strides())});
         });
     op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
     for (Layout& layout : given)
