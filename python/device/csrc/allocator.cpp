@@ -3,6 +3,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include "block.h"
+#include "callers.h"
 #include "stats.h"
 #include "version.h"
 
@@ -17,13 +18,14 @@ std::pair<size_t, size_t> memory_info(DeviceIndex index) {
 
 namespace {
 
-// Callers may hold Python's lock, so that nothing here waits for it with a lock of the allocator's.
+// Whoever calls may have Python's lock, so that nothing here waits for it with a lock of the allocator's.
 class Allocator final : public c10::DeviceAllocator {
  public:
   c10::DataPtr allocate(size_t n) override {
     DeviceIndex index = current();
     if (n == 0)
       return c10::DataPtr(nullptr, c10::Device(kType, index));
+    Callers callers;
     Block* block = new_block(index, current_handle(index), n);
     return device_memory(block);
   }

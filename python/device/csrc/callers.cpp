@@ -11,6 +11,8 @@ namespace chorus {
 namespace {
 
 std::atomic<bool> recording{false};
+thread_local std::array<uint32_t, 64> sites; // the innermost call first
+thread_local int32_t n_sites = 0;
 
 // site is the library's number of a line of a function. It's called with Python's lock, and keeps the function, whose
 // address stands for it.
@@ -37,27 +39,33 @@ void record_callers(bool wanted) {
   recording = wanted;
 }
 
-void tell_callers(const Block& block) {
-  if (!recording.load(std::memory_order_relaxed) || !Py_IsInitialized())
+Callers::Callers() {
+  if (!recording.load(std::memory_order_relaxed) || n_sites > 0 || !Py_IsInitialized() ||
+      !PyGILState_GetThisThreadState()) // a thread that runs nothing of Python's
     return;
-  std::array<uint32_t, 64> sites;
-  int32_t n = 0;
-  {
-    Locked lock;
-    PyFrameObject* frame = PyEval_GetFrame();
-    Py_XINCREF(frame);
-    while (frame && n < int32_t(sites.size())) {
-      PyCodeObject* code = PyFrame_GetCode(frame);
-      sites[n++] = site(code, PyFrame_GetLineNumber(frame));
-      Py_DECREF(code);
-      PyFrameObject* caller = PyFrame_GetBack(frame);
-      Py_DECREF(frame);
-      frame = caller;
-    }
-    Py_XDECREF(frame);
+  outermost_ = true;
+  Locked lock;
+  PyFrameObject* frame = PyEval_GetFrame();
+  Py_XINCREF(frame);
+  while (frame && n_sites < int32_t(sites.size())) {
+    PyCodeObject* code = PyFrame_GetCode(frame);
+    sites[n_sites++] = site(code, PyFrame_GetLineNumber(frame));
+    Py_DECREF(code);
+    PyFrameObject* caller = PyFrame_GetBack(frame);
+    Py_DECREF(frame);
+    frame = caller;
   }
-  if (n > 0)
-    check(lib.cache_came(device(block.index).handle, block.memory, sites.data(), n));
+  Py_XDECREF(frame);
+}
+
+Callers::~Callers() {
+  if (outermost_)
+    n_sites = 0;
+}
+
+void tell_callers(const Block& block) {
+  if (n_sites > 0)
+    check(lib.cache_came(device(block.index).handle, block.memory, sites.data(), n_sites));
 }
 
 } // namespace chorus

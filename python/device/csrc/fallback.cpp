@@ -11,6 +11,7 @@
 #include <torch/library.h>
 
 #include "boxed.h"
+#include "callers.h"
 #include "cpu_allocator.h"
 #include "deferred.h"
 #include "generator.h"
@@ -197,6 +198,7 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet, torch::jit
       each_tensor(v, [&](const at::Tensor& t) { found.see(t); });
   }
   DeviceIndex index = found.index();
+  Callers callers;
   chorus_stream stream = current_handle(index);
   Current scope(index);
   bool drawn_here = false; // from a generator of the CPU's, so that the caller draws, in the order of its program
