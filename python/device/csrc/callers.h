@@ -8,8 +8,9 @@ namespace chorus {
 // record_callers says whether that is told from now on.
 void record_callers(bool wanted);
 
-// Callers looks where the program is, if that is wanted, for the blocks that its thread makes in a scope; one in another
-// has nothing to do. It takes Python's lock, whose holder may wait for streams: so it's made before one is entered.
+// Callers looks where the program is, if that is wanted, for the blocks that its thread makes in a scope; one within
+// another has nothing to do. It takes Python's lock, whose holder may wait for streams: so it's made before one is
+// entered.
 class Callers {
  public:
   Callers();
