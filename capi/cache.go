@@ -56,19 +56,17 @@ func init() {
 //export goCacheCame
 func goCacheCame(h C.chorus_device, p unsafe.Pointer, sites *C.uint32_t, n C.int32_t) (status C.chorus_status) {
 	defer contain(&status)
-	d, err := findDevice(h)
-	if err == nil && (n < 0 || n > 0 && sites == nil) {
-		err = refused("chorus_cache_came: %d sites at %p", int32(n), sites)
-	}
-	if err != nil {
-		return fail(err)
+	if n < 0 || n > 0 && sites == nil {
+		return fail(refused("chorus_cache_came: %d sites at %p", int32(n), sites))
 	}
 	from := make([]uintptr, n)
 	for i, site := range slice(sites, n) {
 		from[i] = uintptr(site)
 	}
-	d.Came(ptr(p), from)
-	return C.CHORUS_OK
+	return withCache(h, func(c *cache.Cache) error {
+		c.Came(uintptr(p), from)
+		return nil
+	})
 }
 
 //export goDeviceSnapshot

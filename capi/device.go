@@ -230,29 +230,26 @@ func goDevicePeerCapable(h, peer C.chorus_device, out *C.int32_t) (status C.chor
 //export goDeviceResetStats
 func goDeviceResetStats(h C.chorus_device, peak C.int32_t) (status C.chorus_status) {
 	defer contain(&status)
-	d, err := findDevice(h)
-	if err != nil {
-		return fail(err)
-	}
-	if peak != 0 {
-		d.ResetPeakMemoryStats()
-	} else {
-		d.ResetAccumulatedMemoryStats()
-	}
-	return C.CHORUS_OK
+	return resetStats(h, peak, (*device.Device).ResetPeakMemoryStats, (*device.Device).ResetAccumulatedMemoryStats)
 }
 
 //export goDeviceResetHostStats
 func goDeviceResetHostStats(h C.chorus_device, peak C.int32_t) (status C.chorus_status) {
 	defer contain(&status)
+	return resetStats(h, peak, func(d *device.Device) { d.Runtime().ResetPeakPinnedStats() },
+		func(d *device.Device) { d.Runtime().ResetAccumulatedPinnedStats() })
+}
+
+// resetStats lets a device's peaks begin anew, or the sums and counts.
+func resetStats(h C.chorus_device, peak C.int32_t, peaks, sums func(*device.Device)) C.chorus_status {
 	d, err := findDevice(h)
 	if err != nil {
 		return fail(err)
 	}
 	if peak != 0 {
-		d.Runtime().ResetPeakPinnedStats()
+		peaks(d)
 	} else {
-		d.Runtime().ResetAccumulatedPinnedStats()
+		sums(d)
 	}
 	return C.CHORUS_OK
 }

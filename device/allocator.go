@@ -87,13 +87,6 @@ func (d *Device) RecordStream(p Ptr, s *Stream) error {
 	return d.cacheError("record stream", c.RecordStream(uintptr(p), cache.Stream(s.h)))
 }
 
-// Came tells where a program of another language has made an allocation; see [cache.Cache.Came].
-func (d *Device) Came(p Ptr, from []uintptr) {
-	if c := d.cache.Load(); c != nil {
-		c.Came(uintptr(p), from)
-	}
-}
-
 // Used is RecordStream of the memory that an address lies in; nothing if it isn't the allocator's.
 func (d *Device) Used(p Ptr, s *Stream) error {
 	if c := d.cache.Load(); c != nil {

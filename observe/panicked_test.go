@@ -9,17 +9,23 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
+// afterOne is the recorder of a rank of two that has done an all-reduce, and that operation.
+func afterOne(rank int) (*Recorder, *backend.Op) {
+	x := tensor.Of(make([]float32, 8))
+	r := Open(Settings{Entries: 8}, "train", "world", rank, 2)
+	op := &backend.Op{Kind: backend.AllReduce, In: x, Out: x}
+	id := r.Begin(op, false)
+	op.Seq = 1
+	r.End(id, op, nil)
+	return r, op
+}
+
 // TestPanickedLongBefore has a rank panic that wrote its record longer before the other one's than that has waited, and
 // before that has heard of it: it's the culprit all the same, for it goes on no more.
 func TestPanickedLongBefore(t *testing.T) {
-	x := tensor.Of(make([]float32, 8))
 	var dumps []*Dump
 	for rank := range 2 {
-		r := Open(Settings{Entries: 8}, "train", "world", rank, 2)
-		op := &backend.Op{Kind: backend.AllReduce, In: x, Out: x}
-		id := r.Begin(op, false)
-		op.Seq = 1
-		r.End(id, op, nil)
+		r, op := afterOne(rank)
 		if rank == 0 {
 			r.Begin(op, false)
 		}

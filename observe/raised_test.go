@@ -3,22 +3,14 @@ package observe
 import (
 	"strings"
 	"testing"
-
-	"github.com/chorus-comms/chorus/comm/backend"
-	"github.com/chorus-comms/chorus/tensor"
 )
 
 // TestRaisedWhileEnding has a dump asked for while a program ends that has raised an exception, and has closed its
 // communicators by then: what it did last is told all the same.
 func TestRaisedWhileEnding(t *testing.T) {
-	x := tensor.Of(make([]float32, 8))
 	var dumps []*Dump
 	for rank := range 2 {
-		world := Open(Settings{Entries: 8}, "train", "world", rank, 2)
-		op := &backend.Op{Kind: backend.AllReduce, In: x, Out: x}
-		id := world.Begin(op, false)
-		op.Seq = 1
-		world.End(id, op, nil)
+		world, op := afterOne(rank)
 		if rank == 0 {
 			world.Begin(op, false)
 		} else {

@@ -689,11 +689,14 @@ class ProcessGroup(dist.ProcessGroup):
 
     # PyTorch's groups have these from 2.15 on, if a backend does; supports_window and the like say that this has not.
     new_window = _refused("new_window", "windows are chorus.torchcomms's: distwrap.get_comm(group).new_window()")
-    reconfigure = _refused("reconfigure", "use shrink_group, or reconfigure of chorus.torchcomms")
-    get_reconfigure_handle = _refused("get_reconfigure_handle", "use shrink_group, or reconfigure of chorus.torchcomms")
-    register_pre_hook = _refused("register_pre_hook", "hooks are chorus.torchcomms's: distwrap.get_comm(group)")
-    register_post_hook = _refused("register_post_hook", "hooks are chorus.torchcomms's: distwrap.get_comm(group)")
-    register_abort_hook = _refused("register_abort_hook", "hooks are chorus.torchcomms's: distwrap.get_comm(group)")
+    reconfigure, get_reconfigure_handle = (
+        _refused(name, "use shrink_group, or reconfigure of chorus.torchcomms")
+        for name in ("reconfigure", "get_reconfigure_handle")
+    )
+    register_pre_hook, register_post_hook, register_abort_hook = (
+        _refused(name, "hooks are chorus.torchcomms's: distwrap.get_comm(group)")
+        for name in ("register_pre_hook", "register_post_hook", "register_abort_hook")
+    )
 
     def get_group_store(self) -> Store:
         if self._store is None:

@@ -11,7 +11,7 @@ namespace {
 void report(DeviceIndex index, void* memory, int64_t bytes) noexcept try {
   if (!c10::memoryProfilingEnabled())
     return;
-  std::map<std::string, int64_t> all = figures(index);
+  Figures all = figures(index);
   c10::reportMemoryUsageToProfiler(
       memory, bytes, size_t(all["allocated_bytes.all.current"]), size_t(all["reserved_bytes.all.current"]),
       c10::Device(kType, index));

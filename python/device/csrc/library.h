@@ -11,8 +11,9 @@ namespace chorus {
 #define CHORUS_FUNCTIONS(X)                                                                                      \
   X(abi_version) X(last_error) X(reply_error) X(alloc) X(free) X(device_count) X(device_open) X(device_get)      \
   X(device_await) X(device_memory_stats) X(device_reset_peak_stats) X(device_reset_accumulated_stats)            \
-  X(device_peer_capable) X(device_host_stats) X(device_reset_peak_host_stats)                                     \
-  X(device_reset_accumulated_host_stats) X(device_empty_host_cache) X(cache_alloc) X(cache_free) X(cache_uses) X(cache_empty) X(cache_came) X(site) X(attributes_of) X(view)  \
+  X(device_peer_capable) X(device_host_stats) X(device_reset_peak_host_stats)                                    \
+  X(device_reset_accumulated_host_stats) X(device_empty_host_cache) X(cache_alloc) X(cache_free) X(cache_uses)   \
+  X(cache_empty) X(cache_came) X(site) X(attributes_of) X(view)                                                  \
   X(pin) X(unpin) X(stream_default) X(stream_pooled) X(stream_of) X(stream_set_current) X(stream_get)            \
   X(stream_query) X(stream_await) X(stream_enter) X(stream_leave) X(stream_task) X(stream_copy)                  \
   X(stream_wait_event) X(stream_wait_stream) X(event_create) X(event_record) X(event_release) X(event_query)     \
