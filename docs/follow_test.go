@@ -136,18 +136,25 @@ func dist(t *testing.T) string {
 func reader(t *testing.T, bin string, env ...string) *host {
 	t.Helper()
 	home := t.TempDir()
+	// Nobody else's jobs are in the directory for temporary files, whose name is short, for sockets.
+	temporary, err := os.MkdirTemp("", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(temporary) })
 	h := &host{dir: filepath.Join(home, "empty")}
 	if err := os.Mkdir(h.dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
+	without := []string{"PWD", "OLDPWD", "VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "GOFLAGS", "HOME", "TMPDIR"}
 	for _, v := range os.Environ() {
 		name, _, _ := strings.Cut(v, "=")
-		if !slices.Contains([]string{"PWD", "OLDPWD", "VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "GOFLAGS", "HOME"}, name) &&
+		if !slices.Contains(without, name) &&
 			!strings.HasPrefix(name, "CHORUS_") && !strings.HasPrefix(name, "TORCHCOMM") {
 			h.env = append(h.env, v)
 		}
 	}
-	h.env = append(h.env, "HOME="+home, "PATH="+bin+":"+os.Getenv("PATH"), "OMP_NUM_THREADS=1")
+	h.env = append(h.env, "HOME="+home, "TMPDIR="+temporary, "PATH="+bin+":"+os.Getenv("PATH"), "OMP_NUM_THREADS=1")
 	h.env = append(h.env, env...)
 	return h
 }

@@ -178,6 +178,23 @@ func TestSignals(t *testing.T) {
 	}
 }
 
+// A signal that arrives while the launcher makes ready ends the job as any other does.
+func TestSignalBeforeTheRanks(t *testing.T) {
+	for i := range 20 {
+		job, _, errs := newJob(t, 2, "echo")
+		signals := make(chan os.Signal, 1)
+		signals <- syscall.SIGTERM
+		job.Signals = signals
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		err := job.Run(ctx)
+		if ctx.Err() != nil || ExitCode(err) != 128+15 {
+			t.Fatalf("run %d: got %v", i, err)
+		}
+		cancel()
+		wantText(t, errs.String(), "received SIGTERM")
+	}
+}
+
 func TestSecondSignalKills(t *testing.T) {
 	dir := t.TempDir()
 	job, _, errs := newJob(t, 2, "stubborn", "none", dir)

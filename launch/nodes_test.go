@@ -183,6 +183,26 @@ func TestASignalEndsTheWaitForNodes(t *testing.T) {
 	wantText(t, errs.String(), "received SIGINT")
 }
 
+// Whenever a node is told to stop, before the others come, when they do or after that, it ends, and they do.
+func TestASignalWhileNodesMeet(t *testing.T) {
+	for i := range 12 {
+		told := i % 2
+		nodes := startNodes(t, []int{1, 1}, true, func(n int, j *Job) {
+			j.JoinTimeout = 300 * time.Millisecond
+			if n == told {
+				signals := make(chan os.Signal, 1)
+				time.AfterFunc(time.Duration(i)*time.Millisecond, func() { signals <- syscall.SIGTERM })
+				j.Signals = signals
+			}
+		}, "echo")
+		for n, node := range nodes {
+			if err := <-node.result; err == nil || n == told && ExitCode(err) != 128+15 {
+				t.Errorf("run %d: node %d: got %v", i, n, err)
+			}
+		}
+	}
+}
+
 func TestNodesMustAgree(t *testing.T) {
 	for want, change := range map[string]func(n int, j *Job){
 		"was started for 2 nodes and 0 restarts, this one for 2 and 1": func(n int, j *Job) { j.MaxRestarts = n },

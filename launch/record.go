@@ -71,7 +71,7 @@ func openRecords(jobs, job, given string) (*records, error) {
 	if err != nil {
 		return &records{}, err
 	}
-	r.lock, _ = lock(r.dir) // where there are no locks, prune goes by the time alone
+	r.lock, _ = flock(r.dir, unix.LOCK_EX) // where there are no locks, prune goes by the time alone
 	return r, nil
 }
 
@@ -114,12 +114,15 @@ func sweepJob(dir string) {
 }
 
 // lock takes the lock of a directory, which nobody else has until the file is closed.
-func lock(dir string) (*os.File, error) {
+func lock(dir string) (*os.File, error) { return flock(dir, unix.LOCK_EX|unix.LOCK_NB) }
+
+// flock takes the lock of a directory in one of flock(2)'s ways.
+func flock(dir string, how int) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := unix.Flock(int(f.Fd()), how); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("locking %s: %w", dir, err)
 	}
@@ -168,6 +171,26 @@ func FindRecords(jobs, jobOrDir string) (string, error) {
 	default:
 		return "", fmt.Errorf("there is no job or directory %q; jobs of `chorus run` are in %s", jobOrDir, jobs)
 	}
+}
+
+// Ended returns the name of the job whose records are in a directory that FindRecords returned, if its launcher has
+// ended and it can be told; else an empty string.
+func Ended(jobs, dir string) string {
+	for filepath.Dir(dir) != jobs {
+		if dir == filepath.Dir(dir) {
+			return "" // a directory of the user's
+		}
+		dir = filepath.Dir(dir)
+	}
+	if i, err := os.Lstat(dir); err != nil || !i.IsDir() {
+		return "" // a link: its launcher has no lock
+	}
+	l, err := flock(dir, unix.LOCK_SH|unix.LOCK_NB)
+	if err != nil {
+		return ""
+	}
+	l.Close()
+	return filepath.Base(dir)
 }
 
 // children returns the paths of what is in a directory under names of a kind.

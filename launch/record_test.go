@@ -47,6 +47,8 @@ func TestRecords(t *testing.T) {
 	if got, err := FindRecords(jobs, "train"); err != nil || filepath.Base(got) != "attempt_0" || !strings.HasPrefix(got,
 		filepath.Join(jobs, "train")) {
 		t.Errorf("found %q, %v", got, err)
+	} else if job := filepath.Base(filepath.Dir(got)); Ended(jobs, got) != job {
+		t.Errorf("job %q has ended, not %q", job, Ended(jobs, got))
 	}
 	if got, err := FindRecords(jobs, "nothing"); err == nil {
 		t.Errorf("found %q", got)
@@ -65,6 +67,9 @@ func TestRecords(t *testing.T) {
 			}
 			defer l.Close()
 			left = append(left, dir)
+		}
+		if attempt := filepath.Join(dir, "attempt_0"); (Ended(jobs, attempt) != "") == running {
+			t.Errorf("running: %v, ended: %q", running, Ended(jobs, attempt))
 		}
 		long := time.Now().Add(-2 * keepRecords)
 		if err := os.Chtimes(dir, long, long); err != nil {
@@ -88,6 +93,11 @@ func TestRecords(t *testing.T) {
 	}
 	if got, err := filepath.EvalSymlinks(filepath.Join(jobs, "mine")); err != nil || got != own {
 		t.Errorf("%q, %v", got, err)
+	}
+	for _, dir := range []string{own, filepath.Join(jobs, "mine")} {
+		if job := Ended(jobs, dir); job != "" {
+			t.Errorf("%s: nobody knows whether %q has ended", dir, job)
+		}
 	}
 	for _, bad := range []string{"../train", "*", "a/b"} {
 		if got, err := FindRecords(jobs, bad); err == nil {

@@ -121,12 +121,13 @@ func (r *runner) open(ctx context.Context) (err error) {
 	} else {
 		waiting, stop := j.untilSignal(ctx, max(j.NodeRank, 0), r.host)
 		rv, err := join(waiting, j, r.host, r.explain)
-		err = r.interrupted(waiting, 0, err)
-		stop()
-		if err != nil {
+		signal := stop()
+		if err == nil {
+			r.peers, r.node, world = rv, rv.node, rv.world
+		}
+		if err = r.interrupted(signal, 0, err); err != nil {
 			return err
 		}
-		r.peers, r.node, world = rv, rv.node, rv.world
 	}
 	r.places = places(world, r.node)
 	if err := r.bindings(); err != nil {
@@ -166,8 +167,7 @@ func (r *runner) run(ctx context.Context) (err error) {
 	for attempt := 0; ; attempt++ {
 		waiting, stop := r.job.untilSignal(ctx, r.node, r.host)
 		addr, port, err := r.peers.begin(waiting, attempt)
-		err = r.interrupted(waiting, attempt, err)
-		stop()
+		err = r.interrupted(stop(), attempt, err)
 		f, over := err.(*Failure) // over before it began here, by a failure on another node or a signal
 		switch {
 		case over:

@@ -50,6 +50,9 @@ The exit status is 0 if there is nobody to blame, and 1 if there is.`,
 			if err != nil {
 				return err
 			}
+			if job := launch.Ended(launch.JobsDir(), dir); job != "" && name == "" {
+				cmd.PrintErrf("chorus: of job %s, which has ended\n", job)
+			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), askLimit)
 			defer cancel()
 			answers, err := observe.AskDumps(ctx, dir)
