@@ -119,7 +119,9 @@ func (e *Engine) Synchronize(ctx context.Context, index int) error {
 		if _, failed := errors.AsType[*device.WorkError](err); err != nil && !failed {
 			return err // it gave up
 		}
-		first = earlier(first, err)
+		if err != nil {
+			first = earlier(first, err)
+		}
 	}
 	return first
 }
@@ -135,40 +137,58 @@ func earlier(a, b error) error {
 
 // table finds things by handle. A handle is never used again.
 type table[T any] struct {
-	mu sync.RWMutex
-	m  map[uintptr]*T
+	mu   sync.RWMutex
+	m    map[uintptr]*entry[T]
+	last atomic.Pointer[entry[T]] // the one that was asked for last, which is mostly asked for next; in m, or nil
+}
+
+type entry[T any] struct {
+	h uintptr
+	v *T
 }
 
 func (t *table[T]) add(h uintptr, v *T) uintptr {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.m == nil {
-		t.m = map[uintptr]*T{}
+		t.m = map[uintptr]*entry[T]{}
 	}
-	t.m[h] = v
+	t.m[h] = &entry[T]{h, v}
 	return h
 }
 
 func (t *table[T]) get(h uintptr) *T {
+	if l := t.last.Load(); l != nil && l.h == h {
+		return l.v
+	}
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	return t.m[h]
+	l := t.m[h]
+	if l == nil {
+		return nil
+	}
+	t.last.Store(l)
+	return l.v
 }
 
 func (t *table[T]) remove(h uintptr) *T {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	v := t.m[h]
+	l := t.m[h]
+	if l == nil {
+		return nil
+	}
 	delete(t.m, h)
-	return v
+	t.last.CompareAndSwap(l, nil)
+	return l.v
 }
 
 func (t *table[T]) all() []*T {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	list := make([]*T, 0, len(t.m))
-	for _, v := range t.m {
-		list = append(list, v)
+	for _, l := range t.m {
+		list = append(list, l.v)
 	}
 	return list
 }

@@ -291,6 +291,9 @@ func (s *stream) state() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
+	case s.current != nil && s.current.kind == taskTurn:
+		return fmt.Sprintf("stream %#x is at %q, which a thread of the host does, with %d more behind it",
+			uintptr(s.handle), s.current, s.behind)
 	case s.current != nil:
 		return fmt.Sprintf("stream %#x has been at %q for %v, with %d more behind it",
 			uintptr(s.handle), s.current, time.Since(s.since).Round(time.Millisecond), s.behind)

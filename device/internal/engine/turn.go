@@ -23,7 +23,10 @@ func (e *Engine) Enter(h device.StreamHandle, name string) (entered bool, err er
 	}
 	t := s.newTaskLocked()
 	t.kind, t.work.name = taskTurn, name
-	s.current, s.since = t, time.Now()
+	s.current, s.since = t, time.Time{}
+	if e.trace.Load() != nil { // to ask for the time takes as long as all the rest
+		s.since = time.Now()
+	}
 	s.working = true // so that what is enqueued waits for Leave
 	return true, nil
 }
@@ -36,7 +39,7 @@ func (e *Engine) Leave(h device.StreamHandle) error {
 	}
 	if tr := e.trace.Load(); tr != nil {
 		t.work.name = strings.Clone(t.work.name) // which was lent until now
-		since := s.since
+		since := s.begunLocked()
 		s.mu.Unlock() // which the trace takes itself; the turn is still the caller's
 		tr.call(s, t, t.work.name, since)
 		tr.ran(s, t, device.ActivityKernel, t, since, 0, false)
@@ -69,6 +72,7 @@ func (e *Engine) HandOver(h device.StreamHandle, rest func() error) error {
 		return device.Errorf(device.ErrInvalidArgument, s.dev.name, "hand over", "%s: no function", t.work.name)
 	}
 	t.kind, t.work = taskWork, work{kind: device.ActivityHost, name: strings.Clone(t.work.name), host: rest}
+	s.since = s.begunLocked()
 	since := s.since
 	s.mu.Unlock()
 	if tr := e.trace.Load(); tr != nil {
@@ -76,6 +80,14 @@ func (e *Engine) HandOver(h device.StreamHandle, rest func() error) error {
 	}
 	go s.serve(t)
 	return nil
+}
+
+// begunLocked returns when a turn began, or the present if nobody traced it then.
+func (s *stream) begunLocked() time.Time {
+	if s.since.IsZero() {
+		return time.Now()
+	}
+	return s.since
 }
 
 // turn locks a stream that was entered, and returns the task of that.
