@@ -27,6 +27,23 @@ def test_sweep_of_layouts_and_forms():
     assert not bad, sweep.report(bad)
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64], ids=str)
+def test_histograms_of_integers(dtype):
+    """As CUDA has them, and the CPU doesn't."""
+    h = torch.randint(0, 100, (257,), dtype=dtype)
+    x = h.to(D)
+    for bins, low, high in ((7, 0, 0), (10, 0, 9), (3, 20, 80), (100, 0, 100)):
+        want = h.double().histc(bins, low, high).to(dtype)
+        with busy(D, 0.01):
+            got = x.histc(bins, low, high), torch.histc(x, bins, low, high, out=torch.empty(0, dtype=dtype, device=D))
+        assert all(torch.equal(g.cpu(), want) and g.dtype == dtype for g in got)
+    assert torch.equal(x[:0].histc(4).cpu(), torch.zeros(4, dtype=dtype))
+    with pytest.raises(RuntimeError, match="histc: the result has to be of the input's type and device"):
+        torch.histc(x, 4, out=torch.empty(4, device=D))
+    with pytest.raises(RuntimeError, match="bins must be > 0"):
+        x.histc(0)
+
+
 @pytest.mark.parametrize("given", sweep.GIVEN)
 def test_results_that_are_given_stay_as_they_lie(given):
     """Some Meta kernels, such as that of sort, lay them out anew, and a busy stream goes by Meta."""
