@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from slow import busy
+from torch._subclasses.fake_utils import CrossRefFakeMode
 from torch.utils.checkpoint import checkpoint
 from versions import before, since
 
@@ -52,6 +53,45 @@ def test_a_model_and_its_backward():
         for a, b in zip(step(model, *on_device), want, strict=True):
             assert a.device.type == D
             torch.testing.assert_close(a.cpu(), b)
+
+
+def heads(t):
+    return t.unflatten(-1, (4, 4)).transpose(1, 2)
+
+
+ATTENDED = {  # queries, as models have them and otherwise
+    "a view of rows": lambda: heads(torch.randn(2, 9, 16)),
+    "contiguous": lambda: torch.randn(2, 4, 9, 4),
+    "with gaps": lambda: torch.randn(2, 4, 9, 8)[..., :4],
+    "heads first": lambda: torch.randn(4, 2, 9, 4).transpose(0, 1),
+}
+
+
+@pytest.mark.parametrize("layout", ATTENDED)
+def test_attention_lies_as_fakes_say(layout):
+    """Compiled programs check the strides of what operators return against what they were compiled for."""
+    q, k, v = (ATTENDED[layout]().to(D).requires_grad_() for _ in range(3))
+    with CrossRefFakeMode(check_strides=True, check_aliasing=False):
+        F.scaled_dot_product_attention(q, k, v, is_causal=True).sum().backward()
+    assert q.grad is not None
+
+
+def test_attention_and_its_backward():
+    torch.manual_seed(2)
+    host = torch.nn.ModuleDict({"qkv": torch.nn.Linear(16, 48), "out": torch.nn.Linear(16, 16)})
+
+    def loss(m, x):
+        q, k, v = (heads(t) for t in m["qkv"](x).chunk(3, -1))
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+        return m["out"](attended.flatten(2)).square().mean()
+
+    own, x = copy.deepcopy(host).to(D), torch.randn(2, 9, 16)
+    want, got = loss(host, x), torch.compile(loss)(own, x.to(D))
+    torch.testing.assert_close(got.cpu(), want)
+    want.backward()
+    got.backward()
+    for p, q in zip(host.parameters(), own.parameters(), strict=True):
+        torch.testing.assert_close(q.grad.cpu(), p.grad)
 
 
 def kernels(f, *arguments):

@@ -158,6 +158,18 @@ def test_reading(name, mode):
     trained(name, *READERS[name], mode)
 
 
+@pytest.mark.parametrize("name", ["LlamaForCausalLM", "ViTForImageClassification"])
+def test_compiled(name):
+    """By inductor, on the device alone."""
+    options, inputs = READERS[name] if name in READERS else (WRITERS[name], TEXT)
+
+    def loss_of(m, inputs, device):
+        return (torch.compile(own_loss) if device == D else own_loss)(m, inputs, device)
+
+    torch._dynamo.reset()
+    compare_training(of_transformers(name, options), inputs, loss_of, EXACT)
+
+
 IMAGE_MODELS = ["resnet18", "mobilenet_v3_small", "densenet121", "efficientnet_b0", "vit_b_16", "swin_v2_t"]
 
 
