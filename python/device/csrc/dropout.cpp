@@ -1,4 +1,5 @@
-// Dropout with its mask, whose operator has no generator: the CPU's kernel would draw from the CPU's.
+// Dropout with its mask, whose operator has no generator: the CPU's kernel would draw from the CPU's. The mask lies as the
+// input does, so that numbers fall on the elements on which the CPU's dropout has them.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/ones_like.h>
@@ -12,8 +13,8 @@ std::tuple<at::Tensor, at::Tensor> dropout(const at::Tensor& input, double p, st
   TORCH_CHECK(p >= 0 && p <= 1, "dropout probability has to be between 0 and 1, but got ", p);
   at::TensorOptions mask_options = input.options().dtype(at::kBool);
   if (!train.value_or(true))
-    return {input.clone(), at::ones_like(input, mask_options, at::MemoryFormat::Contiguous)};
-  at::Tensor mask = at::empty_like(input, mask_options, at::MemoryFormat::Contiguous);
+    return {input.clone(), at::ones_like(input, mask_options)};
+  at::Tensor mask = at::empty_like(input, mask_options);
   mask.bernoulli_(1 - p);
   return {input.mul(mask).mul_(p == 1 ? 0 : 1 / (1 - p)), mask};
 }

@@ -76,6 +76,45 @@ def test_attention_lies_as_fakes_say(layout):
     assert q.grad is not None
 
 
+def last(*shape):
+    return torch.randn(*shape, device=D).contiguous(memory_format=torch.channels_last).requires_grad_()
+
+
+FAKED = {  # of which PyTorch says something else for the CPU than for other devices
+    "convolution": lambda: F.conv2d(last(2, 3, 8, 8), last(4, 3, 3, 3)),
+    "convolution, transposed": lambda: F.conv_transpose2d(last(2, 3, 8, 8), last(3, 4, 3, 3)),
+    "pixel_shuffle": lambda: F.pixel_shuffle(last(2, 8, 3, 3), 2),
+    "layer_norm": lambda: F.layer_norm(last(2, 3, 4, 4).bfloat16(), [4]),
+    "group_norm": lambda: F.group_norm(torch.randn(2, 4, 3, device=D).requires_grad_().bfloat16(), 2),
+    "embedding_bag": lambda: F.embedding_bag(
+        torch.arange(4, device=D), torch.randn(4, 3, device=D).requires_grad_(), torch.tensor([0, 2], device=D)
+    ),
+    "nonzero_static": lambda: torch.nonzero_static(torch.ones(2, 3, device=D), size=4),
+    "dropout": lambda: F.dropout(last(2, 3, 4, 4)),
+}
+
+
+@pytest.mark.parametrize("name", FAKED)
+def test_results_lie_as_fakes_say(name):
+    with CrossRefFakeMode(check_strides=True, check_aliasing=False):
+        y = FAKED[name]()
+        if y.requires_grad:
+            y.backward(torch.ones_like(y))
+
+
+def test_images_with_channels_last():
+    torch.manual_seed(3)
+    layers = torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 3)
+    host = torch.nn.Sequential(*layers).to(memory_format=torch.channels_last)
+    own, x = copy.deepcopy(host).to(D), torch.randn(2, 3, 9, 9).contiguous(memory_format=torch.channels_last)
+    want, got = host(x), torch.compile(own)(x.to(D))
+    torch.testing.assert_close(got.cpu(), want)
+    want.square().sum().backward()
+    got.square().sum().backward()
+    for p, q in zip(host.parameters(), own.parameters(), strict=True):
+        torch.testing.assert_close(q.grad.cpu(), p.grad, rtol=1e-4, atol=1e-4)
+
+
 def test_attention_and_its_backward():
     torch.manual_seed(2)
     host = torch.nn.ModuleDict({"qkv": torch.nn.Linear(16, 48), "out": torch.nn.Linear(16, 16)})

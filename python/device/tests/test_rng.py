@@ -2,6 +2,7 @@ import pytest
 import torch
 from slow import busy
 from torch.utils.checkpoint import checkpoint
+from torch_accinte import sweep
 from versions import since
 
 D = "accinte"
@@ -136,6 +137,19 @@ def test_a_generator_of_the_cpus_in_a_capture():
     with pytest.raises(RuntimeError, match="can't be captured with a generator of the CPU's: give it one of accinte's"):
         with torch.accinte.graph(torch.accinte.Graph()):
             torch.rand(4, device=D, generator=g)
+
+
+@pytest.mark.parametrize("layout", sweep.LAYOUTS[1:], ids=lambda f: f.__name__)
+def test_dropout_by_layout(layout):
+    """The CPU's dropout is of other operators than a device's, which have to drop the same elements nevertheless."""
+    h = layout(torch.rand(2, 3, 4, 5))
+    x = layout(torch.rand(2, 3, 4, 5).to(D)).copy_(h)
+    assert x.stride() == h.stride()
+    torch.manual_seed(7)
+    want = torch.nn.functional.dropout(h, 0.3)
+    torch.manual_seed(7)
+    got = torch.nn.functional.dropout(x, 0.3)
+    assert torch.equal(got.cpu(), want) and got.stride() == want.stride()
 
 
 def test_an_operator_without_a_generator():
