@@ -196,6 +196,28 @@ def test_checkpoints(backend):
     torch._dynamo.reset()
 
 
+@since(2, 13, "inductor puts all on one stream")
+def test_streams_of_the_user():
+    one, two = torch.Stream(D), torch.Stream(D)
+
+    def f(a):
+        current = torch.accelerator.current_stream()
+        one.wait_stream(current)
+        two.wait_stream(current)
+        with one:
+            b = (a @ a) * 2
+        with two:
+            c = (a + 1).sin()
+        current.wait_stream(one)
+        current.wait_stream(two)
+        return b + c
+
+    h = torch.randn(50, 50)
+    result, code = kernels(f, h.to(D))
+    assert "with stream1:" in code and "with stream2:" in code
+    torch.testing.assert_close(result.cpu(), (h @ h) * 2 + (h + 1).sin())
+
+
 def test_of_the_cpu_and_the_device_in_one_program():
     @torch.compile
     def f(x, h):

@@ -62,6 +62,7 @@ class Own:
     """What the program around the kernels does otherwise than for the CPU."""
 
     _own = False  # the kernels of the device are being written, not those of the CPU
+    _streams = False  # the program knows the user's streams
 
     @contextlib.contextmanager
     def of_device(self) -> Iterator[None]:
@@ -96,6 +97,17 @@ class Own:
             return
         given = ", ".join(map(str, call_args))
         self.writeline(f"launch_on_stream({kernel_name}, {kernel_name!r}, {given})")  # type: ignore[attr-defined]
+
+    def codegen_cuda_stream_enter(self, *args: Any, **kwargs: Any) -> Any:
+        """Part of the program is for a stream of the user's. Inductor declares these where it makes a device current,
+        which it does for devices that it knows alone."""
+        if not self._streams:
+            self._streams = True
+            objects = "torch._dynamo.graph_bytecode_inputs.get_external_object_by_index"
+            streams = {f"stream{i}": f"{objects}({j})" for i, j in V.graph.scheduler.stream_idx_to_user_obj_idx.items()}
+            for name, value in {"default_stream": "torch.accelerator.current_stream()", **streams}.items():
+                self.writeline(f"{name} = {value}")  # type: ignore[attr-defined]
+        return super().codegen_cuda_stream_enter(*args, **kwargs)  # type: ignore[misc]
 
 
 class PythonWrapperCodegen(Own, Wrapper):
