@@ -105,8 +105,8 @@ class Own:
             self._streams = True
             objects = "torch._dynamo.graph_bytecode_inputs.get_external_object_by_index"
             streams = {f"stream{i}": f"{objects}({j})" for i, j in V.graph.scheduler.stream_idx_to_user_obj_idx.items()}
-            for name, value in {"default_stream": "torch.accelerator.current_stream()", **streams}.items():
-                self.writeline(f"{name} = {value}")  # type: ignore[attr-defined]
+            for stream, value in {"default_stream": "torch.accelerator.current_stream()", **streams}.items():
+                self.writeline(f"{stream} = {value}")  # type: ignore[attr-defined]
         return super().codegen_cuda_stream_enter(*args, **kwargs)  # type: ignore[misc]
 
 
