@@ -106,7 +106,7 @@ func sweepJob(dir string) {
 		return
 	}
 	defer l.Close()
-	for _, attempt := range children(dir, func(name string) bool { return strings.HasPrefix(name, "attempt_") }) {
+	for _, attempt := range children(dir, isAttempt) {
 		if observe.Sweep(attempt) > 0 && os.Remove(attempt) == nil { // it was all
 			os.Remove(dir)
 		}
@@ -147,7 +147,7 @@ func (r *records) close(well bool) {
 	case well && r.dir != "":
 		os.Remove(r.dir) // the link
 	case r.own && r.dir != "":
-		for _, attempt := range children(r.dir, func(name string) bool { return strings.HasPrefix(name, "attempt_") }) {
+		for _, attempt := range children(r.dir, isAttempt) {
 			observe.Sweep(attempt)
 		}
 	}
@@ -176,11 +176,11 @@ func FindRecords(jobs, jobOrDir string) (string, error) {
 // Ended returns the name of the job whose records are in a directory that FindRecords returned, if its launcher has
 // ended and it can be told; else an empty string.
 func Ended(jobs, dir string) string {
-	for filepath.Dir(dir) != jobs {
-		if dir == filepath.Dir(dir) {
-			return "" // a directory of the user's
-		}
+	if isAttempt(filepath.Base(dir)) {
 		dir = filepath.Dir(dir)
+	}
+	if filepath.Dir(dir) != jobs {
+		return "" // a directory of the user's
 	}
 	if i, err := os.Lstat(dir); err != nil || !i.IsDir() {
 		return "" // a link: its launcher has no lock
@@ -204,9 +204,12 @@ func children(dir string, kind func(name string) bool) (paths []string) {
 	return paths
 }
 
+// isAttempt tells the directories of attempts, in that of their job, by their names.
+func isAttempt(name string) bool { return strings.HasPrefix(name, "attempt_") }
+
 // newestAttempt goes from the directory of a job to that of its last attempt.
 func newestAttempt(dir string) string {
-	attempts := children(dir, func(name string) bool { return strings.HasPrefix(name, "attempt_") })
+	attempts := children(dir, isAttempt)
 	if len(attempts) == 0 {
 		return dir
 	}

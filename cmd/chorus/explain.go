@@ -50,8 +50,10 @@ The exit status is 0 if there is nobody to blame, and 1 if there is.`,
 			if err != nil {
 				return err
 			}
-			if job := launch.Ended(launch.JobsDir(), dir); job != "" && name == "" {
-				cmd.PrintErrf("chorus: of job %s, which has ended\n", job)
+			if name == "" {
+				if job := launch.Ended(launch.JobsDir(), dir); job != "" {
+					cmd.PrintErrf("chorus: of job %s, which has ended\n", job)
+				}
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), askLimit)
 			defer cancel()

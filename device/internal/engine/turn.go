@@ -72,8 +72,7 @@ func (e *Engine) HandOver(h device.StreamHandle, rest func() error) error {
 		return device.Errorf(device.ErrInvalidArgument, s.dev.name, "hand over", "%s: no function", t.work.name)
 	}
 	t.kind, t.work = taskWork, work{kind: device.ActivityHost, name: strings.Clone(t.work.name), host: rest}
-	s.since = s.begunLocked()
-	since := s.since
+	since := s.begunLocked()
 	s.mu.Unlock()
 	if tr := e.trace.Load(); tr != nil {
 		tr.call(s, t, t.work.name, since)
@@ -82,10 +81,10 @@ func (e *Engine) HandOver(h device.StreamHandle, rest func() error) error {
 	return nil
 }
 
-// begunLocked returns when a turn began, or the present if nobody traced it then.
+// begunLocked returns when a turn began; of one that nobody traced then, that's now, and stays so.
 func (s *stream) begunLocked() time.Time {
 	if s.since.IsZero() {
-		return time.Now()
+		s.since = time.Now()
 	}
 	return s.since
 }

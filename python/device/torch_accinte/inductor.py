@@ -102,11 +102,14 @@ class Own:
         """Part of the program is for a stream of the user's. Inductor declares these where it makes a device current,
         which it does for devices that it knows alone."""
         if not self._streams:
+            from torch._inductor.stream_utils import get_stream_name  # where there are such programs
+
             self._streams = True
-            objects = "torch._dynamo.graph_bytecode_inputs.get_external_object_by_index"
-            streams = {f"stream{i}": f"{objects}({j})" for i, j in V.graph.scheduler.stream_idx_to_user_obj_idx.items()}
-            for stream, value in {"default_stream": "torch.accelerator.current_stream()", **streams}.items():
-                self.writeline(f"{stream} = {value}")  # type: ignore[attr-defined]
+            write: Any = self.writeline  # type: ignore[attr-defined]
+            write(f"{get_stream_name(0)} = torch.accelerator.current_stream()")
+            for i, given in V.graph.scheduler.stream_idx_to_user_obj_idx.items():
+                objects = "torch._dynamo.graph_bytecode_inputs.get_external_object_by_index"
+                write(f"{get_stream_name(i)} = {objects}({given})")
         return super().codegen_cuda_stream_enter(*args, **kwargs)  # type: ignore[misc]
 
 

@@ -35,27 +35,30 @@ def _as_on_cpu(kind: str, before: Any) -> Any:
     """What a fake of an operator is: on the device as on the CPU, elsewhere as PyTorch has it, or had it before."""
 
     def fake(mode: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
-        ours = [t.fake_device for t in pytree.tree_leaves((args, kwargs)) if _of(kind, t)]
-        if not ours:
+        places = (_place(t) for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor))
+        device = next((d for d in places if d.type == kind), None)
+        if device is None:
             return NotImplemented if before is None else before(mode, func, *args, **kwargs)
-
-        def moved(device: torch.device) -> Any:
-            def move(t: Any) -> Any:
-                if not isinstance(t, torch.Tensor):
-                    return t
-                return torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device=device)
-
-            return move
-
         with mode:
-            cpu_args, cpu_kwargs = pytree.tree_map(moved(torch.device("cpu")), (args, kwargs))
-            return pytree.tree_map(moved(ours[0]), func(*cpu_args, **cpu_kwargs))
+            cpu_args, cpu_kwargs = _moved((args, kwargs), torch.device("cpu"))
+            return _moved(func(*cpu_args, **cpu_kwargs), device)
 
     return fake
 
 
-def _of(kind: str, value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and getattr(value, "fake_device", value.device).type == kind
+def _place(t: torch.Tensor) -> torch.device:
+    """The device of a tensor, which a fake says by another name while it's dispatched."""
+    place: torch.device = getattr(t, "fake_device", t.device)
+    return place
+
+
+def _moved(values: Any, device: torch.device) -> Any:
+    """The values with tensors on a device, which lie as they did."""
+
+    def alike(t: torch.Tensor) -> torch.Tensor:
+        return torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device=device)
+
+    return pytree.tree_map_only(torch.Tensor, alike, values)
 
 
 def register(space: str) -> None:
