@@ -69,7 +69,10 @@ func garbled() error {
 		return fmt.Errorf("not lost by a broken frame: %w", err)
 	}
 	fmt.Printf("lost %d: %v\n", lost.Peer, err)
-	return st.Set(ctx, fmt.Sprintf("told/%d", c.Rank()), nil)
+	if err := st.Set(ctx, fmt.Sprintf("told/%d", c.Rank()), nil); err != nil {
+		return err
+	}
+	return st.Wait(ctx, "told/0", "told/2") // who ends before is lost as well to one that hasn't got its frame yet
 }
 
 // breakFrames writes to each socket of this process that is connected to another rank: one frame of which a bit was

@@ -43,11 +43,13 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// explained asks for dumps until they tell that the engine of a rank is waited for, and looks at what they say.
+// explained asks for dumps until they tell that the engine of a rank is waited for, and looks at what they say. Until
+// the others have come as far as they can, an engine of theirs may be what is waited for at a moment.
 func explained(ctx context.Context, dir string, late int, what string) error {
+	var before *observe.Report // what was said last
 	for {
 		if _, err := observe.AskDumps(ctx, dir); err != nil {
-			return err
+			return fmt.Errorf("%w, after %v", err, before)
 		}
 		dumps, err := observe.ReadDir(dir, 1)
 		if err != nil {
@@ -55,15 +57,13 @@ func explained(ctx context.Context, dir string, late int, what string) error {
 		}
 		report := observe.Explain(dumps)
 		i := slices.IndexFunc(report.Findings, func(f observe.Finding) bool { return f.Kind == observe.KindEngine })
-		if i < 0 {
+		if i < 0 || !slices.Equal(report.Findings[i].Ranks, []int{late}) || !strings.Contains(report.Details(), what) {
 			if ctx.Err() != nil {
-				return fmt.Errorf("nothing of the engine in %v", report)
+				return fmt.Errorf("the report is %v", report)
 			}
+			before = report
 			time.Sleep(20 * time.Millisecond)
 			continue
-		}
-		if f := report.Findings[i]; !slices.Equal(f.Ranks, []int{late}) || !strings.Contains(report.Details(), what) {
-			return fmt.Errorf("the report is %v", report)
 		}
 		for _, d := range dumps {
 			engine := d.Chorus.Comms[0].Engine
