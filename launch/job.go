@@ -65,7 +65,7 @@ type Job struct {
 	Stderr io.Writer // the ranks' standard error and the launcher's own messages; nil: discarded
 	Color  bool      // colour the prefix of each line by rank
 
-	Signals <-chan os.Signal // delivered to the ranks; see Run
+	Signals <-chan os.Signal // delivered to the ranks; see Run, and Attach for a command
 	// Adopt makes this process, while Run runs, the parent of processes below it whose own parent has died, so that it
 	// finds those that a rank leaves behind even if they have another environment. It's for programs that start no
 	// processes but those of Run: any other child would be ended, too.

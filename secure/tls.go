@@ -19,8 +19,10 @@ import (
 
 // TLS encrypts connections, with TLS 1.3. A nil *TLS leaves them as they are.
 type TLS struct {
-	config *tls.Config // of either end
-	mutual bool        // both ends show certificates of an authority
+	config *tls.Config       // of either end
+	mutual bool              // both ends show certificates of an authority
+	file   string            // that holds this end's certificate; empty: the process has made it
+	leaf   *x509.Certificate // this end's
 }
 
 // SelfMade encrypts connections with a certificate that this process makes for itself. Nobody vouches for it: a
@@ -51,8 +53,17 @@ func selfSigned() (tls.Certificate, error) {
 
 // FromFiles encrypts connections with the certificate and key in two PEM files. Both ends show one, and it must be
 // signed by an authority in the PEM file ca: whoever has such a certificate belongs to the job, whatever name it bears,
-// since ranks connect to addresses and not to names. So the authority should be the job's own, or the cluster's.
+// since ranks connect to addresses and not to names. So the authority should be the job's own, or the cluster's. A
+// certificate that has expired is an error: no other end would take it.
 func FromFiles(cert, key, ca string) (*TLS, error) {
+	t, err := fromFiles(cert, key, ca)
+	if err == nil && time.Now().After(t.leaf.NotAfter) {
+		return nil, fmt.Errorf("certificate %s expired on %s", cert, date(t.leaf.NotAfter))
+	}
+	return t, err
+}
+
+func fromFiles(cert, key, ca string) (*TLS, error) {
 	if cert == "" || key == "" || ca == "" {
 		return nil, errors.New("certificates need three files: certificate, key and authority")
 	}
@@ -74,21 +85,62 @@ func FromFiles(cert, key, ca string) (*TLS, error) {
 		ClientAuth:         tls.RequireAnyClientCert,
 		VerifyConnection:   func(s tls.ConnectionState) error { return verify(s, roots) },
 	}
-	return &TLS{config: c, mutual: true}, nil
+	leaf, err := x509.ParseCertificate(pair.Certificate[0])
+	if err != nil {
+		return nil, fmt.Errorf("certificate %s: %w", cert, err)
+	}
+	return &TLS{config: c, mutual: true, file: cert, leaf: leaf}, nil
 }
+
+// ErrCertificate says that one of the two ends refuses the certificate of the other.
+var ErrCertificate = errors.New("TLS certificate refused")
 
 func verify(s tls.ConnectionState, roots *x509.CertPool) error {
 	if len(s.PeerCertificates) == 0 {
-		return errors.New("the other end shows no certificate")
+		return fmt.Errorf("%w: the other end shows none", ErrCertificate)
 	}
 	between := x509.NewCertPool()
 	for _, c := range s.PeerCertificates[1:] {
 		between.AddCert(c)
 	}
-	_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{
+	leaf := s.PeerCertificates[0]
+	_, err := leaf.Verify(x509.VerifyOptions{
 		Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
 	})
-	return err
+	if err == nil {
+		return nil
+	}
+	if now := time.Now(); now.After(leaf.NotAfter) {
+		return fmt.Errorf("%w: that of the other end (%s) expired on %s", ErrCertificate, named(leaf), date(leaf.NotAfter))
+	} else if now.Before(leaf.NotBefore) {
+		return fmt.Errorf("%w: that of the other end (%s) is valid only from %s on", ErrCertificate, named(leaf),
+			date(leaf.NotBefore))
+	}
+	return fmt.Errorf("%w: that of the other end (%s): %w", ErrCertificate, named(leaf), err)
+}
+
+// named is who a certificate says it's for, which is text for a console, whatever it holds.
+func named(c *x509.Certificate) string {
+	return fmt.Sprintf("subject %.80q, serial number %.40x", c.Subject.String(), c.SerialNumber)
+}
+
+func date(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
+
+// Explain adds what it means if the other end has refused this end's certificate. It takes the error of a connection's
+// first reads: in TLS 1.3 a client hears of a refusal after its own handshake.
+func (t *TLS) Explain(err error) error {
+	remote, ok := errors.AsType[*net.OpError](err)
+	if t == nil || t.leaf == nil || !ok || remote.Op != "remote error" || remote.Err == nil ||
+		!strings.Contains(remote.Err.Error(), "certificate") || errors.Is(err, ErrCertificate) {
+		return err
+	}
+	state := "is valid until " + date(t.leaf.NotAfter)
+	if now := time.Now(); now.After(t.leaf.NotAfter) {
+		state = "expired on " + date(t.leaf.NotAfter)
+	} else if now.Before(t.leaf.NotBefore) {
+		state = "is valid only from " + date(t.leaf.NotBefore) + " on"
+	}
+	return fmt.Errorf("%w: the other end doesn't take this one's, %s, which %s: %w", ErrCertificate, t.file, state, err)
 }
 
 // Client encrypts a connection that this end has made. If it fails, or ctx ends, c is closed.
@@ -96,7 +148,7 @@ func (t *TLS) Client(ctx context.Context, c net.Conn) (net.Conn, error) {
 	if t == nil {
 		return c, nil
 	}
-	return shake(ctx, tls.Client(c, t.config))
+	return t.shake(ctx, tls.Client(c, t.config))
 }
 
 // Server encrypts a connection that this end has accepted. If it fails, or ctx ends, c is closed.
@@ -104,15 +156,18 @@ func (t *TLS) Server(ctx context.Context, c net.Conn) (net.Conn, error) {
 	if t == nil {
 		return c, nil
 	}
-	return shake(ctx, tls.Server(c, t.config))
+	return t.shake(ctx, tls.Server(c, t.config))
 }
 
-func shake(ctx context.Context, c *tls.Conn) (net.Conn, error) {
+func (t *TLS) shake(ctx context.Context, c *tls.Conn) (net.Conn, error) {
 	if err := c.HandshakeContext(ctx); err != nil {
 		c.NetConn().Close()
 		if plain, ok := errors.AsType[tls.RecordHeaderError](err); ok && strings.HasPrefix(Unwelcome,
 			string(plain.RecordHeader[:])) {
 			err = ErrNoTLS
+		}
+		if err = t.Explain(err); errors.Is(err, ErrCertificate) {
+			return nil, err
 		}
 		return nil, fmt.Errorf("TLS: %w", err)
 	}

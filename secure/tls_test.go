@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -104,7 +105,7 @@ func TestBetween(t *testing.T) {
 func TestFromFiles(t *testing.T) {
 	load := func(certs, trusted *testcerts.Authority, end time.Time) *TLS {
 		cert, key := certs.Issue(t, end)
-		x, err := FromFiles(cert, key, trusted.File)
+		x, err := fromFiles(cert, key, trusted.File)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,6 +113,12 @@ func TestFromFiles(t *testing.T) {
 	}
 	ours, theirs := testcerts.NewAuthority(t), testcerts.NewAuthority(t)
 	later, ago := time.Now().Add(time.Hour), time.Now().Add(-time.Hour)
+	if cert, key := ours.Issue(t, ago); true {
+		if _, err := FromFiles(cert, key, ours.File); err == nil || !strings.Contains(err.Error(), cert+" expired on "+
+			date(ago)) {
+			t.Errorf("an expired certificate is loaded: %v", err)
+		}
+	}
 	good := load(ours, ours, later)
 	if p := (Policy{TLS: good}); !p.Authenticates() || p.Check("node0") != nil {
 		t.Error("certificates don't authenticate")
@@ -119,13 +126,15 @@ func TestFromFiles(t *testing.T) {
 	for name, c := range map[string]struct {
 		client, server *TLS
 		good           bool
+		says           string // both of them
 	}{
-		"same authority":              {good, load(ours, ours, later), true},
-		"client of another authority": {load(theirs, ours, later), good, false},
-		"server of another authority": {good, load(theirs, ours, later), false},
-		"self-made client":            {selfMade(t), good, false},
-		"self-made server":            {good, selfMade(t), false},
-		"expired":                     {load(ours, ours, ago), good, false},
+		"same authority":              {good, load(ours, ours, later), true, ""},
+		"client of another authority": {load(theirs, ours, later), good, false, ""},
+		"server of another authority": {good, load(theirs, ours, later), false, ""},
+		"self-made client":            {selfMade(t), good, false, ""},
+		"self-made server":            {good, selfMade(t), false, ""},
+		"expired client":              {load(ours, ours, ago), good, false, "expired on " + date(ago)},
+		"expired server":              {good, load(ours, ours, ago), false, "expired on " + date(ago)},
 	} {
 		client, server, ec, es := encrypt(t, c.client, c.server)
 		if ec == nil && es == nil && c.good {
@@ -134,12 +143,20 @@ func TestFromFiles(t *testing.T) {
 		// In TLS 1.3 a client whose certificate is refused learns so when it reads.
 		if ec == nil && es != nil {
 			_, ec = client.Read(make([]byte, 1))
+			ec = c.client.Explain(ec)
 		}
 		if es == nil && ec != nil {
 			_, es = server.Read(make([]byte, 1))
+			es = c.server.Explain(es)
 		}
 		if c.good || ec == nil || es == nil {
 			t.Errorf("%s: client: %v; server: %v", name, ec, es)
+			continue
+		}
+		for end, err := range map[string]error{"client": ec, "server": es} {
+			if c.says != "" && (!errors.Is(err, ErrCertificate) || !Foreign(err) || !strings.Contains(err.Error(), c.says)) {
+				t.Errorf("%s: the %s says: %v", name, end, err)
+			}
 		}
 	}
 }

@@ -77,10 +77,15 @@ func (s *TCPServer) admit(nc net.Conn) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(s.ctx, greetLimit)
 		defer cancel()
 		var err error
-		if conn, err = policy.TLS.Server(ctx, &unread{nc, first[:]}); err != nil {
-			return nil, err
+		conn, err = policy.TLS.Server(ctx, &unread{nc, first[:]})
+		if err == nil {
+			_, err = io.ReadFull(conn, first[:])
+			err = policy.TLS.Explain(err)
 		}
-		if _, err := io.ReadFull(conn, first[:]); err != nil {
+		if errors.Is(err, secure.ErrCertificate) {
+			return nil, s.refuse(nc, "", err)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/config"
+	"github.com/chorus-comms/chorus/internal/testcerts"
 	"github.com/chorus-comms/chorus/secure"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/store/storetest"
@@ -109,6 +110,16 @@ func TestSealedStore(t *testing.T) {
 func TestWrongSecret(t *testing.T) {
 	s := secret(t)
 	with, tls := store.ServerOptions{Security: secure.Policy{Secret: s}}, store.ServerOptions{Security: encrypted(t, s)}
+	ours, theirs := testcerts.NewAuthority(t), testcerts.NewAuthority(t)
+	certified := func(by, trusted *testcerts.Authority, s secure.Secret) secure.Policy {
+		cert, key := by.Issue(t, time.Now().Add(time.Hour))
+		x, err := secure.FromFiles(cert, key, trusted.File)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return secure.Policy{Secret: s, TLS: x}
+	}
+	none := secure.Secret{}
 	for name, c := range map[string]struct {
 		server store.ServerOptions
 		client secure.Policy
@@ -128,6 +139,14 @@ func TestWrongSecret(t *testing.T) {
 		"PyTorch's, and TLS":  {tls, secure.Policy{}, secure.ErrWantsSecret, "connected without the secret of the job"},
 		"TLS without a secret": {tls, secure.Policy{TLS: encrypted(t, s).TLS}, secure.ErrWantsSecret,
 			"connected without the secret of the job"},
+		"a client's certificate": {store.ServerOptions{Security: certified(ours, ours, none)}, certified(theirs, ours, none),
+			secure.ErrCertificate, "was refused: TLS certificate refused: that of the other end"},
+		"a client's certificate, with a secret": {store.ServerOptions{Security: certified(ours, ours, s)},
+			certified(theirs, ours, s), secure.ErrCertificate,
+			"was refused: TLS certificate refused: that of the other end"},
+		"the server's certificate": {store.ServerOptions{Security: certified(theirs, ours, none)},
+			certified(ours, ours, none), secure.ErrCertificate,
+			"was refused: TLS certificate refused: the other end doesn't take this one's"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

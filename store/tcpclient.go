@@ -270,9 +270,10 @@ func (s *TCPStore) connectOnce(ctx context.Context) (*clientConn, error) {
 	release := c.guard(dialCtx)
 	err = c.greet()
 	release()
+	err = s.opts.Security.TLS.Explain(err)
 	if err != nil {
 		nc.Close()
-		if errors.Is(err, secure.ErrWantsSecret) {
+		if errors.Is(err, secure.ErrWantsSecret) || errors.Is(err, secure.ErrCertificate) {
 			return nil, err
 		}
 		if closedByPeer(err) && s.old {
@@ -327,7 +328,7 @@ func (s *TCPStore) dial(ctx context.Context) (net.Conn, error) {
 	}
 	nc.SetDeadline(time.Time{})
 	stop := context.AfterFunc(ctx, func() { nc.SetDeadline(past) })
-	err = policy.Secret.Initiate(nc, helloOf(s.opts.Name))
+	err = policy.TLS.Explain(policy.Secret.Initiate(nc, helloOf(s.opts.Name)))
 	stop()
 	if err != nil {
 		nc.Close()
@@ -361,9 +362,9 @@ func (s *TCPStore) probe(ctx context.Context) (Dialect, error) {
 	c := newClientConn(nc, DialectS1, s.opts.Limits)
 	release := c.guard(ctx)
 	defer release()
-	if err := c.greet(); err == nil {
+	if err := s.opts.Security.TLS.Explain(c.greet()); err == nil {
 		return DialectS1, nil
-	} else if errors.Is(err, secure.ErrWantsSecret) {
+	} else if errors.Is(err, secure.ErrWantsSecret) || errors.Is(err, secure.ErrCertificate) {
 		return 0, err
 	} else if ctx.Err() != nil {
 		return 0, fmt.Errorf("the server answers the probe in neither dialect: %w", err)

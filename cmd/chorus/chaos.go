@@ -93,7 +93,7 @@ func (f *chaosFlags) run(cmd *cobra.Command) error {
 		if !slices.Contains(chaos.FaultKinds, chaos.FaultKind(name)) {
 			return usagef("--faults %s: there is no such fault", name)
 		}
-		if k := chaos.FaultKind(name); c.Mode == chaos.Virtual && (k == chaos.Apart || k == chaos.Host) {
+		if k := chaos.FaultKind(name); c.Mode == chaos.Virtual && k.RealOnly() {
 			return usagef("--faults %s: that takes processes, with --real", name)
 		}
 		c.Faults = append(c.Faults, chaos.FaultKind(name))

@@ -1,18 +1,34 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"net"
 	"os"
 	"strconv"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/chorus-comms/chorus/internal/deserter"
 	"github.com/chorus-comms/chorus/internal/freeport"
 	_ "github.com/chorus-comms/chorus/internal/refusal" // env CHORUS_TEST_REFUSE=memfd_create=EPERM in a script
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"chorus": main})
+	testscript.Main(m, map[string]func(){"chorus": main, "deserters": deserters})
+}
+
+// deserters is a rank that is many clients of its launcher, of its page, at the port that it's given, and of its store.
+func deserters() {
+	store := net.JoinHostPort(os.Getenv("MASTER_ADDR"), os.Getenv("MASTER_PORT"))
+	for range 20 {
+		if err := errors.Join(deserter.HTTP("127.0.0.1:"+os.Args[1]), deserter.Store(store)); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+	}
+	fmt.Println("all have gone")
 }
 
 func TestScripts(t *testing.T) {

@@ -188,17 +188,16 @@ func ownRanks(n int, stdout io.Writer) (*launch.Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &launch.Job{
+	j := &launch.Job{
 		Command:      append(append([]string{self}, os.Args[1:]...), "--rank-main"),
 		RanksPerNode: n,
 		Console:      []int{0},
 		Env:          ownLauncher(os.Environ()),
-		Stdout:       &bareWriter{w: stdout},
-		Stderr:       os.Stderr,
-		Signals:      catchSignals(),
 		Adopt:        true,
 		Guard:        []string{self, "guard"},
-	}, nil
+	}
+	j.Attach(&bareWriter{w: stdout}, os.Stderr)
+	return j, nil
 }
 
 // ownLauncher takes away what would make the ranks believe another launcher than ours.

@@ -8,13 +8,11 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -210,14 +208,12 @@ func (f *runFlags) job(args []string) (*launch.Job, error) {
 		LogDir:      f.logDir,
 		Records:     launch.JobsDir(),
 		Env:         os.Environ(),
-		Stdout:      os.Stdout,
-		Stderr:      os.Stderr,
 		Color:       term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "",
-		Signals:     catchSignals(),
 		Adopt:       true,
 
 		ReportBindings: f.reportBindings,
 	}
+	j.Attach(os.Stdout, os.Stderr)
 	if f.grace <= 0 || f.joinTimeout <= 0 || f.heartbeat <= 0 || f.monitorInterval <= 0 {
 		return nil, usagef("--grace, --join-timeout, --heartbeat and --monitor-interval must be positive")
 	}
@@ -424,18 +420,4 @@ func (f *runFlags) output(j *launch.Job) (err error) {
 		fmt.Fprintf(os.Stderr, "chorus: log files go to %s\n", j.LogDir)
 	}
 	return nil
-}
-
-// catchSignals makes the signals that chorus run handles arrive on a channel. One that the caller of chorus made it
-// ignore, as nohup does, stays ignored.
-func catchSignals() <-chan os.Signal {
-	c := make(chan os.Signal, 64)
-	for _, s := range []os.Signal{
-		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE,
-	} {
-		if !signal.Ignored(s) {
-			signal.Notify(c, s)
-		}
-	}
-	return c
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"slices"
@@ -172,7 +173,7 @@ func (p *peer) greet(nc net.Conn, index uint32) (net.Conn, error) {
 		return nil, err
 	}
 	if err := f.key.Initiate(conn, h.encode()); err != nil {
-		return nil, err
+		return nil, f.security.TLS.Explain(err)
 	}
 	var a [1]byte
 	if _, err := io.ReadFull(conn, a[:]); err != nil {
@@ -271,6 +272,11 @@ func (f *Fabric) admit(nc *net.TCPConn, guest *secure.Guest) {
 	conn, h, err := f.meet(nc)
 	if !guest.Leave(err == nil) || err != nil {
 		nc.Close()
+		if errors.Is(err, secure.ErrCertificate) { // the other end gets an error; who it is, nobody knows here
+			f.refused.Do(func() {
+				slog.Default().Warn(fmt.Sprintf("chorus: rank %d: a connection of %v was refused: %v", f.rank, nc.RemoteAddr(), err))
+			})
+		}
 		return
 	}
 	p := f.peers[h.from]
@@ -325,7 +331,7 @@ func (f *Fabric) meet(nc net.Conn) (conn net.Conn, h hello, err error) {
 	}
 	var b [helloBytes]byte
 	if _, err := io.ReadFull(conn, b[:]); err != nil {
-		return nil, hello{}, err
+		return nil, hello{}, f.security.TLS.Explain(err)
 	}
 	if err := f.key.Respond(conn, b[:]); err != nil {
 		return nil, hello{}, err

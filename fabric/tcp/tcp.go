@@ -46,6 +46,7 @@ type Fabric struct {
 	others  sync.WaitGroup // goroutines that connect, accept and beat
 	keeping sync.WaitGroup // the keepers' goroutines
 	tunnels tunnels
+	refused sync.Once // a certificate, which is mentioned
 	once    sync.Once // Close
 }
 

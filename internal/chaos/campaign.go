@@ -88,7 +88,7 @@ func (r *runner) rounds() {
 		var err error
 		if r.Mode == Virtual {
 			err = r.virtual(o)
-		} else if p.Fault.Kind == Apart {
+		} else if p.Fault.Kind.ofLaunchers() {
 			err = r.launchers(o, i)
 		} else {
 			err = r.real(o, i)

@@ -83,6 +83,19 @@ func TestLaunchersApart(t *testing.T) {
 	}
 }
 
+// Clients of a launcher that go away while they're answered cost it and its ranks nothing.
+func TestDeserted(t *testing.T) {
+	rounds := 2
+	if commtest.Long() {
+		rounds = 50
+	}
+	res := campaign(t, Campaign{Mode: Real, Rounds: rounds, Seed: 1, Faults: []FaultKind{Deserted}})
+	report(t, res)
+	if res.Faults != rounds {
+		t.Errorf("%d faults in %d rounds", res.Faults, rounds)
+	}
+}
+
 // A campaign that is stopped in the middle of a round gives the result of those before, and finds nothing in that one.
 func TestStopped(t *testing.T) {
 	for _, mode := range []Mode{Virtual, Real} {

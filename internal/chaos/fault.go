@@ -31,6 +31,8 @@ const (
 	// It dies while others make a communicator at a store that it serves; in real programs only.
 	Host  FaultKind = "host"
 	Apart FaultKind = "apart" // the links between its launcher and the others fall silent; in real rounds only
+	// Clients of its launcher's store and page go away while they're answered; in real rounds only.
+	Deserted FaultKind = "deserted"
 )
 
 // corrupt is what nothing finds but the checker, which it's to test: a bit of the data of one message is wrong.
@@ -39,7 +41,13 @@ const corrupt FaultKind = "corrupt"
 // FaultKinds are all kinds, in the order of the tables.
 var FaultKinds = []FaultKind{None, Kill, Stop, Pause, Late, Slow, Delay, Drop, Truncate, Flip, Cut, Partition, Mismatch,
 	Abort, Panic, Exit, Absent,
-	Exhausted, Host, Apart}
+	Exhausted, Host, Apart, Deserted}
+
+// RealOnly reports whether only real rounds have faults of this kind.
+func (k FaultKind) RealOnly() bool { return k == Host || k.ofLaunchers() }
+
+// ofLaunchers reports whether a round's ranks have launchers, which the fault is done to.
+func (k FaultKind) ofLaunchers() bool { return k == Apart || k == Deserted }
 
 // maxLeft is with how many descriptors at most a process is exhausted: what a step opens fits into more.
 const maxLeft = 40
@@ -80,7 +88,7 @@ func (f Fault) onMessages() bool {
 // harmless reports whether all operations must succeed.
 func (f Fault) harmless() bool {
 	switch f.Kind {
-	case None, Pause, Slow, Delay:
+	case None, Pause, Slow, Delay, Deserted:
 		return true
 	}
 	return false
@@ -98,7 +106,7 @@ func (m *maker) fault(from []FaultKind) {
 		from = FaultKinds
 	}
 	if p.Mode == Virtual {
-		from = slices.DeleteFunc(slices.Clone(from), func(k FaultKind) bool { return k == Host || k == Apart })
+		from = slices.DeleteFunc(slices.Clone(from), FaultKind.RealOnly)
 	}
 	f := &p.Fault
 	*f = Fault{Kind: of(m, from...), Rank: m.IntN(p.Size), Step: m.IntN(len(p.Steps)), Wrong: m.IntN(4)}

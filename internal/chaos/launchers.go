@@ -15,14 +15,19 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/deserter"
 	"github.com/chorus-comms/chorus/internal/freeport"
 	"github.com/chorus-comms/chorus/internal/silence"
 	"github.com/chorus-comms/chorus/launch"
+	"github.com/chorus-comms/chorus/observe/endpoint"
 )
 
-// A round of Apart has a launcher for each rank of the program, on a node of its own, which starts one rank; these work
-// together until they're ended. Then the links between the launcher at fault and the others fall silent. All launchers
-// must return, and say which node is lost. The reports of the round are the launchers'.
+// A round of launchers has one for each rank of the program, on a node of its own, which starts one rank. The reports of
+// the round are the launchers'.
+//
+// With Apart the ranks work together until they're ended: the links between the launcher at fault and the others fall
+// silent, and all launchers must return, and say which node is lost. With Deserted the rank at fault is many clients of
+// its launcher, which go away while they're answered, between its operations; all must succeed.
 
 const (
 	// launcherBeat is the launchers' heartbeat.
@@ -39,7 +44,7 @@ type place struct {
 	Endpoint string `json:"endpoint"`
 }
 
-// launchers runs a round of Apart.
+// launchers runs a round of launchers.
 func (r *runner) launchers(o *Outcome, round int) error {
 	p := o.Program
 	port, err := freeport.Find()
@@ -112,6 +117,9 @@ func (r *runner) launchers(o *Outcome, round int) error {
 			default:
 				begun++
 			}
+			if begun == p.Size && o.struck == 0 && p.Fault.Kind == Deserted {
+				o.struck = time.Now().UnixNano() // the rank does it by itself
+			}
 			if begun == p.Size && o.struck == 0 {
 				time.Sleep(p.Fault.Delay)
 				cut()
@@ -142,7 +150,7 @@ func kill(ps []*process) {
 	}
 }
 
-// launcher carries out a launcher of a round of Apart.
+// launcher carries out a launcher of a round.
 func (w *worker) launcher(p *Program, t task) (Report, error) {
 	// What the rank is to do stands on its standard input.
 	in, out, err := os.Pipe()
@@ -161,7 +169,20 @@ func (w *worker) launcher(p *Program, t task) (Report, error) {
 		Command: os.Args, RanksPerNode: 1, Stdin: in,
 		Nodes: at.Nodes, NodeRank: at.Node, Endpoint: at.Endpoint,
 		JoinTimeout: p.Patient, LostAfter: launcherBeat, Grace: launcherBeat, RunID: t.Name,
-		Stdout: &begin{f: func() { w.say(answer{Fired: time.Now().UnixNano()}) }},
+	}
+	var stdout io.Writer = &begin{f: func() { w.say(answer{Fired: time.Now().UnixNano()}) }}
+	if p.Fault.Kind == Deserted {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return Report{}, err
+		}
+		ctx, stop := context.WithCancel(context.Background())
+		defer stop()
+		go endpoint.Serve(ctx, l, func() string { return "" })
+		job.Env = append(os.Environ(), pageVariable+"="+l.Addr().String())
+		job.Attach(stdout, io.Discard)
+	} else {
+		job.Stdout = stdout
 	}
 	err = job.Run(context.Background())
 	rep := Report{Rank: t.Rank}
@@ -190,8 +211,15 @@ func (b *begin) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// launched is the rank of a launcher: it reduces with the others until it's ended, and says so when it has begun.
-func launched(p *Program, out io.Writer) error {
+// pageVariable is where a rank finds its launcher's page.
+const pageVariable = "CHORUS_CHAOS_PAGE"
+
+// desertions is how many operations there are in a round of Deserted, and how many clients go away between them.
+const desertions = 20
+
+// launched is the rank of a launcher: it reduces with the others, until it's ended or has been deserted enough, and says
+// so when it has begun.
+func launched(p *Program, rank int, out io.Writer) error {
 	ctx := context.Background()
 	c, err := comm.New(ctx, comm.WithFabric(p.Fabric), comm.WithTimeout(p.Patient))
 	if err != nil {
@@ -201,14 +229,26 @@ func launched(p *Program, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	for first := true; ; first = false {
+	deserted := p.Fault.Kind == Deserted
+	for k := 0; !deserted || k < desertions; k++ {
 		x.Fill(float32(1))
-		if err := c.AllReduce(ctx, x, comm.Sum); err != nil {
+		err := c.AllReduce(ctx, x, comm.Sum)
+		switch {
+		case deserted && err != nil:
+			return err
+		case err != nil:
 			time.Sleep(time.Hour) // another launcher was faster with its rank; that is no failure of this one
 		}
-		if first {
+		if k == 0 {
 			fmt.Fprintln(out, "begun")
+		}
+		if deserted && rank == p.Fault.Rank {
+			store := net.JoinHostPort(os.Getenv("MASTER_ADDR"), os.Getenv("MASTER_PORT"))
+			if err := errors.Join(deserter.HTTP(os.Getenv(pageVariable)), deserter.Store(store)); err != nil {
+				return err
+			}
 		}
 		time.Sleep(time.Millisecond)
 	}
+	return c.Finalize(ctx)
 }

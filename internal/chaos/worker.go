@@ -55,7 +55,7 @@ func Work(in io.Reader, out io.Writer) error {
 		var a answer
 		switch {
 		case t.Launched:
-			return launched(&p, out)
+			return launched(&p, t.Rank, out)
 		case t.Launcher != nil:
 			rep, err := w.launcher(&p, t)
 			if err != nil {

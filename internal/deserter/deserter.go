@@ -1,0 +1,58 @@
+// Package deserter is clients that go away while they're answered, for tests of whoever answers.
+//
+//	err := deserter.Store("127.0.0.1:29500")
+//	err = deserter.HTTP("127.0.0.1:9400")
+//
+// Each asks for more than the connection's buffers hold, reads the beginning of an answer, says that it has no more to
+// say, and resets the connection: whoever is writing to it then gets EPIPE, and SIGPIPE if it's a process that hears it.
+package deserter
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+)
+
+// Store is a client of PyTorch's TCPStore.
+func Store(addr string) error {
+	text := func(b []byte, s string) []byte {
+		return append(binary.LittleEndian.AppendUint64(b, uint64(len(s))), s...)
+	}
+	const (
+		validate, set, get = 0, 1, 3
+		magic              = 0x3C85F7CE
+		key                = "deserter"
+	)
+	b := binary.LittleEndian.AppendUint32([]byte{validate}, magic)
+	b = text(text(append(b, set), key), strings.Repeat("x", 1<<20))
+	for range 32 {
+		b = text(append(b, get), key)
+	}
+	return desert(addr, b)
+}
+
+// HTTP is a client of a server's page /.
+func HTTP(addr string) error {
+	return desert(addr, []byte(strings.Repeat("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", 4096)))
+}
+
+func desert(addr string, questions []byte) error {
+	nc, err := net.DialTimeout("tcp", addr, 10*time.Second)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	c := nc.(*net.TCPConn)
+	c.SetDeadline(time.Now().Add(10 * time.Second))
+	go c.Write(questions) // the other end stops reading while nobody reads its answers
+	if _, err := io.ReadFull(c, make([]byte, 64<<10)); err != nil {
+		return fmt.Errorf("%s gives no answer: %w", addr, err)
+	}
+	if err := c.CloseWrite(); err != nil {
+		return err
+	}
+	return c.SetLinger(0)
+}
