@@ -231,7 +231,7 @@ func split(h C.chorus_comm, o *C.chorus_split_options, out *C.chorus_comm, check
 	if err := sized("chorus_split_options", o.size, unsafe.Sizeof(*o)); err != nil {
 		return err
 	}
-	if err := counted("ranks", o.ranks, o.n_ranks, m.Size()); err != nil {
+	if err := counted("ranks", o.ranks, o.n_ranks, max(m.Size(), 1)); err != nil {
 		return err
 	}
 	ranks := make([]int, 0, o.n_ranks)

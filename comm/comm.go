@@ -345,6 +345,9 @@ func (c *Comm) Device() string {
 	if d := c.dev(); d != nil {
 		return d.dev.Name()
 	}
+	if w, ok := c.b.(*worldless); ok && w.device.Load() != nil {
+		return w.device.Load().Name()
+	}
 	return c.device
 }
 

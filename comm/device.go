@@ -79,7 +79,7 @@ func (c *Comm) dev() *streams { return c.bound.Load() }
 // WithDevice does when it's made. Binding is this rank's alone: others may bind at other times, to other devices, or
 // not at all. It may be called beside operations, which are in the order of their calls as before; to bind to the same
 // device again changes nothing. A communicator that has another device, or a backend that doesn't serve this one,
-// refuses.
+// refuses. One without a world takes any device, which the backend of its world may refuse then.
 func (c *Comm) Bind(d *device.Device) error {
 	if d == nil || d.Properties().HostAccess {
 		return c.invalid("bind", "to %v, which the communicator has anyway", d)
@@ -87,7 +87,9 @@ func (c *Comm) Bind(d *device.Device) error {
 	if c.gate.closed() {
 		return &FinalizedError{Where: c.at("bind")}
 	}
-	if c.dev() == nil {
+	if w, ok := c.b.(*worldless); ok && w.bind(d) {
+		return nil
+	} else if !ok && c.dev() == nil {
 		s, err := newStreams(d, c.opened.priority, c.b)
 		if err != nil {
 			return c.deviceError("bind", err)
@@ -269,6 +271,9 @@ func (c *Comm) here(t *tensor.Tensor) string {
 	if t.OnHost() && (c.dev() == nil || c.dev().host) || c.dev() != nil && t.On() == c.dev().dev {
 		return ""
 	}
+	if _, none := c.b.(*worldless); none {
+		return noWorld
+	}
 	return fmt.Sprintf("the tensor is on %s, the communicator is for %s (see WithDevice)", t.Device(), c.Device())
 }
 
@@ -285,7 +290,7 @@ func (c *Comm) deviceError(op string, err error) error {
 		return err
 	case errors.Is(err, device.ErrInvalidArgument):
 		return &InvalidArgumentError{Where: at, Detail: err.Error(), Err: err}
-	case errors.Is(err, device.ErrUnsupported):
+	case errors.Is(err, device.ErrUnsupported) || errors.Is(err, ErrUnsupported):
 		return &UnsupportedError{Where: at, Detail: err.Error()}
 	case errors.Is(err, device.ErrTimeout):
 		return &TimeoutError{Where: at}

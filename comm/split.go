@@ -56,6 +56,9 @@ func (c *Comm) Split(ctx context.Context, ranks []int, opts ...SplitOption) (*Co
 	if o.timeout <= 0 {
 		return refuse(c.invalid(op, "timeout %v", o.timeout))
 	}
+	if c.size == 0 {
+		return refuse(c.invalid(op, "%s", noWorld))
+	}
 	me, lowest := -1, c.size
 	seen := map[int]bool{}
 	for i, r := range ranks {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -161,6 +162,77 @@ func TestBind(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// A communicator without a world is bound to a device, which it has in its world.
+func TestBindWithoutWorld(t *testing.T) {
+	c, err := comm.New(t.Context(), comm.WithoutWorld())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := device.Get("accinte:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(c.Bind(d), c.Bind(d)); err != nil || c.Device() != "accinte:1" {
+		t.Fatalf("bound to %s: %v", c.Device(), err)
+	}
+	other, err := device.Get("accinte:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Bind(other); !errors.Is(err, comm.ErrInvalidArgument) {
+		t.Errorf("bound to another device: %v", err)
+	}
+	x := tensor.Must(tensor.ZerosOn(t.Context(), d, dtype.Float32, 4))
+	if err := c.AllReduce(t.Context(), x, comm.Sum); !errors.Is(err, comm.ErrInvalidArgument) ||
+		!strings.Contains(err.Error(), "no world yet") {
+		t.Errorf("an operation without a world: %v", err)
+	}
+	withoutWorld(t, c)
+	handle, err := c.Handle()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := c.Reconfigure(t.Context(), "bound", []string{handle})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := in.AllReduce(t.Context(), x, comm.Sum); err != nil || in.Device() != "accinte:1" {
+		t.Errorf("in its world it's for %s: %v", in.Device(), err)
+	}
+	if err := in.Finalize(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// withoutWorld tries all that a communicator needs a world for.
+func withoutWorld(t *testing.T, c *comm.Comm) {
+	t.Helper()
+	ctx, x, y := t.Context(), tensor.Of([]float32{1, 2}), tensor.Of([]float32{0, 0})
+	list := []*tensor.Tensor{y}
+	split := func(ranks ...int) error {
+		_, err := c.Split(ctx, ranks)
+		return err
+	}
+	for name, call := range map[string]func() error{
+		"all_gather_single":     func() error { return c.AllGatherSingle(ctx, y, x) },
+		"all_to_all_single":     func() error { return c.AllToAllSingle(ctx, y, x) },
+		"reduce_scatter_single": func() error { return c.ReduceScatterSingle(ctx, y, x, comm.Sum) },
+		"all_gather":            func() error { return c.AllGather(ctx, list, x) },
+		"all_to_all":            func() error { return c.AllToAll(ctx, list, []*tensor.Tensor{x}) },
+		"broadcast":             func() error { return c.Broadcast(ctx, x, 0) },
+		"scan":                  func() error { return c.Scan(ctx, x, comm.Sum) },
+		"send":                  func() error { return c.Send(ctx, x, 0) },
+		"recv":                  func() error { return c.Recv(ctx, x, comm.AnySource) },
+		"split":                 func() error { return split(0) },
+		"split of none":         func() error { return split() },
+		"new_window":            func() error { _, err := c.NewWindow(ctx, x); return err },
+	} {
+		if err := call(); !errors.Is(err, comm.ErrInvalidArgument) || !strings.Contains(err.Error(), "no world yet") {
+			t.Errorf("%s without a world: %v", name, err)
+		}
+	}
 }
 
 func bound(ctx context.Context, c *comm.Comm, name string) error {

@@ -43,6 +43,9 @@ func (c *Comm) noOption(op string, at int) error { return c.invalid(op, "option 
 
 // check returns what is wrong with a call, or "".
 func (c *Comm) check(o *call) string {
+	if c.size == 0 {
+		return noWorld
+	}
 	row := o.Kind.Operation()
 	if o.hasInto && !(row.Into() && row.Reduces) {
 		return "Into doesn't apply to " + row.Name

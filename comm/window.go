@@ -63,6 +63,9 @@ func (c *Comm) NewWindow(ctx context.Context, t *tensor.Tensor) (*Window, error)
 	if err := c.usable(ctx, op); err != nil {
 		return nil, c.refuse(op, false, err)
 	}
+	if c.size == 0 {
+		return nil, c.refuse(op, false, c.invalid(op, "%s", noWorld))
+	}
 	wb, ok := c.b.(backend.Windower)
 	if !ok {
 		return nil, &UnsupportedError{Where: c.at(op), Detail: "backend " + c.backend + " has no windows"}

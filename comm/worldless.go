@@ -4,10 +4,12 @@ import (
 	"context"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/chorus-comms/chorus/bootstrap"
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/device"
 )
 
 // idle makes a communicator without a world.
@@ -20,14 +22,21 @@ func (o *newOptions) idle(abort bool) *Comm {
 // worldless is the backend of a communicator without a world: it can only be aborted, and end.
 type worldless struct {
 	name, comm string
+	device     atomic.Pointer[device.Device] // which Bind gave it, for its world
 	once       sync.Once
 	broken     chan struct{}
 	cause      error // valid once broken is closed
 }
 
 func (w *worldless) refuse(op string) error {
-	return &InvalidArgumentError{Where: Where{Comm: w.comm, Rank: -1, Op: op},
-		Detail: "the communicator has no world yet; Reconfigure or Regroup gives it one"}
+	return &InvalidArgumentError{Where: Where{Comm: w.comm, Rank: -1, Op: op}, Detail: noWorld}
+}
+
+const noWorld = "the communicator has no world yet; Reconfigure or Regroup gives it one"
+
+// bind reports whether d is the communicator's device, as the first that is given becomes.
+func (w *worldless) bind(d *device.Device) bool {
+	return w.device.CompareAndSwap(nil, d) || w.device.Load() == d
 }
 
 // Capabilities implements backend.Backend.

@@ -455,7 +455,7 @@ class TorchComm:
         self, output: _Tensor, hints: _Hints = None, timeout: timedelta | None = None
     ) -> PersistentAllGather:
         """Prepare all-gathers into ``output``, to be run by :meth:`all_gather_p_exec`."""
-        if output.numel() % self.get_size():
+        if output.numel() % (self.get_size() or 1):
             raise self._invalid("all_gather_p_init",
                 f"the output's {output.numel()} elements must be divisible by comm_size ({self.get_size()})")
         return PersistentAllGather(output, hints, timeout)
@@ -742,7 +742,8 @@ def new_comm(
         backend: "native" (also "chorus" and "gloo"), "fake", which moves nothing, "nccl", "ncclx" and "rccl" on devices
             that the library of this name works on, or one that was registered.
         device: whose tensors the operations take, beside the CPU's: the CPU, or a device whose driver is the library's,
-            such as "accinte:1"; without an index, the thread's current one. Those of NCCL take the device's alone.
+            such as "accinte:1"; without an index, that of number rank modulo their number, or the thread's current one
+            where no environment tells the rank. Those of NCCL take the device's alone.
         name: the same on all ranks; without one, the process's communicators are numbered.
         abort_process_on_timeout_or_error: whether a failure aborts the process; as
             TORCHCOMM_ABORT_ON_ERROR says, or no.
@@ -769,8 +770,6 @@ def new_comm(
     apart = device.type != "cpu"
     if native is not None and apart and device.type not in served():
         raise UnsupportedError(f"chorus: new_comm: backend {backend!r} is for tensors of {', '.join(['cpu', *served()])}, not for {device.type}")  # noqa: E501
-    if apart and device.index is None:
-        device = torch.empty(0, device=device).device
     if (rank is None) != (world_size is None):
         raise InvalidArgumentError("chorus: new_comm: rank and world_size are given together or not at all")
     if made_of is not None and rank is not None:
@@ -795,14 +794,17 @@ def new_comm(
         dict(hints or {}))  # fmt: skip
     if apart and priority:
         own["is_high_priority_stream"] = "true"
+    if rank is None or world_size is None:
+        rank, world_size = _launcher.query_ranksize() if made_of is None or apart else (-1, 0)
+    alone = native in LIBRARIES
+    if made_of is not None or alone or enable_reconfigure:
+        device = _of_rank(device, rank)
     if made_of is not None:
         impl = made_of()
         impl.init(device, name, options)
         return TorchComm(impl, device, options, list(range(impl.get_size())))
     if enable_reconfigure:
         rank, world_size, store = _lib.NO_WORLD, 0, None
-    if rank is None or world_size is None:
-        rank, world_size = _launcher.query_ranksize()
     if native == "fake" and world_size > 1:
         store = HashStore()  # the library wants one, and nobody meets there
     elif store is None and world_size > 1:
@@ -811,7 +813,6 @@ def new_comm(
         own["own_store"] = "true"
     if store is not None and world_size > 1 and native != "fake" and not foreign:
         store = _fresh(PrefixStore(f"torchcomms/{name}", store), world_size)
-    alone = native in LIBRARIES
     comm = Communicator.create(
         rank,
         world_size,
@@ -825,8 +826,17 @@ def new_comm(
         keep_store=foreign,
     )
     if apart and not alone:
+        device = _of_rank(device, comm.rank)
         comm.bind(device)
     return TorchComm(NativeBackend(comm, backend), device, options, list(range(comm.size)))
+
+
+def _of_rank(device: torch.device, rank: int) -> torch.device:
+    """A device that has no index: the one of number rank modulo their number, or the current one of no rank."""
+    if device.type == "cpu" or device.index is not None:
+        return device
+    module = torch.get_device_module(device)
+    return torch.device(device.type, rank % module.device_count() if rank >= 0 else module.current_device())
 
 
 def of_group(group: Any = None) -> TorchComm:

@@ -414,13 +414,39 @@ def _parts(peers):
     with pytest.raises(chorus.InvalidArgumentError, match="Expected tensor on cpu but found tensor on accinte:"):
         host.all_reduce(x, SUM)
     host.finalize()
-    torch.accinte.set_device(peers.rank)
-    try:
-        comm = join(peers, "accinte")
-    finally:
-        torch.accinte.set_device(0)
+    # Without an index the rank decides, and not the current device.
+    comm = join(peers, "accinte")
     assert comm.get_device() == _device(peers.rank)
     comm.finalize()
+
+
+def _newcomers(peers):
+    """All ranks begin without a world, on the device of their rank."""
+    os.environ.update(RANK=str(peers.rank), WORLD_SIZE=str(peers.size))
+    try:
+        comm = torchcomms.new_comm("gloo", torch.device("accinte"), "newcomers", enable_reconfigure=True)
+    finally:
+        del os.environ["RANK"], os.environ["WORLD_SIZE"]
+    d = comm.get_device()
+    assert d == _device(peers.rank)
+    x = torch.ones(8, device=d)
+    for early in (
+        lambda: comm.all_reduce(x, SUM),
+        lambda: comm.all_to_all_single(torch.zeros(8, device=d), x),
+        lambda: comm.all_gather_single(torch.zeros(8, device=d), x),
+    ):
+        with pytest.raises(chorus.InvalidArgumentError, match="no world yet"):
+            early()
+    handles = [None] * peers.size
+    dist.all_gather_object(handles, comm.get_init_handle())
+    comm.reconfigure(6000, handles)
+    comm.all_reduce(x, SUM)
+    assert x.cpu().eq(peers.size).all()
+    comm.finalize()
+
+
+def test_newcomers(pair):
+    pair.run(_newcomers)
 
 
 def test_splits_and_refusals(pair):
