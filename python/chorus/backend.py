@@ -282,13 +282,13 @@ def _make(name: str, store: Store, options: Any, backend_options: Any) -> Any:
     return plugin.creator_fn(theirs, backend_options)
 
 
-def monitored_barrier(group: Any = None, timeout: Any = None) -> None:
-    """A barrier that names all ranks that didn't come within the timeout.
+def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+    """A barrier that names the ranks that didn't come within the timeout.
 
     What ``torch.distributed.monitored_barrier`` does, which itself refuses every backend but Gloo. Raises
-    :class:`chorus.TimeoutError`, on every rank that came.
+    :class:`chorus.TimeoutError`, on every rank that came; see :meth:`ProcessGroup.monitored_barrier`.
     """
-    ours(group).monitored_barrier(timeout)
+    ours(group).monitored_barrier(timeout, wait_all_ranks)
 
 
 def split_group(ranks: list[int], group: Any = None, **options: Any) -> ProcessGroup | None:

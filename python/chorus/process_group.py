@@ -497,9 +497,10 @@ class ProcessGroup(dist.ProcessGroup):
         return _done([])
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        """A barrier whose :class:`chorus.TimeoutError` names all ranks that didn't come, on every rank that did.
+        """A barrier whose :class:`chorus.TimeoutError` names the ranks that didn't come, on every rank that did.
 
-        A ``timeout`` of zero is over at once. ``wait_all_ranks`` is accepted; what it asks for is always done.
+        Its ``missing_ranks`` are all of them. Its text ends with PyTorch's words: the first of them alone, or all with
+        ``wait_all_ranks``. A ``timeout`` of zero is over at once.
         """
         ns = 1 if timeout is not None and not timeout else timeout_ns(timeout)
         try:
@@ -507,8 +508,9 @@ class ProcessGroup(dist.ProcessGroup):
                 pending.wait()
         except Error as error:
             if missing := error.missing_ranks:  # what people search for
-                who = f"Rank{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}"
-                error.args = (f"{error} ({who} failed to pass monitoredBarrier)",)
+                who = f"Ranks {', '.join(map(str, missing))}" if wait_all_ranks else f"Rank {missing[0]}"
+                ms = (ns or timeout_ns(self._timeout)) // 1_000_000
+                error.args = (f"{error} ({who} failed to pass monitoredBarrier in {ms} ms)",)
             raise
 
     # ---- several operations as one ----

@@ -2,6 +2,7 @@ import datetime
 
 import pytest
 import torch.distributed as dist
+from worlds import world_of
 
 import chorus
 
@@ -36,3 +37,21 @@ def _no_time(peers):
 
 def test_no_time(pair):
     pair.run(_no_time)
+
+
+def _nobody_else_comes(peers, wait_all_ranks):
+    """Rank 0 alone: the error's facts are all ranks that are missing, its last words are PyTorch's."""
+    group = dist.new_group()
+    if peers.rank == 0:
+        with pytest.raises(chorus.TimeoutError) as caught:
+            chorus.monitored_barrier(group, datetime.timedelta(milliseconds=50), wait_all_ranks)
+        assert caught.value.missing_ranks == (1, 2)
+        who = "Ranks 1, 2" if wait_all_ranks else "Rank 1"
+        assert str(caught.value).endswith(f"({who} failed to pass monitoredBarrier in 50 ms)")
+    dist.barrier()
+    dist.destroy_process_group(group)
+
+
+@pytest.mark.parametrize("wait_all_ranks", [False, True])
+def test_nobody_else_comes(wait_all_ranks):
+    world_of(3).run(_nobody_else_comes, wait_all_ranks)

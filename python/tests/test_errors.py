@@ -109,7 +109,7 @@ def _timeout(peers, how):
         error = caught.value
         assert error.missing_ranks == (peers.size - 1,), error
         assert error.elapsed >= 0.15 and error.seq == 1
-        assert (f"(Rank {peers.size - 1} failed to pass monitoredBarrier)" in str(error)) == (
+        assert (f"(Rank {peers.size - 1} failed to pass monitoredBarrier in 200 ms)" in str(error)) == (
             how == "monitored_barrier"
         )
         assert error.op == ("barrier" if how == "monitored_barrier" else "all_reduce")
