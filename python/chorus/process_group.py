@@ -649,7 +649,9 @@ class ProcessGroup(dist.ProcessGroup):
         device_types: list[torch.device] | None = None,
     ) -> ProcessGroup | None:
         """A group of some of this one's ranks. Every rank calls it, with the ranks of its own
-        part; one that isn't among the ranks it passes gets None."""
+        part; one that isn't among the ranks it passes gets None. ``opts`` is None, or a dict of hints."""
+        if opts is not None and not isinstance(opts, dict):
+            raise self.comm.invalid("split", f"options must be a dict of hints, not {type(opts).__name__}")
         if self._others:
             raise UnsupportedError("chorus: a group of several devices can't be split; use new_group", op="split")
         members = list(ranks) if self.comm.rank in ranks else []
@@ -657,7 +659,7 @@ class ProcessGroup(dist.ProcessGroup):
         if not name:  # PyTorch knows groups by their names
             again = f"#{self._splits}" if self._splits else ""
             name = f"{self._group_name or self.comm.name}.{min(members, default='')}{again}"
-        comm = self.comm.split(members, name=name if members else None, timeout_ns=timeout_ns(timeout))
+        comm = self.comm.split(members, name=name if members else None, timeout_ns=timeout_ns(timeout), hints=opts)
         # Not if this rank was refused: then the others still wait for it, or were refused, too.
         self._splits += not group_name
         if comm is None:

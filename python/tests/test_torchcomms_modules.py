@@ -320,6 +320,26 @@ dist.all_reduce(x, op=dist.ReduceOp.SUM)
 assert x.tolist() == [n * (n - 1) / 2] * 4
 part = dist.split_group(split_ranks=[[0], [1]])
 dist.all_reduce(x, group=part)
+assert dist.get_world_size(dist.split_group(backend="cpu:gloo", pg_options=dist.ProcessGroupGloo._Options())) == n
+whole = dist.split_group(pg_options={"algorithm": "linear"}, group_desc="of hints")
+assert dist.get_comm(whole).get_size() == n and dist.get_group() is dist.group.WORLD and dist.get_group(whole) is whole
+for bad, words in (({"backend": "nccl"}, "a part has the parent's backend"), ({"pg_options": 3}, "dict of hints")):
+    try:
+        dist.split_group(**bad)
+    except RuntimeError as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError(bad)
+exact, out = torch.randn(n, 1000, generator=torch.Generator().manual_seed(rank)), torch.zeros(1000)
+work = dist.reduce_scatter_quantized(out, exact, dist.ReduceOp.SUM, torch.tensor([rank]), async_op=True)
+work.wait()
+dist.all_reduce(exact)
+assert (out - exact[rank]).abs().max() < 0.05 and abs((out - exact[rank]).mean()) < 1e-3 and not out.equal(exact[rank])
+try:
+    dist.reduce_scatter_quantized(out, exact, dist.ReduceOp.MAX, torch.tensor([1]))
+except RuntimeError as error:
+    assert "must be SUM or AVG" in str(error)
+dist.register_mem_pool(None, torch.device("cpu"), None)
 ops = [dist.P2POp(dist.isend, x, 1 - rank), dist.P2POp(dist.irecv, torch.zeros(4), 1 - rank)]
 [work.wait() for work in dist.batch_isend_irecv(ops)]
 window = dist.new_window(dist.get_mem_allocator().zeros(4))
@@ -347,7 +367,8 @@ def test_distwrap(tmp_path):
     assert done.returncode == 0 and done.stdout.count("fine") == 2, done.stderr
     assert "finalized" not in done.stderr
     for name in (
-        "all_reduce", "batch_isend_irecv", "new_group", "is_initialized", "HashStore", "destroy_process_group",
+        "all_reduce", "batch_isend_irecv", "new_group", "is_initialized", "HashStore", "destroy_process_group", "ReduceOp",
+        "P2POp", "ProcessGroup", "ProcessGroupGloo", "Store", "Work", "GroupMember", "get_process_group_ranks",
     ):  # fmt: skip
         assert getattr(distwrap, name) is getattr(dist, name)
     assert chorus.torchcomms.objcol.__doc__

@@ -127,7 +127,8 @@ class TorchCommBackend:
     ) -> Any:
         raise self._lacks("gather_single")
 
-    def split(self, ranks: list[int], name: str | None, **options: Unpack[Options]) -> TorchCommBackend | None:
+    def split(self, ranks: list[int], name: str | None, options: CommOptions) -> TorchCommBackend | None:
+        """The part of this rank, or None if it has none. Options are the whole's; of hints, those that were given."""
         raise self._lacks("split")
 
     def get_backend_version(self) -> str:

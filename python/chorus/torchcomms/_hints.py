@@ -19,7 +19,7 @@ _OWN = {"fabric", "host_id", "calibration", "stage_bytes"} | _OF_OPERATIONS
 _TRUTHS = {"1": True, "true": True, "yes": True, "y": True, "0": False, "false": False, "no": False, "n": False}
 _OF_GLOO = {"wire", "interface", "prefix", "pytorch"}
 # They set up what CPUs don't have, or what isn't needed here.
-_FLAGS = {"lazy", "persistent_store", "enable_cuda_graph_support", "blocking"}
+_FLAGS = {"lazy", "persistent_store", "enable_cuda_graph_support", "blocking", "compute_node_rank_layout"}
 _NUMBERS = {"max_event_pool_size", "garbage_collect_interval_ms", "graph_timeout_check_interval_ms"}
 # Of communicators of NCCL, NCCLX and RCCL: Chorus's own, and the fields of NCCL's configuration.
 _OF_LIBRARIES = {"library", "compare", *map(str.lower, (

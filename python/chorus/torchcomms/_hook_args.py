@@ -305,6 +305,7 @@ class Hooks:
 
     pre: list[Any] = field(default_factory=list)
     post: list[Any] = field(default_factory=list)
+    left_out: list[Any] = field(default_factory=list)  # called with the number of a split that gives this rank no part
 
 
 class RemovableHandle:

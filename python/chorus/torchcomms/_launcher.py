@@ -73,9 +73,14 @@ def default_timeout() -> timedelta:
 
 def default_abort() -> bool:
     """Whether failures abort the process for communicators that aren't told: TORCHCOMM_ABORT_ON_ERROR, or no."""
-    text = os.environ.get(_ABORT) or "false"
+    return flag(_ABORT, "false")
+
+
+def flag(name: str, default: str) -> bool:
+    """A variable that is true or false. Raises RuntimeError, which names it, for anything else."""
+    text = os.environ.get(name) or default
     if text.lower() not in _TRUTHS:
-        raise RuntimeError(f"chorus: {_ABORT}={text!r} is neither true nor false")
+        raise RuntimeError(f"chorus: {name}={text!r} is neither true nor false")
     return _TRUTHS[text.lower()]
 
 

@@ -21,7 +21,7 @@ from chorus.errors import FinalizedError, check
 from chorus.process_group import timeout_ns
 from chorus.torchcomms import _hints
 from chorus.torchcomms._backend import TorchCommBackend
-from chorus.torchcomms._types import Options, P2POp, P2POpType, RedOpType, ReduceOp
+from chorus.torchcomms._types import CommOptions, Options, P2POp, P2POpType, RedOpType, ReduceOp
 from chorus.torchcomms._work import TorchWork
 
 if TYPE_CHECKING:
@@ -326,9 +326,9 @@ class NativeBackend(TorchCommBackend):
 
     # ---- the communicator itself ----
 
-    def split(self, ranks: list[int], name: str | None, **options: Unpack[Options]) -> NativeBackend | None:
-        own = _hints.of_communicator(options["hints"], self._name)[0] if "hints" in options else None
-        timeout = timeout_ns(options.get("timeout"))
+    def split(self, ranks: list[int], name: str | None, options: CommOptions) -> NativeBackend | None:
+        own = _hints.of_communicator(options.hints, self._name)[0] if options.hints else None
+        timeout = timeout_ns(options.timeout)
         part = self.comm.split(ranks, name=name if ranks else None, timeout_ns=timeout, hints=own)
         return None if part is None else NativeBackend(part, self._name, self._of_group)
 

@@ -171,6 +171,31 @@ class BatchP2POptions(OperationOptions):
     """The options of :meth:`BatchSendRecv.issue`."""
 
 
+def _options_of(name: str) -> type[OperationOptions]:
+    text = f"Hints and timeout of one {name.removesuffix('Options')}, for programs that name them so."
+    return type(name, (OperationOptions,), {"__doc__": text, "__module__": __name__})
+
+
+AllGatherOptions = _options_of("AllGatherOptions")
+AllGatherPExecOptions = _options_of("AllGatherPExecOptions")
+AllGatherPInitOptions = _options_of("AllGatherPInitOptions")
+AllGatherSingleOptions = _options_of("AllGatherSingleOptions")
+AllReduceOptions = _options_of("AllReduceOptions")
+AllToAllOptions = _options_of("AllToAllOptions")
+AllToAllSingleOptions = _options_of("AllToAllSingleOptions")
+AllToAllvSingleOptions = _options_of("AllToAllvSingleOptions")
+BarrierOptions = _options_of("BarrierOptions")
+BroadcastOptions = _options_of("BroadcastOptions")
+GatherOptions = _options_of("GatherOptions")
+GatherSingleOptions = _options_of("GatherSingleOptions")
+RecvOptions = _options_of("RecvOptions")
+ReduceOptions = _options_of("ReduceOptions")
+ReduceScatterOptions = _options_of("ReduceScatterOptions")
+ReduceScatterSingleOptions = _options_of("ReduceScatterSingleOptions")
+ScatterOptions = _options_of("ScatterOptions")
+SendOptions = _options_of("SendOptions")
+
+
 @dataclass
 class ReconfigureOptions:
     """The arguments of :meth:`TorchComm.reconfigure`."""
@@ -179,6 +204,29 @@ class ReconfigureOptions:
     init_handles: list[str] | set[str] = field(default_factory=list)
     timeout: timedelta | None = None
     hints: dict[str, str] | None = None
+
+
+@dataclass
+class NodeRankLayout:
+    """Where the ranks of a communicator are, as :meth:`TorchComm.get_node_rank_layout` tells.
+
+    Attributes:
+        num_nodes: hosts that have ranks.
+        local_node_ranks: ranks on this rank's host.
+        local_node_global_rank_ids: for each of these, in the communicator's order, its rank in the job.
+        local_node_local_rank_ids: likewise, its rank on the host: LOCAL_RANK, or else its place among these.
+        uniform: whether all hosts have as many ranks.
+    """
+
+    num_nodes: int = 0
+    local_node_ranks: int = 0
+    local_node_global_rank_ids: list[int] = field(default_factory=list)
+    local_node_local_rank_ids: list[int] = field(default_factory=list)
+    uniform: bool = True
+
+    def is_single_node(self) -> bool:
+        """Whether all ranks are on one host."""
+        return self.num_nodes == 1
 
 
 class P2POpType(enum.Enum):

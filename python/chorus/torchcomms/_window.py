@@ -107,15 +107,20 @@ class TorchCommWindow:
 
     def signal(
         self,
-        dst_rank: int,
+        peer_rank: int | None = None,
         async_op: bool = False,
         hints: _Hints = None,
         timeout: timedelta | None = None,
         *,
         slot: int = 0,
+        dst_rank: int | None = None,
     ) -> TorchWork:
-        """Signal rank ``dst_rank``, after this rank's earlier operations there."""
-        return self._signal(_lib.SIGNAL, "signal", dst_rank, async_op, timeout, slot)
+        """Signal rank ``peer_rank``, which is also ``dst_rank``, after this rank's earlier operations there."""
+        if (peer_rank is None) == (dst_rank is None):
+            raise TypeError("signal: one rank must be given, as peer_rank or as dst_rank")
+        rank = peer_rank if peer_rank is not None else dst_rank
+        assert rank is not None
+        return self._signal(_lib.SIGNAL, "signal", rank, async_op, timeout, slot)
 
     def wait_signal(
         self,

@@ -64,6 +64,12 @@ class TorchWork:
         """For backends written in Python."""
         self._status = status
 
+    def __copy__(self) -> TorchWork:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> TorchWork:
+        return self
+
 
 def _outcome(error: BaseException | None) -> WorkStatus:
     """The status of an operation that is over."""

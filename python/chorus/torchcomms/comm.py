@@ -23,11 +23,19 @@ from chorus._comm import Communicator
 from chorus.backend import LIBRARIES, _fresh, ours, place_of, served
 from chorus.errors import InvalidArgumentError, UnsupportedError, check, invalid
 from chorus.process_group import ProcessGroup, timeout_ns
-from chorus.torchcomms import _backend, _hints, _launcher
+from chorus.torchcomms import _backend, _hints, _launcher, _layout
 from chorus.torchcomms._backend import TorchCommBackend
 from chorus.torchcomms._hook_args import POST, PRE, Hooks, OpName, RemovableHandle
 from chorus.torchcomms._native import NativeBackend
-from chorus.torchcomms._types import BatchP2POptions, CommOptions, Options, P2POp, P2POpType, ReduceOp
+from chorus.torchcomms._types import (
+    BatchP2POptions,
+    CommOptions,
+    NodeRankLayout,
+    Options,
+    P2POp,
+    P2POpType,
+    ReduceOp,
+)
 from chorus.torchcomms._window import TorchCommWindow
 from chorus.torchcomms._work import DONE, TorchWork, WorkWrapper
 
@@ -177,6 +185,7 @@ class TorchComm:
         self._ranks = ranks
         self._hooks = Hooks()
         self._finalized = False
+        self._layout: NodeRankLayout | None = None
         _open.add(self)
 
     def __del__(self) -> None:
@@ -225,6 +234,18 @@ class TorchComm:
     def get_ranks(self) -> list[int]:
         """For each rank, its rank in the communicator that was made by :func:`new_comm`."""
         return list(self._ranks)
+
+    def get_node_rank_layout(self) -> NodeRankLayout:
+        """Which ranks are on which hosts. Collective at the first call, in which the ranks tell each other.
+
+        Raises :class:`chorus.UnsupportedError` if the hint ``compute_node_rank_layout`` is false.
+        """
+        if not _hints.truth("compute_node_rank_layout", self._options.hints.get("compute_node_rank_layout", "true")):
+            raise UnsupportedError(f"chorus: {self.get_name()}: the hint compute_node_rank_layout is false",
+                comm=self.get_name(), op="get_node_rank_layout")  # fmt: skip
+        if self._layout is None:
+            self._layout = _layout.of(self)
+        return self._layout
 
     def __repr__(self) -> str:
         return f"<TorchComm {self.get_name()!r}: rank {self.get_rank()} of {self.get_size()}, {self.get_backend()}>"
@@ -494,12 +515,15 @@ class TorchComm:
         """
         ranks = [operator.index(r) for r in ranks]
         op_id = self._before(OpName.split, lambda: (ranks, name))
-        impl = self._impl.split(ranks, name, **_options(hints, timeout))
-        if impl is None:
-            return None
         options = CommOptions(**vars(self._options))
-        options.hints = dict(hints or options.hints)
         options.timeout = timeout or options.timeout
+        options.hints = dict(hints or {})
+        impl = self._impl.split(ranks, name, options)
+        if impl is None:
+            for tell in list(self._hooks.left_out):
+                tell(op_id)
+            return None
+        options.hints = dict(hints or self._options.hints)
         comm = TorchComm(impl, self._device, options, [self._ranks[r] for r in ranks])
         self._after(OpName.split, op_id, comm)
         return comm
@@ -615,6 +639,10 @@ class TorchComm:
         self._native("regroup").regroup(without, newcomers, timeout)
         return self._renewed()
 
+    def _ended(self) -> bool:
+        """Whether it was finalized, by itself or by the group that it's of."""
+        return self._impl.comm.finalized if isinstance(self._impl, NativeBackend) else self._finalized
+
     def _native(self, what: str) -> NativeBackend:
         """The backend of this package's communicators; others lack what the original hasn't."""
         if not isinstance(self._impl, NativeBackend):
@@ -623,6 +651,7 @@ class TorchComm:
 
     def _renewed(self) -> TorchWork:
         self._ranks = list(range(self._impl.get_size()))
+        self._layout = None
         return TorchWork()
 
     def finalize(self) -> None:

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import json
+import logging
 import os
 import pickle
-import tempfile
 import threading
 import time
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from chorus.torchcomms._hook_args import CollectivePostHookArgs, OpName, SplitPostHookArgs
+from chorus.errors import UnsupportedError
+from chorus.torchcomms._hook_args import CollectivePostHookArgs, OpName, RemovableHandle, SplitPostHookArgs
+from chorus.torchcomms._launcher import flag
 from chorus.torchcomms._work import TorchWork
 from chorus.torchcomms.comm import TorchComm
 
 # Of the format, torch/csrc/distributed/c10d/FlightRecorder.hpp.
 _VERSION = "2.10"
 _MESSAGES = {OpName.send, OpName.recv, OpName.batch_op_issue}
-_NOT_RECORDED = {OpName.split, OpName.new_window, OpName.finalize}
+_NOT_RECORDED = {OpName.new_window, OpName.finalize}
+_FILE, _DYNAMIC = "TORCHCOMM_FR_DUMP_TEMP_FILE", "TORCHCOMM_FR_DUMP_DYNAMIC_FILE_NAME"
 _DTYPES = {torch.float32: "Float", torch.float64: "Double", torch.float16: "Half", torch.bfloat16: "BFloat16",
     torch.int8: "Char", torch.uint8: "Byte", torch.int16: "Short", torch.int32: "Int", torch.int64: "Long",
     torch.bool: "Bool"}  # fmt: skip
@@ -30,8 +36,9 @@ class FlightRecorderHook:
     """Keeps the last ``max_entries`` operations of the communicators that are registered, and of their parts.
 
     An entry is ``scheduled`` when it's issued and ``completed`` when the operation is over, with the time of
-    that; numbers of collectives and of messages count for each communicator, so that those of different ranks
-    match. All recorders are apart; ``isolated`` is accepted.
+    that and ``duration_ms``; numbers of collectives and of messages count for each communicator, so that those of
+    different ranks match. When a communicator breaks, the record is written to its file (see :meth:`dump_file`). All
+    recorders are apart; ``isolated`` is accepted. PyTorch's debug server shows what they all have.
     """
 
     def __init__(self, max_entries: int = 2048, isolated: bool = False) -> None:
@@ -39,6 +46,8 @@ class FlightRecorderHook:
             raise ValueError(f"max_entries is {max_entries}")
         self._entries: collections.deque[dict[str, Any]] = collections.deque(maxlen=max_entries)
         self._comms: dict[str, dict[str, str]] = {}
+        self._members: weakref.WeakSet[TorchComm] = weakref.WeakSet()
+        self._handles: list[RemovableHandle] = []
         self._issuing: dict[int, dict[str, Any]] = {}  # by op_id, from pre-hook to post-hook
         self._unseen: collections.deque[tuple[dict[str, Any], TorchWork]] = collections.deque(maxlen=max_entries)
         self._count = 0
@@ -51,10 +60,30 @@ class FlightRecorderHook:
             self._comms[comm.get_name()] = {
                 "name": comm.get_name(),
                 "desc": comm.get_backend(),
-                "ranks": json.dumps(comm.get_ranks()),
+                "ranks": json.dumps(comm.get_ranks(), separators=(",", ":")),
             }
-        comm.register_pre_hook(lambda op, op_id, args: self._begin(comm, numbers, op, op_id, args))
-        comm.register_post_hook(self._issued)
+            self._members.add(comm)
+        with _all:
+            _recorders.add(self)
+        self._handles += [
+            comm.register_pre_hook(lambda op, op_id, args: self._begin(comm, numbers, op, op_id, args)),
+            comm.register_post_hook(self._issued),
+            comm._hook(comm._hooks.left_out, self._left_out),
+        ]
+        with contextlib.suppress(UnsupportedError):  # a backend written in Python may not tell
+            self._handles.append(comm.register_abort_hook(_dump_at_abort(self, comm)))
+
+    def unregister(self) -> None:
+        """Record nothing any more; what was recorded stays."""
+        while self._handles:
+            self._handles.pop().remove()
+        with self._lock:
+            self._members.clear()
+
+    def members(self) -> list[TorchComm]:
+        """The communicators that it's registered with and that haven't ended."""
+        with self._lock:
+            return [comm for comm in self._members if not comm._ended()]
 
     def _begin(self, comm: TorchComm, numbers: dict[str, int], op: OpName, op_id: int, args: Any) -> None:
         if op in _NOT_RECORDED:
@@ -89,6 +118,7 @@ class FlightRecorderHook:
     def _issued(self, op_id: int, args: Any) -> None:
         if isinstance(args, SplitPostHookArgs):
             self.register_with_comm(args.comm)
+            self._left_out(op_id)
         if not isinstance(args, CollectivePostHookArgs):
             return
         with self._lock:
@@ -104,6 +134,13 @@ class FlightRecorderHook:
         else:
             with self._lock:
                 self._unseen.append((entry, args.work))
+
+    def _left_out(self, op_id: int) -> None:
+        """A split is over, which this rank may have got no part of."""
+        with self._lock:
+            entry = self._issuing.pop(op_id, None)
+        if entry is not None:
+            _over(entry, None)
 
     def _look(self) -> None:
         """Find out which operations are over whose backends, written in Python, don't tell."""
@@ -132,9 +169,11 @@ class FlightRecorderHook:
     def dump_file(self, rank: int, include_completed: bool = True, prefix: str | None = None) -> str:
         """Write what was recorded to the file ``prefix`` followed by ``rank``, as ``torchfrtrace`` reads it.
 
-        The prefix is ``torchcomm_fr_`` in the directory of temporary files unless given. Returns the path.
+        The prefix is that of TORCHCOMM_FR_DUMP_TEMP_FILE unless given, or PyTorch's
+        ``~/.cache/torch/comm_lib_trace_rank_``. With TORCHCOMM_FR_DUMP_DYNAMIC_FILE_NAME=1 the variable is the whole
+        path, read at each call. Returns the path.
         """
-        path = f"{prefix or os.path.join(tempfile.gettempdir(), 'torchcomm_fr_')}{rank}"
+        path = f"{prefix}{rank}" if prefix is not None else _path(rank)
         dump = {**self._dump(include_completed), "rank": rank, "host_name": os.uname().nodename}
         with open(path, "wb") as file:
             pickle.dump(dump, file)
@@ -147,16 +186,69 @@ class FlightRecorderHook:
             self._unseen.clear()
 
     def is_enabled(self) -> bool:
-        """Whether there is room for entries."""
-        return self._entries.maxlen != 0
+        """Whether it's registered with a communicator, and there is room for entries."""
+        return bool(self._handles) and self._entries.maxlen != 0
 
     def size(self) -> int:
         """The number of entries."""
         return len(self._entries)
 
 
+_recorders: weakref.WeakSet[FlightRecorderHook] = weakref.WeakSet()  # that are or were registered
+_all = threading.Lock()  # of these
+
+
+def recorders() -> list[FlightRecorderHook]:
+    """The recorders of the process, as far as the program still has them."""
+    with _all:
+        return list(_recorders)
+
+
+def _path(rank: int) -> str:
+    name = os.environ.get(_FILE)
+    if name and flag(_DYNAMIC, "false"):
+        return name
+    if name:
+        return f"{name}{rank}"
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    os.makedirs(os.path.join(cache, "torch"), exist_ok=True)
+    return os.path.join(cache, "torch", f"comm_lib_trace_rank_{rank}")
+
+
+def _dump_at_abort(recorder: FlightRecorderHook, comm: TorchComm) -> Callable[[], None]:
+    """What writes a recorder's file when a communicator breaks; it keeps neither alive."""
+    of_recorder, of_comm = weakref.ref(recorder), weakref.ref(comm)
+
+    def dump() -> None:
+        recorder, comm = of_recorder(), of_comm()
+        if recorder is not None and comm is not None:
+            path = recorder.dump_file(comm.get_ranks()[comm.get_rank()])
+            logging.getLogger("chorus").info("%s broke; its flight record is in %s", comm.get_name(), path)
+
+    return dump
+
+
+def dump_of_process(include_entries: bool = True, include_completed: bool = True) -> dict[str, Any]:
+    """What all recorders of the process have, as one of them would; an operation that several have is there once."""
+    whole: dict[str, Any] = {"version": _VERSION, "pg_config": {}, "pg_status": {}}
+    entries: dict[int, dict[str, Any]] = {}
+    for recorder in recorders():
+        dump = recorder._dump(include_completed)
+        whole["pg_config"].update(dump["pg_config"])
+        entries.update((e["op_id"], e) for e in dump["entries"])
+    if include_entries:
+        places = {name: i for i, name in enumerate(whole["pg_config"])}
+        whole["entries"] = [
+            {**entries[op_id], "record_id": i, "pg_id": places[entries[op_id]["process_group"][0]]}
+            for i, op_id in enumerate(sorted(entries))
+        ]
+    return whole
+
+
 def _over(entry: dict[str, Any], error: BaseException | None) -> None:
     entry["time_discovered_completed_ns"] = time.time_ns()
+    # At least a nanosecond: the clock may stand still meanwhile, or be set back.
+    entry["duration_ms"] = max(1, entry["time_discovered_completed_ns"] - entry["time_created_ns"]) / 1e6
     entry["retired"] = True
     if error is None:  # what failed stays "scheduled", as PyTorch's does
         entry["state"] = "completed"

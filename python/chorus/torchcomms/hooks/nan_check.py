@@ -45,6 +45,10 @@ class NanCheckHook:
 
         self._handles.append(comm.register_pre_hook(look))
 
+    def is_enabled(self) -> bool:
+        """Whether it looks at any communicator's operations."""
+        return bool(self._handles)
+
     def unregister(self) -> None:
         """Look at no communicator any more."""
         while self._handles:
