@@ -222,7 +222,7 @@ func (m *Moves) WriteSVG(w io.Writer) error {
 	middle := func(rank int) float64 { return float64(top + row*rank + boxTall/2) }
 	for r := range m.Ranks {
 		c.Text(10, middle(r), "start", 12, fmt.Sprintf("rank %d", r))
-		c.Line(left, middle(r), float64(width-20), middle(r), "#dddddd")
+		c.Line(left, middle(r), float64(width-20), middle(r), svg.Grid)
 	}
 	for i, x := range m.All {
 		at, y := float64(left+column*columns[i]), float64(top+row*x.Rank)

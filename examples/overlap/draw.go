@@ -11,7 +11,8 @@ import (
 	"github.com/chorus-comms/chorus/internal/svg"
 )
 
-// draw writes the kernels and all-reduces of all devices as SVG, a line for each of the two on each device.
+// draw writes the kernels and all-reduces of all devices as SVG, a line for each of the two on each device, over an axis
+// of time.
 func draw(w io.Writer, activities []device.Activity) error {
 	type line struct {
 		dev     int
@@ -33,15 +34,24 @@ func draw(w io.Writer, activities []device.Activity) error {
 			last = a.End
 		}
 	}
-	const width, left, height = 860, 150, 26
+	const width, left, height = 820, 180, 26
+	const bottom = 10 + 2*ranks*height
 	scale := width / max(last.Sub(first).Seconds(), 1e-9)
-	c := svg.New(left+width+10, 2*ranks*height+40, 12)
+	c := svg.New(left+width+30, bottom+50, 12)
+	step := tick(last.Sub(first))
+	for at := time.Duration(0); at <= last.Sub(first); at += step {
+		x := left + at.Seconds()*scale
+		c.Line(x, 6, x, bottom, svg.Grid)
+		c.Text(x, bottom+18, "middle", 12, fmt.Sprint(at))
+	}
+	c.Line(left, bottom, left+width, bottom, svg.Axis)
+	c.Text(left+width/2, bottom+40, "middle", 12, "time")
 	for i := range 2 * ranks {
 		l := line{i / 2, i%2 == 0}
 		y := 10 + i*height
-		name, color := "communication", "#d55e00"
+		name, color := "communication", svg.Colors[1]
 		if l.compute {
-			name, color = "computation", "#0072b2"
+			name, color = "computation", svg.Colors[0]
 		}
 		c.Text(6, float64(y+14), "start", 12, fmt.Sprintf("device %d: %s", l.dev, name))
 		slices.SortFunc(lines[l], func(a, b device.Activity) int { return a.Start.Compare(b.Start) })
@@ -52,6 +62,16 @@ func draw(w io.Writer, activities []device.Activity) error {
 				took.Round(time.Microsecond)))
 		}
 	}
-	c.Text(left, float64(2*ranks*height+30), "start", 12, fmt.Sprint(last.Sub(first).Round(time.Millisecond)))
 	return c.End(w)
+}
+
+// tick returns the time between two ticks, of which some ten are to be in all.
+func tick(all time.Duration) time.Duration {
+	for step := time.Microsecond; ; step *= 10 {
+		for _, n := range []time.Duration{1, 2, 5} {
+			if all <= 10*n*step {
+				return n * step
+			}
+		}
+	}
 }

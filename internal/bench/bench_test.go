@@ -405,7 +405,7 @@ func TestTableAndPlot(t *testing.T) {
 		}
 	}
 	b.Reset()
-	if err := res.WritePlot(&b); err != nil || !strings.Contains(b.String(), "memory limit") {
+	if err := res.WritePlot(&b); err != nil || !strings.Contains(b.String(), "one pass, unsynchronized") {
 		t.Errorf("%v\n%s", err, b.String())
 	}
 }

@@ -7,9 +7,10 @@ import (
 	"github.com/chorus-comms/chorus/internal/svgplot"
 )
 
-// WritePlot draws the bandwidths over the sizes as SVG.
+// WritePlot draws the bandwidths over the sizes as SVG, both on logarithmic axes, so that small sizes, where a call's
+// latency counts, are seen beside large ones.
 func (r *Result) WritePlot(w io.Writer) error {
-	p := svgplot.Plot{XLabel: "size (bytes)", YLabel: "GB/s"}
+	p := svgplot.Plot{XLabel: "size (bytes)", YLabel: "GB/s", LogY: true}
 	if len(r.Rows) > 0 {
 		f := r.Rows[0]
 		p.Title = fmt.Sprintf("%s, %s, %d ranks, %s, %s memory", f.Operation, f.DType, f.Ranks, f.Fabric, f.Memory)
@@ -25,7 +26,7 @@ func (r *Result) WritePlot(w io.Writer) error {
 		}{
 			{"algbw", func(r Row) float64 { return r.AlgBW }},
 			{"busbw", func(r Row) float64 { return r.BusBW }},
-			{"memory limit", func(r Row) float64 { return r.Limit }},
+			{"one pass, unsynchronized", func(r Row) float64 { return r.Limit }},
 		} {
 			s := svgplot.Series{Name: line.name + suffix}
 			for _, row := range r.Rows {

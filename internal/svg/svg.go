@@ -1,7 +1,8 @@
-// Package svg writes pictures of lines, boxes and words as SVG documents.
+// Package svg writes pictures of lines, boxes and words as SVG documents, which are light or dark as their reader's
+// pages are.
 //
 //	c := svg.New(860, 500, 14)
-//	c.Line(80, 450, 860, 450, "#444444")
+//	c.Line(80, 450, 860, 450, svg.Axis)
 //	c.Text(80, 470, "middle", 12, "0")
 //	err := c.End(w)
 //
@@ -16,24 +17,45 @@ import (
 )
 
 // Colors can be told apart with any colour vision (Okabe and Ito, 2008).
-var Colors = [...]string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"}
+var Colors = [...]string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", Ink}
+
+// What isn't data has these.
+const (
+	Ground   = "#ffffff"
+	Ink      = "#000000" // of words
+	Axis     = "#444444"
+	Muted    = "#666666" // of a line beside the one that counts
+	Grid     = "#dddddd"
+	FineGrid = "#eeeeee"
+	Shade    = "#e4e4e4" // of areas
+)
+
+// dark has for each colour the one on a dark ground.
+var dark = [...][2]string{
+	{Ground, "#0d1117"}, {Ink, "#e6edf3"}, {Axis, "#9aa4af"}, {Muted, "#9aa4ae"}, {Grid, "#3d444d"},
+	{FineGrid, "#2a3038"}, {Shade, "#343b44"}, {Colors[0], "#4aa8e0"}, {Colors[1], "#f0843c"}, {Colors[2], "#2fc79b"},
+}
 
 // Canvas is a document that is being written. Coordinates are pixels, counted to the right and downwards.
 type Canvas struct{ b bytes.Buffer }
 
-// New begins a document on white ground, with the usual size of its letters.
+// New begins a document with the usual size of its letters.
 func New(width, height, fontSize int) *Canvas {
 	c := new(Canvas)
 	c.Printf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" font-family="sans-serif" font-size="%d">`+"\n",
 		width, height, width, height, fontSize)
-	c.Printf(`<rect width="%d" height="%d" fill="white"/>`+"\n", width, height)
+	c.Printf("<style>@media (prefers-color-scheme: dark) {\ntext { fill: %s }\n", dark[1][1])
+	for _, d := range dark {
+		c.Printf("[fill=\"%s\"] { fill: %s } [stroke=\"%s\"] { stroke: %s }\n", d[0], d[1], d[0], d[1])
+	}
+	c.Printf("}</style>\n<rect width=\"%d\" height=\"%d\" fill=\"%s\"/>\n", width, height, Ground)
 	return c
 }
 
 // Printf adds elements as they are; what isn't known to be harmless goes through Escape.
 func (c *Canvas) Printf(format string, args ...any) { fmt.Fprintf(&c.b, format, args...) }
 
-// Line adds a line.
+// Line adds a line. Colours that this package names have others on a dark ground.
 func (c *Canvas) Line(x1, y1, x2, y2 float64, color string) {
 	c.Printf(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s"/>`+"\n", x1, y1, x2, y2, color)
 }
@@ -45,8 +67,8 @@ func (c *Canvas) Text(x, y float64, anchor string, size int, s string) {
 
 // Box adds a filled rectangle that says its title to those who point at it.
 func (c *Canvas) Box(x, y, w, h float64, color string, opacity float64, title string) {
-	c.Printf(`<rect x="%.1f" y="%.2f" width="%.1f" height="%.2f" fill="%s" fill-opacity="%g" stroke="white" stroke-width="0.2"><title>%s</title></rect>`+"\n",
-		x, y, w, h, color, opacity, Escape(title))
+	c.Printf(`<rect x="%.1f" y="%.2f" width="%.1f" height="%.2f" fill="%s" fill-opacity="%g" stroke="%s" stroke-width="0.2"><title>%s</title></rect>`+"\n",
+		x, y, w, h, color, opacity, Ground, Escape(title))
 }
 
 // End writes the document.

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"github.com/chorus-comms/chorus/internal/svg"
 )
@@ -35,7 +36,8 @@ const (
 	left, top, bottom = 80, 50, 70
 	keyLine, keyChar  = 60, 7.5 // of the key, at the right: what a line takes, and a character
 	fontSize          = 14
-	mostXLabels       = 10
+	labelSpace        = 56 // for a label under X: "256 Ki", and some room
+	mostTicks         = 14 // of a logarithmic Y, with 1, 2 and 5; if there are more, only those with 1
 )
 
 // Write writes the plot as an SVG document.
@@ -53,17 +55,17 @@ func (p *Plot) Write(w io.Writer) error {
 	c.Printf(`<text x="24" y="%d" text-anchor="middle" transform="rotate(-90 24 %d)">%s</text>`+"\n",
 		(top+height-bottom)/2, (top+height-bottom)/2, svg.Escape(p.YLabel))
 	for _, v := range ticks {
-		c.Line(left, c.y(v), width-right, c.y(v), "#dddddd")
+		c.Line(left, c.y(v), width-right, c.y(v), svg.Grid)
 		c.Text(left-8, c.y(v)+5, "end", fontSize, trim(v))
 	}
-	every := max(1, int(hi-lo)/mostXLabels)
+	every := max(1, int(math.Ceil(labelSpace*(hi-lo)/(width-left-right))))
 	for e := int(lo); e <= int(hi); e += every {
 		x := c.x(math.Exp2(float64(e)))
-		c.Line(x, top, x, height-bottom, "#eeeeee")
+		c.Line(x, top, x, height-bottom, svg.FineGrid)
 		c.Text(x, height-bottom+20, "middle", 12, svg.SizeText(math.Exp2(float64(e))))
 	}
-	c.Printf(`<rect x="%d" y="%d" width="%.1f" height="%d" fill="none" stroke="#444444"/>`+"\n", left, top,
-		width-left-right, height-top-bottom)
+	c.Printf(`<rect x="%d" y="%d" width="%.1f" height="%d" fill="none" stroke="%s"/>`+"\n", left, top,
+		width-left-right, height-top-bottom, svg.Axis)
 	color := -1
 	for i, s := range p.Series {
 		if !s.Dashed || color < 0 {
@@ -137,6 +139,12 @@ func (c *canvas) scale(least, most float64) (ticks []float64) {
 		v = niceStep(v * 1.5)
 	}
 	c.least, c.most = ticks[0], math.Max(v, ticks[0]*2)
+	if len(ticks) > mostTicks {
+		ticks = slices.DeleteFunc(ticks, func(v float64) bool {
+			e := math.Log10(v)
+			return math.Abs(e-math.Round(e)) > 1e-6
+		})
+	}
 	return ticks
 }
 
@@ -178,4 +186,10 @@ func (c *canvas) series(i int, color string, s Series) {
 	c.Text(x+46, y+5, "start", 13, s.Name)
 }
 
-func trim(x float64) string { return fmt.Sprintf("%.4g", x) }
+// trim shows a number with four digits, or a whole one.
+func trim(x float64) string {
+	if x >= 1e4 && x < 1e9 {
+		return fmt.Sprintf("%.0f", x)
+	}
+	return fmt.Sprintf("%.4g", x)
+}

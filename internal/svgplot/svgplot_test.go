@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"math"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -71,13 +73,68 @@ func TestLogY(t *testing.T) {
 			t.Errorf("no %q in the plot", want)
 		}
 	}
-	if strings.Contains(b.String(), svg.Colors[2]) {
+	if _, drawn, _ := strings.Cut(b.String(), "</style>"); strings.Contains(drawn, svg.Colors[2]) {
 		t.Error("a dashed line has a colour of its own")
 	}
 	c := canvas{log: true}
 	c.scale(4, 240)
 	if a, b := c.y(5)-c.y(50), c.y(20)-c.y(200); math.Abs(a-b) > 1e-9 || c.least != 2 || c.most != 500 {
 		t.Errorf("a factor of ten is %v and %v high, from %v to %v", a, b, c.least, c.most)
+	}
+}
+
+// TestTicks wants labels that don't touch, whatever the key's width and the range, and few of them.
+func TestTicks(t *testing.T) {
+	label := regexp.MustCompile(`<text x="([\d.]+)" y="([\d.]+)" text-anchor="(middle|end)" font-size="(12|14)">([^<]*)</text>`)
+	for _, name := range []string{"a", "all-reduce, in memory that all ranks map"} {
+		for most := 12; most <= 34; most++ {
+			p := Plot{LogY: most%2 == 0, XLabel: "", Series: []Series{{Name: name, X: []float64{4, math.Exp2(float64(most))},
+				Y: []float64{0.2, math.Exp2(float64(most) / 2)}}}}
+			var b bytes.Buffer
+			if err := p.Write(&b); err != nil {
+				t.Fatal(err)
+			}
+			lastX, lastY := 0.0, math.Inf(1)
+			for _, m := range label.FindAllStringSubmatch(b.String(), -1) {
+				x, _ := strconv.ParseFloat(m[1], 64)
+				y, _ := strconv.ParseFloat(m[2], 64)
+				if m[5] == "" {
+					continue
+				}
+				if m[3] == "end" { // of Y
+					if lastY-y < 15 {
+						t.Errorf("%q, to 2^%d: %s is %.0f above the tick before", name, most, m[5], lastY-y)
+					}
+					lastY = y
+					continue
+				}
+				if from := x - 3.6*float64(len(m[5])); from < lastX+6 {
+					t.Errorf("%q, to 2^%d: %s begins at %.0f, the one before ends at %.0f", name, most, m[5], from, lastX)
+				}
+				lastX = x + 3.6*float64(len(m[5]))
+			}
+			if lastX == 0 || math.IsInf(lastY, 1) {
+				t.Fatal("found no ticks")
+			}
+		}
+	}
+}
+
+// TestDark wants each colour of a plot to have another one on a dark ground.
+func TestDark(t *testing.T) {
+	p := Plot{Series: []Series{{Name: "a", X: []float64{8, 16}, Y: []float64{1, 2}}}}
+	var b bytes.Buffer
+	if err := p.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	style, drawn, _ := strings.Cut(b.String(), "</style>")
+	if !strings.Contains(style, "@media (prefers-color-scheme: dark)") {
+		t.Fatal("one scheme only")
+	}
+	for _, m := range regexp.MustCompile(`(?:fill|stroke)="(#[0-9a-f]+)"`).FindAllStringSubmatch(drawn, -1) {
+		if !strings.Contains(style, `[fill="`+m[1]+`"]`) {
+			t.Errorf("%s is the same on a dark ground", m[1])
+		}
 	}
 }
 

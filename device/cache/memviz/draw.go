@@ -114,13 +114,13 @@ func (p *picture) lines() {
 	y := func(n int64) float64 { return linesBottom - float64(n)/float64(most)*(linesBottom-linesTop) }
 	for i := range 3 {
 		n := most / 2 * int64(i)
-		p.Line(left, y(n), width-right, y(n), "#dddddd")
+		p.Line(left, y(n), width-right, y(n), svg.Grid)
 		p.Text(left-8, y(n)+5, "end", 12, sizeText(n))
 	}
 	for _, l := range []struct {
 		name, color string
 		bytes       []int64
-	}{{"reserved", "#666666", p.heldBytes}, {"allocated", svg.Colors[0], p.allocBytes}} {
+	}{{"reserved", svg.Muted, p.heldBytes}, {"allocated", svg.Colors[0], p.allocBytes}} {
 		p.Printf(`<polyline fill="none" stroke="%s" stroke-width="1.5" points="`, l.color)
 		for i, n := range l.bytes {
 			p.Printf("%.1f,%.1f ", p.x(i), y(n))
@@ -128,14 +128,14 @@ func (p *picture) lines() {
 		}
 		p.Printf(`"><title>%s, at most %s</title></polyline>`+"\n", l.name, sizeText(slices.Max(l.bytes)))
 	}
-	p.Printf(`<text x="%d" y="28" text-anchor="end"><tspan fill="#666666">reserved, at most %s</tspan>  <tspan fill="%s">allocated, at most %s</tspan></text>`+"\n",
-		width-right, sizeText(slices.Max(p.heldBytes)), svg.Colors[0], sizeText(slices.Max(p.allocBytes)))
+	p.Printf(`<text x="%d" y="28" text-anchor="end"><tspan fill="%s">reserved, at most %s</tspan>  <tspan fill="%s">allocated, at most %s</tspan></text>`+"\n",
+		width-right, svg.Muted, sizeText(slices.Max(p.heldBytes)), svg.Colors[0], sizeText(slices.Max(p.allocBytes)))
 }
 
 // blocks draws what was reserved and, in front of it, what was allocated.
 func (p *picture) blocks() {
 	for _, s := range p.reserved {
-		p.rect(s, s.from, s.to, "#e4e4e4", 1, fmt.Sprintf("reserved: %s at %#x, stream %d", sizeText(s.size), s.addr,
+		p.rect(s, s.from, s.to, svg.Shade, 1, fmt.Sprintf("reserved: %s at %#x, stream %d", sizeText(s.size), s.addr,
 			s.stream))
 	}
 	for _, s := range p.allocated {
@@ -172,7 +172,7 @@ func (p *picture) axis() {
 	if p.byTime && p.events > 0 {
 		name, last = "time", fmt.Sprintf("%.3f ms", float64(p.times[p.events-1]-p.times[0])/1e3)
 	}
-	p.Line(left, mapBottom, width-right, mapBottom, "#444444")
+	p.Line(left, mapBottom, width-right, mapBottom, svg.Axis)
 	p.Text(left, mapBottom+20, "middle", 12, "0")
 	p.Text((left+width-right)/2, mapBottom+34, "middle", 13, name)
 	p.Text(width-right, mapBottom+20, "end", 12, last)

@@ -47,7 +47,7 @@ func (r *report) writeDocs(page string) error {
 	r.writeText(&b)
 	b.WriteString("\n")
 	for _, where := range poolBursts(r.Bursts).placements() {
-		fmt.Fprintf(&b, "![All-reduce, cores %s: bytes by time over the size](compare-%s.svg)\n", where, where)
+		fmt.Fprintf(&b, "![All-reduce, cores %s: the time over the size](compare-%s.svg)\n", where, where)
 	}
 	b.WriteString("\n" + docsEnd + after)
 	if err := os.WriteFile(page, []byte(b.String()), 0o644); err != nil {

@@ -70,7 +70,7 @@ func newCommand() *cobra.Command {
 	fs.BoolVar(&f.installOnly, "install-only", false, "install the libraries and measure nothing")
 	fs.BoolVar(&f.add, "add", false, "add to the bursts that the document has")
 	fs.BoolVar(&f.reportOnly, "report", false, "measure nothing: report on the document that is there")
-	cmd.AddCommand(newWorkerCommand(), newPythonCommand(), &cobra.Command{Use: "guard", Hidden: true,
+	cmd.AddCommand(newWorkerCommand(), newPythonCommand(), newPagesCommand(), &cobra.Command{Use: "guard", Hidden: true,
 		RunE: func(*cobra.Command, []string) error { return watch(os.Stdin, killHard) }})
 	return cmd
 }

@@ -10,11 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
-
-	"github.com/chorus-comms/chorus/internal/svgplot"
 )
 
 // pythonRow is a row of python -m chorus.bench: medians in microseconds by kind.
@@ -125,7 +122,7 @@ func (t *pythonTarget) judge(rows []pythonRow) verdict {
 
 // newPythonCommand measures what Python programs see, by the package chorus in the environment --venv.
 func newPythonCommand() *cobra.Command {
-	var dir, venv, out, plot string
+	var dir, venv, out string
 	cmd := &cobra.Command{
 		Use: "python", Short: "Measure the package for PyTorch beside Gloo, vLLM and DeepSpeed, and judge its targets",
 		Args: cobra.NoArgs, SilenceUsage: true,
@@ -135,7 +132,7 @@ func newPythonCommand() *cobra.Command {
 				return err
 			}
 			writePythonVerdicts(os.Stdout, rows)
-			return writePythonPlot(plot, rows)
+			return nil
 		},
 	}
 	fs := cmd.Flags()
@@ -143,7 +140,6 @@ func newPythonCommand() *cobra.Command {
 	fs.StringVar(&venv, "venv", ".venv", "a Python environment with the package: make python")
 	fs.StringVar(&out, "out", "out/python.json",
 		"the document to write; if it's there already, it's judged and nothing is measured")
-	fs.StringVar(&plot, "plot", "out/pytorch.svg", "the plot to draw")
 	return cmd
 }
 
@@ -158,13 +154,18 @@ func measurePython(ctx context.Context, venv, dir, out string) ([]pythonRow, err
 			return nil, fmt.Errorf("python -m chorus.bench in %s (make python installs it): %w", venv, err)
 		}
 	}
-	data, err := os.ReadFile(out)
+	return readRows(out)
+}
+
+// readRows reads what python -m chorus.bench --json wrote.
+func readRows(path string) ([]pythonRow, error) {
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
 	var rows []pythonRow
 	if err := json.Unmarshal(data, &rows); err != nil {
-		return nil, fmt.Errorf("%s: %w", out, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return rows, nil
 }
@@ -179,36 +180,4 @@ func writePythonVerdicts(w io.Writer, rows []pythonRow) {
 		}
 		fmt.Fprintf(w, "| %s | %s | %s | %s |\n", v.Target, v.Goal, v.Reached, text)
 	}
-}
-
-// writePythonPlot draws how many times faster than Gloo each collective is.
-func writePythonPlot(path string, rows []pythonRow) error {
-	p := &svgplot.Plot{Title: "PyTorch, 2 ranks on 2 cores: how many times faster than Gloo", XLabel: "size (bytes)",
-		YLabel: "times", LogY: true}
-	for _, op := range []string{"all_reduce", "all_gather", "reduce_scatter", "all_to_all"} {
-		for _, k := range [][2]string{{"ordinary", ""}, {"shared", ", chorus.empty"}} {
-			kind := k[0]
-			s := svgplot.Series{Name: strings.ReplaceAll(op, "_", "-") + k[1], Dashed: kind == "shared"}
-			for i := range rows {
-				if r := &rows[i]; r.Measure == "collectives" && r.Op == op && r.US[kind] > 0 {
-					s.X, s.Y = append(s.X, float64(r.Bytes)), append(s.Y, r.US["gloo"]/r.US[kind])
-				}
-			}
-			if len(s.X) > 0 {
-				p.Series = append(p.Series, s)
-			}
-		}
-	}
-	if len(p.Series) == 0 {
-		return nil
-	}
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	err = p.Write(f)
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	return err
 }

@@ -1,8 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"os"
-	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -43,11 +44,36 @@ func TestPythonVerdicts(t *testing.T) {
 			t.Errorf("no line for %q", x.target)
 		}
 	}
-	path := filepath.Join(t.TempDir(), "p.svg")
-	if err := writePythonPlot(path, rows); err != nil {
+}
+
+// TestPages demands that the tables, sentences and the picture of README.md and the pages are those of one measurement.
+func TestPages(t *testing.T) {
+	files, err := pagesOf("../../..")
+	if err != nil {
 		t.Fatal(err)
 	}
-	if data, err := os.ReadFile(path); err != nil || !strings.Contains(string(data), "all-reduce, chorus.empty") {
-		t.Errorf("the plot: %v\n%s", err, data)
+	if len(files) != 4 {
+		t.Fatalf("%d files", len(files))
+	}
+	for path, want := range files {
+		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s isn't what docs/pytorch.json says: go run ./internal/bench/compare pages --runs 0 (%v)", path, err)
+		}
+	}
+}
+
+// TestMedians wants each figure of a record to be the median of the runs'.
+func TestMedians(t *testing.T) {
+	row := func(us float64) []pythonRow {
+		return []pythonRow{{"collectives", "barrier", 0, map[string]float64{"gloo": us}}}
+	}
+	got := medianRows(4, [][]pythonRow{row(1000.26), row(2), row(3.14159)})
+	if want := []recordRow{{4, "barrier", 0, map[string]float64{"gloo": 3.14}}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, not %v", got, want)
+	}
+	for x, want := range map[float64]float64{1234.56: 1235, 123.4: 123, 12.34: 12.3, 0.12345: 0.123, 0: 0} {
+		if got := digits3(x); got != want {
+			t.Errorf("digits3(%v) = %v", x, got)
+		}
 	}
 }

@@ -222,17 +222,17 @@ func firstWords(s string) string {
 	return s
 }
 
-// plot draws the all-reduces' bandwidths in a placement.
+// plot draws how long all-reduces take in a placement.
 func (r *report) plot(where string) *svgplot.Plot {
 	p := poolBursts(r.Bursts)
 	plot := &svgplot.Plot{Title: "all-reduce, f32, 2 ranks on 2 cores, " + where, XLabel: "size (bytes)",
-		YLabel: "bytes by time (GB/s)"}
+		YLabel: "time (us)", LogY: true}
 	line := func(name string, of func(map[string]figure, cell) float64) {
 		s := svgplot.Series{Name: name}
 		for _, n := range p.sizes("all_reduce", where, "all_reduce") {
 			c := cell{"all_reduce", where, "all_reduce", n}
 			if us := of(p[c], c); us > 0 {
-				s.X, s.Y = append(s.X, float64(n)), append(s.Y, float64(n)/us/1e3)
+				s.X, s.Y = append(s.X, float64(n)), append(s.Y, us)
 			}
 		}
 		if len(s.X) > 0 {
@@ -244,6 +244,6 @@ func (r *report) plot(where string) *svgplot.Plot {
 			func(f map[string]figure, _ cell) float64 { return f[o.name].us })
 	}
 	line("best of all others", func(_ map[string]figure, c cell) float64 { _, f, _ := p.best(c, isPeers); return f.us })
-	line("one-pass limit", func(f map[string]figure, _ cell) float64 { return f["chorus.mapped"].limitUS })
+	line("one pass, unsynchronized", func(f map[string]figure, _ cell) float64 { return f["chorus.mapped"].limitUS })
 	return plot
 }
