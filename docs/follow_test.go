@@ -20,19 +20,20 @@ import (
 	"github.com/chorus-comms/chorus/internal/deathsig"
 )
 
-// A host is where a reader follows a page: a folder that was empty, an environment, and a network of its own or the
-// machine's.
+// A host is where a reader follows pages: a folder that was empty, in which his shell begins, an environment, and a
+// network of its own or the machine's.
 type host struct {
 	dir, network string
 	env          []string
 }
 
-// run carries out the commands of one block as the reader's shell would, and returns what they printed. What a block
-// exports, the next has.
+// run carries out the commands of one block as the reader's shell would, and returns what they printed. The next block
+// has the variables that this one exports, and its folder. Benchmarks have few rounds.
 func (h *host) run(ctx context.Context, t *testing.T, commands string) (string, error) {
 	t.Helper()
 	kept := filepath.Join(t.TempDir(), "environment")
-	args := []string{"bash", "-e", "-c", commands + "\nexport -p >" + kept}
+	commands = measures.ReplaceAllString(commands, "$0 --iters 2")
+	args := []string{"bash", "-e", "-c", commands + "\n{ export -p; printf 'cd %q\\n' \"$PWD\"; } >" + kept}
 	if _, err := os.Stat(h.exported()); err == nil {
 		args[3] = ". " + h.exported() + "\n" + args[3]
 	}
@@ -56,17 +57,21 @@ func (h *host) run(ctx context.Context, t *testing.T, commands string) (string, 
 
 func (h *host) exported() string { return h.dir + ".environment" }
 
-// follow does what a page says, from top to bottom, on one host or on two that share the folder. What the page shows of
-// a block's output must be in it, whatever the order of the lines and the times in them.
-func follow(t *testing.T, page string, hosts ...*host) {
+// follow does what a page says, from top to bottom, on one host or on two that share the folder, but for the commands
+// that are left out. Lines that the page shows as a block's output must be in the output; their order and the times in
+// them don't matter.
+func follow(t *testing.T, page, by string, hosts ...*host) {
 	t.Helper()
 	shell := 0
-	all := steps(read(t, page))
+	all := slices.DeleteFunc(steps(read(t, page)), func(s step) bool { return s.by != "" && s.by != by })
 	for i := 0; i < len(all); i++ {
 		if s := all[i]; s.file != "" {
 			if err := os.WriteFile(filepath.Join(hosts[0].dir, s.file), []byte(s.text), 0o666); err != nil {
 				t.Fatal(err)
 			}
+			continue
+		}
+		if all[i].text = without(page, all[i].text); len(commands(all[i].text)) == 0 {
 			continue
 		}
 		// What stands for the second node right after what stands for the first runs at the same time.
@@ -96,10 +101,12 @@ func follow(t *testing.T, page string, hosts ...*host) {
 			}
 		}
 	}
-	if shell < 3 {
-		t.Errorf("%s has %d blocks of commands", page, shell)
+	if shell == 0 {
+		t.Errorf("%s has no commands", page)
 	}
 }
+
+var measures = regexp.MustCompile(`\bchorus bench [a-z]\w+`)
 
 var times = regexp.MustCompile(`\d+\.\d+ s\b`)
 
@@ -194,17 +201,48 @@ func withPyTorch(t *testing.T, compilers bool, env ...string) *host {
 			script(t, bin, name, "#!/bin/sh\necho \"$0: there is no compiler on this machine\" >&2\nexit 127\n")
 		}
 	}
-	return reader(t, bin, append(env, "PYTHONPATH="+packages, "PIP_FIND_LINKS="+dist(t))...)
+	return reader(t, bin, append(env, "PYTHONPATH="+packages, "PIP_FIND_LINKS="+dist(t), "PIP_QUIET=1")...)
 }
 
-// elsewhere returns the folders that a .pth file of a folder with Python packages names.
+// deviceOf adds torch_accinte to a host that has PyTorch, as make python has compiled it.
+func deviceOf(t *testing.T, h *host) *host {
+	t.Helper()
+	extension, _ := filepath.Glob("../python/device/torch_accinte/_C*.so")
+	metadata, _ := filepath.Glob("../.venv/lib/python3*/site-packages/torch_accinte-*.dist-info")
+	if len(extension) == 0 || len(metadata) == 0 {
+		t.Skip("left out: torch_accinte isn't compiled: make python")
+	}
+	for i, v := range h.env {
+		if packages, ok := strings.CutPrefix(v, "PYTHONPATH="); ok {
+			also := t.TempDir()
+			for _, path := range []string{filepath.Dir(extension[0]), metadata[0]} {
+				path, err := filepath.Abs(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Symlink(path, filepath.Join(also, filepath.Base(path))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			h.env[i] = v[:len(v)-len(packages)] + also + ":" + packages
+		}
+	}
+	return h
+}
+
+// elsewhere returns the folders outside of this repository that a .pth file of a folder with Python packages names.
 func elsewhere(t *testing.T, folder string) []string {
 	t.Helper()
 	var folders []string
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
 	paths, _ := filepath.Glob(folder + "/*.pth")
 	for _, path := range paths {
 		for line := range strings.Lines(read(t, path)) {
-			if line = strings.TrimSpace(line); filepath.Base(line) == "site-packages" {
+			line = strings.TrimSpace(line)
+			if info, err := os.Stat(line); err == nil && info.IsDir() && filepath.IsAbs(line) && !strings.HasPrefix(line, root) {
 				folders = append(folders, line)
 			}
 		}
@@ -219,22 +257,55 @@ func script(t *testing.T, dir, name, text string) {
 	}
 }
 
-// TestFollowPyTorch is a PyTorch user's first ten minutes, with a wheel alone.
+// TestFollowPyTorch is a PyTorch user's first ten minutes, with a wheel alone, and with a clone.
 func TestFollowPyTorch(t *testing.T) {
 	dist(t)
-	follow(t, "pytorch-ten-minutes.md", withPyTorch(t, false))
+	t.Run("release", func(t *testing.T) { follow(t, "pytorch-ten-minutes.md", "release", withPyTorch(t, false)) })
+	t.Run("clone", func(t *testing.T) {
+		follow(t, "pytorch-ten-minutes.md", "clone", withPyTorch(t, true, fromClone(t)...))
+	})
 }
 
-// TestFollowGo is a Go programmer's first ten minutes, with the module as a proxy gives it.
+// TestFollowGo is a Go programmer's first ten minutes, with the module as a proxy gives it, and with a clone.
 func TestFollowGo(t *testing.T) {
 	dist(t)
-	follow(t, "first-job.md", reader(t, t.TempDir(), throughProxy(t)...))
+	t.Run("release", func(t *testing.T) {
+		follow(t, "first-job.md", "release", reader(t, t.TempDir(), throughProxy(t)...))
+	})
+	t.Run("clone", func(t *testing.T) { follow(t, "first-job.md", "clone", reader(t, t.TempDir(), fromClone(t)...)) })
+}
+
+// TestFollowDevice makes a device of PyTorch outside of the repository.
+func TestFollowDevice(t *testing.T) {
+	dist(t)
+	follow(t, "new-device.md", "clone", deviceOf(t, withPyTorch(t, true, fromClone(t)...)))
+}
+
+// TestFollowClone does what README.md says, and then what other pages say, in the clone that README.md made.
+func TestFollowClone(t *testing.T) {
+	dist(t)
+	h := deviceOf(t, withPyTorch(t, true, fromClone(t)...))
+	for _, p := range inClone {
+		t.Run(filepath.Base(p.page), func(t *testing.T) {
+			if p.page != "../README.md" {
+				if out, err := h.run(t.Context(), t, "cd "+h.dir+"/chorus\n"+p.supposed); err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
+			}
+			if strings.Contains(read(t, p.page), "mpirun") {
+				if _, err := exec.LookPath("mpirun"); err != nil {
+					t.Skip("left out: no mpirun")
+				}
+			}
+			follow(t, p.page, "clone", h)
+		})
+	}
 }
 
 // TestFollowTwoNodes runs jobs on two nodes that a cable joins, each a network namespace with names of its own.
 func TestFollowTwoNodes(t *testing.T) {
 	dist(t)
-	a := withPyTorch(t, true, throughProxy(t)...)
+	a := withPyTorch(t, true, fromClone(t)...)
 	// As the page supposes, the command is there, and with it the package.
 	before := "python3 -m venv ../venv\n. ../venv/bin/activate\npip install -q chorus-comms numpy"
 	if out, err := a.run(t.Context(), t, before); err != nil {
@@ -242,7 +313,7 @@ func TestFollowTwoNodes(t *testing.T) {
 	}
 	networks, b := nodes(t, "node-a", "node-b"), *a
 	a.network, b.network = networks[0], networks[1]
-	follow(t, "two-nodes.md", a, &b)
+	follow(t, "two-nodes.md", "clone", a, &b)
 }
 
 // nodes makes two network namespaces that a cable joins, in which both hosts are known by their names.

@@ -33,17 +33,48 @@ func throughProxy(t *testing.T) []string {
 			t.Fatal(err)
 		}
 	}
-	env := func(name string) string {
+	env := goEnv(t)
+	cached := filepath.Join(env("GOMODCACHE"), "cache", "download")
+	return []string{
+		"GOPROXY=file://" + proxy + ",file://" + cached + "," + env("GOPROXY"), "GOSUMDB=off", "GOFLAGS=-modcacherw",
+		"GOPATH=" + t.TempDir(), "GOMODCACHE=" + t.TempDir(), "GOCACHE=" + env("GOCACHE"),
+	}
+}
+
+// fromClone returns an environment in which `git clone https://github.com/chorus-comms/chorus` gives this checkout as it
+// is, with changes that aren't committed. The clone uses Go's caches of this checkout.
+func fromClone(t *testing.T) []string {
+	t.Helper()
+	origin := t.TempDir()
+	unpack := exec.Command("sh", "-e", "-c", `git ls-files -z | xargs -0 sh -c 'for f; do [ ! -e "$f" ] || printf "%s\0" "$f"; done' sh |
+tar -c --null -T - | tar -x -C "$1"
+cd "$1"
+git init -q -b main
+git add -A -f
+git -c user.name=Chorus -c user.email=chorus@example.com commit -q -m "This checkout"`, "sh", origin)
+	unpack.Dir = ".."
+	if out, err := unpack.CombinedOutput(); err != nil {
+		t.Skipf("left out: no git, or no checkout: %v: %s", err, out)
+	}
+	env := goEnv(t)
+	return []string{
+		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url." + origin + ".insteadOf",
+		"GIT_CONFIG_VALUE_0=https://github.com/chorus-comms/chorus", "GOPROXY=file://" +
+			filepath.Join(env("GOMODCACHE"), "cache", "download") + "," + env("GOPROXY"),
+		"GOSUMDB=off", "GOFLAGS=-trimpath", "GOMODCACHE=" + env("GOMODCACHE"), "GOCACHE=" + env("GOCACHE"),
+		"GOPATH=" + t.TempDir(),
+		"PIP_NO_BUILD_ISOLATION=0", // as pip reads it: without; PyPI's Go needn't be fetched
+	}
+}
+
+// goEnv returns a function that tells Go's variables.
+func goEnv(t *testing.T) func(name string) string {
+	return func(name string) string {
 		out, err := exec.Command("go", "env", name).Output()
 		if err != nil {
 			t.Fatal(err)
 		}
 		return strings.TrimSpace(string(out))
-	}
-	cached := filepath.Join(env("GOMODCACHE"), "cache", "download")
-	return []string{
-		"GOPROXY=file://" + proxy + ",file://" + cached + "," + env("GOPROXY"), "GOSUMDB=off", "GOFLAGS=-modcacherw",
-		"GOPATH=" + t.TempDir(), "GOMODCACHE=" + t.TempDir(), "GOCACHE=" + env("GOCACHE"),
 	}
 }
 

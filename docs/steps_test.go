@@ -13,17 +13,17 @@ import (
 	"testing"
 )
 
-// A step is what a page has its reader do, in an empty folder, in the order of the page: save a file, as the comment
-// "file: name" above its block says, or run the commands of a block of sh. Those with the comment "on: a" are for the
-// first of two nodes, those "on: b" for the second; what stands for the one and right after for the other runs at the
-// same time. A block of text after it shows what the commands say.
+// A step is an instruction of a page, in the order of the page: to save a file, as the comment "file: name" above its
+// block says, or to run the commands of a block of sh. Comments say where a block runs: "on: a" and "on: b" are two nodes,
+// and blocks for both that follow each other run at the same time. "by: clone" and "by: release" are two ways to install,
+// of which a reader goes one. A block of text after the commands shows their output.
 type step struct {
-	from, file, on, text, says string
+	from, file, on, by, text, says string
 }
 
 var (
-	block = regexp.MustCompile("(?s)((?:<!-- (?:from|file|on): \\S+ -->\n)*)```([a-z]*)\n(.*?)```\n")
-	mark  = regexp.MustCompile(`<!-- (from|file|on): (\S+) -->`)
+	block = regexp.MustCompile("(?s)((?:<!-- (?:from|file|on|by): \\S+ -->\n)*)```([a-z]*)\n(.*?)```\n")
+	mark  = regexp.MustCompile(`<!-- (from|file|on|by): (\S+) -->`)
 )
 
 func steps(page string) []step {
@@ -38,6 +38,8 @@ func steps(page string) []step {
 				s.file = k[2]
 			case "on":
 				s.on = k[2]
+			case "by":
+				s.by = k[2]
 			}
 		}
 		switch {

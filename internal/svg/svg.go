@@ -19,7 +19,7 @@ import (
 // Colors can be told apart with any colour vision (Okabe and Ito, 2008).
 var Colors = [...]string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", Ink}
 
-// What isn't data has these.
+// These are the colours of everything but data.
 const (
 	Ground   = "#ffffff"
 	Ink      = "#000000" // of words
