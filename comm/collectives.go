@@ -162,7 +162,8 @@ func (c *Comm) Barrier(ctx context.Context, opts ...Option) error {
 
 // Scatter gives rank r root's in[r]. in is ignored on other ranks.
 //
-// Shapes: in has one tensor per rank, each with out's dtype and number of elements.
+// Shapes: in has one tensor per rank, each with out's dtype and number of elements. If they differ in size, all ranks
+// get a *[MismatchError], except from backends over point-to-point messages, gloo and nccl, which carry it out.
 func (c *Comm) Scatter(ctx context.Context, out *tensor.Tensor, in []*tensor.Tensor, root int, opts ...Option) error {
 	o := c.begin(ctx, backend.Scatter, opts)
 	o.Out, o.Root = out, root
@@ -174,7 +175,7 @@ func (c *Comm) Scatter(ctx context.Context, out *tensor.Tensor, in []*tensor.Ten
 
 // Gather gives root every rank's t: out[r] = t of rank r. out is ignored on other ranks.
 //
-// Shapes: out has one tensor per rank, each with t's dtype and number of elements.
+// Shapes: out has one tensor per rank, each with t's dtype and number of elements; as in Scatter if they differ in size.
 func (c *Comm) Gather(ctx context.Context, out []*tensor.Tensor, t *tensor.Tensor, root int, opts ...Option) error {
 	o := c.begin(ctx, backend.Gather, opts)
 	o.In, o.Root = t, root

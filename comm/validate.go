@@ -135,13 +135,14 @@ func (c *Comm) pair(o *call, row *backend.Operation, inName, outName string) str
 	return ""
 }
 
-// list checks one tensor and, if this rank has it, the list on the other side.
+// list checks one tensor and, if this rank has it, the list on the other side. The sizes of a root's list are for the
+// backend, as the others learn only there that they differ.
 func (c *Comm) list(row *backend.Operation, name string, t *tensor.Tensor, listName string, ts []*tensor.Tensor,
 	has bool) string {
 	if bad := one(name, t, dtype.Invalid); bad != "" || !has {
 		return bad
 	}
-	if bad := c.blocks(listName, ts, t, !row.Uneven); bad != "" {
+	if bad := c.blocks(listName, ts, t, !row.Uneven && !row.Root); bad != "" {
 		return bad
 	}
 	own := c.rank // what may be t itself

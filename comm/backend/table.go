@@ -42,7 +42,9 @@ type Operation struct {
 	Peer            bool // a message: Op.Peer and Op.Tag
 	Reduces         bool // elements of several ranks are combined: Op.Reduce
 	Prefix          bool // of those, only the ranks up to one's own: its results differ from the others'
-	Uneven          bool // blocks may differ in size; in one tensor Op.InSplits and Op.OutSplits say how
+	// Blocks may differ in size; in one tensor Op.InSplits and Op.OutSplits say how. A root's list may come to a backend
+	// with blocks of several sizes all the same, as only the root knows: all ranks must fail then, if it has no such form.
+	Uneven bool
 }
 
 // Side is the form of what a rank puts in, or gets.

@@ -101,6 +101,22 @@ func Mismatches(t *testing.T, cfg Config) {
 	barrier := func(ctx context.Context, c *comm.Comm) issue {
 		return func(opts ...comm.Option) error { return c.Barrier(ctx, opts...) }
 	}
+	// Of the last rank's elements there are more, as the root's list says, and it itself.
+	uneven := func(ctx context.Context, c *comm.Comm) (list []*tensor.Tensor, own *tensor.Tensor) {
+		last := c.Size() - 1
+		for r := range c.Size() {
+			list = append(list, zeros(ctx, c, dtype.Float32, 8+r/max(1, last)))
+		}
+		return list, zeros(ctx, c, dtype.Float32, 8+c.Rank()/max(1, last))
+	}
+	gather := func(ctx context.Context, c *comm.Comm) issue {
+		list, own := uneven(ctx, c)
+		return func(opts ...comm.Option) error { return c.Gather(ctx, list, own, 0, opts...) }
+	}
+	scatter := func(ctx context.Context, c *comm.Comm) issue {
+		list, own := uneven(ctx, c)
+		return func(opts ...comm.Option) error { return c.Scatter(ctx, own, list, 0, opts...) }
+	}
 	for i, x := range []struct {
 		name       string
 		most, last step
@@ -114,6 +130,8 @@ func Mismatches(t *testing.T, cfg Config) {
 		{"operation", reduce(dtype.Float32, 8, comm.Sum), barrier, []string{"all_reduce", "barrier"}},
 		{"other operation", barrier, bcast(8, 0), []string{"barrier", "broadcast"}},
 		{"root", bcast(8, 0), bcast(8, 1), []string{"root 0", "root 1"}},
+		{"uneven gather", gather, gather, []string{"(float32[8], root 0, [9] for rank "}},
+		{"uneven scatter", scatter, scatter, []string{"(float32[8], root 0, [9] for rank "}},
 	} {
 		for _, n := range cfg.worlds() {
 			if n == 1 {

@@ -110,13 +110,13 @@ func (g *group) carry(op *backend.Op) error {
 	case backend.AllGather:
 		err = g.gathered(q, elem)
 	case backend.Gather:
-		all := even(g.size*j.InBytes, g.size)
+		all := shares(q.Counts, elem, j.InBytes, g.size)
 		if g.rank == op.Root {
 			move(within(j.Out, all[g.rank].off, j.InBytes), j.In, j.InBytes)
 		}
 		err = g.gather(j.In, j.Out, all, op.Root)
 	case backend.Scatter:
-		all := even(g.size*j.OutBytes, g.size)
+		all := shares(q.Counts, elem, j.OutBytes, g.size)
 		if g.rank == op.Root {
 			move(j.Out, within(j.In, all[g.rank].off, j.OutBytes), j.OutBytes)
 		}
@@ -167,10 +167,7 @@ func (g *group) reduceScatter(op *backend.Op, row *backend.Operation, elem int) 
 	if err != nil {
 		return err
 	}
-	all := even(j.InBytes, g.size)
-	if q.Counts != nil {
-		all = blocks(q.Counts, elem)
-	}
+	all := shares(q.Counts, elem, j.InBytes/g.size, g.size)
 	mine := all[g.rank]
 	run := func(b block) error {
 		buf := within(tmp, b.off, b.n)

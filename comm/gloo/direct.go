@@ -29,6 +29,14 @@ func blocks(counts []int, elem int) []block {
 	return all
 }
 
+// shares are blocks of so many elements, or, if counts is nil, n of each bytes.
+func shares(counts []int, elem, each, n int) []block {
+	if counts == nil {
+		return even(each*n, n)
+	}
+	return blocks(counts, elem)
+}
+
 // allGather fills buf with the blocks of all ranks, of which this one's is there. Each goes round the ring in two
 // parts, of which the first may be empty.
 func (g *group) allGather(buf unsafe.Pointer, bytes int) error {

@@ -281,6 +281,32 @@ func TestConformance(t *testing.T) {
 	commtest.Run(t, commtest.Config{Open: worlds})
 }
 
+// TestUneven gathers and scatters blocks of several sizes: messages between two ranks need no more than these two know.
+func TestUneven(t *testing.T) {
+	comms := worlds(t, 3)
+	ctx := context.Background()
+	var wg sync.WaitGroup
+	for me, c := range comms {
+		wg.Go(func() {
+			defer c.Finalize(ctx)
+			block := func(r int, v float32) *tensor.Tensor { return tensor.Of(slices.Repeat([]float32{v}, r+1)) }
+			var list []*tensor.Tensor
+			for r := range c.Size() {
+				list = append(list, block(r, -1))
+			}
+			if err := c.Gather(ctx, list, block(me, float32(me)), 1); err != nil {
+				t.Error(err)
+			}
+			back := make([]float32, me+1)
+			if err := c.Scatter(ctx, tensor.Of(back), list, 1); err != nil || slices.Max(back) != float32(me) ||
+				slices.Min(back) != float32(me) {
+				t.Errorf("rank %d: %v, %v", me, back, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
 // TestGoneGo demands that ranks of PyTorch, and those in Go, fail when a rank in Go gives up.
 func TestGoneGo(t *testing.T) {
 	j := start(t, "pgg", endless, []torchrank.Step{{Kind: "all_reduce", Op: "sum", DType: "float32", Count: 1000}})

@@ -60,3 +60,26 @@ def _single(peers):
 
 def test_single(world):
     world.run(_single)
+
+
+def _uneven(peers):
+    """The root's list is uneven: every rank gets the same error, and no rank waits."""
+    last = peers.size - 1
+    sizes = [2 + (r == last) for r in range(peers.size)]
+    x = torch.ones(sizes[peers.rank])
+    lists = [torch.zeros(n) for n in sizes] if peers.rank == 0 else None
+    for call in (
+        lambda **how: dist.gather(x, lists, dst=0, **how),
+        lambda **how: dist.scatter(x, lists, src=0, **how),
+    ):
+        for how in ({}, {"async_op": True}):
+            group = dist.new_group()
+            with pytest.raises(chorus.MismatchError, match=rf"float32\[2\], root 0, \[3\] for rank {last}\)"):
+                if work := call(group=group, **how):
+                    work.wait()
+                dist.barrier(group)  # a rank that needs nobody learns at its next call
+
+
+@pytest.mark.parametrize("world", [2, 3], indirect=True)
+def test_uneven(world):
+    world.run(_uneven)

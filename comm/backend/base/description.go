@@ -3,6 +3,8 @@ package base
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 
 	"github.com/chorus-comms/chorus/comm/backend"
@@ -17,6 +19,9 @@ import (
 //
 //	0 operation, 1 dtype, 2 reduction, 3 purpose, 4..7 root, 8..15 count,
 //	16..23 hash of uneven counts (where all ranks know them), 24..31 hash of the hints
+//
+// Of a gather or scatter only the root knows all counts, which must be equal. If they aren't, 16..19 is the first rank
+// whose count isn't the root's own, and 20..23 is that count: no other rank's description has that, so that all fail.
 type Description struct {
 	Kind    backend.Kind
 	DType   dtype.DType
@@ -36,7 +41,12 @@ func (k Description) Fill(d *fabric.Desc, q *plan.Request, hints uint64) {
 		binary.LittleEndian.PutUint32(d[4:], uint32(q.Root))
 	}
 	binary.LittleEndian.PutUint64(d[8:], uint64(q.Count))
-	if q.Counts != nil {
+	switch {
+	case row.Root && q.Counts != nil:
+		odd := slices.IndexFunc(q.Counts, func(n int) bool { return n != q.Count })
+		binary.LittleEndian.PutUint32(d[16:], uint32(odd))
+		binary.LittleEndian.PutUint32(d[20:], uint32(min(q.Counts[odd], math.MaxUint32)))
+	case q.Counts != nil:
 		binary.LittleEndian.PutUint64(d[16:], hash64.Ints(q.Counts))
 	}
 	binary.LittleEndian.PutUint64(d[24:], hints)
@@ -85,10 +95,14 @@ func Words(d *fabric.Desc) string {
 	if d[2] != 0 {
 		fmt.Fprintf(&b, ", %v", backend.ReduceKind(d[2]))
 	}
-	if kind.Operation().Root {
+	rooted := kind.Operation().Root
+	if rooted {
 		fmt.Fprintf(&b, ", root %d", int32(binary.LittleEndian.Uint32(d[4:])))
 	}
-	if uneven != 0 {
+	switch {
+	case rooted && uneven != 0:
+		fmt.Fprintf(&b, ", [%d] for rank %d", binary.LittleEndian.Uint32(d[20:]), binary.LittleEndian.Uint32(d[16:]))
+	case uneven != 0:
 		fmt.Fprintf(&b, ", sizes #%08x", uint32(uneven))
 	}
 	if h := binary.LittleEndian.Uint64(d[24:]); h != 0 {

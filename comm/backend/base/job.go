@@ -1,6 +1,7 @@
 package base
 
 import (
+	"slices"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/comm/backend"
@@ -53,6 +54,8 @@ func (j *Job) Lower(op *backend.Op, q *plan.Request) {
 	case row.In == backend.Part:
 		if q.Count = op.In.NumEl(); row.Uneven {
 			q.Count, q.Counts = 0, counts(op.Outs)
+		} else if row.Root && uneven(op.Outs) {
+			q.Counts = counts(op.Outs)
 		}
 		q.InPlace = j.OutBytes > 0 && j.In == unsafe.Add(j.Out, q.Rank*j.InBytes)
 	case row.Out == backend.Part && row.In == backend.Nothing: // Out of the root is the source
@@ -62,6 +65,8 @@ func (j *Job) Lower(op *backend.Op, q *plan.Request) {
 	case row.Out == backend.Part:
 		if q.Count = op.Out.NumEl(); row.Uneven {
 			q.Count, q.Counts = 0, counts(op.Ins)
+		} else if row.Root && uneven(op.Ins) {
+			q.Counts = counts(op.Ins)
 		}
 		q.InPlace = j.InBytes > 0 && j.Out == unsafe.Add(j.In, q.Rank*j.OutBytes)
 	case row.Splits():
@@ -78,6 +83,11 @@ func (j *Job) Lower(op *backend.Op, q *plan.Request) {
 			q.InPlace = scalesIntoOutput(row)
 		}
 	}
+}
+
+// uneven reports whether tensors differ in size: of a gather or scatter, where only the root knows, they must not.
+func uneven(ts []*tensor.Tensor) bool {
+	return slices.ContainsFunc(ts, func(t *tensor.Tensor) bool { return t.NumEl() != ts[0].NumEl() })
 }
 
 func counts(ts []*tensor.Tensor) []int {
