@@ -61,7 +61,8 @@ static int32_t dtype_of(const struct view *v) {
 	return 0;
 }
 
-// look finds a tensor's elements, and on which kind of device they are; 0 if they don't lie one after the other, or aren't of a type of ours.
+// look finds a tensor's elements, and on which kind of device they are; 0 if there's no memory of theirs, or they don't lie
+// there one after the other, or aren't of a type of ours.
 static int look(void *tensor, void **data, int64_t *count, int32_t *dtype) {
 	struct view v;
 	if (!python.view)
@@ -81,7 +82,7 @@ static int look(void *tensor, void **data, int64_t *count, int32_t *dtype) {
 	}
 	*data = (char *)v.data + v.byte_offset;
 	*count = n;
-	return dense || !n ? v.device : 0;
+	return !n || (dense && v.data) ? v.device : 0;
 }
 
 EXPORT chorus_status chorus_set_python(const chorus_python *p) {
@@ -301,10 +302,13 @@ static void *submit(void *self, void *const *args, intptr_t n, int takes) {
 	chorus_comm comm = (chorus_comm)python.as_integer(self);
 	int32_t dtype;
 	long long kind = python.as_integer(args[0]);
+	long long root = python.as_integer(args[2]);
 	chorus_op op = {.size = sizeof op, .kind = (int32_t)(kind % CHORUS_PYTHON_CALLER), .reduction = (int32_t)python.as_integer(args[1]),
-		.root = (int32_t)python.as_integer(args[2]), .timeout_ns = python.as_integer(args[3]), .device = CHORUS_HOST};
+		.root = (int32_t)root, .timeout_ns = python.as_integer(args[3]), .device = CHORUS_HOST};
 	if (python.failed())
 		return NULL;
+	if (root != op.root)
+		return python.integer(CHORUS_PYTHON_OTHERWISE);
 	if (n > 4) {
 		int where = look(args[4], &op.out, &op.out_count, &op.dtype);
 		if (!(where == CPU && takes & HOSTS) && !(where == EXTENSION && takes & BOUND))

@@ -158,7 +158,7 @@ func (o Objects) tag() Option {
 	if !o.C.Capabilities().Tags {
 		return Tag(0)
 	}
-	return Tag(1<<62 + 1)
+	return Tag(objectTag)
 }
 
 // messages sends data to ranks, or receives it from them, as one batch.

@@ -119,7 +119,14 @@ func Async(w *Work) Option { return func(c *call) { c.work = w } }
 // Timeout bounds this operation; it counts from the operation's start.
 func Timeout(d time.Duration) Option { return func(c *call) { c.Timeout = d } }
 
-// Tag distinguishes messages between the same ranks; a Recv matches a Send with the same tag.
+// Messages of the communicator itself have tags from ownTags on; those of objects have objectTag.
+const (
+	ownTags   = 1 << 62
+	objectTag = ownTags + 1
+)
+
+// Tag distinguishes messages between the same ranks; a Recv matches a Send with the same tag. It's less than 1<<62, and
+// with backend gloo less than 1<<31.
 func Tag(tag int) Option { return func(c *call) { c.Tag = tag } }
 
 // Site records the operation as called at a place in a program of another language, by its number of observe.Site.

@@ -198,8 +198,11 @@ func (c *Comm) peer(rank int, what string) string {
 }
 
 func tag(t int) string {
-	if t < 0 {
+	switch {
+	case t < 0:
 		return fmt.Sprintf("negative tag %d", t)
+	case t >= ownTags && t != objectTag:
+		return fmt.Sprintf("tag %d is greater than the greatest, %d", t, ownTags-1)
 	}
 	return ""
 }

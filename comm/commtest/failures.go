@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -57,6 +58,7 @@ func InvalidArguments(t *testing.T, cfg Config) {
 			"destination":            c.Send(ctx, f(4), n),
 			"source":                 c.Recv(ctx, f(4), -2),
 			"negative tag":           c.Send(ctx, f(4), 0, comm.Tag(-1)),
+			"tag beyond all":         c.Recv(ctx, f(4), 0, comm.Tag(math.MaxInt)),
 			"negative timeout":       c.Barrier(ctx, comm.Timeout(-1)),
 			"unknown hint":           c.Barrier(ctx, comm.Hint("speed", "more")),
 			"async and invalid":      c.Broadcast(ctx, nil, 0, comm.Async(&work)),

@@ -478,7 +478,12 @@ class Communicator:
         if ins is not None or outs is not None or in_splits is not None:
             # Addresses and counts are 64 bits wide all, so that one array serves them all.
             values = [*(ins or ()), *(outs or ()), *(in_splits or ()), *(out_splits or ())]
-            memory = ctypes.create_string_buffer(struct.pack(f"={len(values)}q", *values), 8 * len(values) or 1)
+            try:
+                packed = struct.pack(f"={len(values)}q", *values)
+            except struct.error:
+                splits = [*(in_splits or ()), *(out_splits or ())]
+                raise self._unfit(kind, 64, **{f"split {i}": n for i, n in enumerate(splits)}) from None
+            memory = ctypes.create_string_buffer(packed, 8 * len(values) or 1)
             at = ctypes.addressof(memory)
             n = self.size
             if ins is not None:
@@ -495,19 +500,19 @@ class Communicator:
         if hints:
             array, n_hints = _lib.hints(hints)
             hints_at, memory = ctypes.addressof(array), (array, memory)
+        try:
+            _pack_op(slot.op, 0, _OP_SIZE, kind, dtype, reduction, in_, in_count, out, out_count, root, peer, tag, n,
+                ins_at, outs_at, in_splits_at, out_splits_at, factor, factor_data, timeout_ns, hints_at, n_hints, 0, 0,
+                site, 0, place)  # fmt: skip
+        except struct.error:
+            raise self._unfit(kind, 32, root=root, peer=peer, tag=tag) from None
         if kind > _RECV:
             self.issued += 1
         if batch is None:
             batch = self._batch
         if batch is not None:
-            packed = _lib.OP.pack(_OP_SIZE, kind, dtype, reduction, in_, in_count, out, out_count, root, peer, tag, n,
-                ins_at, outs_at, in_splits_at, out_splits_at, factor, factor_data, timeout_ns, hints_at, n_hints, 0, 0,
-                site, 0, place)  # fmt: skip
-            batch.append((packed, keep, after, memory, device))
+            batch.append((slot.op.raw, keep, after, memory, device))
             return None
-        _pack_op(slot.op, 0, _OP_SIZE, kind, dtype, reduction, in_, in_count, out, out_count, root, peer, tag, n,
-            ins_at, outs_at, in_splits_at, out_splits_at, factor, factor_data, timeout_ns, hints_at, n_hints, 0, 0,
-            site, 0, place)  # fmt: skip
         event = _profiled.nothing
         if profiler._is_profiler_enabled:
             event = _profiled.operation(
@@ -555,6 +560,15 @@ class Communicator:
     def invalid(self, op: str, detail: str) -> InvalidArgumentError:
         """The exception for arguments that an operation of this rank refuses."""
         return invalid(self.name, self.rank, op, detail)
+
+    def _unfit(self, kind: int, bits: int, **values: Any) -> InvalidArgumentError:
+        """The exception for the value that isn't an integer of so many bits, as the library's are."""
+        most = 2 ** (bits - 1)
+        for name, value in values.items():
+            if not isinstance(value, int) or not -most <= value < most:
+                what = "out of range" if isinstance(value, int) else "no integer"
+                return self.invalid(_lib.OPERATIONS[kind], f"{name} {value!r} is {what}")
+        return self.invalid(_lib.OPERATIONS[kind], "an argument is out of range")
 
     def begin_batch(self) -> None:
         """Collect the operations that follow, to issue them as one."""

@@ -46,5 +46,5 @@ def reduction_of(opts: Any, dtype: torch.dtype, name: str, refuse: Refusal) -> t
     if isinstance(factor, torch.Tensor):
         if factor.dtype != dtype:
             raise refuse(name, f"PREMUL_SUM's factor is {factor.dtype}; it must have the data's type, {dtype}")
-        return _lib.PREMUL_SUM, 0.0, Staging().input(factor.detach().cpu())
+        return _lib.PREMUL_SUM, 0.0, Staging(name, refuse).input(factor.detach().cpu())
     return _lib.PREMUL_SUM, float(factor), None

@@ -51,16 +51,57 @@ def shape_of(size: tuple[Any, ...]) -> tuple[int, ...]:
     return shape
 
 
+def owner(tensor: torch.Tensor, op: str, refuse: Refusal) -> torch.Tensor:
+    """The tensor that has this one's memory: itself, or what an asynchronous functional collective fills.
+
+    Refuses one that has none, as a DTensor, a fake tensor, what torch.func wraps, and a zero tensor that autograd made.
+    """
+    try:
+        if tensor.data_ptr() or not tensor.numel():
+            return tensor
+    except RuntimeError:
+        pass
+    if wait := getattr(tensor, "trigger_wait", None):  # an AsyncCollectiveTensor
+        return owner(wait(), op, refuse)
+    kind, instead = type(tensor).__name__, ""
+    if tensor._is_zerotensor():
+        kind, instead = "zero tensor", "; pass its clone()"
+    elif hasattr(tensor, "to_local"):
+        instead = "; pass its to_local()"
+    raise refuse(op, f"a {kind} has no memory of its own{instead}")
+
+
+def _overlapping(tensor: torch.Tensor) -> bool:
+    """Whether some of a tensor's elements lie in the same memory."""
+    dims = sorted((stride, size) for stride, size in zip(tensor.stride(), tensor.size(), strict=True) if size > 1)
+    reach, within = 0, True  # what the dimensions before this one span, and that none steps into it
+    for stride, size in dims:
+        within &= stride > reach
+        reach += stride * (size - 1)
+    if within or not tensor.numel():
+        return False
+    if not dims[0][0]:
+        return True
+    places = torch.zeros(1, dtype=torch.int64)  # few tensors come here
+    for stride, size in dims:
+        places = (places.unsqueeze(1) + torch.arange(size) * stride).flatten()
+    return places.unique().numel() < places.numel()
+
+
 class Staging:
-    """The contiguous copies of one operation's tensors, and what becomes of them."""
+    """The contiguous copies of the tensors of one operation, ``op``, and what becomes of them; ``refuse`` makes the
+    exception for what it doesn't take."""
 
-    __slots__ = ("back", "device")
+    __slots__ = ("op", "refuse", "back", "device")
 
-    def __init__(self) -> None:
+    def __init__(self, op: str, refuse: Refusal) -> None:
+        self.op = op
+        self.refuse = refuse
         self.back: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.device: torch.device | None = None  # that the tensors are on; None: the host
 
     def input(self, tensor: torch.Tensor) -> torch.Tensor:
+        tensor = owner(tensor, self.op, self.refuse)
         if not tensor.is_cpu:
             self.device = tensor.device
         if plain(tensor):
@@ -70,10 +111,16 @@ class Staging:
     def output(self, tensor: torch.Tensor, load: bool = False, apart: bool = False) -> torch.Tensor:
         """A tensor to fill in place of this one; ``load`` if its elements are read as well, ``apart`` if it must not be
         this one."""
+        tensor = owner(tensor, self.op, self.refuse)
         if not tensor.is_cpu:
             self.device = tensor.device
         if plain(tensor) and not apart:
             return tensor
+        if _overlapping(tensor):
+            sizes, strides = tuple(tensor.size()), tensor.stride()
+            raise self.refuse(
+                self.op, f"elements of a tensor to be written, of size {sizes} and strides {strides}, share memory"
+            )
         if load:
             copy = tensor.detach().resolve_conj().resolve_neg().contiguous()
             copy = copy.clone() if copy.data_ptr() == tensor.data_ptr() else copy
@@ -90,6 +137,7 @@ class Staging:
         PyTorch's programs pass outputs that overlap each other, or inputs: such are filled at the end, in their order.
         Where one of the lists has but one tensor, that may be entry ``own`` of the other.
         """
+        tensors = [owner(t, self.op, self.refuse) for t in tensors]
         written, read = [_span(t) for t in tensors], [_span(t) for t in sources]
         ordered = sorted(span for span in written if span[0] < span[1])
         apart = any(end > at for (_, end), (at, _) in zip(ordered, ordered[1:], strict=False))
@@ -104,6 +152,7 @@ class Staging:
 
         The smaller of both may be ``block`` of the larger, if that isn't negative.
         """
+        tensor = owner(tensor, self.op, self.refuse)
         (at, end), (begin, stop) = _span(tensor), _span(source)
         apart = at < stop and begin < end
         if apart and block >= 0:
@@ -137,9 +186,11 @@ def single(tensors: Sequence[torch.Tensor], op: str, refuse: Refusal) -> torch.T
 
 
 def dense(tensor: torch.Tensor, op: str, refuse: Refusal) -> None:
-    """Refuse a sparse tensor."""
+    """Refuse a sparse tensor, and a quantized one, whose elements mean nothing without its scales."""
     if tensor.layout is not torch.strided:
         raise refuse(op, f"the tensor's layout is {tensor.layout}; it must be dense")
+    if tensor.is_quantized:
+        raise refuse(op, f"the tensor is quantized, as {tensor.dtype}; pass its int_repr(), and the scales apart")
 
 
 def together(tensors: Sequence[torch.Tensor], op: str, refuse: Refusal) -> None:

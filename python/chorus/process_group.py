@@ -43,14 +43,16 @@ from chorus.errors import Error, TimeoutError, UnsupportedError
 
 _Tensors = list[torch.Tensor]
 
+
 def timeout_ns(timeout: timedelta | None) -> int:
-    """What the library calls a timeout; 0, the communicator's, for PyTorch's unset and zero ones."""
+    """What the library calls a timeout; 0, the communicator's, for PyTorch's unset and zero ones. A hundred years is
+    the longest."""
     if timeout is None:
         return 0
     if not isinstance(timeout, timedelta):
         raise TypeError(f"chorus: a timeout is a datetime.timedelta, not {type(timeout).__name__}")
-    if timeout.days < 0:
-        return 0
+    if not 0 <= timeout.days < 36500:
+        return 0 if timeout.days < 0 else 36500 * 86400 * 1_000_000_000
     return (timeout.days * 86400 + timeout.seconds) * 1_000_000_000 + timeout.microseconds * 1000
 
 
@@ -236,7 +238,7 @@ class ProcessGroup(dist.ProcessGroup):
 
             return Work(None, [_sparse.allreduce(self, tensor, opts)])
         reduction, factor, factor_data = reduction_of(opts, tensor.dtype, "all_reduce", self.comm.invalid)
-        staging = Staging()
+        staging = Staging("all_reduce", self.comm.invalid)
         data = staging.output(tensor, load=True)
         at, n = data.data_ptr(), data.numel()
         return self._run(opts, tensors, (data, factor_data), staging, _lib.ALL_REDUCE,
@@ -263,7 +265,7 @@ class ProcessGroup(dist.ProcessGroup):
         root = opts.rootRank if opts is not None else 0
         dense(tensor, "broadcast", self.comm.invalid)
         dtype, width = moved_as(tensor)
-        staging = Staging()
+        staging = Staging("broadcast", self.comm.invalid)
         data = staging.input(tensor) if root == self.comm.rank else staging.output(tensor)
         return self._run(opts, tensors, data, staging, _lib.BROADCAST, dtype, out=data.data_ptr(),
             out_count=data.numel() * width, root=root)  # fmt: skip
@@ -277,7 +279,7 @@ class ProcessGroup(dist.ProcessGroup):
         dense(tensor, "reduce", self.comm.invalid)
         root = opts.rootRank if opts is not None else 0
         reduction, factor, factor_data = reduction_of(opts, tensor.dtype, "reduce", self.comm.invalid)
-        staging = Staging()
+        staging = Staging("reduce", self.comm.invalid)
         if root == self.comm.rank:
             data = staging.output(tensor, load=True)
             out, out_count = data.data_ptr(), data.numel()
@@ -293,7 +295,7 @@ class ProcessGroup(dist.ProcessGroup):
         if self._theirs(input):
             return self._elsewhere._allgather_base(output, input, *_given(opts))
         op = "all_gather_single"
-        staging = Staging()
+        staging = Staging(op, self.comm.invalid)
         dtype, width = self._alike(output, input, op)
         source = staging.input(input)
         target = staging.result(output, source, self.comm.rank)
@@ -311,7 +313,7 @@ class ProcessGroup(dist.ProcessGroup):
         op = "reduce_scatter_single"
         self._alike(output, input, op)
         reduction, factor, factor_data = reduction_of(opts, input.dtype, op, self.comm.invalid)
-        staging = Staging()
+        staging = Staging(op, self.comm.invalid)
         source = staging.input(input)
         target = staging.result(output, source, self.comm.rank)
         return self._run(opts, [output], (source, target, factor_data), staging, _lib.REDUCE_SCATTER_SINGLE,
@@ -339,7 +341,7 @@ class ProcessGroup(dist.ProcessGroup):
             return self._elsewhere.alltoall_base(output, input, *splits, *_given(opts))
         op = "all_to_all_single"
         dtype, width = self._alike(output, input, op)
-        staging = Staging()
+        staging = Staging(op, self.comm.invalid)
         source = staging.input(input)
         target = staging.result(output, source)
         fields: dict[str, Any] = dict(in_=source.data_ptr(), in_count=source.numel() * width, out=target.data_ptr(),
@@ -366,7 +368,7 @@ class ProcessGroup(dist.ProcessGroup):
         if len(outputs) != 1:
             raise self.comm.invalid("all_gather", f"takes one list of outputs, not {len(outputs)}")
         together([input, *outputs[0]], "all_gather", self.comm.invalid)
-        staging = Staging()
+        staging = Staging("all_gather", self.comm.invalid)
         dtype, width = moved_as(input)
         source = staging.input(input)
         targets = staging.outputs(outputs[0], [source], self.comm.rank)
@@ -385,7 +387,7 @@ class ProcessGroup(dist.ProcessGroup):
             raise self.comm.invalid("reduce_scatter", f"takes one list of inputs, not {len(inputs)}")
         together([output, *inputs[0]], "reduce_scatter", self.comm.invalid)
         reduction, factor, factor_data = reduction_of(opts, output.dtype, "reduce_scatter", self.comm.invalid)
-        staging = Staging()
+        staging = Staging("reduce_scatter", self.comm.invalid)
         sources = [staging.input(t) for t in inputs[0]]
         (target,) = staging.outputs([output], sources)
         kind = _lib.REDUCE_SCATTER if even(sources) else _lib.REDUCE_SCATTER_V
@@ -405,7 +407,7 @@ class ProcessGroup(dist.ProcessGroup):
                 "all_to_all", f"a list is empty; it must have {self.comm.size} tensors, one per rank"
             )
         together([*inputs, *outputs], "all_to_all", self.comm.invalid)
-        staging = Staging()
+        staging = Staging("all_to_all", self.comm.invalid)
         dtype, width = moved_as(inputs[0])
         sources = [staging.input(t) for t in inputs]
         targets = staging.outputs(outputs, sources)
@@ -423,7 +425,7 @@ class ProcessGroup(dist.ProcessGroup):
         if (root == self.comm.rank) != (len(outputs) == 1):
             raise self.comm.invalid("gather", "the root passes one list of outputs, the others none")
         together([input, *(outputs[0] if outputs else ())], "gather", self.comm.invalid)
-        staging = Staging()
+        staging = Staging("gather", self.comm.invalid)
         dtype, width = moved_as(input)
         source = staging.input(input)
         targets = staging.outputs(outputs[0], [source], self.comm.rank) if outputs else []
@@ -461,7 +463,7 @@ class ProcessGroup(dist.ProcessGroup):
         if (root == self.comm.rank) != (len(inputs) == 1):
             raise self.comm.invalid("scatter", "the root passes one list of inputs, the others none")
         together([output, *(inputs[0] if inputs else ())], "scatter", self.comm.invalid)
-        staging = Staging()
+        staging = Staging("scatter", self.comm.invalid)
         dtype, width = moved_as(output)
         sources = [staging.input(t) for t in inputs[0]] if inputs else []
         (target,) = staging.outputs([output], sources, self.comm.rank)
@@ -485,7 +487,7 @@ class ProcessGroup(dist.ProcessGroup):
     @every_form(BarrierOptions)
     def _barrier(self, opts: Any = None) -> dist.Work | None:
         if self.comm.device is None:
-            return self._run(opts, [], None, Staging(), _lib.BARRIER)
+            return self._run(opts, [], None, Staging("barrier", self.comm.invalid), _lib.BARRIER)
         # It's the host that waits, also for what its current stream has.
         pending = self.comm.run(
             True, None, None, _lib.BARRIER, timeout_ns=0 if opts is None else timeout_ns(opts.timeout)
@@ -584,7 +586,7 @@ class ProcessGroup(dist.ProcessGroup):
         if imaginary(tensor):
             return Work(None, tensors)
         dense(tensor, "send", self.comm.invalid)
-        staging = Staging()
+        staging = Staging("send", self.comm.invalid)
         dtype, width = moved_as(tensor)
         data = staging.input(tensor)
         return self._message(tensors, data, staging, _lib.SEND, dtype, in_=data.data_ptr(),
@@ -598,7 +600,7 @@ class ProcessGroup(dist.ProcessGroup):
         if imaginary(tensor):
             return Work(None, tensors)
         dense(tensor, "recv", self.comm.invalid)
-        staging = Staging()
+        staging = Staging("recv", self.comm.invalid)
         dtype, width = moved_as(tensor)
         data = staging.output(tensor)
         return self._message(tensors, data, staging, _lib.RECV, dtype, out=data.data_ptr(),
@@ -654,7 +656,8 @@ class ProcessGroup(dist.ProcessGroup):
             raise self.comm.invalid("split", f"options must be a dict of hints, not {type(opts).__name__}")
         if self._others:
             raise UnsupportedError("chorus: a group of several devices can't be split; use new_group", op="split")
-        members = list(ranks) if self.comm.rank in ranks else []
+        beyond = any(not 0 <= r < self.comm.size for r in ranks)  # the library refuses it, and tells the others
+        members = list(ranks) if self.comm.rank in ranks or beyond else []
         name = group_name
         if not name:  # PyTorch knows groups by their names
             again = f"#{self._splits}" if self._splits else ""

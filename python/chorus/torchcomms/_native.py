@@ -103,7 +103,7 @@ class NativeBackend(TorchCommBackend):
     def _send(self, tensor: _Tensor, dst: int, async_op: bool, batch: Batch | None, options: Options) -> TorchWork:
         dtype, width = self._moved(tensor, "send")
         self._in_range(dst, "dst", "send")
-        staging = Staging()
+        staging = Staging("send", self.comm.invalid)
         data = staging.input(tensor)
         return self._run(data, staging, async_op, options, _lib.SEND, dtype, in_=data.data_ptr(),
             in_count=data.numel() * width, peer=dst, batch=batch)  # fmt: skip
@@ -111,7 +111,7 @@ class NativeBackend(TorchCommBackend):
     def _recv(self, tensor: _Tensor, src: int, async_op: bool, batch: Batch | None, options: Options) -> TorchWork:
         dtype, width = self._moved(tensor, "recv")
         self._in_range(src, "src", "recv")
-        staging = Staging()
+        staging = Staging("recv", self.comm.invalid)
         data = staging.output(tensor)
         return self._run(data, staging, async_op, options, _lib.RECV, dtype, out=data.data_ptr(),
             out_count=data.numel() * width, peer=src, batch=batch)  # fmt: skip
@@ -121,14 +121,14 @@ class NativeBackend(TorchCommBackend):
     def broadcast(self, tensor: _Tensor, root: int, async_op: bool, **options: Unpack[Options]) -> TorchWork:
         dtype, width = self._moved(tensor, "broadcast")
         self._in_range(root, "root", "broadcast")
-        staging = Staging()
+        staging = Staging("broadcast", self.comm.invalid)
         data = staging.input(tensor) if root == self.comm.rank else staging.output(tensor)
         return self._run(data, staging, async_op, options, _lib.BROADCAST, dtype, out=data.data_ptr(),
             out_count=data.numel() * width, root=root)  # fmt: skip
 
     def all_reduce(self, tensor: _Tensor, op: ReduceOp, async_op: bool, **options: Unpack[Options]) -> TorchWork:
         dtype, reduction, factor, factor_data = self._reduced(tensor, op, "all_reduce")
-        staging = Staging()
+        staging = Staging("all_reduce", self.comm.invalid)
         data = staging.output(tensor, load=True)
         at, n = data.data_ptr(), data.numel()
         return self._run((data, factor_data), staging, async_op, options, _lib.ALL_REDUCE, dtype, reduction,
@@ -137,7 +137,7 @@ class NativeBackend(TorchCommBackend):
     def reduce(self, tensor: _Tensor, root: int, op: ReduceOp, async_op: bool, **options: Unpack[Options]) -> TorchWork:
         dtype, reduction, factor, factor_data = self._reduced(tensor, op, "reduce")
         self._in_range(root, "root", "reduce")
-        staging = Staging()
+        staging = Staging("reduce", self.comm.invalid)
         if root == self.comm.rank:
             data = staging.output(tensor, load=True)
             out, out_count = data.data_ptr(), data.numel()
@@ -161,7 +161,7 @@ class NativeBackend(TorchCommBackend):
         if root == self.comm.rank:
             return self._blocks(_lib.GATHER_SINGLE, "gather_single", output, input, async_op, options, root)
         dtype, width = self._moved(input, "gather_single")
-        staging = Staging()
+        staging = Staging("gather_single", self.comm.invalid)
         source = staging.input(input)
         return self._run(source, staging, async_op, options, _lib.GATHER_SINGLE, dtype,
             in_=source.data_ptr(), in_count=source.numel() * width, root=root)  # fmt: skip
@@ -187,7 +187,7 @@ class NativeBackend(TorchCommBackend):
         **splits: Any,
     ) -> TorchWork:
         dtype, width = self._alike(output, input, what)
-        staging = Staging()
+        staging = Staging(what, self.comm.invalid)
         source = staging.input(input)
         exchanged = kind in (_lib.ALL_TO_ALL_SINGLE, _lib.ALL_TO_ALL_V_SINGLE)
         target = staging.result(output, source, -1 if exchanged else self.comm.rank, load=bool(splits))
@@ -216,7 +216,7 @@ class NativeBackend(TorchCommBackend):
     ) -> TorchWork:
         self._alike(output, input, "reduce_scatter_single")
         dtype, reduction, factor, factor_data = self._reduced(input, op, "reduce_scatter_single")
-        staging = Staging()
+        staging = Staging("reduce_scatter_single", self.comm.invalid)
         source = staging.input(input)
         target = staging.result(output, source, self.comm.rank)
         return self._run((source, target, factor_data), staging, async_op, options,
@@ -255,7 +255,7 @@ class NativeBackend(TorchCommBackend):
         dtype, width = self._moved(input, what)
         if outputs is not None:
             self._listed(outputs, input, "output", what)
-        staging = Staging()
+        staging = Staging(what, self.comm.invalid)
         source = staging.input(input)
         targets = None if outputs is None else staging.outputs(outputs, [source], self.comm.rank)
         outs = None if targets is None else buffers(targets, input.dtype, width, what, self.comm.invalid)
@@ -277,7 +277,7 @@ class NativeBackend(TorchCommBackend):
     ) -> TorchWork:
         dtype, reduction, factor, factor_data = self._reduced(output, op, what)
         self._listed(inputs, output, "input", what)
-        staging = Staging()
+        staging = Staging(what, self.comm.invalid)
         sources = [staging.input(t) for t in inputs]
         (target,) = staging.outputs([output], sources)
         return self._run((sources, target, factor_data), staging, async_op, options, kind, dtype, reduction,
@@ -291,7 +291,7 @@ class NativeBackend(TorchCommBackend):
         for tensors, which in ((input_tensor_list, "input"), (output_tensor_list, "output")):
             self._listed(tensors, input_tensor_list[0] if input_tensor_list else None, which, "all_to_all")
         dtype, width = moved_as(input_tensor_list[0])
-        staging = Staging()
+        staging = Staging("all_to_all", self.comm.invalid)
         sources = [staging.input(t) for t in input_tensor_list]
         targets = staging.outputs(output_tensor_list, sources)
         return self._run((sources, targets), staging, async_op, options, _lib.ALL_TO_ALL, dtype,
@@ -303,7 +303,7 @@ class NativeBackend(TorchCommBackend):
     ) -> TorchWork:
         dtype, width = self._moved(output_tensor, "scatter")
         self._in_range(root, "root", "scatter")
-        staging = Staging()
+        staging = Staging("scatter", self.comm.invalid)
         sources: list[_Tensor] = []
         ins = None
         if root == self.comm.rank:
@@ -315,7 +315,7 @@ class NativeBackend(TorchCommBackend):
             out=target.data_ptr(), out_count=target.numel() * width, ins=ins, root=root)  # fmt: skip
 
     def barrier(self, async_op: bool, **options: Unpack[Options]) -> TorchWork:
-        staging = Staging()
+        staging = Staging("barrier", self.comm.invalid)
         if not self._of_group:
             staging.device = self.comm.device
         elif self.comm.device is not None and not async_op:  # it's the host that waits, also for what was enqueued
@@ -481,7 +481,7 @@ class NativeBackend(TorchCommBackend):
         if isinstance(factor, torch.Tensor):
             if factor.dtype != tensor.dtype:
                 raise self.comm.invalid(what, f"PREMUL_SUM's factor is {factor.dtype}; it must have the data's type, {tensor.dtype}")  # noqa: E501
-            return dtype, _lib.PREMUL_SUM, 0.0, Staging().input(factor.detach().cpu())
+            return dtype, _lib.PREMUL_SUM, 0.0, Staging(what, self.comm.invalid).input(factor.detach().cpu())
         return dtype, _lib.PREMUL_SUM, factor or 0.0, None
 
 

@@ -11,7 +11,7 @@ import torch
 
 from chorus import _lib, memory
 from chorus._comm import Communicator
-from chorus._tensors import moved_as, plain, reduced_as
+from chorus._tensors import moved_as, owner, plain, reduced_as
 from chorus._window import Window
 from chorus.errors import UnsupportedError
 from chorus.process_group import timeout_ns
@@ -52,7 +52,7 @@ class TorchCommWindow:
         """
         if self._window is not None:
             raise self._comm.invalid("tensor_register", "the window has a tensor already; deregister it first")
-        self._plain(tensor, "tensor_register")
+        tensor = self._plain(tensor, "tensor_register")
         dtype, width = moved_as(tensor)
         place = None if tensor.is_cpu else tensor.device
         self._window = Window(self._comm, tensor.data_ptr(), tensor.numel() * width, dtype, tensor, place)
@@ -228,7 +228,7 @@ class TorchCommWindow:
     ) -> TorchWork:
         window, mine = self._registered(op)
         self._in_range(rank, op)
-        self._plain(tensor, op)
+        tensor = self._plain(tensor, op)
         if tensor.device != mine.device or tensor.dtype != mine.dtype:
             raise self._comm.invalid(op, f"the tensor is {tensor.dtype} on {tensor.device}; the window is {mine.dtype} on {mine.device}")  # noqa: E501
         _, count = window.peer(rank)
@@ -248,16 +248,20 @@ class TorchCommWindow:
     ) -> TorchWork:
         window, _ = self._registered(op)
         self._in_range(rank, op)
+        if not 0 <= slot < 2**31:  # what the library takes; how many there are is for it to say
+            raise self._comm.invalid(op, f"slot {slot} is out of range")
         return TorchWork(window.run(async_op, self, kind, rank, slot=slot, timeout_ns=timeout_ns(timeout)))
 
     @property
     def _comm(self) -> Communicator:
         return self._impl.comm
 
-    def _plain(self, tensor: torch.Tensor, op: str) -> None:
+    def _plain(self, tensor: torch.Tensor, op: str) -> torch.Tensor:
         self._impl.here([tensor], op)
+        tensor = owner(tensor, op, self._comm.invalid)
         if not plain(tensor):  # of a view that conjugates or negates the memory has something else
             raise self._comm.invalid(op, "the tensor must be contiguous, and no view that conjugates or negates")
+        return tensor
 
     def _registered(self, op: str) -> tuple[Window, torch.Tensor]:
         if self._window is None or self._tensor is None:
