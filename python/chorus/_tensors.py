@@ -85,7 +85,7 @@ def _overlapping(tensor: torch.Tensor) -> bool:
     places = torch.zeros(1, dtype=torch.int64)  # few tensors come here
     for stride, size in dims:
         places = (places.unsqueeze(1) + torch.arange(size) * stride).flatten()
-    return places.unique().numel() < places.numel()
+    return len(set(places.tolist())) < len(places)
 
 
 class Staging:

@@ -45,8 +45,7 @@ _Tensors = list[torch.Tensor]
 
 
 def timeout_ns(timeout: timedelta | None) -> int:
-    """What the library calls a timeout; 0, the communicator's, for PyTorch's unset and zero ones. A hundred years is
-    the longest."""
+    """A timeout in nanoseconds, of a hundred years at most; 0, the communicator's, for PyTorch's unset and zero ones."""
     if timeout is None:
         return 0
     if not isinstance(timeout, timedelta):

@@ -147,7 +147,7 @@ def _still_taken(peers):
     dist.all_reduce(x)
     assert x.eq(n * n).all()
     x = torch.zeros(8)
-    dist.all_reduce(x.as_strided((3, 2), (2, 3)).fill_(1))  # no dimension is within another, but no two elements are one
+    dist.all_reduce(x.as_strided((3, 2), (2, 3)).fill_(1))  # of which no two elements are one
     assert x.tolist() == [n, 0, n, n, n, n, 0, n]
     dist.broadcast(torch.ones(1).expand(4) if peers.rank == 0 else torch.ones(4), 0)
 
