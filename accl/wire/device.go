@@ -4,29 +4,33 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"sync"
 	"time"
-
-	"github.com/go-zeromq/zmq4"
 
 	"github.com/chorus-comms/chorus/accl"
 	"github.com/chorus-comms/chorus/accl/abi"
 	"github.com/chorus-comms/chorus/accl/engine"
+	"github.com/chorus-comms/chorus/internal/zmtp"
 )
 
 // Device is an engine behind sockets, as accl.New takes it. One call at a time is under way.
 type Device struct {
 	mu       sync.Mutex // one command at a time
-	commands zmq4.Socket
+	commands *zmtp.Req
 	broken   error // once a command had no answer
 
-	toEngine zmq4.Socket
-	kernel   zmq4.Socket
+	toEngine *zmtp.Pub
+	kernel   *zmtp.Sub
+	sockets  []io.Closer // all of them, and those of Watch
 	tasks    sync.WaitGroup
 	close    sync.Once
 
-	queue chan *handle
-	stop  chan struct{}
+	queue  chan *handle
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	stop   <-chan struct{} // when it does
 
 	memory sync.Mutex
 	next   [2]uint64
@@ -40,7 +44,6 @@ type Device struct {
 	onGone  func(error)
 
 	world, rank, start int
-	watched            []zmq4.Socket
 }
 
 var _ accl.Device = (*Device)(nil)
@@ -53,39 +56,40 @@ func Dial(ctx context.Context, world, rank, startPort int) (*Device, error) {
 	if rank < 0 || rank >= world {
 		return nil, fmt.Errorf("rank %d of %d", rank, world)
 	}
-	forever := context.Background()
-	d := &Device{commands: zmq4.NewReq(forever, retries()...), toEngine: zmq4.NewPub(forever),
-		kernel: zmq4.NewSub(forever, retries()...), queue: make(chan *handle, maxQueued), stop: make(chan struct{}),
-		world: world, rank: rank, start: startPort,
+	d := &Device{queue: make(chan *handle, maxQueued), world: world, rank: rank, start: startPort,
 		out: map[uint32]*engine.Stream{}}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.stop = d.ctx.Done()
 	for i := range d.spare {
 		d.next[i], d.spare[i], d.sizes[i] = granule, map[int][]uint64{}, map[uint64]int{}
 	}
-	connected := make(chan error, 1)
-	go func() {
-		connected <- errors.Join(d.toEngine.Listen(at(startPort+3*world+rank)), d.commands.Dial(at(startPort+rank)),
-			d.kernel.SetOption(zmq4.OptionSubscribe, ""), d.kernel.Dial(at(startPort+2*world+rank)))
-	}()
-	var err error
-	select {
-	case err = <-connected:
-	case <-ctx.Done():
-		err = context.Cause(ctx)
+	if err := d.connect(ctx); err != nil {
+		return nil, errors.Join(err, d.Close())
 	}
 	d.tasks.Go(d.calls)
 	d.tasks.Go(d.fromEngine)
-	if err != nil {
-		return nil, errors.Join(err, d.Close())
-	}
 	return d, nil
+}
+
+func (d *Device) connect(ctx context.Context) (err error) {
+	if d.toEngine, err = zmtp.ListenPub(at(d.start+3*d.world+d.rank), accepting(maxSubscription, nil)); err != nil {
+		return err
+	}
+	d.sockets = append(d.sockets, d.toEngine)
+	if d.commands, err = zmtp.DialReq(ctx, at(d.start+d.rank), connecting(maxAnswer)); err != nil {
+		return err
+	}
+	d.sockets = append(d.sockets, d.commands)
+	d.kernel = zmtp.NewSub(connecting(maxKernelData), "")
+	d.sockets = append(d.sockets, d.kernel)
+	return d.kernel.Dial(ctx, at(d.start+2*d.world+d.rank))
 }
 
 // Close implements accl.Device. The engine behind the sockets goes on.
 func (d *Device) Close() (err error) {
 	d.close.Do(func() {
-		close(d.stop)
-		err = errors.Join(d.commands.Close(), d.toEngine.Close(), d.kernel.Close())
-		for _, s := range d.watched {
+		d.cancel()
+		for _, s := range d.sockets {
 			err = errors.Join(err, s.Close())
 		}
 		d.tasks.Wait()
@@ -100,30 +104,17 @@ func (d *Device) do(c command) (r reply, err error) {
 	if d.broken != nil {
 		return r, d.broken
 	}
-	if err := d.commands.Send(zmq4.NewMsg(c.encode())); err != nil {
-		return r, d.gone(err)
-	}
-	type answer struct {
-		m   zmq4.Msg
-		err error
-	}
-	got := make(chan answer, 1)
-	go func() {
-		m, err := d.commands.Recv()
-		got <- answer{m, err}
-	}()
-	select {
-	case a := <-got:
-		if a.err != nil {
-			return r, d.gone(a.err)
-		}
-		return parseReply(a.m.Bytes())
-	case <-time.After(answerTime):
-		d.gone(fmt.Errorf("no answer to a command for %v", answerTime))
-	case <-d.stop:
+	answer, err := d.commands.Do(c.encode(), answerTime)
+	switch {
+	case err == nil:
+		return parseReply(answer)
+	case d.ctx.Err() != nil:
 		d.broken = errors.New("the device is closed")
+		return r, d.broken
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = fmt.Errorf("no answer to a command for %v", answerTime)
 	}
-	return r, d.broken
+	return r, d.gone(err)
 }
 
 // ErrGone says that nobody answers behind the sockets any more.
@@ -209,23 +200,36 @@ func (d *Device) Free(addr uint64, at accl.Place) error {
 
 // ReadMemory implements accl.Device.
 func (d *Device) ReadMemory(addr uint64, at accl.Place, into []byte) error {
-	r, err := d.must(command{Type: readMemory, Addr: addr, Len: uint64(len(into)), Host: at.Host})
-	if err == nil && len(r.Data) != len(into) {
-		err = fmt.Errorf("the engine's answer has %d bytes of %d", len(r.Data), len(into))
+	for len(into) > 0 {
+		n := min(len(into), transfer)
+		r, err := d.must(command{Type: readMemory, Addr: addr, Len: uint64(n), Host: at.Host})
+		if err == nil && len(r.Data) != n {
+			err = fmt.Errorf("the engine's answer has %d bytes of %d", len(r.Data), n)
+		}
+		if err != nil {
+			return err
+		}
+		copy(into, r.Data)
+		addr, into = addr+uint64(n), into[n:]
 	}
-	copy(into, r.Data)
-	return err
+	return nil
 }
 
 // WriteMemory implements accl.Device.
 func (d *Device) WriteMemory(addr uint64, at accl.Place, from []byte) error {
-	_, err := d.must(command{Type: writeMemory, Addr: addr, Data: from, Host: at.Host})
-	return err
+	for len(from) > 0 {
+		n := min(len(from), transfer)
+		if _, err := d.must(command{Type: writeMemory, Addr: addr, Data: from[:n], Host: at.Host}); err != nil {
+			return err
+		}
+		addr, from = addr+uint64(n), from[n:]
+	}
+	return nil
 }
 
 // Push implements accl.Device.
 func (d *Device) Push(_ context.Context, b []byte) error {
-	return d.toEngine.SendMulti(streamMessage(0, b))
+	return d.toEngine.Send(streamMessage(0, b))
 }
 
 // Pull implements accl.Device.
@@ -254,7 +258,7 @@ func (d *Device) Attach(kernel func(stream uint32, data []byte)) {
 // fromEngine takes what goes to the kernel.
 func (d *Device) fromEngine() {
 	for {
-		m, err := d.kernel.Recv()
+		frames, err := d.kernel.Recv()
 		if err != nil {
 			select {
 			case <-d.stop:
@@ -263,7 +267,7 @@ func (d *Device) fromEngine() {
 			}
 			return
 		}
-		id, data, err := parseStream(m.Frames)
+		id, data, err := parseStream(frames)
 		if err != nil {
 			continue // it's nobody's
 		}
@@ -295,10 +299,10 @@ func (d *Device) Watch(lost func(rank int, cause error)) {
 		if r == d.rank {
 			continue
 		}
-		s := zmq4.NewSub(context.Background(), retries()...) // to nothing: all that comes is the end
-		d.watched = append(d.watched, s)
+		s := zmtp.NewSub(connecting(maxKernelData)) // to nothing: all that comes is the end
+		d.sockets = append(d.sockets, s)
 		d.tasks.Go(func() {
-			err := s.Dial(at(d.start + 2*d.world + r))
+			err := s.Dial(d.ctx, at(d.start+2*d.world+r))
 			if err == nil {
 				_, err = s.Recv()
 			}

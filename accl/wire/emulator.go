@@ -5,15 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"sync"
 	"time"
 
-	"github.com/go-zeromq/zmq4"
-
 	"github.com/chorus-comms/chorus/accl/abi"
 	"github.com/chorus-comms/chorus/accl/engine"
 	"github.com/chorus-comms/chorus/hostmem"
+	"github.com/chorus-comms/chorus/internal/zmtp"
 )
 
 // Config places an emulated engine.
@@ -39,13 +39,15 @@ type Emulator struct {
 	cfg      Config
 	engine   *engine.Engine
 	net      *network
-	commands zmq4.Socket
-	toKernel zmq4.Socket
-	kernel   zmq4.Socket
+	commands *zmtp.Rep
+	toKernel *zmtp.Pub
+	kernel   *zmtp.Sub
 	memory   [2]*hostmem.Segment // the device's, the host's
 	callers  [controllers]caller
+	sockets  []io.Closer // all of them
 	tasks    sync.WaitGroup
-	ended    sync.Once
+	ctx      context.Context // ends with Close
+	stop     context.CancelFunc
 
 	grown [2]uint64 // bytes of them that a driver has written or reserved
 }
@@ -63,10 +65,8 @@ func Listen(ctx context.Context, c Config) (*Emulator, error) {
 	if c.World < 1 || c.Rank < 0 || c.Rank >= c.World {
 		return nil, fmt.Errorf("rank %d of %d", c.Rank, c.World)
 	}
-	forever := context.Background() // the sockets end by Close
-	e := &Emulator{cfg: c, commands: zmq4.NewRep(forever), toKernel: zmq4.NewPub(forever),
-		kernel: zmq4.NewSub(forever, retries()...), net: &network{rank: c.Rank, world: c.World, protocol: c.Protocol,
-			log: c.Log, pub: zmq4.NewPub(forever), sub: zmq4.NewSub(forever, retries()...)}}
+	e := &Emulator{cfg: c, net: &network{rank: c.Rank, world: c.World, protocol: c.Protocol, log: c.Log}}
+	e.ctx, e.stop = context.WithCancel(context.Background())
 	e.engine = engine.New(engine.Config{Session: uint32(c.Rank), Protocol: c.Protocol, Network: e.net})
 	for i := range e.callers {
 		e.callers[i].Controller = e.engine.Controller()
@@ -79,91 +79,93 @@ func Listen(ctx context.Context, c Config) (*Emulator, error) {
 	return e, nil
 }
 
-func retries() []zmq4.Option {
-	return []zmq4.Option{zmq4.WithDialerMaxRetries(-1), zmq4.WithDialerRetry(10 * time.Millisecond)}
-}
-
-func (e *Emulator) open(ctx context.Context) error {
+func (e *Emulator) open(ctx context.Context) (err error) {
 	s, w, r := e.cfg.StartPort, e.cfg.World, e.cfg.Rank
 	for i := range e.memory {
-		var err error
 		if e.memory[i], err = hostmem.AllocSparse(memorySize); err != nil {
 			return err
 		}
 		e.engine.Memory.MapAt(0, e.memory[i].Bytes(), i == 1)
 	}
-	if err := errors.Join(e.commands.Listen(at(s+r)), e.net.pub.Listen(at(s+w+r)),
-		e.toKernel.Listen(at(s+2*w+r))); err != nil {
+	log := func(err error) { e.cfg.Log.Warn("a connection is refused or broken", "rank", r, "err", err) }
+	if e.commands, err = zmtp.ListenRep(at(s+r), accepting(maxCommand, log)); err != nil {
 		return err
 	}
+	e.sockets = append(e.sockets, e.commands)
+	if e.net.pub, err = zmtp.ListenPub(at(s+w+r), accepting(maxSubscription, log)); err != nil {
+		return err
+	}
+	e.sockets = append(e.sockets, e.net.pub)
+	if e.toKernel, err = zmtp.ListenPub(at(s+2*w+r), accepting(maxSubscription, log)); err != nil {
+		return err
+	}
+	e.sockets = append(e.sockets, e.toKernel)
 	e.engine.AttachKernel(func(stream uint32, data []byte) {
 		if e.cfg.Loopback {
 			e.engine.FromKernel().Push(data)
 		}
-		e.toKernel.SendMulti(streamMessage(stream, data))
+		e.toKernel.Send(streamMessage(stream, data))
 	})
-	if err := errors.Join(e.net.sub.SetOption(zmq4.OptionSubscribe, topic(r)),
-		e.kernel.SetOption(zmq4.OptionSubscribe, "")); err != nil {
-		return err
-	}
+	e.net.sub = zmtp.NewSub(connecting(maxPacketText), topic(r))
+	e.sockets = append(e.sockets, e.net.sub)
 	for i := range w {
-		if err := e.net.sub.Dial(at(s + w + i)); err != nil {
-			return err
+		if err := e.net.sub.Dial(ctx, at(s+w+i)); err != nil {
+			return fmt.Errorf("the engine of rank %d: %w", i, err)
 		}
 	}
 	e.tasks.Go(func() { e.net.receive(e.engine) })
 	if !e.cfg.Loopback {
-		go e.kernel.Dial(at(s + 3*w + r)) // who is there when there is a kernel
+		e.kernel = zmtp.NewSub(connecting(maxKernelData), "")
+		e.sockets = append(e.sockets, e.kernel)
 		e.tasks.Go(e.fromKernel)
 	}
 	return e.net.ready(ctx)
 }
 
+// fromKernel takes what kernels say, one after the other: whichever is there.
 func (e *Emulator) fromKernel() {
-	for {
-		m, err := e.kernel.Recv()
-		if errors.Is(err, context.Canceled) {
-			return
-		}
-		if err != nil { // the kernel has gone; another may come
+	port := e.cfg.StartPort + 3*e.cfg.World + e.cfg.Rank
+	for e.ctx.Err() == nil {
+		if err := e.kernel.Dial(e.ctx, at(port)); err != nil {
+			if e.ctx.Err() == nil {
+				e.cfg.Log.Warn("there is no kernel to listen to", "rank", e.cfg.Rank, "err", err)
+				select {
+				case <-e.ctx.Done():
+				case <-time.After(time.Second):
+				}
+			}
 			continue
 		}
-		_, data, err := parseStream(m.Frames)
-		if err != nil {
-			e.cfg.Log.Warn("data of the kernel is dropped", "rank", e.cfg.Rank, "err", err)
-			continue
+		for {
+			frames, err := e.kernel.Recv()
+			if err != nil { // it has gone; another may come
+				break
+			}
+			_, data, err := parseStream(frames)
+			if err != nil {
+				e.cfg.Log.Warn("data of the kernel is dropped", "rank", e.cfg.Rank, "err", err)
+				continue
+			}
+			e.engine.FromKernel().Push(data)
 		}
-		e.engine.FromKernel().Push(data)
 	}
 }
 
 // Serve carries out commands until the context ends, or Close.
 func (e *Emulator) Serve(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, e.hangUp)
-	defer stop()
-	for {
-		m, err := e.commands.Recv()
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return err
-		}
-		r := e.answer(m.Bytes())
-		if err := e.commands.Send(zmq4.NewMsg(r)); err != nil && ctx.Err() == nil {
-			return err
-		}
-	}
+	defer context.AfterFunc(ctx, func() { e.commands.Close() })()
+	e.commands.Serve(e.answer)
+	return nil
 }
-
-// hangUp ends the conversation with the driver.
-func (e *Emulator) hangUp() { e.ended.Do(func() { e.commands.Close() }) }
 
 // Close ends the engine and its sockets.
 func (e *Emulator) Close() error {
+	e.stop()
+	var err error
+	for _, s := range e.sockets { // first: the engine may be waiting for a subscriber
+		err = errors.Join(err, s.Close())
+	}
 	e.engine.Close()
-	e.hangUp()
-	err := errors.Join(e.toKernel.Close(), e.kernel.Close(), e.net.pub.Close(), e.net.sub.Close())
 	e.tasks.Wait()
 	for i, m := range e.memory {
 		if m != nil {
@@ -205,7 +207,7 @@ func (e *Emulator) carryOut(c *command) (r reply) {
 		bad(c.Addr >= abi.ExchangeSize || e.engine.Write(uint32(c.Addr), c.Value) != nil)
 	case readMemory:
 		addr, grown := uint64(uint32(c.Addr)), e.size(c.Host)
-		if c.Len > *grown || addr > *grown-c.Len {
+		if c.Len > min(*grown, maxRead) || addr > *grown-c.Len {
 			return reply{Status: statusBad, Data: []byte{0}}
 		}
 		if c.Len > 0 {
@@ -222,6 +224,9 @@ func (e *Emulator) carryOut(c *command) (r reply) {
 			return reply{Status: statusNoCtrl}
 		}
 		x := &e.callers[c.Ctrl]
+		if len(x.calls) == maxQueued {
+			return reply{Status: statusNoCtrl}
+		}
 		x.calls = append(x.calls, x.Start(c.Call))
 	case waitCall:
 		if c.Ctrl >= controllers {

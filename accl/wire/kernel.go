@@ -3,13 +3,11 @@ package wire
 import (
 	"fmt"
 	"strconv"
-
-	"github.com/go-zeromq/zmq4"
 )
 
-// streamMessage returns data for a stream of a kernel.
-func streamMessage(stream uint32, data []byte) zmq4.Msg {
-	return zmq4.NewMsgFrom(strconv.AppendUint(nil, uint64(stream), 10), encodePayload(data))
+// streamMessage returns the frames of data for a stream of a kernel.
+func streamMessage(stream uint32, data []byte) (id, payload []byte) {
+	return strconv.AppendUint(nil, uint64(stream), 10), encodePayload(data)
 }
 
 // parseStream is the other way round.

@@ -5,15 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
 
-	"github.com/go-zeromq/zmq4"
-
 	"github.com/chorus-comms/chorus/accl/abi"
 	"github.com/chorus-comms/chorus/accl/engine"
+	"github.com/chorus-comms/chorus/internal/zmtp"
 )
 
 // network is how an emulated engine reaches the others: it publishes packets under the session that they are for, and
@@ -25,8 +23,8 @@ type network struct {
 	log      *slog.Logger
 
 	mu  sync.Mutex // packets of a message follow each other
-	pub zmq4.Socket
-	sub zmq4.Socket
+	pub *zmtp.Pub
+	sub *zmtp.Sub
 }
 
 var _ engine.Network = (*network)(nil)
@@ -34,7 +32,7 @@ var _ engine.Network = (*network)(nil)
 // topic is how packets for a session are marked.
 func topic(session int) string { return fmt.Sprintf("%04d", session) }
 
-func at(port int) string { return "tcp://127.0.0.1:" + strconv.Itoa(port) }
+func at(port int) string { return "127.0.0.1:" + strconv.Itoa(port) }
 
 // Send implements engine.Network.
 func (n *network) Send(session uint32, h *abi.Header, payload []byte) error {
@@ -54,7 +52,7 @@ func (n *network) publish(session uint32, packets [][]byte) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, p := range packets {
-		if err := n.pub.SendMulti(zmq4.NewMsgFrom(to, from, encodePayload(p))); err != nil {
+		if err := n.pub.Send(to, from, encodePayload(p)); err != nil {
 			return err
 		}
 	}
@@ -64,10 +62,9 @@ func (n *network) publish(session uint32, packets [][]byte) error {
 // ready waits until all engines have subscribed: what is published before doesn't reach them.
 func (n *network) ready(ctx context.Context) error {
 	for {
-		topics := n.pub.(zmq4.Topics).Topics()
 		all := true
 		for r := range n.world {
-			all = all && slices.Contains(topics, topic(r))
+			all = all && n.pub.Subscribed(topic(r))
 		}
 		if all {
 			return nil
@@ -87,15 +84,15 @@ func (n *network) receive(e *engine.Engine) {
 		from[r].protocol = n.protocol
 	}
 	for {
-		m, err := n.sub.Recv()
-		if errors.Is(err, context.Canceled) {
+		frames, err := n.sub.Recv()
+		if errors.Is(err, zmtp.ErrClosed) {
 			return
 		}
 		if err != nil { // one of the engines has ended
 			n.log.Warn("an engine has gone", "rank", n.rank, "err", err)
 			continue
 		}
-		if err := deliver(e, from, m.Frames); err != nil {
+		if err := deliver(e, from, frames); err != nil {
 			n.log.Warn("a packet is dropped", "rank", n.rank, "err", err)
 		}
 	}

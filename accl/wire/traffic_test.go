@@ -60,7 +60,7 @@ func tap(t *testing.T, ds []*accl.Driver) <-chan zmq4.Msg {
 	}
 	n := len(ds)
 	for r := range n {
-		if err := sub.Dial(at(int(ds[0].Member(0).Port) + n + r)); err != nil {
+		if err := sub.Dial("tcp://" + at(int(ds[0].Member(0).Port)+n+r)); err != nil {
 			t.Fatal(err)
 		}
 	}

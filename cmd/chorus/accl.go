@@ -34,7 +34,8 @@ func newEmulateCmd() *cobra.Command {
 		Use:   "emulate -s WORLD -r RANK",
 		Short: "One rank's engine behind sockets, in place of ACCL's emulator",
 		Long: `One rank's engine behind sockets, with the command line of ACCL's emulator: its driver, and other emulators,
-may be on the other side. It serves until it's interrupted.`,
+may be on the other side. It serves until it's interrupted. Its sockets are on the loopback, for processes of the same user; CHORUS_INSECURE=true
+admits those of others.`,
 		Example: "  for r in 0 1; do chorus accl emulate -s 2 -r $r -c cyt_rdma -b & done",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {

@@ -26,8 +26,7 @@ import (
 
 func TestMain(m *testing.M) {
 	const signals = "github.com/chorus-comms/chorus/observe.listen.func1" // for ever, once there is a dump
-	const publisher = "github.com/go-zeromq/zmq4.(*pubMWriter).run"       // forgotten if its socket closes at a bad moment
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(signals), goleak.IgnoreAnyFunction(publisher))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(signals))
 }
 
 var worlds atomic.Int64
