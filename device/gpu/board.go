@@ -10,22 +10,31 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
+	"github.com/chorus-comms/chorus/internal/futex"
 )
 
 // board is one GPU.
 type board struct {
 	*Library
-	name    string // "cuda:0"
-	index   int
-	id      abi.Device
+	name  string // "cuda:0"
+	index int
+	id    abi.Device
+	props device.Properties
+	lost  atomic.Pointer[device.WorkError] // set when the GPU has failed
+
+	// What is found out at the first use, with which the process gets a context on the GPU.
+	opening sync.Mutex
+	opened  atomic.Bool
 	context abi.Context // CUDA's primary one, which others in the process share
-	props   device.Properties
-	waits   bool                             // a stream can wait for a word
-	lost    atomic.Pointer[device.WorkError] // set when the GPU has failed
+	waits   bool        // a stream can wait for a word
+	urgent  int32       // the library's priority of the most urgent streams
 
 	mu      sync.Mutex
 	streams map[*stream]bool
 	going   []*ticket // of streams that were destroyed with work
+
+	adopting sync.Mutex
+	adopted  map[abi.Stream]bool // the streams of others
 
 	pool   sync.Mutex
 	events []abi.Event // without timing, to be used again
@@ -44,6 +53,9 @@ func (b *board) place() abi.Place {
 func (b *board) do(f func() abi.Result) abi.Result {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	if b.bound.on(b) != nil {
+		return f()
+	}
 	if b.Push != nil {
 		if r := b.Push(b.context); r != abi.Success {
 			return r
@@ -67,9 +79,50 @@ func (b *board) do(f func() abi.Result) abi.Result {
 	return f()
 }
 
-// call is do, with an error of the operation op if the library's function, which call names, fails.
+// relaxed is do for calls that end the captures of others if they come from a thread in another mode: queries of events
+// and streams, and whatever allocates or frees. PyTorch, for example, captures in the mode that forbids them to every
+// thread of the process.
+func (b *board) relaxed(f func() abi.Result) abi.Result {
+	if b.CaptureMode == nil {
+		return b.do(f)
+	}
+	return b.do(func() abi.Result {
+		mode := int32(abi.CaptureModeRelaxed)
+		if r := b.CaptureMode(&mode); r != abi.Success {
+			return r
+		}
+		r := f()
+		if x := b.CaptureMode(&mode); r == abi.Success {
+			r = x
+		}
+		return r
+	})
+}
+
+// call is relaxed, with an error of the operation op if the library's function, which call names, fails.
 func (b *board) call(op, call string, f func() abi.Result) error {
-	return b.result(op, call, b.do(f))
+	return b.result(op, call, b.relaxed(f))
+}
+
+// query is relaxed for a query of an event or a stream. HIP's end captures even of threads in mode relaxed, so that
+// there is no answer but "not ready" while a stream of others is known to be captured.
+func (b *board) query(f func() abi.Result) abi.Result {
+	if b.family.Name == "hip" && b.captured() {
+		return abi.NotReady
+	}
+	return b.relaxed(f)
+}
+
+// captured reports whether somebody captures a stream that was adopted.
+func (b *board) captured() bool {
+	b.adopting.Lock()
+	defer b.adopting.Unlock()
+	for h := range b.adopted {
+		if b.status(h) != abi.CaptureNone {
+			return true
+		}
+	}
+	return false
 }
 
 // result is the error that a result is. An error of the GPU itself is remembered: nothing works any more.
@@ -117,7 +170,7 @@ func (b *board) retire(e abi.Event) {
 
 // happened asks whether an event's work is done.
 func (b *board) happened(op string, e abi.Event) (bool, error) {
-	switch r := b.do(func() abi.Result { return b.EventQuery(e) }); r {
+	switch r := b.query(func() abi.Result { return b.EventQuery(e) }); r {
 	case abi.Success:
 		return true, nil
 	case abi.NotReady:
@@ -130,7 +183,7 @@ func (b *board) happened(op string, e abi.Event) (bool, error) {
 // await waits until done says so, or ctx ends. at says what is waited for.
 func (b *board) await(ctx context.Context, op string, done func() (bool, error), at func() string) error {
 	begin := time.Now()
-	for try, pause := 0, 5*time.Microsecond; ; try++ {
+	for pace := (futex.Backoff{}); ; pace.Pause() {
 		if ok, err := done(); ok || err != nil {
 			return err
 		}
@@ -141,15 +194,6 @@ func (b *board) await(ctx context.Context, op string, done func() (bool, error),
 			}
 			return device.Errorf(kind, b.name, op, "%s for %v", at(), time.Since(begin).Round(time.Millisecond))
 		}
-		if try < 50 {
-			runtime.Gosched()
-			continue
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
-		pause = min(2*pause, time.Millisecond)
 	}
 }
 
@@ -179,7 +223,7 @@ func (t *ticket) over() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.done {
-		if r := t.b.do(func() abi.Result { return t.b.EventQuery(t.e) }); r == abi.NotReady {
+		if r := t.b.query(func() abi.Result { return t.b.EventQuery(t.e) }); r == abi.NotReady {
 			return false
 		} else if r == abi.Success {
 			t.b.retire(t.e)
@@ -202,7 +246,7 @@ func (b *board) pending() (all []*ticket) {
 	for _, s := range streams {
 		s.mu.Lock()
 		if !s.gone && !s.recording() { // else it can't be asked; what it captures is looked at again at each replay
-			if r := b.do(func() abi.Result { return b.StreamQuery(s.h) }); r == abi.NotReady {
+			if r := b.query(func() abi.Result { return b.StreamQuery(s.h) }); r == abi.NotReady {
 				if t, err := b.ticket("release", s.h); err == nil {
 					all = append(all, t)
 				}

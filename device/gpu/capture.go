@@ -45,17 +45,38 @@ func (c *capture) uses(list ...use) {
 }
 
 // recording reports whether somebody, the driver or not, captures the stream. It's locked.
-func (s *stream) recording() bool {
-	if s.capture != nil {
+func (s *stream) recording() bool { return s.capture != nil || s.foreign() }
+
+// foreign reports whether somebody else captures the stream: one that was adopted, or one that waits for an event which
+// was recorded in such a capture. The library knows when that is over. The stream is locked.
+func (s *stream) foreign() bool {
+	if s.capture != nil || s.adopted == 0 && !s.joined {
+		return false
+	}
+	if s.status() != abi.CaptureNone {
 		return true
 	}
-	return s.adopted > 0 && s.status() != abi.CaptureNone
+	s.joined = false
+	return false
 }
 
-// status asks the library.
+// status asks the library, for an adopted stream once while the thread is bound to the device.
 func (s *stream) status() int32 {
+	x := s.b.bound.on(s.b)
+	if x == nil || s.adopted == 0 || s.joined || s.capture != nil {
+		return s.b.status(s.h)
+	}
+	v, asked := x.captures[s.h]
+	if !asked {
+		v = s.b.status(s.h)
+		x.captures[s.h] = v
+	}
+	return v
+}
+
+func (b *board) status(h abi.Stream) int32 {
 	v := new(int32)
-	if s.b.IsCapturing == nil || s.b.do(func() abi.Result { return s.b.IsCapturing(s.h, v) }) != abi.Success {
+	if b.IsCapturing == nil || b.do(func() abi.Result { return b.IsCapturing(h, v) }) != abi.Success {
 		return abi.CaptureNone
 	}
 	return *v
@@ -84,6 +105,18 @@ func (s *stream) permits(op string) error {
 func (s *stream) meets(op string, e *event) error {
 	if err := s.permits(op); err != nil {
 		return err
+	}
+	switch foreign := s.foreign(); {
+	case e.foreign && s.capture != nil:
+		s.capture.invalid.Store(true)
+		return device.Errorf(device.ErrCapture, s.b.name, op,
+			"stream %#x, which is captured, waits for an event of another capture", uintptr(s.h))
+	case e.foreign: // of the capture that the stream is in, or joins; the library knows one that is over
+		s.joined = true
+		return nil
+	case foreign:
+		return device.Errorf(device.ErrCapture, s.b.name, op,
+			"stream %#x, which somebody else captures, waits for what was recorded outside of the capture", uintptr(s.h))
 	}
 	refuse := func(why string) error {
 		for _, c := range []*capture{s.capture, e.capture} {
@@ -175,7 +208,7 @@ func (d *Driver) CaptureEnd(h device.StreamHandle) (device.GraphHandle, error) {
 		d.dropFunctions(s.b, c.functions)
 		d.dropModules(c.modules...)
 		if r == abi.Success {
-			_ = s.b.do(func() abi.Result { return s.b.Library.GraphDestroy(*g) })
+			_ = s.b.relaxed(func() abi.Result { return s.b.Library.GraphDestroy(*g) })
 			return refuse("has a capture that was invalidated")
 		}
 		if !r.Capture() && !r.Sticky() { // the library says so in other ways too
@@ -193,7 +226,7 @@ func (d *Driver) CaptureStatus(h device.StreamHandle) (device.CaptureStatus, err
 		return 0, err
 	}
 	defer s.mu.Unlock()
-	if s.capture == nil && s.adopted == 0 {
+	if s.capture == nil && s.adopted == 0 && !s.joined {
 		return device.NotCapturing, nil
 	}
 	if s.capture != nil && s.capture.invalid.Load() {
@@ -201,6 +234,7 @@ func (d *Driver) CaptureStatus(h device.StreamHandle) (device.CaptureStatus, err
 	}
 	switch s.status() {
 	case abi.CaptureNone:
+		s.joined = false
 		return device.NotCapturing, nil
 	case abi.CaptureActive:
 		return device.Capturing, nil

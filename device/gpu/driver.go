@@ -58,8 +58,9 @@ func New(l *Library) (*Driver, error) {
 		return nil, device.Errorf(device.ErrNoDevice, d.name, "", "%v has no GPU", l)
 	}
 	for i := range int(*n) {
-		b := &board{Library: l, name: fmt.Sprintf("%s:%d", d.name, i), index: i, streams: map[*stream]bool{}}
-		if err := b.open(); err != nil {
+		b := &board{Library: l, name: fmt.Sprintf("%s:%d", d.name, i), index: i, streams: map[*stream]bool{},
+			adopted: map[abi.Stream]bool{}}
+		if err := b.identify(); err != nil {
 			return nil, err
 		}
 		d.boards = append(d.boards, b)
@@ -68,14 +69,14 @@ func New(l *Library) (*Driver, error) {
 	return d, nil
 }
 
-// open finds out what a GPU is like.
-func (b *board) open() error {
-	const op = "open"
+// identify finds out what a GPU is, without a context on it: a process that looks at all GPUs uses one of them.
+func (b *board) identify() error {
+	const op = "identify"
 	name, id := make([]byte, 256), new([16]byte)
-	total, units, least, greatest := new(uint64), new(int32), new(int32), new(int32)
-	attribute := int32(abi.CUDAMultiprocessors)
+	total, units, priorities := new(uint64), new(int32), new(int32)
+	multiprocessors := int32(abi.CUDAMultiprocessors)
 	if b.family.Name == "hip" {
-		attribute = abi.HIPMultiprocessors
+		multiprocessors = abi.HIPMultiprocessors
 	}
 	for _, x := range []struct {
 		call string
@@ -84,16 +85,8 @@ func (b *board) open() error {
 		{"DeviceGet", func() abi.Result { return b.DeviceGet(&b.id, int32(b.index)) }},
 		{"DeviceGetName", func() abi.Result { return b.DeviceName(&name[0], int32(len(name)), b.id) }},
 		{"DeviceTotalMem", func() abi.Result { return b.DeviceMemory(total, b.id) }},
-		{"DeviceGetAttribute", func() abi.Result { return b.DeviceAttribute(units, attribute, b.id) }},
-		{"DevicePrimaryCtxRetain", func() abi.Result {
-			if b.PrimaryRetain == nil {
-				return abi.Success
-			}
-			return b.PrimaryRetain(&b.context, b.id)
-		}},
-		{"GetStreamPriorityRange", func() abi.Result {
-			return b.do(func() abi.Result { return b.Priorities(least, greatest) })
-		}},
+		{"DeviceGetAttribute", func() abi.Result { return b.DeviceAttribute(units, multiprocessors, b.id) }},
+		{"DeviceGetAttribute", func() abi.Result { return b.DeviceAttribute(priorities, abi.StreamPriorities, b.id) }},
 	} {
 		if err := b.result(op, x.call, x.f()); err != nil {
 			return err
@@ -101,22 +94,77 @@ func (b *board) open() error {
 	}
 	name, _, _ = bytes.Cut(name, []byte{0})
 	b.props = device.Properties{Name: string(name), TotalMemory: int64(*total), Units: int(*units),
-		PriorityLevels: 1 + max(0, -int(*greatest))}
+		PriorityLevels: 1 + min(1, int(*priorities))}
 	if b.DeviceUUID == nil || b.DeviceUUID(id, b.id) != abi.Success {
 		copy(id[:], b.family.Name)
 		binary.BigEndian.PutUint32(id[12:], uint32(b.index))
 	}
 	b.props.UUID = *id
-	b.waits = b.probe()
 	return nil
 }
 
-func (d *Driver) board(op string, dev int) (*board, error) {
+// open makes the GPU usable, at its first use: the process gets a context on it then, which takes some hundred MiB of
+// its memory and is refused by a GPU that another process has for itself.
+func (b *board) open() error {
+	if b.opened.Load() {
+		return nil
+	}
+	b.opening.Lock()
+	defer b.opening.Unlock()
+	if b.opened.Load() {
+		return nil
+	}
+	const op = "open"
+	if b.PrimaryRetain != nil && b.context == 0 {
+		var c abi.Context
+		if err := b.result(op, "DevicePrimaryCtxRetain", b.PrimaryRetain(&c, b.id)); err != nil {
+			return err
+		}
+		b.context = c
+	}
+	least, greatest := new(int32), new(int32)
+	if err := b.call(op, "GetStreamPriorityRange", func() abi.Result { return b.Priorities(least, greatest) }); err != nil {
+		return err
+	}
+	b.urgent = min(0, *greatest)
+	b.waits = b.probe()
+	b.opened.Store(true)
+	return nil
+}
+
+func (d *Driver) knows(op string, dev int) error {
 	if dev < 0 || dev >= len(d.boards) {
-		return nil, device.Errorf(device.ErrWrongDevice, d.name, op, "there is no device %d of %d", dev, len(d.boards))
+		return device.Errorf(device.ErrWrongDevice, d.name, op, "there is no device %d of %d", dev, len(d.boards))
+	}
+	return nil
+}
+
+// board is a GPU that is going to be used.
+func (d *Driver) board(op string, dev int) (*board, error) {
+	if err := d.knows(op, dev); err != nil {
+		return nil, err
 	}
 	b := d.boards[dev]
+	if err := b.open(); err != nil {
+		return nil, err
+	}
 	return b, b.broken()
+}
+
+// opened is a GPU that is in use; nil if there is none.
+func (d *Driver) opened() *board {
+	if at := slices.IndexFunc(d.boards, func(b *board) bool { return b.opened.Load() }); at >= 0 {
+		return d.boards[at]
+	}
+	return nil
+}
+
+// anyBoard is a GPU for what is good for all of them, pinned memory for example: one in use, or else the first.
+func (d *Driver) anyBoard(op string) (*board, error) {
+	if b := d.opened(); b != nil {
+		return b, nil
+	}
+	return d.board(op, 0)
 }
 
 // Bind is [device.Threads].Bind.
@@ -126,20 +174,32 @@ func (d *Driver) Bind(dev int) (unbind func(), err error) {
 	if err != nil {
 		return nil, err
 	}
+	if b.bound.on(b) != nil {
+		return func() {}, nil
+	}
 	if b.Push != nil {
+		current := new(abi.Context)
+		if b.GetContext != nil && b.GetContext(current) == abi.Success && *current == b.context {
+			return b.bound.add(b), nil
+		}
 		if err := b.result(op, "CtxPushCurrent", b.Push(b.context)); err != nil {
 			return nil, err
 		}
-		return func() { b.Pop(new(abi.Context)) }, nil
+		release := b.bound.add(b)
+		return func() { release(); b.Pop(new(abi.Context)) }, nil
 	}
 	before := new(abi.Device)
 	if err := b.result(op, "GetDevice", b.GetDevice(before)); err != nil {
 		return nil, err
 	}
+	if *before == b.id {
+		return b.bound.add(b), nil
+	}
 	if err := b.result(op, "SetDevice", b.SetDevice(b.id)); err != nil {
 		return nil, err
 	}
-	return func() { b.SetDevice(*before) }, nil
+	release := b.bound.add(b)
+	return func() { release(); b.SetDevice(*before) }, nil
 }
 
 // DeviceCount is [device.Driver].DeviceCount.
@@ -147,11 +207,10 @@ func (d *Driver) DeviceCount() (int, error) { return len(d.boards), nil }
 
 // Properties is [device.Driver].Properties.
 func (d *Driver) Properties(dev int) (device.Properties, error) {
-	b, err := d.board("properties", dev)
-	if err != nil {
+	if err := d.knows("properties", dev); err != nil {
 		return device.Properties{}, err
 	}
-	return b.props, nil
+	return d.boards[dev].props, nil
 }
 
 // Close gives the contexts back. Nothing may be used any more, and no work may be under way.
@@ -170,6 +229,9 @@ func (d *Driver) Close() error {
 	}
 	var first error
 	for _, b := range d.boards {
+		if !b.opened.Load() {
+			continue
+		}
 		b.pool.Lock()
 		events := b.events
 		b.events = nil
@@ -193,4 +255,7 @@ func (d *Driver) Close() error {
 }
 
 // Waits reports whether functions of the host hold up no other functions on a device: the library can wait for words.
-func (d *Driver) Waits(dev int) bool { return dev >= 0 && dev < len(d.boards) && d.boards[dev].waits }
+func (d *Driver) Waits(dev int) bool {
+	b, err := d.board("waits", dev)
+	return err == nil && b.waits
+}

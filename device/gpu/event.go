@@ -22,6 +22,7 @@ type event struct {
 	recorded bool
 	fate     *fate
 	capture  *capture // of the last record, which then means nothing outside
+	foreign  bool     // the last record was in somebody else's capture, likewise
 }
 
 // event finds an event, and returns it locked.
@@ -55,12 +56,15 @@ func (d *Driver) EventCreate(dev int, timing bool) (device.EventHandle, error) {
 	if err != nil {
 		return 0, err
 	}
-	flags := uint32(0)
 	if !timing {
-		flags = abi.EventDisableTiming
+		h, err := b.event(op)
+		if err != nil {
+			return 0, err
+		}
+		return d.addEvent(&event{b: b, h: h}), nil
 	}
 	h := new(abi.Event)
-	if err := b.call(op, "EventCreate", func() abi.Result { return b.Library.EventCreate(h, flags) }); err != nil {
+	if err := b.call(op, "EventCreate", func() abi.Result { return b.Library.EventCreate(h, 0) }); err != nil {
 		return 0, err
 	}
 	return d.addEvent(&event{b: b, h: *h, timing: timing}), nil
@@ -78,6 +82,10 @@ func (d *Driver) EventDestroy(h device.EventHandle) error {
 	d.mu.Lock()
 	delete(d.events, h)
 	d.mu.Unlock()
+	if !e.timing && !e.shared {
+		e.b.retire(e.h) // waits for its record go on as they would
+		return nil
+	}
 	return e.b.call(op, "EventDestroy", func() abi.Result { return e.b.Library.EventDestroy(e.h) })
 }
 
@@ -100,16 +108,19 @@ func (d *Driver) EventRecord(h device.EventHandle, sh device.StreamHandle) error
 	if err := s.permits(op); err != nil {
 		return err
 	}
-	if e.shared && s.capture != nil {
-		s.capture.invalid.Store(true)
+	foreign := s.foreign()
+	if e.shared && (s.capture != nil || foreign) {
+		if s.capture != nil {
+			s.capture.invalid.Store(true)
+		}
 		return device.Errorf(device.ErrCapture, e.b.name, op, "an event of several processes is recorded in a capture")
 	}
 	err = s.result(op, "EventRecord", func() abi.Result { return s.b.Library.EventRecord(e.h, s.h) })
 	if err != nil {
 		return err
 	}
-	e.recorded, e.fate, e.capture = true, nil, s.capture
-	if s.capture == nil {
+	e.recorded, e.fate, e.capture, e.foreign = true, nil, s.capture, foreign
+	if s.capture == nil && !foreign {
 		_ = s.broken() // forgets a fate that's over
 		e.fate = s.fate
 	}
@@ -118,10 +129,10 @@ func (d *Driver) EventRecord(h device.EventHandle, sh device.StreamHandle) error
 
 // outside demands that the event's last record wasn't in a capture, which is invalid then.
 func (e *event) outside(op string) error {
-	if e.capture == nil {
+	if e.capture == nil && !e.foreign {
 		return nil
 	}
-	if !e.capture.over.Load() {
+	if e.capture != nil && !e.capture.over.Load() {
 		e.capture.invalid.Store(true)
 	}
 	return device.Errorf(device.ErrCapture, e.b.name, op, "the event was recorded in a capture, and means nothing outside")
@@ -171,7 +182,7 @@ func (d *Driver) EventSynchronize(ctx context.Context, h device.EventHandle) err
 	done := func() (bool, error) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		if e.gone || e.fate != f || e.capture != nil {
+		if e.gone || e.fate != f || e.capture != nil || e.foreign {
 			return true, nil
 		}
 		ok, err := e.query(op)

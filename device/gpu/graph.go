@@ -182,7 +182,7 @@ func (d *Driver) GraphUpdate(xh device.ExecHandle, h device.GraphHandle) error {
 	}
 	defer x.mu.Unlock()
 	node, why := new(abi.Node), new(int32)
-	r := x.b.do(func() abi.Result { return x.b.Library.ExecUpdate(x.h, g.h, node, why) })
+	r := x.b.relaxed(func() abi.Result { return x.b.Library.ExecUpdate(x.h, g.h, node, why) })
 	if r == abi.GraphExecUpdateFailure || r == abi.InvalidValue {
 		return device.Errorf(device.ErrInvalidArgument, x.b.name, op, "the graphs differ (%d at node %#x): %w", *why,
 			uintptr(*node), x.b.failed("GraphExecUpdate", r))
@@ -210,7 +210,7 @@ func (d *Driver) ExecDestroy(h device.ExecHandle) error {
 	delete(d.execs, h)
 	d.mu.Unlock()
 	d.dropFunctions(x.b, x.functions)
-	d.limbo.leave(d.boards, 0, func() { _ = x.b.do(func() abi.Result { return x.b.Library.ExecDestroy(x.h) }) })
+	d.limbo.leave(d.boards, 0, func() { _ = x.b.relaxed(func() abi.Result { return x.b.Library.ExecDestroy(x.h) }) })
 	d.dropModules(x.modules...)
 	return nil
 }

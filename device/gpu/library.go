@@ -19,6 +19,7 @@ type Library struct {
 	version  string
 	number   int // as the library says it
 	caps     *dl.Capabilities
+	bound    threads
 	compiler *compiler // of sources
 }
 
@@ -132,8 +133,18 @@ type Error struct {
 	Log     string // what its translator of PTX says
 }
 
+// advice is what to do about results whose texts don't say so.
+var advice = map[abi.Result]string{
+	abi.DeviceUnavailable: "another process has the GPU for itself (compute mode exclusive-process): end it, or set the " +
+		"mode with nvidia-smi -c DEFAULT",
+	abi.SystemNotReady: "the machine's GPUs are not ready: is nvidia-fabricmanager running, of the driver's version?",
+}
+
 func (e *Error) Error() string {
 	s := fmt.Sprintf("%s: %s: %s (%s, %d)", e.Library, e.Call, e.Text, e.Name, int32(e.Code))
+	if a := advice[e.Code]; a != "" {
+		s += ": " + a
+	}
 	if e.Log != "" {
 		s += ":\n" + e.Log
 	}

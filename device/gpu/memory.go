@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unsafe"
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
@@ -93,12 +94,12 @@ func (d *Driver) Malloc(dev int, bytes int) (device.Ptr, error) {
 		return 0, device.Errorf(device.ErrInvalidArgument, b.name, op, "%d bytes", bytes)
 	}
 	p := new(uintptr)
-	r := b.do(func() abi.Result { return b.MemAlloc(p, uint64(bytes)) })
+	r := b.relaxed(func() abi.Result { return b.MemAlloc(p, uint64(bytes)) })
 	for begin := time.Now(); r == abi.OutOfMemory && d.limbo.reap(b) > 0 && time.Since(begin) < patience; {
 		time.Sleep(time.Millisecond)
 	}
 	if r == abi.OutOfMemory {
-		r = b.do(func() abi.Result { return b.MemAlloc(p, uint64(bytes)) })
+		r = b.relaxed(func() abi.Result { return b.MemAlloc(p, uint64(bytes)) })
 	}
 	if r != abi.Success {
 		return 0, b.result(op, "MemAlloc", r)
@@ -146,8 +147,12 @@ func (d *Driver) MallocHost(bytes int) (device.Ptr, error) {
 	if bytes <= 0 {
 		return 0, device.Errorf(device.ErrInvalidArgument, d.name, op, "%d bytes", bytes)
 	}
-	b, p := d.boards[0], new(uintptr)
-	err := b.call(op, "MemHostAlloc", func() abi.Result {
+	b, err := d.anyBoard(op)
+	if err != nil {
+		return 0, err
+	}
+	p := new(uintptr)
+	err = b.call(op, "MemHostAlloc", func() abi.Result {
 		return b.MemHostAlloc(p, uint64(bytes), abi.HostPortable|abi.HostMapped)
 	})
 	if err != nil {
@@ -177,7 +182,10 @@ func (d *Driver) FreeHost(p device.Ptr) error {
 	if err != nil {
 		return err
 	}
-	b := d.boards[0]
+	b, err := d.anyBoard(op)
+	if err != nil {
+		return err
+	}
 	d.limbo.leave(d.boards, 0, func() {
 		d.memory.remove(a)
 		_ = b.call(op, "MemFreeHost", func() abi.Result { return b.MemHostFree(uintptr(p)) })
@@ -219,38 +227,57 @@ func (d *Driver) Attributes(p device.Ptr) (device.Attributes, error) {
 	return device.Attributes{Type: device.Unmanaged, Device: -1, Base: p}, nil
 }
 
+// pointed is what the library knows of a pointer.
+type pointed struct{ typ, ordinal, base, bytes uint64 }
+
+var pointerAttributes = [...]int32{abi.PointerMemoryType, abi.PointerDeviceOrdinal, abi.PointerRangeStart,
+	abi.PointerRangeSize}
+
+// pointer asks the library for it, all at once where it can.
+func (d *Driver) pointer(p device.Ptr) (at pointed, ok bool) {
+	do := func(call func() abi.Result) bool {
+		if b := d.opened(); b != nil {
+			return b.do(call) == abi.Success
+		}
+		return call() == abi.Success // in the thread's own context; a process without any has no such memory
+	}
+	values := new([len(pointerAttributes)]uint64)
+	if d.PointerAttributes != nil {
+		attributes, to := pointerAttributes, new([len(pointerAttributes)]unsafe.Pointer)
+		for i := range values {
+			to[i] = unsafe.Pointer(&values[i])
+		}
+		ok = do(func() abi.Result {
+			return d.PointerAttributes(uint32(len(to)), &attributes[0], &to[0], uintptr(p))
+		})
+	} else {
+		ok = true
+		for i, a := range pointerAttributes {
+			known := do(func() abi.Result { return d.PointerAttribute(&values[i], a, uintptr(p)) })
+			ok = ok && (known || a == abi.PointerDeviceOrdinal) // which pinned memory may not have
+		}
+	}
+	return pointed{uint64(uint32(values[0])), uint64(uint32(values[1])), values[2], values[3]}, ok
+}
+
 // foreign asks the library for memory that the driver hasn't allocated.
 func (d *Driver) foreign(p device.Ptr) (at device.Attributes, ok bool) {
-	b := d.boards[0]
-	ask := func(attribute int32) (uint64, bool) {
-		v := new(uint64)
-		r := b.do(func() abi.Result { return b.PointerAttribute(v, attribute, uintptr(p)) })
-		return *v, r == abi.Success
-	}
-	typ, ok := ask(abi.PointerMemoryType)
-	if !ok {
+	x, ok := d.pointer(p)
+	if !ok || x.bytes == 0 {
 		return at, false
 	}
-	typ = uint64(uint32(typ)) // an enumeration
 	if d.family.Name == "hip" && d.number < 60_000_000 {
-		typ++
+		x.typ++
 	}
-	base, ok := ask(abi.PointerRangeStart)
-	bytes, sized := ask(abi.PointerRangeSize)
-	if !ok || !sized || bytes == 0 {
-		return at, false
-	}
-	at = device.Attributes{Device: -1, Base: device.Ptr(base), Bytes: int(bytes)}
-	switch typ {
+	at = device.Attributes{Device: -1, Base: device.Ptr(x.base), Bytes: int(x.bytes)}
+	switch x.typ {
 	case abi.MemoryHost:
 		at.Type = device.HostMemory
 		return at, true
 	case abi.MemoryDevice, abi.MemoryManaged:
 		at.Type = device.DeviceMemory
-		ordinal, ok := ask(abi.PointerDeviceOrdinal)
-		i := slices.IndexFunc(d.boards, func(b *board) bool { return b.id == abi.Device(int32(ordinal)) })
-		at.Device = i
-		return at, ok && i >= 0
+		at.Device = slices.IndexFunc(d.boards, func(b *board) bool { return b.id == abi.Device(int32(x.ordinal)) })
+		return at, at.Device >= 0
 	}
 	return at, false
 }

@@ -138,7 +138,7 @@ func (b *board) load(op string, image []byte) (abi.Module, error) {
 	pin.Pin(&log[0])
 	options := []int32{abi.JITErrorLog, abi.JITErrorLogBytes}
 	values := []uintptr{uintptr(unsafe.Pointer(&log[0])), uintptr(len(log))}
-	r := b.do(func() abi.Result { return b.ModuleLoadEx(m, &image[0], uint32(len(options)), &options[0], &values[0]) })
+	r := b.relaxed(func() abi.Result { return b.ModuleLoadEx(m, &image[0], uint32(len(options)), &options[0], &values[0]) })
 	if r == abi.Success || r.Sticky() {
 		return *m, b.result(op, "ModuleLoadDataEx", r)
 	}
@@ -208,7 +208,7 @@ func (d *Driver) ModuleFunction(h device.ModuleHandle, name string) (device.Func
 	if bytes.IndexByte(text, 0) != len(name) {
 		return 0, device.Errorf(device.ErrNotFound, b.name, op, "no function is called %q", name)
 	}
-	r := b.do(func() abi.Result { return b.Library.ModuleFunction(&k.h, m.h, &text[0]) })
+	r := b.relaxed(func() abi.Result { return b.Library.ModuleFunction(&k.h, m.h, &text[0]) })
 	if r == abi.NotFound {
 		return 0, device.Errorf(device.ErrNotFound, b.name, op, "the module has no function %q: %w", name,
 			b.failed("ModuleGetFunction", r))
@@ -268,7 +268,7 @@ func (k *kernel) describe(op, name string) error {
 	k.sizes = []uint64{}
 	for i := uint64(0); ; i++ {
 		at, n := new(uint64), new(uint64)
-		switch r := b.do(func() abi.Result { return b.FunctionParameter(k.h, i, at, n) }); r {
+		switch r := b.relaxed(func() abi.Result { return b.FunctionParameter(k.h, i, at, n) }); r {
 		case abi.Success:
 			k.sizes = append(k.sizes, *n)
 		case abi.InvalidValue: // there are no more

@@ -15,7 +15,8 @@ import (
 type stream struct {
 	b       *board
 	h       abi.Stream
-	adopted int // times that somebody else's was adopted; 0: it's the driver's
+	adopted int  // times that somebody else's was adopted; 0: it's the driver's
+	joined  bool // it has waited for an event of somebody else's capture, which may be under way
 
 	mu      sync.Mutex
 	gone    bool
@@ -46,6 +47,11 @@ func (d *Driver) addStream(s *stream) {
 	s.b.mu.Lock()
 	s.b.streams[s] = true
 	s.b.mu.Unlock()
+	if s.adopted > 0 {
+		s.b.adopting.Lock()
+		s.b.adopted[s.h] = true
+		s.b.adopting.Unlock()
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.streams[device.StreamHandle(s.h)] = s
@@ -57,6 +63,9 @@ func (d *Driver) forget(s *stream) {
 	s.b.mu.Lock()
 	delete(s.b.streams, s)
 	s.b.mu.Unlock()
+	s.b.adopting.Lock()
+	delete(s.b.adopted, s.h)
+	s.b.adopting.Unlock()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.streams[device.StreamHandle(s.h)] == s {
@@ -77,7 +86,7 @@ func (d *Driver) StreamCreate(dev int, priority int) (device.StreamHandle, error
 	}
 	h := new(abi.Stream)
 	err = b.call(op, "StreamCreateWithPriority", func() abi.Result {
-		return b.StreamCreate(h, abi.StreamNonBlocking, int32(-priority)) // to the library, urgent is less than 0
+		return b.StreamCreate(h, abi.StreamNonBlocking, max(int32(-priority), b.urgent)) // urgent is less than 0
 	})
 	if err != nil {
 		return 0, err
@@ -226,7 +235,7 @@ func (d *Driver) StreamQuery(h device.StreamHandle) (bool, error) {
 	if err := s.unlessCaptured(op); err != nil {
 		return false, err
 	}
-	switch r := s.b.do(func() abi.Result { return s.b.StreamQuery(s.h) }); r {
+	switch r := s.b.query(func() abi.Result { return s.b.StreamQuery(s.h) }); r {
 	case abi.NotReady:
 		return false, nil
 	case abi.Success:
@@ -388,7 +397,7 @@ func (d *Driver) StreamWaitEvent(h device.StreamHandle, eh device.EventHandle) e
 	if err := s.result(op, "StreamWaitEvent", func() abi.Result { return s.b.StreamWait(s.h, e.h, 0) }); err != nil {
 		return err
 	}
-	if s.capture == nil {
+	if s.capture == nil && !e.foreign {
 		s.fate = merge(s.fate, e.fate)
 	}
 	return nil

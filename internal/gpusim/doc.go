@@ -7,7 +7,8 @@
 //
 // What a call needs of the library's state it needs here: a current context or device of its thread, that memory isn't
 // freed under work but by waiting for all of it, that functions of the host are called on one thread after another, so
-// that one that blocks holds up all others.
+// that one that blocks holds up all others, and that a call which is unsafe in a capture ends the captures of others in
+// mode global, unless its thread is in mode relaxed ([Library.BeginCapture]).
 //
 // Its modules are those of emulated devices, as images ([Image]) or as sources for its compiler.
 //

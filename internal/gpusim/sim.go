@@ -48,6 +48,9 @@ type Library struct {
 	threads map[int][]abi.Context // contexts of each thread, the current one last; in HIP there is one
 	graphs  map[abi.Graph][]device.Node
 	texts   map[string][]byte
+	global  []device.StreamHandle // captured by others in mode global
+	modes   map[int]int32         // the capture modes of threads, but for global ones
+	primary map[abi.Device]int    // how often each primary context is retained
 }
 
 // New makes a stand-in.
@@ -74,7 +77,7 @@ func New(o Options) (*Library, error) {
 
 func newLibrary(o Options, d *accinte.Driver) *Library {
 	return &Library{opts: o, driver: d, threads: map[int][]abi.Context{}, graphs: map[abi.Graph][]device.Node{},
-		texts: map[string][]byte{}}
+		texts: map[string][]byte{}, modes: map[int]int32{}, primary: map[abi.Device]int{}}
 }
 
 // Close ends it. The error also says if a thread has been left with a context.
@@ -91,6 +94,18 @@ func (l *Library) Close() error {
 		return err
 	}
 	return errors.Join(err, l.driver.Close())
+}
+
+// Contexts are the devices on which the process has a context.
+func (l *Library) Contexts() []int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []int
+	for dev := range l.primary {
+		all = append(all, int(dev))
+	}
+	slices.Sort(all)
+	return all
 }
 
 // Driver is what it's made of, whose streams and memory have the library's handles and addresses.
@@ -214,6 +229,10 @@ func (l *Library) Table() abi.Table {
 			if l.opts.Name == "hip" {
 				want = abi.HIPMultiprocessors
 			}
+			if attr == abi.StreamPriorities {
+				*v = 1
+				return abi.Success
+			}
 			if attr != want {
 				x, ok := l.attributes()[attr]
 				*v = x
@@ -251,13 +270,38 @@ func (l *Library) Table() abi.Table {
 		DisablePeer: func(peer abi.Place) abi.Result { return l.peer(peer, false) },
 
 		PrimaryRetain: func(c *abi.Context, dev abi.Device) abi.Result {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.primary[dev]++
 			*c = contexts + abi.Context(dev)
 			return abi.Success
 		},
-		PrimaryRelease: func(abi.Device) abi.Result { return abi.Success },
+		PrimaryRelease: func(dev abi.Device) abi.Result {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if l.primary[dev] == 0 {
+				return abi.InvalidContext
+			}
+			if l.primary[dev]--; l.primary[dev] == 0 {
+				delete(l.primary, dev)
+			}
+			return abi.Success
+		},
+		GetContext: func(c *abi.Context) abi.Result {
+			if *c = 0; l.opts.Name == "cuda" {
+				if dev, ok := l.current(); ok {
+					*c = contexts + abi.Context(dev)
+				}
+			}
+			return abi.Success
+		},
+		CaptureMode: l.captureMode,
 		Push: func(c abi.Context) abi.Result {
 			l.mu.Lock()
 			defer l.mu.Unlock()
+			if l.primary[abi.Device(c-contexts)] == 0 {
+				return abi.InvalidContext
+			}
 			l.threads[unix.Gettid()] = append(l.threads[unix.Gettid()], c)
 			return abi.Success
 		},
@@ -350,6 +394,21 @@ func (l *Library) Table() abi.Table {
 			})
 		},
 		PointerAttribute: l.pointer,
+		PointerAttributes: func(n uint32, attributes *int32, values *unsafe.Pointer, p uintptr) abi.Result {
+			for i, a := range unsafe.Slice(attributes, n) {
+				v := new(uint64)
+				if l.pointer(v, a, p) != abi.Success {
+					*v = 0 // of a pointer that it doesn't know
+				}
+				to := unsafe.Slice(values, n)[i]
+				if a == abi.PointerRangeStart || a == abi.PointerRangeSize {
+					*(*uint64)(to) = *v
+				} else {
+					*(*uint32)(to) = uint32(*v)
+				}
+			}
+			return abi.Success
+		},
 		Fill: func(p uintptr, value uint8, n uint64, s abi.Stream) abi.Result {
 			return l.on(func(int) abi.Result { return result(d.Fill(device.StreamHandle(s), device.Ptr(p), value, int(n))) })
 		},
@@ -502,13 +561,21 @@ func (l *Library) adapt(t *abi.Table) {
 			f.SetZero()
 			return
 		}
-		if l.opts.Fail == nil || f.Type().Out(0) != reflect.TypeFor[abi.Result]() {
+		if f.Type().NumOut() == 0 || f.Type().Out(0) != reflect.TypeFor[abi.Result]() {
+			return
+		}
+		if l.opts.Fail == nil && !slices.Contains(unsafeCalls, field.Name) {
 			return
 		}
 		name, original := symbols[at], reflect.ValueOf(f.Interface())
 		f.Set(reflect.MakeFunc(f.Type(), func(args []reflect.Value) []reflect.Value {
-			if r := l.opts.Fail(name); r != abi.Success {
-				return []reflect.Value{reflect.ValueOf(r)}
+			if l.opts.Fail != nil {
+				if r := l.opts.Fail(name); r != abi.Success {
+					return []reflect.Value{reflect.ValueOf(r)}
+				}
+			}
+			if l.endsCapture(field.Name) {
+				return []reflect.Value{reflect.ValueOf(abi.CaptureUnsupported)}
 			}
 			return original.Call(args)
 		}))

@@ -23,6 +23,7 @@ type (
 	CopyingAs       = func(dst, src uintptr, n uint64, kind int32, s Stream) Result
 	Filling         = func(p uintptr, value uint8, n uint64, s Stream) Result
 	Asking          = func(data *uint64, attr int32, p uintptr) Result
+	AskingSeveral   = func(n uint32, attributes *int32, values *unsafe.Pointer, p uintptr) Result
 	Calling         = func(s Stream, f, arg uintptr) Result
 	Awaiting        = func(s Stream, p uintptr, value, flags, bits uint32) Result
 	Opening         = func(p *uintptr, h IPCHandle, flags uint32) Result
@@ -73,6 +74,7 @@ type Table struct {
 	PrimaryRelease Of[Device]             `dl:"cuDevicePrimaryCtxRelease_v2" cap:"contexts"`
 	Push           Of[Context]            `dl:"cuCtxPushCurrent_v2" cap:"contexts"`
 	Pop            Ask[Context]           `dl:"cuCtxPopCurrent_v2" cap:"contexts"`
+	GetContext     Ask[Context]           `dl:"cuCtxGetCurrent" cap:"contexts"`
 	StreamContext  On[*Context]           `dl:"cuStreamGetCtx" cap:"contexts"`
 	ErrorNameOf    Texts                  `dl:"cuGetErrorName" cap:"contexts"`
 	ErrorTextOf    Texts                  `dl:"cuGetErrorString" cap:"contexts"`
@@ -88,13 +90,14 @@ type Table struct {
 	CopyAs       CopyingAs             `dl:"hipMemcpyAsync" cap:"current devices"`
 	ExtMalloc    TakingAs              `dl:"hipExtMallocWithFlags" cap:"signal memory"`
 
-	MemAlloc         Taking      `dl:"cuMemAlloc_v2|hipMalloc"`
-	MemFree          Of[uintptr] `dl:"cuMemFree_v2|hipFree"`
-	MemHostAlloc     TakingAs    `dl:"cuMemHostAlloc|hipHostMalloc"`
-	MemHostFree      Of[uintptr] `dl:"cuMemFreeHost|hipHostFree"`
-	MemInfo          Sizes       `dl:"cuMemGetInfo_v2|hipMemGetInfo"`
-	PointerAttribute Asking      `dl:"cuPointerGetAttribute|hipPointerGetAttribute"`
-	Fill             Filling     `dl:"cuMemsetD8Async|hipMemsetD8Async"`
+	MemAlloc          Taking        `dl:"cuMemAlloc_v2|hipMalloc"`
+	MemFree           Of[uintptr]   `dl:"cuMemFree_v2|hipFree"`
+	MemHostAlloc      TakingAs      `dl:"cuMemHostAlloc|hipHostMalloc"`
+	MemHostFree       Of[uintptr]   `dl:"cuMemFreeHost|hipHostFree"`
+	MemInfo           Sizes         `dl:"cuMemGetInfo_v2|hipMemGetInfo"`
+	PointerAttribute  Asking        `dl:"cuPointerGetAttribute|hipPointerGetAttribute"`
+	PointerAttributes AskingSeveral `dl:"cuPointerGetAttributes|hipDrvPointerGetAttributes" cap:"several attributes of pointers" since:"7.0"`
+	Fill              Filling       `dl:"cuMemsetD8Async|hipMemsetD8Async"`
 
 	StreamCreate  Streaming  `dl:"cuStreamCreateWithPriority|hipStreamCreateWithPriority"`
 	StreamDestroy Of[Stream] `dl:"cuStreamDestroy_v2|hipStreamDestroy"`
@@ -114,6 +117,8 @@ type Table struct {
 	IPCCloseMem  Of[uintptr]               `dl:"cuIpcCloseMemHandle|hipIpcCloseMemHandle" cap:"IPC"`
 	IPCGetEvent  About[IPCHandle, Event]   `dl:"cuIpcGetEventHandle|hipIpcGetEventHandle" cap:"IPC"`
 	IPCOpenEvent About[Event, IPCHandle]   `dl:"cuIpcOpenEventHandle|hipIpcOpenEventHandle" cap:"IPC"`
+
+	CaptureMode Ask[int32] `dl:"cuThreadExchangeStreamCaptureMode|hipThreadExchangeStreamCaptureMode" cap:"capture modes of threads" since:"10.1"`
 
 	IsCapturing  On[*int32]    `dl:"cuStreamIsCapturing|hipStreamIsCapturing" cap:"graphs"`
 	BeginCapture On[int32]     `dl:"cuStreamBeginCapture_v2|hipStreamBeginCapture" cap:"graphs" since:"11.4"`

@@ -55,8 +55,13 @@ const (
 	InvalidAddressSpace   Result = 717
 	InvalidPC             Result = 718
 	TensorMemoryLeak      Result = 721
+	DeviceUnavailable     Result = 46
+	SystemNotReady        Result = 802
 	SystemDriverMismatch  Result = 803
 	CompatNotSupportedDev Result = 804
+	MPSClientTerminated   Result = 810
+	ExternalDevice        Result = 911
+	Unknown               Result = 999
 )
 
 func (r Result) String() string { return fmt.Sprintf("result %d", int32(r)) }
@@ -69,7 +74,7 @@ func (r Result) Sticky() bool {
 	switch r {
 	case ECCUncorrectable, NVLinkUncorrectable, Contained, IllegalAddress, LaunchTimeout, ContextIsDestroyed, Assert,
 		HardwareStackError, IllegalInstruction, MisalignedAddress, InvalidAddressSpace, InvalidPC, LaunchFailed,
-		TensorMemoryLeak:
+		TensorMemoryLeak, MPSClientTerminated, ExternalDevice, Unknown:
 		return true
 	}
 	return false
@@ -110,6 +115,7 @@ const (
 	AllBits            = 0xffffffff // what WaitValue compares
 	SignalMemory       = 0x2        // of ExtMalloc; HIP's alone
 	CopyByAddresses    = 4          // hipMemcpyDefault
+	CaptureModeGlobal  = 0
 	CaptureModeRelaxed = 2
 
 	CaptureNone      = 0
@@ -146,7 +152,10 @@ const (
 	FunctionDynamic    = 8 // dynamic shared memory, at most
 )
 
-// Attributes of devices have numbers of their own in each library.
+// StreamPriorities is the attribute of devices that says whether streams have priorities, the same in both.
+const StreamPriorities = 78
+
+// Other attributes of devices have numbers of their own in each library.
 const (
 	CUDAMultiprocessors = 16
 	CUDAShared          = 8  // bytes of shared memory of a block

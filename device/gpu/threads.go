@@ -1,0 +1,63 @@
+package gpu
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/chorus-comms/chorus/device/gpu/abi"
+)
+
+// threads are the operating system's threads on which a GPU is current until further notice, since [Driver.Bind] was
+// called there: calls of the library need no context of their own on them.
+type threads struct {
+	any atomic.Int32 // how many there are
+	mu  sync.RWMutex
+	of  map[int]*binding
+}
+
+// binding is what a thread has. Whether others capture a stream is asked once for it: it lasts as long as a call of an
+// operation, in which nobody who uses the stream begins or ends a capture.
+type binding struct {
+	*board
+	captures map[abi.Stream]int32
+}
+
+// add notes the calling thread, to which the goroutine is locked, until release is called there.
+func (t *threads) add(b *board) (release func()) {
+	id, ok := threadID()
+	if !ok {
+		return func() {}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.of == nil {
+		t.of = map[int]*binding{}
+	}
+	before := t.of[id]
+	t.of[id] = &binding{b, map[abi.Stream]int32{}}
+	t.any.Add(1)
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.any.Add(-1)
+		if before == nil {
+			delete(t.of, id)
+		} else {
+			t.of[id] = before
+		}
+	}
+}
+
+// on is what the calling thread has of a board; nil for nothing. It's that thread's alone.
+func (t *threads) on(b *board) *binding {
+	if t.any.Load() == 0 {
+		return nil
+	}
+	id, _ := threadID()
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if x := t.of[id]; x != nil && x.board == b {
+		return x
+	}
+	return nil
+}
