@@ -36,6 +36,15 @@ type streams struct {
 	priority  device.Priority
 }
 
+// bind keeps the device current for the calling thread while an operation is handed to a backend's library, so that
+// none of the calls of the device's has to make it so.
+func (s *streams) bind() (unbind func(), err error) {
+	if s.enq == nil {
+		return func() {}, nil
+	}
+	return s.dev.Bind()
+}
+
 // openDevice returns the device that a name says; without an index, the current one of its type.
 func openDevice(ctx context.Context, spec string) (*device.Device, error) {
 	name, index, err := device.Parse(spec)

@@ -15,6 +15,7 @@ import (
 // the gate so long.
 type enqueued struct {
 	round
+	s     *device.Stream
 	on    *deviceWork  // with the event behind them
 	began device.Event // in front of them
 	since time.Time    // when that was noticed
@@ -29,9 +30,12 @@ type watched struct {
 	list []*enqueued
 }
 
-// pollPause is how often that is: what waits for an operation waits for its event, and only the flight record, hooks
-// and time limits for this.
-const pollPause = time.Millisecond
+// Polls come after pauses that grow while nothing ends: what waits for an operation waits for its event, and only the
+// flight record, hooks and time limits for this.
+const (
+	pollPause   = time.Millisecond
+	longestPoll = 10 * time.Millisecond
+)
 
 // handOver has the backend put operations on s, a collective or messages. In a capture they are the graph's from then
 // on: its runs are seen by nobody here. The caller has the lock of the streams.
@@ -39,7 +43,7 @@ func (c *Comm) handOver(op string, w *Work, s *device.Stream, calls ...*call) (e
 	if !c.gate.enter() {
 		return &FinalizedError{Where: c.at(op)}
 	}
-	e := &enqueued{round: round{c: c, calls: calls, work: w}}
+	e := &enqueued{round: round{c: c, calls: calls, work: w}, s: s}
 	if w != nil {
 		e.on = w.onDevice()
 	} else {
@@ -114,18 +118,16 @@ func (c *Comm) watchFor(e *enqueued) {
 // watch polls what is under way until there is nothing.
 func (c *Comm) watch() {
 	d := &c.dev().watched
-	for {
+	var list []*enqueued
+	for pause, before := pollPause, 0; ; {
 		d.Lock()
-		list := slices.Clone(d.list)
+		list = append(list[:0], d.list...)
 		d.Unlock()
-		broken := c.b.Cause()
-		ended := map[*enqueued]bool{}
-		for _, e := range list {
-			if done, err := c.look(e, broken); done {
-				ended[e] = true
-				c.over(e, err)
-			}
+		ended := c.lookAt(list)
+		if pause = min(2*pause, longestPoll); len(ended) > 0 || len(list) != before {
+			pause = pollPause
 		}
+		before = len(list) - len(ended)
 		d.Lock()
 		d.list = slices.DeleteFunc(d.list, func(e *enqueued) bool { return ended[e] })
 		idle := len(d.list) == 0
@@ -133,8 +135,35 @@ func (c *Comm) watch() {
 		if idle {
 			return
 		}
-		time.Sleep(pollPause)
+		time.Sleep(pause)
 	}
+}
+
+// lookAt takes note of those that have ended, and returns them. Of each stream only the first that hasn't is asked for:
+// a stream's work ends in its order.
+func (c *Comm) lookAt(list []*enqueued) map[*enqueued]bool {
+	if unbind, err := c.dev().bind(); err == nil {
+		defer unbind()
+	}
+	broken := c.b.Cause()
+	var ended map[*enqueued]bool
+	var busy []*device.Stream
+	for _, e := range list {
+		if broken == nil && slices.ContainsFunc(busy, e.s.Equal) {
+			continue
+		}
+		done, err := c.look(e, broken)
+		if !done {
+			busy = append(busy, e.s)
+			continue
+		}
+		if ended == nil {
+			ended = map[*enqueued]bool{}
+		}
+		ended[e] = true
+		c.over(e, err)
+	}
+	return ended
 }
 
 // idle reports whether nothing that the backend has put on a stream is under way, noticed by the watch or not yet.

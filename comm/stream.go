@@ -130,6 +130,11 @@ func (c *Comm) enqueue(o *call) error {
 		return cause
 	}
 	op := o.Kind.String()
+	unbind, err := c.dev().bind()
+	if err != nil {
+		return c.deviceError(op, err)
+	}
+	defer unbind()
 	cur, err := c.current(o)
 	if err == nil && o.work == nil && !cur.Capturing() {
 		_, err = cur.Query() // a stream that has failed leaves out what comes, which a Work would tell

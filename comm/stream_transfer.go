@@ -40,6 +40,11 @@ func (c *Comm) pushTransfers(op string, w *Work, cur *device.Stream, calls []*ca
 	d := c.dev()
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	unbind, err := d.bind()
+	if err != nil {
+		return err
+	}
+	defer unbind()
 	s, capturing := cur, cur.Capturing()
 	if w != nil {
 		if s, err = d.transfer(); err != nil {

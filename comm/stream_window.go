@@ -120,6 +120,7 @@ func (w *Window) handOver(o *call, s *device.Stream, op string, peer int, chaine
 				err = t.UsedBy(on)
 			}
 		}
+		e.s = on
 		if err == nil && !capturing {
 			err = on.Record(&e.began)
 		}

@@ -87,6 +87,17 @@ func (w *Work) poll() {
 	}
 }
 
+// failed is what the operation is known to have failed with. What the backend has enqueued fails with its communicator
+// alone, so that the device isn't asked.
+func (w *Work) failed(on *deviceWork) error {
+	if on.broken == nil || on.broken() != nil {
+		return w.Err()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
 func (w *Work) state() Status {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -101,6 +112,13 @@ func (on *deviceWork) wait(ctx context.Context) error {
 	s, err := on.dev.CurrentStream(ctx)
 	if err != nil {
 		return err
+	}
+	if on.broken != nil { // the backend's library is the device's, whose calls go by the thread's current one
+		unbind, err := on.dev.Bind()
+		if err != nil {
+			return err
+		}
+		defer unbind()
 	}
 	return s.Wait(&on.event)
 }

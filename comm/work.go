@@ -108,7 +108,7 @@ func (w *Work) Err() error {
 // blocks.
 func (w *Work) Wait(ctx context.Context) error {
 	if on := w.onDevice(); on != nil {
-		if err := w.Err(); err != nil {
+		if err := w.failed(on); err != nil {
 			return err
 		}
 		return on.wait(ctx)

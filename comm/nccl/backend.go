@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/chorus-comms/chorus/bootstrap"
@@ -18,6 +19,7 @@ import (
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/cache"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/futex"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -58,7 +60,10 @@ type rank struct {
 	mu         sync.Mutex // one call of the library at a time
 	c          abi.Comm   // 0: destroyed, aborted or revoked
 	revoked    abi.Comm   // 0: it isn't
+	blocking   bool       // its calls block, and are made on goroutines of their own
 	asleep     bool       // suspended
+	captured   bool       // some operation was, so that a graph may have it
+	opened     time.Time
 	registered map[extent]uintptr
 	known      known
 }
@@ -119,7 +124,7 @@ func open(ctx context.Context, family string, c backend.Config) (backend.Backend
 		return nil, err
 	}
 	defer config.free()
-	r.windows.signals = config.signals
+	r.windows.signals, r.blocking = config.signals, config.blocking
 	mine := greeting{Version: lib.version, Shrinks: lib.Shrink != nil, Grows: lib.Grow != nil}
 	old, _ := c.Old.(*rank)
 	if old != nil && old.lib == lib && r.regroups != anew {
@@ -138,7 +143,7 @@ func open(ctx context.Context, family string, c backend.Config) (backend.Backend
 
 func newRank(lib *Library, family, name string, me, size int, dev *device.Device) *rank {
 	r := &rank{lib: lib, family: family, rank: me, size: size, dev: dev, ended: make(chan struct{}),
-		registered: map[extent]uintptr{}}
+		registered: map[extent]uintptr{}, opened: time.Now()}
 	r.Begin(name, me, r.tell)
 	return r
 }
@@ -242,45 +247,60 @@ func tellAll[T any](ctx context.Context, r *rank, st store.Store, key string, mi
 
 // start begins the library's communicator, within the time of ctx.
 func (r *rank) start(ctx context.Context, at backend.Where, id abi.UniqueID, config *config) error {
-	unbind, err := r.dev.Bind() // the library takes the thread's device
-	if err != nil {
-		return &backend.InternalError{Where: at, Err: err}
-	}
-	defer unbind()
 	c, call := new(abi.Comm), "ncclCommInitRankConfig"
-	var result abi.Result
-	if config.packed != nil {
-		result = r.lib.CommInitRankConfig(c, int32(r.size), id, int32(r.rank), config.packed.Pointer())
-	} else {
+	if config.packed == nil {
 		call = "ncclCommInitRank"
-		result = r.lib.CommInitRank(c, int32(r.size), id, int32(r.rank))
 	}
-	if err := r.lib.failed(call, result, *c); err != nil {
+	err := r.make(ctx, config, c, func() error {
+		if config.packed != nil {
+			return r.lib.failed(call,
+				r.lib.CommInitRankConfig(c, int32(r.size), id, int32(r.rank), config.packed.Pointer()), *c)
+		}
+		return r.lib.failed(call, r.lib.CommInitRank(c, int32(r.size), id, int32(r.rank)), *c)
+	})
+	switch {
+	case errors.Is(err, errHeld):
+		return r.unstarted(at)
+	case err != nil:
 		return &backend.InternalError{Where: at, Err: err}
 	}
 	r.c = *c
 	return r.started(ctx, at, call, *c)
 }
 
+// make has the library make a communicator, which may take as long as the other ranks do. When ctx ends, what there is
+// of it is aborted, and the error is errHeld.
+func (r *rank) make(ctx context.Context, config *config, c *abi.Comm, f func() error) error {
+	err := r.apart(ctx, config.used(f))
+	if errors.Is(err, errHeld) {
+		_ = r.abort(abi.Comm(atomic.LoadUintptr((*uintptr)(c)))) // which the library stores early
+	}
+	return err
+}
+
 // started waits until the library has made c, or aborts it when ctx ends.
 func (r *rank) started(ctx context.Context, at backend.Where, call string, c abi.Comm) error {
-	begin := time.Now()
 	err := r.await(ctx, call, c)
 	if err == nil {
 		return nil
 	}
-	r.lib.CommAbort(c)
+	_ = r.abort(c)
 	r.c = 0
 	if ctx.Err() != nil {
-		a := backend.Attendance{Elapsed: time.Since(begin)}
-		for q := range r.size { // all have come as far as this, and the library doesn't say who is stuck
-			a.Unknown = append(a.Unknown, q)
-		}
-		a.Unknown = slices.DeleteFunc(a.Unknown, func(q int) bool { return q == r.rank })
-		a.Arrived = []int{r.rank}
-		return &backend.TimeoutError{Where: at, Attendance: a}
+		return r.unstarted(at)
 	}
 	return &backend.InternalError{Where: at, Err: err}
+}
+
+// unstarted is the error of a start that took too long.
+func (r *rank) unstarted(at backend.Where) error {
+	a := backend.Attendance{Elapsed: time.Since(r.opened)}
+	for q := range r.size { // all have come as far as this, and the library doesn't say who is stuck
+		a.Unknown = append(a.Unknown, q)
+	}
+	a.Unknown = slices.DeleteFunc(a.Unknown, func(q int) bool { return q == r.rank })
+	a.Arrived = []int{r.rank}
+	return &backend.TimeoutError{Where: at, Attendance: a}
 }
 
 // await waits while a communicator that doesn't block is in progress, and returns what that ends with, or what the
@@ -290,7 +310,7 @@ func (r *rank) await(ctx context.Context, call string, c abi.Comm) error {
 }
 
 func (r *rank) progress(ctx context.Context, call string, c abi.Comm, broken <-chan struct{}) error {
-	for pause := time.Duration(0); ; pause = min(pause+10*time.Microsecond, time.Millisecond) {
+	for pace := (futex.Backoff{}); ; pace.Pause() {
 		result := new(abi.Result)
 		if err := r.lib.failed("ncclCommGetAsyncError", r.lib.GetAsyncError(c, result), c); err != nil {
 			return err
@@ -303,7 +323,7 @@ func (r *rank) progress(ctx context.Context, call string, c abi.Comm, broken <-c
 			return context.Cause(ctx)
 		case <-broken:
 			return r.Cause()
-		case <-time.After(pause):
+		default:
 		}
 	}
 }
@@ -311,7 +331,7 @@ func (r *rank) progress(ctx context.Context, call string, c abi.Comm, broken <-c
 // begin makes what a communicator needs that the library has made.
 func (r *rank) begin(ctx context.Context) (err error) {
 	if r.token, err = tensor.ZerosOn(ctx, r.dev, dtype.Uint8, 1); err != nil {
-		r.lib.CommAbort(r.c)
+		_ = r.abort(r.c)
 		return err
 	}
 	r.meetPool()
@@ -349,6 +369,11 @@ func (r *rank) Register(t *tensor.Tensor) error {
 	case twice:
 		return &backend.InvalidArgumentError{Where: at, Detail: "the tensor is registered"}
 	}
+	unbind, err := r.dev.Bind()
+	if err != nil {
+		return &backend.InternalError{Where: at, Err: err}
+	}
+	defer unbind()
 	handle := new(uintptr)
 	if err := r.lib.failed("ncclCommRegister", r.lib.CommRegister(r.c, address(t), uint64(t.NBytes()), handle),
 		r.c); err != nil {
@@ -370,6 +395,11 @@ func (r *rank) Deregister(t *tensor.Tensor) error {
 	case r.c == 0 || r.asleep:
 		return r.unusable(at)
 	}
+	unbind, err := r.dev.Bind()
+	if err != nil {
+		return &backend.InternalError{Where: at, Err: err}
+	}
+	defer unbind()
 	delete(r.registered, extentOf(t))
 	return r.lib.failed("ncclCommDeregister", r.lib.CommDeregister(r.c, handle), r.c)
 }
@@ -396,7 +426,7 @@ func (r *rank) Split(ctx context.Context, name string, list []int, timeout time.
 	if len(list) > 0 {
 		child = newRank(r.lib, r.family, name, slices.Index(list, r.rank), len(list), r.dev)
 		child.compares, child.master, child.regroups = r.compares, r.master, r.regroups // as this one does
-		child.windows.signals = config.signals
+		child.windows.signals, child.blocking = config.signals, config.blocking
 		if err := child.offer(&mine, !native); err != nil {
 			return nil, &backend.InternalError{Where: at, Err: err}
 		}
@@ -467,13 +497,10 @@ func (r *rank) divide(ctx context.Context, at backend.Where, child *rank, list [
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c := new(abi.Comm)
-	unbind, err := r.dev.Bind()
-	if err != nil {
-		return &backend.InternalError{Where: at, Err: err}
-	}
-	defer unbind()
-	err = r.lib.failed("ncclCommSplit", r.lib.CommSplit(r.c, color, key, c, config.pointer()), r.c)
+	c, of := new(abi.Comm), r.c
+	err := r.make(ctx, config, c, func() error {
+		return r.lib.failed("ncclCommSplit", r.lib.CommSplit(of, color, key, c, config.pointer()), of)
+	})
 	if err == nil {
 		err = r.await(ctx, "ncclCommSplit", r.c)
 	}
@@ -485,37 +512,4 @@ func (r *rank) divide(ctx context.Context, at backend.Where, child *rank, list [
 	}
 	child.c = *c
 	return child.started(ctx, at, "ncclCommSplit", *c)
-}
-
-// Finalize implements backend.Backend.
-func (r *rank) Finalize(ctx context.Context) error {
-	defer r.leave()
-	defer r.stop()
-	if !r.End() {
-		<-r.ended // the library is aborted then, or revoked
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.leavePool(0)
-		c := r.revoked
-		r.revoked = 0
-		return r.lib.failed("ncclCommAbort", r.lib.CommAbort(c), c)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	c := r.c
-	r.c = 0
-	r.leavePool(c)
-	for _, handle := range r.registered {
-		r.lib.CommDeregister(c, handle)
-	}
-	if r.lib.CommFinalize != nil && !r.asleep {
-		err := r.lib.failed("ncclCommFinalize", r.lib.CommFinalize(c), c)
-		if err == nil {
-			err = r.progress(ctx, "ncclCommFinalize", c, nil)
-		}
-		if err != nil { // what would destroy it waits for others without end
-			return errors.Join(err, r.lib.failed("ncclCommAbort", r.lib.CommAbort(c), c))
-		}
-	}
-	return r.lib.failed("ncclCommDestroy", r.lib.CommDestroy(c), c)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/comm/backend"
@@ -16,11 +17,31 @@ import (
 type config struct {
 	packed  *abi.Config
 	signals int // how many counters a rank has for each other one
+	// Calls of the communicator block until they're done, a collective's until it's enqueued.
+	blocking bool
+	calls    atomic.Int32 // that have not returned, and so use packed
+	freed    atomic.Bool  // nobody else needs it
 }
 
+// free frees the configuration, when the library's last call with it has returned.
 func (c *config) free() {
-	if c.packed != nil {
+	c.freed.Store(true)
+	c.settle()
+}
+
+func (c *config) settle() {
+	if c.calls.Load() == 0 && c.freed.Swap(false) && c.packed != nil {
 		c.packed.Free()
+	}
+}
+
+// used calls f, which may return late.
+func (c *config) used(f func() error) func() error {
+	c.calls.Add(1)
+	return func() error {
+		defer c.settle()
+		defer c.calls.Add(-1)
+		return f()
 	}
 }
 
@@ -30,6 +51,10 @@ func (c *config) pointer() unsafe.Pointer {
 	}
 	return c.packed.Pointer()
 }
+
+// Releases of NCCL in which calls that don't block hang now and then, for which PyTorch doesn't make them any more
+// (pull request 154055).
+const hangsFrom, hangsUntil abi.Version = 22600, 22700
 
 // ours are hints of torchcomms' backends that are about things which are otherwise here.
 var ours = []string{"max_event_pool_size", "garbage_collect_interval_ms", "enable_cuda_graph_support",
@@ -71,16 +96,17 @@ func (r *rank) config(at backend.Where, name string, hints map[string]string) (*
 		if b, err := strconv.ParseBool(value); err == nil && !f.String {
 			value = map[bool]string{false: "0", true: "1"}[b]
 		}
-		if f.Name == "blocking" && value != "0" {
-			return nil, &backend.InvalidArgumentError{Where: at,
-				Detail: fmt.Sprintf("hint %s=%q: a start that blocks has no deadline", key, hints[key])}
-		}
 		set[f.Name] = value
 	}
 	if r.lib.CommInitRankConfig == nil {
-		return &config{}, nil
+		return &config{blocking: true}, nil
 	}
-	set["blocking"] = "0"
+	if set["blocking"] == "" {
+		set["blocking"] = "0"
+		if r.lib.version >= hangsFrom && r.lib.version < hangsUntil {
+			set["blocking"] = "1"
+		}
+	}
 	if f, _ := abi.FieldNamed("commName"); r.lib.version >= f.Since && set[f.Name] == "" {
 		set[f.Name] = name
 	}
@@ -95,7 +121,7 @@ func (r *rank) config(at backend.Where, name string, hints map[string]string) (*
 	if err != nil {
 		return nil, &backend.InvalidArgumentError{Where: at, Detail: "hint " + err.Error()}
 	}
-	return &config{packed, signals}, nil
+	return &config{packed: packed, signals: signals, blocking: set["blocking"] == "1"}, nil
 }
 
 // fieldOf finds a field by its name, or by what that is in Python: comm_name, cta_policy.
@@ -123,7 +149,7 @@ const operationPrefix = "op."
 // operationHints are the hints of operations.
 func operationHints() (all []backend.OpHint) {
 	for _, f := range abi.OperationFields {
-		if f.Name == "ext" || f.Name == "userProfilerTag" {
+		if slices.Contains([]string{"ext", "userProfilerTag", "launchCompletionEvent"}, f.Name) {
 			continue
 		}
 		name := operationPrefix + f.Name

@@ -101,7 +101,9 @@ func (r *rank) Enqueue(ops ...*backend.Op) error {
 	if r.c == 0 {
 		return r.Err(r.Of(ops[0]))
 	}
-	if !ops[0].Stream.Capturing() {
+	if ops[0].Stream.Capturing() {
+		r.captured = true
+	} else {
 		r.learn()
 	}
 	x := &calls{rank: r, stream: abi.Stream(ops[0].Stream.Handle())}
@@ -109,20 +111,17 @@ func (r *rank) Enqueue(ops ...*backend.Op) error {
 		x.with = packed.Pointer()
 		defer packed.Free()
 	}
-	if len(ops) > 1 {
-		x.begin()
-	}
-	for _, op := range ops {
-		x.operation(op)
-	}
-	if len(ops) > 1 {
-		x.end()
-	}
-	if err = x.err; err == nil && x.progress {
+	if r.blocking { // until the other ranks come, if it has to connect to them first
+		err = r.apart(ctx, func() error { x.all(ops); return x.err })
+	} else if x.all(ops); x.err == nil && x.progress {
 		err = r.await(ctx, x.name, r.c)
+	} else {
+		err = x.err
 	}
-	for _, made := range x.made {
-		r.lib.RedOpDestroy(made, r.c)
+	if !errors.Is(err, errHeld) {
+		for _, made := range x.made {
+			r.lib.RedOpDestroy(made, r.c)
+		}
 	}
 	return r.outcome(ctx, r.Of(ops[0]), ops[0].Timeout, err)
 }
@@ -136,6 +135,9 @@ func (r *rank) outcome(ctx context.Context, at backend.Where, timeout time.Durat
 	case ok && (refused.Result == abi.InvalidArgument || refused.Result == abi.InvalidUsage):
 		return &backend.InvalidArgumentError{Where: at, Detail: err.Error(), Err: err}
 	case r.Raised():
+	case ok && refused.Result == abi.RemoteError:
+		go r.lost(err)
+		<-r.Broken()
 	case ctx.Err() != nil:
 		go r.Fail(&backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: timeout}})
 		<-r.Broken()
@@ -168,6 +170,19 @@ func (x *calls) do(name string, call func() abi.Result) {
 	}
 	result := call()
 	x.name, x.progress, x.err = name, x.progress || result == abi.InProgress, x.lib.failed(name, result, x.c)
+}
+
+// all calls what operations are, as a group if there are several.
+func (x *calls) all(ops []*backend.Op) {
+	if len(ops) > 1 {
+		x.begin()
+	}
+	for _, op := range ops {
+		x.operation(op)
+	}
+	if len(ops) > 1 {
+		x.end()
+	}
 }
 
 func (x *calls) begin() {

@@ -107,9 +107,9 @@ func TestCompareWithoutRank0(t *testing.T) {
 
 // What the library fails with by itself breaks the communicator on all ranks, with its words.
 func TestAsyncError(t *testing.T) {
-	var fail atomic.Bool
+	var through atomic.Int32 // ranks whose calls have returned, of which each asks as well
 	library := simulate(t, ncclsim.Options{Version: "2.32", Fail: func(call string, rank int) abi.Result {
-		if fail.Load() && call == "ncclCommGetAsyncError" && rank == 1 {
+		if through.Load() == 2 && call == "ncclCommGetAsyncError" && rank == 1 {
 			return abi.SystemError
 		}
 		return abi.Success
@@ -122,7 +122,7 @@ func TestAsyncError(t *testing.T) {
 		if err := s.Synchronize(ctx); err != nil {
 			return err
 		}
-		fail.Store(true)
+		through.Add(1)
 		<-c.Broken()
 		const want = "NCCL 2.32.0: ncclCommGetAsyncError: unhandled system error (ncclSystemError): " +
 			"ncclCommGetAsyncError fails on purpose"
@@ -216,26 +216,32 @@ func TestStart(t *testing.T) {
 	if !errors.As(err, &late) || !slices.Equal(late.Missing, []int{1}) {
 		t.Errorf("one of two ranks gets %v", err)
 	}
-	// A library that never ends its start is aborted when the time is over.
-	library = simulate(t, ncclsim.Options{Version: "2.28", Fail: func(call string, rank int) abi.Result {
-		if call == "ncclCommInitRankConfig" && rank == 1 {
-			return abi.InProgress
+}
+
+// A library that never ends its start is aborted when the time is over, whether its calls block or not.
+func TestStartNeverEnds(t *testing.T) {
+	for _, blocking := range []string{"0", "1"} {
+		library := simulate(t, ncclsim.Options{Version: "2.28", Fail: func(call string, rank int) abi.Result {
+			if call == "ncclCommInitRankConfig" && rank == 1 {
+				return abi.InProgress
+			}
+			return abi.Success
+		}})
+		st := store.NewHash(time.Minute)
+		defer st.Close()
+		errs := make([]error, 2)
+		var wg sync.WaitGroup
+		for r := range errs {
+			wg.Go(func() {
+				_, errs[r] = comm.New(t.Context(), comm.WithBackend("nccl"), comm.WithDevice("accinte:0"),
+					comm.WithRank(r, 2), comm.WithStore(st), comm.WithTimeout(300*time.Millisecond),
+					comm.WithHints(map[string]string{"library": library, "blocking": blocking}))
+			})
 		}
-		return abi.Success
-	}})
-	st = store.NewHash(time.Minute)
-	defer st.Close()
-	errs := make([]error, 2)
-	var wg sync.WaitGroup
-	for r := range errs {
-		wg.Go(func() {
-			_, errs[r] = comm.New(t.Context(), comm.WithBackend("nccl"), comm.WithDevice("accinte:0"), comm.WithRank(r, 2),
-				comm.WithStore(st), comm.WithTimeout(300*time.Millisecond), comm.WithHints(map[string]string{"library": library}))
-		})
-	}
-	wg.Wait()
-	if !errors.Is(errs[0], comm.ErrTimeout) || errs[1] == nil {
-		t.Errorf("ranks whose library doesn't start get %v", errs)
+		wg.Wait()
+		if !errors.Is(errs[0], comm.ErrTimeout) || errs[1] == nil {
+			t.Errorf("blocking=%s: ranks whose library doesn't start get %v", blocking, errs)
+		}
 	}
 }
 
@@ -248,7 +254,6 @@ func TestHints(t *testing.T) {
 		{"2.18", "commName", "mine", "has no commName, which came with NCCL 2.27.0"},
 		{"2.27", "ncclx::commName", "mine", ""},
 		{"2.27", "minCTAs", "many", "minCTAs"},
-		{"2.27", "blocking", "1", "a start that blocks has no deadline"},
 		{"2.27", "colour", "red", "unknown hint"},
 	} {
 		library := simulate(t, ncclsim.Options{Version: x.level})

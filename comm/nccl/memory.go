@@ -2,6 +2,8 @@ package nccl
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/chorus-comms/chorus/comm/backend"
@@ -145,8 +147,12 @@ func (r *rank) forget(addr uintptr) {
 	defer r.mu.Unlock()
 	if handle, has := r.known.handles[addr]; has {
 		delete(r.known.handles, addr)
-		if r.c != 0 {
+		if r.c == 0 {
+			return
+		}
+		if unbind, err := r.dev.Bind(); err == nil {
 			r.lib.CommDeregister(r.c, handle)
+			unbind()
 		}
 	}
 }
@@ -163,19 +169,16 @@ func (r *rank) meetPool() {
 	p.ranks[r] = true
 }
 
-// leavePool ends that. The caller has the lock; c is 0 if the library's communicator has ended.
-func (r *rank) leavePool(c abi.Comm) {
+// leavePool ends that, and returns what was registered. The caller has the lock.
+func (r *rank) leavePool() (handles []uintptr) {
 	p := r.known.pool
 	if p == nil {
-		return
+		return nil
 	}
 	p.mu.Lock()
 	delete(p.ranks, r)
 	p.mu.Unlock()
-	for _, handle := range r.known.handles {
-		if c != 0 {
-			r.lib.CommDeregister(c, handle)
-		}
-	}
+	handles = slices.Collect(maps.Values(r.known.handles))
 	r.known.handles = nil
+	return handles
 }

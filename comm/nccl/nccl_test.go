@@ -104,6 +104,7 @@ func each(t *testing.T, comms []*comm.Comm,
 // What is left out is about what no library can: withdraw messages, or have the communicator see what a graph runs.
 // Ranks that call different things hang until their time is over; TestMismatch has a short one.
 func TestConformance(t *testing.T) {
+	skipped := []string{"Hooks", "Timeouts", "Withdrawn", "Leaving", "Replays", "Mismatches"}
 	for i, level := range levels {
 		for _, backend := range []string{"nccl", "ncclx", "rccl"} {
 			last := i == len(levels)-1
@@ -122,8 +123,15 @@ func TestConformance(t *testing.T) {
 				commtest.Run(t, commtest.Config{
 					Open:   func(t testing.TB, size int) []*comm.Comm { return open(t, backend, library, size) },
 					Shared: true, Device: true, Worlds: worlds,
-					Skip: []string{"Hooks", "Timeouts", "Withdrawn", "Leaving", "Replays", "Mismatches"}})
+					Skip: skipped})
 			})
 		}
 	}
+	t.Run("blocking", func(t *testing.T) {
+		library := simulate(t, ncclsim.Options{Version: "2.32"})
+		blocking := comm.WithHints(map[string]string{"library": library, "blocking": "1"})
+		commtest.Run(t, commtest.Config{
+			Open:   func(t testing.TB, size int) []*comm.Comm { return open(t, "nccl", library, size, blocking) },
+			Shared: true, Device: true, Worlds: []int{2}, Skip: skipped})
+	})
 }

@@ -52,7 +52,7 @@ func (r *rank) stopLibrary() {
 		r.revoked = c
 		return
 	}
-	r.lib.CommAbort(c)
+	_ = r.abort(c)
 }
 
 // revokeTime bounds how long the library may take to stop.
@@ -61,11 +61,13 @@ const revokeTime = 5 * time.Second
 func (r *rank) revoke(c abi.Comm) error {
 	ctx, cancel := context.WithTimeout(context.Background(), revokeTime)
 	defer cancel()
-	err := r.lib.failed("ncclCommRevoke", r.lib.Revoke(c, abi.RevokeDefault), c)
-	if err == nil {
-		err = r.progress(ctx, "ncclCommRevoke", c, nil)
-	}
-	return err
+	return r.apart(ctx, func() error {
+		err := r.lib.failed("ncclCommRevoke", r.lib.Revoke(c, abi.RevokeDefault), c)
+		if err == nil {
+			err = r.progress(ctx, "ncclCommRevoke", c, nil)
+		}
+		return err
+	})
 }
 
 // place is a member's in an old communicator.
@@ -162,7 +164,7 @@ func (r *rank) startFrom(ctx context.Context, at backend.Where, st store.Store, 
 			_ = st.Set(ctx, r.family+"/"+unableKey, nil) // who isn't told has half of the time
 		}
 		ends, err := tellAll(ctx, r, st, r.family+"/resized", said)
-		r.lib.CommAbort(between) // of which others make theirs until then
+		_ = r.abort(between) // of which others make theirs until then
 		if err != nil {
 			own = errors.Join(own, err)
 		}
@@ -175,7 +177,7 @@ func (r *rank) startFrom(ctx context.Context, at backend.Where, st store.Store, 
 			return nil
 		}
 		if r.c != 0 {
-			r.lib.CommAbort(r.c)
+			_ = r.abort(r.c)
 			r.c = 0
 		}
 		if err != nil {
@@ -275,9 +277,7 @@ func (r *rank) made(ctx context.Context, at backend.Where, of abi.Comm, call str
 		err = r.await(ctx, call, of)
 	}
 	if err != nil {
-		if *child != 0 {
-			r.lib.CommAbort(*child)
-		}
+		_ = r.abort(*child)
 		return err
 	}
 	r.c = *child

@@ -294,6 +294,11 @@ func (w *window) Close(ctx context.Context, timeout time.Duration) error {
 	if err := s.Synchronize(ctx); err != nil {
 		return err
 	}
+	unbind, err := r.dev.Bind()
+	if err != nil {
+		return &backend.InternalError{Where: at, Err: err}
+	}
+	defer unbind()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.c == 0 {

@@ -4,6 +4,8 @@ package ncclsim
 
 import (
 	"errors"
+	"runtime"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -69,10 +71,42 @@ func (l *Library) groupEnd() abi.Result {
 	if r := l.fail("ncclGroupEnd", -1); r != abi.Success {
 		return r
 	}
-	for len(g.items) > 0 { // what belongs together: one communicator's on one stream
-		first := g.items[0]
+	return l.issue(g.items)
+}
+
+// threadsSince is the first version that issues each operation of a communicator that doesn't block on a thread of its
+// own; before, only what connects ranks was.
+const threadsSince abi.Version = 22304
+
+// issue launches operations: on the caller's thread, or on one of its own for communicators that don't block.
+func (l *Library) issue(items []item) abi.Result {
+	var comms []*communicator
+	for _, it := range items {
+		if l.version >= threadsSince && !it.c.blocking && !slices.Contains(comms, it.c) {
+			comms = append(comms, it.c)
+		}
+	}
+	if len(comms) == 0 {
+		return l.launchAll(items)
+	}
+	for _, c := range comms {
+		c.async.Store(int32(abi.InProgress))
+	}
+	go func() {
+		r := l.launchAll(items)
+		for _, c := range comms {
+			c.async.Store(int32(r))
+		}
+	}()
+	return abi.InProgress
+}
+
+// launchAll launches what belongs together at once: one communicator's on one stream.
+func (l *Library) launchAll(items []item) abi.Result {
+	for len(items) > 0 {
+		first := items[0]
 		var these, others []item
-		for _, it := range g.items {
+		for _, it := range items {
 			if it.c == first.c && it.stream == first.stream {
 				these = append(these, it)
 			} else {
@@ -82,7 +116,7 @@ func (l *Library) groupEnd() abi.Result {
 		if r := l.launch(these); r != abi.Success {
 			return r
 		}
-		g.items = others
+		items = others
 	}
 	return abi.Success
 }
@@ -92,6 +126,9 @@ func (l *Library) enqueue(name string, h abi.Comm, s abi.Stream, f func(c *commu
 	r := l.with(name, h, func(c *communicator) abi.Result {
 		if c.revoked.Load() || c.asleep.Load() {
 			return l.wrong(abi.InvalidUsage, "%s: the communicator is revoked, or suspended", name)
+		}
+		if abi.Result(c.async.Load()) == abi.InProgress {
+			return l.wrong(abi.InvalidArgument, "%s: the communicator's last call is still in progress", name)
 		}
 		it := item{c: c, stream: s, name: name}
 		if err := f(c, &it); err != nil {
@@ -104,7 +141,7 @@ func (l *Library) enqueue(name string, h abi.Comm, s abi.Stream, f func(c *commu
 		}
 		l.mu.Unlock()
 		if g == nil {
-			return l.launch([]item{it})
+			return l.issue([]item{it})
 		}
 		return abi.Success
 	})
@@ -116,13 +153,31 @@ func (l *Library) enqueue(name string, h abi.Comm, s abi.Stream, f func(c *commu
 	return r
 }
 
+// heldByGraph counts a graph that captures an operation, until nothing has the operation any more: the graph and
+// whatever was instantiated of it are gone.
+func (c *communicator) heldByGraph(d device.Driver, s abi.Stream) *[16]byte {
+	g, ok := d.(device.Graphs)
+	if !ok {
+		return nil
+	}
+	if status, err := g.CaptureStatus(device.StreamHandle(s)); err != nil || status == device.NotCapturing {
+		return nil
+	}
+	held := new([16]byte) // larger than what the allocator packs together
+	c.graphs.Add(1)
+	runtime.AddCleanup(held, func(c *communicator) { c.graphs.Add(-1) }, c)
+	return held
+}
+
 // launch enqueues a function that carries operations out when the stream gets there.
 func (l *Library) launch(items []item) abi.Result {
 	c := items[0].c
 	if c.b.Load() == nil {
 		return l.wrong(abi.InvalidUsage, "%s: the communicator has not begun", items[0].name)
 	}
+	held := c.heldByGraph(l.opts.Driver, items[0].stream)
 	err := l.opts.Driver.HostFunc(device.StreamHandle(items[0].stream), items[0].name, func() error {
+		defer runtime.KeepAlive(held)
 		if !c.enter() {
 			return nil
 		}

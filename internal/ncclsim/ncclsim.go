@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -201,6 +202,8 @@ type communicator struct {
 	lane     sync.Mutex // of collectives
 	blocking bool
 	windows  windows
+	graphs   atomic.Int32   // that have captured operations, and are there
+	finals   sync.WaitGroup // ncclCommFinalize under way
 }
 
 func newCommunicator(rank, n int, id abi.UniqueID) *communicator {
@@ -414,10 +417,12 @@ func (l *Library) destroy(h abi.Comm) abi.Result {
 			return r
 		}
 	}
-	c := l.end(h)
+	c := l.comm(h)
 	if c == nil {
 		return abi.Success
 	}
+	c.awaitGraphs()
+	l.end(h)
 	c.cancel()
 	if b := c.b.Load(); b != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -439,6 +444,7 @@ func (l *Library) abort(h abi.Comm) abi.Result {
 	if c == nil {
 		return abi.Success
 	}
+	c.finals.Wait() // ncclGroupJobAbort joins the thread
 	c.quit("ncclCommAbort")
 	if b := c.b.Load(); b != nil {
 		go func() {
@@ -471,8 +477,22 @@ func (l *Library) finalize(h abi.Comm) abi.Result {
 		if c.revoked.Load() {
 			return l.wrong(abi.InvalidUsage, "ncclCommFinalize: the communicator is revoked")
 		}
-		return abi.Success
+		c.finals.Add(1)
+		return l.run(c, func() error {
+			defer c.finals.Done()
+			c.awaitGraphs()
+			return nil
+		})
 	})
+}
+
+// awaitGraphs waits until no graph has an operation of the communicator, as commDestroySync of NCCL 2.26 to 2.30 does
+// without end.
+func (c *communicator) awaitGraphs() {
+	for c.graphs.Load() > 0 {
+		runtime.GC() // which finds out what is gone
+		time.Sleep(20 * time.Millisecond)
+	}
 }
 
 // split gives each rank's color and key to all, in the store where the communicator's ranks met.

@@ -43,8 +43,8 @@ var Fields = []Field{
 	{Name: "nvlsHostMode", Since: 23200},
 }
 
-// OperationFields are those of ncclCollConfig_t, the configuration of one operation. Two are for vendors and profilers,
-// and stay unset.
+// OperationFields are those of ncclCollConfig_t, the configuration of one operation. Three are for vendors, profilers and
+// programs with events of their own, and stay unset.
 var OperationFields = []Field{
 	{Name: "ext", Since: 23100, String: true},
 	{Name: "minCTAs", Since: 23100},
@@ -55,6 +55,7 @@ var OperationFields = []Field{
 	{Name: "forceAlgSelection", Since: 23100},
 	{Name: "CTAPolicy", Since: 23100},
 	{Name: "userProfilerTag", Since: 23100, String: true}, // 64 bits, as an address
+	{Name: "launchCompletionEvent", Since: 23200, String: true},
 }
 
 // FieldNamed returns the field of a name; false if there is none.
