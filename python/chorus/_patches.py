@@ -13,6 +13,7 @@ import importlib.machinery
 import importlib.util
 import inspect
 import os
+import pkgutil
 import sys
 import weakref
 from collections.abc import Callable, Sequence
@@ -248,7 +249,9 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def _add_to_rules(rules: ModuleType) -> None:
-    rules.add(__package__)
+    for module in pkgutil.iter_modules([os.path.dirname(__file__)], f"{__package__}."):
+        if module.name != f"{__package__}._compiled":
+            rules.add(module.name)
     groups = getattr(sys.modules.get("torch._dynamo.variables.distributed"), "ProcessGroupVariable", None)
     theirs = getattr(groups, "is_process_group", None)
     if groups is None or theirs is None:
@@ -262,7 +265,8 @@ def _add_to_rules(rules: ModuleType) -> None:
 
 
 def _dynamo(_: Any) -> None:
-    """torch.compile leaves this package alone, and lets compiled code use its groups.
+    """torch.compile leaves this package alone, but for what is written to be traced, and lets compiled code use its
+    groups.
 
     While compiled code runs, PyTorch compiles every Python function that is called, also those that C++ calls, such as
     a process group's methods. Dynamo has a list of what it leaves alone; but it's big, and most programs never load it,

@@ -16,6 +16,8 @@ written for it. ``"gloo"`` is another name of ``"native"`` here.
 
 from __future__ import annotations
 
+import os
+
 from chorus.torchcomms._backend import (
     TorchCommBackend,
     _is_backend_registered,
@@ -107,3 +109,11 @@ __all__ = [
     "new_comm",
     "register_backend",
 ]
+
+if os.environ.get("TORCHCOMMS_PATCH_FOR_COMPILE") == "1":
+    from chorus.torchcomms.functional import is_torch_compile_supported_and_enabled
+
+    if is_torch_compile_supported_and_enabled():
+        from chorus import _compiled
+
+        _compiled.install()

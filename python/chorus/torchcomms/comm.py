@@ -49,6 +49,9 @@ _FINALIZE_ID = (1 << 64) - 1
 _ALL_REDUCE = _lib.ALL_REDUCE + _lib.CALLER
 _unnamed = itertools.count()
 _open: weakref.WeakSet[TorchComm] = weakref.WeakSet()
+# Operators of graphs take communicators by text, which is a constant of the graph that they are in.
+by_key: weakref.WeakValueDictionary[str, TorchComm] = weakref.WeakValueDictionary()
+_keys = itertools.count()
 _of_groups: weakref.WeakKeyDictionary[ProcessGroup, TorchComm] = weakref.WeakKeyDictionary()
 
 
@@ -186,6 +189,8 @@ class TorchComm:
         self._hooks = Hooks()
         self._finalized = False
         self._layout: NodeRankLayout | None = None
+        self._key = str(next(_keys))
+        by_key[self._key] = self
         _open.add(self)
 
     def __del__(self) -> None:
