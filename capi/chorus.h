@@ -542,8 +542,11 @@ CHORUS_API chorus_status chorus_stream_pooled(chorus_device device, int32_t prio
 CHORUS_API chorus_status chorus_stream_of(chorus_device device, int64_t id, chorus_stream *stream);
 
 /* chorus_stream_enter makes what the caller does until chorus_stream_leave the stream's next work, if the stream has no other; it never
- * waits. CHORUS_PENDING: the stream is busy, or is being captured. The name is kept until chorus_stream_leave, which has to come. */
+ * waits. CHORUS_PENDING: the stream is busy, or is being captured, or CHORUS_DEVICE_INLINE is false. The name is kept until
+ * chorus_stream_leave, which has to come. chorus_stream_turn is the same whatever CHORUS_DEVICE_INLINE is, for work that can't be
+ * enqueued and whose caller has waited for the stream. */
 CHORUS_API chorus_status chorus_stream_enter(chorus_stream stream, const char *name);
+CHORUS_API chorus_status chorus_stream_turn(chorus_stream stream, const char *name);
 CHORUS_API chorus_status chorus_stream_leave(chorus_stream stream);
 
 /* ---- stores: where ranks find each other ---- */

@@ -322,6 +322,7 @@ EXPORT chorus_status chorus_stream_pooled(chorus_device device, int32_t priority
 }
 EXPORT chorus_status chorus_stream_of(chorus_device device, int64_t id, chorus_stream *stream) { CALLS(goStreamOf(device, id, stream)); }
 EXPORT chorus_status chorus_stream_enter(chorus_stream stream, const char *name) { CALLS(goStreamEnter(stream, (char *)name)); }
+EXPORT chorus_status chorus_stream_turn(chorus_stream stream, const char *name) { CALLS(goStreamTurn(stream, (char *)name)); }
 EXPORT chorus_status chorus_stream_leave(chorus_stream stream) { CALLS(goStreamLeave(stream)); }
 EXPORT chorus_status chorus_stream_task(chorus_stream stream, const char *name, const chorus_span *operands, int32_t n,
 	chorus_task_fn task, chorus_over_fn over, void *user) {

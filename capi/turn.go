@@ -9,6 +9,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/device"
 )
 
@@ -78,12 +79,36 @@ func giveStreamOf(h C.chorus_device, out *C.chorus_stream,
 	return fail(err)
 }
 
+// inline reports CHORUS_DEVICE_INLINE, as it was at the first call.
+var inline = sync.OnceValues(func() (bool, error) {
+	cfg, err := config.Load(nil)
+	if err != nil {
+		return false, refused("%v", err)
+	}
+	return cfg.DeviceInline, nil
+})
+
 //export goStreamEnter
 func goStreamEnter(h C.chorus_stream, name *C.char) (status C.chorus_status) {
 	defer contain(&status)
+	if at, err := inline(); err != nil {
+		return fail(err)
+	} else if !at {
+		return C.CHORUS_PENDING
+	}
+	return enter(h, name)
+}
+
+//export goStreamTurn
+func goStreamTurn(h C.chorus_stream, name *C.char) (status C.chorus_status) {
+	defer contain(&status)
+	return enter(h, name)
+}
+
+func enter(h C.chorus_stream, name *C.char) C.chorus_status {
 	s, err := findStream(h)
 	if err == nil && name == nil {
-		err = refused("chorus_stream_enter got NULL")
+		err = refused("a turn has no name")
 	}
 	if err != nil {
 		return fail(err)

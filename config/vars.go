@@ -121,7 +121,7 @@ var specs = []spec{
 		}},
 	{"CHORUS_ACCINTE_PEERS", "true", "let emulated accelerators touch each other's memory",
 		func(c *Config, s string) error { return setBool(&c.AccIntePeers, s) }},
-	{"CHORUS_DEVICE_INLINE", "true", "do a synchronous collective of an idle stream on the thread that calls for it, if all ranks have come",
+	{"CHORUS_DEVICE_INLINE", "true", "do what an idle stream is asked for on the thread that asks: operators, and synchronous collectives if all ranks have come",
 		func(c *Config, s string) error { return setBool(&c.DeviceInline, s) }},
 	{"CHORUS_NCCL_LIBRARY", "", "file of the library of the backends nccl, ncclx and rccl; empty: the first that is found",
 		func(c *Config, s string) error { c.NCCLLibrary = s; return nil }},

@@ -650,6 +650,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "stream_pooled": (c_int32, [c_uint64, c_int32, POINTER(c_uint64)]),
     "stream_of": (c_int32, [c_uint64, c_int64, POINTER(c_uint64)]),
     "stream_enter": (c_int32, [c_uint64, c_char_p]),
+    "stream_turn": (c_int32, [c_uint64, c_char_p]),
     "stream_leave": (c_int32, [c_uint64]),
     "reply_value": (None, [c_void_p, c_void_p, c_int64]),
     "reply_error": (None, [c_void_p, c_char_p]),

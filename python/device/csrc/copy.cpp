@@ -42,7 +42,7 @@ void copy_in_turn(DeviceIndex index, const at::Tensor& from, const at::Tensor& t
   if (!ready(lib.stream_enter(stream, "copy"))) {
     if (touchable && own(from) && own(to))
       return copy_later(index, stream, from, to);
-    enter(stream, "copy");
+    enter(stream, "copy", "memory of the host that isn't pinned is read or written by its caller");
   }
   Turn turn(stream);
   Mirror mirror(index);

@@ -14,6 +14,7 @@
 #include "cpu_allocator.h"
 #include "generator.h"
 #include "mirror.h"
+#include "settings.h"
 
 namespace chorus {
 
@@ -34,6 +35,27 @@ struct Layout {
   }
 };
 
+// Heard keeps warnings.
+struct Heard final : c10::WarningHandler {
+  std::vector<c10::Warning> all;
+
+  void process(const c10::Warning& warning) override {
+    all.push_back(warning);
+  }
+};
+
+// News lets through warnings that weren't told before.
+struct News final : c10::WarningHandler {
+  const std::vector<std::string>& told;
+
+  explicit News(const std::vector<std::string>& told) : told(told) {}
+
+  void process(const c10::Warning& warning) override {
+    if (std::find(told.begin(), told.end(), warning.msg()) == told.end())
+      c10::WarningHandler::process(warning);
+  }
+};
+
 // Task is an operator that is enqueued, with CPU tensors over the memory of its arguments and of what it returns. A
 // graph runs it often.
 struct Task {
@@ -42,13 +64,18 @@ struct Task {
   DeviceIndex index;
   chorus_stream stream;
   torch::jit::Stack arguments;
+  std::vector<std::string> told;   // warnings that the caller has heard already
   std::vector<at::Tensor> results; // undefined: an argument, or nothing
   c10::SmallVector<Reserved, 4> memory;
+  Settings settings; // of the caller
 
   void run() {
     torch::jit::Stack stack = arguments;
     Inside inside(index, stream);
     Reserving reserving(memory);
+    Applied applied(settings);
+    News news(told);
+    c10::WarningUtils::WarningHandlerGuard guard(&news);
     at::AutoDispatchBelowADInplaceOrView below;
     c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     std::vector<Layout> given; // of what it writes to
@@ -118,37 +145,48 @@ void over(void* user) {
   delete static_cast<Task*>(user);
 }
 
-// unimplemented says whether Python's error is that something isn't implemented, and forgets it then.
-bool unimplemented(const python_error& error) {
-  pybind11::gil_scoped_acquire lock;
-  if (error.type)
-    return PyErr_GivenExceptionMatches(error.type, PyExc_NotImplementedError);
-  bool is = PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_NotImplementedError);
-  if (is)
-    PyErr_Clear();
-  return is;
+// said_by_python takes this thread's error of Python's, and returns what it says. One that isn't of the kernel, such as
+// KeyboardInterrupt, goes on. The caller holds Python's lock.
+std::string said_by_python() {
+  if (!PyErr_ExceptionMatches(PyExc_Exception))
+    throw python_error();
+  pybind11::error_already_set error; // which takes it
+  return pybind11::str(error.value());
 }
 
-// foretell runs the Meta kernel in the place of the operator. It returns false if there is none, or if it's one in Python
-// that refuses.
-bool foretell(const c10::OperatorHandle& op, Mirror& meta, torch::jit::Stack& stack) {
-  at::AutoDispatchBelowADInplaceOrView below;
-  c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+// foretell runs the Meta kernel in the place of the operator. It returns what that refuses with, or "". What it warns of
+// is told then, and said again by the CPU's kernel otherwise.
+std::string foretell(const c10::OperatorHandle& op, torch::jit::Stack& stack, std::vector<std::string>& told) {
+  Heard heard;
   try {
+    c10::WarningUtils::WarningHandlerGuard guard(&heard);
+    at::AutoDispatchBelowADInplaceOrView below;
+    c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
-  } catch (const c10::NotImplementedError&) {
-    return false;
-  } catch (const python_error& e) {
-    if (unimplemented(e))
-      return false;
-    throw;
+  } catch (const c10::Error& e) {
+    return e.what_without_backtrace();
+  } catch (python_error& e) {
+    pybind11::gil_scoped_acquire lock;
+    e.restore();
+    return said_by_python();
   } catch (pybind11::error_already_set& e) {
     pybind11::gil_scoped_acquire lock;
-    if (e.matches(PyExc_NotImplementedError))
-      return false;
-    throw;
+    e.restore();
+    return said_by_python();
+  } catch (const std::exception& e) {
+    return e.what();
   }
-  return true;
+  for (const c10::Warning& warning : heard.all) {
+    told.push_back(warning.msg());
+    c10::warn(warning);
+  }
+  for (const c10::IValue& v : stack) {
+    bool all = true;
+    each_tensor(v, [&](const at::Tensor& t) { all = all && (!t.defined() || t.is_meta()); });
+    if (!all)
+      return "its Meta kernel, or fake, returns tensors that aren't Meta's";
+  }
+  return "";
 }
 
 // Operators whose Meta kernels foretell what the CPU's don't return.
@@ -193,7 +231,7 @@ bool lays_out_otherwise(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue
 
 // correct makes a Meta kernel's results what the CPU's kernel returns: the statistics of a normalization are of the
 // weights' type, and those of a batch are empty without training.
-void correct(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, torch::jit::Stack& results) {
+void correct(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments, torch::jit::Stack& results) {
   static const std::unordered_set<std::string> normalizes = {
       "aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update",
       "aten::native_layer_norm", "aten::native_group_norm"};
@@ -221,6 +259,62 @@ at::Tensor keep(const at::Tensor& t) {
   return copy;
 }
 
+bool is_own(const at::Tensor& t) {
+  return t.defined() && t.device().type() == kType;
+}
+
+bool is_wrapped(const at::Tensor& number) {
+  return number.unsafeGetTensorImpl()->is_wrapped_number();
+}
+
+// stands_for is a Meta tensor for one of the host's that is a number, whose type and kind its promotion goes by.
+at::Tensor stands_for(const at::Tensor& number) {
+  at::Tensor made = at::empty({}, number.options().device(c10::kMeta));
+  c10::TensorImpl* to = made.unsafeGetTensorImpl();
+  to->set_wrapped_number(is_wrapped(number));
+  to->_set_conj(number.is_conj());
+  to->_set_neg(number.is_neg());
+  return made;
+}
+
+// Forecast is what an operator's Meta kernel says, with Meta tensors in the place of its arguments.
+struct Forecast {
+  Mirror meta;
+  torch::jit::Stack stack; // arguments, and then results
+  std::vector<std::string> told;
+  std::string refused;
+
+  // Numbers of Python's stay as they are, which Meta kernels in Python want; but the kernels in C++ don't take them as the
+  // first tensor, so that there they are tried as Meta tensors.
+  Forecast(const c10::OperatorHandle& op, DeviceIndex index, c10::ArrayRef<c10::IValue> arguments, bool first_as_meta)
+      : meta(index, c10::DeviceType::Meta) {
+    bool first = true;
+    for (const c10::IValue& v : arguments) {
+      if (v.isDevice() && v.toDevice().type() == kType)
+        stack.push_back(c10::Device(c10::DeviceType::Meta));
+      else if (v.isGenerator())
+        stack.push_back(c10::IValue());
+      else
+        stack.push_back(map_tensors(v, [&](const at::Tensor& t) {
+          bool is_first = std::exchange(first, false);
+          if (is_own(t))
+            return meta.host(t);
+          bool number = t.defined() && t.is_cpu() && t.dim() == 0;
+          return number && (!is_wrapped(t) || (is_first && first_as_meta)) ? stands_for(t) : t;
+        }));
+    }
+    refused = foretell(op, stack, told);
+  }
+};
+
+// begins_with_number says whether the first tensor is a number of Python's.
+bool begins_with_number(c10::ArrayRef<c10::IValue> arguments) {
+  for (const c10::IValue& v : arguments)
+    if (v.isTensor())
+      return v.toTensor().defined() && v.toTensor().is_cpu() && is_wrapped(v.toTensor());
+  return false;
+}
+
 bool depends_on_data(const c10::OperatorHandle& op) {
   if (foretold_wrongly.count(op.operator_name().name))
     return true;
@@ -237,38 +331,49 @@ bool depends_on_data(const c10::OperatorHandle& op) {
   return false;
 }
 
+// writes_to_host says whether an operator writes to a tensor that isn't the device's.
+bool writes_to_host(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
+  bool does = false;
+  for (size_t i = 0; i < arguments.size(); i++)
+    if (const c10::AliasInfo* alias = op.schema().arguments()[i].alias_info(); alias && alias->isWrite())
+      each_tensor(arguments[i], [&](const at::Tensor& t) { does = does || (t.defined() && !is_own(t)); });
+  return does;
+}
+
 } // namespace
 
-bool defer(
+std::string defer(
     const c10::OperatorHandle& op, const std::string& name, DeviceIndex index, chorus_stream stream,
     torch::jit::Stack* stack, c10::ArrayRef<int> generators) {
   size_t n = op.schema().arguments().size();
   auto arguments = torch::jit::last(*stack, n);
-  if (depends_on_data(op) || (lays_out_otherwise(op, arguments) && !capturing(stream)))
-    return false;
-  Mirror meta(index, c10::DeviceType::Meta), host(index);
-  torch::jit::Stack foretold, kept;
-  auto is_own = [](const at::Tensor& t) { return t.defined() && t.device().type() == kType; };
+  if (depends_on_data(op))
+    return "what it returns depends on what is computed before";
+  if (writes_to_host(op, arguments))
+    return "it writes to a tensor of the host's";
+  if (lays_out_otherwise(op, arguments) && !capturing(stream))
+    return "its Meta kernel says other strides than its results have";
+  std::optional<Forecast> said(std::in_place, op, index, arguments, true);
+  if (!said->refused.empty() && begins_with_number(arguments))
+    said.emplace(op, index, arguments, false);
+  if (!said->refused.empty())
+    return said->refused;
+  Mirror &meta = said->meta, host(index);
+  torch::jit::Stack &foretold = said->stack, kept;
+  correct(op, arguments, foretold);
   for (const c10::IValue& v : arguments) {
-    if (v.isDevice() && v.toDevice().type() == kType) {
-      foretold.push_back(c10::Device(c10::DeviceType::Meta));
+    if (v.isDevice() && v.toDevice().type() == kType)
       kept.push_back(c10::Device(c10::DeviceType::CPU));
-    } else if (v.isGenerator()) {
-      foretold.push_back(c10::IValue());
+    else if (v.isGenerator())
       kept.push_back(v.toGenerator().device().type() == kType ? host_generator(v.toGenerator()) : v.toGenerator());
-    } else {
-      foretold.push_back(map_tensors(v, [&](const at::Tensor& t) { return is_own(t) ? meta.host(t) : t; }));
+    else
       kept.push_back(map_tensors(v, [&](const at::Tensor& t) {
         return is_own(t) ? host.host(t) : t.defined() ? keep(t) : t;
       }));
-    }
   }
   for (int i : generators)
     if (kept[i].isNone())
       kept[i] = host_generator(default_generator(index));
-  if (!foretell(op, meta, foretold))
-    return false;
-  correct(op, kept, foretold);
   size_t arguments_met = meta.tensors().size();
   // What it's given to write to stays as it lies, as the CPU has it; some of Meta's lay it as they would their own.
   for (const Mirror::Pair& p : meta.tensors())
@@ -286,7 +391,7 @@ bool defer(
       to->set_sizes_and_strides(now.sizes(), now.strides(), now.storage_offset());
     }
   }
-  auto task = std::make_unique<Task>(Task{op, name, index, stream, std::move(kept), {}, {}});
+  auto task = std::make_unique<Task>(Task{op, name, index, stream, std::move(kept), std::move(said->told), {}, {}, {}});
   c10::SmallVector<c10::IValue, 4> results;
   for (const c10::IValue& v : foretold) {
     results.push_back(map_tensors(v, [&](const at::Tensor& t) {
@@ -312,7 +417,7 @@ bool defer(
   torch::jit::drop(*stack, n);
   for (c10::IValue& v : results)
     stack->push_back(std::move(v));
-  return true;
+  return "";
 }
 
 } // namespace chorus

@@ -10,9 +10,9 @@
 namespace chorus {
 
 // defer enqueues an operator's CPU kernel on a stream of the device, and replaces the arguments on the stack by what it
-// will return, as its Meta kernel says. It returns false, and has done nothing, if there is no telling that before it
-// runs.
-bool defer(
+// will return, as its Meta kernel says. If an operator with such arguments has to be waited for, defer has done nothing
+// and returns why; else it returns "".
+std::string defer(
     const c10::OperatorHandle& op, const std::string& name, DeviceIndex index, chorus_stream stream,
     torch::jit::Stack* stack, c10::ArrayRef<int> generators);
 

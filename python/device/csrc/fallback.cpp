@@ -127,14 +127,23 @@ class Found {
           "Expected all tensors to be on the same device, but found at least two devices, ", c10::Device(kType, index_),
           " and ", d, "!");
       index_ = d.index();
-    } else if (d.is_cpu() && tensor.dim() > 0) {
-      host_ = true;
+    } else if (d.is_cpu()) {
+      on_host_ = true;
+      host_ = host_ || tensor.dim() > 0;
     }
   }
 
   void mean(c10::Device d) {
     if (d.type() == kType)
       meant_ = index_of(d);
+  }
+
+  // on_host says whether there are tensors of the host's, and alone whether there are no others.
+  bool on_host() const {
+    return on_host_;
+  }
+  bool alone() const {
+    return on_host_ && index_ < 0;
   }
 
   DeviceIndex index() const {
@@ -148,8 +157,17 @@ class Found {
  private:
   const Operator& op_;
   DeviceIndex index_ = -1, meant_ = -1;
-  bool host_ = false;
+  bool host_ = false; // with dimensions
+  bool on_host_ = false;
 };
+
+// written_on_host says whether an operator writes to one of the tensors that are the host's.
+bool written_on_host(const Operator& op, c10::ArrayRef<c10::IValue> arguments) {
+  bool is = false;
+  for (int i : op.written)
+    each_tensor(arguments[i], [&](const at::Tensor& t) { is = is || (t.defined() && t.is_cpu()); });
+  return is;
+}
 
 c10::IValue to_host(Mirror& mirror, const c10::IValue& value) {
   if (value.isDevice() && value.toDevice().type() == kType)
@@ -209,6 +227,9 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet, torch::jit
       continue;
     }
     TORCH_CHECK(
+        !found.alone() && !(found.on_host() && written_on_host(op, arguments)),
+        "Expected a 'cpu' device type for generator but found '", generator.device().type(), "'");
+    TORCH_CHECK(
         generator.device().index() == index, "Expected a '", c10::Device(kType, index), "' generator device but found '",
         generator.device(), "'");
     draws(generator, stream);
@@ -216,15 +237,14 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet, torch::jit
   bool touchable = device(index).views;
   bool entered = !op.views && ready(lib.stream_enter(stream, op.name.c_str()));
   if (!op.views && !entered) {
-    TORCH_CHECK(
-        touchable || !capturing(stream), op.name, " can't be captured, as the host computes it: ", name(),
-        " has no kernel for it, and no memory that this process can touch");
-    TORCH_CHECK(
-        !drawn_here || !capturing(stream), op.name, " can't be captured with a generator of the CPU's: give it one of ",
-        name(), "'s");
-    if (touchable && !drawn_here && defer(handle, op.name, index, stream, stack, op.generators))
+    std::string why; // it has to be waited for
+    if (!touchable)
+      why = "the host computes it, as " + name() + " has no kernel for it and no memory that this process can touch";
+    else if (drawn_here)
+      why = "it draws from a generator of the CPU's: give it one of " + name() + "'s";
+    else if (why = defer(handle, op.name, index, stream, stack, op.generators); why.empty())
       return;
-    enter(stream, op.name.c_str());
+    enter(stream, op.name.c_str(), why);
     entered = true;
   }
   Turn turn(entered ? stream : 0);
@@ -248,8 +268,15 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet, torch::jit
   c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &host);
   mirror.settle();
+  auto given = [&](const at::Tensor& t) { // a tensor of the host's, which has been written to
+    bool is = false;
+    for (int i : op.written)
+      each_tensor(arguments[i], [&](const at::Tensor& a) { is = is || a.is_same(t); });
+    return is;
+  };
   for (c10::IValue& v : host)
-    v = map_tensors(v, [&](const at::Tensor& t) { return mirror.device(t); });
+    v = map_tensors(
+        v, [&](const at::Tensor& t) { return found.on_host() && given(t) ? t : mirror.device(t); });
   torch::jit::drop(*stack, n);
   for (c10::IValue& v : host)
     stack->push_back(std::move(v));

@@ -189,6 +189,9 @@ void use_philox(bool on) {
 }
 
 void draw(const at::Tensor& self, chorus_random r, const std::optional<at::Generator>& generator) {
+  TORCH_CHECK(
+      self.device().type() == kType, "Expected a '", self.device().type(), "' device type for generator but found '",
+      kType, "'");
   DeviceIndex index = self.device().index();
   const at::Generator& g = generator.has_value() ? *generator : default_generator(index);
   TORCH_CHECK(

@@ -86,7 +86,7 @@ void launch(uintptr_t kernel, const std::string& title, const std::vector<Argume
   TORCH_CHECK(index >= 0, title, " is given no tensor of ", name());
   chorus_stream stream = current_handle(index);
   if (!device(index).views) {
-    enter(stream, title.c_str());
+    enter(stream, title.c_str(), "this process can't touch the device's memory");
     Turn turn(stream);
     Mirror mirror(index);
     for (const Argument& a : arguments)

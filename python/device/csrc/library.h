@@ -15,7 +15,7 @@ namespace chorus {
   X(device_reset_accumulated_host_stats) X(device_empty_host_cache) X(cache_alloc) X(cache_free) X(cache_uses)   \
   X(cache_empty) X(cache_came) X(site) X(attributes_of) X(view)                                                  \
   X(pin) X(unpin) X(stream_default) X(stream_pooled) X(stream_of) X(stream_set_current) X(stream_get)            \
-  X(stream_query) X(stream_await) X(stream_enter) X(stream_leave) X(stream_task) X(stream_copy)                  \
+  X(stream_query) X(stream_await) X(stream_enter) X(stream_turn) X(stream_leave) X(stream_task) X(stream_copy)                  \
   X(stream_wait_event) X(stream_wait_stream) X(event_create) X(event_record) X(event_release) X(event_query)     \
   X(event_await) X(event_elapsed) X(event_get) X(graph_begin) X(graph_begin_in) X(graph_end) X(graph_replay)     \
   X(graph_release) X(graph_pool) X(graph_dump) X(stream_recover) X(device_set_fraction) X(device_record_history) \

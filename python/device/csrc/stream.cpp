@@ -128,9 +128,9 @@ bool capturing(chorus_stream stream) {
   return info.capturing != 0;
 }
 
-void enter(chorus_stream stream, const char* name) {
-  while (!ready(lib.stream_enter(stream, name))) {
-    TORCH_CHECK(!capturing(stream), name, " can't be captured, as what it returns depends on what is computed before");
+void enter(chorus_stream stream, const char* name, const std::string& why) {
+  while (!ready(lib.stream_turn(stream, name))) {
+    TORCH_CHECK(!capturing(stream), name, " can't be captured: ", why);
     await(stream);
   }
 }

@@ -2,12 +2,16 @@
 
 import contextlib
 import ctypes
+import os
 import threading
 
 import torch
 from torch_accinte._device import handle_of
 
 from chorus import _lib
+
+# Every stream takes work as a busy one does.
+ALWAYS_BUSY = os.environ.get("CHORUS_DEVICE_INLINE", "true").lower() in ("false", "0", "no", "off")
 
 
 @contextlib.contextmanager

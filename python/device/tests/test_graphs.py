@@ -115,7 +115,7 @@ def test_pools():
 def test_what_cannot_be_captured():
     x = torch.ones(4, device=D)
     g = torch.accinte.Graph()
-    with pytest.raises(RuntimeError, match="can't be captured, as what it returns depends on what is computed before"):
+    with pytest.raises(RuntimeError, match="can't be captured: what it returns depends on what is computed before"):
         with torch.accinte.graph(g):
             x.nonzero()
     stream = torch.Stream(D)

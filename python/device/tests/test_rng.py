@@ -134,7 +134,7 @@ def test_a_generator_of_the_cpus():
 @since(2, 13, "PyTorch has no graphs of such devices")
 def test_a_generator_of_the_cpus_in_a_capture():
     g = torch.Generator()
-    with pytest.raises(RuntimeError, match="can't be captured with a generator of the CPU's: give it one of accinte's"):
+    with pytest.raises(RuntimeError, match="can't be captured: .* a generator of the CPU's: give it one of accinte's"):
         with torch.accinte.graph(torch.accinte.Graph()):
             torch.rand(4, device=D, generator=g)
 

@@ -96,6 +96,7 @@ class Program:
         self.graphs: list[Any] = []
         # Each device has a generator, which is seeded as these: see differ.
         own = inner or not machine.on_device
+        self.of_host = torch.Generator().manual_seed(seed)
         self.generators = [torch.Generator(d).manual_seed(seed) for d in machine.places] if own else [None, None]
 
     # ---- order ----
@@ -198,7 +199,8 @@ class Program:
         steps: list[tuple[int, Callable[[], str | None]]] = [
             (3, self.make), (8, self.unary), (8, self.binary), (5, self.in_place), (3, self.out), (4, self.view),
             (4, self.reduce), (3, self.index), (3, self.depends), (3, self.several), (3, self.layer),
-            (3, self.backward), (4, self.across), (3, self.through_host), (2, self.pinned), (2, self.look),
+            (3, self.number), (2, self.measure), (1, self.drawn_by_host), (3, self.backward), (4, self.across),
+            (3, self.through_host), (2, self.pinned), (2, self.look),
             (2, self.grow), (1, self.forget), (1, self.wait),
         ]  # fmt: skip
         if not self.inner:
@@ -303,6 +305,57 @@ class Program:
             torch.sub(tame(a.tensor.float()), tame(b.tensor.float()), out=target.tensor)
             target.tensor.copy_(tame(target.tensor))
         return f"sub out= {a.place} {tuple(a.tensor.shape)}"
+
+    def number(self) -> str | None:
+        """A tensor of the host's that is a number, which is another as soon as the operator is asked for."""
+        slot = self.pick()
+        assert slot is not None
+        name = self.rng.choice(["add", "mul", "sub", "div", "minimum", "eq", "pow", "lerp", "addcmul", "where"])
+        n = torch.tensor(self.rng.randrange(3), dtype=self.rng.choice(FLOATS + (torch.int64,)))
+        first, given = self.rng.random() < 0.5, self.rng.random() < 0.3
+
+        def f(x: Tensor) -> Tensor:
+            x = x.to(n.dtype)
+            if name == "lerp" and x.is_floating_point():
+                t = torch.lerp(n, x, 0.25) if first else torch.lerp(x, x + 1, n)
+            elif name == "addcmul":
+                t = torch.addcmul(n, x, x)
+            elif name == "where":
+                t = torch.where(x > 0, n, x)
+            else:
+                call = torch.add if name == "lerp" else getattr(torch, name)
+                pair = (n, x) if first else (x, n)
+                t = call(*pair)
+                if given:
+                    t = call(*pair, out=torch.empty_like(t))
+            n.add_(1)
+            return t
+
+        return self.one(f, f"number {name} {n.dtype}", slot)
+
+    def measure(self) -> str | None:
+        """What a tensor of the host's is given of the device's."""
+        slot = self.pick(ok=lambda t: t.numel() > 0)
+        if slot is None:
+            return None
+        s, how = self.stream(slot.place), self.rng.randrange(3)
+        self.reads(s, slot)
+        held = torch.zeros(3)
+        with self.machine.on(s):
+            x = tame(slot.tensor.double()).sum().float()
+            if how == 0:
+                held[1].fill_(x)
+            elif how == 1:
+                torch.sum(x, 0, out=held[1])
+            else:
+                torch._amp_foreach_non_finite_check_and_unscale_([x.reshape(1)], held[1], torch.ones_like(x))
+        self.seen.append((f"{len(self.log)}: measure", held))
+        return f"measure {how} {slot.place}"
+
+    def drawn_by_host(self) -> str | None:
+        """Random numbers of a generator of the host's."""
+        g = self.of_host
+        return self.one(lambda x: torch.rand(x.shape, device=x.device, generator=g), "drawn by the host", self.pick())
 
     def view(self) -> str | None:
         slot = self.pick(ok=lambda t: t.dim() > 0 and t.numel() > 1)

@@ -1,15 +1,18 @@
 """PyTorch's own database of operators, OpInfo, on a device from outside and on the CPU, side by side.
 
 ``python -m torch_accinte.sweep NAME`` runs every operator, with every type that the CPU has, forward and backward, once
-with a stream that has nothing to do and once with one that is busy, and compares results, sizes, strides and gradients.
+with a stream that has nothing to do and once with one that is busy, and compares results, sizes, strides and gradients:
+with the CPU's, which they have to be close to, and with each other, bit for bit.
 It's for any device that draws the CPU's random numbers; others are compared without those.
 ``--layouts`` runs each sample also with tensors that lie in memory otherwise: dimensions reversed, channels
 last, gaps, an offset.
 ``--forms`` runs each operator also in place, and with results that it is given (``out=``): to be resized, contiguous,
 with dimensions reversed, with gaps.
+``--numbers`` runs each sample also with a tensor of the host's that is a number in the place of each tensor.
 ``--every N`` takes each Nth case only. Cases run in processes of their own, so
 that a crash or a hang is one line of the report. ``--json FILE`` keeps the answers, a line each, and ``--table PAGE``
-makes a page of the documentation of them, of a file's with ``--of FILE``.
+makes a page of the documentation of them, of a file's with ``--of FILE``. ``--as FILE`` has results be the
+same, bit for bit, as in another run, such as one with streams that are always busy (``CHORUS_DEVICE_INLINE=false``).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from __future__ import annotations
 import argparse
 import functools
 import gc
+import hashlib
 import importlib
 import itertools
 import json
@@ -132,6 +136,21 @@ def compare(what: str, got: Any, want: Any, values: bool, strides: bool) -> None
                 raise Differ(f"{what}: " + " ".join(str(error).split())[:160]) from None
 
 
+def bits(results: Any) -> str:
+    """A digest of what tensors and numbers are, where they are and how they lie in memory."""
+    told = hashlib.sha256()
+    for x in torch.utils._pytree.tree_flatten(results)[0]:
+        if not isinstance(x, torch.Tensor):
+            told.update(repr(x).encode() if isinstance(x, (bool, int, float, complex, str)) else b"")
+            continue
+        told.update(f"{x.dtype} {tuple(x.shape)} {x.layout} {x.device.type} {x.is_conj()} {x.is_neg()}".encode())
+        if x.layout == torch.strided:
+            told.update(str(x.stride() if x.numel() > 0 else "").encode())
+            flat = x.detach().cpu().resolve_conj().resolve_neg().flatten()
+            told.update(flat.new_empty(flat.numel()).copy_(flat).view(torch.uint8).numpy().tobytes())
+    return told.hexdigest()[:16]
+
+
 def call(op: Any, sample: Any, device: str, backward: bool, slow: bool) -> tuple[Any, Any]:
     """The results and the gradients of one call."""
     torch.manual_seed(7)
@@ -214,7 +233,7 @@ class Form:
         return self.op(input, *args, **kwargs, out=tuple(given) if several else given[0])
 
 
-def forms(op: Any) -> dict[str, Form]:
+def forms_of(op: Any) -> dict[str, Form]:
     """The forms that an operator has besides the usual one, by their names."""
     if op.name in WITHOUT_FORMS:
         return {}
@@ -234,7 +253,26 @@ def lay(t: Any, layout: Any) -> Any:
     return made.requires_grad_(t.requires_grad)
 
 
-def one(op: Any, dtype: str, device: str, most: int, layouts: bool = False) -> dict[str, Any]:
+def with_number(sample: Any, at: int | None) -> Any:
+    """A sample with a number of the host's, an element of a tensor, in the place of that; None is the sample."""
+    places = itertools.count()
+
+    def put(t: Any) -> Any:
+        if at is None or not isinstance(t, torch.Tensor) or next(places) != at or t.numel() == 0:
+            return t
+        return t.detach().flatten()[0].cpu().requires_grad_(t.requires_grad)
+
+    return sample.transform(put)
+
+
+def ways(sample: Any, layouts: bool, numbers: bool) -> list[tuple[Any, int | None]]:
+    """How a sample is run: how its tensors lie in memory, and which of them is a number of the host's."""
+    found: list[tuple[Any, int | None]] = [(layout, None) for layout in (LAYOUTS if layouts else LAYOUTS[:1])]
+    n = len(tensors((sample.input, sample.args, sample.kwargs)))
+    return found + ([(None, i) for i in range(min(n, 3))] if numbers and n > 1 else [])
+
+
+def one(op: Any, dtype: str, device: str, most: int, layouts: bool = False, numbers: bool = False) -> dict[str, Any]:
     """Run a case. The answer has "ok", or "fail" or "refused" with a reason, and what was run."""
     kind = getattr(torch, dtype)
     backward = bool(
@@ -262,11 +300,12 @@ def one(op: Any, dtype: str, device: str, most: int, layouts: bool = False) -> d
         return torch.device("cpu") if isinstance(t, torch.device) else t
 
     through: set[str] = set()
-    for sample, layout in itertools.product(samples, LAYOUTS if layouts else LAYOUTS[:1]):
+    told = hashlib.sha256()
+    for sample, layout, number in ((s, *way) for s in samples for way in ways(s, layouts, numbers)):
         again = functools.partial(lay, layout=layout)
-        strides: list[Any] = []  # of what an idle stream gave
+        before = ""  # what an idle stream gave
         try:
-            on_cpu = sample.transform(again).transform(here)
+            on_cpu = with_number(sample.transform(again), number).transform(here)
             if "device" in on_cpu.kwargs:
                 on_cpu.kwargs["device"] = "cpu"
             want, grads = call(op, on_cpu, "cpu", backward, False)
@@ -276,17 +315,26 @@ def one(op: Any, dtype: str, device: str, most: int, layouts: bool = False) -> d
         for slow in (False, True):
             mode = "busy" if slow else "idle"
             try:
-                mine = sample.transform(again)
+                mine = with_number(sample.transform(again), number)
                 fallbacks()
-                got, got_grads = call(op, mine, device, backward, slow)
+                try:
+                    got, got_grads = call(op, mine, device, backward, slow)
+                except Exception as error:
+                    if number is None or not re.search("on the same device|DeviceType", str(error)):
+                        raise
+                    if slow and before != repr(error):
+                        raise Differ(f"busy: {error!r}, not {before}") from None
+                    before = repr(error)  # a number that has to be the device's, as on others
+                    continue
                 through.update(fallbacks())
                 # What PyTorch composes for devices may lay its result out otherwise than the CPU's kernel.
                 compare(f"{mode} forward", got, want, values, strides=not slow and layout is None)
                 compare(f"{mode} backward", got_grads, grads, values, strides=False)
                 laid = [t.layout == torch.strided and t.numel() > 0 and t.stride() for t in tensors((got, got_grads))]
-                if slow and laid != strides:
-                    raise Differ(f"busy: strides {laid}, not {strides}")
-                strides = laid
+                now = f"strides {laid}" + (f", bits {bits((got, got_grads))}" if op.name not in UNDEFINED else "")
+                if slow and now != before:
+                    raise Differ(f"busy: {now}, not {before}")
+                before = now
                 torch.accelerator.synchronize(device)
             except NotImplementedError as error:
                 return {**answer, "status": "refused", "why": " ".join(str(error).split())[:240]}
@@ -296,6 +344,8 @@ def one(op: Any, dtype: str, device: str, most: int, layouts: bool = False) -> d
             finally:
                 recover(device)
         answer["samples"] += 1
+        told.update(before.encode())
+    answer["bits"] = told.hexdigest()[:16]
     answer["status"] = "ok" if answer["samples"] else "skipped"
     if not answer["samples"]:
         answer["why"] = f"the CPU's fails: {answer.get('unlike', 'there are no samples')}"
@@ -303,13 +353,16 @@ def one(op: Any, dtype: str, device: str, most: int, layouts: bool = False) -> d
     return answer
 
 
-def all_of(op: Any, dtype: str, device: str, most: int, layouts: bool, in_forms: bool) -> dict[str, Any]:
+def all_of(
+    op: Any, dtype: str, device: str, most: int, layouts: bool = False, forms: bool = False, numbers: bool = False
+) -> dict[str, Any]:
     """Run a case, and its forms if they are wanted; the answer is the case's unless a form fails."""
-    answer = one(op, dtype, device, most, layouts)
-    for name, form in forms(op).items() if in_forms and answer["status"] == "ok" else ():
+    answer = one(op, dtype, device, most, layouts, numbers)
+    for name, form in forms_of(op).items() if forms and answer["status"] == "ok" else ():
         other = one(form, dtype, device, most, layouts)
         if other["status"] == "fail":
             return {**answer, "status": "fail", "why": f"{name}: {other['why']}"}
+        answer["bits"] += other.get("bits", "")
     return answer
 
 
@@ -327,7 +380,7 @@ def allocated(device: str) -> int:
     return int(torch.accelerator.memory_allocated(device))
 
 
-def serve(device: str, most: int, layouts: bool, in_forms: bool) -> None:
+def serve(device: str, most: int, **more: bool) -> None:
     """A process that runs the cases that it reads, and says what came of them, a line each."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -337,7 +390,7 @@ def serve(device: str, most: int, layouts: bool, in_forms: bool) -> None:
         index, dtype = json.loads(line)
         before = allocated(device)
         start = time.monotonic()
-        answer = {"op": index, **all_of(database[index], dtype, device, most, layouts, in_forms)}
+        answer = {"op": index, **all_of(database[index], dtype, device, most, **more)}
         if allocated(device) > before:
             settle()
             gc.collect()
@@ -406,7 +459,7 @@ class Worker:
 def run(
     device: str, todo: list[tuple[int, str]], most: int, workers: int, more: Sequence[str] = ()
 ) -> Iterator[dict[str, Any]]:
-    """Run cases in processes, and give their answers as they come. More is of "--layouts" and "--forms"."""
+    """Run cases in processes, and give their answers as they come. More is of "--layouts", "--forms", "--numbers"."""
     import queue
 
     asked: queue.Queue[tuple[int, str]] = queue.Queue()
@@ -433,6 +486,16 @@ def run(
             running -= 1
         else:
             yield answer
+
+
+def differ(answers: list[dict[str, Any]], others: list[dict[str, Any]]) -> None:
+    """Let answers fail whose results aren't those of another run, or that this has not."""
+    known = {(a["op"], a["dtype"]): a for a in others}
+    for a in answers:
+        other = known.get((a["op"], a["dtype"]), {"status": "not there"})
+        mine, its = (f"{x['status']}, with the bits {x.get('bits')}" for x in (a, other))
+        if a["status"] != "fail" and mine != its:
+            a.update(status="fail", why=f"the other run's is {its}, not {mine}")
 
 
 def report(answers: list[dict[str, Any]]) -> str:
@@ -517,15 +580,17 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=3, help="samples of a case")
     parser.add_argument("--layouts", action="store_true", help="each sample also otherwise laid out in memory")
     parser.add_argument("--forms", action="store_true", help="each operator also in place, and with out=")
+    parser.add_argument("--numbers", action="store_true", help="each sample also with numbers of the host's")
     parser.add_argument("--workers", type=int, default=2, help="processes")
     parser.add_argument("-k", dest="pattern", default="", help="operators whose names match")
     parser.add_argument("--json", help="write all answers to a file, as they come")
     parser.add_argument("--of", help="take the answers that a file has instead of running anything")
+    parser.add_argument("--as", dest="like", help="have results be those of another run, whose answers a file has")
     parser.add_argument("--table", help="write a page of the documentation")
     args = parser.parse_args()
-    more = [f"--{name}" for name in ("layouts", "forms") if getattr(args, name)]
+    more = {name: getattr(args, name) for name in ("layouts", "forms", "numbers")}
     if args.serve:
-        return serve(args.device, args.most, args.layouts, args.forms)
+        return serve(args.device, args.most, **more)
     answers = []
     if args.of:
         with open(args.of) as f:
@@ -533,11 +598,14 @@ def main() -> None:
     else:
         todo = cases(args.dtypes.split(","), args.every, args.pattern)
         with open(args.json or os.devnull, "w") as f:
-            for answer in run(args.device, todo, args.most, args.workers, more):
+            for answer in run(args.device, todo, args.most, args.workers, [f"--{m}" for m, on in more.items() if on]):
                 answers.append(answer)
                 print(json.dumps(answer), file=f, flush=True)
                 if sys.stderr.isatty():
                     print(f"\r{len(answers)} of {len(todo)}", end="", file=sys.stderr)
+    if args.like:
+        with open(args.like) as f:
+            differ(answers, [json.loads(line) for line in f])
     answers.sort(key=lambda a: (USUAL.index(a["dtype"]) if a["dtype"] in USUAL else len(USUAL), a["op"]))
     if args.table:
         with open(args.table, "w") as f:
