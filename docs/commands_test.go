@@ -14,11 +14,10 @@ import (
 // that no test runs.
 var (
 	// alone are the pages that begin in an empty folder.
-	alone = []string{"pytorch-ten-minutes.md", "first-job.md", "two-nodes.md", "new-device.md"}
+	alone = []string{"../README.md", "pytorch-ten-minutes.md", "first-job.md", "two-nodes.md", "new-device.md"}
 	// inClone are those for a clone whose package is installed, as README.md has it done, and what they suppose to be
 	// there.
 	inClone = []struct{ page, supposed string }{
-		{page: "../README.md"},
 		{page: "../examples/README.md"},
 		{page: "accl.md"},
 		{page: "capi.md"},
@@ -26,15 +25,15 @@ var (
 		{page: "from-mpi4py.md", supposed: "cd python/examples"},
 		{page: "gloo.md"},
 		{page: "launching.md", supposed: "go build ./examples/train\ncp python/examples/sum.py train.py"},
-		{page: "memory-allocator.md", supposed: "cp device/cache/memviz/testdata/*.json snapshot.json"},
+		{page: "memory-allocator.md", supposed: `python -c 'import json, torch
+torch.accinte.memory._record_memory_history()
+x = torch.ones(100000, device="accinte")
+json.dump(torch.accinte.memory._snapshot(), open("snapshot.json", "w"))'`},
 		{page: "observability.md", supposed: `export CHORUS_DUMP_DIR=$PWD/dumps
-chorus run -n 2 --rdzv-id mine go run ./examples/quickstart
-chorus run -n 3 --rdzv-id mine python/examples/lost.py || true
+chorus run -n 3 python/examples/lost.py || true
 unset CHORUS_DUMP_DIR`},
 		{page: "performance.md"},
 		{page: "pytorch.md"},
-		{page: "reliability.md"},
-		{page: "torch-device.md"},
 		{page: "torchcomms.md"},
 	}
 	// left are commands that no test of this package runs, and why. "*" stands for all of a page.
@@ -53,15 +52,19 @@ unset CHORUS_DUMP_DIR`},
 			"pip install --no-build-isolation ../chorus/python/device": compiled,
 			"python -m torch_accinte.check mydevice":                   "takes minutes; python/device/tests/test_mydevice.py runs it",
 		},
+		"pytorch.md":    {"pip install ./python": "README.md has it", "pip install chorus-comms": "pytorch-ten-minutes.md has it"},
+		"torchcomms.md": {"pip install ./python ./python/torchcomms": "README.md has it"},
 		"torch-device.md": {
+			"pip install ./python":                             "README.md has it",
 			"pip install --no-build-isolation ./python/device": compiled,
 			"CHORUS_ACCINTE_MEMORY=64MiB PYTORCH_ALLOC_CONF=large_segment_size_mb:11 python -m torch_accinte.programs accinte --pressure": "test_programs.py runs it, with fewer programs",
 		},
 		"clusters.md":   {"*": "Slurm and Kubernetes"},
 		"comparison.md": {"*": "fetches 2.4 GB of other libraries, and measures for 16 minutes"},
 		"fast-paths.md": {
-			"CHORUS_TEST_LONG=1 go test -timeout 2h -run TestPaths ./comm": "hours",
-			"go test -v -run TestAllToAllBetweenFarHosts ./comm":           "make test runs it",
+			"CHORUS_TEST_LONG=1 go test -timeout 2h -run TestPaths ./comm":                                                                     "hours",
+			"timeout 20 sh -c 'while :; do :; done' & time chorus bench all_reduce --ranks 2 --fabric shm --min 1MiB --max 1MiB --iters 10000": "keeps a core busy for 20 seconds",
+			"go test -v -run TestAllToAllBetweenFarHosts ./comm":                                                                               "make test runs it",
 		},
 		"launching.md": {
 			"chorus run --nnodes 2 --rdzv-endpoint node0:29400 -n 8 ./train":                               hosts,
@@ -75,7 +78,8 @@ unset CHORUS_DUMP_DIR`},
 			"make bench-commits OLD=v0.1.0 NEW=v0.2.0":                        "many minutes, and tags that a clone may lack",
 			"BENCH='^BenchmarkSum$' BENCH_PACKAGES=./kern make bench-commits": "minutes",
 		},
-		"security.md": {"*": hosts + "; two-nodes.md and launching.md have the same"},
+		"reliability.md": {"*": "an hour; internal/chaos runs fewer rounds of both"},
+		"security.md":    {"*": hosts + "; two-nodes.md and launching.md have the same"},
 	}
 )
 
