@@ -3,6 +3,7 @@ package docs
 
 import (
 	"context"
+	"encoding/xml"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -100,6 +101,30 @@ func TestLinks(t *testing.T) {
 	}
 	if links < 20 {
 		t.Errorf("found only %d links", links)
+	}
+}
+
+// TestPictures demands that each picture can be read on a light ground and on a dark one, and is on a page.
+func TestPictures(t *testing.T) {
+	pictures, err := filepath.Glob("*.svg")
+	if err != nil || len(pictures) < 5 {
+		t.Fatalf("%d pictures, %v", len(pictures), err)
+	}
+	for _, path := range pictures {
+		text := read(t, path)
+		if err := xml.Unmarshal([]byte(text), new(struct{})); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+		if !strings.Contains(text, "@media (prefers-color-scheme: dark)") {
+			t.Errorf("%s has one colour scheme", path)
+		}
+		shown := false
+		for _, page := range pages(t) {
+			shown = shown || strings.Contains(page, path+")") || strings.Contains(page, path+`"`)
+		}
+		if !shown {
+			t.Errorf("no page shows %s", path)
+		}
 	}
 }
 

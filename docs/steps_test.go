@@ -13,10 +13,10 @@ import (
 	"testing"
 )
 
-// A step is an instruction of a page, in the order of the page: to save a file, as the comment "file: name" above its
-// block says, or to run the commands of a block of sh. Comments say where a block runs: "on: a" and "on: b" are two nodes,
-// and blocks for both that follow each other run at the same time. "by: clone" and "by: release" are two ways to install,
-// of which a reader goes one. A block of text after the commands shows their output.
+// A step is an instruction of a page: to run the commands of a block of sh, or to save a block as a file, as the comment
+// "file: name" above it says. Comments say where commands run: "on: a" and "on: b" are two nodes. Blocks for both that
+// follow each other run at the same time. "by: clone" and "by: release" are two ways to install, and a reader goes one of
+// them. A block of text after the commands shows their output.
 type step struct {
 	from, file, on, by, text, says string
 }
