@@ -74,6 +74,7 @@ unset CHORUS_DUMP_DIR`},
 		},
 		"networks.md": {"*": hosts},
 		"performance.md": {
+			"chorus run -n 8 chorus bench --calibrate":                        "takes half a minute on two cores, and the line before does the same",
 			"make bench-commits OLD=main~5":                                   "many minutes",
 			"make bench-commits OLD=v0.1.0 NEW=v0.2.0":                        "many minutes, and tags that a clone may lack",
 			"BENCH='^BenchmarkSum$' BENCH_PACKAGES=./kern make bench-commits": "minutes",
