@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -43,10 +44,19 @@ def capturing(device: torch.device) -> bool:
     return bool(module.is_current_stream_capturing())
 
 
+@functools.cache
+def _beside(device: torch.device) -> tuple[int, Any]:
+    """The stream that stands in for PyTorch's default one of a device: the library's handle, and PyTorch's object."""
+    made, native = ctypes.c_uint64(), ctypes.c_uint64()
+    check(_lib.library.chorus_stream_create(backend.place_of(device), 0, ctypes.byref(made)))
+    check(_lib.library.chorus_stream_native(made.value, ctypes.byref(native)))
+    return made.value, getattr(torch, device.type).ExternalStream(native.value, device=device)
+
+
 @contextlib.contextmanager
 def current(device: torch.device | None) -> Iterator[None]:
-    """Let the library's current stream of a device be PyTorch's. In place of a default stream, a stream of PyTorch's
-    pool is it, which comes after the default one, which then comes after it."""
+    """Let the library's current stream of a device be PyTorch's. For the default stream a stream of the library's
+    stands in, one for each device: it comes after the default one, which then comes after it."""
     if device is None or not foreign(device):
         yield
         return
@@ -59,16 +69,18 @@ def current(device: torch.device | None) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if native in _DEFAULTS:
             before = torch.accelerator.current_stream(device)
-            beside = torch.Stream(device)
+            handle, beside = _beside(device)
             beside.wait_stream(before)
             stack.callback(before.wait_stream, beside)
-            stack.enter_context(beside)
-            native = natives[device.type](device)
-        adopted, default = ctypes.c_uint64(), ctypes.c_uint64()
+            stack.enter_context(getattr(torch, device.type).stream(beside))
+        else:
+            adopted = ctypes.c_uint64()
+            check(_lib.library.chorus_stream_adopt(place, native, ctypes.byref(adopted)))
+            handle = adopted.value
+            stack.callback(_lib.library.chorus_stream_release, handle)
+        default = ctypes.c_uint64()
         check(_lib.library.chorus_stream_default(place, ctypes.byref(default)))
-        check(_lib.library.chorus_stream_adopt(place, native, ctypes.byref(adopted)))
-        stack.callback(_lib.library.chorus_stream_release, adopted.value)
-        check(_lib.library.chorus_stream_set_current(adopted.value))
+        check(_lib.library.chorus_stream_set_current(handle))
         stack.callback(_lib.library.chorus_stream_set_current, default.value)
         inside.add(key)
         stack.callback(inside.discard, key)

@@ -34,7 +34,7 @@ from torch._C._distributed_c10d import (
 )
 from torch.autograd import profiler
 
-from chorus import _kept, _lib, _patches, backend, memory
+from chorus import _kept, _lib, _patches, _streams, backend, memory
 from chorus._comm import Communicator, DevicePending, Pending
 from chorus._forms import every_form, imaginary
 from chorus._reductions import NUMBERS, reduction_of
@@ -88,9 +88,9 @@ class Work(dist.Work):
 
         A ``timeout`` that isn't zero bounds this wait, after which the operation goes on;
         otherwise the operation's own timeout ends it. For tensors of a device it's the current stream that waits, and
-        not the host: what the operation fails with later is that stream's error.
+        not the host: what the operation fails with later is that stream's error. For a barrier it's the host.
         """
-        if isinstance(self._pending, DevicePending):
+        if isinstance(self._pending, DevicePending) and self._pending.kind != _lib.BARRIER:
             self._pending.join()
         elif self._pending is not None:
             self._pending.wait(timeout_ns(timeout) or -1)
@@ -487,15 +487,19 @@ class ProcessGroup(dist.ProcessGroup):
     def _barrier(self, opts: Any = None) -> dist.Work | None:
         if self.comm.device is None:
             return self._run(opts, [], None, Staging("barrier", self.comm.invalid), _lib.BARRIER)
-        # It's the host that waits, also for what its current stream has.
-        pending = self.comm.run(
-            True, None, None, _lib.BARRIER, timeout_ns=0 if opts is None else timeout_ns(opts.timeout)
-        )
+        pending = self._issue_barrier(0 if opts is None else timeout_ns(opts.timeout))
         work = Work(pending, [])
         if not self._at_once(opts):
             return work
         work.wait()
         return _done([])
+
+    def _issue_barrier(self, ns: int) -> Pending | None:
+        """A barrier for which the host waits, behind what the current stream of the group's device has."""
+        device = self.comm.device
+        return self.comm.run(
+            True, None, None, _lib.BARRIER, timeout_ns=ns, device=device if _streams.foreign(device) else None
+        )
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """A barrier whose :class:`chorus.TimeoutError` names the ranks that didn't come, on every rank that did.
@@ -505,7 +509,7 @@ class ProcessGroup(dist.ProcessGroup):
         """
         ns = 1 if timeout is not None and not timeout else timeout_ns(timeout)
         try:
-            if (pending := self.comm.run(True, None, None, _lib.BARRIER, timeout_ns=ns)) is not None:
+            if (pending := self._issue_barrier(ns)) is not None:
                 pending.wait()
         except Error as error:
             if missing := error.missing_ranks:  # what people search for

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import chorus
-from chorus import _lib
+from chorus import _lib, _streams
 from chorus._comm import Batch, Communicator
 from chorus._tensors import Staging, buffers, moved_as, reduced_as, together
 from chorus.backend import served
@@ -316,11 +316,11 @@ class NativeBackend(TorchCommBackend):
 
     def barrier(self, async_op: bool, **options: Unpack[Options]) -> TorchWork:
         staging = Staging("barrier", self.comm.invalid)
-        if not self._of_group:
+        if not self._of_group or _streams.foreign(self.comm.device):
             staging.device = self.comm.device
-        elif self.comm.device is not None and not async_op:  # it's the host that waits, also for what was enqueued
+        if self._of_group and self.comm.device is not None and not async_op:  # it's the host that waits
             work = self._run(None, staging, True, options, _lib.BARRIER)
-            work.wait()
+            work.wait_blocking()
             return work
         return self._run(None, staging, async_op, options, _lib.BARRIER)
 

@@ -1,0 +1,93 @@
+"""Streams that others make, as PyTorch makes CUDA's: the device stands in for one of those."""
+
+import contextlib
+import ctypes
+import threading
+
+import pytest
+import torch
+import torch.distributed as dist
+from slow import busy
+from torch_accinte._device import handle_of
+
+from chorus import _lib, _streams
+from chorus.backend import place_of
+
+D = torch.device("accinte", 0)
+
+
+def native(device):
+    """What the driver calls the current stream; 0 for the default one, as CUDA does."""
+    stream = torch.accelerator.current_stream(device)
+    if stream == torch.accinte.default_stream(device):
+        return 0
+    handle = ctypes.c_uint64()
+    assert _lib.library.chorus_stream_native(handle_of(stream), ctypes.byref(handle)) == 0
+    return handle.value
+
+
+@contextlib.contextmanager
+def unknown_to_the_library():
+    """The library's current stream is another one, as it is where others make streams."""
+    other, before = ctypes.c_uint64(), handle_of(torch.accelerator.current_stream(D))
+    assert _lib.library.chorus_stream_create(place_of(D), 0, ctypes.byref(other)) == 0
+    assert _lib.library.chorus_stream_set_current(other.value) == 0
+    try:
+        yield
+    finally:
+        assert _lib.library.chorus_stream_set_current(before) == 0
+        _lib.library.chorus_stream_release(other.value)
+
+
+@pytest.fixture
+def foreign(monkeypatch):
+    monkeypatch.setitem(_streams.natives, "accinte", native)
+    yield
+    _streams._beside.cache_clear()
+
+
+@pytest.fixture
+def group(foreign):
+    dist.init_process_group("chorus", store=dist.HashStore(), rank=0, world_size=1)
+    dist.all_reduce(torch.ones(4, device=D))  # the group is the device's from then on
+    yield
+    dist.destroy_process_group()
+
+
+def test_one_stream_stands_in_for_the_default_one(foreign):
+    """None of PyTorch's pool, which a program's own streams come from, and the same at every call, on every thread."""
+    pool = {torch.Stream(D).stream_id for _ in range(64)}
+    met = set()
+
+    def call():
+        with _streams.current(D):
+            met.add(torch.accelerator.current_stream(D).stream_id)
+
+    for _ in range(3):
+        call()
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    assert len(met) == 1 and not met & pool
+
+
+def test_work_of_the_default_stream_comes_before_and_after(foreign):
+    x = torch.zeros(4, device=D)
+    with busy(D, 0.05):
+        x += 1
+        with _streams.current(D):
+            y = x * 2
+        y += 1
+    assert y.tolist() == [3] * 4
+
+
+@pytest.mark.parametrize("side", [False, True])
+@pytest.mark.parametrize("barrier", [dist.barrier, lambda: dist.barrier(async_op=True).wait(), dist.monitored_barrier])
+def test_a_barrier_waits_for_the_current_stream(group, barrier, side):
+    if barrier is dist.monitored_barrier:
+        barrier = dist.group.WORLD.monitored_barrier
+    with torch.Stream(D) if side else torch.accinte.stream(None), busy(D, 0.2):
+        event = torch.accelerator.current_stream(D).record_event()
+        with unknown_to_the_library():
+            barrier()
+        assert event.query()
