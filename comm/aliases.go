@@ -5,20 +5,6 @@ import "github.com/chorus-comms/chorus/comm/backend"
 // The vocabulary that programs and backends share is declared in package
 // backend; these are its names here.
 type (
-	InvalidArgumentError = backend.InvalidArgumentError
-	MismatchError        = backend.MismatchError
-	TimeoutError         = backend.TimeoutError
-	PeerLostError        = backend.PeerLostError
-	AbortedError         = backend.AbortedError
-	PanicError           = backend.PanicError
-	UnsupportedError     = backend.UnsupportedError
-	InternalError        = backend.InternalError
-	FinalizedError       = backend.FinalizedError
-	CanceledError        = backend.CanceledError
-	UnsettledError       = backend.UnsettledError
-	Attendance           = backend.Attendance
-	Where                = backend.Where
-
 	Kind         = backend.Kind
 	Reduction    = backend.Reduction
 	Capabilities = backend.Capabilities

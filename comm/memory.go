@@ -3,7 +3,6 @@ package comm
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"runtime"
 	"slices"
 
@@ -30,7 +29,7 @@ type Allocator struct {
 func NewAllocator(ctx context.Context, backendName, on string) (*Allocator, error) {
 	at := Where{Op: "allocator", Rank: -1}
 	if !slices.Contains(backend.Names(), backendName) {
-		return nil, &UnsupportedError{Where: at, Detail: fmt.Sprintf("no backend %q, only %v", backendName, backend.Names())}
+		return nil, &UnsupportedError{Where: at, Detail: backend.Unknown(backendName)}
 	}
 	d, err := openDevice(ctx, cmp.Or(on, device.Host))
 	if err != nil {

@@ -147,10 +147,18 @@ func Rename(from, to string) error {
 	return nil
 }
 
-// unknown is the error for a name that nobody registered, in PyTorch's words.
+// packages are where this module's devices are, which register when they are imported.
+var packages = map[string]string{"accinte": "accinte", "cuda": "gpu", "hip": "gpu", "accl": "accl", "cpu": "cpu"}
+
+// unknown is the error for a name that nobody registered, in PyTorch's words, and with the import that would register it.
 func unknown(name string) error {
-	return Errorf(ErrNoDevice, "", "", "Expected one of %s device type at start of device string: %s",
-		strings.Join(types(), ", "), name)
+	advice := ""
+	if p, ours := packages[name]; ours {
+		advice = fmt.Sprintf("; it registers when its package is imported: import _ %q",
+			"github.com/chorus-comms/chorus/device/"+p)
+	}
+	return Errorf(ErrNoDevice, "", "", "Expected one of %s device type at start of device string: %s%s",
+		strings.Join(types(), ", "), name, advice)
 }
 
 // types lists the names. The lock is held.

@@ -2,6 +2,7 @@ package backend
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -247,8 +248,21 @@ func Open(ctx context.Context, name string, c Config) (Backend, error) {
 	open := registered[name].open
 	mu.RUnlock()
 	if open == nil {
-		return nil, fmt.Errorf("unknown backend %q; registered are %v (a backend registers when its package is imported)",
-			name, Names())
+		return nil, errors.New(Unknown(name))
 	}
 	return open(ctx, c)
+}
+
+// packages are where this module's backends are, which register when they are imported.
+var packages = map[string]string{"native": "native", "gloo": "gloo", "nccl": "nccl", "ncclx": "nccl", "rccl": "nccl",
+	"accl": "accl", "fake": "fake"}
+
+// Unknown says that no such backend is registered, and which import would register it.
+func Unknown(name string) string {
+	if p, ours := packages[name]; ours {
+		return fmt.Sprintf("backend %q registers when its package is imported: import _ %q; registered are %v", name,
+			"github.com/chorus-comms/chorus/comm/"+p, Names())
+	}
+	return fmt.Sprintf("unknown backend %q; registered are %v (a backend registers when its package is imported)", name,
+		Names())
 }

@@ -18,19 +18,16 @@ func (g *group) lookup(q *plan.Request, t *tuning) (*compiled, error) {
 	if c := g.current; c != nil && c.shape == key && (key.counts == 0 || c.sameCounts(q)) {
 		return c, nil
 	}
-	if c := g.programs[key]; c != nil && (key.counts == 0 || c.sameCounts(q)) {
+	if c := g.programs.find(key); c != nil && (key.counts == 0 || c.sameCounts(q)) {
 		return c, nil
 	}
 	c, err := g.build(q, key)
 	if err != nil {
 		return nil, err
 	}
-	if g.programSteps += c.steps(); g.programSteps > maxSteps {
-		clear(g.programs)
-		g.tunings = tunings{} // which the programs are found by
-		g.programSteps = c.steps()
+	if g.programs.add(key, c) {
+		g.tunings.prune(g.programs.all)
 	}
-	g.programs[key] = c
 	return c, nil
 }
 

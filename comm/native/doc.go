@@ -11,7 +11,7 @@
 //
 // The path of an operation: request.go turns a backend.Op into a plan.Request
 // and two flat buffers; choose.go selects the algorithms, and program.go compiles their
-// plans, once per shape; exec.go runs them.
+// plans, once per shape, which programs.go keeps; exec.go runs them.
 //
 // Hints (per communicator, or per operation where marked *):
 //

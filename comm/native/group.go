@@ -34,30 +34,29 @@ type group struct {
 	stageBytes int
 
 	// Owned by the collective under way.
-	waiter       *fabric.Waiter
-	seq          uint64
-	purpose      base.Purpose
-	req          plan.Request
-	job          job
-	current      *compiled
-	entered      bool     // the others of this host have been told
-	mappable     bool     // this rank's buffers can be mapped
-	prog         *program // which runs, as far as that's known
-	done         int      // its steps that have run
-	repeats      repeatable
-	programs     map[shape]*compiled
-	programSteps int
-	scratch      base.Scratch
-	base         []unsafe.Pointer // by baseOf
-	bound        bool             // the base table is filled
-	recvTmp      unsafe.Pointer
-	dsts, srcs   []unsafe.Pointer
-	msgs         []*fabric.Msg
-	posted       []*step
-	met          []bool // ranks that messages were exchanged with
-	storing      storing
-	apart        bool // the cores are far apart, as all ranks agree
-	tunings      tunings
+	waiter     *fabric.Waiter
+	seq        uint64
+	purpose    base.Purpose
+	req        plan.Request
+	job        job
+	current    *compiled
+	entered    bool     // the others of this host have been told
+	mappable   bool     // this rank's buffers can be mapped
+	prog       *program // which runs, as far as that's known
+	done       int      // its steps that have run
+	repeats    repeatable
+	programs   programs
+	scratch    base.Scratch
+	base       []unsafe.Pointer // by baseOf
+	bound      bool             // the base table is filled
+	recvTmp    unsafe.Pointer
+	dsts, srcs []unsafe.Pointer
+	msgs       []*fabric.Msg
+	posted     []*step
+	met        []bool // ranks that messages were exchanged with
+	storing    storing
+	apart      bool // the cores are far apart, as all ranks agree
+	tunings    tunings
 
 	announced atomic.Uint64 // last operation known to have sent messages
 

@@ -220,6 +220,20 @@ func (ts *tunings) intern(t tuning) *tuning {
 	return &t
 }
 
+// prune forgets the tunings by which no program is found any more.
+func (ts *tunings) prune(used map[shape]*compiled) {
+	kept := map[tuning]*tuning{}
+	for _, t := range []*tuning{ts.plain, ts.hinted} {
+		if t != nil {
+			kept[*t] = t
+		}
+	}
+	for key := range used {
+		kept[*key.tuned] = key.tuned
+	}
+	ts.all = kept
+}
+
 // sameMap reports whether two maps are one.
 func sameMap(a, b map[string]string) bool {
 	return *(*unsafe.Pointer)(unsafe.Pointer(&a)) == *(*unsafe.Pointer)(unsafe.Pointer(&b))

@@ -192,6 +192,7 @@ type compiled struct {
 	short  *shortProgram // of the plain one, if there's no other; or nil
 	desc   fabric.Desc
 	descOf base.Description // the operation that desc describes
+	used   uint64           // when it was found last, by the clock of programs
 }
 
 // sizes are the bytes of a rank's buffers in an operation. 0: there's none, or it's none of this rank's business. Its
@@ -233,16 +234,3 @@ func (c *compiled) sameCounts(q *plan.Request) bool {
 	return slices.Equal(c.req.Counts, q.Counts) && slices.Equal(c.req.SendCounts, q.SendCounts) &&
 		slices.Equal(c.req.RecvCounts, q.RecvCounts)
 }
-
-func (c *compiled) steps() int {
-	n := 0
-	for _, p := range []*program{c.plain, c.apart, c.mapped} {
-		if p != nil {
-			n += len(p.steps)
-		}
-	}
-	return n
-}
-
-// maxSteps bounds what a group's cache of programs holds; beyond it the cache starts anew.
-const maxSteps = 1 << 18

@@ -196,7 +196,7 @@ func (w *world) newID() uint32 {
 func (w *world) newGroup(ctx context.Context, id uint32, name string, members []int, s settings) (*group, error) {
 	n := len(members)
 	g := &group{world: w, id: id, members: members, settings: s,
-		programs: map[shape]*compiled{}, base: make([]unsafe.Pointer, 4*n), dsts: make([]unsafe.Pointer, n+1),
+		base: make([]unsafe.Pointer, 4*n), dsts: make([]unsafe.Pointer, n+1),
 		srcs:         make([]unsafe.Pointer, n+1),
 		fabricToRank: map[int]int{}, machine: w.machine, met: make([]bool, n), status: statusBoard{turn: make(chan struct{},
 			1)}}

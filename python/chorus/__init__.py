@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from chorus.backend import register as register
     from chorus.backend import split_group as split_group
     from chorus.ddp import ddp_hook as ddp_hook
+    from chorus.ddp import in_order as in_order
     from chorus.errors import AbortedError as AbortedError
     from chorus.errors import CanceledError as CanceledError
     from chorus.errors import Error as Error
@@ -59,7 +60,7 @@ _HOME = {
     "_lib": ("version",),
     "_patches": ("patches",),
     "backend": ("failure", "monitored_barrier", "register", "split_group"),
-    "ddp": ("ddp_hook",),
+    "ddp": ("ddp_hook", "in_order"),
     "errors": (
         "AbortedError",
         "CanceledError",

@@ -22,7 +22,7 @@ from torch.autograd import profiler
 
 from chorus import _direct, _lib, _profiled, _sites, _store, _streams, backend
 from chorus.backend import named
-from chorus.errors import Error, InvalidArgumentError, TimeoutError, check, invalid, last_error
+from chorus.errors import Error, InvalidArgumentError, MismatchError, TimeoutError, check, invalid, last_error
 
 _submit = _lib.submit
 _site = _direct.site
@@ -139,7 +139,7 @@ class Pending:
             if self.done:
                 return
             if status:
-                self.error = last_error(status)
+                self.error = self.comm.explained(last_error(status))
             elif self.kind <= _RECV:
                 info = _lib.WorkInfo(size=ctypes.sizeof(_lib.WorkInfo))
                 if self.kind == _RECV and not _lib.library.chorus_work_get(self.handle, ctypes.byref(info)):
@@ -248,6 +248,7 @@ class Communicator:
         local_size: how many of the ranks are on this rank's host; 0 if that isn't known.
         finalized: whether finalize was called.
         issued: how many collectives this rank has issued.
+        called_back: whether some of them were issued by callbacks of others' futures, as these came to their ends.
         exposed: what holds the memory of the open windows, by handle: the others write there, whether or not anybody
             here still has the window.
         submit: runs a synchronous collective on plain tensors for less than :meth:`run`, while no batch is open; see
@@ -270,6 +271,7 @@ class Communicator:
         self.submit = _direct.submit_of(handle, self._host, self.device)
         self._kept = contextlib.ExitStack()  # what has the store that splits need
         self.issued = 0
+        self.called_back = False
         self.exposed: dict[int, object] = {}
         self.ending = threading.RLock()
         self._batch: Batch | None = None
@@ -432,7 +434,7 @@ class Communicator:
             return False
         self.issued += 1
         if status:
-            raise _failure(status)
+            raise self.explained(_failure(status))
         return True
 
     def run(
@@ -508,6 +510,8 @@ class Communicator:
             raise self._unfit(kind, 32, root=root, peer=peer, tag=tag) from None
         if kind > _RECV:
             self.issued += 1
+            if slot.watches:
+                self.called_back = True
         if batch is None:
             batch = self._batch
         if batch is not None:
@@ -522,14 +526,14 @@ class Communicator:
             with event, self._on(device):
                 status = _submit(self._argument, slot.op_at, None)
             if status:
-                raise _failure(status)
+                raise self.explained(_failure(status))
             if after is not None:
                 after()
             return None
         with event, self._on(device):
             status = _submit(self._argument, slot.op_at, slot.work_at)
             if status:
-                raise last_error(status)
+                raise self.explained(last_error(status))
         return self._issued(slot.work.value, kind, keep, after, event, device)
 
     def _issued(
@@ -560,6 +564,13 @@ class Communicator:
     def invalid(self, op: str, detail: str) -> InvalidArgumentError:
         """The exception for arguments that an operation of this rank refuses."""
         return invalid(self.name, self.rank, op, detail)
+
+    def explained(self, error: BaseException) -> BaseException:
+        """An error of one of this communicator's operations, with what the library can't know of its cause."""
+        if isinstance(error, MismatchError) and self.called_back:
+            why = "futures' callbacks issued some of this group's operations, in another order on each rank as it seems"
+            error.args = (f"{error} ({why}: see chorus.in_order)",)
+        return error
 
     def _unfit(self, kind: int, bits: int, **values: Any) -> InvalidArgumentError:
         """The exception for the value that isn't an integer of so many bits, as the library's are."""
@@ -706,6 +717,7 @@ def start(target: Callable[[], None], name: str) -> None:
 
 
 def _watch(pending: Pending) -> None:
+    _slot.watches = True
     while not pending.done and not exiting.is_set():
         status = _work_wait(pending.handle, _LOOK_NS)
         if status != _lib.PENDING:
@@ -713,7 +725,6 @@ def _watch(pending: Pending) -> None:
 
 
 def _watch_all(watched: queue.SimpleQueue[Pending | None]) -> None:
-    _slot.watches = True
     while (pending := watched.get()) is not None:
         _watch(pending)
         del pending  # or the communicator would live as long as this thread

@@ -1,6 +1,7 @@
-"""DistributedDataParallel's all-reduces at the end of the backward pass."""
+"""Communication hooks of DistributedDataParallel: all-reduces at the end of the backward pass, and buckets in order."""
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -43,3 +44,28 @@ def ddp_hook(state: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tenso
         dist.all_reduce(gradients, dist.ReduceOp.AVG, group)
         reduced.set_result(gradients)
     return future
+
+
+_Hook = Callable[[Any, GradBucket], torch.futures.Future[torch.Tensor]]
+
+
+def in_order(hook: _Hook) -> _Hook:
+    """A communication hook that runs another one for one bucket after the other, each when the one before is done::
+
+        ddp.register_comm_hook(state, chorus.in_order(powerSGD_hook))
+
+    The callbacks of some hooks issue operations, as PowerSGD's do. On CPUs they run when what they waited for is done,
+    beside the backward pass, which issues those of the next buckets. Their order is another one on each rank then, with
+    every backend. In this way it's the same. The backward pass waits, and raises what a bucket has failed with.
+    """
+    last: torch.futures.Future[torch.Tensor] | None = None
+
+    def ordered(state: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        nonlocal last
+        before, last = last, None
+        if before is not None:
+            before.wait()
+        last = hook(state, bucket)
+        return last
+
+    return ordered

@@ -1,4 +1,5 @@
 import contextlib
+import threading
 
 import pytest
 import torch
@@ -40,6 +41,8 @@ def _train(peers, group, kind):
         ddp.register_comm_hook(group, default_hooks.fp16_compress_hook)
     if kind == "bf16_hook":
         ddp.register_comm_hook(group, default_hooks.bf16_compress_hook)
+    if kind == "powersgd_in_order":
+        ddp.register_comm_hook(_powersgd(group), chorus.in_order(powerSGD_hook.powerSGD_hook))
     if kind == "powersgd":  # it issues all-reduces when others are over
         ddp.register_comm_hook(_powersgd(group), powerSGD_hook.powerSGD_hook)
     if kind == "builtin_fp16":
@@ -75,13 +78,39 @@ def _compare(peers, kind):
 KINDS = [
     "plain", "buffers", "bucket_view", "shared", "static", "unused", "no_sync", "checkpoint", "fp16_hook", "bf16_hook",
     "builtin_fp16",
-    "own_hook", "powersgd", "at_end", "at_end_view", "at_end_static", "at_end_unused", "at_end_no_sync",
+    "own_hook", "powersgd", "powersgd_in_order", "at_end", "at_end_view", "at_end_static", "at_end_unused",
+    "at_end_no_sync",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_like_gloo(pair, kind):
     pair.run(_compare, kind)
+
+
+def _called_back(peers):
+    """A future's callback issues an operation, before the program's next one on one rank and after it on the other: the
+    error says so."""
+    group, issued = dist.new_group(), threading.Event()
+
+    def callback(future):
+        if peers.rank == 0:
+            assert issued.wait(60)
+        dist.all_reduce(torch.ones(128), group=group, async_op=True)
+        issued.set()
+
+    dist.all_reduce(torch.ones(4), group=group, async_op=True).get_future().then(callback)
+    with pytest.raises(chorus.MismatchError, match="futures' callbacks issued some .* see chorus.in_order"):
+        if peers.rank == 1:
+            assert issued.wait(60)
+        work = dist.all_reduce(torch.ones(256), group=group, async_op=True)
+        issued.set()
+        work.wait()
+        dist.barrier(group)
+
+
+def test_called_back(pair):
+    pair.run(_called_back)
 
 
 def _all_at_the_end(peers):
