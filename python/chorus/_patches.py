@@ -15,6 +15,7 @@ import inspect
 import os
 import pkgutil
 import sys
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -278,6 +279,34 @@ def _dynamo(_: Any) -> None:
         sys.meta_path.insert(0, _Finder())
 
 
+def _use_torchcomms(_: Any) -> None:
+    """PyTorch's switch ``torch.distributed.config.use_torchcomms`` warns where it's without effect.
+
+    PyTorch looks for torchcomms in the middle of its own import, before this package can be loaded, and wants a backend
+    written in C++.
+    """
+    theirs: Any = getattr(_c10d, "_use_torchcomms_enabled", None)
+    settings: Any = getattr(_c10d, "dist_config", None)
+    _expect(
+        inspect.isfunction(theirs) and not inspect.signature(theirs).parameters and hasattr(settings, "use_torchcomms"),
+        "another torch.distributed.config.use_torchcomms than known",
+    )
+    told: list[bool] = []
+
+    def _use_torchcomms_enabled() -> bool:
+        on = bool(theirs())
+        if not on and not told and settings.use_torchcomms:
+            told.append(True)
+            warnings.warn(
+                "chorus: torch.distributed.config.use_torchcomms is without effect: PyTorch can't put this torchcomms "
+                'below its own process groups. Use torchcomms.distwrap, or init_process_group("chorus")',
+                stacklevel=3,
+            )
+        return on
+
+    _c10d._use_torchcomms_enabled = _use_torchcomms_enabled
+
+
 _CHANGES: dict[str, Callable[..., None]] = {
     "all_reduce": _all_reduce,
     "buckets": _buckets,
@@ -285,6 +314,7 @@ _CHANGES: dict[str, Callable[..., None]] = {
     "shrink": _shrink,
     "profiler": _profiler,
     "dynamo": _dynamo,
+    "use_torchcomms": _use_torchcomms,
 }
 
 

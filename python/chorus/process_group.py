@@ -869,5 +869,5 @@ def _given(opts: Any) -> tuple[Any, ...]:
     return () if opts is None else (opts,)
 
 
-for name in ("all_reduce", "buckets", "fp16_hook", "shrink", "dynamo"):
+for name in ("all_reduce", "buckets", "fp16_hook", "shrink", "dynamo", "use_torchcomms"):
     _patches.apply(name, ProcessGroup)

@@ -11,7 +11,7 @@ import pytest
 import chorus
 from chorus import _patches
 
-NAMES = {"all_reduce", "buckets", "fp16_hook", "shrink", "profiler", "dynamo"}
+NAMES = {"all_reduce", "buckets", "fp16_hook", "shrink", "profiler", "dynamo", "use_torchcomms"}
 
 # Prints which of PyTorch's functions are others after the package has been loaded and used.
 PROGRAM = """
@@ -27,6 +27,7 @@ def looked_at():
     return {"all_reduce": cell(), "buckets": (dist.Reducer.__init__, dist.Reducer._rebuild_buckets),
             "fp16_hook": DDP._register_builtin_comm_hook, "shrink": getattr(c10d, "_create_shrunk_process_group", None),
             "profiler": profiler._disable_profiler,
+            "use_torchcomms": getattr(c10d, "_use_torchcomms_enabled", None),
             "dynamo": "chorus" in rules.get_mod_inlinelist() | set(rules.MOD_SKIPLIST)}
 before = looked_at()
 dist.init_process_group("chorus", store=dist.HashStore(), rank=0, world_size=1)
@@ -89,6 +90,7 @@ def test_something_unexpected(monkeypatch, name):
     monkeypatch.setattr(dist, "Reducer", None)
     monkeypatch.setattr(c10d, "_create_shrunk_process_group", lambda backend: None, raising=False)
     monkeypatch.setattr(profiler, "_disable_profiler", None)
+    monkeypatch.setattr(c10d, "_use_torchcomms_enabled", None, raising=False)
     monkeypatch.setattr(DistributedDataParallel, "_register_builtin_comm_hook", lambda self: None)
     _patches.apply(name, chorus.ProcessGroup)
     assert re.match("not applied: another .* than known", _patches.patches()[name])
@@ -99,3 +101,22 @@ def test_documented():
     text = (Path(__file__).parents[2] / "docs/pytorch-internals.md").read_text()
     rows = set(re.findall(r"^\| `(\w+)` \|", text.split("## What is changed in PyTorch")[1].split("\n## ")[0], re.M))
     assert rows == NAMES | {"locals"}
+
+
+def test_the_switch_of_pytorch_warns():
+    """use_torchcomms=True has no effect, and says so, once."""
+    program = """
+import torch.distributed as dist, warnings
+import chorus.torchcomms
+warnings.simplefilter("always")
+if hasattr(dist.config, "use_torchcomms"):
+    dist.config.use_torchcomms = True
+for _ in range(2):
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.destroy_process_group()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    import torch.distributed as dist
+
+    there = hasattr(dist.config, "use_torchcomms") if hasattr(dist, "config") else False
+    assert done.returncode == 0 and done.stderr.count("use_torchcomms is without effect") == there, done.stderr
