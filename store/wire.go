@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+
+	"github.com/chorus-comms/chorus/internal/readn"
 )
 
 // Dialect is a version of the wire protocol of PyTorch's TCPStore.
@@ -105,7 +107,7 @@ const (
 	replyWatching   = 3 // WATCH_KEY
 	initKey         = "init/"
 	greetingLen     = 5
-	chunk           = 64 << 10 // how much is read before a length is believed further
+	chunk           = 64 << 10 // of answers that are written together, and of a buffer that is kept
 	defaultMaxKey   = 8 << 10
 	defaultMaxValue = 8 << 20
 	defaultMaxKeys  = 128 << 10
@@ -231,17 +233,7 @@ func (w *wireReader) bytes(limit int, what string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := make([]byte, min(n, chunk))
-	for done := 0; ; {
-		if _, err := io.ReadFull(w.r, b[done:]); err != nil {
-			return nil, err
-		}
-		done = len(b)
-		if done == n {
-			return b, nil
-		}
-		b = append(b, make([]byte, min(n-done, done))...)
-	}
+	return readn.Bytes(w.r, n)
 }
 
 func (w *wireReader) key() (string, error) {

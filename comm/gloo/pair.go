@@ -12,6 +12,7 @@ import (
 
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/internal/pacing"
+	"github.com/chorus-comms/chorus/internal/readn"
 	"github.com/chorus-comms/chorus/secure"
 )
 
@@ -281,8 +282,8 @@ func (p *pair) payload(conn net.Conn, in *bufio.Reader, f preamble) error {
 
 // early reads a payload whose receive was withdrawn: the next one gets it.
 func (p *pair) early(in *bufio.Reader, f preamble) error {
-	payload := make([]byte, f.length)
-	if _, err := io.ReadFull(in, payload); err != nil {
+	payload, err := readn.Bytes(in, int(f.length))
+	if err != nil {
 		return err
 	}
 	p.m.mu.Lock()

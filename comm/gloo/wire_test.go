@@ -1,10 +1,14 @@
 package gloo
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/hex"
+	"errors"
+	"io"
 	"net/netip"
 	"reflect"
+	"runtime"
 	"testing"
 
 	"github.com/chorus-comms/chorus/comm/backend"
@@ -82,5 +86,19 @@ func TestPermitted(t *testing.T) {
 		if err := permitted(backend.Where{}, test.host); (err != nil) != test.refused {
 			t.Errorf("%+v: %v", test, err)
 		}
+	}
+}
+
+// TestEarly announces more than comes to a pair whose receive was withdrawn: memory grows with what comes.
+func TestEarly(t *testing.T) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	in := bufio.NewReader(bytes.NewReader(make([]byte, 1<<20)))
+	if err := (&pair{}).early(in, preamble{op: data, length: 1 << 45}); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Error(err)
+	}
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 16<<20 {
+		t.Errorf("1 MiB of 32 TiB takes %d bytes", n)
 	}
 }

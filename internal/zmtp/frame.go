@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+
+	"github.com/chorus-comms/chorus/internal/readn"
 )
 
 // A frame begins with its flags and its length: of one byte, or of eight.
@@ -14,8 +16,6 @@ const (
 	flagCommand = 4
 
 	maxFrames = 64 // of a message
-	// chunk is how much is read before a length is believed further.
-	chunk = 64 << 10
 )
 
 // message is one that has arrived: frames, or a command.
@@ -72,17 +72,7 @@ func readBody(r *bufio.Reader, flags byte, limit int) ([]byte, error) {
 	if n > uint64(limit) {
 		return nil, broken("a frame of %d bytes, where %d are permitted", n, limit)
 	}
-	size := int(n)
-	b := make([]byte, min(size, chunk))
-	for done := 0; ; {
-		if _, err := io.ReadFull(r, b[done:]); err != nil {
-			return nil, err
-		}
-		if done = len(b); done == size {
-			return b, nil
-		}
-		b = append(b, make([]byte, min(size-done, done))...)
-	}
+	return readn.Bytes(r, int(n))
 }
 
 // noEOF makes the end of input within a message an error of its own.
