@@ -22,15 +22,30 @@ func memoryFile(size int) (fd int, err error) {
 	if fd, err = unix.MemfdCreate("chorus", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING); err != nil {
 		return -1, fmt.Errorf("hostmem: memfd_create: %w", err)
 	}
-	if err := unix.Ftruncate(fd, int64(size)); err != nil {
+	if err = withinLimit(size); err == nil {
+		if err = unix.Ftruncate(fd, int64(size)); err != nil {
+			err = fmt.Errorf("ftruncate: %w", err)
+		}
+	}
+	if err != nil {
 		unix.Close(fd)
-		return -1, fmt.Errorf("hostmem: size a segment to %d bytes: ftruncate: %w", size, err)
+		return -1, fmt.Errorf("hostmem: size a segment to %d bytes: %w", size, err)
 	}
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
 		unix.Close(fd)
 		return -1, fmt.Errorf("hostmem: seal a segment: fcntl: %w", err)
 	}
 	return fd, nil
+}
+
+// withinLimit is an error if files of a size are beyond this process's limit. The kernel would send SIGXFSZ, which ends
+// programs that don't expect it.
+func withinLimit(size int) error {
+	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &l); err != nil || uint64(size) <= l.Cur {
+		return nil
+	}
+	return fmt.Errorf("files may have %d bytes here (RLIMIT_FSIZE, ulimit -f): %w", l.Cur, unix.EFBIG)
 }
 
 // populate makes every page of a range present, so that lack of memory is an error here and not a signal at some later

@@ -3,6 +3,7 @@
 package hostmem
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -50,6 +51,26 @@ func TestRefused(t *testing.T) {
 				t.Errorf("it is said %d times that memory can't be shared:\n%s", n, out)
 			}
 		})
+	}
+}
+
+// TestFileLimit has a limit on the size of files: blocks are in private memory, which is said once, and segments to be
+// shared are refused with the limit. Nobody gets SIGXFSZ.
+func TestFileLimit(t *testing.T) {
+	if os.Getenv("CHORUS_HOSTMEM_REFUSED") != "" {
+		if _, err := NewSegment(1 << 20); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("a segment beyond the limit: %v", err)
+		}
+		underRefusal(t)
+		return
+	}
+	cmd := exec.Command("bash", "-c", `ulimit -f 1; exec "$0" "$@"`, os.Args[0], "-test.run=^TestFileLimit$", "-test.v")
+	cmd.Env = append(os.Environ(), "CHORUS_HOSTMEM_REFUSED=1")
+	raw, err := cmd.CombinedOutput()
+	out := string(raw)
+	if err != nil || strings.Count(out, "can't be shared") != 1 || !strings.Contains(out, "files may have 1024 bytes here") ||
+		!strings.Contains(out, "shared false") {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 

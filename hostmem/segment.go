@@ -27,8 +27,9 @@ type Segment struct {
 var lastID atomic.Uint64
 
 // NewSegment makes a zeroed segment of at least size bytes (rounded up to whole pages) with all pages present. The
-// caller owns it and must Close it. Where the system refuses memory files, as some sandboxes do, or has none, as all
-// but Linux, that is the error.
+// caller owns it and must Close it. Where the system refuses memory files, as some sandboxes do, where this process's
+// limit on the size of files (RLIMIT_FSIZE) is smaller, or where there are none, as on all systems but Linux, that is
+// the error, which matches errors.ErrUnsupported.
 func NewSegment(size int) (*Segment, error) {
 	return newSegment(size, memoryFile, populate)
 }
@@ -42,7 +43,7 @@ func newSegment(size int, open func(size int) (fd int, err error),
 	size = roundUp(size, pageSize)
 	fd, err := open(size)
 	if err != nil {
-		return nil, err
+		return nil, unless(err)
 	}
 	band, color := takeBand()
 	base, err := mapAt(fd, size, color)

@@ -6,6 +6,10 @@ import (
 	"unsafe"
 )
 
+// LeastShared is the size of file that a process must be able to make to share memory with others: they have some of a
+// few MiB in common.
+const LeastShared = 64 << 20
+
 // NewSparse makes a segment of at least size bytes of addresses without memory behind them, for an allocator that puts
 // memory there piece by piece ([Segment.Commit]) and takes it away again ([Segment.Decommit]). Peers map it once,
 // whole, and see the pieces come and go. Memory that was not committed must not be touched, though it reads as zero:

@@ -59,12 +59,15 @@ func works(err error) string {
 // tryMemoryFile shares memory as the ranks do: through a sealed memory file that is mapped twice.
 func tryMemoryFile() error {
 	const size = 1 << 16
-	seg, err := hostmem.NewSegment(size)
+	seg, err := hostmem.NewSparse(hostmem.LeastShared)
 	if err != nil {
 		return err
 	}
 	defer seg.Close()
-	m, err := hostmem.Map(seg.FD(), int64(seg.Size()), seg.Color())
+	if err := seg.Commit(0, size); err != nil {
+		return err
+	}
+	m, err := hostmem.Map(seg.FD(), size, seg.Color())
 	if err != nil {
 		return err
 	}

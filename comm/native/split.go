@@ -107,6 +107,8 @@ func unopened(ctx context.Context, start time.Time, at backend.Where, rankOf fun
 		return e
 	case ctx.Err() != nil:
 		return &backend.CanceledError{Where: at, Err: context.Cause(ctx)}
+	case errors.Is(err, errors.ErrUnsupported):
+		return &backend.UnsupportedError{Where: at, Detail: err.Error()}
 	}
 	return &backend.InternalError{Where: at, Err: err}
 }

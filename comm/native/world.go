@@ -95,6 +95,8 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 		err = fmt.Errorf("opening fabric %q: %w", s.fabric, err)
 		if _, ok := errors.AsType[*fabric.ConfigError](err); ok {
 			err = &backend.InvalidArgumentError{Where: at, Detail: err.Error()}
+		} else if errors.Is(err, errors.ErrUnsupported) {
+			err = &backend.UnsupportedError{Where: at, Detail: err.Error()}
 		}
 		return nil, together.failed(ctx, err)
 	}

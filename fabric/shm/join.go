@@ -54,7 +54,7 @@ func listen(_ context.Context, c fabric.Config) (transport.Endpoint, error) {
 	if err := e.opts.table().Set(Name, c.Options); err != nil {
 		return nil, err
 	}
-	probe, err := hostmem.NewSegment(1)
+	probe, err := hostmem.NewSparse(hostmem.LeastShared)
 	if err != nil {
 		return nil, fmt.Errorf("shm: no shared memory: %w", err)
 	}
