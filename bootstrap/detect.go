@@ -167,6 +167,17 @@ func MasterHost(getenv func(string) string) string {
 	return e.get("MASTER_ADDR")
 }
 
+// Attempt returns how often the launcher has started the ranks again, as its environment says; 0 if it doesn't. It
+// holds for processes that were told their rank, too.
+func Attempt(getenv func(string) string) int {
+	e := env{getenv}
+	n, err := e.number(e.first("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"), 0)
+	if err != nil || n < 0 {
+		return 0 // Detect says so
+	}
+	return n
+}
+
 // derivedPort is a port on which the ranks of one job agree without a word. It
 // lies below the range from which systems give out ports.
 func (i *Info) derivedPort() int {

@@ -196,7 +196,7 @@ func (o *newOptions) open(ctx context.Context, st store.Store) (backend.Backend,
 
 // join makes the communicator of what open returned.
 func (o *newOptions) join(cfg *config.Config, abort bool, b backend.Backend, dev *streams) *Comm {
-	s := observe.Settings{Entries: cfg.Record, Dir: cfg.DumpDir}
+	s := observe.Settings{Entries: cfg.Record, Dir: cfg.DumpDir, Attempt: bootstrap.Attempt(os.Getenv)}
 	if o.jobRanks == nil {
 		o.recorder = observe.Open(s, o.job, o.name, o.rank, o.size)
 	} else {

@@ -107,7 +107,7 @@ func sweepJob(dir string) {
 	}
 	defer l.Close()
 	for _, attempt := range children(dir, isAttempt) {
-		if observe.Sweep(attempt) > 0 && os.Remove(attempt) == nil { // it was all
+		if observe.Sweep(attempt, "") > 0 && os.Remove(attempt) == nil { // it was all
 			os.Remove(dir)
 		}
 	}
@@ -148,7 +148,7 @@ func (r *records) close(well bool) {
 		os.Remove(r.dir) // the link
 	case r.own && r.dir != "":
 		for _, attempt := range children(r.dir, isAttempt) {
-			observe.Sweep(attempt)
+			observe.Sweep(attempt, "")
 		}
 	}
 	r.lock.Close() // a nil file only says so

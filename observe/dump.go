@@ -27,12 +27,12 @@ func (r *Rank) dump(dir, reason string) (string, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return "", fmt.Errorf("observe: %w", err)
 	}
-	f, err := os.CreateTemp(dir, ".dump-*")
+	f, err := os.CreateTemp(dir, unfinishedMark+r.name+"-*")
 	if err != nil {
 		return "", fmt.Errorf("observe: %w", err)
 	}
 	defer os.Remove(f.Name())
-	path := filepath.Join(dir, fileName(r.job, r.rank))
+	path := filepath.Join(dir, r.name+dumpSuffix)
 	err = d.write(f)
 	err = errors.Join(err, f.Chmod(0o644), f.Close())
 	if err == nil {
@@ -44,14 +44,31 @@ func (r *Rank) dump(dir, reason string) (string, error) {
 	return path, nil
 }
 
-func fileName(job string, rank int) string {
+// What the names of a rank's files are made of: those of its dump and its socket, and of a dump that isn't finished.
+const (
+	rankMark       = "_rank_"
+	dumpSuffix     = ".json"
+	stationSuffix  = ".sock"
+	unfinishedMark = ".dump-"
+)
+
+// fileName is the name of a rank's files, without what they end in.
+func fileName(job string, rank int) string { return fmt.Sprint(cleanName(job), rankMark, rank) }
+
+// cleanName is a job's name as the names of files have it.
+func cleanName(job string) string {
 	clean := strings.Map(func(c rune) rune {
 		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '.' {
 			return c
 		}
 		return '-'
 	}, job)
-	return fmt.Sprintf("%s_rank_%d.json", cmp.Or(strings.TrimLeft(clean, "."), "job"), rank)
+	return cmp.Or(strings.TrimLeft(clean, "."), "job")
+}
+
+// nameOf is the name of a rank's files of which a path is one.
+func nameOf(path string) string {
+	return strings.TrimSuffix(strings.TrimSuffix(filepath.Base(path), stationSuffix), dumpSuffix)
 }
 
 // The file is JSON with all but the entries on its first line and an entry on each line that follows, so that a
@@ -89,9 +106,9 @@ func (r *Rank) Snapshot(reason string) *Dump {
 	l := calibrate()
 	host, _ := os.Hostname()
 	d := &Dump{Version: Version, Groups: map[string]Group{}, Chorus: Header{Format: Format, Job: r.job, Rank: r.rank,
-		Size: r.size,
-		Host: host, Pid: os.Getpid(), Time: time.Now().UnixNano(), Reason: reason, Panics: r.panics.Load(),
-		Raised: r.raised.Load(), Stacks: stacks(), Threads: threads()}}
+		Size: r.size, Attempt: r.Attempt,
+		Host: host, Pid: os.Getpid(), Started: processBegan.UnixNano(), Time: time.Now().UnixNano(), Reason: reason,
+		Panics: r.panics.Load(), Raised: r.raised.Load(), Stacks: stacks(), Threads: threads()}}
 	place := placer{}
 	for i, c := range r.recorders() {
 		st, entries := c.snapshot(i, l, place)

@@ -9,6 +9,8 @@ type Dump struct {
 	Version string           `json:"version"`
 	Groups  map[string]Group `json:"pg_config"`
 	Entries []Entry          `json:"entries"` // in the order in which they were called
+
+	name string // of the file that it was read from, without what it ends in
 }
 
 // Version is that of PyTorch's structure; its analyzer demands the same of all ranks.
@@ -19,13 +21,17 @@ const Format = 1
 
 // Header says whose dump it is, and how its communicators stand.
 type Header struct {
-	Format int         `json:"format"`
-	Job    string      `json:"job"`
-	Rank   int         `json:"rank"`
-	Size   int         `json:"size"`
-	Host   string      `json:"host"`
-	Pid    int         `json:"pid"`
-	Time   int64       `json:"time_ns"`          // since 1970
+	Format int    `json:"format"`
+	Job    string `json:"job"`
+	Rank   int    `json:"rank"`
+	Size   int    `json:"size"`
+	Host   string `json:"host"`
+	Pid    int    `json:"pid"`
+	Time   int64  `json:"time_ns"` // since 1970
+
+	Started int64 `json:"started_ns,omitempty"` // when the process began, or loaded the library; since 1970
+	Attempt int   `json:"attempt,omitempty"`    // how often the launcher had started the ranks again
+
 	Reason string      `json:"reason"`           // failure, SIGUSR1 or request
 	Panics bool        `json:"panics,omitempty"` // its program ends by a panic
 	Raised *Raised     `json:"raised,omitempty"` // its Python program ends by an exception

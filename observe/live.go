@@ -16,6 +16,9 @@ type Live struct {
 	Time  int64      `json:"time_ns"` // since 1970
 	Comms []LiveComm `json:"comms"`
 
+	Started int64 `json:"started_ns,omitempty"` // when the process began, or loaded the library; since 1970
+	Attempt int   `json:"attempt,omitempty"`    // how often the launcher had started the ranks again
+
 	Where *Party `json:"where,omitempty"` // where a Python program is that is in no operation
 }
 
@@ -58,7 +61,7 @@ func (r *Rank) Live() *Live {
 	host, _ := os.Hostname()
 	now := time.Now()
 	l := &Live{Job: r.job, Rank: r.rank, Size: r.size, Host: host, Pid: os.Getpid(), Time: now.UnixNano(),
-		Comms: []LiveComm{}}
+		Started: processBegan.UnixNano(), Attempt: r.Attempt, Comms: []LiveComm{}}
 	var last *cell
 	var in *Recorder
 	for _, c := range r.recorders() {
@@ -105,4 +108,24 @@ func (r *Rank) Live() *Live {
 		}
 	}
 	return l
+}
+
+// check refuses what no rank answers whose socket has this path, so that whoever uses the answer need not.
+func (l *Live) check(path string) error {
+	if l.Size < 1 || l.Size > maxRanks || l.Rank < 0 || l.Rank >= l.Size {
+		return fmt.Errorf("observe: an answer of rank %d of %d", l.Rank, l.Size)
+	}
+	if rank, ok := rankOfSocket(path); !ok || rank != l.Rank {
+		return fmt.Errorf("observe: an answer of rank %d from the socket of another", l.Rank)
+	}
+	for i := range l.Comms {
+		c := &l.Comms[i]
+		if err := checkMembers(c.Name, c.Rank, c.Members, l.Rank, l.Size); err != nil {
+			return err
+		}
+	}
+	if l.Where != nil && (len(l.Where.Ranks) != 1 || l.Where.Ranks[0] != l.Rank) {
+		return fmt.Errorf("observe: rank %d tells where ranks %v are", l.Rank, l.Where.Ranks)
+	}
+	return nil
 }

@@ -60,7 +60,7 @@ func Profile(ctx context.Context, w io.Writer, dir string, rank int, name string
 	if name == "" || strings.ContainsAny(name, " \n") || seconds > longestProfile {
 		return fmt.Errorf("observe: no profile %q over %d seconds", name, seconds)
 	}
-	paths, err := matching(dir, fmt.Sprintf("*_rank_%d%s", rank, stationSuffix))
+	paths, err := matching(dir, fmt.Sprint("*", rankMark, rank, stationSuffix))
 	if err != nil || len(paths) != 1 {
 		return errors.Join(fmt.Errorf("observe: rank %d does not run here", rank), err)
 	}

@@ -9,19 +9,25 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 )
 
 // Settings say what is recorded and where dumps go.
 type Settings struct {
 	Entries int    // operations that each communicator's recorder keeps; 0: none, and nothing is ever dumped
 	Dir     string // where dumps go at the first failure and at SIGUSR1; empty: nowhere
+	Attempt int    // how often the launcher had started the ranks again
 }
+
+// processBegan is when the process began, or loaded the library.
+var processBegan = time.Now()
 
 // Rank is one rank of a job in this process, with the recorders of its communicators. They are what a dump holds.
 type Rank struct {
 	Settings
 	job        string
 	rank, size int
+	name       string // of its files
 
 	first   sync.Mutex
 	dumped  occasion // of the first failure; guarded by first
@@ -71,7 +77,7 @@ func rankOf(s Settings, job string, rank, size int, takes func(*Rank) bool) *Ran
 	})
 	if i < 0 {
 		i = len(ranks.all)
-		r := &Rank{Settings: s, job: job, rank: rank, size: size}
+		r := &Rank{Settings: s, job: job, rank: rank, size: size, name: fileName(job, rank)}
 		if s.Dir != "" {
 			r.station = r.openStation()
 		}

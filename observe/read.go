@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"sync"
 
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/internal/regular"
 )
 
 // Parse reads a dump. Where it has more than last entries it may leave out the older ones; 0 means all.
@@ -64,18 +66,26 @@ func (d *Dump) check() error {
 	}
 	for i := range h.Comms {
 		c := &h.Comms[i]
-		if c.Rank < 0 || c.Rank >= len(c.Members) || c.Members[c.Rank] != h.Rank {
-			return fmt.Errorf("observe: rank %d is not rank %d of communicator %q", h.Rank, c.Rank, c.Name)
-		}
-		for _, m := range c.Members {
-			if m < 0 || m >= h.Size {
-				return fmt.Errorf("observe: communicator %q has a member %d", c.Name, m)
-			}
+		if err := checkMembers(c.Name, c.Rank, c.Members, h.Rank, h.Size); err != nil {
+			return err
 		}
 	}
 	for i := range d.Entries {
 		if err := d.Entries[i].check(h); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// checkMembers refuses a communicator of a rank of a job which isn't among its members, or whose members aren't ranks.
+func checkMembers(name string, me int, members []int, rank, size int) error {
+	if me < 0 || me >= len(members) || members[me] != rank {
+		return fmt.Errorf("observe: rank %d is not rank %d of communicator %q", rank, me, name)
+	}
+	for _, m := range members {
+		if m < 0 || m >= size {
+			return fmt.Errorf("observe: communicator %q has a member %d", name, m)
 		}
 	}
 	return nil
@@ -96,17 +106,54 @@ func (e *Entry) check(h *Header) error {
 	return nil
 }
 
-// ReadFile reads the dump in a file. See Parse for last.
+const (
+	// maxFile bounds the dumps that are read whole. It's more than the largest that a recorder of ordinary length makes.
+	maxFile = 1 << 30
+	// maxPart bounds what is read of the first line, and of the last operations, of a dump that isn't.
+	maxPart = 32 << 20
+)
+
+// ReadFile reads the dump in a file. See Parse for last. What isn't a regular file is an error, as is one that is too
+// large for a dump.
 func ReadFile(path string, last int) (*Dump, error) {
-	data, err := os.ReadFile(path)
+	data, err := readFile(path, last)
 	if err != nil {
-		return nil, fmt.Errorf("observe: %w", err)
+		return nil, fmt.Errorf("observe: %s: %w", plain(path), err)
 	}
 	d, err := Parse(data, last)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", plain(path), err)
 	}
+	d.name = nameOf(path)
 	return d, nil
+}
+
+// readFile returns what a file has; of a long one whose last operations are wanted, its first line and its end.
+func readFile(path string, last int) ([]byte, error) {
+	if last <= 0 {
+		return regular.ReadFile(path, maxFile)
+	}
+	f, size, err := regular.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if size <= 2*maxPart {
+		return io.ReadAll(io.LimitReader(f, 2*maxPart))
+	}
+	head, err := io.ReadAll(io.LimitReader(f, maxPart))
+	if err != nil {
+		return nil, err
+	}
+	line := bytes.IndexByte(head, '\n') + 1
+	if line == 0 {
+		return nil, fmt.Errorf("it's no dump: its first line has more than %d bytes", maxPart)
+	}
+	end, err := io.ReadAll(io.NewSectionReader(f, size-maxPart, maxPart))
+	if err != nil {
+		return nil, err
+	}
+	return append(head[:line:line], end[bytes.IndexByte(end, '\n')+1:]...), nil
 }
 
 // matching returns the paths of a directory's files whose names match a pattern. The directory's own name is none.
@@ -118,10 +165,20 @@ func matching(dir, pattern string) ([]string, error) {
 	return paths, err
 }
 
-// ReadDir reads all dumps of a directory, in the order of the ranks. They must be of one job. If some can't be read, it
-// returns the others and an error that says which.
+// ReadDir reads the dumps of a directory that belong to the life of a job which has left the last one, in the order of
+// the ranks. If some dumps can't be read, it returns the others and an error that says which.
 func ReadDir(dir string, last int) ([]*Dump, error) {
-	paths, err := matching(dir, "*_rank_*.json")
+	lives, err := ReadLives(dir, last)
+	if len(lives) == 0 {
+		return nil, err
+	}
+	return lives[0], err
+}
+
+// ReadLives reads all dumps of a directory. If some can't be read, it returns the others and an error that says which.
+// There is at least one, or an error.
+func ReadLives(dir string, last int) (Lives, error) {
+	paths, err := matching(dir, "*"+rankMark+"*"+dumpSuffix)
 	if err != nil {
 		return nil, fmt.Errorf("observe: %w", err)
 	}
@@ -147,20 +204,6 @@ func ReadDir(dir string, last int) ([]*Dump, error) {
 		})
 	}
 	wg.Wait()
-	dumps = slices.DeleteFunc(dumps, func(d *Dump) bool { return d == nil })
-	if len(dumps) == 0 {
-		return nil, errors.Join(errs...)
-	}
-	slices.SortFunc(dumps, func(a, b *Dump) int { return a.Chorus.Rank - b.Chorus.Rank })
-	for i, d := range dumps[1:] {
-		a, b := &dumps[i].Chorus, &d.Chorus
-		switch {
-		case a.Job != b.Job || a.Size != b.Size:
-			return nil, fmt.Errorf("observe: %s has dumps of more than one job: %q of %d ranks, %q of %d", dir, a.Job, a.Size,
-				b.Job, b.Size)
-		case a.Rank == b.Rank:
-			return nil, fmt.Errorf("observe: %s has two dumps of rank %d", dir, a.Rank)
-		}
-	}
-	return dumps, errors.Join(errs...)
+	lives, err := livesOf(slices.DeleteFunc(dumps, func(d *Dump) bool { return d == nil }))
+	return lives, errors.Join(append(errs, err)...)
 }

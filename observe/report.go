@@ -66,7 +66,7 @@ func (p Party) String() string {
 	if p.Waited > 0 {
 		s += fmt.Sprintf(", for %.3f s", p.Waited)
 	}
-	return s
+	return plain(s)
 }
 
 // where says at which place a party is.
@@ -147,7 +147,7 @@ func (r *Report) Details() string {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
-		fmt.Fprintf(&b, "%d. %s: %s\n", i+1, f.Kind, f.headline())
+		fmt.Fprintf(&b, "%d. %s: %s\n", i+1, f.Kind, plain(f.headline()))
 		for _, p := range f.Culprits {
 			fmt.Fprintf(&b, "   %v\n", p)
 		}
@@ -155,7 +155,7 @@ func (r *Report) Details() string {
 			fmt.Fprintf(&b, "   waiting: %v\n", p)
 		}
 		if f.Detail != "" {
-			fmt.Fprintf(&b, "   %s\n", f.Detail)
+			fmt.Fprintf(&b, "   %s\n", plain(f.Detail))
 		}
 	}
 	if len(r.Missing) > 0 {

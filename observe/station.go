@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -31,30 +33,21 @@ const (
 	askDump = "dump" // the path of the dump that was written for it
 )
 
-const (
-	stationSuffix  = ".sock"
-	stationTimeout = 5 * time.Second // of one who has connected
-)
+const stationTimeout = 5 * time.Second // of one who has connected
 
 // openStation begins to answer for a rank. A rank does without it where there can be no socket.
 func (r *Rank) openStation() *station {
 	if os.MkdirAll(r.Dir, 0o777) != nil {
 		return nil
 	}
-	path := filepath.Join(r.Dir, strings.TrimSuffix(fileName(r.job, r.rank), ".json")+stationSuffix)
-	var l net.Listener
-	err := shortly(path, func(short string) (err error) {
-		if l, err = listenUnix(short); errors.Is(err, syscall.EADDRINUSE) {
-			var c net.Conn
-			if c, err = net.Dial("unix", short); err == nil { // another world's rank of this number
-				c.Close()
-				return syscall.EADDRINUSE
-			}
-			os.Remove(path) // of a process that is dead
-			l, err = listenUnix(short)
-		}
-		return err
-	})
+	sweep(r.Dir, cleanName(r.job), processBegan)
+	l, path, err := r.listen()
+	if errors.Is(err, syscall.EADDRINUSE) && !slices.ContainsFunc(ranks.all, func(o *Rank) bool {
+		return o.Dir == r.Dir && o.name == r.name
+	}) { // a process of another job of that name: its files are left alone
+		r.name = fileName(fmt.Sprintf("%s.%d", r.job, os.Getpid()), r.rank)
+		l, path, err = r.listen()
+	}
 	if err != nil {
 		return nil
 	}
@@ -72,26 +65,68 @@ func (r *Rank) openStation() *station {
 	return s
 }
 
-// Sweep removes from a directory the sockets of ranks that are dead, as those are that were killed, and returns how
-// many.
-func Sweep(dir string) (removed int) {
-	paths, _ := matching(dir, "*_rank_*"+stationSuffix)
-	for _, path := range paths {
-		var c net.Conn
-		err := shortly(path, func(short string) (err error) {
-			c, err = net.DialTimeout("unix", short, stationTimeout)
-			return err
-		})
-		switch {
-		case err == nil:
-			c.Close()
-		case errors.Is(err, syscall.ECONNREFUSED):
-			if os.Remove(path) == nil {
-				removed++
+// listen takes the path of the rank's socket, also from a process that is dead.
+func (r *Rank) listen() (l net.Listener, path string, err error) {
+	path = filepath.Join(r.Dir, r.name+stationSuffix)
+	err = shortly(path, func(short string) (err error) {
+		if l, err = listenUnix(short); errors.Is(err, syscall.EADDRINUSE) {
+			var c net.Conn
+			if c, err = net.Dial("unix", short); err == nil { // another world's rank of this number
+				c.Close()
+				return syscall.EADDRINUSE
 			}
+			os.Remove(path) // of a process that is dead
+			l, err = listenUnix(short)
+		}
+		return err
+	})
+	return l, path, err
+}
+
+// Sweep removes from a directory what ranks have left there that are dead, as those do that are killed: sockets, and
+// dumps that aren't finished. With a job's name it's that job's alone. It returns how many files that were.
+func Sweep(dir, job string) (removed int) {
+	if job != "" {
+		job = cleanName(job)
+	}
+	return sweep(dir, job, time.Now())
+}
+
+// sweep is Sweep of what is older than a moment.
+func sweep(dir, job string, before time.Time) (removed int) {
+	of := rankMark
+	if job != "" {
+		of = job + rankMark
+	}
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		name, unfinished := strings.CutPrefix(e.Name(), unfinishedMark)
+		socket := strings.HasSuffix(name, stationSuffix) && e.Type() == fs.ModeSocket
+		if !strings.Contains(name, of) || job != "" && !strings.HasPrefix(name, of) || !unfinished && !socket {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		if i, err := e.Info(); err != nil || !i.ModTime().Before(before) || socket && !dead(path) {
+			continue
+		}
+		if os.Remove(path) == nil {
+			removed++
 		}
 	}
 	return removed
+}
+
+// dead reports whether nobody listens at a socket.
+func dead(path string) bool {
+	var c net.Conn
+	err := shortly(path, func(short string) (err error) {
+		c, err = net.DialTimeout("unix", short, stationTimeout)
+		return err
+	})
+	if err == nil {
+		c.Close()
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
 func listenUnix(path string) (net.Listener, error) {
@@ -127,10 +162,9 @@ func (r *Rank) answer(c net.Conn, closed <-chan struct{}) {
 		reply = r.Live()
 	case askDump:
 		path, err := r.dump(r.Dir, "request")
-		if err != nil {
-			return
+		if reply = path; err != nil {
+			reply = refusal{err.Error()}
 		}
-		reply = path
 	case askProfile:
 		name, seconds := parseProfile(rest)
 		profile(c, name, seconds, closed)
@@ -141,12 +175,23 @@ func (r *Rank) answer(c net.Conn, closed <-chan struct{}) {
 	json.NewEncoder(c).Encode(reply)
 }
 
+// refusal is the answer of a rank that can't do what it was asked for.
+type refusal struct {
+	Error string `json:"error"`
+}
+
+// RefusedError is why a rank could not write its dump.
+type RefusedError struct{ Why string }
+
+func (e *RefusedError) Error() string { return e.Why }
+
 // Answer is what came of asking a rank.
 type Answer struct {
-	Path string // of the rank's socket
-	Live *Live  // nil if it didn't answer
-	Dump string // the path of its dump
-	Err  error
+	Path string    // of the rank's socket
+	Born time.Time // when that was made
+	Live *Live     // nil if it didn't answer
+	Dump string    // the path of its dump
+	Err  error     // a *RefusedError if it answered that it can't
 
 	State string // of a rank that didn't answer: "stopped", if that's seen; else empty
 }
@@ -154,16 +199,32 @@ type Answer struct {
 // AskLive asks all ranks whose dumps would go to dir what they do, at once. Ranks that don't answer before ctx ends are
 // stuck in the kernel or stopped; those that refuse are dead.
 func AskLive(ctx context.Context, dir string) ([]Answer, error) {
-	return askAll(ctx, dir, askLive, func(a *Answer) any { a.Live = new(Live); return a.Live })
+	return askAll(ctx, dir, askLive, func(a *Answer, reply []byte) error {
+		l := new(Live)
+		err := json.Unmarshal(reply, l)
+		if err == nil {
+			err = l.check(a.Path)
+		}
+		if err == nil {
+			a.Live = l
+		}
+		return err
+	})
 }
 
 // AskDumps has all ranks whose dumps would go to dir write them now.
 func AskDumps(ctx context.Context, dir string) ([]Answer, error) {
-	return askAll(ctx, dir, askDump, func(a *Answer) any { return &a.Dump })
+	return askAll(ctx, dir, askDump, func(a *Answer, reply []byte) error {
+		var no refusal
+		if json.Unmarshal(reply, &no) == nil {
+			return &RefusedError{no.Error}
+		}
+		return json.Unmarshal(reply, &a.Dump)
+	})
 }
 
-func askAll(ctx context.Context, dir, what string, into func(*Answer) any) ([]Answer, error) {
-	paths, err := matching(dir, "*_rank_*"+stationSuffix)
+func askAll(ctx context.Context, dir, what string, read func(*Answer, []byte) error) ([]Answer, error) {
+	paths, err := matching(dir, "*"+rankMark+"*"+stationSuffix)
 	if err != nil {
 		return nil, fmt.Errorf("observe: %w", err)
 	}
@@ -172,9 +233,15 @@ func askAll(ctx context.Context, dir, what string, into func(*Answer) any) ([]An
 	for i, path := range paths {
 		a := &answers[i]
 		a.Path = path
+		if i, err := os.Lstat(path); err == nil {
+			a.Born = i.ModTime()
+		}
 		wg.Go(func() {
-			if a.Err = ask(ctx, path, what, into(a)); a.Err != nil {
-				a.Live = nil
+			var reply []byte
+			if reply, a.Err = ask(ctx, path, what); a.Err == nil {
+				a.Err = read(a, reply)
+			}
+			if a.Err != nil {
 				a.State = stateOf(path)
 			}
 		})
@@ -189,9 +256,10 @@ const stopped = "stopped"
 // answerLimit bounds what is read of an answer.
 const answerLimit = 16 << 20
 
-func ask(ctx context.Context, path, what string, into any) error {
-	return connect(ctx, path, what,
-		func(c net.Conn) error { return json.NewDecoder(io.LimitReader(c, answerLimit)).Decode(into) })
+func ask(ctx context.Context, path, what string) (reply json.RawMessage, err error) {
+	err = connect(ctx, path, what,
+		func(c net.Conn) error { return json.NewDecoder(io.LimitReader(c, answerLimit)).Decode(&reply) })
+	return reply, err
 }
 
 // connect sends a request and has f read the answer.

@@ -3,7 +3,6 @@ package observe
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,7 +34,7 @@ type TopRow struct {
 type Silent struct {
 	Rank  int    `json:"rank"`
 	Dead  bool   `json:"dead"`            // else it's stopped, or stuck in the kernel
-	State string `json:"state,omitempty"` // "stopped", by a signal or a debugger, if that's seen
+	State string `json:"state,omitempty"` // "stopped", by a signal or a debugger, if that's seen; or what it said
 }
 
 // TopWait is a collective that some ranks of a communicator have entered and others have not. Ranks are the job's, as
@@ -146,8 +145,12 @@ func TopOf(dumps []*Dump, silent ...Silent) *Top {
 
 // silent says of a rank that didn't answer what is known of it.
 func (a *Answer) silent(rank int) Silent {
-	return Silent{Rank: rank, State: a.State, Dead: errors.Is(a.Err, syscall.ECONNREFUSED) || errors.Is(a.Err,
+	s := Silent{Rank: rank, State: a.State, Dead: errors.Is(a.Err, syscall.ECONNREFUSED) || errors.Is(a.Err,
 		syscall.ENOENT)}
+	if no, ok := errors.AsType[*RefusedError](a.Err); ok {
+		s.State = "can't write it: " + no.Why
+	}
+	return s
 }
 
 // SilentOf returns the ranks that didn't answer.
@@ -167,14 +170,16 @@ func (s Silent) why() string {
 		return "is dead"
 	case s.State == stopped:
 		return "does not answer: it's stopped, by a signal or a debugger"
+	case s.State != "":
+		return s.State
 	}
 	return "does not answer: it's stopped, or stuck in the kernel"
 }
 
 func rankOfSocket(path string) (int, bool) {
-	name := strings.TrimSuffix(filepath.Base(path), stationSuffix)
+	name := nameOf(path)
 	rank, err := strconv.Atoi(name[strings.LastIndexByte(name, '_')+1:])
-	return rank, err == nil
+	return rank, err == nil && rank >= 0
 }
 
 func (t *Top) findWaits() {
@@ -242,7 +247,8 @@ func (t *Top) String() string {
 				wait = fmt.Sprintf("%.2fs", r.LiveComm.For)
 			}
 		}
-		fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Rank, r.Pid, r.label(), ops, bytes, what, wait, r.At)
+		fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Rank, r.Pid, plain(r.label()), ops, bytes, plain(what),
+			wait, plain(r.At))
 	}
 	w.Flush()
 	for _, s := range t.Silent {
@@ -256,8 +262,8 @@ func (t *Top) String() string {
 		if len(x.Waiting) > 1 {
 			verb = "wait"
 		}
-		fmt.Fprintf(&b, "%s %s for %s in %s #%d of %q, for %.2f s\n", rankNames(x.Waiting), verb, rankNames(x.For), x.Op,
-			x.Seq, x.Comm, x.Longest)
+		fmt.Fprintf(&b, "%s %s for %s in %s #%d of %q, for %.2f s\n", rankNames(x.Waiting), verb, rankNames(x.For),
+			plain(x.Op), x.Seq, x.Comm, x.Longest)
 		for _, p := range t.Where {
 			if slices.Contains(x.For, p.Ranks[0]) {
 				fmt.Fprintf(&b, "  %v\n", p)
