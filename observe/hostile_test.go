@@ -1,11 +1,15 @@
 package observe
 
 import (
+	"encoding/json"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/chorus-comms/chorus/comm/backend"
 )
 
 // FuzzStation asks a rank anything: it answers with a line of JSON or closes, and is there for the next.
@@ -36,6 +40,46 @@ func FuzzStation(f *testing.F) {
 		<-done
 		if strings.TrimSpace(line) == askLive && (len(request) < 64) && !strings.HasPrefix(answer, "{") {
 			t.Errorf("%q is answered by %q", request, answer)
+		}
+	})
+}
+
+// FuzzAnswer reads anything as what a rank answers: it's refused, or can be shown.
+func FuzzAnswer(f *testing.F) {
+	dir := f.TempDir()
+	r := Open(Settings{Entries: 8, Dir: dir}, "train", "world", 0, 2)
+	r.Begin(&backend.Op{Kind: backend.Barrier}, false)
+	good, err := json.Marshal(r.rank.Live())
+	r.Close()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	for _, text := range []string{"", "null", "{}", "[]", `{"job":"x","rank":0,"size":1,"where":{}}`,
+		`{"rank":0,"size":1,"where":{"ranks":[0]}}`, `{"rank":0,"size":1,"where":{"ranks":[]}}`,
+		`{"rank":9,"size":10}`, `{"rank":0,"size":4611686018427387904}`,
+		`{"rank":0,"size":2,"comms":[{"name":"w","rank":1,"members":[0]}]}`,
+		`{"rank":0,"size":2,"comms":[{"name":"w","rank":0,"members":[0,5]}]}`,
+		`{"rank":0,"size":2,"comms":[{"name":"w","rank":0,"members":[0,1],"op":"x","seq":3,"for_s":1e300,"took":[{"op":"x"}]}]}`,
+		`{"rank":0,"size":1,"comms":[{"name":"\u001b[2J","rank":0,"members":[0],"ops":1,"op":"\n1. forged"}]}`} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, reply []byte) {
+		a := Answer{Path: "train_rank_0" + stationSuffix}
+		a.Err = a.readLive(reply)
+		if (a.Live == nil) == (a.Err == nil) {
+			t.Fatalf("%v, %v", a.Live, a.Err)
+		}
+		twin := a
+		for _, job := range Running([]Answer{a, twin, {Path: "train_rank_1" + stationSuffix, Err: os.ErrDeadlineExceeded}}) {
+			top := NewTop(job, job)
+			text := top.String()
+			if strings.ContainsFunc(strings.ReplaceAll(text, "\n", ""), hidden) {
+				t.Errorf("%q", text)
+			}
+			if _, err := json.Marshal(top); err != nil {
+				t.Error(err)
+			}
 		}
 	})
 }

@@ -129,7 +129,15 @@ func FuzzParse(f *testing.F) {
 		if err != nil || d.Chorus.Size > 1000 { // it would take its time
 			return
 		}
-		_ = Explain([]*Dump{d}).String()
+		lives, err := livesOf([]*Dump{d})
+		if err != nil || len(lives) != 1 {
+			t.Fatalf("%v, %v", lives, err)
+		}
+		for _, text := range []string{Explain(lives[0]).String(), TopOf(lives[0]).String(), lives[0].String()} {
+			if strings.ContainsFunc(strings.ReplaceAll(text, "\n", ""), hidden) {
+				t.Errorf("%q", text)
+			}
+		}
 		if err := WriteTrace(&strings.Builder{}, []*Dump{d}); err != nil {
 			t.Fatal(err)
 		}

@@ -199,17 +199,19 @@ type Answer struct {
 // AskLive asks all ranks whose dumps would go to dir what they do, at once. Ranks that don't answer before ctx ends are
 // stuck in the kernel or stopped; those that refuse are dead.
 func AskLive(ctx context.Context, dir string) ([]Answer, error) {
-	return askAll(ctx, dir, askLive, func(a *Answer, reply []byte) error {
-		l := new(Live)
-		err := json.Unmarshal(reply, l)
-		if err == nil {
-			err = l.check(a.Path)
-		}
-		if err == nil {
-			a.Live = l
-		}
+	return askAll(ctx, dir, askLive, (*Answer).readLive)
+}
+
+func (a *Answer) readLive(reply []byte) error {
+	l := new(Live)
+	if err := json.Unmarshal(reply, l); err != nil {
+		return fmt.Errorf("observe: not an answer: %w", err)
+	}
+	if err := l.check(a.Path); err != nil {
 		return err
-	})
+	}
+	a.Live = l
+	return nil
 }
 
 // AskDumps has all ranks whose dumps would go to dir write them now.

@@ -20,7 +20,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/chorus-comms/chorus/launch"
-	"github.com/chorus-comms/chorus/observe/endpoint"
 )
 
 // runFlags are the flags of chorus run. Names and meanings are torchrun's, apart from those in the last group.
@@ -56,7 +55,7 @@ type runFlags struct {
 	grace       time.Duration
 	joinTimeout time.Duration
 	heartbeat   time.Duration
-	http        string
+	http        httpFlags
 }
 
 const (
@@ -106,8 +105,8 @@ Flags may be spelled with underscores, and each may be given by a variable inste
 			if err != nil {
 				return fmt.Errorf("run: %w", err)
 			}
-			if f.http != "" {
-				l, err := listenHTTP(f.http)
+			if f.http.address != "" {
+				l, err := f.http.listen()
 				if err != nil {
 					return fmt.Errorf("run: %w", err)
 				}
@@ -116,7 +115,7 @@ Flags may be spelled with underscores, and each may be given by a variable inste
 				job.Recording = func(d string) { dir.Store(d) }
 				ctx, cancel := context.WithCancel(cmd.Context())
 				defer cancel()
-				go endpoint.Serve(ctx, l, func() string { return dir.Load().(string) })
+				go f.http.serve(ctx, l, func() string { return dir.Load().(string) })
 			}
 			return job.Run(cmd.Context())
 		},
@@ -153,8 +152,7 @@ Flags may be spelled with underscores, and each may be given by a variable inste
 	fs.StringVar(&f.bindTo, "bind-to", string(launch.BindNone),
 		"what each rank is bound to: none, core, socket or numa, in the ranks' order; with more ranks than cores none is")
 	fs.BoolVar(&f.reportBindings, "report-bindings", false, "say which processors each rank is bound to")
-	fs.StringVar(&f.http, "http", "",
-		"serve what this node's ranks do at this address: Prometheus' /metrics, and profiles; a port alone is on the loopback")
+	f.http.add(fs, "serve what this node's ranks do")
 	fs.DurationVar(&f.grace, "grace", 10*time.Second, "time that ranks have to stop before they are killed")
 	fs.DurationVar(&f.joinTimeout, "join-timeout", 5*time.Minute, "time that nodes have to come")
 	fs.DurationVar(&f.heartbeat, "heartbeat", 5*time.Second,

@@ -12,14 +12,13 @@ import (
 
 	"github.com/chorus-comms/chorus/launch"
 	"github.com/chorus-comms/chorus/observe"
-	"github.com/chorus-comms/chorus/observe/endpoint"
 )
 
 func newTopCmd() *cobra.Command {
 	var interval time.Duration
 	var looks int
 	var asJSON bool
-	var address string
+	var web httpFlags
 	cmd := &cobra.Command{
 		Use:   "top [JOB|DIR]",
 		Short: "Show what the ranks of a running job do",
@@ -45,12 +44,12 @@ for them: DIR. Bytes are those of the ranks' tensors. Looking costs the ranks no
 			if err != nil {
 				return err
 			}
-			if address != "" {
-				l, err := listenHTTP(address)
+			if web.address != "" {
+				l, err := web.listen()
 				if err != nil {
 					return fmt.Errorf("top: %w", err)
 				}
-				return endpoint.Serve(cmd.Context(), l, func() string { return dir })
+				return web.serve(cmd.Context(), l, func() string { return dir })
 			}
 			out := cmd.OutOrStdout()
 			clear := looks != 1 && !asJSON && term.IsTerminal(int(os.Stdout.Fd()))
@@ -92,8 +91,7 @@ for them: DIR. Bytes are those of the ranks' tensors. Looking costs the ranks no
 	fs := cmd.Flags()
 	fs.DurationVar(&interval, "interval", time.Second, "time between two looks")
 	fs.IntVar(&looks, "looks", 0, "how often to look; 0: until the job has ended")
-	fs.StringVar(&address, "http", "",
-		"serve it by HTTP at this address instead, with Prometheus' /metrics and the ranks' profiles; a port alone is on the loopback")
+	web.add(fs, "serve it instead")
 	fs.BoolVar(&asJSON, "json", false, "print a line of JSON at each look")
 	return cmd
 }

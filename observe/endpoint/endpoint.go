@@ -19,9 +19,10 @@ import (
 const askLimit = 2 * time.Second
 
 // Serve serves [Handler] at a listener, which it closes, until ctx ends. Whoever connects is taken for a stranger: see
-// [secure.Strangers].
-func Serve(ctx context.Context, l net.Listener, dir func() string) error {
-	s := &http.Server{Handler: Handler(dir), ReadHeaderTimeout: 10 * time.Second}
+// [secure.Strangers]. A request must name the address that it came to, localhost, this host, or one of names: a page of
+// the Web whose own name leads here would else be told everything by the browser that shows it.
+func Serve(ctx context.Context, l net.Listener, dir func() string, names ...string) error {
+	s := &http.Server{Handler: named(Handler(dir), names), ReadHeaderTimeout: 10 * time.Second}
 	defer context.AfterFunc(ctx, func() { s.Close() })()
 	if err := s.Serve(secure.Strangers(l)); !errors.Is(err, http.ErrServerClosed) {
 		return err
@@ -29,7 +30,8 @@ func Serve(ctx context.Context, l net.Listener, dir func() string) error {
 	return nil
 }
 
-// Handler serves what the ranks tell whose records go to the directory that dir returns at the time of a request.
+// Handler serves what the ranks tell whose records go to the directory that dir returns at the time of a request; of
+// several jobs that run there, those of the one that began last. It answers whatever host a request names.
 func Handler(dir func() string) http.Handler {
 	mux := http.NewServeMux()
 	look := func(r *http.Request) (*observe.Top, error) {
@@ -38,6 +40,9 @@ func Handler(dir func() string) http.Handler {
 		now, err := observe.AskLive(ctx, dir())
 		if err != nil {
 			return nil, err
+		}
+		if jobs := observe.Running(now); len(jobs) > 0 {
+			now = jobs[0]
 		}
 		return observe.NewTop(nil, now), nil
 	}
