@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -12,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/chorus-comms/chorus/internal/regular"
 )
 
 // Kind says what sort of failure ended an attempt.
@@ -136,14 +137,8 @@ func seconds(d time.Duration) string {
 // readErrorFile returns the message that a rank left in its error file in torchelastic's format, or "". There the
 // message is a text, or an object with the text and a Python call stack.
 func readErrorFile(path string) string {
-	const limit = 1 << 20
-	f, err := os.Open(path)
+	data, err := regular.ReadFile(path, 1<<20)
 	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err != nil || len(data) > limit {
 		return ""
 	}
 	return parseErrorFile(data)

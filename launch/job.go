@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/chorus-comms/chorus/bootstrap"
 	"github.com/chorus-comms/chorus/secure"
 )
 
@@ -77,6 +78,9 @@ type Job struct {
 	fresh    string        // text of the secret that the launcher has made; empty: none
 }
 
+// MaxRanksPerNode is more ranks than a node can run, each of which is a process.
+const MaxRanksPerNode = 1 << 16
+
 // AnyNodeRank asks for a node rank by order of arrival.
 const AnyNodeRank = -1
 
@@ -118,6 +122,13 @@ func (j *Job) prepare() error {
 	}
 	if j.RanksPerNode < 1 {
 		return badArgument("%d ranks per node: want at least 1", j.RanksPerNode)
+	}
+	if j.RanksPerNode > MaxRanksPerNode {
+		return badArgument("%d ranks per node are more than a node can have, %d", j.RanksPerNode, MaxRanksPerNode)
+	}
+	if n := max(j.Nodes, 1); n > bootstrap.MaxRanks/j.RanksPerNode {
+		return badArgument("%d nodes with %d ranks each are a larger world than the largest, of %d", n, j.RanksPerNode,
+			bootstrap.MaxRanks)
 	}
 	if j.MayLose < 0 || j.MayLose >= j.RanksPerNode {
 		return badArgument("%d of %d ranks may be lost: want 0 or more, and one to be left", j.MayLose, j.RanksPerNode)

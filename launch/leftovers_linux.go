@@ -76,6 +76,17 @@ func parentOf(pid int) int {
 	return ppid
 }
 
+// identity tells a process from all others of this host, those included that had or will have its number.
+func identity(pid int) string {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
+	const start = 19 // field 22 of the line, of which the name is the second
+	if len(fields) <= start {
+		return strconv.Itoa(pid)
+	}
+	return fmt.Sprintf("%d@%s", pid, fields[start])
+}
+
 // stateOf returns the state of a process, such as 'Z', and its parent.
 func stateOf(pid int) (state byte, ppid int) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

@@ -166,7 +166,11 @@ var roles = map[string]func(args []string){
 			job.Guard, job.Adopt = self(), true
 		}
 		check(os.Setenv(role, "guard")) // for the guard, which gets this process's environment
-		os.Exit(ExitCode(job.Run(context.Background())))
+		err := job.Run(context.Background())
+		if failed := (*Failure)(nil); err != nil && !errors.As(err, &failed) {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		os.Exit(ExitCode(err))
 	},
 	"guard": func([]string) { check(Guard(os.Stdin)) },
 	// failsoon leaves a file in the directory args[1]; the rank args[0] fails when it finds the file now there.

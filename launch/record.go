@@ -31,48 +31,45 @@ const keepRecords = 7 * 24 * time.Hour
 type records struct {
 	dir  string   // of the job, in JobsDir; empty: nothing is kept there
 	own  bool     // the ranks write there, and not to a directory of the user's, or nowhere
-	lock *os.File // on the job's own directory
+	lock *os.File // on the job's directory
 }
 
 // openRecords makes the job's directory. The error is no reason not to run the job.
-func openRecords(jobs, job, given string) (*records, error) {
+func openRecords(jobs string, l label, given string) (r *records, err error) {
+	r = &records{}
 	if jobs == "" {
-		return &records{}, nil
+		return r, nil
 	}
 	if err := os.MkdirAll(jobs, 0o700); err != nil {
-		return &records{}, err
+		return r, err
 	}
 	i, err := os.Lstat(jobs)
 	if err != nil {
-		return &records{}, err
-	}
-	if st, ok := i.Sys().(*syscall.Stat_t); !i.IsDir() || ok && int(st.Uid) != os.Getuid() {
-		return &records{}, fmt.Errorf("%s belongs to another user; TMPDIR names another directory for temporary files", jobs)
-	}
-	prune(jobs)
-	r := &records{dir: filepath.Join(jobs, job), own: given == ""}
-	if !r.own {
-		given, err := filepath.Abs(given)
-		if err == nil {
-			os.Remove(r.dir) // a link of a job of that name; a directory that isn't empty stays
-			err = os.Symlink(given, r.dir)
-		}
-		if errors.Is(err, fs.ErrExist) {
-			err = nil
-		}
 		return r, err
 	}
-	err = os.Mkdir(r.dir, 0o700)
-	if errors.Is(err, fs.ErrExist) { // a job of the same name, which may be running
-		r.dir += fmt.Sprintf(".%d", os.Getpid())
-		os.RemoveAll(r.dir)
-		err = os.Mkdir(r.dir, 0o700)
+	if st, ok := i.Sys().(*syscall.Stat_t); !i.IsDir() || ok && int(st.Uid) != os.Getuid() {
+		return r, fmt.Errorf("%s belongs to another user; TMPDIR names another directory for temporary files", jobs)
+	}
+	prune(jobs)
+	dir := filepath.Join(jobs, l.Job)
+	if err = os.Mkdir(dir, 0o700); errors.Is(err, fs.ErrExist) { // a job of the same name, which may be running
+		dir, err = os.MkdirTemp(jobs, l.Job+".*")
 	}
 	if err != nil {
-		return &records{}, err
+		return r, err
 	}
-	r.lock, _ = flock(r.dir, unix.LOCK_EX) // where there are no locks, prune goes by the time alone
-	return r, nil
+	lock, _ := flock(dir, unix.LOCK_EX) // where there are no locks, prune goes by the time alone
+	if err = l.write(dir); err == nil && given != "" {
+		if given, err = filepath.Abs(given); err == nil {
+			err = os.Symlink(given, filepath.Join(dir, givenName))
+		}
+	}
+	if err != nil {
+		lock.Close() // a nil file only says so
+		os.RemoveAll(dir)
+		return r, err
+	}
+	return &records{dir: dir, own: given == "", lock: lock}, nil
 }
 
 // prune removes what jobs left behind long ago. One that has run for so long has its directory's lock.
@@ -107,9 +104,12 @@ func sweepJob(dir string) {
 	}
 	defer l.Close()
 	for _, attempt := range children(dir, isAttempt) {
-		if observe.Sweep(attempt, "") > 0 && os.Remove(attempt) == nil { // it was all
-			os.Remove(dir)
+		if observe.Sweep(attempt, "") > 0 {
+			os.Remove(attempt) // it was all
 		}
+	}
+	if left := children(dir, func(string) bool { return true }); len(left) == 1 && filepath.Base(left[0]) == labelName {
+		os.RemoveAll(dir)
 	}
 }
 
@@ -137,40 +137,25 @@ func (r *records) attempt(number int) string {
 	return filepath.Join(r.dir, fmt.Sprintf("attempt_%d", number))
 }
 
-// close removes the records of a job that ended well.
-func (r *records) close(well bool) {
-	switch {
-	case r == nil:
+// close removes the records of a job that ended well, and of one that didn't what killed ranks have left beside them;
+// given is the user's directory.
+func (r *records) close(well bool, job, given string) {
+	if r == nil {
 		return
-	case well && r.own:
+	}
+	switch {
+	case r.dir == "":
+	case well:
 		os.RemoveAll(r.dir)
-	case well && r.dir != "":
-		os.Remove(r.dir) // the link
-	case r.own && r.dir != "":
+	case r.own:
 		for _, attempt := range children(r.dir, isAttempt) {
 			observe.Sweep(attempt, "")
 		}
 	}
+	if given != "" {
+		observe.Sweep(given, job)
+	}
 	r.lock.Close() // a nil file only says so
-}
-
-// FindRecords returns the directory in which the ranks of a job record what they do: the newest attempt of the newest
-// job of that name, or of any if it's empty, or the argument itself if it is a directory of such records.
-func FindRecords(jobs, jobOrDir string) (string, error) {
-	if i, err := os.Stat(jobOrDir); err == nil && i.IsDir() {
-		return newestAttempt(jobOrDir), nil
-	}
-	found := children(jobs, func(name string) bool {
-		return jobOrDir == "" || name == jobOrDir || strings.HasPrefix(name, jobOrDir+".")
-	})
-	switch {
-	case len(found) > 0:
-		return newestAttempt(slices.MaxFunc(found, byTime)), nil
-	case jobOrDir == "":
-		return "", fmt.Errorf("there is no job of `chorus run` in %s", jobs)
-	default:
-		return "", fmt.Errorf("there is no job or directory %q; jobs of `chorus run` are in %s", jobOrDir, jobs)
-	}
 }
 
 // Ended returns the name of the job whose records are in a directory that FindRecords returned, if its launcher has
@@ -181,9 +166,6 @@ func Ended(jobs, dir string) string {
 	}
 	if filepath.Dir(dir) != jobs {
 		return "" // a directory of the user's
-	}
-	if i, err := os.Lstat(dir); err != nil || !i.IsDir() {
-		return "" // a link: its launcher has no lock
 	}
 	l, err := flock(dir, unix.LOCK_SH|unix.LOCK_NB)
 	if err != nil {
@@ -207,8 +189,11 @@ func children(dir string, kind func(name string) bool) (paths []string) {
 // isAttempt tells the directories of attempts, in that of their job, by their names.
 func isAttempt(name string) bool { return strings.HasPrefix(name, "attempt_") }
 
-// newestAttempt goes from the directory of a job to that of its last attempt.
+// newestAttempt goes from the directory of a job to that of its last attempt, or to the user's that it has instead.
 func newestAttempt(dir string) string {
+	if given, err := os.Readlink(filepath.Join(dir, givenName)); err == nil {
+		return given
+	}
 	attempts := children(dir, isAttempt)
 	if len(attempts) == 0 {
 		return dir
@@ -238,19 +223,22 @@ func (a *attempt) record() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), dumpLimit)
 	defer cancel()
-	_, _ = observe.AskDumps(ctx, a.dumps) // who doesn't answer leaves no dump, and is reported so
+	answers, _ := observe.AskDumps(ctx, a.dumps) // who doesn't answer leaves no dump, and is reported so
+	for _, x := range answers {
+		if no, ok := errors.AsType[*observe.RefusedError](x.Err); ok {
+			a.console.printf("ranks can't record what they do: %v", ifFull(no, a.dumps))
+			return
+		}
+	}
 }
 
 // report tells the peers that this node's ranks are dead, with what they have recorded in a directory, and says what
 // the records of all ranks tell of the failure.
-func (r *runner) report(attempt int, f *Failure, dir string) {
+func (r *runner) report(attempt int, f *Failure, dir string, begun time.Time) {
 	var dumps []*observe.Dump
 	if dir != "" {
-		dumps, _ = observe.ReadDir(dir, explainLast) // ranks that are no programs of ours record nothing
-		// A directory of the user's may have those of other nodes.
-		dumps = slices.DeleteFunc(dumps, func(d *observe.Dump) bool {
-			return !slices.ContainsFunc(r.places, func(p place) bool { return p.rank == d.Chorus.Rank })
-		})
+		lives, _ := observe.ReadLives(dir, explainLast) // ranks that are no programs of ours record nothing
+		dumps = r.recorded(lives, attempt, begun)
 	}
 	told, ok := r.peers.stopped(attempt, f, dumps)
 	switch {
@@ -262,6 +250,23 @@ func (r *runner) report(attempt int, f *Failure, dir string) {
 	case told != "":
 		r.console.printf("what the records of all nodes' ranks tell:\n%s", told)
 	}
+}
+
+// recorded returns what this node's ranks have recorded in an attempt, of what there is in their directory. One of the
+// user's may have the records of other nodes, other jobs, and earlier lives of this one.
+func (r *runner) recorded(lives observe.Lives, attempt int, begun time.Time) []*observe.Dump {
+	var own []*observe.Dump
+	for _, l := range lives {
+		these := slices.DeleteFunc(slices.Clone(l), func(d *observe.Dump) bool {
+			h := &d.Chorus
+			here := slices.ContainsFunc(r.places, func(p place) bool { return p.rank == h.Rank })
+			return !here || !r.records.own && (h.Attempt != attempt || h.Time < begun.UnixNano())
+		})
+		if len(these) > 0 && (own == nil || l.Job() == r.job.RunID && own[0].Chorus.Job != r.job.RunID) {
+			own = these
+		}
+	}
+	return own
 }
 
 // explainable reports whether what the ranks did may have to do with the failure.

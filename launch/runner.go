@@ -83,10 +83,10 @@ func (j *Job) newRunner(ctx context.Context) (r *runner, err error) {
 	}
 	sweepScratch(os.TempDir())
 	if r.scratch, r.lock, err = makeScratch(os.TempDir()); err != nil {
-		return nil, fmt.Errorf("launch: %w", err)
+		return nil, fmt.Errorf("launch: %w", ifFull(err, os.TempDir()))
 	}
 	if err := r.open(ctx); err != nil {
-		r.records.close(true) // of no ranks
+		r.records.close(true, j.RunID, "") // of no ranks
 		r.close()
 		return nil, err
 	}
@@ -101,15 +101,16 @@ func (r *runner) open(ctx context.Context) (err error) {
 			return fmt.Errorf("launch: %w", err)
 		}
 		if err = os.MkdirAll(r.logDir, 0o777); err != nil {
-			return fmt.Errorf("launch: log directory: %w", err)
+			return fmt.Errorf("launch: log directory: %w", ifFull(err, j.LogDir))
 		}
 	}
 	if err = r.keep(); err != nil {
-		return fmt.Errorf("launch: %w", err)
+		return fmt.Errorf("launch: %w", ifFull(err, r.scratch))
 	}
-	if r.records, err = openRecords(j.Records, j.RunID, j.dumps()); err != nil {
-		r.console.printf("what the ranks do is not recorded: %v", err)
+	if r.records, err = openRecords(j.Records, newLabel(j.RunID, j.Command), j.dumps()); err != nil {
+		r.console.printf("what the ranks do is not recorded: %v", ifFull(err, j.Records))
 	}
+	r.sayFull()
 	if r.guard, err = startGuard(j.Guard, r.scratch); err != nil {
 		return err
 	}
@@ -163,7 +164,7 @@ func (r *runner) endLeftovers() {
 
 // run makes attempts until one succeeds or no more are allowed.
 func (r *runner) run(ctx context.Context) (err error) {
-	defer func() { r.records.close(err == nil) }()
+	defer func() { r.records.close(err == nil, r.job.RunID, r.job.dumps()) }()
 	for attempt := 0; ; attempt++ {
 		waiting, stop := r.job.untilSignal(ctx, r.node, r.host)
 		addr, port, err := r.peers.begin(waiting, attempt)
@@ -171,7 +172,7 @@ func (r *runner) run(ctx context.Context) (err error) {
 		f, over := err.(*Failure) // over before it began here, by a failure on another node or a signal
 		switch {
 		case over:
-			r.report(attempt, f, "")
+			r.report(attempt, f, "", time.Time{})
 		case err != nil:
 			return err
 		default:
@@ -195,6 +196,7 @@ type attempt struct {
 	alive  map[*process]bool
 	ended  []exit // in order of time
 
+	begun   time.Time
 	dumps   string    // where the ranks record what they do; empty: nowhere
 	lost    int       // ranks that have failed while the others went on
 	failure *Failure  // the first one, once there is one
@@ -206,7 +208,7 @@ type attempt struct {
 // attempt runs the ranks of this node once and returns the failure that ended the attempt, which it has explained.
 func (r *runner) attempt(ctx context.Context, number int, addr string, port int) *Failure {
 	a := &attempt{
-		runner: r, number: number,
+		runner: r, number: number, begun: time.Now(),
 		exits: make(chan exit, len(r.places)),
 		alive: map[*process]bool{}, killed: map[*process]bool{},
 		dumps: cmp.Or(r.records.attempt(number), r.job.dumps()),
@@ -243,7 +245,7 @@ func (r *runner) attempt(ctx context.Context, number int, addr string, port int)
 		return nil
 	}
 	a.summarize()
-	r.report(number, a.failure, a.dumps)
+	r.report(number, a.failure, a.dumps, a.begun)
 	return a.failure
 }
 
