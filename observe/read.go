@@ -165,6 +165,16 @@ func matching(dir, pattern string) ([]string, error) {
 	return paths, err
 }
 
+// Recorded reports whether ranks have dumped into a directory, or answer there.
+func Recorded(dir string) bool {
+	for _, suffix := range []string{dumpSuffix, stationSuffix} {
+		if paths, _ := matching(dir, "*"+rankMark+"*"+suffix); len(paths) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // ReadDir reads the dumps of a directory that belong to the life of a job which has left the last one, in the order of
 // the ranks. If some dumps can't be read, it returns the others and an error that says which.
 func ReadDir(dir string, last int) ([]*Dump, error) {

@@ -19,15 +19,17 @@ const askLimit = 2 * time.Second
 func newExplainCmd() *cobra.Command {
 	var asJSON bool
 	var last int
-	var trace, torch, html string
+	var trace, torch, html, job string
 	cmd := &cobra.Command{
 		Use:   "explain [JOB|DIR]",
 		Short: "Say from the dumps of a job which rank is to blame for a hang or a failure",
 		Long: `Read the flight records that the ranks of a job have dumped into a directory, and say which rank is to blame, what it
 does and where, and what the others wait for.
 
-JOB is the name of a job of chorus run on this host, while it runs or after it has failed, the newest if it's left out; the ranks of one that runs are asked for their
-dumps now. DIR is a directory with dumps. Ranks dump if CHORUS_DUMP_DIR names a directory, which chorus run sees to: at the first
+JOB is the name of a job of chorus run on this host, while it runs or after it has failed; the ranks of one that runs are asked for their
+dumps now. Without it it's the job whose records are in CHORUS_DUMP_DIR, or that was started by this shell, or else in this terminal;
+where that leaves several, they are listed. DIR is a directory with dumps; of several jobs there, or several lives of one, the last is
+explained. Ranks dump if CHORUS_DUMP_DIR names a directory, which chorus run sees to: at the first
 failure, and at SIGUSR1 (kill -USR1 PID), whatever they are doing. A program can ask for it, too: observe.DumpAll.
 
 The exit status is 0 if there is nobody to blame, and 1 if there is.`,
@@ -42,15 +44,11 @@ The exit status is 0 if there is nobody to blame, and 1 if there is.`,
 			if trace != "" || torch != "" {
 				last = 0
 			}
-			name := ""
-			if len(args) > 0 {
-				name = args[0]
-			}
-			dir, err := launch.FindRecords(launch.JobsDir(), name)
+			dir, err := findRecords(args, launch.FindRecords)
 			if err != nil {
 				return err
 			}
-			if name == "" {
+			if len(args) == 0 {
 				if job := launch.Ended(launch.JobsDir(), dir); job != "" {
 					cmd.PrintErrf("chorus: of job %s, which has ended\n", job)
 				}
@@ -61,12 +59,21 @@ The exit status is 0 if there is nobody to blame, and 1 if there is.`,
 			if err != nil {
 				return err
 			}
-			dumps, err := observe.ReadDir(dir, last)
+			lives, err := observe.ReadLives(dir, last)
 			switch {
-			case dumps == nil:
+			case lives == nil:
 				return err
 			case err != nil:
 				cmd.PrintErrln("chorus:", err) // the ranks that are left may tell enough
+			}
+			dumps, err := pickLife(dir, job, lives, answers)
+			if err != nil {
+				return err
+			}
+			for i := range lives {
+				if &lives[i][0] != &dumps[0] {
+					cmd.PrintErrf("chorus: %v is not looked at: it's another job, or from before\n", lives[i])
+				}
 			}
 			if torch != "" {
 				return observe.WriteTorch(torch, dumps)
@@ -82,7 +89,7 @@ The exit status is 0 if there is nobody to blame, and 1 if there is.`,
 				}
 				return f.Close()
 			}
-			silent := observe.SilentOf(answers)
+			silent := dumps.Silent(answers)
 			if html != "" {
 				f, err := os.Create(html)
 				if err != nil {
@@ -111,6 +118,7 @@ The exit status is 0 if there is nobody to blame, and 1 if there is.`,
 	fs := cmd.Flags()
 	fs.BoolVar(&asJSON, "json", false, "print JSON")
 	fs.IntVar(&last, "last", 256, "how many of each rank's last operations to look at; 0: all")
+	fs.StringVar(&job, "job", "", "which job, where a directory has dumps of several")
 	fs.StringVar(&trace, "trace", "", "write what the ranks did to this file, in Chrome's trace format, instead")
 	fs.StringVar(&html, "html", "", "write it as a page to this file, which needs no server, instead")
 	fs.StringVar(&torch, "torch", "", "write the dumps to this directory, for PyTorch's torchfrtrace, instead")

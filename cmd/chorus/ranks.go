@@ -77,6 +77,9 @@ func (f *rankFlags) isRank(cmd *cobra.Command) (bool, error) {
 	if f.ranks < 1 {
 		return false, usagef("--ranks %d: want at least 1", f.ranks)
 	}
+	if f.ranks > launch.MaxRanksPerNode {
+		return false, usagef("--ranks %d: want at most %d", f.ranks, launch.MaxRanksPerNode)
+	}
 	if f.per < 1 || f.ranks%f.per != 0 {
 		return false, usagef("--ranks-per-process %d: want a divisor of the %d ranks", f.per, f.ranks)
 	}

@@ -19,13 +19,15 @@ func newTopCmd() *cobra.Command {
 	var looks int
 	var asJSON bool
 	var web httpFlags
+	var job string
 	cmd := &cobra.Command{
 		Use:   "top [JOB|DIR]",
 		Short: "Show what the ranks of a running job do",
 		Long: `Show, again and again, what the ranks of a job on this host do: each rank's communicators with their operations and bytes per second,
 the operation that each is in, since when and where it was called, and which ranks the others wait for.
 
-JOB is the name of a job of chorus run; the newest if it's left out. Ranks of another launcher can be seen if CHORUS_DUMP_DIR names a directory
+JOB is the name of a job of chorus run. Without it it's the job whose ranks are in CHORUS_DUMP_DIR, or the running job that was started
+by this shell, or else in this terminal; where that leaves several, they are listed. Ranks of another launcher can be seen if CHORUS_DUMP_DIR names a directory
 for them: DIR. Bytes are those of the ranks' tensors. Looking costs the ranks nothing while nobody looks.`,
 		Example: `  chorus top
   chorus top --looks 1 --json train
@@ -36,11 +38,7 @@ for them: DIR. Bytes are those of the ranks' tensors. Looking costs the ranks no
 			if interval <= 0 {
 				return usagef("top: --interval must be positive")
 			}
-			name := ""
-			if len(args) > 0 {
-				name = args[0]
-			}
-			dir, err := launch.FindRecords(launch.JobsDir(), name)
+			dir, err := findRecords(args, launch.FindRunning)
 			if err != nil {
 				return err
 			}
@@ -56,8 +54,12 @@ for them: DIR. Bytes are those of the ranks' tensors. Looking costs the ranks no
 			var before []observe.Answer
 			for look := 1; ; look++ {
 				ctx, cancel := context.WithTimeout(cmd.Context(), askLimit)
-				now, err := observe.AskLive(ctx, dir)
+				all, err := observe.AskLive(ctx, dir)
 				cancel()
+				if err != nil {
+					return err
+				}
+				now, err := pickRunning(dir, job, all)
 				if err != nil {
 					return err
 				}
@@ -91,6 +93,7 @@ for them: DIR. Bytes are those of the ranks' tensors. Looking costs the ranks no
 	fs := cmd.Flags()
 	fs.DurationVar(&interval, "interval", time.Second, "time between two looks")
 	fs.IntVar(&looks, "looks", 0, "how often to look; 0: until the job has ended")
+	fs.StringVar(&job, "job", "", "which job, where a directory has ranks of several")
 	web.add(fs, "serve it instead")
 	fs.BoolVar(&asJSON, "json", false, "print a line of JSON at each look")
 	return cmd

@@ -41,7 +41,7 @@ func (c Campaign) Run(ctx context.Context) (*Result, error) {
 	}
 	begin := time.Now()
 	var all sync.WaitGroup
-	for range max(1, c.Jobs) {
+	for range max(1, min(c.Jobs, c.Rounds)) {
 		all.Go(r.rounds)
 	}
 	all.Wait()
