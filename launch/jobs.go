@@ -15,7 +15,7 @@ import (
 	"github.com/chorus-comms/chorus/internal/regular"
 )
 
-// What the directory of a job has besides those of its attempts.
+// Names in the directory of a job, besides those of its attempts.
 const (
 	labelName = ".job"    // whose it is
 	givenName = "records" // a link to the directory of the user's in which the ranks record what they do
@@ -96,11 +96,12 @@ func jobsIn(jobs string) (all []foundJob) {
 	return all
 }
 
-// FindRecords returns the directory in which the ranks of a job record what they do: the newest attempt of the newest
-// job of exactly that name, or the argument itself if it is a directory of such records. Without a name it's the job
-// that was started by the process from which this one descends most closely, such as the shell, or else in this session,
-// that of the terminal: the newest of several that have ended. If several of those run, or none was started here and
-// there are several, the error is a list of them.
+// FindRecords returns the directory in which the ranks of a job record what they do. It's that of the newest attempt of
+// the newest job of exactly that name, or the argument itself if it is a directory of such records.
+//
+// Without a name the job is one that was started here: by the nearest of the processes from which this one descends,
+// such as the shell, or else in the session of this terminal. The newest of several is taken, unless more than one of
+// them runs. Then, and if none of several was started here, the error is an *AmbiguousError.
 func FindRecords(jobs, jobOrDir string) (string, error) {
 	if jobOrDir != "" {
 		return findNamed(jobs, jobOrDir)

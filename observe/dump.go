@@ -44,7 +44,7 @@ func (r *Rank) dump(dir, reason string) (string, error) {
 	return path, nil
 }
 
-// What the names of a rank's files are made of: those of its dump and its socket, and of a dump that isn't finished.
+// Parts of the names of a rank's files: of its dump, of its socket, and of a dump that isn't finished.
 const (
 	rankMark       = "_rank_"
 	dumpSuffix     = ".json"

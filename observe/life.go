@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// A directory may hold what several jobs have left, or one job that was started several times. What one rank has
-// recorded explains another's only if both belong to one life of a job: its ranks have one job's name, one size and one
-// attempt of their launcher, and all of them had begun before the first of them wrote anything.
+// A directory may hold what several jobs have left, or one job that was started several times. A rank's record explains
+// another's only if both belong to one life of a job. Its dumps have the same name, size and attempt, and all of its
+// processes had begun before the first dump was written.
 
 // Life is the dumps of one life of a job, in the order of the ranks.
 type Life []*Dump
@@ -95,9 +95,8 @@ func (d *Dump) earlier(than *Dump) bool {
 	return than.Chorus.Started != 0 && d.Chorus.Time+apart < than.Chorus.Started
 }
 
-// livesOf sorts dumps by the lives that they belong to. Two dumps of one rank in one life are an error: two jobs of one
-// name, which ran at the same time, have left them, and nobody can tell which dumps go together. Such a life is left
-// out.
+// livesOf sorts dumps by the lives that they belong to. Two dumps of one rank in one life are an error: they are of two
+// jobs of one name that ran at the same time, and can't be told apart. Such a life is left out.
 func livesOf(dumps []*Dump) (lives Lives, err error) {
 	type key struct {
 		job           string

@@ -127,7 +127,7 @@ func TestTwice(t *testing.T) {
 }
 
 // TestLeftovers begins a rank where an earlier life of its job, and another job, have left what they couldn't clear.
-// Only what is its own job's, and nobody's any more, goes.
+// Only the files of its own job's dead go.
 func TestLeftovers(t *testing.T) {
 	dir := t.TempDir()
 	old := processBegan.Add(-time.Hour)

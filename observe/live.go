@@ -110,7 +110,7 @@ func (r *Rank) Live() *Live {
 	return l
 }
 
-// check refuses what no rank answers whose socket has this path, so that whoever uses the answer need not.
+// check refuses an answer that no rank gives whose socket has this path.
 func (l *Live) check(path string) error {
 	if l.Size < 1 || l.Size > maxRanks || l.Rank < 0 || l.Rank >= l.Size {
 		return fmt.Errorf("observe: an answer of rank %d of %d", l.Rank, l.Size)

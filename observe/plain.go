@@ -6,8 +6,8 @@ import (
 	"unicode"
 )
 
-// plain makes text that a rank has given fit for one line of a terminal: what isn't printable is escaped, as the ends
-// of lines and the sequences are that move a cursor or turn text around.
+// plain makes text that a rank has given fit for one line of a terminal. Characters that aren't printable are escaped,
+// among them ends of lines and those that move a cursor or turn text around.
 func plain(text string) string {
 	if !strings.ContainsFunc(text, hidden) {
 		return text

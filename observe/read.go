@@ -113,8 +113,8 @@ const (
 	maxPart = 32 << 20
 )
 
-// ReadFile reads the dump in a file. See Parse for last. What isn't a regular file is an error, as is one that is too
-// large for a dump.
+// ReadFile reads the dump in a file. See Parse for last. It's an error if the file isn't a regular one, or is too large
+// for a dump.
 func ReadFile(path string, last int) (*Dump, error) {
 	data, err := readFile(path, last)
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 const askLimit = 2 * time.Second
 
 // Serve serves [Handler] at a listener, which it closes, until ctx ends. Whoever connects is taken for a stranger: see
-// [secure.Strangers]. A request must name the address that it came to, localhost, this host, or one of names: a page of
-// the Web whose own name leads here would else be told everything by the browser that shows it.
+// [secure.Strangers]. A request must name the address that it came to, localhost, this host, or one of
+// names. Otherwise a page of the Web whose own name leads here could read everything.
 func Serve(ctx context.Context, l net.Listener, dir func() string, names ...string) error {
 	s := &http.Server{Handler: named(Handler(dir), names), ReadHeaderTimeout: 10 * time.Second}
 	defer context.AfterFunc(ctx, func() { s.Close() })()

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// named lets requests through to h that name this server by the address that they came to, or by a name that nobody
-// else can give to an address: localhost, the host's own, or one of names.
+// named lets requests through to h that name this server: by the address that they came to, as localhost, by the host's
+// own name, or by one of names.
 func named(h http.Handler, names []string) http.Handler {
 	if own, err := os.Hostname(); err == nil {
 		short, _, _ := strings.Cut(own, ".")
