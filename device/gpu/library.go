@@ -52,7 +52,7 @@ func Load(name string) (*Library, error) {
 		}
 		return "", nil
 	}
-	opened, err := dl.Source{Name: f.Title, Candidates: f.Places, Version: version}.Open()
+	opened, err := dl.Source{Name: f.Title, Candidates: f.Candidates(), Version: version}.Open()
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ func open(place string, _ bool) (uintptr, error) {
 
 // No library is ever open here.
 
+func loaded(string, bool) (uintptr, bool)    { return 0, false }
 func symbol(uintptr, string) (uintptr, bool) { panic("dl: unreachable") }
 func call(uintptr, []uintptr) uintptr        { panic("dl: unreachable") }
 func register(any, uintptr)                  { panic("dl: unreachable") }

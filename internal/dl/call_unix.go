@@ -14,6 +14,16 @@ func open(place string, global bool) (uintptr, error) {
 	return purego.Dlopen(place, mode)
 }
 
+// loaded opens a library that the process has loaded.
+func loaded(place string, global bool) (uintptr, bool) {
+	mode := purego.RTLD_NOW | purego.RTLD_LOCAL | noLoad
+	if global {
+		mode = purego.RTLD_NOW | purego.RTLD_GLOBAL | noLoad
+	}
+	handle, err := purego.Dlopen(place, mode)
+	return handle, err == nil && handle != 0
+}
+
 func symbol(handle uintptr, name string) (uintptr, bool) {
 	a, err := purego.Dlsym(handle, name)
 	return a, err == nil && a != 0

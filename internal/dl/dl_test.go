@@ -4,8 +4,10 @@ package dl
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -216,5 +218,39 @@ func BenchmarkFunc(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		Func(f).Call()
+	}
+}
+
+// A library that the process has loaded is taken before a file that comes first among the candidates.
+func TestLoadedFirst(t *testing.T) {
+	cc, err := exec.LookPath("cc")
+	if err != nil {
+		t.Skip("no C compiler")
+	}
+	dir := t.TempDir()
+	build := func(file, soname string, value int) string {
+		path := filepath.Join(dir, file)
+		source := filepath.Join(dir, "dup.c")
+		text := fmt.Sprintf("int chorus_dup(void) { return %d; }\n", value)
+		if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.Command(cc, "-shared", "-fPIC", "-Wl,-soname,"+soname, "-o", path, source).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return path
+	}
+	other := build("libchorusdup.so", "libchorusdup.so.5", 5)
+	if _, err := (Source{Candidates: []string{build("inside.so", "libchorusdup.so.6", 6)}}).Open(); err != nil {
+		t.Fatal(err)
+	}
+	l, err := Source{Candidates: []string{other, "libchorusdup.so.6"}}.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, _ := l.Symbol("chorus_dup")
+	if got := Func(f).Call(); got != 6 {
+		t.Errorf("it opened the library of value %d, and not the one that is loaded", got)
 	}
 }

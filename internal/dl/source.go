@@ -13,7 +13,9 @@ type Source struct {
 	Name string // what errors call the library
 
 	// Candidates are tried in turn. One with a slash is a path, which may be a pattern of [filepath.Glob], of whose
-	// matches the last in lexical order comes first; another is a name that the dynamic linker looks for.
+	// matches the last in lexical order comes first; another is a name that the dynamic linker looks for. Before all
+	// comes a name that the process has loaded already: a second copy of a library would know nothing of the first one's
+	// streams and memory.
 	Candidates []string
 
 	// Version asks an open library for its version, for the texts of errors; nil if nobody can.
@@ -25,6 +27,14 @@ type Source struct {
 
 // Open opens the first candidate that can be. The error is a [*NotFoundError].
 func (s Source) Open() (*Library, error) {
+	for _, c := range s.Candidates {
+		if strings.Contains(c, "/") {
+			continue
+		}
+		if handle, ok := loaded(c, s.Global); ok {
+			return &Library{name: s.Name, place: c, handle: handle, ask: s.Version}, nil
+		}
+	}
 	missing := &NotFoundError{Library: s.Name}
 	for _, c := range s.Candidates {
 		places := []string{c}

@@ -55,19 +55,27 @@ func CompilerSymbols(f func(field reflect.StructField, names []string)) {
 	}
 }
 
-// CompilerCandidates are where the family's compiler may be, in the order in which that's tried: what the dynamic
-// linker finds, the Python environment, places of installation. One of the driver's release comes first, as the driver
-// might not take what a later one makes.
-func (f *Family) CompilerCandidates(major int) []string {
-	names, places := []string{}, []string{}
-	for _, c := range f.Compilers {
+// Candidates are where the family's library may be, in the order in which that's tried: what the dynamic linker finds,
+// the Python environment, places of installation.
+func (f *Family) Candidates() []string { return candidates(f.Places, f.Wheels) }
+
+func candidates(files, packaged []string) []string {
+	var names, places []string
+	for _, c := range files {
 		if strings.Contains(c, "/") {
 			places = append(places, c)
 		} else {
 			names = append(names, c)
 		}
 	}
-	all := append(append(names, wheels.Candidates(f.CompilerWheels...)...), places...)
+	return append(append(names, wheels.Candidates(packaged...)...), places...)
+}
+
+// CompilerCandidates are where the family's compiler may be, in the order in which that's tried: what the dynamic
+// linker finds, the Python environment, places of installation. One of the driver's release comes first, as the driver
+// might not take what a later one makes.
+func (f *Family) CompilerCandidates(major int) []string {
+	all := candidates(f.Compilers, f.CompilerWheels)
 	own := fmt.Sprintf(".so.%d", major)
 	first, rest := []string{}, []string{}
 	for _, c := range all {

@@ -21,7 +21,7 @@ type Found struct {
 // Find looks for the family's libraries where the dynamic linker would, and in its places, and reads what their files
 // say. It loads nothing.
 func (f *Family) Find() (all []Found) {
-	for _, p := range libfile.Find(f.Places...) {
+	for _, p := range libfile.Find(f.Candidates()...) {
 		all = append(all, f.Inspect(p))
 	}
 	return all

@@ -156,6 +156,7 @@ type Family struct {
 	Prefix string   // of its functions
 	Own    string   // the capability that it must have
 	Places []string // where the library may be, in the order in which that's tried, for the dynamic linker or patterns
+	Wheels []string // and within a folder of Python packages
 
 	Compiler       string   // what errors call that for sources
 	Compilers      []string // where that may be, likewise
@@ -171,8 +172,9 @@ var Families = []Family{
 			"/usr/local/cuda/lib64/libnvrtc.so", "/usr/local/cuda-*/lib64/libnvrtc.so"},
 		CompilerWheels: []string{"nvidia/cu13/lib/libnvrtc.so.13", "nvidia/cuda_nvrtc/lib/libnvrtc.so.1*"}},
 	{Name: "hip", Title: "HIP", Prefix: "hip", Own: "current devices",
-		Places: []string{"libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5",
+		Places: []string{"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so",
 			"/opt/rocm/lib/libamdhip64.so", "/opt/rocm-*/lib/libamdhip64.so"},
+		Wheels:   []string{"torch/lib/libamdhip64.so*", "_rocm_sdk_core/lib/libamdhip64.so*"},
 		Compiler: "hiprtc",
 		Compilers: []string{"libhiprtc.so", "libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so.5", "/opt/rocm/lib/libhiprtc.so",
 			"/opt/rocm-*/lib/libhiprtc.so"},

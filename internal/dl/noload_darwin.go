@@ -1,0 +1,3 @@
+package dl
+
+const noLoad = 0x10 // RTLD_NOLOAD

@@ -1,0 +1,3 @@
+package dl
+
+const noLoad = 0x4 // RTLD_NOLOAD
