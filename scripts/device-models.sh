@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Trains models of transformers, torchvision and timm on torch.device("accinte") and on the CPU: python/device/tests/test_models.py.
+# It does so twice, the second time with streams that are always busy.
 # The libraries go beside what `make python` has installed, into CHORUS_VENVS (default: .venvs)/models; it stays, delete it
 # when you like. CHORUS_PYTEST are arguments for pytest.
 set -euo pipefail
@@ -15,4 +16,6 @@ if [ ! -e "$venv/ok" ]; then
 	"$venv/bin/python" -m pip install -q --disable-pip-version-check "torch==$torch" transformers accelerate torchvision timm
 	touch "$venv/ok"
 fi
-"$venv/bin/python" -m pytest -p no:cacheprovider "${arguments[@]}" python/device/tests/test_models.py
+for inline in true false; do
+	CHORUS_DEVICE_INLINE=$inline "$venv/bin/python" -m pytest -p no:cacheprovider "${arguments[@]}" python/device/tests/test_models.py
+done

@@ -27,6 +27,13 @@ if package; then
 	step "the Python package"
 	make package
 	.venv/bin/python -m pytest -q -rs -m 'not long' python/tests
+	if command -v "${CXX:-c++}" >/dev/null; then
+		step "torch.device(\"accinte\"): a sample of its tests, on streams that are always busy"
+		make python
+		CHORUS_DEVICE_INLINE=false .venv/bin/python -m pytest -q -rs -m 'not long' python/device/tests/test_deferral.py
+	else
+		skipped+=("torch.device(\"accinte\"): no C++ compiler")
+	fi
 fi
 
 passed

@@ -12,6 +12,10 @@ import torch  # noqa: E402
 from worlds import close_worlds, world_of  # noqa: E402
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "long: make test-long runs it, and make test doesn't")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _close_worlds():
     yield

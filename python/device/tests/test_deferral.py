@@ -289,26 +289,50 @@ def test_settings_of_the_caller():
 
 # ---- always busy ----
 
+ALWAYS_BUSY = {"CHORUS_DEVICE_INLINE": "false"}
 
-def test_always_busy():
-    """Operators, programs and the sweep in a process whose streams take everything as a busy one does."""
-    program = """
-        import torch
-        from torch_accinte import _C, programs
-        x = torch.ones(3, device="accinte")
-        assert (torch.tensor(2.0) * x).tolist() == [2, 2, 2] and not programs.differ(11, 40, "accinte", pressure=False)
-    """
-    import textwrap
 
-    environment = {**os.environ, "CHORUS_DEVICE_INLINE": "false"}
-    for arguments in (
-        ["-c", textwrap.dedent(program)],
-        ["-m", "torch_accinte.sweep", "accinte", "--every", "97", "--numbers"],
-    ):
-        done = subprocess.run(
-            [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=300
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+def run(*arguments, seconds=300, **environment):
+    command = [sys.executable, "-m", *arguments]
+    environment = {**os.environ, **environment}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=seconds)
+    assert done.returncode == 0, done.stdout[-10000:] + done.stderr[-10000:]
+    return done.stdout
+
+
+@pytest.mark.long
+def test_sweep_with_numbers_of_the_host():
+    run("torch_accinte.sweep", "accinte", "--every", "97", "--numbers")
+
+
+@pytest.mark.long
+def test_sweep_and_programs_always_busy(tmp_path):
+    file = str(tmp_path / "answers")
+    some = ("torch_accinte.sweep", "accinte", "--every", "151")
+    run(*some, "--json", file)
+    assert "fail" not in run(*some, "--as", file, **ALWAYS_BUSY)
+    run("torch_accinte.programs", "accinte", "--programs", "2", "--steps", "60", **ALWAYS_BUSY)
+
+
+@pytest.mark.skipif("CHORUS_TEST_LONG" not in os.environ, reason="CHORUS_TEST_LONG: it takes half an hour")
+@pytest.mark.long
+def test_all_of_the_sweep_and_200_programs_always_busy(tmp_path):
+    file = str(tmp_path / "answers")
+    run("torch_accinte.sweep", "accinte", "--json", file, seconds=7200)
+    run("torch_accinte.sweep", "accinte", "--as", file, seconds=7200, **ALWAYS_BUSY)
+    seed = os.environ.get("CHORUS_TEST_SEED", "1")
+    run("torch_accinte.programs", "accinte", "--programs", "200", "--seed", seed, seconds=7200, **ALWAYS_BUSY)
+
+
+def test_another_run_with_other_bits_is_told():
+    mine = {"op": 0, "dtype": "float32", "status": "ok", "bits": "1", "samples": 1}
+    for other in ({**mine, "bits": "2"}, {**mine, "status": "refused", "why": ""}, {**mine, "op": 1}):
+        answers = [dict(mine)]
+        sweep.differ(answers, [other])
+        assert answers[0]["status"] == "fail" and "the other run's is" in answers[0]["why"]
+    answers = [dict(mine)]
+    sweep.differ(answers, [mine])
+    assert answers == [mine]
 
 
 def test_programs_have_numbers_of_the_host():
