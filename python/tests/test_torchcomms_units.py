@@ -559,6 +559,83 @@ def test_what_a_backend_in_python_lacks(mine):
         torchcomms.new_comm("nonesuch", CPU, "x")
 
 
+# ---- process groups ----
+
+
+@pytest.fixture
+def group(real):
+    return _comms._BackendWrapper(real)
+
+
+@pytest.mark.parametrize("kind", ["fake", "gloo"])
+def test_hooks_see_the_operations_of_a_group(kind):
+    comm = torchcomms.new_comm(kind, CPU, f"unit{next(_names)}", rank=0, world_size=1)
+    group, x = _comms._BackendWrapper(comm), torch.ones(10)
+    assert isinstance(group, dist.ProcessGroup) and group.get_comm() is comm
+    before, after = [], []
+    handles = [
+        comm.register_pre_hook(lambda op, op_id, args: before.append((op, op_id, args))),
+        comm.register_post_hook(lambda op_id, args: after.append((op_id, args))),
+    ]
+    group.allreduce([x]).wait()
+    group.broadcast(x, root=0).wait()
+    group.barrier().wait()
+    assert [op for op, _, _ in before] == [OpName.all_reduce, OpName.broadcast, OpName.barrier]
+    assert before[0][2].tensor is x and before[0][2].op == SUM and before[0][2].async_op
+    assert before[1][2].root == 0
+    numbers = [op_id for _, op_id, _ in before]
+    assert numbers == sorted(numbers) == [op_id for op_id, _ in after]
+    assert all(args.work.is_completed() for _, args in after) or kind == "gloo"
+    for handle in handles:
+        handle.remove()
+    group.allreduce([x]).wait()
+    assert len(before) == len(after) == 3
+    comm.finalize()
+
+
+def test_hooks_see_every_operation_of_a_group(real, group):
+    x, seen = torch.ones(2, 3), []
+    real.register_pre_hook(lambda op, op_id, args: seen.append((op, args)))
+    recorder = hooks.FlightRecorderHook()
+    recorder.register_with_comm(real)
+    premultiplied = dist._make_nccl_premul_sum(2.0)
+    calls = [
+        (OpName.reduce, lambda: group.reduce([x], root=0)),
+        (OpName.all_gather, lambda: group.allgather([[x.clone()]], [x])),
+        (OpName.all_gather_single, lambda: group._allgather_base(x.clone(), x)),
+        (OpName.reduce_scatter, lambda: group.reduce_scatter([x.clone()], [[x]])),
+        (OpName.reduce_scatter_single, lambda: group._reduce_scatter_base(x.clone(), x)),
+        (OpName.all_to_all, lambda: group.alltoall([x.clone()], [x])),
+        (OpName.all_to_all_single, lambda: group.alltoall_base(x.clone(), x, [], [])),
+        (OpName.all_to_all_v_single, lambda: group.alltoall_base(x.clone(), x, [2], [2])),
+        (OpName.gather, lambda: group.gather([[x.clone()]], [x], root=0)),
+        (OpName.scatter, lambda: group.scatter([x.clone()], [[x]], root=0)),
+        (OpName.all_reduce, lambda: group.allreduce([x], op=premultiplied)),
+    ]
+    for _, call in calls:
+        call().wait()
+    received = torch.zeros(2, 3)
+    works = [group.send([x], 0, 0), group.recv([received], 0, 0)]
+    for work in works:
+        work.wait()
+    assert [op for op, _ in seen] == [op for op, _ in calls] + [OpName.send, OpName.recv]
+    by_name = dict(seen)
+    assert by_name[OpName.all_to_all_v_single].input_split_sizes == [2]
+    assert by_name[OpName.all_reduce].op == torchcomms.ReduceOp.PREMUL_SUM(2.0) and received.equal(x)
+    assert [e["state"] for e in _entries(recorder)] == ["completed"] * len(seen)
+
+
+def test_a_group_ends_its_communicator():
+    comm = torchcomms.new_comm("gloo", CPU, f"unit{next(_names)}", rank=0, world_size=1)
+    group = _comms._BackendWrapper(comm)
+    group.shutdown()
+    group.shutdown()
+    with pytest.raises(chorus.FinalizedError):
+        comm.barrier(async_op=False)
+    with pytest.raises(TypeError, match="can't be a process group"):
+        _comms._BackendWrapper(torchcomms.new_comm("mine_py", CPU, "x"))
+
+
 # ---- names ----
 
 

@@ -2,13 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from chorus import _lib
 from chorus.process_group import ProcessGroup
+from chorus.torchcomms._hook_args import OpName
 from chorus.torchcomms._native import NativeBackend
+from chorus.torchcomms._types import RedOpType, ReduceOp
+from chorus.torchcomms._work import DONE, TorchWork
 from chorus.torchcomms.comm import MemAllocator, TorchComm
+
+# What hooks see of an operation: its name, and its arguments of (value, keep, root, reduction), where value is what it
+# fills, and keep what goes in and comes out.
+_SEEN: dict[int, tuple[OpName, Callable[..., tuple[Any, ...]]]] = {
+    _lib.BROADCAST: (OpName.broadcast, lambda value, keep, root, op: (value[0], root)),
+    _lib.ALL_REDUCE: (OpName.all_reduce, lambda value, keep, root, op: (value[0], op)),
+    _lib.REDUCE: (OpName.reduce, lambda value, keep, root, op: (value[0], root, op)),
+    _lib.ALL_GATHER: (OpName.all_gather, lambda value, keep, root, op: (value, keep[0])),
+    _lib.ALL_GATHER_V: (OpName.all_gather_v, lambda value, keep, root, op: (value, keep[0])),
+    _lib.ALL_GATHER_SINGLE: (OpName.all_gather_single, lambda value, keep, root, op: (value[0], keep[0])),
+    _lib.REDUCE_SCATTER: (OpName.reduce_scatter, lambda value, keep, root, op: (value[0], keep[0], op)),
+    _lib.REDUCE_SCATTER_V: (OpName.reduce_scatter_v, lambda value, keep, root, op: (value[0], keep[0], op)),
+    _lib.REDUCE_SCATTER_SINGLE: (OpName.reduce_scatter_single, lambda value, keep, root, op: (value[0], keep[0], op)),
+    _lib.ALL_TO_ALL: (OpName.all_to_all, lambda value, keep, root, op: (value, keep[0])),
+    _lib.ALL_TO_ALL_SINGLE: (OpName.all_to_all_single, lambda value, keep, root, op: (value[0], keep[0])),
+    _lib.ALL_TO_ALL_V_SINGLE: (OpName.all_to_all_v_single, lambda value, keep, root, op: (value[0], keep[0])),
+    _lib.GATHER: (OpName.gather, lambda value, keep, root, op: (value, keep[0], root)),
+    _lib.SCATTER: (OpName.scatter, lambda value, keep, root, op: (value[0], keep[0], root)),
+}
 
 
 class _BackendWrapper(ProcessGroup):
-    """The process group of a communicator, which both share: shutting it down finalizes the communicator."""
+    """The process group of a communicator, which both share: shutting it down finalizes the communicator. The
+    communicator's hooks see the group's operations, with tensors as they go to the library; of a batch they see each
+    message.
+
+    It's a group itself: PyTorch's ``_register_backend`` takes only backends that are written in C++.
+    """
 
     def __init__(self, comm: TorchComm) -> None:
         impl = comm.get_backend_impl()
@@ -29,3 +62,63 @@ class _BackendWrapper(ProcessGroup):
         """End this rank's part; nothing if that has happened."""
         if not self.comm.finalized:
             self._torchcomm.finalize()
+
+    # ---- hooks ----
+
+    def _hooked(self) -> bool:
+        hooks = self._torchcomm._hooks
+        return bool(hooks.pre or hooks.post)
+
+    def _direct(self, tensor: torch.Tensor, opts: Any) -> bool:
+        return not self._hooked() and super()._direct(tensor, opts)
+
+    def barrier(self, opts: Any = None, *more: Any, **named: Any) -> Any:  # type: ignore[override]
+        """Wait until every rank has come here."""
+        call = super().barrier
+        if not self._hooked():
+            return call(opts, *more, **named)
+        return self._told(OpName.barrier, (not self._at_once(opts),), lambda: call(opts, *more, **named))
+
+    def _run(
+        self, opts: Any, value: Any, keep: Any, staging: Any, kind: int, *args: Any, **fields: Any
+    ) -> Any:
+        call = super()._run
+        if not self._hooked() or kind not in _SEEN:
+            return call(opts, value, keep, staging, kind, *args, **fields)
+        name, told = _SEEN[kind]
+        number = fields.get("reduction", args[1] if len(args) > 1 else 0)
+        factor = fields.get("factor", 0.0) if number == _lib.PREMUL_SUM else None
+        op = ReduceOp(RedOpType(number), factor) if number else None
+        seen = told(value, keep, fields.get("root", 0), op)
+        if kind == _lib.ALL_TO_ALL_V_SINGLE:
+            seen += _rows(value[0], fields["out_splits"]), _rows(keep[0], fields["in_splits"])
+        return self._told(name, (*seen, not self._at_once(opts)),
+            lambda: call(opts, value, keep, staging, kind, *args, **fields))  # fmt: skip
+
+    def send(self, tensors: list[torch.Tensor], dst: int, tag: int) -> Any:
+        """Send a tensor; done when it may be reused."""
+        call = super().send
+        if not self._hooked():
+            return call(tensors, dst, tag)
+        return self._told(OpName.send, (tensors[0], dst, True), lambda: call(tensors, dst, tag))
+
+    def recv(self, tensors: list[torch.Tensor], src: int, tag: int) -> Any:
+        """Receive a tensor. Shapes: dtype and number of elements must be the message's."""
+        call = super().recv
+        if not self._hooked():
+            return call(tensors, src, tag)
+        return self._told(OpName.recv, (tensors[0], src, True), lambda: call(tensors, src, tag))
+
+    def _told(self, name: OpName, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
+        """Run an operation with the communicator's hooks around it."""
+        op_id = self._torchcomm._before(name, lambda: args)
+        work = call()
+        pending = getattr(work, "_pending", None)
+        self._torchcomm._after(name, op_id, DONE if pending is None else TorchWork(pending))
+        return work
+
+
+def _rows(tensor: torch.Tensor, splits: list[int]) -> list[int]:
+    """Splits in rows, from splits in elements, which make up the tensor."""
+    height, whole = tensor.size(0) if tensor.dim() else 1, sum(splits)
+    return [n * height // whole if whole else 0 for n in splits]
