@@ -74,3 +74,12 @@ func TestWindowsOfDifferentTypes(t *testing.T) {
 		return errors.Join(c.Barrier(ctx), c.Finalize(ctx))
 	})
 }
+
+// TestFabricOfTheEnvironment demands that an error about a fabric says that a variable has named it.
+func TestFabricOfTheEnvironment(t *testing.T) {
+	t.Setenv("CHORUS_FABRIC", "nonesuch")
+	_, err := comm.New(context.Background(), comm.WithRank(0, 1))
+	if !errors.Is(err, comm.ErrInvalidArgument) || !strings.Contains(err.Error(), `"nonesuch" (CHORUS_FABRIC)`) {
+		t.Error(err)
+	}
+}

@@ -21,7 +21,7 @@ func (o Options) Set(fabric string, given map[string]string) error {
 			take = o.unknown
 		}
 		if err := take(given[name]); err != nil {
-			errs = append(errs, &ConfigError{fmt.Errorf("%s: option %s=%q: %w", fabric, name, given[name], err)})
+			errs = append(errs, &ConfigError{fmt.Errorf("%s: option fabric.%s=%q: %w", fabric, name, given[name], err)})
 		}
 	}
 	return errors.Join(errs...)

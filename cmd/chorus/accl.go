@@ -87,6 +87,7 @@ movers got are listed with their words, or drawn.`,
 				return usagef("%v", err)
 			}
 			all := accl.Collectives()
+			op = operationName(op, all)
 			i := slices.IndexFunc(all, func(s abi.Scenario) bool { return s.String() == op })
 			if i < 0 {
 				return usagef("--op %q is none of %v", op, all)
@@ -117,8 +118,8 @@ movers got are listed with their words, or drawn.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&op, "op", "allreduce", "the collective, as ACCL calls it")
-	f.IntVar(&ranks, "ranks", 4, "how many engines")
+	f.StringVar(&op, "op", "allreduce", "the collective: allreduce, all-reduce and all_reduce are one")
+	f.IntVarP(&ranks, "ranks", "n", 4, "how many engines")
 	f.IntVar(&count, "count", 16, "elements: of each block, where there are several")
 	f.IntVar(&eager, "eager", 1024, "bytes up to which messages are eager, with cyt_rdma")
 	f.StringVar(&protocol, "protocol", "cyt_rdma", "udp, tcp or cyt_rdma")

@@ -58,7 +58,7 @@ other: of the median turn, and the quartiles.
 
 The exit status is 1 if any element was wrong.`,
 		Example: `  chorus bench
-  chorus bench all_reduce -np 4 -b 8 -e 128M -f 2 -n 100
+  chorus bench all_reduce -n 4 -b 8 -e 128M -f 2 --iters 100
   chorus bench all_reduce --ranks 2 --min 8 --max 256MiB --dtype f32 --fabric shm --memory mapped --json -
   chorus bench all_gather --fabric tcp --algorithm ring --plot all_gather.svg
   chorus run -n 2 chorus bench send_recv
@@ -102,7 +102,7 @@ The exit status is 1 if any element was wrong.`,
 			})
 		},
 	}
-	f.ranks.add(cmd, "", 2, "auto")
+	f.ranks.add(cmd, "n", 2, "auto")
 	fs := cmd.Flags()
 	g := &f.config
 	fs.StringVarP(&f.min, "min", "b", "8", "smallest size in bytes, such as 8 or 4KiB")
@@ -119,7 +119,7 @@ The exit status is 1 if any element was wrong.`,
 	fs.StringVar(&g.Algorithm, "algorithm", "", "algorithm, see chorus plan --list; empty: the best by the cost model")
 	fs.DurationVar(&g.Time, "time", 0, "time to measure each row for (default 200ms)")
 	fs.IntVarP(&g.Warmup, "warmup", "w", 0, "rounds before the clock starts; 0: a tenth of --time")
-	fs.IntVarP(&g.Iters, "iters", "n", 0, "rounds to measure; 0: what fits in --time")
+	fs.IntVar(&g.Iters, "iters", 0, "rounds to measure; 0: what fits in --time")
 	fs.IntVarP(&f.check, "check", "c", 1,
 		"rounds whose results are checked, before the measured ones and again after them; 0: none")
 	fs.IntVar(&f.connections, "connections", 0, "TCP connections of each pair; 0: as CHORUS_TCP_CONNECTIONS says")
@@ -137,7 +137,7 @@ The exit status is 1 if any element was wrong.`,
 func (f *benchFlags) parse(args []string) (err error) {
 	g := &f.config
 	if len(args) > 0 {
-		g.Operation = args[0]
+		g.Operation = operationName(args[0], bench.Operations())
 	}
 	if g.Min, err = bench.ParseSize(f.min); err != nil {
 		return usagef("--min: %w", err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +19,18 @@ var otherNames = map[string]string{
 	"stepbytes":    "step-bytes",
 	"datatype":     "dtype",
 	"warmup-iters": "warmup",
+}
+
+// operationName returns the one of the known operations that was typed in any spelling, such as allreduce, all-reduce or
+// All_Reduce; what was typed if it's none of them.
+func operationName[S any](typed string, known []S) string {
+	plain := func(s string) string { return strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(s)) }
+	for _, k := range known {
+		if name := fmt.Sprint(k); plain(name) == plain(typed) {
+			return name
+		}
+	}
+	return typed
 }
 
 // flagName is the name that a flag has here: --nproc_per_node is another spelling of --nproc-per-node, and --minbytes

@@ -69,7 +69,7 @@ broadcast, and of one rank's block for the others.`,
 	}
 	fs := cmd.Flags()
 	q := &f.request
-	fs.IntVar(&q.World, "world", 4, "number of ranks")
+	fs.IntVarP(&q.World, "world", "n", 4, "number of ranks")
 	fs.IntVar(&q.Rank, "rank", 0, "rank whose plan is printed")
 	fs.IntVar(&q.Root, "root", 0, "root of broadcast, reduce, gather and scatter")
 	fs.IntVar(&q.Count, "count", 1000, "elements")
@@ -100,7 +100,7 @@ func collectiveNames() []string {
 // parseCollectives returns the one that was named, or all.
 func parseCollectives(args []string) ([]plan.Collective, error) {
 	if len(args) > 0 {
-		c, err := plan.ParseCollective(args[0])
+		c, err := plan.ParseCollective(operationName(args[0], plan.Collectives()))
 		return []plan.Collective{c}, err
 	}
 	return plan.Collectives(), nil

@@ -31,7 +31,7 @@ func usage(err error) error {
 
 // explainUsage makes what cobra finds wrong with the command line of cmd, or of those below it, a usageError.
 func explainUsage(cmd *cobra.Command) {
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(flagError(err)) })
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(flagError(cmd.Flags(), err)) })
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if err := cmd.ValidateFlagGroups(); err != nil {
@@ -45,8 +45,15 @@ func explainUsage(cmd *cobra.Command) {
 	}
 }
 
-// flagError says of a value that can't be read what was wanted, rather than how it was read.
-func flagError(err error) error {
+// flagError says of a value that can't be read what was wanted, rather than how it was read, and of a flag that there
+// isn't which one is spelled alike.
+func flagError(flags *pflag.FlagSet, err error) error {
+	if none, ok := errors.AsType[*pflag.NotExistError](err); ok && none.GetSpecifiedShortnames() == "" {
+		if near := nearest(flags, none.GetSpecifiedName()); near != "" {
+			return fmt.Errorf("%w; there is --%s", err, near)
+		}
+		return err
+	}
 	bad, ok := errors.AsType[*pflag.InvalidValueError](err)
 	if !ok {
 		return err
@@ -65,6 +72,20 @@ func flagError(err error) error {
 		return fmt.Errorf("%s: want a time such as 500ms or 10s, not %q", name, bad.GetValue())
 	}
 	return fmt.Errorf("%s: %w", name, bad.Unwrap())
+}
+
+// nearest returns the flag that a name may have been meant for, by cobra's rule for names of commands; or "".
+func nearest(flags *pflag.FlagSet, name string) string {
+	names := &cobra.Command{SuggestionsMinimumDistance: 2}
+	flags.VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+		}
+	})
+	if near := names.SuggestionsFor(name); len(name) > 2 && len(near) > 0 {
+		return near[0]
+	}
+	return ""
 }
 
 // noSuchCommand is the rule for the arguments of chorus itself.

@@ -19,6 +19,7 @@ import (
 // settings are a communicator's hints, parsed.
 type settings struct {
 	fabric        string
+	fabricBy      string // what names it, for errors
 	host          string
 	algo          string
 	chunkBytes    int
@@ -153,8 +154,11 @@ func opHints() backend.OpHints {
 
 // fillFrom takes what no hint said from the environment.
 func (s *settings) fillFrom(c *config.Config) {
-	if s.fabric == "" {
-		s.fabric = c.Fabric
+	switch {
+	case s.fabric != "":
+		s.fabricBy = "hint fabric"
+	case c.Fabric != "":
+		s.fabric, s.fabricBy = c.Fabric, "CHORUS_FABRIC"
 	}
 	if s.calibration == "" {
 		s.calibration = c.Calibration

@@ -92,7 +92,7 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	})
 	if err != nil {
 		unwatch(&err)
-		err = fmt.Errorf("opening fabric %q: %w", s.fabric, err)
+		err = fmt.Errorf("opening fabric %q (%s): %w", s.fabric, s.fabricBy, err)
 		if _, ok := errors.AsType[*fabric.ConfigError](err); ok {
 			err = &backend.InvalidArgumentError{Where: at, Detail: err.Error()}
 		} else if errors.Is(err, errors.ErrUnsupported) {

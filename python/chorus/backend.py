@@ -100,18 +100,17 @@ def place_of(device: torch.device) -> int:
     return place
 
 
-def _create(backend: str, options: Any, backend_options: Any) -> ProcessGroup:
-    """What PyTorch calls for every group with one of the backends.
+def _create(backend: str, options: Any, backend_options: Any, caller: dict[str, Any]) -> ProcessGroup:
+    """A group with one of the backends.
 
     ``backend_options`` is what the user gave as ``pg_options``: None, or a dict of
     hints for the communicator.
     """
-    from chorus import _patches, _streams
+    from chorus import _streams
     from chorus._comm import Communicator
     from chorus.errors import InvalidArgumentError
     from chorus.process_group import ProcessGroup, timeout_ns
 
-    caller = _patches.locals_of_creation()
     others = _other_backends(backend, options, caller)
     hints = backend_options if isinstance(backend_options, dict) else None
     if backend_options is not None and hints is None and not others:
@@ -164,7 +163,20 @@ def _placed(carrier: str | None, device: Any) -> torch.device:
     return torch.empty(0, device=next(iter(_drivers))).device
 
 
-_creators = {name: functools.partial(_create, name) for name in NAMES}
+def _created(backend: str, options: Any, backend_options: Any) -> ProcessGroup:
+    """What PyTorch calls for every group. Errors about hints say where the program has given them."""
+    from chorus import _patches
+    from chorus.errors import InvalidArgumentError
+
+    try:
+        return _create(backend, options, backend_options, _patches.locals_of_creation())
+    except InvalidArgumentError as error:
+        if isinstance(backend_options, dict) and any(str(name) in str(error) for name in backend_options):
+            error.args = (f"{error} (pg_options={backend_options!r})",)
+        raise
+
+
+_creators = {name: functools.partial(_created, name) for name in NAMES}
 
 
 def _carrier(backend: str, options: Any, given: dict[str, Any] | None) -> tuple[str | None, dict[str, str]]:

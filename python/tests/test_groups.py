@@ -275,14 +275,18 @@ def _hints(_):
     for hints, words in [
         ({"speed": "more"}, 'unknown hint "speed"; known are fabric, '),
         ({"fabric": "nonesuch"}, 'unknown fabric "nonesuch"; have '),
-        ({"fabric.nonesuch": "1"}, 'option nonesuch="1": unknown; known are addr, '),
-        ({"fabric": "tcp", "fabric.buffer": "x"}, 'option buffer="x"'),
+        ({"fabric.nonesuch": "1"}, 'option fabric.nonesuch="1": unknown; known are addr, '),
+        ({"fabric": "tcp", "fabric.buffer": "x"}, 'option fabric.buffer="x"'),
         ({"algorithm": "nonesuch"}, 'algorithm="nonesuch": want one of '),
         ({"chunk_bytes": "-1"}, 'chunk_bytes="-1"'),
     ]:
         with pytest.raises(chorus.InvalidArgumentError) as caught:
             Communicator.create(0, 1, dist.HashStore(), name="hinted", hints=hints)
         assert words in str(caught.value)
+    with pytest.raises(chorus.InvalidArgumentError) as caught:
+        dist.new_group(pg_options={"fabric": "nonesuch"})
+    assert 'opening fabric "nonesuch" (hint fabric): ' in str(caught.value)
+    assert str(caught.value).endswith(" (pg_options={'fabric': 'nonesuch'})")
 
 
 def test_hints_that_there_are_not(pair):
