@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -27,7 +28,7 @@ func HostID() (string, error) {
 	if id == "" {
 		id, _ = os.Hostname()
 	}
-	for _, ns := range []string{"net", "pid"} {
+	for _, ns := range namespaces {
 		link, err := os.Readlink("/proc/self/ns/" + ns)
 		if err != nil { // a sandbox without namespaces in /proc: go by name
 			link, _ = os.Hostname()
@@ -35,6 +36,25 @@ func HostID() (string, error) {
 		id += "/" + link
 	}
 	return id, nil
+}
+
+// namespaces are those of the kernel that processes must share to share memory, and to know each other by number.
+var namespaces = []string{"net", "pid"}
+
+// kernelID is HostID by what the kernel says alone; an error if it doesn't.
+func kernelID() (string, error) {
+	id, err := bootID()
+	if err == nil && id == "" {
+		err = errors.ErrUnsupported
+	}
+	for _, ns := range namespaces {
+		if err == nil {
+			var link string
+			link, err = os.Readlink("/proc/self/ns/" + ns)
+			id += "/" + link
+		}
+	}
+	return id, err
 }
 
 // LocalAddrFor returns the address of this host from which packets to host would

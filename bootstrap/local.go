@@ -131,10 +131,11 @@ func socketName(info Info) (string, error) {
 // the same number.
 func launcherProcess(pid int, rankVar string) (string, error) {
 	for range 64 {
-		_, parent, err := procStat(pid)
+		stat, err := procStat(pid)
 		if err != nil {
 			return "", err
 		}
+		parent := stat.parent
 		if parent <= 1 {
 			return "", errors.New("it is not among the ancestors of this process")
 		}
@@ -143,28 +144,34 @@ func launcherProcess(pid int, rankVar string) (string, error) {
 			return "", err
 		}
 		if !strings.Contains("\x00"+string(environ), "\x00"+rankVar+"=") {
-			start, _, err := procStat(parent)
-			return fmt.Sprintf("pid %d started %s", parent, start), err
+			stat, err := procStat(parent)
+			return fmt.Sprintf("pid %d started %s", parent, stat.start), err
 		}
 		pid = parent
 	}
 	return "", errors.New("too many ancestors")
 }
 
-// procStat returns when a process was started, in ticks since boot, and its
-// parent (proc(5), fields 22 and 4 of stat).
-func procStat(pid int) (start string, parent int, err error) {
+// processStat is what the kernel says of a process (proc(5), fields 3, 4 and 22 of stat).
+type processStat struct {
+	state  string // such as "Z" of one that has ended, and that its parent hasn't waited for
+	parent int
+	start  string // in ticks since boot
+}
+
+// procStat reads it. The error matches os.ErrNotExist if there is no such process, or no /proc.
+func procStat(pid int) (processStat, error) {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
-		return "", 0, err
+		return processStat{}, err
 	}
 	// The second field is the program's name in parentheses and may hold anything.
 	fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
 	if len(fields) < 20 {
-		return "", 0, fmt.Errorf("/proc/%d/stat has too few fields", pid)
+		return processStat{}, fmt.Errorf("/proc/%d/stat has too few fields", pid)
 	}
-	parent, err = strconv.Atoi(fields[1])
-	return fields[19], parent, err
+	parent, err := strconv.Atoi(fields[1])
+	return processStat{state: fields[0], parent: parent, start: fields[19]}, err
 }
 
 // sameUserListener closes connections of other users: names in the abstract name

@@ -624,13 +624,15 @@ typedef struct chorus_comm_options {
 	int32_t abort_on_error; /* 1: a failure that breaks the communicator aborts the process; 0: it doesn't; -1: as TORCHCOMM_ABORT_ON_ERROR says */
 	const char *backend;    /* NULL: "native" */
 	const char *device;     /* NULL: "cpu" */
-	const char *name;       /* NULL: "world"; the same on all ranks, and fresh on its store */
+	const char *name;       /* NULL: "world"; the same on all ranks, and fresh on its store, but for attempts that have failed */
 	chorus_store store;     /* 0: the launcher's; may be released once the communicator is made */
 	int64_t timeout_ns;     /* of this call, and of operations that give none; 0: as TORCHCOMM_TIMEOUT_SECONDS says, or 600 s */
 	const chorus_hint *hints;
 	int32_t n_hints;
 	int32_t job_size;         /* of a communicator of some ranks of a larger job: how many that has; 0: the communicator's are the job's */
-	const int32_t *job_ranks; /* and which of them these are, world_size of them; flight records speak of them so. Read if job_size isn't 0, and rank is given */
+	const int32_t *job_ranks; /* and which of them these are, world_size of them, the same on all members; flight records speak of them so. Read if job_size isn't 0, and rank is given */
+	int32_t name_again;       /* 1: others on the store, which have ended, may have had the name; all members pass the same */
+	int32_t reserved;
 } chorus_comm_options;
 
 /* chorus_comm_create joins a communicator [blocks]. All of its ranks call it; it

@@ -124,6 +124,9 @@ func create(o *C.chorus_comm_options, out *C.chorus_comm, checked C.int32_t) err
 		}
 		opts = append(opts, comm.WithJobRanks(ranks, int(o.job_size)))
 	}
+	if o.name_again != 0 {
+		opts = append(opts, comm.WithNameAgain())
+	}
 	if o.abort_on_error >= 0 {
 		opts = append(opts, comm.WithAbortOnError(o.abort_on_error != 0))
 	}

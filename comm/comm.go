@@ -134,13 +134,14 @@ func New(ctx context.Context, opts ...NewOption) (*Comm, error) {
 		return fail("%w", err)
 	}
 	if o.size > 1 {
-		st = store.NewPrefix("chorus/"+o.name, o.store)
-		if err := claimName(ctx, st, o.size); err != nil {
-			return fail("%w", err)
-		}
+		st = store.NewPrefix(fmt.Sprintf("chorus/%s/%d", o.name, o.size), o.store)
 	}
 	o.world = o.name
-	b, dev, err := o.open(ctx, st)
+	meeting := o.meeting(st)
+	b, dev, err := o.open(ctx, st, meeting)
+	if meeting != nil {
+		st = meeting.Store()
+	}
 	foreign := err == nil && b.Capabilities().Foreign // others don't say that they have arrived
 	if err == nil && st != nil && !foreign {
 		if err = arrived(ctx, st, o.size); store.Gone(err) {
@@ -160,8 +161,19 @@ func New(ctx context.Context, opts ...NewOption) (*Comm, error) {
 	return c, nil
 }
 
+// meeting is where the ranks find each other in st; nil if there is none, for a world of one.
+func (o *newOptions) meeting(st store.Store) *bootstrap.Meeting {
+	if st == nil {
+		return nil
+	}
+	m := bootstrap.NewMeeting(st, o.rank, o.size)
+	m.Members, m.Again = o.jobRanks, o.again
+	return m
+}
+
 // open begins this rank's part in the backend, and on the device, of a world whose ranks meet at st.
-func (o *newOptions) open(ctx context.Context, st store.Store) (backend.Backend, *streams, error) {
+func (o *newOptions) open(ctx context.Context, st store.Store, meeting *bootstrap.Meeting) (backend.Backend, *streams,
+	error) {
 	if p, given, err := takePriority(o.hints); err != nil {
 		return nil, nil, err
 	} else if given {
@@ -177,7 +189,7 @@ func (o *newOptions) open(ctx context.Context, st store.Store) (backend.Backend,
 	if without == nil {
 		o.device = d.Name()
 	}
-	b, err := backend.Open(ctx, o.backend, backend.Config{Name: o.name, Rank: o.rank, Size: o.size, Store: st,
+	b, err := backend.Open(ctx, o.backend, backend.Config{Name: o.name, Rank: o.rank, Size: o.size, Meeting: meeting, Store: st,
 		Job: bootstrap.Launchers(o.store), Device: o.device, Timeout: o.timeout, Hints: own,
 		MasterAddr: o.masterAddr, Log: o.log, Old: o.old})
 	if err != nil {
@@ -214,18 +226,6 @@ func (o *newOptions) join(cfg *config.Config, abort bool, b backend.Backend, dev
 func checkName(name string) error {
 	if name == "" || strings.ContainsAny(name, "/\x00") {
 		return fmt.Errorf("%w: a name must not be empty or contain a slash", ErrInvalidArgument)
-	}
-	return nil
-}
-
-// claimName makes sure that nobody used the name on this store before.
-func claimName(ctx context.Context, st store.Store, size int) error {
-	n, err := st.Add(ctx, "joined", 1)
-	if err != nil {
-		return err
-	}
-	if n > int64(size) {
-		return fmt.Errorf("%w: the name was used on this store before, or more than %d ranks join; give each communicator a name of its own (WithName)", ErrInvalidArgument, size)
 	}
 	return nil
 }

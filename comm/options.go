@@ -36,6 +36,7 @@ type newOptions struct {
 	job          string          // the launcher's name for it
 	jobRanks     []int           // by rank of the communicator, if they are others
 	jobSize      int
+	again        bool // the name may have been used before
 	recorder     *observe.Recorder
 	newcomer     bool
 	old          backend.Backend // whose successor it's going to be, if that can be of use; nil otherwise
@@ -59,6 +60,10 @@ func WithDevice(device string) NewOption { return func(o *newOptions) { o.device
 // apart from those of others. The name must be the same on all ranks and fresh
 // on its store; the default is "world".
 func WithName(name string) NewOption { return func(o *newOptions) { o.name = name } }
+
+// WithNameAgain lets the communicator have a name that others had on its store, which have ended: it is the next one
+// with the name. All ranks pass it, for each of them. A New that has failed needs no such option to be tried again.
+func WithNameAgain() NewOption { return func(o *newOptions) { o.again = true } }
 
 // WithRank sets rank and world size, of at most a million (bootstrap.MaxRanks). It wins over every launcher's.
 func WithRank(rank, size int) NewOption {

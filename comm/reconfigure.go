@@ -188,6 +188,7 @@ func (c *Comm) reconfigure(ctx context.Context, uuid string, members []regroup.M
 		}
 	}()
 	next := c.opened
+	next.jobRanks = nil // it's a world of its own
 	next.newcomer, next.name, next.world, next.size, next.rank = false, nameOf(members), uuid, len(members), -1
 	next.timeout, next.device = time.Duration(c.timeout.Load()), c.Device()
 	if hints != nil {
@@ -214,7 +215,7 @@ func (c *Comm) reconfigure(ctx context.Context, uuid string, members []regroup.M
 	var b backend.Backend
 	var dev *streams
 	err = seat.Agree(ctx, uuid, members, func(ctx context.Context, st store.Store) (err error) {
-		b, dev, err = next.open(ctx, st)
+		b, dev, err = next.open(ctx, st, next.meeting(st))
 		return err
 	})
 	if err != nil {
@@ -223,7 +224,6 @@ func (c *Comm) reconfigure(ctx context.Context, uuid string, members []regroup.M
 		}
 		return nil, c.reconfigureError(members, err)
 	}
-	next.jobRanks = nil // it's a world of its own
 	n = next.join(cfg, c.abortOnError, b, dev)
 	c.ended.giveSeat(n.ended)
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)

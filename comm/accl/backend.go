@@ -45,12 +45,17 @@ func begin(ctx context.Context, c backend.Config) (*base.Runner, *link, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	l, err := connect(ctx, c, o)
+	l, err := connect(ctx, &c, o)
 	if err != nil {
 		return nil, nil, err
 	}
 	if c.Size > 1 { // an engine that is being set up forgets what has come
-		if _, err := bootstrap.Exchange(ctx, store.NewPrefix("ready", c.Store), c.Rank, c.Size, nil); err != nil {
+		if o.emulator > 0 {
+			_, err = c.Meet(ctx, nil)
+		} else {
+			_, err = bootstrap.Exchange(ctx, store.NewPrefix("ready", c.Store), c.Rank, c.Size, nil)
+		}
+		if err != nil {
 			l.shut(err)
 			return nil, nil, err
 		}
@@ -61,7 +66,7 @@ func begin(ctx context.Context, c backend.Config) (*base.Runner, *link, error) {
 }
 
 // connect sets up this rank's engine in the network of all.
-func connect(ctx context.Context, c backend.Config, o options) (*link, error) {
+func connect(ctx context.Context, c *backend.Config, o options) (*link, error) {
 	if o.emulator > 0 {
 		return dial(ctx, c, o)
 	}
@@ -93,7 +98,7 @@ func connect(ctx context.Context, c backend.Config, o options) (*link, error) {
 }
 
 // place says in the driver's configuration which engines there are.
-func (o *options) place(c backend.Config) {
+func (o *options) place(c *backend.Config) {
 	o.config.Local = c.Rank
 	o.config.ArithConfigs = map[abi.Types]abi.ArithConfig{{Uncompressed: abi.Int8, Compressed: abi.Int8}: abi.Bytes}
 	for r := range uint32(c.Size) {
@@ -106,7 +111,7 @@ func (o *options) place(c backend.Config) {
 }
 
 // dial sets up this rank's engine behind the sockets of an emulator.
-func dial(ctx context.Context, c backend.Config, o options) (*link, error) {
+func dial(ctx context.Context, c *backend.Config, o options) (*link, error) {
 	dev, err := wire.Dial(ctx, c.Size, c.Rank, o.emulator)
 	if err != nil {
 		return nil, err

@@ -44,7 +44,7 @@ type shared struct {
 var process = rand.Text()
 
 // meet finds the network of all ranks: that of this process, if all are in it, else links of a fabric.
-func meet(ctx context.Context, c backend.Config, o options) (meeting, error) {
+func meet(ctx context.Context, c *backend.Config, o options) (meeting, error) {
 	cfg, err := config.Load(nil)
 	if err != nil {
 		return meeting{}, err
@@ -53,15 +53,7 @@ func meet(ctx context.Context, c backend.Config, o options) (meeting, error) {
 	if err != nil {
 		return meeting{}, err
 	}
-	sealed, round := store.NewSealed(policy.Secret, c.Store), 0
-	exchange := func(ctx context.Context, payload []byte) ([][]byte, error) {
-		if c.Size == 1 {
-			return [][]byte{payload}, nil
-		}
-		round++
-		return bootstrap.Exchange(ctx, store.NewPrefix(fmt.Sprint("meet/", round), sealed), c.Rank, c.Size, payload)
-	}
-	all, err := exchange(ctx, []byte(process+" "+rand.Text()))
+	all, err := c.Meet(ctx, []byte(process+" "+rand.Text()))
 	if err != nil {
 		return meeting{}, err
 	}
@@ -85,6 +77,14 @@ func meet(ctx context.Context, c backend.Config, o options) (meeting, error) {
 		if host, err = bootstrap.HostID(); err != nil {
 			return meeting{}, err
 		}
+	}
+	sealed, round := store.NewSealed(policy.Secret, c.Store), 0
+	exchange := func(ctx context.Context, payload []byte) ([][]byte, error) {
+		if c.Size == 1 {
+			return [][]byte{payload}, nil
+		}
+		round++
+		return bootstrap.Exchange(ctx, store.NewPrefix(fmt.Sprint("meet/", round), sealed), c.Rank, c.Size, payload)
 	}
 	fab, err := fabric.Open(ctx, cmp.Or(o.network, cfg.Fabric), fabric.Config{Rank: c.Rank, Size: c.Size,
 		Exchange: exchange, HostID: host, Rendezvous: c.MasterAddr, Security: policy, Timeout: c.Timeout,

@@ -11,9 +11,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chorus-comms/chorus/bootstrap"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/cache"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/secure"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -176,7 +178,8 @@ func (c *Capabilities) Serves(device string) bool {
 type Config struct {
 	Name       string
 	Rank, Size int
-	Store      store.Store // keys are this communicator's own; nil if Size is 1
+	Meeting    *bootstrap.Meeting // of the communicator's ranks, for Meet; nil: one in Store
+	Store      store.Store        // keys are this communicator's own; nil if Size is 1
 	// The same store, with all keys of the job: where programs meet that aren't Chorus; stays open.
 	Job        store.Store
 	Device     string        // with its index, as device.Get takes it; "cpu" is the host
@@ -187,6 +190,42 @@ type Config struct {
 	// Old is this rank's part of a communicator that is broken, or has nothing under way, whose survivors are among the
 	// members of this one, which a backend may make of it; nil if there is none. It ends by itself.
 	Old Backend
+}
+
+// Meet gives every rank what each has brought, in order of rank. An Opener calls it before it uses the Store, which is
+// that of this attempt from then on: what a failed attempt to make the same communicator has left is out of sight. A
+// backend that doesn't call it meets whatever is there.
+func (c *Config) Meet(ctx context.Context, payload []byte) ([][]byte, error) {
+	if c.Size == 1 {
+		return [][]byte{payload}, nil
+	}
+	policy, err := secure.Environment()
+	if err != nil {
+		return nil, err
+	}
+	if c.Meeting == nil {
+		c.Meeting = bootstrap.NewMeeting(c.Store, c.Rank, c.Size)
+	}
+	at := Where{Comm: c.Name, Rank: c.Rank, Op: "new"}
+	all, err := c.Meeting.Meet(ctx, policy.Secret, payload)
+	if twice, ok := errors.AsType[*bootstrap.DuplicateRankError](err); ok {
+		return nil, &InvalidArgumentError{Where: at, Detail: twice.Error(), Err: twice}
+	}
+	if x, ok := errors.AsType[*bootstrap.CrossedError](err); ok {
+		return nil, &MismatchError{Where: at, RankA: x.RankA, RankB: x.RankB, OpA: "new(ranks " + x.A + " of the job)",
+			OpB: "new(ranks " + x.B + " of the job)"}
+	}
+	if errors.Is(err, bootstrap.ErrHeld) {
+		return nil, c.Used()
+	}
+	c.Store = c.Meeting.Store()
+	return all, err
+}
+
+// Used is the error of an Opener that finds another communicator of the name.
+func (c *Config) Used() error {
+	return &InvalidArgumentError{Where: Where{Comm: c.Name, Rank: c.Rank, Op: "new"}, Detail: fmt.Sprintf("the name was "+
+		"used on this store before, or more than %d ranks join; give each communicator a name of its own (WithName)", c.Size)}
 }
 
 // Opener begins this rank's part of a communicator; every rank calls it.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"time"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/bootstrap"
@@ -136,17 +137,46 @@ func open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
+	giveBack, err := claim(ctx, &c)
+	if err != nil {
+		return nil, err
+	}
 	g, err := j.group(ctx, c.Name, j.root, c.Rank, c.Size)
 	if err != nil {
+		giveBack()
 		return nil, j.elsewhere(err)
 	}
 	if j.old && c.Size > 1 {
 		if err := j.meet(ctx, g); err != nil {
 			g.Finalize(ctx)
+			giveBack()
 			return nil, err
 		}
 	}
 	return g, nil
+}
+
+// claim makes sure that the name of a communicator has not been used on its store. What PyTorch's ranks set there belongs
+// to no attempt, so that nobody could tell what is left from what is new. A rank that fails gives its claim back.
+func claim(ctx context.Context, c *backend.Config) (giveBack func(), err error) {
+	const key = "joined"
+	if c.Size == 1 {
+		return func() {}, nil
+	}
+	n, err := c.Store.Add(ctx, key, 1)
+	if err != nil {
+		return nil, err
+	}
+	giveBack = func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_, _ = c.Store.Add(ctx, key, -1) // else the name can't be used again
+	}
+	if n > int64(c.Size) {
+		giveBack()
+		return nil, c.Used()
+	}
+	return giveBack, nil
 }
 
 // group begins this rank's part of a group with a name of PyTorch's.

@@ -55,6 +55,16 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
+	host, _ := s.hostID(cfg)    // if it can't be had, openFabric says so, when the others can hear it
+	cpus, _ := cpuset.Allowed() // where a sandbox refuses to say, their number must do
+	mine := terms{Fabric: s.fabric, Cores: runtime.NumCPU(), Host: host, CPUs: cpus.String(), StageBytes: s.stageBytes,
+		TLS:     policy.TLS != nil,
+		Machine: s.calibrated(c)}
+	agreed, err := mine.agree(ctx, at, c.Meet)
+	if err != nil {
+		return nil, err
+	}
+	s.stageBytes = agreed.StageBytes
 	// The store may be anybody's, so that nothing is believed that isn't sealed with the secret.
 	sealed := store.NewSealed(policy.Secret, c.Store)
 	round := 0
@@ -66,19 +76,6 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 		return bootstrap.Exchange(ctx, store.NewPrefix(fmt.Sprintf("%s/open/%d", c.Name, round), sealed), c.Rank, c.Size,
 			payload)
 	}
-	host, _ := s.hostID(cfg)    // if it can't be had, openFabric says so, when the others can hear it
-	cpus, _ := cpuset.Allowed() // where a sandbox refuses to say, their number must do
-	mine := terms{Fabric: s.fabric, Cores: runtime.NumCPU(), Host: host, CPUs: cpus.String(), StageBytes: s.stageBytes,
-		TLS:     policy.TLS != nil,
-		Machine: s.calibrated(c)}
-	agreed, err := mine.agree(ctx, at, exchange)
-	if twice, ok := errors.AsType[*bootstrap.DuplicateRankError](err); ok {
-		return nil, &backend.InvalidArgumentError{Where: at, Detail: twice.Error(), Err: twice}
-	}
-	if err != nil {
-		return nil, err
-	}
-	s.stageBytes = agreed.StageBytes
 	together := opening{start: start, at: at}
 	if c.Size > 1 { // a world of one may have no store
 		together.store = store.NewPrefix(c.Name+"/open", sealed)

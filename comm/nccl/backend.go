@@ -132,7 +132,7 @@ func open(ctx context.Context, family string, c backend.Config) (backend.Backend
 	}
 	err = r.offer(&mine, true)
 	if err == nil {
-		err = r.open(ctx, at, c.Store, &mine, old, config)
+		err = r.open(ctx, at, &c, &mine, old, config)
 	}
 	if err != nil {
 		r.leave()
@@ -149,9 +149,9 @@ func newRank(lib *Library, family, name string, me, size int, dev *device.Device
 }
 
 // open meets the others in a store that need not last, and begins.
-func (r *rank) open(ctx context.Context, at backend.Where, st store.Store, mine *greeting, old *rank,
+func (r *rank) open(ctx context.Context, at backend.Where, c *backend.Config, mine *greeting, old *rank,
 	config *config) error {
-	all, err := tellAll(ctx, r, st, r.family+"/open", *mine)
+	all, err := tellBy(r, *mine, func(payload []byte) ([][]byte, error) { return c.Meet(ctx, payload) })
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (r *rank) open(ctx context.Context, at backend.Where, st store.Store, mine 
 		}
 	}
 	if err = r.meet(ctx, all); err == nil {
-		err = r.startFrom(ctx, at, st, old, all, config)
+		err = r.startFrom(ctx, at, c.Store, old, all, config)
 	}
 	if err == nil {
 		err = r.begin(ctx)
@@ -228,6 +228,13 @@ func (r *rank) leave() {
 
 // tellAll gives every rank what all say, in a store under a key that was never used.
 func tellAll[T any](ctx context.Context, r *rank, st store.Store, key string, mine T) ([]T, error) {
+	return tellBy(r, mine, func(payload []byte) ([][]byte, error) {
+		return bootstrap.Exchange(ctx, store.NewPrefix(key, st), r.rank, r.size, payload)
+	})
+}
+
+// tellBy gives every rank what all say, by a function that does so with text.
+func tellBy[T any](r *rank, mine T, exchange func(payload []byte) ([][]byte, error)) ([]T, error) {
 	if r.size == 1 {
 		return []T{mine}, nil
 	}
@@ -235,7 +242,7 @@ func tellAll[T any](ctx context.Context, r *rank, st store.Store, key string, mi
 	if err != nil {
 		return nil, err
 	}
-	payloads, err := bootstrap.Exchange(ctx, store.NewPrefix(key, st), r.rank, r.size, payload)
+	payloads, err := exchange(payload)
 	all := make([]T, r.size)
 	for q, text := range payloads {
 		if err := json.Unmarshal(text, &all[q]); err != nil {

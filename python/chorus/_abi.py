@@ -376,6 +376,8 @@ class CommOptions(Structure):
         ("n_hints", c_int32),
         ("job_size", c_int32),
         ("job_ranks", POINTER(c_int32)),
+        ("name_again", c_int32),
+        ("reserved", c_int32),
     ]
 
 

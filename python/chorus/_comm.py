@@ -295,10 +295,12 @@ class Communicator:
         job_ranks: Sequence[int] = (),
         job_size: int = 0,
         keep_store: bool = False,
+        again: bool = False,
     ) -> Communicator:
         """Join a communicator. All ranks call it; it waits until they have found each other. If its ranks are some of a
         larger job, they are ``job_ranks`` there, for flight records. ``device`` is for backends that have no host.
-        ``keep_store``: its splits need the store."""
+        ``keep_store``: its splits need the store. ``again``: others that have ended may have had its name on the store.
+        """
         array, n_hints = _lib.hints(hints)
         handle = ctypes.c_uint64()
         with contextlib.ExitStack() as stack:
@@ -317,6 +319,7 @@ class Communicator:
                 n_hints=n_hints,
                 job_size=job_size,
                 job_ranks=_ranks(job_ranks) if job_size else None,
+                name_again=int(again),
             )
             check(_lib.library.chorus_comm_create(ctypes.byref(options), ctypes.byref(handle)))
             comm = cls(handle.value)

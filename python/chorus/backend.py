@@ -120,18 +120,26 @@ def _create(backend: str, options: Any, backend_options: Any, caller: dict[str, 
     carrier, hints = _carrier(backend, options, hints)
     alone = carrier in LIBRARIES
     device: Any = _placed(carrier, caller.get("device_id")) if alone else caller.get("device_id")
-    comm = Communicator.create(
-        options.group_rank,
-        options.group_size,
-        options.store if carrier == "gloo" else _fresh(options.store, options.group_size),
-        backend=carrier,
-        device=device if alone else None,
-        name=_name(options, caller),
-        timeout_ns=timeout_ns(options.timeout),
-        hints=hints,
-        job_ranks=options.global_ranks_in_group,
-        job_size=dist.get_world_size() if options.global_ranks_in_group and dist.is_initialized() else 0,
-    )
+    try:
+        comm = Communicator.create(
+            options.group_rank,
+            options.group_size,
+            options.store,
+            backend=carrier,
+            device=device if alone else None,
+            name=_name(options, caller),
+            timeout_ns=timeout_ns(options.timeout),
+            hints=hints,
+            job_ranks=options.global_ranks_in_group,
+            job_size=dist.get_world_size() if options.global_ranks_in_group and dist.is_initialized() else 0,
+            again=carrier != "gloo",
+        )
+    except BaseException:
+        if not options.global_ranks_in_group and not dist.is_initialized():
+            # PyTorch names groups by how many this process has begun, and would look for the others under another name
+            # when it tries again. destroy_process_group does the same.
+            dist.distributed_c10d._world.group_count = 0
+        raise
     group = ProcessGroup(comm, options.store, options.timeout)
     group._hints = hints
     if alone and device is not None:
@@ -216,19 +224,6 @@ def _name(options: Any, caller: dict[str, Any]) -> str:
     name for it."""
     description = caller.get("group_desc")
     return str(description if description not in (None, "", "undefined") else options.group_id or "world")
-
-
-def _fresh(store: Store, size: int) -> Store:
-    """The part of a store for this generation of a group.
-
-    A program may destroy its groups and make them again on the same store, under the same names and with the same or
-    other members. Nobody begins a generation before everybody has joined the one before.
-    """
-    from chorus import _store
-
-    with _store.asking(store):
-        generation = (store.add(f"chorus/joined/{size}", 1) - 1) // size
-    return PrefixStore(f"chorus/{size}/{generation}", store)
 
 
 def _other_backends(ours: str, options: Any, caller: dict[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -10,7 +10,6 @@ from table import data, same, total
 from worlds import LONG, context, free_port
 
 import chorus
-from chorus import backend
 from chorus._comm import Communicator
 from chorus._store import opened
 from chorus.backend import served
@@ -223,9 +222,7 @@ def _without_store(peers, port, server, step):
     dist.barrier()  # all have connected
     mine = _Dying(store, server, step if peers.rank == peers.size - 1 else 0)
     try:
-        comm = Communicator.create(
-            peers.rank, peers.size, backend._fresh(mine, peers.size), name="orphan", timeout_ns=30_000_000_000
-        )
+        comm = Communicator.create(peers.rank, peers.size, mine, name="orphan", timeout_ns=30_000_000_000)
     except chorus.PeerLostError as error:
         return error.rank, str(error)
     comm.abort("the test is over")

@@ -7,7 +7,6 @@ import (
 
 	"example.com/thirdparty/mylib"
 
-	"github.com/chorus-comms/chorus/bootstrap"
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/comm/backend/base"
 	"github.com/chorus-comms/chorus/dtype"
@@ -42,7 +41,7 @@ func connect(ctx context.Context, c backend.Config) (l link, err error) {
 	}
 	addrs := make([]string, c.Size)
 	if c.Size > 1 { // a world of one may have no store
-		all, err := bootstrap.Exchange(ctx, c.Store, c.Rank, c.Size, []byte(port.Addr()))
+		all, err := c.Meet(ctx, []byte(port.Addr()))
 		if err != nil {
 			port.Close()
 			return l, err

@@ -20,7 +20,7 @@ from torch.autograd import profiler
 
 from chorus import _lib, memory
 from chorus._comm import Communicator
-from chorus.backend import LIBRARIES, _fresh, ours, place_of, served
+from chorus.backend import LIBRARIES, ours, place_of, served
 from chorus.errors import InvalidArgumentError, UnsupportedError, check, invalid
 from chorus.process_group import ProcessGroup, timeout_ns
 from chorus.torchcomms import _backend, _hints, _launcher, _layout
@@ -846,7 +846,7 @@ def new_comm(
     elif foreign:
         own["own_store"] = "true"
     if store is not None and world_size > 1 and native != "fake" and not foreign:
-        store = _fresh(PrefixStore(f"torchcomms/{name}", store), world_size)
+        store = PrefixStore(f"torchcomms/{name}", store)
     comm = Communicator.create(
         rank,
         world_size,
@@ -858,6 +858,7 @@ def new_comm(
         backend="gloo" if foreign else native,
         device=device if alone else None,
         keep_store=foreign,
+        again=not foreign,
     )
     if apart and not alone:
         device = _of_rank(device, comm.rank)
