@@ -23,8 +23,8 @@ type Meeting struct {
 	// Members are the ranks of a job that meet, by their rank here; nil: all of them. Ranks that come for different ones
 	// get a *CrossedError.
 	Members []int
-	// Again says that meetings may have been held at this place before, and this is the next one. Otherwise a place where
-	// one has been held gives ErrHeld.
+	// Again says that what ranks met for here before may have come about, and this is the next one. Otherwise the error is
+	// ErrMade then.
 	Again bool
 
 	base store.Store
@@ -36,8 +36,8 @@ func NewMeeting(st store.Store, rank, size int) *Meeting {
 	return &Meeting{Rank: rank, Size: size, base: st}
 }
 
-// ErrHeld says that ranks have met at this place before.
-var ErrHeld = errors.New("bootstrap: a meeting has been held here before")
+// ErrMade says that ranks have met at this place before, and that one of them has called Made.
+var ErrMade = errors.New("bootstrap: what ranks met for here has come about")
 
 // Store returns the part of the store that belongs to those who have met; all of it as long as Meet has not succeeded.
 func (m *Meeting) Store() store.Store {
@@ -47,12 +47,18 @@ func (m *Meeting) Store() store.Store {
 	return store.NewPrefix(m.room, m.base)
 }
 
-// heldKey counts the sittings that are over, and in units of heldOnce those of them to which all ranks have come. It
-// may lag behind, and is never ahead.
+// heldKey counts the sittings that are over, and in units of madeOnce those of them that were not in vain. It may lag
+// behind, and is never ahead.
 const (
 	heldKey  = "held"
-	heldOnce = int64(1) << 32
+	madeOnce = int64(1) << 32
 )
+
+// Made says that what the ranks have met for has come about on all of them. One of them calls it.
+func (m *Meeting) Made(ctx context.Context) error {
+	_, err := m.base.Add(ctx, heldKey, madeOnce)
+	return err
+}
 
 // leaveTime bounds how long a rank takes to say that it gives up.
 const leaveTime = 500 * time.Millisecond
@@ -97,11 +103,13 @@ func (v *visit) run(ctx context.Context) ([][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if held >= heldOnce && !v.m.Again {
-		return nil, ErrHeld
+	if !v.m.Again {
+		if held >= madeOnce {
+			return nil, ErrMade
+		}
+		v.failed = held > 0
 	}
-	v.failed = held%heldOnce > held/heldOnce
-	for at := held % heldOnce; ; at++ {
+	for at := held % madeOnce; ; at++ {
 		room := strconv.FormatInt(at, 10)
 		v.s = &sitting{st: store.NewPrefix(room, v.st), rank: v.m.Rank, size: v.m.Size, party: v.party, payload: v.payload}
 		e, seated, decided, err := v.s.attend(ctx)
@@ -116,7 +124,7 @@ func (v *visit) run(ctx context.Context) ([][]byte, error) {
 				return nil, err
 			} else if seated {
 				if decided {
-					_, err = v.st.Add(ctx, heldKey, heldOnce+1+v.uncounted)
+					err = v.count(ctx)
 				}
 				if err == nil {
 					v.m.room = room
@@ -132,10 +140,13 @@ func (v *visit) run(ctx context.Context) ([][]byte, error) {
 			v.uncounted++
 		case e.Foreign:
 			v.uncounted++
-		case e.Came && !v.m.Again:
-			return nil, ErrHeld
 		case e.Came:
-			v.uncounted = 0
+			if !v.m.Again {
+				if held, err = v.st.Add(ctx, heldKey, 0); err == nil && held >= madeOnce {
+					err = ErrMade
+				}
+			}
+			v.failed, v.uncounted = v.failed || !v.m.Again, 0
 		default:
 			if seated {
 				v.note(v.s.absent())
@@ -151,7 +162,7 @@ func (v *visit) run(ctx context.Context) ([][]byte, error) {
 	}
 }
 
-// count takes note that the sitting is over without all ranks.
+// count takes note that the sitting is over.
 func (v *visit) count(ctx context.Context) error {
 	_, err := v.st.Add(ctx, heldKey, 1+v.uncounted)
 	return err
@@ -179,7 +190,7 @@ func (v *visit) note(missing []int) {
 
 // explain makes the error of a visit that has failed, and gives up this rank's seat.
 func (v *visit) explain(ctx context.Context, err error) error {
-	if errors.Is(err, ErrHeld) {
+	if errors.Is(err, ErrMade) {
 		return err
 	}
 	if twice, ok := errors.AsType[*DuplicateRankError](err); ok {

@@ -144,7 +144,7 @@ func New(ctx context.Context, opts ...NewOption) (*Comm, error) {
 	}
 	foreign := err == nil && b.Capabilities().Foreign // others don't say that they have arrived
 	if err == nil && st != nil && !foreign {
-		if err = arrived(ctx, st, o.size); store.Gone(err) {
+		if err = arrived(ctx, meeting); store.Gone(err) {
 			err = nil // nobody needs it any more, and the ranks have found each other
 		}
 		if err != nil {

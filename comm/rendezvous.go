@@ -39,13 +39,17 @@ func openShared(ctx context.Context, info bootstrap.Info, timeout time.Duration)
 // for others that are still on their way in.
 const linger = 5 * time.Second
 
-// arrived tells that this rank needs the store of a communicator no more.
-func arrived(ctx context.Context, st store.Store, size int) error {
+// arrived tells that this rank has a communicator, and needs its store no more.
+func arrived(ctx context.Context, m *bootstrap.Meeting) error {
+	st := m.Store()
 	n, err := st.Add(ctx, "ready", 1)
-	if err == nil && n == int64(size) {
-		err = st.Set(ctx, "all_ready", nil)
+	if err != nil || n != int64(m.Size) {
+		return err
 	}
-	return err
+	if err := st.Set(ctx, "all_ready", nil); err != nil || m.Again {
+		return err
+	}
+	return m.Made(ctx)
 }
 
 // leave is called when a communicator that met at a launcher's store ends. The

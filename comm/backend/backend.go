@@ -215,7 +215,7 @@ func (c *Config) Meet(ctx context.Context, payload []byte) ([][]byte, error) {
 		return nil, &MismatchError{Where: at, RankA: x.RankA, RankB: x.RankB, OpA: "new(ranks " + x.A + " of the job)",
 			OpB: "new(ranks " + x.B + " of the job)"}
 	}
-	if errors.Is(err, bootstrap.ErrHeld) {
+	if errors.Is(err, bootstrap.ErrMade) {
 		return nil, c.Used()
 	}
 	c.Store = c.Meeting.Store()

@@ -33,6 +33,9 @@ const (
 	Apart FaultKind = "apart" // the links between its launcher and the others fall silent; in real rounds only
 	// Clients of its launcher's store and page go away while they're answered; in real rounds only.
 	Deserted FaultKind = "deserted"
+	// It comes too late, or gives up, while the world is made, and all try again.
+	Retried FaultKind = "retried"
+	Crossed FaultKind = "crossed" // two parts of the world make a communicator each at one place, for a name of both
 )
 
 // corrupt is what nothing finds but the checker, which it's to test: a bit of the data of one message is wrong.
@@ -41,7 +44,7 @@ const corrupt FaultKind = "corrupt"
 // FaultKinds are all kinds, in the order of the tables.
 var FaultKinds = []FaultKind{None, Kill, Stop, Pause, Late, Slow, Delay, Drop, Truncate, Flip, Cut, Partition, Mismatch,
 	Abort, Panic, Exit, Absent,
-	Exhausted, Host, Apart, Deserted}
+	Exhausted, Host, Apart, Deserted, Retried, Crossed}
 
 // RealOnly reports whether only real rounds have faults of this kind.
 func (k FaultKind) RealOnly() bool { return k == Host || k.ofLaunchers() }
@@ -88,7 +91,7 @@ func (f Fault) onMessages() bool {
 // harmless reports whether all operations must succeed.
 func (f Fault) harmless() bool {
 	switch f.Kind {
-	case None, Pause, Slow, Delay, Deserted:
+	case None, Pause, Slow, Delay, Deserted, Retried, Crossed:
 		return true
 	}
 	return false
@@ -145,6 +148,15 @@ func (m *maker) fault(from []FaultKind) {
 		}
 	case Host:
 		m.hosting()
+	case Crossed:
+		m.crossing()
+	case Retried:
+		f.Wrong = m.IntN(startWays)
+		f.Delay = time.Duration(m.IntN(50)) * unit // of which a start takes some
+		if f.Wrong == startLate {
+			f.Delay = p.Timeout + time.Duration(m.IntN(1000))*unit
+		}
+		p.Late = p.Timeout
 	case Exhausted:
 		if p.Mode == Real {
 			m.starving()
@@ -196,6 +208,8 @@ func (p *Program) timeout(on int) time.Duration {
 // then.
 func (p *Program) joining() time.Duration {
 	switch {
+	case p.Fault.Kind == Retried && p.Fault.Wrong == startLate:
+		return p.Late
 	case p.Fault.Kind != Absent:
 	case p.Mode == Real:
 		return 3 * p.Timeout

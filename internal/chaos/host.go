@@ -13,7 +13,8 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// meeting is where the ranks of a real program meet: the campaign's store, and a name there that nobody else has.
+// meeting is where the ranks of a program meet: a store, that of the campaign for real ones, and a name there that
+// nobody else has.
 type meeting struct {
 	store store.Store
 	name  string

@@ -28,7 +28,7 @@ var injectors sync.Map
 type injector struct {
 	p       *Program
 	rank    int
-	meeting meeting // of a real program
+	meeting meeting
 	// strike makes what happens to the rank as a whole happen.
 	strike func(kind FaultKind)
 	// cut breaks the link to a peer.

@@ -25,6 +25,7 @@ type Program struct {
 	Fault   Fault
 	Timeout time.Duration // of what waits for the rank at fault
 	Patient time.Duration // of all else
+	Late    time.Duration // of a try to start that is to fail
 	Regroup bool          // at the end those that are left make a new world
 }
 
@@ -53,6 +54,7 @@ const (
 	window            // puts, signals and reads through a window
 	await             // waits for what the rank has issued before
 	found             // makes the communicator To at a store that the culprit serves
+	cross             // makes a communicator of each of Groups, at one place
 )
 
 // step is what the members of communicator On do together.
@@ -60,6 +62,7 @@ type step struct {
 	Do     action
 	On     int
 	To     []int
+	Groups [2][]int
 	Kind   backend.Kind
 	DType  dtype.DType
 	Reduce comm.Reduction
@@ -82,6 +85,8 @@ func (s step) String() string {
 		return "await"
 	case found:
 		return fmt.Sprintf("new communicator %v at the culprit's store", s.To)
+	case cross:
+		return fmt.Sprintf("new communicators of %v and %v at one place", s.Groups[0], s.Groups[1])
 	}
 	return fmt.Sprintf("%s of %d elements on %d", [...]string{ring: "ring", anySource: "any source",
 		window: "window"}[s.Do], s.Count, s.On)

@@ -52,8 +52,17 @@ func run(p *Program, number int, in *injector, join func(ctx context.Context, op
 	for k, v := range p.Hints {
 		hints[k] = v
 	}
-	world, err := join(context.Background(), comm.WithRank(number, p.Size), comm.WithTimeout(p.joining()),
-		comm.WithHints(hints), comm.WithAbortOnError(false))
+	start := func(ctx context.Context, more ...comm.NewOption) (*comm.Comm, error) {
+		return join(ctx, append(more, comm.WithRank(number, p.Size), comm.WithTimeout(p.joining()), comm.WithHints(hints),
+			comm.WithAbortOnError(false))...)
+	}
+	var world *comm.Comm
+	var err error
+	if p.Fault.Kind == Retried {
+		world, err = r.retried(start)
+	} else {
+		world, err = start(context.Background())
+	}
 	if err != nil {
 		r.fail(0, -1, err)
 		r.report.Fired = in.fired.Load()
@@ -150,6 +159,8 @@ func (r *rank) do(c *comm.Comm, s *step, k int) error {
 		return r.window(c, s)
 	case found:
 		return r.found(s)
+	case cross:
+		return r.cross(s)
 	}
 	return nil
 }
