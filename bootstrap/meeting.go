@@ -200,6 +200,7 @@ func (v *visit) explain(ctx context.Context, err error) error {
 		return crossed
 	}
 	if v.s != nil {
+		v.leave(ctx, err) // first, lest somebody comes meanwhile and goes on without this rank
 		if errors.As(err, new(*store.TimeoutError)) {
 			v.note(v.s.absent())
 			if v.lacking {
@@ -209,7 +210,6 @@ func (v *visit) explain(ctx context.Context, err error) error {
 		} else if e := foreign(ctx, v.s.st, v.m.Size, err); e != nil {
 			err = e
 		}
-		v.leave(ctx, err)
 	}
 	if errors.As(err, new(*MissingRanksError)) {
 		return err

@@ -13,8 +13,9 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// mostTries bounds the tries of a start: those until all ranks are there, and trying, and two more.
-const mostTries = 5
+// mostTries bounds the tries of a start: five until all ranks are there, one that is about to end when the last of them
+// comes, and two more.
+const mostTries = 8
 
 // How a retried start fails first.
 const (
