@@ -841,6 +841,9 @@ typedef struct chorus_python {
 	int (*held)(void);      /* PyGILState_Check */
 	const char *inner;      /* directories of modules whose frames aren't the program's, separated by colons; of those that end with a slash
 	                         * only what is directly in them, but for site-packages */
+	/* dtype_of(tensor), which the caller keeps, and what it returns of the two types of integers of 8 bits: a view calls PyTorch's types of fewer
+	 * bits so, too. NULL: tensors of such a view are for CHORUS_PYTHON_OTHERWISE. */
+	void *dtype_of, *int8, *uint8;
 } chorus_python;
 
 /* chorus_set_python sets them before the first chorus_python_submit; and again, without stacks, before Python's end. */

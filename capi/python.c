@@ -61,6 +61,19 @@ static int32_t dtype_of(const struct view *v) {
 	return 0;
 }
 
+// whole reports whether the elements that a view says have 8 bits do.
+static int whole(void *tensor, int32_t dtype) {
+	if (dtype != CHORUS_INT8 && dtype != CHORUS_UINT8)
+		return 1;
+	void *its = python.dtype_of && python.call ? python.call(python.dtype_of, &tensor, 1, NULL) : NULL;
+	if (!its) {
+		python.forget();
+		return 0;
+	}
+	python.drop(its); // its address is enough
+	return its == (dtype == CHORUS_INT8 ? python.int8 : python.uint8);
+}
+
 // look finds a tensor's elements, and on which kind of device they are; 0 if there's no memory of theirs, or they don't lie
 // there one after the other, or aren't of a type of ours.
 static int look(void *tensor, void **data, int64_t *count, int32_t *dtype) {
@@ -71,7 +84,7 @@ static int look(void *tensor, void **data, int64_t *count, int32_t *dtype) {
 		python.forget();
 		return 0;
 	}
-	if (!(*dtype = dtype_of(&v)))
+	if (!(*dtype = dtype_of(&v)) || !whole(tensor, *dtype))
 		return 0;
 	int64_t n = 1;
 	int dense = 1;

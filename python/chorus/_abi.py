@@ -503,6 +503,9 @@ class Python(Structure):
         ("release", c_void_p),
         ("held", c_void_p),
         ("inner", c_char_p),
+        ("dtype_of", c_void_p),
+        ("int8", c_void_p),
+        ("uint8", c_void_p),
     ]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import operator
 import sys
 from collections.abc import Callable
 from ctypes import POINTER, c_char_p, c_int, c_uint32, c_void_p, py_object
@@ -55,7 +56,7 @@ def _view() -> int | None:
     return exchange.view if exchange.major == 1 else None
 
 
-_KEPT = (sys._getframe, _sites.site_of, ":".join(_sites.INNER).encode())  # what the library has the addresses of
+_KEPT = (sys._getframe, _sites.site_of, ":".join(_sites.INNER).encode(), operator.attrgetter("dtype"))  # what the library has the addresses of
 
 
 def _python() -> _lib.Python:
@@ -76,6 +77,7 @@ def _python() -> _lib.Python:
         functions.back = _address(api.PyFrame_GetBack)
         functions.drop = _address(api.Py_DecRef)
         functions.frame_at, functions.site_of = id(_KEPT[0]), id(_KEPT[1])
+        functions.dtype_of, functions.int8, functions.uint8 = id(_KEPT[3]), id(torch.int8), id(torch.uint8)
     functions.inner = _KEPT[2]
     functions.ensure = _address(api.PyGILState_Ensure)
     functions.release = _address(api.PyGILState_Release)

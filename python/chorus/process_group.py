@@ -838,7 +838,11 @@ class ProcessGroup(dist.ProcessGroup):
 
     def _theirs(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is for another backend of the group."""
-        return tensor.device.type not in self._ours
+        if tensor.device.type in self._ours:
+            return False
+        if tensor.device.type == "meta" and not self._of_others(tensor.device):
+            raise self.comm.invalid("operation", "the tensor is on meta: it has no elements that could be moved")
+        return True
 
     def _alike(self, output: torch.Tensor, input: torch.Tensor, op: str) -> tuple[int, int]:
         together([output, input], op, self.comm.invalid)

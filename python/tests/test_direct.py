@@ -10,6 +10,10 @@ from chorus import _direct, _lib
 
 pytestmark = pytest.mark.skipif(not _direct.POSSIBLE, reason="this PyTorch can't tell the library what a tensor is")
 
+# Types of fewer bits than a byte, one element a byte.
+NARROW = [getattr(torch, f"{kind}{bits}") for kind in ("uint", "int") for bits in range(1, 8)
+    if hasattr(torch, f"{kind}{bits}")]  # fmt: skip
+
 TENSORS = {
     # name: a tensor, whether it is taken
     "matrix": (lambda: torch.arange(12.0).reshape(3, 4), True),
@@ -32,6 +36,8 @@ TENSORS = {
     for dtype in (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16,
         torch.uint32, torch.uint64, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn,
         torch.float8_e5m2)
+} | {
+    str(dtype): (lambda dtype=dtype: torch.ones(5, dtype=torch.uint8).view(dtype), False) for dtype in NARROW
 }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from torch._C import _distributed_c10d as c10d
 from worlds import LONG, World, world_of
 
 import chorus
+from chorus.torchcomms import ReduceOp, distwrap
 
 
 def _with_another(peers, x):
@@ -30,6 +31,42 @@ def _with_another(peers, x):
     yield lambda other: group.scatter([x], [[x] * (n - 1) + [other]], root)
 
 
+def _narrow(peers):
+    """Reductions of types of fewer bits than a byte."""
+    names = [f"{kind}{bits}" for kind in ("uint", "int") for bits in range(1, 8)]
+    for dtype in (getattr(torch, name) for name in names if hasattr(torch, name)):
+        x = torch.ones(4, dtype=torch.uint8).view(dtype)
+        many = torch.ones(4 * peers.size, dtype=torch.uint8).view(dtype)
+        yield lambda x=x: dist.all_reduce(x)
+        yield lambda x=x: dist.all_reduce(x, group=dist.group.WORLD, async_op=True)
+        yield lambda x=x: dist.group.WORLD.allreduce([x])
+        yield lambda x=x: dist.group.WORLD.allreduce_coalesced([x])
+        yield lambda x=x: dist.reduce(x, 0)
+        yield lambda x=x, many=many: dist.reduce_scatter_tensor(x, many)
+        yield lambda x=x: dist.reduce_scatter(x, [x] * peers.size)
+        yield lambda x=x: distwrap.get_comm(dist.group.WORLD).all_reduce(x, ReduceOp.SUM, False)
+
+
+def _on_meta(peers, x):
+    """Every operation on a tensor without elements."""
+    many = torch.empty(len(x) * peers.size, device="meta")
+    yield lambda: dist.all_reduce(x)
+    yield lambda: dist.all_reduce(x, async_op=True)
+    yield lambda: dist.group.WORLD.allreduce_coalesced([x])
+    yield lambda: dist.broadcast(x, 0)
+    yield lambda: dist.reduce(x, 0)
+    yield lambda: dist.all_gather_into_tensor(many, x)
+    yield lambda: dist.all_gather([x] * peers.size, x)
+    yield lambda: dist.reduce_scatter_tensor(x, many)
+    yield lambda: dist.reduce_scatter(x, [x] * peers.size)
+    yield lambda: dist.all_to_all_single(x, x)
+    yield lambda: dist.all_to_all([x] * peers.size, [x] * peers.size)
+    yield lambda: dist.gather(x, [x] * peers.size if peers.rank == 0 else None)
+    yield lambda: dist.scatter(x, [x] * peers.size if peers.rank == 0 else None)
+    yield lambda: dist.isend(x, (peers.rank + 1) % peers.size)
+    yield lambda: dist.irecv(x, (peers.rank + 1) % peers.size)
+
+
 def _refused(peers):
     """What one rank can see is refused before anything moves; the group stays usable."""
     x = torch.ones(4)
@@ -44,6 +81,8 @@ def _refused(peers):
         lambda: dist.group.WORLD.recv([x], -2, 0),
         lambda: dist.all_reduce(torch.ones(3), op=dist.ReduceOp.BAND),
         lambda: dist.all_reduce(torch.ones(3).to(torch.float8_e4m3fnuz)),
+        *_narrow(peers),
+        *_on_meta(peers, elsewhere),
         lambda: dist.group.WORLD.broadcast([x, x]),
         lambda: dist.broadcast(torch.sparse_coo_tensor([[0]], [1.0], (2,)), 0),
         *(lambda strange=strange: call(strange) for call in _with_another(peers, x) for strange in (elsewhere, sparse)),
