@@ -100,9 +100,9 @@ static int look(void *tensor, void **data, int64_t *count, int32_t *dtype) {
 
 EXPORT chorus_status chorus_set_python(const chorus_python *p) {
 	if (!p || p->size < sizeof *p || !p->as_integer || !p->integer || !p->failed || !p->forget)
-		return CHORUS_INVALID_ARGUMENT;
+		return shim_incomplete();
 	if (shim_forked())
-		return CHORUS_FORKED; // who has held the locks may not be here
+		return shim_forked_error(); // who has held the locks may not be here
 	struct sigaction now;
 	pthread_mutex_lock(&looking);
 	python = *p;

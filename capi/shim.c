@@ -22,6 +22,8 @@ static const chorus_error none = {.size = sizeof(chorus_error), .status = CHORUS
 static const chorus_error forked = {.size = sizeof(chorus_error), .status = CHORUS_FORKED, NOTHING,
 	.message = "chorus: this process was made by fork from one that had loaded Chorus, whose threads a fork doesn't copy; "
 		"start it with exec (in Python: multiprocessing's start methods \"spawn\" or \"forkserver\"), or don't use Chorus in it"};
+static const chorus_error incomplete = {.size = sizeof(chorus_error), .status = CHORUS_INVALID_ARGUMENT, NOTHING,
+	.message = "chorus: chorus_set_python got NULL, a smaller struct than this library's, or one without the functions that it needs"};
 static _Atomic(const chorus_error *) panicked;
 
 // ---- state of a thread ----
@@ -63,6 +65,13 @@ static chorus_status refuse(uint32_t why) {
 }
 
 void shim_refuse(void) { refuse(CHORUS_PANICKED); }
+
+chorus_status shim_forked_error(void) { return refuse(CHORUS_FORKED); }
+
+chorus_status shim_incomplete(void) {
+	thread.last = &incomplete;
+	return incomplete.status;
+}
 
 #define REFUSE                                                                        \
 	uint32_t refused_ = atomic_load_explicit(&refusal, memory_order_relaxed);     \

@@ -37,6 +37,9 @@ int64_t shim_stacks(char *text, int64_t room);
 const char *shim_inner(void);
 // shim_forked reports whether this process was made by fork from one that had loaded the library.
 int shim_forked(void);
+// shim_forked_error makes that this thread's last error, and shim_incomplete that chorus_set_python got too little.
+chorus_status shim_forked_error(void);
+chorus_status shim_incomplete(void);
 // shim_host_thread returns chorus_host.thread.
 uint64_t shim_host_thread(void);
 

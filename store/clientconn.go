@@ -25,6 +25,7 @@ var past = time.Unix(1, 0)
 type clientConn struct {
 	nc      net.Conn
 	in      *wireReader
+	limits  Limits // of what is sent
 	dialect Dialect
 	buf     []byte
 	sent    bool // something of the request under way may have left
@@ -32,7 +33,12 @@ type clientConn struct {
 }
 
 func newClientConn(nc net.Conn, d Dialect, limits Limits) *clientConn {
-	return &clientConn{nc: nc, in: newWireReader(nc, limits), dialect: d}
+	limits = limits.orDefault()
+	given := limits
+	if given.Value == defaultMaxValue { // another server than PyTorch's takes larger ones
+		given.Value = serverMaxValue
+	}
+	return &clientConn{nc: nc, in: newWireReader(nc, given), limits: limits, dialect: d}
 }
 
 // guard makes reads and writes end with ctx. The function that it returns ends
@@ -102,7 +108,7 @@ func (c *clientConn) greet() error {
 func (c *clientConn) send(requests ...*request) error {
 	b := c.buf[:0]
 	for _, r := range requests {
-		if err := c.in.limits.check(r); err != nil {
+		if err := c.limits.check(r); err != nil {
 			return err
 		}
 		var ok bool

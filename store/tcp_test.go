@@ -190,17 +190,32 @@ func TestClientLimits(t *testing.T) {
 	if err := c.Set(t.Context(), "123456789", make([]byte, 20)); err != nil {
 		t.Error(err)
 	}
+	// A server takes more than PyTorch's, and gives it to clients that wouldn't send as much. What is beyond its limit ends
+	// the connection, and is told.
 	big := dial(t, s.Addr().String(), store.TCPOptions{Limits: store.Limits{Value: 1 << 30}})
-	if err := big.Set(t.Context(), "k", make([]byte, 9<<20)); err == nil {
-		t.Error("the server took a value beyond its limit")
-	}
-	roomy := server(t, store.ServerOptions{Limits: store.Limits{Value: 16 << 20}})
-	fits := dial(t, roomy.Addr().String(), store.TCPOptions{Limits: store.Limits{Value: 16 << 20}})
-	if err := fits.Set(t.Context(), "k", make([]byte, 9<<20)); err != nil {
+	if err := big.Set(t.Context(), "k", make([]byte, 9<<20)); err != nil {
 		t.Error(err)
 	}
-	if v, err := fits.Get(t.Context(), "k"); len(v) != 9<<20 || err != nil {
+	usual := dial(t, s.Addr().String(), store.TCPOptions{})
+	if v, err := usual.Get(t.Context(), "k"); len(v) != 9<<20 || err != nil {
 		t.Errorf("%d bytes, %v", len(v), err)
+	}
+	if err := usual.Set(t.Context(), "k", make([]byte, 9<<20)); err == nil {
+		t.Error("a client sends what PyTorch's server doesn't take")
+	}
+	told := make(chan error, 9)
+	narrow := server(t, store.ServerOptions{Limits: store.Limits{Value: 1 << 20}, OnRefused: func(err error) { told <- err }})
+	tooBig := dial(t, narrow.Addr().String(), store.TCPOptions{})
+	if err := tooBig.Set(t.Context(), "k", make([]byte, 2<<20)); err == nil {
+		t.Error("the server took a value beyond its limit")
+	}
+	narrow.Close()
+	const want = "was refused: set: value length of 2097152 exceeds the limit of 1048576"
+	if len(told) != 1 {
+		t.Fatalf("told %d times", len(told))
+	}
+	if err := <-told; !strings.Contains(err.Error(), want) {
+		t.Errorf("told: %v", err)
 	}
 }
 

@@ -30,8 +30,8 @@ type ServerOptions struct {
 	// everybody.
 	Security secure.Policy
 	// OnRefused, if not nil, is told of clients that were refused: a *PlainError of one that doesn't prove that it knows
-	// the secret, a *RefusedError of one that has another, or doesn't agree on TLS. It's called once for each host, name
-	// and reason, a few times in all, one call at a time.
+	// the secret, a *RefusedError of one that has another, doesn't agree on TLS, or passes a limit. It's called once for
+	// each host, name and reason, a few times in all, one call at a time.
 	OnRefused func(error)
 	// OnStarved, if not nil, is told each time that this process has no descriptor for a client who calls. It must not
 	// wait.
@@ -84,6 +84,9 @@ func ListenTCP(addr string, opts ServerOptions) (*TCPServer, error) {
 func Serve(l net.Listener, opts ServerOptions) (*TCPServer, error) {
 	if opts.Dialect == DialectProbe {
 		return nil, errors.New("store: a server can't probe: its dialect is S0, S1 or default")
+	}
+	if opts.Limits.Value <= 0 {
+		opts.Limits.Value = serverMaxValue
 	}
 	s := &TCPServer{
 		table:    newTable(),
@@ -177,6 +180,9 @@ func (s *TCPServer) start(nc net.Conn) {
 			close(s.empty)
 		}
 		s.mu.Unlock()
+		if errors.As(err, new(*limitError)) {
+			s.refuse(nc, "", err)
+		}
 		if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
 			s.log("connection ended", "peer", nc.RemoteAddr().String(), "error", err)
 		}

@@ -110,16 +110,17 @@ const (
 	chunk           = 64 << 10 // of answers that are written together, and of a buffer that is kept
 	defaultMaxKey   = 8 << 10
 	defaultMaxValue = 8 << 20
+	serverMaxValue  = 256 << 20 // of a value that a server takes, and a client accepts from one
 	defaultMaxKeys  = 128 << 10
 	maxRequest      = 256 << 20 // bytes of all keys or of all values in one request
 )
 
 // Limits bounds what a peer may announce. A zero field means the limit that
-// PyTorch's own server has. What is beyond a limit is refused by the client and
-// ends the connection at the server.
+// PyTorch's own server has, but for the values that a server takes. What is beyond
+// a limit is refused by the client and ends the connection at the server.
 type Limits struct {
 	Key   int // bytes of a key: 8 KiB
-	Value int // bytes of a value: 8 MiB
+	Value int // bytes of a value: 8 MiB; of one that a server takes, and a client is given, 256 MiB
 	Keys  int // keys in one request: 131072
 }
 
@@ -136,7 +137,7 @@ func (l Limits) orDefault() Limits {
 	return l
 }
 
-var errTooLarge = fmt.Errorf("more than %d bytes in one request", maxRequest)
+var errTooLarge = &limitError{fmt.Sprintf("more than %d bytes in one request", maxRequest)}
 
 // A request is one message of a client.
 type request struct {
@@ -221,10 +222,15 @@ func (w *wireReader) length(limit int, what string) (int, error) {
 		return 0, err
 	}
 	if n > uint64(limit) {
-		return 0, fmt.Errorf("%s of %d exceeds the limit of %d", what, n, limit)
+		return 0, &limitError{fmt.Sprintf("%s of %d exceeds the limit of %d", what, n, limit)}
 	}
 	return int(n), nil
 }
+
+// limitError says that a peer has announced more than is permitted.
+type limitError struct{ text string }
+
+func (e *limitError) Error() string { return e.text }
 
 // bytes reads a value. Memory grows with what arrives, not with what is
 // announced.

@@ -71,8 +71,8 @@ func newRunCmd() *cobra.Command {
 		Short: "Start the ranks of a job",
 		Long: `Start the ranks of a job, pass on their output with the rank before each line, and watch over them.
 
-A program that ends in .py is run by python3 -u, or by the interpreter that PYTHON_EXEC names; any other program is started as it
-is. The ranks find torchrun's variables in their environment, and a TCPStore that the launcher serves at MASTER_ADDR:MASTER_PORT.
+A program that ends in .py is run by python3 -u: the one that PYTHON_EXEC names, or that of the virtual environment that this
+command is in, or the one in PATH. Any other program is started as it is. The ranks find torchrun's variables in their environment, and a TCPStore that the launcher serves at MASTER_ADDR:MASTER_PORT.
 
 When a rank fails, all others are stopped (SIGTERM, then SIGKILL after --grace), and chorus run says which rank it was, how it
 ended, what it last wrote, and what chorus explain makes of what all ranks have recorded; with --max-restarts all ranks are then started again. The exit status is that of the failed
@@ -244,7 +244,7 @@ func (f *runFlags) command(args []string) ([]string, error) {
 	case f.noPython, !f.module && filepath.Ext(args[0]) != ".py":
 		return args, nil
 	}
-	python := os.Getenv("PYTHON_EXEC")
+	python := cmp.Or(os.Getenv("PYTHON_EXEC"), ownPython())
 	if python == "" {
 		var err error
 		if python, err = exec.LookPath("python3"); err != nil {
@@ -258,6 +258,23 @@ func (f *runFlags) command(args []string) ([]string, error) {
 		return nil, err // rather than the same complaint from every rank
 	}
 	return append(command, args...), nil
+}
+
+// ownPython is the interpreter of the virtual environment that this command is installed in; empty: it's in none.
+func ownPython() string {
+	self, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	bin := filepath.Dir(self)
+	python := filepath.Join(bin, "python3")
+	if _, err := os.Stat(filepath.Join(bin, "..", "pyvenv.cfg")); err != nil {
+		return ""
+	}
+	if _, err := exec.LookPath(python); err != nil {
+		return ""
+	}
+	return python
 }
 
 // parseNproc reads --nproc-per-node.

@@ -16,6 +16,13 @@ void forked(void) {
 		void *p;
 		chorus_comm none;
 		chorus_comm_options o = {.size = sizeof o, .rank = 0, .world_size = 1};
+		chorus_python python = {.size = sizeof python};
+		GETS(CHORUS_INVALID_ARGUMENT, chorus_set_python(&python));
+		EXPECT(strstr(chorus_last_error()->message, "chorus_set_python"));
+		memset(&python, 1, sizeof python); // functions that nobody calls
+		python.size = sizeof python;
+		GETS(CHORUS_FORKED, chorus_set_python(&python));
+		EXPECT(strstr(chorus_last_error()->message, "fork"));
 		GETS(CHORUS_FORKED, chorus_submit(c, &op, NULL));
 		EXPECT(strstr(chorus_last_error()->message, "fork") && strstr(chorus_last_error()->message, "spawn"));
 		GETS(CHORUS_FORKED, chorus_submit(c, &op, &(chorus_work){0}));
