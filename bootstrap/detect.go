@@ -99,15 +99,37 @@ func Detect(getenv func(string) string) (Info, error) {
 		}
 		looked = append(looked, m.vars)
 	}
+	if err := e.half(admitted); err != nil {
+		return Info{}, err
+	}
 	return Info{}, fmt.Errorf("%w; looked for %s%s", ErrNoLauncher, strings.Join(looked, ", "), e.hint())
 }
 
-// hint mentions variables that are half of what would be needed.
+// halves are pairs of variables that a launcher sets together: its name, the variable that is there, and what lacks.
+var halves = [][3]string{
+	{TorchRun, "RANK", "WORLD_SIZE"}, {TorchRun, "WORLD_SIZE", "RANK"},
+	{OpenMPI, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, {OpenMPI, "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+	{PMI, "PMI_RANK", "PMI_SIZE"}, {PMI, "PMI_SIZE", "PMI_RANK"},
+	{PMIx, "PMIX_RANK", "a size (PMI_SIZE, OMPI_COMM_WORLD_SIZE, SLURM_NTASKS or WORLD_SIZE)"},
+	{PALS, "PALS_RANKID", "PALS_SIZE"}, {PALS, "PALS_SIZE", "PALS_RANKID"},
+}
+
+// half is the error of a process that a launcher has told only half of its place: it's no world of one. A size of 1 is
+// enough for that.
+func (e env) half(admitted []string) error {
+	for _, h := range halves {
+		if slices.Contains(admitted, h[0]) && e.has(h[1]) && !e.has(h[2]) && (e.get(h[1]) != "1" ||
+			!strings.HasSuffix(h[1], "SIZE")) {
+			return fmt.Errorf("bootstrap: %s: %s=%s is set, but not %s: set both, or neither", h[0], h[1], e.get(h[1]), h[2])
+		}
+	}
+	return nil
+}
+
+// hint mentions variables that are half of what would be needed, and that are also there in processes that are no
+// ranks: batch scripts, and pods of a job whose parts have nothing to do with each other.
 func (e env) hint() string {
 	for _, pair := range [][2]string{
-		{"RANK", "WORLD_SIZE"}, {"WORLD_SIZE", "RANK"},
-		{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, {"PMI_RANK", "PMI_SIZE"},
-		{"PMIX_RANK", "a size"}, {"PALS_RANKID", "a size"},
 		{"JOB_COMPLETION_INDEX", "WORLD_SIZE"}, {"SLURM_PROCID", "SLURM_STEP_ID (start the program with srun)"},
 	} {
 		if e.has(pair[0]) && !e.has(pair[1]) {

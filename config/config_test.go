@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -227,5 +228,17 @@ func TestFabricOptions(t *testing.T) {
 		if _, ok := samples[name]; !ok {
 			t.Errorf("there is no variable %s", name)
 		}
+	}
+}
+
+// TestUnknown looks for variables that nothing reads.
+func TestUnknown(t *testing.T) {
+	names, nearest := Unknown([]string{"CHORUS_FABRIK=tcp", "PATH=/bin", "CHORUS_FABRIC=tcp", "CHORUS_DUMPDIR=x", "CHORUS_",
+		"CHORUS_STORE_ADDR=h:1", "CHORUS_TEST_SHORT=1", "CHORUS_FABRIK=again", "CHORUS_SOMETHING_ELSE=1"})
+	if want := []string{"CHORUS_FABRIK", "CHORUS_DUMPDIR", "CHORUS_", "CHORUS_SOMETHING_ELSE"}; !slices.Equal(names, want) {
+		t.Errorf("%q, want %q", names, want)
+	}
+	if want := []string{"CHORUS_FABRIC", "CHORUS_DUMP_DIR", "", ""}; !slices.Equal(nearest, want) {
+		t.Errorf("%q, want %q", nearest, want)
 	}
 }

@@ -57,6 +57,54 @@ func (c *Config) FabricOptions() map[string]string {
 	return set
 }
 
+// others are variables of Chorus that have no field: the launcher sets one, and the Python package reads the rest.
+var others = []string{"CHORUS_STORE_ADDR", "CHORUS_LIBRARY", "CHORUS_PATCHES", "CHORUS_MONITOR_SLACK", "CHORUS_COMMAND"}
+
+// Unknown returns those names of variables in an environment, as os.Environ returns it, that begin like Chorus's and that
+// nothing reads, each with the known one that is spelled most like it; empty if none is.
+func Unknown(environ []string) (names, nearest []string) {
+	known := slices.Clone(others)
+	for _, s := range specs {
+		known = append(known, s.name)
+	}
+	for _, entry := range environ {
+		name, _, _ := strings.Cut(entry, "=")
+		if !strings.HasPrefix(name, "CHORUS_") || strings.HasPrefix(name, "CHORUS_TEST_") || slices.Contains(known, name) ||
+			slices.Contains(names, name) {
+			continue
+		}
+		near, least := "", len(name)/3+1 // what differs in more isn't alike
+		for _, k := range known {
+			if d := distance(name, k); d < least {
+				near, least = k, d
+			}
+		}
+		names, nearest = append(names, name), append(nearest, near)
+	}
+	return names, nearest
+}
+
+// distance is how many letters must be changed, put in or taken out to make one name of another.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		corner := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := corner
+			if a[i] != b[j] {
+				cost++
+			}
+			corner = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
 // secretVar is the one variable whose value is not shown.
 const secretVar = "CHORUS_SECRET"
 

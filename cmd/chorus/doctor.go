@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -126,6 +127,14 @@ func (d *diagnosis) settings() {
 			d.Problems = append(d.Problems, e.Error())
 		}
 		d.Settings = append(d.Settings, s)
+	}
+	names, nearest := config.Unknown(os.Environ())
+	for i, name := range names {
+		if nearest[i] != "" {
+			d.warn("nothing reads %s; there is %s", name, nearest[i])
+		} else {
+			d.warn("nothing reads %s", name)
+		}
 	}
 }
 

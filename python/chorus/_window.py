@@ -38,6 +38,14 @@ class Window:
         self.handle = handle.value
         comm.exposed[self.handle] = keep
 
+    def __copy__(self) -> Window:
+        """The window itself, which is what its handle has one of."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Window:
+        memo[id(self)] = self
+        return self
+
     def run(
         self,
         asynchronous: bool,

@@ -324,7 +324,10 @@ def _windows(peers, shared):
             comm.barrier(False)
             assert mine[0].item() == 50 + left
             del theirs
-        twin = copy.deepcopy(window)
+        assert copy.copy(window) is window and copy.copy(window._window) is copy.deepcopy(window._window)
+        memo = {}
+        twin, again = copy.deepcopy([window, window], memo)
+        assert twin is again is memo[id(window)] and twin is not window
         assert twin.get_tensor() is not mine and same(twin.get_tensor(), mine)
         twin.tensor_deregister()
         for call, words in (
@@ -472,7 +475,8 @@ def _settings(peers):
     assert not options.abort_process_on_timeout_or_error and options.hints["chunk_bytes"] == "65536"
     assert (comm.get_rank(), comm.get_size(), comm.get_name()) == (peers.rank, peers.size, "settings")
     assert comm.get_device() == CPU and comm.get_backend() == "gloo" and comm.get_backend_version() == chorus.version()
-    assert copy.copy(comm) is comm and copy.deepcopy(comm) is comm
+    memo = {}
+    assert copy.copy(comm) is comm and copy.deepcopy(comm, memo) is comm and memo[id(comm)] is comm
     comm.set_timeout(torchcomms.Timeout(seconds=10))
     assert comm.get_options().timeout.seconds == 10
     comm.set_hints({"algorithm": "ring"} if peers.size > 1 else {})

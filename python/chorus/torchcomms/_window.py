@@ -186,9 +186,12 @@ class TorchCommWindow:
         """Where the tensor is; the communicator's device if there is none."""
         return self._tensor.device if self._tensor is not None else self._comm.device or torch.device("cpu")
 
-    def __deepcopy__(self, memo: Any) -> TorchCommWindow:
+    def __copy__(self) -> TorchCommWindow:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TorchCommWindow:
         """A window of its own on a copy of the tensor. Collective."""
-        window = TorchCommWindow(self._impl)
+        window = memo[id(self)] = TorchCommWindow(self._impl)
         if self._tensor is not None:
             mine = self._tensor.detach()
             # Memory of the same kind; filled before the others can write there.

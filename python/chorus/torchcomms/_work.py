@@ -67,7 +67,8 @@ class TorchWork:
     def __copy__(self) -> TorchWork:
         return self
 
-    def __deepcopy__(self, memo: Any) -> TorchWork:
+    def __deepcopy__(self, memo: dict[int, Any]) -> TorchWork:
+        memo[id(self)] = self
         return self
 
 

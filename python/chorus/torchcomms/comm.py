@@ -258,7 +258,8 @@ class TorchComm:
     def __copy__(self) -> TorchComm:
         return self
 
-    def __deepcopy__(self, memo: Any) -> TorchComm:
+    def __deepcopy__(self, memo: dict[int, Any]) -> TorchComm:
+        memo[id(self)] = self
         return self
 
     # ---- messages ----
