@@ -46,6 +46,43 @@ func TestMismatchInTheLastOperation(t *testing.T) {
 	}
 }
 
+// TestMismatchAfterItsOperation has rank 0 return from its last operation, which needs nobody, before rank 1 calls another
+// one: Finalize tells it, and so does its next operation, if there is one.
+func TestMismatchAfterItsOperation(t *testing.T) {
+	for _, fabric := range []string{"mem", "shm", "tcp", "auto"} {
+		for _, next := range []bool{false, true} {
+			t.Run(fmt.Sprint(fabric, " ", next), func(t *testing.T) {
+				comms := over(fabric)(t, 2)
+				returned := make(chan bool)
+				each(t, comms, func(ctx context.Context, c *comm.Comm) error {
+					if c.Rank() == 1 {
+						<-returned
+						if err := c.Barrier(ctx); !errors.Is(err, comm.ErrMismatch) {
+							t.Errorf("rank 1: %v", err)
+						}
+						return c.Finalize(ctx)
+					}
+					if err := c.Broadcast(ctx, zeros(8), 0); err != nil {
+						return err
+					}
+					close(returned)
+					<-c.Broken()
+					if next {
+						if err := c.Barrier(ctx); !errors.Is(err, comm.ErrMismatch) {
+							t.Errorf("the next operation: %v", err)
+						}
+						return c.Finalize(ctx)
+					}
+					if err := c.Finalize(ctx); !errors.Is(err, comm.ErrMismatch) {
+						t.Errorf("Finalize: %v", err)
+					}
+					return nil
+				})
+			})
+		}
+	}
+}
+
 // TestLeavingPartOfAWorld finalizes a part of a world on one rank: those that wait for its messages learn so
 // at once, though the fabric lives on.
 func TestLeavingPartOfAWorld(t *testing.T) {

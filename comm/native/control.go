@@ -113,7 +113,12 @@ func (g *group) notice(peer int, n notice) {
 	switch n.Kind {
 	case base.Lost:
 		g.lost(from, n, at)
-	case base.Mismatch, base.Abort, base.Timeout:
+	case base.Mismatch:
+		g.Heard(&n.Failure)
+		if n.RankA == g.rank || n.RankB == g.rank { // while it ends its part, nothing else keeps it
+			g.departures.atLast(n.Err(at))
+		}
+	case base.Abort, base.Timeout:
 		g.Heard(&n.Failure)
 	case noticeLeft:
 		g.hasLeft(from, n)

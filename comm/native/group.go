@@ -383,7 +383,10 @@ func (g *group) Finalize(ctx context.Context) error {
 		g.space.Leave(!healthy)
 		errs = append(errs, g.space.Close())
 	}
-	errs = append(errs, g.world.leave(ctx, g), g.late())
+	errs = append(errs, g.world.leave(ctx, g))
+	if late := g.late(); late != nil && !errors.Is(errors.Join(errs...), backend.ErrMismatch) {
+		errs = append(errs, late)
+	}
 	g.scratch.Free()
 	return errors.Join(errs...)
 }

@@ -125,12 +125,16 @@ func (d *departures) atLast(err error) {
 	}
 }
 
-// late returns a mismatch in this rank's last operation, if it was found after that had returned without an error.
+// late returns a mismatch in an operation of this rank, if it was found after that had returned without an error, and no
+// later operation has returned it.
 func (g *group) late() error {
 	if g.Told() {
 		return nil
 	}
 	g.departures.mu.Lock()
 	defer g.departures.mu.Unlock()
-	return g.departures.last
+	if g.departures.last != nil {
+		return g.departures.last
+	}
+	return g.Unheard()
 }

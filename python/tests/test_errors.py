@@ -109,6 +109,27 @@ def test_refused(world):
     world.run(_refused)
 
 
+def _lost_mismatch(peers):
+    """Rank 0 has returned from a broadcast when rank 1 calls a barrier: it hears of it when the group is destroyed."""
+    group = dist.new_group()
+    if peers.rank == 0:
+        dist.broadcast(torch.ones(4), 0, group=group)
+        dist.barrier()
+        while chorus.failure(group) is None:
+            time.sleep(0.01)
+        with pytest.raises(chorus.MismatchError):
+            dist.destroy_process_group(group)
+    else:
+        dist.barrier()
+        with pytest.raises(chorus.MismatchError):
+            dist.barrier(group=group)
+        dist.destroy_process_group(group)
+
+
+def test_lost_mismatch(pair):
+    pair.run(_lost_mismatch)
+
+
 def _mismatch(peers, async_op):
     group = dist.new_group()
     with pytest.raises(chorus.MismatchError) as caught:

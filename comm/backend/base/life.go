@@ -171,6 +171,16 @@ func (l *Life) Err(at backend.Where) error {
 // Told reports whether an operation has returned the failure that broke the communicator.
 func (l *Life) Told() bool { return l.told.Load() }
 
+// Unheard returns the mismatch that has broken the communicator if it's of an operation of this rank which had returned
+// without an error, and no later one has returned it; nil otherwise. It's for Finalize.
+func (l *Life) Unheard() error {
+	e, ok := l.Cause().(*backend.MismatchError)
+	if !ok || l.Told() || e.RankA != l.at.Rank && e.RankB != l.at.Rank {
+		return nil
+	}
+	return e
+}
+
 // End ends this rank's part, when nobody is telling of a failure any more. It reports whether there was none.
 func (l *Life) End() (healthy bool) {
 	healthy = l.Break(&backend.FinalizedError{Where: l.at})

@@ -443,7 +443,7 @@ func (x *Runner) lost(at backend.Where, peer int, err error) error {
 func (x *Runner) Finalize(ctx context.Context) error {
 	x.End()
 	x.windows.End()
-	err := x.world.leave(ctx, x)
+	err := errors.Join(x.world.leave(ctx, x), x.Unheard())
 	x.scratch.Free()
 	return err
 }
