@@ -16,8 +16,8 @@ import (
 )
 
 // A Meeting is one rank's way to the others: a place in a store where all find each other, however many attempts that
-// takes. A rank whose Meet has failed, or a process that takes the place of one that has died, meets the others by
-// another Meeting at the same place; what an attempt that has failed left there pairs with nobody.
+// takes. A rank whose Meet has failed calls that of another Meeting at the same place, and so does a process that
+// replaces a dead one. An attempt that has failed leaves nothing that pairs with a later one.
 type Meeting struct {
 	Rank, Size int
 	// Members are the ranks of a job that meet, by their rank here; nil: all of them. Ranks that come for different ones
@@ -188,7 +188,7 @@ func (v *visit) note(missing []int) {
 	}
 }
 
-// explain makes the error of a visit that has failed, and gives up this rank's seat.
+// explain makes the error of a visit that has failed. The rank leaves the sitting.
 func (v *visit) explain(ctx context.Context, err error) error {
 	if errors.Is(err, ErrMade) {
 		return err
@@ -217,7 +217,7 @@ func (v *visit) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("bootstrap: meeting: rank %d of %d: %w", v.m.Rank, v.m.Size, err)
 }
 
-// leave gives up this rank's seat, so that the others go on without this attempt of it.
+// leave ends the sitting, so that the others wait for another attempt of this rank.
 func (v *visit) leave(ctx context.Context, why error) {
 	if store.Gone(why) {
 		return

@@ -142,7 +142,7 @@ func TestMeetingWaitsOn(t *testing.T) {
 	}
 }
 
-// Who gives up first isn't said to be missing by those who give up later.
+// A rank that gives up later doesn't say that an earlier one is missing.
 func TestMeetingNamesWhoNeverCame(t *testing.T) {
 	st := store.NewHash(0)
 	defer st.Close()
@@ -160,8 +160,8 @@ func TestMeetingNamesWhoNeverCame(t *testing.T) {
 	all.Wait()
 }
 
-// A process takes the place of one that has died on its host at its first try; elsewhere, where nobody can know, it and
-// all that wait hear of both, and the next try succeeds.
+// A process replaces one that has died on its host at its first try. On another host it and all that wait get an error
+// with both, and the next try succeeds.
 func TestMeetingReplacesTheDead(t *testing.T) {
 	child := exec.Command("sleep", "60")
 	if err := child.Start(); err != nil {
@@ -309,7 +309,7 @@ func (s *counting) MultiGet(ctx context.Context, keys ...string) ([][]byte, erro
 	return store.MultiGet(ctx, s.Store, keys...)
 }
 
-// Groups that cross are paired rightly or not at all, and nobody waits for those who have gone.
+// Ranks of groups that cross meet the right ones, or get an error, and none of them waits.
 func TestMeetingCrossed(t *testing.T) {
 	two := map[int][]int{0: {0, 3}, 1: {1, 2}, 2: {1, 2}, 3: {0, 3}}
 	three := map[int][]int{0: {0, 1, 2}, 1: {0, 1, 2}, 2: {0, 1, 2}, 3: {3, 4, 5}, 4: {3, 4, 5}, 5: {3, 4, 5}}

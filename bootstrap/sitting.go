@@ -72,8 +72,8 @@ func (e *CrossedError) Error() string {
 		e.RankA, e.A, e.RankB, e.B)
 }
 
-// attend takes the rank's seat and waits until the sitting has ended. seated is false for a rank that isn't in it:
-// another one has the seat, or had, which may have been this one. decided reports whether this rank has ended it.
+// attend takes the rank's seat and waits until the sitting has ended. seated is false if the seat was taken before, by
+// this rank or another process. decided reports whether this rank has ended the sitting.
 func (s *sitting) attend(ctx context.Context) (e *ending, seated, decided bool, err error) {
 	if n, err := s.st.Add(ctx, "claim/"+strconv.Itoa(s.rank), 1); err != nil {
 		return nil, false, false, err
@@ -97,7 +97,7 @@ func (s *sitting) attend(ctx context.Context) (e *ending, seated, decided bool, 
 	return e, true, false, err
 }
 
-// contest finds out what a seat means that is taken.
+// contest finds out why the seat is taken.
 func (s *sitting) contest(ctx context.Context) (e *ending, decided bool, err error) {
 	if there, err := s.st.Check(ctx, endKey); err == nil && there {
 		e, err = s.read(ctx)
@@ -118,7 +118,7 @@ func (s *sitting) contest(ctx context.Context) (e *ending, decided bool, err err
 	return e, false, ctx.Err()
 }
 
-// accuse says what is wrong if two processes have claimed this rank's seat: nothing, if the first has died.
+// accuse says what is wrong when two processes have claimed this rank's seat: nothing, if the first has died.
 func (s *sitting) accuse(ctx context.Context) *ending {
 	mine := s.signature()
 	twice := &DuplicateRankError{Rank: s.rank, Size: s.size, First: "one", Second: mine.Who}

@@ -46,8 +46,8 @@ func TestMismatchInTheLastOperation(t *testing.T) {
 	}
 }
 
-// TestMismatchAfterItsOperation has rank 0 return from its last operation, which needs nobody, before rank 1 calls another
-// one: Finalize tells it, and so does its next operation, if there is one.
+// TestMismatchAfterItsOperation has rank 0 return from its last operation before rank 1 calls another one. Finalize
+// returns the mismatch, or the next operation, if there is one.
 func TestMismatchAfterItsOperation(t *testing.T) {
 	for _, fabric := range []string{"mem", "shm", "tcp", "auto"} {
 		for _, next := range []bool{false, true} {

@@ -156,8 +156,8 @@ func open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	return g, nil
 }
 
-// claim makes sure that the name of a communicator has not been used on its store. What PyTorch's ranks set there belongs
-// to no attempt, so that nobody could tell what is left from what is new. A rank that fails gives its claim back.
+// claim makes sure that the name of a communicator has not been used on its store. The keys of PyTorch's ranks belong to
+// no attempt: those of a communicator that has ended look like new ones. A rank that fails gives its claim back.
 func claim(ctx context.Context, c *backend.Config) (giveBack func(), err error) {
 	const key = "joined"
 	if c.Size == 1 {
