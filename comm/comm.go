@@ -99,7 +99,11 @@ func New(ctx context.Context, opts ...NewOption) (*Comm, error) {
 		if e := o.hostLost(st, args); e != nil {
 			return nil, e
 		}
-		return nil, late(o.name, fmt.Errorf("chorus: communicator %q: "+format, append([]any{o.name}, args...)...))
+		err := fmt.Errorf(format, args...)
+		if !strings.Contains(err.Error(), backend.Beginning) {
+			return nil, late(o.name, fmt.Errorf(backend.Beginning+"communicator %q: %w", o.name, err))
+		}
+		return nil, late(o.name, &placedError{err})
 	}
 	if none != 0 {
 		return fail("%w: option %d is nil", ErrInvalidArgument, none)
@@ -160,6 +164,15 @@ func New(ctx context.Context, opts ...NewOption) (*Comm, error) {
 	}
 	return c, nil
 }
+
+// placedError is an error that says itself where it happened: what was put before that is left out.
+type placedError struct{ error }
+
+func (e *placedError) Error() string {
+	_, text, _ := strings.Cut(e.error.Error(), backend.Beginning)
+	return backend.Beginning + strings.ReplaceAll(text, backend.Beginning, "")
+}
+func (e *placedError) Unwrap() error { return e.error }
 
 // meeting is where the ranks find each other in st; nil if there is none, for a world of one.
 func (o *newOptions) meeting(st store.Store) *bootstrap.Meeting {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/chorus-comms/chorus/launch"
 )
@@ -29,7 +30,7 @@ func run(args []string) int {
 		fmt.Fprintf(os.Stderr, "chorus: %v\nchorus: run `%s --help`\n", err, cmd.CommandPath())
 		return codeUsage
 	default:
-		fmt.Fprintln(os.Stderr, "chorus:", err)
+		fmt.Fprintln(os.Stderr, "chorus:", strings.TrimPrefix(err.Error(), "chorus: "))
 	}
 	return launch.ExitCode(err)
 }

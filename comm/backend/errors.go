@@ -32,6 +32,16 @@ func (w Where) String() string {
 	return b.String()
 }
 
+// Beginning is how the texts of Chorus' errors begin, once.
+const Beginning = "chorus: "
+
+// said is the text of an error at w that says this; what it quotes has no beginning of its own.
+func (w Where) said(what string) string {
+	at := w.String()
+	what = strings.TrimPrefix(what, at+": ")
+	return at + ": " + strings.ReplaceAll(what, Beginning, "")
+}
+
 // At returns where an error happened; all errors of this package have it.
 func (w Where) At() Where { return w }
 
@@ -56,7 +66,7 @@ type InvalidArgumentError struct {
 	Err    error // the cause, if it has one of its own, such as a device's; else nil
 }
 
-func (e *InvalidArgumentError) Error() string        { return e.Where.String() + ": " + e.Detail }
+func (e *InvalidArgumentError) Error() string        { return e.said(e.Detail) }
 func (e *InvalidArgumentError) Is(target error) bool { return target == ErrInvalidArgument }
 func (e *InvalidArgumentError) Unwrap() error        { return e.Err }
 
@@ -160,7 +170,7 @@ func (e *PeerLostError) Error() string {
 	if e.Peer < 0 {
 		who = "a rank outside of it"
 	}
-	return fmt.Sprintf("%v: %s is lost: %s%s", e.Where, who, e.Cause, e.after())
+	return e.said(fmt.Sprintf("%s is lost: %s%s", who, e.Cause, e.after()))
 }
 func (e *PeerLostError) Is(target error) bool { return target == ErrPeerLost }
 
@@ -175,7 +185,7 @@ type AbortedError struct {
 }
 
 func (e *AbortedError) Error() string {
-	return fmt.Sprintf("%v: aborted by rank %d: %s", e.Where, e.By, e.Reason)
+	return e.said(fmt.Sprintf("aborted by rank %d: %s", e.By, e.Reason))
 }
 func (e *AbortedError) Is(target error) bool { return target == ErrAborted }
 func (e *AbortedError) Unwrap() error        { return e.Err }
@@ -196,7 +206,7 @@ type PanicError struct {
 }
 
 func (e *PanicError) Error() string {
-	return fmt.Sprintf("chorus: rank %d of %q: %s", e.Rank, e.Comm, e.Reason())
+	return Where{Comm: e.Comm, Rank: e.Rank}.said(e.Reason())
 }
 
 // Reason is the error's text as the other ranks have it, who know whose it is.
@@ -238,7 +248,7 @@ type CanceledError struct {
 }
 
 func (e *CanceledError) Error() string {
-	return fmt.Sprintf("%v: its context has ended: %v", e.Where, e.Err)
+	return e.said(fmt.Sprintf("its context has ended: %v", e.Err))
 }
 func (e *CanceledError) Is(target error) bool { return target == ErrCanceled }
 func (e *CanceledError) Unwrap() error        { return e.Err }
@@ -249,7 +259,7 @@ type UnsupportedError struct {
 	Detail string
 }
 
-func (e *UnsupportedError) Error() string        { return e.Where.String() + ": " + e.Detail }
+func (e *UnsupportedError) Error() string        { return e.said(e.Detail) }
 func (e *UnsupportedError) Is(target error) bool { return target == ErrUnsupported }
 
 // InternalError reports what should not have happened.
@@ -258,7 +268,7 @@ type InternalError struct {
 	Err error
 }
 
-func (e *InternalError) Error() string        { return fmt.Sprintf("%v: internal error: %v", e.Where, e.Err) }
+func (e *InternalError) Error() string        { return e.said(fmt.Sprintf("internal error: %v", e.Err)) }
 func (e *InternalError) Is(target error) bool { return target == ErrInternal }
 func (e *InternalError) Unwrap() error        { return e.Err }
 
