@@ -196,8 +196,8 @@ const std::unordered_set<std::string> foretold_wrongly = {"aten::_embedding_bag"
 const std::unordered_set<std::string> laid_out_otherwise = {
     "aten::_fft_c2c", "aten::_fft_c2r", "aten::_fft_r2c", "aten::_linalg_eigh", "aten::_linalg_slogdet",
     "aten::cholesky_inverse", "aten::linalg_eig", "aten::linalg_householder_product", "aten::linalg_ldl_factor_ex",
-    "aten::linalg_ldl_solve", "aten::linalg_lu_factor_ex", "aten::linalg_lu_solve", "aten::linalg_qr", "aten::ormqr",
-    "aten::triangular_solve"};
+    "aten::linalg_ldl_solve", "aten::linalg_lu_factor_ex", "aten::linalg_lu_solve", "aten::linalg_qr",
+    "aten::nonzero_static", "aten::ormqr", "aten::triangular_solve"};
 const std::unordered_set<std::string> laid_out_otherwise_at_times = {
     "aten::_batch_norm_with_update", "aten::_native_batch_norm_legit", "aten::angle", "aten::batch_norm_backward",
     "aten::binary_cross_entropy", "aten::binary_cross_entropy_backward", "aten::channel_shuffle", "aten::convolution",
