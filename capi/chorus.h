@@ -357,6 +357,11 @@ CHORUS_API chorus_status chorus_stream_await(chorus_stream stream, int64_t timeo
 CHORUS_API chorus_status chorus_device_await(chorus_device device, int64_t timeout_ns);
 CHORUS_API chorus_status chorus_stream_recover(chorus_stream stream, int64_t timeout_ns);
 
+/* These wait as chorus_stream_await, chorus_device_await and chorus_event_await do [blocks]: the host may end them. */
+CHORUS_API chorus_status chorus_stream_synchronize(chorus_stream stream, int64_t timeout_ns);
+CHORUS_API chorus_status chorus_device_synchronize(chorus_device device, int64_t timeout_ns);
+CHORUS_API chorus_status chorus_event_synchronize(chorus_event event, int64_t timeout_ns);
+
 /* These make the stream's later work wait for all work that another stream has now, or for what an event stands for now.
  * The host doesn't wait. */
 CHORUS_API chorus_status chorus_stream_wait_stream(chorus_stream stream, chorus_stream other);

@@ -141,13 +141,13 @@ func goDeviceGet(h C.chorus_device, info *C.chorus_device_info) (status C.chorus
 }
 
 //export goDeviceSynchronize
-func goDeviceSynchronize(h C.chorus_device, ns C.int64_t) (status C.chorus_status) {
+func goDeviceSynchronize(h C.chorus_device, ns C.int64_t, checked C.int32_t) (status C.chorus_status) {
 	defer contain(&status)
 	d, err := findDevice(h)
 	if err != nil {
 		return fail(err)
 	}
-	return fail(settled(ns, 0, d.Synchronize))
+	return fail(settled(ns, checked, d.Synchronize))
 }
 
 //export goDeviceEmptyCache

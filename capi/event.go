@@ -145,13 +145,13 @@ func goEventQuery(h C.chorus_event) (status C.chorus_status) {
 }
 
 //export goEventSynchronize
-func goEventSynchronize(h C.chorus_event, ns C.int64_t) (status C.chorus_status) {
+func goEventSynchronize(h C.chorus_event, ns C.int64_t, checked C.int32_t) (status C.chorus_status) {
 	defer contain(&status)
 	e, err := findEvent(h)
 	if err != nil {
 		return fail(err)
 	}
-	return fail(settled(ns, 0, e.Synchronize))
+	return fail(settled(ns, checked, e.Synchronize))
 }
 
 //export goEventElapsed

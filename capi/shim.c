@@ -340,8 +340,19 @@ EXPORT chorus_status chorus_stream_task(chorus_stream stream, const char *name, 
 EXPORT chorus_status chorus_stream_await(chorus_stream stream, int64_t timeout_ns) {
 	CALLS(goStreamSynchronize(stream, timeout_ns, 0, 0));
 }
-EXPORT chorus_status chorus_event_await(chorus_event event, int64_t timeout_ns) { CALLS(goEventSynchronize(event, timeout_ns)); }
-EXPORT chorus_status chorus_device_await(chorus_device device, int64_t timeout_ns) { CALLS(goDeviceSynchronize(device, timeout_ns)); }
+EXPORT chorus_status chorus_event_await(chorus_event event, int64_t timeout_ns) { CALLS(goEventSynchronize(event, timeout_ns, 0)); }
+EXPORT chorus_status chorus_device_await(chorus_device device, int64_t timeout_ns) {
+	CALLS(goDeviceSynchronize(device, timeout_ns, 0));
+}
+EXPORT chorus_status chorus_stream_synchronize(chorus_stream stream, int64_t timeout_ns) {
+	BLOCKS(goStreamSynchronize(stream, timeout_ns, 0, checked));
+}
+EXPORT chorus_status chorus_device_synchronize(chorus_device device, int64_t timeout_ns) {
+	BLOCKS(goDeviceSynchronize(device, timeout_ns, checked));
+}
+EXPORT chorus_status chorus_event_synchronize(chorus_event event, int64_t timeout_ns) {
+	BLOCKS(goEventSynchronize(event, timeout_ns, checked));
+}
 
 // ---- stores ----
 

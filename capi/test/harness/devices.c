@@ -100,6 +100,9 @@ static void order(chorus_stream s, void *p) {
 	GETS(CHORUS_PENDING, chorus_event_query(b));
 	GETS(CHORUS_PENDING, chorus_stream_query(other));
 	GETS(CHORUS_TIMEOUT, chorus_stream_await(other, SECOND / 100));
+	GETS(CHORUS_TIMEOUT, chorus_stream_synchronize(other, SECOND / 100));
+	GETS(CHORUS_TIMEOUT, chorus_event_synchronize(b, SECOND / 100));
+	GETS(CHORUS_TIMEOUT, chorus_device_synchronize(d, SECOND / 100));
 	pthread_mutex_unlock(&gate);
 	OK(chorus_stream_wait_stream(s, other));
 	wants(s, p, 15);

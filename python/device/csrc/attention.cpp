@@ -1,11 +1,9 @@
 // Scaled dot product attention, whose choice of a kernel PyTorch asks of a device: the CPU's flash attention where that
 // would be the CPU's choice.
 #include <ATen/core/Tensor.h>
-#include <ATen/ExpandUtils.h>
 #include <ATen/SDPBackend.h>
 #include <ATen/ops/_fused_sdp_choice_ops.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_strided.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/transformers/attention.h>
 #include <torch/library.h>
@@ -33,15 +31,6 @@ int64_t choose(
   return choice == int64_t(at::SDPBackend::flash_attention) ? int64_t(at::SDPBackend::overrideable) : choice;
 }
 
-// laid_out is a gradient as the Meta kernel of the device's operator lays it out, with which compiled programs reckon: as
-// empty_like of what it's the gradient of. Of tensors as models have them the CPU's is so already.
-Tensor laid_out(const c10::IValue& gradient, const Tensor& of) {
-  Tensor t = gradient.toTensor();
-  std::vector<int64_t> strides = of.is_non_overlapping_and_dense() ? of.strides().vec()
-                                                                   : at::infer_dense_strides(of.sizes(), of.strides());
-  return t.strides() == c10::IntArrayRef(strides) ? t : at::empty_strided(t.sizes(), strides, t.options()).copy_(t);
-}
-
 std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor> attention(
     const Tensor& query, const Tensor& key, const Tensor& value, const MaybeTensor& mask, double dropout, bool causal,
     bool, std::optional<double> scale) {
@@ -60,7 +49,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(
   static auto op = c10::Dispatcher::singleton().findSchemaOrThrow(
       "aten::_scaled_dot_product_flash_attention_for_cpu_backward", "");
   torch::jit::Stack got = call_cpu(op, {grad, query, key, value, out, logsumexp, dropout, causal, mask.defined() ? c10::IValue(mask) : c10::IValue(), scale});
-  return {laid_out(got[0], query), laid_out(got[1], key), laid_out(got[2], value), Tensor()};
+  return {got[0].toTensor(), got[1].toTensor(), got[2].toTensor(), Tensor()};
 }
 
 } // namespace

@@ -1,4 +1,5 @@
-// Copies between tensors of the device, of the host, and of several devices.
+#include "copy.h"
+
 #include <ATen/core/Tensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/copy_native.h>
@@ -94,6 +95,8 @@ void copy_across(const at::Tensor& from, const at::Tensor& to) {
     copy_in_turn(here, got, to);
 }
 
+} // namespace
+
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
   if (dst.numel() == 0 || self.is_same(dst))
     return dst;
@@ -119,6 +122,8 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blo
   copy_in_turn(index, from, dst);
   return dst;
 }
+
+namespace {
 
 at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
   dst.resize_(self.sizes());

@@ -39,8 +39,9 @@ bool query(void* event) {
 void synchronize(void* event) {
   if (!event)
     return;
-  Unlocked unlocked;
-  check(lib.event_await(handle(event), 0));
+  awaited(
+      [](uint64_t event) { return lib.event_await(event, 0); },
+      [](uint64_t event) { return lib.event_synchronize(event, 0); }, handle(event));
 }
 
 double elapsed(void* start, void* end) {

@@ -28,6 +28,7 @@ struct Operator {
   bool blocked = false;
   bool missing = false;                // the CPU has no kernel either
   bool host_tensors = false;           // CPU tensors may be among its arguments
+  bool at_once = false;                // what it returns has no Meta kernel: it's nested or quantized
   bool views = false;                  // it touches no memory: it returns views, or changes sizes and strides
   c10::SmallVector<int, 2> generators; // positions of its generators
   c10::SmallVector<int, 2> written;    // positions of what it writes to
@@ -64,7 +65,22 @@ const std::unordered_set<std::string> takes_host_tensors = {
     "aten::set_data",
     "aten::_foreach_copy_",
     "aten::repeat_interleave",
+    "aten::_nested_from_padded",
+    "aten::_nested_view_from_buffer",
+    "aten::_nested_view_from_buffer_copy",
 };
+
+// Kernels of quantized and of nested tensors are the CPU's for those.
+c10::DispatchKey kernels_of(c10::DispatchKeySet keys) {
+  switch (keys.highestPriorityTypeId()) {
+    case c10::DispatchKey::QuantizedPrivateUse1:
+      return c10::DispatchKey::QuantizedCPU;
+    case c10::DispatchKey::NestedTensorPrivateUse1:
+      return c10::DispatchKey::NestedTensorCPU;
+    default:
+      return c10::DispatchKey::CPU;
+  }
+}
 
 bool only_views(const c10::OperatorHandle& op) {
   if (op.hasTag(at::Tag::inplace_view))
@@ -100,6 +116,7 @@ const Operator& operator_of(const c10::OperatorHandle& op) {
     made->written = {3, 4}; // running statistics, of which the schema doesn't tell
   else if (op.operator_name().name == "aten::batch_norm_update_stats")
     made->written = {1, 2};
+  made->at_once = made->name.rfind("aten::quantize_", 0) == 0 || made->name.rfind("aten::_nested_", 0) == 0;
   made->views = only_views(op);
   made->missing = !op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
   std::unique_lock<std::shared_mutex> lock(operators_mutex);
@@ -200,10 +217,16 @@ std::vector<std::string> met() {
   return names;
 }
 
-void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet, torch::jit::Stack* stack) {
+void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const Operator& op = operator_of(handle);
+  c10::DispatchKey kernels = kernels_of(keys);
+  bool plain = kernels == c10::DispatchKey::CPU;
+  const char* kind = plain                             ? ""
+      : kernels == c10::DispatchKey::QuantizedCPU ? "quantized tensors of "
+                                                  : "nested tensors of ";
+  bool missing = plain ? op.missing : !handle.hasComputedKernelForDispatchKey(kernels);
   TORCH_CHECK_NOT_IMPLEMENTED(
-      !op.blocked && !op.missing, "Operator '", op.name, "' is not implemented for device ", name(), ".");
+      !op.blocked && !missing, "Operator '", op.name, "' is not implemented for ", kind, "device ", name(), ".");
   if (!op.met.load(std::memory_order_relaxed))
     op.met = true;
   size_t n = handle.schema().arguments().size();
@@ -242,6 +265,8 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet, torch::jit
       why = "the host computes it, as " + name() + " has no kernel for it and no memory that this process can touch";
     else if (drawn_here)
       why = "it draws from a generator of the CPU's: give it one of " + name() + "'s";
+    else if (!plain || op.at_once)
+      why = "its tensors are quantized or nested";
     else if (why = defer(handle, op.name, index, stream, stack, op.generators); why.empty())
       return;
     enter(stream, op.name.c_str(), why);
@@ -266,7 +291,7 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet, torch::jit
   }
   at::AutoDispatchBelowADInplaceOrView below;
   c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &host);
+  handle.redispatchBoxed(c10::DispatchKeySet(kernels), &host);
   mirror.settle();
   auto given = [&](const at::Tensor& t) { // a tensor of the host's, which has been written to
     bool is = false;
@@ -296,7 +321,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   for (const char* name : {"native_layer_norm", "native_group_norm", "addr", "addr.out", "_stack", "_stack.out",
                            "any.dims", "any.dims_out", "all.dims", "all.dims_out", "mse_loss", "mish_backward",
                            "native_channel_shuffle", "linalg__powsum", "conj_physical_", "pixel_shuffle",
-                           "pixel_unshuffle", "smooth_l1_loss"})
+                           "pixel_unshuffle", "smooth_l1_loss", "kaiser_window", "kaiser_window.periodic",
+                           "kaiser_window.beta"})
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 

@@ -82,7 +82,9 @@ class Generator final : public c10::GeneratorImpl {
   void set_offset(uint64_t offset) override {
     if (philox)
       return begin(offset);
-    TORCH_CHECK(false, name(), " generators have no offset: their numbers come from mt19937, as the CPU's do");
+    TORCH_CHECK(
+        false, "a generator of ", name(), " does not support set_offset: its numbers are mt19937's, as the CPU's are. ",
+        "torch.", name(), ".use_philox() gives it one");
   }
 
   uint64_t get_offset() const override {
@@ -93,7 +95,9 @@ class Generator final : public c10::GeneratorImpl {
       check(lib.random_get(chorus::device(device().index()).handle, &seed, &offset));
       return offset;
     }
-    TORCH_CHECK(false, name(), " generators have no offset: their numbers come from mt19937, as the CPU's do");
+    TORCH_CHECK(
+        false, "a generator of ", name(), " does not support get_offset: its numbers are mt19937's, as the CPU's are. ",
+        "torch.", name(), ".use_philox() gives it one");
   }
 
   uint64_t current_seed() const override {

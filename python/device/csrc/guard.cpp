@@ -78,8 +78,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
 
   void synchronizeDevice(const c10::DeviceIndex index) const override {
-    Unlocked unlocked;
-    check(lib.device_await(device(index).handle, 0));
+    await_device(index);
   }
 
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {

@@ -37,7 +37,7 @@ static std::string out_of_memory(const std::string& message) {
   return at == std::string::npos ? message : name() + " out of memory. T" + message.substr(at + 1);
 }
 
-void load(const std::string& path) {
+void load(const std::string& path, uint64_t signals) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   TORCH_CHECK(library, "libchorus.so can't be loaded: ", dlerror());
 #define X(name) lib.name.at = reinterpret_cast<decltype(lib.name.at)>(symbol(library, path, "chorus_" #name));
@@ -47,6 +47,13 @@ void load(const std::string& path) {
   TORCH_CHECK(
       version >> 16 == CHORUS_ABI_MAJOR && int(version & 0xffff) >= CHORUS_ABI_MINOR, path, " has ABI ", version >> 16,
       ".", version & 0xffff, "; this extension needs ", CHORUS_ABI_MAJOR, ".", CHORUS_ABI_MINOR);
+  chorus_host host{}; // as the package chorus has it, which may not have been imported
+  host.size = sizeof host;
+  host.leave = [] { return static_cast<void*>(PyEval_SaveThread()); };
+  host.enter = [](void* left) { PyEval_RestoreThread(static_cast<PyThreadState*>(left)); };
+  host.check = &PyErr_CheckSignals;
+  host.thread = signals;
+  check(lib.set_host(&host));
 }
 
 void raise(chorus_status status) {

@@ -21,7 +21,8 @@ namespace chorus {
   X(graph_release) X(graph_pool) X(graph_dump) X(stream_recover) X(device_set_fraction) X(device_record_history) \
   X(device_snapshot) X(pool_new) X(pool_begin) X(pool_end) X(pool_release) X(memory_handle) X(memory_open)       \
   X(memory_close) X(profile_start) X(profile_stop) X(profile_range) X(profile_write) X(stream_create)             \
-  X(stream_random) X(random_set) X(random_get) X(stream_adopt) X(stream_native) X(stream_release)
+  X(stream_random) X(random_set) X(random_get) X(stream_adopt) X(stream_native) X(stream_release) \
+  X(set_host) X(stream_synchronize) X(device_synchronize) X(event_synchronize)
 
 // Function is one of them. It is looked at when it's called, after its arguments were made: one may be a device, whose
 // first use loads the library.
@@ -43,8 +44,8 @@ struct Library {
 
 extern Library lib;
 
-// load finds the functions in the library at a path.
-void load(const std::string& path);
+// load finds the functions in the library at a path, and makes Python its host. Handlers of signals run in one thread.
+void load(const std::string& path, uint64_t signals);
 
 // raise throws what the last call of this thread has failed with; out of memory is torch.OutOfMemoryError.
 [[noreturn]] void raise(chorus_status status);

@@ -17,16 +17,6 @@ namespace {
 
 constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
 
-DeviceIndex place(
-    std::optional<c10::Layout> layout, std::optional<c10::Device> device, std::optional<bool> pin_memory) {
-  c10::Device d = device.value_or(c10::Device(kType));
-  TORCH_CHECK(d.type() == kType, "a device of ", name(), " is wanted, not ", d);
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      layout.value_or(c10::Layout::Strided) == c10::Layout::Strided, name(), " tensors are strided, not ", *layout);
-  TORCH_CHECK(!pin_memory.value_or(false), "Pin memory can only be on CPU");
-  return in_range(index_of(d));
-}
-
 at::Tensor empty_memory_format(
     c10::IntArrayRef size, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
     std::optional<c10::Device> device, std::optional<bool> pin_memory, std::optional<c10::MemoryFormat> format) {
@@ -143,6 +133,16 @@ bool compatible(const at::Tensor& self, const at::Tensor& from) {
 }
 
 } // namespace
+
+DeviceIndex place(
+    std::optional<c10::Layout> layout, std::optional<c10::Device> device, std::optional<bool> pin_memory) {
+  c10::Device d = device.value_or(c10::Device(kType));
+  TORCH_CHECK(d.type() == kType, "a device of ", name(), " is wanted, not ", d);
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      layout.value_or(c10::Layout::Strided) == c10::Layout::Strided, name(), " tensors are strided, not ", *layout);
+  TORCH_CHECK(!pin_memory.value_or(false), "Pin memory can only be on CPU");
+  return in_range(index_of(d));
+}
 
 at::Tensor empty(
     c10::IntArrayRef size, c10::ScalarType dtype, DeviceIndex index, std::optional<c10::MemoryFormat> format) {

@@ -14,4 +14,8 @@ at::Tensor empty(
 // resize_bytes gives a storage of the device another size, and keeps what there is room for.
 void resize_bytes(c10::StorageImpl* storage, size_t bytes);
 
+// place is the device that options of PyTorch's mean, which must be one of these, strided and not pinned.
+DeviceIndex place(
+    std::optional<c10::Layout> layout, std::optional<c10::Device> device, std::optional<bool> pin_memory);
+
 } // namespace chorus

@@ -4,9 +4,11 @@
 
 #include <ATen/core/TensorBase.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/InferenceMode.h>
 
 #include "allocator.h"
 #include "cpu_allocator.h"
+#include "layouts.h"
 #include "minimal.h"
 #include "staging.h"
 
@@ -20,6 +22,8 @@ struct Reach {
 };
 
 Reach reach_of(const c10::TensorImpl* t) {
+  if (nested(t))
+    return {0, t->storage().nbytes()};
   if (t->numel() == 0)
     return {0, 0};
   int64_t last = t->storage_offset();
@@ -79,20 +83,8 @@ at::Tensor Mirror::host(const at::Tensor& tensor) {
   for (const Pair& p : tensors_)
     if (p.device.unsafeGetTensorImpl() == from)
       return p.host;
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      from->has_storage() && from->layout() == c10::Layout::Strided, name(), " tensors are strided, not ",
-      from->layout());
   c10::DispatchKey key = kind_ == c10::DeviceType::Meta ? c10::DispatchKey::Meta : c10::DispatchKey::CPU;
-  at::Tensor made =
-      at::detail::make_tensor<c10::TensorImpl>(host(from->storage()), c10::DispatchKeySet(key), from->dtype());
-  c10::TensorImpl* to = made.unsafeGetTensorImpl();
-  to->set_sizes_and_strides(from->sizes(), from->strides(), from->storage_offset());
-  if (from->is_wrapped_number())
-    to->set_wrapped_number(true);
-  if (from->is_conj())
-    to->_set_conj(true);
-  if (from->is_neg())
-    to->_set_neg(true);
+  at::Tensor made = stand_in(tensor, from->has_storage() ? host(from->storage()) : c10::Storage(), key);
   tensors_.push_back({tensor, made});
   return made;
 }
@@ -115,19 +107,18 @@ at::Tensor Mirror::device(const at::Tensor& tensor) {
     if (p.host.unsafeGetTensorImpl() == from)
       return p.device;
   TORCH_CHECK_NOT_IMPLEMENTED(
-      from->has_storage() && from->layout() == c10::Layout::Strided &&
-          !from->key_set().has(c10::DispatchKey::QuantizedCPU),
-      name(), " tensors are strided and not quantized, unlike the result");
-  at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
-      device(from->storage()), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), from->dtype());
-  c10::TensorImpl* to = made.unsafeGetTensorImpl();
-  to->set_sizes_and_strides(from->sizes(), from->strides(), from->storage_offset());
-  if (from->is_wrapped_number())
-    to->set_wrapped_number(true);
-  if (from->is_conj())
-    to->_set_conj(true);
-  if (from->is_neg())
-    to->_set_neg(true);
+      from->has_storage() && from->layout() == c10::Layout::Strided, name(), " tensors are strided, not ",
+      from->layout(), " as the result");
+  c10::Storage storage = device(from->storage());
+  // A view of an ordinary tensor is one in inference mode, too, and a view of an inference tensor is one outside.
+  std::optional<c10::InferenceMode> mode;
+  for (const Pair& p : tensors_)
+    if (p.device.storage().unsafeGetStorageImpl() == storage.unsafeGetStorageImpl()) {
+      if (p.device.is_inference() != c10::InferenceMode::is_enabled())
+        mode.emplace(p.device.is_inference());
+      break;
+    }
+  at::Tensor made = stand_in(tensor, std::move(storage), c10::DispatchKey::PrivateUse1);
   tensors_.push_back({made, tensor});
   return made;
 }
@@ -193,6 +184,9 @@ void Mirror::settle() {
     c10::Storage now = device(host->storage());
     if (now.unsafeGetStorageImpl() != to->storage().unsafeGetStorageImpl())
       to->set_storage_keep_dtype(std::move(now));
+    if (nested(host))
+      continue;
+    requantize(tensors_[i].device, tensors_[i].host);
     if (host->sizes() != to->sizes() || host->strides() != to->strides() ||
         host->storage_offset() != to->storage_offset())
       to->set_sizes_and_strides(host->sizes(), host->strides(), host->storage_offset());

@@ -36,8 +36,8 @@ namespace py = pybind11;
 using Pool = std::array<uint64_t, 2>; // a memory pool's name
 
 // start makes a type of device PyTorch's.
-void start(const std::string& path, const std::string& name, const std::string& driver) {
-  plug(path, name, driver);
+void start(const std::string& path, const std::string& name, const std::string& driver, uint64_t main_thread) {
+  plug(path, name, driver, main_thread);
   wrap_cpu_allocator();
   c10::SetAllocator(kType, device_allocator());
   host_allocator();

@@ -82,8 +82,7 @@ class Stubs final : public torch::profiler::impl::ProfilerStubs {
   }
 
   void synchronize() const override {
-    Unlocked unlocked;
-    check(lib.device_await(device(current()).handle, 0));
+    await_device(current());
   }
 
   bool enabled() const override {

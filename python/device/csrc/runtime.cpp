@@ -7,12 +7,14 @@
 #include <mutex>
 
 #include <c10/util/Exception.h>
+#include <torch/csrc/Exceptions.h>
 
 namespace chorus {
 
 namespace {
 
 std::string library_path, type_name, driver_name;
+uint64_t signals = 0; // the thread in which Python runs their handlers
 std::string trouble; // why there are no devices
 std::array<Device, kMostDevices> devices;
 std::array<std::once_flag, kMostDevices> opening;
@@ -36,13 +38,14 @@ void open(DeviceIndex index) {
 
 } // namespace
 
-void plug(const std::string& path, const std::string& name, const std::string& driver) {
+void plug(const std::string& path, const std::string& name, const std::string& driver, uint64_t main_thread) {
   TORCH_CHECK(
       type_name.empty(), "PyTorch has one place for a device from outside, and '", type_name,
       "' has taken it in this process: '", name, "' can't have it as well");
   library_path = path;
   type_name = name;
   driver_name = driver;
+  signals = main_thread;
 }
 
 const std::string& name() {
@@ -56,7 +59,7 @@ const std::string& driver() {
 void need_library() {
   static std::once_flag once;
   std::call_once(once, [] {
-    load(library_path);
+    load(library_path, signals);
     have_library = true;
   });
 }
@@ -105,6 +108,12 @@ DeviceIndex in_range(int64_t index) {
   return DeviceIndex(index);
 }
 
+void await_device(DeviceIndex index) {
+  awaited(
+      [](uint64_t device) { return lib.device_await(device, 0); },
+      [](uint64_t device) { return lib.device_synchronize(device, 0); }, device(index).handle);
+}
+
 DeviceIndex current() noexcept {
   return current_index;
 }
@@ -127,6 +136,21 @@ Current::~Current() {
 Unlocked::Unlocked() {
   if (Py_IsInitialized() && PyGILState_Check())
     state_ = PyEval_SaveThread();
+}
+
+void awaited(chorus_status (*waits)(uint64_t), chorus_status (*blocks)(uint64_t), uint64_t handle) {
+  if (!Py_IsInitialized() || PyThread_get_thread_ident() != signals) {
+    Unlocked unlocked;
+    return check(waits(handle));
+  }
+  Locked locked;
+  chorus_status status = blocks(handle);
+  if (status == CHORUS_INTERRUPTED) {
+    python_error raised;
+    raised.persist();
+    throw raised;
+  }
+  check(status);
 }
 
 Locked::Locked() {

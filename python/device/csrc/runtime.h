@@ -23,7 +23,8 @@ struct Device {
 
 // plug names the device, its driver, and the library at a path that has it, which is loaded at the first use: processes
 // are forked from some that have only imported PyTorch, and Go does not live on in their children. It's called once.
-void plug(const std::string& path, const std::string& name, const std::string& driver);
+// Handlers of signals run in the main thread.
+void plug(const std::string& path, const std::string& name, const std::string& driver, uint64_t main_thread);
 const std::string& name();
 const std::string& driver();
 
@@ -75,6 +76,14 @@ class Unlocked {
  private:
   void* state_ = nullptr;
 };
+
+// awaited waits for what a handle stands for, and throws what that fails with. Both functions of the library do the
+// same. In the thread in which Python runs the handlers of signals it's the one that blocks, which has them run now and
+// then, and what they raise is thrown: Ctrl-C ends a wait.
+void awaited(chorus_status (*waits)(uint64_t), chorus_status (*blocks)(uint64_t), uint64_t handle);
+
+// await_device waits for all work of a device, and throws what that has failed with.
+void await_device(DeviceIndex index);
 
 // Locked takes Python's lock in a scope if the thread has it not: for functions of the library that may wait, which give
 // it back meanwhile themselves.

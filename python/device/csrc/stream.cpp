@@ -117,8 +117,9 @@ c10::Stream exchange_stream(const c10::Stream& stream) {
 }
 
 void await(chorus_stream stream) {
-  Unlocked unlocked;
-  check(lib.stream_await(stream, 0));
+  awaited(
+      [](uint64_t stream) { return lib.stream_await(stream, 0); },
+      [](uint64_t stream) { return lib.stream_synchronize(stream, 0); }, stream);
 }
 
 bool capturing(chorus_stream stream) {

@@ -15,8 +15,17 @@ ALWAYS_BUSY = os.environ.get("CHORUS_DEVICE_INLINE", "true").lower() in ("false"
 
 
 @contextlib.contextmanager
+def held(device):
+    """The device's current stream has something to do until this is over."""
+    with busy(device, 60) as over:
+        yield
+        over.set()
+
+
+@contextlib.contextmanager
 def busy(device, seconds):
-    """The device's current stream has something to do for so long, and what is enqueued within this is behind it."""
+    """The device's current stream has something to do for so long, and what is enqueued within this is behind it.
+    Setting the event ends that before."""
     over = threading.Event()
 
     def wait(*_):
@@ -28,7 +37,7 @@ def busy(device, seconds):
     status = _lib.library.chorus_stream_task(handle_of(stream), b"slow", None, 0, kernel, _lib.OVER_FN(), None)
     assert status == 0
     try:
-        yield
+        yield over
         stream.synchronize()
     finally:
         over.set()

@@ -172,3 +172,31 @@ def test_what_goes_wrong():
     scaler.unscale_(optimizer)
     with pytest.raises(RuntimeError, match="has already been called on this optimizer since the last update"):
         scaler.unscale_(optimizer)
+
+
+def test_names_of_torch_cuda_amp():
+    """``torch.accinte.amp`` has what ``torch.cuda.amp`` has."""
+    amp = torch.accinte.amp
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        @amp.custom_fwd(cast_inputs=torch.float32)
+        def forward(ctx, a, b):
+            ctx.save_for_backward(a, b)
+            assert a.dtype == torch.float32 and not torch.is_autocast_enabled(D)
+            return a @ b
+
+        @staticmethod
+        @amp.custom_bwd
+        def backward(ctx, grad):
+            a, b = ctx.saved_tensors
+            return grad @ b.t(), a.t() @ grad
+
+    a = x().requires_grad_()
+    with amp.autocast():
+        assert (a @ a).dtype == torch.float16
+        Product.apply((a @ a), a).sum().backward()
+    with amp.autocast(dtype=torch.bfloat16), amp.autocast(enabled=False):
+        assert (a @ a).dtype == torch.float32
+    scaler = amp.GradScaler(init_scale=4.0)
+    assert scaler.scale(torch.ones(1, device=D)).item() == 4 and amp.autocast().device == D

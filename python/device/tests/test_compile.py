@@ -1,11 +1,13 @@
 """torch.compile with inductor: its kernels run on the device's memory, in the stream's order."""
 
 import copy
+import subprocess
+import sys
 
 import pytest
 import torch
 import torch.nn.functional as F
-from slow import busy
+from slow import busy, held
 from torch._subclasses.fake_utils import CrossRefFakeMode
 from torch.utils.checkpoint import checkpoint
 from versions import before, since
@@ -64,7 +66,23 @@ ATTENDED = {  # queries, as models have them and otherwise
     "contiguous": lambda: torch.randn(2, 4, 9, 4),
     "with gaps": lambda: torch.randn(2, 4, 9, 8)[..., :4],
     "heads first": lambda: torch.randn(4, 2, 9, 4).transpose(0, 1),
+    "expanded heads": lambda: torch.randn(2, 1, 9, 4).expand(2, 4, 9, 4),
+    "expanded batches": lambda: torch.randn(1, 4, 9, 4).expand(2, 4, 9, 4),
 }
+
+
+@pytest.mark.parametrize("layout", ATTENDED)
+def test_attentions_gradients_lie_as_the_cpus(layout):
+    found = {}
+    for device in ("cpu", D):
+        torch.manual_seed(4)
+        q = torch.randn(2, 4, 9, 4).to(device).requires_grad_()
+        k, v = (ATTENDED[layout]().to(device).requires_grad_() for _ in range(2))
+        y = F.scaled_dot_product_attention(q, k, v)
+        found[device] = torch.autograd.grad(y.square().sum(), (q, k, v))
+    for want, got in zip(found["cpu"], found[D], strict=True):
+        assert got.stride() == want.stride()
+        torch.testing.assert_close(got.cpu(), want)
 
 
 @pytest.mark.parametrize("layout", ATTENDED)
@@ -216,6 +234,89 @@ def test_streams_of_the_user():
     result, code = kernels(f, h.to(D))
     assert "with stream1:" in code and "with stream2:" in code
     torch.testing.assert_close(result.cpu(), (h @ h) * 2 + (h + 1).sin())
+
+
+def order(code, *pieces):
+    """Whether they stand in the program in this order."""
+    program = code[code.index("def call(") :]
+    places = [program.index(p) for p in pieces]
+    return places == sorted(places)
+
+
+@since(2, 13, "dynamo knows no events")
+def test_an_event_comes_behind_the_kernels_before_it():
+    event = torch.Event(D)
+
+    def f(x):
+        y = (x @ x) * 2
+        event.record()
+        return y, y.sin() + 1
+
+    x = torch.randn(50, 50, device=D)
+    (y, z), code = kernels(f, x)
+    torch.testing.assert_close(y.cpu(), (x.cpu() @ x.cpu()) * 2)
+    torch.testing.assert_close(z.cpu(), y.cpu().sin() + 1)
+    assert order(code, "launch_on_stream(", "record_event")
+    g = torch.compile(f)
+    g(x)
+    stream = torch.Stream(D)
+    with held(D):
+        y, _ = g(x)
+        stream.wait_event(event)
+        with stream:
+            copied = y + 0
+        assert not event.query()
+    torch.testing.assert_close(copied.cpu(), y.cpu())
+
+
+@since(2, 13, "inductor puts all on one stream")
+def test_kernels_of_two_streams_stay_apart():
+    one, two = torch.Stream(D), torch.Stream(D)
+
+    def f(a):
+        with one:
+            b = a.sin() + 1
+        with two:
+            c = a.cos() * 2
+        torch.accelerator.current_stream().wait_stream(one)
+        torch.accelerator.current_stream().wait_stream(two)
+        return b, c
+
+    x = torch.randn(40, device=D)
+    torch.accinte.synchronize()
+    (b, c), code = kernels(f, x)
+    torch.testing.assert_close(b.cpu(), x.cpu().sin() + 1)
+    torch.testing.assert_close(c.cpu(), x.cpu().cos() * 2)
+    program = code[code.index("def call(") :]
+    assert program.count("launch_on_stream(") == 2
+    first, second = (f"launch_on_stream(cpp_fused_{name}" for name in ("add_sin", "cos"))
+    assert order(code, "with stream1:", first, "with stream2:", second)
+
+
+def test_the_backend_of_the_devices_name():
+    assert D in torch._dynamo.list_backends()
+
+    @torch.compile(backend=D, fullgraph=True)
+    def f(x):
+        return torch.relu((x + 1) * 2).sum()
+
+    x = torch.randn(4, device=D, requires_grad=True)
+    f(x).backward()
+    assert torch.equal(x.grad.cpu(), (x.detach().cpu() > -1) * 2.0)
+
+
+def test_the_interface_before_inductor():
+    """dynamo knows the device as soon as it's imported itself."""
+    done = subprocess.run(
+        [sys.executable, "-c", """
+import sys, torch
+from torch._dynamo.device_interface import get_interface_for_device
+known = get_interface_for_device("accinte")
+print(known.device_count(), known.current_device(), "torch._inductor.scheduler" in sys.modules)
+x = torch.ones(2, device="accinte")
+print(torch.compile(lambda x: x + torch.accelerator.current_stream().device.index, backend="eager")(x).tolist())
+"""], capture_output=True, text=True, timeout=240)  # fmt: skip
+    assert done.stdout == "2 0 False\n[1.0, 1.0]\n", done.stderr
 
 
 def test_of_the_cpu_and_the_device_in_one_program():

@@ -16,6 +16,20 @@ def test_devices():
     assert x.untyped_storage().is_accinte and x.type() == "torch.accinte.FloatTensor"
 
 
+def test_names_of_types():
+    kind = torch.accinte.FloatTensor
+    x = kind([1, 2.5])
+    assert x.is_accinte and x.dtype == torch.float32 and x.tolist() == [1, 2.5]
+    assert isinstance(x, kind) and not isinstance(x.cpu(), kind) and not isinstance(x, torch.accinte.HalfTensor)
+    assert kind(2, 3).shape == (2, 3) and kind().shape == (0,) and torch.accinte.LongTensor([1]).dtype == torch.int64
+    for wanted in (kind, "torch.accinte.FloatTensor"):
+        y = torch.arange(3).type(wanted)
+        assert isinstance(y, kind) and y.tolist() == [0, 1, 2]
+    assert repr(kind) == "<class 'torch.accinte.FloatTensor'>"
+    with pytest.raises(AttributeError):
+        torch.accinte.QuantumTensor
+
+
 def test_current_device():
     with torch.accinte.device(1):
         assert torch.accinte.current_device() == 1

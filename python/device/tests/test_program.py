@@ -87,6 +87,51 @@ def test_plugged_in_without_autoload():
     assert done.stdout == "tensor([1., 1.])\n", done.stderr
 
 
+def test_load():
+    """By which a program asks for the device where autoload is off; a second time changes nothing."""
+    done = run(
+        """
+        import torch, torch_accinte
+        print(hasattr(torch, "accinte"))
+        torch_accinte.load()
+        module = torch.accinte
+        torch_accinte.load()
+        torch_accinte._autoload()
+        print(torch.accinte is module, torch.ones(2, device="accinte").cpu())
+        """,
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+    )
+    assert done.stdout == "False\nTrue tensor([1., 1.])\n", done.stderr
+
+
+def test_autoload_again():
+    done = run("""
+        import torch, torch_accinte
+        module = torch.accinte
+        torch_accinte._autoload()
+        print(torch.accinte is module, torch.accinte.is_available())
+    """)
+    assert done.stdout == "True True\n", done.stderr
+
+
+def test_waiting_without_the_library():
+    done = run("""
+        import torch
+        for wait in (torch.accinte.synchronize, torch.accinte.default_stream):
+            try:
+                wait()
+            except RuntimeError as error:
+                print("can't be used" in str(error), "nowhere" in str(error))
+    """, CHORUS_LIBRARY="/nowhere/libchorus.so")
+    assert done.stdout == "True True\n" * 2, done.stderr
+
+
+def test_import_is_quick():
+    """Compilers and distributed tensors are told of the device when they're imported."""
+    done = run("import sys, torch; print([m for m in ('torch._dynamo', 'torch._inductor') if m in sys.modules])")
+    assert done.stdout == "[]\n", done.stderr
+
+
 def test_why_it_could_not_be_loaded():
     """``import torch`` goes on, and the cause is told where the device is used."""
     done = run("""

@@ -1,7 +1,10 @@
+import os
+import signal
 import threading
 
 import pytest
 import torch
+from slow import busy, held
 
 D = torch.device("accinte:0")
 
@@ -106,14 +109,12 @@ def test_the_module_has_what_programs_for_cuda_use():
 @pytest.mark.skipif(not hasattr(torch.Stream, "native_handle"), reason="PyTorch has no native_handle")
 def test_a_stream_that_others_have_made():
     """What's enqueued on it is in the order of the very stream."""
-    from slow import busy
-
     theirs = torch.Stream(D)
     mine = torch.accinte.ExternalStream(theirs.native_handle, device=D)
     assert mine != theirs and mine.native_handle == theirs.native_handle and mine.device == D
     x = torch.zeros(1000, device=D)
     torch.accinte.synchronize()
-    with theirs, busy(D, 0.3):
+    with theirs, held(D):
         x += 1
         assert not theirs.query() and not mine.query()
         with mine:
@@ -136,8 +137,7 @@ def test_a_stream_that_others_have_made():
 
 def test_training_on_a_busy_stream():
     """The host is ahead of the stream by whole steps. What it frees meanwhile isn't given to work that comes before."""
-    from slow import busy
-    from training import batch, model
+        from training import batch, model
 
     found = []
     for d in ("cpu", D):
@@ -152,3 +152,36 @@ def test_training_on_a_busy_stream():
         found.append([p.detach().cpu() for p in module.parameters()])
     for a, b in zip(*found, strict=True):
         assert torch.equal(a, b)
+
+
+def test_streams_of_devices_that_there_are_not():
+    for ask in (torch.accinte.default_stream, torch.accinte.current_stream, torch.accinte.Stream):
+        with pytest.raises(RuntimeError, match="device index is out of range"):
+            ask(2)
+
+
+WAITS = {
+    "synchronize": lambda x, event: torch.accinte.synchronize(),
+    "accelerator": lambda x, event: torch.accelerator.synchronize(),
+    "cpu": lambda x, event: x.cpu(),
+    "item": lambda x, event: x.sum().item(),
+    "nonzero": lambda x, event: x.nonzero(),
+    "stream": lambda x, event: torch.accinte.current_stream().synchronize(),
+    "event": lambda x, event: event.synchronize(),
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_an_interrupt_ends_a_wait(name):
+    x, event = torch.ones(2, device=D), torch.Event(D)
+    with held(D):
+        event.record()
+        timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                WAITS[name](x, event)
+        finally:
+            timer.join()
+        assert not torch.accinte.current_stream().query()  # what was waited for goes on
+    assert x.tolist() == [1, 1]

@@ -6,10 +6,13 @@ import atexit
 import importlib
 import importlib.metadata
 import os
+import threading
 import types
 from typing import Any
 
 import torch
+
+from torch_accinte._later import when_imported
 
 _plugged: str | None = None
 _END_SECONDS = 5.0  # that autograd's threads have at Python's end
@@ -33,14 +36,14 @@ def plug(name: str, *, driver: str, module: types.ModuleType, library: str | os.
     atexit.register(_end)  # before those of the package chorus, which end what devices wait for and so come first
     from chorus import _where
     from chorus.backend import serve
-    from torch_accinte import batchnorm, meta, sharing
+    from torch_accinte import batchnorm, meta, random, sharing
 
     extension: Any = importlib.import_module("torch_accinte._C")
     if library is not None:
         _where.use(library)
     utils: Any = torch.utils
     register: Any = torch._register_device_module
-    extension.start(_where.library(), name, driver)
+    extension.start(_where.library(), name, driver, threading.main_thread().ident)
     _plugged = name
     meta.register(name)
     batchnorm.register()
@@ -51,6 +54,14 @@ def plug(name: str, *, driver: str, module: types.ModuleType, library: str | os.
     utils.generate_methods_for_privateuse1_backend(for_storage=True)
     exchange(name)
     sharing.register()
+    when_imported("torch._dynamo.device_interface", _tell_dynamo)
+    when_imported("torch.distributed.tensor._random", random.explain)
+
+
+def _tell_dynamo(interfaces: types.ModuleType) -> None:
+    from torch_accinte import dynamo
+
+    dynamo.register(interfaces)
 
 
 def _end() -> None:
@@ -118,24 +129,47 @@ def others() -> dict[str, importlib.metadata.EntryPoint]:
     return {e.name: e for e in importlib.metadata.entry_points(group="torch_accinte.devices")}
 
 
-def autoload() -> None:
+def load() -> None:
     """Plug in the device that is installed beside this package, or the one that TORCH_ACCINTE_DEVICE names, else this
-    package's own. ``import torch`` works whatever comes of it."""
+    package's own; nothing if one is plugged in already.
+
+    ``import torch`` does so, unless TORCH_DEVICE_BACKEND_AUTOLOAD=0 is set; then a program calls it.
+
+    Raises:
+        RuntimeError: it isn't clear which one is wanted, or another one has PyTorch's place for it.
+        ImportError: it can't be loaded.
+    """
+    if _plugged is not None:
+        return
+    found = others()
+    name = _wanted(found)
+    if name in found:
+        found[name].load()
+    elif name == _own_name() and (len(found) < 2 or "TORCH_ACCINTE_DEVICE" in os.environ):
+        own()
+    else:
+        names = ", ".join([_own_name(), *sorted(found)])
+        raise RuntimeError(
+            f"PyTorch has one place for a device from outside: set TORCH_ACCINTE_DEVICE to one of {names}"
+        )
+
+
+def _own_name() -> str:
     from torch_accinte.accinte import NAME
 
-    found = others()
-    name = os.environ.get("TORCH_ACCINTE_DEVICE") or (next(iter(found)) if len(found) == 1 else NAME)
+    return NAME
+
+
+def _wanted(found: dict[str, importlib.metadata.EntryPoint]) -> str:
+    return os.environ.get("TORCH_ACCINTE_DEVICE") or (next(iter(found)) if len(found) == 1 else _own_name())
+
+
+def autoload() -> None:
+    """:func:`load`, after which ``import torch`` works whatever came of it."""
     try:
-        if name in found:
-            found[name].load()
-        elif name == NAME and (len(found) < 2 or "TORCH_ACCINTE_DEVICE" in os.environ):
-            own()
-        else:
-            names = ", ".join([NAME, *sorted(found)])
-            raise RuntimeError(
-                f"PyTorch has one place for a device from outside: set TORCH_ACCINTE_DEVICE to one of {names}"
-            )
+        load()
     except Exception as cause:
+        name = _wanted(others())
         setattr(torch, name, Failed(name, cause))
 
 

@@ -15,6 +15,7 @@ from torch_accinte import amp as amp
 from torch_accinte import memory as memory
 from torch_accinte import meta as meta
 from torch_accinte import random as random
+from torch_accinte import typed
 from torch_accinte._device import c, index, name
 from torch_accinte.amp import *
 from torch_accinte.graphs import *
@@ -119,6 +120,7 @@ def ipc_collect() -> None:
 
 def synchronize(device: Any = None) -> None:
     """Wait for all work of a device."""
+    _lazy_init()  # PyTorch waits for nothing where there is no device
     torch.accelerator.synchronize(index(device))
 
 
@@ -141,7 +143,9 @@ def set_stream(stream: torch.Stream) -> None:
 def default_stream(device: Any = None) -> torch.Stream:
     """The stream of a device that is current at first."""
     kind: Any = torch._C._autograd.DeviceType.PrivateUse1
-    return torch.Stream(stream_id=0, device_index=index(device), device_type=int(kind))
+    i = index(device)
+    c().stream_handle(i, 0)  # there is one
+    return torch.Stream(stream_id=0, device_index=i, device_type=int(kind))
 
 
 class StreamContext:
@@ -245,14 +249,17 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def __getattr__(attribute: str) -> Any:
-    """What most don't need: :mod:`torch_accinte.profiler`, and :mod:`torch_accinte.inductor`, which takes long to load
-    and in which inductor looks here. And ``_initialized``, by which checkpoints know whether to keep random numbers."""
+    """Most don't need these. :mod:`torch_accinte.profiler`, and :mod:`torch_accinte.inductor`, in which inductor looks
+    for ``Scheduling``, take long to load. By ``_initialized`` checkpoints know whether to keep random numbers.
+    :mod:`torch_accinte.typed` has the names of tensors of one type."""
     if attribute == "_initialized":
         return is_initialized()
     if attribute == "Scheduling":
         from torch_accinte.inductor import Scheduling
 
         return Scheduling
+    if attribute in typed.NAMES:
+        return typed.named(attribute)
     if attribute == "profiler":
         return importlib.import_module("torch_accinte.profiler")
     raise AttributeError(f"module {'torch.' + name()!r} has no attribute {attribute!r}")

@@ -1,10 +1,41 @@
-"""Mixed precision on devices: ``torch.accinte.amp``. The rest is PyTorch's own ``torch.amp``."""
+"""Mixed precision on devices: ``torch.accinte.amp``, as ``torch.cuda.amp``. It's PyTorch's own ``torch.amp`` with the
+device's name."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-__all__ = ["get_amp_supported_dtype", "is_bf16_supported"]
+from torch_accinte._device import name
+
+__all__ = ["get_amp_supported_dtype", "is_bf16_supported"]  # in torch.accinte itself
+
+
+class autocast(torch.amp.autocast_mode.autocast):
+    """``torch.autocast("accinte")``."""
+
+    def __init__(
+        self, enabled: bool = True, dtype: torch.dtype | None = None, cache_enabled: bool | None = None
+    ) -> None:
+        super().__init__(name(), dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
+
+
+class GradScaler(torch.amp.grad_scaler.GradScaler):
+    """``torch.amp.GradScaler("accinte")``."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(name(), *args, **kwargs)
+
+
+def custom_fwd(fwd: Any = None, *, cast_inputs: torch.dtype | None = None) -> Any:
+    """``torch.amp.custom_fwd(device_type="accinte")``: how forward of a function of autograd runs under autocast."""
+    return torch.amp.custom_fwd(fwd, device_type=name(), cast_inputs=cast_inputs)
+
+
+def custom_bwd(bwd: Any = None) -> Any:
+    """``torch.amp.custom_bwd(device_type="accinte")``: its backward runs with autocast as forward had it."""
+    return torch.amp.custom_bwd(bwd, device_type=name())
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:

@@ -10,10 +10,11 @@ import torch
 
 from torch_accinte._device import c
 
-__all__ = ["Graph", "graph", "graph_pool_handle", "is_current_stream_capturing", "make_graphed_callables"]
+__all__ = ["CUDAGraph", "Graph", "graph", "graph_pool_handle", "is_current_stream_capturing", "make_graphed_callables"]
 
 # Where PyTorch has graphs of accelerators; from 2.13 on.
 Graph: Any = getattr(torch.accelerator, "Graph", None)
+CUDAGraph = Graph  # as programs for torch.cuda call it
 
 _capturing: dict[int, torch.Stream] = {}
 

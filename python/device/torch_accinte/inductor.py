@@ -10,13 +10,11 @@ from __future__ import annotations
 import ast
 import contextlib
 import ctypes
-import os
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch._dynamo.device_interface import DeviceInterface, register_interface_for_device
 from torch._inductor.codegen.common import register_backend_for_device, register_device_op_overrides
 from torch._inductor.codegen.cpp import CppScheduling
 from torch._inductor.codegen.cpu_device_op_overrides import CpuDeviceOpOverrides
@@ -25,8 +23,7 @@ from torch._inductor.codegen.wrapper import SubgraphPythonWrapperCodegen as Subg
 from torch._inductor.scheduler import BaseSchedulerNode
 from torch._inductor.virtualized import V
 
-from torch_accinte import accinte
-from torch_accinte._device import c, handle_of, name
+from torch_accinte._device import c, name
 
 _launch = c().launch
 
@@ -134,9 +131,21 @@ class CppWrapperCodegen(Wrapper):
 
 
 class Scheduling(CppScheduling):
+    _ordered: bool | None = None  # whether the program has events or streams of the user's
+
     def codegen_node(self, node: Any) -> None:
         with V.graph.set_current_device(torch.device("cpu")):  # whose kernels these are
             super().codegen_node(node)
+
+    def ready_to_flush(self) -> bool:
+        """Kernels are written at once where others may record an event behind them, or come on another stream: those
+        have no device, before which PyTorch would flush."""
+        if self._ordered is None:
+            scheduler = V.graph.scheduler
+            self._ordered = any(n.get_device() is None for n in scheduler.nodes) or bool(
+                getattr(scheduler, "_multi_stream_nodes", False)
+            )
+        return self._ordered or bool(super().ready_to_flush())  # type: ignore[no-untyped-call]
 
     def flush(self) -> None:
         program: Any = V.graph.wrapper_code
@@ -161,63 +170,6 @@ class Overrides(CpuDeviceOpOverrides):
         return f"torch.accelerator.device_index({device_idx})"
 
 
-class Properties(NamedTuple):
-    """What inductor asks of a device: how much it does at a time."""
-
-    multi_processor_count: int
-
-
-class Interface(DeviceInterface):
-    device = accinte.device
-    Event = torch.Event
-    Stream = torch.Stream
-    current_device = staticmethod(accinte.current_device)
-    set_device = staticmethod(accinte.set_device)
-    device_count = staticmethod(accinte.device_count)
-    is_available = staticmethod(accinte.is_available)
-    stream = staticmethod(accinte.stream)
-    current_stream = staticmethod(accinte.current_stream)
-    set_stream = staticmethod(accinte.set_stream)
-    synchronize = staticmethod(accinte.synchronize)
-
-    class Worker(DeviceInterface.Worker):
-        set_device = staticmethod(accinte.set_device)
-        current_device = staticmethod(accinte.current_device)
-
-        @staticmethod
-        def get_device_properties(device: Any = None) -> Any:
-            return Properties(os.cpu_count() or 1)
-
-    @staticmethod
-    def get_compute_capability(device: Any = None) -> str:
-        return ""
-
-    @staticmethod
-    def is_triton_capable(device: Any = None) -> bool:
-        return False
-
-    @staticmethod
-    def raise_if_triton_unavailable(device: Any = None) -> None:
-        raise RuntimeError(f"{name()}: there is no Triton, inductor's kernels are in C++")
-
-    @staticmethod
-    def exchange_device(device: int) -> int:
-        return int(c().exchange_device(device))
-
-    @staticmethod
-    def maybe_exchange_device(device: int) -> int:
-        return int(c().exchange_device(device)) if device >= 0 else -1
-
-    @staticmethod
-    def get_raw_stream(device_idx: int) -> int:
-        return handle_of(accinte.current_stream(device_idx))
-
-    @staticmethod
-    def is_bf16_supported(including_emulation: bool = False) -> bool:
-        return True
-
-
 setattr(BaseSchedulerNode, "is_cpu", is_cpu)  # noqa: B010
 register_backend_for_device(name(), Scheduling, PythonWrapperCodegen, CppWrapperCodegen)
 register_device_op_overrides(name(), Overrides())
-register_interface_for_device(name(), Interface)

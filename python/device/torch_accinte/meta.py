@@ -46,6 +46,24 @@ def _as_on_cpu(kind: str, before: Any) -> Any:
     return fake
 
 
+def _attention_backward(kind: str, before: Any) -> Any:
+    """A fake of the gradients of attention: on the device they lie as the CPU's do, row after row, whatever they are
+    the gradients of."""
+
+    def fake(mode: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
+        query, key, value, bias = args[1:5]
+        device = _place(query)
+        if device.type != kind:
+            return NotImplemented if before is None else before(mode, func, *args, **kwargs)
+        with mode:
+            gradients = [
+                torch.empty_permuted(t.size(), (0, 2, 1, 3), dtype=t.dtype, device=device) for t in (query, key, value)
+            ]
+            return (*gradients, None if bias is None else torch.empty_like(bias))
+
+    return fake
+
+
 def _place(t: torch.Tensor) -> torch.device:
     """The device of a tensor, which a fake says by another name while it's dispatched."""
     place: torch.device = getattr(t, "fake_device", t.device)
@@ -71,3 +89,5 @@ def register(space: str) -> None:
     for name in _AS_ON_CPU:
         op = getattr(torch.ops.aten, name).default
         fakes[op] = _as_on_cpu(space, fakes.get(op))
+    attention = torch.ops.aten._scaled_dot_product_fused_attention_overrideable_backward.default
+    fakes[attention] = _attention_backward(space, fakes.get(attention))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from torch_accinte._device import c, index
+from torch_accinte._device import c, index, name
 
 __all__ = [
     "default_generators",
@@ -101,6 +102,22 @@ def get_offset(device: Any = None) -> int:
 def set_offset(offset: int, device: Any = None) -> None:
     """Set it, likewise."""
     default_generators[index(device)].set_offset(offset)
+
+
+def explain(of_dtensor: types.ModuleType) -> None:
+    """Have DTensor's random numbers, which reckon with offsets, say so of generators that have none."""
+    state: Any = of_dtensor._PhiloxState
+    before = state.__init__
+
+    def __init__(self: Any, given: Tensor) -> None:
+        if given.numel() != 16:
+            raise RuntimeError(
+                "DTensor's random numbers need a generator with offsets: call "
+                f"torch.{name()}.use_philox() before parameters are drawn"
+            )
+        before(self, given)
+
+    state.__init__ = __init__
 
 
 # ---- CUDA's numbers ----
