@@ -137,7 +137,7 @@ def test_a_stream_that_others_have_made():
 
 def test_training_on_a_busy_stream():
     """The host is ahead of the stream by whole steps. What it frees meanwhile isn't given to work that comes before."""
-        from training import batch, model
+    from training import batch, model
 
     found = []
     for d in ("cpu", D):
