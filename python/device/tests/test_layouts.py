@@ -175,6 +175,8 @@ def test_quantized():
         lambda q: torch.relu(q).dequantize(), lambda q: torch.cat([q, q]).dequantize(), lambda q: q.clone().int_repr(),
     ):  # fmt: skip
         assert torch.equal(f(got).cpu(), f(want))
+    sums = [torch.ops.quantized.add(q, q, 0.2, 5).int_repr().cpu() for q in (want, got)]
+    assert torch.equal(*sums)
     for moved in (got.cpu(), want.to(D).cpu(), want.to(f"{D}:1").cpu()):
         assert moved.device.type == "cpu" and torch.equal(moved.int_repr(), want.int_repr()) and moved.q_scale() == 0.1
     assert "quantization_scheme=torch.per_tensor_affine" in repr(got)
