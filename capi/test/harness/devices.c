@@ -102,7 +102,7 @@ static void order(chorus_stream s, void *p) {
 	GETS(CHORUS_TIMEOUT, chorus_stream_await(other, SECOND / 100));
 	GETS(CHORUS_TIMEOUT, chorus_stream_synchronize(other, SECOND / 100));
 	GETS(CHORUS_TIMEOUT, chorus_event_synchronize(b, SECOND / 100));
-	GETS(CHORUS_TIMEOUT, chorus_device_synchronize(d, SECOND / 100));
+	GETS(CHORUS_TIMEOUT, chorus_device_synchronize(device, SECOND / 100));
 	pthread_mutex_unlock(&gate);
 	OK(chorus_stream_wait_stream(s, other));
 	wants(s, p, 15);
