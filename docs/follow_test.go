@@ -33,7 +33,6 @@ func (h *host) run(ctx context.Context, t *testing.T, commands string) (string, 
 	t.Helper()
 	kept := filepath.Join(t.TempDir(), "environment")
 	commands = measures.ReplaceAllString(commands, "$0 --iters 2")
-	commands = explains.ReplaceAllString(commands, "$0 || [ $$? = 1 ] ")
 	args := []string{"bash", "-e", "-c", commands + "\n{ export -p; printf 'cd %q\\n' \"$PWD\"; } >" + kept}
 	if _, err := os.Stat(h.exported()); err == nil {
 		args[3] = ". " + h.exported() + "\n" + args[3]
@@ -106,8 +105,6 @@ func follow(t *testing.T, page, by string, hosts ...*host) {
 		t.Errorf("%s has no commands", page)
 	}
 }
-
-var explains = regexp.MustCompile(`(?m)^chorus explain[^#|\n]*`) // whose status is 1 if something is wrong with the job
 
 var measures = regexp.MustCompile(`\bchorus bench [a-z]\w+`)
 
