@@ -93,7 +93,7 @@ type visit struct {
 	payload   []byte
 	s         *sitting
 	uncounted int64 // sittings right before s that heldKey doesn't count yet, and that only the rank which ends s may
-	failed    bool  // there was an attempt before that came to nothing
+	failed    bool  // there was an attempt, before this rank came, that came to nothing
 	missing   []int // the ranks that weren't there whenever another one gave up
 	lacking   bool  // missing is known
 }
@@ -146,7 +146,7 @@ func (v *visit) run(ctx context.Context) ([][]byte, error) {
 					err = ErrMade
 				}
 			}
-			v.failed, v.uncounted = v.failed || !v.m.Again, 0
+			v.uncounted = 0
 		default:
 			if seated {
 				v.note(v.s.absent())
@@ -154,7 +154,7 @@ func (v *visit) run(ctx context.Context) ([][]byte, error) {
 			if decided {
 				err = v.count(ctx)
 			}
-			v.failed, v.uncounted = true, 0
+			v.uncounted = 0
 		}
 		if err != nil {
 			return nil, err
