@@ -249,6 +249,7 @@ class Communicator:
         finalized: whether finalize was called.
         issued: how many collectives this rank has issued.
         called_back: whether some of them were issued by callbacks of others' futures, as these came to their ends.
+        met_by: the keys of the store by which the ranks have met.
         exposed: what holds the memory of the open windows, by handle: the others write there, whether or not anybody
             here still has the window.
         submit: runs a synchronous collective on plain tensors for less than :meth:`run`, while no batch is open; see
@@ -272,6 +273,7 @@ class Communicator:
         self._kept = contextlib.ExitStack()  # what has the store that splits need
         self.issued = 0
         self.called_back = False
+        self.met_by: set[str] = set()
         self.exposed: dict[int, object] = {}
         self.ending = threading.RLock()
         self._batch: Batch | None = None
@@ -304,7 +306,8 @@ class Communicator:
         array, n_hints = _lib.hints(hints)
         handle = ctypes.c_uint64()
         with contextlib.ExitStack() as stack:
-            opened = stack.enter_context(_store.opened(store))
+            used: set[str] = set()
+            opened = stack.enter_context(_store.opened(store, used))
             options = _lib.CommOptions(
                 size=ctypes.sizeof(_lib.CommOptions),
                 rank=rank,
@@ -323,6 +326,7 @@ class Communicator:
             )
             check(_lib.library.chorus_comm_create(ctypes.byref(options), ctypes.byref(handle)))
             comm = cls(handle.value)
+            comm.met_by = used
             if keep_store:
                 comm._kept = stack.pop_all()
         return comm

@@ -73,8 +73,9 @@ def _look(store: Store) -> BaseException | None:
 class _Bridge:
     """One store and its callbacks."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, used: set[str]) -> None:
         self.store: Any = store  # PyTorch's stubs don't know that values may be bytes
+        self.used = used  # the keys that were asked for
         self.gone: BaseException | None = None  # how the store has failed, if it's not there any more
         self.callbacks = _lib.StoreCallbacks(
             size=ctypes.sizeof(_lib.StoreCallbacks),
@@ -108,11 +109,12 @@ class _Bridge:
 
     def _set(self, _: Any, key: bytes, value: int, n: int, reply: int) -> int:
         data = ctypes.string_at(value, n) if n else b""
-        return self._answer(reply, 0, lambda: self.store.set(key.decode(), data))
+        self.used.add(name := key.decode())
+        return self._answer(reply, 0, lambda: self.store.set(name, data))
 
     def _get(self, _: Any, key: bytes, timeout_ns: int, reply: int) -> int:
         def call() -> None:
-            name = key.decode()
+            self.used.add(name := key.decode())
             self._await([name], timeout_ns)
             value = self.store.get(name)
             _lib.library.chorus_reply_value(reply, value, len(value))
@@ -121,7 +123,8 @@ class _Bridge:
 
     def _add(self, _: Any, key: bytes, delta: int, total: Any, reply: int) -> int:
         def call() -> None:
-            total[0] = self.store.add(key.decode(), delta)
+            self.used.add(name := key.decode())
+            total[0] = self.store.add(name, delta)
 
         return self._answer(reply, 0, call)
 
@@ -158,7 +161,8 @@ class _Bridge:
         def call() -> None:
             expected = ctypes.string_at(old, n_old) if n_old else b""
             desired = ctypes.string_at(new, n_new) if n_new else b""
-            value = self.store.compare_set(key.decode(), expected, desired)
+            self.used.add(name := key.decode())
+            value = self.store.compare_set(name, expected, desired)
             _lib.library.chorus_reply_value(reply, value, len(value))
 
         return self._answer(reply, 0, call)
@@ -189,13 +193,28 @@ _numbers = itertools.count(1)
 _lock = threading.Lock()
 
 
+def forget(store: Any, used: set[str], size: int) -> None:
+    """Take the keys by which the ranks of a group have met out of a store, if all of them are through: nobody asks for
+    them any more. Rank 0 does so, which has read all but the other ranks' claims. What counts the meetings stays, for
+    the next group of the name."""
+    ready = next((key for key in used if key.endswith("/ready")), None)
+    if ready is None or store.add(ready, 0) != size:
+        return
+    room = ready.removesuffix("ready")
+    claims = [f"{key[:-1]}{r}" for key in used if key.endswith("claim/0") for r in range(1, size)]
+    for key in (*used, *claims, f"{room}all_ready"):
+        if key.startswith(room):
+            store.delete_key(key)
+
+
 @contextlib.contextmanager
-def opened(store: Store | None) -> Iterator[int]:
-    """The library's handle of a store of PyTorch for the time of a ``with``; 0 for None."""
+def opened(store: Store | None, used: set[str] | None = None) -> Iterator[int]:
+    """The library's handle of a store of PyTorch for the time of a ``with``; 0 for None. The keys that it asks for are
+    added to ``used``."""
     if store is None:
         yield 0
         return
-    bridge = _Bridge(store)
+    bridge = _Bridge(store, set() if used is None else used)
     with _lock:
         bridge.callbacks.user = number = next(_numbers)
         _bridges[number] = bridge

@@ -13,6 +13,8 @@ contiguous copies.
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -34,7 +36,7 @@ from torch._C._distributed_c10d import (
 )
 from torch.autograd import profiler
 
-from chorus import _kept, _lib, _patches, _streams, backend, memory
+from chorus import _kept, _lib, _patches, _store, _streams, backend, memory
 from chorus._comm import Communicator, DevicePending, Pending
 from chorus._forms import every_form, imaginary
 from chorus._reductions import NUMBERS, reduction_of
@@ -641,8 +643,20 @@ class ProcessGroup(dist.ProcessGroup):
         """End this rank's part, after the operations issued before. A broken group ends as well."""
         if not self.comm.finalized:
             self.comm.finalize(timeout_ns(self._timeout))
+            self._leave_store()
         if self._others:
             self._elsewhere.shutdown()
+
+    def _leave_store(self) -> None:
+        """Take the group's keys out of the store, on its rank 0: where another process serves the store that may be
+        gone by now, that's left to a group with the world's."""
+        used, self.comm.met_by = self.comm.met_by, set()
+        if self._store is None or self.comm.rank or self.comm.backend not in ("native", backend.ACCL):
+            return  # others use the store as long as they live
+        agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+        if agent or dist.is_initialized() and dist.get_rank() == 0:
+            with contextlib.suppress(RuntimeError):  # the store is gone, or can't
+                _store.forget(self._store, used, self.comm.size)
 
     def split_group(
         self,

@@ -288,3 +288,22 @@ def _hints(_):
 
 def test_hints_that_there_are_not(pair):
     pair.run(_hints)
+
+
+def _leaves_no_keys(peers):
+    """A group that is destroyed leaves a key in the store, which counts what was made under its name."""
+    store = dist.TCPStore("127.0.0.1", peers.port, peers.size, False)
+    dist.barrier()
+    before = set(store.list_keys())
+    dist.barrier()
+    group = dist.new_group(list(range(peers.size)))
+    dist.all_reduce(torch.ones(3), group=group)
+    dist.destroy_process_group(group)
+    dist.barrier()
+    left = [key for key in set(store.list_keys()) - before if "chorus" in key]
+    assert len(left) == 1 and left[0].endswith("/held"), left
+
+
+@pytest.mark.skipif(not hasattr(dist.TCPStore, "list_keys"), reason="this PyTorch's store doesn't tell its keys")
+def test_leaves_no_keys(pair):
+    pair.run(_leaves_no_keys)
