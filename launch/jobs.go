@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -116,6 +117,18 @@ func FindRunning(jobs, jobOrDir string) (string, error) {
 	}
 	running := slices.DeleteFunc(jobsIn(jobs), func(f foundJob) bool { return !f.running })
 	return findNearest(running, fmt.Errorf("no job of `chorus run` is running whose records are in %s", jobs))
+}
+
+// JobNames are the names of the jobs whose records are in a directory, the newest first; with running, of those that
+// run. One that can't be printed is left out.
+func JobNames(jobs string, running bool) (names []string) {
+	for _, f := range jobsIn(jobs) {
+		odd := strings.ContainsFunc(f.Job, func(r rune) bool { return !strconv.IsPrint(r) })
+		if (f.running || !running) && !odd && !slices.Contains(names, f.Job) {
+			names = append(names, f.Job)
+		}
+	}
+	return names
 }
 
 func findNamed(jobs, jobOrDir string) (string, error) {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -37,6 +38,24 @@ func TestExactName(t *testing.T) {
 		if got, err := FindRecords(jobs, none); err == nil {
 			t.Errorf("%s is %s", none, got)
 		}
+	}
+}
+
+// Names for a shell to complete are each there once, and none that would write to the terminal what it likes.
+func TestJobNames(t *testing.T) {
+	jobs := t.TempDir()
+	for _, name := range []string{"old", "odd\x1b[2J", "new", "old"} {
+		r, err := openRecords(jobs, newLabel(name, nil), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.lock.Close()
+	}
+	if got := JobNames(jobs, false); !slices.Equal(got, []string{"old", "new"}) {
+		t.Errorf("JobNames = %q", got)
+	}
+	if got := JobNames(jobs, true); len(got) > 0 {
+		t.Errorf("of those that run: %q", got)
 	}
 }
 

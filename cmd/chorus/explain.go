@@ -39,7 +39,8 @@ The exit status is 0 if there is nobody to blame, and 1 if there is.`,
   chorus explain dumps
   chorus explain --trace trace.json dumps   # for chrome://tracing or ui.perfetto.dev
   chorus explain --torch out dumps && torchfrtrace out`,
-		Args: cobra.MaximumNArgs(1),
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: completeJobs(false),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if trace != "" || torch != "" {
 				last = 0

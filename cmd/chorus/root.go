@@ -8,6 +8,7 @@ import (
 
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/internal/bench"
+	"github.com/chorus-comms/chorus/launch"
 )
 
 // commands makes every command of chorus. A new one is added here.
@@ -94,6 +95,16 @@ func completeValues(cmd *cobra.Command) {
 	}
 	for _, sub := range cmd.Commands() {
 		completeValues(sub)
+	}
+}
+
+// completeJobs has shells complete the names of jobs on this host, and directories.
+func completeJobs(running bool) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return launch.JobNames(launch.JobsDir(), running), cobra.ShellCompDirectiveDefault
 	}
 }
 

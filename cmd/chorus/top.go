@@ -33,7 +33,8 @@ for them: DIR. Bytes are those of the ranks' tensors. Looking costs the ranks no
   chorus top --looks 1 --json train
   chorus top --http :9400 & curl localhost:9400/metrics
   go tool pprof http://localhost:9400/rank/2/pprof/profile?seconds=5`,
-		Args: cobra.MaximumNArgs(1),
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: completeJobs(true),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if interval <= 0 {
 				return usagef("top: --interval must be positive")
