@@ -44,18 +44,17 @@ func TestExactName(t *testing.T) {
 // Names for a shell to complete are each there once, and none that would write to the terminal what it likes.
 func TestJobNames(t *testing.T) {
 	jobs := t.TempDir()
-	for _, name := range []string{"old", "odd\x1b[2J", "new", "old"} {
+	for _, name := range []string{"first", "odd\x1b[2J", "second", "first"} {
 		r, err := openRecords(jobs, newLabel(name, nil), "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.lock.Close()
+		defer r.lock.Close()
 	}
-	if got := JobNames(jobs, false); !slices.Equal(got, []string{"old", "new"}) {
-		t.Errorf("JobNames = %q", got)
-	}
-	if got := JobNames(jobs, true); len(got) > 0 {
-		t.Errorf("of those that run: %q", got)
+	for _, running := range []bool{false, true} {
+		if got := JobNames(jobs, running); !slices.Equal(got, []string{"first", "second"}) {
+			t.Errorf("JobNames = %q", got)
+		}
 	}
 }
 
