@@ -25,6 +25,7 @@ import importlib
 import itertools
 import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -283,6 +284,7 @@ def one(op: Any, dtype: str, device: str, most: int, layouts: bool = False, numb
     answer: dict[str, Any] = {"dtype": dtype, "samples": 0, "backward": backward}
     values = op.name not in UNDEFINED and not (op.name in BY_DEVICE and dtype in ("float16", "bfloat16"))
     torch.manual_seed(0)
+    random.seed(0)
     try:
         samples = list(op.sample_inputs(device, kind, requires_grad=backward))
     except Exception as error:
@@ -428,7 +430,8 @@ class Worker:
 
     def run(self, case: tuple[int, str]) -> dict[str, Any]:
         if self.process is None:
-            env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+            # Some samples come in the order of a set, which is another in each process but for a given seed.
+            env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONHASHSEED": "0"}
             self.process = subprocess.Popen(
                 self.command, env=env, text=True,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
