@@ -56,7 +56,8 @@ def _view() -> int | None:
     return exchange.view if exchange.major == 1 else None
 
 
-_KEPT = (sys._getframe, _sites.site_of, ":".join(_sites.INNER).encode(), operator.attrgetter("dtype"))  # what the library has the addresses of
+# What the library has the addresses of.
+_KEPT = (sys._getframe, _sites.site_of, ":".join(_sites.INNER).encode(), operator.attrgetter("dtype"))
 
 
 def _python() -> _lib.Python:

@@ -292,8 +292,9 @@ def _make(name: str, store: Store, options: Any, backend_options: Any) -> Any:
 def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
     """A barrier that names the ranks that didn't come within the timeout.
 
-    It does the same as ``torch.distributed.monitored_barrier``, which refuses every backend but Gloo up to PyTorch 2.13.
-    Raises :class:`chorus.TimeoutError`, on every rank that came; see :meth:`ProcessGroup.monitored_barrier`.
+    It does the same as ``torch.distributed.monitored_barrier``, which refuses every backend but Gloo up to
+    PyTorch 2.13. Raises :class:`chorus.TimeoutError`, on every rank that came; see
+    :meth:`ProcessGroup.monitored_barrier`.
     """
     ours(group).monitored_barrier(timeout, wait_all_ranks)
 

@@ -47,7 +47,7 @@ _Tensors = list[torch.Tensor]
 
 
 def timeout_ns(timeout: timedelta | None) -> int:
-    """A timeout in nanoseconds, of a hundred years at most; 0, the communicator's, for PyTorch's unset and zero ones."""
+    """A timeout in nanoseconds, of a hundred years at most; 0, the communicator's, for PyTorch's unset or zero one."""
     if timeout is None:
         return 0
     if not isinstance(timeout, timedelta):
