@@ -39,10 +39,10 @@ func (e *MissingRanksError) Unwrap() error { return e.Err }
 // for an exchange before. Payloads are small: each rank reads all of them. A Meeting is for ranks that may have to try
 // again.
 //
-// It takes five round trips whatever the size. A rank claims its number, sets its payload, and counts
-// itself. The last one sets a key for which the others wait, and all read everything at once. At the deadline of ctx, or after the store's timeout, the
-// error is a *MissingRanksError. If two processes claim the same number, both, and all
-// others, get a *DuplicateRankError at once.
+// It takes five round trips whatever the size. A rank claims its number, sets its payload, and counts itself. The last
+// one sets a key for which the others wait, and all read everything at once. At the deadline of ctx, or after the
+// store's timeout, the error is a *MissingRanksError. If two processes claim the same number, both, and all others, get
+// a *DuplicateRankError at once.
 func Exchange(ctx context.Context, st store.Store, rank, size int, payload []byte) ([][]byte, error) {
 	if err := CheckWorld(rank, size); err != nil {
 		return nil, fmt.Errorf("bootstrap: exchange: %w", err)

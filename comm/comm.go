@@ -202,8 +202,8 @@ func (o *newOptions) open(ctx context.Context, st store.Store, meeting *bootstra
 	if without == nil {
 		o.device = d.Name()
 	}
-	b, err := backend.Open(ctx, o.backend, backend.Config{Name: o.name, Rank: o.rank, Size: o.size, Meeting: meeting, Store: st,
-		Job: bootstrap.Launchers(o.store), Device: o.device, Timeout: o.timeout, Hints: own,
+	b, err := backend.Open(ctx, o.backend, backend.Config{Name: o.name, Rank: o.rank, Size: o.size,
+		Meeting: meeting, Store: st, Job: bootstrap.Launchers(o.store), Device: o.device, Timeout: o.timeout, Hints: own,
 		MasterAddr: o.masterAddr, Log: o.log, Old: o.old})
 	if err != nil {
 		return nil, nil, fmt.Errorf("rank %d of %d: %w", o.rank, o.size, err)

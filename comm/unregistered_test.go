@@ -12,8 +12,8 @@ import (
 	"github.com/chorus-comms/chorus/device"
 )
 
-// TestImportLines asks for backends and devices of this module that the program hasn't imported: the error is the line to
-// add, which imports a package that there is.
+// TestImportLines asks for backends and devices of this module that the program hasn't imported: the error is the line
+// to add, which imports a package that there is.
 func TestImportLines(t *testing.T) {
 	line := func(text string) {
 		t.Helper()

@@ -74,9 +74,9 @@ type Config struct {
 	// AccIntePeers says whether they can touch each other's memory.
 	AccIntePeers bool // CHORUS_ACCINTE_PEERS
 
-	// DeviceInline lets the thread that asks an idle stream for work do it itself, where engines are threads of this process.
-	// That's operators of PyTorch's, and synchronous collectives if all ranks have come. Without it every stream is used as a
-	// busy one is.
+	// DeviceInline lets the thread that asks an idle stream for work do it itself, where engines are threads of this
+	// process. That's operators of PyTorch's, and synchronous collectives if all ranks have come. Without it every
+	// stream is used as a busy one is.
 	DeviceInline bool // CHORUS_DEVICE_INLINE
 
 	// NCCLLibrary is the file of the library that the backends nccl, ncclx and rccl use; empty: the first that is found.

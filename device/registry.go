@@ -150,7 +150,8 @@ func Rename(from, to string) error {
 // packages are where this module's devices are, which register when they are imported.
 var packages = map[string]string{"accinte": "accinte", "cuda": "gpu", "hip": "gpu", "accl": "accl", "cpu": "cpu"}
 
-// unknown is the error for a name that nobody registered, in PyTorch's words, and with the import that would register it.
+// unknown is the error for a name that nobody registered, in PyTorch's words, and with the import that would register
+// it.
 func unknown(name string) error {
 	advice := ""
 	if p, ours := packages[name]; ours {

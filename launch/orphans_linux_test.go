@@ -82,7 +82,8 @@ func TestNothingStaysAfterAKill(t *testing.T) {
 	launcher.Wait()
 	l.over(t)
 	for _, path := range files(t, tmp) {
-		if text, err := os.ReadFile(path); err == nil && filepath.Base(path) != labelName && len(strings.TrimSpace(string(text))) >= 64 {
+		text, err := os.ReadFile(path)
+		if err == nil && filepath.Base(path) != labelName && len(strings.TrimSpace(string(text))) >= 64 {
 			t.Errorf("%s may be a secret", path)
 		}
 	}

@@ -190,8 +190,8 @@ func TestClientLimits(t *testing.T) {
 	if err := c.Set(t.Context(), "123456789", make([]byte, 20)); err != nil {
 		t.Error(err)
 	}
-	// A server takes more than PyTorch's, and gives it to clients that wouldn't send as much. What is beyond its limit ends
-	// the connection, and is told.
+	// A server takes more than PyTorch's, and gives it to clients that wouldn't send as much. What is beyond its limit
+	// ends the connection, and is told.
 	big := dial(t, s.Addr().String(), store.TCPOptions{Limits: store.Limits{Value: 1 << 30}})
 	if err := big.Set(t.Context(), "k", make([]byte, 9<<20)); err != nil {
 		t.Error(err)
@@ -204,7 +204,8 @@ func TestClientLimits(t *testing.T) {
 		t.Error("a client sends what PyTorch's server doesn't take")
 	}
 	told := make(chan error, 9)
-	narrow := server(t, store.ServerOptions{Limits: store.Limits{Value: 1 << 20}, OnRefused: func(err error) { told <- err }})
+	narrow := server(t, store.ServerOptions{Limits: store.Limits{Value: 1 << 20},
+		OnRefused: func(err error) { told <- err }})
 	tooBig := dial(t, narrow.Addr().String(), store.TCPOptions{})
 	if err := tooBig.Set(t.Context(), "k", make([]byte, 2<<20)); err == nil {
 		t.Error("the server took a value beyond its limit")

@@ -6,9 +6,9 @@
 //
 //	dev, err := wire.Dial(ctx, 2, 0, 5500) // for accl.New
 //
-// The sockets are ZeroMQ's, on 127.0.0.1, for processes of the same user. With W ranks from port S on, the engine of rank r has its commands at S+r,
-// what it sends to other engines at S+W+r, what it sends to its kernel at S+2W+r; what comes from the kernel is at
-// S+3W+r.
+// The sockets are ZeroMQ's, on 127.0.0.1, for processes of the same user. With W ranks from port S on, the engine of
+// rank r has its commands at S+r, what it sends to other engines at S+W+r, what it sends to its kernel at S+2W+r; what
+// comes from the kernel is at S+3W+r.
 // command.go is the commands, JSON objects; packet.go what engines send each other; kernel.go the streams of kernels;
 // emulator.go and network.go are the side of the engine, device.go the other; limits.go is what may come.
 //

@@ -159,7 +159,8 @@ func TestLargeMemory(t *testing.T) {
 	for i := range from {
 		from[i] = byte(i * 7 >> 3)
 	}
-	if err := errors.Join(dev.WriteMemory(addr+3, accl.Place{}, from), dev.ReadMemory(addr+3, accl.Place{}, into)); err != nil {
+	err = errors.Join(dev.WriteMemory(addr+3, accl.Place{}, from), dev.ReadMemory(addr+3, accl.Place{}, into))
+	if err != nil {
 		t.Fatal(err)
 	}
 	if string(from) != string(into) {

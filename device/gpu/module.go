@@ -138,7 +138,9 @@ func (b *board) load(op string, image []byte) (abi.Module, error) {
 	pin.Pin(&log[0])
 	options := []int32{abi.JITErrorLog, abi.JITErrorLogBytes}
 	values := []uintptr{uintptr(unsafe.Pointer(&log[0])), uintptr(len(log))}
-	r := b.relaxed(func() abi.Result { return b.ModuleLoadEx(m, &image[0], uint32(len(options)), &options[0], &values[0]) })
+	r := b.relaxed(func() abi.Result {
+		return b.ModuleLoadEx(m, &image[0], uint32(len(options)), &options[0], &values[0])
+	})
 	if r == abi.Success || r.Sticky() {
 		return *m, b.result(op, "ModuleLoadDataEx", r)
 	}

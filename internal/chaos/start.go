@@ -27,7 +27,8 @@ const (
 
 // retried makes the world's communicator of a program whose start fails on some rank, and is tried again under the same
 // name on the same store. A start has succeeded when a barrier has.
-func (r *rank) retried(join func(ctx context.Context, more ...comm.NewOption) (*comm.Comm, error)) (c *comm.Comm, err error) {
+func (r *rank) retried(join func(ctx context.Context, more ...comm.NewOption) (*comm.Comm, error)) (c *comm.Comm,
+	err error) {
 	f := r.p.Fault
 	if r.in.culprit() {
 		r.in.fire()

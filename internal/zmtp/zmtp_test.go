@@ -380,8 +380,8 @@ func TestAdmit(t *testing.T) {
 		t.Errorf("the log says %q", text)
 	}
 	mu.Unlock()
-	if _, err := DialReq(within(t), echo(t, Options{}), Options{Admit: func(net.Conn) error { return no }}); !errors.Is(err,
-		no) {
+	_, err := DialReq(within(t), echo(t, Options{}), Options{Admit: func(net.Conn) error { return no }})
+	if !errors.Is(err, no) {
 		t.Errorf("%v", err)
 	}
 }

@@ -43,8 +43,8 @@ var Fields = []Field{
 	{Name: "nvlsHostMode", Since: 23200},
 }
 
-// OperationFields are those of ncclCollConfig_t, the configuration of one operation. Three are for vendors, profilers and
-// programs with events of their own, and stay unset.
+// OperationFields are those of ncclCollConfig_t, the configuration of one operation. Three are for vendors, profilers
+// and programs with events of their own, and stay unset.
 var OperationFields = []Field{
 	{Name: "ext", Since: 23100, String: true},
 	{Name: "minCTAs", Since: 23100},

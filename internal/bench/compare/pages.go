@@ -98,7 +98,8 @@ func measureRecord(ctx context.Context, python string, runs int) (*record, error
 		return nil, fmt.Errorf("%s has no PyTorch (make python installs it): %w", python, err)
 	}
 	m := bench.ThisMachine()
-	r := &record{CPU: m.CPU, Cores: m.Cores, Torch: string(version), Date: time.Now().UTC().Format(time.DateOnly), Runs: runs}
+	r := &record{CPU: m.CPU, Cores: m.Cores, Torch: string(version), Date: time.Now().UTC().Format(time.DateOnly),
+		Runs: runs}
 	for _, ranks := range recordWorlds {
 		var all [][]pythonRow
 		for run := range runs {

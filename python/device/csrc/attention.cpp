@@ -26,8 +26,8 @@ int64_t choose(
   Mirror mirror(query.device().index());
   auto host = [&](const Tensor& t) { return t.device().type() == kType ? mirror.host(t) : t; };
   int64_t choice = at::_ops::_fused_sdp_choice::redispatch(
-      c10::DispatchKeySet(c10::DispatchKey::CPU), host(query), host(key), host(value), mask.has_value() ? MaybeTensor(host(*mask)) : mask,
-      dropout, causal, scale, enable_gqa);
+      c10::DispatchKeySet(c10::DispatchKey::CPU), host(query), host(key), host(value),
+      mask.has_value() ? MaybeTensor(host(*mask)) : mask, dropout, causal, scale, enable_gqa);
   return choice == int64_t(at::SDPBackend::flash_attention) ? int64_t(at::SDPBackend::overrideable) : choice;
 }
 
@@ -48,7 +48,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(
     double dropout, bool causal, const Tensor&, const Tensor&, std::optional<double> scale) {
   static auto op = c10::Dispatcher::singleton().findSchemaOrThrow(
       "aten::_scaled_dot_product_flash_attention_for_cpu_backward", "");
-  torch::jit::Stack got = call_cpu(op, {grad, query, key, value, out, logsumexp, dropout, causal, mask.defined() ? c10::IValue(mask) : c10::IValue(), scale});
+  torch::jit::Stack got = call_cpu(op, {grad, query, key, value, out, logsumexp, dropout, causal,
+                                        mask.defined() ? c10::IValue(mask) : c10::IValue(), scale});
   return {got[0].toTensor(), got[1].toTensor(), got[2].toTensor(), Tensor()};
 }
 

@@ -154,8 +154,8 @@ std::string said_by_python() {
   return pybind11::str(error.value());
 }
 
-// foretell runs the Meta kernel in the place of the operator. It returns what that refuses with, or "". What it warns of
-// is told then, and said again by the CPU's kernel otherwise.
+// foretell runs the Meta kernel in the place of the operator. It returns what that refuses with, or "". What it warns
+// of is told then, and said again by the CPU's kernel otherwise.
 std::string foretell(const c10::OperatorHandle& op, torch::jit::Stack& stack, std::vector<std::string>& told) {
   Heard heard;
   try {
@@ -284,8 +284,8 @@ struct Forecast {
   std::vector<std::string> told;
   std::string refused;
 
-  // Numbers of Python's stay as they are, which Meta kernels in Python want; but the kernels in C++ don't take them as the
-  // first tensor, so that there they are tried as Meta tensors.
+  // Numbers of Python's stay as they are, which Meta kernels in Python want; but the kernels in C++ don't take them as
+  // the first tensor, so that there they are tried as Meta tensors.
   Forecast(const c10::OperatorHandle& op, DeviceIndex index, c10::ArrayRef<c10::IValue> arguments, bool first_as_meta)
       : meta(index, c10::DeviceType::Meta) {
     bool first = true;

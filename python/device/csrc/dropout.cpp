@@ -1,5 +1,5 @@
-// Dropout with its mask, whose operator has no generator: the CPU's kernel would draw from the CPU's. The mask lies as the
-// input does, so that numbers fall on the elements on which the CPU's dropout has them.
+// Dropout with its mask, whose operator has no generator: the CPU's kernel would draw from the CPU's. The mask lies as
+// the input does, so that numbers fall on the elements on which the CPU's dropout has them.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/ones_like.h>

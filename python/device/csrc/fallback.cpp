@@ -253,8 +253,8 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch
         !found.alone() && !(found.on_host() && written_on_host(op, arguments)),
         "Expected a 'cpu' device type for generator but found '", generator.device().type(), "'");
     TORCH_CHECK(
-        generator.device().index() == index, "Expected a '", c10::Device(kType, index), "' generator device but found '",
-        generator.device(), "'");
+        generator.device().index() == index, "Expected a '", c10::Device(kType, index),
+        "' generator device but found '", generator.device(), "'");
     draws(generator, stream);
   }
   bool touchable = device(index).views;

@@ -213,7 +213,8 @@ void draws(const at::Generator& generator, chorus_stream stream) {
 
 at::Generator host_generator(const at::Generator& generator) {
   TORCH_CHECK_NOT_IMPLEMENTED(
-      !philox, "there are no numbers of CUDA's for this operator: torch.", name(), ".use_philox() says for which there are");
+      !philox, "there are no numbers of CUDA's for this operator: torch.", name(),
+      ".use_philox() says for which there are");
   return generator.get<Generator>()->host();
 }
 

@@ -18,8 +18,8 @@ at::Generator new_generator(DeviceIndex index);
 // numbers are the same whatever streams are used, and however fast they are.
 void draws(const at::Generator& generator, chorus_stream stream);
 
-// use_philox has all generators draw what PyTorch's would on CUDA, or again what it does on the CPU. They begin anew from
-// their seeds.
+// use_philox has all generators draw what PyTorch's would on CUDA, or again what it does on the CPU. They begin anew
+// from their seeds.
 void use_philox(bool on);
 
 // draw fills a tensor's memory, which has no gaps, from a generator of its device, or from the device's own, as r says.

@@ -111,7 +111,8 @@ void launch(uintptr_t kernel, const std::string& title, const std::vector<Argume
     made->kept.push_back(at::clone(std::get<at::Tensor>(arguments[i])));
     made->cells[i].pointer = made->kept.back().data_ptr();
   }
-  check(lib.stream_task(stream, title.c_str(), spans.data(), int32_t(spans.size()), &run_launch, &end_launch, made.get()));
+  check(lib.stream_task(
+      stream, title.c_str(), spans.data(), int32_t(spans.size()), &run_launch, &end_launch, made.get()));
   made.release();
 }
 

@@ -15,13 +15,13 @@ namespace chorus {
   X(device_reset_accumulated_host_stats) X(device_empty_host_cache) X(cache_alloc) X(cache_free) X(cache_uses)   \
   X(cache_empty) X(cache_came) X(site) X(attributes_of) X(view)                                                  \
   X(pin) X(unpin) X(stream_default) X(stream_pooled) X(stream_of) X(stream_set_current) X(stream_get)            \
-  X(stream_query) X(stream_await) X(stream_enter) X(stream_turn) X(stream_leave) X(stream_task) X(stream_copy)                  \
+  X(stream_query) X(stream_await) X(stream_enter) X(stream_turn) X(stream_leave) X(stream_task) X(stream_copy)   \
   X(stream_wait_event) X(stream_wait_stream) X(event_create) X(event_record) X(event_release) X(event_query)     \
   X(event_await) X(event_elapsed) X(event_get) X(graph_begin) X(graph_begin_in) X(graph_end) X(graph_replay)     \
   X(graph_release) X(graph_pool) X(graph_dump) X(stream_recover) X(device_set_fraction) X(device_record_history) \
   X(device_snapshot) X(pool_new) X(pool_begin) X(pool_end) X(pool_release) X(memory_handle) X(memory_open)       \
-  X(memory_close) X(profile_start) X(profile_stop) X(profile_range) X(profile_write) X(stream_create)             \
-  X(stream_random) X(random_set) X(random_get) X(stream_adopt) X(stream_native) X(stream_release) \
+  X(memory_close) X(profile_start) X(profile_stop) X(profile_range) X(profile_write) X(stream_create)            \
+  X(stream_random) X(random_set) X(random_get) X(stream_adopt) X(stream_native) X(stream_release)                \
   X(set_host) X(stream_synchronize) X(device_synchronize) X(event_synchronize)
 
 // Function is one of them. It is looked at when it's called, after its arguments were made: one may be a device, whose

@@ -18,7 +18,8 @@ namespace {
 constexpr size_t kLeast = 4096;
 // From this size on the library's own cache is as good: a call of it costs less than touching the memory.
 constexpr size_t kLarge = 1 << 20;
-constexpr int kClasses = std::bit_width(kLarge) - std::bit_width(kLeast) + 1; // one for each power of two, both included
+// One for each power of two, both included.
+constexpr int kClasses = std::bit_width(kLarge) - std::bit_width(kLeast) + 1;
 constexpr uint8_t kUncached = kClasses;
 constexpr size_t kKept = 8 << 20; // bytes that a class keeps
 

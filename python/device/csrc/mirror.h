@@ -11,8 +11,8 @@ namespace chorus {
 // Mirror is what one operator works on instead of device tensors: CPU tensors over the same memory, as the engine sees
 // it, or Meta tensors, which have none. Tensors that share a storage share one here, too.
 //
-// Where the process can't touch the device's memory, CPU tensors have memory of the host's: fetch copies what they reach
-// into it, and settle copies back what wrote was told of. Whoever does that has entered the stream.
+// Where the process can't touch the device's memory, CPU tensors have memory of the host's: fetch copies what they
+// reach into it, and settle copies back what wrote was told of. Whoever does that has entered the stream.
 class Mirror {
  public:
   explicit Mirror(DeviceIndex index, c10::DeviceType kind = c10::DeviceType::CPU);

@@ -90,7 +90,9 @@ PYBIND11_MODULE(_C, m) {
     check(lib.device_peer_capable(device(index).handle, device(peer).handle, &capable));
     return capable != 0;
   });
-  m.def("set_memory_fraction", [](DeviceIndex index, double f) { check(lib.device_set_fraction(device(index).handle, f)); });
+  m.def("set_memory_fraction", [](DeviceIndex index, double f) {
+    check(lib.device_set_fraction(device(index).handle, f));
+  });
   m.def("record_callers", &record_callers);
   m.def("record_memory_history", [](DeviceIndex index, int64_t n) {
     check(lib.device_record_history(device(index).handle, n));
@@ -106,13 +108,17 @@ PYBIND11_MODULE(_C, m) {
   });
   m.def("begin_pool", [](DeviceIndex i, const Pool& pool) { check(lib.pool_begin(device(i).handle, pool.data())); });
   m.def("end_pool", [](DeviceIndex i, const Pool& pool) { check(lib.pool_end(device(i).handle, pool.data())); });
-  m.def("release_pool", [](DeviceIndex i, const Pool& pool) { check(lib.pool_release(device(i).handle, pool.data())); });
+  m.def("release_pool", [](DeviceIndex i, const Pool& pool) {
+    check(lib.pool_release(device(i).handle, pool.data()));
+  });
   m.def("memory_info", &memory_info);
   m.def("staged_bytes", [](DeviceIndex index) { return staged(in_range(index)); });
   m.def("stream_handle", [](DeviceIndex index, int64_t id) {
     return handle_of(c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, index), id));
   });
-  m.def("adopt_stream", [](DeviceIndex index, uint64_t native) { return adopted_stream(in_range(index), native).id(); });
+  m.def("adopt_stream", [](DeviceIndex index, uint64_t native) {
+    return adopted_stream(in_range(index), native).id();
+  });
   m.def("abandon_stream", [](DeviceIndex index, int64_t id) {
     abandon(c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, index), id));
   });
@@ -121,7 +127,8 @@ PYBIND11_MODULE(_C, m) {
   m.def("fallbacks", &met);
   m.def("use_philox", &use_philox);
   m.def("draw", [](const at::Tensor& self, int kind, int dtype, double a, double b, int64_t first, int64_t last,
-                   const std::optional<at::Tensor>& each, int each_dtype, const std::optional<at::Generator>& generator) {
+                   const std::optional<at::Tensor>& each, int each_dtype,
+                   const std::optional<at::Generator>& generator) {
     chorus_random r{};
     r.kind = kind;
     r.dtype = dtype;

@@ -51,8 +51,8 @@ struct Open {
 };
 thread_local std::vector<Open> open_ranges;
 
-// Stubs are for the profiler that has an event recorded before and after each operator, and for ranges in the profile of
-// the devices themselves.
+// Stubs are for the profiler that has an event recorded before and after each operator, and for ranges in the profile
+// of the devices themselves.
 class Stubs final : public torch::profiler::impl::ProfilerStubs {
   using Event = torch::profiler::impl::ProfilerVoidEventStub;
 

@@ -37,7 +37,8 @@ DeviceIndex count() noexcept;
 // device opens a device of the driver; the index must be one.
 const Device& device(DeviceIndex index);
 
-// initialized says whether one was opened, and loaded whether the library was, which a child made by fork can't use then.
+// initialized says whether one was opened, and loaded whether the library was, which a child made by fork can't use
+// then.
 bool initialized() noexcept;
 bool loaded() noexcept;
 
@@ -85,8 +86,8 @@ void awaited(chorus_status (*waits)(uint64_t), chorus_status (*blocks)(uint64_t)
 // await_device waits for all work of a device, and throws what that has failed with.
 void await_device(DeviceIndex index);
 
-// Locked takes Python's lock in a scope if the thread has it not: for functions of the library that may wait, which give
-// it back meanwhile themselves.
+// Locked takes Python's lock in a scope if the thread has it not: for functions of the library that may wait, which
+// give it back meanwhile themselves.
 class Locked {
  public:
   Locked();

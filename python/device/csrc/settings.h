@@ -1,5 +1,5 @@
-// What a thread has set that PyTorch's CPU kernels compute by: whether numbers below the normal ones are zero, and how many
-// threads share the work, on which the order of a sum depends. What a stream does later goes by its caller's settings.
+// What a thread has set that PyTorch's CPU kernels compute by: whether numbers below the normal ones are zero, and how
+// many threads share the work, on which the order of a sum depends. What a stream does later goes by its caller's settings.
 #pragma once
 
 #include <cfenv>

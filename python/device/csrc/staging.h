@@ -1,4 +1,5 @@
-// Copies by which the host gets at the memory of a device that it can't touch, and gives back what it has computed there.
+// Copies by which the host gets at the memory of a device that it can't touch, and gives back what it has computed
+// there.
 #pragma once
 
 #include "runtime.h"

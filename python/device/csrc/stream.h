@@ -34,8 +34,8 @@ void await(chorus_stream stream);
 
 bool capturing(chorus_stream stream);
 
-// enter makes what the calling thread does a stream's next work, until it leaves. It waits for what the stream has, which
-// can't be captured: why says what keeps the work from being enqueued.
+// enter makes what the calling thread does a stream's next work, until it leaves. It waits for what the stream has,
+// which can't be captured: why says what keeps the work from being enqueued.
 void enter(chorus_stream stream, const char* name, const std::string& why);
 
 // Turn leaves, at its end, a stream that was entered; 0 is none.
