@@ -90,6 +90,8 @@ func (r *runner) rounds() {
 			err = r.virtual(o)
 		} else if p.Fault.Kind.ofLaunchers() {
 			err = r.launchers(o, i)
+		} else if p.Fault.Kind == Stale {
+			err = r.stale(o, i)
 		} else {
 			err = r.real(o, i)
 		}
@@ -182,13 +184,20 @@ const realBudget = 2 * time.Minute
 const dumping = 3 * time.Second
 
 func (r *runner) real(o *Outcome, round int) error {
-	p := o.Program
-	ps, err := r.take(p.Size)
+	ps, err := r.take(o.Program.Size)
 	if err != nil {
 		return err
 	}
-	t := r.task(p)
+	t := r.task(o.Program)
 	t.Name = fmt.Sprintf("round%d", round)
+	left, err := r.ranks(o, ps, t)
+	r.give(left...)
+	return err
+}
+
+// ranks has processes carry out a task of a real round, one rank each, and returns those that are there when it's done.
+func (r *runner) ranks(o *Outcome, ps []*process, t task) (left []*process, err error) {
+	p := o.Program
 	type word struct {
 		rank int
 		a    answer
@@ -262,13 +271,13 @@ func (r *runner) real(o *Outcome, round int) error {
 			for _, proc := range ps {
 				proc.signal(syscall.SIGKILL)
 			}
-			return errStopped
+			return nil, errStopped
 		}
 	}
 	for rank, proc := range ps {
 		switch {
 		case o.Reports[rank] != nil:
-			r.give(proc)
+			left = append(left, proc)
 		default:
 			proc.signal(syscall.SIGKILL)
 			go func() {
@@ -277,5 +286,5 @@ func (r *runner) real(o *Outcome, round int) error {
 			}()
 		}
 	}
-	return nil
+	return left, nil
 }

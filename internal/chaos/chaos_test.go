@@ -96,6 +96,19 @@ func TestDeserted(t *testing.T) {
 	}
 }
 
+// The dumps of an earlier life of a job are no part of what the last one's tell.
+func TestStale(t *testing.T) {
+	rounds := 1
+	if commtest.Long() {
+		rounds = 50
+	}
+	res := campaign(t, Campaign{Mode: Real, Rounds: rounds, Seed: 9, Faults: []FaultKind{Stale}})
+	report(t, res)
+	if res.Faults != rounds {
+		t.Errorf("%d faults in %d rounds", res.Faults, rounds)
+	}
+}
+
 // A campaign that is stopped in the middle of a round gives the result of those before, and finds nothing in that one.
 func TestStopped(t *testing.T) {
 	for _, mode := range []Mode{Virtual, Real} {
@@ -198,7 +211,7 @@ func TestJudge(t *testing.T) {
 	p.Steps = []step{{Do: await}, {Do: await}}
 	p.Fault = Fault{Kind: Kill, Rank: 2}
 	lost := func(on, who int, kind string) Failure {
-		return Failure{Comm: on, Kind: kind, Named: []int{who}, At: 2e6, Text: "x"}
+		return Failure{Comm: on, Kind: kind, Named: []int{who}, At: 2e6, Text: "chorus: x"}
 	}
 	late := func(on, who int) Failure {
 		return Failure{Comm: on, Step: 1, Kind: "timeout", Named: []int{who}, Text: "late"}
@@ -225,9 +238,11 @@ func TestJudge(t *testing.T) {
 			r[0].Without = []int{1}
 			r[1].Failures = append(r[1].Failures, lost(1, 0, "timeout"))
 		}, 0, 0, 0},
-		"never there is not lost":   {func(r []*Report) { r[0].Without = []int{1}; r[1].Failures = append(r[1].Failures, lost(1, 0, "lost")) }, 0, 0, 1},
-		"the fault did not happen":  {func(r []*Report) { r[2].Fired = 0 }, 0, 0, 2},
-		"passes a right error on":   {func(r []*Report) { r[1].Failures[0] = Failure{Kind: "aborted", Named: []int{0}, Text: "aborted: x"} }, 0, 0, 0},
+		"never there is not lost":  {func(r []*Report) { r[0].Without = []int{1}; r[1].Failures = append(r[1].Failures, lost(1, 0, "lost")) }, 0, 0, 1},
+		"the fault did not happen": {func(r []*Report) { r[2].Fired = 0 }, 0, 0, 2},
+		"passes a right error on": {func(r []*Report) {
+			r[1].Failures[0] = Failure{Kind: "aborted", Named: []int{0}, Text: "chorus: aborted: x"}
+		}, 0, 0, 0},
 		"passes on what nobody got": {func(r []*Report) { r[1].Failures[0] = Failure{Kind: "aborted", Named: []int{0}, Text: "y"} }, 0, 0, 1},
 	} {
 		o := Outcome{Program: &p, Reports: good()}

@@ -36,6 +36,9 @@ const (
 	// It comes too late, or gives up, while the world is made, and all try again.
 	Retried FaultKind = "retried"
 	Crossed FaultKind = "crossed" // two parts of the world make a communicator each at one place, for a name of both
+	// It dies or stands still; another rank did so in an earlier life of the job, whose dumps are in the same directory
+	// still. In real rounds only.
+	Stale FaultKind = "stale"
 )
 
 // corrupt is what nothing finds but the checker, which it's to test: a bit of the data of one message is wrong.
@@ -44,10 +47,10 @@ const corrupt FaultKind = "corrupt"
 // FaultKinds are all kinds, in the order of the tables.
 var FaultKinds = []FaultKind{None, Kill, Stop, Pause, Late, Slow, Delay, Drop, Truncate, Flip, Cut, Partition, Mismatch,
 	Abort, Panic, Exit, Absent,
-	Exhausted, Host, Apart, Deserted, Retried, Crossed}
+	Exhausted, Host, Apart, Deserted, Retried, Crossed, Stale}
 
 // RealOnly reports whether only real rounds have faults of this kind.
-func (k FaultKind) RealOnly() bool { return k == Host || k.ofLaunchers() }
+func (k FaultKind) RealOnly() bool { return k == Host || k == Stale || k.ofLaunchers() }
 
 // ofLaunchers reports whether a round's ranks have launchers, which the fault is done to.
 func (k FaultKind) ofLaunchers() bool { return k == Apart || k == Deserted }
@@ -65,14 +68,25 @@ type Fault struct {
 	Calls int           // and so many calls of the fabric later; 0: before the step
 	Delay time.Duration // how long, or, with real processes, how much later
 	After int           // how many messages pass before one is broken
-	Wrong int           // which difference a mismatch makes, which hook panics, and how
+	Wrong int           // which difference a mismatch makes, which hook panics, and how; what a rank of Stale does
 	// How many descriptors are left to a process that is exhausted, in Step or, if that is -1, as it joins.
 	Left int
 }
 
+// does returns what the culprit's process does: of Stale, one of two.
+func (f Fault) does() FaultKind {
+	switch {
+	case f.Kind != Stale:
+		return f.Kind
+	case f.Wrong%2 == 0:
+		return Kill
+	}
+	return Stop
+}
+
 // waits reports whether others notice the fault only when their patience ends.
 func (f Fault) waits() bool {
-	switch f.Kind {
+	switch f.does() {
 	case Stop, Late, Drop, Absent:
 		return true
 	}
@@ -99,7 +113,11 @@ func (f Fault) harmless() bool {
 
 // dead reports whether the culprit has no say any more.
 func (f Fault) dead() bool {
-	return f.Kind == Kill || f.Kind == Host || f.Kind == Stop || f.Kind == Absent
+	switch f.does() {
+	case Kill, Host, Stop, Absent:
+		return true
+	}
+	return false
 }
 
 // fault draws what goes wrong.
@@ -150,6 +168,8 @@ func (m *maker) fault(from []FaultKind) {
 		m.hosting()
 	case Crossed:
 		m.crossing()
+	case Stale: // surely, and early enough that all others notice
+		f.Step, f.Calls = m.IntN(len(p.Steps)-1), 0
 	case Retried:
 		f.Wrong = m.IntN(startWays)
 		f.Delay = time.Duration(m.IntN(50)) * unit // of which a start takes some

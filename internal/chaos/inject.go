@@ -144,14 +144,14 @@ func (in *injector) step(k int) {
 	}
 	if k == f.Step && !in.did {
 		in.did = true
-		switch f.Kind {
+		switch f.does() {
 		case Kill, Stop, Pause:
 			if !in.culprit() {
 				break
 			}
 			do := func() {
 				in.fire()
-				in.strike(f.Kind)
+				in.strike(f.does())
 			}
 			switch {
 			case f.Calls == 0:

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/launch"
 )
 
@@ -20,6 +21,8 @@ type Outcome struct {
 	Wrong    []string
 	Misnamed []string
 	Detect   []time.Duration // from the fault to the first error of each rank that got one
+
+	unexplained []string // what the dumps should have told and have not
 
 	struck int64 // when a process that can't tell any more was struck, in nanoseconds since 1970
 }
@@ -71,6 +74,7 @@ func (o *Outcome) judge() {
 			o.Misnamed = append(o.Misnamed, fmt.Sprintf("rank %d %s", r, bad))
 		}
 	}
+	o.Misnamed = append(o.Misnamed, o.unexplained...)
 	if o.Stuck != "" && len(o.Hangs) == 0 {
 		o.Hangs = append(o.Hangs, "something of the ranks did not return")
 	}
@@ -85,7 +89,7 @@ func (o *Outcome) unnoticed(r int, rep *Report) string {
 	if !o.Fired || r == f.Rank || len(rep.Failures) > 0 {
 		return ""
 	}
-	switch f.Kind {
+	switch f.does() {
 	case Kill, Stop, Exit:
 		// The last step is a barrier of all.
 		if f.Step < len(p.Steps)-1 && f.Calls == 0 {
@@ -136,7 +140,7 @@ func (o *Outcome) right(r int, x Failure) bool {
 	}
 	names := slices.Contains(x.Named, f.Rank)
 	only := len(x.Named) == 1 && names
-	switch f.Kind {
+	switch f.does() {
 	case Host: // who was through has nobody left to make the communicator with if another one was not
 		return x.Kind == "lost" && (only || len(x.Named) == 1 && o.lacks(x.Named[0], x.Comm))
 	case Kill:
@@ -230,13 +234,16 @@ func (o *Outcome) lacks(rank, on int) bool {
 	return rep != nil && slices.Contains(rep.Without, on)
 }
 
-// passedOn reports whether an abort by a rank passes on an error of its own, which is judged there.
+// passedOn reports whether an abort by a rank passes on an error of its own, which is judged there. An error that quotes
+// another one leaves out how that begins.
 func (o *Outcome) passedOn(x Failure) bool {
 	if x.Kind != "aborted" || len(x.Named) != 1 {
 		return false
 	}
 	by := o.Reports[x.Named[0]]
-	return by != nil && slices.ContainsFunc(by.Failures, func(y Failure) bool { return strings.Contains(x.Text, y.Text) })
+	return by != nil && slices.ContainsFunc(by.Failures, func(y Failure) bool {
+		return strings.Contains(x.Text, strings.TrimPrefix(y.Text, backend.Beginning))
+	})
 }
 
 // ofAny reports whether an error is of a step in which one rank receives from any.

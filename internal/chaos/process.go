@@ -21,13 +21,13 @@ type process struct {
 	errors  tail
 }
 
-// start starts a worker.
-func start(command []string) (*process, error) {
+// start starts a worker, with more of an environment than the campaign's.
+func start(command []string, more ...string) (*process, error) {
 	p := &process{cmd: exec.Command(command[0], command[1:]...), answers: make(chan answer, 16)}
 	p.cmd.Stderr = &p.errors
 	// Who interrupts the campaign doesn't want its ranks to seem to crash.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	p.cmd.Env = append(os.Environ(), "GOTRACEBACK=all")
+	p.cmd.Env = append(append(os.Environ(), "GOTRACEBACK=all"), more...)
 	in, err := p.cmd.StdinPipe()
 	if err != nil {
 		return nil, err

@@ -27,10 +27,11 @@ const (
 )
 
 // regroups reports whether the ranks that are left at the end make a new world, whatever has become of the old one. In
-// virtual time they can't: they meet over sockets. After links have broken it's not defined who does.
+// virtual time they can't: they meet over sockets. After links have broken it's not defined who does. With Stale the
+// dumps are of the program alone.
 func (p *Program) regroups() bool {
 	switch p.Fault.Kind {
-	case Absent, Exhausted, Cut, Partition:
+	case Absent, Exhausted, Cut, Partition, Stale:
 		return false
 	}
 	return p.Regroup

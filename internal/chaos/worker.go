@@ -23,8 +23,9 @@ type task struct {
 	Faults  []FaultKind `json:"faults,omitempty"`
 	Fabrics []string    `json:"fabrics,omitempty"`
 	Rank    int         `json:"rank"`
-	Name    string      `json:"name,omitempty"`  // of the world; new for each round
-	Store   string      `json:"store,omitempty"` // where its ranks meet
+	Name    string      `json:"name,omitempty"`   // of the round's part of the store
+	Before  bool        `json:"before,omitempty"` // the earlier life of a round of Stale
+	Store   string      `json:"store,omitempty"`  // where its ranks meet
 
 	Launcher *place `json:"launcher,omitempty"` // be the launcher of this rank
 	Launched bool   `json:"launched,omitempty"` // be the rank of a launcher
@@ -52,6 +53,9 @@ func Work(in io.Reader, out io.Writer) error {
 			return fmt.Errorf("chaos: reading a task: %w", err)
 		}
 		p := Make(t.Mode, t.Seed, t.Faults, t.Fabrics)
+		if t.Before {
+			p = p.before()
+		}
 		var a answer
 		switch {
 		case t.Launched:
@@ -129,7 +133,8 @@ func (w *worker) real(p *Program, t task) (Report, error) {
 		}
 	}
 	in.cut = func(peer int) { in.links().Cut(peer, errPulled) }
-	opts := []comm.NewOption{comm.WithStore(w.store), comm.WithName(t.Name)}
+	// Of one name in all rounds, as the worlds of the lives of a job are.
+	opts := []comm.NewOption{comm.WithStore(store.NewPrefix(t.Name, w.store))}
 	if p.wrapped() {
 		injectors.Store(t.Name, in)
 		defer injectors.Delete(t.Name)
