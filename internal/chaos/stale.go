@@ -9,7 +9,7 @@ import (
 )
 
 // A round of Stale runs its program twice, as a job of one name with one directory of dumps, each time with processes of
-// its own. What the dumps tell afterwards must be of the second time.
+// its own. The dumps must tell afterwards of the second time.
 
 // before returns the program as it's run the first time: another rank is the culprit.
 func (p Program) before() Program {

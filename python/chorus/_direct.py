@@ -56,7 +56,7 @@ def _view() -> int | None:
     return exchange.view if exchange.major == 1 else None
 
 
-# What the library has the addresses of.
+# The library has the addresses of these.
 _KEPT = (sys._getframe, _sites.site_of, ":".join(_sites.INNER).encode(), operator.attrgetter("dtype"))
 
 
