@@ -83,7 +83,11 @@ func (o *Outcome) explain(dir string) {
 		note("the last life's dumps are those of ranks %v, not of %v", ranks, want)
 	}
 	said := observe.Explain(dumps)
-	if len(said.Findings) == 0 {
+	named := func(rep *Report) bool {
+		return rep != nil && slices.ContainsFunc(rep.Failures, func(x Failure) bool { return slices.Contains(x.Named, culprit) })
+	}
+	// Ranks that have only waited for a message of any rank can't say whose.
+	if len(said.Findings) == 0 && slices.ContainsFunc(o.Reports, named) {
 		note("the dumps blame nobody for what rank %d did", culprit)
 	}
 	for _, f := range said.Findings {
