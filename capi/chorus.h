@@ -745,6 +745,10 @@ CHORUS_API chorus_status chorus_comm_resume(chorus_comm comm);
  * returns CHORUS_FINALIZED. */
 CHORUS_API chorus_status chorus_comm_finalize(chorus_comm comm, int64_t timeout_ns);
 
+/* chorus_comm_leave is chorus_comm_finalize for a program that ends early [blocks]: ranks that wait for this one afterwards
+ * get CHORUS_PEER_LOST with the reason, of which 200 bytes are kept. NULL: that the process exited with the communicator open. */
+CHORUS_API chorus_status chorus_comm_leave(chorus_comm comm, const char *why, int64_t timeout_ns);
+
 /* chorus_comm_release gives the handle back. A communicator that was not
  * finalized is finalized behind the scenes, with a warning on standard error. */
 CHORUS_API chorus_status chorus_comm_release(chorus_comm comm);

@@ -320,6 +320,18 @@ func goCommSuspend(h C.chorus_comm, resume C.int32_t, checked C.int32_t) (status
 //export goCommFinalize
 func goCommFinalize(h C.chorus_comm, ns C.int64_t, checked C.int32_t) (status C.chorus_status) {
 	defer contain(&status)
+	return end(h, ns, checked, (*comm.Comm).Finalize)
+}
+
+//export goCommLeave
+func goCommLeave(h C.chorus_comm, why *C.char, ns C.int64_t, checked C.int32_t) (status C.chorus_status) {
+	defer contain(&status)
+	reason := text(why, "")
+	return end(h, ns, checked, func(c *comm.Comm, ctx context.Context) error { return c.Leave(ctx, reason) })
+}
+
+// end ends this rank's part of a communicator.
+func end(h C.chorus_comm, ns C.int64_t, checked C.int32_t, by func(*comm.Comm, context.Context) error) C.chorus_status {
 	m, err := find(h)
 	if err != nil {
 		return fail(err)
@@ -331,7 +343,7 @@ func goCommFinalize(h C.chorus_comm, ns C.int64_t, checked C.int32_t) (status C.
 	return fail(running(checked, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
-		return m.Finalize(ctx)
+		return by(m.Comm, ctx)
 	}, nil))
 }
 

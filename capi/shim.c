@@ -438,6 +438,9 @@ EXPORT chorus_status chorus_comm_abort(chorus_comm comm, const char *reason) { C
 EXPORT chorus_status chorus_comm_suspend(chorus_comm comm) { BLOCKS(goCommSuspend(comm, 0, checked)); }
 EXPORT chorus_status chorus_comm_resume(chorus_comm comm) { BLOCKS(goCommSuspend(comm, 1, checked)); }
 EXPORT chorus_status chorus_comm_finalize(chorus_comm comm, int64_t timeout_ns) { BLOCKS(goCommFinalize(comm, timeout_ns, checked)); }
+EXPORT chorus_status chorus_comm_leave(chorus_comm comm, const char *why, int64_t timeout_ns) {
+	BLOCKS(goCommLeave(comm, (char *)why, timeout_ns, checked));
+}
 EXPORT chorus_status chorus_comm_release(chorus_comm comm) { CALLS(goCommRelease(comm)); }
 EXPORT chorus_status chorus_register(chorus_comm comm, void *memory, int64_t bytes) { CALLS(goRegister(comm, memory, bytes, 1)); }
 EXPORT chorus_status chorus_deregister(chorus_comm comm, void *memory, int64_t bytes) { CALLS(goRegister(comm, memory, bytes, 0)); }

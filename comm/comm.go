@@ -423,19 +423,41 @@ func (c *Comm) SetHints(hints map[string]string) error {
 // A deferred Finalize that runs because the program panics aborts the communicator first, so that the other ranks learn
 // that, and not that this one has ended it.
 func (c *Comm) Finalize(ctx context.Context) error {
+	return c.leave(ctx, c.b.Finalize, "finalize gave up")
+}
+
+// Leave is Finalize for a program that ends early: ranks that wait for this one afterwards get a *PeerLostError whose
+// Cause is why, of which 200 bytes are kept, such as "it raised ValueError: bad batch (train.py:12)". An empty why
+// stands for a process that exited with the communicator open. Backends other than native don't pass it on.
+func (c *Comm) Leave(ctx context.Context, why string) error {
+	gaveUp := "finalize gave up"
+	if why != "" {
+		gaveUp = why + "; " + gaveUp
+	}
+	return c.leave(ctx, func(ctx context.Context) error {
+		if b, ok := c.b.(backend.Leaver); ok {
+			b.Leaving(why)
+		}
+		return c.b.Finalize(ctx)
+	}, gaveUp)
+}
+
+func (c *Comm) leave(ctx context.Context, last func(context.Context) error, gaveUp string) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
 	if panicking() && !c.gate.closed() {
 		c.rec.Panicked()
 		c.Abort(errPanicked)
-		go c.finalize(ctx) // in case that the program goes on; it's not to die later than those that hear of it
+		// In case that the program goes on; it's not to die later than those that hear of it.
+		go c.finalize(ctx, last, gaveUp)
 		return nil
 	}
-	return c.finalize(ctx)
+	return c.finalize(ctx, last, gaveUp)
 }
 
-func (c *Comm) finalize(ctx context.Context) error {
+// finalize ends this rank's part by last, the backend's; gaveUp is what the others hear if ctx ends before.
+func (c *Comm) finalize(ctx context.Context, last func(context.Context) error, gaveUp string) error {
 	_ = c.quiesce(ctx) // if ctx ends, so does the rest
 	e := c.ended
 	e.mu.Lock()
@@ -453,7 +475,7 @@ func (c *Comm) finalize(ctx context.Context) error {
 	finished := make(chan struct{})
 	c.lane.enqueue(func() {
 		<-c.gate.shut
-		c.attempt("finalize", nil, func() error { return c.b.Finalize(ctx) }, func(e error) {
+		c.attempt("finalize", nil, func() error { return last(ctx) }, func(e error) {
 			err = e
 			close(finished)
 		})
@@ -461,7 +483,7 @@ func (c *Comm) finalize(ctx context.Context) error {
 	select {
 	case <-finished:
 	case <-ctx.Done():
-		c.b.Abort(fmt.Errorf("finalize gave up: %w", context.Cause(ctx)))
+		c.b.Abort(fmt.Errorf("%s: %w", gaveUp, context.Cause(ctx)))
 		<-finished
 	}
 	if d := c.dev(); d != nil {

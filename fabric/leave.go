@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"bytes"
 	"fmt"
 	"runtime"
 	"time"
@@ -12,7 +13,12 @@ type LeftError struct {
 	After uint64 // the last operation that it has entered
 	// Failed tells that it gave up in the middle of that operation, and not after its end.
 	Failed bool
+	// Why is what it said of the reason; empty if nothing. It's another process's: any bytes, MaxWhy at most.
+	Why string
 }
+
+// MaxWhy is how many bytes a member that leaves may say of the reason.
+const MaxWhy = 200
 
 func (e *LeftError) Error() string {
 	if e.Failed {
@@ -23,13 +29,18 @@ func (e *LeftError) Error() string {
 
 // A member's word "gone" is the last operation that it has entered<<2 | failed<<1 | 1.
 func (s *Space) departure(member int, gone uint64) error {
-	return &LeftError{Peer: s.members[member], After: gone >> 2, Failed: gone&2 != 0}
+	e := &LeftError{Peer: s.members[member], After: gone >> 2, Failed: gone&2 != 0}
+	why := s.blocks[member].why // a copy, which its owner can't change
+	text, _, _ := bytes.Cut(why[:], []byte{0})
+	e.Why = string(text)
+	return e
 }
 
 // Leave ends this member's part for good. It reads and writes nothing of the others any
 // more, and their waits for what it has not done fail with *LeftError. failed says that
-// something went wrong; otherwise it must be between two operations.
-func (s *Space) Leave(failed bool) {
+// something went wrong; otherwise it must be between two operations. why, which may be empty, is the reason that the
+// errors state: what is longer than MaxWhy is cut.
+func (s *Space) Leave(failed bool, why string) {
 	me := s.blocks[s.self]
 	if me.gone.Load() != 0 {
 		return
@@ -38,6 +49,7 @@ func (s *Space) Leave(failed bool) {
 	if failed {
 		gone |= 2
 	}
+	copy(me.why[:], why) // before the word that says that it's there
 	me.gone.Store(gone)
 	if failed && s.underWay() {
 		// Taken back, the flag lets nobody begin with this member's buffers who hasn't yet.

@@ -107,6 +107,8 @@ type controlBlock struct {
 	seat     futex.Seat    // where the member runs that this block belongs to
 	gone     atomic.Uint64 // 0, or how this member has left: see departure
 	_        [104]byte
+	why      [MaxWhy]byte // what it said of the reason, and zeros
+	_        [256 - MaxWhy]byte
 }
 
 // ControlBytes is the size of a member's control block, rounded up to pages.

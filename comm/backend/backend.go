@@ -79,6 +79,13 @@ type Windower interface {
 	NewWindow(ctx context.Context, t *tensor.Tensor, timeout time.Duration) (Window, error)
 }
 
+// Leaver is implemented by backends whose ranks can say why they leave a communicator that is not broken.
+type Leaver interface {
+	// Leaving comes right before Finalize. Ranks that wait for this one later fail with a *PeerLostError, whose Cause
+	// is why, shortened, or if that's empty, that this rank's process exited with the communicator open.
+	Leaving(why string)
+}
+
 // Messenger is implemented by backends whose ranks can send each other word beside their operations, also when the
 // communicator is broken, which is how its survivors find each other. Its methods may be called from any goroutine.
 type Messenger interface {

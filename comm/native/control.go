@@ -31,7 +31,7 @@ const (
 	noticeAnswer  = "answer"  // to it: Seq is the last one that the rank has entered
 	noticeCompare = "compare" // is About to you what it is to me?
 	noticeUnsplit = "unsplit" // I have no part in what About splits off, because of Text
-	noticeLeft    = "left"    // I take part in no operation after Seq
+	noticeLeft    = "left"    // I take part in no operation after Seq, because of Text
 	noticeWord    = "word"    // Desc is not for this backend: backend.Messenger
 )
 

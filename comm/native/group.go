@@ -54,6 +54,8 @@ type group struct {
 	msgs       []*fabric.Msg
 	posted     []*step
 	met        []bool // ranks that messages were exchanged with
+	why        string // why this rank leaves, if it says so
+	toAll      bool   // the others hear of it whether or not they are met
 	storing    storing
 	apart      bool // the cores are far apart, as all ranks agree
 	tunings    tunings
@@ -380,7 +382,7 @@ func (g *group) Finalize(ctx context.Context) error {
 	}
 	g.windows.End()
 	if g.space != nil {
-		g.space.Leave(!healthy)
+		g.space.Leave(!healthy, g.why)
 		errs = append(errs, g.space.Close())
 	}
 	errs = append(errs, g.world.leave(ctx, g))

@@ -1,8 +1,11 @@
 package native
 
 import (
+	"cmp"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"unicode"
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/comm/backend/base"
@@ -26,6 +29,7 @@ type departures struct {
 type departure struct {
 	after uint64
 	desc  fabric.Desc // zero if it sent no messages in it
+	why   string      // what it said of the reason
 }
 
 // announce says, to this rank's fabric and to whoever leaves, which operation this rank is in. It fails if somebody has
@@ -54,18 +58,38 @@ func (g *group) announce(desc *fabric.Desc) error {
 func (d *departures) verdict(peer int, x departure) error {
 	switch {
 	case d.seq > x.after:
-		return &fabric.LeftError{Peer: peer, After: x.after}
+		return &fabric.LeftError{Peer: peer, After: x.after, Why: x.why}
 	case d.seq == x.after && x.desc != (fabric.Desc{}) && d.desc != x.desc:
 		return &fabric.MismatchError{Peer: peer, Seq: d.seq, Local: d.desc, Remote: x.desc}
 	}
 	return nil
 }
 
-// sayGoodbye tells the ranks that this one has exchanged messages with that it takes part in no further operation. It
-// owns the collectives' state.
+// exited is the reason of a rank that leaves because its program ends, of which no more is known.
+const exited = "its process exited with the communicator open"
+
+// Leaving implements backend.Leaver.
+func (g *group) Leaving(why string) {
+	g.toAll = why != "" && len(g.members) <= fewToBeAsked
+	g.why = printable(cmp.Or(why, exited))
+}
+
+// printable makes a reason, which may be another process's, fit for an error's text.
+func printable(why string) string {
+	why = strings.ToValidUTF8(why[:min(len(why), fabric.MaxWhy)], "")
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, why)
+}
+
+// sayGoodbye tells the ranks that this one has exchanged messages with, or all, that it takes part in no further
+// operation. It owns the collectives' state.
 func (g *group) sayGoodbye() {
 	n := g.newNotice(noticeLeft)
-	n.Seq = g.seq
+	n.Seq, n.Text = g.seq, g.why
 	d := &g.departures
 	d.mu.Lock()
 	if d.seq == n.Seq {
@@ -74,7 +98,7 @@ func (g *group) sayGoodbye() {
 	d.mu.Unlock()
 	payload := n.encode()
 	for r, m := range g.members {
-		if g.met[r] && !g.world.isLost(m) {
+		if r != g.rank && (g.met[r] || g.toAll) && !g.world.isLost(m) {
 			g.world.fab.Control(m, payload)
 		}
 	}
@@ -82,7 +106,7 @@ func (g *group) sayGoodbye() {
 
 // hasLeft notes that a rank has left. Who waits for it in a later operation fails now.
 func (g *group) hasLeft(rank int, n notice) {
-	x := departure{after: n.Seq}
+	x := departure{after: n.Seq, why: n.Text}
 	copy(x.desc[:], n.Desc)
 	d := &g.departures
 	d.mu.Lock()

@@ -25,7 +25,7 @@ func (g *group) settle(op *backend.Op, err error) error {
 	if g.space == nil {
 		return err
 	}
-	g.space.Leave(true)
+	g.space.Leave(true, "")
 	unsettled := g.space.Settle(settleTime, g.world.isLost)
 	if len(unsettled) == 0 {
 		return err
@@ -75,6 +75,9 @@ func (w *world) isLost(rank int) bool {
 func departed(e *fabric.LeftError) string {
 	if e.Failed {
 		return fmt.Sprintf("it gave up in operation #%d and did not say why", e.After)
+	}
+	if e.Why != "" {
+		return fmt.Sprintf("%s, after operation #%d", printable(e.Why), e.After)
 	}
 	return fmt.Sprintf("it finalized the communicator after operation #%d", e.After)
 }

@@ -35,7 +35,7 @@ func testSpaceLeave(t *testing.T, s *suite) {
 		if r.Rank() == 2 {
 			must(sp.AwaitAll(r.w, 0))
 			sp.End()
-			sp.Leave(false)
+			sp.Leave(false, "")
 			if got := sp.Settle(0, func(int) bool { return false }); got != nil {
 				fail("ranks %v use buffers of a rank between operations", got)
 			}
@@ -72,7 +72,7 @@ func testSpaceGivenUp(t *testing.T, s *suite) {
 			sp.Notify(1)
 			must(sp.Await(r.w, 1, 1))
 			r.hear(1, 0) // it has seen this rank's flag
-			sp.Leave(true)
+			sp.Leave(true, "")
 			if got := sp.Settle(time.Millisecond, nobody); !slices.Equal(got, []int{1}) {
 				fail("ranks %v use this one's buffers, not rank 1", got)
 			}
@@ -91,7 +91,7 @@ func testSpaceGivenUp(t *testing.T, s *suite) {
 			r.tell(0, 0)
 			r.hear(0, 1)
 			r.hasLeft(sp, sp.Await(r.w, 0, 2), 0, 1, true)
-			sp.Leave(true)
+			sp.Leave(true, "")
 			if got := sp.Settle(patience, nobody); got != nil {
 				fail("ranks %v use this one's buffers", got)
 			}
@@ -100,7 +100,7 @@ func testSpaceGivenUp(t *testing.T, s *suite) {
 			r.begin(sp, 1, 1)
 			sp.Notify(1)
 			r.hasLeft(sp, sp.Await(r.w, 0, 1), 0, 1, true)
-			sp.Leave(true)
+			sp.Leave(true, "")
 		}
 		r.meet(2)
 		must(sp.Close())

@@ -45,7 +45,7 @@ func TestVirtualTime(t *testing.T) {
 						time.Sleep(time.Hour)
 					}
 					if r == 1 && seq == 2 {
-						sp.Leave(false)
+						sp.Leave(false, "")
 						return
 					}
 					w.Begin(context.Background(), 3*time.Hour)

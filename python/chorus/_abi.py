@@ -679,6 +679,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "comm_suspend": (c_int32, [c_uint64]),
     "comm_resume": (c_int32, [c_uint64]),
     "comm_finalize": (c_int32, [c_uint64, c_int64]),
+    "comm_leave": (c_int32, [c_uint64, c_char_p, c_int64]),
     "comm_release": (c_int32, [c_uint64]),
     "register": (c_int32, [c_uint64, c_void_p, c_int64]),
     "deregister": (c_int32, [c_uint64, c_void_p, c_int64]),

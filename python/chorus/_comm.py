@@ -740,14 +740,15 @@ def _watch_all(watched: queue.SimpleQueue[Pending | None]) -> None:
 def _exit() -> None:
     """Leave the interpreter in peace: operations end, and so do the threads that wait for them.
 
-    A communicator that nobody finalized is finalized here, so that its peers learn that this
+    A communicator that nobody finalized is finalized here, so that its peers learn why this
     rank has left and not that it was lost.
     """
     exiting.set()
-    _sites.tell_exception()
+    why = _sites.tell_exception()
+    reason = why.encode(errors="replace") if why else None
     for comm in list(_communicators):
         if not comm.finalized:
-            _lib.library.chorus_comm_finalize(comm.handle, _EXIT_NS)
+            _lib.library.chorus_comm_leave(comm.handle, reason, _EXIT_NS)
         if comm._watched is not None:
             comm._watched.put(None)
     for thread in list(_watchers):

@@ -48,11 +48,16 @@ def _short(file: str) -> str:
         return file
 
 
-def tell_exception() -> None:
-    """Tell the library of the exception that ends the program, if one does: Python keeps it for debuggers."""
+# How many bytes of an exception's text the other ranks are told: with the place, the library passes 200 on.
+_TEXT = 120
+
+
+def tell_exception() -> str | None:
+    """Tell the library of the exception that ends the program, if one does: Python keeps it for debuggers. Returns what
+    the other ranks should know of it."""
     error = getattr(sys, "last_value", None)
     if error is None or hasattr(sys, "ps1") or sys.flags.interactive:
-        return
+        return None
     place = None
     traceback = error.__traceback__
     while traceback is not None:
@@ -64,6 +69,13 @@ def tell_exception() -> None:
     text = str(error).partition("\n")[0]
     what = type(error).__name__ + (f": {text}" if text else "")
     _lib.library.chorus_raised(what.encode(errors="replace"), file.encode(errors="replace"), line, name.encode())
+    brief = what if len(what.encode(errors="replace")) <= _TEXT else _cut(what, _TEXT - 3) + "..."
+    return f"it raised {brief}" + (f" ({file}:{line})" if file else "")
+
+
+def _cut(text: str, most: int) -> str:
+    """The beginning of a text that has so many bytes at most."""
+    return text.encode(errors="replace")[:most].decode(errors="ignore")
 
 
 def _free_signal() -> int:

@@ -31,6 +31,9 @@ def _rank(program, directory, environment):
         sys.last_value = error
         atexit._run_exitfuncs()
         os._exit(1)
+    except SystemExit as end:
+        atexit._run_exitfuncs()
+        os._exit(end.code or 0)
 
 
 class Job:

@@ -8,6 +8,7 @@ import textwrap
 import time
 
 import pytest
+from jobs import Job
 
 HEADER = """
 import os, sys, time, signal, datetime
@@ -370,3 +371,54 @@ def test_killed_rank_of_ddp():
         size=3,
     )
     script.ended([9, -9, 9])
+
+
+PARTING = """
+import os, pathlib, sys
+import torch, torch.distributed as dist
+import chorus
+rank = int(os.environ["RANK"])
+if {apart}:
+    os.environ["CHORUS_HOST_ID"] = str(rank)
+dist.init_process_group("chorus")
+dist.all_reduce(torch.ones(1))
+if rank == 1:
+    {end}
+try:
+    dist.all_reduce(torch.ones(8))
+except RuntimeError as error:
+    assert isinstance(error, chorus.PeerLostError) and error.rank == 1, repr(error)
+    pathlib.Path(f"said{{rank}}").write_text(str(error))
+    sys.exit(9)
+"""
+RAISES = "raise ValueError('bad batch')"
+PLACE = PARTING.splitlines().index("    {end}") + 1
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["one host", "hosts"])
+@pytest.mark.parametrize(
+    "end, code, cause",
+    [
+        (RAISES, 1, f"it raised ValueError: bad batch (train.py:{PLACE})"),
+        ("raise ValueError('é' * 500)", 1, f"it raised ValueError: {'é' * 52}... (train.py:{PLACE})"),
+        ("sys.exit(3)", 3, "its process exited with the communicator open"),
+    ],
+    ids=["raises", "raises at length", "exits"],
+)
+def test_others_read_how_a_rank_ended(tmp_path, end, code, cause, apart):
+    """A rank that raised or exited reads to the others as that, through shared memory and over TCP."""
+    with Job(tmp_path, PARTING.format(apart=apart, end=end)) as job:
+        for process in job.processes:
+            process.join(60)
+        assert [p.exitcode for p in job.processes] == [9, code, 9]
+    for rank in (0, 2):
+        said = (tmp_path / f"said{rank}").read_text()
+        assert f"rank 1 is lost: {cause}, after operation #1" in said, said
+
+
+@pytest.mark.long
+def test_others_read_what_an_interpreter_ended_by(tmp_path):
+    """The same, of an interpreter's own end."""
+    script = Script(f"os.chdir({str(tmp_path)!r})" + PARTING.format(apart=False, end=RAISES))
+    script.ended([9, 1])
+    assert "rank 1 is lost: it raised ValueError: bad batch (<string>:" in (tmp_path / "said0").read_text()

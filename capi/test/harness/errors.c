@@ -108,6 +108,7 @@ void errors(void) {
 	refused(c);
 	leave(c);
 	INVALID("no communicator", chorus_comm_finalize(c, 0));
+	INVALID("no communicator", chorus_comm_leave(c, NULL, 0));
 
 	// Ranks that call different operations.
 	int32_t x[4] = {0};
@@ -159,6 +160,7 @@ void errors(void) {
 	EXPECT(e->peer == 0 && strstr(e->detail, "loss is NaN"));
 	OK(chorus_comm_finalize(c, 0));
 	GETS(CHORUS_FINALIZED, chorus_comm_finalize(c, 0));
+	GETS(CHORUS_FINALIZED, chorus_comm_leave(c, "too late", 0));
 	GETS(CHORUS_FINALIZED, chorus_submit(c, &op, NULL));
 	OK(chorus_comm_release(c));
 
