@@ -406,7 +406,7 @@ PLACE = PARTING.splitlines().index("    {end}") + 1
     ids=["raises", "raises at length", "exits"],
 )
 def test_others_read_how_a_rank_ended(tmp_path, end, code, cause, apart):
-    """A rank that raised or exited reads to the others as that, through shared memory and over TCP."""
+    """Ranks that wait read how one has ended, through shared memory and over TCP."""
     with Job(tmp_path, PARTING.format(apart=apart, end=end)) as job:
         for process in job.processes:
             process.join(60)
