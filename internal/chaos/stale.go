@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/chorus-comms/chorus/observe"
 )
@@ -33,11 +34,12 @@ func (r *runner) stale(o *Outcome, round int) error {
 		*o = *first
 		return nil
 	}
+	began := time.Now()
 	if err := r.life(o, dir, fmt.Sprintf("round%d", round), false); err != nil {
 		return err
 	}
 	if o.Stuck == "" {
-		o.explain(dir)
+		o.explain(dir, began)
 	}
 	return nil
 }
@@ -64,36 +66,45 @@ func (r *runner) life(o *Outcome, dir, name string, before bool) error {
 	return err
 }
 
-// explain notes what the dumps of a directory should tell of a round, and don't: who the culprit is. The earlier one
-// isn't it, nor is anybody else.
-func (o *Outcome) explain(dir string) {
+// explain notes what the dumps of a directory should tell of a round that began at a time, and don't: who the culprit is.
+// Nobody else is it, but that ranks which a stopped one has kept from coming may stand beside it.
+func (o *Outcome) explain(dir string, began time.Time) {
 	note := func(format string, args ...any) { o.unexplained = append(o.unexplained, fmt.Sprintf(format, args...)) }
-	culprit := o.Program.Fault.Rank
+	f := o.Program.Fault
+	var witnesses []int // ranks whose errors name the culprit; one that waited for a message of any rank can't
+	for _, rep := range o.Reports {
+		if rep != nil && slices.ContainsFunc(rep.Failures, func(x Failure) bool { return slices.Contains(x.Named, f.Rank) }) {
+			witnesses = append(witnesses, rep.Rank)
+		}
+	}
+	if len(witnesses) == 0 {
+		return
+	}
 	dumps, err := observe.ReadDir(dir, dumpEntries)
 	if err != nil {
 		note("the dumps: %v", err)
 		return
 	}
-	var ranks []int
+	var ranks, blamed []int
 	for _, d := range dumps {
 		ranks = append(ranks, d.Chorus.Rank)
-	}
-	world := slices.Clone(o.Program.Comms[0].Members)
-	if want := slices.DeleteFunc(world, func(m int) bool { return m == culprit }); !slices.Equal(ranks, want) {
-		note("the last life's dumps are those of ranks %v, not of %v", ranks, want)
-	}
-	said := observe.Explain(dumps)
-	named := func(rep *Report) bool {
-		return rep != nil && slices.ContainsFunc(rep.Failures, func(x Failure) bool { return slices.Contains(x.Named, culprit) })
-	}
-	// Ranks that have only waited for a message of any rank can't say whose.
-	if len(said.Findings) == 0 && slices.ContainsFunc(o.Reports, named) {
-		note("the dumps blame nobody for what rank %d did", culprit)
-	}
-	for _, f := range said.Findings {
-		if !slices.Equal(f.Ranks, []int{culprit}) {
-			note("the dumps blame %v for what rank %d did: %v", f.Ranks, culprit, f)
+		if d.Chorus.Started < began.UnixNano() {
+			note("rank %d's dump is of an earlier life", d.Chorus.Rank)
 		}
+	}
+	for _, w := range witnesses {
+		if !slices.Contains(ranks, w) {
+			note("there is no dump of rank %d", w)
+		}
+	}
+	for _, x := range observe.Explain(dumps).Findings {
+		blamed = append(blamed, x.Ranks...)
+		if !slices.Contains(x.Ranks, f.Rank) && f.does() == Kill {
+			note("the dumps blame %v: %v", x.Ranks, x)
+		}
+	}
+	if !slices.Contains(blamed, f.Rank) {
+		note("the dumps blame %v for what rank %d did", blamed, f.Rank)
 	}
 }
 
