@@ -83,8 +83,8 @@ type facts struct {
 }
 
 func factsOf(err error, status C.chorus_status) facts {
-	f := facts{status: status, message: strings.ReplaceAll(err.Error(), "\n", "; "), peer: -1, rankA: -1, rankB: -1,
-		at: comm.Where{Rank: -1}}
+	f := facts{status: status, message: backend.BeginsOnce(strings.ReplaceAll(err.Error(), "\n", "; ")), peer: -1,
+		rankA: -1, rankB: -1, at: comm.Where{Rank: -1}}
 	var where interface{ At() comm.Where }
 	if errors.As(err, &where) {
 		f.at = where.At()

@@ -170,7 +170,7 @@ type placedError struct{ error }
 
 func (e *placedError) Error() string {
 	_, text, _ := strings.Cut(e.error.Error(), backend.Beginning)
-	return backend.Beginning + strings.ReplaceAll(text, backend.Beginning, "")
+	return backend.BeginsOnce(backend.Beginning + text)
 }
 func (e *placedError) Unwrap() error { return e.error }
 

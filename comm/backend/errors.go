@@ -35,6 +35,15 @@ func (w Where) String() string {
 // Beginning is how the texts of Chorus' errors begin, once.
 const Beginning = "chorus: "
 
+// BeginsOnce returns the text of an error without the beginnings of others that it quotes.
+func BeginsOnce(text string) string {
+	before, after, quotes := strings.Cut(text, Beginning)
+	if !quotes {
+		return text
+	}
+	return before + Beginning + strings.ReplaceAll(after, Beginning, "")
+}
+
 // said is the text of an error at w that says this; what it quotes has no beginning of its own.
 func (w Where) said(what string) string {
 	at := w.String()

@@ -33,12 +33,15 @@ extern const char *address;
 			DIE("not so: %s", #cond); \
 	} while (0)
 
-// GETS demands that a call returns a status.
+// GETS demands that a call returns a status, and that an error's text has its beginning once.
 #define GETS(want, call)                                                                                              \
 	do {                                                                                                          \
 		chorus_status got_ = (call);                                                                          \
 		if (got_ != (want))                                                                                   \
 			DIE("%s: status %d, want %s: %s", #call, got_, #want, chorus_last_error()->message);          \
+		const char *text_ = got_ == CHORUS_OK ? NULL : strstr(chorus_last_error()->message, "chorus:");       \
+		if (text_ && strstr(text_ + 1, "chorus:"))                                                            \
+			DIE("%s: begins twice: %s", #call, chorus_last_error()->message);                             \
 	} while (0)
 
 #define OK(call) GETS(CHORUS_OK, call)
