@@ -67,7 +67,7 @@ func (r *runner) life(o *Outcome, dir, name string, before bool) error {
 }
 
 // explain notes what the dumps of a directory should tell of a round that began at a time, and don't: who the culprit is.
-// Nobody else is it, but that ranks which a stopped one has kept from coming may stand beside it.
+// Ranks that it has kept from coming to what others were in may stand beside it.
 func (o *Outcome) explain(dir string, began time.Time) {
 	note := func(format string, args ...any) { o.unexplained = append(o.unexplained, fmt.Sprintf(format, args...)) }
 	f := o.Program.Fault
@@ -99,9 +99,6 @@ func (o *Outcome) explain(dir string, began time.Time) {
 	}
 	for _, x := range observe.Explain(dumps).Findings {
 		blamed = append(blamed, x.Ranks...)
-		if !slices.Contains(x.Ranks, f.Rank) && f.does() == Kill {
-			note("the dumps blame %v: %v", x.Ranks, x)
-		}
 	}
 	if !slices.Contains(blamed, f.Rank) {
 		note("the dumps blame %v for what rank %d did", blamed, f.Rank)
