@@ -63,6 +63,11 @@ def _texts(peers):
     else:
         dist.destroy_process_group(g)
     meet()
+    g = group()
+    if first:
+        ours(g).comm.abort(found["lost"])  # as a program does that gives up for an error
+    note("aborted for an error", lambda: dist.barrier(group=g))
+    meet()
     dist.destroy_process_group()
     alone = {"store": dist.HashStore(), "rank": 0, "world_size": 2, "timeout": datetime.timedelta(seconds=0.2)}
     note("start", lambda: dist.init_process_group("chorus", **alone))
@@ -76,7 +81,7 @@ def test_texts_begin_once():
         texts = world.run(_texts)
     finally:
         world.kill()  # it has no default group any more
-    assert len(texts[0]) == 13
+    assert len(texts[0]) == 14
     for found in texts:
         for name, text in found.items():
             assert text.count("chorus:") == 1, f"{name}: {text}"
