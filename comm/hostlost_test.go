@@ -24,7 +24,7 @@ func TestStoreHostDies(t *testing.T) {
 		}
 		defer st.Close()
 		go func() {
-			server.Local().Get(t.Context(), "chorus/world/joined")
+			server.Local().Get(t.Context(), "chorus/world/2/0/count")
 			server.Close()
 		}()
 		began := time.Now()
