@@ -281,10 +281,10 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch
   for (int i : op.generators)
     if (host[i].isNone())
       host[i] = host_generator(default_generator(index));
-  std::optional<Inside> inside;
-  if (touchable) {
+  std::optional<Inside> inside; // but for views, which come before what the stream has: what is freed isn't free yet
+  if (touchable && entered) {
     inside.emplace(index, stream);
-  } else if (!op.views) {
+  } else if (entered) {
     mirror.fetch();
     for (int i : op.written)
       each_tensor(arguments[i], [&](const at::Tensor& t) { mirror.wrote(t); });

@@ -9,6 +9,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path[:0] = [os.path.dirname(__file__), os.path.join(os.path.dirname(__file__), "../../tests")]
 
 import torch  # noqa: E402
+from torch_accinte._device import settle  # noqa: E402
 from worlds import close_worlds, world_of  # noqa: E402
 
 
@@ -37,5 +38,7 @@ def _nothing_is_left():
         torch.accinte.clear_error(torch.accinte.default_stream(i))
     for i, bytes in enumerate(before):
         torch.accinte.synchronize(i)
+        if torch.accinte.memory_allocated(i) > bytes:
+            settle()  # threads of autograd's may have some for a moment
         assert torch.accinte.memory_allocated(i) <= bytes, f"device {i} has more memory allocated than before the test"
     assert torch.accinte.current_device() == 0

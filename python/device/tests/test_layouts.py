@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from slow import busy
+from slow import busy, held
 
 D = "accinte"
 
@@ -128,6 +128,17 @@ def test_nested_on_a_busy_stream():
         x = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(1, 3)], device=D)
         y = (x + x).to_padded_tensor(0.0)
     assert y.tolist() == [[[2, 2, 2]] * 2, [[2, 2, 2], [0, 0, 0]]]
+
+
+def test_nested_views_while_memory_is_waited_for():
+    """Sizes of a view are the host's at once, and take no memory that work before it still writes to."""
+    x = torch.nested.nested_tensor(parts(3, 5), device=D)
+    with held(D):
+        written = [torch.ones(6, device=D) + 1 for _ in range(20)]
+        del written
+        y = x.transpose(1, 2)
+        assert y._nested_tensor_size().tolist() == [[2, 3, 4], [2, 5, 4]]
+    assert y._nested_tensor_size().tolist() == [[2, 3, 4], [2, 5, 4]]
 
 
 def test_jagged_attention():

@@ -126,6 +126,35 @@ def test_waiting_without_the_library():
     assert done.stdout == "True True\n" * 2, done.stderr
 
 
+FROM_META = """
+    import warnings
+    warnings.simplefilter("ignore")
+    import torch, torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    dist.init_process_group("chorus", store=dist.HashStore(), rank=0, world_size=1)
+    with torch.device("meta"):
+        module = torch.nn.Linear(4, 4)
+    fully_shard(module, mesh=init_device_mesh("accinte", (1,)))
+    module.to_empty(device="accinte")
+    try:
+        module.reset_parameters()
+    except RuntimeError as error:
+        print("torch.accinte.use_philox()" in str(error))
+    torch.accinte.use_philox()
+    module.reset_parameters()
+    weight = module.weight.to_local()
+    print(weight.abs().max().item() <= 0.5, weight.unique().numel() > 10)
+    dist.destroy_process_group()
+"""
+
+
+def test_fsdp_from_meta():
+    """Its parameters are drawn by DTensor, which needs offsets, and says so."""
+    done = run(FROM_META)
+    assert done.stdout == "True\nTrue True\n", done.stderr
+
+
 def test_import_is_quick():
     """Compilers and distributed tensors are told of the device when they're imported."""
     done = run("import sys, torch; print([m for m in ('torch._dynamo', 'torch._inductor') if m in sys.modules])")
