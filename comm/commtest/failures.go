@@ -154,6 +154,9 @@ func Mismatches(t *testing.T, cfg Config) {
 					if err == nil {
 						err = wayOf(c, i+n).run(ctx, c, f(ctx, c))
 					}
+					if cfg.Uneven && strings.HasPrefix(x.name, "uneven") {
+						return errors.Join(err, synchronous(ctx, c, barrier(ctx, c)))
+					}
 					for err == nil { // a rank that needs nobody learns at one of the next calls
 						err = synchronous(ctx, c, barrier(ctx, c))
 					}

@@ -33,6 +33,8 @@ type Config struct {
 	Limit time.Duration
 	// Shared makes the suite use memory from Comm.Empty for half of its tensors.
 	Shared bool
+	// Uneven says that gather and scatter carry lists of several sizes out, which others refuse as mismatches.
+	Uneven bool
 	// Skip leaves parts out, by name.
 	Skip []string
 }

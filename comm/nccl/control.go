@@ -65,7 +65,7 @@ func describe(op *backend.Op, n int) description {
 		return b
 	}
 	b.dt = first.DType()
-	if !row.Uneven {
+	if !row.Uneven && op.Kind != backend.Gather && op.Kind != backend.Scatter { // whose blocks may differ in size
 		b.count = uint64(first.NumEl())
 		if op.In != nil && row.In == backend.Whole {
 			b.count /= uint64(n)

@@ -55,7 +55,7 @@ func TestMismatch(t *testing.T) {
 func TestCompare(t *testing.T) {
 	library := simulate(t, ncclsim.Options{Version: "2.32"})
 	hints := comm.WithHints(map[string]string{"library": library, "compare": "true"})
-	commtest.Mismatches(t, commtest.Config{Device: true, Worlds: []int{2, 3},
+	commtest.Mismatches(t, commtest.Config{Device: true, Uneven: true, Worlds: []int{2, 3},
 		Open: func(t testing.TB, size int) []*comm.Comm { return open(t, "nccl", library, size, hints) }})
 	each(t, open(t, "nccl", library, 2, hints), func(ctx context.Context, c *comm.Comm, s *device.Stream,
 		x *tensor.Tensor) error {
