@@ -38,8 +38,10 @@ class HostAllocator final : public at::HostAllocator {
   }
 
   void empty_cache() override {
-    if (initialized())
-      check(lib.device_empty_host_cache(device(current()).handle));
+    if (!initialized())
+      return;
+    Locked locked; // which the library gives back while it waits
+    check(lib.device_empty_host_cache(device(current()).handle));
   }
 
   at::HostStats get_stats() override {

@@ -26,7 +26,10 @@ void stage(DeviceIndex index, void* to, const void* from, size_t bytes) {
   if (!lane.stream)
     check(lib.stream_create(handle, 0, &lane.stream));
   check(lib.stream_copy(lane.stream, to, from, int64_t(bytes)));
-  check(lib.stream_recover(lane.stream, 0));
+  if (lib.stream_await(lane.stream, 0) != CHORUS_OK) {
+    Locked locked;
+    check(lib.stream_recover(lane.stream, 0)); // throws what it was, and the next copy is made all the same
+  }
   lane.bytes += int64_t(bytes);
 }
 
