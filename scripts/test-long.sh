@@ -26,7 +26,8 @@ if package; then
 	fi
 fi
 
-step "lint"
+step "vet and lint"
+$GO vet ./...
 make lint
 
 # With -trimpath, as what users get below is built, so that the standard library is compiled once for each system. vet compiles what is

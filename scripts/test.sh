@@ -8,13 +8,13 @@ export CHORUS_TEST_SHORT=1
 # Downloading and unpacking PyTorch takes a minute, in which the network and the disk are busy; what is compiled meanwhile is not waited for.
 [ "${CHORUS_TEST_PYTORCH:-1}" = 0 ] || make venv >out/venv 2>&1 &
 
-step "format and vet"
+step "format and build" # go test vets what it tests; all of vet is in scripts/test-long.sh
 unformatted=$(gofmt -l $(git ls-files '*.go' 2>/dev/null || find . -name '*.go' -not -path './.venv/*'))
 if [ -n "$unformatted" ]; then
 	echo "gofmt: $unformatted"
 	exit 1
 fi
-$GO vet ./...
+$GO build ./...
 
 step "PyTorch, for the package and for interoperability"
 wait
