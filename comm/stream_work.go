@@ -87,8 +87,8 @@ func (w *Work) poll() {
 	}
 }
 
-// failed is what the operation is known to have failed with. What the backend has enqueued fails with its communicator
-// alone, so that the device isn't asked.
+// failed is what the operation is known to have failed with. An operation that the backend has enqueued fails with its
+// communicator alone, so that the device isn't asked.
 func (w *Work) failed(on *deviceWork) error {
 	if on.broken == nil || on.broken() != nil {
 		return w.Err()

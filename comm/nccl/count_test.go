@@ -26,8 +26,7 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// What an operation and the watch over it cost is counted in calls of the driver, each of which takes a microsecond or
-// more of a real one.
+// An operation and the watch over it cost calls of the driver, each of which takes a real one a microsecond or more.
 const (
 	mostCalls = 20  // of one all-reduce of a tensor of others, on their stream, its wait included
 	watching  = 2.0 // for each millisecond, however many operations are under way

@@ -57,8 +57,8 @@ func (r *rank) abort(c abi.Comm) error {
 	return r.apart(ctx, func() error { return r.lib.failed("ncclCommAbort", r.lib.CommAbort(c), c) })
 }
 
-// Finalize implements backend.Backend. A communicator whose operations graphs have captured ends when those are gone,
-// for which nobody waits longer than [graphPatience].
+// Finalize implements backend.Backend. A communicator whose operations graphs have captured ends when the graphs are
+// gone. Finalize waits for that at most [graphPatience].
 func (r *rank) Finalize(ctx context.Context) error {
 	defer r.leave()
 	defer r.stop()

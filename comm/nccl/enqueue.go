@@ -126,8 +126,8 @@ func (r *rank) Enqueue(ops ...*backend.Op) error {
 	return r.outcome(ctx, r.Of(ops[0]), ops[0].Timeout, err)
 }
 
-// outcome is the error of a call whose work of the library's has ended with err, within the time of ctx. What is the
-// caller's mistake is that call's alone.
+// outcome is the error of a call whose work of the library's has ended with err, within the time of ctx. A mistake of
+// the caller's is the error of that call alone.
 func (r *rank) outcome(ctx context.Context, at backend.Where, timeout time.Duration, err error) error {
 	switch refused, ok := errors.AsType[*Error](err); {
 	case err == nil:

@@ -22,7 +22,7 @@ type board struct {
 	props device.Properties
 	lost  atomic.Pointer[device.WorkError] // set when the GPU has failed
 
-	// What is found out at the first use, with which the process gets a context on the GPU.
+	// Set at the first use, with which the process gets a context on the GPU.
 	opening sync.Mutex
 	opened  atomic.Bool
 	context abi.Context // CUDA's primary one, which others in the process share

@@ -103,8 +103,8 @@ func (b *board) identify() error {
 	return nil
 }
 
-// open makes the GPU usable, at its first use: the process gets a context on it then, which takes some hundred MiB of
-// its memory and is refused by a GPU that another process has for itself.
+// open makes the GPU usable, at its first use. The process gets a context on it then, which takes some hundred MiB of
+// its memory. A GPU that another process has for itself refuses.
 func (b *board) open() error {
 	if b.opened.Load() {
 		return nil

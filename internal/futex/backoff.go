@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Sleep sleeps for d, late by tens of microseconds. time.Sleep and timers below a millisecond end up to a millisecond
-// late where the process has nothing else to do, since the runtime's poller of the network rounds up to that.
+// Sleep sleeps for d, late by tens of microseconds. time.Sleep and timers below a millisecond may end a millisecond
+// late: where the process has nothing else to do, the runtime's poller of the network rounds up to that.
 func Sleep(d time.Duration) {
 	var never uint32
 	for end := time.Now().Add(d); d > 0; d = time.Until(end) {
