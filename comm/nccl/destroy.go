@@ -63,9 +63,11 @@ func (r *rank) Finalize(ctx context.Context) error {
 	defer r.leave()
 	defer r.stop()
 	if !r.End() {
+		waiting, stop := later(ctx, revokeTime+abortTime+time.Second) // what ends it takes that long at most
+		defer stop()
 		select {
 		case <-r.ended: // the library is aborted then, or revoked
-		case <-ctx.Done():
+		case <-waiting.Done():
 			return fmt.Errorf("the library isn't aborted yet: %w", context.Cause(ctx))
 		}
 		r.mu.Lock()
