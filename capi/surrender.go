@@ -81,8 +81,21 @@ func (w *work) cancel() error {
 			return nil
 		}
 	}
+	// A message that isn't withdrawn yet could still take what is sent for the next one.
+	late := time.NewTimer(withdrawTime)
+	defer late.Stop()
+	for _, p := range w.parts {
+		select {
+		case <-p.Done():
+		case <-late.C:
+			return nil
+		}
+	}
 	return nil
 }
+
+// withdrawTime bounds how long a call waits for messages that it gives up.
+const withdrawTime = time.Second
 
 //export goWorkCancel
 func goWorkCancel(h C.chorus_work) (status C.chorus_status) {
