@@ -1,9 +1,11 @@
 import gc
 import os
+import signal
 import sys
 
 import pytest
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell script's background jobs start with it ignored
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path[:0] = [os.path.dirname(__file__), os.path.join(os.path.dirname(__file__), "../../tests")]
