@@ -332,7 +332,7 @@ func (l *Library) initRankConfig(h *abi.Comm, n int32, id abi.UniqueID, rank int
 	c := newCommunicator(int(rank), int(n), id)
 	c.blocking = set["blocking"] != "0"
 	c.windows.configure(set)
-	*h = l.add(c)
+	atomic.StoreUintptr((*uintptr)(h), uintptr(l.add(c))) // a caller that gives up looks at it meanwhile
 	return l.run(c, func() error { return c.open() })
 }
 
@@ -507,7 +507,7 @@ func (l *Library) split(h abi.Comm, color, key int32, child *abi.Comm, config un
 		part.blocking = set["blocking"] != "0"
 		part.windows.configure(set)
 		if color >= 0 {
-			*child = l.add(part)
+			atomic.StoreUintptr((*uintptr)(child), uintptr(l.add(part)))
 		}
 		name := fmt.Sprint("split/", c.splits)
 		return l.run(c, func() error { return c.divide(name, part, color, key) })
