@@ -15,8 +15,8 @@ type threads struct {
 	of  map[int]*binding
 }
 
-// binding is what a thread has. It lasts as long as a call of an operation, in which no user of a stream begins or ends a
-// capture, so that the library is asked about a stream's capture once.
+// binding is what a thread has. It lasts as long as a call of an operation, in which no user of a stream begins or ends
+// a capture, so that the library is asked about a stream's capture once.
 type binding struct {
 	*board
 	captures map[abi.Stream]int32
