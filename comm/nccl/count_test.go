@@ -16,13 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/chorus-comms/chorus/comm"
-	"github.com/chorus-comms/chorus/comm/nccl"
 	"github.com/chorus-comms/chorus/device"
-	"github.com/chorus-comms/chorus/device/gpu"
 	gabi "github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/internal/gpusim"
-	"github.com/chorus-comms/chorus/internal/ncclsim"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -67,26 +64,7 @@ func TestCount(t *testing.T) {
 		return total
 	}
 	const name = "cuda_count"
-	count("opening the driver", func() {
-		lib, err := gpu.Supply("cuda", "a stand-in", sim.Table())
-		if err != nil {
-			t.Fatal(err)
-		}
-		driver, err := gpu.New(lib)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := device.Register(name, driver); err != nil {
-			t.Fatal(err)
-		}
-	})
-	simulated, err := ncclsim.New(ncclsim.Options{Version: "2.32", Driver: sim.Driver()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := nccl.Supply("NCCL", "for "+name, simulated.Table(), name); err != nil {
-		t.Fatal(err)
-	}
+	count("opening the libraries", func() { supply(t, sim, "cuda", name) })
 	g := devices(t, name)[3]
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()

@@ -155,6 +155,30 @@ func elements(t *testing.T, d *device.Device) {
 	}
 }
 
+// supply registers the devices of a stand-in for GPUs under a name, and a stand-in for NCCL on them, which the hint
+// library calls "for " and the name.
+func supply(t *testing.T, sim *gpusim.Library, family, name string) {
+	t.Helper()
+	lib, err := gpu.Supply(family, "a stand-in", sim.Table())
+	if err != nil {
+		t.Fatal(err)
+	}
+	driver, err := gpu.New(lib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := device.Register(name, driver); err != nil {
+		t.Fatal(err)
+	}
+	simulated, err := ncclsim.New(ncclsim.Options{Version: "2.32", Driver: sim.Driver()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := nccl.Supply("NCCL", "for "+name, simulated.Table(), name); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A communicator on every GPU there is, by the vendor's library; and on the stand-in for GPUs by that for NCCL, which
 // shows that the test is right.
 func TestCommunicators(t *testing.T) {
@@ -165,30 +189,13 @@ func TestCommunicators(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer sim.Close()
-			lib, err := gpu.Supply(family, "a stand-in", sim.Table())
-			if err != nil {
-				t.Fatal(err)
-			}
-			driver, err := gpu.New(lib)
-			if err != nil {
-				t.Fatal(err)
-			}
 			name := family + "_stand_in"
-			if err := device.Register(name, driver); err != nil {
-				t.Fatal(err)
-			}
 			defer func() {
 				if err := device.Unregister(name); err != nil {
 					t.Error(err)
 				}
 			}()
-			simulated, err := ncclsim.New(ncclsim.Options{Version: "2.32", Driver: sim.Driver()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := nccl.Supply("NCCL", "for "+name, simulated.Table(), name); err != nil {
-				t.Fatal(err)
-			}
+			supply(t, sim, family, name)
 			communicators(t, "nccl", "for "+name, devices(t, name))
 		}
 	})
