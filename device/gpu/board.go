@@ -29,6 +29,8 @@ type board struct {
 	waits   bool        // a stream can wait for a word
 	urgent  int32       // the library's priority of the most urgent streams
 
+	waitsInGraphs bool // such a wait can be captured
+
 	mu      sync.Mutex
 	streams map[*stream]bool
 	going   []*ticket // of streams that were destroyed with work

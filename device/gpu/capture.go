@@ -251,8 +251,11 @@ func (d *Driver) dropFunctions(b *board, list []captured) {
 		return
 	}
 	d.limbo.leave(d.boards, 0, func() {
+		d.launching.Lock()
+		defer d.launching.Unlock()
 		for _, c := range list {
 			if c.f.uses.Add(-1) == 0 {
+				c.f.drop()
 				forgetFunction(c.number)
 				b.keepWord(c.f.word)
 			}

@@ -21,6 +21,8 @@ type Driver struct {
 	limbo  limbo
 	peers  peers
 
+	launching sync.Mutex // of graphs with functions of the host
+
 	mu      sync.RWMutex
 	streams map[device.StreamHandle]*stream
 	events  map[device.EventHandle]*event

@@ -68,6 +68,55 @@ func hold(list []captured) []captured {
 	return list
 }
 
+// last is the end of the last launch of some functions. A function has one word, whatever instantiated graphs have it,
+// so that runs of theirs come after one another.
+type last struct {
+	s     *stream
+	e     abi.Event // behind it
+	among int       // functions whose last launch it is
+}
+
+// drop forgets the last launch of a function. The caller has Driver.launching.
+func (f *function) drop() {
+	if f.last == nil {
+		return
+	}
+	if f.last.among--; f.last.among == 0 {
+		f.last.s.b.retire(f.last.e) // waits for its record go on as they would
+	}
+	f.last = nil
+}
+
+// comeAfter lets a stream wait for the last launches of functions. The stream is locked.
+func (s *stream) comeAfter(op string, list []captured) error {
+	waited := map[*last]bool{nil: true}
+	for _, c := range list {
+		l := c.f.last
+		if waited[l] || l.s == s {
+			continue
+		}
+		waited[l] = true
+		if err := s.result(op, "StreamWaitEvent", func() abi.Result { return s.b.StreamWait(s.h, l.e, 0) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// launched makes what a stream has now the last launch of functions. The stream is locked.
+func (s *stream) launched(op string, list []captured) error {
+	e, err := s.b.event(op)
+	if err != nil {
+		return err
+	}
+	l := &last{s: s, e: e, among: len(list)}
+	for _, c := range list {
+		c.f.drop()
+		c.f.last = l
+	}
+	return s.result(op, "EventRecord", func() abi.Result { return s.b.EventRecord(e, s.h) })
+}
+
 // GraphDestroy is [device.Graphs].GraphDestroy.
 func (d *Driver) GraphDestroy(h device.GraphHandle) error {
 	const op = "destroy graph"
@@ -139,6 +188,15 @@ func (d *Driver) GraphLaunch(xh device.ExecHandle, h device.StreamHandle) error 
 	// Functions of a graph that is captured have their runs from the outer one.
 	mine := s.fate
 	if n := len(x.functions); n > 0 && s.capture == nil {
+		if s.foreign() {
+			return device.Errorf(device.ErrUnsupported, s.b.name, op, "the graph has functions of the host, and stream %#x is "+
+				"captured by somebody else, who would not say when they aren't needed any more", uintptr(h))
+		}
+		d.launching.Lock()
+		defer d.launching.Unlock()
+		if err := s.comeAfter(op, x.functions); err != nil {
+			return err
+		}
 		mine = s.fate.after(n)
 		for _, c := range x.functions {
 			c.f.mu.Lock()
@@ -166,7 +224,10 @@ func (d *Driver) GraphLaunch(xh device.ExecHandle, h device.StreamHandle) error 
 	}
 	s.fate = mine
 	s.queued.Add(int32(len(x.functions)))
-	return nil
+	if len(x.functions) == 0 {
+		return nil
+	}
+	return s.launched(op, x.functions)
 }
 
 // GraphUpdate is [device.Graphs].GraphUpdate.

@@ -26,6 +26,7 @@ type function struct {
 	uses     atomic.Int32 // graphs and instantiated ones that have it
 	mu       sync.Mutex
 	runs     []run // of a captured one: those that are enqueued, in their order
+	last     *last // of a captured one: the launch that has enqueued the last of them; for who has Driver.launching
 }
 
 // run is the run of a graph in which a function runs.
@@ -144,6 +145,9 @@ func (d *Driver) HostFunc(h device.StreamHandle, name string, f func() error) er
 		return nil // left out
 	}
 	x := &function{name: name, f: f, s: s, hold: s.b.waits, captured: s.capture != nil}
+	if x.captured {
+		x.hold = s.b.waitsInGraphs
+	}
 	if x.hold {
 		if x.word, x.done, err = d.wordFor(s, x.captured); err != nil {
 			return err
@@ -271,6 +275,7 @@ func (b *board) probe() bool {
 		return false
 	}
 	defer b.relaxed(func() abi.Result { return b.StreamDestroy(*s) })
+	b.waitsInGraphs = b.capturesWait(*s, w)
 	r := b.relaxed(func() abi.Result { return b.WaitValue(*s, w.at, 1, abi.WaitValueGreater, abi.AllBits) })
 	for begin := time.Now(); r == abi.Success && time.Since(begin) < time.Second; {
 		if b.relaxed(func() abi.Result { return b.StreamQuery(*s) }) == abi.Success {
@@ -279,5 +284,22 @@ func (b *board) probe() bool {
 		}
 		time.Sleep(50 * time.Microsecond)
 	}
+	b.waitsInGraphs = false
 	return false
+}
+
+// capturesWait finds out whether a wait for a word, which has its value already, becomes a node of a graph. In releases
+// of HIP that don't capture it the stream itself waits, and the graph doesn't.
+func (b *board) capturesWait(s abi.Stream, w word) bool {
+	if !b.caps.Has("graphs") || b.do(func() abi.Result { return b.BeginCapture(s, abi.CaptureModeRelaxed) }) != abi.Success {
+		return false
+	}
+	waits := b.do(func() abi.Result { return b.WaitValue(s, w.at, 1, abi.WaitValueEqual, abi.AllBits) })
+	g, nodes := new(abi.Graph), new(uint64)
+	if b.do(func() abi.Result { return b.EndCapture(s, g) }) != abi.Success {
+		return false
+	}
+	r := b.do(func() abi.Result { return b.GraphNodes(*g, nil, nodes) })
+	_ = b.relaxed(func() abi.Result { return b.Library.GraphDestroy(*g) })
+	return waits == abi.Success && r == abi.Success && *nodes == 1
 }

@@ -10,6 +10,8 @@
 // that one that blocks holds up all others, and that a call which is unsafe in a capture ends the captures of others in
 // mode global, unless its thread is in mode relaxed ([Library.BeginCapture]).
 //
+// [CompileHIP] makes files for tests of which copy of HIP a process takes: each has its own streams, and nothing else.
+//
 // Its modules are those of emulated devices, as images ([Image]) or as sources for its compiler.
 //
 // Invariants: it shows that a driver keeps the library's rules as they're documented, and nothing of what a GPU does

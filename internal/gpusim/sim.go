@@ -31,6 +31,8 @@ type Options struct {
 	Driver      *accinte.Driver // whose devices they are, if others use them, too; nil: ones of its own
 	Without     []string        // functions that it doesn't have, by any of their names
 	StructBytes int             // of a parameter that's a struct, as emulated functions don't say; 16 if 0
+	// NoWaitNodes: a captured stream itself waits for a value, as in releases of HIP that make no node of that.
+	NoWaitNodes bool
 	// Parallel lets it call functions of the host at the same time, as no library promises.
 	Parallel bool
 	// Fail, if not nil, is asked at each call of a function, "cuMemAlloc_v2" for example: a result other than success is
@@ -655,6 +657,10 @@ func (l *Library) waitValue(s abi.Stream, p uintptr, value, flags, bits uint32) 
 	at, err := l.driver.Attributes(device.Ptr(p))
 	if err != nil || at.Type != device.HostMemory || p%4 != 0 {
 		return abi.InvalidValue
+	}
+	if st, err := l.driver.CaptureStatus(device.StreamHandle(s)); l.opts.NoWaitNodes && err == nil &&
+		st != device.NotCapturing {
+		return abi.Success
 	}
 	word := (*uint32)(*(*unsafe.Pointer)(unsafe.Pointer(&p)))
 	return result(l.driver.HostFunc(device.StreamHandle(s), waiting, func() error {
