@@ -137,6 +137,12 @@ func (s *Stream) Capturing() bool {
 	return err == nil && st != NotCapturing
 }
 
+// Capturing reports whether [Capture] is under way with memory of the device, which is the graph's own then.
+func (d *Device) Capturing() bool {
+	c := d.cache.Load()
+	return c != nil && c.Capturing()
+}
+
 // Replay enqueues a run of the graph on s. Memory and functions that the graph uses must still be there when it runs.
 // If s is being captured, the graph's work becomes a part of that.
 func (g *Graph) Replay(s *Stream) error {

@@ -57,12 +57,13 @@ type rank struct {
 
 	windows windowSet
 
-	mu         sync.Mutex // one call of the library at a time
-	c          abi.Comm   // 0: destroyed, aborted or revoked
-	revoked    abi.Comm   // 0: it isn't
-	blocking   bool       // its calls block, and are made on goroutines of their own
-	asleep     bool       // suspended
-	captured   bool       // some operation was, so that a graph may have it
+	mu         sync.Mutex       // one call of the library at a time
+	c          abi.Comm         // 0: destroyed, aborted or revoked
+	revoked    abi.Comm         // 0: it isn't
+	blocking   bool             // its calls block, and are made on goroutines of their own
+	asleep     bool             // suspended
+	captured   bool             // some operation was, so that a graph may have it
+	kept       []*tensor.Tensor // memory that graphs of others use
 	opened     time.Time
 	registered map[extent]uintptr
 	known      known
@@ -275,10 +276,10 @@ func (r *rank) start(ctx context.Context, at backend.Where, id abi.UniqueID, con
 	return r.started(ctx, at, call, *c)
 }
 
-// make has the library make a communicator, which may take as long as the other ranks do. When ctx ends, what there is
-// of it is aborted, and the error is errHeld.
+// make has the library make a communicator, which may take as long as the other ranks do. When ctx ends, or r is broken,
+// what there is of it is aborted, and the error is errHeld.
 func (r *rank) make(ctx context.Context, config *config, c *abi.Comm, f func() error) error {
-	err := r.apart(ctx, config.used(f))
+	err := r.apart(ctx, r.Broken(), config.used(f))
 	if errors.Is(err, errHeld) {
 		_ = r.abort(abi.Comm(atomic.LoadUintptr((*uintptr)(c)))) // which the library stores early
 	}

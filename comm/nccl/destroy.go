@@ -21,8 +21,9 @@ const (
 var errHeld = errors.New("the library has not let go of the communicator, and goes on with it: a graph that captured " +
 	"its operations may be alive")
 
-// apart calls f on a goroutine of its own, with the device current, and waits until ctx ends.
-func (r *rank) apart(ctx context.Context, f func() error) error {
+// apart calls f on a goroutine of its own, with the device current, and waits until ctx ends, or broken is closed; nil
+// never is.
+func (r *rank) apart(ctx context.Context, broken <-chan struct{}, f func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		unbind, err := r.dev.Bind()
@@ -36,8 +37,9 @@ func (r *rank) apart(ctx context.Context, f func() error) error {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		return errHeld
+	case <-broken:
 	}
+	return errHeld
 }
 
 // later returns a context that ends some time after ctx.
@@ -54,7 +56,7 @@ func (r *rank) abort(c abi.Comm) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), abortTime)
 	defer cancel()
-	return r.apart(ctx, func() error { return r.lib.failed("ncclCommAbort", r.lib.CommAbort(c), c) })
+	return r.apart(ctx, nil, func() error { return r.lib.failed("ncclCommAbort", r.lib.CommAbort(c), c) })
 }
 
 // Finalize implements backend.Backend. A communicator whose operations graphs have captured ends when the graphs are
@@ -91,7 +93,7 @@ func (r *rank) Finalize(ctx context.Context) error {
 		ctx = context.WithoutCancel(ctx)
 	}
 	defer stop()
-	err := r.apart(waiting, func() error {
+	err := r.apart(waiting, nil, func() error {
 		for _, handle := range handles {
 			r.lib.CommDeregister(c, handle)
 		}

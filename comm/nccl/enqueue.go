@@ -107,20 +107,32 @@ func (r *rank) Enqueue(ops ...*backend.Op) error {
 		r.learn()
 	}
 	x := &calls{rank: r, stream: abi.Stream(ops[0].Stream.Handle())}
+	free := func() {}
 	if packed != nil {
-		x.with = packed.Pointer()
-		defer packed.Free()
+		x.with, free = packed.Pointer(), packed.Free
 	}
 	if r.blocking { // until the other ranks come, if it has to connect to them first
-		err = r.apart(ctx, func() error { x.all(ops); return x.err })
+		err = r.apart(ctx, r.Broken(), func() error { defer free(); x.all(ops); return x.err })
 	} else if x.all(ops); x.err == nil && x.progress {
 		err = r.await(ctx, x.name, r.c)
 	} else {
 		err = x.err
 	}
+	if !r.blocking {
+		free()
+	}
 	if !errors.Is(err, errHeld) {
 		for _, made := range x.made {
 			r.lib.RedOpDestroy(made, r.c)
+		}
+		if err == nil {
+			for _, enqueue := range x.after {
+				enqueue()
+			}
+			err = x.err
+		}
+		for _, t := range x.staged {
+			t.Free() // which the stream's work outlives
 		}
 	}
 	return r.outcome(ctx, r.Of(ops[0]), ops[0].Timeout, err)
@@ -158,6 +170,9 @@ type calls struct {
 	depth    int  // of groups
 	made     []abi.RedOp
 	with     unsafe.Pointer // the operation's configuration; nil if it has none
+
+	staged []*tensor.Tensor // memory of operations, until they are enqueued
+	after  []func()         // enqueue what comes behind the library's work
 }
 
 // do is a call's result.
@@ -240,9 +255,20 @@ func (x *calls) broadcast(in, out uintptr, bytes, root int) {
 	}
 }
 
+func (x *calls) gather(in, out uintptr, bytes int) {
+	if bytes > 0 {
+		x.do("ncclAllGather", func() abi.Result {
+			if x.with != nil {
+				return x.lib.AllGatherWith(in, out, uint64(bytes), abi.Uint8, x.c, x.stream, x.with)
+			}
+			return x.lib.AllGather(in, out, uint64(bytes), abi.Uint8, x.c, x.stream)
+		})
+	}
+}
+
 // operation calls what an operation is.
 func (x *calls) operation(op *backend.Op) {
-	me, n := x.rank.rank, x.size
+	n := x.size
 	switch op.Kind {
 	case backend.Send:
 		x.send(address(op.In), op.In.NBytes(), op.Peer)
@@ -260,24 +286,9 @@ func (x *calls) operation(op *backend.Op) {
 	case backend.Scan:
 		x.scan(op)
 	case backend.AllGatherSingle:
-		if bytes := op.In.NBytes(); bytes > 0 {
-			x.do("ncclAllGather", func() abi.Result {
-				if x.with != nil {
-					return x.lib.AllGatherWith(address(op.In), address(op.Out), uint64(bytes), abi.Uint8, x.c, x.stream, x.with)
-				}
-				return x.lib.AllGather(address(op.In), address(op.Out), uint64(bytes), abi.Uint8, x.c, x.stream)
-			})
-		}
+		x.gather(address(op.In), address(op.Out), op.In.NBytes())
 	case backend.AllGather, backend.AllGatherV:
-		x.begin()
-		for q, out := range op.Outs {
-			in := address(out)
-			if q == me {
-				in = address(op.In)
-			}
-			x.broadcast(in, address(out), out.NBytes(), q)
-		}
-		x.end()
+		x.gatherList(op)
 	case backend.AllToAllSingle:
 		x.exchange(op, func() bool {
 			if bytes := op.In.NBytes() / n; x.lib.AllToAll != nil {
@@ -379,16 +390,6 @@ func (x *calls) reduction(op *backend.Op) {
 	dt, per, _ := x.lib.number(op.First().DType())
 	red := x.redOp(op, dt)
 	count := func(t *tensor.Tensor) uint64 { return uint64(t.NumEl() * per) }
-	to := func(in, out uintptr, n uint64, root int) {
-		if n > 0 {
-			x.do("ncclReduce", func() abi.Result {
-				if x.with != nil {
-					return x.lib.ReduceWith(in, out, n, dt, red, int32(root), x.c, x.stream, x.with)
-				}
-				return x.lib.Reduce(in, out, n, dt, red, int32(root), x.c, x.stream)
-			})
-		}
-	}
 	switch op.Kind {
 	case backend.AllReduce:
 		if n := count(op.In); n > 0 {
@@ -400,19 +401,22 @@ func (x *calls) reduction(op *backend.Op) {
 			})
 		}
 	case backend.Reduce:
-		to(address(op.In), address(op.Out), count(op.In), op.Root)
+		x.reduce(address(op.In), address(op.Out), count(op.In), dt, red, op.Root)
 	case backend.ReduceScatterSingle:
 		x.scatter(address(op.In), address(op.Out), count(op.Out), dt, red)
-	default: // lists
-		x.begin()
-		for q, in := range op.Ins {
-			out := address(in)
-			if q == x.rank.rank {
-				out = address(op.Out)
+	default:
+		x.scatterList(op, dt, per, red)
+	}
+}
+
+func (x *calls) reduce(in, out uintptr, n uint64, dt abi.DataType, red abi.RedOp, root int) {
+	if n > 0 {
+		x.do("ncclReduce", func() abi.Result {
+			if x.with != nil {
+				return x.lib.ReduceWith(in, out, n, dt, red, int32(root), x.c, x.stream, x.with)
 			}
-			to(address(in), out, count(in), q)
-		}
-		x.end()
+			return x.lib.Reduce(in, out, n, dt, red, int32(root), x.c, x.stream)
+		})
 	}
 }
 
@@ -468,21 +472,16 @@ func (x *calls) scan(op *backend.Op) {
 		return
 	}
 	dt, per, _ := x.lib.number(op.In.DType())
-	ctx := device.WithStream(context.Background(), op.Stream)
-	all, err := tensor.EmptyOn(ctx, x.dev, op.In.DType(), n*op.In.NumEl())
-	if err != nil {
-		x.err = err
+	all := x.stage(op, op.In.DType(), n*op.In.NumEl())
+	if x.err != nil {
 		return
 	}
-	defer all.Free() // which the stream's work outlives
+	ctx := device.WithStream(context.Background(), op.Stream)
 	for q := range n {
 		block := tensor.Must(all.Narrow(0, q*op.In.NumEl(), op.In.NumEl()))
-		if q < me {
-			err = tensor.Fill(ctx, block, neutral(op.Reduce.Kind, op.In.DType()))
-		} else {
-			err = op.Stream.Copy(device.Ptr(address(block)), device.Ptr(address(op.In)), bytes)
-		}
-		if err != nil {
+		if q >= me {
+			x.copy(op, address(block), address(op.In), bytes)
+		} else if err := tensor.Fill(ctx, block, neutral(op.Reduce.Kind, op.In.DType())); err != nil {
 			x.err = err
 			return
 		}

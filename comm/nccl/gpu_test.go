@@ -159,6 +159,12 @@ func elements(t *testing.T, d *device.Device) {
 // library calls "for " and the name.
 func supply(t *testing.T, sim *gpusim.Library, family, name string) {
 	t.Helper()
+	supplyWith(t, sim, family, name, ncclsim.Options{Version: "2.32"})
+}
+
+// supplyWith is supply of a stand-in for NCCL with options.
+func supplyWith(t *testing.T, sim *gpusim.Library, family, name string, options ncclsim.Options) {
+	t.Helper()
 	lib, err := gpu.Supply(family, "a stand-in", sim.Table())
 	if err != nil {
 		t.Fatal(err)
@@ -170,7 +176,8 @@ func supply(t *testing.T, sim *gpusim.Library, family, name string) {
 	if err := device.Register(name, driver); err != nil {
 		t.Fatal(err)
 	}
-	simulated, err := ncclsim.New(ncclsim.Options{Version: "2.32", Driver: sim.Driver()})
+	options.Driver = sim.Driver()
+	simulated, err := ncclsim.New(options)
 	if err != nil {
 		t.Fatal(err)
 	}

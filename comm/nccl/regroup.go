@@ -61,7 +61,7 @@ const revokeTime = 5 * time.Second
 func (r *rank) revoke(c abi.Comm) error {
 	ctx, cancel := context.WithTimeout(context.Background(), revokeTime)
 	defer cancel()
-	return r.apart(ctx, func() error {
+	return r.apart(ctx, nil, func() error {
 		err := r.lib.failed("ncclCommRevoke", r.lib.Revoke(c, abi.RevokeDefault), c)
 		if err == nil {
 			err = r.progress(ctx, "ncclCommRevoke", c, nil)

@@ -61,6 +61,13 @@ func (c *Cache) BeginPool(id PoolID, streams func(Stream) bool, capture bool) er
 	return nil
 }
 
+// Capturing reports whether a graph is being captured, by BeginPool.
+func (c *Cache) Capturing() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.capturing > 0
+}
+
 // Source is where a private pool has its memory from, in place of the driver: a library, say, that is fastest with its
 // own. Its methods are called with the cache's lock held.
 type Source interface {
