@@ -3,6 +3,7 @@ package device
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 )
 
 // Modules is implemented by drivers that run compiled kernels: functions of an image that the vendor's tools made, or a
@@ -45,13 +46,13 @@ type Elements interface {
 	//		int64_t dst[8], src[8];  // from one element to the next in each dimension, in bytes
 	//	} layout)
 	//
-	// It copies n elements as tensor.Tensor.CopyFrom converts them. The two sides don't overlap; src may be pinned memory.
+	// It copies n elements, fewer than 2^31, as tensor.Tensor.CopyFrom converts them. The two sides don't overlap; src may be pinned memory.
 	ElementsImage(dev int) ([]byte, error)
 }
 
-// elementDims is how many dimensions the layout of copy_elements has, and elementThreads how many threads run it in a
-// block.
-const elementDims, elementThreads = 8, 256
+// elementDims is how many dimensions the layout of copy_elements has, elementThreads how many threads run it in a block,
+// and mostElements how many elements a run copies.
+const elementDims, elementThreads, mostElements = 8, 256, 1<<31 - 1
 
 // CopyElements enqueues a run of the driver's copy_elements, for tensors of at most 8 dimensions; see [Elements]. It's
 // for package tensor.
@@ -65,23 +66,47 @@ func (s *Stream) CopyElements(dst, src Ptr, to, from int32, sizes, dstSteps, src
 		return Errorf(ErrUnsupported, s.dev.Name(), "copy elements", "%d dimensions that don't join, of %d", len(sizes),
 			elementDims)
 	}
-	layout := binary.NativeEndian.AppendUint32(nil, uint32(to))
-	layout = binary.NativeEndian.AppendUint32(layout, uint32(from))
+	return pieces(mostElements, dst, src, sizes, dstSteps, srcSteps, func(dst, src Ptr, sizes []int) error {
+		layout := binary.NativeEndian.AppendUint32(nil, uint32(to))
+		layout = binary.NativeEndian.AppendUint32(layout, uint32(from))
+		for _, list := range [][]int{sizes, dstSteps, srcSteps} {
+			for range missing {
+				layout = binary.NativeEndian.AppendUint64(layout, 1)
+			}
+			for _, x := range list {
+				layout = binary.NativeEndian.AppendUint64(layout, uint64(x))
+			}
+		}
+		n := product(sizes)
+		args := new(Args).Pointer(dst).Pointer(src).Int64(int64(n)).Bytes(layout, 8)
+		grid := Dim{X: (n + elementThreads - 1) / elementThreads}
+		return s.LaunchFunction(f, Launch{Grid: grid, Block: Dim{X: elementThreads}, Args: args})
+	})
+}
+
+func product(sizes []int) int {
 	n := 1
 	for _, x := range sizes {
 		n *= x
 	}
-	for _, list := range [][]int{sizes, dstSteps, srcSteps} {
-		for range missing {
-			layout = binary.NativeEndian.AppendUint64(layout, 1)
-		}
-		for _, x := range list {
-			layout = binary.NativeEndian.AppendUint64(layout, uint64(x))
-		}
+	return n
+}
+
+// pieces calls f for parts of a copy of most elements each: halves of the first dimension that has several, halved
+// again until they are small enough.
+func pieces(most int, dst, src Ptr, sizes, dstSteps, srcSteps []int, f func(dst, src Ptr, sizes []int) error) error {
+	if product(sizes) <= most {
+		return f(dst, src, sizes)
 	}
-	args := new(Args).Pointer(dst).Pointer(src).Int64(int64(n)).Bytes(layout, 8)
-	grid := Dim{X: (n + elementThreads - 1) / elementThreads}
-	return s.LaunchFunction(f, Launch{Grid: grid, Block: Dim{X: elementThreads}, Args: args})
+	k := slices.IndexFunc(sizes, func(n int) bool { return n > 1 })
+	first, second := slices.Clone(sizes), slices.Clone(sizes)
+	first[k] /= 2
+	second[k] -= first[k]
+	err := pieces(most, dst, src, first, dstSteps, srcSteps, f)
+	if err != nil {
+		return err
+	}
+	return pieces(most, dst.Add(first[k]*dstSteps[k]), src.Add(first[k]*srcSteps[k]), second, dstSteps, srcSteps, f)
 }
 
 // elements is the driver's copy_elements, which is loaded when it's first needed.

@@ -40,7 +40,7 @@ DEVICE u32 bits_of(float f) { union f32 x; x.f = f; return x.bits; }
 
 // load and store move up to 8 bytes at any address: one that isn't aligned would be a fault.
 DEVICE u64 load(const u8 *p, int n) {
-	if ((u64)p % n == 0)
+	if (((u64)p & (n - 1)) == 0)
 		switch (n) {
 		case 1: return *p;
 		case 2: return *(const u16 *)p;
@@ -54,7 +54,7 @@ DEVICE u64 load(const u8 *p, int n) {
 }
 
 DEVICE void store(u8 *p, int n, u64 v) {
-	if ((u64)p % n == 0)
+	if (((u64)p & (n - 1)) == 0)
 		switch (n) {
 		case 1: *p = (u8)v; return;
 		case 2: *(u16 *)p = (u16)v; return;
@@ -221,16 +221,24 @@ struct layout {
 	i64 sizes[8], dst[8], src[8];
 };
 
+// The number of an element has 32 bits, as a division of 64 takes some hundred instructions. Dimensions that aren't there
+// take none, and the outermost one no division: so elements that lie one after the other are found without any.
 KERNEL void copy_elements(void *dst, const void *src, i64 n, struct layout l) {
-	i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+	u32 i = blockIdx.x * blockDim.x + threadIdx.x;
 	if (i >= n)
 		return;
 	u8 *to = (u8 *)dst;
 	const u8 *from = (const u8 *)src;
 #pragma unroll
 	for (int k = 7; k >= 0; k--) {
-		i64 at = i % l.sizes[k];
-		i /= l.sizes[k];
+		u32 size = (u32)l.sizes[k], at = i;
+		if (size == 1)
+			continue;
+		i = 0;
+		if (at >= size) {
+			i = at / size;
+			at -= i * size;
+		}
 		to += at * l.dst[k];
 		from += at * l.src[k];
 	}

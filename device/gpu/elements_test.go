@@ -11,6 +11,7 @@ import (
 	command "os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -215,13 +216,76 @@ func TestElementsLayout(t *testing.T) {
 	}
 }
 
-// NVRTC takes it.
+// Dimensions of one element, which have any step, and up to eight of others.
+func TestElementsDimensions(t *testing.T) {
+	f := hostElements(t)
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 50 {
+		sizes, to, from := make([]int, 8), make([]int, 8), make([]int, 8)
+		n := 1
+		for k := 7; k >= 0; k-- {
+			sizes[k] = 1 + r.IntN(3)
+			to[k], from[k] = n, n
+			n *= sizes[k]
+		}
+		order := r.Perm(8)
+		step := 1
+		for _, k := range order { // the source's dimensions lie in another order
+			from[k] = step
+			step *= sizes[k]
+		}
+		for k := range sizes {
+			if sizes[k] == 1 {
+				to[k], from[k] = r.IntN(1<<40), r.IntN(1<<40)
+			}
+		}
+		src, got, want := make([]byte, n), make([]byte, n), make([]byte, n)
+		for i := range src {
+			src[i] = byte(r.IntN(256))
+		}
+		for i := range n {
+			at, rest := 0, i
+			for k := 7; k >= 0; k-- {
+				if sizes[k] > 1 {
+					at += rest % sizes[k] * from[k]
+				}
+				rest /= sizes[k]
+			}
+			want[i] = src[at]
+		}
+		call(f, got, src, n, layout(dtype.Uint8, dtype.Uint8, sizes, to, from))
+		if !bytes.Equal(got, want) {
+			t.Errorf("sizes %v, steps %v and %v: other elements, or elsewhere", sizes, to, from)
+		}
+	}
+}
+
+// NVRTC takes it. An element is found without a division of 64 bits, and with at most one for each dimension but the
+// outermost.
 func TestElementsCompile(t *testing.T) {
 	c := realCompiler(t)
 	for _, target := range []string{"compute_75", "sm_90"} {
 		image, err := c.compile(elements, target)
 		if err != nil || !bytes.Contains(image, []byte("copy_elements")) {
 			t.Errorf("%s: %v", target, err)
+		}
+		if strings.HasPrefix(target, "sm") { // no text
+			continue
+		}
+		count := func(words ...string) (n int) {
+			for _, word := range words {
+				n += bytes.Count(image, []byte(word))
+			}
+			return n
+		}
+		if n := count("div.s64", "div.u64", "rem.s64", "rem.u64"); n > 0 {
+			t.Errorf("%d divisions of 64 bits in the program", n)
+		}
+		if n := count("div.u32", "rem.u32"); n > 8 {
+			t.Errorf("%d divisions in the program, for 8 dimensions", n)
+		}
+		if n := count(".local"); n > 0 {
+			t.Error("the program keeps variables in memory")
 		}
 	}
 }
