@@ -6,17 +6,40 @@ package wheels
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 )
 
-// Candidates are paths, or patterns of paths, within the folders of packages of the Python environments that are active
-// (VIRTUAL_ENV, CONDA_PREFIX), as patterns of [filepath.Glob].
+// Candidates are paths, or patterns of paths, within folders of packages: the one from which the process has loaded
+// PyTorch, and those of the Python environments that are active (VIRTUAL_ENV, CONDA_PREFIX), as patterns of
+// [filepath.Glob].
 func Candidates(paths ...string) (all []string) {
+	maps, _ := os.ReadFile("/proc/self/maps") // there is none beside Linux
+	folders := beside(string(maps))
 	for _, v := range []string{"VIRTUAL_ENV", "CONDA_PREFIX"} {
 		if root := os.Getenv(v); root != "" {
-			for _, p := range paths {
-				all = append(all, filepath.Join(root, "lib", "python3*", "site-packages", p))
-			}
+			folders = append(folders, filepath.Join(root, "lib", "python3*", "site-packages"))
+		}
+	}
+	for _, folder := range folders {
+		for _, p := range paths {
+			all = append(all, filepath.Join(folder, p))
 		}
 	}
 	return all
+}
+
+// beside are the folders that have the package of a library of PyTorch's among a process's maps.
+func beside(maps string) (folders []string) {
+	for line := range strings.Lines(maps) {
+		at := strings.IndexByte(line, '/')
+		if at < 0 {
+			continue
+		}
+		folder, _, found := strings.Cut(line[at:], "/torch/lib/lib")
+		if found && !slices.Contains(folders, folder) && !strings.ContainsAny(folder, "*?[") {
+			folders = append(folders, folder)
+		}
+	}
+	return folders
 }

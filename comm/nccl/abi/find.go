@@ -45,7 +45,7 @@ func FamilyNamed(name string) *Family {
 }
 
 // Candidates are where the library may be, in the order in which they're tried: what the dynamic linker finds, the
-// Python environment (VIRTUAL_ENV, CONDA_PREFIX), places of installation. Some are patterns.
+// Python's packages (package wheels), places of installation. Some are patterns.
 func (f *Family) Candidates() []string {
 	all := append([]string{}, f.Names...)
 	return append(append(all, wheels.Candidates(f.Wheels...)...), f.Places...)

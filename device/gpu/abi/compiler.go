@@ -56,7 +56,7 @@ func CompilerSymbols(f func(field reflect.StructField, names []string)) {
 }
 
 // Candidates are where the family's library may be, in the order in which that's tried: what the dynamic linker finds,
-// the Python environment, places of installation.
+// Python's packages, places of installation.
 func (f *Family) Candidates() []string { return candidates(f.Places, f.Wheels) }
 
 func candidates(files, packaged []string) []string {
