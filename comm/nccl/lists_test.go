@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -193,6 +194,7 @@ func listsOf(ctx context.Context, sim *gpusim.Library, c *comm.Comm, gpu *device
 			holds("all_gather", list[0], 1), holds("all_gather", list[1], 2))
 		err = errors.Join(err, run(scatter), want("reduce_scatter", "ncclReduceScatter", "ncclReduce"),
 			holds("reduce_scatter", one, float64(2*(me+1))))
+		runtime.KeepAlive(list) // graphs have but its addresses
 		if err != nil {
 			return err
 		}
