@@ -529,10 +529,16 @@ func (c *Comm) invalid(op, format string, args ...any) error {
 	return &InvalidArgumentError{Where: c.at(op), Detail: fmt.Sprintf(format, args...)}
 }
 
-// failed has the rank dumped if an error broke the communicator; whoever gets the error may end the process.
+// failed has the rank dumped if an error broke the communicator, or a message was waited for in vain: the caller, who
+// gets the error, may end the process.
 func (c *Comm) failed(err error) {
-	if err != nil {
-		c.rec.Failed(c.b.Cause())
+	if err == nil {
+		return
+	}
+	if cause := c.b.Cause(); cause != nil {
+		c.rec.Failed(cause)
+	} else if errors.Is(err, ErrTimeout) {
+		c.rec.Late()
 	}
 }
 

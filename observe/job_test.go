@@ -38,7 +38,8 @@ func TestMain(m *testing.M) {
 
 // program is what each of four ranks does: ten operations together, and then something that rank 2 does otherwise.
 func program(name string) error {
-	ctx := context.Background()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
 	c, err := comm.New(ctx, comm.WithTimeout(20*time.Second))
 	if err != nil {
 		return err
@@ -99,6 +100,18 @@ func program(name string) error {
 			return elsewhere(part)
 		}
 		return c.Barrier(ctx)
+	case "late":
+		if !culprit {
+			return c.Recv(ctx, x, 2, short)
+		}
+		for others := 0; others < 3; time.Sleep(5 * time.Millisecond) {
+			dumps, _ := filepath.Glob(filepath.Join(os.Getenv("CHORUS_DUMP_DIR"), "*.json"))
+			others = len(dumps)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+		}
+		return nil
 	case "slow":
 		large := tensor.Of(make([]float32, 64<<10)) // large enough for each to be timed
 		for range 20 {
@@ -168,6 +181,7 @@ func TestJobs(t *testing.T) {
 		"crossed":  {observe.KindCrossed, nil, "barrier", `"part"`},
 		"slow":     {observe.KindSlow, []int{2}, "all_reduce", "rank 2"},
 		"refuse":   {observe.KindRefused, []int{2}, "all_reduce", "9 elements"},
+		"late":     {observe.KindNoDump, []int{2}, "recv", "rank 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, _ := job(t, name)
@@ -182,7 +196,7 @@ func TestJobs(t *testing.T) {
 			// The page shows the first line as it's printed.
 			number := regexp.MustCompile(`#\d+`) // which depends on how far the others were when a rank died
 			line := number.ReplaceAllString(strings.Split(r.String(), "\n")[2], "#")
-			if name != "slow" && name != "refuse" && !strings.Contains(number.ReplaceAllString(string(page), "#"), line+"\n") {
+			if name != "slow" && name != "refuse" && name != "late" && !strings.Contains(number.ReplaceAllString(string(page), "#"), line+"\n") {
 				t.Errorf("observability.md lacks\n%s", line)
 			}
 			if name == "crossed" && !slices.Contains(f.Ranks, 2) {

@@ -198,11 +198,13 @@ func all() []*Rank {
 
 // occasion is when a rank is dumped at its first failure: when it learns of it, and again, in place of that dump, when
 // an operation has returned it or the program ends by it. The rank may be stuck and that never happen; if it does, the
-// dump tells of this operation, too, and where in the program it is.
+// dump tells of this operation, too, and where in the program it is. A message that is late breaks nothing, so that its
+// dump gives way to that of a failure.
 type occasion int
 
 const (
-	learned occasion = iota + 1
+	late occasion = iota + 1
+	learned
 	returned
 )
 

@@ -386,6 +386,14 @@ func (r *Recorder) Broken(cause error) { r.failed(learned, cause) }
 // Failed is Broken when an operation has returned the failure.
 func (r *Recorder) Failed(cause error) { r.failed(returned, cause) }
 
+// Late has the rank dumped when an operation that breaks nothing, such as a receive, has timed out, unless the rank was
+// dumped before.
+func (r *Recorder) Late() {
+	if r != nil {
+		r.rank.failed(late)
+	}
+}
+
 func (r *Recorder) failed(o occasion, cause error) {
 	if r == nil || cause == nil || errors.Is(cause, backend.ErrFinalized) {
 		return

@@ -43,6 +43,7 @@ func TestRecorderOff(t *testing.T) {
 	r.Start(id, op)
 	r.End(id, op, nil)
 	r.Failed(backend.ErrInternal)
+	r.Late()
 	r.Close()
 	if r.Split("part", 0, []int{0}) != nil {
 		t.Error("a part of nothing")
