@@ -10,6 +10,7 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path[:0] = [os.path.dirname(__file__), os.path.join(os.path.dirname(__file__), "../../tests")]
 
+import standins  # noqa: E402
 import torch  # noqa: E402
 from torch_accinte._device import settle  # noqa: E402
 from worlds import close_worlds, world_of  # noqa: E402
@@ -23,6 +24,14 @@ def pytest_configure(config):
 def _close_worlds():
     yield
     close_worlds()
+
+
+@pytest.fixture(scope="session")
+def standin_library(tmp_path_factory):
+    """A libchorus.so that has the stand-ins for NCCL and for the drivers of GPUs."""
+    library = tmp_path_factory.mktemp("standin") / "libchorus.so"
+    standins.build(library)
+    return library
 
 
 @pytest.fixture

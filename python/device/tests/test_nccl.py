@@ -3,35 +3,20 @@ libchorus.so that was built with it."""
 
 import json
 import os
-import pathlib
-import shutil
-import subprocess
 
 import forks
 import pytest
 import torch.distributed as dist
+from standins import FOREIGN, NEWEST, ROOT
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "python" / "examples" / "torchcomms"
-NEWEST = "2.32"
 
 
 @pytest.fixture(scope="session")
-def standin(tmp_path_factory):
-    """What runs programs with a libchorus.so that has the stand-in."""
-    if shutil.which(os.environ.get("GO", "go")) is None:
-        pytest.skip("there is no Go to build the library with")
-    library = tmp_path_factory.mktemp("standin") / "libchorus.so"
-    done = subprocess.run(
-        ["sh", str(ROOT / "capi" / "build.sh"), str(library)],
-        cwd=ROOT,
-        env=dict(os.environ, PACKAGE="./internal/ncclsim/libchorus"),
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+def standin(standin_library):
+    """A server that runs programs with a libchorus.so that has the stand-in."""
     path = str(ROOT / "python" / "torchcomms" / "src")
-    server = forks.Server(CHORUS_LIBRARY=str(library), PYTHONPATH=path, OMP_NUM_THREADS="1")
+    server = forks.Server(CHORUS_LIBRARY=str(standin_library), PYTHONPATH=path, OMP_NUM_THREADS="1")
     yield server
     server.close()
 
@@ -349,32 +334,6 @@ def test_functions(standin, tmp_path):
         page.write_text(written)
     assert page.read_text() == written, "CHORUS_TEST_WRITE=1 pytest python/device/tests/test_nccl.py -k functions"
 
-
-# PyTorch's tensors and streams are to the library those of somebody else, as CUDA's are: the devices "cuda" of the
-# stand-in, over the same emulated devices, take them.
-FOREIGN = """
-import ctypes, os, torch, torch.distributed as dist
-from chorus import _lib, backend
-from chorus.errors import check
-
-def opened(device):
-    place = ctypes.c_uint64()
-    check(_lib.library.chorus_device_open(f"accinte:{device.index}".encode(), ctypes.byref(place)))
-    return place.value
-
-def native(device):
-    if torch.accinte.current_stream(device) == torch.accinte.default_stream(device):
-        return 0
-    stream, handle = ctypes.c_uint64(), ctypes.c_uint64()
-    check(_lib.library.chorus_stream_current(opened(device), ctypes.byref(stream)))
-    check(_lib.library.chorus_stream_native(stream, ctypes.byref(handle)))
-    return handle.value
-
-backend.serve("accinte", "cuda", native)
-rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-device = torch.device("accinte", rank % 2)
-torch.accinte.set_device(device)
-"""
 
 FOREIGN_GROUP = FOREIGN + """
 dist.init_process_group("chorus", pg_options={"backend": "nccl"}, device_id=device)

@@ -1,0 +1,48 @@
+"""A libchorus.so that has stand-ins for NCCL and for the drivers of GPUs, on emulated devices."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+NEWEST = "2.32"
+
+
+def build(path):
+    """Write the library to a file."""
+    if shutil.which(os.environ.get("GO", "go")) is None:
+        pytest.skip("there is no Go to build the library with")
+    environment = dict(os.environ, PACKAGE="./internal/ncclsim/libchorus")
+    command = ["sh", str(ROOT / "capi" / "build.sh"), str(path)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+# PyTorch's tensors and streams are to the library those of somebody else, as CUDA's are: the devices "cuda" of the
+# stand-in, over the same emulated devices, take them.
+FOREIGN = """
+import ctypes, os, torch, torch.distributed as dist
+from chorus import _lib, backend
+from chorus.errors import check
+
+def opened(device):
+    place = ctypes.c_uint64()
+    check(_lib.library.chorus_device_open(f"accinte:{device.index}".encode(), ctypes.byref(place)))
+    return place.value
+
+def native(device):
+    if torch.accinte.current_stream(device) == torch.accinte.default_stream(device):
+        return 0
+    stream, handle = ctypes.c_uint64(), ctypes.c_uint64()
+    check(_lib.library.chorus_stream_current(opened(device), ctypes.byref(stream)))
+    check(_lib.library.chorus_stream_native(stream, ctypes.byref(handle)))
+    return handle.value
+
+backend.serve("accinte", "cuda", native)
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+device = torch.device("accinte", rank % 2)
+torch.accinte.set_device(device)
+"""

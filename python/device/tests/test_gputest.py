@@ -1,0 +1,60 @@
+"""The checks of `make gpu-test`, over stand-ins for NCCL and for the driver of GPUs: PyTorch's device accinte is in
+CUDA's place. python/tests/test_gputest.py has the rest of that program."""
+
+import os
+import sys
+
+import pytest
+from standins import FOREIGN, NEWEST, ROOT
+
+sys.path.append(str(ROOT / "python"))
+
+from gputest import checks, jobs
+from gputest.check import FEW_RANKS, OK
+
+RANK = FOREIGN + """
+import time
+from gputest.gpu import Gpu
+from gputest.rank import Rank, checks_of, serve
+from torch_accinte._device import handle_of
+
+class Emulated(Gpu):
+    module = torch.accinte
+
+    def __init__(self, index):
+        self.device = device
+
+    def free(self):
+        return torch.accinte.mem_get_info(self.device)[0]
+
+    def sleep(self, seconds):
+        def wait(*_):
+            time.sleep(seconds)
+            return 0
+        kept.append(_lib.TASK_FN(wait))
+        stream = handle_of(torch.accinte.current_stream(device))
+        check(_lib.library.chorus_stream_task(stream, b"sleep", None, 0, kept[-1], _lib.OVER_FN(), None))
+
+kept = []
+if __name__ == "__main__":
+    serve(lambda: Rank(Emulated(0)), checks_of("gputest.checks"))
+"""
+
+# Of devices that PyTorch has no such memory for.
+WITHOUT = {"C8e"}
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_checks(standin_library, tmp_path, monkeypatch, ranks):
+    program = tmp_path / "rank.py"
+    program.write_text(RANK)
+    monkeypatch.setenv("CHORUS_LIBRARY", str(standin_library))
+    monkeypatch.setenv("CHORUS_NCCL_LIBRARY", f"ncclsim-{NEWEST}")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")]))
+    # How long calls take depends on what else the machine does.
+    chosen = [c for c in checks.CHECKS if c.name not in WITHOUT and (ranks == 2 or c.name == "C11")]
+    with open(tmp_path / "log", "w") as log:
+        results = list(jobs.run(chosen, [sys.executable, str(program)], ranks, 2, log))
+    wrong = [f"{r.check.name}: {r.verdict}: {r.came}" for r in results if r.bad and r.check.name != "C2"]
+    assert not wrong, (wrong, (tmp_path / "log").read_text()[-3000:])
+    assert {r.verdict for r in results if r.check.name != "C2"} == {OK if ranks == 2 else FEW_RANKS}

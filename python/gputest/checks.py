@@ -1,0 +1,202 @@
+"""The checks of groups on GPUs: data, order, captures, time and memory."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from gputest import check as _check
+from gputest.check import Came, Check
+
+CHECKS: list[Check] = []
+
+
+def check(name: str, title: str, expected: str, **options: Any) -> Any:
+    """The next one here."""
+    return _check.check(name, title, expected, CHECKS, **options)
+
+
+MEMORY = 1024  # MiB that a rank's driver and communicator may take beside what PyTorch has
+ELSEWHERE = 64  # MiB that may come and go on other GPUs
+MICROSECONDS = 50  # of the caller's thread, for a call
+
+
+@check(
+    "C0",
+    "memory of the start",
+    f"at most {MEMORY} MiB on the rank's own GPU, and nothing on GPUs that have no rank",
+)
+def memory(rank: Any) -> Came:
+    """A context on every GPU would take half a GiB of each, for every process."""
+    elsewhere = max(rank.grown, default=None)
+    said = f"{rank.took} MiB, and {elsewhere} MiB elsewhere" if elsewhere is not None else f"{rank.took} MiB"
+    return rank.took <= MEMORY and (elsewhere or 0) <= ELSEWHERE, said
+
+
+@check("C1", "all-reduce, synchronous and asynchronous, on the default and a side stream", "the sum, four times")
+def sums(rank: Any) -> Came:
+    wrong = []
+    for stream in (None, rank.gpu.module.Stream()):
+        with rank.gpu.module.stream(stream):
+            for asynchronous in (False, True):
+                x = torch.full((1 << 20,), rank.rank + 1.0, device=rank.gpu.device)
+                work = dist.all_reduce(x, async_op=asynchronous)
+                if asynchronous:
+                    work.wait()
+                if not (x == rank.total).all():
+                    where = "the default stream" if stream is None else "a side stream"
+                    wrong.append(f"{'asynchronous' if asynchronous else 'synchronous'} on {where}: {x[0].item()}")
+    return not wrong, "; ".join(wrong) or "the sum, four times"
+
+
+@check("C2", "time of the caller for one all-reduce", f"at most {MICROSECONDS} us", ranks=2)
+def microseconds(rank: Any) -> Came:
+    """Of 4 MiB, so that the work of the GPU takes longer than the call."""
+    x, times = torch.ones(1 << 20, device=rank.gpu.device), {}
+    for place, stream in (("the default stream", None), ("a side stream", rank.gpu.module.Stream())):
+        with rank.gpu.module.stream(stream):
+            times[f"{place}, synchronous"] = _each(rank, lambda: dist.all_reduce(x))
+            times[f"{place}, asynchronous"] = _each(rank, lambda: dist.all_reduce(x, async_op=True).wait())
+    return max(times.values()) <= MICROSECONDS, "; ".join(f"{name}: {t:.0f} us" for name, t in times.items())
+
+
+def _each(rank: Any, call: Any, rounds: int = 200) -> float:
+    """Microseconds of a call, of those that the GPU need not be waited for."""
+    call()
+    rank.gpu.module.synchronize()
+    began = time.perf_counter()
+    for _ in range(rounds):
+        call()
+    each = (time.perf_counter() - began) / rounds * 1e6
+    rank.gpu.module.synchronize()
+    return each
+
+
+@check("C3", "a synchronous all-reduce in a graph", "the sum, at each of two replays")
+def captured(rank: Any) -> Came:
+    return _replayed(rank, lambda x: dist.all_reduce(x))
+
+
+@check("C4", "an asynchronous all-reduce in a graph", "the sum, at each of two replays")
+def captured_asynchronous(rank: Any) -> Came:
+    return _replayed(rank, lambda x: dist.all_reduce(x, async_op=True).wait())
+
+
+def _replayed(rank: Any, call: Any) -> Came:
+    graph, x = rank.gpu.module.CUDAGraph(), torch.zeros(1000, device=rank.gpu.device)
+    with rank.gpu.module.graph(graph):
+        call(x)
+    came = []
+    for _ in range(2):
+        x.fill_(rank.rank + 1)
+        graph.replay()
+        rank.gpu.module.synchronize()
+        came.append("the sum" if (x == rank.total).all() else f"{x[0].item()} instead of {rank.total}")
+    return came == ["the sum"] * 2, ", ".join(came)
+
+
+@check("C5", "an all-reduce after captures", "the sum")
+def after_captures(rank: Any) -> Came:
+    _, before = captured_asynchronous(rank)
+    x = torch.full((1000,), rank.rank + 1.0, device=rank.gpu.device)
+    dist.all_reduce(x, async_op=True).wait()
+    return bool((x == rank.total).all()), f"{x[0].item():g} of {rank.total:g}, behind a graph with {before}"
+
+
+@check("C6", "a capture of another stream while an all-reduce is under way", "the capture ends, and its graph runs")
+def capture_beside(rank: Any) -> Came:
+    """In mode "global", which any thread's query of an event ends, unless it's made in the relaxed mode."""
+    module, x = rank.gpu.module, torch.ones(1000, device=rank.gpu.device)
+    z, busy = torch.zeros(8, device=rank.gpu.device), module.Stream()
+    module.synchronize()
+    with module.stream(busy):
+        rank.gpu.sleep(1)
+        work = dist.all_reduce(x, async_op=True)
+    graph = module.CUDAGraph()
+    with module.stream(module.Stream()):
+        graph.capture_begin()
+        time.sleep(0.05)
+        z += 1
+        graph.capture_end()
+    graph.replay()
+    with module.stream(busy):
+        work.wait()
+    module.synchronize()
+    return bool((z == 1).all() and (x == rank.size).all()), f"the capture ended; its graph made {z[0].item():g} of 0"
+
+
+@check("C7", "a barrier while the current stream has something to do", "that is done when the barrier returns")
+def barrier(rank: Any) -> Came:
+    rank.gpu.sleep(0.5)
+    event = rank.gpu.module.Event()
+    event.record()
+    dist.barrier()
+    done = event.query()
+    return done, "it is done" if done else "it is not done"
+
+
+def _broadcast(rank: Any) -> Came:
+    x = torch.full((300 << 20,), 7 if rank.rank == 0 else 0, dtype=torch.uint8, device=rank.gpu.device)
+    dist.broadcast(x, 0)
+    right = int((x == 7).sum())
+    return right == x.numel(), f"{right} of {x.numel()} bytes"
+
+
+@check("C8", "a broadcast of 300 MiB", "all bytes")
+def large(rank: Any) -> Came:
+    return _broadcast(rank)
+
+
+@check(
+    "C8e",
+    "a broadcast of 300 MiB in expandable segments",
+    "all bytes",
+    environment={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+)
+def expandable(rank: Any) -> Came:
+    """Of such memory a driver knows the reservation, not what is PyTorch's."""
+    return _broadcast(rank)
+
+
+@check("C9", "a step of DistributedDataParallel", "the gradients' average")
+def ddp(rank: Any) -> Came:
+    layer = torch.nn.Linear(1024, 1024, device=rank.gpu.device)
+    model = torch.nn.parallel.DistributedDataParallel(layer)
+    model(torch.full((8, 1024), rank.rank + 1.0, device=rank.gpu.device)).sum().backward()
+    average, gradient = 8 * rank.total / rank.size, layer.weight.grad
+    assert gradient is not None
+    return bool((gradient == average).all()), f"{gradient[0, 0].item():g}, of {average:g} by hand"
+
+
+@check("C10", "a functional collective", "the sum")
+def functional(rank: Any) -> Came:
+    import torch.distributed._functional_collectives as functional
+
+    x = functional.all_reduce(torch.full((8,), rank.rank + 1.0, device=rank.gpu.device), "sum", dist.group.WORLD)
+    return bool((x == rank.total).all()), f"{x[0].item():g} of {rank.total:g}"
+
+
+def _keep_a_graph(rank: Any) -> None:
+    x = torch.zeros(1000, device=rank.gpu.device)
+    graph = rank.gpu.module.CUDAGraph()
+    with rank.gpu.module.graph(graph):
+        dist.all_reduce(x)
+    rank.kept.append((graph, x))
+
+
+@check("C11", "destroy_process_group while a graph of it lives", "it returns", ranks=2, seconds=30, ends=True)
+def finalize(rank: Any) -> Came:
+    """NCCL keeps a communicator as long as a graph has an operation of it."""
+    _keep_a_graph(rank)
+    began = time.monotonic()
+    dist.destroy_process_group()
+    return True, f"it returned after {time.monotonic() - began:.1f} s"
+
+
+@check("C11e", "the end of a program whose group and graph live", "the process ends", ranks=2, seconds=30, ends=True)
+def end(rank: Any) -> Came:
+    _keep_a_graph(rank)
+    return True, "the graph is there"

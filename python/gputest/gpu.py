@@ -1,0 +1,49 @@
+"""A rank's GPU, as PyTorch has it."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+from typing import Any
+
+import torch
+
+
+class Gpu:
+    """``torch.device("cuda", index)``, which may be HIP's, and ``torch.cuda``."""
+
+    module: Any = torch.cuda
+
+    def __init__(self, index: int) -> None:
+        self.device = torch.device("cuda", index)
+
+    def free(self) -> int:
+        """How many bytes of its memory are free."""
+        return int(torch.cuda.mem_get_info(self.device)[0])
+
+    def sleep(self, seconds: float) -> None:
+        """Give the current stream something to do for so long."""
+        torch.cuda._sleep(int(seconds * self._cycles))
+
+    @functools.cached_property
+    def _cycles(self) -> float:
+        """How many cycles a second has, as its clock counts them."""
+        begin, end, cycles = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True), 10_000_000
+        torch.cuda._sleep(1000)
+        begin.record()
+        torch.cuda._sleep(cycles)
+        end.record()
+        end.synchronize()
+        return cycles / (begin.elapsed_time(end) / 1000)
+
+
+def used() -> list[int]:
+    """How many MiB are in use on each NVIDIA GPU of the machine, without touching any; empty where nothing says so."""
+    if shutil.which("nvidia-smi") is None:
+        return []
+    said = subprocess.run(
+        ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"], capture_output=True, text=True
+    )
+    words = said.stdout.split()
+    return [int(word) for word in words] if said.returncode == 0 and all(w.isdigit() for w in words) else []
