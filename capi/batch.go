@@ -7,18 +7,19 @@ import "C"
 
 import (
 	"context"
+	"slices"
 
 	"github.com/chorus-comms/chorus/comm"
-	"github.com/chorus-comms/chorus/comm/backend"
 )
 
 // batch is several operations that are submitted as one.
 type batch struct {
-	m         *communicator
-	ctx       context.Context
-	calls     []*call
-	transfers *comm.Batch
-	opts      []comm.Option
+	m           *communicator
+	ctx         context.Context
+	calls       []*call
+	transfers   *comm.Batch
+	collectives *comm.Batch
+	opts        []comm.Option
 }
 
 func newBatch(h C.chorus_comm, ops *C.chorus_op, n C.int32_t, ns C.int64_t, ctx context.Context) (*batch, error) {
@@ -33,7 +34,7 @@ func newBatch(h C.chorus_comm, ops *C.chorus_op, n C.int32_t, ns C.int64_t, ctx 
 	if err != nil {
 		return nil, err
 	}
-	b := &batch{m: m, ctx: scope(ctx), transfers: m.Batch()}
+	b := &batch{m: m, ctx: scope(ctx), transfers: m.Batch(), collectives: m.Batch()}
 	if ns != 0 {
 		b.opts = append(b.opts, comm.Timeout(timeout(ns)))
 	}
@@ -48,25 +49,35 @@ func newBatch(h C.chorus_comm, ops *C.chorus_op, n C.int32_t, ns C.int64_t, ctx 
 		if err != nil {
 			return nil, err
 		}
-		switch k.op.Kind {
-		case backend.Send:
-			b.transfers.Send(k.op.In, k.op.Peer, comm.Tag(k.op.Tag), comm.Site(k.op.Site))
-		case backend.Recv:
-			k.op.From = -1
-			b.transfers.Recv(k.op.Out, k.op.Peer, comm.Tag(k.op.Tag), comm.Site(k.op.Site), comm.From(&k.op.From))
+		k.op.From = -1
+		if k.op.Kind.PointToPoint() {
+			b.transfers.Add(&k.op)
+		} else {
+			b.collectives.Add(&k.op)
 		}
 		b.calls = append(b.calls, k)
 	}
 	return b, nil
 }
 
-// collectives calls f for each collective, in order, until one fails.
-func (b *batch) collectives(f func(*call) error) error {
-	for _, k := range b.calls {
-		if !k.op.Kind.PointToPoint() {
-			if err := f(k); err != nil {
-				return err
-			}
+// issue begins what there is of messages and of collectives, each with a Work that work gives, nil for none. Nothing
+// begins if an operation is invalid.
+func (b *batch) issue(work func() *comm.Work) error {
+	if b.transfers.Len() > 0 && b.collectives.Len() > 0 {
+		if err := b.collectives.Check(b.ctx, b.opts...); err != nil {
+			return err
+		}
+	}
+	for _, part := range [2]*comm.Batch{b.transfers, b.collectives} {
+		if part.Len() == 0 {
+			continue
+		}
+		opts := b.opts
+		if w := work(); w != nil {
+			opts = append(slices.Clone(opts), comm.Async(w))
+		}
+		if err := part.Issue(b.ctx, opts...); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -79,7 +90,7 @@ func goSubmitBatch(h C.chorus_comm, ops *C.chorus_op, n C.int32_t, ns C.int64_t,
 	var asker call // only for its context
 	b, err := newBatch(h, ops, n, ns, asker.context(checked))
 	if err == nil {
-		err = asker.interrupted(b.run(), checked)
+		err = asker.interrupted(b.issue(func() *comm.Work { return nil }), checked)
 	}
 	if err != nil {
 		return fail(err)
@@ -92,15 +103,6 @@ func goSubmitBatch(h C.chorus_comm, ops *C.chorus_op, n C.int32_t, ns C.int64_t,
 		}
 	}
 	return C.CHORUS_OK
-}
-
-func (b *batch) run() error {
-	if b.transfers.Len() > 0 {
-		if err := b.transfers.Issue(b.ctx, b.opts...); err != nil {
-			return err
-		}
-	}
-	return b.collectives(func(k *call) error { return b.m.Submit(&k.op, nil) })
 }
 
 //export goIssueBatch
@@ -121,25 +123,15 @@ func goIssueBatch(h C.chorus_comm, ops *C.chorus_op, n C.int32_t, ns C.int64_t, 
 		}
 	}
 	w.m, w.ops = b.m, b.calls
-	if b.transfers.Len() > 0 {
-		posted := new(comm.Work)
-		if err := b.transfers.Issue(b.ctx, append(b.opts, comm.Async(posted))...); err != nil {
-			return fail(err)
-		}
-		w.parts = append(w.parts, posted)
-	}
-	// A collective that is invalid ends the batch, but what was issued before is under way and needs its work.
-	if err := b.collectives(func(k *call) error {
-		err := b.m.Submit(&k.op, &k.work)
-		if err == nil {
-			w.parts = append(w.parts, &k.work)
-		}
-		return err
+	if err := b.issue(func() *comm.Work {
+		issued := new(comm.Work)
+		w.parts = append(w.parts, issued)
+		return issued
 	}); err != nil {
-		if len(w.parts) == 0 {
+		if len(w.parts) < 2 {
 			return fail(err)
 		}
-		w.parts = append(w.parts, failed(err))
+		w.parts[1] = failed(err) // the messages are under way, and need their work
 	}
 	return fail(giveWork(w, out))
 }

@@ -881,9 +881,10 @@ CHORUS_API void *chorus_python_site(void *self, void *const *args, intptr_t n);
 
 /* chorus_submit_batch submits n operations as one: the sends and receives among
  * them are posted together, so that their order can't deadlock, and then the
- * collectives run in order, up to the first that fails. [blocks] unless work is
- * given. If a send or receive is invalid nothing begins. timeout_ns bounds each of
- * them, whose own timeouts are not read; 0: the communicator's. */
+ * collectives run: as one group of the backend's library where that has groups, and
+ * in order, up to the first that fails, elsewhere. [blocks] unless work is given. If
+ * one is invalid nothing begins. timeout_ns bounds each of them that has no timeout of
+ * its own; 0: the communicator's. */
 CHORUS_API chorus_status chorus_submit_batch(chorus_comm comm, chorus_op *ops, int32_t n, int64_t timeout_ns, chorus_work *work);
 
 /* chorus_work_wait waits until the work is done, for timeout_ns at most (less

@@ -8,8 +8,9 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// Batch collects sends and receives that are issued together, so that their
-// order among the ranks cannot deadlock. It is used by one goroutine.
+// Batch collects operations that are issued together. They are sends and receives, whose order among the ranks cannot
+// deadlock then, or collectives. These are one group of the backend's library where it has groups, and run one behind
+// the other elsewhere. A batch is used by one goroutine.
 //
 //	b := c.Batch()
 //	b.Send(x, right)
@@ -39,41 +40,101 @@ func (b *Batch) Recv(t *tensor.Tensor, src int, opts ...Option) {
 	b.calls = append(b.calls, o)
 }
 
-// Len returns the number of transfers in the batch.
+// Add adds an operation of any kind that is given as a value, as to [Comm.Submit]. Its context is Issue's, and so is its
+// time if it has none. No collective of a batch may use what another one of it writes: a library with groups carries
+// them out at the same time, and such a batch is refused.
+func (b *Batch) Add(op *Op) {
+	o := new(call)
+	b.c.fill(o, context.Background(), op.Kind, nil)
+	if op.Kind.Valid() {
+		b.c.adopt(o, op, nil)
+	}
+	b.calls = append(b.calls, o)
+}
+
+// Len returns the number of operations in the batch.
 func (b *Batch) Len() int { return len(b.calls) }
 
-// Issue posts all transfers at once and waits for them; the batch is empty afterwards. Nothing
-// is posted, and the batch stays as it is, if any of them is invalid. Options: Async, Timeout.
-func (b *Batch) Issue(ctx context.Context, opts ...Option) error {
+// Check returns the error with which Issue would refuse the batch, if there is one. Ranks that wait for its collectives
+// are told then, as by Issue.
+func (b *Batch) Check(ctx context.Context, opts ...Option) error {
+	_, err := b.check(ctx, opts)
+	return err
+}
+
+// check is Check; it also returns what is common to all operations.
+func (b *Batch) check(ctx context.Context, opts []Option) (all *call, err error) {
 	c := b.c
-	var all call
-	c.fill(&all, ctx, backend.Send, opts)
+	all = new(call)
+	c.fill(all, ctx, backend.Send, opts)
 	if len(b.calls) == 0 {
-		return c.invalid("batch", "the batch is empty")
+		return all, c.invalid("batch", "the batch is empty")
 	}
+	if err = b.invalid(all); err == nil || !b.calls[0].Kind.Valid() || b.calls[0].Kind.PointToPoint() {
+		return all, err
+	}
+	if o := b.calls[0]; c.dev() != nil {
+		return all, c.refusedOn(o, err)
+	}
+	c.rec.Refused(err)
+	return all, c.refuse(b.calls[0].Kind.String(), false, err)
+}
+
+// invalid returns what is wrong with the batch.
+func (b *Batch) invalid(all *call) error {
+	c := b.c
 	if all.noneAt != 0 {
 		return c.noOption("batch", all.noneAt)
 	}
 	if all.Tag != 0 || all.from != nil || all.hasInto {
 		return c.invalid("batch", "Issue takes Async and Timeout; Tag and From belong to a transfer")
 	}
+	messages := b.calls[0].Kind.PointToPoint()
 	for _, o := range b.calls {
-		if o.work != nil {
+		switch {
+		case !o.Kind.Valid():
+			return c.invalid("batch", "there is no operation %d", o.Kind)
+		case o.Kind.PointToPoint() != messages:
+			return c.invalid("batch", "%v beside %v: a batch is of messages or of collectives", b.calls[0].Kind, o.Kind)
+		case o.work != nil:
 			return c.invalid("batch", "Async belongs to Issue, not to a transfer of the batch")
 		}
-		o.Ctx, o.Timeout = all.Ctx, all.Timeout
+		if o.Ctx = all.Ctx; o.value == nil || o.value.Timeout == 0 {
+			o.Timeout = all.Timeout
+		}
 		if err := c.validate(o); err != nil {
 			return err
 		}
 	}
-	on := b.calls[0].on
+	var at *call // says where all of them are
 	for _, o := range b.calls {
-		if o.on != on {
-			return c.invalid("batch", "%s", apartFrom(b.calls[0].First(), o.First()))
+		switch {
+		case o.First() == nil:
+		case at == nil:
+			at = o
+		case o.on != at.on:
+			return c.invalid("batch", "%s", apartFrom(at.First(), o.First()))
 		}
 	}
-	if on {
-		calls := b.calls
+	for _, o := range b.calls {
+		o.on = at == nil && o.on || at != nil && at.on
+	}
+	return nil
+}
+
+// Issue begins all operations at once and waits for them, collectives up to the first that fails; the batch is empty
+// afterwards. Nothing is begun, and the batch stays as it is, if any of them is invalid. Options: Async, Timeout.
+func (b *Batch) Issue(ctx context.Context, opts ...Option) error {
+	all, err := b.check(ctx, opts)
+	if err != nil {
+		return err
+	}
+	c, calls := b.c, b.calls
+	switch {
+	case !calls[0].Kind.PointToPoint():
+		b.calls = nil
+		return c.together(all.work, calls)
+	case calls[0].on:
 		b.calls = nil
 		return c.transferOn("batch", all.work, all.Ctx, calls...)
 	}
@@ -87,10 +148,10 @@ func (b *Batch) Issue(ctx context.Context, opts ...Option) error {
 		}
 		all.work.start()
 	}
-	r, held := &round{c: c, calls: b.calls, work: all.work}, true
+	r, held := &round{c: c, calls: calls, work: all.work}, true
 	b.calls = nil
 	defer c.unwind(r, &held)
-	err := r.post(all.work != nil)
+	err = r.post(all.work != nil)
 	if all.work == nil {
 		err = single(errors.Join(err, r.await()))
 		held = false
@@ -104,4 +165,28 @@ func (b *Batch) Issue(ctx context.Context, opts ...Option) error {
 		all.work.finish(err)
 	})
 	return nil
+}
+
+// together runs collectives that are valid, or issues them with w for all. Those that the backend's library enqueues by
+// itself are one call of the backend.
+func (c *Comm) together(w *Work, calls []*call) error {
+	d, o := c.dev(), calls[0]
+	if w == nil && !(o.on && d.enq != nil) {
+		for _, o := range calls {
+			o.owner = c.lane.tryAcquire()
+			if err := c.collective(o); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for i, o := range calls {
+		if o.work = w; i > 0 {
+			calls[i-1].next = o
+		}
+	}
+	if d != nil {
+		return c.issueOn(o)
+	}
+	return c.issue(o)
 }

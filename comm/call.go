@@ -24,6 +24,7 @@ type call struct {
 	bare    bool   // fast's, which leaves what its next one sets or needs again
 	record  uint64 // for the recorder
 	noneAt  int    // which of its options is nil, from 1; 0: none
+	next    *call  // the one behind it in a batch that is issued as one, with the same Work; nil: it's the last
 	running running
 	given   *given // on a device, where the operation has views of the memory in place of the tensors
 }
@@ -88,7 +89,6 @@ func (c *Comm) collective(o *call) error {
 		c.disown()
 		o = &moved
 	}
-	o.record = c.rec.Issue(&o.Op, o.work != nil, true)
 	return c.issue(o)
 }
 
@@ -138,31 +138,43 @@ func (c *Comm) disown() {
 	c.lane.release()
 }
 
-// issue queues a call behind all that were issued before.
+// issue queues a call, with those behind it in its batch, behind all that were issued before.
 func (c *Comm) issue(o *call) error {
 	w, wait := o.work, o.work == nil
 	if wait {
 		w = new(Work)
 	}
+	for x := o; x != nil; x = x.next {
+		x.record = c.rec.Issue(&x.Op, !wait, true)
+	}
 	if err := w.issue(); err != nil {
 		err = c.invalid(o.Kind.String(), "%v", err)
-		c.rec.Drop(o.record, err)
+		for ; o != nil; o = o.next {
+			c.rec.Drop(o.record, err)
+		}
 		return err
 	}
+	for x := o; x != nil; x = x.next {
+		c.queue(x, w)
+	}
+	if wait {
+		return c.attend(o, w)
+	}
+	return nil
+}
+
+// queue is issue of one call.
+func (c *Comm) queue(o *call, w *Work) {
 	c.lane.enqueue(func() {
 		w.start()
 		c.rec.Start(o.record, &o.Op)
 		c.attempt(o.Kind.String(), o, func() error { return c.run(o) }, func(err error) {
-			w.finish(err)
+			w.ended(o, err)
 			if err != nil {
 				c.fatal(err)
 			}
 		})
 	})
-	if wait {
-		return c.attend(o, w)
-	}
-	return nil
 }
 
 // run passes a collective to the backend, between its hooks.

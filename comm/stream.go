@@ -106,15 +106,18 @@ func (c *Comm) collectiveOn(o *call) error {
 		c.disown()
 		o = &moved
 	}
-	if err == nil && o.on {
-		err = c.enqueue(o)
-	}
 	if err != nil {
-		c.rec.Refused(err)
-		c.refuseOn(o, err)
-		return err
+		return c.refusedOn(o, err)
 	}
+	return c.issueOn(o)
+}
+
+// issueOn enqueues a call, with those behind it in its batch, or issues them if their tensors are on the host.
+func (c *Comm) issueOn(o *call) error {
 	if o.on {
+		if err := c.enqueue(o); err != nil {
+			return c.refusedOn(o, err)
+		}
 		return nil
 	}
 	if err := c.quiesce(o.Ctx); err != nil {
@@ -123,8 +126,8 @@ func (c *Comm) collectiveOn(o *call) error {
 	return c.issue(o)
 }
 
-// enqueue puts a collective on a stream: a synchronous one on the current stream, an asynchronous one on the
-// communicator's own, behind what the current stream has.
+// enqueue puts a collective, with those behind it in its batch, on a stream: synchronous ones on the current stream,
+// asynchronous ones on the communicator's own, behind what the current stream has.
 func (c *Comm) enqueue(o *call) error {
 	if cause := c.b.Cause(); cause != nil {
 		return cause
@@ -185,25 +188,18 @@ func (c *Comm) push(o *call, cur *device.Stream) (err error) {
 		if err := d.order.before(s); err != nil {
 			return err
 		}
-		if err := c.handOver(o.Kind.String(), o.work, s, o); err != nil {
+		if err := c.handOver(o.Kind.String(), o.work, s, o.batch()...); err != nil {
 			return err
 		}
 		return d.order.after(s)
 	}
-	if err := engineViews(o, s); err != nil {
-		return err
-	}
-	o.Ctx = context.Background() // the caller's is for the call; what is enqueued has its timeout
-	f := func() error { return c.perform(o) }
-	if capturing {
-		own := c.inherits(o)
-		work := o.work
-		f = func() error {
-			x := *o
-			x.work = nil
-			c.renew(&x, own)
-			return c.perform(&x)
+	for x := o; x != nil; x = x.next {
+		if err := engineViews(x, s); err != nil {
+			return err
 		}
+	}
+	work := o.work // which is another's, maybe, once the last of them is done
+	if capturing {
 		defer func() {
 			if err == nil && work != nil {
 				work.complete(nil) // there is a node now; what it does at replays is the streams' to tell
@@ -213,18 +209,44 @@ func (c *Comm) push(o *call, cur *device.Stream) (err error) {
 	if err := d.order.before(s); err != nil {
 		return err
 	}
-	if err := s.HostFunc(o.Kind.String(), f); err != nil {
-		return err
+	for x := o; x != nil; x = x.next {
+		if err := s.HostFunc(x.Kind.String(), c.performed(x, capturing)); err != nil {
+			return err
+		}
 	}
-	if o.work != nil {
-		if err := s.Record(&o.work.on.event); err != nil {
+	if work != nil {
+		if err := s.Record(&work.on.event); err != nil {
 			return err
 		}
 	}
 	return d.order.after(s)
 }
 
-// perform runs an enqueued collective when its stream gets there, alone as always.
+// batch returns the call, with those behind it in its batch.
+func (o *call) batch() (all []*call) {
+	for ; o != nil; o = o.next {
+		all = append(all, o)
+	}
+	return all
+}
+
+// performed is perform as a function of a stream, or of a graph's runs.
+func (c *Comm) performed(o *call, captured bool) func() error {
+	o.Ctx = context.Background() // the caller's is for the call; what is enqueued has its timeout
+	if !captured {
+		return func() error { return c.perform(o) }
+	}
+	own := c.inherits(o)
+	return func() error {
+		x := *o
+		x.work = nil
+		c.renew(&x, own)
+		return c.perform(&x)
+	}
+}
+
+// perform runs an enqueued collective when its stream gets there, alone as always. Of a batch the last one completes
+// the Work, or the first that fails: the stream leaves out what comes behind that.
 func (c *Comm) perform(o *call) error {
 	if o.work != nil {
 		o.work.start()
@@ -239,7 +261,7 @@ func (c *Comm) perform(o *call) error {
 	var err error
 	ended := func(e error) {
 		err = e
-		if o.work != nil {
+		if o.work != nil && (err != nil || o.next == nil) {
 			o.work.complete(err)
 		}
 		if err != nil {
@@ -264,8 +286,14 @@ func (c *Comm) perform(o *call) error {
 	return err
 }
 
-// refuseOn is refuse for what would have been enqueued. Nobody waits for what isn't captured.
-func (c *Comm) refuseOn(o *call, why error) {
+// refusedOn is refuse for what would have been enqueued. Nobody waits for what isn't captured.
+func (c *Comm) refusedOn(o *call, why error) error {
+	c.rec.Refused(why)
+	c.tellRefused(o, why)
+	return why
+}
+
+func (c *Comm) tellRefused(o *call, why error) {
 	if errors.Is(why, ErrFinalized) || c.b.Cause() != nil {
 		return
 	}

@@ -43,7 +43,7 @@ func (c *Comm) adopt(o *call, op *Op, w *Work) {
 		o.Root = op.Root
 	}
 	if row.Peer {
-		o.Peer, o.Tag = op.Peer, op.Tag
+		o.Peer, o.Tag, o.Op.From = op.Peer, op.Tag, op.From
 	}
 	if row.Reduces {
 		o.Reduce = op.Reduce

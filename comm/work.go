@@ -16,7 +16,7 @@ type Work struct {
 	mu     sync.Mutex
 	done   chan struct{}
 	status Status
-	err    error
+	err    error       // while it's under way, of a batch's operations that have ended
 	on     *deviceWork // nil for an operation on the host
 }
 
@@ -60,6 +60,18 @@ func (w *Work) finish(err error) {
 	w.finishLocked(err)
 }
 
+// ended is finish for an operation that may be one of a batch: its last one finishes the work, with the first error.
+func (w *Work) ended(o *call, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil {
+		w.err = err
+	}
+	if o.next == nil {
+		w.finishLocked(w.err)
+	}
+}
+
 func (w *Work) finishLocked(err error) {
 	w.err = err
 	switch {
@@ -97,6 +109,9 @@ func (w *Work) Err() error {
 	w.poll()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.status < Completed {
+		return nil
+	}
 	return w.err
 }
 

@@ -54,10 +54,11 @@ type Backend interface {
 // What is enqueued it carries out with no more help, and a stream that is captured gets nodes of its graph by it.
 type Enqueuer interface {
 	// Enqueue puts operations on their Stream, the same one for all, sets their Seq, Algorithm and From, and returns
-	// when they are there; it waits no longer than their Timeout. It's one collective, or sends and receives that are
-	// done together, whichever of them come first. It is called in issue order, for one communicator of a rank at a
-	// time, and never during a Split. Tensors are the device's; a factor may be on the host. What fails later breaks
-	// the communicator, and ends the operations' part in their stream.
+	// when they are there; it waits no longer than their Timeout. They are collectives, one or several, or sends and
+	// receives that are done together, whichever of them come first. Several are one group of the library: none is
+	// there if it fails. It is called in issue order, for one communicator of a rank at a time, and never during a Split.
+	// Tensors are the device's; a factor may be on the host. What fails later breaks the communicator, and ends the
+	// operations' part in their stream.
 	Enqueue(ops ...*Op) error
 	// Overdue reports that an operation isn't done although its stream got to it so long ago, which is more than its
 	// Timeout: the backend breaks the communicator with a *TimeoutError, in which it says what it knows of the others. One

@@ -48,6 +48,15 @@ func (x cell) exec(ctx context.Context, c *comm.Comm, m *maker) error {
 }
 
 func (x cell) run(ctx context.Context, c *comm.Comm, m *maker) error {
+	op, verify := x.prepare(c, m)
+	if err := x.call(ctx, c, op); err != nil {
+		return fmt.Errorf("%v: %w", x, err)
+	}
+	return verify(ctx)
+}
+
+// prepare makes one rank's operation of a cell, and the comparison of what it gives with its definition.
+func (x cell) prepare(c *comm.Comm, m *maker) (op *comm.Op, verify func(ctx context.Context) error) {
 	n, me, row := c.Size(), c.Rank(), x.kind.Operation()
 	size := func(from, to int) int {
 		switch {
@@ -68,7 +77,7 @@ func (x cell) run(ctx context.Context, c *comm.Comm, m *maker) error {
 		}
 		return at
 	}
-	op := comm.Op{Kind: x.kind, Root: x.root, Reduce: x.red}
+	op = &comm.Op{Kind: x.kind, Root: x.root, Reduce: x.red}
 	ins, outs := row.Blocks(me, n, x.root, size)
 	at := starts(me)
 	input := func(from, to int) *tensor.Tensor {
@@ -103,47 +112,47 @@ func (x cell) run(ctx context.Context, c *comm.Comm, m *maker) error {
 	if row.Splits() {
 		op.InSplits, op.OutSplits = ins, outs
 	}
-	if err := x.call(ctx, c, &op); err != nil {
-		return fmt.Errorf("%v: %w", x, err)
-	}
-	end := 0
-	for b, k := range outs {
-		out := op.Out
-		if row.Out == backend.List {
-			out = op.Outs[b]
-		} else if row.Out == backend.Whole {
-			out = tensor.Must(out.Narrow(0, end, k))
-		}
-		end += k
-		first, last, block := row.Sources(me, n, x.root, b)
-		from := 0 // every rank that is combined has its blocks in the same places
-		if block > 0 {
-			from = starts(first)[block]
-		}
-		xs := make([]float64, last-first)
-		err := check(ctx, fmt.Sprintf("output %d", b), out, func(i int) float64 {
-			for r := range xs {
-				xs[r] = v(first+r, from+i)
+	verify = func(ctx context.Context) error {
+		end := 0
+		for b, k := range outs {
+			out := op.Out
+			if row.Out == backend.List {
+				out = op.Outs[b]
+			} else if row.Out == backend.Whole {
+				out = tensor.Must(out.Narrow(0, end, k))
 			}
-			if row.Reduces {
-				return combine(x.red, x.dt, xs)
+			end += k
+			first, last, block := row.Sources(me, n, x.root, b)
+			from := 0 // every rank that is combined has its blocks in the same places
+			if block > 0 {
+				from = starts(first)[block]
 			}
-			return xs[0]
-		})
-		if err != nil {
-			return fmt.Errorf("%v: %w", x, err)
+			xs := make([]float64, last-first)
+			err := check(ctx, fmt.Sprintf("output %d", b), out, func(i int) float64 {
+				for r := range xs {
+					xs[r] = v(first+r, from+i)
+				}
+				if row.Reduces {
+					return combine(x.red, x.dt, xs)
+				}
+				return xs[0]
+			})
+			if err != nil {
+				return fmt.Errorf("%v: %w", x, err)
+			}
 		}
-	}
-	if op.In != nil && op.In != op.Out {
-		op.Ins = []*tensor.Tensor{op.In}
-		at = []int{0}
-	}
-	for b, in := range op.Ins {
-		if err := check(ctx, "input after the operation", in, func(i int) float64 { return v(me, at[b]+i) }); err != nil {
-			return fmt.Errorf("%v: %w", x, err)
+		ins, at := op.Ins, at
+		if op.In != nil && op.In != op.Out {
+			ins, at = []*tensor.Tensor{op.In}, []int{0}
 		}
+		for b, in := range ins {
+			if err := check(ctx, "input after the operation", in, func(i int) float64 { return v(me, at[b]+i) }); err != nil {
+				return fmt.Errorf("%v: %w", x, err)
+			}
+		}
+		return nil
 	}
-	return nil
+	return op, verify
 }
 
 // call calls the method of Comm that has the operation's name, with the arguments that the table says that it has, in

@@ -65,6 +65,7 @@ func Run(t *testing.T, c Config) {
 		{"InPlace", InPlace, anywhere},
 		{"Algorithms", Algorithms, anywhere},
 		{"Specials", Specials, anywhere},
+		{"Batches", Batches, anywhere},
 		{"PointToPoint", PointToPoint, anywhere},
 		{"Split", Split, anywhere},
 		{"Async", Async, anywhere},

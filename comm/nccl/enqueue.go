@@ -74,9 +74,19 @@ func (r *rank) Enqueue(ops ...*backend.Op) error {
 				Detail: fmt.Sprintf("%s has no reduction %v on %v", r.lib.name, op.Reduce, op.First().DType())}
 		}
 	}
-	packed, err := r.operationConfig(ops[0])
-	if err != nil {
+	x := &calls{rank: r, stream: abi.Stream(ops[0].Stream.Handle())}
+	given := false // to a call that may be held
+	defer func() {
+		if !given {
+			x.free()
+		}
+	}()
+	if err := x.configure(ops); err != nil {
 		return err
+	}
+	if i, j := entangled(ops); j > 0 {
+		return &backend.InvalidArgumentError{Where: r.Of(ops[j]), Detail: fmt.Sprintf("operation %d of the batch uses what "+
+			"operation %d uses, and one of them writes it: %s carries out both at the same time", j, i, r.lib.name)}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), ops[0].Timeout)
 	defer cancel()
@@ -106,20 +116,13 @@ func (r *rank) Enqueue(ops ...*backend.Op) error {
 	} else {
 		r.learn()
 	}
-	x := &calls{rank: r, stream: abi.Stream(ops[0].Stream.Handle())}
-	free := func() {}
-	if packed != nil {
-		x.with, free = packed.Pointer(), packed.Free
-	}
 	if r.blocking { // until the other ranks come, if it has to connect to them first
-		err = r.apart(ctx, r.Broken(), func() error { defer free(); x.all(ops); return x.err })
+		given = true
+		err = r.apart(ctx, r.Broken(), func() error { defer x.free(); x.all(ops); return x.err })
 	} else if x.all(ops); x.err == nil && x.progress {
 		err = r.await(ctx, x.name, r.c)
 	} else {
 		err = x.err
-	}
-	if !r.blocking {
-		free()
 	}
 	if !errors.Is(err, errHeld) {
 		for _, made := range x.made {
@@ -169,10 +172,37 @@ type calls struct {
 	progress bool // it hasn't returned yet what it ends with
 	depth    int  // of groups
 	made     []abi.RedOp
-	with     unsafe.Pointer // the operation's configuration; nil if it has none
+	configs  []*abi.Config  // of the operations that have one; nil if none has
+	with     unsafe.Pointer // that of the operation whose turn it is; nil if it has none
 
 	staged []*tensor.Tensor // memory of operations, until they are enqueued
 	after  []func()         // enqueue what comes behind the library's work
+}
+
+// configure packs what the operations' hints say.
+func (x *calls) configure(ops []*backend.Op) error {
+	for i, op := range ops {
+		packed, err := x.operationConfig(op)
+		if err != nil {
+			return err
+		}
+		if packed != nil && x.configs == nil {
+			x.configs = make([]*abi.Config, len(ops))
+		}
+		if packed != nil {
+			x.configs[i] = packed
+		}
+	}
+	return nil
+}
+
+// free lets go of the configurations.
+func (x *calls) free() {
+	for _, c := range x.configs {
+		if c != nil {
+			c.Free()
+		}
+	}
 }
 
 // do is a call's result.
@@ -192,7 +222,10 @@ func (x *calls) all(ops []*backend.Op) {
 	if len(ops) > 1 {
 		x.begin()
 	}
-	for _, op := range ops {
+	for i, op := range ops {
+		if x.with = nil; x.configs != nil && x.configs[i] != nil {
+			x.with = x.configs[i].Pointer()
+		}
 		x.operation(op)
 	}
 	if len(ops) > 1 {

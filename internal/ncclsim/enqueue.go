@@ -41,6 +41,9 @@ type factor struct {
 }
 
 func (l *Library) groupStart() abi.Result {
+	if r := l.fail("ncclGroupStart", -1); r != abi.Success {
+		return r
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	g := l.groups[unix.Gettid()]

@@ -2,16 +2,19 @@
 
 // Command libchorus is libchorus.so with stand-ins for NCCL on emulated devices in it, for tests. Their places, for
 // CHORUS_NCCL_LIBRARY or the hint library, are "ncclsim-" and a release. The devices "cuda" are a stand-in's, too, on the
-// same emulated devices, whose streams and memory are to it those of somebody else.
+// same emulated devices, whose streams and memory are to it those of somebody else. The file that NCCLSIM_CALLS names
+// gets a line for each call of NCCL's functions: its name, and the process.
 //
 //	PACKAGE=./internal/ncclsim/libchorus sh capi/build.sh libchorus.so
 package main
 
 import (
 	"fmt"
+	"os"
 
 	_ "github.com/chorus-comms/chorus/capi"
 	"github.com/chorus-comms/chorus/comm/nccl"
+	"github.com/chorus-comms/chorus/comm/nccl/abi"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/accinte"
 	"github.com/chorus-comms/chorus/device/gpu"
@@ -39,7 +42,7 @@ func init() {
 		return gpu.New(lib)
 	})
 	for _, level := range ncclsim.Levels {
-		sim, err := ncclsim.New(ncclsim.Options{Version: level, Driver: rt.Driver()})
+		sim, err := ncclsim.New(ncclsim.Options{Version: level, Driver: rt.Driver(), Fail: note})
 		if err == nil {
 			_, err = nccl.Supply("NCCL", "ncclsim-"+level, sim.Table(), "accinte", "cuda")
 		}
@@ -47,6 +50,21 @@ func init() {
 			panic(fmt.Sprintf("the stand-in for NCCL %s: %v", level, err))
 		}
 	}
+}
+
+// note writes a call down.
+func note(call string, _ int) abi.Result {
+	if name := os.Getenv("NCCLSIM_CALLS"); name != "" {
+		f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err == nil {
+			_, err = fmt.Fprintln(f, call, os.Getpid())
+			_ = f.Close()
+		}
+		if err != nil {
+			panic(err)
+		}
+	}
+	return abi.Success
 }
 
 // main is not called in a shared library.
