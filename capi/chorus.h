@@ -638,6 +638,7 @@ typedef struct chorus_comm_options {
 	const int32_t *job_ranks; /* and which of them these are, world_size of them, the same on all members; flight records speak of them so. Read if job_size isn't 0, and rank is given */
 	int32_t name_again;       /* 1: others on the store, which have ended, may have had the name; all members pass the same */
 	int32_t reserved;
+	chorus_comm beside;       /* another communicator of the same ranks, or more, for the tensors of another device: what breaks one of the two breaks both, and chorus_comm_create gives up when that one breaks; 0: none */
 } chorus_comm_options;
 
 /* chorus_comm_create joins a communicator [blocks]. All of its ranks call it; it
@@ -679,6 +680,7 @@ typedef struct chorus_split_options {
 	const chorus_hint *hints; /* NULL: the parent's */
 	int32_t n_hints;
 	int32_t reserved;
+	chorus_comm beside; /* of the new communicator's ranks, or more, as in chorus_comm_options; 0: none */
 } chorus_split_options;
 
 /* chorus_comm_split makes communicators of parts of one [blocks]. Every rank

@@ -127,6 +127,13 @@ func create(o *C.chorus_comm_options, out *C.chorus_comm, checked C.int32_t) err
 	if o.name_again != 0 {
 		opts = append(opts, comm.WithNameAgain())
 	}
+	if o.beside != 0 {
+		other, err := find(o.beside)
+		if err != nil {
+			return err
+		}
+		opts = append(opts, comm.WithBeside(other.Comm))
+	}
 	if o.abort_on_error >= 0 {
 		opts = append(opts, comm.WithAbortOnError(o.abort_on_error != 0))
 	}
@@ -257,6 +264,13 @@ func split(h C.chorus_comm, o *C.chorus_split_options, out *C.chorus_comm, check
 			hs = map[string]string{} // none, not the parent's
 		}
 		opts = append(opts, comm.SplitHints(hs))
+	}
+	if o.beside != 0 {
+		other, err := find(o.beside)
+		if err != nil {
+			return err
+		}
+		opts = append(opts, comm.SplitBeside(other.Comm))
 	}
 	var part *comm.Comm
 	err = running(checked, func(ctx context.Context) (err error) {

@@ -96,6 +96,9 @@ func New(ctx context.Context, opts ...NewOption) (*Comm, error) {
 	}
 	var st store.Store
 	fail := func(format string, args ...any) (*Comm, error) {
+		if cause := o.besideCause(); cause != nil {
+			return nil, cause
+		}
 		if e := o.hostLost(st, args); e != nil {
 			return nil, e
 		}
@@ -124,6 +127,8 @@ func New(ctx context.Context, opts ...NewOption) (*Comm, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
+	ctx, alone := o.whileBeside(ctx)
+	defer alone()
 	if o.newcomer {
 		return o.idle(abort), nil
 	}
@@ -159,6 +164,9 @@ func New(ctx context.Context, opts ...NewOption) (*Comm, error) {
 		return fail("%w", err)
 	}
 	c := o.join(cfg, abort, b, dev)
+	if o.beside != nil {
+		go shareFailures(b, o.beside.b)
+	}
 	if launched && st != nil && !foreign {
 		c.ended.leave = func() error { return leave(st, o.rank) }
 	}
@@ -304,6 +312,7 @@ func newComm(b backend.Backend, o *newOptions, abort bool) *Comm {
 		gate:  gate{shut: make(chan struct{})},
 		ended: &ending{b: b, name: o.name, log: o.log, done: make(chan struct{}), rec: o.recorder}}
 	c.opened.store, c.opened.recorder, c.opened.old = nil, nil, nil // another world has its own
+	c.opened.beside = nil
 	c.timeout.Store(int64(o.timeout))
 	c.transfers.New = func() any { return new(call) }
 	c.cleanup = runtime.AddCleanup(c, forgotten, c.ended)

@@ -39,6 +39,7 @@ type newOptions struct {
 	again        bool // the name may have been used before
 	recorder     *observe.Recorder
 	newcomer     bool
+	beside       *Comm           // of the same ranks, whose failures are this one's
 	old          backend.Backend // whose successor it's going to be, if that can be of use; nil otherwise
 	world        string          // which it is of those that a process may have been in, for handles
 }
@@ -85,6 +86,11 @@ func WithStore(s store.Store) NewOption { return func(o *newOptions) { o.store =
 // that is not among them, but may die like them. If the store is lost, New's error is a *[PeerLostError] with that
 // rank.
 func WithStoreHost(rank int) NewOption { return func(o *newOptions) { o.host, o.hosted = rank, true } }
+
+// WithBeside says that the communicator is a second one of another's ranks, for the tensors of another device: what
+// breaks one of the two on a rank breaks the other one there, with the same cause, and New gives up when c breaks. The
+// ranks may number themselves otherwise, or be some of c's. Each of the two is finalized by itself.
+func WithBeside(c *Comm) NewOption { return func(o *newOptions) { o.beside = c } }
 
 // WithTimeout bounds New and every operation without a Timeout of its own. The
 // default is TORCHCOMM_TIMEOUT_SECONDS, or 600 seconds.

@@ -19,6 +19,7 @@ type splitOptions struct {
 	name    string
 	timeout time.Duration
 	hints   map[string]string
+	beside  *Comm
 }
 
 // SplitName names the new communicator; the default is the parent's name, a dot and its lowest parent rank.
@@ -29,6 +30,9 @@ func SplitTimeout(d time.Duration) SplitOption { return func(o *splitOptions) { 
 
 // SplitHints are the new communicator's hints. What they don't say about the priority of its streams is as for c.
 func SplitHints(h map[string]string) SplitOption { return func(o *splitOptions) { o.hints = h } }
+
+// SplitBeside says that the new communicator shares the failures of another one of its ranks; see [WithBeside].
+func SplitBeside(c *Comm) SplitOption { return func(o *splitOptions) { o.beside = c } }
 
 // Split makes communicators of parts of this one. Every rank of c calls it. ranks
 // lists, by ranks of c, the members of the group that this rank joins; their order
@@ -131,6 +135,9 @@ func (c *Comm) Split(ctx context.Context, ranks []int, opts ...SplitOption) (*Co
 			return nil, errors.Join(c.deviceError(op, err), child.Finalize(ctx))
 		}
 		child.bound.Store(s)
+	}
+	if o.beside != nil {
+		go shareFailures(b, o.beside.b)
 	}
 	return child, nil
 }

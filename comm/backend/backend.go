@@ -80,6 +80,12 @@ type Windower interface {
 	NewWindow(ctx context.Context, t *tensor.Tensor, timeout time.Duration) (Window, error)
 }
 
+// Failer is implemented by backends that can be broken by a failure of another communicator.
+type Failer interface {
+	// Fail is Abort with a typed error that this rank, and the others, get as it is.
+	Fail(cause error)
+}
+
 // Leaver is implemented by backends whose ranks can say why they leave a communicator that is not broken.
 type Leaver interface {
 	// Leaving comes right before Finalize. Ranks that wait for this one later fail with a *PeerLostError, whose Cause

@@ -378,6 +378,7 @@ class CommOptions(Structure):
         ("job_ranks", POINTER(c_int32)),
         ("name_again", c_int32),
         ("reserved", c_int32),
+        ("beside", c_uint64),
     ]
 
 
@@ -410,6 +411,7 @@ class SplitOptions(Structure):
         ("hints", POINTER(Hint)),
         ("n_hints", c_int32),
         ("reserved", c_int32),
+        ("beside", c_uint64),
     ]
 
 

@@ -298,10 +298,12 @@ class Communicator:
         job_size: int = 0,
         keep_store: bool = False,
         again: bool = False,
+        beside: Communicator | None = None,
     ) -> Communicator:
         """Join a communicator. All ranks call it; it waits until they have found each other. If its ranks are some of a
         larger job, they are ``job_ranks`` there, for flight records. ``device`` is for backends that have no host.
         ``keep_store``: its splits need the store. ``again``: others that have ended may have had its name on the store.
+        ``beside``: a communicator of the same ranks, or more; what breaks one of the two breaks both.
         """
         array, n_hints = _lib.hints(hints)
         handle = ctypes.c_uint64()
@@ -323,6 +325,7 @@ class Communicator:
                 job_size=job_size,
                 job_ranks=_ranks(job_ranks) if job_size else None,
                 name_again=int(again),
+                beside=beside.handle if beside is not None else 0,
             )
             check(_lib.library.chorus_comm_create(ctypes.byref(options), ctypes.byref(handle)))
             comm = cls(handle.value)
@@ -332,10 +335,16 @@ class Communicator:
         return comm
 
     def split(
-        self, ranks: Sequence[int], *, name: str | None = None, timeout_ns: int = 0, hints: dict[str, str] | None = None
+        self,
+        ranks: Sequence[int],
+        *,
+        name: str | None = None,
+        timeout_ns: int = 0,
+        hints: dict[str, str] | None = None,
+        beside: Communicator | None = None,
     ) -> Communicator | None:
         """A communicator of some of this one's ranks, in the given order. Every rank
-        calls it with its own group; one that passes no ranks gets None."""
+        calls it with its own group; one that passes no ranks gets None. ``beside`` is as in :meth:`create`."""
         array, n_hints = _lib.hints(hints)
         members = _ranks(ranks) if ranks else None
         options = _lib.SplitOptions(
@@ -346,6 +355,7 @@ class Communicator:
             timeout_ns=timeout_ns,
             hints=array,
             n_hints=n_hints,
+            beside=beside.handle if beside is not None else 0,
         )
         handle = ctypes.c_uint64()
         check(_lib.library.chorus_comm_split(self.handle, ctypes.byref(options), ctypes.byref(handle)))

@@ -116,6 +116,35 @@ def _all_reduce(kind: Any) -> None:
     cells["func"].cell_contents = all_reduce
 
 
+def _batches(kind: Any) -> None:
+    """``batch_isend_irecv`` of a GPU's tensors issues the messages as one, as it does for PyTorch's own groups over NCCL:
+    each of them by itself could wait, on the GPU, for one that isn't issued yet.
+
+    PyTorch does so only for groups written in C++.
+    """
+    theirs = getattr(_c10d, "batch_isend_irecv", None)
+    _expect(
+        inspect.isfunction(theirs)
+        and list(inspect.signature(theirs).parameters) == ["p2p_op_list"]
+        and callable(getattr(_c10d, "_check_p2p_op_list", None)),
+        "another torch.distributed.batch_isend_irecv than known",
+    )
+
+    @functools.wraps(theirs)
+    def batch_isend_irecv(p2p_op_list: Any) -> Any:
+        first = p2p_op_list[0] if isinstance(p2p_op_list, list) and p2p_op_list else None
+        if not isinstance(first, dist.P2POp):
+            return theirs(p2p_op_list)
+        group, place = first.group or _c10d._get_default_group(), first.tensor.device
+        batching = group._batching(place) if isinstance(group, kind) else None
+        if batching is None or any(op.tensor.device != place for op in p2p_op_list):
+            return theirs(p2p_op_list)
+        _c10d._check_p2p_op_list(p2p_op_list)
+        return [batching._messages([(op.op is dist.isend, op.tensor, op.group_peer, op.tag) for op in p2p_op_list])]
+
+    _c10d.batch_isend_irecv = dist.batch_isend_irecv = batch_isend_irecv
+
+
 def _buckets(kind: Any) -> None:
     """The buckets of DistributedDataParallel's reducer in memory that peers can map, where there is such memory.
 
@@ -309,6 +338,7 @@ def _use_torchcomms(_: Any) -> None:
 
 _CHANGES: dict[str, Callable[..., None]] = {
     "all_reduce": _all_reduce,
+    "batches": _batches,
     "buckets": _buckets,
     "fp16_hook": _fp16_hook,
     "shrink": _shrink,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -82,6 +82,21 @@ def placed(name: str) -> tuple[torch.device | None, int]:
     return None, 0
 
 
+def driver_of(name: str) -> str:
+    """The library's driver of the devices that PyTorch calls so."""
+    return _drivers[name]
+
+
+def divided(options: Any, kinds: Iterable[str]) -> tuple[Any, dict[str, dict[str, str]]]:
+    """What of ``pg_options`` is for the group, and what for its tensors on the devices of each type, which stands in a
+    dict of its own: ``{"fabric": "tcp", "cuda": {"minCTAs": 4}}``."""
+    if not isinstance(options, dict):
+        return options, {}
+    of = {kind: options[kind] for kind in kinds if isinstance(options.get(kind), dict)}
+    rest = {name: value for name, value in options.items() if name not in of}
+    return rest or (None if of else rest), {kind: {k: _text(v) for k, v in own.items()} for kind, own in of.items()}
+
+
 def named(device: torch.device) -> str:
     """What the library calls a device."""
     return f"{_drivers[device.type]}:{device.index}"
@@ -112,6 +127,11 @@ def _create(backend: str, options: Any, backend_options: Any, caller: dict[str, 
     from chorus.process_group import ProcessGroup, timeout_ns
 
     others = _other_backends(backend, options, caller)
+    config = caller.get("backend_config")
+    own = {"cpu", *_drivers}
+    if config is not None:
+        own &= {device for device, name in config.get_device_backend_map().items() if name == backend}
+    backend_options, for_libraries = divided(backend_options, own & set(_streams.natives))
     hints = backend_options if isinstance(backend_options, dict) else None
     if backend_options is not None and hints is None and not others:
         raise InvalidArgumentError(
@@ -142,10 +162,9 @@ def _create(backend: str, options: Any, backend_options: Any, caller: dict[str, 
         raise
     group = ProcessGroup(comm, options.store, options.timeout)
     group._hints = hints
-    if alone and device is not None:
-        group._ours = {device.type}
-    if config := caller.get("backend_config"):
-        group._ours &= {device for device, name in config.get_device_backend_map().items() if name == backend}
+    group._ours = own & {device.type} if alone and device is not None else own
+    if not alone and backend == NAME:
+        _add_libraries(group, for_libraries, options, device)
     if "cpu" not in group._ours:
         comm.leave_host()
     for device, (kind, other) in others.items():
@@ -154,6 +173,31 @@ def _create(backend: str, options: Any, backend_options: Any, caller: dict[str, 
         if not _streams.foreign(device):  # a GPU, which only a library's backend takes: its tensors are refused
             comm.bind(device)
     return group
+
+
+def _add_libraries(group: ProcessGroup, hints: dict[str, dict[str, str]], options: Any, device: Any) -> None:
+    """Give a group parts for the tensors of GPUs, whose streams others make; ``device`` is init_process_group's
+    device_id. Hints that a group isn't given it has from the world."""
+    from chorus import _streams
+
+    kinds = [kind for kind in _drivers if kind in group._ours and kind in _streams.natives]
+    if not kinds:
+        return
+    from chorus._library import part_of
+
+    world: Any = dist.group.WORLD if dist.is_initialized() else None
+    ranks = list(options.global_ranks_in_group)
+    job = (ranks, dist.get_world_size()) if ranks and world is not None else ([], 0)
+    for kind in kinds:
+        theirs = getattr(world, "_libraries", {}).get(kind)
+        of_world = theirs if ranks else None
+        inherited = {"backend": of_world.carrier, **of_world._hints} if of_world is not None else {}
+        own = dict(hints.get(kind, inherited))
+        part = part_of(group, kind, _library(own.pop("backend", None)), own, job)
+        if of_world is not None and of_world.eager and kind not in hints:
+            part.split_from = of_world, ranks
+    if isinstance(device, torch.device) and device.type in kinds:
+        group.bound_device_id = device  # by which PyTorch begins at once, and splits
 
 
 def _placed(carrier: str | None, device: Any) -> torch.device:
@@ -200,9 +244,7 @@ def _carrier(backend: str, options: Any, given: dict[str, Any] | None) -> tuple[
         return ACCL, {k if "." in k else f"{ACCL}.{k}": _text(v) for k, v in (given or {}).items()}
     hints = dict(given or {})
     theirs = getattr(getattr(world, "comm", None), "backend", None)
-    library = hints.pop("backend", theirs if theirs in LIBRARIES else None)
-    if library is not None and library not in LIBRARIES:
-        raise InvalidArgumentError(f"chorus: pg_options: backend is one of {', '.join(LIBRARIES)}, not {library!r}")
+    library = _library(hints.pop("backend", theirs if theirs in LIBRARIES else None))
     if library is not None:
         return library, hints
     inherited = "gloo" if theirs == "gloo" else NAME
@@ -212,6 +254,15 @@ def _carrier(backend: str, options: Any, given: dict[str, Any] | None) -> tuple[
     if wire == NAME:
         return None, hints
     return "gloo", {**hints, "own_store": "true"}
+
+
+def _library(name: str | None) -> str | None:
+    """The library's backend that ``pg_options`` names, or None."""
+    from chorus.errors import InvalidArgumentError
+
+    if name is not None and name not in LIBRARIES:
+        raise InvalidArgumentError(f"chorus: pg_options: backend is one of {', '.join(LIBRARIES)}, not {name!r}")
+    return name
 
 
 def _text(value: Any) -> str:

@@ -17,7 +17,7 @@ import contextlib
 import os
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -42,6 +42,9 @@ from chorus._forms import every_form, imaginary
 from chorus._reductions import NUMBERS, reduction_of
 from chorus._tensors import Staging, buffers, dense, even, moved_as, reduced_as, single, together
 from chorus.errors import Error, TimeoutError, UnsupportedError
+
+if TYPE_CHECKING:
+    from chorus._library import LibraryGroup
 
 _Tensors = list[torch.Tensor]
 
@@ -83,6 +86,7 @@ class Work(dist.Work):
         super().__init__()
         self._pending = pending  # None: it is done, and all went well
         self._value = value
+        self._source = -1  # who sends, if that isn't the rank that the library knows
         _kept.keep(self, value)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
@@ -117,7 +121,9 @@ class Work(dist.Work):
         """Who sent what a receive got."""
         if isinstance(self._pending, DevicePending) and self._pending.kind == _lib.RECV:
             self._pending.wait()
-        return self._pending.source if self._pending is not None and self._pending.test() else -1
+        if self._pending is None or not self._pending.test() or self._pending.source < 0:
+            return -1
+        return self._source if self._source >= 0 else self._pending.source
 
     _source_rank = source_rank
 
@@ -195,6 +201,7 @@ class ProcessGroup(dist.ProcessGroup):
     use_pg_for_symm_mem_rendezvous = False
 
     _hints: dict[str, str] = {}  # that it was made with
+    _libraries: dict[str, LibraryGroup]
 
     def __init__(self, comm: Communicator, store: Store | None, timeout: timedelta) -> None:
         init: Any = super().__init__  # PyTorch's stubs before 2.15 know other arguments
@@ -208,7 +215,8 @@ class ProcessGroup(dist.ProcessGroup):
         # base class would come back here, wherever it is called under another name than PyTorch looks for.
         make: Any = dist.ProcessGroup
         self._elsewhere: dist.ProcessGroup = make(comm.rank, comm.size)
-        self._others: list[torch.device] = []
+        self._libraries = {}  # the parts for GPUs, by the type of device
+        self._others: list[torch.device] = []  # whose tensors are for another backend, or one of these parts
         self._ours = {"cpu", *backend.served()}  # the types of device whose tensors are this backend's
         self._splits = 0  # that name their groups by it: a number that all ranks agree on
 
@@ -230,7 +238,7 @@ class ProcessGroup(dist.ProcessGroup):
     def _allreduce(self, tensors: _Tensors, opts: Any = None) -> dist.Work | None:
         """:meth:`allreduce` of any tensors; sparse COO ones are gathered and added up, SUM and AVG only."""
         if tensors and self._theirs(tensors[0]):
-            return self._elsewhere.allreduce(tensors, *_given(opts))
+            return self._at(tensors[0].device).allreduce(tensors, *_given(opts))
         if len(tensors) != 1:
             return self.allreduce_coalesced(tensors, opts)
         tensor = tensors[0]
@@ -262,7 +270,7 @@ class ProcessGroup(dist.ProcessGroup):
     def _broadcast(self, tensors: _Tensors, opts: Any = None) -> dist.Work | None:
         tensor = single(tensors, "broadcast", self.comm.invalid)
         if self._theirs(tensor):
-            return self._elsewhere.broadcast(tensors, *_given(opts))
+            return self._at(tensor.device).broadcast(tensors, *_given(opts))
         root = opts.rootRank if opts is not None else 0
         dense(tensor, "broadcast", self.comm.invalid)
         dtype, width = moved_as(tensor)
@@ -276,7 +284,7 @@ class ProcessGroup(dist.ProcessGroup):
         """Combine the ranks' tensors into the root's; the others' are left as they are."""
         tensor = single(tensors, "reduce", self.comm.invalid)
         if self._theirs(tensor):
-            return self._elsewhere.reduce(tensors, *_given(opts))
+            return self._at(tensor.device).reduce(tensors, *_given(opts))
         dense(tensor, "reduce", self.comm.invalid)
         root = opts.rootRank if opts is not None else 0
         reduction, factor, factor_data = reduction_of(opts, tensor.dtype, "reduce", self.comm.invalid)
@@ -294,7 +302,7 @@ class ProcessGroup(dist.ProcessGroup):
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work | None:
         """Block r of ``output`` becomes rank r's ``input``. Shapes: world size times the elements."""
         if self._theirs(input):
-            return self._elsewhere._allgather_base(output, input, *_given(opts))
+            return self._at(input.device)._allgather_base(output, input, *_given(opts))
         op = "all_gather_single"
         staging = Staging(op, self.comm.invalid)
         dtype, width = self._alike(output, input, op)
@@ -310,7 +318,7 @@ class ProcessGroup(dist.ProcessGroup):
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work | None:
         """``output`` becomes the combination of block rank of all ``input``. Shapes: world size times the elements."""
         if self._theirs(input):
-            return self._elsewhere._reduce_scatter_base(output, input, *_given(opts))
+            return self._at(input.device)._reduce_scatter_base(output, input, *_given(opts))
         op = "reduce_scatter_single"
         self._alike(output, input, op)
         reduction, factor, factor_data = reduction_of(opts, input.dtype, op, self.comm.invalid)
@@ -339,7 +347,7 @@ class ProcessGroup(dist.ProcessGroup):
         """
         if self._theirs(input):
             splits = list(output_split_sizes), list(input_split_sizes)
-            return self._elsewhere.alltoall_base(output, input, *splits, *_given(opts))
+            return self._at(input.device).alltoall_base(output, input, *splits, *_given(opts))
         op = "all_to_all_single"
         dtype, width = self._alike(output, input, op)
         staging = Staging(op, self.comm.invalid)
@@ -365,7 +373,7 @@ class ProcessGroup(dist.ProcessGroup):
         """``outputs[0][r]`` becomes rank r's ``inputs[0]``. Sizes may differ between ranks."""
         input = single(inputs, "all_gather", self.comm.invalid)
         if self._theirs(input):
-            return self._elsewhere.allgather(outputs, inputs, *_given(opts))
+            return self._at(input.device).allgather(outputs, inputs, *_given(opts))
         if len(outputs) != 1:
             raise self.comm.invalid("all_gather", f"takes one list of outputs, not {len(outputs)}")
         together([input, *outputs[0]], "all_gather", self.comm.invalid)
@@ -383,7 +391,7 @@ class ProcessGroup(dist.ProcessGroup):
         """``outputs[0]`` becomes the combination of all ``inputs[0][rank]``. Sizes may differ between ranks."""
         output = single(outputs, "reduce_scatter", self.comm.invalid)
         if self._theirs(output):
-            return self._elsewhere.reduce_scatter(outputs, inputs, *_given(opts))
+            return self._at(output.device).reduce_scatter(outputs, inputs, *_given(opts))
         if len(inputs) != 1:
             raise self.comm.invalid("reduce_scatter", f"takes one list of inputs, not {len(inputs)}")
         together([output, *inputs[0]], "reduce_scatter", self.comm.invalid)
@@ -402,7 +410,7 @@ class ProcessGroup(dist.ProcessGroup):
     def alltoall(self, outputs: _Tensors, inputs: _Tensors, opts: Any = None) -> dist.Work | None:
         """Send ``inputs[s]`` to rank s and receive ``outputs[r]`` from rank r, of any sizes."""
         if inputs and self._theirs(inputs[0]):
-            return self._elsewhere.alltoall(outputs, inputs, *_given(opts))
+            return self._at(inputs[0].device).alltoall(outputs, inputs, *_given(opts))
         if not inputs or not outputs:
             raise self.comm.invalid(
                 "all_to_all", f"a list is empty; it must have {self.comm.size} tensors, one per rank"
@@ -421,7 +429,7 @@ class ProcessGroup(dist.ProcessGroup):
         """The root's ``outputs[0][r]`` becomes rank r's ``inputs[0]``."""
         input = single(inputs, "gather", self.comm.invalid)
         if self._theirs(input):
-            return self._elsewhere.gather(outputs, inputs, *_given(opts))
+            return self._at(input.device).gather(outputs, inputs, *_given(opts))
         root = opts.rootRank if opts is not None else 0
         if (root == self.comm.rank) != (len(outputs) == 1):
             raise self.comm.invalid("gather", "the root passes one list of outputs, the others none")
@@ -439,7 +447,7 @@ class ProcessGroup(dist.ProcessGroup):
         """Block r of the root's ``output``, which is contiguous, becomes rank r's ``input``; the others' is not used.
         Shapes: world size times the elements. PyTorch calls it from 2.15 on."""
         if self._theirs(input):
-            theirs: Any = self._elsewhere
+            theirs: Any = self._at(input.device)
             work: dist.Work = theirs.gather_single(output, input, *_given(opts))
             return work
         if (opts.rootRank if opts is not None else 0) != self.comm.rank:
@@ -459,7 +467,7 @@ class ProcessGroup(dist.ProcessGroup):
         """``outputs[0]`` becomes the root's ``inputs[0][rank]``."""
         output = single(outputs, "scatter", self.comm.invalid)
         if self._theirs(output):
-            return self._elsewhere.scatter(outputs, inputs, *_given(opts))
+            return self._at(output.device).scatter(outputs, inputs, *_given(opts))
         root = opts.rootRank if opts is not None else 0
         if (root == self.comm.rank) != (len(inputs) == 1):
             raise self.comm.invalid("scatter", "the root passes one list of inputs, the others none")
@@ -474,8 +482,8 @@ class ProcessGroup(dist.ProcessGroup):
 
     def barrier(self, opts: Any = None, *more: Any, **named: Any) -> dist.Work | None:
         """Wait until every rank has come here."""
-        if self._others and self._of_others(getattr(opts, "device", None)):
-            return self._elsewhere.barrier(opts)
+        if self._others and (other := self._place_of_barrier(opts)) is not None:
+            return self._at(other).barrier(opts)
         comm = self.comm
         if (
             self._at_once(opts)
@@ -525,13 +533,13 @@ class ProcessGroup(dist.ProcessGroup):
     def allreduce_coalesced(self, tensors: _Tensors, opts: Any = None) -> dist.Work:
         """:meth:`allreduce` of each tensor."""
         if tensors and self._theirs(tensors[0]):
-            return self._elsewhere.allreduce_coalesced(tensors, *_given(opts))
+            return self._at(tensors[0].device).allreduce_coalesced(tensors, *_given(opts))
         return self._coalesced(opts, tensors, [(self.allreduce, ([t], opts)) for t in tensors])
 
     def all_gather_single_coalesced(self, outputs: _Tensors, inputs: _Tensors, opts: Any = None) -> dist.Work:
         """:meth:`all_gather_single` of each pair."""
         if inputs and self._theirs(inputs[0]):
-            return self._elsewhere.allgather_into_tensor_coalesced(outputs, inputs, *_given(opts))
+            return self._at(inputs[0].device).allgather_into_tensor_coalesced(outputs, inputs, *_given(opts))
         calls = [(self.all_gather_single, (o, i, opts)) for o, i in zip(outputs, inputs, strict=True)]
         return self._coalesced(opts, outputs, calls)
 
@@ -540,7 +548,7 @@ class ProcessGroup(dist.ProcessGroup):
     def reduce_scatter_single_coalesced(self, outputs: _Tensors, inputs: _Tensors, opts: Any = None) -> dist.Work:
         """:meth:`reduce_scatter_single` of each pair."""
         if inputs and self._theirs(inputs[0]):
-            return self._elsewhere.reduce_scatter_tensor_coalesced(outputs, inputs, *_given(opts))
+            return self._at(inputs[0].device).reduce_scatter_tensor_coalesced(outputs, inputs, *_given(opts))
         calls = [(self.reduce_scatter_single, (o, i, opts)) for o, i in zip(outputs, inputs, strict=True)]
         return self._coalesced(opts, outputs, calls)
 
@@ -549,7 +557,7 @@ class ProcessGroup(dist.ProcessGroup):
     def allgather_coalesced(self, outputs: list[_Tensors], inputs: _Tensors, opts: Any = None) -> dist.Work:
         """``outputs[r][i]`` becomes rank r's ``inputs[i]``."""
         if inputs and self._theirs(inputs[0]):
-            return self._elsewhere.allgather_coalesced(outputs, inputs, *_given(opts))
+            return self._at(inputs[0].device).allgather_coalesced(outputs, inputs, *_given(opts))
         calls = [(self.allgather, ([[o[i] for o in outputs]], [t], opts)) for i, t in enumerate(inputs)]
         return self._coalesced(opts, outputs, calls)
 
@@ -572,13 +580,13 @@ class ProcessGroup(dist.ProcessGroup):
     def _start_coalescing(self, device: torch.device) -> None:
         """Collect the operations that follow, until :meth:`_end_coalescing`."""
         if device.type not in self._ours:
-            return self._elsewhere._start_coalescing(device)
+            return self._at(device)._start_coalescing(device)
         self.comm.begin_batch()
 
     def _end_coalescing(self, device: torch.device) -> dist.Work:
         """Issue the operations collected, as one; those that move messages can't block each other."""
         if device.type not in self._ours:
-            return self._elsewhere._end_coalescing(device)
+            return self._at(device)._end_coalescing(device)
         return Work(self.comm.end_batch(True), [])
 
     # ---- messages ----
@@ -587,7 +595,7 @@ class ProcessGroup(dist.ProcessGroup):
         """Send a tensor; done when it may be reused."""
         tensor = single(tensors, "send", self.comm.invalid)
         if self._theirs(tensor):
-            return self._elsewhere.send(tensors, dst, tag)
+            return self._at(tensor.device).send(tensors, dst, tag)
         if imaginary(tensor):
             return Work(None, tensors)
         dense(tensor, "send", self.comm.invalid)
@@ -601,7 +609,7 @@ class ProcessGroup(dist.ProcessGroup):
         """Receive a tensor. Shapes: dtype and number of elements must be the message's."""
         tensor = single(tensors, "recv", self.comm.invalid)
         if self._theirs(tensor):
-            return self._elsewhere.recv(tensors, src, tag)
+            return self._at(tensor.device).recv(tensors, src, tag)
         if imaginary(tensor):
             return Work(None, tensors)
         dense(tensor, "recv", self.comm.invalid)
@@ -614,8 +622,26 @@ class ProcessGroup(dist.ProcessGroup):
     def recv_anysource(self, tensors: _Tensors, tag: int) -> dist.Work:
         """:meth:`recv` from any rank; ``Work.source_rank`` says from which."""
         if tensors and self._theirs(tensors[0]):
-            return self._elsewhere.recv_anysource(tensors, tag)
+            return self._at(tensors[0].device).recv_anysource(tensors, tag)
         return self.recv(tensors, _lib.ANY, tag)
+
+    def _batching(self, device: torch.device) -> ProcessGroup | None:
+        """What issues the messages of a batch of a device's tensors as one; None where they needn't be."""
+        if device.type not in self._ours:
+            library = self._libraries.get(device.type)
+            return library.at(device) if library is not None else None
+        return self if self.comm.backend in backend.LIBRARIES else None
+
+    def _messages(self, messages: Sequence[tuple[bool, torch.Tensor, int, int]]) -> dist.Work:
+        """Issue messages as one: whether they're sent, tensors, peers and tags."""
+        self.comm.begin_batch()
+        try:
+            for sent, tensor, peer, tag in messages:
+                (self.send if sent else self.recv)([tensor], peer, tag)
+        except BaseException:
+            self.comm.drop_batch()
+            raise
+        return Work(self.comm.end_batch(True), [])
 
     # ---- the group itself ----
 
@@ -628,24 +654,25 @@ class ProcessGroup(dist.ProcessGroup):
         """Change the timeout of the operations issued from now on."""
         self.comm.set_timeout(timeout_ns(timeout))
         self._timeout = timeout
-        if self._others:
-            self._elsewhere.set_timeout(timeout)
+        for part in self._parts():
+            part.set_timeout(timeout)
 
     _set_default_timeout = set_timeout
 
     def abort(self) -> None:
         """Break the group on all ranks at once; what waits raises :class:`chorus.AbortedError`."""
         self.comm.abort("abort was called")
-        if self._others:
-            self._elsewhere.abort()
+        for part in self._parts():
+            part.abort()
 
     def shutdown(self) -> None:
         """End this rank's part, after the operations issued before. A broken group ends as well."""
-        if not self.comm.finalized:
-            self.comm.finalize(timeout_ns(self._timeout))
-            self._leave_store()
-        if self._others:
-            self._elsewhere.shutdown()
+        with contextlib.ExitStack() as parts:  # each of them ends, though another fails to
+            if not self.comm.finalized:
+                parts.callback(self._leave_store)
+                parts.callback(self.comm.finalize, timeout_ns(self._timeout))
+            for part in self._parts():
+                parts.callback(part.shutdown)
 
     def _leave_store(self) -> None:
         """Take the group's keys out of the store, on its rank 0: where another process serves the store that may be
@@ -671,8 +698,9 @@ class ProcessGroup(dist.ProcessGroup):
         part; one that isn't among the ranks it passes gets None. ``opts`` is None, or a dict of hints."""
         if opts is not None and not isinstance(opts, dict):
             raise self.comm.invalid("split", f"options must be a dict of hints, not {type(opts).__name__}")
-        if self._others:
+        if len(self._others) > len(self._libraries):
             raise UnsupportedError("chorus: a group of several devices can't be split; use new_group", op="split")
+        opts, for_libraries = backend.divided(opts, self._libraries)
         beyond = any(not 0 <= r < self.comm.size for r in ranks)  # the library refuses it, and tells the others
         members = list(ranks) if self.comm.rank in ranks or beyond else []
         name = group_name
@@ -682,10 +710,17 @@ class ProcessGroup(dist.ProcessGroup):
         comm = self.comm.split(members, name=name if members else None, timeout_ns=timeout_ns(timeout), hints=opts)
         # Not if this rank was refused: then the others still wait for it, or were refused, too.
         self._splits += not group_name
-        if comm is None:
+        group = None
+        if comm is not None:
+            store = PrefixStore(name, self._store) if self._store is not None else None
+            group = ProcessGroup(comm, store, timeout or self._timeout)
+            group._ours = set(self._ours)
+            if "cpu" not in group._ours:
+                comm.leave_host()
+        for part in self._libraries.values():
+            part.divide(group, members, for_libraries)
+        if group is None:
             return None
-        store = PrefixStore(name, self._store) if self._store is not None else None
-        group = ProcessGroup(comm, store, timeout or self._timeout)
         group.setGroupName(name)
         group.setGroupDesc(group_desc or f"{self._group_desc}:split")
         return group
@@ -763,7 +798,10 @@ class ProcessGroup(dist.ProcessGroup):
         return [*map(torch.device, sorted(self._ours, key="cpu".__ne__)), *self._others]
 
     def _get_backend(self, device: torch.device) -> Any:
-        return self if device.type in self._ours else self._elsewhere._get_backend(device)
+        if device.type in self._ours:
+            return self
+        library = self._libraries.get(device.type)
+        return library if library is not None else self._elsewhere._get_backend(device)
 
     def _add_backend(self, device: torch.device, kind: Any, backend: Any) -> None:
         self._elsewhere._register_backend(device, kind, backend)
@@ -772,6 +810,29 @@ class ProcessGroup(dist.ProcessGroup):
         self._ours.discard(device.type)
         if device.type == "cpu":
             self.comm.leave_host()
+
+    def _add_library(self, part: LibraryGroup) -> None:
+        """Have the tensors of a type of device be for one of the group's parts."""
+        self._libraries[part._kind] = part
+        self._others.append(torch.device(part._kind))
+        self._ours.discard(part._kind)
+
+    def _at(self, device: torch.device) -> dist.ProcessGroup:
+        """What has the tensors of a device that aren't this group's."""
+        library = self._libraries.get(device.type)
+        return self._elsewhere if library is None else library.at(device)
+
+    def _parts(self) -> list[Any]:
+        """What the group has beside its own communicator."""
+        elsewhere = len(self._others) > len(self._libraries)
+        return [*self._libraries.values(), *([self._elsewhere] if elsewhere else [])]
+
+    def _place_of_barrier(self, opts: Any) -> torch.device | None:
+        """Whose barrier is another part's: that of a device that isn't the group's; None if it's the group's own."""
+        device: torch.device | None = getattr(opts, "device", None)
+        if device is None and not self._ours:  # a group of GPUs alone
+            return self._others[0]
+        return device if self._of_others(device) else None
 
     def _of_others(self, device: torch.device | None) -> bool:
         """Whether another backend of the group is that of a device."""
@@ -800,6 +861,8 @@ class ProcessGroup(dist.ProcessGroup):
 
     def setGroupName(self, name: str) -> None:
         self._group_name = name
+        for part in self._libraries.values():
+            part.setGroupName(name)
         self._elsewhere._set_group_name(name)  # type: ignore[arg-type]
 
     _set_group_name = setGroupName
@@ -887,5 +950,5 @@ def _given(opts: Any) -> tuple[Any, ...]:
     return () if opts is None else (opts,)
 
 
-for name in ("all_reduce", "buckets", "fp16_hook", "shrink", "dynamo", "use_torchcomms"):
+for name in ("all_reduce", "batches", "buckets", "fp16_hook", "shrink", "dynamo", "use_torchcomms"):
     _patches.apply(name, ProcessGroup)

@@ -11,7 +11,7 @@ import pytest
 import chorus
 from chorus import _patches
 
-NAMES = {"all_reduce", "buckets", "fp16_hook", "shrink", "profiler", "dynamo", "use_torchcomms"}
+NAMES = {"all_reduce", "batches", "buckets", "fp16_hook", "shrink", "profiler", "dynamo", "use_torchcomms"}
 
 # Prints which of PyTorch's functions are others after the package has been loaded and used.
 PROGRAM = """
@@ -26,7 +26,7 @@ def cell():
 def looked_at():
     return {"all_reduce": cell(), "buckets": (dist.Reducer.__init__, dist.Reducer._rebuild_buckets),
             "fp16_hook": DDP._register_builtin_comm_hook, "shrink": getattr(c10d, "_create_shrunk_process_group", None),
-            "profiler": profiler._disable_profiler,
+            "profiler": profiler._disable_profiler, "batches": c10d.batch_isend_irecv,
             "use_torchcomms": getattr(c10d, "_use_torchcomms_enabled", None),
             "dynamo": "chorus" in rules.get_mod_inlinelist() | set(rules.MOD_SKIPLIST)}
 before = looked_at()
@@ -87,6 +87,7 @@ def test_something_unexpected(monkeypatch, name):
     c10d = dist.distributed_c10d
     monkeypatch.setattr(_patches, "_states", {})
     monkeypatch.setattr(c10d, "all_reduce", lambda tensor: None)
+    monkeypatch.setattr(c10d, "batch_isend_irecv", lambda ops: None)
     monkeypatch.setattr(dist, "Reducer", None)
     monkeypatch.setattr(c10d, "_create_shrunk_process_group", lambda backend: None, raising=False)
     monkeypatch.setattr(profiler, "_disable_profiler", None)

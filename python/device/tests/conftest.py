@@ -34,6 +34,14 @@ def standin_library(tmp_path_factory):
     return library
 
 
+@pytest.fixture(scope="session")
+def standin(standin_library):
+    """A server that runs programs with that library."""
+    server = standins.server(standin_library)
+    yield server
+    server.close()
+
+
 @pytest.fixture
 def pair():
     return world_of(2)

@@ -5,6 +5,7 @@ import pathlib
 import shutil
 import subprocess
 
+import forks
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -19,6 +20,30 @@ def build(path):
     command = ["sh", str(ROOT / "capi" / "build.sh"), str(path)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def server(library):
+    """A server that runs programs with such a library."""
+    path = str(ROOT / "python" / "torchcomms" / "src")
+    return forks.Server(CHORUS_LIBRARY=str(library), PYTHONPATH=path, OMP_NUM_THREADS="1")
+
+
+def run(standin, tmp_path, ranks, program, *args, level=NEWEST, statuses=None, **environment):
+    """A program's output, of ranks that have what torchrun gives them: its agent would be one more process with
+    PyTorch. They are to end with the ``statuses``, 0 if there are none."""
+    import torch.distributed as dist
+
+    script = tmp_path / "program.py"
+    script.write_text(program)
+    store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    library = {"CHORUS_NCCL_LIBRARY": f"ncclsim-{level}", **environment}
+    out, err, ended = standin.run(
+        tmp_path, script, ranks, *args, MASTER_ADDR="localhost", MASTER_PORT=store.port,
+        TORCHELASTIC_USE_AGENT_STORE="True", **library,
+    )  # fmt: skip
+    assert ended == (statuses or [0] * ranks), out + err
+    assert "finalized" not in err, err
+    return out
 
 
 # PyTorch's tensors and streams are to the library those of somebody else, as CUDA's are: the devices "cuda" of the

@@ -4,37 +4,10 @@ libchorus.so that was built with it."""
 import json
 import os
 
-import forks
 import pytest
-import torch.distributed as dist
-from standins import FOREIGN, NEWEST, ROOT
+from standins import FOREIGN, NEWEST, ROOT, run
 
 EXAMPLES = ROOT / "python" / "examples" / "torchcomms"
-
-
-@pytest.fixture(scope="session")
-def standin(standin_library):
-    """A server that runs programs with a libchorus.so that has the stand-in."""
-    path = str(ROOT / "python" / "torchcomms" / "src")
-    server = forks.Server(CHORUS_LIBRARY=str(standin_library), PYTHONPATH=path, OMP_NUM_THREADS="1")
-    yield server
-    server.close()
-
-
-def run(standin, tmp_path, ranks, program, *args, level=NEWEST):
-    """A program's output, of ranks that have what torchrun gives them: its agent would be one more process with
-    PyTorch."""
-    script = tmp_path / "program.py"
-    script.write_text(program)
-    store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
-    out, err, statuses = standin.run(
-        tmp_path, script, ranks, *args, CHORUS_NCCL_LIBRARY=f"ncclsim-{level}", MASTER_ADDR="localhost",
-        MASTER_PORT=store.port, TORCHELASTIC_USE_AGENT_STORE="True",
-    )  # fmt: skip
-    assert statuses == [0] * ranks, out + err
-    assert "finalized" not in err, err
-    return out
-
 
 # In front of an example, so that the tensors that it makes are the device's.
 PLACE = """

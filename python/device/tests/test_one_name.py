@@ -1,0 +1,274 @@
+"""``init_process_group("chorus")`` where there are GPUs: the CPU's tensors by this library, the GPU's by NCCL.
+
+Programs of several processes, over stand-ins for NCCL and for GPUs, whose device PyTorch calls accinte."""
+
+import pytest
+from standins import FOREIGN, run
+
+HEADER = FOREIGN + """
+import sys, time
+from datetime import timedelta
+import chorus, pytest
+
+def on(value, n=4, place=None):
+    return torch.full((n,), float(value), device=place or device)
+
+def total(of=range(size)):
+    return sum(r + 1 for r in of)
+
+def part(group=None):
+    return (group or dist.group.WORLD)._libraries["accinte"]
+
+def summed(group=None, of=range(size)):
+    for place in (device, "cpu"):
+        dist.all_reduce(x := on(rank + 1, place=place), group=group)
+        assert (x == total(of)).all(), x
+"""
+
+WORLD = HEADER + """
+dist.init_process_group(sys.argv[1])
+world = dist.group.WORLD
+assert world._device_types == [torch.device("cpu"), torch.device("accinte")]
+dist.all_reduce(on(rank, place="cpu"))
+dist.barrier()
+dist.all_gather_object(found := [None] * size, rank)
+world.monitored_barrier(timedelta(seconds=30))
+assert not part().begun, "a communicator of NCCL's without a tensor for it"
+for asynchronous in (False, True):
+    work = dist.all_reduce(x := on(rank + 1, 1000), async_op=asynchronous)
+    if asynchronous:
+        work.wait()
+    assert (x * 2 == 2 * total()).all()
+comm = part().comm
+assert comm.backend == "nccl" and comm.info().device.decode() == f"cuda:{device.index}" and comm.met_by
+assert world._get_backend(device) is part() and world._get_backend(torch.device("cpu")) is world
+summed()
+dist.all_gather_into_tensor(every := on(0, 2 * size), on(rank, 2))
+assert every.tolist() == [r for r in range(size) for _ in range(2)]
+dist.broadcast(x := on(rank), 1)
+assert (x == 1).all()
+dist.all_to_all_single(y := on(0, size), on(rank, size))
+assert y.tolist() == list(range(size))
+dist.reduce_scatter_tensor(z := on(0, 2), on(1, 2 * size))
+assert (z == size).all()
+got = on(0)
+for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, on(rank), (rank + 1) % size),
+                                    dist.P2POp(dist.irecv, got, (rank - 1) % size)]):
+    work.wait()
+assert (got == (rank - 1) % size).all() and not part()._pairs
+issued = comm.issued, world.comm.issued
+dist.barrier()
+dist.all_gather_object(found, rank)
+assert found == list(range(size)) and comm.issued == issued[0] and world.comm.issued > issued[1]
+if size == 2:
+    dist.barrier(device_ids=[device.index])
+    assert comm.issued == issued[0] + 1
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4).to(device))
+    model(on(rank + 1, 8).view(2, 4)).sum().backward()
+    assert (model.module.weight.grad == size + 1).all()
+    del model
+group = dist.new_group(range(size))
+dist.all_reduce(on(1, place="cpu"), group=group)
+assert not part(group).begun
+summed(group)
+assert part(group).begun and chorus.failure() is None
+world.set_timeout(timedelta(seconds=40))
+assert comm.info().timeout_ns == 40_000_000_000
+dist.destroy_process_group()
+assert comm.finalized and world.comm.finalized
+dist.init_process_group("chorus")  # again
+summed()
+dist.destroy_process_group()
+print("fine")
+"""
+
+
+@pytest.mark.parametrize("name", ["chorus", "cpu:chorus,accinte:chorus"])
+def test_world(standin, tmp_path, name):
+    """Each tensor goes to its library, whose communicator begins with the first one of the GPU."""
+    assert run(standin, tmp_path, 2, WORLD, name).count("fine") == 2
+
+
+WITHOUT = HEADER + """
+dist.init_process_group("chorus")
+dist.all_reduce(x := on(1, place="cpu"))
+for _ in range(2):  # whoever catches it may go on, and try again
+    with pytest.raises(chorus.UnsupportedError) as caught:
+        dist.all_reduce(on(1))
+    assert "NCCL" in str(caught.value) and "/nowhere/libnccl.so" in str(caught.value), caught.value
+dist.all_reduce(x)
+assert (x == size * size).all() and chorus.failure() is None
+dist.destroy_process_group()
+print("fine")
+"""
+
+
+def test_without_the_library(standin, tmp_path):
+    """The error says what was looked for, and where; the CPU's tensors need none."""
+    out = run(standin, tmp_path, 2, WITHOUT, CHORUS_NCCL_LIBRARY="/nowhere/libnccl.so")
+    assert out.count("fine") == 2
+
+
+NOBODY = HEADER + """
+dist.init_process_group("chorus", timeout=timedelta(seconds=2))
+dist.all_reduce(on(1, place="cpu"))
+if rank == 0:
+    with pytest.raises(chorus.TimeoutError) as caught:
+        dist.all_reduce(on(1))
+    assert caught.value.missing_ranks == (1,), caught.value.missing_ranks
+    assert "rank" in str(caught.value) and caught.value.comm == "default_pg:accinte", caught.value
+dist.barrier()
+dist.destroy_process_group()
+print("fine")
+"""
+
+
+def test_a_rank_that_never_comes(standin, tmp_path):
+    """The communicator's beginning has the group's deadline, and names who wasn't there."""
+    assert run(standin, tmp_path, 2, NOBODY).count("fine") == 2
+
+
+BROKEN = HEADER + """
+dist.init_process_group("chorus", timeout=timedelta(seconds=30))
+how = sys.argv[1]
+if how != "beginning":
+    summed()
+if how == "host":
+    with pytest.raises(chorus.MismatchError):
+        dist.all_reduce(on(1, n=4 + rank, place="cpu"))
+elif how == "gpu":
+    if rank == 0:
+        part().comm.abort("enough")
+elif how == "beginning" and rank == 0:
+    dist.group.WORLD.comm.abort("enough")
+began = time.monotonic()
+kinds = {"host": chorus.MismatchError, "gpu": chorus.AbortedError, "beginning": chorus.AbortedError}
+for place in (device, "cpu") if how != "gpu" else ("cpu", device):
+    with pytest.raises(kinds[how]) as caught:
+        while True:
+            dist.all_reduce(x := on(1, place=place), async_op=True).wait()
+            torch.accinte.synchronize()
+    assert how == "host" or caught.value.rank == 0, caught.value
+assert time.monotonic() - began < 15
+print("fine")
+"""
+
+
+@pytest.mark.parametrize("how", ["host", "gpu", "beginning"])
+def test_a_failure_reaches_the_other_side(standin, tmp_path, how):
+    assert run(standin, tmp_path, 2, BROKEN, how).count("fine") == 2
+
+
+LOST = HEADER + """
+import signal
+dist.init_process_group("chorus", timeout=timedelta(seconds=60))
+dist.all_reduce(on(1, place="cpu"))
+if rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+began = time.monotonic()
+with pytest.raises(chorus.PeerLostError) as caught:
+    dist.all_reduce(on(1))
+assert caught.value.rank == 1 and time.monotonic() - began < 20
+print("fine")
+"""
+
+
+def test_a_rank_that_dies_before_the_beginning(standin, tmp_path):
+    assert run(standin, tmp_path, 2, LOST, statuses=[0, 9]).count("fine") == 1
+
+
+PAIRS = HEADER + """
+dist.init_process_group("chorus")
+x = on(rank)
+if rank == 0:
+    dist.send(x, 2, tag=0)
+    dist.recv(x, 2)
+elif rank == 2:
+    work = dist.irecv(x, 0)
+    work.wait()
+    assert work._source_rank() == 0 and (x == 0).all()
+    dist.send(x + 7, 0)
+if rank == 1:
+    assert not part()._pairs
+else:
+    assert list(part()._pairs) == [2 - rank]
+    pair = part()._pairs[2 - rank].comm
+    assert pair.size == 2 and pair.name == "default_pg:accinte:0-2"
+assert not part().begun and (rank or (x == 7).all())
+with pytest.raises(chorus.InvalidArgumentError, match="there is no rank 3"):
+    part().send([x], 3, 0)
+summed()
+dist.destroy_process_group()
+assert rank == 1 or pair.finalized
+print("fine")
+"""
+
+
+def test_messages(standin, tmp_path):
+    """A message has a communicator of its two ranks, and waits for nobody else."""
+    assert run(standin, tmp_path, 3, PAIRS).count("fine") == 3
+
+
+PARTS = HEADER + """
+from torch.distributed.device_mesh import init_device_mesh
+bound, split = sys.argv[1] == "bound", sys.argv[2] == "split"
+dist.init_process_group("chorus", device_id=device if bound else None)
+assert part().begun == bound
+halves = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+half, mine = halves[rank // 2], [rank // 2 * 2, rank // 2 * 2 + 1]
+assert part(half).begun == bound
+summed(half, mine)
+assert bool(part(half).comm.met_by) != bound, "how the library began"
+summed()
+every = chorus.split_group(mine[::-1])
+assert part(every).begun  # the world's has, by now
+summed(every, mine)
+assert not part(every).comm.met_by and every.rank() == 1 - rank % 2
+one = chorus.split_group([rank]) if rank else chorus.split_group([])
+if rank:
+    summed(one, [rank])
+mesh = init_device_mesh("accinte", (2, 2), mesh_dim_names=("a", "b"))
+across = [rank % 2, rank % 2 + 2]
+summed(mesh["a"].get_group(), across)
+summed(mesh["b"].get_group(), mine)
+part_of_part = chorus.split_group([half.rank()], half)
+summed(part_of_part, [rank])
+assert chorus.failure() is None
+dist.destroy_process_group()
+print("fine")
+"""
+
+
+@pytest.mark.parametrize(("bound", "split"), [("lazy", "2.32"), ("bound", "2.32")])
+def test_parts(standin, tmp_path, bound, split):
+    """Splits of what has begun are the library's; other groups begin by themselves."""
+    assert run(standin, tmp_path, 4, PARTS, bound, "split").count("fine") == 4
+
+
+ALONE = HEADER + """
+dist.init_process_group("accinte:chorus", pg_options={"accinte": {"minCTAs": 2}})
+assert dist.group.WORLD._device_types == [torch.device("accinte")] and not part().begun
+dist.barrier()
+assert part().begun and part().comm.issued == 1
+dist.all_reduce(x := on(rank + 1))
+assert (x == total()).all()
+dist.all_gather_object(found := [None] * size, rank)
+assert found == list(range(size)) and part().comm.issued > 2
+with pytest.raises(RuntimeError, match="device type cpu"):
+    dist.all_reduce(on(1, place="cpu"))
+group = dist.new_group(range(size))
+assert part(group)._hints == part()._hints == {"minCTAs": "2"}
+dist.all_reduce(x, group=group)
+dist.destroy_process_group()
+with pytest.raises(chorus.InvalidArgumentError, match="backend is one of nccl, ncclx, rccl, not 'mpi'"):
+    dist.init_process_group("chorus", pg_options={"accinte": {"backend": "mpi"}})
+dist.init_process_group("chorus", pg_options={"accinte": {"nothing": 3, "backend": "ncclx"}})
+with pytest.raises(chorus.InvalidArgumentError, match="unknown hint \\"nothing\\"; a communicator of ncclx takes"):
+    dist.all_reduce(x)
+dist.destroy_process_group()
+print("fine")
+"""
+
+
+def test_the_gpu_alone(standin, tmp_path):
+    assert run(standin, tmp_path, 2, ALONE).count("fine") == 2
