@@ -8,14 +8,14 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm"
-	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/store"
+	"github.com/chorus-comms/chorus/tensor"
 )
 
 // twins makes two communicators of two ranks each, the second one beside the first.
 func twins(t *testing.T) (first, second []*comm.Comm) {
 	t.Helper()
-	st := store.NewHash()
+	st := store.NewHash(time.Minute)
 	first, second = make([]*comm.Comm, 2), make([]*comm.Comm, 2)
 	var wg sync.WaitGroup
 	for r := range 2 {
@@ -54,12 +54,12 @@ func TestBeside(t *testing.T) {
 			var wg sync.WaitGroup
 			for r := range 2 {
 				wg.Go(func() {
-					err := a[r].AllReduce(t.Context(), a[r].Empty(dtype.Float32, 3+r), comm.Sum)
+					err := a[r].AllReduce(t.Context(), tensor.Of(make([]float32, 3+r)), comm.Sum)
 					if !errors.Is(err, comm.ErrMismatch) {
 						t.Errorf("rank %d: %v", r, err)
 					}
 					<-b[r].Broken()
-					err = b[r].AllReduce(t.Context(), b[r].Empty(dtype.Float32, 3), comm.Sum)
+					err = b[r].AllReduce(t.Context(), tensor.Of(make([]float32, 3)), comm.Sum)
 					if !errors.Is(err, comm.ErrMismatch) {
 						t.Errorf("rank %d, the other communicator: %v", r, err)
 					}
@@ -79,7 +79,7 @@ func TestBesideAfterItsEnd(t *testing.T) {
 			if err := first[r].Finalize(t.Context()); err != nil {
 				t.Error(err)
 			}
-			if err := second[r].AllReduce(t.Context(), second[r].Empty(dtype.Float32, 3), comm.Sum); err != nil {
+			if err := second[r].AllReduce(t.Context(), tensor.Of(make([]float32, 3)), comm.Sum); err != nil {
 				t.Error(err)
 			}
 		})
@@ -92,7 +92,7 @@ func TestBesideWhileBeginning(t *testing.T) {
 	first, _ := twins(t)
 	time.AfterFunc(50*time.Millisecond, func() { first[1].Abort(errors.New("enough")) })
 	begin := time.Now()
-	_, err := comm.New(t.Context(), comm.WithRank(0, 2), comm.WithStore(store.NewHash()), comm.WithName("late"),
+	_, err := comm.New(t.Context(), comm.WithRank(0, 2), comm.WithStore(store.NewHash(time.Minute)), comm.WithName("late"),
 		comm.WithBeside(first[0]), comm.WithTimeout(30*time.Second))
 	if aborted := (*comm.AbortedError)(nil); !errors.As(err, &aborted) || aborted.By != 1 {
 		t.Error(err)

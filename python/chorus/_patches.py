@@ -117,10 +117,10 @@ def _all_reduce(kind: Any) -> None:
 
 
 def _batches(kind: Any) -> None:
-    """``batch_isend_irecv`` of a GPU's tensors issues the messages as one, as it does for PyTorch's own groups over NCCL:
-    each of them by itself could wait, on the GPU, for one that isn't issued yet.
+    """``batch_isend_irecv`` of a GPU's tensors issues the messages as one, as for PyTorch's own groups over NCCL.
 
-    PyTorch does so only for groups written in C++.
+    Each of them by itself could wait, on the GPU, for one that isn't issued yet. PyTorch does so for groups written in
+    C++ only.
     """
     theirs = getattr(_c10d, "batch_isend_irecv", None)
     _expect(

@@ -111,12 +111,15 @@ def test_without_the_library(standin, tmp_path):
 
 NOBODY = HEADER + """
 dist.init_process_group("chorus", timeout=timedelta(seconds=2))
-dist.all_reduce(on(1, place="cpu"))
+store = dist.distributed_c10d._get_default_store()
 if rank == 0:
     with pytest.raises(chorus.TimeoutError) as caught:
         dist.all_reduce(on(1))
     assert caught.value.missing_ranks == (1,), caught.value.missing_ranks
     assert "rank" in str(caught.value) and caught.value.comm == "default_pg:accinte", caught.value
+    store.set("told", "")
+else:
+    store.wait(["told"], timedelta(seconds=60))
 dist.barrier()
 dist.destroy_process_group()
 print("fine")
