@@ -43,7 +43,7 @@ func twins(t *testing.T) (first, second []*comm.Comm) {
 	return first, second
 }
 
-// What breaks one of two communicators breaks the other one, with the same cause, on all ranks.
+// A failure of one of two communicators breaks the other one, with the same cause, on all ranks.
 func TestBeside(t *testing.T) {
 	for _, way := range []string{"first", "second"} {
 		t.Run(way, func(t *testing.T) {

@@ -87,9 +87,9 @@ func WithStore(s store.Store) NewOption { return func(o *newOptions) { o.store =
 // rank.
 func WithStoreHost(rank int) NewOption { return func(o *newOptions) { o.host, o.hosted = rank, true } }
 
-// WithBeside says that the communicator is a second one of another's ranks, for the tensors of another device: what
-// breaks one of the two on a rank breaks the other one there, with the same cause, and New gives up when c breaks. The
-// ranks may number themselves otherwise, or be some of c's. Each of the two is finalized by itself.
+// WithBeside says that the communicator is a second one of c's ranks, or of some of them, for the tensors of another
+// device. A failure that breaks one of the two on a rank breaks the other one there, with the same cause, and New gives
+// up when c breaks. Each of the two is finalized by itself.
 func WithBeside(c *Comm) NewOption { return func(o *newOptions) { o.beside = c } }
 
 // WithTimeout bounds New and every operation without a Timeout of its own. The

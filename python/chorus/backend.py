@@ -88,8 +88,10 @@ def driver_of(name: str) -> str:
 
 
 def divided(options: Any, kinds: Iterable[str]) -> tuple[Any, dict[str, dict[str, str]]]:
-    """What of ``pg_options`` is for the group, and what for its tensors on the devices of each type, which stands in a
-    dict of its own: ``{"fabric": "tcp", "cuda": {"minCTAs": 4}}``."""
+    """The part of ``pg_options`` that is for the group, and those for its tensors on the devices of each type.
+
+    Each of the latter is a dict of its own: ``{"fabric": "tcp", "cuda": {"minCTAs": 4}}``.
+    """
     if not isinstance(options, dict):
         return options, {}
     of = {kind: options[kind] for kind in kinds if isinstance(options.get(kind), dict)}

@@ -626,7 +626,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self.recv(tensors, _lib.ANY, tag)
 
     def _batching(self, device: torch.device) -> ProcessGroup | None:
-        """What issues the messages of a batch of a device's tensors as one; None where they needn't be."""
+        """The group that issues the messages of a batch of a device's tensors as one; None if none need do so."""
         if device.type not in self._ours:
             library = self._libraries.get(device.type)
             return library.at(device) if library is not None else None
@@ -818,17 +818,17 @@ class ProcessGroup(dist.ProcessGroup):
         self._ours.discard(part._kind)
 
     def _at(self, device: torch.device) -> dist.ProcessGroup:
-        """What has the tensors of a device that aren't this group's."""
+        """The group that has the tensors of a device, which aren't this one's."""
         library = self._libraries.get(device.type)
         return self._elsewhere if library is None else library.at(device)
 
     def _parts(self) -> list[Any]:
-        """What the group has beside its own communicator."""
+        """The groups that have the tensors of other devices."""
         elsewhere = len(self._others) > len(self._libraries)
         return [*self._libraries.values(), *([self._elsewhere] if elsewhere else [])]
 
     def _place_of_barrier(self, opts: Any) -> torch.device | None:
-        """Whose barrier is another part's: that of a device that isn't the group's; None if it's the group's own."""
+        """The device of a barrier that is another part's; None if the barrier is the group's own."""
         device: torch.device | None = getattr(opts, "device", None)
         if device is None and not self._ours:  # a group of GPUs alone
             return self._others[0]

@@ -17,7 +17,7 @@ class Server:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
 
-    def run(self, directory, script, ranks, *args, seconds=60, **environment):
+    def run(self, directory, script, ranks, *args, seconds=120, **environment):
         """Run a script on so many ranks, and return what they print, their errors, and how they ended."""
         outputs = [[str(directory / f"{kind}{r}") for kind in ("out", "err")] for r in range(ranks)]
         common = {"WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
