@@ -243,6 +243,10 @@ func TestJudge(t *testing.T) {
 		"passes a right error on": {func(r []*Report) {
 			r[1].Failures[0] = Failure{Kind: "aborted", Named: []int{0}, Text: "chorus: aborted: x"}
 		}, 0, 0, 0},
+		"passes two errors on": {func(r []*Report) {
+			r[0].Failures[0].Text = "chorus: x\nchorus: z"
+			r[1].Failures[0] = Failure{Kind: "aborted", Named: []int{0}, Text: "chorus: aborted: x\nz"}
+		}, 0, 0, 0},
 		"passes on what nobody got": {func(r []*Report) { r[1].Failures[0] = Failure{Kind: "aborted", Named: []int{0}, Text: "y"} }, 0, 0, 1},
 	} {
 		o := Outcome{Program: &p, Reports: good()}

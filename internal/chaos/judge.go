@@ -235,14 +235,14 @@ func (o *Outcome) lacks(rank, on int) bool {
 }
 
 // passedOn reports whether an abort by a rank passes on an error of its own, which is judged there. An error that quotes
-// another one leaves out how that begins.
+// others leaves out how these begin.
 func (o *Outcome) passedOn(x Failure) bool {
 	if x.Kind != "aborted" || len(x.Named) != 1 {
 		return false
 	}
 	by := o.Reports[x.Named[0]]
 	return by != nil && slices.ContainsFunc(by.Failures, func(y Failure) bool {
-		return strings.Contains(x.Text, strings.TrimPrefix(y.Text, backend.Beginning))
+		return strings.Contains(x.Text, strings.ReplaceAll(y.Text, backend.Beginning, ""))
 	})
 }
 
