@@ -171,7 +171,7 @@ _nothing = contextlib.nullcontext()
 class DevicePending(Pending):
     """An asynchronous operation on the memory of a device, which streams may wait for at any time."""
 
-    __slots__ = ("device", "_end")
+    __slots__ = ("device", "_end", "_behind")
 
     def __init__(
         self,
@@ -186,6 +186,8 @@ class DevicePending(Pending):
         # The library keeps its own memory from others until it's done; of others' memory it can't.
         super().__init__(comm, handle, kind, keep if foreign else None, None)
         self.device = device
+        # Of others' streams, the one that it was issued on.
+        self._behind = _streams.natives[device.type](device) if foreign else None
         self._end: torch.Event | None = None  # of what comes after, on a stream of its own
         if after is not None:
             with self.behind() as stream:
@@ -201,6 +203,9 @@ class DevicePending(Pending):
         else:
             with _streams.current(self.device):
                 check(_lib.library.chorus_stream_wait_work(0, self.handle))
+        # PyTorch's allocator gives memory out in the order of a stream, so that the host need not see the end.
+        if self._behind is not None and _streams.natives[self.device.type](self.device) == self._behind:
+            self.keep = None
 
     def behind(self) -> torch.Stream:
         """A stream, to be entered, whose work comes after the operation."""

@@ -3,11 +3,12 @@
 import contextlib
 import ctypes
 import threading
+import weakref
 
 import pytest
 import torch
 import torch.distributed as dist
-from slow import busy
+from slow import busy, held
 from torch_accinte._device import handle_of
 
 from chorus import _lib, _streams
@@ -91,3 +92,21 @@ def test_a_barrier_waits_for_the_current_stream(group, barrier, side):
         with unknown_to_the_library():
             barrier()
         assert event.query()
+
+
+@pytest.mark.parametrize("other", [False, True])
+@pytest.mark.parametrize("side", [False, True])
+def test_tensors_are_let_go_when_their_stream_waits(group, side, other):
+    """As with ProcessGroupNCCL, and not when the host sees the end: what comes next there has the memory then."""
+    with torch.Stream(D) if side else torch.accinte.stream(None), held(D):
+        x = torch.ones(4, device=D)
+        gone = weakref.ref(x.untyped_storage())
+        work = dist.all_reduce(x, async_op=True)
+        if other:  # a stream that the memory isn't known to be for
+            with torch.Stream(D):
+                work.wait()
+        else:
+            work.wait()
+        assert not work.is_completed()
+        del x, work
+        assert (gone() is None) != other
