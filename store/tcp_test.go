@@ -224,10 +224,16 @@ func TestWaitForWorkers(t *testing.T) {
 	for _, d := range []store.Dialect{store.DialectS0, store.DialectS1} {
 		s := server(t, store.ServerOptions{})
 		addr := s.Addr().String()
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		_, err := store.DialTCP(ctx, addr, store.TCPOptions{Dialect: d, WorldSize: 3, WaitForWorkers: true})
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "1 of 3 clients") {
+		var err error
+		for wait := 100 * time.Millisecond; ; wait *= 4 { // until it's long enough for the client to be counted
+			ctx, cancel := context.WithTimeout(t.Context(), wait)
+			_, err = store.DialTCP(ctx, addr, store.TCPOptions{Dialect: d, WorldSize: 3, WaitForWorkers: true})
+			cancel()
+			if !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), " of 3 clients") {
+				break
+			}
+		}
+		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v: %v", d, err)
 		}
 		done := make(chan error, 2)
