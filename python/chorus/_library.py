@@ -77,7 +77,9 @@ class LibraryGroup(ProcessGroup):
             if not self.begun:
                 if self.split_from is not None:
                     parent, ranks = self.split_from
-                    self.comm = parent.split(ranks, self._group, self._hints)
+                    part = parent.split(ranks, self._group, self._hints)
+                    assert part is not None  # this rank is among them
+                    self.comm = part
                 else:
                     self.comm = self._start(range(self.size()), self._name, self._store)
                 self.split_from = None
@@ -114,6 +116,10 @@ class LibraryGroup(ProcessGroup):
         module = torch.get_device_module(self._kind)
         return torch.device(self._kind, module.current_device())
 
+    # ---- collectives ----
+
+    allreduce, broadcast = ProcessGroup._allreduce, ProcessGroup._broadcast  # none of these goes by Communicator.submit
+
     # ---- parts of it ----
 
     def split(
@@ -137,11 +143,25 @@ class LibraryGroup(ProcessGroup):
         own = hints.get(self._kind)
         comm = self.split(ranks, group, own) if begun else None
         if group is not None:
-            members, size = self._job
-            job = ([members[r] for r in ranks], size) if size else (list(ranks), self.size())
-            part = part_of(group, self._kind, self.carrier, self._hints if own is None else own, job)
+            part = self.follow(group, ranks, own)
             if comm is not None:
                 part.comm, part.eager = comm, True
+
+    def follow(self, group: ProcessGroup, ranks: Sequence[int], hints: dict[str, str] | None = None) -> LibraryGroup:
+        """Give a group of some of the ranks, in their order, a part like this one, which begins by itself."""
+        members, size = self._job
+        job = ([members[r] for r in ranks], size) if size else (list(ranks), self.size())
+        return part_of(group, self._kind, self.carrier, self._hints if hints is None else hints, job)
+
+    def split_group(self, *args: Any, **named: Any) -> ProcessGroup | None:
+        """:meth:`ProcessGroup.split_group` of the whole group."""
+        return self._group.split_group(*args, **named)
+
+    splitGroup = split_group
+
+    def shrink(self, *args: Any, **named: Any) -> ProcessGroup:
+        """:meth:`ProcessGroup.shrink` of the whole group."""
+        return self._group.shrink(*args, **named)
 
     def perform_nocolor_split(self, device: torch.device) -> None:
         """Take part in a split by the other ranks; PyTorch calls it on those that ``new_group`` leaves out."""
@@ -159,12 +179,12 @@ class LibraryGroup(ProcessGroup):
 
     def send(self, tensors: _Tensors, dst: int, tag: int) -> dist.Work:
         """:meth:`ProcessGroup.send`."""
-        pair, peer = self._toward(dst, "send")
+        pair, peer = self._toward(dst, tag, "send")
         return super().send(tensors, dst, tag) if pair is None else pair.send(tensors, peer, tag)
 
     def recv(self, tensors: _Tensors, src: int, tag: int) -> dist.Work:
         """:meth:`ProcessGroup.recv`."""
-        pair, peer = self._toward(src, "recv")
+        pair, peer = self._toward(src, tag, "recv")
         if pair is None:
             return super().recv(tensors, src, tag)
         work = pair.recv(tensors, peer, tag)
@@ -172,9 +192,16 @@ class LibraryGroup(ProcessGroup):
             work._source = src
         return work
 
-    def _toward(self, peer: int, op: str) -> tuple[ProcessGroup | None, int]:
-        """The group of this rank and another one, and that one's rank in it; None where it's this one."""
-        if self.eager or self.begun and self.comm._batch is not None or peer == _lib.ANY:
+    def _toward(self, peer: int, tag: int, op: str) -> tuple[ProcessGroup | None, int]:
+        """The group of this rank and another one, and that one's rank in it; None where it's this one.
+
+        Messages that the library hasn't are refused before anything begins.
+        """
+        if tag or peer == _lib.ANY:
+            raise UnsupportedError(
+                f"chorus: {self._name!r}: {op}: {self.carrier.upper()} has neither tags nor any source", op=op
+            )
+        if self.eager or self.begun and self.comm._batch is not None:
             return None, peer
         rank = self.rank()
         if not isinstance(peer, int) or not 0 <= peer < self.size():

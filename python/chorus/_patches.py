@@ -122,7 +122,7 @@ def _batches(kind: Any) -> None:
     Each of them by itself could wait, on the GPU, for one that isn't issued yet. PyTorch does so for groups written in
     C++ only.
     """
-    theirs = getattr(_c10d, "batch_isend_irecv", None)
+    theirs: Any = getattr(_c10d, "batch_isend_irecv", None)
     _expect(
         inspect.isfunction(theirs)
         and list(inspect.signature(theirs).parameters) == ["p2p_op_list"]

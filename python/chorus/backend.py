@@ -125,7 +125,7 @@ def _create(backend: str, options: Any, backend_options: Any, caller: dict[str, 
     """
     from chorus import _streams
     from chorus._comm import Communicator
-    from chorus.errors import InvalidArgumentError
+    from chorus.errors import InvalidArgumentError, UnsupportedError
     from chorus.process_group import ProcessGroup, timeout_ns
 
     others = _other_backends(backend, options, caller)
@@ -133,6 +133,10 @@ def _create(backend: str, options: Any, backend_options: Any, caller: dict[str, 
     own = {"cpu", *_drivers}
     if config is not None:
         own &= {device for device, name in config.get_device_backend_map().items() if name == backend}
+    if not own and not others:
+        raise UnsupportedError(
+            f"chorus: a group of {config} serves nothing: there are only {' and '.join(['cpu', *_drivers])} here"
+        )
     backend_options, for_libraries = divided(backend_options, own & set(_streams.natives))
     hints = backend_options if isinstance(backend_options, dict) else None
     if backend_options is not None and hints is None and not others:

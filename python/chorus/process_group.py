@@ -713,10 +713,7 @@ class ProcessGroup(dist.ProcessGroup):
         group = None
         if comm is not None:
             store = PrefixStore(name, self._store) if self._store is not None else None
-            group = ProcessGroup(comm, store, timeout or self._timeout)
-            group._ours = set(self._ours)
-            if "cpu" not in group._ours:
-                comm.leave_host()
+            group = self._around(comm, store, timeout or self._timeout)
         for part in self._libraries.values():
             part.divide(group, members, for_libraries)
         if group is None:
@@ -733,13 +730,24 @@ class ProcessGroup(dist.ProcessGroup):
         Ranks that are lost need not be in the list to be found out, but then it fails: PyTorch counts on just those
         that are. ``SHRINK_ABORT`` ends what is under way before.
         """
-        if self._others:
+        if len(self._others) > len(self._libraries):
             raise UnsupportedError("chorus: a group of several devices can't be shrunk; use new_group", op="shrink")
         if shrink_flags & dist.distributed_c10d.SHRINK_ABORT:
             self.comm.abort("the group is being shrunk")
         left = self.comm.size - len(ranks_to_exclude)
         comm = self.comm.regroup(without=list(ranks_to_exclude), at_least=left, timeout_ns=timeout_ns(self._timeout))
-        return ProcessGroup(comm, self._store, self._timeout)
+        group = self._around(comm, self._store, self._timeout)
+        for part in self._libraries.values():
+            part.follow(group, [r for r in range(self.comm.size) if r not in ranks_to_exclude])
+        return group
+
+    def _around(self, comm: Communicator, store: Store | None, timeout: timedelta) -> ProcessGroup:
+        """A group of some of the ranks around their communicator, for the same tensors but those of libraries."""
+        group = ProcessGroup(comm, store, timeout)
+        group._ours = set(self._ours)
+        if "cpu" not in group._ours:
+            comm.leave_host()
+        return group
 
     def merge_remote_group(self, *args: Any, **kwargs: Any) -> Any:
         raise UnsupportedError("chorus: groups can't be merged", op="merge")

@@ -1,6 +1,7 @@
 import datetime
 import os
 import signal
+import sys
 import time
 
 import pytest
@@ -110,6 +111,23 @@ def _string(peers, backend):
         other.allreduce([x]).wait()
         assert x.tolist() == [3.0] * 4
     dist.destroy_process_group(group)
+
+
+def _without_gpus(peers):
+    assert "chorus._library" not in sys.modules and not dist.group.WORLD._parts()
+    group = dist.new_group(backend="cpu:chorus,cuda:chorus")
+    assert group._device_types == [torch.device("cpu")] and not group._parts()
+    _sum(peers, group, range(peers.size))
+    dist.destroy_process_group(group)
+    with pytest.raises(chorus.UnsupportedError, match="a group of cuda:chorus serves nothing: there are only cpu"):
+        dist.new_group(backend="cuda:chorus")
+    assert "chorus._library" not in sys.modules
+
+
+@pytest.mark.skipif("cuda" in served(), reason="there is a GPU")
+def test_without_gpus(pair):
+    """A group has no part for what isn't there; one of nothing else is refused."""
+    pair.run(_without_gpus)
 
 
 def _facts(peers):

@@ -3,7 +3,9 @@
 Programs of several processes, over stand-ins for NCCL and for GPUs, whose device PyTorch calls accinte."""
 
 import pytest
+import torch.distributed as dist
 from standins import FOREIGN, run
+from test_torchcomms_original import PROGRAM
 
 HEADER = FOREIGN + """
 import sys, time
@@ -51,6 +53,8 @@ dist.all_to_all_single(y := on(0, size), on(rank, size))
 assert y.tolist() == list(range(size))
 dist.reduce_scatter_tensor(z := on(0, 2), on(1, 2 * size))
 assert (z == size).all()
+import torch.distributed._functional_collectives as functional
+assert (functional.all_reduce(on(rank + 1), "sum", world) == total()).all()
 got = on(0)
 for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, on(rank), (rank + 1) % size),
                                     dist.P2POp(dist.irecv, got, (rank - 1) % size)]):
@@ -83,7 +87,10 @@ print("fine")
 """
 
 
-@pytest.mark.parametrize("name", ["chorus", "cpu:chorus,accinte:chorus"])
+LONG = pytest.mark.long
+
+
+@pytest.mark.parametrize("name", ["chorus", pytest.param("cpu:chorus,accinte:chorus", marks=LONG)])
 def test_world(standin, tmp_path, name):
     """Each tensor goes to its library, whose communicator begins with the first one of the GPU."""
     assert run(standin, tmp_path, 2, WORLD, name).count("fine") == 2
@@ -157,7 +164,7 @@ print("fine")
 """
 
 
-@pytest.mark.parametrize("how", ["host", "gpu", "beginning"])
+@pytest.mark.parametrize("how", ["gpu", *(pytest.param(how, marks=LONG) for how in ("host", "beginning"))])
 def test_a_failure_reaches_the_other_side(standin, tmp_path, how):
     assert run(standin, tmp_path, 2, BROKEN, how).count("fine") == 2
 
@@ -176,6 +183,7 @@ print("fine")
 """
 
 
+@LONG
 def test_a_rank_that_dies_before_the_beginning(standin, tmp_path):
     assert run(standin, tmp_path, 2, LOST, statuses=[0, 9]).count("fine") == 1
 
@@ -200,6 +208,11 @@ else:
 assert not part().begun and (rank or (x == 7).all())
 with pytest.raises(chorus.InvalidArgumentError, match="there is no rank 3"):
     part().send([x], 3, 0)
+with pytest.raises(chorus.UnsupportedError, match="recv: NCCL has neither tags nor any source"):
+    dist.recv(x)
+with pytest.raises(chorus.UnsupportedError, match="send: NCCL has neither tags nor any source"):
+    dist.send(x, (rank + 1) % size, tag=3)
+assert not part().begun
 summed()
 dist.destroy_process_group()
 assert rank == 1 or pair.finalized
@@ -214,7 +227,7 @@ def test_messages(standin, tmp_path):
 
 PARTS = HEADER + """
 from torch.distributed.device_mesh import init_device_mesh
-bound, split = sys.argv[1] == "bound", sys.argv[2] == "split"
+bound = sys.argv[1] == "bound"
 dist.init_process_group("chorus", device_id=device if bound else None)
 assert part().begun == bound
 halves = [dist.new_group([0, 1]), dist.new_group([2, 3])]
@@ -242,10 +255,41 @@ print("fine")
 """
 
 
-@pytest.mark.parametrize(("bound", "split"), [("lazy", "2.32"), ("bound", "2.32")])
-def test_parts(standin, tmp_path, bound, split):
+@pytest.mark.parametrize(
+    ("bound", "level"),
+    [("bound", "2.32"), pytest.param("lazy", "2.32", marks=LONG), pytest.param("bound", "2.18", marks=LONG)],
+)
+def test_parts(standin, tmp_path, bound, level):
     """Splits of what has begun are the library's; other groups begin by themselves."""
-    assert run(standin, tmp_path, 4, PARTS, bound, "split").count("fine") == 4
+    assert run(standin, tmp_path, 4, PARTS, bound, level=level).count("fine") == 4
+
+
+SHRINK = HEADER + """
+import signal
+dist.init_process_group("chorus", timeout=timedelta(seconds=60), device_id=device if sys.argv[1] == "bound" else None)
+old = dist.group.WORLD
+summed()
+if rank == 2:
+    os.kill(os.getpid(), signal.SIGKILL)
+with pytest.raises(chorus.PeerLostError) as caught:
+    while True:
+        dist.all_reduce(on(1, place="cpu"))
+assert caught.value.rank == 2
+group = dist.shrink_group([2], shrink_flags=dist.distributed_c10d.SHRINK_ABORT)
+assert group is dist.group.WORLD and group.size() == 2 and not part().begun and old._libraries["accinte"].comm.finalized
+summed(of=[0, 1])
+assert chorus.failure() is None
+dist.destroy_process_group()
+print("fine")
+"""
+
+
+@pytest.mark.skipif(not hasattr(dist, "shrink_group"), reason="this PyTorch has no shrink_group")
+@LONG
+@pytest.mark.parametrize("bound", ["lazy", "bound"])
+def test_what_is_left_of_a_group(standin, tmp_path, bound):
+    """A shrunk group has both sides again."""
+    assert run(standin, tmp_path, 3, SHRINK, bound, statuses=[0, 0, 9]).count("fine") == 2
 
 
 ALONE = HEADER + """
@@ -275,3 +319,14 @@ print("fine")
 
 def test_the_gpu_alone(standin, tmp_path):
     assert run(standin, tmp_path, 2, ALONE).count("fine") == 2
+
+
+@pytest.mark.parametrize("backend", ["nccl", *(pytest.param(b, marks=LONG) for b in ("ncclx", "rccl"))])
+def test_a_program_for_torchcomms(standin, tmp_path, backend):
+    """One in the idiom of torchcomms' documentation, with ``torch.device("cuda")`` and CUDA's streams, word for word
+    but for the device's name; windows are for memory of the library's."""
+    before, _, rest = PROGRAM.partition("window = comm.new_window()")
+    program = before + rest[rest.index("handle = comm.register_pre_hook") :]
+    place = FOREIGN.replace("torch.accinte.set_device(device)", "")  # such programs leave the current one alone
+    out = run(standin, tmp_path, 2, place + program.replace("ncclx", backend).replace("cuda", "accinte"))
+    assert "done 0" in out and "done 1" in out
