@@ -170,6 +170,9 @@ var configurable = []backend.Kind{backend.Broadcast, backend.AllReduce, backend.
 
 // operationConfig is what an operation's hints say; nil if they say nothing.
 func (r *rank) operationConfig(op *backend.Op) (*abi.Config, error) {
+	if len(op.Hints) == 0 {
+		return nil, nil
+	}
 	set := map[string]string{}
 	for name, value := range op.Hints {
 		if field, ok := strings.CutPrefix(name, operationPrefix); ok {

@@ -88,8 +88,12 @@ func (r *rank) Enqueue(ops ...*backend.Op) error {
 		return &backend.InvalidArgumentError{Where: r.Of(ops[j]), Detail: fmt.Sprintf("operation %d of the batch uses what "+
 			"operation %d uses, and one of them writes it: %s carries out both at the same time", j, i, r.lib.name)}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), ops[0].Timeout)
-	defer cancel()
+	begin, ctx := time.Now(), context.Background() // which gets its deadline where something waits
+	if r.compares || r.blocking {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, begin.Add(ops[0].Timeout))
+		defer cancel()
+	}
 	for _, op := range ops {
 		op.Algorithm, op.From = r.lib.name, op.Peer
 		if op.Kind.PointToPoint() {
@@ -120,6 +124,9 @@ func (r *rank) Enqueue(ops ...*backend.Op) error {
 		given = true
 		err = r.apart(ctx, r.Broken(), func() error { defer x.free(); x.all(ops); return x.err })
 	} else if x.all(ops); x.err == nil && x.progress {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, begin.Add(ops[0].Timeout))
+		defer cancel()
 		err = r.await(ctx, x.name, r.c)
 	} else {
 		err = x.err

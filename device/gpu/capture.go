@@ -66,11 +66,13 @@ func (s *stream) status() int32 {
 	if x == nil || s.adopted == 0 || s.joined || s.capture != nil {
 		return s.b.status(s.h)
 	}
-	v, asked := x.captures[s.h]
-	if !asked {
-		v = s.b.status(s.h)
-		x.captures[s.h] = v
+	for _, c := range x.captures {
+		if c.stream == s.h {
+			return c.status
+		}
 	}
+	v := s.b.status(s.h)
+	x.captures = append(x.captures, captureOf{s.h, v})
 	return v
 }
 

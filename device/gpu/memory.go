@@ -233,6 +233,21 @@ type pointed struct{ typ, ordinal, base, bytes uint64 }
 var pointerAttributes = [...]int32{abi.PointerMemoryType, abi.PointerDeviceOrdinal, abi.PointerRangeStart,
 	abi.PointerRangeSize}
 
+// question is what asks for a pointer's attributes, to be used again.
+type question struct {
+	attributes [len(pointerAttributes)]int32
+	values     [len(pointerAttributes)]uint64
+	to         [len(pointerAttributes)]unsafe.Pointer // the values
+}
+
+var questions = sync.Pool{New: func() any {
+	q := &question{attributes: pointerAttributes}
+	for i := range q.values {
+		q.to[i] = unsafe.Pointer(&q.values[i])
+	}
+	return q
+}}
+
 // pointer asks the library for it, all at once where it can.
 func (d *Driver) pointer(p device.Ptr) (at pointed, ok bool) {
 	do := func(call func() abi.Result) bool {
@@ -241,14 +256,13 @@ func (d *Driver) pointer(p device.Ptr) (at pointed, ok bool) {
 		}
 		return call() == abi.Success // in the thread's own context; a process without any has no such memory
 	}
-	values := new([len(pointerAttributes)]uint64)
+	q := questions.Get().(*question)
+	defer questions.Put(q)
+	q.values = [len(pointerAttributes)]uint64{}
+	values := &q.values
 	if d.PointerAttributes != nil {
-		attributes, to := pointerAttributes, new([len(pointerAttributes)]unsafe.Pointer)
-		for i := range values {
-			to[i] = unsafe.Pointer(&values[i])
-		}
 		ok = do(func() abi.Result {
-			return d.PointerAttributes(uint32(len(to)), &attributes[0], &to[0], uintptr(p))
+			return d.PointerAttributes(uint32(len(q.to)), &q.attributes[0], &q.to[0], uintptr(p))
 		})
 	} else {
 		ok = true

@@ -13,13 +13,26 @@ type threads struct {
 	any atomic.Int32 // how many there are
 	mu  sync.RWMutex
 	of  map[int]*binding
+
+	spare []*binding // as many as threads were bound at the same time
 }
 
 // binding is what a thread has. It lasts as long as a call of an operation, in which no user of a stream begins or ends
 // a capture, so that the library is asked about a stream's capture once.
 type binding struct {
 	*board
-	captures map[abi.Stream]int32
+	captures []captureOf
+
+	of      *threads
+	id      int
+	before  *binding
+	release func() // end, made once: bindings are used again
+}
+
+// captureOf is what the library has said of a stream.
+type captureOf struct {
+	stream abi.Stream
+	status int32
 }
 
 // add notes the calling thread, to which the goroutine is locked, until release is called there.
@@ -33,19 +46,31 @@ func (t *threads) add(b *board) (release func()) {
 	if t.of == nil {
 		t.of = map[int]*binding{}
 	}
-	before := t.of[id]
-	t.of[id] = &binding{b, map[abi.Stream]int32{}}
-	t.any.Add(1)
-	return func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.any.Add(-1)
-		if before == nil {
-			delete(t.of, id)
-		} else {
-			t.of[id] = before
-		}
+	var x *binding
+	if n := len(t.spare); n > 0 {
+		x, t.spare = t.spare[n-1], t.spare[:n-1]
+	} else {
+		x = &binding{of: t}
+		x.release = x.end
 	}
+	x.board, x.captures, x.id, x.before = b, x.captures[:0], id, t.of[id]
+	t.of[id] = x
+	t.any.Add(1)
+	return x.release
+}
+
+func (x *binding) end() {
+	t := x.of
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.any.Add(-1)
+	if x.before == nil {
+		delete(t.of, x.id)
+	} else {
+		t.of[x.id] = x.before
+	}
+	x.board, x.before = nil, nil
+	t.spare = append(t.spare, x)
 }
 
 // on is what the calling thread has of a board; nil for nothing. It's that thread's alone.

@@ -3,6 +3,8 @@
 package dl
 
 import (
+	"sync"
+
 	"github.com/ebitengine/purego"
 )
 
@@ -29,8 +31,14 @@ func symbol(handle uintptr, name string) (uintptr, bool) {
 	return a, err == nil && a != 0
 }
 
+// arguments are where a call has its words: purego wants them on the heap.
+var arguments = sync.Pool{New: func() any { return new([maxWords]uintptr) }}
+
 func call(f uintptr, args []uintptr) uintptr {
-	r, _, _ := purego.SyscallN(f, args...)
+	words := arguments.Get().(*[maxWords]uintptr)
+	n := copy(words[:], args)
+	r, _, _ := purego.SyscallN(f, words[:n]...)
+	arguments.Put(words)
 	return r
 }
 

@@ -116,6 +116,42 @@ func TestFunc(t *testing.T) {
 	Func(0).Call()
 }
 
+// lengthOf is a type of functions that are made by Direct.
+type lengthOf = func(text *byte) uint64
+
+func init() {
+	Direct(func(f Func) lengthOf {
+		return func(text *byte) uint64 {
+			n := f.Call(uintptr(unsafe.Pointer(text)))
+			runtime.KeepAlive(text)
+			return uint64(n)
+		}
+	})
+}
+
+// Functions of a type that is made directly do what others do, and allocate nothing.
+func TestDirect(t *testing.T) {
+	l, err := Source{Name: "libc", Candidates: []string{"libc.so.6", "libc.so"}}.Open()
+	if err != nil {
+		t.Skip("left out: ", err)
+	}
+	var f struct {
+		Direct    lengthOf                `dl:"strlen"`
+		Reflected func(text *byte) uint32 `dl:"strlen"`
+		None      lengthOf                `dl:"no_such_function" cap:"magic"`
+	}
+	if _, err := l.Resolve(&f); err != nil || f.None != nil {
+		t.Fatal(err, f.None != nil)
+	}
+	text := []byte("seven b\x00")
+	if n, m := f.Direct(&text[0]), f.Reflected(&text[0]); n != 7 || m != 7 {
+		t.Errorf("strlen = %d and %d", n, m)
+	}
+	if n := testing.AllocsPerRun(100, func() { f.Direct(&text[0]) }); n != 0 {
+		t.Errorf("a call allocates %v times", n)
+	}
+}
+
 // A thread that Go knows nothing of calls back, as a GPU's library does.
 func TestCallback(t *testing.T) {
 	l, err := Source{Name: "libc", Candidates: []string{"libpthread.so.0", "libc.so.6", "libc.so"}}.Open()

@@ -177,6 +177,95 @@ def test_groups(standin, tmp_path):
     assert run(standin, tmp_path, 2, PLACE + GROUPS).count("fine") == 2
 
 
+COALESCED = """
+import sys
+import chorus, pytest
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+
+def calls(f):
+    "How many groups of the library f begins, how many end, and how many collectives it calls."
+    def count():
+        with open(sys.argv[1]) as file:
+            mine = [line.split()[0] for line in file if line.split()[1] == str(os.getpid())]
+        return [mine.count("ncclGroupStart"), mine.count("ncclGroupEnd"),
+                sum(mine.count("nccl" + name) for name in ("AllReduce", "AllGather", "ReduceScatter"))]
+    before = count()
+    f()
+    torch.accinte.synchronize()
+    return [b - a for a, b in zip(before, count())]
+
+def main():
+    dist.init_process_group("chorus", pg_options={"backend": "nccl"}, device_id=_place)
+    me, n = dist.get_rank(), dist.get_world_size()
+    group = dist.group.WORLD
+
+    def fresh(k=3):
+        return [torch.full((10 * n,), i + me + 1.0) for i in range(k)]
+
+    def sums(k=3):
+        return [n * i + n * (n + 1) / 2 for i in range(k)]
+
+    def right(tensors, values):
+        return all((t == v).all() for t, v in zip(tensors, values, strict=True))
+
+    for asynchronous in (False, True):
+        x = fresh()
+        def coalesced():
+            work = group._get_backend(_place).allreduce_coalesced(x)
+            work.wait()
+        assert calls(coalesced) == [1, 1, 3] and right(x, sums())
+        x = fresh()
+        def managed():
+            with dist._coalescing_manager(group, _place, async_ops=asynchronous) as work:
+                for t in x:
+                    dist.all_reduce(t)
+            if asynchronous:
+                work.wait()
+        assert calls(managed) == [1, 1, 3] and right(x, sums())
+        x, parts, wholes = fresh(), [torch.empty(10) for _ in range(3)], [torch.empty(10 * n * n) for _ in range(3)]
+        def fsdp():
+            with dist._coalescing_manager(group, _place, async_ops=asynchronous) as work:
+                for t, part in zip(x, parts):
+                    dist.reduce_scatter_tensor(part, t)
+            if asynchronous:
+                work.wait()
+            with dist._coalescing_manager(group, _place, async_ops=asynchronous) as work:
+                for t, whole in zip(x, wholes):
+                    dist.all_gather_into_tensor(whole, t)
+            if asynchronous:
+                work.wait()
+        assert calls(fsdp) == [2, 2, 6] and right(parts, sums())
+        assert all((w.view(n, -1)[r] == i + r + 1).all() for i, w in enumerate(wholes) for r in range(n))
+    x, out = fresh(), []
+    def functions():
+        out.append(functional.all_reduce_coalesced(x, "sum", group))
+        out.append(functional.all_gather_into_tensor_coalesced(x, group))
+        out.append(functional.reduce_scatter_tensor_coalesced(x, "sum", [0] * 3, group))
+        for tensors in out:
+            for t in tensors:
+                functional.wait_tensor(t)
+    assert calls(functions) == [3, 3, 9] and right(out[0], sums()) and right(out[2], sums())
+    # One that is refused keeps all from beginning, on all ranks.
+    x = [*fresh(2), torch.ones(3, dtype=torch.int16)]
+    with pytest.raises(chorus.UnsupportedError, match="has no reduction sum on int16"):
+        with dist._coalescing_manager(group, _place):
+            for t in x:
+                dist.all_reduce(t)
+    assert right(x[:2], [me + 1, me + 2])
+    dist.destroy_process_group()
+
+main()
+print("fine")
+"""
+
+
+def test_coalesced(standin, tmp_path):
+    """Coalesced collectives are one group of the library each."""
+    calls = str(tmp_path / "calls")
+    assert run(standin, tmp_path, 2, PLACE + COALESCED, calls, NCCLSIM_CALLS=calls).count("fine") == 2
+
+
 GRAPHS = """
 from chorus import torchcomms
 

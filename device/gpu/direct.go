@@ -1,0 +1,69 @@
+package gpu
+
+import (
+	"runtime"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/device/gpu/abi"
+	"github.com/chorus-comms/chorus/internal/dl"
+)
+
+// The functions that an operation of a communicator calls, or that wait for its end, are made without reflection: it
+// calls some twenty of them. Those of the same types are made so, too.
+func init() {
+	dl.Direct(of[abi.Context])
+	dl.Direct(of[abi.Event])
+	dl.Direct(of[abi.Stream])
+	dl.Direct(of[abi.Device])
+	dl.Direct(ask[abi.Context])
+	dl.Direct(ask[abi.Device])
+	dl.Direct(ask[int32])
+	dl.Direct(func(f dl.Func) abi.On[*int32] { return onto[int32](f) })
+	dl.Direct(func(f dl.Func) abi.On[*abi.Context] { return onto[abi.Context](f) })
+	dl.Direct(func(f dl.Func) abi.On[*abi.Device] { return onto[abi.Device](f) })
+	dl.Direct(func(f dl.Func) abi.Waiting {
+		return func(s abi.Stream, e abi.Event, flags uint32) abi.Result {
+			return abi.Result(f.Call(uintptr(s), uintptr(e), uintptr(flags)))
+		}
+	})
+	dl.Direct(func(f dl.Func) abi.Recording {
+		return func(e abi.Event, s abi.Stream) abi.Result { return abi.Result(f.Call(uintptr(e), uintptr(s))) }
+	})
+	dl.Direct(func(f dl.Func) abi.Asking {
+		return func(data *uint64, attr int32, p uintptr) abi.Result {
+			r := f.Call(uintptr(unsafe.Pointer(data)), uintptr(attr), p)
+			runtime.KeepAlive(data)
+			return abi.Result(r)
+		}
+	})
+	dl.Direct(func(f dl.Func) abi.AskingSeveral {
+		return func(n uint32, attributes *int32, values *unsafe.Pointer, p uintptr) abi.Result {
+			r := f.Call(uintptr(n), uintptr(unsafe.Pointer(attributes)), uintptr(unsafe.Pointer(values)), p)
+			runtime.KeepAlive(attributes)
+			runtime.KeepAlive(values)
+			return abi.Result(r)
+		}
+	})
+}
+
+// What pointers point to is on the heap, since these are called through variables.
+
+func of[T ~uintptr | ~int32](f dl.Func) abi.Of[T] {
+	return func(x T) abi.Result { return abi.Result(f.Call(uintptr(x))) }
+}
+
+func ask[T any](f dl.Func) abi.Ask[T] {
+	return func(x *T) abi.Result {
+		r := f.Call(uintptr(unsafe.Pointer(x)))
+		runtime.KeepAlive(x)
+		return abi.Result(r)
+	}
+}
+
+func onto[T any](f dl.Func) abi.On[*T] {
+	return func(s abi.Stream, x *T) abi.Result {
+		r := f.Call(uintptr(s), uintptr(unsafe.Pointer(x)))
+		runtime.KeepAlive(x)
+		return abi.Result(r)
+	}
+}
