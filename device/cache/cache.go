@@ -165,7 +165,13 @@ func (c *Cache) malloc(own *privatePool, n int64, s Stream) (uintptr, *OutOfMemo
 			return 0, c.outOfMemory(n, s, err), nil
 		}
 	}
-	return c.giveOut(b, n, size), nil, nil
+	borrowed := b.stream != s
+	addr := c.giveOut(b, n, size)
+	if borrowed {
+		b = c.allocated.find(addr)
+		b.uses = append(b.uses, s)
+	}
+	return addr, nil, nil
 }
 
 // meet asks the driver for a stream that isn't known yet.
@@ -200,14 +206,20 @@ func (c *Cache) findFree(p *pool, size int64, s Stream) *block {
 			b = n
 		}
 	}
-	if size < c.opts.MaxSplitSize && b.size >= c.opts.MaxSplitSize {
-		return nil // a block that isn't split is kept for large requests
-	}
-	if size >= c.opts.MaxSplitSize && b.size >= size+c.opts.MaxNonSplitRounding {
-		return nil // too much would be wasted
+	if !c.suits(b, size) {
+		return nil
 	}
 	p.free.remove(b)
 	return b
+}
+
+// suits reports whether a block that is large enough may be given out for a size. One that isn't split is kept for large
+// requests, of which it may be larger by a certain size.
+func (c *Cache) suits(b *block, size int64) bool {
+	if size < c.opts.MaxSplitSize {
+		return b.size < c.opts.MaxSplitSize
+	}
+	return b.size < size+c.opts.MaxNonSplitRounding
 }
 
 // giveOut makes a block, which is in no set, an allocation of n bytes.

@@ -684,3 +684,33 @@ func TestHostStats(t *testing.T) {
 	want(map[string]int64{"active_bytes.freed": 0, "num_host_alloc": 0, "host_alloc_time.count": 0,
 		"host_alloc_time.avg": 0})
 }
+
+// What is free of a segment that is in use goes to another stream when nothing else is left, after the work of the stream
+// that had it, and comes back behind the work of the other one.
+func TestBorrow(t *testing.T) {
+	d := newFake(20 << 20)
+	c := open(t, d)
+	kept, freed := malloc(t, c, 2<<20, 1), malloc(t, c, 17<<20, 1)
+	must(t, c.Free(freed))
+	event, err := d.Record(1) // its work
+	must(t, err)
+	lent := malloc(t, c, 10<<20, 2)
+	if done, err := d.Query(event); lent != freed || !done || err != nil {
+		t.Errorf("%#x, and stream 1's %#x has done its work: %v, %v", lent, freed, done, err)
+	}
+	verify(t, c)
+	must(t, c.Free(lent))
+	event = d.lastEv
+	if done, err := d.Query(event); d.events[event].stream != 2 || done || err != nil {
+		t.Errorf("the memory comes back after event %v: %v, %v", d.events[event], done, err)
+	}
+	if p := malloc(t, c, 17<<20, 1); p != freed || d.done[2] != d.issued[2] {
+		t.Errorf("%#x, before stream 2 was done with %#x", p, freed)
+	}
+	must(t, c.Free(kept))
+	must(t, c.Free(freed))
+	must(t, c.EmptyCache())
+	if d.used != 0 {
+		t.Errorf("%d bytes are left", d.used)
+	}
+}

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/chorus-comms/chorus/config"
@@ -43,9 +44,43 @@ func (c *Cache) grow(p *pool, size int64, s Stream) (*block, error) {
 	}
 	// There may be room for the block, though not for a segment that others share. (PyTorch gives up.)
 	if bytes := (size + roundLarge - 1) / roundLarge * roundLarge; bytes < c.segmentSize(size) {
-		return c.segmentOf(p, bytes, s)
+		if b, err = c.segmentOf(p, bytes, s); b != nil || err != nil && !isOutOfMemory(err) {
+			return b, err
+		}
+	}
+	if b := c.borrow(p, size, s); b != nil {
+		return b, nil
 	}
 	return nil, err
+}
+
+// borrow takes the smallest free block of another stream that is large enough, a part of a segment that is in use, and
+// waits for that stream. The block stays the other stream's, whose allocation s uses, so that it goes back there when s
+// is done with it. Pools of graphs lend nothing. (PyTorch gives up.)
+func (c *Cache) borrow(p *pool, size int64, s Stream) *block {
+	if !p.gives() {
+		return nil
+	}
+	var free []*block
+	for _, b := range p.free.all() {
+		if b.stream != s && c.streams[b.stream] && b.size >= size && c.suits(b, size) {
+			free = append(free, b)
+		}
+	}
+	slices.SortFunc(free, func(a, b *block) int { return cmp.Or(cmp.Compare(a.size, b.size), cmp.Compare(a.addr, b.addr)) })
+	for _, b := range free {
+		e, err := c.driver.Record(b.stream)
+		if err != nil {
+			continue // of a stream that has failed, or that others capture
+		}
+		err = c.driver.Wait(e)
+		c.driver.Release(e)
+		if err == nil {
+			p.free.remove(b)
+			return b
+		}
+	}
+	return nil
 }
 
 // newSegment asks the driver once, for as much as is usual for a block of the size.
