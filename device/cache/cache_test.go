@@ -714,3 +714,21 @@ func TestBorrow(t *testing.T) {
 		t.Errorf("%d bytes are left", d.used)
 	}
 }
+
+// A small allocation is a part of a large segment when there is no room for a segment of small ones.
+func TestBorrowLarge(t *testing.T) {
+	d := newFake(20 << 20)
+	c := open(t, d)
+	kept, freed := malloc(t, c, 2<<20, 1), malloc(t, c, 17<<20, 1)
+	must(t, c.Free(freed))
+	if small := malloc(t, c, 1000, 1); small != freed || len(d.events) > 0 {
+		t.Errorf("%#x, with %d events", small, len(d.events))
+	}
+	verify(t, c)
+	must(t, c.Free(kept))
+	must(t, c.Free(freed))
+	must(t, c.EmptyCache())
+	if d.used != 0 {
+		t.Errorf("%d bytes are left", d.used)
+	}
+}

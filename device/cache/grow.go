@@ -54,33 +54,50 @@ func (c *Cache) grow(p *pool, size int64, s Stream) (*block, error) {
 	return nil, err
 }
 
-// borrow takes the smallest free block of another stream that is large enough, a part of a segment that is in use, and
-// waits for that stream. The block stays the other stream's, whose allocation s uses, so that it goes back there when s
-// is done with it. Pools of graphs lend nothing. (PyTorch gives up.)
+// borrow takes the smallest free block that is large enough from where a request isn't served otherwise: parts of segments
+// in use, of large requests for a small one, and of other streams, for which it waits. Such a block stays the other
+// stream's, whose allocation s uses, so that it goes back there when s is done with it. Pools of graphs lend nothing.
+// (PyTorch gives up.)
 func (c *Cache) borrow(p *pool, size int64, s Stream) *block {
 	if !p.gives() {
 		return nil
 	}
-	var free []*block
-	for _, b := range p.free.all() {
-		if b.stream != s && c.streams[b.stream] && b.size >= size && c.suits(b, size) {
-			free = append(free, b)
-		}
+	blocks := p.free.all()
+	switch {
+	case p.small && p.private != nil:
+		blocks = append(blocks, p.private.large.free.all()...)
+	case p.small:
+		blocks = append(blocks, c.large.free.all()...)
 	}
-	slices.SortFunc(free, func(a, b *block) int { return cmp.Or(cmp.Compare(a.size, b.size), cmp.Compare(a.addr, b.addr)) })
-	for _, b := range free {
-		e, err := c.driver.Record(b.stream)
-		if err != nil {
-			continue // of a stream that has failed, or that others capture
+	blocks = slices.DeleteFunc(blocks, func(b *block) bool {
+		return b.size < size || !c.streams[b.stream] || !c.suits(b, size)
+	})
+	others := func(b *block) int {
+		if b.stream == s {
+			return 0
 		}
-		err = c.driver.Wait(e)
-		c.driver.Release(e)
-		if err == nil {
-			p.free.remove(b)
+		return 1
+	}
+	slices.SortFunc(blocks, func(a, b *block) int {
+		return cmp.Or(cmp.Compare(others(a), others(b)), cmp.Compare(a.size, b.size), cmp.Compare(a.addr, b.addr))
+	})
+	for _, b := range blocks {
+		if b.stream == s || c.waitFor(b.stream) == nil { // a stream may have failed, or be captured by others
+			b.pool.free.remove(b)
 			return b
 		}
 	}
 	return nil
+}
+
+// waitFor waits for what a stream has to do.
+func (c *Cache) waitFor(s Stream) error {
+	e, err := c.driver.Record(s)
+	if err != nil {
+		return err
+	}
+	defer c.driver.Release(e)
+	return c.driver.Wait(e)
 }
 
 // newSegment asks the driver once, for as much as is usual for a block of the size.

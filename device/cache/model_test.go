@@ -77,25 +77,32 @@ func (seg *modelSegment) take(i int, size int64) uintptr {
 	return b.addr
 }
 
-// borrow allocates of another stream's memory.
-func (m *model) borrow(n int64, s Stream) (uintptr, bool) {
+// borrow allocates of what is free elsewhere: of another stream, which it returns, and a small one of a large segment.
+func (m *model) borrow(n int64, s Stream) (addr uintptr, of Stream, ok bool) {
 	size := max(512, (n+511)/512*512)
 	var best *modelSegment
 	at := 0
-	for other := range Stream(3) {
-		if other == s {
-			continue
+	better := func(seg *modelSegment, i int) bool {
+		a, b := seg.blocks[i], best.blocks[at]
+		switch {
+		case (seg.stream == s) != (best.stream == s):
+			return seg.stream == s
+		case a.size != b.size:
+			return a.size < b.size
 		}
-		seg, i := m.bestFit(size, size <= 1<<20, other)
-		if seg != nil && (best == nil || seg.blocks[i].size < best.blocks[at].size ||
-			seg.blocks[i].size == best.blocks[at].size && seg.blocks[i].addr < best.blocks[at].addr) {
-			best, at = seg, i
+		return a.addr < b.addr
+	}
+	for _, seg := range m.segments {
+		for i, b := range seg.blocks {
+			if b.state == modelFree && b.size >= size && (!seg.small || size <= 1<<20) && (best == nil || better(seg, i)) {
+				best, at = seg, i
+			}
 		}
 	}
 	if best == nil {
-		return 0, false
+		return 0, 0, false
 	}
-	return best.take(at, size), true
+	return best.take(at, size), best.stream, true
 }
 
 func (m *model) bestFit(size int64, small bool, s Stream) (best *modelSegment, at int) {
@@ -225,10 +232,13 @@ func TestModel(t *testing.T) {
 				m.release()
 				addr, ok = m.malloc(n, s, true)
 			}
-			if !ok { // it has waited for another stream, whose memory it borrows
-				if addr, ok = m.borrow(n, s); ok {
-					uses[addr] = map[Stream]bool{s: true}
+			if !ok { // it has waited for another stream, if it borrows that one's memory
+				var of Stream
+				if addr, of, ok = m.borrow(n, s); ok {
 					borrowed++
+				}
+				if ok && of != s {
+					uses[addr] = map[Stream]bool{s: true}
 				}
 			}
 			if !ok {
