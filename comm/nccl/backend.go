@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -96,39 +97,22 @@ type greeting struct {
 	Was     *place            `json:"o,omitempty"`  // in an old communicator, of which one can be made
 	Shrinks bool              `json:"sh,omitempty"` // the library can do that
 	Grows   bool              `json:"gr,omitempty"`
+	Unable  string            `json:"u,omitempty"` // why this rank can't begin
 }
 
 func open(ctx context.Context, family string, c backend.Config) (backend.Backend, error) {
-	at := backend.Where{Comm: c.Name, Rank: c.Rank, Op: "new"}
-	hints := maps.Clone(c.Hints)
-	place := hints["library"]
-	delete(hints, "library")
-	lib, err := Load(family, place)
-	if err != nil {
-		return nil, &backend.UnsupportedError{Where: at, Detail: err.Error()}
-	}
-	dev, err := device.Get(c.Device)
-	if err != nil {
-		return nil, err
-	}
-	caps := backend.Capabilities{Devices: lib.devices}
-	if !caps.Serves(dev.Name()) {
-		return nil, &backend.UnsupportedError{Where: at,
-			Detail: fmt.Sprintf("%v has no device %q, only %v", lib, dev.Name(), lib.devices)}
-	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	r := newRank(lib, family, c.Name, c.Rank, c.Size, dev)
-	r.master = c.MasterAddr
-	config, err := r.config(at, c.Name, hints)
+	at := backend.Where{Comm: c.Name, Rank: c.Rank, Op: "new"}
+	r, config, err := prepare(at, family, &c)
 	if err != nil {
+		tellUnable(ctx, &c, err)
 		return nil, err
 	}
 	defer config.free()
-	r.windows.signals, r.blocking = config.signals, config.blocking
-	mine := greeting{Version: lib.version, Shrinks: lib.Shrink != nil, Grows: lib.Grow != nil}
+	mine := greeting{Version: r.lib.version, Shrinks: r.lib.Shrink != nil, Grows: r.lib.Grow != nil}
 	old, _ := c.Old.(*rank)
-	if old != nil && old.lib == lib && r.regroups != anew {
+	if old != nil && old.lib == r.lib && r.regroups != anew {
 		mine.Was = old.asParent(ctx)
 	}
 	err = r.offer(&mine, true)
@@ -140,6 +124,54 @@ func open(ctx context.Context, family string, c backend.Config) (backend.Backend
 		return nil, err
 	}
 	return r, nil
+}
+
+// prepare finds the library and the device, and makes of the hints what the library is told.
+func prepare(at backend.Where, family string, c *backend.Config) (*rank, *config, error) {
+	hints := maps.Clone(c.Hints)
+	place := hints["library"]
+	delete(hints, "library")
+	lib, err := Load(family, place)
+	if err != nil {
+		return nil, nil, &backend.UnsupportedError{Where: at, Detail: err.Error()}
+	}
+	dev, err := device.Get(c.Device)
+	if err != nil {
+		return nil, nil, err
+	}
+	caps := backend.Capabilities{Devices: lib.devices}
+	if !caps.Serves(dev.Name()) {
+		return nil, nil, &backend.UnsupportedError{Where: at,
+			Detail: fmt.Sprintf("%v has no device %q, only %v", lib, dev.Name(), lib.devices)}
+	}
+	r := newRank(lib, family, c.Name, c.Rank, c.Size, dev)
+	r.master = c.MasterAddr
+	config, err := r.config(at, c.Name, hints)
+	if err != nil {
+		return nil, nil, err
+	}
+	r.windows.signals, r.blocking = config.signals, config.blocking
+	return r, config, nil
+}
+
+const (
+	// unableTime bounds how long a rank that can't begin waits for the others, to tell them.
+	unableTime = 2 * time.Second
+	// maxUnable is how many bytes of its reason it tells.
+	maxUnable = 600
+)
+
+// tellUnable tells the other ranks, if they come soon, why this one can't begin.
+func tellUnable(ctx context.Context, c *backend.Config, why error) {
+	if c.Size == 1 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, unableTime)
+	defer cancel()
+	text := strings.TrimPrefix(backend.BeginsOnce(why.Error()), backend.Beginning)
+	if payload, err := json.Marshal(greeting{Unable: text[:min(len(text), maxUnable)]}); err == nil {
+		_, _ = c.Meet(ctx, payload)
+	}
 }
 
 func newRank(lib *Library, family, name string, me, size int, dev *device.Device) *rank {
@@ -157,6 +189,9 @@ func (r *rank) open(ctx context.Context, at backend.Where, c *backend.Config, mi
 		return err
 	}
 	for q, g := range all {
+		if g.Unable != "" {
+			return &backend.UnsupportedError{Where: at, Detail: fmt.Sprintf("rank %d can't begin: %s", q, g.Unable)}
+		}
 		if g.Version != all[0].Version {
 			return &backend.MismatchError{Where: at, RankA: 0, RankB: q, OpA: fmt.Sprintf("%s %v", r.lib.name, all[0].Version),
 				OpB: fmt.Sprintf("%s %v", r.lib.name, g.Version)}

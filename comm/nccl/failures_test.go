@@ -51,6 +51,33 @@ func TestMismatch(t *testing.T) {
 	})
 }
 
+// A rank that has no library says so to the others, which don't wait for it until their time is over.
+func TestUnable(t *testing.T) {
+	library := simulate(t, ncclsim.Options{Version: "2.32"})
+	st := store.NewHash(time.Minute)
+	var wg sync.WaitGroup
+	begin := time.Now()
+	for r := range 3 {
+		wg.Go(func() {
+			hints := map[string]string{"library": library}
+			if r == 1 {
+				hints["library"] = "/nowhere/libnccl.so"
+			}
+			_, err := comm.New(t.Context(), comm.WithBackend("nccl"), comm.WithDevice("accinte:0"), comm.WithRank(r, 3),
+				comm.WithStore(st), comm.WithHints(hints), comm.WithTimeout(time.Minute))
+			if !errors.Is(err, comm.ErrUnsupported) || !strings.Contains(err.Error(), "/nowhere/libnccl.so") ||
+				r != 1 && !strings.Contains(err.Error(), "rank 1 can't begin: ") ||
+				strings.Count(err.Error(), backend.Beginning) != 1 {
+				t.Errorf("rank %d: %v", r, err)
+			}
+		})
+	}
+	wg.Wait()
+	if waited := time.Since(begin); waited > 30*time.Second {
+		t.Errorf("they waited for %v", waited)
+	}
+}
+
 // Communicators that compare find out at once who calls something else, by whatever way; and so do their parts.
 func TestCompare(t *testing.T) {
 	library := simulate(t, ncclsim.Options{Version: "2.32"})

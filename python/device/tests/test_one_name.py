@@ -103,6 +103,10 @@ for _ in range(2):  # whoever catches it may go on, and try again
     with pytest.raises(chorus.UnsupportedError) as caught:
         dist.all_reduce(on(1))
     assert "NCCL" in str(caught.value) and "/nowhere/libnccl.so" in str(caught.value), caught.value
+place = "/nowhere/other.so" if rank else "ncclsim-2.32"
+group = dist.new_group(pg_options={"accinte": {"library": place}})
+with pytest.raises(chorus.UnsupportedError, match="/nowhere/other.so" if rank else "rank 1 can't begin: .*/other.so"):
+    dist.all_reduce(on(1), group=group)
 dist.all_reduce(x)
 assert (x == size * size).all() and chorus.failure() is None
 dist.destroy_process_group()
