@@ -71,6 +71,10 @@ if size == 2:
     model(on(rank + 1, 8).view(2, 4)).sum().backward()
     assert (model.module.weight.grad == size + 1).all()
     del model
+from chorus.torchcomms import ReduceOp, distwrap
+for of, place in ((world, "cpu"), (part(), device)):  # their communicators
+    distwrap.get_comm(of).all_reduce(x := on(rank + 1, place=place), ReduceOp.SUM)
+    assert (x == total()).all()
 group = dist.new_group(range(size))
 dist.all_reduce(on(1, place="cpu"), group=group)
 assert not part(group).begun
@@ -98,15 +102,19 @@ def test_world(standin, tmp_path, name):
 
 WITHOUT = HEADER + """
 dist.init_process_group("chorus")
+library = {"nccl": "NCCL", "rccl": "RCCL"}[part().carrier]
+assert library == sys.argv[1]
 dist.all_reduce(x := on(1, place="cpu"))
 for _ in range(2):  # whoever catches it may go on, and try again
     with pytest.raises(chorus.UnsupportedError) as caught:
         dist.all_reduce(on(1))
-    assert "NCCL" in str(caught.value) and "/nowhere/libnccl.so" in str(caught.value), caught.value
-place = "/nowhere/other.so" if rank else "ncclsim-2.32"
-group = dist.new_group(pg_options={"accinte": {"library": place}})
-with pytest.raises(chorus.UnsupportedError, match="/nowhere/other.so" if rank else "rank 1 can't begin: .*/other.so"):
-    dist.all_reduce(on(1), group=group)
+    assert f" {library} is not on this machine: /nowhere/libnccl.so" in str(caught.value), caught.value
+if library == "NCCL":  # that one rank lacks
+    place = "/nowhere/other.so" if rank else "ncclsim-2.32"
+    group = dist.new_group(pg_options={"accinte": {"library": place}})
+    words = "/nowhere/other.so" if rank else "rank 1 can't begin: .*/nowhere/other.so"
+    with pytest.raises(chorus.UnsupportedError, match=words):
+        dist.all_reduce(on(1), group=group)
 dist.all_reduce(x)
 assert (x == size * size).all() and chorus.failure() is None
 dist.destroy_process_group()
@@ -114,9 +122,11 @@ print("fine")
 """
 
 
-def test_without_the_library(standin, tmp_path):
+@pytest.mark.parametrize(("driver", "library"), [("cuda", "NCCL"), pytest.param("hip", "RCCL", marks=LONG)])
+def test_without_the_library(standin, tmp_path, driver, library):
     """The error says what was looked for, and where; the CPU's tensors need none."""
-    out = run(standin, tmp_path, 2, WITHOUT, CHORUS_NCCL_LIBRARY="/nowhere/libnccl.so")
+    program = WITHOUT.replace('"cuda", native', f'"{driver}", native')
+    out = run(standin, tmp_path, 2, program, library, CHORUS_NCCL_LIBRARY="/nowhere/libnccl.so")
     assert out.count("fine") == 2
 
 
