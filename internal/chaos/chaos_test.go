@@ -208,7 +208,7 @@ func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
 func TestJudge(t *testing.T) {
 	p := Make(Virtual, 1, []FaultKind{Kill}, nil)
 	p.Size, p.Comms = 3, []group{{[]int{0, 1, 2}}, {[]int{0, 1}}}
-	p.Steps = []step{{Do: await}, {Do: await}}
+	p.Steps = []step{{Do: await}, {Do: await}, {Do: anySource, On: 1}}
 	p.Fault = Fault{Kind: Kill, Rank: 2}
 	lost := func(on, who int, kind string) Failure {
 		return Failure{Comm: on, Kind: kind, Named: []int{who}, At: 2e6, Text: "chorus: x"}
@@ -231,9 +231,16 @@ func TestJudge(t *testing.T) {
 		"another kind":            {func(r []*Report) { r[0].Failures[0] = lost(0, 2, "timeout") }, 0, 0, 1},
 		"held up":                 {func(r []*Report) { r[0].Failures = append(r[0].Failures, late(1, 1)); r[1].Failures[0].Step = 0 }, 0, 0, 0},
 		"held up later than that": {func(r []*Report) { r[0].Failures = append(r[0].Failures, late(1, 1)); r[1].Failures[0].Step = 2 }, 0, 0, 1},
-		"held up by none":         {func(r []*Report) { r[0].Failures, r[1].Failures = []Failure{late(1, 1)}, []Failure{late(1, 0)} }, 0, 0, 2},
-		"noticed nothing":         {func(r []*Report) { r[1].Failures = nil }, 0, 0, 1},
-		"another communicator":    {func(r []*Report) { r[1].Failures = append(r[1].Failures, lost(1, 0, "lost")) }, 0, 0, 1},
+		"held up in a receive from any": {func(r []*Report) {
+			r[0].Failures = append(r[0].Failures, Failure{Comm: 1, Step: 2, Kind: "timeout"})
+		}, 0, 0, 0},
+		"in a receive from any by none": {func(r []*Report) {
+			r[0].Failures = append(r[0].Failures, Failure{Comm: 1, Step: 2, Kind: "timeout"})
+			r[1].Failures = nil
+		}, 0, 0, 2},
+		"held up by none":      {func(r []*Report) { r[0].Failures, r[1].Failures = []Failure{late(1, 1)}, []Failure{late(1, 0)} }, 0, 0, 2},
+		"noticed nothing":      {func(r []*Report) { r[1].Failures = nil }, 0, 0, 1},
+		"another communicator": {func(r []*Report) { r[1].Failures = append(r[1].Failures, lost(1, 0, "lost")) }, 0, 0, 1},
 		"one that was never whole": {func(r []*Report) {
 			r[0].Without = []int{1}
 			r[1].Failures = append(r[1].Failures, lost(1, 0, "timeout"))

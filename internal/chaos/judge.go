@@ -122,7 +122,7 @@ func (o *Outcome) misnamed(r int, x Failure) string {
 		// What the culprit itself gets is its own business, except that it must not blame others for what it has called.
 		return ""
 	}
-	if o.heldUp(x, make([]bool, o.Program.Size)) || o.forsaken(r, x) {
+	if o.heldUp(r, x, make([]bool, o.Program.Size)) || o.forsaken(r, x) {
 		return ""
 	}
 	return fmt.Sprintf("%s on communicator %d, step %d, names %v", x.Kind, x.Comm, x.Step, x.Named)
@@ -181,10 +181,18 @@ func (o *Outcome) right(r int, x Failure) bool {
 // heldUp reports whether an error names ranks that the culprit has kept from coming. Each got an error itself, in a
 // step that is not later; and one of them is the culprit, or lacks the communicator because what it was to be split
 // from broke, or got an error that is right, or of which this holds again, before it came to what the others were in.
-// seen are the ranks whose errors are being looked at.
-func (o *Outcome) heldUp(x Failure, seen []bool) bool {
+// A rank that waits for a message of any rank names none: one of the others has to be as said. seen are the ranks whose
+// errors are being looked at.
+func (o *Outcome) heldUp(r int, x Failure, seen []bool) bool {
 	if x.Kind != "timeout" {
 		return false
+	}
+	if len(x.Named) == 0 && x.ofAny(o.Program) {
+		return slices.ContainsFunc(o.Program.Comms[x.Comm].Members, func(who int) bool {
+			one := x
+			one.Named = []int{who}
+			return who != r && o.heldUp(r, one, seen)
+		})
 	}
 	cause := false
 	for _, who := range x.Named {
@@ -203,7 +211,7 @@ func (o *Outcome) heldUp(x Failure, seen []bool) bool {
 			came = false
 			if !cause && !seen[who] && (y.Comm != x.Comm || y.Step < x.Step) {
 				seen[who] = true
-				cause = o.right(who, y) || o.passedOn(y) || o.heldUp(y, seen)
+				cause = o.right(who, y) || o.passedOn(y) || o.heldUp(who, y, seen)
 				seen[who] = false
 			}
 		}
