@@ -28,7 +28,7 @@ capi:
 # The package chorus for PyTorch, in .venv, with what its tests need. Its modules are
 # used where they are; run this again when Go code has changed.
 package: venv
-	$(VENV)/bin/pip install -q --disable-pip-version-check 'setuptools>=77' 'pytest>=8' 'mypy>=1.15' expecttest
+	$(VENV)/bin/pip install -q --disable-pip-version-check 'setuptools>=77' 'pytest>=8' pytest-xdist 'mypy>=1.15' expecttest
 	GO="$(GO)" $(VENV)/bin/pip install -q --disable-pip-version-check --no-build-isolation --no-deps \
 		--config-settings editable_mode=compat -e ./python
 

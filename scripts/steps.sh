@@ -15,9 +15,15 @@ step() {
 	printf '\n== %s\n' "$1"
 }
 
-# go test, with a line a package. One package at a time: many tests are worlds of processes that wait for each other, as many as there are cores or more.
+# go test, with a line a package. Two packages at a time, on any machine: most tests are worlds of processes that wait for each other, and two
+# of them keep two cores busy.
 tests() {
-	$GO test -p 1 -timeout 30m -json "$@" | out/testlines "$left"
+	$GO test -p 2 -timeout 30m -json "$@" | out/testlines "$left"
+}
+
+# pytest, with two tests at a time for the same reason.
+python_tests() {
+	.venv/bin/python -m pytest -q -rs -n 2 --dist worksteal "$@"
 }
 
 # PyTorch in .venv, for tests of Go too; without it they are told, so that they say so.

@@ -13,14 +13,14 @@ tests ./...
 if package; then
 	step "the Python package"
 	make python
-	.venv/bin/python -m pytest -q -rs -m long python/tests
-	.venv/bin/python -m pytest -q -rs python/conformance
+	python_tests -m long python/tests
+	python_tests python/conformance
 	if command -v "${CXX:-c++}" >/dev/null; then
-		.venv/bin/python -m pytest -q -rs python/device/tests
+		python_tests python/device/tests
 		# On streams that are always busy, without what is mostly work of other libraries and processes, or has its own sweep.
 		rest='not (compile or mapped or mydevice or nccl or profiler or sharing or sweep or torchcomms or training)'
 		[ -z "${CHORUS_TEST_LONG:-}" ] || rest=
-		CHORUS_DEVICE_INLINE=false .venv/bin/python -m pytest -q -k "$rest" python/device/tests
+		CHORUS_DEVICE_INLINE=false python_tests -k "$rest" python/device/tests
 	else
 		skipped+=("torch.device(\"accinte\"): no C++ compiler")
 	fi

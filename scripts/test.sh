@@ -20,17 +20,25 @@ step "PyTorch, for the package and for interoperability"
 wait
 pytorch # which is there by now; if not, it says why
 
+# The package and the device's extension take minutes to compile: in the time that the tests of Go leave the cores idle.
+making=
+if package; then
+	nice -n 19 make python >out/python 2>&1 &
+	making=$!
+	trap 'kill $making 2>/dev/null || :' EXIT
+fi
+
 step "tests"
 tests ./...
 
-if package; then
+if [ -n "$making" ]; then
 	step "the Python package"
-	make package
-	.venv/bin/python -m pytest -q -rs -m 'not long' python/tests
+	wait $making || { cat out/python; exit 1; }
+	trap - EXIT
+	python_tests -m 'not long' python/tests
 	if command -v "${CXX:-c++}" >/dev/null; then
 		step "torch.device(\"accinte\"): a sample of its tests, on streams that are always busy"
-		make python
-		CHORUS_DEVICE_INLINE=false .venv/bin/python -m pytest -q -rs -m 'not long' python/device/tests/test_deferral.py
+		CHORUS_DEVICE_INLINE=false python_tests -m 'not long' python/device/tests/test_deferral.py
 	else
 		skipped+=("torch.device(\"accinte\"): no C++ compiler")
 	fi
