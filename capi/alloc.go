@@ -6,8 +6,10 @@ package capi
 import "C"
 
 import (
+	"fmt"
 	"unsafe"
 
+	"github.com/chorus-comms/chorus/comm/nccl"
 	"github.com/chorus-comms/chorus/device"
 )
 
@@ -113,4 +115,39 @@ func goView(h C.chorus_device, p unsafe.Pointer, bytes C.int64_t, view *unsafe.P
 	}
 	*view, err = k.View(ptr(p), int(bytes))
 	return fail(err)
+}
+
+// libraryDevice is a device whose number a vendor's allocator is told.
+func libraryDevice(driver *C.char, index C.int32_t) (*device.Device, error) {
+	return device.Get(fmt.Sprintf("%s:%d", text(driver, ""), int(index)))
+}
+
+//export goLibraryAlloc
+func goLibraryAlloc(family, driver *C.char, index C.int32_t, bytes C.int64_t) (p unsafe.Pointer) {
+	var status C.chorus_status
+	defer contain(&status)
+	d, err := libraryDevice(driver, index)
+	if err == nil && bytes <= 0 {
+		err = refused("an allocation of %d bytes", int64(bytes))
+	}
+	var at uintptr
+	if err == nil {
+		at, err = nccl.Alloc(text(family, ""), d, int64(bytes))
+	}
+	if err != nil {
+		fail(err)
+		return nil
+	}
+	return address(device.Ptr(at))
+}
+
+//export goLibraryFree
+func goLibraryFree(family, driver *C.char, index C.int32_t, p unsafe.Pointer) {
+	var status C.chorus_status
+	defer contain(&status)
+	d, err := libraryDevice(driver, index)
+	if err == nil && p != nil {
+		err = nccl.Free(text(family, ""), d, uintptr(p))
+	}
+	fail(err)
 }

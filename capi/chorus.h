@@ -488,6 +488,17 @@ CHORUS_API chorus_status chorus_pool_new(uint64_t pool[2]);
 /* chorus_pool_of gives the pool of the memory that a backend's library, such as "nccl"'s, gives out for a device and is fastest with; two
  * zeros if the backend has no own. It's CHORUS_UNSUPPORTED if the library is too old to. */
 CHORUS_API chorus_status chorus_pool_of(const char *backend, chorus_device device, uint64_t pool[2]);
+
+/* chorus_nccl_alloc and chorus_nccl_free give memory of ncclMemAlloc on a device of CUDA, by its number, and take it back; likewise the
+ * others, of NCCLX and, on a device of HIP, of RCCL. Their form is that of torch.cuda.memory.CUDAPluggableAllocator. All communicators on the
+ * device register the memory before their next operation. NULL: there is none, and chorus_last_error says why. What is given back must have
+ * no work under way. */
+CHORUS_API void *chorus_nccl_alloc(int64_t bytes, int32_t device, void *stream);
+CHORUS_API void chorus_nccl_free(void *memory, int64_t bytes, int32_t device, void *stream);
+CHORUS_API void *chorus_ncclx_alloc(int64_t bytes, int32_t device, void *stream);
+CHORUS_API void chorus_ncclx_free(void *memory, int64_t bytes, int32_t device, void *stream);
+CHORUS_API void *chorus_rccl_alloc(int64_t bytes, int32_t device, void *stream);
+CHORUS_API void chorus_rccl_free(void *memory, int64_t bytes, int32_t device, void *stream);
 CHORUS_API chorus_status chorus_pool_begin(chorus_device device, const uint64_t pool[2]);
 CHORUS_API chorus_status chorus_pool_end(chorus_device device, const uint64_t pool[2]);
 CHORUS_API chorus_status chorus_pool_release(chorus_device device, const uint64_t pool[2]);
@@ -626,7 +637,7 @@ typedef struct chorus_comm_options {
 	uint32_t size;
 	int32_t rank;           /* -1: from the launcher's environment; CHORUS_NO_WORLD: none yet, see chorus_comm_reconfigure */
 	int32_t world_size;     /* read if rank is neither */
-	int32_t abort_on_error; /* 1: a failure that breaks the communicator aborts the process; 0: it doesn't; -1: as TORCHCOMM_ABORT_ON_ERROR says */
+	int32_t abort_on_error; /* 1: a failure that breaks the communicator aborts the process; CHORUS_ABORT_BEHIND: only one of an operation that a backend's library has on a stream, and that no call has returned; 0: none; -1: as TORCHCOMM_ABORT_ON_ERROR says */
 	const char *backend;    /* NULL: "native" */
 	const char *device;     /* NULL: "cpu" */
 	const char *name;       /* NULL: "world"; the same on all ranks, and fresh on its store, but for attempts that have failed */
@@ -690,6 +701,7 @@ CHORUS_API chorus_status chorus_comm_split(chorus_comm comm, const chorus_split_
 /* The rank of chorus_comm_options for a process that is to be taken into a world which others are in already. Its
  * communicator has rank -1 and size 0, and works only for the next three functions, finalize and release. */
 #define CHORUS_NO_WORLD (-2)
+#define CHORUS_ABORT_BEHIND 2
 
 /* chorus_comm_handle gives this rank's handle, by which the other members of a new world find it: text without spaces. It's
  * valid, as is the string, which is the library's, until the communicator is released or reconfigured. */
@@ -893,6 +905,11 @@ CHORUS_API chorus_status chorus_submit_batch(chorus_comm comm, chorus_op *ops, i
  * than 0: until its own timeout) [blocks]. It returns how the operation ended,
  * or CHORUS_PENDING or CHORUS_INTERRUPTED, and then the operation goes on, unless chorus_work_cancel ends it. */
 CHORUS_API chorus_status chorus_work_wait(chorus_work work, int64_t timeout_ns);
+
+/* chorus_work_expire declares a work overdue that a backend's library, such as NCCL, has on a stream, for which the caller has waited
+ * elapsed_ns in vain: the communicator breaks, and who hasn't come is in the error [blocks]. It's CHORUS_UNSUPPORTED for other works, which
+ * go on. */
+CHORUS_API chorus_status chorus_work_expire(chorus_work work, int64_t elapsed_ns);
 
 /* chorus_work_test is chorus_work_wait that doesn't wait. */
 CHORUS_API chorus_status chorus_work_test(chorus_work work);

@@ -135,7 +135,8 @@ func create(o *C.chorus_comm_options, out *C.chorus_comm, checked C.int32_t) err
 		opts = append(opts, comm.WithBeside(other.Comm))
 	}
 	if o.abort_on_error >= 0 {
-		opts = append(opts, comm.WithAbortOnError(o.abort_on_error != 0))
+		opts = append(opts, comm.WithAbortOnError(o.abort_on_error == 1),
+			comm.WithAbortBehind(o.abort_on_error == C.CHORUS_ABORT_BEHIND))
 	}
 	release := func() {}
 	if o.store != 0 {

@@ -288,6 +288,23 @@ EXPORT chorus_status chorus_device_snapshot(chorus_device device, const char *pa
 EXPORT chorus_status chorus_pool_of(const char *backend, chorus_device device, uint64_t pool[2]) {
 	CALLS(goPoolOf((char *)backend, device, pool));
 }
+
+// LIBRARY is the memory that a library of collectives gives out, as PyTorch's pluggable allocators have it.
+#define LIBRARY(name, driver)                                                                        \
+	EXPORT void *chorus_##name##_alloc(int64_t bytes, int32_t device, void *stream) {            \
+		(void)stream;                                                                        \
+		return refusal ? NULL : goLibraryAlloc((char *)#name, (char *)driver, device, bytes);                \
+	}                                                                                            \
+	EXPORT void chorus_##name##_free(void *memory, int64_t bytes, int32_t device, void *stream) { \
+		(void)bytes;                                                                         \
+		(void)stream;                                                                        \
+		if (!refusal)                                                                        \
+			goLibraryFree((char *)#name, (char *)driver, device, memory);                                \
+	}
+LIBRARY(nccl, "cuda")
+LIBRARY(ncclx, "cuda")
+LIBRARY(rccl, "hip")
+
 EXPORT chorus_status chorus_pool_new(uint64_t pool[2]) { CALLS(goPoolNew(pool)); }
 EXPORT chorus_status chorus_pool_begin(chorus_device device, const uint64_t pool[2]) { CALLS(goPoolBegin(device, (uint64_t *)pool)); }
 EXPORT chorus_status chorus_pool_end(chorus_device device, const uint64_t pool[2]) { CALLS(goPoolEnd(device, (uint64_t *)pool, 0)); }
@@ -470,6 +487,7 @@ EXPORT chorus_status chorus_work_wait(chorus_work work, int64_t timeout_ns) {
 		return now;
 	BLOCKS(goWorkWait(work, timeout_ns, checked));
 }
+EXPORT chorus_status chorus_work_expire(chorus_work work, int64_t elapsed_ns) { BLOCKS(goWorkExpire(work, elapsed_ns, checked)); }
 EXPORT chorus_status chorus_work_test(chorus_work work) { CALLS(goWorkTest(work)); }
 EXPORT chorus_status chorus_work_get(chorus_work work, chorus_work_info *info) { CALLS(goWorkGet(work, info)); }
 EXPORT chorus_status chorus_work_sources(chorus_work work, int32_t *sources, int32_t n) { CALLS(goWorkSources(work, sources, n)); }

@@ -6,11 +6,14 @@ package capi
 import "C"
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 	"unsafe"
 
+	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/backend"
 )
 
@@ -123,6 +126,29 @@ func goWorkWait(h C.chorus_work, ns C.int64_t, checked C.int32_t) (status C.chor
 		}
 	}
 	return fail(w.err())
+}
+
+//export goWorkExpire
+func goWorkExpire(h C.chorus_work, ns C.int64_t, checked C.int32_t) (status C.chorus_status) {
+	defer contain(&status)
+	w, err := findWork(h)
+	if err != nil {
+		return fail(err)
+	}
+	return fail(running(checked, func(context.Context) error {
+		for _, p := range w.parts {
+			expirer, ok := p.(interface {
+				Expire(elapsed time.Duration) error
+			})
+			if !ok {
+				return fmt.Errorf("%w: this work can't be declared overdue", comm.ErrUnsupported)
+			}
+			if err := expirer.Expire(time.Duration(ns)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, nil))
 }
 
 //export goWorkGet

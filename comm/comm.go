@@ -36,6 +36,7 @@ type Comm struct {
 	device       string
 	rank, size   int
 	abortOnError bool
+	abortBehind  bool
 	log          *slog.Logger
 	opened       newOptions // as New had them, for another world
 
@@ -200,6 +201,11 @@ func (o *newOptions) open(ctx context.Context, st store.Store, meeting *bootstra
 	} else if given {
 		o.priority = p
 	}
+	if pause, given, err := takeReplays(o.hints); err != nil {
+		return nil, nil, err
+	} else if given {
+		o.replays = pause
+	}
 	known := backend.HintsOf(o.backend)
 	own, each := known.Split(o.hints)
 	if err := known.Check(Where{Comm: o.name, Rank: o.rank, Op: "new"}, each); err != nil {
@@ -216,7 +222,7 @@ func (o *newOptions) open(ctx context.Context, st store.Store, meeting *bootstra
 	if err != nil {
 		return nil, nil, fmt.Errorf("rank %d of %d: %w", o.rank, o.size, err)
 	}
-	dev, err := newStreams(d, o.priority, b)
+	dev, err := newStreams(d, o.priority, o.replays, b)
 	if without != nil && len(b.Capabilities().Devices) > 0 {
 		err = fmt.Errorf("%w: device %q: %w", ErrUnsupported, o.device, without)
 	}
@@ -308,7 +314,8 @@ func (o *newOptions) place(ctx context.Context) (launched bool, err error) {
 
 func newComm(b backend.Backend, o *newOptions, abort bool) *Comm {
 	c := &Comm{b: b, opHints: backend.HintsOf(o.backend), opened: *o, name: o.name, backend: o.backend,
-		device: o.device, rank: o.rank, size: o.size, abortOnError: abort, log: o.log, rec: o.recorder,
+		device: o.device, rank: o.rank, size: o.size, abortOnError: abort, abortBehind: o.abortBehind,
+		log: o.log, rec: o.recorder,
 		gate:  gate{shut: make(chan struct{})},
 		ended: &ending{b: b, name: o.name, log: o.log, done: make(chan struct{}), rec: o.recorder}}
 	c.opened.store, c.opened.recorder, c.opened.old = nil, nil, nil // another world has its own
@@ -558,7 +565,31 @@ func (c *Comm) fatal(err error) {
 		c.b.Cause() == nil && !errors.Is(err, ErrTimeout) {
 		return
 	}
-	fmt.Fprintf(os.Stderr, "%v\nchorus: aborting the process, as TORCHCOMM_ABORT_ON_ERROR or WithAbortOnError asks\n", err)
+	c.die(err, 0, "as TORCHCOMM_ABORT_ON_ERROR or WithAbortOnError asks")
+}
+
+// fatalBehind aborts the process if the communicator was told to by [WithAbortBehind], for an operation on a stream
+// that has failed and was called at a site. It doesn't for an abort of this rank's own, or if a call has the error.
+func (c *Comm) fatalBehind(err error, site uint16) {
+	if e, ok := errors.AsType[*AbortedError](err); ok && e.By == c.rank || !c.abortBehind || c.b.Cause() == nil ||
+		errors.Is(err, ErrFinalized) || c.dev().told.Load() {
+		return
+	}
+	c.die(err, site, "since what the stream has behind the operation would go on without its results "+
+		"(WithAbortBehind; in Python TORCH_NCCL_ASYNC_ERROR_HANDLING)")
+}
+
+// die ends the process with an error, when the other ranks have it, too.
+func (c *Comm) die(err error, site uint16, why string) {
+	if p, ok := c.b.(backend.Parter); ok {
+		p.Part()
+	}
+	if f, ok := observe.SiteFrame(uintptr(site)); ok {
+		fmt.Fprintf(os.Stderr, "%v; it was called at %s:%d (%s)\n", err, f.File, f.Line, f.Name)
+	} else {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	fmt.Fprintf(os.Stderr, "chorus: aborting the process, %s\n", why)
 	syscall.Kill(os.Getpid(), syscall.SIGABRT)
 	select {}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/chorus-comms/chorus/comm/backend"
@@ -25,6 +26,8 @@ type streams struct {
 	host bool // the backend takes tensors of the host as well
 
 	watched watched
+	replays replays
+	told    atomic.Bool // a wait has returned, or is about to, what operations under way fail with
 
 	in, out tensor.Header // what the call sees that has the lane, if it's done by its caller
 
@@ -63,7 +66,8 @@ func openDevice(ctx context.Context, spec string) (*device.Device, error) {
 
 // newStreams makes what the communicator of a device has besides, nil for the host's. A backend for the host does for
 // every device whose memory engines of the process can touch.
-func newStreams(d *device.Device, priority device.Priority, b backend.Backend) (s *streams, err error) {
+func newStreams(d *device.Device, priority device.Priority, replays time.Duration, b backend.Backend) (s *streams,
+	err error) {
 	caps := b.Capabilities()
 	if d == nil || d.Properties().HostAccess {
 		return nil, nil
@@ -77,6 +81,10 @@ func newStreams(d *device.Device, priority device.Priority, b backend.Backend) (
 	}
 	if s.own, err = takeStream(d, priority); err == nil {
 		s.home, err = takeStream(d, device.Normal)
+	}
+	if s.enq != nil && err == nil && replays > 0 {
+		s.replays.pause = replays
+		s.replays.marks, err = marksOf(d, s.home)
 	}
 	return s, err
 }
@@ -99,7 +107,7 @@ func (c *Comm) Bind(d *device.Device) error {
 	if w, ok := c.b.(*worldless); ok && w.bind(d) {
 		return nil
 	} else if !ok && c.dev() == nil {
-		s, err := newStreams(d, c.opened.priority, c.b)
+		s, err := newStreams(d, c.opened.priority, c.opened.replays, c.b)
 		if err != nil {
 			return c.deviceError("bind", err)
 		}

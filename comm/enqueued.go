@@ -55,6 +55,10 @@ func (c *Comm) handOver(op string, w *Work, s *device.Stream, calls ...*call) (e
 		at.Seq = calls[0].Seq
 		c.dev().enq.Overdue(at, &calls[0].Op, elapsed)
 	}
+	e.on.expire = func(elapsed time.Duration) {
+		c.dev().told.Store(true)
+		e.late(elapsed)
+	}
 	capturing, accepted := s.Capturing(), 0
 	c.attempt(op, e, func() error {
 		ops := make([]*backend.Op, len(calls))
@@ -79,7 +83,16 @@ func (c *Comm) handOver(op string, w *Work, s *device.Stream, calls ...*call) (e
 				return err
 			}
 		}
+		end := func() error { return nil }
+		if capturing {
+			if end, err = c.dev().replays.begin(c, s, calls); err != nil {
+				return err
+			}
+		}
 		if err := c.dev().enq.Enqueue(ops...); err != nil {
+			return err
+		}
+		if err := end(); err != nil {
 			return err
 		}
 		for _, o := range calls {
@@ -162,6 +175,9 @@ func (c *Comm) lookAt(list []*enqueued) map[*enqueued]bool {
 		}
 		ended[e] = true
 		c.over(e, err)
+		if err != nil {
+			c.fatalBehind(err, e.calls[0].Site)
+		}
 	}
 	return ended
 }

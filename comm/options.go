@@ -29,9 +29,11 @@ type newOptions struct {
 	timeout      time.Duration
 	hints        map[string]string
 	abortOnError *bool
+	abortBehind  bool
 	log          *slog.Logger
 	masterAddr   string
 	priority     device.Priority // of the streams of asynchronous operations
+	replays      time.Duration   // between looks at the runs of graphs; 0: nobody looks
 	engines      bool            // do all that is on a device
 	job          string          // the launcher's name for it
 	jobRanks     []int           // by rank of the communicator, if they are others
@@ -114,6 +116,11 @@ func WithFabric(name string) NewOption { return WithHints(map[string]string{"fab
 func WithAbortOnError(abort bool) NewOption {
 	return func(o *newOptions) { o.abortOnError = &abort }
 }
+
+// WithAbortBehind makes the process abort when an operation fails that a backend's library has on a stream, as NCCL's do:
+// what the program has enqueued behind it goes on without its results. The error, with the place of the call, is
+// printed first, and the flight record is written. An error that a call or a wait returns doesn't end the process.
+func WithAbortBehind(abort bool) NewOption { return func(o *newOptions) { o.abortBehind = abort } }
 
 // WithLogger sets where warnings go; the default is slog.Default.
 func WithLogger(l *slog.Logger) NewOption {

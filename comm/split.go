@@ -89,6 +89,10 @@ func (c *Comm) Split(ctx context.Context, ranks []int, opts ...SplitOption) (*Co
 	if err != nil {
 		return refuse(err)
 	}
+	replays, looks, err := takeReplays(o.hints)
+	if err != nil {
+		return refuse(err)
+	}
 	own, opHints := c.opHints.Split(o.hints)
 	if err := c.opHints.Check(c.at(""), opHints); err != nil {
 		return refuse(err)
@@ -118,6 +122,9 @@ func (c *Comm) Split(ctx context.Context, ranks []int, opts ...SplitOption) (*Co
 	made.name, made.rank, made.size, made.timeout = o.name, me, len(ranks), o.timeout
 	made.recorder = c.rec.Split(o.name, me, group)
 	made.world += "/" + o.name
+	if looks {
+		made.replays = replays
+	}
 	if o.hints != nil {
 		made.hints, _ = c.opHints.Split(made.hints)
 		maps.Copy(made.hints, o.hints)
@@ -130,7 +137,7 @@ func (c *Comm) Split(ctx context.Context, ranks []int, opts ...SplitOption) (*Co
 		if !given {
 			priority = d.priority
 		}
-		s, err := newStreams(d.dev, priority, b)
+		s, err := newStreams(d.dev, priority, made.replays, b)
 		if err != nil {
 			return nil, errors.Join(c.deviceError(op, err), child.Finalize(ctx))
 		}

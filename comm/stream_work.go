@@ -3,7 +3,9 @@ package comm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
+	"time"
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/device"
@@ -17,6 +19,7 @@ type deviceWork struct {
 	// broken says why the communicator is, which for what the backend has enqueued is how the operation has ended, too;
 	// nil if engines of the process carry it out, which know.
 	broken func() error
+	expire func(elapsed time.Duration) // declares the operation overdue; nil as broken is
 }
 
 // ended is what an operation has ended with whose event gives err.
@@ -140,4 +143,23 @@ func (w *Work) Synchronize(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	return err
+}
+
+// Expire declares an operation overdue for which somebody has waited so long in vain, though its own time isn't over. The
+// communicator breaks with a *TimeoutError, of which Expire's caller is told, so that [WithAbortBehind] isn't about it.
+// It returns what the operation has ended with. It's for operations that a backend's library has on a stream; for others
+// it does nothing and returns [ErrUnsupported].
+func (w *Work) Expire(elapsed time.Duration) error {
+	on := w.onDevice()
+	if on == nil || on.expire == nil {
+		return fmt.Errorf("%w: only operations that a backend's library has on a stream can be declared overdue",
+			ErrUnsupported)
+	}
+	if done, err := on.event.Query(); !done && err == nil && on.broken() == nil {
+		on.expire(elapsed)
+	}
+	if err := on.broken(); err != nil {
+		w.completeOn(on, err)
+	}
+	return w.Err()
 }

@@ -63,7 +63,15 @@ type Enqueuer interface {
 	// Overdue reports that an operation isn't done although its stream got to it so long ago, which is more than its
 	// Timeout: the backend breaks the communicator with a *TimeoutError, in which it says what it knows of the others. One
 	// on a window, which at names, comes as a message from or to its Peer.
+	// One that a graph has captured, which Running tells, comes without its tensors: a run of the graph is overdue.
 	Overdue(at Where, op *Op, elapsed time.Duration)
+}
+
+// Parter is implemented by backends that tell the other ranks of a failure beside the program.
+type Parter interface {
+	// Part returns when the others know of the failure that has broken the communicator, or after a moment. The process
+	// ends then.
+	Part()
 }
 
 // Assembler is implemented by backends that know when a collective waits for no program any more.

@@ -85,6 +85,7 @@ var (
 	_ backend.Messenger = (*rank)(nil)
 	_ backend.Suspender = (*rank)(nil)
 	_ backend.Pooled    = (*rank)(nil)
+	_ backend.Parter    = (*rank)(nil)
 )
 
 // greeting is what ranks tell each other before the library begins.

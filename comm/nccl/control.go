@@ -35,11 +35,13 @@ const (
 type alarm struct {
 	By  int    `json:"by"`
 	Seq uint64 `json:"s,omitempty"` // the collective that is overdue; 0: the failure comes without answers
+	Run bool   `json:"r,omitempty"` // of a graph that has captured it
 }
 
 // answer is how far a rank is.
 type answer struct {
 	Seq     uint64 `json:"s"`           // collectives that it has enqueued
+	Running bool   `json:"r,omitempty"` // a run of its graph is in it
 	Op      string `json:"o"`           // the one that the alarm is about
 	Refused string `json:"f,omitempty"` // why it has refused to enqueue that
 	Doing   string `json:"d,omitempty"` // what it does instead
@@ -103,9 +105,26 @@ type record struct {
 	sync.Mutex
 	seq     uint64
 	recent  [recentOps]description
-	refused uint64 // the number that the last collective would have had that was refused, and
+	runs    map[uint64]captured // of those that graphs have captured, if somebody looks at their runs
+	refused uint64              // the number that the last collective would have had that was refused, and
 	why     string
 	doing   func() string
+}
+
+// captured is a collective that a graph has.
+type captured struct {
+	what    description
+	running func() bool // a run of the graph is in it
+}
+
+// what describes an operation that this rank has enqueued.
+func (r *rank) what(op *backend.Op) string {
+	r.record.Lock()
+	defer r.record.Unlock()
+	if run, ok := r.record.runs[op.Seq]; ok && op.Running != nil {
+		return run.what.String()
+	}
+	return describe(op, r.size).String()
 }
 
 // note numbers a collective.
@@ -116,6 +135,12 @@ func (r *rank) note(op *backend.Op) description {
 	op.Seq = r.record.seq
 	b := &r.record.recent[op.Seq%recentOps]
 	*b = describe(op, r.size)
+	if op.Running != nil {
+		if r.record.runs == nil {
+			r.record.runs = map[uint64]captured{}
+		}
+		r.record.runs[op.Seq] = captured{*b, op.Running}
+	}
 	return *b
 }
 
@@ -179,10 +204,13 @@ func differ(at backend.Where, me, q int, mine, theirs string) *backend.MismatchE
 }
 
 // answer says how far this is, and what collective seq was, if it has come to that and that wasn't long ago.
-func (rec *record) answer(seq uint64) answer {
+func (rec *record) answer(al alarm) answer {
+	seq := al.Seq
 	rec.Lock()
 	a := answer{Seq: rec.seq}
-	if b := rec.recent[seq%recentOps]; seq > 0 && b.seq == seq {
+	if run, ok := rec.runs[seq]; al.Run && ok {
+		a.Running, a.Op = run.running(), run.what.String()
+	} else if b := rec.recent[seq%recentOps]; seq > 0 && b.seq == seq {
 		a.Op = b.String()
 	}
 	if a.Seq < seq && rec.refused == a.Seq+1 {
@@ -190,7 +218,7 @@ func (rec *record) answer(seq uint64) answer {
 	}
 	doing := rec.doing
 	rec.Unlock()
-	if a.Seq < seq && doing != nil {
+	if (a.Seq < seq || al.Run && !a.Running) && doing != nil {
 		a.Doing = doing()
 	}
 	return a
@@ -260,7 +288,7 @@ func (r *rank) listen(ctx context.Context) {
 	if err != nil || json.Unmarshal(text, &al) != nil || al.By == r.rank {
 		return // a store that is gone tells of nothing
 	}
-	a := r.record.answer(al.Seq)
+	a := r.record.answer(al)
 	ctx, cancel := context.WithTimeout(ctx, tellTime)
 	defer cancel()
 	if text, err = json.Marshal(a); err == nil {
@@ -336,7 +364,7 @@ func (r *rank) ask(al alarm) (a backend.Attendance, ops map[int]string) {
 			a.Arrived = append(a.Arrived, q)
 		case got == nil:
 			a.Unknown = append(a.Unknown, q)
-		case got.Seq < al.Seq:
+		case got.Seq < al.Seq || al.Run && !got.Running:
 			a.Missing = append(a.Missing, q)
 			note(&a.Refused, q, got.Refused)
 			note(&a.Doing, q, got.Doing)
@@ -365,9 +393,9 @@ func (r *rank) Overdue(at backend.Where, op *backend.Op, elapsed time.Duration) 
 		r.Fail(&backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: elapsed, Missing: []int{op.Peer}}})
 		return
 	}
-	a, ops := r.ask(alarm{By: r.rank, Seq: op.Seq})
+	a, ops := r.ask(alarm{By: r.rank, Seq: op.Seq, Run: op.Running != nil})
 	a.Elapsed = elapsed
-	mine := describe(op, r.size).String()
+	mine := r.what(op)
 	for q := range r.size {
 		if theirs := ops[q]; theirs != "" && theirs != mine {
 			e := differ(at, r.rank, q, mine, theirs)

@@ -113,3 +113,14 @@ func (r *rank) Finalize(ctx context.Context) error {
 	}
 	return err
 }
+
+// Part implements backend.Parter. Rank 0 serves the store by which the others hear of the failure.
+func (r *rank) Part() {
+	r.Telling.Within(answerTime)
+	if r.rank > 0 || r.hosted == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+	defer cancel()
+	_ = r.hosted.Drain(ctx)
+}

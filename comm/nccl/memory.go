@@ -60,15 +60,45 @@ func (r *rank) Pool() (cache.PoolID, error) {
 
 // openPool is of a backend before there is a communicator.
 func openPool(family string, dev *device.Device) (cache.PoolID, error) {
-	lib, err := Load(family, "")
-	if err != nil {
-		return cache.PoolID{}, err
-	}
-	p, err := lib.poolOf(dev)
+	p, err := familyPool(family, dev)
 	if err != nil {
 		return cache.PoolID{}, err
 	}
 	return p.id, nil
+}
+
+func familyPool(family string, dev *device.Device) (*pool, error) {
+	lib, err := Load(family, "")
+	if err != nil {
+		return nil, err
+	}
+	return lib.poolOf(dev)
+}
+
+// Alloc gives memory of the library's of a family on a device, for allocators beside the device's own. Every communicator
+// there registers it before its next operation.
+func Alloc(family string, dev *device.Device, bytes int64) (uintptr, error) {
+	p, err := familyPool(family, dev)
+	if err != nil {
+		return 0, err
+	}
+	return p.Alloc(bytes)
+}
+
+// Free takes back what Alloc gave, when nothing uses it any more.
+func Free(family string, dev *device.Device, addr uintptr) error {
+	p, err := familyPool(family, dev)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	_, ours := p.segments[addr]
+	p.mu.Unlock()
+	if !ours {
+		return fmt.Errorf("%w: %#x is no memory that %v has given out on %s", backend.ErrInvalidArgument, addr, p.lib,
+			dev.Name())
+	}
+	return p.Free(addr)
 }
 
 // Alloc implements cache.Source.

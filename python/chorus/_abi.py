@@ -112,6 +112,7 @@ MAX_RANKS = 1 << 20
 MAX_BATCH = 1 << 20
 MAX_HINTS = 256
 NO_WORLD = -2
+ABORT_BEHIND = 2
 PYTHON_OTHERWISE = -1
 PYTHON_CALLER = 256
 
@@ -645,6 +646,12 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "cache_came": (c_int32, [c_uint64, c_void_p, POINTER(c_uint32), c_int32]),
     "pool_new": (c_int32, [POINTER(c_uint64)]),
     "pool_of": (c_int32, [c_char_p, c_uint64, POINTER(c_uint64)]),
+    "nccl_alloc": (c_void_p, [c_int64, c_int32, c_void_p]),
+    "nccl_free": (None, [c_void_p, c_int64, c_int32, c_void_p]),
+    "ncclx_alloc": (c_void_p, [c_int64, c_int32, c_void_p]),
+    "ncclx_free": (None, [c_void_p, c_int64, c_int32, c_void_p]),
+    "rccl_alloc": (c_void_p, [c_int64, c_int32, c_void_p]),
+    "rccl_free": (None, [c_void_p, c_int64, c_int32, c_void_p]),
     "pool_begin": (c_int32, [c_uint64, POINTER(c_uint64)]),
     "pool_end": (c_int32, [c_uint64, POINTER(c_uint64)]),
     "pool_release": (c_int32, [c_uint64, POINTER(c_uint64)]),
@@ -695,6 +702,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "python_site": (c_void_p, [c_void_p, POINTER(c_void_p), c_ssize_t]),
     "submit_batch": (c_int32, [c_uint64, c_void_p, c_int32, c_int64, POINTER(c_uint64)]),
     "work_wait": (c_int32, [c_uint64, c_int64]),
+    "work_expire": (c_int32, [c_uint64, c_int64]),
     "work_test": (c_int32, [c_uint64]),
     "stream_wait_work": (c_int32, [c_uint64, c_uint64]),
     "work_get": (c_int32, [c_uint64, POINTER(WorkInfo)]),

@@ -1,0 +1,93 @@
+//go:build linux
+
+package nccl_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/internal/ncclsim"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+// A run of a graph to which a rank doesn't come is overdue: all ranks learn who isn't in it. Those before were in time.
+func TestReplaysInTime(t *testing.T) {
+	comms := open(t, "nccl", simulate(t, ncclsim.Options{Version: levels[len(levels)-1]}), 3,
+		comm.WithHints(map[string]string{"graph_timeout_check_interval_ms": "20"}))
+	var found atomic.Int32
+	each(t, comms, func(ctx context.Context, c *comm.Comm, s *device.Stream, x *tensor.Tensor) error {
+		if err := c.AllReduce(ctx, x, comm.Sum); err != nil {
+			return err
+		}
+		g, err := device.Capture(s, func() error { return c.AllReduce(ctx, x, comm.Sum) })
+		if err != nil {
+			return err
+		}
+		defer g.Close()
+		if err := errors.Join(g.Replay(s), g.Replay(s), s.Synchronize(ctx)); err != nil {
+			return err
+		}
+		if err := c.SetTimeout(300 * time.Millisecond); err != nil { // which holds for runs, too
+			return err
+		}
+		if c.Rank() != 1 {
+			err = g.Replay(s)
+		}
+		<-c.Broken()
+		var late *comm.TimeoutError
+		if !errors.As(c.Err(), &late) || !slices.Equal(late.Missing, []int{1}) || late.Elapsed < 300*time.Millisecond {
+			return fmt.Errorf("broken by %v", c.Err())
+		}
+		if late.Op == "all_reduce" && late.Seq == 2 { // to the others it's one of another rank
+			found.Add(1)
+		}
+		if late.Doing[1] == "" {
+			return fmt.Errorf("nothing is said of what rank 1 does: %v", late)
+		}
+		return err
+	})
+	if found.Load() == 0 {
+		t.Error("no rank says which operation is late")
+	}
+}
+
+// A wait that is over makes an operation overdue. Nothing else can be declared so.
+func TestExpire(t *testing.T) {
+	each(t, world(t, 3), func(ctx context.Context, c *comm.Comm, s *device.Stream, x *tensor.Tensor) error {
+		var done, w comm.Work
+		if err := errors.Join(c.AllReduce(ctx, x, comm.Sum, comm.Async(&done)), done.Synchronize(ctx),
+			done.Expire(time.Second)); err != nil {
+			return fmt.Errorf("an operation that is done: %w", err)
+		}
+		if c.Rank() == 0 {
+			if err := c.AllReduce(ctx, x, comm.Sum, comm.Async(&w)); err != nil {
+				return err
+			}
+			if err := w.WaitTimeout(20 * time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+				return fmt.Errorf("a wait gives %v", err)
+			}
+			var late *comm.TimeoutError
+			if err := w.Expire(20 * time.Millisecond); !errors.As(err, &late) || !slices.Equal(late.Missing, []int{1, 2}) ||
+				late.Elapsed != 20*time.Millisecond {
+				return fmt.Errorf("an operation that is overdue gives %v", err)
+			}
+			return nil
+		}
+		<-c.Broken()
+		if !errors.Is(c.Err(), comm.ErrTimeout) {
+			return fmt.Errorf("broken by %v", c.Err())
+		}
+		return nil
+	})
+	var none comm.Work
+	if err := none.Expire(time.Second); !errors.Is(err, comm.ErrUnsupported) {
+		t.Errorf("no operation at all gives %v", err)
+	}
+}
