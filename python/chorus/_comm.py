@@ -29,6 +29,7 @@ _site = _direct.site
 _work_wait = _lib.library.chorus_work_wait
 _work_test = _lib.library.chorus_work_test
 _work_cancel = _lib.library.chorus_work_cancel
+_work_expire = _lib.library.chorus_work_expire
 _work_release = _lib.library.chorus_work_release
 _pack_op = _lib.OP.pack_into
 _OP_SIZE = _lib.OP.size
@@ -86,12 +87,13 @@ class Pending:
         self.source = -1
         self._callbacks: list[Callable[[Pending], None]] | None = None
 
-    def wait(self, timeout_ns: int = -1) -> None:
+    def wait(self, timeout_ns: int = -1, overdue: bool = False) -> None:
         """Wait until the operation is done, for ``timeout_ns`` at most if that isn't negative.
 
         Raises what the operation failed with; TimeoutError if this wait's time is over,
-        and then the operation goes on. An interrupt gives the operation up: nobody may be left to wait for it, and it
-        would take another one's message.
+        and then the operation goes on. With ``overdue``, what a backend's library has on a stream is overdue then: it
+        breaks the communicator, and the error names the ranks that are missing. An interrupt gives the operation up:
+        nobody may be left to wait for it, and it would take another one's message.
         """
         if not self.done:
             try:
@@ -101,6 +103,9 @@ class Pending:
             except BaseException:  # what the program's handler of the signal has raised
                 self._cancel()
                 raise
+            if status == _lib.PENDING and overdue:
+                ended = _work_expire(self.handle, timeout_ns)
+                status = ended if ended != _lib.UNSUPPORTED else status
             if status == _lib.PENDING:
                 raise TimeoutError(
                     f"chorus: rank {self.comm.rank} of {self.comm.name!r}: a wait of {timeout_ns / 1e9:g} s is over; the operation goes on",  # noqa: E501
@@ -214,8 +219,8 @@ class DevicePending(Pending):
             self.join()
         return stream
 
-    def wait(self, timeout_ns: int = -1) -> None:
-        super().wait(timeout_ns)
+    def wait(self, timeout_ns: int = -1, overdue: bool = False) -> None:
+        super().wait(timeout_ns, overdue)
         if self._end is not None:
             self._end.synchronize()
 
@@ -252,7 +257,10 @@ class Communicator:
         rank, size, name, backend: as of the communicator.
         local_size: how many of the ranks are on this rank's host; 0 if that isn't known.
         finalized: whether finalize was called.
+        ranks: those of the job that its ranks are, if they are others; group_name: what PyTorch calls its group. They
+            are for profiles.
         issued: how many collectives this rank has issued.
+        blocking: whether the host waits for operations on the device that are done to it; see :meth:`block`.
         called_back: whether some of them were issued by callbacks of others' futures, as these came to their ends.
         met_by: the keys of the store by which the ranks have met.
         exposed: what holds the memory of the open windows, by handle: the others write there, whether or not anybody
@@ -260,6 +268,8 @@ class Communicator:
         submit: runs a synchronous collective on plain tensors for less than :meth:`run`, while no batch is open; see
             :func:`chorus._direct.submit_of`. What it returns is for :meth:`through`.
     """
+
+    blocking = False
 
     def __init__(self, handle: int) -> None:
         info = _lib.CommInfo(size=ctypes.sizeof(_lib.CommInfo))
@@ -274,7 +284,9 @@ class Communicator:
         # Whose tensors the operations take beside the host's, and its number in the library.
         self.device, self._place = backend.placed(info.device.decode())
         self._host = self.device is None  # the host's tensors are for it, too
-        self.submit = _direct.submit_of(handle, self._host, self.device)
+        self._prepare()
+        self.ranks: list[int] = []
+        self.group_name = ""
         self._kept = contextlib.ExitStack()  # what has the store that splits need
         self.issued = 0
         self.called_back = False
@@ -296,7 +308,7 @@ class Communicator:
         name: str = "world",
         timeout_ns: int = 0,
         hints: dict[str, str] | None = None,
-        abort_on_error: bool | None = None,
+        abort_on_error: int | None = None,
         backend: str | None = None,
         device: torch.device | None = None,
         job_ranks: Sequence[int] = (),
@@ -334,7 +346,7 @@ class Communicator:
             )
             check(_lib.library.chorus_comm_create(ctypes.byref(options), ctypes.byref(handle)))
             comm = cls(handle.value)
-            comm.met_by = used
+            comm.met_by, comm.ranks = used, list(job_ranks)
             if keep_store:
                 comm._kept = stack.pop_all()
         return comm
@@ -364,7 +376,14 @@ class Communicator:
         )
         handle = ctypes.c_uint64()
         check(_lib.library.chorus_comm_split(self.handle, ctypes.byref(options), ctypes.byref(handle)))
-        return Communicator(handle.value) if handle.value else None
+        return self._alike(handle.value) if handle.value else None
+
+    def _alike(self, handle: int) -> Communicator:
+        """A communicator that was made of this one."""
+        comm = Communicator(handle)
+        if self.blocking:
+            comm.block()
+        return comm
 
     def handle_text(self) -> str:
         """This rank's handle, by which the other members of a new world find it."""
@@ -424,19 +443,28 @@ class Communicator:
         self.exposed.clear()
         if self._watched is not None:
             self._watched.put(None)
-        return Communicator(handle.value)
+        return self._alike(handle.value)
 
     def bind(self, device: torch.device) -> None:
         """Take tensors of a device from now on, beside the host's. That's this rank's alone; only one."""
         place = backend.place_of(device)
         check(_lib.library.chorus_comm_bind(self.handle, place))
         self.device, self._place = device, place
-        self.submit = _direct.submit_of(self.handle, self._host, device)
+        self._prepare()
 
     def leave_host(self) -> None:
         """The host's tensors are for others: :attr:`submit` takes none of them."""
         self._host = False
-        self.submit = _direct.submit_of(self.handle, False, self.device)
+        self._prepare()
+
+    def block(self) -> None:
+        """Have the host wait for every operation on the device, also where a stream would do."""
+        self.blocking = True
+        self._prepare()
+
+    def _prepare(self) -> None:
+        wanted = _direct.submit_of(self.handle, self._host, self.device)
+        self.submit = wanted if not self.blocking else _direct.otherwise
 
     def _on(self, device: torch.device | None) -> contextlib.AbstractContextManager[None]:
         """What a call on a device is made within, so that its current stream is the library's, too."""
@@ -541,9 +569,16 @@ class Communicator:
             return None
         event = _profiled.nothing
         if profiler._is_profiler_enabled:
+            of_nccl = None
+            if device is not None and self.backend in backend.LIBRARIES:
+                given, taken = in_count + sum((ins or [])[1::2]), out_count + sum((outs or [])[1::2])
+                of_nccl = _profiled.param_comms(
+                    kind, keep, asynchronous, self, (given, taken), (in_splits, out_splits), peer
+                )
             event = _profiled.operation(
-                kind, keep, asynchronous, self.name, self.rank, self.issued, root=root, peer=peer, tag=tag
-            )
+                kind, keep, asynchronous, self.name, self.rank, self.issued, param_comms=of_nccl, root=root, peer=peer,
+                tag=tag,
+            )  # fmt: skip
         if not asynchronous:
             with event, self._on(device):
                 status = _submit(self._argument, slot.op_at, None)

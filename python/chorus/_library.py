@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 
-from chorus import _lib, backend, process_group
+from chorus import _lib, _nccl, backend, process_group
 from chorus._comm import Communicator
 from chorus.errors import UnsupportedError
 from chorus.process_group import ProcessGroup, timeout_ns
@@ -82,6 +82,7 @@ class LibraryGroup(ProcessGroup):
                     self.comm = part
                 else:
                     self.comm = self._start(range(self.size()), self._name, self._store)
+                self.comm.group_name = self._group_name
                 self.split_from = None
         comm: Communicator = self.__dict__["comm"]
         return comm
@@ -97,7 +98,10 @@ class LibraryGroup(ProcessGroup):
         if store is None and len(members) > 1:
             raise UnsupportedError(f"chorus: {name!r}: a group without a store can't begin on {self._kind}")
         ranks, size = self._job
-        return Communicator.create(
+        hints = self._hints
+        if _nccl.high_priority():
+            hints = {"is_high_priority_stream": "true", **hints}
+        comm = Communicator.create(
             members.index(self.rank()),
             len(members),
             store,
@@ -105,12 +109,20 @@ class LibraryGroup(ProcessGroup):
             device=self._device or self._current(),
             name=name,
             timeout_ns=timeout_ns(self._timeout),
-            hints=self._hints,
+            hints=hints,
+            abort_on_error=_nccl.abort_on_error(self._abort),
             job_ranks=[ranks[r] for r in members] if size else members if len(members) < self.size() else (),
             job_size=size or (self.size() if len(members) < self.size() else 0),
             again=True,
             beside=self._group.comm,
         )
+        if _nccl.blocking_wait():
+            comm.block()
+        comm.group_name = self._group_name
+        return comm
+
+    def _place(self, op: str) -> tuple[str, torch.device]:
+        return self.carrier, self._device or self._current()
 
     def _current(self) -> torch.device:
         module = torch.get_device_module(self._kind)
@@ -127,6 +139,7 @@ class LibraryGroup(ProcessGroup):
     ) -> Communicator | None:
         """A communicator of some of the ranks, in their order, by the library where it can: that of ``beside`` for
         tensors of these devices. All ranks call it, each with the ranks of its own part, or none."""
+        self._split_count += 1
         return self.comm.split(
             ranks,
             name=f"{beside.comm.name}:{self._kind}" if beside is not None else None,

@@ -4,6 +4,9 @@ While ``torch.profiler`` records, an operation is an event there, as those of Py
 ``chorus:all_reduce``, with the shapes of what the rank puts in, and ``group``, ``rank``, and what tells it from others:
 ``seq``, ``root``, ``peer``, ``tag``. An asynchronous one is two events: ``chorus:issue:all_reduce``, the call, has
 these facts, and ``chorus:all_reduce``, which begins in it, lasts until the operation is over.
+
+The call of a GPU's group also has the arguments that ProcessGroupNCCL gives to its event ``record_param_comms``. An
+event of that name needs what only C++ can make: PyTorch 2.13 crashes when it writes one that was made in Python.
 """
 
 from __future__ import annotations
@@ -113,13 +116,82 @@ _patches.apply("profiler", _end_all)
 nothing = Event()
 
 
-def operation(kind: int, keep: object, asynchronous: bool, group: str, rank: int, seq: int, **facts: int) -> Event:
+# ProcessGroupNCCL's names of operations in profiles, where they aren't the library's.
+_OF_NCCL = {
+    "batch": "coalesced", "all_reduce": "allreduce", "all_gather_single": "_allgather_base",
+    "all_gather_v": "all_gather", "reduce_scatter_single": "_reduce_scatter_base",
+    "reduce_scatter_v": "reduce_scatter", "all_to_all_single": "all_to_all", "all_to_all_v_single": "all_to_allv",
+    "gather_single": "gather",
+}  # fmt: skip
+# PyTorch's names of the types of elements there.
+_SCALARS = {
+    torch.uint8: "Byte", torch.int8: "Char", torch.int16: "Short", torch.int32: "Int", torch.int64: "Long",
+    torch.float16: "Half", torch.float32: "Float", torch.float64: "Double", torch.bfloat16: "BFloat16",
+    torch.bool: "Bool", torch.complex64: "ComplexFloat", torch.complex128: "ComplexDouble",
+}  # fmt: skip
+
+
+def _scalar(dtype: torch.dtype) -> str:
+    name = str(dtype).removeprefix("torch.")
+    return _SCALARS.get(dtype, name[:1].upper() + name[1:])
+
+
+def param_comms(
+    kind: int,
+    keep: object,
+    asynchronous: bool,
+    group: Any,
+    sizes: tuple[int, int],
+    splits: tuple[Any, Any],
+    peer: int,
+) -> dict[str, Any]:
+    """The arguments of ProcessGroupNCCL's record_param_comms. ``group`` is the communicator, ``sizes`` are
+    what goes in and out, in any unit, and ``splits`` the parts of both, if they differ."""
+    tensors = list(_tensors(keep))
+    elements, (given, taken) = sum(t.numel() for t in tensors), sizes
+    whole = given or taken or 1
+    name = OPERATIONS[kind]
+    message = _lib.SEND <= kind <= _lib.RECV
+    ranks = group.ranks or range(group.size)
+    return {
+        "Collective name": _OF_NCCL.get(name, name),
+        "dtype": _scalar(tensors[0].dtype) if tensors else "Byte",
+        "In msg nelems": elements,
+        "Out msg nelems": elements * (taken or given) // whole,
+        "Group size": group.size,
+        "In split size": str(list(splits[0] or [])),
+        "Out split size": str(list(splits[1] or [])),
+        "Process Group Name": group.group_name or group.name,
+        "Process Group Description": group.name,
+        "Process Group Ranks": str(list(ranks)),
+        "Rank": group.rank,
+        "Src Rank": peer if kind == _lib.RECV else group.rank if message else -1,
+        "Dst Rank": peer if kind == _lib.SEND else group.rank if message else -1,
+        "Seq": group.issued,
+        "Is asynchronized op": asynchronous,
+    }
+
+
+def operation(
+    kind: int,
+    keep: object,
+    asynchronous: bool,
+    group: str,
+    rank: int,
+    seq: int,
+    *,
+    param_comms: dict[str, Any] | None = None,
+    **facts: int,
+) -> Event:
     """The event of an operation, among the ``facts`` of which are ``root``, ``peer`` and ``tag``, also where they mean
-    nothing."""
+    nothing. ``param_comms`` are facts, too."""
     wanted = ("peer", "tag") if _lib.SEND <= kind <= _lib.RECV else ("root",) if kind in _lib.ROOTED else ()
     number = {} if _lib.SEND <= kind <= _lib.RECV else {"seq": seq}
     return _Recorded(
-        OPERATIONS[kind], keep, asynchronous, {"group": group, "rank": rank} | number | {w: facts[w] for w in wanted}
+        OPERATIONS[kind],
+        keep,
+        asynchronous,
+        {"group": group, "rank": rank} | number | {w: facts[w] for w in wanted} | (param_comms or {}),
     )
 
 

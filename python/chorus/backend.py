@@ -93,7 +93,10 @@ def divided(options: Any, kinds: Iterable[str]) -> tuple[Any, dict[str, dict[str
     Each of the latter is a dict of its own: ``{"fabric": "tcp", "cuda": {"minCTAs": 4}}``.
     """
     if not isinstance(options, dict):
-        return options, {}
+        from chorus import _nccl
+
+        theirs = _nccl.hints_of(options)
+        return (options, {}) if theirs is None else (None, {kind: dict(theirs) for kind in kinds})
     of = {kind: options[kind] for kind in kinds if isinstance(options.get(kind), dict)}
     rest = {name: value for name, value in options.items() if name not in of}
     return rest or (None if of else rest), {kind: {k: _text(v) for k, v in own.items()} for kind, own in of.items()}
@@ -120,10 +123,10 @@ def place_of(device: torch.device) -> int:
 def _create(backend: str, options: Any, backend_options: Any, caller: dict[str, Any]) -> ProcessGroup:
     """A group with one of the backends.
 
-    ``backend_options`` is what the user gave as ``pg_options``: None, or a dict of
-    hints for the communicator.
+    ``backend_options`` is what the user gave as ``pg_options``: None, a dict of
+    hints for the communicator, or ProcessGroupNCCL.Options for one of GPUs.
     """
-    from chorus import _streams
+    from chorus import _nccl, _streams
     from chorus._comm import Communicator
     from chorus.errors import InvalidArgumentError, UnsupportedError
     from chorus.process_group import ProcessGroup, timeout_ns
@@ -137,14 +140,24 @@ def _create(backend: str, options: Any, backend_options: Any, caller: dict[str, 
         raise UnsupportedError(
             f"chorus: a group of {config} serves nothing: there are only {' and '.join(['cpu', *_drivers])} here"
         )
-    backend_options, for_libraries = divided(backend_options, own & set(_streams.natives))
+    given, abort = backend_options, _of_world("_abort")
+    backend_options, for_libraries = divided(given, own & set(_streams.natives))
     hints = backend_options if isinstance(backend_options, dict) else None
+    if hints and "abort_on_error" in hints:
+        hints = dict(hints)
+        abort = hints.pop("abort_on_error")
+    if backend_options is None and given is not None and not isinstance(given, dict):
+        _nccl.complete(given, options)
     if backend_options is not None and hints is None and not others:
         raise InvalidArgumentError(
             f"chorus: pg_options must be a dict of hints, such as {{'fabric': 'tcp'}}, not {type(backend_options).__name__}"  # noqa: E501
         )
     carrier, hints = _carrier(backend, options, hints)
     alone = carrier in LIBRARIES
+    if alone and not isinstance(given, dict):
+        hints |= _nccl.hints_of(given) or {}
+    if alone and _nccl.high_priority():
+        hints.setdefault("is_high_priority_stream", "true")
     device: Any = _placed(carrier, caller.get("device_id")) if alone else caller.get("device_id")
     try:
         comm = Communicator.create(
@@ -156,6 +169,7 @@ def _create(backend: str, options: Any, backend_options: Any, caller: dict[str, 
             name=_name(options, caller),
             timeout_ns=timeout_ns(options.timeout),
             hints=hints,
+            abort_on_error=_nccl.abort_on_error(abort) if alone else None,
             job_ranks=options.global_ranks_in_group,
             job_size=dist.get_world_size() if options.global_ranks_in_group and dist.is_initialized() else 0,
             again=carrier != "gloo",
@@ -167,10 +181,14 @@ def _create(backend: str, options: Any, backend_options: Any, caller: dict[str, 
             dist.distributed_c10d._world.group_count = 0
         raise
     group = ProcessGroup(comm, options.store, options.timeout)
-    group._hints = hints
+    group._hints, group._abort = hints, abort
     group._ours = own & {device.type} if alone and device is not None else own
+    if alone and _nccl.blocking_wait():
+        comm.block()
     if not alone and backend == NAME:
         _add_libraries(group, for_libraries, options, device)
+    for part in (group, *group._libraries.values()):
+        part._options = None if isinstance(given, dict) else given
     if "cpu" not in group._ours:
         comm.leave_host()
     for device, (kind, other) in others.items():
@@ -199,7 +217,9 @@ def _add_libraries(group: ProcessGroup, hints: dict[str, dict[str, str]], option
         of_world = theirs if ranks else None
         inherited = {"backend": of_world.carrier, **of_world._hints} if of_world is not None else {}
         own = dict(hints.get(kind, inherited))
+        abort = own.pop("abort_on_error", getattr(theirs, "_abort", None) if group._abort is None else group._abort)
         part = part_of(group, kind, _library(own.pop("backend", None)), own, job)
+        part._abort = abort
         if of_world is not None and of_world.eager and kind not in hints:
             part.split_from = of_world, ranks
     if isinstance(device, torch.device) and device.type in kinds:
@@ -269,6 +289,11 @@ def _library(name: str | None) -> str | None:
     if name is not None and name not in LIBRARIES:
         raise InvalidArgumentError(f"chorus: pg_options: backend is one of {', '.join(LIBRARIES)}, not {name!r}")
     return name
+
+
+def _of_world(name: str) -> Any:
+    """An attribute of the world; None if it has none."""
+    return getattr(dist.group.WORLD, name, None) if dist.is_initialized() else None
 
 
 def _text(value: Any) -> str:

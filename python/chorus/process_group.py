@@ -36,7 +36,7 @@ from torch._C._distributed_c10d import (
 )
 from torch.autograd import profiler
 
-from chorus import _kept, _lib, _patches, _store, _streams, backend, memory
+from chorus import _kept, _lib, _nccl, _patches, _store, _streams, backend, memory
 from chorus._comm import Communicator, DevicePending, Pending
 from chorus._forms import every_form, imaginary
 from chorus._reductions import NUMBERS, reduction_of
@@ -94,12 +94,19 @@ class Work(dist.Work):
 
         A ``timeout`` that isn't zero bounds this wait, after which the operation goes on;
         otherwise the operation's own timeout ends it. For tensors of a device it's the current stream that waits, and
-        not the host: what the operation fails with later is that stream's error. For a barrier it's the host.
+        not the host: what the operation fails with later is that stream's error. For a barrier it's the host, and
+        with a ``timeout`` the host as well: an operation of a GPU's group that isn't done then breaks the group, as one
+        that is overdue.
         """
-        if isinstance(self._pending, DevicePending) and self._pending.kind != _lib.BARRIER:
-            self._pending.join()
-        elif self._pending is not None:
-            self._pending.wait(timeout_ns(timeout) or -1)
+        pending = self._pending
+        if isinstance(pending, DevicePending):
+            ns = timeout_ns(timeout)
+            if pending.kind != _lib.BARRIER:
+                pending.join()
+            if ns or pending.kind == _lib.BARRIER or pending.comm.blocking and not _streams.capturing(pending.device):
+                pending.wait(ns or -1, overdue=True)
+        elif pending is not None:
+            pending.wait(timeout_ns(timeout) or -1)
         _kept.waited(self)
         return True
 
@@ -182,7 +189,7 @@ def _refused(name: str, instead: str) -> Callable[..., Any]:
     return refuse
 
 
-class ProcessGroup(dist.ProcessGroup):
+class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
     """A torch.distributed process group whose CPU side is a Chorus communicator.
 
     PyTorch makes it. Tensors of other devices go to the backends that are
@@ -202,6 +209,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     _hints: dict[str, str] = {}  # that it was made with
     _libraries: dict[str, LibraryGroup]
+    _abort: Any = None  # the option abort_on_error
 
     def __init__(self, comm: Communicator, store: Store | None, timeout: timedelta) -> None:
         init: Any = super().__init__  # PyTorch's stubs before 2.15 know other arguments
@@ -695,19 +703,24 @@ class ProcessGroup(dist.ProcessGroup):
         device_types: list[torch.device] | None = None,
     ) -> ProcessGroup | None:
         """A group of some of this one's ranks. Every rank calls it, with the ranks of its own
-        part; one that isn't among the ranks it passes gets None. ``opts`` is None, or a dict of hints."""
-        if opts is not None and not isinstance(opts, dict):
+        part; one that isn't among the ranks it passes gets None. ``opts`` is None, a dict of hints, or
+        ProcessGroupNCCL.Options."""
+        alone = self.comm.backend in backend.LIBRARIES  # its options are the communicator's
+        hints, for_libraries = backend.divided(opts, [self.comm.backend] if alone else self._libraries)
+        if hints is not None and not isinstance(hints, dict):
             raise self.comm.invalid("split", f"options must be a dict of hints, not {type(opts).__name__}")
+        if alone and hints is None:
+            hints = for_libraries.get(self.comm.backend)
         if len(self._others) > len(self._libraries):
             raise UnsupportedError("chorus: a group of several devices can't be split; use new_group", op="split")
-        opts, for_libraries = backend.divided(opts, self._libraries)
         beyond = any(not 0 <= r < self.comm.size for r in ranks)  # the library refuses it, and tells the others
         members = list(ranks) if self.comm.rank in ranks or beyond else []
         name = group_name
         if not name:  # PyTorch knows groups by their names
             again = f"#{self._splits}" if self._splits else ""
             name = f"{self._group_name or self.comm.name}.{min(members, default='')}{again}"
-        comm = self.comm.split(members, name=name if members else None, timeout_ns=timeout_ns(timeout), hints=opts)
+        comm = self.comm.split(members, name=name if members else None, timeout_ns=timeout_ns(timeout), hints=hints)
+        self._split_count += 1
         # Not if this rank was refused: then the others still wait for it, or were refused, too.
         self._splits += not group_name
         group = None
@@ -718,6 +731,8 @@ class ProcessGroup(dist.ProcessGroup):
             part.divide(group, members, for_libraries)
         if group is None:
             return None
+        for split in (group, *group._libraries.values()):
+            split._options = None if isinstance(opts, dict) else opts
         group.setGroupName(name)
         group.setGroupDesc(group_desc or f"{self._group_desc}:split")
         return group
@@ -792,11 +807,6 @@ class ProcessGroup(dist.ProcessGroup):
     _get_backend_name = name
 
     @property
-    def options(self) -> Any:
-        """What split_group copies: this backend has no options of its own."""
-        return None
-
-    @property
     def _device_types(self) -> list[torch.device]:
         # PyTorch 2.15 gives a group with device types a flight recorder while it makes it, and fails to
         # with one that is written in Python. One without is passed over.
@@ -869,6 +879,8 @@ class ProcessGroup(dist.ProcessGroup):
 
     def setGroupName(self, name: str) -> None:
         self._group_name = name
+        if "comm" in vars(self):  # a communicator that hasn't begun isn't to
+            self.comm.group_name = name
         for part in self._libraries.values():
             part.setGroupName(name)
         self._elsewhere._set_group_name(name)  # type: ignore[arg-type]
@@ -911,7 +923,10 @@ class ProcessGroup(dist.ProcessGroup):
     ) -> dist.Work | None:
         now = self._at_once(opts)
         fields["timeout_ns"] = 0 if opts is None else timeout_ns(opts.timeout)
-        pending = self.comm.run(not now, keep, staging.after(), *args, device=staging.device, **fields)
+        awaited = now and self.comm.blocking and staging.device is not None
+        pending = self.comm.run(not now or awaited, keep, staging.after(), *args, device=staging.device, **fields)
+        if awaited:
+            Work(pending, value).wait()
         return _done(value) if now else Work(pending, value)
 
     def _imagined(self, value: Any, opts: Any) -> dist.Work | None:

@@ -69,6 +69,8 @@ def of_communicator(
             continue
         if name.removeprefix("torchcomm::").split("::")[-1] in _PRIORITY:  # torchcomm::ncclx::high_priority_stream
             priority = truth(name, value)
+        elif backend in LIBRARIES and name == "graph_timeout_check_interval_ms":
+            own[name] = str(_number(name, value))
         elif backend in LIBRARIES and name not in _FLAGS | _NUMBERS:
             of_all = name.startswith("op.") and name.removeprefix("op.") in _OF_LIBRARIES_OPERATIONS
             if of_all or _plain(name) in _OF_LIBRARIES:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import functools
 import itertools
 import operator
@@ -18,10 +17,10 @@ import torch
 from torch._C._distributed_c10d import HashStore, PrefixStore, Store
 from torch.autograd import profiler
 
-from chorus import _lib, memory
+from chorus import _lib, _nccl, memory
 from chorus._comm import Communicator
-from chorus.backend import LIBRARIES, ours, place_of, served
-from chorus.errors import InvalidArgumentError, UnsupportedError, check, invalid
+from chorus.backend import LIBRARIES, ours, served
+from chorus.errors import InvalidArgumentError, UnsupportedError, invalid
 from chorus.process_group import ProcessGroup, timeout_ns
 from chorus.torchcomms import _backend, _hints, _launcher, _layout
 from chorus.torchcomms._backend import TorchCommBackend
@@ -106,17 +105,17 @@ def get_mem_allocator(backend: str, device: torch.device | None = None) -> MemAl
 
 
 def _pool(backend: str, device: torch.device) -> Any:
-    """The pool of the memory that a backend's library gives out; None where it's the device's, or PyTorch's CUDA's."""
-    if device.type == "cuda":
-        return None
+    """The pool of the memory that a backend's library gives out; None where it's the device's."""
     module = torch.get_device_module(device)
-    place = place_of(device if device.index is not None else torch.device(device.type, module.current_device()))
-    name = (ctypes.c_uint64 * 2)()
-    check(_lib.library.chorus_pool_of(backend.encode(), place, name))
+    if device.index is None:
+        device = torch.device(device.type, module.current_device())
+    if device.type == "cuda":
+        return _nccl.mem_pool(backend, device)
+    name = _nccl.library_pool(backend, device)
     if not any(name):
         return None
     pool = module.MemPool()
-    pool.id = tuple(name)
+    pool.id = name
     return pool
 
 

@@ -29,21 +29,26 @@ def server(library):
 
 
 def run(standin, tmp_path, ranks, program, *args, level=NEWEST, statuses=None, **environment):
-    """A program's output, of ranks that have what torchrun gives them: its agent would be one more process with
-    PyTorch. They are to end with the ``statuses``, 0 if there are none."""
+    """A program's output. Its ranks are to end with the ``statuses``, 0 if there are none."""
+    out, err, ended = ran(standin, tmp_path, ranks, program, *args, level=level, **environment)
+    assert ended == (statuses or [0] * ranks), out + err
+    assert "finalized" not in err, err
+    return out
+
+
+def ran(standin, tmp_path, ranks, program, *args, level=NEWEST, **environment):
+    """The output of a program, its errors and its statuses. Its ranks have what torchrun gives them: the agent would be
+    one more process with PyTorch."""
     import torch.distributed as dist
 
     script = tmp_path / "program.py"
     script.write_text(program)
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     library = {"CHORUS_NCCL_LIBRARY": f"ncclsim-{level}", **environment}
-    out, err, ended = standin.run(
+    return standin.run(
         tmp_path, script, ranks, *args, MASTER_ADDR="localhost", MASTER_PORT=store.port,
         TORCHELASTIC_USE_AGENT_STORE="True", **library,
     )  # fmt: skip
-    assert ended == (statuses or [0] * ranks), out + err
-    assert "finalized" not in err, err
-    return out
 
 
 # PyTorch's tensors and streams are to the library those of somebody else, as CUDA's are: the devices "cuda" of the

@@ -3,9 +3,10 @@ libchorus.so that was built with it."""
 
 import json
 import os
+import signal
 
 import pytest
-from standins import FOREIGN, NEWEST, ROOT, run
+from standins import FOREIGN, NEWEST, ROOT, ran, run
 
 EXAMPLES = ROOT / "python" / "examples" / "torchcomms"
 
@@ -445,3 +446,160 @@ print("rank", rank, "is done")
 def test_streams_of_others(standin, tmp_path, program):
     out = run(standin, tmp_path, 2, program)
     assert "rank 0 is done" in out and "rank 1 is done" in out
+
+
+# A rank that waits in vain for another one, which looks for what the first does.
+LATE = """
+import os, signal, sys, time
+from datetime import timedelta
+import chorus, pytest
+import torch.distributed as dist
+
+options = eval(sys.argv[3])
+dist.init_process_group("chorus", pg_options={"backend": "nccl", **options}, device_id=_place)
+store, me = dist.distributed_c10d._get_default_store(), dist.get_rank()
+dist.all_reduce(torch.ones(4))
+dist.barrier()
+dist.group.WORLD.set_timeout(timedelta(seconds=float(sys.argv[2])))
+x = torch.ones(4)
+
+def failed():
+    while chorus.failure() is None:
+        time.sleep(0.01)
+
+def dies():
+    dist.all_reduce(x)  # of which rank 1 hears nothing
+    signal.pause()
+
+def goes_on():
+    dist.all_reduce(x)
+    failed()
+    with pytest.raises(chorus.TimeoutError) as late:
+        dist.all_reduce(x)
+    assert late.value.missing_ranks == (1,)
+    assert dist.group.WORLD.get_error() == dist.distributed_c10d._get_default_group().get_error()
+    assert dist.group.WORLD.get_error().name == "TIMEOUT"
+
+def waits():
+    with pytest.raises(chorus.TimeoutError) as late:
+        dist.all_reduce(x, async_op=True).wait(timedelta(seconds=0.2))
+    assert late.value.missing_ranks == (1,) and late.value.op == "all_reduce"
+    with pytest.raises(chorus.TimeoutError):
+        dist.all_reduce(x)
+
+def blocks():
+    with pytest.raises(chorus.TimeoutError) as late:
+        dist.all_reduce(x)
+    assert late.value.missing_ranks == (1,)
+
+if me == 0:
+    globals()[sys.argv[1]]()
+    print("goes on")
+    store.set("over", "")
+else:
+    if sys.argv[1] == "dies":
+        failed()
+    else:
+        store.wait(["over"], timedelta(seconds=60))
+    print("hears", chorus.failure())
+    os._exit(0)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        pytest.param({"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}, marks=pytest.mark.long),
+    ],
+    ids=str,
+)
+def test_a_failure_ends_the_process(standin, tmp_path, asked):
+    """What is behind an operation that has failed doesn't run on: the process ends, as with ProcessGroupNCCL, when the
+    error is printed, the flight record is written, and the others know."""
+    program = PLACE + LATE
+    out, err, statuses = ran(
+        standin, tmp_path, 2, program, "dies", "0.3", "{}", CHORUS_DUMP_DIR=str(tmp_path / "dumps"), **asked
+    )
+    line = program[: program.index("of which rank 1 hears nothing")].count("\n") + 1
+    assert os.WIFSIGNALED(statuses[0]) and os.WTERMSIG(statuses[0]) == signal.SIGABRT and statuses[1] == 0, out + err
+    for words in ("rank 0", "all_reduce", "missing: 1", f"program.py:{line}", "TORCH_NCCL_ASYNC_ERROR_HANDLING"):
+        assert words in err, err
+    assert "goes on" not in out and "hears chorus: rank 1" in out, out
+    assert list((tmp_path / "dumps").iterdir()), "no flight record"
+
+
+@pytest.mark.parametrize(
+    ("does", "options", "seconds", "asked"),
+    [
+        ("goes_on", {}, 0.3, {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "2"}),
+        pytest.param("goes_on", {"abort_on_error": False}, 0.3, {}, marks=pytest.mark.long),
+        pytest.param("goes_on", {}, 0.3, {"NCCL_ASYNC_ERROR_HANDLING": "0"}, marks=pytest.mark.long),
+        ("waits", {}, 60, {}),
+        ("blocks", {}, 0.3, {"TORCH_NCCL_BLOCKING_WAIT": "1"}),
+    ],
+    ids=str,
+)
+def test_a_failure_goes_to_who_waits(standin, tmp_path, does, options, seconds, asked):
+    """Where the program is to go on, and where the host waits, an error is raised that names who's missing."""
+    out, err, statuses = ran(standin, tmp_path, 2, PLACE + LATE, does, str(seconds), repr(options), **asked)
+    assert statuses == [0, 0] and "goes on" in out, out + err
+
+
+PROFILE = FOREIGN + """
+import json, sys
+dist.init_process_group("chorus", pg_options={"backend": "nccl"}, device_id=device)
+x, both = torch.ones(6, device=device), torch.ones(12, device=device)
+dist.all_reduce(x)
+from torch.profiler import ProfilerActivity, profile
+with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as trace:
+    dist.all_reduce(x)
+    dist.all_gather_into_tensor(both, x, async_op=True).wait()
+    dist.reduce_scatter_tensor(x, both)
+    torch.accinte.synchronize()
+    (dist.send if rank else dist.recv)(x, 1 - rank)
+trace.export_chrome_trace(sys.argv[1] + f".{rank}")
+dist.destroy_process_group()
+print("done")
+"""
+
+
+def test_profiles_have_nccls_arguments(standin, tmp_path):
+    """Those of ProcessGroupNCCL's record_param_comms, in the events of the calls."""
+    run(standin, tmp_path, 2, PROFILE, str(tmp_path / "trace"))
+    events = json.loads((tmp_path / "trace.1").read_text())["traceEvents"]
+    found = [e["args"] for e in events if "Collective name" in e.get("args", {})]
+    wanted = [("allreduce", 6, 6), ("_allgather_base", 6, 12), ("_reduce_scatter_base", 12, 6), ("send", 6, 6)]
+    assert [(a["Collective name"], int(a["In msg nelems"]), int(a["Out msg nelems"])) for a in found] == wanted
+    for seq, a in enumerate(found[:3], 2):
+        assert a["dtype"] == "Float" and int(a["Group size"]) == 2 and int(a["Rank"]) == 1 and int(a["Seq"]) == seq
+        assert a["Process Group Ranks"] == "[0, 1]" and a["Process Group Name"] == "0", a
+    assert (int(found[3]["Src Rank"]), int(found[3]["Dst Rank"])) == (1, 0)
+
+
+# What PyTorch's pluggable allocator calls, on the stand-in's "cuda" devices.
+POOLS = FOREIGN + """
+from torch._C import _distributed_c10d
+import chorus, pytest, torchcomms
+dist.init_process_group("chorus", pg_options={"backend": "nccl"}, device_id=device)
+group = dist.group.WORLD
+assert type(group.mem_allocator) is type(torch.cuda.memory.CUDAPluggableAllocator(
+    _lib.PATH, "chorus_nccl_alloc", "chorus_nccl_free").allocator())
+alloc, free = _lib.library.chorus_nccl_alloc, _lib.library.chorus_nccl_free
+at = alloc(1 << 20, device.index, None)
+assert at and not alloc(1 << 20, 99, None) and "99" in _lib.library.chorus_last_error().contents.message.decode()
+x = torch.ones(4, device=device)
+dist.all_reduce(x)  # which registers it
+free(at, 1 << 20, device.index, None)
+dist.all_reduce(x)
+free(at, 1 << 20, device.index, None)
+assert "is no memory that" in _lib.library.chorus_last_error().contents.message.decode()
+dist.destroy_process_group()
+print("done")
+"""
+
+
+def test_memory_for_pools_of_pytorch(standin, tmp_path):
+    """ncclMemAlloc in the form of torch.cuda.memory.CUDAPluggableAllocator."""
+    assert run(standin, tmp_path, 2, POOLS).count("done") == 2

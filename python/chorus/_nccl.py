@@ -1,0 +1,237 @@
+# PyTorch's stubs call some of these properties, and give them other types.
+# mypy: disable-error-code="override, assignment"
+"""What users of PyTorch's ProcessGroupNCCL bring along: its options, its environment variables, its methods and
+its pools of memory.
+
+PyTorch's class isn't needed, and may not be there: options are known by their attributes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import os
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._C._distributed_c10d import ErrorType
+
+from chorus import _lib
+from chorus.backend import LIBRARIES, named, place_of
+from chorus.errors import (
+    AbortedError,
+    Error,
+    InvalidArgumentError,
+    PeerLostError,
+    TimeoutError,
+    UnsupportedError,
+    check,
+)
+
+if TYPE_CHECKING:
+    from chorus._comm import Communicator
+    from chorus._library import LibraryGroup
+
+_UNSET = -(2**31)  # NCCL_CONFIG_UNDEF_INT
+_TRUE, _FALSE = ("1", "true", "t", "yes", "on", "y"), ("0", "false", "f", "no", "off", "n")
+_groups = itertools.count()
+
+
+def hints_of(options: Any) -> dict[str, str] | None:
+    """The hints that ProcessGroupNCCL.Options stand for, or what has their attributes; None for anything else."""
+    config = getattr(options, "config", None)
+    if config is None or not hasattr(options, "is_high_priority_stream"):
+        return None
+    hints = {}
+    if options.is_high_priority_stream:
+        hints["is_high_priority_stream"] = "true"
+    for name in dir(config):
+        value = getattr(config, name)
+        if not name.startswith("_") and not callable(value) and value not in (None, "", _UNSET):
+            hints[name] = str(int(value) if isinstance(value, bool) else value)
+    return hints
+
+
+def complete(options: Any, group: Any) -> None:
+    """Set what PyTorch sets in the options of a group: its timeout, ranks and name."""
+    if getattr(options, "_timeout", group.timeout) != group.timeout:
+        warnings.warn("pg_options._timeout isn't read: the timeout is that of the call", stacklevel=2)
+    options._timeout = group.timeout
+    options.global_ranks_in_group = group.global_ranks_in_group
+    options.group_name = group.group_id
+
+
+def high_priority() -> bool:
+    """Whether streams are urgent where options don't say, as TORCH_NCCL_HIGH_PRIORITY says."""
+    return _flag("TORCH_NCCL_HIGH_PRIORITY")
+
+
+def blocking_wait() -> bool:
+    """Whether waits are the host's, as TORCH_NCCL_BLOCKING_WAIT says."""
+    return _flag("TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT")
+
+
+def abort_on_error(given: Any = None) -> int | None:
+    """chorus_comm_options.abort_on_error for an operation on a stream that fails; None for what
+    TORCHCOMM_ABORT_ON_ERROR says. ``given`` is the option of pg_options.
+
+    By default it ends the process, as TORCH_NCCL_ASYNC_ERROR_HANDLING does with 1 and 3; 0 and 2 go on. Nothing ends
+    it where the host waits.
+    """
+    if given is not None:
+        return _lib.ABORT_BEHIND if _truth("pg_options: abort_on_error", str(given)) else 0
+    if os.environ.get("TORCHCOMM_ABORT_ON_ERROR"):
+        return None
+    name, mode = _variable("TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING")
+    if mode not in ("", "0", "1", "2", "3"):
+        raise InvalidArgumentError(f"chorus: {name}={mode!r} is none of 0, 1, 2 and 3")
+    return 0 if mode in ("0", "2") or blocking_wait() else _lib.ABORT_BEHIND
+
+
+def _variable(*names: str) -> tuple[str, str]:
+    """The first of a variable's names that is set, and its value."""
+    return next(((name, value) for name in names if (value := os.environ.get(name, "").strip())), (names[0], ""))
+
+
+def _flag(*names: str) -> bool:
+    name, value = _variable(*names)
+    return bool(value) and _truth(name, value)
+
+
+def _truth(name: str, value: str) -> bool:
+    if value.lower() in _TRUE + _FALSE:
+        return value.lower() in _TRUE
+    raise InvalidArgumentError(f"chorus: {name}={value!r} is neither true nor false")
+
+
+def library_pool(family: str, device: torch.device) -> tuple[int, int]:
+    """The name of the library's pool of a device's memory that the library of a backend gives out; zeros if there's
+    none. Raises :class:`chorus.UnsupportedError` if the library is too old."""
+    name = (ctypes.c_uint64 * 2)()
+    check(_lib.library.chorus_pool_of(family.encode(), place_of(device), name))
+    return name[0], name[1]
+
+
+@functools.cache
+def allocator(family: str, device: torch.device) -> Any:
+    """The allocator of memory of a backend's library, for torch.cuda.MemPool."""
+    if named(device).partition(":")[0] not in ("cuda", "hip"):
+        raise UnsupportedError(f"chorus: PyTorch has no pools for {device}; get_mem_allocator gives tensors there")
+    library_pool(family, device)
+    make: Any = getattr(torch.cuda.memory, "CUDAPluggableAllocator", None)
+    if make is None or not hasattr(torch._C, "_cuda_customAllocator"):
+        raise UnsupportedError("chorus: this PyTorch was built without CUDA, and has no pools of its memory")
+    return make(_lib.PATH, f"chorus_{family}_alloc", f"chorus_{family}_free").allocator()
+
+
+@functools.cache
+def mem_pool(family: str, device: torch.device) -> Any:
+    """A torch.cuda.MemPool of memory of a backend's library. It lives as long as the process."""
+    make: Any = torch.cuda.MemPool
+    return make(allocator(family, device))
+
+
+class Extras:
+    """Methods of ProcessGroupNCCL beside its collectives. It's a part of :class:`chorus.process_group.ProcessGroup`."""
+
+    comm: Communicator
+    failure: Error | None
+    _libraries: dict[str, LibraryGroup]
+    _options: Any = None  # as pg_options had them
+    _split_count = 0
+
+    @property
+    def options(self) -> Any:
+        """The ProcessGroupNCCL.Options that the group was made with; None if it had none. split_group copies them."""
+        return self._options
+
+    @functools.cached_property
+    def uid(self) -> int:
+        """A number of the group in this process."""
+        return next(_groups)
+
+    @property
+    def mem_allocator(self) -> Any:
+        """The allocator of the library's memory (ncclMemAlloc), for ``torch.cuda.MemPool``. Every communicator
+        on the device registers its memory."""
+        return allocator(*self._place("mem_allocator"))
+
+    def register_mem_pool(self, pool: Any, symm: bool = False) -> None:
+        """Register the memory that a ``torch.cuda.MemPool`` has by now. A later call registers what is new since.
+        Memory of :attr:`mem_allocator` needs no call."""
+        comm, device = self._library("register_mem_pool")
+        if symm:
+            raise UnsupportedError(
+                "chorus: register_mem_pool: symm=True is not there; chorus.torchcomms has windows: new_window",
+                op="register_mem_pool",
+            )
+        known = self._pools.setdefault(tuple(pool.id), {})
+        for segment in pool.snapshot():
+            at, size = segment["address"], segment["total_size"]
+            if segment["device"] == device.index and known.get(at) != size:
+                check(_lib.library.chorus_register(comm.handle, at, size))
+                known[at] = size
+
+    def deregister_mem_pool(self, pool: Any) -> None:
+        """Deregister what :meth:`register_mem_pool` has registered of a pool."""
+        comm, _ = self._library("deregister_mem_pool")
+        for at, size in self._pools.pop(tuple(pool.id), {}).items():
+            check(_lib.library.chorus_deregister(comm.handle, at, size))
+
+    @functools.cached_property
+    def _pools(self) -> dict[tuple[int, int], dict[int, int]]:
+        """The segments that are registered, by pool: sizes by address."""
+        return {}
+
+    def get_error(self) -> ErrorType:
+        """Why the group is broken, as PyTorch names it; ``ErrorType.SUCCESS`` if it isn't."""
+        error = self.failure
+        if error is None:
+            return ErrorType.SUCCESS
+        if isinstance(error, TimeoutError):
+            return ErrorType.TIMEOUT
+        theirs = isinstance(error, PeerLostError) or isinstance(error, AbortedError) and error.rank != self.comm.rank
+        return ErrorType.REMOTE_ERROR if theirs else ErrorType.COMM_ERROR
+
+    def comm_split_count(self) -> int:
+        """How many splits this rank has taken part in."""
+        return self._split_count
+
+    def perform_nocolor_split(self, device: torch.device | None = None) -> None:
+        """Take part in a split of the others that this rank is in no part of: they call ``split_group``."""
+        self.comm.split([])
+        self._split_count += 1
+
+    def _is_initialized(self) -> bool:
+        """Whether the communicator has begun, and has not ended."""
+        comm = vars(self).get("comm")
+        return comm is not None and not comm.finalized
+
+    def suspend(self) -> None:
+        """Give up the device memory that the library holds for the group, until :meth:`resume`. All ranks call both."""
+        self._library("suspend")[0].suspend()
+
+    def resume(self) -> None:
+        """Take the memory again that :meth:`suspend` has given up."""
+        self._library("resume")[0].resume()
+
+    def _place(self, op: str) -> tuple[str, torch.device]:
+        """The library's backend that has the group's tensors on GPUs, and the device."""
+        for part in self._libraries.values():
+            return part._place(op)
+        comm, device = self._library(op)
+        return comm.backend, device
+
+    def _library(self, op: str) -> tuple[Communicator, torch.device]:
+        """The communicator of the group that a library of GPUs carries out, and its device."""
+        for part in self._libraries.values():
+            return part._library(op)
+        comm = self.comm
+        if comm.backend not in LIBRARIES or comm.device is None:
+            raise UnsupportedError(
+                f"chorus: {op} is for groups of GPUs; this one's operations are carried out by {comm.backend}", op=op
+            )
+        return comm, comm.device
+
