@@ -886,8 +886,9 @@ CHORUS_API void *chorus_python_submit(void *self, void *const *args, intptr_t n)
 #define CHORUS_PYTHON_CALLER 256
 
 /* The same for a communicator that is bound to a device that PyTorch has by an extension: of the device's tensors, or of those
- * and the host's. */
+ * and the host's; and for one that is bound to a GPU, of the GPU's. */
 CHORUS_API void *chorus_python_submit_bound(void *self, void *const *args, intptr_t n);
+CHORUS_API void *chorus_python_submit_gpu(void *self, void *const *args, intptr_t n);
 CHORUS_API void *chorus_python_submit_either(void *self, void *const *args, intptr_t n);
 
 /* chorus_python_site is a method for Python like it: self(d) returns the call site of an operation that self's caller begins, as an int. */

@@ -33,7 +33,7 @@ struct view {
 	const int64_t *shape, *strides;
 	uint64_t byte_offset;
 };
-enum { CPU = 1, EXTENSION = 12 /* kDLExtDev, a PrivateUse1 of PyTorch */ };
+enum { CPU = 1, CUDA = 2, ROCM = 10, EXTENSION = 12 /* kDLExtDev, a PrivateUse1 of PyTorch */ };
 enum { INT = 0, UINT = 1, FLOAT = 2, BFLOAT = 4, BOOL = 6, FLOAT8_E4M3FN = 10, FLOAT8_E5M2 = 12 };
 
 // dtype_of returns the dtype of a view's elements, 0 if they are none of ours. Complex numbers count as such, because
@@ -306,11 +306,11 @@ EXPORT void *chorus_python_site(void *self, void *const *args, intptr_t n) {
 // ---- operations ----
 
 // What tensors an operation may be of.
-enum { HOSTS = 1, BOUND = 2 /* those of the device that the communicator is bound to */ };
+enum { HOSTS = 1, BOUND = 2 /* those of the device that the communicator is bound to */, GPUS = 4 /* likewise, of PyTorch's own */ };
 
 // submit is the operation that Python's arguments say.
 static void *submit(void *self, void *const *args, intptr_t n, int takes) {
-	if (n < (takes & BOUND ? 5 : 4) || n > 6) // a barrier is the host's
+	if (n < (takes & (BOUND | GPUS) ? 5 : 4) || n > 6) // a barrier is the host's
 		return python.integer(CHORUS_PYTHON_OTHERWISE);
 	chorus_comm comm = (chorus_comm)python.as_integer(self);
 	int32_t dtype;
@@ -324,13 +324,14 @@ static void *submit(void *self, void *const *args, intptr_t n, int takes) {
 		return python.integer(CHORUS_PYTHON_OTHERWISE);
 	if (n > 4) {
 		int where = look(args[4], &op.out, &op.out_count, &op.dtype);
-		if (!(where == CPU && takes & HOSTS) && !(where == EXTENSION && takes & BOUND))
+		int bound = (where == EXTENSION && takes & BOUND) || ((where == CUDA || where == ROCM) && takes & GPUS);
+		if (!(where == CPU && takes & HOSTS) && !bound)
 			return python.integer(CHORUS_PYTHON_OTHERWISE);
 		op.in = op.out;
 		op.in_count = op.out_count;
 		if (n > 5 && (look(args[5], (void **)&op.in, &op.in_count, &dtype) != where || dtype != op.dtype))
 			return python.integer(CHORUS_PYTHON_OTHERWISE);
-		if (where == EXTENSION)
+		if (bound)
 			op.device = CHORUS_BOUND;
 	}
 	op.site = called_at(kind / CHORUS_PYTHON_CALLER);
@@ -340,4 +341,5 @@ static void *submit(void *self, void *const *args, intptr_t n, int takes) {
 
 EXPORT void *chorus_python_submit(void *self, void *const *args, intptr_t n) { return submit(self, args, n, HOSTS); }
 EXPORT void *chorus_python_submit_bound(void *self, void *const *args, intptr_t n) { return submit(self, args, n, BOUND); }
+EXPORT void *chorus_python_submit_gpu(void *self, void *const *args, intptr_t n) { return submit(self, args, n, GPUS); }
 EXPORT void *chorus_python_submit_either(void *self, void *const *args, intptr_t n) { return submit(self, args, n, HOSTS | BOUND); }

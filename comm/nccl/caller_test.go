@@ -5,11 +5,8 @@ package nccl_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"reflect"
 	"runtime"
 	"strings"
 	"testing"
@@ -24,65 +21,20 @@ import (
 	"github.com/chorus-comms/chorus/device/gpu"
 	gabi "github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/atonce"
 	"github.com/chorus-comms/chorus/internal/dl"
 	"github.com/chorus-comms/chorus/tensor"
 )
-
-// special are functions of a library whose calls return at once, which do more than that.
-const special = `
-#include <stdlib.h>
-#include <stdint.h>
-static uintptr_t handle = 0x10000;
-int cuDriverGetVersion(int *v) { *v = 12080; return 0; }
-int cuDeviceGetCount(int *n) { *n = 1; return 0; }
-int cuDevicePrimaryCtxRetain(uintptr_t *c, int d) { *c = 0xc0de0; return 0; }
-int cuCtxGetCurrent(uintptr_t *c) { *c = 0xc0de0; return 0; } /* as on a thread of PyTorch's */
-int cuStreamGetCtx(uintptr_t s, uintptr_t *c) { *c = 0xc0de0; return 0; }
-int cuStreamCreateWithPriority(uintptr_t *s, unsigned flags, int priority) { *s = handle += 16; return 0; }
-int cuEventCreate(uintptr_t *e, unsigned flags) { *e = handle += 16; return 0; }
-int cuMemAlloc_v2(void **p, size_t n) { return !(*p = aligned_alloc(4096, (n + 4095) / 4096 * 4096)); }
-int cuMemHostAlloc(void **p, size_t n, unsigned flags) { return cuMemAlloc_v2(p, n); }
-int cuMemGetInfo_v2(size_t *available, size_t *total) { *available = *total = 1ul << 30; return 0; }
-int cuPointerGetAttributes(unsigned n, int *attributes, void **values, uintptr_t p) {
-	*(int *)values[0] = 2; /* device memory, of device 0 */
-	*(int *)values[1] = 0;
-	*(uintptr_t *)values[2] = p & ~4095ul;
-	*(size_t *)values[3] = 1ul << 30;
-	return 0;
-}
-int ncclGetVersion(int *v) { *v = 23203; return 0; }
-const char *ncclGetErrorString(int r) { return "an error"; }
-const char *ncclGetLastError(void *c) { return ""; }
-int ncclCommInitRankConfig(uintptr_t *c, int n, ...) { *c = 0xacc1; return 0; }
-int ncclCommGetAsyncError(void *c, int *r) { *r = 0; return 0; }
-`
 
 // atOnce builds a library of CUDA's and NCCL's functions whose calls return at once, and opens it as the vendors' are.
 // It returns the names of a device and of a backend's library that are it.
 func atOnce(t testing.TB) (name, place string) {
 	t.Helper()
-	cc, err := exec.LookPath("cc")
-	if err != nil {
-		t.Skip("left out: there is no C compiler")
-	}
-	dir := t.TempDir()
-	var text strings.Builder
-	text.WriteString(special)
-	for _, table := range []reflect.Type{reflect.TypeFor[gabi.Table](), reflect.TypeFor[abi.Table]()} {
-		for i := range table.NumField() {
-			symbol, _, _ := strings.Cut(table.Field(i).Tag.Get("dl"), "|")
-			if !strings.Contains(special, " "+symbol+"(") && !strings.Contains(special, "*"+symbol+"(") &&
-				!strings.HasPrefix(symbol, "hip") {
-				fmt.Fprintf(&text, "int %s() { return 0; }\n", symbol)
-			}
-		}
-	}
-	source, library := filepath.Join(dir, "atonce.c"), filepath.Join(dir, "libatonce.so")
-	if err := os.WriteFile(source, []byte(text.String()), 0o600); err != nil {
+	library := filepath.Join(t.TempDir(), "libatonce.so")
+	if err := atonce.Build(library, ""); errors.Is(err, exec.ErrNotFound) {
+		t.Skip("left out: ", err)
+	} else if err != nil {
 		t.Fatal(err)
-	}
-	if out, err := exec.Command(cc, "-w", "-O2", "-shared", "-fPIC", "-o", library, source).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
 	}
 	opened, err := dl.Source{Name: "at once", Candidates: []string{library}}.Open()
 	if err != nil {

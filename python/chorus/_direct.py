@@ -106,6 +106,7 @@ _METHODS = {  # by whether they take the host's tensors, and the device's
     (False, True): _fast(b"submit", _lib.library.chorus_python_submit_bound),
     (True, True): _fast(b"submit", _lib.library.chorus_python_submit_either),
 }
+_GPU = _fast(b"submit", _lib.library.chorus_python_submit_gpu)
 _SITE = _fast(b"site", _lib.library.chorus_python_site)
 _new: Any = ctypes.PYFUNCTYPE(py_object, POINTER(_Method), py_object, c_void_p)(("PyCFunction_NewEx", ctypes.pythonapi))
 
@@ -127,8 +128,17 @@ def submit_of(handle: int, host: bool, device: torch.device | None) -> Callable[
     OTHERWISE means that nothing was done, and that :meth:`Communicator.run` is to be used. The caller has made sure
     that the tensors are of type ``torch.Tensor`` itself, and not ``is_neg()``.
     """
-    method = _METHODS.get((host, device is not None))
-    if not POSSIBLE or method is None or _streams.foreign(device):
+    foreign = device is not None and _streams.foreign(device)
+    gpu = device is not None and device.type == "cuda"
+    method = _GPU if foreign and gpu else _METHODS.get((host, device is not None))
+    if not POSSIBLE or method is None or foreign and host:
         return otherwise
     submit: Callable[..., int] = _new(ctypes.byref(method), handle, None)
-    return submit
+    if not foreign:
+        return submit
+
+    def within(kind: int, *rest: Any) -> int:
+        with _streams.current(device):
+            return submit(kind + _lib.CALLER, *rest)
+
+    return within

@@ -7,11 +7,10 @@ current stream meanwhile.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,7 +24,13 @@ natives: dict[str, Callable[[torch.device], int]] = {}
 # The default streams, for which others of the library's wait, and which have one handle for all devices.
 _DEFAULTS = (0, 1, 2)
 
-_thread = threading.local()  # inside: the devices that the thread is in current for
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.inside: set[torch.device] = set()  # that the thread is in current for
+
+
+_thread = _Thread()
 
 
 def cuda(device: torch.device) -> int:
@@ -53,35 +58,60 @@ def _beside(device: torch.device) -> tuple[int, Any]:
     return made.value, getattr(torch, device.type).ExternalStream(native.value, device=device)
 
 
-@contextlib.contextmanager
-def current(device: torch.device | None) -> Iterator[None]:
-    """Let the library's current stream of a device be PyTorch's. For the default stream a stream of the library's
-    stands in, one for each device: it comes after the default one, which then comes after it."""
-    if device is None or not foreign(device):
-        yield
-        return
-    key = (device.type, device.index)
-    inside: set[Any] = _thread.__dict__.setdefault("inside", set())
-    if key in inside:
-        yield
-        return
-    native, place = natives[device.type](device), backend.place_of(device)
-    with contextlib.ExitStack() as stack:
-        if native in _DEFAULTS:
+@functools.cache
+def _default(place: int) -> int:
+    """The library's default stream of a device, by the device's number."""
+    stream = ctypes.c_uint64()
+    check(_lib.library.chorus_stream_default(place, ctypes.byref(stream)))
+    return stream.value
+
+
+class current:
+    """Let the library's current stream of a device be PyTorch's, within a ``with``. For the default stream a stream of
+    the library's stands in, one for each device: it comes after the default one, which then comes after it."""
+
+    __slots__ = ("_after", "_device", "_place", "_stream")
+
+    def __init__(self, device: torch.device | None):
+        self._device = device
+
+    def __enter__(self) -> None:
+        device = self._device
+        if device is None:
+            return
+        native = natives.get(device.type)
+        if native is None or device in _thread.inside:
+            self._device = None  # there's nothing to do, nor afterwards
+            return
+        self._place: int = backend.place_of(device)
+        self._after: tuple[Any, Any, Any] | None = None
+        handle = native(device)
+        if handle in _DEFAULTS:
+            self._stream, beside = _beside(device)
             before = torch.accelerator.current_stream(device)
-            handle, beside = _beside(device)
             beside.wait_stream(before)
-            stack.callback(before.wait_stream, beside)
-            stack.enter_context(getattr(torch, device.type).stream(beside))
+            entered = getattr(torch, device.type).stream(beside)
+            entered.__enter__()
+            self._after = before, beside, entered
         else:
             adopted = ctypes.c_uint64()
-            check(_lib.library.chorus_stream_adopt(place, native, ctypes.byref(adopted)))
-            handle = adopted.value
-            stack.callback(_lib.library.chorus_stream_release, handle)
-        default = ctypes.c_uint64()
-        check(_lib.library.chorus_stream_default(place, ctypes.byref(default)))
-        check(_lib.library.chorus_stream_set_current(handle))
-        stack.callback(_lib.library.chorus_stream_set_current, default.value)
-        inside.add(key)
-        stack.callback(inside.discard, key)
-        yield
+            if status := _lib.library.chorus_stream_adopt(self._place, handle, ctypes.byref(adopted)):
+                check(status)
+            self._stream = adopted.value
+        status = _lib.library.chorus_stream_set_current(self._stream)
+        _thread.inside.add(device)
+        if status:
+            self.__exit__()
+            check(status)
+
+    def __exit__(self, *_: object) -> None:
+        if self._device is None:
+            return
+        _thread.inside.discard(self._device)
+        _lib.library.chorus_stream_set_current(_default(self._place))
+        if self._after is None:
+            _lib.library.chorus_stream_release(self._stream)
+        else:
+            before, beside, entered = self._after
+            entered.__exit__(None, None, None)
+            before.wait_stream(beside)
