@@ -7,6 +7,7 @@ to do with those that are not contiguous.
 from __future__ import annotations
 
 import atexit
+import collections
 import contextlib
 import ctypes
 import queue
@@ -199,7 +200,7 @@ class DevicePending(Pending):
                 after()
                 self._end = stream.record_event()
         if foreign and not _streams.capturing(device):
-            self.when_done(lambda _: None)  # so that somebody takes note of the end, and lets go of the memory
+            _holding.put(self)
 
     def join(self) -> None:
         """Let the current stream's later work wait for the operation; raise what it has failed with by now."""
@@ -785,6 +786,51 @@ def _watch_all(watched: queue.SimpleQueue[Pending | None]) -> None:
     while (pending := watched.get()) is not None:
         _watch(pending)
         del pending  # or the communicator would live as long as this thread
+
+
+class _Holding:
+    """The operations on others' memory that no stream has waited for, and so keep their tensors until they are done.
+
+    A thread looks at the first of each communicator, now and then and without a wait: what is let go late costs nothing
+    but memory, and what streams wait for has let go by itself.
+    """
+
+    PAUSE = 0.02
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lists: dict[Communicator, collections.deque[DevicePending]] = {}
+        self._some = threading.Event()
+        self._started = False
+
+    def put(self, pending: DevicePending) -> None:
+        with self._lock:
+            self._lists.setdefault(pending.comm, collections.deque()).append(pending)
+            if not self._started:
+                self._started = True
+                start(self._run, "chorus-holding")
+        self._some.set()
+
+    def _run(self) -> None:
+        while not exiting.is_set():
+            if self._some.wait(_LOOK_NS / 1e9):
+                exiting.wait(self.PAUSE)
+                self._look()
+
+    def _look(self) -> None:
+        with self._lock:
+            lists = list(self._lists.values())
+        for held in lists:
+            while held and (held[0].keep is None or held[0].test()):
+                held.popleft()
+        with self._lock:
+            for comm in [comm for comm, held in self._lists.items() if not held]:
+                del self._lists[comm]
+            if not self._lists:
+                self._some.clear()
+
+
+_holding = _Holding()
 
 
 def _exit() -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import threading
+import time
 import weakref
 
 import pytest
@@ -48,11 +49,17 @@ def foreign(monkeypatch):
 
 
 @pytest.fixture
-def group(foreign):
+def own():
+    """A group of the library's own backend, which GPUs' tensors don't go by."""
     dist.init_process_group("chorus", store=dist.HashStore(), rank=0, world_size=1)
     dist.all_reduce(torch.ones(4, device=D))  # the group is the device's from then on
     yield
     dist.destroy_process_group()
+
+
+@pytest.fixture
+def group(own, foreign):
+    yield
 
 
 def test_one_stream_stands_in_for_the_default_one(foreign):
@@ -110,3 +117,20 @@ def test_tensors_are_let_go_when_their_stream_waits(group, side, other):
         assert not work.is_completed()
         del x, work
         assert (gone() is None) != other
+
+
+def test_tensors_that_nobody_waits_for_are_let_go_when_the_operation_is_done(group):
+    """Whatever has come before on its communicator; and no thread waits for each operation."""
+    with held(D):
+        x, y = torch.ones(4, device=D), torch.ones(4, device=D)
+        gone = weakref.ref(x.untyped_storage())
+        works = [dist.all_reduce(x, async_op=True), dist.all_reduce(y, async_op=True)]
+        works[1].wait()
+        del x, works
+        assert gone() is not None
+        names = [t.name for t in threading.enumerate()]
+        assert "chorus-holding" in names and f"chorus-{dist.group.WORLD.comm.name}" not in names
+    deadline = time.monotonic() + 20
+    while gone() is not None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert gone() is None
