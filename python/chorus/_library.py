@@ -164,7 +164,11 @@ class LibraryGroup(ProcessGroup):
         """Give a group of some of the ranks, in their order, a part like this one, which begins by itself."""
         members, size = self._job
         job = ([members[r] for r in ranks], size) if size else (list(ranks), self.size())
-        return part_of(group, self._kind, self.carrier, self._hints if hints is None else hints, job)
+        hints = dict(self._hints if hints is None else hints)
+        abort = hints.pop("abort_on_error", self._abort)
+        part = part_of(group, self._kind, self.carrier, hints, job)
+        part._abort = abort
+        return part
 
     def split_group(self, *args: Any, **named: Any) -> ProcessGroup | None:
         """:meth:`ProcessGroup.split_group` of the whole group."""

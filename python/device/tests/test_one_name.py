@@ -2,9 +2,12 @@
 
 Programs of several processes, over stand-ins for NCCL and for GPUs, whose device PyTorch calls accinte."""
 
+import os
+import signal
+
 import pytest
 import torch.distributed as dist
-from standins import FOREIGN, run
+from standins import FOREIGN, ran, run
 from test_torchcomms_original import PROGRAM
 
 HEADER = FOREIGN + """
@@ -131,13 +134,15 @@ def test_without_the_library(standin, tmp_path, driver, library):
 
 
 NOBODY = HEADER + """
-dist.init_process_group("chorus", timeout=timedelta(seconds=2))
+dist.init_process_group("chorus")
 store = dist.distributed_c10d._get_default_store()
 if rank == 0:
+    dist.group.WORLD.set_timeout(timedelta(seconds=0.5))
     with pytest.raises(chorus.TimeoutError) as caught:
         dist.all_reduce(on(1))
     assert caught.value.missing_ranks == (1,), caught.value.missing_ranks
     assert "rank" in str(caught.value) and caught.value.comm == "default_pg:accinte", caught.value
+    dist.group.WORLD.set_timeout(timedelta(seconds=60))
     store.set("told", "")
 else:
     store.wait(["told"], timedelta(seconds=60))
@@ -181,6 +186,33 @@ print("fine")
 @pytest.mark.parametrize("how", ["gpu", *(pytest.param(how, marks=LONG) for how in ("host", "beginning"))])
 def test_a_failure_reaches_the_other_side(standin, tmp_path, how):
     assert run(standin, tmp_path, 2, BROKEN, how).count("fine") == 2
+
+
+LATE = HEADER + """
+goes_on = sys.argv[1] == "goes_on"
+options = {"accinte": {"abort_on_error": False}} if goes_on else None
+dist.init_process_group("chorus", pg_options=options)
+group = chorus.split_group(list(range(size)))
+summed(group)
+if rank == 0:  # alone
+    group.set_timeout(timedelta(seconds=0.5))
+    dist.all_reduce(on(1), group=group)
+while (failure := chorus.failure(group)) is None:
+    time.sleep(0.01)
+if rank == 1 or goes_on:
+    assert isinstance(failure, chorus.TimeoutError) and failure.missing_ranks == (1,), failure
+    print("fine", flush=True)
+    os._exit(0)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("how", ["ends", pytest.param("goes_on", marks=LONG)])
+def test_an_operation_that_is_overdue(standin, tmp_path, how):
+    """It ends the process, as with ProcessGroupNCCL, in a split of a group too; and the CPU's side fails elsewhere."""
+    out, err, statuses = ran(standin, tmp_path, 2, LATE, how)
+    ended = os.WIFSIGNALED(statuses[0]) and os.WTERMSIG(statuses[0]) == signal.SIGABRT
+    assert ended == (how == "ends") and statuses[1] == 0 and out.count("fine") == 2 - ended, out + err
 
 
 LOST = HEADER + """
