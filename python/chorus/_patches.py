@@ -3,6 +3,8 @@
 Who needs a change applies it, once. That does nothing if what it would replace isn't what it expects, or if
 CHORUS_PATCHES leaves it out: unset it stands for all, otherwise for the names in it, separated by commas. Without a
 change all works but what it's for, which its function says. They were tested with PyTorch 2.6, 2.13 and 2.15.
+
+One is applied when this module is loaded, which is at the end of PyTorch's import, so that it loads no library.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ import inspect
 import os
 import pkgutil
 import sys
-import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -26,11 +27,6 @@ import torch.distributed as dist
 from torch.autograd import profiler
 from torch.distributed import distributed_c10d
 from torch.overrides import has_torch_function_unary
-
-from chorus import _direct, _lib
-from chorus._reductions import NUMBERS
-from chorus.errors import Error
-from chorus.memory import SharedMemory
 
 _c10d: Any = distributed_c10d
 _OFF = "left out by CHORUS_PATCHES"
@@ -78,6 +74,9 @@ def _all_reduce(kind: Any) -> None:
     others on to PyTorch's function. That stays the object that it is, for those who have imported it by name and for
     torch.compile, which knows it: it's a wrapper that logs errors, and what it calls is changed.
     """
+    from chorus import _direct, _lib
+    from chorus._reductions import NUMBERS
+
     wrapper = _c10d.all_reduce
     code = getattr(wrapper, "__code__", None)
     cells = dict(zip(code.co_freevars if code else (), getattr(wrapper, "__closure__", None) or (), strict=True))
@@ -151,6 +150,9 @@ def _buckets(kind: Any) -> None:
     The reducer allocates them when it's made and once more after the first step, and asks only backends written in C++
     for memory, if it's told to. So this looks on while it allocates, and moves what that makes.
     """
+    from chorus.errors import Error
+    from chorus.memory import SharedMemory
+
     reducer: Any = getattr(dist, "Reducer", None)
     make: Any = getattr(reducer, "__init__", None)
     remake: Any = getattr(reducer, "_rebuild_buckets", None)
@@ -308,11 +310,11 @@ def _dynamo(_: Any) -> None:
         sys.meta_path.insert(0, _Finder())
 
 
-def _use_torchcomms(_: Any) -> None:
-    """PyTorch's switch ``torch.distributed.config.use_torchcomms`` warns where it's without effect.
+def _use_torchcomms(_: Any = None) -> None:
+    """PyTorch's switch ``torch.distributed.config.use_torchcomms`` takes Chorus' torchcomms.
 
-    PyTorch looks for torchcomms in the middle of its own import, before this package can be loaded, and wants a backend
-    written in C++.
+    PyTorch looks for torchcomms in the middle of its own import, before this package can be loaded. So this gives it
+    the names that it has missed, when the switch is on and the torchcomms of the program is this package's.
     """
     theirs: Any = getattr(_c10d, "_use_torchcomms_enabled", None)
     settings: Any = getattr(_c10d, "dist_config", None)
@@ -320,20 +322,26 @@ def _use_torchcomms(_: Any) -> None:
         inspect.isfunction(theirs) and not inspect.signature(theirs).parameters and hasattr(settings, "use_torchcomms"),
         "another torch.distributed.config.use_torchcomms than known",
     )
-    told: list[bool] = []
 
     def _use_torchcomms_enabled() -> bool:
-        on = bool(theirs())
-        if not on and not told and settings.use_torchcomms:
-            told.append(True)
-            warnings.warn(
-                "chorus: torch.distributed.config.use_torchcomms is without effect: PyTorch can't put this torchcomms "
-                'below its own process groups. Use torchcomms.distwrap, or init_process_group("chorus")',
-                stacklevel=3,
-            )
-        return on
+        if not settings.use_torchcomms or theirs() or not _is_torchcomms():
+            return bool(theirs())
+        from chorus.torchcomms import _switch
+
+        _switch.give(_c10d)
+        return True
 
     _c10d._use_torchcomms_enabled = _use_torchcomms_enabled
+
+
+def _is_torchcomms() -> bool:
+    """Whether the program's torchcomms is this package's: it has imported that, or it has that name here."""
+    if f"{__package__}.torchcomms" in sys.modules:
+        return True
+    try:
+        return getattr(importlib.import_module("torchcomms"), "_ORIGIN", None) == f"{__package__}.torchcomms"
+    except ImportError:
+        return False
 
 
 _CHANGES: dict[str, Callable[..., None]] = {
@@ -359,3 +367,6 @@ def locals_of_creation() -> dict[str, Any]:
     used = known and wanted("locals")
     _states["locals"] = "applied" if used else _OFF if known else "not applied: another function makes groups"
     return frame.f_locals if used else {}
+
+
+apply("use_torchcomms")

@@ -29,8 +29,10 @@ defaults: dict[str, Callable[[int, int], dict[str, Any]]] = {}
 
 def register() -> None:
     """Make ``"chorus"`` and ``"accl"`` backends of torch.distributed, for CPU tensors and those of devices of the
-    library. Calling it again changes nothing; nor does it take the name of a backend that another package has
-    registered."""
+    library, and have PyTorch's switch ``torch.distributed.config.use_torchcomms`` take this package's. Calling it again
+    changes nothing; nor does it take the name of a backend that another package has registered."""
+    from chorus import _patches  # noqa: F401  (which does it)
+
     if _gpus() and "cuda" not in _drivers:
         from chorus import _streams
 
@@ -175,10 +177,8 @@ def _create(backend: str, options: Any, backend_options: Any, caller: dict[str, 
             again=carrier != "gloo",
         )
     except BaseException:
-        if not options.global_ranks_in_group and not dist.is_initialized():
-            # PyTorch names groups by how many this process has begun, and would look for the others under another name
-            # when it tries again. destroy_process_group does the same.
-            dist.distributed_c10d._world.group_count = 0
+        if not options.global_ranks_in_group:
+            not_begun()
         raise
     group = ProcessGroup(comm, options.store, options.timeout)
     group._hints, group._abort = hints, abort
@@ -224,6 +224,16 @@ def _add_libraries(group: ProcessGroup, hints: dict[str, dict[str, str]], option
             part.split_from = of_world, ranks
     if isinstance(device, torch.device) and device.type in kinds:
         group.bound_device_id = device  # by which PyTorch begins at once, and splits
+
+
+def not_begun() -> None:
+    """Have PyTorch call the world as before when it's tried again, if there is none.
+
+    It names groups by how many this process has begun, and would look for the others under another name.
+    destroy_process_group does the same.
+    """
+    if not dist.is_initialized():
+        dist.distributed_c10d._world.group_count = 0
 
 
 def _placed(carrier: str | None, device: Any) -> torch.device:

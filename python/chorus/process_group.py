@@ -973,5 +973,5 @@ def _given(opts: Any) -> tuple[Any, ...]:
     return () if opts is None else (opts,)
 
 
-for name in ("all_reduce", "batches", "buckets", "fp16_hook", "shrink", "dynamo", "use_torchcomms"):
+for name in ("all_reduce", "batches", "buckets", "fp16_hook", "shrink", "dynamo"):
     _patches.apply(name, ProcessGroup)

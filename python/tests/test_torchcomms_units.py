@@ -19,6 +19,7 @@ import chorus
 from chorus import torchcomms
 from chorus.torchcomms import _comms, hooks
 from chorus.torchcomms._comms import OpName
+from chorus.torchcomms._wrapper import CommGroup
 
 CPU = torch.device("cpu")
 SUM = torchcomms.ReduceOp.SUM
@@ -564,13 +565,13 @@ def test_what_a_backend_in_python_lacks(mine):
 
 @pytest.fixture
 def group(real):
-    return _comms._BackendWrapper(real)
+    return CommGroup(real)
 
 
 @pytest.mark.parametrize("kind", ["fake", "gloo"])
 def test_hooks_see_the_operations_of_a_group(kind):
     comm = torchcomms.new_comm(kind, CPU, f"unit{next(_names)}", rank=0, world_size=1)
-    group, x = _comms._BackendWrapper(comm), torch.ones(10)
+    group, x = CommGroup(comm), torch.ones(10)
     assert isinstance(group, dist.ProcessGroup) and group.get_comm() is comm
     before, after = [], []
     handles = [
@@ -627,13 +628,13 @@ def test_hooks_see_every_operation_of_a_group(real, group):
 
 def test_a_group_ends_its_communicator():
     comm = torchcomms.new_comm("gloo", CPU, f"unit{next(_names)}", rank=0, world_size=1)
-    group = _comms._BackendWrapper(comm)
+    group = CommGroup(comm)
     group.shutdown()
     group.shutdown()
     with pytest.raises(chorus.FinalizedError):
         comm.barrier(async_op=False)
     with pytest.raises(TypeError, match="can't be a process group"):
-        _comms._BackendWrapper(torchcomms.new_comm("mine_py", CPU, "x"))
+        CommGroup(torchcomms.new_comm("mine_py", CPU, "x"))
 
 
 # ---- names ----

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from chorus import _lib
-from chorus.process_group import ProcessGroup
+from chorus.backend import LIBRARIES
+from chorus.errors import TimeoutError
+from chorus.process_group import ProcessGroup, Work
 from chorus.torchcomms._hook_args import OpName
 from chorus.torchcomms._native import NativeBackend
 from chorus.torchcomms._types import RedOpType, ReduceOp
@@ -35,20 +40,22 @@ _SEEN: dict[int, tuple[OpName, Callable[..., tuple[Any, ...]]]] = {
 }
 
 
-class _BackendWrapper(ProcessGroup):
+class CommGroup(ProcessGroup):
     """The process group of a communicator, which both share: shutting it down finalizes the communicator. The
     communicator's hooks see the group's operations, with tensors as they go to the library; of a batch they see each
     message.
 
-    It's a group itself: PyTorch's ``_register_backend`` takes only backends that are written in C++.
+    It's a group itself. ``_BackendWrapper`` is one as a backend of PyTorch's own groups, and calls its methods.
     """
 
     def __init__(self, comm: TorchComm) -> None:
         impl = comm.get_backend_impl()
         if not isinstance(impl, NativeBackend):
             raise TypeError(f"{comm!r}: a backend written in Python can't be a process group")
-        super().__init__(impl.comm, None, comm.get_options().timeout)
+        super().__init__(impl.comm, comm.get_options().store, comm.get_options().timeout)
         self._torchcomm = comm
+        if impl.comm.backend in LIBRARIES:
+            self._ours = {comm.get_device().type}
 
     def get_comm(self) -> TorchComm:
         """The communicator."""
@@ -60,8 +67,59 @@ class _BackendWrapper(ProcessGroup):
 
     def shutdown(self) -> None:
         """End this rank's part; nothing if that has happened."""
-        if not self.comm.finalized:
-            self._torchcomm.finalize()
+        with contextlib.ExitStack() as parts:  # each of them ends, though another fails to
+            if not self.comm.finalized:
+                parts.callback(self._torchcomm.finalize)
+            for part in self._parts():
+                parts.callback(part.shutdown)
+        # With PyTorch's switch it has a list of all communicators, and finalizes them when its world ends.
+        with contextlib.suppress(AttributeError, ValueError):
+            dist.distributed_c10d._world.comms.remove(self._torchcomm)
+
+    # ---- what _BackendWrapper asks for beside ----
+
+    def backend_name(self) -> str:
+        return self._torchcomm.get_backend()
+
+    def get_timeout(self) -> timedelta:
+        return self._torchcomm.get_options().timeout
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Change the timeout of the operations issued from now on."""
+        super().set_timeout(timeout)
+        self._torchcomm._options.timeout = timeout
+
+    _set_default_timeout = set_timeout
+
+    def error_type(self) -> int:
+        """0 for none, 1 for a timeout and 2 for others, as PyTorch numbers them."""
+        return 0 if self.failure is None else 1 if isinstance(self.failure, TimeoutError) else 2
+
+    def part(self, ranks: list[int], name: str, timeout: timedelta) -> CommGroup | None:
+        """The group of some of this one's ranks; None for a rank that isn't among them. All ranks call it."""
+        comm = self._torchcomm.split(ranks if self.comm.rank in ranks else [], name, timeout=timeout)
+        if comm is None:
+            return None
+        comm._finalized = True  # the group does it; PyTorch may make one for each type of device, and keep the first
+        return CommGroup(comm)
+
+    def begin_batch(self) -> None:
+        """Collect the operations that follow, until :meth:`end_batch`."""
+        self.comm.begin_batch()
+
+    def end_batch(self) -> Work:
+        """Issue the operations collected, as one."""
+        return Work(self.comm.end_batch(True), [])
+
+    # ---- what PyTorch calls otherwise with torchcomms ----
+
+    def gather(self, outputs: Any, *args: Any, **named: Any) -> Any:  # type: ignore[override]
+        """As every group's; ranks that aren't the root may pass one empty list for none."""
+        return super().gather(_lists(outputs), *args, **named)
+
+    def scatter(self, outputs: Any, inputs: Any, *args: Any, **named: Any) -> Any:  # type: ignore[override]
+        """Likewise."""
+        return super().scatter(outputs, _lists(inputs), *args, **named)
 
     # ---- hooks ----
 
@@ -122,3 +180,9 @@ def _rows(tensor: torch.Tensor, splits: list[int]) -> list[int]:
     """Splits in rows, from splits in elements, which make up the tensor."""
     height, whole = tensor.size(0) if tensor.dim() else 1, sum(splits)
     return [n * height // whole if whole else 0 for n in splits]
+
+
+def _lists(tensors: Any) -> Any:
+    """No lists for one that is empty."""
+    one = isinstance(tensors, list) and len(tensors) == 1 and isinstance(tensors[0], list)
+    return [] if one and not tensors[0] else tensors

@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from chorus.backend import adopt, register
 from chorus.torchcomms._types import ReduceOp
-from chorus.torchcomms._wrapper import _BackendWrapper
+from chorus.torchcomms._wrapper import CommGroup
 from chorus.torchcomms.comm import TorchComm
 
 
@@ -19,14 +19,14 @@ def _create_torchcomm_process_group(
     group_name: str,
     backend_str: str = "torchcomm",
     global_ranks_mapping: dict[int, int] | None = None,
-) -> _BackendWrapper:
+) -> CommGroup:
     """A communicator as a process group that torch.distributed knows by name.
 
     ``global_ranks_mapping`` gives the group's rank for each of its members' global ranks;
     without it the two are the same. ``backend_str`` is accepted; the backend is "chorus".
     """
     register()
-    group = _BackendWrapper(comm)
+    group = CommGroup(comm)
     group.setGroupName(group_name)
     mapping = global_ranks_mapping or {r: r for r in range(comm.get_size())}
     adopt(group, group_name, sorted(mapping, key=mapping.__getitem__), None)

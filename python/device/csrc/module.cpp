@@ -10,6 +10,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "allocator.h"
+#include "backend_wrapper.h"
 #include "callers.h"
 #include "cpu_allocator.h"
 #include "custom.h"
@@ -70,6 +71,7 @@ PYBIND11_MODULE(_C, m) {
     }
   });
   m.def("start", &start);
+  m.def("backend_wrapper", &backend_wrapper);
   m.def("device_count", &count);
   m.def("current_device", &current);
   m.def("set_device", [](int64_t index) { set_current(in_range(index)); });

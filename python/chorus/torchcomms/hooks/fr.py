@@ -38,7 +38,8 @@ class FlightRecorderHook:
     An entry is ``scheduled`` when it's issued and ``completed`` when the operation is over, with the time of
     that and ``duration_ms``; numbers of collectives and of messages count for each communicator, so that those of
     different ranks match. When a communicator breaks, the record is written to its file (see :meth:`dump_file`). All
-    recorders are apart; ``isolated`` is accepted. PyTorch's debug server shows what they all have.
+    recorders are apart; ``isolated`` is accepted. PyTorch's debug server shows what they all have. With
+    ``max_entries=0`` nothing is recorded.
     """
 
     def __init__(self, max_entries: int = 2048, isolated: bool = False) -> None:
@@ -65,6 +66,8 @@ class FlightRecorderHook:
             self._members.add(comm)
         with _all:
             _recorders.add(self)
+        if not self._entries.maxlen:  # there is no room: operations needn't pass by
+            return
         self._handles += [
             comm.register_pre_hook(lambda op, op_id, args: self._begin(comm, numbers, op, op_id, args)),
             comm.register_post_hook(self._issued),

@@ -10,9 +10,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
-import os
 import sys
-import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -49,14 +47,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 def _pytorch_is_loading() -> bool:
     """Whether PyTorch's import is under way. Chorus needs it whole."""
     torch = sys.modules.get("torch")
-    loading = torch is not None and getattr(getattr(torch, "__spec__", None), "_initializing", False)
-    if loading and os.environ.get("TORCH_DISTRIBUTED_USE_TORCHCOMMS", "0") not in ("", "0"):
-        warnings.warn(
-            "chorus: PyTorch can't put this torchcomms below its own process groups; TORCH_DISTRIBUTED_USE_TORCHCOMMS "
-            'is without effect. Use torchcomms.distwrap, or init_process_group("chorus")',
-            stacklevel=2,
-        )
-    return bool(loading)
+    return bool(torch is not None and getattr(getattr(torch, "__spec__", None), "_initializing", False))
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,45 @@
+"""A communicator as the backend of PyTorch's own process groups: ``_BackendWrapper``.
+
+It's written in C++, in torch_accinte, which is compiled against the PyTorch that is installed; what it does is
+:class:`~chorus.torchcomms._wrapper.CommGroup`'s.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from chorus.errors import UnsupportedError
+from chorus.torchcomms.comm import TorchComm
+
+
+def _missing() -> str:
+    """Why there is no ``_BackendWrapper``; nothing if there is one."""
+    try:
+        _C: Any = importlib.import_module("torch_accinte._C")
+    except ImportError as error:
+        why = f"torch_accinte, which has it, can't be imported ({error})"
+    else:
+        if hasattr(_C, "backend_wrapper"):
+            return ""
+        why = "torch_accinte, which has it, is older than this package"
+    return (
+        f"a backend of PyTorch's own process groups is written in C++, and {why}: pip install torch-accinte "
+        '(in a clone: make python); init_process_group("chorus") needs none'
+    )
+
+
+class _NoBackendWrapper:
+    """Stands for ``_BackendWrapper`` where it's missing."""
+
+    def __init__(self, comm: TorchComm) -> None:
+        raise UnsupportedError(f"chorus: _BackendWrapper: {MISSING}", op="_BackendWrapper")
+
+
+MISSING = _missing()
+if TYPE_CHECKING:
+    _BackendWrapper: Any
+elif MISSING:
+    _BackendWrapper = _NoBackendWrapper
+else:
+    _BackendWrapper = importlib.import_module("torch_accinte._C").backend_wrapper()

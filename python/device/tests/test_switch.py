@@ -1,0 +1,9 @@
+"""torch.distributed.config.use_torchcomms on tensors of devices."""
+
+import pytest
+from test_torchcomms_switch import pytestmark, run  # noqa: F401  (a mark is for the module that has it)
+
+
+@pytest.mark.parametrize("backend", ["gloo", "cpu:gloo,accinte:chorus"])
+def test_programs(backend):
+    run(2, "accinte", backend)
