@@ -6,19 +6,26 @@ from torch.nn.parallel import DistributedDataParallel
 
 STEPS = 50
 
-dist.init_process_group("gloo")
-rank, metrics = dist.get_rank(), dist.get_world_size() - 1
-trainers = dist.new_group(list(range(metrics)))
-torch.manual_seed(1)
-model = DistributedDataParallel(torch.nn.Linear(4, 1), process_group=trainers)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-torch.manual_seed(rank)
-for step in range(1, STEPS + 1):
-    x = torch.randn(64, 4)
-    loss = (model(x) - x.sum(1, keepdim=True) - 3).square().mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    dist.reduce(torch.tensor([loss.item(), len(x), float(step == STEPS)]), dst=metrics)
-dist.barrier()
-dist.destroy_process_group()
+
+def main():
+    """All that holds a group is gone when this returns, so that the group's threads end before the interpreter does. One
+    that drops a tensor later would end the process."""
+    dist.init_process_group("gloo")
+    rank, metrics = dist.get_rank(), dist.get_world_size() - 1
+    trainers = dist.new_group(list(range(metrics)))
+    torch.manual_seed(1)
+    model = DistributedDataParallel(torch.nn.Linear(4, 1), process_group=trainers)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.manual_seed(rank)
+    for step in range(1, STEPS + 1):
+        x = torch.randn(64, 4)
+        loss = (model(x) - x.sum(1, keepdim=True) - 3).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        dist.reduce(torch.tensor([loss.item(), len(x), float(step == STEPS)]), dst=metrics)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+main()
