@@ -14,11 +14,15 @@ import (
 // that no test runs.
 var (
 	// alone are the pages that begin in an empty folder.
-	alone = []string{"../README.md", "pytorch-ten-minutes.md", "first-job.md", "two-nodes.md", "new-device.md"}
+	alone = []string{
+		"../README.md", "../python/README.md", "pytorch-ten-minutes.md", "first-job.md", "two-nodes.md", "networks.md",
+		"new-device.md",
+	}
 	// inClone are those for a clone whose package is installed, as README.md has it done, and what they suppose to be
 	// there.
-	inClone = []struct{ page, supposed string }{
+	inClone = []struct{ page, supposed, after string }{
 		{page: "../examples/README.md"},
+		{page: "../python/accl/README.md"},
 		{page: "accl.md"},
 		{page: "capi.md"},
 		{page: "fast-paths.md"},
@@ -29,35 +33,60 @@ var (
 torch.accinte.memory._record_memory_history()
 x = torch.ones(100000, device="accinte")
 json.dump(torch.accinte.memory._snapshot(), open("snapshot.json", "w"))'`},
+		{page: "observability.md", supposed: `export TMPDIR=$(mktemp -d)
+go build ./examples/train
+chorus run --rdzv-id mine -n 2 ./train --epochs 2000 >train.log 2>&1 &
+echo $! >job.pid
+until chorus top --looks 1 mine | grep "2 ranks answer"; do kill -0 $(cat job.pid); sleep 0.1; done
+mkdir dumps
+kill -USR1 $(cat job.pid)
+until cp $TMPDIR/chorus-*/mine/attempt_0/*_rank_[01].json dumps; do kill -0 $(cat job.pid); sleep 0.1; done`,
+			after: "kill $(cat job.pid)"},
 		{page: "performance.md"},
 		{page: "pytorch.md"},
+		{page: "reliability.md"},
+		{page: "security.md"},
 		{page: "torchcomms.md"},
 	}
 	// left are commands that no test of this package runs, and why. "*" stands for all of a page.
 	left = map[string]map[string]string{
-		"../CONTRIBUTING.md": {"*": "tests and releases of the repository; scripts/test-long.sh, which runs this test, runs them"},
-		"../README.md":       {"make test": "it runs these tests", "pip install --no-build-isolation ./python/device": compiled},
-		"../python/README.md": {
-			"pip install chorus-comms": "pytorch-ten-minutes.md has it", "chorus run -n 4 train.py": "pytorch-ten-minutes.md has it",
-			"chorus explain": "pytorch-ten-minutes.md has it", "pip install ./chorus/python": "README.md has it",
-			"git clone https://github.com/chorus-comms/chorus": "README.md has it",
+		"../CONTRIBUTING.md": {
+			"make demo":      "README.md has it",
+			"make test":      "it runs these tests",
+			"make test-long": "it runs these tests",
+			"make wheels":    "make test-long runs it, before these tests",
+			"make release":   "make test-long runs it",
 		},
-		"../python/accl/README.md":       {"*": "README.md has the like, and python/tests/test_accl_process_group.py what it's for"},
-		"../python/device/README.md":     {"*": "README.md has it"},
-		"../python/torchcomms/README.md": {"*": "README.md has it"},
+		"../README.md": {"make test": "it runs these tests", "pip install --no-build-isolation ./python/device": compiled},
+		"../python/README.md": {
+			"chorus run -n 4 train.py":                         "pytorch-ten-minutes.md has the like, with a program",
+			"chorus explain":                                   "observability.md has it",
+			"git clone https://github.com/chorus-comms/chorus": "README.md has it",
+			"pip install ./chorus/python":                      "README.md has the like",
+		},
+		"../python/device/README.md": {
+			"pip install ./python":                             "python/accl/README.md has the like",
+			"pip install --no-build-isolation ./python/device": compiled,
+		},
+		"../python/torchcomms/README.md": {"pip install ./python ./python/torchcomms": "README.md has it"},
 		"new-device.md": {
 			"pip install --no-build-isolation ../chorus/python/device": compiled,
 			"python -m torch_accinte.check mydevice":                   "takes minutes; python/device/tests/test_mydevice.py runs it",
 		},
-		"pytorch.md":    {"pip install ./python": "README.md has it", "pip install chorus-comms": "pytorch-ten-minutes.md has it"},
+		"pytorch.md":    {"pip install ./python": "README.md has the like", "pip install chorus-comms": "python/README.md has it"},
 		"torchcomms.md": {"pip install ./python ./python/torchcomms": "README.md has it"},
 		"torch-device.md": {
-			"pip install ./python":                             "README.md has it",
+			"pip install ./python":                             "README.md has the like",
 			"pip install --no-build-isolation ./python/device": compiled,
 			"CHORUS_ACCINTE_MEMORY=64MiB PYTORCH_ALLOC_CONF=large_segment_size_mb:11 python -m torch_accinte.programs accinte --pressure": "test_programs.py runs it, with fewer programs",
 		},
-		"clusters.md":   {"*": "Slurm and Kubernetes"},
-		"comparison.md": {"*": "fetches 2.4 GB of other libraries, and measures for 16 minutes"},
+		"clusters.md": {"*": "python/tests/test_clusters.py runs these files, with a stand-in for Slurm"},
+		"comparison.md": {
+			"make compare": libraries,
+			`make compare COMPARE_FLAGS="--only all_reduce,tcp --max 4MiB --peers ompi4,impi"`: libraries,
+			"go run ./internal/bench/compare --install-only":                                   libraries,
+			"go run ./internal/bench/compare --report --docs docs/comparison.md":               "it prints what those before have measured",
+		},
 		"fast-paths.md": {
 			"CHORUS_TEST_LONG=1 go test -timeout 2h -run TestPaths ./comm":                                                                     "hours",
 			"timeout 20 sh -c 'while :; do :; done' & time chorus bench all_reduce --ranks 2 --fabric shm --min 1MiB --max 1MiB --iters 10000": "keeps a core busy for 20 seconds",
@@ -69,22 +98,29 @@ json.dump(torch.accinte.memory._snapshot(), open("snapshot.json", "w"))'`},
 			"mpirun -np 4 -x MASTER_ADDR=node0 -x CHORUS_SECRET_FILE --host node0:2,node1:2 ./train":       hosts,
 			"CHORUS_SECRET_FILE=~/job.secret srun --nodes 2 --ntasks-per-node 8 ./train":                   hosts,
 		},
-		"networks.md":      {"*": hosts},
-		"observability.md": {"*": "they look at a job that runs or has failed; the tests of cmd/chorus have such jobs"},
+		"networks.md": {
+			`docker run --rm -v "$PWD":/job -w /job IMAGE chorus run -n 4 train.py`:                                                      "needs Docker, and an image with the package",
+			"CHORUS_ADVERTISE=203.0.113.5 CHORUS_PORTS=30000-30063 chorus run --nnodes 2 --rdzv-endpoint 203.0.113.4:29400 -n 2 ./train": "needs a translation of addresses; TestAdvertise of fabric/tcp stands for one",
+		},
 		"performance.md": {
 			"chorus run -n 8 chorus bench --calibrate":                        "takes half a minute on two cores, and the line before does the same",
 			"make bench-commits OLD=main~5":                                   "many minutes",
 			"make bench-commits OLD=v0.1.0 NEW=v0.2.0":                        "many minutes, and tags that a clone may lack",
 			"BENCH='^BenchmarkSum$' BENCH_PACKAGES=./kern make bench-commits": "minutes",
 		},
-		"reliability.md": {"*": "an hour; internal/chaos runs fewer rounds of both"},
-		"security.md":    {"*": hosts + "; two-nodes.md and launching.md have the same"},
+		"security.md": {
+			"chorus run --nnodes 2 --rdzv-endpoint node0:29400 -n 8 ./train":                         hosts,
+			"CHORUS_SECRET_FILE=~/job.secret srun --nodes 2 --ntasks-per-node 8 ./train":             hosts,
+			"mpirun -np 4 -x MASTER_ADDR=node0 -x CHORUS_SECRET_FILE --host node0:2,node1:2 ./train": hosts,
+			"torchrun --nnodes 2 --rdzv-endpoint node0:29400 --no-python ./train":                    hosts,
+		},
 	}
 )
 
 const (
-	compiled = "compiles for minutes what make python has compiled"
-	hosts    = "two hosts or more"
+	compiled  = "compiles for minutes what make python has compiled"
+	libraries = "fetches 2.4 GB of other libraries, and measures for minutes"
+	hosts     = "two hosts or more"
 )
 
 // commands returns the commands of a block, each on one line, without comments.
@@ -136,7 +172,7 @@ func TestCommands(t *testing.T) {
 		followed = append(followed, p.page)
 	}
 	hidden := regexp.MustCompile(`(?m)^(?:    )?(?:\$ )?(?:[A-Z_]+=\S+ )*(?:sh|bash|go|make|pip|python3?|chorus|torchrun|mpirun|docker|git|for) .*$`)
-	shown := 0
+	shown, runs, elsewhere := 0, map[string][]string{}, map[string]string{}
 	for page, text := range withCommands(t) {
 		unused := maps.Clone(left[page])
 		for _, s := range steps(text) {
@@ -148,9 +184,13 @@ func TestCommands(t *testing.T) {
 			}
 			for _, c := range commands(s.text) {
 				shown++
+				runs[page] = append(runs[page], c)
 				why := left[page][c] + left[page]["*"]
 				delete(unused, c)
 				delete(unused, "*")
+				if other, ok := strings.CutSuffix(left[page][c], " has it"); ok {
+					elsewhere[c] = other
+				}
 				if why == "" && !slices.Contains(followed, page) {
 					t.Errorf("%s: no test runs this, and nothing says why: %s", page, c)
 				}
@@ -169,6 +209,14 @@ func TestCommands(t *testing.T) {
 		}
 		if c := hidden.FindString(block.ReplaceAllString(text, "")); strings.HasPrefix(c, "    ") {
 			t.Errorf("%s: this belongs into a block of sh: %s", page, c)
+		}
+	}
+	for c, other := range elsewhere {
+		if _, ok := runs[other]; !ok {
+			other = "../" + other
+		}
+		if !slices.Contains(followed, other) || !slices.Contains(runs[other], c) || left[other][c] != "" {
+			t.Errorf("no test runs this on %s: %s", other, c)
 		}
 	}
 	if shown < 80 {

@@ -27,13 +27,25 @@ type host struct {
 	env          []string
 }
 
+// explained is `chorus explain` in a block, which goes on though that ends with 1, as it does where there is somebody to
+// blame.
+const explained = `explained() {
+	local out status=0
+	out=$(chorus explain "$@") || status=$?
+	printf '%s\n' "$out"
+	[ $status = 0 ] || [ $status = 1 -a -n "$out" ]
+}
+`
+
 // run carries out the commands of one block as the reader's shell would, and returns what they printed. The next block
-// has the variables that this one exports, and its folder. Benchmarks have few rounds.
+// has the variables that this one exports, and its folder.
 func (h *host) run(ctx context.Context, t *testing.T, commands string) (string, error) {
 	t.Helper()
 	kept := filepath.Join(t.TempDir(), "environment")
-	commands = measures.ReplaceAllString(commands, "$0 --iters 2")
-	args := []string{"bash", "-e", "-c", commands + "\n{ export -p; printf 'cd %q\\n' \"$PWD\"; } >" + kept}
+	for r, brief := range briefly {
+		commands = r.ReplaceAllString(commands, brief)
+	}
+	args := []string{"bash", "-e", "-c", explained + commands + "\n{ export -p; printf 'cd %q\\n' \"$PWD\"; } >" + kept}
 	if _, err := os.Stat(h.exported()); err == nil {
 		args[3] = ". " + h.exported() + "\n" + args[3]
 	}
@@ -59,7 +71,7 @@ func (h *host) exported() string { return h.dir + ".environment" }
 
 // follow does what a page says, from top to bottom, on one host or on two that share the folder, but for the commands
 // that are left out. Lines that the page shows as a block's output must be in the output; their order and the times in
-// them don't matter.
+// them don't matter. Those of observability.md are of jobs that observe/job_test.go runs.
 func follow(t *testing.T, page, by string, hosts ...*host) {
 	t.Helper()
 	shell := 0
@@ -76,7 +88,10 @@ func follow(t *testing.T, page, by string, hosts ...*host) {
 		}
 		// What stands for the second node right after what stands for the first runs at the same time.
 		together := all[i : i+1]
-		if all[i].on == "a" && i+1 < len(all) && all[i+1].on == "b" {
+		switch {
+		case all[i].on == "both":
+			together = slices.Repeat(together, len(hosts))
+		case all[i].on == "a" && i+1 < len(all) && all[i+1].on == "b":
 			together = all[i : i+2]
 			i++
 		}
@@ -96,7 +111,7 @@ func follow(t *testing.T, page, by string, hosts ...*host) {
 			shell++
 		}
 		for _, line := range shown(all[i].says) {
-			if !slices.Contains(shown(strings.Join(outs, "\n")), line) {
+			if page != "observability.md" && !slices.Contains(shown(strings.Join(outs, "\n")), line) {
 				t.Errorf("%s shows a line that isn't there: %s", page, line)
 			}
 		}
@@ -106,7 +121,13 @@ func follow(t *testing.T, page, by string, hosts ...*host) {
 	}
 }
 
-var measures = regexp.MustCompile(`\bchorus bench [a-z]\w+`)
+// briefly says what stands for commands that would take long, or end with 1 though all is well.
+var briefly = map[*regexp.Regexp]string{
+	regexp.MustCompile(`\bchorus bench [a-z]\w+`):         "$0 --iters 2",
+	regexp.MustCompile(`\bchorus (chaos .*)--rounds \d+`): "chorus ${1}--rounds 5",
+	regexp.MustCompile(`(?m)^chorus top\b`):               "$0 --looks 1",
+	regexp.MustCompile(`(?m)^chorus explain\b`):           "explained",
+}
 
 var times = regexp.MustCompile(`\d+\.\d+ s\b`)
 
@@ -263,6 +284,13 @@ func script(t *testing.T, dir, name, text string) {
 func TestFollowPyTorch(t *testing.T) {
 	dist(t)
 	t.Run("release", func(t *testing.T) { follow(t, "pytorch-ten-minutes.md", "release", withPyTorch(t, false)) })
+	t.Run("index", func(t *testing.T) {
+		h := withPyTorch(t, false)
+		if out, err := h.run(t.Context(), t, "python3 -m venv venv\n. venv/bin/activate"); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		follow(t, "../python/README.md", "release", h)
+	})
 	t.Run("clone", func(t *testing.T) {
 		follow(t, "pytorch-ten-minutes.md", "clone", withPyTorch(t, true, fromClone(t)...))
 	})
@@ -305,6 +333,9 @@ func TestFollowClone(t *testing.T) {
 					t.Skip("left out: no mpirun")
 				}
 			}
+			if p.after != "" {
+				defer h.run(context.WithoutCancel(t.Context()), t, p.after)
+			}
 			follow(t, p.page, "clone", h)
 		})
 	}
@@ -322,6 +353,12 @@ func TestFollowTwoNodes(t *testing.T) {
 	networks, b := nodes(t, "node-a", "node-b"), *a
 	a.network, b.network = networks[0], networks[1]
 	follow(t, "two-nodes.md", "clone", a, &b)
+	// networks.md supposes a program of its reader, and a secret.
+	mine := "printf '#!/usr/bin/env python3\\n' | cat - sum.py >train\nchmod +x train\nexport CHORUS_SECRET_FILE=$PWD/job.secret"
+	if out, err := a.run(t.Context(), t, mine); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	follow(t, "networks.md", "clone", a, &b)
 }
 
 // nodes makes two network namespaces that a cable joins, in which both hosts are known by their names.
@@ -368,7 +405,8 @@ func nodes(t *testing.T, names ...string) []string {
 			}
 		}
 		for _, args := range [][]string{{"link", "set", "lo", "up"}, {"address", "add", fmt.Sprintf("10.78.0.%d/24", i+1),
-			"dev", "cable"}, {"link", "set", "cable", "up"}} {
+			"dev", "cable"}, {"address", "add", fmt.Sprintf("fd00::%d/64", i+1), "dev", "cable", "nodad"},
+			{"link", "set", "cable", "up"}} {
 			if err := ip(append([]string{"-n", network}, args...)...); err != nil {
 				t.Fatal(err)
 			}

@@ -15,8 +15,8 @@ import (
 
 // A step is an instruction of a page: to run the commands of a block of sh, or to save a block as a file, as the comment
 // "file: name" above it says. Comments say where commands run: "on: a" and "on: b" are two nodes. Blocks for both that
-// follow each other run at the same time. "by: clone" and "by: release" are two ways to install, and a reader goes one of
-// them. A block of text after the commands shows their output.
+// follow each other run at the same time, and so does a block "on: both". "by: clone" and "by: release" are two ways to
+// install, and a reader goes one of them. A block of text after the commands shows their output.
 type step struct {
 	from, file, on, by, text, says string
 }
