@@ -71,9 +71,9 @@ lint: python
 	$(VENV)/bin/ruff check -q --output-format concise python
 	cd python/device && ../../$(VENV)/bin/python -m mypy
 
-# What the GPUs of this machine do, in a report, bin/gpu-test.txt: docs/nccl.md.
+# Tries Chorus on the GPUs of this machine, and writes a page, bin/gpu-test.md: docs/gpu.md.
 gpu-test:
-	GO="$(GO)" bash scripts/gpu-test.sh
+	GO="$(GO)" PYTHON="$(PYTHON)" bash scripts/gpu-test.sh
 
 test-long:
 	GO="$(GO)" PYTHON="$(PYTHON)" bash scripts/test-long.sh

@@ -179,6 +179,18 @@ def functional(rank: Any) -> Came:
     return bool((x == rank.total).all()), f"{x[0].item():g} of {rank.total:g}"
 
 
+@check("C12", "tensors of the CPU and of the GPU in one group, and in one of new_group", "the sum, four times")
+def one_name(rank: Any) -> Came:
+    wrong = []
+    for name, group in (("the world", dist.group.WORLD), ("a group of new_group", dist.new_group())):
+        for device in (torch.device("cpu"), rank.gpu.device):
+            x = torch.full((1000,), rank.rank + 1.0, device=device)
+            dist.all_reduce(x, group=group)
+            if not (x == rank.total).all():
+                wrong.append(f"{device} in {name}: {x[0].item():g}")
+    return not wrong, "; ".join(wrong) or "the sum, four times"
+
+
 def _keep_a_graph(rank: Any) -> None:
     x = torch.zeros(1000, device=rank.gpu.device)
     graph = rank.gpu.module.CUDAGraph()

@@ -30,12 +30,7 @@ class Rank:
         gpu.module.set_device(gpu.device)
         torch.ones(1, device=gpu.device)
         free, before = gpu.free(), used()
-        dist.init_process_group(
-            "chorus",
-            pg_options={"backend": "rccl" if torch.version.hip else "nccl"},
-            device_id=gpu.device,
-            timeout=datetime.timedelta(seconds=TIMEOUT),
-        )
+        dist.init_process_group("chorus", device_id=gpu.device, timeout=datetime.timedelta(seconds=TIMEOUT))
         dist.all_reduce(torch.ones(1, device=gpu.device))
         gpu.module.synchronize()
         self.took = max(free - gpu.free(), 0) >> 20
