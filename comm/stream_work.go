@@ -93,8 +93,14 @@ func (w *Work) poll() {
 // failed is what the operation is known to have failed with. An operation that the backend has enqueued fails with its
 // communicator alone, so that the device isn't asked.
 func (w *Work) failed(on *deviceWork) error {
-	if on.broken == nil || on.broken() != nil {
+	if on.broken == nil {
 		return w.Err()
+	}
+	if cause := on.broken(); cause != nil {
+		if err := w.Err(); err != nil || w.state() >= Completed {
+			return err
+		}
+		return cause // which it's about to fail with
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

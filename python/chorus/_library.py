@@ -98,9 +98,6 @@ class LibraryGroup(ProcessGroup):
         if store is None and len(members) > 1:
             raise UnsupportedError(f"chorus: {name!r}: a group without a store can't begin on {self._kind}")
         ranks, size = self._job
-        hints = self._hints
-        if _nccl.high_priority():
-            hints = {"is_high_priority_stream": "true", **hints}
         comm = Communicator.create(
             members.index(self.rank()),
             len(members),
@@ -109,7 +106,7 @@ class LibraryGroup(ProcessGroup):
             device=self._device or self._current(),
             name=name,
             timeout_ns=timeout_ns(self._timeout),
-            hints=hints,
+            hints={**_nccl.defaults(), **self._hints},
             abort_on_error=_nccl.abort_on_error(self._abort),
             job_ranks=[ranks[r] for r in members] if size else members if len(members) < self.size() else (),
             job_size=size or (self.size() if len(members) < self.size() else 0),

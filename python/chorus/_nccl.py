@@ -16,7 +16,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._C._distributed_c10d import ErrorType
+from torch._C._distributed_c10d import DebugLevel, ErrorType, get_debug_level
 
 from chorus import _lib
 from chorus.backend import LIBRARIES, named, place_of
@@ -63,9 +63,15 @@ def complete(options: Any, group: Any) -> None:
     options.group_name = group.group_id
 
 
-def high_priority() -> bool:
-    """Whether streams are urgent where options don't say, as TORCH_NCCL_HIGH_PRIORITY says."""
-    return _flag("TORCH_NCCL_HIGH_PRIORITY")
+def defaults() -> dict[str, str]:
+    """Hints of every group of GPUs that has no others: of TORCH_NCCL_HIGH_PRIORITY, and of
+    TORCH_DISTRIBUTED_DEBUG=DETAIL, with which PyTorch's own groups compare what ranks call."""
+    hints = {}
+    if _flag("TORCH_NCCL_HIGH_PRIORITY"):
+        hints["is_high_priority_stream"] = "true"
+    if get_debug_level() == DebugLevel.DETAIL:
+        hints["compare"] = "true"
+    return hints
 
 
 def blocking_wait() -> bool:

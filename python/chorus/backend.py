@@ -158,8 +158,8 @@ def _create(backend: str, options: Any, backend_options: Any, caller: dict[str, 
     alone = carrier in LIBRARIES
     if alone and not isinstance(given, dict):
         hints |= _nccl.hints_of(given) or {}
-    if alone and _nccl.high_priority():
-        hints.setdefault("is_high_priority_stream", "true")
+    if alone:
+        hints = {**_nccl.defaults(), **hints}
     device: Any = _placed(carrier, caller.get("device_id")) if alone else caller.get("device_id")
     try:
         comm = Communicator.create(

@@ -6,6 +6,7 @@ import os
 import signal
 
 import pytest
+from jobs import chorus
 from standins import FOREIGN, NEWEST, ROOT, ran, run
 
 EXAMPLES = ROOT / "python" / "examples" / "torchcomms"
@@ -456,6 +457,7 @@ import chorus, pytest
 import torch.distributed as dist
 
 options = eval(sys.argv[3])
+dist.set_debug_level_from_env()
 dist.init_process_group("chorus", pg_options={"backend": "nccl", **options}, device_id=_place)
 store, me = dist.distributed_c10d._get_default_store(), dist.get_rank()
 dist.all_reduce(torch.ones(4))
@@ -487,6 +489,20 @@ def waits():
     with pytest.raises(chorus.TimeoutError):
         dist.all_reduce(x)
 
+def aborts():
+    work = dist.all_reduce(x, async_op=True)
+    dist.group.WORLD.abort()
+    failed()
+    with pytest.raises(chorus.AbortedError):
+        work.wait()
+    time.sleep(0.1)  # what looks at operations under way has looked
+
+def differs():
+    with pytest.raises(chorus.MismatchError, match="rank 1 calls broadcast") as both:
+        dist.all_reduce(x)
+    assert both.value.ranks == (0, 1)
+    store.wait(["told"], timedelta(seconds=60))  # rank 0 serves what they compare by
+
 def blocks():
     with pytest.raises(chorus.TimeoutError) as late:
         dist.all_reduce(x)
@@ -499,6 +515,10 @@ if me == 0:
 else:
     if sys.argv[1] == "dies":
         failed()
+    elif sys.argv[1] == "differs":
+        with pytest.raises(chorus.MismatchError):
+            dist.broadcast(x, 0)
+        store.set("told", "")
     else:
         store.wait(["over"], timedelta(seconds=60))
     print("hears", chorus.failure())
@@ -527,7 +547,12 @@ def test_a_failure_ends_the_process(standin, tmp_path, asked):
     for words in ("rank 0", "all_reduce", "missing: 1", f"program.py:{line}", "TORCH_NCCL_ASYNC_ERROR_HANDLING"):
         assert words in err, err
     assert "goes on" not in out and "hears chorus: rank 1" in out, out
-    assert list((tmp_path / "dumps").iterdir()), "no flight record"
+    if not asked:
+        return
+    sleeps = program[: program.index("time.sleep(0.01)")].count("\n") + 1
+    text = chorus("explain", tmp_path / "dumps")
+    assert "rank 1 is missing from all_reduce(float32[4], sum) #3" in text and f"program.py:{line} (dies)" in text, text
+    assert f"program.py:{sleeps})" in text, f"the line where rank 1 is, {sleeps}, is not in:\n{text}"
 
 
 @pytest.mark.parametrize(
@@ -537,6 +562,8 @@ def test_a_failure_ends_the_process(standin, tmp_path, asked):
         pytest.param("goes_on", {"abort_on_error": False}, 0.3, {}, marks=pytest.mark.long),
         pytest.param("goes_on", {}, 0.3, {"NCCL_ASYNC_ERROR_HANDLING": "0"}, marks=pytest.mark.long),
         ("waits", {}, 60, {}),
+        ("aborts", {}, 60, {}),
+        ("differs", {}, 60, {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}),
         ("blocks", {}, 0.3, {"TORCH_NCCL_BLOCKING_WAIT": "1"}),
     ],
     ids=str,
@@ -578,7 +605,7 @@ def test_profiles_have_nccls_arguments(standin, tmp_path):
     assert (int(found[3]["Src Rank"]), int(found[3]["Dst Rank"])) == (1, 0)
 
 
-# What PyTorch's pluggable allocator calls, on the stand-in's "cuda" devices.
+# PyTorch's pluggable allocator calls it, on the stand-in's "cuda" devices.
 POOLS = FOREIGN + """
 from torch._C import _distributed_c10d
 import chorus, pytest, torchcomms
@@ -595,6 +622,11 @@ free(at, 1 << 20, device.index, None)
 dist.all_reduce(x)
 free(at, 1 << 20, device.index, None)
 assert "is no memory that" in _lib.library.chorus_last_error().contents.message.decode()
+backend.serve("cuda", "cuda", lambda device: 0)
+torch.cuda.MemPool = lambda allocator: ("pool", allocator)  # which needs a GPU
+place = torch.device("cuda", device.index)
+pool = torchcomms.get_mem_allocator("nccl", place)._pool
+assert pool is torchcomms.get_mem_allocator("nccl", place)._pool and type(pool[1]) is type(group.mem_allocator)
 dist.destroy_process_group()
 print("done")
 """
