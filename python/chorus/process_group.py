@@ -82,6 +82,8 @@ def _raise(value: Any) -> Any:
 class Work(dist.Work):
     """The handle of an operation. It may be dropped; the operation goes on."""
 
+    _told: Any = None  # torchcomms' handle of it, of which hooks were told; it knows who wants to know of waits
+
     def __init__(self, pending: Pending | None, value: Any) -> None:
         super().__init__()
         self._pending = pending  # None: it is done, and all went well
@@ -98,6 +100,8 @@ class Work(dist.Work):
         with a ``timeout`` the host as well: an operation of a GPU's group that isn't done then breaks the group, as one
         that is overdue.
         """
+        if self._told is not None:
+            self._told._waited()
         pending = self._pending
         if isinstance(pending, DevicePending):
             ns = timeout_ns(timeout)

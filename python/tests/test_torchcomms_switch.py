@@ -143,7 +143,7 @@ def test_programs():
     run(3, "cpu", "gloo")
 
 
-def _warnings(code, **environment):
+def _said(code, **environment):
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **environment}
     )
@@ -151,6 +151,7 @@ def _warnings(code, **environment):
     return done.stdout.split()
 
 
+@pytest.mark.long
 def test_whose_torchcomms_it_is():
     """The switch takes Chorus' torchcomms only where a program has it: by that name, or imported by its own."""
     code = """
@@ -161,7 +162,7 @@ print(type(dist.group.WORLD).__module__, "chorus._lib" in sys.modules)
 """
     switch, path = {"TORCH_DISTRIBUTED_USE_TORCHCOMMS": "1"}, {"PYTHONPATH": str(HERE.parent / "torchcomms/src")}
     ours, theirs = ["chorus.torchcomms._switch", "True"], ["torch.distributed.distributed_c10d", "False"]
-    assert _warnings(code.format(first=""), **switch, **path) == ours
-    assert _warnings(code.format(first="import chorus.torchcomms"), **switch) == ours
-    assert _warnings(code.format(first=""), **switch) == theirs
-    assert _warnings(code.format(first=""), **path) == theirs
+    assert _said(code.format(first=""), **switch, **path) == ours
+    assert _said(code.format(first="import chorus.torchcomms"), **switch) == ours
+    assert _said(code.format(first=""), **switch) == theirs
+    assert _said(code.format(first=""), **path) == theirs

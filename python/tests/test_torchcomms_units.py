@@ -304,6 +304,30 @@ def test_clog(real, tmp_path):
     assert _lines(path)[2:] == lines
 
 
+def test_clog_has_waits(real, group, tmp_path):
+    """A line where the program first waits for an asynchronous operation, whichever way, and none for others."""
+    path, x = tmp_path / "log", torch.ones(4)
+    log = hooks.clog(output=str(path), events=["LIFECYCLE"])
+    log.register_with_comm(real)
+    works = [
+        real.all_reduce(x, SUM, async_op=True),
+        real.broadcast(x, 0, async_op=True),
+        group.reduce([x], root=0),
+        real.barrier(async_op=True),
+    ]
+    real.all_reduce(x, SUM, async_op=False)
+    assert not any("|W|" in line for line in _lines(path))
+    works[1].wait_blocking()
+    for work in works[:3]:
+        work.wait()
+        work.wait()
+    signatures = {line.split("|")[0]: line.split("|")[2] for line in _lines(path) if "|sig|" in line}
+    waits = [signatures[line.split("|")[0]] for line in _lines(path) if "|W|" in line]
+    assert waits == ["broadcast", "all_reduce", "reduce"]
+    works[3].wait()
+    log.unregister()
+
+
 def test_clogs_are_apart_and_follow_splits(real, tmp_path):
     other = torchcomms.new_comm("gloo", CPU, "other", rank=0, world_size=1)
     logs = [hooks.clog(str(tmp_path / n), [], ["buffers"]) for n in "ab"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -17,11 +18,17 @@ class TorchWork:
     Backends written in Python make them without arguments, or subclass this.
     """
 
-    __slots__ = ("_pending", "_status", "__weakref__")
+    __slots__ = ("_on_wait", "_pending", "_status", "__weakref__")
 
     def __init__(self, pending: Pending | None = None, status: WorkStatus = WorkStatus.COMPLETED) -> None:
         self._pending = pending
         self._status = status
+        self._on_wait: Callable[[], None] | None = None  # called once, when somebody begins to wait
+
+    def _waited(self) -> None:
+        if (call := self._on_wait) is not None:
+            self._on_wait = None
+            call()
 
     def wait(self, timeout: timedelta | None = None) -> None:
         """Wait until the operation is done; raise what it failed with.
@@ -33,12 +40,14 @@ class TorchWork:
         has no meaning, and what the operation fails with later is the stream's error.
         """
         if isinstance(self._pending, DevicePending):
+            self._waited()
             self._pending.join()
         else:
             self.wait_blocking(timeout)
 
     def wait_blocking(self, timeout: timedelta | None = None) -> None:
         """:meth:`wait`, with the host, also for tensors of a device."""
+        self._waited()
         if self._pending is not None:
             self._pending.wait(timeout_ns(timeout) or -1)
 
@@ -94,6 +103,7 @@ class WorkWrapper(TorchWork):
         self._inner = inner
 
     def wait(self, timeout: timedelta | None = None) -> None:
+        self._waited()
         if self._status is WorkStatus.INPROGRESS:
             if timeout is None:
                 self._inner.wait()

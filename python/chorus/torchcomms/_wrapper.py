@@ -171,8 +171,11 @@ class CommGroup(ProcessGroup):
         """Run an operation with the communicator's hooks around it."""
         op_id = self._torchcomm._before(name, lambda: args)
         work = call()
-        pending = getattr(work, "_pending", None)
-        self._torchcomm._after(name, op_id, DONE if pending is None else TorchWork(pending))
+        ours = isinstance(work, Work)  # not that of another device's backend
+        told = TorchWork(work._pending) if ours else DONE
+        self._torchcomm._after(name, op_id, told)
+        if ours:
+            work._told = told
         return work
 
 

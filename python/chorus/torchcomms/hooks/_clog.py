@@ -6,13 +6,14 @@ import itertools
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from chorus.torchcomms._hook_args import CollectivePostHookArgs, OpName, RemovableHandle, SplitPostHookArgs
 from chorus.torchcomms._types import RedOpType
+from chorus.torchcomms._work import DONE, TorchWork
 from chorus.torchcomms.comm import TorchComm
 
 _DTYPES = {torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torch.bfloat16: "bf16",
@@ -24,8 +25,9 @@ _NOT_LOGGED = {OpName.split, OpName.new_window, OpName.finalize}
 class clog:
     """Writes what communicators do to a file, ``output``.
 
-    An operation has a number by what is told of it, its signature, which is written once; then ``Q`` when it's issued,
-    and ``E`` when it's over if ``events`` has ``"ALL"`` or ``"LIFECYCLE"``, with ``S`` where a synchronous one begins.
+    An operation has a number by what is told of it, its signature, which is written once; then ``Q`` when it's issued.
+    If ``events`` has ``"ALL"`` or ``"LIFECYCLE"``, there is ``S`` where a synchronous one begins, ``E`` when it's over,
+    and ``W`` where somebody first waits for an asynchronous one.
     ``verbose=["buffers"]`` adds addresses. Raises ValueError for other events or options, and OSError if the file can't
     be opened; what is there is overwritten.
     """
@@ -37,7 +39,8 @@ class clog:
                     raise ValueError(f"clog: {name!r} is not one of {', '.join(known)}")
         self._lifecycle, self._buffers = bool(events), "buffers" in verbose
         self._signatures: dict[str, int] = {}
-        self._under_way: dict[int, int] = {}  # the numbers of signatures, by op_id, from pre-hook to post-hook
+        # The numbers of signatures, and whether it's asynchronous, by op_id, from pre-hook to post-hook.
+        self._under_way: dict[int, tuple[int, bool]] = {}
         self._works = itertools.count(1)
         self._comms: weakref.WeakSet[TorchComm] = weakref.WeakSet()
         self._handles: list[RemovableHandle] = []
@@ -79,7 +82,7 @@ class clog:
             self._line(f"C{number}|Q|work_id={next(self._works)}|{self._now()}")
             if self._lifecycle and not args.async_op:
                 self._line(f"C{number}|S|{self._now()}")
-            self._under_way[op_id] = number
+            self._under_way[op_id] = number, args.async_op
 
     def _issued(self, comm: str, op_id: int, args: Any) -> None:
         if isinstance(args, SplitPostHookArgs):
@@ -88,17 +91,19 @@ class clog:
             self.register_with_comm(args.comm)
         if not isinstance(args, CollectivePostHookArgs):
             return
-        number = self._under_way.pop(op_id, None)
+        number, waits = self._under_way.pop(op_id, (None, False))
         if number is None or not self._lifecycle:
             return
+        if waits and args.work is not DONE:  # which stands for all that are done
+            _before(args.work, lambda: self._event(number, "W"))
         pending = args.work._pending
         if pending is not None:
-            pending.when_done(lambda _: self._ended(number))
+            pending.when_done(lambda _: self._event(number, "E"))
         elif args.work.is_completed():
-            self._ended(number)
+            self._event(number, "E")
 
-    def _ended(self, number: int) -> None:
-        self._line(f"C{number}|E|{self._now()}")
+    def _event(self, number: int, event: str) -> None:
+        self._line(f"C{number}|{event}|{self._now()}")
 
     def _now(self) -> str:
         return f"+{time.time() - self._began:.3f}"
@@ -131,6 +136,18 @@ class clog:
         if self._buffers:
             told += [f"{name}={_addresses(tensors)}" for name, tensors in places]
         return told
+
+
+def _before(work: TorchWork, call: Callable[[], None]) -> None:
+    """Call ``call`` when somebody begins to wait, after what others have asked for."""
+    first = work._on_wait
+
+    def both() -> None:
+        if first is not None:
+            first()
+        call()
+
+    work._on_wait = both
 
 
 def _flag(args: Any) -> str:
