@@ -207,7 +207,8 @@ time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("how", ["ends", pytest.param("goes_on", marks=LONG)])
+@LONG
+@pytest.mark.parametrize("how", ["ends", "goes_on"])
 def test_an_operation_that_is_overdue(standin, tmp_path, how):
     """It ends the process, as with ProcessGroupNCCL, in a split of a group too; and the CPU's side fails elsewhere."""
     out, err, statuses = ran(standin, tmp_path, 2, LATE, how)
@@ -363,11 +364,13 @@ print("fine")
 """
 
 
+@LONG
 def test_the_gpu_alone(standin, tmp_path):
     assert run(standin, tmp_path, 2, ALONE).count("fine") == 2
 
 
-@pytest.mark.parametrize("backend", ["nccl", *(pytest.param(b, marks=LONG) for b in ("ncclx", "rccl"))])
+@LONG
+@pytest.mark.parametrize("backend", ["nccl", "ncclx", "rccl"])
 def test_a_program_for_torchcomms(standin, tmp_path, backend):
     """One in the idiom of torchcomms' documentation, with ``torch.device("cuda")`` and CUDA's streams, word for word
     but for the device's name; windows are for memory of the library's."""
