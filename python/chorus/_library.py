@@ -125,10 +125,6 @@ class LibraryGroup(ProcessGroup):
         module = torch.get_device_module(self._kind)
         return torch.device(self._kind, module.current_device())
 
-    # ---- collectives ----
-
-    allreduce, broadcast = ProcessGroup._allreduce, ProcessGroup._broadcast  # none of these goes by Communicator.submit
-
     # ---- parts of it ----
 
     def split(

@@ -109,7 +109,11 @@ def _all_reduce(kind: Any) -> None:
                 if not status:
                     comm.issued += 1
                     return None
-                comm.through(status)  # raises what it failed with, if the library took it
+                if status < 0 and (side := of._begun(tensor.device)) is not None:  # of a GPU's tensors
+                    comm = side
+                    status = comm.submit(kind_of_it, number, 0, 0, tensor)
+                if comm.through(status):  # raises what it failed with, if the library took it
+                    return None
         return theirs(tensor, op, group, async_op)
 
     cells["func"].cell_contents = all_reduce

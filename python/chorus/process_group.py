@@ -844,6 +844,11 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
         library = self._libraries.get(device.type)
         return self._elsewhere if library is None else library.at(device)
 
+    def _begun(self, device: torch.device) -> Communicator | None:
+        """The communicator of the library that has a device's tensors, if it has begun, and no batch is open."""
+        library = self._libraries.get(device.type)
+        return library.comm if library is not None and library.begun and library.comm._batch is None else None
+
     def _parts(self) -> list[Any]:
         """The groups that have the tensors of other devices."""
         elsewhere = len(self._others) > len(self._libraries)
