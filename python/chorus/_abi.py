@@ -698,6 +698,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "set_python": (c_int32, [POINTER(Python)]),
     "python_submit": (c_void_p, [c_void_p, POINTER(c_void_p), c_ssize_t]),
     "python_submit_bound": (c_void_p, [c_void_p, POINTER(c_void_p), c_ssize_t]),
+    "python_submit_gpu": (c_void_p, [c_void_p, POINTER(c_void_p), c_ssize_t]),
     "python_submit_either": (c_void_p, [c_void_p, POINTER(c_void_p), c_ssize_t]),
     "python_site": (c_void_p, [c_void_p, POINTER(c_void_p), c_ssize_t]),
     "submit_batch": (c_int32, [c_uint64, c_void_p, c_int32, c_int64, POINTER(c_uint64)]),
