@@ -140,7 +140,7 @@ def run(
     try:
         for check in checks:
             if failures == 2:
-                yield Result(check, f"the ranks do not begin: {why}", LEFT_OUT)
+                yield Result(check, why, LEFT_OUT)
                 continue
             print(f"\n==== {check.name}: {check.title}", file=log, flush=True)
             answers: list[dict[str, Any]] = []

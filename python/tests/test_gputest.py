@@ -59,7 +59,7 @@ def test_ranks_that_do_not_begin(run):
     results = run("right", "wrong", "few", arguments=["begins"])
     why = "the ranks do not begin: rank 0: OSError: there is no GPU; rank 1: OSError: there is no GPU"
     assert [(r.verdict, r.came) for r in results[:2]] == [(FAILED, why)] * 2
-    assert results[2].verdict == LEFT_OUT and why in results[2].came
+    assert (results[2].verdict, results[2].came) == (LEFT_OUT, why)
 
 
 OUTPUT = """\
