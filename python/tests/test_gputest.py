@@ -33,6 +33,7 @@ def run(tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.long
 def test_verdicts(run):
     """A check that fails or hangs says which rank and why, and those after it run as if it had not been."""
     results = run(*(c.name for c in gpu_checks.CHECKS))
