@@ -10,9 +10,9 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// Collectives of lists whose tensors have one size are the library's of one tensor, as all ranks see by the list: where
-// the tensors lie one behind the other, of these; else of memory of their own, to or from which they are copied. That
-// takes the library one call, which is faster than a group of broadcasts, or of reductions.
+// A collective of a list whose tensors have one size, as all ranks see by the list, is the library's of one tensor. It's
+// on the list's memory where the tensors lie one behind the other; else on memory to or from which they are copied. One
+// call of the library is faster than a group of broadcasts, or of reductions.
 
 // even reports whether tensors have one size, in bytes.
 func even(list []*tensor.Tensor) (bytes int, ok bool) {
@@ -40,7 +40,7 @@ func (r *rank) together(list []*tensor.Tensor, bytes int) uintptr {
 	return p
 }
 
-// stage returns memory for an operation, which is given back behind it. What a graph of others uses stays.
+// stage returns memory for an operation, which is given back behind it. Memory that a graph of others uses stays.
 func (x *calls) stage(op *backend.Op, dt dtype.DType, n int) *tensor.Tensor {
 	if x.err != nil {
 		return nil

@@ -54,9 +54,9 @@ func (c *Cache) grow(p *pool, size int64, s Stream) (*block, error) {
 	return nil, err
 }
 
-// borrow takes the smallest free block that is large enough from where a request isn't served otherwise: parts of segments
-// in use, of large requests for a small one, and of other streams, for which it waits. Such a block stays the other
-// stream's, whose allocation s uses, so that it goes back there when s is done with it. Pools of graphs lend nothing.
+// borrow takes the smallest free block that is large enough from where it isn't looked for otherwise: in segments of
+// large requests for a small one, and in those of other streams, for which it waits. A block of another stream stays
+// that stream's, as an allocation that s uses, so that it goes back when s is done with it. Pools of graphs lend nothing.
 // (PyTorch gives up.)
 func (c *Cache) borrow(p *pool, size int64, s Stream) *block {
 	if !p.gives() {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,9 +35,10 @@ func TestSharedFunctions(t *testing.T) {
 	for _, name := range []string{"cuda", "hip"} {
 		t.Run(name, func(t *testing.T) {
 			d, _ := open(t, gpusim.Options{Name: name, Parallel: true})
-			gate, runs, failed := make(chan struct{}), 0, errors.New("the first run fails")
+			gate, failed := make(chan struct{}), errors.New("the first run fails")
+			var runs atomic.Int32
 			g := captured(t, d, func() error {
-				if runs++; runs == 1 {
+				if runs.Add(1) == 1 {
 					<-gate
 					return failed
 				}
