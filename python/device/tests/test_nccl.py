@@ -6,6 +6,7 @@ import os
 import signal
 
 import pytest
+import torch.distributed as dist
 from jobs import chorus
 from standins import FOREIGN, NEWEST, ROOT, ran, run
 
@@ -635,3 +636,44 @@ print("done")
 def test_memory_for_pools_of_pytorch(standin, tmp_path):
     """ncclMemAlloc in the form of torch.cuda.memory.CUDAPluggableAllocator."""
     assert run(standin, tmp_path, 2, POOLS).count("done") == 2
+
+
+SWITCH = """
+import os, torch, torch.distributed as dist
+import chorus, chorus.torchcomms
+from chorus.torchcomms._wrapper import CommGroup
+rank, n = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+place = torch.device("accinte", rank % torch.accinte.device_count())
+torch.accinte.set_device(place)
+dist.config.use_torchcomms = True
+dist.init_process_group("cpu:gloo,accinte:nccl")
+world = dist.group.WORLD
+assert isinstance(world, CommGroup) and world.get_comm().get_backend() == "gloo", world
+beside = world._get_backend(place).get_comm()
+assert beside.get_backend() == "nccl" and beside.get_device() == place
+groups = [dist.group.WORLD, dist.new_group(list(range(n))), dist.new_group([0])]
+for group in groups:
+    if group is dist.GroupMember.NON_GROUP_MEMBER:
+        continue
+    for where in ("cpu", place):
+        x = torch.full((4,), float(rank + 1), device=where)
+        dist.all_reduce(x, group=group)
+        assert x.tolist() == [sum(range(1, group.size() + 1))] * 4, (where, x)
+        work = dist.all_reduce(x, group=group, async_op=True)
+        work.wait()
+        out = torch.zeros(group.size(), device=where)
+        dist.all_gather_single(out, torch.full((1,), float(rank), device=where), group=group)
+        assert out.tolist() == [float(r) for r in range(group.size())]
+dist.barrier()
+if groups[2] is not dist.GroupMember.NON_GROUP_MEMBER:
+    dist.destroy_process_group(groups[2])
+dist.destroy_process_group()
+assert beside._ended()
+print("fine", rank)
+"""
+
+
+@pytest.mark.skipif(not hasattr(getattr(dist, "config", None), "use_torchcomms"), reason="this PyTorch has no switch")
+def test_groups_of_two_communicators(standin, tmp_path):
+    """PyTorch's switch use_torchcomms with a backend for each type of device."""
+    assert run(standin, tmp_path, 2, SWITCH).count("fine") == 2
