@@ -19,7 +19,7 @@ from torch._C._distributed_c10d import PrefixStore
 
 from chorus import _lib, _nccl, backend, process_group
 from chorus._comm import Communicator
-from chorus.errors import UnsupportedError
+from chorus.errors import Error, UnsupportedError
 from chorus.process_group import ProcessGroup, timeout_ns
 
 _Tensors = list[torch.Tensor]
@@ -236,6 +236,10 @@ class LibraryGroup(ProcessGroup):
 
     def _communicators(self) -> list[Communicator]:
         return [pair.comm for pair in self._pairs.values()] + ([self.comm] if self.begun else [])
+
+    def broken(self) -> Error | None:
+        """Why one of its communicators is broken; None if none is."""
+        return next((error for comm in self._communicators() if (error := comm.failure()) is not None), None)
 
     @property
     def failure(self) -> Any:

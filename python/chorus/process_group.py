@@ -660,7 +660,10 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
     @property
     def failure(self) -> Error | None:
         """Why the group is broken, with all facts; None if it isn't."""
-        return self.comm.failure()
+        error = self.comm.failure()
+        for part in self._libraries.values():  # of which this communicator hears a moment later
+            error = error or part.broken()
+        return error
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Change the timeout of the operations issued from now on."""

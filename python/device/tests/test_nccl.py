@@ -677,3 +677,36 @@ print("fine", rank)
 def test_groups_of_two_communicators(standin, tmp_path):
     """PyTorch's switch use_torchcomms with a backend for each type of device."""
     assert run(standin, tmp_path, 2, SWITCH).count("fine") == 2
+
+
+# The same of a group that has tensors of the CPU as well.
+BOTH = FOREIGN + """
+import chorus, pytest, sys
+from datetime import timedelta
+dist.init_process_group("chorus")
+store = dist.distributed_c10d._get_default_store()
+x = torch.ones(4, device=device)
+dist.all_reduce(x)
+dist.all_reduce(torch.ones(3))
+dist.barrier()
+if rank == 0:
+    with pytest.raises(chorus.TimeoutError) as late:
+        if sys.argv[1] == "blocks":
+            dist.group.WORLD.set_timeout(timedelta(seconds=0.3))
+            dist.all_reduce(x)
+        else:
+            dist.all_reduce(x, async_op=True).wait(timedelta(seconds=0.3))
+    assert late.value.missing_ranks == (1,) and isinstance(chorus.failure(), chorus.TimeoutError)
+    assert dist.group.WORLD.get_error().name == "TIMEOUT"
+    store.set("over", "")
+else:
+    store.wait(["over"], timedelta(seconds=60))
+print("fine", flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("does", ["waits", "blocks"])
+def test_a_failure_of_one_side_goes_to_who_waits(standin, tmp_path, does):
+    asked = {"TORCH_NCCL_BLOCKING_WAIT": "1"} if does == "blocks" else {}
+    assert run(standin, tmp_path, 2, BOTH, does, **asked).count("fine") == 2
