@@ -117,8 +117,8 @@ func WithAbortOnError(abort bool) NewOption {
 	return func(o *newOptions) { o.abortOnError = &abort }
 }
 
-// WithAbortBehind makes the process abort when an operation fails that a backend's library has on a stream, as NCCL's do:
-// what the program has enqueued behind it goes on without its results. The error, with the place of the call, is
+// WithAbortBehind makes the process abort when an operation fails that a backend's library has on a stream, as NCCL's
+// do: what the program has enqueued behind it goes on without its results. The error, with the place of the call, is
 // printed first, and the flight record is written. An error that a call or a wait returns doesn't end the process.
 func WithAbortBehind(abort bool) NewOption { return func(o *newOptions) { o.abortBehind = abort } }
 

@@ -151,10 +151,10 @@ func (w *Work) Synchronize(ctx context.Context) error {
 	return err
 }
 
-// Expire declares an operation overdue for which somebody has waited so long in vain, though its own time isn't over. The
-// communicator breaks with a *TimeoutError, of which Expire's caller is told, so that [WithAbortBehind] isn't about it.
-// It returns what the operation has ended with. It's for operations that a backend's library has on a stream; for others
-// it does nothing and returns [ErrUnsupported].
+// Expire declares an operation overdue for which somebody has waited so long in vain, though its own time isn't over.
+// The communicator breaks with a *TimeoutError, of which Expire's caller is told, so that [WithAbortBehind] isn't
+// about it. It returns what the operation has ended with. It's for operations that a backend's library has on a
+// stream; for others it does nothing and returns [ErrUnsupported].
 func (w *Work) Expire(elapsed time.Duration) error {
 	on := w.onDevice()
 	if on == nil || on.expire == nil {

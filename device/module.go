@@ -46,7 +46,8 @@ type Elements interface {
 	//		int64_t dst[8], src[8];  // from one element to the next in each dimension, in bytes
 	//	} layout)
 	//
-	// It copies n elements, fewer than 2^31, as tensor.Tensor.CopyFrom converts them. The two sides don't overlap; src may be pinned memory.
+	// It copies n elements, fewer than 2^31, as tensor.Tensor.CopyFrom converts them. The two sides don't overlap; src
+	// may be pinned memory.
 	ElementsImage(dev int) ([]byte, error)
 }
 

@@ -31,7 +31,8 @@ func counted(t *testing.T, level string, fail func(rank int) bool) (*groups, str
 		t.Fatal(err)
 	}
 	g := &groups{}
-	sim, err := ncclsim.New(ncclsim.Options{Version: level, Driver: rt.Driver(), Fail: func(call string, rank int) abi.Result {
+	sim, err := ncclsim.New(ncclsim.Options{Version: level, Driver: rt.Driver(), Fail: func(call string,
+		rank int) abi.Result {
 		switch call {
 		case "ncclAllReduce", "ncclAllGather", "ncclReduceScatter":
 			if g.calls.Add(1); fail != nil && call == "ncclAllGather" && fail(rank) {

@@ -75,8 +75,8 @@ func familyPool(family string, dev *device.Device) (*pool, error) {
 	return lib.poolOf(dev)
 }
 
-// Alloc gives memory of the library's of a family on a device, for allocators beside the device's own. Every communicator
-// there registers it before its next operation.
+// Alloc gives memory of the library's of a family on a device, for allocators beside the device's own. Every
+// communicator there registers it before its next operation.
 func Alloc(family string, dev *device.Device, bytes int64) (uintptr, error) {
 	p, err := familyPool(family, dev)
 	if err != nil {

@@ -56,8 +56,8 @@ func (c *Cache) grow(p *pool, size int64, s Stream) (*block, error) {
 
 // borrow takes the smallest free block that is large enough from where it isn't looked for otherwise: in segments of
 // large requests for a small one, and in those of other streams, for which it waits. A block of another stream stays
-// that stream's, as an allocation that s uses, so that it goes back when s is done with it. Pools of graphs lend nothing.
-// (PyTorch gives up.)
+// that stream's, as an allocation that s uses, so that it goes back when s is done with it. Pools of graphs lend
+// nothing. (PyTorch gives up.)
 func (c *Cache) borrow(p *pool, size int64, s Stream) *block {
 	if !p.gives() {
 		return nil

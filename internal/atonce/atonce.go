@@ -45,8 +45,8 @@ int ncclCommInitRankConfig(uintptr_t *c, int n, ...) { *c = 0xacc1; return 0; }
 int ncclCommGetAsyncError(void *c, int *r) { *r = 0; return 0; }
 `
 
-// Build writes the library, by the C compiler that cc is; without one the error is [exec.ErrNotFound]. soname is the name
-// in it, such as "libcuda.so.1", by which a process that has loaded it finds it again; it may be empty.
+// Build writes the library, by the C compiler that cc is; without one the error is [exec.ErrNotFound]. soname is the
+// name in it, such as "libcuda.so.1", by which a process that has loaded it finds it again; it may be empty.
 func Build(path, soname string) error {
 	cc, err := exec.LookPath("cc")
 	if err != nil {

@@ -16,7 +16,8 @@
 //	}
 //
 // A field is a Go function, which converts its arguments (some hundred nanoseconds, some allocations), or a [Func],
-// which takes words (64 ns, no allocation): for calls that are made often. [Direct] makes Go functions of a type by these.
+// which takes words (64 ns, no allocation): for calls that are made often. [Direct] makes Go functions of a type by
+// these.
 //
 // Invariants:
 //   - The symbol decides what a library can do, never its version, which is in error texts only.

@@ -29,8 +29,8 @@ func (f Func) Call(args ...uintptr) uintptr {
 // direct makes functions of a type, by the type.
 var direct = map[reflect.Type]func(f Func) reflect.Value{}
 
-// Direct has [Library.Resolve] make the functions of a Go type by calls of a [Func], which takes a tenth of the time that
-// it takes to convert arguments of any type: for those that are called often. It's called in an init function.
+// Direct has [Library.Resolve] make the functions of a Go type by calls of a [Func], which takes a tenth of the time
+// that it takes to convert arguments of any type: for those that are called often. It's called in an init function.
 func Direct[F any](convert func(f Func) F) {
 	direct[reflect.TypeFor[F]()] = func(f Func) reflect.Value { return reflect.ValueOf(convert(f)) }
 }
