@@ -3,7 +3,7 @@
     go run ./internal/atonce/build /tmp/libatonce.so libcuda.so.1
     python scripts/caller-bench.py /tmp/libatonce.so
 
-The tensors are those of PyTorch's device "accinte", which are to the library those of a GPU, on a stream of their own.
+With "one" behind that the group is one for the CPU and the GPU. The tensors are those of PyTorch's device "accinte", which are to the library those of a GPU, on a stream of their own.
 Time is that of the processor on the calling thread.
 """
 
@@ -29,7 +29,7 @@ def main() -> None:
     torch.accinte.set_device(device)
     backend.serve("accinte", "cuda", lambda device: 0x5000)
     dist.init_process_group("chorus", store=dist.HashStore(), rank=0, world_size=1, device_id=device,
-        pg_options={"backend": "nccl"})  # fmt: skip
+        pg_options=None if sys.argv[2:] == ["one"] else {"backend": "nccl"})  # fmt: skip
     x = torch.ones(1024, device=device)
 
     def synchronous() -> None:
