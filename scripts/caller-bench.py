@@ -16,10 +16,9 @@ import time
 os.environ["CHORUS_NCCL_LIBRARY"] = sys.argv[1]
 ctypes.CDLL(sys.argv[1])
 
-import torch  # noqa: E402
-import torch.distributed as dist  # noqa: E402
-
-from chorus import backend  # noqa: E402
+import torch
+import torch.distributed as dist
+from chorus import backend
 
 CALLS = 1000
 
