@@ -35,14 +35,13 @@ func Batches(t *testing.T, cfg Config) {
 // every runs one batch of all collectives, some of them twice.
 func every(ctx context.Context, c *comm.Comm, m *maker, w way, dt dtype.DType) error {
 	b := c.Batch()
-	var ops []*comm.Op
 	var verify []func(ctx context.Context) error
 	for i, kind := range backend.Collectives() {
 		for _, count := range []int{0, 5, 1027} {
 			x := cell{kind: kind, dt: dt, count: count, root: i % c.Size(), red: comm.Sum, into: count == 5}
 			op, f := x.prepare(c, m)
 			b.Add(op)
-			ops, verify = append(ops, op), append(verify, f)
+			verify = append(verify, f)
 		}
 	}
 	b.Add(&comm.Op{Kind: backend.Barrier})
