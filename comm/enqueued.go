@@ -176,7 +176,11 @@ func (c *Comm) lookAt(list []*enqueued) map[*enqueued]bool {
 		ended[e] = true
 		c.over(e, err)
 		if err != nil {
-			c.fatalBehind(err, e.calls[0].Site)
+			var site uint16
+			if len(e.calls) > 0 { // an operation on a window has none
+				site = e.calls[0].Site
+			}
+			c.fatalBehind(err, site)
 		}
 	}
 	return ended

@@ -34,8 +34,6 @@ type Op struct {
 	// Stream is where an operation on a device goes. The caller of comm.Submit may leave it nil, for the current one;
 	// for a backend it's where Enqueue puts the operation.
 	Stream *device.Stream
-	// Running reports whether a run of the graph that has captured the operation is in it; nil if nobody looks.
-	Running func() bool
 	// Over: a synchronous operation on a device was done when comm.Submit returned, and not enqueued.
 	Over bool
 
@@ -47,6 +45,9 @@ type Op struct {
 	Peer int
 	Tag  int
 	From int // a Recv's sender; set by the backend
+
+	// Running reports whether a run of the graph that has captured the operation is in it; nil if nobody looks.
+	Running func() bool
 
 	// Backend's own, kept between Submit and Wait.
 	State any
