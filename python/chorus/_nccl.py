@@ -139,6 +139,10 @@ def mem_pool(family: str, device: torch.device) -> Any:
     return make(allocator(family, device))
 
 
+class _NoAllocatorError(UnsupportedError, AttributeError):
+    """A group has no memory of a library."""
+
+
 class Extras:
     """Methods of ProcessGroupNCCL beside its collectives. It's a part of :class:`chorus.process_group.ProcessGroup`."""
 
@@ -161,8 +165,12 @@ class Extras:
     @property
     def mem_allocator(self) -> Any:
         """The allocator of the library's memory (ncclMemAlloc), for ``torch.cuda.MemPool``. Every communicator
-        on the device registers its memory."""
-        return allocator(*self._place("mem_allocator"))
+        on the device registers its memory. Groups without a library have none, as hasattr says."""
+        try:
+            place = self._place("mem_allocator")
+        except UnsupportedError as error:
+            raise _NoAllocatorError(*error.args, op="mem_allocator") from None
+        return allocator(*place)
 
     def register_mem_pool(self, pool: Any, symm: bool = False) -> None:
         """Register the memory that a ``torch.cuda.MemPool`` has by now. A later call registers what is new since.

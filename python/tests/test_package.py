@@ -57,7 +57,7 @@ def test_import_torch_is_quiet():
         " 'chorus' in torch.distributed.Backend.backend_list)"
     )
     assert done.stderr == ""
-    assert done.stdout == "['chorus', 'chorus.backend'] True gloo True\n"
+    assert done.stdout == "['chorus', 'chorus._patches', 'chorus.backend'] True gloo True\n"
 
 
 def test_registration_without_autoload():
