@@ -15,8 +15,8 @@ func Sleep(d time.Duration) {
 }
 
 // Backoff paces a loop that asks something again and again: at once for the first 200 us, in which most of what is
-// asked for ends, then after pauses that grow to half a millisecond. The zero Backoff is ready; a new wait needs a new
-// one.
+// asked for ends, then after pauses that grow to half a millisecond, and in a long wait to a hundredth of it, 20 ms at
+// most. The zero Backoff is ready; a new wait needs a new one.
 type Backoff struct {
 	begun time.Time
 	pause time.Duration
@@ -25,7 +25,8 @@ type Backoff struct {
 const (
 	spinFor    = 200 * time.Microsecond
 	firstPause = 20 * time.Microsecond
-	longest    = 500 * time.Microsecond
+	longPause  = 500 * time.Microsecond
+	longest    = 20 * time.Millisecond
 )
 
 // Pause returns when it is time to ask again.
@@ -42,5 +43,5 @@ func (b *Backoff) Pause() {
 		b.pause = firstPause
 	}
 	Sleep(b.pause)
-	b.pause = min(2*b.pause, longest)
+	b.pause = min(2*b.pause, max(longPause, min(time.Since(b.begun)/100, longest)))
 }

@@ -101,6 +101,24 @@ func (r *report) note(e event, to io.Writer) {
 			fmt.Fprint(to, text)
 		}
 		delete(r.said, n)
+		if e.Test == "" { // with tests that have not ended: a panic is in what one of them says
+			r.unended(e.Package, to)
+		}
+	}
+}
+
+// unended shows what tests of a package have said that neither passed nor failed.
+func (r *report) unended(pkg string, to io.Writer) {
+	var names []name
+	for n := range r.said {
+		if n.pkg == pkg {
+			names = append(names, n)
+		}
+	}
+	slices.SortFunc(names, func(a, b name) int { return strings.Compare(a.test, b.test) })
+	for _, n := range names {
+		fmt.Fprint(to, strings.Join(r.said[n], ""))
+		delete(r.said, n)
 	}
 }
 

@@ -24,6 +24,7 @@ func TestReport(t *testing.T) {
 {"Action":"output","Package":"b","Test":"TestBad","Output":"    b_test.go:3: three isn't four\n"}
 {"Action":"fail","Package":"b","Test":"TestBad"}
 {"Action":"output","Package":"b","Output":"panic: oh\n"}
+{"Action":"output","Package":"b","Test":"TestOpen","Output":"panic: index out of range\n"}
 {"Action":"output","Package":"b","Output":"FAIL\tb\t0.2s\n"}
 {"Action":"fail","Package":"b"}
 {"Action":"output","Package":"c","Output":"?   \tc\t[no test files]\n"}
@@ -36,7 +37,7 @@ go: something else
 	if err := r.read(strings.NewReader(said), &out); err != nil {
 		t.Fatal(err)
 	}
-	if want := "ok  \ta\t0.2s\n    b_test.go:3: three isn't four\nFAIL\tb\t0.2s\npanic: oh\nd.go:1: no\ngo: something else\n"; out.String() != want {
+	if want := "ok  \ta\t0.2s\n    b_test.go:3: three isn't four\nFAIL\tb\t0.2s\npanic: oh\npanic: index out of range\nd.go:1: no\ngo: something else\n"; out.String() != want {
 		t.Errorf("it shows\n%s", out.String())
 	}
 	if !r.failed {
