@@ -19,8 +19,9 @@ if package; then
 		python_tests python/device/tests
 		# On streams that are always busy, without what is mostly work of other libraries and processes, or has its own sweep.
 		rest='not (compile or mapped or mydevice or nccl or profiler or sharing or sweep or torchcomms or training)'
-		[ -z "${CHORUS_TEST_LONG:-}" ] || rest=
-		CHORUS_DEVICE_INLINE=false python_tests -k "$rest" python/device/tests
+		which='not long'
+		[ -z "${CHORUS_TEST_LONG:-}" ] || rest= which=
+		CHORUS_DEVICE_INLINE=false python_tests -m "$which" -k "$rest" python/device/tests
 	else
 		skipped+=("torch.device(\"accinte\"): no C++ compiler")
 	fi
