@@ -19,7 +19,7 @@ from worlds import context
 
 from chorus.bench.port import free_port
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def _rank(program, directory, environment):
